@@ -1,0 +1,45 @@
+# One library per folder of src/. Sources are found by name: x.cpp is compiled into the library, x_test.cpp beside
+# it into the folder's test program. ISA-specific files get their flags in the folder's own CMakeLists.txt.
+
+add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -fno-math-errno)
+if(COPPICE_SANITIZE)
+  add_compile_options(-fsanitize=${COPPICE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${COPPICE_SANITIZE})
+endif()
+
+# coppice_library(NAME [DEPENDS target...] [SUBDIRS dir...]): coppice_NAME from this folder's sources.
+function(coppice_library name)
+  cmake_parse_arguments(ARG "" "" "DEPENDS;SUBDIRS" ${ARGN})
+  set(sources)
+  set(tests)
+  foreach(dir . ${ARG_SUBDIRS})
+    file(GLOB found CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${dir}/*.cpp ${CMAKE_CURRENT_SOURCE_DIR}/${dir}/*.h)
+    list(APPEND sources ${found})
+  endforeach()
+  foreach(file ${sources})
+    if(file MATCHES "_test\\.cpp$")
+      list(REMOVE_ITEM sources ${file})
+      list(APPEND tests ${file})
+    endif()
+  endforeach()
+  add_library(coppice_${name} STATIC ${sources})
+  target_include_directories(coppice_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(coppice_${name} PUBLIC ${ARG_DEPENDS})
+  set_target_properties(coppice_${name} PROPERTIES LINKER_LANGUAGE CXX)
+  if(COPPICE_BUILD_TESTS AND tests)
+    coppice_test(${name}_test SOURCES ${tests} DEPENDS coppice_${name})
+  endif()
+endfunction()
+
+# coppice_test(NAME SOURCES file... [DEPENDS target...] [ENVIRONMENT VAR=value...] [SUFFIX text] [LABELS label...]):
+# a test program whose cases CTest lists one by one.
+function(coppice_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} GTest::gtest GTest::gmock GTest::gtest_main)
+  target_compile_options(${name} PRIVATE -Wno-conversion)
+  target_compile_definitions(${name} PRIVATE COPPICE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
+endfunction()

@@ -1,0 +1,27 @@
+// The one exception type for what a user, a file, a request or a device can cause.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace coppice {
+
+// The message is one line that names the file, tensor, field or option, and the values:
+//   throw Error("[gguf] {}: tensor '{}' is {}, config says {}", path, name, shape, expected);
+class Error : public std::runtime_error {
+ public:
+  template <typename... Args>
+  explicit Error(fmt::format_string<Args...> format, Args&&... args)
+      : std::runtime_error(fmt::format(format, std::forward<Args>(args)...)) {}
+};
+
+// Thrown where a caller asked to stop (a client that left, Ctrl-C); never an error of the input.
+class Cancelled : public std::runtime_error {
+ public:
+  Cancelled() : std::runtime_error("cancelled") {}
+};
+
+}  // namespace coppice

@@ -1,0 +1,36 @@
+// Every limit on what a file or a request may ask for, in one place. Each is far above anything real and far
+// below what would hurt: they exist so that no size from outside decides alone how much memory is taken.
+#pragma once
+
+#include <cstdint>
+
+namespace coppice::limits {
+
+// Model files.
+inline constexpr uint64_t kMaxGgufTensors = 1u << 20;
+inline constexpr uint64_t kMaxGgufKeys = 1u << 20;
+inline constexpr uint64_t kMaxGgufKeyBytes = 65535;          // the format's own limit
+inline constexpr uint64_t kMaxGgufTensorNameBytes = 64;      // the format's own limit
+inline constexpr int kMaxGgufArrayDepth = 8;
+inline constexpr uint64_t kMaxGgufAlignment = 1u << 20;
+inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;  // as the safetensors library
+inline constexpr int kMaxSafetensorsTensors = 65536;
+inline constexpr int kMaxShards = 4096;
+inline constexpr int kMaxJsonDepth = 64;
+inline constexpr uint64_t kMaxJsonFileBytes = 256u << 20;
+
+// Model shapes.
+inline constexpr int64_t kMaxLayers = 1024;
+inline constexpr int64_t kMaxHidden = 1 << 20;
+inline constexpr int64_t kMaxHeads = 4096;
+inline constexpr int64_t kMaxHeadDim = 4096;
+inline constexpr int64_t kMaxVocab = 1 << 24;
+inline constexpr int64_t kMaxContext = 1 << 24;
+
+// Tokenizers and chat templates.
+inline constexpr int64_t kMaxAddedTokens = 65536;
+inline constexpr int64_t kMaxTemplateSteps = 1'000'000;
+inline constexpr int64_t kMaxTemplateOutputBytes = 64 << 20;
+inline constexpr int kMaxTemplateDepth = 64;
+
+}  // namespace coppice::limits

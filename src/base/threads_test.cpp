@@ -1,0 +1,47 @@
+#include "base/threads.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <vector>
+
+namespace coppice {
+namespace {
+
+TEST(ThreadPool, VisitsEveryItemOnce) {
+  for (int threads : {1, 2, 5}) {
+    const ThreadPool pool(threads);
+    for (int64_t count : {0, 1, 2, 7, 1000}) {
+      for (int64_t grain : {1, 3, 64}) {
+        std::vector<std::atomic<int>> seen(static_cast<size_t>(count));
+        pool.For(count, grain, [&](int64_t begin, int64_t end, int thread) {
+          EXPECT_GE(thread, 0);
+          EXPECT_LT(thread, threads);
+          EXPECT_LE(end - begin, grain);
+          for (int64_t i = begin; i < end; ++i) ++seen[static_cast<size_t>(i)];
+        });
+        for (const auto& s : seen) EXPECT_EQ(s.load(), 1);
+      }
+    }
+  }
+}
+
+TEST(ThreadPool, RethrowsAndStaysUsable) {
+  const ThreadPool pool(3);
+  EXPECT_THROW(pool.For(100, 1, [](int64_t begin, int64_t, int) { if (begin == 42) throw std::runtime_error("x"); }),
+               std::runtime_error);
+  std::atomic<int> n{0};
+  pool.For(100, 1, [&](int64_t, int64_t, int) { ++n; });
+  EXPECT_EQ(n.load(), 100);
+}
+
+TEST(ThreadPool, ManyShortLoops) {
+  const ThreadPool pool(4);
+  std::atomic<int64_t> sum{0};
+  for (int i = 0; i < 2000; ++i) pool.For(8, 1, [&](int64_t begin, int64_t, int) { sum += begin; });
+  EXPECT_EQ(sum.load(), 2000 * 28);
+}
+
+}  // namespace
+}  // namespace coppice

@@ -1,0 +1,37 @@
+// A Hugging Face model folder: config.json and safetensors, single or sharded by an index.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/mmap.h"
+#include "formats/tensor_store.h"
+
+namespace coppice {
+
+class HfFolder final : public TensorStore {
+ public:
+  // Opens `path`/config.json and `path`/model.safetensors, or the shards that model.safetensors.index.json names.
+  // Types: F32, F16, BF16. Throws Error, naming the file and the cause.
+  static std::unique_ptr<HfFolder> Open(const std::string& path);
+
+  const nlohmann::json& config() const { return config_; }
+
+  const std::string& path() const override { return path_; }
+  const std::vector<StoredTensor>& tensors() const override { return tensors_; }
+  const StoredTensor* Find(std::string_view name) const override;
+
+ private:
+  HfFolder(std::string path, nlohmann::json config, std::vector<MappedFile> files, std::vector<StoredTensor> tensors);
+  std::string path_;
+  nlohmann::json config_;
+  std::vector<MappedFile> files_;
+  std::vector<StoredTensor> tensors_;
+  std::map<std::string, size_t, std::less<>> index_;
+};
+
+}  // namespace coppice

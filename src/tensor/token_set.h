@@ -1,0 +1,45 @@
+// A set of rows of the current stream: what every pruning method answers with.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace coppice {
+
+// Rows of [0, universe), ascending and unique by construction. "All" is a flag and costs nothing, so that a policy
+// that has no opinion pays nothing.
+class TokenSet {
+ public:
+  static TokenSet All(int64_t universe);
+  static TokenSet None(int64_t universe);
+  static TokenSet Range(int64_t begin, int64_t end, int64_t universe);  // [begin, end) cut to the universe
+  // Sorts and removes duplicates; every row must lie in [0, universe).
+  static TokenSet Of(std::vector<int32_t> rows, int64_t universe);
+
+  bool IsAll() const { return all_; }
+  int64_t universe() const { return universe_; }
+  int64_t size() const { return all_ ? universe_ : static_cast<int64_t>(rows_.size()); }
+  bool Contains(int64_t row) const;
+  // The rows, ascending. For "all" the list is made on the way.
+  std::vector<int32_t> ToRows() const;
+  // The rows without a copy; only for a set that is not "all".
+  std::span<const int32_t> rows() const;
+
+  TokenSet Intersect(const TokenSet& other) const;
+  TokenSet Union(const TokenSet& other) const;
+  TokenSet UnionFirst(int64_t count) const;  // with [0, count)
+  TokenSet UnionLast(int64_t count) const;   // with the last `count` rows
+  // The same rows, `offset` later, in a universe of `universe`.
+  TokenSet Shift(int64_t offset, int64_t universe) const;
+
+  friend bool operator==(const TokenSet& a, const TokenSet& b);
+
+ private:
+  TokenSet(bool all, int64_t universe, std::vector<int32_t> rows);
+  bool all_;
+  int64_t universe_;
+  std::vector<int32_t> rows_;  // empty when all_
+};
+
+}  // namespace coppice

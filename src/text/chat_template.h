@@ -1,0 +1,28 @@
+// Renders Hugging Face chat templates: a small interpreter for the subset of Jinja2 that they use.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace coppice {
+
+class ChatTemplate {
+ public:
+  // Parses the template. Throws Error with line and cause for what the subset does not hold or nests too deep.
+  explicit ChatTemplate(const std::string& source);
+  ~ChatTemplate();
+  ChatTemplate(ChatTemplate&&) noexcept;
+
+  // `context`: messages, add_generation_prompt, bos_token, eos_token, tools, ... as Hugging Face's
+  // apply_chat_template passes them (object keys keep their order: nlohmann::ordered_json). Blocks are trimmed
+  // (trim_blocks, lstrip_blocks). Throws Error for raise_exception, an undefined call, and where
+  // limits::kMaxTemplateSteps or kMaxTemplateOutputBytes is used up.
+  std::string Render(const nlohmann::ordered_json& context) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace coppice
