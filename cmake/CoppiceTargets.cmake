@@ -2,6 +2,9 @@
 # it into the folder's test program. ISA-specific files get their flags in the folder's own CMakeLists.txt.
 
 add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -fno-math-errno)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  add_compile_options(-Wno-restrict)  # false alarms on std::string's operator+ (GCC PR 105651)
+endif()
 if(COPPICE_SANITIZE)
   add_compile_options(-fsanitize=${COPPICE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${COPPICE_SANITIZE})

@@ -10,13 +10,15 @@
 
 #include "base/mmap.h"
 #include "formats/tensor_store.h"
+#include "tensor/tensor.h"
 
 namespace coppice {
 
 class HfFolder final : public TensorStore {
  public:
   // Opens `path`/config.json and `path`/model.safetensors, or the shards that model.safetensors.index.json names.
-  // Types: F32, F16, BF16. Throws Error, naming the file and the cause.
+  // Types: F32, F16, BF16; tensors of other types (masks, positions) are validated and left out. Every view is aligned
+  // for its element type. Throws Error, naming the file and the cause.
   static std::unique_ptr<HfFolder> Open(const std::string& path);
 
   const nlohmann::json& config() const { return config_; }
@@ -26,10 +28,12 @@ class HfFolder final : public TensorStore {
   const StoredTensor* Find(std::string_view name) const override;
 
  private:
-  HfFolder(std::string path, nlohmann::json config, std::vector<MappedFile> files, std::vector<StoredTensor> tensors);
+  struct Contents;
+  HfFolder(std::string path, nlohmann::json config, Contents contents);
   std::string path_;
   nlohmann::json config_;
   std::vector<MappedFile> files_;
+  std::vector<Tensor> copies_;  // of tensors whose bytes are not aligned in their file
   std::vector<StoredTensor> tensors_;
   std::map<std::string, size_t, std::less<>> index_;
 };

@@ -1,1 +1,72 @@
-int main() { return 0; }
+// coppice: the command line. Exit codes: 0 done, 1 the work failed, 2 wrong usage, 130 interrupted.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "apps/cli/commands.h"
+#include "apps/cli/options.h"
+#include "apps/cli/terminal.h"
+#include "base/cpu_info.h"
+#include "base/error.h"
+#include "coppice_version.h"
+
+namespace {
+
+std::string VersionText() {
+  std::string isa;
+  try {
+    isa = coppice::IsaName(coppice::ChooseIsa());
+  } catch (const coppice::Error& error) {
+    isa = error.what();
+  }
+  return fmt::format("coppice {} ({}), {}\nisa: {} on {}\nbackends: cpu, reference", coppice::kVersion,
+                     coppice::kBuildType, coppice::kCompiler, isa, coppice::Cpu().model);
+}
+
+int Fail(const char* message, int code) {
+  fmt::print(stderr, "coppice: {}\n", message);
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("coppice: long prompts, pruned while they are read", "coppice");
+  app.require_subcommand(0, 1);
+  app.set_version_flag("--version", VersionText);
+  app.footer("Each command explains itself: coppice run --help");
+  coppice::cli::AddRun(app);
+  coppice::cli::AddCompare(app);
+  coppice::cli::AddBench(app);
+  coppice::cli::AddInspect(app);
+  coppice::cli::AddTokenize(app);
+  coppice::cli::AddMethods(app);
+  coppice::cli::AddSynth(app);
+  try {
+    std::vector<std::string> words = coppice::cli::RewriteAliases(argc, argv);
+    std::reverse(words.begin(), words.end());  // CLI11 takes them from the back
+    app.parse(words);
+    if (app.get_subcommands().empty()) {
+      fmt::print("{}", app.help());
+      return 2;
+    }
+    return 0;
+  } catch (const CLI::Success& done) {
+    return app.exit(done);  // --help, --version
+  } catch (const CLI::ParseError& error) {
+    fmt::print(stderr, "coppice: {}\n", error.what());
+    const auto chosen = app.get_subcommands();
+    fmt::print(stderr, "Try: coppice {}--help\n", chosen.empty() ? "" : chosen.front()->get_name() + " ");
+    return 2;
+  } catch (const coppice::Cancelled&) {
+    return Fail("interrupted", 130);
+  } catch (const std::bad_alloc&) {
+    return Fail("out of memory: a shorter prompt, a smaller --ctx-size or a pruning method may fit", 1);
+  } catch (const std::exception& error) {
+    return Fail(error.what(), 1);
+  }
+}

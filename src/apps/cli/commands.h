@@ -1,0 +1,16 @@
+// The commands of the program. Each adds itself to the parser and is run through the callback that it leaves there.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace coppice::cli {
+
+void AddRun(CLI::App& app);
+void AddCompare(CLI::App& app);
+void AddBench(CLI::App& app);
+void AddInspect(CLI::App& app);
+void AddTokenize(CLI::App& app);
+void AddMethods(CLI::App& app);
+void AddSynth(CLI::App& app);
+
+}  // namespace coppice::cli

@@ -1,0 +1,105 @@
+#include "apps/cli/options.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
+
+#include "base/error.h"
+#include "text/chat_template.h"
+
+namespace coppice::cli {
+
+void AddModelOptions(CLI::App& app, ModelOptions& o, bool required) {
+  CLI::Option* model = app.add_option("-m,--model,model", o.model, "GGUF file, or Hugging Face folder");
+  if (required) model->required();
+  app.add_option("-c,--ctx-size", o.engine.context, "positions a sequence may take; 0: what the model was trained for")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("-t,--threads", o.engine.threads, "threads; 0: all usable cores")->check(CLI::Range(0, 1024));
+  app.add_option("--ubatch-size", o.engine.tile_rows, "-ub: prompt tokens per tile inside a layer (memory, not results)")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--backend", o.engine.backend, "cpu, or reference: plain fp32 loops")
+      ->check(CLI::IsMember({"cpu", "reference"}))
+      ->capture_default_str();
+  app.add_flag("--exact", o.engine.exact, "fp32 products and cache where bf16 would be faster");
+  app.add_flag("--check-tensors", o.engine.check_tensors, "read every weight first, refuse NaN and Inf");
+}
+
+void AddPromptOptions(CLI::App& app, PromptOptions& o) {
+  CLI::Option* text = app.add_option("-p,--prompt", o.text, "the prompt");
+  app.add_option("-f,--file", o.file, "a file that holds the prompt")->excludes(text);
+  app.add_flag("--chat", o.chat, "the prompt is a user's message: apply the model's chat template");
+}
+
+void AddGenerateOptions(CLI::App& app, GenerateOptions& o) {
+  app.add_option("-n,--predict,--n-predict", o.predict, "tokens to generate; -1: until the model stops");
+  app.add_flag("--ignore-eos", o.ignore_eos, "go on after the end token");
+  app.add_option("--temp,--temperature", o.sampling.temperature, "0: always the likeliest token")->capture_default_str();
+  app.add_option("--top-k", o.sampling.top_k, "0: no limit")->capture_default_str();
+  app.add_option("--top-p", o.sampling.top_p, "1: no limit")->capture_default_str();
+  app.add_option("--min-p", o.sampling.min_p, "0: no limit")->capture_default_str();
+  app.add_option("--repeat-penalty", o.sampling.repeat_penalty, "1: none")->capture_default_str();
+  app.add_option("--repeat-last-n", o.sampling.repeat_last_n, "tokens it looks back; -1: all")->capture_default_str();
+  app.add_option("-s,--seed", o.seed, "-1: a new one each run")->capture_default_str();
+  app.add_option("--protect-first", o.protection.first, "prompt tokens at the start that no method may prune")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--protect-last", o.protection.last, "prompt tokens at the end that no method may prune")
+      ->check(CLI::NonNegativeNumber);
+}
+
+std::string ReadPrompt(const PromptOptions& o) {
+  if (o.file.empty()) {
+    if (o.text.empty()) throw Error("no prompt: give -p TEXT or -f FILE");
+    return o.text;
+  }
+  std::ifstream in(o.file, std::ios::binary);
+  std::ostringstream text;
+  if (!in || !(text << in.rdbuf())) throw Error("{}: cannot read: {}", o.file, std::strerror(errno));
+  return text.str();
+}
+
+std::vector<int32_t> TokenizePrompt(const PromptOptions& o, const Engine& engine) {
+  const Tokenizer* tokenizer = engine.tokenizer();
+  if (tokenizer == nullptr) throw Error("{}: has no tokenizer", engine.store().path());
+  const std::string prompt = ReadPrompt(o);
+  if (!o.chat) return tokenizer->Encode(prompt);
+  if (tokenizer->chat_template().empty()) throw Error("{}: has no chat template for --chat", engine.store().path());
+  const auto piece = [&](std::optional<int32_t> id) { return id ? tokenizer->Piece(*id, true) : std::string(); };
+  const nlohmann::ordered_json context = {
+      {"messages", {{{"role", "user"}, {"content", prompt}}}},
+      {"add_generation_prompt", true},
+      {"bos_token", piece(tokenizer->bos())},
+      {"eos_token", piece(tokenizer->eos())}};
+  const std::string text = ChatTemplate(tokenizer->chat_template()).Render(context);
+  // Templates that write BOS themselves must not get a second one.
+  const std::string bos = piece(tokenizer->bos());
+  const bool has_bos = !bos.empty() && text.compare(0, bos.size(), bos) == 0;
+  return tokenizer->Encode(text, {.add_special = !has_bos, .parse_special = true});
+}
+
+Request MakeRequest(const GenerateOptions& o, std::vector<int32_t> tokens) {
+  Request request;
+  request.tokens = std::move(tokens);
+  request.max_tokens = o.predict;
+  request.ignore_eos = o.ignore_eos;
+  request.sampling = o.sampling;
+  request.sampling.seed = o.seed < 0 ? std::random_device()() : static_cast<uint64_t>(o.seed);
+  request.protection = o.protection;
+  return request;
+}
+
+std::vector<std::string> RewriteAliases(int argc, const char* const* argv) {
+  static const std::map<std::string, std::string> aliases = {{"-ub", "--ubatch-size"}};
+  std::vector<std::string> words;
+  for (int i = 1; i < argc; ++i) {
+    const auto alias = aliases.find(argv[i]);
+    words.push_back(alias == aliases.end() ? argv[i] : alias->second);
+  }
+  return words;
+}
+
+}  // namespace coppice::cli

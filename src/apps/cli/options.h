@@ -1,0 +1,50 @@
+// The options of every command, parsed in one place, so that an option that works in one works in all. Names are
+// llama.cpp's where it has one.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace coppice::cli {
+
+struct ModelOptions {
+  std::string model;
+  EngineOptions engine;
+};
+
+struct PromptOptions {
+  std::string text;
+  std::string file;
+  bool chat = false;
+};
+
+struct GenerateOptions {
+  int64_t predict = -1;
+  bool ignore_eos = false;
+  SamplingOptions sampling;
+  int64_t seed = -1;  // -1: a new one each run
+  Protection protection;
+};
+
+void AddModelOptions(CLI::App& app, ModelOptions& options, bool required = true);
+void AddPromptOptions(CLI::App& app, PromptOptions& options);
+void AddGenerateOptions(CLI::App& app, GenerateOptions& options);
+
+// The prompt's text: -p, or the file of -f. Throws Error where neither or both are given, or the file is unreadable.
+std::string ReadPrompt(const PromptOptions& options);
+
+// Tokens of the prompt as the model wants them: BOS, and the chat template with --chat. Throws Error where the model
+// has no tokenizer or no template.
+std::vector<int32_t> TokenizePrompt(const PromptOptions& options, const Engine& engine);
+
+// A request with everything but the method set.
+Request MakeRequest(const GenerateOptions& options, std::vector<int32_t> tokens);
+
+// llama.cpp's single-dash long names ("-ub 512") as the parser reads them ("--ubatch-size 512").
+std::vector<std::string> RewriteAliases(int argc, const char* const* argv);
+
+}  // namespace coppice::cli

@@ -1,0 +1,128 @@
+#include "apps/cli/terminal.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+
+namespace coppice::cli {
+
+namespace {
+
+std::atomic<bool> interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
+
+void OnInterrupt(int) {
+  interrupted = true;
+  std::signal(SIGINT, SIG_DFL);
+}
+
+// Columns a UTF-8 text takes, near enough: one per character.
+size_t Width(const std::string& text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+std::string Pad(const std::string& text, size_t width, bool right) {
+  const std::string space(width - std::min(width, Width(text)), ' ');
+  return right ? space + text : text + space;
+}
+
+}  // namespace
+
+bool StderrIsTerminal() { return isatty(STDERR_FILENO) == 1; }
+
+bool UseColor() {
+  const char* no_color = std::getenv("NO_COLOR");
+  return StderrIsTerminal() && (no_color == nullptr || *no_color == '\0');
+}
+
+ProgressLine::ProgressLine(std::string label, double total)
+    : label_(std::move(label)), total_(total), start_(std::chrono::steady_clock::now()), last_drawn_(start_) {}
+
+ProgressLine::~ProgressLine() { Clear(); }
+
+void ProgressLine::Update(double done) {
+  const auto now = std::chrono::steady_clock::now();
+  if (!StderrIsTerminal() || now - last_drawn_ < std::chrono::milliseconds(100)) return;
+  last_drawn_ = now;
+  drawn_ = true;
+  const double elapsed = std::chrono::duration<double>(now - start_).count();
+  const double share = total_ > 0 ? std::clamp(done / total_, 0.0, 1.0) : 0;
+  const int filled = static_cast<int>(share * 24);
+  const std::string bar = std::string(static_cast<size_t>(filled), '#') + std::string(static_cast<size_t>(24 - filled), '-');
+  const std::string eta = share > 0.01 ? fmt::format("ETA {:.0f} s", elapsed * (1 - share) / share) : "";
+  fmt::print(stderr, "\r\033[K{}  layer {}/{}  [{}] {:3.0f} %  {}", label_, static_cast<int>(done),
+             static_cast<int>(total_), bar, 100 * share, eta);
+  std::fflush(stderr);
+}
+
+void ProgressLine::Clear() {
+  if (!drawn_) return;
+  fmt::print(stderr, "\r\033[K");
+  std::fflush(stderr);
+  drawn_ = false;
+}
+
+Table::Table(std::vector<std::string> header, std::vector<bool> right) : right_(std::move(right)) {
+  rows_.push_back(std::move(header));
+}
+
+void Table::Add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+
+std::vector<size_t> Table::Widths() const {
+  std::vector<size_t> widths(rows_.front().size());
+  for (const auto& row : rows_) {
+    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], Width(row[c]));
+  }
+  return widths;
+}
+
+std::string Table::Text() const {
+  const std::vector<size_t> widths = Widths();
+  std::string text;
+  for (size_t r = 0; r < rows_.size(); ++r) {
+    std::string line;
+    for (size_t c = 0; c < rows_[r].size(); ++c) line += (c ? "  " : "") + Pad(rows_[r][c], widths[c], right_[c]);
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + '\n';
+    if (r > 0) continue;
+    for (size_t c = 0; c < widths.size(); ++c) text += (c ? "  " : "") + std::string(widths[c], '-');
+    text += '\n';
+  }
+  return text;
+}
+
+std::string Table::Markdown() const {
+  const std::vector<size_t> widths = Widths();
+  std::string text;
+  for (size_t r = 0; r < rows_.size(); ++r) {
+    text += '|';
+    for (size_t c = 0; c < rows_[r].size(); ++c) text += ' ' + Pad(rows_[r][c], widths[c], right_[c]) + " |";
+    text += '\n';
+    if (r > 0) continue;
+    text += '|';
+    for (size_t c = 0; c < widths.size(); ++c) text += std::string(widths[c] + 1, '-') + (right_[c] ? ":|" : "-|");
+    text += '\n';
+  }
+  return text;
+}
+
+std::string BytesText(int64_t bytes) {
+  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(units)) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", value, units[unit]);
+}
+
+const std::atomic<bool>& Interrupted() { return interrupted; }
+
+void InstallInterruptHandler() { std::signal(SIGINT, OnInterrupt); }
+
+}  // namespace coppice::cli

@@ -1,0 +1,54 @@
+// What a person sees: tables that line up, a progress line with an estimate, and Ctrl-C.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace coppice::cli {
+
+// Whether stderr is a terminal; progress and summaries go nowhere else.
+bool StderrIsTerminal();
+// Whether stderr may be coloured: a terminal, and NO_COLOR is not set.
+bool UseColor();
+
+// One line on the terminal, rewritten at most ten times a second: "prefill  12/32 layers  [####----]  38 %  ETA 41 s".
+// Silent where stderr is no terminal.
+class ProgressLine {
+ public:
+  ProgressLine(std::string label, double total);
+  ~ProgressLine();  // clears the line
+  void Update(double done);
+  void Clear();
+
+ private:
+  std::string label_;
+  double total_;
+  std::chrono::steady_clock::time_point start_;
+  std::chrono::steady_clock::time_point last_drawn_;
+  bool drawn_ = false;
+};
+
+// Rows of cells under a header; numbers are aligned to the right where `right[column]`.
+class Table {
+ public:
+  Table(std::vector<std::string> header, std::vector<bool> right);
+  void Add(std::vector<std::string> row);
+  std::string Text() const;      // columns padded, for a terminal
+  std::string Markdown() const;  // the same as a Markdown table that lines up
+
+ private:
+  std::vector<size_t> Widths() const;
+  std::vector<std::vector<std::string>> rows_;  // the header first
+  std::vector<bool> right_;
+};
+
+// "1.73 GiB", "512 B".
+std::string BytesText(int64_t bytes);
+
+// Set by Ctrl-C once InstallInterruptHandler() has run; a second Ctrl-C ends the process at once.
+const std::atomic<bool>& Interrupted();
+void InstallInterruptHandler();
+
+}  // namespace coppice::cli

@@ -1,0 +1,139 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/error.h"
+#include "base/limits.h"
+#include "formats/gguf.h"
+#include "formats/hf_folder.h"
+#include "model/synthetic.h"
+#include "policies/registry.h"
+
+namespace coppice {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double Milliseconds(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double, std::milli>(end - begin).count();
+}
+
+Transformer MakeTransformer(std::shared_ptr<const TensorStore> store, ModelConfig config) {
+  std::shared_ptr<const Weights> weights = Weights::Load(std::move(store), config);
+  return {std::move(config), std::move(weights)};
+}
+
+}  // namespace
+
+Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config, std::unique_ptr<Tokenizer> tokenizer,
+               const EngineOptions& options)
+    : store_(std::move(store)),
+      tokenizer_(std::move(tokenizer)),
+      backend_(MakeBackend(options.backend, {.threads = options.threads, .exact = options.exact})),
+      transformer_(MakeTransformer(store_, std::move(config))),
+      context_(options.context > 0 ? options.context : transformer_.config().context),
+      workspace_(transformer_.NewWorkspace(std::max<int64_t>(options.tile_rows, 1))) {
+  if (context_ > limits::kMaxContext) throw Error("--ctx-size {}: at most {}", context_, limits::kMaxContext);
+  if (options.check_tensors) {
+    const std::vector<std::string> findings = CheckTensors(*store_);
+    if (!findings.empty()) throw Error("{}: {} ({} findings)", store_->path(), findings.front(), findings.size());
+  }
+}
+
+std::unique_ptr<Engine> Engine::Load(const std::string& path, const EngineOptions& options) {
+  if (LooksLikeGguf(path)) {
+    std::shared_ptr<const GgufFile> file = GgufFile::Open(path);
+    ModelConfig config = ConfigFromGguf(file->metadata());
+    std::unique_ptr<Tokenizer> tokenizer = Tokenizer::FromGguf(file->metadata());
+    return std::unique_ptr<Engine>(new Engine(std::move(file), std::move(config), std::move(tokenizer), options));
+  }
+  std::shared_ptr<const HfFolder> folder = HfFolder::Open(path);
+  ModelConfig config = ConfigFromHf(folder->config(), path);
+  std::unique_ptr<Tokenizer> tokenizer = Tokenizer::FromHfFolder(path);
+  return std::unique_ptr<Engine>(new Engine(std::move(folder), std::move(config), std::move(tokenizer), options));
+}
+
+std::unique_ptr<Engine> Engine::FromShape(const std::string& shape, const EngineOptions& options) {
+  SyntheticModel model = ParseShape(shape);
+  ModelConfig config = model.config;
+  return std::unique_ptr<Engine>(new Engine(MakeSyntheticStore(model), std::move(config), nullptr, options));
+}
+
+void Engine::CheckRequest(const Request& request) const {
+  const auto tokens = static_cast<int64_t>(request.tokens.size());
+  if (tokens == 0) throw Error("the prompt is empty");
+  for (const int32_t id : request.tokens) {
+    if (id < 0 || id >= transformer_.config().shape.vocab) {
+      throw Error("prompt token {} is not in the vocabulary of {}", id, transformer_.config().shape.vocab);
+    }
+  }
+  if (tokens > context_) {
+    throw Error("the prompt has {} tokens, the context {}: shorten it, or raise --ctx-size where the model allows",
+                tokens, context_);
+  }
+  if (request.max_tokens < -1) throw Error("--predict {}: not a whole number from -1", request.max_tokens);
+  if (request.protection.first < 0 || request.protection.last < 0) throw Error("--protect-first and --protect-last count tokens");
+  Validate(request.sampling);
+}
+
+Answer Engine::Generate(const Request& request) {
+  CheckRequest(request);
+  const Clock::time_point start = Clock::now();
+  const auto prompt_tokens = static_cast<int64_t>(request.tokens.size());
+  const int64_t room = context_ - prompt_tokens;
+  const int64_t wanted = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
+
+  PruneChoice prune = MakePolicy(request.prune, transformer_.config().shape, prompt_tokens, request.protection);
+  SequenceState sequence = transformer_.NewSequence(prompt_tokens, prompt_tokens + wanted, *backend_);
+  Sampler sampler(request.sampling);
+  Tensor logits;
+  workspace_.control = {request.progress, request.cancelled};
+  transformer_.Prefill(request.tokens, *prune.policy, sequence, workspace_, *backend_, logits);
+  workspace_.control.progress = nullptr;
+
+  Answer answer;
+  std::vector<int32_t> history = request.tokens;
+  int32_t next = sampler.Sample(logits.view().Row<float>(0), history);
+  const Clock::time_point first_token = Clock::now();
+  answer.finish_reason = "length";
+  while (static_cast<int64_t>(answer.tokens.size()) < wanted) {
+    if (!request.ignore_eos && tokenizer_ && tokenizer_->EndsGeneration(next)) {
+      answer.finish_reason = "stop";
+      break;
+    }
+    answer.tokens.push_back(next);
+    history.push_back(next);
+    if (request.on_token && !request.on_token(next)) {
+      answer.finish_reason = "cancelled";
+      break;
+    }
+    if (static_cast<int64_t>(answer.tokens.size()) == wanted) break;
+    transformer_.Decode(next, *prune.policy, sequence, workspace_, *backend_, logits);
+    next = sampler.Sample(logits.view().Row<float>(0), history);
+  }
+  const Clock::time_point end = Clock::now();
+
+  answer.ttft_ms = Milliseconds(start, first_token);
+  answer.total_ms = Milliseconds(start, end);
+  const double decode_ms = Milliseconds(first_token, end);
+  if (answer.tokens.size() > 1 && decode_ms > 0) {
+    answer.decode_tokens_per_second = 1000 * static_cast<double>(answer.tokens.size() - 1) / decode_ms;
+  }
+  answer.prune_spec = std::move(prune.spec);
+  answer.prune_active = prune.active;
+  answer.prune_reason = std::move(prune.reason);
+  for (const LayerCache& cache : sequence.cache) {
+    sequence.ledger.kv_bytes += cache.bytes();
+  }
+  const ModelShape& s = transformer_.config().shape;
+  const int64_t positions = static_cast<int64_t>(sequence.depth.size());
+  sequence.ledger.kv_bytes_dense =
+      2 * s.layers * positions * BytesOf(backend_->cache_dtype(), static_cast<int64_t>(s.kv_heads) * s.head_dim);
+  answer.ledger = std::move(sequence.ledger);
+  return answer;
+}
+
+}  // namespace coppice

@@ -1,0 +1,87 @@
+// A loaded model, ready to answer: files in, tokens out, and an account of what was computed.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/sampler.h"
+#include "kernels/backend.h"
+#include "model/transformer.h"
+#include "policies/compose.h"
+#include "text/tokenizer.h"
+
+namespace coppice {
+
+struct EngineOptions {
+  std::string backend = "cpu";  // or "reference"
+  int threads = 0;              // 0: all usable cores
+  bool exact = false;           // fp32 products and cache where the backend would use bf16
+  int64_t context = 0;          // positions a sequence may take; 0: what the model was trained for
+  int64_t tile_rows = 512;      // rows per tile inside a layer; the result does not depend on it
+  bool check_tensors = false;   // read every weight once and refuse NaN and Inf
+};
+
+// A token that was generated. Returning false stops the generation.
+using TokenCallback = std::function<bool(int32_t id)>;
+
+struct Request {
+  std::vector<int32_t> tokens;  // the prompt
+  int64_t max_tokens = -1;      // -1: until the model stops or the context is full
+  bool ignore_eos = false;
+  SamplingOptions sampling;
+  std::string prune = "none";   // cli's --prune SPEC
+  Protection protection;
+  TokenCallback on_token;                             // may be empty
+  std::function<void(double layers_done)> progress;   // prefill, in [0, layers]; may be empty
+  const std::atomic<bool>* cancelled = nullptr;       // may be null
+};
+
+struct Answer {
+  std::vector<int32_t> tokens;     // generated, the stop token not among them
+  std::string finish_reason;       // "stop", "length", or "cancelled" where on_token said so
+  double ttft_ms = 0;              // from the tokenised prompt to the first sampled token, scoring and gathering inside
+  double total_ms = 0;
+  double decode_tokens_per_second = 0;
+  std::string prune_spec;          // canonical
+  bool prune_active = false;
+  std::string prune_reason;        // why a method stood aside; empty where none did
+  Ledger ledger;
+};
+
+class Engine {
+ public:
+  // `path` is a GGUF file or a Hugging Face folder. Throws Error, naming the file and the cause.
+  static std::unique_ptr<Engine> Load(const std::string& path, const EngineOptions& options);
+  // The random model of a known shape ("llama-3.2-1b:bf16"), in memory (model/synthetic.h).
+  static std::unique_ptr<Engine> FromShape(const std::string& shape, const EngineOptions& options);
+
+  // Answers one request. Throws Error for a request that cannot be served, Cancelled where it was cancelled; the
+  // engine stays usable after either.
+  Answer Generate(const Request& request);
+
+  const Transformer& model() const { return transformer_; }
+  const TensorStore& store() const { return *store_; }
+  // Null where the model's files have none.
+  const Tokenizer* tokenizer() const { return tokenizer_.get(); }
+  const Backend& backend() const { return *backend_; }
+  int64_t context() const { return context_; }
+
+ private:
+  Engine(std::shared_ptr<const TensorStore> store, ModelConfig config, std::unique_ptr<Tokenizer> tokenizer,
+         const EngineOptions& options);
+  void CheckRequest(const Request& request) const;
+
+  std::shared_ptr<const TensorStore> store_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<Backend> backend_;
+  Transformer transformer_;
+  int64_t context_;
+  Workspace workspace_;
+};
+
+}  // namespace coppice

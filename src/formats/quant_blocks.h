@@ -1,0 +1,67 @@
+// The quantised blocks as they lie in a GGUF file. Blocks of 32 values have one scale (and minimum); super-blocks of
+// 256 ("K") have 8 or 16 groups whose scales are themselves integers times an fp16. Layouts: ggml-common.h of ggml.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace coppice {
+
+struct BlockQ4_0 {  // x = d (q - 8)
+  F16 d;
+  uint8_t q[16];  // value j in the low nibble of byte j, value j + 16 in the high one
+};
+struct BlockQ4_1 {  // x = d q + m
+  F16 d, m;
+  uint8_t q[16];  // as Q4_0
+};
+struct BlockQ5_0 {  // x = d (q - 16)
+  F16 d;
+  uint8_t high[4];  // little-endian 32 bits: bit j is the fifth bit of value j
+  uint8_t q[16];    // as Q4_0
+};
+struct BlockQ5_1 {  // x = d q + m
+  F16 d, m;
+  uint8_t high[4];
+  uint8_t q[16];
+};
+struct BlockQ8_0 {  // x = d q
+  F16 d;
+  int8_t q[32];
+};
+struct BlockQ2_K {     // 16 groups of 16: x = d scale q - dmin min
+  uint8_t scales[16];  // per group: scale in the low nibble, min in the high one
+  uint8_t q[64];       // 2 bits each
+  F16 d, dmin;
+};
+struct BlockQ3_K {  // 16 groups of 16: x = d (scale - 32) (q - 4)
+  uint8_t high[32];    // bit i / 32 of byte i % 32 is the third bit of value i
+  uint8_t q[64];       // the two low bits, placed as in Q2_K
+  uint8_t scales[12];  // 6 bits each: 16 low nibbles in 8 bytes, then the high pairs in 4
+  F16 d;
+};
+struct BlockQ4_K {  // 8 groups of 32: x = d scale q - dmin min
+  F16 d, dmin;
+  uint8_t scales[12];  // 8 scales and 8 minima of 6 bits
+  uint8_t q[128];      // of each 64 values: the first 32 in the low nibbles, the others in the high ones
+};
+struct BlockQ5_K {  // as Q4_K with a fifth bit
+  F16 d, dmin;
+  uint8_t scales[12];
+  uint8_t high[32];  // bit i / 32 of byte i % 32 is the fifth bit of value i
+  uint8_t q[128];
+};
+struct BlockQ6_K {  // 16 groups of 16: x = d scale (q - 32)
+  uint8_t low[128];  // of each 128 values: 64 low nibbles, then 64 high ones
+  uint8_t high[64];  // of each 128 values, 2 bits each: byte i % 32, pair i / 32
+  int8_t scales[16];
+  F16 d;
+};
+
+static_assert(sizeof(BlockQ4_0) == 18 && sizeof(BlockQ4_1) == 20 && sizeof(BlockQ5_0) == 22);
+static_assert(sizeof(BlockQ5_1) == 24 && sizeof(BlockQ8_0) == 34 && sizeof(BlockQ2_K) == 84);
+static_assert(sizeof(BlockQ3_K) == 110 && sizeof(BlockQ4_K) == 144 && sizeof(BlockQ5_K) == 176);
+static_assert(sizeof(BlockQ6_K) == 210);
+
+}  // namespace coppice

@@ -1,0 +1,263 @@
+// What the conformance tests share: the backends under test, random data, comparison, and attention in fp64.
+//
+// Every backend answers to the same oracle, formulas in fp64 that materialise everything: the reference
+// backend too, since an oracle that nothing checks is only an opinion. COPPICE_ISA chooses the kernels of the
+// cpu backend, so one run of the program tests one instruction set.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <ostream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/cpu_info.h"
+#include "base/error.h"
+#include "formats/quants.h"
+#include "kernels/backend.h"
+
+namespace coppice::testing_kernels {
+
+struct Config {
+  std::string name;
+  bool exact = true;
+};
+inline void PrintTo(const Config& c, std::ostream* out) { *out << c.name << (c.exact ? " exact" : " fast"); }
+inline std::string ConfigName(const ::testing::TestParamInfo<Config>& info) {
+  return info.param.name + (info.param.exact ? "_exact" : "_fast");
+}
+inline const std::vector<Config> kConfigs = {{"reference", true}, {"cpu", true}, {"cpu", false}};
+
+inline Tensor Random(int64_t rows, int64_t cols, uint32_t seed, float scale = 1) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0, scale);
+  Tensor t(DType::kF32, rows, cols);
+  for (int64_t i = 0; i < rows; ++i) {
+    for (float& v : t.mutable_view().Row<float>(i)) v = normal(generator);
+  }
+  return t;
+}
+
+// Random quantised blocks: any bytes are valid quants and scales, only the fp16 factors must stay small
+// numbers.
+inline Tensor RandomBlocks(DType type, int64_t rows, int64_t cols, uint32_t seed) {
+  struct Factors {
+    DType type;
+    std::vector<int> offsets;
+  };
+  static const std::vector<Factors> kFactors = {
+      {DType::kQ4_0, {0}},    {DType::kQ4_1, {0, 2}},   {DType::kQ5_0, {0}},   {DType::kQ5_1, {0, 2}},
+      {DType::kQ8_0, {0}},    {DType::kQ2_K, {80, 82}}, {DType::kQ3_K, {108}}, {DType::kQ4_K, {0, 2}},
+      {DType::kQ5_K, {0, 2}}, {DType::kQ6_K, {208}}};
+  std::mt19937 generator(seed);
+  std::uniform_real_distribution<float> factor(-0.02f, 0.02f);
+  Tensor t(type, rows, cols);
+  std::byte* bytes = t.mutable_view().data;
+  for (int64_t i = 0; i < t.bytes(); ++i) bytes[i] = static_cast<std::byte>(generator());
+  for (const Factors& f : kFactors) {
+    if (f.type != type) continue;
+    for (int64_t block = 0; block < t.bytes(); block += Info(type).block_bytes) {
+      for (int offset : f.offsets) {
+        const F16 value = ToF16(factor(generator));
+        std::memcpy(bytes + block + offset, &value, sizeof value);
+      }
+    }
+  }
+  return t;
+}
+
+inline Tensor Converted(const TensorView& x, DType type) {
+  Tensor t(type, x.rows, x.cols);
+  for (int64_t i = 0; i < x.rows; ++i) {
+    for (int64_t c = 0; c < x.cols; ++c) {
+      const float v = x.Row<float>(i)[c];
+      if (type == DType::kF32) t.mutable_view().Row<float>(i)[c] = v;
+      if (type == DType::kF16) t.mutable_view().Row<F16>(i)[c] = ToF16(v);
+      if (type == DType::kBF16) t.mutable_view().Row<BF16>(i)[c] = ToBF16(v);
+    }
+  }
+  return t;
+}
+
+inline Tensor Converted(const Tensor& x, DType type) { return Converted(x.view(), type); }
+
+inline Tensor RandomWeight(DType type, int64_t rows, int64_t cols, uint32_t seed) {
+  if (Info(type).block_elements > 1) return RandomBlocks(type, rows, cols, seed);
+  return Converted(Random(rows, cols, seed, 0.1f), type);
+}
+
+using Matrix = std::vector<std::vector<double>>;
+
+inline Matrix ToMatrix(const TensorView& t) {
+  Matrix m(t.rows, std::vector<double>(t.cols));
+  std::vector<float> row(t.cols);
+  for (int64_t i = 0; i < t.rows; ++i) {
+    DequantizeRow(t.dtype, t.RowBytes(i), row);
+    std::copy(row.begin(), row.end(), m[i].begin());
+  }
+  return m;
+}
+
+inline double Rms(const std::vector<double>& row) {
+  double sum = 0;
+  for (double v : row) sum += v * v;
+  return row.empty() ? 0 : std::sqrt(sum / row.size());
+}
+
+// Row by row: rms(actual - expected) <= tolerance * rms(expected), and no value off by more than eight times
+// that. A row that cancels to nearly nothing is measured by the typical row instead.
+inline void ExpectClose(const TensorView& actual, const Matrix& expected, double tolerance) {
+  ASSERT_EQ(actual.rows, static_cast<int64_t>(expected.size()));
+  double typical = 0;
+  for (const std::vector<double>& row : expected) typical += Rms(row) / expected.size();
+  for (int64_t i = 0; i < actual.rows; ++i) {
+    ASSERT_EQ(actual.cols, static_cast<int64_t>(expected[i].size()));
+    std::vector<double> off(actual.cols);
+    double worst = 0;
+    for (int64_t c = 0; c < actual.cols; ++c) {
+      off[c] = actual.Row<float>(i)[c] - expected[i][c];
+      ASSERT_TRUE(std::isfinite(off[c])) << "row " << i << " column " << c << ": " << actual.Row<float>(i)[c];
+      worst = std::max(worst, std::abs(off[c]));
+    }
+    const double allowed = tolerance * std::max(Rms(expected[i]), typical);
+    ASSERT_LE(Rms(off), allowed) << "row " << i;
+    ASSERT_LE(worst, 8 * allowed) << "row " << i;
+  }
+}
+
+inline void ExpectClose(const Tensor& actual, const Matrix& expected, double tolerance) {
+  ExpectClose(actual.view(), expected, tolerance);
+}
+
+inline bool SameBits(const TensorView& a, const TensorView& b) {
+  if (a.dtype != b.dtype || a.rows != b.rows || a.cols != b.cols) return false;
+  for (int64_t i = 0; i < a.rows; ++i) {
+    if (std::memcmp(a.RowBytes(i), b.RowBytes(i), BytesOf(a.dtype, a.cols)) != 0) return false;
+  }
+  return true;
+}
+
+inline bool SameBits(const Tensor& a, const TensorView& b) { return SameBits(a.view(), b); }
+inline bool SameBits(const Tensor& a, const Tensor& b) { return SameBits(a.view(), b.view()); }
+
+class ConformanceTest : public ::testing::TestWithParam<Config> {
+ protected:
+  void SetUp() override {
+    if (GetParam().name == "cpu") {
+      try {
+        ChooseIsa();
+      } catch (const Error& e) {
+        GTEST_SKIP() << "this CPU lacks the instruction set asked for: " << e.what();
+      }
+    }
+    backend_ = Make(2);
+  }
+  std::unique_ptr<Backend> Make(int threads) const {
+    return MakeBackend(GetParam().name, {.threads = threads, .exact = GetParam().exact});
+  }
+  Backend& be() { return *backend_; }
+  // Of products and attention: fp32, or bf16 inputs with fp32 sums.
+  double tolerance() const { return GetParam().exact ? 1e-5 : 2e-2; }
+
+ private:
+  std::unique_ptr<Backend> backend_;
+};
+
+// ---- Attention
+
+struct AttentionCase {
+  int heads, kv_heads, head_dim;
+  int n;         // positions [0, n)
+  int m;         // queries, at the last m of them
+  int hole = 0;  // every hole-th position has no key, unless a query stands there
+  int window = 0;
+  bool alibi = false;
+};
+inline void PrintTo(const AttentionCase& c, std::ostream* out) {
+  *out << c.heads << "/" << c.kv_heads << " heads of " << c.head_dim << ", n " << c.n << ", m " << c.m
+       << ", hole " << c.hole << ", window " << c.window << (c.alibi ? ", alibi" : "");
+}
+
+inline const std::vector<AttentionCase> kAttentionCases = {
+    {.heads = 1, .kv_heads = 1, .head_dim = 4, .n = 1, .m = 1},
+    {.heads = 2, .kv_heads = 1, .head_dim = 8, .n = 5, .m = 5},
+    {.heads = 3, .kv_heads = 3, .head_dim = 4, .n = 19, .m = 19},
+    {.heads = 4, .kv_heads = 4, .head_dim = 64, .n = 33, .m = 33},
+    {.heads = 4, .kv_heads = 2, .head_dim = 80, .n = 70, .m = 70},
+    {.heads = 4, .kv_heads = 1, .head_dim = 128, .n = 150, .m = 37},
+    {.heads = 7, .kv_heads = 1, .head_dim = 64, .n = 129, .m = 129},
+    {.heads = 14, .kv_heads = 2, .head_dim = 64, .n = 100, .m = 1},
+    {.heads = 2, .kv_heads = 1, .head_dim = 64, .n = 700, .m = 260},
+    {.heads = 4, .kv_heads = 2, .head_dim = 64, .n = 200, .m = 200, .window = 50},
+    {.heads = 4, .kv_heads = 2, .head_dim = 64, .n = 90, .m = 90, .window = 1},
+    {.heads = 4, .kv_heads = 4, .head_dim = 64, .n = 111, .m = 111, .alibi = true},
+    {.heads = 4, .kv_heads = 1, .head_dim = 8, .n = 90, .m = 90, .window = 30, .alibi = true},
+    {.heads = 4, .kv_heads = 2, .head_dim = 64, .n = 300, .m = 50, .hole = 3},
+    {.heads = 7, .kv_heads = 1, .head_dim = 128, .n = 257, .m = 4, .hole = 2, .alibi = true},
+    {.heads = 2, .kv_heads = 2, .head_dim = 80, .n = 140, .m = 30, .hole = 2, .window = 40},
+};
+
+// Owns what an AttentionInput looks at.
+struct AttentionData {
+  AttentionData(const AttentionCase& c, DType cache, uint32_t seed = 1) {
+    for (int p = 0; p < c.n; ++p) {
+      const bool query = p >= c.n - c.m;
+      if (query) query_positions.push_back(p);
+      if (query || c.hole == 0 || p % c.hole != 1) key_positions.push_back(p);
+    }
+    for (int h = 0; c.alibi && h < c.heads; ++h) slopes.push_back(std::exp2(-8.0f * (h + 1) / c.heads));
+    const int64_t n = static_cast<int64_t>(key_positions.size());
+    queries = Random(c.m, c.heads * c.head_dim, seed, 1.5f);
+    keys = Converted(Random(n, c.kv_heads * c.head_dim, seed + 1), cache);
+    values = Converted(Random(n, c.kv_heads * c.head_dim, seed + 2), cache);
+    shape = {.heads = c.heads,
+             .kv_heads = c.kv_heads,
+             .head_dim = c.head_dim,
+             .scale = 1 / std::sqrt(static_cast<float>(c.head_dim)),
+             .window = c.window,
+             .alibi_slopes = {}};
+  }
+  AttentionInput Input() const {
+    AttentionInput in{shape, queries.view(), keys.view(), values.view(), query_positions, key_positions};
+    in.shape.alibi_slopes = slopes;
+    return in;
+  }
+  AttentionShape shape;
+  std::vector<float> slopes;
+  std::vector<int32_t> query_positions, key_positions;
+  Tensor queries, keys, values;
+};
+
+// softmax(scale q k^T + bias + mask) of one head, materialised: [m][n].
+inline Matrix NaiveWeights(const AttentionInput& in, int head) {
+  const Matrix q = ToMatrix(in.queries);
+  const Matrix k = ToMatrix(in.keys);
+  const int dim = in.shape.head_dim;
+  const int kv = head / (in.shape.heads / in.shape.kv_heads);
+  Matrix a(q.size(), std::vector<double>(k.size()));
+  for (size_t i = 0; i < q.size(); ++i) {
+    double max = -std::numeric_limits<double>::infinity();
+    for (size_t j = 0; j < k.size(); ++j) {
+      const int distance = in.query_positions[i] - in.key_positions[j];
+      double s = 0;
+      for (int c = 0; c < dim; ++c) s += q[i][head * dim + c] * k[j][kv * dim + c];
+      s *= in.shape.scale;
+      if (!in.shape.alibi_slopes.empty()) s -= in.shape.alibi_slopes[head] * distance;
+      const bool seen = distance >= 0 && (in.shape.window == 0 || distance < in.shape.window);
+      a[i][j] = seen ? s : -std::numeric_limits<double>::infinity();
+      max = std::max(max, a[i][j]);
+    }
+    double sum = 0;
+    for (double& w : a[i]) sum += w = std::exp(w - max);
+    for (double& w : a[i]) w /= sum;
+  }
+  return a;
+}
+
+}  // namespace coppice::testing_kernels

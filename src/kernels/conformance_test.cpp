@@ -1,0 +1,186 @@
+// Products of every backend: against fp64, and bit for bit against themselves in other company.
+#include "kernels/conformance_support.h"
+
+namespace coppice {
+namespace {
+
+using namespace testing_kernels;
+
+class ProductConformance : public ConformanceTest {
+ protected:
+  Tensor Prefill(const TensorView& x, const TensorView& w, const TensorView& bias = {}) {
+    PackedMatrix packed;
+    be().Pack(w, packed);
+    Tensor y(DType::kF32, x.rows, w.rows);
+    be().Product(x, packed, bias, y.mutable_view());
+    return y;
+  }
+  Tensor Decode(const TensorView& x, const TensorView& w, const TensorView& bias = {}) {
+    Tensor y(DType::kF32, x.rows, w.rows);
+    be().DecodeProduct(x, w, bias, y.mutable_view());
+    return y;
+  }
+};
+
+Matrix NaiveProduct(const TensorView& x, const TensorView& w, const TensorView& bias) {
+  const Matrix a = ToMatrix(x);
+  const Matrix b = ToMatrix(w);
+  Matrix y(a.size(), std::vector<double>(b.size()));
+  for (size_t i = 0; i < a.size(); ++i) {
+    for (size_t j = 0; j < b.size(); ++j) {
+      double sum = bias.empty() ? 0 : bias.Row<float>(0)[j];
+      for (size_t k = 0; k < a[i].size(); ++k) sum += a[i][k] * b[j][k];
+      y[i][j] = sum;
+    }
+  }
+  return y;
+}
+
+const std::vector<DType> kTypes = {DType::kF32,  DType::kF16,  DType::kBF16, DType::kQ4_0, DType::kQ4_1,
+                                   DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kQ2_K, DType::kQ3_K,
+                                   DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
+
+struct ProductShape {
+  int64_t rows, inputs, outputs;
+};
+const std::vector<ProductShape> kProductShapes = {
+    {4, 1, 5},    {5, 7, 9},     {9, 33, 31},    {1, 32, 16},    {2, 64, 17},  {3, 96, 5},    {1, 256, 64},
+    {7, 256, 33}, {33, 256, 64}, {65, 512, 100}, {130, 544, 67}, {16, 768, 8}, {300, 256, 49}};
+
+TEST_P(ProductConformance, EveryTypeAndShapeMatchesFp64) {
+  for (DType type : kTypes) {
+    for (const ProductShape& s : kProductShapes) {
+      if (s.inputs % Info(type).block_elements != 0) continue;
+      SCOPED_TRACE(std::string(Info(type).name) + " " + std::to_string(s.rows) + "x" +
+                   std::to_string(s.inputs) + "x" + std::to_string(s.outputs));
+      const Tensor x = Random(s.rows, s.inputs, 1);
+      const Tensor w = RandomWeight(type, s.outputs, s.inputs, 2);
+      const Tensor b = Random(1, s.outputs, 3);
+      const TensorView bias = s.rows % 2 == 0 ? b.view() : TensorView();
+      const Matrix expected = NaiveProduct(x.view(), w.view(), bias);
+      ExpectClose(Prefill(x.view(), w.view(), bias), expected, tolerance());
+      ExpectClose(Decode(x.view(), w.view(), bias), expected, tolerance());
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(ProductConformance, RowsOfWiderMatrices) {  // x, w and y are columns of a fused matrix
+  const Tensor x = Random(9, 3 * 64, 1);
+  const Tensor w = Random(20, 3 * 64, 2, 0.1f);
+  const Matrix expected = NaiveProduct(x.view().Cols(64, 64), w.view().Cols(64, 64), {});
+  for (bool decode : {false, true}) {
+    Tensor y = Random(9, 50, 3);
+    const Tensor before = y.Clone();
+    const MutableTensorView out = y.mutable_view().Cols(10, 20);
+    PackedMatrix packed;
+    be().Pack(w.view().Cols(64, 64), packed);
+    if (decode) be().DecodeProduct(x.view().Cols(64, 64), w.view().Cols(64, 64), {}, out);
+    if (!decode) be().Product(x.view().Cols(64, 64), packed, {}, out);
+    ExpectClose(out, expected, tolerance());
+    EXPECT_TRUE(SameBits(y.view().Cols(0, 10), before.view().Cols(0, 10)));
+    EXPECT_TRUE(SameBits(y.view().Cols(30, 20), before.view().Cols(30, 20)));
+  }
+}
+
+TEST_P(ProductConformance, ARowIsTheSameInAnyCompany) {
+  for (DType type :
+       {DType::kF32, DType::kBF16, DType::kF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kQ6_K}) {
+    for (int64_t inputs : {256, 1280}) {
+      const Tensor x = Random(300, inputs, 4);
+      const Tensor w = RandomWeight(type, 80, inputs, 5);
+      for (bool decode : {false, true}) {
+        SCOPED_TRACE(std::string(Info(type).name) + (decode ? " decode" : " prefill"));
+        const auto product = [&](const TensorView& rows) {
+          return decode ? Decode(rows, w.view()) : Prefill(rows, w.view());
+        };
+        const Tensor all = product(x.view());
+        for (int64_t begin : {0, 5, 131, 293}) {
+          for (int64_t count : {1, 2, 7, 33}) {
+            if (begin + count > 300) continue;
+            const Tensor some = product(x.view().Rows(begin, count));
+            ASSERT_TRUE(SameBits(some.view(), all.view().Rows(begin, count))) << begin << " + " << count;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(ProductConformance, ThreadsChangeNothing) {
+  const Tensor x = Random(70, 512, 6);
+  const Tensor w = RandomWeight(DType::kQ4_K, 200, 512, 7);
+  const Tensor prefill = Prefill(x.view(), w.view());
+  const Tensor decode = Decode(x.view(), w.view());
+  for (int threads : {1, 3}) {
+    const std::unique_ptr<Backend> other = Make(threads);
+    PackedMatrix packed;
+    other->Pack(w.view(), packed);
+    Tensor y(DType::kF32, 70, 200);
+    other->Product(x.view(), packed, {}, y.mutable_view());
+    EXPECT_TRUE(SameBits(y.view(), prefill.view())) << threads;
+    other->DecodeProduct(x.view(), w.view(), {}, y.mutable_view());
+    EXPECT_TRUE(SameBits(y.view(), decode.view())) << threads;
+  }
+}
+
+TEST_P(ProductConformance, APackedMatrixIsReusedForOtherShapes) {
+  const Tensor x = Random(3, 64, 8);
+  PackedMatrix packed;
+  for (int64_t outputs : {50, 7, 120}) {
+    const Tensor w = Random(outputs, 64, 9, 0.1f);
+    be().Pack(w.view(), packed);
+    EXPECT_EQ(packed.outputs, outputs);
+    EXPECT_EQ(packed.inputs, 64);
+    Tensor y(DType::kF32, 3, outputs);
+    be().Product(x.view(), packed, {}, y.mutable_view());
+    ExpectClose(y.view(), NaiveProduct(x.view(), w.view(), {}), tolerance());
+  }
+}
+
+TEST_P(ProductConformance, NoRowsIsNoWork) {
+  const Tensor w = Random(8, 32, 1);
+  const Tensor none(DType::kF32, 0, 32);
+  EXPECT_EQ(Prefill(none.view(), w.view()).rows(), 0);
+  EXPECT_EQ(Decode(none.view(), w.view()).rows(), 0);
+}
+
+TEST_P(ProductConformance, WrongShapesFail) {
+  const Tensor x = Random(2, 32, 1);
+  const Tensor w = Random(8, 64, 2);
+  const Tensor fits = Random(8, 32, 2);
+  Tensor y(DType::kF32, 2, 8);
+  Tensor narrow(DType::kF32, 2, 7);
+  PackedMatrix packed;
+  be().Pack(w.view(), packed);
+  EXPECT_THROW(be().Product(x.view(), packed, {}, y.mutable_view()), CheckFailure);
+  EXPECT_THROW(be().DecodeProduct(x.view(), w.view(), {}, y.mutable_view()), CheckFailure);
+  be().Pack(fits.view(), packed);
+  EXPECT_THROW(be().Product(x.view(), packed, {}, narrow.mutable_view()), CheckFailure);
+  EXPECT_THROW(be().Product(x.view(), packed, narrow.view().Rows(0, 1), y.mutable_view()), CheckFailure);
+  EXPECT_THROW(be().DecodeProduct(x.view(), fits.view(), {}, narrow.mutable_view()), CheckFailure);
+  EXPECT_THROW(be().DecodeProduct(x.view(), fits.view(), y.view(), y.mutable_view()), CheckFailure);
+}
+
+TEST_P(ProductConformance, EmbedEveryType) {
+  for (DType type : kTypes) {
+    const int64_t d = Info(type).block_elements * 2;
+    const Tensor table = RandomWeight(type, 12, d, 3);
+    const std::vector<int32_t> ids = {11, 0, 5, 5, 0};
+    Tensor y(DType::kF32, 5, d);
+    be().Embed(table.view(), ids, y.mutable_view());
+    const Matrix all = ToMatrix(table.view());
+    Matrix expected;
+    for (int32_t id : ids) expected.push_back(all[id]);
+    SCOPED_TRACE(Info(type).name);
+    ExpectClose(y.view(), expected, 1e-6);
+  }
+  const Tensor table = Random(12, 8, 3);
+  Tensor y(DType::kF32, 1, 8);
+  EXPECT_THROW(be().Embed(table.view(), std::vector<int32_t>{1, 2}, y.mutable_view()), CheckFailure);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, ProductConformance, ::testing::ValuesIn(kConfigs), ConfigName);
+
+}  // namespace
+}  // namespace coppice

@@ -1,0 +1,108 @@
+#include "kernels/op_checks.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/check.h"
+
+namespace coppice {
+namespace {
+
+bool IsF32(const TensorView& t, int64_t rows, int64_t cols) {
+  return t.dtype == DType::kF32 && t.rows == rows && t.cols == cols;
+}
+
+bool IsPlain(DType type) { return Info(type).block_elements == 1; }
+
+// Indices guard memory, so they are looked at in every build: one pass over a list that is read anyway.
+bool InRange(std::span<const int32_t> indices, int64_t end) {
+  return std::all_of(indices.begin(), indices.end(), [end](int32_t i) { return i >= 0 && i < end; });
+}
+
+bool AscendsStrictly(std::span<const int32_t> positions) {
+  return std::adjacent_find(positions.begin(), positions.end(), std::greater_equal<>()) == positions.end();
+}
+
+int64_t Count(std::span<const int32_t> list) { return static_cast<int64_t>(list.size()); }
+
+}  // namespace
+
+void CheckProduct(const TensorView& x, int64_t outputs, int64_t inputs, const TensorView& bias,
+                  const TensorView& y) {
+  COPPICE_CHECK(IsF32(x, x.rows, inputs));
+  COPPICE_CHECK(IsF32(y, x.rows, outputs));
+  COPPICE_CHECK(bias.empty() || IsF32(bias, 1, outputs));
+}
+
+void CheckEmbed(const TensorView& table, std::span<const int32_t> ids, const TensorView& y) {
+  COPPICE_CHECK(IsF32(y, Count(ids), table.cols));
+  COPPICE_CHECK(InRange(ids, table.rows));
+}
+
+void CheckNorm(const TensorView& x, const TensorView& parameter, const TensorView& y) {
+  CheckSameShape(x, y);
+  COPPICE_CHECK(IsF32(parameter, 1, x.cols));
+}
+
+void CheckRope(const TensorView& x, int head_dim, std::span<const int32_t> positions,
+               const RopeTable& table) {
+  COPPICE_CHECK(IsF32(x, Count(positions), x.cols));
+  COPPICE_CHECK(head_dim > 0 && x.cols % head_dim == 0);
+  CheckSameShape(table.cos, table.sin);
+  COPPICE_CHECK(2 * table.cos.cols <= head_dim);
+  COPPICE_CHECK(InRange(positions, table.cos.rows));
+}
+
+void CheckSameShape(const TensorView& x, const TensorView& y) {
+  COPPICE_CHECK(IsF32(x, x.rows, x.cols));
+  COPPICE_CHECK(IsF32(y, x.rows, x.cols));
+}
+
+void CheckGatherRows(const TensorView& x, std::span<const int32_t> rows, const TensorView& y) {
+  COPPICE_CHECK(IsPlain(x.dtype) && y.dtype == x.dtype);
+  COPPICE_CHECK(y.rows == Count(rows) && y.cols == x.cols);
+  COPPICE_CHECK(InRange(rows, x.rows));
+}
+
+void CheckScatterAddRows(const TensorView& x, std::span<const int32_t> rows, const TensorView& y) {
+  COPPICE_CHECK(IsF32(x, Count(rows), x.cols));
+  COPPICE_CHECK(IsF32(y, y.rows, x.cols));
+  COPPICE_CHECK(InRange(rows, y.rows));
+}
+
+void CheckConvert(const TensorView& x, const TensorView& y) {
+  COPPICE_CHECK(IsF32(x, y.rows, y.cols));
+  COPPICE_CHECK(IsPlain(y.dtype));
+}
+
+void CheckAttentionInput(const AttentionInput& in, bool positions) {
+  const AttentionShape& s = in.shape;
+  COPPICE_CHECK(s.heads > 0 && s.kv_heads > 0 && s.head_dim > 0 && s.heads % s.kv_heads == 0);
+  COPPICE_CHECK(IsF32(in.queries, in.queries.rows, int64_t{s.heads} * s.head_dim));
+  COPPICE_CHECK(IsPlain(in.keys.dtype) && in.keys.cols == int64_t{s.kv_heads} * s.head_dim);
+  if (!positions) return;
+  COPPICE_CHECK(s.window >= 0);
+  COPPICE_CHECK(s.alibi_slopes.empty() || s.alibi_slopes.size() == static_cast<size_t>(s.heads));
+  COPPICE_CHECK(Count(in.query_positions) == in.queries.rows && Count(in.key_positions) == in.keys.rows);
+  COPPICE_CHECK(AscendsStrictly(in.query_positions) && AscendsStrictly(in.key_positions));
+}
+
+void CheckAttention(const AttentionInput& in, const TensorView& out) {
+  CheckAttentionInput(in);
+  COPPICE_CHECK(in.values.dtype == in.keys.dtype && in.values.rows == in.keys.rows &&
+                in.values.cols == in.keys.cols);
+  CheckSameShape(in.queries, out);
+}
+
+void CheckAttentionMass(const AttentionInput& in, const TensorView& mass) {
+  CheckAttentionInput(in);
+  COPPICE_CHECK(IsF32(mass, 1, in.keys.rows));
+}
+
+void CheckUnitScores(const AttentionInput& in, int unit, const TensorView& unit_scores) {
+  CheckAttentionInput(in, /*positions=*/false);
+  COPPICE_CHECK(unit > 0 && in.queries.rows > 0);
+  COPPICE_CHECK(IsF32(unit_scores, 1, (in.keys.rows + unit - 1) / unit));
+}
+
+}  // namespace coppice

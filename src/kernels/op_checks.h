@@ -1,0 +1,30 @@
+// The shapes and types that each operation of kernels/backend.h asks for, checked once where an operation
+// begins: a mismatch is a CheckFailure. Shared by the backends; costs nothing beside the operation.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/backend.h"
+#include "tensor/view.h"
+
+namespace coppice {
+
+// y [m, outputs] = x [m, inputs] w^T + bias [1, outputs], or no bias.
+void CheckProduct(const TensorView& x, int64_t outputs, int64_t inputs, const TensorView& bias,
+                  const TensorView& y);
+void CheckEmbed(const TensorView& table, std::span<const int32_t> ids, const TensorView& y);
+// One [1, d] parameter of a norm over x and y [m, d].
+void CheckNorm(const TensorView& x, const TensorView& parameter, const TensorView& y);
+void CheckRope(const TensorView& x, int head_dim, std::span<const int32_t> positions, const RopeTable& table);
+void CheckSameShape(const TensorView& x, const TensorView& y);  // both fp32
+void CheckGatherRows(const TensorView& x, std::span<const int32_t> rows, const TensorView& y);
+void CheckScatterAddRows(const TensorView& x, std::span<const int32_t> rows, const TensorView& y);
+void CheckConvert(const TensorView& x, const TensorView& y);
+// Heads, queries, keys, values. Positions only where `positions`: UnitScores does not read them.
+void CheckAttentionInput(const AttentionInput& in, bool positions = true);
+void CheckAttention(const AttentionInput& in, const TensorView& out);
+void CheckAttentionMass(const AttentionInput& in, const TensorView& mass);
+void CheckUnitScores(const AttentionInput& in, int unit, const TensorView& unit_scores);
+
+}  // namespace coppice

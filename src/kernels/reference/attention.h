@@ -1,0 +1,12 @@
+// Attention of the reference backend: softmax over one query's scores at a time.
+#pragma once
+
+#include "kernels/backend.h"
+
+namespace coppice::reference {
+
+void Attention(const AttentionInput& in, MutableTensorView out);
+void AttentionMass(const AttentionInput& in, MutableTensorView mass);
+void UnitScores(const AttentionInput& in, int unit, MutableTensorView unit_scores);
+
+}  // namespace coppice::reference

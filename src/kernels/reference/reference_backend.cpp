@@ -1,0 +1,103 @@
+#include "kernels/reference/reference_backend.h"
+
+#include <vector>
+
+#include "base/check.h"
+#include "formats/quants.h"
+#include "kernels/op_checks.h"
+#include "kernels/reference/attention.h"
+#include "kernels/reference/dot.h"
+#include "kernels/reference/rows.h"
+#include "kernels/selection.h"
+
+namespace coppice {
+namespace {
+
+// y[i][column] = x[i] . w + bias for every row i, with w [inputs] one row of the weight.
+void Column(const TensorView& x, const float* w, float bias, int64_t column, MutableTensorView y) {
+  for (int64_t i = 0; i < x.rows; ++i) {
+    y.Row<float>(i)[static_cast<size_t>(column)] = reference::Dot(x.Row<float>(i).data(), w, x.cols) + bias;
+  }
+}
+
+float BiasOf(const TensorView& bias, int64_t column) {
+  return bias.empty() ? 0.0f : bias.Row<float>(0)[static_cast<size_t>(column)];
+}
+
+class ReferenceBackend final : public Backend {
+ public:
+  std::string_view name() const override { return "reference"; }
+  std::string_view isa() const override { return "scalar"; }
+  int threads() const override { return 1; }
+  DType cache_dtype() const override { return DType::kF32; }
+
+  void Pack(const TensorView& w, PackedMatrix& packed) override {
+    packed.outputs = w.rows;
+    packed.inputs = w.cols;
+    packed.storage.Resize(DType::kF32, w.rows, w.cols);
+    MutableTensorView rows = packed.storage.mutable_view();
+    for (int64_t j = 0; j < w.rows; ++j) DequantizeRow(w.dtype, w.RowBytes(j), rows.Row<float>(j));
+  }
+
+  void Product(const TensorView& x, const PackedMatrix& w, const TensorView& bias,
+               MutableTensorView y) override {
+    CheckProduct(x, w.outputs, w.inputs, bias, y);
+    const TensorView rows = w.storage.view();
+    COPPICE_CHECK(rows.dtype == DType::kF32 && rows.rows == w.outputs && rows.cols == w.inputs);
+    for (int64_t j = 0; j < w.outputs; ++j) Column(x, rows.Row<float>(j).data(), BiasOf(bias, j), j, y);
+  }
+
+  void DecodeProduct(const TensorView& x, const TensorView& w, const TensorView& bias,
+                     MutableTensorView y) override {
+    CheckProduct(x, w.rows, w.cols, bias, y);
+    std::vector<float> row(static_cast<size_t>(w.cols));
+    for (int64_t j = 0; j < w.rows; ++j) {
+      DequantizeRow(w.dtype, w.RowBytes(j), row);
+      Column(x, row.data(), BiasOf(bias, j), j, y);
+    }
+  }
+
+  void Embed(const TensorView& table, std::span<const int32_t> ids, MutableTensorView y) override {
+    reference::Embed(table, ids, y);
+  }
+  void RmsNorm(const TensorView& x, const TensorView& weight, float eps, MutableTensorView y) override {
+    reference::RmsNorm(x, weight, eps, y);
+  }
+  void LayerNorm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
+                 MutableTensorView y) override {
+    reference::LayerNorm(x, weight, bias, eps, y);
+  }
+  void Rope(MutableTensorView x, int head_dim, std::span<const int32_t> positions,
+            const RopeTable& table) override {
+    reference::Rope(x, head_dim, positions, table);
+  }
+  void SiluMul(MutableTensorView gate, const TensorView& up) override { reference::SiluMul(gate, up); }
+  void Gelu(MutableTensorView x) override { reference::Gelu(x); }
+  void Add(const TensorView& x, MutableTensorView y) override { reference::Add(x, y); }
+  void GatherRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) override {
+    reference::GatherRows(x, rows, y);
+  }
+  void ScatterAddRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) override {
+    reference::ScatterAddRows(x, rows, y);
+  }
+  void Convert(const TensorView& x, MutableTensorView y) override { reference::Convert(x, y); }
+
+  void Attention(const AttentionInput& in, MutableTensorView out) override { reference::Attention(in, out); }
+  void AttentionMass(const AttentionInput& in, MutableTensorView mass) override {
+    reference::AttentionMass(in, mass);
+  }
+  void UnitScores(const AttentionInput& in, int unit, MutableTensorView unit_scores) override {
+    reference::UnitScores(in, unit, unit_scores);
+  }
+
+  TokenSet TopK(const TensorView& scores, int64_t k) override { return SelectTopK(scores, k); }
+  TokenSet SmallestSetWithMass(const TensorView& scores, double eta) override {
+    return SelectSmallestSetWithMass(scores, eta);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> MakeReferenceBackend() { return std::make_unique<ReferenceBackend>(); }
+
+}  // namespace coppice

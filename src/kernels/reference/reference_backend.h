@@ -1,0 +1,12 @@
+// The oracle: every operation straight from its equation, in fp32, on one thread.
+#pragma once
+
+#include <memory>
+
+#include "kernels/backend.h"
+
+namespace coppice {
+
+std::unique_ptr<Backend> MakeReferenceBackend();
+
+}  // namespace coppice

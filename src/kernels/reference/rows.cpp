@@ -1,0 +1,137 @@
+#include "kernels/reference/rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/check.h"
+#include "formats/quants.h"
+#include "kernels/op_checks.h"
+#include "kernels/reference/dot.h"
+
+namespace coppice::reference {
+
+void Embed(const TensorView& table, std::span<const int32_t> ids, MutableTensorView y) {
+  CheckEmbed(table, ids, y);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    DequantizeRow(table.dtype, table.RowBytes(ids[i]), y.Row<float>(static_cast<int64_t>(i)));
+  }
+}
+
+void RmsNorm(const TensorView& x, const TensorView& weight, float eps, MutableTensorView y) {
+  CheckNorm(x, weight, y);
+  const std::span<const float> w = x.empty() ? std::span<const float>() : weight.Row<float>(0);
+  for (int64_t i = 0; i < x.rows; ++i) {
+    const std::span<const float> in = x.Row<float>(i);
+    const std::span<float> out = y.Row<float>(i);
+    const float mean_square = Dot(in.data(), in.data(), x.cols) / static_cast<float>(x.cols);
+    const float inverse = 1.0f / std::sqrt(mean_square + eps);
+    for (size_t c = 0; c < in.size(); ++c) out[c] = in[c] * inverse * w[c];
+  }
+}
+
+void LayerNorm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
+               MutableTensorView y) {
+  CheckNorm(x, weight, y);
+  CheckNorm(x, bias, y);
+  if (x.empty()) return;
+  const std::span<const float> w = weight.Row<float>(0);
+  const std::span<const float> b = bias.Row<float>(0);
+  const std::vector<float> ones(static_cast<size_t>(x.cols), 1.0f);
+  std::vector<float> centred(static_cast<size_t>(x.cols));
+  for (int64_t i = 0; i < x.rows; ++i) {
+    const std::span<const float> in = x.Row<float>(i);
+    const std::span<float> out = y.Row<float>(i);
+    const float mean = Dot(in.data(), ones.data(), x.cols) / static_cast<float>(x.cols);
+    for (size_t c = 0; c < in.size(); ++c) centred[c] = in[c] - mean;
+    // The mean of squared differences, not mean(x^2) - mean^2, which cancels where the mean is large.
+    const float variance = Dot(centred.data(), centred.data(), x.cols) / static_cast<float>(x.cols);
+    const float inverse = 1.0f / std::sqrt(variance + eps);
+    for (size_t c = 0; c < in.size(); ++c) out[c] = centred[c] * inverse * w[c] + b[c];
+  }
+}
+
+void Rope(MutableTensorView x, int head_dim, std::span<const int32_t> positions, const RopeTable& table) {
+  CheckRope(x, head_dim, positions, table);
+  const int64_t pairs = table.cos.cols;
+  if (pairs == 0) return;
+  const int64_t step = table.interleaved ? 2 : 1;       // from one pair to the next
+  const int64_t apart = table.interleaved ? 1 : pairs;  // between the two of a pair
+  for (int64_t i = 0; i < x.rows; ++i) {
+    const std::span<const float> cos = table.cos.Row<float>(positions[static_cast<size_t>(i)]);
+    const std::span<const float> sin = table.sin.Row<float>(positions[static_cast<size_t>(i)]);
+    for (int64_t head = 0; head < x.cols; head += head_dim) {
+      float* v = x.Row<float>(i).data() + head;
+      for (int64_t pair = 0; pair < pairs; ++pair) {
+        const float c = cos[static_cast<size_t>(pair)];
+        const float s = sin[static_cast<size_t>(pair)];
+        const float a = v[pair * step];
+        const float b = v[pair * step + apart];
+        v[pair * step] = a * c - b * s;
+        v[pair * step + apart] = a * s + b * c;
+      }
+    }
+  }
+}
+
+void SiluMul(MutableTensorView gate, const TensorView& up) {
+  CheckSameShape(gate, up);
+  for (int64_t i = 0; i < gate.rows; ++i) {
+    const std::span<float> g = gate.Row<float>(i);
+    const std::span<const float> u = up.Row<float>(i);
+    for (size_t c = 0; c < g.size(); ++c) g[c] = g[c] / (1.0f + std::exp(-g[c])) * u[c];
+  }
+}
+
+// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), with the constant as BLOOM writes it.
+void Gelu(MutableTensorView x) {
+  CheckSameShape(x, x);
+  for (int64_t i = 0; i < x.rows; ++i) {
+    for (float& v : x.Row<float>(i))
+      v = 0.5f * v * (1.0f + std::tanh(0.79788456f * v * (1.0f + 0.044715f * v * v)));
+  }
+}
+
+void Add(const TensorView& x, MutableTensorView y) {
+  CheckSameShape(x, y);
+  for (int64_t i = 0; i < x.rows; ++i) {
+    const std::span<const float> in = x.Row<float>(i);
+    const std::span<float> out = y.Row<float>(i);
+    for (size_t c = 0; c < in.size(); ++c) out[c] += in[c];
+  }
+}
+
+void GatherRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) {
+  CheckGatherRows(x, rows, y);
+  const size_t bytes = static_cast<size_t>(BytesOf(x.dtype, x.cols));
+  if (bytes == 0) return;
+  for (size_t i = 0; i < rows.size(); ++i) {  // in place, a row may already lie where it belongs: memmove
+    std::memmove(y.RowBytes(static_cast<int64_t>(i)), x.RowBytes(rows[i]), bytes);
+  }
+}
+
+void ScatterAddRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) {
+  CheckScatterAddRows(x, rows, y);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::span<const float> in = x.Row<float>(static_cast<int64_t>(i));
+    const std::span<float> out = y.Row<float>(rows[i]);
+    for (size_t c = 0; c < in.size(); ++c) out[c] += in[c];
+  }
+}
+
+void Convert(const TensorView& x, MutableTensorView y) {
+  CheckConvert(x, y);
+  for (int64_t i = 0; i < x.rows; ++i) {
+    const std::span<const float> in = x.Row<float>(i);
+    if (y.dtype == DType::kF32) std::copy(in.begin(), in.end(), y.Row<float>(i).begin());
+    if (y.dtype == DType::kF16) {
+      std::transform(in.begin(), in.end(), y.Row<F16>(i).begin(), [](float v) { return ToF16(v); });
+    }
+    if (y.dtype == DType::kBF16) {
+      std::transform(in.begin(), in.end(), y.Row<BF16>(i).begin(), [](float v) { return ToBF16(v); });
+    }
+  }
+}
+
+}  // namespace coppice::reference

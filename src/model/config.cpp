@@ -1,0 +1,279 @@
+#include "model/config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/error.h"
+#include "base/limits.h"
+
+namespace coppice {
+
+namespace {
+
+using Scaling = RopeConfig::Scaling;
+
+// Everything that tells the architectures apart. The layer knows none of this: it sees which weights are there.
+struct ArchitectureTraits {
+  const char* gguf;                  // general.architecture
+  std::vector<const char*> hf;       // model_type
+  NormKind norm;
+  FfnKind ffn;
+  PositionKind position;
+  bool qkv_bias;
+  bool all_biases;
+  bool embedding_norm;
+  bool gguf_interleaved;             // GGUF converters permute Llama's q and k for interleaved RoPE, Qwen2's not
+};
+
+const std::vector<ArchitectureTraits>& Architectures() {
+  static const std::vector<ArchitectureTraits> list = {
+      // Llama 2, 3, 3.1, 3.2, Mistral and XGen
+      {"llama", {"llama", "mistral"}, NormKind::kRms, FfnKind::kSwiGlu, PositionKind::kRope, false, false, false, true},
+      // Qwen 1.5, 2, 2.5
+      {"qwen2", {"qwen2"}, NormKind::kRms, FfnKind::kSwiGlu, PositionKind::kRope, true, false, false, false},
+      {"bloom", {"bloom"}, NormKind::kLayer, FfnKind::kGelu, PositionKind::kAlibi, true, true, true, false},
+  };
+  return list;
+}
+
+void ApplyTraits(const ArchitectureTraits& traits, ModelConfig& c) {
+  c.shape.architecture = traits.gguf;
+  c.shape.gated_ffn = traits.ffn == FfnKind::kSwiGlu;
+  c.norm = traits.norm;
+  c.ffn = traits.ffn;
+  c.position = traits.position;
+  c.qkv_bias = traits.qkv_bias;
+  c.all_biases = traits.all_biases;
+  c.embedding_norm = traits.embedding_norm;
+}
+
+[[noreturn]] void Refuse(const std::string& path, const std::string& key, const std::string& why) {
+  throw Error("[model] {}: {} {}", path, key, why);
+}
+
+// A value of the file by key; absent is nullopt. One reader serves both formats.
+struct KeyReader {
+  std::string path;
+  std::function<std::optional<int64_t>(const std::string&)> integer;
+  std::function<std::optional<double>(const std::string&)> number;
+
+  int64_t Count(const std::string& key, int64_t limit, std::optional<int64_t> fallback = std::nullopt) const {
+    const std::optional<int64_t> value = integer(key);
+    if (!value && !fallback) Refuse(path, key, "is missing");
+    const int64_t v = value.value_or(fallback.value_or(0));
+    if (v < 1 || v > limit) Refuse(path, key, fmt::format("= {} is not from 1 to {}", v, limit));
+    return v;
+  }
+  double Positive(const std::string& key, double fallback) const {
+    const double v = number(key).value_or(fallback);
+    if (!std::isfinite(v) || v <= 0) Refuse(path, key, fmt::format("= {} is not a positive number", v));
+    return v;
+  }
+};
+
+struct ShapeKeys {
+  std::string layers, hidden, ffn, heads, kv_heads, head_dim, vocab, context, eps;
+};
+
+void ReadShape(const KeyReader& read, const ShapeKeys& keys, std::optional<int64_t> default_ffn, ModelConfig& c) {
+  ModelShape& s = c.shape;
+  s.layers = static_cast<int>(read.Count(keys.layers, limits::kMaxLayers));
+  s.hidden = read.Count(keys.hidden, limits::kMaxHidden);
+  s.heads = static_cast<int>(read.Count(keys.heads, limits::kMaxHeads));
+  s.kv_heads = static_cast<int>(read.Count(keys.kv_heads, limits::kMaxHeads, s.heads));
+  if (s.heads % s.kv_heads != 0) {
+    Refuse(read.path, keys.kv_heads, fmt::format("= {} does not divide {} = {}", s.kv_heads, keys.heads, s.heads));
+  }
+  if (!read.integer(keys.head_dim) && s.hidden % s.heads != 0) {
+    Refuse(read.path, keys.heads, fmt::format("= {} does not divide {} = {}", s.heads, keys.hidden, s.hidden));
+  }
+  s.head_dim = static_cast<int>(read.Count(keys.head_dim, limits::kMaxHeadDim, std::max<int64_t>(1, s.hidden / s.heads)));
+  s.ffn = read.Count(keys.ffn, limits::kMaxHidden, default_ffn ? std::optional(*default_ffn * s.hidden) : std::nullopt);
+  c.context = read.Count(keys.context, limits::kMaxContext, 2048);
+  c.norm_eps = read.Positive(keys.eps, 1e-5);
+}
+
+void CheckRope(const std::string& path, const std::string& key, ModelConfig& c) {
+  if (c.position != PositionKind::kRope) return;
+  if (c.rope.dims < 2 || c.rope.dims % 2 != 0 || c.rope.dims > c.shape.head_dim) {
+    Refuse(path, key, fmt::format("= {} is not an even number up to the head's {}", c.rope.dims, c.shape.head_dim));
+  }
+}
+
+Scaling ScalingByName(const std::string& name, const std::string& path, const std::string& key) {
+  if (name == "none" || name == "default" || name.empty()) return Scaling::kNone;
+  if (name == "linear") return Scaling::kLinear;
+  if (name == "yarn") return Scaling::kYarn;
+  if (name == "llama3") return Scaling::kLlama3;
+  Refuse(path, key, fmt::format("= '{}' is not supported (none, linear, yarn, llama3)", name));
+}
+
+void ReadGgufRope(const GgufMetadata& m, const KeyReader& read, const std::string& prefix, ModelConfig& c) {
+  RopeConfig& r = c.rope;
+  const std::string dims_key = prefix + "rope.dimension_count";
+  r.dims = static_cast<int>(read.Count(dims_key, limits::kMaxHeadDim, c.shape.head_dim));
+  r.base = read.Positive(prefix + "rope.freq_base", 10000);
+  const std::string type_key = prefix + "rope.scaling.type";
+  r.scaling = ScalingByName(m.String(type_key).value_or("none"), read.path, type_key);
+  r.factor = read.Positive(prefix + "rope.scaling.factor", read.number(prefix + "rope.scale_linear").value_or(1));
+  if (r.scaling == Scaling::kNone && r.factor != 1) r.scaling = Scaling::kLinear;  // files from before the type key
+  r.original_context = read.Count(prefix + "rope.scaling.original_context_length", limits::kMaxContext, c.context);
+  r.beta_fast = read.Positive(prefix + "rope.scaling.yarn_beta_fast", 32);
+  r.beta_slow = read.Positive(prefix + "rope.scaling.yarn_beta_slow", 1);
+  if (const auto factor = read.number(prefix + "rope.scaling.attn_factor")) {
+    r.attention_factor = *factor * (0.1 * std::log(std::max(r.factor, 1.0)) + 1);  // GGUF's multiplies YaRN's own
+  }
+  CheckRope(read.path, dims_key, c);
+}
+
+void ReadHfRope(const nlohmann::json& config, const KeyReader& read, ModelConfig& c) {
+  RopeConfig& r = c.rope;
+  r.dims = c.shape.head_dim;
+  r.base = read.Positive("rope_theta", 10000);
+  CheckRope(read.path, "head_dim", c);
+  const auto scaling = config.find("rope_scaling");
+  if (scaling == config.end() || scaling->is_null()) return;
+  if (!scaling->is_object()) Refuse(read.path, "rope_scaling", "is not an object");
+  const auto text = [&](const char* key) {
+    const auto it = scaling->find(key);
+    return it != scaling->end() && it->is_string() ? it->get<std::string>() : std::string();
+  };
+  const auto number = [&](const char* key, double fallback) {
+    const auto it = scaling->find(key);
+    const double v = it == scaling->end() || it->is_null() ? fallback : it->is_number() ? it->get<double>() : -1;
+    if (!std::isfinite(v) || v < 0) Refuse(read.path, fmt::format("rope_scaling.{}", key), "is not a positive number");
+    return v;
+  };
+  const std::string type = text("rope_type").empty() ? text("type") : text("rope_type");
+  r.scaling = ScalingByName(type, read.path, "rope_scaling.rope_type");
+  r.factor = number("factor", 1);
+  if (r.factor <= 0) Refuse(read.path, "rope_scaling.factor", "is not a positive number");
+  r.original_context = static_cast<int64_t>(number("original_max_position_embeddings", static_cast<double>(c.context)));
+  r.low_freq_factor = number("low_freq_factor", 1);
+  r.high_freq_factor = number("high_freq_factor", 4);
+  r.beta_fast = number("beta_fast", 32);
+  r.beta_slow = number("beta_slow", 1);
+  r.attention_factor = number("attention_factor", 0);
+  if (r.scaling == Scaling::kLlama3 && r.high_freq_factor <= r.low_freq_factor) {
+    Refuse(read.path, "rope_scaling.high_freq_factor", "is not above low_freq_factor");
+  }
+}
+
+}  // namespace
+
+ModelConfig ConfigFromGguf(const GgufMetadata& m) {
+  const std::string name = m.String("general.architecture").value_or("");
+  const ArchitectureTraits* traits = nullptr;
+  for (const ArchitectureTraits& t : Architectures()) {
+    if (name == t.gguf) traits = &t;
+  }
+  if (traits == nullptr) {
+    Refuse(m.path(), "general.architecture", fmt::format("= '{}' is not supported (llama, qwen2, bloom)", name));
+  }
+  ModelConfig c;
+  ApplyTraits(*traits, c);
+  c.shape.name = m.String("general.name").value_or("");
+  const std::string p = name + ".";
+  const KeyReader read{m.path(), [&](const std::string& k) { return m.Integer(k); },
+                       [&](const std::string& k) { return m.Number(k); }};
+  if (const int64_t experts = m.Integer(p + "expert_count").value_or(0); experts != 0) {
+    const int64_t used = m.Integer(p + "expert_used_count").value_or(0);
+    if (used > experts) {
+      Refuse(m.path(), p + "expert_used_count", fmt::format("= {} is above expert_count = {}", used, experts));
+    }
+    Refuse(m.path(), p + "expert_count", fmt::format("= {}: mixtures of experts are not supported", experts));
+  }
+  ReadShape(read,
+            {p + "block_count", p + "embedding_length", p + "feed_forward_length", p + "attention.head_count",
+             p + "attention.head_count_kv", p + "attention.key_length", p + "vocab_size", p + "context_length",
+             traits->norm == NormKind::kRms ? p + "attention.layer_norm_rms_epsilon" : p + "attention.layer_norm_epsilon"},
+            std::nullopt, c);
+  if (const auto window = m.Integer(p + "attention.sliding_window")) {
+    if (*window < 0 || *window > limits::kMaxContext) {
+      Refuse(m.path(), p + "attention.sliding_window", fmt::format("= {} is out of range", *window));
+    }
+    c.shape.window = static_cast<int32_t>(*window);
+  }
+  c.rope.interleaved = traits->gguf_interleaved;
+  if (c.position == PositionKind::kRope) ReadGgufRope(m, read, p, c);
+  return c;
+}
+
+ModelConfig ConfigFromHf(const nlohmann::json& j, const std::string& folder) {
+  const std::string path = folder + "/config.json";
+  const auto type = j.find("model_type");
+  const std::string name = type != j.end() && type->is_string() ? type->get<std::string>() : "";
+  const ArchitectureTraits* traits = nullptr;
+  for (const ArchitectureTraits& t : Architectures()) {
+    for (const char* hf : t.hf) {
+      if (name == hf) traits = &t;
+    }
+  }
+  if (traits == nullptr) {
+    Refuse(path, "model_type", fmt::format("= '{}' is not supported (llama, mistral, qwen2, bloom)", name));
+  }
+  ModelConfig c;
+  ApplyTraits(*traits, c);
+  const auto present = [&](const std::string& k) { return j.find(k) != j.end() && !j[k].is_null(); };
+  const KeyReader read{path,
+                       [&](const std::string& k) -> std::optional<int64_t> {
+                         if (!present(k)) return std::nullopt;
+                         if (!j[k].is_number_integer()) Refuse(path, k, "is not a whole number");
+                         if (j[k].is_number_unsigned() && j[k].get<uint64_t>() > INT64_MAX) Refuse(path, k, "is too large");
+                         return j[k].get<int64_t>();
+                       },
+                       [&](const std::string& k) -> std::optional<double> {
+                         if (!present(k)) return std::nullopt;
+                         if (!j[k].is_number()) Refuse(path, k, "is not a number");
+                         return j[k].get<double>();
+                       }};
+  const auto flag = [&](const char* k, bool fallback) {
+    if (!present(k)) return fallback;
+    if (!j[k].is_boolean()) Refuse(path, k, "is not true or false");
+    return j[k].get<bool>();
+  };
+  if (traits->position == PositionKind::kAlibi) {  // BLOOM names its sizes after GPT-2; older files say num_attention_heads
+    const bool short_names = present("n_head");
+    ReadShape(read,
+              {present("n_layer") ? "n_layer" : "num_hidden_layers", present("hidden_size") ? "hidden_size" : "n_embed",
+               "n_inner", short_names ? "n_head" : "num_attention_heads", "", "", "vocab_size", "seq_length",
+               "layer_norm_epsilon"},
+              4, c);
+    if (flag("apply_residual_connection_post_layernorm", false)) {
+      Refuse(path, "apply_residual_connection_post_layernorm", "= true is not supported");
+    }
+  } else {
+    ReadShape(read,
+              {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
+               "head_dim", "vocab_size", "max_position_embeddings", "rms_norm_eps"},
+              std::nullopt, c);
+    ReadHfRope(j, read, c);
+    c.qkv_bias = traits->qkv_bias || flag("attention_bias", false);
+    // Qwen2 files carry sliding_window but switch it off; Mistral's have no switch.
+    if (present("sliding_window") && flag("use_sliding_window", name == "mistral")) {
+      c.shape.window = static_cast<int32_t>(read.Count("sliding_window", limits::kMaxContext));
+    }
+  }
+  c.shape.vocab = read.Count("vocab_size", limits::kMaxVocab);
+  c.tied_head = flag("tie_word_embeddings", traits->position == PositionKind::kAlibi);
+  return c;
+}
+
+std::vector<float> AlibiSlopes(int heads) {
+  // Press et al. 2022 (ALiBi): a geometric sequence from 2^(-8/n); for n no power of two, that of the next lower
+  // power, and then every second of the next higher one.
+  const auto sequence = [](int n, int i) { return std::pow(2.0, -8.0 * (i + 1) / n); };
+  int power = 1;
+  while (2 * power <= heads) power *= 2;
+  std::vector<float> slopes;
+  for (int h = 0; h < heads; ++h) {
+    slopes.push_back(static_cast<float>(h < power ? sequence(power, h) : sequence(2 * power, 2 * (h - power))));
+  }
+  return slopes;
+}
+
+}  // namespace coppice

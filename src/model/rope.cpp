@@ -1,0 +1,78 @@
+#include "model/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "base/check.h"
+
+namespace coppice {
+
+namespace {
+
+constexpr double kTwoPi = 2 * std::numbers::pi;
+
+// Llama 3.1: wavelengths beyond the original context are stretched by `factor`, short ones kept, a ramp between.
+void ScaleLlama3(const RopeConfig& c, std::vector<double>& inverse) {
+  const double context = static_cast<double>(c.original_context);
+  for (double& f : inverse) {
+    const double turns = context * f / kTwoPi;  // full turns over the original context
+    const double smooth =
+        std::clamp((turns - c.low_freq_factor) / (c.high_freq_factor - c.low_freq_factor), 0.0, 1.0);
+    f = (1 - smooth) * f / c.factor + smooth * f;
+  }
+}
+
+// YaRN (Peng et al. 2023, section 3.2): dimensions that turn more than beta_fast times over the original context
+// keep their frequency, those that turn less than beta_slow times are interpolated.
+void ScaleYarn(const RopeConfig& c, RopeFrequencies& r) {
+  const auto dimension = [&](double turns) {
+    return c.dims * std::log(static_cast<double>(c.original_context) / (turns * kTwoPi)) / (2 * std::log(c.base));
+  };
+  const double low = std::max(std::floor(dimension(c.beta_fast)), 0.0);
+  const double high = std::min(std::ceil(dimension(c.beta_slow)), static_cast<double>(c.dims - 1));
+  for (size_t i = 0; i < r.inverse.size(); ++i) {
+    const double span = std::max(high - low, 0.001);  // as the authors' code: never a division by zero
+    const double ramp = std::clamp((static_cast<double>(i) - low) / span, 0.0, 1.0);
+    r.inverse[i] = ramp * r.inverse[i] / c.factor + (1 - ramp) * r.inverse[i];
+  }
+  r.magnitude = c.attention_factor > 0 ? c.attention_factor : (c.factor > 1 ? 0.1 * std::log(c.factor) + 1 : 1);
+}
+
+}  // namespace
+
+RopeFrequencies MakeRopeFrequencies(const RopeConfig& c, std::span<const float> factors) {
+  RopeFrequencies r;
+  const int half = c.dims / 2;
+  COPPICE_CHECK(factors.empty() || static_cast<int>(factors.size()) == half);
+  for (int i = 0; i < half; ++i) {
+    const double factor = factors.empty() ? 1.0 : static_cast<double>(factors[static_cast<size_t>(i)]);
+    r.inverse.push_back(std::pow(c.base, -2.0 * i / c.dims) / factor);
+  }
+  switch (c.scaling) {
+    case RopeConfig::Scaling::kNone: break;
+    case RopeConfig::Scaling::kLinear:
+      for (double& f : r.inverse) f /= c.factor;
+      break;
+    case RopeConfig::Scaling::kLlama3: ScaleLlama3(c, r.inverse); break;
+    case RopeConfig::Scaling::kYarn: ScaleYarn(c, r); break;
+  }
+  return r;
+}
+
+RopeTables::RopeTables(const RopeFrequencies& frequencies, int64_t positions, bool interleaved)
+    : cos_(DType::kF32, positions, static_cast<int64_t>(frequencies.inverse.size())),
+      sin_(DType::kF32, positions, static_cast<int64_t>(frequencies.inverse.size())),
+      interleaved_(interleaved) {
+  for (int64_t p = 0; p < positions; ++p) {
+    const std::span<float> cos_row = cos_.mutable_view().Row<float>(p);
+    const std::span<float> sin_row = sin_.mutable_view().Row<float>(p);
+    for (size_t i = 0; i < frequencies.inverse.size(); ++i) {
+      const double angle = static_cast<double>(p) * frequencies.inverse[i];
+      cos_row[i] = static_cast<float>(frequencies.magnitude * std::cos(angle));
+      sin_row[i] = static_cast<float>(frequencies.magnitude * std::sin(angle));
+    }
+  }
+}
+
+}  // namespace coppice

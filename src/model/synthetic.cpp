@@ -1,0 +1,253 @@
+#include "model/synthetic.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "base/error.h"
+#include "formats/gguf_writer.h"
+#include "formats/quants.h"
+#include "tensor/tensor.h"
+
+namespace coppice {
+
+namespace {
+
+struct KnownShape {
+  const char* name;
+  const char* architecture;
+  int layers;
+  int64_t hidden, ffn;
+  int heads, kv_heads, head_dim;
+  int64_t vocab, context;
+  double rope_base;
+  bool tied;
+};
+
+// From the models' published config.json files.
+constexpr KnownShape kShapes[] = {
+    {"llama-2-7b", "llama", 32, 4096, 11008, 32, 32, 128, 32000, 4096, 10000, false},
+    {"llama-3.1-8b", "llama", 32, 4096, 14336, 32, 8, 128, 128256, 131072, 500000, false},
+    {"llama-3.2-1b", "llama", 16, 2048, 8192, 32, 8, 64, 128256, 131072, 500000, true},
+    {"mistral-7b", "llama", 32, 4096, 14336, 32, 8, 128, 32768, 32768, 1000000, false},
+    {"qwen2.5-0.5b", "qwen2", 24, 896, 4864, 14, 2, 64, 151936, 32768, 1000000, true},
+    {"qwen2.5-1.5b", "qwen2", 28, 1536, 8960, 12, 2, 128, 151936, 32768, 1000000, true},
+    {"qwen2.5-7b", "qwen2", 28, 3584, 18944, 28, 4, 128, 152064, 131072, 1000000, false},
+    {"bloom-7b", "bloom", 30, 4096, 16384, 32, 32, 128, 250880, 2048, 0, true},
+};
+
+const std::map<std::string, DType>& SyntheticTypes() {
+  static const std::map<std::string, DType> types = {{"bf16", DType::kBF16}, {"f32", DType::kF32}, {"f16", DType::kF16},
+                                                     {"q8_0", DType::kQ8_0}, {"q4_0", DType::kQ4_0}};
+  return types;
+}
+
+ModelConfig ConfigOf(const KnownShape& k) {
+  ModelConfig c;
+  const bool bloom = std::string_view(k.architecture) == "bloom";
+  c.shape = {.architecture = k.architecture, .name = k.name, .layers = k.layers, .hidden = k.hidden, .ffn = k.ffn,
+             .heads = k.heads, .kv_heads = k.kv_heads, .head_dim = k.head_dim, .vocab = k.vocab, .gated_ffn = !bloom,
+             .window = 0};
+  c.context = k.context;
+  c.norm = bloom ? NormKind::kLayer : NormKind::kRms;
+  c.ffn = bloom ? FfnKind::kGelu : FfnKind::kSwiGlu;
+  c.position = bloom ? PositionKind::kAlibi : PositionKind::kRope;
+  c.rope = {.dims = k.head_dim, .base = k.rope_base, .interleaved = std::string_view(k.architecture) == "llama"};
+  c.qkv_bias = std::string_view(k.architecture) != "llama";
+  c.all_biases = c.embedding_norm = bloom;
+  c.tied_head = k.tied;
+  return c;
+}
+
+uint64_t Mix(uint64_t z) {  // SplitMix64's finaliser
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+uint64_t NameHash(const std::string& name) {
+  uint64_t h = 0xcbf29ce484222325u;  // FNV-1a
+  for (const char c : name) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return h;
+}
+
+class SyntheticStore final : public TensorStore {
+ public:
+  explicit SyntheticStore(const SyntheticModel& model) : path_(model.shape_name + " (random weights)") {
+    const ThreadPool pool(UsableCores());
+    for (const SyntheticModel::TensorPlan& plan : model.Tensors()) {
+      int64_t rows = 1;
+      for (size_t i = 0; i + 1 < plan.shape.size(); ++i) rows *= plan.shape[i];
+      Tensor tensor(plan.type, rows, plan.shape.back());
+      FillSynthetic(plan, {tensor.mutable_view().data, static_cast<size_t>(tensor.bytes())}, pool);
+      owned_.push_back(std::move(tensor));
+      index_[plan.name] = tensors_.size();
+      tensors_.push_back({plan.name, plan.shape, owned_.back().view()});
+    }
+  }
+  const std::string& path() const override { return path_; }
+  const std::vector<StoredTensor>& tensors() const override { return tensors_; }
+  const StoredTensor* Find(std::string_view name) const override {
+    const auto it = index_.find(name);
+    return it == index_.end() ? nullptr : &tensors_[it->second];
+  }
+
+ private:
+  std::string path_;
+  std::vector<Tensor> owned_;
+  std::vector<StoredTensor> tensors_;
+  std::map<std::string, size_t, std::less<>> index_;
+};
+
+}  // namespace
+
+std::vector<std::string> ShapeNames() {
+  std::vector<std::string> names;
+  for (const KnownShape& k : kShapes) names.emplace_back(k.name);
+  return names;
+}
+
+SyntheticModel ParseShape(const std::string& text) {
+  const size_t colon = text.find(':');
+  SyntheticModel model;
+  model.shape_name = text.substr(0, colon);
+  std::string type = colon == std::string::npos ? "bf16" : text.substr(colon + 1);
+  std::transform(type.begin(), type.end(), type.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const auto known_type = SyntheticTypes().find(type);
+  if (known_type == SyntheticTypes().end()) {
+    throw Error("--shape {}: no type '{}'; there are bf16, f32, f16, q8_0, q4_0", text, type);
+  }
+  model.type = known_type->second;
+  std::string names;
+  for (const KnownShape& k : kShapes) {
+    if (model.shape_name == k.name) {
+      model.config = ConfigOf(k);
+      return model;
+    }
+    names += (names.empty() ? "" : ", ") + std::string(k.name);
+  }
+  throw Error("--shape {}: no shape '{}'; there are {}", text, model.shape_name, names);
+}
+
+std::vector<SyntheticModel::TensorPlan> SyntheticModel::Tensors() const {
+  const ModelShape& s = config.shape;
+  const int64_t q = static_cast<int64_t>(s.heads) * s.head_dim;
+  const int64_t kv = static_cast<int64_t>(s.kv_heads) * s.head_dim;
+  const bool bloom = config.all_biases;
+  std::vector<TensorPlan> plans;
+  const auto matrix = [&](const std::string& name, int64_t rows, int64_t cols) {
+    plans.push_back({name + ".weight", {rows, cols}, type});
+  };
+  const auto vector = [&](const std::string& name, int64_t size) { plans.push_back({name, {size}, DType::kF32}); };
+  const auto norm = [&](const std::string& name) {
+    vector(name + ".weight", s.hidden);
+    if (bloom) vector(name + ".bias", s.hidden);
+  };
+  matrix("token_embd", s.vocab, s.hidden);
+  if (config.embedding_norm) norm("token_embd_norm");
+  for (int l = 0; l < s.layers; ++l) {
+    const std::string p = fmt::format("blk.{}.", l);
+    norm(p + "attn_norm");
+    if (bloom) {
+      matrix(p + "attn_qkv", q + 2 * kv, s.hidden);
+      vector(p + "attn_qkv.bias", q + 2 * kv);
+    } else {
+      matrix(p + "attn_q", q, s.hidden);
+      matrix(p + "attn_k", kv, s.hidden);
+      matrix(p + "attn_v", kv, s.hidden);
+      if (config.qkv_bias) {
+        vector(p + "attn_q.bias", q);
+        vector(p + "attn_k.bias", kv);
+        vector(p + "attn_v.bias", kv);
+      }
+    }
+    matrix(p + "attn_output", s.hidden, q);
+    if (bloom) vector(p + "attn_output.bias", s.hidden);
+    norm(p + "ffn_norm");
+    if (s.gated_ffn) matrix(p + "ffn_gate", s.ffn, s.hidden);
+    matrix(p + "ffn_up", s.ffn, s.hidden);
+    if (bloom) vector(p + "ffn_up.bias", s.ffn);
+    matrix(p + "ffn_down", s.hidden, s.ffn);
+    if (bloom) vector(p + "ffn_down.bias", s.hidden);
+  }
+  norm("output_norm");
+  if (!config.tied_head) matrix("output", s.vocab, s.hidden);
+  return plans;
+}
+
+void FillSynthetic(const SyntheticModel::TensorPlan& plan, std::span<std::byte> bytes, const ThreadPool& pool) {
+  const int64_t cols = plan.shape.back();
+  const int64_t row_bytes = BytesOf(plan.type, cols);
+  const auto rows = static_cast<int64_t>(bytes.size()) / row_bytes;
+  const uint64_t seed = NameHash(plan.name);
+  const bool is_bias = plan.name.ends_with(".bias");
+  const bool is_norm = plan.shape.size() == 1 && !is_bias;
+  // Uniform with variance 1 / inputs, so that activations keep their size through the layers.
+  const float scale = std::sqrt(3.0f / static_cast<float>(cols)) * 0x1p-31f;
+  pool.For(rows, 16, [&](int64_t begin, int64_t end, int) {
+    std::vector<float> row(static_cast<size_t>(cols));
+    for (int64_t r = begin; r < end; ++r) {
+      for (int64_t c = 0; c < cols; ++c) {
+        const auto bits = static_cast<int32_t>(Mix(seed + static_cast<uint64_t>(r * cols + c) * 0x9e3779b97f4a7c15u));
+        row[static_cast<size_t>(c)] = is_norm ? 1.0f : is_bias ? 0.0f : scale * static_cast<float>(bits);
+      }
+      QuantizeRow(plan.type, row, bytes.data() + r * row_bytes);
+    }
+  });
+}
+
+std::shared_ptr<const TensorStore> MakeSyntheticStore(const SyntheticModel& model) {
+  return std::make_shared<SyntheticStore>(model);
+}
+
+void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path) {
+  const ModelConfig& c = model.config;
+  const ModelShape& s = c.shape;
+  const std::string p = s.architecture + ".";
+  GgufWriter writer;
+  const auto count = [&](const std::string& key, int64_t value) { writer.Add(p + key, static_cast<uint32_t>(value)); };
+  writer.Add("general.architecture", s.architecture);
+  writer.Add("general.name", model.shape_name + " (random weights)");
+  count("context_length", c.context);
+  count("embedding_length", s.hidden);
+  count("block_count", s.layers);
+  count("feed_forward_length", s.ffn);
+  count("attention.head_count", s.heads);
+  count("attention.head_count_kv", s.kv_heads);
+  count("vocab_size", s.vocab);
+  const bool rms = c.norm == NormKind::kRms;
+  writer.Add(p + (rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon"), static_cast<float>(c.norm_eps));
+  if (c.position == PositionKind::kRope) {
+    count("rope.dimension_count", c.rope.dims);
+    writer.Add(p + "rope.freq_base", static_cast<float>(c.rope.base));
+  }
+  // A SentencePiece-style vocabulary of the 256 bytes: any text tokenises, one token per byte.
+  std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
+  std::vector<int32_t> types = {2, 3, 3};
+  for (int b = 0; b < 256; ++b) {
+    tokens.push_back(fmt::format("<0x{:02X}>", b));
+    types.push_back(6);
+  }
+  while (static_cast<int64_t>(tokens.size()) < s.vocab) {
+    tokens.push_back(fmt::format("<filler_{}>", tokens.size()));
+    types.push_back(5);  // unused
+  }
+  writer.Add("tokenizer.ggml.model", "llama");
+  writer.Add("tokenizer.ggml.tokens", tokens);
+  writer.Add("tokenizer.ggml.scores", std::vector<float>(tokens.size(), 0.0f));
+  writer.Add("tokenizer.ggml.token_type", types);
+  writer.Add("tokenizer.ggml.bos_token_id", uint32_t{1});
+  writer.Add("tokenizer.ggml.eos_token_id", uint32_t{2});
+  writer.Add("tokenizer.ggml.unknown_token_id", uint32_t{0});
+
+  const ThreadPool pool(UsableCores());
+  for (const SyntheticModel::TensorPlan& plan : model.Tensors()) {
+    writer.AddTensor(plan.name, plan.type, plan.shape,
+                     [&pool, plan](std::span<std::byte> bytes) { FillSynthetic(plan, bytes, pool); });
+  }
+  writer.Write(path);
+}
+
+}  // namespace coppice

@@ -1,0 +1,43 @@
+// Random weights in the shape of a real model: the same arithmetic without a download.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/threads.h"
+#include "formats/tensor_store.h"
+#include "model/config.h"
+#include "tensor/dtype.h"
+
+namespace coppice {
+
+struct SyntheticModel {
+  std::string shape_name;  // "llama-3.2-1b"
+  DType type = DType::kBF16;
+  ModelConfig config;
+
+  struct TensorPlan {
+    std::string name;            // as GGUF names it
+    std::vector<int64_t> shape;  // outermost first
+    DType type;                  // the model's for matrices, fp32 for norms and biases
+  };
+  std::vector<TensorPlan> Tensors() const;
+};
+
+// NAME[:TYPE], e.g. "llama-2-7b:q4_0"; TYPE is bf16 (default), f32, f16, q8_0 or q4_0. Throws Error for others, naming
+// those there are.
+SyntheticModel ParseShape(const std::string& text);
+std::vector<std::string> ShapeNames();
+
+// The bytes of one tensor. They depend on its name and shape alone, so a file and a store hold the same model.
+void FillSynthetic(const SyntheticModel::TensorPlan& plan, std::span<std::byte> bytes, const ThreadPool& pool);
+
+std::shared_ptr<const TensorStore> MakeSyntheticStore(const SyntheticModel& model);
+
+// Writes the model as GGUF v3 with a vocabulary of bytes and fillers, so that other engines open it too.
+void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path);
+
+}  // namespace coppice

@@ -1,0 +1,62 @@
+// A decoder-only transformer that prefills layer by layer over the whole prompt.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kv/layer_cache.h"
+#include "model/config.h"
+#include "model/layer.h"
+#include "model/ledger.h"
+#include "model/rope.h"
+#include "model/weights.h"
+#include "model/workspace.h"
+#include "policies/policy.h"
+
+namespace coppice {
+
+// Everything one sequence owns.
+struct SequenceState {
+  std::vector<LayerCache> cache;  // [layers]
+  // depth[p]: how many layers hold the key and value of position p; layers where it was never dropped.
+  std::vector<int32_t> depth;
+  RopeTables rope;
+  Ledger ledger;
+  int64_t prompt_tokens = 0;
+  int64_t capacity = 0;  // positions the sequence may grow to
+};
+
+class Transformer {
+ public:
+  Transformer(ModelConfig config, std::shared_ptr<const Weights> weights);
+
+  const ModelConfig& config() const { return *config_; }
+  const Weights& weights() const { return *weights_; }
+
+  // An empty sequence for a prompt of `prompt_tokens` and at most `capacity` positions in all.
+  SequenceState NewSequence(int64_t prompt_tokens, int64_t capacity, const Backend& be) const;
+  Workspace NewWorkspace(int64_t tile_rows) const { return {config_->shape, tile_rows}; }
+
+  // Runs the whole prompt. logits becomes [1, vocab], of the last position; with `all_logits` [tokens, vocab] (for
+  // perplexity and tests; the last layer then computes every row, and no policy may drop rows).
+  void Prefill(std::span<const int32_t> tokens, TokenPolicy& policy, SequenceState& sequence, Workspace& ws,
+               Backend& be, Tensor& logits, bool all_logits = false) const;
+  // Runs one more token at the next position. logits becomes [1, vocab].
+  void Decode(int32_t token, TokenPolicy& policy, SequenceState& sequence, Workspace& ws, Backend& be,
+              Tensor& logits) const;
+
+ private:
+  Tensor EmbedTokens(std::span<const int32_t> tokens, Backend& be) const;
+  void Head(Stream& x, ProductKind kind, Workspace& ws, Backend& be, Tensor& logits) const;
+
+  // On the heap, so that layers can refer to them while the transformer moves.
+  std::unique_ptr<const ModelConfig> config_;
+  std::shared_ptr<const Weights> weights_;
+  std::vector<float> alibi_slopes_;  // [heads], or empty
+  std::vector<Layer> layers_;
+};
+
+}  // namespace coppice

@@ -1,0 +1,219 @@
+#include "model/weights.h"
+
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+#include "formats/quants.h"
+
+namespace coppice {
+
+namespace {
+
+// What a format calls the tensors of an architecture; "" where it has none of the kind. `qkv` stands for a fused tensor.
+struct TensorNames {
+  std::string embedding, embedding_norm, final_norm, head, layer_prefix;
+  std::string attention_norm, query, key, value, qkv, output, ffn_norm, gate, up, down;
+};
+
+TensorNames GgufNames(const ModelConfig& c) {
+  TensorNames n{"token_embd", "token_embd_norm", "output_norm", "output", "blk.{}.",
+                "attn_norm", "attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output",
+                "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"};
+  if (!c.embedding_norm) n.embedding_norm.clear();
+  return n;
+}
+
+TensorNames HfNames(const ModelConfig& c, const TensorStore& store) {
+  if (c.position == PositionKind::kAlibi) {
+    // bigscience/bloom stores its tensors without the "transformer." that the smaller checkpoints have.
+    const std::string p = store.Find("word_embeddings.weight") != nullptr ? "" : "transformer.";
+    return {p + "word_embeddings", p + "word_embeddings_layernorm", p + "ln_f", "lm_head", p + "h.{}.",
+            "input_layernorm", "", "", "", "self_attention.query_key_value", "self_attention.dense",
+            "post_attention_layernorm", "", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"};
+  }
+  return {"model.embed_tokens", "", "model.norm", "lm_head", "model.layers.{}.",
+          "input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "", "self_attn.o_proj",
+          "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"};
+}
+
+std::string ShapeText(int64_t rows, int64_t cols) {
+  return rows == 1 ? fmt::format("[{}]", cols) : fmt::format("[{}, {}]", rows, cols);
+}
+
+}  // namespace
+
+class WeightsLoader {
+ public:
+  WeightsLoader(std::shared_ptr<const TensorStore> store, ModelConfig& config)
+      : store_(std::move(store)), config_(config), hf_(store_->Find("token_embd.weight") == nullptr),
+        names_(hf_ ? HfNames(config, *store_) : GgufNames(config)), weights_(new Weights()) {}
+
+  std::shared_ptr<const Weights> Load() {
+    const ModelShape& s = config_.shape;
+    LoadEmbedding();
+    for (int l = 0; l < s.layers; ++l) LoadLayer(l);
+    weights_->final_norm = LoadNorm(names_.final_norm);
+    if (store_->Find(names_.head + ".weight") != nullptr) {
+      weights_->head.weight = Matrix(names_.head + ".weight", s.vocab, s.hidden);
+    } else if (!weights_->embedding.empty()) {
+      weights_->head.weight = weights_->embedding;  // tied
+      config_.tied_head = true;
+    }
+    LoadRopeFactors();
+    weights_->store_ = std::move(store_);
+    return std::shared_ptr<const Weights>(std::move(weights_));
+  }
+
+ private:
+  [[noreturn]] void Fail(const std::string& name, const std::string& why) const {
+    throw Error("[model] {}: tensor '{}' {}", store_->path(), name, why);
+  }
+
+  // A matrix of any type whose shape the config gives.
+  TensorView Matrix(const std::string& name, int64_t rows, int64_t cols) {
+    const StoredTensor* t = store_->Find(name);
+    if (t == nullptr) Fail(name, "is missing");
+    if (t->view.rows != rows || t->view.cols != cols) {
+      Fail(name, fmt::format("is {}, config says {}", ShapeText(t->view.rows, t->view.cols), ShapeText(rows, cols)));
+    }
+    Count(t->view);
+    return t->view;
+  }
+
+  // A vector in fp32, converted where it is stored otherwise. Empty where it is absent and may be.
+  TensorView Vector(const std::string& name, int64_t size, bool required) {
+    const StoredTensor* t = store_->Find(name);
+    if (t == nullptr && !required) return {};
+    const TensorView stored = Matrix(name, 1, size);
+    if (stored.dtype == DType::kF32) return stored;
+    Tensor converted(DType::kF32, 1, size);
+    DequantizeRow(stored.dtype, stored.data, converted.mutable_view().Row<float>(0));
+    return Own(std::move(converted));
+  }
+
+  TensorView Own(Tensor tensor) {
+    weights_->owned_.push_back(std::move(tensor));
+    return weights_->owned_.back().view();
+  }
+
+  void Count(const TensorView& view) {
+    weights_->parameters += view.rows * view.cols;
+    weights_->bytes += view.rows * BytesOf(view.dtype, view.cols);
+  }
+
+  Norm LoadNorm(const std::string& name) {
+    const bool has_bias = config_.norm == NormKind::kLayer;
+    return {Vector(name + ".weight", config_.shape.hidden, true),
+            has_bias ? Vector(name + ".bias", config_.shape.hidden, true) : TensorView{}};
+  }
+
+  Linear LoadLinear(const std::string& name, int64_t outputs, int64_t inputs, bool bias) {
+    return {Matrix(name + ".weight", outputs, inputs), Vector(name + ".bias", outputs, bias)};
+  }
+
+  void LoadEmbedding() {
+    // TinyStories-656K and its kin tie the head and store it alone, under the head's name.
+    const std::string own = names_.embedding + ".weight";
+    const std::string name = store_->Find(own) == nullptr && config_.tied_head ? names_.head + ".weight" : own;
+    int64_t& vocab = config_.shape.vocab;
+    if (vocab == 0) {
+      const StoredTensor* t = store_->Find(name);
+      if (t != nullptr) vocab = t->view.rows;
+    }
+    weights_->embedding = Matrix(name, vocab, config_.shape.hidden);
+    if (!names_.embedding_norm.empty()) weights_->embedding_norm = LoadNorm(names_.embedding_norm);
+  }
+
+  void LoadLayer(int l) {
+    const ModelShape& s = config_.shape;
+    const int64_t q_dim = static_cast<int64_t>(s.heads) * s.head_dim;
+    const int64_t kv_dim = static_cast<int64_t>(s.kv_heads) * s.head_dim;
+    const std::string p = fmt::format(fmt::runtime(names_.layer_prefix), l);
+    LayerWeights w;
+    w.attention_norm = LoadNorm(p + names_.attention_norm);
+    if (!names_.qkv.empty() && store_->Find(p + names_.qkv + ".weight") != nullptr) {
+      LoadFused(p + names_.qkv, q_dim, kv_dim, w);
+    } else if (names_.query.empty()) {
+      Fail(p + names_.qkv + ".weight", "is missing");
+    } else {
+      w.query = LoadLinear(p + names_.query, q_dim, s.hidden, config_.qkv_bias);
+      w.key = LoadLinear(p + names_.key, kv_dim, s.hidden, config_.qkv_bias);
+      w.value = LoadLinear(p + names_.value, kv_dim, s.hidden, config_.qkv_bias);
+    }
+    w.output = LoadLinear(p + names_.output, s.hidden, q_dim, config_.all_biases);
+    w.ffn_norm = LoadNorm(p + names_.ffn_norm);
+    if (config_.ffn == FfnKind::kSwiGlu) w.gate = LoadLinear(p + names_.gate, s.ffn, s.hidden, false);
+    w.up = LoadLinear(p + names_.up, s.ffn, s.hidden, config_.all_biases);
+    w.down = LoadLinear(p + names_.down, s.hidden, s.ffn, config_.all_biases);
+    weights_->layers.push_back(w);
+  }
+
+  // GGUF stores q, k and v one after the other, which views can take apart; Hugging Face's BLOOM interleaves them by
+  // head ([heads, 3, head_dim] rows), so they are copied.
+  void LoadFused(const std::string& name, int64_t q_dim, int64_t kv_dim, LayerWeights& w) {
+    const int64_t rows = q_dim + 2 * kv_dim;
+    const TensorView fused = Matrix(name + ".weight", rows, config_.shape.hidden);
+    const TensorView bias = Vector(name + ".bias", rows, config_.qkv_bias);
+    const auto part = [&](int index, int64_t begin, int64_t count) -> Linear {
+      if (!hf_) return {fused.Rows(begin, count), bias.empty() ? bias : bias.Cols(begin, count)};
+      Tensor weight(fused.dtype, count, fused.cols);
+      Tensor part_bias(DType::kF32, 1, count);
+      const int64_t c = config_.shape.head_dim;
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t row = (i / c * 3 + index) * c + i % c;
+        std::memcpy(weight.mutable_view().RowBytes(i), fused.RowBytes(row),
+                    static_cast<size_t>(BytesOf(fused.dtype, fused.cols)));
+        if (!bias.empty()) part_bias.mutable_view().Row<float>(0)[static_cast<size_t>(i)] =
+            bias.Row<float>(0)[static_cast<size_t>(row)];
+      }
+      const TensorView owned = Own(std::move(weight));
+      return {owned, bias.empty() ? TensorView{} : Own(std::move(part_bias))};
+    };
+    if (hf_ && q_dim != kv_dim) Fail(name + ".weight", "is fused and grouped-query at once, which is not supported");
+    w.query = part(0, 0, q_dim);
+    w.key = part(1, q_dim, kv_dim);
+    w.value = part(2, q_dim + kv_dim, kv_dim);
+  }
+
+  void LoadRopeFactors() {
+    const TensorView factors = Vector("rope_freqs.weight", config_.rope.dims / 2, false);
+    if (factors.empty()) return;
+    for (const float f : factors.Row<float>(0)) {
+      if (!std::isfinite(f) || f <= 0) Fail("rope_freqs.weight", fmt::format("holds {}", f));
+      weights_->rope_factors.push_back(f);
+    }
+  }
+
+  std::shared_ptr<const TensorStore> store_;
+  ModelConfig& config_;
+  bool hf_;
+  TensorNames names_;
+  std::unique_ptr<Weights> weights_;
+};
+
+std::shared_ptr<const Weights> Weights::Load(std::shared_ptr<const TensorStore> store, ModelConfig& config) {
+  return WeightsLoader(std::move(store), config).Load();
+}
+
+std::vector<std::string> CheckTensors(const TensorStore& store) {
+  std::vector<std::string> findings;
+  for (const StoredTensor& t : store.tensors()) {
+    std::vector<float> row(static_cast<size_t>(t.view.cols));
+    int64_t bad = 0;
+    bool all_zero = true;
+    for (int64_t r = 0; r < t.view.rows; ++r) {
+      DequantizeRow(t.view.dtype, t.view.RowBytes(r), row);
+      for (const float v : row) {
+        bad += !std::isfinite(v);
+        all_zero = all_zero && v == 0;
+      }
+    }
+    if (bad > 0) findings.push_back(fmt::format("{}: {} values are NaN or Inf", t.name, bad));
+    if (all_zero) findings.push_back(fmt::format("{}: all values are zero", t.name));
+  }
+  return findings;
+}
+
+}  // namespace coppice

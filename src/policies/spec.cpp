@@ -1,0 +1,130 @@
+#include "policies/spec.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace coppice {
+
+namespace {
+
+std::vector<std::string_view> Split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const size_t at = text.find(separator);
+    parts.push_back(text.substr(0, at));
+    if (at == std::string_view::npos) return parts;
+    text.remove_prefix(at + 1);
+  }
+}
+
+bool ParseDouble(std::string_view text, double* value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc() && end == text.data() + text.size() && std::isfinite(*value);
+}
+
+std::string Joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+}  // namespace
+
+std::vector<MethodSpec> ParseSpec(std::string_view text) {
+  std::vector<MethodSpec> methods;
+  if (text == "none") return methods;
+  for (const std::string_view part : Split(text, '+')) {
+    const size_t colon = part.find(':');
+    MethodSpec method{std::string(part.substr(0, colon)), {}};
+    if (method.name.empty()) throw Error("--prune {}: a method's name is missing", text);
+    for (const MethodSpec& earlier : methods) {
+      if (earlier.name == method.name) throw Error("--prune {}: '{}' stands twice", text, method.name);
+    }
+    if (colon != std::string_view::npos) {
+      for (const std::string_view pair : Split(part.substr(colon + 1), ',')) {
+        const size_t equals = pair.find('=');
+        if (equals == std::string_view::npos || equals == 0 || equals + 1 == pair.size()) {
+          throw Error("--prune {}: '{}' is not key=value", text, pair);
+        }
+        const auto [at, added] =
+            method.values.emplace(std::string(pair.substr(0, equals)), std::string(pair.substr(equals + 1)));
+        if (!added) throw Error("--prune {}: '{}' is set twice", text, at->first);
+      }
+    }
+    methods.push_back(std::move(method));
+  }
+  return methods;
+}
+
+const std::string* SpecReader::Find(std::string_view key) {
+  if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.emplace_back(key);
+  const auto it = spec_.values.find(std::string(key));
+  return it == spec_.values.end() ? nullptr : &it->second;
+}
+
+bool SpecReader::Has(std::string_view key) const { return spec_.values.count(std::string(key)) > 0; }
+
+double SpecReader::Number(std::string_view key, double fallback, double low, double high) {
+  const std::string* text = Find(key);
+  if (text == nullptr) return fallback;
+  double value = 0;
+  if (!ParseDouble(*text, &value) || value < low || value > high) {
+    throw Error("--prune {}: {}={} is not a number from {} to {}", spec_.name, key, *text, low, high);
+  }
+  return value;
+}
+
+int64_t SpecReader::Integer(std::string_view key, int64_t fallback, int64_t low, int64_t high) {
+  const std::string* text = Find(key);
+  if (text == nullptr) return fallback;
+  double value = 0;
+  if (!ParseDouble(*text, &value) || value != std::floor(value) || value < static_cast<double>(low) ||
+      value > static_cast<double>(high)) {
+    throw Error("--prune {}: {}={} is not a whole number from {} to {}", spec_.name, key, *text, low, high);
+  }
+  return static_cast<int64_t>(value);
+}
+
+std::vector<double> SpecReader::Numbers(std::string_view key, const std::vector<double>& fallback, double low,
+                                        double high) {
+  const std::string* text = Find(key);
+  if (text == nullptr) return fallback;
+  std::vector<double> values;
+  for (const std::string_view part : Split(*text, '/')) {
+    double value = 0;
+    if (!ParseDouble(part, &value) || value < low || value > high) {
+      throw Error("--prune {}: {}={}: '{}' is not a number from {} to {}", spec_.name, key, *text, part, low, high);
+    }
+    values.push_back(value);
+  }
+  return values;
+}
+
+std::vector<int> SpecReader::Integers(std::string_view key, const std::vector<int>& fallback, int low, int high) {
+  const std::string* text = Find(key);
+  if (text == nullptr) return fallback;
+  std::vector<int> values;
+  for (const std::string_view part : Split(*text, '/')) {
+    int value = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
+    if (error != std::errc() || end != part.data() + part.size() || value < low || value > high) {
+      throw Error("--prune {}: {}={}: '{}' is not a whole number from {} to {}", spec_.name, key, *text, part, low,
+                  high);
+    }
+    values.push_back(value);
+  }
+  return values;
+}
+
+void SpecReader::RefuseUnknownKeys() const {
+  for (const auto& [key, value] : spec_.values) {
+    if (std::find(known_.begin(), known_.end(), key) == known_.end()) {
+      throw Error("--prune {}: unknown key '{}'; it has {}", spec_.name, key, Joined(known_));
+    }
+  }
+}
+
+}  // namespace coppice

@@ -1,0 +1,104 @@
+// What one rendering may spend: work, live memory, and bytes of output.
+//
+// A template comes out of a model file, so it is input like any other: none of its loops, products or nested lists
+// may decide alone how long the engine computes or how much memory it takes. Work is counted in bytes touched; a
+// statement counts as kUnitsPerStep bytes, which makes limits::kMaxTemplateSteps statements or about half a gigabyte
+// of string work the most that a template can cost (a second or two).
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "base/limits.h"
+
+namespace coppice::jinja {
+
+// What a template did wrong. The interpreter and the parser add the line and turn it into an Error.
+class Fault : public std::runtime_error {
+ public:
+  template <typename... Args>
+  explicit Fault(fmt::format_string<Args...> format, Args&&... args)
+      : std::runtime_error(fmt::format(format, std::forward<Args>(args)...)) {}
+};
+
+class Budget {
+ public:
+  static constexpr size_t kUnitsPerStep = 512;
+  static constexpr size_t kUnitsPerItem = 64;  // an expression, or one element of a list, looked at
+  static constexpr size_t kMaxWork = kUnitsPerStep * static_cast<size_t>(limits::kMaxTemplateSteps);
+  // Four full outputs: a template that builds its prompt in a variable holds the old and the new string at once.
+  static constexpr size_t kMaxMemory = 4 * static_cast<size_t>(limits::kMaxTemplateOutputBytes);
+
+  void Work(size_t units) {
+    if (units > kMaxWork - work_) {
+      throw Fault("the template takes more than {} steps", limits::kMaxTemplateSteps);
+    }
+    work_ += units;
+  }
+  void Step() { Work(kUnitsPerStep); }
+
+  // Throws before anything is allocated where `bytes` more do not fit. Divide and compare, never multiply: callers
+  // give counts with FitsTimes.
+  void Fits(size_t bytes) const {
+    if (bytes > kMaxMemory - live_) throw Fault("the template needs more than {} bytes of memory", kMaxMemory);
+  }
+  void FitsTimes(size_t count, size_t bytes_each) const {
+    if (bytes_each != 0 && count > kMaxMemory / bytes_each) Fits(kMaxMemory + 1);
+    Fits(count * bytes_each);
+  }
+  void Take(size_t bytes) {
+    Fits(bytes);
+    live_ += bytes;
+  }
+  void Give(size_t bytes) noexcept { live_ -= bytes; }
+
+ private:
+  size_t work_ = 0;
+  size_t live_ = 0;
+};
+
+// The share of one object in the budget, given back with the object. Literals of the template belong to no
+// rendering: their budget is null.
+class Charge {
+ public:
+  Charge(Budget* budget, size_t bytes) : budget_(budget), bytes_(bytes) {
+    if (budget_ != nullptr) budget_->Take(bytes_);
+  }
+  ~Charge() {
+    if (budget_ != nullptr) budget_->Give(bytes_);
+  }
+  Charge(const Charge&) = delete;
+  Charge& operator=(const Charge&) = delete;
+
+ private:
+  Budget* budget_;
+  size_t bytes_;
+};
+
+// A string under construction that cannot outgrow the budget.
+class TextWriter {
+ public:
+  explicit TextWriter(Budget& budget) : budget_(budget) {}
+  void Append(std::string_view text) {
+    budget_.Work(text.size() + 1);
+    budget_.Fits(out_.size() + text.size());
+    out_.append(text);
+  }
+  void Fill(size_t count, char c) {
+    budget_.FitsTimes(count + out_.size(), 1);
+    budget_.Work(count);
+    out_.append(count, c);
+  }
+  Budget& budget() { return budget_; }
+  std::string Finish() { return std::move(out_); }
+
+ private:
+  Budget& budget_;
+  std::string out_;
+};
+
+}  // namespace coppice::jinja

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Makes the long prompts for coppice-mini: a public-domain text, facts hidden in it, one question about one of them.
+
+    tools/make_demo_prompt.py alice29.txt --chars 24000 --seed 1 -o models/demo-prompt.txt
+
+The text is Lewis Carroll's "Alice's Adventures in Wonderland" (1865), in the public domain, as the file
+testdata/alice29.txt of https://github.com/google/snappy (from Project Gutenberg; its COPYING says public domain). The
+model was trained on other texts. The facts have the forms that models/README.md lists; the first of them is the one
+asked for, the others are there to be confused with it. The expected answer goes beside the prompt, with the suffix
+.answer. The same arguments give the same bytes on every machine: no library's generator, hash order or locale is used.
+"""
+
+import argparse
+import hashlib
+import pathlib
+import re
+import sys
+
+SOURCE_SHA256 = "7467306ee0feed4971260f3c87421154a05be571d944e9cb021a5713700c38f0"
+
+ADJECTIVES = ["misty", "silver", "quiet", "crooked", "amber", "hollow", "northern", "wooden", "golden", "narrow",
+              "frozen", "distant", "scarlet", "gentle", "broken", "hidden"]
+NOUNS = ["harbor", "garden", "tower", "bridge", "mirror", "forest", "lantern", "mill", "orchard", "chapel",
+         "valley", "castle", "market", "island", "meadow", "station"]
+PEOPLE = [("Ada", "brave"), ("Hugo", "wise"), ("Clara", "tall"), ("Oscar", "gentle")]
+CITIES = ["Lisbon", "Vienna", "Dublin", "Oslo"]
+NUMBER_KINDS = ["secret code", "magic number", "room number", "ticket number", "postal code"]
+SPANS = 6  # facts beside the asked one and the person: one of each kind, and the asked kind once more
+
+
+class Random:
+    """SplitMix64 (Steele, Lea and Flood, 2014): ten lines that never change, unlike a library's shuffle."""
+
+    def __init__(self, seed: int):
+        self.state = seed
+
+    def below(self, bound: int) -> int:
+        self.state = (self.state + 0x9E3779B97F4A7C15) % 2**64
+        z = self.state
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+        return (z ^ (z >> 31)) % bound
+
+    def take(self, items: list):
+        """Removes and returns one item, so that no word serves two facts."""
+        return items.pop(self.below(len(items)))
+
+
+def paragraphs(raw: str) -> list[str]:
+    """The prose of the book: wrapped lines joined, title page, chapter headings, rules and verse left out."""
+    found = []
+    for block in re.split(r"\n\s*\n", raw.replace("\r", "")):
+        lines = [line for line in block.split("\n") if line.strip()]
+        is_prose = lines and not any(line.startswith("     ") for line in lines) and "*" not in block
+        if is_prose:
+            text = re.sub(r"(?<=\w)-\n\s*", "-", "\n".join(lines))  # a hyphen at a line's end stays one word
+            found.append(re.sub(r"\s+", " ", text.replace("`", "'")).strip())
+    return found
+
+
+def make_facts(rng: Random) -> tuple[list[str], str, str]:
+    """Eight sentences, the asked one first; the question's subject; the answer."""
+    adjectives, nouns = list(ADJECTIVES), list(NOUNS)
+
+    def number_fact(kind: str) -> tuple[str, str]:
+        subject = f"The {kind} of the {rng.take(adjectives)} {rng.take(nouns)} is"
+        return subject, str(10000 + rng.below(90000))
+
+    subject, answer = number_fact(NUMBER_KINDS[0])
+    facts = [f"{subject} {answer}."]
+    for kind in (NUMBER_KINDS * 2)[:SPANS]:
+        facts.append("{} {}.".format(*number_fact(kind)))
+    name, epithet = rng.take(list(PEOPLE))
+    facts.append(f"{name} the {epithet} lives in {rng.take(list(CITIES))}.")
+    return facts, subject, answer
+
+
+def hide(text: str, facts: list[str], depth: float, rng: Random) -> str:
+    """Puts the first fact at `depth` of the text and the others evenly over it, each behind a sentence's end."""
+    ends = [m.end() for m in re.finditer(r"[a-z][.!?]'?(?=[ \n])", text)]
+    order = facts[1:]
+    order = [rng.take(order) for _ in range(len(order))]
+    wanted = [(depth, facts[0])] + [((i + 0.5) / len(order), fact) for i, fact in enumerate(order)]
+    places = {}
+    for share, fact in wanted:
+        nearest = min((e for e in ends if e not in places), key=lambda e: abs(e - share * len(text)))
+        places[nearest] = fact
+    for place in sorted(places, reverse=True):
+        text = f"{text[:place]} {places[place]}{text[place:]}"
+    return text
+
+
+def make_prompt(raw: str, chars: int, depth: float, seed: int) -> tuple[str, str]:
+    rng = Random(seed)
+    text = ""
+    for paragraph in paragraphs(raw):
+        if len(text) + len(paragraph) > chars:
+            break
+        text += paragraph + "\n"
+    facts, subject, answer = make_facts(rng)
+    text = hide(text, facts, depth, rng)
+    question = f"What is t{subject[1:].removesuffix(' is')}?"
+    return f"{text}Question: {question}\nAnswer: {subject}", answer
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", type=pathlib.Path, help="alice29.txt")
+    parser.add_argument("--chars", type=int, default=24000, help="of the book, whole paragraphs, at most this many")
+    parser.add_argument("--depth", type=float, default=0.4, help="where the asked fact lies, 0 to 1")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("-o", "--output", type=pathlib.Path, required=True)
+    args = parser.parse_args()
+    raw = args.source.read_bytes()
+    if hashlib.sha256(raw).hexdigest() != SOURCE_SHA256:
+        print(f"{args.source}: not the expected text, the prompt will differ", file=sys.stderr)
+    prompt, answer = make_prompt(raw.decode("ascii"), args.chars, args.depth, args.seed)
+    args.output.write_text(prompt, encoding="ascii", newline="\n")
+    args.output.with_suffix(".answer").write_text(answer + "\n", encoding="ascii", newline="\n")
+    print(f"{args.output}: {len(prompt)} characters, answer {answer}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

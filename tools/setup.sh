@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that the build and the tests need and that are missing. Says nothing and needs no
+# network when all are there; without root or passwordless sudo it prints the line to run and fails.
+set -euo pipefail
+
+# Why each of them: docs/dependencies.md.
+packages=(g++ cmake ninja-build make pkg-config python3 libdnnl-dev libfmt-dev libpcre2-dev nlohmann-json3-dev
+          libcli11-dev libgtest-dev libgmock-dev)
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  echo "setup: not a Debian system; needed are what Debian calls: ${packages[*]}" >&2
+  exit 0  # they may well be there: the configure step names what is not
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
+  [[ $status == "install ok installed" ]] || missing+=("$package")
+done
+[[ ${#missing[@]} -eq 0 ]] && exit 0
+
+as_root=()
+if [[ $EUID -ne 0 ]]; then
+  as_root=(sudo -n)
+  if ! sudo -n true 2>/dev/null; then
+    echo "setup: some packages are missing; install them with" >&2
+    echo "  sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
+    exit 1
+  fi
+fi
+
+echo "setup: installing ${missing[*]}" >&2
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+quietly() {
+  if ! "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive "$@" </dev/null >"$log" 2>&1; then
+    cat "$log" >&2
+    echo "setup: failed: $*" >&2
+    exit 1
+  fi
+}
+quietly apt-get update -q
+quietly apt-get install -y -q --no-install-recommends "${missing[@]}"
