@@ -46,3 +46,16 @@ function(coppice_test name)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
 endfunction()
+
+# coppice_test_on_every_isa(NAME): a test program runs the kernels of the best ISA that the machine has; this runs it
+# under each of the others as well. Cases skip, with a message, where the CPU lacks the ISA; those of the reference
+# backend have none.
+function(coppice_test_on_every_isa name)
+  if(NOT TARGET ${name})
+    return()  # built without tests
+  endif()
+  foreach(isa scalar avx2 avx512 amx)
+    add_test(NAME ${name}_${isa} COMMAND ${name} --gtest_filter=-*reference*)
+    set_tests_properties(${name}_${isa} PROPERTIES ENVIRONMENT COPPICE_ISA=${isa})
+  endforeach()
+endfunction()

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Makes the long prompts for coppice-mini: a public-domain text, facts hidden in it, one question about one of them.
 
-    tools/make_demo_prompt.py alice29.txt --chars 24000 --seed 1 -o models/demo-prompt.txt
+    tools/make_demo_prompt.py Isaac.Newton-Opticks.txt --chars 24000 --seed 1 -o models/demo-prompt.txt
 
-The text is Lewis Carroll's "Alice's Adventures in Wonderland" (1865), in the public domain, as the file
-testdata/alice29.txt of https://github.com/google/snappy (from Project Gutenberg; its COPYING says public domain). The
-model was trained on other texts. The facts have the forms that models/README.md lists; the first of them is the one
+The text is Isaac Newton's "Opticks" (fourth edition, 1730), in the public domain, as it lies in the Debian package
+golang-github-andybalholm-brotli-dev, in the folder testdata (from Project Gutenberg). The model was trained on other texts.
+The facts have the forms that models/README.md lists; the first of them is the one
 asked for, the others are there to be confused with it. The expected answer goes beside the prompt, with the suffix
 .answer. The same arguments give the same bytes on every machine: no library's generator, hash order or locale is used.
 """
@@ -16,7 +16,7 @@ import pathlib
 import re
 import sys
 
-SOURCE_SHA256 = "7467306ee0feed4971260f3c87421154a05be571d944e9cb021a5713700c38f0"
+SOURCE_SHA256 = "d4a9ac22462b35e7821a4f2706c211093da678620a8f9997989ee7cf8d507bbd"
 
 ADJECTIVES = ["misty", "silver", "quiet", "crooked", "amber", "hollow", "northern", "wooden", "golden", "narrow",
               "frozen", "distant", "scarlet", "gentle", "broken", "hidden"]
@@ -47,14 +47,14 @@ class Random:
 
 
 def paragraphs(raw: str) -> list[str]:
-    """The prose of the book: wrapped lines joined, title page, chapter headings, rules and verse left out."""
+    """The prose of the book: wrapped lines joined, emphasis marks taken out; title page, headings, tables, footnotes and
+    what is not ASCII left out."""
     found = []
     for block in re.split(r"\n\s*\n", raw.replace("\r", "")):
-        lines = [line for line in block.split("\n") if line.strip()]
-        is_prose = lines and not any(line.startswith("     ") for line in lines) and "*" not in block
+        is_prose = block.isascii() and len(block) > 150 and not any(c in block for c in "|[*") and "   " not in block
         if is_prose:
-            text = re.sub(r"(?<=\w)-\n\s*", "-", "\n".join(lines))  # a hyphen at a line's end stays one word
-            found.append(re.sub(r"\s+", " ", text.replace("`", "'")).strip())
+            text = re.sub(r"(?<=\w)-\n\s*", "-", block)  # a hyphen at a line's end stays one word
+            found.append(re.sub(r"\s+", " ", text.replace("_", "")).strip())
     return found
 
 
@@ -105,7 +105,7 @@ def make_prompt(raw: str, chars: int, depth: float, seed: int) -> tuple[str, str
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", type=pathlib.Path, help="alice29.txt")
+    parser.add_argument("source", type=pathlib.Path, help="Isaac.Newton-Opticks.txt")
     parser.add_argument("--chars", type=int, default=24000, help="of the book, whole paragraphs, at most this many")
     parser.add_argument("--depth", type=float, default=0.4, help="where the asked fact lies, 0 to 1")
     parser.add_argument("--seed", type=int, default=1)
@@ -114,7 +114,7 @@ def main() -> int:
     raw = args.source.read_bytes()
     if hashlib.sha256(raw).hexdigest() != SOURCE_SHA256:
         print(f"{args.source}: not the expected text, the prompt will differ", file=sys.stderr)
-    prompt, answer = make_prompt(raw.decode("ascii"), args.chars, args.depth, args.seed)
+    prompt, answer = make_prompt(raw.decode("utf-8"), args.chars, args.depth, args.seed)
     args.output.write_text(prompt, encoding="ascii", newline="\n")
     args.output.with_suffix(".answer").write_text(answer + "\n", encoding="ascii", newline="\n")
     print(f"{args.output}: {len(prompt)} characters, answer {answer}")

@@ -4,8 +4,8 @@
 set -euo pipefail
 
 # Why each of them: docs/dependencies.md.
-packages=(g++ cmake ninja-build make pkg-config python3 libdnnl-dev libfmt-dev libpcre2-dev nlohmann-json3-dev
-          libcli11-dev libgtest-dev libgmock-dev)
+packages=(g++ cmake ninja-build make pkg-config python3 libdnnl-dev ocl-icd-opencl-dev libfmt-dev
+          libpcre2-dev nlohmann-json3-dev libcli11-dev libgtest-dev libgmock-dev)
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   echo "setup: not a Debian system; needed are what Debian calls: ${packages[*]}" >&2
@@ -23,8 +23,8 @@ as_root=()
 if [[ $EUID -ne 0 ]]; then
   as_root=(sudo -n)
   if ! sudo -n true 2>/dev/null; then
-    echo "setup: some packages are missing; install them with" >&2
-    echo "  sudo apt-get install -y --no-install-recommends ${missing[*]}" >&2
+    echo "setup: some packages are missing; install them, as root, with" >&2
+    echo "  apt-get update && apt-get install -y --no-install-recommends ${missing[*]}" >&2
     exit 1
   fi
 fi

@@ -1,6 +1,6 @@
 #include "formats/gguf.h"
 
-#include <cmath>
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "formats/gguf_parse.h"
+#include "formats/printable.h"
 
 namespace coppice {
 namespace {
@@ -50,7 +51,8 @@ std::optional<int64_t> GgufMetadata::Integer(std::string_view key) const {
   if (value == nullptr) return std::nullopt;
   if (const auto* number = std::get_if<int64_t>(value)) return *number;
   if (const auto* number = std::get_if<uint64_t>(value)) {
-    if (*number <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return static_cast<int64_t>(*number);
+    if (*number <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+      return static_cast<int64_t>(*number);
     throw Error("[gguf] {}: key '{}' is {}, which is too large", path_, Printable(key), *number);
   }
   FailType(*this, key, "an integer");
@@ -105,7 +107,10 @@ std::optional<std::vector<double>> GgufMetadata::Floats(std::string_view key) co
 
 GgufFile::GgufFile(std::vector<MappedFile> files, uint32_t version, GgufMetadata metadata,
                    std::vector<StoredTensor> tensors)
-    : files_(std::move(files)), version_(version), metadata_(std::move(metadata)), tensors_(std::move(tensors)) {
+    : files_(std::move(files)),
+      version_(version),
+      metadata_(std::move(metadata)),
+      tensors_(std::move(tensors)) {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     if (!index_.emplace(tensors_[i].name, i).second) {
       throw Error("[gguf] {}: tensor '{}' is in more than one split", path(), Printable(tensors_[i].name));
@@ -120,10 +125,12 @@ const StoredTensor* GgufFile::Find(std::string_view name) const {
 
 namespace {
 
-std::string SplitSuffix(int64_t number, int64_t count) { return fmt::format("-{:05}-of-{:05}.gguf", number, count); }
+std::string SplitSuffix(int64_t number, int64_t count) {
+  return fmt::format("-{:05}-of-{:05}.gguf", number, count);
+}
 
-// The number of splits that the first of them states; 1 for a file that is whole. Throws where `first` is another of
-// the splits.
+// The number of splits that the first of them states; 1 for a file that is whole. Throws where `first` is
+// another of the splits.
 int64_t SplitCount(const GgufMetadata& first) {
   const int64_t count = first.Integer("split.count").value_or(1);
   if (count < 1 || count > limits::kMaxShards) {
@@ -131,8 +138,8 @@ int64_t SplitCount(const GgufMetadata& first) {
   }
   const int64_t number = first.Integer("split.no").value_or(0);
   if (number != 0) {
-    throw Error("[gguf] {}: this is split {} of {}, open the first one (...{})", first.path(), number + 1, count,
-                SplitSuffix(1, count));
+    throw Error("[gguf] {}: this is split {} of {}, open the first one (...{})", first.path(), number + 1,
+                count, SplitSuffix(1, count));
   }
   return count;
 }
@@ -188,7 +195,8 @@ std::unique_ptr<GgufFile> GgufFile::Open(const std::string& path) {
   }
   const int64_t found = static_cast<int64_t>(tensors.size());
   if (const auto total = first.Integer("split.tensors.count"); count > 1 && total.value_or(found) != found) {
-    throw Error("[gguf] {}: {} splits hold {} tensors, split.tensors.count is {}", path, count, found, *total);
+    throw Error("[gguf] {}: {} splits hold {} tensors, split.tensors.count is {}", path, count, found,
+                *total);
   }
   return std::unique_ptr<GgufFile>(new GgufFile(std::move(files), parsed.version, first, std::move(tensors)));
 }

@@ -1,7 +1,8 @@
 // GGUF v2 and v3: metadata and memory-mapped tensors, split files included.
 //
-// Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Everything read here is hostile until checked:
-// counts and lengths against the bytes that are left, offsets against the file, before anything is allocated.
+// Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Everything read here is hostile until
+// checked: counts and lengths against the bytes that are left, offsets against the file, before anything is
+// allocated.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,11 @@
 
 namespace coppice {
 
-// A metadata value. Integers of every width are widened (u64 stays apart), f32 is kept as double; arrays are of one
-// element type, as stored.
+// A metadata value. Integers of every width are widened (u64 stays apart), f32 is kept as double; arrays are
+// of one element type, as stored.
 struct GgufArray;
-using GgufValue = std::variant<bool, int64_t, uint64_t, double, std::string, std::shared_ptr<const GgufArray>>;
+using GgufValue =
+    std::variant<bool, int64_t, uint64_t, double, std::string, std::shared_ptr<const GgufArray>>;
 struct GgufArray {
   std::variant<std::vector<bool>, std::vector<int64_t>, std::vector<uint64_t>, std::vector<double>,
                std::vector<std::string>, std::vector<GgufValue>>
@@ -47,7 +49,8 @@ class GgufMetadata {
   // Null where absent.
   const std::vector<std::string>* Strings(std::string_view key) const;
   std::optional<std::vector<int64_t>> Integers(std::string_view key) const;
-  std::optional<std::vector<double>> Floats(std::string_view key) const;  // float arrays only (not int8: bad-input row 6)
+  std::optional<std::vector<double>> Floats(
+      std::string_view key) const;  // float arrays only (not int8: bad-input row 6)
 
  private:
   std::string path_;
@@ -56,8 +59,8 @@ class GgufMetadata {
 
 class GgufFile final : public TensorStore {
  public:
-  // Opens `path`; where it is the first of several splits (split.count > 1, name-00001-of-0000N.gguf) all of them.
-  // Throws Error, naming the file, the offset, key or tensor, and the cause.
+  // Opens `path`; where it is the first of several splits (split.count > 1, name-00001-of-0000N.gguf) all of
+  // them. Throws Error, naming the file, the offset, key or tensor, and the cause.
   static std::unique_ptr<GgufFile> Open(const std::string& path);
 
   const GgufMetadata& metadata() const { return metadata_; }
@@ -68,7 +71,8 @@ class GgufFile final : public TensorStore {
   const StoredTensor* Find(std::string_view name) const override;
 
  private:
-  GgufFile(std::vector<MappedFile> files, uint32_t version, GgufMetadata metadata, std::vector<StoredTensor> tensors);
+  GgufFile(std::vector<MappedFile> files, uint32_t version, GgufMetadata metadata,
+           std::vector<StoredTensor> tensors);
   std::vector<MappedFile> files_;
   uint32_t version_;
   GgufMetadata metadata_;

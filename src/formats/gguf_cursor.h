@@ -53,7 +53,8 @@ class GgufCursor {
 
   template <typename... Args>
   [[noreturn]] void Fail(fmt::format_string<Args...> format, Args&&... args) const {
-    throw Error("[gguf] {}: offset {}: {}", path_, position_, fmt::format(format, std::forward<Args>(args)...));
+    throw Error("[gguf] {}: offset {}: {}", path_, position_,
+                fmt::format(format, std::forward<Args>(args)...));
   }
 
  private:

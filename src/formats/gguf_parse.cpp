@@ -1,7 +1,7 @@
-// The layout, all little endian: magic "GGUF", u32 version, u64 tensors, u64 keys; per key: string, u32 type, value;
-// per tensor: string, u32 dimensions, u64 each (innermost first), u32 type, u64 offset; padding to general.alignment;
-// then the data that the offsets count from. A string is a u64 length and bytes; an array a u32 type, a u64 count and
-// the elements. Source: gguf.md of ggml.
+// The layout, all little endian: magic "GGUF", u32 version, u64 tensors, u64 keys; per key: string, u32 type,
+// value; per tensor: string, u32 dimensions, u64 each (innermost first), u32 type, u64 offset; padding to
+// general.alignment; then the data that the offsets count from. A string is a u64 length and bytes; an array
+// a u32 type, a u64 count and the elements. Source: gguf.md of ggml.
 #include "formats/gguf_parse.h"
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include "base/limits.h"
 #include "formats/extent.h"
 #include "formats/gguf_cursor.h"
+#include "formats/printable.h"
 
 namespace coppice {
 namespace {
@@ -26,8 +27,8 @@ constexpr std::array<uint64_t, 13> kLeastBytes = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12,
 constexpr uint64_t kLeastKeyBytes = 8 + 1 + 4 + 1;
 constexpr uint64_t kLeastTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
 
-// Elements of all arrays of one file together: small integers are widened, so the bytes of the file alone would be a
-// poor bound on memory. The largest vocabularies need a few million.
+// Elements of all arrays of one file together: small integers are widened, so the bytes of the file alone
+// would be a poor bound on memory. The largest vocabularies need a few million.
 constexpr uint64_t kMostArrayElements = 4 * static_cast<uint64_t>(limits::kMaxVocab);
 
 struct GgmlType {
@@ -99,7 +100,8 @@ bool IsUtf8(std::string_view text) {
 
 class Parser {
  public:
-  Parser(std::span<const std::byte> bytes, const std::string& path) : bytes_(bytes), path_(path), in_(bytes, path) {}
+  Parser(std::span<const std::byte> bytes, const std::string& path)
+      : bytes_(bytes), path_(path), in_(bytes, path) {}
 
   ParsedGguf Parse() {
     const auto [tensors, keys] = ReadHeader();
@@ -121,11 +123,13 @@ class Parser {
   Counts ReadHeader() {
     const uint32_t magic = in_.Read<uint32_t>("the magic");
     const bool swapped = magic == 0x47475546;  // "FUGG"
-    if (magic != 0x46554747 && !swapped) throw Error("[gguf] {}: not a GGUF file (magic {:#010x})", path_, magic);
+    if (magic != 0x46554747 && !swapped)
+      throw Error("[gguf] {}: not a GGUF file (magic {:#010x})", path_, magic);
     const uint32_t version = in_.Read<uint32_t>("the version");
     // A big-endian file has the magic in this order all the same; its version is 1, 2 or 3 in the top byte.
     if (swapped || (version != 0 && (version & 0xFFFFFF) == 0)) {
-      throw Error("[gguf] {}: unsupported version: the file is big-endian (version reads as {:#010x})", path_, version);
+      throw Error("[gguf] {}: unsupported version: the file is big-endian (version reads as {:#010x})", path_,
+                  version);
     }
     if (version != 2 && version != 3) {
       throw Error("[gguf] {}: unsupported version {} (versions 2 and 3 are supported)", path_, version);
@@ -133,7 +137,8 @@ class Parser {
     result_.version = version;
     const uint64_t tensors = in_.Read<uint64_t>("the number of tensors");
     const uint64_t keys = in_.Read<uint64_t>("the number of keys");
-    if (tensors > limits::kMaxGgufTensors) in_.Fail("{} tensors, the limit is {}", tensors, limits::kMaxGgufTensors);
+    if (tensors > limits::kMaxGgufTensors)
+      in_.Fail("{} tensors, the limit is {}", tensors, limits::kMaxGgufTensors);
     if (keys > limits::kMaxGgufKeys) in_.Fail("{} keys, the limit is {}", keys, limits::kMaxGgufKeys);
     in_.NeedItems(keys, kLeastKeyBytes, "keys");
     in_.NeedItems(tensors, kLeastTensorBytes, "tensors");
@@ -151,14 +156,16 @@ class Parser {
     const uint32_t type = in_.Read<uint32_t>("the type of a value");
     GgufValue value = ReadValue(type, 0);
     if (key == "general.alignment") SetAlignment(type, value);
-    if (!result_.metadata.emplace(key, std::move(value)).second) in_.Fail("duplicate key '{}'", Printable(key));
+    if (!result_.metadata.emplace(key, std::move(value)).second)
+      in_.Fail("duplicate key '{}'", Printable(key));
   }
 
   void SetAlignment(uint32_t type, const GgufValue& value) {
     if (type != kU32) in_.Fail("general.alignment has type {}, expected {} (uint32)", type, uint32_t{kU32});
     const auto alignment = static_cast<uint64_t>(std::get<int64_t>(value));
     if (alignment < 8 || alignment > limits::kMaxGgufAlignment || !std::has_single_bit(alignment)) {
-      in_.Fail("general.alignment is {}, expected a power of two from 8 to {}", alignment, limits::kMaxGgufAlignment);
+      in_.Fail("general.alignment is {}, expected a power of two from 8 to {}", alignment,
+               limits::kMaxGgufAlignment);
     }
     alignment_ = alignment;
   }
@@ -166,20 +173,34 @@ class Parser {
   GgufValue ReadValue(uint32_t type, int depth) {
     constexpr std::string_view kWhat = "a value";
     switch (type) {
-      case kU8: return int64_t{in_.Read<uint8_t>(kWhat)};
-      case kI8: return int64_t{in_.Read<int8_t>(kWhat)};
-      case kU16: return int64_t{in_.Read<uint16_t>(kWhat)};
-      case kI16: return int64_t{in_.Read<int16_t>(kWhat)};
-      case kU32: return int64_t{in_.Read<uint32_t>(kWhat)};
-      case kI32: return int64_t{in_.Read<int32_t>(kWhat)};
-      case kI64: return in_.Read<int64_t>(kWhat);
-      case kU64: return in_.Read<uint64_t>(kWhat);
-      case kF32: return double{in_.Read<float>(kWhat)};
-      case kF64: return in_.Read<double>(kWhat);
-      case kBool: return ReadBool();
-      case kString: return std::string(in_.String("a string"));
-      case kArray: return ReadArray(depth + 1);
-      default: in_.Fail("key '{}' has the invalid value type {}", Printable(key_), type);
+      case kU8:
+        return int64_t{in_.Read<uint8_t>(kWhat)};
+      case kI8:
+        return int64_t{in_.Read<int8_t>(kWhat)};
+      case kU16:
+        return int64_t{in_.Read<uint16_t>(kWhat)};
+      case kI16:
+        return int64_t{in_.Read<int16_t>(kWhat)};
+      case kU32:
+        return int64_t{in_.Read<uint32_t>(kWhat)};
+      case kI32:
+        return int64_t{in_.Read<int32_t>(kWhat)};
+      case kI64:
+        return in_.Read<int64_t>(kWhat);
+      case kU64:
+        return in_.Read<uint64_t>(kWhat);
+      case kF32:
+        return double{in_.Read<float>(kWhat)};
+      case kF64:
+        return in_.Read<double>(kWhat);
+      case kBool:
+        return ReadBool();
+      case kString:
+        return std::string(in_.String("a string"));
+      case kArray:
+        return ReadArray(depth + 1);
+      default:
+        in_.Fail("key '{}' has the invalid value type {}", Printable(key_), type);
     }
   }
 
@@ -207,10 +228,18 @@ class Parser {
     array->type = type;
     switch (type) {
       case kF32:
-      case kF64: Fill<double>(*array, count, depth); break;
-      case kU64: Fill<uint64_t>(*array, count, depth); break;
-      case kBool: Fill<bool>(*array, count, depth); break;
-      case kString: Fill<std::string>(*array, count, depth); break;
+      case kF64:
+        Fill<double>(*array, count, depth);
+        break;
+      case kU64:
+        Fill<uint64_t>(*array, count, depth);
+        break;
+      case kBool:
+        Fill<bool>(*array, count, depth);
+        break;
+      case kString:
+        Fill<std::string>(*array, count, depth);
+        break;
       case kArray: {
         std::vector<GgufValue> items;
         items.reserve(count);
@@ -218,7 +247,9 @@ class Parser {
         array->items = std::move(items);
         break;
       }
-      default: Fill<int64_t>(*array, count, depth); break;
+      default:
+        Fill<int64_t>(*array, count, depth);
+        break;
     }
     return array;
   }
@@ -282,8 +313,8 @@ class Parser {
   }
 
   [[noreturn]] void FailUnaligned(std::string_view name, uint64_t offset) const {
-    throw Error("[gguf] {}: tensor '{}': offset {} is not a multiple of the alignment {}", path_, Printable(name),
-                offset, alignment_);
+    throw Error("[gguf] {}: tensor '{}': offset {} is not a multiple of the alignment {}", path_,
+                Printable(name), offset, alignment_);
   }
 
   // Turns offsets into pointers. A file without tensors may end before the place where data would start.
@@ -295,8 +326,8 @@ class Parser {
       StoredTensor& tensor = result_.tensors[i];
       const uint64_t size = SizeOf(tensor);
       if (offsets_[i] > available || size > available - offsets_[i]) {
-        throw Error("[gguf] {}: tensor '{}': offset {} and {} bytes go past the end of the data ({} bytes)", path_,
-                    Printable(tensor.name), offsets_[i], size, available);
+        throw Error("[gguf] {}: tensor '{}': offset {} and {} bytes go past the end of the data ({} bytes)",
+                    path_, Printable(tensor.name), offsets_[i], size, available);
       }
       tensor.view.data = bytes_.data() + start + offsets_[i];
     }
@@ -324,25 +355,17 @@ class Parser {
   const std::string& path_;
   GgufCursor in_;
   ParsedGguf result_;
-  std::vector<uint64_t> offsets_;                // of the tensors, from the start of the data
-  std::unordered_set<std::string_view> names_;   // of the tensors, in the file's memory
-  std::string_view key_;                         // being read, for messages
+  std::vector<uint64_t> offsets_;               // of the tensors, from the start of the data
+  std::unordered_set<std::string_view> names_;  // of the tensors, in the file's memory
+  std::string_view key_;                        // being read, for messages
   uint64_t alignment_ = 32;
   uint64_t array_elements_ = 0;
 };
 
 }  // namespace
 
-std::string Printable(std::string_view name) {
-  constexpr size_t kLongest = 100;
-  std::string text(name.substr(0, kLongest));
-  for (char& c : text) {
-    if (static_cast<uint8_t>(c) < 0x20 || c == 0x7F) c = '?';
-  }
-  if (name.size() > kLongest) text += "...";
-  return text;
+ParsedGguf ParseGguf(std::span<const std::byte> bytes, const std::string& path) {
+  return Parser(bytes, path).Parse();
 }
-
-ParsedGguf ParseGguf(std::span<const std::byte> bytes, const std::string& path) { return Parser(bytes, path).Parse(); }
 
 }  // namespace coppice

@@ -19,10 +19,8 @@ struct ParsedGguf {
   std::vector<StoredTensor> tensors;  // in the order of the file; the views point into the bytes parsed
 };
 
-// `path` names the bytes in messages. Linear in the size of the metadata; tensor data is not read. Throws Error.
+// `path` names the bytes in messages. Linear in the size of the metadata; tensor data is not read. Throws
+// Error.
 ParsedGguf ParseGguf(std::span<const std::byte> bytes, const std::string& path);
-
-// A name from a file as it may stand in a one-line message: control characters replaced, cut to a readable length.
-std::string Printable(std::string_view name);
 
 }  // namespace coppice

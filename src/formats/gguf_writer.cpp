@@ -49,19 +49,32 @@ uint64_t Padded(uint64_t size) { return (size + kAlignment - 1) / kAlignment * k
 
 uint32_t GgmlNumber(DType type) {
   switch (type) {
-    case DType::kF32: return 0;
-    case DType::kF16: return 1;
-    case DType::kBF16: return 30;
-    case DType::kQ4_0: return 2;
-    case DType::kQ4_1: return 3;
-    case DType::kQ5_0: return 6;
-    case DType::kQ5_1: return 7;
-    case DType::kQ8_0: return 8;
-    case DType::kQ2_K: return 10;
-    case DType::kQ3_K: return 11;
-    case DType::kQ4_K: return 12;
-    case DType::kQ5_K: return 13;
-    case DType::kQ6_K: return 14;
+    case DType::kF32:
+      return 0;
+    case DType::kF16:
+      return 1;
+    case DType::kBF16:
+      return 30;
+    case DType::kQ4_0:
+      return 2;
+    case DType::kQ4_1:
+      return 3;
+    case DType::kQ5_0:
+      return 6;
+    case DType::kQ5_1:
+      return 7;
+    case DType::kQ8_0:
+      return 8;
+    case DType::kQ2_K:
+      return 10;
+    case DType::kQ3_K:
+      return 11;
+    case DType::kQ4_K:
+      return 12;
+    case DType::kQ5_K:
+      return 13;
+    case DType::kQ6_K:
+      return 14;
   }
   COPPICE_CHECK(false && "a DType without a number");
   return 0;
@@ -93,7 +106,8 @@ class NewFile {
 
   void Commit() {
     // A full disk may show only here: network file systems write on close.
-    if (close(std::exchange(fd_, -1)) != 0) throw Error("[gguf] {}: cannot write: {}", path_, std::strerror(errno));
+    if (close(std::exchange(fd_, -1)) != 0)
+      throw Error("[gguf] {}: cannot write: {}", path_, std::strerror(errno));
     if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {
       throw Error("[gguf] {}: cannot rename {}: {}", path_, temporary_, std::strerror(errno));
     }

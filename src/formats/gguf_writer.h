@@ -11,9 +11,9 @@
 
 namespace coppice {
 
-// Collects metadata and tensor descriptions, then streams the tensors into the file one by one: nothing is held in
-// memory but the tensor being written. The file appears under its name only when it is whole (written beside, then
-// renamed); an error leaves nothing behind.
+// Collects metadata and tensor descriptions, then streams the tensors into the file one by one: nothing is
+// held in memory but the tensor being written. The file appears under its name only when it is whole (written
+// beside, then renamed); an error leaves nothing behind.
 class GgufWriter {
  public:
   void Add(const std::string& key, const std::string& value);

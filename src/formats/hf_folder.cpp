@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/limits.h"
-#include "formats/gguf_parse.h"
 #include "formats/json.h"
+#include "formats/printable.h"
 #include "formats/safetensors.h"
 
 namespace coppice {
@@ -102,7 +102,8 @@ std::unique_ptr<HfFolder> HfFolder::Open(const std::string& path) {
     std::set<std::string> shards;
     for (const auto& [name, shard] : shard_of) shards.insert(shard);
     if (shards.size() > static_cast<size_t>(limits::kMaxShards)) {
-      throw Error("[safetensors] {}: {} files, the limit is {}", index_path, shards.size(), limits::kMaxShards);
+      throw Error("[safetensors] {}: {} files, the limit is {}", index_path, shards.size(),
+                  limits::kMaxShards);
     }
     for (const std::string& shard : shards) contents.Read((folder / shard).string());
     for (const auto& [name, shard] : shard_of) {

@@ -16,9 +16,9 @@ namespace coppice {
 
 class HfFolder final : public TensorStore {
  public:
-  // Opens `path`/config.json and `path`/model.safetensors, or the shards that model.safetensors.index.json names.
-  // Types: F32, F16, BF16; tensors of other types (masks, positions) are validated and left out. Every view is aligned
-  // for its element type. Throws Error, naming the file and the cause.
+  // Opens `path`/config.json and `path`/model.safetensors, or the shards that model.safetensors.index.json
+  // names. Types: F32, F16, BF16; tensors of other types (masks, positions) are validated and left out. Every
+  // view is aligned for its element type. Throws Error, naming the file and the cause.
   static std::unique_ptr<HfFolder> Open(const std::string& path);
 
   const nlohmann::json& config() const { return config_; }

@@ -14,8 +14,8 @@ namespace {
 
 using nlohmann::json;
 
-// The library's message without its "[json.exception...]" tag, and short: it quotes the last token, which may be as
-// long as the file.
+// The library's message without its "[json.exception...]" tag, and short: it quotes the last token, which may
+// be as long as the file.
 std::string Cause(const char* what) {
   std::string text = what;
   if (const size_t tag = text.find("] "); text.starts_with("[json.exception") && tag != std::string::npos) {
@@ -26,8 +26,8 @@ std::string Cause(const char* what) {
   return text;
 }
 
-// Builds the document from the parser's events. The library's own builder takes the last of two equal keys and has no
-// limit on depth, hence this one.
+// Builds the document from the parser's events. The library's own builder takes the last of two equal keys
+// and has no limit on depth, hence this one.
 class Builder final : public nlohmann::json_sax<json> {
  public:
   explicit Builder(const std::string& source) : source_(source) {}

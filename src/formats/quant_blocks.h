@@ -1,5 +1,6 @@
-// The quantised blocks as they lie in a GGUF file. Blocks of 32 values have one scale (and minimum); super-blocks of
-// 256 ("K") have 8 or 16 groups whose scales are themselves integers times an fp16. Layouts: ggml-common.h of ggml.
+// The quantised blocks as they lie in a GGUF file. Blocks of 32 values have one scale (and minimum);
+// super-blocks of 256 ("K") have 8 or 16 groups whose scales are themselves integers times an fp16. Layouts:
+// ggml-common.h of ggml.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +36,7 @@ struct BlockQ2_K {     // 16 groups of 16: x = d scale q - dmin min
   uint8_t q[64];       // 2 bits each
   F16 d, dmin;
 };
-struct BlockQ3_K {  // 16 groups of 16: x = d (scale - 32) (q - 4)
+struct BlockQ3_K {     // 16 groups of 16: x = d (scale - 32) (q - 4)
   uint8_t high[32];    // bit i / 32 of byte i % 32 is the third bit of value i
   uint8_t q[64];       // the two low bits, placed as in Q2_K
   uint8_t scales[12];  // 6 bits each: 16 low nibbles in 8 bytes, then the high pairs in 4
@@ -52,7 +53,7 @@ struct BlockQ5_K {  // as Q4_K with a fifth bit
   uint8_t high[32];  // bit i / 32 of byte i % 32 is the fifth bit of value i
   uint8_t q[128];
 };
-struct BlockQ6_K {  // 16 groups of 16: x = d scale (q - 32)
+struct BlockQ6_K {   // 16 groups of 16: x = d scale (q - 32)
   uint8_t low[128];  // of each 128 values: 64 low nibbles, then 64 high ones
   uint8_t high[64];  // of each 128 values, 2 bits each: byte i % 32, pair i / 32
   int8_t scales[16];

@@ -74,8 +74,8 @@ void Decode(const BlockQ3_K& b, float* y) {
   }
 }
 
-// Scale and minimum of group j of a Q4_K or Q5_K block: six bits each; groups 4 to 7 keep their upper two bits in the
-// top of the bytes of groups 0 to 3.
+// Scale and minimum of group j of a Q4_K or Q5_K block: six bits each; groups 4 to 7 keep their upper two
+// bits in the top of the bytes of groups 0 to 3.
 struct ScaleMin {
   float scale, min;
 };
@@ -140,8 +140,8 @@ void Widen(const std::byte* values, std::span<float> y) {
   }
 }
 
-// Both encoders take d from the value of largest magnitude and divide by d as it was before it became fp16, as ggml's
-// quantize_row_*_ref do. Where 1 / d would overflow, d is zero in fp16 and so is every value.
+// Both encoders take d from the value of largest magnitude and divide by d as it was before it became fp16,
+// as ggml's quantize_row_*_ref do. Where 1 / d would overflow, d is zero in fp16 and so is every value.
 float InverseOf(float d) { return std::abs(d) >= std::numeric_limits<float>::min() ? 1 / d : 0; }
 
 void Encode(const float* x, BlockQ8_0& b) {
@@ -150,7 +150,8 @@ void Encode(const float* x, BlockQ8_0& b) {
   const float d = largest / 127;
   const float inverse = InverseOf(d);
   b.d = ToF16(d);
-  for (int i = 0; i < kSmall; ++i) b.q[i] = static_cast<int8_t>(std::clamp(std::round(x[i] * inverse), -127.f, 127.f));
+  for (int i = 0; i < kSmall; ++i)
+    b.q[i] = static_cast<int8_t>(std::clamp(std::round(x[i] * inverse), -127.f, 127.f));
 }
 
 void Encode(const float* x, BlockQ4_0& b) {
@@ -192,19 +193,33 @@ void DequantizeRow(DType type, const std::byte* blocks, std::span<float> y) {
   COPPICE_CHECK(y.size() % static_cast<size_t>(Info(type).block_elements) == 0);
   if (y.empty()) return;
   switch (type) {
-    case DType::kF32: std::memcpy(y.data(), blocks, y.size_bytes()); return;
-    case DType::kF16: return Widen<F16>(blocks, y);
-    case DType::kBF16: return Widen<BF16>(blocks, y);
-    case DType::kQ4_0: return DecodeAll<BlockQ4_0>(blocks, y, kSmall);
-    case DType::kQ4_1: return DecodeAll<BlockQ4_1>(blocks, y, kSmall);
-    case DType::kQ5_0: return DecodeAll<BlockQ5_0>(blocks, y, kSmall);
-    case DType::kQ5_1: return DecodeAll<BlockQ5_1>(blocks, y, kSmall);
-    case DType::kQ8_0: return DecodeAll<BlockQ8_0>(blocks, y, kSmall);
-    case DType::kQ2_K: return DecodeAll<BlockQ2_K>(blocks, y, kSuper);
-    case DType::kQ3_K: return DecodeAll<BlockQ3_K>(blocks, y, kSuper);
-    case DType::kQ4_K: return DecodeAll<BlockQ4_K>(blocks, y, kSuper);
-    case DType::kQ5_K: return DecodeAll<BlockQ5_K>(blocks, y, kSuper);
-    case DType::kQ6_K: return DecodeAll<BlockQ6_K>(blocks, y, kSuper);
+    case DType::kF32:
+      std::memcpy(y.data(), blocks, y.size_bytes());
+      return;
+    case DType::kF16:
+      return Widen<F16>(blocks, y);
+    case DType::kBF16:
+      return Widen<BF16>(blocks, y);
+    case DType::kQ4_0:
+      return DecodeAll<BlockQ4_0>(blocks, y, kSmall);
+    case DType::kQ4_1:
+      return DecodeAll<BlockQ4_1>(blocks, y, kSmall);
+    case DType::kQ5_0:
+      return DecodeAll<BlockQ5_0>(blocks, y, kSmall);
+    case DType::kQ5_1:
+      return DecodeAll<BlockQ5_1>(blocks, y, kSmall);
+    case DType::kQ8_0:
+      return DecodeAll<BlockQ8_0>(blocks, y, kSmall);
+    case DType::kQ2_K:
+      return DecodeAll<BlockQ2_K>(blocks, y, kSuper);
+    case DType::kQ3_K:
+      return DecodeAll<BlockQ3_K>(blocks, y, kSuper);
+    case DType::kQ4_K:
+      return DecodeAll<BlockQ4_K>(blocks, y, kSuper);
+    case DType::kQ5_K:
+      return DecodeAll<BlockQ5_K>(blocks, y, kSuper);
+    case DType::kQ6_K:
+      return DecodeAll<BlockQ6_K>(blocks, y, kSuper);
   }
 }
 
@@ -212,12 +227,19 @@ void QuantizeRow(DType type, std::span<const float> x, std::byte* blocks) {
   COPPICE_CHECK(x.size() % static_cast<size_t>(Info(type).block_elements) == 0);
   if (x.empty()) return;
   switch (type) {
-    case DType::kF32: std::memcpy(blocks, x.data(), x.size_bytes()); return;
-    case DType::kF16: return Narrow<F16>(x, blocks, [](float v) { return ToF16(v); });
-    case DType::kBF16: return Narrow<BF16>(x, blocks, [](float v) { return ToBF16(v); });
-    case DType::kQ8_0: return EncodeAll<BlockQ8_0>(x, blocks);
-    case DType::kQ4_0: return EncodeAll<BlockQ4_0>(x, blocks);
-    default: throw Error("[quants] cannot quantise to {}", Info(type).name);
+    case DType::kF32:
+      std::memcpy(blocks, x.data(), x.size_bytes());
+      return;
+    case DType::kF16:
+      return Narrow<F16>(x, blocks, [](float v) { return ToF16(v); });
+    case DType::kBF16:
+      return Narrow<BF16>(x, blocks, [](float v) { return ToBF16(v); });
+    case DType::kQ8_0:
+      return EncodeAll<BlockQ8_0>(x, blocks);
+    case DType::kQ4_0:
+      return EncodeAll<BlockQ4_0>(x, blocks);
+    default:
+      throw Error("[quants] cannot quantise to {}", Info(type).name);
   }
 }
 

@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "formats/extent.h"
-#include "formats/gguf_parse.h"
 #include "formats/json.h"
+#include "formats/printable.h"
 
 namespace coppice {
 namespace {
@@ -24,11 +24,26 @@ struct StoredType {
   std::optional<DType> type;  // nothing: known, but no type of a weight here
 };
 constexpr auto kTypes = std::to_array<StoredType>({
-    {"F32", 32, DType::kF32}, {"F16", 16, DType::kF16}, {"BF16", 16, DType::kBF16}, {"F64", 64, {}},
-    {"I64", 64, {}},          {"U64", 64, {}},          {"I32", 32, {}},            {"U32", 32, {}},
-    {"I16", 16, {}},          {"U16", 16, {}},          {"I8", 8, {}},              {"U8", 8, {}},
-    {"BOOL", 8, {}},          {"F8_E4M3", 8, {}},       {"F8_E5M2", 8, {}},         {"F8_E8M0", 8, {}},
-    {"F6_E2M3", 6, {}},       {"F6_E3M2", 6, {}},       {"F4", 4, {}},              {"C64", 64, {}},
+    {"F32", 32, DType::kF32},
+    {"F16", 16, DType::kF16},
+    {"BF16", 16, DType::kBF16},
+    {"F64", 64, {}},
+    {"I64", 64, {}},
+    {"U64", 64, {}},
+    {"I32", 32, {}},
+    {"U32", 32, {}},
+    {"I16", 16, {}},
+    {"U16", 16, {}},
+    {"I8", 8, {}},
+    {"U8", 8, {}},
+    {"BOOL", 8, {}},
+    {"F8_E4M3", 8, {}},
+    {"F8_E5M2", 8, {}},
+    {"F8_E8M0", 8, {}},
+    {"F6_E2M3", 6, {}},
+    {"F6_E3M2", 6, {}},
+    {"F4", 4, {}},
+    {"C64", 64, {}},
 });
 
 // One line of the header, checked in itself.
@@ -104,7 +119,8 @@ class Reader {
   Entry ReadEntry(const std::string& name, const json& value) const {
     if (name.empty()) throw Error("[safetensors] {}: a tensor without a name", path_);
     if (!value.is_object()) Fail(name, "not an object");
-    Entry entry{.name = name};
+    Entry entry;
+    entry.name = name;
 
     const json* dtype = Field(value, "dtype");
     if (dtype == nullptr || !dtype->is_string()) Fail(name, "no dtype");
@@ -114,8 +130,8 @@ class Reader {
     entry.type = type->type;
 
     const json* offsets = Field(value, "data_offsets");
-    if (offsets == nullptr || !offsets->is_array() || offsets->size() != 2 || !(*offsets)[0].is_number_unsigned() ||
-        !(*offsets)[1].is_number_unsigned()) {
+    if (offsets == nullptr || !offsets->is_array() || offsets->size() != 2 ||
+        !(*offsets)[0].is_number_unsigned() || !(*offsets)[1].is_number_unsigned()) {
       Fail(name, "data_offsets is not two integers");
     }
     entry.begin = (*offsets)[0].get<uint64_t>();

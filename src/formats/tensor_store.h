@@ -9,8 +9,8 @@
 
 namespace coppice {
 
-// A tensor as stored, bytes validated to lie inside its (mapped) file. `view` folds the shape into rows and columns:
-// cols is the innermost dimension, rows the product of the others, so a vector is one row.
+// A tensor as stored, bytes validated to lie inside its (mapped) file. `view` folds the shape into rows and
+// columns: cols is the innermost dimension, rows the product of the others, so a vector is one row.
 struct StoredTensor {
   std::string name;
   std::vector<int64_t> shape;  // outermost first: [outputs, inputs]

@@ -47,7 +47,7 @@ void Transformer::Prefill(std::span<const int32_t> tokens, TokenPolicy& policy, 
     layers_[static_cast<size_t>(l)].Forward(x, cache, sequence.ledger.layer(l), run);
   }
   COPPICE_CHECK(!all_logits || x.rows() == count);
-  Head(x, all_logits ? ProductKind::kPrefill : ProductKind::kDecode, ws, be, logits);
+  Head(x, ws, be, logits);
   ws.Tick(layers);
 }
 
@@ -68,7 +68,7 @@ void Transformer::Decode(int32_t token, TokenPolicy& policy, SequenceState& sequ
     keys.push_back(cache.rows());
   }
   sequence.ledger.CountDecodeStep(keys);
-  Head(x, ProductKind::kDecode, ws, be, logits);
+  Head(x, ws, be, logits);
 }
 
 Tensor Transformer::EmbedTokens(std::span<const int32_t> tokens, Backend& be) const {
@@ -82,7 +82,8 @@ Tensor Transformer::EmbedTokens(std::span<const int32_t> tokens, Backend& be) co
   return hidden;
 }
 
-void Transformer::Head(Stream& x, ProductKind kind, Workspace& ws, Backend& be, Tensor& logits) const {
+// The decode kernel even for many rows: logits are then the same numbers whether one position is asked for or all.
+void Transformer::Head(Stream& x, Workspace& ws, Backend& be, Tensor& logits) const {
   const Norm& norm = weights_->final_norm;
   const float eps = static_cast<float>(config_->norm_eps);
   const MutableTensorView hidden = x.hidden();
@@ -92,7 +93,7 @@ void Transformer::Head(Stream& x, ProductKind kind, Workspace& ws, Backend& be, 
     be.LayerNorm(hidden, norm.weight, norm.bias, eps, hidden);
   }
   logits.Resize(DType::kF32, x.rows(), config_->shape.vocab);
-  ws.head.Prepare(weights_->head, kind, be);
+  ws.head.Prepare(weights_->head, ProductKind::kDecode, be);
   ws.head(hidden, logits.mutable_view(), be);
 }
 

@@ -50,7 +50,7 @@ class Transformer {
 
  private:
   Tensor EmbedTokens(std::span<const int32_t> tokens, Backend& be) const;
-  void Head(Stream& x, ProductKind kind, Workspace& ws, Backend& be, Tensor& logits) const;
+  void Head(Stream& x, Workspace& ws, Backend& be, Tensor& logits) const;
 
   // On the heap, so that layers can refer to them while the transformer moves.
   std::unique_ptr<const ModelConfig> config_;

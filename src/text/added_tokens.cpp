@@ -11,7 +11,7 @@ namespace coppice {
 namespace {
 
 constexpr size_t kMaxContentBytes = 1024;  // it bounds the work per byte of text; real ones have below 50
-constexpr int kWord = kLetter | kNumber | kMark | kWordJoin;
+constexpr int kWord = kLetter | kMark | kWordOther;
 
 // The character that ends at `position` > 0.
 Char CharBefore(std::string_view text, size_t position) {
@@ -53,7 +53,8 @@ AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens, const std::
   }
 }
 
-const AddedToken* AddedTokenMatcher::LongestAt(std::string_view text, size_t position, bool parse_special) const {
+const AddedToken* AddedTokenMatcher::LongestAt(std::string_view text, size_t position,
+                                               bool parse_special) const {
   if (!starts_[static_cast<uint8_t>(text[position])]) return nullptr;
   const AddedToken* longest = nullptr;
   uint32_t node = 0;

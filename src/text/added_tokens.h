@@ -29,14 +29,14 @@ struct Fragment {
 
 class AddedTokenMatcher {
  public:
-  // `source` names the file in messages. Throws Error for more than limits::kMaxAddedTokens, an empty or a very long
-  // content.
+  // `source` names the file in messages. Throws Error for more than limits::kMaxAddedTokens, an empty or a
+  // very long content.
   AddedTokenMatcher(std::vector<AddedToken> tokens, const std::string& source);
   AddedTokenMatcher() = default;
 
   bool empty() const { return tokens_.empty(); }
-  // Leftmost, longest matches from left to right, as Hugging Face's tokenizers finds them. O(text) steps, each bounded
-  // by the longest token.
+  // Leftmost, longest matches from left to right, as Hugging Face's tokenizers finds them. O(text) steps,
+  // each bounded by the longest token.
   std::vector<Fragment> Split(std::string_view text, bool parse_special) const;
 
  private:

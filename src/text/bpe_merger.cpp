@@ -1,5 +1,5 @@
-// Merges by rank over ids: a pair is one 64-bit key, so a step costs one look-up and one heap operation, O(n log n)
-// for a piece of n symbols whatever they are.
+// Merges by rank over ids: a pair is one 64-bit key, so a step costs one look-up and one heap operation, O(n
+// log n) for a piece of n symbols whatever they are.
 #include <algorithm>
 #include <optional>
 
@@ -42,7 +42,8 @@ class BpeMerger final : public Merger {
   FlatMap<Merge> merges_;
 };
 
-BpeMerger::BpeMerger(const Vocabulary& vocabulary, const std::vector<std::pair<std::string, std::string>>& merges,
+BpeMerger::BpeMerger(const Vocabulary& vocabulary,
+                     const std::vector<std::pair<std::string, std::string>>& merges,
                      const BpeOptions& options, const std::string& source)
     : vocabulary_(vocabulary), options_(options) {
   for (size_t byte = 0; byte < 256; ++byte) bytes_[byte] = vocabulary.FindOrdinary(ByteLevelAlphabet()[byte]);
@@ -53,8 +54,8 @@ BpeMerger::BpeMerger(const Vocabulary& vocabulary, const std::vector<std::pair<s
     const std::optional<int32_t> merged = vocabulary.Find(left + right);
     // With both parts non-empty every merge makes a longer text, so no chain of merges can be a cycle.
     if (left.empty() || right.empty() || !left_id || !right_id || !merged) {
-      throw Error("[tokenizer] {}: merge {} ('{}' + '{}') names a token that is not in the vocabulary", source, rank,
-                  left, right);
+      throw Error("[tokenizer] {}: merge {} ('{}' + '{}') names a token that is not in the vocabulary",
+                  source, rank, left, right);
     }
     merges_.Insert(PairKey(*left_id, *right_id), {static_cast<int32_t>(rank), *merged});
   }
@@ -75,7 +76,8 @@ bool BpeMerger::EncodeWhole(std::string_view piece, std::vector<int32_t>& ids) c
 }
 
 void BpeMerger::AddUnknown(std::vector<MergeSymbol>& symbols, bool& unknown_before) const {
-  if (options_.unknown >= 0 && !(options_.fuse_unknown && unknown_before)) symbols.push_back({.id = options_.unknown});
+  if (options_.unknown >= 0 && !(options_.fuse_unknown && unknown_before))
+    symbols.push_back({.id = options_.unknown});
   unknown_before = true;
 }
 
@@ -86,7 +88,8 @@ void BpeMerger::Split(std::string_view piece, std::vector<MergeSymbol>& symbols)
     const size_t size = options_.byte_level ? 1 : DecodeUtf8(piece, at).size;
     const std::string_view text = piece.substr(at, size);
     at += size;
-    const int32_t id = options_.byte_level ? bytes_[static_cast<uint8_t>(text[0])] : vocabulary_.FindOrdinary(text);
+    const int32_t id =
+        options_.byte_level ? bytes_[static_cast<uint8_t>(text[0])] : vocabulary_.FindOrdinary(text);
     if (id >= 0) {
       symbols.push_back({.id = id});
       unknown_before = false;

@@ -1,12 +1,14 @@
-// GPT-2's byte alphabet: the 188 printable Latin-1 characters stand for themselves, the other bytes, in order, for
-// U+0100 and up (bytes_to_unicode in OpenAI's encoder.py).
+// GPT-2's byte alphabet: the 188 printable Latin-1 characters stand for themselves, the other bytes, in
+// order, for U+0100 and up (bytes_to_unicode in OpenAI's encoder.py).
 #include "text/merger.h"
 #include "text/unicode.h"
 
 namespace coppice {
 namespace {
 
-bool IsPrintable(int byte) { return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174; }
+bool IsPrintable(int byte) {
+  return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+}
 
 constexpr uint32_t kAlphabetEnd = 0x100 + 68;
 

@@ -1,5 +1,5 @@
-// An open-addressing hash map from 64-bit keys to small values, for tables of some 10^5 entries that are built once
-// and read per character: about a third of the time and memory of std::unordered_map.
+// An open-addressing hash map from 64-bit keys to small values, for tables of some 10^5 entries that are
+// built once and read per character: about a third of the time and memory of std::unordered_map.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// A parsed template. Chains (a + b + c, a.b[c](d)|e, if ... elif ...) are flat lists, so only what a template nests
-// takes native stack, and the parser bounds that.
+// A parsed template. Chains (a + b + c, a.b[c](d)|e, if ... elif ...) are flat lists, so only what a template
+// nests takes native stack, and the parser bounds that.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,8 @@ struct Arguments {
   std::vector<std::pair<std::string, ExpressionPtr>> named;
 };
 
-// What follows a value: .name, [subscript], [start:stop:step], (arguments), |name(arguments), is [not] name arguments.
+// What follows a value: .name, [subscript], [start:stop:step], (arguments), |name(arguments), is [not] name
+// arguments.
 struct Suffix {
   enum class Kind { kAttribute, kSubscript, kSlice, kCall, kFilter, kTest };
   Kind kind = Kind::kAttribute;
@@ -75,7 +76,8 @@ struct Postfix {
 
 struct Expression {
   int line = 1;
-  std::variant<Literal, NameUse, ListDisplay, DictDisplay, Unary, Arithmetic, CompareChain, Logic, Conditional, Postfix>
+  std::variant<Literal, NameUse, ListDisplay, DictDisplay, Unary, Arithmetic, CompareChain, Logic,
+               Conditional, Postfix>
       node;
 };
 
@@ -140,8 +142,8 @@ struct Continue {};
 
 struct Statement {
   int line = 1;
-  std::variant<TextStatement, Output, If, For, Set, SetBlock, FilterBlock, MacroDefinition, CallBlock, With, Break,
-               Continue>
+  std::variant<TextStatement, Output, If, For, Set, SetBlock, FilterBlock, MacroDefinition, CallBlock, With,
+               Break, Continue>
       node;
 };
 

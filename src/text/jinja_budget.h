@@ -1,9 +1,9 @@
 // What one rendering may spend: work, live memory, and bytes of output.
 //
-// A template comes out of a model file, so it is input like any other: none of its loops, products or nested lists
-// may decide alone how long the engine computes or how much memory it takes. Work is counted in bytes touched; a
-// statement counts as kUnitsPerStep bytes, which makes limits::kMaxTemplateSteps statements or about half a gigabyte
-// of string work the most that a template can cost (a second or two).
+// A template comes out of a model file, so it is input like any other: none of its loops, products or nested
+// lists may decide alone how long the engine computes or how much memory it takes. Work is counted in bytes
+// touched; a statement counts as kUnitsPerStep bytes, which makes limits::kMaxTemplateSteps statements or
+// about half a gigabyte of string work the most that a template can cost (a second or two).
 #pragma once
 
 #include <fmt/format.h>
@@ -30,8 +30,9 @@ class Budget {
   static constexpr size_t kUnitsPerStep = 512;
   static constexpr size_t kUnitsPerItem = 64;  // an expression, or one element of a list, looked at
   static constexpr size_t kMaxWork = kUnitsPerStep * static_cast<size_t>(limits::kMaxTemplateSteps);
-  // Four full outputs: a template that builds its prompt in a variable holds the old and the new string at once.
-  static constexpr size_t kMaxMemory = 4 * static_cast<size_t>(limits::kMaxTemplateOutputBytes);
+  // Two full outputs: a template that builds its prompt in a variable holds the old and the new string at
+  // once.
+  static constexpr size_t kMaxMemory = 2 * static_cast<size_t>(limits::kMaxTemplateOutputBytes);
 
   void Work(size_t units) {
     if (units > kMaxWork - work_) {
@@ -41,10 +42,11 @@ class Budget {
   }
   void Step() { Work(kUnitsPerStep); }
 
-  // Throws before anything is allocated where `bytes` more do not fit. Divide and compare, never multiply: callers
-  // give counts with FitsTimes.
+  // Throws before anything is allocated where `bytes` more do not fit. Divide and compare, never multiply:
+  // callers give counts with FitsTimes.
   void Fits(size_t bytes) const {
-    if (bytes > kMaxMemory - live_) throw Fault("the template needs more than {} bytes of memory", kMaxMemory);
+    if (bytes > kMaxMemory - live_)
+      throw Fault("the template needs more than {} bytes of memory", kMaxMemory);
   }
   void FitsTimes(size_t count, size_t bytes_each) const {
     if (bytes_each != 0 && count > kMaxMemory / bytes_each) Fits(kMaxMemory + 1);

@@ -1,5 +1,6 @@
 // Values as text: Python's str and repr, and json.dumps as transformers calls it for the filter tojson.
-// Linear in the text written; shared parts of a value are written each time, so the budget is asked at each piece.
+// Linear in the text written; shared parts of a value are written each time, so the budget is asked at each
+// piece.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -43,11 +44,20 @@ void WriteListRepr(TextWriter& out, const Value& value) {
   const std::vector<Value>& items = value.items();
   const bool tuple = value.list_kind() == ListKind::kTuple;
   switch (value.list_kind()) {
-    case ListKind::kKeys: out.Append("dict_keys("); break;
-    case ListKind::kValues: out.Append("dict_values("); break;
-    case ListKind::kItems: out.Append("dict_items("); break;
-    case ListKind::kGenerator: out.Append("<generator object>"); return;  // Python adds an address
-    default: break;
+    case ListKind::kKeys:
+      out.Append("dict_keys(");
+      break;
+    case ListKind::kValues:
+      out.Append("dict_values(");
+      break;
+    case ListKind::kItems:
+      out.Append("dict_items(");
+      break;
+    case ListKind::kGenerator:
+      out.Append("<generator object>");
+      return;  // Python adds an address
+    default:
+      break;
   }
   out.Append(tuple ? "(" : "[");
   for (size_t i = 0; i < items.size(); ++i) {
@@ -61,14 +71,30 @@ void WriteListRepr(TextWriter& out, const Value& value) {
 
 void WriteScalar(TextWriter& out, const Value& value) {
   switch (value.type()) {
-    case Type::kNone: out.Append("None"); break;
-    case Type::kBool: out.Append(value.Truth() ? "True" : "False"); break;
-    case Type::kInt: out.Append(fmt::format("{}", value.integer())); break;
-    case Type::kFloat: out.Append(FloatRepr(value.number())); break;
-    case Type::kUndefined: out.Append("Undefined"); break;
-    case Type::kNamespace: out.Append("<Namespace>"); break;  // not its content: it may hold itself
-    case Type::kLoop: out.Append("<LoopContext>"); break;
-    default: out.Append(fmt::format("<function {}>", value.callable().name)); break;
+    case Type::kNone:
+      out.Append("None");
+      break;
+    case Type::kBool:
+      out.Append(value.Truth() ? "True" : "False");
+      break;
+    case Type::kInt:
+      out.Append(fmt::format("{}", value.integer()));
+      break;
+    case Type::kFloat:
+      out.Append(FloatRepr(value.number()));
+      break;
+    case Type::kUndefined:
+      out.Append("Undefined");
+      break;
+    case Type::kNamespace:
+      out.Append("<Namespace>");
+      break;  // not its content: it may hold itself
+    case Type::kLoop:
+      out.Append("<LoopContext>");
+      break;
+    default:
+      out.Append(fmt::format("<function {}>", value.callable().name));
+      break;
   }
 }
 
@@ -78,18 +104,32 @@ class JsonWriter {
   std::string Finish() { return out_.Finish(); }
 
   void Write(const Value& value, size_t level) {
+    out_.budget().Work(Budget::kUnitsPerItem);
     switch (value.type()) {
-      case Type::kNone: out_.Append("null"); break;
-      case Type::kBool: out_.Append(value.Truth() ? "true" : "false"); break;
-      case Type::kInt: out_.Append(fmt::format("{}", value.integer())); break;
-      case Type::kFloat: WriteFloat(value.number()); break;
-      case Type::kString: WriteString(value.text()); break;
+      case Type::kNone:
+        out_.Append("null");
+        break;
+      case Type::kBool:
+        out_.Append(value.Truth() ? "true" : "false");
+        break;
+      case Type::kInt:
+        out_.Append(fmt::format("{}", value.integer()));
+        break;
+      case Type::kFloat:
+        WriteFloat(value.number());
+        break;
+      case Type::kString:
+        WriteString(value.text());
+        break;
       case Type::kList:
         if (!value.IsSequence()) throw Fault("tojson: {} is not JSON serializable", value.TypeName());
         WriteList(value.items(), level);
         break;
-      case Type::kDict: WriteDict(value.dict(), level); break;
-      default: throw Fault("tojson: {} is not JSON serializable", value.TypeName());
+      case Type::kDict:
+        WriteDict(value.dict(), level);
+        break;
+      default:
+        throw Fault("tojson: {} is not JSON serializable", value.TypeName());
     }
   }
 
@@ -107,30 +147,52 @@ class JsonWriter {
   void WriteEscape(char32_t value) {
     const auto code = static_cast<uint32_t>(value);
     if (code >= 0x10000) {
-      out_.Append(fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + ((code - 0x10000) >> 10), 0xDC00 + (code & 0x3FF)));
+      out_.Append(
+          fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + ((code - 0x10000) >> 10), 0xDC00 + (code & 0x3FF)));
     } else {
       out_.Append(fmt::format("\\u{:04x}", code));
     }
   }
 
+  bool IsPlain(uint8_t byte) const {
+    return byte >= 0x20 && byte != '"' && byte != '\\' && (byte < 0x80 || !style_.ensure_ascii);
+  }
+
   void WriteString(const std::string& text) {
     out_.Append("\"");
     for (size_t i = 0; i < text.size();) {
+      size_t plain = i;  // most text has nothing to escape: it goes out in long pieces
+      while (plain < text.size() && IsPlain(static_cast<uint8_t>(text[plain]))) ++plain;
+      if (plain > i) {
+        out_.Append(std::string_view(text).substr(i, plain - i));
+        i = plain;
+        continue;
+      }
       const CodePoint c = DecodeAt(text, i);
       switch (c.value) {
-        case '"': out_.Append("\\\""); break;
-        case '\\': out_.Append("\\\\"); break;
-        case '\n': out_.Append("\\n"); break;
-        case '\r': out_.Append("\\r"); break;
-        case '\t': out_.Append("\\t"); break;
-        case '\b': out_.Append("\\b"); break;
-        case '\f': out_.Append("\\f"); break;
+        case '"':
+          out_.Append("\\\"");
+          break;
+        case '\\':
+          out_.Append("\\\\");
+          break;
+        case '\n':
+          out_.Append("\\n");
+          break;
+        case '\r':
+          out_.Append("\\r");
+          break;
+        case '\t':
+          out_.Append("\\t");
+          break;
+        case '\b':
+          out_.Append("\\b");
+          break;
+        case '\f':
+          out_.Append("\\f");
+          break;
         default:
-          if (c.value < 0x20 || (style_.ensure_ascii && c.value >= 0x7F)) {
-            c.value == 0x7F ? out_.Append("\x7f") : WriteEscape(c.value);
-          } else {
-            out_.Append(std::string_view(text).substr(i, c.bytes));
-          }
+          WriteEscape(c.value);
       }
       i += c.bytes;
     }
@@ -196,11 +258,13 @@ std::string FloatRepr(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   char buffer[64];
-  const auto [end, error] = std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::scientific);
+  const auto [end, error] =
+      std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::scientific);
   std::string text(buffer, error == std::errc{} ? end : buffer);
   const size_t mark = text.find('e');
   const int exponent = std::stoi(text.substr(mark + 1));
-  if (exponent >= 16 || exponent < -4) return text;  // to_chars writes two digits of exponent at least, as Python
+  if (exponent >= 16 || exponent < -4)
+    return text;  // to_chars writes two digits of exponent at least, as Python
   const std::string sign = text[0] == '-' ? "-" : "";
   std::string digits;
   for (size_t i = sign.size(); i < mark; ++i) {
@@ -214,6 +278,7 @@ std::string FloatRepr(double value) {
 }
 
 void WriteRepr(TextWriter& out, const Value& value) {
+  out.budget().Work(Budget::kUnitsPerItem);
   if (value.IsString()) return WriteStringRepr(out, value.text());
   if (value.IsList()) return WriteListRepr(out, value);
   if (!value.IsDict()) return WriteScalar(out, value);

@@ -12,7 +12,8 @@ bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsHex(char c) { return IsDigit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 // Bytes above ASCII count as letters: Python allows most of them in names.
 bool IsNameByte(char c) {
-  return IsDigit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || static_cast<uint8_t>(c) >= 0x80;
+  return IsDigit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+         static_cast<uint8_t>(c) >= 0x80;
 }
 
 std::string NormalizedLineEnds(const std::string& source) {
@@ -32,17 +33,26 @@ std::string NormalizedLineEnds(const std::string& source) {
 
 char SimpleEscape(char c) {
   switch (c) {
-    case 'n': return '\n';
-    case 't': return '\t';
-    case 'r': return '\r';
-    case 'a': return '\a';
-    case 'b': return '\b';
-    case 'f': return '\f';
-    case 'v': return '\v';
+    case 'n':
+      return '\n';
+    case 't':
+      return '\t';
+    case 'r':
+      return '\r';
+    case 'a':
+      return '\a';
+    case 'b':
+      return '\b';
+    case 'f':
+      return '\f';
+    case 'v':
+      return '\v';
     case '\\':
     case '\'':
-    case '"': return c;
-    default: return '\0';
+    case '"':
+      return c;
+    default:
+      return '\0';
   }
 }
 
@@ -150,7 +160,8 @@ Token Lexer::LexRoot() {
   }
   if (mark > position_) {
     Token token{TokenType::kText, "", line_};
-    token.text = mark == source_.size() ? source_.substr(position_) : StrippedText(position_, mark, Byte(mark + 1) == '{');
+    token.text = mark == source_.size() ? source_.substr(position_)
+                                        : StrippedText(position_, mark, Byte(mark + 1) == '{');
     MoveTo(mark);
     return token;
   }
@@ -197,7 +208,8 @@ bool Lexer::AtRaw(size_t position, size_t& body) const {
 
 Token Lexer::LexRaw(size_t body) {
   EndMark(body);
-  for (size_t mark = source_.find("{%", body); mark != std::string::npos; mark = source_.find("{%", mark + 2)) {
+  for (size_t mark = source_.find("{%", body); mark != std::string::npos;
+       mark = source_.find("{%", mark + 2)) {
     size_t i = mark + 2;
     if (Byte(i) == '-' || Byte(i) == '+') ++i;
     i = SkipSpace(i);
@@ -285,8 +297,8 @@ Token Lexer::LexString() {
   size_t end = position_ + 1;
   while (end < source_.size() && source_[end] != quote) end += source_[end] == '\\' ? 2 : 1;
   if (end >= source_.size()) throw Fault("a string has no end");
-  Token token{TokenType::kString, Unescaped(std::string_view(source_).substr(position_ + 1, end - position_ - 1)),
-              line_};
+  Token token{TokenType::kString,
+              Unescaped(std::string_view(source_).substr(position_ + 1, end - position_ - 1)), line_};
   MoveTo(end + 1);
   return token;
 }
@@ -297,7 +309,8 @@ Token Lexer::LexOperator() {
   std::string_view text = At(position_, 2);
   if (std::find(std::begin(kTwo), std::end(kTwo), text) == std::end(kTwo)) text = At(position_, 1);
   const char c = text[0];
-  if (text.size() == 1 && kOne.find(c) == std::string_view::npos) throw Fault("unexpected character '{}'", text);
+  if (text.size() == 1 && kOne.find(c) == std::string_view::npos)
+    throw Fault("unexpected character '{}'", text);
   if (c == '(' || c == '[' || c == '{') brackets_.push_back(c);
   if (c == ')' || c == ']' || c == '}') {
     const char open = c == ')' ? '(' : c == ']' ? '[' : '{';

@@ -1,9 +1,9 @@
 // Cuts a template into text, tag marks and the tokens inside tags, one at a time.
 //
-// White space follows Jinja with trim_blocks and lstrip_blocks: a minus in a mark strips that side, the first newline
-// after a block or comment goes, and so does white space between the start of a line and a block or comment, unless
-// a plus in the mark keeps it. Line ends become \n, and one at the very end of the template goes.
-// Source of the rules: Jinja's documentation, "Whitespace Control" and "Line Statements" excluded.
+// White space follows Jinja with trim_blocks and lstrip_blocks: a minus in a mark strips that side, the first
+// newline after a block or comment goes, and so does white space between the start of a line and a block or
+// comment, unless a plus in the mark keeps it. Line ends become \n, and one at the very end of the template
+// goes. Source of the rules: Jinja's documentation, "Whitespace Control" and "Line Statements" excluded.
 #pragma once
 
 #include <string>
@@ -62,8 +62,8 @@ class Lexer {
   size_t position_ = 0;
   int line_ = 1;
   State state_ = State::kRoot;
-  bool line_starting_ = true;     // text at position_ begins a line
-  std::vector<char> brackets_;    // open ones; a tag ends only where none is
+  bool line_starting_ = true;   // text at position_ begins a line
+  std::vector<char> brackets_;  // open ones; a tag ends only where none is
 };
 
 }  // namespace coppice::jinja

@@ -1,5 +1,5 @@
-// Methods of strings, lists, dicts and of the loop variable. Those that would change a list or a dict do not exist:
-// Hugging Face renders templates in Jinja's immutable sandbox, which refuses them.
+// Methods of strings, lists, dicts and of the loop variable. Those that would change a list or a dict do not
+// exist: Hugging Face renders templates in Jinja's immutable sandbox, which refuses them.
 #include <algorithm>
 #include <unordered_map>
 
@@ -27,7 +27,7 @@ std::vector<std::string_view> SplitAtSpace(std::string_view text, int64_t limit)
   text = Strip(text, Ends::kLeft);
   while (!text.empty()) {
     if (limit-- == 0) {
-      parts.push_back(Strip(text, Ends::kRight));
+      parts.push_back(text);
       break;
     }
     size_t end = 0;
@@ -42,14 +42,15 @@ std::vector<std::string_view> SplitAtSpaceFromRight(std::string_view text, int64
   std::vector<std::string_view> words = SplitAtSpace(text, -1);
   if (limit < 0 || words.size() <= static_cast<size_t>(limit)) return words;
   const size_t joined = words.size() - static_cast<size_t>(limit);  // the first words stay one piece
-  const char* const begin = Strip(text, Ends::kLeft).data();
+  const char* const begin = text.data();
   const std::string_view last = words[joined - 1];
   std::vector<std::string_view> parts = {{begin, static_cast<size_t>(last.data() + last.size() - begin)}};
   parts.insert(parts.end(), words.begin() + static_cast<std::ptrdiff_t>(joined), words.end());
   return parts;
 }
 
-std::vector<std::string_view> SplitAt(std::string_view text, std::string_view separator, int64_t limit, bool right) {
+std::vector<std::string_view> SplitAt(std::string_view text, std::string_view separator, int64_t limit,
+                                      bool right) {
   std::vector<std::string_view> parts;
   while (limit-- != 0) {
     const size_t at = right ? text.rfind(separator) : text.find(separator);
@@ -63,7 +64,8 @@ std::vector<std::string_view> SplitAt(std::string_view text, std::string_view se
   return parts;
 }
 
-Value StringList(Budget& budget, const std::vector<std::string_view>& parts, ListKind kind = ListKind::kList) {
+Value StringList(Budget& budget, const std::vector<std::string_view>& parts,
+                 ListKind kind = ListKind::kList) {
   budget.FitsTimes(parts.size(), 2 * sizeof(Value) + 96);
   std::vector<Value> items;
   items.reserve(parts.size());
@@ -104,7 +106,8 @@ Value SplitLines(Budget& budget, const Value& self, const CallArguments& argumen
 Value AffixMethod(Budget& budget, const Value& self, const CallArguments& arguments, bool at_end) {
   const Bound bound(at_end ? "endswith" : "startswith", arguments, {"prefix", "start", "end"});
   const bool ranged = bound.At(1) != nullptr;
-  const Value whole = ranged ? Slice(budget, self, *bound.At(1), bound.At(2) ? *bound.At(2) : Value(None{}), None{}) : self;
+  const Value whole =
+      ranged ? Slice(budget, self, *bound.At(1), bound.At(2) ? *bound.At(2) : Value(None{}), None{}) : self;
   const std::string_view text = whole.text();
   const auto matches = [&](const Value& affix) {
     if (!affix.IsString()) throw Fault("startswith and endswith take a str or a tuple of str");
@@ -199,8 +202,8 @@ Value MapMethod(Budget& budget, const Value& self, const CallArguments& argument
   return Value::String(&budget, Map(self.text()));
 }
 
-// Whether the text is not empty and every code point is of a kind; letters are those that have a case, and all
-// above Latin-1 that are neither space nor control.
+// Whether the text is not empty and every code point is of a kind; letters are those that have a case, and
+// all above Latin-1 that are neither space nor control.
 template <bool (*Of)(char32_t)>
 Value AllMethod(Budget& budget, const Value& self, const CallArguments& arguments) {
   const Bound bound("a method of str", arguments, {});
@@ -233,13 +236,16 @@ Value CaseMethod(Budget& budget, const Value& self, const CallArguments& argumen
 enum class Align { kLeft, kRight, kCenter };
 Value PadMethod(Budget& budget, const Value& self, const CallArguments& arguments, Align align) {
   const Bound bound("ljust", arguments, {"width", "fillchar"});
-  const std::string& fill = bound.Text(1, " ");
+  const std::string fill = bound.Text(1, " ");
   if (fill.size() != 1) throw Fault("padding takes one ASCII character");
   const int64_t missing = bound.Required(0).IsIntegral() ? bound.Int(0, 0) - Length(budget, self) : 0;
   if (missing <= 0) return self;
   const auto total = static_cast<size_t>(missing);
   // CPython puts the odd one left of the text where the width is odd.
-  const size_t left = align == Align::kLeft ? 0 : align == Align::kRight ? total : total / 2 + (total & static_cast<size_t>(bound.Int(0, 0)) & 1);
+  const size_t left = align == Align::kLeft ? 0
+                      : align == Align::kRight
+                          ? total
+                          : total / 2 + (total & static_cast<size_t>(bound.Int(0, 0)) & 1);
   TextWriter out(budget);
   out.Fill(left, fill[0]);
   out.Append(self.text());
@@ -343,13 +349,18 @@ const MethodTable& LoopMethods() {
   return kTable;
 }
 
-// What a template may name but the sandbox refuses to call.
+}  // namespace
+
 bool ChangesItsObject(const Value& value, std::string_view name) {
-  static constexpr std::string_view kList[] = {"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"};
+  static constexpr std::string_view kList[] = {"append", "clear",  "extend",  "insert",
+                                               "pop",    "remove", "reverse", "sort"};
   static constexpr std::string_view kDict[] = {"clear", "pop", "popitem", "setdefault", "update"};
-  if (value.IsList(ListKind::kList)) return std::find(std::begin(kList), std::end(kList), name) != std::end(kList);
+  if (value.IsList(ListKind::kList))
+    return std::find(std::begin(kList), std::end(kList), name) != std::end(kList);
   return value.IsDict() && std::find(std::begin(kDict), std::end(kDict), name) != std::end(kDict);
 }
+
+namespace {
 
 Method FindMethod(const Value& value, std::string_view name) {
   const MethodTable* table = nullptr;
@@ -364,14 +375,10 @@ Method FindMethod(const Value& value, std::string_view name) {
 
 }  // namespace
 
-bool HasMethod(const Value& value, std::string_view name) {
-  return FindMethod(value, name) != nullptr || ChangesItsObject(value, name);
-}
+bool HasMethod(const Value& value, std::string_view name) { return FindMethod(value, name) != nullptr; }
 
 Value CallMethod(Budget& budget, const Value& self, std::string_view name, const CallArguments& arguments) {
-  const Method method = FindMethod(self, name);
-  if (method == nullptr) throw Fault("'{}' would change a {}: templates cannot", name, self.TypeName());
-  return method(budget, self, arguments);
+  return FindMethod(self, name)(budget, self, arguments);
 }
 
 }  // namespace coppice::jinja

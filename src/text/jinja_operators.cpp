@@ -51,15 +51,19 @@ int64_t IntPower(int64_t base, int64_t exponent) {
 
 Value IntArithmetic(Operator operation, int64_t a, int64_t b) {
   switch (operation) {
-    case Operator::kAdd: return Value(Checked(CheckedAdd(a, b)));
+    case Operator::kAdd:
+      return Value(Checked(CheckedAdd(a, b)));
     case Operator::kSub: {
       int64_t result = 0;
       if (__builtin_sub_overflow(a, b, &result)) Checked(std::nullopt);
       return Value(result);
     }
-    case Operator::kMul: return Value(Checked(CheckedMul(a, b)));
-    case Operator::kFloorDiv: return Value(FloorDivide(a, b));
-    case Operator::kMod: return Value(FloorModulo(a, b));
+    case Operator::kMul:
+      return Value(Checked(CheckedMul(a, b)));
+    case Operator::kFloorDiv:
+      return Value(FloorDivide(a, b));
+    case Operator::kMod:
+      return Value(FloorModulo(a, b));
     case Operator::kPow:
       if (b >= 0) return Value(IntPower(a, b));
       if (a == 0) throw Fault("0 to a negative power");
@@ -71,20 +75,28 @@ Value IntArithmetic(Operator operation, int64_t a, int64_t b) {
 }
 
 Value FloatArithmetic(Operator operation, double a, double b) {
-  const bool divides = operation == Operator::kDiv || operation == Operator::kFloorDiv || operation == Operator::kMod;
+  const bool divides =
+      operation == Operator::kDiv || operation == Operator::kFloorDiv || operation == Operator::kMod;
   if (divides && b == 0) throw Fault("division by zero");
   switch (operation) {
-    case Operator::kAdd: return Value(a + b);
-    case Operator::kSub: return Value(a - b);
-    case Operator::kMul: return Value(a * b);
-    case Operator::kFloorDiv: return Value((a - FloatModulo(a, b)) / b);
-    case Operator::kMod: return Value(FloatModulo(a, b));
+    case Operator::kAdd:
+      return Value(a + b);
+    case Operator::kSub:
+      return Value(a - b);
+    case Operator::kMul:
+      return Value(a * b);
+    case Operator::kFloorDiv:
+      return Value((a - FloatModulo(a, b)) / b);
+    case Operator::kMod:
+      return Value(FloatModulo(a, b));
     case Operator::kPow: {
       const double power = std::pow(a, b);
-      if (std::isnan(power) && !std::isnan(a) && !std::isnan(b)) throw Fault("{} ** {} is no real number", a, b);
+      if (std::isnan(power) && !std::isnan(a) && !std::isnan(b))
+        throw Fault("{} ** {} is no real number", a, b);
       return Value(power);
     }
-    default: return Value(a / b);
+    default:
+      return Value(a / b);
   }
 }
 
@@ -109,11 +121,23 @@ Value Repeat(Budget& budget, const Value& value, int64_t count) {
   return Value::List(budget, std::move(out), value.list_kind());
 }
 
+Value Sum(Budget& budget, const Value& a, const Value& b);
+
+// A string that the filter safe or escape gave escapes what is added to it, autoescape or not.
+Value SumWithMarkup(Budget& budget, const Value& a, const Value& b) {
+  const auto escaped = [&](const Value& v) {
+    return v.IsMarkup() ? v : ApplyFilter(budget, "escape", v, {});
+  };
+  return Sum(budget, escaped(a), escaped(b));
+}
+
 Value Sum(Budget& budget, const Value& a, const Value& b) {
   if (a.IsString() && b.IsString()) {
+    if (a.IsMarkup() != b.IsMarkup()) return SumWithMarkup(budget, a, b);
     budget.Fits(a.text().size() + b.text().size());
     budget.Work(a.text().size() + b.text().size());
-    return Value::String(&budget, a.text() + b.text());
+    Value sum = Value::String(&budget, a.text() + b.text());
+    return a.IsMarkup() ? Value::Markup(budget, sum) : sum;
   }
   if (a.IsSequence() && b.IsSequence() && a.list_kind() == b.list_kind()) {
     budget.FitsTimes(a.items().size() + b.items().size(), sizeof(Value));
@@ -140,8 +164,8 @@ Value LoopAttribute(const LoopObject& loop, std::string_view name) {
   if (name == "first") return Value(index == 0);
   if (name == "last") return Value(index + 1 == length);
   if (name == "length") return Value(length);
-  if (name == "depth") return Value(int64_t{loop.level + 1});
-  if (name == "depth0") return Value(int64_t{loop.level});
+  if (name == "depth") return Value(int64_t{1});  // counts recursive loops, which do not exist here
+  if (name == "depth0") return Value(int64_t{0});
   if (name == "previtem") {
     return index > 0 ? items[loop.index0 - 1] : Value::MakeUndefined("there is no previous item");
   }
@@ -155,11 +179,13 @@ Value LoopAttribute(const LoopObject& loop, std::string_view name) {
 Value Method(Budget& budget, const Value& value, std::string_view name, bool& found) {
   found = HasMethod(value, name);
   if (!found) return {};
-  return Value(std::make_shared<const CallableObject>(&budget, CallableObject::Kind::kMethod, std::string(name), value));
+  return Value(std::make_shared<const CallableObject>(&budget, CallableObject::Kind::kMethod,
+                                                      std::string(name), value));
 }
 
 Value Missing(const Value& value, std::string_view name) {
-  return Value::MakeUndefined(fmt::format("'{}' has no attribute '{}'", value.TypeName(), name.substr(0, 64)));
+  return Value::MakeUndefined(
+      fmt::format("'{}' has no attribute '{}'", value.TypeName(), name.substr(0, 64)));
 }
 
 Value ItemAt(Budget& budget, const Value& value, int64_t index) {
@@ -207,8 +233,11 @@ Value Negate(const Value& value) {
 }
 
 Value Concat(Budget& budget, const Value& a, const Value& b) {
-  return Sum(budget, a.IsUndefined() ? Value::String(&budget, "") : ToString(budget, a),
-             b.IsUndefined() ? Value::String(&budget, "") : ToString(budget, b));
+  TextWriter out(budget);
+  for (const Value* part : {&a, &b}) {
+    part->IsString() ? out.Append(part->text()) : out.Append(ToText(budget, *part));
+  }
+  return Value::String(&budget, out.Finish());
 }
 
 Value Arithmetics(Budget& budget, Operator operation, const Value& a, const Value& b) {
@@ -242,21 +271,30 @@ bool Contains(Budget& budget, const Value& container, const Value& item) {
 
 bool Compares(Budget& budget, Comparison operation, const Value& a, const Value& b) {
   switch (operation) {
-    case Comparison::kEqual: return Equals(budget, a, b);
-    case Comparison::kNotEqual: return !Equals(budget, a, b);
-    case Comparison::kIn: return Contains(budget, b, a);
-    case Comparison::kNotIn: return !Contains(budget, b, a);
-    default: break;
+    case Comparison::kEqual:
+      return Equals(budget, a, b);
+    case Comparison::kNotEqual:
+      return !Equals(budget, a, b);
+    case Comparison::kIn:
+      return Contains(budget, b, a);
+    case Comparison::kNotIn:
+      return !Contains(budget, b, a);
+    default:
+      break;
   }
   if (a.IsFloat() || b.IsFloat()) {  // no order holds for NaN
     if (a.IsNumber() && b.IsNumber() && (std::isnan(a.number()) || std::isnan(b.number()))) return false;
   }
   const int order = Compare(budget, a, b);
   switch (operation) {
-    case Comparison::kLess: return order < 0;
-    case Comparison::kLessEqual: return order <= 0;
-    case Comparison::kGreater: return order > 0;
-    default: return order >= 0;
+    case Comparison::kLess:
+      return order < 0;
+    case Comparison::kLessEqual:
+      return order <= 0;
+    case Comparison::kGreater:
+      return order > 0;
+    default:
+      return order >= 0;
   }
 }
 
@@ -265,6 +303,10 @@ Value Attribute(Budget& budget, const Value& value, std::string_view name) {
   bool found = false;
   Value method = Method(budget, value, name, found);
   if (found) return method;
+  if (ChangesItsObject(value, name)) {
+    return Value::MakeUndefined(
+        fmt::format("'{}' would change a {}: templates cannot", name, value.TypeName()));
+  }
   if (value.IsDict()) {
     const Value* entry = value.dict().Find(name);
     if (entry != nullptr) return *entry;

@@ -19,8 +19,8 @@ Value Concat(Budget& budget, const Value& a, const Value& b);  // the operator ~
 bool Compares(Budget& budget, Comparison operation, const Value& a, const Value& b);
 bool Contains(Budget& budget, const Value& container, const Value& item);
 
-// value.name: a method before an entry of that name. Nothing but methods, entries of dicts, attributes of namespaces
-// and of `loop` can be reached. Undefined where there is none.
+// value.name: a method before an entry of that name. Nothing but methods, entries of dicts, attributes of
+// namespaces and of `loop` can be reached. Undefined where there is none.
 Value Attribute(Budget& budget, const Value& value, std::string_view name);
 // value[key]: an entry before a method.
 Value Subscript(Budget& budget, const Value& value, const Value& key);
@@ -31,15 +31,17 @@ struct CallArguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// Sorts arguments into parameters; throws Fault for too many, unknown or repeated ones. What was not given is null.
+// Sorts arguments into parameters; throws Fault for too many, unknown or repeated ones. What was not given is
+// null.
 class Bound {
  public:
-  Bound(std::string_view function, const CallArguments& arguments, std::initializer_list<std::string_view> parameters);
+  Bound(std::string_view function, const CallArguments& arguments,
+        std::initializer_list<std::string_view> parameters);
   const Value* At(size_t i) const { return values_[i]; }
   const Value& Required(size_t i) const;
   int64_t Int(size_t i, int64_t otherwise) const;  // none counts as not given
   bool Bool(size_t i, bool otherwise) const;
-  const std::string& Text(size_t i, const std::string& otherwise) const;
+  std::string Text(size_t i, const std::string& otherwise) const;
   const std::string& RequiredText(size_t i) const;
 
  private:
@@ -50,17 +52,21 @@ class Bound {
 
 // Methods of strings, lists, dicts and of `loop`.
 bool HasMethod(const Value& value, std::string_view name);
+// Methods of Python that the sandbox hides, entries of the same name included.
+bool ChangesItsObject(const Value& value, std::string_view name);
 Value CallMethod(Budget& budget, const Value& self, std::string_view name, const CallArguments& arguments);
 
 // Shared by methods, operators and filters.
 std::string Replaced(Budget& budget, const std::string& text, const std::string& from, const std::string& to,
                      int64_t count);
-std::string Joined(Budget& budget, const std::vector<Value>& items, const std::string& separator, bool only_strings);
+std::string Joined(Budget& budget, const std::vector<Value>& items, const std::string& separator,
+                   bool only_strings);
 Value StringFormat(Budget& budget, const std::string& format, const CallArguments& arguments);  // str.format
-Value PercentFormat(Budget& budget, const std::string& format, const Value& arguments);         // str % arguments
+Value PercentFormat(Budget& budget, const std::string& format, const Value& arguments);  // str % arguments
 
 // Filters and tests (jinja_filters.cpp, jinja_tests.cpp).
-Value ApplyFilter(Budget& budget, const std::string& name, const Value& value, const CallArguments& arguments);
+Value ApplyFilter(Budget& budget, const std::string& name, const Value& value,
+                  const CallArguments& arguments);
 bool ApplyTest(Budget& budget, const std::string& name, const Value& value, const CallArguments& arguments);
 bool IsFilterName(const std::string& name);
 bool IsTestName(const std::string& name);

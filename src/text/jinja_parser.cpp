@@ -44,10 +44,14 @@ bool Parser::AcceptName(std::string_view text) {
 
 std::string Parser::Found() const {
   switch (current_.type) {
-    case TokenType::kEnd: return "the end of the template";
-    case TokenType::kVariableEnd: return "the end of the print statement";
-    case TokenType::kBlockEnd: return "the end of the tag";
-    default: return "'" + current_.text.substr(0, 64) + "'";
+    case TokenType::kEnd:
+      return "the end of the template";
+    case TokenType::kVariableEnd:
+      return "the end of the print statement";
+    case TokenType::kBlockEnd:
+      return "the end of the tag";
+    default:
+      return "'" + current_.text.substr(0, 64) + "'";
   }
 }
 
@@ -67,7 +71,8 @@ void Parser::EndBlock() {
   Advance();
 }
 
-// Statements up to a tag named in `ends`, whose name is then current; without `ends`, up to the template's end.
+// Statements up to a tag named in `ends`, whose name is then current; without `ends`, up to the template's
+// end.
 Body Parser::ParseBody(std::initializer_list<std::string_view> ends) {
   const Nested nested(*this);
   Body body;
@@ -79,12 +84,14 @@ Body Parser::ParseBody(std::initializer_list<std::string_view> ends) {
     } else if (Is(TokenType::kVariableBegin)) {
       Advance();
       ExpressionPtr value = ParseTuple();
-      if (!Is(TokenType::kVariableEnd)) throw Fault("expected the end of the print statement, found {}", Found());
+      if (!Is(TokenType::kVariableEnd))
+        throw Fault("expected the end of the print statement, found {}", Found());
       body.push_back({line, Output{std::move(value)}});
       Advance();
     } else if (Is(TokenType::kBlockBegin)) {
       Advance();
-      if (Is(TokenType::kName) && std::find(ends.begin(), ends.end(), current_.text) != ends.end()) return body;
+      if (Is(TokenType::kName) && std::find(ends.begin(), ends.end(), current_.text) != ends.end())
+        return body;
       const std::string tag = ExpectName();
       body.push_back(ParseStatement(tag));
       body.back().line = line;
@@ -112,7 +119,8 @@ Statement Parser::ParseStatement(const std::string& tag) {
     statement.node = ParseWith();
   } else if (tag == "filter") {
     statement.node = ParseFilterBlock();
-  } else if (tag == "generation") {  // transformers marks the assistant's tokens with it; the text is the body
+  } else if (tag ==
+             "generation") {  // transformers marks the assistant's tokens with it; the text is the body
     EndBlock();
     With scope{{}, ParseBody({"endgeneration"})};
     Advance();
@@ -224,7 +232,8 @@ CallBlock Parser::ParseCallBlock() {
   if (IsOperator("(")) ParseParameters(*node.caller);
   node.call = ParseExpression();
   const auto* postfix = std::get_if<Postfix>(&node.call->node);
-  if (postfix == nullptr || postfix->suffixes.back().kind != Suffix::Kind::kCall) throw Fault("expected a call");
+  if (postfix == nullptr || postfix->suffixes.back().kind != Suffix::Kind::kCall)
+    throw Fault("expected a call");
   ParseMacroBody(*node.caller, "endcall");
   return node;
 }
@@ -268,7 +277,8 @@ Target Parser::ParseOneTarget(bool allow_attribute) {
     return target;
   }
   target.name = ExpectName();
-  static constexpr std::string_view kReserved[] = {"true", "false", "none", "True", "False", "None", "in", "not"};
+  static constexpr std::string_view kReserved[] = {"true",  "false", "none", "True",
+                                                   "False", "None",  "in",   "not"};
   if (std::find(std::begin(kReserved), std::end(kReserved), target.name) != std::end(kReserved)) {
     throw Fault("can't assign to '{}'", target.name);
   }

@@ -13,7 +13,8 @@ namespace coppice::jinja {
 class Parser {
  public:
   explicit Parser(const std::string& source);
-  // Throws Fault for what is no template or nests deeper than limits::kMaxTemplateDepth; line() is then where.
+  // Throws Fault for what is no template or nests deeper than limits::kMaxTemplateDepth; line() is then
+  // where.
   Body ParseTemplate();
   int line() const { return line_; }
 
@@ -75,7 +76,7 @@ class Parser {
   bool has_next_ = false;
   int line_ = 1;
   int depth_ = 0;
-  int loops_ = 0;          // open ones inside the innermost macro
+  int loops_ = 0;           // open ones inside the innermost macro
   Macro* macro_ = nullptr;  // the innermost open one
 };
 

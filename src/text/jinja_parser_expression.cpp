@@ -1,4 +1,5 @@
-// The expressions of a template; precedence from low to high: inline if, or, and, not, comparisons and in, + -, ~,
+// The expressions of a template; precedence from low to high: inline if, or, and, not, comparisons and in, +
+// -, ~,
 // * / // %, **, unary minus, then what follows a value (attribute, subscript, call), then filters and tests.
 #include <charconv>
 
@@ -22,9 +23,9 @@ struct ComparisonName {
   std::string_view text;
   Comparison operation;
 };
-constexpr ComparisonName kComparisons[] = {{"==", Comparison::kEqual},   {"!=", Comparison::kNotEqual},
-                                           {"<", Comparison::kLess},     {"<=", Comparison::kLessEqual},
-                                           {">", Comparison::kGreater},  {">=", Comparison::kGreaterEqual}};
+constexpr ComparisonName kComparisons[] = {{"==", Comparison::kEqual},  {"!=", Comparison::kNotEqual},
+                                           {"<", Comparison::kLess},    {"<=", Comparison::kLessEqual},
+                                           {">", Comparison::kGreater}, {">=", Comparison::kGreaterEqual}};
 
 }  // namespace
 
@@ -36,7 +37,8 @@ ExpressionPtr Parser::ParseExpression(bool with_conditional) {
     Conditional node{ParseLogic(false), std::move(value), nullptr};
     if (AcceptName("else")) node.otherwise = ParseExpression();
     value = Make(line, std::move(node));
-    if (const Conditional& made = std::get<Conditional>(value->node); made.otherwise == nullptr && IsName("if")) {
+    if (const Conditional& made = std::get<Conditional>(value->node);
+        made.otherwise == nullptr && IsName("if")) {
       throw Fault("an inline if without else cannot be followed by another");
     }
   }

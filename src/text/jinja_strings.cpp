@@ -12,7 +12,8 @@ Bound::Bound(std::string_view function, const CallArguments& arguments,
              std::initializer_list<std::string_view> parameters)
     : function_(function), parameters_(parameters), values_(parameters.size(), nullptr) {
   if (arguments.positional.size() > parameters_.size()) {
-    throw Fault("{} takes at most {} arguments, not {}", function, parameters_.size(), arguments.positional.size());
+    throw Fault("{} takes at most {} arguments, not {}", function, parameters_.size(),
+                arguments.positional.size());
   }
   for (size_t i = 0; i < arguments.positional.size(); ++i) values_[i] = &arguments.positional[i];
   for (const auto& [name, value] : arguments.named) {
@@ -37,16 +38,19 @@ int64_t Bound::Int(size_t i, int64_t otherwise) const {
   return values_[i]->integer();
 }
 
-bool Bound::Bool(size_t i, bool otherwise) const { return values_[i] == nullptr ? otherwise : values_[i]->Truth(); }
+bool Bound::Bool(size_t i, bool otherwise) const {
+  return values_[i] == nullptr ? otherwise : values_[i]->Truth();
+}
 
-const std::string& Bound::Text(size_t i, const std::string& otherwise) const {
+std::string Bound::Text(size_t i, const std::string& otherwise) const {
   return values_[i] == nullptr ? otherwise : RequiredText(i);
 }
 
 const std::string& Bound::RequiredText(size_t i) const {
   const Value& value = Required(i);
   if (value.IsUndefined()) throw Fault("{}", value.WhyUndefined());
-  if (!value.IsString()) throw Fault("{}: '{}' must be a str, not {}", function_, parameters_[i], value.TypeName());
+  if (!value.IsString())
+    throw Fault("{}: '{}' must be a str, not {}", function_, parameters_[i], value.TypeName());
   return value.text();
 }
 
@@ -64,7 +68,8 @@ std::string Replaced(Budget& budget, const std::string& text, const std::string&
       if (i == text.size()) break;
     }
   } else {
-    for (size_t at = 0; count-- != 0 && (at = text.find(from, done)) != std::string::npos; done = at + from.size()) {
+    for (size_t at = 0; count-- != 0 && (at = text.find(from, done)) != std::string::npos;
+         done = at + from.size()) {
       out.Append(view.substr(done, at - done));
       out.Append(to);
     }
@@ -73,7 +78,8 @@ std::string Replaced(Budget& budget, const std::string& text, const std::string&
   return out.Finish();
 }
 
-std::string Joined(Budget& budget, const std::vector<Value>& items, const std::string& separator, bool only_strings) {
+std::string Joined(Budget& budget, const std::vector<Value>& items, const std::string& separator,
+                   bool only_strings) {
   TextWriter out(budget);
   for (size_t i = 0; i < items.size(); ++i) {
     if (i > 0) out.Append(separator);
@@ -115,7 +121,8 @@ class FieldWriter {
 
  private:
   const Value& Lookup(std::string_view field) {
-    const bool numbered = !field.empty() && field.size() < 6 && field.find_first_not_of("0123456789") == std::string::npos;
+    const bool numbered =
+        !field.empty() && field.size() < 6 && field.find_first_not_of("0123456789") == std::string::npos;
     if (field.empty() || numbered) {
       const size_t index = numbered ? static_cast<size_t>(std::stoi(std::string(field))) : next_++;
       if (index < arguments_.positional.size()) return arguments_.positional[index];
@@ -146,7 +153,8 @@ Value StringFormat(Budget& budget, const std::string& format, const CallArgument
       continue;
     }
     const size_t end = text.find('}', brace);
-    if (text[brace] == '}' || end == std::string_view::npos) throw Fault("format: a single '{}'", text[brace]);
+    if (text[brace] == '}' || end == std::string_view::npos)
+      throw Fault("format: a single '{}'", text[brace]);
     writer.Write(text.substr(brace + 1, end - brace - 1));
     i = end + 1;
   }
@@ -160,7 +168,8 @@ void WriteConversion(TextWriter& out, char conversion, int precision, const Valu
   if (conversion == 'r' && precision < 0) return WriteRepr(out, value);
   if (value.IsNumber() && (conversion == 'd' || conversion == 'i') && precision < 0) {
     if (value.IsIntegral()) return out.Append(fmt::format("{}", value.integer()));
-    if (std::abs(value.number()) < 9e18) return out.Append(fmt::format("{}", static_cast<int64_t>(value.number())));
+    if (std::abs(value.number()) < 9e18)
+      return out.Append(fmt::format("{}", static_cast<int64_t>(value.number())));
   }
   if (value.IsNumber() && conversion == 'f') {
     return out.Append(fmt::format("{:.{}f}", value.number(), precision < 0 ? 6 : precision));

@@ -26,9 +26,9 @@ struct CaseRange {
   char32_t distance;     // to the small letter
 };
 constexpr CaseRange kCaseRanges[] = {
-    {'A', 'Z', 32},      {0xC0, 0xD6, 32},    {0xD8, 0xDE, 32},    {0x386, 0x386, 38}, {0x388, 0x38A, 37},
-    {0x38C, 0x38C, 64},  {0x38E, 0x38F, 63},  {0x391, 0x3A1, 32},  {0x3A3, 0x3AB, 32}, {0x400, 0x40F, 80},
-    {0x410, 0x42F, 32},  {0x531, 0x556, 48},  {0xFF21, 0xFF3A, 32}};
+    {'A', 'Z', 32},     {0xC0, 0xD6, 32},   {0xD8, 0xDE, 32},    {0x386, 0x386, 38}, {0x388, 0x38A, 37},
+    {0x38C, 0x38C, 64}, {0x38E, 0x38F, 63}, {0x391, 0x3A1, 32},  {0x3A3, 0x3AB, 32}, {0x400, 0x40F, 80},
+    {0x410, 0x42F, 32}, {0x531, 0x556, 48}, {0xFF21, 0xFF3A, 32}};
 
 template <typename Map>
 std::string MapText(std::string_view text, Map map) {
@@ -58,7 +58,10 @@ CodePoint DecodeAt(std::string_view text, size_t position) {
   const uint8_t lead = ByteAt(text, position);
   if (lead < 0x80) return {lead, 1};
   const CodePoint invalid{static_cast<char32_t>(0xDC00 + lead), 1};
-  const size_t bytes = lead >= 0xF0 && lead <= 0xF4 ? 4 : lead >= 0xE0 && lead < 0xF0 ? 3 : lead >= 0xC2 && lead < 0xE0 ? 2 : 0;
+  const size_t bytes = lead >= 0xF0 && lead <= 0xF4  ? 4
+                       : lead >= 0xE0 && lead < 0xF0 ? 3
+                       : lead >= 0xC2 && lead < 0xE0 ? 2
+                                                     : 0;
   if (bytes == 0) return invalid;
   char32_t value = lead & (0x7Fu >> bytes);
   for (size_t i = 1; i < bytes; ++i) {
@@ -111,9 +114,9 @@ bool IsSpace(char32_t value) {
 bool IsPrintable(char32_t value) {
   if (value == ' ') return true;
   if (IsSpace(value) || value < 0x20 || Between(value, 0x7F, 0xA0) || value == 0xAD) return false;
-  return !(Between(value, 0x200B, 0x200F) || Between(value, 0x202A, 0x202E) || Between(value, 0x2060, 0x206F) ||
-           Between(value, 0xD800, 0xF8FF) || value == 0xFEFF || Between(value, 0xFFF0, 0xFFFB) ||
-           Between(value, 0xFFFE, 0xFFFF) || value >= 0xE0000);
+  return !(Between(value, 0x200B, 0x200F) || Between(value, 0x202A, 0x202E) ||
+           Between(value, 0x2060, 0x206F) || Between(value, 0xD800, 0xF8FF) || value == 0xFEFF ||
+           Between(value, 0xFFF0, 0xFFFB) || Between(value, 0xFFFE, 0xFFFF) || value >= 0xE0000);
 }
 
 char32_t UpperOf(char32_t value) {
@@ -123,14 +126,21 @@ char32_t UpperOf(char32_t value) {
     }
   }
   bool odd_capital = false;
-  if (InAlternatingBlock(value, odd_capital)) return (value & 1u) == (odd_capital ? 1u : 0u) ? value : value - 1;
+  if (InAlternatingBlock(value, odd_capital))
+    return (value & 1u) == (odd_capital ? 1u : 0u) ? value : value - 1;
   switch (value) {
-    case 0xFF: return 0x178;
-    case 0xB5: return 0x39C;
-    case 0x131: return 'I';
-    case 0x17F: return 'S';
-    case 0x3C2: return 0x3A3;
-    default: return value;
+    case 0xFF:
+      return 0x178;
+    case 0xB5:
+      return 0x39C;
+    case 0x131:
+      return 'I';
+    case 0x17F:
+      return 'S';
+    case 0x3C2:
+      return 0x3A3;
+    default:
+      return value;
   }
 }
 
@@ -139,7 +149,8 @@ char32_t LowerOf(char32_t value) {
     if (Between(value, range.first, range.last)) return value + range.distance;
   }
   bool odd_capital = false;
-  if (InAlternatingBlock(value, odd_capital)) return (value & 1u) == (odd_capital ? 1u : 0u) ? value + 1 : value;
+  if (InAlternatingBlock(value, odd_capital))
+    return (value & 1u) == (odd_capital ? 1u : 0u) ? value + 1 : value;
   return value == 0x178 ? 0xFF : value;
 }
 

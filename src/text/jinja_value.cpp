@@ -55,8 +55,8 @@ int Order(const T& a, const T& b) {
 
 }  // namespace
 
-StringObject::StringObject(Budget* budget, std::string value)
-    : text(std::move(value)), charge(budget, kObjectBytes + text.size()) {}
+StringObject::StringObject(Budget* budget, std::string value, bool is_markup)
+    : text(std::move(value)), markup(is_markup), charge(budget, kObjectBytes + text.size()) {}
 
 ListObject::ListObject(Budget* budget, std::vector<Value> values, ListKind list_kind)
     : items(std::move(values)),
@@ -87,8 +87,7 @@ const Value* DictObject::Find(Budget& budget, const Value& key) const {
   return nullptr;
 }
 
-LoopObject::LoopObject(Value all_items, int nesting)
-    : items(std::move(all_items)), level(nesting), depth(CheckedDepth(items.Depth())) {}
+LoopObject::LoopObject(Value all_items) : items(std::move(all_items)), depth(CheckedDepth(items.Depth())) {}
 
 CallableObject::CallableObject(Budget* budget, Kind callable_kind, std::string called, Value receiver)
     : kind(callable_kind),
@@ -114,6 +113,18 @@ Value Value::String(Budget& budget, std::string_view text) {
   budget.Work(text.size());
   budget.Fits(text.size());
   return String(&budget, std::string(text));
+}
+
+Value Value::Markup(Budget& budget, const Value& string) {
+  budget.Work(string.text().size());
+  budget.Fits(string.text().size());
+  Value result;
+  result.data_ = std::make_shared<const StringObject>(&budget, string.text(), true);
+  return result;
+}
+
+bool Value::IsMarkup() const {
+  return IsString() && std::get<std::shared_ptr<const StringObject>>(data_)->markup;
 }
 
 Value Value::List(Budget* budget, std::vector<Value> items, ListKind kind) {
@@ -150,8 +161,10 @@ Value Value::Dict(Budget& budget, std::vector<std::pair<Value, Value>> entries) 
 Value Value::FromJson(Budget& budget, const nlohmann::ordered_json& json, int depth) {
   if (depth > kMaxValueDepth) throw Fault("values nest deeper than {}", kMaxValueDepth);
   switch (json.type()) {
-    case nlohmann::ordered_json::value_t::boolean: return Value(json.get<bool>());
-    case nlohmann::ordered_json::value_t::number_integer: return Value(json.get<int64_t>());
+    case nlohmann::ordered_json::value_t::boolean:
+      return Value(json.get<bool>());
+    case nlohmann::ordered_json::value_t::number_integer:
+      return Value(json.get<int64_t>());
     case nlohmann::ordered_json::value_t::number_unsigned: {
       const uint64_t number = json.get<uint64_t>();
       if (number > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
@@ -159,7 +172,8 @@ Value Value::FromJson(Budget& budget, const nlohmann::ordered_json& json, int de
       }
       return Value(static_cast<int64_t>(number));
     }
-    case nlohmann::ordered_json::value_t::number_float: return Value(json.get<double>());
+    case nlohmann::ordered_json::value_t::number_float:
+      return Value(json.get<double>());
     case nlohmann::ordered_json::value_t::string:
       return String(&budget, json.get_ref<const std::string&>());
     case nlohmann::ordered_json::value_t::array: {
@@ -176,7 +190,8 @@ Value Value::FromJson(Budget& budget, const nlohmann::ordered_json& json, int de
       }
       return Dict(budget, std::move(entries));
     }
-    default: return None{};
+    default:
+      return None{};
   }
 }
 
@@ -194,7 +209,9 @@ ListKind Value::list_kind() const { return std::get<std::shared_ptr<const ListOb
 const DictObject& Value::dict() const { return *std::get<std::shared_ptr<const DictObject>>(data_); }
 NamespaceObject& Value::space() const { return *std::get<NamespaceObject*>(data_); }
 const LoopObject& Value::loop() const { return *std::get<std::shared_ptr<const LoopObject>>(data_); }
-const CallableObject& Value::callable() const { return *std::get<std::shared_ptr<const CallableObject>>(data_); }
+const CallableObject& Value::callable() const {
+  return *std::get<std::shared_ptr<const CallableObject>>(data_);
+}
 
 std::string Value::WhyUndefined() const {
   const Undefined& undefined = std::get<Undefined>(data_);
@@ -203,41 +220,65 @@ std::string Value::WhyUndefined() const {
 
 int Value::Depth() const {
   switch (type()) {
-    case Type::kList: return std::get<std::shared_ptr<const ListObject>>(data_)->depth;
-    case Type::kDict: return dict().depth;
-    case Type::kLoop: return loop().depth;
-    case Type::kCallable: return callable().depth;
-    default: return 0;
+    case Type::kList:
+      return std::get<std::shared_ptr<const ListObject>>(data_)->depth;
+    case Type::kDict:
+      return dict().depth;
+    case Type::kLoop:
+      return loop().depth;
+    case Type::kCallable:
+      return callable().depth;
+    default:
+      return 0;
   }
 }
 
 bool Value::Truth() const {
   switch (type()) {
     case Type::kUndefined:
-    case Type::kNone: return false;
-    case Type::kBool: return std::get<bool>(data_);
-    case Type::kInt: return integer() != 0;
-    case Type::kFloat: return number() != 0;
-    case Type::kString: return !text().empty();
-    case Type::kList: return list_kind() == ListKind::kGenerator || !items().empty();
-    case Type::kDict: return !dict().entries.empty();
-    default: return true;
+    case Type::kNone:
+      return false;
+    case Type::kBool:
+      return std::get<bool>(data_);
+    case Type::kInt:
+      return integer() != 0;
+    case Type::kFloat:
+      return number() != 0;
+    case Type::kString:
+      return !text().empty();
+    case Type::kList:
+      return list_kind() == ListKind::kGenerator || !items().empty();
+    case Type::kDict:
+      return !dict().entries.empty();
+    default:
+      return true;
   }
 }
 
 std::string_view Value::TypeName() const {
   switch (type()) {
-    case Type::kUndefined: return "undefined";
-    case Type::kNone: return "None";
-    case Type::kBool: return "bool object";
-    case Type::kInt: return "int object";
-    case Type::kFloat: return "float object";
-    case Type::kString: return "str object";
-    case Type::kList: return IsSequence() ? (list_kind() == ListKind::kTuple ? "tuple object" : "list object") : "iterator";
-    case Type::kDict: return "dict object";
-    case Type::kNamespace: return "namespace object";
-    case Type::kLoop: return "loop";
-    default: return "function";
+    case Type::kUndefined:
+      return "undefined";
+    case Type::kNone:
+      return "None";
+    case Type::kBool:
+      return "bool object";
+    case Type::kInt:
+      return "int object";
+    case Type::kFloat:
+      return "float object";
+    case Type::kString:
+      return "str object";
+    case Type::kList:
+      return IsSequence() ? (list_kind() == ListKind::kTuple ? "tuple object" : "list object") : "iterator";
+    case Type::kDict:
+      return "dict object";
+    case Type::kNamespace:
+      return "namespace object";
+    case Type::kLoop:
+      return "loop";
+    default:
+      return "function";
   }
 }
 
@@ -251,12 +292,18 @@ bool Equals(Budget& budget, const Value& a, const Value& b) {
     case Type::kString:
       budget.Work(std::min(a.text().size(), b.text().size()));
       return a.text() == b.text();
-    case Type::kList: return a.list_kind() == b.list_kind() && EqualItems(budget, a.items(), b.items());
-    case Type::kDict: return EqualDicts(budget, a.dict(), b.dict());
-    case Type::kNamespace: return &a.space() == &b.space();
-    case Type::kLoop: return &a.loop() == &b.loop();
-    case Type::kCallable: return &a.callable() == &b.callable();
-    default: return true;  // undefined and none
+    case Type::kList:
+      return a.list_kind() == b.list_kind() && EqualItems(budget, a.items(), b.items());
+    case Type::kDict:
+      return EqualDicts(budget, a.dict(), b.dict());
+    case Type::kNamespace:
+      return &a.space() == &b.space();
+    case Type::kLoop:
+      return &a.loop() == &b.loop();
+    case Type::kCallable:
+      return &a.callable() == &b.callable();
+    default:
+      return true;  // undefined and none
   }
 }
 
@@ -283,8 +330,10 @@ int Compare(Budget& budget, const Value& a, const Value& b) {
 Value Elements(Budget& budget, const Value& value) {
   std::vector<Value> items;
   switch (value.type()) {
-    case Type::kList: return value;
-    case Type::kUndefined: break;
+    case Type::kList:
+      return value;
+    case Type::kUndefined:
+      break;
     case Type::kString: {
       const std::string& text = value.text();
       budget.FitsTimes(CountCodePoints(text), sizeof(Value) + kObjectBytes);
@@ -298,24 +347,30 @@ Value Elements(Budget& budget, const Value& value) {
     case Type::kDict:
       for (const auto& entry : value.dict().entries) items.push_back(entry.first);
       break;
-    case Type::kLoop: return value.loop().items;
-    default: throw Fault("{} is not iterable", value.TypeName());
+    case Type::kLoop:
+      return value.loop().items;
+    default:
+      throw Fault("{} is not iterable", value.TypeName());
   }
   return Value::List(budget, std::move(items));
 }
 
 int64_t Length(Budget& budget, const Value& value) {
   switch (value.type()) {
-    case Type::kUndefined: return 0;
+    case Type::kUndefined:
+      return 0;
     case Type::kString:
       budget.Work(value.text().size());
       return static_cast<int64_t>(CountCodePoints(value.text()));
     case Type::kList:
       if (value.list_kind() == ListKind::kGenerator) break;
       return static_cast<int64_t>(value.items().size());
-    case Type::kDict: return static_cast<int64_t>(value.dict().entries.size());
-    case Type::kLoop: return static_cast<int64_t>(value.loop().items.items().size());
-    default: break;
+    case Type::kDict:
+      return static_cast<int64_t>(value.dict().entries.size());
+    case Type::kLoop:
+      return static_cast<int64_t>(value.loop().items.items().size());
+    default:
+      break;
   }
   throw Fault("{} has no length", value.TypeName());
 }

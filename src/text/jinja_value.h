@@ -1,9 +1,9 @@
 // The values a template computes with: what JSON can hold, undefined, and the few things that can be called.
 //
-// Lists, dicts and strings never change once made (Hugging Face renders in Jinja's immutable sandbox), so they are
-// shared, and no cycle of owners can form: a namespace, the one thing that does change, is owned by the rendering
-// and only pointed to. Nesting is at most kMaxValueDepth, which bounds every recursion over values, their
-// destructors included.
+// Lists, dicts and strings never change once made (Hugging Face renders in Jinja's immutable sandbox), so
+// they are shared, and no cycle of owners can form: a namespace, the one thing that does change, is owned by
+// the rendering and only pointed to. Nesting is at most kMaxValueDepth, which bounds every recursion over
+// values, their destructors included.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +28,15 @@ struct Macro;  // jinja_ast.h
 class Scope;   // jinja_interpreter.h
 
 struct Undefined {
-  std::shared_ptr<const std::string> why;  // what an error says when it is used; null says nothing in particular
+  std::shared_ptr<const std::string>
+      why;  // what an error says when it is used; null says nothing in particular
 };
 struct None {};
 
 struct StringObject {
-  StringObject(Budget* budget, std::string value);
+  StringObject(Budget* budget, std::string value, bool is_markup = false);
   std::string text;
+  bool markup;
   Charge charge;
 };
 struct ListObject;
@@ -44,10 +46,22 @@ struct LoopObject;
 struct CallableObject;
 
 // In the order of Value's alternatives.
-enum class Type { kUndefined, kNone, kBool, kInt, kFloat, kString, kList, kDict, kNamespace, kLoop, kCallable };
+enum class Type {
+  kUndefined,
+  kNone,
+  kBool,
+  kInt,
+  kFloat,
+  kString,
+  kList,
+  kDict,
+  kNamespace,
+  kLoop,
+  kCallable
+};
 
-// Python's list, tuple, and the iterables that methods and filters return; a generator is true whatever it holds
-// and has no length.
+// Python's list, tuple, and the iterables that methods and filters return; a generator is true whatever it
+// holds and has no length.
 enum class ListKind { kList, kTuple, kGenerator, kKeys, kValues, kItems };
 
 class Value {
@@ -64,10 +78,12 @@ class Value {
   static Value MakeUndefined(std::string why);
   static Value String(Budget* budget, std::string text);
   static Value String(Budget& budget, std::string_view text);
+  // The same string marked as HTML that needs no escaping: what the filters safe and escape give.
+  static Value Markup(Budget& budget, const Value& string);
   static Value List(Budget* budget, std::vector<Value> items, ListKind kind = ListKind::kList);
   static Value List(Budget& budget, std::vector<Value> items, ListKind kind = ListKind::kList);
-  // Of equal keys the first keeps its place and the last gives the value. Throws Fault for a key that is no scalar
-  // and no tuple.
+  // Of equal keys the first keeps its place and the last gives the value. Throws Fault for a key that is no
+  // scalar and no tuple.
   static Value Dict(Budget& budget, std::vector<std::pair<Value, Value>> entries);
   static Value FromJson(Budget& budget, const nlohmann::ordered_json& json, int depth = 0);
 
@@ -78,6 +94,7 @@ class Value {
   bool IsInt() const { return type() == Type::kInt; }
   bool IsFloat() const { return type() == Type::kFloat; }
   bool IsString() const { return type() == Type::kString; }
+  bool IsMarkup() const;
   bool IsList() const { return type() == Type::kList; }  // of any kind
   bool IsList(ListKind kind) const;
   bool IsSequence() const { return IsList(ListKind::kList) || IsList(ListKind::kTuple); }
@@ -120,7 +137,7 @@ struct DictObject {
   const Value* Find(Budget& budget, const Value& key) const;
   const Value* Find(std::string_view key) const;
 
-  std::vector<std::pair<Value, Value>> entries;             // in order of insertion
+  std::vector<std::pair<Value, Value>> entries;              // in order of insertion
   std::unordered_map<std::string_view, size_t> string_keys;  // key (its bytes live in entries) -> entry
   int depth = 1;
   Charge charge;
@@ -131,10 +148,9 @@ struct NamespaceObject {
 };
 
 struct LoopObject {
-  LoopObject(Value all_items, int nesting);
-  Value items;     // a list
+  explicit LoopObject(Value all_items);
+  Value items;  // a list
   size_t index0 = 0;
-  int level;       // 0 for the outermost loop
   int depth;
 };
 
@@ -143,9 +159,9 @@ struct CallableObject {
   CallableObject(Budget* budget, Kind callable_kind, std::string called, Value receiver = {});
   Kind kind;
   std::string name;
-  Value self;                   // of a method
+  Value self;  // of a method
   const Macro* macro = nullptr;
-  std::weak_ptr<Scope> scope;   // where the macro was defined; weak, because that scope holds the macro
+  std::weak_ptr<Scope> scope;  // where the macro was defined; weak, because that scope holds the macro
   int depth;
   Charge charge;
 };

@@ -16,7 +16,7 @@ namespace coppice {
 
 // One piece of a word while it is merged: a doubly linked list in an array.
 struct MergeSymbol {
-  int32_t id = -1;    // -1: no token (SPM), or merged into its left neighbour
+  int32_t id = -1;  // -1: no token (SPM), or merged into its left neighbour
   int32_t prev = -1;
   int32_t next = -1;
   uint32_t begin = 0;  // SPM: bytes of the piece; 0 bytes once merged away
@@ -52,18 +52,19 @@ struct BpeOptions {
   int32_t unknown = -1;        // -1: what has no token is left out
 };
 
-// Byte-pair encoding (Sennrich et al. 2016): the pair that stands first in the list of merges first. `vocabulary`
-// must outlive it. Throws Error for a merge whose parts or result are no tokens.
+// Byte-pair encoding (Sennrich et al. 2016): the pair that stands first in the list of merges first.
+// `vocabulary` must outlive it. Throws Error for a merge whose parts or result are no tokens.
 std::unique_ptr<Merger> MakeBpeMerger(const Vocabulary& vocabulary,
                                       const std::vector<std::pair<std::string, std::string>>& merges,
                                       const BpeOptions& options, const std::string& source);
 
-// SentencePiece's BPE: the pair whose joined text is the token of the highest score first. `scores` has one entry per
-// token, none of them NaN. What has no token becomes byte tokens, or else one `unknown` per run.
-std::unique_ptr<Merger> MakeSpmMerger(const Vocabulary& vocabulary, std::vector<float> scores, int32_t unknown);
+// SentencePiece's BPE: the pair whose joined text is the token of the highest score first. `scores` has one
+// entry per token, none of them NaN. What has no token becomes byte tokens, or else one `unknown` per run.
+std::unique_ptr<Merger> MakeSpmMerger(const Vocabulary& vocabulary, std::vector<float> scores,
+                                      int32_t unknown);
 
-// GPT-2's image of a byte as a printable character, in UTF-8, and back. The inverse of a text with other characters
-// is the text itself.
+// GPT-2's image of a byte as a printable character, in UTF-8, and back. The inverse of a text with other
+// characters is the text itself.
 const std::array<std::string, 256>& ByteLevelAlphabet();
 std::string FromByteLevel(std::string_view text);
 

@@ -1,5 +1,5 @@
-// NFC: decompose canonically, order marks by combining class, compose (UAX #15; Hangul by arithmetic, chapter 3.12).
-// One pass over runs between starters; sorting a run is the only step that is not linear.
+// NFC: decompose canonically, order marks by combining class, compose (UAX #15; Hangul by arithmetic,
+// chapter 3.12). One pass over runs between starters; sorting a run is the only step that is not linear.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -37,8 +37,9 @@ void Decompose(uint32_t cp, std::vector<Unit>& out) {
     return;
   }
   const Decomposition* end = kDecompositions + kDecompositionsSize;
-  const Decomposition* found = std::lower_bound(
-      kDecompositions, end, cp, [](const Decomposition& d, uint32_t code) { return (d.code & ~kComposes) < code; });
+  const Decomposition* found =
+      std::lower_bound(kDecompositions, end, cp,
+                       [](const Decomposition& d, uint32_t code) { return (d.code & ~kComposes) < code; });
   if (found == end || (found->code & ~kComposes) != cp) {
     out.push_back({cp, CombiningClass(cp)});
     return;
@@ -79,15 +80,16 @@ void OrderMarks(std::vector<Unit>& units) {
     size_t end = i + 1;
     if (units[i].combining != 0) {
       while (end < units.size() && units[end].combining != 0) ++end;
-      std::stable_sort(units.begin() + static_cast<std::ptrdiff_t>(i), units.begin() + static_cast<std::ptrdiff_t>(end),
+      std::stable_sort(units.begin() + static_cast<std::ptrdiff_t>(i),
+                       units.begin() + static_cast<std::ptrdiff_t>(end),
                        [](const Unit& a, const Unit& b) { return a.combining < b.combining; });
     }
     i = end;
   }
 }
 
-// In place; returns the new size. A mark composes with the last starter unless a kept one of its class or higher
-// stands between them.
+// In place; returns the new size. A mark composes with the last starter unless a kept one of its class or
+// higher stands between them.
 size_t ComposeAll(std::vector<Unit>& units) {
   size_t size = 0;
   size_t starter = units.size();

@@ -1,4 +1,5 @@
-// PCRE2 with UTF, Unicode properties and a match limit: a pattern from a file must not decide how long a prompt takes.
+// PCRE2 with UTF, Unicode properties and a match limit: a pattern from a file must not decide how long a
+// prompt takes.
 #include "text/regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -12,7 +13,7 @@
 namespace coppice {
 namespace {
 
-constexpr uint32_t kMatchLimit = 20'000'000;  // a run of 10^7 characters of one class stays below it
+constexpr uint32_t kMatchLimit = 10'000'000;  // a run of millions of characters of one class stays below it
 constexpr uint32_t kHeapLimitKib = 256 * 1024;
 
 struct CodeDeleter {
@@ -31,7 +32,8 @@ std::string MessageOf(int code) {
   return reinterpret_cast<const char*>(buffer);
 }
 
-// Oniguruma reads "[a[bc]]" as a union and "&&" as an intersection; PCRE2 takes both literally, without a word.
+// Oniguruma reads "[a[bc]]" as a union and "&&" as an intersection; PCRE2 takes both literally, without a
+// word.
 bool HasNestedClass(std::string_view pattern) {
   bool in_class = false;
   for (size_t i = 0; i < pattern.size(); ++i) {
@@ -69,7 +71,8 @@ Regex::Regex(const std::string& pattern, const std::string& source) : impl_(std:
   impl_->pattern = pattern;
   impl_->source = source;
   if (HasNestedClass(pattern)) {
-    throw Error("[tokenizer] {}: regex '{}' nests character classes, which is not supported", source, pattern);
+    throw Error("[tokenizer] {}: regex '{}' nests character classes, which is not supported", source,
+                pattern);
   }
   int code = 0;
   PCRE2_SIZE offset = 0;
@@ -103,7 +106,8 @@ void Regex::FindAll(std::string_view text, std::vector<TextRange>& matches) cons
 
 void Regex::Impl::FindInValid(std::string_view text, size_t offset, std::vector<TextRange>& matches) const {
   if (text.empty()) return;
-  const std::unique_ptr<pcre2_match_data, DataDeleter> data(pcre2_match_data_create_from_pattern(code.get(), nullptr));
+  const std::unique_ptr<pcre2_match_data, DataDeleter> data(
+      pcre2_match_data_create_from_pattern(code.get(), nullptr));
   if (!data) throw Error("[tokenizer] {}: out of memory for a regex", source);
   for (size_t at = 0; at < text.size();) {
     const int found = pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,

@@ -12,14 +12,14 @@ namespace coppice {
 
 class Regex {
  public:
-  // `source` names the file in messages. Throws Error where PCRE2 cannot compile it, or would read it differently from
-  // the engine it was written for (a class inside a class).
+  // `source` names the file in messages. Throws Error where PCRE2 cannot compile it, or would read it
+  // differently from the engine it was written for (a class inside a class).
   Regex(const std::string& pattern, const std::string& source);
   ~Regex();
   Regex(Regex&&) noexcept;
 
-  // Appends every non-empty match, in order. Bytes that are not UTF-8 match nothing and end what stands before them.
-  // Throws Error where one match takes more steps than a fixed limit.
+  // Appends every non-empty match, in order. Bytes that are not UTF-8 match nothing and end what stands
+  // before them. Throws Error where one match takes more steps than a fixed limit.
   void FindAll(std::string_view text, std::vector<TextRange>& matches) const;
 
  private:

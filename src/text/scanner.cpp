@@ -1,6 +1,7 @@
-// Each scanner is its regular expression, alternative by alternative, in order. Where the expression would backtrack
-// (\s+(?!\S), \s*[\r\n]+, Tekken's two letter classes) the position it ends at is remembered while going forward.
-// Every character is looked at a bounded number of times: O(n).
+// Each scanner is its regular expression, alternative by alternative, in order. Where the expression would
+// backtrack
+// (\s+(?!\S), \s*[\r\n]+, Tekken's two letter classes) the position it ends at is remembered while going
+// forward. Every character is looked at a bounded number of times: O(n).
 #include "text/scanner.h"
 
 #include <array>
@@ -126,7 +127,9 @@ size_t NextAfterLetters(const Scanner& scan, size_t at, int digits, std::string_
 }
 
 // [^\r\n\p{L}\p{N}]
-bool MayLead(const Char& c) { return c.size != 0 && c.code != '\r' && c.code != '\n' && !c.Is(kLetter | kNumber); }
+bool MayLead(const Char& c) {
+  return c.size != 0 && c.code != '\r' && c.code != '\n' && !c.Is(kLetter | kNumber);
+}
 
 size_t NextCl100k(const Scanner& scan, size_t at, int digits) {
   const Char c = scan.At(at);
@@ -139,8 +142,8 @@ size_t NextCl100k(const Scanner& scan, size_t at, int digits) {
   return NextAfterLetters(scan, at, digits, "\r\n");
 }
 
-// U*L+ (upper-like, then lower-like). Greedy U* gives characters back one by one until L+ has one: the last of its run
-// that is both. `at` where it does not match.
+// U*L+ (upper-like, then lower-like). Greedy U* gives characters back one by one until L+ has one: the last
+// of its run that is both. `at` where it does not match.
 size_t UppersThenLower(const Scanner& scan, size_t at) {
   size_t end = at;
   size_t after_both = at;
@@ -173,10 +176,23 @@ size_t NextTekken(const Scanner& scan, size_t at) {
 bool StopsBloom(const Char& c) {
   if (c.size == 0 || c.Is(kSpace)) return true;
   switch (c.code) {
-    case '(': case ')': case '|': case '.': case ',': case '!': case '?':
-    case 0x2026: case 0x3002: case 0xFF0C: case 0x3001: case 0x0964: case 0x06D4: case 0x060C:
+    case '(':
+    case ')':
+    case '|':
+    case '.':
+    case ',':
+    case '!':
+    case '?':
+    case 0x2026:
+    case 0x3002:
+    case 0xFF0C:
+    case 0x3001:
+    case 0x0964:
+    case 0x06D4:
+    case 0x060C:
       return true;
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -217,11 +233,20 @@ void Scan(Pattern pattern, std::string_view text, std::vector<TextRange>& matche
   for (size_t at = 0; at < text.size();) {
     size_t end = at;
     switch (pattern) {
-      case Pattern::kGpt2: end = NextGpt2(scan, at); break;
-      case Pattern::kLlama3: end = NextCl100k(scan, at, 3); break;
-      case Pattern::kQwen2: end = NextCl100k(scan, at, 1); break;
-      case Pattern::kTekken: end = NextTekken(scan, at); break;
-      case Pattern::kBloom: break;
+      case Pattern::kGpt2:
+        end = NextGpt2(scan, at);
+        break;
+      case Pattern::kLlama3:
+        end = NextCl100k(scan, at, 3);
+        break;
+      case Pattern::kQwen2:
+        end = NextCl100k(scan, at, 1);
+        break;
+      case Pattern::kTekken:
+        end = NextTekken(scan, at);
+        break;
+      case Pattern::kBloom:
+        break;
     }
     matches.push_back({at, end});
     at = end;

@@ -1,6 +1,6 @@
-// Merges by score over spans of text. A joined text is looked up only while it is no longer than the longest token, so
-// a step costs a bounded look-up and one heap operation: O(n log n).
-// Source: SentencePiece, Kudo and Richardson 2018 (its BPE model, unused pieces included).
+// Merges by score over spans of text. A joined text is looked up only while it is no longer than the longest
+// token, so a step costs a bounded look-up and one heap operation: O(n log n). Source: SentencePiece, Kudo
+// and Richardson 2018 (its BPE model, unused pieces included).
 #include <algorithm>
 
 #include "base/check.h"
@@ -59,9 +59,10 @@ void SpmMerger::PushPair(std::string_view piece, MergeScratch& scratch, int32_t 
   std::push_heap(scratch.heap.begin(), scratch.heap.end(), After);
 }
 
-// Unused tokens only carry merges: what one was made of is emitted in its place. The recursion is as deep as the
-// token is long at most, as each part is shorter.
-void SpmMerger::Emit(std::string_view text, int32_t id, const Origins& origins, std::vector<int32_t>& ids) const {
+// Unused tokens only carry merges: what one was made of is emitted in its place. The recursion is as deep as
+// the token is long at most, as each part is shorter.
+void SpmMerger::Emit(std::string_view text, int32_t id, const Origins& origins,
+                     std::vector<int32_t>& ids) const {
   if (id >= 0 && vocabulary_.type(id) == TokenType::kUnused) {
     const uint32_t* left = origins.Find(static_cast<uint64_t>(id));
     if (left != nullptr) {
@@ -116,7 +117,8 @@ void SpmMerger::Encode(std::string_view piece, MergeScratch& scratch, std::vecto
 
 }  // namespace
 
-std::unique_ptr<Merger> MakeSpmMerger(const Vocabulary& vocabulary, std::vector<float> scores, int32_t unknown) {
+std::unique_ptr<Merger> MakeSpmMerger(const Vocabulary& vocabulary, std::vector<float> scores,
+                                      int32_t unknown) {
   return std::make_unique<SpmMerger>(vocabulary, std::move(scores), unknown);
 }
 

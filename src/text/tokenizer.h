@@ -35,11 +35,11 @@ class Tokenizer {
   // vocabulary can, else as the unknown token.
   virtual std::vector<int32_t> Encode(std::string_view text, const EncodeOptions& options = {}) const = 0;
 
-  // The bytes of one token, as decoding a stream needs them: no leading-space rule, control tokens are empty unless
-  // `special`. Ids outside the vocabulary give "".
+  // The bytes of one token, as decoding a stream needs them: no leading-space rule, control tokens are empty
+  // unless `special`. Ids outside the vocabulary give "".
   virtual std::string Piece(int32_t id, bool special = false) const = 0;
-  // The text of a whole sequence, with the tokenizer's rule for the first space; may hold invalid UTF-8 where the
-  // ids cut a character.
+  // The text of a whole sequence, with the tokenizer's rule for the first space; may hold invalid UTF-8 where
+  // the ids cut a character.
   virtual std::string Decode(std::span<const int32_t> ids, bool special = false) const = 0;
 
   virtual std::optional<int32_t> bos() const = 0;

@@ -1,5 +1,5 @@
-// Table look-ups and UTF-8. The class of every code point is expanded once into 1.1 MB, because the scanners ask for
-// it once or twice per character of a prompt.
+// Table look-ups and UTF-8. The class of every code point is expanded once into 1.1 MB, because the scanners
+// ask for it once or twice per character of a prompt.
 #include "text/unicode.h"
 
 #include <algorithm>
@@ -16,6 +16,15 @@ bool IsWhiteSpace(uint32_t cp, Category category) {
   return (cp >= 9 && cp <= 13) || cp == 0x85 || (category >= Category::kZs && category <= Category::kZp);
 }
 
+// UTS 18: \w is Alphabetic, M, Nd, Pc and Join_Control. Of Alphabetic, only circled and squared letters are
+// neither letters nor marks nor Nl.
+bool IsOtherWord(uint32_t cp, Category c) {
+  const bool circled = (cp >= 0x24B6 && cp <= 0x24E9) || (cp >= 0x1F130 && cp <= 0x1F149) ||
+                       (cp >= 0x1F150 && cp <= 0x1F169) || (cp >= 0x1F170 && cp <= 0x1F189);
+  return c == Category::kNd || c == Category::kNl || c == Category::kPc || cp == 0x200C || cp == 0x200D ||
+         circled;
+}
+
 uint8_t ClassesOf(uint32_t cp, Category c) {
   int bits = 0;
   const bool mark = c >= Category::kMn && c <= Category::kMe;
@@ -28,7 +37,7 @@ uint8_t ClassesOf(uint32_t cp, Category c) {
   if (caseless || c == Category::kLl) bits |= kLowerLike;
   const bool ascii_symbol = cp < 128 && c >= Category::kSm && c <= Category::kSo;
   if ((c >= Category::kPc && c <= Category::kPo) || ascii_symbol) bits |= kPunctuation;
-  if (c == Category::kPc) bits |= kWordJoin;
+  if (IsOtherWord(cp, c)) bits |= kWordOther;
   return static_cast<uint8_t>(bits);
 }
 

@@ -10,8 +10,36 @@ namespace coppice {
 
 // General categories; tools/gen_unicode_ranges.py writes them in this order.
 enum class Category : uint8_t {
-  kLu, kLl, kLt, kLm, kLo, kMn, kMc, kMe, kNd, kNl, kNo, kPc, kPd, kPs, kPe,
-  kPi, kPf, kPo, kSm, kSc, kSk, kSo, kZs, kZl, kZp, kCc, kCf, kCs, kCo, kCn
+  kLu,
+  kLl,
+  kLt,
+  kLm,
+  kLo,
+  kMn,
+  kMc,
+  kMe,
+  kNd,
+  kNl,
+  kNo,
+  kPc,
+  kPd,
+  kPs,
+  kPe,
+  kPi,
+  kPf,
+  kPo,
+  kSm,
+  kSc,
+  kSk,
+  kSo,
+  kZs,
+  kZl,
+  kZp,
+  kCc,
+  kCf,
+  kCs,
+  kCo,
+  kCn
 };
 
 Category CategoryOf(uint32_t code_point);
@@ -25,7 +53,7 @@ enum CharClass : uint8_t {
   kUpperLike = 16,    // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]
   kLowerLike = 32,    // [\p{Ll}\p{Lm}\p{Lo}\p{M}]
   kPunctuation = 64,  // \p{P} and ASCII punctuation
-  kWordJoin = 128,    // \p{Pc}: with L, N and M it makes \w
+  kWordOther = 128,   // what \w has besides L and M: Nd, Nl, Pc, join controls, circled letters
 };
 
 struct Char {
@@ -37,15 +65,15 @@ struct Char {
 
 inline constexpr uint32_t kInvalidByte = 0xFFFFFFFFu;
 
-// The character at `position`. A byte that is not valid UTF-8 there (overlong forms and surrogates included) is a
-// character of its own: code kInvalidByte, size 1, no classes.
+// The character at `position`. A byte that is not valid UTF-8 there (overlong forms and surrogates included)
+// is a character of its own: code kInvalidByte, size 1, no classes.
 Char CharAt(std::string_view text, size_t position);
 
 // As CharAt, without classes.
 Char DecodeUtf8(std::string_view text, size_t position);
 
-// How many bytes of a valid or truncated-at-the-end character stand at the start of `text` (at least 1), and whether
-// it is complete. {n, false} with n == text.size() means that more bytes could complete it.
+// How many bytes of a valid or truncated-at-the-end character stand at the start of `text` (at least 1), and
+// whether it is complete. {n, false} with n == text.size() means that more bytes could complete it.
 struct Utf8Prefix {
   size_t size;
   bool complete;

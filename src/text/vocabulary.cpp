@@ -21,7 +21,8 @@ std::optional<uint8_t> ParseByteToken(std::string_view text) {
   return static_cast<uint8_t>(value);
 }
 
-Vocabulary::Vocabulary(std::vector<std::string> texts, std::vector<TokenType> types, const std::string& source)
+Vocabulary::Vocabulary(std::vector<std::string> texts, std::vector<TokenType> types,
+                       const std::string& source)
     : texts_(std::move(texts)), types_(std::move(types)) {
   COPPICE_CHECK(texts_.size() == types_.size());
   if (texts_.empty() || texts_.size() > static_cast<size_t>(limits::kMaxVocab)) {
@@ -34,7 +35,8 @@ Vocabulary::Vocabulary(std::vector<std::string> texts, std::vector<TokenType> ty
     if (type(id) != TokenType::kByte) continue;
     const std::optional<uint8_t> byte = ParseByteToken(text(id));
     if (!byte) {
-      throw Error("[tokenizer] {}: token {} is marked as a byte, but '{}' is not <0x00> to <0xFF>", source, id, text(id));
+      throw Error("[tokenizer] {}: token {} is marked as a byte, but '{}' is not <0x00> to <0xFF>", source,
+                  id, text(id));
     }
     byte_tokens_[*byte] = id;
   }
@@ -50,7 +52,8 @@ int32_t Vocabulary::FindOrdinary(std::string_view text) const {
   const auto found = ids_.find(text);
   if (found == ids_.end()) return -1;
   const TokenType kind = type(found->second);
-  const bool ordinary = kind == TokenType::kNormal || kind == TokenType::kUserDefined || kind == TokenType::kUnused;
+  const bool ordinary =
+      kind == TokenType::kNormal || kind == TokenType::kUserDefined || kind == TokenType::kUnused;
   return ordinary ? found->second : -1;
 }
 

@@ -11,7 +11,14 @@
 namespace coppice {
 
 // The values of tokenizer.ggml.token_type and of SentencePiece's Type.
-enum class TokenType : uint8_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
+enum class TokenType : uint8_t {
+  kNormal = 1,
+  kUnknown = 2,
+  kControl = 3,
+  kUserDefined = 4,
+  kUnused = 5,
+  kByte = 6
+};
 
 class Vocabulary {
  public:
@@ -21,8 +28,9 @@ class Vocabulary {
   Vocabulary(const Vocabulary&) = delete;  // ids_ looks into texts_
   Vocabulary& operator=(const Vocabulary&) = delete;
 
-  // Takes the tokens; ids are positions. `source` names the file in messages. Throws Error for more tokens than
-  // limits::kMaxVocab, and for a byte token that is not <0x00> to <0xFF>. Of equal texts the last has the id.
+  // Takes the tokens; ids are positions. `source` names the file in messages. Throws Error for more tokens
+  // than limits::kMaxVocab, and for a byte token that is not <0x00> to <0xFF>. Of equal texts the last has
+  // the id.
   Vocabulary(std::vector<std::string> texts, std::vector<TokenType> types, const std::string& source);
 
   int32_t size() const { return static_cast<int32_t>(texts_.size()); }

@@ -10,9 +10,9 @@
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
 #include "apps/cli/terminal.h"
+#include "apps/cli/version.h"
 #include "base/cpu_info.h"
 #include "base/error.h"
-#include "coppice_version.h"
 
 namespace {
 

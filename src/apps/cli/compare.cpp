@@ -1,0 +1,139 @@
+// coppice compare: the same question answered densely and by each method, side by side.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "apps/cli/commands.h"
+#include "apps/cli/options.h"
+#include "apps/cli/report.h"
+#include "apps/cli/terminal.h"
+#include "base/error.h"
+
+namespace coppice::cli {
+
+namespace {
+
+struct CompareOptions {
+  ModelOptions model;
+  PromptOptions prompt;
+  GenerateOptions generate;
+  std::vector<std::string> prune;
+  std::string expect;
+  int rounds = 3;
+  bool json = false;
+  bool markdown = false;
+};
+
+struct Arm {
+  std::string prune;
+  Answer answer;                // of the last round; greedy, so every round's is the same
+  std::vector<double> ttft_ms;  // a round each
+};
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+// The answer on one line, short enough for a cell.
+std::string Cell(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == '|') c = ' ';
+  }
+  const size_t begin = text.find_first_not_of(' ');
+  text = begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
+  size_t end = 40;
+  if (text.size() <= end) return text;
+  while (end > 0 && (text[end] & 0xc0) == 0x80) --end;
+  return text.substr(0, end) + "...";
+}
+
+std::vector<Arm> RunArms(const CompareOptions& o, Engine& engine, const std::vector<int32_t>& tokens) {
+  std::vector<Arm> arms = {{"none", {}, {}}};
+  for (const std::string& spec : o.prune) arms.push_back({spec, {}, {}});
+  // Round 0 warms caches and page tables and is not counted. Arms alternate, so that a machine that drifts hits all.
+  for (int round = 0; round <= o.rounds; ++round) {
+    for (Arm& arm : arms) {
+      Request request = MakeRequest(o.generate, tokens);
+      request.prune = arm.prune;
+      request.sampling.temperature = 0;
+      request.cancelled = &Interrupted();
+      ProgressLine line(fmt::format("{} {}/{}", arm.prune, round, o.rounds), engine.model().config().shape.layers);
+      request.progress = [&](double done) { line.Update(done); };
+      arm.answer = engine.Generate(request);
+      if (round > 0) arm.ttft_ms.push_back(arm.answer.ttft_ms);
+    }
+  }
+  return arms;
+}
+
+std::string Verdict(const CompareOptions& o, const std::string& text) {
+  if (o.expect.empty()) return "";
+  return text.find(o.expect) != std::string::npos ? "right" : "wrong";
+}
+
+void Compare(const CompareOptions& o) {
+  const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, o.model.engine);
+  const std::vector<int32_t> tokens = TokenizePrompt(o.prompt, *engine);
+  const std::vector<Arm> arms = RunArms(o, *engine, tokens);
+  const double dense = Median(arms.front().ttft_ms);
+
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  Table table({"method", "kept KV / FFN", "TTFT ms", "min", "max", "speed-up", "FLOPs share", "KV", "answer", ""},
+              {false, true, true, true, true, true, true, true, false, false});
+  for (const Arm& arm : arms) {
+    const Ledger& ledger = arm.answer.ledger;
+    const std::string text = AnswerText(arm.answer, *engine);
+    const double median = Median(arm.ttft_ms);
+    const auto [low, high] = std::minmax_element(arm.ttft_ms.begin(), arm.ttft_ms.end());
+    const std::string name = arm.prune == "none" ? "dense" : arm.prune;
+    table.Add({arm.answer.prune_active || arm.prune == "none" ? name : name + " (stood aside)", KeptText(ledger),
+               fmt::format("{:.0f}", median), fmt::format("{:.0f}", *low), fmt::format("{:.0f}", *high),
+               fmt::format("{:.2f}x", dense / median),
+               fmt::format("{:.0f} %", 100 * ledger.flops() / ledger.flops_dense()), BytesText(ledger.kv_bytes),
+               Cell(text), Verdict(o, text)});
+    nlohmann::ordered_json row = AnswerJson(arm.answer, text, static_cast<int64_t>(tokens.size()), *engine);
+    row["ttft_ms_rounds"] = arm.ttft_ms;
+    row["speed_up"] = dense / median;
+    if (!o.expect.empty()) row["right"] = Verdict(o, text) == "right";
+    rows.push_back(std::move(row));
+  }
+  if (o.json) {
+    fmt::print("{}\n", Dump(rows, 1));
+    return;
+  }
+  fmt::print("{}: {} prompt tokens, backend {} ({}), {} threads, median of {} interleaved rounds\n\n{}", o.model.model,
+             tokens.size(), engine->backend().name(), engine->backend().isa(), engine->backend().threads(), o.rounds,
+             o.markdown ? table.Markdown() : table.Text());
+  for (const Arm& arm : arms) {
+    if (!arm.answer.prune_reason.empty()) fmt::print("{} stood aside: {}\n", arm.prune, arm.answer.prune_reason);
+  }
+}
+
+}  // namespace
+
+void AddCompare(CLI::App& app) {
+  auto o = std::make_shared<CompareOptions>();
+  o->generate.predict = 16;
+  CLI::App* compare = app.add_subcommand("compare", "answer one prompt densely and pruned, side by side (greedy)");
+  AddModelOptions(*compare, o->model);
+  AddPromptOptions(*compare, o->prompt);
+  AddGenerateOptions(*compare, o->generate);
+  compare->add_option("--prune", o->prune, "a method to compare with dense; may be repeated")->required();
+  compare->add_option("--expect", o->expect, "text that a right answer holds");
+  compare->add_option("-r,--repetitions", o->rounds, "counted rounds, after one that warms up")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  compare->add_flag("--json", o->json, "print a list with the full account of every run");
+  compare->add_flag("--markdown", o->markdown, "print a Markdown table");
+  compare->footer("Example:\n  coppice compare -m model.gguf -f prompt.txt --expect 48213 --prune ftp --prune sliminfer");
+  compare->callback([o] {
+    InstallInterruptHandler();
+    Compare(*o);
+  });
+}
+
+}  // namespace coppice::cli

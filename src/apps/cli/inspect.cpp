@@ -1,0 +1,187 @@
+// coppice inspect, tokenize, methods, synth: what a model is, what a text becomes, what there is.
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <map>
+#include <memory>
+
+#include "apps/cli/commands.h"
+#include "apps/cli/options.h"
+#include "apps/cli/report.h"
+#include "apps/cli/terminal.h"
+#include "base/error.h"
+#include "formats/gguf.h"
+#include "formats/hf_folder.h"
+#include "model/synthetic.h"
+#include "policies/registry.h"
+
+namespace coppice::cli {
+
+namespace {
+
+std::string RopeText(const ModelConfig& c) {
+  if (c.position == PositionKind::kAlibi) return "ALiBi";
+  const char* const scaling[] = {"none", "linear", "yarn", "llama3"};
+  std::string text = fmt::format("RoPE, base {:g}, {} dimensions", c.rope.base, c.rope.dims);
+  if (c.rope.scaling != RopeConfig::Scaling::kNone) {
+    text += fmt::format(", {} scaling by {:g}", scaling[static_cast<int>(c.rope.scaling)], c.rope.factor);
+  }
+  return text;
+}
+
+struct InspectOptions {
+  std::string model;
+  bool tensors = false;
+  bool check = false;
+  bool json = false;
+};
+
+struct OpenedModel {
+  std::shared_ptr<const TensorStore> store;
+  std::string format;
+  ModelConfig config;
+  std::unique_ptr<Tokenizer> tokenizer;
+};
+
+OpenedModel Open(const std::string& path) {
+  if (LooksLikeGguf(path)) {
+    std::shared_ptr<const GgufFile> file = GgufFile::Open(path);
+    return {file, fmt::format("GGUF v{}", file->version()), ConfigFromGguf(file->metadata()),
+            Tokenizer::FromGguf(file->metadata())};
+  }
+  std::shared_ptr<const HfFolder> folder = HfFolder::Open(path);
+  return {folder, "Hugging Face folder", ConfigFromHf(folder->config(), path), Tokenizer::FromHfFolder(path)};
+}
+
+void Inspect(const InspectOptions& o) {
+  OpenedModel m = Open(o.model);
+  const std::shared_ptr<const Weights> weights = Weights::Load(m.store, m.config);
+  const ModelShape& s = m.config.shape;
+  std::map<std::string, int64_t> bytes_by_type;
+  for (const StoredTensor& t : m.store->tensors()) {
+    bytes_by_type[std::string(Info(t.view.dtype).name)] += t.view.rows * BytesOf(t.view.dtype, t.view.cols);
+  }
+  std::string types;
+  for (const auto& [type, bytes] : bytes_by_type) {
+    types += fmt::format("{}{} {}", types.empty() ? "" : ", ", type, BytesText(bytes));
+  }
+  std::vector<std::pair<std::string, std::string>> lines = {
+      {"file", fmt::format("{} ({})", o.model, m.format)},
+      {"architecture", s.architecture + (s.name.empty() ? "" : " (" + s.name + ")")},
+      {"parameters", fmt::format("{:.2f} M in {} tensors", static_cast<double>(weights->parameters) / 1e6,
+                                 m.store->tensors().size())},
+      {"types", types},
+      {"layers", fmt::format("{} of hidden size {}", s.layers, s.hidden)},
+      {"attention", fmt::format("{} heads, {} key/value heads of {}{}", s.heads, s.kv_heads, s.head_dim,
+                                s.window > 0 ? fmt::format(", sliding window {}", s.window) : "")},
+      {"FFN", fmt::format("{} ({})", s.ffn, s.gated_ffn ? "SwiGLU" : "GELU")},
+      {"positions", RopeText(m.config)},
+      {"context", fmt::format("{}", m.config.context)},
+      {"vocabulary", fmt::format("{}, {}", s.vocab, m.tokenizer ? m.tokenizer->kind() : "no tokenizer")},
+      {"chat template", m.tokenizer && !m.tokenizer->chat_template().empty() ? "yes" : "no"},
+      {"KV cache", fmt::format("{} per token at 2 bytes a value",
+                               BytesText(int64_t{4} * s.layers * s.kv_heads * s.head_dim))}};
+  if (o.json) {
+    nlohmann::ordered_json json;
+    for (const auto& [key, value] : lines) json[key] = value;
+    fmt::print("{}\n", Dump(json, 1));
+  } else {
+    for (const auto& [key, value] : lines) fmt::print("{:<14} {}\n", key, value);
+  }
+  if (o.tensors) {
+    Table table({"tensor", "shape", "type", "bytes"}, {false, true, false, true});
+    for (const StoredTensor& t : m.store->tensors()) {
+      std::string shape;
+      for (const int64_t d : t.shape) shape += fmt::format("{}{}", shape.empty() ? "" : " x ", d);
+      table.Add({t.name, shape, std::string(Info(t.view.dtype).name),
+                 fmt::format("{}", t.view.rows * BytesOf(t.view.dtype, t.view.cols))});
+    }
+    fmt::print("\n{}", table.Text());
+  }
+  if (o.check) {
+    const std::vector<std::string> findings = CheckTensors(*m.store);
+    for (const std::string& finding : findings) fmt::print("{}\n", finding);
+    if (!findings.empty()) throw Error("{}: {} tensors are not in order", o.model, findings.size());
+    fmt::print("all tensors are finite\n");
+  }
+}
+
+struct TokenizeOptions {
+  std::string model;
+  PromptOptions prompt;
+  bool ids = false;
+  bool no_special = false;
+};
+
+void TokenizeText(const TokenizeOptions& o) {
+  std::unique_ptr<Tokenizer> tokenizer;
+  if (LooksLikeGguf(o.model)) {
+    tokenizer = Tokenizer::FromGguf(GgufFile::Open(o.model)->metadata());  // vocabulary-only files have no tensors
+  } else {
+    tokenizer = Tokenizer::FromHfFolder(o.model);
+  }
+  if (tokenizer == nullptr) throw Error("{}: has no tokenizer", o.model);
+  const std::vector<int32_t> tokens =
+      tokenizer->Encode(ReadPrompt(o.prompt), {.add_special = !o.no_special, .parse_special = true});
+  if (o.ids) {
+    fmt::print("{}\n", Dump(nlohmann::ordered_json(tokens)));
+    return;
+  }
+  for (const int32_t id : tokens) {
+    fmt::print("{:>7}  {}\n", id, Dump(nlohmann::ordered_json(tokenizer->Piece(id, true))));
+  }
+  fmt::print("{} tokens\n", tokens.size());
+}
+
+void ListMethods() {
+  for (const MethodInfo& method : Methods()) {
+    fmt::print("{}: {}\n  {}\n", method.name, method.summary, method.paper);
+    Table table({"  key", "default", "range", "meaning"}, {false, false, false, false});
+    for (const MethodKey& key : method.keys) {
+      table.Add({fmt::format("  {}", key.name), std::string(key.fallback), std::string(key.range), std::string(key.meaning)});
+    }
+    fmt::print("{}\n", table.Text());
+  }
+  fmt::print("Join methods with +, keys with commas, lists with slashes:\n"
+             "  --prune sliminfer:layers=5/10/14,keep=8192/4096/2048+ftp:dense=4,eta=0.9\n");
+}
+
+}  // namespace
+
+void AddInspect(CLI::App& app) {
+  auto o = std::make_shared<InspectOptions>();
+  CLI::App* inspect = app.add_subcommand("inspect", "what a model file holds");
+  inspect->add_option("-m,--model,model", o->model, "GGUF file, or Hugging Face folder")->required();
+  inspect->add_flag("--tensors", o->tensors, "list every tensor");
+  inspect->add_flag("--check-tensors", o->check, "read every weight, report NaN, Inf and all-zero tensors");
+  inspect->add_flag("--json", o->json, "print JSON");
+  inspect->callback([o] { Inspect(*o); });
+}
+
+void AddTokenize(CLI::App& app) {
+  auto o = std::make_shared<TokenizeOptions>();
+  CLI::App* tokenize = app.add_subcommand("tokenize", "what a text becomes");
+  tokenize->add_option("-m,--model,model", o->model, "GGUF file, or Hugging Face folder")->required();
+  AddPromptOptions(*tokenize, o->prompt);
+  tokenize->add_flag("--ids", o->ids, "print the ids alone, as a JSON list");
+  tokenize->add_flag("--no-special", o->no_special, "leave out BOS and EOS");
+  tokenize->callback([o] { TokenizeText(*o); });
+}
+
+void AddMethods(CLI::App& app) {
+  app.add_subcommand("methods", "the pruning methods, their papers and settings")->callback([] { ListMethods(); });
+}
+
+void AddSynth(CLI::App& app) {
+  struct SynthOptions {
+    std::string shape;
+    std::string output;
+  };
+  auto o = std::make_shared<SynthOptions>();
+  CLI::App* synth = app.add_subcommand("synth", "write random weights in a real model's shape, as GGUF");
+  synth->add_option("--shape", o->shape, "NAME[:TYPE], e.g. llama-3.2-1b:q8_0")->required();
+  synth->add_option("-o,--output", o->output, "the file to write")->required();
+  synth->callback([o] { WriteSyntheticGguf(ParseShape(o->shape), o->output); });
+}
+
+}  // namespace coppice::cli

@@ -1,0 +1,24 @@
+// The account of a run, for machines and for people.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "engine/engine.h"
+
+namespace coppice::cli {
+
+// The object that `run --json` prints.
+nlohmann::ordered_json AnswerJson(const Answer& answer, const std::string& text, int64_t prompt_tokens,
+                                  const Engine& engine);
+
+// Share of the dense run, in percent, of rows with keys and values and of rows through the FFN: "25 % / 12 %".
+std::string KeptText(const Ledger& ledger);
+
+// JSON in which bytes that are no UTF-8 show as U+FFFD instead of failing.
+std::string Dump(const nlohmann::ordered_json& json, int indent = -1);
+
+// The text of an answer.
+std::string AnswerText(const Answer& answer, const Engine& engine);
+
+}  // namespace coppice::cli

@@ -1,0 +1,87 @@
+// coppice run: one prompt, one answer.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "apps/cli/commands.h"
+#include "apps/cli/options.h"
+#include "apps/cli/report.h"
+#include "apps/cli/terminal.h"
+#include "base/error.h"
+
+namespace coppice::cli {
+
+namespace {
+
+struct RunOptions {
+  ModelOptions model;
+  PromptOptions prompt;
+  GenerateOptions generate;
+  std::string prune = "none";
+  bool json = false;
+};
+
+void PrintSummary(const Answer& answer, int64_t prompt_tokens) {
+  const Ledger& ledger = answer.ledger;
+  fmt::print(stderr, "\n{} prompt tokens, first token after {:.0f} ms; {} generated ({}), {:.1f} tokens/s\n", prompt_tokens,
+             answer.ttft_ms, answer.tokens.size(), answer.finish_reason, answer.decode_tokens_per_second);
+  if (answer.prune_spec == "none") return;
+  fmt::print(stderr, "prune {}: kept {} of the dense KV / FFN rows, {:.0f} % of the FLOPs, KV {} of {}\n",
+             answer.prune_spec, KeptText(ledger), 100 * ledger.flops() / ledger.flops_dense(),
+             BytesText(ledger.kv_bytes), BytesText(ledger.kv_bytes_dense));
+  if (!answer.prune_reason.empty()) fmt::print(stderr, "stood aside: {}\n", answer.prune_reason);
+}
+
+void Write(const std::string& text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    throw Error("cannot write to stdout");
+  }
+}
+
+void Run(const RunOptions& o) {
+  const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, o.model.engine);
+  Request request = MakeRequest(o.generate, TokenizePrompt(o.prompt, *engine));
+  request.prune = o.prune;
+  request.cancelled = &Interrupted();
+  const auto prompt_tokens = static_cast<int64_t>(request.tokens.size());
+  ProgressLine line("prefill", engine->model().config().shape.layers);
+  request.progress = [&](double done) { line.Update(done); };
+  Utf8Stream stream;
+  if (!o.json) {
+    request.on_token = [&](int32_t id) {
+      line.Clear();
+      Write(stream.Push(engine->tokenizer()->Piece(id)));
+      return true;
+    };
+  }
+  const Answer answer = engine->Generate(request);
+  line.Clear();
+  if (o.json) {
+    Write(Dump(AnswerJson(answer, AnswerText(answer, *engine), prompt_tokens, *engine)) + "\n");
+  } else {
+    Write(stream.Flush() + "\n");
+    if (StderrIsTerminal()) PrintSummary(answer, prompt_tokens);
+  }
+}
+
+}  // namespace
+
+void AddRun(CLI::App& app) {
+  auto o = std::make_shared<RunOptions>();
+  CLI::App* run = app.add_subcommand("run", "answer one prompt");
+  AddModelOptions(*run, o->model);
+  AddPromptOptions(*run, o->prompt);
+  AddGenerateOptions(*run, o->generate);
+  run->add_option("--prune", o->prune, "none, or methods joined by + (coppice methods lists them)")->capture_default_str();
+  run->add_flag("--json", o->json, "print one JSON object with the text and the account of the run");
+  run->footer("Examples:\n  coppice run -m model.gguf -p \"Once upon a time\" -n 64 --temp 0\n"
+              "  coppice run -m model.gguf -f report.txt --prune sliminfer+ftp:dense=4 --json");
+  run->callback([o] {
+    InstallInterruptHandler();
+    Run(*o);
+  });
+}
+
+}  // namespace coppice::cli

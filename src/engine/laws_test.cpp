@@ -1,0 +1,353 @@
+// The laws that every pruning method keeps, over every method of the registry and every backend (spec of the
+// methods, section 14). A new method adds a row to kEntries and is held to all of them.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <optional>
+
+#include "laws_support.h"
+#include "policies/sliminfer.h"
+
+namespace coppice {
+namespace {
+
+constexpr int64_t kTokens = 200;  // no multiple of a block or of a tile
+constexpr int kBlock = 16;
+
+struct MethodEntry {
+  const char* name;
+  std::vector<const char*> identity;  // settings that keep everything
+  const char* active;                 // prunes kTokens tokens of the tiny model from kFirstLayer on
+  std::vector<const char*> cheaper;   // from dense to much pruned
+};
+
+// Layers below this one are untouched by every `active`, and so are the keys and values of the layer itself
+// (FTP), or those of the tokens that are left (SlimInfer).
+constexpr int kFirstLayer = 2;
+
+const std::vector<MethodEntry>& Entries() {
+  static const std::vector<MethodEntry> entries = {
+      {"ftp",
+       {"ftp:eta=1,min=0", "ftp:eta=0.5,dense=6,min=0", "ftp:eta=0.5,first=200,min=0",
+        "ftp:eta=0.5,last=200,min=0"},
+       "ftp:eta=0.5,dense=2,first=10,last=8,min=0",
+       {"ftp:eta=1,dense=2,first=10,last=8,min=0", "ftp:eta=0.9,dense=2,first=10,last=8,min=0",
+        "ftp:eta=0.7,dense=2,first=10,last=8,min=0", "ftp:eta=0.5,dense=2,first=10,last=8,min=0",
+        "ftp:eta=0.2,dense=2,first=10,last=8,min=0", "ftp:eta=0.2,dense=1,first=0,last=1,min=0"}},
+      {"sliminfer",
+       {"sliminfer:layers=2/4,keep=1,min=0", "sliminfer:layers=2/4,keep=200/200,min=0",
+        "sliminfer:layers=1/2/3/4/5,keep=100000,min=0"},
+       "sliminfer:layers=2/4,keep=112/64,block=16,unit=8,window=4,min=0",
+       {"sliminfer:layers=2/4,keep=200/200,block=16,min=0",
+        "sliminfer:layers=2/4,keep=160/112,block=16,min=0",
+        "sliminfer:layers=2/4,keep=112/112,block=16,min=0", "sliminfer:layers=2/4,keep=112/64,block=16,min=0",
+        "sliminfer:layers=2/4,keep=48/32,block=16,min=0", "sliminfer:layers=1/2,keep=48/32,block=16,min=0"}},
+  };
+  return entries;
+}
+
+const MethodEntry* EntryOf(std::string_view name) {
+  for (const MethodEntry& entry : Entries()) {
+    if (name == entry.name) return &entry;
+  }
+  return nullptr;
+}
+
+TEST(LawsTable, EveryMethodIsInIt) {
+  for (const MethodInfo& method : Methods()) EXPECT_NE(EntryOf(method.name), nullptr) << method.name;
+  EXPECT_EQ(Methods().size(), Entries().size());
+}
+
+std::vector<TinyOptions> TinyArchitectures() {
+  return {
+      {.architecture = "llama"}, {.architecture = "qwen2", .interleaved = false}, {.architecture = "bloom"}};
+}
+
+struct LawCase {
+  Arithmetic arithmetic;
+  std::string method;
+};
+
+std::vector<LawCase> LawCases() {
+  std::vector<LawCase> cases;
+  for (const Arithmetic& a : kArithmetics) {
+    for (const MethodInfo& method : Methods()) cases.push_back({a, std::string(method.name)});
+  }
+  return cases;
+}
+
+class Laws : public testing::TestWithParam<LawCase> {
+ protected:
+  void SetUp() override {
+    backend_ = NewBackend(2);
+    if (!backend_) GTEST_SKIP() << "this CPU lacks the ISA that COPPICE_ISA names";
+    const MethodEntry* entry = EntryOf(GetParam().method);
+    ASSERT_NE(entry, nullptr) << GetParam().method << " has no row in Entries()";
+    entry_ = *entry;
+  }
+
+  static std::unique_ptr<Backend> NewBackend(int threads) {
+    const Arithmetic& a = GetParam().arithmetic;
+    return MakeBackendOrSkip(a.backend, {.threads = threads, .exact = a.exact});
+  }
+  RunResult Run(const TinyModel& tiny, const std::vector<int32_t>& prompt, const RunOptions& options) {
+    return RunTiny(tiny.Make(), prompt, *backend_, options);
+  }
+  // The tiny llama over the usual prompt.
+  RunResult Run(const RunOptions& options) { return Run(llama_, prompt_, options); }
+
+  std::unique_ptr<Backend> backend_;
+  MethodEntry entry_;
+  TinyModel llama_ = MakeTiny({});
+  std::vector<int32_t> prompt_ = RandomPrompt(kTokens, 50);
+};
+
+// C1: settings that keep everything give the dense logits, bit for bit, in prefill and 64 decode steps.
+TEST_P(Laws, IdentityIsDense) {
+  for (const TinyOptions& architecture : TinyArchitectures()) {
+    SCOPED_TRACE(architecture.architecture);
+    const TinyModel tiny = MakeTiny(architecture);
+    const RunResult dense = Run(tiny, prompt_, {.decode = 64});
+    for (const char* spec : entry_.identity) {
+      SCOPED_TRACE(spec);
+      ExpectSameLogits(Run(tiny, prompt_, {.spec = spec, .decode = 64}), dense);
+    }
+    // Everything protected: the same, through the code that prunes.
+    const RunResult shielded =
+        Run(tiny, prompt_, {.spec = entry_.active, .protection = {.first = kTokens}, .decode = 64});
+    EXPECT_TRUE(shielded.active);
+    ExpectSameLogits(shielded, dense);
+  }
+}
+
+// The other laws would hold of a method that does nothing.
+TEST_P(Laws, ActiveSettingsPrune) {
+  const RunResult run = Run({.spec = entry_.active});
+  EXPECT_TRUE(run.active);
+  EXPECT_EQ(run.reason, "");
+  EXPECT_FALSE(SameBits(run.logits[0], Run({}).logits[0]));
+  int64_t ffn = 0;
+  for (const LayerCounts& counts : run.state.ledger.layers()) ffn += counts.ffn_rows;
+  EXPECT_LT(ffn, 4 * kTokens);
+  EXPECT_LT(run.state.ledger.prefill_flops(), 0.9 * run.state.ledger.prefill_flops_dense());
+}
+
+// C2, C4 and the depth integer: what the caches hold is sorted, unique, in range, nested, and told by depth.
+TEST_P(Laws, KeptSetsAreSortedNestedAndToldByDepth) {
+  const RunResult run = Run({.spec = entry_.active, .protection = {.first = 3, .last = 5}, .decode = 4});
+  std::vector<int32_t> depth(static_cast<size_t>(kTokens) + 4, 0);
+  for (size_t l = 0; l < run.state.cache.size(); ++l) {
+    SCOPED_TRACE(l);
+    const Positions here = PositionsOf(run.state.cache[l]);
+    ASSERT_TRUE(std::is_sorted(here.begin(), here.end()));
+    ASSERT_EQ(std::adjacent_find(here.begin(), here.end()), here.end());
+    ASSERT_GE(here.front(), 0);
+    ASSERT_LT(here.back(), kTokens + 4);
+    for (const int32_t p : {0, 1, 2}) EXPECT_TRUE(Has(here, p)) << p;
+    for (int32_t p = kTokens - 5; p < kTokens + 4; ++p)
+      EXPECT_TRUE(Has(here, p)) << p;  // the generated ones too
+    EXPECT_TRUE(l == 0 || IsSubset(here, PositionsOf(run.state.cache[l - 1])));
+    for (const int32_t p : here) ++depth[static_cast<size_t>(p)];
+    EXPECT_TRUE(IsSubset(run.ffn[l], run.kept[l]));  // ffn is taken inside keep
+    EXPECT_TRUE(Has(run.ffn[l], kTokens - 1));
+  }
+  EXPECT_EQ(run.state.depth, depth);
+  EXPECT_TRUE(run.decode_is_dense);  // T-FT8; SlimInfer drops in prefill alone
+}
+
+// C3: with W_k = 0 every key is the bias before RoPE, so un-rotating a cached key by its position must give
+// the bias.
+TEST_P(Laws, KeysStandAtTheirOriginalPositions) {
+  for (const bool interleaved : {false, true}) {
+    TinyModel tiny = MakeTiny({.architecture = "qwen2", .interleaved = interleaved});
+    for (int l = 0; l < 6; ++l) {
+      const MutableTensorView w = tiny.store->Mutable("blk." + std::to_string(l) + ".attn_k.weight");
+      for (int64_t r = 0; r < w.rows; ++r) std::fill_n(w.Row<float>(r).begin(), w.cols, 0.0f);
+    }
+    RunOptions options{.spec = entry_.active, .decode = 3};
+    const RunResult run = Run(tiny, prompt_, options);
+    const double tolerance = GetParam().arithmetic.exact ? 1e-5 : 4e-3;
+    for (size_t l = 0; l < run.state.cache.size(); ++l) {
+      const LayerCache& cache = run.state.cache[l];
+      const std::span<const float> bias =
+          tiny.store->Find("blk." + std::to_string(l) + ".attn_k.bias")->view.Row<float>(0);
+      for (int64_t row = 0; row < cache.rows(); ++row) {
+        const auto key = [&](int i) {
+          const TensorView& k = cache.keys();
+          return k.dtype == DType::kF32 ? double{k.Row<float>(row)[static_cast<size_t>(i)]}
+                                        : double{ToFloat(k.Row<BF16>(row)[static_cast<size_t>(i)])};
+        };
+        for (int pair = 0; pair < 8; ++pair) {  // two kv heads of four pairs
+          const int head = pair / 4 * 8;
+          const int a = head + (interleaved ? 2 * (pair % 4) : pair % 4);
+          const int b = interleaved ? a + 1 : a + 4;
+          const double angle =
+              cache.positions()[static_cast<size_t>(row)] * std::pow(10000.0, -(pair % 4) / 4.0);
+          ASSERT_NEAR(key(a) * std::cos(angle) + key(b) * std::sin(angle), bias[static_cast<size_t>(a)],
+                      tolerance)
+              << "layer " << l << " row " << row;
+          ASSERT_NEAR(key(b) * std::cos(angle) - key(a) * std::sin(angle), bias[static_cast<size_t>(b)],
+                      tolerance)
+              << "layer " << l << " row " << row;
+        }
+      }
+    }
+  }
+}
+
+// C5: the ledger counts what ran, and its FLOPs are the closed form of section 1 over the sets that were
+// chosen.
+TEST_P(Laws, LedgerIsTheClosedForm) {
+  for (const TinyOptions& architecture : TinyArchitectures()) {
+    SCOPED_TRACE(architecture.architecture);
+    const TinyModel tiny = MakeTiny(architecture);
+    const RunResult run = Run(tiny, prompt_, {.spec = entry_.active});
+    const ModelShape& s = tiny.config.shape;
+    const double d = 64, c = 8, h = 8, g = s.kv_heads, i = 96;
+    double flops = 2 * d * 50;
+    int64_t token_layers = 0;
+    for (size_t l = 0; l < 6; ++l) {
+      const LayerCounts& counts = run.state.ledger.layers()[l];
+      const auto n = static_cast<double>(PositionsOf(run.state.cache[l]).size());
+      const bool last = l == 5;
+      const double q = last ? 1 : n;
+      const auto m = static_cast<double>(run.ffn[l].size());
+      EXPECT_EQ(counts.kv_rows, static_cast<int64_t>(n));
+      EXPECT_EQ(counts.query_rows, static_cast<int64_t>(q));
+      EXPECT_EQ(counts.ffn_rows, static_cast<int64_t>(m));
+      EXPECT_TRUE(!last || m == 1);
+      token_layers += counts.kv_rows;
+      flops += 4 * d * g * c * n + 4 * d * h * c * q + (last ? 4 * h * c * n : 2 * h * c * n * n) +
+               (s.gated_ffn ? 6 : 4) * d * i * m;
+    }
+    EXPECT_EQ(run.state.ledger.token_layers(), token_layers);
+    EXPECT_DOUBLE_EQ(run.state.ledger.prefill_flops(), flops);
+    EXPECT_EQ(run.state.ledger.token_layers_dense(), 6 * kTokens);
+  }
+}
+
+// The ledger of decode: each step attends the cached rows of each layer, itself included.
+TEST_P(Laws, LedgerCountsDecodeSteps) {
+  const RunResult run = Run({.spec = entry_.active, .decode = 2});
+  const ModelShape& s = llama_.config.shape;
+  double flops = run.state.ledger.prefill_flops();
+  for (const int64_t missing : {1, 0}) {
+    std::vector<int64_t> keys;
+    for (const LayerCache& cache : run.state.cache) keys.push_back(cache.rows() - missing);
+    flops += DecodeFlops(s, keys);
+  }
+  EXPECT_DOUBLE_EQ(run.state.ledger.flops(), flops);
+  EXPECT_EQ(run.state.ledger.token_layers_dense(), 6 * (kTokens + 2));
+}
+
+// C7: the number of threads changes neither the sets nor a bit of the logits.
+TEST_P(Laws, ThreadsChangeNothing) {
+  const RunResult one = RunTiny(llama_.Make(), prompt_, *NewBackend(1), {.spec = entry_.active, .decode = 8});
+  for (const int threads : {2, 3}) {
+    SCOPED_TRACE(threads);
+    const RunResult more =
+        RunTiny(llama_.Make(), prompt_, *NewBackend(threads), {.spec = entry_.active, .decode = 8});
+    EXPECT_EQ(more.kept, one.kept);
+    EXPECT_EQ(more.ffn, one.ffn);
+    ExpectSameLogits(more, one);
+  }
+}
+
+// C8: with its default minimum a method stands aside here, says why, and the run is the dense one.
+TEST_P(Laws, ShortPromptsRunDense) {
+  const RunResult run = Run({.spec = entry_.name, .decode = 4});
+  EXPECT_FALSE(run.active);
+  EXPECT_NE(run.reason.find("200 prompt tokens"), std::string::npos) << run.reason;
+  EXPECT_NE(run.reason.find(entry_.name), std::string::npos) << run.reason;
+  ExpectSameLogits(run, Run({.decode = 4}));
+}
+
+// C9: how a layer is cut into tiles changes nothing.
+TEST_P(Laws, TilesChangeNothing) {
+  for (const TinyOptions& architecture : TinyArchitectures()) {
+    SCOPED_TRACE(architecture.architecture);
+    const TinyModel tiny = MakeTiny(architecture);
+    const RunResult whole = Run(tiny, prompt_, {.spec = entry_.active, .decode = 2, .tile_rows = 512});
+    for (const int64_t rows : {1, 7, 64}) {
+      SCOPED_TRACE(rows);
+      const RunResult tiled = Run(tiny, prompt_, {.spec = entry_.active, .decode = 2, .tile_rows = rows});
+      EXPECT_EQ(tiled.kept, whole.kept);
+      EXPECT_EQ(tiled.ffn, whole.ffn);
+      ExpectSameLogits(tiled, whole);
+    }
+  }
+}
+
+// C10: without queries all scores of a row tie, and the earlier positions win; so does a prompt of one
+// repeated token.
+TEST_P(Laws, TiesGoToTheEarlier) {
+  for (int l = 0; l < 6; ++l) {
+    const MutableTensorView w = llama_.store->Mutable("blk." + std::to_string(l) + ".attn_q.weight");
+    for (int64_t r = 0; r < w.rows; ++r) std::fill_n(w.Row<float>(r).begin(), w.cols, 0.0f);
+  }
+  const RunResult run = Run({.spec = entry_.active});
+  for (size_t l = kFirstLayer - 1; l < 5; ++l) {
+    for (const auto* list : {&run.kept, &run.ffn}) {
+      const Positions& set = (*list)[l];
+      if (set.size() == static_cast<size_t>(kTokens)) continue;
+      // A run from position 0, then nothing until the protected end.
+      size_t head = 0;
+      while (head < set.size() && set[head] == static_cast<int32_t>(head)) ++head;
+      ASSERT_GT(head, 10u);
+      for (size_t i = head; i < set.size(); ++i) EXPECT_GE(set[i], kTokens - 8) << "layer " << l;
+    }
+  }
+}
+
+// C11: lengths around a block and a budget, down to one token.
+TEST_P(Laws, OddPromptLengths) {
+  for (const int64_t tokens :
+       {1, 2, 7, 8, 9, kBlock - 1, kBlock, kBlock + 1, 2 * kBlock, 63, 64, 65, 111, 112, 113, 128, 129}) {
+    SCOPED_TRACE(tokens);
+    const std::vector<int32_t> prompt = RandomPrompt(tokens, 50);
+    const RunResult run = Run(llama_, prompt, {.spec = entry_.active, .decode = 2});
+    for (const std::vector<float>& logits : run.logits) {
+      ASSERT_TRUE(std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); }));
+    }
+    for (const LayerCache& cache : run.state.cache) {
+      ASSERT_EQ(cache.positions().front(), 0);
+      ASSERT_TRUE(Has(PositionsOf(cache), static_cast<int32_t>(tokens) - 1));
+    }
+  }
+}
+
+// C15, T-FT5: layers below the first that acts hold exactly what a dense run holds. The rows that the first
+// pruned layer holds were computed from nothing but dense layers, so they are bit-equal too: batch
+// invariance.
+TEST_P(Laws, LayersBelowTheFirstAreDense) {
+  for (const TinyOptions& architecture : TinyArchitectures()) {
+    SCOPED_TRACE(architecture.architecture);
+    const TinyModel tiny = MakeTiny(architecture);
+    const RunResult dense = Run(tiny, prompt_, {});
+    const RunResult run = Run(tiny, prompt_, {.spec = entry_.active});
+    for (size_t l = 0; l <= kFirstLayer; ++l) {
+      SCOPED_TRACE(l);
+      ASSERT_TRUE(l == kFirstLayer || PositionsOf(run.state.cache[l]) == PositionsOf(dense.state.cache[l]));
+      ExpectRowsOf(run.state.cache[l], dense.state.cache[l]);
+    }
+  }
+}
+
+// C16: keeping less never costs more.
+TEST_P(Laws, CostFallsWithWhatIsKept) {
+  double before = Run({}).state.ledger.prefill_flops();
+  const double dense = before;
+  for (const char* spec : entry_.cheaper) {
+    const double flops = Run({.spec = spec}).state.ledger.prefill_flops();
+    EXPECT_LE(flops, before) << spec;
+    before = flops;
+  }
+  EXPECT_LT(before, 0.7 * dense);
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, Laws, testing::ValuesIn(LawCases()), [](const auto& test) {
+  return std::string(test.param.arithmetic.name) + "_" + test.param.method;
+});
+
+}  // namespace
+}  // namespace coppice

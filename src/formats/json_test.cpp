@@ -1,0 +1,86 @@
+#include "formats/json.h"
+
+#include <gmock/gmock.h>
+
+#include "base/limits.h"
+#include "formats/test_bytes.h"
+
+namespace coppice {
+namespace {
+
+using testing::HasSubstr;
+
+std::string Refusal(std::string_view text) {
+  return ErrorOf([&] { ParseJson(text, "x.json"); });
+}
+
+TEST(Json, ReadsEveryKindOfValue) {
+  const auto j = ParseJson(
+      R"( {"a": [1, -2, 2.5, 18446744073709551615], "b": {"c": "\u00e9\n"}, "d": [true, null]} )", "x.json");
+  EXPECT_EQ(j["a"][0].get<int>(), 1);
+  EXPECT_EQ(j["a"][1].get<int>(), -2);
+  EXPECT_EQ(j["a"][2].get<double>(), 2.5);
+  EXPECT_EQ(j["a"][3].get<uint64_t>(), UINT64_MAX);
+  EXPECT_EQ(j["b"]["c"].get<std::string>(), "\xC3\xA9\n");
+  EXPECT_TRUE(j["d"][0].get<bool>());
+  EXPECT_TRUE(j["d"][1].is_null());
+  EXPECT_EQ(j.dump(), R"({"a":[1,-2,2.5,18446744073709551615],"b":{"c":"é\n"},"d":[true,null]})");
+  EXPECT_EQ(ParseJson("7", "x").get<int>(), 7);
+  EXPECT_TRUE(ParseJson("[]", "x").empty());
+}
+
+TEST(Json, NamesTheSourceAndThePlaceOfAnError) {
+  EXPECT_THAT(Refusal("{\"a\": }"), HasSubstr("[json] x.json: parse error at line 1, column 7"));
+}
+
+TEST(Json, RefusesNestingBeyondTheLimit) {
+  const auto nested = [](int depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  EXPECT_EQ(Refusal(nested(limits::kMaxJsonDepth)), "no error");
+  EXPECT_THAT(Refusal(nested(limits::kMaxJsonDepth + 1)), HasSubstr("deep"));
+  EXPECT_THAT(Refusal(std::string(1'000'000, '[')), HasSubstr("deep"));
+  std::string objects;
+  for (int i = 0; i < 100'000; ++i) objects += "{\"a\":";
+  EXPECT_THAT(Refusal(objects), HasSubstr("deep"));
+}
+
+TEST(Json, RefusesDuplicateKeysOfOneObjectOnly) {
+  EXPECT_THAT(Refusal(R"({"a": 1, "b": 2, "a": 3})"), HasSubstr("duplicate key \"a\""));
+  EXPECT_THAT(Refusal(R"([{"x": {"a": 1, "\u0061": 2}}])"), HasSubstr("duplicate key \"a\""));
+  EXPECT_EQ(Refusal(R"({"a": {"a": 1}, "b": {"a": 2}})"), "no error");
+  EXPECT_THAT(Refusal(R"({"a\nb": 1, "a\nb": 3})"), HasSubstr("duplicate key \"a\\nb\""));
+}
+
+TEST(Json, RefusesTrailingBytes) {
+  EXPECT_THAT(Refusal("{} x"), HasSubstr("parse error"));
+  EXPECT_THAT(Refusal("{}{}"), HasSubstr("parse error"));
+  EXPECT_THAT(Refusal(std::string_view("{}\0{", 4)), HasSubstr("zero byte at offset 2"));
+  EXPECT_EQ(Refusal("{} \n\t"), "no error");
+}
+
+TEST(Json, RefusesNumbersThatOverflowAndThoseThatJsonLacks) {
+  EXPECT_THAT(Refusal("[1e400]"), HasSubstr("1e400"));
+  EXPECT_THAT(Refusal("[-1e400]"), HasSubstr("1e400"));
+  EXPECT_NE(Refusal("[NaN]"), "no error");
+  EXPECT_NE(Refusal("[Infinity]"), "no error");
+  EXPECT_NE(Refusal("[01]"), "no error");
+  EXPECT_EQ(Refusal("[1e300, 1e-400]"), "no error");
+}
+
+TEST(Json, RefusesBadTextInOneShortLine) {
+  EXPECT_NE(Refusal(""), "no error");
+  EXPECT_NE(Refusal("[\"\xff\"]"), "no error");
+  EXPECT_NE(Refusal("[\"\\ud800\"]"), "no error");
+  EXPECT_NE(Refusal("[1,]"), "no error");
+  EXPECT_LT(Refusal("[\"" + std::string(100'000, 'x') + "\n\"]").size(), 400u);
+}
+
+TEST(Json, ReadsAFileAndNamesOneThatIsMissingOrBroken) {
+  const TempFolder folder;
+  EXPECT_EQ(ReadJsonFile(folder.Write("a.json", "{\"k\": 3}"))["k"].get<int>(), 3);
+  EXPECT_THAT(ErrorOf([&] { ReadJsonFile(folder.Path("b.json")); }), HasSubstr("b.json"));
+  EXPECT_THAT(ErrorOf([&] { ReadJsonFile(folder.Write("c.json", "{")); }), HasSubstr("c.json: parse error"));
+  EXPECT_THAT(ErrorOf([&] { ReadJsonFile(folder.Write("d.json", "")); }), HasSubstr("d.json: parse error"));
+}
+
+}  // namespace
+}  // namespace coppice

@@ -1,0 +1,21 @@
+// Names from files in messages.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace coppice {
+
+// `name` as it may stand in a one-line message: control characters replaced, cut to a readable length.
+inline std::string Printable(std::string_view name) {
+  constexpr size_t kLongest = 100;
+  std::string text(name.substr(0, kLongest));
+  for (char& c : text) {
+    if (static_cast<uint8_t>(c) < 0x20 || c == 0x7F) c = '?';
+  }
+  if (name.size() > kLongest) text += "...";
+  return text;
+}
+
+}  // namespace coppice

@@ -1,0 +1,104 @@
+// For the tests of this folder: files made byte by byte, independently of the writer, so that they can be
+// wrong.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <string>
+#include <type_traits>
+
+#include "base/error.h"
+
+namespace coppice {
+
+class Bytes {
+ public:
+  template <typename T>
+  requires std::is_arithmetic_v<T> Bytes& Put(T value) {
+    text_.append(reinterpret_cast<const char*>(&value), sizeof(value));
+    return *this;
+  }
+  Bytes& U32(uint32_t value) { return Put(value); }
+  Bytes& U64(uint64_t value) { return Put(value); }
+  Bytes& Raw(std::string_view text) {
+    text_ += text;
+    return *this;
+  }
+  Bytes& String(std::string_view text) { return U64(text.size()).Raw(text); }
+  Bytes& Zeros(size_t count) {
+    text_.append(count, '\0');
+    return *this;
+  }
+  Bytes& PadTo(size_t multiple) { return Zeros((multiple - text_.size() % multiple) % multiple); }
+
+  // GGUF.
+  Bytes& Head(uint64_t tensors, uint64_t keys, uint32_t version = 3) {
+    return Raw("GGUF").U32(version).U64(tensors).U64(keys);
+  }
+  Bytes& KeyU32(std::string_view key, uint32_t value) { return String(key).U32(4).U32(value); }
+  Bytes& Tensor(std::string_view name, std::initializer_list<uint64_t> innermost_first, uint32_t type,
+                uint64_t offset) {
+    String(name).U32(static_cast<uint32_t>(innermost_first.size()));
+    for (const uint64_t d : innermost_first) U64(d);
+    return U32(type).U64(offset);
+  }
+
+  const std::string& text() const { return text_; }
+  std::span<const std::byte> span() const { return std::as_bytes(std::span(text_)); }
+
+ private:
+  std::string text_;
+};
+
+// A folder that goes away with the test.
+class TempFolder {
+ public:
+  TempFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "coppice-formats-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw Error("cannot make {}", name);
+    path_ = name;
+  }
+  ~TempFolder() { std::filesystem::remove_all(path_); }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+
+  std::string Path(const std::string& name) const { return (path_ / name).string(); }
+  std::string Write(const std::string& name, std::string_view text) const {
+    std::ofstream(path_ / name, std::ios::binary)
+        .write(text.data(), static_cast<std::streamsize>(text.size()));
+    return Path(name);
+  }
+  size_t CountFiles() const {
+    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path_), {}));
+  }
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// What `action` throws as an Error: one line, or "no error".
+template <typename Action>
+std::string ErrorOf(Action action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    return message;
+  }
+  return "no error";
+}
+
+inline std::string SharedPath(const std::string& name) { return COPPICE_SOURCE_DIR "/../shared/" + name; }
+
+}  // namespace coppice
+
+#define COPPICE_NEEDS_SHARED(name)                                     \
+  if (!std::filesystem::exists(::coppice::SharedPath(name))) {         \
+    GTEST_SKIP() << "no test data at " << ::coppice::SharedPath(name); \
+  }

@@ -1,0 +1,236 @@
+// Rows are (query, head of a kv head's group) pairs, cut into tiles of kAttentionRows; keys are cut into
+// chunks. The state of a tile over a chunk is one kernel call; chunks are merged in order, so any thread may
+// compute any of them. O(m n heads head_dim) time; memory per thread is one tile's, independent of n.
+#include "kernels/cpu/attention.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/check.h"
+#include "kernels/op_checks.h"
+
+namespace coppice::cpu {
+namespace {
+
+constexpr int64_t kMassKeys = 1024;  // keys per task of the second pass: repays packing the queries again
+
+const float* Floats(const TensorView& t) { return reinterpret_cast<const float*>(t.data); }
+
+// One call's shape: the visible keys of each query, and how the work is cut.
+class Plan {
+ public:
+  Plan(const AttentionInput& in, const KernelTable& kernels) : in_(in) {
+    const AttentionShape& s = in.shape;
+    group_ = s.heads / s.kv_heads;
+    rows_ = in.queries.rows * group_;
+    tiles_ = (rows_ + kAttentionRows - 1) / kAttentionRows;
+    kernels_ = in.keys.dtype == DType::kBF16 ? &kernels.attention_bf16 : &kernels.attention;
+    const std::span<const int32_t> keys = in.key_positions;
+    begin_.reserve(in.query_positions.size());
+    end_.reserve(in.query_positions.size());
+    for (const int32_t p : in.query_positions) {
+      const auto end = std::upper_bound(keys.begin(), keys.end(), p);
+      const auto begin = s.window > 0 ? std::upper_bound(keys.begin(), end, p - s.window) : keys.begin();
+      begin_.push_back(static_cast<int32_t>(begin - keys.begin()));
+      end_.push_back(static_cast<int32_t>(end - keys.begin()));
+    }
+  }
+
+  const AttentionKernels& kernels() const { return *kernels_; }
+  int64_t tiles() const { return tiles_; }
+  int64_t group() const { return group_; }
+
+  AttentionTile Tile(int64_t kv_head, int64_t tile) const {
+    const AttentionShape& s = in_.shape;
+    const int64_t first = tile * kAttentionRows;
+    const int64_t offset = BytesOf(in_.keys.dtype, kv_head * s.head_dim);
+    return {
+        .queries = Floats(in_.queries) + kv_head * group_ * s.head_dim,
+        .query_stride = in_.queries.stride / 4,
+        .keys = in_.keys.data + offset,
+        .values = in_.values.data == nullptr ? nullptr : in_.values.data + offset,
+        .key_stride = in_.keys.stride,
+        .value_stride = in_.values.stride,
+        .cache_type = static_cast<int>(in_.keys.dtype),
+        .group = static_cast<int>(group_),
+        .head_dim = s.head_dim,
+        .scale = s.scale,
+        .slopes = s.alibi_slopes.empty() ? nullptr : s.alibi_slopes.data() + kv_head * group_,
+        .query_positions = in_.query_positions.data(),
+        .key_positions = in_.key_positions.data(),
+        .visible_begin = begin_.data(),
+        .visible_end = end_.data(),
+        .first_row = first,
+        .rows = static_cast<int>(std::min<int64_t>(kAttentionRows, rows_ - first)),
+    };
+  }
+
+  // Chunks [first, last) hold every key that a row of the tile sees: the limits ascend with the queries.
+  int64_t FirstChunk(const AttentionTile& t) const {
+    return begin_[static_cast<size_t>(t.first_row / group_)] / kKeyChunk;
+  }
+  int64_t LastChunk(const AttentionTile& t) const {
+    const int64_t end = end_[static_cast<size_t>((t.first_row + t.rows - 1) / group_)];
+    return (end + kKeyChunk - 1) / kKeyChunk;
+  }
+  int64_t ChunkEnd(int64_t chunk) const { return std::min<int64_t>((chunk + 1) * kKeyChunk, in_.keys.rows); }
+
+ private:
+  const AttentionInput& in_;
+  const AttentionKernels* kernels_ = nullptr;
+  int64_t group_ = 1;
+  int64_t rows_ = 0;
+  int64_t tiles_ = 0;
+  std::vector<int32_t> begin_;
+  std::vector<int32_t> end_;
+};
+
+// States of all (kv head, tile) pairs after every chunk. Where there are few pairs (decode), chunks are
+// spread over the threads too and merged afterwards; the arithmetic is the same either way.
+struct StateRun {
+  const Plan& plan;
+  const ThreadPool& pool;
+  int64_t kv_heads;
+  int64_t keys;
+  bool with_values;
+  int64_t state_floats;
+
+  AttentionTile TileOf(int64_t pair) const { return plan.Tile(pair / plan.tiles(), pair % plan.tiles()); }
+  int64_t pairs() const { return kv_heads * plan.tiles(); }
+
+  // All chunks of one pair into `state`, with `part` as scratch for one chunk's.
+  void Sequential(const AttentionTile& tile, float* state, float* part, float* scratch) const {
+    const AttentionKernels& k = plan.kernels();
+    k.clear(tile, with_values, state);
+    for (int64_t c = plan.FirstChunk(tile); c < plan.LastChunk(tile); ++c) {
+      k.attend(tile, c * kKeyChunk, plan.ChunkEnd(c), with_values, part, scratch);
+      k.merge(tile, with_values, part, state);
+    }
+  }
+};
+
+void SizeScratch(Tensor& t, int64_t rows, int64_t floats) {
+  if (t.rows() < rows || t.cols() < floats) {
+    t.Resize(DType::kF32, std::max(rows, t.rows()), std::max(floats, t.cols()));
+  }
+}
+
+}  // namespace
+
+void AttentionOps::Attention(const AttentionInput& in, MutableTensorView out) {
+  CheckAttention(in, out);
+  if (in.queries.rows == 0) return;
+  const Plan plan(in, kernels_);
+  const int64_t dim = in.shape.head_dim;
+  const int64_t state_floats = AttentionStateFloats(dim);
+  const StateRun run{plan, pool_, in.shape.kv_heads, in.keys.rows, true, state_floats};
+  SizeScratch(scratch_, pool_.size(), AttentionScratchFloats(dim) + 2 * state_floats);
+  const MutableTensorView scratch = scratch_.mutable_view();
+  const auto finish = [&](int64_t pair, const AttentionTile& tile, const float* state) {
+    float* first = reinterpret_cast<float*>(out.data) + pair / plan.tiles() * plan.group() * dim;
+    plan.kernels().finish(tile, state, first, out.stride / 4);
+  };
+
+  const int64_t chunks = (in.keys.rows + kKeyChunk - 1) / kKeyChunk;
+  if (run.pairs() >= 2 * pool_.size() || chunks == 1) {
+    pool_.For(run.pairs(), 1, [&](int64_t begin, int64_t, int thread) {
+      // Causal: the last tiles see the most keys. They go first, so that no thread ends with a long one.
+      const int64_t tile_index = plan.tiles() - 1 - begin / in.shape.kv_heads;
+      const int64_t pair = begin % in.shape.kv_heads * plan.tiles() + tile_index;
+      float* state = scratch.Row<float>(thread).data();
+      const AttentionTile tile = run.TileOf(pair);
+      run.Sequential(tile, state, state + state_floats, state + 2 * state_floats);
+      finish(pair, tile, state);
+    });
+    return;
+  }
+
+  SizeScratch(states_, run.pairs() * chunks, state_floats);
+  const MutableTensorView states = states_.mutable_view();
+  pool_.For(run.pairs() * chunks, 1, [&](int64_t task, int64_t, int thread) {
+    const AttentionTile tile = run.TileOf(task / chunks);
+    const int64_t c = task % chunks;
+    if (c < plan.FirstChunk(tile) || c >= plan.LastChunk(tile)) return;
+    plan.kernels().attend(tile, c * kKeyChunk, plan.ChunkEnd(c), true, states.Row<float>(task).data(),
+                          scratch.Row<float>(thread).data());
+  });
+  pool_.For(run.pairs(), 1, [&](int64_t pair, int64_t, int thread) {
+    const AttentionTile tile = run.TileOf(pair);
+    float* state = scratch.Row<float>(thread).data();
+    plan.kernels().clear(tile, true, state);
+    for (int64_t c = plan.FirstChunk(tile); c < plan.LastChunk(tile); ++c) {
+      plan.kernels().merge(tile, true, states.Row<float>(pair * chunks + c).data(), state);
+    }
+    finish(pair, tile, state);
+  });
+}
+
+// Pass 1: maximum and sum of every row. Pass 2: by ranges of keys, adds the weights of all rows in the order
+// kv head, tile, row, in kMassLanes partial sums per key, so that no thread ever adds to another's keys.
+void AttentionOps::AttentionMass(const AttentionInput& in, MutableTensorView mass) {
+  CheckAttentionMass(in, mass);
+  const Plan plan(in, kernels_);
+  const int64_t dim = in.shape.head_dim;
+  const int64_t state_floats = 2 * kAttentionRows;
+  const StateRun run{plan, pool_, in.shape.kv_heads, in.keys.rows, false, state_floats};
+  const int64_t kernel_scratch = AttentionScratchFloats(dim);
+  SizeScratch(scratch_, pool_.size(), kernel_scratch + kMassKeys * kMassLanes + state_floats);
+  SizeScratch(states_, run.pairs(), state_floats);
+  const MutableTensorView scratch = scratch_.mutable_view();
+  const MutableTensorView states = states_.mutable_view();
+  pool_.For(run.pairs(), 1, [&](int64_t pair, int64_t, int thread) {
+    float* own = scratch.Row<float>(thread).data();
+    run.Sequential(run.TileOf(pair), states.Row<float>(pair).data(), own + kernel_scratch, own);
+  });
+
+  const std::span<float> result = mass.cols == 0 ? std::span<float>() : mass.Row<float>(0);
+  pool_.For(in.keys.rows, kMassKeys, [&](int64_t begin, int64_t end, int thread) {
+    float* own = scratch.Row<float>(thread).data();
+    float* sums = own + kernel_scratch;
+    std::fill_n(sums, kMassKeys * kMassLanes, 0.0f);
+    for (int64_t pair = 0; pair < run.pairs(); ++pair) {
+      plan.kernels().add_mass(run.TileOf(pair), begin, end, states.Row<float>(pair).data(), sums, own);
+    }
+    for (int64_t j = begin; j < end; ++j) {
+      float sum = 0;
+      for (int lane = 0; lane < kMassLanes; ++lane) sum += sums[(j - begin) * kMassLanes + lane];
+      result[static_cast<size_t>(j)] = sum;
+    }
+  });
+}
+
+// mean_h q_h . k_g(h) = 1/heads sum_g (sum_{h in g} q_h) . k_g: with the queries summed per kv head first, a
+// key is read once and multiplied once, not once per head.
+void AttentionOps::UnitScores(const AttentionInput& in, int unit, MutableTensorView unit_scores) {
+  CheckUnitScores(in, unit, unit_scores);
+  const AttentionShape& s = in.shape;
+  const int64_t group = s.heads / s.kv_heads;
+  std::vector<float> mean(static_cast<size_t>(in.queries.cols), 0.0f);
+  for (int64_t i = 0; i < in.queries.rows; ++i) {
+    kernels_.add(in.queries.Row<float>(i).data(), in.queries.cols, mean.data());
+  }
+  std::vector<float> grouped(static_cast<size_t>(in.keys.cols), 0.0f);
+  const float factor = 1.0f / (static_cast<float>(in.queries.rows) * static_cast<float>(s.heads));
+  for (int64_t h = 0; h < s.heads; ++h) {
+    for (int64_t c = 0; c < s.head_dim; ++c) {
+      grouped[static_cast<size_t>(h / group * s.head_dim + c)] +=
+          factor * mean[static_cast<size_t>(h * s.head_dim + c)];
+    }
+  }
+  const auto dot = kernels_.dot[static_cast<size_t>(in.keys.dtype)];
+  pool_.For(unit_scores.cols, std::max<int64_t>(1, 256 / unit), [&](int64_t begin, int64_t end, int) {
+    for (int64_t u = begin; u < end; ++u) {
+      const int64_t first = u * unit;
+      const int64_t last = std::min<int64_t>(first + unit, in.keys.rows);
+      float sum = 0;
+      for (int64_t j = first; j < last; ++j) {
+        float product = 0;
+        dot(in.keys.RowBytes(j), grouped.data(), 0, 1, in.keys.cols, 0.0f, &product, 0);
+        sum += product;
+      }
+      unit_scores.Row<float>(0)[static_cast<size_t>(u)] = sum / static_cast<float>(last - first);
+    }
+  });
+}
+
+}  // namespace coppice::cpu

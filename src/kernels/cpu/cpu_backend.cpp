@@ -1,0 +1,208 @@
+#include "kernels/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/threads.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/products.h"
+#include "kernels/op_checks.h"
+#include "kernels/selection.h"
+
+namespace coppice {
+namespace {
+
+using cpu::KernelTable;
+
+const KernelTable& Kernels(Isa isa) {
+  switch (isa) {
+    case Isa::kScalar:
+      return cpu::ScalarKernels();
+    case Isa::kAvx2:
+      return cpu::Avx2Kernels();
+    case Isa::kAvx512:
+      return cpu::Avx512Kernels();
+    case Isa::kAmx:
+      return cpu::AmxKernels();
+  }
+  return cpu::ScalarKernels();
+}
+
+// Rows per piece of a loop over rows of `cols` values: pieces under some 16k values cost more to hand out
+// than to do.
+int64_t RowGrain(int64_t cols) { return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, cols)); }
+
+const float* In(const TensorView& t, int64_t row) { return reinterpret_cast<const float*>(t.RowBytes(row)); }
+float* Out(const MutableTensorView& t, int64_t row) { return reinterpret_cast<float*>(t.RowBytes(row)); }
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(const BackendOptions& options, Isa isa)
+      : isa_(isa),
+        exact_(options.exact),
+        kernels_(Kernels(isa)),
+        pool_(options.threads > 0 ? options.threads : UsableCores()),
+        products_(isa == Isa::kScalar ? cpu::MakePlainProducts({kernels_, pool_, isa, exact_})
+                                      : cpu::MakeOnednnProducts({kernels_, pool_, isa, exact_})),
+        attention_(kernels_, pool_) {}
+
+  std::string_view name() const override { return "cpu"; }
+  std::string_view isa() const override { return IsaName(isa_); }
+  int threads() const override { return pool_.size(); }
+  DType cache_dtype() const override { return exact_ ? DType::kF32 : DType::kBF16; }
+
+  void Pack(const TensorView& w, PackedMatrix& packed) override { products_->Pack(w, packed); }
+
+  void Product(const TensorView& x, const PackedMatrix& w, const TensorView& bias,
+               MutableTensorView y) override {
+    CheckProduct(x, w.outputs, w.inputs, bias, y);
+    products_->Product(x, w, bias, y);
+  }
+
+  void DecodeProduct(const TensorView& x, const TensorView& w, const TensorView& bias,
+                     MutableTensorView y) override {
+    CheckProduct(x, w.rows, w.cols, bias, y);
+    if (x.rows == 0) return;
+    const auto dot = kernels_.dot[static_cast<size_t>(w.dtype)];
+    const float* bias_row = bias.empty() ? nullptr : In(bias, 0);
+    pool_.For(w.rows, RowGrain(w.cols), [&](int64_t begin, int64_t end, int) {
+      for (int64_t o = begin; o < end; ++o) {
+        dot(w.RowBytes(o), In(x, 0), x.stride / 4, x.rows, w.cols, bias_row == nullptr ? 0.0f : bias_row[o],
+            Out(y, 0) + o, y.stride / 4);
+      }
+    });
+  }
+
+  void Embed(const TensorView& table, std::span<const int32_t> ids, MutableTensorView y) override {
+    CheckEmbed(table, ids, y);
+    const auto dequantize = kernels_.dequantize[static_cast<size_t>(table.dtype)];
+    EachRow(y, [&](int64_t i) {
+      dequantize(table.RowBytes(ids[static_cast<size_t>(i)]), table.cols, Out(y, i));
+    });
+  }
+
+  void RmsNorm(const TensorView& x, const TensorView& weight, float eps, MutableTensorView y) override {
+    CheckNorm(x, weight, y);
+    EachRow(y, [&](int64_t i) { kernels_.rms_norm(In(x, i), In(weight, 0), x.cols, eps, Out(y, i)); });
+  }
+
+  void LayerNorm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
+                 MutableTensorView y) override {
+    CheckNorm(x, weight, y);
+    CheckNorm(x, bias, y);
+    EachRow(y, [&](int64_t i) {
+      kernels_.layer_norm(In(x, i), In(weight, 0), In(bias, 0), x.cols, eps, Out(y, i));
+    });
+  }
+
+  void Rope(MutableTensorView x, int head_dim, std::span<const int32_t> positions,
+            const RopeTable& table) override {
+    CheckRope(x, head_dim, positions, table);
+    EachRow(x, [&](int64_t i) {
+      const int32_t p = positions[static_cast<size_t>(i)];
+      kernels_.rope(Out(x, i), x.cols / head_dim, head_dim, In(table.cos, p), In(table.sin, p),
+                    table.cos.cols, table.interleaved);
+    });
+  }
+
+  void SiluMul(MutableTensorView gate, const TensorView& up) override {
+    CheckSameShape(gate, up);
+    EachRow(gate, [&](int64_t i) { kernels_.silu_mul(Out(gate, i), In(up, i), gate.cols); });
+  }
+
+  void Gelu(MutableTensorView x) override {
+    CheckSameShape(x, x);
+    EachRow(x, [&](int64_t i) { kernels_.gelu(Out(x, i), x.cols); });
+  }
+
+  void Add(const TensorView& x, MutableTensorView y) override {
+    CheckSameShape(x, y);
+    EachRow(y, [&](int64_t i) { kernels_.add(In(x, i), x.cols, Out(y, i)); });
+  }
+
+  void GatherRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) override;
+
+  void ScatterAddRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) override {
+    CheckScatterAddRows(x, rows, y);
+    pool_.For(x.rows, RowGrain(x.cols), [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i)
+        kernels_.add(In(x, i), x.cols, Out(y, rows[static_cast<size_t>(i)]));
+    });
+  }
+
+  void Convert(const TensorView& x, MutableTensorView y) override {
+    CheckConvert(x, y);
+    EachRow(y, [&](int64_t i) {
+      uint16_t* narrow = reinterpret_cast<uint16_t*>(y.RowBytes(i));
+      if (y.dtype == DType::kF16) kernels_.to_f16(In(x, i), x.cols, narrow);
+      if (y.dtype == DType::kBF16) kernels_.to_bf16(In(x, i), x.cols, narrow);
+      if (y.dtype == DType::kF32) std::memmove(y.RowBytes(i), x.RowBytes(i), static_cast<size_t>(x.cols) * 4);
+    });
+  }
+
+  void Attention(const AttentionInput& in, MutableTensorView out) override { attention_.Attention(in, out); }
+  void AttentionMass(const AttentionInput& in, MutableTensorView mass) override {
+    attention_.AttentionMass(in, mass);
+  }
+  void UnitScores(const AttentionInput& in, int unit, MutableTensorView unit_scores) override {
+    attention_.UnitScores(in, unit, unit_scores);
+  }
+
+  TokenSet TopK(const TensorView& scores, int64_t k) override { return SelectTopK(scores, k); }
+  TokenSet SmallestSetWithMass(const TensorView& scores, double eta) override {
+    return SelectSmallestSetWithMass(scores, eta);
+  }
+
+ private:
+  template <typename Body>
+  void EachRow(const TensorView& y, Body body) {
+    if (y.empty()) return;
+    pool_.For(y.rows, RowGrain(y.cols), [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) body(i);
+    });
+  }
+
+  Isa isa_;
+  bool exact_;
+  const KernelTable& kernels_;
+  ThreadPool pool_;
+  std::unique_ptr<cpu::Products> products_;
+  cpu::AttentionOps attention_;
+};
+
+void CpuBackend::GatherRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) {
+  CheckGatherRows(x, rows, y);
+  const int64_t bytes = BytesOf(x.dtype, x.cols);
+  if (bytes == 0 || rows.empty()) return;
+  if (y.data != x.data) {
+    EachRow(y, [&](int64_t i) {
+      std::memcpy(y.RowBytes(i), x.RowBytes(rows[static_cast<size_t>(i)]), static_cast<size_t>(bytes));
+    });
+    return;
+  }
+  // In place a row may be read before another thread's write to it and must be, so threads take columns:
+  // within a column the rows go in order, and an ascending list only ever moves them down.
+  constexpr int64_t kColumnBytes = 512;
+  pool_.For(bytes, kColumnBytes, [&](int64_t begin, int64_t end, int) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      std::memmove(y.RowBytes(static_cast<int64_t>(i)) + begin, x.RowBytes(rows[i]) + begin,
+                   static_cast<size_t>(end - begin));
+    }
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> MakeCpuBackendForIsa(const BackendOptions& options, Isa isa) {
+  return std::make_unique<CpuBackend>(options, isa);
+}
+
+std::unique_ptr<Backend> MakeCpuBackend(const BackendOptions& options) {
+  const Isa isa = ChooseIsa();
+  cpu::LimitOnednn(isa);
+  return MakeCpuBackendForIsa(options, isa);
+}
+
+}  // namespace coppice

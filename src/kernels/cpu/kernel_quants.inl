@@ -1,0 +1,203 @@
+// Quantised blocks to fp32. Layouts: ggml's block_* structs, in the order of DType. formats/quants.h is the
+// oracle.
+
+inline int Byte(const std::byte* p, int i) { return static_cast<int>(p[i]); }
+inline int Signed(const std::byte* p, int i) { return static_cast<signed char>(p[i]); }
+inline int Low(const std::byte* p, int i) { return Byte(p, i) & 15; }
+inline int High(const std::byte* p, int i) { return Byte(p, i) >> 4; }
+
+inline uint32_t Word(const std::byte* p) {
+  uint32_t w;
+  __builtin_memcpy(&w, p, sizeof w);
+  return w;
+}
+
+// y[i] = scale * codes(i) for `kCount` values, or scale * codes(i) + shift. A product and a sum, never fused: the
+// values are then bit-equal to the oracle's.
+template <int kCount, typename F>
+inline void Scaled(float scale, float* y, F codes) {
+  for (int i = 0; i < kCount; i += V::kLanes) (V::Set(scale) * codes(i).ToFloat()).Store(y + i);
+}
+template <int kCount, typename F>
+inline void Scaled(float scale, float shift, float* y, F codes) {
+  for (int i = 0; i < kCount; i += V::kLanes) (V::Set(scale) * codes(i).ToFloat() + V::Set(shift)).Store(y + i);
+}
+
+// Each format: values per block, bytes per block, and how one block becomes fp32.
+struct Q4_0 {
+  static constexpr int kValues = 32, kBytes = 18;
+  static void Decode(const std::byte* b, float* y) {
+    const float d = HalfToFloat(b);
+    Scaled<16>(d, y, [b](int i) { return Codes::Load(b + 2 + i).Bits(0, 15).Minus(8); });
+    Scaled<16>(d, y + 16, [b](int i) { return Codes::Load(b + 2 + i).Bits(4, 15).Minus(8); });
+  }
+};
+
+struct Q4_1 {
+  static constexpr int kValues = 32, kBytes = 20;
+  static void Decode(const std::byte* b, float* y) {
+    const float d = HalfToFloat(b);
+    const float m = HalfToFloat(b + 2);
+    Scaled<16>(d, m, y, [b](int i) { return Codes::Load(b + 4 + i).Bits(0, 15); });
+    Scaled<16>(d, m, y + 16, [b](int i) { return Codes::Load(b + 4 + i).Bits(4, 15); });
+  }
+};
+
+// The fifth bits of all 32 values are one word: bit i belongs to value i.
+struct Q5_0 {
+  static constexpr int kValues = 32, kBytes = 22;
+  static void Decode(const std::byte* b, float* y) {
+    const float d = HalfToFloat(b);
+    const uint32_t fifth = Word(b + 2);
+    for (int half = 0; half < 2; ++half) {
+      Scaled<16>(d, y + 16 * half, [=](int i) {
+        const Codes high = Codes::Spread(fifth, 16 * half + i);
+        return Codes::Load(b + 6 + i).Bits(4 * half, 15).WithHigh(high, 4).Minus(16);
+      });
+    }
+  }
+};
+
+struct Q5_1 {
+  static constexpr int kValues = 32, kBytes = 24;
+  static void Decode(const std::byte* b, float* y) {
+    const float d = HalfToFloat(b);
+    const float m = HalfToFloat(b + 2);
+    const uint32_t fifth = Word(b + 4);
+    for (int half = 0; half < 2; ++half) {
+      Scaled<16>(d, m, y + 16 * half, [=](int i) {
+        return Codes::Load(b + 8 + i).Bits(4 * half, 15).WithHigh(Codes::Spread(fifth, 16 * half + i), 4);
+      });
+    }
+  }
+};
+
+struct Q8_0 {
+  static constexpr int kValues = 32, kBytes = 34;
+  static void Decode(const std::byte* b, float* y) {
+    Scaled<32>(HalfToFloat(b), y, [b](int i) { return Codes::LoadSigned(b + 2 + i); });
+  }
+};
+
+// scales [16] (4 bits scale, 4 bits minimum), quants [64], d, dmin.
+struct Q2_K {
+  static constexpr int kValues = 256, kBytes = 84;
+  static void Decode(const std::byte* b, float* y) {
+    const float d = HalfToFloat(b + 80);
+    const float dmin = HalfToFloat(b + 82);
+    for (int j = 0; j < 16; ++j) {  // values [16 j, 16 j + 16) share one scale
+      const std::byte* q = b + 16 + 32 * (j / 8) + 16 * (j % 2);
+      const float scale = d * static_cast<float>(Low(b, j));
+      const float minimum = dmin * static_cast<float>(High(b, j));
+      Scaled<16>(scale, -minimum, y + 16 * j, [=](int i) { return Codes::Load(q + i).Bits(2 * (j / 2 % 4), 3); });
+    }
+  }
+};
+
+// high bits [32], quants [64], scales [12] of 6 bits, d.
+struct Q3_K {
+  static constexpr int kValues = 256, kBytes = 110;
+  static void Decode(const std::byte* b, float* y) {
+    const float d = HalfToFloat(b + 108);
+    const std::byte* scales = b + 96;
+    for (int j = 0; j < 16; ++j) {
+      const std::byte* q = b + 32 + 32 * (j / 8) + 16 * (j % 2);
+      const std::byte* high = b + 16 * (j % 2);
+      const int low4 = j < 8 ? Low(scales, j) : High(scales, j - 8);
+      const int top2 = (Byte(scales, 8 + j % 4) >> (2 * (j / 4))) & 3;
+      const float scale = d * static_cast<float>((low4 | (top2 << 4)) - 32);
+      Scaled<16>(scale, y + 16 * j, [=](int i) {
+        const Codes third = Codes::Load(high + i).Bits(j / 2, 1);
+        return Codes::Load(q + i).Bits(2 * (j / 2 % 4), 3).WithHigh(third, 2).Minus(4);
+      });
+    }
+  }
+};
+
+// Scale and minimum of group j of Q4_K and Q5_K: six bits each, the upper two of groups 4 to 7 kept in 0 to 3.
+inline void ScaleAndMinimum(const std::byte* s, int j, int* scale, int* minimum) {
+  if (j < 4) {
+    *scale = Byte(s, j) & 63;
+    *minimum = Byte(s, j + 4) & 63;
+  } else {
+    *scale = Low(s, j + 4) | ((Byte(s, j - 4) >> 6) << 4);
+    *minimum = High(s, j + 4) | ((Byte(s, j) >> 6) << 4);
+  }
+}
+
+// Eight groups of 32: codes(j, i) is value i of group j.
+template <typename F>
+inline void DecodeGroups(const std::byte* b, float* y, F codes) {
+  const float d = HalfToFloat(b);
+  const float dmin = HalfToFloat(b + 2);
+  for (int j = 0; j < 8; ++j) {
+    int scale = 0, minimum = 0;
+    ScaleAndMinimum(b + 4, j, &scale, &minimum);
+    Scaled<32>(d * static_cast<float>(scale), -(dmin * static_cast<float>(minimum)), y + 32 * j,
+               [=](int i) { return codes(j, i); });
+  }
+}
+
+// d, dmin, scales [12], quants [128].
+struct Q4_K {
+  static constexpr int kValues = 256, kBytes = 144;
+  static void Decode(const std::byte* b, float* y) {
+    DecodeGroups(b, y, [b](int j, int i) { return Codes::Load(b + 16 + 32 * (j / 2) + i).Bits(4 * (j % 2), 15); });
+  }
+};
+
+// d, dmin, scales [12], fifth bits [32], quants [128].
+struct Q5_K {
+  static constexpr int kValues = 256, kBytes = 176;
+  static void Decode(const std::byte* b, float* y) {
+    DecodeGroups(b, y, [b](int j, int i) {
+      const Codes fifth = Codes::Load(b + 16 + i).Bits(j, 1);
+      return Codes::Load(b + 48 + 32 * (j / 2) + i).Bits(4 * (j % 2), 15).WithHigh(fifth, 4);
+    });
+  }
+};
+
+// low four bits [128], upper two [64], scales [16] signed, d.
+struct Q6_K {
+  static constexpr int kValues = 256, kBytes = 210;
+  static void Decode(const std::byte* b, float* y) {
+    const float d = HalfToFloat(b + 208);
+    for (int j = 0; j < 16; ++j) {
+      const int quarter = j / 2 % 4;  // of the 128 values of this half: 32 each
+      const std::byte* low = b + 64 * (j / 8) + 32 * (quarter % 2) + 16 * (j % 2);
+      const std::byte* high = b + 128 + 32 * (j / 8) + 16 * (j % 2);
+      Scaled<16>(d * static_cast<float>(Signed(b + 192, j)), y + 16 * j, [=](int i) {
+        const Codes upper = Codes::Load(high + i).Bits(2 * quarter, 3);
+        return Codes::Load(low + i).Bits(4 * (quarter / 2), 15).WithHigh(upper, 4).Minus(32);
+      });
+    }
+  }
+};
+
+template <typename Format>
+void DequantizeBlocks(const std::byte* blocks, int64_t count, float* y) {
+  for (int64_t i = 0; i < count; i += Format::kValues, blocks += Format::kBytes) Format::Decode(blocks, y + i);
+}
+
+void CopyF32(const std::byte* x, int64_t count, float* y) {
+  __builtin_memcpy(y, x, static_cast<size_t>(count) * sizeof(float));
+}
+
+template <typename F>
+void WidenRow(const std::byte* x, int64_t count, float* y, F load) {
+  const uint16_t* in = reinterpret_cast<const uint16_t*>(x);
+  int64_t i = 0;
+  for (; i + V::kLanes <= count; i += V::kLanes) load(in + i).Store(y + i);
+  if (i == count) return;
+  uint16_t lanes[V::kLanes] = {};
+  for (int64_t t = 0; t < count - i; ++t) lanes[t] = in[i + t];
+  StorePart(load(lanes), y + i, count - i);
+}
+
+void WidenF16(const std::byte* x, int64_t count, float* y) {
+  WidenRow(x, count, y, [](const uint16_t* p) { return V::LoadF16(p); });
+}
+
+void WidenBf16(const std::byte* x, int64_t count, float* y) {
+  WidenRow(x, count, y, [](const uint16_t* p) { return V::LoadBf16(p); });
+}

@@ -1,0 +1,100 @@
+// What attention keeps per row of a tile, and the online softmax over a tile of scores. Rows are lanes: a vector
+// holds one key's scores for kLanes rows, so that maximum, sum and rescaling need no reduction across lanes, and no
+// row can see another.
+//
+// Everything is in base 2: queries are scaled by scale * log2(e) once. Per row and key tile:
+//   m' = max(m, max_j s_j)   a = 2^(m - m')   p_j = 2^(s_j - m')   l = l a + sum_j p_j   o = o a + sum_j p_j v_j
+// A tile that a row does not see has s_j = -infinity: m' = m, a = 1 exactly, p_j = 0, and l and o stay as they are.
+
+constexpr float kLog2e = 1.44269504f;
+constexpr float kMinusInfinity = -__builtin_inff();
+constexpr int kPanel = V::kPanelVectors * V::kLanes;  // rows whose sums one pass of the products holds in registers
+constexpr int kPanels = kAttentionRows / kPanel;
+static_assert(kPanels * kPanel == kAttentionRows);
+
+inline int64_t PaddedDim(int64_t head_dim) { return (head_dim + 31) / 32 * 32; }
+inline int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t Larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+// A state's layout: maxima [rows], sums [rows], then the output, [panel][head_dim][kPanel].
+struct State {
+  float* maxima;
+  float* sums;
+  float* output;
+};
+
+inline State StateAt(float* p) { return {p, p + kAttentionRows, p + 2 * kAttentionRows}; }
+
+// Vectors of rows in use in one panel; a decode step fills one of several.
+inline int PanelVectors(const AttentionTile& tile, int panel) {
+  const int64_t rows = Smaller(tile.rows - panel * kPanel, kPanel);
+  return rows <= 0 ? 0 : static_cast<int>((rows + V::kLanes - 1) / V::kLanes);
+}
+
+void ClearState(const AttentionTile& tile, bool with_values, float* state) {
+  const State s = StateAt(state);
+  for (int r = 0; r < kAttentionRows; ++r) s.maxima[r] = kMinusInfinity;
+  for (int r = 0; r < kAttentionRows; ++r) s.sums[r] = 0.0f;
+  if (!with_values) return;
+  const int64_t floats = PaddedDim(tile.head_dim) * kAttentionRows;
+  for (int64_t i = 0; i < floats; ++i) s.output[i] = 0.0f;
+}
+
+// A maximum that can be subtracted: -infinity - -infinity would be NaN where no key has been seen.
+inline V Finite(V maximum) { return V::Max(maximum, V::Set(-3.0e38f)); }
+
+// One vector of rows over one tile of scores [kKeyTile][kPanel], which become weights. `output` is the vector's
+// first element, [head_dim][kPanel].
+inline void SoftmaxVector(float* scores, float* maximum, float* sum, float* output, int64_t dim) {
+  const V old = V::Load(maximum);
+  V top = old;
+  for (int j = 0; j < kKeyTile; ++j) top = V::Max(V::Load(scores + j * kPanel), top);
+  const V base = Finite(top);
+  V total = V::Set(0.0f);
+  for (int j = 0; j < kKeyTile; ++j) {
+    const V p = Exp2(V::Load(scores + j * kPanel) - base);
+    p.Store(scores + j * kPanel);
+    total = total + p;
+  }
+  top.Store(maximum);
+  if (V::AllEqual(old, top)) {  // then every factor is exactly 1
+    (V::Load(sum) + total).Store(sum);
+    return;
+  }
+  const V factor = Exp2(old - base);
+  V::Fma(V::Load(sum), factor, total).Store(sum);
+  for (int64_t c = 0; c < dim; ++c) (V::Load(output + c * kPanel) * factor).Store(output + c * kPanel);
+}
+
+void MergeStates(const AttentionTile& tile, bool with_values, const float* later, float* into) {
+  const State a = StateAt(into);
+  const State b = StateAt(const_cast<float*>(later));
+  for (int panel = 0; panel < kPanels; ++panel) {
+    for (int v = 0; v < PanelVectors(tile, panel); ++v) {
+      const int64_t row = panel * kPanel + v * V::kLanes;
+      const V top = V::Max(V::Load(a.maxima + row), V::Load(b.maxima + row));
+      const V keep = Exp2(V::Load(a.maxima + row) - Finite(top));
+      const V take = Exp2(V::Load(b.maxima + row) - Finite(top));
+      top.Store(a.maxima + row);
+      V::Fma(V::Load(b.sums + row), take, V::Load(a.sums + row) * keep).Store(a.sums + row);
+      if (!with_values) continue;
+      const int64_t first = panel * kPanel * PaddedDim(tile.head_dim) + v * V::kLanes;
+      for (int64_t c = 0; c < tile.head_dim; ++c) {
+        float* o = a.output + first + c * kPanel;
+        V::Fma(V::Load(b.output + first + c * kPanel), take, V::Load(o) * keep).Store(o);
+      }
+    }
+  }
+}
+
+void FinishRows(const AttentionTile& tile, const float* state, float* out, int64_t out_stride) {
+  const State s = StateAt(const_cast<float*>(state));
+  for (int r = 0; r < tile.rows; ++r) {
+    const int64_t row = tile.first_row + r;
+    float* o = out + row / tile.group * out_stride + row % tile.group * tile.head_dim;
+    const float* sums = s.output + r / kPanel * kPanel * PaddedDim(tile.head_dim) + r % kPanel;
+    const float inverse = s.sums[r] == 0.0f ? 0.0f : 1.0f / s.sums[r];
+    // + 0 turns -0, which an underflow can leave in one order of tiles and not in another, into +0.
+    for (int64_t c = 0; c < tile.head_dim; ++c) o[c] = sums[c * kPanel] * inverse + 0.0f;
+  }
+}

@@ -1,0 +1,106 @@
+// The kernels of one instruction set as a table of function pointers, chosen once per backend.
+//
+// The files of one ISA include this header and intrinsics only: an inline function of a shared header,
+// compiled there with AVX-512, could be the copy that the linker keeps for every CPU. So everything here is a
+// plain struct or a declaration. Kernels work on one row or one tile; threads, shapes and memory are the
+// callers' business.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace coppice::cpu {
+
+inline constexpr int kDTypes = 13;  // of tensor/dtype.h; the arrays below are indexed by DType
+
+// Rows of one tile of attention: query heads that share one kv head, at most kAttentionRows of them. Row r of
+// the tile is row first_row + r of the list (query 0, head 0), (query 0, head 1), ..., with the `group` heads
+// of the kv head. Where a row stands in its tile, and what its neighbours are, never changes its result.
+struct AttentionTile {
+  const float* queries;     // query 0, first head of the group
+  int64_t query_stride;     // floats from one query to the next
+  const std::byte* keys;    // key 0 of the kv head
+  const std::byte* values;  // value 0 of the kv head
+  int64_t key_stride;       // bytes
+  int64_t value_stride;     // bytes
+  int cache_type;           // DType of keys and values: F32, F16 or BF16
+  int group;                // query heads per kv head
+  int head_dim;
+  float scale;
+  const float* slopes;             // [group] ALiBi, or null
+  const int32_t* query_positions;  // [queries]
+  const int32_t* key_positions;    // [keys]
+  const int32_t* visible_begin;    // [queries] query i sees keys [visible_begin[i], visible_end[i])
+  const int32_t* visible_end;
+  int64_t first_row;
+  int rows;
+};
+
+// Keys are visited in tiles of kKeyTile and in chunks of kKeyChunk, both counted from key 0: within a chunk
+// the softmax is online, chunks are merged in order. Fixed boundaries make the result independent of how
+// chunks are spread over threads.
+inline constexpr int kKeyTile = 64;
+inline constexpr int kKeyChunk = 2048;
+inline constexpr int kAttentionRows = 96;
+
+// Floats of a state: running maximum and sum per row, and the unnormalised output. Enough for every ISA.
+constexpr int64_t AttentionStateFloats(int64_t head_dim) {
+  return kAttentionRows * (2 + (head_dim + 31) / 32 * 32);
+}
+// Floats of scratch per thread: queries, one tile of keys, of values and of scores, and the rows' limits.
+constexpr int64_t AttentionScratchFloats(int64_t head_dim) {
+  const int64_t padded = (head_dim + 31) / 32 * 32;
+  return (kAttentionRows + 2 * kKeyTile) * padded + (2 * kKeyTile + 8) * kAttentionRows;
+}
+
+struct AttentionKernels {
+  // State of the tile's rows over keys [key_begin, key_end), at most one chunk, begun on a chunk's boundary.
+  // Without `with_values` the state holds maximum and sum alone.
+  void (*attend)(const AttentionTile& tile, int64_t key_begin, int64_t key_end, bool with_values,
+                 float* state, float* scratch);
+  // into = into merged with the state of a later chunk. A chunk that a row does not see leaves the row as it
+  // was.
+  void (*merge)(const AttentionTile& tile, bool with_values, const float* state, float* into);
+  // The state before any key.
+  void (*clear)(const AttentionTile& tile, bool with_values, float* state);
+  // Writes the rows' normalised outputs. `out` is laid out as the queries are.
+  void (*finish)(const AttentionTile& tile, const float* state, float* out, int64_t out_stride);
+  // sums[j * 16 + lane] += softmax weights of key key_begin + j over the tile's rows; lane sums are added by
+  // the caller. `state` holds the rows' final maximum and sum.
+  void (*add_mass)(const AttentionTile& tile, int64_t key_begin, int64_t key_end, const float* state,
+                   float* sums, float* scratch);
+};
+
+inline constexpr int kMassLanes = 16;
+
+struct KernelTable {
+  // Stored values to fp32; `count` is whole blocks.
+  void (*dequantize[kDTypes])(const std::byte* blocks, int64_t count, float* y);
+  // y[i * y_stride] = w . x[i * x_stride ...] + bias for `rows` rows of x. The order of summation over
+  // `count` depends on `count` alone.
+  void (*dot[kDTypes])(const std::byte* w, const float* x, int64_t x_stride, int64_t rows, int64_t count,
+                       float bias, float* y, int64_t y_stride);
+
+  void (*to_f16)(const float* x, int64_t count, uint16_t* y);
+  void (*to_bf16)(const float* x, int64_t count, uint16_t* y);
+
+  void (*rms_norm)(const float* x, const float* weight, int64_t count, float eps, float* y);
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, int64_t count, float eps,
+                     float* y);
+  // One row of `heads` heads; `pairs` cosines and sines.
+  void (*rope)(float* x, int64_t heads, int64_t head_dim, const float* cos, const float* sin, int64_t pairs,
+               bool interleaved);
+  void (*silu_mul)(float* gate, const float* up, int64_t count);
+  void (*gelu)(float* x, int64_t count);
+  void (*add)(const float* x, int64_t count, float* y);
+
+  AttentionKernels attention;
+  AttentionKernels attention_bf16;  // for a bf16 cache where AMX takes it; else the same as `attention`
+};
+
+const KernelTable& ScalarKernels();
+const KernelTable& Avx2Kernels();
+const KernelTable& Avx512Kernels();
+const KernelTable& AmxKernels();
+
+}  // namespace coppice::cpu

@@ -1,0 +1,235 @@
+// Large products through oneDNN's matmul, one thread per primitive and many primitives at a time.
+//
+// Batch invariance: every primitive has kTileRows rows, whatever the call has; the last tile is padded with
+// zeros. A row then meets the same instructions in the same order in every call; only its place in a tile
+// differs, and a place chooses no other order of summation (kernels/cpu/products_test.cpp holds oneDNN to
+// that). Leaving the split over threads to oneDNN would break it: the split depends on the number of rows and
+// may cut K.
+//
+// Weights are cut into blocks of columns, each reordered into the layout that oneDNN asks for. x is rounded
+// to bf16 once per call. The only file that includes oneDNN and OpenMP.
+#include <omp.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "kernels/cpu/products.h"
+
+namespace coppice::cpu {
+namespace {
+
+constexpr int64_t kTileRows = 128;
+constexpr int64_t kBlockColumns = 512;
+
+// oneDNN runs on OpenMP's threads; inside one of ours it gets one. The setting belongs to the calling thread,
+// and primitives are made under it too, since they split their work when they are made.
+class OneThread {
+ public:
+  OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
+};
+
+// Whether oneDNN, within its limit, multiplies bf16 with instructions made for it.
+bool HasBf16Products() {
+  const unsigned effective = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const unsigned bf16 =
+      static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);  // a set of bits, as all of them
+  return (effective & bf16) == bf16;
+}
+
+// y [kTileRows, columns] = x [kTileRows, inputs] w. All without gaps between rows: oneDNN 2.6 has no fast
+// kernel for a y with a stride and falls back to a reference loop, a thousand times slower.
+struct Primitive {
+  dnnl::matmul matmul;
+  dnnl::memory::desc x, w, y, scratch;
+};
+
+class OnednnProducts final : public Products {
+ public:
+  explicit OnednnProducts(const ProductContext& context)
+      : context_(context), type_(ProductType(context)), engine_(dnnl::engine::kind::cpu, 0) {
+    for (int t = 0; t < context.pool.size(); ++t) streams_.emplace_back(engine_);
+    scratch_.resize(static_cast<size_t>(context.pool.size()));
+    results_.resize(static_cast<size_t>(context.pool.size()));
+    stage_.resize(static_cast<size_t>(context.pool.size()));
+  }
+
+  void Pack(const TensorView& w, PackedMatrix& packed) override;
+  void Product(const TensorView& x, const PackedMatrix& w, const TensorView& bias,
+               MutableTensorView y) override;
+
+ private:
+  static DType ProductType(const ProductContext& c) {
+    const bool fast = (c.isa == Isa::kAvx512 || c.isa == Isa::kAmx) && HasBf16Products();
+    return fast && !c.exact ? DType::kBF16 : DType::kF32;
+  }
+  dnnl::memory::data_type dnnl_type() const {
+    return type_ == DType::kBF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+  }
+
+  const Primitive& Get(int64_t inputs, int64_t columns);
+  // x as the primitives read it: type_, rows without gaps, padded to whole tiles with zeros.
+  void PrepareRows(const TensorView& x, int64_t padded_rows);
+  static int64_t BlockBytes(const Primitive& p) {
+    return (static_cast<int64_t>(p.w.get_size()) + 63) / 64 * 64;
+  }
+  void StageRows(const TensorView& w, int64_t begin, int64_t columns, int thread);
+
+  ProductContext context_;
+  DType type_;
+  dnnl::engine engine_;
+  std::vector<dnnl::stream> streams_;                            // one per thread
+  std::map<std::pair<int64_t, int64_t>, Primitive> primitives_;  // (inputs, columns)
+  Tensor rows_;                                                  // x prepared
+  std::vector<Tensor> results_;                                  // per thread, one tile of y
+  std::vector<Tensor> scratch_;                                  // per thread, for oneDNN
+  std::vector<Tensor> stage_;  // per thread, one block of weights row by row
+};
+
+const Primitive& OnednnProducts::Get(int64_t inputs, int64_t columns) {
+  using Desc = dnnl::memory::desc;
+  using Dims = dnnl::memory::dims;
+  const auto found = primitives_.find({inputs, columns});
+  if (found != primitives_.end()) return found->second;
+  const OneThread one;
+  const Desc x({kTileRows, inputs}, dnnl_type(), Dims{inputs, 1});
+  const Desc w({inputs, columns}, dnnl_type(), dnnl::memory::format_tag::any);
+  const Desc y({kTileRows, columns}, dnnl::memory::data_type::f32, Dims{columns, 1});
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(
+      dnnl::scratchpad_mode::user);  // oneDNN's own is bound to the thread that made it
+  const dnnl::matmul::primitive_desc pd(dnnl::matmul::desc(x, w, y), attributes, engine_);
+  const Primitive made = {dnnl::matmul(pd), x, pd.weights_desc(), y, pd.scratchpad_desc()};
+  return primitives_.emplace(std::pair{inputs, columns}, made).first->second;
+}
+
+// Rows [begin, begin + columns) of w as type_ into the thread's stage.
+void OnednnProducts::StageRows(const TensorView& w, int64_t begin, int64_t columns, int thread) {
+  Tensor& stage = stage_[static_cast<size_t>(thread)];
+  stage.Resize(type_, columns + 2, w.cols);  // behind the block, one row as fp32 on its way to bf16
+  const MutableTensorView rows = stage.mutable_view();
+  const auto dequantize = context_.kernels.dequantize[static_cast<size_t>(w.dtype)];
+  for (int64_t i = 0; i < columns; ++i) {
+    const std::byte* stored = w.RowBytes(begin + i);
+    if (type_ == w.dtype) {
+      std::memcpy(rows.RowBytes(i), stored, static_cast<size_t>(BytesOf(type_, w.cols)));
+    } else if (type_ == DType::kF32) {
+      dequantize(stored, w.cols, rows.Row<float>(i).data());
+    } else {
+      float* wide = reinterpret_cast<float*>(rows.RowBytes(columns));
+      dequantize(stored, w.cols, wide);
+      context_.kernels.to_bf16(wide, w.cols, reinterpret_cast<uint16_t*>(rows.RowBytes(i)));
+    }
+  }
+}
+
+void OnednnProducts::Pack(const TensorView& w, PackedMatrix& packed) {
+  packed.outputs = w.rows;
+  packed.inputs = w.cols;
+  const int64_t blocks = (w.rows + kBlockColumns - 1) / kBlockColumns;
+  if (blocks == 0 || w.cols == 0) return;
+  const int64_t last = w.rows - (blocks - 1) * kBlockColumns;
+  const Primitive& full_primitive = Get(w.cols, std::min(w.rows, kBlockColumns));
+  const Primitive& last_primitive = Get(w.cols, last);
+  const int64_t full_bytes = BlockBytes(full_primitive);
+  const int64_t bytes = (blocks - 1) * full_bytes + BlockBytes(last_primitive);
+  packed.storage.Resize(type_, 1, bytes / Info(type_).block_bytes);
+  std::byte* storage = packed.storage.mutable_view().data;
+  context_.pool.For(blocks, 1, [&](int64_t block, int64_t, int thread) {
+    const OneThread one;
+    const int64_t columns = block + 1 < blocks ? kBlockColumns : last;
+    StageRows(w, block * kBlockColumns, columns, thread);
+    const dnnl::memory::desc& to = (block + 1 < blocks ? full_primitive : last_primitive).w;
+    const dnnl::memory::desc from({w.cols, columns}, dnnl_type(), dnnl::memory::dims{1, w.cols});
+    dnnl::memory source(from, engine_, stage_[static_cast<size_t>(thread)].mutable_view().data);
+    dnnl::memory target(to, engine_, storage + block * full_bytes);
+    dnnl::reorder(source, target).execute(streams_[static_cast<size_t>(thread)], source, target);
+  });
+}
+
+void OnednnProducts::PrepareRows(const TensorView& x, int64_t padded_rows) {
+  rows_.Resize(type_, padded_rows, x.cols);
+  const MutableTensorView rows = rows_.mutable_view();
+  const size_t bytes = static_cast<size_t>(BytesOf(type_, x.cols));
+  context_.pool.For(padded_rows, 16, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (i >= x.rows) {
+        std::memset(rows.RowBytes(i), 0, bytes);
+      } else if (type_ == DType::kF32) {
+        std::memcpy(rows.RowBytes(i), x.RowBytes(i), bytes);
+      } else {
+        context_.kernels.to_bf16(x.Row<float>(i).data(), x.cols,
+                                 reinterpret_cast<uint16_t*>(rows.RowBytes(i)));
+      }
+    }
+  });
+}
+
+void OnednnProducts::Product(const TensorView& x, const PackedMatrix& w, const TensorView& bias,
+                             MutableTensorView y) {
+  if (x.rows == 0 || w.outputs == 0) return;
+  const int64_t tiles = (x.rows + kTileRows - 1) / kTileRows;
+  const int64_t blocks = (w.outputs + kBlockColumns - 1) / kBlockColumns;
+  const int64_t last = w.outputs - (blocks - 1) * kBlockColumns;
+  PrepareRows(x, tiles * kTileRows);
+  const Primitive& full_primitive = Get(w.inputs, std::min(w.outputs, kBlockColumns));
+  const Primitive& last_primitive = Get(w.inputs, last);
+  const int64_t full_bytes = BlockBytes(full_primitive);
+  COPPICE_CHECK(w.storage.dtype() == type_ &&
+                w.storage.bytes() == (blocks - 1) * full_bytes + BlockBytes(last_primitive));
+  const std::byte* storage = w.storage.view().data;
+  const float* bias_row = bias.empty() ? nullptr : bias.Row<float>(0).data();
+  const MutableTensorView rows = rows_.mutable_view();
+
+  context_.pool.For(blocks * tiles, 1, [&](int64_t task, int64_t, int thread) {
+    const OneThread one;
+    const int64_t block = task / tiles;
+    const int64_t tile = task % tiles;
+    const Primitive& p = block + 1 < blocks ? full_primitive : last_primitive;
+    const int64_t columns = block + 1 < blocks ? kBlockColumns : last;
+    Tensor& result = results_[static_cast<size_t>(thread)];
+    result.Resize(DType::kF32, kTileRows, columns);
+    Tensor& scratch = scratch_[static_cast<size_t>(thread)];
+    scratch.Resize(DType::kF32, 1, static_cast<int64_t>(p.scratch.get_size() / 4 + 1));
+    dnnl::memory source(p.x, engine_, rows.RowBytes(tile * kTileRows));
+    dnnl::memory weights(p.w, engine_, const_cast<std::byte*>(storage + block * full_bytes));
+    dnnl::memory target(p.y, engine_, result.mutable_view().data);
+    dnnl::memory room(p.scratch, engine_, scratch.mutable_view().data);
+    p.matmul.execute(streams_[static_cast<size_t>(thread)], {{DNNL_ARG_SRC, source},
+                                                             {DNNL_ARG_WEIGHTS, weights},
+                                                             {DNNL_ARG_DST, target},
+                                                             {DNNL_ARG_SCRATCHPAD, room}});
+    const int64_t count = std::min(kTileRows, x.rows - tile * kTileRows);
+    for (int64_t i = 0; i < count; ++i) {  // the result is still in cache
+      const std::span<const float> from = result.view().Row<float>(i);
+      float* to = y.Row<float>(tile * kTileRows + i).data() + block * kBlockColumns;
+      std::copy(from.begin(), from.end(), to);
+      if (bias_row != nullptr) context_.kernels.add(bias_row + block * kBlockColumns, columns, to);
+    }
+  });
+}
+
+}  // namespace
+
+void LimitOnednn(Isa isa) {
+  if (isa == Isa::kAvx2) dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx2);
+  if (isa == Isa::kAvx512) dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16);
+}
+
+std::unique_ptr<Products> MakeOnednnProducts(const ProductContext& context) {
+  return std::make_unique<OnednnProducts>(context);
+}
+
+}  // namespace coppice::cpu

@@ -1,0 +1,14 @@
+#include "kernels/cpu/kernel_table.h"
+#include "tensor/dtype.h"
+
+namespace coppice::cpu {
+namespace {
+#include "kernels/cpu/scalar/vector.inl"
+
+// On top of V, so after it.
+#include "kernels/cpu/kernels.inl"
+}  // namespace
+
+const KernelTable& ScalarKernels() { return kTable; }
+
+}  // namespace coppice::cpu

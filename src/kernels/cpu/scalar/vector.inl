@@ -1,0 +1,59 @@
+// One float as a vector of one lane: the kernels' plain C++ form, for CPUs without AVX2.
+struct V {
+  static constexpr int kLanes = 1;
+  static constexpr int kPanelVectors = 4;
+  float v;
+
+  static V Set(float a) { return {a}; }
+  static V Load(const float* p) { return {*p}; }
+  static V LoadF16(const uint16_t* p) { return {ToFloat(F16{*p})}; }
+  static V LoadBf16(const uint16_t* p) { return {ToFloat(BF16{*p})}; }
+  void Store(float* p) const { *p = v; }
+  void StoreF16(uint16_t* p) const { *p = ToF16(v).bits; }
+  void StoreBf16(uint16_t* p) const { *p = ToBF16(v).bits; }
+
+  friend V operator+(V a, V b) { return {a.v + b.v}; }
+  friend V operator-(V a, V b) { return {a.v - b.v}; }
+  friend V operator*(V a, V b) { return {a.v * b.v}; }
+  friend V operator/(V a, V b) { return {a.v / b.v}; }
+  // a * b + c; rounded twice, since a fused one is a library call on such CPUs.
+  static V Fma(V a, V b, V c) { return {a.v * b.v + c.v}; }
+  // b where either is NaN, as the vector instructions do.
+  static V Max(V a, V b) { return {a.v > b.v ? a.v : b.v}; }
+  static V Min(V a, V b) { return {a.v < b.v ? a.v : b.v}; }
+  // To the nearest integer, |v| < 2^22: adding and taking away 1.5 * 2^23 leaves no bits for a fraction.
+  static V Round(V a) { return {(a.v + 12582912.0f) - 12582912.0f}; }
+  // 2^n for an integer n in [-127, 127], where 2^-127 is taken as 0.
+  static V Pow2(V n) {
+    const uint32_t bits = n.v == n.v ? static_cast<uint32_t>(static_cast<int32_t>(n.v) + 127) << 23 : 0x3f800000u;
+    V r;
+    __builtin_memcpy(&r.v, &bits, sizeof r.v);
+    return r;
+  }
+  // a where begin <= j < end, else b.
+  static V SelectInRange(V j, V begin, V end, V a, V b) { return j.v >= begin.v && j.v < end.v ? a : b; }
+  static bool AllEqual(V a, V b) { return a.v == b.v; }
+  static void Transpose(V (&)[kLanes]) {}
+  float Sum() const { return v; }
+};
+
+// Integers beside V, for the codes of quantised blocks.
+struct Codes {
+  int32_t v;
+
+  static Codes Load(const std::byte* p) { return {static_cast<int32_t>(*p)}; }
+  static Codes LoadSigned(const std::byte* p) { return {static_cast<signed char>(*p)}; }
+  Codes Bits(int shift, int mask) const { return {(v >> shift) & mask}; }
+  // Bits [first, first + kLanes) of a word, one per lane, as 0 or 1.
+  static Codes Spread(uint32_t word, int first) { return {static_cast<int32_t>((word >> first) & 1u)}; }
+  Codes WithHigh(Codes high, int shift) const { return {v | (high.v << shift)}; }
+  Codes Minus(int offset) const { return {v - offset}; }
+  V ToFloat() const { return {static_cast<float>(v)}; }
+};
+
+float HalfToFloat(const std::byte* p) {
+  F16 h;
+  __builtin_memcpy(&h, p, sizeof h);
+  return ToFloat(h);
+}
+float SquareRoot(float a) { return __builtin_sqrtf(a); }

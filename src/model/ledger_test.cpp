@@ -1,0 +1,173 @@
+// The closed forms of section 1 of the methods' specification, and the published figures that follow from
+// them.
+#include "model/ledger.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "kv/layer_cache.h"
+#include "model/synthetic.h"
+#include "policies/presets.h"
+
+namespace coppice {
+namespace {
+
+ModelShape ShapeOf(const char* name) { return ParseShape(name).config.shape; }
+
+// A prefill with the last layer's rule: `n` rows reach each layer, `m` of them its FFN.
+double Prefill(const ModelShape& s, const std::vector<int64_t>& n, const std::vector<int64_t>& m) {
+  Ledger ledger(s, n.front());
+  for (int l = 0; l < s.layers; ++l) {
+    const auto i = static_cast<size_t>(l);
+    const bool last = l + 1 == s.layers;
+    ledger.layer(l) = {n[i], last ? 1 : n[i], last ? 1 : m[i]};
+  }
+  return ledger.prefill_flops();
+}
+
+// Rows of each layer under SlimInfer: the layer before a stage still attends over all, its FFN runs on what
+// is kept.
+double SlimInferFlops(const ModelShape& s, int64_t tokens, const std::vector<int64_t>& budgets) {
+  const std::vector<int> stages = StageLayers(s);
+  std::vector<int64_t> n, m;
+  for (int l = 0; l < s.layers; ++l) {
+    n.push_back(tokens);
+    for (size_t i = 0; i < stages.size(); ++i) {
+      if (l >= stages[i]) n.back() = std::min(tokens, budgets[i]);
+    }
+    if (l > 0) m.push_back(n.back());
+  }
+  m.push_back(1);
+  return Prefill(s, n, m);
+}
+
+TEST(Ledger, LayerByHand) {
+  const ModelShape s{.architecture = "llama",
+                     .name = "",
+                     .layers = 2,
+                     .hidden = 10,
+                     .ffn = 7,
+                     .heads = 4,
+                     .kv_heads = 2,
+                     .head_dim = 3,
+                     .vocab = 11,
+                     .gated_ffn = true,
+                     .window = 0};
+  // k and v: 4 d G c = 240 a row; q and o: 4 d H c = 480; FFN: 6 d I = 420; a pair of query and key: 4 H c
+  // = 48.
+  EXPECT_EQ(LayerFlops(s, {6, 6, 6}), 6 * (240 + 480 + 420) + 48 * 18);
+  EXPECT_EQ(LayerFlops(s, {6, 6, 4}), 6 * (240 + 480) + 4 * 420 + 48 * 18);
+  EXPECT_EQ(LayerFlops(s, {6, 1, 1}), 6 * 240 + 480 + 420 + 48 * 6);  // the last layer
+  EXPECT_EQ(HeadFlops(s), 2 * 10 * 11);
+  EXPECT_EQ(DensePrefillFlops(s, 6), LayerFlops(s, {6, 6, 6}) + LayerFlops(s, {6, 1, 1}) + 220);
+  EXPECT_EQ(DecodeFlops(s, {7, 5}), 2 * (240 + 480 + 420) + 48 * 12 + 220);
+  ModelShape two = s;
+  two.gated_ffn = false;  // BLOOM: two matrices
+  EXPECT_EQ(LayerFlops(two, {6, 6, 6}) - LayerFlops(two, {6, 6, 0}), 6 * 4 * 10 * 7);
+}
+
+TEST(Ledger, AWindowCutsTheKeys) {
+  ModelShape s = ShapeOf("mistral-7b");
+  const double whole = LayerFlops(s, {1000, 1000, 1000});
+  s.window = 1000;
+  EXPECT_EQ(LayerFlops(s, {1000, 1000, 1000}), whole);
+  s.window = 100;
+  const double pair = 4.0 * 32 * 128;
+  // A ramp of 100 rows, then 900 rows of 100 keys.
+  EXPECT_DOUBLE_EQ(LayerFlops(s, {1000, 1000, 1000}),
+                   whole - pair * (1000.0 * 1000 / 2 - 100.0 * 100 / 2 - 900.0 * 100));
+  EXPECT_DOUBLE_EQ(LayerFlops(s, {1000, 1, 0}) - LayerFlops(s, {1000, 0, 0}), pair * 100 + 4.0 * 4096 * 4096);
+  const std::vector<int64_t> keys(32, 5000), seen(32, 100);
+  EXPECT_EQ(DecodeFlops(s, keys), DecodeFlops(s, seen));
+}
+
+// Section 9b prints dense TFLOPs in the papers' form: every layer computes every row. One of its figures
+// (643.2) is rounded from n (n + 1) / 2 pairs instead of n^2 / 2, which lies 7e-6 above, so the interval
+// reaches from one to the other.
+TEST(Ledger, PublishedDenseFlops) {
+  struct Published {
+    const char* shape;
+    std::vector<double> tflop;  // at 4k, 8k, 16k, 32k, 64k, 128k
+    std::vector<double> half_unit;
+  };
+  const Published table[] = {
+      {"llama-3.1-8b", {61.6, 131.9, 299.1, 738.9, 2040.7, 6333}, {0.05, 0.05, 0.05, 0.05, 0.05, 0.5}},
+      {"qwen2.5-7b", {56.8, 120.4, 267.7, 643.2, 1717, 5159}, {0.05, 0.05, 0.05, 0.05, 0.5, 0.5}},
+      {"qwen2.5-0.5b", {3.65, 8.75, 23.3, 69.6, 231.6, 832.7}, {0.005, 0.005, 0.05, 0.05, 0.05, 0.05}}};
+  for (const Published& row : table) {
+    const ModelShape s = ShapeOf(row.shape);
+    for (size_t i = 0; i < row.tflop.size(); ++i) {
+      const int64_t n = int64_t{4096} << i;
+      const double flops = s.layers * LayerFlops(s, {n, n, n}) + HeadFlops(s);
+      const double diagonal = 2.0 * s.heads * s.head_dim * static_cast<double>(n) * s.layers;
+      EXPECT_LE(flops / 1e12, row.tflop[i] + row.half_unit[i]) << row.shape << " at " << n;
+      EXPECT_GE((flops + diagonal) / 1e12, row.tflop[i] - row.half_unit[i]) << row.shape << " at " << n;
+      EXPECT_LT(DensePrefillFlops(s, n), flops);
+    }
+  }
+}
+
+// Section 1: the bounds with the last layer's rule in both arms. Its 2.55 stands for 2.5446.
+TEST(Ledger, PublishedBoundsOfLlama31) {
+  const ModelShape s = ShapeOf("llama-3.1-8b");
+  const std::pair<int64_t, std::pair<double, double>> table[] = {
+      {8192, {1.27, 1.31}}, {32768, {2.55, 1.20}}, {131072, {3.08, 1.09}}};
+  for (const auto& [n, bounds] : table) {
+    const double dense = DensePrefillFlops(s, n);
+    EXPECT_NEAR(dense / SlimInferFlops(s, n, SlimInferBudgets(s, n)), bounds.first, 0.0055) << n;
+    std::vector<int64_t> ffn(32, n);
+    std::fill(ffn.begin() + FtpDenseLayers(s), ffn.end(), n / 2);
+    EXPECT_NEAR(dense / Prefill(s, std::vector<int64_t>(32, n), ffn), bounds.second, 0.0051) << n;
+  }
+}
+
+// Section 6, Table 2 of SlimInfer: 1.73 GiB of 4.00 at 32k, and the other lengths of the table.
+TEST(Ledger, PublishedCacheOfSlimInfer) {
+  const ModelShape s = ShapeOf("llama-3.1-8b");
+  const int64_t width = int64_t{s.kv_heads} * s.head_dim;
+  LayerCache cache(DType::kBF16, width);
+  std::vector<int32_t> positions(16);
+  std::iota(positions.begin(), positions.end(), 0);
+  cache.Append(positions);
+  const auto bytes_per_row = static_cast<double>(cache.bytes()) / 16;  // measured, not computed
+  EXPECT_EQ(bytes_per_row, 2 * 8 * 128 * 2);
+
+  const std::vector<int> stages = StageLayers(s);
+  const std::pair<int64_t, double> table[] = {
+      {8192, 0.80}, {16384, 1.11}, {24576, 1.42}, {28672, 1.58}, {32768, 1.73}};
+  for (const auto& [n, gib] : table) {
+    const std::vector<int64_t> budgets = SlimInferBudgets(s, n);
+    int64_t rows = 0;
+    for (int l = 0; l < s.layers; ++l) {
+      int64_t here = n;
+      for (size_t i = 0; i < stages.size(); ++i) here = l >= stages[i] ? std::min(n, budgets[i]) : here;
+      rows += here;
+    }
+    EXPECT_NEAR(static_cast<double>(rows) * bytes_per_row / (1 << 30), gib, 0.0051) << n;
+  }
+  EXPECT_EQ(32.0 * 32768 * bytes_per_row / (1 << 30), 4.0);
+}
+
+TEST(Ledger, CountsOfARun) {
+  const ModelShape s = ShapeOf("llama-3.2-1b");
+  Ledger ledger(s, 1000);
+  for (int l = 0; l < 16; ++l)
+    ledger.layer(l) = {l < 5 ? 1000 : 250, l == 15 ? 1 : (l < 5 ? 1000 : 250), l == 15 ? 1 : 250};
+  EXPECT_EQ(ledger.token_layers(), 5 * 1000 + 11 * 250);
+  EXPECT_EQ(ledger.token_layers_dense(), 16 * 1000);
+  EXPECT_EQ(ledger.prefill_flops_dense(), DensePrefillFlops(s, 1000));
+  EXPECT_EQ(ledger.flops(), ledger.prefill_flops());
+  const std::vector<int64_t> first(16, 600), second(16, 601);
+  ledger.CountDecodeStep(first);
+  ledger.CountDecodeStep(second);
+  EXPECT_EQ(ledger.token_layers(), 5 * 1000 + 11 * 250 + 2 * 16);
+  EXPECT_EQ(ledger.token_layers_dense(), 16 * 1002);
+  EXPECT_DOUBLE_EQ(ledger.flops() - ledger.prefill_flops(), DecodeFlops(s, first) + DecodeFlops(s, second));
+  const std::vector<int64_t> dense_first(16, 1001), dense_second(16, 1002);
+  EXPECT_DOUBLE_EQ(ledger.flops_dense(),
+                   DensePrefillFlops(s, 1000) + DecodeFlops(s, dense_first) + DecodeFlops(s, dense_second));
+}
+
+}  // namespace
+}  // namespace coppice

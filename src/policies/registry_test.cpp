@@ -1,0 +1,180 @@
+#include "policies/registry.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/error.h"
+
+namespace coppice {
+namespace {
+
+using testing::HasSubstr;
+
+ModelShape Llama8B() {
+  return {.architecture = "llama",
+          .name = "",
+          .layers = 32,
+          .hidden = 4096,
+          .ffn = 14336,
+          .heads = 32,
+          .kv_heads = 8,
+          .head_dim = 128,
+          .vocab = 128256,
+          .gated_ffn = true,
+          .window = 0};
+}
+
+std::string ErrorOf(const std::string& spec, int64_t tokens = 32768, const ModelShape& shape = Llama8B()) {
+  try {
+    MakePolicy(spec, shape, tokens, {});
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(MakePolicy, None) {
+  const PruneChoice none = MakePolicy("none", Llama8B(), 32768, {});
+  EXPECT_EQ(none.spec, "none");
+  EXPECT_FALSE(none.active);
+  EXPECT_EQ(none.reason, "");
+  ASSERT_NE(none.policy, nullptr);
+  EXPECT_TRUE(none.policy->NeedsAt(0).empty());
+}
+
+TEST(MakePolicy, BareNamesAreThePresetsWrittenOut) {
+  const PruneChoice both = MakePolicy("sliminfer+ftp", Llama8B(), 32768, {});
+  EXPECT_EQ(both.spec,
+            "sliminfer:layers=10/20/30,keep=8192/4096/2048,block=64,unit=8,window=4,min=4096"
+            "+ftp:eta=0.9,dense=10,first=100,last=50,min=1024");
+  EXPECT_TRUE(both.active);
+  EXPECT_EQ(both.reason, "");
+  EXPECT_EQ(both.policy->NeedsAt(9).unit_scores.size(), 1u);  // decides after layer p - 1
+  EXPECT_TRUE(both.policy->NeedsAt(9).mass_queries.empty());
+  EXPECT_EQ(both.policy->NeedsAt(10).mass_queries, std::vector<int>{50});
+}
+
+TEST(MakePolicy, TheCanonicalSpecMeansItself) {
+  for (const char* spec :
+       {"ftp", "sliminfer", "ftp:eta=.25,first=0", "sliminfer:keep=0.5", "sliminfer:layers=3,keep=100",
+        "sliminfer:keep=1e4/5000/0.01,block=4+ftp:eta=1e-6"}) {
+    const std::string canonical = MakePolicy(spec, Llama8B(), 32768, {}).spec;
+    EXPECT_EQ(MakePolicy(canonical, Llama8B(), 32768, {}).spec, canonical) << spec;
+  }
+  EXPECT_THAT(MakePolicy("sliminfer:keep=0.5", Llama8B(), 32768, {}).spec,
+              HasSubstr("keep=16384/8192/4096,"));
+  EXPECT_THAT(MakePolicy("sliminfer:keep=0.5/0.5/0.5", Llama8B(), 32768, {}).spec,
+              HasSubstr("keep=16384/16384/16384,"));
+  EXPECT_THAT(MakePolicy("sliminfer:keep=500", Llama8B(), 32768, {}).spec, HasSubstr("keep=500/500/500,"));
+  EXPECT_THAT(MakePolicy("sliminfer:keep=0.3", Llama8B(), 10001, {}).spec,
+              HasSubstr("keep=3001/901/271,"));  // rounds up
+  EXPECT_THAT(MakePolicy("sliminfer:block=4", Llama8B(), 32768, {}).spec, HasSubstr("block=4,unit=4,"));
+}
+
+// What `coppice methods` prints are the keys that the methods read.
+TEST(Methods, DocumentTheirKeys) {
+  std::set<std::string_view> names;
+  for (const MethodInfo& method : Methods()) {
+    EXPECT_TRUE(names.insert(method.name).second) << method.name;
+    EXPECT_FALSE(method.summary.empty());
+    EXPECT_FALSE(method.paper.empty());
+    std::string rest = MakePolicy(method.name, Llama8B(), 32768, {}).spec;
+    for (const MethodKey& key : method.keys) {
+      const size_t at = rest.find(std::string(key.name) + "=");
+      ASSERT_NE(at, std::string::npos) << method.name << ": " << key.name;
+      rest = rest.substr(at);  // in the order of the settings
+      EXPECT_FALSE(key.fallback.empty() || key.range.empty() || key.meaning.empty()) << key.name;
+    }
+    EXPECT_EQ(rest.find(','), std::string::npos) << method.name << " leaves out " << rest;
+    EXPECT_THAT(ErrorOf(std::string(method.name) + ":nonsense=1"),
+                HasSubstr("unknown key 'nonsense'; it has "));
+  }
+}
+
+TEST(MakePolicy, RefusesWhatItCannotDo) {
+  const std::pair<const char*, const char*> bad[] = {
+      {"h2o", "no method 'h2o'; there are none, ftp, sliminfer"},
+      {"ftp+none", "no method 'none'"},
+      {"FTP", "no method 'FTP'"},
+      {"ftp:eta=0", "ftp: eta=0 is not a number from 1e-06 to 1"},
+      {"ftp:eta=1.01", "eta=1.01"},
+      {"ftp:eta=nan", "eta=nan"},
+      {"ftp:eta=inf", "eta=inf"},
+      {"ftp:eta=-0.5", "eta=-0.5"},
+      {"ftp:dense=33", "dense=33 is not a whole number from 0 to 32"},
+      {"ftp:dense=-1", "dense=-1"},
+      {"ftp:last=0", "last=0"},
+      {"ftp:first=-1", "first=-1"},
+      {"ftp:min=-1", "min=-1"},
+      {"ftp:keep=1", "unknown key 'keep'; it has eta, dense, first, last, min"},
+      {"ftp:eta=1,eta=1", "'eta' is set twice"},
+      {"sliminfer:layers=0,keep=100", "layers=0: '0' is not a whole number from 1 to 31"},
+      {"sliminfer:layers=10/32,keep=0.5", "'32' is not a whole number from 1 to 31"},
+      {"sliminfer:layers=10/10,keep=0.5", "layers=10/10 must ascend"},
+      {"sliminfer:layers=20/10,keep=0.5", "layers=20/10 must ascend"},
+      {"sliminfer:layers=,keep=0.5", "'layers=' is not key=value"},
+      {"sliminfer:layers=5/,keep=0.5", "layers=5/: '' is not a whole number"},
+      {"sliminfer:layers=5", "layers=5 needs keep, one value per layer"},
+      {"sliminfer:layers=5/6,keep=100/50/20", "keep has 3 values for 2 layers"},
+      {"sliminfer:keep=100/200/50", "keep grows from 100 to 200"},
+      {"sliminfer:keep=0.1/0.2/0.3", "keep grows from 3277 to 6554"},
+      {"sliminfer:keep=100/0.5/0.1", "keep grows from 100 to 16384"},
+      {"sliminfer:keep=0", "keep=0: '0' is not a number"},
+      {"sliminfer:keep=-5", "'-5' is not a number"},
+      {"sliminfer:keep=nan/2/1", "'nan' is not a number"},
+      {"sliminfer:keep=inf", "'inf' is not a number"},
+      {"sliminfer:keep=1e30", "'1e30' is not a number"},
+      {"sliminfer:block=0", "block=0"},
+      {"sliminfer:block=64,unit=7", "unit=7 does not divide block=64"},
+      {"sliminfer:block=8,unit=16", "unit=16 does not divide block=8"},
+      {"sliminfer:window=0", "window=0"},
+      {"sliminfer:eta=0.5", "unknown key 'eta'"},
+  };
+  for (const auto& [spec, part] : bad) {
+    EXPECT_THAT(ErrorOf(spec), HasSubstr(part)) << spec;
+    // The length of the prompt decides whether a method acts, never whether its spec is right. (Whether
+    // tokens and shares mixed grow does depend on it.)
+    const bool mixed = std::string(spec).find("100/0.5") != std::string::npos;
+    EXPECT_TRUE(mixed || ErrorOf(spec, 1) != "no error") << spec;
+  }
+}
+
+TEST(MakePolicy, StandsAsideWithAReason) {
+  const auto reason = [](const char* spec, int64_t tokens, const ModelShape& shape) {
+    const PruneChoice choice = MakePolicy(spec, shape, tokens, {});
+    EXPECT_EQ(choice.active, choice.reason.empty()) << spec;
+    EXPECT_TRUE(choice.active || choice.policy->NeedsAt(9).empty());
+    return choice.reason;
+  };
+  EXPECT_EQ(reason("ftp", 1023, Llama8B()), "ftp: 1023 prompt tokens are below its break-even of 1024");
+  EXPECT_EQ(reason("ftp", 1024, Llama8B()), "");
+  EXPECT_EQ(reason("sliminfer", 4095, Llama8B()),
+            "sliminfer: 4095 prompt tokens are below its break-even of 4096");
+  EXPECT_EQ(reason("sliminfer", 8192, Llama8B()),
+            "sliminfer: 8192 prompt tokens fit its first budget of 8192");
+  EXPECT_EQ(reason("sliminfer", 8193, Llama8B()), "");
+  ModelShape windowed = Llama8B();
+  windowed.window = 4096;
+  EXPECT_EQ(reason("ftp", 4096, windowed), "");
+  EXPECT_EQ(reason("ftp", 4097, windowed), "ftp: its scores end at the sliding window of 4096 tokens");
+  EXPECT_EQ(reason("sliminfer", 20000, windowed),
+            "sliminfer: its scores end at the sliding window of 4096 tokens");
+
+  const PruneChoice mixed = MakePolicy("sliminfer+ftp", Llama8B(), 2000, {});
+  EXPECT_TRUE(mixed.active);  // FTP acts
+  EXPECT_THAT(mixed.reason, HasSubstr("sliminfer: 2000 prompt tokens"));
+  EXPECT_THAT(MakePolicy("sliminfer+ftp", Llama8B(), 500, {}).reason, HasSubstr("of 4096; ftp: 500"));
+}
+
+TEST(MakePolicy, AModelOfOneLayerHasNoStage) {
+  ModelShape one = Llama8B();
+  one.layers = 1;
+  const PruneChoice choice = MakePolicy("sliminfer:min=0", one, 100000, {});
+  EXPECT_FALSE(choice.active);
+  EXPECT_THAT(choice.reason, HasSubstr("1 layers leave no stage to prune at"));
+}
+
+}  // namespace
+}  // namespace coppice

@@ -1,0 +1,51 @@
+// What tests of several folders share.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "kernels/backend.h"
+
+namespace coppice {
+
+// Test data and models with known answers; tests skip where it is absent.
+inline std::string SharedDir() { return std::string(COPPICE_SOURCE_DIR) + "/../shared"; }
+
+// A folder that is gone at the end of the scope.
+class TempDir {
+ public:
+  TempDir() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "coppice-test-XXXXXX").string();
+    if (mkdtemp(pattern.data()) == nullptr) throw Error("cannot make a temporary folder");
+    path_ = pattern;
+  }
+  ~TempDir() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Null where COPPICE_ISA names an ISA that this CPU lacks; any other error is an error.
+inline std::unique_ptr<Backend> MakeBackendOrSkip(const std::string& name, const BackendOptions& options) {
+  try {
+    return MakeBackend(name, options);
+  } catch (const Error& error) {
+    const char* forced = std::getenv("COPPICE_ISA");
+    if (forced != nullptr && std::string(error.what()).find("this CPU has at most") != std::string::npos) return nullptr;
+    throw;
+  }
+}
+
+}  // namespace coppice

@@ -1,0 +1,215 @@
+// A small random model in memory: a real architecture in a size that a test can run in milliseconds.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "formats/tensor_store.h"
+#include "model/transformer.h"
+#include "tensor/tensor.h"
+
+namespace coppice {
+
+// SplitMix64: the same numbers with every standard library.
+class TestRandom {
+ public:
+  explicit TestRandom(uint64_t seed) : state_(seed) {}
+  uint64_t Next() {
+    uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+  }
+  float Uniform() { return static_cast<float>(static_cast<double>(Next() >> 11) * 0x1p-52 - 1); }  // [-1, 1)
+  int32_t Below(int32_t limit) { return static_cast<int32_t>(Next() % static_cast<uint64_t>(limit)); }
+
+ private:
+  uint64_t state_;
+};
+
+// fp32 tensors under GGUF's names, which a test may change before the model is made.
+class TinyStore final : public TensorStore {
+ public:
+  const std::string& path() const override { return path_; }
+  const std::vector<StoredTensor>& tensors() const override { return tensors_; }
+  const StoredTensor* Find(std::string_view name) const override {
+    const auto it = index_.find(name);
+    return it == index_.end() ? nullptr : &tensors_[it->second];
+  }
+
+  // Uniform with deviation `scale`, around `mean`.
+  void Add(const std::string& name, std::vector<int64_t> shape, float scale, float mean, TestRandom& random) {
+    const int64_t rows = shape.size() == 1 ? 1 : shape.front();
+    Tensor tensor(DType::kF32, rows, shape.back());
+    for (int64_t r = 0; r < rows; ++r) {
+      for (float& x : tensor.mutable_view().Row<float>(r))
+        x = mean + scale * std::sqrt(3.0f) * random.Uniform();
+    }
+    owned_.push_back(std::move(tensor));
+    index_[name] = tensors_.size();
+    tensors_.push_back({name, std::move(shape), owned_.back().view()});
+  }
+  MutableTensorView Mutable(const std::string& name) {
+    const auto it = index_.find(name);
+    COPPICE_CHECK(it != index_.end());
+    return owned_[it->second].mutable_view();
+  }
+
+ private:
+  std::string path_ = "tiny model";
+  std::vector<Tensor> owned_;
+  std::vector<StoredTensor> tensors_;
+  std::map<std::string, size_t, std::less<>> index_;
+};
+
+struct TinyModel {
+  ModelConfig config;
+  std::shared_ptr<TinyStore> store;
+
+  Transformer Make() const {
+    ModelConfig copy = config;
+    std::shared_ptr<const Weights> weights = Weights::Load(store, copy);
+    return {copy, weights};
+  }
+};
+
+struct TinyOptions {
+  std::string architecture = "llama";  // or "qwen2", "bloom"
+  int layers = 6;
+  bool interleaved = true;  // llama and qwen2: the pairing of RoPE
+  uint64_t seed = 1;
+};
+
+inline ModelConfig TinyConfig(const TinyOptions& options) {
+  ModelConfig c;
+  const bool bloom = options.architecture == "bloom";
+  c.shape = {.architecture = options.architecture,
+             .name = "tiny",
+             .layers = options.layers,
+             .hidden = 64,
+             .ffn = 96,
+             .heads = 8,
+             .kv_heads = bloom ? 8 : 2,
+             .head_dim = 8,
+             .vocab = 50,
+             .gated_ffn = !bloom,
+             .window = 0};
+  c.context = 4096;
+  c.norm = bloom ? NormKind::kLayer : NormKind::kRms;
+  c.ffn = bloom ? FfnKind::kGelu : FfnKind::kSwiGlu;
+  c.position = bloom ? PositionKind::kAlibi : PositionKind::kRope;
+  c.rope.dims = 8;
+  c.rope.interleaved = options.interleaved;
+  c.qkv_bias = options.architecture != "llama";
+  c.all_biases = c.embedding_norm = bloom;
+  return c;
+}
+
+inline void AddTinyLayer(const ModelShape& s, int layer, TinyStore& store, TestRandom& random) {
+  const std::string p = "blk." + std::to_string(layer) + ".";
+  const int64_t q = int64_t{s.heads} * s.head_dim;
+  const int64_t kv = int64_t{s.kv_heads} * s.head_dim;
+  const bool bloom = s.architecture == "bloom";
+  const auto linear = [&](const std::string& name, int64_t rows, int64_t cols, bool bias) {
+    store.Add(p + name + ".weight", {rows, cols}, 1 / std::sqrt(static_cast<float>(cols)), 0, random);
+    if (bias) store.Add(p + name + ".bias", {rows}, 0.1f, 0, random);
+  };
+  const auto norm = [&](const std::string& name) {
+    store.Add(p + name + ".weight", {s.hidden}, 0.1f, 1, random);
+    if (bloom) store.Add(p + name + ".bias", {s.hidden}, 0.1f, 0, random);
+  };
+  const bool biased = s.architecture != "llama";
+  norm("attn_norm");
+  if (bloom) {
+    linear("attn_qkv", q + 2 * kv, s.hidden, true);
+  } else {
+    linear("attn_q", q, s.hidden, biased);
+    linear("attn_k", kv, s.hidden, biased);
+    linear("attn_v", kv, s.hidden, biased);
+  }
+  linear("attn_output", s.hidden, q, bloom);
+  norm("ffn_norm");
+  if (s.gated_ffn) linear("ffn_gate", s.ffn, s.hidden, false);
+  linear("ffn_up", s.ffn, s.hidden, bloom);
+  linear("ffn_down", s.hidden, s.ffn, bloom);
+}
+
+inline TinyModel MakeTiny(const TinyOptions& options) {
+  TinyModel model{TinyConfig(options), std::make_shared<TinyStore>()};
+  const ModelShape& s = model.config.shape;
+  const bool bloom = options.architecture == "bloom";
+  TestRandom random(options.seed);
+  TinyStore& store = *model.store;
+  store.Add("token_embd.weight", {s.vocab, s.hidden}, 0.5f, 0, random);
+  if (bloom) {
+    store.Add("token_embd_norm.weight", {s.hidden}, 0.1f, 1, random);
+    store.Add("token_embd_norm.bias", {s.hidden}, 0.1f, 0, random);
+  }
+  for (int l = 0; l < s.layers; ++l) AddTinyLayer(s, l, store, random);
+  store.Add("output_norm.weight", {s.hidden}, 0.1f, 1, random);
+  if (bloom) store.Add("output_norm.bias", {s.hidden}, 0.1f, 0, random);
+  store.Add("output.weight", {s.vocab, s.hidden}, 0.5f / std::sqrt(64.0f), 0, random);
+  return model;
+}
+
+// Ids from kFirstNeedle on are needles: every query of every head looks at them, the more the higher the id,
+// in every layer. The attention of random weights is near uniform and its scores nearly tie; these are far
+// apart.
+inline constexpr int32_t kFirstNeedle = 42;
+
+inline TinyModel MakeNeedle(const TinyOptions& options) {
+  TinyModel model = MakeTiny(options);
+  // The last dimension of a head turns slowest, in either pairing; this base all but stops it.
+  model.config.rope.base = 1e8;
+  const ModelShape& s = model.config.shape;
+  TinyStore& store = *model.store;
+  const MutableTensorView embedding = store.Mutable("token_embd.weight");
+  for (int64_t id = 0; id < s.vocab; ++id) {  // coordinate 0: a constant; coordinate 1: how much of a needle
+    embedding.Row<float>(id)[0] = 3;
+    embedding.Row<float>(id)[1] = id < kFirstNeedle ? 0 : 2 + 0.25f * static_cast<float>(id - kFirstNeedle);
+  }
+  for (int l = 0; l < s.layers; ++l) {
+    const std::string p = "blk." + std::to_string(l) + ".";
+    for (const auto& [name, coordinate] : {std::pair{"attn_q.weight", 0}, std::pair{"attn_k.weight", 1}}) {
+      const MutableTensorView w = store.Mutable(p + name);
+      for (int64_t r = 0; r < w.rows; ++r) {
+        const std::span<float> row = w.Row<float>(r);
+        const bool carries = r % s.head_dim == s.head_dim - 1;
+        for (float& x : row) x *= carries ? 0.0f : 0.3f;
+        if (carries) row[static_cast<size_t>(coordinate)] = 2;
+      }
+    }
+    // No layer writes to the two coordinates, and none writes so much that the norms drown them.
+    for (const char* name : {"attn_output.weight", "ffn_down.weight"}) {
+      const MutableTensorView w = store.Mutable(p + name);
+      for (int64_t r = 0; r < w.rows; ++r) {
+        for (float& x : w.Row<float>(r)) x *= r < 2 ? 0.0f : 0.3f;
+      }
+    }
+  }
+  return model;
+}
+
+inline std::vector<int32_t> RandomPrompt(int64_t tokens, int32_t vocab, uint64_t seed = 7) {
+  TestRandom random(seed);
+  std::vector<int32_t> ids(static_cast<size_t>(tokens));
+  for (int32_t& id : ids) id = random.Below(vocab);
+  return ids;
+}
+
+// Ordinary ids, with each of the eight needles once, far apart.
+inline std::vector<int32_t> NeedlePrompt(int64_t tokens, uint64_t seed = 7) {
+  std::vector<int32_t> ids = RandomPrompt(tokens, kFirstNeedle, seed);
+  const int order[] = {3, 6, 0, 7, 2, 5, 1, 4};
+  for (int i = 0; i < 8; ++i) ids[static_cast<size_t>(tokens * (2 * i + 1) / 17)] = kFirstNeedle + order[i];
+  return ids;
+}
+
+}  // namespace coppice
