@@ -116,6 +116,17 @@ TEST_P(MethodLaws, SlimInferFillsItsBudgets) {
   }
 }
 
+// The first and the last layer that a stage may name.
+TEST_P(MethodLaws, StagesAtTheEdges) {
+  const RunResult run = Run({.spec = "sliminfer:layers=1/5,keep=112/64,block=16,min=0", .decode = 1});
+  const int64_t rows[] = {200, 104, 104, 104, 104, 56};
+  const int64_t ffn[] = {104, 104, 104, 104, 56, 1};
+  for (size_t l = 0; l < 6; ++l) {
+    EXPECT_EQ(run.state.ledger.layers()[l].kv_rows, rows[l]) << l;
+    EXPECT_EQ(run.state.ledger.layers()[l].ffn_rows, ffn[l]) << l;
+  }
+}
+
 // A share counts of what is left where one value stands for all stages, and of the prompt where each has its
 // own.
 TEST_P(MethodLaws, SlimInferShares) {

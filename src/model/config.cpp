@@ -218,6 +218,7 @@ ModelConfig ConfigFromHf(const nlohmann::json& j, const std::string& folder) {
   }
   ModelConfig c;
   ApplyTraits(*traits, c);
+  c.hf_names = true;
   const auto present = [&](const std::string& k) { return j.find(k) != j.end() && !j[k].is_null(); };
   const KeyReader read{path,
                        [&](const std::string& k) -> std::optional<int64_t> {

@@ -42,6 +42,7 @@ struct ModelConfig {
   bool all_biases = false;      // every product and norm has one (BLOOM)
   bool embedding_norm = false;  // a norm right after the embedding (BLOOM)
   bool tied_head = false;       // the output head is the embedding
+  bool hf_names = false;        // tensors are named, and BLOOM's q, k, v fused, as Hugging Face does it
 };
 
 // Throws Error, naming the file and the key, for what is missing, out of range, or not supported.

@@ -36,6 +36,7 @@ constexpr KnownShape kShapes[] = {
     {"qwen2.5-1.5b", "qwen2", 28, 1536, 8960, 12, 2, 128, 151936, 32768, 1000000, true},
     {"qwen2.5-7b", "qwen2", 28, 3584, 18944, 28, 4, 128, 152064, 131072, 1000000, false},
     {"bloom-7b", "bloom", 30, 4096, 16384, 32, 32, 128, 250880, 2048, 0, true},
+    {"tiny", "llama", 4, 64, 192, 8, 2, 8, 320, 4096, 10000, true},  // no real model: for tests and first steps
 };
 
 const std::map<std::string, DType>& SyntheticTypes() {

@@ -47,7 +47,7 @@ std::string ShapeText(int64_t rows, int64_t cols) {
 class WeightsLoader {
  public:
   WeightsLoader(std::shared_ptr<const TensorStore> store, ModelConfig& config)
-      : store_(std::move(store)), config_(config), hf_(store_->Find("token_embd.weight") == nullptr),
+      : store_(std::move(store)), config_(config), hf_(config.hf_names),
         names_(hf_ ? HfNames(config, *store_) : GgufNames(config)), weights_(new Weights()) {}
 
   std::shared_ptr<const Weights> Load() {

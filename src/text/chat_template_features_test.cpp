@@ -95,9 +95,6 @@ TEST(ChatTemplateFeatures, Expressions) {
       {"{{ 1.e3 }}", ""},
       {"{{ l.append }}", ""},
       {"{{ l|sort(attribute='x') }}", "[3, 1, 2]"},
-      {"{{ x if x is defined else y }} {{ (x if x) ~ 'z' }} {{ x if missing is defined and missing else "
-       "'alt' }}",
-       "5 5z alt"},
       {"{{ 9223372036854775807 }} {{ -9223372036854775807 }} {{ 1.7976931348623157e308 }} {{ 5e-324 }} {{ "
        "100000000000000000000.0 }} {{ 0.1 + 0.2 }} {{ 1/3 }} {{ 10/2 }}",
        "9223372036854775807 -9223372036854775807 1.7976931348623157e+308 5e-324 1e+20 0.30000000000000004 "
@@ -325,6 +322,9 @@ TEST(ChatTemplateFeatures, Filters) {
       {"{{ [[1,2],[3,4]]|map('first')|list }} {{ [[1,2],[3,4]]|map(attribute=1)|list }} {{ "
        "[3,1]|map('string')|sort|join(',') }}",
        "[1, 3] [2, 4] 1,3"},
+      {"{{ none|selectattr('a')|list }}{{ none|map('upper')|list }}{{ 0|reject|list }} {{ x if x is defined "
+       "else y }} {{ (x if x) ~ 'z' }} {{ x if missing is defined and missing else 'alt' }}",
+       "[][][] 5 5z alt"},
   });
 }
 

@@ -180,6 +180,7 @@ Value Reverse(B& b, const V& value, const A&) {
 }
 
 Value Map(B& b, const V& value, const A& a) {
+  if (!value.Truth()) return Value::List(b, {}, ListKind::kGenerator);  // none included, as in Jinja
   std::vector<Value> items = Items(b, value);
   if (a.positional.empty()) {
     const Bound bound("map", a, {"attribute", "default"});
@@ -206,6 +207,7 @@ Value Select(B& b, const V& value, const A& a, bool by_attribute, bool wanted) {
           ? A{{a.positional.begin() + static_cast<std::ptrdiff_t>(first) + 1, a.positional.end()}, a.named}
           : A{};
   std::vector<Value> kept;
+  if (!value.Truth()) return Value::List(b, {}, ListKind::kGenerator);  // none included, as in Jinja
   const Value items = Elements(b, value);
   for (const Value& item : items.items()) {
     b.Work(B::kUnitsPerItem);

@@ -181,10 +181,12 @@ void AddBench(CLI::App& app) {
   CLI::App* bench = app.add_subcommand("bench", "time to first token by prompt length and method");
   AddModelOptions(*bench, o->model, false);
   bench->add_option("--shape", o->shape, "NAME[:TYPE]: random weights in memory instead of a file");
-  bench->add_option("-p,--n-prompt", o->prompts, "prompt lengths, separated by commas")->delimiter(',')->check(CLI::PositiveNumber);
+  bench->add_option("-p,--n-prompt", o->prompts, "prompt lengths, separated by commas")
+      ->take_all()
+      ->delimiter(',')->check(CLI::PositiveNumber);
   bench->add_option("-n,--n-gen", o->generate, "also generate this many tokens, for the decode rate")
       ->check(CLI::NonNegativeNumber);
-  bench->add_option("--prune", o->prune, "a method to compare with dense; may be repeated");
+  bench->add_option("--prune", o->prune, "a method to compare with dense; may be repeated")->take_all();
   bench->add_option("-r,--repetitions", o->rounds, "counted rounds, after one that warms up")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();

@@ -122,7 +122,7 @@ void AddCompare(CLI::App& app) {
   AddModelOptions(*compare, o->model);
   AddPromptOptions(*compare, o->prompt);
   AddGenerateOptions(*compare, o->generate);
-  compare->add_option("--prune", o->prune, "a method to compare with dense; may be repeated")->required();
+  compare->add_option("--prune", o->prune, "a method to compare with dense; may be repeated")->required()->take_all();
   compare->add_option("--expect", o->expect, "text that a right answer holds");
   compare->add_option("-r,--repetitions", o->rounds, "counted rounds, after one that warms up")
       ->check(CLI::Range(1, 1000))

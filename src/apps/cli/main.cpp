@@ -36,6 +36,7 @@ int Fail(const char* message, int code) {
 
 int main(int argc, char** argv) {
   CLI::App app("coppice: long prompts, pruned while they are read", "coppice");
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // the last word counts
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", VersionText);
   app.footer("Each command explains itself: coppice run --help");

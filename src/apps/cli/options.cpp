@@ -3,10 +3,10 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <sstream>
 
 #include "base/error.h"
 #include "text/chat_template.h"
@@ -52,14 +52,12 @@ void AddGenerateOptions(CLI::App& app, GenerateOptions& o) {
 }
 
 std::string ReadPrompt(const PromptOptions& o) {
-  if (o.file.empty()) {
-    if (o.text.empty()) throw Error("no prompt: give -p TEXT or -f FILE");
-    return o.text;
-  }
-  std::ifstream in(o.file, std::ios::binary);
-  std::ostringstream text;
-  if (!in || !(text << in.rdbuf())) throw Error("{}: cannot read: {}", o.file, std::strerror(errno));
-  return text.str();
+  if (o.text) return *o.text;
+  if (!o.file) throw Error("no prompt: give -p TEXT or -f FILE");
+  std::ifstream in(*o.file, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  if (!in.is_open() || in.bad()) throw Error("{}: cannot read: {}", *o.file, std::strerror(errno));
+  return text;
 }
 
 std::vector<int32_t> TokenizePrompt(const PromptOptions& o, const Engine& engine) {

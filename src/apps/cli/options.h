@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,8 @@ struct ModelOptions {
 };
 
 struct PromptOptions {
-  std::string text;
-  std::string file;
+  std::optional<std::string> text;
+  std::optional<std::string> file;
   bool chat = false;
 };
 

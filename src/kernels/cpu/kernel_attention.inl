@@ -1,6 +1,7 @@
-// Flash attention with rows as lanes, in fp32: S^T = K Q^T, then O^T += V^T P^T, both as products whose left side is
-// read one value at a time from rows of keys (or values) as they are stored, and whose right side lies in panels of
-// kPanel rows. So keys and values need no transposition: one conversion to fp32 per tile, read by all panels.
+// Flash attention with rows as lanes, in fp32: S^T = K Q^T, then O^T += V^T P^T, both as products whose left
+// side is read one value at a time from rows of keys (or values) as they are stored, and whose right side
+// lies in panels of kPanel rows. So keys and values need no transposition: one conversion to fp32 per tile,
+// read by all panels.
 
 // What a tile of queries looks like to the kernels. All arrays lie in the caller's scratch.
 struct Rows {
@@ -11,9 +12,9 @@ struct Rows {
   float* begin;    // [kAttentionRows] visible keys as floats, exact below 2^24; empty in unused lanes
   float* end;
   float* position;
-  float* slope;    // times log2(e)
-  float* more;     // [kKeyTile * kAttentionRows] for the kernels of one ISA
-  int64_t dim;     // padded head_dim: the rows' stride
+  float* slope;           // times log2(e)
+  float* more;            // [kKeyTile * kAttentionRows] for the kernels of one ISA
+  int64_t dim;            // padded head_dim: the rows' stride
   int64_t first_visible;  // over all rows
   int64_t last_visible;
   int64_t all_begin;  // keys [all_begin, all_end) are visible to every row
@@ -70,8 +71,8 @@ inline Rows PackRows(const AttentionTile& tile, float* scratch) {
 }
 
 // Rows [begin, begin + kKeyTile) of keys or values as fp32; rows from `end` on are zeros.
-inline void WidenTile(const std::byte* rows, int64_t stride, const AttentionTile& tile, int64_t begin, int64_t end,
-                      float* y) {
+inline void WidenTile(const std::byte* rows, int64_t stride, const AttentionTile& tile, int64_t begin,
+                      int64_t end, float* y) {
   const int64_t dim = PaddedDim(tile.head_dim);
   for (int64_t j = 0; j < kKeyTile; ++j, y += dim) {
     int64_t c = 0;
@@ -109,7 +110,8 @@ void ScorePanel(const float* keys, int64_t dim, int64_t head_dim, const float* q
   }
 }
 
-// output[c][lane] += sum_j values[j][c] weights[j][lane], four columns at a time; columns past head_dim are zeros.
+// output[c][lane] += sum_j values[j][c] weights[j][lane], four columns at a time; columns past head_dim are
+// zeros.
 template <int kVectors>
 void ValuePanel(const float* values, int64_t dim, int64_t head_dim, const float* weights, float* output) {
   for (int64_t c = 0; c < head_dim; c += 4) {
@@ -132,9 +134,11 @@ void ValuePanel(const float* values, int64_t dim, int64_t head_dim, const float*
   }
 }
 
-using PanelProduct = void (*)(const float* left, int64_t dim, int64_t head_dim, const float* right, float* sums);
+using PanelProduct = void (*)(const float* left, int64_t dim, int64_t head_dim, const float* right,
+                              float* sums);
 
-// The product for a panel with `vectors` vectors in use. Fewer vectors change nothing in the others' arithmetic.
+// The product for a panel with `vectors` vectors in use. Fewer vectors change nothing in the others'
+// arithmetic.
 template <int kVectors>
 PanelProduct ScoreProduct(int vectors) {
   if constexpr (kVectors > 1) {
@@ -219,7 +223,8 @@ void Attend(const AttentionTile& tile, int64_t key_begin, int64_t key_end, bool 
 }
 
 // Adds the weights of `count` keys, whose scores are at hand, to their sums.
-inline void AddTileMass(const AttentionTile& tile, const Rows& rows, const float* state, int64_t count, float* sums) {
+inline void AddTileMass(const AttentionTile& tile, const Rows& rows, const float* state, int64_t count,
+                        float* sums) {
   const State s = StateAt(const_cast<float*>(state));
   for (int panel = 0; panel < kPanels; ++panel) {
     for (int v = 0; v < PanelVectors(tile, panel); ++v) {
@@ -243,6 +248,7 @@ void AddMass(const AttentionTile& tile, int64_t key_begin, int64_t key_end, cons
   for (int64_t begin = key_begin; begin < last; begin += kKeyTile) {
     if (begin + kKeyTile <= rows.first_visible) continue;
     ScoreTile(tile, rows, begin, key_end);
-    AddTileMass(tile, rows, state, Smaller(kKeyTile, key_end - begin), sums + (begin - key_begin) * kMassLanes);
+    AddTileMass(tile, rows, state, Smaller(kKeyTile, key_end - begin),
+                sums + (begin - key_begin) * kMassLanes);
   }
 }

@@ -1,12 +1,14 @@
-// Attention of a few rows (a decode step): the same arithmetic in the same order as kernel_attention.inl, so that a row
-// has the same bits in a decode step and in a prefill, but with other lanes. Rows as lanes would leave most of a vector
-// empty here. Scores take keys as lanes (one transposition per tile), outputs take columns as lanes; each element is
-// still one chain of FMAs over c, or over j, from the same start.
+// Attention of a few rows (a decode step): the same arithmetic in the same order as kernel_attention.inl, so
+// that a row has the same bits in a decode step and in a prefill, but with other lanes. Rows as lanes would
+// leave most of a vector empty here. Scores take keys as lanes (one transposition per tile), outputs take
+// columns as lanes; each element is still one chain of FMAs over c, or over j, from the same start.
 
 constexpr int kFewRows = V::kLanes > 1 ? 8 : 0;
 constexpr int kFewVectors = V::kLanes == 8 ? 2 : 4;  // x 4 rows: what the registers hold
 
-inline bool IsFew(const AttentionTile& tile) { return tile.rows <= kFewRows && tile.head_dim % V::kLanes == 0; }
+inline bool IsFew(const AttentionTile& tile) {
+  return tile.rows <= kFewRows && tile.head_dim % V::kLanes == 0;
+}
 
 // Values [c, c + kLanes) of a cache row, by DType.
 template <int kType>
@@ -96,7 +98,8 @@ void FewBlock(const AttentionTile& tile, const Rows& rows, int64_t begin, int64_
 }
 
 template <int kType>
-void FewBlocks(const AttentionTile& tile, const Rows& rows, int64_t begin, int64_t end, bool after, float* output) {
+void FewBlocks(const AttentionTile& tile, const Rows& rows, int64_t begin, int64_t end, bool after,
+               float* output) {
   int row = 0;
   for (; row + 4 <= tile.rows; row += 4) FewBlock<kType, 4>(tile, rows, begin, end, row, after, output);
   if (tile.rows - row == 3) FewBlock<kType, 3>(tile, rows, begin, end, row, after, output);
@@ -121,7 +124,8 @@ inline void FewSoftmax(const AttentionTile& tile, const Rows& rows, const State&
 }
 
 template <int kType>
-void AttendFewOf(const AttentionTile& tile, int64_t key_begin, int64_t key_end, float* state, float* scratch) {
+void AttendFewOf(const AttentionTile& tile, int64_t key_begin, int64_t key_end, float* state,
+                 float* scratch) {
   const Rows rows = PackRows(tile, scratch);
   ClearState(tile, true, state);
   const State s = StateAt(state);

@@ -1,7 +1,9 @@
-// Matrix-vector products straight from stored weights: fp32 sums, one row of weights against `rows` rows of x.
+// Matrix-vector products straight from stored weights: fp32 sums, one row of weights against `rows` rows of
+// x.
 //
-// The weights pass through a buffer of fp32 values, 256 at a time, which stays in L1; every chunk of x is then
-// summed in the same order whatever the number of rows, which makes a row's result independent of its company.
+// The weights pass through a buffer of fp32 values, 256 at a time, which stays in L1; every chunk of x is
+// then summed in the same order whatever the number of rows, which makes a row's result independent of its
+// company.
 
 constexpr int kDotChunk = 256;
 constexpr int kDotRows = 4;  // rows of x per pass over the buffer
@@ -23,7 +25,8 @@ inline void AddChunk(const float* w, const float* x, int64_t count, DotSums* s) 
       s->sums[u] = V::Fma(V::Load(w + i + u * V::kLanes), V::Load(x + i + u * V::kLanes), s->sums[u]);
     }
   }
-  for (; i + V::kLanes <= count; i += V::kLanes) s->sums[0] = V::Fma(V::Load(w + i), V::Load(x + i), s->sums[0]);
+  for (; i + V::kLanes <= count; i += V::kLanes)
+    s->sums[0] = V::Fma(V::Load(w + i), V::Load(x + i), s->sums[0]);
   if (i < count) s->sums[1] = V::Fma(LoadPart(w + i, count - i), LoadPart(x + i, count - i), s->sums[1]);
 }
 
@@ -31,8 +34,8 @@ inline float Total(const DotSums& s) { return ((s.sums[0] + s.sums[1]) + (s.sums
 
 // Fills the buffer with values [begin, begin + count) of the stored row, or points into it where it is fp32.
 template <typename Decode>
-void DotRows(const float* x, int64_t x_stride, int64_t rows, int64_t count, float bias, float* y, int64_t y_stride,
-             Decode decode) {
+void DotRows(const float* x, int64_t x_stride, int64_t rows, int64_t count, float bias, float* y,
+             int64_t y_stride, Decode decode) {
   float buffer[kDotChunk];
   for (int64_t r = 0; r < rows; r += kDotRows) {
     const int64_t some = rows - r < kDotRows ? rows - r : kDotRows;
@@ -56,23 +59,23 @@ void DotBlocks(const std::byte* w, const float* x, int64_t x_stride, int64_t row
   });
 }
 
-void DotF32(const std::byte* w, const float* x, int64_t x_stride, int64_t rows, int64_t count, float bias, float* y,
-            int64_t y_stride) {
+void DotF32(const std::byte* w, const float* x, int64_t x_stride, int64_t rows, int64_t count, float bias,
+            float* y, int64_t y_stride) {
   const float* values = reinterpret_cast<const float*>(w);
   DotRows(x, x_stride, rows, count, bias, y, y_stride,
           [values](int64_t k, int64_t, float*) { return values + k; });
 }
 
-void DotF16(const std::byte* w, const float* x, int64_t x_stride, int64_t rows, int64_t count, float bias, float* y,
-            int64_t y_stride) {
+void DotF16(const std::byte* w, const float* x, int64_t x_stride, int64_t rows, int64_t count, float bias,
+            float* y, int64_t y_stride) {
   DotRows(x, x_stride, rows, count, bias, y, y_stride, [w](int64_t k, int64_t part, float* buffer) {
     WidenF16(w + 2 * k, part, buffer);
     return static_cast<const float*>(buffer);
   });
 }
 
-void DotBf16(const std::byte* w, const float* x, int64_t x_stride, int64_t rows, int64_t count, float bias, float* y,
-             int64_t y_stride) {
+void DotBf16(const std::byte* w, const float* x, int64_t x_stride, int64_t rows, int64_t count, float bias,
+             float* y, int64_t y_stride) {
   DotRows(x, x_stride, rows, count, bias, y, y_stride, [w](int64_t k, int64_t part, float* buffer) {
     WidenBf16(w + 2 * k, part, buffer);
     return static_cast<const float*>(buffer);

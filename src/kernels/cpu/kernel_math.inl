@@ -1,7 +1,7 @@
 // Vector functions on top of V, shared by the kernels of every ISA.
 
-// 2^f for f in [-0.5, 0.5], relative error below 1e-7 in fp32 and exactly 1 at 0. Coefficients: interpolation of
-// (2^f - 1) / f at the six Chebyshev nodes, error 5e-9 before rounding.
+// 2^f for f in [-0.5, 0.5], relative error below 1e-7 in fp32 and exactly 1 at 0. Coefficients: interpolation
+// of (2^f - 1) / f at the six Chebyshev nodes, error 5e-9 before rounding.
 V Pow2Fraction(V f) {
   V p = V::Set(1.5453162939509034e-4f);
   p = V::Fma(p, f, V::Set(1.339086336462805e-3f));

@@ -12,15 +12,16 @@ inline uint32_t Word(const std::byte* p) {
   return w;
 }
 
-// y[i] = scale * codes(i) for `kCount` values, or scale * codes(i) + shift. A product and a sum, never fused: the
-// values are then bit-equal to the oracle's.
+// y[i] = scale * codes(i) for `kCount` values, or scale * codes(i) + shift. A product and a sum, never fused:
+// the values are then bit-equal to the oracle's.
 template <int kCount, typename F>
 inline void Scaled(float scale, float* y, F codes) {
   for (int i = 0; i < kCount; i += V::kLanes) (V::Set(scale) * codes(i).ToFloat()).Store(y + i);
 }
 template <int kCount, typename F>
 inline void Scaled(float scale, float shift, float* y, F codes) {
-  for (int i = 0; i < kCount; i += V::kLanes) (V::Set(scale) * codes(i).ToFloat() + V::Set(shift)).Store(y + i);
+  for (int i = 0; i < kCount; i += V::kLanes)
+    (V::Set(scale) * codes(i).ToFloat() + V::Set(shift)).Store(y + i);
 }
 
 // Each format: values per block, bytes per block, and how one block becomes fp32.
@@ -89,7 +90,8 @@ struct Q2_K {
       const std::byte* q = b + 16 + 32 * (j / 8) + 16 * (j % 2);
       const float scale = d * static_cast<float>(Low(b, j));
       const float minimum = dmin * static_cast<float>(High(b, j));
-      Scaled<16>(scale, -minimum, y + 16 * j, [=](int i) { return Codes::Load(q + i).Bits(2 * (j / 2 % 4), 3); });
+      Scaled<16>(scale, -minimum, y + 16 * j,
+                 [=](int i) { return Codes::Load(q + i).Bits(2 * (j / 2 % 4), 3); });
     }
   }
 };
@@ -114,7 +116,8 @@ struct Q3_K {
   }
 };
 
-// Scale and minimum of group j of Q4_K and Q5_K: six bits each, the upper two of groups 4 to 7 kept in 0 to 3.
+// Scale and minimum of group j of Q4_K and Q5_K: six bits each, the upper two of groups 4 to 7 kept in 0
+// to 3.
 inline void ScaleAndMinimum(const std::byte* s, int j, int* scale, int* minimum) {
   if (j < 4) {
     *scale = Byte(s, j) & 63;
@@ -142,7 +145,8 @@ inline void DecodeGroups(const std::byte* b, float* y, F codes) {
 struct Q4_K {
   static constexpr int kValues = 256, kBytes = 144;
   static void Decode(const std::byte* b, float* y) {
-    DecodeGroups(b, y, [b](int j, int i) { return Codes::Load(b + 16 + 32 * (j / 2) + i).Bits(4 * (j % 2), 15); });
+    DecodeGroups(b, y,
+                 [b](int j, int i) { return Codes::Load(b + 16 + 32 * (j / 2) + i).Bits(4 * (j % 2), 15); });
   }
 };
 
@@ -176,7 +180,8 @@ struct Q6_K {
 
 template <typename Format>
 void DequantizeBlocks(const std::byte* blocks, int64_t count, float* y) {
-  for (int64_t i = 0; i < count; i += Format::kValues, blocks += Format::kBytes) Format::Decode(blocks, y + i);
+  for (int64_t i = 0; i < count; i += Format::kValues, blocks += Format::kBytes)
+    Format::Decode(blocks, y + i);
 }
 
 void CopyF32(const std::byte* x, int64_t count, float* y) {

@@ -16,8 +16,8 @@ void SiluMul(float* gate, const float* up, int64_t count) {
   MapRow(up, count, gate, [](V g, V u) { return g / (V::Set(1.0f) + Exp(V::Set(0.0f) - g)) * u; });
 }
 
-// 0.5 x (1 + tanh(t)) = x / (1 + e^(-2 t)) with t = sqrt(2 / pi) (x + 0.044715 x^3): without the cancellation of
-// 1 + tanh for negative t.
+// 0.5 x (1 + tanh(t)) = x / (1 + e^(-2 t)) with t = sqrt(2 / pi) (x + 0.044715 x^3): without the cancellation
+// of 1 + tanh for negative t.
 void Gelu(float* x, int64_t count) {
   MapRow(x, count, x, [](V v, V) {
     const V t = V::Set(0.79788456f) * v * (V::Set(1.0f) + V::Set(0.044715f) * v * v);
@@ -25,7 +25,8 @@ void Gelu(float* x, int64_t count) {
   });
 }
 
-// sum of f(x[i]) with four running sums; lanes past the end count as f(0) = 0 must, or `shift` must keep them 0.
+// sum of f(x[i]) with four running sums; lanes past the end count as f(0) = 0 must, or `shift` must keep them
+// 0.
 template <typename F>
 float SumRow(const float* x, int64_t count, F f) {
   V sums[4] = {V::Set(0.0f), V::Set(0.0f), V::Set(0.0f), V::Set(0.0f)};
@@ -67,7 +68,8 @@ void LayerNorm(const float* x, const float* weight, const float* bias, int64_t c
   }
   const int64_t rest = count - i;
   if (rest == 0) return;
-  StorePart(normalise(LoadPart(x + i, rest), LoadPart(weight + i, rest), LoadPart(bias + i, rest)), y + i, rest);
+  StorePart(normalise(LoadPart(x + i, rest), LoadPart(weight + i, rest), LoadPart(bias + i, rest)), y + i,
+            rest);
 }
 
 // The compiler vectorises both forms; a pair's two values lie `pairs` or 1 apart.

@@ -1,14 +1,17 @@
-// What attention keeps per row of a tile, and the online softmax over a tile of scores. Rows are lanes: a vector
-// holds one key's scores for kLanes rows, so that maximum, sum and rescaling need no reduction across lanes, and no
-// row can see another.
+// What attention keeps per row of a tile, and the online softmax over a tile of scores. Rows are lanes: a
+// vector holds one key's scores for kLanes rows, so that maximum, sum and rescaling need no reduction across
+// lanes, and no row can see another.
 //
 // Everything is in base 2: queries are scaled by scale * log2(e) once. Per row and key tile:
-//   m' = max(m, max_j s_j)   a = 2^(m - m')   p_j = 2^(s_j - m')   l = l a + sum_j p_j   o = o a + sum_j p_j v_j
-// A tile that a row does not see has s_j = -infinity: m' = m, a = 1 exactly, p_j = 0, and l and o stay as they are.
+//   m' = max(m, max_j s_j)   a = 2^(m - m')   p_j = 2^(s_j - m')   l = l a + sum_j p_j   o = o a + sum_j p_j
+//   v_j
+// A tile that a row does not see has s_j = -infinity: m' = m, a = 1 exactly, p_j = 0, and l and o stay as
+// they are.
 
 constexpr float kLog2e = 1.44269504f;
 constexpr float kMinusInfinity = -__builtin_inff();
-constexpr int kPanel = V::kPanelVectors * V::kLanes;  // rows whose sums one pass of the products holds in registers
+constexpr int kPanel =
+    V::kPanelVectors * V::kLanes;  // rows whose sums one pass of the products holds in registers
 constexpr int kPanels = kAttentionRows / kPanel;
 static_assert(kPanels * kPanel == kAttentionRows);
 
@@ -43,8 +46,8 @@ void ClearState(const AttentionTile& tile, bool with_values, float* state) {
 // A maximum that can be subtracted: -infinity - -infinity would be NaN where no key has been seen.
 inline V Finite(V maximum) { return V::Max(maximum, V::Set(-3.0e38f)); }
 
-// One vector of rows over one tile of scores [kKeyTile][kPanel], which become weights. `output` is the vector's
-// first element, [head_dim][kPanel].
+// One vector of rows over one tile of scores [kKeyTile][kPanel], which become weights. `output` is the
+// vector's first element, [head_dim][kPanel].
 inline void SoftmaxVector(float* scores, float* maximum, float* sum, float* output, int64_t dim) {
   const V old = V::Load(maximum);
   V top = old;

@@ -1,6 +1,8 @@
-// The kernels of one ISA, written once over the vector type V. A file of the ISA includes this inside a namespace
-// of its own, after V; the anonymous namespace keeps every instance apart from those of other ISAs.
+// The kernels of one ISA, written once over the vector type V. A file of the ISA includes this inside a
+// namespace of its own, after V; the anonymous namespace keeps every instance apart from those of other ISAs.
 
+// In this order: each stands on the ones before it.
+// clang-format off
 #include "kernels/cpu/kernel_math.inl"
 #include "kernels/cpu/kernel_rows.inl"
 #include "kernels/cpu/kernel_quants.inl"
@@ -8,15 +10,18 @@
 #include "kernels/cpu/kernel_softmax.inl"
 #include "kernels/cpu/kernel_attention.inl"
 #include "kernels/cpu/kernel_attention_few.inl"
+// clang-format on
 
 constexpr AttentionKernels kAttention = {AttendAny, MergeStates, ClearState, FinishRows, AddMass};
 
 constexpr KernelTable kTable = {
     .dequantize = {CopyF32, WidenF16, WidenBf16, DequantizeBlocks<Q4_0>, DequantizeBlocks<Q4_1>,
-                   DequantizeBlocks<Q5_0>, DequantizeBlocks<Q5_1>, DequantizeBlocks<Q8_0>, DequantizeBlocks<Q2_K>,
-                   DequantizeBlocks<Q3_K>, DequantizeBlocks<Q4_K>, DequantizeBlocks<Q5_K>, DequantizeBlocks<Q6_K>},
+                   DequantizeBlocks<Q5_0>, DequantizeBlocks<Q5_1>, DequantizeBlocks<Q8_0>,
+                   DequantizeBlocks<Q2_K>, DequantizeBlocks<Q3_K>, DequantizeBlocks<Q4_K>,
+                   DequantizeBlocks<Q5_K>, DequantizeBlocks<Q6_K>},
     .dot = {DotF32, DotF16, DotBf16, DotBlocks<Q4_0>, DotBlocks<Q4_1>, DotBlocks<Q5_0>, DotBlocks<Q5_1>,
-            DotBlocks<Q8_0>, DotBlocks<Q2_K>, DotBlocks<Q3_K>, DotBlocks<Q4_K>, DotBlocks<Q5_K>, DotBlocks<Q6_K>},
+            DotBlocks<Q8_0>, DotBlocks<Q2_K>, DotBlocks<Q3_K>, DotBlocks<Q4_K>, DotBlocks<Q5_K>,
+            DotBlocks<Q6_K>},
     .to_f16 = ToF16Row,
     .to_bf16 = ToBf16Row,
     .rms_norm = RmsNorm,

@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/error.h"
 #include "kernels/cpu/products.h"
 
 namespace coppice::cpu {
@@ -27,6 +26,7 @@ namespace {
 
 constexpr int64_t kTileRows = 128;
 constexpr int64_t kBlockColumns = 512;
+constexpr int64_t kStageRows = 2;  // before a staged block: room for one row as fp32 on its way to bf16
 
 // oneDNN runs on OpenMP's threads; inside one of ours it gets one. The setting belongs to the calling thread,
 // and primitives are made under it too, since they split their work when they are made.
@@ -44,8 +44,7 @@ class OneThread {
 // Whether oneDNN, within its limit, multiplies bf16 with instructions made for it.
 bool HasBf16Products() {
   const unsigned effective = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const unsigned bf16 =
-      static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);  // a set of bits, as all of them
+  const unsigned bf16 = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);  // bits, as all of them are
   return (effective & bf16) == bf16;
 }
 
@@ -108,8 +107,8 @@ const Primitive& OnednnProducts::Get(int64_t inputs, int64_t columns) {
   const Desc w({inputs, columns}, dnnl_type(), dnnl::memory::format_tag::any);
   const Desc y({kTileRows, columns}, dnnl::memory::data_type::f32, Dims{columns, 1});
   dnnl::primitive_attr attributes;
-  attributes.set_scratchpad_mode(
-      dnnl::scratchpad_mode::user);  // oneDNN's own is bound to the thread that made it
+  // oneDNN's own scratchpad is bound to the thread that made the primitive.
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   const dnnl::matmul::primitive_desc pd(dnnl::matmul::desc(x, w, y), attributes, engine_);
   const Primitive made = {dnnl::matmul(pd), x, pd.weights_desc(), y, pd.scratchpad_desc()};
   return primitives_.emplace(std::pair{inputs, columns}, made).first->second;
@@ -118,8 +117,8 @@ const Primitive& OnednnProducts::Get(int64_t inputs, int64_t columns) {
 // Rows [begin, begin + columns) of w as type_ into the thread's stage.
 void OnednnProducts::StageRows(const TensorView& w, int64_t begin, int64_t columns, int thread) {
   Tensor& stage = stage_[static_cast<size_t>(thread)];
-  stage.Resize(type_, columns + 2, w.cols);  // behind the block, one row as fp32 on its way to bf16
-  const MutableTensorView rows = stage.mutable_view();
+  stage.Resize(type_, kStageRows + columns, w.cols);
+  const MutableTensorView rows = stage.mutable_view().Rows(kStageRows, columns);
   const auto dequantize = context_.kernels.dequantize[static_cast<size_t>(w.dtype)];
   for (int64_t i = 0; i < columns; ++i) {
     const std::byte* stored = w.RowBytes(begin + i);
@@ -128,7 +127,7 @@ void OnednnProducts::StageRows(const TensorView& w, int64_t begin, int64_t colum
     } else if (type_ == DType::kF32) {
       dequantize(stored, w.cols, rows.Row<float>(i).data());
     } else {
-      float* wide = reinterpret_cast<float*>(rows.RowBytes(columns));
+      float* wide = reinterpret_cast<float*>(stage.mutable_view().data);
       dequantize(stored, w.cols, wide);
       context_.kernels.to_bf16(wide, w.cols, reinterpret_cast<uint16_t*>(rows.RowBytes(i)));
     }
@@ -153,7 +152,8 @@ void OnednnProducts::Pack(const TensorView& w, PackedMatrix& packed) {
     StageRows(w, block * kBlockColumns, columns, thread);
     const dnnl::memory::desc& to = (block + 1 < blocks ? full_primitive : last_primitive).w;
     const dnnl::memory::desc from({w.cols, columns}, dnnl_type(), dnnl::memory::dims{1, w.cols});
-    dnnl::memory source(from, engine_, stage_[static_cast<size_t>(thread)].mutable_view().data);
+    dnnl::memory source(from, engine_,
+                        stage_[static_cast<size_t>(thread)].mutable_view().RowBytes(kStageRows));
     dnnl::memory target(to, engine_, storage + block * full_bytes);
     dnnl::reorder(source, target).execute(streams_[static_cast<size_t>(thread)], source, target);
   });

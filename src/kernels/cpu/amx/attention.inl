@@ -1,9 +1,11 @@
-// Flash attention on AMX tiles: the same rows-as-lanes form as kernel_attention.inl, S^T = K Q^T and O^T += V^T P^T,
-// with bf16 factors and fp32 sums. Keys are read as they lie in the cache: 16 keys are the 16 rows of a tile. Queries
-// are packed in pairs once per call, weights once per tile, and values are transposed once per tile.
+// Flash attention on AMX tiles: the same rows-as-lanes form as kernel_attention.inl, S^T = K Q^T and O^T +=
+// V^T P^T, with bf16 factors and fp32 sums. Keys are read as they lie in the cache: 16 keys are the 16 rows
+// of a tile. Queries are packed in pairs once per call, weights once per tile, and values are transposed once
+// per tile.
 //
-// 2 x 2 blocks of tiles: sums in tiles 0 to 3, left sides in 4 and 5, right sides in 6 and 7. The softmax between the
-// products is AVX-512's, and so are the layouts of state and scores; only the factors are rounded to bf16.
+// 2 x 2 blocks of tiles: sums in tiles 0 to 3, left sides in 4 and 5, right sides in 6 and 7. The softmax
+// between the products is AVX-512's, and so are the layouts of state and scores; only the factors are rounded
+// to bf16.
 
 static_assert(kPanels == 1 && V::kLanes == 16);
 constexpr int kTileBytes = 1024;
@@ -32,7 +34,8 @@ void PackTileQueries(const AttentionTile& tile, const Rows& rows, uint16_t* pack
     const int64_t at = tile.first_row + r;
     const float* q = tile.queries + at / tile.group * tile.query_stride + at % tile.group * tile.head_dim;
     for (int64_t c = 0; c < rows.dim; c += 32) {
-      for (int64_t i = 0; i < 32; ++i) row[i] = r < tile.rows && c + i < tile.head_dim ? q[c + i] * factor : 0.0f;
+      for (int64_t i = 0; i < 32; ++i)
+        row[i] = r < tile.rows && c + i < tile.head_dim ? q[c + i] * factor : 0.0f;
       ToBf16Row(row, 32, narrow);
       uint16_t* to = packed + (c / 32 * kLaneTiles + r / 16) * (kTileBytes / 2) + r % 16 * 2;
       for (int64_t i = 0; i < 32; ++i) to[i / 2 * 32 + i % 2] = narrow[i];
@@ -45,8 +48,8 @@ struct CacheRows {
   int64_t stride;
 };
 
-// Rows [begin, begin + kKeyTile) of the cache, in whole tiles: in place where all of them exist and their columns
-// are whole tiles, else copied with zeros behind.
+// Rows [begin, begin + kKeyTile) of the cache, in whole tiles: in place where all of them exist and their
+// columns are whole tiles, else copied with zeros behind.
 inline CacheRows WholeRows(const CacheRows& cache, const AttentionTile& tile, int64_t begin, int64_t end,
                            uint16_t* copy) {
   const std::byte* from = cache.first + begin * cache.stride;
@@ -98,7 +101,8 @@ void ScoreBlock(const CacheRows& keys, int64_t dim, const uint16_t* queries, flo
     ZeroTile<1>();
     ZeroTile<2>();
     ZeroTile<3>();
-    BlockProduct<kTwo>(keys.first + j * keys.stride, keys.stride, 64, queries, kLaneTiles * kTileBytes / 2, dim / 32);
+    BlockProduct<kTwo>(keys.first + j * keys.stride, keys.stride, 64, queries, kLaneTiles * kTileBytes / 2,
+                       dim / 32);
     StoreBlock<kTwo>(scores + j * kPanel);
   }
 }
@@ -145,14 +149,16 @@ void PackWeights(const float* scores, uint16_t* packed) {
   for (int i = 0; i < 32; ++i) order[i] = static_cast<uint16_t>(i / 2 + i % 2 * 16);
   __builtin_memcpy(&interleave, order, sizeof order);
   for (int j = 0; j < kKeyTile; j += 2) {
-    const __m512bh pair = _mm512_cvtne2ps_pbh(V::Load(scores + (j + 1) * kPanel).v, V::Load(scores + j * kPanel).v);
+    const __m512bh pair =
+        _mm512_cvtne2ps_pbh(V::Load(scores + (j + 1) * kPanel).v, V::Load(scores + j * kPanel).v);
     uint16_t* to = packed + j / 32 * (kLaneTiles * kTileBytes / 2) + j % 32 / 2 * 32;
     _mm512_storeu_si512(to, _mm512_permutexvar_epi16(interleave, reinterpret_cast<__m512i>(pair)));
   }
 }
 
 // Scores of the key tile at `begin`, as ScoreTile leaves them.
-void ScoreTileAmx(const AttentionTile& tile, const Rows& rows, const TileBuffers& buffers, int64_t begin, int64_t end) {
+void ScoreTileAmx(const AttentionTile& tile, const Rows& rows, const TileBuffers& buffers, int64_t begin,
+                  int64_t end) {
   const CacheRows keys = WholeRows({tile.keys, tile.key_stride}, tile, begin, end, buffers.keys);
   const int vectors = PanelVectors(tile, 0);
   for (int v = 0; v < vectors; v += 2) {
@@ -177,22 +183,25 @@ void AttendAmx(const AttentionTile& tile, int64_t key_begin, int64_t key_end, bo
     ScoreTileAmx(tile, rows, buffers, begin, key_end);
     for (int v = 0; v < vectors; ++v) {
       float* scores = rows.scores + v * 16;
-      SoftmaxVector(scores, s.maxima + v * 16, s.sums + v * 16, s.output + v * 16, with_values ? tile.head_dim : 0);
+      SoftmaxVector(scores, s.maxima + v * 16, s.sums + v * 16, s.output + v * 16,
+                    with_values ? tile.head_dim : 0);
       if (with_values) PackWeights(scores, buffers.weights + v * (kTileBytes / 2));
     }
     if (!with_values) continue;
-    const CacheRows values = WholeRows({tile.values, tile.value_stride}, tile, begin, key_end, buffers.values);
+    const CacheRows values =
+        WholeRows({tile.values, tile.value_stride}, tile, begin, key_end, buffers.values);
     TransposeValues(values, rows.dim, buffers.columns);
     for (int v = 0; v < vectors; v += 2) {
       const uint16_t* weights = buffers.weights + v * (kTileBytes / 2);
-      (v + 1 < vectors ? ValueBlock<true> : ValueBlock<false>)(buffers.columns, rows.dim, weights, s.output + v * 16);
+      (v + 1 < vectors ? ValueBlock<true> : ValueBlock<false>)(buffers.columns, rows.dim, weights,
+                                                               s.output + v * 16);
     }
   }
   ReleaseTiles();
 }
 
-void AddMassAmx(const AttentionTile& tile, int64_t key_begin, int64_t key_end, const float* state, float* sums,
-                float* scratch) {
+void AddMassAmx(const AttentionTile& tile, int64_t key_begin, int64_t key_end, const float* state,
+                float* sums, float* scratch) {
   const Rows rows = LayOutRows(tile, scratch);
   const TileBuffers buffers = BuffersOf(rows);
   PackTileQueries(tile, rows, buffers.queries);
@@ -201,7 +210,8 @@ void AddMassAmx(const AttentionTile& tile, int64_t key_begin, int64_t key_end, c
   for (int64_t begin = key_begin; begin < last; begin += kKeyTile) {
     if (begin + kKeyTile <= rows.first_visible) continue;
     ScoreTileAmx(tile, rows, buffers, begin, key_end);
-    AddTileMass(tile, rows, state, Smaller(kKeyTile, key_end - begin), sums + (begin - key_begin) * kMassLanes);
+    AddTileMass(tile, rows, state, Smaller(kKeyTile, key_end - begin),
+                sums + (begin - key_begin) * kMassLanes);
   }
   ReleaseTiles();
 }

@@ -1,6 +1,6 @@
-// The tile instructions, as inline assembly with a full memory clobber. Not the compiler's intrinsics: those of GCC 12
-// tell it neither that _tile_loadconfig reads all 64 bytes (GCC PR 114098: the stores that fill the configuration are
-// dropped, and the first load is a SIGILL) nor that _tile_loadd reads memory at all.
+// The tile instructions, as inline assembly with a full memory clobber. Not the compiler's intrinsics: those
+// of GCC 12 tell it neither that _tile_loadconfig reads all 64 bytes (GCC PR 114098: the stores that fill the
+// configuration are dropped, and the first load is a SIGILL) nor that _tile_loadd reads memory at all.
 
 struct TileConfig {
   uint8_t palette;

@@ -15,14 +15,16 @@ struct V {
   }
   void Store(float* p) const { _mm256_storeu_ps(p, v); }
   void StoreF16(uint16_t* p) const {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                     _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
-  // To nearest even by adding just under half of the last bit kept; a NaN would overflow and stays quiet instead.
+  // To nearest even by adding just under half of the last bit kept; a NaN would overflow and stays quiet
+  // instead.
   void StoreBf16(uint16_t* p) const {
     const __m256i bits = _mm256_castps_si256(v);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    const __m256i rounded = _mm256_srli_epi32(
-        _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+    const __m256i rounded =
+        _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
     const __m256i quiet = _mm256_or_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(0x40));
     const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
     const __m256i words = _mm256_blendv_epi8(rounded, quiet, nan);
@@ -35,7 +37,7 @@ struct V {
   friend V operator*(V a, V b) { return {_mm256_mul_ps(a.v, b.v)}; }
   friend V operator/(V a, V b) { return {_mm256_div_ps(a.v, b.v)}; }
   static V Fma(V a, V b, V c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }  // a * b + c
-  static V Max(V a, V b) { return {_mm256_max_ps(a.v, b.v)}; }             // b where either is NaN
+  static V Max(V a, V b) { return {_mm256_max_ps(a.v, b.v)}; }              // b where either is NaN
   static V Min(V a, V b) { return {_mm256_min_ps(a.v, b.v)}; }
   static V Round(V a) { return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
   // 2^n for an integer n in [-127, 127], where 2^-127 is taken as 0.
@@ -45,7 +47,8 @@ struct V {
   }
   // a where begin <= j < end, else b.
   static V SelectInRange(V j, V begin, V end, V a, V b) {
-    const __m256 in = _mm256_and_ps(_mm256_cmp_ps(j.v, begin.v, _CMP_GE_OQ), _mm256_cmp_ps(j.v, end.v, _CMP_LT_OQ));
+    const __m256 in =
+        _mm256_and_ps(_mm256_cmp_ps(j.v, begin.v, _CMP_GE_OQ), _mm256_cmp_ps(j.v, end.v, _CMP_LT_OQ));
     return {_mm256_blendv_ps(b.v, a.v, in)};
   }
   static bool AllEqual(V a, V b) { return _mm256_movemask_ps(_mm256_cmp_ps(a.v, b.v, _CMP_EQ_OQ)) == 0xff; }

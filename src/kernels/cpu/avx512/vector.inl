@@ -1,4 +1,5 @@
-// Sixteen floats: AVX-512 F, BW, DQ and VL. bf16 is rounded with integers, so that CPUs without avx512_bf16 run it.
+// Sixteen floats: AVX-512 F, BW, DQ and VL. bf16 is rounded with integers, so that CPUs without avx512_bf16
+// run it.
 struct V {
   static constexpr int kLanes = 16;
   static constexpr int kPanelVectors = 6;  // 4 x 6 sums, 6 columns and 1 broadcast: 31 of the 32 registers
@@ -18,12 +19,13 @@ struct V {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                         _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
-  // To nearest even by adding just under half of the last bit kept; a NaN would overflow and stays quiet instead.
+  // To nearest even by adding just under half of the last bit kept; a NaN would overflow and stays quiet
+  // instead.
   void StoreBf16(uint16_t* p) const {
     const __m512i bits = _mm512_castps_si512(v);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    const __m512i rounded = _mm512_srli_epi32(
-        _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
+    const __m512i rounded =
+        _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
     const __m512i quiet = _mm512_or_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(0x40));
     const __m512i words = _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), quiet);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(words));
@@ -34,7 +36,7 @@ struct V {
   friend V operator*(V a, V b) { return {_mm512_mul_ps(a.v, b.v)}; }
   friend V operator/(V a, V b) { return {_mm512_div_ps(a.v, b.v)}; }
   static V Fma(V a, V b, V c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }  // a * b + c
-  static V Max(V a, V b) { return {_mm512_max_ps(a.v, b.v)}; }             // b where either is NaN
+  static V Max(V a, V b) { return {_mm512_max_ps(a.v, b.v)}; }              // b where either is NaN
   static V Min(V a, V b) { return {_mm512_min_ps(a.v, b.v)}; }
   static V Round(V a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
   // 2^n for an integer n in [-127, 127], where 2^-127 is taken as 0.
@@ -44,7 +46,8 @@ struct V {
   }
   // a where begin <= j < end, else b.
   static V SelectInRange(V j, V begin, V end, V a, V b) {
-    const __mmask16 in = _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(j.v, begin.v, _CMP_GE_OQ), j.v, end.v, _CMP_LT_OQ);
+    const __mmask16 in =
+        _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(j.v, begin.v, _CMP_GE_OQ), j.v, end.v, _CMP_LT_OQ);
     return {_mm512_mask_mov_ps(b.v, in, a.v)};
   }
   static bool AllEqual(V a, V b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ) == 0xffff; }

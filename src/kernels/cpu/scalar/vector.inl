@@ -25,7 +25,8 @@ struct V {
   static V Round(V a) { return {(a.v + 12582912.0f) - 12582912.0f}; }
   // 2^n for an integer n in [-127, 127], where 2^-127 is taken as 0.
   static V Pow2(V n) {
-    const uint32_t bits = n.v == n.v ? static_cast<uint32_t>(static_cast<int32_t>(n.v) + 127) << 23 : 0x3f800000u;
+    const uint32_t bits =
+        n.v == n.v ? static_cast<uint32_t>(static_cast<int32_t>(n.v) + 127) << 23 : 0x3f800000u;
     V r;
     __builtin_memcpy(&r.v, &bits, sizeof r.v);
     return r;
