@@ -1,0 +1,175 @@
+// The engine from its interface: requests that cannot be served, weights that are not numbers, cancelling.
+#include "engine/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+
+#include "base/error.h"
+#include "formats/gguf_writer.h"
+#include "model/synthetic.h"
+#include "tests_support.h"
+
+namespace coppice {
+namespace {
+
+using Fill = std::function<void(const std::string& name, std::span<float>)>;
+
+// A small fp32 Llama file whose tensors `change` may touch.
+std::string WriteModel(const TempDir& dir, const Fill& change) {
+  const SyntheticModel model = ParseShape("tiny:f32");
+  const ModelShape& s = model.config.shape;
+  GgufWriter writer;
+  writer.Add("general.architecture", "llama");
+  writer.Add("llama.context_length", uint32_t{512});
+  writer.Add("llama.embedding_length", static_cast<uint32_t>(s.hidden));
+  writer.Add("llama.block_count", static_cast<uint32_t>(s.layers));
+  writer.Add("llama.feed_forward_length", static_cast<uint32_t>(s.ffn));
+  writer.Add("llama.attention.head_count", static_cast<uint32_t>(s.heads));
+  writer.Add("llama.attention.head_count_kv", static_cast<uint32_t>(s.kv_heads));
+  writer.Add("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  static const ThreadPool pool(1);
+  for (const SyntheticModel::TensorPlan& plan : model.Tensors()) {
+    writer.AddTensor(plan.name, plan.type, plan.shape, [plan, &change](std::span<std::byte> bytes) {
+      FillSynthetic(plan, bytes, pool);
+      if (change) change(plan.name, {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)});
+    });
+  }
+  const std::string path = dir.path() + "/model.gguf";
+  writer.Write(path);
+  return path;
+}
+
+EngineOptions Options() { return {.backend = "reference"}; }
+
+Request Greedy(std::vector<int32_t> tokens, int64_t count) {
+  Request request;
+  request.tokens = std::move(tokens);
+  request.max_tokens = count;
+  request.sampling.temperature = 0;
+  return request;
+}
+
+std::string MessageOf(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Engine, Row12NanInWeightsIsAnErrorOfTheRequest) {
+  const TempDir dir;
+  const std::string path = WriteModel(dir, [](const std::string& name, std::span<float> values) {
+    if (name == "blk.2.ffn_down.weight") values[100] = std::numeric_limits<float>::quiet_NaN();
+  });
+  const std::unique_ptr<Engine> engine = Engine::Load(path, Options());  // it loads
+  EXPECT_THAT(MessageOf([&] { engine->Generate(Greedy({1, 2, 3}, 4)); }), testing::HasSubstr("no logit is finite"));
+  EXPECT_THAT(MessageOf([&] {
+                EngineOptions checking = Options();
+                checking.check_tensors = true;
+                Engine::Load(path, checking);
+              }),
+              testing::AllOf(testing::HasSubstr(path), testing::HasSubstr("blk.2.ffn_down.weight: 1 values are NaN")));
+}
+
+TEST(Engine, Row12AllZeroNormStillAnswers) {
+  const TempDir dir;
+  const std::string path = WriteModel(dir, [](const std::string& name, std::span<float> values) {
+    if (name == "output_norm.weight") std::fill(values.begin(), values.end(), 0.0f);
+  });
+  const std::unique_ptr<Engine> engine = Engine::Load(path, Options());
+  EXPECT_EQ(engine->Generate(Greedy({1, 2, 3}, 4)).tokens, (std::vector<int32_t>{0, 0, 0, 0}));  // all logits equal
+  EXPECT_EQ(CheckTensors(engine->store()).front(), "output_norm.weight: all values are zero");
+}
+
+TEST(Engine, RefusesRequestsAndStaysUsable) {
+  const TempDir dir;
+  const std::unique_ptr<Engine> engine = Engine::Load(WriteModel(dir, nullptr), Options());
+  const std::vector<int32_t> before = engine->Generate(Greedy({1, 2, 3}, 8)).tokens;
+  EXPECT_EQ(before.size(), 8u);
+  const auto refused = [&](const Request& request, const char* part) {
+    EXPECT_THAT(MessageOf([&] { engine->Generate(request); }), testing::HasSubstr(part));
+  };
+  refused(Greedy({}, 1), "empty");
+  refused(Greedy({1, -1}, 1), "-1");
+  refused(Greedy({1, 320}, 1), "320");
+  refused(Greedy(std::vector<int32_t>(513, 1), 1), "513 tokens");
+  refused(Greedy({1}, -2), "--predict");
+  Request spec = Greedy({1, 2}, 1);
+  spec.prune = "ftp:dense=99";
+  refused(spec, "dense=99");
+  Request protection = Greedy({1, 2}, 1);
+  protection.protection.first = -1;
+  refused(protection, "--protect-first");
+  EXPECT_EQ(engine->Generate(Greedy({1, 2, 3}, 8)).tokens, before);
+}
+
+TEST(Engine, Row21ContextEdges) {
+  const TempDir dir;
+  EngineOptions options = Options();
+  options.context = 8;
+  const std::unique_ptr<Engine> engine = Engine::Load(WriteModel(dir, nullptr), options);
+  EXPECT_EQ(engine->Generate(Greedy({1, 2, 3, 4, 5, 6, 7}, 5)).tokens.size(), 1u);
+  const Answer full = engine->Generate(Greedy({1, 2, 3, 4, 5, 6, 7, 8}, 5));
+  EXPECT_TRUE(full.tokens.empty());
+  EXPECT_EQ(full.finish_reason, "length");
+  EXPECT_THROW(engine->Generate(Greedy({1, 2, 3, 4, 5, 6, 7, 8, 9}, 5)), Error);
+}
+
+TEST(Engine, ProgressRisesToTheEndAndCancellingStops) {
+  const TempDir dir;
+  EngineOptions options = Options();
+  options.tile_rows = 16;
+  const std::unique_ptr<Engine> engine = Engine::Load(WriteModel(dir, nullptr), options);
+  Request request = Greedy(std::vector<int32_t>(100, 3), 3);
+  std::vector<double> seen;
+  request.progress = [&](double done) { seen.push_back(done); };
+  const std::vector<int32_t> tokens = engine->Generate(request).tokens;
+  EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end()));
+  EXPECT_EQ(seen.front(), 0);
+  EXPECT_EQ(seen.back(), 4);
+  EXPECT_GT(seen.size(), 40u);
+
+  std::atomic<bool> cancelled{false};
+  request.cancelled = &cancelled;
+  request.progress = [&](double done) { cancelled = done > 1.2; };
+  EXPECT_THROW(engine->Generate(request), Cancelled);
+  request.cancelled = nullptr;
+  request.progress = nullptr;
+  EXPECT_EQ(engine->Generate(request).tokens, tokens);
+
+  int count = 0;
+  request.on_token = [&](int32_t) { return ++count < 2; };
+  const Answer stopped = engine->Generate(request);
+  EXPECT_EQ(stopped.tokens.size(), 2u);
+  EXPECT_EQ(stopped.finish_reason, "cancelled");
+}
+
+TEST(Engine, Row13WrongShapesNameTheTensor) {
+  const TempDir dir;
+  GgufWriter writer;
+  writer.Add("general.architecture", "llama");
+  for (const char* key : {"embedding_length", "feed_forward_length"}) writer.Add(std::string("llama.") + key, uint32_t{8});
+  writer.Add("llama.block_count", uint32_t{1});
+  writer.Add("llama.attention.head_count", uint32_t{2});
+  writer.AddTensor("token_embd.weight", DType::kF32, {4, 8}, [](std::span<std::byte> b) { std::memset(b.data(), 0, b.size()); });
+  writer.AddTensor("blk.0.attn_norm.weight", DType::kF32, {9}, [](std::span<std::byte> b) { std::memset(b.data(), 0, b.size()); });
+  const std::string path = dir.path() + "/x.gguf";
+  writer.Write(path);
+  EXPECT_EQ(MessageOf([&] { Engine::Load(path, Options()); }),
+            "[model] " + path + ": tensor 'blk.0.attn_norm.weight' is [9], config says [8]");
+}
+
+TEST(Engine, RefusesUnknownBackendAndFile) {
+  EXPECT_THROW(Engine::Load("/nonexistent", Options()), Error);
+  EXPECT_THROW(Engine::FromShape("tiny", {.backend = "tpu"}), Error);
+}
+
+}  // namespace
+}  // namespace coppice
