@@ -31,6 +31,7 @@ inline constexpr int64_t kMaxContext = 1 << 24;
 inline constexpr int64_t kMaxAddedTokens = 65536;
 inline constexpr int64_t kMaxTemplateSteps = 1'000'000;
 inline constexpr int64_t kMaxTemplateOutputBytes = 64 << 20;
+inline constexpr int64_t kMaxTemplateMemoryBytes = 2 * kMaxTemplateOutputBytes;  // values alive at once
 inline constexpr int kMaxTemplateDepth = 64;
 
 }  // namespace coppice::limits

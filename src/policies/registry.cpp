@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -57,17 +58,17 @@ std::vector<int64_t> Budgets(const std::vector<double>& keep, size_t stages, int
   }
   std::vector<int64_t> budgets;
   double share = 1;
+  double before = std::numeric_limits<double>::infinity();
   for (size_t s = 0; s < stages; ++s) {
     const double value = keep[keep.size() == 1 ? 0 : s];
     share = keep.size() == 1 ? share * value : value;
     const double count = value > 1 ? value : share * static_cast<double>(tokens);
-    budgets.push_back(static_cast<int64_t>(std::ceil(count)));
-  }
-  for (size_t s = 1; s < stages; ++s) {
-    if (budgets[s] > budgets[s - 1]) {
-      throw Error("--prune sliminfer: keep grows from {} to {}; later stages choose among what is left",
-                  budgets[s - 1], budgets[s]);
+    if (count > before) {
+      throw Error("--prune sliminfer: keep={} grows to {:g} of {} tokens; later stages choose among what is left",
+                  fmt::join(keep, "/"), count, tokens);
     }
+    before = count;
+    budgets.push_back(static_cast<int64_t>(std::ceil(count)));
   }
   return budgets;
 }
@@ -75,7 +76,7 @@ std::vector<int64_t> Budgets(const std::vector<double>& keep, size_t stages, int
 MethodInstance MakeSlimInfer(const MethodSpec& spec, const ModelShape& shape, int64_t tokens) {
   SpecReader read(spec);
   SlimInferConfig config;
-  config.layers = read.Integers("layers", StageLayers(shape), 1, std::max(1, shape.layers - 1));
+  config.layers = read.Integers("layers", StageLayers(shape), 1, shape.layers - 1);
   for (size_t s = 1; s < config.layers.size(); ++s) {
     if (config.layers[s] <= config.layers[s - 1]) {
       throw Error("--prune sliminfer: layers={} must ascend", fmt::join(config.layers, "/"));

@@ -46,13 +46,16 @@ TokenSet SlimInferPolicy::AfterAttention(const Observation& seen, Backend& be) {
   const int64_t blocks = (rows + config_.block - 1) / config_.block;
   const int64_t units_per_block = config_.block / config_.unit;
   std::vector<float> r(static_cast<size_t>(blocks));
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (int64_t j = 0; j < blocks; ++j) {
-    const auto begin = unit_score.begin() + j * units_per_block;
-    const auto end = unit_score.begin() +
-                     std::min<int64_t>((j + 1) * units_per_block, static_cast<int64_t>(unit_score.size()));
-    r[static_cast<size_t>(j)] = *std::max_element(begin, end);                             // (2)
+    float best = -kInfinity;  // a NaN loses against everything
+    const int64_t end = std::min<int64_t>((j + 1) * units_per_block, static_cast<int64_t>(unit_score.size()));
+    for (int64_t m = j * units_per_block; m < end; ++m) {
+      best = std::max(best, unit_score[static_cast<size_t>(m)]);                           // (2)
+    }
+    r[static_cast<size_t>(j)] = std::min(best, std::numeric_limits<float>::max());
   }
-  r.front() = r.back() = std::numeric_limits<float>::infinity();                           // block 0 and the tail stay
+  r.front() = r.back() = kInfinity;                                                        // block 0 and the tail stay
   const int64_t kept_blocks = std::max<int64_t>(budget / config_.block, std::min<int64_t>(2, blocks));
   const TokenSet best = be.TopK(TensorView(r.data(), DType::kF32, 1, blocks), kept_blocks);  // (3)
 

@@ -134,8 +134,8 @@ void AttentionOps::Attention(const AttentionInput& in, MutableTensorView out) {
   const int64_t chunks = (in.keys.rows + kKeyChunk - 1) / kKeyChunk;
   if (run.pairs() >= 2 * pool_.size() || chunks == 1) {
     pool_.For(run.pairs(), 1, [&](int64_t begin, int64_t, int thread) {
-      // One kv head after the other, whose keys and values then stay in the caches. Causal: the last tiles see
-      // the most keys; within a head they go first, so that no thread ends with a long one.
+      // One kv head after the other, whose keys and values then stay in the caches. Causal: the last tiles
+      // see the most keys; within a head they go first, so that no thread ends with a long one.
       const int64_t tile_index = plan.tiles() - 1 - begin % plan.tiles();
       const int64_t pair = begin / plan.tiles() * plan.tiles() + tile_index;
       float* state = scratch.Row<float>(thread).data();

@@ -78,7 +78,8 @@ inline void WidenTile(const std::byte* rows, int64_t stride, const AttentionTile
     int64_t c = 0;
     if (begin + j < end) {
       const std::byte* row = rows + (begin + j) * stride;
-      // The same row of the next tile: other heads lie between the rows, too far apart for the CPU's own prefetch.
+      // The same row of the next tile: other heads lie between the rows, too far apart for the CPU's own
+      // prefetch.
       for (int64_t b = 0; b < 2 * tile.head_dim; b += 64) __builtin_prefetch(row + kKeyTile * stride + b);
       if (tile.cache_type == 0) CopyF32(row, tile.head_dim, y);
       if (tile.cache_type == 1) WidenF16(row, tile.head_dim, y);

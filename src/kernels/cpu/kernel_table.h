@@ -47,7 +47,8 @@ inline constexpr int kAttentionRows = 96;
 constexpr int64_t AttentionStateFloats(int64_t head_dim) {
   return kAttentionRows * (2 + (head_dim + 31) / 32 * 32);
 }
-// Floats of scratch per thread: queries, one tile of keys, of values and of scores, and the rows' limits.
+// Floats of scratch per thread: queries, one tile of keys, of values and of scores, the rows' limits, and
+// room of the size of the scores for kernels that pack weights.
 constexpr int64_t AttentionScratchFloats(int64_t head_dim) {
   const int64_t padded = (head_dim + 31) / 32 * 32;
   return (kAttentionRows + 2 * kKeyTile) * padded + (2 * kKeyTile + 8) * kAttentionRows;
