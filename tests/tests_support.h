@@ -43,7 +43,8 @@ inline std::unique_ptr<Backend> MakeBackendOrSkip(const std::string& name, const
     return MakeBackend(name, options);
   } catch (const Error& error) {
     const char* forced = std::getenv("COPPICE_ISA");
-    if (forced != nullptr && std::string(error.what()).find("this CPU has at most") != std::string::npos) return nullptr;
+    if (forced != nullptr && std::string(error.what()).find("this CPU has at most") != std::string::npos)
+      return nullptr;
     throw;
   }
 }

@@ -1,4 +1,5 @@
-// Checks for programmer errors. Nothing that comes from outside may reach one: validate input with Error first.
+// Checks for programmer errors. Nothing that comes from outside may reach one: validate input with Error
+// first.
 #pragma once
 
 #include <stdexcept>

@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kIsaNames = {"scalar", "avx2", "avx512", "amx"};
 
-// Linux hands out the 8 KiB of tile state only to processes that ask (arch_prctl, since 5.16); without the grant
-// the first tile instruction is a SIGILL even on a CPU that has them.
+// Linux hands out the 8 KiB of tile state only to processes that ask (arch_prctl, since 5.16); without the
+// grant the first tile instruction is a SIGILL even on a CPU that has them.
 bool AskForTiles() {
   constexpr int kReqXcompPerm = 0x1023;
   constexpr int kXfeatureXtileData = 18;
@@ -85,10 +85,14 @@ std::string_view IsaName(Isa isa) { return kIsaNames[static_cast<size_t>(isa)]; 
 
 bool CpuHas(Isa isa) {
   switch (isa) {
-    case Isa::kScalar: return true;
-    case Isa::kAvx2: return Cpu().avx2;
-    case Isa::kAvx512: return Cpu().avx512;
-    case Isa::kAmx: return Cpu().amx;
+    case Isa::kScalar:
+      return true;
+    case Isa::kAvx2:
+      return Cpu().avx2;
+    case Isa::kAvx512:
+      return Cpu().avx512;
+    case Isa::kAmx:
+      return Cpu().amx;
   }
   return false;
 }

@@ -9,8 +9,8 @@ namespace coppice::limits {
 // Model files.
 inline constexpr uint64_t kMaxGgufTensors = 1u << 20;
 inline constexpr uint64_t kMaxGgufKeys = 1u << 20;
-inline constexpr uint64_t kMaxGgufKeyBytes = 65535;          // the format's own limit
-inline constexpr uint64_t kMaxGgufTensorNameBytes = 64;      // the format's own limit
+inline constexpr uint64_t kMaxGgufKeyBytes = 65535;      // the format's own limit
+inline constexpr uint64_t kMaxGgufTensorNameBytes = 64;  // the format's own limit
 inline constexpr int kMaxGgufArrayDepth = 8;
 inline constexpr uint64_t kMaxGgufAlignment = 1u << 20;
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;  // as the safetensors library

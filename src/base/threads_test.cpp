@@ -29,7 +29,10 @@ TEST(ThreadPool, VisitsEveryItemOnce) {
 
 TEST(ThreadPool, RethrowsAndStaysUsable) {
   const ThreadPool pool(3);
-  EXPECT_THROW(pool.For(100, 1, [](int64_t begin, int64_t, int) { if (begin == 42) throw std::runtime_error("x"); }),
+  EXPECT_THROW(pool.For(100, 1,
+                        [](int64_t begin, int64_t, int) {
+                          if (begin == 42) throw std::runtime_error("x");
+                        }),
                std::runtime_error);
   std::atomic<int> n{0};
   pool.For(100, 1, [&](int64_t, int64_t, int) { ++n; });

@@ -28,8 +28,8 @@ Transformer MakeTransformer(std::shared_ptr<const TensorStore> store, ModelConfi
 
 }  // namespace
 
-Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config, std::unique_ptr<Tokenizer> tokenizer,
-               const EngineOptions& options)
+Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
+               std::unique_ptr<Tokenizer> tokenizer, const EngineOptions& options)
     : store_(std::move(store)),
       tokenizer_(std::move(tokenizer)),
       backend_(MakeBackend(options.backend, {.threads = options.threads, .exact = options.exact})),
@@ -39,7 +39,8 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config, std
   if (context_ > limits::kMaxContext) throw Error("--ctx-size {}: at most {}", context_, limits::kMaxContext);
   if (options.check_tensors) {
     const std::vector<std::string> findings = CheckTensors(*store_);
-    if (!findings.empty()) throw Error("{}: {} ({} findings)", store_->path(), findings.front(), findings.size());
+    if (!findings.empty())
+      throw Error("{}: {} ({} findings)", store_->path(), findings.front(), findings.size());
   }
 }
 
@@ -48,12 +49,14 @@ std::unique_ptr<Engine> Engine::Load(const std::string& path, const EngineOption
     std::shared_ptr<const GgufFile> file = GgufFile::Open(path);
     ModelConfig config = ConfigFromGguf(file->metadata());
     std::unique_ptr<Tokenizer> tokenizer = Tokenizer::FromGguf(file->metadata());
-    return std::unique_ptr<Engine>(new Engine(std::move(file), std::move(config), std::move(tokenizer), options));
+    return std::unique_ptr<Engine>(
+        new Engine(std::move(file), std::move(config), std::move(tokenizer), options));
   }
   std::shared_ptr<const HfFolder> folder = HfFolder::Open(path);
   ModelConfig config = ConfigFromHf(folder->config(), path);
   std::unique_ptr<Tokenizer> tokenizer = Tokenizer::FromHfFolder(path);
-  return std::unique_ptr<Engine>(new Engine(std::move(folder), std::move(config), std::move(tokenizer), options));
+  return std::unique_ptr<Engine>(
+      new Engine(std::move(folder), std::move(config), std::move(tokenizer), options));
 }
 
 std::unique_ptr<Engine> Engine::FromShape(const std::string& shape, const EngineOptions& options) {
@@ -71,11 +74,13 @@ void Engine::CheckRequest(const Request& request) const {
     }
   }
   if (tokens > context_) {
-    throw Error("the prompt has {} tokens, the context {}: shorten it, or raise --ctx-size where the model allows",
-                tokens, context_);
+    throw Error(
+        "the prompt has {} tokens, the context {}: shorten it, or raise --ctx-size where the model allows",
+        tokens, context_);
   }
   if (request.max_tokens < -1) throw Error("--predict {}: not a whole number from -1", request.max_tokens);
-  if (request.protection.first < 0 || request.protection.last < 0) throw Error("--protect-first and --protect-last count tokens");
+  if (request.protection.first < 0 || request.protection.last < 0)
+    throw Error("--protect-first and --protect-last count tokens");
   Validate(request.sampling);
 }
 
@@ -86,7 +91,8 @@ Answer Engine::Generate(const Request& request) {
   const int64_t room = context_ - prompt_tokens;
   const int64_t wanted = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
 
-  PruneChoice prune = MakePolicy(request.prune, transformer_.config().shape, prompt_tokens, request.protection);
+  PruneChoice prune =
+      MakePolicy(request.prune, transformer_.config().shape, prompt_tokens, request.protection);
   SequenceState sequence = transformer_.NewSequence(prompt_tokens, prompt_tokens + wanted, *backend_);
   Sampler sampler(request.sampling);
   Tensor logits;
@@ -131,7 +137,8 @@ Answer Engine::Generate(const Request& request) {
   const ModelShape& s = transformer_.config().shape;
   const int64_t positions = static_cast<int64_t>(sequence.depth.size());
   sequence.ledger.kv_bytes_dense =
-      2 * s.layers * positions * BytesOf(backend_->cache_dtype(), static_cast<int64_t>(s.kv_heads) * s.head_dim);
+      2 * s.layers * positions *
+      BytesOf(backend_->cache_dtype(), static_cast<int64_t>(s.kv_heads) * s.head_dim);
   answer.ledger = std::move(sequence.ledger);
   return answer;
 }

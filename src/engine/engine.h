@@ -34,22 +34,22 @@ struct Request {
   int64_t max_tokens = -1;      // -1: until the model stops or the context is full
   bool ignore_eos = false;
   SamplingOptions sampling;
-  std::string prune = "none";   // cli's --prune SPEC
+  std::string prune = "none";  // cli's --prune SPEC
   Protection protection;
-  TokenCallback on_token;                             // may be empty
-  std::function<void(double layers_done)> progress;   // prefill, in [0, layers]; may be empty
-  const std::atomic<bool>* cancelled = nullptr;       // may be null
+  TokenCallback on_token;                            // may be empty
+  std::function<void(double layers_done)> progress;  // prefill, in [0, layers]; may be empty
+  const std::atomic<bool>* cancelled = nullptr;      // may be null
 };
 
 struct Answer {
-  std::vector<int32_t> tokens;     // generated, the stop token not among them
-  std::string finish_reason;       // "stop", "length", or "cancelled" where on_token said so
-  double ttft_ms = 0;              // from the tokenised prompt to the first sampled token, scoring and gathering inside
+  std::vector<int32_t> tokens;  // generated, the stop token not among them
+  std::string finish_reason;    // "stop", "length", or "cancelled" where on_token said so
+  double ttft_ms = 0;  // from the tokenised prompt to the first sampled token, scoring and gathering inside
   double total_ms = 0;
   double decode_tokens_per_second = 0;
-  std::string prune_spec;          // canonical
+  std::string prune_spec;  // canonical
   bool prune_active = false;
-  std::string prune_reason;        // why a method stood aside; empty where none did
+  std::string prune_reason;  // why a method stood aside; empty where none did
   Ledger ledger;
 };
 
@@ -60,8 +60,8 @@ class Engine {
   // The random model of a known shape ("llama-3.2-1b:bf16"), in memory (model/synthetic.h).
   static std::unique_ptr<Engine> FromShape(const std::string& shape, const EngineOptions& options);
 
-  // Answers one request. Throws Error for a request that cannot be served, Cancelled where it was cancelled; the
-  // engine stays usable after either.
+  // Answers one request. Throws Error for a request that cannot be served, Cancelled where it was cancelled;
+  // the engine stays usable after either.
   Answer Generate(const Request& request);
 
   const Transformer& model() const { return transformer_; }

@@ -69,13 +69,17 @@ TEST(Engine, Row12NanInWeightsIsAnErrorOfTheRequest) {
     if (name == "blk.2.ffn_down.weight") values[100] = std::numeric_limits<float>::quiet_NaN();
   });
   const std::unique_ptr<Engine> engine = Engine::Load(path, Options());  // it loads
-  EXPECT_THAT(MessageOf([&] { engine->Generate(Greedy({1, 2, 3}, 4)); }), testing::HasSubstr("no logit is finite"));
+  EXPECT_THAT(MessageOf([&] {
+                engine->Generate(Greedy({1, 2, 3}, 4));
+              }),
+              testing::HasSubstr("no logit is finite"));
   EXPECT_THAT(MessageOf([&] {
                 EngineOptions checking = Options();
                 checking.check_tensors = true;
                 Engine::Load(path, checking);
               }),
-              testing::AllOf(testing::HasSubstr(path), testing::HasSubstr("blk.2.ffn_down.weight: 1 values are NaN")));
+              testing::AllOf(testing::HasSubstr(path),
+                             testing::HasSubstr("blk.2.ffn_down.weight: 1 values are NaN")));
 }
 
 TEST(Engine, Row12AllZeroNormStillAnswers) {
@@ -84,7 +88,8 @@ TEST(Engine, Row12AllZeroNormStillAnswers) {
     if (name == "output_norm.weight") std::fill(values.begin(), values.end(), 0.0f);
   });
   const std::unique_ptr<Engine> engine = Engine::Load(path, Options());
-  EXPECT_EQ(engine->Generate(Greedy({1, 2, 3}, 4)).tokens, (std::vector<int32_t>{0, 0, 0, 0}));  // all logits equal
+  EXPECT_EQ(engine->Generate(Greedy({1, 2, 3}, 4)).tokens,
+            (std::vector<int32_t>{0, 0, 0, 0}));  // all logits equal
   EXPECT_EQ(CheckTensors(engine->store()).front(), "output_norm.weight: all values are zero");
 }
 
@@ -155,11 +160,14 @@ TEST(Engine, Row13WrongShapesNameTheTensor) {
   const TempDir dir;
   GgufWriter writer;
   writer.Add("general.architecture", "llama");
-  for (const char* key : {"embedding_length", "feed_forward_length"}) writer.Add(std::string("llama.") + key, uint32_t{8});
+  for (const char* key : {"embedding_length", "feed_forward_length"})
+    writer.Add(std::string("llama.") + key, uint32_t{8});
   writer.Add("llama.block_count", uint32_t{1});
   writer.Add("llama.attention.head_count", uint32_t{2});
-  writer.AddTensor("token_embd.weight", DType::kF32, {4, 8}, [](std::span<std::byte> b) { std::memset(b.data(), 0, b.size()); });
-  writer.AddTensor("blk.0.attn_norm.weight", DType::kF32, {9}, [](std::span<std::byte> b) { std::memset(b.data(), 0, b.size()); });
+  writer.AddTensor("token_embd.weight", DType::kF32, {4, 8},
+                   [](std::span<std::byte> b) { std::memset(b.data(), 0, b.size()); });
+  writer.AddTensor("blk.0.attn_norm.weight", DType::kF32, {9},
+                   [](std::span<std::byte> b) { std::memset(b.data(), 0, b.size()); });
   const std::string path = dir.path() + "/x.gguf";
   writer.Write(path);
   EXPECT_EQ(MessageOf([&] { Engine::Load(path, Options()); }),

@@ -16,7 +16,9 @@ struct Candidate {
   double weight = 0;  // exp(logit - best)
 };
 
-bool Better(const Candidate& a, const Candidate& b) { return a.logit > b.logit || (a.logit == b.logit && a.id < b.id); }
+bool Better(const Candidate& a, const Candidate& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
 
 void Require(bool ok, const char* option, double value, const char* range) {
   if (!ok) throw Error("{} = {} is not {}", option, value, range);
@@ -29,8 +31,10 @@ void Validate(const SamplingOptions& o) {
   Require(o.top_k >= 0, "--top-k", static_cast<double>(o.top_k), "a whole number from 0");
   Require(o.top_p > 0 && o.top_p <= 1, "--top-p", o.top_p, "above 0 and at most 1");
   Require(o.min_p >= 0 && o.min_p <= 1, "--min-p", o.min_p, "from 0 to 1");
-  Require(o.repeat_penalty > 0 && std::isfinite(o.repeat_penalty), "--repeat-penalty", o.repeat_penalty, "above 0");
-  Require(o.repeat_last_n >= -1, "--repeat-last-n", static_cast<double>(o.repeat_last_n), "a whole number from -1");
+  Require(o.repeat_penalty > 0 && std::isfinite(o.repeat_penalty), "--repeat-penalty", o.repeat_penalty,
+          "above 0");
+  Require(o.repeat_last_n >= -1, "--repeat-last-n", static_cast<double>(o.repeat_last_n),
+          "a whole number from -1");
 }
 
 Sampler::Sampler(const SamplingOptions& options) : options_(options), state_(options.seed) {}
@@ -56,7 +60,8 @@ int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> 
     const size_t span = options_.repeat_last_n < 0
                             ? history.size()
                             : std::min(history.size(), static_cast<size_t>(options_.repeat_last_n));
-    const std::unordered_set<int32_t> recent(history.end() - static_cast<std::ptrdiff_t>(span), history.end());
+    const std::unordered_set<int32_t> recent(history.end() - static_cast<std::ptrdiff_t>(span),
+                                             history.end());
     for (Candidate& c : candidates) {
       if (recent.count(c.id) == 0) continue;
       const auto penalty = static_cast<float>(options_.repeat_penalty);
@@ -67,14 +72,18 @@ int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> 
 
   size_t keep = candidates.size();
   if (options_.top_k > 0) keep = std::min(keep, static_cast<size_t>(options_.top_k));
-  std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(keep), candidates.end(), Better);
+  std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(keep),
+                    candidates.end(), Better);
   candidates.resize(keep);
-  // top-p and min-p look at probabilities at temperature 1, as llama.cpp's chain does; temperature comes last.
+  // top-p and min-p look at probabilities at temperature 1, as llama.cpp's chain does; temperature comes
+  // last.
   double sum = 0;
-  for (Candidate& c : candidates) sum += c.weight = std::exp(static_cast<double>(c.logit - candidates.front().logit));
+  for (Candidate& c : candidates)
+    sum += c.weight = std::exp(static_cast<double>(c.logit - candidates.front().logit));
   double mass = 0;
   keep = 0;
-  while (keep < candidates.size() && (keep == 0 || mass < options_.top_p * sum)) mass += candidates[keep++].weight;
+  while (keep < candidates.size() && (keep == 0 || mass < options_.top_p * sum))
+    mass += candidates[keep++].weight;
   while (keep > 1 && candidates[keep - 1].weight < options_.min_p) --keep;
   candidates.resize(keep);
 

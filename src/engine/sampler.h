@@ -25,8 +25,8 @@ class Sampler {
  public:
   explicit Sampler(const SamplingOptions& options);
 
-  // logits [vocab]; `history` is the prompt and everything generated. Throws Error where no logit is finite. The
-  // same seed, logits and history give the same token on every machine.
+  // logits [vocab]; `history` is the prompt and everything generated. Throws Error where no logit is finite.
+  // The same seed, logits and history give the same token on every machine.
   int32_t Sample(std::span<const float> logits, std::span<const int32_t> history);
 
  private:

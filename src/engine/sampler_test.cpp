@@ -51,7 +51,8 @@ TEST(Sampler, TopKTopPMinPCutTheTail) {
   EXPECT_EQ(survivors([](SamplingOptions& o) { o.top_k = 2; }), 2u);
   EXPECT_EQ(survivors([](SamplingOptions& o) { o.top_p = 0.6; }), 2u);   // 0.5 is not enough, 0.8 is
   EXPECT_EQ(survivors([](SamplingOptions& o) { o.top_p = 1e-6; }), 1u);  // never none
-  EXPECT_EQ(survivors([](SamplingOptions& o) { o.min_p = 0.2; }), 3u);   // 0.15 / 0.5 passes, 0.05 / 0.5 does not
+  EXPECT_EQ(survivors([](SamplingOptions& o) { o.min_p = 0.2; }),
+            3u);  // 0.15 / 0.5 passes, 0.05 / 0.5 does not
 }
 
 TEST(Sampler, RepeatPenaltyLooksBackOnlySoFar) {
@@ -60,10 +61,11 @@ TEST(Sampler, RepeatPenaltyLooksBackOnlySoFar) {
   EXPECT_EQ(Sampler(options).Sample(logits, std::vector<int32_t>{0, 1, 1}), 0);  // 0 is out of sight
   EXPECT_EQ(Sampler(options).Sample(logits, std::vector<int32_t>{1, 0}), 0);     // 1.5 against 1
   options.repeat_last_n = 1;
-  EXPECT_EQ(Sampler(options).Sample(logits, std::vector<int32_t>{1, 0}), 1);     // 1.5 against 2
+  EXPECT_EQ(Sampler(options).Sample(logits, std::vector<int32_t>{1, 0}), 1);  // 1.5 against 2
   options.repeat_last_n = -1;
   options.repeat_penalty = 4;
-  EXPECT_EQ(Sampler(options).Sample(std::vector<float>{-1, -3}, std::vector<int32_t>{0, 2, 2, 2}), 1);  // -4 against -3
+  EXPECT_EQ(Sampler(options).Sample(std::vector<float>{-1, -3}, std::vector<int32_t>{0, 2, 2, 2}),
+            1);  // -4 against -3
 }
 
 TEST(Sampler, SameSeedSameTokens) {

@@ -1,10 +1,14 @@
-// The arithmetic of a device: about twenty operations over matrices, and nothing that knows a model or a method.
+// The arithmetic of a device: about twenty operations over matrices, and nothing that knows a model or a
+// method.
 //
 // Three rules hold for every implementation:
-// - Activations are fp32. Weights come in any type of tensor/dtype.h. Keys and values are kept in cache_dtype().
-// - Batch invariance: which kernel runs, and the order in which a product sums over K, depends on the operation and
+// - Activations are fp32. Weights come in any type of tensor/dtype.h. Keys and values are kept in
+// cache_dtype().
+// - Batch invariance: which kernel runs, and the order in which a product sums over K, depends on the
+// operation and
 //   never on the number of rows. A kept row of a pruned run is then bit-equal to the same row of a dense run.
-// - Outputs never overlap inputs unless the comment says "in place". Shapes are checked; a mismatch is a CheckFailure.
+// - Outputs never overlap inputs unless the comment says "in place". Shapes are checked; a mismatch is a
+// CheckFailure.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +27,14 @@ struct AttentionShape {
   int heads = 0;
   int kv_heads = 0;  // divides heads; query head h reads kv head h / (heads / kv_heads)
   int head_dim = 0;
-  float scale = 1;                          // of q . k, usually 1 / sqrt(head_dim)
-  int32_t window = 0;                       // query at p sees keys at positions > p - window; 0: no window
-  std::span<const float> alibi_slopes = {}; // [heads], or empty: adds slope * (key position - query position)
+  float scale = 1;     // of q . k, usually 1 / sqrt(head_dim)
+  int32_t window = 0;  // query at p sees keys at positions > p - window; 0: no window
+  std::span<const float> alibi_slopes =
+      {};  // [heads], or empty: adds slope * (key position - query position)
 };
 
-// Queries over keys. Query i sees key j iff key_positions[j] <= query_positions[i] (and the window holds). Both
-// position lists ascend strictly, and every query sees at least one key.
+// Queries over keys. Query i sees key j iff key_positions[j] <= query_positions[i] (and the window holds).
+// Both position lists ascend strictly, and every query sees at least one key.
 struct AttentionInput {
   AttentionShape shape;
   TensorView queries;                        // [m, heads * head_dim] fp32, after RoPE
@@ -46,8 +51,8 @@ struct RopeTable {
   bool interleaved = false;  // pairs (2i, 2i + 1), as GGUF stores Llama; else (i, i + rotary_dims / 2)
 };
 
-// A weight [outputs, inputs] in the form in which Backend::Product reads it. Filled by Backend::Pack; reusing one
-// keeps its memory.
+// A weight [outputs, inputs] in the form in which Backend::Product reads it. Filled by Backend::Pack; reusing
+// one keeps its memory.
 struct PackedMatrix {
   int64_t outputs = 0;
   int64_t inputs = 0;
@@ -61,12 +66,13 @@ class Backend {
   virtual std::string_view name() const = 0;  // "reference", "cpu"
   virtual std::string_view isa() const = 0;   // "scalar", "avx2", "avx512", "amx"
   virtual int threads() const = 0;
-  virtual DType cache_dtype() const = 0;      // of keys and values
+  virtual DType cache_dtype() const = 0;  // of keys and values
 
   // ---- Products: y [m, outputs] = x [m, inputs] w^T + bias. `bias` is [1, outputs] fp32 or empty.
   // For prefill: the weight is packed (and dequantised) once per prompt, then read by every tile of rows.
   virtual void Pack(const TensorView& w, PackedMatrix& packed) = 0;
-  virtual void Product(const TensorView& x, const PackedMatrix& w, const TensorView& bias, MutableTensorView y) = 0;
+  virtual void Product(const TensorView& x, const PackedMatrix& w, const TensorView& bias,
+                       MutableTensorView y) = 0;
   // For decode: few rows, straight from the stored (quantised) weight [outputs, inputs].
   virtual void DecodeProduct(const TensorView& x, const TensorView& w, const TensorView& bias,
                              MutableTensorView y) = 0;
@@ -80,7 +86,8 @@ class Backend {
   virtual void LayerNorm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
                          MutableTensorView y) = 0;
   // In place: rotates the first rotary_dims of each head of row i by positions[i]. x [m, heads * head_dim].
-  virtual void Rope(MutableTensorView x, int head_dim, std::span<const int32_t> positions, const RopeTable& table) = 0;
+  virtual void Rope(MutableTensorView x, int head_dim, std::span<const int32_t> positions,
+                    const RopeTable& table) = 0;
   // gate = silu(gate) * up, in place in gate; both [m, i].
   virtual void SiluMul(MutableTensorView gate, const TensorView& up) = 0;
   // x = gelu(x), the tanh form that BLOOM uses, in place.
@@ -100,24 +107,26 @@ class Backend {
   // mass[j] = sum over the heads and all m queries of softmax(...)[query, j]; mass [1, n] fp32. The order of
   // summation is fixed (heads within queries), so the result does not depend on the number of threads.
   virtual void AttentionMass(const AttentionInput& in, MutableTensorView mass) = 0;
-  // unit_scores[u] = mean over heads h of q̄_h . k̄_u,g(h): q̄ the mean of the m queries, k̄_u the mean of the keys in rows
-  // [u * unit, (u + 1) * unit). Raw products: no scale, no softmax, no bias (SlimInfer, eq. 1). unit_scores [1, ceil(n / unit)].
+  // unit_scores[u] = mean over heads h of q̄_h . k̄_u,g(h): q̄ the mean of the m queries, k̄_u the mean of the
+  // keys in rows [u * unit, (u + 1) * unit). Raw products: no scale, no softmax, no bias (SlimInfer, eq. 1).
+  // unit_scores [1, ceil(n / unit)].
   virtual void UnitScores(const AttentionInput& in, int unit, MutableTensorView unit_scores) = 0;
 
   // ---- Selection, by (score descending, row ascending); a NaN ranks last. scores [1, n] fp32.
   // The best `k` rows (all where k >= n).
   virtual TokenSet TopK(const TensorView& scores, int64_t k) = 0;
-  // The smallest set of best rows whose sum reaches eta * (sum of all): FTP, eq. 2 and 3. Sums in fp64, in rank order,
-  // compared with >=; eta >= 1 is all.
+  // The smallest set of best rows whose sum reaches eta * (sum of all): FTP, eq. 2 and 3. Sums in fp64, in
+  // rank order, compared with >=; eta >= 1 is all.
   virtual TokenSet SmallestSetWithMass(const TensorView& scores, double eta) = 0;
 };
 
 struct BackendOptions {
-  int threads = 0;             // 0: all usable cores
-  bool exact = false;          // cpu: fp32 products and cache even where bf16 is faster
+  int threads = 0;     // 0: all usable cores
+  bool exact = false;  // cpu: fp32 products and cache even where bf16 is faster
 };
 
-// "reference" (plain fp32 loops on one thread, the oracle of every other) or "cpu". Throws Error for another name.
+// "reference" (plain fp32 loops on one thread, the oracle of every other) or "cpu". Throws Error for another
+// name.
 std::unique_ptr<Backend> MakeBackend(std::string_view name, const BackendOptions& options);
 
 }  // namespace coppice

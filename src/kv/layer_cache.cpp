@@ -11,7 +11,8 @@ namespace {
 Tensor Grown(const Tensor& old, DType dtype, int64_t capacity, int64_t width, int64_t rows) {
   Tensor grown(dtype, capacity, width);
   if (rows > 0) {
-    std::memcpy(grown.mutable_view().data, old.view().data, static_cast<size_t>(rows * BytesOf(dtype, width)));
+    std::memcpy(grown.mutable_view().data, old.view().data,
+                static_cast<size_t>(rows * BytesOf(dtype, width)));
   }
   return grown;
 }

@@ -9,8 +9,8 @@
 
 namespace coppice {
 
-// Rows are in order of position; a pruned layer simply has fewer. Keys are stored after RoPE at their original
-// position, so nothing moves when tokens are dropped. Not shared between sequences.
+// Rows are in order of position; a pruned layer simply has fewer. Keys are stored after RoPE at their
+// original position, so nothing moves when tokens are dropped. Not shared between sequences.
 class LayerCache {
  public:
   // `width`: kv_heads * head_dim.
@@ -23,8 +23,8 @@ class LayerCache {
     MutableTensorView keys;    // [positions.size(), width]
     MutableTensorView values;  // [positions.size(), width]
   };
-  // Adds one row per position, which must ascend beyond the last one; the caller fills the views. Grows geometrically
-  // where Reserve was not enough.
+  // Adds one row per position, which must ascend beyond the last one; the caller fills the views. Grows
+  // geometrically where Reserve was not enough.
   Fresh Append(std::span<const int32_t> positions);
 
   int64_t rows() const { return static_cast<int64_t>(positions_.size()); }

@@ -16,23 +16,32 @@ namespace {
 
 using Scaling = RopeConfig::Scaling;
 
-// Everything that tells the architectures apart. The layer knows none of this: it sees which weights are there.
+// Everything that tells the architectures apart. The layer knows none of this: it sees which weights are
+// there.
 struct ArchitectureTraits {
-  const char* gguf;                  // general.architecture
-  std::vector<const char*> hf;       // model_type
+  const char* gguf;             // general.architecture
+  std::vector<const char*> hf;  // model_type
   NormKind norm;
   FfnKind ffn;
   PositionKind position;
   bool qkv_bias;
   bool all_biases;
   bool embedding_norm;
-  bool gguf_interleaved;             // GGUF converters permute Llama's q and k for interleaved RoPE, Qwen2's not
+  bool gguf_interleaved;  // GGUF converters permute Llama's q and k for interleaved RoPE, Qwen2's not
 };
 
 const std::vector<ArchitectureTraits>& Architectures() {
   static const std::vector<ArchitectureTraits> list = {
       // Llama 2, 3, 3.1, 3.2, Mistral and XGen
-      {"llama", {"llama", "mistral"}, NormKind::kRms, FfnKind::kSwiGlu, PositionKind::kRope, false, false, false, true},
+      {"llama",
+       {"llama", "mistral"},
+       NormKind::kRms,
+       FfnKind::kSwiGlu,
+       PositionKind::kRope,
+       false,
+       false,
+       false,
+       true},
       // Qwen 1.5, 2, 2.5
       {"qwen2", {"qwen2"}, NormKind::kRms, FfnKind::kSwiGlu, PositionKind::kRope, true, false, false, false},
       {"bloom", {"bloom"}, NormKind::kLayer, FfnKind::kGelu, PositionKind::kAlibi, true, true, true, false},
@@ -79,20 +88,25 @@ struct ShapeKeys {
   std::string layers, hidden, ffn, heads, kv_heads, head_dim, vocab, context, eps;
 };
 
-void ReadShape(const KeyReader& read, const ShapeKeys& keys, std::optional<int64_t> default_ffn, ModelConfig& c) {
+void ReadShape(const KeyReader& read, const ShapeKeys& keys, std::optional<int64_t> default_ffn,
+               ModelConfig& c) {
   ModelShape& s = c.shape;
   s.layers = static_cast<int>(read.Count(keys.layers, limits::kMaxLayers));
   s.hidden = read.Count(keys.hidden, limits::kMaxHidden);
   s.heads = static_cast<int>(read.Count(keys.heads, limits::kMaxHeads));
   s.kv_heads = static_cast<int>(read.Count(keys.kv_heads, limits::kMaxHeads, s.heads));
   if (s.heads % s.kv_heads != 0) {
-    Refuse(read.path, keys.kv_heads, fmt::format("= {} does not divide {} = {}", s.kv_heads, keys.heads, s.heads));
+    Refuse(read.path, keys.kv_heads,
+           fmt::format("= {} does not divide {} = {}", s.kv_heads, keys.heads, s.heads));
   }
   if (!read.integer(keys.head_dim) && s.hidden % s.heads != 0) {
-    Refuse(read.path, keys.heads, fmt::format("= {} does not divide {} = {}", s.heads, keys.hidden, s.hidden));
+    Refuse(read.path, keys.heads,
+           fmt::format("= {} does not divide {} = {}", s.heads, keys.hidden, s.hidden));
   }
-  s.head_dim = static_cast<int>(read.Count(keys.head_dim, limits::kMaxHeadDim, std::max<int64_t>(1, s.hidden / s.heads)));
-  s.ffn = read.Count(keys.ffn, limits::kMaxHidden, default_ffn ? std::optional(*default_ffn * s.hidden) : std::nullopt);
+  s.head_dim = static_cast<int>(
+      read.Count(keys.head_dim, limits::kMaxHeadDim, std::max<int64_t>(1, s.hidden / s.heads)));
+  s.ffn = read.Count(keys.ffn, limits::kMaxHidden,
+                     default_ffn ? std::optional(*default_ffn * s.hidden) : std::nullopt);
   c.context = read.Count(keys.context, limits::kMaxContext, 2048);
   c.norm_eps = read.Positive(keys.eps, 1e-5);
 }
@@ -100,7 +114,8 @@ void ReadShape(const KeyReader& read, const ShapeKeys& keys, std::optional<int64
 void CheckRope(const std::string& path, const std::string& key, ModelConfig& c) {
   if (c.position != PositionKind::kRope) return;
   if (c.rope.dims < 2 || c.rope.dims % 2 != 0 || c.rope.dims > c.shape.head_dim) {
-    Refuse(path, key, fmt::format("= {} is not an even number up to the head's {}", c.rope.dims, c.shape.head_dim));
+    Refuse(path, key,
+           fmt::format("= {} is not an even number up to the head's {}", c.rope.dims, c.shape.head_dim));
   }
 }
 
@@ -119,13 +134,17 @@ void ReadGgufRope(const GgufMetadata& m, const KeyReader& read, const std::strin
   r.base = read.Positive(prefix + "rope.freq_base", 10000);
   const std::string type_key = prefix + "rope.scaling.type";
   r.scaling = ScalingByName(m.String(type_key).value_or("none"), read.path, type_key);
-  r.factor = read.Positive(prefix + "rope.scaling.factor", read.number(prefix + "rope.scale_linear").value_or(1));
-  if (r.scaling == Scaling::kNone && r.factor != 1) r.scaling = Scaling::kLinear;  // files from before the type key
-  r.original_context = read.Count(prefix + "rope.scaling.original_context_length", limits::kMaxContext, c.context);
+  r.factor =
+      read.Positive(prefix + "rope.scaling.factor", read.number(prefix + "rope.scale_linear").value_or(1));
+  if (r.scaling == Scaling::kNone && r.factor != 1)
+    r.scaling = Scaling::kLinear;  // files from before the type key
+  r.original_context =
+      read.Count(prefix + "rope.scaling.original_context_length", limits::kMaxContext, c.context);
   r.beta_fast = read.Positive(prefix + "rope.scaling.yarn_beta_fast", 32);
   r.beta_slow = read.Positive(prefix + "rope.scaling.yarn_beta_slow", 1);
   if (const auto factor = read.number(prefix + "rope.scaling.attn_factor")) {
-    r.attention_factor = *factor * (0.1 * std::log(std::max(r.factor, 1.0)) + 1);  // GGUF's multiplies YaRN's own
+    r.attention_factor =
+        *factor * (0.1 * std::log(std::max(r.factor, 1.0)) + 1);  // GGUF's multiplies YaRN's own
   }
   CheckRope(read.path, dims_key, c);
 }
@@ -144,15 +163,19 @@ void ReadHfRope(const nlohmann::json& config, const KeyReader& read, ModelConfig
   };
   const auto number = [&](const char* key, double fallback) {
     const auto it = scaling->find(key);
-    const double v = it == scaling->end() || it->is_null() ? fallback : it->is_number() ? it->get<double>() : -1;
-    if (!std::isfinite(v) || v < 0) Refuse(read.path, fmt::format("rope_scaling.{}", key), "is not a positive number");
+    const double v = it == scaling->end() || it->is_null() ? fallback
+                     : it->is_number()                     ? it->get<double>()
+                                                           : -1;
+    if (!std::isfinite(v) || v < 0)
+      Refuse(read.path, fmt::format("rope_scaling.{}", key), "is not a positive number");
     return v;
   };
   const std::string type = text("rope_type").empty() ? text("type") : text("rope_type");
   r.scaling = ScalingByName(type, read.path, "rope_scaling.rope_type");
   r.factor = number("factor", 1);
   if (r.factor <= 0) Refuse(read.path, "rope_scaling.factor", "is not a positive number");
-  r.original_context = static_cast<int64_t>(number("original_max_position_embeddings", static_cast<double>(c.context)));
+  r.original_context =
+      static_cast<int64_t>(number("original_max_position_embeddings", static_cast<double>(c.context)));
   r.low_freq_factor = number("low_freq_factor", 1);
   r.high_freq_factor = number("high_freq_factor", 4);
   r.beta_fast = number("beta_fast", 32);
@@ -172,7 +195,8 @@ ModelConfig ConfigFromGguf(const GgufMetadata& m) {
     if (name == t.gguf) traits = &t;
   }
   if (traits == nullptr) {
-    Refuse(m.path(), "general.architecture", fmt::format("= '{}' is not supported (llama, qwen2, bloom)", name));
+    Refuse(m.path(), "general.architecture",
+           fmt::format("= '{}' is not supported (llama, qwen2, bloom)", name));
   }
   ModelConfig c;
   ApplyTraits(*traits, c);
@@ -183,15 +207,18 @@ ModelConfig ConfigFromGguf(const GgufMetadata& m) {
   if (const int64_t experts = m.Integer(p + "expert_count").value_or(0); experts != 0) {
     const int64_t used = m.Integer(p + "expert_used_count").value_or(0);
     if (used > experts) {
-      Refuse(m.path(), p + "expert_used_count", fmt::format("= {} is above expert_count = {}", used, experts));
+      Refuse(m.path(), p + "expert_used_count",
+             fmt::format("= {} is above expert_count = {}", used, experts));
     }
     Refuse(m.path(), p + "expert_count", fmt::format("= {}: mixtures of experts are not supported", experts));
   }
-  ReadShape(read,
-            {p + "block_count", p + "embedding_length", p + "feed_forward_length", p + "attention.head_count",
-             p + "attention.head_count_kv", p + "attention.key_length", p + "vocab_size", p + "context_length",
-             traits->norm == NormKind::kRms ? p + "attention.layer_norm_rms_epsilon" : p + "attention.layer_norm_epsilon"},
-            std::nullopt, c);
+  ReadShape(
+      read,
+      {p + "block_count", p + "embedding_length", p + "feed_forward_length", p + "attention.head_count",
+       p + "attention.head_count_kv", p + "attention.key_length", p + "vocab_size", p + "context_length",
+       traits->norm == NormKind::kRms ? p + "attention.layer_norm_rms_epsilon"
+                                      : p + "attention.layer_norm_epsilon"},
+      std::nullopt, c);
   if (const auto window = m.Integer(p + "attention.sliding_window")) {
     if (*window < 0 || *window > limits::kMaxContext) {
       Refuse(m.path(), p + "attention.sliding_window", fmt::format("= {} is out of range", *window));
@@ -224,7 +251,8 @@ ModelConfig ConfigFromHf(const nlohmann::json& j, const std::string& folder) {
                        [&](const std::string& k) -> std::optional<int64_t> {
                          if (!present(k)) return std::nullopt;
                          if (!j[k].is_number_integer()) Refuse(path, k, "is not a whole number");
-                         if (j[k].is_number_unsigned() && j[k].get<uint64_t>() > INT64_MAX) Refuse(path, k, "is too large");
+                         if (j[k].is_number_unsigned() && j[k].get<uint64_t>() > INT64_MAX)
+                           Refuse(path, k, "is too large");
                          return j[k].get<int64_t>();
                        },
                        [&](const std::string& k) -> std::optional<double> {
@@ -237,11 +265,13 @@ ModelConfig ConfigFromHf(const nlohmann::json& j, const std::string& folder) {
     if (!j[k].is_boolean()) Refuse(path, k, "is not true or false");
     return j[k].get<bool>();
   };
-  if (traits->position == PositionKind::kAlibi) {  // BLOOM names its sizes after GPT-2; older files say num_attention_heads
+  if (traits->position ==
+      PositionKind::kAlibi) {  // BLOOM names its sizes after GPT-2; older files say num_attention_heads
     const bool short_names = present("n_head");
     ReadShape(read,
-              {present("n_layer") ? "n_layer" : "num_hidden_layers", present("hidden_size") ? "hidden_size" : "n_embed",
-               "n_inner", short_names ? "n_head" : "num_attention_heads", "", "", "vocab_size", "seq_length",
+              {present("n_layer") ? "n_layer" : "num_hidden_layers",
+               present("hidden_size") ? "hidden_size" : "n_embed", "n_inner",
+               short_names ? "n_head" : "num_attention_heads", "", "", "vocab_size", "seq_length",
                "layer_norm_epsilon"},
               4, c);
     if (flag("apply_residual_connection_post_layernorm", false)) {
@@ -249,8 +279,8 @@ ModelConfig ConfigFromHf(const nlohmann::json& j, const std::string& folder) {
     }
   } else {
     ReadShape(read,
-              {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
-               "head_dim", "vocab_size", "max_position_embeddings", "rms_norm_eps"},
+              {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads",
+               "num_key_value_heads", "head_dim", "vocab_size", "max_position_embeddings", "rms_norm_eps"},
               std::nullopt, c);
     ReadHfRope(j, read, c);
     c.qkv_bias = traits->qkv_bias || flag("attention_bias", false);
@@ -265,14 +295,15 @@ ModelConfig ConfigFromHf(const nlohmann::json& j, const std::string& folder) {
 }
 
 std::vector<float> AlibiSlopes(int heads) {
-  // Press et al. 2022 (ALiBi): a geometric sequence from 2^(-8/n); for n no power of two, that of the next lower
-  // power, and then every second of the next higher one.
+  // Press et al. 2022 (ALiBi): a geometric sequence from 2^(-8/n); for n no power of two, that of the next
+  // lower power, and then every second of the next higher one.
   const auto sequence = [](int n, int i) { return std::pow(2.0, -8.0 * (i + 1) / n); };
   int power = 1;
   while (2 * power <= heads) power *= 2;
   std::vector<float> slopes;
   for (int h = 0; h < heads; ++h) {
-    slopes.push_back(static_cast<float>(h < power ? sequence(power, h) : sequence(2 * power, 2 * (h - power))));
+    slopes.push_back(
+        static_cast<float>(h < power ? sequence(power, h) : sequence(2 * power, 2 * (h - power))));
   }
   return slopes;
 }

@@ -23,11 +23,11 @@ struct RopeConfig {
   Scaling scaling = Scaling::kNone;
   double factor = 1;
   int64_t original_context = 0;
-  double low_freq_factor = 1;    // llama3
-  double high_freq_factor = 4;   // llama3
-  double beta_fast = 32;         // yarn
-  double beta_slow = 1;          // yarn
-  double attention_factor = 0;   // yarn: of cos and sin; 0: 0.1 ln(factor) + 1
+  double low_freq_factor = 1;   // llama3
+  double high_freq_factor = 4;  // llama3
+  double beta_fast = 32;        // yarn
+  double beta_slow = 1;         // yarn
+  double attention_factor = 0;  // yarn: of cos and sin; 0: 0.1 ln(factor) + 1
 };
 
 struct ModelConfig {
@@ -37,7 +37,7 @@ struct ModelConfig {
   NormKind norm = NormKind::kRms;
   FfnKind ffn = FfnKind::kSwiGlu;
   PositionKind position = PositionKind::kRope;
-  RopeConfig rope;              // for kRope
+  RopeConfig rope;  // for kRope
   bool qkv_bias = false;
   bool all_biases = false;      // every product and norm has one (BLOOM)
   bool embedding_norm = false;  // a norm right after the embedding (BLOOM)

@@ -1,4 +1,5 @@
-// Logits of real architectures against independent float64 results (shared/data/README.md tells how they were made).
+// Logits of real architectures against independent float64 results (shared/data/README.md tells how they were
+// made).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +29,8 @@ struct Arithmetic {
   bool exact;
 };
 
-const Arithmetic kArithmetics[] = {{"reference", "reference", true}, {"cpu_exact", "cpu", true}, {"cpu", "cpu", false}};
+const Arithmetic kArithmetics[] = {
+    {"reference", "reference", true}, {"cpu_exact", "cpu", true}, {"cpu", "cpu", false}};
 
 class Golden : public testing::TestWithParam<Arithmetic> {
  protected:
@@ -51,7 +53,8 @@ class Golden : public testing::TestWithParam<Arithmetic> {
     return {config, weights};
   }
   // A Hugging Face folder made of files that lie in shared/data/parity under other names.
-  Transformer LoadParity(const std::string& config, const std::vector<std::pair<std::string, std::string>>& files) {
+  Transformer LoadParity(const std::string& config,
+                         const std::vector<std::pair<std::string, std::string>>& files) {
     const TempDir dir;
     const std::string parity = SharedDir() + "/data/parity/";
     fs::copy(parity + config, dir.path() + "/config.json");
@@ -60,7 +63,8 @@ class Golden : public testing::TestWithParam<Arithmetic> {
   }
 
   Tensor AllLogits(const Transformer& model, const std::vector<int32_t>& tokens, int64_t tile_rows = 512) {
-    SequenceState sequence = model.NewSequence(static_cast<int64_t>(tokens.size()), static_cast<int64_t>(tokens.size()), *backend_);
+    SequenceState sequence = model.NewSequence(static_cast<int64_t>(tokens.size()),
+                                               static_cast<int64_t>(tokens.size()), *backend_);
     Workspace ws = model.NewWorkspace(tile_rows);
     TokenPolicy dense;
     Tensor logits;
@@ -68,8 +72,8 @@ class Golden : public testing::TestWithParam<Arithmetic> {
     return logits;
   }
 
-  // `fp32` is the tolerance of fp32 arithmetic; bf16 products get 3e-2, and the same argmax wherever the reference's
-  // best two differ by more than that.
+  // `fp32` is the tolerance of fp32 arithmetic; bf16 products get 3e-2, and the same argmax wherever the
+  // reference's best two differ by more than that.
   void ExpectRow(std::span<const float> got, const std::vector<double>& want, double fp32) const {
     ASSERT_EQ(got.size(), want.size());
     const double tolerance = GetParam().exact ? fp32 : 3e-2;
@@ -111,13 +115,15 @@ class Golden : public testing::TestWithParam<Arithmetic> {
         double sum = 0;
         for (const float l : row) sum += std::exp(static_cast<double>(l));
         const double logprob = row[static_cast<size_t>(tokens[i])] - std::log(sum);
-        EXPECT_NEAR(logprob, c["token_logprobs"][i].get<double>(), GetParam().exact ? 1e-3 : 0.15) << "token " << i;
+        EXPECT_NEAR(logprob, c["token_logprobs"][i].get<double>(), GetParam().exact ? 1e-3 : 0.15)
+            << "token " << i;
       }
       if (GetParam().exact) ExpectGreedy(model, tokens, c["greedy_tokens"].get<std::vector<int32_t>>());
     }
   }
 
-  void ExpectGreedy(const Transformer& model, const std::vector<int32_t>& tokens, const std::vector<int32_t>& want) {
+  void ExpectGreedy(const Transformer& model, const std::vector<int32_t>& tokens,
+                    const std::vector<int32_t>& want) {
     const auto count = static_cast<int64_t>(tokens.size());
     SequenceState sequence = model.NewSequence(count, count + static_cast<int64_t>(want.size()), *backend_);
     Workspace ws = model.NewWorkspace(64);
@@ -200,8 +206,9 @@ class DequantizedStore final : public TensorStore {
   std::vector<StoredTensor> tensors_;
 };
 
-// No golden logits here: the file must run as its own dequantised weights do, and resemble the weights it was made
-// from (whose rounding, 0.4 % of a block's largest weight, this small model amplifies to 5 % of the logits).
+// No golden logits here: the file must run as its own dequantised weights do, and resemble the weights it was
+// made from (whose rounding, 0.4 % of a block's largest weight, this small model amplifies to 5 % of the
+// logits).
 TEST_P(Golden, LlamaGgufQ8) {
   const std::string path = SharedDir() + "/data/parity/tiny_llama_q8.gguf";
   const std::vector<int32_t> tokens = {1, 5, 2, 7, 0, 3, 3, 6};

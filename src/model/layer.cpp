@@ -1,8 +1,11 @@
-// A pre-norm decoder layer, over tiles of the stream, with the questions of the policy where their answers act.
+// A pre-norm decoder layer, over tiles of the stream, with the questions of the policy where their answers
+// act.
 //
-//   q, k, v = norm(x) W_qkv            x' = x + softmax(q k^T / sqrt(c)) v W_o           x'' = x' + FFN(norm(x'))
+//   q, k, v = norm(x) W_qkv            x' = x + softmax(q k^T / sqrt(c)) v W_o           x'' = x' +
+//   FFN(norm(x'))
 //
-// Keys and values of a tile are stored before its queries attend, so a tile sees itself and everything before it.
+// Keys and values of a tile are stored before its queries attend, so a tile sees itself and everything before
+// it.
 #include "model/layer.h"
 
 #include <algorithm>
@@ -26,11 +29,15 @@ int LongestTail(const Needs& needs) {
 
 }  // namespace
 
-Layer::Layer(int index, const ModelConfig& config, const LayerWeights& weights, std::span<const float> alibi_slopes)
+Layer::Layer(int index, const ModelConfig& config, const LayerWeights& weights,
+             std::span<const float> alibi_slopes)
     : index_(index), config_(config), weights_(weights) {
   const ModelShape& s = config.shape;
-  attention_ = {.heads = s.heads, .kv_heads = s.kv_heads, .head_dim = s.head_dim,
-                .scale = 1 / std::sqrt(static_cast<float>(s.head_dim)), .window = s.window,
+  attention_ = {.heads = s.heads,
+                .kv_heads = s.kv_heads,
+                .head_dim = s.head_dim,
+                .scale = 1 / std::sqrt(static_cast<float>(s.head_dim)),
+                .window = s.window,
                 .alibi_slopes = alibi_slopes};
 }
 
@@ -73,8 +80,8 @@ void Layer::Attention(Stream& x, LayerCache& cache, const Needs& needs, const La
     if (last_row_only) continue;
     Attend(normed, positions, cache, hidden, run);
     for (int64_t row = std::max(begin, x.rows() - tail); row < begin + rows; ++row) {
-      std::memcpy(ws.tail_q.mutable_view().RowBytes(row - (x.rows() - tail)), ws.q.view().RowBytes(row - begin),
-                  static_cast<size_t>(BytesOf(DType::kF32, ws.q.cols())));
+      std::memcpy(ws.tail_q.mutable_view().RowBytes(row - (x.rows() - tail)),
+                  ws.q.view().RowBytes(row - begin), static_cast<size_t>(BytesOf(DType::kF32, ws.q.cols())));
     }
   }
   x.seen().ClearScores();
@@ -106,7 +113,8 @@ void Layer::Attend(const TensorView& normed, std::span<const int32_t> positions,
   const MutableTensorView out = run.ws.out.mutable_view().Rows(0, rows);
   run.ws.query(normed, q, run.be);
   if (!run.rope.cos.empty()) run.be.Rope(q, attention_.head_dim, positions, run.rope);
-  // Keys after the tile's last position are not stored yet, or not filled: the causal rule keeps them out of sight.
+  // Keys after the tile's last position are not stored yet, or not filled: the causal rule keeps them out of
+  // sight.
   const auto end = std::upper_bound(cache.positions().begin(), cache.positions().end(), positions.back());
   const int64_t keys = end - cache.positions().begin();
   run.be.Attention({attention_, q, cache.keys().Rows(0, keys), cache.values().Rows(0, keys), positions,
@@ -121,8 +129,8 @@ void Layer::Observe(const Needs& needs, Stream& x, const LayerCache& cache, cons
   const TensorView tail = run.ws.tail_q.view();
   const auto last = [&](int queries) -> AttentionInput {
     const int64_t rows = std::min<int64_t>(queries, tail.rows);
-    return {attention_, tail.Rows(tail.rows - rows, rows), cache.keys(), cache.values(),
-            Slice(x.positions(), x.rows() - rows, rows), cache.positions()};
+    return {attention_,     tail.Rows(tail.rows - rows, rows),           cache.keys(),
+            cache.values(), Slice(x.positions(), x.rows() - rows, rows), cache.positions()};
   };
   for (const int queries : needs.mass_queries) run.be.AttentionMass(last(queries), seen.AddMass(queries));
   for (const Needs::Units& u : needs.unit_scores) {

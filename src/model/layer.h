@@ -17,8 +17,8 @@ namespace coppice {
 // What a layer needs besides the stream and its own weights; the same for all layers of a pass.
 struct LayerContext {
   TokenPolicy& policy;
-  RopeTable rope;           // empty where positions are ALiBi's
-  bool last_row_only;       // whether only the last row's output of the last layer is wanted
+  RopeTable rope;      // empty where positions are ALiBi's
+  bool last_row_only;  // whether only the last row's output of the last layer is wanted
   Workspace& ws;
   Backend& be;
 };
@@ -26,15 +26,16 @@ struct LayerContext {
 class Layer {
  public:
   // `config` and `weights` must outlive the layer; `alibi_slopes` is [heads] or empty.
-  Layer(int index, const ModelConfig& config, const LayerWeights& weights, std::span<const float> alibi_slopes);
+  Layer(int index, const ModelConfig& config, const LayerWeights& weights,
+        std::span<const float> alibi_slopes);
 
   // Advances the stream through this layer and adds its keys and values to the cache.
   void Forward(Stream& x, LayerCache& cache, LayerCounts& counts, const LayerContext& run) const;
 
  private:
   void Attention(Stream& x, LayerCache& cache, const Needs& needs, const LayerContext& run) const;
-  void StoreKeysValues(const TensorView& normed, std::span<const int32_t> positions, const LayerCache::Fresh& fresh,
-                       const LayerContext& run) const;
+  void StoreKeysValues(const TensorView& normed, std::span<const int32_t> positions,
+                       const LayerCache::Fresh& fresh, const LayerContext& run) const;
   void Attend(const TensorView& normed, std::span<const int32_t> positions, const LayerCache& cache,
               MutableTensorView hidden, const LayerContext& run) const;
   void Observe(const Needs& needs, Stream& x, const LayerCache& cache, const LayerContext& run) const;

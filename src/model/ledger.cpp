@@ -13,8 +13,10 @@ struct Unit {
 Unit UnitOf(const ModelShape& s) {
   const double d = static_cast<double>(s.hidden);
   const double c = s.head_dim;
-  return {.kv = 4 * d * s.kv_heads * c, .qo = 4 * d * s.heads * c,
-          .ffn = (s.gated_ffn ? 6 : 4) * d * static_cast<double>(s.ffn), .pair = 4.0 * s.heads * c};
+  return {.kv = 4 * d * s.kv_heads * c,
+          .qo = 4 * d * s.heads * c,
+          .ffn = (s.gated_ffn ? 6 : 4) * d * static_cast<double>(s.ffn),
+          .pair = 4.0 * s.heads * c};
 }
 
 // Query-key pairs of `queries` rows at the end of n, by the closed form n^2 / 2 for all rows.
@@ -30,7 +32,8 @@ double Pairs(const ModelShape& s, int64_t queries, int64_t n) {
 double LayerFlops(const ModelShape& shape, const LayerCounts& counts) {
   const Unit u = UnitOf(shape);
   return u.kv * static_cast<double>(counts.kv_rows) + u.qo * static_cast<double>(counts.query_rows) +
-         u.pair * Pairs(shape, counts.query_rows, counts.kv_rows) + u.ffn * static_cast<double>(counts.ffn_rows);
+         u.pair * Pairs(shape, counts.query_rows, counts.kv_rows) +
+         u.ffn * static_cast<double>(counts.ffn_rows);
 }
 
 double HeadFlops(const ModelShape& shape) {

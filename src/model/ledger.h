@@ -16,9 +16,9 @@ struct LayerCounts {
 };
 
 // The closed forms of the methods' cost model (mul + add = 2):
-//   layer    4 d G c n  +  q (4 d H c + attention)  +  f m        f = 6 d I, or 4 d I where the FFN has two matrices
-//   attention over all rows, causal: 2 H c n^2; one row over n keys: 4 H c n; a window cuts the keys of a row
-//   head     2 d V for one row
+//   layer    4 d G c n  +  q (4 d H c + attention)  +  f m        f = 6 d I, or 4 d I where the FFN has two
+//   matrices attention over all rows, causal: 2 H c n^2; one row over n keys: 4 H c n; a window cuts the keys
+//   of a row head     2 d V for one row
 double LayerFlops(const ModelShape& shape, const LayerCounts& counts);
 double HeadFlops(const ModelShape& shape);
 // One generated token that attends keys_per_layer[l] cached rows in layer l, itself included.
@@ -36,7 +36,7 @@ class Ledger {
   const std::vector<LayerCounts>& layers() const { return layers_; }
   void CountDecodeStep(const std::vector<int64_t>& keys_per_layer);
 
-  int64_t token_layers() const;        // sum of n_l, and L per generated token
+  int64_t token_layers() const;  // sum of n_l, and L per generated token
   int64_t token_layers_dense() const;
   double prefill_flops() const;
   double prefill_flops_dense() const { return DensePrefillFlops(shape_, prompt_tokens_); }

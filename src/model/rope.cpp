@@ -12,7 +12,8 @@ namespace {
 
 constexpr double kTwoPi = 2 * std::numbers::pi;
 
-// Llama 3.1: wavelengths beyond the original context are stretched by `factor`, short ones kept, a ramp between.
+// Llama 3.1: wavelengths beyond the original context are stretched by `factor`, short ones kept, a ramp
+// between.
 void ScaleLlama3(const RopeConfig& c, std::vector<double>& inverse) {
   const double context = static_cast<double>(c.original_context);
   for (double& f : inverse) {
@@ -23,11 +24,12 @@ void ScaleLlama3(const RopeConfig& c, std::vector<double>& inverse) {
   }
 }
 
-// YaRN (Peng et al. 2023, section 3.2): dimensions that turn more than beta_fast times over the original context
-// keep their frequency, those that turn less than beta_slow times are interpolated.
+// YaRN (Peng et al. 2023, section 3.2): dimensions that turn more than beta_fast times over the original
+// context keep their frequency, those that turn less than beta_slow times are interpolated.
 void ScaleYarn(const RopeConfig& c, RopeFrequencies& r) {
   const auto dimension = [&](double turns) {
-    return c.dims * std::log(static_cast<double>(c.original_context) / (turns * kTwoPi)) / (2 * std::log(c.base));
+    return c.dims * std::log(static_cast<double>(c.original_context) / (turns * kTwoPi)) /
+           (2 * std::log(c.base));
   };
   const double low = std::max(std::floor(dimension(c.beta_fast)), 0.0);
   const double high = std::min(std::ceil(dimension(c.beta_slow)), static_cast<double>(c.dims - 1));
@@ -36,7 +38,8 @@ void ScaleYarn(const RopeConfig& c, RopeFrequencies& r) {
     const double ramp = std::clamp((static_cast<double>(i) - low) / span, 0.0, 1.0);
     r.inverse[i] = ramp * r.inverse[i] / c.factor + (1 - ramp) * r.inverse[i];
   }
-  r.magnitude = c.attention_factor > 0 ? c.attention_factor : (c.factor > 1 ? 0.1 * std::log(c.factor) + 1 : 1);
+  r.magnitude =
+      c.attention_factor > 0 ? c.attention_factor : (c.factor > 1 ? 0.1 * std::log(c.factor) + 1 : 1);
 }
 
 }  // namespace
@@ -50,12 +53,17 @@ RopeFrequencies MakeRopeFrequencies(const RopeConfig& c, std::span<const float> 
     r.inverse.push_back(std::pow(c.base, -2.0 * i / c.dims) / factor);
   }
   switch (c.scaling) {
-    case RopeConfig::Scaling::kNone: break;
+    case RopeConfig::Scaling::kNone:
+      break;
     case RopeConfig::Scaling::kLinear:
       for (double& f : r.inverse) f /= c.factor;
       break;
-    case RopeConfig::Scaling::kLlama3: ScaleLlama3(c, r.inverse); break;
-    case RopeConfig::Scaling::kYarn: ScaleYarn(c, r); break;
+    case RopeConfig::Scaling::kLlama3:
+      ScaleLlama3(c, r.inverse);
+      break;
+    case RopeConfig::Scaling::kYarn:
+      ScaleYarn(c, r);
+      break;
   }
   return r;
 }

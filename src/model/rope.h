@@ -16,12 +16,12 @@ struct RopeFrequencies {
   double magnitude = 1;         // of cos and sin (yarn)
 };
 
-// Frequencies after scaling. `factors` ([dims / 2], or empty) divides them: GGUF files of Llama 3 carry rope_freqs.weight
-// in place of the llama3 parameters.
+// Frequencies after scaling. `factors` ([dims / 2], or empty) divides them: GGUF files of Llama 3 carry
+// rope_freqs.weight in place of the llama3 parameters.
 RopeFrequencies MakeRopeFrequencies(const RopeConfig& config, std::span<const float> factors);
 
-// cos and sin for positions [0, size). Angles are taken in double precision: a float product is off by 4e-3 rad at
-// position 65,536.
+// cos and sin for positions [0, size). Angles are taken in double precision: a float product is off by 4e-3
+// rad at position 65,536.
 class RopeTables {
  public:
   RopeTables() = default;

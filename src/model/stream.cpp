@@ -39,7 +39,8 @@ void Stream::Compact(const TokenSet& kept, Backend& be) {
   if (kept.IsAll()) return;
   const MutableTensorView all = hidden();
   be.GatherRows(all, kept.rows(), all.Rows(0, kept.size()));
-  for (size_t i = 0; i < kept.rows().size(); ++i) positions_[i] = positions_[static_cast<size_t>(kept.rows()[i])];
+  for (size_t i = 0; i < kept.rows().size(); ++i)
+    positions_[i] = positions_[static_cast<size_t>(kept.rows()[i])];
   positions_.resize(kept.rows().size());
   seen_.KeepRows(kept, be);
   seen_.positions = positions_;

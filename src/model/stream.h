@@ -1,4 +1,5 @@
-// The residual stream: the hidden states of the tokens that are still computed, and what policies may see of them.
+// The residual stream: the hidden states of the tokens that are still computed, and what policies may see of
+// them.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,8 @@ namespace coppice {
 
 class Stream {
  public:
-  // hidden: [positions.size(), d] fp32; depth: for each position of the sequence, how many layers hold its key and value.
+  // hidden: [positions.size(), d] fp32; depth: for each position of the sequence, how many layers hold its
+  // key and value.
   Stream(Phase phase, int layers, int64_t prompt_tokens, Tensor hidden, std::vector<int32_t> positions,
          std::vector<int32_t>& depth);
 

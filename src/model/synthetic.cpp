@@ -36,26 +36,39 @@ constexpr KnownShape kShapes[] = {
     {"qwen2.5-1.5b", "qwen2", 28, 1536, 8960, 12, 2, 128, 151936, 32768, 1000000, true},
     {"qwen2.5-7b", "qwen2", 28, 3584, 18944, 28, 4, 128, 152064, 131072, 1000000, false},
     {"bloom-7b", "bloom", 30, 4096, 16384, 32, 32, 128, 250880, 2048, 0, true},
-    {"tiny", "llama", 4, 64, 192, 8, 2, 8, 320, 4096, 10000, true},  // no real model: for tests and first steps
+    {"tiny", "llama", 4, 64, 192, 8, 2, 8, 320, 4096, 10000,
+     true},  // no real model: for tests and first steps
 };
 
 const std::map<std::string, DType>& SyntheticTypes() {
-  static const std::map<std::string, DType> types = {{"bf16", DType::kBF16}, {"f32", DType::kF32}, {"f16", DType::kF16},
-                                                     {"q8_0", DType::kQ8_0}, {"q4_0", DType::kQ4_0}};
+  static const std::map<std::string, DType> types = {{"bf16", DType::kBF16},
+                                                     {"f32", DType::kF32},
+                                                     {"f16", DType::kF16},
+                                                     {"q8_0", DType::kQ8_0},
+                                                     {"q4_0", DType::kQ4_0}};
   return types;
 }
 
 ModelConfig ConfigOf(const KnownShape& k) {
   ModelConfig c;
   const bool bloom = std::string_view(k.architecture) == "bloom";
-  c.shape = {.architecture = k.architecture, .name = k.name, .layers = k.layers, .hidden = k.hidden, .ffn = k.ffn,
-             .heads = k.heads, .kv_heads = k.kv_heads, .head_dim = k.head_dim, .vocab = k.vocab, .gated_ffn = !bloom,
+  c.shape = {.architecture = k.architecture,
+             .name = k.name,
+             .layers = k.layers,
+             .hidden = k.hidden,
+             .ffn = k.ffn,
+             .heads = k.heads,
+             .kv_heads = k.kv_heads,
+             .head_dim = k.head_dim,
+             .vocab = k.vocab,
+             .gated_ffn = !bloom,
              .window = 0};
   c.context = k.context;
   c.norm = bloom ? NormKind::kLayer : NormKind::kRms;
   c.ffn = bloom ? FfnKind::kGelu : FfnKind::kSwiGlu;
   c.position = bloom ? PositionKind::kAlibi : PositionKind::kRope;
-  c.rope = {.dims = k.head_dim, .base = k.rope_base, .interleaved = std::string_view(k.architecture) == "llama"};
+  c.rope = {
+      .dims = k.head_dim, .base = k.rope_base, .interleaved = std::string_view(k.architecture) == "llama"};
   c.qkv_bias = std::string_view(k.architecture) != "llama";
   c.all_biases = c.embedding_norm = bloom;
   c.tied_head = k.tied;
@@ -115,7 +128,8 @@ SyntheticModel ParseShape(const std::string& text) {
   SyntheticModel model;
   model.shape_name = text.substr(0, colon);
   std::string type = colon == std::string::npos ? "bf16" : text.substr(colon + 1);
-  std::transform(type.begin(), type.end(), type.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(type.begin(), type.end(), type.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   const auto known_type = SyntheticTypes().find(type);
   if (known_type == SyntheticTypes().end()) {
     throw Error("--shape {}: no type '{}'; there are bf16, f32, f16, q8_0, q4_0", text, type);
@@ -141,7 +155,9 @@ std::vector<SyntheticModel::TensorPlan> SyntheticModel::Tensors() const {
   const auto matrix = [&](const std::string& name, int64_t rows, int64_t cols) {
     plans.push_back({name + ".weight", {rows, cols}, type});
   };
-  const auto vector = [&](const std::string& name, int64_t size) { plans.push_back({name, {size}, DType::kF32}); };
+  const auto vector = [&](const std::string& name, int64_t size) {
+    plans.push_back({name, {size}, DType::kF32});
+  };
   const auto norm = [&](const std::string& name) {
     vector(name + ".weight", s.hidden);
     if (bloom) vector(name + ".bias", s.hidden);
@@ -178,7 +194,8 @@ std::vector<SyntheticModel::TensorPlan> SyntheticModel::Tensors() const {
   return plans;
 }
 
-void FillSynthetic(const SyntheticModel::TensorPlan& plan, std::span<std::byte> bytes, const ThreadPool& pool) {
+void FillSynthetic(const SyntheticModel::TensorPlan& plan, std::span<std::byte> bytes,
+                   const ThreadPool& pool) {
   const int64_t cols = plan.shape.back();
   const int64_t row_bytes = BytesOf(plan.type, cols);
   const auto rows = static_cast<int64_t>(bytes.size()) / row_bytes;
@@ -191,7 +208,8 @@ void FillSynthetic(const SyntheticModel::TensorPlan& plan, std::span<std::byte> 
     std::vector<float> row(static_cast<size_t>(cols));
     for (int64_t r = begin; r < end; ++r) {
       for (int64_t c = 0; c < cols; ++c) {
-        const auto bits = static_cast<int32_t>(Mix(seed + static_cast<uint64_t>(r * cols + c) * 0x9e3779b97f4a7c15u));
+        const auto bits =
+            static_cast<int32_t>(Mix(seed + static_cast<uint64_t>(r * cols + c) * 0x9e3779b97f4a7c15u));
         row[static_cast<size_t>(c)] = is_norm ? 1.0f : is_bias ? 0.0f : scale * static_cast<float>(bits);
       }
       QuantizeRow(plan.type, row, bytes.data() + r * row_bytes);
@@ -208,7 +226,9 @@ void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path) {
   const ModelShape& s = c.shape;
   const std::string p = s.architecture + ".";
   GgufWriter writer;
-  const auto count = [&](const std::string& key, int64_t value) { writer.Add(p + key, static_cast<uint32_t>(value)); };
+  const auto count = [&](const std::string& key, int64_t value) {
+    writer.Add(p + key, static_cast<uint32_t>(value));
+  };
   writer.Add("general.architecture", s.architecture);
   writer.Add("general.name", model.shape_name + " (random weights)");
   count("context_length", c.context);
@@ -219,7 +239,8 @@ void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path) {
   count("attention.head_count_kv", s.kv_heads);
   count("vocab_size", s.vocab);
   const bool rms = c.norm == NormKind::kRms;
-  writer.Add(p + (rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon"), static_cast<float>(c.norm_eps));
+  writer.Add(p + (rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon"),
+             static_cast<float>(c.norm_eps));
   if (c.position == PositionKind::kRope) {
     count("rope.dimension_count", c.rope.dims);
     writer.Add(p + "rope.freq_base", static_cast<float>(c.rope.base));

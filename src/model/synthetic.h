@@ -27,13 +27,15 @@ struct SyntheticModel {
   std::vector<TensorPlan> Tensors() const;
 };
 
-// NAME[:TYPE], e.g. "llama-2-7b:q4_0"; TYPE is bf16 (default), f32, f16, q8_0 or q4_0. Throws Error for others, naming
-// those there are.
+// NAME[:TYPE], e.g. "llama-2-7b:q4_0"; TYPE is bf16 (default), f32, f16, q8_0 or q4_0. Throws Error for
+// others, naming those there are.
 SyntheticModel ParseShape(const std::string& text);
 std::vector<std::string> ShapeNames();
 
-// The bytes of one tensor. They depend on its name and shape alone, so a file and a store hold the same model.
-void FillSynthetic(const SyntheticModel::TensorPlan& plan, std::span<std::byte> bytes, const ThreadPool& pool);
+// The bytes of one tensor. They depend on its name and shape alone, so a file and a store hold the same
+// model.
+void FillSynthetic(const SyntheticModel::TensorPlan& plan, std::span<std::byte> bytes,
+                   const ThreadPool& pool);
 
 std::shared_ptr<const TensorStore> MakeSyntheticStore(const SyntheticModel& model);
 

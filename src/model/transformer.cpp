@@ -43,7 +43,8 @@ void Transformer::Prefill(std::span<const int32_t> tokens, TokenPolicy& policy, 
   const LayerContext run{policy, sequence.rope.view(), !all_logits, ws, be};
   for (int l = 0; l < layers; ++l) {
     LayerCache& cache = sequence.cache[static_cast<size_t>(l)];
-    cache.Reserve(x.rows() + sequence.capacity - count);  // what is left of the prompt, and what will be generated
+    cache.Reserve(x.rows() + sequence.capacity -
+                  count);  // what is left of the prompt, and what will be generated
     layers_[static_cast<size_t>(l)].Forward(x, cache, sequence.ledger.layer(l), run);
   }
   COPPICE_CHECK(!all_logits || x.rows() == count);
@@ -51,14 +52,16 @@ void Transformer::Prefill(std::span<const int32_t> tokens, TokenPolicy& policy, 
   ws.Tick(layers);
 }
 
-void Transformer::Decode(int32_t token, TokenPolicy& policy, SequenceState& sequence, Workspace& ws, Backend& be,
-                         Tensor& logits) const {
+void Transformer::Decode(int32_t token, TokenPolicy& policy, SequenceState& sequence, Workspace& ws,
+                         Backend& be, Tensor& logits) const {
   const int layers = config_->shape.layers;
-  const auto position = static_cast<int32_t>(sequence.depth.size());  // N, N + 1, ... however many were pruned
+  const auto position =
+      static_cast<int32_t>(sequence.depth.size());  // N, N + 1, ... however many were pruned
   COPPICE_CHECK(position < sequence.capacity);
   sequence.depth.push_back(layers);
 
-  Stream x(Phase::kDecode, layers, sequence.prompt_tokens, EmbedTokens({&token, 1}, be), {position}, sequence.depth);
+  Stream x(Phase::kDecode, layers, sequence.prompt_tokens, EmbedTokens({&token, 1}, be), {position},
+           sequence.depth);
   const LayerContext run{policy, sequence.rope.view(), true, ws, be};
   std::vector<int64_t> keys;
   LayerCounts step;
@@ -82,7 +85,8 @@ Tensor Transformer::EmbedTokens(std::span<const int32_t> tokens, Backend& be) co
   return hidden;
 }
 
-// The decode kernel even for many rows: logits are then the same numbers whether one position is asked for or all.
+// The decode kernel even for many rows: logits are then the same numbers whether one position is asked for or
+// all.
 void Transformer::Head(Stream& x, Workspace& ws, Backend& be, Tensor& logits) const {
   const Norm& norm = weights_->final_norm;
   const float eps = static_cast<float>(config_->norm_eps);

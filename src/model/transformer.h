@@ -40,8 +40,8 @@ class Transformer {
   SequenceState NewSequence(int64_t prompt_tokens, int64_t capacity, const Backend& be) const;
   Workspace NewWorkspace(int64_t tile_rows) const { return {config_->shape, tile_rows}; }
 
-  // Runs the whole prompt. logits becomes [1, vocab], of the last position; with `all_logits` [tokens, vocab] (for
-  // perplexity and tests; the last layer then computes every row, and no policy may drop rows).
+  // Runs the whole prompt. logits becomes [1, vocab], of the last position; with `all_logits` [tokens, vocab]
+  // (for perplexity and tests; the last layer then computes every row, and no policy may drop rows).
   void Prefill(std::span<const int32_t> tokens, TokenPolicy& policy, SequenceState& sequence, Workspace& ws,
                Backend& be, Tensor& logits, bool all_logits = false) const;
   // Runs one more token at the next position. logits becomes [1, vocab].

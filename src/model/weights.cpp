@@ -11,16 +11,17 @@ namespace coppice {
 
 namespace {
 
-// What a format calls the tensors of an architecture; "" where it has none of the kind. `qkv` stands for a fused tensor.
+// What a format calls the tensors of an architecture; "" where it has none of the kind. `qkv` stands for a
+// fused tensor.
 struct TensorNames {
   std::string embedding, embedding_norm, final_norm, head, layer_prefix;
   std::string attention_norm, query, key, value, qkv, output, ffn_norm, gate, up, down;
 };
 
 TensorNames GgufNames(const ModelConfig& c) {
-  TensorNames n{"token_embd", "token_embd_norm", "output_norm", "output", "blk.{}.",
-                "attn_norm", "attn_q", "attn_k", "attn_v", "attn_qkv", "attn_output",
-                "ffn_norm", "ffn_gate", "ffn_up", "ffn_down"};
+  TensorNames n{"token_embd",  "token_embd_norm", "output_norm", "output", "blk.{}.",
+                "attn_norm",   "attn_q",          "attn_k",      "attn_v", "attn_qkv",
+                "attn_output", "ffn_norm",        "ffn_gate",    "ffn_up", "ffn_down"};
   if (!c.embedding_norm) n.embedding_norm.clear();
   return n;
 }
@@ -29,13 +30,30 @@ TensorNames HfNames(const ModelConfig& c, const TensorStore& store) {
   if (c.position == PositionKind::kAlibi) {
     // bigscience/bloom stores its tensors without the "transformer." that the smaller checkpoints have.
     const std::string p = store.Find("word_embeddings.weight") != nullptr ? "" : "transformer.";
-    return {p + "word_embeddings", p + "word_embeddings_layernorm", p + "ln_f", "lm_head", p + "h.{}.",
-            "input_layernorm", "", "", "", "self_attention.query_key_value", "self_attention.dense",
-            "post_attention_layernorm", "", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"};
+    return {p + "word_embeddings",
+            p + "word_embeddings_layernorm",
+            p + "ln_f",
+            "lm_head",
+            p + "h.{}.",
+            "input_layernorm",
+            "",
+            "",
+            "",
+            "self_attention.query_key_value",
+            "self_attention.dense",
+            "post_attention_layernorm",
+            "",
+            "mlp.dense_h_to_4h",
+            "mlp.dense_4h_to_h"};
   }
-  return {"model.embed_tokens", "", "model.norm", "lm_head", "model.layers.{}.",
-          "input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "", "self_attn.o_proj",
-          "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"};
+  return {"model.embed_tokens", "",
+          "model.norm",         "lm_head",
+          "model.layers.{}.",   "input_layernorm",
+          "self_attn.q_proj",   "self_attn.k_proj",
+          "self_attn.v_proj",   "",
+          "self_attn.o_proj",   "post_attention_layernorm",
+          "mlp.gate_proj",      "mlp.up_proj",
+          "mlp.down_proj"};
 }
 
 std::string ShapeText(int64_t rows, int64_t cols) {
@@ -47,8 +65,11 @@ std::string ShapeText(int64_t rows, int64_t cols) {
 class WeightsLoader {
  public:
   WeightsLoader(std::shared_ptr<const TensorStore> store, ModelConfig& config)
-      : store_(std::move(store)), config_(config), hf_(config.hf_names),
-        names_(hf_ ? HfNames(config, *store_) : GgufNames(config)), weights_(new Weights()) {}
+      : store_(std::move(store)),
+        config_(config),
+        hf_(config.hf_names),
+        names_(hf_ ? HfNames(config, *store_) : GgufNames(config)),
+        weights_(new Weights()) {}
 
   std::shared_ptr<const Weights> Load() {
     const ModelShape& s = config_.shape;
@@ -76,7 +97,8 @@ class WeightsLoader {
     const StoredTensor* t = store_->Find(name);
     if (t == nullptr) Fail(name, "is missing");
     if (t->view.rows != rows || t->view.cols != cols) {
-      Fail(name, fmt::format("is {}, config says {}", ShapeText(t->view.rows, t->view.cols), ShapeText(rows, cols)));
+      Fail(name, fmt::format("is {}, config says {}", ShapeText(t->view.rows, t->view.cols),
+                             ShapeText(rows, cols)));
     }
     Count(t->view);
     return t->view;
@@ -116,7 +138,8 @@ class WeightsLoader {
   void LoadEmbedding() {
     // TinyStories-656K and its kin tie the head and store it alone, under the head's name.
     const std::string own = names_.embedding + ".weight";
-    const std::string name = store_->Find(own) == nullptr && config_.tied_head ? names_.head + ".weight" : own;
+    const std::string name =
+        store_->Find(own) == nullptr && config_.tied_head ? names_.head + ".weight" : own;
     int64_t& vocab = config_.shape.vocab;
     if (vocab == 0) {
       const StoredTensor* t = store_->Find(name);
@@ -150,8 +173,8 @@ class WeightsLoader {
     weights_->layers.push_back(w);
   }
 
-  // GGUF stores q, k and v one after the other, which views can take apart; Hugging Face's BLOOM interleaves them by
-  // head ([heads, 3, head_dim] rows), so they are copied.
+  // GGUF stores q, k and v one after the other, which views can take apart; Hugging Face's BLOOM interleaves
+  // them by head ([heads, 3, head_dim] rows), so they are copied.
   void LoadFused(const std::string& name, int64_t q_dim, int64_t kv_dim, LayerWeights& w) {
     const int64_t rows = q_dim + 2 * kv_dim;
     const TensorView fused = Matrix(name + ".weight", rows, config_.shape.hidden);
@@ -165,13 +188,15 @@ class WeightsLoader {
         const int64_t row = (i / c * 3 + index) * c + i % c;
         std::memcpy(weight.mutable_view().RowBytes(i), fused.RowBytes(row),
                     static_cast<size_t>(BytesOf(fused.dtype, fused.cols)));
-        if (!bias.empty()) part_bias.mutable_view().Row<float>(0)[static_cast<size_t>(i)] =
-            bias.Row<float>(0)[static_cast<size_t>(row)];
+        if (!bias.empty())
+          part_bias.mutable_view().Row<float>(0)[static_cast<size_t>(i)] =
+              bias.Row<float>(0)[static_cast<size_t>(row)];
       }
       const TensorView owned = Own(std::move(weight));
       return {owned, bias.empty() ? TensorView{} : Own(std::move(part_bias))};
     };
-    if (hf_ && q_dim != kv_dim) Fail(name + ".weight", "is fused and grouped-query at once, which is not supported");
+    if (hf_ && q_dim != kv_dim)
+      Fail(name + ".weight", "is fused and grouped-query at once, which is not supported");
     w.query = part(0, 0, q_dim);
     w.key = part(1, q_dim, kv_dim);
     w.value = part(2, q_dim + kv_dim, kv_dim);

@@ -30,17 +30,17 @@ struct LayerWeights {
   Linear value;   // [kv_heads * head_dim, d]
   Linear output;  // [d, heads * head_dim]
   Norm ffn_norm;
-  Linear gate;    // [ffn, d]; empty where the FFN has two matrices
-  Linear up;      // [ffn, d]
-  Linear down;    // [d, ffn]
+  Linear gate;  // [ffn, d]; empty where the FFN has two matrices
+  Linear up;    // [ffn, d]
+  Linear down;  // [d, ffn]
 };
 
-// Owns what had to be converted (norms and biases to fp32, BLOOM's fused q, k and v taken apart) and keeps the store,
-// into which everything else points, alive. Const after loading; shared by engines.
+// Owns what had to be converted (norms and biases to fp32, BLOOM's fused q, k and v taken apart) and keeps
+// the store, into which everything else points, alive. Const after loading; shared by engines.
 class Weights {
  public:
-  // Finds, names and checks every tensor against the config. `config.shape.vocab` is taken from the embedding where the
-  // file's metadata has none. Throws Error, naming the file and the tensor.
+  // Finds, names and checks every tensor against the config. `config.shape.vocab` is taken from the embedding
+  // where the file's metadata has none. Throws Error, naming the file and the tensor.
   static std::shared_ptr<const Weights> Load(std::shared_ptr<const TensorStore> store, ModelConfig& config);
 
   TensorView embedding;  // [vocab, d]
@@ -50,7 +50,7 @@ class Weights {
   Linear head;                      // [vocab, d]
   std::vector<float> rope_factors;  // rope_freqs.weight, or empty
   int64_t parameters = 0;
-  int64_t bytes = 0;                // of the tensors in use, as stored
+  int64_t bytes = 0;  // of the tensors in use, as stored
 
  private:
   Weights() = default;
@@ -59,7 +59,8 @@ class Weights {
   std::vector<Tensor> owned_;
 };
 
-// Reads every tensor once and returns a line per tensor that holds NaN or Inf, or only zeros (--check-tensors).
+// Reads every tensor once and returns a line per tensor that holds NaN or Inf, or only zeros
+// (--check-tensors).
 std::vector<std::string> CheckTensors(const TensorStore& store);
 
 }  // namespace coppice

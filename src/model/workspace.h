@@ -1,5 +1,5 @@
-// The memory of one forward pass: tiles of activations and the packed weights of the layer at hand. Sized once per
-// prompt, reused by every layer.
+// The memory of one forward pass: tiles of activations and the packed weights of the layer at hand. Sized
+// once per prompt, reused by every layer.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ namespace coppice {
 // How a run is watched and stopped from outside. Both are looked at between tiles.
 struct RunControl {
   std::function<void(double layers_done)> progress;  // in [0, layers], never falling; may be empty
-  const std::atomic<bool>* cancelled = nullptr;       // may be null
+  const std::atomic<bool>* cancelled = nullptr;      // may be null
 };
 
 // Which product kernel runs. It depends on the operation (many prompt rows, or one row), never on a row count

@@ -25,7 +25,9 @@ class ComposedPolicy final : public TokenPolicy {
   TokenSet AfterAttention(const Observation& seen, Backend& be) override {
     return Ask(seen, be, &TokenPolicy::AfterAttention);
   }
-  TokenSet RunFfn(const Observation& seen, Backend& be) override { return Ask(seen, be, &TokenPolicy::RunFfn); }
+  TokenSet RunFfn(const Observation& seen, Backend& be) override {
+    return Ask(seen, be, &TokenPolicy::RunFfn);
+  }
 
  private:
   using Question = TokenSet (TokenPolicy::*)(const Observation&, Backend&);
@@ -42,7 +44,8 @@ class ComposedPolicy final : public TokenPolicy {
 
   TokenSet AddProtected(TokenSet answer, const Observation& seen) const {
     const auto rows_below = [&](int64_t position) {
-      return std::lower_bound(seen.positions.begin(), seen.positions.end(), position) - seen.positions.begin();
+      return std::lower_bound(seen.positions.begin(), seen.positions.end(), position) -
+             seen.positions.begin();
     };
     const int64_t first = rows_below(protection_.first);
     const int64_t last = seen.rows() - rows_below(seen.prompt_tokens - protection_.last);

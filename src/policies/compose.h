@@ -8,15 +8,18 @@
 
 namespace coppice {
 
-// Rows that stay whatever the methods say: the last one always, and by position the first and last of the prompt.
+// Rows that stay whatever the methods say: the last one always, and by position the first and last of the
+// prompt.
 struct Protection {
   int64_t first = 0;
   int64_t last = 0;
 };
 
-// Sets of the same question are intersected, protected rows are added back, the last row always. `ffn` is taken inside
-// `keep` by construction: the layer asks RunFfn of the stream that is left. Every answer is checked (its universe is
-// the stream; TokenSet keeps it sorted, unique and in range). With no policies this is the dense policy.
-std::unique_ptr<TokenPolicy> Compose(std::vector<std::unique_ptr<TokenPolicy>> policies, const Protection& protection);
+// Sets of the same question are intersected, protected rows are added back, the last row always. `ffn` is
+// taken inside `keep` by construction: the layer asks RunFfn of the stream that is left. Every answer is
+// checked (its universe is the stream; TokenSet keeps it sorted, unique and in range). With no policies this
+// is the dense policy.
+std::unique_ptr<TokenPolicy> Compose(std::vector<std::unique_ptr<TokenPolicy>> policies,
+                                     const Protection& protection);
 
 }  // namespace coppice

@@ -22,7 +22,8 @@ void Needs::Merge(const Needs& other) {
 }
 
 TensorView Observation::AttentionMass(int queries) const {
-  const auto it = std::find_if(masses_.begin(), masses_.end(), [&](const Mass& m) { return m.queries == queries; });
+  const auto it =
+      std::find_if(masses_.begin(), masses_.end(), [&](const Mass& m) { return m.queries == queries; });
   COPPICE_CHECK(it != masses_.end());
   return it->score.view();
 }
@@ -67,8 +68,12 @@ void Observation::KeepRows(const TokenSet& kept, Backend& be) {
 }
 
 Needs TokenPolicy::NeedsAt(int /*layer*/) const { return {}; }
-TokenSet TokenPolicy::BeforeLayer(const Observation& seen, Backend& /*be*/) { return TokenSet::All(seen.rows()); }
-TokenSet TokenPolicy::AfterAttention(const Observation& seen, Backend& /*be*/) { return TokenSet::All(seen.rows()); }
+TokenSet TokenPolicy::BeforeLayer(const Observation& seen, Backend& /*be*/) {
+  return TokenSet::All(seen.rows());
+}
+TokenSet TokenPolicy::AfterAttention(const Observation& seen, Backend& /*be*/) {
+  return TokenSet::All(seen.rows());
+}
 TokenSet TokenPolicy::RunFfn(const Observation& seen, Backend& /*be*/) { return TokenSet::All(seen.rows()); }
 
 }  // namespace coppice

@@ -1,5 +1,5 @@
-// The seam where pruning methods plug in. A policy answers questions with row sets and changes nothing: the layer
-// asks, and applies the answers.
+// The seam where pruning methods plug in. A policy answers questions with row sets and changes nothing: the
+// layer asks, and applies the answers.
 //
 //   point            question                                              asked by
 //   BeforeLayer      which rows take part in layer l (and all later ones)  Layer::Forward
@@ -7,8 +7,8 @@
 //   RunFfn           which rows run this layer's FFN; the rest keep        Layer::Forward
 //                    their residual
 //
-// Rows are rows of the current stream, not positions; `Observation::positions` maps one to the other. A policy
-// declares what it must observe at a layer, and only that is computed.
+// Rows are rows of the current stream, not positions; `Observation::positions` maps one to the other. A
+// policy declares what it must observe at a layer, and only that is computed.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ namespace coppice {
 
 enum class Phase { kPrefill, kDecode };
 
-// Scores that a policy wants to see after the attention of one layer. Lists, because composed methods may each want
-// their own (LazyLLM one query, FTP fifty).
+// Scores that a policy wants to see after the attention of one layer. Lists, because composed methods may
+// each want their own (LazyLLM one query, FTP fifty).
 struct Needs {
   struct Units {
     int queries = 0;  // mean of the last this many queries
@@ -39,8 +39,8 @@ struct Needs {
   bool empty() const { return mass_queries.empty() && unit_scores.empty(); }
 };
 
-// What a policy may look at. Scores belong to the attention of layer `layer` (in BeforeLayer: of `layer` - 1), and
-// follow the rows when some leave the stream.
+// What a policy may look at. Scores belong to the attention of layer `layer` (in BeforeLayer: of `layer` -
+// 1), and follow the rows when some leave the stream.
 class Observation {
  public:
   Phase phase = Phase::kPrefill;
@@ -51,14 +51,15 @@ class Observation {
 
   int64_t rows() const { return static_cast<int64_t>(positions.size()); }
 
-  // [1, rows] fp32, summed over heads and the last `queries` rows. Only what NeedsAt declared for this layer exists.
+  // [1, rows] fp32, summed over heads and the last `queries` rows. Only what NeedsAt declared for this layer
+  // exists.
   TensorView AttentionMass(int queries) const;
   // [1, ceil(rows / unit)] fp32 (Backend::UnitScores).
   TensorView UnitScores(Needs::Units units) const;
   bool HasUnitScores(Needs::Units units) const;
 
-  // For the layer: forgets all scores; adds one and returns it for filling; follows rows that left. Unit scores do not
-  // survive a loss of rows, because the units would no longer be whole.
+  // For the layer: forgets all scores; adds one and returns it for filling; follows rows that left. Unit
+  // scores do not survive a loss of rows, because the units would no longer be whole.
   void ClearScores();
   MutableTensorView AddMass(int queries);
   MutableTensorView AddUnitScores(Needs::Units units);
@@ -77,7 +78,8 @@ class Observation {
   std::vector<UnitScore> unit_scores_;
 };
 
-// One method, for one sequence. The default answers are those of the dense policy: all rows, nothing observed.
+// One method, for one sequence. The default answers are those of the dense policy: all rows, nothing
+// observed.
 class TokenPolicy {
  public:
   virtual ~TokenPolicy() = default;

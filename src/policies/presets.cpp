@@ -21,7 +21,8 @@ std::vector<int> StageLayers(const ModelShape& shape) {
   std::vector<int> layers;
   for (const int tenth : {10, 20, 30}) {
     const int layer = RoundDiv(shape.layers * tenth, 32);
-    if (layer >= 1 && layer < shape.layers && (layers.empty() || layer > layers.back())) layers.push_back(layer);
+    if (layer >= 1 && layer < shape.layers && (layers.empty() || layer > layers.back()))
+      layers.push_back(layer);
   }
   return layers;
 }
@@ -38,7 +39,9 @@ std::vector<int64_t> SlimInferBudgets(const ModelShape& shape, int64_t tokens) {
   return budgets;
 }
 
-int FtpDenseLayers(const ModelShape& shape) { return shape.layers >= 28 ? 10 : RoundDiv(10 * shape.layers, 32); }
+int FtpDenseLayers(const ModelShape& shape) {
+  return shape.layers >= 28 ? 10 : RoundDiv(10 * shape.layers, 32);
+}
 
 double FtpEta(const ModelShape& shape) {
   if (Is(shape, "llama", 32, 4096)) return 0.90;  // Llama3-8B-Instruct

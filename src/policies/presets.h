@@ -9,8 +9,9 @@
 
 namespace coppice {
 
-// SlimInfer's (and LazyLLM's) stages: round(L {10, 20, 30} / 32), strictly ascending and below L. The bundled model
-// is an exception: it retrieves in layer 3 of 10, so nothing may be pruned before layer 4 (models/README.md).
+// SlimInfer's (and LazyLLM's) stages: round(L {10, 20, 30} / 32), strictly ascending and below L. The bundled
+// model is an exception: it retrieves in layer 3 of 10, so nothing may be pruned before layer 4
+// (models/README.md).
 std::vector<int> StageLayers(const ModelShape& shape);
 
 // SlimInfer's budgets at those stages for a prompt of `tokens`: (8, 4, 2)k for Llama-3.1-8B, (12, 6, 4)k for

@@ -19,8 +19,9 @@ namespace {
 
 constexpr int64_t kManyTokens = int64_t{1} << 24;
 
-// Why a method that scores with the last queries cannot act here, or "". In a sliding-window layer those queries give
-// nothing to tokens outside the window, so their scores say nothing about what the rest of the prompt needs.
+// Why a method that scores with the last queries cannot act here, or "". In a sliding-window layer those
+// queries give nothing to tokens outside the window, so their scores say nothing about what the rest of the
+// prompt needs.
 std::string WindowReason(const ModelShape& shape, int64_t tokens) {
   if (shape.window == 0 || tokens <= shape.window) return "";
   return fmt::format("its scores end at the sliding window of {} tokens", shape.window);
@@ -42,16 +43,17 @@ MethodInstance MakeFtp(const MethodSpec& spec, const ModelShape& shape, int64_t 
   read.RefuseUnknownKeys();
 
   MethodInstance made;
-  made.settings = fmt::format("ftp:eta={},dense={},first={},last={},min={}", config.eta, config.dense, config.first,
-                              config.num_queries, minimum);
+  made.settings = fmt::format("ftp:eta={},dense={},first={},last={},min={}", config.eta, config.dense,
+                              config.first, config.num_queries, minimum);
   made.reason = LengthReason(tokens, minimum);
   if (made.reason.empty()) made.reason = WindowReason(shape, tokens);
   if (made.reason.empty()) made.policy = std::make_unique<FtpPolicy>(config);
   return made;
 }
 
-// The budget of stage s. A value above 1 counts tokens; values up to 1 are shares of the prompt, or, where one value
-// stands for all stages, of what the stage before left (the paper's needle test: "prune 50 % at 10, 20, 30").
+// The budget of stage s. A value above 1 counts tokens; values up to 1 are shares of the prompt, or, where
+// one value stands for all stages, of what the stage before left (the paper's needle test: "prune 50 % at 10,
+// 20, 30").
 std::vector<int64_t> Budgets(const std::vector<double>& keep, size_t stages, int64_t tokens) {
   if (keep.size() != 1 && keep.size() != stages) {
     throw Error("--prune sliminfer: keep has {} values for {} layers", keep.size(), stages);
@@ -64,8 +66,9 @@ std::vector<int64_t> Budgets(const std::vector<double>& keep, size_t stages, int
     share = keep.size() == 1 ? share * value : value;
     const double count = value > 1 ? value : share * static_cast<double>(tokens);
     if (count > before) {
-      throw Error("--prune sliminfer: keep={} grows to {:g} of {} tokens; later stages choose among what is left",
-                  fmt::join(keep, "/"), count, tokens);
+      throw Error(
+          "--prune sliminfer: keep={} grows to {:g} of {} tokens; later stages choose among what is left",
+          fmt::join(keep, "/"), count, tokens);
     }
     before = count;
     budgets.push_back(static_cast<int64_t>(std::ceil(count)));
@@ -91,15 +94,16 @@ MethodInstance MakeSlimInfer(const MethodSpec& spec, const ModelShape& shape, in
   const std::vector<double> keep = read.Numbers("keep", {}, 1e-6, static_cast<double>(kManyTokens));
   config.keep = keep.empty() ? SlimInferBudgets(shape, tokens) : Budgets(keep, config.layers.size(), tokens);
   if (keep.empty() && config.keep.size() != config.layers.size()) {
-    throw Error("--prune sliminfer: layers={} needs keep, one value per layer", fmt::join(config.layers, "/"));
+    throw Error("--prune sliminfer: layers={} needs keep, one value per layer",
+                fmt::join(config.layers, "/"));
   }
   const int64_t minimum = read.Integer("min", 4096, 0, kManyTokens);
   read.RefuseUnknownKeys();
 
   MethodInstance made;
   made.settings = fmt::format("sliminfer:layers={},keep={},block={},unit={},window={},min={}",
-                              fmt::join(config.layers, "/"), fmt::join(config.keep, "/"), config.block, config.unit,
-                              config.window, minimum);
+                              fmt::join(config.layers, "/"), fmt::join(config.keep, "/"), config.block,
+                              config.unit, config.window, minimum);
   if (config.layers.empty()) made.reason = fmt::format("{} layers leave no stage to prune at", shape.layers);
   if (made.reason.empty()) made.reason = LengthReason(tokens, minimum);
   if (made.reason.empty() && tokens <= config.keep.front()) {
@@ -112,19 +116,22 @@ MethodInstance MakeSlimInfer(const MethodSpec& spec, const ModelShape& shape, in
 
 const std::vector<MethodInfo>& MethodList() {
   static const std::vector<MethodInfo> methods = {
-      {"ftp", "skip the FFN for tokens that the prompt's end does not look at; the cache stays whole",
+      {"ftp",
+       "skip the FFN for tokens that the prompt's end does not look at; the cache stays whole",
        "FTP: efficient prefilling for long-context LLM inference via FFN token pruning",
-       {{"eta", "by model: 0.90 to 0.95", "0 to 1", "share of the middle's attention mass that runs the FFN; 1 is dense"},
+       {{"eta", "by model: 0.90 to 0.95", "0 to 1",
+         "share of the middle's attention mass that runs the FFN; 1 is dense"},
         {"dense", "10 where L >= 28, else round(10 L / 32)", "0 to L", "layers below this one stay dense"},
         {"first", "100", "0 up", "positions below this always run"},
         {"last", "50", "1 to 4096", "last tokens: they score the others and always run"},
         {"min", "1024", "0 up", "shorter prompts run dense"}},
        &MakeFtp},
-      {"sliminfer", "drop blocks of hidden states at a few layers; later layers never see them",
+      {"sliminfer",
+       "drop blocks of hidden states at a few layers; later layers never see them",
        "SlimInfer: accelerating long-context LLM inference via dynamic token pruning, arXiv 2508.06447",
        {{"layers", "round(L {10,20,30} / 32)", "1 to L - 1", "from these layers on fewer tokens remain"},
-        {"keep", "by model, else 1/4, 1/8, 1/16 of the prompt, at least 2048",
-         "tokens, or shares up to 1", "tokens that remain at each; one share: of what is left"},
+        {"keep", "by model, else 1/4, 1/8, 1/16 of the prompt, at least 2048", "tokens, or shares up to 1",
+         "tokens that remain at each; one share: of what is left"},
         {"block", "64", "1 to 4096", "tokens per block"},
         {"unit", "8", "1 to 4096, divides block", "tokens whose mean key scores together"},
         {"window", "4", "1 to 4096", "last queries, averaged, that score"},
@@ -147,7 +154,8 @@ const MethodInfo& FindMethod(const std::string& name) {
 
 std::span<const MethodInfo> Methods() { return MethodList(); }
 
-PruneChoice MakePolicy(std::string_view spec, const ModelShape& shape, int64_t tokens, const Protection& protection) {
+PruneChoice MakePolicy(std::string_view spec, const ModelShape& shape, int64_t tokens,
+                       const Protection& protection) {
   PruneChoice choice;
   std::vector<std::unique_ptr<TokenPolicy>> policies;
   for (const MethodSpec& method : ParseSpec(spec)) {

@@ -35,8 +35,8 @@ struct MethodInfo {
   std::string_view summary;  // one line
   std::string_view paper;    // title and arXiv number
   std::vector<MethodKey> keys;
-  // Validates everything in `spec` against the model, whatever the prompt's length; then decides whether the method
-  // is worth its while at `tokens`.
+  // Validates everything in `spec` against the model, whatever the prompt's length; then decides whether the
+  // method is worth its while at `tokens`.
   MethodInstance (*make)(const MethodSpec& spec, const ModelShape& shape, int64_t tokens);
 };
 
@@ -51,7 +51,9 @@ struct PruneChoice {
   std::string reason;                   // which methods stood aside, and why; empty where none did
 };
 
-// Throws Error for an unknown method, key or value, a layer out of range, or a combination that makes no sense.
-PruneChoice MakePolicy(std::string_view spec, const ModelShape& shape, int64_t tokens, const Protection& protection);
+// Throws Error for an unknown method, key or value, a layer out of range, or a combination that makes no
+// sense.
+PruneChoice MakePolicy(std::string_view spec, const ModelShape& shape, int64_t tokens,
+                       const Protection& protection);
 
 }  // namespace coppice

@@ -96,14 +96,16 @@ std::vector<double> SpecReader::Numbers(std::string_view key, const std::vector<
   for (const std::string_view part : Split(*text, '/')) {
     double value = 0;
     if (!ParseDouble(part, &value) || value < low || value > high) {
-      throw Error("--prune {}: {}={}: '{}' is not a number from {} to {}", spec_.name, key, *text, part, low, high);
+      throw Error("--prune {}: {}={}: '{}' is not a number from {} to {}", spec_.name, key, *text, part, low,
+                  high);
     }
     values.push_back(value);
   }
   return values;
 }
 
-std::vector<int> SpecReader::Integers(std::string_view key, const std::vector<int>& fallback, int low, int high) {
+std::vector<int> SpecReader::Integers(std::string_view key, const std::vector<int>& fallback, int low,
+                                      int high) {
   const std::string* text = Find(key);
   if (text == nullptr) return fallback;
   std::vector<int> values;
@@ -111,8 +113,8 @@ std::vector<int> SpecReader::Integers(std::string_view key, const std::vector<in
     int value = 0;
     const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
     if (error != std::errc() || end != part.data() + part.size() || value < low || value > high) {
-      throw Error("--prune {}: {}={}: '{}' is not a whole number from {} to {}", spec_.name, key, *text, part, low,
-                  high);
+      throw Error("--prune {}: {}={}: '{}' is not a whole number from {} to {}", spec_.name, key, *text, part,
+                  low, high);
     }
     values.push_back(value);
   }

@@ -15,20 +15,23 @@ struct MethodSpec {
   std::map<std::string, std::string> values;
 };
 
-// Splits a spec; `none` is the empty list. Throws Error, quoting the part, for what does not follow the grammar.
+// Splits a spec; `none` is the empty list. Throws Error, quoting the part, for what does not follow the
+// grammar.
 std::vector<MethodSpec> ParseSpec(std::string_view text);
 
-// Reads the values of one method and remembers which keys were asked for, so that a key nobody knows is an error.
+// Reads the values of one method and remembers which keys were asked for, so that a key nobody knows is an
+// error.
 class SpecReader {
  public:
   explicit SpecReader(const MethodSpec& spec) : spec_(spec) {}
 
   bool Has(std::string_view key) const;
-  // The value, or `fallback` where the key is absent. Throws Error, naming method, key, value and range, for a value
-  // that is no number, not finite, or outside [low, high].
+  // The value, or `fallback` where the key is absent. Throws Error, naming method, key, value and range, for
+  // a value that is no number, not finite, or outside [low, high].
   int64_t Integer(std::string_view key, int64_t fallback, int64_t low, int64_t high);
   double Number(std::string_view key, double fallback, double low, double high);
-  std::vector<double> Numbers(std::string_view key, const std::vector<double>& fallback, double low, double high);
+  std::vector<double> Numbers(std::string_view key, const std::vector<double>& fallback, double low,
+                              double high);
   std::vector<int> Integers(std::string_view key, const std::vector<int>& fallback, int low, int high);
   // Throws Error for the first key of the spec that no call above asked for.
   void RefuseUnknownKeys() const;

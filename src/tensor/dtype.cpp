@@ -8,9 +8,19 @@ namespace coppice {
 const DTypeInfo& Info(DType type) {
   // In the order of the enum. Block sizes: ggml's block_* structs.
   static constexpr std::array<DTypeInfo, 13> kInfo = {{
-      {"F32", 1, 4},      {"F16", 1, 2},      {"BF16", 1, 2},     {"Q4_0", 32, 18},  {"Q4_1", 32, 20},
-      {"Q5_0", 32, 22},   {"Q5_1", 32, 24},   {"Q8_0", 32, 34},   {"Q2_K", 256, 84}, {"Q3_K", 256, 110},
-      {"Q4_K", 256, 144}, {"Q5_K", 256, 176}, {"Q6_K", 256, 210},
+      {"F32", 1, 4},
+      {"F16", 1, 2},
+      {"BF16", 1, 2},
+      {"Q4_0", 32, 18},
+      {"Q4_1", 32, 20},
+      {"Q5_0", 32, 22},
+      {"Q5_1", 32, 24},
+      {"Q8_0", 32, 34},
+      {"Q2_K", 256, 84},
+      {"Q3_K", 256, 110},
+      {"Q4_K", 256, 144},
+      {"Q5_K", 256, 176},
+      {"Q6_K", 256, 210},
   }};
   return kInfo[static_cast<size_t>(type)];
 }
@@ -33,9 +43,11 @@ F16 ToF16(float f) {
   const uint32_t bits = std::bit_cast<uint32_t>(f);
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
   const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return {static_cast<uint16_t>(sign | 0x7e00u)};       // NaN
-  if (magnitude >= 0x477ff000u) return {static_cast<uint16_t>(sign | 0x7c00u)};      // rounds past the largest half
-  if (magnitude < 0x38800000u) {  // subnormal half: let fp32 addition do the rounding, 0.5f has an ulp of 2^-24
+  if (magnitude > 0x7f800000u) return {static_cast<uint16_t>(sign | 0x7e00u)};  // NaN
+  if (magnitude >= 0x477ff000u)
+    return {static_cast<uint16_t>(sign | 0x7c00u)};  // rounds past the largest half
+  if (magnitude <
+      0x38800000u) {  // subnormal half: let fp32 addition do the rounding, 0.5f has an ulp of 2^-24
     const float rounded = std::bit_cast<float>(magnitude) + 0.5f;
     return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(rounded) - 0x3f000000u))};
   }

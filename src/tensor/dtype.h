@@ -7,9 +7,19 @@
 namespace coppice {
 
 enum class DType : uint8_t {
-  kF32, kF16, kBF16,
-  kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0,       // blocks of 32
-  kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K,       // super-blocks of 256
+  kF32,
+  kF16,
+  kBF16,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,  // blocks of 32
+  kQ2_K,
+  kQ3_K,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,  // super-blocks of 256
 };
 
 struct DTypeInfo {
@@ -27,8 +37,12 @@ inline int64_t BytesOf(DType type, int64_t elements) {
 }
 
 // IEEE half and bfloat16 as raw bits; the conversions round to nearest even and keep NaN a NaN.
-struct F16 { uint16_t bits; };
-struct BF16 { uint16_t bits; };
+struct F16 {
+  uint16_t bits;
+};
+struct BF16 {
+  uint16_t bits;
+};
 
 float ToFloat(F16 h);
 float ToFloat(BF16 b);

@@ -8,8 +8,8 @@
 
 namespace coppice {
 
-// A dense row-major matrix [rows, cols], 64-byte aligned, moved but never copied by accident. A view of a temporary
-// does not compile. The memory is not initialised unless Zeros() made it.
+// A dense row-major matrix [rows, cols], 64-byte aligned, moved but never copied by accident. A view of a
+// temporary does not compile. The memory is not initialised unless Zeros() made it.
 class Tensor {
  public:
   Tensor() = default;
@@ -33,7 +33,9 @@ class Tensor {
   void Resize(DType dtype, int64_t rows, int64_t cols);
 
  private:
-  struct Free { void operator()(std::byte* p) const; };
+  struct Free {
+    void operator()(std::byte* p) const;
+  };
   std::unique_ptr<std::byte[], Free> memory_;
   int64_t capacity_ = 0;  // bytes
   DType dtype_ = DType::kF32;

@@ -57,7 +57,8 @@ TokenSet TokenSet::Intersect(const TokenSet& other) const {
   if (all_) return other;
   if (other.all_) return *this;
   std::vector<int32_t> rows;
-  std::set_intersection(rows_.begin(), rows_.end(), other.rows_.begin(), other.rows_.end(), std::back_inserter(rows));
+  std::set_intersection(rows_.begin(), rows_.end(), other.rows_.begin(), other.rows_.end(),
+                        std::back_inserter(rows));
   return {false, universe_, std::move(rows)};
 }
 
@@ -65,12 +66,15 @@ TokenSet TokenSet::Union(const TokenSet& other) const {
   COPPICE_CHECK(universe_ == other.universe_);
   if (all_ || other.all_) return All(universe_);
   std::vector<int32_t> rows;
-  std::set_union(rows_.begin(), rows_.end(), other.rows_.begin(), other.rows_.end(), std::back_inserter(rows));
+  std::set_union(rows_.begin(), rows_.end(), other.rows_.begin(), other.rows_.end(),
+                 std::back_inserter(rows));
   return {false, universe_, std::move(rows)};
 }
 
 TokenSet TokenSet::UnionFirst(int64_t count) const { return Union(Range(0, count, universe_)); }
-TokenSet TokenSet::UnionLast(int64_t count) const { return Union(Range(universe_ - count, universe_, universe_)); }
+TokenSet TokenSet::UnionLast(int64_t count) const {
+  return Union(Range(universe_ - count, universe_, universe_));
+}
 
 TokenSet TokenSet::Shift(int64_t offset, int64_t universe) const {
   std::vector<int32_t> rows = ToRows();

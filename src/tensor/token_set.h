@@ -7,8 +7,8 @@
 
 namespace coppice {
 
-// Rows of [0, universe), ascending and unique by construction. "All" is a flag and costs nothing, so that a policy
-// that has no opinion pays nothing.
+// Rows of [0, universe), ascending and unique by construction. "All" is a flag and costs nothing, so that a
+// policy that has no opinion pays nothing.
 class TokenSet {
  public:
   static TokenSet All(int64_t universe);

@@ -10,8 +10,9 @@
 
 namespace coppice {
 
-// A matrix [rows, cols] of one type, rows `stride` bytes apart. Everything in a decoder is a matrix: hidden states
-// [tokens, d], queries [tokens, heads * head_dim], weights [outputs, inputs]; a vector is one row. Reading only.
+// A matrix [rows, cols] of one type, rows `stride` bytes apart. Everything in a decoder is a matrix: hidden
+// states [tokens, d], queries [tokens, heads * head_dim], weights [outputs, inputs]; a vector is one row.
+// Reading only.
 struct TensorView {
   const std::byte* data = nullptr;
   DType dtype = DType::kF32;
@@ -20,8 +21,7 @@ struct TensorView {
   int64_t stride = 0;  // bytes from one row to the next
 
   TensorView() = default;
-  TensorView(const void* d, DType t, int64_t r, int64_t c)
-      : TensorView(d, t, r, c, BytesOf(t, c)) {}
+  TensorView(const void* d, DType t, int64_t r, int64_t c) : TensorView(d, t, r, c, BytesOf(t, c)) {}
   TensorView(const void* d, DType t, int64_t r, int64_t c, int64_t s)
       : data(static_cast<const std::byte*>(d)), dtype(t), rows(r), cols(c), stride(s) {}
 
@@ -78,11 +78,17 @@ struct MutableTensorView {
 template <typename T>
 struct DTypeOf;
 template <>
-struct DTypeOf<float> { static constexpr DType value = DType::kF32; };
+struct DTypeOf<float> {
+  static constexpr DType value = DType::kF32;
+};
 template <>
-struct DTypeOf<F16> { static constexpr DType value = DType::kF16; };
+struct DTypeOf<F16> {
+  static constexpr DType value = DType::kF16;
+};
 template <>
-struct DTypeOf<BF16> { static constexpr DType value = DType::kBF16; };
+struct DTypeOf<BF16> {
+  static constexpr DType value = DType::kBF16;
+};
 
 template <typename T>
 std::span<const T> TensorView::Row(int64_t i) const {

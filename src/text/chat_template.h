@@ -9,14 +9,15 @@ namespace coppice {
 
 class ChatTemplate {
  public:
-  // Parses the template. Throws Error with line and cause for what the subset does not hold or nests too deep.
+  // Parses the template. Throws Error with line and cause for what the subset does not hold or nests too
+  // deep.
   explicit ChatTemplate(const std::string& source);
   ~ChatTemplate();
   ChatTemplate(ChatTemplate&&) noexcept;
 
   // `context`: messages, add_generation_prompt, bos_token, eos_token, tools, ... as Hugging Face's
-  // apply_chat_template passes them (object keys keep their order: nlohmann::ordered_json). Blocks are trimmed
-  // (trim_blocks, lstrip_blocks). Throws Error for raise_exception, an undefined call, and where
+  // apply_chat_template passes them (object keys keep their order: nlohmann::ordered_json). Blocks are
+  // trimmed (trim_blocks, lstrip_blocks). Throws Error for raise_exception, an undefined call, and where
   // limits::kMaxTemplateSteps or kMaxTemplateOutputBytes is used up.
   std::string Render(const nlohmann::ordered_json& context) const;
 

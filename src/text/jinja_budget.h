@@ -32,7 +32,7 @@ class Budget {
   static constexpr size_t kMaxWork = kUnitsPerStep * static_cast<size_t>(limits::kMaxTemplateSteps);
   // Two full outputs: a template that builds its prompt in a variable holds the old and the new string at
   // once.
-  static constexpr size_t kMaxMemory = 2 * static_cast<size_t>(limits::kMaxTemplateOutputBytes);
+  static constexpr size_t kMaxMemory = static_cast<size_t>(limits::kMaxTemplateMemoryBytes);
 
   void Work(size_t units) {
     if (units > kMaxWork - work_) {

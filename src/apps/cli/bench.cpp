@@ -53,8 +53,10 @@ std::vector<int32_t> RandomPrompt(int64_t tokens, int64_t vocab) {
   return ids;
 }
 
-// Methods alternate run by run, dense first, after one uncounted round, so that a drifting machine hits all alike.
-std::vector<Sample> Measure(const BenchOptions& o, const std::vector<std::string>& arms, int64_t tokens, Engine& engine) {
+// Methods alternate run by run, dense first, after one uncounted round, so that a drifting machine hits all
+// alike.
+std::vector<Sample> Measure(const BenchOptions& o, const std::vector<std::string>& arms, int64_t tokens,
+                            Engine& engine) {
   std::vector<Sample> samples(arms.size());
   const std::vector<int32_t> prompt = RandomPrompt(tokens, engine.model().config().shape.vocab);
   for (int round = 0; round <= o.rounds; ++round) {
@@ -107,8 +109,9 @@ nlohmann::ordered_json Row(const BenchOptions& o, const Engine& engine, int64_t 
 }
 
 void PrintTable(const BenchOptions& o, const std::vector<nlohmann::ordered_json>& rows) {
-  std::vector<std::string> header = {"prompt", "prune", "kept KV / FFN", "TTFT ms", "min", "max", "tokens/s",
-                                     "TFLOP/s", "speed-up", "bound", "share of bound"};
+  std::vector<std::string> header = {"prompt",   "prune", "kept KV / FFN", "TTFT ms",
+                                     "min",      "max",   "tokens/s",      "TFLOP/s",
+                                     "speed-up", "bound", "share of bound"};
   std::vector<bool> right = {true, false, true, true, true, true, true, true, true, true, true};
   if (o.generate > 1) {
     header.push_back("decode tokens/s");
@@ -116,21 +119,29 @@ void PrintTable(const BenchOptions& o, const std::vector<nlohmann::ordered_json>
   }
   Table table(header, right);
   for (const nlohmann::ordered_json& r : rows) {
-    const auto number = [&](const char* key, int digits) { return fmt::format("{:.{}f}", r[key].get<double>(), digits); };
+    const auto number = [&](const char* key, int digits) {
+      return fmt::format("{:.{}f}", r[key].get<double>(), digits);
+    };
     const std::string prune = r["prune"].get<std::string>();
     std::vector<std::string> cells = {
         fmt::format("{}", r["prompt"].get<int64_t>()),
         prune != "none" && !r["active"].get<bool>() ? prune + " (stood aside)" : prune,
-        r["kept"].get<std::string>(), number("ttft_ms", 0), number("ttft_ms_min", 0), number("ttft_ms_max", 0),
-        number("tokens_per_second", 1), number("tflops_per_second", 3), number("speed_up", 2) + "x",
-        number("flop_bound", 2) + "x", fmt::format("{:.0f} %", 100 * r["share_of_bound"].get<double>())};
+        r["kept"].get<std::string>(),
+        number("ttft_ms", 0),
+        number("ttft_ms_min", 0),
+        number("ttft_ms_max", 0),
+        number("tokens_per_second", 1),
+        number("tflops_per_second", 3),
+        number("speed_up", 2) + "x",
+        number("flop_bound", 2) + "x",
+        fmt::format("{:.0f} %", 100 * r["share_of_bound"].get<double>())};
     if (o.generate > 1) cells.push_back(number("decode_tokens_per_second", 1));
     table.Add(cells);
   }
   const nlohmann::ordered_json& first = rows.front();
   fmt::print("{}, {}, backend {} ({}), {} threads, median of {}\n\n{}", first["model"].get<std::string>(),
-             first["type"].get<std::string>(), first["backend"].get<std::string>(), first["isa"].get<std::string>(),
-             first["threads"].get<int>(), o.rounds, table.Markdown());
+             first["type"].get<std::string>(), first["backend"].get<std::string>(),
+             first["isa"].get<std::string>(), first["threads"].get<int>(), o.rounds, table.Markdown());
 }
 
 std::string CsvCell(const nlohmann::ordered_json& value) {
@@ -183,7 +194,8 @@ void AddBench(CLI::App& app) {
   bench->add_option("--shape", o->shape, "NAME[:TYPE]: random weights in memory instead of a file");
   bench->add_option("-p,--n-prompt", o->prompts, "prompt lengths, separated by commas")
       ->take_all()
-      ->delimiter(',')->check(CLI::PositiveNumber);
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber);
   bench->add_option("-n,--n-gen", o->generate, "also generate this many tokens, for the decode rate")
       ->check(CLI::NonNegativeNumber);
   bench->add_option("--prune", o->prune, "a method to compare with dense; may be repeated")->take_all();
@@ -193,7 +205,8 @@ void AddBench(CLI::App& app) {
   bench->add_option("-o,--output", o->output, "md, csv, json or jsonl")
       ->check(CLI::IsMember({"md", "csv", "json", "jsonl"}))
       ->capture_default_str();
-  bench->footer("Example:\n  coppice bench --shape llama-3.2-1b:bf16 -p 4096,8192 --prune sliminfer --prune ftp");
+  bench->footer(
+      "Example:\n  coppice bench --shape llama-3.2-1b:bf16 -p 4096,8192 --prune sliminfer --prune ftp");
   bench->callback([o] {
     InstallInterruptHandler();
     Bench(*o);

@@ -1,4 +1,5 @@
-// The commands of the program. Each adds itself to the parser and is run through the callback that it leaves there.
+// The commands of the program. Each adds itself to the parser and is run through the callback that it leaves
+// there.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -54,14 +54,16 @@ std::string Cell(std::string text) {
 std::vector<Arm> RunArms(const CompareOptions& o, Engine& engine, const std::vector<int32_t>& tokens) {
   std::vector<Arm> arms = {{"none", {}, {}}};
   for (const std::string& spec : o.prune) arms.push_back({spec, {}, {}});
-  // Round 0 warms caches and page tables and is not counted. Arms alternate, so that a machine that drifts hits all.
+  // Round 0 warms caches and page tables and is not counted. Arms alternate, so that a machine that drifts
+  // hits all.
   for (int round = 0; round <= o.rounds; ++round) {
     for (Arm& arm : arms) {
       Request request = MakeRequest(o.generate, tokens);
       request.prune = arm.prune;
       request.sampling.temperature = 0;
       request.cancelled = &Interrupted();
-      ProgressLine line(fmt::format("{} {}/{}", arm.prune, round, o.rounds), engine.model().config().shape.layers);
+      ProgressLine line(fmt::format("{} {}/{}", arm.prune, round, o.rounds),
+                        engine.model().config().shape.layers);
       request.progress = [&](double done) { line.Update(done); };
       arm.answer = engine.Generate(request);
       if (round > 0) arm.ttft_ms.push_back(arm.answer.ttft_ms);
@@ -82,19 +84,20 @@ void Compare(const CompareOptions& o) {
   const double dense = Median(arms.front().ttft_ms);
 
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-  Table table({"method", "kept KV / FFN", "TTFT ms", "min", "max", "speed-up", "FLOPs share", "KV", "answer", ""},
-              {false, true, true, true, true, true, true, true, false, false});
+  Table table(
+      {"method", "kept KV / FFN", "TTFT ms", "min", "max", "speed-up", "FLOPs share", "KV", "answer", ""},
+      {false, true, true, true, true, true, true, true, false, false});
   for (const Arm& arm : arms) {
     const Ledger& ledger = arm.answer.ledger;
     const std::string text = AnswerText(arm.answer, *engine);
     const double median = Median(arm.ttft_ms);
     const auto [low, high] = std::minmax_element(arm.ttft_ms.begin(), arm.ttft_ms.end());
     const std::string name = arm.prune == "none" ? "dense" : arm.prune;
-    table.Add({arm.answer.prune_active || arm.prune == "none" ? name : name + " (stood aside)", KeptText(ledger),
-               fmt::format("{:.0f}", median), fmt::format("{:.0f}", *low), fmt::format("{:.0f}", *high),
-               fmt::format("{:.2f}x", dense / median),
-               fmt::format("{:.0f} %", 100 * ledger.flops() / ledger.flops_dense()), BytesText(ledger.kv_bytes),
-               Cell(text), Verdict(o, text)});
+    table.Add({arm.answer.prune_active || arm.prune == "none" ? name : name + " (stood aside)",
+               KeptText(ledger), fmt::format("{:.0f}", median), fmt::format("{:.0f}", *low),
+               fmt::format("{:.0f}", *high), fmt::format("{:.2f}x", dense / median),
+               fmt::format("{:.0f} %", 100 * ledger.flops() / ledger.flops_dense()),
+               BytesText(ledger.kv_bytes), Cell(text), Verdict(o, text)});
     nlohmann::ordered_json row = AnswerJson(arm.answer, text, static_cast<int64_t>(tokens.size()), *engine);
     row["ttft_ms_rounds"] = arm.ttft_ms;
     row["speed_up"] = dense / median;
@@ -105,11 +108,12 @@ void Compare(const CompareOptions& o) {
     fmt::print("{}\n", Dump(rows, 1));
     return;
   }
-  fmt::print("{}: {} prompt tokens, backend {} ({}), {} threads, median of {} interleaved rounds\n\n{}", o.model.model,
-             tokens.size(), engine->backend().name(), engine->backend().isa(), engine->backend().threads(), o.rounds,
-             o.markdown ? table.Markdown() : table.Text());
+  fmt::print("{}: {} prompt tokens, backend {} ({}), {} threads, median of {} interleaved rounds\n\n{}",
+             o.model.model, tokens.size(), engine->backend().name(), engine->backend().isa(),
+             engine->backend().threads(), o.rounds, o.markdown ? table.Markdown() : table.Text());
   for (const Arm& arm : arms) {
-    if (!arm.answer.prune_reason.empty()) fmt::print("{} stood aside: {}\n", arm.prune, arm.answer.prune_reason);
+    if (!arm.answer.prune_reason.empty())
+      fmt::print("{} stood aside: {}\n", arm.prune, arm.answer.prune_reason);
   }
 }
 
@@ -118,18 +122,22 @@ void Compare(const CompareOptions& o) {
 void AddCompare(CLI::App& app) {
   auto o = std::make_shared<CompareOptions>();
   o->generate.predict = 16;
-  CLI::App* compare = app.add_subcommand("compare", "answer one prompt densely and pruned, side by side (greedy)");
+  CLI::App* compare =
+      app.add_subcommand("compare", "answer one prompt densely and pruned, side by side (greedy)");
   AddModelOptions(*compare, o->model);
   AddPromptOptions(*compare, o->prompt);
   AddGenerateOptions(*compare, o->generate);
-  compare->add_option("--prune", o->prune, "a method to compare with dense; may be repeated")->required()->take_all();
+  compare->add_option("--prune", o->prune, "a method to compare with dense; may be repeated")
+      ->required()
+      ->take_all();
   compare->add_option("--expect", o->expect, "text that a right answer holds");
   compare->add_option("-r,--repetitions", o->rounds, "counted rounds, after one that warms up")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   compare->add_flag("--json", o->json, "print a list with the full account of every run");
   compare->add_flag("--markdown", o->markdown, "print a Markdown table");
-  compare->footer("Example:\n  coppice compare -m model.gguf -f prompt.txt --expect 48213 --prune ftp --prune sliminfer");
+  compare->footer(
+      "Example:\n  coppice compare -m model.gguf -f prompt.txt --expect 48213 --prune ftp --prune sliminfer");
   compare->callback([o] {
     InstallInterruptHandler();
     Compare(*o);

@@ -116,7 +116,8 @@ struct TokenizeOptions {
 void TokenizeText(const TokenizeOptions& o) {
   std::unique_ptr<Tokenizer> tokenizer;
   if (LooksLikeGguf(o.model)) {
-    tokenizer = Tokenizer::FromGguf(GgufFile::Open(o.model)->metadata());  // vocabulary-only files have no tensors
+    tokenizer =
+        Tokenizer::FromGguf(GgufFile::Open(o.model)->metadata());  // vocabulary-only files have no tensors
   } else {
     tokenizer = Tokenizer::FromHfFolder(o.model);
   }
@@ -138,12 +139,14 @@ void ListMethods() {
     fmt::print("{}: {}\n  {}\n", method.name, method.summary, method.paper);
     Table table({"  key", "default", "range", "meaning"}, {false, false, false, false});
     for (const MethodKey& key : method.keys) {
-      table.Add({fmt::format("  {}", key.name), std::string(key.fallback), std::string(key.range), std::string(key.meaning)});
+      table.Add({fmt::format("  {}", key.name), std::string(key.fallback), std::string(key.range),
+                 std::string(key.meaning)});
     }
     fmt::print("{}\n", table.Text());
   }
-  fmt::print("Join methods with +, keys with commas, lists with slashes:\n"
-             "  --prune sliminfer:layers=5/10/14,keep=8192/4096/2048+ftp:dense=4,eta=0.9\n");
+  fmt::print(
+      "Join methods with +, keys with commas, lists with slashes:\n"
+      "  --prune sliminfer:layers=5/10/14,keep=8192/4096/2048+ftp:dense=4,eta=0.9\n");
 }
 
 }  // namespace
@@ -169,7 +172,9 @@ void AddTokenize(CLI::App& app) {
 }
 
 void AddMethods(CLI::App& app) {
-  app.add_subcommand("methods", "the pruning methods, their papers and settings")->callback([] { ListMethods(); });
+  app.add_subcommand("methods", "the pruning methods, their papers and settings")->callback([] {
+    ListMethods();
+  });
 }
 
 void AddSynth(CLI::App& app) {

@@ -16,10 +16,13 @@ namespace coppice::cli {
 void AddModelOptions(CLI::App& app, ModelOptions& o, bool required) {
   CLI::Option* model = app.add_option("-m,--model,model", o.model, "GGUF file, or Hugging Face folder");
   if (required) model->required();
-  app.add_option("-c,--ctx-size", o.engine.context, "positions a sequence may take; 0: what the model was trained for")
+  app.add_option("-c,--ctx-size", o.engine.context,
+                 "positions a sequence may take; 0: what the model was trained for")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("-t,--threads", o.engine.threads, "threads; 0: all usable cores")->check(CLI::Range(0, 1024));
-  app.add_option("--ubatch-size", o.engine.tile_rows, "-ub: prompt tokens per tile inside a layer (memory, not results)")
+  app.add_option("-t,--threads", o.engine.threads, "threads; 0: all usable cores")
+      ->check(CLI::Range(0, 1024));
+  app.add_option("--ubatch-size", o.engine.tile_rows,
+                 "-ub: prompt tokens per tile inside a layer (memory, not results)")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app.add_option("--backend", o.engine.backend, "cpu, or reference: plain fp32 loops")
@@ -38,12 +41,14 @@ void AddPromptOptions(CLI::App& app, PromptOptions& o) {
 void AddGenerateOptions(CLI::App& app, GenerateOptions& o) {
   app.add_option("-n,--predict,--n-predict", o.predict, "tokens to generate; -1: until the model stops");
   app.add_flag("--ignore-eos", o.ignore_eos, "go on after the end token");
-  app.add_option("--temp,--temperature", o.sampling.temperature, "0: always the likeliest token")->capture_default_str();
+  app.add_option("--temp,--temperature", o.sampling.temperature, "0: always the likeliest token")
+      ->capture_default_str();
   app.add_option("--top-k", o.sampling.top_k, "0: no limit")->capture_default_str();
   app.add_option("--top-p", o.sampling.top_p, "1: no limit")->capture_default_str();
   app.add_option("--min-p", o.sampling.min_p, "0: no limit")->capture_default_str();
   app.add_option("--repeat-penalty", o.sampling.repeat_penalty, "1: none")->capture_default_str();
-  app.add_option("--repeat-last-n", o.sampling.repeat_last_n, "tokens it looks back; -1: all")->capture_default_str();
+  app.add_option("--repeat-last-n", o.sampling.repeat_last_n, "tokens it looks back; -1: all")
+      ->capture_default_str();
   app.add_option("-s,--seed", o.seed, "-1: a new one each run")->capture_default_str();
   app.add_option("--protect-first", o.protection.first, "prompt tokens at the start that no method may prune")
       ->check(CLI::NonNegativeNumber);
@@ -65,13 +70,15 @@ std::vector<int32_t> TokenizePrompt(const PromptOptions& o, const Engine& engine
   if (tokenizer == nullptr) throw Error("{}: has no tokenizer", engine.store().path());
   const std::string prompt = ReadPrompt(o);
   if (!o.chat) return tokenizer->Encode(prompt);
-  if (tokenizer->chat_template().empty()) throw Error("{}: has no chat template for --chat", engine.store().path());
-  const auto piece = [&](std::optional<int32_t> id) { return id ? tokenizer->Piece(*id, true) : std::string(); };
-  const nlohmann::ordered_json context = {
-      {"messages", {{{"role", "user"}, {"content", prompt}}}},
-      {"add_generation_prompt", true},
-      {"bos_token", piece(tokenizer->bos())},
-      {"eos_token", piece(tokenizer->eos())}};
+  if (tokenizer->chat_template().empty())
+    throw Error("{}: has no chat template for --chat", engine.store().path());
+  const auto piece = [&](std::optional<int32_t> id) {
+    return id ? tokenizer->Piece(*id, true) : std::string();
+  };
+  const nlohmann::ordered_json context = {{"messages", {{{"role", "user"}, {"content", prompt}}}},
+                                          {"add_generation_prompt", true},
+                                          {"bos_token", piece(tokenizer->bos())},
+                                          {"eos_token", piece(tokenizer->eos())}};
   const std::string text = ChatTemplate(tokenizer->chat_template()).Render(context);
   // Templates that write BOS themselves must not get a second one.
   const std::string bos = piece(tokenizer->bos());

@@ -1,5 +1,5 @@
-// The options of every command, parsed in one place, so that an option that works in one works in all. Names are
-// llama.cpp's where it has one.
+// The options of every command, parsed in one place, so that an option that works in one works in all. Names
+// are llama.cpp's where it has one.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -35,11 +35,12 @@ void AddModelOptions(CLI::App& app, ModelOptions& options, bool required = true)
 void AddPromptOptions(CLI::App& app, PromptOptions& options);
 void AddGenerateOptions(CLI::App& app, GenerateOptions& options);
 
-// The prompt's text: -p, or the file of -f. Throws Error where neither or both are given, or the file is unreadable.
+// The prompt's text: -p, or the file of -f. Throws Error where neither or both are given, or the file is
+// unreadable.
 std::string ReadPrompt(const PromptOptions& options);
 
-// Tokens of the prompt as the model wants them: BOS, and the chat template with --chat. Throws Error where the model
-// has no tokenizer or no template.
+// Tokens of the prompt as the model wants them: BOS, and the chat template with --chat. Throws Error where
+// the model has no tokenizer or no template.
 std::vector<int32_t> TokenizePrompt(const PromptOptions& options, const Engine& engine);
 
 // A request with everything but the method set.

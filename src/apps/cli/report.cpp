@@ -52,7 +52,8 @@ std::string KeptText(const Ledger& ledger) {
     ffn += static_cast<double>(ledger.layers()[l].ffn_rows);
     ffn_dense += l + 1 < layers ? prompt : 1;  // the last layer's FFN runs for the last position only
   }
-  return fmt::format("{:.0f} % / {:.0f} %", 100 * kv / (prompt * static_cast<double>(layers)), 100 * ffn / ffn_dense);
+  return fmt::format("{:.0f} % / {:.0f} %", 100 * kv / (prompt * static_cast<double>(layers)),
+                     100 * ffn / ffn_dense);
 }
 
 std::string Dump(const nlohmann::ordered_json& json, int indent) {

@@ -12,7 +12,8 @@ namespace coppice::cli {
 nlohmann::ordered_json AnswerJson(const Answer& answer, const std::string& text, int64_t prompt_tokens,
                                   const Engine& engine);
 
-// Share of the dense run, in percent, of rows with keys and values and of rows through the FFN: "25 % / 12 %".
+// Share of the dense run, in percent, of rows with keys and values and of rows through the FFN: "25 % / 12
+// %".
 std::string KeptText(const Ledger& ledger);
 
 // JSON in which bytes that are no UTF-8 show as U+FFFD instead of failing.

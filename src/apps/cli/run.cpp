@@ -25,8 +25,9 @@ struct RunOptions {
 
 void PrintSummary(const Answer& answer, int64_t prompt_tokens) {
   const Ledger& ledger = answer.ledger;
-  fmt::print(stderr, "\n{} prompt tokens, first token after {:.0f} ms; {} generated ({}), {:.1f} tokens/s\n", prompt_tokens,
-             answer.ttft_ms, answer.tokens.size(), answer.finish_reason, answer.decode_tokens_per_second);
+  fmt::print(stderr, "\n{} prompt tokens, first token after {:.0f} ms; {} generated ({}), {:.1f} tokens/s\n",
+             prompt_tokens, answer.ttft_ms, answer.tokens.size(), answer.finish_reason,
+             answer.decode_tokens_per_second);
   if (answer.prune_spec == "none") return;
   fmt::print(stderr, "prune {}: kept {} of the dense KV / FFN rows, {:.0f} % of the FLOPs, KV {} of {}\n",
              answer.prune_spec, KeptText(ledger), 100 * ledger.flops() / ledger.flops_dense(),
@@ -74,10 +75,12 @@ void AddRun(CLI::App& app) {
   AddModelOptions(*run, o->model);
   AddPromptOptions(*run, o->prompt);
   AddGenerateOptions(*run, o->generate);
-  run->add_option("--prune", o->prune, "none, or methods joined by + (coppice methods lists them)")->capture_default_str();
+  run->add_option("--prune", o->prune, "none, or methods joined by + (coppice methods lists them)")
+      ->capture_default_str();
   run->add_flag("--json", o->json, "print one JSON object with the text and the account of the run");
-  run->footer("Examples:\n  coppice run -m model.gguf -p \"Once upon a time\" -n 64 --temp 0\n"
-              "  coppice run -m model.gguf -f report.txt --prune sliminfer+ftp:dense=4 --json");
+  run->footer(
+      "Examples:\n  coppice run -m model.gguf -p \"Once upon a time\" -n 64 --temp 0\n"
+      "  coppice run -m model.gguf -f report.txt --prune sliminfer+ftp:dense=4 --json");
   run->callback([o] {
     InstallInterruptHandler();
     Run(*o);

@@ -22,7 +22,8 @@ void OnInterrupt(int) {
 
 // Columns a UTF-8 text takes, near enough: one per character.
 size_t Width(const std::string& text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
 std::string Pad(const std::string& text, size_t width, bool right) {
@@ -40,7 +41,10 @@ bool UseColor() {
 }
 
 ProgressLine::ProgressLine(std::string label, double total)
-    : label_(std::move(label)), total_(total), start_(std::chrono::steady_clock::now()), last_drawn_(start_) {}
+    : label_(std::move(label)),
+      total_(total),
+      start_(std::chrono::steady_clock::now()),
+      last_drawn_(start_) {}
 
 ProgressLine::~ProgressLine() { Clear(); }
 
@@ -52,7 +56,8 @@ void ProgressLine::Update(double done) {
   const double elapsed = std::chrono::duration<double>(now - start_).count();
   const double share = total_ > 0 ? std::clamp(done / total_, 0.0, 1.0) : 0;
   const int filled = static_cast<int>(share * 24);
-  const std::string bar = std::string(static_cast<size_t>(filled), '#') + std::string(static_cast<size_t>(24 - filled), '-');
+  const std::string bar =
+      std::string(static_cast<size_t>(filled), '#') + std::string(static_cast<size_t>(24 - filled), '-');
   const std::string eta = share > 0.01 ? fmt::format("ETA {:.0f} s", elapsed * (1 - share) / share) : "";
   fmt::print(stderr, "\r\033[K{}  layer {}/{}  [{}] {:3.0f} %  {}", label_, static_cast<int>(done),
              static_cast<int>(total_), bar, 100 * share, eta);
@@ -85,7 +90,8 @@ std::string Table::Text() const {
   std::string text;
   for (size_t r = 0; r < rows_.size(); ++r) {
     std::string line;
-    for (size_t c = 0; c < rows_[r].size(); ++c) line += (c ? "  " : "") + Pad(rows_[r][c], widths[c], right_[c]);
+    for (size_t c = 0; c < rows_[r].size(); ++c)
+      line += (c ? "  " : "") + Pad(rows_[r][c], widths[c], right_[c]);
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + '\n';
     if (r > 0) continue;
@@ -104,7 +110,8 @@ std::string Table::Markdown() const {
     text += '\n';
     if (r > 0) continue;
     text += '|';
-    for (size_t c = 0; c < widths.size(); ++c) text += std::string(widths[c] + 1, '-') + (right_[c] ? ":|" : "-|");
+    for (size_t c = 0; c < widths.size(); ++c)
+      text += std::string(widths[c] + 1, '-') + (right_[c] ? ":|" : "-|");
     text += '\n';
   }
   return text;

@@ -13,8 +13,8 @@ bool StderrIsTerminal();
 // Whether stderr may be coloured: a terminal, and NO_COLOR is not set.
 bool UseColor();
 
-// One line on the terminal, rewritten at most ten times a second: "prefill  12/32 layers  [####----]  38 %  ETA 41 s".
-// Silent where stderr is no terminal.
+// One line on the terminal, rewritten at most ten times a second: "prefill  12/32 layers  [####----]  38 %
+// ETA 41 s". Silent where stderr is no terminal.
 class ProgressLine {
  public:
   ProgressLine(std::string label, double total);
