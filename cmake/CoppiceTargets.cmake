@@ -34,8 +34,7 @@ function(coppice_library name)
   endif()
 endfunction()
 
-# coppice_test(NAME SOURCES file... [DEPENDS target...] [ENVIRONMENT VAR=value...] [SUFFIX text] [LABELS label...]):
-# a test program whose cases CTest lists one by one.
+# coppice_test(NAME SOURCES file... [DEPENDS target...] [LABELS label...]): a test program, one CTest test.
 function(coppice_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
@@ -54,6 +53,7 @@ function(coppice_test_on_every_isa name)
   if(NOT TARGET ${name})
     return()  # built without tests
   endif()
+  target_link_libraries(${name} PRIVATE coppice_amx_emulator)
   foreach(isa scalar avx2 avx512 amx)
     add_test(NAME ${name}_${isa} COMMAND ${name} --gtest_filter=-*reference*)
     set_tests_properties(${name}_${isa} PROPERTIES ENVIRONMENT COPPICE_ISA=${isa})

@@ -20,15 +20,6 @@ namespace coppice {
 
 using Positions = std::vector<int32_t>;
 
-// A backend and how close to fp32 arithmetic it is.
-struct Arithmetic {
-  const char* name;
-  const char* backend;
-  bool exact;
-};
-inline constexpr Arithmetic kArithmetics[] = {
-    {"reference", "reference", true}, {"cpu_exact", "cpu", true}, {"cpu", "cpu", false}};
-
 // Passes every question on, and writes the answers down as positions.
 class RecordingPolicy final : public TokenPolicy {
  public:

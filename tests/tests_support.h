@@ -9,13 +9,25 @@
 #include <memory>
 #include <string>
 
+#include "amx_emulator.h"
+#include "base/cpu_info.h"
 #include "base/error.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/cpu_backend.h"
 
 namespace coppice {
 
 // Test data and models with known answers; tests skip where it is absent.
 inline std::string SharedDir() { return std::string(COPPICE_SOURCE_DIR) + "/../shared"; }
+
+// A backend and how close to fp32 arithmetic it is: fp32 itself, or bf16 products and cache.
+struct Arithmetic {
+  const char* name;
+  const char* backend;
+  bool exact;
+};
+inline constexpr Arithmetic kArithmetics[] = {
+    {"reference", "reference", true}, {"cpu_exact", "cpu", true}, {"cpu", "cpu", false}};
 
 // A folder that is gone at the end of the scope.
 class TempDir {
@@ -37,14 +49,18 @@ class TempDir {
   std::string path_;
 };
 
-// Null where COPPICE_ISA names an ISA that this CPU lacks; any other error is an error.
+// Null where COPPICE_ISA names an ISA that this CPU lacks; any other error is an error. AMX is run through the emulator
+// of its tile instructions where the CPU has all else that its kernels use.
 inline std::unique_ptr<Backend> MakeBackendOrSkip(const std::string& name, const BackendOptions& options) {
+  const char* forced = std::getenv("COPPICE_ISA");
+  if (name == "cpu" && forced != nullptr && std::string(forced) == "amx" && Cpu().avx512_bf16) {
+    InstallAmxEmulator();
+    return MakeCpuBackendForIsa(options, Isa::kAmx);
+  }
   try {
     return MakeBackend(name, options);
   } catch (const Error& error) {
-    const char* forced = std::getenv("COPPICE_ISA");
-    if (forced != nullptr && std::string(error.what()).find("this CPU has at most") != std::string::npos)
-      return nullptr;
+    if (forced != nullptr && std::string(error.what()).find("this CPU has at most") != std::string::npos) return nullptr;
     throw;
   }
 }

@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "formats/quants.h"
 #include "kernels/backend.h"
+#include "tests_support.h"
 
 namespace coppice::testing_kernels {
 
@@ -149,17 +150,11 @@ inline bool SameBits(const Tensor& a, const Tensor& b) { return SameBits(a.view(
 class ConformanceTest : public ::testing::TestWithParam<Config> {
  protected:
   void SetUp() override {
-    if (GetParam().name == "cpu") {
-      try {
-        ChooseIsa();
-      } catch (const Error& e) {
-        GTEST_SKIP() << "this CPU lacks the instruction set asked for: " << e.what();
-      }
-    }
     backend_ = Make(2);
+    if (!backend_) GTEST_SKIP() << "this CPU lacks the instruction set that COPPICE_ISA names";
   }
   std::unique_ptr<Backend> Make(int threads) const {
-    return MakeBackend(GetParam().name, {.threads = threads, .exact = GetParam().exact});
+    return MakeBackendOrSkip(GetParam().name, {.threads = threads, .exact = GetParam().exact});
   }
   Backend& be() { return *backend_; }
   // Of products and attention: fp32, or bf16 inputs with fp32 sums.

@@ -22,16 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A backend to run on, and how far its logits may be off: fp32 arithmetic, or bf16 products (data/README.md).
-struct Arithmetic {
-  const char* name;
-  const char* backend;
-  bool exact;
-};
-
-const Arithmetic kArithmetics[] = {
-    {"reference", "reference", true}, {"cpu_exact", "cpu", true}, {"cpu", "cpu", false}};
-
 class Golden : public testing::TestWithParam<Arithmetic> {
  protected:
   void SetUp() override {
