@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numbers>
+#include <utility>
 
 #include "base/check.h"
 
@@ -68,19 +70,28 @@ RopeFrequencies MakeRopeFrequencies(const RopeConfig& c, std::span<const float> 
   return r;
 }
 
-RopeTables::RopeTables(const RopeFrequencies& frequencies, int64_t positions, bool interleaved)
-    : cos_(DType::kF32, positions, static_cast<int64_t>(frequencies.inverse.size())),
-      sin_(DType::kF32, positions, static_cast<int64_t>(frequencies.inverse.size())),
-      interleaved_(interleaved) {
-  for (int64_t p = 0; p < positions; ++p) {
-    const std::span<float> cos_row = cos_.mutable_view().Row<float>(p);
-    const std::span<float> sin_row = sin_.mutable_view().Row<float>(p);
-    for (size_t i = 0; i < frequencies.inverse.size(); ++i) {
-      const double angle = static_cast<double>(p) * frequencies.inverse[i];
-      cos_row[i] = static_cast<float>(frequencies.magnitude * std::cos(angle));
-      sin_row[i] = static_cast<float>(frequencies.magnitude * std::sin(angle));
+void RopeTables::Reach(int64_t positions) {
+  const auto half = static_cast<int64_t>(frequencies_.inverse.size());
+  const int64_t before = cos_.rows();
+  if (half == 0 || positions <= before) return;
+  const int64_t reached = std::max(positions, before + before / 2);
+  Tensor cos(DType::kF32, reached, half);
+  Tensor sin(DType::kF32, reached, half);
+  if (before > 0) {
+    std::memcpy(cos.mutable_view().data, cos_.view().data, static_cast<size_t>(cos_.bytes()));
+    std::memcpy(sin.mutable_view().data, sin_.view().data, static_cast<size_t>(sin_.bytes()));
+  }
+  for (int64_t p = before; p < reached; ++p) {
+    const std::span<float> cos_row = cos.mutable_view().Row<float>(p);
+    const std::span<float> sin_row = sin.mutable_view().Row<float>(p);
+    for (size_t i = 0; i < frequencies_.inverse.size(); ++i) {
+      const double angle = static_cast<double>(p) * frequencies_.inverse[i];
+      cos_row[i] = static_cast<float>(frequencies_.magnitude * std::cos(angle));
+      sin_row[i] = static_cast<float>(frequencies_.magnitude * std::sin(angle));
     }
   }
+  cos_ = std::move(cos);
+  sin_ = std::move(sin);
 }
 
 }  // namespace coppice

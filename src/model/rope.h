@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -20,17 +21,23 @@ struct RopeFrequencies {
 // rope_freqs.weight in place of the llama3 parameters.
 RopeFrequencies MakeRopeFrequencies(const RopeConfig& config, std::span<const float> factors);
 
-// cos and sin for positions [0, size). Angles are taken in double precision: a float product is off by 4e-3
-// rad at position 65,536.
+// cos and sin for positions [0, reached). Angles are taken in double precision: a float product is off by 4e-3 rad at
+// position 65,536.
 class RopeTables {
  public:
   RopeTables() = default;
-  RopeTables(const RopeFrequencies& frequencies, int64_t positions, bool interleaved);
+  RopeTables(RopeFrequencies frequencies, bool interleaved)
+      : frequencies_(std::move(frequencies)), interleaved_(interleaved) {}
+
+  // Makes the table hold at least `positions` rows; it grows by half at a time beyond what it holds, because the length of an
+  // answer is not known beforehand. Does nothing for a model without RoPE.
+  void Reach(int64_t positions);
   RopeTable view() const { return {cos_.view(), sin_.view(), interleaved_}; }
 
  private:
-  Tensor cos_;  // [positions, dims / 2]
-  Tensor sin_;  // [positions, dims / 2]
+  RopeFrequencies frequencies_;
+  Tensor cos_;  // [reached, dims / 2]
+  Tensor sin_;  // [reached, dims / 2]
   bool interleaved_ = false;
 };
 

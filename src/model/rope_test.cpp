@@ -97,7 +97,9 @@ TEST(Rope, TablesAreExactFarOut) {
   c.dims = 4;
   c.base = 1e6;
   const RopeFrequencies frequencies = MakeRopeFrequencies(c, {});
-  const RopeTables tables(frequencies, 100001, true);
+  RopeTables tables(frequencies, true);
+  tables.Reach(100);
+  tables.Reach(100001);  // grows, and keeps what it holds
   const RopeTable t = tables.view();
   EXPECT_TRUE(t.interleaved);
   ASSERT_EQ(t.cos.rows, 100001);
@@ -110,7 +112,8 @@ TEST(Rope, TablesAreExactFarOut) {
 }
 
 TEST(Rope, MagnitudeScalesBothTables) {
-  const RopeTables tables({{1.0}, 1.25}, 2, false);
+  RopeTables tables({{1.0}, 1.25}, false);
+  tables.Reach(2);
   EXPECT_FLOAT_EQ(tables.view().cos.Row<float>(0)[0], 1.25f);
   EXPECT_FLOAT_EQ(tables.view().sin.Row<float>(1)[0], 1.25f * std::sin(1.0f));
 }

@@ -1,9 +1,18 @@
 #include "model/transformer.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
 namespace coppice {
+
+namespace {
+
+// Rows that a layer's cache holds room for beyond the prompt from the start. Longer answers grow it: most are shorter, and
+// an unlimited one would otherwise take the model's whole context at once (4 GiB for 131,072 tokens of a 1b model).
+constexpr int64_t kReservedAnswer = 1024;
+
+}  // namespace
 
 Transformer::Transformer(ModelConfig config, std::shared_ptr<const Weights> weights)
     : config_(std::make_unique<const ModelConfig>(std::move(config))), weights_(std::move(weights)) {
@@ -23,8 +32,8 @@ SequenceState Transformer::NewSequence(int64_t prompt_tokens, int64_t capacity, 
   sequence.prompt_tokens = prompt_tokens;
   sequence.capacity = capacity;
   if (config_->position == PositionKind::kRope) {
-    const RopeFrequencies frequencies = MakeRopeFrequencies(config_->rope, weights_->rope_factors);
-    sequence.rope = RopeTables(frequencies, capacity, config_->rope.interleaved);
+    sequence.rope = RopeTables(MakeRopeFrequencies(config_->rope, weights_->rope_factors), config_->rope.interleaved);
+    sequence.rope.Reach(prompt_tokens);
   }
   return sequence;
 }
@@ -43,8 +52,7 @@ void Transformer::Prefill(std::span<const int32_t> tokens, TokenPolicy& policy, 
   const LayerContext run{policy, sequence.rope.view(), !all_logits, ws, be};
   for (int l = 0; l < layers; ++l) {
     LayerCache& cache = sequence.cache[static_cast<size_t>(l)];
-    cache.Reserve(x.rows() + sequence.capacity -
-                  count);  // what is left of the prompt, and what will be generated
+    cache.Reserve(x.rows() + std::min(sequence.capacity - count, kReservedAnswer));
     layers_[static_cast<size_t>(l)].Forward(x, cache, sequence.ledger.layer(l), run);
   }
   COPPICE_CHECK(!all_logits || x.rows() == count);
@@ -55,9 +63,10 @@ void Transformer::Prefill(std::span<const int32_t> tokens, TokenPolicy& policy, 
 void Transformer::Decode(int32_t token, TokenPolicy& policy, SequenceState& sequence, Workspace& ws,
                          Backend& be, Tensor& logits) const {
   const int layers = config_->shape.layers;
-  const auto position =
-      static_cast<int32_t>(sequence.depth.size());  // N, N + 1, ... however many were pruned
+  // N, N + 1, ... however many were pruned.
+  const auto position = static_cast<int32_t>(sequence.depth.size());
   COPPICE_CHECK(position < sequence.capacity);
+  sequence.rope.Reach(position + 1);
   sequence.depth.push_back(layers);
 
   Stream x(Phase::kDecode, layers, sequence.prompt_tokens, EmbedTokens({&token, 1}, be), {position},
