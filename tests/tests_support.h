@@ -2,10 +2,8 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -14,11 +12,9 @@
 #include "base/error.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "test_files.h"
 
 namespace coppice {
-
-// Test data and models with known answers; tests skip where it is absent.
-inline std::string SharedDir() { return std::string(COPPICE_SOURCE_DIR) + "/../shared"; }
 
 // A backend and how close to fp32 arithmetic it is: fp32 itself, or bf16 products and cache.
 struct Arithmetic {
@@ -29,28 +25,8 @@ struct Arithmetic {
 inline constexpr Arithmetic kArithmetics[] = {
     {"reference", "reference", true}, {"cpu_exact", "cpu", true}, {"cpu", "cpu", false}};
 
-// A folder that is gone at the end of the scope.
-class TempDir {
- public:
-  TempDir() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "coppice-test-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw Error("cannot make a temporary folder");
-    path_ = pattern;
-  }
-  ~TempDir() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TempDir(const TempDir&) = delete;
-  TempDir& operator=(const TempDir&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-// Null where COPPICE_ISA names an ISA that this CPU lacks; any other error is an error. AMX is run through the emulator
-// of its tile instructions where the CPU has all else that its kernels use.
+// Null where COPPICE_ISA names an ISA that this CPU lacks; any other error is an error. AMX is run through
+// the emulator of its tile instructions where the CPU has all else that its kernels use.
 inline std::unique_ptr<Backend> MakeBackendOrSkip(const std::string& name, const BackendOptions& options) {
   const char* forced = std::getenv("COPPICE_ISA");
   if (name == "cpu" && forced != nullptr && std::string(forced) == "amx" && Cpu().avx512_bf16) {
@@ -60,7 +36,8 @@ inline std::unique_ptr<Backend> MakeBackendOrSkip(const std::string& name, const
   try {
     return MakeBackend(name, options);
   } catch (const Error& error) {
-    if (forced != nullptr && std::string(error.what()).find("this CPU has at most") != std::string::npos) return nullptr;
+    if (forced != nullptr && std::string(error.what()).find("this CPU has at most") != std::string::npos)
+      return nullptr;
     throw;
   }
 }

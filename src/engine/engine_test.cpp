@@ -20,7 +20,7 @@ namespace {
 using Fill = std::function<void(const std::string& name, std::span<float>)>;
 
 // A small fp32 Llama file whose tensors `change` may touch.
-std::string WriteModel(const TempDir& dir, const Fill& change) {
+std::string WriteModel(const TempFolder& dir, const Fill& change) {
   const SyntheticModel model = ParseShape("tiny:f32");
   const ModelShape& s = model.config.shape;
   GgufWriter writer;
@@ -54,26 +54,17 @@ Request Greedy(std::vector<int32_t> tokens, int64_t count) {
   return request;
 }
 
-std::string MessageOf(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 TEST(Engine, Row12NanInWeightsIsAnErrorOfTheRequest) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string path = WriteModel(dir, [](const std::string& name, std::span<float> values) {
     if (name == "blk.2.ffn_down.weight") values[100] = std::numeric_limits<float>::quiet_NaN();
   });
   const std::unique_ptr<Engine> engine = Engine::Load(path, Options());  // it loads
-  EXPECT_THAT(MessageOf([&] {
+  EXPECT_THAT(ErrorOf([&] {
                 engine->Generate(Greedy({1, 2, 3}, 4));
               }),
               testing::HasSubstr("no logit is finite"));
-  EXPECT_THAT(MessageOf([&] {
+  EXPECT_THAT(ErrorOf([&] {
                 EngineOptions checking = Options();
                 checking.check_tensors = true;
                 Engine::Load(path, checking);
@@ -83,7 +74,7 @@ TEST(Engine, Row12NanInWeightsIsAnErrorOfTheRequest) {
 }
 
 TEST(Engine, Row12AllZeroNormStillAnswers) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::string path = WriteModel(dir, [](const std::string& name, std::span<float> values) {
     if (name == "output_norm.weight") std::fill(values.begin(), values.end(), 0.0f);
   });
@@ -94,12 +85,12 @@ TEST(Engine, Row12AllZeroNormStillAnswers) {
 }
 
 TEST(Engine, RefusesRequestsAndStaysUsable) {
-  const TempDir dir;
+  const TempFolder dir;
   const std::unique_ptr<Engine> engine = Engine::Load(WriteModel(dir, nullptr), Options());
   const std::vector<int32_t> before = engine->Generate(Greedy({1, 2, 3}, 8)).tokens;
   EXPECT_EQ(before.size(), 8u);
   const auto refused = [&](const Request& request, const char* part) {
-    EXPECT_THAT(MessageOf([&] { engine->Generate(request); }), testing::HasSubstr(part));
+    EXPECT_THAT(ErrorOf([&] { engine->Generate(request); }), testing::HasSubstr(part));
   };
   refused(Greedy({}, 1), "empty");
   refused(Greedy({1, -1}, 1), "-1");
@@ -116,7 +107,7 @@ TEST(Engine, RefusesRequestsAndStaysUsable) {
 }
 
 TEST(Engine, Row21ContextEdges) {
-  const TempDir dir;
+  const TempFolder dir;
   EngineOptions options = Options();
   options.context = 8;
   const std::unique_ptr<Engine> engine = Engine::Load(WriteModel(dir, nullptr), options);
@@ -128,7 +119,7 @@ TEST(Engine, Row21ContextEdges) {
 }
 
 TEST(Engine, ProgressRisesToTheEndAndCancellingStops) {
-  const TempDir dir;
+  const TempFolder dir;
   EngineOptions options = Options();
   options.tile_rows = 16;
   const std::unique_ptr<Engine> engine = Engine::Load(WriteModel(dir, nullptr), options);
@@ -157,7 +148,7 @@ TEST(Engine, ProgressRisesToTheEndAndCancellingStops) {
 }
 
 TEST(Engine, Row13WrongShapesNameTheTensor) {
-  const TempDir dir;
+  const TempFolder dir;
   GgufWriter writer;
   writer.Add("general.architecture", "llama");
   for (const char* key : {"embedding_length", "feed_forward_length"})
@@ -170,7 +161,7 @@ TEST(Engine, Row13WrongShapesNameTheTensor) {
                    [](std::span<std::byte> b) { std::memset(b.data(), 0, b.size()); });
   const std::string path = dir.path() + "/x.gguf";
   writer.Write(path);
-  EXPECT_EQ(MessageOf([&] { Engine::Load(path, Options()); }),
+  EXPECT_EQ(ErrorOf([&] { Engine::Load(path, Options()); }),
             "[model] " + path + ": tensor 'blk.0.attn_norm.weight' is [9], config says [8]");
 }
 

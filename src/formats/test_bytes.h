@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "test_files.h"
 
 namespace coppice {
 
@@ -54,51 +55,4 @@ class Bytes {
   std::string text_;
 };
 
-// A folder that goes away with the test.
-class TempFolder {
- public:
-  TempFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "coppice-formats-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw Error("cannot make {}", name);
-    path_ = name;
-  }
-  ~TempFolder() { std::filesystem::remove_all(path_); }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-
-  std::string Path(const std::string& name) const { return (path_ / name).string(); }
-  std::string Write(const std::string& name, std::string_view text) const {
-    std::ofstream(path_ / name, std::ios::binary)
-        .write(text.data(), static_cast<std::streamsize>(text.size()));
-    return Path(name);
-  }
-  size_t CountFiles() const {
-    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(path_), {}));
-  }
-  std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
-
-// What `action` throws as an Error: one line, or "no error".
-template <typename Action>
-std::string ErrorOf(Action action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    const std::string message = error.what();
-    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
-    return message;
-  }
-  return "no error";
-}
-
-inline std::string SharedPath(const std::string& name) { return COPPICE_SOURCE_DIR "/../shared/" + name; }
-
 }  // namespace coppice
-
-#define COPPICE_NEEDS_SHARED(name)                                     \
-  if (!std::filesystem::exists(::coppice::SharedPath(name))) {         \
-    GTEST_SKIP() << "no test data at " << ::coppice::SharedPath(name); \
-  }

@@ -1,4 +1,5 @@
 #include "model/config.h"
+#include "test_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,15 +17,6 @@ namespace {
 using testing::HasSubstr;
 using Json = nlohmann::json;
 using Values = std::map<std::string, GgufValue, std::less<>>;
-
-std::string ErrorOf(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 // ---- GGUF
 

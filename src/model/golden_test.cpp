@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 class Golden : public testing::TestWithParam<Arithmetic> {
  protected:
   void SetUp() override {
-    if (!fs::exists(SharedDir())) GTEST_SKIP() << SharedDir() << " is absent";
+    COPPICE_NEEDS_SHARED("data/parity");
     backend_ = MakeBackendOrSkip(GetParam().backend, {.threads = 2, .exact = GetParam().exact});
     if (!backend_) GTEST_SKIP() << "this CPU lacks the ISA that COPPICE_ISA names";
   }
@@ -45,8 +45,8 @@ class Golden : public testing::TestWithParam<Arithmetic> {
   // A Hugging Face folder made of files that lie in shared/data/parity under other names.
   Transformer LoadParity(const std::string& config,
                          const std::vector<std::pair<std::string, std::string>>& files) {
-    const TempDir dir;
-    const std::string parity = SharedDir() + "/data/parity/";
+    const TempFolder dir;
+    const std::string parity = SharedPath("data/parity/");
     fs::copy(parity + config, dir.path() + "/config.json");
     for (const auto& [from, to] : files) fs::copy(parity + from, dir.path() + "/" + to);
     return LoadHf(dir.path());
@@ -77,7 +77,7 @@ class Golden : public testing::TestWithParam<Arithmetic> {
   }
 
   void ExpectParity(const Transformer& model, const std::string& logits_file, double fp32) {
-    const nlohmann::json golden = ReadJsonFile(SharedDir() + "/data/parity/" + logits_file);
+    const nlohmann::json golden = ReadJsonFile(SharedPath("data/parity/" + logits_file));
     ASSERT_GE(golden["sequences"].size(), 3u);
     for (size_t s = 0; s < golden["sequences"].size(); ++s) {
       const auto tokens = golden["sequences"][s].get<std::vector<int32_t>>();
@@ -145,12 +145,12 @@ TEST_P(Golden, LlamaSharded) {
 }
 
 TEST_P(Golden, LlamaGgufF32) {
-  ExpectParity(LoadGguf(SharedDir() + "/data/parity/tiny_llama_f32.gguf"), "tiny_llama_logits.json", 1e-4);
+  ExpectParity(LoadGguf(SharedPath("data/parity/tiny_llama_f32.gguf")), "tiny_llama_logits.json", 1e-4);
 }
 
 // The weights themselves are rounded to half here: an exact evaluation is off by 6e-3.
 TEST_P(Golden, LlamaGgufF16) {
-  ExpectParity(LoadGguf(SharedDir() + "/data/parity/tiny_llama_f16.gguf"), "tiny_llama_logits.json", 6.5e-3);
+  ExpectParity(LoadGguf(SharedPath("data/parity/tiny_llama_f16.gguf")), "tiny_llama_logits.json", 6.5e-3);
 }
 
 TEST_P(Golden, Qwen2) {
@@ -200,7 +200,7 @@ class DequantizedStore final : public TensorStore {
 // made from (whose rounding, 0.4 % of a block's largest weight, this small model amplifies to 5 % of the
 // logits).
 TEST_P(Golden, LlamaGgufQ8) {
-  const std::string path = SharedDir() + "/data/parity/tiny_llama_q8.gguf";
+  const std::string path = SharedPath("data/parity/tiny_llama_q8.gguf");
   const std::vector<int32_t> tokens = {1, 5, 2, 7, 0, 3, 3, 6};
   const Tensor quantised = AllLogits(LoadGguf(path), tokens);
   const std::unique_ptr<GgufFile> file = GgufFile::Open(path);
@@ -225,12 +225,12 @@ TEST_P(Golden, LlamaGgufQ8) {
 }
 
 TEST_P(Golden, Stories260K) {
-  const std::string folder = SharedDir() + "/models/stories260K";
+  const std::string folder = SharedPath("models/stories260K");
   ExpectStories(LoadGguf(folder + "/stories260K.gguf"), folder);
 }
 
 TEST_P(Golden, TinyStories656K) {
-  const std::string folder = SharedDir() + "/models/TinyStories-656K";
+  const std::string folder = SharedPath("models/TinyStories-656K");
   ExpectStories(LoadHf(folder), folder);
 }
 

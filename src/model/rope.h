@@ -21,16 +21,16 @@ struct RopeFrequencies {
 // rope_freqs.weight in place of the llama3 parameters.
 RopeFrequencies MakeRopeFrequencies(const RopeConfig& config, std::span<const float> factors);
 
-// cos and sin for positions [0, reached). Angles are taken in double precision: a float product is off by 4e-3 rad at
-// position 65,536.
+// cos and sin for positions [0, reached). Angles are taken in double precision: a float product is off by
+// 4e-3 rad at position 65,536.
 class RopeTables {
  public:
   RopeTables() = default;
   RopeTables(RopeFrequencies frequencies, bool interleaved)
       : frequencies_(std::move(frequencies)), interleaved_(interleaved) {}
 
-  // Makes the table hold at least `positions` rows; it grows by half at a time beyond what it holds, because the length of an
-  // answer is not known beforehand. Does nothing for a model without RoPE.
+  // Makes the table hold at least `positions` rows; it grows by half at a time beyond what it holds, because
+  // the length of an answer is not known beforehand. Does nothing for a model without RoPE.
   void Reach(int64_t positions);
   RopeTable view() const { return {cos_.view(), sin_.view(), interleaved_}; }
 

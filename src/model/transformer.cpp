@@ -8,8 +8,9 @@ namespace coppice {
 
 namespace {
 
-// Rows that a layer's cache holds room for beyond the prompt from the start. Longer answers grow it: most are shorter, and
-// an unlimited one would otherwise take the model's whole context at once (4 GiB for 131,072 tokens of a 1b model).
+// Rows that a layer's cache holds room for beyond the prompt from the start. Longer answers grow it: most are
+// shorter, and an unlimited one would otherwise take the model's whole context at once (4 GiB for 131,072
+// tokens of a 1b model).
 constexpr int64_t kReservedAnswer = 1024;
 
 }  // namespace
@@ -32,7 +33,8 @@ SequenceState Transformer::NewSequence(int64_t prompt_tokens, int64_t capacity, 
   sequence.prompt_tokens = prompt_tokens;
   sequence.capacity = capacity;
   if (config_->position == PositionKind::kRope) {
-    sequence.rope = RopeTables(MakeRopeFrequencies(config_->rope, weights_->rope_factors), config_->rope.interleaved);
+    sequence.rope =
+        RopeTables(MakeRopeFrequencies(config_->rope, weights_->rope_factors), config_->rope.interleaved);
     sequence.rope.Reach(prompt_tokens);
   }
   return sequence;

@@ -1,4 +1,5 @@
 #include "policies/spec.h"
+#include "test_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,15 +12,6 @@ namespace coppice {
 namespace {
 
 using testing::HasSubstr;
-
-std::string ErrorOf(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(ParseSpec, ReadsMethodsAndValues) {
   EXPECT_TRUE(ParseSpec("none").empty());

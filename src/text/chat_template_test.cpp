@@ -12,18 +12,15 @@
 
 #include "base/error.h"
 #include "base/limits.h"
+#include "test_files.h"
 
 namespace coppice {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string SharedPath(const std::string& name) {
-  return std::string(COPPICE_SOURCE_DIR) + "/../shared/data/" + name;
-}
-
 Json ReadShared(const std::string& name) {
-  std::ifstream file(SharedPath(name));
+  std::ifstream file(SharedPath("data/" + name));
   return file ? Json::parse(file) : Json();
 }
 
@@ -80,7 +77,7 @@ Json ContextOf(const std::string& name, const Json& test_case) {
 
 TEST(ChatTemplate, MatchesEveryParityCase) {
   const Json families = ReadShared("parity/chat_template_cases.json");
-  if (families.is_null()) GTEST_SKIP() << "no " << SharedPath("parity/chat_template_cases.json");
+  if (families.is_null()) GTEST_SKIP() << "no " << SharedPath("data/parity/chat_template_cases.json");
   int cases = 0;
   for (const auto& [name, family] : families.items()) {
     const ChatTemplate chat_template(family["template"].get<std::string>());
@@ -101,7 +98,7 @@ TEST(ChatTemplate, MatchesEveryParityCase) {
 
 TEST(ChatTemplate, RendersQwen2FromItsTokenizerConfig) {
   const Json config = ReadShared("tokenizer/qwen2-hf/tokenizer_config.json");
-  if (config.is_null()) GTEST_SKIP() << "no " << SharedPath("tokenizer/qwen2-hf/tokenizer_config.json");
+  if (config.is_null()) GTEST_SKIP() << "no " << SharedPath("data/tokenizer/qwen2-hf/tokenizer_config.json");
   EXPECT_EQ(ChatTemplate(config["chat_template"].get<std::string>()).Render(Conversation()),
             "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
             "<|im_start|>assistant\n");

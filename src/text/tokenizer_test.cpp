@@ -9,7 +9,6 @@
 namespace coppice {
 namespace {
 
-using test::Exists;
 using test::Ids;
 using test::ReadAll;
 using test::SharedPath;
@@ -34,7 +33,7 @@ class VocabTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(VocabTest, GivesTheKnownIdsAndDecodesBack) {
   const std::string path = SharedPath("data/tokenizer/ggml-vocab-" + std::string(GetParam()) + ".gguf");
-  COPPICE_SKIP_WITHOUT(path);
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no test data at " << path;
   const auto tokenizer = test::LoadGguf(path);
   const std::vector<std::string> texts = VocabTexts(path);
   const std::vector<std::string> lines = SplitBy(ReadAll(path + ".out"), "\n");
@@ -58,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(All, VocabTest, testing::Values("llama-spm", "llama-bpe
 
 TEST(TokenizerTest, Qwen2FolderEqualsQwen2Gguf) {
   const std::string path = SharedPath("data/tokenizer/ggml-vocab-qwen2.gguf");
-  COPPICE_SKIP_WITHOUT(path);
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no test data at " << path;
   const auto gguf = test::LoadGguf(path);
   const auto folder = Tokenizer::FromHfFolder(SharedPath("data/tokenizer/qwen2-hf"));
   ASSERT_NE(folder, nullptr);
@@ -81,7 +80,7 @@ TEST(TokenizerTest, Qwen2FolderEqualsQwen2Gguf) {
 
 TEST(TokenizerTest, Llama2SentencePieceEqualsLlamaSpmGguf) {
   const std::string path = SharedPath("data/tokenizer/ggml-vocab-llama-spm.gguf");
-  COPPICE_SKIP_WITHOUT(path);
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no test data at " << path;
   const TempFolder folder;
   folder.Copy(SharedPath("data/tokenizer/llama2-tokenizer.model"), "tokenizer.model");
   const auto model = Tokenizer::FromHfFolder(folder.path());
@@ -102,14 +101,14 @@ TEST(TokenizerTest, Llama2SentencePieceEqualsLlamaSpmGguf) {
 
 TEST(TokenizerTest, CoppiceMiniGgufEqualsItsFolder) {
   const std::string path = SharedPath("models/coppice-mini/coppice-mini-f16.gguf");
-  COPPICE_SKIP_WITHOUT(path);
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no test data at " << path;
   const auto gguf = test::LoadGguf(path);
   const auto folder = Tokenizer::FromHfFolder(SharedPath("models/coppice-mini"));
   ASSERT_NE(folder, nullptr);
   std::vector<std::string> texts = {"", " ", "The secret code of the misty harbor is 48213.", "a\n\n\tb  c",
                                     "\xC3\xA9\xF0\x9F\x98\x80"};
   const std::string vocab = SharedPath("data/tokenizer/ggml-vocab-llama-spm.gguf");
-  if (Exists(vocab + ".inp")) {
+  if (std::filesystem::exists(vocab + ".inp")) {
     for (const std::string& text : VocabTexts(vocab)) texts.push_back(text);
   }
   for (const std::string& text : texts) {
@@ -122,9 +121,10 @@ class GoldenTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenTest, PromptsGiveTheTokensOfTheGoldenFile) {
   const std::string folder = SharedPath("models/" + std::string(GetParam()));
-  COPPICE_SKIP_WITHOUT(folder);
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no test data at " << folder;
   const std::string gguf = folder + "/" + GetParam() + ".gguf";
-  const auto tokenizer = Exists(gguf) ? test::LoadGguf(gguf) : Tokenizer::FromHfFolder(folder);
+  const auto tokenizer =
+      std::filesystem::exists(gguf) ? test::LoadGguf(gguf) : Tokenizer::FromHfFolder(folder);
   ASSERT_NE(tokenizer, nullptr);
   const nlohmann::json golden = ReadJsonFile(folder + "/golden_logits_f64.json");
   size_t compared = 0;
@@ -141,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenTest, testing::Values("stories260K", "TinySt
 
 TEST(TokenizerTest, Stories260kHasNoPaddingToken) {
   const std::string path = SharedPath("models/stories260K/stories260K.gguf");
-  COPPICE_SKIP_WITHOUT(path);
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no test data at " << path;
   const auto tokenizer = test::LoadGguf(path);
   EXPECT_EQ(tokenizer->bos(), 1);
   EXPECT_TRUE(tokenizer->EndsGeneration(2));
@@ -150,7 +150,7 @@ TEST(TokenizerTest, Stories260kHasNoPaddingToken) {
 
 TEST(TokenizerTest, VocabularyWithoutScoresOrTypesLoads) {
   const std::string path = SharedPath("data/parity/tiny_llama_f32.gguf");
-  COPPICE_SKIP_WITHOUT(path);
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no test data at " << path;
   const auto tokenizer = test::LoadGguf(path);
   ASSERT_NE(tokenizer, nullptr);
   EXPECT_EQ(tokenizer->vocab_size(), 11);
@@ -167,13 +167,13 @@ std::string Shown(const Tokenizer& tokenizer, const Ids& ids) {
 
 TEST(TokenizerTest, HfCases) {
   const std::string path = SharedPath("data/parity/hf_tokenizer_cases.json");
-  COPPICE_SKIP_WITHOUT(path);
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no test data at " << path;
   size_t compared = 0;
   std::string absent;
   const nlohmann::json suites = ReadJsonFile(path);
   for (const auto& [name, suite] : suites.items()) {
     const auto file = suite.at("tokenizer").get<std::string>();
-    if (!Exists(SharedPath("data/parity/" + file))) {
+    if (!std::filesystem::exists(SharedPath("data/parity/" + file))) {
       absent += " " + file;
       continue;
     }
@@ -214,7 +214,7 @@ TEST(TokenizerTest, FolderWithoutTokenizerIsNull) {
 
 TEST(TokenizerTest, ChatTemplateSources) {
   const std::string data = SharedPath("data/tokenizer/llama2-tokenizer.model");
-  COPPICE_SKIP_WITHOUT(data);
+  if (!std::filesystem::exists(data)) GTEST_SKIP() << "no test data at " << data;
   const TempFolder folder;
   folder.Copy(data, "tokenizer.model");
   EXPECT_EQ(Tokenizer::FromHfFolder(folder.path())->chat_template(), "");

@@ -15,18 +15,14 @@
 
 #include "base/error.h"
 #include "formats/gguf.h"
+#include "test_files.h"
 #include "text/tokenizer.h"
 
 namespace coppice::test {
 
-inline std::string SharedPath(const std::string& name) {
-  return std::string(COPPICE_SOURCE_DIR) + "/../shared/" + name;
-}
-
-inline bool Exists(const std::string& path) { return std::filesystem::exists(path); }
-
-#define COPPICE_SKIP_WITHOUT(path) \
-  if (!::coppice::test::Exists(path)) GTEST_SKIP() << "shared test data is absent: " << (path)
+using ::coppice::ErrorOf;
+using ::coppice::SharedPath;
+using ::coppice::TempFolder;
 
 inline std::string ReadAll(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -37,42 +33,6 @@ inline std::string ReadAll(const std::string& path) {
 
 inline std::unique_ptr<Tokenizer> LoadGguf(const std::string& path) {
   return Tokenizer::FromGguf(GgufFile::Open(path)->metadata());
-}
-
-// A folder that is removed with the object.
-class TempFolder {
- public:
-  TempFolder() {
-    std::string pattern = testing::TempDir() + "coppice_text_XXXXXX";
-    if (mkdtemp(pattern.data()) == nullptr) throw Error("cannot make {}", pattern);
-    path_ = pattern;
-  }
-  ~TempFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-  void Write(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ + "/" + name, std::ios::binary) << text;
-  }
-  void Copy(const std::string& from, const std::string& name) const {
-    std::filesystem::copy_file(from, path_ + "/" + name);
-  }
-
- private:
-  std::string path_;
-};
-
-inline std::string ErrorOf(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "(no error)";
 }
 
 // GGUF metadata from small lists.
