@@ -230,6 +230,11 @@ class BadFiles(Case):
                 file.flush()
                 self.bad("run", "-m", file.name, "-p", "x", says=[file.name])
 
+    def test_pipe_is_no_model(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkfifo(f"{folder}/pipe")
+            self.bad("inspect", f"{folder}/pipe", says=[f"{folder}/pipe"])
+
     @needs_shared
     def test_old_formats_are_refused(self):
         self.bad("inspect", str(SHARED / "models/stories260K/stories260K.gguf-v1.gguf"), says=["unsupported version"])

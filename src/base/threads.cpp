@@ -7,10 +7,12 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "base/check.h"
+#include "base/error.h"
 
 namespace coppice {
 
@@ -56,6 +58,16 @@ struct ThreadPool::State {
     inside_loop = false;
   }
 
+  // Also where the pool's constructor gives up halfway.
+  ~State() {
+    {
+      const std::lock_guard lock(mutex);
+      stop = true;
+    }
+    wake.notify_all();
+    for (std::thread& worker : workers) worker.join();
+  }
+
   void WorkerMain(int thread) {
     uint64_t seen = 0;
     std::unique_lock lock(mutex);
@@ -77,19 +89,16 @@ struct ThreadPool::State {
 ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
   COPPICE_CHECK(threads >= 1);
   state_->workers.reserve(static_cast<size_t>(threads - 1));
-  for (int t = 1; t < threads; ++t) {
-    state_->workers.emplace_back([this, t] { state_->WorkerMain(t); });
+  try {
+    for (int t = 1; t < threads; ++t) {
+      state_->workers.emplace_back([state = state_.get(), t] { state->WorkerMain(t); });
+    }
+  } catch (const std::system_error& error) {
+    throw Error("cannot start {} threads: {}", threads, error.what());
   }
 }
 
-ThreadPool::~ThreadPool() {
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->stop = true;
-  }
-  state_->wake.notify_all();
-  for (std::thread& worker : state_->workers) worker.join();
-}
+ThreadPool::~ThreadPool() = default;
 
 int ThreadPool::size() const { return static_cast<int>(state_->workers.size()) + 1; }
 
@@ -125,7 +134,8 @@ void ThreadPool::For(int64_t count, int64_t grain,
 int UsableCores() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  // More CPUs than the set has room for: they are not counted out, so all of them.
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   return std::max(1, CPU_COUNT(&set));
 }
 

@@ -11,7 +11,8 @@ namespace coppice {
 // nothing oversubscribes the machine.
 class ThreadPool {
  public:
-  explicit ThreadPool(int threads);  // at least 1
+  // threads: at least 1. Throws Error where the system starts no more.
+  explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

@@ -1,10 +1,15 @@
 #include "base/threads.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
 #include <vector>
+
+#include "base/error.h"
 
 namespace coppice {
 namespace {
@@ -37,6 +42,26 @@ TEST(ThreadPool, RethrowsAndStaysUsable) {
   std::atomic<int> n{0};
   pool.For(100, 1, [&](int64_t, int64_t, int) { ++n; });
   EXPECT_EQ(n.load(), 100);
+}
+
+// In a process of its own: the limit cannot be taken back.
+[[noreturn]] void AskForTooManyThreads() {
+  const rlimit limit = {64 << 20, 64 << 20};  // no address space for so many stacks
+  setrlimit(RLIMIT_AS, &limit);
+  try {
+    const ThreadPool pool(1000);
+  } catch (const Error& error) {
+    std::fputs(error.what(), stderr);
+    std::_Exit(3);
+  }
+  std::_Exit(0);
+}
+
+TEST(ThreadPool, SaysWhenNoMoreThreadsCanBeStarted) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need the address space";
+#endif
+  EXPECT_EXIT(AskForTooManyThreads(), testing::ExitedWithCode(3), "cannot start 1000 threads");
 }
 
 TEST(ThreadPool, ManyShortLoops) {

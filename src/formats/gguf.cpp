@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <utility>
@@ -202,6 +203,8 @@ std::unique_ptr<GgufFile> GgufFile::Open(const std::string& path) {
 }
 
 bool LooksLikeGguf(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;  // a pipe would wait for a writer
   std::ifstream file(path, std::ios::binary);
   char magic[4] = {};
   if (!file.read(magic, sizeof(magic))) return false;

@@ -34,7 +34,8 @@ struct AttentionShape {
 };
 
 // Queries over keys. Query i sees key j iff key_positions[j] <= query_positions[i] (and the window holds).
-// Both position lists ascend strictly, and every query sees at least one key.
+// Both position lists ascend strictly, and every query sees at least one key. Keys and values are finite, seen or not:
+// a NaN that a query does not see may still reach it within a tile (0 * NaN).
 struct AttentionInput {
   AttentionShape shape;
   TensorView queries;                        // [m, heads * head_dim] fp32, after RoPE

@@ -146,6 +146,14 @@ struct Hostile {
 };
 
 // Each has to end as an Error, soon, and without taking the memory it asks for.
+// std::string's search takes |text| |part| steps on these: days.
+TEST(ChatTemplate, LongSearchesAreLinear) {
+  const ChatTemplate searches(
+      "{% set a = 'a' * 1000000 %}{% set b = 'a' * 500000 + 'b' %}{% set c = 'b' + 'a' * 500000 %}"
+      "{{ a.find(b) }} {{ b in a }} {{ a.split(b)|length }} {{ a.rfind(c) }} {{ (c + 'x').rfind(c[1:]) }} {{ a.count(b) }}");
+  EXPECT_EQ(searches.Render(Json::object()), "-1 False 1 -1 1 0");
+}
+
 TEST(ChatTemplate, RefusesWhatWouldTakeTooMuch) {
   const int million = 1'000'000;
   const Hostile cases[] = {

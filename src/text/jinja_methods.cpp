@@ -53,7 +53,7 @@ std::vector<std::string_view> SplitAt(std::string_view text, std::string_view se
                                       bool right) {
   std::vector<std::string_view> parts;
   while (limit-- != 0) {
-    const size_t at = right ? text.rfind(separator) : text.find(separator);
+    const size_t at = right ? FindLast(text, separator) : FindFirst(text, separator);
     if (at == std::string_view::npos) break;
     const std::string_view after = text.substr(at + separator.size());
     parts.push_back(right ? after : text.substr(0, at));
@@ -124,7 +124,7 @@ int64_t FindIn(Budget& budget, const Value& self, const CallArguments& arguments
   if (bound.At(1) != nullptr) throw Fault("find with a range is not supported");
   budget.Work(self.text().size());
   const std::string& part = bound.RequiredText(0);
-  const size_t at = right ? self.text().rfind(part) : self.text().find(part);
+  const size_t at = right ? FindLast(self.text(), part) : FindFirst(self.text(), part);
   if (at == std::string::npos) return -1;
   return static_cast<int64_t>(CountCodePoints(std::string_view(self.text()).substr(0, at)));
 }
@@ -139,7 +139,7 @@ Value CountMethod(Budget& budget, const Value& self, const CallArguments& argume
   const std::string& part = bound.RequiredText(0);
   if (part.empty()) return Value(Length(budget, self) + 1);
   budget.Work(self.text().size());
-  for (size_t at = 0; (at = self.text().find(part, at)) != std::string::npos; at += part.size()) ++count;
+  for (size_t at = 0; (at = FindFirst(self.text(), part, at)) != std::string::npos; at += part.size()) ++count;
   return Value(count);
 }
 
@@ -174,7 +174,7 @@ Value PartitionMethod(Budget& budget, const Value& self, const CallArguments& ar
   const std::string& separator = bound.RequiredText(0);
   if (separator.empty()) throw Fault("partition: empty separator");
   budget.Work(text.size());
-  const size_t at = right ? text.rfind(separator) : text.find(separator);
+  const size_t at = right ? FindLast(text, separator) : FindFirst(text, separator);
   std::vector<std::string_view> parts = {text, "", ""};
   if (at != std::string_view::npos) {
     parts = {text.substr(0, at), separator, text.substr(at + separator.size())};

@@ -261,7 +261,7 @@ bool Contains(Budget& budget, const Value& container, const Value& item) {
   if (container.IsString()) {
     if (!item.IsString()) throw Fault("'in' needs a str to look for in a str, not {}", item.TypeName());
     budget.Work(container.text().size());
-    return container.text().find(item.text()) != std::string::npos;
+    return FindFirst(container.text(), item.text()) != std::string::npos;
   }
   if (container.IsDict()) return container.dict().Find(budget, item) != nullptr;
   const Value elements = Elements(budget, container);

@@ -68,7 +68,7 @@ std::string Replaced(Budget& budget, const std::string& text, const std::string&
       if (i == text.size()) break;
     }
   } else {
-    for (size_t at = 0; count-- != 0 && (at = text.find(from, done)) != std::string::npos;
+    for (size_t at = 0; count-- != 0 && (at = FindFirst(text, from, done)) != std::string::npos;
          done = at + from.size()) {
       out.Append(view.substr(done, at - done));
       out.Append(to);

@@ -1,5 +1,7 @@
 #include "text/jinja_text.h"
 
+#include <cstring>
+
 #include <algorithm>
 
 namespace coppice::jinja {
@@ -89,6 +91,23 @@ void AppendUtf8(std::string& out, char32_t value) {
     tail(6);
     tail(0);
   }
+}
+
+size_t FindFirst(std::string_view text, std::string_view part, size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  // The C library searches with the two-way algorithm (Crochemore and Perrin 1991).
+  const void* found = memmem(text.data() + from, text.size() - from, part.data(), part.size());
+  if (found == nullptr) return std::string_view::npos;
+  return static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+size_t FindLast(std::string_view text, std::string_view part) {
+  constexpr size_t kShort = 16;  // the product of sizes is near enough to linear
+  if (part.size() <= kShort) return text.rfind(part);
+  const std::string reversed_text(text.rbegin(), text.rend());
+  const std::string reversed_part(part.rbegin(), part.rend());
+  const size_t at = FindFirst(reversed_text, reversed_part);
+  return at == std::string_view::npos ? at : text.size() - at - part.size();
 }
 
 size_t CountCodePoints(std::string_view text) {

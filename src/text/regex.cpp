@@ -5,6 +5,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <chrono>
 #include <optional>
 
 #include "base/error.h"
@@ -14,6 +15,10 @@ namespace coppice {
 namespace {
 
 constexpr uint32_t kMatchLimit = 10'000'000;  // a run of millions of characters of one class stays below it
+// The limit is of one match; a pattern whose every match stays below it can still take the square of the text. Real
+// patterns take well under 0.1 us a byte.
+constexpr double kSecondsAtLeast = 10;
+constexpr double kSecondsPerByte = 20e-6;
 constexpr uint32_t kHeapLimitKib = 256 * 1024;
 
 struct CodeDeleter {
@@ -109,7 +114,13 @@ void Regex::Impl::FindInValid(std::string_view text, size_t offset, std::vector<
   const std::unique_ptr<pcre2_match_data, DataDeleter> data(
       pcre2_match_data_create_from_pattern(code.get(), nullptr));
   if (!data) throw Error("[tokenizer] {}: out of memory for a regex", source);
+  using Clock = std::chrono::steady_clock;
+  const std::chrono::duration<double> allowed(kSecondsAtLeast + kSecondsPerByte * static_cast<double>(text.size()));
+  const Clock::time_point start = Clock::now();
   for (size_t at = 0; at < text.size();) {
+    if (Clock::now() - start > allowed) {
+      throw Error("[tokenizer] {}: regex '{}' takes too long on this text", source, pattern);
+    }
     const int found = pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
                                   PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, data.get(), context.get());
     if (found == PCRE2_ERROR_NOMATCH) return;
