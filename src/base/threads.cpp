@@ -135,7 +135,8 @@ int UsableCores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   // More CPUs than the set has room for: they are not counted out, so all of them.
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  if (sched_getaffinity(0, sizeof(set), &set) != 0)
+    return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   return std::max(1, CPU_COUNT(&set));
 }
 

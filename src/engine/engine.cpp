@@ -6,8 +6,7 @@
 
 #include "base/error.h"
 #include "base/limits.h"
-#include "formats/gguf.h"
-#include "formats/hf_folder.h"
+#include "engine/open_model.h"
 #include "model/synthetic.h"
 #include "policies/registry.h"
 
@@ -45,18 +44,9 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
 }
 
 std::unique_ptr<Engine> Engine::Load(const std::string& path, const EngineOptions& options) {
-  if (LooksLikeGguf(path)) {
-    std::shared_ptr<const GgufFile> file = GgufFile::Open(path);
-    ModelConfig config = ConfigFromGguf(file->metadata());
-    std::unique_ptr<Tokenizer> tokenizer = Tokenizer::FromGguf(file->metadata());
-    return std::unique_ptr<Engine>(
-        new Engine(std::move(file), std::move(config), std::move(tokenizer), options));
-  }
-  std::shared_ptr<const HfFolder> folder = HfFolder::Open(path);
-  ModelConfig config = ConfigFromHf(folder->config(), path);
-  std::unique_ptr<Tokenizer> tokenizer = Tokenizer::FromHfFolder(path);
+  OpenedModel model = OpenModel(path);
   return std::unique_ptr<Engine>(
-      new Engine(std::move(folder), std::move(config), std::move(tokenizer), options));
+      new Engine(std::move(model.store), std::move(model.config), std::move(model.tokenizer), options));
 }
 
 std::unique_ptr<Engine> Engine::FromShape(const std::string& shape, const EngineOptions& options) {

@@ -150,7 +150,8 @@ struct Hostile {
 TEST(ChatTemplate, LongSearchesAreLinear) {
   const ChatTemplate searches(
       "{% set a = 'a' * 1000000 %}{% set b = 'a' * 500000 + 'b' %}{% set c = 'b' + 'a' * 500000 %}"
-      "{{ a.find(b) }} {{ b in a }} {{ a.split(b)|length }} {{ a.rfind(c) }} {{ (c + 'x').rfind(c[1:]) }} {{ a.count(b) }}");
+      "{{ a.find(b) }} {{ b in a }} {{ a.split(b)|length }} {{ a.rfind(c) }} {{ (c + 'x').rfind(c[1:]) }} {{ "
+      "a.count(b) }}");
   EXPECT_EQ(searches.Render(Json::object()), "-1 False 1 -1 1 0");
 }
 

@@ -139,7 +139,8 @@ Value CountMethod(Budget& budget, const Value& self, const CallArguments& argume
   const std::string& part = bound.RequiredText(0);
   if (part.empty()) return Value(Length(budget, self) + 1);
   budget.Work(self.text().size());
-  for (size_t at = 0; (at = FindFirst(self.text(), part, at)) != std::string::npos; at += part.size()) ++count;
+  for (size_t at = 0; (at = FindFirst(self.text(), part, at)) != std::string::npos; at += part.size())
+    ++count;
   return Value(count);
 }
 

@@ -22,8 +22,8 @@ size_t CountCodePoints(std::string_view text);
 // Where each code point starts, and the end of the text as the last element.
 std::vector<size_t> CodePointOffsets(std::string_view text);
 
-// Where `part` first, or last, stands in `text`; npos where it does not. Linear, unlike std::string's own search, which
-// takes |text| |part| steps on "aaaa...".
+// Where `part` first, or last, stands in `text`; npos where it does not. Linear, unlike std::string's own
+// search, which takes |text| |part| steps on "aaaa...".
 size_t FindFirst(std::string_view text, std::string_view part, size_t from = 0);
 size_t FindLast(std::string_view text, std::string_view part);
 

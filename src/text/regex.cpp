@@ -15,8 +15,8 @@ namespace coppice {
 namespace {
 
 constexpr uint32_t kMatchLimit = 10'000'000;  // a run of millions of characters of one class stays below it
-// The limit is of one match; a pattern whose every match stays below it can still take the square of the text. Real
-// patterns take well under 0.1 us a byte.
+// The limit is of one match; a pattern whose every match stays below it can still take the square of the
+// text. Real patterns take well under 0.1 us a byte.
 constexpr double kSecondsAtLeast = 10;
 constexpr double kSecondsPerByte = 20e-6;
 constexpr uint32_t kHeapLimitKib = 256 * 1024;
@@ -115,7 +115,8 @@ void Regex::Impl::FindInValid(std::string_view text, size_t offset, std::vector<
       pcre2_match_data_create_from_pattern(code.get(), nullptr));
   if (!data) throw Error("[tokenizer] {}: out of memory for a regex", source);
   using Clock = std::chrono::steady_clock;
-  const std::chrono::duration<double> allowed(kSecondsAtLeast + kSecondsPerByte * static_cast<double>(text.size()));
+  const std::chrono::duration<double> allowed(kSecondsAtLeast +
+                                              kSecondsPerByte * static_cast<double>(text.size()));
   const Clock::time_point start = Clock::now();
   for (size_t at = 0; at < text.size();) {
     if (Clock::now() - start > allowed) {

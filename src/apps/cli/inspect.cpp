@@ -10,8 +10,8 @@
 #include "apps/cli/report.h"
 #include "apps/cli/terminal.h"
 #include "base/error.h"
+#include "engine/open_model.h"
 #include "formats/gguf.h"
-#include "formats/hf_folder.h"
 #include "model/synthetic.h"
 #include "policies/registry.h"
 
@@ -36,25 +36,8 @@ struct InspectOptions {
   bool json = false;
 };
 
-struct OpenedModel {
-  std::shared_ptr<const TensorStore> store;
-  std::string format;
-  ModelConfig config;
-  std::unique_ptr<Tokenizer> tokenizer;
-};
-
-OpenedModel Open(const std::string& path) {
-  if (LooksLikeGguf(path)) {
-    std::shared_ptr<const GgufFile> file = GgufFile::Open(path);
-    return {file, fmt::format("GGUF v{}", file->version()), ConfigFromGguf(file->metadata()),
-            Tokenizer::FromGguf(file->metadata())};
-  }
-  std::shared_ptr<const HfFolder> folder = HfFolder::Open(path);
-  return {folder, "Hugging Face folder", ConfigFromHf(folder->config(), path), Tokenizer::FromHfFolder(path)};
-}
-
 void Inspect(const InspectOptions& o) {
-  OpenedModel m = Open(o.model);
+  OpenedModel m = OpenModel(o.model);
   const std::shared_ptr<const Weights> weights = Weights::Load(m.store, m.config);
   const ModelShape& s = m.config.shape;
   std::map<std::string, int64_t> bytes_by_type;

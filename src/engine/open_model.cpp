@@ -1,0 +1,30 @@
+#include "engine/open_model.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "base/error.h"
+#include "formats/gguf.h"
+#include "formats/hf_folder.h"
+
+namespace coppice {
+
+OpenedModel OpenModel(const std::string& path) {
+  if (LooksLikeGguf(path)) {
+    std::shared_ptr<const GgufFile> file = GgufFile::Open(path);
+    std::string format = fmt::format("GGUF v{}", file->version());
+    ModelConfig config = ConfigFromGguf(file->metadata());
+    std::unique_ptr<Tokenizer> tokenizer = Tokenizer::FromGguf(file->metadata());
+    return {std::move(file), std::move(format), std::move(config), std::move(tokenizer)};
+  }
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) throw Error("{}: no such file or folder", path);
+  if (!std::filesystem::is_directory(path, ignored)) {
+    throw Error("{}: neither a GGUF file nor a Hugging Face folder", path);
+  }
+  std::shared_ptr<const HfFolder> folder = HfFolder::Open(path);
+  ModelConfig config = ConfigFromHf(folder->config(), path);
+  return {std::move(folder), "Hugging Face folder", std::move(config), Tokenizer::FromHfFolder(path)};
+}
+
+}  // namespace coppice

@@ -1,0 +1,24 @@
+// A model's files, opened and understood: what Engine::Load and `coppice inspect` both begin with.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "formats/tensor_store.h"
+#include "model/config.h"
+#include "text/tokenizer.h"
+
+namespace coppice {
+
+struct OpenedModel {
+  std::shared_ptr<const TensorStore> store;
+  std::string format;  // "GGUF v3", "Hugging Face folder"
+  ModelConfig config;
+  std::unique_ptr<Tokenizer> tokenizer;  // null where the files have none
+};
+
+// `path` is a GGUF file (the first of its splits) or a Hugging Face folder. Throws Error, naming the file and
+// the cause.
+OpenedModel OpenModel(const std::string& path);
+
+}  // namespace coppice
