@@ -11,7 +11,7 @@ DEMO = compare -m $(MODEL) -f $(PROMPT) --expect $(shell cat $(PROMPT:.txt=.answ
 
 JOBS ?= $(shell nproc)
 CONFIGURE := cmake --log-level=WARNING $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
-SOURCES := find $(wildcard src tests benchmarks) -name '*.cpp' -o -name '*.h'
+SOURCES := find $(wildcard src tests benchmarks) -name '*.cpp' -o -name '*.h' -o -name '*.inl'
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */\1\t/' | expand -t 10

@@ -17,7 +17,7 @@ def violations(source_root: pathlib.Path) -> list[str]:
         if path.suffix not in {".h", ".cpp", ".cu", ".cuh", ".inl"}:
             continue
         folder = path.relative_to(source_root).parts[0]
-        is_test = path.stem.endswith("_test")
+        is_test = "test" in path.stem or path.stem.endswith("_support")
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             match = re.match(r'\s*#include "([^"]+)"', line)
             if not match:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 PROGRAM = sys.argv.pop(1)
@@ -109,6 +110,8 @@ class Run(Case):
         self.bad("run", code=2, says=["--model"])
         self.bad("run", "-m", MODEL, "--no-such-option", code=2, says=["--no-such-option"])
         self.bad("walk", code=2)
+        self.bad("run", "-m", MODEL, "-p", "x", "-ngl", "0", code=2, says=["-ngl"])
+        self.bad("inspect", MODEL, "--json", "--tensors", code=2)
 
     def test_bad_values_name_themselves(self):
         base = ["run", "-m", MODEL, "-p", "x", "-n", "1"]
@@ -220,6 +223,7 @@ class BadFiles(Case):
         self.bad("run", "-m", "/nonexistent.gguf", "-p", "x", says=["/nonexistent.gguf"])
         self.bad("run", "-m", PROMPT_2K, "-p", "x", says=["prompt-2k.txt"])
         self.bad("run", "-m", MODEL, "-f", "/nonexistent.txt", says=["/nonexistent.txt"])
+        self.bad("run", "-m", MODEL, "-f", "/tmp", says=["/tmp: is a folder"])
         self.bad("run", "-m", MODEL, says=["-p TEXT"])
 
     def test_truncated(self):
@@ -229,6 +233,31 @@ class BadFiles(Case):
                 file.write(whole[:size])
                 file.flush()
                 self.bad("run", "-m", file.name, "-p", "x", says=[file.name])
+
+    def test_messages_stay_on_one_line(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "config.json").write_text(json.dumps({"model_type": "a\nb\u001b[31m"}))
+            pathlib.Path(folder, "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+            done = run("inspect", folder)
+            self.assertEqual((done.returncode, done.stderr.count(b"\n"), done.stderr.count(b"\x1b")), (1, 1, 0))
+
+    def test_unread_output_is_an_error(self):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([PROGRAM, "methods"], stdout=full, stderr=subprocess.PIPE, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (1, b"coppice: cannot write to stdout\n"))
+
+    def test_synth_replaces_files_only_and_leaves_nothing_when_stopped(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkfifo(f"{folder}/pipe")
+            self.bad("synth", "--shape", "tiny", "-o", f"{folder}/pipe", says=["not a regular file"])
+            process = subprocess.Popen([PROGRAM, "synth", "--shape", "llama-3.2-1b:q8_0", "-o", f"{folder}/big.gguf"],
+                                       stderr=subprocess.PIPE)
+            while not any(name.endswith(".part") for name in os.listdir(folder)):
+                time.sleep(0.01)
+            process.terminate()
+            _, err = process.communicate(timeout=60)
+            self.assertEqual((process.returncode, err), (130, b"coppice: interrupted\n"))
+            self.assertEqual(os.listdir(folder), ["pipe"])
 
     def test_pipe_is_no_model(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -37,9 +37,9 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
       workspace_(transformer_.NewWorkspace(std::max<int64_t>(options.tile_rows, 1))) {
   if (context_ > limits::kMaxContext) throw Error("--ctx-size {}: at most {}", context_, limits::kMaxContext);
   if (options.check_tensors) {
-    const std::vector<std::string> findings = CheckTensors(*store_);
-    if (!findings.empty())
-      throw Error("{}: {} ({} findings)", store_->path(), findings.front(), findings.size());
+    for (const TensorFinding& finding : CheckTensors(*store_)) {
+      if (!finding.finite) throw Error("{}: {}", store_->path(), finding.text);
+    }
   }
 }
 
@@ -95,6 +95,7 @@ Answer Engine::Generate(const Request& request) {
   int32_t next = sampler.Sample(logits.view().Row<float>(0), history);
   const Clock::time_point first_token = Clock::now();
   answer.finish_reason = "length";
+  int64_t decoded = 0;
   while (static_cast<int64_t>(answer.tokens.size()) < wanted) {
     if (!request.ignore_eos && tokenizer_ && tokenizer_->EndsGeneration(next)) {
       answer.finish_reason = "stop";
@@ -108,6 +109,7 @@ Answer Engine::Generate(const Request& request) {
     }
     if (static_cast<int64_t>(answer.tokens.size()) == wanted) break;
     transformer_.Decode(next, *prune.policy, sequence, workspace_, *backend_, logits);
+    ++decoded;
     next = sampler.Sample(logits.view().Row<float>(0), history);
   }
   const Clock::time_point end = Clock::now();
@@ -115,9 +117,8 @@ Answer Engine::Generate(const Request& request) {
   answer.ttft_ms = Milliseconds(start, first_token);
   answer.total_ms = Milliseconds(start, end);
   const double decode_ms = Milliseconds(first_token, end);
-  if (answer.tokens.size() > 1 && decode_ms > 0) {
-    answer.decode_tokens_per_second = 1000 * static_cast<double>(answer.tokens.size() - 1) / decode_ms;
-  }
+  if (decoded > 0 && decode_ms > 0)
+    answer.decode_tokens_per_second = 1000 * static_cast<double>(decoded) / decode_ms;
   answer.prune_spec = std::move(prune.spec);
   answer.prune_active = prune.active;
   answer.prune_reason = std::move(prune.reason);

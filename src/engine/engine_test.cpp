@@ -81,7 +81,8 @@ TEST(Engine, Row12AllZeroNormStillAnswers) {
   const std::unique_ptr<Engine> engine = Engine::Load(path, Options());
   EXPECT_EQ(engine->Generate(Greedy({1, 2, 3}, 4)).tokens,
             (std::vector<int32_t>{0, 0, 0, 0}));  // all logits equal
-  EXPECT_EQ(CheckTensors(engine->store()).front(), "output_norm.weight: all values are zero");
+  EXPECT_EQ(CheckTensors(engine->store()).front().text, "output_norm.weight: all values are zero");
+  EXPECT_TRUE(CheckTensors(engine->store()).front().finite);
 }
 
 TEST(Engine, RefusesRequestsAndStaysUsable) {

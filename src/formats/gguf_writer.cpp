@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <type_traits>
 #include <utility>
 
@@ -85,6 +86,12 @@ class NewFile {
  public:
   explicit NewFile(const std::string& path)
       : path_(path), temporary_(fmt::format("{}.{}.part", path, getpid())) {
+    // The rename in Commit would replace a device, a pipe or a link by a file.
+    std::error_code ignored;
+    const std::filesystem::file_status before = std::filesystem::symlink_status(path, ignored);
+    if (std::filesystem::exists(before) && !std::filesystem::is_regular_file(before)) {
+      throw Error("[gguf] {}: exists and is not a regular file", path);
+    }
     fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd_ < 0) throw Error("[gguf] {}: cannot create: {}", temporary_, std::strerror(errno));
   }

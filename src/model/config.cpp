@@ -154,35 +154,38 @@ void ReadHfRope(const nlohmann::json& config, const KeyReader& read, ModelConfig
   r.dims = c.shape.head_dim;
   r.base = read.Positive("rope_theta", 10000);
   CheckRope(read.path, "head_dim", c);
-  const auto scaling = config.find("rope_scaling");
+  // Newer files call it rope_parameters and keep theta inside.
+  const std::string name = config.contains("rope_parameters") ? "rope_parameters" : "rope_scaling";
+  const auto scaling = config.find(name);
   if (scaling == config.end() || scaling->is_null()) return;
-  if (!scaling->is_object()) Refuse(read.path, "rope_scaling", "is not an object");
-  const auto text = [&](const char* key) {
-    const auto it = scaling->find(key);
-    return it != scaling->end() && it->is_string() ? it->get<std::string>() : std::string();
-  };
+  if (!scaling->is_object()) Refuse(read.path, name, "is not an object");
   const auto number = [&](const char* key, double fallback) {
     const auto it = scaling->find(key);
     const double v = it == scaling->end() || it->is_null() ? fallback
                      : it->is_number()                     ? it->get<double>()
                                                            : -1;
-    if (!std::isfinite(v) || v < 0)
-      Refuse(read.path, fmt::format("rope_scaling.{}", key), "is not a positive number");
+    if (!std::isfinite(v) || v < 0) Refuse(read.path, name + "." + key, "is not a positive number");
     return v;
   };
-  const std::string type = text("rope_type").empty() ? text("type") : text("rope_type");
-  r.scaling = ScalingByName(type, read.path, "rope_scaling.rope_type");
+  const auto type = scaling->contains("rope_type") ? scaling->find("rope_type") : scaling->find("type");
+  if (type == scaling->end() || !type->is_string()) Refuse(read.path, name + ".rope_type", "is not a string");
+  r.scaling = ScalingByName(type->get<std::string>(), read.path, name + ".rope_type");
+  r.base = number("rope_theta", r.base);
   r.factor = number("factor", 1);
-  if (r.factor <= 0) Refuse(read.path, "rope_scaling.factor", "is not a positive number");
-  r.original_context =
-      static_cast<int64_t>(number("original_max_position_embeddings", static_cast<double>(c.context)));
+  if (r.factor <= 0) Refuse(read.path, name + ".factor", "is not a positive number");
+  const double original = number("original_max_position_embeddings", static_cast<double>(c.context));
+  if (original < 1 || original > static_cast<double>(limits::kMaxContext)) {
+    Refuse(read.path, name + ".original_max_position_embeddings",
+           fmt::format("= {} is out of range", original));
+  }
+  r.original_context = static_cast<int64_t>(original);
   r.low_freq_factor = number("low_freq_factor", 1);
   r.high_freq_factor = number("high_freq_factor", 4);
   r.beta_fast = number("beta_fast", 32);
   r.beta_slow = number("beta_slow", 1);
   r.attention_factor = number("attention_factor", 0);
   if (r.scaling == Scaling::kLlama3 && r.high_freq_factor <= r.low_freq_factor) {
-    Refuse(read.path, "rope_scaling.high_freq_factor", "is not above low_freq_factor");
+    Refuse(read.path, name + ".high_freq_factor", "is not above low_freq_factor");
   }
 }
 
@@ -230,10 +233,84 @@ ModelConfig ConfigFromGguf(const GgufMetadata& m) {
   return c;
 }
 
+namespace {
+
+// config.json by key; a key that is absent, null or has no name reads as absent.
+struct HfKeys {
+  const nlohmann::json& json;
+  std::string path;
+
+  bool Has(const std::string& key) const {
+    return !key.empty() && json.contains(key) && !json[key].is_null();
+  }
+  bool Flag(const char* key, bool fallback) const {
+    if (!Has(key)) return fallback;
+    if (!json[key].is_boolean()) Refuse(path, key, "is not true or false");
+    return json[key].get<bool>();
+  }
+  std::string Text(const char* key) const {
+    if (!Has(key)) return "";
+    if (!json[key].is_string()) Refuse(path, key, "is not a string");
+    return json[key].get<std::string>();
+  }
+  std::optional<int64_t> Integer(const std::string& key) const {
+    if (!Has(key)) return std::nullopt;
+    if (!json[key].is_number_integer()) Refuse(path, key, "is not a whole number");
+    if (json[key].is_number_unsigned() && json[key].get<uint64_t>() > INT64_MAX)
+      Refuse(path, key, "is too large");
+    return json[key].get<int64_t>();
+  }
+  std::optional<double> Number(const std::string& key) const {
+    if (!Has(key)) return std::nullopt;
+    if (!json[key].is_number()) Refuse(path, key, "is not a number");
+    return json[key].get<double>();
+  }
+};
+
+// BLOOM names its sizes after GPT-2; older files say num_attention_heads.
+void ReadHfBloom(const HfKeys& keys, const KeyReader& read, ModelConfig& c) {
+  ReadShape(read,
+            {keys.Has("n_layer") ? "n_layer" : "num_hidden_layers",
+             keys.Has("hidden_size") ? "hidden_size" : "n_embed", "n_inner",
+             keys.Has("n_head") ? "n_head" : "num_attention_heads", "", "", "vocab_size", "seq_length",
+             "layer_norm_epsilon"},
+            4, c);
+  if (keys.Flag("apply_residual_connection_post_layernorm", false)) {
+    Refuse(keys.path, "apply_residual_connection_post_layernorm", "= true is not supported");
+  }
+}
+
+// Mistral windows every layer; Qwen2 files carry a window but mostly switch it off, and window only the layers from
+// max_window_layers on.
+void ReadHfWindow(const HfKeys& keys, const KeyReader& read, bool is_mistral, ModelConfig& c) {
+  if (!keys.Has("sliding_window") || !keys.Flag("use_sliding_window", is_mistral)) return;
+  const int64_t first =
+      is_mistral ? 0 : keys.Integer("max_window_layers").value_or(28);  // transformers' default
+  if (first >= c.shape.layers) return;
+  if (first > 0)
+    Refuse(keys.path, "max_window_layers",
+           fmt::format("= {}: windows on some layers only are not supported", first));
+  c.shape.window = static_cast<int32_t>(read.Count("sliding_window", limits::kMaxContext));
+}
+
+void ReadHfLlamaKin(const HfKeys& keys, const KeyReader& read, ModelConfig& c) {
+  ReadShape(read,
+            {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads",
+             "num_key_value_heads", "head_dim", "vocab_size", "max_position_embeddings", "rms_norm_eps"},
+            std::nullopt, c);
+  ReadHfRope(keys.json, read, c);
+  if (const std::string act = keys.Text("hidden_act"); !act.empty() && act != "silu") {
+    Refuse(keys.path, "hidden_act", fmt::format("= '{}' is not supported (silu)", act));
+  }
+  c.qkv_bias = c.qkv_bias || keys.Flag("attention_bias", false);
+  ReadHfWindow(keys, read, keys.Text("model_type") == "mistral", c);
+}
+
+}  // namespace
+
 ModelConfig ConfigFromHf(const nlohmann::json& j, const std::string& folder) {
-  const std::string path = folder + "/config.json";
-  const auto type = j.find("model_type");
-  const std::string name = type != j.end() && type->is_string() ? type->get<std::string>() : "";
+  const HfKeys keys{j, folder + "/config.json"};
+  const std::string name = keys.Text("model_type");
   const ArchitectureTraits* traits = nullptr;
   for (const ArchitectureTraits& t : Architectures()) {
     for (const char* hf : t.hf) {
@@ -241,56 +318,22 @@ ModelConfig ConfigFromHf(const nlohmann::json& j, const std::string& folder) {
     }
   }
   if (traits == nullptr) {
-    Refuse(path, "model_type", fmt::format("= '{}' is not supported (llama, mistral, qwen2, bloom)", name));
+    Refuse(keys.path, "model_type",
+           fmt::format("= '{}' is not supported (llama, mistral, qwen2, bloom)", name));
   }
   ModelConfig c;
   ApplyTraits(*traits, c);
   c.hf_names = true;
-  const auto present = [&](const std::string& k) { return j.find(k) != j.end() && !j[k].is_null(); };
-  const KeyReader read{path,
-                       [&](const std::string& k) -> std::optional<int64_t> {
-                         if (!present(k)) return std::nullopt;
-                         if (!j[k].is_number_integer()) Refuse(path, k, "is not a whole number");
-                         if (j[k].is_number_unsigned() && j[k].get<uint64_t>() > INT64_MAX)
-                           Refuse(path, k, "is too large");
-                         return j[k].get<int64_t>();
-                       },
-                       [&](const std::string& k) -> std::optional<double> {
-                         if (!present(k)) return std::nullopt;
-                         if (!j[k].is_number()) Refuse(path, k, "is not a number");
-                         return j[k].get<double>();
-                       }};
-  const auto flag = [&](const char* k, bool fallback) {
-    if (!present(k)) return fallback;
-    if (!j[k].is_boolean()) Refuse(path, k, "is not true or false");
-    return j[k].get<bool>();
-  };
-  if (traits->position ==
-      PositionKind::kAlibi) {  // BLOOM names its sizes after GPT-2; older files say num_attention_heads
-    const bool short_names = present("n_head");
-    ReadShape(read,
-              {present("n_layer") ? "n_layer" : "num_hidden_layers",
-               present("hidden_size") ? "hidden_size" : "n_embed", "n_inner",
-               short_names ? "n_head" : "num_attention_heads", "", "", "vocab_size", "seq_length",
-               "layer_norm_epsilon"},
-              4, c);
-    if (flag("apply_residual_connection_post_layernorm", false)) {
-      Refuse(path, "apply_residual_connection_post_layernorm", "= true is not supported");
-    }
+  const KeyReader read{keys.path, [&](const std::string& k) { return keys.Integer(k); },
+                       [&](const std::string& k) { return keys.Number(k); }};
+  const bool is_bloom = traits->position == PositionKind::kAlibi;
+  if (is_bloom) {
+    ReadHfBloom(keys, read, c);
   } else {
-    ReadShape(read,
-              {"num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads",
-               "num_key_value_heads", "head_dim", "vocab_size", "max_position_embeddings", "rms_norm_eps"},
-              std::nullopt, c);
-    ReadHfRope(j, read, c);
-    c.qkv_bias = traits->qkv_bias || flag("attention_bias", false);
-    // Qwen2 files carry sliding_window but switch it off; Mistral's have no switch.
-    if (present("sliding_window") && flag("use_sliding_window", name == "mistral")) {
-      c.shape.window = static_cast<int32_t>(read.Count("sliding_window", limits::kMaxContext));
-    }
+    ReadHfLlamaKin(keys, read, c);
   }
   c.shape.vocab = read.Count("vocab_size", limits::kMaxVocab);
-  c.tied_head = flag("tie_word_embeddings", traits->position == PositionKind::kAlibi);
+  c.tied_head = keys.Flag("tie_word_embeddings", is_bloom);
   return c;
 }
 

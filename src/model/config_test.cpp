@@ -205,7 +205,11 @@ TEST(ConfigFromHf, SlidingWindows) {
   Json qwen = With(With(LlamaJson(), "model_type", "qwen2"), "sliding_window", 4096);
   EXPECT_EQ(FromHf(qwen).shape.window, 0);  // carried, but switched off
   EXPECT_EQ(FromHf(With(qwen, "use_sliding_window", false)).shape.window, 0);
-  EXPECT_EQ(FromHf(With(qwen, "use_sliding_window", true)).shape.window, 4096);
+  qwen["use_sliding_window"] = true;
+  EXPECT_EQ(FromHf(With(qwen, "max_window_layers", 0)).shape.window, 4096);
+  EXPECT_EQ(FromHf(With(qwen, "max_window_layers", 1000)).shape.window, 0);  // no layer has it
+  EXPECT_THAT(ErrorOf([&] { FromHf(With(qwen, "max_window_layers", 1)); }),
+              HasSubstr("max_window_layers = 1"));
   EXPECT_TRUE(FromHf(qwen).qkv_bias);
 }
 
@@ -235,7 +239,7 @@ TEST(ConfigFromHf, RefusesNamingFileKeyAndValue) {
   missing.erase("vocab_size");
   const std::pair<Json, const char*> bad[] = {
       {Json::object(), "model_type = '' is not supported"},
-      {With(LlamaJson(), "model_type", 3), "model_type = ''"},
+      {With(LlamaJson(), "model_type", 3), "model_type is not a string"},
       {With(LlamaJson(), "model_type", "mixtral"), "model_type = 'mixtral' is not supported"},
       {missing, "vocab_size is missing"},
       {With(LlamaJson(), "vocab_size", 0), "vocab_size = 0"},
@@ -260,6 +264,20 @@ TEST(ConfigFromHf, RefusesNamingFileKeyAndValue) {
             {{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 4}, {"high_freq_factor", 4}}),
        "rope_scaling.high_freq_factor is not above"},
   };
+  for (const auto& [json, part] : std::vector<std::pair<Json, std::string>>{
+           {With(LlamaJson(), "rope_scaling", {{"factor", 2}}), "rope_scaling.rope_type is not a string"},
+           {With(LlamaJson(), "rope_scaling", {{"rope_type", 5}}), "rope_scaling.rope_type is not a string"},
+           {With(LlamaJson(), "rope_scaling",
+                 {{"rope_type", "yarn"}, {"original_max_position_embeddings", 1e300}}),
+            "original_max_position_embeddings"},
+           {With(LlamaJson(), "hidden_act", "gelu"), "hidden_act = 'gelu'"}}) {
+    EXPECT_THAT(ErrorOf([&, j = &json] { FromHf(*j); }), HasSubstr(part));
+  }
+  // Newer files keep theta and scaling in one object.
+  const ModelConfig newer = FromHf(
+      With(LlamaJson(), "rope_parameters", {{"rope_type", "linear"}, {"factor", 2}, {"rope_theta", 5e5}}));
+  EXPECT_EQ(newer.rope.base, 5e5);
+  EXPECT_EQ(newer.rope.factor, 2);
   for (const auto& [json, part] : bad) {
     const std::string message = ErrorOf([&, j = &json] { FromHf(*j); });
     EXPECT_THAT(message, HasSubstr(part));

@@ -1,11 +1,10 @@
-// A pre-norm decoder layer, over tiles of the stream, with the questions of the policy where their answers
-// act.
+// A pre-norm decoder layer, over tiles of the stream, with the policy's questions where their answers act.
 //
-//   q, k, v = norm(x) W_qkv            x' = x + softmax(q k^T / sqrt(c)) v W_o           x'' = x' +
-//   FFN(norm(x'))
+//   q, k, v = norm(x) W_qkv
+//   x'      = x + softmax(q k^T / sqrt(c)) v W_o
+//   x''     = x' + FFN(norm(x'))
 //
-// Keys and values of a tile are stored before its queries attend, so a tile sees itself and everything before
-// it.
+// Keys and values of a tile are stored before its queries attend, so a tile sees itself and all before it.
 #include "model/layer.h"
 
 #include <algorithm>

@@ -15,10 +15,10 @@ struct LayerCounts {
   int64_t ffn_rows = 0;    // m_l
 };
 
-// The closed forms of the methods' cost model (mul + add = 2):
-//   layer    4 d G c n  +  q (4 d H c + attention)  +  f m        f = 6 d I, or 4 d I where the FFN has two
-//   matrices attention over all rows, causal: 2 H c n^2; one row over n keys: 4 H c n; a window cuts the keys
-//   of a row head     2 d V for one row
+// The closed forms of the methods' cost model (mul + add = 2), n rows with keys, q queries, m rows in the FFN:
+//   layer      4 d G c n + q 4 d H c + attention + f m      f = 6 d I, or 4 d I where the FFN has two matrices
+//   attention  over all rows, causal: 2 H c n^2; one row over n keys: 4 H c n; a window cuts the keys of a row
+//   head       2 d V for one row
 double LayerFlops(const ModelShape& shape, const LayerCounts& counts);
 double HeadFlops(const ModelShape& shape);
 // One generated token that attends keys_per_layer[l] cached rows in layer l, itself included.

@@ -221,7 +221,8 @@ std::shared_ptr<const TensorStore> MakeSyntheticStore(const SyntheticModel& mode
   return std::make_shared<SyntheticStore>(model);
 }
 
-void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path) {
+void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path,
+                        const std::atomic<bool>* cancelled) {
   const ModelConfig& c = model.config;
   const ModelShape& s = c.shape;
   const std::string p = s.architecture + ".";
@@ -266,8 +267,10 @@ void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path) {
 
   const ThreadPool pool(UsableCores());
   for (const SyntheticModel::TensorPlan& plan : model.Tensors()) {
-    writer.AddTensor(plan.name, plan.type, plan.shape,
-                     [&pool, plan](std::span<std::byte> bytes) { FillSynthetic(plan, bytes, pool); });
+    writer.AddTensor(plan.name, plan.type, plan.shape, [&pool, plan, cancelled](std::span<std::byte> bytes) {
+      if (cancelled != nullptr && *cancelled) throw Cancelled();
+      FillSynthetic(plan, bytes, pool);
+    });
   }
   writer.Write(path);
 }

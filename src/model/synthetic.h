@@ -1,6 +1,7 @@
 // Random weights in the shape of a real model: the same arithmetic without a download.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -40,6 +41,8 @@ void FillSynthetic(const SyntheticModel::TensorPlan& plan, std::span<std::byte> 
 std::shared_ptr<const TensorStore> MakeSyntheticStore(const SyntheticModel& model);
 
 // Writes the model as GGUF v3 with a vocabulary of bytes and fillers, so that other engines open it too.
-void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path);
+// Throws Cancelled, leaving nothing behind, once `cancelled` (may be null) is set.
+void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path,
+                        const std::atomic<bool>* cancelled);
 
 }  // namespace coppice

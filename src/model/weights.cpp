@@ -78,8 +78,10 @@ class WeightsLoader {
     weights_->final_norm = LoadNorm(names_.final_norm);
     if (store_->Find(names_.head + ".weight") != nullptr) {
       weights_->head.weight = Matrix(names_.head + ".weight", s.vocab, s.hidden);
-    } else if (!weights_->embedding.empty()) {
-      weights_->head.weight = weights_->embedding;  // tied
+    } else if (hf_ && !config_.tied_head) {
+      Fail(names_.head + ".weight", "is missing, and the config does not tie it to the embedding");
+    } else {
+      weights_->head.weight = weights_->embedding;  // GGUF files of tied models have no output.weight
       config_.tied_head = true;
     }
     LoadRopeFactors();
@@ -222,8 +224,8 @@ std::shared_ptr<const Weights> Weights::Load(std::shared_ptr<const TensorStore> 
   return WeightsLoader(std::move(store), config).Load();
 }
 
-std::vector<std::string> CheckTensors(const TensorStore& store) {
-  std::vector<std::string> findings;
+std::vector<TensorFinding> CheckTensors(const TensorStore& store) {
+  std::vector<TensorFinding> findings;
   for (const StoredTensor& t : store.tensors()) {
     std::vector<float> row(static_cast<size_t>(t.view.cols));
     int64_t bad = 0;
@@ -235,8 +237,8 @@ std::vector<std::string> CheckTensors(const TensorStore& store) {
         all_zero = all_zero && v == 0;
       }
     }
-    if (bad > 0) findings.push_back(fmt::format("{}: {} values are NaN or Inf", t.name, bad));
-    if (all_zero) findings.push_back(fmt::format("{}: all values are zero", t.name));
+    if (bad > 0) findings.push_back({fmt::format("{}: {} values are NaN or Inf", t.name, bad), false});
+    if (all_zero) findings.push_back({fmt::format("{}: all values are zero", t.name), true});
   }
   return findings;
 }

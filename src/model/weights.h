@@ -59,8 +59,14 @@ class Weights {
   std::vector<Tensor> owned_;
 };
 
-// Reads every tensor once and returns a line per tensor that holds NaN or Inf, or only zeros
-// (--check-tensors).
-std::vector<std::string> CheckTensors(const TensorStore& store);
+// Something about a tensor that its maker should know. All-zero tensors are odd (biases apart) but harmless; values that
+// are not finite make every answer wrong.
+struct TensorFinding {
+  std::string text;  // names the tensor
+  bool finite;
+};
+
+// Reads every tensor once (--check-tensors).
+std::vector<TensorFinding> CheckTensors(const TensorStore& store);
 
 }  // namespace coppice

@@ -1,13 +1,12 @@
 // FTP: FFN token pruning for long prompts. No training, prefill only, the KV cache stays whole.
 //
-// Over n tokens the FFN costs 6 n d I flops. FTP runs it only on the tokens that the end of the prompt looks
-// at:
+// Over n tokens the FFN costs 6 n d I flops. FTP runs it only on the tokens that the prompt's end looks at:
 //   s_i  = sum_h sum_{q in last Nq} A[h,q,i]                      (1) importance
-//   S    = smallest set with sum_{i in S} s_i >= eta sum_i s_i    (2) how many, over the middle P <= i < n -
-//   Nq h'_i = h_i + FFN(norm(h_i)) if i in S, else h_i               (3) the residual carries the rest
-// The first P and the last Nq tokens always run. (2) and the tie rule: spec of Backend::SmallestSetWithMass.
-// The paper's pseudo-code compares with ">", its equation 3 with ">="; the equation holds here, and eta = 1
-// is dense.
+//   S    = smallest set with sum_{i in S} s_i >= eta sum_i s_i    (2) how many, of the middle P <= i < n - Nq
+//   h'_i = h_i + FFN(norm(h_i)) if i in S, else h_i               (3) the residual carries the rest
+// The first P and the last Nq tokens always run. (2) and the tie rule: Backend::SmallestSetWithMass. The
+// paper's pseudo-code compares with ">", its equation 3 with ">="; the equation holds here, and eta = 1 is
+// dense.
 //
 // Composed with a method that drops rows, (1) and (2) range over the survivors, and P stays a limit on
 // positions.

@@ -16,6 +16,12 @@ ModelShape Shape(const char* architecture, int layers, int64_t hidden, int kv_he
   return s;
 }
 
+ModelShape Llama3With8B() {
+  ModelShape s = Shape("llama", 32, 4096);
+  s.vocab = 128256;
+  return s;
+}
+
 TEST(Presets, StageLayers) {
   const std::pair<int, std::vector<int>> table[] = {{16, {5, 10, 15}},  {24, {8, 15, 23}},
                                                     {28, {9, 18, 26}},  {30, {9, 19, 28}},
@@ -45,7 +51,9 @@ TEST(Presets, TheBundledModelPrunesAfterItsRetrievalLayer) {
 }
 
 TEST(Presets, SlimInferBudgets) {
-  EXPECT_EQ(SlimInferBudgets(Shape("llama", 32, 4096), 32768), (std::vector<int64_t>{8192, 4096, 2048}));
+  EXPECT_EQ(SlimInferBudgets(Llama3With8B(), 65536), (std::vector<int64_t>{8192, 4096, 2048}));
+  // Mistral-7B has the same sizes but for the vocabulary, and nothing published.
+  EXPECT_EQ(SlimInferBudgets(Shape("llama", 32, 4096), 65536), (std::vector<int64_t>{16384, 8192, 4096}));
   EXPECT_EQ(SlimInferBudgets(Shape("qwen2", 28, 3584, 4), 32768), (std::vector<int64_t>{12288, 6144, 4096}));
   // No published budgets: a quarter, an eighth, a sixteenth, at least 2k. Llama-2-7B has as many kv heads as
   // heads.
@@ -58,7 +66,8 @@ TEST(Presets, Ftp) {
   const std::pair<int, int> dense[] = {{16, 5},  {24, 8},  {28, 10}, {30, 10},
                                        {32, 10}, {36, 10}, {64, 10}, {80, 10}};
   for (const auto& [layers, f] : dense) EXPECT_EQ(FtpDenseLayers(Shape("llama", layers, 4096)), f) << layers;
-  EXPECT_EQ(FtpEta(Shape("llama", 32, 4096)), 0.90);
+  EXPECT_EQ(FtpEta(Llama3With8B()), 0.90);
+  EXPECT_EQ(FtpEta(Shape("llama", 32, 4096)), 0.93);  // Mistral-7B
   EXPECT_EQ(FtpEta(Shape("qwen2", 28, 3584)), 0.95);
   EXPECT_EQ(FtpEta(Shape("qwen2", 64, 5120)), 0.90);
   EXPECT_EQ(FtpEta(Shape("qwen2", 80, 8192)), 0.93);

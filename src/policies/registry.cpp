@@ -97,13 +97,14 @@ MethodInstance MakeSlimInfer(const MethodSpec& spec, const ModelShape& shape, in
     throw Error("--prune sliminfer: layers={} needs keep, one value per layer",
                 fmt::join(config.layers, "/"));
   }
+  const std::string revive = read.Choice("revive", {"none"});
   const int64_t minimum = read.Integer("min", 4096, 0, kManyTokens);
   read.RefuseUnknownKeys();
 
   MethodInstance made;
-  made.settings = fmt::format("sliminfer:layers={},keep={},block={},unit={},window={},min={}",
+  made.settings = fmt::format("sliminfer:layers={},keep={},block={},unit={},window={},revive={},min={}",
                               fmt::join(config.layers, "/"), fmt::join(config.keep, "/"), config.block,
-                              config.unit, config.window, minimum);
+                              config.unit, config.window, revive, minimum);
   if (config.layers.empty()) made.reason = fmt::format("{} layers leave no stage to prune at", shape.layers);
   if (made.reason.empty()) made.reason = LengthReason(tokens, minimum);
   if (made.reason.empty() && tokens <= config.keep.front()) {
@@ -118,7 +119,8 @@ const std::vector<MethodInfo>& MethodList() {
   static const std::vector<MethodInfo> methods = {
       {"ftp",
        "skip the FFN for tokens that the prompt's end does not look at; the cache stays whole",
-       "FTP: efficient prefilling for long-context LLM inference via FFN token pruning",
+       "FTP: efficient prefilling for long-context LLM inference via FFN token pruning, openreview "
+       "fL8Zp8o6RL",
        {{"eta", "by model: 0.90 to 0.95", "0 to 1",
          "share of the middle's attention mass that runs the FFN; 1 is dense"},
         {"dense", "10 where L >= 28, else round(10 L / 32)", "0 to L", "layers below this one stay dense"},
@@ -135,6 +137,7 @@ const std::vector<MethodInfo>& MethodList() {
         {"block", "64", "1 to 4096", "tokens per block"},
         {"unit", "8", "1 to 4096, divides block", "tokens whose mean key scores together"},
         {"window", "4", "1 to 4096", "last queries, averaged, that score"},
+        {"revive", "none", "none", "whether dropped blocks can come back while generating: not yet"},
         {"min", "4096", "0 up", "shorter prompts run dense"}},
        &MakeSlimInfer},
   };

@@ -33,7 +33,7 @@ struct MethodInstance {
 struct MethodInfo {
   std::string_view name;
   std::string_view summary;  // one line
-  std::string_view paper;    // title and arXiv number
+  std::string_view paper;    // title and where it appeared
   std::vector<MethodKey> keys;
   // Validates everything in `spec` against the model, whatever the prompt's length; then decides whether the
   // method is worth its while at `tokens`.

@@ -47,7 +47,7 @@ TEST(MakePolicy, None) {
 TEST(MakePolicy, BareNamesAreThePresetsWrittenOut) {
   const PruneChoice both = MakePolicy("sliminfer+ftp", Llama8B(), 32768, {});
   EXPECT_EQ(both.spec,
-            "sliminfer:layers=10/20/30,keep=8192/4096/2048,block=64,unit=8,window=4,min=4096"
+            "sliminfer:layers=10/20/30,keep=8192/4096/2048,block=64,unit=8,window=4,revive=none,min=4096"
             "+ftp:eta=0.9,dense=10,first=100,last=50,min=1024");
   EXPECT_TRUE(both.active);
   EXPECT_EQ(both.reason, "");

@@ -1,19 +1,17 @@
-// SlimInfer: dynamic pruning of hidden states by blocks, for long prompts. No training. Prefill, without
-// revival.
+// SlimInfer: dynamic pruning of hidden states by blocks, for long prompts. No training. Prefill, no revival.
 //
-// The stream is split into blocks of B rows, each into units of u rows. After the attention of a deciding
-// layer
+// The stream is split into blocks of B rows, each into units of u rows. After the attention of a deciding layer
 //   q̄^h   = mean of the last w queries                                   (1)
-//   r(j)  = max over units m of block j of (1/H) sum_h q̄^h . k̄^g(h)(j,m)  (2) raw dot products, k̄ the unit's
-//   mean key keep  = block 0, the tail block, and the best by r, k_s tokens in all (3) ties: the earlier
-//   block
+//   r(j)  = max over units m of block j of (1/H) sum_h q̄^h . k̄^g(h)(j,m)  (2) raw dots, k̄ the unit's mean key
+//   keep  = block 0, the tail block, and the best by r, k_s tokens in all (3) ties: the earlier block
 // The rows of the other blocks leave the stream before this layer's FFN: they have no keys in later layers.
 //
 // Deciding layer: p_s - 1, so that layers >= p_s hold exactly k_s rows. This reading reproduces the paper's
 // memory table (32k tokens, Llama-3.1-8B, fp16: 10 * 32768 + 10 * 8192 + 10 * 4096 + 2 * 2048 rows = 1.73 GiB
-// of 4.00) and its FLOP ratio (bound 2.62, measured 2.53); p_s does not. Later stages choose among the
-// survivors, whose blocks are whole again (all but the tail), so rows of the stream stand for tokens of the
-// prompt.
+// of 4.00) and its FLOP ratio (bound 2.62, measured 2.53); p_s does not.
+//
+// Later stages choose among the survivors. Their blocks are blocks of the prompt again, because whole blocks
+// were dropped before; only rows that something else protected shift the borders, and come on top of k_s.
 #include "policies/sliminfer.h"
 
 #include <algorithm>

@@ -65,8 +65,6 @@ const std::string* SpecReader::Find(std::string_view key) {
   return it == spec_.values.end() ? nullptr : &it->second;
 }
 
-bool SpecReader::Has(std::string_view key) const { return spec_.values.count(std::string(key)) > 0; }
-
 double SpecReader::Number(std::string_view key, double fallback, double low, double high) {
   const std::string* text = Find(key);
   if (text == nullptr) return fallback;
@@ -119,6 +117,13 @@ std::vector<int> SpecReader::Integers(std::string_view key, const std::vector<in
     values.push_back(value);
   }
   return values;
+}
+
+std::string SpecReader::Choice(std::string_view key, const std::vector<std::string>& choices) {
+  const std::string* text = Find(key);
+  if (text == nullptr) return choices.front();
+  if (std::find(choices.begin(), choices.end(), *text) != choices.end()) return *text;
+  throw Error("--prune {}: {}={} is not there; it can be {}", spec_.name, key, *text, Joined(choices));
 }
 
 void SpecReader::RefuseUnknownKeys() const {

@@ -25,7 +25,6 @@ class SpecReader {
  public:
   explicit SpecReader(const MethodSpec& spec) : spec_(spec) {}
 
-  bool Has(std::string_view key) const;
   // The value, or `fallback` where the key is absent. Throws Error, naming method, key, value and range, for
   // a value that is no number, not finite, or outside [low, high].
   int64_t Integer(std::string_view key, int64_t fallback, int64_t low, int64_t high);
@@ -33,6 +32,8 @@ class SpecReader {
   std::vector<double> Numbers(std::string_view key, const std::vector<double>& fallback, double low,
                               double high);
   std::vector<int> Integers(std::string_view key, const std::vector<int>& fallback, int low, int high);
+  // One of `choices`, the first where the key is absent.
+  std::string Choice(std::string_view key, const std::vector<std::string>& choices);
   // Throws Error for the first key of the spec that no call above asked for.
   void RefuseUnknownKeys() const;
 

@@ -31,17 +31,6 @@ struct Sample {
   Answer last;
 };
 
-struct Spread {
-  double median, min, max;
-};
-
-Spread SpreadOf(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  const double median = n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-  return {median, values.front(), values.back()};
-}
-
 // Any ids do: the arithmetic does not depend on them, except where a method's choice does.
 std::vector<int32_t> RandomPrompt(int64_t tokens, int64_t vocab) {
   std::vector<int32_t> ids(static_cast<size_t>(tokens));
@@ -170,6 +159,12 @@ void Bench(const BenchOptions& o) {
   std::vector<std::string> arms = {"none"};
   for (const std::string& spec : o.prune) {
     if (spec != "none") arms.push_back(spec);
+  }
+  for (const int64_t tokens : o.prompts) {
+    if (tokens + o.generate > engine->context()) {
+      throw Error("-p {} and -n {} exceed the context of {}: raise --ctx-size", tokens, o.generate,
+                  engine->context());
+    }
   }
   std::vector<nlohmann::ordered_json> rows;
   for (const int64_t tokens : o.prompts) {

@@ -32,12 +32,6 @@ struct Arm {
   std::vector<double> ttft_ms;  // a round each
 };
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
 // The answer on one line, short enough for a cell.
 std::string Cell(std::string text) {
   for (char& c : text) {
@@ -79,9 +73,9 @@ std::string Verdict(const CompareOptions& o, const std::string& text) {
 
 void Compare(const CompareOptions& o) {
   const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, o.model.engine);
-  const std::vector<int32_t> tokens = TokenizePrompt(o.prompt, *engine);
+  const std::vector<int32_t> tokens = TokenizePrompt(o.prompt, engine->tokenizer(), o.model.model);
   const std::vector<Arm> arms = RunArms(o, *engine, tokens);
-  const double dense = Median(arms.front().ttft_ms);
+  const double dense = SpreadOf(arms.front().ttft_ms).median;
 
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   Table table(
@@ -90,17 +84,16 @@ void Compare(const CompareOptions& o) {
   for (const Arm& arm : arms) {
     const Ledger& ledger = arm.answer.ledger;
     const std::string text = AnswerText(arm.answer, *engine);
-    const double median = Median(arm.ttft_ms);
-    const auto [low, high] = std::minmax_element(arm.ttft_ms.begin(), arm.ttft_ms.end());
+    const Spread ttft = SpreadOf(arm.ttft_ms);
     const std::string name = arm.prune == "none" ? "dense" : arm.prune;
     table.Add({arm.answer.prune_active || arm.prune == "none" ? name : name + " (stood aside)",
-               KeptText(ledger), fmt::format("{:.0f}", median), fmt::format("{:.0f}", *low),
-               fmt::format("{:.0f}", *high), fmt::format("{:.2f}x", dense / median),
+               KeptText(ledger), fmt::format("{:.0f}", ttft.median), fmt::format("{:.0f}", ttft.min),
+               fmt::format("{:.0f}", ttft.max), fmt::format("{:.2f}x", dense / ttft.median),
                fmt::format("{:.0f} %", 100 * ledger.flops() / ledger.flops_dense()),
                BytesText(ledger.kv_bytes), Cell(text), Verdict(o, text)});
     nlohmann::ordered_json row = AnswerJson(arm.answer, text, static_cast<int64_t>(tokens.size()), *engine);
     row["ttft_ms_rounds"] = arm.ttft_ms;
-    row["speed_up"] = dense / median;
+    row["speed_up"] = dense / ttft.median;
     if (!o.expect.empty()) row["right"] = Verdict(o, text) == "right";
     rows.push_back(std::move(row));
   }

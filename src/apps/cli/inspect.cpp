@@ -82,9 +82,12 @@ void Inspect(const InspectOptions& o) {
     fmt::print("\n{}", table.Text());
   }
   if (o.check) {
-    const std::vector<std::string> findings = CheckTensors(*m.store);
-    for (const std::string& finding : findings) fmt::print("{}\n", finding);
-    if (!findings.empty()) throw Error("{}: {} tensors are not in order", o.model, findings.size());
+    bool finite = true;
+    for (const TensorFinding& finding : CheckTensors(*m.store)) {
+      fmt::print("{}\n", finding.text);
+      finite = finite && finding.finite;
+    }
+    if (!finite) throw Error("{}: not all weights are finite", o.model);
     fmt::print("all tensors are finite\n");
   }
 }
@@ -104,9 +107,7 @@ void TokenizeText(const TokenizeOptions& o) {
   } else {
     tokenizer = Tokenizer::FromHfFolder(o.model);
   }
-  if (tokenizer == nullptr) throw Error("{}: has no tokenizer", o.model);
-  const std::vector<int32_t> tokens =
-      tokenizer->Encode(ReadPrompt(o.prompt), {.add_special = !o.no_special, .parse_special = true});
+  const std::vector<int32_t> tokens = TokenizePrompt(o.prompt, tokenizer.get(), o.model, !o.no_special);
   if (o.ids) {
     fmt::print("{}\n", Dump(nlohmann::ordered_json(tokens)));
     return;
@@ -138,9 +139,10 @@ void AddInspect(CLI::App& app) {
   auto o = std::make_shared<InspectOptions>();
   CLI::App* inspect = app.add_subcommand("inspect", "what a model file holds");
   inspect->add_option("-m,--model,model", o->model, "GGUF file, or Hugging Face folder")->required();
-  inspect->add_flag("--tensors", o->tensors, "list every tensor");
-  inspect->add_flag("--check-tensors", o->check, "read every weight, report NaN, Inf and all-zero tensors");
-  inspect->add_flag("--json", o->json, "print JSON");
+  CLI::Option* tensors = inspect->add_flag("--tensors", o->tensors, "list every tensor");
+  CLI::Option* check = inspect->add_flag("--check-tensors", o->check,
+                                         "read every weight, report NaN, Inf and all-zero tensors");
+  inspect->add_flag("--json", o->json, "print JSON")->excludes(tensors)->excludes(check);
   inspect->callback([o] { Inspect(*o); });
 }
 
@@ -169,7 +171,10 @@ void AddSynth(CLI::App& app) {
   CLI::App* synth = app.add_subcommand("synth", "write random weights in a real model's shape, as GGUF");
   synth->add_option("--shape", o->shape, "NAME[:TYPE], e.g. llama-3.2-1b:q8_0")->required();
   synth->add_option("-o,--output", o->output, "the file to write")->required();
-  synth->callback([o] { WriteSyntheticGguf(ParseShape(o->shape), o->output); });
+  synth->callback([o] {
+    InstallInterruptHandler();
+    WriteSyntheticGguf(ParseShape(o->shape), o->output, &Interrupted());
+  });
 }
 
 }  // namespace coppice::cli

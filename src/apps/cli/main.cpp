@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string>
 
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
@@ -27,9 +28,19 @@ std::string VersionText() {
                      coppice::kBuildType, coppice::kCompiler, isa, coppice::Cpu().model);
 }
 
-int Fail(const char* message, int code) {
+// One line, whatever names from a file or a command line the message quotes.
+int Fail(std::string message, int code) {
+  for (char& c : message) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  }
   fmt::print(stderr, "coppice: {}\n", message);
   return code;
+}
+
+// What was printed may not have arrived: a full disk, a closed pipe.
+int Done() {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return Fail("cannot write to stdout", 1);
+  return 0;
 }
 
 }  // namespace
@@ -55,11 +66,12 @@ int main(int argc, char** argv) {
       fmt::print("{}", app.help());
       return 2;
     }
-    return 0;
+    return Done();
   } catch (const CLI::Success& done) {
-    return app.exit(done);  // --help, --version
+    app.exit(done);  // prints --help, --version
+    return Done();
   } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "coppice: {}\n", error.what());
+    Fail(error.what(), 2);
     const auto chosen = app.get_subcommands();
     fmt::print(stderr, "Try: coppice {}--help\n", chosen.empty() ? "" : chosen.front()->get_name() + " ");
     return 2;

@@ -1,9 +1,12 @@
 #include "apps/cli/options.h"
 
+#include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -49,29 +52,34 @@ void AddGenerateOptions(CLI::App& app, GenerateOptions& o) {
   app.add_option("--repeat-penalty", o.sampling.repeat_penalty, "1: none")->capture_default_str();
   app.add_option("--repeat-last-n", o.sampling.repeat_last_n, "tokens it looks back; -1: all")
       ->capture_default_str();
-  app.add_option("-s,--seed", o.seed, "-1: a new one each run")->capture_default_str();
-  app.add_option("--protect-first", o.protection.first, "prompt tokens at the start that no method may prune")
+  app.add_option("-s,--seed", o.seed, "-1: a new one each run")
+      ->check(CLI::Range(int64_t{-1}, std::numeric_limits<int64_t>::max()))
+      ->capture_default_str();
+  app.add_option("--protect-first", o.protection.first,
+                 "prompt tokens at the start that no method may prune, beyond its budget")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--protect-last", o.protection.last, "prompt tokens at the end that no method may prune")
+  app.add_option("--protect-last", o.protection.last,
+                 "prompt tokens at the end that no method may prune, beyond its budget")
       ->check(CLI::NonNegativeNumber);
 }
 
 std::string ReadPrompt(const PromptOptions& o) {
   if (o.text) return *o.text;
   if (!o.file) throw Error("no prompt: give -p TEXT or -f FILE");
+  std::error_code ignored;
+  if (std::filesystem::is_directory(*o.file, ignored)) throw Error("{}: is a folder, not a prompt", *o.file);
   std::ifstream in(*o.file, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   if (!in.is_open() || in.bad()) throw Error("{}: cannot read: {}", *o.file, std::strerror(errno));
   return text;
 }
 
-std::vector<int32_t> TokenizePrompt(const PromptOptions& o, const Engine& engine) {
-  const Tokenizer* tokenizer = engine.tokenizer();
-  if (tokenizer == nullptr) throw Error("{}: has no tokenizer", engine.store().path());
+std::vector<int32_t> TokenizePrompt(const PromptOptions& o, const Tokenizer* tokenizer,
+                                    const std::string& model, bool add_special) {
+  if (tokenizer == nullptr) throw Error("{}: has no tokenizer", model);
   const std::string prompt = ReadPrompt(o);
-  if (!o.chat) return tokenizer->Encode(prompt);
-  if (tokenizer->chat_template().empty())
-    throw Error("{}: has no chat template for --chat", engine.store().path());
+  if (!o.chat) return tokenizer->Encode(prompt, {.add_special = add_special, .parse_special = true});
+  if (tokenizer->chat_template().empty()) throw Error("{}: has no chat template for --chat", model);
   const auto piece = [&](std::optional<int32_t> id) {
     return id ? tokenizer->Piece(*id, true) : std::string();
   };
@@ -83,7 +91,7 @@ std::vector<int32_t> TokenizePrompt(const PromptOptions& o, const Engine& engine
   // Templates that write BOS themselves must not get a second one.
   const std::string bos = piece(tokenizer->bos());
   const bool has_bos = !bos.empty() && text.compare(0, bos.size(), bos) == 0;
-  return tokenizer->Encode(text, {.add_special = !has_bos, .parse_special = true});
+  return tokenizer->Encode(text, {.add_special = add_special && !has_bos, .parse_special = true});
 }
 
 Request MakeRequest(const GenerateOptions& o, std::vector<int32_t> tokens) {
@@ -101,8 +109,15 @@ std::vector<std::string> RewriteAliases(int argc, const char* const* argv) {
   static const std::map<std::string, std::string> aliases = {{"-ub", "--ubatch-size"}};
   std::vector<std::string> words;
   for (int i = 1; i < argc; ++i) {
-    const auto alias = aliases.find(argv[i]);
-    words.push_back(alias == aliases.end() ? argv[i] : alias->second);
+    const std::string word = argv[i];
+    const auto alias = aliases.find(word);
+    const auto letter = [&](size_t at) { return std::isalpha(static_cast<unsigned char>(word[at])) != 0; };
+    // The parser would read "-ngl 0" as "-n gl 0".
+    if (alias == aliases.end() && word.size() > 2 && word[0] == '-' && letter(1) && letter(2) &&
+        word.find(' ') == std::string::npos) {
+      throw CLI::ExtrasError({word});
+    }
+    words.push_back(alias == aliases.end() ? word : alias->second);
   }
   return words;
 }

@@ -41,7 +41,8 @@ std::string ReadPrompt(const PromptOptions& options);
 
 // Tokens of the prompt as the model wants them: BOS, and the chat template with --chat. Throws Error where
 // the model has no tokenizer or no template.
-std::vector<int32_t> TokenizePrompt(const PromptOptions& options, const Engine& engine);
+std::vector<int32_t> TokenizePrompt(const PromptOptions& options, const Tokenizer* tokenizer,
+                                    const std::string& model, bool add_special = true);
 
 // A request with everything but the method set.
 Request MakeRequest(const GenerateOptions& options, std::vector<int32_t> tokens);

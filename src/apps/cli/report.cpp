@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 namespace coppice::cli {
 
 nlohmann::ordered_json AnswerJson(const Answer& answer, const std::string& text, int64_t prompt_tokens,
@@ -54,6 +56,13 @@ std::string KeptText(const Ledger& ledger) {
   }
   return fmt::format("{:.0f} % / {:.0f} %", 100 * kv / (prompt * static_cast<double>(layers)),
                      100 * ffn / ffn_dense);
+}
+
+Spread SpreadOf(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  const double median = n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+  return {median, values.front(), values.back()};
 }
 
 std::string Dump(const nlohmann::ordered_json& json, int indent) {

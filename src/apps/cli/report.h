@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "engine/engine.h"
 
@@ -15,6 +16,12 @@ nlohmann::ordered_json AnswerJson(const Answer& answer, const std::string& text,
 // Share of the dense run, in percent, of rows with keys and values and of rows through the FFN: "25 % / 12
 // %".
 std::string KeptText(const Ledger& ledger);
+
+// Of the rounds of a measurement.
+struct Spread {
+  double median, min, max;
+};
+Spread SpreadOf(std::vector<double> values);  // at least one
 
 // JSON in which bytes that are no UTF-8 show as U+FFFD instead of failing.
 std::string Dump(const nlohmann::ordered_json& json, int indent = -1);

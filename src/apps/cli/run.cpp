@@ -43,7 +43,7 @@ void Write(const std::string& text) {
 
 void Run(const RunOptions& o) {
   const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, o.model.engine);
-  Request request = MakeRequest(o.generate, TokenizePrompt(o.prompt, *engine));
+  Request request = MakeRequest(o.generate, TokenizePrompt(o.prompt, engine->tokenizer(), o.model.model));
   request.prune = o.prune;
   request.cancelled = &Interrupted();
   const auto prompt_tokens = static_cast<int64_t>(request.tokens.size());

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 
 namespace coppice::cli {
 
@@ -18,6 +17,7 @@ static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may only
 void OnInterrupt(int) {
   interrupted = true;
   std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
 }
 
 // Columns a UTF-8 text takes, near enough: one per character.
@@ -34,11 +34,6 @@ std::string Pad(const std::string& text, size_t width, bool right) {
 }  // namespace
 
 bool StderrIsTerminal() { return isatty(STDERR_FILENO) == 1; }
-
-bool UseColor() {
-  const char* no_color = std::getenv("NO_COLOR");
-  return StderrIsTerminal() && (no_color == nullptr || *no_color == '\0');
-}
 
 ProgressLine::ProgressLine(std::string label, double total)
     : label_(std::move(label)),
@@ -130,6 +125,10 @@ std::string BytesText(int64_t bytes) {
 
 const std::atomic<bool>& Interrupted() { return interrupted; }
 
-void InstallInterruptHandler() { std::signal(SIGINT, OnInterrupt); }
+void InstallInterruptHandler() {
+  for (const int number : {SIGINT, SIGTERM}) {
+    if (std::signal(number, OnInterrupt) == SIG_IGN) std::signal(number, SIG_IGN);  // as nohup and shells ask
+  }
+}
 
 }  // namespace coppice::cli

@@ -10,8 +10,6 @@ namespace coppice::cli {
 
 // Whether stderr is a terminal; progress and summaries go nowhere else.
 bool StderrIsTerminal();
-// Whether stderr may be coloured: a terminal, and NO_COLOR is not set.
-bool UseColor();
 
 // One line on the terminal, rewritten at most ten times a second: "prefill  12/32 layers  [####----]  38 %
 // ETA 41 s". Silent where stderr is no terminal.
@@ -47,7 +45,7 @@ class Table {
 // "1.73 GiB", "512 B".
 std::string BytesText(int64_t bytes);
 
-// Set by Ctrl-C once InstallInterruptHandler() has run; a second Ctrl-C ends the process at once.
+// Set by Ctrl-C or a request to terminate once InstallInterruptHandler() has run; a second one ends the process at once.
 const std::atomic<bool>& Interrupted();
 void InstallInterruptHandler();
 
