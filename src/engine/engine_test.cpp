@@ -20,7 +20,8 @@ namespace {
 using Fill = std::function<void(const std::string& name, std::span<float>)>;
 
 // A small fp32 Llama file whose tensors `change` may touch.
-std::string WriteModel(const TempFolder& dir, const Fill& change) {
+std::string WriteModel(const TempFolder& dir, const Fill& change,
+                       const std::function<void(GgufWriter&)>& add_metadata = nullptr) {
   const SyntheticModel model = ParseShape("tiny:f32");
   const ModelShape& s = model.config.shape;
   GgufWriter writer;
@@ -32,6 +33,7 @@ std::string WriteModel(const TempFolder& dir, const Fill& change) {
   writer.Add("llama.attention.head_count", static_cast<uint32_t>(s.heads));
   writer.Add("llama.attention.head_count_kv", static_cast<uint32_t>(s.kv_heads));
   writer.Add("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  if (add_metadata) add_metadata(writer);
   static const ThreadPool pool(1);
   for (const SyntheticModel::TensorPlan& plan : model.Tensors()) {
     writer.AddTensor(plan.name, plan.type, plan.shape, [plan, &change](std::span<std::byte> bytes) {
@@ -83,6 +85,43 @@ TEST(Engine, Row12AllZeroNormStillAnswers) {
             (std::vector<int32_t>{0, 0, 0, 0}));  // all logits equal
   EXPECT_EQ(CheckTensors(engine->store()).front().text, "output_norm.weight: all values are zero");
   EXPECT_TRUE(CheckTensors(engine->store()).front().finite);
+}
+
+// XGen is Llama's architecture with GPT-2's kind of tokenizer.
+TEST(Engine, XgenIsLlamaWithAByteLevelTokenizer) {
+  const TempFolder dir;
+  const std::string path = WriteModel(dir, nullptr, [](GgufWriter& writer) {
+    std::vector<std::string> tokens;
+    int stand_in = 256;  // GPT-2 writes bytes that are not printable as the characters from U+0100 on
+    for (int byte = 0; byte < 256; ++byte) {
+      const bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+      const int code = printable ? byte : stand_in++;
+      if (code < 128) {
+        tokens.emplace_back(1, static_cast<char>(code));
+      } else {
+        tokens.push_back({static_cast<char>(0xc0 | (code >> 6)), static_cast<char>(0x80 | (code & 0x3f))});
+      }
+    }
+    tokens.insert(tokens.end(), {"he", "ll", "hell", "hello", "<|endoftext|>"});
+    std::vector<int32_t> types(tokens.size(), 1);
+    types.back() = 3;
+    while (tokens.size() < 320) {
+      tokens.push_back("<unused" + std::to_string(tokens.size()) + ">");
+      types.push_back(5);
+    }
+    writer.Add("general.name", "xgen");
+    writer.Add("tokenizer.ggml.model", "gpt2");
+    writer.Add("tokenizer.ggml.tokens", tokens);
+    writer.Add("tokenizer.ggml.token_type", types);
+    writer.Add("tokenizer.ggml.merges", std::vector<std::string>{"h e", "l l", "he ll", "hell o"});
+    writer.Add("tokenizer.ggml.eos_token_id", uint32_t{260});
+  });
+  const std::unique_ptr<Engine> engine = Engine::Load(path, Options());
+  ASSERT_NE(engine->tokenizer(), nullptr);
+  const std::vector<int32_t> tokens = engine->tokenizer()->Encode("hello hello");
+  EXPECT_EQ(tokens, (std::vector<int32_t>{259, 32, 259}));
+  EXPECT_EQ(engine->tokenizer()->Decode(tokens), "hello hello");
+  EXPECT_EQ(engine->Generate(Greedy(tokens, 3)).tokens.size(), 3u);
 }
 
 TEST(Engine, RefusesRequestsAndStaysUsable) {
