@@ -96,7 +96,7 @@ TEST(GgufWriter, AnErrorLeavesNothingBehind) {
   GgufWriter good;
   std::filesystem::create_directory(folder.Path("taken.gguf"));
   EXPECT_THAT(ErrorOf([&] { good.Write(folder.Path("taken.gguf")); }),
-              HasSubstr("taken.gguf: cannot rename"));
+              HasSubstr("taken.gguf: exists and is not a regular file"));
   EXPECT_EQ(folder.CountFiles(), 1u);
   EXPECT_THAT(ErrorOf([&] { good.Write(folder.Path("none/m.gguf")); }), HasSubstr("cannot create"));
 }
