@@ -1,5 +1,5 @@
-// The options of every command, parsed in one place, so that an option that works in one works in all. Names
-// are llama.cpp's where it has one.
+// The options that commands share, parsed in one place, so that they mean the same in each. Names are
+// llama.cpp's where it has one.
 #pragma once
 
 #include <CLI/CLI.hpp>
