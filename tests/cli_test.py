@@ -56,7 +56,7 @@ class Run(Case):
 
     def test_json(self):
         out = json.loads(self.good("run", "-m", MODEL, "-f", PROMPT_2K, "-n", "4", "--temp", "0", "--json",
-                                   "--prune", "sliminfer:layers=4/6/8,keep=1024/512/256,min=0"))
+                                   "--prune", "sliminfer:layers=4/6/8,keep=1024/512/256,revive=none,min=0"))
         self.assertIn(ANSWER_2K[:2], out["text"])
         self.assertEqual(out["generated_tokens"], 4)
         self.assertEqual(out["finish_reason"], "length")

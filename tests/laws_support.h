@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -25,25 +26,55 @@ class RecordingPolicy final : public TokenPolicy {
  public:
   explicit RecordingPolicy(TokenPolicy& inner) : inner_(inner) {}
 
-  Needs NeedsAt(int layer) const override { return inner_.NeedsAt(layer); }
-  TokenSet BeforeLayer(const Observation& seen, Backend& be) override { return inner_.BeforeLayer(seen, be); }
+  TokenSet Input(int64_t tokens, Backend& be) override { return inner_.Input(tokens, be); }
+  bool CompactPositions() const override { return inner_.CompactPositions(); }
+  Needs NeedsAt(Phase phase, int layer) const override { return inner_.NeedsAt(phase, layer); }
+  TokenSet BeforeLayer(const Observation& seen, Backend& be) override {
+    EXPECT_EQ(seen.phase, Phase::kPrefill);
+    return inner_.BeforeLayer(seen, be);
+  }
   TokenSet AfterAttention(const Observation& seen, Backend& be) override {
+    EXPECT_EQ(seen.phase, Phase::kPrefill);
     return Note(inner_.AfterAttention(seen, be), seen, kept);
   }
   TokenSet RunFfn(const Observation& seen, Backend& be) override {
     return Note(inner_.RunFfn(seen, be), seen, ffn);
   }
+  bool Parks() const override { return inner_.Parks(); }
+  bool ChoosesPattern(Phase phase, int layer) const override { return inner_.ChoosesPattern(phase, layer); }
+  SparsePattern Pattern(const AttentionScene& scene, Backend& be) override {
+    return inner_.Pattern(scene, be);
+  }
+  int PageSize() const override { return inner_.PageSize(); }
+  bool RetainsAt(Phase phase, int layer) const override { return inner_.RetainsAt(phase, layer); }
+  std::optional<Retained> Retain(const Observation& seen, const CacheScene& cache, Backend& be) override {
+    return inner_.Retain(seen, cache, be);
+  }
+  DecodePoint AttendsAt(int layer) const override { return inner_.AttendsAt(layer); }
+  TokenSet Attend(const Observation& seen, const Candidates& candidates, Backend& be) override {
+    TokenSet answer = inner_.Attend(seen, candidates, be);
+    // Who is attended from which layer on, and who of them has to be computed.
+    const int from = seen.layer + (AttendsAt(seen.layer) == DecodePoint::kAfterAttention ? 1 : 0);
+    Positions chosen;
+    for (const int32_t row : answer.ToRows()) {
+      const int32_t p = candidates.positions[static_cast<size_t>(row)];
+      chosen.push_back(p);
+      if (candidates.parked[static_cast<size_t>(row)] != 0) revived.emplace_back(from, p);
+    }
+    attended.emplace_back(from, std::move(chosen));
+    return answer;
+  }
+  ReviveMask revive_mask() const override { return inner_.revive_mask(); }
+  int OffloadBlock() const override { return inner_.OffloadBlock(); }
 
-  std::vector<Positions> kept;  // [layers] after attention, in prefill
-  std::vector<Positions> ffn;   // [layers]
-  bool decode_is_dense = true;  // no question of a decode step was answered with less than everything
+  std::vector<Positions> kept;                      // [layers] after attention, in prefill
+  std::vector<Positions> ffn;                       // [layers]
+  std::vector<std::pair<int, Positions>> attended;  // of the step at hand: from this layer on
+  std::vector<std::pair<int, int32_t>> revived;     // of the step at hand: (first layer, position)
 
  private:
-  TokenSet Note(TokenSet set, const Observation& seen, std::vector<Positions>& list) {
-    if (seen.phase == Phase::kDecode) {
-      decode_is_dense = decode_is_dense && set.IsAll();
-      return set;
-    }
+  static TokenSet Note(TokenSet set, const Observation& seen, std::vector<Positions>& list) {
+    EXPECT_EQ(seen.phase, Phase::kPrefill);
     Positions positions;
     for (const int32_t row : set.ToRows()) positions.push_back(seen.positions[static_cast<size_t>(row)]);
     list.push_back(std::move(positions));
@@ -58,40 +89,59 @@ struct RunOptions {
   TokenPolicy* policy = nullptr;  // instead of `spec`
   int64_t decode = 0;             // greedy steps
   int64_t tile_rows = 64;
+  ColdOptions cold = {};
 };
 
 struct RunResult {
   std::vector<std::vector<float>> logits;  // of the prompt's end, then of each generated token
   std::vector<int32_t> generated;          // greedy
   SequenceState state;
-  std::vector<Positions> kept, ffn;  // as RecordingPolicy
-  bool decode_is_dense = true;
+  std::vector<Positions> kept, ffn;                           // as RecordingPolicy
+  std::vector<std::vector<Positions>> attended;               // [steps][layers]
+  std::vector<std::vector<std::pair<int, int32_t>>> revived;  // [steps]
   bool active = false;
   std::string reason;
 };
 
+inline std::vector<float> RowOf(const Tensor& logits) {
+  const std::span<const float> row = logits.view().Row<float>(0);
+  return {row.begin(), row.end()};
+}
+
 inline RunResult RunTiny(const Transformer& model, const std::vector<int32_t>& prompt, Backend& be,
                          const RunOptions& options) {
   const auto tokens = static_cast<int64_t>(prompt.size());
-  PruneChoice choice = MakePolicy(options.spec, model.config().shape, tokens, options.protection);
+  PruneChoice choice = MakePolicy(
+      options.spec, {.shape = model.config().shape, .tokens = tokens, .prompt = prompt}, options.protection);
   RecordingPolicy policy(options.policy != nullptr ? *options.policy : *choice.policy);
   RunResult run;
   run.active = choice.active;
   run.reason = choice.reason;
   run.state = model.NewSequence(tokens, tokens + options.decode, be);
+  run.state.cold_options = options.cold;
   Workspace ws = model.NewWorkspace(options.tile_rows);
   Tensor logits;
   model.Prefill(prompt, policy, run.state, ws, be, logits);
-  for (int64_t step = 0;; ++step) {
-    const std::span<const float> row = logits.view().Row<float>(0);
-    run.logits.emplace_back(row.begin(), row.end());
-    if (step == options.decode) break;
+  run.logits.push_back(RowOf(logits));
+  for (int64_t step = 0; step < options.decode; ++step) {
+    const std::vector<float>& row = run.logits.back();
     run.generated.push_back(static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin()));
+    policy.attended.clear();
+    policy.revived.clear();
     model.Decode(run.generated.back(), policy, run.state, ws, be, logits);
+    run.logits.push_back(RowOf(logits));
+    run.revived.push_back(policy.revived);
+    std::vector<Positions>& attended = run.attended.emplace_back();
+    for (int l = 0; l < model.config().shape.layers; ++l) {
+      const LayerCache& cache = run.state.cache[static_cast<size_t>(l)];
+      attended.emplace_back(cache.positions().begin(), cache.positions().end());
+      for (const auto& [from, positions] : policy.attended) {
+        if (from <= l) attended.back() = positions;
+      }
+    }
   }
   run.kept = std::move(policy.kept);
   run.ffn = std::move(policy.ffn);
-  run.decode_is_dense = policy.decode_is_dense;
   return run;
 }
 

@@ -1,270 +1,331 @@
-// The oracle: a Llama in fp64 as a textbook writes it, with FTP and SlimInfer from their papers' equations.
+// The oracle: a Llama in fp64 as a textbook writes it, and a method as the explicit masks that it puts on it.
 //
-// Nothing is ever removed. Every layer computes every token, attention is a materialised N x N matrix, and a
-// token that SlimInfer drops is masked out of it (weight 0, an infinite negative score) from then on. What a
-// dropped token computes is never read by a kept one. Shares no code with the engine but the stored weights.
+// Nothing is ever removed. In prefill every layer computes every token, attention is a materialised N x N
+// matrix per head, and a token that a method drops is masked out of it (weight 0, a score of minus infinity)
+// from then on; what a dropped token computes is never read by a kept one. In decode the keys that a step
+// does not attend are masked in the same way. Each key and value is written once: a token that comes back is
+// computed from the state that it had when it left. Shares no code with the engine.
+//
+// Methods are in oracle_tokens.h (LazyLLM, SDTP, FTP, static pruning, PyramidInfer), oracle_sliminfer.h and
+// oracle_cache.h (H2O, SnapKV, StreamingLLM, Quest, a given pattern).
 #pragma once
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <map>
 #include <numeric>
-#include <optional>
-#include <string>
+#include <utility>
 #include <vector>
 
-#include "tiny_model.h"
+#include "base/check.h"
+#include "oracle_model.h"
 
 namespace coppice::oracle {
 
-using Row = std::vector<double>;
-using Matrix = std::vector<Row>;
-using Mask = std::vector<bool>;
-
-struct Ftp {
-  double eta;
-  int dense, first, queries;
-};
-struct SlimInfer {
-  std::vector<int> layers, keep;
-  int block, unit, window;
+// What one decode step did.
+struct Step {
+  // [layers][1 or heads] positions that the current token attends, itself among them; one list where all
+  // heads attend the same.
+  std::vector<std::vector<Set>> attended;
+  std::vector<std::pair<size_t, size_t>> revived;  // (layer, position), ascending: keys computed late
+  std::vector<size_t> depth;                       // [tokens so far] layers that have its key
+  Set parked;                                      // positions in Aux after the step
 };
 
 struct Result {
-  Matrix logits;                             // [tokens, vocab]
-  std::vector<std::vector<int32_t>> cached;  // [layers] prompt positions with a key in this layer
-  std::vector<std::vector<int32_t>> ffn;     // [layers] prompt positions that ran the FFN
-  double margin = 1e9;  // smallest relative distance of any decision from the other choice
+  Matrix logits;              // of the prompt's end, then of each generated token
+  std::vector<Set> cached;    // [layers] prompt positions with a key after prefill
+  std::vector<Set> ffn;       // [layers] prompt positions that ran the FFN in prefill
+  std::vector<size_t> depth;  // [prompt] after prefill
+  Set parked;                 // positions in Aux after prefill
+  std::vector<Step> steps;
+  // [layers][kv_heads] positions that an evicting method left, after the last step; else those with keys.
+  std::vector<std::vector<Set>> left;
+  double margin = kInfinity;  // smallest relative distance of any decision from the other choice
 };
 
-class Llama {
- public:
-  explicit Llama(const TinyModel& model) : config_(model.config), store_(*model.store) {}
+class Method;
 
-  // `tokens` is a prompt of `prompt` tokens and, after it, tokens that were generated.
-  Result Run(const std::vector<int32_t>& tokens, size_t prompt, const std::optional<SlimInfer>& slim,
-             const std::optional<Ftp>& ftp) const;
+// One prompt and what is generated after it, passed through the layers under methods.
+class Pass {
+ public:
+  Pass(const Llama& model, std::vector<int32_t> tokens, size_t prompt, std::vector<Method*> methods);
+  Result Run();
+
+  // Prefill: `gone` leave the stream, from the FFN of layer `depth` - 1 on if it is owed, or from layer
+  // `depth` on. Where `park`, their states are kept. Decode: they leave the running batch.
+  void Leave(const Set& gone, size_t depth, bool ffn_owed, bool park);
+  // Decode: tokens that left come back with the states they left with.
+  void Return(const Set& back);
+  // The distance of a decision from the other choice.
+  void Clear(double margin) { result.margin = std::min(result.margin, margin); }
+
+  // Softmax weights that query i gives to each key, by query head: what `Attend` of this layer computed.
+  const Row& Weights(size_t head, size_t i) const { return weights[head][i]; }
+  // s_j = mean over heads of the weight that query i gives to key j.
+  Row MeanOverHeads(size_t i) const {
+    Row mean(n, 0.0);
+    for (const Matrix& head : weights) AddTo(mean, head[i]);
+    for (double& w : mean) w /= static_cast<double>(weights.size());
+    return mean;
+  }
+  // A token has its key in this layer.
+  bool Has(size_t layer, size_t i) const { return depth[i] > layer; }
+
+  const Llama& model;
+  const std::vector<int32_t> tokens;
+  const size_t prompt;
+  const size_t n, layers;
+
+  Matrix x;                          // [n] the residual stream
+  std::vector<Matrix> q, k, v;       // [layers][n][..] after RoPE at the token's position
+  std::vector<Matrix> raw_q, raw_k;  // before it
+  std::vector<Matrix> weights;       // [heads][n][n] of the layer at hand
+  Set alive;                         // prefill: in the stream. Decode: attended by the current token
+  Set runs;                          // prefill: run the FFN at hand. Decode: the running batch
+  size_t current = 0;                // the current token; prefill: the last of the prompt
+  std::vector<size_t> depth;         // [n]
+  struct Parked {
+    size_t depth;
+    bool ffn_owed;
+    Row x;
+  };
+  std::map<size_t, Parked> parked;          // by position
+  std::vector<std::vector<Flags>> evicted;  // [layers][kv_heads][n]
+  std::vector<Flags> blocked;               // [heads][n] the current token does not look there, this layer
+  std::vector<double> place;  // [n] where RoPE puts a token this step; its position but for slots
+  bool append = true;         // tokens that return see all that is attended, else what is before
+  Result result;
 
  private:
-  Matrix Weight(const std::string& name) const {
-    const TensorView view = store_.Find(name)->view;
-    Matrix w;
-    for (int64_t r = 0; r < view.rows; ++r)
-      w.emplace_back(view.Row<float>(r).begin(), view.Row<float>(r).end());
-    return w;
-  }
-  static Matrix Times(const Matrix& x, const Matrix& w) {  // x w^T
-    Matrix y(x.size(), Row(w.size()));
-    for (size_t i = 0; i < x.size(); ++i) {
-      for (size_t o = 0; o < w.size(); ++o)
-        y[i][o] = std::inner_product(x[i].begin(), x[i].end(), w[o].begin(), 0.0);
-    }
-    return y;
-  }
-  Matrix RmsNorm(const Matrix& x, const std::string& name) const {
-    const Row g = Weight(name)[0];
-    Matrix y = x;
-    for (Row& row : y) {
-      const double mean =
-          std::inner_product(row.begin(), row.end(), row.begin(), 0.0) / static_cast<double>(row.size());
-      for (size_t i = 0; i < row.size(); ++i) row[i] *= g[i] / std::sqrt(mean + config_.norm_eps);
-    }
-    return y;
-  }
-  void Rope(Matrix& x) const {
-    const int c = config_.shape.head_dim;
-    for (size_t p = 0; p < x.size(); ++p) {
-      for (size_t head = 0; head < x[p].size(); head += static_cast<size_t>(c)) {
-        for (int i = 0; i < c / 2; ++i) {
-          const double angle = static_cast<double>(p) * std::pow(config_.rope.base, -2.0 * i / c);
-          double& a = x[p][head + static_cast<size_t>(config_.rope.interleaved ? 2 * i : i)];
-          double& b = x[p][head + static_cast<size_t>(config_.rope.interleaved ? 2 * i + 1 : i + c / 2)];
-          const double rotated = a * std::cos(angle) - b * std::sin(angle);
-          b = a * std::sin(angle) + b * std::cos(angle);
-          a = rotated;
-        }
-      }
-    }
-  }
-  // [heads][query][key], causal, without the masked keys.
-  std::vector<Matrix> AttentionWeights(const Matrix& q, const Matrix& k, const Mask& alive) const;
-  // The prompt tokens that SlimInfer keeps of `rows`.
-  std::vector<size_t> Stage(const SlimInfer& slim, size_t stage, const std::vector<size_t>& rows,
-                            const Matrix& q, const Matrix& k, Result& result) const;
-  // The prompt tokens of `rows` whose FFN runs.
-  std::vector<size_t> Chosen(const Ftp& ftp, const std::vector<size_t>& rows,
-                             const std::vector<Matrix>& weights, Result& result) const;
+  void Project(size_t layer, const Set& rows);
+  // x += W_o softmax(q k / sqrt c) v for `rows`; a query of a prompt token in prefill sees `alive` and itself.
+  void Attend(size_t layer, const Set& rows, bool decode);
+  bool Sees(size_t layer, size_t head, size_t i, size_t j, bool decode) const;
+  void Ffn(size_t layer, const Set& rows);
+  void Prefill();
+  void Decode();
+  void NoteAttended(size_t layer, Step& step) const;
 
-  const ModelConfig& config_;
-  const TinyStore& store_;
+  std::vector<Method*> methods_;
 };
 
-inline std::vector<Matrix> Llama::AttentionWeights(const Matrix& q, const Matrix& k,
-                                                   const Mask& alive) const {
-  const ModelShape& s = config_.shape;
-  const size_t n = q.size();
-  std::vector<Matrix> weights(static_cast<size_t>(s.heads), Matrix(n, Row(n, 0.0)));
-  for (int h = 0; h < s.heads; ++h) {
-    const int g = h / (s.heads / s.kv_heads);
-    for (size_t i = 0; i < n; ++i) {
-      Row& row = weights[static_cast<size_t>(h)][i];
-      double largest = -std::numeric_limits<double>::infinity();
+// Where a method acts. Defaults do nothing.
+class Method {
+ public:
+  virtual ~Method() = default;
+  // Prefill.
+  virtual void BeforeLayer(Pass&, size_t /*layer*/) {}     // may call Leave; sees the weights of layer - 1
+  virtual void AfterAttention(Pass&, size_t /*layer*/) {}  // may call Leave
+  virtual void ChooseFfn(Pass&, size_t /*layer*/) {}       // narrows `runs`
+  virtual bool Masked(size_t /*layer*/, size_t /*head*/, size_t /*i*/, size_t /*j*/) const { return false; }
+  // Both phases: marks `evicted` after the layer's attention.
+  virtual void Evict(Pass&, size_t /*layer*/) {}
+  // Decode: narrows `alive` (of every step all tokens so far), calls Leave and Return.
+  virtual void StepBegins(Pass&) {}
+  virtual void StepBeforeLayer(Pass&, size_t /*layer*/) {}
+  virtual void StepBeforeAttention(Pass&, size_t /*layer*/) {}  // may set `blocked`
+  virtual void StepAfterAttention(Pass&, size_t /*layer*/) {}
+};
+
+inline Pass::Pass(const Llama& m, std::vector<int32_t> t, size_t prompt_tokens, std::vector<Method*> methods)
+    : model(m),
+      tokens(std::move(t)),
+      prompt(prompt_tokens),
+      n(tokens.size()),
+      layers(m.layers.size()),
+      q(layers, Matrix(n)),
+      k(q),
+      v(q),
+      raw_q(q),
+      raw_k(q),
+      weights(m.heads(), Matrix(n, Row(n, 0.0))),
+      depth(n, 0),
+      evicted(layers, std::vector<Flags>(m.kv_heads(), Flags(n, 0))),
+      place(n),
+      methods_(std::move(methods)) {
+  COPPICE_CHECK(prompt > 0 && prompt <= n);
+  for (const int32_t id : tokens) x.push_back(model.embedding[static_cast<size_t>(id)]);
+  std::iota(place.begin(), place.end(), 0.0);
+}
+
+inline void Pass::Leave(const Set& gone, size_t at, bool ffn_owed, bool park) {
+  for (const size_t i : gone) {
+    if (park && !parked.contains(i)) parked[i] = {at, ffn_owed, x[i]};
+  }
+  alive = Without(alive, gone);
+  runs = Without(runs, gone);
+}
+
+inline void Pass::Return(const Set& back) {
+  for (const size_t i : back) {
+    x[i] = parked.at(i).x;
+    parked.erase(i);
+  }
+  runs = Either(runs, back);
+}
+
+inline void Pass::Project(size_t layer, const Set& rows) {
+  const LayerWeights& w = model.layers[layer];
+  for (const size_t i : rows) {
+    const Row normed = model.Norm(x[i], w.attn_norm);
+    raw_q[layer][i] = Times(w.q, normed);
+    raw_k[layer][i] = Times(w.k, normed);
+    v[layer][i] = Times(w.v, normed);
+    q[layer][i] = model.Rope(raw_q[layer][i], static_cast<double>(i));
+    k[layer][i] = model.Rope(raw_k[layer][i], static_cast<double>(i));
+  }
+}
+
+inline bool Pass::Sees(size_t layer, size_t head, size_t i, size_t j, bool decode) const {
+  if (decode) {
+    const bool attended = In(alive, j) && Has(layer, j) && !evicted[layer][head / model.group()][j];
+    if (i == current) return attended && (blocked.empty() || !blocked[head][j]);
+    return attended && (append || j <= i);
+  }
+  if (j > i) return false;
+  for (const Method* method : methods_) {
+    if (method->Masked(layer, head, i, j)) return false;
+  }
+  return j == i || In(alive, j);
+}
+
+inline void Pass::Attend(size_t layer, const Set& rows, bool decode) {
+  const size_t c = model.dim();
+  std::map<size_t, Row> moved;  // keys that RoPE puts elsewhere than at their positions
+  for (size_t j = 0; j < n && decode; ++j) {
+    if (Has(layer, j) && place[j] != static_cast<double>(j)) moved[j] = model.Rope(raw_k[layer][j], place[j]);
+  }
+  for (const size_t i : rows) {
+    const Row query =
+        place[i] == static_cast<double>(i) ? q[layer][i] : model.Rope(raw_q[layer][i], place[i]);
+    Row mixed(model.heads() * c, 0.0);
+    for (size_t h = 0; h < model.heads(); ++h) {
+      Row& row = weights[h][i];
+      const size_t from = h / model.group() * c;
+      double largest = -kInfinity;
       for (size_t j = 0; j < n; ++j) {
-        row[j] = -std::numeric_limits<double>::infinity();
-        if (j > i || !(alive[j] || j == i)) continue;
-        row[j] = std::inner_product(q[i].begin() + h * s.head_dim, q[i].begin() + (h + 1) * s.head_dim,
-                                    k[j].begin() + g * s.head_dim, 0.0) /
-                 std::sqrt(static_cast<double>(s.head_dim));
+        row[j] = -kInfinity;
+        if (!Sees(layer, h, i, j, decode)) continue;
+        const auto it = moved.find(j);
+        const Row& key = it == moved.end() ? k[layer][j] : it->second;
+        double score = 0;
+        for (size_t d = 0; d < c; ++d) score += query[h * c + d] * key[from + d];
+        row[j] = score / std::sqrt(static_cast<double>(c));
         largest = std::max(largest, row[j]);
       }
       double sum = 0;
-      for (double& x : row) sum += x = std::exp(x - largest);
-      for (double& x : row) x /= sum;
-    }
-  }
-  return weights;
-}
-
-inline std::vector<size_t> Llama::Stage(const SlimInfer& slim, size_t stage, const std::vector<size_t>& rows,
-                                        const Matrix& q, const Matrix& k, Result& result) const {
-  const ModelShape& s = config_.shape;
-  const size_t n = rows.size();
-  const auto budget = static_cast<size_t>(slim.keep[stage]);
-  if (budget >= n) return rows;
-  const auto block = static_cast<size_t>(slim.block);
-  const auto unit = static_cast<size_t>(slim.unit);
-  const size_t blocks = (n + block - 1) / block;
-  const size_t window = std::min(n, static_cast<size_t>(slim.window));
-  Row r(blocks, -std::numeric_limits<double>::infinity());
-  for (size_t u = 0; u * unit < n; ++u) {
-    const size_t end = std::min(n, (u + 1) * unit);
-    double score = 0;
-    for (int h = 0; h < s.heads; ++h) {
-      const int g = h / (s.heads / s.kv_heads);
-      for (int c = 0; c < s.head_dim; ++c) {
-        double mean_q = 0;
-        double mean_k = 0;
-        for (size_t i = n - window; i < n; ++i) mean_q += q[rows[i]][static_cast<size_t>(h * s.head_dim + c)];
-        for (size_t i = u * unit; i < end; ++i) mean_k += k[rows[i]][static_cast<size_t>(g * s.head_dim + c)];
-        score +=
-            mean_q / static_cast<double>(window) * mean_k / static_cast<double>(end - u * unit) / s.heads;
+      for (double& w : row) sum += w = std::exp(w - largest);
+      for (size_t j = 0; j < n; ++j) {
+        row[j] /= sum;
+        for (size_t d = 0; d < c && row[j] > 0; ++d) mixed[h * c + d] += row[j] * v[layer][j][from + d];
       }
     }
-    r[u * unit / block] = std::max(r[u * unit / block], score);
+    AddTo(x[i], Times(model.layers[layer].output, mixed));
   }
-  std::vector<size_t> order;
-  for (size_t j = 1; j + 1 < blocks; ++j) order.push_back(j);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return r[a] > r[b]; });
-  const size_t best = budget / block - std::min<size_t>(2, budget / block);
-  if (best > 0 && best < order.size()) {
-    const double spread = r[order.front()] - r[order.back()];
-    result.margin = std::min(result.margin, (r[order[best - 1]] - r[order[best]]) / spread);
-  }
-  order.resize(std::min(best, order.size()));
-  order.push_back(0);
-  order.push_back(blocks - 1);
-  std::vector<size_t> kept;
-  for (size_t i = 0; i < n; ++i) {
-    if (std::find(order.begin(), order.end(), i / block) != order.end()) kept.push_back(rows[i]);
-  }
-  return kept;
 }
 
-inline std::vector<size_t> Llama::Chosen(const Ftp& ftp, const std::vector<size_t>& rows,
-                                         const std::vector<Matrix>& weights, Result& result) const {
-  const size_t n = rows.size();
-  const size_t tail = n - std::min(n, static_cast<size_t>(ftp.queries));
-  std::vector<size_t> middle, chosen;
-  for (size_t i = 0; i < n; ++i) {
-    (i < tail && rows[i] >= static_cast<size_t>(ftp.first) ? middle : chosen).push_back(rows[i]);
-  }
-  Row mass(rows.back() + 1, 0.0);
-  double total = 0;
-  for (const size_t j : middle) {
-    for (const Matrix& head : weights) {
-      for (size_t i = tail; i < n; ++i) mass[j] += head[rows[i]][j];
-    }
-    total += mass[j];
-  }
-  std::stable_sort(middle.begin(), middle.end(), [&](size_t a, size_t b) { return mass[a] > mass[b]; });
-  double sum = 0;
-  for (size_t i = 0; i < middle.size(); ++i) {
-    chosen.push_back(middle[i]);
-    const double before = sum;
-    sum += mass[middle[i]];
-    if (sum < ftp.eta * total) continue;
-    result.margin =
-        std::min({result.margin, (sum - ftp.eta * total) / total, (ftp.eta * total - before) / total});
-    if (i + 1 < middle.size()) {
-      result.margin = std::min(result.margin, 1 - mass[middle[i + 1]] / mass[middle[i]]);
-    }
-    break;
-  }
-  std::sort(chosen.begin(), chosen.end());
-  return chosen;
+inline void Pass::Ffn(size_t layer, const Set& rows) {
+  for (const size_t i : rows) AddTo(x[i], model.Ffn(model.layers[layer], x[i]));
 }
 
-inline Result Llama::Run(const std::vector<int32_t>& tokens, size_t prompt,
-                         const std::optional<SlimInfer>& slim, const std::optional<Ftp>& ftp) const {
-  const ModelShape& s = config_.shape;
-  const size_t n = tokens.size();
-  Result result;
-  std::vector<size_t> rows(prompt);  // of the prompt, those still in the stream
-  std::iota(rows.begin(), rows.end(), size_t{0});
-  Mask alive(n, true);
-  const Matrix embedding = Weight("token_embd.weight");
-  Matrix x;
-  for (const int32_t id : tokens) x.push_back(embedding[static_cast<size_t>(id)]);
-  for (int l = 0; l < s.layers; ++l) {
-    const std::string p = "blk." + std::to_string(l) + ".";
-    result.cached.emplace_back(rows.begin(), rows.end());
-    const Matrix normed = RmsNorm(x, p + "attn_norm.weight");
-    Matrix q = Times(normed, Weight(p + "attn_q.weight"));
-    Matrix k = Times(normed, Weight(p + "attn_k.weight"));
-    const Matrix v = Times(normed, Weight(p + "attn_v.weight"));
-    Rope(q);
-    Rope(k);
-    const std::vector<Matrix> weights = AttentionWeights(q, k, alive);
-    Matrix mixed(n, Row(static_cast<size_t>(s.heads * s.head_dim), 0.0));
-    for (int h = 0; h < s.heads; ++h) {
-      for (size_t i = 0; i < n; ++i) {
-        for (size_t j = 0; j <= i; ++j) {
-          for (int c = 0; c < s.head_dim; ++c) {
-            mixed[i][static_cast<size_t>(h * s.head_dim + c)] +=
-                weights[static_cast<size_t>(h)][i][j] *
-                v[j][static_cast<size_t>(h / (s.heads / s.kv_heads) * s.head_dim + c)];
-          }
-        }
+inline void Pass::Prefill() {
+  const Set all = Range(0, prompt);
+  alive = all;
+  current = prompt - 1;
+  for (size_t l = 0; l < layers; ++l) {
+    for (Method* method : methods_) method->BeforeLayer(*this, l);
+    result.cached.push_back(alive);
+    for (const size_t i : alive) depth[i] = l + 1;
+    Project(l, all);
+    Attend(l, all, false);
+    for (Method* method : methods_) method->Evict(*this, l);
+    for (Method* method : methods_) method->AfterAttention(*this, l);
+    runs = alive;
+    for (Method* method : methods_) method->ChooseFfn(*this, l);
+    if (l + 1 == layers) runs = {prompt - 1};  // whose output alone is wanted
+    result.ffn.push_back(runs);
+    Ffn(l, runs);
+  }
+  runs.clear();
+  result.depth.assign(depth.begin(), depth.begin() + static_cast<std::ptrdiff_t>(prompt));
+  for (const auto& [i, state] : parked) result.parked.push_back(i);
+  result.logits.push_back(model.Logits(x[prompt - 1]));
+}
+
+inline void Pass::NoteAttended(size_t layer, Step& step) const {
+  std::vector<Set> lists;
+  for (size_t h = 0; h < model.heads(); ++h) {
+    Set set;
+    for (size_t j = 0; j <= current; ++j) {
+      if (Sees(layer, h, current, j, true)) set.push_back(j);
+    }
+    lists.push_back(std::move(set));
+  }
+  if (std::all_of(lists.begin(), lists.end(), [&](const Set& set) { return set == lists[0]; }))
+    lists.resize(1);
+  step.attended.push_back(std::move(lists));
+}
+
+inline void Pass::Decode() {
+  for (current = prompt; current < n; ++current) {
+    Step step;
+    alive = Range(0, current + 1);
+    runs = {current};
+    for (Method* method : methods_) method->StepBegins(*this);
+    for (size_t l = 0; l < layers; ++l) {
+      for (Method* method : methods_) method->StepBeforeLayer(*this, l);
+      for (const size_t i : runs) {
+        COPPICE_CHECK(depth[i] == l);  // each token once per layer, and no layer left out
+        depth[i] = l + 1;
+        if (i != current) step.revived.emplace_back(l, i);
+      }
+      Project(l, runs);
+      blocked.clear();
+      for (Method* method : methods_) method->StepBeforeAttention(*this, l);
+      NoteAttended(l, step);
+      Attend(l, runs, true);
+      for (Method* method : methods_) method->Evict(*this, l);
+      for (Method* method : methods_) method->StepAfterAttention(*this, l);
+      Ffn(l, runs);
+    }
+    for (const auto& [i, state] : parked) step.parked.push_back(i);
+    step.depth.assign(depth.begin(), depth.begin() + static_cast<std::ptrdiff_t>(current + 1));
+    result.steps.push_back(std::move(step));
+    result.logits.push_back(model.Logits(x[current]));
+  }
+}
+
+inline Result Pass::Run() {
+  Prefill();
+  Decode();
+  for (size_t l = 0; l < layers; ++l) {
+    std::vector<Set> heads(model.kv_heads());
+    for (size_t g = 0; g < heads.size(); ++g) {
+      for (size_t j = 0; j < n; ++j) {
+        if (Has(l, j) && !evicted[l][g][j]) heads[g].push_back(j);
       }
     }
-    const Matrix attended = Times(mixed, Weight(p + "attn_output.weight"));
-    for (size_t i = 0; i < n; ++i)
-      std::transform(x[i].begin(), x[i].end(), attended[i].begin(), x[i].begin(), std::plus<>());
-
-    for (size_t stage = 0; slim && stage < slim->layers.size(); ++stage) {
-      if (slim->layers[stage] == l + 1) rows = Stage(*slim, stage, rows, q, k, result);
-    }
-    std::fill_n(alive.begin(), prompt, false);
-    for (const size_t i : rows) alive[i] = true;
-    std::vector<size_t> runs = rows;
-    if (ftp && l >= ftp->dense && l + 1 < s.layers) runs = Chosen(*ftp, rows, weights, result);
-    if (l + 1 == s.layers) runs = {prompt - 1};  // whose output alone is wanted
-    result.ffn.emplace_back(runs.begin(), runs.end());
-    for (size_t i = prompt; i < n; ++i) runs.push_back(i);
-
-    const Matrix ffn_normed = RmsNorm(x, p + "ffn_norm.weight");
-    Matrix gate = Times(ffn_normed, Weight(p + "ffn_gate.weight"));
-    const Matrix up = Times(ffn_normed, Weight(p + "ffn_up.weight"));
-    for (size_t i = 0; i < n; ++i) {
-      for (size_t j = 0; j < gate[i].size(); ++j)
-        gate[i][j] = gate[i][j] / (1 + std::exp(-gate[i][j])) * up[i][j];
-    }
-    const Matrix down = Times(gate, Weight(p + "ffn_down.weight"));
-    for (const size_t i : runs)
-      std::transform(x[i].begin(), x[i].end(), down[i].begin(), x[i].begin(), std::plus<>());
+    result.left.push_back(std::move(heads));
   }
-  result.logits = Times(RmsNorm(x, "output_norm.weight"), Weight("output.weight"));
-  return result;
+  return std::move(result);
+}
+
+// The `count` first of `items` by (score descending, position ascending), in that order. Notes how clear the
+// choice was: the step of the score at the cut, as a share of the last score inside (kShare: weights, where
+// an error of a product is an error of a share) or of the spread of all (kSpread).
+enum class Scale { kShare, kSpread };
+inline std::vector<size_t> Best(std::vector<size_t> items, const Row& score, size_t count, Scale scale,
+                                Pass& pass) {
+  std::sort(items.begin(), items.end());
+  std::stable_sort(items.begin(), items.end(), [&](size_t a, size_t b) { return score[a] > score[b]; });
+  if (count > 0 && count < items.size()) {
+    const double inside = score[items[count - 1]];
+    const double whole = scale == Scale::kShare ? inside : score[items.front()] - score[items.back()];
+    pass.Clear((inside - score[items[count]]) / whole);
+  }
+  items.resize(std::min(count, items.size()));
+  return items;
 }
 
 }  // namespace coppice::oracle

@@ -25,11 +25,19 @@ class Scene {
   Scene& operator=(const Scene&) = delete;
 
   Scene& Mass(int queries, const std::vector<float>& mass) {
-    std::copy(mass.begin(), mass.end(), seen.AddMass(queries).Row<float>(0).begin());
+    return Mass(Needs::Mass{.queries = queries}, {mass});
+  }
+  // One list per kv head.
+  Scene& Mass(const Needs::Mass& of, const std::vector<std::vector<float>>& lists) {
+    const MutableTensorView mass = seen.AddMass(of, static_cast<int64_t>(lists.size()));
+    for (size_t i = 0; i < lists.size(); ++i) {
+      std::copy(lists[i].begin(), lists[i].end(), mass.Row<float>(static_cast<int64_t>(i)).begin());
+    }
     return *this;
   }
   Scene& Units(Needs::Units units, const std::vector<float>& scores) {
-    std::copy(scores.begin(), scores.end(), seen.AddUnitScores(units).Row<float>(0).begin());
+    const auto count = static_cast<int64_t>(scores.size());
+    std::copy(scores.begin(), scores.end(), seen.AddUnitScores(units, count).Row<float>(0).begin());
     return *this;
   }
 

@@ -5,7 +5,7 @@ set -euo pipefail
 
 # Why each of them: docs/dependencies.md.
 packages=(g++ cmake ninja-build make pkg-config python3 libdnnl-dev ocl-icd-opencl-dev libfmt-dev
-          libpcre2-dev nlohmann-json3-dev libcli11-dev libgtest-dev libgmock-dev)
+          libpcre2-dev liburing-dev nlohmann-json3-dev libcli11-dev libgtest-dev libgmock-dev)
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   echo "setup: not a Debian system; needed are what Debian calls: ${packages[*]}" >&2

@@ -34,6 +34,7 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
       backend_(MakeBackend(options.backend, {.threads = options.threads, .exact = options.exact})),
       transformer_(MakeTransformer(store_, std::move(config))),
       context_(options.context > 0 ? options.context : transformer_.config().context),
+      cold_options_(options.cold),
       workspace_(transformer_.NewWorkspace(std::max<int64_t>(options.tile_rows, 1))) {
   if (context_ > limits::kMaxContext) throw Error("--ctx-size {}: at most {}", context_, limits::kMaxContext);
   if (options.check_tensors) {
@@ -74,6 +75,12 @@ void Engine::CheckRequest(const Request& request) const {
   Validate(request.sampling);
 }
 
+MethodContext Engine::Context(const Request& request) const {
+  return {.shape = transformer_.config().shape,
+          .tokens = static_cast<int64_t>(request.tokens.size()),
+          .prompt = request.tokens};
+}
+
 Answer Engine::Generate(const Request& request) {
   CheckRequest(request);
   const Clock::time_point start = Clock::now();
@@ -81,9 +88,9 @@ Answer Engine::Generate(const Request& request) {
   const int64_t room = context_ - prompt_tokens;
   const int64_t wanted = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
 
-  PruneChoice prune =
-      MakePolicy(request.prune, transformer_.config().shape, prompt_tokens, request.protection);
+  PruneChoice prune = MakePolicy(request.prune, Context(request), request.protection);
   SequenceState sequence = transformer_.NewSequence(prompt_tokens, prompt_tokens + wanted, *backend_);
+  sequence.cold_options = cold_options_;
   Sampler sampler(request.sampling);
   Tensor logits;
   workspace_.control = {request.progress, request.cancelled};
@@ -122,11 +129,15 @@ Answer Engine::Generate(const Request& request) {
   answer.prune_spec = std::move(prune.spec);
   answer.prune_active = prune.active;
   answer.prune_reason = std::move(prune.reason);
-  for (const LayerCache& cache : sequence.cache) {
-    sequence.ledger.kv_bytes += cache.bytes();
+  sequence.ledger.kv_bytes = sequence.kv_bytes();
+  sequence.ledger.aux_bytes = sequence.aux.bytes();
+  sequence.ledger.cold_bytes = sequence.cold_bytes();
+  if (sequence.cold) {
+    sequence.ledger.blocks_written = sequence.cold->blocks_written();
+    sequence.ledger.blocks_loaded = sequence.cold->blocks_loaded();
   }
   const ModelShape& s = transformer_.config().shape;
-  const int64_t positions = static_cast<int64_t>(sequence.depth.size());
+  const int64_t positions = prompt_tokens + decoded;
   sequence.ledger.kv_bytes_dense =
       2 * s.layers * positions *
       BytesOf(backend_->cache_dtype(), static_cast<int64_t>(s.kv_heads) * s.head_dim);

@@ -13,6 +13,7 @@
 #include "kernels/backend.h"
 #include "model/transformer.h"
 #include "policies/compose.h"
+#include "policies/method_info.h"
 #include "text/tokenizer.h"
 
 namespace coppice {
@@ -23,6 +24,7 @@ struct EngineOptions {
   bool exact = false;           // fp32 products and cache where the backend would use bf16
   int64_t context = 0;          // positions a sequence may take; 0: what the model was trained for
   int64_t tile_rows = 512;      // rows per tile inside a layer; the result does not depend on it
+  ColdOptions cold;             // where keys go that gave up their place in memory, and how
   bool check_tensors = false;   // read every weight once and refuse NaN and Inf
 };
 
@@ -75,12 +77,14 @@ class Engine {
   Engine(std::shared_ptr<const TensorStore> store, ModelConfig config, std::unique_ptr<Tokenizer> tokenizer,
          const EngineOptions& options);
   void CheckRequest(const Request& request) const;
+  MethodContext Context(const Request& request) const;
 
   std::shared_ptr<const TensorStore> store_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Backend> backend_;
   Transformer transformer_;
   int64_t context_;
+  ColdOptions cold_options_;
   Workspace workspace_;
 };
 

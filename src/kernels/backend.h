@@ -16,6 +16,7 @@
 #include <span>
 #include <string_view>
 
+#include "kernels/sparse_pattern.h"
 #include "tensor/tensor.h"
 #include "tensor/token_set.h"
 #include "tensor/view.h"
@@ -44,6 +45,9 @@ struct AttentionInput {
   std::span<const int32_t> query_positions;  // [m]
   std::span<const int32_t> key_positions;    // [n]
 };
+
+// How the keys of a unit become one vector.
+enum class KeyPool { kMean, kMax };
 
 // cos and sin of position * frequency: row p is position p. Frequencies and scaling are the model's business.
 struct RopeTable {
@@ -105,13 +109,25 @@ class Backend {
   // ---- Attention
   // out [m, heads * head_dim] = softmax(scale q k^T + bias) v, never holding more than a tile of scores.
   virtual void Attention(const AttentionInput& in, MutableTensorView out) = 0;
-  // mass[j] = sum over the heads and all m queries of softmax(...)[query, j]; mass [1, n] fp32. The order of
-  // summation is fixed (heads within queries), so the result does not depend on the number of threads.
-  virtual void AttentionMass(const AttentionInput& in, MutableTensorView mass) = 0;
-  // unit_scores[u] = mean over heads h of q̄_h . k̄_u,g(h): q̄ the mean of the m queries, k̄_u the mean of the
-  // keys in rows [u * unit, (u + 1) * unit). Raw products: no scale, no softmax, no bias (SlimInfer, eq. 1).
-  // unit_scores [1, ceil(n / unit)].
-  virtual void UnitScores(const AttentionInput& in, int unit, MutableTensorView unit_scores) = 0;
+  // mass[j] = sum over the heads and all m queries of weight[query] * softmax(...)[query, j]; mass [1, n] fp32.
+  // `query_weights` is [m], above 0, or empty for 1. The order of summation is fixed (heads within queries),
+  // so the result does not depend on the number of threads.
+  virtual void AttentionMass(const AttentionInput& in, std::span<const float> query_weights,
+                             MutableTensorView mass) = 0;
+  // The softmax weights themselves, of few queries: weights [m * heads, n] fp32, row i * heads + h is head h
+  // of query i; 0 for keys that the query does not see. in.values is not read.
+  virtual void AttentionWeights(const AttentionInput& in, MutableTensorView weights);
+  // Attention where head h of a query sees only the keys that `pattern` gives to its block, and of these the
+  // ones that the causal rule (and the window) allows. in.queries are the layer's rows [first_query,
+  // first_query + m); in.keys are the first rows of the layer's cache. A row's result depends on its own key
+  // set alone, never on the other rows of the call.
+  virtual void SparseAttention(const AttentionInput& in, const SparsePattern& pattern, int64_t first_query,
+                               MutableTensorView out);
+  // unit_scores[u] = mean over heads h of q̄_h . k̄_u,g(h): q̄ the mean of the m queries, k̄_u the keys in rows
+  // [u * unit, (u + 1) * unit) pooled: their mean, or by channel their maximum. Raw products: no scale, no
+  // softmax, no bias (SlimInfer, eq. 1). unit_scores [1, ceil(n / unit)].
+  virtual void UnitScores(const AttentionInput& in, int unit, KeyPool pool,
+                          MutableTensorView unit_scores) = 0;
 
   // ---- Selection, by (score descending, row ascending); a NaN ranks last. scores [1, n] fp32.
   // The best `k` rows (all where k >= n).

@@ -21,7 +21,7 @@ class AttentionConformance : public ConformanceTest {
   }
   Tensor Mass(const AttentionInput& in) {
     Tensor mass(DType::kF32, 1, in.keys.rows);
-    be().AttentionMass(in, mass.mutable_view());
+    be().AttentionMass(in, {}, mass.mutable_view());
     return mass;
   }
 };
@@ -111,7 +111,7 @@ TEST_P(AttentionConformance, UnitScoresMatchFp64) {
         in.key_positions = {};
         in.values = {};
         Tensor scores(DType::kF32, 1, (in.keys.rows + unit - 1) / unit);
-        be().UnitScores(in, unit, scores.mutable_view());
+        be().UnitScores(in, unit, KeyPool::kMean, scores.mutable_view());
         ExpectClose(scores.view(), NaiveUnitScores(in, unit), tolerance());
       }
     }
@@ -186,7 +186,7 @@ TEST_P(AttentionConformance, ThreadsChangeNothing) {
     Tensor y(DType::kF32, in.queries.rows, in.queries.cols);
     Tensor sums(DType::kF32, 1, in.keys.rows);
     other->Attention(in, y.mutable_view());
-    other->AttentionMass(in, sums.mutable_view());
+    other->AttentionMass(in, {}, sums.mutable_view());
     EXPECT_TRUE(SameBits(y.view(), out.view())) << threads;
     EXPECT_TRUE(SameBits(sums.view(), mass.view())) << threads;
   }
@@ -235,7 +235,7 @@ TEST_P(AttentionConformance, WrongShapesFail) {
   Tensor units(DType::kF32, 1, 2);
   const auto expect_failure = [&](const AttentionInput& in) {
     EXPECT_THROW(be().Attention(in, out.mutable_view()), CheckFailure);
-    EXPECT_THROW(be().AttentionMass(in, mass.mutable_view()), CheckFailure);
+    EXPECT_THROW(be().AttentionMass(in, {}, mass.mutable_view()), CheckFailure);
   };
   AttentionInput in = good;
   in.shape.kv_heads = 3;
@@ -257,9 +257,9 @@ TEST_P(AttentionConformance, WrongShapesFail) {
   in.shape.alibi_slopes = slopes;
   expect_failure(in);
   EXPECT_THROW(be().Attention(good, out.mutable_view().Cols(0, 16)), CheckFailure);
-  EXPECT_THROW(be().AttentionMass(good, mass.mutable_view().Cols(0, 9)), CheckFailure);
-  EXPECT_THROW(be().UnitScores(good, 4, units.mutable_view()), CheckFailure);
-  EXPECT_THROW(be().UnitScores(good, 0, units.mutable_view()), CheckFailure);
+  EXPECT_THROW(be().AttentionMass(good, {}, mass.mutable_view().Cols(0, 9)), CheckFailure);
+  EXPECT_THROW(be().UnitScores(good, 4, KeyPool::kMean, units.mutable_view()), CheckFailure);
+  EXPECT_THROW(be().UnitScores(good, 0, KeyPool::kMean, units.mutable_view()), CheckFailure);
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, AttentionConformance, ::testing::ValuesIn(kConfigs), ConfigName);

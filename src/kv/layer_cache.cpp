@@ -2,36 +2,172 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 namespace coppice {
 
 namespace {
 
-Tensor Grown(const Tensor& old, DType dtype, int64_t capacity, int64_t width, int64_t rows) {
-  Tensor grown(dtype, capacity, width);
+// The first `rows` rows of `old` in a matrix of `capacity` rows.
+Tensor Resized(const Tensor& old, DType dtype, int64_t capacity, int64_t width, int64_t rows) {
+  Tensor resized(dtype, capacity, width);
   if (rows > 0) {
-    std::memcpy(grown.mutable_view().data, old.view().data,
+    std::memcpy(resized.mutable_view().data, old.view().data,
                 static_cast<size_t>(rows * BytesOf(dtype, width)));
   }
-  return grown;
+  return resized;
+}
+
+void MoveRows(MutableTensorView m, int64_t from, int64_t count, int64_t to) {
+  std::memmove(m.RowBytes(to), m.RowBytes(from), static_cast<size_t>(count * m.stride));
+}
+
+bool Ascends(std::span<const int32_t> positions) {
+  return std::adjacent_find(positions.begin(), positions.end(), std::greater_equal<>()) == positions.end();
+}
+
+// Moves rows `kept` (ascending) to the front of `columns` of a matrix, run by run where a row of the columns
+// is all of the matrix's row.
+void Compact(MutableTensorView columns, std::span<const int32_t> kept) {
+  const int64_t count = static_cast<int64_t>(kept.size());
+  const size_t row_bytes = static_cast<size_t>(BytesOf(columns.dtype, columns.cols));
+  const bool whole = static_cast<int64_t>(row_bytes) == columns.stride;
+  for (int64_t to = 0, run = 1; to < count; to += run, run = 1) {
+    const int64_t from = kept[static_cast<size_t>(to)];
+    if (whole) {
+      while (to + run < count && kept[static_cast<size_t>(to + run)] == from + run) ++run;
+    }
+    if (from == to) continue;
+    if (whole) {
+      MoveRows(columns, from, run, to);
+    } else {
+      std::memcpy(columns.RowBytes(to), columns.RowBytes(from), row_bytes);
+    }
+  }
+}
+
+void Compact(std::vector<int32_t>& positions, std::span<const int32_t> kept) {
+  for (size_t i = 0; i < kept.size(); ++i) positions[i] = positions[static_cast<size_t>(kept[i])];
+  positions.resize(kept.size());
 }
 
 }  // namespace
 
+LayerCache::LayerCache(DType dtype, int kv_heads, int head_dim)
+    : dtype_(dtype), kv_heads_(kv_heads), head_dim_(head_dim) {
+  COPPICE_CHECK(kv_heads > 0 && head_dim > 0);
+}
+
 void LayerCache::Reserve(int64_t rows) {
-  if (rows <= keys_.rows()) return;
-  keys_ = Grown(keys_, dtype_, rows, width_, this->rows());
-  values_ = Grown(values_, dtype_, rows, width_, this->rows());
+  if (rows > keys_.rows()) SetCapacity(rows);
+}
+
+void LayerCache::SetCapacity(int64_t rows) {
+  keys_ = Resized(keys_, dtype_, rows, width(), rows_);
+  values_ = Resized(values_, dtype_, rows, width(), rows_);
+}
+
+void LayerCache::Grow(int64_t rows) {
+  if (rows > keys_.rows()) Reserve(std::max(rows, keys_.rows() + keys_.rows() / 2));
 }
 
 LayerCache::Fresh LayerCache::Append(std::span<const int32_t> positions) {
-  const int64_t before = rows();
+  const int64_t before = rows_;
   const int64_t count = static_cast<int64_t>(positions.size());
-  COPPICE_CHECK(count > 0 && (before == 0 || positions.front() > positions_.back()));
-  if (before + count > keys_.rows()) Reserve(std::max(before + count, keys_.rows() + keys_.rows() / 2));
-  positions_.insert(positions_.end(), positions.begin(), positions.end());
+  COPPICE_CHECK(count > 0 && positions.front() >= 0 && Ascends(positions));
+  for (const std::vector<int32_t>& list : positions_) {
+    COPPICE_CHECK(list.empty() || positions.front() > list.back());
+  }
+  Grow(before + count);
+  for (std::vector<int32_t>& list : positions_) list.insert(list.end(), positions.begin(), positions.end());
+  rows_ = before + count;
   return {keys_.mutable_view().Rows(before, count), values_.mutable_view().Rows(before, count)};
+}
+
+std::vector<int32_t> LayerCache::Insert(std::span<const int32_t> positions) {
+  COPPICE_CHECK(!ragged());
+  if (positions.empty()) return {};
+  COPPICE_CHECK(positions.front() >= 0 && Ascends(positions));
+  std::vector<int32_t>& list = positions_[0];
+  const int64_t count = static_cast<int64_t>(positions.size());
+  std::vector<int32_t> fresh(positions.size());  // the row of the old list that each goes before
+  auto at = list.begin();
+  for (size_t i = 0; i < positions.size(); ++i) {
+    at = std::lower_bound(at, list.end(), positions[i]);
+    COPPICE_CHECK(at == list.end() || *at != positions[i]);
+    fresh[i] = static_cast<int32_t>(at - list.begin());
+  }
+  Grow(rows_ + count);
+  list.resize(list.size() + positions.size());
+  // From the back: the old rows behind the i-th new one, up to the next new one, move by i + 1.
+  int64_t end = rows_;
+  for (int64_t i = count - 1; i >= 0; --i) {
+    int32_t& row = fresh[static_cast<size_t>(i)];
+    if (row < end) {
+      MoveRows(keys_.mutable_view(), row, end - row, row + i + 1);
+      MoveRows(values_.mutable_view(), row, end - row, row + i + 1);
+      std::move_backward(list.begin() + row, list.begin() + end, list.begin() + end + i + 1);
+    }
+    end = row;
+    row += static_cast<int32_t>(i);
+    list[static_cast<size_t>(row)] = positions[static_cast<size_t>(i)];
+  }
+  rows_ += count;
+  return fresh;
+}
+
+void LayerCache::Keep(std::span<const TokenSet> rows) {
+  COPPICE_CHECK(rows.size() == 1 || rows.size() == static_cast<size_t>(kv_heads_));
+  for (const TokenSet& set : rows) {
+    COPPICE_CHECK(set.universe() == rows_ && set.size() == rows[0].size());
+  }
+  if (rows[0].size() == rows_) return;  // then every set is all
+  if (rows.size() == 1) {
+    Compact(keys_.mutable_view(), rows[0].rows());
+    Compact(values_.mutable_view(), rows[0].rows());
+    for (std::vector<int32_t>& list : positions_) Compact(list, rows[0].rows());
+  } else {
+    if (!ragged()) positions_.assign(rows.size(), std::vector<int32_t>(positions_[0]));
+    for (size_t head = 0; head < rows.size(); ++head) {
+      const int64_t column = static_cast<int64_t>(head) * head_dim_;
+      Compact(keys_.mutable_view().Cols(column, head_dim_), rows[head].rows());
+      Compact(values_.mutable_view().Cols(column, head_dim_), rows[head].rows());
+      Compact(positions_[head], rows[head].rows());
+    }
+  }
+  if (std::equal(positions_.begin() + 1, positions_.end(), positions_.begin())) positions_.resize(1);
+  rows_ = rows[0].size();
+  // What was evicted gives its memory back: the point of eviction. A quarter is left for what comes next.
+  if (rows_ < keys_.rows() / 2) SetCapacity(rows_ + rows_ / 4);
+}
+
+std::vector<std::span<const int32_t>> LayerCache::position_lists() const {
+  return {positions_.begin(), positions_.end()};
+}
+
+std::vector<int32_t> LayerCache::RowsOf(std::span<const int32_t> positions) const {
+  COPPICE_CHECK(!ragged());
+  const std::vector<int32_t>& list = positions_[0];
+  std::vector<int32_t> found;
+  found.reserve(std::min(positions.size(), list.size()));
+  auto at = list.begin();
+  for (const int32_t position : positions) {
+    // Mostly the next one: asked for are runs of positions.
+    if (at != list.end() && *at < position) at = std::lower_bound(at + 1, list.end(), position);
+    if (at == list.end()) break;
+    if (*at == position) found.push_back(static_cast<int32_t>(at++ - list.begin()));
+  }
+  return found;
+}
+
+void LayerCache::SetPosition(int64_t row, int32_t position) {
+  COPPICE_CHECK(!ragged() && row >= 0 && row < rows_);
+  std::vector<int32_t>& list = positions_[0];
+  const size_t i = static_cast<size_t>(row);
+  COPPICE_CHECK(position >= 0 && (i == 0 || list[i - 1] < position) &&
+                (i + 1 == list.size() || position < list[i + 1]));
+  list[i] = position;
 }
 
 }  // namespace coppice

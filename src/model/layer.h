@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "kernels/backend.h"
-#include "kv/layer_cache.h"
 #include "model/config.h"
-#include "model/ledger.h"
+#include "model/observe.h"
 #include "model/stream.h"
 #include "model/weights.h"
 #include "model/workspace.h"
@@ -29,19 +30,31 @@ class Layer {
   Layer(int index, const ModelConfig& config, const LayerWeights& weights,
         std::span<const float> alibi_slopes);
 
-  // Advances the stream through this layer and adds its keys and values to the cache.
-  void Forward(Stream& x, LayerCache& cache, LayerCounts& counts, const LayerContext& run) const;
+  // Advances the stream through this layer and adds its keys and values to the cache of its sequence.
+  void Forward(Stream& x, const LayerContext& run) const;
 
  private:
-  void Attention(Stream& x, LayerCache& cache, const Needs& needs, const LayerContext& run) const;
-  void StoreKeysValues(const TensorView& normed, std::span<const int32_t> positions,
-                       const LayerCache::Fresh& fresh, const LayerContext& run) const;
-  void Attend(const TensorView& normed, std::span<const int32_t> positions, const LayerCache& cache,
-              MutableTensorView hidden, const LayerContext& run) const;
-  void Observe(const Needs& needs, Stream& x, const LayerCache& cache, const LayerContext& run) const;
+  // layer_attention.cpp
+  void Attention(Stream& x, const LayerContext& run) const;
+  void StoreKeysValues(Stream& x, const std::vector<Tile>& tiles, const LayerContext& run) const;
+  void StoreTile(Stream& x, const Tile& tile, std::span<const int32_t> rows, const LayerContext& run) const;
+  AttendedKeys KeysOf(Stream& x, const LayerContext& run) const;
+  TensorView Queries(Stream& x, const Tile& tile, const LayerContext& run) const;
+  SparsePattern ChoosePattern(Stream& x, const std::vector<Tile>& tiles, const AttendedKeys& keys,
+                              std::span<const int32_t> query_positions, const LayerContext& run) const;
+  void Attend(const AttentionInput& in, const AttendedKeys& keys, MutableTensorView out, Backend& be) const;
+  void Retain(Stream& x, const LayerContext& run) const;
+  Needs NeedsOf(const Stream& x, const LayerContext& run) const;
+  UnitKeys* UnitsOf(Stream& x, const LayerContext& run) const;
+  PageBounds* PagesOf(Stream& x, const LayerContext& run) const;
+
+  // layer.cpp
   void Ffn(const TokenSet& rows, Stream& x, const LayerContext& run) const;
+  void Record(const TokenSet& ffn_rows, Stream& x) const;
   void ApplyNorm(const Norm& norm, const TensorView& x, MutableTensorView y, Backend& be) const;
-  bool IsLast() const { return index_ + 1 == config_.shape.layers; }
+  bool LastRowOnly(const LayerContext& run) const {
+    return run.last_row_only && index_ + 1 == config_.shape.layers;
+  }
 
   int index_;
   const ModelConfig& config_;

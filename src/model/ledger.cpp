@@ -32,7 +32,7 @@ double Pairs(const ModelShape& s, int64_t queries, int64_t n) {
 double LayerFlops(const ModelShape& shape, const LayerCounts& counts) {
   const Unit u = UnitOf(shape);
   return u.kv * static_cast<double>(counts.kv_rows) + u.qo * static_cast<double>(counts.query_rows) +
-         u.pair * Pairs(shape, counts.query_rows, counts.kv_rows) +
+         u.pair * counts.density * Pairs(shape, counts.query_rows, counts.kv_rows) +
          u.ffn * static_cast<double>(counts.ffn_rows);
 }
 
@@ -40,14 +40,22 @@ double HeadFlops(const ModelShape& shape) {
   return 2 * static_cast<double>(shape.hidden) * static_cast<double>(shape.vocab);
 }
 
-double DecodeFlops(const ModelShape& shape, const std::vector<int64_t>& keys_per_layer) {
+double DecodeFlops(const ModelShape& shape, const std::vector<StepCounts>& layers) {
   const Unit u = UnitOf(shape);
   double flops = HeadFlops(shape);
-  for (const int64_t keys : keys_per_layer) {
-    const int64_t seen = shape.window > 0 ? std::min<int64_t>(keys, shape.window) : keys;
-    flops += u.kv + u.qo + u.ffn + u.pair * static_cast<double>(seen);
+  for (const StepCounts& step : layers) {
+    const int64_t seen = shape.window > 0 ? std::min<int64_t>(step.keys, shape.window) : step.keys;
+    // The current token reads its share, revived ones everything.
+    const double pairs =
+        (static_cast<double>(step.query_rows - 1) + step.density) * static_cast<double>(seen);
+    flops += u.kv * static_cast<double>(step.kv_rows) + u.qo * static_cast<double>(step.query_rows) +
+             u.ffn * static_cast<double>(step.ffn_rows) + u.pair * pairs;
   }
   return flops;
+}
+
+double DenseDecodeFlops(const ModelShape& shape, int64_t keys) {
+  return DecodeFlops(shape, std::vector<StepCounts>(static_cast<size_t>(shape.layers), {.keys = keys}));
 }
 
 double DensePrefillFlops(const ModelShape& shape, int64_t tokens) {
@@ -56,15 +64,20 @@ double DensePrefillFlops(const ModelShape& shape, int64_t tokens) {
   return all * (shape.layers - 1) + last + HeadFlops(shape);
 }
 
-void Ledger::CountDecodeStep(const std::vector<int64_t>& keys_per_layer) {
+void Ledger::CountDecodeStep(const std::vector<StepCounts>& layers) {
   ++decode_steps_;
-  decode_flops_ += DecodeFlops(shape_, keys_per_layer);
-  const std::vector<int64_t> dense(static_cast<size_t>(shape_.layers), prompt_tokens_ + decode_steps_);
-  decode_flops_dense_ += DecodeFlops(shape_, dense);
+  for (const StepCounts& step : layers) decode_token_layers_ += step.kv_rows;
+  decode_flops_ += DecodeFlops(shape_, layers);
+  decode_flops_dense_ += DenseDecodeFlops(shape_, prompt_tokens_ + decode_steps_);
+}
+
+void Ledger::NoteHeld(int64_t kv, int64_t aux) {
+  peak_kv_bytes = std::max(peak_kv_bytes, kv);
+  peak_held_bytes = std::max(peak_held_bytes, kv + aux);
 }
 
 int64_t Ledger::token_layers() const {
-  int64_t sum = decode_steps_ * shape_.layers;
+  int64_t sum = decode_token_layers_;
   for (const LayerCounts& l : layers_) sum += l.kv_rows;
   return sum;
 }

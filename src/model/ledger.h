@@ -13,6 +13,16 @@ struct LayerCounts {
   int64_t kv_rows = 0;     // n_l: rows whose key and value were computed
   int64_t query_rows = 0;  // rows that went through q, attention and o; n_l, but 1 in the last layer
   int64_t ffn_rows = 0;    // m_l
+  double density = 1;      // of the query-key pairs of causal attention, the share that was computed
+};
+
+// What one layer computed in a decode step: the current token, and r_l that came back.
+struct StepCounts {
+  int64_t kv_rows = 1;     // 1 + r_l
+  int64_t query_rows = 1;  // 1 + r_l, but 1 in the last layer
+  int64_t ffn_rows = 1;
+  int64_t keys = 0;    // |A_l|: keys that each of them may attend, the fresh ones included
+  double density = 1;  // of those, the share that the current token read
 };
 
 // The closed forms of the methods' cost model (mul + add = 2), n rows with keys, q queries, m rows in the FFN:
@@ -21,8 +31,10 @@ struct LayerCounts {
 //   head       2 d V for one row
 double LayerFlops(const ModelShape& shape, const LayerCounts& counts);
 double HeadFlops(const ModelShape& shape);
-// One generated token that attends keys_per_layer[l] cached rows in layer l, itself included.
-double DecodeFlops(const ModelShape& shape, const std::vector<int64_t>& keys_per_layer);
+// One generated token and what was computed with it: sum_l (1 + r_l)(a + f) + 4 H c (1 + r_l) |A_l|.
+double DecodeFlops(const ModelShape& shape, const std::vector<StepCounts>& layers);
+// Of a dense sequence: `keys` cached rows in every layer, itself included.
+double DenseDecodeFlops(const ModelShape& shape, int64_t keys);
 // Dense prefill of n tokens with the last layer's rule (q, o, attention and FFN for the last position only).
 double DensePrefillFlops(const ModelShape& shape, int64_t tokens);
 
@@ -34,28 +46,34 @@ class Ledger {
 
   LayerCounts& layer(int l) { return layers_[static_cast<size_t>(l)]; }
   const std::vector<LayerCounts>& layers() const { return layers_; }
-  void CountDecodeStep(const std::vector<int64_t>& keys_per_layer);
+  void CountDecodeStep(const std::vector<StepCounts>& layers);
+  // At the end of prefill and of each step.
+  void NoteHeld(int64_t kv, int64_t aux);
 
-  int64_t token_layers() const;  // sum of n_l, and L per generated token
+  int64_t token_layers() const;  // sum of n_l, and of 1 + r_l per generated token
   int64_t token_layers_dense() const;
   double prefill_flops() const;
   double prefill_flops_dense() const { return DensePrefillFlops(shape_, prompt_tokens_); }
   double flops() const { return prefill_flops() + decode_flops_; }
   double flops_dense() const { return prefill_flops_dense() + decode_flops_dense_; }
 
-  int64_t kv_bytes = 0;        // held at the end of the run
-  int64_t kv_bytes_dense = 0;  // what a dense run would hold
-  // Nothing fills these yet: they stay zero until a method parks or swaps.
-  int64_t aux_bytes = 0;
-  int64_t cold_bytes = 0;
-  int64_t revived = 0;
-  int64_t swaps = 0;
+  int64_t kv_bytes = 0;         // held at the end of the run
+  int64_t kv_bytes_dense = 0;   // what a dense run would hold
+  int64_t aux_bytes = 0;        // parked hidden states at the end of the run
+  int64_t cold_bytes = 0;       // keys and values that are in the cold tier alone, at the end of the run
+  int64_t peak_kv_bytes = 0;    // the most that keys and values took, of any moment at a step's end
+  int64_t peak_held_bytes = 0;  // the most that hot keys, values and parked states took together, likewise
+  int64_t revived = 0;          // tokens that came back, each counted every time
+  int64_t swaps = 0;            // times that what a group of layers attends was exchanged
+  int64_t blocks_written = 0;   // to the cold tier, per layer
+  int64_t blocks_loaded = 0;    // from it
 
  private:
   ModelShape shape_;
   int64_t prompt_tokens_ = 0;
   std::vector<LayerCounts> layers_;
   int64_t decode_steps_ = 0;
+  int64_t decode_token_layers_ = 0;
   double decode_flops_ = 0;
   double decode_flops_dense_ = 0;
 };

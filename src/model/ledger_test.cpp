@@ -15,6 +15,13 @@ namespace {
 
 ModelShape ShapeOf(const char* name) { return ParseShape(name).config.shape; }
 
+// A step that attends so many keys in each layer, and computes the current token alone.
+std::vector<StepCounts> Keys(const std::vector<int64_t>& keys) {
+  std::vector<StepCounts> layers;
+  for (const int64_t count : keys) layers.push_back({.keys = count});
+  return layers;
+}
+
 // A prefill with the last layer's rule: `n` rows reach each layer, `m` of them its FFN.
 double Prefill(const ModelShape& s, const std::vector<int64_t>& n, const std::vector<int64_t>& m) {
   Ledger ledger(s, n.front());
@@ -61,7 +68,7 @@ TEST(Ledger, LayerByHand) {
   EXPECT_EQ(LayerFlops(s, {6, 1, 1}), 6 * 240 + 480 + 420 + 48 * 6);  // the last layer
   EXPECT_EQ(HeadFlops(s), 2 * 10 * 11);
   EXPECT_EQ(DensePrefillFlops(s, 6), LayerFlops(s, {6, 6, 6}) + LayerFlops(s, {6, 1, 1}) + 220);
-  EXPECT_EQ(DecodeFlops(s, {7, 5}), 2 * (240 + 480 + 420) + 48 * 12 + 220);
+  EXPECT_EQ(DecodeFlops(s, Keys({7, 5})), 2 * (240 + 480 + 420) + 48 * 12 + 220);
   ModelShape two = s;
   two.gated_ffn = false;  // BLOOM: two matrices
   EXPECT_EQ(LayerFlops(two, {6, 6, 6}) - LayerFlops(two, {6, 6, 0}), 6 * 4 * 10 * 7);
@@ -78,8 +85,7 @@ TEST(Ledger, AWindowCutsTheKeys) {
   EXPECT_DOUBLE_EQ(LayerFlops(s, {1000, 1000, 1000}),
                    whole - pair * (1000.0 * 1000 / 2 - 100.0 * 100 / 2 - 900.0 * 100));
   EXPECT_DOUBLE_EQ(LayerFlops(s, {1000, 1, 0}) - LayerFlops(s, {1000, 0, 0}), pair * 100 + 4.0 * 4096 * 4096);
-  const std::vector<int64_t> keys(32, 5000), seen(32, 100);
-  EXPECT_EQ(DecodeFlops(s, keys), DecodeFlops(s, seen));
+  EXPECT_EQ(DenseDecodeFlops(s, 5000), DenseDecodeFlops(s, 100));
 }
 
 // Section 9b prints dense TFLOPs in the papers' form: every layer computes every row. One of its figures
@@ -125,8 +131,7 @@ TEST(Ledger, PublishedBoundsOfLlama31) {
 // Section 6, Table 2 of SlimInfer: 1.73 GiB of 4.00 at 32k, and the other lengths of the table.
 TEST(Ledger, PublishedCacheOfSlimInfer) {
   const ModelShape s = ShapeOf("llama-3.1-8b");
-  const int64_t width = int64_t{s.kv_heads} * s.head_dim;
-  LayerCache cache(DType::kBF16, width);
+  LayerCache cache(DType::kBF16, s.kv_heads, s.head_dim);
   std::vector<int32_t> positions(16);
   std::iota(positions.begin(), positions.end(), 0);
   cache.Append(positions);
@@ -158,15 +163,14 @@ TEST(Ledger, CountsOfARun) {
   EXPECT_EQ(ledger.token_layers_dense(), 16 * 1000);
   EXPECT_EQ(ledger.prefill_flops_dense(), DensePrefillFlops(s, 1000));
   EXPECT_EQ(ledger.flops(), ledger.prefill_flops());
-  const std::vector<int64_t> first(16, 600), second(16, 601);
+  const std::vector<StepCounts> first(16, {.keys = 600}), second(16, {.keys = 601});
   ledger.CountDecodeStep(first);
   ledger.CountDecodeStep(second);
   EXPECT_EQ(ledger.token_layers(), 5 * 1000 + 11 * 250 + 2 * 16);
   EXPECT_EQ(ledger.token_layers_dense(), 16 * 1002);
   EXPECT_DOUBLE_EQ(ledger.flops() - ledger.prefill_flops(), DecodeFlops(s, first) + DecodeFlops(s, second));
-  const std::vector<int64_t> dense_first(16, 1001), dense_second(16, 1002);
   EXPECT_DOUBLE_EQ(ledger.flops_dense(),
-                   DensePrefillFlops(s, 1000) + DecodeFlops(s, dense_first) + DecodeFlops(s, dense_second));
+                   DensePrefillFlops(s, 1000) + DenseDecodeFlops(s, 1001) + DenseDecodeFlops(s, 1002));
 }
 
 }  // namespace

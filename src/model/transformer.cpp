@@ -13,6 +13,10 @@ namespace {
 // tokens of a 1b model).
 constexpr int64_t kReservedAnswer = 1024;
 
+TraceBytes BytesHeld(const SequenceState& sequence) {
+  return {.kv = sequence.kv_bytes(), .aux = sequence.aux.bytes(), .cold = sequence.cold_bytes()};
+}
+
 }  // namespace
 
 Transformer::Transformer(ModelConfig config, std::shared_ptr<const Weights> weights)
@@ -26,9 +30,13 @@ Transformer::Transformer(ModelConfig config, std::shared_ptr<const Weights> weig
 SequenceState Transformer::NewSequence(int64_t prompt_tokens, int64_t capacity, const Backend& be) const {
   const ModelShape& s = config_->shape;
   SequenceState sequence;
-  for (int l = 0; l < s.layers; ++l) {
-    sequence.cache.emplace_back(be.cache_dtype(), static_cast<int64_t>(s.kv_heads) * s.head_dim);
-  }
+  const auto layers = static_cast<size_t>(s.layers);
+  for (int l = 0; l < s.layers; ++l) sequence.cache.emplace_back(be.cache_dtype(), s.kv_heads, s.head_dim);
+  sequence.aux = AuxCache(be.cache_dtype(), s.hidden);
+  sequence.unit_keys.resize(layers);
+  sequence.pages.resize(layers);
+  sequence.sinks.resize(layers);
+  sequence.step.resize(layers);
   sequence.ledger = Ledger(s, prompt_tokens);
   sequence.prompt_tokens = prompt_tokens;
   sequence.capacity = capacity;
@@ -45,17 +53,24 @@ void Transformer::Prefill(std::span<const int32_t> tokens, TokenPolicy& policy, 
   COPPICE_CHECK(!tokens.empty() && sequence.cache.front().rows() == 0);
   const int64_t count = static_cast<int64_t>(tokens.size());
   COPPICE_CHECK(count == sequence.prompt_tokens && count <= sequence.capacity);
-  std::vector<int32_t> positions(tokens.size());
-  std::iota(positions.begin(), positions.end(), 0);
   const int layers = config_->shape.layers;
-  sequence.depth.assign(tokens.size(), layers);
-
-  Stream x(Phase::kPrefill, layers, count, EmbedTokens(tokens, be), std::move(positions), sequence.depth);
+  std::vector<int32_t> positions;
+  const std::vector<int32_t> ids = Enter(tokens, policy, sequence, be, positions);
+  if (sequence.trace != nullptr) {
+    sequence.trace->BeginPrefill(layers, count,
+                                 policy.CompactPositions() ? sequence.input : std::vector<int32_t>{});
+  }
+  Stream x(Phase::kPrefill, layers, sequence, EmbedTokens(ids, be), std::move(positions));
   const LayerContext run{policy, sequence.rope.view(), !all_logits, ws, be};
   for (int l = 0; l < layers; ++l) {
     LayerCache& cache = sequence.cache[static_cast<size_t>(l)];
     cache.Reserve(x.rows() + std::min(sequence.capacity - count, kReservedAnswer));
-    layers_[static_cast<size_t>(l)].Forward(x, cache, sequence.ledger.layer(l), run);
+    layers_[static_cast<size_t>(l)].Forward(x, run);
+  }
+  sequence.ledger.NoteHeld(sequence.kv_bytes(), sequence.aux.bytes());
+  if (sequence.trace != nullptr) {
+    const int64_t row = 2 * BytesOf(be.cache_dtype(), sequence.cache.front().width());
+    sequence.trace->EndPrefill(BytesHeld(sequence), row * layers * count);
   }
   COPPICE_CHECK(!all_logits || x.rows() == count);
   Head(x, ws, be, logits);
@@ -71,18 +86,35 @@ void Transformer::Decode(int32_t token, TokenPolicy& policy, SequenceState& sequ
   sequence.rope.Reach(position + 1);
   sequence.depth.push_back(layers);
 
-  Stream x(Phase::kDecode, layers, sequence.prompt_tokens, EmbedTokens({&token, 1}, be), {position},
-           sequence.depth);
+  if (sequence.trace != nullptr) sequence.trace->BeginStep(position);
+  Stream x(Phase::kDecode, layers, sequence, EmbedTokens({&token, 1}, be), {position});
   const LayerContext run{policy, sequence.rope.view(), true, ws, be};
-  std::vector<int64_t> keys;
-  LayerCounts step;
-  for (int l = 0; l < layers; ++l) {
-    LayerCache& cache = sequence.cache[static_cast<size_t>(l)];
-    layers_[static_cast<size_t>(l)].Forward(x, cache, step, run);
-    keys.push_back(cache.rows());
-  }
-  sequence.ledger.CountDecodeStep(keys);
+  for (const Layer& layer : layers_) layer.Forward(x, run);
+  sequence.ledger.CountDecodeStep(sequence.step);
+  sequence.ledger.NoteHeld(sequence.kv_bytes(), sequence.aux.bytes());
+  if (sequence.trace != nullptr) sequence.trace->EndStep(BytesHeld(sequence));
   Head(x, ws, be, logits);
+}
+
+// The ids that go in, and their positions.
+std::vector<int32_t> Transformer::Enter(std::span<const int32_t> tokens, TokenPolicy& policy,
+                                        SequenceState& sequence, Backend& be,
+                                        std::vector<int32_t>& positions) const {
+  const auto count = static_cast<int64_t>(tokens.size());
+  const TokenSet in = policy.Input(count, be);
+  positions = in.ToRows();
+  COPPICE_CHECK(in.universe() == count && in.Contains(count - 1));
+  std::vector<int32_t> ids;
+  for (const int32_t i : positions) ids.push_back(tokens[static_cast<size_t>(i)]);
+  sequence.input = positions;
+  sequence.entered = in.size();
+  if (policy.CompactPositions()) {
+    std::iota(positions.begin(), positions.end(), 0);
+    sequence.prompt_tokens = in.size();
+  }
+  sequence.depth.assign(static_cast<size_t>(sequence.prompt_tokens), 0);
+  for (const int32_t p : positions) sequence.depth[static_cast<size_t>(p)] = config_->shape.layers;
+  return ids;
 }
 
 Tensor Transformer::EmbedTokens(std::span<const int32_t> tokens, Backend& be) const {
@@ -108,8 +140,8 @@ void Transformer::Head(Stream& x, Workspace& ws, Backend& be, Tensor& logits) co
     be.LayerNorm(hidden, norm.weight, norm.bias, eps, hidden);
   }
   logits.Resize(DType::kF32, x.rows(), config_->shape.vocab);
-  ws.head.Prepare(weights_->head, ProductKind::kDecode, be);
-  ws.head(hidden, logits.mutable_view(), be);
+  ws.head.Prepare(weights_->head, {}, be);
+  ws.head(hidden, ProductKind::kDecode, logits.mutable_view(), be);
 }
 
 }  // namespace coppice

@@ -7,27 +7,14 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kv/layer_cache.h"
 #include "model/config.h"
 #include "model/layer.h"
-#include "model/ledger.h"
-#include "model/rope.h"
+#include "model/sequence.h"
 #include "model/weights.h"
 #include "model/workspace.h"
 #include "policies/policy.h"
 
 namespace coppice {
-
-// Everything one sequence owns.
-struct SequenceState {
-  std::vector<LayerCache> cache;  // [layers]
-  // depth[p]: how many layers hold the key and value of position p; layers where it was never dropped.
-  std::vector<int32_t> depth;
-  RopeTables rope;
-  Ledger ledger;
-  int64_t prompt_tokens = 0;
-  int64_t capacity = 0;  // positions the sequence may grow to
-};
 
 class Transformer {
  public:
@@ -40,7 +27,7 @@ class Transformer {
   SequenceState NewSequence(int64_t prompt_tokens, int64_t capacity, const Backend& be) const;
   Workspace NewWorkspace(int64_t tile_rows) const { return {config_->shape, tile_rows}; }
 
-  // Runs the whole prompt. logits becomes [1, vocab], of the last position; with `all_logits` [tokens, vocab]
+  // Runs the whole prompt, or what the policy lets in. logits becomes [1, vocab], of the last position; with `all_logits` [tokens, vocab]
   // (for perplexity and tests; the last layer then computes every row, and no policy may drop rows).
   void Prefill(std::span<const int32_t> tokens, TokenPolicy& policy, SequenceState& sequence, Workspace& ws,
                Backend& be, Tensor& logits, bool all_logits = false) const;
@@ -49,6 +36,8 @@ class Transformer {
               Tensor& logits) const;
 
  private:
+  std::vector<int32_t> Enter(std::span<const int32_t> tokens, TokenPolicy& policy, SequenceState& sequence,
+                             Backend& be, std::vector<int32_t>& positions) const;
   Tensor EmbedTokens(std::span<const int32_t> tokens, Backend& be) const;
   void Head(Stream& x, Workspace& ws, Backend& be, Tensor& logits) const;
 

@@ -1,17 +1,30 @@
 #include "model/workspace.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace coppice {
 
-void Projection::Prepare(const Linear& w, ProductKind kind, Backend& be) {
-  linear_ = &w;
-  kind_ = kind;
-  if (kind == ProductKind::kPrefill) be.Pack(w.weight, packed_);
+std::vector<Tile> TilesOf(int64_t rows, int64_t decode_rows, int64_t tile_rows) {
+  std::vector<Tile> tiles;
+  const auto add = [&](int64_t begin, int64_t end, ProductKind kind) {
+    for (; begin < end; begin += tile_rows) tiles.push_back({begin, std::min(tile_rows, end - begin), kind});
+  };
+  add(0, rows - decode_rows, ProductKind::kPrefill);
+  add(rows - decode_rows, rows, ProductKind::kDecode);
+  return tiles;
 }
 
-void Projection::operator()(const TensorView& x, MutableTensorView y, Backend& be) const {
-  if (kind_ == ProductKind::kPrefill) {
+void Projection::Prepare(const Linear& w, const std::vector<Tile>& tiles, Backend& be) {
+  linear_ = &w;
+  const bool prefill =
+      std::any_of(tiles.begin(), tiles.end(), [](const Tile& t) { return t.kind == ProductKind::kPrefill; });
+  if (prefill) be.Pack(w.weight, packed_);
+}
+
+void Projection::operator()(const TensorView& x, ProductKind kind, MutableTensorView y, Backend& be) const {
+  if (kind == ProductKind::kPrefill) {
     be.Product(x, packed_, linear_->bias, y);
   } else {
     be.DecodeProduct(x, linear_->weight, linear_->bias, y);

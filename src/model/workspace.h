@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "kernels/backend.h"
 #include "model/weights.h"
@@ -19,20 +20,30 @@ struct RunControl {
   const std::atomic<bool>* cancelled = nullptr;      // may be null
 };
 
-// Which product kernel runs. It depends on the operation (many prompt rows, or one row), never on a row count
-// (Backend, batch invariance).
+// Which product kernel runs. It depends on the operation, never on a row count (Backend, batch invariance):
+// rows of the prompt take the prefill kernels, also when they come back while generating; the current token
+// takes the decode kernels.
 enum class ProductKind { kPrefill, kDecode };
 
-// A linear map ready to run: packed for prefill, as stored for decode.
+// A range of rows of the stream that goes through a layer together.
+struct Tile {
+  int64_t begin = 0;
+  int64_t count = 0;
+  ProductKind kind = ProductKind::kPrefill;
+};
+
+// [0, rows) in tiles of at most `tile_rows`; the last `decode_rows` of them are tiles for the decode kernels.
+std::vector<Tile> TilesOf(int64_t rows, int64_t decode_rows, int64_t tile_rows);
+
+// A linear map ready to run: packed where rows take the prefill kernels, as stored for the others.
 class Projection {
  public:
-  void Prepare(const Linear& w, ProductKind kind, Backend& be);
+  void Prepare(const Linear& w, const std::vector<Tile>& tiles, Backend& be);
   // y [m, outputs] = x [m, inputs] w^T + bias
-  void operator()(const TensorView& x, MutableTensorView y, Backend& be) const;
+  void operator()(const TensorView& x, ProductKind kind, MutableTensorView y, Backend& be) const;
 
  private:
   const Linear* linear_ = nullptr;
-  ProductKind kind_ = ProductKind::kPrefill;
   PackedMatrix packed_;
 };
 
@@ -52,7 +63,12 @@ struct Workspace {
   Tensor up;        // [tile, ffn]
   Tensor out;       // [tile, d]
   Tensor gathered;  // [tile, d]: rows of the stream that run the FFN
-  Tensor tail_q;    // [w, heads * head_dim]: queries of the last rows, where a policy observes
+  // Only where a policy asks for them:
+  Tensor all_q;      // [rows, heads * head_dim]: every query of a layer, for the choice of a pattern
+  Tensor tail_q;     // [w, heads * head_dim]: queries of the last rows
+  Tensor sum_q;      // [group, heads * head_dim]: queries that still have to be added to a column sum
+  Tensor some_keys;  // [attended, kv_heads * head_dim]: the rows of the cache that a decode step attends
+  Tensor some_values;
   Projection query, key, value, output, gate_up[2], down, head;
   RunControl control;
 };

@@ -11,12 +11,27 @@ namespace {
 
 class ComposedPolicy final : public TokenPolicy {
  public:
-  ComposedPolicy(std::vector<std::unique_ptr<TokenPolicy>> policies, const Protection& protection)
-      : policies_(std::move(policies)), protection_(protection) {}
+  ComposedPolicy(std::vector<std::unique_ptr<TokenPolicy>> policies, Protection protection)
+      : policies_(std::move(policies)), protection_(std::move(protection)) {}
 
-  Needs NeedsAt(int layer) const override {
+  TokenSet Input(int64_t tokens, Backend& be) override {
+    TokenSet answer = TokenSet::All(tokens);
+    for (const auto& policy : policies_)
+      answer = answer.Intersect(Checked(policy->Input(tokens, be), tokens));
+    if (answer.IsAll()) return answer;
+    std::vector<int32_t> protected_tokens = {static_cast<int32_t>(tokens - 1)};
+    for (int64_t p = 0; p < tokens; ++p) {
+      if (IsProtected(p, tokens)) protected_tokens.push_back(static_cast<int32_t>(p));
+    }
+    answer = answer.Union(TokenSet::Of(std::move(protected_tokens), tokens));
+    if (CompactPositions()) Renumber(answer, tokens);
+    return answer;
+  }
+  bool CompactPositions() const override { return Any(&TokenPolicy::CompactPositions); }
+
+  Needs NeedsAt(Phase phase, int layer) const override {
     Needs all;
-    for (const auto& policy : policies_) all.Merge(policy->NeedsAt(layer));
+    for (const auto& policy : policies_) all.Merge(policy->NeedsAt(phase, layer));
     return all;
   }
   TokenSet BeforeLayer(const Observation& seen, Backend& be) override {
@@ -28,28 +43,130 @@ class ComposedPolicy final : public TokenPolicy {
   TokenSet RunFfn(const Observation& seen, Backend& be) override {
     return Ask(seen, be, &TokenPolicy::RunFfn);
   }
+  bool Parks() const override { return Any(&TokenPolicy::Parks); }
+
+  bool ChoosesPattern(Phase phase, int layer) const override {
+    return Find([&](const TokenPolicy& p) { return p.ChoosesPattern(phase, layer); }) != nullptr;
+  }
+  SparsePattern Pattern(const AttentionScene& scene, Backend& be) override {
+    TokenPolicy* one = Find([&](const TokenPolicy& p) { return p.ChoosesPattern(scene.phase, scene.layer); });
+    return one == nullptr ? SparsePattern{} : one->Pattern(scene, be);
+  }
+  int PageSize() const override {
+    const TokenPolicy* one = Find([](const TokenPolicy& p) { return p.PageSize() > 0; });
+    return one == nullptr ? 0 : one->PageSize();
+  }
+
+  bool RetainsAt(Phase phase, int layer) const override {
+    return Find([&](const TokenPolicy& p) { return p.RetainsAt(phase, layer); }) != nullptr;
+  }
+  std::optional<Retained> Retain(const Observation& seen, const CacheScene& cache, Backend& be) override {
+    TokenPolicy* one = Find([&](const TokenPolicy& p) { return p.RetainsAt(seen.phase, seen.layer); });
+    if (one == nullptr) return std::nullopt;
+    CacheScene scene = cache;
+    scene.pinned.clear();
+    for (const std::span<const int32_t> positions : cache.positions) {
+      // Generated tokens are evicted like any other, or no method could hold its budget.
+      const auto prompt = std::lower_bound(positions.begin(), positions.end(), seen.prompt_tokens);
+      const TokenSet evictable = TokenSet::Range(0, prompt - positions.begin(), cache.rows).UnionLast(1);
+      scene.pinned.push_back(ProtectedRows(positions, seen.prompt_tokens).Intersect(evictable));
+    }
+    std::optional<Retained> answer = one->Retain(seen, scene, be);
+    if (!answer) return std::nullopt;
+    COPPICE_CHECK(answer->rows.size() == 1 || answer->rows.size() >= cache.positions.size());
+    for (size_t list = 0; list < answer->rows.size(); ++list) {
+      const TokenSet& rows = Checked(answer->rows[list], cache.rows);
+      COPPICE_CHECK(rows.size() == answer->rows.front().size() && rows.Contains(cache.rows - 1));
+      const TokenSet& pinned = scene.pinned[std::min(list, scene.pinned.size() - 1)];
+      COPPICE_CHECK(rows.Intersect(pinned).size() == pinned.size());
+    }
+    return answer;
+  }
+
+  DecodePoint AttendsAt(int layer) const override {
+    const TokenPolicy* one =
+        Find([&](const TokenPolicy& p) { return p.AttendsAt(layer) != DecodePoint::kNone; });
+    return one == nullptr ? DecodePoint::kNone : one->AttendsAt(layer);
+  }
+  TokenSet Attend(const Observation& seen, const Candidates& candidates, Backend& be) override {
+    TokenPolicy* one =
+        Find([&](const TokenPolicy& p) { return p.AttendsAt(seen.layer) != DecodePoint::kNone; });
+    const auto count = static_cast<int64_t>(candidates.positions.size());
+    if (one == nullptr) return TokenSet::All(count);
+    const TokenSet answer = Checked(one->Attend(seen, candidates, be), count);
+    return answer.IsAll() ? answer : answer.Union(ProtectedRows(candidates.positions, seen.prompt_tokens));
+  }
+  ReviveMask revive_mask() const override {
+    for (const auto& policy : policies_) {
+      if (policy->Parks()) return policy->revive_mask();
+    }
+    return ReviveMask::kAppend;
+  }
+  int OffloadBlock() const override {
+    const TokenPolicy* one = Find([](const TokenPolicy& p) { return p.OffloadBlock() > 0; });
+    return one == nullptr ? 0 : one->OffloadBlock();
+  }
 
  private:
   using Question = TokenSet (TokenPolicy::*)(const Observation&, Backend&);
 
+  template <typename Predicate>
+  TokenPolicy* Find(Predicate&& predicate) const {
+    for (const auto& policy : policies_) {
+      if (predicate(*policy)) return policy.get();
+    }
+    return nullptr;
+  }
+  bool Any(bool (TokenPolicy::*question)() const) const {
+    return Find([&](const TokenPolicy& p) { return (p.*question)(); }) != nullptr;
+  }
+  static const TokenSet& Checked(const TokenSet& answer, int64_t universe) {
+    COPPICE_CHECK(answer.universe() == universe);
+    return answer;
+  }
+
   TokenSet Ask(const Observation& seen, Backend& be, Question question) {
     TokenSet answer = TokenSet::All(seen.rows());
     for (const auto& policy : policies_) {
-      const TokenSet one = ((*policy).*question)(seen, be);
-      COPPICE_CHECK(one.universe() == seen.rows());
-      answer = answer.Intersect(one);
+      answer = answer.Intersect(Checked(((*policy).*question)(seen, be), seen.rows()));
     }
-    return answer.IsAll() ? answer : AddProtected(std::move(answer), seen);
+    return answer.IsAll() ? answer : answer.Union(ProtectedRows(seen.positions, seen.prompt_tokens));
   }
 
-  TokenSet AddProtected(TokenSet answer, const Observation& seen) const {
+  bool IsProtected(int64_t position, int64_t prompt_tokens) const {
+    return position < protection_.first || position >= prompt_tokens - protection_.last ||
+           std::any_of(protection_.spans.begin(), protection_.spans.end(), [&](const Protection::Span& span) {
+             return span.begin <= position && position < span.end;
+           });
+  }
+
+  // The protected rows of a list of positions, and its last row. Generated tokens are protected.
+  TokenSet ProtectedRows(std::span<const int32_t> positions, int64_t prompt_tokens) const {
+    const auto rows = static_cast<int64_t>(positions.size());
     const auto rows_below = [&](int64_t position) {
-      return std::lower_bound(seen.positions.begin(), seen.positions.end(), position) -
-             seen.positions.begin();
+      return std::lower_bound(positions.begin(), positions.end(), position) - positions.begin();
     };
-    const int64_t first = rows_below(protection_.first);
-    const int64_t last = seen.rows() - rows_below(seen.prompt_tokens - protection_.last);
-    return answer.UnionFirst(first).UnionLast(std::max<int64_t>(last, 1));
+    const int64_t last = rows - rows_below(prompt_tokens - protection_.last);
+    TokenSet answer =
+        TokenSet::None(rows).UnionFirst(rows_below(protection_.first)).UnionLast(std::max<int64_t>(last, 1));
+    for (const Protection::Span& span : protection_.spans) {
+      const int64_t begin = rows_below(span.begin);
+      const int64_t end = rows_below(span.end);
+      if (begin < end) answer = answer.Union(TokenSet::Range(begin, end, rows));
+    }
+    return answer;
+  }
+
+  // Protected tokens keep their protection at the positions that they get when those before them left.
+  void Renumber(const TokenSet& entered, int64_t tokens) {
+    const auto renumbered = [&](int64_t position) {
+      const std::span<const int32_t> rows = entered.rows();
+      return static_cast<int64_t>(std::lower_bound(rows.begin(), rows.end(), position) - rows.begin());
+    };
+    const int64_t tail = std::max<int64_t>(tokens - protection_.last, 0);
+    protection_.first = renumbered(protection_.first);
+    protection_.last = entered.size() - renumbered(tail);
+    for (Protection::Span& span : protection_.spans) span = {renumbered(span.begin), renumbered(span.end)};
   }
 
   std::vector<std::unique_ptr<TokenPolicy>> policies_;

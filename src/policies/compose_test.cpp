@@ -15,7 +15,7 @@ class Fixed final : public TokenPolicy {
  public:
   Fixed(Rows before, Rows keep, Rows ffn, Needs needs = {})
       : before_(std::move(before)), keep_(std::move(keep)), ffn_(std::move(ffn)), needs_(std::move(needs)) {}
-  Needs NeedsAt(int) const override { return needs_; }
+  Needs NeedsAt(Phase, int) const override { return needs_; }
   TokenSet BeforeLayer(const Observation& seen, Backend&) override {
     return TokenSet::Of(before_, seen.rows());
   }
@@ -41,7 +41,7 @@ TEST(Compose, NoPoliciesAreDense) {
   EXPECT_TRUE(dense->BeforeLayer(scene.seen, *scene.be).IsAll());
   EXPECT_TRUE(dense->AfterAttention(scene.seen, *scene.be).IsAll());
   EXPECT_TRUE(dense->RunFfn(scene.seen, *scene.be).IsAll());
-  EXPECT_TRUE(dense->NeedsAt(0).empty());
+  EXPECT_TRUE(dense->NeedsAt(Phase::kPrefill, 0).empty());
 }
 
 TEST(Compose, SetsOfTheSameQuestionAreIntersected) {
@@ -86,10 +86,10 @@ TEST(Compose, ProtectionBeyondThePromptIsEverything) {
 }
 
 TEST(Compose, NeedsAreMergedWithoutRepeats) {
-  const Needs a{.mass_queries = {50, 1}, .unit_scores = {{4, 8}}};
-  const Needs b{.mass_queries = {1, 32}, .unit_scores = {{4, 8}, {4, 16}}};
-  const Needs all = Composed({Fixed({}, {}, {}, a), Fixed({}, {}, {}, b)}, {})->NeedsAt(5);
-  EXPECT_EQ(all.mass_queries, (std::vector<int>{50, 1, 32}));
+  const Needs a{.masses = {{.queries = 50}, {.queries = 1}}, .unit_scores = {{4, 8}}};
+  const Needs b{.masses = {{.queries = 1}, {.queries = 32}}, .unit_scores = {{4, 8}, {4, 16}}};
+  const Needs all = Composed({Fixed({}, {}, {}, a), Fixed({}, {}, {}, b)}, {})->NeedsAt(Phase::kPrefill, 5);
+  EXPECT_EQ(all.masses, (std::vector<Needs::Mass>{{.queries = 50}, {.queries = 1}, {.queries = 32}}));
   EXPECT_EQ(all.unit_scores, (std::vector<Needs::Units>{{4, 8}, {4, 16}}));
 }
 
@@ -118,13 +118,13 @@ TEST(Observation, MassFollowsTheRowsAndUnitScoresDoNot) {
   const auto row = [](const TensorView& t) {
     return std::vector<float>(t.Row<float>(0).begin(), t.Row<float>(0).end());
   };
-  EXPECT_EQ(row(scene.seen.AttentionMass(50)), (std::vector<float>{1, 4, 5}));
-  EXPECT_EQ(row(scene.seen.AttentionMass(1)), (std::vector<float>{10, 40, 50}));
+  EXPECT_EQ(row(scene.seen.AttentionMass({.queries = 50})), (std::vector<float>{1, 4, 5}));
+  EXPECT_EQ(row(scene.seen.AttentionMass({.queries = 1})), (std::vector<float>{10, 40, 50}));
   EXPECT_FALSE(scene.seen.HasUnitScores({4, 2}));
-  EXPECT_THROW(scene.seen.AttentionMass(2), CheckFailure);
+  EXPECT_THROW(scene.seen.AttentionMass({.queries = 2}), CheckFailure);
   EXPECT_THROW(scene.seen.UnitScores({4, 2}), CheckFailure);
   scene.seen.ClearScores();
-  EXPECT_THROW(scene.seen.AttentionMass(50), CheckFailure);
+  EXPECT_THROW(scene.seen.AttentionMass({.queries = 50}), CheckFailure);
 }
 
 }  // namespace

@@ -8,32 +8,83 @@
 // paper's pseudo-code compares with ">", its equation 3 with ">="; the equation holds here, and eta = 1 is
 // dense.
 //
+// choose=random is the control of the paper's table 3: in each layer as many of the middle's rows as (2) would
+// take, by lot.
+//
 // Composed with a method that drops rows, (1) and (2) range over the survivors, and P stays a limit on
 // positions.
 #include "policies/ftp.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+
+#include "policies/presets.h"
+#include "policies/random_subset.h"
 
 namespace coppice {
 
-Needs FtpPolicy::NeedsAt(int layer) const {
-  if (IsDense(layer)) return {};
-  return {.mass_queries = {config_.num_queries}, .unit_scores = {}};  // (1)
+Needs FtpPolicy::NeedsAt(Phase phase, int layer) const {
+  if (phase != Phase::kPrefill || IsDense(layer)) return {};
+  return {.masses = {Mass()}, .unit_scores = {}};  // (1)
 }
 
 TokenSet FtpPolicy::RunFfn(const Observation& seen, Backend& be) {
   const int64_t rows = seen.rows();
-  if (seen.phase != Phase::kPrefill || IsDense(seen.layer)) return TokenSet::All(rows);
+  if (IsDense(seen.layer)) return TokenSet::All(rows);
   const auto begin = std::lower_bound(seen.positions.begin(), seen.positions.end(), config_.first);
   const int64_t first = begin - seen.positions.begin();
   const int64_t middle = rows - first - config_.num_queries;
   if (middle <= 0) return TokenSet::All(rows);
-  const TensorView mass = seen.AttentionMass(config_.num_queries).Cols(first, middle);
-  return be
-      .SmallestSetWithMass(mass, config_.eta)  // (2)
-      .Shift(first, rows)
+  const TensorView mass = seen.AttentionMass(Mass()).Cols(first, middle);
+  TokenSet chosen = be.SmallestSetWithMass(mass, config_.eta);  // (2)
+  if (config_.random) chosen = RandomSubset(chosen.size(), middle, SeedOfLayer(config_.seed, seen.layer));
+  return chosen.Shift(first, rows)
       .UnionFirst(first)
       .UnionLast(config_.num_queries);  // Layer::Ffn applies (3)
+}
+
+namespace {
+
+MethodInstance MakeFtp(const MethodSpec& spec, const MethodContext& context) {
+  const ModelShape& shape = context.shape;
+  SpecReader read(spec);
+  FtpConfig config;
+  config.eta = read.Number("eta", FtpEta(shape), 1e-6, 1);
+  config.dense = static_cast<int>(read.Integer("dense", FtpDenseLayers(shape), 0, shape.layers));
+  config.first = static_cast<int>(read.Integer("first", config.first, 0, kManyTokens));
+  config.num_queries = static_cast<int>(read.Integer("last", config.num_queries, 1, 4096));
+  config.random = read.Choice("choose", {"mass", "random"}) == "random";
+  config.seed = static_cast<uint64_t>(read.Integer("seed", 0, 0, kMaxSeed));
+  const int64_t minimum = read.Integer("min", 1024, 0, kManyTokens);
+  read.RefuseUnknownKeys();
+
+  MethodInstance made;
+  made.settings =
+      fmt::format("ftp:eta={},dense={},first={},last={},choose={},seed={},min={}", config.eta, config.dense,
+                  config.first, config.num_queries, config.random ? "random" : "mass", config.seed, minimum);
+  made.reason = FirstReason({LengthReason(context, minimum), WindowReason(context)});
+  if (made.reason.empty()) made.policy = std::make_unique<FtpPolicy>(config);
+  return made;
+}
+
+}  // namespace
+
+MethodInfo FtpMethod() {
+  return {"ftp",
+          "skip the FFN for tokens that the prompt's end does not look at; the cache stays whole",
+          "FTP: efficient prefilling for long-context LLM inference via FFN token pruning, openreview "
+          "fL8Zp8o6RL",
+          kSkipsFfn,
+          {{"eta", "by model: 0.90 to 0.95", "0 to 1",
+            "share of the middle's attention mass that runs the FFN; 1 is dense"},
+           {"dense", "10 where L >= 28, else round(10 L / 32)", "0 to L", "layers below this one stay dense"},
+           {"first", "100", "0 up", "positions below this always run"},
+           {"last", "50", "1 to 4096", "last tokens: they score the others and always run"},
+           {"choose", "mass", "mass, random", "random: as many tokens by lot, as a control"},
+           {"seed", "0", "0 up", "of the lot"},
+           {"min", "1024", "0 up", "shorter prompts run dense"}},
+          &MakeFtp};
 }
 
 }  // namespace coppice

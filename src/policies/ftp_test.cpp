@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "policies/method_test_support.h"
 #include "policy_scene.h"
 
 namespace coppice {
@@ -94,14 +95,15 @@ TEST(FtpPolicy, ShortStreamsRunWhole) {
   EXPECT_TRUE(ftp.RunFfn(six.seen, *six.be).IsAll());  // a middle of one row is its own smallest set
 }
 
-// T-FT2, T-FT5, T-FT8: nothing is observed or dropped below layer F, at eta = 1, or in decode.
+// T-FT2, T-FT5, T-FT8: nothing is observed or dropped below layer F or at eta = 1; in decode nothing is observed,
+// and RunFfn is not asked.
 TEST(FtpPolicy, DenseWhereItShouldBe) {
   FtpPolicy ftp({.eta = 0.5, .dense = 10, .first = 2, .num_queries = 3});
   FtpPolicy whole({.eta = 1, .dense = 10, .first = 2, .num_queries = 3});
-  EXPECT_TRUE(ftp.NeedsAt(9).empty());
-  EXPECT_EQ(ftp.NeedsAt(10).mass_queries, std::vector<int>{3});
-  EXPECT_TRUE(ftp.NeedsAt(10).unit_scores.empty());
-  EXPECT_TRUE(whole.NeedsAt(20).empty());
+  EXPECT_TRUE(ftp.NeedsAt(Phase::kPrefill, 9).empty());
+  EXPECT_EQ(ftp.NeedsAt(Phase::kPrefill, 10).masses, std::vector<Needs::Mass>{{.queries = 3}});
+  EXPECT_TRUE(ftp.NeedsAt(Phase::kPrefill, 10).unit_scores.empty());
+  EXPECT_TRUE(whole.NeedsAt(Phase::kPrefill, 20).empty());
 
   Scene below(50, 9);
   EXPECT_TRUE(ftp.RunFfn(below.seen, *below.be).IsAll());
@@ -111,8 +113,36 @@ TEST(FtpPolicy, DenseWhereItShouldBe) {
   EXPECT_TRUE(ftp.AfterAttention(there.seen, *there.be).IsAll());
   EXPECT_TRUE(ftp.BeforeLayer(there.seen, *there.be).IsAll());
   EXPECT_TRUE(whole.RunFfn(there.seen, *there.be).IsAll());
-  there.seen.phase = Phase::kDecode;
-  EXPECT_TRUE(ftp.RunFfn(there.seen, *there.be).IsAll());
+  for (int layer = 0; layer < 32; ++layer) EXPECT_TRUE(ftp.NeedsAt(Phase::kDecode, layer).empty());
+}
+
+// The control of the paper's table 3: as many rows in every layer, others.
+TEST(FtpPolicy, TheRandomControlTakesAsMany) {
+  const auto answer = [](bool random, uint64_t seed, int layer) {
+    Scene scene(400, layer);
+    std::vector<float> mass(400);
+    for (size_t i = 0; i < mass.size(); ++i) mass[i] = static_cast<float>((i * 37 + 11) % 101);
+    scene.Mass(3, mass);
+    FtpPolicy ftp({.eta = 0.6, .dense = 10, .first = 2, .num_queries = 3, .random = random, .seed = seed});
+    return ftp.RunFfn(scene.seen, *scene.be);
+  };
+  const TokenSet by_mass = answer(false, 0, 20);
+  const TokenSet by_lot = answer(true, 0, 20);
+  EXPECT_EQ(by_lot.size(), by_mass.size());
+  EXPECT_LT(by_lot.Intersect(by_mass).size(), by_mass.size() * 3 / 4);
+  for (const int32_t end : {0, 1, 397, 398, 399}) EXPECT_TRUE(by_lot.Contains(end)) << end;
+  EXPECT_EQ(answer(true, 0, 20), by_lot);
+  EXPECT_NE(answer(true, 1, 20), by_lot);
+  EXPECT_NE(answer(true, 0, 21), by_lot);
+  EXPECT_EQ(answer(false, 1, 21), by_mass);
+}
+
+TEST(FtpMethod, TheControlInTheSettings) {
+  EXPECT_EQ(SettingsOf(FtpMethod(), "ftp:choose=random,seed=5"),
+            "ftp:eta=0.9,dense=10,first=100,last=50,choose=random,seed=5,min=1024");
+  EXPECT_EQ(SettingsOf(FtpMethod(), "ftp"),
+            "ftp:eta=0.9,dense=10,first=100,last=50,choose=mass,seed=0,min=1024");
+  EXPECT_NE(RefusalOf(FtpMethod(), "ftp:choose=best").find("it can be mass, random"), std::string::npos);
 }
 
 // Among the survivors of another method P is a limit on positions: of rows at 0, 1, 7, ... two lie below 5.

@@ -14,30 +14,36 @@ void MergeInto(std::vector<T>& list, const std::vector<T>& more) {
   }
 }
 
+template <typename List, typename Of>
+auto FindScore(List& list, const Of& of) {
+  return std::find_if(list.begin(), list.end(), [&](const auto& score) { return score.of == of; });
+}
+
 }  // namespace
 
 void Needs::Merge(const Needs& other) {
-  MergeInto(mass_queries, other.mass_queries);
+  MergeInto(masses, other.masses);
   MergeInto(unit_scores, other.unit_scores);
 }
 
-TensorView Observation::AttentionMass(int queries) const {
-  const auto it =
-      std::find_if(masses_.begin(), masses_.end(), [&](const Mass& m) { return m.queries == queries; });
+TensorView Observation::AttentionMass(const Needs::Mass& mass) const {
+  const auto it = FindScore(masses_, mass);
   COPPICE_CHECK(it != masses_.end());
   return it->score.view();
 }
 
-TensorView Observation::UnitScores(Needs::Units units) const {
-  const auto it = std::find_if(unit_scores_.begin(), unit_scores_.end(),
-                               [&](const UnitScore& u) { return u.units == units; });
+bool Observation::HasAttentionMass(const Needs::Mass& mass) const {
+  return FindScore(masses_, mass) != masses_.end();
+}
+
+TensorView Observation::UnitScores(const Needs::Units& units) const {
+  const auto it = FindScore(unit_scores_, units);
   COPPICE_CHECK(it != unit_scores_.end());
   return it->score.view();
 }
 
-bool Observation::HasUnitScores(Needs::Units units) const {
-  return std::any_of(unit_scores_.begin(), unit_scores_.end(),
-                     [&](const UnitScore& u) { return u.units == units; });
+bool Observation::HasUnitScores(const Needs::Units& units) const {
+  return FindScore(unit_scores_, units) != unit_scores_.end();
 }
 
 void Observation::ClearScores() {
@@ -45,13 +51,13 @@ void Observation::ClearScores() {
   unit_scores_.clear();
 }
 
-MutableTensorView Observation::AddMass(int queries) {
-  masses_.push_back({queries, Tensor(DType::kF32, 1, rows())});
+MutableTensorView Observation::AddMass(const Needs::Mass& mass, int64_t lists) {
+  masses_.push_back({mass, Tensor(DType::kF32, lists, rows())});
   return masses_.back().score.mutable_view();
 }
 
-MutableTensorView Observation::AddUnitScores(Needs::Units units) {
-  unit_scores_.push_back({units, Tensor(DType::kF32, 1, (rows() + units.unit - 1) / units.unit)});
+MutableTensorView Observation::AddUnitScores(const Needs::Units& units, int64_t count) {
+  unit_scores_.push_back({units, Tensor(DType::kF32, 1, count)});
   return unit_scores_.back().score.mutable_view();
 }
 
@@ -59,15 +65,19 @@ void Observation::KeepRows(const TokenSet& kept, Backend& be) {
   if (kept.IsAll()) return;
   unit_scores_.clear();
   for (Mass& mass : masses_) {
-    // One score per column, but GatherRows moves rows: look at the list as a column.
-    const TensorView column(mass.score.view().data, DType::kF32, mass.score.cols(), 1);
-    Tensor compact(DType::kF32, 1, kept.size());
-    be.GatherRows(column, kept.rows(), {compact.mutable_view().data, DType::kF32, kept.size(), 1});
+    Tensor compact(DType::kF32, mass.score.rows(), kept.size());
+    for (int64_t list = 0; list < compact.rows(); ++list) {
+      // One score per column, but GatherRows moves rows: look at the list as a column.
+      const TensorView column(mass.score.view().RowBytes(list), DType::kF32, mass.score.cols(), 1);
+      be.GatherRows(column, kept.rows(),
+                    {compact.mutable_view().RowBytes(list), DType::kF32, kept.size(), 1});
+    }
     mass.score = std::move(compact);
   }
 }
 
-Needs TokenPolicy::NeedsAt(int /*layer*/) const { return {}; }
+TokenSet TokenPolicy::Input(int64_t tokens, Backend& /*be*/) { return TokenSet::All(tokens); }
+Needs TokenPolicy::NeedsAt(Phase /*phase*/, int /*layer*/) const { return {}; }
 TokenSet TokenPolicy::BeforeLayer(const Observation& seen, Backend& /*be*/) {
   return TokenSet::All(seen.rows());
 }
@@ -75,5 +85,16 @@ TokenSet TokenPolicy::AfterAttention(const Observation& seen, Backend& /*be*/) {
   return TokenSet::All(seen.rows());
 }
 TokenSet TokenPolicy::RunFfn(const Observation& seen, Backend& /*be*/) { return TokenSet::All(seen.rows()); }
+bool TokenPolicy::ChoosesPattern(Phase /*phase*/, int /*layer*/) const { return false; }
+SparsePattern TokenPolicy::Pattern(const AttentionScene& /*scene*/, Backend& /*be*/) { return {}; }
+bool TokenPolicy::RetainsAt(Phase /*phase*/, int /*layer*/) const { return false; }
+std::optional<Retained> TokenPolicy::Retain(const Observation& /*seen*/, const CacheScene& /*cache*/,
+                                            Backend& /*be*/) {
+  return std::nullopt;
+}
+DecodePoint TokenPolicy::AttendsAt(int /*layer*/) const { return DecodePoint::kNone; }
+TokenSet TokenPolicy::Attend(const Observation& /*seen*/, const Candidates& candidates, Backend& /*be*/) {
+  return TokenSet::All(static_cast<int64_t>(candidates.positions.size()));
+}
 
 }  // namespace coppice

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace coppice {
 
 namespace {
@@ -52,6 +54,49 @@ double FtpEta(const ModelShape& shape) {
   if (Is(shape, "qwen2", 28, 3584)) return 0.95;  // Qwen2-7B-Instruct
   if (Is(shape, "qwen2", 64, 5120)) return 0.90;  // Qwen1.5-32B-Chat
   return 0.93;                                    // Qwen2-72B-Instruct, and where nothing is published
+}
+
+int LastStageWithinMemory(const ModelShape& shape) {
+  const int64_t numbers_per_layer = int64_t{2} * shape.kv_heads * shape.head_dim;  // a token's key and value
+  COPPICE_CHECK(numbers_per_layer > 0);
+  return static_cast<int>(shape.layers - (shape.hidden + numbers_per_layer - 1) / numbers_per_layer);
+}
+
+namespace {
+
+int FirstSdtpLayer(const ModelShape& shape) {
+  return IsBundledModel(shape) ? 4 : std::max(1, RoundDiv(shape.layers, 8));
+}
+
+void AddStage(const ModelShape& shape, int layer, std::vector<int>& layers) {
+  if (layer < shape.layers && (layers.empty() || layer > layers.back())) layers.push_back(layer);
+}
+
+}  // namespace
+
+std::vector<int> SdtpLayers(const ModelShape& shape, int stages) {
+  const int first = FirstSdtpLayer(shape);
+  std::vector<int> layers;
+  for (int s = 0; s < stages; ++s) {
+    const int span = std::max(0, shape.layers - 1 - first);
+    AddStage(shape, first + (stages == 1 ? 0 : RoundDiv(s * span, stages - 1)), layers);
+  }
+  return layers;
+}
+
+std::vector<int> SdtpLowLayers(const ModelShape& shape) {
+  const int step = std::max(1, RoundDiv(5 * shape.layers, 32));
+  std::vector<int> layers;
+  for (int s = 0; s < 5; ++s) AddStage(shape, FirstSdtpLayer(shape) + s * step, layers);
+  return layers;
+}
+
+int StaticLayer(const ModelShape& shape) { return std::min(4, shape.layers / 2); }
+
+PyramidInferPreset PyramidInferFor(const ModelShape& shape) {
+  if (Is(shape, "llama", 40, 5120)) return {.r = 0.8, .interval = 2};  // Llama-2-13B
+  if (Is(shape, "llama", 80, 8192)) return {.r = 0.9, .interval = 3};  // Llama-2-70B, Llama-3-70B
+  return {};                                                           // Llama-2-7B, Llama-3-8B
 }
 
 }  // namespace coppice

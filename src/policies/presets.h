@@ -22,4 +22,24 @@ std::vector<int64_t> SlimInferBudgets(const ModelShape& shape, int64_t tokens);
 int FtpDenseLayers(const ModelShape& shape);
 double FtpEta(const ModelShape& shape);
 
+// The latest layer before which tokens may be parked so that no parked hidden state takes more memory than the
+// keys and values it stands for, at the same bytes per number: L - ceil(d / (2 G c)).
+int LastStageWithinMemory(const ModelShape& shape);
+
+// SDTP's stages: from a = round(L / 8) to L - 1, evenly; and SDTP-low's five, from a on in steps of
+// round(5 L / 32). Small models get fewer, because stages that coincide are one. The bundled model begins at
+// layer 4 (see StageLayers).
+std::vector<int> SdtpLayers(const ModelShape& shape, int stages);
+std::vector<int> SdtpLowLayers(const ModelShape& shape);
+
+// Static pruning: before layer 4, or half way in a model of fewer than 8 layers; 0 where L is 1.
+int StaticLayer(const ModelShape& shape);
+
+// PyramidInfer's published configurations (configs/*.json of its repository).
+struct PyramidInferPreset {
+  double r = 0.9;    // the ratio that the schedule ends at
+  int interval = 1;  // layers from one pruning to the next
+};
+PyramidInferPreset PyramidInferFor(const ModelShape& shape);
+
 }  // namespace coppice

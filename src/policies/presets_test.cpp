@@ -1,5 +1,5 @@
 // Section 16 of the methods' specification. LazyLLM's memory clamp (marked * there) is not part of
-// SlimInfer's stages.
+// SlimInfer's stages: LastStageWithinMemory has it.
 #include "policies/presets.h"
 
 #include <gtest/gtest.h>
@@ -73,6 +73,63 @@ TEST(Presets, Ftp) {
   EXPECT_EQ(FtpEta(Shape("qwen2", 80, 8192)), 0.93);
   EXPECT_EQ(FtpEta(Shape("qwen2", 24, 896)), 0.93);
   EXPECT_EQ(FtpEta(Shape("bloom", 30, 4096)), 0.93);
+}
+
+TEST(Presets, LastStageWithinMemory) {
+  const auto last = [](int layers, int64_t hidden, int kv_heads, int head_dim) {
+    ModelShape s = Shape("llama", layers, hidden, kv_heads);
+    s.head_dim = head_dim;
+    return LastStageWithinMemory(s);
+  };
+  EXPECT_EQ(last(16, 2048, 8, 64), 14);    // Llama-3.2-1B: 15 -> 14
+  EXPECT_EQ(last(24, 896, 2, 64), 20);     // Qwen2.5-0.5B: 23 -> 20
+  EXPECT_EQ(last(28, 1536, 2, 128), 25);   // Qwen2.5-1.5B: 26 -> 25
+  EXPECT_EQ(last(28, 3584, 4, 128), 24);   // Qwen2.5-7B: 26 -> 24
+  EXPECT_EQ(last(30, 4096, 32, 128), 29);  // BLOOM-7B: 28 stays
+  EXPECT_EQ(last(32, 4096, 8, 128), 30);   // Llama-3.1-8B: 30 is break-even
+  EXPECT_EQ(last(32, 4096, 32, 128), 31);  // Llama-2-7B
+  EXPECT_EQ(last(36, 4096, 8, 128), 34);   // Qwen3-8B
+  EXPECT_EQ(last(36, 2048, 2, 128), 32);   // Qwen2.5-3B: 34 -> 32
+}
+
+TEST(Presets, SdtpLayers) {
+  const std::pair<int, std::vector<int>> table[] = {
+      {16, {2, 3, 5, 6, 8, 9, 11, 12, 14, 15}},     {24, {3, 5, 7, 10, 12, 14, 16, 19, 21, 23}},
+      {28, {4, 7, 9, 12, 14, 17, 19, 22, 24, 27}},  {30, {4, 7, 10, 12, 15, 18, 21, 23, 26, 29}},
+      {32, {4, 7, 10, 13, 16, 19, 22, 25, 28, 31}}, {36, {5, 8, 12, 15, 18, 22, 25, 28, 32, 35}}};
+  for (const auto& [layers, stages] : table)
+    EXPECT_EQ(SdtpLayers(Shape("llama", layers, 4096), 10), stages) << layers;
+  EXPECT_EQ(SdtpLowLayers(Shape("llama", 32, 4096)), (std::vector<int>{4, 9, 14, 19, 24}));
+  EXPECT_EQ(SdtpLayers(Shape("llama", 32, 4096), 1), std::vector<int>{4});
+  ModelShape mini = Shape("llama", 10, 256);
+  mini.name = "coppice-mini";
+  EXPECT_EQ(SdtpLayers(mini, 10).front(), 4);
+}
+
+TEST(Presets, SdtpLayersOfSmallModelsAscend) {
+  for (int layers = 1; layers <= 40; ++layers) {
+    const ModelShape shape = Shape("llama", layers, 64);
+    for (const std::vector<int>& stages :
+         {SdtpLayers(shape, 10), SdtpLayers(shape, 1), SdtpLayers(shape, 39), SdtpLowLayers(shape)}) {
+      EXPECT_EQ(stages.empty(), layers == 1) << layers;
+      for (size_t i = 0; i < stages.size(); ++i) {
+        EXPECT_TRUE(stages[i] >= 1 && stages[i] < layers && (i == 0 || stages[i] > stages[i - 1])) << layers;
+      }
+    }
+  }
+}
+
+TEST(Presets, StaticAndPyramidInfer) {
+  EXPECT_EQ(StaticLayer(Shape("llama", 32, 4096)), 4);
+  EXPECT_EQ(StaticLayer(Shape("llama", 8, 4096)), 4);
+  EXPECT_EQ(StaticLayer(Shape("llama", 6, 4096)), 3);
+  EXPECT_EQ(StaticLayer(Shape("llama", 2, 4096)), 1);
+  EXPECT_EQ(StaticLayer(Shape("llama", 1, 4096)), 0);
+  EXPECT_EQ(PyramidInferFor(Shape("llama", 32, 4096)).r, 0.9);
+  EXPECT_EQ(PyramidInferFor(Shape("llama", 40, 5120)).r, 0.8);
+  EXPECT_EQ(PyramidInferFor(Shape("llama", 40, 5120)).interval, 2);
+  EXPECT_EQ(PyramidInferFor(Shape("llama", 80, 8192)).interval, 3);
+  EXPECT_EQ(PyramidInferFor(Shape("qwen2", 28, 3584)).interval, 1);
 }
 
 }  // namespace

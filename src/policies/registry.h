@@ -9,36 +9,12 @@
 #include <vector>
 
 #include "policies/compose.h"
+#include "policies/method_info.h"
 #include "policies/policy.h"
 #include "policies/shape.h"
 #include "policies/spec.h"
 
 namespace coppice {
-
-// One key of a method, as `coppice methods` prints it.
-struct MethodKey {
-  std::string_view name;
-  std::string_view fallback;  // in words where it depends on the model
-  std::string_view range;
-  std::string_view meaning;
-};
-
-// What a method made of its spec for one prompt.
-struct MethodInstance {
-  std::unique_ptr<TokenPolicy> policy;  // null where it stands aside
-  std::string settings;                 // the full spec, every key written out: "ftp:eta=0.9,dense=3,..."
-  std::string reason;                   // why it stands aside, or empty
-};
-
-struct MethodInfo {
-  std::string_view name;
-  std::string_view summary;  // one line
-  std::string_view paper;    // title and where it appeared
-  std::vector<MethodKey> keys;
-  // Validates everything in `spec` against the model, whatever the prompt's length; then decides whether the
-  // method is worth its while at `tokens`.
-  MethodInstance (*make)(const MethodSpec& spec, const ModelShape& shape, int64_t tokens);
-};
 
 // In the order in which `coppice methods` lists them.
 std::span<const MethodInfo> Methods();
@@ -53,7 +29,6 @@ struct PruneChoice {
 
 // Throws Error for an unknown method, key or value, a layer out of range, or a combination that makes no
 // sense.
-PruneChoice MakePolicy(std::string_view spec, const ModelShape& shape, int64_t tokens,
-                       const Protection& protection);
+PruneChoice MakePolicy(std::string_view spec, const MethodContext& context, const Protection& protection);
 
 }  // namespace coppice

@@ -10,6 +10,10 @@
 namespace coppice {
 namespace {
 
+PruneChoice Make(std::string_view spec, const ModelShape& shape, int64_t tokens) {
+  return MakePolicy(spec, {.shape = shape, .tokens = tokens}, {});
+}
+
 using testing::HasSubstr;
 
 ModelShape Llama8B() {
@@ -28,7 +32,7 @@ ModelShape Llama8B() {
 
 std::string ErrorOf(const std::string& spec, int64_t tokens = 32768, const ModelShape& shape = Llama8B()) {
   try {
-    MakePolicy(spec, shape, tokens, {});
+    Make(spec, shape, tokens);
   } catch (const Error& error) {
     return error.what();
   }
@@ -36,41 +40,42 @@ std::string ErrorOf(const std::string& spec, int64_t tokens = 32768, const Model
 }
 
 TEST(MakePolicy, None) {
-  const PruneChoice none = MakePolicy("none", Llama8B(), 32768, {});
+  const PruneChoice none = Make("none", Llama8B(), 32768);
   EXPECT_EQ(none.spec, "none");
   EXPECT_FALSE(none.active);
   EXPECT_EQ(none.reason, "");
   ASSERT_NE(none.policy, nullptr);
-  EXPECT_TRUE(none.policy->NeedsAt(0).empty());
+  EXPECT_TRUE(none.policy->NeedsAt(Phase::kPrefill, 0).empty());
 }
 
 TEST(MakePolicy, BareNamesAreThePresetsWrittenOut) {
-  const PruneChoice both = MakePolicy("sliminfer+ftp", Llama8B(), 32768, {});
-  EXPECT_EQ(both.spec,
-            "sliminfer:layers=10/20/30,keep=8192/4096/2048,block=64,unit=8,window=4,revive=none,min=4096"
-            "+ftp:eta=0.9,dense=10,first=100,last=50,min=1024");
+  const PruneChoice both = Make("sliminfer+ftp", Llama8B(), 32768);
+  EXPECT_EQ(
+      both.spec,
+      "sliminfer:layers=10/20/30,start=10,keep=8192/4096/2048,decode_keep=8192/4096/2048,block=64,unit=8,"
+      "window=4,score=units,gamma=0.9,revive=aux,revive_cap=4,min=4096"
+      "+ftp:eta=0.9,dense=10,first=100,last=50,choose=mass,seed=0,min=1024");
   EXPECT_TRUE(both.active);
   EXPECT_EQ(both.reason, "");
-  EXPECT_EQ(both.policy->NeedsAt(9).unit_scores.size(), 1u);  // decides after layer p - 1
-  EXPECT_TRUE(both.policy->NeedsAt(9).mass_queries.empty());
-  EXPECT_EQ(both.policy->NeedsAt(10).mass_queries, std::vector<int>{50});
+  EXPECT_EQ(both.policy->NeedsAt(Phase::kPrefill, 9).unit_scores.size(), 1u);  // decides after layer p - 1
+  EXPECT_TRUE(both.policy->NeedsAt(Phase::kPrefill, 9).masses.empty());
+  EXPECT_EQ(both.policy->NeedsAt(Phase::kPrefill, 10).masses, std::vector<Needs::Mass>{{.queries = 50}});
 }
 
 TEST(MakePolicy, TheCanonicalSpecMeansItself) {
   for (const char* spec :
        {"ftp", "sliminfer", "ftp:eta=.25,first=0", "sliminfer:keep=0.5", "sliminfer:layers=3,keep=100",
         "sliminfer:keep=1e4/5000/0.01,block=4+ftp:eta=1e-6"}) {
-    const std::string canonical = MakePolicy(spec, Llama8B(), 32768, {}).spec;
-    EXPECT_EQ(MakePolicy(canonical, Llama8B(), 32768, {}).spec, canonical) << spec;
+    const std::string canonical = Make(spec, Llama8B(), 32768).spec;
+    EXPECT_EQ(Make(canonical, Llama8B(), 32768).spec, canonical) << spec;
   }
-  EXPECT_THAT(MakePolicy("sliminfer:keep=0.5", Llama8B(), 32768, {}).spec,
-              HasSubstr("keep=16384/8192/4096,"));
-  EXPECT_THAT(MakePolicy("sliminfer:keep=0.5/0.5/0.5", Llama8B(), 32768, {}).spec,
+  EXPECT_THAT(Make("sliminfer:keep=0.5", Llama8B(), 32768).spec, HasSubstr("keep=16384/8192/4096,"));
+  EXPECT_THAT(Make("sliminfer:keep=0.5/0.5/0.5", Llama8B(), 32768).spec,
               HasSubstr("keep=16384/16384/16384,"));
-  EXPECT_THAT(MakePolicy("sliminfer:keep=500", Llama8B(), 32768, {}).spec, HasSubstr("keep=500/500/500,"));
-  EXPECT_THAT(MakePolicy("sliminfer:keep=0.3", Llama8B(), 10001, {}).spec,
+  EXPECT_THAT(Make("sliminfer:keep=500", Llama8B(), 32768).spec, HasSubstr("keep=500/500/500,"));
+  EXPECT_THAT(Make("sliminfer:keep=0.3", Llama8B(), 10001).spec,
               HasSubstr("keep=3001/901/271,"));  // rounds up
-  EXPECT_THAT(MakePolicy("sliminfer:block=4", Llama8B(), 32768, {}).spec, HasSubstr("block=4,unit=4,"));
+  EXPECT_THAT(Make("sliminfer:block=4", Llama8B(), 32768).spec, HasSubstr("block=4,unit=4,"));
 }
 
 // What `coppice methods` prints are the keys that the methods read.
@@ -80,7 +85,7 @@ TEST(Methods, DocumentTheirKeys) {
     EXPECT_TRUE(names.insert(method.name).second) << method.name;
     EXPECT_FALSE(method.summary.empty());
     EXPECT_FALSE(method.paper.empty());
-    std::string rest = MakePolicy(method.name, Llama8B(), 32768, {}).spec;
+    std::string rest = Make(method.name, Llama8B(), 32768).spec;
     for (const MethodKey& key : method.keys) {
       const size_t at = rest.find(std::string(key.name) + "=");
       ASSERT_NE(at, std::string::npos) << method.name << ": " << key.name;
@@ -108,7 +113,7 @@ TEST(MakePolicy, RefusesWhatItCannotDo) {
       {"ftp:last=0", "last=0"},
       {"ftp:first=-1", "first=-1"},
       {"ftp:min=-1", "min=-1"},
-      {"ftp:keep=1", "unknown key 'keep'; it has eta, dense, first, last, min"},
+      {"ftp:keep=1", "unknown key 'keep'; it has eta, dense, first, last, choose, seed, min"},
       {"ftp:eta=1,eta=1", "'eta' is set twice"},
       {"sliminfer:layers=0,keep=100", "layers=0: '0' is not a whole number from 1 to 31"},
       {"sliminfer:layers=10/32,keep=0.5", "'32' is not a whole number from 1 to 31"},
@@ -143,9 +148,9 @@ TEST(MakePolicy, RefusesWhatItCannotDo) {
 
 TEST(MakePolicy, StandsAsideWithAReason) {
   const auto reason = [](const char* spec, int64_t tokens, const ModelShape& shape) {
-    const PruneChoice choice = MakePolicy(spec, shape, tokens, {});
+    const PruneChoice choice = Make(spec, shape, tokens);
     EXPECT_EQ(choice.active, choice.reason.empty()) << spec;
-    EXPECT_TRUE(choice.active || choice.policy->NeedsAt(9).empty());
+    EXPECT_TRUE(choice.active || choice.policy->NeedsAt(Phase::kPrefill, 9).empty());
     return choice.reason;
   };
   EXPECT_EQ(reason("ftp", 1023, Llama8B()), "ftp: 1023 prompt tokens are below its break-even of 1024");
@@ -162,16 +167,16 @@ TEST(MakePolicy, StandsAsideWithAReason) {
   EXPECT_EQ(reason("sliminfer", 20000, windowed),
             "sliminfer: its scores end at the sliding window of 4096 tokens");
 
-  const PruneChoice mixed = MakePolicy("sliminfer+ftp", Llama8B(), 2000, {});
+  const PruneChoice mixed = Make("sliminfer+ftp", Llama8B(), 2000);
   EXPECT_TRUE(mixed.active);  // FTP acts
   EXPECT_THAT(mixed.reason, HasSubstr("sliminfer: 2000 prompt tokens"));
-  EXPECT_THAT(MakePolicy("sliminfer+ftp", Llama8B(), 500, {}).reason, HasSubstr("of 4096; ftp: 500"));
+  EXPECT_THAT(Make("sliminfer+ftp", Llama8B(), 500).reason, HasSubstr("of 4096; ftp: 500"));
 }
 
 TEST(MakePolicy, AModelOfOneLayerHasNoStage) {
   ModelShape one = Llama8B();
   one.layers = 1;
-  const PruneChoice choice = MakePolicy("sliminfer:min=0", one, 100000, {});
+  const PruneChoice choice = Make("sliminfer:min=0", one, 100000);
   EXPECT_FALSE(choice.active);
   EXPECT_THAT(choice.reason, HasSubstr("1 layers leave no stage to prune at"));
 }

@@ -4,29 +4,54 @@
 #include <cstdint>
 #include <vector>
 
+#include "policies/method_info.h"
 #include "policies/policy.h"
 
 namespace coppice {
 
 struct SlimInferConfig {
-  std::vector<int> layers;    // p_s: from this layer on only keep[s] tokens; ascending, in [1, L - 1]
-  std::vector<int64_t> keep;  // k_s: tokens, block 0 and the tail block inside the count
-  int block = 64;             // B: tokens per block
-  int unit = 8;               // u: tokens per scoring unit; divides block
-  int window = 4;             // w: last queries, averaged
+  std::vector<int> layers;           // p_s: from this layer on only keep[s] tokens; ascending, in [1, L - 1]
+  std::vector<int64_t> keep;         // k_s: tokens, block 0 and the tail block inside the count
+  std::vector<int64_t> decode_keep;  // tokens of the prompt that a decode step attends; empty: as `keep`
+  int block = 64;                    // B: tokens per block
+  int unit = 8;                      // u: tokens per scoring unit; divides block
+  int window = 4;                    // w: last queries, averaged
+  KeyPool pool = KeyPool::kMean;     // how a unit's keys become one
+  double gamma = 0.9;                // blocks are exchanged where the overlap falls below
+  bool revive = false;               // dropped blocks are parked and may come back
+  int revive_cap = 4;                // blocks that may come back at one stage in one step
 };
 
 class SlimInferPolicy final : public TokenPolicy {
  public:
   explicit SlimInferPolicy(SlimInferConfig config);
 
-  Needs NeedsAt(int layer) const override;
+  Needs NeedsAt(Phase phase, int layer) const override;
   TokenSet AfterAttention(const Observation& seen, Backend& be) override;
+  bool Parks() const override { return config_.revive; }
+
+  DecodePoint AttendsAt(int layer) const override;
+  TokenSet Attend(const Observation& seen, const Candidates& candidates, Backend& be) override;
+  int OffloadBlock() const override { return decides_in_decode_ ? config_.block : 0; }
 
  private:
+  using Blocks = std::vector<int32_t>;  // ascending
+
   // The stage that decides after the attention of `layer`, or -1.
   int StageAfter(int layer) const;
+  Needs::Units Units() const { return {config_.window, config_.unit, config_.pool}; }
+  // r of every block (2), from the scores of its units; -inf where it has no keys.
+  std::vector<float> BlockScores(const TensorView& unit_scores) const;
+  Blocks BestBlocks(const std::vector<float>& r, const std::vector<bool>& parked, int64_t count) const;
+
   SlimInferConfig config_;
+  bool decides_in_decode_;
+  std::vector<Blocks> active_;  // [stages]; empty before the first step
 };
+
+// Whether the attended set is exchanged: |cand and active| / |cand| < gamma, in integers (gamma in millionths).
+bool ShouldSwap(int64_t common, int64_t candidates, double gamma);
+
+MethodInfo SlimInferMethod();
 
 }  // namespace coppice

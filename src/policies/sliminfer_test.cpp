@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include <limits>
 
 #include "policy_scene.h"
@@ -97,22 +100,112 @@ TEST(SlimInferPolicy, ANanIsTheWorstUnitOfItsBlock) {
   EXPECT_EQ(Blocks(Answer(24, 12, {0, 0, 1, 1, kNan, 5, 2, 2, 3, 3, 0, 0})), (Rows{0, 2, 5}));
 }
 
-TEST(SlimInferPolicy, DecidesAfterTheLayerBeforeTheStageAndInPrefillAlone) {
+TEST(SlimInferPolicy, DecidesAfterTheLayerBeforeTheStage) {
   SlimInferPolicy slim({.layers = {10, 20}, .keep = {16, 8}, .block = 4, .unit = 2, .window = 4});
   for (int layer = 0; layer < 32; ++layer) {
     const bool decides = layer == 9 || layer == 19;
-    EXPECT_EQ(slim.NeedsAt(layer).empty(), !decides) << layer;
+    EXPECT_EQ(slim.NeedsAt(Phase::kPrefill, layer).empty(), !decides) << layer;
     Scene scene(24, layer);
     scene.Units(kUnits, std::vector<float>(12, 1.0f));
     const TokenSet set = slim.AfterAttention(scene.seen, *scene.be);
     EXPECT_EQ(set.size(), layer == 9 ? 16 : layer == 19 ? 8 : 24) << layer;
     EXPECT_TRUE(slim.RunFfn(scene.seen, *scene.be).IsAll());
     EXPECT_TRUE(slim.BeforeLayer(scene.seen, *scene.be).IsAll());
-    scene.seen.phase = Phase::kDecode;
-    EXPECT_TRUE(slim.AfterAttention(scene.seen, *scene.be).IsAll());
+    EXPECT_EQ(slim.AttendsAt(layer), DecodePoint::kNone);  // nothing comes back, nothing is exchanged
+    EXPECT_TRUE(slim.NeedsAt(Phase::kDecode, layer).empty());
   }
-  EXPECT_EQ(slim.NeedsAt(9).unit_scores, std::vector<Needs::Units>{kUnits});
-  EXPECT_TRUE(slim.NeedsAt(9).mass_queries.empty());
+  EXPECT_EQ(slim.NeedsAt(Phase::kPrefill, 9).unit_scores, std::vector<Needs::Units>{kUnits});
+  EXPECT_TRUE(slim.NeedsAt(Phase::kPrefill, 9).masses.empty());
+}
+
+// Section 17: the overlap is compared in integers, and an overlap of gamma keeps the set.
+TEST(ShouldSwap, ComparesInIntegers) {
+  EXPECT_FALSE(ShouldSwap(9, 10, 0.9));
+  EXPECT_TRUE(ShouldSwap(8, 9, 0.9));
+  EXPECT_TRUE(ShouldSwap(57, 64, 0.9));
+  EXPECT_FALSE(ShouldSwap(58, 64, 0.9));
+  for (int64_t common = 0; common <= 10; ++common) {
+    EXPECT_FALSE(ShouldSwap(common, 10, 0)) << common;  // T-SL1
+    EXPECT_TRUE(ShouldSwap(common, 10, 1.1)) << common;
+  }
+}
+
+// A decode step over 40 prompt tokens in blocks of 4 and two generated ones.
+class SlimInferStep {
+ public:
+  SlimInferStep(SlimInferConfig config, std::vector<float> units, std::vector<int32_t> parked_blocks)
+      : slim(std::move(config)), scene(Count(), 40, 9) {
+    scene.seen.phase = Phase::kDecode;
+    Score(std::move(units));
+    for (const int32_t p : positions) {
+      const bool is = std::find(parked_blocks.begin(), parked_blocks.end(), p / 4) != parked_blocks.end();
+      parked.push_back(p < 40 && is);
+    }
+  }
+  void Score(std::vector<float> units) {
+    scene.seen.ClearScores();
+    units.resize(20, 0.0f);
+    scene.Units(kUnits, units);
+  }
+  std::vector<int32_t> Blocks() {
+    std::vector<int32_t> blocks;
+    const TokenSet set = slim.Attend(scene.seen, {positions, parked}, *scene.be);
+    EXPECT_TRUE(set.Contains(40) && set.Contains(41));  // T-SL3
+    for (const int32_t row : set.ToRows()) {
+      if (row < 40 && (blocks.empty() || blocks.back() != row / 4)) blocks.push_back(row / 4);
+    }
+    return blocks;
+  }
+  static std::vector<int32_t> Count() {
+    std::vector<int32_t> all(42);
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+
+  std::vector<int32_t> positions = Count();
+  std::vector<uint8_t> parked;
+  SlimInferPolicy slim;
+  Scene scene;
+};
+
+SlimInferConfig FiveBlocks() {
+  return {.layers = {10}, .keep = {20}, .block = 4, .unit = 2, .window = 4, .revive = true, .revive_cap = 2};
+}
+
+// Units 2 j and 2 j + 1 are block j's.
+TEST(SlimInferPolicy, ExchangesBlocksWhereTheOverlapFalls) {
+  SlimInferStep step(FiveBlocks(), {0, 0, 0, 5, 4, 0, 3, 0, 0, 2, 1, 0}, {4, 5, 6, 7, 8});
+  EXPECT_EQ(step.Blocks(), (std::vector<int32_t>{0, 1, 2, 3, 9}));  // what prefill kept is what scores best
+  // Two blocks in five change: 3 / 5 < 0.9.
+  step.Score({0, 0, 0, 5, 0, 0, 0, 0, 0, 9, 0, 8});
+  EXPECT_EQ(step.Blocks(), (std::vector<int32_t>{0, 1, 4, 5, 9}));
+}
+
+TEST(SlimInferPolicy, KeepsBlocksWhereTheOverlapIsEnough) {
+  SlimInferConfig config = FiveBlocks();
+  config.gamma = 0.6;
+  SlimInferStep step(config, {0, 0, 0, 5, 0, 0, 0, 0, 0, 9, 0, 8}, {4, 5, 6, 7, 8});
+  EXPECT_EQ(step.Blocks(), (std::vector<int32_t>{0, 1, 2, 3, 9}));  // 3 / 5 is not below 0.6
+}
+
+TEST(SlimInferPolicy, NoMoreBlocksComeBackThanTheCap) {
+  SlimInferStep step(FiveBlocks(), {0, 0, 0, 1, 0, 2, 0, 0, 9, 0, 8, 0, 7, 0}, {4, 5, 6, 7, 8});
+  EXPECT_EQ(step.Blocks(),
+            (std::vector<int32_t>{0, 2, 4, 5, 9}));  // 6 is third best, but the third that is parked
+}
+
+TEST(SlimInferPolicy, ASmallerDecodeBudgetShrinksTheSet) {
+  SlimInferConfig config = FiveBlocks();
+  config.decode_keep = {12};
+  SlimInferStep step(config, {0, 0, 0, 1, 0, 2, 0, 0}, {4, 5, 6, 7, 8});
+  EXPECT_EQ(step.Blocks(), (std::vector<int32_t>{0, 2, 9}));  // T-SL4
+  EXPECT_EQ(step.slim.OffloadBlock(), 4);
+}
+
+TEST(SlimInferPolicy, TiesGoToTheEarlierBlockWhileGeneratingToo) {
+  SlimInferStep step(FiveBlocks(), {}, {});
+  step.slim = SlimInferPolicy(FiveBlocks());
+  EXPECT_EQ(step.Blocks(), (std::vector<int32_t>{0, 1, 2, 3, 9}));
 }
 
 }  // namespace

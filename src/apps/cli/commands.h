@@ -13,5 +13,6 @@ void AddInspect(CLI::App& app);
 void AddTokenize(CLI::App& app);
 void AddMethods(CLI::App& app);
 void AddSynth(CLI::App& app);
+void AddTrace(CLI::App& app);
 
 }  // namespace coppice::cli

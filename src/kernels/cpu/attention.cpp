@@ -168,7 +168,8 @@ void AttentionOps::Attention(const AttentionInput& in, MutableTensorView out) {
 
 // Pass 1: maximum and sum of every row. Pass 2: by ranges of keys, adds the weights of all rows in the order
 // kv head, tile, row, in kMassLanes partial sums per key, so that no thread ever adds to another's keys.
-void AttentionOps::AttentionMass(const AttentionInput& in, MutableTensorView mass) {
+void AttentionOps::AttentionMass(const AttentionInput& in, std::span<const float> /*query_weights*/,
+                                 MutableTensorView mass) {
   CheckAttentionMass(in, mass);
   const Plan plan(in, kernels_);
   const int64_t dim = in.shape.head_dim;
@@ -202,7 +203,8 @@ void AttentionOps::AttentionMass(const AttentionInput& in, MutableTensorView mas
 
 // mean_h q_h . k_g(h) = 1/heads sum_g (sum_{h in g} q_h) . k_g: with the queries summed per kv head first, a
 // key is read once and multiplied once, not once per head.
-void AttentionOps::UnitScores(const AttentionInput& in, int unit, MutableTensorView unit_scores) {
+void AttentionOps::UnitScores(const AttentionInput& in, int unit, KeyPool /*pool*/,
+                              MutableTensorView unit_scores) {
   CheckUnitScores(in, unit, unit_scores);
   const AttentionShape& s = in.shape;
   const int64_t group = s.heads / s.kv_heads;

@@ -14,8 +14,8 @@ class AttentionOps {
   AttentionOps(const KernelTable& kernels, const ThreadPool& pool) : kernels_(kernels), pool_(pool) {}
 
   void Attention(const AttentionInput& in, MutableTensorView out);
-  void AttentionMass(const AttentionInput& in, MutableTensorView mass);
-  void UnitScores(const AttentionInput& in, int unit, MutableTensorView unit_scores);
+  void AttentionMass(const AttentionInput& in, std::span<const float> query_weights, MutableTensorView mass);
+  void UnitScores(const AttentionInput& in, int unit, KeyPool pool, MutableTensorView unit_scores);
 
  private:
   const KernelTable& kernels_;

@@ -143,11 +143,12 @@ class CpuBackend final : public Backend {
   }
 
   void Attention(const AttentionInput& in, MutableTensorView out) override { attention_.Attention(in, out); }
-  void AttentionMass(const AttentionInput& in, MutableTensorView mass) override {
-    attention_.AttentionMass(in, mass);
+  void AttentionMass(const AttentionInput& in, std::span<const float> query_weights,
+                     MutableTensorView mass) override {
+    attention_.AttentionMass(in, query_weights, mass);
   }
-  void UnitScores(const AttentionInput& in, int unit, MutableTensorView unit_scores) override {
-    attention_.UnitScores(in, unit, unit_scores);
+  void UnitScores(const AttentionInput& in, int unit, KeyPool pool, MutableTensorView unit_scores) override {
+    attention_.UnitScores(in, unit, pool, unit_scores);
   }
 
   TokenSet TopK(const TensorView& scores, int64_t k) override { return SelectTopK(scores, k); }

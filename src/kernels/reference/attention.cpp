@@ -93,7 +93,7 @@ void Attention(const AttentionInput& in, MutableTensorView out) {
   }
 }
 
-void AttentionMass(const AttentionInput& in, MutableTensorView mass) {
+void AttentionMass(const AttentionInput& in, std::span<const float> query_weights, MutableTensorView mass) {
   CheckAttentionMass(in, mass);
   const AttentionShape& shape = in.shape;
   const int group = shape.heads / shape.kv_heads;
@@ -103,16 +103,17 @@ void AttentionMass(const AttentionInput& in, MutableTensorView mass) {
   std::vector<double> sums(static_cast<size_t>(in.keys.rows), 0.0);
   for (int64_t i = 0; i < in.queries.rows; ++i) {
     const KeyRange seen = VisibleKeys(in, i);
+    const double weight = query_weights.empty() ? 1.0 : double{query_weights[static_cast<size_t>(i)]};
     const std::span<float> a = std::span(scores).first(static_cast<size_t>(seen.end - seen.begin));
     for (int head = 0; head < shape.heads; ++head) {
       Weights(in, i, head, seen, keys[static_cast<size_t>(head / group)], a);
-      for (size_t j = 0; j < a.size(); ++j) sums[static_cast<size_t>(seen.begin) + j] += a[j];
+      for (size_t j = 0; j < a.size(); ++j) sums[static_cast<size_t>(seen.begin) + j] += weight * a[j];
     }
   }
   for (size_t j = 0; j < sums.size(); ++j) mass.Row<float>(0)[j] = static_cast<float>(sums[j]);
 }
 
-void UnitScores(const AttentionInput& in, int unit, MutableTensorView unit_scores) {
+void UnitScores(const AttentionInput& in, int unit, KeyPool /*pool*/, MutableTensorView unit_scores) {
   CheckUnitScores(in, unit, unit_scores);
   const AttentionShape& shape = in.shape;
   const int group = shape.heads / shape.kv_heads;

@@ -6,7 +6,7 @@
 namespace coppice::reference {
 
 void Attention(const AttentionInput& in, MutableTensorView out);
-void AttentionMass(const AttentionInput& in, MutableTensorView mass);
-void UnitScores(const AttentionInput& in, int unit, MutableTensorView unit_scores);
+void AttentionMass(const AttentionInput& in, std::span<const float> query_weights, MutableTensorView mass);
+void UnitScores(const AttentionInput& in, int unit, KeyPool pool, MutableTensorView unit_scores);
 
 }  // namespace coppice::reference

@@ -83,11 +83,12 @@ class ReferenceBackend final : public Backend {
   void Convert(const TensorView& x, MutableTensorView y) override { reference::Convert(x, y); }
 
   void Attention(const AttentionInput& in, MutableTensorView out) override { reference::Attention(in, out); }
-  void AttentionMass(const AttentionInput& in, MutableTensorView mass) override {
-    reference::AttentionMass(in, mass);
+  void AttentionMass(const AttentionInput& in, std::span<const float> query_weights,
+                     MutableTensorView mass) override {
+    reference::AttentionMass(in, query_weights, mass);
   }
-  void UnitScores(const AttentionInput& in, int unit, MutableTensorView unit_scores) override {
-    reference::UnitScores(in, unit, unit_scores);
+  void UnitScores(const AttentionInput& in, int unit, KeyPool pool, MutableTensorView unit_scores) override {
+    reference::UnitScores(in, unit, pool, unit_scores);
   }
 
   TokenSet TopK(const TensorView& scores, int64_t k) override { return SelectTopK(scores, k); }

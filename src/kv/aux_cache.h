@@ -1,0 +1,45 @@
+// The Aux cache: hidden states of tokens that left the stream and may come back.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "tensor/tensor.h"
+
+namespace coppice {
+
+// At most one state per position, stored in the type of the keys so that bytes compare. A slot is free as soon
+// as its token is taken back. `ffn_owed`: the token left after a layer's attention, and owes that layer's FFN.
+class AuxCache {
+ public:
+  AuxCache(DType dtype, int64_t width) : dtype_(dtype), width_(width) {}
+
+  bool Has(int32_t position) const { return SlotOf(position) >= 0; }
+  bool FfnOwed(int32_t position) const { return Has(position) && owed_[static_cast<size_t>(position)]; }
+  // hidden [1, width] fp32. The position must hold nothing.
+  void Park(int32_t position, bool ffn_owed, const TensorView& hidden, Backend& be);
+  // Writes the state to hidden [1, width] fp32 and frees it.
+  void Take(int32_t position, MutableTensorView hidden);
+
+  int64_t tokens() const { return tokens_; }
+  int64_t bytes() const { return tokens_ * BytesOf(dtype_, width_); }
+
+ private:
+  static constexpr int32_t kChunk = 64;
+
+  MutableTensorView RowOf(int32_t slot);
+  int32_t SlotOf(int32_t position) const {
+    return static_cast<size_t>(position) < slots_.size() ? slots_[static_cast<size_t>(position)] : -1;
+  }
+  DType dtype_;
+  int64_t width_;
+  int64_t tokens_ = 0;
+  std::vector<int32_t> slots_;  // by position: its slot, or -1
+  std::vector<bool> owed_;      // by position
+  std::vector<Tensor> chunks_;  // of kChunk slots each, so that nothing moves when the pool grows
+  std::vector<int32_t> free_;   // slots
+};
+
+}  // namespace coppice

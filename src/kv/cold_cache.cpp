@@ -1,0 +1,162 @@
+#include "kv/cold_cache.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+namespace coppice {
+
+namespace {
+
+bool Ascends(std::span<const int32_t> blocks) {
+  return std::adjacent_find(blocks.begin(), blocks.end(), std::greater_equal<>()) == blocks.end();
+}
+
+// Of a key and a value.
+int64_t RowBytes(const LayerCache& hot) { return 2 * BytesOf(hot.dtype(), hot.width()); }
+
+size_t Size(int64_t bytes) { return static_cast<size_t>(bytes); }
+
+// Copies a record of rows.size() rows into these rows of the hot cache, run by run.
+void CopyRows(const std::byte* record, std::span<const int32_t> rows, LayerCache& hot) {
+  const MutableTensorView keys = hot.mutable_keys();
+  const MutableTensorView values = hot.mutable_values();
+  const std::byte* of_values = record + static_cast<int64_t>(rows.size()) * keys.stride;
+  for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
+    for (end = begin + 1; end < rows.size() && rows[end] == rows[end - 1] + 1; ++end) {
+    }
+    const int64_t from = static_cast<int64_t>(begin) * keys.stride;
+    const int64_t bytes = static_cast<int64_t>(end - begin) * keys.stride;
+    std::memcpy(keys.RowBytes(rows[begin]), record + from, Size(bytes));
+    std::memcpy(values.RowBytes(rows[begin]), of_values + from, Size(bytes));
+  }
+}
+
+}  // namespace
+
+ColdCache::ColdCache(std::unique_ptr<ColdStore> store, int layers, int block)
+    : store_(std::move(store)), block_(block), layers_(static_cast<size_t>(layers)) {
+  COPPICE_CHECK(store_ != nullptr && layers > 0 && block > 0);
+  record_.resize(Size(store_->record_bytes()));
+}
+
+void ColdCache::Offload(int layer, std::span<const int32_t> blocks, LayerCache& hot) {
+  COPPICE_CHECK(Ascends(blocks) && !hot.ragged());
+  Load(layer, BlocksInBoth(layer, blocks, hot), hot);
+  if (!blocks.empty()) At(layer, blocks.back());  // makes them all, so that none moves below
+  const std::span<const int32_t> positions = hot.positions();
+  std::vector<int32_t> kept;
+  std::vector<Block*> gone;
+  kept.reserve(positions.size());
+  int32_t next = 0;  // the first row not looked at
+  const auto keep_until = [&](int32_t row) {
+    for (; next < row; ++next) kept.push_back(next);
+  };
+  for (const int32_t b : blocks) {
+    const auto [first, end] = RowsOfBlock(b, hot);
+    if (first == end) continue;
+    Block& block = At(layer, b);
+    Store(block, first, positions.subspan(Size(first), Size(end - first)), hot);
+    gone.push_back(&block);
+    keep_until(first);
+    next = end;
+  }
+  if (gone.empty()) return;
+  keep_until(static_cast<int32_t>(hot.rows()));
+  const int64_t rows = hot.rows();
+  const TokenSet left = TokenSet::Of(std::move(kept), rows);
+  hot.Keep(std::span(&left, 1));
+  for (Block* block : gone) block->cold = true;
+  cold_bytes_ += (rows - hot.rows()) * RowBytes(hot);
+}
+
+void ColdCache::Store(Block& block, int64_t first, std::span<const int32_t> positions,
+                      const LayerCache& hot) {
+  // Keys and values of a position never change, so the same positions are the same record.
+  if (std::ranges::equal(block.positions, positions)) return;
+  const int64_t half = static_cast<int64_t>(positions.size()) * hot.keys().stride;
+  COPPICE_CHECK(2 * half <= store_->record_bytes());
+  std::memcpy(record_.data(), hot.keys().RowBytes(first), Size(half));
+  std::memcpy(record_.data() + half, hot.values().RowBytes(first), Size(half));
+  if (block.slot < 0) block.slot = slots_++;
+  block.positions.clear();  // should the write fail
+  store_->Write(block.slot, record_);
+  block.positions.assign(positions.begin(), positions.end());
+  ++written_;
+}
+
+void ColdCache::Prefetch(int layer, std::span<const int32_t> blocks) {
+  for (const int32_t b : blocks) {
+    if (IsCold(layer, b)) store_->Prefetch(At(layer, b).slot);
+  }
+}
+
+void ColdCache::Load(int layer, std::span<const int32_t> blocks, LayerCache& hot) {
+  COPPICE_CHECK(Ascends(blocks));
+  std::vector<Block*> loaded;
+  std::vector<int32_t> positions;
+  for (const int32_t b : blocks) {
+    if (!IsCold(layer, b)) continue;
+    loaded.push_back(&At(layer, b));
+    positions.insert(positions.end(), loaded.back()->positions.begin(), loaded.back()->positions.end());
+  }
+  if (loaded.empty()) return;
+  // All are read before the hot cache changes: a transfer may fail.
+  const size_t record = record_.size();
+  const auto records = std::make_unique_for_overwrite<std::byte[]>(loaded.size() * record);
+  for (size_t i = 0; i < loaded.size(); ++i) {
+    store_->Read(loaded[i]->slot, std::span(records.get() + i * record, record));
+  }
+  const std::vector<int32_t> rows = hot.Insert(positions);
+  size_t done = 0;
+  for (size_t i = 0; i < loaded.size(); ++i) {
+    const size_t count = loaded[i]->positions.size();
+    CopyRows(records.get() + i * record, std::span(rows).subspan(done, count), hot);
+    loaded[i]->cold = false;
+    done += count;
+  }
+  cold_bytes_ -= static_cast<int64_t>(rows.size()) * RowBytes(hot);
+  loaded_ += static_cast<int64_t>(loaded.size());
+}
+
+bool ColdCache::IsCold(int layer, int32_t block) const {
+  const std::vector<Block>& blocks = layers_[static_cast<size_t>(layer)];
+  return block >= 0 && static_cast<size_t>(block) < blocks.size() && blocks[static_cast<size_t>(block)].cold;
+}
+
+std::vector<int32_t> ColdCache::ColdPositions(int layer) const {
+  std::vector<int32_t> positions;
+  for (const Block& block : layers_[static_cast<size_t>(layer)]) {
+    if (block.cold) positions.insert(positions.end(), block.positions.begin(), block.positions.end());
+  }
+  return positions;
+}
+
+ColdCache::Block& ColdCache::At(int layer, int32_t block) {
+  COPPICE_CHECK(block >= 0);
+  std::vector<Block>& blocks = layers_[static_cast<size_t>(layer)];
+  if (static_cast<size_t>(block) >= blocks.size()) blocks.resize(static_cast<size_t>(block) + 1);
+  return blocks[static_cast<size_t>(block)];
+}
+
+std::pair<int32_t, int32_t> ColdCache::RowsOfBlock(int32_t block, const LayerCache& hot) const {
+  const std::span<const int32_t> positions = hot.positions();
+  const auto row = [&](int64_t position) {
+    return static_cast<int32_t>(std::ranges::lower_bound(positions, position) - positions.begin());
+  };
+  return {row(int64_t{block} * block_), row((int64_t{block} + 1) * block_)};
+}
+
+std::vector<int32_t> ColdCache::BlocksInBoth(int layer, std::span<const int32_t> blocks,
+                                             const LayerCache& hot) const {
+  std::vector<int32_t> both;
+  for (const int32_t b : blocks) {
+    if (!IsCold(layer, b)) continue;
+    const auto [first, end] = RowsOfBlock(b, hot);
+    if (first < end) both.push_back(b);
+  }
+  return both;
+}
+
+}  // namespace coppice

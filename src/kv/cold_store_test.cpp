@@ -1,0 +1,332 @@
+#include "kv/cold_store.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <random>
+#include <vector>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "kv/cold_test_support.h"
+
+namespace coppice {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using Record = std::vector<std::byte>;
+
+Record MakeRecord(int64_t bytes, uint32_t seed) {
+  Record record(bytes);
+  std::minstd_rand random(seed + 1);
+  for (std::byte& b : record) b = static_cast<std::byte>(random() >> 8);
+  return record;
+}
+
+Record ReadRecord(ColdStore& store, int64_t slot) {
+  Record record(store.record_bytes());
+  store.Read(slot, record);
+  return record;
+}
+
+// The message of the Error that `call` throws, or "".
+std::string ErrorOf(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// Every later call fails with the same message; the store may be destroyed.
+void ExpectBroken(ColdStore& store, const std::string& message) {
+  const Record record = MakeRecord(store.record_bytes(), 0);
+  Record out(store.record_bytes());
+  EXPECT_EQ(ErrorOf([&] { store.Write(0, record); }), message);
+  EXPECT_EQ(ErrorOf([&] { store.Prefetch(0); }), message);
+  EXPECT_EQ(ErrorOf([&] { store.Read(0, out); }), message);
+  EXPECT_EQ(ErrorOf([&] { store.Flush(); }), message);
+}
+
+int64_t OpenFiles() {
+  int64_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+using ColdStoreTest = ColdEngineTest;
+INSTANTIATE_TEST_SUITE_P(Engines, ColdStoreTest, testing::ValuesIn(kEngines),
+                         [](const auto& test) { return NameOf(test.param); });
+
+// Writes, reads ahead and reads of 1 to 100 slots against a map, with much and with little room for records
+// on their way.
+TEST_P(ColdStoreTest, RandomOperationsAgreeWithAModel) {
+  constexpr int64_t kBytes = 5003;  // of no page's or sector's size
+  for (const int slots : {1, 2, 10, 100}) {
+    for (const int64_t staging : {int64_t{64} << 20, 3 * kBytes, int64_t{1}}) {
+      std::mt19937 random(static_cast<uint32_t>(slots));
+      const auto store = Open(kBytes, staging);
+      std::map<int64_t, Record> model;
+      for (uint32_t step = 0; step < 1000; ++step) {
+        const int64_t slot = static_cast<int64_t>(random() % static_cast<uint32_t>(slots));
+        const uint32_t kind = random() % 16;
+        if (kind < 6 || !model.contains(slot)) {
+          model[slot] = MakeRecord(kBytes, step);
+          store->Write(slot, model[slot]);
+        } else if (kind < 10) {
+          store->Prefetch(slot);
+        } else if (kind < 15) {
+          ASSERT_EQ(ReadRecord(*store, slot), model[slot]) << "slot " << slot << " step " << step;
+        } else {
+          store->Flush();
+        }
+      }
+      for (const auto& [slot, record] : model) ASSERT_EQ(ReadRecord(*store, slot), record);
+    }
+  }
+}
+
+TEST_P(ColdStoreTest, LargeRecordsComeBack) {
+  constexpr int64_t kBytes = (3 << 20) + 1;
+  const auto store = Open(kBytes, 4 << 20);
+  for (uint32_t slot = 0; slot < 6; ++slot) store->Write(slot, MakeRecord(kBytes, slot));
+  for (uint32_t slot = 0; slot < 6; slot += 2) store->Prefetch(slot);
+  for (uint32_t slot = 0; slot < 6; ++slot) EXPECT_EQ(ReadRecord(*store, slot), MakeRecord(kBytes, slot));
+}
+
+TEST_P(ColdStoreTest, OverwritesASlotThatIsBeingRead) {
+  constexpr int64_t kBytes = 64 << 10;
+  const auto store = Open(kBytes);
+  const Record first = MakeRecord(kBytes, 1), second = MakeRecord(kBytes, 2), third = MakeRecord(kBytes, 3);
+  for (int round = 0; round < 50; ++round) {
+    store->Write(7, first);
+    store->Flush();
+    store->Prefetch(7);
+    store->Write(7, second);  // what is read ahead is stale now
+    ASSERT_EQ(ReadRecord(*store, 7), second);
+    store->Prefetch(7);
+    store->Write(7, third);
+    store->Write(7, first);
+    store->Prefetch(7);  // of a write under way
+    store->Prefetch(7);
+    ASSERT_EQ(ReadRecord(*store, 7), first);
+    ASSERT_EQ(ReadRecord(*store, 7), first);
+  }
+}
+
+TEST_P(ColdStoreTest, TheCallersMemoryIsFreeAfterWrite) {
+  const auto store = Open(4096);
+  Record record(4096, std::byte{1});
+  for (int64_t slot = 0; slot < 20; ++slot) store->Write(slot, record);
+  std::fill(record.begin(), record.end(), std::byte{2});
+  for (int64_t slot = 0; slot < 20; ++slot) ASSERT_EQ(ReadRecord(*store, slot), Record(4096, std::byte{1}));
+}
+
+TEST_P(ColdStoreTest, ReadsOfSlotsNeverWrittenAreProgrammerErrors) {
+  const auto store = Open(16);
+  store->Write(3, MakeRecord(16, 0));
+  Record out(16), small(15);
+  EXPECT_THROW(store->Read(2, out), CheckFailure);
+  EXPECT_THROW(store->Prefetch(2), CheckFailure);
+  EXPECT_THROW(store->Read(3, small), CheckFailure);
+  EXPECT_THROW(store->Write(4, small), CheckFailure);
+  EXPECT_THROW(store->Write(-1, out), CheckFailure);
+}
+
+TEST_P(ColdStoreTest, NamesTheFolderWhereNoSpaceIsLeft) {
+  const auto store = OpenOver(FileHandle(open("/dev/full", O_RDWR | O_CLOEXEC)), 8192);
+  const std::string message = ErrorOf([&] {
+    for (int64_t slot = 0; slot < 100; ++slot) store->Write(slot, MakeRecord(8192, 0));
+    store->Flush();
+  });
+  EXPECT_THAT(message,
+              AllOf(HasSubstr(folder_.path()), HasSubstr("cannot write"), HasSubstr("no space left")));
+  ExpectBroken(*store, message);
+}
+
+TEST_P(ColdStoreTest, NoticesAFileThatWasCut) {
+  constexpr int64_t kBytes = 10000;
+  for (const bool ahead : {false, true}) {
+    FileHandle file = OpenUnnamedFile(folder_.path(), false);
+    const FileHandle behind(dup(file.get()));
+    const auto store = OpenOver(std::move(file), kBytes);
+    for (uint32_t slot = 0; slot < 10; ++slot) store->Write(slot, MakeRecord(kBytes, slot));
+    store->Flush();
+    ASSERT_EQ(ftruncate(behind.get(), 6 * kBytes + 17), 0);
+    EXPECT_EQ(ReadRecord(*store, 5), MakeRecord(kBytes, 5));
+    Record out(kBytes);
+    const std::string message = ErrorOf([&] {
+      if (ahead) store->Prefetch(6);
+      store->Read(6, out);  // begins within the file and ends behind it
+    });
+    EXPECT_THAT(message, AllOf(HasSubstr(folder_.path()), HasSubstr("cannot read"), HasSubstr("cut")));
+    ExpectBroken(*store, message);
+  }
+}
+
+TEST_P(ColdStoreTest, NamesTheLimitOnFileSizes) {
+  constexpr int64_t kBytes = 64 << 10;
+  const auto store = Open(kBytes);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);  // NOLINT: a test's own process
+  rlimit limit = before;
+  limit.rlim_cur = 10 * kBytes + 100;  // the 11th record is written in part, continued, and refused
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  const std::string message = ErrorOf([&] {
+    for (uint32_t slot = 0; slot < 12; ++slot) store->Write(slot, MakeRecord(kBytes, slot));
+    store->Flush();
+  });
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_THAT(message, AllOf(HasSubstr(folder_.path()), HasSubstr("the limit on file sizes")));
+  ExpectBroken(*store, message);
+}
+
+TEST_P(ColdStoreTest, RefusesARecordBeyondWhatAFileCanHold) {
+  const auto store = Open(1 << 20);
+  const Record record = MakeRecord(1 << 20, 0);
+  EXPECT_THAT(ErrorOf([&] { store->Write(int64_t{1} << 50, record); }), HasSubstr("the limit on file sizes"));
+  store->Write(0, record);  // that one call failed, and nothing else
+  EXPECT_EQ(ReadRecord(*store, 0), record);
+}
+
+// With transfers under way, also failing ones: nothing leaks (a sanitizer watches), no file stays open.
+TEST_P(ColdStoreTest, MayBeDestroyedAtAnyTime) {
+  const int64_t open_before = OpenFiles();
+  constexpr int64_t kBytes = 100 << 10;
+  for (int round = 0; round < 20; ++round) {
+    const auto store = Open(kBytes);
+    for (uint32_t slot = 0; slot < 40; ++slot) store->Write(slot, MakeRecord(kBytes, slot));
+    if (round % 2 == 0) store->Flush();
+    for (uint32_t slot = 0; slot < 40; slot += 3) store->Prefetch(slot);
+  }
+  for (int round = 0; round < 20; ++round) {
+    const auto store = OpenOver(FileHandle(open("/dev/full", O_RDWR | O_CLOEXEC)), kBytes);
+    ErrorOf([&] {
+      for (uint32_t slot = 0; slot < 40; ++slot) store->Write(slot, MakeRecord(kBytes, slot));
+    });
+  }
+  EXPECT_EQ(OpenFiles(), open_before);
+}
+
+// More reads than the queue takes at once.
+TEST_P(ColdStoreTest, ReadsAheadWithoutLimit) {
+  const auto store = Open(512);
+  for (uint32_t slot = 0; slot < 1000; ++slot) store->Write(slot, MakeRecord(512, slot));
+  store->Flush();
+  for (uint32_t slot = 0; slot < 1000; ++slot) store->Prefetch(slot);
+  for (uint32_t slot = 1000; slot-- > 0;) ASSERT_EQ(ReadRecord(*store, slot), MakeRecord(512, slot));
+}
+
+// Five records on their way, and not one more; all of that room is there again after Flush.
+TEST(ColdFile, BoundsWhatIsStaged) {
+  const ColdFolder folder;
+  FileHandle file = OpenUnnamedFile(folder.path(), false);
+  auto owned = std::make_unique<LateQueue>(file.get(), 1, 0);
+  LateQueue& queue = *owned;
+  const auto store = MakeColdFile({.file = std::move(file),
+                                   .queue = std::move(owned),
+                                   .folder = folder.path(),
+                                   .staging_bytes = 5 * 1000 + 999},
+                                  1000);
+  for (uint32_t slot = 0; slot < 50; ++slot) store->Write(slot, MakeRecord(1000, slot));
+  EXPECT_EQ(queue.TakeMostWaiting(), 5u);
+  store->Flush();
+  for (uint32_t slot = 50; slot < 55; ++slot) store->Write(slot, MakeRecord(1000, slot));
+  EXPECT_EQ(queue.TakeMostWaiting(), 5u);
+  for (uint32_t slot = 0; slot < 55; ++slot) ASSERT_EQ(ReadRecord(*store, slot), MakeRecord(1000, slot));
+}
+
+TEST(OpenColdFile, LeavesNoNameBehind) {
+  const ColdFolder folder;
+  for (const ColdIo io : {ColdIo::kAuto, ColdIo::kThreads, ColdIo::kSync}) {
+    const auto store = OpenColdFile({.folder = folder.path(), .io = io}, 1000);
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+    EXPECT_EQ(store->record_bytes(), 1000);
+    store->Write(1, MakeRecord(1000, 1));
+    EXPECT_EQ(ReadRecord(*store, 1), MakeRecord(1000, 1));
+    if (io != ColdIo::kAuto) {
+      EXPECT_EQ(store->kind(), io == ColdIo::kThreads ? "threads" : "sync");
+    }
+  }
+  // As on file systems without O_TMPFILE.
+  const FileHandle file = OpenUnnamedFile(folder.path(), true);
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  EXPECT_EQ(pwrite(file.get(), "x", 1, 0), 1);
+}
+
+TEST(OpenColdFile, NamesAFolderItCannotUse) {
+  const ColdFolder folder;
+  const std::string missing = folder.path() + "/missing";
+  EXPECT_THAT(ErrorOf([&] { OpenColdFile({.folder = missing}, 10); }), HasSubstr(missing));
+  EXPECT_THAT(ErrorOf([&] { OpenUnnamedFile(missing, true); }), HasSubstr(missing));
+  EXPECT_THAT(ErrorOf([&] { OpenColdFile({.folder = "/dev/null"}, 10); }), HasSubstr("/dev/null"));
+}
+
+TEST(OpenColdFile, TakesItsFolderFromTheEnvironment) {
+  const ColdFolder folder;
+  const char* set = std::getenv("TMPDIR");
+  const std::optional<std::string> before = set == nullptr ? std::nullopt : std::optional<std::string>(set);
+  const std::string missing = folder.path() + "/missing";
+  setenv("TMPDIR", missing.c_str(), 1);
+  EXPECT_THAT(ErrorOf([] { OpenColdFile({}, 10); }), HasSubstr(missing));
+  setenv("TMPDIR", folder.path().c_str(), 1);
+  EXPECT_EQ(OpenColdFile({}, 10)->record_bytes(), 10);
+  unsetenv("TMPDIR");
+  EXPECT_EQ(OpenColdFile({}, 10)->record_bytes(), 10);  // in /var/tmp
+  if (before) setenv("TMPDIR", before->c_str(), 1);
+}
+
+// As containers do: io_uring_setup fails with EPERM. False where this process may not filter its calls.
+bool ForbidUring() {
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{.len = std::size(code), .filter = code};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST(OpenColdFileDeathTest, FallsBackToThreadsWhereUringIsForbidden) {
+  const ColdFolder folder;
+  EXPECT_EXIT(
+      {
+        if (ForbidUring()) {
+          const auto store = OpenColdFile({.folder = folder.path()}, 100);
+          store->Write(0, MakeRecord(100, 1));
+          const bool same = ReadRecord(*store, 0) == MakeRecord(100, 1);
+          const std::string kind(store->kind());
+          const std::string why =
+              ErrorOf([&] { OpenColdFile({.folder = folder.path(), .io = ColdIo::kUring}, 100); });
+          std::fprintf(stderr, "%s %d %s\n", kind.c_str(), same, why.c_str());
+        } else {
+          std::fprintf(stderr, "threads 1 (cannot filter calls here) does not allow io_uring\n");
+        }
+        std::_Exit(0);
+      },
+      testing::ExitedWithCode(0), "threads 1 .*does not allow io_uring");
+}
+
+}  // namespace
+}  // namespace coppice

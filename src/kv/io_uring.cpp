@@ -1,0 +1,130 @@
+// Transfers by Linux's io_uring (liburing; io_uring(7)): begun by one system call each, done by the kernel.
+// Everything happens on the caller's thread.
+#include <liburing.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+#include "kv/io_queue.h"
+
+namespace coppice {
+
+namespace {
+
+constexpr unsigned kDepth = 128;  // under way at once; the kernel's completion ring holds twice that
+constexpr int64_t kMaxBytes = int64_t{1} << 30;  // of one operation, whose length is 32 bits
+constexpr int kSubmitAttempts = 1000;            // a millisecond apart, while the kernel is short of memory
+
+void Nap() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
+
+class UringQueue final : public IoQueue {
+ public:
+  explicit UringQueue(int fd) : fd_(fd) {}
+
+  // 0, or the errno that says why the kernel does not allow it.
+  int Open() {
+    const int result = io_uring_queue_init(kDepth, &ring_, 0);
+    if (result != 0) return -result;
+    open_ = true;
+    io_uring_probe* probe =
+        io_uring_get_probe_ring(&ring_);  // reads and writes came later than rings: Linux 5.6
+    const bool able = probe != nullptr && io_uring_opcode_supported(probe, IORING_OP_READ) != 0 &&
+                      io_uring_opcode_supported(probe, IORING_OP_WRITE) != 0;
+    if (probe != nullptr) io_uring_free_probe(probe);
+    return able ? 0 : ENOSYS;
+  }
+
+  ~UringQueue() override {
+    if (!open_) return;
+    closing_ = true;
+    while (in_kernel_ > 0) Reap(true);
+    io_uring_queue_exit(&ring_);
+  }
+
+  void Submit(Transfer& t) override {
+    while (in_kernel_ == kDepth) Reap(true);
+    Start(t);
+  }
+
+  Transfer* Take(bool wait) override {
+    while (Reap(false)) {
+    }
+    while (wait && finished_.empty() && in_kernel_ > 0) Reap(true);
+    return finished_.Pop();
+  }
+
+  std::string_view kind() const override { return "io_uring"; }
+
+ private:
+  // Hands the rest of the transfer to the kernel.
+  void Start(Transfer& t) {
+    if (refused_ == 0) {
+      io_uring_sqe* sqe = io_uring_get_sqe(&ring_);  // there is one: each is handed over at once
+      std::byte* data = t.data + t.moved;
+      const auto bytes = static_cast<unsigned>(std::min(t.bytes - t.moved, kMaxBytes));
+      const auto at = static_cast<uint64_t>(t.offset + t.moved);
+      if (t.write) {
+        io_uring_prep_write(sqe, fd_, data, bytes, at);
+      } else {
+        io_uring_prep_read(sqe, fd_, data, bytes, at);
+      }
+      io_uring_sqe_set_data(sqe, &t);
+      int result = io_uring_submit(&ring_);
+      for (int i = 0;
+           i < kSubmitAttempts && (result == 0 || result == -EAGAIN || result == -EBUSY || result == -EINTR);
+           ++i) {
+        Nap();
+        result = io_uring_submit(&ring_);
+      }
+      if (result == 1) {
+        ++in_kernel_;
+        return;
+      }
+      // The entry stays in the ring: nothing may be handed over again, or it would go along.
+      refused_ = result < 0 ? -result : EAGAIN;
+    }
+    t.error = refused_;
+    finished_.Push(t);
+  }
+
+  // Takes in one completion; false where there is none and `wait` is not set.
+  bool Reap(bool wait) {
+    io_uring_cqe* cqe = nullptr;
+    while (io_uring_peek_cqe(&ring_, &cqe) != 0) {
+      if (!wait) return false;
+      // Should waiting fail (a signal, or no memory), looking again still finds what completes.
+      if (io_uring_wait_cqe(&ring_, &cqe) == 0) break;
+      Nap();
+    }
+    Transfer& t = *static_cast<Transfer*>(io_uring_cqe_get_data(cqe));
+    const int result = cqe->res;
+    io_uring_cqe_seen(&ring_, cqe);
+    --in_kernel_;
+    if (Advance(t, result) || closing_) {
+      finished_.Push(t);
+    } else {
+      Start(t);
+    }
+    return true;
+  }
+
+  int fd_;
+  io_uring ring_{};
+  bool open_ = false;
+  bool closing_ = false;
+  unsigned in_kernel_ = 0;
+  int refused_ = 0;  // an errno: the kernel takes no more
+  TransferList finished_;
+};
+
+}  // namespace
+
+std::unique_ptr<IoQueue> MakeUringQueue(int fd, int& error) {
+  auto queue = std::make_unique<UringQueue>(fd);
+  error = queue->Open();
+  return error == 0 ? std::move(queue) : nullptr;
+}
+
+}  // namespace coppice

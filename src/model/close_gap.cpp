@@ -1,0 +1,65 @@
+#include "model/close_gap.h"
+
+#include <cstring>
+#include <utility>
+
+#include "formats/quants.h"
+
+namespace coppice {
+
+namespace {
+
+int64_t RowsBeforeLastGap(const LayerCache& cache) {
+  const std::span<const int32_t> positions = cache.positions();
+  for (size_t i = positions.size(); i-- > 1;) {
+    if (positions[i] != positions[i - 1] + 1) return static_cast<int64_t>(i);
+  }
+  return 0;
+}
+
+// Rows that now stand before a gap for the first time: none of them has moved, so their keys are as written.
+void Remember(const LayerCache& cache, int64_t rows, SinkKeys& sinks) {
+  const auto known = static_cast<int64_t>(sinks.positions.size());
+  COPPICE_CHECK(known <= rows);
+  if (known == rows) return;
+  const auto row_bytes = static_cast<size_t>(BytesOf(cache.dtype(), cache.width()));
+  Tensor keys(cache.dtype(), rows, cache.width());
+  for (int64_t i = 0; i < rows; ++i) {
+    const TensorView from = i < known ? sinks.keys.view() : cache.keys();
+    std::memcpy(keys.mutable_view().RowBytes(i), from.RowBytes(i), row_bytes);
+  }
+  sinks.keys = std::move(keys);
+  const std::span<const int32_t> positions = cache.positions();
+  sinks.positions.insert(sinks.positions.end(), positions.begin() + known, positions.begin() + rows);
+}
+
+}  // namespace
+
+void CloseGap(LayerCache& cache, SinkKeys& sinks, int head_dim, const RopeTable& rope, Backend& be) {
+  const int64_t rows = RowsBeforeLastGap(cache);
+  if (rows == 0) return;
+  Remember(cache, rows, sinks);
+
+  std::vector<int32_t> offsets(static_cast<size_t>(rows));
+  const int32_t behind = cache.positions()[static_cast<size_t>(rows)];
+  Tensor keys(DType::kF32, rows, cache.width());
+  for (int64_t i = rows - 1; i >= 0; --i) {  // the order must ascend at every moment
+    const auto position = static_cast<int32_t>(behind - rows + i);
+    offsets[static_cast<size_t>(i)] = position - sinks.positions[static_cast<size_t>(i)];
+    cache.SetPosition(i, position);
+    DequantizeRow(cache.dtype(), sinks.keys.view().RowBytes(i), keys.mutable_view().Row<float>(i));
+  }
+  if (rope.cos.empty()) return;  // ALiBi reads the positions
+  be.Rope(keys.mutable_view(), head_dim, offsets, rope);
+  // Yarn scales cosines and sines, and these keys were scaled when they were first rotated.
+  const float magnitude = rope.cos.Row<float>(0)[0];
+  for (int64_t i = 0; i < rows && magnitude != 1; ++i) {
+    const int64_t rotary = 2 * rope.cos.cols;
+    for (int64_t c = 0; c < keys.cols(); ++c) {
+      if (c % head_dim < rotary) keys.mutable_view().Row<float>(i)[static_cast<size_t>(c)] /= magnitude;
+    }
+  }
+  be.Convert(keys.view(), cache.mutable_keys().Rows(0, rows));
+}
+
+}  // namespace coppice

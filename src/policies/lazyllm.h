@@ -1,0 +1,40 @@
+// LazyLLM: dynamic token pruning that tokens can return from (file head of lazyllm.cpp).
+#pragma once
+
+#include <vector>
+
+#include "policies/method_info.h"
+#include "policies/policy.h"
+
+namespace coppice {
+
+struct LazyLlmConfig {
+  std::vector<int> layers;   // stages: tokens leave before these layers; ascending, in [1, L - 1]
+  std::vector<double> keep;  // of the prompt tokens that are still there, (0, 1]; one per stage
+  int sink = 0;              // positions below this always stay, inside the count
+  bool revive = true;        // in each decode step anew; else what left in prefill is gone
+  ReviveMask mask = ReviveMask::kAppend;
+};
+
+class LazyLlmPolicy final : public TokenPolicy {
+ public:
+  explicit LazyLlmPolicy(LazyLlmConfig config);
+
+  Needs NeedsAt(Phase phase, int layer) const override;
+  TokenSet BeforeLayer(const Observation& seen, Backend& be) override;
+  bool Parks() const override { return config_.revive; }
+
+  DecodePoint AttendsAt(int layer) const override;
+  TokenSet Attend(const Observation& seen, const Candidates& candidates, Backend& be) override;
+  ReviveMask revive_mask() const override { return config_.mask; }
+
+ private:
+  // The stage before `layer` that drops something, or -1.
+  int StageBefore(int layer) const;
+  int64_t Count(int stage, int64_t prompt_rows) const;
+  LazyLlmConfig config_;
+};
+
+MethodInfo LazyLlmMethod();
+
+}  // namespace coppice

@@ -1,0 +1,25 @@
+#include "policies/method_info.h"
+
+#include <fmt/core.h>
+
+namespace coppice {
+
+std::string WindowReason(const MethodContext& context) {
+  const int32_t window = context.shape.window;
+  if (window == 0 || context.tokens <= window) return "";
+  return fmt::format("its scores end at the sliding window of {} tokens", window);
+}
+
+std::string LengthReason(const MethodContext& context, int64_t minimum) {
+  if (context.tokens >= minimum) return "";
+  return fmt::format("{} prompt tokens are below its break-even of {}", context.tokens, minimum);
+}
+
+std::string FirstReason(std::initializer_list<std::string> reasons) {
+  for (const std::string& reason : reasons) {
+    if (!reason.empty()) return reason;
+  }
+  return "";
+}
+
+}  // namespace coppice

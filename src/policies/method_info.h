@@ -1,0 +1,79 @@
+// What the registry knows of a method, and what a method may ask when it is made.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "policies/policy.h"
+#include "policies/shape.h"
+#include "policies/spec.h"
+
+namespace coppice {
+
+// One key of a method, as `coppice methods` prints it.
+struct MethodKey {
+  std::string_view name;
+  std::string_view fallback;  // in words where it depends on the model
+  std::string_view range;
+  std::string_view meaning;
+};
+
+// The prompt and the model that a policy is made for.
+struct MethodContext {
+  const ModelShape& shape;
+  int64_t tokens = 0;                    // of the prompt
+  std::span<const int32_t> prompt = {};  // their ids; may be empty where only the settings are wanted
+  // For input compression: -log2 p of every prompt token but the first (0) by the model in a file, the text
+  // cut as the prompt's tokens are. Empty where no model can be opened.
+  std::function<std::vector<float>(const std::string& file)> self_information = {};
+  // The text of a token; empty where there is no tokenizer.
+  std::function<std::string(int32_t id)> token_text = {};
+};
+
+// What a method made of its spec for one prompt.
+struct MethodInstance {
+  std::unique_ptr<TokenPolicy> policy;  // null where it stands aside
+  std::string settings;                 // the full spec, every key written out: "ftp:eta=0.9,dense=3,..."
+  std::string reason;                   // why it stands aside, or empty
+};
+
+// What a method does to a run; which pairs make sense follows from it (registry.cpp).
+enum MethodTraits : unsigned {
+  kSelectsInput = 1,  // drops prompt tokens before the model
+  kDropsRows = 2,     // drops hidden states between layers
+  kRevives = 4,       // brings dropped tokens back while generating
+  kSkipsFfn = 8,
+  kSparsePrefill = 16,    // chooses the attention pattern in prefill
+  kSparseDecode = 32,     // chooses which keys a generated token reads
+  kEvicts = 64,           // deletes keys and values
+  kMovesPositions = 128,  // keys do not stay at their positions
+};
+
+struct MethodInfo {
+  std::string_view name;
+  std::string_view summary;  // one line
+  std::string_view paper;    // title and where it appeared
+  unsigned traits;           // of MethodTraits; what the settings may turn off still counts
+  std::vector<MethodKey> keys;
+  // Validates everything in `spec` against the model, whatever the prompt's length; then decides whether the
+  // method is worth its while for the prompt.
+  MethodInstance (*make)(const MethodSpec& spec, const MethodContext& context);
+};
+
+// Why a method that scores with the last queries cannot act here, or "". In a sliding-window layer those
+// queries give nothing to tokens outside the window, so their scores say nothing about what the rest of the
+// prompt needs.
+std::string WindowReason(const MethodContext& context);
+// Why a prompt of this length is better run densely, or "".
+std::string LengthReason(const MethodContext& context, int64_t minimum);
+// The first of the reasons that says something.
+std::string FirstReason(std::initializer_list<std::string> reasons);
+
+inline constexpr int64_t kManyTokens = int64_t{1} << 24;
+
+}  // namespace coppice

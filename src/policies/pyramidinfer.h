@@ -1,0 +1,42 @@
+// PyramidInfer: the context shrinks layer by layer (file head of pyramidinfer.cpp).
+#pragma once
+
+#include <cstdint>
+
+#include "policies/method_info.h"
+#include "policies/policy.h"
+
+namespace coppice {
+
+struct PyramidInferConfig {
+  int layers = 32;               // L
+  int recent = 1;                // the last rows: they score the others and always stay
+  double r = 0.9;                // the ratio that the schedule falls to, (0, 1]; 1 keeps everything
+  bool linear = false;           // the schedule: a straight line, or half a cosine
+  int sink = 4;                  // positions below this always stay, inside the count
+  int interval = 1;              // layers from one pruning to the next
+  double distance_weight = 1.2;  // of the last query against the first that scores
+  int min_context = 64;          // a context is not cut to this many tokens or fewer
+};
+
+class PyramidInferPolicy final : public TokenPolicy {
+ public:
+  explicit PyramidInferPolicy(const PyramidInferConfig& config) : config_(config) {}
+
+  Needs NeedsAt(Phase phase, int layer) const override;
+  TokenSet BeforeLayer(const Observation& seen, Backend& be) override;
+
+  // Of the context, what stays after `layer`.
+  double Ratio(int layer) const;
+
+ private:
+  bool PrunesAfter(int layer) const;
+  Needs::Mass Mass() const {
+    return {.queries = config_.recent, .last_weight = static_cast<float>(config_.distance_weight)};
+  }
+  PyramidInferConfig config_;
+};
+
+MethodInfo PyramidInferMethod();
+
+}  // namespace coppice

@@ -1,0 +1,62 @@
+// SDTP's trained predictors and the file that they come in (format: file head of sdtp_predictor.cpp).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "policies/shape.h"
+#include "tensor/tensor.h"
+#include "tensor/view.h"
+
+namespace coppice {
+
+// pi = W2 gelu(W1 LayerNorm(x) + b1) + b2, two numbers per row: for keeping it, and for dropping it.
+class SdtpPredictor {
+ public:
+  // scores[i] = pi_0 - pi_1 of row i of x [rows, d] fp32: the log-odds of keeping it. A function of the row
+  // alone.
+  void Score(const TensorView& x, Backend& be, std::span<float> scores) const;
+
+ private:
+  friend class SdtpFileReader;
+  Tensor norm_weight_;     // [1, d] fp32
+  Tensor norm_bias_;       // [1, d] fp32
+  TensorView fc1_weight_;  // [h, d], in the file
+  Tensor fc1_bias_;        // [1, h] fp32
+  TensorView fc2_weight_;  // [2, h], in the file
+  Tensor fc2_bias_;        // [1, 2] fp32
+};
+
+// A file of predictors, whole and validated.
+class SdtpFile {
+ public:
+  // Throws Error, naming the file and the tensor or field, for a file that cannot be read, is not as the
+  // format says, or does not fit the model.
+  SdtpFile(const std::string& path, const ModelShape& shape);
+  ~SdtpFile();
+  SdtpFile(SdtpFile&&) noexcept;
+  SdtpFile& operator=(SdtpFile&&) noexcept;
+
+  const std::vector<int>& layers() const { return layers_; }
+  double r() const { return r_; }
+  int64_t first() const { return first_; }
+  double local() const { return local_; }
+  // One for each of layers().
+  const std::vector<SdtpPredictor>& predictors() const { return predictors_; }
+
+ private:
+  friend class SdtpFileReader;
+  struct Storage;  // the mapped file and its directory
+  std::unique_ptr<Storage> storage_;
+  std::vector<int> layers_;
+  double r_ = 1;
+  int64_t first_ = 0;
+  double local_ = 0;
+  std::vector<SdtpPredictor> predictors_;
+};
+
+}  // namespace coppice

@@ -1,0 +1,108 @@
+#include "trace/page.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "trace/page_parts.h"
+#include "trace/ranges.h"
+#include "trace/texts.h"
+
+namespace coppice {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A character that two tokens share is shown with the first, but never across the end of the prompt.
+std::vector<std::string> ShownTexts(const Trace& trace) {
+  const auto middle = trace.tokens.begin() + trace.prompt_tokens;
+  std::vector<std::string> texts = TextsOfPieces({trace.tokens.begin(), middle});
+  std::vector<std::string> answer = TextsOfPieces({middle, trace.tokens.end()});
+  std::ranges::move(answer, std::back_inserter(texts));
+  return texts;
+}
+
+// As in the file (docs/trace.md), a list per layer that is as in the layer before is null.
+Json LayersJson(const Trace& trace) {
+  Json layers = Json::array();
+  const std::vector<int32_t>* before = nullptr;
+  for (const TraceLayer& layer : trace.prefill) {
+    Json& out = layers.emplace_back(Json::object());
+    out["kept"] = before != nullptr && *before == layer.kept ? Json() : Json(RangesText(layer.kept));
+    out["ffn"] = layer.ffn == layer.kept ? Json() : Json(RangesText(layer.ffn));
+    out["rows"] = layer.rows_per_head;
+    out["density"] = layer.density;
+    out["heads"] = layer.head_density;
+    before = &layer.kept;
+  }
+  return layers;
+}
+
+Json StepsJson(const Trace& trace) {
+  Json steps = Json::array();
+  for (const TraceStep& step : trace.steps) {
+    Json events = Json::array();
+    for (const TraceEvent& event : step.events) {
+      events.push_back(
+          {event.layer, kTraceEventNames[static_cast<size_t>(event.kind)], RangesText(event.positions)});
+    }
+    steps.push_back({{"position", step.position},
+                     {"attended", step.attended},
+                     {"bytes", {step.bytes.kv, step.bytes.aux, step.bytes.cold}},
+                     {"events", std::move(events)}});
+  }
+  return steps;
+}
+
+// JSON that may stand inside <script>: with < as an escape there is no </script> and no <!-- in it.
+std::string ForScript(const Json& json) {
+  std::string text;
+  for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace)) {
+    if (c == '<') {
+      text += "\\u003c";
+    } else {
+      text += c;
+    }
+  }
+  return text;
+}
+
+// Moves what stands before `mark` from `rest` to `page`, and the mark itself away.
+void CopyUpTo(std::string_view mark, std::string_view& rest, std::string& page) {
+  const size_t at = rest.find(mark);
+  COPPICE_CHECK(at != std::string_view::npos);
+  page += rest.substr(0, at);
+  rest.remove_prefix(at + mark.size());
+}
+
+}  // namespace
+
+std::string TracePage(const Trace& trace) {
+  COPPICE_CHECK(static_cast<int>(trace.prefill.size()) == trace.layers);
+  COPPICE_CHECK(static_cast<int64_t>(trace.tokens.size()) >= trace.prompt_tokens);
+  Json data = {{"model", trace.model},
+               {"prune", trace.spec},
+               {"backend", trace.backend},
+               {"promptTokens", trace.prompt_tokens},
+               {"entered", trace.entered.empty() ? Json() : Json(RangesText(trace.entered))},
+               {"bytes", {trace.prefill_bytes.kv, trace.prefill_bytes.aux, trace.prefill_bytes.cold}},
+               {"denseBytes", trace.kv_bytes_dense},
+               {"layers", LayersJson(trace)},
+               {"steps", StepsJson(trace)},
+               {"texts", ShownTexts(trace)}};
+  std::string page;
+  std::string_view rest = kPageHtml;
+  CopyUpTo("<!--coppice:style-->", rest, page);
+  page += kPageCss;
+  CopyUpTo("<!--coppice:data-->", rest, page);
+  page += ForScript(data);
+  CopyUpTo("<!--coppice:script-->", rest, page);
+  page += kPageJs;
+  page += rest;
+  return page;
+}
+
+}  // namespace coppice

@@ -1,0 +1,113 @@
+// What a run did to each token, as plain data: which keys each layer keeps after prefill, and what every decode
+// step brought back, moved or deleted. docs/trace.md describes the file and the page made of it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace coppice {
+
+// Positions are those that keys are cached with. The token at position p is prompt token p, or `entered[p]`
+// where an input selection packed the prompt; generated tokens follow at PromptPositions(), +1, ... A method
+// that re-numbers keys (StreamingLLM) still reports the positions that tokens had when they were computed.
+
+struct TraceLayer {
+  std::vector<int32_t> kept = {};  // positions with keys here, in any kv head, once prefill has passed
+  std::vector<int32_t> ffn = {};   // positions whose FFN ran: in the last layer of a dense run the last one
+  int64_t rows_per_head = 0;  // keys of one kv head: kept.size(), or fewer where heads choose for themselves
+  // Of the query-key pairs that causal attention has over the layer's rows, the share that was computed; 1 is dense.
+  double density = 1;
+  std::vector<float> head_density = {};  // the same per query head; empty where all heads are alike
+  friend bool operator==(const TraceLayer&, const TraceLayer&) = default;
+};
+
+enum class TraceEventKind {
+  kRevived,    // a parked token was computed here: its keys are in this layer from this step on
+  kDropped,    // left what this step attends from this layer on; its keys stay
+  kLoaded,     // keys came from the cold tier
+  kOffloaded,  // keys went to the cold tier
+  kEvicted,    // keys were deleted, in every kv head
+};
+inline constexpr std::array<std::string_view, 5> kTraceEventNames = {"revived", "dropped", "loaded",
+                                                                     "offloaded", "evicted"};
+
+struct TraceEvent {
+  int layer = 0;
+  TraceEventKind kind = TraceEventKind::kRevived;
+  std::vector<int32_t> positions;  // ascending
+  friend bool operator==(const TraceEvent&, const TraceEvent&) = default;
+};
+
+// Held at one moment, summed over layers.
+struct TraceBytes {
+  int64_t kv = 0;    // hot memory
+  int64_t aux = 0;   // parked hidden states
+  int64_t cold = 0;  // keys and values in the cold tier
+  friend bool operator==(const TraceBytes&, const TraceBytes&) = default;
+};
+
+// One generated token that went through the model (the last one sampled never does).
+struct TraceStep {
+  int32_t position = 0;
+  std::vector<int64_t> attended;  // [layers] keys that the token attends, itself included
+  std::vector<TraceEvent> events;
+  TraceBytes bytes;  // after the step
+  friend bool operator==(const TraceStep&, const TraceStep&) = default;
+};
+
+struct Trace {
+  std::string model;
+  std::string spec;  // what `--prune` says, every key written out
+  std::string backend;
+  int layers = 0;
+  int64_t prompt_tokens = 0;
+  // The bytes of every prompt token, then of every generated one. A character may be cut between two tokens.
+  std::vector<std::string> tokens;
+  // Prompt token of each position, where positions are packed; empty where they are the prompt's. Tokens that
+  // were left out are those that the first layer has no keys of.
+  std::vector<int32_t> entered;
+  std::vector<TraceLayer> prefill;  // [layers]
+  TraceBytes prefill_bytes;         // at the end of prefill
+  int64_t kv_bytes_dense = 0;       // what a dense run holds then
+  std::vector<TraceStep> steps;
+  friend bool operator==(const Trace&, const Trace&) = default;
+
+  // Positions that the prompt takes; the first generated token has this one.
+  int64_t PromptPositions() const {
+    return entered.empty() ? prompt_tokens : static_cast<int64_t>(entered.size());
+  }
+  int64_t Positions() const {
+    return PromptPositions() + static_cast<int64_t>(tokens.size()) - prompt_tokens;
+  }
+};
+
+// Fills a Trace while a run goes on. Order: BeginPrefill, Layer for layer 0, 1, ..., EndPrefill, then for each step
+// BeginStep, any number of Attended and Event, EndStep. Lists need not be sorted. A call costs the copy of its
+// list and no more. A run that does not trace has no recorder.
+class TraceRecorder {
+ public:
+  // Starts anew: a recorder holds one run. `entered` as in Trace.
+  void BeginPrefill(int layers, int64_t prompt_tokens, std::vector<int32_t> entered = {});
+  void Layer(TraceLayer layer);  // rows_per_head 0 means kept.size()
+  void EndPrefill(const TraceBytes& bytes, int64_t kv_bytes_dense);
+
+  void BeginStep(int32_t position);
+  void Attended(int layer, int64_t keys);
+  // Nothing where `positions` is empty. A layer and kind that the step has had grows.
+  void Event(int layer, TraceEventKind kind, std::span<const int32_t> positions);
+  void EndStep(const TraceBytes& bytes);
+
+  // For what the model does not know: names and texts.
+  Trace& trace() { return trace_; }
+  Trace Take() { return std::move(trace_); }
+
+ private:
+  Trace trace_;
+  bool in_step_ = false;
+};
+
+}  // namespace coppice

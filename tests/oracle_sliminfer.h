@@ -1,0 +1,148 @@
+// The oracle's SlimInfer: sections 6 and 17 of the methods' specification, in prefill and in decode.
+#pragma once
+
+#include "oracle.h"
+
+namespace coppice::oracle {
+
+struct SlimInfer : Method {
+  struct Options {
+    std::vector<size_t> layers, keep;
+    std::vector<size_t> decode_keep = {};  // empty: as `keep`
+    size_t block, unit, window;
+    double gamma = 0.9;
+    bool revive = false;
+    size_t revive_cap = 4;
+  };
+  Options o;
+  explicit SlimInfer(Options options) : o(std::move(options)) {}
+
+  std::vector<Set> active;  // [stages] blocks
+  int64_t swaps = 0;
+
+  Set Tokens(const Pass& pass, const Set& blocks) const {
+    Set tokens;
+    for (const size_t j : blocks) {
+      for (size_t i = j * o.block; i < std::min(pass.prompt, (j + 1) * o.block); ++i) tokens.push_back(i);
+    }
+    return tokens;
+  }
+  Set Blocks(const Set& tokens) const {
+    Set blocks;
+    for (const size_t i : tokens) {
+      if (blocks.empty() || blocks.back() != i / o.block) blocks.push_back(i / o.block);
+    }
+    return blocks;
+  }
+  size_t Tail(const Pass& pass) const { return (pass.prompt - 1) / o.block; }
+
+  // r(j) = max over units of mean over heads of (mean of the last w queries) . (mean key of the unit), for the
+  // blocks named; the last w queries of all tokens so far.
+  Row Scores(const Pass& pass, size_t layer, const Set& blocks, const Set& queries) const {
+    const size_t c = pass.model.dim();
+    const size_t w = std::min(o.window, queries.size());
+    Row r(Tail(pass) + 1, -kInfinity);
+    for (const size_t j : blocks) {
+      const size_t end = std::min(pass.prompt, (j + 1) * o.block);
+      for (size_t u = j * o.block; u < end; u += o.unit) {
+        const size_t unit_end = std::min(end, u + o.unit);
+        double score = 0;
+        for (size_t h = 0; h < pass.model.heads(); ++h) {
+          for (size_t d = 0; d < c; ++d) {
+            double mean_q = 0;
+            double mean_k = 0;
+            for (size_t i = queries.size() - w; i < queries.size(); ++i)
+              mean_q += pass.q[layer][queries[i]][h * c + d] / static_cast<double>(w);
+            for (size_t i = u; i < unit_end; ++i)
+              mean_k += pass.k[layer][i][h / pass.model.group() * c + d] / static_cast<double>(unit_end - u);
+            score += mean_q * mean_k / static_cast<double>(pass.model.heads());
+          }
+        }
+        r[j] = std::max(r[j], score);
+      }
+    }
+    return r;
+  }
+
+  void AfterAttention(Pass& pass, size_t layer) override {
+    for (size_t s = 0; s < o.layers.size(); ++s) {
+      if (o.layers[s] != layer + 1) continue;
+      const Set blocks = Blocks(pass.alive);
+      active.push_back(blocks);
+      if (o.keep[s] >= pass.alive.size()) continue;
+      const Row r = Scores(pass, layer, blocks, pass.alive);
+      const Set always = Both(blocks, Sorted({0, Tail(pass)}));
+      const size_t room = o.keep[s] / o.block - std::min<size_t>(2, o.keep[s] / o.block);
+      const auto best = Best(Without(blocks, always), r, room, Scale::kSpread, pass);
+      active[s] = Either(always, Sorted(best));
+      pass.Leave(Without(pass.alive, Tokens(pass, active[s])), layer + 1, true, o.revive);
+    }
+  }
+
+  // The blocks that a step wants: of those with keys in the layers that follow, and (as many as the cap
+  // allows) of those that are parked just here.
+  Set Candidates(Pass& pass, size_t s, size_t layer) const {
+    Set with_keys, parked_here;
+    for (size_t j = 0; j <= Tail(pass); ++j) {
+      const size_t i = j * o.block;
+      if (pass.Has(layer + 1, i)) {
+        with_keys.push_back(j);
+      } else if (o.revive && pass.Has(layer, i)) {  // parked here, or in the running batch and just come here
+        parked_here.push_back(j);
+      }
+    }
+    const Set always = Sorted({0, Tail(pass)});
+    const Row r = Scores(pass, layer, Either(with_keys, parked_here), Range(0, pass.current + 1));
+    const size_t budget = (o.decode_keep.empty() ? o.keep : o.decode_keep)[s];
+    const size_t room = budget / o.block - std::min<size_t>(2, budget / o.block);
+    // Best first, the cap on parked blocks: the best `revive_cap` of them compete with all that have keys.
+    Set rivals = Without(with_keys, always);
+    const bool none_parked = parked_here.empty();
+    auto best_parked = parked_here;
+    if (!none_parked) {
+      std::stable_sort(best_parked.begin(), best_parked.end(),
+                       [&](size_t a, size_t b) { return r[a] > r[b]; });
+      best_parked.resize(std::min(best_parked.size(), o.revive_cap));
+    }
+    rivals = Either(rivals, Sorted(best_parked));
+    const Set chosen = Sorted(Best(rivals, r, room, Scale::kSpread, pass));
+    // The cap's own cut decides something only where a block behind it would have been chosen.
+    const Set cut = Without(parked_here, Sorted(best_parked));
+    if (!cut.empty() && !best_parked.empty() && In(chosen, best_parked.back())) {
+      double behind = -kInfinity;
+      for (const size_t j : cut) behind = std::max(behind, r[j]);
+      double low = kInfinity, high = -kInfinity;
+      for (const size_t j : Either(with_keys, parked_here)) {
+        low = std::min(low, r[j]);
+        high = std::max(high, r[j]);
+      }
+      pass.Clear((r[best_parked.back()] - behind) / (high - low));
+    }
+    return Either(always, chosen);
+  }
+
+  void StepAfterAttention(Pass& pass, size_t layer) override {
+    for (size_t s = 0; s < o.layers.size(); ++s) {
+      if (o.layers[s] != layer + 1) continue;
+      const Set cand = Candidates(pass, s, layer);
+      const size_t common = Both(cand, active[s]).size();
+      // gamma = 0.9 means 9 / 10: compared in integers. An active set above the budget is never kept (T-SL4).
+      const auto millionths = static_cast<size_t>(std::llround(o.gamma * 1e6));
+      const bool swap = common * 1000000 < millionths * cand.size() || active[s].size() > cand.size();
+      if (swap) {
+        active[s] = cand;
+        ++swaps;
+      }
+      const Set wanted = Either(Tokens(pass, active[s]), Range(pass.prompt, pass.current + 1));
+      pass.Leave(Without(pass.runs, wanted), layer + 1, true, true);
+      pass.alive = wanted;
+      Set back;
+      for (const size_t i : wanted) {
+        if (pass.depth[i] == layer + 1 && !In(pass.runs, i)) back.push_back(i);
+      }
+      pass.Return(back);
+    }
+  }
+};
+
+}  // namespace coppice::oracle
