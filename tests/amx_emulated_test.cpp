@@ -170,8 +170,34 @@ class AmxAttention : public AmxEmulated {
     return mass;
   }
 
+  static Tensor Sparse(Backend& backend, const AttentionInput& in, const SparsePattern& pattern,
+                       int64_t first_query = 0) {
+    Tensor out(DType::kF32, in.queries.rows, in.queries.cols);
+    backend.SparseAttention(in, pattern, first_query, out.mutable_view());
+    return out;
+  }
+
   std::unique_ptr<Backend> amx_, reference_;
 };
+
+// Every third block of keys, some columns, and the diagonal; the last head sees what its neighbour sees.
+SparsePattern Stripes(const AttentionCase& c, int64_t keys) {
+  SparsePattern pattern{.query_block = 20, .key_block = 8, .heads = {}};
+  for (int h = 0; h < c.heads; ++h) {
+    SparsePattern::Head head;
+    for (int32_t j = h / 2; j < keys; j += 11) head.columns.push_back(j);
+    for (int64_t q = 0; q < c.m; q += 20) {
+      head.key_blocks.emplace_back();
+      for (int64_t j = 0; j <= (keys - c.m + q + 19) / 8; ++j) {
+        if (j % 3 == h / 2 % 3 || j >= (keys - c.m + q) / 8) {
+          head.key_blocks.back().push_back(static_cast<int32_t>(j));
+        }
+      }
+    }
+    pattern.heads.push_back(head);
+  }
+  return pattern;
+}
 
 // More than one chunk of keys, rows that fill an odd number of tiles, head dims on and off whole tiles.
 const std::vector<AttentionCase> kMore = {
@@ -235,6 +261,40 @@ TEST_F(AmxAttention, AQueryIsTheSameInAnyCompany) {
       some.query_positions = in.query_positions.subspan(first, count);
       EXPECT_TRUE(testing_kernels::SameBits(Attend(*amx_, some), all.view().Rows(first, count))) << first;
     }
+  }
+}
+
+TEST_F(AmxAttention, SparseMatchesTheReferenceInAnyCall) {
+  for (const AttentionCase& c : Cases()) {
+    SCOPED_TRACE(::testing::PrintToString(c));
+    const AttentionData data(c, DType::kBF16);
+    const AttentionInput in = data.Input();
+    const SparsePattern pattern = Stripes(c, in.keys.rows);
+    const Tensor out = Sparse(*amx_, in, pattern);
+    const Tensor expected = Sparse(*reference_, in, pattern);
+    testing_kernels::ExpectClose(out, testing_kernels::ToMatrix(expected.view()), kTolerance);
+    if (HasFatalFailure()) return;
+    for (int first : {c.m - 1, c.m / 2, c.m / 3}) {
+      const int count = std::min(c.m - first, 23);
+      AttentionInput some = in;
+      some.queries = in.queries.Rows(first, count);
+      some.query_positions = in.query_positions.subspan(first, count);
+      EXPECT_TRUE(
+          testing_kernels::SameBits(Sparse(*amx_, some, pattern, first), out.view().Rows(first, count)));
+    }
+  }
+}
+
+TEST_F(AmxAttention, APatternOfEverythingIsDenseAttention) {
+  for (const AttentionCase& c : Cases()) {
+    SCOPED_TRACE(::testing::PrintToString(c));
+    const AttentionData data(c, DType::kBF16);
+    SparsePattern pattern{
+        .query_block = 64, .key_block = 0, .heads = std::vector<SparsePattern::Head>(c.heads)};
+    for (SparsePattern::Head& head : pattern.heads) {
+      for (int32_t j = 0; j < data.keys.rows(); ++j) head.columns.push_back(j);
+    }
+    EXPECT_TRUE(testing_kernels::SameBits(Sparse(*amx_, data.Input(), pattern), Attend(*amx_, data.Input())));
   }
 }
 

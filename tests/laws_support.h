@@ -149,6 +149,17 @@ inline Positions PositionsOf(const LayerCache& cache) {
   return {cache.positions().begin(), cache.positions().end()};
 }
 
+// Positions that have keys in a layer, hot or cold, in any kv head.
+inline Positions StoredPositions(const SequenceState& state, int layer) {
+  Positions all = state.cold ? state.cold->ColdPositions(layer) : Positions{};
+  for (const std::span<const int32_t> list : state.cache[static_cast<size_t>(layer)].position_lists()) {
+    Positions both;
+    std::set_union(all.begin(), all.end(), list.begin(), list.end(), std::back_inserter(both));
+    all = std::move(both);
+  }
+  return all;
+}
+
 inline bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
@@ -161,22 +172,38 @@ inline void ExpectSameLogits(const RunResult& a, const RunResult& b) {
   EXPECT_EQ(a.generated, b.generated);
 }
 
-// The cached key and value of one position, as bytes; empty where the layer has none.
+// The cached keys and values of one position, as bytes, of the kv heads that have it; empty where none has.
 inline std::string CachedBytes(const LayerCache& cache, int32_t position) {
-  const auto it = std::lower_bound(cache.positions().begin(), cache.positions().end(), position);
-  if (it == cache.positions().end() || *it != position) return {};
-  const int64_t row = it - cache.positions().begin();
-  const auto bytes = [&](const TensorView& t) {
-    return std::string(reinterpret_cast<const char*>(t.RowBytes(row)),
-                       static_cast<size_t>(BytesOf(t.dtype, t.cols)));
-  };
-  return bytes(cache.keys()) + bytes(cache.values());
+  std::string all;
+  for (int head = 0; head < cache.kv_heads(); ++head) {
+    const std::span<const int32_t> positions = cache.positions(head);
+    const auto it = std::lower_bound(positions.begin(), positions.end(), position);
+    if (it == positions.end() || *it != position) continue;
+    const int64_t columns = cache.width() / cache.kv_heads();
+    for (const TensorView& t : {cache.keys(), cache.values()}) {
+      const TensorView row = t.Cols(head * columns, columns).Rows(it - positions.begin(), 1);
+      all.append(reinterpret_cast<const char*>(row.data), static_cast<size_t>(BytesOf(t.dtype, columns)));
+    }
+  }
+  return all;
 }
 
 // Every row of `pruned` is bit-equal to the same position of `dense`.
 inline void ExpectRowsOf(const LayerCache& pruned, const LayerCache& dense) {
-  for (const int32_t p : pruned.positions()) {
+  for (const int32_t p : pruned.ragged() ? std::span<const int32_t>() : pruned.positions()) {
     ASSERT_EQ(CachedBytes(pruned, p), CachedBytes(dense, p)) << "position " << p;
+  }
+  const int64_t columns = pruned.width() / pruned.kv_heads();
+  for (int head = 0; head < pruned.kv_heads() && pruned.ragged(); ++head) {
+    for (int64_t row = 0; row < pruned.rows(); ++row) {
+      const int32_t p = pruned.positions(head)[static_cast<size_t>(row)];
+      const auto at = std::lower_bound(dense.positions().begin(), dense.positions().end(), p);
+      const TensorView mine = pruned.keys().Cols(head * columns, columns).Rows(row, 1);
+      const TensorView theirs =
+          dense.keys().Cols(head * columns, columns).Rows(at - dense.positions().begin(), 1);
+      ASSERT_EQ(std::memcmp(mine.data, theirs.data, static_cast<size_t>(BytesOf(mine.dtype, columns))), 0)
+          << "position " << p << " of kv head " << head;
+    }
   }
 }
 

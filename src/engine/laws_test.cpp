@@ -1,12 +1,12 @@
 // The laws that every pruning method keeps, over every method of the registry and every backend (spec of the
-// methods, section 14). A new method adds a row to kEntries and is held to all of them.
+// methods, section 14). A new method adds a row to laws_table.h and is held to all of them.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <optional>
 
 #include "laws_support.h"
-#include "policies/sliminfer.h"
+#include "laws_table.h"
 
 namespace coppice {
 namespace {
@@ -14,51 +14,24 @@ namespace {
 constexpr int64_t kTokens = 200;  // no multiple of a block or of a tile
 constexpr int kBlock = 16;
 
-struct MethodEntry {
-  const char* name;
-  std::vector<const char*> identity;  // settings that keep everything
-  const char* active;                 // prunes kTokens tokens of the tiny model from kFirstLayer on
-  std::vector<const char*> cheaper;   // from dense to much pruned
-};
-
-// Layers below this one are untouched by every `active`, and so are the keys and values of the layer itself
-// (FTP), or those of the tokens that are left (SlimInfer).
-constexpr int kFirstLayer = 2;
-
-const std::vector<MethodEntry>& Entries() {
-  static const std::vector<MethodEntry> entries = {
-      {"ftp",
-       {"ftp:eta=1,min=0", "ftp:eta=0.5,dense=6,min=0", "ftp:eta=0.5,first=200,min=0",
-        "ftp:eta=0.5,last=200,min=0"},
-       "ftp:eta=0.5,dense=2,first=10,last=8,min=0",
-       {"ftp:eta=1,dense=2,first=10,last=8,min=0", "ftp:eta=0.9,dense=2,first=10,last=8,min=0",
-        "ftp:eta=0.7,dense=2,first=10,last=8,min=0", "ftp:eta=0.5,dense=2,first=10,last=8,min=0",
-        "ftp:eta=0.2,dense=2,first=10,last=8,min=0", "ftp:eta=0.2,dense=1,first=0,last=1,min=0"}},
-      {"sliminfer",
-       {"sliminfer:layers=2/4,keep=1,revive=none,min=0",
-        "sliminfer:layers=2/4,keep=200/200,revive=none,min=0",
-        "sliminfer:layers=1/2/3/4/5,keep=100000,revive=none,min=0"},
-       "sliminfer:layers=2/4,keep=112/64,block=16,unit=8,window=4,revive=none,min=0",
-       {"sliminfer:layers=2/4,keep=200/200,block=16,revive=none,min=0",
-        "sliminfer:layers=2/4,keep=160/112,block=16,revive=none,min=0",
-        "sliminfer:layers=2/4,keep=112/112,block=16,revive=none,min=0",
-        "sliminfer:layers=2/4,keep=112/64,block=16,revive=none,min=0",
-        "sliminfer:layers=2/4,keep=48/32,block=16,revive=none,min=0",
-        "sliminfer:layers=1/2,keep=48/32,block=16,revive=none,min=0"}},
-  };
-  return entries;
-}
-
 const MethodEntry* EntryOf(std::string_view name) {
-  for (const MethodEntry& entry : Entries()) {
+  static const std::vector<MethodEntry> entries = LawEntries();
+  for (const MethodEntry& entry : entries) {
     if (name == entry.name) return &entry;
   }
   return nullptr;
 }
 
+unsigned TraitsOf(std::string_view name) {
+  for (const MethodInfo& method : Methods()) {
+    if (method.name == name) return method.traits;
+  }
+  return 0;
+}
+
 TEST(LawsTable, EveryMethodIsInIt) {
   for (const MethodInfo& method : Methods()) EXPECT_NE(EntryOf(method.name), nullptr) << method.name;
-  EXPECT_EQ(Methods().size(), Entries().size());
+  EXPECT_EQ(Methods().size(), LawEntries().size());
 }
 
 std::vector<TinyOptions> TinyArchitectures() {
@@ -85,8 +58,9 @@ class Laws : public testing::TestWithParam<LawCase> {
     backend_ = NewBackend(2);
     if (!backend_) GTEST_SKIP() << "this CPU lacks the ISA that COPPICE_ISA names";
     const MethodEntry* entry = EntryOf(GetParam().method);
-    ASSERT_NE(entry, nullptr) << GetParam().method << " has no row in Entries()";
+    ASSERT_NE(entry, nullptr) << GetParam().method << " has no row in tests/laws_table.h";
     entry_ = *entry;
+    traits_ = TraitsOf(entry->name);
   }
 
   static std::unique_ptr<Backend> NewBackend(int threads) {
@@ -101,6 +75,7 @@ class Laws : public testing::TestWithParam<LawCase> {
 
   std::unique_ptr<Backend> backend_;
   MethodEntry entry_;
+  unsigned traits_ = 0;
   TinyModel llama_ = MakeTiny({});
   std::vector<int32_t> prompt_ = RandomPrompt(kTokens, 50);
 };
@@ -111,55 +86,97 @@ TEST_P(Laws, IdentityIsDense) {
     SCOPED_TRACE(architecture.architecture);
     const TinyModel tiny = MakeTiny(architecture);
     const RunResult dense = Run(tiny, prompt_, {.decode = 64});
-    for (const char* spec : entry_.identity) {
+    for (const std::string& spec : entry_.identity) {
       SCOPED_TRACE(spec);
       ExpectSameLogits(Run(tiny, prompt_, {.spec = spec, .decode = 64}), dense);
     }
-    // Everything protected: the same, through the code that prunes.
+    // Protection is a matter of tokens that are dropped, not of keys that a query passes over.
+    if ((traits_ & (kSparsePrefill | kSparseDecode)) != 0) continue;
+    // Everything protected: the same, through the code that prunes. Generated tokens may be evicted.
+    const int64_t steps = (traits_ & kEvicts) != 0 ? 0 : 64;
+    const RunResult whole = Run(tiny, prompt_, {.decode = steps});
     const RunResult shielded =
-        Run(tiny, prompt_, {.spec = entry_.active, .protection = {.first = kTokens}, .decode = 64});
+        Run(tiny, prompt_, {.spec = entry_.active, .protection = {.first = kTokens}, .decode = steps});
     EXPECT_TRUE(shielded.active);
-    ExpectSameLogits(shielded, dense);
+    ExpectSameLogits(shielded, whole);
   }
 }
 
 // The other laws would hold of a method that does nothing.
 TEST_P(Laws, ActiveSettingsPrune) {
-  const RunResult run = Run({.spec = entry_.active});
+  const RunResult run = Run({.spec = entry_.active, .decode = 4});
+  const RunResult dense = Run({.decode = 4});
   EXPECT_TRUE(run.active);
   EXPECT_EQ(run.reason, "");
-  EXPECT_FALSE(SameBits(run.logits[0], Run({}).logits[0]));
-  int64_t ffn = 0;
-  for (const LayerCounts& counts : run.state.ledger.layers()) ffn += counts.ffn_rows;
-  EXPECT_LT(ffn, 4 * kTokens);
-  EXPECT_LT(run.state.ledger.prefill_flops(), 0.9 * run.state.ledger.prefill_flops_dense());
+  bool differs = false;
+  for (size_t i = 0; i < run.logits.size(); ++i) differs |= !SameBits(run.logits[i], dense.logits[i]);
+  EXPECT_TRUE(differs);
+  const Ledger& ledger = run.state.ledger;
+  EXPECT_TRUE(ledger.prefill_flops() < 0.9 * ledger.prefill_flops_dense() ||
+              run.state.kv_bytes() < dense.state.kv_bytes() / 2 ||
+              ledger.flops() - ledger.prefill_flops() <
+                  0.99 * (ledger.flops_dense() - ledger.prefill_flops_dense()));
 }
 
 // C2, C4 and the depth integer: what the caches hold is sorted, unique, in range, nested, and told by depth.
 TEST_P(Laws, KeptSetsAreSortedNestedAndToldByDepth) {
-  const RunResult run = Run({.spec = entry_.active, .protection = {.first = 3, .last = 5}, .decode = 4});
-  std::vector<int32_t> depth(static_cast<size_t>(kTokens) + 4, 0);
+  const RunResult run = Run({.spec = entry_.active, .protection = {.first = 3, .last = 5}, .decode = 8});
+  const bool evicts = (traits_ & kEvicts) != 0;
+  std::vector<int32_t> depth(static_cast<size_t>(kTokens) + 8, 0);
+  Positions before;
   for (size_t l = 0; l < run.state.cache.size(); ++l) {
     SCOPED_TRACE(l);
-    const Positions here = PositionsOf(run.state.cache[l]);
-    ASSERT_TRUE(std::is_sorted(here.begin(), here.end()));
-    ASSERT_EQ(std::adjacent_find(here.begin(), here.end()), here.end());
-    ASSERT_GE(here.front(), 0);
-    ASSERT_LT(here.back(), kTokens + 4);
-    for (const int32_t p : {0, 1, 2}) EXPECT_TRUE(Has(here, p)) << p;
-    for (int32_t p = kTokens - 5; p < kTokens + 4; ++p)
-      EXPECT_TRUE(Has(here, p)) << p;  // the generated ones too
-    EXPECT_TRUE(l == 0 || IsSubset(here, PositionsOf(run.state.cache[l - 1])));
-    for (const int32_t p : here) ++depth[static_cast<size_t>(p)];
+    for (const std::span<const int32_t> list : run.state.cache[l].position_lists()) {
+      const Positions here(list.begin(), list.end());
+      ASSERT_TRUE(std::is_sorted(here.begin(), here.end()));
+      ASSERT_EQ(std::adjacent_find(here.begin(), here.end()), here.end());
+      ASSERT_GE(here.front(), 0);
+      ASSERT_LT(here.back(), kTokens + 8);
+      EXPECT_TRUE((traits_ & kMovesPositions) != 0 || (Has(here, 0) && Has(here, 1) && Has(here, 2)));
+      for (int32_t p = kTokens - 5; p < kTokens; ++p) EXPECT_TRUE(Has(here, p)) << p;
+      for (int32_t p = kTokens; p < kTokens + 8 && !evicts; ++p) EXPECT_TRUE(Has(here, p)) << p;
+    }
+    const Positions stored = StoredPositions(run.state, static_cast<int>(l));
+    EXPECT_TRUE(l == 0 || evicts || IsSubset(stored, before));
+    for (const int32_t p : stored) ++depth[static_cast<size_t>(p)];
+    before = stored;
     EXPECT_TRUE(IsSubset(run.ffn[l], run.kept[l]));  // ffn is taken inside keep
     EXPECT_TRUE(Has(run.ffn[l], kTokens - 1));
   }
-  EXPECT_EQ(run.state.depth, depth);
+  if (!evicts) {
+    EXPECT_EQ(run.state.depth, depth);
+  }
+}
+
+// T-LZ1, T-LZ3, T-LZ8: a token is computed at most once per layer in the whole generation, and is parked if
+// and only if it left before the last layer and its method brings tokens back.
+TEST_P(Laws, ComputedOnceAndParkedOrDone) {
+  const RunResult run = Run({.spec = entry_.active, .decode = 16});
+  int64_t computed = 0;
+  int64_t parked = 0;
+  const bool revives = (traits_ & kRevives) != 0;
+  for (size_t p = 0; p < run.state.depth.size(); ++p) {
+    computed += run.state.depth[p];
+    const bool waits = run.state.aux.Has(static_cast<int32_t>(p));
+    EXPECT_EQ(waits, revives && run.state.depth[p] < 6) << p;
+    parked += waits ? 1 : 0;
+  }
+  EXPECT_EQ(run.state.ledger.token_layers(), computed);
+  EXPECT_EQ(run.state.aux.tokens(), parked);
+  EXPECT_EQ(run.state.aux.bytes(), parked * 64 * (backend_->cache_dtype() == DType::kF32 ? 4 : 2));
+  EXPECT_LE(run.state.ledger.token_layers(), 6 * (kTokens + 16));
+  // Nothing but a token that came back is computed beside the current one.
+  size_t revived = 0;
+  for (const auto& step : run.revived) revived += step.size();
+  EXPECT_TRUE(revives || revived == 0);
+  EXPECT_EQ(run.state.ledger.revived > 0, revived > 0);
+  EXPECT_TRUE(!revives || revived > 0) << "nothing came back: the law was not tried";
 }
 
 // C3: with W_k = 0 every key is the bias before RoPE, so un-rotating a cached key by its position must give
 // the bias.
 TEST_P(Laws, KeysStandAtTheirOriginalPositions) {
+  if ((traits_ & kMovesPositions) != 0) GTEST_SKIP() << "its positions are slots";
   for (const bool interleaved : {false, true}) {
     TinyModel tiny = MakeTiny({.architecture = "qwen2", .interleaved = interleaved});
     for (int l = 0; l < 6; ++l) {
@@ -184,7 +201,7 @@ TEST_P(Laws, KeysStandAtTheirOriginalPositions) {
           const int a = head + (interleaved ? 2 * (pair % 4) : pair % 4);
           const int b = interleaved ? a + 1 : a + 4;
           const double angle =
-              cache.positions()[static_cast<size_t>(row)] * std::pow(10000.0, -(pair % 4) / 4.0);
+              cache.positions(pair / 4)[static_cast<size_t>(row)] * std::pow(10000.0, -(pair % 4) / 4.0);
           ASSERT_NEAR(key(a) * std::cos(angle) + key(b) * std::sin(angle), bias[static_cast<size_t>(a)],
                       tolerance)
               << "layer " << l << " row " << row;
@@ -210,7 +227,12 @@ TEST_P(Laws, LedgerIsTheClosedForm) {
     int64_t token_layers = 0;
     for (size_t l = 0; l < 6; ++l) {
       const LayerCounts& counts = run.state.ledger.layers()[l];
-      const auto n = static_cast<double>(PositionsOf(run.state.cache[l]).size());
+      if ((traits_ & kEvicts) == 0) {
+        EXPECT_EQ(counts.kv_rows, run.state.cache[l].rows());
+      } else {
+        EXPECT_EQ(counts.kv_rows, kTokens);
+      }
+      const auto n = static_cast<double>(counts.kv_rows);
       const bool last = l == 5;
       const double q = last ? 1 : n;
       const auto m = static_cast<double>(run.ffn[l].size());
@@ -219,7 +241,8 @@ TEST_P(Laws, LedgerIsTheClosedForm) {
       EXPECT_EQ(counts.ffn_rows, static_cast<int64_t>(m));
       EXPECT_TRUE(!last || m == 1);
       token_layers += counts.kv_rows;
-      flops += 4 * d * g * c * n + 4 * d * h * c * q + (last ? 4 * h * c * n : 2 * h * c * n * n) +
+      flops += 4 * d * g * c * n + 4 * d * h * c * q +
+               (last ? 4 * h * c * n : 2 * h * c * n * n) * counts.density +
                (s.gated_ffn ? 6 : 4) * d * i * m;
     }
     EXPECT_EQ(run.state.ledger.token_layers(), token_layers);
@@ -230,6 +253,8 @@ TEST_P(Laws, LedgerIsTheClosedForm) {
 
 // The ledger of decode: each step attends the cached rows of each layer, itself included.
 TEST_P(Laws, LedgerCountsDecodeSteps) {
+  if ((traits_ & (kRevives | kEvicts | kSparseDecode)) != 0)
+    GTEST_SKIP() << "a step attends less than the cache";
   const RunResult run = Run({.spec = entry_.active, .decode = 2});
   const ModelShape& s = llama_.config.shape;
   double flops = run.state.ledger.prefill_flops();
@@ -257,7 +282,7 @@ TEST_P(Laws, ThreadsChangeNothing) {
 
 // C8: with its default minimum a method stands aside here, says why, and the run is the dense one.
 TEST_P(Laws, ShortPromptsRunDense) {
-  const RunResult run = Run({.spec = entry_.name, .decode = 4});
+  const RunResult run = Run({.spec = entry_.bare.empty() ? entry_.name : entry_.bare, .decode = 4});
   EXPECT_FALSE(run.active);
   EXPECT_NE(run.reason.find("200 prompt tokens"), std::string::npos) << run.reason;
   EXPECT_NE(run.reason.find(entry_.name), std::string::npos) << run.reason;
@@ -283,12 +308,13 @@ TEST_P(Laws, TilesChangeNothing) {
 // C10: without queries all scores of a row tie, and the earlier positions win; so does a prompt of one
 // repeated token.
 TEST_P(Laws, TiesGoToTheEarlier) {
+  if (!entry_.ties) GTEST_SKIP() << "its scores do not tie there";
   for (int l = 0; l < 6; ++l) {
     const MutableTensorView w = llama_.store->Mutable("blk." + std::to_string(l) + ".attn_q.weight");
     for (int64_t r = 0; r < w.rows; ++r) std::fill_n(w.Row<float>(r).begin(), w.cols, 0.0f);
   }
   const RunResult run = Run({.spec = entry_.active});
-  for (size_t l = kFirstLayer - 1; l < 5; ++l) {
+  for (size_t l = static_cast<size_t>(entry_.first_layer) - 1; l < 5; ++l) {
     for (const auto* list : {&run.kept, &run.ffn}) {
       const Positions& set = (*list)[l];
       if (set.size() == static_cast<size_t>(kTokens)) continue;
@@ -312,8 +338,8 @@ TEST_P(Laws, OddPromptLengths) {
       ASSERT_TRUE(std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); }));
     }
     for (const LayerCache& cache : run.state.cache) {
-      ASSERT_EQ(cache.positions().front(), 0);
-      ASSERT_TRUE(Has(PositionsOf(cache), static_cast<int32_t>(tokens) - 1));
+      ASSERT_GE(cache.positions().front(), 0);
+      ASSERT_TRUE((traits_ & kEvicts) != 0 || Has(PositionsOf(cache), static_cast<int32_t>(tokens) - 1));
     }
   }
 }
@@ -322,14 +348,16 @@ TEST_P(Laws, OddPromptLengths) {
 // pruned layer holds were computed from nothing but dense layers, so they are bit-equal too: batch
 // invariance.
 TEST_P(Laws, LayersBelowTheFirstAreDense) {
+  if (entry_.first_layer < 0) GTEST_SKIP() << "it moves keys in every layer";
   for (const TinyOptions& architecture : TinyArchitectures()) {
     SCOPED_TRACE(architecture.architecture);
     const TinyModel tiny = MakeTiny(architecture);
     const RunResult dense = Run(tiny, prompt_, {});
     const RunResult run = Run(tiny, prompt_, {.spec = entry_.active});
-    for (size_t l = 0; l <= kFirstLayer; ++l) {
+    for (size_t l = 0; l <= static_cast<size_t>(entry_.first_layer); ++l) {
       SCOPED_TRACE(l);
-      ASSERT_TRUE(l == kFirstLayer || PositionsOf(run.state.cache[l]) == PositionsOf(dense.state.cache[l]));
+      ASSERT_TRUE(l == static_cast<size_t>(entry_.first_layer) || (traits_ & kEvicts) != 0 ||
+                  PositionsOf(run.state.cache[l]) == PositionsOf(dense.state.cache[l]));
       ExpectRowsOf(run.state.cache[l], dense.state.cache[l]);
     }
   }
@@ -337,14 +365,15 @@ TEST_P(Laws, LayersBelowTheFirstAreDense) {
 
 // C16: keeping less never costs more.
 TEST_P(Laws, CostFallsWithWhatIsKept) {
+  if (entry_.cheaper.empty()) GTEST_SKIP() << "its prefill costs what dense costs";
   double before = Run({}).state.ledger.prefill_flops();
   const double dense = before;
-  for (const char* spec : entry_.cheaper) {
+  for (const std::string& spec : entry_.cheaper) {
     const double flops = Run({.spec = spec}).state.ledger.prefill_flops();
     EXPECT_LE(flops, before) << spec;
     before = flops;
   }
-  EXPECT_LT(before, 0.7 * dense);
+  EXPECT_LT(before, entry_.cheapest * dense);
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, Laws, testing::ValuesIn(LawCases()), [](const auto& test) {

@@ -61,10 +61,11 @@ class Reader {
 
   ParsedSafetensors Read() {
     const json header = ReadHeader();
+    ParsedSafetensors result;
     std::vector<Entry> entries;
     for (const auto& [name, value] : header.items()) {
       if (name == "__metadata__") {
-        CheckMetadata(value);
+        result.metadata = ReadMetadata(value);
       } else {
         entries.push_back(ReadEntry(name, value));
       }
@@ -76,7 +77,6 @@ class Reader {
     // Empty tensors share their place with the one that follows: by end as well, so that they come first.
     std::ranges::sort(entries, {}, [](const Entry& e) { return std::pair(e.begin, e.end); });
     CheckCover(entries);
-    ParsedSafetensors result;
     for (Entry& entry : entries) Add(std::move(entry), result);
     return result;
   }
@@ -101,10 +101,11 @@ class Reader {
     return header;
   }
 
-  void CheckMetadata(const json& value) const {
+  std::map<std::string, std::string> ReadMetadata(const json& value) const {
     const bool strings =
         value.is_object() && std::ranges::all_of(value, [](const json& item) { return item.is_string(); });
     if (!strings) throw Error("[safetensors] {}: __metadata__ is not an object of strings", path_);
+    return value.get<std::map<std::string, std::string>>();
   }
 
   [[noreturn]] void Fail(std::string_view name, std::string_view cause) const {

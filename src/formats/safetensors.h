@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,6 +26,8 @@ struct ParsedSafetensors {
   // Names of the tensors of other types: buffers such as masks and positions, which no model here reads.
   // Their extents are validated like the others.
   std::vector<std::string> skipped;
+  // The strings of "__metadata__"; empty where there is none.
+  std::map<std::string, std::string> metadata;
 };
 
 // `path` names the bytes in messages. Throws Error, naming the tensor and the cause.

@@ -48,6 +48,7 @@ TEST(Safetensors, ReadsTensorsInTheOrderOfTheirData) {
   EXPECT_EQ(parsed.tensors[2].view.cols, 1);
   EXPECT_EQ(parsed.tensors[2].view.dtype, DType::kBF16);
   EXPECT_TRUE(parsed.copies.empty());
+  EXPECT_EQ(parsed.metadata, (std::map<std::string, std::string>{{"format", "pt"}}));
 }
 
 TEST(Safetensors, UnalignedTensorsAreCopied) {

@@ -116,13 +116,13 @@ class Backend {
                              MutableTensorView mass) = 0;
   // The softmax weights themselves, of few queries: weights [m * heads, n] fp32, row i * heads + h is head h
   // of query i; 0 for keys that the query does not see. in.values is not read.
-  virtual void AttentionWeights(const AttentionInput& in, MutableTensorView weights);
+  virtual void AttentionWeights(const AttentionInput& in, MutableTensorView weights) = 0;
   // Attention where head h of a query sees only the keys that `pattern` gives to its block, and of these the
   // ones that the causal rule (and the window) allows. in.queries are the layer's rows [first_query,
   // first_query + m); in.keys are the first rows of the layer's cache. A row's result depends on its own key
   // set alone, never on the other rows of the call.
   virtual void SparseAttention(const AttentionInput& in, const SparsePattern& pattern, int64_t first_query,
-                               MutableTensorView out);
+                               MutableTensorView out) = 0;
   // unit_scores[u] = mean over heads h of q̄_h . k̄_u,g(h): q̄ the mean of the m queries, k̄_u the keys in rows
   // [u * unit, (u + 1) * unit) pooled: their mean, or by channel their maximum. Raw products: no scale, no
   // softmax, no bias (SlimInfer, eq. 1). unit_scores [1, ceil(n / unit)].

@@ -19,40 +19,26 @@ class AttentionConformance : public ConformanceTest {
     be().Attention(in, out.mutable_view());
     return out;
   }
-  Tensor Mass(const AttentionInput& in) {
+  Tensor Mass(const AttentionInput& in, std::span<const float> query_weights = {}) {
     Tensor mass(DType::kF32, 1, in.keys.rows);
-    be().AttentionMass(in, {}, mass.mutable_view());
+    be().AttentionMass(in, query_weights, mass.mutable_view());
     return mass;
   }
 };
 
-Matrix NaiveAttention(const AttentionInput& in) {
-  const Matrix v = ToMatrix(in.values);
-  const int dim = in.shape.head_dim;
-  Matrix out(in.queries.rows, std::vector<double>(in.queries.cols, 0.0));
-  for (int h = 0; h < in.shape.heads; ++h) {
-    const Matrix a = NaiveWeights(in, h);
-    const int kv = h / (in.shape.heads / in.shape.kv_heads);
-    for (size_t i = 0; i < out.size(); ++i) {
-      for (size_t j = 0; j < v.size(); ++j) {
-        for (int c = 0; c < dim; ++c) out[i][h * dim + c] += a[i][j] * v[j][kv * dim + c];
-      }
-    }
-  }
-  return out;
-}
-
-Matrix NaiveMass(const AttentionInput& in) {
+Matrix NaiveMass(const AttentionInput& in, const std::vector<float>& query_weights = {}) {
   Matrix mass(1, std::vector<double>(in.keys.rows, 0.0));
   for (int h = 0; h < in.shape.heads; ++h) {
-    for (const std::vector<double>& row : NaiveWeights(in, h)) {
-      for (size_t j = 0; j < row.size(); ++j) mass[0][j] += row[j];
+    const Matrix a = NaiveWeights(in, h);
+    for (size_t i = 0; i < a.size(); ++i) {
+      const double weight = query_weights.empty() ? 1 : query_weights[i];
+      for (size_t j = 0; j < a[i].size(); ++j) mass[0][j] += weight * a[i][j];
     }
   }
   return mass;
 }
 
-Matrix NaiveUnitScores(const AttentionInput& in, int unit) {
+Matrix NaiveUnitScores(const AttentionInput& in, int unit, KeyPool pool) {
   const Matrix q = ToMatrix(in.queries);
   const Matrix k = ToMatrix(in.keys);
   const int dim = in.shape.head_dim;
@@ -60,14 +46,18 @@ Matrix NaiveUnitScores(const AttentionInput& in, int unit) {
   Matrix scores(1);
   for (size_t begin = 0; begin < k.size(); begin += unit) {
     const size_t end = std::min(begin + unit, k.size());
-    double sum = 0;  // the mean of products is the product of means
-    for (const std::vector<double>& query : q) {
+    double sum = 0;  // the mean over queries of products is the product of the mean
+    for (int c = 0; c < in.shape.heads * dim; ++c) {
+      const int column = c / dim / group * dim + c % dim;
+      double mean = 0;
+      double maximum = k[begin][column];
       for (size_t j = begin; j < end; ++j) {
-        for (int c = 0; c < in.shape.heads * dim; ++c)
-          sum += query[c] * k[j][c / dim / group * dim + c % dim];
+        mean += k[j][column] / (end - begin);
+        maximum = std::max(maximum, k[j][column]);
       }
+      for (const std::vector<double>& query : q) sum += query[c] * (pool == KeyPool::kMax ? maximum : mean);
     }
-    scores[0].push_back(sum / (q.size() * (end - begin) * in.shape.heads));
+    scores[0].push_back(sum / (q.size() * in.shape.heads));
   }
   return scores;
 }
@@ -98,21 +88,44 @@ TEST_P(AttentionConformance, MassMatchesFp64AndAddsUp) {
   }
 }
 
+TEST_P(AttentionConformance, WeightedMassMatchesFp64) {  // a weight per query, as LazyLLM's step average has
+  for (const AttentionCase& c : kAttentionCases) {
+    SCOPED_TRACE(::testing::PrintToString(c));
+    const AttentionData data(c, be().cache_dtype());
+    std::vector<float> weights;
+    double sum = 0;
+    for (int i = 0; i < c.m; ++i) {
+      weights.push_back(i % 5 == 0 ? 0.01f : 1.0f / static_cast<float>(i + 1));
+      sum += weights.back();
+    }
+    const Tensor mass = Mass(data.Input(), weights);
+    ExpectClose(mass.view(), NaiveMass(data.Input(), weights), tolerance());
+    double total = 0;
+    for (float v : mass.view().Row<float>(0)) total += v;
+    EXPECT_NEAR(total, c.heads * sum, tolerance() * c.heads * sum);
+    const std::vector<float> ones(c.m, 1.0f);
+    EXPECT_TRUE(SameBits(Mass(data.Input(), ones), Mass(data.Input())));
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_P(AttentionConformance, UnitScoresMatchFp64) {
   for (const AttentionCase& c : kAttentionCases) {
     if (c.n < 19) continue;  // a few scores may all cancel, and then nothing says how large an error is small
     for (DType type : CacheTypes()) {
+      const AttentionData data(c, type);
+      AttentionInput in = data.Input();
+      in.queries = in.queries.Rows(std::max(0, c.m - 4), std::min(4, c.m));
+      in.query_positions = {};  // not read
+      in.key_positions = {};
+      in.values = {};
       for (int unit : {1, 8}) {
         SCOPED_TRACE(::testing::PrintToString(c) + " unit " + std::to_string(unit));
-        AttentionData data(c, type);
-        AttentionInput in = data.Input();
-        in.queries = in.queries.Rows(std::max(0, c.m - 4), std::min(4, c.m));
-        in.query_positions = {};  // not read
-        in.key_positions = {};
-        in.values = {};
         Tensor scores(DType::kF32, 1, (in.keys.rows + unit - 1) / unit);
-        be().UnitScores(in, unit, KeyPool::kMean, scores.mutable_view());
-        ExpectClose(scores.view(), NaiveUnitScores(in, unit), tolerance());
+        for (KeyPool pool : {KeyPool::kMean, KeyPool::kMax}) {
+          be().UnitScores(in, unit, pool, scores.mutable_view());
+          ExpectClose(scores.view(), NaiveUnitScores(in, unit, pool), tolerance());
+        }
       }
     }
   }
@@ -181,6 +194,9 @@ TEST_P(AttentionConformance, ThreadsChangeNothing) {
   const AttentionInput in = data.Input();
   const Tensor out = Attend(in);
   const Tensor mass = Mass(in);
+  std::vector<float> weights(in.queries.rows);
+  for (size_t i = 0; i < weights.size(); ++i) weights[i] = 1.0f / static_cast<float>(i + 1);
+  const Tensor weighted = Mass(in, weights);
   for (int threads : {1, 3}) {
     const std::unique_ptr<Backend> other = Make(threads);
     Tensor y(DType::kF32, in.queries.rows, in.queries.cols);
@@ -189,6 +205,8 @@ TEST_P(AttentionConformance, ThreadsChangeNothing) {
     other->AttentionMass(in, {}, sums.mutable_view());
     EXPECT_TRUE(SameBits(y.view(), out.view())) << threads;
     EXPECT_TRUE(SameBits(sums.view(), mass.view())) << threads;
+    other->AttentionMass(in, weights, sums.mutable_view());
+    EXPECT_TRUE(SameBits(sums.view(), weighted.view())) << threads;
   }
 }
 
@@ -258,6 +276,14 @@ TEST_P(AttentionConformance, WrongShapesFail) {
   expect_failure(in);
   EXPECT_THROW(be().Attention(good, out.mutable_view().Cols(0, 16)), CheckFailure);
   EXPECT_THROW(be().AttentionMass(good, {}, mass.mutable_view().Cols(0, 9)), CheckFailure);
+  for (const std::vector<float>& weights :
+       {std::vector<float>{1, 1}, {1, 0, 1}, {1, -1, 1}, {1, 1, std::numeric_limits<float>::infinity()}}) {
+    EXPECT_THROW(be().AttentionMass(good, weights, mass.mutable_view()), CheckFailure);
+  }
+  const Tensor none(good.keys.dtype, 0, good.keys.cols);
+  in = good;
+  in.keys = none.view();
+  be().UnitScores(in, 4, KeyPool::kMax, units.mutable_view().Cols(0, 0));  // no keys, no units
   EXPECT_THROW(be().UnitScores(good, 4, KeyPool::kMean, units.mutable_view()), CheckFailure);
   EXPECT_THROW(be().UnitScores(good, 0, KeyPool::kMean, units.mutable_view()), CheckFailure);
 }

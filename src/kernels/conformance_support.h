@@ -229,8 +229,10 @@ struct AttentionData {
   Tensor queries, keys, values;
 };
 
+using Mask = std::vector<std::vector<bool>>;  // [m][n], true where the pair exists; empty: everywhere
+
 // softmax(scale q k^T + bias + mask) of one head, materialised: [m][n].
-inline Matrix NaiveWeights(const AttentionInput& in, int head) {
+inline Matrix NaiveWeights(const AttentionInput& in, int head, const Mask& mask = {}) {
   const Matrix q = ToMatrix(in.queries);
   const Matrix k = ToMatrix(in.keys);
   const int dim = in.shape.head_dim;
@@ -244,7 +246,8 @@ inline Matrix NaiveWeights(const AttentionInput& in, int head) {
       for (int c = 0; c < dim; ++c) s += q[i][head * dim + c] * k[j][kv * dim + c];
       s *= in.shape.scale;
       if (!in.shape.alibi_slopes.empty()) s -= in.shape.alibi_slopes[head] * distance;
-      const bool seen = distance >= 0 && (in.shape.window == 0 || distance < in.shape.window);
+      const bool seen = distance >= 0 && (in.shape.window == 0 || distance < in.shape.window) &&
+                        (mask.empty() || mask[i][j]);
       a[i][j] = seen ? s : -std::numeric_limits<double>::infinity();
       max = std::max(max, a[i][j]);
     }
@@ -253,6 +256,23 @@ inline Matrix NaiveWeights(const AttentionInput& in, int head) {
     for (double& w : a[i]) w /= sum;
   }
   return a;
+}
+
+// `masks` is by head, or empty.
+inline Matrix NaiveAttention(const AttentionInput& in, const std::vector<Mask>& masks = {}) {
+  const Matrix v = ToMatrix(in.values);
+  const int dim = in.shape.head_dim;
+  Matrix out(in.queries.rows, std::vector<double>(in.queries.cols, 0.0));
+  for (int h = 0; h < in.shape.heads; ++h) {
+    const Matrix a = NaiveWeights(in, h, masks.empty() ? Mask() : masks[h]);
+    const int kv = h / (in.shape.heads / in.shape.kv_heads);
+    for (size_t i = 0; i < out.size(); ++i) {
+      for (size_t j = 0; j < v.size(); ++j) {
+        for (int c = 0; c < dim; ++c) out[i][h * dim + c] += a[i][j] * v[j][kv * dim + c];
+      }
+    }
+  }
+  return out;
 }
 
 }  // namespace coppice::testing_kernels

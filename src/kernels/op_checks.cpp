@@ -1,6 +1,7 @@
 #include "kernels/op_checks.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "base/check.h"
@@ -19,8 +20,12 @@ bool InRange(std::span<const int32_t> indices, int64_t end) {
   return std::all_of(indices.begin(), indices.end(), [end](int32_t i) { return i >= 0 && i < end; });
 }
 
-bool AscendsStrictly(std::span<const int32_t> positions) {
-  return std::adjacent_find(positions.begin(), positions.end(), std::greater_equal<>()) == positions.end();
+bool AscendsStrictly(std::span<const int32_t> list) {
+  return std::adjacent_find(list.begin(), list.end(), std::greater_equal<>()) == list.end();
+}
+
+bool AscendsFromZero(std::span<const int32_t> list) {
+  return AscendsStrictly(list) && (list.empty() || list.front() >= 0);
 }
 
 int64_t Count(std::span<const int32_t> list) { return static_cast<int64_t>(list.size()); }
@@ -94,9 +99,38 @@ void CheckAttention(const AttentionInput& in, const TensorView& out) {
   CheckSameShape(in.queries, out);
 }
 
-void CheckAttentionMass(const AttentionInput& in, const TensorView& mass) {
+void CheckAttentionMass(const AttentionInput& in, std::span<const float> query_weights,
+                        const TensorView& mass) {
   CheckAttentionInput(in);
+  COPPICE_CHECK(query_weights.empty() || static_cast<int64_t>(query_weights.size()) == in.queries.rows);
+  COPPICE_CHECK(std::all_of(query_weights.begin(), query_weights.end(),
+                            [](float w) { return w > 0 && std::isfinite(w); }));
   COPPICE_CHECK(IsF32(mass, 1, in.keys.rows));
+}
+
+void CheckAttentionWeights(const AttentionInput& in, const TensorView& weights) {
+  CheckAttentionInput(in);
+  COPPICE_CHECK(IsF32(weights, in.queries.rows * in.shape.heads, in.keys.rows));
+}
+
+void CheckSparseAttention(const AttentionInput& in, const SparsePattern& pattern, int64_t first_query,
+                          const TensorView& out) {
+  CheckAttention(in, out);
+  COPPICE_CHECK(first_query >= 0);
+  if (pattern.empty() || in.queries.rows == 0) return;
+  COPPICE_CHECK(pattern.heads.size() == static_cast<size_t>(in.shape.heads));
+  COPPICE_CHECK(pattern.query_block > 0);
+  const int64_t begin = first_query / pattern.query_block;
+  const int64_t end = (first_query + in.queries.rows - 1) / pattern.query_block + 1;
+  for (const SparsePattern::Head& head : pattern.heads) {
+    COPPICE_CHECK(AscendsFromZero(head.columns));
+    if (head.key_blocks.empty()) continue;
+    COPPICE_CHECK(pattern.key_block > 0);
+    COPPICE_CHECK(static_cast<int64_t>(head.key_blocks.size()) >= end);
+    for (int64_t b = begin; b < end; ++b) {
+      COPPICE_CHECK(AscendsFromZero(head.key_blocks[static_cast<size_t>(b)]));
+    }
+  }
 }
 
 void CheckUnitScores(const AttentionInput& in, int unit, const TensorView& unit_scores) {

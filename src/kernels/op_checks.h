@@ -24,7 +24,14 @@ void CheckConvert(const TensorView& x, const TensorView& y);
 // Heads, queries, keys, values. Positions only where `positions`: UnitScores does not read them.
 void CheckAttentionInput(const AttentionInput& in, bool positions = true);
 void CheckAttention(const AttentionInput& in, const TensorView& out);
-void CheckAttentionMass(const AttentionInput& in, const TensorView& mass);
+// Weights are above 0 and finite: a row's softmax sum is divided by its weight.
+void CheckAttentionMass(const AttentionInput& in, std::span<const float> query_weights,
+                        const TensorView& mass);
+void CheckAttentionWeights(const AttentionInput& in, const TensorView& weights);
+// Also that the pattern has a head for every query head, key blocks for the rows of the call, and no row or block
+// below 0. Only what the call reads is looked at.
+void CheckSparseAttention(const AttentionInput& in, const SparsePattern& pattern, int64_t first_query,
+                          const TensorView& out);
 void CheckUnitScores(const AttentionInput& in, int unit, const TensorView& unit_scores);
 
 }  // namespace coppice

@@ -1,43 +1,128 @@
 #include "kernels/sparse_pattern.h"
 
 #include <algorithm>
+#include <numeric>
+#include <span>
+
+#include "base/check.h"
 
 namespace coppice {
+namespace {
+
+// Empty for a head of columns alone.
+std::span<const int32_t> BlocksOf(const SparsePattern::Head& head, int64_t block) {
+  if (head.key_blocks.empty()) return {};
+  COPPICE_CHECK(block >= 0 && block < static_cast<int64_t>(head.key_blocks.size()));
+  return head.key_blocks[static_cast<size_t>(block)];
+}
+
+// Queries of the cache rows [first, last] (the last one sees itself), and how many of their pairs are with
+// keys of which set.
+struct QueryRows {
+  int64_t first;
+  int64_t last;
+
+  // Of the pairs with key `row`.
+  int64_t Sees(int64_t row) const { return std::max<int64_t>(0, last - std::max(first, row) + 1); }
+  // Of the pairs with keys [begin, end): all of them up to `first`, one query less for each key after it.
+  int64_t SeesRange(int64_t begin, int64_t end) const {
+    end = std::min(end, last + 1);
+    if (begin >= end) return 0;
+    const int64_t before = std::clamp(first - begin, int64_t{0}, end - begin);
+    const int64_t from = std::max(begin, first);
+    const int64_t after = end - begin - before;
+    return before * Sees(first) + after * (Sees(from) + Sees(from + after - 1)) / 2;
+  }
+};
+
+// The pairs of one head. Columns are counted as if no block held any, and the ones in blocks taken away again:
+// so a block costs a subtraction, and columns cost the ones near the diagonal.
+class HeadPairs {
+ public:
+  HeadPairs(const SparsePattern& pattern, int head, int64_t keys)
+      : head_(pattern.heads[static_cast<size_t>(head)]), key_block_(pattern.key_block), keys_(keys) {
+    if (head_.key_blocks.empty()) return;
+    first_column_.resize(static_cast<size_t>((keys + key_block_ - 1) / key_block_ + 1));
+    size_t column = 0;
+    for (size_t j = 0; j < first_column_.size(); ++j) {
+      while (column < head_.columns.size() && head_.columns[column] < static_cast<int64_t>(j) * key_block_)
+        ++column;
+      first_column_[j] = column;
+    }
+  }
+
+  int64_t Count(int64_t block, const QueryRows& queries) const {
+    int64_t pairs = ColumnPairs(0, head_.columns.size(), queries);
+    for (const int32_t j : BlocksOf(head_, block)) {
+      const int64_t begin = j * key_block_;
+      if (begin >= keys_) break;
+      pairs += queries.SeesRange(begin, std::min(begin + key_block_, keys_));
+      pairs -= ColumnPairs(first_column_[static_cast<size_t>(j)], first_column_[static_cast<size_t>(j) + 1],
+                           queries);
+    }
+    return pairs;
+  }
+
+ private:
+  // With columns [begin, end) of the list. Queries stand below `keys`, so a column beyond counts nothing.
+  int64_t ColumnPairs(size_t begin, size_t end, const QueryRows& queries) const {
+    const auto first = head_.columns.begin();
+    const auto low = first + static_cast<std::ptrdiff_t>(begin);
+    const auto high = first + static_cast<std::ptrdiff_t>(end);
+    const auto diagonal = std::lower_bound(low, high, queries.first);
+    int64_t pairs = (diagonal - low) * queries.Sees(queries.first);
+    for (auto c = diagonal; c != high && *c <= queries.last; ++c) pairs += queries.Sees(*c);
+    return pairs;
+  }
+
+  const SparsePattern::Head& head_;
+  int64_t key_block_;
+  int64_t keys_;
+  std::vector<size_t> first_column_;  // [key blocks + 1] the first column at or after the block's first row
+};
+
+}  // namespace
 
 std::vector<int32_t> KeysOf(const SparsePattern& pattern, int head, int64_t block, int64_t keys) {
-  const SparsePattern::Head& of = pattern.heads[static_cast<size_t>(head)];
   std::vector<int32_t> rows;
-  for (const int32_t j :
-       of.key_blocks.empty() ? std::vector<int32_t>{} : of.key_blocks[static_cast<size_t>(block)]) {
-    const int64_t end = std::min<int64_t>((int64_t{j} + 1) * pattern.key_block, keys);
-    for (int64_t row = int64_t{j} * pattern.key_block; row < end; ++row)
-      rows.push_back(static_cast<int32_t>(row));
+  if (pattern.empty()) {
+    rows.resize(static_cast<size_t>(keys));
+    std::iota(rows.begin(), rows.end(), 0);
+    return rows;
   }
-  std::vector<int32_t> columns;
-  for (const int32_t c : of.columns) {
-    if (c < keys) columns.push_back(c);
+  const SparsePattern::Head& of = pattern.heads[static_cast<size_t>(head)];
+  const std::span<const int32_t> blocks = BlocksOf(of, block);
+  rows.reserve(blocks.size() * static_cast<size_t>(std::max(pattern.key_block, 0)) + of.columns.size());
+  auto column = of.columns.begin();
+  const auto add_columns = [&](int64_t end) {  // the columns left below `end`
+    while (column != of.columns.end() && *column < end) rows.push_back(*column++);
+  };
+  for (const int32_t j : blocks) {
+    const int64_t begin = int64_t{j} * pattern.key_block;
+    if (begin >= keys) break;
+    const int64_t end = std::min(begin + pattern.key_block, keys);
+    add_columns(begin);
+    for (int64_t row = begin; row < end; ++row) rows.push_back(static_cast<int32_t>(row));
+    while (column != of.columns.end() && *column < end) ++column;
   }
-  std::vector<int32_t> all;
-  std::set_union(rows.begin(), rows.end(), columns.begin(), columns.end(), std::back_inserter(all));
-  return all;
+  add_columns(keys);
+  return rows;
 }
 
 double PatternDensity(const SparsePattern& pattern, int64_t queries, int64_t keys) {
   if (pattern.empty() || queries == 0) return 1;
-  double pairs = 0;
+  COPPICE_CHECK(queries <= keys && pattern.query_block > 0);
+  int64_t pairs = 0;
   for (size_t head = 0; head < pattern.heads.size(); ++head) {
+    const HeadPairs of(pattern, static_cast<int>(head), keys);
     for (int64_t begin = 0; begin < queries; begin += pattern.query_block) {
-      const std::vector<int32_t> rows =
-          KeysOf(pattern, static_cast<int>(head), begin / pattern.query_block, keys);
-      for (int64_t q = begin; q < std::min<int64_t>(begin + pattern.query_block, queries); ++q) {
-        const auto last = static_cast<int32_t>(keys - queries + q);
-        pairs += static_cast<double>(std::upper_bound(rows.begin(), rows.end(), last) - rows.begin());
-      }
+      const int64_t end = std::min<int64_t>(begin + pattern.query_block, queries);
+      pairs += of.Count(begin / pattern.query_block, {keys - queries + begin, keys - queries + end - 1});
     }
   }
   const auto n = static_cast<double>(queries);
   const double dense = n * static_cast<double>(keys - queries) + n * (n + 1) / 2;
-  return pairs / (dense * static_cast<double>(pattern.heads.size()));
+  return static_cast<double>(pairs) / (dense * static_cast<double>(pattern.heads.size()));
 }
 
 }  // namespace coppice

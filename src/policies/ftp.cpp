@@ -8,8 +8,8 @@
 // paper's pseudo-code compares with ">", its equation 3 with ">="; the equation holds here, and eta = 1 is
 // dense.
 //
-// choose=random is the control of the paper's table 3: in each layer as many of the middle's rows as (2) would
-// take, by lot.
+// choose=random is the control of the paper's table 3: in each layer as many of the middle's rows as (2)
+// would take, by lot.
 //
 // Composed with a method that drops rows, (1) and (2) range over the survivors, and P stays a limit on
 // positions.

@@ -95,8 +95,8 @@ TEST(FtpPolicy, ShortStreamsRunWhole) {
   EXPECT_TRUE(ftp.RunFfn(six.seen, *six.be).IsAll());  // a middle of one row is its own smallest set
 }
 
-// T-FT2, T-FT5, T-FT8: nothing is observed or dropped below layer F or at eta = 1; in decode nothing is observed,
-// and RunFfn is not asked.
+// T-FT2, T-FT5, T-FT8: nothing is observed or dropped below layer F or at eta = 1; in decode nothing is
+// observed, and RunFfn is not asked.
 TEST(FtpPolicy, DenseWhereItShouldBe) {
   FtpPolicy ftp({.eta = 0.5, .dense = 10, .first = 2, .num_queries = 3});
   FtpPolicy whole({.eta = 1, .dense = 10, .first = 2, .num_queries = 3});

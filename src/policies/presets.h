@@ -22,8 +22,8 @@ std::vector<int64_t> SlimInferBudgets(const ModelShape& shape, int64_t tokens);
 int FtpDenseLayers(const ModelShape& shape);
 double FtpEta(const ModelShape& shape);
 
-// The latest layer before which tokens may be parked so that no parked hidden state takes more memory than the
-// keys and values it stands for, at the same bytes per number: L - ceil(d / (2 G c)).
+// The latest layer before which tokens may be parked so that no parked hidden state takes more memory than
+// the keys and values it stands for, at the same bytes per number: L - ceil(d / (2 G c)).
 int LastStageWithinMemory(const ModelShape& shape);
 
 // SDTP's stages: from a = round(L / 8) to L - 1, evenly; and SDTP-low's five, from a on in steps of

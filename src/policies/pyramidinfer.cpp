@@ -1,18 +1,18 @@
 // PyramidInfer: in prefill the context shrinks from layer to layer. No training.
 //
-// With rec = floor(recent N), the last rec + 1 rows are recent, the rows before them the context. After layer l:
+// With rec = floor(recent N), the last rec + 1 rows are recent, those before them the context. After layer l:
 //   w_i    = sum_h sum_{q recent} lambda_q A[h,q,i], lambda = linspace(1, distance_weight)   (1)
 //   rho_l  = (1 - r) (cos(pi l / L) + 1) / 2 + r                                             (2) from 1 to r
-//   S      = the best floor(|context| rho_l) of the context by w, and all recent rows        (3) ties: the earlier
-// Rows outside S leave before layer l + 1: the sizes multiply (r = 0.9, 32 layers: 77 % on average, 38 % in the
-// last layer). The first `sink` positions stay, inside the count; a count of min_context or fewer keeps the
-// whole context; every `interval` layers.
+//   S      = the best floor(|context| rho_l) of the context by w, and all recent rows    (3) ties: the earlier
+// Rows outside S leave before layer l + 1: the sizes multiply (r = 0.9, 32 layers: 77 % on average,
+// 38 % in the last layer). The first `sink` positions stay, inside the count; a count of min_context or fewer
+// keeps the whole context; every `interval` layers.
 //
-// strategy=linear is rho_l = 1 - (1 - r) l / L: the straight line between (2)'s ends. The public code means one
-// that rises, and overwrites it with the constant r; the published results use (2).
+// strategy=linear is rho_l = 1 - (1 - r) l / L: the straight line between (2)'s ends. The public code means
+// one that rises, and overwrites it with the constant r; the published results use (2).
 //
-// Cost: (1) repeats the products of 0.2 N queries with the keys, 2 (0.2 N) n H c flops per layer: a fifth of the
-// layer's attention where nothing is pruned yet, two fifths at the end. The method is slow for that reason.
+// Cost: (1) repeats the products of 0.2 N queries with the keys, 2 (0.2 N) n H c flops per layer: a fifth of
+// the layer's attention where nothing is pruned yet, two fifths at the end.
 //
 // Prefill only: the public code also thins the generated tokens, 16 at a time, once there are that many; the
 // prompt's keys and values it never compresses again in decode. That rule is left out: generated tokens stay.

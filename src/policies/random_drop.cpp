@@ -3,8 +3,8 @@
 // LazyLLM's authors drop this way and report the mean of five runs (here: of five seeds). The tokens that
 // enter take the positions 0, 1, ..., as a shorter prompt would, or keep their own.
 //
-// With layers=, a control for the methods that drop hidden states: at the same layers the same counts, by lot.
-// A keep above 1 is a count of tokens, to stand beside SlimInfer's budgets.
+// With layers=, a control for the methods that drop hidden states: at the same layers the same counts, by
+// lot. A keep above 1 is a count of tokens, to stand beside SlimInfer's budgets.
 //
 // Reproducible: the choice depends on the seed, the layer and the number of rows alone (random_subset.cpp).
 // Source: the baseline of LazyLLM, arXiv 2407.14057, section 5.1.

@@ -1,5 +1,6 @@
 // SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014) draws; the
-// first `count` steps of a Fisher-Yates shuffle choose. O(universe) memory, O(universe + count log count) time.
+// first `count` steps of a Fisher-Yates shuffle choose. O(universe) memory, O(universe + count log count)
+// time.
 #include "policies/random_subset.h"
 
 #include <numeric>

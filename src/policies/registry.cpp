@@ -6,7 +6,16 @@
 
 #include "base/error.h"
 #include "policies/ftp.h"
+#include "policies/h2o.h"
+#include "policies/lazyllm.h"
+#include "policies/pyramidinfer.h"
+#include "policies/quest.h"
+#include "policies/random_drop.h"
+#include "policies/sdtp.h"
 #include "policies/sliminfer.h"
+#include "policies/snapkv.h"
+#include "policies/static_pruning.h"
+#include "policies/streamingllm.h"
 
 namespace coppice {
 
@@ -14,8 +23,18 @@ namespace {
 
 const std::vector<MethodInfo>& MethodList() {
   static const std::vector<MethodInfo> methods = {
+      LazyLlmMethod(),
       FtpMethod(),
+      SdtpMethod(),
       SlimInferMethod(),
+      // What they are compared with.
+      RandomDropMethod(),
+      StaticPruningMethod(),
+      PyramidInferMethod(),
+      StreamingLlmMethod(),
+      H2oMethod(),
+      SnapKvMethod(),
+      QuestMethod(),
   };
   return methods;
 }

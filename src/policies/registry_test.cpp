@@ -1,11 +1,14 @@
 #include "policies/registry.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "base/error.h"
+#include "policies/sdtp_test_file.h"
+#include "test_files.h"
 
 namespace coppice {
 namespace {
@@ -80,12 +83,16 @@ TEST(MakePolicy, TheCanonicalSpecMeansItself) {
 
 // What `coppice methods` prints are the keys that the methods read.
 TEST(Methods, DocumentTheirKeys) {
+  TempFolder folder;
+  const std::string sdtp = folder.Write("sdtp.safetensors", SdtpTestFile({4, 7}, 4096, 8).Bytes());
   std::set<std::string_view> names;
   for (const MethodInfo& method : Methods()) {
     EXPECT_TRUE(names.insert(method.name).second) << method.name;
     EXPECT_FALSE(method.summary.empty());
     EXPECT_FALSE(method.paper.empty());
-    std::string rest = Make(method.name, Llama8B(), 32768).spec;
+    // SDTP cannot do without its predictors.
+    const std::string with = method.name == "sdtp" ? fmt::format(":file={}", sdtp) : "";
+    std::string rest = Make(std::string(method.name) + with, Llama8B(), 32768).spec;
     for (const MethodKey& key : method.keys) {
       const size_t at = rest.find(std::string(key.name) + "=");
       ASSERT_NE(at, std::string::npos) << method.name << ": " << key.name;
@@ -93,14 +100,14 @@ TEST(Methods, DocumentTheirKeys) {
       EXPECT_FALSE(key.fallback.empty() || key.range.empty() || key.meaning.empty()) << key.name;
     }
     EXPECT_EQ(rest.find(','), std::string::npos) << method.name << " leaves out " << rest;
-    EXPECT_THAT(ErrorOf(std::string(method.name) + ":nonsense=1"),
+    EXPECT_THAT(ErrorOf(fmt::format("{}{}{}nonsense=1", method.name, with, with.empty() ? ":" : ",")),
                 HasSubstr("unknown key 'nonsense'; it has "));
   }
 }
 
 TEST(MakePolicy, RefusesWhatItCannotDo) {
   const std::pair<const char*, const char*> bad[] = {
-      {"h2o", "no method 'h2o'; there are none, ftp, sliminfer"},
+      {"h3o", "no method 'h3o'; there are none, lazyllm, ftp, sdtp, sliminfer, random, "},
       {"ftp+none", "no method 'none'"},
       {"FTP", "no method 'FTP'"},
       {"ftp:eta=0", "ftp: eta=0 is not a number from 1e-06 to 1"},
@@ -179,6 +186,25 @@ TEST(MakePolicy, AModelOfOneLayerHasNoStage) {
   const PruneChoice choice = Make("sliminfer:min=0", one, 100000);
   EXPECT_FALSE(choice.active);
   EXPECT_THAT(choice.reason, HasSubstr("1 layers leave no stage to prune at"));
+}
+
+// Pairs of which one destroys what the other needs; both orders, both named.
+TEST(MakePolicy, RefusesPairsThatDestroyEachOther) {
+  const std::pair<const char*, const char*> bad[] = {
+      {"lazyllm+sliminfer", "lazyllm and sliminfer both decide which tokens come back"},
+      {"lazyllm+h2o", "h2o deletes keys that lazyllm attends again"},
+      {"snapkv+lazyllm", "snapkv deletes keys that lazyllm attends again"},
+      {"sliminfer+h2o", "h2o deletes keys that sliminfer attends again"},
+      {"static+lazyllm", "static drops tokens for good, and lazyllm would bring them back"},
+      {"h2o+snapkv", "both delete keys"},
+      {"quest+h2o", "quest needs pages"},
+      {"streamingllm+pyramidinfer", "streamingllm numbers tokens by their slot"},
+  };
+  for (const auto& [spec, part] : bad) EXPECT_THAT(ErrorOf(spec), HasSubstr(part)) << spec;
+  for (const char* good :
+       {"sliminfer+ftp", "lazyllm+quest", "sliminfer+quest", "ftp+snapkv", "ftp+h2o+random"}) {
+    EXPECT_EQ(ErrorOf(good), "no error") << good;
+  }
 }
 
 }  // namespace

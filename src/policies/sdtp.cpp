@@ -5,8 +5,8 @@
 //   s_i    = pi_i,0 - pi_i,1                                           (2) log-odds of keeping the token
 //   keep_s = round(r^s N)                                              (3) of the original prompt; half up
 //   S      = the first 4, the last ceil(0.1 N), the best others by s   (4) ties: the earlier
-// The protected ones count inside keep_s; where they are more, they all stay. No attention is looked at, so the
-// method goes with every kind of attention and every number of kv heads. Positions stay what they were.
+// The protected ones count inside keep_s; where they are more, they all stay. No attention is looked at, so
+// the method goes with every kind of attention and every number of kv heads. Positions stay what they were.
 //
 // The paper's figures leave open where counting starts: layers 4, 7, ..., 31 of 32, counted from 0, reproduce
 // its FLOPs table. 10 % is of the original prompt. LayerNorm and h = d / 4 follow DynamicViT, which the paper

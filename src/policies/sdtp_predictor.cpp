@@ -1,5 +1,5 @@
-// The side file of SDTP: one safetensors file, whatever wrote it. For stage s = 0, 1, ..., d the model's hidden
-// size and h any width (d / 4 as a rule):
+// The side file of SDTP: one safetensors file, whatever wrote it. For stage s = 0, 1, ..., d the model's
+// hidden size and h any width (d / 4 as a rule):
 //
 //   sdtp.{s}.ln.w   [d]       LayerNorm over the hidden state that enters the stage's layer, eps 1e-5
 //   sdtp.{s}.ln.b   [d]

@@ -1,7 +1,7 @@
 // Static token pruning: one choice by the first layers' attention, for good. Prefill only.
 //
 //   s_i = mean over layers l < p of (1/H) sum_h softmax_i(q_last,h . k_i,g(h) / sqrt(c))   (1)
-//   S   = the best ceil(keep n) by s, the last token among them                            (2) ties: the earlier
+//   S   = the best ceil(keep n) by s, the last token among them                            (2) ties: earlier
 // The other rows leave the stream before layer p. The paper gives neither depth nor share; here p = 4, in
 // models of fewer than 8 layers L / 2, and keep = 0.5. Sums stand for means: the order is the same.
 //

@@ -12,7 +12,8 @@
 namespace coppice::cpu {
 namespace {
 
-constexpr int64_t kMassKeys = 1024;  // keys per task of the second pass: repays packing the queries again
+constexpr int64_t kWeightQueries = 4;  // queries per task: as many as the dot kernels take in one pass
+constexpr int64_t kMassKeys = 1024;    // keys per task of the second pass: repays packing the queries again
 
 const float* Floats(const TensorView& t) { return reinterpret_cast<const float*>(t.data); }
 
@@ -109,13 +110,42 @@ struct StateRun {
   }
 };
 
-void SizeScratch(Tensor& t, int64_t rows, int64_t floats) {
-  if (t.rows() < rows || t.cols() < floats) {
-    t.Resize(DType::kF32, std::max(rows, t.rows()), std::max(floats, t.cols()));
+// A maximum does not commute with the product, so the keys of a unit become one vector first.
+void ScoreUnitMaxima(const KernelTable& kernels, const ThreadPool& pool, const TensorView& keys, int unit,
+                     std::span<const float> query, std::span<float> scores) {
+  const auto dequantize = kernels.dequantize[static_cast<size_t>(keys.dtype)];
+  const auto dot = kernels.dot[static_cast<size_t>(DType::kF32)];
+  const auto units = static_cast<int64_t>(scores.size());
+  pool.For(units, std::max<int64_t>(1, 256 / unit), [&](int64_t begin, int64_t end, int) {
+    std::vector<float> key(query.size());
+    std::vector<float> maximum(query.size());
+    for (int64_t u = begin; u < end; ++u) {
+      const int64_t first = u * unit;
+      dequantize(keys.RowBytes(first), keys.cols, maximum.data());
+      for (int64_t j = first + 1; j < std::min<int64_t>(first + unit, keys.rows); ++j) {
+        dequantize(keys.RowBytes(j), keys.cols, key.data());
+        for (size_t c = 0; c < key.size(); ++c) maximum[c] = std::max(maximum[c], key[c]);
+      }
+      dot(reinterpret_cast<const std::byte*>(maximum.data()), query.data(), 0, 1, keys.cols, 0.0f,
+          &scores[static_cast<size_t>(u)], 0);
+    }
+  });
+}
+
+// add_mass multiplies every weight of a row by 1 / sum: with the sum over w, that is w times the softmax weight.
+void WeighRows(const AttentionTile& tile, std::span<const float> query_weights, float* sums) {
+  for (int r = 0; r < tile.rows; ++r) {
+    sums[r] /= query_weights[static_cast<size_t>((tile.first_row + r) / tile.group)];
   }
 }
 
 }  // namespace
+
+void AttentionOps::Grow(Tensor& scratch, int64_t rows, int64_t floats) {
+  if (scratch.rows() < rows || scratch.cols() < floats) {
+    scratch.Resize(DType::kF32, std::max(rows, scratch.rows()), std::max(floats, scratch.cols()));
+  }
+}
 
 void AttentionOps::Attention(const AttentionInput& in, MutableTensorView out) {
   CheckAttention(in, out);
@@ -124,7 +154,7 @@ void AttentionOps::Attention(const AttentionInput& in, MutableTensorView out) {
   const int64_t dim = in.shape.head_dim;
   const int64_t state_floats = AttentionStateFloats(dim);
   const StateRun run{plan, pool_, in.shape.kv_heads, in.keys.rows, true, state_floats};
-  SizeScratch(scratch_, pool_.size(), AttentionScratchFloats(dim) + 2 * state_floats);
+  Grow(scratch_, pool_.size(), AttentionScratchFloats(dim) + 2 * state_floats);
   const MutableTensorView scratch = scratch_.mutable_view();
   const auto finish = [&](int64_t pair, const AttentionTile& tile, const float* state) {
     float* first = reinterpret_cast<float*>(out.data) + pair / plan.tiles() * plan.group() * dim;
@@ -146,7 +176,7 @@ void AttentionOps::Attention(const AttentionInput& in, MutableTensorView out) {
     return;
   }
 
-  SizeScratch(states_, run.pairs() * chunks, state_floats);
+  Grow(states_, run.pairs() * chunks, state_floats);
   const MutableTensorView states = states_.mutable_view();
   pool_.For(run.pairs() * chunks, 1, [&](int64_t task, int64_t, int thread) {
     const AttentionTile tile = run.TileOf(task / chunks);
@@ -168,21 +198,24 @@ void AttentionOps::Attention(const AttentionInput& in, MutableTensorView out) {
 
 // Pass 1: maximum and sum of every row. Pass 2: by ranges of keys, adds the weights of all rows in the order
 // kv head, tile, row, in kMassLanes partial sums per key, so that no thread ever adds to another's keys.
-void AttentionOps::AttentionMass(const AttentionInput& in, std::span<const float> /*query_weights*/,
+void AttentionOps::AttentionMass(const AttentionInput& in, std::span<const float> query_weights,
                                  MutableTensorView mass) {
-  CheckAttentionMass(in, mass);
+  CheckAttentionMass(in, query_weights, mass);
   const Plan plan(in, kernels_);
   const int64_t dim = in.shape.head_dim;
   const int64_t state_floats = 2 * kAttentionRows;
   const StateRun run{plan, pool_, in.shape.kv_heads, in.keys.rows, false, state_floats};
   const int64_t kernel_scratch = AttentionScratchFloats(dim);
-  SizeScratch(scratch_, pool_.size(), kernel_scratch + kMassKeys * kMassLanes + state_floats);
-  SizeScratch(states_, run.pairs(), state_floats);
+  Grow(scratch_, pool_.size(), kernel_scratch + kMassKeys * kMassLanes + state_floats);
+  Grow(states_, run.pairs(), state_floats);
   const MutableTensorView scratch = scratch_.mutable_view();
   const MutableTensorView states = states_.mutable_view();
   pool_.For(run.pairs(), 1, [&](int64_t pair, int64_t, int thread) {
     float* own = scratch.Row<float>(thread).data();
-    run.Sequential(run.TileOf(pair), states.Row<float>(pair).data(), own + kernel_scratch, own);
+    const AttentionTile tile = run.TileOf(pair);
+    float* state = states.Row<float>(pair).data();
+    run.Sequential(tile, state, own + kernel_scratch, own);
+    if (!query_weights.empty()) WeighRows(tile, query_weights, state + kAttentionRows);
   });
 
   const std::span<float> result = mass.cols == 0 ? std::span<float>() : mass.Row<float>(0);
@@ -201,9 +234,53 @@ void AttentionOps::AttentionMass(const AttentionInput& in, std::span<const float
   });
 }
 
+void AttentionOps::AttentionWeights(const AttentionInput& in, MutableTensorView weights) {
+  CheckAttentionWeights(in, weights);
+  if (in.queries.rows == 0) return;
+  const int64_t parts = (in.queries.rows + kWeightQueries - 1) / kWeightQueries;
+  pool_.For(in.shape.heads * parts, 1, [&](int64_t task, int64_t, int) {
+    const int64_t first = task % parts * kWeightQueries;
+    WeighQueries(in, first, std::min(kWeightQueries, in.queries.rows - first), static_cast<int>(task / parts),
+                 weights);
+  });
+}
+
+void AttentionOps::WeighQueries(const AttentionInput& in, int64_t first, int64_t count, int head,
+                                MutableTensorView weights) const {
+  const AttentionShape& s = in.shape;
+  const std::span<const int32_t> keys = in.key_positions;
+  const auto rows_until = [&](int32_t position) {
+    return std::upper_bound(keys.begin(), keys.end(), position) - keys.begin();
+  };
+  const auto positions = in.query_positions.subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+  const int64_t begin = s.window > 0 ? rows_until(positions.front() - s.window) : 0;
+  const int64_t end = rows_until(positions.back());
+  const auto dot = kernels_.dot[static_cast<size_t>(in.keys.dtype)];
+  const float* queries = in.queries.Row<float>(first).data() + int64_t{head} * s.head_dim;
+  const int64_t offset = BytesOf(in.keys.dtype, int64_t{head / (s.heads / s.kv_heads)} * s.head_dim);
+  float* scores = weights.Row<float>(first * s.heads + head).data();
+  const int64_t row_stride = s.heads * weights.stride / 4;
+  for (int64_t j = begin; j < end; ++j) {
+    dot(in.keys.RowBytes(j) + offset, queries, in.queries.stride / 4, count, s.head_dim, 0.0f, scores + j,
+        row_stride);
+  }
+  const float slope = s.alibi_slopes.empty() ? 0.0f : s.alibi_slopes[static_cast<size_t>(head)];
+  for (int64_t i = 0; i < count; ++i, scores += row_stride) {
+    const int32_t p = positions[static_cast<size_t>(i)];
+    const int64_t low = s.window > 0 ? rows_until(p - s.window) : 0;
+    const int64_t high = rows_until(p);
+    std::fill(scores, scores + low, 0.0f);
+    for (int64_t j = low; j < high; ++j) {
+      scores[j] = s.scale * scores[j] + slope * static_cast<float>(keys[static_cast<size_t>(j)] - p);
+    }
+    kernels_.softmax(scores + low, high - low);
+    std::fill(scores + high, scores + in.keys.rows, 0.0f);
+  }
+}
+
 // mean_h q_h . k_g(h) = 1/heads sum_g (sum_{h in g} q_h) . k_g: with the queries summed per kv head first, a
 // key is read once and multiplied once, not once per head.
-void AttentionOps::UnitScores(const AttentionInput& in, int unit, KeyPool /*pool*/,
+void AttentionOps::UnitScores(const AttentionInput& in, int unit, KeyPool pool,
                               MutableTensorView unit_scores) {
   CheckUnitScores(in, unit, unit_scores);
   const AttentionShape& s = in.shape;
@@ -220,6 +297,8 @@ void AttentionOps::UnitScores(const AttentionInput& in, int unit, KeyPool /*pool
           factor * mean[static_cast<size_t>(h * s.head_dim + c)];
     }
   }
+  const std::span<float> scores = unit_scores.cols == 0 ? std::span<float>() : unit_scores.Row<float>(0);
+  if (pool == KeyPool::kMax) return ScoreUnitMaxima(kernels_, pool_, in.keys, unit, grouped, scores);
   const auto dot = kernels_.dot[static_cast<size_t>(in.keys.dtype)];
   pool_.For(unit_scores.cols, std::max<int64_t>(1, 256 / unit), [&](int64_t begin, int64_t end, int) {
     for (int64_t u = begin; u < end; ++u) {
@@ -231,7 +310,7 @@ void AttentionOps::UnitScores(const AttentionInput& in, int unit, KeyPool /*pool
         dot(in.keys.RowBytes(j), grouped.data(), 0, 1, in.keys.cols, 0.0f, &product, 0);
         sum += product;
       }
-      unit_scores.Row<float>(0)[static_cast<size_t>(u)] = sum / static_cast<float>(last - first);
+      scores[static_cast<size_t>(u)] = sum / static_cast<float>(last - first);
     }
   });
 }

@@ -1,4 +1,4 @@
-// Attention over tiles of rows and chunks of keys, spread over threads.
+// Attention over tiles of rows and chunks of keys, spread over threads. SparseAttention is in sparse_attention.cpp.
 #pragma once
 
 #include "base/threads.h"
@@ -15,13 +15,22 @@ class AttentionOps {
 
   void Attention(const AttentionInput& in, MutableTensorView out);
   void AttentionMass(const AttentionInput& in, std::span<const float> query_weights, MutableTensorView mass);
+  void AttentionWeights(const AttentionInput& in, MutableTensorView weights);
+  void SparseAttention(const AttentionInput& in, const SparsePattern& pattern, int64_t first_query,
+                       MutableTensorView out);
   void UnitScores(const AttentionInput& in, int unit, KeyPool pool, MutableTensorView unit_scores);
 
  private:
+  static void Grow(Tensor& scratch, int64_t rows, int64_t floats);
+  // Scores of `count` queries of one head from `first` on, then their softmax, row by row.
+  void WeighQueries(const AttentionInput& in, int64_t first, int64_t count, int head,
+                    MutableTensorView weights) const;
+
   const KernelTable& kernels_;
   const ThreadPool& pool_;
   Tensor scratch_;  // [threads, floats]
   Tensor states_;   // [tiles * chunks, floats]
+  Tensor copies_;   // [threads, bytes / 4] keys and values that a sparse pattern picks
 };
 
 }  // namespace coppice::cpu

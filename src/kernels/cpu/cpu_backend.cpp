@@ -147,6 +147,13 @@ class CpuBackend final : public Backend {
                      MutableTensorView mass) override {
     attention_.AttentionMass(in, query_weights, mass);
   }
+  void AttentionWeights(const AttentionInput& in, MutableTensorView weights) override {
+    attention_.AttentionWeights(in, weights);
+  }
+  void SparseAttention(const AttentionInput& in, const SparsePattern& pattern, int64_t first_query,
+                       MutableTensorView out) override {
+    attention_.SparseAttention(in, pattern, first_query, out);
+  }
   void UnitScores(const AttentionInput& in, int unit, KeyPool pool, MutableTensorView unit_scores) override {
     attention_.UnitScores(in, unit, pool, unit_scores);
   }

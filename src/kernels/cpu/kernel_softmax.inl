@@ -101,3 +101,35 @@ void FinishRows(const AttentionTile& tile, const float* state, float* out, int64
     for (int64_t c = 0; c < tile.head_dim; ++c) o[c] = sums[c * kPanel] * inverse + 0.0f;
   }
 }
+
+// One row on its own, keys as lanes. Positions past the end are -infinity, which weighs 0.
+void SoftmaxRow(float* x, int64_t count) {
+  V top = V::Set(kMinusInfinity);
+  int64_t i = 0;
+  for (; i + V::kLanes <= count; i += V::kLanes) top = V::Max(V::Load(x + i), top);
+  float lanes[V::kLanes];
+  top.Store(lanes);
+  float maximum = -3.0e38f;  // see Finite
+  for (int lane = 0; lane < V::kLanes; ++lane) maximum = lanes[lane] > maximum ? lanes[lane] : maximum;
+  for (; i < count; ++i) maximum = x[i] > maximum ? x[i] : maximum;
+
+  const V base = V::Set(maximum);
+  const V log2e = V::Set(kLog2e);
+  V total = V::Set(0.0f);
+  for (i = 0; i + V::kLanes <= count; i += V::kLanes) {
+    const V p = Exp2((V::Load(x + i) - base) * log2e);
+    p.Store(x + i);
+    total = total + p;
+  }
+  if (i < count) {
+    for (int lane = 0; lane < V::kLanes; ++lane)
+      lanes[lane] = i + lane < count ? x[i + lane] : kMinusInfinity;
+    const V p = Exp2((V::Load(lanes) - base) * log2e);
+    StorePart(p, x + i, count - i);
+    total = total + p;
+  }
+  const float sum = total.Sum();
+  const V inverse = V::Set(sum == 0.0f ? 0.0f : 1.0f / sum);
+  for (i = 0; i + V::kLanes <= count; i += V::kLanes) (V::Load(x + i) * inverse).Store(x + i);
+  if (i < count) StorePart(LoadPart(x + i, count - i) * inverse, x + i, count - i);
+}

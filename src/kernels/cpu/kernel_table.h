@@ -94,6 +94,8 @@ struct KernelTable {
   void (*silu_mul)(float* gate, const float* up, int64_t count);
   void (*gelu)(float* x, int64_t count);
   void (*add)(const float* x, int64_t count, float* y);
+  // x = softmax(x), in place; all 0 where every x is -infinity. The order of summation depends on `count` alone.
+  void (*softmax)(float* x, int64_t count);
 
   AttentionKernels attention;
   AttentionKernels attention_bf16;  // for a bf16 cache where AMX takes it; else the same as `attention`

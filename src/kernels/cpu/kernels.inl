@@ -30,6 +30,7 @@ constexpr KernelTable kTable = {
     .silu_mul = SiluMul,
     .gelu = Gelu,
     .add = Add,
+    .softmax = SoftmaxRow,
     .attention = kAttention,
     .attention_bf16 = kAttention,
 };

@@ -7,6 +7,9 @@ namespace coppice::reference {
 
 void Attention(const AttentionInput& in, MutableTensorView out);
 void AttentionMass(const AttentionInput& in, std::span<const float> query_weights, MutableTensorView mass);
+void AttentionWeights(const AttentionInput& in, MutableTensorView weights);
+void SparseAttention(const AttentionInput& in, const SparsePattern& pattern, int64_t first_query,
+                     MutableTensorView out);
 void UnitScores(const AttentionInput& in, int unit, KeyPool pool, MutableTensorView unit_scores);
 
 }  // namespace coppice::reference

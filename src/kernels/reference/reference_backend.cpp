@@ -87,6 +87,13 @@ class ReferenceBackend final : public Backend {
                      MutableTensorView mass) override {
     reference::AttentionMass(in, query_weights, mass);
   }
+  void AttentionWeights(const AttentionInput& in, MutableTensorView weights) override {
+    reference::AttentionWeights(in, weights);
+  }
+  void SparseAttention(const AttentionInput& in, const SparsePattern& pattern, int64_t first_query,
+                       MutableTensorView out) override {
+    reference::SparseAttention(in, pattern, first_query, out);
+  }
   void UnitScores(const AttentionInput& in, int unit, KeyPool pool, MutableTensorView unit_scores) override {
     reference::UnitScores(in, unit, pool, unit_scores);
   }

@@ -1,0 +1,278 @@
+// Attention under a pattern, of every backend: against fp64 with the pattern's mask materialised, and bit for
+// bit against itself in other calls and against dense attention.
+#include <algorithm>
+
+#include "kernels/conformance_support.h"
+
+namespace coppice {
+namespace {
+
+using namespace testing_kernels;
+
+struct SparseCase {
+  AttentionCase attention;
+  int query_block, key_block;
+  double blocks;   // share of the key blocks before the diagonal
+  double columns;  // share of the rows
+};
+void PrintTo(const SparseCase& c, std::ostream* out) {
+  PrintTo(c.attention, out);
+  *out << ", query blocks of " << c.query_block << ", key blocks of " << c.key_block << ", blocks "
+       << c.blocks << ", columns " << c.columns;
+}
+
+// Groups of 1, 2, 4 and 7; gaps, windows and ALiBi; blocks that do and do not divide the rows; one query.
+const std::vector<SparseCase> kCases = {
+    {{.heads = 1, .kv_heads = 1, .head_dim = 4, .n = 1, .m = 1}, 1, 1, 1, 0},
+    {{.heads = 2, .kv_heads = 2, .head_dim = 64, .n = 200, .m = 200}, 64, 64, 0.3, 0.05},
+    {{.heads = 4, .kv_heads = 2, .head_dim = 80, .n = 333, .m = 333}, 128, 32, 0.3, 0},
+    {{.heads = 4, .kv_heads = 1, .head_dim = 32, .n = 290, .m = 290}, 100, 7, 0.2, 0.1},
+    {{.heads = 7, .kv_heads = 1, .head_dim = 64, .n = 260, .m = 150}, 64, 64, 0.5, 0.02},
+    {{.heads = 14, .kv_heads = 2, .head_dim = 64, .n = 300, .m = 1}, 1, 16, 0.3, 0},
+    {{.heads = 8, .kv_heads = 2, .head_dim = 40, .n = 150, .m = 1, .hole = 2}, 1, 16, 0.2, 0.1},
+    {{.heads = 4, .kv_heads = 2, .head_dim = 64, .n = 300, .m = 120, .hole = 3}, 32, 16, 0.3, 0.1},
+    {{.heads = 4, .kv_heads = 4, .head_dim = 64, .n = 200, .m = 200, .alibi = true}, 64, 64, 0.3, 0.1},
+    {{.heads = 4, .kv_heads = 1, .head_dim = 64, .n = 250, .m = 250, .window = 90}, 64, 32, 0.4, 0.2},
+    {{.heads = 7, .kv_heads = 1, .head_dim = 128, .n = 257, .m = 90, .hole = 2, .window = 100, .alibi = true},
+     48,
+     16,
+     0.4,
+     0.2},
+    {{.heads = 2, .kv_heads = 1, .head_dim = 16, .n = 500, .m = 500}, 512, 64, 0.5, 0},
+    {{.heads = 2, .kv_heads = 1, .head_dim = 16, .n = 4500, .m = 40},
+     16,
+     64,
+     0.9,
+     0.5},  // lists of two chunks
+    {{.heads = 2, .kv_heads = 1, .head_dim = 16, .n = 4500, .m = 40, .window = 700}, 64, 64, 0.9, 0.5},
+};
+
+// Random blocks and columns, and the blocks on the diagonal. Every second head has its neighbour's pattern.
+SparsePattern RandomPattern(const SparseCase& c, int64_t keys) {
+  std::mt19937 random(7);
+  const auto draw = [&](double share) { return random() % 10000 < share * 10000; };
+  SparsePattern pattern;
+  pattern.query_block = c.query_block;
+  pattern.key_block = c.key_block;
+  for (int h = 0; h < c.attention.heads; ++h) {
+    if (h % 2 == 1) {
+      pattern.heads.push_back(pattern.heads.back());
+      continue;
+    }
+    SparsePattern::Head head;
+    for (int64_t j = 0; j < keys + 5; ++j) {  // some beyond the cache
+      if (draw(c.columns)) head.columns.push_back(static_cast<int32_t>(j));
+    }
+    const int64_t before = keys - c.attention.m;  // rows ahead of the first query
+    for (int64_t q = 0; q < c.attention.m; q += c.query_block) {
+      const int64_t first = (before + q) / c.key_block;
+      const int64_t last = (before + std::min<int64_t>(q + c.query_block, c.attention.m) - 1) / c.key_block;
+      head.key_blocks.emplace_back();
+      for (int64_t j = 0; j <= last; ++j) {
+        if (j >= first || draw(c.blocks)) head.key_blocks.back().push_back(static_cast<int32_t>(j));
+      }
+      if (draw(0.3)) head.key_blocks.back().push_back(static_cast<int32_t>(last + 1));  // seen by none of it
+    }
+    pattern.heads.push_back(head);
+  }
+  return pattern;
+}
+
+std::vector<Mask> Materialise(const SparsePattern& pattern, int64_t queries, int64_t keys) {
+  std::vector<Mask> masks;
+  for (const SparsePattern::Head& head : pattern.heads) {
+    Mask mask(queries, std::vector<bool>(keys, false));
+    for (int64_t i = 0; i < queries; ++i) {
+      for (int64_t j = 0; j < keys; ++j) {
+        const bool column = std::count(head.columns.begin(), head.columns.end(), j) > 0;
+        const std::vector<int32_t> blocks =
+            head.key_blocks.empty() ? std::vector<int32_t>() : head.key_blocks[i / pattern.query_block];
+        mask[i][j] = column || std::count(blocks.begin(), blocks.end(), j / pattern.key_block) > 0;
+      }
+    }
+    masks.push_back(std::move(mask));
+  }
+  return masks;
+}
+
+AttentionInput RowsOf(const AttentionInput& in, int64_t first, int64_t count) {
+  AttentionInput some = in;
+  some.queries = in.queries.Rows(first, count);
+  some.query_positions = in.query_positions.subspan(first, count);
+  return some;
+}
+
+class SparseConformance : public ConformanceTest {
+ protected:
+  // bf16 keys meet bf16 arithmetic on AMX, whatever the backend's own cache.
+  std::vector<DType> CacheTypes() {
+    if (GetParam().name == "reference" || !GetParam().exact) return {DType::kF32, DType::kBF16, DType::kF16};
+    return {DType::kF32, DType::kF16};
+  }
+  static Tensor Attend(Backend& backend, const AttentionInput& in, const SparsePattern& pattern,
+                       int64_t first_query = 0) {
+    Tensor out = Random(in.queries.rows, in.queries.cols, 98);
+    backend.SparseAttention(in, pattern, first_query, out.mutable_view());
+    return out;
+  }
+  Tensor Attend(const AttentionInput& in, const SparsePattern& pattern, int64_t first_query = 0) {
+    return Attend(be(), in, pattern, first_query);
+  }
+  Tensor Dense(const AttentionInput& in) {
+    Tensor out(DType::kF32, in.queries.rows, in.queries.cols);
+    be().Attention(in, out.mutable_view());
+    return out;
+  }
+};
+
+TEST_P(SparseConformance, MatchesFp64) {
+  for (const SparseCase& c : kCases) {
+    for (DType type : CacheTypes()) {
+      SCOPED_TRACE(::testing::PrintToString(c) + " " + std::string(Info(type).name));
+      const AttentionData data(c.attention, type);
+      const AttentionInput in = data.Input();
+      const SparsePattern pattern = RandomPattern(c, in.keys.rows);
+      ExpectClose(Attend(in, pattern),
+                  NaiveAttention(in, Materialise(pattern, in.queries.rows, in.keys.rows)), tolerance());
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(SparseConformance, ARowIsTheSameInAnyCall) {
+  for (const SparseCase& c : kCases) {
+    SCOPED_TRACE(::testing::PrintToString(c));
+    const AttentionData data(c.attention, be().cache_dtype());
+    const AttentionInput in = data.Input();
+    const SparsePattern pattern = RandomPattern(c, in.keys.rows);
+    const Tensor all = Attend(in, pattern);
+    for (int64_t step : {1, 7, 64}) {
+      for (int64_t first = 0; first < in.queries.rows; first += step) {
+        if (step == 1 && first % 13 > 1) continue;
+        const int64_t count = std::min(step, in.queries.rows - first);
+        AttentionInput some = RowsOf(in, first, count);
+        ASSERT_TRUE(SameBits(Attend(some, pattern, first), all.view().Rows(first, count)))
+            << first << " + " << count;
+        // The first rows of the cache, up to the last that the call sees.
+        const int64_t seen = in.keys.rows - in.queries.rows + first + count;
+        some.keys = in.keys.Rows(0, seen);
+        some.values = in.values.Rows(0, seen);
+        some.key_positions = in.key_positions.first(seen);
+        ASSERT_TRUE(SameBits(Attend(some, pattern, first), all.view().Rows(first, count)))
+            << first << " + " << count;
+      }
+    }
+    for (int threads : {1, 3}) {
+      ASSERT_TRUE(SameBits(Attend(*Make(threads), in, pattern), all)) << threads << " threads";
+    }
+  }
+}
+
+TEST_P(SparseConformance, OtherRowsHaveNoPart) {  // other blocks' keys may change
+  const SparseCase& c = kCases[3];
+  const AttentionData data(c.attention, be().cache_dtype());
+  const AttentionInput in = data.Input();
+  SparsePattern pattern = RandomPattern(c, in.keys.rows);
+  const Tensor before = Attend(in, pattern);
+  for (SparsePattern::Head& head : pattern.heads) head.key_blocks[0] = {0, 1, 2, 3, 8, 14};
+  const Tensor after = Attend(in, pattern);
+  EXPECT_FALSE(SameBits(after, before));
+  EXPECT_TRUE(SameBits(after.view().Rows(100, 190), before.view().Rows(100, 190)));
+}
+
+TEST_P(SparseConformance, APatternOfEverythingIsDenseAttention) {
+  for (const AttentionCase& c : kAttentionCases) {
+    SCOPED_TRACE(::testing::PrintToString(c));
+    const AttentionData data(c, be().cache_dtype());
+    const AttentionInput in = data.Input();
+    const Tensor dense = Dense(in);
+    EXPECT_TRUE(SameBits(Attend(in, {}), dense));  // empty: no pattern
+    std::vector<int32_t> every(in.keys.rows);
+    std::iota(every.begin(), every.end(), 0);
+    SparsePattern blocks{.query_block = 64, .key_block = 1, .heads = {}};
+    for (int h = 0; h < c.heads; ++h) {
+      blocks.heads.push_back({.columns = {}, .key_blocks = {}});
+      blocks.heads.back().key_blocks.assign((c.m + 63) / 64, every);
+    }
+    EXPECT_TRUE(SameBits(Attend(in, blocks), dense));
+    SparsePattern columns{.query_block = 10, .key_block = 0, .heads = {}};  // no blocks at all
+    for (int h = 0; h < c.heads; ++h) columns.heads.push_back({.columns = every, .key_blocks = {}});
+    EXPECT_TRUE(SameBits(Attend(in, columns), dense));
+  }
+}
+
+// Keys at their original positions, as if the others had never been: attention over gathered rows.
+TEST_P(SparseConformance, APatternIsAttentionOverItsKeysAlone) {
+  const AttentionData data({.heads = 4, .kv_heads = 2, .head_dim = 64, .n = 3000, .m = 5, .alibi = true},
+                           be().cache_dtype());
+  const AttentionInput in = data.Input();
+  SparsePattern::Head head{.columns = {0, 1, 2, 9, 700, 2998, 2999}, .key_blocks = {{}}};
+  for (int32_t j = 3; j < 187; j += j % 5 == 0 ? 2 : 1) head.key_blocks[0].push_back(j);
+  const SparsePattern pattern{.query_block = 8, .key_block = 16, .heads = std::vector(4, head)};
+  const std::vector<int32_t> rows = KeysOf(pattern, 0, 0, 3000);
+  ASSERT_GT(rows.size(), 2100u);  // more than a chunk
+  Tensor keys(in.keys.dtype, rows.size(), in.keys.cols);
+  Tensor values(in.keys.dtype, rows.size(), in.keys.cols);
+  be().GatherRows(in.keys, rows, keys.mutable_view());
+  be().GatherRows(in.values, rows, values.mutable_view());
+  AttentionInput gathered = in;
+  gathered.keys = keys.view();
+  gathered.values = values.view();
+  gathered.key_positions = rows;  // positions are rows here
+  EXPECT_TRUE(SameBits(Attend(in, pattern), Dense(gathered)));
+}
+
+TEST_P(SparseConformance, ColumnsOfWiderMatrices) {
+  const SparseCase c{{.heads = 2, .kv_heads = 1, .head_dim = 64, .n = 90, .m = 90}, 16, 16, 0.4, 0.1};
+  const AttentionData data(c.attention, be().cache_dtype());
+  const Tensor wide_queries = Random(90, 400, 5);
+  const Tensor wide_cache = Converted(Random(120, 256, 6), be().cache_dtype());
+  AttentionInput in = data.Input();
+  in.queries = wide_queries.view().Cols(100, 128);
+  in.keys = wide_cache.view().Rows(10, 90).Cols(64, 64);
+  in.values = wide_cache.view().Rows(10, 90).Cols(192, 64);
+  Tensor wide_out = Random(90, 300, 8);
+  const Tensor before = wide_out.Clone();
+  const SparsePattern pattern = RandomPattern(c, 90);
+  be().SparseAttention(in, pattern, 0, wide_out.mutable_view().Cols(50, 128));
+  ExpectClose(wide_out.view().Cols(50, 128), NaiveAttention(in, Materialise(pattern, 90, 90)), tolerance());
+  EXPECT_TRUE(SameBits(wide_out.view().Cols(0, 50), before.view().Cols(0, 50)));
+  EXPECT_TRUE(SameBits(wide_out.view().Cols(178, 122), before.view().Cols(178, 122)));
+}
+
+TEST_P(SparseConformance, WrongPatternsFail) {
+  const SparseCase c{{.heads = 4, .kv_heads = 2, .head_dim = 8, .n = 30, .m = 30}, 8, 8, 0.5, 0.2};
+  const AttentionData data(c.attention, be().cache_dtype());
+  const SparsePattern good = RandomPattern(c, 30);
+  Tensor out(DType::kF32, 30, 32);
+  const auto expect_failure = [&](const SparsePattern& pattern, int64_t first_query = 0) {
+    EXPECT_THROW(be().SparseAttention(data.Input(), pattern, first_query, out.mutable_view()), CheckFailure);
+  };
+  expect_failure(good, -1);
+  expect_failure(good, 8);  // rows 32 to 37 have no block
+  SparsePattern bad = good;
+  bad.heads.pop_back();
+  expect_failure(bad);
+  bad = good;
+  bad.query_block = 0;
+  expect_failure(bad);
+  bad = good;
+  bad.key_block = 0;
+  expect_failure(bad);
+  bad = good;
+  bad.heads[1].columns = {3, 3};
+  expect_failure(bad);
+  bad.heads[1].columns = {-1, 3};
+  expect_failure(bad);
+  bad = good;
+  bad.heads[3].key_blocks[2] = {2, 1};
+  expect_failure(bad);
+  bad.heads[3].key_blocks[2] = {-1, 1};
+  expect_failure(bad);
+  EXPECT_THROW(be().SparseAttention(data.Input(), good, 0, out.mutable_view().Cols(0, 16)), CheckFailure);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, SparseConformance, ::testing::ValuesIn(kConfigs), ConfigName);
+
+}  // namespace
+}  // namespace coppice

@@ -1,0 +1,244 @@
+// Attention under a pattern: for a block of queries and the heads that share its key list, the keys and values
+// of the list are copied side by side, one head wide, and the kernels of dense attention run on the copy.
+//   keys(h, b) = columns_h + blocks_{h, b}     out_i = softmax(scale q_i k^T + bias)|keys(h, b), <= i  v
+// Tiles and chunks are counted from the first key of the list, which depends on the head and the block alone.
+// A row therefore has the same bits in every call, and those of Attention where the list holds every key.
+//
+// O(pairs head_dim) time, and O(list head_dim) bytes copied per block and head: next to the products, one part
+// in the rows of a block. Memory per thread is one chunk's keys and values and kItemTiles states.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "base/check.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/op_checks.h"
+
+namespace coppice::cpu {
+namespace {
+
+constexpr int64_t kItemTiles = 4;  // tiles of rows that read one copy; each needs a state
+constexpr int64_t kItemRows = kItemTiles * kAttentionRows;
+
+// Query rows [first, first + count) of the call, all in one block, for heads [head, head + group) of one kv
+// head, which have the same keys there.
+struct Item {
+  int64_t block;
+  int64_t first;
+  int64_t count;
+  int head;
+  int group;
+};
+
+// Where one chunk of a list lies.
+struct Chunk {
+  const std::byte* keys;
+  const std::byte* values;
+  int64_t key_stride;
+  int64_t value_stride;
+};
+
+// The visible part of a list, per query.
+struct Limits {
+  std::vector<int32_t> begin;
+  std::vector<int32_t> end;
+};
+
+// The same limits within keys [first, first + count) of the list.
+Limits Within(const Limits& of, int64_t first, int64_t count) {
+  const auto shifted = [&](std::vector<int32_t> limits) {
+    for (int32_t& l : limits) l = static_cast<int32_t>(std::clamp<int64_t>(l - first, 0, count));
+    return limits;
+  };
+  return {shifted(of.begin), shifted(of.end)};
+}
+
+bool SameKeys(const SparsePattern& pattern, int a, int b, int64_t block) {
+  const SparsePattern::Head& left = pattern.heads[static_cast<size_t>(a)];
+  const SparsePattern::Head& right = pattern.heads[static_cast<size_t>(b)];
+  if (left.key_blocks.empty() != right.key_blocks.empty()) return false;
+  const auto at = static_cast<size_t>(block);
+  return (left.key_blocks.empty() || left.key_blocks[at] == right.key_blocks[at]) &&
+         left.columns == right.columns;
+}
+
+// Copies rows `rows` of a cache, `width` bytes from `offset` on, side by side. Whole blocks are runs, and a run
+// of a cache that is one head wide is one copy.
+void CopyRows(const TensorView& cache, int64_t offset, int64_t width, std::span<const int32_t> rows,
+              std::byte* to) {
+  for (size_t i = 0; i < rows.size();) {
+    size_t end = i + 1;
+    while (end < rows.size() && rows[end] == rows[end - 1] + 1) ++end;
+    const auto count = static_cast<int64_t>(end - i);
+    const std::byte* from = cache.RowBytes(rows[i]) + offset;
+    if (cache.stride == width) {
+      std::memcpy(to, from, static_cast<size_t>(count * width));
+    } else {
+      for (int64_t r = 0; r < count; ++r) {
+        std::memcpy(to + r * width, from + r * cache.stride, static_cast<size_t>(width));
+      }
+    }
+    to += count * width;
+    i = end;
+  }
+}
+
+class SparseRun {
+ public:
+  SparseRun(const AttentionInput& in, const SparsePattern& pattern, const KernelTable& kernels)
+      : in_(in),
+        pattern_(pattern),
+        kernels_(in.keys.dtype == DType::kBF16 ? kernels.attention_bf16 : kernels.attention),
+        width_(BytesOf(in.keys.dtype, in.shape.head_dim)),
+        state_floats_(AttentionStateFloats(in.shape.head_dim)) {}
+
+  int64_t ScratchFloats() const {
+    return AttentionScratchFloats(in_.shape.head_dim) + (kItemTiles + 1) * state_floats_;
+  }
+  int64_t CopyFloats() const { return (2 * kKeyChunk * width_ + 3) / 4; }
+
+  // With `join`, heads of one kv head that have the same keys share an item; it changes no bit of the result.
+  std::vector<Item> Items(int64_t first_query, bool join) const {
+    std::vector<Item> items;
+    const int64_t last_block = (first_query + in_.queries.rows - 1) / pattern_.query_block;
+    const int group = in_.shape.heads / in_.shape.kv_heads;
+    // One kv head after the other, whose keys then stay in the caches; the last queries see the most keys.
+    for (int kv_end = group; kv_end <= in_.shape.heads; kv_end += group) {
+      for (int64_t b = last_block; b >= first_query / pattern_.query_block; --b) {
+        const int64_t begin = std::max<int64_t>(b * pattern_.query_block - first_query, 0);
+        const int64_t end = std::min((b + 1) * pattern_.query_block - first_query, in_.queries.rows);
+        for (int head = kv_end - group, next; head < kv_end; head = next) {
+          next = head + 1;
+          while (join && next < kv_end && next - head < kItemRows && SameKeys(pattern_, head, next, b))
+            ++next;
+          const int64_t rows = std::max<int64_t>(1, kItemRows / (next - head));
+          for (int64_t i = begin; i < end; i += rows) {
+            items.push_back({b, i, std::min(rows, end - i), head, next - head});
+          }
+        }
+      }
+    }
+    return items;
+  }
+
+  void Run(const Item& item, MutableTensorView out, float* scratch, std::byte* copy) const {
+    float* states = scratch + AttentionScratchFloats(in_.shape.head_dim);
+    float* part = states + kItemTiles * state_floats_;
+    // Later keys are seen by none of the queries, and cutting them off moves no other key of the list.
+    const std::vector<int32_t> list =
+        KeysOf(pattern_, item.head, item.block, RowsUntil(in_.key_positions, Position(item, item.count - 1)));
+    std::vector<int32_t> positions(list.size());
+    for (size_t j = 0; j < list.size(); ++j) positions[j] = in_.key_positions[static_cast<size_t>(list[j])];
+    const Limits visible = LimitsOf(item, positions);
+
+    const int64_t tiles = (item.count * item.group + kAttentionRows - 1) / kAttentionRows;
+    for (int64_t t = 0; t < tiles; ++t) kernels_.clear(TileOf(item, t), true, states + t * state_floats_);
+    const auto keys = static_cast<int64_t>(list.size());
+    for (int64_t begin = visible.begin.front() / kKeyChunk * kKeyChunk; begin < keys; begin += kKeyChunk) {
+      const int64_t count = std::min<int64_t>(kKeyChunk, keys - begin);
+      const Limits limits = Within(visible, begin, count);
+      const Chunk chunk =
+          Gather(item, std::span(list).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)),
+                 limits.begin.front(), copy);
+      for (int64_t t = 0; t < tiles; ++t) {
+        AttentionTile tile = TileOf(item, t);
+        tile.keys = chunk.keys;
+        tile.values = chunk.values;
+        tile.key_stride = chunk.key_stride;
+        tile.value_stride = chunk.value_stride;
+        tile.key_positions = positions.data() + begin;
+        tile.visible_begin = limits.begin.data();
+        tile.visible_end = limits.end.data();
+        kernels_.attend(tile, 0, count, true, part, scratch);
+        kernels_.merge(tile, true, part, states + t * state_floats_);
+      }
+    }
+    float* first = out.Row<float>(item.first).data() + int64_t{item.head} * in_.shape.head_dim;
+    for (int64_t t = 0; t < tiles; ++t) {
+      kernels_.finish(TileOf(item, t), states + t * state_floats_, first, out.stride / 4);
+    }
+  }
+
+ private:
+  static int64_t RowsUntil(std::span<const int32_t> positions, int32_t position) {
+    return std::upper_bound(positions.begin(), positions.end(), position) - positions.begin();
+  }
+  int32_t Position(const Item& item, int64_t query) const {
+    return in_.query_positions[static_cast<size_t>(item.first + query)];
+  }
+
+  Limits LimitsOf(const Item& item, std::span<const int32_t> positions) const {
+    Limits limits;
+    for (int64_t i = 0; i < item.count; ++i) {
+      const int32_t p = Position(item, i);
+      const int32_t window = in_.shape.window;
+      limits.begin.push_back(static_cast<int32_t>(window > 0 ? RowsUntil(positions, p - window) : 0));
+      limits.end.push_back(static_cast<int32_t>(RowsUntil(positions, p)));
+    }
+    return limits;
+  }
+
+  // All of a tile but the keys.
+  AttentionTile TileOf(const Item& item, int64_t tile) const {
+    const AttentionShape& s = in_.shape;
+    AttentionTile t = {};
+    t.queries = in_.queries.Row<float>(item.first).data() + int64_t{item.head} * s.head_dim;
+    t.query_stride = in_.queries.stride / 4;
+    t.cache_type = static_cast<int>(in_.keys.dtype);
+    t.group = item.group;
+    t.head_dim = s.head_dim;
+    t.scale = s.scale;
+    t.slopes = s.alibi_slopes.empty() ? nullptr : s.alibi_slopes.data() + item.head;
+    t.query_positions = in_.query_positions.data() + item.first;
+    t.first_row = tile * kAttentionRows;
+    t.rows = static_cast<int>(std::min<int64_t>(kAttentionRows, item.count * item.group - t.first_row));
+    return t;
+  }
+
+  // The keys and values of `rows`: where they lie when they are neighbours, else copied. Tiles before key
+  // `first_visible` are skipped by the kernels, so they are not copied.
+  Chunk Gather(const Item& item, std::span<const int32_t> rows, int64_t first_visible,
+               std::byte* copy) const {
+    const int kv_head = item.head / (in_.shape.heads / in_.shape.kv_heads);
+    const int64_t offset = kv_head * width_;
+    const auto count = static_cast<int64_t>(rows.size());
+    if (rows.back() - rows.front() == count - 1) {
+      return {in_.keys.RowBytes(rows.front()) + offset, in_.values.RowBytes(rows.front()) + offset,
+              in_.keys.stride, in_.values.stride};
+    }
+    const int64_t skipped = std::min(first_visible, count) / kKeyTile * kKeyTile;
+    const auto read = rows.subspan(static_cast<size_t>(skipped));
+    std::byte* values = copy + kKeyChunk * width_;
+    CopyRows(in_.keys, offset, width_, read, copy + skipped * width_);
+    CopyRows(in_.values, offset, width_, read, values + skipped * width_);
+    return {copy, values, width_, width_};
+  }
+
+  const AttentionInput& in_;
+  const SparsePattern& pattern_;
+  const AttentionKernels& kernels_;
+  int64_t width_;  // bytes of one head's row
+  int64_t state_floats_;
+};
+
+}  // namespace
+
+void AttentionOps::SparseAttention(const AttentionInput& in, const SparsePattern& pattern,
+                                   int64_t first_query, MutableTensorView out) {
+  CheckSparseAttention(in, pattern, first_query, out);
+  if (pattern.empty()) return Attention(in, out);
+  if (in.queries.rows == 0) return;
+  const SparseRun run(in, pattern, kernels_);
+  // A decode step has few items to share out; there a head's own copy is cheaper than an idle thread.
+  std::vector<Item> items = run.Items(first_query, /*join=*/true);
+  if (static_cast<int64_t>(items.size()) < 2 * pool_.size()) items = run.Items(first_query, /*join=*/false);
+  Grow(scratch_, pool_.size(), run.ScratchFloats());
+  Grow(copies_, pool_.size(), run.CopyFloats());
+  const MutableTensorView scratch = scratch_.mutable_view();
+  const MutableTensorView copies = copies_.mutable_view();
+  pool_.For(static_cast<int64_t>(items.size()), 1, [&](int64_t i, int64_t, int thread) {
+    run.Run(items[static_cast<size_t>(i)], out, scratch.Row<float>(thread).data(), copies.RowBytes(thread));
+  });
+}
+
+}  // namespace coppice::cpu
