@@ -21,6 +21,7 @@ struct MethodEntry {
   // -1: every layer's rows are touched.
   int first_layer = 0;
   std::vector<std::string> cheaper = {};  // from dense to much pruned; empty where prefill costs the same
+  double cheapest = 0.7;                  // the last of `cheaper` costs less than this share of dense
   bool ties = false;      // where all scores of a layer tie, nothing but early positions and the end is kept
   std::string bare = {};  // what the method is called with at least; empty: its name
 };
