@@ -80,23 +80,25 @@ struct SnapKv : Method {
   }
 };
 
-// StreamingLLM (7.2) after a dense prefill: a step makes room for its token, so that sinks and recent tokens
-// with it are sink + recent; RoPE places tokens by their slots in the cache.
+// StreamingLLM (7.2) after a dense prefill: between steps the cache holds the first and the last tokens, and a
+// step attends these and its own. RoPE places tokens by their slots.
 struct StreamingLlm : Method {
   size_t sink, recent;
   StreamingLlm(size_t sinks, size_t recents) : sink(sinks), recent(recents) {}
 
-  void StepBegins(Pass& pass) override {
-    Set kept = Range(0, pass.current + 1);
-    if (kept.size() > sink + recent)
-      kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(sink),
-                 kept.end() - static_cast<std::ptrdiff_t>(recent));
-    for (size_t l = 0; l < pass.layers; ++l) {
-      for (size_t g = 0; g < pass.model.kv_heads(); ++g) {
-        for (const size_t j : Without(Left(pass, l, g), kept)) pass.evicted[l][g][j] = 1;
-      }
+  void Evict(Pass& pass, size_t layer) override {
+    for (size_t g = 0; g < pass.model.kv_heads(); ++g) {
+      Set rows = Left(pass, layer, g);
+      if (rows.size() <= sink + recent) continue;
+      rows.erase(rows.begin() + static_cast<std::ptrdiff_t>(sink),
+                 rows.end() - static_cast<std::ptrdiff_t>(recent));
+      EvictAllBut(rows, pass, layer, g);
     }
-    for (size_t slot = 0; slot < kept.size(); ++slot) pass.place[kept[slot]] = static_cast<double>(slot);
+  }
+  void StepBegins(Pass& pass) override {
+    Set slots = Left(pass, 0, 0);
+    slots.push_back(pass.current);
+    for (size_t slot = 0; slot < slots.size(); ++slot) pass.place[slots[slot]] = static_cast<double>(slot);
   }
 };
 

@@ -3,7 +3,7 @@
 //
 // Every key points in the direction of its token and every query in that of its own, in one plane that RoPE
 // all but leaves alone; a query looks at keys the more the smaller the angle between. Ids below kFirstAsker
-// have the key direction 22.5 degrees * (id % 16). Asker a looks in the direction 45 a + kOff degrees and is
+// have the key direction 22.5 degrees * (id % 16). Asker a looks in the direction 45 a + `off` degrees and is
 // always followed by asker a + 1: a generated text looks around the compass.
 #pragma once
 
@@ -16,7 +16,6 @@
 namespace coppice {
 
 inline constexpr int32_t kFirstAsker = 42;  // eight of them
-inline constexpr double kOff = 30.5;        // never midway between two directions
 
 inline void AimCompass(const ModelShape& s, const std::string& layer, bool interleaved, TinyStore& store) {
   // The pair of dimensions of a head that turns slowest.
@@ -41,7 +40,7 @@ inline void AimCompass(const ModelShape& s, const std::string& layer, bool inter
   }
 }
 
-inline TinyModel MakeCompass(const TinyOptions& options) {
+inline TinyModel MakeCompass(const TinyOptions& options, double off = 30.5) {
   TinyModel model = MakeTiny(options);
   model.config.rope.base = 1e8;
   const ModelShape& s = model.config.shape;
@@ -54,14 +53,14 @@ inline TinyModel MakeCompass(const TinyOptions& options) {
     const int32_t asker = id - kFirstAsker;
     const double degree = std::acos(-1.0) / 180;
     const double key = degree * 22.5 * (asker < 0 ? id % 16 : 2 * asker);
-    const double query = degree * (asker < 0 ? kOff : 45.0 * asker + kOff);
+    const double query = degree * (asker < 0 ? off : 45.0 * asker + off);
     e[0] = static_cast<float>(2 * std::cos(key));
     e[1] = static_cast<float>(2 * std::sin(key));
     e[2] = static_cast<float>(3 * std::cos(query));
     e[3] = static_cast<float>(3 * std::sin(query));
     if (asker < 0) continue;
     e[static_cast<size_t>(4 + asker)] = 3;
-    output.Row<float>(kFirstAsker + (asker + 1) % 8)[static_cast<size_t>(4 + asker)] = 3;
+    output.Row<float>(kFirstAsker + (asker + 1) % 8)[static_cast<size_t>(4 + asker)] = 1.5;
   }
   for (int l = 0; l < s.layers; ++l)
     AimCompass(s, "blk." + std::to_string(l) + ".", model.config.rope.interleaved, store);

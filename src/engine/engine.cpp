@@ -1,5 +1,7 @@
 #include "engine/engine.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -81,6 +83,16 @@ MethodContext Engine::Context(const Request& request) const {
           .prompt = request.tokens};
 }
 
+// What the model does not know of a run: names and texts.
+void Engine::NameTrace(const Request& request, const Answer& answer, Trace& trace) const {
+  trace.model = store_->path();
+  trace.spec = answer.prune_spec;
+  trace.backend = fmt::format("{} ({})", backend_->name(), backend_->isa());
+  for (const std::vector<int32_t>* list : {&request.tokens, &answer.tokens}) {
+    for (const int32_t id : *list) trace.tokens.push_back(tokenizer_ ? tokenizer_->Piece(id, true) : "");
+  }
+}
+
 Answer Engine::Generate(const Request& request) {
   CheckRequest(request);
   const Clock::time_point start = Clock::now();
@@ -91,6 +103,7 @@ Answer Engine::Generate(const Request& request) {
   PruneChoice prune = MakePolicy(request.prune, Context(request), request.protection);
   SequenceState sequence = transformer_.NewSequence(prompt_tokens, prompt_tokens + wanted, *backend_);
   sequence.cold_options = cold_options_;
+  sequence.trace = request.trace;
   Sampler sampler(request.sampling);
   Tensor logits;
   workspace_.control = {request.progress, request.cancelled};
@@ -142,6 +155,7 @@ Answer Engine::Generate(const Request& request) {
       2 * s.layers * positions *
       BytesOf(backend_->cache_dtype(), static_cast<int64_t>(s.kv_heads) * s.head_dim);
   answer.ledger = std::move(sequence.ledger);
+  if (request.trace != nullptr) NameTrace(request, answer, request.trace->trace());
   return answer;
 }
 

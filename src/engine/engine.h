@@ -41,6 +41,7 @@ struct Request {
   TokenCallback on_token;                            // may be empty
   std::function<void(double layers_done)> progress;  // prefill, in [0, layers]; may be empty
   const std::atomic<bool>* cancelled = nullptr;      // may be null
+  TraceRecorder* trace = nullptr;                    // may be null; filled with what happened to every token
 };
 
 struct Answer {
@@ -77,6 +78,7 @@ class Engine {
   Engine(std::shared_ptr<const TensorStore> store, ModelConfig config, std::unique_ptr<Tokenizer> tokenizer,
          const EngineOptions& options);
   void CheckRequest(const Request& request) const;
+  void NameTrace(const Request& request, const Answer& answer, Trace& trace) const;
   MethodContext Context(const Request& request) const;
 
   std::shared_ptr<const TensorStore> store_;

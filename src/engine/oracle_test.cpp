@@ -21,18 +21,19 @@ oracle::SlimInfer::Options Slim() {
 }
 
 std::vector<OracleCase> Cases() {
-  return {{"none", [] { return std::vector<std::unique_ptr<oracle::Method>>(); }},
-          {kFtpSpec, [] { return MethodsOf<oracle::Ftp>(0.85, 1, 10, 8); }},
-          {kSlimSpec, [] { return MethodsOf<oracle::SlimInfer>(Slim()); }, {}, true, true},
-          {std::string(kSlimSpec) + "+" + kFtpSpec,
-           [] {
-             auto methods = MethodsOf<oracle::SlimInfer>(Slim());
-             methods.push_back(std::make_unique<oracle::Ftp>(0.85, 1, 10, 8));
-             return methods;
-           },
-           {},
-           true,
-           true}};
+  return {
+      {"none", [] { return std::vector<std::unique_ptr<oracle::Method>>(); }},
+      {kFtpSpec, [] { return MethodsOf<oracle::Ftp>(0.85, 1, 10, 8); }},
+      {kSlimSpec, [] { return MethodsOf<oracle::SlimInfer>(Slim()); }, {}, true, OracleCase::Cache::kNothing},
+      {std::string(kSlimSpec) + "+" + kFtpSpec,
+       [] {
+         auto methods = MethodsOf<oracle::SlimInfer>(Slim());
+         methods.push_back(std::make_unique<oracle::Ftp>(0.85, 1, 10, 8));
+         return methods;
+       },
+       {},
+       true,
+       OracleCase::Cache::kNothing}};
 }
 
 // T-SL7: blocks and units of one token rank by the last query's raw product with each key.
@@ -44,7 +45,7 @@ OracleCase PerToken() {
           },
           {},
           true,
-          true};
+          OracleCase::Cache::kNothing};
 }
 
 TEST_P(Oracle, RandomModelInFp32) {

@@ -50,6 +50,7 @@ class Ledger {
   // At the end of prefill and of each step.
   void NoteHeld(int64_t kv, int64_t aux);
 
+  int64_t prompt_tokens() const { return prompt_tokens_; }
   int64_t token_layers() const;  // sum of n_l, and of 1 + r_l per generated token
   int64_t token_layers_dense() const;
   double prefill_flops() const;

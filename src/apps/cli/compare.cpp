@@ -45,14 +45,14 @@ std::string Cell(std::string text) {
   return text.substr(0, end) + "...";
 }
 
-std::vector<Arm> RunArms(const CompareOptions& o, Engine& engine, const std::vector<int32_t>& tokens) {
+std::vector<Arm> RunArms(const CompareOptions& o, Engine& engine, const ChatPrompt& prompt) {
   std::vector<Arm> arms = {{"none", {}, {}}};
   for (const std::string& spec : o.prune) arms.push_back({spec, {}, {}});
   // Round 0 warms caches and page tables and is not counted. Arms alternate, so that a machine that drifts
   // hits all.
   for (int round = 0; round <= o.rounds; ++round) {
     for (Arm& arm : arms) {
-      Request request = MakeRequest(o.generate, tokens);
+      Request request = MakeRequest(o.generate, prompt);
       request.prune = arm.prune;
       request.sampling.temperature = 0;
       request.cancelled = &Interrupted();
@@ -73,8 +73,9 @@ std::string Verdict(const CompareOptions& o, const std::string& text) {
 
 void Compare(const CompareOptions& o) {
   const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, o.model.engine);
-  const std::vector<int32_t> tokens = TokenizePrompt(o.prompt, engine->tokenizer(), o.model.model);
-  const std::vector<Arm> arms = RunArms(o, *engine, tokens);
+  const ChatPrompt prompt = TokenizePrompt(o.prompt, engine->tokenizer(), o.model.model);
+  const std::vector<int32_t>& tokens = prompt.tokens;
+  const std::vector<Arm> arms = RunArms(o, *engine, prompt);
   const double dense = SpreadOf(arms.front().ttft_ms).median;
 
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();

@@ -107,7 +107,8 @@ void TokenizeText(const TokenizeOptions& o) {
   } else {
     tokenizer = Tokenizer::FromHfFolder(o.model);
   }
-  const std::vector<int32_t> tokens = TokenizePrompt(o.prompt, tokenizer.get(), o.model, !o.no_special);
+  const std::vector<int32_t> tokens =
+      TokenizePrompt(o.prompt, tokenizer.get(), o.model, !o.no_special).tokens;
   if (o.ids) {
     fmt::print("{}\n", Dump(nlohmann::ordered_json(tokens)));
     return;

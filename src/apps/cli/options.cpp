@@ -8,11 +8,9 @@
 #include <iterator>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "base/error.h"
-#include "text/chat_template.h"
 
 namespace coppice::cli {
 
@@ -32,6 +30,19 @@ void AddModelOptions(CLI::App& app, ModelOptions& o, bool required) {
       ->check(CLI::IsMember({"cpu", "reference"}))
       ->capture_default_str();
   app.add_flag("--exact", o.engine.exact, "fp32 products and cache where bf16 would be faster");
+  app.add_option(
+      "--cold-dir", o.engine.cold.folder,
+      "where keys and values go that gave up their place in memory; default $TMPDIR, else /var/tmp");
+  app.add_option_function<std::string>(
+         "--cold-io",
+         [&o](const std::string& io) {
+           o.engine.cold.io = io == "uring"     ? ColdIo::kUring
+                              : io == "threads" ? ColdIo::kThreads
+                              : io == "sync"    ? ColdIo::kSync
+                                                : ColdIo::kAuto;
+         },
+         "how they are written and read: auto, uring, threads, sync")
+      ->check(CLI::IsMember({"auto", "uring", "threads", "sync"}));
   app.add_flag("--check-tensors", o.engine.check_tensors, "read every weight first, refuse NaN and Inf");
 }
 
@@ -39,6 +50,11 @@ void AddPromptOptions(CLI::App& app, PromptOptions& o) {
   CLI::Option* text = app.add_option("-p,--prompt", o.text, "the prompt");
   app.add_option("-f,--file", o.file, "a file that holds the prompt")->excludes(text);
   app.add_flag("--chat", o.chat, "the prompt is a user's message: apply the model's chat template");
+  app.add_option("--system", o.system, "with --chat: a system message, which no method may prune");
+  app.add_option(
+         "--messages", o.messages,
+         "a JSON file of chat messages, [{\"role\", \"content\", \"protect\": true}, ...], as the prompt")
+      ->excludes(text);
 }
 
 void AddGenerateOptions(CLI::App& app, GenerateOptions& o) {
@@ -74,34 +90,33 @@ std::string ReadPrompt(const PromptOptions& o) {
   return text;
 }
 
-std::vector<int32_t> TokenizePrompt(const PromptOptions& o, const Tokenizer* tokenizer,
-                                    const std::string& model, bool add_special) {
+ChatPrompt TokenizePrompt(const PromptOptions& o, const Tokenizer* tokenizer, const std::string& model,
+                          bool add_special) {
   if (tokenizer == nullptr) throw Error("{}: has no tokenizer", model);
-  const std::string prompt = ReadPrompt(o);
-  if (!o.chat) return tokenizer->Encode(prompt, {.add_special = add_special, .parse_special = true});
+  if (!o.chat && !o.messages) {
+    if (o.system) throw Error("--system goes with --chat");
+    return {tokenizer->Encode(ReadPrompt(o), {.add_special = add_special, .parse_special = true}), {}};
+  }
   if (tokenizer->chat_template().empty()) throw Error("{}: has no chat template for --chat", model);
-  const auto piece = [&](std::optional<int32_t> id) {
-    return id ? tokenizer->Piece(*id, true) : std::string();
-  };
-  const nlohmann::ordered_json context = {{"messages", {{{"role", "user"}, {"content", prompt}}}},
-                                          {"add_generation_prompt", true},
-                                          {"bos_token", piece(tokenizer->bos())},
-                                          {"eos_token", piece(tokenizer->eos())}};
-  const std::string text = ChatTemplate(tokenizer->chat_template()).Render(context);
-  // Templates that write BOS themselves must not get a second one.
-  const std::string bos = piece(tokenizer->bos());
-  const bool has_bos = !bos.empty() && text.compare(0, bos.size(), bos) == 0;
-  return tokenizer->Encode(text, {.add_special = add_special && !has_bos, .parse_special = true});
+  std::vector<ChatMessage> messages;
+  if (o.messages) {
+    messages = ReadMessages(*o.messages);
+  } else {
+    if (o.system) messages.push_back({"system", *o.system, true});
+    messages.push_back({"user", ReadPrompt(o), false});
+  }
+  return EncodeChat(messages, *tokenizer, add_special);
 }
 
-Request MakeRequest(const GenerateOptions& o, std::vector<int32_t> tokens) {
+Request MakeRequest(const GenerateOptions& o, ChatPrompt prompt) {
   Request request;
-  request.tokens = std::move(tokens);
+  request.tokens = std::move(prompt.tokens);
   request.max_tokens = o.predict;
   request.ignore_eos = o.ignore_eos;
   request.sampling = o.sampling;
   request.sampling.seed = o.seed < 0 ? std::random_device()() : static_cast<uint64_t>(o.seed);
   request.protection = o.protection;
+  request.protection.spans = std::move(prompt.protected_spans);
   return request;
 }
 

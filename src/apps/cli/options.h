@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/cli/chat_prompt.h"
 #include "engine/engine.h"
 
 namespace coppice::cli {
@@ -21,6 +22,8 @@ struct PromptOptions {
   std::optional<std::string> text;
   std::optional<std::string> file;
   bool chat = false;
+  std::optional<std::string> system;    // with --chat: the system message, protected
+  std::optional<std::string> messages;  // a file of messages instead of text
 };
 
 struct GenerateOptions {
@@ -39,13 +42,13 @@ void AddGenerateOptions(CLI::App& app, GenerateOptions& options);
 // unreadable.
 std::string ReadPrompt(const PromptOptions& options);
 
-// Tokens of the prompt as the model wants them: BOS, and the chat template with --chat. Throws Error where
-// the model has no tokenizer or no template.
-std::vector<int32_t> TokenizePrompt(const PromptOptions& options, const Tokenizer* tokenizer,
-                                    const std::string& model, bool add_special = true);
+// Tokens of the prompt as the model wants them: BOS, and the chat template with --chat or --messages. Throws
+// Error where the model has no tokenizer or no template.
+ChatPrompt TokenizePrompt(const PromptOptions& options, const Tokenizer* tokenizer, const std::string& model,
+                          bool add_special = true);
 
 // A request with everything but the method set.
-Request MakeRequest(const GenerateOptions& options, std::vector<int32_t> tokens);
+Request MakeRequest(const GenerateOptions& options, ChatPrompt prompt);
 
 // llama.cpp's single-dash long names ("-ub 512") as the parser reads them ("--ubatch-size 512").
 std::vector<std::string> RewriteAliases(int argc, const char* const* argv);

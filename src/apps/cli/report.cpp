@@ -11,9 +11,11 @@ nlohmann::ordered_json AnswerJson(const Answer& answer, const std::string& text,
   const Ledger& ledger = answer.ledger;
   nlohmann::ordered_json kept = nlohmann::ordered_json::array();
   nlohmann::ordered_json ffn = nlohmann::ordered_json::array();
+  nlohmann::ordered_json density = nlohmann::ordered_json::array();
   for (const LayerCounts& layer : ledger.layers()) {
     kept.push_back(layer.kv_rows);
     ffn.push_back(layer.ffn_rows);
+    density.push_back(layer.density);
   }
   nlohmann::ordered_json prune = {{"spec", answer.prune_spec},
                                   {"active", answer.prune_active},
@@ -25,10 +27,15 @@ nlohmann::ordered_json AnswerJson(const Answer& answer, const std::string& text,
                                   {"flops_dense", ledger.flops_dense()},
                                   {"revived", ledger.revived},
                                   {"swaps", ledger.swaps},
+                                  {"blocks_written", ledger.blocks_written},
+                                  {"blocks_loaded", ledger.blocks_loaded},
                                   {"kv_bytes", ledger.kv_bytes},
                                   {"aux_bytes", ledger.aux_bytes},
                                   {"cold_bytes", ledger.cold_bytes},
-                                  {"kv_bytes_dense", ledger.kv_bytes_dense}};
+                                  {"kv_bytes_dense", ledger.kv_bytes_dense},
+                                  {"peak_kv_bytes", ledger.peak_kv_bytes},
+                                  {"peak_held_bytes", ledger.peak_held_bytes},
+                                  {"attention_density_per_layer", density}};
   if (!answer.prune_reason.empty()) prune["reason"] = answer.prune_reason;
   return {{"text", text},
           {"prompt_tokens", prompt_tokens},
@@ -47,7 +54,7 @@ std::string KeptText(const Ledger& ledger) {
   double kv = 0;
   double ffn = 0;
   double ffn_dense = 0;
-  const double prompt = static_cast<double>(ledger.layers().front().kv_rows);
+  const double prompt = static_cast<double>(ledger.prompt_tokens());
   const size_t layers = ledger.layers().size();
   for (size_t l = 0; l < layers; ++l) {
     kv += static_cast<double>(ledger.layers()[l].kv_rows);

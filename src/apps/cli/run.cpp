@@ -10,6 +10,7 @@
 #include "apps/cli/report.h"
 #include "apps/cli/terminal.h"
 #include "base/error.h"
+#include "trace/trace_file.h"
 
 namespace coppice::cli {
 
@@ -20,6 +21,7 @@ struct RunOptions {
   PromptOptions prompt;
   GenerateOptions generate;
   std::string prune = "none";
+  std::string trace;
   bool json = false;
 };
 
@@ -57,7 +59,10 @@ void Run(const RunOptions& o) {
       return true;
     };
   }
+  TraceRecorder recorder;
+  if (!o.trace.empty()) request.trace = &recorder;
   const Answer answer = engine->Generate(request);
+  if (!o.trace.empty()) WriteTrace(recorder.Take(), o.trace);
   line.Clear();
   if (o.json) {
     Write(Dump(AnswerJson(answer, AnswerText(answer, *engine), prompt_tokens, *engine)) + "\n");
@@ -77,10 +82,13 @@ void AddRun(CLI::App& app) {
   AddGenerateOptions(*run, o->generate);
   run->add_option("--prune", o->prune, "none, or methods joined by + (coppice methods lists them)")
       ->capture_default_str();
+  run->add_option("--trace", o->trace,
+                  "write what happened to every token to this file (coppice trace draws it)");
   run->add_flag("--json", o->json, "print one JSON object with the text and the account of the run");
   run->footer(
       "Examples:\n  coppice run -m model.gguf -p \"Once upon a time\" -n 64 --temp 0\n"
-      "  coppice run -m model.gguf -f report.txt --prune sliminfer+ftp:dense=4 --json");
+      "  coppice run -m model.gguf -f report.txt --prune sliminfer+ftp:dense=4 --json\n"
+      "  coppice run -m model.gguf -f report.txt --prune lazyllm --trace run.jsonl");
   run->callback([o] {
     InstallInterruptHandler();
     Run(*o);

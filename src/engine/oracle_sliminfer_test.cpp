@@ -1,0 +1,74 @@
+// C13 for SlimInfer while it generates: candidate sets, exchange by overlap, and reviving, against the oracle.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include "oracle_compass.h"
+#include "oracle_sliminfer.h"
+#include "oracle_support.h"
+
+namespace coppice {
+namespace {
+
+class OracleSlimInfer : public OracleTest {
+ protected:
+  OracleCase Case(const oracle::SlimInfer::Options& o) const {
+    std::string spec = fmt::format(
+        "sliminfer:layers={},keep={},block={},unit={},window={},gamma={},revive={}", fmt::join(o.layers, "/"),
+        fmt::join(o.keep, "/"), o.block, o.unit, o.window, o.gamma, o.revive ? "aux" : "none");
+    if (!o.decode_keep.empty()) spec += fmt::format(",decode_keep={}", fmt::join(o.decode_keep, "/"));
+    if (o.revive) spec += fmt::format(",revive_cap={}", o.revive_cap);
+    return {.spec = spec + ",min=0",
+            .methods = [o] { return MethodsOf<oracle::SlimInfer>(o); },
+            .stages = std::set<size_t>(o.layers.begin(), o.layers.end()),
+            .cache = OracleCase::Cache::kNothing};
+  }
+  OracleText CompassText() const {
+    return {Named("compass"), MakeCompass({.interleaved = interleaved(), .seed = 8}),
+            CompassPrompt(256, 32, 6, 8, 6)};
+  }
+};
+
+// By revival, its cap, how readily sets are exchanged, and whether a step attends less than prefill kept.
+std::vector<oracle::SlimInfer::Options> Variants(const oracle::SlimInfer::Options& base) {
+  std::vector<oracle::SlimInfer::Options> all(7, base);
+  for (size_t i = 0; i < 5; ++i) all[i].revive = true;
+  all[0].revive_cap = 2;
+  all[1].revive_cap = 1;
+  all[2].gamma = 0.5;
+  all[3].decode_keep = base.keep;
+  all[4].decode_keep = base.keep;
+  all[4].gamma = 0.3;
+  all[6].gamma = 1;  // exchanged whenever anything differs
+  return all;
+}
+
+TEST_P(OracleSlimInfer, RandomModelInFp32) {
+  if (!arithmetic().exact) GTEST_SKIP() << "sets are only compared where scores are exact, or far apart";
+  const oracle::SlimInfer::Options base{
+      .layers = {2, 4}, .keep = {112, 64}, .decode_keep = {80, 48}, .block = 16, .unit = 8, .window = 4};
+  for (const auto& o : Variants(base)) Compare(RandomText(200, 3), Case(o));
+}
+
+// Blocks come back and others go, step after step.
+TEST_P(OracleSlimInfer, TurningCompass) {
+  const oracle::SlimInfer::Options base{
+      .layers = {2, 4}, .keep = {160, 128}, .decode_keep = {128, 96}, .block = 32, .unit = 8, .window = 4};
+  const auto variants = Variants(base);
+  for (size_t i = 0; i < variants.size(); ++i) {
+    const RunResult run = Compare(CompassText(), Case(variants[i]));
+    size_t revived = 0;
+    for (const auto& step : run.revived) revived += step.size();
+    if (i < 2) {
+      EXPECT_GE(revived, 64u);
+    }
+    if (!variants[i].revive) {
+      EXPECT_EQ(revived, 0u);
+    }
+  }
+}
+
+COPPICE_ORACLE_ON_BACKENDS(OracleSlimInfer);
+
+}  // namespace
+}  // namespace coppice

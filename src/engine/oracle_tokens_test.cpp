@@ -1,0 +1,127 @@
+// C13 and C14 for the methods that drop tokens between layers, against the oracle that only masks them:
+// LazyLLM in prefill and in every step, static pruning, PyramidInfer, SDTP.
+#include "oracle_tokens.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "oracle_compass.h"
+#include "oracle_support.h"
+
+namespace coppice {
+namespace {
+
+class OracleTokens : public OracleTest {
+ protected:
+  static OracleCase Lazy(const std::vector<size_t>& layers, const std::vector<double>& keep, bool append) {
+    return {.spec = fmt::format("lazyllm:layers={},keep={},revive_mask={},strict_memory=0,min=0",
+                                fmt::join(layers, "/"), fmt::join(keep, "/"), append ? "append" : "causal"),
+            .methods = [=] { return MethodsOf<oracle::LazyLlm>(layers, keep); },
+            .stages = std::set<size_t>(layers.begin(), layers.end()),
+            .append = append};
+  }
+  static OracleCase Static(size_t layer, double keep) {
+    return {.spec = fmt::format("static:layer={},keep={},min=0", layer, keep),
+            .methods = [=] { return MethodsOf<oracle::StaticPruning>(layer, keep); }};
+  }
+  static OracleCase Pyramid(double r, double recent) {
+    return {.spec = fmt::format("pyramidinfer:r={},recent={},sink=4,distance_weight=1.2,min_context=8,min=0",
+                                r, recent),
+            .methods = [=] { return MethodsOf<oracle::PyramidInfer>(r, recent, 4, 1.2, 8); }};
+  }
+  // Every two blocks in turn, so that half of the directions are half of the tokens.
+  OracleText CompassText() const {
+    return {Named("compass"), MakeCompass({.interleaved = interleaved(), .seed = 8}),
+            CompassPrompt(256, 1, 2, 2, 1)};
+  }
+};
+
+TEST_P(OracleTokens, RandomModelInFp32) {
+  if (!arithmetic().exact) GTEST_SKIP() << "sets are only compared where scores are exact, or far apart";
+  const OracleText text = RandomText(200, 3);
+  for (const bool append : {true, false}) {
+    const RunResult run = Compare(text, Lazy({2, 4}, {0.5, 0.5}, append));
+    size_t revived = 0;
+    for (const auto& step : run.revived) revived += step.size();
+    EXPECT_GT(revived, 50u);
+    Compare(text, Lazy({1, 3, 5}, {0.7, 0.3, 0.9}, append));
+  }
+  Compare(text, Static(4, 0.5));
+  Compare(RandomText(200, 4), Pyramid(0.5, 0.2));
+}
+
+TEST_P(OracleTokens, TurningCompass) {
+  for (const bool append : {true, false}) {
+    const RunResult run = Compare(CompassText(), Lazy({2, 4}, {0.5, 0.5}, append));
+    for (size_t step = 0; step < 5; ++step) EXPECT_GE(run.revived[step].size(), 32u) << step;
+  }
+  Compare(CompassText(), Static(4, 0.5));
+}
+
+// A side file of predictors, and the same in the oracle.
+struct SdtpPredictors {
+  std::vector<oracle::Predictor> stages;
+  std::string bytes;
+
+  SdtpPredictors(const std::vector<size_t>& layers, double r, uint64_t seed) {
+    TestRandom random(seed);
+    std::string head, data;
+    const auto add = [&](const std::string& name, size_t rows, size_t cols, double mean, double scale) {
+      oracle::Matrix values(rows, oracle::Row(cols));
+      const size_t begin = data.size();
+      for (oracle::Row& row : values) {
+        for (double& x : row) {
+          const auto stored = static_cast<float>(mean + scale * random.Uniform());
+          x = stored;
+          data.append(reinterpret_cast<const char*>(&stored), sizeof(stored));
+        }
+      }
+      const std::string shape = name.find("fc") != std::string::npos && name.back() == 'w'
+                                    ? fmt::format("{},{}", rows, cols)
+                                    : std::to_string(cols);
+      head += fmt::format(R"("{}":{{"dtype":"F32","shape":[{}],"data_offsets":[{},{}]}},)", name, shape,
+                          begin, data.size());
+      return values;
+    };
+    for (size_t s = 0; s < layers.size(); ++s) {
+      const std::string p = fmt::format("sdtp.{}.", s);
+      oracle::Predictor predictor;
+      predictor.ln_w = add(p + "ln.w", 1, 64, 1, 0.1)[0];
+      predictor.ln_b = add(p + "ln.b", 1, 64, 0, 0.1)[0];
+      predictor.fc1_w = add(p + "fc1.w", 16, 64, 0, 0.2);
+      predictor.fc1_b = add(p + "fc1.b", 1, 16, 0, 0.1)[0];
+      predictor.fc2_w = add(p + "fc2.w", 2, 16, 0, 0.5);
+      predictor.fc2_b = add(p + "fc2.b", 1, 2, 0, 0.1)[0];
+      stages.push_back(std::move(predictor));
+    }
+    head = fmt::format(
+        R"({{{}"__metadata__":{{"layers":"{}","r":"{}","stages":"{}","first":"4","local":"0.1","base_model":"tiny"}}}})",
+        head, fmt::join(layers, ","), r, layers.size());
+    const uint64_t size = head.size();
+    bytes.assign(reinterpret_cast<const char*>(&size), sizeof(size));
+    bytes += head + data;
+  }
+};
+
+TEST_P(OracleTokens, SdtpMaskingIsRemoval) {
+  if (!arithmetic().exact) GTEST_SKIP() << "sets are only compared where scores are exact, or far apart";
+  const TempFolder folder;
+  const std::vector<size_t> layers = {1, 2, 4};
+  const SdtpPredictors predictors(layers, 0.7, 11);
+  const std::string path = folder.Write("sdtp.safetensors", predictors.bytes);
+  const auto stages = predictors.stages;
+  for (const int64_t tokens : {200, 41}) {
+    OracleCase c{.spec = fmt::format("sdtp:file={},layers=1/2/4,r=0.7,first=4,local=0.1,min=0", path),
+                 .methods = [=] { return MethodsOf<oracle::Sdtp>(layers, stages, 0.7, 4, 0.1); }};
+    const RunResult run = Compare(RandomText(tokens, 3), c);
+    EXPECT_LT(run.ffn[4].size(), static_cast<size_t>(tokens) / 2);
+  }
+}
+
+COPPICE_ORACLE_ON_BACKENDS(OracleTokens);
+
+}  // namespace
+}  // namespace coppice
