@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <numeric>
 
 #include "kv/layer_cache.h"
@@ -125,6 +126,43 @@ TEST(Ledger, PublishedBoundsOfLlama31) {
     std::vector<int64_t> ffn(32, n);
     std::fill(ffn.begin() + FtpDenseLayers(s), ffn.end(), n / 2);
     EXPECT_NEAR(dense / Prefill(s, std::vector<int64_t>(32, n), ffn), bounds.second, 0.0051) << n;
+  }
+}
+
+// Rows of each layer where `kept[i]` remain from layer stages[i] on, FFN included.
+double NestedFlops(const ModelShape& s, int64_t tokens, const std::vector<int>& stages,
+                   const std::vector<int64_t>& kept) {
+  std::vector<int64_t> n(static_cast<size_t>(s.layers), tokens);
+  for (size_t i = 0; i < stages.size(); ++i) std::fill(n.begin() + stages[i], n.end(), kept[i]);
+  return Prefill(s, n, n);
+}
+
+// Section 1 for the methods that prune between layers: LazyLLM halves what is left at each stage, SDTP leaves
+// r^s N with r = 0.9 (its first 4 and last 10 % lie inside).
+TEST(Ledger, PublishedBoundsOfLazyLlmAndSdtp) {
+  const ModelShape s = ShapeOf("llama-3.1-8b");
+  ASSERT_EQ(StageLayers(s), (std::vector<int>{10, 20, 30}));
+  ASSERT_LE(StageLayers(s).back(), LastStageWithinMemory(s));
+  const std::pair<int64_t, std::pair<double, double>> table[] = {
+      {8192, {1.82, 1.57}}, {32768, {1.95, 1.69}}, {131072, {2.15, 1.88}}};
+  for (const auto& [n, bounds] : table) {
+    const double dense = DensePrefillFlops(s, n);
+    EXPECT_NEAR(dense / NestedFlops(s, n, StageLayers(s), {n / 2, n / 4, n / 8}), bounds.first, 0.0051) << n;
+    std::vector<int64_t> kept;
+    double share = 1;
+    for (int i = 0; i < 10; ++i) kept.push_back(std::llround((share *= 0.9) * static_cast<double>(n)));
+    EXPECT_NEAR(dense / NestedFlops(s, n, SdtpLayers(s, 10), kept), bounds.second, 0.0051) << n;
+  }
+}
+
+// T-LZ4 at its edge: parked at the last stage that strict_memory allows, a token takes no more than its keys and
+// values would have; one layer later it does.
+TEST(Ledger, ParkedStatesFitBehindTheLastStage) {
+  for (const char* name : {"llama-2-7b", "llama-3.1-8b", "llama-3.2-1b", "qwen2.5-0.5b", "qwen2.5-7b"}) {
+    const ModelShape s = ShapeOf(name);
+    const auto saved = [&](int stage) { return (s.layers - stage) * 2 * int64_t{s.kv_heads} * s.head_dim; };
+    EXPECT_GE(saved(LastStageWithinMemory(s)), s.hidden) << name;
+    EXPECT_LT(saved(LastStageWithinMemory(s) + 1), s.hidden) << name;
   }
 }
 
