@@ -16,10 +16,11 @@ namespace coppice {
 struct MethodEntry {
   std::string name;
   std::vector<std::string> identity;  // settings that keep everything
-  std::string active;                 // prunes 200 tokens of the tiny model, from layer 0 or later on
+  std::string active;                 // prunes `tokens` tokens of the tiny model, from layer 0 or later on
   // Layers below this one are untouched by `active`, and so are the rows that this layer itself still holds.
   // -1: every layer's rows are touched.
   int first_layer = 0;
+  int64_t tokens = 200;                   // no multiple of a block or of a tile
   std::vector<std::string> cheaper = {};  // from dense to much pruned; empty where prefill costs the same
   double cheapest = 0.7;                  // the last of `cheaper` costs less than this share of dense
   bool ties = false;      // where all scores of a layer tie, nothing but early positions and the end is kept
@@ -110,6 +111,21 @@ inline std::vector<MethodEntry> LawEntries() {
        .identity = {"quest:budget=100000,min=0"},
        .active = "quest:budget=64,dense=2,min=0",
        .first_layer = 5},
+      {.name = "minference",
+       .identity = {"minference:vertical=1000,slash=1000,min=0"},
+       .active = "minference:vertical=30,slash=100,min=0",
+       .first_layer = 0,
+       .tokens = 500},
+      {.name = "flexprefill",
+       .identity = {"flexprefill:gamma=1,min=0", "flexprefill:gamma=0.5,min_budget=1000,min=0"},
+       .active = "flexprefill:gamma=0.3,min_budget=16,block=16,min=0",
+       .first_layer = 0,
+       .tokens = 500},
+      {.name = "xattention",
+       .identity = {"xattention:threshold=1,min=0"},
+       .active = "xattention:threshold=0.3,stride=4,block=16,min=0",
+       .first_layer = 0,
+       .tokens = 500},
   };
 }
 

@@ -99,7 +99,7 @@ class Pass {
 
  private:
   void Project(size_t layer, const Set& rows);
-  // x += W_o softmax(q k / sqrt c) v for `rows`; a query of a prompt token in prefill sees `alive` and itself.
+  // x += W_o softmax(q k / sqrt c) v for `rows`; in prefill a query sees `alive` and itself.
   void Attend(size_t layer, const Set& rows, bool decode);
   bool Sees(size_t layer, size_t head, size_t i, size_t j, bool decode) const;
   void Ffn(size_t layer, const Set& rows);

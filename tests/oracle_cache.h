@@ -47,8 +47,8 @@ struct H2o : Method {
   }
 };
 
-// SnapKV (7.4): after prefill's attention, what the last queries give to each earlier key, summed, pooled over
-// neighbours; the best of each kv head stay, and the last.
+// SnapKV (7.4): after prefill's attention, what the last queries give to each earlier key, summed, pooled
+// over neighbours; the best of each kv head stay, and the last.
 struct SnapKv : Method {
   size_t cap, window, kernel;
   bool max_pool;
@@ -80,8 +80,8 @@ struct SnapKv : Method {
   }
 };
 
-// StreamingLLM (7.2) after a dense prefill: between steps the cache holds the first and the last tokens, and a
-// step attends these and its own. RoPE places tokens by their slots.
+// StreamingLLM (7.2) after a dense prefill: between steps the cache holds the first and the last tokens, and
+// a step attends these and its own. RoPE places tokens by their slots.
 struct StreamingLlm : Method {
   size_t sink, recent;
   StreamingLlm(size_t sinks, size_t recents) : sink(sinks), recent(recents) {}

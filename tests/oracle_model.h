@@ -1,4 +1,5 @@
-// A Llama in fp64, token by token, as a textbook writes it. Shares no code with the engine but the stored weights.
+// A Llama in fp64, token by token, as a textbook writes it. Shares no code with the engine but the stored
+// weights.
 #pragma once
 
 #include <algorithm>

@@ -36,7 +36,7 @@ struct SlimInfer : Method {
   }
   size_t Tail(const Pass& pass) const { return (pass.prompt - 1) / o.block; }
 
-  // r(j) = max over units of mean over heads of (mean of the last w queries) . (mean key of the unit), for the
+  // r(j) = max over units of mean over heads of (mean of the last w queries) . (mean key of a unit), for the
   // blocks named; the last w queries of all tokens so far.
   Row Scores(const Pass& pass, size_t layer, const Set& blocks, const Set& queries) const {
     const size_t c = pass.model.dim();

@@ -100,7 +100,8 @@ struct Predictor {
     Row hidden = Times(fc1_w, y);
     for (size_t i = 0; i < hidden.size(); ++i) {
       const double z = hidden[i] + fc1_b[i];
-      hidden[i] = z / 2 * (1 + std::erf(z / std::sqrt(2.0)));
+      // The tanh form, as the side file's format says.
+      hidden[i] = z / 2 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (z + 0.044715 * z * z * z)));
     }
     const Row out = Times(fc2_w, hidden);
     return (out[0] + fc2_b[0]) - (out[1] + fc2_b[1]);
@@ -164,8 +165,8 @@ struct PyramidInfer : Gone {
   }
 };
 
-// FTP (section 4): after the attention of a layer, only the smallest set of middle tokens that holds the share
-// eta of what the last queries give to the middle runs the FFN, with the first and the last tokens.
+// FTP (section 4): after the attention of a layer, only the smallest set of middle tokens that holds the
+// share eta of what the last queries give to the middle runs the FFN, with the first and the last tokens.
 struct Ftp : Method {
   double eta;
   size_t dense, first, queries;

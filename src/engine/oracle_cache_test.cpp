@@ -1,5 +1,5 @@
-// C13 for the methods that choose among keys and values: H2O, SnapKV, StreamingLLM, Quest, and attention under a
-// given pattern, against the oracle.
+// C13 for the methods that choose among keys and values: H2O, SnapKV, StreamingLLM, Quest, and attention
+// under a given pattern, against the oracle.
 #include "oracle_cache.h"
 
 #include <fmt/format.h>
@@ -53,8 +53,8 @@ TEST_P(OracleCache, FarFromTies) {
   Compare(NeedleText(256), Quest(64, 16));
 }
 
-// A pattern as a method might choose it, whatever it looks at: per head some columns, per block of queries its own
-// block and about a third of those before it. The last layer, with its one query, is dense.
+// A pattern as a method might choose it, whatever it looks at: per head some columns, per block of queries
+// its own block and about a third of those before it. The last layer, with its one query, is dense.
 constexpr int kPatternBlock = 16;
 
 bool SeesBlock(size_t layer, size_t head, size_t query_block, size_t key_block) {

@@ -87,8 +87,8 @@ TEST_F(OracleItself, IdentityIsDense) {
   }
 }
 
-// Keys of a first layer see nothing of other tokens, so in a model of one layer StreamingLLM over a text is the
-// model over the text without the gap.
+// Keys of a first layer see nothing of other tokens, so in a model of one layer StreamingLLM over a text is
+// the model over the text without the gap.
 TEST_F(OracleItself, StreamingLlmPlacesTokensBySlots) {
   const TinyModel tiny = MakeTiny({.layers = 1, .seed = 3});
   const Llama model(tiny);

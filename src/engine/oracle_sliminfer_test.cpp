@@ -1,4 +1,4 @@
-// C13 for SlimInfer while it generates: candidate sets, exchange by overlap, and reviving, against the oracle.
+// C13 for SlimInfer while it generates: candidate sets, exchange by overlap, reviving, against the oracle.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>

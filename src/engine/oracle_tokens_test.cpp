@@ -97,9 +97,9 @@ struct SdtpPredictors {
       predictor.fc2_b = add(p + "fc2.b", 1, 2, 0, 0.1)[0];
       stages.push_back(std::move(predictor));
     }
-    head = fmt::format(
-        R"({{{}"__metadata__":{{"layers":"{}","r":"{}","stages":"{}","first":"4","local":"0.1","base_model":"tiny"}}}})",
-        head, fmt::join(layers, ","), r, layers.size());
+    head = fmt::format(R"({{{}"__metadata__":{{"layers":"{}","r":"{}","stages":"{}","first":"4",)"
+                       R"("local":"0.1","base_model":"tiny"}}}})",
+                       head, fmt::join(layers, ","), r, layers.size());
     const uint64_t size = head.size();
     bytes.assign(reinterpret_cast<const char*>(&size), sizeof(size));
     bytes += head + data;

@@ -35,8 +35,9 @@ struct AttentionShape {
 };
 
 // Queries over keys. Query i sees key j iff key_positions[j] <= query_positions[i] (and the window holds).
-// Both position lists ascend strictly, and every query sees at least one key. Keys and values are finite, seen or not:
-// a NaN that a query does not see may still reach it within a tile (0 * NaN).
+// Both position lists ascend strictly, and every query sees at least one key. Keys and values are finite,
+// seen or not: a NaN that a query does not see may still reach it within a tile (0 * NaN).
+// Heads may be called one kv head at a time, {heads = group, kv_heads = 1} on columns of wider matrices.
 struct AttentionInput {
   AttentionShape shape;
   TensorView queries;                        // [m, heads * head_dim] fp32, after RoPE
@@ -109,9 +110,9 @@ class Backend {
   // ---- Attention
   // out [m, heads * head_dim] = softmax(scale q k^T + bias) v, never holding more than a tile of scores.
   virtual void Attention(const AttentionInput& in, MutableTensorView out) = 0;
-  // mass[j] = sum over the heads and all m queries of weight[query] * softmax(...)[query, j]; mass [1, n] fp32.
-  // `query_weights` is [m], above 0, or empty for 1. The order of summation is fixed (heads within queries),
-  // so the result does not depend on the number of threads.
+  // mass[j] = sum over the heads and all m queries of weight[query] * softmax(...)[query, j]; mass [1, n]
+  // fp32. `query_weights` is [m], above 0, or empty for 1. The order of summation is fixed (heads within
+  // queries), so the result does not depend on the number of threads.
   virtual void AttentionMass(const AttentionInput& in, std::span<const float> query_weights,
                              MutableTensorView mass) = 0;
   // The softmax weights themselves, of few queries: weights [m * heads, n] fp32, row i * heads + h is head h
@@ -123,9 +124,9 @@ class Backend {
   // set alone, never on the other rows of the call.
   virtual void SparseAttention(const AttentionInput& in, const SparsePattern& pattern, int64_t first_query,
                                MutableTensorView out) = 0;
-  // unit_scores[u] = mean over heads h of q̄_h . k̄_u,g(h): q̄ the mean of the m queries, k̄_u the keys in rows
-  // [u * unit, (u + 1) * unit) pooled: their mean, or by channel their maximum. Raw products: no scale, no
-  // softmax, no bias (SlimInfer, eq. 1). unit_scores [1, ceil(n / unit)].
+  // unit_scores[u] = mean over heads h of q̄_h . k̄_u,g(h): q̄ the mean of the m queries, k̄_u the keys in
+  // rows [u * unit, (u + 1) * unit) pooled: their mean, or by channel their maximum. Raw products: no scale,
+  // no softmax, no bias (SlimInfer, eq. 1). unit_scores [1, ceil(n / unit)].
   virtual void UnitScores(const AttentionInput& in, int unit, KeyPool pool,
                           MutableTensorView unit_scores) = 0;
 

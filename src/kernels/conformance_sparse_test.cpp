@@ -45,6 +45,8 @@ const std::vector<SparseCase> kCases = {
      0.9,
      0.5},  // lists of two chunks
     {{.heads = 2, .kv_heads = 1, .head_dim = 16, .n = 4500, .m = 40, .window = 700}, 64, 64, 0.9, 0.5},
+    // Windows that begin in one chunk of the list and end in the next, at other tiles for other queries.
+    {{.heads = 2, .kv_heads = 1, .head_dim = 16, .n = 4500, .m = 130, .window = 2600}, 128, 64, 0.9, 0.5},
 };
 
 // Random blocks and columns, and the blocks on the diagonal. Every second head has its neighbour's pattern.
@@ -78,16 +80,19 @@ SparsePattern RandomPattern(const SparseCase& c, int64_t keys) {
   return pattern;
 }
 
+// Pair by pair, from the definition and not from KeysOf.
 std::vector<Mask> Materialise(const SparsePattern& pattern, int64_t queries, int64_t keys) {
+  const auto holds = [](const std::vector<int32_t>& list, int64_t value) {
+    return std::binary_search(list.begin(), list.end(), static_cast<int32_t>(value));
+  };
   std::vector<Mask> masks;
   for (const SparsePattern::Head& head : pattern.heads) {
     Mask mask(queries, std::vector<bool>(keys, false));
     for (int64_t i = 0; i < queries; ++i) {
       for (int64_t j = 0; j < keys; ++j) {
-        const bool column = std::count(head.columns.begin(), head.columns.end(), j) > 0;
-        const std::vector<int32_t> blocks =
-            head.key_blocks.empty() ? std::vector<int32_t>() : head.key_blocks[i / pattern.query_block];
-        mask[i][j] = column || std::count(blocks.begin(), blocks.end(), j / pattern.key_block) > 0;
+        mask[i][j] = holds(head.columns, j) ||
+                     (!head.key_blocks.empty() &&
+                      holds(head.key_blocks[i / pattern.query_block], j / pattern.key_block));
       }
     }
     masks.push_back(std::move(mask));

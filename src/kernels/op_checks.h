@@ -28,8 +28,8 @@ void CheckAttention(const AttentionInput& in, const TensorView& out);
 void CheckAttentionMass(const AttentionInput& in, std::span<const float> query_weights,
                         const TensorView& mass);
 void CheckAttentionWeights(const AttentionInput& in, const TensorView& weights);
-// Also that the pattern has a head for every query head, key blocks for the rows of the call, and no row or block
-// below 0. Only what the call reads is looked at.
+// Also that the pattern has a head for every query head, key blocks for the rows of the call, and lists that
+// ascend from 0 or more. Only what the call reads is looked at.
 void CheckSparseAttention(const AttentionInput& in, const SparsePattern& pattern, int64_t first_query,
                           const TensorView& out);
 void CheckUnitScores(const AttentionInput& in, int unit, const TensorView& unit_scores);

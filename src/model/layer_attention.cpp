@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "model/close_gap.h"
 #include "model/layer.h"
@@ -11,6 +12,10 @@
 namespace coppice {
 
 namespace {
+
+// A pattern that keeps more than this share of the pairs is run densely. A pattern of density 0.965 was slower
+// than dense attention (16k tokens, AVX-512: 9.1 s against 7.3 s).
+constexpr double kNearlyDense = 0.95;
 
 std::span<const int32_t> Slice(std::span<const int32_t> positions, const Tile& tile) {
   return positions.subspan(static_cast<size_t>(tile.begin), static_cast<size_t>(tile.count));
@@ -207,7 +212,11 @@ SparsePattern Layer::ChoosePattern(Stream& x, const std::vector<Tile>& tiles, co
     scene.page_min = pages->minimum();
     scene.page_max = pages->maximum();
   }
-  return run.policy.Pattern(scene, run.be);
+  SparsePattern pattern = run.policy.Pattern(scene, run.be);
+  // Gathering keys costs more than the last few percent save.
+  const bool nearly_dense =
+      !pattern.empty() && x.prefill() && PatternDensity(pattern, queries, keys.keys.rows) > kNearlyDense;
+  return nearly_dense ? SparsePattern{} : std::move(pattern);
 }
 
 void Layer::Attend(const AttentionInput& in, const AttendedKeys& keys, MutableTensorView out,

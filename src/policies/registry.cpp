@@ -5,9 +5,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "policies/flexprefill.h"
 #include "policies/ftp.h"
 #include "policies/h2o.h"
 #include "policies/lazyllm.h"
+#include "policies/minference.h"
 #include "policies/pyramidinfer.h"
 #include "policies/quest.h"
 #include "policies/random_drop.h"
@@ -16,6 +18,7 @@
 #include "policies/snapkv.h"
 #include "policies/static_pruning.h"
 #include "policies/streamingllm.h"
+#include "policies/xattention.h"
 
 namespace coppice {
 
@@ -35,6 +38,9 @@ const std::vector<MethodInfo>& MethodList() {
       H2oMethod(),
       SnapKvMethod(),
       QuestMethod(),
+      MInferenceMethod(),
+      FlexPrefillMethod(),
+      XAttentionMethod(),
   };
   return methods;
 }

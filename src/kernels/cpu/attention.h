@@ -1,5 +1,8 @@
-// Attention over tiles of rows and chunks of keys, spread over threads. SparseAttention is in sparse_attention.cpp.
+// Attention over tiles of rows and chunks of keys, spread over threads. SparseAttention is in
+// sparse_attention.cpp.
 #pragma once
+
+#include <span>
 
 #include "base/threads.h"
 #include "kernels/backend.h"
@@ -22,9 +25,9 @@ class AttentionOps {
 
  private:
   static void Grow(Tensor& scratch, int64_t rows, int64_t floats);
-  // Scores of `count` queries of one head from `first` on, then their softmax, row by row.
-  void WeighQueries(const AttentionInput& in, int64_t first, int64_t count, int head,
-                    MutableTensorView weights) const;
+  void ScoreKeys(const AttentionInput& in, int64_t head, int64_t first, std::span<const float> keys,
+                 MutableTensorView weights) const;
+  void WeighScores(const AttentionInput& in, int64_t query, int64_t head, std::span<float> scores) const;
 
   const KernelTable& kernels_;
   const ThreadPool& pool_;

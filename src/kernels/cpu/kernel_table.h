@@ -94,7 +94,8 @@ struct KernelTable {
   void (*silu_mul)(float* gate, const float* up, int64_t count);
   void (*gelu)(float* x, int64_t count);
   void (*add)(const float* x, int64_t count, float* y);
-  // x = softmax(x), in place; all 0 where every x is -infinity. The order of summation depends on `count` alone.
+  // x = softmax(x), in place; all 0 where every x is -infinity. The order of summation depends on `count`
+  // alone.
   void (*softmax)(float* x, int64_t count);
 
   AttentionKernels attention;

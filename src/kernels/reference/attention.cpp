@@ -44,7 +44,7 @@ KeyRange VisibleKeys(const AttentionInput& in, int64_t query) {
   return {begin - keys.begin(), end - keys.begin()};
 }
 
-// a[j - seen.begin] for the keys of `seen`, of these only the ones whose `mask` is set, where there is a mask;
+// a[j - seen.begin] for the keys of `seen`, of these only the ones whose `mask` is set, where there is one;
 // all zero where no key has weight.
 void Weights(const AttentionInput& in, int64_t query, int head, const KeyRange& seen,
              const std::vector<float>& keys, std::span<float> a, const std::vector<bool>& mask = {}) {
