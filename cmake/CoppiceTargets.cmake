@@ -46,16 +46,31 @@ function(coppice_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
 endfunction()
 
-# coppice_test_on_every_isa(NAME): a test program runs the kernels of the best ISA that the machine has; this runs it
-# under each of the others as well. Cases skip, with a message, where the CPU lacks the ISA; those of the reference
-# backend have none.
+# coppice_test_on_every_isa(NAME [SKIP PATTERN] [AMX PATTERN]): a test program runs the kernels of the best ISA that the
+# machine has; this runs it under each of the others as well. Cases skip, with a message, where the CPU lacks the ISA;
+# those of the reference backend have none. SKIP: cases that do not depend on the kernels. AMX: the cases that run
+# under AMX by default, because emulated tile instructions take minutes. Where either is given, the full sweep has the
+# label `long`.
 function(coppice_test_on_every_isa name)
+  cmake_parse_arguments(ARG "" "SKIP;AMX" "" ${ARGN})
   if(NOT TARGET ${name})
     return()  # built without tests
   endif()
   target_link_libraries(${name} PRIVATE coppice_amx_emulator)
   foreach(isa scalar avx2 avx512 amx)
-    add_test(NAME ${name}_${isa} COMMAND ${name} --gtest_filter=-*reference*)
+    set(cases "*")
+    if(isa STREQUAL amx AND ARG_AMX)
+      set(cases "${ARG_AMX}")
+    endif()
+    set(skipped "*reference*")
+    if(ARG_SKIP)
+      string(APPEND skipped ":${ARG_SKIP}")
+    endif()
+    add_test(NAME ${name}_${isa} COMMAND ${name} "--gtest_filter=${cases}-${skipped}")
     set_tests_properties(${name}_${isa} PROPERTIES ENVIRONMENT COPPICE_ISA=${isa})
+    if(ARG_SKIP OR ARG_AMX)
+      add_test(NAME ${name}_${isa}_whole COMMAND ${name} "--gtest_filter=-*reference*")
+      set_tests_properties(${name}_${isa}_whole PROPERTIES ENVIRONMENT COPPICE_ISA=${isa} LABELS long TIMEOUT 3600)
+    endif()
   endforeach()
 endfunction()

@@ -131,13 +131,13 @@ const std::string kLazy = "lazyllm:layers=2/4,keep=0.3,min=0";
 
 std::vector<SoakCase> SoakCases() {
   const std::string others = "+ftp:eta=0.5,dense=1,first=4,last=4,min=0+quest:budget=48,page=8,dense=1,min=0";
-  return {{"lazyllm", "reference", ColdIo::kAuto, false, kLazy},
-          {"lazyllm_causal_on_cpu", "cpu", ColdIo::kAuto, false, kLazy + ",revive_mask=causal"},
-          {"lazyllm_ftp_quest", "reference", ColdIo::kAuto, false, kLazy + others},
-          {"sliminfer_sync", "reference", ColdIo::kSync, true, kSlim},
-          {"sliminfer_threads", "reference", ColdIo::kThreads, true, kSlim},
-          {"sliminfer_on_cpu", "cpu", ColdIo::kAuto, true, kSlim},
-          {"sliminfer_ftp_quest", "reference", ColdIo::kAuto, true, kSlim + others}};
+  return {{"reference_lazyllm", "reference", ColdIo::kAuto, false, kLazy},
+          {"cpu_lazyllm_causal", "cpu", ColdIo::kAuto, false, kLazy + ",revive_mask=causal"},
+          {"reference_lazyllm_ftp_quest", "reference", ColdIo::kAuto, false, kLazy + others},
+          {"reference_sliminfer_sync", "reference", ColdIo::kSync, true, kSlim},
+          {"reference_sliminfer_threads", "reference", ColdIo::kThreads, true, kSlim},
+          {"cpu_sliminfer", "cpu", ColdIo::kAuto, true, kSlim},
+          {"reference_sliminfer_ftp_quest", "reference", ColdIo::kAuto, true, kSlim + others}};
 }
 
 class Soak : public testing::TestWithParam<SoakCase> {};
@@ -201,7 +201,8 @@ INSTANTIATE_TEST_SUITE_P(Methods, Soak, testing::ValuesIn(SoakCases()),
 TEST(SoakGamma, SwapsFollowTheOverlap) {
   constexpr int kBlock = 8;
   constexpr size_t kShort = 120;
-  const std::unique_ptr<Backend> be = MakeBackend("reference", {.threads = 2});
+  const std::unique_ptr<Backend> be = MakeBackendOrSkip("cpu", {.threads = 2, .exact = true});
+  if (!be) GTEST_SKIP() << "this CPU lacks the ISA that COPPICE_ISA names";
   const TinyModel tiny = MakeTiny({});
   const std::vector<int32_t> prompt = RandomPrompt(kTokens, 50);
   const std::vector<int32_t> fed = RandomPrompt(static_cast<int64_t>(kShort), 50, 11);
@@ -286,11 +287,18 @@ class SoakEngine : public testing::TestWithParam<ColdIo> {
     options.cold.io = GetParam();
     return Engine::FromShape("tiny:f32", options);
   }
-  // The request fails with these words, and leaves nothing behind.
+  // The request fails with these words, and leaves nothing behind. A write that has not ended when the answer
+  // has is not waited for: what it would have said is then not known, and the answer is right.
   void ExpectError(Engine& engine, const std::string& folder, const char* words) {
     const int64_t files = OpenFiles();
-    EXPECT_THAT(ErrorOf([&] { engine.Generate(LongRequest(kSwapping)); }),
-                AllOf(HasSubstr("[cold tier] " + folder), HasSubstr(words)));
+    std::string error;
+    for (int attempt = 0; attempt < 100; ++attempt) {
+      std::vector<int32_t> tokens;
+      error = ErrorOf([&] { tokens = engine.Generate(LongRequest(kSwapping)).tokens; });
+      if (error != "no error" || GetParam() == ColdIo::kSync) break;
+      ASSERT_EQ(tokens, wanted_pruned_);
+    }
+    EXPECT_THAT(error, AllOf(HasSubstr("[cold tier] " + folder), HasSubstr(words)));
     EXPECT_EQ(OpenFiles(), files);
     ExpectAnswers(engine, "none");
   }
@@ -379,8 +387,8 @@ std::string NameOf(const testing::TestParamInfo<ColdIo>& test) {
   return test.param == ColdIo::kSync ? "sync" : test.param == ColdIo::kThreads ? "threads" : "uring";
 }
 
-INSTANTIATE_TEST_SUITE_P(Io, SoakEngine, testing::Values(ColdIo::kSync, ColdIo::kThreads, ColdIo::kUring),
-                         NameOf);
+INSTANTIATE_TEST_SUITE_P(reference, SoakEngine,
+                         testing::Values(ColdIo::kSync, ColdIo::kThreads, ColdIo::kUring), NameOf);
 
 }  // namespace
 }  // namespace coppice

@@ -110,13 +110,12 @@ void Stream::Attend(Place place, TokenPolicy& policy, Backend& be) {
   }
   COPPICE_CHECK(!attended_.empty() && attended_.back() == positions_.back());
   Keep(TokenSet::Of(std::move(staying), rows()), place, policy.Parks() && place.depth < seen_.layers, be);
-  if (!back.empty()) TakeBack(back, be);
+  if (!back.empty()) TakeBack(back);
   if (policy.OffloadBlock() > 0) BeginSwap(policy, be);
 }
 
 // Rows that are there and rows that come back, merged by position.
-void Stream::TakeBack(const std::vector<int32_t>& back, Backend& be) {
-  (void)be;
+void Stream::TakeBack(const std::vector<int32_t>& back) {
   std::vector<int32_t> merged;
   std::merge(positions_.begin(), positions_.end(), back.begin(), back.end(), std::back_inserter(merged));
   Tensor hidden(DType::kF32, static_cast<int64_t>(merged.size()), hidden_.cols());

@@ -58,7 +58,7 @@ class Stream {
   };
   void Keep(const TokenSet& kept, Place place, bool parks, Backend& be);
   void Attend(Place place, TokenPolicy& policy, Backend& be);
-  void TakeBack(const std::vector<int32_t>& positions, Backend& be);
+  void TakeBack(const std::vector<int32_t>& positions);
   void BeginSwap(TokenPolicy& policy, Backend& be);
   void Compact(const TokenSet& kept, Backend& be);
   void Show();

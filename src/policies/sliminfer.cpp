@@ -144,8 +144,12 @@ TokenSet SlimInferPolicy::Attend(const Observation& seen, const Candidates& cand
       if (r[j] > -kInfinity && !parked[j]) active.push_back(static_cast<int32_t>(j));
     }
   }
-  const int64_t count = std::max<int64_t>(config_.decode_keep[stage] / config_.block,
-                                          std::min<int64_t>(2, static_cast<int64_t>(blocks)));
+  // A budget that covers the prompt covers the tail block, however short that is.
+  const int64_t budget = config_.decode_keep[stage];
+  const auto all = static_cast<int64_t>(blocks);
+  const int64_t count = budget >= seen.prompt_tokens
+                            ? all
+                            : std::max<int64_t>(budget / config_.block, std::min<int64_t>(2, all));
   Blocks cand = BestBlocks(r, parked, count);
   Blocks common;
   std::set_intersection(cand.begin(), cand.end(), active.begin(), active.end(), std::back_inserter(common));
