@@ -104,6 +104,8 @@ Answer Engine::Generate(const Request& request) {
   SequenceState sequence = transformer_.NewSequence(prompt_tokens, prompt_tokens + wanted, *backend_);
   sequence.cold_options = cold_options_;
   sequence.trace = request.trace;
+  // A folder that cannot hold the cold tier is found before the work, not after.
+  if (prune.policy->OffloadBlock() > 0) OpenColdFile(cold_options_, 4096);
   Sampler sampler(request.sampling);
   Tensor logits;
   workspace_.control = {request.progress, request.cancelled};

@@ -68,7 +68,6 @@ TEST_P(Tiers, HotBytesFollowWhatIsAttended) {
 
 // T-SL6: a budget that covers the prompt is dense bit for bit, through the code that decides in every step.
 TEST_P(Tiers, ABudgetOfEverythingIsDense) {
-  prompt_ = RandomPrompt(kTokens - 8, 50);  // whole blocks
   SlimInferConfig config{.layers = {2, 4},
                          .keep = {kTokens, kTokens},
                          .decode_keep = {},
@@ -82,6 +81,16 @@ TEST_P(Tiers, ABudgetOfEverythingIsDense) {
   EXPECT_EQ(run.state.ledger.revived, 0);
   EXPECT_EQ(run.state.cold, nullptr);
   EXPECT_EQ(run.state.aux.tokens(), 0);
+}
+
+// And so is one for generating alone: with a share of 1 everything is attended, the short tail too, once all
+// have come back.
+TEST_P(Tiers, EverythingComesBackWhereTheBudgetHasRoom) {
+  const RunResult run =
+      Run({.spec = "sliminfer:layers=2/4,keep=112/64,decode_keep=1,block=16,gamma=2,revive_cap=100,min=0",
+           .decode = 3});
+  for (size_t l = 0; l < 6; ++l) EXPECT_EQ(run.attended.back()[l].size(), kTokens + 3u) << "layer " << l;
+  EXPECT_EQ(run.state.cold, nullptr);
 }
 
 // T-SL9: what was in the cold tier is what prefill computed, byte for byte; and nothing is written twice.

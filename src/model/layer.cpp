@@ -89,6 +89,9 @@ void Layer::Record(const TokenSet& ffn_rows, Stream& x) const {
     std::set_union(layer.kept.begin(), layer.kept.end(), list.begin(), list.end(), std::back_inserter(both));
     layer.kept = std::move(both);
   }
+  // Where positions are slots, the trace tells the tokens by their own.
+  const std::vector<int32_t>& moved = x.sequence().sinks[static_cast<size_t>(index_)].positions;
+  std::copy(moved.begin(), moved.end(), layer.kept.begin());
   for (const int32_t row : ffn_rows.ToRows()) layer.ffn.push_back(x.positions()[static_cast<size_t>(row)]);
   layer.rows_per_head = cache.rows();
   layer.density = x.sequence().ledger.layer(index_).density;

@@ -255,8 +255,9 @@ void Layer::Retain(Stream& x, const LayerContext& run) const {
   const std::optional<Retained> kept =
       run.policy.Retain(x.seen(), {cache.rows(), cache.position_lists(), {}}, run.be);
   if (!kept) return;
-  const std::vector<int32_t> before(cache.positions().begin(), cache.positions().end());
   const bool traced = !x.prefill() && x.sequence().trace != nullptr && !cache.ragged();
+  std::vector<int32_t> before;
+  if (traced) before.assign(cache.positions().begin(), cache.positions().end());
   cache.Keep(kept->rows);
   if (traced && !cache.ragged()) {
     std::vector<int32_t> gone;

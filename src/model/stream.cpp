@@ -88,7 +88,8 @@ void Stream::Attend(Place place, TokenPolicy& policy, Backend& be) {
   const TokenSet chosen = policy.Attend(seen_, {candidates, parked}, be);
 
   std::vector<int32_t> back;
-  const std::vector<int32_t> before = attends_all_ ? candidates : std::move(attended_);
+  std::vector<int32_t> before;  // for the trace alone
+  if (sequence_.trace != nullptr) before = attends_all_ ? candidates : std::move(attended_);
   attended_.clear();
   for (const int32_t row : chosen.ToRows()) {
     const int32_t p = candidates[static_cast<size_t>(row)];

@@ -24,7 +24,7 @@ class ComposedPolicy final : public TokenPolicy {
       if (IsProtected(p, tokens)) protected_tokens.push_back(static_cast<int32_t>(p));
     }
     answer = answer.Union(TokenSet::Of(std::move(protected_tokens), tokens));
-    if (CompactPositions()) Renumber(answer, tokens);
+    if (CompactPositions() && !answer.IsAll()) Renumber(answer, tokens);
     return answer;
   }
   bool CompactPositions() const override { return Any(&TokenPolicy::CompactPositions); }

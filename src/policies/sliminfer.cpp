@@ -94,7 +94,10 @@ TokenSet SlimInferPolicy::AfterAttention(const Observation& seen, Backend& be) {
     const int64_t end = std::min<int64_t>((j + 1) * config_.block, rows);
     for (int64_t row = j * config_.block; row < end; ++row) kept.push_back(static_cast<int32_t>(row));
   }
-  return TokenSet::Of(std::move(kept), rows);
+  // Rows that something else protected may have shifted the borders; the tail block stays whole.
+  const int32_t tail = seen.positions.back() / config_.block * config_.block;
+  const auto before_tail = std::lower_bound(seen.positions.begin(), seen.positions.end(), tail);
+  return TokenSet::Of(std::move(kept), rows).UnionLast(seen.positions.end() - before_tail);
 }
 
 DecodePoint SlimInferPolicy::AttendsAt(int layer) const {
@@ -116,7 +119,9 @@ SlimInferPolicy::Blocks SlimInferPolicy::BestBlocks(const std::vector<float>& r,
   int room_for_parked = config_.revive_cap;
   for (const int32_t j : order) {
     if (static_cast<int64_t>(best.size()) == count) break;
-    if (parked[static_cast<size_t>(j)] && room_for_parked-- <= 0) continue;
+    // Block 0 and the tail are not a matter of the cap.
+    if (parked[static_cast<size_t>(j)] && r[static_cast<size_t>(j)] < kInfinity && room_for_parked-- <= 0)
+      continue;
     best.push_back(j);
   }
   std::sort(best.begin(), best.end());
@@ -128,14 +133,15 @@ TokenSet SlimInferPolicy::Attend(const Observation& seen, const Candidates& cand
   const std::vector<float> scored = BlockScores(seen.UnitScores(Units()));
   const auto blocks = static_cast<size_t>((seen.prompt_tokens + config_.block - 1) / config_.block);
   COPPICE_CHECK(scored.size() == blocks);
-  // Only blocks with a candidate can be chosen; one with a parked token would have to be computed.
+  // Only blocks with a candidate can be chosen; one without keys would have to be computed. Of a block of which
+  // protection kept a part, that part is attended and the rest stays parked.
   std::vector<float> r(blocks, -kInfinity);
-  std::vector<bool> parked(blocks, false);
+  std::vector<bool> parked(blocks, true);
   for (size_t i = 0; i < candidates.positions.size(); ++i) {
     if (candidates.positions[i] >= seen.prompt_tokens) break;
     const auto j = static_cast<size_t>(candidates.positions[i] / config_.block);
     r[j] = std::max(scored[j], std::numeric_limits<float>::lowest());
-    if (candidates.parked[i] != 0) parked[j] = true;
+    if (candidates.parked[i] == 0) parked[j] = false;
   }
   r.front() = r.back() = kInfinity;  // block 0 and the tail stay
   Blocks& active = active_[stage];
@@ -163,7 +169,9 @@ TokenSet SlimInferPolicy::Attend(const Observation& seen, const Candidates& cand
   for (size_t i = 0; i < candidates.positions.size(); ++i) {
     const int32_t p = candidates.positions[i];
     const bool generated = p >= seen.prompt_tokens;
-    if (generated || std::binary_search(active.begin(), active.end(), p / config_.block)) {
+    const bool stays_parked =
+        !generated && candidates.parked[i] != 0 && !parked[static_cast<size_t>(p / config_.block)];
+    if (generated || (!stays_parked && std::binary_search(active.begin(), active.end(), p / config_.block))) {
       rows.push_back(static_cast<int32_t>(i));
     }
   }
@@ -196,7 +204,8 @@ std::vector<int64_t> Budgets(const std::vector<double>& keep, size_t stages, int
           fmt::join(keep, "/"), count, tokens);
     }
     before = count;
-    budgets.push_back(static_cast<int64_t>(std::ceil(count)));
+    // Block 0 and the tail stay anyway; and a budget of 1 would read as a share of 1.
+    budgets.push_back(std::max<int64_t>(static_cast<int64_t>(std::ceil(count)), 2));
   }
   return budgets;
 }

@@ -97,9 +97,11 @@ ChatPrompt TokenizePrompt(const PromptOptions& o, const Tokenizer* tokenizer, co
     if (o.system) throw Error("--system goes with --chat");
     return {tokenizer->Encode(ReadPrompt(o), {.add_special = add_special, .parse_special = true}), {}};
   }
-  if (tokenizer->chat_template().empty()) throw Error("{}: has no chat template for --chat", model);
+  if (tokenizer->chat_template().empty())
+    throw Error("{}: has no chat template for --chat or --messages", model);
   std::vector<ChatMessage> messages;
   if (o.messages) {
+    if (o.file || o.system) throw Error("--messages takes the place of --file and --system");
     messages = ReadMessages(*o.messages);
   } else {
     if (o.system) messages.push_back({"system", *o.system, true});

@@ -1,7 +1,7 @@
 // For query i at position p and head h, over the keys j with p - window < position_j <= p:
 //   s_j = scale q_h . k_j + slope_h (position_j - p)
 //   a_j = exp(s_j - max s) / sum_j exp(s_j - max s)
-//   out_h = sum_j a_j v_j          mass_j += a_j
+//   out_h = sum_j a_j v_j          mass_j += weight_i a_j
 // The visible keys are one range, because key positions ascend. O(m n heads head_dim) time, O(n head_dim)
 // memory: one kv head's keys and values in fp32, so that a 16-bit cache is converted once per head and not
 // once per query.
