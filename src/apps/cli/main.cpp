@@ -38,8 +38,9 @@ int Fail(std::string message, int code) {
 }
 
 // What was printed may not have arrived: a full disk, a closed pipe.
+constexpr const char* kUnwritten = "cannot write to stdout";
 int Done() {
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return Fail("cannot write to stdout", 1);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return Fail(kUnwritten, 1);
   return 0;
 }
 
@@ -81,6 +82,6 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return Fail("out of memory: a shorter prompt, a smaller --ctx-size or a pruning method may fit", 1);
   } catch (const std::exception& error) {
-    return Fail(error.what(), 1);
+    return Fail(std::ferror(stdout) != 0 ? kUnwritten : error.what(), 1);  // fmt's own words name no file
   }
 }
