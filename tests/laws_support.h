@@ -108,11 +108,34 @@ inline std::vector<float> RowOf(const Tensor& logits) {
   return {row.begin(), row.end()};
 }
 
+// The tiny model has no tokenizer: its tokens are words, and what a second model would say of them is made up, but
+// always the same.
+inline MethodContext TinyContext(const Transformer& model, const std::vector<int32_t>& prompt) {
+  return {
+      .shape = model.config().shape,
+      .tokens = static_cast<int64_t>(prompt.size()),
+      .prompt = prompt,
+      .pieces =
+          [&prompt] {
+            std::vector<std::string> words;
+            for (const int32_t id : prompt)
+              words.push_back(" word" + std::to_string(id) + (id % 5 == 0 ? "." : ""));
+            return words;
+          },
+      .open_scorer = [&prompt](const std::string&) -> TokenScores {
+        return [&prompt] {
+          std::vector<float> bits;
+          for (size_t i = 0; i < prompt.size(); ++i)
+            bits.push_back(static_cast<float>((static_cast<uint32_t>(prompt[i]) + i) * 2654435761u >> 16));
+          return bits;
+        };
+      }};
+}
+
 inline RunResult RunTiny(const Transformer& model, const std::vector<int32_t>& prompt, Backend& be,
                          const RunOptions& options) {
   const auto tokens = static_cast<int64_t>(prompt.size());
-  PruneChoice choice = MakePolicy(
-      options.spec, {.shape = model.config().shape, .tokens = tokens, .prompt = prompt}, options.protection);
+  PruneChoice choice = MakePolicy(options.spec, TinyContext(model, prompt), options.protection);
   RecordingPolicy policy(options.policy != nullptr ? *options.policy : *choice.policy);
   RunResult run;
   run.active = choice.active;

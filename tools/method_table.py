@@ -47,6 +47,7 @@ METHODS = [
     "static",
     "pyramidinfer",
     "random",
+    f"selective:model={MODEL}",
     "streamingllm:recent=508",
     "h2o",
     "h2o:heavy=0,recent=0.4",

@@ -77,10 +77,29 @@ void Engine::CheckRequest(const Request& request) const {
   Validate(request.sampling);
 }
 
-MethodContext Engine::Context(const Request& request) const {
-  return {.shape = transformer_.config().shape,
-          .tokens = static_cast<int64_t>(request.tokens.size()),
-          .prompt = request.tokens};
+MethodContext Engine::Context(const Request& request, double& selection_flops) {
+  MethodContext context{.shape = transformer_.config().shape,
+                        .tokens = static_cast<int64_t>(request.tokens.size()),
+                        .prompt = request.tokens};
+  if (!tokenizer_) return context;
+  context.pieces = [this, &request] { return PiecesOf(*tokenizer_, request.tokens); };
+  context.open_scorer = [this, &request, &selection_flops](const std::string& path) -> TokenScores {
+    return [this, &request, &selection_flops, scorer = Scorer(path)] {
+      ScoredText scored =
+          scorer->Score(PiecesOf(*tokenizer_, request.tokens), request.scoring, request.cancelled, *backend_);
+      selection_flops += scored.flops;
+      return std::move(scored.bits);
+    };
+  };
+  return context;
+}
+
+std::shared_ptr<TextScorer> Engine::Scorer(const std::string& path) {
+  if (!scorer_ || scorer_->path() != path) {
+    scorer_.reset();  // not two second models in memory
+    scorer_ = std::make_shared<TextScorer>(path, workspace_.tile_rows);
+  }
+  return scorer_;
 }
 
 // What the model does not know of a run: names and texts.
@@ -100,7 +119,8 @@ Answer Engine::Generate(const Request& request) {
   const int64_t room = context_ - prompt_tokens;
   const int64_t wanted = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
 
-  PruneChoice prune = MakePolicy(request.prune, Context(request), request.protection);
+  double selection_flops = 0;
+  PruneChoice prune = MakePolicy(request.prune, Context(request, selection_flops), request.protection);
   SequenceState sequence = transformer_.NewSequence(prompt_tokens, prompt_tokens + wanted, *backend_);
   sequence.cold_options = cold_options_;
   sequence.trace = request.trace;
@@ -111,6 +131,7 @@ Answer Engine::Generate(const Request& request) {
   workspace_.control = {request.progress, request.cancelled};
   transformer_.Prefill(request.tokens, *prune.policy, sequence, workspace_, *backend_, logits);
   workspace_.control.progress = nullptr;
+  sequence.ledger.selection_flops = selection_flops;
 
   Answer answer;
   std::vector<int32_t> history = request.tokens;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/sampler.h"
+#include "engine/text_scorer.h"
 #include "kernels/backend.h"
 #include "model/transformer.h"
 #include "policies/compose.h"
@@ -24,7 +25,7 @@ struct EngineOptions {
   bool exact = false;           // fp32 products and cache where the backend would use bf16
   int64_t context = 0;          // positions a sequence may take; 0: what the model was trained for
   int64_t tile_rows = 512;      // rows per tile inside a layer; the result does not depend on it
-  ColdOptions cold;             // where keys go that gave up their place in memory, and how
+  ColdOptions cold = {};        // where keys go that gave up their place in memory, and how
   bool check_tensors = false;   // read every weight once and refuse NaN and Inf
 };
 
@@ -40,8 +41,10 @@ struct Request {
   Protection protection;
   TokenCallback on_token;                            // may be empty
   std::function<void(double layers_done)> progress;  // prefill, in [0, layers]; may be empty
-  const std::atomic<bool>* cancelled = nullptr;      // may be null
-  TraceRecorder* trace = nullptr;                    // may be null; filled with what happened to every token
+  std::function<void(double share)>
+      scoring;  // before it, where a second model reads the prompt; may be empty
+  const std::atomic<bool>* cancelled = nullptr;  // may be null
+  TraceRecorder* trace = nullptr;                // may be null; filled with what happened to every token
 };
 
 struct Answer {
@@ -79,7 +82,8 @@ class Engine {
          const EngineOptions& options);
   void CheckRequest(const Request& request) const;
   void NameTrace(const Request& request, const Answer& answer, Trace& trace) const;
-  MethodContext Context(const Request& request) const;
+  MethodContext Context(const Request& request, double& selection_flops);
+  std::shared_ptr<TextScorer> Scorer(const std::string& path);
 
   std::shared_ptr<const TensorStore> store_;
   std::unique_ptr<Tokenizer> tokenizer_;
@@ -88,6 +92,7 @@ class Engine {
   int64_t context_;
   ColdOptions cold_options_;
   Workspace workspace_;
+  std::shared_ptr<TextScorer> scorer_;  // the last that a request named
 };
 
 }  // namespace coppice

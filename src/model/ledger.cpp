@@ -85,7 +85,7 @@ int64_t Ledger::token_layers() const {
 int64_t Ledger::token_layers_dense() const { return (prompt_tokens_ + decode_steps_) * shape_.layers; }
 
 double Ledger::prefill_flops() const {
-  double flops = HeadFlops(shape_);
+  double flops = selection_flops + HeadFlops(shape_);
   for (const LayerCounts& l : layers_) flops += LayerFlops(shape_, l);
   return flops;
 }

@@ -58,6 +58,7 @@ class Ledger {
   double flops() const { return prefill_flops() + decode_flops_; }
   double flops_dense() const { return prefill_flops_dense() + decode_flops_dense_; }
 
+  double selection_flops = 0;   // of another model that chose what enters this one; part of prefill_flops()
   int64_t kv_bytes = 0;         // held at the end of the run
   int64_t kv_bytes_dense = 0;   // what a dense run would hold
   int64_t aux_bytes = 0;        // parked hidden states at the end of the run

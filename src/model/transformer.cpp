@@ -1,6 +1,7 @@
 #include "model/transformer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -12,6 +13,16 @@ namespace {
 // shorter, and an unlimited one would otherwise take the model's whole context at once (4 GiB for 131,072
 // tokens of a 1b model).
 constexpr int64_t kReservedAnswer = 1024;
+
+// Rows of logits that exist at once in Score: 64 MiB for a vocabulary of 128k tokens.
+constexpr int64_t kScoredRows = 128;
+
+double LogProbability(std::span<const float> logits, int32_t token) {
+  const float highest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - highest);
+  return static_cast<double>(logits[static_cast<size_t>(token)]) - highest - std::log(sum);
+}
 
 TraceBytes BytesHeld(const SequenceState& sequence) {
   return {.kv = sequence.kv_bytes(), .aux = sequence.aux.bytes(), .cold = sequence.cold_bytes()};
@@ -50,6 +61,14 @@ SequenceState Transformer::NewSequence(int64_t prompt_tokens, int64_t capacity, 
 
 void Transformer::Prefill(std::span<const int32_t> tokens, TokenPolicy& policy, SequenceState& sequence,
                           Workspace& ws, Backend& be, Tensor& logits, bool all_logits) const {
+  Stream x = RunLayers(tokens, policy, sequence, ws, be, !all_logits);
+  COPPICE_CHECK(!all_logits || x.rows() == static_cast<int64_t>(tokens.size()));
+  Head(x, ws, be, logits);
+  ws.Tick(config_->shape.layers);
+}
+
+Stream Transformer::RunLayers(std::span<const int32_t> tokens, TokenPolicy& policy, SequenceState& sequence,
+                              Workspace& ws, Backend& be, bool last_row_only) const {
   COPPICE_CHECK(!tokens.empty() && sequence.cache.front().rows() == 0);
   const int64_t count = static_cast<int64_t>(tokens.size());
   COPPICE_CHECK(count == sequence.prompt_tokens && count <= sequence.capacity);
@@ -61,7 +80,7 @@ void Transformer::Prefill(std::span<const int32_t> tokens, TokenPolicy& policy, 
                                  policy.CompactPositions() ? sequence.input : std::vector<int32_t>{});
   }
   Stream x(Phase::kPrefill, layers, sequence, EmbedTokens(ids, be), std::move(positions));
-  const LayerContext run{policy, sequence.rope.view(), !all_logits, ws, be};
+  const LayerContext run{policy, sequence.rope.view(), last_row_only, ws, be};
   for (int l = 0; l < layers; ++l) {
     LayerCache& cache = sequence.cache[static_cast<size_t>(l)];
     cache.Reserve(x.rows() + std::min(sequence.capacity - count, kReservedAnswer));
@@ -72,9 +91,33 @@ void Transformer::Prefill(std::span<const int32_t> tokens, TokenPolicy& policy, 
     const int64_t row = 2 * BytesOf(be.cache_dtype(), sequence.cache.front().width());
     sequence.trace->EndPrefill(BytesHeld(sequence), row * layers * count);
   }
-  COPPICE_CHECK(!all_logits || x.rows() == count);
-  Head(x, ws, be, logits);
-  ws.Tick(layers);
+  return x;
+}
+
+TextScore Transformer::Score(std::span<const int32_t> tokens, Workspace& ws, Backend& be) const {
+  const auto count = static_cast<int64_t>(tokens.size());
+  TextScore score;
+  score.log_probabilities.assign(tokens.size(), 0);
+  if (count < 2) return score;
+  TokenPolicy dense;
+  SequenceState sequence = NewSequence(count, count, be);
+  Stream x = RunLayers(tokens, dense, sequence, ws, be, false);
+  FinalNorm(x.hidden(), be);
+  const std::vector<Tile> tiles = TilesOf(count - 1, 0, kScoredRows);
+  Projection head;  // not the workspace's: that one is for single rows and stays unpacked
+  head.Prepare(weights_->head, tiles, be);
+  Tensor logits;
+  for (const Tile& tile : tiles) {
+    logits.Resize(DType::kF32, tile.count, config_->shape.vocab);
+    head(TensorView(x.hidden()).Rows(tile.begin, tile.count), tile.kind, logits.mutable_view(), be);
+    for (int64_t row = 0; row < tile.count; ++row) {
+      const auto next = static_cast<size_t>(tile.begin + row + 1);
+      score.log_probabilities[next] = LogProbability(logits.view().Row<float>(row), tokens[next]);
+    }
+    ws.Tick(config_->shape.layers);
+  }
+  score.flops = sequence.ledger.prefill_flops() + static_cast<double>(count - 2) * HeadFlops(config_->shape);
+  return score;
 }
 
 void Transformer::Decode(int32_t token, TokenPolicy& policy, SequenceState& sequence, Workspace& ws,
@@ -128,20 +171,23 @@ Tensor Transformer::EmbedTokens(std::span<const int32_t> tokens, Backend& be) co
   return hidden;
 }
 
-// The decode kernel even for many rows: logits are then the same numbers whether one position is asked for or
-// all.
-void Transformer::Head(Stream& x, Workspace& ws, Backend& be, Tensor& logits) const {
+void Transformer::FinalNorm(MutableTensorView hidden, Backend& be) const {
   const Norm& norm = weights_->final_norm;
   const float eps = static_cast<float>(config_->norm_eps);
-  const MutableTensorView hidden = x.hidden();
   if (norm.bias.empty()) {
     be.RmsNorm(hidden, norm.weight, eps, hidden);
   } else {
     be.LayerNorm(hidden, norm.weight, norm.bias, eps, hidden);
   }
+}
+
+// The decode kernel even for many rows: logits are then the same numbers whether one position is asked for or
+// all.
+void Transformer::Head(Stream& x, Workspace& ws, Backend& be, Tensor& logits) const {
+  FinalNorm(x.hidden(), be);
   logits.Resize(DType::kF32, x.rows(), config_->shape.vocab);
   ws.head.Prepare(weights_->head, {}, be);
-  ws.head(hidden, ProductKind::kDecode, logits.mutable_view(), be);
+  ws.head(x.hidden(), ProductKind::kDecode, logits.mutable_view(), be);
 }
 
 }  // namespace coppice

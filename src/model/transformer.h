@@ -16,6 +16,11 @@
 
 namespace coppice {
 
+struct TextScore {
+  std::vector<double> log_probabilities;  // [tokens] natural, of each token after those before it; 0 first
+  double flops = 0;
+};
+
 class Transformer {
  public:
   Transformer(ModelConfig config, std::shared_ptr<const Weights> weights);
@@ -27,18 +32,23 @@ class Transformer {
   SequenceState NewSequence(int64_t prompt_tokens, int64_t capacity, const Backend& be) const;
   Workspace NewWorkspace(int64_t tile_rows) const { return {config_->shape, tile_rows}; }
 
-  // Runs the whole prompt, or what the policy lets in. logits becomes [1, vocab], of the last position; with `all_logits` [tokens, vocab]
-  // (for perplexity and tests; the last layer then computes every row, and no policy may drop rows).
+  // Runs the whole prompt, or what the policy lets in. logits becomes [1, vocab], of the last position; with
+  // `all_logits` [tokens, vocab] (the last layer then computes every row, and no policy may drop rows).
   void Prefill(std::span<const int32_t> tokens, TokenPolicy& policy, SequenceState& sequence, Workspace& ws,
                Backend& be, Tensor& logits, bool all_logits = false) const;
   // Runs one more token at the next position. logits becomes [1, vocab].
   void Decode(int32_t token, TokenPolicy& policy, SequenceState& sequence, Workspace& ws, Backend& be,
               Tensor& logits) const;
+  // What a text's tokens are worth to this model, densely. Never holds more than a tile of logits.
+  TextScore Score(std::span<const int32_t> tokens, Workspace& ws, Backend& be) const;
 
  private:
+  Stream RunLayers(std::span<const int32_t> tokens, TokenPolicy& policy, SequenceState& sequence,
+                   Workspace& ws, Backend& be, bool last_row_only) const;
   std::vector<int32_t> Enter(std::span<const int32_t> tokens, TokenPolicy& policy, SequenceState& sequence,
                              Backend& be, std::vector<int32_t>& positions) const;
   Tensor EmbedTokens(std::span<const int32_t> tokens, Backend& be) const;
+  void FinalNorm(MutableTensorView hidden, Backend& be) const;
   void Head(Stream& x, Workspace& ws, Backend& be, Tensor& logits) const;
 
   // On the heap, so that layers can refer to them while the transformer moves.

@@ -23,16 +23,19 @@ struct MethodKey {
   std::string_view meaning;
 };
 
+// One number for each prompt token, computed when asked; may take as long as a prefill. Throws Cancelled.
+using TokenScores = std::function<std::vector<float>()>;
+
 // The prompt and the model that a policy is made for.
 struct MethodContext {
   const ModelShape& shape;
   int64_t tokens = 0;                    // of the prompt
   std::span<const int32_t> prompt = {};  // their ids; may be empty where only the settings are wanted
-  // For input compression: -log2 p of every prompt token but the first (0) by the model in a file, the text
-  // cut as the prompt's tokens are. Empty where no model can be opened.
-  std::function<std::vector<float>(const std::string& file)> self_information = {};
-  // The text of a token; empty where there is no tokenizer.
-  std::function<std::string(int32_t id)> token_text = {};
+  // The prompt's tokens as text, "" for control tokens. Not set where there is no tokenizer.
+  std::function<std::vector<std::string>()> pieces = {};
+  // For input compression: opens a second model (Error, naming the file, where it cannot) that will give -log2 p
+  // of every prompt token's text after what stands before it. Not set where no text can be had.
+  std::function<TokenScores(const std::string& file)> open_scorer = {};
 };
 
 // What a method made of its spec for one prompt.

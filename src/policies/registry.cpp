@@ -14,6 +14,7 @@
 #include "policies/quest.h"
 #include "policies/random_drop.h"
 #include "policies/sdtp.h"
+#include "policies/selective_context.h"
 #include "policies/sliminfer.h"
 #include "policies/snapkv.h"
 #include "policies/static_pruning.h"
@@ -32,6 +33,7 @@ const std::vector<MethodInfo>& MethodList() {
       SlimInferMethod(),
       // What they are compared with.
       RandomDropMethod(),
+      SelectiveContextMethod(),
       StaticPruningMethod(),
       PyramidInferMethod(),
       StreamingLlmMethod(),

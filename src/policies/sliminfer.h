@@ -10,16 +10,16 @@
 namespace coppice {
 
 struct SlimInferConfig {
-  std::vector<int> layers;           // p_s: from this layer on only keep[s] tokens; ascending, in [1, L - 1]
-  std::vector<int64_t> keep;         // k_s: tokens, block 0 and the tail block inside the count
-  std::vector<int64_t> decode_keep;  // tokens of the prompt that a decode step attends; empty: as `keep`
-  int block = 64;                    // B: tokens per block
-  int unit = 8;                      // u: tokens per scoring unit; divides block
-  int window = 4;                    // w: last queries, averaged
-  KeyPool pool = KeyPool::kMean;     // how a unit's keys become one
-  double gamma = 0.9;                // blocks are exchanged where the overlap falls below
-  bool revive = false;               // dropped blocks are parked and may come back
-  int revive_cap = 4;                // blocks that may come back at one stage in one step
+  std::vector<int> layers;    // p_s: from this layer on only keep[s] tokens; ascending, in [1, L - 1]
+  std::vector<int64_t> keep;  // k_s: tokens, block 0 and the tail block inside the count
+  std::vector<int64_t> decode_keep = {};  // tokens of the prompt that a decode step attends; empty: as `keep`
+  int block = 64;                         // B: tokens per block
+  int unit = 8;                           // u: tokens per scoring unit; divides block
+  int window = 4;                         // w: last queries, averaged
+  KeyPool pool = KeyPool::kMean;          // how a unit's keys become one
+  double gamma = 0.9;                     // blocks are exchanged where the overlap falls below
+  bool revive = false;                    // dropped blocks are parked and may come back
+  int revive_cap = 4;                     // blocks that may come back at one stage in one step
 };
 
 class SlimInferPolicy final : public TokenPolicy {

@@ -52,6 +52,9 @@ class Tokenizer {
   virtual const std::string& chat_template() const = 0;
 };
 
+// The bytes of each token of a sequence; together they are Decode(ids), the rule for the first space obeyed.
+std::vector<std::string> PiecesOf(const Tokenizer& tokenizer, std::span<const int32_t> ids);
+
 // Turns pieces into text for a stream: holds back the bytes of an unfinished UTF-8 character.
 class Utf8Stream {
  public:

@@ -45,6 +45,9 @@ TEST_P(VocabTest, GivesTheKnownIdsAndDecodesBack) {
     for (int32_t id = 0; numbers >> id;) expected.push_back(id);
     const Ids ids = tokenizer->Encode(texts[i], {.add_special = false});
     EXPECT_EQ(ids, expected) << "text " << i << ": " << testing::PrintToString(texts[i]);
+    std::string together;
+    for (const std::string& piece : PiecesOf(*tokenizer, ids)) together += piece;
+    EXPECT_EQ(together, tokenizer->Decode(ids));
     EXPECT_EQ(tokenizer->Decode(ids), texts[i]) << "text " << i;
     std::string pieces;
     for (const int32_t id : ids) pieces += tokenizer->Piece(id);

@@ -9,6 +9,7 @@
 #include "apps/cli/options.h"
 #include "apps/cli/report.h"
 #include "apps/cli/terminal.h"
+#include "apps/cli/watch.h"
 #include "base/error.h"
 
 namespace coppice::cli {
@@ -57,9 +58,8 @@ std::vector<Sample> Measure(const BenchOptions& o, const std::vector<std::string
       request.sampling.temperature = 0;
       request.prune = arms[a];
       request.cancelled = &Interrupted();
-      ProgressLine line(fmt::format("{} tokens, {}, round {}/{}", tokens, arms[a], round, o.rounds),
-                        engine.model().config().shape.layers);
-      request.progress = [&](double done) { line.Update(done); };
+      const Watch watch(fmt::format("{} tokens, {}, round {}/{}", tokens, arms[a], round, o.rounds),
+                        engine.model().config().shape.layers, request);
       samples[a].last = engine.Generate(request);
       if (round == 0) continue;
       samples[a].ttft_ms.push_back(samples[a].last.ttft_ms);

@@ -9,6 +9,7 @@
 #include "apps/cli/options.h"
 #include "apps/cli/report.h"
 #include "apps/cli/terminal.h"
+#include "apps/cli/watch.h"
 #include "base/error.h"
 
 namespace coppice::cli {
@@ -56,9 +57,8 @@ std::vector<Arm> RunArms(const CompareOptions& o, Engine& engine, const ChatProm
       request.prune = arm.prune;
       request.sampling.temperature = 0;
       request.cancelled = &Interrupted();
-      ProgressLine line(fmt::format("{} {}/{}", arm.prune, round, o.rounds),
-                        engine.model().config().shape.layers);
-      request.progress = [&](double done) { line.Update(done); };
+      const Watch watch(fmt::format("{} {}/{}", arm.prune, round, o.rounds),
+                        engine.model().config().shape.layers, request);
       arm.answer = engine.Generate(request);
       if (round > 0) arm.ttft_ms.push_back(arm.answer.ttft_ms);
     }

@@ -9,6 +9,7 @@
 #include "apps/cli/options.h"
 #include "apps/cli/report.h"
 #include "apps/cli/terminal.h"
+#include "apps/cli/watch.h"
 #include "base/error.h"
 #include "trace/trace_file.h"
 
@@ -49,12 +50,11 @@ void Run(const RunOptions& o) {
   request.prune = o.prune;
   request.cancelled = &Interrupted();
   const auto prompt_tokens = static_cast<int64_t>(request.tokens.size());
-  ProgressLine line("prefill", engine->model().config().shape.layers);
-  request.progress = [&](double done) { line.Update(done); };
+  Watch watch("prefill", engine->model().config().shape.layers, request);
   Utf8Stream stream;
   if (!o.json) {
     request.on_token = [&](int32_t id) {
-      line.Clear();
+      watch.Clear();
       Write(stream.Push(engine->tokenizer()->Piece(id)));
       return true;
     };
@@ -63,7 +63,7 @@ void Run(const RunOptions& o) {
   if (!o.trace.empty()) request.trace = &recorder;
   const Answer answer = engine->Generate(request);
   if (!o.trace.empty()) WriteTrace(recorder.Take(), o.trace);
-  line.Clear();
+  watch.Clear();
   if (o.json) {
     Write(Dump(AnswerJson(answer, AnswerText(answer, *engine), prompt_tokens, *engine)) + "\n");
   } else {

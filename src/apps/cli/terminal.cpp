@@ -35,27 +35,26 @@ std::string Pad(const std::string& text, size_t width, bool right) {
 
 bool StderrIsTerminal() { return isatty(STDERR_FILENO) == 1; }
 
-ProgressLine::ProgressLine(std::string label, double total)
-    : label_(std::move(label)),
-      total_(total),
-      start_(std::chrono::steady_clock::now()),
-      last_drawn_(start_) {}
+ProgressLine::ProgressLine(std::string label, double total, std::string unit)
+    : label_(std::move(label)), total_(total), unit_(std::move(unit)) {}
 
 ProgressLine::~ProgressLine() { Clear(); }
 
 void ProgressLine::Update(double done) {
   const auto now = std::chrono::steady_clock::now();
+  if (!start_) start_ = last_drawn_ = now;
   if (!StderrIsTerminal() || now - last_drawn_ < std::chrono::milliseconds(100)) return;
   last_drawn_ = now;
   drawn_ = true;
-  const double elapsed = std::chrono::duration<double>(now - start_).count();
+  const double elapsed = std::chrono::duration<double>(now - *start_).count();
   const double share = total_ > 0 ? std::clamp(done / total_, 0.0, 1.0) : 0;
   const int filled = static_cast<int>(share * 24);
   const std::string bar =
       std::string(static_cast<size_t>(filled), '#') + std::string(static_cast<size_t>(24 - filled), '-');
   const std::string eta = share > 0.01 ? fmt::format("ETA {:.0f} s", elapsed * (1 - share) / share) : "";
-  fmt::print(stderr, "\r\033[K{}  layer {}/{}  [{}] {:3.0f} %  {}", label_, static_cast<int>(done),
-             static_cast<int>(total_), bar, 100 * share, eta);
+  const std::string count =
+      unit_.empty() ? "" : fmt::format("  {} {}/{}", unit_, static_cast<int>(done), static_cast<int>(total_));
+  fmt::print(stderr, "\r\033[K{}{}  [{}] {:3.0f} %  {}", label_, count, bar, 100 * share, eta);
   std::fflush(stderr);
 }
 

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,11 +12,12 @@ namespace coppice::cli {
 // Whether stderr is a terminal; progress and summaries go nowhere else.
 bool StderrIsTerminal();
 
-// One line on the terminal, rewritten at most ten times a second: "prefill  12/32 layers  [####----]  38 %
+// One line on the terminal, rewritten at most ten times a second: "prefill  layer 12/32  [####----]  38 %
 // ETA 41 s". Silent where stderr is no terminal.
 class ProgressLine {
  public:
-  ProgressLine(std::string label, double total);
+  // `unit` names what is counted; "" shows the share alone. Time counts from the first Update.
+  ProgressLine(std::string label, double total, std::string unit);
   ~ProgressLine();  // clears the line
   void Update(double done);
   void Clear();
@@ -23,7 +25,8 @@ class ProgressLine {
  private:
   std::string label_;
   double total_;
-  std::chrono::steady_clock::time_point start_;
+  std::string unit_;
+  std::optional<std::chrono::steady_clock::time_point> start_;
   std::chrono::steady_clock::time_point last_drawn_;
   bool drawn_ = false;
 };

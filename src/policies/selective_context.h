@@ -1,0 +1,35 @@
+// Selective Context: input compression by another model's self-information (file head of selective_context.cpp).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "policies/lexical_units.h"
+#include "policies/method_info.h"
+#include "policies/policy.h"
+
+namespace coppice {
+
+struct SelectiveContextConfig {
+  double keep = 0.65;  // of the units, (0, 1]
+  LexicalUnit unit = LexicalUnit::kPhrase;
+  bool compact = true;  // the tokens that enter close ranks
+};
+
+class SelectiveContextPolicy final : public TokenPolicy {
+ public:
+  // `pieces` are the prompt's tokens as text; those without any always stay. `bits` is asked once, in Input.
+  SelectiveContextPolicy(SelectiveContextConfig config, std::vector<std::string> pieces, TokenScores bits);
+
+  TokenSet Input(int64_t tokens, Backend& be) override;
+  bool CompactPositions() const override { return config_.compact; }
+
+ private:
+  SelectiveContextConfig config_;
+  std::vector<std::string> pieces_;
+  TokenScores bits_;
+};
+
+MethodInfo SelectiveContextMethod();
+
+}  // namespace coppice
