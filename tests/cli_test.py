@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import pty
+import resource
 import signal
 import subprocess
 import sys
@@ -174,6 +175,37 @@ class Others(Case):
         text = self.good("compare", "-m", MODEL, "-f", PROMPT_2K, "-n", "2", "-r", "1", "--prune", "ftp")
         self.assertRegex(text, r"(?m)^dense +100 % / 100 %")
 
+    def test_trace_becomes_a_page(self):
+        with tempfile.TemporaryDirectory() as folder:
+            trace, page = f"{folder}/run.jsonl", f"{folder}/page.html"
+            spec = "sliminfer:keep=0.25/0.125/0.0625,min=0+ftp:dense=2"
+            self.good("run", "-m", MODEL, "-f", PROMPT_2K, "-n", "4", "--temp", "0", "--prune", spec, "--trace", trace)
+            self.assertEqual(self.good("trace", trace, "-o", page), "")
+            text = pathlib.Path(page).read_text(encoding="utf-8")
+            self.assertTrue(text.startswith("<!DOCTYPE html>"))
+            self.assertIn("sliminfer:layers=", text)
+            self.assertNotRegex(text, r"""(src|href)=["']?https?:""")
+            whole = pathlib.Path(trace).read_bytes()
+            for wrong in [b"", b"{}\n", whole[:len(whole) // 2], whole + b"{}\n", b"\xff" * 100]:
+                pathlib.Path(trace).write_bytes(wrong)
+                self.bad("trace", trace, "-o", page, says=[trace])
+            self.assertEqual(pathlib.Path(page).read_text(encoding="utf-8"), text, "the old page is lost")
+            pathlib.Path(trace).write_bytes(whole)
+            self.bad("trace", trace, "-o", f"{folder}/none/page.html", says=["none/page.html"])
+            self.bad("trace", trace, "-o", folder, says=["not a regular file"])
+            self.bad("trace", f"{folder}/none.jsonl", "-o", page, says=["none.jsonl"])
+            self.assertEqual(sorted(os.listdir(folder)), ["page.html", "run.jsonl"])
+
+    def test_selective_context(self):
+        spec = f"selective:model={MODEL},keep=0.5"
+        answer = json.loads(self.good("run", "-m", MODEL, "-f", PROMPT_2K, "-n", "1", "--temp", "0", "--prune", spec, "--json"))
+        prune = answer["prune"]
+        self.assertTrue(prune["active"])
+        self.assertGreater(prune["selection_flops"], 0)
+        self.assertLess(prune["kept_per_layer"][0], 0.7 * answer["prompt_tokens"])
+        self.bad("run", "-m", MODEL, "-f", PROMPT_2K, "--prune", "selective:model=/none.gguf", says=["/none.gguf"])
+        self.bad("run", "-m", MODEL, "-f", PROMPT_2K, "--prune", "selective", says=["model= is missing"])
+
     def test_inspect(self):
         out = self.good("inspect", MODEL, "--tensors", "--check-tensors")
         for part in ["coppice-mini", "7.78 M", "blk.9.ffn_down.weight", "256 x 688", "all tensors are finite"]:
@@ -245,6 +277,15 @@ class BadFiles(Case):
         with open("/dev/full", "wb") as full:
             done = subprocess.run([PROGRAM, "methods"], stdout=full, stderr=subprocess.PIPE, timeout=60)
         self.assertEqual((done.returncode, done.stderr), (1, b"coppice: cannot write to stdout\n"))
+
+    # As a full disk: the cold tier's file may not grow.
+    def test_no_room_for_the_cold_tier(self):
+        spec = "sliminfer:layers=4,keep=0.5,decode_keep=0.1,gamma=2,min=0"  # blocks come and go
+        for io in ["auto", "threads", "sync"]:
+            done = run("run", "-m", MODEL, "-f", PROMPT_2K, "-n", "24", "--ignore-eos", "--temp", "0", "--prune", spec,
+                       "--cold-io", io, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+            self.assertEqual(done.returncode, 1, done)
+            self.assertRegex(done.stderr.decode(), r"\Acoppice: \[cold tier\].*\n\Z")
 
     def test_synth_replaces_files_only_and_leaves_nothing_when_stopped(self):
         with tempfile.TemporaryDirectory() as folder:

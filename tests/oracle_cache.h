@@ -1,5 +1,6 @@
 // The oracle's methods that choose among keys and values: H2O, SnapKV, StreamingLLM, Quest, and a given
-// pattern for prefill. Sections 7.2 to 7.6 of the methods' specification.
+// pattern for prefill. Written from the papers and docs/methods.md,
+// without looking at the engine.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// The oracle's SlimInfer: sections 6 and 17 of the methods' specification, in prefill and in decode.
+// The oracle's SlimInfer: its prefill and its decode steps, from the paper and docs/methods.md.
 #pragma once
 
 #include "oracle.h"

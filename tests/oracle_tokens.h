@@ -1,5 +1,6 @@
 // The oracle's methods that drop hidden states token by token, or a token's FFN: LazyLLM, SDTP, static
-// pruning, PyramidInfer, FTP. From the methods' specification, by section.
+// pruning, PyramidInfer, FTP. Written from the papers and docs/methods.md, without looking at the
+// engine.
 #pragma once
 
 #include <cmath>
@@ -20,7 +21,7 @@ inline Set KeepBest(const Set& items, const Set& always, const Row& score, size_
   return Either(kept, Sorted(Best(Without(items, kept), score, rest, scale, pass)));
 }
 
-// LazyLLM (sections 3 and 17): at a stage, keep the share of the prompt's tokens that the last token looks at
+// LazyLLM: at a stage, keep the share of the prompt's tokens that the last token looks at
 // most in the layer before; in each decode step anew, over all of the prompt.
 struct LazyLlm : Method {
   std::vector<size_t> at;
@@ -64,7 +65,7 @@ struct Gone : Method {
   }
 };
 
-// Static token pruning (section 3): the mean over layers 0 .. at - 1 of LazyLLM's score, once.
+// Static token pruning: the mean over layers 0 .. at - 1 of LazyLLM's score, once.
 struct StaticPruning : Gone {
   size_t at;
   double keep;
@@ -81,7 +82,7 @@ struct StaticPruning : Gone {
   }
 };
 
-// SDTP (section 5.1): score = difference of the two outputs of W2 GELU(W1 LayerNorm(x) + b1) + b2.
+// SDTP: score = difference of the two outputs of W2 GELU(W1 LayerNorm(x) + b1) + b2.
 struct Predictor {
   Row ln_w, ln_b;
   Matrix fc1_w;  // [h, d]
@@ -136,7 +137,7 @@ struct Sdtp : Gone {
   }
 };
 
-// PyramidInfer (section 7.1): after each layer, of the context before the recent tokens, the share that the
+// PyramidInfer: after each layer, of the context before the recent tokens, the share that the
 // recent tokens look at most; later rows of them weigh more.
 struct PyramidInfer : Gone {
   double r, recent, weight;
@@ -165,7 +166,7 @@ struct PyramidInfer : Gone {
   }
 };
 
-// FTP (section 4): after the attention of a layer, only the smallest set of middle tokens that holds the
+// FTP: after the attention of a layer, only the smallest set of middle tokens that holds the
 // share eta of what the last queries give to the middle runs the FFN, with the first and the last tokens.
 struct Ftp : Method {
   double eta;

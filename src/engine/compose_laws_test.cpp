@@ -1,4 +1,4 @@
-// Every pair of methods (spec of the methods, section 12): it is refused with a reason, or it runs, and then
+// Every pair of methods (docs/methods.md, composition): it is refused with a reason, or it runs, and then
 // keeps the laws that both keep alone. Walks the registry; a new method joins with its row in laws_table.h.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,6 +21,8 @@ const Protection kEnds{.first = 3, .last = 5};
 struct Method {
   MethodEntry entry;
   unsigned traits = 0;
+  std::string label = {};  // in the names of tests; empty: the method's
+  std::string Label() const { return label.empty() ? entry.name : label; }
 };
 
 // In the registry's order.
@@ -45,6 +47,25 @@ const Method& Named(const std::string& name) {
   return *it;
 }
 
+// Methods whose settings switch off a part that other methods could not bear.
+std::vector<Method> Variants() {
+  const auto variant = [](const char* name, const char* label, const char* active, const char* identity,
+                          unsigned without) {
+    Method method = Named(name);
+    method.label = label;
+    method.traits &= ~without;
+    method.entry.active = active;
+    method.entry.identity = {identity};
+    return method;
+  };
+  return {variant("lazyllm", "lazyllm_that_revives_nothing", "lazyllm:layers=2/4,keep=0.5,revive=none,min=0",
+                  "lazyllm:layers=2/4,keep=1,revive=none,min=0", kRevives),
+          variant("sliminfer", "sliminfer_that_revives_nothing",
+                  "sliminfer:layers=2/4,keep=112/64,block=16,revive=none,min=0",
+                  "sliminfer:layers=2/4,keep=1,revive=none,min=0", kRevives),
+          variant("random", "random_input", "random:keep=0.6,min=0", "random:keep=1,min=0", kDropsRows)};
+}
+
 std::string Active(const std::string& name) { return Named(name).entry.active; }
 
 // What is wrong with a spec for the tiny model, or "no error".
@@ -53,7 +74,7 @@ std::string SpecError(const std::string& spec) {
   return ErrorOf([&] { MakePolicy(spec, {.shape = config.shape, .tokens = kTokens}, {}); });
 }
 
-// Fixed by section 12 and by what each method does to the others' tokens; not read from the registry's table.
+// Fixed by docs/methods.md and by what each method does to the others' tokens; not read from the registry's table.
 TEST(Pairs, NamedOnesRunAndNamedOnesAreRefused) {
   for (const auto& [a, b] : std::vector<std::pair<std::string, std::string>>{{"sliminfer", "ftp"},
                                                                              {"sliminfer", "quest"},
@@ -94,6 +115,11 @@ std::vector<PairCase> PairCases() {
   for (const Arithmetic& arithmetic : {kArithmetics[0], kArithmetics[2]}) {
     for (size_t i = 0; i < all.size(); ++i) {
       for (size_t j = i + 1; j < all.size(); ++j) cases.push_back({arithmetic, all[i], all[j]});
+    }
+  }
+  for (const Method& variant : Variants()) {
+    for (const Method& other : all) {
+      if (other.entry.name != variant.entry.name) cases.push_back({kArithmetics[0], variant, other});
     }
   }
   return cases;
@@ -209,11 +235,10 @@ TEST_P(EveryPair, RunsOrSaysWhyNot) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, EveryPair, testing::ValuesIn(PairCases()), [](const auto& test) {
-  return std::string(test.param.arithmetic.name) + "_" + test.param.a.entry.name + "_" +
-         test.param.b.entry.name;
+  return std::string(test.param.arithmetic.name) + "_" + test.param.a.Label() + "_" + test.param.b.Label();
 });
 
-// What section 12 says of the pairs it names.
+// What docs/methods.md says of the pairs it names.
 class NamedPairs : public testing::TestWithParam<Arithmetic> {
  protected:
   void SetUp() override {

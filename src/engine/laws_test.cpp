@@ -1,5 +1,5 @@
-// The laws that every pruning method keeps, over every method of the registry and every backend (spec of the
-// methods, section 14). A new method adds a row to laws_table.h and is held to all of them.
+// The laws that every pruning method keeps, over every method of the registry and every backend.
+// docs/laws.md lists them. A new method adds a row to laws_table.h and is held to all of them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -216,7 +216,7 @@ TEST_P(Laws, KeysStandAtTheirOriginalPositions) {
   }
 }
 
-// C5: the ledger counts what ran, and its FLOPs are the closed form of section 1 over the sets that were
+// C5: the ledger counts what ran, and its FLOPs are the closed form (ledger.h) over the sets that were
 // chosen.
 TEST_P(Laws, LedgerIsTheClosedForm) {
   for (const TinyOptions& architecture : TinyArchitectures()) {

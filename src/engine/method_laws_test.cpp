@@ -140,7 +140,7 @@ TEST_P(MethodLaws, SlimInferShares) {
   EXPECT_EQ(each.state.cache[4].rows(), 80);
 }
 
-// Section 12: SlimInfer decides first, FTP chooses among the survivors; both show in the ledger.
+// SlimInfer decides first, FTP chooses among the survivors; both show in the ledger.
 TEST_P(MethodLaws, SlimInferAndFtpCompose) {
   const std::string slim = "sliminfer:layers=2/4,keep=112/64,block=16,revive=none,min=0";
   const std::string ftp = "ftp:eta=0.5,dense=1,first=10,last=8,min=0";

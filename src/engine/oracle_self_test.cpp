@@ -34,7 +34,7 @@ TEST_F(OracleItself, StepsContinueWhatPrefillComputes) {
   EXPECT_EQ(steps.steps[3].attended[5], std::vector<Set>{Range(0, 40)});
 }
 
-// Section 17, "LazyLLM depth", with its sets given.
+// The worked example of lazyllm_test.cpp, with its sets given.
 struct GivenLazyLlm final : LazyLlm {
   GivenLazyLlm() : LazyLlm({2, 4}, {0.5, 0.5}) {}
   Set Select(Pass& pass, size_t s, const Set&) const override {

@@ -275,7 +275,7 @@ TEST_P(Tiers, LazyLlmHoldsNoMoreThanDense) {
   }
 }
 
-// Answers with the sets of the spec's worked example (section 17): stages before layers 2 and 4.
+// Answers with the sets of a worked example by hand: stages before layers 2 and 4.
 class WorkedExample final : public TokenPolicy {
  public:
   TokenSet BeforeLayer(const Observation& seen, Backend&) override {

@@ -1,18 +1,13 @@
 #include "formats/gguf_writer.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <type_traits>
 #include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/new_file.h"
 #include "formats/extent.h"
 
 namespace coppice {
@@ -80,53 +75,6 @@ uint32_t GgmlNumber(DType type) {
   COPPICE_CHECK(false && "a DType without a number");
   return 0;
 }
-
-// A file beside `path` that takes its name in Commit() and is removed if that is never reached.
-class NewFile {
- public:
-  explicit NewFile(const std::string& path)
-      : path_(path), temporary_(fmt::format("{}.{}.part", path, getpid())) {
-    // The rename in Commit would replace a device, a pipe or a link by a file.
-    std::error_code ignored;
-    const std::filesystem::file_status before = std::filesystem::symlink_status(path, ignored);
-    if (std::filesystem::exists(before) && !std::filesystem::is_regular_file(before)) {
-      throw Error("[gguf] {}: exists and is not a regular file", path);
-    }
-    fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd_ < 0) throw Error("[gguf] {}: cannot create: {}", temporary_, std::strerror(errno));
-  }
-  ~NewFile() {
-    if (fd_ >= 0) close(fd_);
-    if (!committed_) unlink(temporary_.c_str());
-  }
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
-
-  void Append(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t written = write(fd_, bytes.data(), bytes.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) throw Error("[gguf] {}: cannot write: {}", path_, std::strerror(errno));
-      bytes = bytes.subspan(static_cast<size_t>(written));
-    }
-  }
-
-  void Commit() {
-    // A full disk may show only here: network file systems write on close.
-    if (close(std::exchange(fd_, -1)) != 0)
-      throw Error("[gguf] {}: cannot write: {}", path_, std::strerror(errno));
-    if (std::rename(temporary_.c_str(), path_.c_str()) != 0) {
-      throw Error("[gguf] {}: cannot rename {}: {}", path_, temporary_, std::strerror(errno));
-    }
-    committed_ = true;
-  }
-
- private:
-  std::string path_;
-  std::string temporary_;
-  int fd_ = -1;
-  bool committed_ = false;
-};
 
 uint64_t BytesOfTensor(DType type, const std::vector<int64_t>& shape) {
   const auto extent = ExtentOf(type, shape);
@@ -204,7 +152,7 @@ void GgufWriter::Write(const std::string& path) const {
   }
   head.resize(Padded(head.size()), '\0');
 
-  NewFile file(path);
+  NewFile file(path, "gguf");
   file.Append(std::as_bytes(std::span(head)));
   std::vector<std::byte> data;
   for (const Tensor& tensor : tensors_) {

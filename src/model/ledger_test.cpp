@@ -1,5 +1,4 @@
-// The closed forms of section 1 of the methods' specification, and the published figures that follow from
-// them.
+// The closed forms of the cost model, and the published figures that follow from them.
 #include "model/ledger.h"
 
 #include <gtest/gtest.h>
@@ -89,7 +88,7 @@ TEST(Ledger, AWindowCutsTheKeys) {
   EXPECT_EQ(DenseDecodeFlops(s, 5000), DenseDecodeFlops(s, 100));
 }
 
-// Section 9b prints dense TFLOPs in the papers' form: every layer computes every row. One of its figures
+// Dense TFLOPs in the papers' form: every layer computes every row. One of its figures
 // (643.2) is rounded from n (n + 1) / 2 pairs instead of n^2 / 2, which lies 7e-6 above, so the interval
 // reaches from one to the other.
 TEST(Ledger, PublishedDenseFlops) {
@@ -115,7 +114,7 @@ TEST(Ledger, PublishedDenseFlops) {
   }
 }
 
-// Section 1: the bounds with the last layer's rule in both arms. Its 2.55 stands for 2.5446.
+// The published bounds with the last layer's rule in both arms. Its 2.55 stands for 2.5446.
 TEST(Ledger, PublishedBoundsOfLlama31) {
   const ModelShape s = ShapeOf("llama-3.1-8b");
   const std::pair<int64_t, std::pair<double, double>> table[] = {
@@ -137,7 +136,7 @@ double NestedFlops(const ModelShape& s, int64_t tokens, const std::vector<int>& 
   return Prefill(s, n, n);
 }
 
-// Section 1 for the methods that prune between layers: LazyLLM halves what is left at each stage, SDTP leaves
+// The methods that prune between layers: LazyLLM halves what is left at each stage, SDTP leaves
 // r^s N with r = 0.9 (its first 4 and last 10 % lie inside).
 TEST(Ledger, PublishedBoundsOfLazyLlmAndSdtp) {
   const ModelShape s = ShapeOf("llama-3.1-8b");
@@ -166,7 +165,7 @@ TEST(Ledger, ParkedStatesFitBehindTheLastStage) {
   }
 }
 
-// Section 6, Table 2 of SlimInfer: 1.73 GiB of 4.00 at 32k, and the other lengths of the table.
+// SlimInfer's table 2: 1.73 GiB of 4.00 at 32k, and the other lengths of the table.
 TEST(Ledger, PublishedCacheOfSlimInfer) {
   const ModelShape s = ShapeOf("llama-3.1-8b");
   LayerCache cache(DType::kBF16, s.kv_heads, s.head_dim);

@@ -32,7 +32,7 @@ Rows Selected(const std::vector<float>& middle, double eta) {
   return rows;
 }
 
-// Section 17.
+// By hand.
 TEST(FtpPolicy, WorkedExamples) {
   const std::vector<float> s = {5, 1, 3, 3, 8, 2, 2, 6};
   EXPECT_EQ(Selected(s, 0.5), (Rows{0, 4, 7}));

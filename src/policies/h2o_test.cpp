@@ -267,7 +267,8 @@ TEST(H2oMethod, StandsAsideWithAReason) {
   EXPECT_EQ(reason("h2o:keep=2000", 2000), "2000 prompt tokens fit its budget");
   EXPECT_EQ(reason("h2o:keep=2000", 2001), "");
   EXPECT_EQ(reason("h2o:keep=1", 2001), "2001 prompt tokens fit its budget");  // though 1000 + 1000 do not
-  EXPECT_EQ(reason("h2o", 5000, 4096), "its scores end at the sliding window of 4096 tokens");
+  EXPECT_EQ(reason("h2o", 5000, 4096),
+            "the model attends in a sliding window of 4096 tokens, shorter than the prompt");
 }
 
 }  // namespace

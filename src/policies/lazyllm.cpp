@@ -140,6 +140,7 @@ MethodInstance MakeLazyLlm(const MethodSpec& spec, const MethodContext& context)
   if (strict && config.revive) ClampStages(LastStageWithinMemory(shape), config);
 
   MethodInstance made;
+  if (!config.revive) made.switched_off = kRevives;
   made.settings = fmt::format(
       "lazyllm:preset={},layers={},keep={},sink={},revive={},revive_mask={},strict_memory={},min={}", preset,
       LayersText(config.layers),

@@ -44,7 +44,7 @@ Rows Decode(LazyLlmPolicy& lazy, int layer, int64_t prompt, const Rows& attended
   return PositionsOf(lazy.Attend(scene.seen, {candidates, parked}, *scene.be), candidates);
 }
 
-// Section 17, "LazyLLM depth": N = 8, L = 6, stages at 2 and 4, keep .5. The depths follow from the sets.
+// By hand: N = 8, L = 6, stages at 2 and 4, keep .5. The depths follow from the sets.
 TEST(LazyLlmPolicy, WorkedExample) {
   LazyLlmPolicy lazy({.layers = {2, 4}, .keep = {0.5, 0.5}});
   std::vector<int> depth(9, 6);

@@ -7,7 +7,7 @@ namespace coppice {
 std::string WindowReason(const MethodContext& context) {
   const int32_t window = context.shape.window;
   if (window == 0 || context.tokens <= window) return "";
-  return fmt::format("its scores end at the sliding window of {} tokens", window);
+  return fmt::format("the model attends in a sliding window of {} tokens, shorter than the prompt", window);
 }
 
 std::string LengthReason(const MethodContext& context, int64_t minimum) {

@@ -43,6 +43,7 @@ struct MethodInstance {
   std::unique_ptr<TokenPolicy> policy;  // null where it stands aside
   std::string settings;                 // the full spec, every key written out: "ftp:eta=0.9,dense=3,..."
   std::string reason;                   // why it stands aside, or empty
+  unsigned switched_off = 0;            // of the method's traits, those that these settings leave out
 };
 
 // What a method does to a run; which pairs make sense follows from it (registry.cpp).
@@ -61,16 +62,16 @@ struct MethodInfo {
   std::string_view name;
   std::string_view summary;  // one line
   std::string_view paper;    // title and where it appeared
-  unsigned traits;           // of MethodTraits; what the settings may turn off still counts
+  unsigned traits;           // of MethodTraits: what it can do, see MethodInstance::switched_off
   std::vector<MethodKey> keys;
   // Validates everything in `spec` against the model, whatever the prompt's length; then decides whether the
   // method is worth its while for the prompt.
   MethodInstance (*make)(const MethodSpec& spec, const MethodContext& context);
 };
 
-// Why a method that scores with the last queries cannot act here, or "". In a sliding-window layer those
-// queries give nothing to tokens outside the window, so their scores say nothing about what the rest of the
-// prompt needs.
+// Why a method of full attention cannot act here, or "". In a sliding-window layer the last queries give
+// nothing to tokens outside the window, so their scores say nothing about what the rest of the prompt needs;
+// and no paper tried its method there.
 std::string WindowReason(const MethodContext& context);
 // Why a prompt of this length is better run densely, or "".
 std::string LengthReason(const MethodContext& context, int64_t minimum);

@@ -32,18 +32,10 @@ TensorView Observation::AttentionMass(const Needs::Mass& mass) const {
   return it->score.view();
 }
 
-bool Observation::HasAttentionMass(const Needs::Mass& mass) const {
-  return FindScore(masses_, mass) != masses_.end();
-}
-
 TensorView Observation::UnitScores(const Needs::Units& units) const {
   const auto it = FindScore(unit_scores_, units);
   COPPICE_CHECK(it != unit_scores_.end());
   return it->score.view();
-}
-
-bool Observation::HasUnitScores(const Needs::Units& units) const {
-  return FindScore(unit_scores_, units) != unit_scores_.end();
 }
 
 void Observation::ClearScores() {

@@ -73,11 +73,9 @@ class Observation {
 
   // [1, rows] fp32, or [kv_heads, rows] per kv head. Only what NeedsAt declared for this layer exists.
   TensorView AttentionMass(const Needs::Mass& mass) const;
-  bool HasAttentionMass(const Needs::Mass& mass) const;
   // Prefill: [1, ceil(rows / unit)] fp32, units of rows. Decode: [1, ceil(N / unit)], units of positions over
   // the prompt's tokens that have keys in this layer, wherever these are kept; -inf where a unit has none.
   TensorView UnitScores(const Needs::Units& units) const;
-  bool HasUnitScores(const Needs::Units& units) const;
 
   // For the layer: forgets all scores; adds one and returns it for filling; follows rows that left. Unit
   // scores do not survive a loss of rows, because the units would no longer be whole.

@@ -1,5 +1,5 @@
 // What a bare method name means for a model: the published settings where there are some, else the rules that
-// reproduce every published schedule (spec of the methods, section 16).
+// reproduce every published schedule (docs/methods.md).
 #pragma once
 
 #include <cstdint>

@@ -81,7 +81,13 @@ MethodInstance MakePyramidInfer(const MethodSpec& spec, const MethodContext& con
       "pyramidinfer:r={},recent={},sink={},interval={},distance_weight={},min_context={},strategy={},min={}",
       config.r, recent, config.sink, config.interval, config.distance_weight, config.min_context,
       config.linear ? "linear" : "cosine", minimum);
-  made.reason = FirstReason({LengthReason(context, minimum), WindowReason(context)});
+  const int64_t rest = context.tokens - config.recent;
+  const std::string small =
+      rest > config.min_context
+          ? ""
+          : fmt::format("recent={} leaves {} of {} prompt tokens, no more than min_context={}", recent,
+                        std::max<int64_t>(rest, 0), context.tokens, config.min_context);
+  made.reason = FirstReason({LengthReason(context, minimum), small, WindowReason(context)});
   if (made.reason.empty()) made.policy = std::make_unique<PyramidInferPolicy>(config);
   return made;
 }

@@ -67,7 +67,7 @@ TEST(PyramidInferPolicy, SmallContextsStayWhole) {
   EXPECT_EQ(Ask(config, 5, all, mass).size(), 9u);
 }
 
-// The spec's figures for r = 0.9 over 32 layers: 0.766 on average, 0.376 in the last, sizes nested.
+// By hand, for r = 0.9 over 32 layers: 0.766 on average, 0.376 in the last, sizes nested.
 TEST(PyramidInferPolicy, PublishedSizes) {
   const int64_t n = 10000;
   PyramidInferPolicy policy({.layers = 32, .recent = 2001, .r = 0.9});
@@ -132,6 +132,12 @@ TEST(PyramidInferMethod, SettingsAndReasons) {
   EXPECT_EQ(made.policy->NeedsAt(Phase::kPrefill, 1).masses,
             (std::vector<Needs::Mass>{{.queries = 6554, .last_weight = 1.2f}}));  // floor(.2 N) + 1
   EXPECT_THAT(MakeMethod(method, "pyramidinfer", Llama8B(), 1023).reason, HasSubstr("break-even of 1024"));
+  // A prompt that is all recent, or has no more before that than is always kept.
+  EXPECT_THAT(MakeMethod(method, "pyramidinfer:recent=1", Llama8B(), 2000).reason,
+              HasSubstr("recent=1 leaves 0 of 2000 prompt tokens"));
+  EXPECT_THAT(MakeMethod(method, "pyramidinfer:recent=0.5,min_context=999", Llama8B(), 2000).reason,
+              HasSubstr("leaves 999 of 2000 prompt tokens, no more than min_context=999"));
+  EXPECT_EQ(MakeMethod(method, "pyramidinfer:recent=0.5,min_context=998", Llama8B(), 2000).reason, "");
   ModelShape windowed = Llama8B();
   windowed.window = 100;
   EXPECT_THAT(MakeMethod(method, "pyramidinfer", windowed).reason, HasSubstr("sliding window"));

@@ -71,6 +71,7 @@ MethodInstance MakeRandomDrop(const MethodSpec& spec, const MethodContext& conte
   read.RefuseUnknownKeys();
 
   MethodInstance made;
+  made.switched_off = input ? kDropsRows : kSelectsInput;
   made.settings =
       fmt::format("random:keep={},layers={},seed={},positions={},min={}", fmt::join(config.keep, "/"),
                   input ? "input" : LayersText(config.layers), config.seed, positions, minimum);

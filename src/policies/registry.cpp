@@ -76,7 +76,14 @@ constexpr Conflict kConflicts[] = {
     {kMovesPositions, kDropsRows, "{0} numbers tokens by their slot, and what {1} drops leaves no slots"},
 };
 
-void RefuseConflict(const MethodInfo& a, const MethodInfo& b) {
+// A method of a spec, as its settings make it. One that stands aside counts too: that a spec makes sense must not
+// depend on the prompt's length.
+struct Named {
+  std::string_view name;
+  unsigned traits;
+};
+
+void RefuseConflict(const Named& a, const Named& b) {
   for (const Conflict& conflict : kConflicts) {
     for (const auto& [x, y] : {std::pair(&a, &b), std::pair(&b, &a)}) {
       if ((x->traits & conflict.one) != 0 && (y->traits & conflict.other) != 0) {
@@ -94,12 +101,12 @@ std::span<const MethodInfo> Methods() { return MethodList(); }
 PruneChoice MakePolicy(std::string_view spec, const MethodContext& context, const Protection& protection) {
   PruneChoice choice;
   std::vector<std::unique_ptr<TokenPolicy>> policies;
-  std::vector<const MethodInfo*> named;
+  std::vector<Named> named;
   for (const MethodSpec& method : ParseSpec(spec)) {
     const MethodInfo& info = FindMethod(method.name);
-    for (const MethodInfo* other : named) RefuseConflict(*other, info);
-    named.push_back(&info);
     MethodInstance made = info.make(method, context);
+    named.push_back({info.name, info.traits & ~made.switched_off});
+    for (size_t i = 0; i + 1 < named.size(); ++i) RefuseConflict(named[i], named.back());
     choice.spec += (choice.spec.empty() ? "" : "+") + made.settings;
     if (made.policy) {
       policies.push_back(std::move(made.policy));

@@ -172,9 +172,10 @@ TEST(MakePolicy, StandsAsideWithAReason) {
   ModelShape windowed = Llama8B();
   windowed.window = 4096;
   EXPECT_EQ(reason("ftp", 4096, windowed), "");
-  EXPECT_EQ(reason("ftp", 4097, windowed), "ftp: its scores end at the sliding window of 4096 tokens");
+  EXPECT_EQ(reason("ftp", 4097, windowed),
+            "ftp: the model attends in a sliding window of 4096 tokens, shorter than the prompt");
   EXPECT_EQ(reason("sliminfer", 20000, windowed),
-            "sliminfer: its scores end at the sliding window of 4096 tokens");
+            "sliminfer: the model attends in a sliding window of 4096 tokens, shorter than the prompt");
 
   const PruneChoice mixed = Make("sliminfer+ftp", Llama8B(), 2000);
   EXPECT_TRUE(mixed.active);  // FTP acts
@@ -201,10 +202,17 @@ TEST(MakePolicy, RefusesPairsThatDestroyEachOther) {
       {"h2o+snapkv", "both delete keys"},
       {"quest+h2o", "quest needs pages"},
       {"streamingllm+pyramidinfer", "streamingllm numbers tokens by their slot"},
+      {"lazyllm+random:layers=4", "random drops tokens for good"},
+      {"sliminfer:revive=none,decode_keep=0.1/0.1/0.1+h2o", "h2o deletes keys that sliminfer attends again"},
+      {"lazyllm:revive=none+streamingllm", "what lazyllm drops leaves no slots"},
   };
   for (const auto& [spec, part] : bad) EXPECT_THAT(ErrorOf(spec), HasSubstr(part)) << spec;
   for (const char* good :
-       {"sliminfer+ftp", "lazyllm+quest", "sliminfer+quest", "ftp+snapkv", "ftp+h2o+random"}) {
+       {"sliminfer+ftp", "lazyllm+quest", "sliminfer+quest", "ftp+snapkv", "ftp+h2o+random",
+        // What the settings switch off does not count.
+        "lazyllm:revive=none+h2o", "static+lazyllm:revive=none", "sliminfer:revive=none+snapkv",
+        "lazyllm:revive=none+sliminfer:revive=none", "random+lazyllm", "random+sliminfer",
+        "random+streamingllm"}) {
     EXPECT_EQ(ErrorOf(good), "no error") << good;
   }
 }

@@ -54,16 +54,6 @@ TokenSet SdtpPolicy::BeforeLayer(const Observation& seen, Backend& be) {
 
 namespace {
 
-std::string ReadFileName(SpecReader& read, const MethodSpec& spec) {
-  const auto file = spec.values.find("file");
-  if (file == spec.values.end()) {
-    throw Error(
-        "--prune sdtp: file= is missing: SDTP needs predictors trained for this very model, in a safetensors "
-        "file (docs/methods.md: format and training); none are published");
-  }
-  return read.Choice("file", {file->second});  // any name will do
-}
-
 std::vector<int> ReadStages(SpecReader& read, const MethodSpec& spec, const ModelShape& shape,
                             const SdtpFile& file) {
   const bool low = read.Choice("preset", {"file", "low"}) == "low";
@@ -92,7 +82,10 @@ std::vector<int> ReadStages(SpecReader& read, const MethodSpec& spec, const Mode
 MethodInstance MakeSdtp(const MethodSpec& spec, const MethodContext& context) {
   const ModelShape& shape = context.shape;
   SpecReader read(spec);
-  const std::string path = ReadFileName(read, spec);
+  const std::string path = read.File(
+      "file",
+      "SDTP needs predictors trained for this very model, in a safetensors file (docs/methods.md: format "
+      "and training); none are published");
   SdtpFile file(path, shape);
   SdtpConfig config;
   config.layers = ReadStages(read, spec, shape, file);
@@ -104,9 +97,9 @@ MethodInstance MakeSdtp(const MethodSpec& spec, const MethodContext& context) {
 
   MethodInstance made;
   made.settings = fmt::format("sdtp:file={},preset={},stages={},layers={},r={},first={},local={},min={}",
-                              path, read.Choice("preset", {"file", "low"}), config.layers.size(),
+                              QuotedValue(path), read.Choice("preset", {"file", "low"}), config.layers.size(),
                               fmt::join(config.layers, "/"), config.r, config.first, config.local, minimum);
-  made.reason = LengthReason(context, minimum);
+  made.reason = FirstReason({LengthReason(context, minimum), WindowReason(context)});
   if (made.reason.empty()) made.policy = std::make_unique<SdtpPolicy>(std::move(config), std::move(file));
   return made;
 }

@@ -136,7 +136,7 @@ Rows Count(int64_t n) {
   return rows;
 }
 
-// T-SD1 to T-SD3 and the counts of section 17, over all ten stages.
+// T-SD1 to T-SD3 and the counts for 1,000 tokens, over all ten stages.
 TEST_F(Sdtp, WorkedExampleOfTheCounts) {
   const std::vector<int> layers = {4, 7, 10, 13, 16, 19, 22, 25, 28, 31};
   const int64_t counts[] = {900, 810, 729, 656, 590, 531, 478, 430, 387, 349};
@@ -312,11 +312,13 @@ TEST_F(Sdtp, SettingsNameEverything) {
   const std::string low = folder_.Write("low", SdtpTestFile({4, 9, 14, 19, 24}, kHidden, 4).Bytes());
   EXPECT_THAT(SettingsOf(method, "sdtp:preset=low,file=" + low, Small()),
               HasSubstr("preset=low,stages=5,layers=4/9/14/19/24,"));
+  ModelShape windowed = Small();
+  windowed.window = 1500;
+  EXPECT_EQ(MakeMethod(method, "sdtp:file=" + path, windowed, 1500).reason, "");
+  EXPECT_THAT(MakeMethod(method, "sdtp:file=" + path, windowed, 1501).reason,
+              HasSubstr("sliding window of 1500"));
   EXPECT_EQ(MakeMethod(method, "sdtp:file=" + path, Small(), 1023).reason,
             "1023 prompt tokens are below its break-even of 1024");
-  ModelShape windowed = Small();
-  windowed.window = 100;  // it looks at no attention
-  EXPECT_NE(MakeMethod(method, "sdtp:file=" + path, windowed).policy, nullptr);
   SdtpTestFile other({4, 7}, kHidden, 4);
   other.metadata["r"] = "0.75";
   other.metadata["first"] = "9";

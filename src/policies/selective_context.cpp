@@ -24,7 +24,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/error.h"
 #include "policies/stages.h"
 
 namespace coppice {
@@ -66,11 +65,7 @@ LexicalUnit UnitNamed(const std::string& name) {
 
 MethodInstance MakeSelectiveContext(const MethodSpec& spec, const MethodContext& context) {
   SpecReader read(spec);
-  const auto file = spec.values.find("model");
-  if (file == spec.values.end()) {
-    throw Error("--prune selective: model= is missing: a second, small model that scores the prompt");
-  }
-  const std::string path = read.Choice("model", {file->second});  // any name will do
+  const std::string path = read.File("model", "a second, small model that scores the prompt");
   SelectiveContextConfig config;
   config.keep = read.Number("keep", config.keep, 1e-6, 1);
   const std::string unit = read.Choice("unit", {"phrase", "sentence", "token"});
@@ -81,8 +76,8 @@ MethodInstance MakeSelectiveContext(const MethodSpec& spec, const MethodContext&
   read.RefuseUnknownKeys();
 
   MethodInstance made;
-  made.settings = fmt::format("selective:model={},keep={},unit={},positions={},min={}", path, config.keep,
-                              unit, positions, minimum);
+  made.settings = fmt::format("selective:model={},keep={},unit={},positions={},min={}", QuotedValue(path),
+                              config.keep, unit, positions, minimum);
   const bool text = context.pieces && context.open_scorer;
   made.reason = FirstReason({LengthReason(context, minimum),
                              text ? "" : "the model has no tokenizer, so there is no text to score"});

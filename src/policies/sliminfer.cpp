@@ -260,6 +260,8 @@ MethodInstance MakeSlimInfer(const MethodSpec& spec, const MethodContext& contex
   read.RefuseUnknownKeys();
 
   MethodInstance made;
+  // Where nothing is decided while generating.
+  if (!config.revive && config.decode_keep == config.keep) made.switched_off = kRevives;
   made.settings = fmt::format(
       "sliminfer:layers={},start={},keep={},decode_keep={},block={},unit={},window={},score={},gamma={},"
       "revive={},revive_cap={},min={}",

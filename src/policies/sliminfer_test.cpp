@@ -118,7 +118,7 @@ TEST(SlimInferPolicy, DecidesAfterTheLayerBeforeTheStage) {
   EXPECT_TRUE(slim.NeedsAt(Phase::kPrefill, 9).masses.empty());
 }
 
-// Section 17: the overlap is compared in integers, and an overlap of gamma keeps the set.
+// The overlap is compared in integers, and an overlap of gamma keeps the set.
 TEST(ShouldSwap, ComparesInIntegers) {
   EXPECT_FALSE(ShouldSwap(9, 10, 0.9));
   EXPECT_TRUE(ShouldSwap(8, 9, 0.9));

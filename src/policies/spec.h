@@ -1,4 +1,5 @@
-// `--prune SPEC`: `none`, or methods joined by `+`, each `name[:key=value,...]`, lists joined by `/`.
+// `--prune SPEC`: `none`, or methods joined by `+`, each `name[:key=value,...]`, lists joined by `/`. A value may stand
+// in double quotes, where + and , mean nothing, \" is a quote and \\ a backslash: sdtp:file="a+b.safetensors".
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,8 @@ struct MethodSpec {
 // Splits a spec; `none` is the empty list. Throws Error, quoting the part, for what does not follow the
 // grammar.
 std::vector<MethodSpec> ParseSpec(std::string_view text);
+// A value as ParseSpec reads it back: in quotes where it must.
+std::string QuotedValue(std::string_view value);
 
 // Reads the values of one method and remembers which keys were asked for, so that a key nobody knows is an
 // error.
@@ -34,6 +37,8 @@ class SpecReader {
   std::vector<int> Integers(std::string_view key, const std::vector<int>& fallback, int low, int high);
   // One of `choices`, the first where the key is absent.
   std::string Choice(std::string_view key, const std::vector<std::string>& choices);
+  // The name of a file; Error, with `what` it is, where the key is absent.
+  std::string File(std::string_view key, std::string_view what);
   // Throws Error for the first key of the spec that no call above asked for.
   void RefuseUnknownKeys() const;
 

@@ -29,6 +29,19 @@ TEST(ParseSpec, ReadsMethodsAndValues) {
   EXPECT_EQ(ParseSpec("a:k=x=y")[0].values.at("k"), "x=y");  // the reader of the value refuses it
 }
 
+TEST(ParseSpec, QuotesHideWhatJoins) {
+  const std::vector<MethodSpec> two = ParseSpec(R"(sdtp:file="a+b,c=\"d\"\\e/f:g",min=0+ftp)");
+  ASSERT_EQ(two.size(), 2u);
+  EXPECT_EQ(two[0].values,
+            (std::map<std::string, std::string>{{"file", R"(a+b,c="d"\e/f:g)"}, {"min", "0"}}));
+  EXPECT_EQ(two[1].name, "ftp");
+  EXPECT_EQ(ParseSpec(R"(a:k=b\c)")[0].values.at("k"), R"(b\c)");  // a backslash means nothing outside quotes
+  for (const char* path : {"plain/path.gguf", "a+b", "a,b", "\"", "\\+", "C:\\x", "a\"+,\\\"b", "+\\"}) {
+    EXPECT_EQ(ParseSpec(std::string("m:k=") + QuotedValue(path) + ",l=1+n")[0].values.at("k"), path);
+  }
+  EXPECT_EQ(QuotedValue("plain/path.gguf"), "plain/path.gguf");
+}
+
 TEST(ParseSpec, EveryErrorQuotesThePart) {
   const std::pair<const char*, const char*> bad[] = {{"", "a method's name is missing"},
                                                      {"+", "a method's name is missing"},
@@ -44,6 +57,12 @@ TEST(ParseSpec, EveryErrorQuotesThePart) {
                                                      {"ftp:eta=1,,min=0", "'' is not key=value"},
                                                      {"ftp:eta=1,eta=1", "'eta' is set twice"},
                                                      {"ftp+ftp", "'ftp' stands twice"},
+                                                     {"a:k=\"b+c", "a quote is not closed"},
+                                                     {"a:k=\"b\\\"", "a quote is not closed"},
+                                                     {"a:k=b\"c\"", "around the whole value"},
+                                                     {"a:k=\"b\"c", "around the whole value"},
+                                                     {"a:k=\"b\"\"c\"", "around the whole value"},
+                                                     {"a:k=\"\"", "around the whole value"},
                                                      {"ftp:eta=1+ftp:min=0", "'ftp' stands twice"}};
   for (const auto& [spec, part] : bad) {
     const std::string message = ErrorOf([&] { ParseSpec(spec); });

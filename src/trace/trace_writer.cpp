@@ -1,13 +1,10 @@
 #include <fmt/core.h>
 
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/check.h"
-#include "base/error.h"
+#include "base/new_file.h"
 #include "trace/ranges.h"
 #include "trace/texts.h"
 #include "trace/trace_file.h"
@@ -86,13 +83,11 @@ void WriteTrace(const Trace& trace, const std::string& path) {
   COPPICE_CHECK(static_cast<int>(trace.prefill.size()) == trace.layers);
   COPPICE_CHECK(static_cast<int64_t>(trace.tokens.size()) >= trace.prompt_tokens);
   COPPICE_CHECK(trace.steps.empty() || trace.steps.back().position < trace.Positions());
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  if (!out) throw Error("[trace] {}: cannot be written: {}", path, std::strerror(errno));
-  out << HeaderJson(trace).dump() << '\n';
-  for (int l = 0; l < trace.layers; ++l) out << LayerJson(trace, l).dump() << '\n';
-  for (size_t s = 0; s < trace.steps.size(); ++s) out << StepJson(trace.steps[s], s).dump() << '\n';
-  out.close();
-  if (!out) throw Error("[trace] {}: cannot be written in full: {}", path, std::strerror(errno));
+  NewFile out(path, "trace");
+  out.Append(HeaderJson(trace).dump() + '\n');
+  for (int l = 0; l < trace.layers; ++l) out.Append(LayerJson(trace, l).dump() + '\n');
+  for (size_t s = 0; s < trace.steps.size(); ++s) out.Append(StepJson(trace.steps[s], s).dump() + '\n');
+  out.Commit();
 }
 
 }  // namespace coppice

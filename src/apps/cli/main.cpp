@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -47,6 +48,9 @@ int Done() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // Writing beyond a file size limit is an error like a full disk (the cold tier's file, a model being made), not
+  // the end of the process.
+  std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app("coppice: long prompts, pruned while they are read", "coppice");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // the last word counts
   app.require_subcommand(0, 1);

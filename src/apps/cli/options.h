@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/cli/chat_prompt.h"
+#include "engine/chat_prompt.h"
 #include "engine/engine.h"
 
 namespace coppice::cli {

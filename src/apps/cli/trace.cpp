@@ -1,14 +1,9 @@
 // coppice trace: a trace file as a page.
-#include <fmt/core.h>
-
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <memory>
 #include <string>
 
 #include "apps/cli/commands.h"
-#include "base/error.h"
+#include "base/new_file.h"
 #include "trace/page.h"
 #include "trace/trace_file.h"
 
@@ -22,11 +17,9 @@ struct TraceOptions {
 
 void DrawTrace(const TraceOptions& o) {
   const std::string page = TracePage(ReadTrace(o.file));
-  std::ofstream out(o.output, std::ios::binary | std::ios::trunc);
-  if (!out) throw Error("{}: cannot be written: {}", o.output, std::strerror(errno));
-  out << page;
-  out.close();
-  if (!out) throw Error("{}: cannot be written in full: {}", o.output, std::strerror(errno));
+  NewFile out(o.output, "trace");
+  out.Append(page);
+  out.Commit();
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include "policies/compose.h"
 #include "text/tokenizer.h"
 
-namespace coppice::cli {
+namespace coppice {
 
 struct ChatMessage {
   std::string role;
@@ -17,8 +17,7 @@ struct ChatMessage {
 };
 
 // A JSON array of {"role", "content", "protect"}; "protect" may be absent: the roles system and developer are
-// protected then, others are not. Throws Error naming the file and
-// the message.
+// protected then, others are not. Throws Error naming the file and the message.
 std::vector<ChatMessage> ReadMessages(const std::string& path);
 
 struct ChatPrompt {
@@ -28,7 +27,7 @@ struct ChatPrompt {
 
 // Renders the messages with a generation prompt and encodes the text. A protected message's span holds its
 // content's tokens and one on either side, because tokens may straddle its ends. Throws Error where the
-// template fails, or a protected message cannot be found in what it made.
+// template fails, or does not show a protected message's text as it is.
 ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer, bool add_special);
 
-}  // namespace coppice::cli
+}  // namespace coppice

@@ -1,0 +1,141 @@
+#include "engine/chat_prompt.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.h"
+#include "text/chat_template.h"
+
+namespace coppice {
+
+namespace {
+
+struct Marks {
+  std::string begin, end;
+};
+
+// Marks that no message holds: a character of a private use area, once more in a row than messages have it at
+// all.
+Marks FreeMarks(const std::vector<ChatMessage>& messages) {
+  const std::string mark = "\ue000";
+  std::string row = mark;
+  for (const ChatMessage& m : messages) {
+    for (size_t at = m.content.find(mark); at != std::string::npos;
+         at = m.content.find(mark, at + mark.size()))
+      row += mark;
+  }
+  return {row + "\ue001", row + "\ue002"};
+}
+
+class ChatRenderer {
+ public:
+  ChatRenderer(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer)
+      : messages_(messages), template_(tokenizer.chat_template()), marks_(FreeMarks(messages)) {
+    for (const auto& [name, id] : {std::pair("bos_token", tokenizer.bos()), {"eos_token", tokenizer.eos()}}) {
+      context_[name] = id ? tokenizer.Piece(*id, true) : std::string();
+    }
+    context_["add_generation_prompt"] = true;
+  }
+
+  // The chat's text; `marked` names a message (or none, -1) whose text stands between marks.
+  std::string Text(int marked) {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (int i = 0; i < static_cast<int>(messages_.size()); ++i) {
+      const ChatMessage& m = messages_[static_cast<size_t>(i)];
+      list.push_back({{"role", m.role}, {"content", i == marked ? Marked(m.content) : m.content}});
+    }
+    context_["messages"] = list;
+    return template_.Render(context_);
+  }
+
+  // Where message `index` stands in `text`, the chat's. Begin and end are found by rendering it once more with
+  // marks: its words may stand elsewhere, too.
+  std::pair<size_t, size_t> Find(int index, const std::string& text) {
+    std::string with = Text(index);
+    const size_t begin = with.find(marks_.begin);
+    if (begin != std::string::npos) with.erase(begin, marks_.begin.size());
+    const size_t end = with.find(marks_.end);
+    if (end != std::string::npos) with.erase(end, marks_.end.size());
+    if (begin == std::string::npos || end == std::string::npos || end < begin || with != text) {
+      throw Error(
+          "message {}: the chat template does not show its text as it is, so it cannot be protected; use "
+          "--protect-first",
+          index + 1);
+    }
+    return {begin, end};
+  }
+
+ private:
+  // White space stays outside: templates trim it.
+  std::string Marked(const std::string& content) const {
+    const char* space = " \t\r\n";
+    const size_t begin = content.find_first_not_of(space);
+    const size_t end = content.find_last_not_of(space) + 1;
+    return content.substr(0, begin) + marks_.begin + content.substr(begin, end - begin) + marks_.end +
+           content.substr(end);
+  }
+
+  const std::vector<ChatMessage>& messages_;
+  ChatTemplate template_;
+  Marks marks_;
+  nlohmann::ordered_json context_;
+};
+
+bool IsBlank(const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos; }
+
+}  // namespace
+
+std::vector<ChatMessage> ReadMessages(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  if (!in.is_open() || in.bad()) throw Error("{}: cannot read: {}", path, std::strerror(errno));
+  const nlohmann::json list = nlohmann::json::parse(text, nullptr, false);
+  if (!list.is_array() || list.empty()) throw Error("{}: is not a JSON array of messages", path);
+  std::vector<ChatMessage> messages;
+  for (const nlohmann::json& item : list) {
+    const size_t number = messages.size() + 1;
+    const auto is_string = [&](const char* key) {
+      return item.is_object() && item.contains(key) && item[key].is_string();
+    };
+    if (!is_string("role") || !is_string("content"))
+      throw Error("{}: message {} needs the strings role and content", path, number);
+    if (item.contains("protect") && !item["protect"].is_boolean())
+      throw Error("{}: message {}: protect is not true or false", path, number);
+    const std::string role = item["role"];
+    messages.push_back(
+        {role, item["content"], item.value("protect", role == "system" || role == "developer")});
+  }
+  return messages;
+}
+
+ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
+                      bool add_special) {
+  ChatRenderer renderer(messages, tokenizer);
+  const std::string text = renderer.Text(-1);
+  // Templates that write BOS themselves must not get a second one.
+  const std::string bos = tokenizer.bos() ? tokenizer.Piece(*tokenizer.bos(), true) : std::string();
+  const bool has_bos = !bos.empty() && text.starts_with(bos);
+  const auto encode = [&](const std::string& part) {
+    return tokenizer.Encode(part, {.add_special = add_special && !has_bos, .parse_special = true});
+  };
+
+  ChatPrompt prompt;
+  prompt.tokens = encode(text);
+  const auto count = static_cast<int64_t>(prompt.tokens.size());
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (!messages[i].is_protected || IsBlank(messages[i].content)) continue;
+    const auto [begin, end] = renderer.Find(static_cast<int>(i), text);
+    const auto before = static_cast<int64_t>(encode(text.substr(0, begin)).size());
+    const auto through = static_cast<int64_t>(encode(text.substr(0, end)).size());
+    prompt.protected_spans.push_back(
+        {std::max<int64_t>(before - 1, 0), std::min<int64_t>(through + 1, count)});
+  }
+  return prompt;
+}
+
+}  // namespace coppice

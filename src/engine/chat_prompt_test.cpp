@@ -1,0 +1,122 @@
+// Which tokens a chat's protected messages are, with a tokenizer of one token per byte.
+#include "engine/chat_prompt.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "test_files.h"
+
+namespace coppice {
+namespace {
+
+using testing::HasSubstr;
+
+class ByteTokenizer final : public Tokenizer {
+ public:
+  explicit ByteTokenizer(std::string chat_template) : template_(std::move(chat_template)) {}
+  std::string_view kind() const override { return "bytes"; }
+  int32_t vocab_size() const override { return 257; }
+  std::vector<int32_t> Encode(std::string_view text, const EncodeOptions& options) const override {
+    std::vector<int32_t> ids;
+    if (options.add_special) ids.push_back(256);
+    if (options.parse_special && text.starts_with("<s>")) {
+      ids.push_back(256);
+      text.remove_prefix(3);
+    }
+    for (const char c : text) ids.push_back(static_cast<uint8_t>(c));
+    return ids;
+  }
+  std::string Piece(int32_t id, bool special) const override {
+    if (id == 256) return special ? "<s>" : "";
+    return {static_cast<char>(id)};
+  }
+  std::string Decode(std::span<const int32_t> ids, bool special) const override {
+    std::string text;
+    for (const int32_t id : ids) text += Piece(id, special);
+    return text;
+  }
+  std::optional<int32_t> bos() const override { return 256; }
+  std::optional<int32_t> eos() const override { return std::nullopt; }
+  bool EndsGeneration(int32_t) const override { return false; }
+  bool IsControl(int32_t id) const override { return id == 256; }
+  std::optional<int32_t> Find(std::string_view) const override { return std::nullopt; }
+  const std::string& chat_template() const override { return template_; }
+
+ private:
+  std::string template_;
+};
+
+const std::string kPlain =
+    "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] | trim }}\n{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}";
+
+// The text of a span, without the token on either side that it has to spare.
+std::string SpanText(const ByteTokenizer& tokenizer, const ChatPrompt& prompt, size_t index) {
+  const Protection::Span& span = prompt.protected_spans.at(index);
+  const auto begin = static_cast<size_t>(span.begin) + 1;
+  return tokenizer.Decode(std::span(prompt.tokens).subspan(begin, static_cast<size_t>(span.end) - 1 - begin),
+                          true);
+}
+
+TEST(ChatPrompt, ProtectsTheMessageAndNotItsWordsElsewhere) {
+  const ByteTokenizer tokenizer(kPlain);
+  // "user" and "be" stand in the template and in earlier messages.
+  const std::vector<ChatMessage> messages = {{"system", "  be brief\n", true},
+                                             {"user", "may I be the user?", false},
+                                             {"user", "user", true},
+                                             {"user", "be", true}};
+  const ChatPrompt prompt = EncodeChat(messages, tokenizer, true);
+  const std::string text = tokenizer.Decode(prompt.tokens, true);
+  EXPECT_EQ(text, "<s>[system]be brief\n[user]may I be the user?\n[user]user\n[user]be\n[assistant]");
+  ASSERT_EQ(prompt.protected_spans.size(), 3u);
+  EXPECT_EQ(SpanText(tokenizer, prompt, 0), "be brief");
+  EXPECT_EQ(SpanText(tokenizer, prompt, 1), "user");
+  EXPECT_EQ(SpanText(tokenizer, prompt, 2), "be");
+  // One token for BOS, then bytes: where the messages really stand, not where their words stand first.
+  const std::string after_bos = text.substr(3);
+  EXPECT_EQ(prompt.protected_spans[1].begin, static_cast<int64_t>(after_bos.find("]user\n")) + 1);
+  EXPECT_EQ(prompt.protected_spans[2].begin, static_cast<int64_t>(after_bos.find("]be\n")) + 1);
+}
+
+TEST(ChatPrompt, AnEmptyMessageProtectsNothing) {
+  const ByteTokenizer tokenizer(kPlain);
+  EXPECT_TRUE(
+      EncodeChat({{"system", "", true}, {"user", " \n", true}}, tokenizer, true).protected_spans.empty());
+}
+
+// Whoever writes marks into a message gains nothing.
+TEST(ChatPrompt, MarksInMessages) {
+  const ByteTokenizer tokenizer(kPlain);
+  for (const char* hostile : {"\ue000\ue001x\ue000\ue002", "\ue000\ue000\ue000", "a\ue000\ue002"}) {
+    const ChatPrompt prompt =
+        EncodeChat({{"user", "first", false}, {"user", hostile, true}}, tokenizer, true);
+    ASSERT_EQ(prompt.protected_spans.size(), 1u);
+    EXPECT_EQ(SpanText(tokenizer, prompt, 0), hostile);
+  }
+}
+
+TEST(ChatPrompt, BosOnceWhereTheTemplateWritesIt) {
+  const ByteTokenizer tokenizer("{{ bos_token }}" + kPlain);
+  const ChatPrompt prompt = EncodeChat({{"user", "hi", true}}, tokenizer, true);
+  EXPECT_EQ(tokenizer.Decode(prompt.tokens, true), "<s>[user]hi\n[assistant]");
+  EXPECT_EQ(SpanText(tokenizer, prompt, 0), "hi");
+}
+
+// A template may change the text, but not leave it out or look into it.
+TEST(ChatPrompt, WhatIsNotShownCannotBeProtected) {
+  const ByteTokenizer loud("{% for m in messages %}<{{ m['content'] | upper }}>{% endfor %}");
+  EXPECT_EQ(SpanText(loud, EncodeChat({{"user", "a", false}, {"user", "text", true}}, loud, true), 0),
+            "TEXT");
+  for (const char* changed :
+       {"nothing", "{% for m in messages %}{{ m['content'] | length }}{{ m['content'] }}{% endfor %}"}) {
+    const ByteTokenizer tokenizer(changed);
+    EXPECT_NO_THROW(EncodeChat({{"user", "text", false}}, tokenizer, true));
+    EXPECT_THAT(ErrorOf([&] {
+                  EncodeChat({{"user", "a", false}, {"user", "text", true}}, tokenizer, true);
+                }),
+                HasSubstr("message 2: the chat template does not show its text as it is"));
+  }
+}
+
+}  // namespace
+}  // namespace coppice
