@@ -40,7 +40,7 @@ class Case(unittest.TestCase):
 
     def bad(self, *args, code=1, says=()):
         done = run(*args)
-        self.assertEqual(done.returncode, code, done.stderr.decode())
+        self.assertEqual(done.returncode, code, done.stderr)
         self.assertEqual(done.stdout, b"")
         message = done.stderr.decode()
         if code == 1:
@@ -51,9 +51,13 @@ class Case(unittest.TestCase):
 
 class Run(Case):
     def test_answers_densely_and_pruned(self):
-        for prune in ["none", "ftp", "sliminfer:min=0", "sliminfer:min=0+ftp:eta=0.9"]:
+        for prune in ["none", "ftp", "lazyllm", "lazyllm+quest:budget=256", "sliminfer:min=0", "sliminfer:min=0+ftp:eta=0.9"]:
             out = self.good("run", "-m", MODEL, "-f", PROMPT_2K, "-n", "8", "--temp", "0", "--prune", prune)
             self.assertIn(ANSWER_2K, out, prune)
+        for prune in ["random:keep=0.5,min=0", "streamingllm:recent=500,min=0"]:  # what the question asks for is gone
+            out = json.loads(self.good("run", "-m", MODEL, "-f", PROMPT_2K, "-n", "8", "--temp", "0", "--json", "--prune", prune))
+            self.assertTrue(out["prune"]["active"], prune)
+            self.assertNotIn(ANSWER_2K, out["text"], prune)
 
     def test_json(self):
         out = json.loads(self.good("run", "-m", MODEL, "-f", PROMPT_2K, "-n", "4", "--temp", "0", "--json",
@@ -174,27 +178,6 @@ class Others(Case):
         self.assertEqual(rows[0]["prune"]["flops"], rows[0]["prune"]["flops_dense"])
         text = self.good("compare", "-m", MODEL, "-f", PROMPT_2K, "-n", "2", "-r", "1", "--prune", "ftp")
         self.assertRegex(text, r"(?m)^dense +100 % / 100 %")
-
-    def test_trace_becomes_a_page(self):
-        with tempfile.TemporaryDirectory() as folder:
-            trace, page = f"{folder}/run.jsonl", f"{folder}/page.html"
-            spec = "sliminfer:keep=0.25/0.125/0.0625,min=0+ftp:dense=2"
-            self.good("run", "-m", MODEL, "-f", PROMPT_2K, "-n", "4", "--temp", "0", "--prune", spec, "--trace", trace)
-            self.assertEqual(self.good("trace", trace, "-o", page), "")
-            text = pathlib.Path(page).read_text(encoding="utf-8")
-            self.assertTrue(text.startswith("<!DOCTYPE html>"))
-            self.assertIn("sliminfer:layers=", text)
-            self.assertNotRegex(text, r"""(src|href)=["']?https?:""")
-            whole = pathlib.Path(trace).read_bytes()
-            for wrong in [b"", b"{}\n", whole[:len(whole) // 2], whole + b"{}\n", b"\xff" * 100]:
-                pathlib.Path(trace).write_bytes(wrong)
-                self.bad("trace", trace, "-o", page, says=[trace])
-            self.assertEqual(pathlib.Path(page).read_text(encoding="utf-8"), text, "the old page is lost")
-            pathlib.Path(trace).write_bytes(whole)
-            self.bad("trace", trace, "-o", f"{folder}/none/page.html", says=["none/page.html"])
-            self.bad("trace", trace, "-o", folder, says=["not a regular file"])
-            self.bad("trace", f"{folder}/none.jsonl", "-o", page, says=["none.jsonl"])
-            self.assertEqual(sorted(os.listdir(folder)), ["page.html", "run.jsonl"])
 
     def test_selective_context(self):
         spec = f"selective:model={MODEL},keep=0.5"
@@ -318,6 +301,119 @@ class BadFiles(Case):
     @needs_shared
     def test_no_chat_template(self):
         self.bad("run", "-m", MODEL, "-p", "x", "--chat", says=["chat template"])
+
+
+def with_chat_template(template, path):
+    """A copy of the bundled model with a chat template: one more key of the header, of a length that moves nothing."""
+    def text(data):
+        return len(data).to_bytes(8, "little") + data
+    key = text(b"tokenizer.chat_template") + (8).to_bytes(4, "little")
+    value = template.encode()
+    value += b" " * (-(len(key) + 8 + len(value)) % 32)
+    whole = pathlib.Path(MODEL).read_bytes()
+    keys = int.from_bytes(whole[16:24], "little") + 1
+    path.write_bytes(whole[:16] + keys.to_bytes(8, "little") + key + text(value) + whole[24:])
+
+
+def positions_of(text):
+    ends = [run.split("-") for run in text.split(",") if run]
+    return [p for end in ends for p in range(int(end[0]), int(end[-1]) + 1)]
+
+
+class Chat(Case):
+    def test_a_protected_message_stays(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model, file, trace = f"{folder}/chat.gguf", f"{folder}/chat.json", f"{folder}/run.jsonl"
+            with_chat_template("{% for m in messages %}{{ m['role'] }}: {{ m['content'] | trim }}\n{% endfor %}answer:",
+                               pathlib.Path(model))
+            text = (SOURCE / "tests/data/prompt-2k.txt").read_text()
+            secret = "The secret number of the quiet lake is 31415."
+            messages = [{"role": "system", "content": "Answer in one word."}, {"role": "user", "content": text[:1500]},
+                        {"role": "user", "content": secret, "protect": True}, {"role": "user", "content": text[1500:3000]}]
+            args = ["run", "-m", model, "--messages", file, "-n", "3", "--ignore-eos", "--temp", "0", "--trace", trace, "--json"]
+
+            def kept(prune):
+                pathlib.Path(file).write_text(json.dumps(messages))
+                out = json.loads(self.good(*args, "--prune", prune))
+                self.assertTrue(out["prune"]["active"])
+                header, *lines = [json.loads(line) for line in pathlib.Path(trace).read_text().splitlines()]
+                tokens = [t if isinstance(t, str) else "?" for t in header["tokens"][:out["prompt_tokens"]]]
+                layers = []
+                for line in lines[:10]:
+                    layers.append(positions_of(line["kept"]) if "kept" in line else layers[-1])
+                return ["".join(tokens[p] for p in layer) for layer in layers]
+
+            for prune in ["sliminfer:layers=2/5,keep=64/32,block=16,min=0", "lazyllm:layers=2/5,keep=0.1,min=0",
+                          "static:layer=2,keep=0.1,min=0", "snapkv:cap=128,window=8,min=0"]:
+                for layer in kept(prune):
+                    self.assertIn(secret, layer, prune)
+                    self.assertIn("Answer in one word.", layer, prune)  # a system message is protected by itself
+            messages[0]["protect"] = messages[2]["protect"] = False
+            last = kept("sliminfer:layers=2/5,keep=64/32,block=16,min=0")[-1]
+            self.assertNotIn(secret, last)
+            for bad in ["{}", "[]", "[1]", "not json", '[{"role": "user"}]', '[{"role": "user", "content": 1}]',
+                        '[{"role": "user", "content": "x", "protect": 1}]']:
+                pathlib.Path(file).write_text(bad)
+                self.bad("run", "-m", model, "--messages", file, says=[file])
+            self.bad("run", "-m", MODEL, "--messages", file, says=["chat template"])
+
+
+class Traces(Case):
+    def test_file_in_page_out(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file, page = f"{folder}/run.jsonl", f"{folder}/page.html"
+            ran = json.loads(self.good("run", "-m", MODEL, "-f", PROMPT_2K, "-n", "6", "--ignore-eos", "--temp", "0", "--json",
+                                       "--prune", "lazyllm:layers=4/6,keep=0.3,min=0", "--trace", file))
+            lines = [json.loads(line) for line in pathlib.Path(file).read_text().splitlines()]
+            header, layers, steps = lines[0], lines[1:11], lines[11:]
+            self.assertEqual((header["layers"], header["prompt_tokens"], header["steps"]), (10, ran["prompt_tokens"], 5))
+            self.assertEqual((len(layers), len(steps)), (10, 5))
+            self.assertEqual(header["prune"], ran["prune"]["spec"])
+            self.assertIn("".join(t for t in header["tokens"][ran["prompt_tokens"]:] if isinstance(t, str)), ran["text"])
+
+            kept = []  # left out: as in the layer before
+            for layer in layers:
+                kept.append(len(positions_of(layer["kept"])) if "kept" in layer else kept[-1])
+            self.assertEqual(kept, ran["prune"]["kept_per_layer"])
+            revived = sum(len(positions_of(event["positions"])) for step in steps for event in step["events"] if event["kind"] == "revived")
+            self.assertGreater(revived, 0)
+            self.assertEqual(ran["prune"]["token_layers"], sum(kept) + 10 * len(steps) + revived)
+            for key in ["kv_bytes", "aux_bytes", "cold_bytes"]:
+                self.assertEqual(steps[-1][key], ran["prune"][key], key)
+
+            self.assertEqual(self.good("trace", file, "-o", page), "")
+            html = pathlib.Path(page).read_text()
+            self.assertTrue(html.startswith("<!DOCTYPE html>") and html.rstrip().endswith("</html>"))
+            self.assertIn("lazyllm", html)
+            self.assertNotIn("http://", html.replace("http://www.w3.org/", ""))
+            self.good("trace", file, "--output", page)  # over the old one, byte for byte the same
+            self.assertEqual(pathlib.Path(page).read_text(), html)
+            self.assertEqual(sorted(os.listdir(folder)), ["page.html", "run.jsonl"])
+
+            self.bad("trace", file, code=2, says=["--output"])
+            self.bad("trace", "-o", page, code=2, says=["file"])
+            self.bad("trace", file, "-o", f"{folder}/none/page.html", says=[f"{folder}/none/page.html"])
+            self.bad("trace", file, "-o", folder, says=[folder])
+            self.bad("trace", file, "-o", "/dev/full", says=["/dev/full"])
+
+    def test_bad_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file, page = f"{folder}/run.jsonl", f"{folder}/page.html"
+            self.good("run", "-m", MODEL, "-p", "Once upon a time", "-n", "3", "--ignore-eos", "--trace", file)
+            whole = pathlib.Path(file).read_bytes()
+            lines = whole.split(b"\n")
+            pathlib.Path(page).write_text("old")  # and stays
+            for bad in [b"", b"\n", b"{}\n", b"not a trace\n", whole[:len(whole) // 2], b"\n".join(lines[:-2]) + b"\n",
+                        whole.replace(b'"kept":"0', b'"kept":"9-0', 1), bytes([255]) + whole]:
+                pathlib.Path(file).write_bytes(bad)
+                self.bad("trace", file, "-o", page, says=[file])
+                self.assertEqual(pathlib.Path(page).read_text(), "old", bad[:40])
+            self.bad("trace", f"{folder}/none.jsonl", "-o", page, says=[f"{folder}/none.jsonl"])
+            self.bad("trace", MODEL, "-o", page, says=[MODEL])
+            self.bad("trace", folder, "-o", page, says=[folder])
+            self.assertEqual(sorted(os.listdir(folder)), ["page.html", "run.jsonl"])
+            self.bad("run", "-m", MODEL, "-p", "Once", "-n", "1", "--trace", f"{folder}/none/run.jsonl",
+                     says=[f"{folder}/none/run.jsonl"])
 
 
 class Isa(Case):

@@ -90,6 +90,7 @@ struct RunOptions {
   int64_t decode = 0;             // greedy steps
   int64_t tile_rows = 64;
   ColdOptions cold = {};
+  TraceRecorder* trace = nullptr;
 };
 
 struct RunResult {
@@ -142,6 +143,7 @@ inline RunResult RunTiny(const Transformer& model, const std::vector<int32_t>& p
   run.reason = choice.reason;
   run.state = model.NewSequence(tokens, tokens + options.decode, be);
   run.state.cold_options = options.cold;
+  run.state.trace = options.trace;
   Workspace ws = model.NewWorkspace(options.tile_rows);
   Tensor logits;
   model.Prefill(prompt, policy, run.state, ws, be, logits);

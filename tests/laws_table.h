@@ -1,15 +1,12 @@
 // One row per pruning method: settings under which the laws of pruning are tried (src/engine/laws_test.cpp).
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <cstdio>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "policies/sdtp_test_file.h"
+#include "test_files.h"
 
 namespace coppice {
 
@@ -29,11 +26,8 @@ struct MethodEntry {
 
 // Predictors for layers 2 and 4 of the tiny model (hidden size 64), irregular but always the same.
 inline const std::string& TinySdtpFile() {
-  static const std::string path = [] {
-    const std::string file = testing::TempDir() + "coppice-laws-sdtp.safetensors";
-    std::ofstream(file, std::ios::binary) << SdtpTestFile({2, 4}, 64, 16).Bytes();
-    return file;
-  }();
+  static const TempFolder folder;  // of this process: a test program runs for several ISAs at once
+  static const std::string path = folder.Write("laws-sdtp.safetensors", SdtpTestFile({2, 4}, 64, 16).Bytes());
   return path;
 }
 

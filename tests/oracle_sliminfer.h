@@ -13,6 +13,7 @@ struct SlimInfer : Method {
     double gamma = 0.9;
     bool revive = false;
     size_t revive_cap = 4;
+    bool largest_keys = false;  // a unit's key is the maximum by channel, not the mean
   };
   Options o;
   explicit SlimInfer(Options options) : o(std::move(options)) {}
@@ -53,9 +54,13 @@ struct SlimInfer : Method {
             double mean_k = 0;
             for (size_t i = queries.size() - w; i < queries.size(); ++i)
               mean_q += pass.q[layer][queries[i]][h * c + d] / static_cast<double>(w);
-            for (size_t i = u; i < unit_end; ++i)
-              mean_k += pass.k[layer][i][h / pass.model.group() * c + d] / static_cast<double>(unit_end - u);
-            score += mean_q * mean_k / static_cast<double>(pass.model.heads());
+            double largest_k = -kInfinity;
+            for (size_t i = u; i < unit_end; ++i) {
+              const double key = pass.k[layer][i][h / pass.model.group() * c + d];
+              mean_k += key / static_cast<double>(unit_end - u);
+              largest_k = std::max(largest_k, key);
+            }
+            score += mean_q * (o.largest_keys ? largest_k : mean_k) / static_cast<double>(pass.model.heads());
           }
         }
         r[j] = std::max(r[j], score);

@@ -122,7 +122,8 @@ TEST_P(Laws, ActiveSettingsPrune) {
 
 // C2, C4 and the depth integer: what the caches hold is sorted, unique, in range, nested, and told by depth.
 TEST_P(Laws, KeptSetsAreSortedNestedAndToldByDepth) {
-  const RunResult run = Run({.spec = entry_.active, .protection = {.first = 3, .last = 5}, .decode = 8});
+  const Protection protection{.first = 3, .last = 5, .spans = {{90, 97}}};
+  const RunResult run = Run({.spec = entry_.active, .protection = protection, .decode = 8});
   const bool evicts = (traits_ & kEvicts) != 0;
   std::vector<int32_t> depth(static_cast<size_t>(tokens_) + 8, 0);
   Positions before;
@@ -134,7 +135,9 @@ TEST_P(Laws, KeptSetsAreSortedNestedAndToldByDepth) {
       ASSERT_EQ(std::adjacent_find(here.begin(), here.end()), here.end());
       ASSERT_GE(here.front(), 0);
       ASSERT_LT(here.back(), tokens_ + 8);
-      EXPECT_TRUE((traits_ & kMovesPositions) != 0 || (Has(here, 0) && Has(here, 1) && Has(here, 2)));
+      for (const int32_t p : {0, 1, 2, 90, 93, 96}) {
+        EXPECT_TRUE((traits_ & kMovesPositions) != 0 || Has(here, p)) << p;
+      }
       for (int32_t p = tokens_ - 5; p < tokens_; ++p) EXPECT_TRUE(Has(here, p)) << p;
       for (int32_t p = tokens_; p < tokens_ + 8 && !evicts; ++p) EXPECT_TRUE(Has(here, p)) << p;
     }
@@ -143,6 +146,12 @@ TEST_P(Laws, KeptSetsAreSortedNestedAndToldByDepth) {
     for (const int32_t p : stored) ++depth[static_cast<size_t>(p)];
     before = stored;
     EXPECT_TRUE(IsSubset(run.ffn[l], run.kept[l]));  // ffn is taken inside keep
+    for (const int32_t p : {0, 1, 2, 90, 93, 96, static_cast<int32_t>(tokens_) - 5}) {
+      EXPECT_TRUE(l == 5 || Has(run.ffn[l], p)) << p;
+      for (const auto& step : run.attended) {
+        EXPECT_TRUE((traits_ & kEvicts) != 0 || Has(step[l], p)) << p;
+      }
+    }
     EXPECT_TRUE(Has(run.ffn[l], tokens_ - 1));
   }
   if (!evicts) {

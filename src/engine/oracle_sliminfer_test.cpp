@@ -6,6 +6,7 @@
 #include "oracle_compass.h"
 #include "oracle_sliminfer.h"
 #include "oracle_support.h"
+#include "oracle_tokens.h"
 
 namespace coppice {
 namespace {
@@ -18,6 +19,7 @@ class OracleSlimInfer : public OracleTest {
         fmt::join(o.keep, "/"), o.block, o.unit, o.window, o.gamma, o.revive ? "aux" : "none");
     if (!o.decode_keep.empty()) spec += fmt::format(",decode_keep={}", fmt::join(o.decode_keep, "/"));
     if (o.revive) spec += fmt::format(",revive_cap={}", o.revive_cap);
+    if (o.unit == o.block) spec += o.largest_keys ? ",score=max" : ",score=avg";
     return {.spec = spec + ",min=0",
             .methods = [o] { return MethodsOf<oracle::SlimInfer>(o); },
             .stages = std::set<size_t>(o.layers.begin(), o.layers.end()),
@@ -48,6 +50,42 @@ TEST_P(OracleSlimInfer, RandomModelInFp32) {
   const oracle::SlimInfer::Options base{
       .layers = {2, 4}, .keep = {112, 64}, .decode_keep = {80, 48}, .block = 16, .unit = 8, .window = 4};
   for (const auto& o : Variants(base)) Compare(RandomText(200, 3), Case(o));
+}
+
+// The papers' ablation of the score: a block's key is the mean, or by channel the maximum, of all its keys.
+TEST_P(OracleSlimInfer, PooledBlocksInFp32) {
+  if (!arithmetic().exact) GTEST_SKIP() << "sets are only compared where scores are exact, or far apart";
+  oracle::SlimInfer::Options o{.layers = {2, 4},
+                               .keep = {112, 64},
+                               .decode_keep = {80, 48},
+                               .block = 16,
+                               .unit = 16,
+                               .window = 4,
+                               .revive = true};
+  const RunResult mean = Compare(RandomText(200, 3), Case(o));
+  o.largest_keys = true;
+  const RunResult largest = Compare(RandomText(200, 3), Case(o));
+  EXPECT_NE(mean.kept[1], largest.kept[1]);
+}
+
+// SlimInfer and FTP, with blocks that come back: those run the FFN that they owe and those of the
+// layers that they pass, whatever FTP spared in prefill.
+TEST_P(OracleSlimInfer, WithFtpInFp32) {
+  if (!arithmetic().exact) GTEST_SKIP() << "sets are only compared where scores are exact, or far apart";
+  const oracle::SlimInfer::Options base{
+      .layers = {2, 4}, .keep = {112, 64}, .decode_keep = {80, 48}, .block = 16, .unit = 8, .window = 4};
+  for (const auto& o : Variants(base)) {
+    OracleCase both = Case(o);
+    both.spec += "+ftp:eta=0.85,dense=1,first=10,last=8,min=0";
+    both.methods = [o] {
+      auto methods = MethodsOf<oracle::SlimInfer>(o);
+      methods.push_back(std::make_unique<oracle::Ftp>(0.85, 1, 10, 8));
+      return methods;
+    };
+    const RunResult run = Compare(RandomText(200, 3), both);
+    EXPECT_LT(run.ffn[1].size(), run.kept[1].size());
+    EXPECT_LT(run.ffn[2].size(), run.kept[2].size());
+  }
 }
 
 // Blocks come back and others go, step after step.

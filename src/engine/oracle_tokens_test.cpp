@@ -53,6 +53,22 @@ TEST_P(OracleTokens, RandomModelInFp32) {
   Compare(RandomText(200, 4), Pyramid(0.5, 0.2));
 }
 
+// What FTP spared leaves and comes back like any other token.
+TEST_P(OracleTokens, LazyLlmWithFtpInFp32) {
+  if (!arithmetic().exact) GTEST_SKIP() << "sets are only compared where scores are exact, or far apart";
+  for (const bool append : {true, false}) {
+    OracleCase both = Lazy({2, 4}, {0.5, 0.5}, append);
+    both.spec += "+ftp:eta=0.85,dense=1,first=10,last=8,min=0";
+    both.methods = [] {
+      auto methods = MethodsOf<oracle::LazyLlm>(std::vector<size_t>{2, 4}, std::vector<double>{0.5, 0.5});
+      methods.push_back(std::make_unique<oracle::Ftp>(0.85, 1, 10, 8));
+      return methods;
+    };
+    const RunResult run = Compare(RandomText(200, 3), both);
+    EXPECT_LT(run.ffn[2].size(), run.kept[2].size());
+  }
+}
+
 TEST_P(OracleTokens, TurningCompass) {
   for (const bool append : {true, false}) {
     const RunResult run = Compare(CompassText(), Lazy({2, 4}, {0.5, 0.5}, append));

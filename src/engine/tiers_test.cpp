@@ -60,6 +60,8 @@ TEST_P(Tiers, HotBytesFollowWhatIsAttended) {
       for (const int32_t depth : run.state.depth) computed += depth > static_cast<int32_t>(l) ? 1 : 0;
     }
     EXPECT_EQ(run.state.kv_bytes(), hot * RowBytes());
+    // The most was held when prefill had passed, with 112 and 64 tokens less what the tail lacks.
+    EXPECT_EQ(run.state.ledger.peak_kv_bytes, 2 * (kTokens + 104 + 56) * RowBytes());
     EXPECT_EQ(run.state.cold_bytes(), (computed - hot) * RowBytes());
     EXPECT_GT(run.state.cold_bytes(), 0);
     EXPECT_EQ(run.state.aux.bytes(), run.state.aux.tokens() * 64 * ElementBytes());
@@ -91,6 +93,26 @@ TEST_P(Tiers, EverythingComesBackWhereTheBudgetHasRoom) {
            .decode = 3});
   for (size_t l = 0; l < 6; ++l) EXPECT_EQ(run.attended.back()[l].size(), kTokens + 3u) << "layer " << l;
   EXPECT_EQ(run.state.cold, nullptr);
+}
+
+// The cap bounds what a step computes anew, and is used up where more is wanted.
+TEST_P(Tiers, NoMoreBlocksComeBackThanTheCap) {
+  for (const size_t cap : {0, 1, 2}) {
+    SCOPED_TRACE(cap);
+    const RunResult run = Run(
+        {.spec = "sliminfer:layers=2,keep=112,decode_keep=112,block=16,window=1,gamma=2,min=0,revive_cap=" +
+                 std::to_string(cap),
+         .decode = kSteps});
+    size_t most = 0;
+    for (const auto& step : run.revived) {
+      Positions blocks;
+      for (const auto& [layer, position] : step) {
+        if (blocks.empty() || blocks.back() != position / kBlock) blocks.push_back(position / kBlock);
+      }
+      most = std::max(most, blocks.size());
+    }
+    EXPECT_EQ(most, cap);
+  }
 }
 
 // T-SL9: what was in the cold tier is what prefill computed, byte for byte; and nothing is written twice.

@@ -2,6 +2,7 @@
 // output. Where a policy wants scores, the queries pass through an Observer on their way; where it chooses a
 // pattern, all of them are computed before any attends.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <utility>
@@ -94,7 +95,7 @@ void Layer::Attention(Stream& x, const LayerContext& run) const {
                                                   .keys = keys.keys.rows,
                                                   .density = density};
     if (sequence.trace != nullptr) {
-      sequence.trace->Attended(index_, keys.keys.rows);
+      sequence.trace->Attended(index_, std::llround(density * static_cast<double>(keys.keys.rows)));
       sequence.trace->Event(index_, TraceEventKind::kRevived,
                             std::span(x.positions()).first(x.positions().size() - 1));
     }

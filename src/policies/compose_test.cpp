@@ -76,6 +76,24 @@ TEST(Compose, ProtectedPositionsAreAddedBack) {
   EXPECT_EQ(policy->AfterAttention(sparse.seen, *sparse.be).ToRows(), (Rows{0, 4, 5, 6}));
 }
 
+// Where tokens that entered are numbered anew, what is protected is still the same tokens.
+TEST(Compose, ProtectionMovesWithPackedPositions) {
+  class Packs final : public TokenPolicy {
+    TokenSet Input(int64_t tokens, Backend&) override { return TokenSet::Of({0, 5, 6, 9}, tokens); }
+    bool CompactPositions() const override { return true; }
+    TokenSet AfterAttention(const Observation& seen, Backend&) override {
+      return TokenSet::None(seen.rows()).UnionLast(1);
+    }
+  };
+  std::vector<std::unique_ptr<TokenPolicy>> policies;
+  policies.push_back(std::make_unique<Packs>());
+  const auto policy = Compose(std::move(policies), {.first = 1, .last = 1, .spans = {{3, 5}, {6, 7}}});
+  Scene scene(10);
+  EXPECT_EQ(policy->Input(10, *scene.be).ToRows(), (Rows{0, 3, 4, 5, 6, 9}));
+  Scene packed(6);  // 5, the only one that nothing protects, is row 3
+  EXPECT_EQ(policy->AfterAttention(packed.seen, *packed.be).ToRows(), (Rows{0, 1, 2, 4, 5}));
+}
+
 TEST(Compose, ProtectionBeyondThePromptIsEverything) {
   Scene scene(10);
   EXPECT_TRUE(Composed({Fixed({}, {}, {})}, {.first = 11, .last = 0})->RunFfn(scene.seen, *scene.be).IsAll());

@@ -1,5 +1,6 @@
 #include "policies/sliminfer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,12 +8,14 @@
 
 #include <limits>
 
+#include "policies/method_test_support.h"
 #include "policy_scene.h"
 
 namespace coppice {
 namespace {
 
 using Rows = std::vector<int32_t>;
+using testing::HasSubstr;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr Needs::Units kUnits{.queries = 4, .unit = 2};
@@ -206,6 +209,25 @@ TEST(SlimInferPolicy, TiesGoToTheEarlierBlockWhileGeneratingToo) {
   SlimInferStep step(FiveBlocks(), {}, {});
   step.slim = SlimInferPolicy(FiveBlocks());
   EXPECT_EQ(step.Blocks(), (std::vector<int32_t>{0, 1, 2, 3, 9}));
+}
+
+// The papers' ablations: where the stages begin, and what a block's key is.
+TEST(SlimInferMethod, StartAndScore) {
+  const MethodInfo method = SlimInferMethod();
+  EXPECT_THAT(SettingsOf(method, "sliminfer:start=5"),
+              HasSubstr("layers=5/15/25,start=5,keep=8192/4096/2048,"));
+  EXPECT_THAT(SettingsOf(method, "sliminfer:start=15,keep=0.5"), HasSubstr("layers=15/25,start=15,"));
+  EXPECT_THAT(SettingsOf(method, "sliminfer:score=avg"), HasSubstr("block=64,unit=64,window=4,score=avg,"));
+  EXPECT_THAT(SettingsOf(method, "sliminfer:score=max,block=32"),
+              HasSubstr("block=32,unit=32,window=4,score=max,"));
+  EXPECT_THAT(RefusalOf(method, "sliminfer:score=mean"), HasSubstr("it can be units, avg, max"));
+  EXPECT_THAT(RefusalOf(method, "sliminfer:start=32"), HasSubstr("start=32"));
+  const auto pool = [&](const char* spec) {
+    return MakeMethod(method, spec).policy->NeedsAt(Phase::kPrefill, 9).unit_scores;
+  };
+  EXPECT_EQ(pool("sliminfer"), (std::vector<Needs::Units>{{4, 8, KeyPool::kMean}}));
+  EXPECT_EQ(pool("sliminfer:score=avg"), (std::vector<Needs::Units>{{4, 64, KeyPool::kMean}}));
+  EXPECT_EQ(pool("sliminfer:score=max"), (std::vector<Needs::Units>{{4, 64, KeyPool::kMax}}));
 }
 
 }  // namespace

@@ -53,7 +53,8 @@ struct TraceBytes {
 // One generated token that went through the model (the last one sampled never does).
 struct TraceStep {
   int32_t position = 0;
-  std::vector<int64_t> attended;  // [layers] keys that the token attends, itself included
+  // [layers] keys that the token attends, itself included; the mean of the heads where each chooses for itself
+  std::vector<int64_t> attended;
   std::vector<TraceEvent> events;
   TraceBytes bytes;  // after the step
   friend bool operator==(const TraceStep&, const TraceStep&) = default;

@@ -15,6 +15,7 @@
 #include "apps/cli/version.h"
 #include "base/cpu_info.h"
 #include "base/error.h"
+#include "text/tokenizer.h"
 
 namespace {
 
@@ -29,8 +30,11 @@ std::string VersionText() {
                      coppice::kBuildType, coppice::kCompiler, isa, coppice::Cpu().model);
 }
 
-// One line, whatever names from a file or a command line the message quotes.
-int Fail(std::string message, int code) {
+// One line of text, whatever names from a file or a command line the message quotes.
+int Fail(const std::string& error, int code) {
+  coppice::Utf8Stream text;
+  std::string message = text.Push(error);
+  message += text.Flush();
   for (char& c : message) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
   }

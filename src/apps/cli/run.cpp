@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <string>
 
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
@@ -11,6 +12,7 @@
 #include "apps/cli/terminal.h"
 #include "apps/cli/watch.h"
 #include "base/error.h"
+#include "base/new_file.h"
 #include "trace/trace_file.h"
 
 namespace coppice::cli {
@@ -45,6 +47,10 @@ void Write(const std::string& text) {
 }
 
 void Run(const RunOptions& o) {
+  // A trace that has nowhere to go is found before the work, not after.
+  if (!o.trace.empty()) {
+    const NewFile probe(o.trace, "trace");
+  }
   const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, o.model.engine);
   Request request = MakeRequest(o.generate, TokenizePrompt(o.prompt, engine->tokenizer(), o.model.model));
   request.prune = o.prune;
