@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 MODEL := models/coppice-mini-f16.gguf
 PROMPT := models/demo-prompt.txt
 DEMO = compare -m $(MODEL) -f $(PROMPT) --expect $(shell cat $(PROMPT:.txt=.answer)) \
-  --prune lazyllm --prune ftp --prune sliminfer --prune sliminfer+ftp --prune random --prune streamingllm
+  --prune lazyllm --prune ftp --prune sliminfer --prune sliminfer+ftp --prune random --prune selective:model=$(MODEL) --prune streamingllm
 
 JOBS ?= $(shell nproc)
 CONFIGURE := cmake --log-level=WARNING $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
