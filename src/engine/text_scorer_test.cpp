@@ -69,7 +69,8 @@ TEST(SelfInformation, LogProbabilities) {
   for (const char* architecture : {"llama", "bloom"}) {
     SCOPED_TRACE(architecture);
     const Transformer model = MakeTiny({.architecture = architecture}).Make();
-    const auto be = MakeBackend("cpu", {.threads = 2, .exact = true});
+    const auto be = MakeBackendOrSkip("cpu", {.threads = 2, .exact = true});
+    if (!be) GTEST_SKIP() << "this CPU lacks the ISA that COPPICE_ISA names";
     const std::vector<int32_t> prompt = RandomPrompt(150, model.config().shape.vocab);
     Workspace ws = model.NewWorkspace(64);
     const TextScore score = model.Score(prompt, ws, *be);
@@ -102,7 +103,8 @@ TEST(SelfInformation, Windows) {
   const std::vector<int32_t> ids = opened.tokenizer->Encode(text, plain);
   ASSERT_GT(ids.size(), 3u * TextScorer::kWindow);
   const std::vector<std::string> pieces = PiecesOf(*opened.tokenizer, ids);
-  const auto be = MakeBackend("cpu", {.threads = 2});
+  const auto be = MakeNativeBackendOrSkip("cpu", {.threads = 2});
+  if (!be) GTEST_SKIP() << "this CPU lacks the ISA that COPPICE_ISA names";
   TextScorer scorer(kBundled, 512);
   std::vector<double> shares;
   const ScoredText scored = scorer.Score(
@@ -139,6 +141,7 @@ TEST(SelfInformation, Windows) {
 
 // The whole of it: what was guessable is gone, what protects itself stays, the account has the second model in it.
 TEST(SelfInformation, SelectiveContextEndToEnd) {
+  if (!MakeNativeBackendOrSkip("cpu", {})) GTEST_SKIP() << "this CPU lacks the ISA that COPPICE_ISA names";
   const std::unique_ptr<Engine> engine = Engine::Load(kBundled, {.threads = 2});
   std::string text;
   for (int i = 0; i < 60; ++i) text += "The same line is written here again. ";
