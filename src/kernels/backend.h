@@ -57,13 +57,19 @@ struct RopeTable {
   bool interleaved = false;  // pairs (2i, 2i + 1), as GGUF stores Llama; else (i, i + rotary_dims / 2)
 };
 
-// A weight [outputs, inputs] in the form in which Backend::Product reads it. Filled by Backend::Pack; reusing
-// one keeps its memory.
+// A weight [outputs, inputs] in the form in which Backend::Product reads it. Filled by Backend::Pack or PackGated;
+// reusing one keeps its memory.
 struct PackedMatrix {
   int64_t outputs = 0;
   int64_t inputs = 0;
-  Tensor storage;  // the backend's own layout
+  bool gated = false;  // two matrices of this shape: gate and up
+  int form = 0;        // which of the backend's own layouts
+  Tensor storage;      // in that layout
+  Tensor scales;       // of integer codes; empty in other layouts
 };
+
+// What becomes of a product: y = result, or y += result (a residual).
+enum class ProductEnd { kStore, kAdd };
 
 class Backend {
  public:
@@ -76,9 +82,18 @@ class Backend {
 
   // ---- Products: y [m, outputs] = x [m, inputs] w^T + bias. `bias` is [1, outputs] fp32 or empty.
   // For prefill: the weight is packed (and dequantised) once per prompt, then read by every tile of rows.
-  virtual void Pack(const TensorView& w, PackedMatrix& packed) = 0;
-  virtual void Product(const TensorView& x, const PackedMatrix& w, const TensorView& bias,
-                       MutableTensorView y) = 0;
+  // Parts of one product, such as a layer's keys and values, are stacked: outputs of the first part, then those of the
+  // next. They may differ in type.
+  virtual void PackParts(std::span<const TensorView> parts, PackedMatrix& packed) = 0;
+  void Pack(const TensorView& w, PackedMatrix& packed) { PackParts({&w, 1}, packed); }
+  // The two halves of a gated FFN, of one shape: Product yields y = silu(x gate^T + bias) * (x up^T + bias), with the
+  // bias [1, 2 outputs] of both in that order.
+  virtual void PackGated(const TensorView& gate, const TensorView& up, PackedMatrix& packed) = 0;
+  virtual void ProductInto(const TensorView& x, const PackedMatrix& w, const TensorView& bias, ProductEnd end,
+                           MutableTensorView y) = 0;
+  void Product(const TensorView& x, const PackedMatrix& w, const TensorView& bias, MutableTensorView y) {
+    ProductInto(x, w, bias, ProductEnd::kStore, y);
+  }
   // For decode: few rows, straight from the stored (quantised) weight [outputs, inputs].
   virtual void DecodeProduct(const TensorView& x, const TensorView& w, const TensorView& bias,
                              MutableTensorView y) = 0;

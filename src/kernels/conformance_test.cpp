@@ -138,6 +138,77 @@ TEST_P(ProductConformance, APackedMatrixIsReusedForOtherShapes) {
   }
 }
 
+// Parts of one type, of two, and of types of which one keeps fp32.
+TEST_P(ProductConformance, StackedPartsAreOneProduct) {
+  const Tensor x = Random(21, 256, 10);
+  for (const auto& [first, second] :
+       {std::pair{DType::kQ4_K, DType::kQ6_K}, std::pair{DType::kBF16, DType::kBF16},
+        std::pair{DType::kQ8_0, DType::kF32}}) {
+    const Tensor a = RandomWeight(first, 50, 256, 11);
+    const Tensor b = RandomWeight(second, 33, 256, 12);
+    const Tensor bias = Random(1, 83, 13);
+    PackedMatrix packed;
+    be().PackParts(std::vector{a.view(), b.view()}, packed);
+    EXPECT_EQ(packed.outputs, 83);
+    Tensor y(DType::kF32, 21, 83);
+    be().Product(x.view(), packed, bias.view(), y.mutable_view());
+    ExpectClose(y.view().Cols(0, 50), NaiveProduct(x.view(), a.view(), bias.view().Cols(0, 50)), tolerance());
+    ExpectClose(y.view().Cols(50, 33), NaiveProduct(x.view(), b.view(), bias.view().Cols(50, 33)),
+                tolerance());
+  }
+}
+
+// Outputs on and off strips of 16 and panels of 32 columns.
+TEST_P(ProductConformance, AGatedProductIsSiluTimesUp) {
+  for (DType type : {DType::kF32, DType::kBF16, DType::kQ4_0}) {
+    for (int64_t outputs : {1, 16, 33, 64, 150}) {
+      SCOPED_TRACE(std::string(Info(type).name) + " " + std::to_string(outputs));
+      const Tensor x = Random(19, 256, 14);
+      const Tensor gate = RandomWeight(type, outputs, 256, 15);
+      const Tensor up = RandomWeight(type, outputs, 256, 16);
+      const Tensor bias = Random(1, 2 * outputs, 17);
+      for (bool with_bias : {false, true}) {
+        const auto part = [&](int64_t begin) {
+          return with_bias ? bias.view().Cols(begin, outputs) : TensorView();
+        };
+        Matrix expected = NaiveProduct(x.view(), gate.view(), part(0));
+        const Matrix factor = NaiveProduct(x.view(), up.view(), part(outputs));
+        for (size_t i = 0; i < expected.size(); ++i) {
+          for (size_t j = 0; j < expected[i].size(); ++j) {
+            expected[i][j] = expected[i][j] / (1 + std::exp(-expected[i][j])) * factor[i][j];
+          }
+        }
+        PackedMatrix packed;
+        be().PackGated(gate.view(), up.view(), packed);
+        Tensor y(DType::kF32, 19, outputs);
+        be().Product(x.view(), packed, with_bias ? bias.view() : TensorView(), y.mutable_view());
+        ExpectClose(y.view(), expected, 2 * tolerance());
+        // A plain matrix afterwards, in the same memory.
+        be().Pack(gate.view(), packed);
+        be().Product(x.view(), packed, {}, y.mutable_view());
+        ExpectClose(y.view(), NaiveProduct(x.view(), gate.view(), {}), tolerance());
+      }
+    }
+  }
+}
+
+TEST_P(ProductConformance, AddingIsTheProductAndThenASum) {
+  for (DType type : {DType::kF32, DType::kBF16, DType::kQ8_0}) {
+    const Tensor x = Random(70, 256, 18);
+    const Tensor w = RandomWeight(type, 77, 256, 19);
+    const Tensor residual = Random(70, 77, 20);
+    PackedMatrix packed;
+    be().Pack(w.view(), packed);
+    Tensor product(DType::kF32, 70, 77);
+    be().Product(x.view(), packed, {}, product.mutable_view());
+    Tensor expected = residual.Clone();
+    be().Add(product.view(), expected.mutable_view());
+    Tensor y = residual.Clone();
+    be().ProductInto(x.view(), packed, {}, ProductEnd::kAdd, y.mutable_view());
+    EXPECT_TRUE(SameBits(y, expected)) << Info(type).name;
+  }
+}
+
 TEST_P(ProductConformance, NoRowsIsNoWork) {
   const Tensor w = Random(8, 32, 1);
   const Tensor none(DType::kF32, 0, 32);

@@ -32,6 +32,16 @@ int64_t Count(std::span<const int32_t> list) { return static_cast<int64_t>(list.
 
 }  // namespace
 
+void CheckParts(std::span<const TensorView> parts) {
+  COPPICE_CHECK(!parts.empty());
+  for (const TensorView& part : parts) COPPICE_CHECK(part.cols == parts.front().cols);
+}
+
+void CheckProduct(const TensorView& x, const PackedMatrix& w, const TensorView& bias, const TensorView& y) {
+  CheckProduct(x, w.outputs, w.inputs, {}, y);
+  COPPICE_CHECK(bias.empty() || IsF32(bias, 1, w.gated ? 2 * w.outputs : w.outputs));
+}
+
 void CheckProduct(const TensorView& x, int64_t outputs, int64_t inputs, const TensorView& bias,
                   const TensorView& y) {
   COPPICE_CHECK(IsF32(x, x.rows, inputs));

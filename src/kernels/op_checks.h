@@ -10,6 +10,9 @@
 
 namespace coppice {
 
+// Weights that are packed together: the same number of inputs.
+void CheckParts(std::span<const TensorView> parts);
+void CheckProduct(const TensorView& x, const PackedMatrix& w, const TensorView& bias, const TensorView& y);
 // y [m, outputs] = x [m, inputs] w^T + bias [1, outputs], or no bias.
 void CheckProduct(const TensorView& x, int64_t outputs, int64_t inputs, const TensorView& bias,
                   const TensorView& y);

@@ -46,8 +46,11 @@ void Layer::Ffn(const TokenSet& rows, Stream& x, const LayerContext& run) const 
   const bool one_row = !x.prefill() || LastRowOnly(run);
   const std::vector<Tile> tiles = TilesOf(rows.size(), one_row ? 1 : 0, ws.tile_rows);
   const bool gated = !weights_.gate.weight.empty();
-  if (gated) ws.gate_up[0].Prepare(weights_.gate, tiles, run.be);
-  ws.gate_up[1].Prepare(weights_.up, tiles, run.be);
+  if (gated) {
+    ws.gate_up.PrepareGated(weights_.gate, weights_.up, tiles, run.be);
+  } else {
+    ws.gate_up.Prepare(weights_.up, tiles, run.be);
+  }
   ws.down.Prepare(weights_.down, tiles, run.be);
   for (const auto& [begin, count, kind] : tiles) {
     ws.Tick(index_ + 0.5 + 0.5 * static_cast<double>(begin) / static_cast<double>(rows.size()));
@@ -60,22 +63,15 @@ void Layer::Ffn(const TokenSet& rows, Stream& x, const LayerContext& run) const 
       run.be.GatherRows(x.hidden(), chosen, in);
     }
     const MutableTensorView normed = ws.normed.mutable_view().Rows(0, count);
-    const MutableTensorView up = ws.up.mutable_view().Rows(0, count);
-    const MutableTensorView out = ws.out.mutable_view().Rows(0, count);
+    const MutableTensorView inner = ws.inner.mutable_view().Rows(0, count);
     ApplyNorm(weights_.ffn_norm, in, normed, run.be);
-    ws.gate_up[1](normed, kind, up, run.be);
-    if (gated) {
-      const MutableTensorView gate = ws.gate.mutable_view().Rows(0, count);
-      ws.gate_up[0](normed, kind, gate, run.be);
-      run.be.SiluMul(gate, up);
-      ws.down(gate, kind, out, run.be);
-    } else {
-      run.be.Gelu(up);
-      ws.down(up, kind, out, run.be);
-    }
+    ws.gate_up(normed, kind, ProductEnd::kStore, inner, run.be);
+    if (!gated) run.be.Gelu(inner);
     if (rows.IsAll()) {
-      run.be.Add(out, in);
+      ws.down(inner, kind, ProductEnd::kAdd, in, run.be);
     } else {
+      const MutableTensorView out = ws.out.mutable_view().Rows(0, count);
+      ws.down(inner, kind, ProductEnd::kStore, out, run.be);
       run.be.ScatterAddRows(out, chosen, x.hidden());
     }
   }

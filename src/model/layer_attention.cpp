@@ -75,9 +75,7 @@ void Layer::Attention(Stream& x, const LayerContext& run) const {
     } else {
       run.be.SparseAttention(in, pattern, x.prefill() ? tile.begin : 0, attended);
     }
-    const MutableTensorView out = ws.out.mutable_view().Rows(0, tile.count);
-    ws.output(attended, tile.kind, out, run.be);
-    run.be.Add(out, x.hidden().Rows(tile.begin, tile.count));
+    ws.output(attended, tile.kind, ProductEnd::kAdd, x.hidden().Rows(tile.begin, tile.count), run.be);
     if (observed.empty() && tile.begin + tile.count > observer.first_row()) observer.Add(tile, q, run.be);
   }
   observer.Finish(x.seen(), run.be);
@@ -111,8 +109,7 @@ void Layer::StoreKeysValues(Stream& x, const std::vector<Tile>& tiles, const Lay
   } else {
     rows = cache.Insert(x.positions());
   }
-  run.ws.key.Prepare(weights_.key, tiles, run.be);
-  run.ws.value.Prepare(weights_.value, tiles, run.be);
+  run.ws.key_value.PrepareStacked(weights_.key, weights_.value, tiles, run.be);
   for (const Tile& tile : tiles) {
     run.ws.Tick(index_ + 0.25 * static_cast<double>(tile.begin) / static_cast<double>(x.rows()));
     StoreTile(x, tile, Slice(rows, tile), run);
@@ -126,11 +123,11 @@ void Layer::StoreTile(Stream& x, const Tile& tile, std::span<const int32_t> rows
   LayerCache& cache = x.sequence().cache[static_cast<size_t>(index_)];
   const std::span<const int32_t> positions = Slice(x.positions(), tile);
   const MutableTensorView normed = ws.normed.mutable_view().Rows(0, tile.count);
-  const MutableTensorView k = ws.k.mutable_view().Rows(0, tile.count);
-  const MutableTensorView v = ws.v.mutable_view().Rows(0, tile.count);
+  const MutableTensorView kv = ws.kv.mutable_view().Rows(0, tile.count);
+  const MutableTensorView k = kv.Cols(0, kv.cols / 2);
+  const MutableTensorView v = kv.Cols(kv.cols / 2, kv.cols / 2);
   ApplyNorm(weights_.attention_norm, x.hidden().Rows(tile.begin, tile.count), normed, run.be);
-  ws.key(normed, tile.kind, k, run.be);
-  ws.value(normed, tile.kind, v, run.be);
+  ws.key_value(normed, tile.kind, ProductEnd::kStore, kv, run.be);
   if (!run.rope.cos.empty()) run.be.Rope(k, attention_.head_dim, positions, run.rope);
 
   UnitKeys* units = UnitsOf(x, run);
@@ -186,7 +183,7 @@ TensorView Layer::Queries(Stream& x, const Tile& tile, const LayerContext& run) 
   const MutableTensorView normed = run.ws.normed.mutable_view().Rows(0, tile.count);
   const MutableTensorView q = run.ws.q.mutable_view().Rows(0, tile.count);
   ApplyNorm(weights_.attention_norm, x.hidden().Rows(tile.begin, tile.count), normed, run.be);
-  run.ws.query(normed, tile.kind, q, run.be);
+  run.ws.query(normed, tile.kind, ProductEnd::kStore, q, run.be);
   if (!run.rope.cos.empty()) run.be.Rope(q, attention_.head_dim, Slice(x.positions(), tile), run.rope);
   return q;
 }

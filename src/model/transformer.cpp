@@ -109,7 +109,8 @@ TextScore Transformer::Score(std::span<const int32_t> tokens, Workspace& ws, Bac
   Tensor logits;
   for (const Tile& tile : tiles) {
     logits.Resize(DType::kF32, tile.count, config_->shape.vocab);
-    head(TensorView(x.hidden()).Rows(tile.begin, tile.count), tile.kind, logits.mutable_view(), be);
+    head(TensorView(x.hidden()).Rows(tile.begin, tile.count), tile.kind, ProductEnd::kStore,
+         logits.mutable_view(), be);
     for (int64_t row = 0; row < tile.count; ++row) {
       const auto next = static_cast<size_t>(tile.begin + row + 1);
       score.log_probabilities[next] = LogProbability(logits.view().Row<float>(row), tokens[next]);
@@ -187,7 +188,7 @@ void Transformer::Head(Stream& x, Workspace& ws, Backend& be, Tensor& logits) co
   FinalNorm(x.hidden(), be);
   logits.Resize(DType::kF32, x.rows(), config_->shape.vocab);
   ws.head.Prepare(weights_->head, {}, be);
-  ws.head(x.hidden(), ProductKind::kDecode, logits.mutable_view(), be);
+  ws.head(x.hidden(), ProductKind::kDecode, ProductEnd::kStore, logits.mutable_view(), be);
 }
 
 }  // namespace coppice

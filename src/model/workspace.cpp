@@ -1,6 +1,7 @@
 #include "model/workspace.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 
@@ -16,18 +17,55 @@ std::vector<Tile> TilesOf(int64_t rows, int64_t decode_rows, int64_t tile_rows) 
   return tiles;
 }
 
-void Projection::Prepare(const Linear& w, const std::vector<Tile>& tiles, Backend& be) {
-  linear_ = &w;
+void Projection::Prepare(std::vector<const Linear*> parts, bool gated, const std::vector<Tile>& tiles,
+                         Backend& be) {
+  parts_ = std::move(parts);
+  gated_ = gated;
   const bool prefill =
       std::any_of(tiles.begin(), tiles.end(), [](const Tile& t) { return t.kind == ProductKind::kPrefill; });
-  if (prefill) be.Pack(w.weight, packed_);
+  if (!prefill) return;
+  std::vector<TensorView> weights;
+  for (const Linear* part : parts_) weights.push_back(part->weight);
+  if (gated) {
+    be.PackGated(weights[0], weights[1], packed_);
+  } else {
+    be.PackParts(weights, packed_);
+  }
+  const auto has_bias = [](const Linear* part) { return !part->bias.empty(); };
+  bias_.Resize(DType::kF32, 0, 0);
+  if (parts_.size() == 1 || std::none_of(parts_.begin(), parts_.end(), has_bias)) return;
+  int64_t outputs = 0;
+  for (const Linear* part : parts_) outputs += part->weight.rows;
+  bias_ = Tensor::Zeros(DType::kF32, 1, outputs);
+  float* to = bias_.mutable_view().Row<float>(0).data();
+  for (const Linear* part : parts_) {
+    if (has_bias(part)) std::ranges::copy(part->bias.Row<float>(0), to);
+    to += part->weight.rows;
+  }
 }
 
-void Projection::operator()(const TensorView& x, ProductKind kind, MutableTensorView y, Backend& be) const {
-  if (kind == ProductKind::kPrefill) {
-    be.Product(x, packed_, linear_->bias, y);
+void Projection::operator()(const TensorView& x, ProductKind kind, ProductEnd end, MutableTensorView y,
+                            Backend& be) {
+  if (kind == ProductKind::kDecode) return Decode(x, end, y, be);
+  be.ProductInto(x, packed_, parts_.size() == 1 ? parts_[0]->bias : bias_.view(), end, y);
+}
+
+void Projection::Decode(const TensorView& x, ProductEnd end, MutableTensorView y, Backend& be) {
+  const bool aside = gated_ || end == ProductEnd::kAdd;
+  if (aside) stored_.Resize(DType::kF32, x.rows, gated_ ? 2 * y.cols : y.cols);
+  const MutableTensorView all = aside ? stored_.mutable_view() : y;
+  int64_t column = 0;
+  for (const Linear* part : parts_) {
+    be.DecodeProduct(x, part->weight, part->bias, all.Cols(column, part->weight.rows));
+    column += part->weight.rows;
+  }
+  if (!aside) return;
+  const MutableTensorView result = all.Cols(0, y.cols);
+  if (gated_) be.SiluMul(result, all.Cols(y.cols, y.cols));
+  if (end == ProductEnd::kAdd) {
+    be.Add(result, y);
   } else {
-    be.DecodeProduct(x, linear_->weight, linear_->bias, y);
+    be.Convert(result, y);
   }
 }
 
@@ -35,11 +73,9 @@ Workspace::Workspace(const ModelShape& s, int64_t rows)
     : tile_rows(rows),
       normed(DType::kF32, rows, s.hidden),
       q(DType::kF32, rows, static_cast<int64_t>(s.heads) * s.head_dim),
-      k(DType::kF32, rows, static_cast<int64_t>(s.kv_heads) * s.head_dim),
-      v(DType::kF32, rows, static_cast<int64_t>(s.kv_heads) * s.head_dim),
+      kv(DType::kF32, rows, 2 * static_cast<int64_t>(s.kv_heads) * s.head_dim),
       attended(DType::kF32, rows, static_cast<int64_t>(s.heads) * s.head_dim),
-      gate(DType::kF32, s.gated_ffn ? rows : 0, s.ffn),
-      up(DType::kF32, rows, s.ffn),
+      inner(DType::kF32, rows, s.ffn),
       out(DType::kF32, rows, s.hidden),
       gathered(DType::kF32, rows, s.hidden) {}
 

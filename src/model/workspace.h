@@ -35,16 +35,34 @@ struct Tile {
 // [0, rows) in tiles of at most `tile_rows`; the last `decode_rows` of them are tiles for the decode kernels.
 std::vector<Tile> TilesOf(int64_t rows, int64_t decode_rows, int64_t tile_rows);
 
-// A linear map ready to run: packed where rows take the prefill kernels, as stored for the others.
+// A linear map, or several over the same input, ready to run: packed where rows take the prefill kernels, as stored for
+// the others.
 class Projection {
  public:
-  void Prepare(const Linear& w, const std::vector<Tile>& tiles, Backend& be);
-  // y [m, outputs] = x [m, inputs] w^T + bias
-  void operator()(const TensorView& x, ProductKind kind, MutableTensorView y, Backend& be) const;
+  void Prepare(const Linear& w, const std::vector<Tile>& tiles, Backend& be) {
+    Prepare({&w}, false, tiles, be);
+  }
+  // y = outputs of the first, then those of the second: one pass over x.
+  void PrepareStacked(const Linear& first, const Linear& second, const std::vector<Tile>& tiles,
+                      Backend& be) {
+    Prepare({&first, &second}, false, tiles, be);
+  }
+  // y = silu(gate) * up
+  void PrepareGated(const Linear& gate, const Linear& up, const std::vector<Tile>& tiles, Backend& be) {
+    Prepare({&gate, &up}, true, tiles, be);
+  }
+  // y [m, outputs] = x [m, inputs] w^T + bias, or y += that.
+  void operator()(const TensorView& x, ProductKind kind, ProductEnd end, MutableTensorView y, Backend& be);
 
  private:
-  const Linear* linear_ = nullptr;
+  void Prepare(std::vector<const Linear*> parts, bool gated, const std::vector<Tile>& tiles, Backend& be);
+  void Decode(const TensorView& x, ProductEnd end, MutableTensorView y, Backend& be);
+
+  std::vector<const Linear*> parts_;
+  bool gated_ = false;
+  Tensor bias_;  // of all parts, where there are several and any has one
   PackedMatrix packed_;
+  Tensor stored_;  // decode: what is gated or added
 };
 
 struct Workspace {
@@ -56,12 +74,10 @@ struct Workspace {
   int64_t tile_rows;
   Tensor normed;    // [tile, d]
   Tensor q;         // [tile, heads * head_dim]
-  Tensor k;         // [tile, kv_heads * head_dim]
-  Tensor v;         // [tile, kv_heads * head_dim]
+  Tensor kv;        // [tile, 2 * kv_heads * head_dim]: keys, then values
   Tensor attended;  // [tile, heads * head_dim]
-  Tensor gate;      // [tile, ffn]
-  Tensor up;        // [tile, ffn]
-  Tensor out;       // [tile, d]
+  Tensor inner;     // [tile, ffn]: what the FFN's last product reads
+  Tensor out;       // [tile, d]: of the FFN, where it runs for some rows
   Tensor gathered;  // [tile, d]: rows of the stream that run the FFN
   // Only where a policy asks for them:
   Tensor all_q;      // [rows, heads * head_dim]: every query of a layer, for the choice of a pattern
@@ -69,7 +85,7 @@ struct Workspace {
   Tensor sum_q;      // [group, heads * head_dim]: queries that still have to be added to a column sum
   Tensor some_keys;  // [attended, kv_heads * head_dim]: the rows of the cache that a decode step attends
   Tensor some_values;
-  Projection query, key, value, output, gate_up[2], down, head;
+  Projection query, key_value, output, gate_up, down, head;
   RunControl control;
 };
 

@@ -1,7 +1,9 @@
 #include "kernels/cpu/cpu_backend.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "base/threads.h"
@@ -44,22 +46,44 @@ class CpuBackend final : public Backend {
         exact_(options.exact),
         kernels_(Kernels(isa)),
         pool_(options.threads > 0 ? options.threads : UsableCores()),
-        products_(isa == Isa::kScalar ? cpu::MakePlainProducts({kernels_, pool_, isa, exact_})
-                                      : cpu::MakeOnednnProducts({kernels_, pool_, isa, exact_})),
-        attention_(kernels_, pool_) {}
+        attention_(kernels_, pool_) {
+    const cpu::ProductContext context{kernels_, pool_};
+    const auto set = [&](Form form, std::unique_ptr<cpu::Products> products) {
+      products_[static_cast<size_t>(form)] = std::move(products);
+    };
+    set(Form::kFloats,
+        isa == Isa::kScalar ? cpu::MakePlainProducts(context) : cpu::MakeOnednnProducts(context));
+    if (exact_) return;
+    const bool avx512 = isa == Isa::kAvx512;
+    if (avx512 && Cpu().avx512_bf16) set(Form::kBf16, MakePanelProducts(context, cpu::Avx512Bf16Panels()));
+    if (avx512 && Cpu().avx512_vnni) set(Form::kCodes, MakePanelProducts(context, cpu::Avx512VnniPanels()));
+    if (isa != Isa::kAmx) return;
+    set(Form::kBf16, MakePanelProducts(context, cpu::AmxBf16Panels()));
+    set(Form::kCodes, MakePanelProducts(context, cpu::AmxIntPanels()));
+  }
 
   std::string_view name() const override { return "cpu"; }
   std::string_view isa() const override { return IsaName(isa_); }
   int threads() const override { return pool_.size(); }
   DType cache_dtype() const override { return exact_ ? DType::kF32 : DType::kBF16; }
 
-  void Pack(const TensorView& w, PackedMatrix& packed) override { products_->Pack(w, packed); }
-
-  void Product(const TensorView& x, const PackedMatrix& w, const TensorView& bias,
-               MutableTensorView y) override {
-    CheckProduct(x, w.outputs, w.inputs, bias, y);
-    products_->Product(x, w, bias, y);
+  void PackParts(std::span<const TensorView> parts, PackedMatrix& packed) override {
+    CheckParts(parts);
+    const cpu::WeightRows rows(parts);
+    packed.outputs = rows.rows();
+    packed.gated = false;
+    PackRows(parts, packed);
   }
+
+  void PackGated(const TensorView& gate, const TensorView& up, PackedMatrix& packed) override {
+    COPPICE_CHECK(gate.rows == up.rows && gate.cols == up.cols);
+    packed.outputs = gate.rows;
+    packed.gated = true;
+    PackRows(std::array{gate, up}, packed);
+  }
+
+  void ProductInto(const TensorView& x, const PackedMatrix& w, const TensorView& bias, ProductEnd end,
+                   MutableTensorView y) override;
 
   void DecodeProduct(const TensorView& x, const TensorView& w, const TensorView& bias,
                      MutableTensorView y) override {
@@ -164,6 +188,29 @@ class CpuBackend final : public Backend {
   }
 
  private:
+  // The layouts of packed weights.
+  enum class Form { kFloats, kBf16, kCodes };  // from the most precise one down
+  static constexpr size_t kForms = 3;
+
+  // fp32 weights keep their precision: who keeps a model in fp32 wants it. Tiny matrices do, too: less than two tiles
+  // of inputs have nothing to gain.
+  Form FormOf(const TensorView& w) const {
+    constexpr int64_t kFewestInputs = 64;
+    if (w.dtype == DType::kF32 || w.cols < kFewestInputs) return Form::kFloats;
+    const bool quantised = Info(w.dtype).block_elements > 1;
+    if (quantised && products_[static_cast<size_t>(Form::kCodes)]) return Form::kCodes;
+    return products_[static_cast<size_t>(Form::kBf16)] ? Form::kBf16 : Form::kFloats;
+  }
+  // The most precise of the parts' forms is good for all of them.
+  void PackRows(std::span<const TensorView> parts, PackedMatrix& packed) {
+    Form form = Form::kCodes;
+    for (const TensorView& part : parts) form = std::min(form, FormOf(part));
+    packed.form = static_cast<int>(form);
+    packed.inputs = parts.front().cols;
+    if (packed.outputs > 0 && packed.inputs > 0) Of(packed.form).Pack(cpu::WeightRows(parts), packed);
+  }
+  cpu::Products& Of(int form) { return *products_[static_cast<size_t>(form)]; }
+
   template <typename Body>
   void EachRow(const TensorView& y, Body body) {
     if (y.empty()) return;
@@ -176,9 +223,34 @@ class CpuBackend final : public Backend {
   bool exact_;
   const KernelTable& kernels_;
   ThreadPool pool_;
-  std::unique_ptr<cpu::Products> products_;
   cpu::AttentionOps attention_;
+  Tensor stored_;  // a product whose layout does not know its end
+  std::array<std::unique_ptr<cpu::Products>, kForms>
+      products_;  // null where the CPU has nothing for the form
 };
+
+void CpuBackend::ProductInto(const TensorView& x, const PackedMatrix& w, const TensorView& bias,
+                             ProductEnd end, MutableTensorView y) {
+  CheckProduct(x, w, bias, y);
+  if (w.outputs == 0 || x.rows == 0) return;
+  cpu::Products& products = Of(w.form);
+  if (products.ends() || (end == ProductEnd::kStore && !w.gated)) {
+    products.Product(x, w, bias, end, y);
+    return;
+  }
+  stored_.Resize(DType::kF32, x.rows, w.gated ? 2 * w.outputs : w.outputs);
+  const MutableTensorView all = stored_.mutable_view();
+  products.Product(x, w, bias, ProductEnd::kStore, all);
+  const MutableTensorView result = all.Cols(0, w.outputs);
+  EachRow(y, [&](int64_t i) {
+    if (w.gated) kernels_.silu_mul(Out(result, i), In(all, i) + w.outputs, w.outputs);
+    if (end == ProductEnd::kAdd) {
+      kernels_.add(In(result, i), w.outputs, Out(y, i));
+    } else {
+      std::memcpy(y.RowBytes(i), result.RowBytes(i), static_cast<size_t>(w.outputs) * 4);
+    }
+  });
+}
 
 void CpuBackend::GatherRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) {
   CheckGatherRows(x, rows, y);

@@ -2,7 +2,7 @@
 
 // 2^f for f in [-0.5, 0.5], relative error below 1e-7 in fp32 and exactly 1 at 0. Coefficients: interpolation
 // of (2^f - 1) / f at the six Chebyshev nodes, error 5e-9 before rounding.
-V Pow2Fraction(V f) {
+inline V Pow2Fraction(V f) {
   V p = V::Set(1.5453162939509034e-4f);
   p = V::Fma(p, f, V::Set(1.339086336462805e-3f));
   p = V::Fma(p, f, V::Set(9.618082557302569e-3f));
@@ -13,14 +13,14 @@ V Pow2Fraction(V f) {
 }
 
 // 2^x for x <= 127; 0 below 2^-126.5, so that no denormal slows the products that follow. 0 at -infinity.
-V Exp2(V x) {
+inline V Exp2(V x) {
   x = V::Max(V::Set(-127.0f), x);  // in this order a NaN stays a NaN
   const V n = V::Round(x);
   return Pow2Fraction(x - n) * V::Pow2(n);
 }
 
 // e^x; 0 below about -87.7 and 1.7e38 above 88.
-V Exp(V x) {
+inline V Exp(V x) {
   x = V::Max(V::Set(-88.0f), V::Min(V::Set(88.0f), x));
   const V n = V::Round(x * V::Set(1.44269504f));
   // ln 2 in two parts, the first with few enough bits that n times it is exact.
@@ -30,13 +30,13 @@ V Exp(V x) {
 }
 
 // The last `count` < kLanes values of a row, zeros behind them.
-V LoadPart(const float* p, int64_t count) {
+inline V LoadPart(const float* p, int64_t count) {
   float lanes[V::kLanes] = {};
   for (int64_t i = 0; i < count; ++i) lanes[i] = p[i];
   return V::Load(lanes);
 }
 
-void StorePart(V v, float* p, int64_t count) {
+inline void StorePart(V v, float* p, int64_t count) {
   float lanes[V::kLanes];
   v.Store(lanes);
   for (int64_t i = 0; i < count; ++i) p[i] = lanes[i];

@@ -1,4 +1,4 @@
-// Large products through oneDNN's matmul, one thread per primitive and many primitives at a time.
+// Large products in fp32 through oneDNN's matmul, one thread per primitive and many primitives at a time.
 //
 // Batch invariance: every primitive has kTileRows rows, whatever the call has; the last tile is padded with
 // zeros. A row then meets the same instructions in the same order in every call; only its place in a tile
@@ -6,8 +6,8 @@
 // that). Leaving the split over threads to oneDNN would break it: the split depends on the number of rows and
 // may cut K.
 //
-// Weights are cut into blocks of columns, each reordered into the layout that oneDNN asks for. x is rounded
-// to bf16 once per call. The only file that includes oneDNN and OpenMP.
+// Weights are cut into blocks of columns, each reordered into the layout that oneDNN asks for. The only file that
+// includes oneDNN and OpenMP.
 #include <omp.h>
 
 #include <algorithm>
@@ -15,7 +15,6 @@
 #include <map>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <span>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -27,7 +26,6 @@ namespace {
 
 constexpr int64_t kTileRows = 128;
 constexpr int64_t kBlockColumns = 512;
-constexpr int64_t kStageRows = 2;  // before a staged block: room for one row as fp32 on its way to bf16
 
 // oneDNN runs on OpenMP's threads; inside one of ours it gets one. The setting belongs to the calling thread,
 // and primitives are made under it too, since they split their work when they are made.
@@ -42,16 +40,7 @@ class OneThread {
   int before_;
 };
 
-// Whether oneDNN, within its limit, multiplies bf16 with instructions made for it.
-bool HasBf16Products() {
-  const unsigned effective = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  const unsigned bf16 = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);  // bits, as all of them are
-  return (effective & bf16) == bf16;
-}
-
-dnnl::memory::data_type DnnlType(DType type) {
-  return type == DType::kBF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
-}
+constexpr auto kFloat = dnnl::memory::data_type::f32;
 
 // y [kTileRows, columns] = x [kTileRows, inputs] w. All without gaps between rows: oneDNN 2.6 has no fast
 // kernel for a y with a stride and falls back to a reference loop, a thousand times slower.
@@ -63,138 +52,109 @@ struct Primitive {
 class OnednnProducts final : public Products {
  public:
   explicit OnednnProducts(const ProductContext& context)
-      : context_(context), fast_(HasFastBf16(context)), engine_(dnnl::engine::kind::cpu, 0) {
+      : context_(context), engine_(dnnl::engine::kind::cpu, 0) {
     for (int t = 0; t < context.pool.size(); ++t) streams_.emplace_back(engine_);
     scratch_.resize(static_cast<size_t>(context.pool.size()));
     results_.resize(static_cast<size_t>(context.pool.size()));
     stage_.resize(static_cast<size_t>(context.pool.size()));
   }
 
-  void Pack(const TensorView& w, PackedMatrix& packed) override;
-  void Product(const TensorView& x, const PackedMatrix& w, const TensorView& bias,
+  void Pack(const WeightRows& w, PackedMatrix& packed) override;
+  void Product(const TensorView& x, const PackedMatrix& w, const TensorView& bias, ProductEnd end,
                MutableTensorView y) override;
 
  private:
-  static bool HasFastBf16(const ProductContext& c) {
-    return !c.exact && (c.isa == Isa::kAvx512 || c.isa == Isa::kAmx) && HasBf16Products();
-  }
-  // fp32 weights keep their precision: who keeps a model in fp32 wants it. Tiny matrices do, too: bf16 has
-  // nothing to gain below two tiles of inputs.
-  DType ProductType(const TensorView& w) const {
-    constexpr int64_t kFewestBf16Inputs = 64;
-    return fast_ && w.dtype != DType::kF32 && w.cols >= kFewestBf16Inputs ? DType::kBF16 : DType::kF32;
-  }
-
-  const Primitive& Get(DType type, int64_t inputs, int64_t columns);
-  // x as the primitives read it: of `type`, rows without gaps, padded to whole tiles with zeros.
-  void PrepareRows(const TensorView& x, DType type, int64_t padded_rows);
+  const Primitive& Get(int64_t inputs, int64_t columns);
+  // x as the primitives read it: rows without gaps, padded to whole tiles with zeros.
+  void PrepareRows(const TensorView& x, int64_t padded_rows);
   static int64_t BlockBytes(const Primitive& p) {
     return (static_cast<int64_t>(p.w.get_size()) + 63) / 64 * 64;
   }
-  void StageRows(const TensorView& w, DType type, int64_t begin, int64_t columns, int thread);
+  void StageRows(const WeightRows& w, int64_t begin, int64_t columns, int thread);
 
   ProductContext context_;
-  bool fast_;  // whether bf16 products pay
   dnnl::engine engine_;
-  std::vector<dnnl::stream> streams_;                                    // one per thread
-  std::map<std::tuple<DType, int64_t, int64_t>, Primitive> primitives_;  // (type, inputs, columns)
-  Tensor rows_;                                                          // x prepared
-  std::vector<Tensor> results_;                                          // per thread, one tile of y
-  std::vector<Tensor> scratch_;                                          // per thread, for oneDNN
+  std::vector<dnnl::stream> streams_;                            // one per thread
+  std::map<std::pair<int64_t, int64_t>, Primitive> primitives_;  // (inputs, columns)
+  Tensor rows_;                                                  // x prepared
+  std::vector<Tensor> results_;                                  // per thread, one tile of y
+  std::vector<Tensor> scratch_;                                  // per thread, for oneDNN
   std::vector<Tensor> stage_;  // per thread, one block of weights row by row
 };
 
-const Primitive& OnednnProducts::Get(DType type, int64_t inputs, int64_t columns) {
+const Primitive& OnednnProducts::Get(int64_t inputs, int64_t columns) {
   using Desc = dnnl::memory::desc;
   using Dims = dnnl::memory::dims;
-  const auto found = primitives_.find({type, inputs, columns});
+  const auto found = primitives_.find({inputs, columns});
   if (found != primitives_.end()) return found->second;
   const OneThread one;
-  const Desc x({kTileRows, inputs}, DnnlType(type), Dims{inputs, 1});
-  const Desc w({inputs, columns}, DnnlType(type), dnnl::memory::format_tag::any);
-  const Desc y({kTileRows, columns}, dnnl::memory::data_type::f32, Dims{columns, 1});
+  const Desc x({kTileRows, inputs}, kFloat, Dims{inputs, 1});
+  const Desc w({inputs, columns}, kFloat, dnnl::memory::format_tag::any);
+  const Desc y({kTileRows, columns}, kFloat, Dims{columns, 1});
   dnnl::primitive_attr attributes;
   // oneDNN's own scratchpad is bound to the thread that made the primitive.
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   const dnnl::matmul::primitive_desc pd(dnnl::matmul::desc(x, w, y), attributes, engine_);
   const Primitive made = {dnnl::matmul(pd), x, pd.weights_desc(), y, pd.scratchpad_desc()};
-  return primitives_.emplace(std::tuple{type, inputs, columns}, made).first->second;
+  return primitives_.emplace(std::pair{inputs, columns}, made).first->second;
 }
 
-// Rows [begin, begin + columns) of w as `type` into the thread's stage.
-void OnednnProducts::StageRows(const TensorView& w, DType type, int64_t begin, int64_t columns, int thread) {
+// Rows [begin, begin + columns) of w into the thread's stage.
+void OnednnProducts::StageRows(const WeightRows& w, int64_t begin, int64_t columns, int thread) {
   Tensor& stage = stage_[static_cast<size_t>(thread)];
-  stage.Resize(type, kStageRows + columns, w.cols);
-  const MutableTensorView rows = stage.mutable_view().Rows(kStageRows, columns);
-  const auto dequantize = context_.kernels.dequantize[static_cast<size_t>(w.dtype)];
+  stage.Resize(DType::kF32, columns, w.cols());
+  const MutableTensorView rows = stage.mutable_view();
   for (int64_t i = 0; i < columns; ++i) {
-    const std::byte* stored = w.RowBytes(begin + i);
-    if (type == w.dtype) {
-      std::memcpy(rows.RowBytes(i), stored, static_cast<size_t>(BytesOf(type, w.cols)));
-    } else if (type == DType::kF32) {
-      dequantize(stored, w.cols, rows.Row<float>(i).data());
-    } else {
-      float* wide = reinterpret_cast<float*>(stage.mutable_view().data);
-      dequantize(stored, w.cols, wide);
-      context_.kernels.to_bf16(wide, w.cols, reinterpret_cast<uint16_t*>(rows.RowBytes(i)));
-    }
+    w.Dequantize(context_.kernels, begin + i, 0, w.cols(), rows.Row<float>(i).data());
   }
 }
 
-void OnednnProducts::Pack(const TensorView& w, PackedMatrix& packed) {
-  packed.outputs = w.rows;
-  packed.inputs = w.cols;
-  const int64_t blocks = (w.rows + kBlockColumns - 1) / kBlockColumns;
-  if (blocks == 0 || w.cols == 0) return;
-  const DType type = ProductType(w);
-  const int64_t last = w.rows - (blocks - 1) * kBlockColumns;
-  const Primitive& full_primitive = Get(type, w.cols, std::min(w.rows, kBlockColumns));
-  const Primitive& last_primitive = Get(type, w.cols, last);
+void OnednnProducts::Pack(const WeightRows& w, PackedMatrix& packed) {
+  const int64_t blocks = (w.rows() + kBlockColumns - 1) / kBlockColumns;
+  if (blocks == 0 || w.cols() == 0) return;
+  const int64_t last = w.rows() - (blocks - 1) * kBlockColumns;
+  const Primitive& full_primitive = Get(w.cols(), std::min(w.rows(), kBlockColumns));
+  const Primitive& last_primitive = Get(w.cols(), last);
   const int64_t full_bytes = BlockBytes(full_primitive);
   const int64_t bytes = (blocks - 1) * full_bytes + BlockBytes(last_primitive);
-  packed.storage.Resize(type, 1, bytes / Info(type).block_bytes);
+  packed.storage.Resize(DType::kF32, 1, bytes / 4);
   std::byte* storage = packed.storage.mutable_view().data;
   context_.pool.For(blocks, 1, [&](int64_t block, int64_t, int thread) {
     const OneThread one;
     const int64_t columns = block + 1 < blocks ? kBlockColumns : last;
-    StageRows(w, type, block * kBlockColumns, columns, thread);
+    StageRows(w, block * kBlockColumns, columns, thread);
     const dnnl::memory::desc& to = (block + 1 < blocks ? full_primitive : last_primitive).w;
-    const dnnl::memory::desc from({w.cols, columns}, DnnlType(type), dnnl::memory::dims{1, w.cols});
-    dnnl::memory source(from, engine_,
-                        stage_[static_cast<size_t>(thread)].mutable_view().RowBytes(kStageRows));
+    const dnnl::memory::desc from({w.cols(), columns}, kFloat, dnnl::memory::dims{1, w.cols()});
+    dnnl::memory source(from, engine_, stage_[static_cast<size_t>(thread)].mutable_view().data);
     dnnl::memory target(to, engine_, storage + block * full_bytes);
     dnnl::reorder(source, target).execute(streams_[static_cast<size_t>(thread)], source, target);
   });
 }
 
-void OnednnProducts::PrepareRows(const TensorView& x, DType type, int64_t padded_rows) {
-  rows_.Resize(type, padded_rows, x.cols);
+void OnednnProducts::PrepareRows(const TensorView& x, int64_t padded_rows) {
+  rows_.Resize(DType::kF32, padded_rows, x.cols);
   const MutableTensorView rows = rows_.mutable_view();
-  const size_t bytes = static_cast<size_t>(BytesOf(type, x.cols));
+  const size_t bytes = static_cast<size_t>(x.cols) * 4;
   context_.pool.For(padded_rows, 16, [&](int64_t begin, int64_t end, int) {
     for (int64_t i = begin; i < end; ++i) {
-      if (i >= x.rows) {
-        std::memset(rows.RowBytes(i), 0, bytes);
-      } else if (type == DType::kF32) {
+      if (i < x.rows) {
         std::memcpy(rows.RowBytes(i), x.RowBytes(i), bytes);
       } else {
-        context_.kernels.to_bf16(x.Row<float>(i).data(), x.cols,
-                                 reinterpret_cast<uint16_t*>(rows.RowBytes(i)));
+        std::memset(rows.RowBytes(i), 0, bytes);
       }
     }
   });
 }
 
-void OnednnProducts::Product(const TensorView& x, const PackedMatrix& w, const TensorView& bias,
+void OnednnProducts::Product(const TensorView& x, const PackedMatrix& w, const TensorView& bias, ProductEnd,
                              MutableTensorView y) {
-  if (x.rows == 0 || w.outputs == 0) return;
+  if (x.rows == 0 || y.cols == 0) return;
   const int64_t tiles = (x.rows + kTileRows - 1) / kTileRows;
-  const int64_t blocks = (w.outputs + kBlockColumns - 1) / kBlockColumns;
-  const int64_t last = w.outputs - (blocks - 1) * kBlockColumns;
-  const DType type = w.storage.dtype();
-  PrepareRows(x, type, tiles * kTileRows);
-  const Primitive& full_primitive = Get(type, w.inputs, std::min(w.outputs, kBlockColumns));
-  const Primitive& last_primitive = Get(type, w.inputs, last);
+  const int64_t blocks = (y.cols + kBlockColumns - 1) / kBlockColumns;
+  const int64_t last = y.cols - (blocks - 1) * kBlockColumns;
+  PrepareRows(x, tiles * kTileRows);
+  const Primitive& full_primitive = Get(w.inputs, std::min(y.cols, kBlockColumns));
+  const Primitive& last_primitive = Get(w.inputs, last);
   const int64_t full_bytes = BlockBytes(full_primitive);
   COPPICE_CHECK(w.storage.bytes() == (blocks - 1) * full_bytes + BlockBytes(last_primitive));
   const std::byte* storage = w.storage.view().data;

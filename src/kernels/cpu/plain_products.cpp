@@ -13,25 +13,24 @@ class PlainProducts final : public Products {
  public:
   explicit PlainProducts(const ProductContext& context) : context_(context) {}
 
-  void Pack(const TensorView& w, PackedMatrix& packed) override {
-    packed.outputs = w.rows;
-    packed.inputs = w.cols;
-    packed.storage.Resize(DType::kF32, w.rows, w.cols);
+  void Pack(const WeightRows& w, PackedMatrix& packed) override {
+    packed.storage.Resize(DType::kF32, w.rows(), w.cols());
     MutableTensorView rows = packed.storage.mutable_view();
-    const auto dequantize = context_.kernels.dequantize[static_cast<size_t>(w.dtype)];
-    context_.pool.For(w.rows, kColumnsPerTask, [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i) dequantize(w.RowBytes(i), w.cols, rows.Row<float>(i).data());
+    context_.pool.For(w.rows(), kColumnsPerTask, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        w.Dequantize(context_.kernels, i, 0, w.cols(), rows.Row<float>(i).data());
+      }
     });
   }
 
-  void Product(const TensorView& x, const PackedMatrix& w, const TensorView& bias,
+  void Product(const TensorView& x, const PackedMatrix& w, const TensorView& bias, ProductEnd,
                MutableTensorView y) override {
     const TensorView rows = w.storage.view();
-    COPPICE_CHECK(rows.dtype == DType::kF32 && rows.rows == w.outputs && rows.cols == w.inputs);
-    if (x.rows == 0 || w.outputs == 0) return;
+    COPPICE_CHECK(rows.dtype == DType::kF32 && rows.cols == w.inputs && rows.rows == y.cols);
+    if (x.rows == 0 || y.cols == 0) return;
     const float* bias_row = bias.empty() ? nullptr : bias.Row<float>(0).data();
     const auto dot = context_.kernels.dot[static_cast<size_t>(DType::kF32)];
-    context_.pool.For(w.outputs, kColumnsPerTask, [&](int64_t begin, int64_t end, int) {
+    context_.pool.For(rows.rows, kColumnsPerTask, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = 0; i < x.rows; i += kRowsPerTask) {
         const int64_t some = std::min(kRowsPerTask, x.rows - i);
         for (int64_t o = begin; o < end; ++o) {
@@ -48,6 +47,18 @@ class PlainProducts final : public Products {
 };
 
 }  // namespace
+
+void WeightRows::Dequantize(const KernelTable& kernels, int64_t i, int64_t begin, int64_t count,
+                            float* y) const {
+  for (const TensorView& part : parts_) {
+    if (i < part.rows) {
+      kernels.dequantize[static_cast<size_t>(part.dtype)](part.RowBytes(i) + BytesOf(part.dtype, begin),
+                                                          count, y);
+      return;
+    }
+    i -= part.rows;
+  }
+}
 
 std::unique_ptr<Products> MakePlainProducts(const ProductContext& context) {
   return std::make_unique<PlainProducts>(context);

@@ -31,20 +31,44 @@ class ReferenceBackend final : public Backend {
   int threads() const override { return 1; }
   DType cache_dtype() const override { return DType::kF32; }
 
-  void Pack(const TensorView& w, PackedMatrix& packed) override {
-    packed.outputs = w.rows;
-    packed.inputs = w.cols;
-    packed.storage.Resize(DType::kF32, w.rows, w.cols);
+  void PackParts(std::span<const TensorView> parts, PackedMatrix& packed) override {
+    CheckParts(parts);
+    packed.outputs = 0;
+    for (const TensorView& part : parts) packed.outputs += part.rows;
+    packed.inputs = parts.front().cols;
+    packed.gated = false;
+    packed.storage.Resize(DType::kF32, packed.outputs, packed.inputs);
     MutableTensorView rows = packed.storage.mutable_view();
-    for (int64_t j = 0; j < w.rows; ++j) DequantizeRow(w.dtype, w.RowBytes(j), rows.Row<float>(j));
+    int64_t j = 0;
+    for (const TensorView& part : parts) {
+      for (int64_t i = 0; i < part.rows; ++i)
+        DequantizeRow(part.dtype, part.RowBytes(i), rows.Row<float>(j++));
+    }
   }
 
-  void Product(const TensorView& x, const PackedMatrix& w, const TensorView& bias,
-               MutableTensorView y) override {
-    CheckProduct(x, w.outputs, w.inputs, bias, y);
+  void PackGated(const TensorView& gate, const TensorView& up, PackedMatrix& packed) override {
+    COPPICE_CHECK(gate.rows == up.rows);
+    PackParts(std::vector{gate, up}, packed);
+    packed.outputs = gate.rows;
+    packed.gated = true;
+  }
+
+  void ProductInto(const TensorView& x, const PackedMatrix& w, const TensorView& bias, ProductEnd end,
+                   MutableTensorView y) override {
+    CheckProduct(x, w, bias, y);
     const TensorView rows = w.storage.view();
-    COPPICE_CHECK(rows.dtype == DType::kF32 && rows.rows == w.outputs && rows.cols == w.inputs);
-    for (int64_t j = 0; j < w.outputs; ++j) Column(x, rows.Row<float>(j).data(), BiasOf(bias, j), j, y);
+    COPPICE_CHECK(rows.dtype == DType::kF32 && rows.cols == w.inputs);
+    Tensor all(DType::kF32, x.rows, rows.rows);
+    for (int64_t j = 0; j < rows.rows; ++j) {
+      Column(x, rows.Row<float>(j).data(), BiasOf(bias, j), j, all.mutable_view());
+    }
+    const MutableTensorView result = all.mutable_view().Cols(0, w.outputs);
+    if (w.gated) SiluMul(result, all.view().Cols(w.outputs, w.outputs));
+    for (int64_t i = 0; i < x.rows; ++i) {
+      const std::span<const float> from = TensorView(result).Row<float>(i);
+      const std::span<float> to = y.Row<float>(i);
+      for (size_t j = 0; j < from.size(); ++j) to[j] = end == ProductEnd::kAdd ? from[j] + to[j] : from[j];
+    }
   }
 
   void DecodeProduct(const TensorView& x, const TensorView& w, const TensorView& bias,

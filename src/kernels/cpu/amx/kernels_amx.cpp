@@ -1,7 +1,8 @@
-// AVX-512's kernels, with attention over a bf16 cache on tiles. Products reach AMX through oneDNN.
+// AVX-512's kernels, with attention over a bf16 cache and panel products on tiles.
 #include <immintrin.h>
 
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/panel_kernels.h"
 
 namespace coppice::cpu {
 namespace {
@@ -15,15 +16,39 @@ namespace {
 
 // On top of the tiles.
 #include "kernels/cpu/amx/attention.inl"
+#include "kernels/cpu/panel_rows.inl"
+
+// On top of the tiles and the rows.
+#include "kernels/cpu/amx/panels.inl"
 
 constexpr KernelTable WithTiles(KernelTable table) {
   table.attention_bf16 = {AttendAmx, MergeStates, ClearState, FinishRows, AddMassAmx};
   return table;
 }
 
+constexpr PanelKernels kIntPanels = {
+    .value_bytes = 1,
+    .block_rows = kTileRows,
+    .strips = kTileStrips,
+    .pack = PackCodes<0>,
+    .prepare = PrepareCodes<kTileRows, true>,
+    .multiply = MultiplyTilePanel<true>,
+};
+
+constexpr PanelKernels kBf16Panels = {
+    .value_bytes = 2,
+    .block_rows = kTileRows,
+    .strips = kTileStrips,
+    .pack = PackBf16,
+    .prepare = PrepareBf16<kTileRows, true>,
+    .multiply = MultiplyTilePanel<false>,
+};
+
 constexpr KernelTable kAmxTable = WithTiles(kTable);
 }  // namespace
 
 const KernelTable& AmxKernels() { return kAmxTable; }
+const PanelKernels& AmxIntPanels() { return kIntPanels; }
+const PanelKernels& AmxBf16Panels() { return kBf16Panels; }
 
 }  // namespace coppice::cpu

@@ -45,3 +45,9 @@ template <int kSums, int kA, int kB>
 inline void MultiplyTiles() {
   __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kA), "i"(kB));
 }
+
+// sums [16, 16] int32 += a [16, 64] int8 b, with b's rows in fours: element (k, n) at [k / 4][n][k % 4].
+template <int kSums, int kA, int kB>
+inline void MultiplyCodes() {
+  __asm__ volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSums), "i"(kA), "i"(kB));
+}

@@ -108,9 +108,9 @@ struct Codes {
   V ToFloat() const { return {_mm512_cvtepi32_ps(v)}; }
 };
 
-float HalfToFloat(const std::byte* p) {
+[[maybe_unused]] float HalfToFloat(const std::byte* p) {
   uint16_t bits;
   __builtin_memcpy(&bits, p, sizeof bits);
   return _cvtsh_ss(bits);
 }
-float SquareRoot(float a) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(a))); }
+[[maybe_unused]] float SquareRoot(float a) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(a))); }

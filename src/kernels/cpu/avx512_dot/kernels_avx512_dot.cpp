@@ -1,0 +1,42 @@
+// Panel products for AVX-512 with VNNI, and with bf16. The instructions that only some CPUs have are written as assembly,
+// so this file needs no compiler flag of theirs; who calls, asks for the CPU's feature first.
+#include <immintrin.h>
+
+#include "kernels/cpu/panel_kernels.h"
+
+namespace coppice::cpu {
+namespace {
+#include "kernels/cpu/avx512/vector.inl"
+
+// On top of V, so after it, and the rows on top of the functions.
+// clang-format off
+#include "kernels/cpu/kernel_math.inl"
+#include "kernels/cpu/panel_rows.inl"
+// clang-format on
+
+// On top of the rows.
+#include "kernels/cpu/avx512_dot/panels.inl"
+
+constexpr PanelKernels kVnniPanels = {
+    .value_bytes = 1,
+    .block_rows = kDotRows,
+    .strips = kDotStrips,
+    .pack = PackCodes<0x80>,
+    .prepare = PrepareCodes<kDotRows, false>,
+    .multiply = MultiplyPanel<CodeDot>,
+};
+
+constexpr PanelKernels kBf16Panels = {
+    .value_bytes = 2,
+    .block_rows = kDotRows,
+    .strips = kDotStrips,
+    .pack = PackBf16,
+    .prepare = PrepareBf16<kDotRows, false>,
+    .multiply = MultiplyPanel<Bf16Dot>,
+};
+}  // namespace
+
+const PanelKernels& Avx512VnniPanels() { return kVnniPanels; }
+const PanelKernels& Avx512Bf16Panels() { return kBf16Panels; }
+
+}  // namespace coppice::cpu

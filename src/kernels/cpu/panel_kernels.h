@@ -1,0 +1,67 @@
+// The kernels of large products over packed panels, as tables of function pointers (see kernel_table.h: intrinsics
+// files include this, so it holds plain structs and declarations only).
+//
+// Weights lie in strips of 16 columns, rows of x in blocks; a panel is a few neighbouring strips, which stay in the L2
+// cache while many blocks pass. A strip holds its columns in words of 4 bytes along K, [depth words][16 columns]: what
+// vpdpbusd and vdpbf16ps multiply by one broadcast word of x, and sixteen words deep it is a tile of AMX.
+//
+// bf16: y[m][n] = sum_k x[m][k] w[n][k], factors rounded to bf16, sums in fp32 along K.
+//
+// Integers: both sides are int8 codes in groups of kIntGroup values along K, each group with an fp32 scale:
+//
+//   y[m][n] = sum over groups g, in order:  fma(float(sum_k xq[m][k] wq[n][k]), ws[n][g] * xs[m][g], y[m][n])
+//
+// The sums within a group are exact, so every ISA gives the same bits. A scale is the group's largest magnitude / 127;
+// 256 values share one, as in llama.cpp's Q8_K: an outlier costs its own group precision, not the row.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace coppice::cpu {
+
+inline constexpr int64_t kIntGroup = 256;
+inline constexpr int64_t kStripColumns = 16;
+inline constexpr int64_t kDepthStep = 64;  // K is padded to it with zeros: a whole number of tiles of AMX
+
+constexpr int64_t PanelDepth(int64_t inputs) { return (inputs + kDepthStep - 1) / kDepthStep * kDepthStep; }
+constexpr int64_t IntGroups(int64_t inputs) { return (inputs + kIntGroup - 1) / kIntGroup; }
+constexpr int64_t StripsOf(int64_t outputs) { return (outputs + kStripColumns - 1) / kStripColumns; }
+
+// Rows of x against the strips of one panel.
+struct PanelTask {
+  const std::byte* x;     // blocks of depth * block_rows values, in the kernel's own order
+  const float* x_scales;  // blocks of [groups][block_rows]; integers only
+  const int32_t* x_sums;  // blocks of [groups][block_rows], of the codes; integers only
+  const std::byte* w;     // strips
+  const float* w_scales;  // strips of [groups][kStripColumns]; integers only
+  const float* bias;      // of the first column, or null
+  const float* up_bias;   // the same for the second half of a gated panel
+  float* y;               // first row, first column
+  int64_t y_stride;       // floats
+  int64_t depth;          // PanelDepth(inputs)
+  int64_t rows;
+  int64_t columns;  // of y: at most strips * kStripColumns, and half of that where gated
+  bool gated;  // the panel's first half is a gate, its second half what it gates: y = silu(first) * second
+  bool add;    // y += instead of y =
+};
+
+struct PanelKernels {
+  int value_bytes;  // of packed values: 1 with scales, 2 without
+  int block_rows;   // rows of one block of x
+  int strips;       // of a panel
+  // At most kStripColumns rows of weights, kIntGroup floats apart, become kIntGroup (or, at the end, fewer) values of a
+  // strip, and one group of its scales [kStripColumns]. `values` is a multiple of kDepthStep.
+  void (*pack)(const float* w, int rows, int64_t values, std::byte* strip, float* scales);
+  // `count` values become row `row` of a block of x; values up to PanelDepth(count) are 0.
+  void (*prepare)(const float* x, int64_t count, int row, std::byte* block, float* scales, int32_t* sums);
+  void (*multiply)(const PanelTask& task);
+};
+
+// For callers that know that the CPU has the instructions (base/cpu_info.h).
+const PanelKernels& Avx512VnniPanels();
+const PanelKernels& Avx512Bf16Panels();
+const PanelKernels& AmxIntPanels();
+const PanelKernels& AmxBf16Panels();
+
+}  // namespace coppice::cpu

@@ -1,0 +1,163 @@
+// Products of quantised weights as integers, bit for bit against the arithmetic that panel_kernels.h states, written
+// down once more as plain loops, and in quality against fp64.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "amx_emulator.h"
+#include "formats/quants.h"
+#include "kernels/conformance_support.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/panel_kernels.h"
+
+namespace coppice {
+namespace {
+
+using testing_kernels::Random;
+using testing_kernels::RandomWeight;
+using testing_kernels::SameBits;
+
+struct Codes {
+  std::vector<int> codes;
+  std::vector<float> scales;  // by group
+};
+
+Codes Quantize(std::span<const float> x) {
+  Codes q;
+  for (size_t begin = 0; begin < x.size(); begin += cpu::kIntGroup) {
+    const auto group = x.subspan(begin, std::min<size_t>(cpu::kIntGroup, x.size() - begin));
+    float largest = 0;
+    for (float v : group) largest = std::max(largest, std::abs(v));
+    q.scales.push_back(largest / 127.0f);
+    const float inverse = largest == 0 ? 0 : 127.0f / largest;
+    for (float v : group) q.codes.push_back(static_cast<int>(std::nearbyint(v * inverse)));
+  }
+  return q;
+}
+
+Tensor Expected(const TensorView& x, const TensorView& w, const TensorView& bias) {
+  std::vector<Codes> rows(static_cast<size_t>(x.rows));
+  for (int64_t i = 0; i < x.rows; ++i) rows[static_cast<size_t>(i)] = Quantize(x.Row<float>(i));
+  Tensor y(DType::kF32, x.rows, w.rows);
+  std::vector<float> weights(static_cast<size_t>(w.cols));
+  for (int64_t o = 0; o < w.rows; ++o) {
+    DequantizeRow(w.dtype, w.RowBytes(o), weights);
+    const Codes column = Quantize(weights);
+    for (int64_t i = 0; i < x.rows; ++i) {
+      const Codes& row = rows[static_cast<size_t>(i)];
+      float sum = 0;
+      for (size_t g = 0; g < column.scales.size(); ++g) {
+        int32_t exact = 0;
+        for (size_t k = g * cpu::kIntGroup; k < std::min(weights.size(), (g + 1) * cpu::kIntGroup); ++k) {
+          exact += row.codes[k] * column.codes[k];
+        }
+        sum = std::fma(static_cast<float>(exact), column.scales[g] * row.scales[g], sum);
+      }
+      y.mutable_view().Row<float>(i)[static_cast<size_t>(o)] =
+          bias.empty() ? sum : sum + bias.Row<float>(0)[static_cast<size_t>(o)];
+    }
+  }
+  return y;
+}
+
+class IntProducts : public ::testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    const bool can = GetParam() == Isa::kAmx ? Cpu().avx512_bf16 : Cpu().avx512_vnni;
+    if (!can) GTEST_SKIP() << "this CPU lacks " << IsaName(GetParam()) << " or VNNI";
+    if (GetParam() == Isa::kAmx) InstallAmxEmulator();
+    backend_ = MakeCpuBackendForIsa({.threads = 2, .exact = false}, GetParam());
+  }
+  Tensor Product(const TensorView& x, const TensorView& w, const TensorView& bias = {}) {
+    PackedMatrix packed;
+    backend_->Pack(w, packed);
+    EXPECT_GT(packed.scales.rows(), 0) << "not integers";
+    Tensor y(DType::kF32, x.rows, w.rows);
+    backend_->Product(x, packed, bias, y.mutable_view());
+    return y;
+  }
+  std::unique_ptr<Backend> backend_;
+};
+
+// Rows on and off blocks of 6 and 64, columns on and off strips and panels, K on and off groups of 256 and steps of 64.
+TEST_P(IntProducts, AreTheStatedArithmeticBitForBit) {
+  struct Shape {
+    int64_t rows, inputs, outputs;
+  };
+  for (DType type : {DType::kQ8_0, DType::kQ4_0, DType::kQ5_1, DType::kQ4_K, DType::kQ6_K}) {
+    for (const Shape& s : {Shape{1, 64, 1}, Shape{5, 96, 17}, Shape{6, 256, 64}, Shape{33, 512, 70},
+                           Shape{13, 1312, 130}, Shape{40, 768, 48}, Shape{389, 256, 33}}) {
+      if (s.inputs % Info(type).block_elements != 0) continue;
+      SCOPED_TRACE(std::string(Info(type).name) + " " + std::to_string(s.rows) + " x " +
+                   std::to_string(s.inputs) + " x " + std::to_string(s.outputs));
+      const Tensor x = Random(s.rows, s.inputs, 1);
+      const Tensor w = RandomWeight(type, s.outputs, s.inputs, 2);
+      const Tensor b = Random(1, s.outputs, 3);
+      const TensorView bias = s.rows % 2 == 0 ? b.view() : TensorView();
+      EXPECT_TRUE(SameBits(Product(x.view(), w.view(), bias), Expected(x.view(), w.view(), bias)));
+    }
+  }
+}
+
+// Two roundings to 8 bits: half a step of at most 4 sigma / 127 each, uniform, so some 1 % of the result's deviation.
+TEST_P(IntProducts, LoseAPercent) {
+  const Tensor x = Random(64, 2048, 4);
+  const Tensor w = RandomWeight(DType::kQ8_0, 96, 2048, 5);
+  const Tensor y = Product(x.view(), w.view());
+  std::vector<float> row(2048);
+  double error = 0;
+  double size = 0;
+  for (int64_t o = 0; o < 96; ++o) {
+    DequantizeRow(DType::kQ8_0, w.view().RowBytes(o), row);
+    for (int64_t i = 0; i < 64; ++i) {
+      double sum = 0;
+      for (size_t k = 0; k < row.size(); ++k) sum += double{x.view().Row<float>(i)[k]} * row[k];
+      error += std::pow(sum - y.view().Row<float>(i)[static_cast<size_t>(o)], 2);
+      size += sum * sum;
+    }
+  }
+  EXPECT_LT(std::sqrt(error / size), 0.015);
+  EXPECT_GT(std::sqrt(error / size), 0.001) << "no integers at work";
+}
+
+TEST_P(IntProducts, AnOutlierCostsItsGroupAlone) {
+  Tensor x = Random(1, 512, 6);
+  const Tensor w = RandomWeight(DType::kQ8_0, 16, 512, 7);
+  const Tensor before = Product(x.view().Cols(256, 256), w.view().Cols(256, 256));
+  x.mutable_view().Row<float>(0)[3] = 1e6f;
+  Tensor zeros = Tensor::Zeros(DType::kF32, 1, 512);
+  const auto row = x.view().Row<float>(0);
+  std::copy(row.begin() + 256, row.end(), zeros.mutable_view().Row<float>(0).begin() + 256);
+  EXPECT_TRUE(SameBits(Product(zeros.view(), w.view()), before.view()));
+}
+
+TEST_P(IntProducts, WhatIsNotFiniteStaysVisible) {
+  const Tensor w = RandomWeight(DType::kQ8_0, 20, 512, 8);
+  for (float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    Tensor x = Random(3, 512, 9);
+    const Tensor before = Product(x.view(), w.view());
+    x.mutable_view().Row<float>(1)[300] = bad;
+    const Tensor y = Product(x.view(), w.view());
+    for (float v : y.view().Row<float>(1)) EXPECT_TRUE(std::isnan(v));
+    EXPECT_TRUE(SameBits(y.view().Rows(0, 1), before.view().Rows(0, 1)));
+    EXPECT_TRUE(SameBits(y.view().Rows(2, 1), before.view().Rows(2, 1)));
+  }
+}
+
+TEST_P(IntProducts, ZerosAreZeros) {
+  const Tensor w = RandomWeight(DType::kQ8_0, 20, 512, 8);
+  const Tensor x = Tensor::Zeros(DType::kF32, 7, 512);
+  const Tensor y = Product(x.view(), w.view());
+  for (int64_t i = 0; i < 7; ++i) {
+    for (float v : y.view().Row<float>(i)) EXPECT_EQ(v, 0.0f);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, IntProducts, ::testing::Values(Isa::kAvx512, Isa::kAmx),
+                         [](const auto& test) { return std::string(IsaName(test.param)); });
+
+}  // namespace
+}  // namespace coppice

@@ -1,0 +1,208 @@
+// What the panel products of AVX-512 and AMX share: rows of floats as int8 codes or bf16, laid out as strips of weights
+// and blocks of x, and the way back. Included after V.
+
+// The largest magnitude of `count` floats, a multiple of 16, as bits: a NaN ranks above infinity, so that neither is
+// lost.
+inline uint32_t LargestMagnitude(const float* x, int64_t count) {
+  __m512i top = _mm512_setzero_si512();
+  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+  for (int64_t i = 0; i < count; i += 16) {
+    const __m512i bits = _mm512_and_si512(_mm512_loadu_si512(x + i), magnitude);
+    top = _mm512_max_epu32(top, bits);
+  }
+  return _mm512_reduce_max_epu32(top);
+}
+
+// Scale and its inverse. Values that are not finite make the scale, and so every result they enter, a NaN.
+struct IntScale {
+  float scale;
+  float inverse;
+};
+
+inline IntScale ScaleOf(uint32_t magnitude) {
+  constexpr uint32_t kInfinity = 0x7f800000;
+  if (magnitude >= kInfinity) return {__builtin_nanf(""), 0.0f};
+  float largest;
+  __builtin_memcpy(&largest, &magnitude, sizeof largest);
+  // Below this the inverse would overflow: such a group is zero beside anything else.
+  if (largest < 1e-30f) return {0.0f, 0.0f};
+  return {largest / 127.0f, 127.0f / largest};
+}
+
+// Sixteen codes, rounded to nearest even, in [-127, 127].
+inline __m128i CodesOf(const float* x, float inverse) {
+  const __m512i wide = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(inverse)));
+  return _mm512_cvtsepi32_epi8(wide);
+}
+
+// Sixteen rows of packed words, `row_bytes` apart, as a strip: [words][kStripColumns], each byte xor `flip`.
+inline void TurnRows(const std::byte* rows, int64_t row_bytes, uint8_t flip, std::byte* strip) {
+  const __m512i mask = _mm512_set1_epi8(static_cast<char>(flip));
+  for (int64_t i = 0; i < row_bytes; i += 64) {
+    V words[kStripColumns];
+    for (int r = 0; r < kStripColumns; ++r) words[r].v = _mm512_loadu_ps(rows + r * row_bytes + i);
+    V::Transpose(words);
+    for (int k = 0; k < 16; ++k) {
+      const __m512i flipped = _mm512_xor_si512(_mm512_castps_si512(words[k].v), mask);
+      _mm512_storeu_si512(strip + (i / 4 + k) * kStripColumns * 4, flipped);
+    }
+  }
+}
+
+template <uint8_t kFlip>
+void PackCodes(const float* w, int rows, int64_t values, std::byte* strip, float* scales) {
+  alignas(64) std::byte codes[kStripColumns * kIntGroup];
+  for (int r = 0; r < kStripColumns; ++r) {
+    const float* row = w + r * kIntGroup;
+    const IntScale s = r < rows ? ScaleOf(LargestMagnitude(row, values)) : IntScale{0.0f, 0.0f};
+    scales[r] = s.scale;
+    for (int64_t i = 0; i < values; i += 16) {
+      const __m128i c = r < rows ? CodesOf(row + i, s.inverse) : _mm_setzero_si128();
+      _mm_store_si128(reinterpret_cast<__m128i*>(codes + r * values + i), c);
+    }
+  }
+  TurnRows(codes, values, kFlip, strip);
+}
+
+void PackBf16(const float* w, int rows, int64_t values, std::byte* strip, float*) {
+  alignas(64) std::byte narrow[kStripColumns * kIntGroup * 2];
+  for (int r = 0; r < kStripColumns; ++r) {
+    auto* to = reinterpret_cast<uint16_t*>(narrow + r * values * 2);
+    for (int64_t i = 0; i < values; i += 16) {
+      (r < rows ? V::Load(w + r * kIntGroup + i) : V::Set(0.0f)).StoreBf16(to + i);
+    }
+  }
+  TurnRows(narrow, values * 2, 0, strip);
+}
+
+// Where word i of row `row` of a block lies. Dot products broadcast words of neighbouring rows one after the other;
+// tiles are loaded by row.
+template <int kRows, bool kByRow>
+inline int64_t WordOffset(int64_t row, int64_t i, int64_t depth_words) {
+  return kByRow ? row * depth_words + i : i * kRows + row;
+}
+
+// Up to kIntGroup values with zeros behind them, up to a multiple of kDepthStep.
+inline const float* PadValues(const float* x, int64_t count, float* padded) {
+  const int64_t depth = PanelDepth(count);
+  if (count == depth) return x;
+  __builtin_memcpy(padded, x, static_cast<size_t>(count) * sizeof(float));
+  for (int64_t i = count; i < depth; ++i) padded[i] = 0.0f;
+  return padded;
+}
+
+// The words of one group of row `row`, from word `first` of the block on.
+template <int kRows, bool kByRow>
+inline void PlaceWords(const std::byte* words, int64_t count, int row, int64_t first, int64_t depth_words,
+                       std::byte* block) {
+  if constexpr (kByRow) {
+    __builtin_memcpy(block + WordOffset<kRows, kByRow>(row, first, depth_words) * 4, words,
+                     static_cast<size_t>(count) * 4);
+  } else {
+    for (int64_t i = 0; i < count; ++i) {
+      __builtin_memcpy(block + WordOffset<kRows, kByRow>(row, first + i, depth_words) * 4, words + i * 4, 4);
+    }
+  }
+}
+
+template <int kRows, bool kByRow>
+void PrepareCodes(const float* x, int64_t count, int row, std::byte* block, float* scales, int32_t* sums) {
+  alignas(64) float padded[kIntGroup];
+  alignas(64) std::byte codes[kIntGroup];
+  for (int64_t begin = 0; begin < count; begin += kIntGroup) {
+    const int64_t there = count - begin < kIntGroup ? count - begin : kIntGroup;
+    const int64_t depth = PanelDepth(there);
+    const float* values = PadValues(x + begin, there, padded);
+    const IntScale s = ScaleOf(LargestMagnitude(values, depth));
+    __m512i sum = _mm512_setzero_si512();
+    for (int64_t i = 0; i < depth; i += 16) {
+      const __m128i c = CodesOf(values + i, s.inverse);
+      _mm_store_si128(reinterpret_cast<__m128i*>(codes + i), c);
+      sum = _mm512_add_epi32(sum, _mm512_cvtepi8_epi32(c));
+    }
+    const int64_t group = begin / kIntGroup * kRows + row;
+    scales[group] = s.scale;
+    sums[group] = _mm512_reduce_add_epi32(sum);
+    PlaceWords<kRows, kByRow>(codes, depth / 4, row, begin / 4, PanelDepth(count) / 4, block);
+  }
+}
+
+template <int kRows, bool kByRow>
+void PrepareBf16(const float* x, int64_t count, int row, std::byte* block, float*, int32_t*) {
+  alignas(64) float padded[kIntGroup];
+  alignas(64) std::byte narrow[kIntGroup * 2];
+  for (int64_t begin = 0; begin < count; begin += kIntGroup) {
+    const int64_t there = count - begin < kIntGroup ? count - begin : kIntGroup;
+    const int64_t depth = PanelDepth(there);
+    const float* values = PadValues(x + begin, there, padded);
+    for (int64_t i = 0; i < depth; i += 16) {
+      V::Load(values + i).StoreBf16(reinterpret_cast<uint16_t*>(narrow) + i);
+    }
+    PlaceWords<kRows, kByRow>(narrow, depth / 2, row, begin / 2, PanelDepth(count) / 2, block);
+  }
+}
+
+// Block `index` of a task's rows.
+struct PanelBlock {
+  const PanelTask& task;
+  const std::byte* x;
+  const float* x_scales;  // [groups][block rows]
+  const int32_t* x_sums;
+  int64_t groups;
+  int64_t first_row;
+};
+
+// `value_bytes`: 1 with scales, 2 without.
+inline PanelBlock BlockOf(const PanelTask& t, int64_t index, int64_t block_rows, int64_t value_bytes) {
+  const int64_t groups = IntGroups(t.depth);
+  const int64_t scales = value_bytes == 1 ? index * groups * block_rows : 0;
+  return {t,
+          t.x + index * t.depth * block_rows * value_bytes,
+          t.x_scales + scales,
+          t.x_sums + scales,
+          groups,
+          index * block_rows};
+}
+
+// y = y + sums * scales: one strip of one group, kRows rows from `row` of the block on. y is the block's results, whose
+// rows are `stride` floats long.
+template <int kRows>
+inline void AddScaled(const PanelBlock& b, int64_t group, int64_t block_rows, int strip, int row,
+                      const __m512i* sums, float* y, int64_t stride) {
+  const __m512 w = _mm512_loadu_ps(b.task.w_scales + (strip * b.groups + group) * kStripColumns);
+  for (int r = 0; r < kRows; ++r) {
+    float* to = y + (row + r) * stride + strip * kStripColumns;
+    const __m512 scale = _mm512_mul_ps(w, _mm512_set1_ps(b.x_scales[group * block_rows + row + r]));
+    _mm512_store_ps(to, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[r]), scale, _mm512_load_ps(to)));
+  }
+}
+
+// The first `count` lanes.
+inline __mmask16 FirstLanes(int64_t count) {
+  return count >= 16 ? 0xffff : static_cast<__mmask16>((1u << count) - 1);
+}
+
+// Sixteen results of a block's row, from column c on, with the bias and, where gated, the gate.
+inline __m512 FinishColumns(const PanelTask& t, const float* row, int64_t c, int64_t half, __mmask16 there) {
+  V v = V::Load(row + c);
+  if (t.bias != nullptr) v = v + V{_mm512_maskz_loadu_ps(there, t.bias + c)};
+  if (!t.gated) return v.v;
+  V up = V::Load(row + half + c);
+  if (t.bias != nullptr) up = up + V{_mm512_maskz_loadu_ps(there, t.up_bias + c)};
+  return (v / (V::Set(1.0f) + Exp(V::Set(0.0f) - v)) * up).v;  // SiluMul of kernel_rows.inl
+}
+
+// The rows and columns of a finished block that exist. `stride`: of y, and all columns of the panel.
+inline void WriteBlock(const PanelBlock& b, int64_t block_rows, const float* y, int64_t stride) {
+  const PanelTask& t = b.task;
+  const int64_t rows = t.rows - b.first_row < block_rows ? t.rows - b.first_row : block_rows;
+  for (int64_t r = 0; r < rows; ++r) {
+    float* to = t.y + (b.first_row + r) * t.y_stride;
+    for (int64_t c = 0; c < t.columns; c += 16) {
+      const __mmask16 there = FirstLanes(t.columns - c);
+      __m512 v = FinishColumns(t, y + r * stride, c, stride / 2, there);
+      if (t.add) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(there, to + c));
+      _mm512_mask_storeu_ps(to + c, there, v);
+    }
+  }
+}
