@@ -215,9 +215,62 @@ class Others(Case):
 
     def test_bench_output_forms(self):
         shape = ["bench", "--shape", "tiny", "-p", "64", "-r", "1"]
-        self.assertIn("| prompt |", self.good(*shape))
-        self.assertEqual(len(self.good(*shape, "-o", "csv").splitlines()), 2)
+        tables = self.good(*shape)
+        self.assertIn("| prompt |", tables)
+        for column in ["TTFT ms", "tokens/s", "FLOP bound", "time bound", "peak memory", "products ms", "attention ms"]:
+            self.assertIn(f" {column} |", tables)
+        csv = self.good(*shape, "-o", "csv").splitlines()
+        self.assertEqual(len(csv), 2)
+        self.assertEqual(csv[0].count(","), csv[1].count(","))
         self.assertEqual(len(json.loads(self.good(*shape, "-o", "json"))), 1)
+
+    def test_bench_says_where_the_time_goes(self):
+        spec = "sliminfer:layers=1,keep=128,min=0"
+        dense, pruned = json.loads(self.good("bench", "--shape", "tiny:q8_0", "-p", "512", "-n", "4", "-r", "3", "-o", "json",
+                                             "--prune", spec))
+        for row in [dense, pruned]:
+            parts = ["pack", "product", "decode_product", "attention", "scoring", "rows", "selection", "other"]
+            for kind in ["pack", "product", "decode_product", "attention", "rows"]:
+                self.assertGreater(row[f"{kind}_ms"], 0, kind)
+            self.assertAlmostEqual(sum(row[f"{kind}_ms"] for kind in parts), row["ttft_ms"])
+            self.assertGreater(row["flops"], row["product_flops"] + row["attention_flops"])  # single rows
+            for kind in ["product", "attention"]:
+                self.assertAlmostEqual(row[f"{kind}_tflops_per_second"], row[f"{kind}_flops"] / row[f"{kind}_ms"] / 1e9)
+            self.assertGreater(row["peak_bytes"], row["weights_bytes"])
+            self.assertLessEqual(row["decode_tokens_per_second_min"], row["decode_tokens_per_second_max"])
+            self.assertEqual((row["type"], row["rounds"]), ("Q8_0", 3))
+            for bound in ["time_bound", "rate_bound"]:
+                self.assertAlmostEqual(row["speed_up"] / row[bound], row[f"share_of_{bound}"])
+        self.assertEqual(dense["scoring_ms"], 0)
+        self.assertGreater(pruned["scoring_ms"], 0)
+        self.assertAlmostEqual(dense["time_bound"], 1)
+        self.assertAlmostEqual(dense["rate_bound"], 1)
+        # The dense run's time with products and attention scaled to what the method computes of each.
+        scaled = {kind: dense[f"{kind}_ms"] * pruned[f"{kind}_flops"] / dense[f"{kind}_flops"] for kind in ["product", "attention"]}
+        both = dense["product_ms"] + dense["attention_ms"]
+        self.assertAlmostEqual(pruned["time_bound"], dense["ttft_ms"] / (dense["ttft_ms"] - both + sum(scaled.values())))
+        self.assertAlmostEqual(pruned["rate_bound"], both / sum(scaled.values()))
+        self.assertGreater(pruned["rate_bound"], pruned["time_bound"])
+        self.assertEqual(self.good("bench", "--shape", "tiny", "-p", "64", "-r", "1", "--no-warmup").count("| none "), 2)
+
+    def test_bench_dry_run(self):
+        rows = json.loads(self.good("bench", "--dry-run", "--shape", "llama-3.1-8b", "-p", "32768,131072", "-o", "json",
+                                    "--prune", "sliminfer", "--prune", "lazyllm", "--prune", "snapkv", timeout=60))
+        self.assertEqual([(r["prompt"], r["prune"].split(":")[0]) for r in rows],
+                         [(n, m) for n in (32768, 131072) for m in ("none", "sliminfer", "lazyllm", "snapkv")])
+        # The published bounds of this shape with the last layer's rule.
+        for row, bound in zip(rows, [1, 2.55, 1.95, 1, 1, 3.08, 2.15, 1]):
+            self.assertAlmostEqual(row["flop_bound"], bound, delta=0.02, msg=row["prune"])
+            self.assertAlmostEqual(row["flop_bound"], row["flops_dense"] / row["flops"])
+            self.assertEqual(row["kv_bytes_dense"], 131072 * row["prompt"])  # 128 KiB a token
+        self.assertEqual(rows[0]["kv_bytes"], rows[0]["kv_bytes_dense"])
+        self.assertLess(rows[3]["kv_bytes"], rows[3]["kv_bytes_dense"] / 4)
+        self.assertGreater(rows[2]["aux_bytes"], 0)
+        table = self.good("bench", "--dry-run", "-m", MODEL, "-p", "4096", "--prune", "ftp")
+        self.assertIn("nothing was run", table)
+        self.assertIn("| FLOP bound |", table)
+        self.bad("bench", "--dry-run", "--shape", "tiny", "-p", "100", "--prune", "ftp:eta=7", says=["eta"])
+        self.bad("bench", "--dry-run", says=["--shape"])
 
     @needs_shared
     def test_tokenize(self):

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -18,41 +20,71 @@ namespace coppice {
 
 namespace {
 thread_local bool inside_loop = false;
+
+// How long a thread looks for work, or for the end of others' work, before it sleeps. A decode step is
+// hundreds of loops with a few microseconds between them, and to wake a sleeper costs more than that.
+constexpr std::chrono::microseconds kSpin{50};
+
+void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
 }
 
-struct ThreadPool::State {
-  // One loop: pieces are claimed by fetch_add, so the order of claims never depends on which thread is quick.
-  struct Loop {
-    const std::function<void(int64_t, int64_t, int)>* body = nullptr;
-    int64_t count = 0;
-    int64_t grain = 1;
-    std::atomic<int64_t> next{0};
-    std::atomic<bool> failed{false};
-    std::exception_ptr error;
-    std::mutex error_mutex;
-  };
+// Whether `ready` became true within kSpin.
+template <typename Ready>
+bool SpinUntil(Ready ready) {
+  constexpr int kLooksPerClock = 16;
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < kLooksPerClock; ++i) {
+      if (ready()) return true;
+      Pause();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  return false;
+}
+}  // namespace
 
+// A loop is open while `ticket` is odd; every loop has an odd ticket of its own. A worker enters (`inside`),
+// and only then looks whether the loop that it saw is still open; the caller closes the loop, and only then
+// waits until nobody is inside. Both are sequentially consistent, so one of the two sees the other: no worker
+// touches a loop that its caller has left. Sleepers are woken by the same reasoning: each side announces
+// itself before it looks.
+struct ThreadPool::State {
   std::mutex caller_mutex;  // one loop at a time
+
+  // The loop: written while it is closed and nobody is inside.
+  const std::function<void(int64_t, int64_t, int)>* body = nullptr;
+  int64_t count = 0;
+  int64_t grain = 1;
+  std::exception_ptr error;  // under `mutex`
+  std::atomic<bool> failed{false};
+  // Pieces are claimed by fetch_add, so the order of claims never depends on which thread is quick.
+  std::atomic<int64_t> next{0};
+
+  std::atomic<uint64_t> ticket{0};
+  std::atomic<int> inside{0};
+  std::atomic<int> sleepers{0};
+  std::atomic<bool> caller_sleeps{false};
+  std::atomic<bool> stop{false};
   std::mutex mutex;
   std::condition_variable wake;
   std::condition_variable done;
-  Loop* loop = nullptr;
-  uint64_t generation = 0;
-  int running = 0;
-  bool stop = false;
+  bool spin = false;
   std::vector<std::thread> workers;
 
-  static void Work(Loop& loop, int thread) {
+  void Work(int thread) {
     inside_loop = true;
-    while (!loop.failed.load(std::memory_order_relaxed)) {
-      const int64_t begin = loop.next.fetch_add(loop.grain, std::memory_order_relaxed);
-      if (begin >= loop.count) break;
+    while (!failed.load(std::memory_order_relaxed)) {
+      const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
+      if (begin >= count) break;
       try {
-        (*loop.body)(begin, std::min(begin + loop.grain, loop.count), thread);
+        (*body)(begin, std::min(begin + grain, count), thread);
       } catch (...) {
-        const std::lock_guard lock(loop.error_mutex);
-        if (!loop.error) loop.error = std::current_exception();
-        loop.failed = true;
+        const std::lock_guard lock(mutex);
+        if (!error) error = std::current_exception();
+        failed = true;
       }
     }
     inside_loop = false;
@@ -60,34 +92,66 @@ struct ThreadPool::State {
 
   // Also where the pool's constructor gives up halfway.
   ~State() {
-    {
-      const std::lock_guard lock(mutex);
-      stop = true;
-    }
+    stop = true;
+    { const std::lock_guard lock(mutex); }
     wake.notify_all();
     for (std::thread& worker : workers) worker.join();
   }
 
   void WorkerMain(int thread) {
     uint64_t seen = 0;
-    std::unique_lock lock(mutex);
     while (true) {
-      wake.wait(lock, [&] { return stop || generation != seen; });
+      const uint64_t current = AwaitLoop(seen);
       if (stop) return;
-      seen = generation;
-      Loop* current = loop;
-      if (current == nullptr) continue;  // woke after the loop had ended
-      ++running;
-      lock.unlock();
-      Work(*current, thread);
-      lock.lock();
-      if (--running == 0) done.notify_all();
+      seen = current;
+      ++inside;
+      if (ticket == current) Work(thread);
+      if (--inside == 0 && caller_sleeps) {
+        const std::lock_guard lock(mutex);
+        done.notify_all();
+      }
     }
+  }
+
+  // The ticket of an open loop other than `seen`, or any ticket where the pool stops.
+  uint64_t AwaitLoop(uint64_t seen) {
+    uint64_t current = 0;
+    const auto ready = [&] {
+      current = ticket;
+      return (current % 2 == 1 && current != seen) || stop;
+    };
+    if (spin && SpinUntil(ready)) return current;
+    std::unique_lock lock(mutex);
+    ++sleepers;
+    wake.wait(lock, ready);
+    --sleepers;
+    return current;
+  }
+
+  void Open() {
+    ++ticket;
+    if (sleepers == 0) return;
+    {
+      const std::lock_guard lock(mutex);  // whoever counted itself a sleeper waits by now
+    }
+    wake.notify_all();
+  }
+
+  void CloseAndWait() {
+    ++ticket;
+    const auto empty = [&] { return inside == 0; };
+    if (empty() || (spin && SpinUntil(empty))) return;
+    std::unique_lock lock(mutex);
+    caller_sleeps = true;
+    done.wait(lock, empty);
+    caller_sleeps = false;
   }
 };
 
 ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
   COPPICE_CHECK(threads >= 1);
+  // With more threads than cores, whoever spins holds up whoever works.
+  state_->spin = threads <= UsableCores();
   state_->workers.reserve(static_cast<size_t>(threads - 1));
   try {
     for (int t = 1; t < threads; ++t) {
@@ -112,23 +176,15 @@ void ThreadPool::For(int64_t count, int64_t grain,
     return;
   }
   const std::lock_guard one_caller(state_->caller_mutex);
-  State::Loop loop;
-  loop.body = &body;
-  loop.count = count;
-  loop.grain = grain;
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->loop = &loop;
-    ++state_->generation;
-  }
-  state_->wake.notify_all();
-  State::Work(loop, 0);
-  {
-    std::unique_lock lock(state_->mutex);
-    state_->loop = nullptr;
-    state_->done.wait(lock, [&] { return state_->running == 0; });
-  }
-  if (loop.error) std::rethrow_exception(loop.error);
+  state_->body = &body;
+  state_->count = count;
+  state_->grain = grain;
+  state_->next = 0;
+  state_->failed = false;
+  state_->Open();
+  state_->Work(0);
+  state_->CloseAndWait();
+  if (state_->error) std::rethrow_exception(std::exchange(state_->error, nullptr));
 }
 
 int UsableCores() {

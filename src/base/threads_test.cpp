@@ -4,9 +4,11 @@
 #include <sys/resource.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -69,6 +71,51 @@ TEST(ThreadPool, ManyShortLoops) {
   std::atomic<int64_t> sum{0};
   for (int i = 0; i < 2000; ++i) pool.For(8, 1, [&](int64_t begin, int64_t, int) { sum += begin; });
   EXPECT_EQ(sum.load(), 2000 * 28);
+}
+
+// Workers spin for some microseconds and then sleep: loops come while they do either, and while they change
+// over.
+TEST(ThreadPool, LoopsAfterPausesOfAnyLength) {
+  for (int threads : {2, 4}) {  // two spin where the machine has two cores
+    const ThreadPool pool(threads);
+    std::atomic<int64_t> sum{0};
+    for (int i = 0; i < 2000; ++i) {
+      pool.For(8, 1, [&](int64_t begin, int64_t, int) { sum += begin; });
+      const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(i % 100);
+      while (std::chrono::steady_clock::now() < end) {
+      }
+      if (i % 100 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+    EXPECT_EQ(sum.load(), 2000 * 28);
+  }
+}
+
+TEST(ThreadPool, EveryFailedLoopThrowsItsOwnError) {
+  const ThreadPool pool(2);
+  for (int i = 0; i < 200; ++i) {
+    try {
+      pool.For(16, 1, [&](int64_t, int64_t, int) { throw i; });
+      FAIL() << "no error from loop " << i;
+    } catch (int error) {
+      EXPECT_EQ(error, i);
+    }
+    int64_t sum = 0;
+    pool.For(1, 1, [&](int64_t, int64_t, int) { ++sum; });
+    EXPECT_EQ(sum, 1);
+  }
+}
+
+// A body may wait for another piece of its loop: with as many threads as pieces both run.
+TEST(ThreadPool, PiecesRunAtTheSameTime) {
+  const ThreadPool pool(2);
+  for (int i = 0; i < 200; ++i) {
+    std::atomic<int> arrived{0};
+    pool.For(2, 1, [&](int64_t, int64_t, int) {
+      ++arrived;
+      while (arrived < 2) std::this_thread::yield();
+    });
+    EXPECT_EQ(arrived, 2);
+  }
 }
 
 }  // namespace

@@ -33,12 +33,20 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
                std::unique_ptr<Tokenizer> tokenizer, const EngineOptions& options)
     : store_(std::move(store)),
       tokenizer_(std::move(tokenizer)),
-      backend_(MakeBackend(options.backend, {.threads = options.threads, .exact = options.exact})),
+      backend_(MakeBackend(
+          options.backend,
+          {.threads = options.threads, .exact = options.exact, .cache_type = options.cache_type})),
       transformer_(MakeTransformer(store_, std::move(config))),
       context_(options.context > 0 ? options.context : transformer_.config().context),
       cold_options_(options.cold),
       workspace_(transformer_.NewWorkspace(std::max<int64_t>(options.tile_rows, 1))) {
+  transformer_.CheckCacheType(*backend_);
   if (context_ > limits::kMaxContext) throw Error("--ctx-size {}: at most {}", context_, limits::kMaxContext);
+  if (options.time_operations) {
+    auto timed = std::make_unique<TimedBackend>(std::move(backend_));
+    timed_ = timed.get();
+    backend_ = std::move(timed);
+  }
   if (options.check_tensors) {
     for (const TensorFinding& finding : CheckTensors(*store_)) {
       if (!finding.finite) throw Error("{}: {}", store_->path(), finding.text);
@@ -114,6 +122,7 @@ void Engine::NameTrace(const Request& request, const Answer& answer, Trace& trac
 
 Answer Engine::Generate(const Request& request) {
   CheckRequest(request);
+  const OpTimes before = timed_ != nullptr ? timed_->times() : OpTimes();
   const Clock::time_point start = Clock::now();
   const auto prompt_tokens = static_cast<int64_t>(request.tokens.size());
   const int64_t room = context_ - prompt_tokens;
@@ -137,6 +146,7 @@ Answer Engine::Generate(const Request& request) {
   std::vector<int32_t> history = request.tokens;
   int32_t next = sampler.Sample(logits.view().Row<float>(0), history);
   const Clock::time_point first_token = Clock::now();
+  const OpTimes times = timed_ != nullptr ? timed_->times() - before : OpTimes();
   answer.finish_reason = "length";
   int64_t decoded = 0;
   while (static_cast<int64_t>(answer.tokens.size()) < wanted) {
@@ -159,6 +169,7 @@ Answer Engine::Generate(const Request& request) {
 
   answer.ttft_ms = Milliseconds(start, first_token);
   answer.total_ms = Milliseconds(start, end);
+  answer.prefill_times = times;
   const double decode_ms = Milliseconds(first_token, end);
   if (decoded > 0 && decode_ms > 0)
     answer.decode_tokens_per_second = 1000 * static_cast<double>(decoded) / decode_ms;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "engine/sampler.h"
 #include "engine/text_scorer.h"
 #include "kernels/backend.h"
+#include "kernels/timed_backend.h"
 #include "model/transformer.h"
 #include "policies/compose.h"
 #include "policies/method_info.h"
@@ -20,13 +22,15 @@
 namespace coppice {
 
 struct EngineOptions {
-  std::string backend = "cpu";  // or "reference"
-  int threads = 0;              // 0: all usable cores
-  bool exact = false;           // fp32 products and cache where the backend would use bf16
-  int64_t context = 0;          // positions a sequence may take; 0: what the model was trained for
-  int64_t tile_rows = 512;      // rows per tile inside a layer; the result does not depend on it
-  ColdOptions cold = {};        // where keys go that gave up their place in memory, and how
-  bool check_tensors = false;   // read every weight once and refuse NaN and Inf
+  std::string backend = "cpu";           // or "reference"
+  int threads = 0;                       // 0: all usable cores
+  bool exact = false;                    // fp32 products and cache where the backend would use bf16
+  int64_t context = 0;                   // positions a sequence may take; 0: what the model was trained for
+  int64_t tile_rows = 512;               // rows per tile inside a layer; the result does not depend on it
+  ColdOptions cold = {};                 // where keys go that gave up their place in memory, and how
+  bool check_tensors = false;            // read every weight once and refuse NaN and Inf
+  bool time_operations = false;          // fill Answer::prefill_times
+  std::optional<DType> cache_type = {};  // of keys and values; unset: as BackendOptions says
 };
 
 // A token that was generated. Returning false stops the generation.
@@ -53,6 +57,7 @@ struct Answer {
   double ttft_ms = 0;  // from the tokenised prompt to the first sampled token, scoring and gathering inside
   double total_ms = 0;
   double decode_tokens_per_second = 0;
+  OpTimes prefill_times;   // within ttft_ms, where EngineOptions::time_operations is set
   std::string prune_spec;  // canonical
   bool prune_active = false;
   std::string prune_reason;  // why a method stood aside; empty where none did
@@ -88,6 +93,7 @@ class Engine {
   std::shared_ptr<const TensorStore> store_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Backend> backend_;
+  const TimedBackend* timed_ = nullptr;  // *backend_, where operations are timed
   Transformer transformer_;
   int64_t context_;
   ColdOptions cold_options_;

@@ -6,7 +6,25 @@
 
 namespace coppice {
 
+namespace {
+
+void CheckCacheType(std::string_view name, const BackendOptions& options) {
+  if (!options.cache_type) return;
+  const DType type = *options.cache_type;
+  if (type != DType::kF32 && type != DType::kBF16 && type != DType::kQ8_0) {
+    throw Error("[kernels] keys and values cannot be kept in {}; there are: bf16, q8_0, f32",
+                Info(type).name);
+  }
+  if (type != DType::kF32 && (options.exact || name == "reference")) {
+    throw Error("[kernels] {} keeps keys and values in f32, not in {}",
+                options.exact ? "exact arithmetic" : "the reference backend", Info(type).name);
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<Backend> MakeBackend(std::string_view name, const BackendOptions& options) {
+  CheckCacheType(name, options);
   if (name == "reference") return MakeReferenceBackend();
   if (name == "cpu") return MakeCpuBackend(options);
   throw Error("[kernels] no backend '{}'; there are: cpu, reference", name);

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -115,11 +116,11 @@ class Backend {
   virtual void Gelu(MutableTensorView x) = 0;
   // y += x; both [m, d].
   virtual void Add(const TensorView& x, MutableTensorView y) = 0;
-  // y[i] = x[rows[i]]; any plain type, the same in both. y may be x where rows ascend (rows move down only).
+  // y[i] = x[rows[i]]; any type, the same in both. y may be x where rows ascend (rows move down only).
   virtual void GatherRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) = 0;
   // y[rows[i]] += x[i], fp32; rows are distinct.
   virtual void ScatterAddRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) = 0;
-  // y = x in y's type; x fp32, y fp32, bf16 or f16; both [m, d].
+  // y = x in y's type; x fp32, y fp32, bf16, f16 or Q8_0 (d in whole blocks); both [m, d].
   virtual void Convert(const TensorView& x, MutableTensorView y) = 0;
 
   // ---- Attention
@@ -156,10 +157,13 @@ class Backend {
 struct BackendOptions {
   int threads = 0;     // 0: all usable cores
   bool exact = false;  // cpu: fp32 products and cache even where bf16 is faster
+  // Of keys and values: BF16, Q8_0 or F32. Unset: BF16, or F32 where exact; with exact nothing else, and the
+  // reference has F32 alone.
+  std::optional<DType> cache_type = {};
 };
 
 // "reference" (plain fp32 loops on one thread, the oracle of every other) or "cpu". Throws Error for another
-// name.
+// name, and for a cache type that the backend does not keep.
 std::unique_ptr<Backend> MakeBackend(std::string_view name, const BackendOptions& options);
 
 }  // namespace coppice

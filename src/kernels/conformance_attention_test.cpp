@@ -9,10 +9,12 @@ using namespace testing_kernels;
 
 class AttentionConformance : public ConformanceTest {
  protected:
-  // The reference takes every cache type; the others their own.
-  std::vector<DType> CacheTypes() {
-    if (GetParam().name == "reference") return {DType::kF32, DType::kBF16, DType::kF16};
-    return {be().cache_dtype()};
+  // The reference takes every cache type; the others their own, and Q8_0 where heads are whole blocks.
+  std::vector<DType> CacheTypes(int head_dim) {
+    std::vector<DType> types = {be().cache_dtype()};
+    if (GetParam().name == "reference") types = {DType::kF32, DType::kBF16, DType::kF16};
+    if (head_dim % 32 == 0) types.push_back(DType::kQ8_0);
+    return types;
   }
   Tensor Attend(const AttentionInput& in) {
     Tensor out(DType::kF32, in.queries.rows, in.queries.cols);
@@ -64,7 +66,7 @@ Matrix NaiveUnitScores(const AttentionInput& in, int unit, KeyPool pool) {
 
 TEST_P(AttentionConformance, MatchesFp64) {
   for (const AttentionCase& c : kAttentionCases) {
-    for (DType type : CacheTypes()) {
+    for (DType type : CacheTypes(c.head_dim)) {
       SCOPED_TRACE(::testing::PrintToString(c) + " " + std::string(Info(type).name));
       const AttentionData data(c, type);
       ExpectClose(Attend(data.Input()), NaiveAttention(data.Input()), tolerance());
@@ -75,7 +77,7 @@ TEST_P(AttentionConformance, MatchesFp64) {
 
 TEST_P(AttentionConformance, MassMatchesFp64AndAddsUp) {
   for (const AttentionCase& c : kAttentionCases) {
-    for (DType type : CacheTypes()) {
+    for (DType type : CacheTypes(c.head_dim)) {
       SCOPED_TRACE(::testing::PrintToString(c) + " " + std::string(Info(type).name));
       const AttentionData data(c, type);
       const Tensor mass = Mass(data.Input());
@@ -112,7 +114,7 @@ TEST_P(AttentionConformance, WeightedMassMatchesFp64) {  // a weight per query, 
 TEST_P(AttentionConformance, UnitScoresMatchFp64) {
   for (const AttentionCase& c : kAttentionCases) {
     if (c.n < 19) continue;  // a few scores may all cancel, and then nothing says how large an error is small
-    for (DType type : CacheTypes()) {
+    for (DType type : CacheTypes(c.head_dim)) {
       const AttentionData data(c, type);
       AttentionInput in = data.Input();
       in.queries = in.queries.Rows(std::max(0, c.m - 4), std::min(4, c.m));
@@ -133,24 +135,26 @@ TEST_P(AttentionConformance, UnitScoresMatchFp64) {
 
 TEST_P(AttentionConformance, AQueryIsTheSameInAnyCompany) {
   for (const AttentionCase& c : kAttentionCases) {
-    SCOPED_TRACE(::testing::PrintToString(c));
-    const AttentionData data(c, be().cache_dtype());
-    const AttentionInput in = data.Input();
-    const Tensor all = Attend(in);
-    for (int step : {1, 3, 17}) {  // every step-th query, from the second on, and the last alone
-      std::vector<int32_t> rows;
-      for (int i = 1; i < c.m; i += step) rows.push_back(i);
-      if (step == 17) rows = {c.m - 1};
-      AttentionInput some = in;
-      Tensor queries(DType::kF32, rows.size(), in.queries.cols);
-      Tensor expected(DType::kF32, rows.size(), in.queries.cols);
-      be().GatherRows(in.queries, rows, queries.mutable_view());
-      be().GatherRows(all.view(), rows, expected.mutable_view());
-      std::vector<int32_t> positions;
-      for (int32_t row : rows) positions.push_back(data.query_positions[row]);
-      some.queries = queries.view();
-      some.query_positions = positions;
-      ASSERT_TRUE(SameBits(Attend(some), expected.view())) << "every " << step;
+    for (DType type : CacheTypes(c.head_dim)) {
+      SCOPED_TRACE(::testing::PrintToString(c) + " " + std::string(Info(type).name));
+      const AttentionData data(c, type);
+      const AttentionInput in = data.Input();
+      const Tensor all = Attend(in);
+      for (int step : {1, 3, 17}) {  // every step-th query, from the second on, and the last alone
+        std::vector<int32_t> rows;
+        for (int i = 1; i < c.m; i += step) rows.push_back(i);
+        if (step == 17) rows = {c.m - 1};
+        AttentionInput some = in;
+        Tensor queries(DType::kF32, rows.size(), in.queries.cols);
+        Tensor expected(DType::kF32, rows.size(), in.queries.cols);
+        be().GatherRows(in.queries, rows, queries.mutable_view());
+        be().GatherRows(all.view(), rows, expected.mutable_view());
+        std::vector<int32_t> positions;
+        for (int32_t row : rows) positions.push_back(data.query_positions[row]);
+        some.queries = queries.view();
+        some.query_positions = positions;
+        ASSERT_TRUE(SameBits(Attend(some), expected.view())) << "every " << step;
+      }
     }
   }
 }

@@ -267,6 +267,51 @@ TEST_P(RowConformance, ConvertRoundsToNearestEven) {
   }
 }
 
+// To half a step of the scale, which itself is rounded to a half; which code a tie takes is nobody's business.
+TEST_P(RowConformance, ConvertToQ8) {
+  Tensor x = Random(20, 160, 1, 100);
+  std::fill_n(x.mutable_view().Row<float>(3).begin(), 32, 0.0f);
+  std::fill_n(x.mutable_view().Row<float>(3).begin() + 32, 32, -3.0f);
+  std::fill_n(x.mutable_view().Row<float>(3).begin() + 64, 32, 1e-30f);
+  Tensor y(DType::kQ8_0, 20, 160);
+  be().Convert(x.view(), y.mutable_view());
+  const Matrix actual = ToMatrix(y.view());
+  for (int64_t i = 0; i < 20; ++i) {
+    const std::span<const float> row = x.view().Row<float>(i);
+    for (int64_t c = 0; c < 160; ++c) {
+      float largest = 0;
+      for (int64_t k = c / 32 * 32; k < c / 32 * 32 + 32; ++k) largest = std::max(largest, std::abs(row[k]));
+      ASSERT_NEAR(actual[i][c], row[c], largest * (0.501 / 127 + 0x1p-11) + 127 * 0x1p-25) << i << " " << c;
+      ASSERT_TRUE(row[c] != 0 || actual[i][c] == 0);
+    }
+  }
+  EXPECT_THROW(be().Convert(x.view().Cols(0, 40), y.mutable_view()), CheckFailure);
+  Tensor gathered(DType::kQ8_0, 2, 160);
+  const std::vector<int32_t> rows = {3, 19};
+  be().GatherRows(y.view(), rows, gathered.mutable_view());
+  EXPECT_TRUE(SameBits(gathered.view().Rows(1, 1), y.view().Rows(19, 1)));
+}
+
+TEST(CacheTypes, OnlyThoseThatABackendKeeps) {
+  const auto error_of = [](const char* name, const BackendOptions& options) -> std::string {
+    try {
+      MakeBackendOrSkip(name, options);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(error_of("cpu", {.threads = 1, .cache_type = DType::kF16}).find("F16"), std::string::npos);
+  EXPECT_NE(error_of("cpu", {.threads = 1, .exact = true, .cache_type = DType::kQ8_0}).find("exact"),
+            std::string::npos);
+  EXPECT_NE(error_of("reference", {.cache_type = DType::kBF16}).find("reference"), std::string::npos);
+  EXPECT_EQ(error_of("reference", {.cache_type = DType::kF32}), "");
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kQ8_0}) {
+    const std::unique_ptr<Backend> be = MakeBackendOrSkip("cpu", {.threads = 1, .cache_type = type});
+    EXPECT_TRUE(!be || be->cache_dtype() == type);
+  }
+}
+
 TEST_P(RowConformance, Selection) {  // the rules in full: selection_test.cpp
   Tensor s(DType::kF32, 1, 8);
   const std::vector<float> values = {5, 1, 3, 3, 8, 2, 2, 6};

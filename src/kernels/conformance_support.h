@@ -76,6 +76,7 @@ inline Tensor RandomBlocks(DType type, int64_t rows, int64_t cols, uint32_t seed
 inline Tensor Converted(const TensorView& x, DType type) {
   Tensor t(type, x.rows, x.cols);
   for (int64_t i = 0; i < x.rows; ++i) {
+    if (type == DType::kQ8_0) QuantizeRow(type, x.Row<float>(i), t.mutable_view().RowBytes(i));
     for (int64_t c = 0; c < x.cols; ++c) {
       const float v = x.Row<float>(i)[c];
       if (type == DType::kF32) t.mutable_view().Row<float>(i)[c] = v;

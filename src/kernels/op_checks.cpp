@@ -15,6 +15,11 @@ bool IsF32(const TensorView& t, int64_t rows, int64_t cols) {
 
 bool IsPlain(DType type) { return Info(type).block_elements == 1; }
 
+// What keys and values are kept in: rows of `cols` values, in whole blocks.
+bool IsCached(DType type, int64_t cols) {
+  return IsPlain(type) || (type == DType::kQ8_0 && cols % Info(type).block_elements == 0);
+}
+
 // Indices guard memory, so they are looked at in every build: one pass over a list that is read anyway.
 bool InRange(std::span<const int32_t> indices, int64_t end) {
   return std::all_of(indices.begin(), indices.end(), [end](int32_t i) { return i >= 0 && i < end; });
@@ -74,7 +79,7 @@ void CheckSameShape(const TensorView& x, const TensorView& y) {
 }
 
 void CheckGatherRows(const TensorView& x, std::span<const int32_t> rows, const TensorView& y) {
-  COPPICE_CHECK(IsPlain(x.dtype) && y.dtype == x.dtype);
+  COPPICE_CHECK(x.cols % Info(x.dtype).block_elements == 0 && y.dtype == x.dtype);
   COPPICE_CHECK(y.rows == Count(rows) && y.cols == x.cols);
   COPPICE_CHECK(InRange(rows, x.rows));
 }
@@ -87,14 +92,14 @@ void CheckScatterAddRows(const TensorView& x, std::span<const int32_t> rows, con
 
 void CheckConvert(const TensorView& x, const TensorView& y) {
   COPPICE_CHECK(IsF32(x, y.rows, y.cols));
-  COPPICE_CHECK(IsPlain(y.dtype));
+  COPPICE_CHECK(IsCached(y.dtype, y.cols));
 }
 
 void CheckAttentionInput(const AttentionInput& in, bool positions) {
   const AttentionShape& s = in.shape;
   COPPICE_CHECK(s.heads > 0 && s.kv_heads > 0 && s.head_dim > 0 && s.heads % s.kv_heads == 0);
   COPPICE_CHECK(IsF32(in.queries, in.queries.rows, int64_t{s.heads} * s.head_dim));
-  COPPICE_CHECK(IsPlain(in.keys.dtype) && in.keys.cols == int64_t{s.kv_heads} * s.head_dim);
+  COPPICE_CHECK(IsCached(in.keys.dtype, s.head_dim) && in.keys.cols == int64_t{s.kv_heads} * s.head_dim);
   if (!positions) return;
   COPPICE_CHECK(s.window >= 0);
   COPPICE_CHECK(s.alibi_slopes.empty() || s.alibi_slopes.size() == static_cast<size_t>(s.heads));

@@ -10,7 +10,7 @@
 
 namespace coppice {
 
-// At most one state per position, stored in the type of the keys so that bytes compare. A slot is free as soon
+// At most one state per position, stored in the type of the keys so that bytes compare (bf16 where keys are Q8_0). A slot is free as soon
 // as its token is taken back. `ffn_owed`: the token left after a layer's attention, and owes that layer's FFN.
 class AuxCache {
  public:

@@ -207,7 +207,8 @@ class DequantizedStore final : public TensorStore {
 
 // No golden logits here: the file must run as its own dequantised weights do, and resemble the weights it was
 // made from (whose rounding, 0.4 % of a block's largest weight, this small model amplifies to 5 % of the
-// logits).
+// logits). Away from exact arithmetic x is rounded to int8 codes where the weights are quantised, and is not
+// where they are plain: measured, the logits (rms 2.0) then differ by 0.012 rms and by 0.043 at most.
 TEST_P(Golden, LlamaGgufQ8) {
   const std::string path = SharedPath("data/parity/tiny_llama_q8.gguf");
   const std::vector<int32_t> tokens = {1, 5, 2, 7, 0, 3, 3, 6};
@@ -224,7 +225,7 @@ TEST_P(Golden, LlamaGgufQ8) {
   for (int64_t r = 0; r < plain.rows(); ++r) {
     for (size_t c = 0; c < static_cast<size_t>(plain.cols()); ++c) {
       const double q = quantised.view().Row<float>(r)[c];
-      ASSERT_NEAR(q, plain.view().Row<float>(r)[c], GetParam().exact ? 1e-4 : 3e-2);
+      ASSERT_NEAR(q, plain.view().Row<float>(r)[c], GetParam().exact ? 1e-4 : 6e-2);
       from_source = std::max(from_source, std::abs(q - source.view().Row<float>(r)[c]));
       size = std::max(size, std::abs(q));
     }

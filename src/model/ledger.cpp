@@ -27,13 +27,24 @@ double Pairs(const ModelShape& s, int64_t queries, int64_t n) {
   return window * window / 2 + (keys - window) * window;
 }
 
+// Layers of which the last computes one row.
+PrefillFlops PartsOf(const ModelShape& shape, const std::vector<LayerCounts>& layers) {
+  const Unit u = UnitOf(shape);
+  PrefillFlops parts;
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const LayerCounts& counts = layers[l];
+    parts.products += u.kv * static_cast<double>(counts.kv_rows);
+    parts.attention += u.pair * counts.density * Pairs(shape, counts.query_rows, counts.kv_rows);
+    (l + 1 < layers.size() ? parts.products : parts.single_rows) +=
+        u.qo * static_cast<double>(counts.query_rows) + u.ffn * static_cast<double>(counts.ffn_rows);
+  }
+  return parts;
+}
+
 }  // namespace
 
 double LayerFlops(const ModelShape& shape, const LayerCounts& counts) {
-  const Unit u = UnitOf(shape);
-  return u.kv * static_cast<double>(counts.kv_rows) + u.qo * static_cast<double>(counts.query_rows) +
-         u.pair * counts.density * Pairs(shape, counts.query_rows, counts.kv_rows) +
-         u.ffn * static_cast<double>(counts.ffn_rows);
+  return PartsOf(shape, {counts}).total();
 }
 
 double HeadFlops(const ModelShape& shape) {
@@ -58,10 +69,16 @@ double DenseDecodeFlops(const ModelShape& shape, int64_t keys) {
   return DecodeFlops(shape, std::vector<StepCounts>(static_cast<size_t>(shape.layers), {.keys = keys}));
 }
 
+PrefillFlops DensePrefillParts(const ModelShape& shape, int64_t tokens) {
+  std::vector<LayerCounts> layers(static_cast<size_t>(shape.layers), {tokens, tokens, tokens});
+  if (!layers.empty()) layers.back() = {tokens, 1, 1};
+  PrefillFlops parts = PartsOf(shape, layers);
+  parts.single_rows += HeadFlops(shape);
+  return parts;
+}
+
 double DensePrefillFlops(const ModelShape& shape, int64_t tokens) {
-  const double all = LayerFlops(shape, {tokens, tokens, tokens});
-  const double last = LayerFlops(shape, {tokens, 1, 1});
-  return all * (shape.layers - 1) + last + HeadFlops(shape);
+  return DensePrefillParts(shape, tokens).total();
 }
 
 void Ledger::CountDecodeStep(const std::vector<StepCounts>& layers) {
@@ -84,10 +101,11 @@ int64_t Ledger::token_layers() const {
 
 int64_t Ledger::token_layers_dense() const { return (prompt_tokens_ + decode_steps_) * shape_.layers; }
 
-double Ledger::prefill_flops() const {
-  double flops = selection_flops + HeadFlops(shape_);
-  for (const LayerCounts& l : layers_) flops += LayerFlops(shape_, l);
-  return flops;
+PrefillFlops Ledger::prefill_parts() const {
+  PrefillFlops parts = PartsOf(shape_, layers_);
+  parts.products += selection_flops;
+  parts.single_rows += HeadFlops(shape_);
+  return parts;
 }
 
 }  // namespace coppice

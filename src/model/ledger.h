@@ -38,6 +38,17 @@ double DenseDecodeFlops(const ModelShape& shape, int64_t keys);
 // Dense prefill of n tokens with the last layer's rule (q, o, attention and FFN for the last position only).
 double DensePrefillFlops(const ModelShape& shape, int64_t tokens);
 
+// The parts of a prefill that run at rates of their own.
+struct PrefillFlops {
+  double products = 0;  // of many rows, the weights packed; and the other model's of selection_flops
+  double single_rows =
+      0;  // what only the last position goes through: the last layer's q, o and FFN, the head
+  double attention = 0;
+
+  double total() const { return products + single_rows + attention; }
+};
+PrefillFlops DensePrefillParts(const ModelShape& shape, int64_t tokens);
+
 class Ledger {
  public:
   Ledger() = default;
@@ -53,7 +64,8 @@ class Ledger {
   int64_t prompt_tokens() const { return prompt_tokens_; }
   int64_t token_layers() const;  // sum of n_l, and of 1 + r_l per generated token
   int64_t token_layers_dense() const;
-  double prefill_flops() const;
+  PrefillFlops prefill_parts() const;
+  double prefill_flops() const { return prefill_parts().total(); }
   double prefill_flops_dense() const { return DensePrefillFlops(shape_, prompt_tokens_); }
   double flops() const { return prefill_flops() + decode_flops_; }
   double flops_dense() const { return prefill_flops_dense() + decode_flops_dense_; }

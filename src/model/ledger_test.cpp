@@ -74,6 +74,33 @@ TEST(Ledger, LayerByHand) {
   EXPECT_EQ(LayerFlops(two, {6, 6, 6}) - LayerFlops(two, {6, 6, 0}), 6 * 4 * 10 * 7);
 }
 
+// The parts are the whole, and each term stands in the part whose rate it runs at.
+TEST(Ledger, PartsOfAPrefill) {
+  ModelShape s = ShapeOf("llama-3.2-1b");
+  s.layers = 3;
+  const double kv = 4.0 * 2048 * 8 * 64;
+  const double qo = 4.0 * 2048 * 32 * 64;
+  const double ffn = 6.0 * 2048 * 8192;
+  const double pair = 4.0 * 32 * 64;
+  const double head = HeadFlops(s);
+  const PrefillFlops dense = DensePrefillParts(s, 100);
+  EXPECT_EQ(dense.products, 3 * 100 * kv + 2 * 100 * (qo + ffn));
+  EXPECT_EQ(dense.single_rows, qo + ffn + head);
+  EXPECT_EQ(dense.attention, 2 * pair * 100 * 50 + pair * 100);
+  EXPECT_EQ(dense.total(), DensePrefillFlops(s, 100));
+
+  Ledger ledger(s, 100);
+  ledger.layer(0) = {.kv_rows = 100, .query_rows = 100, .ffn_rows = 60, .density = 0.5};
+  ledger.layer(1) = {.kv_rows = 40, .query_rows = 40, .ffn_rows = 40};
+  ledger.layer(2) = {.kv_rows = 40, .query_rows = 1, .ffn_rows = 1};
+  ledger.selection_flops = 17;
+  const PrefillFlops parts = ledger.prefill_parts();
+  EXPECT_EQ(parts.products, 180 * kv + 140 * qo + 100 * ffn + 17);
+  EXPECT_EQ(parts.single_rows, qo + ffn + head);
+  EXPECT_EQ(parts.attention, pair * (0.5 * 100 * 50 + 40 * 20 + 40));
+  EXPECT_EQ(parts.total(), ledger.prefill_flops());
+}
+
 TEST(Ledger, AWindowCutsTheKeys) {
   ModelShape s = ShapeOf("mistral-7b");
   const double whole = LayerFlops(s, {1000, 1000, 1000});

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "base/error.h"
+
 namespace coppice {
 
 namespace {
@@ -28,6 +30,10 @@ TraceBytes BytesHeld(const SequenceState& sequence) {
   return {.kv = sequence.kv_bytes(), .aux = sequence.aux.bytes(), .cold = sequence.cold_bytes()};
 }
 
+// A hidden state carries on through every layer above, and a few of its channels are far larger than the rest: with
+// a scale per 32 values their neighbours would be lost.
+DType ParkedType(DType cache) { return cache == DType::kQ8_0 ? DType::kBF16 : cache; }
+
 }  // namespace
 
 Transformer::Transformer(ModelConfig config, std::shared_ptr<const Weights> weights)
@@ -38,12 +44,23 @@ Transformer::Transformer(ModelConfig config, std::shared_ptr<const Weights> weig
   }
 }
 
+void Transformer::CheckCacheType(const Backend& be) const {
+  const DTypeInfo& type = Info(be.cache_dtype());
+  const ModelShape& s = config_->shape;
+  if (s.head_dim % type.block_elements == 0) return;
+  throw Error(
+      "[model] keys and values cannot be kept in {}: its blocks have {} values, the heads of this {} model "
+      "{}",
+      type.name, type.block_elements, s.architecture, s.head_dim);
+}
+
 SequenceState Transformer::NewSequence(int64_t prompt_tokens, int64_t capacity, const Backend& be) const {
   const ModelShape& s = config_->shape;
+  CheckCacheType(be);  // again: a second model has heads of its own
   SequenceState sequence;
   const auto layers = static_cast<size_t>(s.layers);
   for (int l = 0; l < s.layers; ++l) sequence.cache.emplace_back(be.cache_dtype(), s.kv_heads, s.head_dim);
-  sequence.aux = AuxCache(be.cache_dtype(), s.hidden);
+  sequence.aux = AuxCache(ParkedType(be.cache_dtype()), s.hidden);
   sequence.unit_keys.resize(layers);
   sequence.pages.resize(layers);
   sequence.sinks.resize(layers);

@@ -28,6 +28,8 @@ class Transformer {
   const ModelConfig& config() const { return *config_; }
   const Weights& weights() const { return *weights_; }
 
+  // Throws Error where the backend keeps keys in blocks that the model's heads do not fill.
+  void CheckCacheType(const Backend& be) const;
   // An empty sequence for a prompt of `prompt_tokens` and at most `capacity` positions in all.
   SequenceState NewSequence(int64_t prompt_tokens, int64_t capacity, const Backend& be) const;
   Workspace NewWorkspace(int64_t tile_rows) const { return {config_->shape, tile_rows}; }

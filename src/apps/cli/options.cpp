@@ -30,6 +30,14 @@ void AddModelOptions(CLI::App& app, ModelOptions& o, bool required) {
       ->check(CLI::IsMember({"cpu", "reference"}))
       ->capture_default_str();
   app.add_flag("--exact", o.engine.exact, "fp32 products and cache where bf16 would be faster");
+  app.add_option_function<std::string>(
+         "--cache-type",
+         [&o](const std::string& type) {
+           o.engine.cache_type = type == "q8_0" ? DType::kQ8_0 : type == "f32" ? DType::kF32 : DType::kBF16;
+         },
+         "what keys and values are kept in: bf16, q8_0 (8 bits and a scale per 32), f32; default bf16, f32 "
+         "with --exact")
+      ->check(CLI::IsMember({"bf16", "q8_0", "f32"}));
   app.add_option(
       "--cold-dir", o.engine.cold.folder,
       "where keys and values go that gave up their place in memory; default $TMPDIR, else /var/tmp");

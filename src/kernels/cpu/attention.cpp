@@ -28,6 +28,8 @@ std::pair<int64_t, int64_t> VisibleRows(const AttentionInput& in, int32_t positi
   return {begin - keys.begin(), end - keys.begin()};
 }
 
+static_assert(static_cast<int>(DType::kQ8_0) == kQ8Cache);
+
 // One call's shape: the visible keys of each query, and how the work is cut.
 class Plan {
  public:
@@ -36,7 +38,7 @@ class Plan {
     group_ = s.heads / s.kv_heads;
     rows_ = in.queries.rows * group_;
     tiles_ = (rows_ + kAttentionRows - 1) / kAttentionRows;
-    kernels_ = in.keys.dtype == DType::kBF16 ? &kernels.attention_bf16 : &kernels.attention;
+    kernels_ = &KernelsFor(kernels, in.keys.dtype);
     begin_.reserve(in.query_positions.size());
     end_.reserve(in.query_positions.size());
     for (const int32_t p : in.query_positions) {
@@ -150,6 +152,10 @@ void WeighRows(const AttentionTile& tile, std::span<const float> query_weights, 
 }
 
 }  // namespace
+
+const AttentionKernels& KernelsFor(const KernelTable& kernels, DType cache) {
+  return cache == DType::kBF16 || cache == DType::kQ8_0 ? kernels.attention_bf16 : kernels.attention;
+}
 
 void AttentionOps::Grow(Tensor& scratch, int64_t rows, int64_t floats) {
   if (scratch.rows() < rows || scratch.cols() < floats) {

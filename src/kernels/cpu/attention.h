@@ -11,6 +11,9 @@
 
 namespace coppice::cpu {
 
+// The kernels for keys and values of this type.
+const AttentionKernels& KernelsFor(const KernelTable& kernels, DType cache);
+
 // Owns the scratch of the threads; it grows to the largest call and is then reused.
 class AttentionOps {
  public:

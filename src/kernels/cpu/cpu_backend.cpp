@@ -4,10 +4,13 @@
 #include <array>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
+#include "base/cpu_info.h"
 #include "base/threads.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/int_dot.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/products.h"
 #include "kernels/op_checks.h"
@@ -32,6 +35,25 @@ const KernelTable& Kernels(Isa isa) {
   return cpu::ScalarKernels();
 }
 
+// CPUs with AMX run vdpbf16ps at half the rate of fp32.
+bool BestBf16IsAvx512() { return Cpu().avx512_bf16 && !Cpu().amx; }
+
+// The kernels of `isa` with those that this CPU's further instructions make faster.
+KernelTable KernelsOf(Isa isa, bool exact) {
+  KernelTable table = Kernels(isa);
+  if (exact) table.attention_bf16 = table.attention;
+  if (isa == Isa::kAvx512 && !exact && BestBf16IsAvx512()) {
+    table.attention_bf16 = cpu::Avx512Bf16Attention();
+  }
+  return table;
+}
+
+// Null where products with quantised weights stay in fp32.
+const cpu::IntDotKernels* IntDots(Isa isa, bool exact) {
+  if (exact || isa == Isa::kScalar) return nullptr;
+  return isa >= Isa::kAvx512 && Cpu().avx512_vnni ? &cpu::Avx512VnniIntDots() : &cpu::Avx2IntDots();
+}
+
 // Rows per piece of a loop over rows of `cols` values: pieces under some 16k values cost more to hand out
 // than to do.
 int64_t RowGrain(int64_t cols) { return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, cols)); }
@@ -44,7 +66,9 @@ class CpuBackend final : public Backend {
   CpuBackend(const BackendOptions& options, Isa isa)
       : isa_(isa),
         exact_(options.exact),
-        kernels_(Kernels(isa)),
+        cache_type_(options.cache_type.value_or(exact_ ? DType::kF32 : DType::kBF16)),
+        kernels_(KernelsOf(isa, exact_)),
+        int_dots_(IntDots(isa, options.exact)),
         pool_(options.threads > 0 ? options.threads : UsableCores()),
         attention_(kernels_, pool_) {
     const cpu::ProductContext context{kernels_, pool_};
@@ -55,7 +79,7 @@ class CpuBackend final : public Backend {
         isa == Isa::kScalar ? cpu::MakePlainProducts(context) : cpu::MakeOnednnProducts(context));
     if (exact_) return;
     const bool avx512 = isa == Isa::kAvx512;
-    if (avx512 && Cpu().avx512_bf16) set(Form::kBf16, MakePanelProducts(context, cpu::Avx512Bf16Panels()));
+    if (avx512 && BestBf16IsAvx512()) set(Form::kBf16, MakePanelProducts(context, cpu::Avx512Bf16Panels()));
     if (avx512 && Cpu().avx512_vnni) set(Form::kCodes, MakePanelProducts(context, cpu::Avx512VnniPanels()));
     if (isa != Isa::kAmx) return;
     set(Form::kBf16, MakePanelProducts(context, cpu::AmxBf16Panels()));
@@ -65,7 +89,7 @@ class CpuBackend final : public Backend {
   std::string_view name() const override { return "cpu"; }
   std::string_view isa() const override { return IsaName(isa_); }
   int threads() const override { return pool_.size(); }
-  DType cache_dtype() const override { return exact_ ? DType::kF32 : DType::kBF16; }
+  DType cache_dtype() const override { return cache_type_; }
 
   void PackParts(std::span<const TensorView> parts, PackedMatrix& packed) override {
     CheckParts(parts);
@@ -89,9 +113,20 @@ class CpuBackend final : public Backend {
                      MutableTensorView y) override {
     CheckProduct(x, w.rows, w.cols, bias, y);
     if (x.rows == 0) return;
-    const auto dot = kernels_.dot[static_cast<size_t>(w.dtype)];
     const float* bias_row = bias.empty() ? nullptr : In(bias, 0);
-    pool_.For(w.rows, RowGrain(w.cols), [&](int64_t begin, int64_t end, int) {
+    const auto int_dot = int_dots_ == nullptr ? nullptr : int_dots_->dot[static_cast<size_t>(w.dtype)];
+    if (int_dot != nullptr) {
+      const int64_t groups = QuantizeRows(x);
+      ForWeights(w, [&](int64_t begin, int64_t end) {
+        for (int64_t i = 0; i < x.rows; ++i) {
+          int_dot({w.RowBytes(begin), w.stride, end - begin, codes_.data() + i * groups, w.cols,
+                   bias_row == nullptr ? nullptr : bias_row + begin, Out(y, i) + begin});
+        }
+      });
+      return;
+    }
+    const auto dot = kernels_.dot[static_cast<size_t>(w.dtype)];
+    ForWeights(w, [&](int64_t begin, int64_t end) {
       for (int64_t o = begin; o < end; ++o) {
         dot(w.RowBytes(o), In(x, 0), x.stride / 4, x.rows, w.cols, bias_row == nullptr ? 0.0f : bias_row[o],
             Out(y, 0) + o, y.stride / 4);
@@ -162,6 +197,7 @@ class CpuBackend final : public Backend {
       uint16_t* narrow = reinterpret_cast<uint16_t*>(y.RowBytes(i));
       if (y.dtype == DType::kF16) kernels_.to_f16(In(x, i), x.cols, narrow);
       if (y.dtype == DType::kBF16) kernels_.to_bf16(In(x, i), x.cols, narrow);
+      if (y.dtype == DType::kQ8_0) kernels_.to_q8_0(In(x, i), x.cols, y.RowBytes(i));
       if (y.dtype == DType::kF32) std::memmove(y.RowBytes(i), x.RowBytes(i), static_cast<size_t>(x.cols) * 4);
     });
   }
@@ -210,6 +246,28 @@ class CpuBackend final : public Backend {
     if (packed.outputs > 0 && packed.inputs > 0) Of(packed.form).Pack(cpu::WeightRows(parts), packed);
   }
   cpu::Products& Of(int form) { return *products_[static_cast<size_t>(form)]; }
+  // x as codes, row after row in codes_; returns the groups of a row.
+  int64_t QuantizeRows(const TensorView& x) {
+    const int64_t groups = cpu::DotGroups(x.cols);
+    if (static_cast<int64_t>(codes_.size()) < x.rows * groups)
+      codes_.resize(static_cast<size_t>(x.rows * groups));
+    pool_.For(x.rows, RowGrain(x.cols), [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) int_dots_->quantize(In(x, i), x.cols, codes_.data() + i * groups);
+    });
+    return groups;
+  }
+
+  // Pieces large enough to stream, small enough that a thread which the system takes away leaves little
+  // behind.
+  template <typename Body>
+  void ForWeights(const TensorView& w, Body body) {
+    constexpr int64_t kPieces = 8;  // per thread
+    constexpr int64_t kMostBytes = 1 << 18;
+    const int64_t fewest = RowGrain(w.cols);
+    const int64_t most = std::max(fewest, kMostBytes / std::max<int64_t>(1, w.stride));
+    const int64_t grain = std::clamp(w.rows / (kPieces * pool_.size()), fewest, most);
+    pool_.For(w.rows, grain, [&](int64_t begin, int64_t end, int) { body(begin, end); });
+  }
 
   template <typename Body>
   void EachRow(const TensorView& y, Body body) {
@@ -221,12 +279,15 @@ class CpuBackend final : public Backend {
 
   Isa isa_;
   bool exact_;
-  const KernelTable& kernels_;
+  DType cache_type_;
+  const KernelTable kernels_;
+  const cpu::IntDotKernels* int_dots_;
   ThreadPool pool_;
   cpu::AttentionOps attention_;
   Tensor stored_;  // a product whose layout does not know its end
   std::array<std::unique_ptr<cpu::Products>, kForms>
       products_;  // null where the CPU has nothing for the form
+  std::vector<cpu::DotGroup> codes_;
 };
 
 void CpuBackend::ProductInto(const TensorView& x, const PackedMatrix& w, const TensorView& bias,

@@ -84,6 +84,7 @@ inline void WidenTile(const std::byte* rows, int64_t stride, const AttentionTile
       if (tile.cache_type == 0) CopyF32(row, tile.head_dim, y);
       if (tile.cache_type == 1) WidenF16(row, tile.head_dim, y);
       if (tile.cache_type == 2) WidenBf16(row, tile.head_dim, y);
+      if (tile.cache_type == kQ8Cache) DequantizeBlocks<Q8_0>(row, tile.head_dim, y);
       c = tile.head_dim;
     }
     for (; c < dim; ++c) y[c] = 0.0f;

@@ -16,6 +16,10 @@ inline V LoadCache(const std::byte* row, int64_t c) {
   if constexpr (kType == 0) return V::Load(reinterpret_cast<const float*>(row) + c);
   if constexpr (kType == 1) return V::LoadF16(reinterpret_cast<const uint16_t*>(row) + c);
   if constexpr (kType == 2) return V::LoadBf16(reinterpret_cast<const uint16_t*>(row) + c);
+  if constexpr (kType == kQ8Cache) {
+    const std::byte* block = row + c / Q8_0::kValues * Q8_0::kBytes;
+    return V::Set(HalfToFloat(block)) * Codes::LoadSigned(block + 2 + c % Q8_0::kValues).ToFloat();
+  }
 }
 
 // turned[c][j] = key begin + j, column c; zeros from `end` on.
@@ -152,6 +156,7 @@ void AttendAny(const AttentionTile& tile, int64_t key_begin, int64_t key_end, bo
     if (with_values && IsFew(tile)) {
       if (tile.cache_type == 0) return AttendFewOf<0>(tile, key_begin, key_end, state, scratch);
       if (tile.cache_type == 1) return AttendFewOf<1>(tile, key_begin, key_end, state, scratch);
+      if (tile.cache_type == kQ8Cache) return AttendFewOf<kQ8Cache>(tile, key_begin, key_end, state, scratch);
       return AttendFewOf<2>(tile, key_begin, key_end, state, scratch);
     }
   }

@@ -66,18 +66,47 @@ void DotF32(const std::byte* w, const float* x, int64_t x_stride, int64_t rows, 
           [values](int64_t k, int64_t, float*) { return values + k; });
 }
 
+// One row of x needs no buffer: the weights stream from memory into the sums. The order of summation is that
+// of DotRows, whose chunks are whole steps of AddChunk.
+template <typename Load, typename Widen>
+void DotNarrow(const std::byte* w, const float* x, int64_t x_stride, int64_t rows, int64_t count, float bias,
+               float* y, int64_t y_stride, Load load, Widen widen) {
+  static_assert(kDotChunk % (kDotSums * V::kLanes) == 0);
+  if (rows != 1) {
+    return DotRows(x, x_stride, rows, count, bias, y, y_stride, [&](int64_t k, int64_t part, float* buffer) {
+      widen(w + 2 * k, part, buffer);
+      return static_cast<const float*>(buffer);
+    });
+  }
+  const uint16_t* values = reinterpret_cast<const uint16_t*>(w);
+  DotSums s;
+  ClearSums(&s);
+  int64_t i = 0;
+  for (; i + kDotSums * V::kLanes <= count; i += kDotSums * V::kLanes) {
+    for (int u = 0; u < kDotSums; ++u) {
+      s.sums[u] = V::Fma(load(values + i + u * V::kLanes), V::Load(x + i + u * V::kLanes), s.sums[u]);
+    }
+  }
+  for (; i + V::kLanes <= count; i += V::kLanes)
+    s.sums[0] = V::Fma(load(values + i), V::Load(x + i), s.sums[0]);
+  if (i < count) {
+    float rest[V::kLanes] = {};
+    widen(w + 2 * i, count - i, rest);
+    s.sums[1] = V::Fma(V::Load(rest), LoadPart(x + i, count - i), s.sums[1]);
+  }
+  y[0] = Total(s) + bias;
+}
+
 void DotF16(const std::byte* w, const float* x, int64_t x_stride, int64_t rows, int64_t count, float bias,
             float* y, int64_t y_stride) {
-  DotRows(x, x_stride, rows, count, bias, y, y_stride, [w](int64_t k, int64_t part, float* buffer) {
-    WidenF16(w + 2 * k, part, buffer);
-    return static_cast<const float*>(buffer);
-  });
+  DotNarrow(
+      w, x, x_stride, rows, count, bias, y, y_stride, [](const uint16_t* p) { return V::LoadF16(p); },
+      WidenF16);
 }
 
 void DotBf16(const std::byte* w, const float* x, int64_t x_stride, int64_t rows, int64_t count, float bias,
              float* y, int64_t y_stride) {
-  DotRows(x, x_stride, rows, count, bias, y, y_stride, [w](int64_t k, int64_t part, float* buffer) {
-    WidenBf16(w + 2 * k, part, buffer);
-    return static_cast<const float*>(buffer);
-  });
+  DotNarrow(
+      w, x, x_stride, rows, count, bias, y, y_stride, [](const uint16_t* p) { return V::LoadBf16(p); },
+      WidenBf16);
 }

@@ -110,6 +110,29 @@ void ToF16Row(const float* x, int64_t count, uint16_t* y) {
   NarrowRow(x, count, y, [](V v, uint16_t* p) { v.StoreF16(p); });
 }
 
+// Blocks of 32 codes with a scale in half precision: d = max |x| / 127, codes x / d to nearest.
+void ToQ8Row(const float* x, int64_t count, std::byte* blocks) {
+  for (int64_t i = 0; i < count; i += 32, blocks += 34) {
+    V most = V::Set(0.0f);
+    for (int c = 0; c < 32; c += V::kLanes) {
+      const V v = V::Load(x + i + c);
+      most = V::Max(most, V::Max(v, V::Set(0.0f) - v));
+    }
+    float lanes[V::kLanes];
+    most.Store(lanes);
+    float largest = 0.0f;
+    for (int lane = 0; lane < V::kLanes; ++lane) largest = lanes[lane] > largest ? lanes[lane] : largest;
+    const float d = largest / 127.0f;
+    uint16_t halves[V::kLanes];
+    V::Set(d).StoreF16(halves);
+    __builtin_memcpy(blocks, halves, sizeof halves[0]);
+    const V inverse = V::Set(d > 1e-38f ? 1.0f / d : 0.0f);  // a smaller d is 0 as a half
+    float rounded[32];
+    for (int c = 0; c < 32; c += V::kLanes) V::Round(V::Load(x + i + c) * inverse).Store(rounded + c);
+    for (int c = 0; c < 32; ++c) blocks[2 + c] = static_cast<std::byte>(static_cast<int>(rounded[c]));
+  }
+}
+
 void ToBf16Row(const float* x, int64_t count, uint16_t* y) {
   NarrowRow(x, count, y, [](V v, uint16_t* p) { v.StoreBf16(p); });
 }

@@ -11,6 +11,7 @@
 
 namespace coppice::cpu {
 
+inline constexpr int kQ8Cache = 7;  // DType::kQ8_0 as a cache_type
 inline constexpr int kDTypes = 13;  // of tensor/dtype.h; the arrays below are indexed by DType
 
 // Rows of one tile of attention: query heads that share one kv head, at most kAttentionRows of them. Row r of
@@ -23,7 +24,7 @@ struct AttentionTile {
   const std::byte* values;  // value 0 of the kv head
   int64_t key_stride;       // bytes
   int64_t value_stride;     // bytes
-  int cache_type;           // DType of keys and values: F32, F16 or BF16
+  int cache_type;           // DType of keys and values: F32, F16, BF16 or Q8_0
   int group;                // query heads per kv head
   int head_dim;
   float scale;
@@ -84,6 +85,7 @@ struct KernelTable {
 
   void (*to_f16)(const float* x, int64_t count, uint16_t* y);
   void (*to_bf16)(const float* x, int64_t count, uint16_t* y);
+  void (*to_q8_0)(const float* x, int64_t count, std::byte* blocks);  // whole blocks
 
   void (*rms_norm)(const float* x, const float* weight, int64_t count, float eps, float* y);
   void (*layer_norm)(const float* x, const float* weight, const float* bias, int64_t count, float eps,
@@ -99,12 +101,16 @@ struct KernelTable {
   void (*softmax)(float* x, int64_t count);
 
   AttentionKernels attention;
-  AttentionKernels attention_bf16;  // for a bf16 cache where AMX takes it; else the same as `attention`
+  // With bf16 factors where AMX or vdpbf16ps multiplies them, for a cache of bf16 or Q8_0; else as `attention`.
+  AttentionKernels attention_bf16;
 };
 
 const KernelTable& ScalarKernels();
 const KernelTable& Avx2Kernels();
 const KernelTable& Avx512Kernels();
 const KernelTable& AmxKernels();
+
+// For a bf16 cache, on CPUs with AVX512_BF16.
+const AttentionKernels& Avx512Bf16Attention();
 
 }  // namespace coppice::cpu

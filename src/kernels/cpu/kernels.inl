@@ -24,6 +24,7 @@ constexpr KernelTable kTable = {
             DotBlocks<Q6_K>},
     .to_f16 = ToF16Row,
     .to_bf16 = ToBf16Row,
+    .to_q8_0 = ToQ8Row,
     .rms_norm = RmsNorm,
     .layer_norm = LayerNorm,
     .rope = Rope,

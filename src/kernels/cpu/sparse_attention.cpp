@@ -92,7 +92,7 @@ class SparseRun {
   SparseRun(const AttentionInput& in, const SparsePattern& pattern, const KernelTable& kernels)
       : in_(in),
         pattern_(pattern),
-        kernels_(in.keys.dtype == DType::kBF16 ? kernels.attention_bf16 : kernels.attention),
+        kernels_(KernelsFor(kernels, in.keys.dtype)),
         width_(BytesOf(in.keys.dtype, in.shape.head_dim)),
         state_floats_(AttentionStateFloats(in.shape.head_dim)) {}
 

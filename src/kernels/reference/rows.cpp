@@ -131,6 +131,7 @@ void Convert(const TensorView& x, MutableTensorView y) {
     if (y.dtype == DType::kBF16) {
       std::transform(in.begin(), in.end(), y.Row<BF16>(i).begin(), [](float v) { return ToBF16(v); });
     }
+    if (y.dtype == DType::kQ8_0) QuantizeRow(y.dtype, in, y.RowBytes(i));
   }
 }
 

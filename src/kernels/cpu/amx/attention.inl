@@ -43,30 +43,6 @@ void PackTileQueries(const AttentionTile& tile, const Rows& rows, uint16_t* pack
   }
 }
 
-struct CacheRows {
-  const std::byte* first;
-  int64_t stride;
-};
-
-// Rows [begin, begin + kKeyTile) of the cache, in whole tiles: in place where all of them exist and their
-// columns are whole tiles, else copied with zeros behind.
-inline CacheRows WholeRows(const CacheRows& cache, const AttentionTile& tile, int64_t begin, int64_t end,
-                           uint16_t* copy) {
-  const std::byte* from = cache.first + begin * cache.stride;
-  const int64_t dim = PaddedDim(tile.head_dim);
-  if (begin + kKeyTile <= end && dim == tile.head_dim) return {from, cache.stride};
-  for (int64_t j = 0; j < kKeyTile; ++j) {
-    uint16_t* to = copy + j * dim;
-    int64_t c = 0;
-    if (begin + j < end) {
-      __builtin_memcpy(to, from + j * cache.stride, static_cast<size_t>(tile.head_dim) * 2);
-      c = tile.head_dim;
-    }
-    for (; c < dim; ++c) to[c] = 0;
-  }
-  return {reinterpret_cast<const std::byte*>(copy), dim * 2};
-}
-
 // Sums of a 32-row, 16 or 32-lane block over `depth` pairs of tiles: left sides at left + k * left_step, rows
 // left_stride apart, right sides at right + k * right_step.
 template <bool kTwo>

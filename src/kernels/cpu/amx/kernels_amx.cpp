@@ -14,7 +14,9 @@ namespace {
 // On top of the kernels.
 #include "kernels/cpu/amx/tiles.inl"
 
-// On top of the tiles.
+// On top of the tiles and the cache's rows.
+#include "kernels/cpu/kernel_cache_rows.inl"
+
 #include "kernels/cpu/amx/attention.inl"
 #include "kernels/cpu/panel_rows.inl"
 

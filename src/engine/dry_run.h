@@ -1,0 +1,30 @@
+// What a run would cost, without running it: a policy's answers, counted by the closed forms of the ledger.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "kernels/backend.h"
+#include "model/config.h"
+#include "model/ledger.h"
+
+namespace coppice {
+
+struct DryRun {
+  Ledger ledger;  // of the prefill; bytes as they are after it
+  std::string spec;
+  bool active = false;
+  std::string reason;  // why a method stood aside, or empty
+};
+
+// `prompt` are ids of any kind, `prune` a --prune SPEC. Where a method's choice follows from scores it gets random
+// ones, the same in every run: shares of attention as exponential variates, of which 60 % hold 90 % (of
+// real prompts 60 % hold 95 %: FTP, figure 6); queries and keys, for methods of sparse attention, normal variates.
+// Where the current token's first choice sends blocks to the cold tier, these count as cold. Throws
+// Error for a spec that does not fit.
+DryRun PlanRun(const ModelConfig& config, std::span<const int32_t> prompt, std::string_view prune,
+               Backend& be);
+
+}  // namespace coppice

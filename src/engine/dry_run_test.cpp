@@ -1,0 +1,131 @@
+#include "engine/dry_run.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/engine.h"
+#include "model/synthetic.h"
+
+namespace coppice {
+namespace {
+
+constexpr const char* kShape = "tiny:f32";
+
+std::vector<int32_t> Prompt(int64_t tokens) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < tokens; ++i) ids.push_back(static_cast<int32_t>(i * 7 % 200));
+  return ids;
+}
+
+class DryRunTest : public ::testing::Test {
+ protected:
+  DryRun Plan(int64_t tokens, const std::string& prune) {
+    return PlanRun(ParseShape(kShape).config, Prompt(tokens), prune, *backend_);
+  }
+  Answer Run(int64_t tokens, const std::string& prune, int64_t generate) {
+    Request request;
+    request.tokens = Prompt(tokens);
+    request.max_tokens = generate;
+    request.sampling.temperature = 0;
+    request.prune = prune;
+    return engine_->Generate(request);
+  }
+  std::unique_ptr<Engine> engine_ = Engine::FromShape(kShape, {.backend = "reference"});
+  std::unique_ptr<Backend> backend_ = MakeBackend("reference", {});
+};
+
+// Methods whose counts follow from their settings: what is planned is what runs.
+TEST_F(DryRunTest, PlansWhatRuns) {
+  const char* specs[] = {"none",
+                         "lazyllm:layers=1/2,keep=0.5,min=0,strict_memory=0",
+                         "sliminfer:layers=1/2,keep=192/128,min=0",
+                         "sliminfer:layers=2,keep=128,min=0,revive=none",
+                         "static:layer=1,keep=0.3,min=0",
+                         "random:keep=0.5,min=0",
+                         "snapkv:cap=64,window=8,min=0",
+                         "h2o:keep=0.4,min=0",
+                         "streamingllm:recent=100,min=0",
+                         "pyramidinfer:min=0",
+                         "sliminfer"};
+  for (const std::string spec : specs) {
+    const DryRun plan = Plan(290, spec);
+    const Answer answer = Run(290, spec, 1);
+    EXPECT_EQ(plan.spec, answer.prune_spec);
+    EXPECT_EQ(plan.active, answer.prune_active) << spec;
+    EXPECT_EQ(plan.reason, answer.prune_reason) << spec;
+    ASSERT_EQ(plan.ledger.layers().size(), answer.ledger.layers().size());
+    for (size_t l = 0; l < plan.ledger.layers().size(); ++l) {
+      EXPECT_EQ(plan.ledger.layers()[l].kv_rows, answer.ledger.layers()[l].kv_rows) << spec << " layer " << l;
+      EXPECT_EQ(plan.ledger.layers()[l].query_rows, answer.ledger.layers()[l].query_rows)
+          << spec << " layer " << l;
+      EXPECT_EQ(plan.ledger.layers()[l].ffn_rows, answer.ledger.layers()[l].ffn_rows)
+          << spec << " layer " << l;
+    }
+    EXPECT_EQ(plan.ledger.prefill_flops(), answer.ledger.prefill_flops()) << spec;
+    EXPECT_EQ(plan.ledger.prefill_flops_dense(), answer.ledger.prefill_flops_dense()) << spec;
+    EXPECT_EQ(plan.ledger.kv_bytes, answer.ledger.kv_bytes) << spec;
+    EXPECT_EQ(plan.ledger.aux_bytes, answer.ledger.aux_bytes) << spec;
+    EXPECT_EQ(plan.ledger.kv_bytes_dense, answer.ledger.kv_bytes_dense) << spec;
+    EXPECT_EQ(plan.ledger.cold_bytes, 0) << spec;
+  }
+}
+
+// The first generated token attends fewer blocks than prefill kept: the others go to the cold tier. Two tokens,
+// so that one step runs; it adds its own key and value to every layer.
+TEST_F(DryRunTest, PlansTheColdTier) {
+  const std::string spec = "sliminfer:layers=1,keep=256,decode_keep=128,revive=none,min=0";
+  const DryRun plan = Plan(320, spec);
+  const Answer answer = Run(320, spec, 2);
+  EXPECT_GT(plan.ledger.cold_bytes, 0);
+  EXPECT_EQ(plan.ledger.cold_bytes, answer.ledger.cold_bytes);
+  const ModelShape shape = ParseShape(kShape).config.shape;
+  EXPECT_EQ(plan.ledger.kv_bytes + int64_t{2} * 4 * shape.layers * shape.kv_heads * shape.head_dim,
+            answer.ledger.kv_bytes);
+}
+
+TEST_F(DryRunTest, ScoresDecideTheRest) {
+  const DryRun half = Plan(1000, "ftp:eta=0.9,dense=1,first=0,last=1,min=0");
+  const double rows = static_cast<double>(half.ledger.layers()[1].ffn_rows);
+  EXPECT_NEAR(rows / 1000, 0.6, 0.05);  // x (1 - ln x) = 0.9 at x = 0.605
+  const DryRun sparse = Plan(1024, "xattention:threshold=0.5,min=0,block=64");
+  EXPECT_LT(sparse.ledger.layers()[0].density, 0.9);
+  EXPECT_LT(sparse.ledger.prefill_flops(), sparse.ledger.prefill_flops_dense());
+}
+
+TEST_F(DryRunTest, TheSameEveryTime) {
+  const std::string spec = "ftp:eta=0.8,dense=1,min=0";
+  EXPECT_EQ(Plan(500, spec).ledger.flops(), Plan(500, spec).ledger.flops());
+}
+
+TEST_F(DryRunTest, RefusesWhatARunRefuses) {
+  EXPECT_THROW(Plan(300, "ftp:eta=7"), Error);
+  EXPECT_THROW(Plan(300, "nobody"), Error);
+}
+
+// The times that a run reports lie inside its time to the first token; without being asked it reports none.
+TEST(TimedEngine, PrefillTimes) {
+  Request request;
+  request.tokens = Prompt(300);
+  request.max_tokens = 3;
+  request.prune = "sliminfer:layers=1,keep=128,min=0";
+  const auto engine = Engine::FromShape(kShape, {.backend = "reference", .time_operations = true});
+  const Answer first = engine->Generate(request);
+  const Answer again = engine->Generate(request);
+  for (const OpKind kind : {OpKind::kPack, OpKind::kProduct, OpKind::kDecodeProduct, OpKind::kAttention,
+                            OpKind::kScoring, OpKind::kRows}) {
+    EXPECT_GT(first.prefill_times.of(kind), 0) << kOpKindNames[static_cast<size_t>(kind)];
+  }
+  EXPECT_LE(1000 * first.prefill_times.total(), first.ttft_ms);
+  EXPECT_GT(1000 * first.prefill_times.total(), 0.3 * first.ttft_ms);
+  EXPECT_EQ(first.prefill_times.calls, again.prefill_times.calls);  // of one run, not of all
+
+  const auto plain = Engine::FromShape(kShape, {.backend = "reference"});
+  EXPECT_EQ(plain->Generate(request).prefill_times.total(), 0);
+}
+
+}  // namespace
+}  // namespace coppice

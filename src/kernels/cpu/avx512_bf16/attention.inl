@@ -1,0 +1,186 @@
+// Flash attention over a bf16 cache with vdpbf16ps: the rows-as-lanes form of kernel_attention.inl, S^T = K Q^T
+// and O^T += V^T P^T, with factors in pairs (of columns, then of keys) whose products are summed in fp32. The
+// same factors are rounded to bf16 as on AMX: queries and weights.
+//
+// A pair of columns of a key is one 32-bit broadcast from the cache as it lies there; queries are packed in
+// pairs once per call, weights and values in pairs of keys once per tile. vdpbf16ps treats each lane on its
+// own and alike, so a row's bits depend neither on its lane nor on its neighbours.
+
+static_assert(kPanels == 1 && V::kLanes == 16);
+
+struct PairBuffers {
+  uint32_t* queries;  // [dim / 2][kPanel], 0 in unused lanes
+  uint16_t* keys;     // [kKeyTile][dim]: copies where the cache cannot be read in whole tiles
+  uint32_t* values;   // [kKeyTile / 2][dim]: keys 2 j and 2 j + 1
+  uint16_t* copies;   // [kKeyTile][dim]: values, as keys
+  uint32_t* weights;  // [kKeyTile / 2][kPanel]
+};
+
+inline PairBuffers BuffersOf(const Rows& rows) {
+  uint32_t* values = reinterpret_cast<uint32_t*>(rows.values);
+  return {reinterpret_cast<uint32_t*>(rows.queries), reinterpret_cast<uint16_t*>(rows.keys), values,
+          reinterpret_cast<uint16_t*>(values + kKeyTile / 2 * rows.dim),
+          reinterpret_cast<uint32_t*>(rows.more)};
+}
+
+inline __m512bh LoadPairs(const void* p) { return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p)); }
+
+inline __m512bh SetPair(const void* p) {
+  int32_t pair;
+  __builtin_memcpy(&pair, p, sizeof pair);
+  return reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
+}
+
+inline V AddPairs(V sums, __m512bh a, __m512bh b) { return {_mm512_dpbf16_ps(sums.v, a, b)}; }
+
+void PackPairQueries(const AttentionTile& tile, const Rows& rows, uint32_t* packed) {
+  const float factor = tile.scale * kLog2e;
+  float row[32];
+  uint16_t narrow[32];
+  for (int r = 0; r < PanelVectors(tile, 0) * V::kLanes; ++r) {
+    const int64_t at = tile.first_row + r;
+    const float* q = tile.queries + at / tile.group * tile.query_stride + at % tile.group * tile.head_dim;
+    for (int64_t c = 0; c < rows.dim; c += 32) {
+      for (int64_t i = 0; i < 32; ++i)
+        row[i] = r < tile.rows && c + i < tile.head_dim ? q[c + i] * factor : 0.0f;
+      ToBf16Row(row, 32, narrow);
+      for (int64_t i = 0; i < 16; ++i)
+        __builtin_memcpy(packed + (c / 2 + i) * kPanel + r, narrow + 2 * i, sizeof *packed);
+    }
+  }
+}
+
+// scores[j][lane] = sum_c keys[j][c] queries[c][lane], four keys at a time.
+template <int kVectors>
+void ScorePairs(const CacheRows& keys, int64_t dim, const uint32_t* queries, float* scores) {
+  for (int64_t j = 0; j < kKeyTile; j += 4) {
+    const std::byte* k = keys.first + j * keys.stride;
+    // The same keys of the next tile: other heads lie between the rows, too far apart for the CPU's own
+    // prefetch.
+    for (int64_t i = 0; i < 4; ++i) {
+      for (int64_t b = 0; b < 2 * dim; b += 64) __builtin_prefetch(k + (kKeyTile + i) * keys.stride + b);
+    }
+    V sums[4][kVectors];
+    for (int i = 0; i < 4; ++i) {
+      for (int v = 0; v < kVectors; ++v) sums[i][v] = V::Set(0.0f);
+    }
+    for (int64_t c = 0; c < dim / 2; ++c) {
+      __m512bh q[kVectors];
+      for (int v = 0; v < kVectors; ++v) q[v] = LoadPairs(queries + c * kPanel + v * V::kLanes);
+      for (int i = 0; i < 4; ++i) {
+        const __m512bh key = SetPair(k + i * keys.stride + 4 * c);
+        for (int v = 0; v < kVectors; ++v) sums[i][v] = AddPairs(sums[i][v], key, q[v]);
+      }
+    }
+    for (int i = 0; i < 4; ++i) {
+      for (int v = 0; v < kVectors; ++v) sums[i][v].Store(scores + (j + i) * kPanel + v * V::kLanes);
+    }
+  }
+}
+
+// output[c][lane] += sum_j values[j][c] weights[j][lane], four columns at a time.
+template <int kVectors>
+void ValuePairs(const uint32_t* values, int64_t dim, const uint32_t* weights, float* output) {
+  for (int64_t c = 0; c < dim; c += 4) {
+    V sums[4][kVectors];
+    for (int i = 0; i < 4; ++i) {
+      for (int v = 0; v < kVectors; ++v) sums[i][v] = V::Load(output + (c + i) * kPanel + v * V::kLanes);
+    }
+    for (int64_t j = 0; j < kKeyTile / 2; ++j) {
+      __m512bh p[kVectors];
+      for (int v = 0; v < kVectors; ++v) p[v] = LoadPairs(weights + j * kPanel + v * V::kLanes);
+      for (int i = 0; i < 4; ++i) {
+        const __m512bh value = SetPair(values + j * dim + c + i);
+        for (int v = 0; v < kVectors; ++v) sums[i][v] = AddPairs(sums[i][v], value, p[v]);
+      }
+    }
+    for (int i = 0; i < 4; ++i) {
+      for (int v = 0; v < kVectors; ++v) sums[i][v].Store(output + (c + i) * kPanel + v * V::kLanes);
+    }
+  }
+}
+
+using PairScores = void (*)(const CacheRows& keys, int64_t dim, const uint32_t* queries, float* scores);
+using PairValues = void (*)(const uint32_t* values, int64_t dim, const uint32_t* weights, float* output);
+
+// By the number of vectors in use.
+constexpr PairScores kPairScores[] = {ScorePairs<1>, ScorePairs<2>, ScorePairs<3>,
+                                      ScorePairs<4>, ScorePairs<5>, ScorePairs<6>};
+constexpr PairValues kPairValues[] = {ValuePairs<1>, ValuePairs<2>, ValuePairs<3>,
+                                      ValuePairs<4>, ValuePairs<5>, ValuePairs<6>};
+static_assert(sizeof kPairScores / sizeof kPairScores[0] == V::kPanelVectors);
+
+void PackPairValues(const CacheRows& values, int64_t dim, uint32_t* packed) {
+  const auto load = [&](int64_t j, int64_t c) {
+    const std::byte* p = values.first + j * values.stride + 2 * c;
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  };
+  for (int64_t j = 0; j < kKeyTile; j += 2, packed += dim) {
+    for (int64_t c = 0; c < dim; c += V::kLanes) {
+      __builtin_prefetch(values.first + (j + kKeyTile) * values.stride + 2 * c);
+      __builtin_prefetch(values.first + (j + 1 + kKeyTile) * values.stride + 2 * c);
+      _mm512_storeu_si512(packed + c, _mm512_or_si512(load(j, c), _mm512_slli_epi32(load(j + 1, c), 16)));
+    }
+  }
+}
+
+// The weights of one vector of rows in pairs of keys.
+inline void PackPairWeights(const float* scores, uint32_t* packed) {
+  __m512i interleave;
+  uint16_t order[32];
+  for (int i = 0; i < 32; ++i) order[i] = static_cast<uint16_t>(i / 2 + i % 2 * 16);
+  __builtin_memcpy(&interleave, order, sizeof order);
+  for (int j = 0; j < kKeyTile; j += 2, packed += kPanel) {
+    const __m512bh pair =
+        _mm512_cvtne2ps_pbh(V::Load(scores + (j + 1) * kPanel).v, V::Load(scores + j * kPanel).v);
+    _mm512_storeu_si512(packed, _mm512_permutexvar_epi16(interleave, reinterpret_cast<__m512i>(pair)));
+  }
+}
+
+// Scores of the key tile at `begin`, as ScoreTile leaves them.
+inline void ScoreTilePairs(const AttentionTile& tile, const Rows& rows, const PairBuffers& buffers,
+                           int64_t begin, int64_t end) {
+  const CacheRows keys = WholeRows({tile.keys, tile.key_stride}, tile, begin, end, buffers.keys);
+  const int vectors = PanelVectors(tile, 0);
+  kPairScores[vectors - 1](keys, rows.dim, buffers.queries, rows.scores);
+  if (!NeedsNoMask(tile, rows, begin)) BiasAndMask(tile, rows, begin, end, 0, vectors, rows.scores);
+}
+
+void AttendPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_end, bool with_values,
+                 float* state, float* scratch) {
+  const Rows rows = LayOutRows(tile, scratch);
+  const PairBuffers buffers = BuffersOf(rows);
+  PackPairQueries(tile, rows, buffers.queries);
+  ClearState(tile, with_values, state);
+  const State s = StateAt(state);
+  const int vectors = PanelVectors(tile, 0);
+  const int64_t last = Smaller(key_end, rows.last_visible);
+  for (int64_t begin = key_begin; begin < last; begin += kKeyTile) {
+    if (begin + kKeyTile <= rows.first_visible) continue;
+    ScoreTilePairs(tile, rows, buffers, begin, key_end);
+    for (int v = 0; v < vectors; ++v) {
+      float* scores = rows.scores + v * V::kLanes;
+      SoftmaxVector(scores, s.maxima + v * V::kLanes, s.sums + v * V::kLanes, s.output + v * V::kLanes,
+                    with_values ? tile.head_dim : 0);
+      if (with_values) PackPairWeights(scores, buffers.weights + v * V::kLanes);
+    }
+    if (!with_values) continue;
+    PackPairValues(WholeRows({tile.values, tile.value_stride}, tile, begin, key_end, buffers.copies),
+                   rows.dim, buffers.values);
+    kPairValues[vectors - 1](buffers.values, rows.dim, buffers.weights, s.output);
+  }
+}
+
+void AddMassPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_end, const float* state,
+                  float* sums, float* scratch) {
+  const Rows rows = LayOutRows(tile, scratch);
+  const PairBuffers buffers = BuffersOf(rows);
+  PackPairQueries(tile, rows, buffers.queries);
+  const int64_t last = Smaller(key_end, rows.last_visible);
+  for (int64_t begin = key_begin; begin < last; begin += kKeyTile) {
+    if (begin + kKeyTile <= rows.first_visible) continue;
+    ScoreTilePairs(tile, rows, buffers, begin, key_end);
+    AddTileMass(tile, rows, state, Smaller(kKeyTile, key_end - begin),
+                sums + (begin - key_begin) * kMassLanes);
+  }
+}

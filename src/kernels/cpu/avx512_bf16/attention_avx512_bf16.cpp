@@ -1,0 +1,28 @@
+// Attention over a bf16 cache for CPUs whose vdpbf16ps has twice the rate of fp32 products (AMD's from Zen 4 on).
+#include <immintrin.h>
+
+#include "kernels/cpu/kernel_table.h"
+
+namespace coppice::cpu {
+namespace {
+#include "kernels/cpu/avx512/vector.inl"
+
+// On top of V, so after it.
+#include "kernels/cpu/kernels.inl"
+
+// On top of the kernels.
+#include "kernels/cpu/kernel_cache_rows.inl"
+
+// On top of the cache's rows, in this order.
+// clang-format off
+#include "kernels/cpu/avx512_bf16/attention.inl"
+#include "kernels/cpu/avx512_bf16/attention_few.inl"
+// clang-format on
+
+constexpr AttentionKernels kPairAttention = {AttendAnyPairs, MergeStates, ClearState, FinishRows,
+                                             AddMassPairs};
+}  // namespace
+
+const AttentionKernels& Avx512Bf16Attention() { return kPairAttention; }
+
+}  // namespace coppice::cpu

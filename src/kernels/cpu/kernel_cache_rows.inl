@@ -1,0 +1,40 @@
+// Rows of a cache as whole tiles of bf16, for kernels that multiply bf16 factors. Needs AVX512_BF16.
+
+struct CacheRows {
+  const std::byte* first;
+  int64_t stride;
+};
+
+// Values of Q8_0 rounded to bf16: 8 of a factor's bits, one more than a code's magnitude has.
+inline void NarrowQ8(const std::byte* row, int64_t count, uint16_t* y) {
+  for (int64_t c = 0; c < count; c += Q8_0::kValues, row += Q8_0::kBytes) {
+    const V d = V::Set(HalfToFloat(row));
+    const V low = d * Codes::LoadSigned(row + 2).ToFloat();
+    const V high = d * Codes::LoadSigned(row + 18).ToFloat();
+    _mm512_storeu_si512(y + c, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high.v, low.v)));
+  }
+}
+
+// Rows [begin, begin + kKeyTile) of the cache, in whole tiles: in place where all of them exist in bf16 and
+// their columns are whole tiles, else copied with zeros behind.
+inline CacheRows WholeRows(const CacheRows& cache, const AttentionTile& tile, int64_t begin, int64_t end,
+                           uint16_t* copy) {
+  const std::byte* from = cache.first + begin * cache.stride;
+  const int64_t dim = PaddedDim(tile.head_dim);
+  if (tile.cache_type == 2 && begin + kKeyTile <= end && dim == tile.head_dim) return {from, cache.stride};
+  for (int64_t j = 0; j < kKeyTile; ++j) {
+    uint16_t* to = copy + j * dim;
+    int64_t c = 0;
+    if (begin + j < end) {
+      const std::byte* row = from + j * cache.stride;
+      if (tile.cache_type == kQ8Cache) {
+        NarrowQ8(row, tile.head_dim, to);
+      } else {
+        __builtin_memcpy(to, row, static_cast<size_t>(tile.head_dim) * 2);
+      }
+      c = tile.head_dim;
+    }
+    for (; c < dim; ++c) to[c] = 0;
+  }
+  return {reinterpret_cast<const std::byte*>(copy), dim * 2};
+}

@@ -1,0 +1,161 @@
+#include "kernels/timed_backend.h"
+
+#include <chrono>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+
+namespace coppice {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Adds the time from here to the end of the scope, also where the operation throws.
+class Span {
+ public:
+  Span(OpTimes& times, OpKind kind) : times_(times), kind_(static_cast<size_t>(kind)) {}
+  ~Span() {
+    times_.seconds[kind_] += std::chrono::duration<double>(Clock::now() - begin_).count();
+    ++times_.calls[kind_];
+  }
+  Span(const Span&) = delete;
+  Span& operator=(const Span&) = delete;
+
+ private:
+  OpTimes& times_;
+  size_t kind_;
+  Clock::time_point begin_ = Clock::now();
+};
+
+}  // namespace
+
+double OpTimes::total() const { return std::accumulate(seconds.begin(), seconds.end(), 0.0); }
+
+OpTimes operator-(const OpTimes& later, const OpTimes& earlier) {
+  OpTimes between = later;
+  for (size_t k = 0; k < kOpKindNames.size(); ++k) {
+    between.seconds[k] -= earlier.seconds[k];
+    between.calls[k] -= earlier.calls[k];
+  }
+  return between;
+}
+
+TimedBackend::TimedBackend(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {
+  COPPICE_CHECK(inner_ != nullptr);
+}
+
+void TimedBackend::PackParts(std::span<const TensorView> parts, PackedMatrix& packed) {
+  const Span span(times_, OpKind::kPack);
+  inner_->PackParts(parts, packed);
+}
+
+void TimedBackend::PackGated(const TensorView& gate, const TensorView& up, PackedMatrix& packed) {
+  const Span span(times_, OpKind::kPack);
+  inner_->PackGated(gate, up, packed);
+}
+
+void TimedBackend::ProductInto(const TensorView& x, const PackedMatrix& w, const TensorView& bias,
+                               ProductEnd end, MutableTensorView y) {
+  const Span span(times_, OpKind::kProduct);
+  inner_->ProductInto(x, w, bias, end, y);
+}
+
+void TimedBackend::DecodeProduct(const TensorView& x, const TensorView& w, const TensorView& bias,
+                                 MutableTensorView y) {
+  const Span span(times_, OpKind::kDecodeProduct);
+  inner_->DecodeProduct(x, w, bias, y);
+}
+
+void TimedBackend::Embed(const TensorView& table, std::span<const int32_t> ids, MutableTensorView y) {
+  const Span span(times_, OpKind::kRows);
+  inner_->Embed(table, ids, y);
+}
+
+void TimedBackend::RmsNorm(const TensorView& x, const TensorView& weight, float eps, MutableTensorView y) {
+  const Span span(times_, OpKind::kRows);
+  inner_->RmsNorm(x, weight, eps, y);
+}
+
+void TimedBackend::LayerNorm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
+                             MutableTensorView y) {
+  const Span span(times_, OpKind::kRows);
+  inner_->LayerNorm(x, weight, bias, eps, y);
+}
+
+void TimedBackend::Rope(MutableTensorView x, int head_dim, std::span<const int32_t> positions,
+                        const RopeTable& table) {
+  const Span span(times_, OpKind::kRows);
+  inner_->Rope(x, head_dim, positions, table);
+}
+
+void TimedBackend::SiluMul(MutableTensorView gate, const TensorView& up) {
+  const Span span(times_, OpKind::kRows);
+  inner_->SiluMul(gate, up);
+}
+
+void TimedBackend::Gelu(MutableTensorView x) {
+  const Span span(times_, OpKind::kRows);
+  inner_->Gelu(x);
+}
+
+void TimedBackend::Add(const TensorView& x, MutableTensorView y) {
+  const Span span(times_, OpKind::kRows);
+  inner_->Add(x, y);
+}
+
+void TimedBackend::GatherRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) {
+  const Span span(times_, OpKind::kRows);
+  inner_->GatherRows(x, rows, y);
+}
+
+void TimedBackend::ScatterAddRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) {
+  const Span span(times_, OpKind::kRows);
+  inner_->ScatterAddRows(x, rows, y);
+}
+
+void TimedBackend::Convert(const TensorView& x, MutableTensorView y) {
+  const Span span(times_, OpKind::kRows);
+  inner_->Convert(x, y);
+}
+
+void TimedBackend::Attention(const AttentionInput& in, MutableTensorView out) {
+  const Span span(times_, OpKind::kAttention);
+  inner_->Attention(in, out);
+}
+
+void TimedBackend::AttentionMass(const AttentionInput& in, std::span<const float> query_weights,
+                                 MutableTensorView mass) {
+  const Span span(times_, OpKind::kScoring);
+  inner_->AttentionMass(in, query_weights, mass);
+}
+
+void TimedBackend::AttentionWeights(const AttentionInput& in, MutableTensorView weights) {
+  const Span span(times_, OpKind::kScoring);
+  inner_->AttentionWeights(in, weights);
+}
+
+void TimedBackend::SparseAttention(const AttentionInput& in, const SparsePattern& pattern,
+                                   int64_t first_query, MutableTensorView out) {
+  const Span span(times_, OpKind::kAttention);
+  inner_->SparseAttention(in, pattern, first_query, out);
+}
+
+void TimedBackend::UnitScores(const AttentionInput& in, int unit, KeyPool pool,
+                              MutableTensorView unit_scores) {
+  const Span span(times_, OpKind::kScoring);
+  inner_->UnitScores(in, unit, pool, unit_scores);
+}
+
+TokenSet TimedBackend::TopK(const TensorView& scores, int64_t k) {
+  const Span span(times_, OpKind::kSelection);
+  return inner_->TopK(scores, k);
+}
+
+TokenSet TimedBackend::SmallestSetWithMass(const TensorView& scores, double eta) {
+  const Span span(times_, OpKind::kSelection);
+  return inner_->SmallestSetWithMass(scores, eta);
+}
+
+}  // namespace coppice

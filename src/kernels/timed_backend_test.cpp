@@ -1,0 +1,174 @@
+#include "kernels/timed_backend.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+
+namespace coppice {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Writes down which operation was called, and takes its time over it.
+class Recorder final : public Backend {
+ public:
+  explicit Recorder(std::vector<std::string>& calls) : calls_(calls) {}
+
+  std::string_view name() const override { return "recorder"; }
+  std::string_view isa() const override { return "paper"; }
+  int threads() const override { return 7; }
+  DType cache_dtype() const override { return DType::kF16; }
+
+  void PackParts(std::span<const TensorView>, PackedMatrix&) override { Note("PackParts"); }
+  void PackGated(const TensorView&, const TensorView&, PackedMatrix&) override { Note("PackGated"); }
+  void ProductInto(const TensorView&, const PackedMatrix&, const TensorView&, ProductEnd,
+                   MutableTensorView) override {
+    Note("ProductInto");
+  }
+  void DecodeProduct(const TensorView&, const TensorView&, const TensorView&, MutableTensorView) override {
+    Note("DecodeProduct");
+  }
+  void Embed(const TensorView&, std::span<const int32_t>, MutableTensorView) override { Note("Embed"); }
+  void RmsNorm(const TensorView&, const TensorView&, float, MutableTensorView) override { Note("RmsNorm"); }
+  void LayerNorm(const TensorView&, const TensorView&, const TensorView&, float, MutableTensorView) override {
+    Note("LayerNorm");
+  }
+  void Rope(MutableTensorView, int, std::span<const int32_t>, const RopeTable&) override { Note("Rope"); }
+  void SiluMul(MutableTensorView, const TensorView&) override { Note("SiluMul"); }
+  void Gelu(MutableTensorView) override { Note("Gelu"); }
+  void Add(const TensorView&, MutableTensorView) override { Note("Add"); }
+  void GatherRows(const TensorView&, std::span<const int32_t>, MutableTensorView) override {
+    Note("GatherRows");
+  }
+  void ScatterAddRows(const TensorView&, std::span<const int32_t>, MutableTensorView) override {
+    Note("ScatterAddRows");
+  }
+  void Convert(const TensorView&, MutableTensorView) override { Note("Convert"); }
+  void Attention(const AttentionInput&, MutableTensorView) override { Note("Attention"); }
+  void AttentionMass(const AttentionInput&, std::span<const float>, MutableTensorView) override {
+    Note("AttentionMass");
+  }
+  void AttentionWeights(const AttentionInput&, MutableTensorView) override { Note("AttentionWeights"); }
+  void SparseAttention(const AttentionInput&, const SparsePattern&, int64_t, MutableTensorView) override {
+    Note("SparseAttention");
+  }
+  void UnitScores(const AttentionInput&, int, KeyPool, MutableTensorView) override { Note("UnitScores"); }
+  TokenSet TopK(const TensorView&, int64_t k) override {
+    Note("TopK");
+    return TokenSet::Range(0, k, 9);
+  }
+  TokenSet SmallestSetWithMass(const TensorView&, double eta) override {
+    Note("SmallestSetWithMass");
+    if (eta < 0) throw Error("no such share");
+    return TokenSet::Range(3, 5, 9);
+  }
+
+ private:
+  void Note(const char* call) {
+    calls_.emplace_back(call);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  std::vector<std::string>& calls_;
+};
+
+class TimedBackendTest : public ::testing::Test {
+ protected:
+  std::vector<std::string> calls_;
+  TimedBackend timed_{std::make_unique<Recorder>(calls_)};
+};
+
+TEST_F(TimedBackendTest, SaysWhatTheOtherSays) {
+  EXPECT_EQ(timed_.name(), "recorder");
+  EXPECT_EQ(timed_.isa(), "paper");
+  EXPECT_EQ(timed_.threads(), 7);
+  EXPECT_EQ(timed_.cache_dtype(), DType::kF16);
+}
+
+TEST_F(TimedBackendTest, EveryOperationIsPassedOnAndCountedUnderItsKind) {
+  PackedMatrix packed;
+  const std::vector<std::pair<OpKind, std::function<void()>>> operations = {
+      {OpKind::kPack, [&] { timed_.PackParts({}, packed); }},
+      {OpKind::kPack, [&] { timed_.PackGated({}, {}, packed); }},
+      {OpKind::kProduct, [&] { timed_.Product({}, packed, {}, {}); }},
+      {OpKind::kDecodeProduct, [&] { timed_.DecodeProduct({}, {}, {}, {}); }},
+      {OpKind::kRows, [&] { timed_.Embed({}, {}, {}); }},
+      {OpKind::kRows, [&] { timed_.RmsNorm({}, {}, 0, {}); }},
+      {OpKind::kRows, [&] { timed_.LayerNorm({}, {}, {}, 0, {}); }},
+      {OpKind::kRows, [&] { timed_.Rope({}, 2, {}, {}); }},
+      {OpKind::kRows, [&] { timed_.SiluMul({}, {}); }},
+      {OpKind::kRows, [&] { timed_.Gelu({}); }},
+      {OpKind::kRows, [&] { timed_.Add({}, {}); }},
+      {OpKind::kRows, [&] { timed_.GatherRows({}, {}, {}); }},
+      {OpKind::kRows, [&] { timed_.ScatterAddRows({}, {}, {}); }},
+      {OpKind::kRows, [&] { timed_.Convert({}, {}); }},
+      {OpKind::kAttention, [&] { timed_.Attention({}, {}); }},
+      {OpKind::kScoring, [&] { timed_.AttentionMass({}, {}, {}); }},
+      {OpKind::kScoring, [&] { timed_.AttentionWeights({}, {}); }},
+      {OpKind::kAttention, [&] { timed_.SparseAttention({}, {}, 0, {}); }},
+      {OpKind::kScoring, [&] { timed_.UnitScores({}, 1, KeyPool::kMean, {}); }},
+      {OpKind::kSelection, [&] { timed_.TopK({}, 1); }},
+      {OpKind::kSelection, [&] { timed_.SmallestSetWithMass({}, 0.5); }}};
+  const std::vector<std::string> names = {"PackParts",
+                                          "PackGated",
+                                          "ProductInto",
+                                          "DecodeProduct",
+                                          "Embed",
+                                          "RmsNorm",
+                                          "LayerNorm",
+                                          "Rope",
+                                          "SiluMul",
+                                          "Gelu",
+                                          "Add",
+                                          "GatherRows",
+                                          "ScatterAddRows",
+                                          "Convert",
+                                          "Attention",
+                                          "AttentionMass",
+                                          "AttentionWeights",
+                                          "SparseAttention",
+                                          "UnitScores",
+                                          "TopK",
+                                          "SmallestSetWithMass"};
+  ASSERT_EQ(operations.size(), names.size());
+  for (size_t i = 0; i < operations.size(); ++i) {
+    const OpTimes before = timed_.times();
+    operations[i].second();
+    ASSERT_EQ(calls_.size(), i + 1);
+    EXPECT_EQ(calls_.back(), names[i]);
+    const OpTimes one = timed_.times() - before;
+    for (size_t kind = 0; kind < kOpKindNames.size(); ++kind) {
+      const bool its = kind == static_cast<size_t>(operations[i].first);
+      EXPECT_EQ(one.calls[kind], its ? 1 : 0) << names[i] << " under " << kOpKindNames[kind];
+      EXPECT_EQ(one.seconds[kind] > 0, its) << names[i] << " under " << kOpKindNames[kind];
+    }
+  }
+}
+
+TEST_F(TimedBackendTest, TimesAddUp) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 5; ++i) timed_.Add({}, {});
+  for (int i = 0; i < 3; ++i) timed_.Attention({}, {});
+  const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const OpTimes& times = timed_.times();
+  EXPECT_GE(times.of(OpKind::kRows), 5 * 0.002);
+  EXPECT_GE(times.of(OpKind::kAttention), 3 * 0.002);
+  EXPECT_DOUBLE_EQ(times.total(), times.of(OpKind::kRows) + times.of(OpKind::kAttention));
+  EXPECT_LE(times.total(), wall);
+}
+
+TEST_F(TimedBackendTest, ResultsComeBackAndErrorsPass) {
+  EXPECT_THAT(timed_.TopK({}, 2).ToRows(), ElementsAre(0, 1));
+  EXPECT_THAT(timed_.SmallestSetWithMass({}, 0.5).ToRows(), ElementsAre(3, 4));
+  EXPECT_THROW(timed_.SmallestSetWithMass({}, -1), Error);
+  EXPECT_EQ(timed_.times().calls[static_cast<size_t>(OpKind::kSelection)], 3);
+}
+
+}  // namespace
+}  // namespace coppice
