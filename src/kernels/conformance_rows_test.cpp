@@ -293,9 +293,10 @@ TEST_P(RowConformance, ConvertToQ8) {
 }
 
 TEST(CacheTypes, OnlyThoseThatABackendKeeps) {
+  if (!MakeNativeBackendOrSkip("cpu", {.threads = 1})) GTEST_SKIP() << "this CPU lacks the ISA asked for";
   const auto error_of = [](const char* name, const BackendOptions& options) -> std::string {
     try {
-      MakeBackendOrSkip(name, options);
+      MakeBackend(name, options);
     } catch (const Error& error) {
       return error.what();
     }
@@ -307,8 +308,7 @@ TEST(CacheTypes, OnlyThoseThatABackendKeeps) {
   EXPECT_NE(error_of("reference", {.cache_type = DType::kBF16}).find("reference"), std::string::npos);
   EXPECT_EQ(error_of("reference", {.cache_type = DType::kF32}), "");
   for (const DType type : {DType::kF32, DType::kBF16, DType::kQ8_0}) {
-    const std::unique_ptr<Backend> be = MakeBackendOrSkip("cpu", {.threads = 1, .cache_type = type});
-    EXPECT_TRUE(!be || be->cache_dtype() == type);
+    EXPECT_EQ(MakeBackend("cpu", {.threads = 1, .cache_type = type})->cache_dtype(), type);
   }
 }
 
