@@ -10,13 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "model/layer.h"
 #include "policies/registry.h"
 
 namespace coppice {
 
 namespace {
-
-constexpr double kNearlyDense = 0.95;  // beyond which a layer attends densely (layer_attention.cpp)
 
 // Deterministic on every machine, unlike the distributions of <random>.
 class Variates {

@@ -14,10 +14,6 @@ namespace coppice {
 
 namespace {
 
-// A pattern that keeps more than this share of the pairs is run densely. A pattern of density 0.965 was slower
-// than dense attention (16k tokens, AVX-512: 9.1 s against 7.3 s).
-constexpr double kNearlyDense = 0.95;
-
 std::span<const int32_t> Slice(std::span<const int32_t> positions, const Tile& tile) {
   return positions.subspan(static_cast<size_t>(tile.begin), static_cast<size_t>(tile.count));
 }

@@ -1,5 +1,5 @@
-// The backend of ordinary CPUs: oneDNN for large products, kernels of its own for everything else, one pool
-// of threads. See kernel_table.h for how an instruction set is chosen. A backend owns scratch that its
+// The backend of ordinary CPUs: oneDNN for large fp32 products, kernels of its own for everything else, one
+// pool of threads. See kernel_table.h for how an instruction set is chosen. A backend owns scratch that its
 // operations share, so one caller at a time: sequences that run at once need a backend each.
 #pragma once
 

@@ -1,6 +1,7 @@
 // Products over packed panels: panel_kernels.h has the arithmetic. Weights of any stored type are packed once per
 // prompt and layer. As integers, whatever the format, they become codes of 8 bits with a scale per 256 values of a row:
-// for a format of 4 bits that adds about 0.5 % to the variance of its own rounding.
+// for a format of 4 bits that adds under 1 % to the variance of its own rounding (calculated: the largest of 256
+// normal values is 3.0 sigma, that of 32 is 2.3, so the steps are 3.0 / 127 and 2.3 / 8).
 //
 // A task is a panel against a range of rows. Batch invariance: a row's sums run over K in one order, whatever block and
 // place it has.

@@ -1,7 +1,7 @@
 // Panel products on AMX tiles. A block is 64 rows of x, lying one after the other; a panel is four strips. Tiles are
 // multiplied 2 x 2 at a time (sums in 0 to 3, rows in 4 and 5, strips in 6 and 7), for a range of K of 256 bytes: 16 KiB
 // of rows and 16 KiB of weights, which stay in L1 while all four pairs of tiles pass, with 16 KiB of results. A tile
-// unit that loads both sides from L2 waits for them: 64 bytes per product of 16 cycles.
+// unit that loads both sides from L2 waits for them: 64 bytes in every cycle.
 //
 // Codes leave the tiles after each range, which is a group, to be scaled; the AVX-512 units do that while the tile unit
 // goes on.
