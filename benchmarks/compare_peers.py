@@ -132,8 +132,11 @@ class Record:
         for (model, prompt, engine, prune), entry in self.prefill.items():
             dense = self.prefill.get((model, prompt, "coppice", "none"), {"samples": []})["samples"]
             one = {"model": model, "prompt": prompt, "engine": engine, "prune": prune, "ttft_ms": spread(entry["samples"])}
-            if len(dense) == len(entry["samples"]):  # pairs of one round each
-                one["times_coppice_dense"] = spread([a / b for a, b in zip(entry["samples"], dense)])
+            beside = dense  # of the same round
+            if len(dense) == len(entry["samples"]) + 1:  # A B A: of the runs before and after
+                beside = [(a + b) / 2 for a, b in zip(dense, dense[1:])]
+            if len(beside) == len(entry["samples"]):
+                one["times_coppice_dense"] = spread([a / b for a, b in zip(entry["samples"], beside)])
             if entry["rows"]:
                 one["bench"] = median_row(entry["rows"])
             result.append(one)
@@ -195,6 +198,10 @@ def one_round(args: argparse.Namespace, number: int, coppice: Coppice, peers: li
             for peer in peers:
                 say(f"{name}, {prompt} tokens, {peer.name}")
                 record.add_prefill(name, prompt, peer.name, "none", peer.prefill_ms(model, prompt, args.threads, warm_up))
+            if args.again and number + 1 == args.rounds:
+                say(f"{name}, {prompt} tokens, coppice again")
+                row = coppice.run(model, prompt, 0, args.threads, warm_up, [])[0]
+                record.add_prefill(name, prompt, "coppice", "none", row["ttft_ms"], row)
         for depth in args.depths:
             warm_up = depth < args.long
             if depth not in args.prompts:
@@ -256,6 +263,7 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--generate", type=int, default=32, help="tokens for the decode rate")
     parser.add_argument("--prune", action="append", default=[], help="a method of coppice; may be repeated")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--again", action="store_true", help="coppice's dense prefill once more after the peers': A B A")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--long", type=int, default=8192, help="from this length on nobody warms up")
     parser.add_argument("--timeout", type=float, default=7200, help="seconds per run")

@@ -140,6 +140,14 @@ class Compare(Case):
         self.assertTrue(any("-p 0 -n 0 -gp 1024,32" in t and "-w 0" in t for t in ik))
         self.assertTrue(any("-p 0 -n 32" in t for t in ik))
 
+    def test_a_b_a(self):
+        record = self.compare("--prompts", "512", "--rounds", "1", "--again", "--llama-bench", f"llama.cpp={self.folder}/llama")
+        by = {one["engine"]: one for one in record["prefill"]}
+        self.assertEqual(len(by["coppice"]["ttft_ms"]["samples"]), 2)  # 1.1 and 1.2 of a millisecond per token
+        self.assertAlmostEqual(by["llama.cpp"]["times_coppice_dense"]["median"], 10 / 1.15)
+        order = [call[0] for call in self.calls() if "--help" not in call and "--version" not in call]
+        self.assertEqual(order, ["roofline", "coppice", "llama", "coppice", "roofline"])
+
     def test_errors(self):
         (self.folder / "llama").write_text("#!/bin/sh\necho unknown thing >&2\nexit 3\n")
         self.assertIn("no --n-prompt", self.compare("--llama-bench", f"x={self.folder}/llama", code=1))

@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "formats/gguf_writer.h"
 #include "formats/quants.h"
@@ -73,6 +74,39 @@ ModelConfig ConfigOf(const KnownShape& k) {
   c.all_biases = c.embedding_norm = bloom;
   c.tied_head = k.tied;
   return c;
+}
+
+// llama.cpp's `general.file_type` of a file whose matrices are of one type; some readers refuse a file without it.
+uint32_t GgufFileType(DType type) {
+  switch (type) {
+    case DType::kF32:
+      return 0;
+    case DType::kF16:
+      return 1;
+    case DType::kQ4_0:
+      return 2;
+    case DType::kQ4_1:
+      return 3;
+    case DType::kQ8_0:
+      return 7;
+    case DType::kQ5_0:
+      return 8;
+    case DType::kQ5_1:
+      return 9;
+    case DType::kQ2_K:
+      return 10;
+    case DType::kQ3_K:
+      return 11;
+    case DType::kQ4_K:
+      return 14;
+    case DType::kQ5_K:
+      return 16;
+    case DType::kQ6_K:
+      return 18;
+    case DType::kBF16:
+      return 32;
+  }
+  COPPICE_CHECK(false);
 }
 
 uint64_t Mix(uint64_t z) {  // SplitMix64's finaliser
@@ -221,6 +255,41 @@ std::shared_ptr<const TensorStore> MakeSyntheticStore(const SyntheticModel& mode
   return std::make_shared<SyntheticStore>(model);
 }
 
+// A byte-level BPE vocabulary of the 256 bytes in GPT-2's alphabet: any text tokenises, one token per byte. Every
+// engine that reads GGUF knows this kind; some want to see a merge, so two spaces make one.
+void AddTokenizer(int64_t vocab, GgufWriter& writer) {
+  std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
+  std::vector<int32_t> types(tokens.size(), 3);  // control
+  int shifted = 0;
+  for (int b = 0; b < 256; ++b) {
+    const bool printable = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+    const int code = printable ? b : 256 + shifted++;
+    std::string utf8;
+    if (code < 128) {
+      utf8 = static_cast<char>(code);
+    } else {
+      utf8 = {static_cast<char>(0xc0 | code >> 6), static_cast<char>(0x80 | (code & 0x3f))};
+    }
+    tokens.push_back(std::move(utf8));
+    types.push_back(1);  // normal
+  }
+  const std::string space = "\u0120";
+  tokens.push_back(space + space);
+  types.push_back(1);
+  while (static_cast<int64_t>(tokens.size()) < vocab) {
+    tokens.push_back(fmt::format("<filler_{}>", tokens.size()));
+    types.push_back(5);  // unused
+  }
+  writer.Add("tokenizer.ggml.model", "gpt2");
+  writer.Add("tokenizer.ggml.pre", "llama-bpe");
+  writer.Add("tokenizer.ggml.tokens", tokens);
+  writer.Add("tokenizer.ggml.token_type", types);
+  writer.Add("tokenizer.ggml.merges", std::vector<std::string>{space + " " + space});
+  writer.Add("tokenizer.ggml.bos_token_id", uint32_t{1});
+  writer.Add("tokenizer.ggml.eos_token_id", uint32_t{2});
+  writer.Add("tokenizer.ggml.unknown_token_id", uint32_t{0});
+}
+
 void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path,
                         const std::atomic<bool>* cancelled) {
   const ModelConfig& c = model.config;
@@ -232,6 +301,8 @@ void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path,
   };
   writer.Add("general.architecture", s.architecture);
   writer.Add("general.name", model.shape_name + " (random weights)");
+  writer.Add("general.file_type", GgufFileType(model.type));
+  writer.Add("general.quantization_version", uint32_t{2});
   count("context_length", c.context);
   count("embedding_length", s.hidden);
   count("block_count", s.layers);
@@ -246,24 +317,7 @@ void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path,
     count("rope.dimension_count", c.rope.dims);
     writer.Add(p + "rope.freq_base", static_cast<float>(c.rope.base));
   }
-  // A SentencePiece-style vocabulary of the 256 bytes: any text tokenises, one token per byte.
-  std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
-  std::vector<int32_t> types = {2, 3, 3};
-  for (int b = 0; b < 256; ++b) {
-    tokens.push_back(fmt::format("<0x{:02X}>", b));
-    types.push_back(6);
-  }
-  while (static_cast<int64_t>(tokens.size()) < s.vocab) {
-    tokens.push_back(fmt::format("<filler_{}>", tokens.size()));
-    types.push_back(5);  // unused
-  }
-  writer.Add("tokenizer.ggml.model", "llama");
-  writer.Add("tokenizer.ggml.tokens", tokens);
-  writer.Add("tokenizer.ggml.scores", std::vector<float>(tokens.size(), 0.0f));
-  writer.Add("tokenizer.ggml.token_type", types);
-  writer.Add("tokenizer.ggml.bos_token_id", uint32_t{1});
-  writer.Add("tokenizer.ggml.eos_token_id", uint32_t{2});
-  writer.Add("tokenizer.ggml.unknown_token_id", uint32_t{0});
+  AddTokenizer(s.vocab, writer);
 
   const ThreadPool pool(UsableCores());
   for (const SyntheticModel::TensorPlan& plan : model.Tensors()) {

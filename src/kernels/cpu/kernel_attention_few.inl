@@ -111,20 +111,24 @@ void FewBlocks(const AttentionTile& tile, const Rows& rows, int64_t begin, int64
   if (tile.rows - row == 1) FewBlock<kType, 1>(tile, rows, begin, end, row, after, output);
 }
 
-// The softmax of one vector of rows, with the outputs lying by row.
-inline void FewSoftmax(const AttentionTile& tile, const Rows& rows, const State& s, float* output) {
-  const V old = V::Load(s.maxima);
-  SoftmaxVector(rows.scores, s.maxima, s.sums, s.output, 0);
-  const V top = V::Load(s.maxima);
-  if (V::AllEqual(old, top)) return;
+// Outputs that lie by row, each row times its lane of `factor`.
+inline void ScaleFewRows(const AttentionTile& tile, const Rows& rows, V factor, float* output) {
   float factors[V::kLanes];
-  Exp2(old - Finite(top)).Store(factors);
+  factor.Store(factors);
   for (int r = 0; r < tile.rows; ++r) {
     for (int64_t c = 0; c < tile.head_dim; c += V::kLanes) {
       float* o = output + r * rows.dim + c;
       (V::Load(o) * V::Set(factors[r])).Store(o);
     }
   }
+}
+
+// The softmax of one vector of rows.
+inline void FewSoftmax(const AttentionTile& tile, const Rows& rows, const State& s, float* output) {
+  const V old = V::Load(s.maxima);
+  SoftmaxVector(rows.scores, s.maxima, s.sums, s.output, 0);
+  const V top = V::Load(s.maxima);
+  if (!V::AllEqual(old, top)) ScaleFewRows(tile, rows, Exp2(old - Finite(top)), output);
 }
 
 template <int kType>

@@ -118,18 +118,9 @@ void TransposeValues(const CacheRows& values, int64_t dim, uint16_t* columns) {
   }
 }
 
-// The weights of one vector of rows as bf16 in pairs of keys.
-void PackWeights(const float* scores, uint16_t* packed) {
-  __m512i interleave;
-  uint16_t order[32];
-  for (int i = 0; i < 32; ++i) order[i] = static_cast<uint16_t>(i / 2 + i % 2 * 16);
-  __builtin_memcpy(&interleave, order, sizeof order);
-  for (int j = 0; j < kKeyTile; j += 2) {
-    const __m512bh pair =
-        _mm512_cvtne2ps_pbh(V::Load(scores + (j + 1) * kPanel).v, V::Load(scores + j * kPanel).v);
-    uint16_t* to = packed + j / 32 * (kLaneTiles * kTileBytes / 2) + j % 32 / 2 * 32;
-    _mm512_storeu_si512(to, _mm512_permutexvar_epi16(interleave, reinterpret_cast<__m512i>(pair)));
-  }
+// Where the weights of keys j and j + 1 lie in the tiles of one vector of rows.
+inline uint16_t* WeightsAt(uint16_t* tiles, int j) {
+  return tiles + j / 32 * (kLaneTiles * kTileBytes / 2) + j % 32 / 2 * 32;
 }
 
 // Scores of the key tile at `begin`, as ScoreTile leaves them.
@@ -159,9 +150,9 @@ void AttendAmx(const AttentionTile& tile, int64_t key_begin, int64_t key_end, bo
     ScoreTileAmx(tile, rows, buffers, begin, key_end);
     for (int v = 0; v < vectors; ++v) {
       float* scores = rows.scores + v * 16;
-      SoftmaxVector(scores, s.maxima + v * 16, s.sums + v * 16, s.output + v * 16,
-                    with_values ? tile.head_dim : 0);
-      if (with_values) PackWeights(scores, buffers.weights + v * (kTileBytes / 2));
+      uint16_t* weights = buffers.weights + v * (kTileBytes / 2);
+      SoftmaxPairs(scores, s.maxima + v * 16, s.sums + v * 16, s.output + v * 16,
+                   with_values ? tile.head_dim : 0, [&](int j) { return WeightsAt(weights, j); });
     }
     if (!with_values) continue;
     const CacheRows values =

@@ -15,6 +15,7 @@ namespace {
 #include "kernels/cpu/amx/tiles.inl"
 
 // On top of the tiles and the cache's rows.
+#include "kernels/cpu/avx512/weights.inl"
 #include "kernels/cpu/kernel_cache_rows.inl"
 
 #include "kernels/cpu/amx/attention.inl"

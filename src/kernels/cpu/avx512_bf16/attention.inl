@@ -124,19 +124,6 @@ void PackPairValues(const CacheRows& values, int64_t dim, uint32_t* packed) {
   }
 }
 
-// The weights of one vector of rows in pairs of keys.
-inline void PackPairWeights(const float* scores, uint32_t* packed) {
-  __m512i interleave;
-  uint16_t order[32];
-  for (int i = 0; i < 32; ++i) order[i] = static_cast<uint16_t>(i / 2 + i % 2 * 16);
-  __builtin_memcpy(&interleave, order, sizeof order);
-  for (int j = 0; j < kKeyTile; j += 2, packed += kPanel) {
-    const __m512bh pair =
-        _mm512_cvtne2ps_pbh(V::Load(scores + (j + 1) * kPanel).v, V::Load(scores + j * kPanel).v);
-    _mm512_storeu_si512(packed, _mm512_permutexvar_epi16(interleave, reinterpret_cast<__m512i>(pair)));
-  }
-}
-
 // Scores of the key tile at `begin`, as ScoreTile leaves them.
 inline void ScoreTilePairs(const AttentionTile& tile, const Rows& rows, const PairBuffers& buffers,
                            int64_t begin, int64_t end) {
@@ -160,9 +147,9 @@ void AttendPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_end, 
     ScoreTilePairs(tile, rows, buffers, begin, key_end);
     for (int v = 0; v < vectors; ++v) {
       float* scores = rows.scores + v * V::kLanes;
-      SoftmaxVector(scores, s.maxima + v * V::kLanes, s.sums + v * V::kLanes, s.output + v * V::kLanes,
-                    with_values ? tile.head_dim : 0);
-      if (with_values) PackPairWeights(scores, buffers.weights + v * V::kLanes);
+      uint32_t* weights = buffers.weights + v * V::kLanes;
+      SoftmaxPairs(scores, s.maxima + v * V::kLanes, s.sums + v * V::kLanes, s.output + v * V::kLanes,
+                   with_values ? tile.head_dim : 0, [&](int j) { return weights + j / 2 * kPanel; });
     }
     if (!with_values) continue;
     PackPairValues(WholeRows({tile.values, tile.value_stride}, tile, begin, key_end, buffers.copies),

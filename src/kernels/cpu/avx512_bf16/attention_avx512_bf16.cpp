@@ -11,6 +11,7 @@ namespace {
 #include "kernels/cpu/kernels.inl"
 
 // On top of the kernels.
+#include "kernels/cpu/avx512/weights.inl"
 #include "kernels/cpu/kernel_cache_rows.inl"
 
 // On top of the cache's rows, in this order.

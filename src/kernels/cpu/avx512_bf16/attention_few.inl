@@ -104,6 +104,16 @@ void FewPairBlocks(const AttentionTile& tile, const Rows& rows, const CacheRows*
   if (tile.rows - row == 1) FewPairBlock<1>(tile, rows, values, row, output);
 }
 
+// The softmax of one vector of rows, which leaves weights in pairs of keys.
+inline void FewPairSoftmax(const AttentionTile& tile, const Rows& rows, const State& s, float* output) {
+  uint32_t* weights = BuffersOf(rows).weights;
+  const V old = V::Load(s.maxima);
+  SoftmaxPairs(rows.scores, s.maxima, s.sums, s.output, 0, [&](int j) { return weights + j / 2 * kPanel; });
+  const V top = V::Load(s.maxima);
+  if (V::AllEqual(old, top)) return;
+  ScaleFewRows(tile, rows, {NarrowExp2((old - Finite(top)).v)}, output);
+}
+
 void AttendFewPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_end, float* state,
                     float* scratch) {
   const Rows rows = LayOutRows(tile, scratch);
@@ -122,8 +132,7 @@ void AttendFewPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_en
     TurnPairs(keys, rows.dim, turned);
     FewPairBlocks(tile, rows, nullptr, output);
     BiasAndMask(tile, rows, begin, key_end, 0, 1, rows.scores);
-    FewSoftmax(tile, rows, s, output);
-    PackPairWeights(rows.scores, buffers.weights);
+    FewPairSoftmax(tile, rows, s, output);
     const CacheRows values =
         WholeRows({tile.values, tile.value_stride}, tile, begin, key_end, buffers.copies);
     FewPairBlocks(tile, rows, &values, output);
