@@ -166,7 +166,7 @@ struct Heads {
 };
 constexpr Heads kHeads[] = {{"1b", 32, 8, 64}, {"7b", 32, 32, 128}};
 
-// The last tile of a prompt: 512 queries over all keys, causal.
+// The last tile of a prompt: 512 queries over all keys, causal; or a decode step.
 void BM_Attention(benchmark::State& state, const Heads& h, int64_t keys, int64_t queries) {
   Backend& be = TheBackend();
   const auto cached = [&] {
@@ -190,7 +190,9 @@ void BM_Attention(benchmark::State& state, const Heads& h, int64_t keys, int64_t
                           v.view(),
                           std::span(positions).last(static_cast<size_t>(queries)),
                           positions};
-  const auto run = [&] { be.Attention(in, out.mutable_view()); };
+  const auto run = [&] {
+    queries == 1 ? be.DecodeAttention(in, {}, out.mutable_view()) : be.Attention(in, out.mutable_view());
+  };
   if (queries == 1) {
     const double bytes =
         2 * static_cast<double>(keys * BytesOf(be.cache_dtype(), int64_t{h.kv_heads} * h.head_dim));

@@ -347,8 +347,11 @@ def tables_of(compared: list[dict], kernels: list[dict]) -> dict[str, str]:
 
 
 def plots_of(compared: list[dict], kernels: list[dict]) -> dict[str, str]:
-    plots = {f"performance-ttft-{pathlib.Path(model).stem}.svg": ttft_plot(record, model)
-             for record in compared for model in record["models"] if arms(record, model)}
+    # One plot per model, of all records: lengths are often measured apart. Of what is in several, the last counts.
+    latest = {(one["model"], one["prompt"], one["engine"], one["prune"]): one for record in compared for one in record["prefill"]}
+    joined = {"prefill": list(latest.values())}
+    plots = {f"performance-ttft-{pathlib.Path(model).stem}.svg": ttft_plot(joined, model)
+             for model in dict.fromkeys(one["model"] for one in joined["prefill"])}
     if kernels and kernel_rows(kernels):
         plots["performance-kernels.svg"] = kernels_plot(kernels)
     return plots

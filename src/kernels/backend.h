@@ -140,6 +140,12 @@ class Backend {
   // set alone, never on the other rows of the call.
   virtual void SparseAttention(const AttentionInput& in, const SparsePattern& pattern, int64_t first_query,
                                MutableTensorView out) = 0;
+  // Attention of a decode step: what Attention computes or, under a pattern, SparseAttention with query i of the
+  // call as the layer's row i; by kernels for few queries, in a summation order of their own. An output depends on
+  // its query and on the keys and values that its head sees, in their order, alone: not on other queries, heads or
+  // keys of the call.
+  virtual void DecodeAttention(const AttentionInput& in, const SparsePattern& pattern,
+                               MutableTensorView out) = 0;
   // unit_scores[u] = mean over heads h of q̄_h . k̄_u,g(h): q̄ the mean of the m queries, k̄_u the keys in
   // rows [u * unit, (u + 1) * unit) pooled: their mean, or by channel their maximum. Raw products: no scale,
   // no softmax, no bias (SlimInfer, eq. 1). unit_scores [1, ceil(n / unit)].

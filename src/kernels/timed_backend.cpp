@@ -142,6 +142,12 @@ void TimedBackend::SparseAttention(const AttentionInput& in, const SparsePattern
   inner_->SparseAttention(in, pattern, first_query, out);
 }
 
+void TimedBackend::DecodeAttention(const AttentionInput& in, const SparsePattern& pattern,
+                                   MutableTensorView out) {
+  const Span span(times_, OpKind::kAttention);
+  inner_->DecodeAttention(in, pattern, out);
+}
+
 void TimedBackend::UnitScores(const AttentionInput& in, int unit, KeyPool pool,
                               MutableTensorView unit_scores) {
   const Span span(times_, OpKind::kScoring);

@@ -64,6 +64,8 @@ class TimedBackend final : public Backend {
   void AttentionWeights(const AttentionInput& in, MutableTensorView weights) override;
   void SparseAttention(const AttentionInput& in, const SparsePattern& pattern, int64_t first_query,
                        MutableTensorView out) override;
+  void DecodeAttention(const AttentionInput& in, const SparsePattern& pattern,
+                       MutableTensorView out) override;
   void UnitScores(const AttentionInput& in, int unit, KeyPool pool, MutableTensorView unit_scores) override;
   TokenSet TopK(const TensorView& scores, int64_t k) override;
   TokenSet SmallestSetWithMass(const TensorView& scores, double eta) override;

@@ -59,6 +59,9 @@ class Recorder final : public Backend {
   void SparseAttention(const AttentionInput&, const SparsePattern&, int64_t, MutableTensorView) override {
     Note("SparseAttention");
   }
+  void DecodeAttention(const AttentionInput&, const SparsePattern&, MutableTensorView) override {
+    Note("DecodeAttention");
+  }
   void UnitScores(const AttentionInput&, int, KeyPool, MutableTensorView) override { Note("UnitScores"); }
   TokenSet TopK(const TensorView&, int64_t k) override {
     Note("TopK");
@@ -112,6 +115,7 @@ TEST_F(TimedBackendTest, EveryOperationIsPassedOnAndCountedUnderItsKind) {
       {OpKind::kScoring, [&] { timed_.AttentionMass({}, {}, {}); }},
       {OpKind::kScoring, [&] { timed_.AttentionWeights({}, {}); }},
       {OpKind::kAttention, [&] { timed_.SparseAttention({}, {}, 0, {}); }},
+      {OpKind::kAttention, [&] { timed_.DecodeAttention({}, {}, {}); }},
       {OpKind::kScoring, [&] { timed_.UnitScores({}, 1, KeyPool::kMean, {}); }},
       {OpKind::kSelection, [&] { timed_.TopK({}, 1); }},
       {OpKind::kSelection, [&] { timed_.SmallestSetWithMass({}, 0.5); }}};
@@ -133,6 +137,7 @@ TEST_F(TimedBackendTest, EveryOperationIsPassedOnAndCountedUnderItsKind) {
                                           "AttentionMass",
                                           "AttentionWeights",
                                           "SparseAttention",
+                                          "DecodeAttention",
                                           "UnitScores",
                                           "TopK",
                                           "SmallestSetWithMass"};

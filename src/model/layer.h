@@ -46,7 +46,8 @@ class Layer {
   TensorView Queries(Stream& x, const Tile& tile, const LayerContext& run) const;
   SparsePattern ChoosePattern(Stream& x, const std::vector<Tile>& tiles, const AttendedKeys& keys,
                               std::span<const int32_t> query_positions, const LayerContext& run) const;
-  void Attend(const AttentionInput& in, const AttendedKeys& keys, MutableTensorView out, Backend& be) const;
+  void Attend(const AttentionInput& in, const AttendedKeys& keys, ProductKind kind, MutableTensorView out,
+              Backend& be) const;
   void Retain(Stream& x, const LayerContext& run) const;
   Needs NeedsOf(const Stream& x, const LayerContext& run) const;
   UnitKeys* UnitsOf(Stream& x, const LayerContext& run) const;

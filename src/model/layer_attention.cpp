@@ -66,10 +66,13 @@ void Layer::Attention(Stream& x, const LayerContext& run) const {
     const MutableTensorView attended = ws.attended.mutable_view().Rows(0, tile.count);
     const AttentionInput in{
         attention_, q, keys.keys, keys.values, Slice(positions, tile), keys.positions.front()};
-    if (pattern.empty() || (!x.prefill() && tile.kind == ProductKind::kPrefill)) {
-      Attend(in, keys, attended, run.be);
+    const bool current = tile.kind == ProductKind::kDecode;
+    if (pattern.empty() || (!x.prefill() && !current)) {
+      Attend(in, keys, tile.kind, attended, run.be);
+    } else if (current) {
+      run.be.DecodeAttention(in, pattern, attended);
     } else {
-      run.be.SparseAttention(in, pattern, x.prefill() ? tile.begin : 0, attended);
+      run.be.SparseAttention(in, pattern, tile.begin, attended);
     }
     ws.output(attended, tile.kind, ProductEnd::kAdd, x.hidden().Rows(tile.begin, tile.count), run.be);
     if (observed.empty() && tile.begin + tile.count > observer.first_row()) observer.Add(tile, q, run.be);
@@ -213,8 +216,11 @@ SparsePattern Layer::ChoosePattern(Stream& x, const std::vector<Tile>& tiles, co
   return nearly_dense ? SparsePattern{} : std::move(pattern);
 }
 
-void Layer::Attend(const AttentionInput& in, const AttendedKeys& keys, MutableTensorView out,
-                   Backend& be) const {
+void Layer::Attend(const AttentionInput& in, const AttendedKeys& keys, ProductKind kind,
+                   MutableTensorView out, Backend& be) const {
+  const auto attend = [&](const AttentionInput& some, MutableTensorView to) {
+    kind == ProductKind::kDecode ? be.DecodeAttention(some, {}, to) : be.Attention(some, to);
+  };
   const auto visible = [&](std::span<const int32_t> positions) {
     // Keys behind the tile's last position are seen by none of it.
     const auto end = std::upper_bound(positions.begin(), positions.end(), in.query_positions.back());
@@ -227,13 +233,13 @@ void Layer::Attend(const AttentionInput& in, const AttendedKeys& keys, MutableTe
     return one;
   };
   if (!keys.ragged()) {
-    be.Attention(cut(in, visible(in.key_positions)), out);
+    attend(cut(in, visible(in.key_positions)), out);
     return;
   }
   const int64_t columns = int64_t{attention_.heads / attention_.kv_heads} * attention_.head_dim;
   for (int g = 0; g < attention_.kv_heads; ++g) {
     const std::span<const int32_t> positions = keys.positions[static_cast<size_t>(g)];
-    be.Attention(cut(HeadInput(in, g, positions), visible(positions)), out.Cols(g * columns, columns));
+    attend(cut(HeadInput(in, g, positions), visible(positions)), out.Cols(g * columns, columns));
   }
 }
 

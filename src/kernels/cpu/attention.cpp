@@ -19,15 +19,6 @@ constexpr int64_t kMassKeys = 1024;    // keys per task of the second pass: repa
 
 const float* Floats(const TensorView& t) { return reinterpret_cast<const float*>(t.data); }
 
-// Rows [first, second) of the keys are those that a query at `position` sees.
-std::pair<int64_t, int64_t> VisibleRows(const AttentionInput& in, int32_t position) {
-  const std::span<const int32_t> keys = in.key_positions;
-  const int32_t window = in.shape.window;
-  const auto end = std::upper_bound(keys.begin(), keys.end(), position);
-  const auto begin = window > 0 ? std::upper_bound(keys.begin(), end, position - window) : keys.begin();
-  return {begin - keys.begin(), end - keys.begin()};
-}
-
 static_assert(static_cast<int>(DType::kQ8_0) == kQ8Cache);
 
 // One call's shape: the visible keys of each query, and how the work is cut.
@@ -97,7 +88,7 @@ class Plan {
   std::vector<int32_t> end_;
 };
 
-// States of all (kv head, tile) pairs after every chunk. Where there are few pairs (decode), chunks are
+// States of all (kv head, tile) pairs after every chunk. Where there are few pairs, chunks are
 // spread over the threads too and merged afterwards; the arithmetic is the same either way.
 struct StateRun {
   const Plan& plan;
@@ -153,8 +144,18 @@ void WeighRows(const AttentionTile& tile, std::span<const float> query_weights, 
 
 }  // namespace
 
+std::pair<int64_t, int64_t> VisibleRows(const AttentionInput& in, int32_t position) {
+  const std::span<const int32_t> keys = in.key_positions;
+  const int32_t window = in.shape.window;
+  const auto end = std::upper_bound(keys.begin(), keys.end(), position);
+  const auto begin = window > 0 ? std::upper_bound(keys.begin(), end, position - window) : keys.begin();
+  return {begin - keys.begin(), end - keys.begin()};
+}
+
+bool HasBf16Kernels(DType cache) { return cache == DType::kBF16 || cache == DType::kQ8_0; }
+
 const AttentionKernels& KernelsFor(const KernelTable& kernels, DType cache) {
-  return cache == DType::kBF16 || cache == DType::kQ8_0 ? kernels.attention_bf16 : kernels.attention;
+  return HasBf16Kernels(cache) ? kernels.attention_bf16 : kernels.attention;
 }
 
 void AttentionOps::Grow(Tensor& scratch, int64_t rows, int64_t floats) {

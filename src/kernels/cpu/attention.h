@@ -1,8 +1,9 @@
 // Attention over tiles of rows and chunks of keys, spread over threads. SparseAttention is in
-// sparse_attention.cpp.
+// sparse_attention.cpp, DecodeAttention in decode_attention.cpp.
 #pragma once
 
 #include <span>
+#include <utility>
 
 #include "base/threads.h"
 #include "kernels/backend.h"
@@ -11,7 +12,11 @@
 
 namespace coppice::cpu {
 
-// The kernels for keys and values of this type.
+// Rows [first, second) of the keys are those that a query at `position` sees.
+std::pair<int64_t, int64_t> VisibleRows(const AttentionInput& in, int32_t position);
+
+// Whether keys and values of this type take the kernels with bf16 factors.
+bool HasBf16Kernels(DType cache);
 const AttentionKernels& KernelsFor(const KernelTable& kernels, DType cache);
 
 // Owns the scratch of the threads; it grows to the largest call and is then reused.
@@ -24,6 +29,7 @@ class AttentionOps {
   void AttentionWeights(const AttentionInput& in, MutableTensorView weights);
   void SparseAttention(const AttentionInput& in, const SparsePattern& pattern, int64_t first_query,
                        MutableTensorView out);
+  void DecodeAttention(const AttentionInput& in, const SparsePattern& pattern, MutableTensorView out);
   void UnitScores(const AttentionInput& in, int unit, KeyPool pool, MutableTensorView unit_scores);
 
  private:
@@ -34,9 +40,10 @@ class AttentionOps {
 
   const KernelTable& kernels_;
   const ThreadPool& pool_;
-  Tensor scratch_;  // [threads, floats]
-  Tensor states_;   // [tiles * chunks, floats]
-  Tensor copies_;   // [threads, bytes / 4] keys and values that a sparse pattern picks
+  Tensor scratch_;        // [threads, floats]
+  Tensor states_;         // [tiles * chunks, floats]
+  Tensor decode_states_;  // [1, heads * pieces * floats]
+  Tensor copies_;         // [threads, bytes / 4] keys and values that a sparse pattern picks
 };
 
 }  // namespace coppice::cpu

@@ -37,6 +37,11 @@ class Bf16Attention : public ::testing::Test {
     backend.AttentionMass(in, {}, mass.mutable_view());
     return mass;
   }
+  static Tensor Decode(Backend& backend, const AttentionInput& in) {
+    Tensor out(DType::kF32, in.queries.rows, in.queries.cols);
+    backend.DecodeAttention(in, {}, out.mutable_view());
+    return out;
+  }
   std::unique_ptr<Backend> fast_, exact_;
 };
 
@@ -52,6 +57,10 @@ TEST_F(Bf16Attention, IsCloseToFp32AndNotTheSame) {
     const Tensor mass = Mass(*fast_, data.Input());
     testing_kernels::ExpectClose(mass, testing_kernels::ToMatrix(exact_mass.view()), 1e-2);
     EXPECT_FALSE(SameBits(mass, exact_mass));
+    const Tensor exact_step = Decode(*exact_, data.Input());
+    const Tensor step = Decode(*fast_, data.Input());
+    testing_kernels::ExpectClose(step, testing_kernels::ToMatrix(exact_step.view()), 1e-2);
+    EXPECT_FALSE(SameBits(step, exact_step));
     if (HasFatalFailure()) return;
   }
 }

@@ -41,10 +41,14 @@ bool BestBf16IsAvx512() { return Cpu().avx512_bf16 && !Cpu().amx; }
 // The kernels of `isa` with those that this CPU's further instructions make faster.
 KernelTable KernelsOf(Isa isa, bool exact) {
   KernelTable table = Kernels(isa);
-  if (exact) table.attention_bf16 = table.attention;
-  if (isa == Isa::kAvx512 && !exact && BestBf16IsAvx512()) {
-    table.attention_bf16 = cpu::Avx512Bf16Attention();
+  if (exact) {
+    table.attention_bf16 = table.attention;
+    table.decode_bf16 = table.decode;
+    return table;
   }
+  // Half the rate is no loss where one instruction takes twice the factors and nothing has to be widened.
+  if (isa >= Isa::kAvx512 && Cpu().avx512_bf16) table.decode_bf16 = cpu::Avx512Bf16Decode();
+  if (isa == Isa::kAvx512 && BestBf16IsAvx512()) table.attention_bf16 = cpu::Avx512Bf16Attention();
   return table;
 }
 
@@ -213,6 +217,10 @@ class CpuBackend final : public Backend {
   void SparseAttention(const AttentionInput& in, const SparsePattern& pattern, int64_t first_query,
                        MutableTensorView out) override {
     attention_.SparseAttention(in, pattern, first_query, out);
+  }
+  void DecodeAttention(const AttentionInput& in, const SparsePattern& pattern,
+                       MutableTensorView out) override {
+    attention_.DecodeAttention(in, pattern, out);
   }
   void UnitScores(const AttentionInput& in, int unit, KeyPool pool, MutableTensorView unit_scores) override {
     attention_.UnitScores(in, unit, pool, unit_scores);

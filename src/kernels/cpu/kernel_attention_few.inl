@@ -1,5 +1,5 @@
-// Attention of a few rows (a decode step): the same arithmetic in the same order as kernel_attention.inl, so
-// that a row has the same bits in a decode step and in a prefill, but with other lanes. Rows as lanes would
+// Attention of a few rows (tokens that come back in a decode step): the same arithmetic in the same order as
+// kernel_attention.inl, so that a row has the same bits there and in a prefill, but with other lanes. Rows as lanes would
 // leave most of a vector empty here. Scores take keys as lanes (one transposition per tile), outputs take
 // columns as lanes; each element is still one chain of FMAs over c, or over j, from the same start.
 

@@ -28,7 +28,7 @@ struct State {
 
 inline State StateAt(float* p) { return {p, p + kAttentionRows, p + 2 * kAttentionRows}; }
 
-// Vectors of rows in use in one panel; a decode step fills one of several.
+// Vectors of rows in use in one panel; a call of few rows fills one of several.
 inline int PanelVectors(const AttentionTile& tile, int panel) {
   const int64_t rows = Smaller(tile.rows - panel * kPanel, kPanel);
   return rows <= 0 ? 0 : static_cast<int>((rows + V::kLanes - 1) / V::kLanes);

@@ -75,6 +75,49 @@ struct AttentionKernels {
 
 inline constexpr int kMassLanes = 16;
 
+// The heads of one query, for a decode step: `kv_heads` neighbours, each read by `group` query heads, over rows of a
+// cache as they lie there.
+struct DecodeHeads {
+  const float* queries;     // [kv_heads * group][head_dim]
+  const std::byte* keys;    // row 0 of the first kv head
+  const std::byte* values;  // the same
+  int64_t key_stride;       // bytes from row to row
+  int64_t value_stride;     // bytes
+  int64_t head_bytes;       // of one kv head in a row
+  int cache_type;           // DType of keys and values: F32, F16, BF16 or Q8_0
+  int kv_heads;
+  int group;
+  int head_dim;
+  float scale;
+  const float* slopes;           // [kv_heads * group] ALiBi, or null
+  int32_t position;              // the query's
+  const int32_t* key_positions;  // by row
+  const int32_t* rows;           // key j lies in row rows[j]; null: in row j
+};
+
+// A decode step reads keys in pieces of kDecodeKeys, counted from the first one that the query sees, and within a
+// piece in tiles of kDecodeTile. A piece has to repay its state, and there have to be several per thread.
+inline constexpr int kDecodeKeys = 512;
+inline constexpr int kDecodeTile = 16;
+
+// Floats of one head's state over one piece: the unnormalised output, maximum and sum.
+constexpr int64_t DecodeStateFloats(int64_t head_dim) { return (head_dim + 31) / 32 * 32 + 16; }
+// Floats of scratch per thread for kv_heads * group heads: their scores, maxima, sums and queries, and a tile of
+// rows. Kernels that take heads by four round the group up.
+constexpr int64_t DecodeScratchFloats(int64_t kv_heads, int64_t group, int64_t head_dim) {
+  const int64_t heads = kv_heads * ((group + 3) / 4 * 4);
+  const int64_t padded = (head_dim + 31) / 32 * 32;
+  return heads * (kDecodeKeys + 8 + padded) + kDecodeTile * padded;
+}
+
+struct DecodeKernels {
+  // The states of all heads, one after the other, over keys [begin, end): one piece.
+  void (*attend)(const DecodeHeads& heads, int64_t begin, int64_t end, float* states, float* scratch);
+  // out [head_dim] = the normalised output of one head over all pieces, merged in order; their states lie `stride`
+  // floats apart and are used up.
+  void (*finish)(float* states, int64_t pieces, int64_t stride, int64_t head_dim, float* out);
+};
+
 struct KernelTable {
   // Stored values to fp32; `count` is whole blocks.
   void (*dequantize[kDTypes])(const std::byte* blocks, int64_t count, float* y);
@@ -103,6 +146,9 @@ struct KernelTable {
   AttentionKernels attention;
   // With bf16 factors where AMX or vdpbf16ps multiplies them, for a cache of bf16 or Q8_0; else as `attention`.
   AttentionKernels attention_bf16;
+  // Of a decode step, by the same rule.
+  DecodeKernels decode;
+  DecodeKernels decode_bf16;
 };
 
 const KernelTable& ScalarKernels();
@@ -112,5 +158,6 @@ const KernelTable& AmxKernels();
 
 // For a bf16 cache, on CPUs with AVX512_BF16.
 const AttentionKernels& Avx512Bf16Attention();
+const DecodeKernels& Avx512Bf16Decode();
 
 }  // namespace coppice::cpu

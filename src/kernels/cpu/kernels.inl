@@ -10,9 +10,11 @@
 #include "kernels/cpu/kernel_softmax.inl"
 #include "kernels/cpu/kernel_attention.inl"
 #include "kernels/cpu/kernel_attention_few.inl"
+#include "kernels/cpu/kernel_decode_attention.inl"
 // clang-format on
 
 constexpr AttentionKernels kAttention = {AttendAny, MergeStates, ClearState, FinishRows, AddMass};
+constexpr DecodeKernels kDecode = {AttendDecode, FinishDecode};
 
 constexpr KernelTable kTable = {
     .dequantize = {CopyF32, WidenF16, WidenBf16, DequantizeBlocks<Q4_0>, DequantizeBlocks<Q4_1>,
@@ -34,4 +36,6 @@ constexpr KernelTable kTable = {
     .softmax = SoftmaxRow,
     .attention = kAttention,
     .attention_bf16 = kAttention,
+    .decode = kDecode,
+    .decode_bf16 = kDecode,
 };

@@ -233,7 +233,7 @@ void AttentionOps::SparseAttention(const AttentionInput& in, const SparsePattern
   if (pattern.empty()) return Attention(in, out);
   if (in.queries.rows == 0) return;
   const SparseRun run(in, pattern, kernels_);
-  // A decode step has few items to share out; there a head's own copy is cheaper than an idle thread.
+  // A short call has few items to share out; there a head's own copy is cheaper than an idle thread.
   std::vector<Item> items = run.Items(first_query, /*join=*/true);
   if (static_cast<int64_t>(items.size()) < 2 * pool_.size()) items = run.Items(first_query, /*join=*/false);
   Grow(scratch_, pool_.size(), run.ScratchFloats());

@@ -118,6 +118,10 @@ class ReferenceBackend final : public Backend {
                        MutableTensorView out) override {
     reference::SparseAttention(in, pattern, first_query, out);
   }
+  void DecodeAttention(const AttentionInput& in, const SparsePattern& pattern,
+                       MutableTensorView out) override {
+    reference::SparseAttention(in, pattern, 0, out);
+  }
   void UnitScores(const AttentionInput& in, int unit, KeyPool pool, MutableTensorView unit_scores) override {
     reference::UnitScores(in, unit, pool, unit_scores);
   }

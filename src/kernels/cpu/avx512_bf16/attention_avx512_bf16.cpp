@@ -18,12 +18,15 @@ namespace {
 // clang-format off
 #include "kernels/cpu/avx512_bf16/attention.inl"
 #include "kernels/cpu/avx512_bf16/attention_few.inl"
+#include "kernels/cpu/avx512_bf16/decode_attention.inl"
 // clang-format on
 
 constexpr AttentionKernels kPairAttention = {AttendAnyPairs, MergeStates, ClearState, FinishRows,
                                              AddMassPairs};
+constexpr DecodeKernels kPairDecode = {AttendPairDecode, FinishDecode};
 }  // namespace
 
 const AttentionKernels& Avx512Bf16Attention() { return kPairAttention; }
+const DecodeKernels& Avx512Bf16Decode() { return kPairDecode; }
 
 }  // namespace coppice::cpu

@@ -1,5 +1,5 @@
-// Attention of a few rows (a decode step) over a bf16 cache: the sums of attention.inl in the same order, so that
-// a row has the same bits in either form, with keys as lanes for scores and columns as lanes for outputs (see
+// Attention of a few rows over a bf16 cache: the sums of attention.inl in the same order, so that a row has the
+// same bits in either form, with keys as lanes for scores and columns as lanes for outputs (see
 // kernel_attention_few.inl). Keys are transposed as pairs of columns, and nothing is widened.
 
 inline bool IsFewPairs(const AttentionTile& tile) { return tile.rows <= kFewRows && tile.head_dim % 32 == 0; }
