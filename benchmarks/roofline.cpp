@@ -46,14 +46,41 @@ using Clock = std::chrono::steady_clock;
                    : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", \
                      "xmm10", "xmm11", "xmm14", "xmm15")
 
+// What AVX2 has for codes: int16 by int16, added in pairs, and one more instruction for the sum.
+#define COPPICE_PAIRS(sum) \
+  "vpmaddwd %%ymm14, %%ymm15, %%ymm13\n\t vpaddd %%ymm13, %%ymm" sum ", %%ymm" sum "\n\t"
+#define COPPICE_TWELVE_PAIRS \
+  COPPICE_PAIRS("0")         \
+  COPPICE_PAIRS("1")         \
+  COPPICE_PAIRS("2")         \
+  COPPICE_PAIRS("3")         \
+  COPPICE_PAIRS("4")         \
+  COPPICE_PAIRS("5")         \
+  COPPICE_PAIRS("6")         \
+  COPPICE_PAIRS("7")         \
+  COPPICE_PAIRS("8")         \
+  COPPICE_PAIRS("9")         \
+  COPPICE_PAIRS("10")        \
+  COPPICE_PAIRS("11")
+
 constexpr size_t kSums = 12;
 constexpr uint32_t kOne = 0x3f800000;      // fp32
 constexpr uint32_t kTwoOnes = 0x3f803f80;  // bf16
 constexpr uint32_t kFourOnes = 0x01010101;
+constexpr uint32_t kTwoWords = 0x00010001;
 
 void Fp32Avx2(size_t steps) {
   const uint32_t factor = kOne;
   COPPICE_PEAK_LOOP("vfmadd231ps", "ymm");
+}
+void Int8Avx2(size_t steps) {
+  const uint32_t factor = kTwoWords;
+  __asm__ volatile("vbroadcastss %1, %%ymm14\n\t vbroadcastss %1, %%ymm15\n\t" COPPICE_CLEAR(
+                       "ymm") "1:\n\t" COPPICE_TWELVE_PAIRS "dec %0\n\t jnz 1b\n\t vzeroupper"
+                   : "+r"(steps)
+                   : "m"(factor)
+                   : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
+                     "xmm10", "xmm11", "xmm13", "xmm14", "xmm15");
 }
 void Fp32Avx512(size_t steps) {
   const uint32_t factor = kOne;
@@ -101,6 +128,7 @@ void Int8Amx(size_t steps) {
 
 constexpr PeakInfo kPeaks[] = {
     {Peak::kFp32Avx2, "avx2_fp32", Isa::kAvx2, [] { return Cpu().avx2; }},
+    {Peak::kInt8Avx2, "avx2_int8", Isa::kAvx2, [] { return Cpu().avx2; }},
     {Peak::kFp32Avx512, "avx512_fp32", Isa::kAvx512, [] { return Cpu().avx512; }},
     {Peak::kBf16Avx512, "avx512_bf16", Isa::kAvx512, [] { return Cpu().avx512_bf16; }},
     {Peak::kInt8Avx512, "avx512_int8", Isa::kAvx512, [] { return Cpu().avx512_vnni; }},
@@ -142,6 +170,9 @@ double RunPeak(Peak peak, size_t steps) {
     case Peak::kFp32Avx2:
       Fp32Avx2(steps);
       return count * kSums * 8 * 2;
+    case Peak::kInt8Avx2:
+      Int8Avx2(steps);
+      return count * kSums * 16 * 2;
     case Peak::kFp32Avx512:
       Fp32Avx512(steps);
       return count * kSums * 16 * 2;
@@ -180,7 +211,8 @@ Peak BestPeak(Isa isa, bool int8, int threads) {
   Peak best = Peak::kFp32Avx2;
   double rate = 0;
   for (const PeakInfo& info : kPeaks) {
-    const bool bytes = info.peak == Peak::kInt8Avx512 || info.peak == Peak::kInt8Amx;
+    const bool bytes =
+        info.peak == Peak::kInt8Avx2 || info.peak == Peak::kInt8Avx512 || info.peak == Peak::kInt8Amx;
     if (!info.there() || info.isa > isa || (bytes && !int8)) continue;
     const double its = MeasurePeak(info.peak, threads);
     if (its > rate) best = info.peak;

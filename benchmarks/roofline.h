@@ -12,7 +12,7 @@
 namespace coppice::roofline {
 
 // Multiply-add instructions on registers alone, with enough sums in flight to hide their latency.
-enum class Peak { kFp32Avx2, kFp32Avx512, kBf16Avx512, kInt8Avx512, kBf16Amx, kInt8Amx };
+enum class Peak { kFp32Avx2, kInt8Avx2, kFp32Avx512, kBf16Avx512, kInt8Avx512, kBf16Amx, kInt8Amx };
 
 struct PeakInfo {
   Peak peak;

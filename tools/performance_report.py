@@ -64,7 +64,7 @@ def limit(record: dict, group: str, names: list[str]) -> float | None:
 
 
 FLOAT_PEAKS = ["avx2_fp32", "avx512_fp32", "avx512_bf16", "amx_bf16"]
-INT_PEAKS = FLOAT_PEAKS + ["avx512_int8", "amx_int8"]
+INT_PEAKS = FLOAT_PEAKS + ["avx2_int8", "avx512_int8", "amx_int8"]
 
 
 def peak_of(record: dict, row: dict, product: bool) -> float | None:

@@ -9,8 +9,9 @@ namespace coppice {
 enum class Isa { kScalar, kAvx2, kAvx512, kAmx };  // each includes the ones before it
 
 struct CpuFeatures {
-  bool avx2 = false;    // AVX2, FMA and F16C
-  bool avx512 = false;  // F, BW, DQ, VL
+  bool avx2 = false;      // AVX2, FMA and F16C
+  bool avx_vnni = false;  // dot products of bytes on vectors of 256 bits
+  bool avx512 = false;    // F, BW, DQ, VL
   bool avx512_bf16 = false;
   bool avx512_vnni = false;
   bool amx = false;   // tiles with bf16 and int8, and the kernel grants their use

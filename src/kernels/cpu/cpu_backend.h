@@ -1,4 +1,4 @@
-// The backend of ordinary CPUs: oneDNN for large fp32 products, kernels of its own for everything else, one
+// The backend of ordinary CPUs: oneDNN for large fp32 products on AVX-512, kernels of its own for everything else, one
 // pool of threads. See kernel_table.h for how an instruction set is chosen. A backend owns scratch that its
 // operations share, so one caller at a time: sequences that run at once need a backend each.
 #pragma once

@@ -192,7 +192,6 @@ void OnednnProducts::Product(const TensorView& x, const PackedMatrix& w, const T
 }  // namespace
 
 void LimitOnednn(Isa isa) {
-  if (isa == Isa::kAvx2) dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx2);
   if (isa == Isa::kAvx512) dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16);
 }
 

@@ -5,7 +5,7 @@
 // cache while many blocks pass. A strip holds its columns in words of 4 bytes along K, [depth words][16 columns]: what
 // vpdpbusd and vdpbf16ps multiply by one broadcast word of x, and sixteen words deep it is a tile of AMX.
 //
-// bf16: y[m][n] = sum_k x[m][k] w[n][k], factors rounded to bf16, sums in fp32 along K.
+// Floats: y[m][n] = sum_k x[m][k] w[n][k], sums in fp32 along K; bf16: factors rounded to it.
 //
 // Integers: both sides are int8 codes in groups of kIntGroup values along K, each group with an fp32 scale:
 //
@@ -47,7 +47,8 @@ struct PanelTask {
 };
 
 struct PanelKernels {
-  int value_bytes;  // of packed values: 1 with scales, 2 without
+  int value_bytes;  // of packed values
+  bool scaled;      // integers, with scales
   int block_rows;   // rows of one block of x
   int strips;       // of a panel
   // At most kStripColumns rows of weights, kIntGroup floats apart, become kIntGroup (or, at the end, fewer) values of a
@@ -59,6 +60,9 @@ struct PanelKernels {
 };
 
 // For callers that know that the CPU has the instructions (base/cpu_info.h).
+const PanelKernels& Avx2IntPanels();
+const PanelKernels& AvxVnniPanels();
+const PanelKernels& Avx2FloatPanels();
 const PanelKernels& Avx512VnniPanels();
 const PanelKernels& Avx512Bf16Panels();
 const PanelKernels& AmxIntPanels();

@@ -31,7 +31,7 @@ class PanelProducts final : public Products {
                MutableTensorView y) override;
 
  private:
-  bool scaled() const { return kernels_.value_bytes == 1; }
+  bool scaled() const { return kernels_.scaled; }
   int64_t FloatsOf(int64_t values) const { return values * kernels_.value_bytes / 4; }
   struct RowRange {
     int64_t first;

@@ -2,16 +2,19 @@
 // down once more as plain loops, and in quality against fp64.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "amx_emulator.h"
+#include "avx_vnni_emulator.h"
 #include "formats/quants.h"
 #include "kernels/conformance_support.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/panel_kernels.h"
+#include "kernels/cpu/products.h"
 
 namespace coppice {
 namespace {
@@ -63,10 +66,45 @@ Tensor Expected(const TensorView& x, const TensorView& w, const TensorView& bias
   return y;
 }
 
+using ProductOf = std::function<Tensor(const TensorView& x, const TensorView& w, const TensorView& bias)>;
+
+// Rows on and off blocks of 6, 24 and 64, columns on and off strips and panels, K on and off groups of 256 and steps of 64.
+void ExpectStatedArithmetic(const ProductOf& product) {
+  struct Shape {
+    int64_t rows, inputs, outputs;
+  };
+  for (DType type : {DType::kQ8_0, DType::kQ4_0, DType::kQ5_1, DType::kQ4_K, DType::kQ6_K}) {
+    for (const Shape& s : {Shape{1, 64, 1}, Shape{5, 96, 17}, Shape{6, 256, 64}, Shape{33, 512, 70},
+                           Shape{13, 1312, 130}, Shape{40, 768, 48}, Shape{389, 256, 33}}) {
+      if (s.inputs % Info(type).block_elements != 0) continue;
+      SCOPED_TRACE(std::string(Info(type).name) + " " + std::to_string(s.rows) + " x " +
+                   std::to_string(s.inputs) + " x " + std::to_string(s.outputs));
+      const Tensor x = Random(s.rows, s.inputs, 1);
+      const Tensor w = RandomWeight(type, s.outputs, s.inputs, 2);
+      const Tensor b = Random(1, s.outputs, 3);
+      const TensorView bias = s.rows % 2 == 0 ? b.view() : TensorView();
+      EXPECT_TRUE(SameBits(product(x.view(), w.view(), bias), Expected(x.view(), w.view(), bias)));
+    }
+  }
+  // The largest codes everywhere: what sums of pairs in int16 would not hold.
+  for (float sign : {1.0f, -1.0f}) {
+    Tensor x(DType::kF32, 7, 512);
+    for (int64_t i = 0; i < 7; ++i) std::ranges::fill(x.mutable_view().Row<float>(i), sign);
+    Tensor w(DType::kQ8_0, 20, 512);
+    for (int64_t o = 0; o < 20; ++o) {
+      QuantizeRow(DType::kQ8_0, std::vector<float>(512, o % 2 == 0 ? 1.0f : -1.0f),
+                  w.mutable_view().RowBytes(o));
+    }
+    EXPECT_TRUE(SameBits(product(x.view(), w.view(), {}), Expected(x.view(), w.view(), {}))) << sign;
+  }
+}
+
 class IntProducts : public ::testing::TestWithParam<Isa> {
  protected:
   void SetUp() override {
-    const bool can = GetParam() == Isa::kAmx ? Cpu().avx512_bf16 : Cpu().avx512_vnni;
+    const bool can = GetParam() == Isa::kAvx2  ? Cpu().avx2
+                     : GetParam() == Isa::kAmx ? Cpu().avx512_bf16
+                                               : Cpu().avx512_vnni;
     if (!can) GTEST_SKIP() << "this CPU lacks " << IsaName(GetParam()) << " or VNNI";
     if (GetParam() == Isa::kAmx) InstallAmxEmulator();
     backend_ = MakeCpuBackendForIsa({.threads = 2, .exact = false}, GetParam());
@@ -82,24 +120,27 @@ class IntProducts : public ::testing::TestWithParam<Isa> {
   std::unique_ptr<Backend> backend_;
 };
 
-// Rows on and off blocks of 6 and 64, columns on and off strips and panels, K on and off groups of 256 and steps of 64.
 TEST_P(IntProducts, AreTheStatedArithmeticBitForBit) {
-  struct Shape {
-    int64_t rows, inputs, outputs;
-  };
-  for (DType type : {DType::kQ8_0, DType::kQ4_0, DType::kQ5_1, DType::kQ4_K, DType::kQ6_K}) {
-    for (const Shape& s : {Shape{1, 64, 1}, Shape{5, 96, 17}, Shape{6, 256, 64}, Shape{33, 512, 70},
-                           Shape{13, 1312, 130}, Shape{40, 768, 48}, Shape{389, 256, 33}}) {
-      if (s.inputs % Info(type).block_elements != 0) continue;
-      SCOPED_TRACE(std::string(Info(type).name) + " " + std::to_string(s.rows) + " x " +
-                   std::to_string(s.inputs) + " x " + std::to_string(s.outputs));
-      const Tensor x = Random(s.rows, s.inputs, 1);
-      const Tensor w = RandomWeight(type, s.outputs, s.inputs, 2);
-      const Tensor b = Random(1, s.outputs, 3);
-      const TensorView bias = s.rows % 2 == 0 ? b.view() : TensorView();
-      EXPECT_TRUE(SameBits(Product(x.view(), w.view(), bias), Expected(x.view(), w.view(), bias)));
-    }
-  }
+  ExpectStatedArithmetic([this](const TensorView& x, const TensorView& w, const TensorView& bias) {
+    return Product(x, w, bias);
+  });
+}
+
+// What CPUs with AVX2 and AVX-VNNI run, machine code of this build.
+TEST(AvxVnniProducts, AreTheStatedArithmeticBitForBit) {
+  if (!Cpu().avx2) GTEST_SKIP() << "this CPU lacks AVX2";
+  InstallAvxVnniEmulator();
+  const ThreadPool pool(2);
+  const auto products = MakePanelProducts({cpu::Avx2Kernels(), pool}, cpu::AvxVnniPanels());
+  ExpectStatedArithmetic([&](const TensorView& x, const TensorView& w, const TensorView& bias) {
+    PackedMatrix packed;
+    packed.inputs = w.cols;
+    packed.outputs = w.rows;
+    products->Pack(cpu::WeightRows(std::span(&w, 1)), packed);
+    Tensor y(DType::kF32, x.rows, w.rows);
+    products->Product(x, packed, bias, ProductEnd::kStore, y.mutable_view());
+    return y;
+  });
 }
 
 // Two roundings to 8 bits: half a step of at most 4 sigma / 127 each, uniform, so some 1 % of the result's deviation.
@@ -156,7 +197,7 @@ TEST_P(IntProducts, ZerosAreZeros) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isas, IntProducts, ::testing::Values(Isa::kAvx512, Isa::kAmx),
+INSTANTIATE_TEST_SUITE_P(Isas, IntProducts, ::testing::Values(Isa::kAvx2, Isa::kAvx512, Isa::kAmx),
                          [](const auto& test) { return std::string(IsaName(test.param)); });
 
 }  // namespace

@@ -1,5 +1,6 @@
 // What the panel products of AVX-512 and AMX share: rows of floats as int8 codes or bf16, laid out as strips of weights
 // and blocks of x, and the way back. Included after V.
+#include "kernels/cpu/panel_common.inl"
 
 // The largest magnitude of `count` floats, a multiple of 16, as bits: a NaN ranks above infinity, so that neither is
 // lost.
@@ -11,22 +12,6 @@ inline uint32_t LargestMagnitude(const float* x, int64_t count) {
     top = _mm512_max_epu32(top, bits);
   }
   return _mm512_reduce_max_epu32(top);
-}
-
-// Scale and its inverse. Values that are not finite make the scale, and so every result they enter, a NaN.
-struct IntScale {
-  float scale;
-  float inverse;
-};
-
-inline IntScale ScaleOf(uint32_t magnitude) {
-  constexpr uint32_t kInfinity = 0x7f800000;
-  if (magnitude >= kInfinity) return {__builtin_nanf(""), 0.0f};
-  float largest;
-  __builtin_memcpy(&largest, &magnitude, sizeof largest);
-  // Below this the inverse would overflow: such a group is zero beside anything else.
-  if (largest < 1e-30f) return {0.0f, 0.0f};
-  return {largest / 127.0f, 127.0f / largest};
 }
 
 // Sixteen codes, rounded to nearest even, in [-127, 127].
@@ -75,36 +60,6 @@ void PackBf16(const float* w, int rows, int64_t values, std::byte* strip, float*
   TurnRows(narrow, values * 2, 0, strip);
 }
 
-// Where word i of row `row` of a block lies. Dot products broadcast words of neighbouring rows one after the other;
-// tiles are loaded by row.
-template <int kRows, bool kByRow>
-inline int64_t WordOffset(int64_t row, int64_t i, int64_t depth_words) {
-  return kByRow ? row * depth_words + i : i * kRows + row;
-}
-
-// Up to kIntGroup values with zeros behind them, up to a multiple of kDepthStep.
-inline const float* PadValues(const float* x, int64_t count, float* padded) {
-  const int64_t depth = PanelDepth(count);
-  if (count == depth) return x;
-  __builtin_memcpy(padded, x, static_cast<size_t>(count) * sizeof(float));
-  for (int64_t i = count; i < depth; ++i) padded[i] = 0.0f;
-  return padded;
-}
-
-// The words of one group of row `row`, from word `first` of the block on.
-template <int kRows, bool kByRow>
-inline void PlaceWords(const std::byte* words, int64_t count, int row, int64_t first, int64_t depth_words,
-                       std::byte* block) {
-  if constexpr (kByRow) {
-    __builtin_memcpy(block + WordOffset<kRows, kByRow>(row, first, depth_words) * 4, words,
-                     static_cast<size_t>(count) * 4);
-  } else {
-    for (int64_t i = 0; i < count; ++i) {
-      __builtin_memcpy(block + WordOffset<kRows, kByRow>(row, first + i, depth_words) * 4, words + i * 4, 4);
-    }
-  }
-}
-
 template <int kRows, bool kByRow>
 void PrepareCodes(const float* x, int64_t count, int row, std::byte* block, float* scales, int32_t* sums) {
   alignas(64) float padded[kIntGroup];
@@ -140,28 +95,6 @@ void PrepareBf16(const float* x, int64_t count, int row, std::byte* block, float
     }
     PlaceWords<kRows, kByRow>(narrow, depth / 2, row, begin / 2, PanelDepth(count) / 2, block);
   }
-}
-
-// Block `index` of a task's rows.
-struct PanelBlock {
-  const PanelTask& task;
-  const std::byte* x;
-  const float* x_scales;  // [groups][block rows]
-  const int32_t* x_sums;
-  int64_t groups;
-  int64_t first_row;
-};
-
-// `value_bytes`: 1 with scales, 2 without.
-inline PanelBlock BlockOf(const PanelTask& t, int64_t index, int64_t block_rows, int64_t value_bytes) {
-  const int64_t groups = IntGroups(t.depth);
-  const int64_t scales = value_bytes == 1 ? index * groups * block_rows : 0;
-  return {t,
-          t.x + index * t.depth * block_rows * value_bytes,
-          t.x_scales + scales,
-          t.x_sums + scales,
-          groups,
-          index * block_rows};
 }
 
 // y = y + sums * scales: one strip of one group, kRows rows from `row` of the block on. y is the block's results, whose

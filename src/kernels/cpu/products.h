@@ -48,10 +48,10 @@ struct ProductContext {
 // Keeps oneDNN within `isa`. It is the process's setting and is heard only before the first product.
 void LimitOnednn(Isa isa);
 
-// fp32 through oneDNN, one thread per primitive and many primitives at a time. From AVX2 up.
+// fp32 through oneDNN, one thread per primitive and many primitives at a time. From AVX-512 up.
 std::unique_ptr<Products> MakeOnednnProducts(const ProductContext& context);
 
-// bf16 or integers, over packed panels.
+// fp32, bf16 or integers, over packed panels.
 std::unique_ptr<Products> MakePanelProducts(const ProductContext& context, const PanelKernels& kernels);
 
 // fp32 rows and the dot kernel: for CPUs below AVX2, where oneDNN has little to add.

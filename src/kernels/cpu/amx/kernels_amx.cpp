@@ -31,6 +31,7 @@ constexpr KernelTable WithTiles(KernelTable table) {
 
 constexpr PanelKernels kIntPanels = {
     .value_bytes = 1,
+    .scaled = true,
     .block_rows = kTileRows,
     .strips = kTileStrips,
     .pack = PackCodes<0>,
@@ -40,6 +41,7 @@ constexpr PanelKernels kIntPanels = {
 
 constexpr PanelKernels kBf16Panels = {
     .value_bytes = 2,
+    .scaled = false,
     .block_rows = kTileRows,
     .strips = kTileStrips,
     .pack = PackBf16,

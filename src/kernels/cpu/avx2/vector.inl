@@ -104,9 +104,9 @@ struct Codes {
   V ToFloat() const { return {_mm256_cvtepi32_ps(v)}; }
 };
 
-float HalfToFloat(const std::byte* p) {
+inline float HalfToFloat(const std::byte* p) {
   uint16_t bits;
   __builtin_memcpy(&bits, p, sizeof bits);
   return _cvtsh_ss(bits);
 }
-float SquareRoot(float a) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(a))); }
+inline float SquareRoot(float a) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(a))); }

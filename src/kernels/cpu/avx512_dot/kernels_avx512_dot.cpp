@@ -19,6 +19,7 @@ namespace {
 
 constexpr PanelKernels kVnniPanels = {
     .value_bytes = 1,
+    .scaled = true,
     .block_rows = kDotRows,
     .strips = kDotStrips,
     .pack = PackCodes<0x80>,
@@ -28,6 +29,7 @@ constexpr PanelKernels kVnniPanels = {
 
 constexpr PanelKernels kBf16Panels = {
     .value_bytes = 2,
+    .scaled = false,
     .block_rows = kDotRows,
     .strips = kDotStrips,
     .pack = PackBf16,
