@@ -16,6 +16,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "kernels/sparse_pattern.h"
 #include "tensor/tensor.h"
@@ -61,12 +62,17 @@ struct RopeTable {
 // A weight [outputs, inputs] in the form in which Backend::Product reads it. Filled by Backend::Pack or PackGated;
 // reusing one keeps its memory.
 struct PackedMatrix {
+  // Set by whoever has it filled: few rows follow, in one product. A backend may then pack a part at a time as it
+  // multiplies, with the same results, and the weights must stay where they are until then.
+  bool once = false;
   int64_t outputs = 0;
   int64_t inputs = 0;
   bool gated = false;  // two matrices of this shape: gate and up
   int form = 0;        // which of the backend's own layouts
   Tensor storage;      // in that layout
   Tensor scales;       // of integer codes; empty in other layouts
+  std::vector<TensorView>
+      sources;  // with `once`, where the backend heeds it: the weights, and nothing is stored
 };
 
 // What becomes of a product: y = result, or y += result (a residual).

@@ -1,4 +1,6 @@
 // Products of every backend: against fp64, and bit for bit against themselves in other company.
+#include <fmt/core.h>
+
 #include "kernels/conformance_support.h"
 
 namespace coppice {
@@ -205,6 +207,49 @@ TEST_P(ProductConformance, AddingIsTheProductAndThenASum) {
     be().Add(product.view(), expected.mutable_view());
     Tensor y = residual.Clone();
     be().ProductInto(x.view(), packed, {}, ProductEnd::kAdd, y.mutable_view());
+    EXPECT_TRUE(SameBits(y, expected)) << Info(type).name;
+  }
+}
+
+// Packed for one product: the bits of the packed matrix that is kept, whatever follows in the same memory.
+TEST_P(ProductConformance, PackingOnceGivesTheSameBits) {
+  constexpr int64_t kOutputs =
+      150;  // two panels and a half, or five gated ones, the last of them partly filled
+  const Tensor bias = Random(1, 2 * kOutputs, 23);
+  for (DType type : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_0}) {
+    const Tensor a = RandomWeight(type, kOutputs, 352, 21);
+    const Tensor b = RandomWeight(type, kOutputs, 352, 22);
+    PackedMatrix kept;
+    PackedMatrix once;
+    once.once = true;
+    for (int64_t rows : {1, 7, 400}) {
+      for (bool gated : {false, true}) {
+        SCOPED_TRACE(fmt::format("{}, {} rows, gated {}", Info(type).name, rows, gated));
+        const Tensor x = Random(rows, 352, 24);
+        const Tensor residual = Random(rows, gated ? kOutputs : 2 * kOutputs, 25);
+        const auto run = [&](PackedMatrix& packed, ProductEnd end) {
+          if (gated) {
+            be().PackGated(a.view(), b.view(), packed);
+          } else {
+            be().PackParts(std::vector{a.view(), b.view()}, packed);
+          }
+          Tensor y = residual.Clone();
+          be().ProductInto(x.view(), packed, bias.view(), end, y.mutable_view());
+          return y;
+        };
+        for (ProductEnd end : {ProductEnd::kStore, ProductEnd::kAdd}) {
+          EXPECT_TRUE(SameBits(run(once, end), run(kept, end)));
+        }
+      }
+    }
+    once.once = false;  // kept again
+    be().Pack(a.view(), once);
+    be().Pack(a.view(), kept);
+    const Tensor x = Random(3, 352, 26);
+    Tensor y(DType::kF32, 3, kOutputs);
+    Tensor expected(DType::kF32, 3, kOutputs);
+    be().Product(x.view(), once, {}, y.mutable_view());
+    be().Product(x.view(), kept, {}, expected.mutable_view());
     EXPECT_TRUE(SameBits(y, expected)) << Info(type).name;
   }
 }

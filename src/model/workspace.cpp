@@ -7,6 +7,14 @@
 
 namespace coppice {
 
+namespace {
+
+// Up to here packed weights are not kept (PackedMatrix::once): tokens that come back in a step of decoding are few, and
+// every layer's weights would be written and read once for them.
+constexpr int64_t kFewRows = 64;
+
+}  // namespace
+
 std::vector<Tile> TilesOf(int64_t rows, int64_t decode_rows, int64_t tile_rows) {
   std::vector<Tile> tiles;
   const auto add = [&](int64_t begin, int64_t end, ProductKind kind) {
@@ -21,9 +29,10 @@ void Projection::Prepare(std::vector<const Linear*> parts, bool gated, const std
                          Backend& be) {
   parts_ = std::move(parts);
   gated_ = gated;
-  const bool prefill =
-      std::any_of(tiles.begin(), tiles.end(), [](const Tile& t) { return t.kind == ProductKind::kPrefill; });
-  if (!prefill) return;
+  const auto packs = [](const Tile& t) { return t.kind == ProductKind::kPrefill; };
+  const auto first = std::find_if(tiles.begin(), tiles.end(), packs);
+  if (first == tiles.end()) return;
+  packed_.once = first->count <= kFewRows && std::count_if(tiles.begin(), tiles.end(), packs) == 1;
   std::vector<TensorView> weights;
   for (const Linear* part : parts_) weights.push_back(part->weight);
   if (gated) {

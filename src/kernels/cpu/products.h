@@ -17,8 +17,11 @@ class WeightRows {
   explicit WeightRows(std::span<const TensorView> parts) : parts_(parts) {
     for (const TensorView& part : parts) rows_ += part.rows;
   }
+  std::span<const TensorView> parts() const { return parts_; }
   int64_t rows() const { return rows_; }
   int64_t cols() const { return parts_.front().cols; }
+  // Asks for values [begin, begin + count) of rows [first, first + rows) to be brought into the L2 cache.
+  void Prefetch(int64_t first, int64_t rows, int64_t begin, int64_t count) const;
   // Values [begin, begin + count) of row i, which begin on a block's boundary.
   void Dequantize(const KernelTable& kernels, int64_t i, int64_t begin, int64_t count, float* y) const;
 
