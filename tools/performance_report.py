@@ -64,14 +64,14 @@ def limit(record: dict, group: str, names: list[str]) -> float | None:
 
 
 FLOAT_PEAKS = ["avx2_fp32", "avx512_fp32", "avx512_bf16", "amx_bf16"]
+LEVELS = {"scalar": 0, "avx2": 1, "avx512": 2, "amx": 3}
 INT_PEAKS = FLOAT_PEAKS + ["avx2_int8", "avx512_int8", "amx_int8"]
 
 
 def peak_of(record: dict, row: dict, product: bool) -> float | None:
     """Of the kernels that the run's ISA allows; integers for products of quantised weights."""
     names = INT_PEAKS if product and row["type"] not in ("F32", "F16", "BF16") else FLOAT_PEAKS
-    levels = {"scalar": 0, "avx2": 1, "avx512": 2, "amx": 3}
-    allowed = [name for name in names if levels[name.split("_")[0]] <= levels[row["isa"]]]
+    allowed = [name for name in names if LEVELS[name.split("_")[0]] <= LEVELS[row["isa"]]]
     return limit(record, "gigaops_per_second", allowed)
 
 
@@ -106,11 +106,15 @@ def about(record: dict) -> str:
             f"{record['threads']} threads, {rounds}, run by run. {'; '.join(engines)}.{load}")
 
 
+def isa_of(record: dict) -> str:
+    return next((one["bench"]["isa"] for one in record["prefill"] if "bench" in one), "avx512")
+
+
 def each(records: list[dict], table) -> str:
     """One table per record; where there are several, under a line that says which."""
     if len(records) == 1:
         return table(records[0])
-    return "\n\n".join(f"{record['date']}, {record['machine']['cpu']}, {', '.join(record['models'])}:\n\n{table(record)}"
+    return "\n\n".join(f"{record['date']}, {record['machine']['cpu']}, {isa_of(record)}, {', '.join(record['models'])}:\n\n{table(record)}"
                        for record in records)
 
 
@@ -347,7 +351,10 @@ def tables_of(compared: list[dict], kernels: list[dict]) -> dict[str, str]:
 
 
 def plots_of(compared: list[dict], kernels: list[dict]) -> dict[str, str]:
-    # One plot per model, of all records: lengths are often measured apart. Of what is in several, the last counts.
+    # One plot per model, of all records with the best ISA: lengths are often measured apart. Of what is in several, the
+    # last counts.
+    best = max((LEVELS[isa_of(record)] for record in compared), default=0)
+    compared = [record for record in compared if LEVELS[isa_of(record)] == best]
     latest = {(one["model"], one["prompt"], one["engine"], one["prune"]): one for record in compared for one in record["prefill"]}
     joined = {"prefill": list(latest.values())}
     plots = {f"performance-ttft-{pathlib.Path(model).stem}.svg": ttft_plot(joined, model)

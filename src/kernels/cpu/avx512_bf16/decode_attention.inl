@@ -177,8 +177,8 @@ inline void WeighPairTile(const float* scores, const float* maxima, float* sums,
   const V base = V::Load(maxima);
   V total = V::Load(sums);
   for (int i = 0; i < kDecodeTile / 4; i += 2) {
-    const V low = Exp2(V::Load(scores + i * V::kLanes) - base);
-    const V high = Exp2(V::Load(scores + (i + 1) * V::kLanes) - base);
+    const V low = {NarrowExp2((V::Load(scores + i * V::kLanes) - base).v)};
+    const V high = {NarrowExp2((V::Load(scores + (i + 1) * V::kLanes) - base).v)};
     total = total + low + high;
     _mm512_storeu_si512(weights + i * 8, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high.v, low.v)));
   }
