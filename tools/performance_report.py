@@ -338,8 +338,11 @@ def replace_tables(page: str, tables: dict[str, str]) -> str:
 def tables_of(compared: list[dict], kernels: list[dict]) -> dict[str, str]:
     tables = {}
     if compared:
-        for name, table in {"limits": limits_table, "ttft": ttft_table, "where": where_table}.items():
-            tables[name] = each(compared, table)
+        tables["limits"] = each(compared, limits_table)
+        with_prompts = [r for r in compared if r["prefill"]]
+        for name, table in {"ttft": ttft_table, "where": where_table}.items():
+            if with_prompts:
+                tables[name] = each(with_prompts, table)
         with_methods = [r for r in compared if any(one["prune"] != "none" for one in r["prefill"])]
         if with_methods:
             tables["pruned"] = each(with_methods, pruned_table)
