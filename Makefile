@@ -1,7 +1,7 @@
 # Shortcuts for what one does most; CMake does the work (CMakePresets.json). `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test format lint clean
+.PHONY: help setup setup-train build train demo test format lint clean
 MAKEFLAGS += --no-print-directory
 
 MODEL := models/coppice-mini-f16.gguf
@@ -14,20 +14,27 @@ CONFIGURE := cmake --log-level=WARNING $(if $(shell command -v ccache),-DCMAKE_C
 SOURCES := find $(wildcard src tests benchmarks) -name '*.cpp' -o -name '*.h' -o -name '*.inl'
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## */\1\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 10
 
 setup:  ## installs the Debian packages that are missing
 	@bash tools/setup.sh
+
+setup-train:
+	@bash tools/setup.sh train
 
 build: setup  ## builds the release: build/coppice
 	@$(CONFIGURE) --preset release >/dev/null
 	@cmake --build build --parallel $(JOBS) --target coppice
 
+train: setup-train  ## builds the release with its trainer: build/coppice, build/coppice-train
+	@$(CONFIGURE) --preset release -DCOPPICE_TRAIN=ON >/dev/null
+	@cmake --build build --parallel $(JOBS) --target coppice coppice-train
+
 demo: build  ## answers one question on a long prompt, densely and with each pruning method
 	build/coppice $(DEMO)
 
 # The sanitized programs are tests of the release build (tests/CMakeLists.txt), so one summary speaks for all.
-test: setup  ## builds everything, runs every test but the long ones, the risky ones under sanitizers too
+test: setup-train  ## builds everything, runs every test but the long ones, the risky ones under sanitizers too
 	@$(CONFIGURE) --preset dev >/dev/null
 	@cmake --build build-dev --parallel $(JOBS) --target sanitized_tests
 	@$(CONFIGURE) --preset release -DCOPPICE_SANITIZED_BUILD='$(CURDIR)/build-dev' >/dev/null

@@ -1,11 +1,15 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the build and the tests need and that are missing. Says nothing and needs no
 # network when all are there; without root or passwordless sudo it prints the line to run and fails.
+#
+#   setup.sh        all that coppice itself needs
+#   setup.sh train  libtorch as well, for the trainer (116 MB to download, 470 MB on disk)
 set -euo pipefail
 
 # Why each of them: docs/dependencies.md.
 packages=(g++ cmake ninja-build make pkg-config python3 libdnnl-dev ocl-icd-opencl-dev libfmt-dev
           libpcre2-dev liburing-dev nlohmann-json3-dev libcli11-dev libgtest-dev libgmock-dev)
+[[ ${1:-} == train ]] && packages+=(libtorch-dev libopenblas0-pthread)
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   echo "setup: not a Debian system; needed are what Debian calls: ${packages[*]}" >&2

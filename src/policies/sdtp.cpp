@@ -35,21 +35,26 @@ SdtpPolicy::SdtpPolicy(SdtpConfig config, SdtpFile file)
   for (const int layer : config_.layers) COPPICE_CHECK(StageOf(file_.layers(), layer) >= 0);
 }
 
+SdtpStays StaysAt(const SdtpConfig& config, int stage, int64_t prompt_tokens,
+                  std::span<const int32_t> positions) {
+  const int64_t n = prompt_tokens;
+  const auto rows = static_cast<int64_t>(positions.size());
+  return {.keep = RoundShare(std::pow(config.r, stage + 1), n),  // (3)
+          .first = RowsBelow(positions, config.first),
+          // The last row stays even where local is 0.
+          .last = std::max<int64_t>(1, rows - RowsBelow(positions, n - CeilShare(config.local, n)))};
+}
+
 TokenSet SdtpPolicy::BeforeLayer(const Observation& seen, Backend& be) {
   const int64_t rows = seen.rows();
-  const int64_t n = seen.prompt_tokens;
   const int stage = StageOf(config_.layers, seen.layer);
   if (stage < 0 || config_.r >= 1) return TokenSet::All(rows);
-  const int64_t keep = RoundShare(std::pow(config_.r, stage + 1), n);  // (3)
-  const int64_t first = RowsBelow(seen.positions, config_.first);
-  // The last row stays even where local is 0.
-  const int64_t local =
-      std::max<int64_t>(1, rows - RowsBelow(seen.positions, n - CeilShare(config_.local, n)));
-  if (std::max(keep, first + local) >= rows) return TokenSet::All(rows);
+  const SdtpStays stays = StaysAt(config_, stage, seen.prompt_tokens, seen.positions);
+  if (stays.All(rows)) return TokenSet::All(rows);
   const auto predictor = static_cast<size_t>(StageOf(file_.layers(), seen.layer));
   std::vector<float> score(static_cast<size_t>(rows));
-  file_.predictors()[predictor].Score(seen.hidden, be, score);  // (1), (2)
-  return BestRows(score, keep, first, local, be);               // (4)
+  file_.predictors()[predictor].Score(seen.hidden, be, score);      // (1), (2)
+  return BestRows(score, stays.keep, stays.first, stays.last, be);  // (4)
 }
 
 namespace {

@@ -1,7 +1,9 @@
 // SDTP: saliency-driven dynamic token pruning with trained predictors (file head of sdtp.cpp).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "policies/method_info.h"
@@ -17,6 +19,19 @@ struct SdtpConfig {
   int64_t first = 4;   // positions below this always stay
   double local = 0.1;  // share of the prompt, at its end, that always stays
 };
+
+// (3), (4): what stays at a stage of the rows that are there, whatever their scores: `keep` of them, the first `first` and
+// the last `last` in any case. One place for this, so that training masks what a run removes.
+struct SdtpStays {
+  int64_t keep = 0;
+  int64_t first = 0;
+  int64_t last = 0;  // at least 1
+
+  bool All(int64_t rows) const { return std::max(keep, first + last) >= rows; }
+};
+// `positions` of the rows, ascending, in a prompt of `prompt_tokens`.
+SdtpStays StaysAt(const SdtpConfig& config, int stage, int64_t prompt_tokens,
+                  std::span<const int32_t> positions);
 
 class SdtpPolicy final : public TokenPolicy {
  public:

@@ -14,5 +14,6 @@ void AddTokenize(CLI::App& app);
 void AddMethods(CLI::App& app);
 void AddSynth(CLI::App& app);
 void AddTrace(CLI::App& app);
+void AddTrain(CLI::App& app);
 
 }  // namespace coppice::cli

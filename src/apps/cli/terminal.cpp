@@ -40,9 +40,12 @@ ProgressLine::ProgressLine(std::string label, double total, std::string unit)
 
 ProgressLine::~ProgressLine() { Clear(); }
 
-void ProgressLine::Update(double done) {
+void ProgressLine::Update(double done, const std::string& note) {
   const auto now = std::chrono::steady_clock::now();
-  if (!start_) start_ = last_drawn_ = now;
+  if (!start_) {
+    start_ = last_drawn_ = now;
+    done_at_start_ = done;
+  }
   if (!StderrIsTerminal() || now - last_drawn_ < std::chrono::milliseconds(100)) return;
   last_drawn_ = now;
   drawn_ = true;
@@ -51,10 +54,13 @@ void ProgressLine::Update(double done) {
   const int filled = static_cast<int>(share * 24);
   const std::string bar =
       std::string(static_cast<size_t>(filled), '#') + std::string(static_cast<size_t>(24 - filled), '-');
-  const std::string eta = share > 0.01 ? fmt::format("ETA {:.0f} s", elapsed * (1 - share) / share) : "";
+  const double advanced = total_ > 0 ? share - done_at_start_ / total_ : 0;
+  const std::string eta =
+      advanced > 0.01 ? fmt::format("ETA {:.0f} s", elapsed * (1 - share) / advanced) : "";
   const std::string count =
       unit_.empty() ? "" : fmt::format("  {} {}/{}", unit_, static_cast<int>(done), static_cast<int>(total_));
-  fmt::print(stderr, "\r\033[K{}{}  [{}] {:3.0f} %  {}", label_, count, bar, 100 * share, eta);
+  fmt::print(stderr, "\r\033[K{}{}  [{}] {:3.0f} %  {}{}{}", label_, count, bar, 100 * share, eta,
+             note.empty() || eta.empty() ? "" : "  ", note);
   std::fflush(stderr);
 }
 

@@ -16,10 +16,12 @@ bool StderrIsTerminal();
 // ETA 41 s". Silent where stderr is no terminal.
 class ProgressLine {
  public:
-  // `unit` names what is counted; "" shows the share alone. Time counts from the first Update.
+  // `unit` names what is counted; "" shows the share alone. Time counts from the first Update, and the estimate from what
+  // was done then.
   ProgressLine(std::string label, double total, std::string unit);
   ~ProgressLine();  // clears the line
-  void Update(double done);
+  // `note` stands at the end of the line.
+  void Update(double done, const std::string& note = "");
   void Clear();
 
  private:
@@ -27,6 +29,7 @@ class ProgressLine {
   double total_;
   std::string unit_;
   std::optional<std::chrono::steady_clock::time_point> start_;
+  double done_at_start_ = 0;
   std::chrono::steady_clock::time_point last_drawn_;
   bool drawn_ = false;
 };
