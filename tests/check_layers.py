@@ -4,7 +4,7 @@ import pathlib
 import re
 import sys
 
-LAYERS = ["base", "tensor", "formats", "kernels", "text", "trace", "kv", "policies", "model", "engine", "train", "apps"]
+LAYERS = ["base", "tensor", "formats", "kernels", "text", "trace", "kv", "policies", "model", "engine", "train", "eval", "server", "apps"]
 # Finer than the order: what a folder may not see although it lies below.
 FORBIDDEN = {("policies", "kv"), ("policies", "text"), ("kv", "text"), ("model", "text"), ("policies", "trace")}
 # The layer sees the seam and nothing else of the methods.

@@ -469,6 +469,44 @@ class Traces(Case):
                      says=[f"{folder}/none/run.jsonl"])
 
 
+class Eval(Case):
+    def test_table_results_and_resume(self):
+        with tempfile.TemporaryDirectory() as folder:
+            command = ["eval", "niah", "-m", MODEL, "--lengths", "512", "--samples", "1", "--prune", "ftp", "-o", f"{folder}/out"]
+            table = self.good(*command)
+            lines = [line.rstrip() for line in table.splitlines()]
+            self.assertEqual(len(lines), 4, table)
+            self.assertTrue(lines[2].startswith("niah") and " dense " in lines[2], table)
+            self.assertIn(" ftp", lines[3])
+            rows = json.loads(pathlib.Path(f"{folder}/out/results.json").read_text())
+            self.assertEqual([(row["task"], row["length"], row["prune"], row["n"]) for row in rows],
+                             [("niah", 512, "none", 1), ("niah", 512, "ftp", 1)])
+            for key in ["score", "ttft_ms", "flops_ratio", "kl"]:
+                self.assertIsInstance(rows[1][key], (int, float), key)
+            samples = pathlib.Path(f"{folder}/out/samples.jsonl").read_bytes()
+            self.assertEqual(self.good(*command), table)  # nothing is run again
+            self.assertEqual(pathlib.Path(f"{folder}/out/samples.jsonl").read_bytes(), samples)
+            self.bad(*command, "--seed", "2", says=["samples.jsonl", "seed"])
+
+    def test_wrong_use(self):
+        self.assertIn("ruler/vt", self.good("eval", "--list"))
+        with tempfile.TemporaryDirectory() as folder:
+            out = ["-m", MODEL, "-o", f"{folder}/out"]
+            self.bad("eval", "nothing", *out, says=["nothing"])
+            self.bad("eval", *out, says=["name a task"])
+            self.bad("eval", "niah", "-m", MODEL, says=["-o"])
+            self.bad("eval", "niah", "-o", folder, says=["--model"])
+            self.bad("eval", "longbench", *out, says=["--data"])
+            self.bad("eval", "longbench/lcc", *out, "--data", folder, says=["lcc.jsonl"])
+            self.bad("eval", "longbench", *out, "--data", folder, says=["jsonl"])
+            self.bad("eval", "niah", *out, "--lengths", "0", code=2, says=["--lengths"])
+            self.bad("eval", "niah", *out, "--samples", "0", code=2, says=["--samples"])
+            self.bad("eval", "niah", *out, "--prune", "what", says=["what"])
+            self.bad("eval", "niah", "-m", MODEL, "-o", "/dev/null/x", says=["/dev/null/x"])
+            pathlib.Path(f"{folder}/empty.txt").write_text("")
+            self.bad("eval", "niah", *out, "--haystack", f"{folder}/empty.txt", says=["empty.txt"])
+
+
 class Isa(Case):
     def test_unknown_isa(self):
         done = run("run", "-m", MODEL, "-p", "x", env={**os.environ, "COPPICE_ISA": "mmx"})

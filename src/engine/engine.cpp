@@ -74,6 +74,11 @@ void Engine::CheckRequest(const Request& request) const {
       throw Error("prompt token {} is not in the vocabulary of {}", id, transformer_.config().shape.vocab);
     }
   }
+  for (const int32_t id : request.forced) {
+    if (id < 0 || id >= transformer_.config().shape.vocab) {
+      throw Error("forced token {} is not in the vocabulary of {}", id, transformer_.config().shape.vocab);
+    }
+  }
   if (tokens > context_) {
     throw Error(
         "the prompt has {} tokens, the context {}: shorten it, or raise --ctx-size where the model allows",
@@ -144,12 +149,18 @@ Answer Engine::Generate(const Request& request) {
 
   Answer answer;
   std::vector<int32_t> history = request.tokens;
-  int32_t next = sampler.Sample(logits.view().Row<float>(0), history);
+  const auto choose = [&] {
+    const size_t index = answer.tokens.size();
+    return index < request.forced.size() ? request.forced[index]
+                                         : sampler.Sample(logits.view().Row<float>(0), history);
+  };
+  int32_t next = choose();
   const Clock::time_point first_token = Clock::now();
   const OpTimes times = timed_ != nullptr ? timed_->times() - before : OpTimes();
   answer.finish_reason = "length";
   int64_t decoded = 0;
   while (static_cast<int64_t>(answer.tokens.size()) < wanted) {
+    if (request.on_logits) request.on_logits(logits.view().Row<float>(0));
     if (!request.ignore_eos && tokenizer_ && tokenizer_->EndsGeneration(next)) {
       answer.finish_reason = "stop";
       break;
@@ -163,7 +174,7 @@ Answer Engine::Generate(const Request& request) {
     if (static_cast<int64_t>(answer.tokens.size()) == wanted) break;
     transformer_.Decode(next, *prune.policy, sequence, workspace_, *backend_, logits);
     ++decoded;
-    next = sampler.Sample(logits.view().Row<float>(0), history);
+    next = choose();
   }
   const Clock::time_point end = Clock::now();
 

@@ -43,7 +43,10 @@ struct Request {
   SamplingOptions sampling;
   std::string prune = "none";  // cli's --prune SPEC
   Protection protection;
-  TokenCallback on_token;                            // may be empty
+  std::vector<int32_t> forced;  // take the place of the first generated tokens, whatever is likely
+  TokenCallback on_token;       // may be empty
+  // What each generated token is chosen from, [vocab]; after the first token's time was taken. May be empty.
+  std::function<void(std::span<const float> logits)> on_logits;
   std::function<void(double layers_done)> progress;  // prefill, in [0, layers]; may be empty
   std::function<void(double share)>
       scoring;  // before it, where a second model reads the prompt; may be empty

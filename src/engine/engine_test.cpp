@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -185,6 +186,31 @@ TEST(Engine, ProgressRisesToTheEndAndCancellingStops) {
   const Answer stopped = engine->Generate(request);
   EXPECT_EQ(stopped.tokens.size(), 2u);
   EXPECT_EQ(stopped.finish_reason, "cancelled");
+}
+
+TEST(Engine, ForcedTokensTakeThePlaceOfLikelyOnes) {
+  const TempFolder dir;
+  const std::unique_ptr<Engine> engine = Engine::Load(WriteModel(dir, nullptr), Options());
+  std::vector<std::vector<float>> seen;
+  Request request = Greedy({1, 2, 3}, 4);
+  request.on_logits = [&](std::span<const float> logits) { seen.emplace_back(logits.begin(), logits.end()); };
+  const std::vector<int32_t> free = engine->Generate(request).tokens;
+  ASSERT_EQ(seen.size(), 4u);
+  const auto likeliest = [](const std::vector<float>& logits) {
+    return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  };
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(likeliest(seen[i]), free[i]);
+
+  // Two forced tokens, then what is likely behind them: as if they had been in the prompt.
+  request.forced = {free[0] == 7 ? 8 : 7, 9};
+  const std::vector<int32_t> forced = engine->Generate(request).tokens;
+  ASSERT_EQ(forced.size(), 4u);
+  EXPECT_EQ(forced[0], request.forced[0]);
+  EXPECT_EQ(forced[1], 9);
+  EXPECT_EQ(seen[4], seen[0]) << "what the first token is chosen from does not depend on it";
+  EXPECT_EQ(forced[2], engine->Generate(Greedy({1, 2, 3, forced[0], 9}, 1)).tokens.at(0));
+  request.forced = {-1};
+  EXPECT_THAT(ErrorOf([&] { engine->Generate(request); }), testing::HasSubstr("forced token -1"));
 }
 
 TEST(Engine, Row13WrongShapesNameTheTensor) {

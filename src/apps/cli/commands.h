@@ -9,6 +9,7 @@ namespace coppice::cli {
 void AddRun(CLI::App& app);
 void AddCompare(CLI::App& app);
 void AddBench(CLI::App& app);
+void AddEval(CLI::App& app);
 void AddInspect(CLI::App& app);
 void AddTokenize(CLI::App& app);
 void AddMethods(CLI::App& app);

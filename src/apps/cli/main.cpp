@@ -63,6 +63,7 @@ int main(int argc, char** argv) {
   coppice::cli::AddRun(app);
   coppice::cli::AddCompare(app);
   coppice::cli::AddBench(app);
+  coppice::cli::AddEval(app);
   coppice::cli::AddInspect(app);
   coppice::cli::AddTokenize(app);
   coppice::cli::AddMethods(app);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace coppice::cli {
@@ -22,6 +23,7 @@ class ProgressLine {
   ~ProgressLine();  // clears the line
   // `note` stands at the end of the line.
   void Update(double done, const std::string& note = "");
+  void SetLabel(std::string label) { label_ = std::move(label); }
   void Clear();
 
  private:

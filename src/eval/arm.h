@@ -1,0 +1,55 @@
+// One sample through one arm: dense, or a method.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "eval/metrics/metric.h"
+#include "eval/sample.h"
+
+namespace coppice {
+
+// The distributions that dense chose tokens from, to compare others with. Of an answer only the first position: later
+// ones stand behind different texts.
+struct DenseLogits {
+  std::vector<std::vector<float>> positions;  // [scored positions][vocab]
+};
+
+struct ArmContext {
+  Engine& engine;
+  Metrics& metrics;
+  bool chat = false;  // prompts are messages of a user, but for those that are plain
+  Protection protection = {};
+  const std::atomic<bool>* cancelled = nullptr;
+  std::function<void(double share)> progress = {};  // of this sample in this arm; may be empty
+};
+
+// What the report needs of it: {"prune", "active", "reason", "score", "score_norm", "kl", "nll", "scored_tokens", "text",
+// "finish_reason", "prompt_tokens", "generated_tokens", "ttft_ms", "total_ms", "decode_tokens_per_second", "flops",
+// "flops_dense" (both of the prefill), "kept_per_layer", "ffn_per_layer", "density_per_layer" (shares of the prompt's
+// rows), "parts_ms", "kv_bytes", "kv_bytes_dense", "aux_bytes", "cold_bytes", "peak_held_bytes", "peak_memory_bytes"};
+// what does not apply is absent. With prune "none", fills `dense`; with another, compares with it where it is filled.
+nlohmann::ordered_json RunSample(const Sample& sample, const std::string& prune, const ArmContext& context,
+                                 DenseLogits& dense);
+
+// Prompt tokens of a sample, its longest where it has several.
+int64_t PromptTokens(const Sample& sample, const ArmContext& context);
+
+// A context and what follows it as lm-evaluation-harness splits their tokens: spaces at the end of the context belong to
+// the continuation, and tokens that straddle the seam to the context.
+struct EncodedChoice {
+  std::vector<int32_t> context;
+  std::vector<int32_t> continuation;
+};
+EncodedChoice EncodeChoice(const Choice& choice, const Tokenizer& tokenizer);
+
+// log(softmax(logits)[token]), and the Kullback-Leibler divergence of softmax(other) from softmax(dense), in nats.
+double LogProbability(std::span<const float> logits, int32_t token);
+double Divergence(std::span<const float> dense, std::span<const float> other);
+
+}  // namespace coppice

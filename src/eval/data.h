@@ -1,0 +1,56 @@
+// Data files that the user points to: JSON lines, checked before anything is taken from them.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "eval/task.h"
+
+namespace coppice {
+
+// No folder has the file: a task of a group is then left out, a task that was named is an error.
+class MissingData : public Error {
+ public:
+  using Error::Error;
+};
+
+// A line of a file of JSON objects. Each accessor throws Error, naming file, line and field, where the field is absent
+// or of another kind.
+class DataRow {
+ public:
+  DataRow(nlohmann::json value, std::string source) : value_(std::move(value)), source_(std::move(source)) {}
+
+  const std::string& source() const { return source_; }
+  bool Has(const char* field) const;          // and it is not null
+  std::string Text(const char* field) const;  // numbers as they are written
+  std::vector<std::string> Texts(const char* field) const;
+  int64_t Whole(const char* field) const;               // false is 0, true 1
+  DataRow Part(const char* field) const;                // an object
+  const nlohmann::json& List(const char* field) const;  // an array
+
+ private:
+  const nlohmann::json& At(const char* field, bool right, const char* kind) const;
+
+  nlohmann::json value_;
+  std::string source_;  // "data/hotpotqa.jsonl line 3"
+};
+
+// The first of `names` that lies in a data folder, or in its folder `under`. Throws MissingData.
+std::string FindDataFile(const TaskRequest& request, std::string_view task, std::string_view under,
+                         const std::vector<std::string>& names);
+
+// Throws Error, naming file and line, where the file cannot be read, is too large, or holds a line that is no object.
+std::vector<DataRow> ReadRows(const std::string& path);
+std::vector<std::string> ReadLines(const std::string& path);
+
+// `text` with every {name} of the list replaced by its value; values are not looked at again.
+std::string FillTemplate(std::string_view text,
+                         const std::vector<std::pair<std::string_view, std::string_view>>& values);
+
+// A text of more than `limit` tokens without its middle, as LongBench cuts: the decoded first and last halves.
+std::string CutMiddle(const TaskRequest& request, const std::string& text, int64_t limit);
+
+}  // namespace coppice

@@ -1,0 +1,113 @@
+#include "eval/journal.h"
+
+#include <fmt/core.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/new_file.h"
+#include "formats/json.h"
+
+namespace coppice {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string KeyOf(const std::string& task, int64_t length, const std::string& id) {
+  return fmt::format("{}\n{}\n{}", task, length, id);
+}
+
+std::string Line(const ordered_json& json) {
+  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+void CheckSettings(const std::string& path, const ordered_json& begun, const ordered_json& now) {
+  for (const auto& [name, value] : now.items()) {
+    const ordered_json before = begun.contains(name) ? begun[name] : ordered_json();
+    if (before == value) continue;
+    throw Error("[eval] {}: was begun with {} = {}, not {}: choose another folder with -o, or delete it",
+                path, name, before.dump(), value.dump());
+  }
+  for (const auto& [name, value] : begun.items()) {
+    if (!now.contains(name)) throw Error("[eval] {}: was begun with {} = {}", path, name, value.dump());
+  }
+}
+
+}  // namespace
+
+Journal::Journal(const std::string& path, ordered_json settings)
+    : path_(path), settings_(std::move(settings)) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored)) Read();
+}
+
+void Journal::Read() {
+  std::ifstream in(path_, std::ios::binary);
+  std::string whole, line;
+  ordered_json begun;
+  int64_t number = 0;
+  bool torn = false;
+  while (std::getline(in, line)) {
+    ++number;
+    torn = in.eof();  // no line end behind it
+    if (torn) break;
+    const std::string source = fmt::format("{} line {}", path_, number);
+    ParseJson(line, source);  // bounded depth, no duplicate keys
+    ordered_json record = ordered_json::parse(line);
+    if (number == 1) {
+      if (!record.is_object() || !record.contains("settings") || !record["settings"].is_object())
+        throw Error("[eval] {}: is no record of a run", path_);
+      begun = std::move(record["settings"]);
+    } else {
+      Remember(std::move(record));
+    }
+    whole += line + "\n";
+  }
+  if (in.bad() || begun.is_null())
+    throw Error("[eval] {}: is no record of a run, or cannot be read; delete it to begin anew", path_);
+  if (records_.empty()) return;  // nothing to mix with: it is begun anew
+  CheckSettings(path_, begun, settings_);
+  if (torn) {
+    NewFile file(path_, "eval");
+    file.Append(whole);
+    file.Commit();
+  }
+  Open();
+}
+
+void Journal::Open() {
+  out_.open(path_, std::ios::app | std::ios::binary);
+  if (!out_) throw Error("[eval] {}: cannot open for writing: {}", path_, std::strerror(errno));
+}
+
+void Journal::Remember(ordered_json record) {
+  const bool whole = record.is_object() && record.value("task", ordered_json()).is_string() &&
+                     record.value("length", ordered_json()).is_number_integer() &&
+                     record.value("id", ordered_json()).is_string() &&
+                     record.value("arms", ordered_json()).is_array();
+  if (!whole) throw Error("[eval] {}: line {} is no record of a sample", path_, records_.size() + 2);
+  index_[KeyOf(record["task"], record["length"], record["id"])] = records_.size();
+  records_.push_back(std::move(record));
+}
+
+const ordered_json* Journal::Find(const std::string& task, int64_t length, const std::string& id) const {
+  const auto found = index_.find(KeyOf(task, length, id));
+  return found == index_.end() ? nullptr : &records_[found->second];
+}
+
+void Journal::Append(ordered_json record) {
+  if (!out_.is_open()) {
+    NewFile file(path_, "eval");
+    file.Append(Line({{"settings", settings_}}));
+    file.Commit();
+    Open();
+  }
+  out_ << Line(record) << std::flush;
+  if (!out_) throw Error("[eval] {}: cannot write: {}", path_, std::strerror(errno));
+  Remember(std::move(record));
+}
+
+}  // namespace coppice

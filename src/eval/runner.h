@@ -1,0 +1,54 @@
+// Tasks x lengths x samples x arms on one engine: every arm answers the same samples, dense first.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "eval/arm.h"
+#include "eval/task.h"
+
+namespace coppice {
+
+struct EvalOptions {
+  std::vector<std::string> tasks;  // names, or groups
+  std::vector<std::string> prune;  // arms beside dense
+  std::vector<int64_t> lengths =
+      {};  // empty: 4,096 where samples are made to a length, the context where they are cut
+  int64_t samples = 20;
+  uint64_t seed = 1;
+  int64_t depths = 10;
+  int64_t distractors = 8;
+  std::vector<std::string> data = {};  // folders
+  std::string haystack = {};           // a text file; empty: made sentences
+  std::string jieba = {};              // the folder of jieba's data; empty: Debian's
+  bool chat = false;
+  Protection protection = {};
+  std::string folder;  // gets samples.jsonl and results.json
+};
+
+// Throws Error for options that do not fit each other or the engine.
+void Check(const EvalOptions& options, const Engine& engine);
+
+// What a run came to.
+struct EvalResult {
+  nlohmann::ordered_json rows;       // of results.json
+  std::vector<std::string> skipped;  // why tasks of a group were left out: none of their data is there
+};
+
+struct EvalProgress {
+  std::string label;  // "ruler/vt 4096, sample 3/20, ftp"
+  double share = 0;   // of the whole run, in [0, 1]
+};
+
+// Runs what samples.jsonl does not hold yet; results.json is written anew every few seconds and at the end. `model` names the model in the settings. Throws Error, naming task and sample where one of them
+// is the cause; Cancelled where the engine was cancelled: what was done until then is kept, and results.json has it.
+EvalResult Evaluate(const EvalOptions& options, const std::string& model, Engine& engine,
+                    const std::atomic<bool>* cancelled,
+                    const std::function<void(const EvalProgress& progress)>& progress);
+
+}  // namespace coppice

@@ -1,0 +1,44 @@
+// What a task asks of a model, and how the answer is judged. Nothing here knows a model.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace coppice {
+
+enum class SampleKind {
+  kAnswer,    // generate behind a prompt; a metric compares the text with references
+  kChoose,    // the likeliest of several continuations
+  kContinue,  // how likely one continuation is: perplexity
+};
+
+struct Choice {
+  std::string context = {};
+  std::string continuation = {};
+  double norm_length = 1;  // characters that its likelihood is divided by, for acc_norm
+};
+
+struct Sample {
+  std::string id = {};  // unique within its task and length
+  SampleKind kind = SampleKind::kAnswer;
+
+  // kAnswer
+  std::string prompt = {};
+  std::string answer_prefix = {};  // how the answer begins; stands behind the chat template where one is used
+  std::string metric = {};         // of metrics/metric.h
+  std::vector<std::string> references = {};  // any of them is right, unless the metric wants all
+  std::vector<std::string> classes = {};     // what the metric may choose from
+  std::string question = {};                 // where the metric looks at it
+  int64_t max_tokens = 0;
+  bool first_line = false;  // nothing behind the answer's first line counts
+  bool plain = false;       // never in a chat template
+
+  // kChoose, and kContinue with one choice
+  std::vector<Choice> choices = {};
+  int gold = 0;
+
+  double depth = -1;  // where the answer lies in the prompt, 0 to 1; below 0: not one place
+};
+
+}  // namespace coppice

@@ -1,0 +1,115 @@
+// L-Eval's closed tasks (https://github.com/OpenLMLab/LEval): its data format and metrics, from the user's folder.
+//
+// What it asks around a document is worded anew here, because its own texts are under the GPL; documents that are too
+// long lose their end (of code, their beginning), as there. Answers are shorter than its 512 tokens where the metric
+// reads only their beginning. Tasks that need a judge model are left out.
+#include <algorithm>
+
+#include "eval/data.h"
+#include "eval/task.h"
+
+namespace coppice {
+
+namespace {
+
+struct Dataset {
+  std::string_view name;
+  std::string_view metric;
+  int64_t max_tokens;
+  bool keep_end;  // of a document that is too long
+  std::string_view instruction;
+  std::string_view question;  // before the answer
+};
+
+constexpr std::string_view kOneLetter =
+    "Read the document and answer the question about it. One option is right; answer with its letter alone.";
+constexpr Dataset kDatasets[] = {
+    {"coursera", "choice_several", 32, false,
+     "Read the document and answer the question about it. One or more options are right; answer with their "
+     "letters alone, "
+     "such as A or AC.",
+     "\n\n{instruction}\nAnswer:"},
+    {"quality", "choice", 32, false, kOneLetter, "\n\n{instruction}\nAnswer:"},
+    {"tpo", "choice", 32, false, kOneLetter, "\n\n{instruction}\nAnswer:"},
+    {"gsm100", "final_number", 512, true,
+     "The following questions are solved step by step. Solve the last one in the same way, and end with: The "
+     "answer is N",
+     "\n\n{instruction}"},
+    {"codeU", "code_output", 128, true,
+     "The following code defines functions. At the end some of them are called; say what the calls give.",
+     "\n\n{instruction}"},
+    {"sci_fi", "loyalty_fact", 64, false,
+     "Read the story. Say whether the statement is true in it, and in brackets whether it is true in the "
+     "real world, in "
+     "the form: True [fact: False]",
+     "\n\n{instruction}\nAnswer:"},
+    {"topic_retrieval_longchat", "exact", 64, false,
+     "The following is a record of conversations. Each begins with the topic that the user names. At the end "
+     "you are asked "
+     "for one of the topics.",
+     "\n\n{instruction}\nAnswer:"},
+};
+
+std::string Cut(const TaskRequest& request, const std::string& document, int64_t limit, bool keep_end) {
+  const std::vector<int32_t> ids =
+      request.tokenizer->Encode(document, {.add_special = false, .parse_special = false});
+  const auto most = static_cast<size_t>(std::max<int64_t>(limit, 0));
+  if (ids.size() <= most) return document;
+  return request.tokenizer->Decode(keep_end ? std::span(ids).last(most) : std::span(ids).first(most));
+}
+
+Sample MakeSample(const Dataset& dataset, const TaskRequest& request, const DataRow& row, size_t question) {
+  const std::string instruction = row.Texts("instructions").at(question);
+  const std::string head = std::string(dataset.instruction) + "\n\n";
+  const std::string tail = FillTemplate(dataset.question, {{"instruction", instruction}});
+  const int64_t room =
+      request.length - dataset.max_tokens - CountTokens(request, head + tail) - 2;  // two seams
+  if (room < 1)
+    throw Error("{}: question {} alone fills the {} tokens of --lengths", row.source(), question,
+                request.length);
+  Sample sample;
+  sample.prompt = head + Cut(request, row.Text("input"), room, dataset.keep_end) + tail;
+  sample.metric = dataset.metric;
+  sample.references = {row.Texts("outputs").at(question)};
+  sample.max_tokens = dataset.max_tokens;
+  return sample;
+}
+
+// The first question of every document, then the second: a few samples see many documents.
+std::vector<Sample> SamplesOf(const Dataset& dataset, const TaskRequest& request) {
+  const std::string name(dataset.name);
+  const std::vector<DataRow> rows =
+      ReadRows(FindDataFile(request, "leval/" + name, "LEval-data/Closed-ended-tasks",
+                            {name + ".jsonl", "leval_" + name + ".jsonl"}));
+  size_t most = 0;
+  for (const DataRow& row : rows) {
+    const size_t count = row.List("instructions").size();
+    if (count != row.List("outputs").size())
+      throw Error("[eval] {}: {} instructions, {} outputs", row.source(), count, row.List("outputs").size());
+    most = std::max(most, count);
+  }
+  std::vector<Sample> samples;
+  for (size_t question = 0; question < most; ++question) {
+    for (size_t r = 0; r < rows.size() && static_cast<int64_t>(samples.size()) < request.samples; ++r) {
+      if (question >= rows[r].List("instructions").size()) continue;
+      samples.push_back(MakeSample(dataset, request, rows[r], question));
+      samples.back().id = std::to_string(r) + "/" + std::to_string(question);
+    }
+  }
+  return samples;
+}
+
+}  // namespace
+
+void AddLEval(std::vector<TaskInfo>& tasks) {
+  for (const Dataset& dataset : kDatasets) {
+    tasks.push_back(
+        {.name = "leval/" + std::string(dataset.name),
+         .about = "L-Eval, " + std::string(dataset.metric),
+         .length = TaskLength::kCut,
+         .needs_data = true,
+         .samples = [&dataset](const TaskRequest& request) { return SamplesOf(dataset, request); }});
+  }
+}
+
+}  // namespace coppice
