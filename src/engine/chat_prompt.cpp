@@ -34,12 +34,14 @@ Marks FreeMarks(const std::vector<ChatMessage>& messages) {
 
 class ChatRenderer {
  public:
-  ChatRenderer(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer)
+  ChatRenderer(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
+               const nlohmann::ordered_json& variables)
       : messages_(messages), template_(tokenizer.chat_template()), marks_(FreeMarks(messages)) {
     for (const auto& [name, id] : {std::pair("bos_token", tokenizer.bos()), {"eos_token", tokenizer.eos()}}) {
       context_[name] = id ? tokenizer.Piece(*id, true) : std::string();
     }
     context_["add_generation_prompt"] = true;
+    context_.update(variables);
   }
 
   // The chat's text; `marked` names a message (or none, -1) whose text stands between marks.
@@ -86,36 +88,56 @@ class ChatRenderer {
   nlohmann::ordered_json context_;
 };
 
+// A string, or the text of the parts that clients send in its place.
+std::string ContentText(const nlohmann::json& content, size_t message, const std::string& source) {
+  if (content.is_string()) return content;
+  if (!content.is_array()) throw Error("{}: message {} needs the strings role and content", source, message);
+  std::string text;
+  for (const nlohmann::json& part : content) {
+    if (!part.is_object() || part.value("type", nlohmann::json()) != "text" || !part.contains("text") ||
+        !part["text"].is_string()) {
+      throw Error("{}: message {}: only parts of the type text can be read", source, message);
+    }
+    text += part["text"].get_ref<const std::string&>();
+  }
+  return text;
+}
+
 bool IsBlank(const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos; }
 
 }  // namespace
+
+std::vector<ChatMessage> ParseMessages(const nlohmann::json& list, const std::string& source) {
+  if (!list.is_array() || list.empty()) throw Error("{}: is not a JSON array of messages", source);
+  std::vector<ChatMessage> messages;
+  for (const nlohmann::json& item : list) {
+    const size_t number = messages.size() + 1;
+    if (!item.is_object() || !item.contains("role") || !item["role"].is_string() || !item.contains("content"))
+      throw Error("{}: message {} needs the strings role and content", source, number);
+    if (item.contains("protect") && !item["protect"].is_boolean())
+      throw Error("{}: message {}: protect is not true or false", source, number);
+    const std::string role = item["role"];
+    messages.push_back({role, ContentText(item["content"], number, source),
+                        item.value("protect", role == "system" || role == "developer")});
+  }
+  return messages;
+}
 
 std::vector<ChatMessage> ReadMessages(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   if (!in.is_open() || in.bad()) throw Error("{}: cannot read: {}", path, std::strerror(errno));
-  const nlohmann::json list = nlohmann::json::parse(text, nullptr, false);
-  if (!list.is_array() || list.empty()) throw Error("{}: is not a JSON array of messages", path);
-  std::vector<ChatMessage> messages;
-  for (const nlohmann::json& item : list) {
-    const size_t number = messages.size() + 1;
-    const auto is_string = [&](const char* key) {
-      return item.is_object() && item.contains(key) && item[key].is_string();
-    };
-    if (!is_string("role") || !is_string("content"))
-      throw Error("{}: message {} needs the strings role and content", path, number);
-    if (item.contains("protect") && !item["protect"].is_boolean())
-      throw Error("{}: message {}: protect is not true or false", path, number);
-    const std::string role = item["role"];
-    messages.push_back(
-        {role, item["content"], item.value("protect", role == "system" || role == "developer")});
-  }
-  return messages;
+  return ParseMessages(nlohmann::json::parse(text, nullptr, false), path);
 }
 
-ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
-                      bool add_special) {
-  ChatRenderer renderer(messages, tokenizer);
+std::string RenderChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
+                       const nlohmann::ordered_json& variables) {
+  return ChatRenderer(messages, tokenizer, variables).Text(-1);
+}
+
+ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer, bool add_special,
+                      const nlohmann::ordered_json& variables) {
+  ChatRenderer renderer(messages, tokenizer, variables);
   const std::string text = renderer.Text(-1);
   // Templates that write BOS themselves must not get a second one.
   const std::string bos = tokenizer.bos() ? tokenizer.Piece(*tokenizer.bos(), true) : std::string();

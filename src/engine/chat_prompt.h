@@ -1,6 +1,7 @@
 // Prompts made of messages, through the model's chat template, with the spans that no method may prune.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,8 +17,11 @@ struct ChatMessage {
   bool is_protected = false;
 };
 
-// A JSON array of {"role", "content", "protect"}; "protect" may be absent: the roles system and developer are
-// protected then, others are not. Throws Error naming the file and the message.
+// A JSON array of {"role", "content", "protect"}; "content" is a string or a list of parts {"type": "text", "text"};
+// "protect" may be absent: the roles system and developer are protected then, others are not. Throws Error
+// naming `source` and the message.
+std::vector<ChatMessage> ParseMessages(const nlohmann::json& list, const std::string& source);
+// The same from a file.
 std::vector<ChatMessage> ReadMessages(const std::string& path);
 
 struct ChatPrompt {
@@ -25,9 +29,15 @@ struct ChatPrompt {
   std::vector<Protection::Span> protected_spans;
 };
 
-// Renders the messages with a generation prompt and encodes the text. A protected message's span holds its
+// The text of the messages, with a generation prompt. `variables` are the template's own, beside those that it always
+// has, or in their place ("add_generation_prompt": false). Throws Error where the template fails.
+std::string RenderChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
+                       const nlohmann::ordered_json& variables = nlohmann::ordered_json::object());
+
+// Renders the messages and encodes the text. A protected message's span holds its
 // content's tokens and one on either side, because tokens may straddle its ends. Throws Error where the
 // template fails, or does not show a protected message's text as it is.
-ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer, bool add_special);
+ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer, bool add_special,
+                      const nlohmann::ordered_json& variables = nlohmann::ordered_json::object());
 
 }  // namespace coppice

@@ -27,6 +27,11 @@ Transformer MakeTransformer(std::shared_ptr<const TensorStore> store, ModelConfi
   return {std::move(config), std::move(weights)};
 }
 
+void TellLogProbs(const Request& request, int32_t token, const Tensor& logits) {
+  if (!request.on_log_probs) return;
+  request.on_log_probs(LogSoftmax(logits.view().Row<float>(0)).Around(token, request.top_log_probs));
+}
+
 }  // namespace
 
 Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
@@ -125,6 +130,23 @@ void Engine::NameTrace(const Request& request, const Answer& answer, Trace& trac
   }
 }
 
+void Engine::Prefill(const Request& request, TokenPolicy& policy, SequenceState& sequence, Tensor& logits) {
+  workspace_.control = {request.progress, request.cancelled};
+  const std::span<const int32_t> tokens = request.tokens;
+  if (request.prompt_log_probs && request.on_log_probs) {
+    transformer_.PrefillScored(
+        tokens, sequence, workspace_, *backend_, logits, [&](int64_t first, const TensorView& rows) {
+          for (int64_t row = 0; row < rows.rows; ++row) {
+            const int32_t next = tokens[static_cast<size_t>(first + row + 1)];
+            request.on_log_probs(LogSoftmax(rows.Row<float>(row)).Around(next, request.top_log_probs));
+          }
+        });
+  } else {
+    transformer_.Prefill(tokens, policy, sequence, workspace_, *backend_, logits);
+  }
+  workspace_.control.progress = nullptr;
+}
+
 Answer Engine::Generate(const Request& request) {
   CheckRequest(request);
   const OpTimes before = timed_ != nullptr ? timed_->times() : OpTimes();
@@ -142,9 +164,10 @@ Answer Engine::Generate(const Request& request) {
   if (prune.policy->OffloadBlock() > 0) OpenColdFile(cold_options_, 4096);
   Sampler sampler(request.sampling);
   Tensor logits;
-  workspace_.control = {request.progress, request.cancelled};
-  transformer_.Prefill(request.tokens, *prune.policy, sequence, workspace_, *backend_, logits);
-  workspace_.control.progress = nullptr;
+  if (request.prompt_log_probs && prune.active) {
+    throw Error("log-probabilities of the prompt need all of it: they do not go with --prune {}", prune.spec);
+  }
+  Prefill(request, *prune.policy, sequence, logits);
   sequence.ledger.selection_flops = selection_flops;
 
   Answer answer;
@@ -159,8 +182,11 @@ Answer Engine::Generate(const Request& request) {
   const OpTimes times = timed_ != nullptr ? timed_->times() - before : OpTimes();
   answer.finish_reason = "length";
   int64_t decoded = 0;
+  // A full context still has a next token, though no place for it.
+  if (wanted == 0 && request.max_tokens != 0) TellLogProbs(request, next, logits);
   while (static_cast<int64_t>(answer.tokens.size()) < wanted) {
     if (request.on_logits) request.on_logits(logits.view().Row<float>(0));
+    TellLogProbs(request, next, logits);
     if (!request.ignore_eos && tokenizer_ && tokenizer_->EndsGeneration(next)) {
       answer.finish_reason = "stop";
       break;

@@ -14,6 +14,7 @@
 #include "engine/text_scorer.h"
 #include "kernels/backend.h"
 #include "kernels/timed_backend.h"
+#include "model/log_probs.h"
 #include "model/transformer.h"
 #include "policies/compose.h"
 #include "policies/method_info.h"
@@ -44,9 +45,16 @@ struct Request {
   std::string prune = "none";  // cli's --prune SPEC
   Protection protection;
   std::vector<int32_t> forced;  // take the place of the first generated tokens, whatever is likely
-  TokenCallback on_token;       // may be empty
   // What each generated token is chosen from, [vocab]; after the first token's time was taken. May be empty.
   std::function<void(std::span<const float> logits)> on_logits;
+  // With on_log_probs: how many of the likeliest tokens stand beside each, and whether the prompt's tokens are
+  // told too, from the second on, before anything is generated (which needs a dense run).
+  int top_log_probs = 0;
+  bool prompt_log_probs = false;
+  // Every token that was sampled, the stop token too, before on_token; of probabilities at temperature 1, before
+  // any sampling option. May be empty.
+  std::function<void(const TokenLogProbs& token)> on_log_probs;
+  TokenCallback on_token;                            // may be empty
   std::function<void(double layers_done)> progress;  // prefill, in [0, layers]; may be empty
   std::function<void(double share)>
       scoring;  // before it, where a second model reads the prompt; may be empty
@@ -89,6 +97,7 @@ class Engine {
   Engine(std::shared_ptr<const TensorStore> store, ModelConfig config, std::unique_ptr<Tokenizer> tokenizer,
          const EngineOptions& options);
   void CheckRequest(const Request& request) const;
+  void Prefill(const Request& request, TokenPolicy& policy, SequenceState& sequence, Tensor& logits);
   void NameTrace(const Request& request, const Answer& answer, Trace& trace) const;
   MethodContext Context(const Request& request, double& selection_flops);
   std::shared_ptr<TextScorer> Scorer(const std::string& path);

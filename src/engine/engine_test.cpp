@@ -213,6 +213,50 @@ TEST(Engine, ForcedTokensTakeThePlaceOfLikelyOnes) {
   EXPECT_THAT(ErrorOf([&] { engine->Generate(request); }), testing::HasSubstr("forced token -1"));
 }
 
+// The prompt's are Transformer::Score's to the bit, and asking changes no token.
+TEST(Engine, LogProbs) {
+  const TempFolder dir;
+  for (const char* backend : {"reference", "cpu"}) {
+    EngineOptions options = Options();
+    options.backend = backend;
+    options.threads = 2;
+    options.context = 302;
+    const std::unique_ptr<Engine> engine = Engine::Load(WriteModel(dir, nullptr), options);
+    const ModelShape& shape = engine->model().config().shape;
+    std::vector<int32_t> prompt;
+    for (int i = 0; i < 300; ++i) prompt.push_back(static_cast<int32_t>((i * 37 + 11) % shape.vocab));
+    const std::unique_ptr<Backend> be = MakeBackend(backend, {.threads = 1});
+    Workspace ws = engine->model().NewWorkspace(64);
+    const TextScore score = engine->model().Score(prompt, ws, *be);
+
+    Request request = Greedy(prompt, 5);
+    const std::vector<int32_t> plain = engine->Generate(request).tokens;
+    std::vector<TokenLogProbs> told;
+    request.on_log_probs = [&](const TokenLogProbs& token) { told.push_back(token); };
+    request.top_log_probs = 3;
+    EXPECT_EQ(engine->Generate(request).tokens, plain);
+    ASSERT_EQ(told.size(), plain.size());
+    request.prompt_log_probs = true;
+    told.clear();
+    EXPECT_EQ(engine->Generate(request).tokens, plain);
+    ASSERT_EQ(told.size(), prompt.size() - 1 + plain.size());
+    for (size_t i = 0; i < told.size(); ++i) {
+      const bool is_prompt = i + 1 < prompt.size();
+      EXPECT_EQ(told[i].token.id, is_prompt ? prompt[i + 1] : plain[i + 1 - prompt.size()]);
+      const double expected = is_prompt ? score.log_probabilities[i + 1] : told[i].top[0].value;  // greedy
+      EXPECT_EQ(told[i].token.value, expected) << i;
+      EXPECT_EQ(told[i].top.size(), 3u);
+    }
+    // A full context has a next token, too.
+    request.tokens.resize(302, 1);
+    told.clear();
+    EXPECT_TRUE(engine->Generate(request).tokens.empty());
+    EXPECT_EQ(told.size(), 302u);
+    request.prune = "random:keep=0.5,min=0";
+    EXPECT_THROW(engine->Generate(request), Error);
+  }
+}
+
 TEST(Engine, Row13WrongShapesNameTheTensor) {
   const TempFolder dir;
   GgufWriter writer;

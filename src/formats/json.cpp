@@ -30,7 +30,7 @@ std::string Cause(const char* what) {
 // and has no limit on depth, hence this one.
 class Builder final : public nlohmann::json_sax<json> {
  public:
-  explicit Builder(const std::string& source) : source_(source) {}
+  Builder(const std::string& source, size_t max_values) : source_(source), values_left_(max_values) {}
   json Take() { return std::move(root_); }
 
   bool null() override { return Put(nullptr); }
@@ -80,6 +80,8 @@ class Builder final : public nlohmann::json_sax<json> {
   }
   // The pointers in open_ stay valid: a container gets no further element before its last one is closed.
   json* Insert(json value) {
+    if (values_left_ == 0) throw Error("[json] {}: holds too many values", source_);
+    --values_left_;
     if (open_.empty()) {
       root_ = std::move(value);
       return &root_;
@@ -95,6 +97,7 @@ class Builder final : public nlohmann::json_sax<json> {
   }
 
   const std::string& source_;
+  size_t values_left_;
   json root_;
   std::vector<json*> open_;
   std::string key_;
@@ -102,12 +105,12 @@ class Builder final : public nlohmann::json_sax<json> {
 
 }  // namespace
 
-json ParseJson(std::string_view text, const std::string& source) {
+json ParseJson(std::string_view text, const std::string& source, size_t max_values) {
   // The library takes a zero byte for the end of the text and would not look at what follows it.
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
     throw Error("[json] {}: zero byte at offset {}", source, zero);
   }
-  Builder builder(source);
+  Builder builder(source, max_values);
   json::sax_parse(text.begin(), text.end(), &builder);
   return builder.Take();
 }

@@ -82,5 +82,10 @@ TEST(Json, ReadsAFileAndNamesOneThatIsMissingOrBroken) {
   EXPECT_THAT(ErrorOf([&] { ReadJsonFile(folder.Write("d.json", "")); }), HasSubstr("d.json: parse error"));
 }
 
+TEST(Json, CountsValues) {
+  EXPECT_EQ(ParseJson("[1, {\"a\": []}]", "x", 4).size(), 2u);
+  EXPECT_THROW(ParseJson("[1, {\"a\": []}]", "x", 3), Error);
+}
+
 }  // namespace
 }  // namespace coppice

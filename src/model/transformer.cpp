@@ -1,11 +1,11 @@
 #include "model/transformer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <utility>
 
 #include "base/error.h"
+#include "model/log_probs.h"
 
 namespace coppice {
 
@@ -18,13 +18,6 @@ constexpr int64_t kReservedAnswer = 1024;
 
 // Rows of logits that exist at once in Score: 64 MiB for a vocabulary of 128k tokens.
 constexpr int64_t kScoredRows = 128;
-
-double LogProbability(std::span<const float> logits, int32_t token) {
-  const float highest = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - highest);
-  return static_cast<double>(logits[static_cast<size_t>(token)]) - highest - std::log(sum);
-}
 
 TraceBytes BytesHeld(const SequenceState& sequence) {
   return {.kv = sequence.kv_bytes(), .aux = sequence.aux.bytes(), .cold = sequence.cold_bytes()};
@@ -80,7 +73,8 @@ void Transformer::Prefill(std::span<const int32_t> tokens, TokenPolicy& policy, 
                           Workspace& ws, Backend& be, Tensor& logits, bool all_logits) const {
   Stream x = RunLayers(tokens, policy, sequence, ws, be, !all_logits);
   COPPICE_CHECK(!all_logits || x.rows() == static_cast<int64_t>(tokens.size()));
-  Head(x, ws, be, logits);
+  FinalNorm(x.hidden(), be);
+  Head(x.hidden(), ws, be, logits);
   ws.Tick(config_->shape.layers);
 }
 
@@ -111,6 +105,16 @@ Stream Transformer::RunLayers(std::span<const int32_t> tokens, TokenPolicy& poli
   return x;
 }
 
+void Transformer::PrefillScored(std::span<const int32_t> tokens, SequenceState& sequence, Workspace& ws,
+                                Backend& be, Tensor& logits, const LogitsVisitor& visit) const {
+  TokenPolicy dense;
+  Stream x = RunLayers(tokens, dense, sequence, ws, be, false);
+  FinalNorm(x.hidden(), be);
+  const TensorView normed = x.hidden();
+  if (x.rows() > 1) VisitLogits(normed.Rows(0, x.rows() - 1), ws, be, visit);
+  Head(normed.Rows(x.rows() - 1, 1), ws, be, logits);
+}
+
 TextScore Transformer::Score(std::span<const int32_t> tokens, Workspace& ws, Backend& be) const {
   const auto count = static_cast<int64_t>(tokens.size());
   TextScore score;
@@ -120,20 +124,13 @@ TextScore Transformer::Score(std::span<const int32_t> tokens, Workspace& ws, Bac
   SequenceState sequence = NewSequence(count, count, be);
   Stream x = RunLayers(tokens, dense, sequence, ws, be, false);
   FinalNorm(x.hidden(), be);
-  const std::vector<Tile> tiles = TilesOf(count - 1, 0, kScoredRows);
-  Projection head;  // not the workspace's: that one is for single rows and stays unpacked
-  head.Prepare(weights_->head, tiles, be);
-  Tensor logits;
-  for (const Tile& tile : tiles) {
-    logits.Resize(DType::kF32, tile.count, config_->shape.vocab);
-    head(TensorView(x.hidden()).Rows(tile.begin, tile.count), tile.kind, ProductEnd::kStore,
-         logits.mutable_view(), be);
-    for (int64_t row = 0; row < tile.count; ++row) {
-      const auto next = static_cast<size_t>(tile.begin + row + 1);
-      score.log_probabilities[next] = LogProbability(logits.view().Row<float>(row), tokens[next]);
-    }
-    ws.Tick(config_->shape.layers);
-  }
+  VisitLogits(TensorView(x.hidden()).Rows(0, count - 1), ws, be,
+              [&](int64_t first, const TensorView& logits) {
+                for (int64_t row = 0; row < logits.rows; ++row) {
+                  const auto next = static_cast<size_t>(first + row + 1);
+                  score.log_probabilities[next] = LogSoftmax(logits.Row<float>(row))(tokens[next]);
+                }
+              });
   score.flops = sequence.ledger.prefill_flops() + static_cast<double>(count - 2) * HeadFlops(config_->shape);
   return score;
 }
@@ -154,7 +151,8 @@ void Transformer::Decode(int32_t token, TokenPolicy& policy, SequenceState& sequ
   sequence.ledger.CountDecodeStep(sequence.step);
   sequence.ledger.NoteHeld(sequence.kv_bytes(), sequence.aux.bytes());
   if (sequence.trace != nullptr) sequence.trace->EndStep(BytesHeld(sequence));
-  Head(x, ws, be, logits);
+  FinalNorm(x.hidden(), be);
+  Head(x.hidden(), ws, be, logits);
 }
 
 // The ids that go in, and their positions.
@@ -201,11 +199,25 @@ void Transformer::FinalNorm(MutableTensorView hidden, Backend& be) const {
 
 // The decode kernel even for many rows: logits are then the same numbers whether one position is asked for or
 // all.
-void Transformer::Head(Stream& x, Workspace& ws, Backend& be, Tensor& logits) const {
-  FinalNorm(x.hidden(), be);
-  logits.Resize(DType::kF32, x.rows(), config_->shape.vocab);
+void Transformer::Head(const TensorView& normed, Workspace& ws, Backend& be, Tensor& logits) const {
+  logits.Resize(DType::kF32, normed.rows, config_->shape.vocab);
   ws.head.Prepare(weights_->head, {}, be);
-  ws.head(x.hidden(), ProductKind::kDecode, ProductEnd::kStore, logits.mutable_view(), be);
+  ws.head(normed, ProductKind::kDecode, ProductEnd::kStore, logits.mutable_view(), be);
+}
+
+// The prefill kernel: many rows, of which no more than a tile's logits exist at once.
+void Transformer::VisitLogits(const TensorView& normed, Workspace& ws, Backend& be,
+                              const LogitsVisitor& visit) const {
+  const std::vector<Tile> tiles = TilesOf(normed.rows, 0, kScoredRows);
+  Projection head;  // not the workspace's: that one is for single rows and stays unpacked
+  head.Prepare(weights_->head, tiles, be);
+  Tensor logits;
+  for (const Tile& tile : tiles) {
+    logits.Resize(DType::kF32, tile.count, config_->shape.vocab);
+    head(normed.Rows(tile.begin, tile.count), tile.kind, ProductEnd::kStore, logits.mutable_view(), be);
+    visit(tile.begin, logits.view());
+    ws.Tick(config_->shape.layers);
+  }
 }
 
 }  // namespace coppice

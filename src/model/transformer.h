@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -21,6 +22,9 @@ struct TextScore {
   double flops = 0;
 };
 
+// Logits [rows, vocab] of the positions from `first` on, in order; they are gone after the call.
+using LogitsVisitor = std::function<void(int64_t first, const TensorView& logits)>;
+
 class Transformer {
  public:
   Transformer(ModelConfig config, std::shared_ptr<const Weights> weights);
@@ -38,6 +42,10 @@ class Transformer {
   // `all_logits` [tokens, vocab] (the last layer then computes every row, and no policy may drop rows).
   void Prefill(std::span<const int32_t> tokens, TokenPolicy& policy, SequenceState& sequence, Workspace& ws,
                Backend& be, Tensor& logits, bool all_logits = false) const;
+  // As Prefill, densely, and shows the logits of every position but the last, a tile at a time. logits becomes
+  // [1, vocab], bit for bit what a dense Prefill gives.
+  void PrefillScored(std::span<const int32_t> tokens, SequenceState& sequence, Workspace& ws, Backend& be,
+                     Tensor& logits, const LogitsVisitor& visit) const;
   // Runs one more token at the next position. logits becomes [1, vocab].
   void Decode(int32_t token, TokenPolicy& policy, SequenceState& sequence, Workspace& ws, Backend& be,
               Tensor& logits) const;
@@ -51,7 +59,8 @@ class Transformer {
                              Backend& be, std::vector<int32_t>& positions) const;
   Tensor EmbedTokens(std::span<const int32_t> tokens, Backend& be) const;
   void FinalNorm(MutableTensorView hidden, Backend& be) const;
-  void Head(Stream& x, Workspace& ws, Backend& be, Tensor& logits) const;
+  void Head(const TensorView& normed, Workspace& ws, Backend& be, Tensor& logits) const;
+  void VisitLogits(const TensorView& normed, Workspace& ws, Backend& be, const LogitsVisitor& visit) const;
 
   // On the heap, so that layers can refer to them while the transformer moves.
   std::unique_ptr<const ModelConfig> config_;

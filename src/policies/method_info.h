@@ -21,6 +21,7 @@ struct MethodKey {
   std::string_view fallback;  // in words where it depends on the model
   std::string_view range;
   std::string_view meaning;
+  bool names_file = false;  // of the machine that runs the model: not for requests from elsewhere
 };
 
 // One number for each prompt token, computed when asked; may take as long as a prefill. Throws Cancelled.

@@ -116,7 +116,7 @@ MethodInfo SdtpMethod() {
           "drop tokens at many layers by small trained networks; they never return",
           "Saliency-driven dynamic token pruning for large language models, arXiv 2504.04514",
           kDropsRows,
-          {{"file", "none: must be given", "a safetensors file", "the predictors, trained for this model"},
+          {{"file", "none: must be given", "a safetensors file", "predictors trained for this model", true},
            {"preset", "file", "file, low", "the file's stages, or the five of SDTP-low"},
            {"stages", "the file's", "1 to L - 1", "how many, evenly from layer L / 8 to the last"},
            {"layers", "the file's", "layers of the file", "tokens leave before these layers"},

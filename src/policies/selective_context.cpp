@@ -96,7 +96,7 @@ MethodInfo SelectiveContextMethod() {
           "Selective Context, arXiv 2310.06201",
           kSelectsInput,
           {{"model", "none: must be given", "a GGUF file or a folder",
-            "the second model; may have another tokenizer"},
+            "the second model; may have another tokenizer", true},
            {"keep", "0.65", "0 to 1", "share of the units that stays"},
            {"unit", "phrase", "phrase, sentence, token", "what stays or goes whole"},
            {"positions", "compact", "compact, original", "whether what enters the model closes ranks"},

@@ -16,5 +16,6 @@ void AddMethods(CLI::App& app);
 void AddSynth(CLI::App& app);
 void AddTrace(CLI::App& app);
 void AddTrain(CLI::App& app);
+void AddServe(CLI::App& app);
 
 }  // namespace coppice::cli

@@ -4,40 +4,12 @@
 
 #include <algorithm>
 
+#include "engine/prune_json.h"
+
 namespace coppice::cli {
 
 nlohmann::ordered_json AnswerJson(const Answer& answer, const std::string& text, int64_t prompt_tokens,
                                   const Engine& engine) {
-  const Ledger& ledger = answer.ledger;
-  nlohmann::ordered_json kept = nlohmann::ordered_json::array();
-  nlohmann::ordered_json ffn = nlohmann::ordered_json::array();
-  nlohmann::ordered_json density = nlohmann::ordered_json::array();
-  for (const LayerCounts& layer : ledger.layers()) {
-    kept.push_back(layer.kv_rows);
-    ffn.push_back(layer.ffn_rows);
-    density.push_back(layer.density);
-  }
-  nlohmann::ordered_json prune = {{"spec", answer.prune_spec},
-                                  {"active", answer.prune_active},
-                                  {"kept_per_layer", kept},
-                                  {"ffn_rows_per_layer", ffn},
-                                  {"token_layers", ledger.token_layers()},
-                                  {"token_layers_dense", ledger.token_layers_dense()},
-                                  {"flops", ledger.flops()},
-                                  {"flops_dense", ledger.flops_dense()},
-                                  {"selection_flops", ledger.selection_flops},
-                                  {"revived", ledger.revived},
-                                  {"swaps", ledger.swaps},
-                                  {"blocks_written", ledger.blocks_written},
-                                  {"blocks_loaded", ledger.blocks_loaded},
-                                  {"kv_bytes", ledger.kv_bytes},
-                                  {"aux_bytes", ledger.aux_bytes},
-                                  {"cold_bytes", ledger.cold_bytes},
-                                  {"kv_bytes_dense", ledger.kv_bytes_dense},
-                                  {"peak_kv_bytes", ledger.peak_kv_bytes},
-                                  {"peak_held_bytes", ledger.peak_held_bytes},
-                                  {"attention_density_per_layer", density}};
-  if (!answer.prune_reason.empty()) prune["reason"] = answer.prune_reason;
   return {{"text", text},
           {"prompt_tokens", prompt_tokens},
           {"generated_tokens", answer.tokens.size()},
@@ -48,7 +20,7 @@ nlohmann::ordered_json AnswerJson(const Answer& answer, const std::string& text,
           {"backend", engine.backend().name()},
           {"isa", engine.backend().isa()},
           {"threads", engine.backend().threads()},
-          {"prune", prune}};
+          {"prune", PruneJson(answer)}};
 }
 
 std::string KeptText(const Ledger& ledger) {

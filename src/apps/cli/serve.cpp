@@ -1,0 +1,156 @@
+// coppice serve: the model over HTTP.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <thread>
+
+#include "apps/cli/commands.h"
+#include "apps/cli/options.h"
+#include "apps/cli/terminal.h"
+#include "apps/cli/version.h"
+#include "base/error.h"
+#include "server/server.h"
+
+namespace coppice::cli {
+
+namespace {
+
+struct ServeOptions {
+  ModelOptions model;
+  GenerateOptions generate;
+  ServerOptions server;
+  std::string prune = "none";
+  std::string keys;
+  std::string key_file;
+  std::string alias;
+  double timeout = 600;
+  double ping = 30;
+  int64_t max_body_mib = 16;
+};
+
+void AddKey(std::string key, const std::string& source, std::vector<std::string>& keys) {
+  while (!key.empty() && (key.back() == '\r' || key.back() == ' ')) key.pop_back();
+  if (key.empty()) return;
+  for (const char c : key) {
+    if (c <= ' ' || c == 0x7f) throw Error("{}: a key holds a space or a control character", source);
+  }
+  keys.push_back(std::move(key));
+}
+
+std::vector<std::string> ReadKeys(const ServeOptions& o) {
+  std::vector<std::string> keys;
+  for (size_t at = 0; at <= o.keys.size();) {
+    const size_t comma = std::min(o.keys.find(',', at), o.keys.size());
+    AddKey(o.keys.substr(at, comma - at), "--api-key", keys);
+    at = comma + 1;
+  }
+  if (!o.key_file.empty()) {
+    std::ifstream in(o.key_file);
+    for (std::string line; std::getline(in, line);) AddKey(line, o.key_file, keys);
+    if (in.bad() || !in.eof()) throw Error("{}: cannot read", o.key_file);
+  }
+  if (keys.empty() && (!o.keys.empty() || !o.key_file.empty()))
+    throw Error("--api-key, --api-key-file: hold no key");
+  return keys;
+}
+
+ServerOptions MakeServerOptions(const ServeOptions& o) {
+  ServerOptions server = o.server;
+  server.api_keys = ReadKeys(o);
+  server.alias = !o.alias.empty() ? o.alias : std::filesystem::path(o.model.model).stem().string();
+  server.build = fmt::format("coppice {}", kVersion);
+  server.http.timeout = std::chrono::milliseconds(static_cast<int64_t>(o.timeout * 1000));
+  server.http.idle = std::min(server.http.idle, server.http.timeout);
+  server.http.max_body_bytes = o.max_body_mib << 20;
+  server.http.max_bodies_bytes = std::max(server.http.max_bodies_bytes, 2 * server.http.max_body_bytes);
+  server.ping = std::chrono::milliseconds(static_cast<int64_t>(o.ping * 1000));
+  Validate(o.generate.sampling);
+  Parameters& defaults = server.defaults;
+  defaults.sampling = o.generate.sampling;
+  defaults.ignore_eos = o.generate.ignore_eos;
+  defaults.protection = o.generate.protection;
+  if (o.generate.predict != -1) defaults.max_tokens = o.generate.predict;
+  if (o.generate.seed >= 0) defaults.seed = static_cast<uint64_t>(o.generate.seed);
+  defaults.prune = o.prune;
+  return server;
+}
+
+void Serve(const ServeOptions& o) {
+  if (o.generate.predict < -1) throw Error("--predict {}: not a whole number from -1", o.generate.predict);
+  Server server(MakeServerOptions(o));
+  const std::string& host = o.server.http.host;
+  fmt::print("listening on http://{}:{}\n", host.find(':') == std::string::npos ? host : "[" + host + "]",
+             server.port());
+  std::fflush(stdout);
+  server.Serve(Engine::Load(o.model.model, o.model.engine));
+  fmt::print("ready: {}\n", o.model.model);
+  std::fflush(stdout);
+  while (!Interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  server.Stop();
+}
+
+void AddHttpOptions(CLI::App& app, ServeOptions& o) {
+  HttpOptions& http = o.server.http;
+  app.add_option("--host", http.host, "address to listen on; one that others can reach needs a key")
+      ->capture_default_str();
+  app.add_option("--port", http.port, "0: any that is free")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  app.add_option("--api-key", o.keys,
+                 "requests must bring this key (or one of several, separated by commas)");
+  app.add_option("--api-key-file", o.key_file, "a file of such keys, one on a line");
+  app.add_option("-a,--alias", o.alias, "the model's name in answers; default: its file's name");
+  app.add_option("--timeout", o.timeout,
+                 "seconds for a request's body to come, and for a client to read anything")
+      ->check(CLI::Range(1.0, 86400.0))
+      ->capture_default_str();
+  app.add_option("--threads-http", http.threads, "threads that read and write")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--max-connections", http.max_connections, "more are turned away")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--max-body", o.max_body_mib, "MiB of a request's body")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_option("--max-queue", o.server.max_waiting, "answers that may wait; more requests get 503")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--sse-ping-interval", o.ping,
+                 "seconds between comments in a stream that is silent; 0: none")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
+  app.add_flag("--slots,!--no-slots", o.server.slots, "serve GET /slots (default)");
+  app.add_flag("--metrics,!--no-metrics", o.server.metrics, "serve GET /metrics (default)");
+}
+
+}  // namespace
+
+void AddServe(CLI::App& app) {
+  auto o = std::make_shared<ServeOptions>();
+  CLI::App* serve = app.add_subcommand("serve", "answer requests over HTTP, as OpenAI's clients send them");
+  AddModelOptions(*serve, o->model);
+  AddHttpOptions(*serve, *o);
+  AddGenerateOptions(*serve, o->generate);
+  serve
+      ->add_option("--prune", o->prune, "for requests that do not choose (coppice methods lists the methods)")
+      ->capture_default_str();
+  serve->footer(
+      "Sampling options are defaults for requests that do not set them. docs/server.md describes the "
+      "routes.\n"
+      "Examples:\n  coppice serve -m model.gguf\n"
+      "  coppice serve -m model.gguf --port 9000 --prune sliminfer+ftp:dense=4\n"
+      "  coppice serve -m model.gguf --host 0.0.0.0 --api-key-file keys.txt\n"
+      "  curl http://127.0.0.1:8080/v1/completions -d '{\"prompt\": \"Once upon a time\", \"max_tokens\": "
+      "32}'");
+  serve->callback([o] {
+    InstallInterruptHandler();
+    Serve(*o);
+  });
+}
+
+}  // namespace coppice::cli

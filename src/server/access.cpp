@@ -1,0 +1,51 @@
+#include "server/access.h"
+
+#include <algorithm>
+
+namespace coppice {
+
+bool EqualInConstantTime(std::string_view a, std::string_view b) {
+  // volatile: the compiler may not leave the loop early.
+  volatile unsigned char difference = a.size() == b.size() ? 0 : 1;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const char other = b.empty() ? '\0' : b[i % b.size()];
+    difference = static_cast<unsigned char>(difference | static_cast<unsigned char>(a[i] ^ other));
+  }
+  return difference == 0;
+}
+
+std::string HostOf(std::string_view authority) {
+  if (authority.starts_with('[')) return std::string(authority.substr(1, authority.find(']') - 1));
+  return std::string(authority.substr(0, authority.find(':')));
+}
+
+bool Access::HasKey(const HttpRequest& head) const {
+  std::string_view given = head.Header("x-api-key");
+  const std::string_view authorization = head.Header("authorization");
+  if (authorization.starts_with("Bearer ")) given = authorization.substr(7);
+  bool found = false;
+  for (const std::string& key : keys_) found |= EqualInConstantTime(given, key);  // all of them: no early end
+  return found;
+}
+
+std::optional<HttpFault> Access::Refuse(const HttpRequest& head) const {
+  if (!keys_.empty()) {
+    if (HasKey(head)) return std::nullopt;
+    return HttpFault{401, "authentication_error", "Invalid API Key"};
+  }
+  const std::string& authority = head.Header("host");
+  const std::string host = HostOf(authority);
+  const bool is_here =
+      authority.empty() || host == host_ || host == "localhost" || host == "::1" ||
+      (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
+  const std::string& origin = head.Header("origin");
+  const size_t scheme = origin.find("://");
+  const bool same_site =
+      origin.empty() || (scheme != std::string::npos && origin.substr(scheme + 3) == authority);
+  if (is_here && same_site) return std::nullopt;
+  return HttpFault{403, "permission_error",
+                   is_here ? "requests from other sites' pages are not served without an API key"
+                           : "the Host header does not name this machine; serving it needs an API key"};
+}
+
+}  // namespace coppice

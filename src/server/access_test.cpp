@@ -1,0 +1,54 @@
+#include "server/access.h"
+
+#include <gtest/gtest.h>
+
+namespace coppice {
+namespace {
+
+int Status(const Access& access, std::map<std::string, std::string> headers) {
+  HttpRequest head;
+  head.headers = std::move(headers);
+  const auto fault = access.Refuse(head);
+  return fault ? fault->status : 200;
+}
+
+TEST(Access, Compares) {
+  EXPECT_TRUE(EqualInConstantTime("", ""));
+  EXPECT_TRUE(EqualInConstantTime("secret", "secret"));
+  for (const char* other : {"", "secre", "secrets", "Secret", "secreT", "secretsecret"}) {
+    EXPECT_FALSE(EqualInConstantTime("secret", other)) << other;
+    EXPECT_FALSE(EqualInConstantTime(other, "secret")) << other;
+  }
+}
+
+TEST(Access, AsksForAKey) {
+  const Access access({"one", "two"}, "0.0.0.0");
+  EXPECT_EQ(Status(access, {}), 401);
+  EXPECT_EQ(Status(access, {{"authorization", "Bearer"}}), 401);
+  EXPECT_EQ(Status(access, {{"authorization", "Bearer "}}), 401);
+  EXPECT_EQ(Status(access, {{"authorization", "Bearer tw"}}), 401);
+  EXPECT_EQ(Status(access, {{"authorization", "Basic two"}}), 401);
+  EXPECT_EQ(Status(access, {{"authorization", "Bearer two"}}), 200);
+  EXPECT_EQ(Status(access, {{"x-api-key", "one"}}), 200);
+  // A page elsewhere cannot know the key; a proxy may use any name.
+  EXPECT_EQ(
+      Status(access, {{"x-api-key", "one"}, {"host", "llm.example"}, {"origin", "https://llm.example"}}),
+      200);
+}
+
+TEST(Access, WithoutAKeyOtherSitesAreRefused) {
+  const Access access({}, "127.0.0.1");
+  EXPECT_EQ(Status(access, {}), 200);
+  for (const char* host : {"127.0.0.1:8080", "localhost", "localhost:8080", "[::1]:8080", "127.1.2.3"}) {
+    EXPECT_EQ(Status(access, {{"host", host}}), 200) << host;
+    EXPECT_EQ(Status(access, {{"host", host}, {"origin", "http://" + std::string(host)}}), 200) << host;
+    EXPECT_EQ(Status(access, {{"host", host}, {"origin", "http://evil.example"}}), 403) << host;
+    EXPECT_EQ(Status(access, {{"host", host}, {"origin", "null"}}), 403) << host;
+  }
+  EXPECT_EQ(Status(access, {{"host", "evil.example:8080"}}),
+            403);  // a name that was made to mean this machine
+  EXPECT_EQ(Status(access, {{"host", "127.evil.example"}}), 403);
+}
+
+}  // namespace
+}  // namespace coppice

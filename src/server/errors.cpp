@@ -1,0 +1,28 @@
+#include "server/errors.h"
+
+namespace coppice {
+
+HttpError BadField(const std::string& field, const std::string& message) {
+  return HttpError({400, "invalid_request_error", field + ": " + message, field});
+}
+
+std::string ErrorBody(const HttpFault& fault) {
+  nlohmann::ordered_json error = {{"message", fault.message}, {"type", fault.type}, {"param", nullptr}};
+  if (!fault.param.empty()) error["param"] = fault.param;
+  error["code"] = fault.status;
+  error.update(fault.more);
+  return DumpJson({{"error", error}});
+}
+
+HttpReply ErrorReply(const HttpFault& fault) {
+  HttpReply reply{.status = fault.status, .body = ErrorBody(fault)};
+  if (fault.status == 401) reply.headers.emplace_back("WWW-Authenticate", "Bearer");
+  if (fault.status == 503) reply.headers.emplace_back("Retry-After", "1");
+  return reply;
+}
+
+std::string DumpJson(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace coppice

@@ -1,0 +1,40 @@
+// What a client is told when a request cannot be served, in OpenAI's form.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+
+#include "server/http.h"
+
+namespace coppice {
+
+struct HttpFault {
+  int status = 400;
+  std::string type = "invalid_request_error";
+  std::string message;
+  std::string param = {};  // the field at fault; "" where there is none
+  nlohmann::ordered_json more = nlohmann::ordered_json::object();  // further members of the error object
+};
+
+// Thrown by whatever handles a request.
+class HttpError : public std::runtime_error {
+ public:
+  explicit HttpError(HttpFault fault) : std::runtime_error(fault.message), fault_(std::move(fault)) {}
+  const HttpFault& fault() const { return fault_; }
+
+ private:
+  HttpFault fault_;
+};
+
+// A field that is wrong: 400, its name first in the message.
+HttpError BadField(const std::string& field, const std::string& message);
+
+// {"error": {"message", "type", "param", "code"}}, in one line.
+std::string ErrorBody(const HttpFault& fault);
+HttpReply ErrorReply(const HttpFault& fault);
+
+// JSON in one line; bytes that are no UTF-8 show as U+FFFD.
+std::string DumpJson(const nlohmann::ordered_json& json);
+
+}  // namespace coppice

@@ -1,0 +1,256 @@
+#include "server/generation_reply.h"
+
+#include <set>
+
+#include "engine/prune_json.h"
+#include "server/errors.h"
+#include "server/sse.h"
+
+namespace coppice {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+class ChoiceEvents final : public JobEvents {
+ public:
+  ChoiceEvents(std::shared_ptr<GenerationReply> reply, int index) : reply_(std::move(reply)), index_(index) {}
+  void OnProgress(int64_t processed, int64_t total, double ms) override {
+    reply_->OnProgress(index_, processed, total, ms);
+  }
+  void OnLogProbs(const TokenLogProbs& token) override { reply_->OnLogProbs(index_, token); }
+  void OnText(const std::string& text) override { reply_->OnText(index_, text); }
+  void OnDone(const JobResult& result) override { reply_->OnDone(index_, result); }
+  void OnError(const HttpFault& fault) override { reply_->OnError(fault); }
+
+ private:
+  std::shared_ptr<GenerationReply> reply_;
+  int index_;
+};
+
+}  // namespace
+
+GenerationReply::GenerationReply(ReplyOptions options,
+                                 std::vector<std::shared_ptr<const EncodedPrompt>> prompts,
+                                 const Tokenizer& tokenizer, Metrics& metrics,
+                                 std::shared_ptr<Exchange> exchange)
+    : options_(std::move(options)), tokenizer_(tokenizer), metrics_(metrics), exchange_(std::move(exchange)) {
+  std::set<const EncodedPrompt*> counted;
+  for (auto& prompt : prompts) {
+    if (counted.insert(prompt.get()).second) prompt_tokens_ += static_cast<int64_t>(prompt->tokens.size());
+    choices_.push_back({std::move(prompt), LogProbList(tokenizer_)});
+    Choice& choice = choices_.back();
+    if (options_.parameters.echo) {
+      choice.text = choice.prompt->text;
+      if (options_.parameters.log_probs) EchoLogProb(choice, nullptr);
+    }
+  }
+}
+
+std::shared_ptr<JobEvents> GenerationReply::Events(int index) {
+  return std::make_shared<ChoiceEvents>(shared_from_this(), index);
+}
+
+// The next token of the prompt; nothing is known of the first.
+void GenerationReply::EchoLogProb(Choice& choice, const TokenLogProbs* known) {
+  choice.log_probs.Add(choice.prompt->tokens[choice.told], choice.prompt->pieces[choice.told], known);
+  ++choice.told;
+}
+
+void GenerationReply::OnProgress(int index, int64_t processed, int64_t total, double ms) {
+  const std::lock_guard lock(mutex_);
+  const Choice& choice = choices_[static_cast<size_t>(index)];
+  if (!options_.parameters.return_progress || choice.begun) return;
+  ordered_json chunk = Head(true);
+  ordered_json empty = {{"index", index}};
+  if (is_chat()) {
+    empty["delta"] = ordered_json::object();
+  } else {
+    empty["text"] = "";
+  }
+  empty["finish_reason"] = nullptr;
+  chunk["choices"] = ordered_json::array({empty});
+  chunk["prompt_progress"] = {{"total", total}, {"cache", 0}, {"processed", processed}, {"time_ms", ms}};
+  exchange_->Send(SseEvent(chunk));
+}
+
+void GenerationReply::OnLogProbs(int index, const TokenLogProbs& token) {
+  const std::lock_guard lock(mutex_);
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  if (options_.parameters.echo && choice.told < choice.prompt->tokens.size())
+    return EchoLogProb(choice, &token);
+  // A chat's list is of the tokens of its text; a completion's holds the one that ended it, too.
+  const bool ends = !options_.parameters.ignore_eos && tokenizer_.EndsGeneration(token.token.id);
+  if (is_chat() && ends) return;
+  choice.log_probs.Add(token.token.id, tokenizer_.Piece(token.token.id), &token);
+}
+
+// The first chunk of a choice: the role, or the prompt where it is to be repeated.
+void GenerationReply::BeginChoice(int index) {
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  if (choice.begun) return;
+  choice.begun = true;
+  if (is_chat()) {
+    SendChunk(index, {{"role", "assistant"}, {"content", ""}}, "", "");
+  } else if (options_.parameters.echo) {
+    SendChunk(index, {}, choice.prompt->text, "");
+  }
+}
+
+void GenerationReply::OnText(int index, const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  if (!options_.parameters.stream) {
+    choice.text += text;
+    return;
+  }
+  // The role's chunk has no log-probabilities: those at hand belong to what follows.
+  BeginChoice(index);
+  if (text.empty() && choice.log_probs.empty()) return;
+  SendChunk(index, {{"content", text}}, text, "");
+}
+
+void GenerationReply::OnDone(int index, const JobResult& result) {
+  const std::lock_guard lock(mutex_);
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  choice.done = true;
+  choice.finish_reason = result.finish_reason;
+  sampled_ += result.sampled;
+  computed_prompt_ += static_cast<int64_t>(choice.prompt->tokens.size());
+  prompt_ms_ += result.answer.ttft_ms;
+  decode_ms_ += result.answer.total_ms - result.answer.ttft_ms;
+  if (options_.parameters.prune_asked || result.answer.prune_spec != "none") {
+    choice.prune = PruneJson(result.answer);
+    if (options_.parameters.prompt_scored_densely) {
+      choice.prune["reason"] = "echo with logprobs scores every token of the prompt, densely";
+    }
+  }
+  ++done_;
+  if (options_.parameters.stream) {
+    BeginChoice(index);
+    if (!result.tail.empty() || !choice.log_probs.empty()) {
+      SendChunk(index, {{"content", result.tail}}, result.tail, "");
+    }
+    ordered_json more = ordered_json::object();
+    if (!choice.prune.is_null()) more["prune"] = choice.prune;
+    if (done_ == choices_.size()) Account(more);
+    SendChunk(index, ordered_json::object(), "", choice.finish_reason, more);
+    if (done_ == choices_.size()) FinishStream();
+  } else {
+    choice.text += result.tail;
+    if (done_ == choices_.size()) FinishWhole();
+  }
+}
+
+void GenerationReply::OnError(const HttpFault& fault) {
+  const std::lock_guard lock(mutex_);
+  if (failed_) return;
+  failed_ = true;
+  metrics_.CountRequest(fault.status);
+  exchange_->Reply(ErrorReply(fault));
+  if (on_failure_) on_failure_();
+}
+
+ordered_json GenerationReply::TakeLogProbs(Choice& choice) {
+  if (!options_.parameters.log_probs) return nullptr;
+  if (choice.log_probs.empty()) return nullptr;
+  return is_chat() ? choice.log_probs.TakeChat() : choice.log_probs.TakeCompletion();
+}
+
+ordered_json GenerationReply::Head(bool chunk) const {
+  const char* object = is_chat() ? (chunk ? "chat.completion.chunk" : "chat.completion") : "text_completion";
+  return {{"id", options_.id},
+          {"object", object},
+          {"created", options_.created},
+          {"model", options_.model},
+          {"system_fingerprint", "coppice"}};
+}
+
+// Members that no OpenAI reply has, and clients may read.
+void GenerationReply::Account(ordered_json& reply) const {
+  reply["timings"] = Timings();
+  if (!options_.parameters.ignored.empty()) reply["ignored_parameters"] = options_.parameters.ignored;
+}
+
+void GenerationReply::SendChunk(int index, const ordered_json& delta, const std::string& text,
+                                const std::string& finish_reason, ordered_json more) {
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  ordered_json item = {{"index", index}};
+  if (is_chat()) {
+    item["delta"] = delta;
+  } else {
+    item["text"] = text;
+  }
+  const bool is_role = is_chat() && delta.contains("role");
+  item["logprobs"] = is_role ? ordered_json() : TakeLogProbs(choice);
+  item["finish_reason"] = finish_reason.empty() ? ordered_json() : ordered_json(finish_reason);
+  ordered_json chunk = Head(true);
+  chunk["choices"] = ordered_json::array({item});
+  if (options_.parameters.include_usage) chunk["usage"] = nullptr;
+  if (!more.is_null()) chunk.update(more);
+  exchange_->Send(SseEvent(chunk));
+}
+
+void GenerationReply::FinishStream() {
+  if (options_.parameters.include_usage) {
+    ordered_json chunk = Head(true);
+    chunk["choices"] = ordered_json::array();
+    chunk["usage"] = Usage();
+    exchange_->Send(SseEvent(chunk));
+  }
+  exchange_->Send(kSseDone);
+  exchange_->End();
+  metrics_.CountRequest(200);
+}
+
+ordered_json GenerationReply::ChoiceJson(int index) {
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  ordered_json item = {{"index", index}};
+  if (is_chat()) {
+    item["message"] = {{"role", "assistant"}, {"content", choice.text}};
+  } else {
+    item["text"] = choice.text;
+  }
+  item["logprobs"] = TakeLogProbs(choice);
+  item["finish_reason"] = choice.finish_reason;
+  if (choices_.size() > 1 && !choice.prune.is_null()) item["prune"] = choice.prune;
+  return item;
+}
+
+void GenerationReply::FinishWhole() {
+  if (failed_) return;
+  ordered_json reply = Head(false);
+  reply["choices"] = ordered_json::array();
+  for (size_t i = 0; i < choices_.size(); ++i) reply["choices"].push_back(ChoiceJson(static_cast<int>(i)));
+  reply["usage"] = Usage();
+  Account(reply);
+  if (choices_.size() == 1 && !choices_[0].prune.is_null()) reply["prune"] = choices_[0].prune;
+  exchange_->Reply({.status = 200, .body = DumpJson(reply)});
+  metrics_.CountRequest(200);
+}
+
+ordered_json GenerationReply::Usage() const {
+  return {{"prompt_tokens", prompt_tokens_},
+          {"completion_tokens", sampled_},
+          {"total_tokens", prompt_tokens_ + sampled_},
+          {"prompt_tokens_details", {{"cached_tokens", 0}}}};
+}
+
+// llama.cpp's names. The first token belongs to the prompt's time.
+ordered_json GenerationReply::Timings() const {
+  const auto rate = [](double count, double ms) { return ms > 0 ? 1000 * count / ms : 0.0; };
+  const auto each = [](double count, double ms) { return count > 0 ? ms / count : 0.0; };
+  const auto prompt = static_cast<double>(computed_prompt_);
+  const auto predicted = static_cast<double>(sampled_);
+  return {{"cache_n", 0},
+          {"prompt_n", computed_prompt_},
+          {"prompt_ms", prompt_ms_},
+          {"prompt_per_token_ms", each(prompt, prompt_ms_)},
+          {"prompt_per_second", rate(prompt, prompt_ms_)},
+          {"predicted_n", sampled_},
+          {"predicted_ms", decode_ms_},
+          {"predicted_per_token_ms", each(predicted, decode_ms_)},
+          {"predicted_per_second", rate(predicted, decode_ms_)}};
+}
+
+}  // namespace coppice

@@ -1,0 +1,96 @@
+// What the client of a generation is sent: the whole answer, or a stream of chunks, in OpenAI's form.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "server/http.h"
+#include "server/job.h"
+#include "server/log_prob_list.h"
+#include "server/parameters.h"
+#include "server/scheduler.h"
+
+namespace coppice {
+
+// A prompt once it is tokens.
+struct EncodedPrompt {
+  std::vector<int32_t> tokens;
+  std::vector<std::string> pieces;  // of its text, for echo; together they are `text`
+  std::string text;
+  std::vector<Protection::Span> protected_spans;
+};
+
+struct ReplyOptions {
+  Route route = kCompletions;
+  std::string id;
+  std::string model;
+  int64_t created = 0;
+  Parameters parameters;
+};
+
+// Gathers what the jobs of one request say, from whichever threads they do.
+class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
+ public:
+  // `prompts`: one for each choice. `exchange`'s client is answered; `tokenizer` and `metrics` outlive it.
+  GenerationReply(ReplyOptions options, std::vector<std::shared_ptr<const EncodedPrompt>> prompts,
+                  const Tokenizer& tokenizer, Metrics& metrics, std::shared_ptr<Exchange> exchange);
+
+  // `callback` ends what the request's other jobs compute, once one has failed.
+  void OnFailure(std::function<void()> callback) { on_failure_ = std::move(callback); }
+  // The listener of choice `index`.
+  std::shared_ptr<JobEvents> Events(int index);
+
+  void OnProgress(int index, int64_t processed, int64_t total, double ms);
+  void OnLogProbs(int index, const TokenLogProbs& token);
+  void OnText(int index, const std::string& text);
+  void OnDone(int index, const JobResult& result);
+  void OnError(const HttpFault& fault);
+
+ private:
+  struct Choice {
+    std::shared_ptr<const EncodedPrompt> prompt;
+    LogProbList log_probs;
+    size_t told = 0;  // log-probabilities of the prompt's tokens so far
+    std::string text = {};
+    std::string finish_reason = {};
+    nlohmann::ordered_json prune = {};
+    bool begun = false;  // the stream has its first chunk
+    bool done = false;
+  };
+
+  bool is_chat() const { return options_.route == kChat; }
+  void BeginChoice(int index);
+  void EchoLogProb(Choice& choice, const TokenLogProbs* known);
+  nlohmann::ordered_json TakeLogProbs(Choice& choice);
+  nlohmann::ordered_json Head(bool chunk) const;
+  nlohmann::ordered_json ChoiceJson(int index);
+  nlohmann::ordered_json Usage() const;
+  nlohmann::ordered_json Timings() const;
+  void Account(nlohmann::ordered_json& reply) const;
+  void SendChunk(int index, const nlohmann::ordered_json& delta, const std::string& text,
+                 const std::string& finish_reason, nlohmann::ordered_json more = {});
+  void FinishStream();
+  void FinishWhole();
+
+  const ReplyOptions options_;
+  const Tokenizer& tokenizer_;
+  Metrics& metrics_;
+  const std::shared_ptr<Exchange> exchange_;
+  std::function<void()> on_failure_;
+  std::mutex mutex_;
+  std::vector<Choice> choices_;
+  size_t done_ = 0;
+  bool failed_ = false;
+  int64_t sampled_ = 0;
+  int64_t prompt_tokens_ = 0;    // of the request: each prompt once
+  int64_t computed_prompt_ = 0;  // of all jobs
+  double prompt_ms_ = 0;
+  double decode_ms_ = 0;
+};
+
+}  // namespace coppice

@@ -1,0 +1,99 @@
+// HTTP as the routes see it: a request in, an answer or a stream of events out. Knows no sockets.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace coppice {
+
+struct HttpRequest {
+  std::string method;                          // "GET"
+  std::string path;                            // "/v1/models", without the query
+  std::string query;                           // what follows ?
+  std::map<std::string, std::string> headers;  // names in lower case
+  std::string body;                            // empty while only the head was read
+  std::chrono::steady_clock::time_point arrived = {};
+
+  // "" where the request has no such header.
+  const std::string& Header(const std::string& name) const;
+};
+
+struct HttpReply {
+  int status = 200;
+  std::string body;
+  std::string type = "application/json; charset=utf-8";
+  std::vector<std::pair<std::string, std::string>> headers = {};
+};
+
+// One request and the way back to its client. Every call may come from any thread and returns at once; calls
+// after the end, or after the client has gone, do nothing.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  // The whole answer. Where a stream has begun already (a ping came first), its body becomes the last event.
+  virtual void Reply(HttpReply reply) = 0;
+  // From here on the answer may become a stream: every `ping` without anything written, a comment tells the
+  // client that the server is alive.
+  virtual void StartPings(std::chrono::milliseconds ping) = 0;
+  // Sends events (sse.h); the first begins the stream.
+  virtual void Send(std::string events) = 0;
+  virtual void End() = 0;
+  // `callback` runs once when the client leaves before the end; at once, where it has left. It must be quick.
+  virtual void OnGone(std::function<void()> callback) = 0;
+};
+
+class HttpService {
+ public:
+  virtual ~HttpService() = default;
+  // Sees a request's head before its body is read; an answer ends it there.
+  virtual std::optional<HttpReply> Refuse(const HttpRequest& head) = 0;
+  // Whether Handle() returns at once for this request; others are handled by threads of their own.
+  virtual bool IsQuick(const HttpRequest& head) = 0;
+  // Answers now or later, through `exchange`. Nothing may be thrown.
+  virtual void Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) = 0;
+};
+
+struct HttpOptions {
+  std::string host = "127.0.0.1";
+  int port = 8080;                                // 0: any that is free
+  int threads = 2;                                // that read and write
+  int handler_threads = 2;                        // for requests that are not quick
+  int max_connections = 4096;                     // more are turned away
+  int64_t max_body_bytes = 16 << 20;              // of one request
+  int64_t max_bodies_bytes = int64_t{256} << 20;  // of all requests that are being read or answered
+  int64_t max_unsent_bytes = int64_t{16}
+                             << 20;  // of one client that does not read, beyond its answer's first piece
+  std::chrono::milliseconds idle{60'000};      // for a request's head, from the end of the one before
+  std::chrono::milliseconds timeout{600'000};  // for a whole body; for a client to read anything at all
+};
+
+// The address that `host` means. Throws Error, naming --host.
+bool IsLoopback(const std::string& host);
+
+class HttpServer {
+ public:
+  // Listens at once. Throws Error, naming host and port, where it cannot. `service` outlives the server.
+  HttpServer(const HttpOptions& options, HttpService& service);
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  int port() const;
+  int connections() const;
+  // Accepts nothing more, gives answers under way `grace` to arrive, then closes everything. Idempotent.
+  void Stop(std::chrono::milliseconds grace);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace coppice

@@ -1,0 +1,163 @@
+#include <netdb.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "server/errors.h"
+#include "server/http_session.h"
+
+namespace coppice {
+
+using asio::ip::tcp;
+using std::chrono::milliseconds;
+
+const std::string& HttpRequest::Header(const std::string& name) const {
+  static const std::string none;
+  const auto found = headers.find(name);
+  return found == headers.end() ? none : found->second;
+}
+
+namespace {
+
+tcp::endpoint Resolve(const std::string& host, int port) {
+  asio::io_context io;
+  tcp::resolver resolver(io);
+  error_code ec;
+  const auto found = resolver.resolve(host, std::to_string(port), tcp::resolver::numeric_service, ec);
+  if (ec || found.empty()) throw Error("--host {}: is no address of this machine: {}", host, ec.message());
+  return found.begin()->endpoint();
+}
+
+// Thousands of connections need as many descriptors; the soft limit is often 1024.
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace
+
+bool IsLoopback(const std::string& host) { return Resolve(host, 0).address().is_loopback(); }
+
+struct HttpServer::Impl {
+  Impl(const HttpOptions& o, HttpService& service)
+      : options(o),
+        shared(options, service),
+        io(std::max(options.threads, 1)),
+        acceptor(asio::make_strand(io)),
+        retry(acceptor.get_executor()) {}
+
+  void Listen() {
+    const tcp::endpoint where = Resolve(options.host, options.port);
+    const auto fail = [&](const error_code& ec) {
+      throw Error("cannot listen on {}:{}: {}", options.host, options.port, ec.message());
+    };
+    error_code ec;
+    if (acceptor.open(where.protocol(), ec)) fail(ec);
+    acceptor.set_option(tcp::acceptor::reuse_address(true), ec);  // connections of an earlier run linger
+    if (acceptor.bind(where, ec)) fail(ec);
+    if (acceptor.listen(asio::socket_base::max_listen_connections, ec)) fail(ec);
+    port = acceptor.local_endpoint().port();
+  }
+
+  void Accept() {
+    acceptor.async_accept(asio::make_strand(io), [this](error_code ec, tcp::socket socket) {
+      if (!acceptor.is_open()) return;
+      if (ec) {  // out of descriptors, mostly: others must leave first
+        retry.expires_after(milliseconds(100));
+        retry.async_wait([this](error_code stopped) {
+          if (!stopped) Accept();
+        });
+        return;
+      }
+      if (shared.connections >= options.max_connections) {
+        TurnAway(socket);
+      } else {
+        auto session = std::make_shared<HttpSession>(std::move(socket), shared);
+        Remember(session);
+        session->Start();
+      }
+      Accept();
+    });
+  }
+
+  static void TurnAway(tcp::socket& socket) {
+    const HttpReply reply = ErrorReply({503, "unavailable_error", "too many connections; try again later"});
+    const std::string text = fmt::format(
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: "
+        "close\r\n\r\n{}",
+        reply.type, reply.body.size(), reply.body);
+    error_code ignored;
+    socket.non_blocking(true, ignored);
+    socket.write_some(asio::buffer(text), ignored);
+  }
+
+  void Remember(const std::shared_ptr<HttpSession>& session) {
+    const std::lock_guard lock(mutex);
+    if (sessions.size() >= 2 * static_cast<size_t>(shared.connections) + 16) {
+      std::erase_if(sessions, [](const auto& weak) { return weak.expired(); });
+    }
+    sessions.push_back(session);
+  }
+
+  void Run() {
+    for (int i = 0; i < std::max(options.threads, 1); ++i) threads.emplace_back([this] { io.run(); });
+  }
+
+  void Stop(milliseconds grace) {
+    if (threads.empty()) return;
+    asio::post(acceptor.get_executor(), [this] {
+      error_code ignored;
+      acceptor.close(ignored);
+      retry.cancel();
+    });
+    const auto end = std::chrono::steady_clock::now() + grace;
+    const auto wait_while = [&](const std::atomic<int>& count, std::chrono::steady_clock::time_point until) {
+      while (count > 0 && std::chrono::steady_clock::now() < until)
+        std::this_thread::sleep_for(milliseconds(5));
+    };
+    wait_while(shared.answering, end);
+    {
+      const std::lock_guard lock(mutex);
+      for (const auto& weak : sessions) {
+        if (const auto session = weak.lock()) session->PostClose();
+      }
+    }
+    shared.handlers.join();  // what they do is bounded: parse and tokenise
+    wait_while(shared.connections, std::chrono::steady_clock::now() + milliseconds(500));
+    io.stop();
+    for (std::thread& thread : threads) thread.join();
+    threads.clear();
+  }
+
+  const HttpOptions options;
+  HttpShared shared;
+  asio::io_context io;
+  tcp::acceptor acceptor;
+  asio::steady_timer retry;
+  std::vector<std::thread> threads;
+  std::mutex mutex;
+  std::vector<std::weak_ptr<HttpSession>> sessions;
+  int port = 0;
+};
+
+HttpServer::HttpServer(const HttpOptions& options, HttpService& service)
+    : impl_(std::make_unique<Impl>(options, service)) {
+  RaiseDescriptorLimit();
+  impl_->Listen();
+  asio::post(impl_->acceptor.get_executor(), [impl = impl_.get()] { impl->Accept(); });
+  impl_->Run();
+}
+
+HttpServer::~HttpServer() { Stop(milliseconds(0)); }
+
+int HttpServer::port() const { return impl_->port; }
+int HttpServer::connections() const { return impl_->shared.connections; }
+void HttpServer::Stop(milliseconds grace) { impl_->Stop(grace); }
+
+}  // namespace coppice

@@ -1,0 +1,113 @@
+// One connection: requests in a row, each read within limits and answered whole or as a stream. Everything here
+// runs in the connection's strand, except where it says otherwise. For http_session.cpp and http_server.cpp
+// alone, which know Asio.
+#pragma once
+
+#include <atomic>
+#include <boost/asio.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "server/http.h"
+
+namespace coppice {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+// What all connections share.
+struct HttpShared {
+  const HttpOptions& options;
+  HttpService& service;
+  asio::thread_pool handlers;
+  std::atomic<int> connections{0};
+  std::atomic<int> answering{0};
+  std::atomic<int64_t> body_bytes{0};
+
+  HttpShared(const HttpOptions& o, HttpService& s)
+      : options(o), service(s), handlers(static_cast<size_t>(o.handler_threads)) {}
+};
+
+class HttpSession : public std::enable_shared_from_this<HttpSession> {
+ public:
+  HttpSession(asio::ip::tcp::socket socket, HttpShared& shared);
+  ~HttpSession();
+
+  void Start();
+  // From any thread.
+  void PostClose();
+  template <typename F>
+  void Post(F&& task) {
+    asio::dispatch(socket_.get_executor(), std::forward<F>(task));
+  }
+
+  // Of the exchange number `turn`; ignored for one that is over.
+  void Reply(uint64_t turn, HttpReply reply);
+  void StartPings(uint64_t turn, std::chrono::milliseconds ping);
+  void Send(uint64_t turn, const std::string& events);
+  void End(uint64_t turn);
+  void OnGone(uint64_t turn, std::function<void()> callback);
+
+ private:
+  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+
+  void ReadHead();
+  void OnHead(error_code ec);
+  void ReadBody(HttpRequest request);
+  void OnBody(error_code ec, HttpRequest request);
+  void Dispatch(HttpRequest request);
+  HttpRequest TakeHead();
+  bool ReserveBody();
+  void ReleaseBody();
+  void RefuseBadHttp(error_code ec);
+  void Watch();
+  void OnWatch(error_code ec, size_t bytes);
+
+  void WriteHead(const HttpReply& reply, bool stream);
+  void Push(std::string bytes);
+  void Write();
+  void OnWrite(error_code ec, size_t bytes);
+  void Finish();
+  void OnFinished();
+  void Linger();
+  void ArmPing();
+  bool IsOpen(uint64_t turn) const { return turn == turn_ && busy_ && !finished_ && !closed_; }
+  void Arm(asio::steady_timer& timer, std::chrono::milliseconds limit);
+  void Close();
+
+  asio::ip::tcp::socket socket_;
+  HttpShared& shared_;
+  asio::steady_timer read_deadline_;
+  asio::steady_timer write_deadline_;
+  asio::steady_timer ping_timer_;
+  boost::beast::flat_buffer buffer_;
+  std::optional<Parser> parser_;
+  int64_t reserved_ = 0;  // of shared_.body_bytes
+
+  uint64_t turn_ = 0;       // counts requests
+  bool busy_ = false;       // a request is being answered
+  bool started_ = false;    // bytes of its answer were written
+  bool stream_ = false;     // and it is a stream
+  bool finished_ = false;   // all of it was pushed
+  bool watching_ = false;   // a read waits for whatever the client does meanwhile
+  bool lingering_ = false;  // the answer is out; what still comes in is thrown away
+  bool closed_ = false;
+  bool keep_alive_ = false;
+  bool http_1_0_ = false;
+  bool head_only_ = false;
+  std::function<void()> on_gone_;
+
+  std::deque<std::string> unsent_;
+  size_t unsent_bytes_ = 0;
+  size_t sent_of_first_ = 0;
+  bool writing_ = false;
+  bool quiet_ = true;  // nothing was written since the last ping
+  std::chrono::milliseconds ping_{0};
+};
+
+}  // namespace coppice

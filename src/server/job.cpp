@@ -1,0 +1,95 @@
+#include "server/job.h"
+
+#include <algorithm>
+#include <new>
+
+#include "base/error.h"
+#include "server/text_stream.h"
+
+namespace coppice {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A long prompt has tens of thousands of tiles; nobody reads that many events.
+constexpr std::chrono::milliseconds kProgressPause{20};
+
+// The engine's request with this job's callbacks; they refer to what lives as long as the run.
+class JobRun {
+ public:
+  JobRun(Engine& engine, Job& job) : engine_(engine), job_(job), text_(job.stop), request_(job.request) {
+    request_.cancelled = &job.cancelled;
+    request_.progress = [this](double layers_done) { Progress(layers_done); };
+    request_.on_token = [this](int32_t id) { return Token(id); };
+    if (job.log_probs) {
+      request_.on_log_probs = [this](const TokenLogProbs& token) { job_.events->OnLogProbs(token); };
+    }
+  }
+
+  void Run(JobResult& result) {
+    start_ = Clock::now();
+    result.answer = engine_.Generate(request_);
+    result.tail = text_.Flush();
+    const bool by_token = result.answer.finish_reason == "stop";
+    result.finish_reason = by_token || ended_ || text_.stopped() ? "stop" : "length";
+    result.sampled = static_cast<int64_t>(result.answer.tokens.size()) + (by_token ? 1 : 0);
+  }
+
+ private:
+  void Progress(double layers_done) {
+    const double layers = engine_.model().config().shape.layers;
+    const auto total = static_cast<int64_t>(request_.tokens.size());
+    const auto done = static_cast<int64_t>(static_cast<double>(total) * std::min(layers_done / layers, 1.0));
+    if (done <= job_.processed) return;
+    job_.processed = done;
+    const Clock::time_point now = Clock::now();
+    if (done < total && now - last_told_ < kProgressPause) return;
+    last_told_ = now;
+    job_.events->OnProgress(done, total, std::chrono::duration<double, std::milli>(now - start_).count());
+  }
+
+  bool Token(int32_t id) {
+    ++job_.decoded;
+    if (job_.cancelled) throw Cancelled();
+    const auto& stops = job_.stop_token_ids;
+    if (std::find(stops.begin(), stops.end(), id) != stops.end()) {
+      ended_ = true;
+      return false;
+    }
+    job_.events->OnText(text_.Push(engine_.tokenizer()->Piece(id)));
+    return !text_.stopped();
+  }
+
+  Engine& engine_;
+  Job& job_;
+  TextStream text_;
+  Request request_;
+  Clock::time_point start_;
+  Clock::time_point last_told_;
+  bool ended_ = false;
+};
+
+}  // namespace
+
+bool RunJob(Engine& engine, Job& job, JobResult& result) {
+  HttpFault fault{500, "server_error", ""};
+  try {
+    if (job.cancelled) throw Cancelled();
+    JobRun(engine, job).Run(result);
+    job.events->OnDone(result);
+    return true;
+  } catch (const Cancelled&) {
+    fault = {503, "unavailable_error", "cancelled"};
+  } catch (const std::bad_alloc&) {
+    fault = {503, "unavailable_error", "out of memory: a shorter prompt or a pruning method may fit"};
+  } catch (const HttpError& error) {
+    fault = error.fault();
+  } catch (const std::exception& error) {
+    fault.message = error.what();
+  }
+  job.events->OnError(fault);
+  return false;
+}
+
+}  // namespace coppice

@@ -1,0 +1,94 @@
+#include "server/metrics.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace coppice {
+
+namespace {
+
+void Line(std::string& out, std::string_view name, std::string_view type, std::string_view help,
+          double value) {
+  out += fmt::format("# HELP coppice_{0} {1}\n# TYPE coppice_{0} {2}\ncoppice_{0} {3}\n", name, help, type,
+                     value);
+}
+
+// Of the keys and values that a dense prefill would have computed.
+double KeptShare(const Ledger& ledger) {
+  double rows = 0;
+  for (const LayerCounts& layer : ledger.layers()) rows += static_cast<double>(layer.kv_rows);
+  return rows / (static_cast<double>(ledger.prompt_tokens()) * static_cast<double>(ledger.layers().size()));
+}
+
+}  // namespace
+
+void Histogram::Add(double value) {
+  const auto bucket = std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin();
+  ++counts_[static_cast<size_t>(bucket)];
+  sum_ += value;
+}
+
+std::string Histogram::Text(std::string_view name, std::string_view help) const {
+  std::string out = fmt::format("# HELP coppice_{0} {1}\n# TYPE coppice_{0} histogram\n", name, help);
+  int64_t total = 0;
+  for (size_t i = 0; i < bounds_.size(); ++i) {
+    total += counts_[i];
+    out += fmt::format("coppice_{}_bucket{{le=\"{}\"}} {}\n", name, bounds_[i], total);
+  }
+  total += counts_.back();
+  return out +
+         fmt::format("coppice_{0}_bucket{{le=\"+Inf\"}} {1}\ncoppice_{0}_sum {2}\ncoppice_{0}_count {1}\n",
+                     name, total, sum_);
+}
+
+void Metrics::CountAnswer(const Answer& answer, int64_t prompt_tokens, int64_t sampled,
+                          double queued_seconds) {
+  const std::lock_guard lock(mutex_);
+  prompt_tokens_ += prompt_tokens;
+  prompt_seconds_ += answer.ttft_ms / 1000;
+  predicted_tokens_ += sampled;
+  predicted_seconds_ += (answer.total_ms - answer.ttft_ms) / 1000;
+  first_token_.Add(queued_seconds + answer.ttft_ms / 1000);
+  queued_.Add(queued_seconds);
+  if (answer.prune_active) kept_.Add(KeptShare(answer.ledger));
+}
+
+void Metrics::CountCancelled(int64_t jobs) {
+  const std::lock_guard lock(mutex_);
+  cancelled_ += jobs;
+}
+
+void Metrics::CountRequest(int status) {
+  const std::lock_guard lock(mutex_);
+  ++requests_[status];
+}
+
+std::string Metrics::Text(const Gauges& gauges) const {
+  const std::lock_guard lock(mutex_);
+  std::string out;
+  const auto count = [](int64_t n) { return static_cast<double>(n); };
+  Line(out, "prompt_tokens_total", "counter", "Prompt tokens of finished answers.", count(prompt_tokens_));
+  Line(out, "prompt_seconds_total", "counter", "Time from computing a prompt's start to its first token.",
+       prompt_seconds_);
+  Line(out, "tokens_predicted_total", "counter", "Tokens generated.", count(predicted_tokens_));
+  Line(out, "tokens_predicted_seconds_total", "counter", "Time spent generating after the first token.",
+       predicted_seconds_);
+  Line(out, "sequences_cancelled_total", "counter", "Sequences that ended because the client left.",
+       count(cancelled_));
+  Line(out, "requests_processing", "gauge", "Sequences that are computed now.", count(gauges.processing));
+  Line(out, "requests_deferred", "gauge", "Sequences that wait.", count(gauges.waiting));
+  Line(out, "connections", "gauge", "Open connections.", count(gauges.connections));
+  out +=
+      "# HELP coppice_http_requests_total Requests by the status of their answer.\n"
+      "# TYPE coppice_http_requests_total counter\n";
+  for (const auto& [status, number] : requests_) {
+    out += fmt::format("coppice_http_requests_total{{status=\"{}\"}} {}\n", status, number);
+  }
+  out += first_token_.Text("time_to_first_token_seconds", "From a request's arrival to its first token.");
+  out += queued_.Text("queue_seconds", "From a request's arrival to the start of its computation.");
+  return out + kept_.Text("prefill_kept_tokens_ratio",
+                          "Share of keys and values that pruned prefills computed of the dense ones.");
+}
+
+}  // namespace coppice

@@ -1,0 +1,56 @@
+// Counters for Prometheus (text format 0.0.4). Counting never waits for anything but other counting.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace coppice {
+
+class Histogram {
+ public:
+  explicit Histogram(std::vector<double> bounds) : bounds_(std::move(bounds)), counts_(bounds_.size() + 1) {}
+  void Add(double value);
+  std::string Text(std::string_view name, std::string_view help) const;
+
+ private:
+  std::vector<double> bounds_;
+  std::vector<int64_t> counts_;  // one more than bounds: of what is above them all
+  double sum_ = 0;
+};
+
+// What is the case at the moment of asking.
+struct Gauges {
+  int64_t processing = 0;
+  int64_t waiting = 0;
+  int64_t connections = 0;
+};
+
+class Metrics {
+ public:
+  void CountAnswer(const Answer& answer, int64_t prompt_tokens, int64_t sampled, double queued_seconds);
+  void CountCancelled(int64_t jobs);
+  void CountRequest(int status);
+  std::string Text(const Gauges& gauges) const;
+
+ private:
+  mutable std::mutex mutex_;
+  int64_t prompt_tokens_ = 0;
+  double prompt_seconds_ = 0;
+  int64_t predicted_tokens_ = 0;
+  double predicted_seconds_ = 0;
+  int64_t cancelled_ = 0;
+  std::map<int, int64_t> requests_;  // by status
+  Histogram first_token_{{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300}};
+  Histogram queued_{{0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300}};
+  Histogram kept_{{0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1}};
+};
+
+}  // namespace coppice

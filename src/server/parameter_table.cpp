@@ -1,0 +1,267 @@
+// Every field of every route: names (OpenAI's, llama.cpp's, vLLM's), routes, where it goes, range.
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "policies/registry.h"
+#include "policies/spec.h"
+#include "server/errors.h"
+#include "server/parameters.h"
+#include "server/prune_parameter.h"
+
+namespace coppice {
+
+namespace {
+
+using nlohmann::json;
+
+int32_t TokenId(const json& value, const std::string& name) {
+  if (!value.is_number_integer() || value < 0 || value > std::numeric_limits<int32_t>::max()) {
+    throw BadField(name, fmt::format("{} is not a token's id", value.dump().substr(0, 40)));
+  }
+  return value.get<int32_t>();
+}
+
+std::vector<int32_t> TokenIds(const json& value, const std::string& name) {
+  if (!value.is_array()) throw BadField(name, "is not a list of token ids");
+  std::vector<int32_t> ids;
+  for (const json& id : value) ids.push_back(TokenId(id, name));
+  return ids;
+}
+
+PromptInput OnePrompt(const json& value, const std::string& name) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array() || value.empty()) {
+    throw BadField(name, "is not a text, a list of token ids, or a list of either");
+  }
+  return TokenIds(value, name);
+}
+
+// "text", [ids], ["text", ...], [[ids], ...], or the last two mixed.
+void ReadPrompts(const json& value, const std::string& name, Parameters& out) {
+  out.prompts.clear();
+  if (!value.is_array() || (!value.empty() && value.front().is_number())) {
+    out.prompts.push_back(OnePrompt(value, name));
+    return;
+  }
+  if (value.empty()) throw BadField(name, "is an empty list");
+  if (value.size() > kMaxChoices) {
+    throw BadField(name, fmt::format("{} prompts in one request; the most is {}", value.size(), kMaxChoices));
+  }
+  for (const json& one : value) out.prompts.push_back(OnePrompt(one, name));
+}
+
+void ReadText(const json& value, const std::string& name, Parameters& out) {
+  if (!value.is_string()) throw BadField(name, "is not a text");
+  out.prompts = {value.get<std::string>()};
+  out.form_is_openai = name == "prompt";
+}
+
+void ReadStop(const json& value, const std::string& name, Parameters& out) {
+  const json list = value.is_array() ? value : json::array({value});
+  if (list.size() > kMaxStopStrings) throw BadField(name, fmt::format("more than {} texts", kMaxStopStrings));
+  out.stop.clear();
+  for (const json& item : list) {
+    if (!item.is_string()) throw BadField(name, "is not a text or a list of texts");
+    auto text = item.get<std::string>();
+    if (text.size() > kMaxStopBytes)
+      throw BadField(name, fmt::format("a text longer than {} bytes", kMaxStopBytes));
+    if (!text.empty())
+      out.stop.push_back(std::move(text));  // clients send "" where a tokenizer has no end token
+  }
+}
+
+void ReadSeed(const json& value, const std::string& name, Parameters& out) {
+  if (!value.is_number_integer()) throw BadField(name, "is not a whole number");
+  out.seed.reset();
+  if (value == -1) return;  // llama.cpp's "a new one each time"
+  out.seed = value.is_number_unsigned() ? value.get<uint64_t>() : static_cast<uint64_t>(value.get<int64_t>());
+}
+
+void ReadMaxTokens(const json& value, const std::string& name, Parameters& out) {
+  if (!value.is_number_integer() || value < -1 || value > std::numeric_limits<int32_t>::max()) {
+    throw BadField(name, fmt::format("{} is not a whole number from -1 (until the model stops) to 2147483647",
+                                     value.dump().substr(0, 40)));
+  }
+  out.max_tokens = value.get<int64_t>();
+}
+
+// How many of the likeliest tokens; the chosen one is there in any case. llama.cpp takes 0 for "none", OpenAI and
+// vLLM for "the chosen one alone".
+void ReadLogProbs(const json& value, const std::string& name, Parameters& out) {
+  if (!value.is_number_integer() || value < 0 || value > kMaxTopLogProbs) {
+    throw BadField(name, fmt::format("{} is not a whole number from 0 to {}", value.dump().substr(0, 40),
+                                     kMaxTopLogProbs));
+  }
+  out.log_probs = name != "n_probs" || value > 0;
+  out.top_log_probs = value.get<int64_t>();
+}
+
+void ReadStreamOptions(const json& value, const std::string& name, Parameters& out) {
+  if (!value.is_object()) throw BadField(name, "is not an object");
+  for (const auto& [key, option] : value.items()) {
+    if (key != "include_usage") continue;
+    if (!option.is_boolean()) throw BadField(name + ".include_usage", "is not true or false");
+    out.include_usage = option.get<bool>();
+  }
+}
+
+void ReadMessages(const json& value, const std::string& name, Parameters& out) {
+  if (!value.is_array() || value.empty()) throw BadField(name, "is not a list of messages");
+  for (const json& message : value) {
+    if (!message.is_object()) throw BadField(name, "holds something that is no message");
+    for (const char* key : {"tool_calls", "function_call", "audio"}) {
+      if (message.contains(key) && !message[key].is_null() && !message[key].empty()) {
+        throw BadField(name, fmt::format("{} of a message is not supported", key));
+      }
+    }
+  }
+  out.messages = value;
+  // What a message without text says is "", as clients write it.
+  for (json& message : out.messages) {
+    if (message.contains("content") && message["content"].is_null()) message["content"] = "";
+  }
+}
+
+void ReadTemplateVariables(const json& value, const std::string& name, Parameters& out) {
+  if (!value.is_object()) throw BadField(name, "is not an object");
+  for (const auto& [key, variable] : value.items()) {
+    if (key == "messages") throw BadField(name, "must not name messages");
+    out.template_variables[key] = variable;
+  }
+}
+
+void ReadTokens(const json& value, const std::string& name, Parameters& out) {
+  out.tokens = TokenIds(value, name);
+}
+
+void ReadStopIds(const json& value, const std::string& name, Parameters& out) {
+  out.stop_token_ids = TokenIds(value, name);
+  if (out.stop_token_ids.size() > 1024) throw BadField(name, "more than 1024 ids");
+}
+
+void ReadResponseFormat(const json& value, const std::string& name, Parameters&) {
+  if (!value.is_object() || value.value("type", json()) != "text") {
+    throw BadField(name, "only {\"type\": \"text\"} is supported");
+  }
+}
+
+constexpr double kAny = std::numeric_limits<double>::max();
+constexpr double kLeast = std::numeric_limits<double>::denorm_min();
+
+const Field kFields[] = {
+    // What is read.
+    {"prompt", kCompletions, &ReadPrompts},
+    {"content prompt", kTokenize, &ReadText},
+    {"messages", kRendersChat, &ReadMessages},
+    {"tokens", kDetokenize, &ReadTokens},
+    {"add_generation_prompt", kRendersChat, [](Parameters& p) -> bool& { return p.add_generation_prompt; }},
+    {"chat_template_kwargs", kRendersChat, &ReadTemplateVariables},
+    {"add_special add_special_tokens", kCompletions | kTokenize,
+     [](const json& v, const std::string& name, Parameters& p) {
+       if (!v.is_boolean()) throw BadField(name, "is not true or false");
+       p.add_special = v.get<bool>();
+     }},
+    {"parse_special", kTokenize, [](Parameters& p) -> bool& { return p.parse_special; }},
+    {"with_pieces return_token_strs", kTokenize, [](Parameters& p) -> bool& { return p.with_pieces; }},
+
+    // What is generated.
+    {"max_tokens max_completion_tokens n_predict", kGenerates, &ReadMaxTokens},
+    {"n n_cmpl", kGenerates, [](Parameters& p) -> int64_t& { return p.n; }, 1, kMaxChoices,
+     "a whole number from 1 to 128"},
+    {"temperature", kGenerates, [](Parameters& p) -> double& { return p.sampling.temperature; }, 0, kAny,
+     "a number from 0"},
+    {"top_k", kGenerates, [](Parameters& p) -> int64_t& { return p.sampling.top_k; }, 0, 1 << 30,
+     "a whole number from 0 (no limit)"},
+    {"top_p", kGenerates, [](Parameters& p) -> double& { return p.sampling.top_p; }, kLeast, 1,
+     "a number above 0 and at most 1"},
+    {"min_p", kGenerates, [](Parameters& p) -> double& { return p.sampling.min_p; }, 0, 1,
+     "a number from 0 to 1"},
+    {"repeat_penalty repetition_penalty", kGenerates,
+     [](Parameters& p) -> double& { return p.sampling.repeat_penalty; }, kLeast, kAny, "a number above 0"},
+    {"repeat_last_n", kGenerates, [](Parameters& p) -> int64_t& { return p.sampling.repeat_last_n; }, -1,
+     1 << 30, "a whole number from -1 (all)"},
+    {"seed", kGenerates, &ReadSeed},
+    {"stop", kGenerates, &ReadStop},
+    {"stop_token_ids", kGenerates, &ReadStopIds},
+    {"ignore_eos", kGenerates, [](Parameters& p) -> bool& { return p.ignore_eos; }},
+    {"echo", kCompletions, [](Parameters& p) -> bool& { return p.echo; }},
+    {"logprobs n_probs", kCompletions, &ReadLogProbs},
+    {"logprobs", kChat, [](Parameters& p) -> bool& { return p.log_probs; }},
+    {"top_logprobs", kChat, [](Parameters& p) -> int64_t& { return p.top_log_probs; }, 0, kMaxTopLogProbs,
+     "a whole number from 0 to 20"},
+
+    // How it is answered.
+    {"stream", kGenerates, [](Parameters& p) -> bool& { return p.stream; }},
+    {"stream_options", kGenerates, &ReadStreamOptions},
+    {"return_progress", kGenerates, [](Parameters& p) -> bool& { return p.return_progress; }},
+
+    // What is pruned.
+    {"prune", kGenerates, &ReadPrune},
+
+    // Nothing is lost by not heeding them: names, labels, hints for caches and schedulers, figures that are sent anyway.
+    {"model", ~0u, Field::Ignored{}},
+    {"user", ~0u, Field::Ignored{}},
+    {"metadata", kGenerates, Field::Ignored{}},
+    {"store", kGenerates, Field::Ignored{}},
+    {"service_tier", kGenerates, Field::Ignored{}},
+    {"safety_identifier", kGenerates, Field::Ignored{}},
+    {"prompt_cache_key", kGenerates, Field::Ignored{}},
+    {"prompt_cache_retention", kGenerates, Field::Ignored{}},
+    {"cache_prompt", kGenerates, Field::Ignored{}},
+    {"id_slot", kGenerates, Field::Ignored{}},
+    {"priority", kGenerates, Field::Ignored{}},
+    {"request_id", kGenerates, Field::Ignored{}},
+    {"timings_per_token", kGenerates, Field::Ignored{}},
+    {"parallel_tool_calls", kChat, Field::Ignored{}},
+
+    // Accepted where they ask for nothing.
+    {"best_of", kGenerates, Field::Neutral{"1"}},
+    {"suffix", kGenerates, Field::Neutral{"\"\""}},
+    {"presence_penalty", kGenerates, Field::Neutral{"0"}},
+    {"frequency_penalty", kGenerates, Field::Neutral{"0"}},
+    {"logit_bias", kGenerates, Field::Neutral{"{}"}},
+    {"typical_p", kGenerates, Field::Neutral{"1"}},
+    {"top_n_sigma", kGenerates, Field::Neutral{"-1"}},
+    {"xtc_probability", kGenerates, Field::Neutral{"0"}},
+    {"dry_multiplier", kGenerates, Field::Neutral{"0"}},
+    {"dynatemp_range", kGenerates, Field::Neutral{"0"}},
+    {"mirostat", kGenerates, Field::Neutral{"0"}},
+    {"grammar", kGenerates, Field::Neutral{"\"\""}},
+    {"json_schema", kGenerates, Field::Neutral{"null"}},
+    {"response_format", kGenerates, &ReadResponseFormat},
+    {"samplers", kGenerates, Field::Neutral{"null"}},
+    {"min_tokens", kGenerates, Field::Neutral{"0"}},
+    {"length_penalty", kGenerates, Field::Neutral{"1"}},
+    {"use_beam_search", kGenerates, Field::Neutral{"false"}},
+    {"n_keep", kGenerates, Field::Neutral{"0"}},
+    {"n_discard", kGenerates, Field::Neutral{"0"}},
+    {"n_indent", kGenerates, Field::Neutral{"0"}},
+    {"t_max_predict_ms", kGenerates, Field::Neutral{"0"}},
+    {"allowed_token_ids", kGenerates, Field::Neutral{"null"}},
+    {"bad_words", kGenerates, Field::Neutral{"[]"}},
+    {"prompt_logprobs", kGenerates, Field::Neutral{"null"}},
+    {"truncate_prompt_tokens", kGenerates, Field::Neutral{"null"}},
+    {"include_stop_str_in_output", kGenerates, Field::Neutral{"false"}},
+    {"skip_special_tokens", kGenerates, Field::Neutral{"true"}},
+    {"spaces_between_special_tokens", kGenerates, Field::Neutral{"true"}},
+    {"return_tokens", kGenerates, Field::Neutral{"false"}},
+    {"return_token_ids", kGenerates, Field::Neutral{"false"}},
+    {"return_tokens_as_token_ids", kGenerates, Field::Neutral{"false"}},
+    {"response_fields", kGenerates, Field::Neutral{"[]"}},
+    {"lora", kGenerates, Field::Neutral{"[]"}},
+    {"tools", kChat, Field::Neutral{"[]"}},
+    {"functions", kChat, Field::Neutral{"[]"}},
+    {"tool_choice", kChat, Field::Neutral{"\"none\""}},
+    {"modalities", kChat, Field::Neutral{"[\"text\"]"}},
+    {"audio", kChat, Field::Neutral{"null"}},
+    {"chat_template", kRendersChat, Field::Neutral{"null"}},
+    {"continue_final_message", kRendersChat, Field::Neutral{"false"}},
+    {"echo", kChat, Field::Neutral{"false"}},
+};
+
+}  // namespace
+
+std::span<const Field> Fields() { return kFields; }
+
+}  // namespace coppice

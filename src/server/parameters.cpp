@@ -1,0 +1,138 @@
+#include "server/parameters.h"
+
+#include <cmath>
+#include <map>
+#include <type_traits>
+
+#include "base/error.h"
+#include "formats/json.h"
+#include "server/errors.h"
+
+namespace coppice {
+
+namespace {
+
+using nlohmann::json;
+
+// Ids of two prompts of 1 M tokens; a value of JSON takes up to 64 bytes.
+constexpr size_t kMaxJsonValues = size_t{2} << 20;
+
+double NumberOf(const json& value, const std::string& name, const Field& field) {
+  if (!value.is_number()) throw BadField(name, fmt::format("is not {}", field.range));
+  const double number = value.get<double>();
+  if (!(number >= field.low && number <= field.high)) {
+    throw BadField(name, fmt::format("{} is not {}", value.dump().substr(0, 40), field.range));
+  }
+  return number;
+}
+
+int64_t IntegerOf(const json& value, const std::string& name, const Field& field) {
+  const double number = NumberOf(value, name, field);
+  if (number != std::floor(number)) {
+    throw BadField(name, fmt::format("{} is not {}", value.dump().substr(0, 40), field.range));
+  }
+  return value.is_number_float() ? static_cast<int64_t>(number) : value.get<int64_t>();
+}
+
+void Store(const Field& field, const json& value, const std::string& name, Parameters& out) {
+  std::visit(
+      [&](const auto& target) {
+        using T = std::decay_t<decltype(target)>;
+        if constexpr (std::is_same_v<T, Field::Neutral>) {
+          if (value != json::parse(target.json)) {
+            throw BadField(name, fmt::format("is not supported; leave it out, or send {}", target.json));
+          }
+        } else if constexpr (std::is_same_v<T, Field::Custom>) {
+          target(value, name, out);
+        } else if constexpr (std::is_same_v<T, bool& (*)(Parameters&)>) {
+          if (!value.is_boolean()) throw BadField(name, "is not true or false");
+          target(out) = value.get<bool>();
+        } else if constexpr (std::is_same_v<T, int64_t& (*)(Parameters&)>) {
+          target(out) = IntegerOf(value, name, field);
+        } else if constexpr (std::is_same_v<T, double& (*)(Parameters&)>) {
+          target(out) = NumberOf(value, name, field);
+        }
+      },
+      field.target);
+}
+
+using NameTable = std::map<std::string_view, const Field*>;
+
+NameTable MakeNames(Route route) {
+  NameTable names;
+  for (const Field& field : Fields()) {
+    if ((field.routes & route) == 0) continue;
+    std::string_view rest = field.names;
+    while (!rest.empty()) {
+      const size_t space = rest.find(' ');
+      names[rest.substr(0, space)] = &field;
+      rest = space == std::string_view::npos ? "" : rest.substr(space + 1);
+    }
+  }
+  return names;
+}
+
+const NameTable& Names(Route route) {
+  static const std::map<Route, NameTable> tables = [] {
+    std::map<Route, NameTable> all;
+    for (const Route r : {kCompletions, kChat, kTokenize, kDetokenize, kApplyTemplate}) all[r] = MakeNames(r);
+    return all;
+  }();
+  return tables.at(route);
+}
+
+json ParseObject(std::string_view body) {
+  json object;
+  try {
+    object = ParseJson(body, "request", kMaxJsonValues);
+  } catch (const Error& error) {
+    throw HttpError({400, "invalid_request_error", error.what()});
+  }
+  if (!object.is_object()) {
+    throw HttpError({400, "invalid_request_error", "the request's body is not a JSON object"});
+  }
+  return object;
+}
+
+// What no single field can know.
+void CheckTogether(const json& object, Route route, Parameters& p) {
+  const auto sent = [&](const char* name) { return object.contains(name) && !object[name].is_null(); };
+  if (sent("stream_options") && !p.stream) throw BadField("stream_options", "goes with stream: true");
+  if (p.return_progress && !p.stream) throw BadField("return_progress", "goes with stream: true");
+  if (route == kChat && p.top_log_probs > 0 && !p.log_probs) {
+    throw BadField("top_logprobs", "goes with logprobs: true");
+  }
+  if ((route & kRendersChat) != 0 && !sent("messages")) throw BadField("messages", "is missing");
+  if (route == kCompletions && p.prompts.empty()) throw BadField("prompt", "is missing");
+  if (route == kTokenize && p.prompts.empty()) throw BadField("content", "is missing (or prompt)");
+  if (route == kDetokenize && !sent("tokens")) throw BadField("tokens", "is missing");
+  const auto choices = p.n * static_cast<int64_t>(p.prompts.size());
+  if (route == kCompletions && choices > kMaxChoices) {
+    throw BadField(p.n > 1 ? "n" : "prompt",
+                   fmt::format("{} answers in one request; the most is {}", choices, kMaxChoices));
+  }
+}
+
+}  // namespace
+
+Parameters ParseParameters(std::string_view body, Route route, const Parameters& defaults) {
+  const json object = ParseObject(body);
+  Parameters result = defaults;
+  std::map<const Field*, std::string> seen;
+  const NameTable& names = Names(route);
+  for (const auto& [name, value] : object.items()) {
+    if (value.is_null()) continue;  // clients write out what they leave to the server
+    const auto found = names.find(name);
+    if (found == names.end()) {
+      if (result.ignored.size() < 32) result.ignored.push_back(name.substr(0, 64));
+      continue;
+    }
+    const auto [other, is_first] = seen.emplace(found->second, name);
+    if (!is_first) throw BadField(name, fmt::format("means the same as {}; send one of them", other->second));
+    Store(*found->second, value, name, result);
+  }
+  CheckTogether(object, route, result);
+  return result;
+}
+
+}  // namespace coppice

@@ -1,0 +1,99 @@
+// What a request asks for. One table (parameter_table.cpp) serves every route, so that a field means the same
+// wherever it is sent.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "engine/sampler.h"
+#include "policies/compose.h"
+
+namespace coppice {
+
+enum Route : unsigned {
+  kCompletions = 1,
+  kChat = 2,
+  kTokenize = 4,
+  kDetokenize = 8,
+  kApplyTemplate = 16,
+  kGenerates = kCompletions | kChat,
+  kRendersChat = kChat | kApplyTemplate,
+};
+
+inline constexpr int kMaxChoices = 128;     // n times the number of prompts of one request
+inline constexpr int kMaxTopLogProbs = 20;  // as OpenAI and vLLM
+inline constexpr int64_t kMaxStopStrings = 64;
+inline constexpr size_t kMaxStopBytes = 1024;
+
+// A prompt as sent: text, or ids.
+using PromptInput = std::variant<std::string, std::vector<int32_t>>;
+
+struct Parameters {
+  // What is read.
+  std::vector<PromptInput> prompts;
+  nlohmann::json messages;
+  bool add_generation_prompt = true;
+  nlohmann::ordered_json template_variables = nlohmann::ordered_json::object();
+  std::optional<bool> add_special;  // unset: as the route does
+  bool parse_special = true;
+  bool with_pieces = false;
+  bool form_is_openai = false;  // /tokenize was sent "prompt", not llama.cpp's "content"
+  std::vector<int32_t> tokens;
+
+  // What is generated.
+  std::optional<int64_t> max_tokens;  // -1: until the model stops
+  int64_t n = 1;
+  bool ignore_eos = false;
+  SamplingOptions sampling;
+  std::optional<uint64_t> seed;
+  std::vector<std::string> stop;
+  std::vector<int32_t> stop_token_ids;
+  bool echo = false;
+  bool log_probs = false;
+  int64_t top_log_probs = 0;
+
+  // How it is answered.
+  bool stream = false;
+  bool include_usage = false;
+  bool return_progress = false;
+
+  // What is pruned.
+  std::string prune = "none";
+  bool prune_asked = false;            // by the request, not by the server's default
+  bool prompt_scored_densely = false;  // the default stands aside for echo with logprobs
+  Protection protection;
+
+  std::vector<std::string> ignored;  // fields that nobody here knows
+};
+
+// Reads a request's body on top of `defaults`. Throws HttpError, naming the field.
+Parameters ParseParameters(std::string_view body, Route route, const Parameters& defaults);
+
+// One field. Where several of its names are sent, the request is refused.
+struct Field {
+  // A field that changes nothing at this value (JSON), and is refused at any other.
+  struct Neutral {
+    const char* json;
+  };
+  // A field that may say what it likes: nothing that it asks for is lost.
+  struct Ignored {};
+  using Custom = void (*)(const nlohmann::json& value, const std::string& name, Parameters& out);
+  using Target = std::variant<bool& (*)(Parameters&), int64_t& (*)(Parameters&), double& (*)(Parameters&),
+                              Custom, Neutral, Ignored>;
+
+  std::string_view names;  // separated by spaces; the first is ours
+  unsigned routes;         // of Route
+  Target target;           // where it goes, which gives its type
+  double low = 0;          // numbers
+  double high = 0;
+  std::string_view range = {};  // in words, for messages
+};
+std::span<const Field> Fields();
+
+}  // namespace coppice

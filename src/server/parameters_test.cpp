@@ -1,0 +1,216 @@
+// The one parser of requests: names, ranges, forms, and what is refused with which field.
+#include "server/parameters.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "policies/registry.h"
+#include "server/errors.h"
+
+namespace coppice {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+Parameters Parse(const std::string& body, Route route = kCompletions, const Parameters& defaults = {}) {
+  return ParseParameters(body, route, defaults);
+}
+
+// {param, message} of the refusal; both empty where there is none.
+std::pair<std::string, std::string> Refusal(const std::string& body, Route route = kCompletions) {
+  try {
+    Parse(body, route);
+  } catch (const HttpError& error) {
+    EXPECT_EQ(error.fault().status, 400);
+    return {error.fault().param, error.fault().message};
+  }
+  return {};
+}
+
+std::string With(const std::string& members) { return R"({"prompt": "p", )" + members + "}"; }
+
+TEST(Parameters, EveryFormOfAPrompt) {
+  EXPECT_EQ(std::get<std::string>(Parse(R"({"prompt": "text"})").prompts.at(0)), "text");
+  EXPECT_THAT(std::get<std::vector<int32_t>>(Parse(R"({"prompt": [1, 2]})").prompts.at(0)),
+              ElementsAre(1, 2));
+  EXPECT_EQ(Parse(R"({"prompt": ["a", "b"]})").prompts.size(), 2u);
+  EXPECT_EQ(Parse(R"({"prompt": [[1], [2], "c"]})").prompts.size(), 3u);
+  for (const char* bad :
+       {"[]", "[[]]", "[1, \"a\"]", "[-1]", "[1.5]", "[2147483648]", "{}", "true", "[null]"}) {
+    EXPECT_EQ(Refusal(std::string(R"({"prompt": )") + bad + "}").first, "prompt") << bad;
+  }
+  EXPECT_EQ(Refusal("{}").first, "prompt");
+  EXPECT_EQ(Refusal(R"({"prompt": null})").first, "prompt");
+}
+
+TEST(Parameters, AliasesMeanTheSame) {
+  for (const char* name : {"max_tokens", "max_completion_tokens", "n_predict"}) {
+    EXPECT_EQ(Parse(With("\"" + std::string(name) + "\": 7")).max_tokens, 7) << name;
+  }
+  EXPECT_THAT(Refusal(With(R"("max_tokens": 1, "n_predict": 2)")).second, HasSubstr("means the same"));
+  EXPECT_EQ(Parse(With(R"("repetition_penalty": 1.5)")).sampling.repeat_penalty, 1.5);
+  EXPECT_EQ(Parse(With(R"("max_tokens": null)")).max_tokens, std::nullopt);
+}
+
+TEST(Parameters, DefaultsAreTheServers) {
+  Parameters defaults;
+  defaults.sampling.temperature = 0.25;
+  defaults.prune = "ftp";
+  const Parameters p = Parse(With(R"("top_k": 3)"), kCompletions, defaults);
+  EXPECT_EQ(p.sampling.temperature, 0.25);
+  EXPECT_EQ(p.sampling.top_k, 3);
+  EXPECT_EQ(p.prune, "ftp");
+  EXPECT_FALSE(p.prune_asked);
+}
+
+TEST(Parameters, OutOfRangeNamesTheField) {
+  const std::pair<const char*, const char*> bad[] = {{"n_predict", "-5"},
+                                                     {"n_predict", "2147483648"},
+                                                     {"max_tokens", "1.5"},
+                                                     {"n", "1000000"},
+                                                     {"n", "0"},
+                                                     {"top_k", "-1"},
+                                                     {"n_discard", "-1"},
+                                                     {"temperature", "-0.1"},
+                                                     {"temperature", "\"1\""},
+                                                     {"top_p", "0"},
+                                                     {"top_p", "1.01"},
+                                                     {"min_p", "-1"},
+                                                     {"repeat_penalty", "0"},
+                                                     {"repeat_last_n", "-2"},
+                                                     {"seed", "1.5"},
+                                                     {"logprobs", "21"},
+                                                     {"logprobs", "-1"},
+                                                     {"logprobs", "true"},
+                                                     {"stop", "[1]"},
+                                                     {"stop", "{}"},
+                                                     {"echo", "1"},
+                                                     {"stream", "\"yes\""},
+                                                     {"best_of", "2"},
+                                                     {"suffix", "\"x\""},
+                                                     {"grammar", "\"root\""},
+                                                     {"json_schema", "{}"},
+                                                     {"logit_bias", "{\"1\": 2}"},
+                                                     {"presence_penalty", "0.5"},
+                                                     {"response_format", "{\"type\": \"json_object\"}"},
+                                                     {"prune", "3"},
+                                                     {"stop_token_ids", "[-1]"},
+                                                     {"n", "1e300"},
+                                                     {"min_tokens", "4"}};
+  for (const auto& [name, value] : bad) {
+    const auto [param, message] = Refusal(With("\"" + std::string(name) + "\": " + value));
+    EXPECT_EQ(param, name) << value;
+    EXPECT_THAT(message, HasSubstr(name));
+  }
+}
+
+TEST(Parameters, WhatAsksForNothingIsAccepted) {
+  EXPECT_EQ(Refusal(With(R"("best_of": 1, "suffix": "", "presence_penalty": 0.0, "frequency_penalty": 0,
+                            "logit_bias": {}, "grammar": "", "user": "me", "metadata": {"a": 1}, "model": "any",
+                            "response_format": {"type": "text"}, "stop": "", "typical_p": 1.0)"))
+                .second,
+            "");
+  EXPECT_THAT(Parse(With(R"("stop": ["", "x"])")).stop, ElementsAre("x"));
+  EXPECT_THAT(Parse(With(R"("frobnicate": 1, "user": "me")")).ignored, ElementsAre("frobnicate"));
+}
+
+TEST(Parameters, BadJson) {
+  const std::string deep(60000, '[');
+  for (const std::string& body :
+       {deep, std::string("{\"prompt\": ") + deep, std::string("[1]"), std::string(""),
+        std::string("{\"prompt\": \"a\", \"prompt\": \"b\"}"), With("\"top_p\": 1e400"),
+        With("\"top_p\": NaN"), With("\"top_p\": Infinity"), std::string("{} x"),
+        std::string("{\"prompt\": \"\xff\"}"), std::string("null")}) {
+    EXPECT_NE(Refusal(body).second, "") << body.substr(0, 60);
+  }
+  std::string many = "{\"prompt\": [1";
+  for (int i = 0; i < (2 << 20); ++i) many += ",1";
+  EXPECT_THAT(Refusal(many + "]}").second, HasSubstr("too many values"));
+}
+
+TEST(Parameters, FieldsThatGoTogether) {
+  EXPECT_EQ(Refusal(With(R"("stream_options": {"include_usage": true})")).first, "stream_options");
+  EXPECT_TRUE(Parse(With(R"("stream": true, "stream_options": {"include_usage": true})")).include_usage);
+  EXPECT_EQ(Refusal(With(R"("return_progress": true)")).first, "return_progress");
+  const std::string chat = R"({"messages": [{"role": "user", "content": "x"}], )";
+  EXPECT_EQ(Refusal(chat + "\"top_logprobs\": 2}", kChat).first, "top_logprobs");
+  EXPECT_EQ(Refusal(chat + "\"tools\": [{}]}", kChat).first, "tools");
+  EXPECT_EQ(Refusal(R"({"messages": []})", kChat).first, "messages");
+  EXPECT_EQ(Refusal(R"({"prompt": ["a", "b"], "n": 65})").first, "n");
+}
+
+TEST(Parameters, LogProbsOfCompletionsAreANumber) {
+  EXPECT_FALSE(Parse(With("\"echo\": true")).log_probs);
+  EXPECT_TRUE(Parse(With("\"logprobs\": 0")).log_probs);
+  EXPECT_EQ(Parse(With("\"logprobs\": 5")).top_log_probs, 5);
+  EXPECT_FALSE(Parse(With("\"n_probs\": 0")).log_probs);
+}
+
+TEST(Parameters, Prune) {
+  EXPECT_EQ(Parse(With(R"("prune": "lazyllm:keep=0.5")")).prune, "lazyllm:keep=0.5");
+  EXPECT_EQ(Parse(With(R"("prune": {"method": "lazyllm", "keep": 0.5, "layers": [4, 6]})")).prune,
+            "lazyllm:keep=0.5,layers=4/6");
+  const Parameters p = Parse(With(R"("prune": {"spec": "ftp", "protect_first": 3, "protect": [[1, 5]]})"));
+  EXPECT_EQ(p.prune, "ftp");
+  EXPECT_EQ(p.protection.first, 3);
+  EXPECT_THAT(p.protection.spans, ElementsAre(Protection::Span{1, 5}));
+  Parameters defaults;
+  defaults.prune = "ftp";
+  EXPECT_EQ(Parse(With("\"prune\": false"), kCompletions, defaults).prune, "none");
+  EXPECT_EQ(Parse(With("\"prune\": true"), kCompletions, defaults).prune, "ftp");
+  EXPECT_EQ(Parse(With("\"prune\": {\"protect_last\": 2}"), kCompletions, defaults).prune, "ftp");
+  EXPECT_EQ(Refusal(With(R"("prune": {"protect": [[5, 1]]})")).first, "prune.protect");
+  EXPECT_EQ(Refusal(With(R"("prune": {"protect_first": -1})")).first, "prune.protect_first");
+  EXPECT_EQ(Refusal(With(R"("prune": {"keep": 0.5})")).first, "prune");
+  EXPECT_EQ(Refusal(With(R"("prune": "a++b")")).first, "prune");
+}
+
+TEST(Parameters, RequestsNameNoFiles) {
+  std::set<std::string> methods;
+  for (const MethodInfo& method : Methods()) {
+    for (const MethodKey& key : method.keys) {
+      EXPECT_EQ(key.names_file, key.fallback == "none: must be given") << method.name << ":" << key.name;
+      if (!key.names_file) continue;
+      methods.insert(std::string(method.name));
+      const std::string name(method.name);
+      const std::string spec = name + ":" + std::string(key.name) + "=/etc/passwd";
+      EXPECT_THAT(Refusal(With("\"prune\": \"" + spec + "\"")).second, HasSubstr("names a file"));
+      EXPECT_THAT(Refusal(With("\"prune\": \"ftp+" + spec + "\"")).second, HasSubstr("names a file"));
+      EXPECT_THAT(
+          Refusal(With("\"prune\": {\"method\": \"" + name + "\", \"" + std::string(key.name) + "\": \"x\"}"))
+              .second,
+          HasSubstr("names a file"));
+      // Out of one key's value into another's.
+      EXPECT_THAT(Refusal(With("\"prune\": {\"method\": \"" + name + "\", \"min=0," + std::string(key.name) +
+                               "\": \"x\"}"))
+                      .second,
+                  HasSubstr("names a file"));
+    }
+  }
+  EXPECT_THAT(methods, testing::Not(IsEmpty()));
+}
+
+// What a number's range is in words must be there for its message.
+TEST(Parameters, TheTableIsSound) {
+  std::set<std::pair<Route, std::string>> seen;
+  for (const Field& field : Fields()) {
+    const bool is_number = field.target.index() == 1 || field.target.index() == 2;
+    EXPECT_EQ(is_number, !field.range.empty()) << field.names;
+    std::string rest(field.names);
+    for (const Route route : {kCompletions, kChat, kTokenize, kDetokenize, kApplyTemplate}) {
+      if ((field.routes & route) == 0) continue;
+      for (size_t at = 0; at < rest.size();) {
+        const size_t end = std::min(rest.find(' ', at), rest.size());
+        EXPECT_TRUE(seen.insert({route, rest.substr(at, end - at)}).second) << rest;
+        at = end + 1;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace coppice

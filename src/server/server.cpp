@@ -1,0 +1,242 @@
+#include "server/server.h"
+
+#include <ctime>
+#include <new>
+
+#include "base/error.h"
+#include "policies/registry.h"
+
+namespace coppice {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::chrono::milliseconds kGrace{500};
+
+}  // namespace
+
+Server::Server(ServerOptions options)
+    : options_(std::move(options)),
+      access_(options_.api_keys, options_.http.host),
+      started_(std::time(nullptr)),
+      random_(std::random_device()()) {
+  if (options_.api_keys.empty() && !IsLoopback(options_.http.host)) {
+    throw Error("--host {}: others can reach this address, so it needs --api-key or --api-key-file",
+                options_.http.host);
+  }
+  http_ = std::make_unique<HttpServer>(options_.http, *this);
+}
+
+Server::~Server() { Stop(); }
+
+void Server::Serve(std::unique_ptr<Engine> engine) {
+  if (engine->tokenizer() == nullptr)
+    throw Error("{}: has no tokenizer, so it cannot be served", engine->store().path());
+  // A default that no request could use is told now; it may name files.
+  MakePolicy(options_.defaults.prune, {.shape = engine->model().config().shape, .tokens = 1}, {});
+  engine_ = std::move(engine);
+  scheduler_ = std::make_unique<SerialScheduler>(*engine_, metrics_, options_.max_waiting);
+  ready_ = true;
+}
+
+int Server::port() const { return http_->port(); }
+
+void Server::Stop() {
+  const bool was_ready = ready_.exchange(false);
+  // Handlers may still submit; the scheduler refuses them. It goes after the threads that know it.
+  if (was_ready) scheduler_->Stop();
+  http_->Stop(kGrace);
+  scheduler_.reset();
+}
+
+const std::vector<Server::Row>& Server::Rows() {
+  static const std::vector<Row> rows = {
+      {"GET", "/health", &Server::Health, true, false},
+      {"GET", "/v1/models", &Server::Models, true, true},
+      {"GET", "/v1/models/", &Server::Models, true, true},
+      {"GET", "/props", &Server::Props, true, true},
+      {"GET", "/slots", &Server::Slots, true, true},
+      {"POST", "/slots/", &Server::ChangeSlot, true, true},
+      {"GET", "/metrics", &Server::MetricsText, true, false},
+      {"GET", "/tokenizer_info", &Server::TokenizerInfo, true, true},
+      {"POST", "/tokenize", &Server::Tokenize, false, true},
+      {"POST", "/detokenize", &Server::Detokenize, false, true},
+      {"POST", "/apply-template", &Server::ApplyTemplate, false, true},
+      {"POST", "/v1/completions", &Server::Completions, false, true},
+      {"POST", "/v1/chat/completions", &Server::Chat, false, true},
+  };
+  return rows;
+}
+
+const Server::Row* Server::Find(const HttpRequest& head) const {
+  const std::string method = head.method == "HEAD" ? "GET" : head.method;
+  bool known = false;
+  for (const Row& row : Rows()) {
+    const std::string_view path = row.path;
+    const bool matches = path.ends_with('/') ? head.path.starts_with(path) : head.path == path;
+    if (!matches) continue;
+    known = true;
+    if (method == row.method) return &row;
+  }
+  if (known)
+    throw HttpError(
+        {405, "invalid_request_error", fmt::format("{} does not take {}", head.path, head.method)});
+  throw HttpError({404, "not_found_error", "there is no such path here; docs/server.md lists them"});
+}
+
+std::optional<HttpReply> Server::Refuse(const HttpRequest& head) {
+  HttpFault fault;
+  try {
+    if (head.path != "/health") {
+      if (const auto refusal = access_.Refuse(head)) throw HttpError(*refusal);
+    }
+    const Row& row = *Find(head);
+    const std::string& encoding = head.Header("content-encoding");
+    if (!encoding.empty() && encoding != "identity") {
+      throw HttpError({415, "invalid_request_error",
+                       fmt::format("Content-Encoding {}: send the body as it is", encoding)});
+    }
+    const std::string& transfer = head.Header("transfer-encoding");
+    if (!transfer.empty() && transfer != "chunked") {
+      throw HttpError({415, "invalid_request_error",
+                       fmt::format("Transfer-Encoding {}: only chunked is taken", transfer)});
+    }
+    if (row.needs_model && !ready_) throw HttpError({503, "unavailable_error", "Loading model"});
+    return std::nullopt;
+  } catch (const HttpError& error) {
+    fault = error.fault();
+  }
+  metrics_.CountRequest(fault.status);
+  return ErrorReply(fault);
+}
+
+bool Server::IsQuick(const HttpRequest& head) { return Find(head)->is_quick; }
+
+void Server::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  try {
+    const Row& row = *Find(request);
+    if (row.needs_model && !ready_) throw HttpError({503, "unavailable_error", "the server is stopping"});
+    (this->*row.handler)(request, exchange);
+  } catch (const HttpError& error) {
+    Fail(exchange, error.fault());
+  } catch (const std::bad_alloc&) {
+    Fail(exchange, {503, "unavailable_error", "out of memory"});
+  } catch (const std::exception& error) {
+    Fail(exchange, {500, "server_error", error.what()});
+  }
+}
+
+void Server::Answer(const ExchangePtr& exchange, const ordered_json& body) {
+  metrics_.CountRequest(200);
+  exchange->Reply({.status = 200, .body = DumpJson(body)});
+}
+
+void Server::Fail(const ExchangePtr& exchange, const HttpFault& fault) {
+  metrics_.CountRequest(fault.status);
+  exchange->Reply(ErrorReply(fault));
+}
+
+void Server::Health(const HttpRequest&, const ExchangePtr& exchange) {
+  if (!ready_) return Fail(exchange, {503, "unavailable_error", "Loading model"});
+  Answer(exchange, {{"status", "ok"}});
+}
+
+void Server::Models(const HttpRequest& request, const ExchangePtr& exchange) {
+  const ModelConfig& config = engine_->model().config();
+  const ordered_json model = {{"id", options_.alias},
+                              {"object", "model"},
+                              {"created", started_},
+                              {"owned_by", "coppice"},
+                              {"max_model_len", engine_->context()},
+                              {"meta",
+                               {{"architecture", config.shape.architecture},
+                                {"n_vocab", config.shape.vocab},
+                                {"n_ctx_train", config.context},
+                                {"n_embd", config.shape.hidden},
+                                {"n_layer", config.shape.layers}}}};
+  if (request.path == "/v1/models")
+    return Answer(exchange, {{"object", "list"}, {"data", ordered_json::array({model})}});
+  if (request.path != "/v1/models/" + options_.alias) {
+    throw HttpError({404, "not_found_error", fmt::format("the model here is {}", options_.alias)});
+  }
+  Answer(exchange, model);
+}
+
+void Server::Props(const HttpRequest&, const ExchangePtr& exchange) {
+  const Parameters& d = options_.defaults;
+  const auto control = [&](const std::optional<int32_t>& id) {
+    return id ? tokenizer().Piece(*id, true) : std::string();
+  };
+  Answer(exchange, {{"default_generation_settings",
+                     {{"n_ctx", engine_->context()},
+                      {"params",
+                       {{"n_predict", d.max_tokens.value_or(-1)},
+                        {"temperature", d.sampling.temperature},
+                        {"top_k", d.sampling.top_k},
+                        {"top_p", d.sampling.top_p},
+                        {"min_p", d.sampling.min_p},
+                        {"repeat_penalty", d.sampling.repeat_penalty},
+                        {"repeat_last_n", d.sampling.repeat_last_n},
+                        {"prune", d.prune}}}}},
+                    {"total_slots", 1},
+                    {"model_alias", options_.alias},
+                    {"chat_template", tokenizer().chat_template()},
+                    {"bos_token", control(tokenizer().bos())},
+                    {"eos_token", control(tokenizer().eos())},
+                    {"modalities", {{"vision", false}, {"audio", false}}},
+                    {"build_info", options_.build}});
+}
+
+void Server::Slots(const HttpRequest&, const ExchangePtr& exchange) {
+  if (!options_.slots)
+    throw HttpError({501, "not_supported_error", "the server was started with --no-slots"});
+  ordered_json list = ordered_json::array();
+  for (const SlotState& slot : scheduler_->Slots()) {
+    ordered_json item = {{"id", slot.id}, {"n_ctx", engine_->context()}, {"is_processing", slot.task >= 0}};
+    if (slot.task >= 0) {
+      item.update({{"id_task", slot.task},
+                   {"n_prompt_tokens", slot.prompt_tokens},
+                   {"n_prompt_tokens_processed", slot.processed_tokens},
+                   {"n_decoded", slot.decoded_tokens},
+                   {"prune", slot.prune},
+                   {"seconds", slot.seconds}});
+    }
+    list.push_back(std::move(item));
+  }
+  Answer(exchange, list);
+}
+
+void Server::ChangeSlot(const HttpRequest&, const ExchangePtr&) {
+  throw HttpError(
+      {501, "not_supported_error", "slots cannot be saved, restored or erased: no document is kept yet"});
+}
+
+void Server::MetricsText(const HttpRequest&, const ExchangePtr& exchange) {
+  if (!options_.metrics)
+    throw HttpError({501, "not_supported_error", "the server was started with --no-metrics"});
+  Gauges gauges{.connections = http_ ? http_->connections() : 0};
+  if (ready_) {
+    gauges.waiting = scheduler_->waiting();
+    for (const SlotState& slot : scheduler_->Slots()) gauges.processing += slot.task >= 0 ? 1 : 0;
+  }
+  metrics_.CountRequest(200);
+  exchange->Reply(
+      {.status = 200, .body = metrics_.Text(gauges), .type = "text/plain; version=0.0.4; charset=utf-8"});
+}
+
+void Server::TokenizerInfo(const HttpRequest&, const ExchangePtr& exchange) {
+  const auto control = [&](const std::optional<int32_t>& id) {
+    return id ? ordered_json(tokenizer().Piece(*id, true)) : ordered_json();
+  };
+  ordered_json info = {{"tokenizer_class", std::string(tokenizer().kind())},
+                       {"vocab_size", tokenizer().vocab_size()},
+                       {"bos_token", control(tokenizer().bos())},
+                       {"eos_token", control(tokenizer().eos())},
+                       {"pad_token", control(tokenizer().eos())},
+                       {"model_max_length", engine_->context()}};
+  if (!tokenizer().chat_template().empty()) info["chat_template"] = tokenizer().chat_template();
+  Answer(exchange, info);
+}
+
+}  // namespace coppice

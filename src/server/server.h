@@ -1,0 +1,105 @@
+// The server: routes over one engine.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "server/access.h"
+#include "server/generation_reply.h"
+#include "server/http.h"
+#include "server/metrics.h"
+#include "server/parameters.h"
+#include "server/scheduler.h"
+
+namespace coppice {
+
+struct ServerOptions {
+  HttpOptions http;
+  std::string alias = "coppice";           // the model's name in answers
+  std::string build;                       // the program's name and version
+  std::vector<std::string> api_keys;       // one of them is needed; none: everybody may ask
+  bool slots = true;                       // GET /slots
+  bool metrics = true;                     // GET /metrics
+  std::chrono::milliseconds ping{30'000};  // between comments of a silent stream
+  int64_t max_waiting = 512;               // answers in the queue
+  Parameters defaults;                     // of requests that do not say otherwise
+};
+
+class Server final : public HttpService {
+ public:
+  // Listens at once, and says that it is loading. Throws Error for an address that cannot be had, or that is not
+  // this machine's own while there is no key.
+  explicit Server(ServerOptions options);
+  ~Server() override;  // Stop()
+
+  // From here on requests are served. Throws Error for a model without a tokenizer, or where the default --prune
+  // does not fit it.
+  void Serve(std::unique_ptr<Engine> engine);
+  int port() const;
+  // Ends what is computed, tells its clients, and closes every connection; takes about a second at most.
+  void Stop();
+
+  std::optional<HttpReply> Refuse(const HttpRequest& head) override;
+  bool IsQuick(const HttpRequest& head) override;
+  void Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) override;
+
+  using ExchangePtr = std::shared_ptr<Exchange>;
+  using Handler = void (Server::*)(const HttpRequest& request, const ExchangePtr& exchange);
+  struct Row {
+    const char* method;
+    const char* path;  // one that ends in "/" stands for whatever follows
+    Handler handler;
+    bool is_quick;
+    bool needs_model;
+  };
+
+ private:
+  static const std::vector<Row>& Rows();
+  const Row* Find(const HttpRequest& head) const;
+  void Answer(const ExchangePtr& exchange, const nlohmann::ordered_json& body);
+  void Fail(const ExchangePtr& exchange, const HttpFault& fault);
+
+  void Health(const HttpRequest&, const ExchangePtr& exchange);
+  void Models(const HttpRequest& request, const ExchangePtr& exchange);
+  void Props(const HttpRequest&, const ExchangePtr& exchange);
+  void Slots(const HttpRequest&, const ExchangePtr& exchange);
+  void ChangeSlot(const HttpRequest&, const ExchangePtr& exchange);
+  void MetricsText(const HttpRequest&, const ExchangePtr& exchange);
+  void TokenizerInfo(const HttpRequest&, const ExchangePtr& exchange);
+  // server_text.cpp
+  void Tokenize(const HttpRequest& request, const ExchangePtr& exchange);
+  void Detokenize(const HttpRequest& request, const ExchangePtr& exchange);
+  void ApplyTemplate(const HttpRequest& request, const ExchangePtr& exchange);
+  // server_generate.cpp
+  void Completions(const HttpRequest& request, const ExchangePtr& exchange);
+  void Chat(const HttpRequest& request, const ExchangePtr& exchange);
+  void Generate(Route route, const HttpRequest& request, const ExchangePtr& exchange);
+
+  std::shared_ptr<const EncodedPrompt> Encode(const PromptInput& input, const Parameters& p) const;
+  std::shared_ptr<const EncodedPrompt> EncodeMessages(const Parameters& p) const;
+  void CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const std::string& field) const;
+  void DecidePrune(Parameters& p) const;
+  std::shared_ptr<Job> MakeJob(const EncodedPrompt& prompt, const Parameters& p, Route route, int64_t choice);
+  std::string NewId(Route route);
+  uint64_t Random();
+
+  const Tokenizer& tokenizer() const { return *engine_->tokenizer(); }
+
+  const ServerOptions options_;
+  const Access access_;
+  const int64_t started_;  // Unix time
+  Metrics metrics_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::atomic<bool> ready_{false};  // the two above may be read
+  std::mutex random_mutex_;
+  std::mt19937_64 random_;
+  std::unique_ptr<HttpServer> http_;  // last: its threads use all of the above
+};
+
+}  // namespace coppice

@@ -1,0 +1,137 @@
+// Routes that generate: a request's parameters become jobs.
+#include <ctime>
+
+#include "base/error.h"
+#include "policies/registry.h"
+#include "server/server.h"
+
+namespace coppice {
+
+namespace {
+
+constexpr int64_t kDefaultCompletionTokens = 16;  // OpenAI's and vLLM's
+
+}  // namespace
+
+void Server::Completions(const HttpRequest& request, const ExchangePtr& exchange) {
+  Generate(kCompletions, request, exchange);
+}
+
+void Server::Chat(const HttpRequest& request, const ExchangePtr& exchange) {
+  Generate(kChat, request, exchange);
+}
+
+void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr& exchange) {
+  Parameters p = ParseParameters(request.body, route, options_.defaults);
+  DecidePrune(p);
+  std::vector<std::shared_ptr<const EncodedPrompt>> prompts;
+  if (route == kChat) {
+    prompts.push_back(EncodeMessages(p));
+  } else {
+    for (const PromptInput& input : p.prompts) prompts.push_back(Encode(input, p));
+  }
+  p.prompts.clear();
+  p.messages = nullptr;
+  std::vector<std::shared_ptr<const EncodedPrompt>> choices;
+  for (const auto& prompt : prompts) {
+    CheckPrompt(*prompt, p, route == kChat ? "messages" : "prompt");
+    choices.insert(choices.end(), static_cast<size_t>(p.n), prompt);
+  }
+
+  auto reply = std::make_shared<GenerationReply>(
+      ReplyOptions{route, NewId(route), options_.alias, std::time(nullptr), p}, choices, tokenizer(),
+      metrics_, exchange);
+  std::vector<std::shared_ptr<Job>> jobs;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    jobs.push_back(MakeJob(*choices[i], p, route, static_cast<int64_t>(i) % p.n));
+    jobs.back()->events = reply->Events(static_cast<int>(i));
+    jobs.back()->arrived = request.arrived;
+  }
+  Scheduler* scheduler = scheduler_.get();
+  std::vector<std::weak_ptr<Job>> siblings(jobs.begin(), jobs.end());
+  reply->OnFailure([scheduler, siblings] {
+    std::vector<std::shared_ptr<Job>> left;
+    for (const auto& weak : siblings) {
+      if (auto job = weak.lock()) left.push_back(std::move(job));
+    }
+    scheduler->Cancel(left);
+  });
+  scheduler->Submit(jobs);
+  if (p.stream) exchange->StartPings(options_.ping);
+  exchange->OnGone([scheduler, jobs] { scheduler->Cancel(jobs); });
+}
+
+void Server::CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const std::string& field) const {
+  const auto count = static_cast<int64_t>(prompt.tokens.size());
+  const ModelShape& shape = engine_->model().config().shape;
+  if (count == 0) throw BadField(field, "the prompt is empty");
+  for (const int32_t id : prompt.tokens) {
+    if (id < 0 || id >= shape.vocab) {
+      throw BadField(field, fmt::format("token {} is not in the vocabulary of {}", id, shape.vocab));
+    }
+  }
+  if (count > engine_->context()) {
+    throw HttpError({400,
+                     "exceed_context_size_error",
+                     fmt::format("the prompt has {} tokens, the context {}", count, engine_->context()),
+                     field,
+                     {{"n_prompt_tokens", count}, {"n_ctx", engine_->context()}}});
+  }
+  for (const Protection::Span& span : p.protection.spans) {
+    if (span.end > count) {
+      throw BadField("prune.protect", fmt::format("the span [{}, {}] ends beyond the prompt's {} tokens",
+                                                  span.begin, span.end, count));
+    }
+  }
+  if (p.prune_asked && p.prune != options_.defaults.prune) {
+    try {
+      // What a spec can be wrong about, before the request waits for its turn.
+      MakePolicy(p.prune, {.shape = shape, .tokens = count, .prompt = prompt.tokens}, p.protection);
+    } catch (const Error& error) {
+      throw HttpError({400, "invalid_request_error", error.what(), "prune"});
+    }
+  }
+}
+
+// Log-probabilities of a prompt need all of it. Who asks for both is told; a server's default stands aside.
+void Server::DecidePrune(Parameters& p) const {
+  if (!p.echo || !p.log_probs || p.prune == "none") return;
+  if (p.prune_asked)
+    throw BadField("prune", "echo with logprobs scores every token of the prompt: send none");
+  p.prune = "none";
+  p.prompt_scored_densely = true;
+  p.prune_asked = true;  // so that the answer says what became of the default
+}
+
+std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Parameters& p, Route route,
+                                     int64_t choice) {
+  auto job = std::make_shared<Job>();
+  Request& request = job->request;
+  request.tokens = prompt.tokens;
+  request.max_tokens = p.max_tokens.value_or(route == kChat ? -1 : kDefaultCompletionTokens);
+  request.ignore_eos = p.ignore_eos;
+  request.sampling = p.sampling;
+  // Several answers to one prompt must differ, and each be found again with the same seed.
+  request.sampling.seed = p.seed ? *p.seed + static_cast<uint64_t>(choice) : Random();
+  request.prune = p.prune;
+  request.protection = p.protection;
+  request.protection.spans.insert(request.protection.spans.end(), prompt.protected_spans.begin(),
+                                  prompt.protected_spans.end());
+  request.top_log_probs = static_cast<int>(p.top_log_probs);
+  request.prompt_log_probs = p.echo && p.log_probs;
+  job->log_probs = p.log_probs;
+  job->stop = p.stop;
+  job->stop_token_ids = p.stop_token_ids;
+  return job;
+}
+
+uint64_t Server::Random() {
+  const std::lock_guard lock(random_mutex_);
+  return random_();
+}
+
+std::string Server::NewId(Route route) {
+  return fmt::format("{}-{:016x}", route == kChat ? "chatcmpl" : "cmpl", Random());
+}
+
+}  // namespace coppice

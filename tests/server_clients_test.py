@@ -1,0 +1,180 @@
+"""`coppice serve` through clients that others wrote, unmodified: the official openai package and
+lm-evaluation-harness's local-completions. Skips (77) where they are not installed: tools/setup_clients.sh does that.
+
+    server_clients_test.py PROGRAM SOURCE_DIR [unittest arguments]
+"""
+
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+
+os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+os.environ.setdefault("HF_HOME", tempfile.mkdtemp(prefix="coppice-hf-"))
+try:
+    import lm_eval
+    import lm_eval.tasks
+    import openai
+except ImportError as error:
+    print(f"skipped: {error}; tools/setup_clients.sh installs the clients")
+    sys.exit(77)
+
+from server_support import Server, write_chat_model
+
+PROGRAM = sys.argv.pop(1)
+SOURCE = pathlib.Path(sys.argv.pop(1))
+MODEL = SOURCE / "models/coppice-mini-f16.gguf"
+PROMPT_2K = (SOURCE / "tests/data/prompt-2k.txt").read_text()
+ANSWER_2K = (SOURCE / "tests/data/prompt-2k.answer").read_text().strip()
+KEY = "a-key"
+
+CHOICES = """
+task: {name}
+dataset_path: json
+dataset_kwargs:
+  data_files: {{validation: "{data}"}}
+validation_split: validation
+output_type: multiple_choice
+doc_to_text: "{{{{question}}}}"
+doc_to_choice: choices
+doc_to_target: label
+target_delimiter: " "
+metric_list:
+  - metric: acc
+  - metric: acc_norm
+"""
+GENERATE = """
+task: {name}
+dataset_path: json
+dataset_kwargs:
+  data_files: {{validation: "{data}"}}
+validation_split: validation
+output_type: generate_until
+doc_to_text: "{{{{question}}}}"
+doc_to_target: "{{{{answer}}}}"
+generation_kwargs: {{until: ["\\n", "."], max_gen_toks: 8, temperature: 0}}
+metric_list:
+  - metric: exact_match
+"""
+
+
+class Case(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder) / "coppice-mini-f16.gguf"
+            write_chat_model(MODEL, model)
+            cls.server = Server(PROGRAM, model, "-c", "8192", "--api-key", KEY).wait_ready()
+        cls.base = f"http://{cls.server.host}:{cls.server.port}"
+        cls.auth = {"Authorization": f"Bearer {KEY}"}
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.server.stop() == 0
+
+    def good(self, path, body=None):
+        return self.server.good(path, body, headers=self.auth)
+
+
+class OpenAi(Case):
+    def setUp(self):
+        self.client = openai.OpenAI(base_url=self.base + "/v1", api_key=KEY, max_retries=0)
+        self.addCleanup(self.client.close)
+
+    def test_models(self):
+        names = [m.id for m in self.client.models.list()]
+        self.assertEqual(names, ["coppice-mini-f16"])
+        self.assertEqual(self.client.models.retrieve(names[0]).id, names[0])
+
+    def test_completion(self):
+        reply = self.client.completions.create(model="any", prompt=PROMPT_2K, max_tokens=8, temperature=0, logprobs=2)
+        self.assertIn(ANSWER_2K, reply.choices[0].text)
+        self.assertEqual(len(reply.choices[0].logprobs.tokens), reply.usage.completion_tokens)
+        self.assertEqual(reply.usage.prompt_tokens_details.cached_tokens, 0)
+
+    def test_stream(self):
+        stream = self.client.completions.create(model="any", prompt=PROMPT_2K, max_tokens=8, temperature=0, stream=True,
+                                                stream_options={"include_usage": True},
+                                                extra_body={"return_progress": True, "prune": "lazyllm:min=0"})
+        chunks = list(stream)
+        self.assertIn(ANSWER_2K, "".join(c.choices[0].text for c in chunks if c.choices))
+        self.assertEqual(chunks[-1].usage.completion_tokens, 8)
+        pruned = [c.prune for c in chunks if getattr(c, "prune", None)]
+        self.assertTrue(pruned[0]["active"])
+
+    def test_chat(self):
+        messages = [{"role": "user", "content": "Hello"}]
+        reply = self.client.chat.completions.create(model="any", messages=messages, max_completion_tokens=4, logprobs=True, top_logprobs=2)
+        self.assertEqual(reply.choices[0].message.role, "assistant")
+        stream = self.client.chat.completions.create(model="any", messages=messages, max_tokens=4, stream=True)
+        self.assertEqual([c.choices[0].finish_reason for c in stream][-1] is not None, True)
+
+    def test_errors_have_the_clients_types(self):
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.client.completions.create(model="any", prompt="a", best_of=4)
+        self.assertEqual(caught.exception.param, "best_of")
+        with self.assertRaises(openai.AuthenticationError):
+            openai.OpenAI(base_url=self.base + "/v1", api_key="no", max_retries=0).models.list()
+        with self.assertRaises(openai.NotFoundError):
+            self.client.models.retrieve("other")
+
+    def test_leaving_a_stream(self):
+        stream = self.client.completions.create(model="any", prompt="a", max_tokens=8000, stream=True, extra_body={"ignore_eos": True})
+        next(iter(stream))
+        stream.close()
+        self.server.wait_for(lambda: not self.good("/slots")[0]["is_processing"], 1)
+
+
+class LmEval(Case):
+    QUESTIONS = [
+        {"question": "The secret code is 48213. The secret code is", "choices": ["48213.", "unknown to me."], "label": 0, "answer": "48213"},
+        {"question": "Once upon a time there was a", "choices": ["king who", "of the and", "x"], "label": 0, "answer": "king"},
+        {"question": "Light is \u20ac \u00e9", "choices": ["refracted", "seven \u65e5\u672c"], "label": 1, "answer": "x"},
+    ]
+
+    def evaluate(self, template, **model_args):
+        with tempfile.TemporaryDirectory() as folder:
+            data = pathlib.Path(folder) / "data.jsonl"
+            data.write_text("".join(json.dumps(q) + "\n" for q in self.QUESTIONS))
+            name = "coppice_own_task"
+            (pathlib.Path(folder) / "own.yaml").write_text(template.format(name=name, data=data))
+            args = {"model": "any", "base_url": self.base + "/v1/completions", "tokenizer_backend": "remote",
+                    "auth_token": KEY, "max_retries": 1, **model_args}
+            manager = lm_eval.tasks.TaskManager(include_path=folder, include_defaults=False)
+            return lm_eval.simple_evaluate(model="local-completions", model_args=args, tasks=[name], task_manager=manager,
+                                           log_samples=True, bootstrap_iters=0)["samples"][name]
+
+    def setUp(self):
+        os.environ["OPENAI_API_KEY"] = KEY
+
+    def score(self, context, choice):
+        """What the task's score has to be, asked for by hand."""
+        tokens = [self.good("/tokenize", {"prompt": t, "add_special_tokens": False})["tokens"] for t in [context, context + " " + choice]]
+        body = {"prompt": tokens[1], "max_tokens": 1, "echo": True, "logprobs": 5, "temperature": 0}
+        log = self.good("/v1/completions", body)["choices"][0]["logprobs"]
+        part = slice(len(tokens[0]), -1)
+        greedy = all(v == max(t.values()) for v, t in zip(log["token_logprobs"][part], log["top_logprobs"][part]))
+        return sum(log["token_logprobs"][part]), greedy
+
+    def test_log_likelihood(self):
+        for batch in [1, 4]:
+            samples = sorted(self.evaluate(CHOICES, batch_size=batch), key=lambda s: s["doc_id"])
+            self.assertEqual(len(samples), len(self.QUESTIONS))
+            for question, sample in zip(self.QUESTIONS, samples):
+                got = [tuple(r) for r in sample["filtered_resps"]]
+                self.assertEqual(got, [self.score(question["question"], c) for c in question["choices"]])
+            self.assertEqual(samples[0]["acc"], 1.0)
+
+    def test_generation(self):
+        samples = sorted(self.evaluate(GENERATE), key=lambda s: s["doc_id"])
+        for question, sample in zip(self.QUESTIONS, samples):
+            # The harness sends ids, which get no BOS.
+            body = {"prompt": question["question"], "add_special_tokens": False, "max_tokens": 8, "temperature": 0, "stop": ["\n", "."]}
+            self.assertEqual(sample["filtered_resps"][0], self.good("/v1/completions", body)["choices"][0]["text"])
+        self.assertTrue(samples[0]["filtered_resps"][0])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,162 @@
+"""A server of the program under test, and small HTTP clients for it. Standard library only."""
+
+import contextlib
+import http.client
+import json
+import pathlib
+import re
+import select
+import signal
+import socket
+import struct
+import subprocess
+import time
+
+
+TEMPLATE = ("{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
+            "{% if add_generation_prompt %}[assistant]{{ mood|default('') }} {% endif %}")
+
+
+def write_chat_model(source, target, template=TEMPLATE):
+    """A copy of a GGUF file (version 3, alignment 32) that has a chat template."""
+    data = pathlib.Path(source).read_bytes()
+    sizes = [1, 1, 2, 2, 4, 4, 4, 1, None, None, 8, 8, 8]  # of values, by type; 8 is a string, 9 an array
+
+    def number(at, fmt):
+        return struct.unpack_from(fmt, data, at)[0]
+
+    def after_value(at, kind):
+        if kind == 8:
+            return at + 8 + number(at, "<Q")
+        if kind != 9:
+            return at + sizes[kind]
+        inner, count, at = number(at, "<I"), number(at + 4, "<Q"), at + 12
+        for _ in range(count):
+            at = after_value(at, inner)
+        return at
+
+    tensors, keys, at = number(8, "<Q"), number(16, "<Q"), 24
+    for _ in range(keys):
+        at += 8 + number(at, "<Q")
+        at = after_value(at + 4, number(at, "<I"))
+    end_of_keys = at
+    for _ in range(tensors):
+        at += 8 + number(at, "<Q")
+        at += 4 + 8 * number(at, "<I") + 4 + 8
+    key, text = b"tokenizer.chat_template", template.encode()
+    extra = struct.pack("<Q", len(key)) + key + struct.pack("<IQ", 8, len(text)) + text
+    head = data[:16] + struct.pack("<Q", keys + 1) + data[24:end_of_keys] + extra + data[end_of_keys:at]
+    pathlib.Path(target).write_bytes(head + b"\0" * (-len(head) % 32) + data[at + -at % 32:])
+
+
+class Server:
+    """Starts `coppice serve` on a free port; `ready` says when the model is loaded."""
+
+    def __init__(self, program, model, *options):
+        self.process = subprocess.Popen([program, "serve", "-m", str(model), "--port", "0", *options],
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        line = self.process.stdout.readline().decode()
+        match = re.fullmatch(r"listening on http://(.+):(\d+)\n", line)
+        if not match:
+            raise AssertionError(f"{line!r}, {self.process.stderr.read().decode()!r}")
+        self.host, self.port = match.group(1), int(match.group(2))
+
+    def wait_ready(self):
+        if not self.process.stdout.readline().startswith(b"ready: "):
+            raise AssertionError(self.process.stderr.read().decode())
+        return self
+
+    def stop(self, number=signal.SIGTERM, timeout=10):
+        self.process.send_signal(number)
+        try:
+            return self.process.wait(timeout)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self.process.stdout.close()
+            self.process.stderr.close()
+
+    def memory(self):
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1)) * 1024
+
+    @contextlib.contextmanager
+    def connection(self, timeout=120):
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def ask(self, path, body=None, method=None, headers=None, timeout=120):
+        """(status, headers, parsed JSON or text)"""
+        with self.connection(timeout) as connection:
+            data = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
+            connection.request(method or ("GET" if body is None else "POST"), path, data,
+                               {"Content-Type": "application/json", **(headers or {})})
+            reply = connection.getresponse()
+            text = reply.read().decode()
+            is_json = reply.getheader("Content-Type", "").startswith("application/json")
+            return reply.status, dict(reply.getheaders()), json.loads(text) if is_json else text
+
+    def good(self, path, body=None, **kwargs):
+        status, _, reply = self.ask(path, body, **kwargs)
+        assert status == 200, (status, reply)
+        return reply
+
+    def stream(self, path, body, **kwargs):
+        """The parsed events of a stream, in order; comments as ":" and the end as "[DONE]"."""
+        status, headers, text = self.ask(path, {**body, "stream": True}, **kwargs)
+        assert status == 200 and headers["Content-Type"].startswith("text/event-stream"), (status, headers, text)
+        events = []
+        for block in text.split("\n\n")[:-1]:
+            if block.startswith(":"):
+                events.append(":")
+            else:
+                assert block.startswith("data: ") and "\n" not in block, block
+                events.append(block[6:] if block == "data: [DONE]" else json.loads(block[6:]))
+        return events
+
+    def raw(self, data, timeout=10, close=True):
+        """Sends bytes; what comes back until the server closes, or until `timeout`."""
+        with socket.create_connection((self.host, self.port), timeout=timeout) as plain:
+            plain.sendall(data)
+            received = b""
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                while part := plain.recv(65536):
+                    received += part
+                    if not close and b"\r\n\r\n" in received:
+                        break
+            return received
+
+    def slot(self):
+        return self.good("/slots")[0]
+
+    def wait_for(self, what, seconds=10):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            if what():
+                return time.monotonic()
+            time.sleep(0.01)
+        raise AssertionError(f"not within {seconds} s")
+
+    def wait_idle(self, seconds=10):
+        return self.wait_for(lambda: not self.slot()["is_processing"], seconds)
+
+    def wait_busy(self, seconds=10):
+        return self.wait_for(lambda: self.slot()["is_processing"], seconds)
+
+    def send_only(self, path, body, receive_buffer=None):
+        """A request whose answer nobody reads yet: the socket."""
+        data = json.dumps(body).encode()
+        plain = socket.socket()
+        plain.settimeout(60)
+        if receive_buffer:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        plain.connect((self.host, self.port))
+        plain.sendall(b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(data)) + data)
+        return plain
+
+
+def readable(plain, seconds):
+    return bool(select.select([plain], [], [], seconds)[0])
