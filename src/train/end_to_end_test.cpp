@@ -52,10 +52,7 @@ struct EngineRun {
 EngineRun RunEngine(const Transformer& model, const TrainingText& text, const std::string& file) {
   const std::unique_ptr<Backend> be = MakeBackend("reference", {.threads = 1, .exact = true});
   const std::vector<int32_t> prompt(text.tokens.begin(), text.tokens.begin() + text.prompt);
-  MethodContext context;
-  context.shape = model.config().shape;
-  context.tokens = text.prompt;
-  context.prompt = prompt;
+  const MethodContext context{.shape = model.config().shape, .tokens = text.prompt, .prompt = prompt};
   PruneChoice choice = MakePolicy("sdtp:min=0,file=" + file, context, {});
   EXPECT_TRUE(choice.active) << choice.reason;
   SequenceState sequence = model.NewSequence(text.prompt, static_cast<int64_t>(text.tokens.size()), *be);
