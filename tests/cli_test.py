@@ -179,6 +179,26 @@ class Others(Case):
         text = self.good("compare", "-m", MODEL, "-f", PROMPT_2K, "-n", "2", "-r", "1", "--prune", "ftp")
         self.assertRegex(text, r"(?m)^dense +100 % / 100 %")
 
+    def test_perplexity(self):
+        base = ["perplexity", "-m", MODEL, "-f", PROMPT_2K]
+        text = self.good(*base, "-c", "256", "--chunks", "3")
+        self.assertRegex(text, r"^\[1\]\d+\.\d{4},\[2\]\d+\.\d{4},\[3\](\d+\.\d{4}),\nFinal estimate: PPL = \1 \+/- \d+\.\d+\n$")
+        exact = json.loads(self.good(*base, "--chunks", "2", "--exact", "--kl-divergence", "--json"))
+        self.assertEqual((exact["tokens"], exact["kl"], exact["same_top"]), (2 * 255, 0, 1))
+        fast = json.loads(self.good(*base, "--chunks", "2", "--kl-divergence", "--json"))
+        self.assertAlmostEqual(fast["ppl"] / fast["ppl_ratio"], exact["ppl"], delta=1e-6 * exact["ppl"])
+        self.assertLess(fast["kl"], 1e-3)
+        # A method that drops half of the text at random is further away than one that skips FFNs.
+        pruned = [json.loads(self.good(*base, "-c", "512", "--chunks", "2", "--json", "--prune", spec))
+                  for spec in ["ftp:eta=0.9,min=0", "random:keep=0.3,min=0"]]
+        self.assertEqual(pruned[0]["tokens"], 2 * 256)
+        self.assertGreater(pruned[0]["kl"], 0)
+        self.assertGreater(pruned[1]["kl"], pruned[0]["kl"])
+        self.assertIn("mean KL divergence", self.good(*base, "-c", "64", "--chunks", "1", "--base", MODEL))
+        self.bad(*base, "-c", "30000", says=["prompt-2k.txt", "30000"])
+        self.bad("perplexity", "-m", MODEL, "-f", "/none.txt", says=["/none.txt"])
+        self.bad(*base, "--prune", "no", "--chunks", "1", says=["no method 'no'"])
+
     def test_selective_context(self):
         spec = f"selective:model={MODEL},keep=0.5"
         answer = json.loads(self.good("run", "-m", MODEL, "-f", PROMPT_2K, "-n", "1", "--temp", "0", "--prune", spec, "--json"))

@@ -71,23 +71,27 @@ std::unique_ptr<Engine> Engine::FromShape(const std::string& shape, const Engine
   return std::unique_ptr<Engine>(new Engine(MakeSyntheticStore(model), std::move(config), nullptr, options));
 }
 
-void Engine::CheckRequest(const Request& request) const {
-  const auto tokens = static_cast<int64_t>(request.tokens.size());
+void Engine::CheckTokens(std::span<const int32_t> prompt) const {
+  const auto tokens = static_cast<int64_t>(prompt.size());
   if (tokens == 0) throw Error("the prompt is empty");
-  for (const int32_t id : request.tokens) {
+  for (const int32_t id : prompt) {
     if (id < 0 || id >= transformer_.config().shape.vocab) {
       throw Error("prompt token {} is not in the vocabulary of {}", id, transformer_.config().shape.vocab);
-    }
-  }
-  for (const int32_t id : request.forced) {
-    if (id < 0 || id >= transformer_.config().shape.vocab) {
-      throw Error("forced token {} is not in the vocabulary of {}", id, transformer_.config().shape.vocab);
     }
   }
   if (tokens > context_) {
     throw Error(
         "the prompt has {} tokens, the context {}: shorten it, or raise --ctx-size where the model allows",
         tokens, context_);
+  }
+}
+
+void Engine::CheckRequest(const Request& request) const {
+  CheckTokens(request.tokens);
+  for (const int32_t id : request.forced) {
+    if (id < 0 || id >= transformer_.config().shape.vocab) {
+      throw Error("forced token {} is not in the vocabulary of {}", id, transformer_.config().shape.vocab);
+    }
   }
   if (request.max_tokens < -1) throw Error("--predict {}: not a whole number from -1", request.max_tokens);
   if (request.protection.first < 0 || request.protection.last < 0)
@@ -145,6 +149,16 @@ void Engine::Prefill(const Request& request, TokenPolicy& policy, SequenceState&
     transformer_.Prefill(tokens, policy, sequence, workspace_, *backend_, logits);
   }
   workspace_.control.progress = nullptr;
+}
+
+void Engine::Score(std::span<const int32_t> tokens, const LogitsVisitor& visit,
+                   const std::atomic<bool>* cancelled) {
+  CheckTokens(tokens);
+  const auto count = static_cast<int64_t>(tokens.size());
+  SequenceState sequence = transformer_.NewSequence(count, count, *backend_);
+  workspace_.control = {nullptr, cancelled};
+  Tensor last;
+  transformer_.PrefillScored(tokens, sequence, workspace_, *backend_, last, visit);
 }
 
 Answer Engine::Generate(const Request& request) {

@@ -85,6 +85,8 @@ class Engine {
   // Answers one request. Throws Error for a request that cannot be served, Cancelled where it was cancelled;
   // the engine stays usable after either.
   Answer Generate(const Request& request);
+  // Shows the logits of every position of `tokens` but the last, densely, a tile at a time.
+  void Score(std::span<const int32_t> tokens, const LogitsVisitor& visit, const std::atomic<bool>* cancelled);
 
   const Transformer& model() const { return transformer_; }
   const TensorStore& store() const { return *store_; }
@@ -97,6 +99,7 @@ class Engine {
   Engine(std::shared_ptr<const TensorStore> store, ModelConfig config, std::unique_ptr<Tokenizer> tokenizer,
          const EngineOptions& options);
   void CheckRequest(const Request& request) const;
+  void CheckTokens(std::span<const int32_t> tokens) const;
   void Prefill(const Request& request, TokenPolicy& policy, SequenceState& sequence, Tensor& logits);
   void NameTrace(const Request& request, const Answer& answer, Trace& trace) const;
   MethodContext Context(const Request& request, double& selection_flops);

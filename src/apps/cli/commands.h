@@ -17,5 +17,6 @@ void AddSynth(CLI::App& app);
 void AddTrace(CLI::App& app);
 void AddTrain(CLI::App& app);
 void AddServe(CLI::App& app);
+void AddPerplexity(CLI::App& app);
 
 }  // namespace coppice::cli

@@ -71,6 +71,7 @@ int main(int argc, char** argv) {
   coppice::cli::AddTrace(app);
   coppice::cli::AddTrain(app);
   coppice::cli::AddServe(app);
+  coppice::cli::AddPerplexity(app);
   try {
     std::vector<std::string> words = coppice::cli::RewriteAliases(argc, argv);
     std::reverse(words.begin(), words.end());  // CLI11 takes them from the back
