@@ -16,7 +16,7 @@ namespace {
 
 using Format = TextOptions::Format;
 
-constexpr size_t kLongestLine = 64u << 20;   // bytes
+constexpr size_t kLongestLine = 64u << 20;            // bytes
 constexpr uint64_t kLargestFile = uint64_t{4} << 30;  // bytes
 
 class TextReader {
