@@ -184,7 +184,8 @@ TEST_P(ProductConformance, AGatedProductIsSiluTimesUp) {
         be().PackGated(gate.view(), up.view(), packed);
         Tensor y(DType::kF32, 19, outputs);
         be().Product(x.view(), packed, with_bias ? bias.view() : TensorView(), y.mutable_view());
-        ExpectClose(y.view(), expected, 2 * tolerance());
+        // A single column's error has no others to average with.
+        ExpectClose(y.view(), expected, (outputs == 1 ? 6 : 2) * tolerance());
         // A plain matrix afterwards, in the same memory.
         be().Pack(gate.view(), packed);
         be().Product(x.view(), packed, {}, y.mutable_view());

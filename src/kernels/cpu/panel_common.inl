@@ -24,7 +24,7 @@ inline int64_t WordOffset(int64_t row, int64_t i, int64_t depth_words) {
   return kByRow ? row * depth_words + i : i * kRows + row;
 }
 
-// Up to kIntGroup values with zeros behind them, up to a multiple of kDepthStep.
+// Up to kPackValues values with zeros behind them, up to a multiple of kDepthStep.
 inline const float* PadValues(const float* x, int64_t count, float* padded) {
   const int64_t depth = PanelDepth(count);
   if (count == depth) return x;
@@ -57,8 +57,9 @@ struct PanelBlock {
   int64_t first_row;
 };
 
-inline PanelBlock BlockOf(const PanelTask& t, int64_t index, int64_t block_rows, int64_t value_bytes) {
-  const int64_t groups = IntGroups(t.depth);
+inline PanelBlock BlockOf(const PanelTask& t, int64_t index, int64_t block_rows, int64_t value_bytes,
+                          int64_t group) {
+  const int64_t groups = GroupsOf(t.depth, group);
   const int64_t scales = t.x_scales != nullptr ? index * groups * block_rows : 0;
   return {t,
           t.x + index * t.depth * block_rows * value_bytes,

@@ -7,12 +7,15 @@
 //
 // Floats: y[m][n] = sum_k x[m][k] w[n][k], sums in fp32 along K; bf16: factors rounded to it.
 //
-// Integers: both sides are int8 codes in groups of kIntGroup values along K, each group with an fp32 scale:
+// Integers: both sides are int8 codes in groups of PanelKernels::group values along K, each group with an fp32 scale:
 //
 //   y[m][n] = sum over groups g, in order:  fma(float(sum_k xq[m][k] wq[n][k]), ws[n][g] * xs[m][g], y[m][n])
 //
-// The sums within a group are exact, so every ISA gives the same bits. A scale is the group's largest magnitude / 127;
-// 256 values share one, as in llama.cpp's Q8_K: an outlier costs its own group precision, not the row.
+// The sums within a group are exact, so every ISA with the same groups gives the same bits. A scale is the group's largest
+// magnitude / 127: an outlier costs its own group precision, not the row. 64 values share one where sums stay in
+// registers: on a small model whose weights lie in blocks of very different size, 256 cost 27 times the divergence (KL
+// 6.7e-3 from fp32, Q8_0) for the same time. Tiles hand their sums over by memory, once a group: there 256 share one, as
+// in llama.cpp's Q8_K.
 #pragma once
 
 #include <cstddef>
@@ -20,12 +23,14 @@
 
 namespace coppice::cpu {
 
-inline constexpr int64_t kIntGroup = 256;
+inline constexpr int64_t kVectorGroup = 64;
+inline constexpr int64_t kTileGroup = 256;
+inline constexpr int64_t kPackValues = 256;  // of a row, packed at a time: whole groups
 inline constexpr int64_t kStripColumns = 16;
 inline constexpr int64_t kDepthStep = 64;  // K is padded to it with zeros: a whole number of tiles of AMX
 
 constexpr int64_t PanelDepth(int64_t inputs) { return (inputs + kDepthStep - 1) / kDepthStep * kDepthStep; }
-constexpr int64_t IntGroups(int64_t inputs) { return (inputs + kIntGroup - 1) / kIntGroup; }
+constexpr int64_t GroupsOf(int64_t inputs, int64_t group) { return (inputs + group - 1) / group; }
 constexpr int64_t StripsOf(int64_t outputs) { return (outputs + kStripColumns - 1) / kStripColumns; }
 
 // Rows of x against the strips of one panel.
@@ -49,10 +54,11 @@ struct PanelTask {
 struct PanelKernels {
   int value_bytes;  // of packed values
   bool scaled;      // integers, with scales
+  int64_t group;    // values that share a scale; divides kPackValues
   int block_rows;   // rows of one block of x
   int strips;       // of a panel
-  // At most kStripColumns rows of weights, kIntGroup floats apart, become kIntGroup (or, at the end, fewer) values of a
-  // strip, and one group of its scales [kStripColumns]. `values` is a multiple of kDepthStep.
+  // At most kStripColumns rows of weights, kPackValues floats apart, become kPackValues (or, at the end, fewer) values of
+  // a strip, and their groups' scales [groups][kStripColumns]. `values` is a multiple of kDepthStep.
   void (*pack)(const float* w, int rows, int64_t values, std::byte* strip, float* scales);
   // `count` values become row `row` of a block of x; values up to PanelDepth(count) are 0.
   void (*prepare)(const float* x, int64_t count, int row, std::byte* block, float* scales, int32_t* sums);

@@ -1,6 +1,6 @@
 // Products over packed panels: panel_kernels.h has the arithmetic. Weights of any stored type are packed once per
-// prompt and layer. As integers, whatever the format, they become codes of 8 bits with a scale per 256 values of a row:
-// for a format of 4 bits that adds under 1 % to the variance of its own rounding (calculated: the largest of 256
+// prompt and layer. As integers, whatever the format, they become codes of 8 bits with a scale per group of a row: for a
+// format of 4 bits even groups of 256 add under 1 % to the variance of its own rounding (calculated: the largest of 256
 // normal values is 3.0 sigma, that of 32 is 2.3, so the steps are 3.0 / 127 and 2.3 / 8).
 //
 // A task is a panel against a range of rows. Batch invariance: a row's sums run over K in one order, whatever block and
@@ -32,6 +32,7 @@ class PanelProducts final : public Products {
 
  private:
   bool scaled() const { return kernels_.scaled; }
+  int64_t Groups(int64_t inputs) const { return GroupsOf(inputs, kernels_.group); }
   int64_t FloatsOf(int64_t values) const { return values * kernels_.value_bytes / 4; }
   struct RowRange {
     int64_t first;
@@ -93,24 +94,23 @@ PanelProducts::RowRange PanelProducts::RowsOfStrip(const PackedMatrix& w, int64_
 void PanelProducts::PackStrip(const WeightRows& w, const PackedMatrix& packed, int64_t strip,
                               std::byte* strip_values, float* strip_scales) const {
   const int64_t depth = PanelDepth(packed.inputs);
-  alignas(64) float values[kStripColumns * kIntGroup];
+  alignas(64) float values[kStripColumns * kPackValues];
   const RowRange rows = RowsOfStrip(packed, strip);
-  w.Prefetch(rows.first, rows.count, 0, std::min(kIntGroup, packed.inputs));
-  for (int64_t g = 0; g < IntGroups(packed.inputs); ++g) {
-    const int64_t begin = g * kIntGroup;
-    const int64_t count = std::min(kIntGroup, packed.inputs - begin);
-    const int64_t padded = std::min(kIntGroup, depth - begin);
+  w.Prefetch(rows.first, rows.count, 0, std::min(kPackValues, packed.inputs));
+  for (int64_t begin = 0; begin < packed.inputs; begin += kPackValues) {
+    const int64_t count = std::min(kPackValues, packed.inputs - begin);
+    const int64_t padded = std::min(kPackValues, depth - begin);
     // The rows are sixteen streams, more than the processor's prefetcher follows: without this, packing Q4_0 spends a
     // third of its time waiting.
     const int64_t next = begin + count;
-    w.Prefetch(rows.first, rows.count, next, std::min(kIntGroup, packed.inputs - next));
+    w.Prefetch(rows.first, rows.count, next, std::min(kPackValues, packed.inputs - next));
     for (int r = 0; r < rows.count; ++r) {
-      float* row = values + r * kIntGroup;
+      float* row = values + r * kPackValues;
       w.Dequantize(context_.kernels, rows.first + r, begin, count, row);
       std::fill(row + count, row + padded, 0.0f);
     }
     kernels_.pack(values, rows.count, padded, strip_values + begin * kStripColumns * kernels_.value_bytes,
-                  scaled() ? strip_scales + g * kStripColumns : nullptr);
+                  scaled() ? strip_scales + begin / kernels_.group * kStripColumns : nullptr);
   }
 }
 
@@ -122,7 +122,7 @@ void PanelProducts::Pack(const WeightRows& w, PackedMatrix& packed) {
   }
   const int64_t strips = Strips(packed);
   packed.storage.Resize(DType::kF32, strips, FloatsOf(PanelDepth(packed.inputs) * kStripColumns));
-  packed.scales.Resize(DType::kF32, scaled() ? strips : 0, IntGroups(packed.inputs) * kStripColumns);
+  packed.scales.Resize(DType::kF32, scaled() ? strips : 0, Groups(packed.inputs) * kStripColumns);
   const MutableTensorView storage = packed.storage.mutable_view();
   const MutableTensorView scales = packed.scales.mutable_view();
   context_.pool.For(strips, 1, [&](int64_t strip, int64_t, int) {
@@ -134,7 +134,7 @@ void PanelProducts::Pack(const WeightRows& w, PackedMatrix& packed) {
 void PanelProducts::PrepareRows(const TensorView& x) {
   const int64_t block_rows = kernels_.block_rows;
   const int64_t blocks = (x.rows + block_rows - 1) / block_rows;
-  const int64_t scales = scaled() ? IntGroups(x.cols) * block_rows : 0;
+  const int64_t scales = scaled() ? Groups(x.cols) * block_rows : 0;
   values_.Resize(DType::kF32, blocks, FloatsOf(PanelDepth(x.cols) * block_rows));
   scales_.Resize(DType::kF32, blocks, scales);
   sums_.resize(static_cast<size_t>(blocks * scales));
@@ -202,7 +202,7 @@ void PanelProducts::MultiplyOnce(const Call& call) {
   const PackedMatrix& w = call.w;
   const WeightRows rows(w.sources);
   const int64_t values = PanelDepth(w.inputs) * kStripColumns;
-  const int64_t groups = IntGroups(w.inputs) * kStripColumns;
+  const int64_t groups = Groups(w.inputs) * kStripColumns;
   panels_.Resize(DType::kF32, context_.pool.size(), kernels_.strips * FloatsOf(values));
   panel_scales_.Resize(DType::kF32, context_.pool.size(), scaled() ? kernels_.strips * groups : 0);
   const MutableTensorView panels = panels_.mutable_view();

@@ -28,10 +28,10 @@ struct Codes {
   std::vector<float> scales;  // by group
 };
 
-Codes Quantize(std::span<const float> x) {
+Codes Quantize(std::span<const float> x, size_t values) {
   Codes q;
-  for (size_t begin = 0; begin < x.size(); begin += cpu::kIntGroup) {
-    const auto group = x.subspan(begin, std::min<size_t>(cpu::kIntGroup, x.size() - begin));
+  for (size_t begin = 0; begin < x.size(); begin += values) {
+    const auto group = x.subspan(begin, std::min(values, x.size() - begin));
     float largest = 0;
     for (float v : group) largest = std::max(largest, std::abs(v));
     q.scales.push_back(largest / 127.0f);
@@ -41,20 +41,20 @@ Codes Quantize(std::span<const float> x) {
   return q;
 }
 
-Tensor Expected(const TensorView& x, const TensorView& w, const TensorView& bias) {
+Tensor Expected(const TensorView& x, const TensorView& w, const TensorView& bias, size_t values) {
   std::vector<Codes> rows(static_cast<size_t>(x.rows));
-  for (int64_t i = 0; i < x.rows; ++i) rows[static_cast<size_t>(i)] = Quantize(x.Row<float>(i));
+  for (int64_t i = 0; i < x.rows; ++i) rows[static_cast<size_t>(i)] = Quantize(x.Row<float>(i), values);
   Tensor y(DType::kF32, x.rows, w.rows);
   std::vector<float> weights(static_cast<size_t>(w.cols));
   for (int64_t o = 0; o < w.rows; ++o) {
     DequantizeRow(w.dtype, w.RowBytes(o), weights);
-    const Codes column = Quantize(weights);
+    const Codes column = Quantize(weights, values);
     for (int64_t i = 0; i < x.rows; ++i) {
       const Codes& row = rows[static_cast<size_t>(i)];
       float sum = 0;
       for (size_t g = 0; g < column.scales.size(); ++g) {
         int32_t exact = 0;
-        for (size_t k = g * cpu::kIntGroup; k < std::min(weights.size(), (g + 1) * cpu::kIntGroup); ++k) {
+        for (size_t k = g * values; k < std::min(weights.size(), (g + 1) * values); ++k) {
           exact += row.codes[k] * column.codes[k];
         }
         sum = std::fma(static_cast<float>(exact), column.scales[g] * row.scales[g], sum);
@@ -72,7 +72,7 @@ struct Shape {
   int64_t rows, inputs, outputs;
 };
 
-void ExpectStatedArithmetic(const ProductOf& product, const std::vector<DType>& types,
+void ExpectStatedArithmetic(const ProductOf& product, size_t group, const std::vector<DType>& types,
                             const std::vector<Shape>& shapes) {
   for (DType type : types) {
     for (const Shape& s : shapes) {
@@ -83,7 +83,7 @@ void ExpectStatedArithmetic(const ProductOf& product, const std::vector<DType>& 
       const Tensor w = RandomWeight(type, s.outputs, s.inputs, 2);
       const Tensor b = Random(1, s.outputs, 3);
       const TensorView bias = s.rows % 2 == 0 ? b.view() : TensorView();
-      EXPECT_TRUE(SameBits(product(x.view(), w.view(), bias), Expected(x.view(), w.view(), bias)));
+      EXPECT_TRUE(SameBits(product(x.view(), w.view(), bias), Expected(x.view(), w.view(), bias, group)));
     }
   }
   // The largest codes everywhere: what sums of pairs in int16 would not hold.
@@ -95,7 +95,7 @@ void ExpectStatedArithmetic(const ProductOf& product, const std::vector<DType>& 
       QuantizeRow(DType::kQ8_0, std::vector<float>(512, o % 2 == 0 ? 1.0f : -1.0f),
                   w.mutable_view().RowBytes(o));
     }
-    EXPECT_TRUE(SameBits(product(x.view(), w.view(), {}), Expected(x.view(), w.view(), {}))) << sign;
+    EXPECT_TRUE(SameBits(product(x.view(), w.view(), {}), Expected(x.view(), w.view(), {}, group))) << sign;
   }
 }
 
@@ -120,13 +120,14 @@ class IntProducts : public ::testing::TestWithParam<Isa> {
   std::unique_ptr<Backend> backend_;
 };
 
-// Rows on and off blocks of 6, 24 and 64, columns on and off strips and panels, K on and off groups of 256 and steps of 64.
+// Rows on and off blocks of 6, 24 and 64, columns on and off strips and panels, K on and off groups of 64 and 256.
 TEST_P(IntProducts, AreTheStatedArithmeticBitForBit) {
   const auto product = [this](const TensorView& x, const TensorView& w, const TensorView& bias) {
     return Product(x, w, bias);
   };
   ExpectStatedArithmetic(
-      product, {DType::kQ8_0, DType::kQ4_0, DType::kQ5_1, DType::kQ4_K, DType::kQ6_K},
+      product, GetParam() == Isa::kAmx ? cpu::kTileGroup : cpu::kVectorGroup,
+      {DType::kQ8_0, DType::kQ4_0, DType::kQ5_1, DType::kQ4_K, DType::kQ6_K},
       {{1, 64, 1}, {5, 96, 17}, {6, 256, 64}, {33, 512, 70}, {13, 1312, 130}, {40, 768, 48}, {389, 256, 33}});
 }
 
@@ -146,7 +147,7 @@ TEST(AvxVnniProducts, AreTheStatedArithmeticBitForBit) {
     products->Product(x, packed, bias, ProductEnd::kStore, y.mutable_view());
     return y;
   };
-  ExpectStatedArithmetic(product, {DType::kQ8_0}, {{1, 64, 1}, {5, 96, 17}, {26, 320, 70}});
+  ExpectStatedArithmetic(product, cpu::kVectorGroup, {DType::kQ8_0}, {{1, 64, 1}, {5, 96, 17}, {26, 320, 70}});
 }
 
 // Two roundings to 8 bits: half a step of at most 4 sigma / 127 each, uniform, so some 1 % of the result's deviation.

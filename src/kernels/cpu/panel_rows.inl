@@ -34,38 +34,41 @@ inline void TurnRows(const std::byte* rows, int64_t row_bytes, uint8_t flip, std
   }
 }
 
-template <uint8_t kFlip>
+template <uint8_t kFlip, int64_t kGroup>
 void PackCodes(const float* w, int rows, int64_t values, std::byte* strip, float* scales) {
-  alignas(64) std::byte codes[kStripColumns * kIntGroup];
+  alignas(64) std::byte codes[kStripColumns * kPackValues];
   for (int r = 0; r < kStripColumns; ++r) {
-    const float* row = w + r * kIntGroup;
-    const IntScale s = r < rows ? ScaleOf(LargestMagnitude(row, values)) : IntScale{0.0f, 0.0f};
-    scales[r] = s.scale;
-    for (int64_t i = 0; i < values; i += 16) {
-      const __m128i c = r < rows ? CodesOf(row + i, s.inverse) : _mm_setzero_si128();
-      _mm_store_si128(reinterpret_cast<__m128i*>(codes + r * values + i), c);
+    for (int64_t begin = 0; begin < values; begin += kGroup) {
+      const int64_t count = values - begin < kGroup ? values - begin : kGroup;
+      const float* group = w + r * kPackValues + begin;
+      const IntScale s = r < rows ? ScaleOf(LargestMagnitude(group, count)) : IntScale{0.0f, 0.0f};
+      scales[begin / kGroup * kStripColumns + r] = s.scale;
+      for (int64_t i = 0; i < count; i += 16) {
+        const __m128i c = r < rows ? CodesOf(group + i, s.inverse) : _mm_setzero_si128();
+        _mm_store_si128(reinterpret_cast<__m128i*>(codes + r * values + begin + i), c);
+      }
     }
   }
   TurnRows(codes, values, kFlip, strip);
 }
 
 void PackBf16(const float* w, int rows, int64_t values, std::byte* strip, float*) {
-  alignas(64) std::byte narrow[kStripColumns * kIntGroup * 2];
+  alignas(64) std::byte narrow[kStripColumns * kPackValues * 2];
   for (int r = 0; r < kStripColumns; ++r) {
     auto* to = reinterpret_cast<uint16_t*>(narrow + r * values * 2);
     for (int64_t i = 0; i < values; i += 16) {
-      (r < rows ? V::Load(w + r * kIntGroup + i) : V::Set(0.0f)).StoreBf16(to + i);
+      (r < rows ? V::Load(w + r * kPackValues + i) : V::Set(0.0f)).StoreBf16(to + i);
     }
   }
   TurnRows(narrow, values * 2, 0, strip);
 }
 
-template <int kRows, bool kByRow>
+template <int kRows, bool kByRow, int64_t kGroup>
 void PrepareCodes(const float* x, int64_t count, int row, std::byte* block, float* scales, int32_t* sums) {
-  alignas(64) float padded[kIntGroup];
-  alignas(64) std::byte codes[kIntGroup];
-  for (int64_t begin = 0; begin < count; begin += kIntGroup) {
-    const int64_t there = count - begin < kIntGroup ? count - begin : kIntGroup;
+  alignas(64) float padded[kGroup];
+  alignas(64) std::byte codes[kGroup];
+  for (int64_t begin = 0; begin < count; begin += kGroup) {
+    const int64_t there = count - begin < kGroup ? count - begin : kGroup;
     const int64_t depth = PanelDepth(there);
     const float* values = PadValues(x + begin, there, padded);
     const IntScale s = ScaleOf(LargestMagnitude(values, depth));
@@ -75,7 +78,7 @@ void PrepareCodes(const float* x, int64_t count, int row, std::byte* block, floa
       _mm_store_si128(reinterpret_cast<__m128i*>(codes + i), c);
       sum = _mm512_add_epi32(sum, _mm512_cvtepi8_epi32(c));
     }
-    const int64_t group = begin / kIntGroup * kRows + row;
+    const int64_t group = begin / kGroup * kRows + row;
     scales[group] = s.scale;
     sums[group] = _mm512_reduce_add_epi32(sum);
     PlaceWords<kRows, kByRow>(codes, depth / 4, row, begin / 4, PanelDepth(count) / 4, block);
@@ -84,10 +87,10 @@ void PrepareCodes(const float* x, int64_t count, int row, std::byte* block, floa
 
 template <int kRows, bool kByRow>
 void PrepareBf16(const float* x, int64_t count, int row, std::byte* block, float*, int32_t*) {
-  alignas(64) float padded[kIntGroup];
-  alignas(64) std::byte narrow[kIntGroup * 2];
-  for (int64_t begin = 0; begin < count; begin += kIntGroup) {
-    const int64_t there = count - begin < kIntGroup ? count - begin : kIntGroup;
+  alignas(64) float padded[kPackValues];
+  alignas(64) std::byte narrow[kPackValues * 2];
+  for (int64_t begin = 0; begin < count; begin += kPackValues) {
+    const int64_t there = count - begin < kPackValues ? count - begin : kPackValues;
     const int64_t depth = PanelDepth(there);
     const float* values = PadValues(x + begin, there, padded);
     for (int64_t i = 0; i < depth; i += 16) {

@@ -32,16 +32,18 @@ constexpr KernelTable WithTiles(KernelTable table) {
 constexpr PanelKernels kIntPanels = {
     .value_bytes = 1,
     .scaled = true,
+    .group = kTileGroup,
     .block_rows = kTileRows,
     .strips = kTileStrips,
-    .pack = PackCodes<0>,
-    .prepare = PrepareCodes<kTileRows, true>,
+    .pack = PackCodes<0, kTileGroup>,
+    .prepare = PrepareCodes<kTileRows, true, kTileGroup>,
     .multiply = MultiplyTilePanel<true>,
 };
 
 constexpr PanelKernels kBf16Panels = {
     .value_bytes = 2,
     .scaled = false,
+    .group = kPackValues,
     .block_rows = kTileRows,
     .strips = kTileStrips,
     .pack = PackBf16,

@@ -10,6 +10,7 @@ constexpr int kTileRows = 64;
 constexpr int kTileStrips = 4;
 constexpr int64_t kTileStride = kTileStrips * kStripColumns;
 constexpr int64_t kRangeBytes = 256;
+static_assert(kRangeBytes == kTileGroup);
 
 // Tiles 0 to 3 += 32 rows from `x` on, by two strips from `w` on (or one), over `bytes` of K.
 template <bool kCodes, bool kTwo>
@@ -110,7 +111,7 @@ template <bool kCodes>
 void MultiplyTilePanel(const PanelTask& task) {
   ConfigureTiles();
   for (int64_t i = 0; i * kTileRows < task.rows; ++i) {
-    MultiplyTileBlock<kCodes>(BlockOf(task, i, kTileRows, kCodes ? 1 : 2));
+    MultiplyTileBlock<kCodes>(BlockOf(task, i, kTileRows, kCodes ? 1 : 2, kTileGroup));
   }
   ReleaseTiles();
 }

@@ -68,18 +68,19 @@ inline void WordRow(const float* x, int64_t values, float inverse, uint8_t flip,
 
 template <typename Dot>
 void PackWords(const float* w, int rows, int64_t values, std::byte* strip, float* scales) {
-  alignas(32) std::byte words[kStripColumns * kIntGroup / Dot::kValues * kWordBytes];
+  alignas(32) std::byte words[kStripColumns * kPackValues / Dot::kValues * kWordBytes];
   const int64_t row_bytes = values / Dot::kValues * kWordBytes;
   constexpr uint8_t kFlip = Dot::kFromSums ? 0x80 : 0;
   for (int r = 0; r < kStripColumns; ++r) {
-    const float* row = w + r * kIntGroup;
-    IntScale s = {0.0f, 0.0f};
-    if (Dot::kScaled && r < rows) s = ScaleOf(LargestMagnitude(row, values));
-    if (Dot::kScaled) scales[r] = s.scale;
-    if (r < rows) {
-      WordRow<Dot>(row, values, s.inverse, kFlip, words + r * row_bytes);
-    } else {
-      __builtin_memset(words + r * row_bytes, kFlip, static_cast<size_t>(row_bytes));
+    std::byte* to = words + r * row_bytes;
+    if (r >= rows) __builtin_memset(to, kFlip, static_cast<size_t>(row_bytes));
+    for (int64_t begin = 0; begin < values; begin += Dot::kGroup) {
+      const int64_t count = values - begin < Dot::kGroup ? values - begin : Dot::kGroup;
+      const float* group = w + r * kPackValues + begin;
+      IntScale s = {0.0f, 0.0f};
+      if (Dot::kScaled && r < rows) s = ScaleOf(LargestMagnitude(group, count));
+      if (Dot::kScaled) scales[begin / Dot::kGroup * kStripColumns + r] = s.scale;
+      if (r < rows) WordRow<Dot>(group, count, s.inverse, kFlip, to + begin / Dot::kValues * kWordBytes);
     }
   }
   TurnRows(words, row_bytes, strip);
@@ -100,24 +101,24 @@ inline int32_t SumOfCodes(const float* x, int64_t values, float inverse) {
 // Words of one group of K.
 template <typename Dot>
 inline int64_t GroupWords(int64_t depth, int64_t group) {
-  const int64_t left = depth - group * kIntGroup;
-  return (left < kIntGroup ? left : kIntGroup) / Dot::kValues;
+  const int64_t left = depth - group * Dot::kGroup;
+  return (left < Dot::kGroup ? left : Dot::kGroup) / Dot::kValues;
 }
 
 // Row `row` of a block: [groups][kBlockRows / kSumRows][words of the group][kSumRows], so that what passes together lies
 // together. Rows far apart would meet in the same few lines of a cache wherever K is a power of two.
 template <typename Dot>
 void PrepareWords(const float* x, int64_t count, int row, std::byte* block, float* scales, int32_t* sums) {
-  alignas(32) float padded[kIntGroup];
-  alignas(32) std::byte words[kIntGroup / Dot::kValues * kWordBytes];
-  for (int64_t begin = 0; begin < count; begin += kIntGroup) {
-    const int64_t there = count - begin < kIntGroup ? count - begin : kIntGroup;
+  alignas(32) float padded[Dot::kGroup];
+  alignas(32) std::byte words[Dot::kGroup / Dot::kValues * kWordBytes];
+  for (int64_t begin = 0; begin < count; begin += Dot::kGroup) {
+    const int64_t there = count - begin < Dot::kGroup ? count - begin : Dot::kGroup;
     const int64_t depth = PanelDepth(there);
     const float* values = PadValues(x + begin, there, padded);
     IntScale s = {0.0f, 0.0f};
     if constexpr (Dot::kScaled) {
       s = ScaleOf(LargestMagnitude(values, depth));
-      const int64_t group = begin / kIntGroup * kBlockRows + row;
+      const int64_t group = begin / Dot::kGroup * kBlockRows + row;
       scales[group] = s.scale;
       if constexpr (Dot::kFromSums) sums[group] = SumOfCodes(values, depth, s.inverse);
     }

@@ -22,6 +22,7 @@ constexpr int64_t kWordBytes = 4;
 struct WideDot {
   static constexpr int kValues = 2;
   static constexpr bool kScaled = true;
+  static constexpr int64_t kGroup = kVectorGroup;
   static constexpr bool kFromSums = false;
   static void Add(__m256i weights, __m256i x, __m256i* sum) {
     __m256i pairs;
@@ -32,6 +33,7 @@ struct WideDot {
 struct VnniDot {
   static constexpr int kValues = 4;
   static constexpr bool kScaled = true;
+  static constexpr int64_t kGroup = kVectorGroup;
   static constexpr bool kFromSums = true;
   static void Add(__m256i weights, __m256i x, __m256i* sum) {
     __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(*sum) : "x"(weights), "x"(x));
@@ -41,6 +43,7 @@ struct VnniDot {
 struct FloatDot {
   static constexpr int kValues = 1;
   static constexpr bool kScaled = false;
+  static constexpr int64_t kGroup = kPackValues;  // what passes at once
   static constexpr bool kFromSums = false;
   static void Add(__m256i weights, __m256i x, __m256i* sum) {
     __asm__("vfmadd231ps %2, %1, %0" : "+x"(*sum) : "x"(weights), "x"(x));
@@ -106,7 +109,7 @@ inline void AddScaled(const PanelBlock& b, int64_t group, int strip, int row, co
 // y += x w over one group of K: kSumRows rows from `row` of the block on, by one strip.
 template <typename Dot>
 inline void AddGroup(const PanelBlock& b, int64_t group, int strip, int row, float* y) {
-  const int64_t begin = group * kIntGroup / Dot::kValues;  // words
+  const int64_t begin = group * Dot::kGroup / Dot::kValues;  // words
   const int64_t words = GroupWords<Dot>(b.task.depth, group);
   const int64_t depth_words = b.task.depth / Dot::kValues;
   const std::byte* w = b.task.w + (strip * depth_words + begin) * kStripColumns * kWordBytes;
@@ -138,7 +141,7 @@ void MultiplyPanel(const PanelTask& task) {
   constexpr int64_t kValueBytes = kWordBytes / Dot::kValues;
   const int strips = task.gated ? kPanelStrips : static_cast<int>(StripsOf(task.columns));
   for (int64_t i = 0; i * kBlockRows < task.rows; ++i) {
-    const PanelBlock block = BlockOf(task, i, kBlockRows, kValueBytes);
+    const PanelBlock block = BlockOf(task, i, kBlockRows, kValueBytes, Dot::kGroup);
     const int64_t left = task.rows - block.first_row;
     const int rows = left < kBlockRows ? static_cast<int>(left) : kBlockRows;
     alignas(32) float y[kBlockRows * kPanelColumns] = {};
@@ -155,6 +158,7 @@ template <typename Dot>
 constexpr PanelKernels PanelsOf() {
   return {.value_bytes = kWordBytes / Dot::kValues,
           .scaled = Dot::kScaled,
+          .group = Dot::kGroup,
           .block_rows = kBlockRows,
           .strips = kPanelStrips,
           .pack = PackWords<Dot>,

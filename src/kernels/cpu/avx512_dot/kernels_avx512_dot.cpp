@@ -20,16 +20,18 @@ namespace {
 constexpr PanelKernels kVnniPanels = {
     .value_bytes = 1,
     .scaled = true,
+    .group = kVectorGroup,
     .block_rows = kDotRows,
     .strips = kDotStrips,
-    .pack = PackCodes<0x80>,
-    .prepare = PrepareCodes<kDotRows, false>,
+    .pack = PackCodes<0x80, kVectorGroup>,
+    .prepare = PrepareCodes<kDotRows, false, kVectorGroup>,
     .multiply = MultiplyPanel<CodeDot>,
 };
 
 constexpr PanelKernels kBf16Panels = {
     .value_bytes = 2,
     .scaled = false,
+    .group = kPackValues,
     .block_rows = kDotRows,
     .strips = kDotStrips,
     .pack = PackBf16,

@@ -68,9 +68,9 @@ void MultiplyCodeBlock(const PanelBlock& b) {
     int32_t start[kDotRows];
     for (int r = 0; r < kDotRows; ++r) start[r] = -128 * b.x_sums[g * kDotRows + r];
     __m512i sums[kStrips][kDotRows];
-    const int64_t begin = g * kIntGroup;
+    const int64_t begin = g * kVectorGroup;
     const int64_t left = b.task.depth - begin;
-    MultiplyRange<CodeDot, kStrips>(b, begin, left < kIntGroup ? left : kIntGroup, start, sums);
+    MultiplyRange<CodeDot, kStrips>(b, begin, left < kVectorGroup ? left : kVectorGroup, start, sums);
     for (int s = 0; s < kStrips; ++s) AddScaled<kDotRows>(b, g, kDotRows, s, 0, sums[s], y, kStride);
   }
   WriteBlock(b, kDotRows, y, kStride);
@@ -92,7 +92,7 @@ void MultiplyBf16Block(const PanelBlock& b) {
 template <typename Dot, int kStrips>
 void MultiplyStrips(const PanelTask& task) {
   for (int64_t i = 0; i * kDotRows < task.rows; ++i) {
-    const PanelBlock block = BlockOf(task, i, kDotRows, 4 / Dot::kValues);
+    const PanelBlock block = BlockOf(task, i, kDotRows, 4 / Dot::kValues, kVectorGroup);
     if constexpr (Dot::kValues == 4) {
       MultiplyCodeBlock<kStrips>(block);
     } else {
