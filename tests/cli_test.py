@@ -160,6 +160,44 @@ class Run(Case):
         self.assertIn("prompt tokens, first token after", shown.decode())
 
 
+class Documents(Case):
+    SPEC = "sliminfer:min=0"
+
+    def ask(self, prompt, folder, *more):
+        done = run("run", "-m", MODEL, "-f", prompt, "-n", "8", "--temp", "0", "--json", "--prune", self.SPEC,
+                   *(["--doc-cache", folder] if folder else []), *more)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout), done.stderr.decode()
+
+    def test_second_question_in_a_second_process(self):
+        text = pathlib.Path(PROMPT_2K).read_text()
+        with tempfile.TemporaryDirectory() as folder:
+            other = pathlib.Path(folder, "other.txt")
+            other.write_text(text[: len(text) - 200] + " And what was the first line about?")
+            cache = f"{folder}/cache"
+            first, _ = self.ask(PROMPT_2K, cache)
+            self.assertEqual(first["cached_tokens"], 0)
+            self.assertIn(ANSWER_2K, first["text"])
+            second, _ = self.ask(other, cache)
+            fresh, _ = self.ask(other, None)
+            self.assertGreater(second["cached_tokens"], 0.8 * second["prompt_tokens"])
+            self.assertEqual(second["text"], fresh["text"])
+            self.assertEqual(second["prune"]["kept_per_layer"], fresh["prune"]["kept_per_layer"])
+            self.assertLess(second["prune"]["flops"], 0.8 * fresh["prune"]["flops"])
+            self.assertEqual(self.ask(other, cache, "--exact")[0]["cached_tokens"], 0)
+
+            for file in pathlib.Path(cache).iterdir():  # damaged: named, and not used
+                data = bytearray(file.read_bytes())
+                data[-100] ^= 1
+                file.write_bytes(data)
+            third, warning = self.ask(other, cache)
+            self.assertEqual((third["cached_tokens"], third["text"]), (0, fresh["text"]))
+            self.assertRegex(warning, r"\Awarning: \[prefix\] .*checksum.*\n\Z")
+
+    def test_a_folder_that_cannot_be(self):
+        self.bad("run", "-m", MODEL, "-p", "x", "--doc-cache", PROMPT_2K, says=[PROMPT_2K, "not a folder"])
+
+
 class Others(Case):
     def test_version_and_help(self):
         self.assertRegex(self.good("--version"), r"^coppice \d+\.\d+\.\d+ ")

@@ -28,6 +28,7 @@ class RecordingPolicy final : public TokenPolicy {
 
   TokenSet Input(int64_t tokens, Backend& be) override { return inner_.Input(tokens, be); }
   bool CompactPositions() const override { return inner_.CompactPositions(); }
+  LayerPoint FirstChoice() const override { return inner_.FirstChoice(); }
   Needs NeedsAt(Phase phase, int layer) const override { return inner_.NeedsAt(phase, layer); }
   TokenSet BeforeLayer(const Observation& seen, Backend& be) override {
     EXPECT_EQ(seen.phase, Phase::kPrefill);
@@ -91,6 +92,9 @@ struct RunOptions {
   int64_t tile_rows = 64;
   ColdOptions cold = {};
   TraceRecorder* trace = nullptr;
+  PrefixUse prefix = {};
+  PrefixCapture* capture = nullptr;
+  RunControl control = {};
 };
 
 struct RunResult {
@@ -144,7 +148,10 @@ inline RunResult RunTiny(const Transformer& model, const std::vector<int32_t>& p
   run.state = model.NewSequence(tokens, tokens + options.decode, be);
   run.state.cold_options = options.cold;
   run.state.trace = options.trace;
+  run.state.prefix = options.prefix;
+  run.state.capture = options.capture;
   Workspace ws = model.NewWorkspace(options.tile_rows);
+  ws.control = options.control;
   Tensor logits;
   model.Prefill(prompt, policy, run.state, ws, be, logits);
   run.logits.push_back(RowOf(logits));

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "policies/policy.h"
 #include "policies/sdtp_test_file.h"
 #include "test_files.h"
 
@@ -12,15 +13,17 @@ namespace coppice {
 
 struct MethodEntry {
   std::string name;
-  std::vector<std::string> identity;  // settings that keep everything
-  std::string active;                 // prunes `tokens` tokens of the tiny model, from layer 0 or later on
+  std::vector<std::string> identity = {};  // settings that keep everything
+  std::string active;  // prunes `tokens` tokens of the tiny model, from layer 0 or later on
   // Layers below this one are untouched by `active`, and so are the rows that this layer itself still holds.
   // -1: every layer's rows are touched.
   int first_layer = 0;
   int64_t tokens = 200;                   // no multiple of a block or of a tile
   std::vector<std::string> cheaper = {};  // from dense to much pruned; empty where prefill costs the same
   double cheapest = 0.7;                  // the last of `cheaper` costs less than this share of dense
-  bool ties = false;      // where all scores of a layer tie, nothing but early positions and the end is kept
+  bool ties = false;  // where all scores of a layer tie, nothing but early positions and the end is kept
+  LayerPoint shared =
+      {};                 // up to here `active` lets a prompt take over states of an earlier one; {}: nothing
   std::string bare = {};  // what the method is called with at least; empty: its name
 };
 
@@ -41,7 +44,8 @@ inline std::vector<MethodEntry> LawEntries() {
        .first_layer = 2,
        .cheaper = {"lazyllm:layers=2/4,keep=0.9,min=0", "lazyllm:layers=2/4,keep=0.6,min=0",
                    "lazyllm:layers=2/4,keep=0.3,min=0", "lazyllm:layers=1/2,keep=0.2,min=0"},
-       .ties = true},
+       .ties = true,
+       .shared = {2, false}},
       {.name = "ftp",
        .identity = {"ftp:eta=1,min=0", "ftp:eta=0.5,dense=6,min=0", "ftp:eta=0.5,first=200,min=0",
                     "ftp:eta=0.5,last=200,min=0", "ftp:eta=1,choose=random,min=0"},
@@ -50,12 +54,14 @@ inline std::vector<MethodEntry> LawEntries() {
        .cheaper = {"ftp:eta=1,dense=2,first=10,last=8,min=0", "ftp:eta=0.9,dense=2,first=10,last=8,min=0",
                    "ftp:eta=0.7,dense=2,first=10,last=8,min=0", "ftp:eta=0.5,dense=2,first=10,last=8,min=0",
                    "ftp:eta=0.2,dense=2,first=10,last=8,min=0", "ftp:eta=0.2,dense=1,first=0,last=1,min=0"},
-       .ties = true},
+       .ties = true,
+       .shared = {2, true}},
       {.name = "sdtp",
        .identity = {sdtp + ",r=1,min=0", sdtp + ",local=1,min=0"},
        .active = sdtp + ",r=0.6,min=0",
        .first_layer = 2,
        .cheaper = {sdtp + ",r=1,min=0", sdtp + ",r=0.8,min=0", sdtp + ",r=0.5,min=0", sdtp + ",r=0.2,min=0"},
+       .shared = {2, false},
        .bare = sdtp},
       {.name = "sliminfer",
        .identity = {"sliminfer:layers=2/4,keep=1,min=0",
@@ -69,12 +75,14 @@ inline std::vector<MethodEntry> LawEntries() {
                    "sliminfer:layers=2/4,keep=112/64,block=16,min=0",
                    "sliminfer:layers=2/4,keep=48/32,block=16,min=0",
                    "sliminfer:layers=1/2,keep=48/32,block=16,min=0"},
-       .ties = true},
+       .ties = true,
+       .shared = {1, true}},
       {.name = "random",
        .identity = {"random:keep=1,min=0", "random:layers=2/4,keep=1,min=0"},
        .active = "random:layers=2/4,keep=0.5,min=0",
        .first_layer = 2,
-       .cheaper = {"random:keep=1,min=0", "random:keep=0.8,min=0", "random:keep=0.4,min=0"}},
+       .cheaper = {"random:keep=1,min=0", "random:keep=0.8,min=0", "random:keep=0.4,min=0"},
+       .shared = {2, false}},
       {.name = "selective",
        .identity = {"selective:model=tiny,keep=1,min=0", "selective:model=tiny,keep=1,unit=token,min=0"},
        .active = "selective:model=tiny,keep=0.5,positions=original,min=0",
@@ -88,18 +96,21 @@ inline std::vector<MethodEntry> LawEntries() {
        .first_layer = 2,
        .cheaper = {"static:layer=2,keep=1,min=0", "static:layer=2,keep=0.5,min=0",
                    "static:layer=2,keep=0.2,min=0"},
-       .ties = true},
+       .ties = true,
+       .shared = {2, false}},
       {.name = "pyramidinfer",
        .identity = {"pyramidinfer:r=1,min=0", "pyramidinfer:r=0.5,min_context=1000,min=0"},
        .active = "pyramidinfer:r=0.5,recent=0.1,min_context=8,min=0",
        .first_layer = 1,
        .cheaper = {"pyramidinfer:r=1,min=0", "pyramidinfer:r=0.8,recent=0.1,min_context=8,min=0",
                    "pyramidinfer:r=0.01,recent=0.02,min_context=1,min=0"},
-       .cheapest = 0.85},
+       .cheapest = 0.85,
+       .shared = {2, false}},
       {.name = "streamingllm",
        .identity = {"streamingllm:sink=4,recent=1000,min=0"},
        .active = "streamingllm:sink=4,recent=60,min=0",
-       .first_layer = -1},
+       .first_layer = -1,
+       .shared = {6, false}},
       {.name = "h2o",
        .identity = {"h2o:heavy=300,recent=300,min=0"},
        .active = "h2o:heavy=0.2,recent=0.2,min=0",
@@ -107,11 +118,13 @@ inline std::vector<MethodEntry> LawEntries() {
       {.name = "snapkv",
        .identity = {"snapkv:cap=1000,min=0"},
        .active = "snapkv:cap=64,window=8,min=0",
-       .first_layer = 5},
+       .first_layer = 5,
+       .shared = {6, false}},
       {.name = "quest",
        .identity = {"quest:budget=100000,min=0"},
        .active = "quest:budget=64,dense=2,min=0",
-       .first_layer = 5},
+       .first_layer = 5,
+       .shared = {6, false}},
       {.name = "minference",
        .identity = {"minference:vertical=1000,slash=1000,min=0"},
        .active = "minference:vertical=30,slash=100,min=0",

@@ -85,6 +85,7 @@ struct TinyOptions {
   int layers = 6;
   bool interleaved = true;  // llama and qwen2: the pairing of RoPE
   uint64_t seed = 1;
+  int head_dim = 8;
 };
 
 inline ModelConfig TinyConfig(const TinyOptions& options) {
@@ -97,7 +98,7 @@ inline ModelConfig TinyConfig(const TinyOptions& options) {
              .ffn = 96,
              .heads = 8,
              .kv_heads = bloom ? 8 : 2,
-             .head_dim = 8,
+             .head_dim = options.head_dim,
              .vocab = 50,
              .gated_ffn = !bloom,
              .window = 0};
@@ -105,7 +106,7 @@ inline ModelConfig TinyConfig(const TinyOptions& options) {
   c.norm = bloom ? NormKind::kLayer : NormKind::kRms;
   c.ffn = bloom ? FfnKind::kGelu : FfnKind::kSwiGlu;
   c.position = bloom ? PositionKind::kAlibi : PositionKind::kRope;
-  c.rope.dims = 8;
+  c.rope.dims = options.head_dim;
   c.rope.interleaved = options.interleaved;
   c.qkv_bias = options.architecture != "llama";
   c.all_biases = c.embedding_norm = bloom;

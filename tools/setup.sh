@@ -8,7 +8,7 @@ set -euo pipefail
 
 # Why each of them: docs/dependencies.md.
 packages=(g++ cmake ninja-build make pkg-config python3 python3-venv libdnnl-dev ocl-icd-opencl-dev libfmt-dev
-          libpcre2-dev liburing-dev nlohmann-json3-dev libcli11-dev libboost1.81-dev libgtest-dev libgmock-dev)
+          libpcre2-dev liburing-dev libxxhash-dev nlohmann-json3-dev libcli11-dev libboost1.81-dev libgtest-dev libgmock-dev)
 [[ ${1:-} == train ]] && packages+=(libtorch-dev libopenblas0-pthread)
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then

@@ -43,6 +43,12 @@ void NewFile::Append(std::span<const std::byte> bytes) {
 
 void NewFile::Append(std::string_view text) { Append(std::as_bytes(std::span(text))); }
 
+void NewFile::Sync() {
+  while (fsync(fd_) != 0) {
+    if (errno != EINTR) throw Error("[{}] {}: cannot write: {}", part_, path_, std::strerror(errno));
+  }
+}
+
 void NewFile::Commit() {
   // A full disk may show only here: network file systems write on close.
   if (close(std::exchange(fd_, -1)) != 0)

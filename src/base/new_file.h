@@ -20,6 +20,8 @@ class NewFile {
 
   void Append(std::span<const std::byte> bytes);
   void Append(std::string_view text);
+  // Waits until what was appended is on the device: after a crash the name then never stands for half a file.
+  void Sync();
   void Commit();
 
  private:

@@ -8,7 +8,9 @@
 
 #include "base/error.h"
 #include "base/limits.h"
+#include "engine/fingerprint.h"
 #include "engine/open_model.h"
+#include "engine/prefix_run.h"
 #include "model/synthetic.h"
 #include "policies/registry.h"
 
@@ -57,6 +59,16 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
       if (!finding.finite) throw Error("{}: {}", store_->path(), finding.text);
     }
   }
+  if (!options.documents) return;
+  documents_ = std::make_unique<DocumentCache>(*options.documents, [this, exact = options.exact] {
+    const ModelConfig& model = transformer_.config();
+    return PrefixFormat{.fingerprint = FingerprintOf(*store_, model, *backend_, exact),
+                        .cache_type = backend_->cache_dtype(),
+                        .layers = model.shape.layers,
+                        .key_width = int64_t{model.shape.kv_heads} * model.shape.head_dim,
+                        .hidden = model.shape.hidden,
+                        .vocab = model.shape.vocab};
+  });
 }
 
 std::unique_ptr<Engine> Engine::Load(const std::string& path, const EngineOptions& options) {
@@ -181,7 +193,17 @@ Answer Engine::Generate(const Request& request) {
   if (request.prompt_log_probs && prune.active) {
     throw Error("log-probabilities of the prompt need all of it: they do not go with --prune {}", prune.spec);
   }
-  Prefill(request, *prune.policy, sequence, logits);
+  // Where every position's logits are wanted, every position is computed.
+  const bool scored = request.prompt_log_probs && request.on_log_probs;
+  PrefixRun prefix(request.use_documents && !scored ? documents_.get() : nullptr, request.tokens,
+                   *prune.policy, transformer_.config().shape, sequence);
+  try {
+    Prefill(request, *prune.policy, sequence, logits);
+  } catch (const Cancelled&) {
+    prefix.Keep();
+    throw;
+  }
+  prefix.Keep();
   sequence.ledger.selection_flops = selection_flops;
 
   Answer answer;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/document_cache.h"
 #include "engine/sampler.h"
 #include "engine/text_scorer.h"
 #include "kernels/backend.h"
@@ -32,6 +33,7 @@ struct EngineOptions {
   bool check_tensors = false;            // read every weight once and refuse NaN and Inf
   bool time_operations = false;          // fill Answer::prefill_times
   std::optional<DType> cache_type = {};  // of keys and values; unset: as BackendOptions says
+  std::optional<DocumentCacheOptions> documents = {};  // unset: every prompt is computed anew
 };
 
 // A token that was generated. Returning false stops the generation.
@@ -44,6 +46,8 @@ struct Request {
   SamplingOptions sampling;
   std::string prune = "none";  // cli's --prune SPEC
   Protection protection;
+  bool use_documents =
+      true;  // where the engine has a document cache: take from it, and leave something there
   std::vector<int32_t> forced;  // take the place of the first generated tokens, whatever is likely
   // What each generated token is chosen from, [vocab]; after the first token's time was taken. May be empty.
   std::function<void(std::span<const float> logits)> on_logits;
@@ -73,6 +77,8 @@ struct Answer {
   bool prune_active = false;
   std::string prune_reason;  // why a method stood aside; empty where none did
   Ledger ledger;
+
+  int64_t cached_tokens() const { return ledger.cached_tokens; }
 };
 
 class Engine {
@@ -94,6 +100,8 @@ class Engine {
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }
   const Backend& backend() const { return *backend_; }
   int64_t context() const { return context_; }
+  // Null where EngineOptions::documents is unset.
+  DocumentCache* documents() { return documents_.get(); }
 
  private:
   Engine(std::shared_ptr<const TensorStore> store, ModelConfig config, std::unique_ptr<Tokenizer> tokenizer,
@@ -114,6 +122,7 @@ class Engine {
   ColdOptions cold_options_;
   Workspace workspace_;
   std::shared_ptr<TextScorer> scorer_;  // the last that a request named
+  std::unique_ptr<DocumentCache> documents_;
 };
 
 }  // namespace coppice

@@ -8,7 +8,7 @@ nlohmann::ordered_json PruneJson(const Answer& answer) {
   nlohmann::ordered_json ffn = nlohmann::ordered_json::array();
   nlohmann::ordered_json density = nlohmann::ordered_json::array();
   for (const LayerCounts& layer : ledger.layers()) {
-    kept.push_back(layer.kv_rows);
+    kept.push_back(layer.taken_over + layer.kv_rows);
     ffn.push_back(layer.ffn_rows);
     density.push_back(layer.density);
   }

@@ -29,11 +29,13 @@ void Layer::Forward(Stream& x, const LayerContext& run) const {
   x.Enter(index_);  // carries layer l-1's scores into this question
   x.Choose(DecodePoint::kBeforeLayer, run.policy, run.be);
   Attention(x, run);  // and the scores that the policy asked for
+  x.Reach({index_, true});
   Retain(x, run);
   if (LastRowOnly(run)) x.KeepLastOnly(run.be);
   x.Choose(DecodePoint::kAfterAttention, run.policy, run.be);
   const TokenSet ffn_rows = x.prefill() ? run.policy.RunFfn(x.seen(), run.be) : TokenSet::All(x.rows());
-  Ffn(ffn_rows, x, run);
+  COPPICE_CHECK(x.in_front() == 0 || ffn_rows.IsAll());  // TokenPolicy::FirstChoice said so
+  Ffn(x.in_front() > 0 ? TokenSet::All(x.rows()) : ffn_rows, x, run);
   if (x.prefill() && x.sequence().trace != nullptr) Record(ffn_rows, x);
 }
 
@@ -88,7 +90,8 @@ void Layer::Record(const TokenSet& ffn_rows, Stream& x) const {
   // Where positions are slots, the trace tells the tokens by their own.
   const std::vector<int32_t>& moved = x.sequence().sinks[static_cast<size_t>(index_)].positions;
   std::copy(moved.begin(), moved.end(), layer.kept.begin());
-  for (const int32_t row : ffn_rows.ToRows()) layer.ffn.push_back(x.positions()[static_cast<size_t>(row)]);
+  const std::span<const int32_t> positions = x.seen().positions;  // of rows taken over too: they ran once
+  for (const int32_t row : ffn_rows.ToRows()) layer.ffn.push_back(positions[static_cast<size_t>(row)]);
   layer.rows_per_head = cache.rows();
   layer.density = x.sequence().ledger.layer(index_).density;
   x.sequence().trace->Layer(std::move(layer));

@@ -50,6 +50,8 @@ class Layer {
               Backend& be) const;
   void Retain(Stream& x, const LayerContext& run) const;
   Needs NeedsOf(const Stream& x, const LayerContext& run) const;
+  template <typename Summary>
+  void AddKeysInFront(Stream& x, Summary& summary) const;
   UnitKeys* UnitsOf(Stream& x, const LayerContext& run) const;
   PageBounds* PagesOf(Stream& x, const LayerContext& run) const;
 

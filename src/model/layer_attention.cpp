@@ -84,7 +84,11 @@ void Layer::Attention(Stream& x, const LayerContext& run) const {
   const auto query_rows = LastRowOnly(run) ? 1 : x.rows();
   if (x.prefill()) {
     LayerCounts& counts = sequence.ledger.layer(index_);
-    counts = {.kv_rows = x.rows(), .query_rows = query_rows, .ffn_rows = 0, .density = density};
+    counts = {.kv_rows = x.rows(),
+              .query_rows = query_rows,
+              .ffn_rows = 0,
+              .taken_over = x.in_front(),
+              .density = density};
   } else {
     sequence.step[static_cast<size_t>(index_)] = {.kv_rows = x.rows(),
                                                   .query_rows = query_rows,
@@ -140,6 +144,15 @@ void Layer::StoreTile(Stream& x, const Tile& tile, std::span<const int32_t> rows
   });
 }
 
+// In the order in which a fresh run adds them: sums in fp32 depend on it.
+template <typename Summary>
+void Layer::AddKeysInFront(Stream& x, Summary& summary) const {
+  if (x.in_front() == 0) return;
+  const LayerCache& cache = x.sequence().cache[static_cast<size_t>(index_)];
+  summary.AddKeys(cache.positions().first(static_cast<size_t>(x.in_front())),
+                  cache.keys().Rows(0, x.in_front()));
+}
+
 UnitKeys* Layer::UnitsOf(Stream& x, const LayerContext& run) const {
   std::unique_ptr<UnitKeys>& units = x.sequence().unit_keys[static_cast<size_t>(index_)];
   if (!units && x.prefill()) {
@@ -147,6 +160,7 @@ UnitKeys* Layer::UnitsOf(Stream& x, const LayerContext& run) const {
     COPPICE_CHECK(later.unit_scores.size() <= 1);
     for (const Needs::Units& u : later.unit_scores) {
       units = std::make_unique<UnitKeys>(attention_, u.queries, u.unit, u.pool, x.sequence().prompt_tokens);
+      AddKeysInFront(x, *units);
     }
   }
   return units.get();
@@ -158,6 +172,7 @@ PageBounds* Layer::PagesOf(Stream& x, const LayerContext& run) const {
       run.policy.ChoosesPattern(Phase::kDecode, index_)) {
     pages = std::make_unique<PageBounds>(run.policy.PageSize(),
                                          int64_t{attention_.kv_heads} * attention_.head_dim);
+    AddKeysInFront(x, *pages);
   }
   return pages.get();
 }

@@ -19,12 +19,20 @@ Unit UnitOf(const ModelShape& s) {
           .pair = 4.0 * s.heads * c};
 }
 
-// Query-key pairs of `queries` rows at the end of n, by the closed form n^2 / 2 for all rows.
-double Pairs(const ModelShape& s, int64_t queries, int64_t n) {
-  const double keys = static_cast<double>(n);
+// Query-key pairs of all of `rows` rows, by the closed form n^2 / 2.
+double CausalPairs(const ModelShape& s, int64_t rows) {
+  const double keys = static_cast<double>(rows);
   const double window = s.window > 0 ? std::min<double>(s.window, keys) : keys;
-  if (queries < n) return static_cast<double>(queries) * window;
   return window * window / 2 + (keys - window) * window;
+}
+
+double Pairs(const ModelShape& s, const LayerCounts& counts) {
+  const int64_t keys = counts.taken_over + counts.kv_rows;
+  if (counts.query_rows < counts.kv_rows) {
+    const int64_t seen = s.window > 0 ? std::min<int64_t>(s.window, keys) : keys;
+    return static_cast<double>(counts.query_rows) * static_cast<double>(seen);
+  }
+  return CausalPairs(s, keys) - CausalPairs(s, counts.taken_over);
 }
 
 // Layers of which the last computes one row.
@@ -34,7 +42,7 @@ PrefillFlops PartsOf(const ModelShape& shape, const std::vector<LayerCounts>& la
   for (size_t l = 0; l < layers.size(); ++l) {
     const LayerCounts& counts = layers[l];
     parts.products += u.kv * static_cast<double>(counts.kv_rows);
-    parts.attention += u.pair * counts.density * Pairs(shape, counts.query_rows, counts.kv_rows);
+    parts.attention += u.pair * counts.density * Pairs(shape, counts);
     (l + 1 < layers.size() ? parts.products : parts.single_rows) +=
         u.qo * static_cast<double>(counts.query_rows) + u.ffn * static_cast<double>(counts.ffn_rows);
   }

@@ -13,6 +13,7 @@ struct LayerCounts {
   int64_t kv_rows = 0;     // n_l: rows whose key and value were computed
   int64_t query_rows = 0;  // rows that went through q, attention and o; n_l, but 1 in the last layer
   int64_t ffn_rows = 0;    // m_l
+  int64_t taken_over = 0;  // rows before those, whose keys came from an earlier prompt
   double density = 1;      // of the query-key pairs of causal attention, the share that was computed
 };
 
@@ -27,7 +28,8 @@ struct StepCounts {
 
 // The closed forms of the methods' cost model (mul + add = 2), n rows with keys, q queries, m rows in the FFN:
 //   layer      4 d G c n + q 4 d H c + attention + f m      f = 6 d I, or 4 d I where the FFN has two matrices
-//   attention  over all rows, causal: 2 H c n^2; one row over n keys: 4 H c n; a window cuts the keys of a row
+//   attention  over all rows, causal: 2 H c n^2; behind p rows taken over: 2 H c ((p + n)^2 - p^2); one row over n keys:
+//              4 H c n; a window cuts the keys of a row
 //   head       2 d V for one row
 double LayerFlops(const ModelShape& shape, const LayerCounts& counts);
 double HeadFlops(const ModelShape& shape);
@@ -71,6 +73,7 @@ class Ledger {
   double flops_dense() const { return prefill_flops_dense() + decode_flops_dense_; }
 
   double selection_flops = 0;   // of another model that chose what enters this one; part of prefill_flops()
+  int64_t cached_tokens = 0;    // of the prompt, taken over from an earlier one as far as the method allows
   int64_t kv_bytes = 0;         // held at the end of the run
   int64_t kv_bytes_dense = 0;   // what a dense run would hold
   int64_t aux_bytes = 0;        // parked hidden states at the end of the run

@@ -101,6 +101,38 @@ TEST(Ledger, PartsOfAPrefill) {
   EXPECT_EQ(parts.total(), ledger.prefill_flops());
 }
 
+TEST(Ledger, RowsTakenOverCostTheirPairsAlone) {
+  const ModelShape s = ShapeOf("llama-3.2-1b");
+  const double row = LayerFlops(s, {1, 1, 1}) - 4.0 * 32 * 64 * 0.5;  // all but attention
+  const double pair = 4.0 * 32 * 64;
+  const LayerCounts behind{.kv_rows = 100, .query_rows = 100, .ffn_rows = 100, .taken_over = 900};
+  EXPECT_EQ(LayerFlops(s, behind), 100 * row + pair * (1000.0 * 1000 - 900.0 * 900) / 2);
+  // What was there and what came together make the whole.
+  EXPECT_EQ(LayerFlops(s, behind) + LayerFlops(s, {900, 900, 900}), LayerFlops(s, {1000, 1000, 1000}));
+  // The last layer: one row over all keys.
+  const double last = LayerFlops(s, {.kv_rows = 100, .query_rows = 1, .ffn_rows = 1, .taken_over = 900});
+  EXPECT_EQ(last - LayerFlops(s, {.kv_rows = 100, .query_rows = 1, .ffn_rows = 1}), pair * 900);
+}
+
+// The second question about a document of 32k tokens, SlimInfer's budgets on an 8b model: its own 64 tokens through
+// the ten layers below the first choice, the FFN that the chosen tokens owe, and the pruned rest.
+TEST(Ledger, TheSecondQuestion) {
+  const ModelShape s = ShapeOf("llama-3.1-8b");
+  const int64_t n = 32768;
+  Ledger ledger(s, n);
+  const auto budget = [&](int l) { return l < 10 ? n : l < 20 ? 8192 : l < 30 ? 4096 : int64_t{2048}; };
+  for (int l = 0; l < 32; ++l) {
+    const int64_t taken = l < 10 ? n - 64 : 0;
+    const int64_t rows = budget(l) - taken;
+    const int64_t ffn = l < 9 ? rows : budget(std::min(l + 1, 31));  // who leaves after layer l skips its FFN
+    ledger.layer(l) = {.kv_rows = rows, .query_rows = rows, .ffn_rows = ffn, .taken_over = taken};
+  }
+  ledger.layer(31).query_rows = ledger.layer(31).ffn_rows = 1;
+  const double share = ledger.prefill_flops() / ledger.prefill_flops_dense();
+  EXPECT_GT(share, 0.080);
+  EXPECT_LT(share, 0.090);  // an eleventh
+}
+
 TEST(Ledger, AWindowCutsTheKeys) {
   ModelShape s = ShapeOf("mistral-7b");
   const double whole = LayerFlops(s, {1000, 1000, 1000});

@@ -10,6 +10,7 @@
 #include "kv/key_summary.h"
 #include "kv/layer_cache.h"
 #include "model/ledger.h"
+#include "model/prefix.h"
 #include "model/rope.h"
 #include "tensor/tensor.h"
 #include "trace/trace.h"
@@ -37,10 +38,14 @@ struct SequenceState {
   Ledger ledger;
   ColdOptions cold_options;
   TraceRecorder* trace = nullptr;  // may be null
-  int64_t prompt_tokens = 0;       // positions that the prompt takes
-  int64_t entered = 0;             // prompt tokens that entered the model
-  std::vector<int32_t> input;      // [entered] which of the prompt's tokens they are
-  int64_t capacity = 0;            // positions the sequence may grow to
+  // What the prompt takes over from an earlier one (the caller has held it against RulesOf), and what collects what it
+  // leaves; the latter may be null.
+  PrefixUse prefix;
+  PrefixCapture* capture = nullptr;
+  int64_t prompt_tokens = 0;   // positions that the prompt takes
+  int64_t entered = 0;         // prompt tokens that entered the model
+  std::vector<int32_t> input;  // [entered] which of the prompt's tokens they are
+  int64_t capacity = 0;        // positions the sequence may grow to
 
   int64_t kv_bytes() const {
     int64_t bytes = 0;

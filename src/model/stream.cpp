@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "model/swap.h"
@@ -12,19 +13,52 @@ Stream::Stream(Phase phase, int layers, SequenceState& sequence, Tensor hidden,
                std::vector<int32_t> positions)
     : sequence_(sequence), hidden_(std::move(hidden)), positions_(std::move(positions)) {
   COPPICE_CHECK(hidden_.rows() == rows());
+  if (phase == Phase::kPrefill && sequence.prefix.rows > 0) {
+    in_front_ = sequence.prefix.rows;
+    COPPICE_CHECK(!positions_.empty() && positions_.front() == in_front_);
+    all_positions_.resize(static_cast<size_t>(in_front_));
+    std::iota(all_positions_.begin(), all_positions_.end(), 0);
+    all_positions_.insert(all_positions_.end(), positions_.begin(), positions_.end());
+  }
   seen_.phase = phase;
   seen_.layers = layers;
   seen_.prompt_tokens = sequence.prompt_tokens;
   Show();
 }
 
-void Stream::Enter(int layer) { seen_.layer = layer; }
+void Stream::Enter(int layer) {
+  seen_.layer = layer;
+  Reach({layer, false});
+}
+
+void Stream::Reach(LayerPoint point) {
+  if (!prefill()) return;
+  if (in_front_ > 0 && sequence_.prefix.state->point == point) Join();
+  if (sequence_.capture == nullptr) return;
+  const LayerCache& cache = sequence_.cache[static_cast<size_t>(point.layer)];
+  sequence_.capture->Reach(point, in_front_ > 0 ? TensorView() : TensorView(hidden()), cache);
+}
+
+void Stream::Join() {
+  const TensorView front = sequence_.prefix.state->hidden.view().Rows(0, in_front_);
+  Tensor all(DType::kF32, in_front_ + rows(), hidden_.cols());
+  const auto row_bytes = static_cast<size_t>(BytesOf(DType::kF32, hidden_.cols()));
+  std::memcpy(all.mutable_view().data, front.data, row_bytes * static_cast<size_t>(in_front_));
+  std::memcpy(all.mutable_view().RowBytes(in_front_), hidden_.view().data,
+              row_bytes * static_cast<size_t>(rows()));
+  hidden_ = std::move(all);
+  positions_ = std::exchange(all_positions_, {});
+  in_front_ = 0;
+  sequence_.prefix.state.reset();  // a cache may want the memory
+  Show();
+}
 
 // In decode the policy sees what was attended, which the layer shows it (Layer::Attention).
 void Stream::Show() {
   if (!prefill()) return;
-  seen_.positions = positions_;
-  seen_.hidden = hidden();
+  const bool whole = in_front_ == 0;
+  seen_.positions = whole ? positions_ : all_positions_;
+  seen_.hidden = whole ? TensorView(hidden()) : TensorView();
 }
 
 void Stream::Choose(DecodePoint point, TokenPolicy& policy, Backend& be) {
@@ -35,6 +69,10 @@ void Stream::Choose(DecodePoint point, TokenPolicy& policy, Backend& be) {
     return;
   }
   const TokenSet kept = before ? policy.BeforeLayer(seen_, be) : policy.AfterAttention(seen_, be);
+  if (in_front_ > 0) {
+    COPPICE_CHECK(kept.IsAll());  // TokenPolicy::FirstChoice said so
+    return;
+  }
   // After the last layer there is nothing to come back to.
   Keep(kept, place, policy.Parks() && place.depth < seen_.layers, be);
 }
@@ -52,19 +90,23 @@ void Stream::Keep(const TokenSet& kept, Place place, bool parks, Backend& be) {
     sequence_.depth[static_cast<size_t>(position)] = place.depth;
     if (parks) sequence_.aux.Park(position, place.ffn_owed, hidden().Rows(row, 1), be);
   }
-  Compact(kept, be);
+  Compact(kept, kept, be);
 }
 
-void Stream::KeepLastOnly(Backend& be) { Compact(TokenSet::None(rows()).UnionLast(1), be); }
+void Stream::KeepLastOnly(Backend& be) {
+  in_front_ = 0;  // whoever waits there goes the way of the others
+  Compact(TokenSet::None(rows()).UnionLast(1), TokenSet::None(seen_.rows()).UnionLast(1), be);
+}
 
-void Stream::Compact(const TokenSet& kept, Backend& be) {
-  if (kept.IsAll()) return;
-  const MutableTensorView all = hidden();
-  be.GatherRows(all, kept.rows(), all.Rows(0, kept.size()));
-  for (size_t i = 0; i < kept.rows().size(); ++i)
-    positions_[i] = positions_[static_cast<size_t>(kept.rows()[i])];
-  positions_.resize(kept.rows().size());
-  if (prefill()) seen_.KeepRows(kept, be);
+void Stream::Compact(const TokenSet& kept, const TokenSet& kept_seen, Backend& be) {
+  if (!kept.IsAll()) {
+    const MutableTensorView all = hidden();
+    be.GatherRows(all, kept.rows(), all.Rows(0, kept.size()));
+    for (size_t i = 0; i < kept.rows().size(); ++i)
+      positions_[i] = positions_[static_cast<size_t>(kept.rows()[i])];
+    positions_.resize(kept.rows().size());
+  }
+  if (prefill()) seen_.KeepRows(kept_seen, be);
   Show();
 }
 

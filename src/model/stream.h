@@ -16,7 +16,7 @@ namespace coppice {
 // the current token; before it stand the parked tokens that came back in this step, in order of position.
 class Stream {
  public:
-  // hidden: [positions.size(), d] fp32.
+  // hidden: [positions.size(), d] fp32. Where the sequence takes over a prefix, the rows behind it.
   Stream(Phase phase, int layers, SequenceState& sequence, Tensor hidden, std::vector<int32_t> positions);
 
   Phase phase() const { return seen_.phase; }
@@ -28,6 +28,12 @@ class Stream {
 
   // Scores of layer l - 1 stay visible until layer l observes its own.
   void Enter(int layer);
+  // Prefill: rows of the prefix that wait for this point join the others, and the sequence's capture takes its share.
+  // Enter does it for the beginning of a layer.
+  void Reach(LayerPoint point);
+  // So many positions in front of the rows have keys here, and hidden states from a later point on alone. Until then
+  // policies see all positions, and must keep them all.
+  int64_t in_front() const { return in_front_; }
   Observation& seen() { return seen_; }
 
   // Asks the policy at one of the two points of the layer entered, and does as it says. Prefill: which rows
@@ -60,12 +66,16 @@ class Stream {
   void Attend(Place place, TokenPolicy& policy, Backend& be);
   void TakeBack(const std::vector<int32_t>& positions);
   void BeginSwap(TokenPolicy& policy, Backend& be);
-  void Compact(const TokenSet& kept, Backend& be);
+  // `kept` of the rows, `kept_seen` of what the policy sees.
+  void Compact(const TokenSet& kept, const TokenSet& kept_seen, Backend& be);
+  void Join();
   void Show();
 
   SequenceState& sequence_;
   Tensor hidden_;
   std::vector<int32_t> positions_;
+  int64_t in_front_ = 0;
+  std::vector<int32_t> all_positions_;  // those in front and those of the rows, while there are any in front
   bool attends_all_ = true;
   std::vector<int32_t> attended_;
   std::vector<int32_t> attended_blocks_;

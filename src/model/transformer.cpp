@@ -71,6 +71,7 @@ SequenceState Transformer::NewSequence(int64_t prompt_tokens, int64_t capacity, 
 
 void Transformer::Prefill(std::span<const int32_t> tokens, TokenPolicy& policy, SequenceState& sequence,
                           Workspace& ws, Backend& be, Tensor& logits, bool all_logits) const {
+  COPPICE_CHECK(!all_logits || sequence.prefix.rows == 0);
   Stream x = RunLayers(tokens, policy, sequence, ws, be, !all_logits);
   COPPICE_CHECK(!all_logits || x.rows() == static_cast<int64_t>(tokens.size()));
   FinalNorm(x.hidden(), be);
@@ -85,7 +86,8 @@ Stream Transformer::RunLayers(std::span<const int32_t> tokens, TokenPolicy& poli
   COPPICE_CHECK(count == sequence.prompt_tokens && count <= sequence.capacity);
   const int layers = config_->shape.layers;
   std::vector<int32_t> positions;
-  const std::vector<int32_t> ids = Enter(tokens, policy, sequence, be, positions);
+  std::vector<int32_t> ids = Enter(tokens, policy, sequence, be, positions);
+  TakeOver(sequence, ids, positions);
   if (sequence.trace != nullptr) {
     sequence.trace->BeginPrefill(layers, count,
                                  policy.CompactPositions() ? sequence.input : std::vector<int32_t>{});
@@ -174,6 +176,19 @@ std::vector<int32_t> Transformer::Enter(std::span<const int32_t> tokens, TokenPo
   sequence.depth.assign(static_cast<size_t>(sequence.prompt_tokens), 0);
   for (const int32_t p : positions) sequence.depth[static_cast<size_t>(p)] = config_->shape.layers;
   return ids;
+}
+
+// What the sequence takes over needs no embedding: its keys are in the caches, and the stream begins behind it.
+void Transformer::TakeOver(SequenceState& sequence, std::vector<int32_t>& ids,
+                           std::vector<int32_t>& positions) const {
+  const int64_t taken = sequence.prefix.rows;
+  if (taken == 0) return;
+  COPPICE_CHECK(taken < static_cast<int64_t>(ids.size()) && sequence.entered == sequence.prompt_tokens);
+  const int64_t answer = std::min(sequence.capacity - sequence.prompt_tokens, kReservedAnswer);
+  RestoreKeys(sequence.prefix, sequence.prompt_tokens + answer, sequence.cache);
+  ids.erase(ids.begin(), ids.begin() + taken);
+  positions.erase(positions.begin(), positions.begin() + taken);
+  sequence.ledger.cached_tokens = taken;
 }
 
 Tensor Transformer::EmbedTokens(std::span<const int32_t> tokens, Backend& be) const {

@@ -39,7 +39,8 @@ class Transformer {
   Workspace NewWorkspace(int64_t tile_rows) const { return {config_->shape, tile_rows}; }
 
   // Runs the whole prompt, or what the policy lets in. logits becomes [1, vocab], of the last position; with
-  // `all_logits` [tokens, vocab] (the last layer then computes every row, and no policy may drop rows).
+  // `all_logits` [tokens, vocab] (the last layer then computes every row, and no policy may drop rows). Where the
+  // sequence takes over a prefix, its rows are not computed again; not with `all_logits`.
   void Prefill(std::span<const int32_t> tokens, TokenPolicy& policy, SequenceState& sequence, Workspace& ws,
                Backend& be, Tensor& logits, bool all_logits = false) const;
   // As Prefill, densely, and shows the logits of every position but the last, a tile at a time. logits becomes
@@ -57,6 +58,7 @@ class Transformer {
                    Workspace& ws, Backend& be, bool last_row_only) const;
   std::vector<int32_t> Enter(std::span<const int32_t> tokens, TokenPolicy& policy, SequenceState& sequence,
                              Backend& be, std::vector<int32_t>& positions) const;
+  void TakeOver(SequenceState& sequence, std::vector<int32_t>& ids, std::vector<int32_t>& positions) const;
   Tensor EmbedTokens(std::span<const int32_t> tokens, Backend& be) const;
   void FinalNorm(MutableTensorView hidden, Backend& be) const;
   void Head(const TensorView& normed, Workspace& ws, Backend& be, Tensor& logits) const;

@@ -29,6 +29,11 @@ class ComposedPolicy final : public TokenPolicy {
   }
   bool CompactPositions() const override { return Any(&TokenPolicy::CompactPositions); }
 
+  LayerPoint FirstChoice() const override {
+    LayerPoint first = kNoPoint;
+    for (const auto& policy : policies_) first = std::min(first, policy->FirstChoice());
+    return first;
+  }
   Needs NeedsAt(Phase phase, int layer) const override {
     Needs all;
     for (const auto& policy : policies_) all.Merge(policy->NeedsAt(phase, layer));

@@ -24,6 +24,10 @@
 
 namespace coppice {
 
+LayerPoint FtpPolicy::FirstChoice() const {
+  return config_.eta >= 1 ? kNoPoint : LayerPoint{config_.dense, true};
+}
+
 Needs FtpPolicy::NeedsAt(Phase phase, int layer) const {
   if (phase != Phase::kPrefill || IsDense(layer)) return {};
   return {.masses = {Mass()}, .unit_scores = {}};  // (1)

@@ -21,6 +21,7 @@ class FtpPolicy final : public TokenPolicy {
  public:
   explicit FtpPolicy(const FtpConfig& config) : config_(config) {}
 
+  LayerPoint FirstChoice() const override;
   Needs NeedsAt(Phase phase, int layer) const override;
   TokenSet RunFfn(const Observation& seen, Backend& be) override;
 

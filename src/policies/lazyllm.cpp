@@ -55,6 +55,13 @@ int64_t LazyLlmPolicy::Count(int stage, int64_t prompt_rows) const {
   return CeilShare(config_.keep[static_cast<size_t>(stage)], prompt_rows);  // at least 1: keep is above 0
 }
 
+LayerPoint LazyLlmPolicy::FirstChoice() const {
+  for (const int layer : config_.layers) {
+    if (StageBefore(layer) >= 0) return {layer, false};
+  }
+  return kNoPoint;
+}
+
 Needs LazyLlmPolicy::NeedsAt(Phase phase, int layer) const {
   if (StageBefore(layer + 1) < 0 || (phase == Phase::kDecode && !config_.revive)) return {};
   return {.masses = {kLastQuery}, .unit_scores = {}};  // (1)

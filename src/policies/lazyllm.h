@@ -20,6 +20,7 @@ class LazyLlmPolicy final : public TokenPolicy {
  public:
   explicit LazyLlmPolicy(LazyLlmConfig config);
 
+  LayerPoint FirstChoice() const override;
   Needs NeedsAt(Phase phase, int layer) const override;
   TokenSet BeforeLayer(const Observation& seen, Backend& be) override;
   bool Parks() const override { return config_.revive; }

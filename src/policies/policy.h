@@ -16,6 +16,7 @@
 // policy declares what it must observe at a layer, and only that is computed.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -133,6 +134,15 @@ struct Candidates {
   std::span<const uint8_t> parked;  // [positions.size()] 1: would have to be computed from here on
 };
 
+// A place between two steps of a layer: before it, or after its attention, its FFN still to come.
+struct LayerPoint {
+  int layer = 0;
+  bool after_attention = false;
+  friend auto operator<=>(const LayerPoint&, const LayerPoint&) = default;
+};
+// Behind every layer of every model.
+inline constexpr LayerPoint kNoPoint{std::numeric_limits<int>::max(), false};
+
 enum class DecodePoint { kNone, kBeforeLayer, kAfterAttention };
 
 // Who sees whom when parked tokens come back: at the end of the sequence as LazyLLM's text has it (every
@@ -149,6 +159,11 @@ class TokenPolicy {
   virtual TokenSet Input(int64_t tokens, Backend& be);
   // Whether the tokens that entered take positions 0, 1, ... or keep their own.
   virtual bool CompactPositions() const { return false; }
+
+  // The first point of prefill at which an answer may leave rows out. Up to there the rows of a prompt's beginning
+  // depend on nothing that follows them, and a later prompt may take them over (model/prefix.h). Not part of it: Retain,
+  // which no hidden state depends on, and what NeedsAt and ChoosesPattern tell.
+  virtual LayerPoint FirstChoice() const { return kNoPoint; }
 
   // What the policy must see after the attention of `layer`.
   virtual Needs NeedsAt(Phase phase, int layer) const;

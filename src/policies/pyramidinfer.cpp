@@ -41,6 +41,13 @@ bool PyramidInferPolicy::PrunesAfter(int layer) const {
   return layer >= 0 && layer + 1 < config_.layers && layer % config_.interval == 0 && Ratio(layer) < 1;
 }
 
+LayerPoint PyramidInferPolicy::FirstChoice() const {
+  for (int layer = 1; layer < config_.layers; ++layer) {
+    if (PrunesAfter(layer - 1)) return {layer, false};
+  }
+  return kNoPoint;
+}
+
 Needs PyramidInferPolicy::NeedsAt(Phase phase, int layer) const {
   if (phase != Phase::kPrefill || !PrunesAfter(layer)) return {};
   return {.masses = {Mass()}, .unit_scores = {}};  // (1)

@@ -23,6 +23,7 @@ class PyramidInferPolicy final : public TokenPolicy {
  public:
   explicit PyramidInferPolicy(const PyramidInferConfig& config) : config_(config) {}
 
+  LayerPoint FirstChoice() const override;
   Needs NeedsAt(Phase phase, int layer) const override;
   TokenSet BeforeLayer(const Observation& seen, Backend& be) override;
 

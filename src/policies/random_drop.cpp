@@ -42,6 +42,10 @@ TokenSet RandomDropPolicy::Input(int64_t tokens, Backend& /*be*/) {
   return config_.layers.empty() ? Drop(config_.keep.front(), tokens, config_.seed) : TokenSet::All(tokens);
 }
 
+LayerPoint RandomDropPolicy::FirstChoice() const {
+  return {config_.layers.empty() ? 0 : config_.layers.front(), false};
+}
+
 TokenSet RandomDropPolicy::BeforeLayer(const Observation& seen, Backend& /*be*/) {
   const int stage = StageOf(config_.layers, seen.layer);
   if (stage < 0) return TokenSet::All(seen.rows());

@@ -22,6 +22,7 @@ class RandomDropPolicy final : public TokenPolicy {
 
   TokenSet Input(int64_t tokens, Backend& be) override;
   bool CompactPositions() const override { return config_.layers.empty() && config_.compact; }
+  LayerPoint FirstChoice() const override;
   TokenSet BeforeLayer(const Observation& seen, Backend& be) override;
 
  private:

@@ -45,6 +45,10 @@ SdtpStays StaysAt(const SdtpConfig& config, int stage, int64_t prompt_tokens,
           .last = std::max<int64_t>(1, rows - RowsBelow(positions, n - CeilShare(config.local, n)))};
 }
 
+LayerPoint SdtpPolicy::FirstChoice() const {
+  return config_.layers.empty() || config_.r >= 1 ? kNoPoint : LayerPoint{config_.layers.front(), false};
+}
+
 TokenSet SdtpPolicy::BeforeLayer(const Observation& seen, Backend& be) {
   const int64_t rows = seen.rows();
   const int stage = StageOf(config_.layers, seen.layer);

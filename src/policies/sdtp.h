@@ -37,6 +37,7 @@ class SdtpPolicy final : public TokenPolicy {
  public:
   SdtpPolicy(SdtpConfig config, SdtpFile file);
 
+  LayerPoint FirstChoice() const override;
   TokenSet BeforeLayer(const Observation& seen, Backend& be) override;
 
  private:

@@ -22,6 +22,7 @@ class SelectiveContextPolicy final : public TokenPolicy {
   SelectiveContextPolicy(SelectiveContextConfig config, std::vector<std::string> pieces, TokenScores bits);
 
   TokenSet Input(int64_t tokens, Backend& be) override;
+  LayerPoint FirstChoice() const override { return {}; }  // what enters depends on the whole prompt
   bool CompactPositions() const override { return config_.compact; }
 
  private:

@@ -59,6 +59,10 @@ int SlimInferPolicy::StageAfter(int layer) const {
   return it == config_.layers.end() ? -1 : static_cast<int>(it - config_.layers.begin());
 }
 
+LayerPoint SlimInferPolicy::FirstChoice() const {
+  return config_.layers.empty() ? kNoPoint : LayerPoint{config_.layers.front() - 1, true};
+}
+
 Needs SlimInferPolicy::NeedsAt(Phase phase, int layer) const {
   if (StageAfter(layer) < 0 || (phase == Phase::kDecode && !decides_in_decode_)) return {};
   return {.masses = {}, .unit_scores = {Units()}};

@@ -26,6 +26,7 @@ class SlimInferPolicy final : public TokenPolicy {
  public:
   explicit SlimInferPolicy(SlimInferConfig config);
 
+  LayerPoint FirstChoice() const override;
   Needs NeedsAt(Phase phase, int layer) const override;
   TokenSet AfterAttention(const Observation& seen, Backend& be) override;
   bool Parks() const override { return config_.revive; }

@@ -24,6 +24,10 @@ namespace {
 constexpr Needs::Mass kLastQuery{.queries = 1};
 }  // namespace
 
+LayerPoint StaticPruningPolicy::FirstChoice() const {
+  return config_.keep >= 1 ? kNoPoint : LayerPoint{config_.layer, false};
+}
+
 Needs StaticPruningPolicy::NeedsAt(Phase phase, int layer) const {
   if (phase != Phase::kPrefill || layer >= config_.layer || config_.keep >= 1) return {};
   return {.masses = {kLastQuery}, .unit_scores = {}};

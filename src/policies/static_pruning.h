@@ -18,6 +18,7 @@ class StaticPruningPolicy final : public TokenPolicy {
  public:
   explicit StaticPruningPolicy(const StaticPruningConfig& config) : config_(config) {}
 
+  LayerPoint FirstChoice() const override;
   Needs NeedsAt(Phase phase, int layer) const override;
   TokenSet BeforeLayer(const Observation& seen, Backend& be) override;
 

@@ -12,6 +12,7 @@ nlohmann::ordered_json AnswerJson(const Answer& answer, const std::string& text,
                                   const Engine& engine) {
   return {{"text", text},
           {"prompt_tokens", prompt_tokens},
+          {"cached_tokens", answer.cached_tokens()},
           {"generated_tokens", answer.tokens.size()},
           {"finish_reason", answer.finish_reason},
           {"ttft_ms", answer.ttft_ms},
@@ -30,7 +31,7 @@ std::string KeptText(const Ledger& ledger) {
   const double prompt = static_cast<double>(ledger.prompt_tokens());
   const size_t layers = ledger.layers().size();
   for (size_t l = 0; l < layers; ++l) {
-    kv += static_cast<double>(ledger.layers()[l].kv_rows);
+    kv += static_cast<double>(ledger.layers()[l].taken_over + ledger.layers()[l].kv_rows);
     ffn += static_cast<double>(ledger.layers()[l].ffn_rows);
     ffn_dense += l + 1 < layers ? prompt : 1;  // the last layer's FFN runs for the last position only
   }

@@ -25,6 +25,7 @@ struct RunOptions {
   GenerateOptions generate;
   std::string prune = "none";
   std::string trace;
+  std::string doc_cache;
   bool json = false;
 };
 
@@ -33,6 +34,9 @@ void PrintSummary(const Answer& answer, int64_t prompt_tokens) {
   fmt::print(stderr, "\n{} prompt tokens, first token after {:.0f} ms; {} generated ({}), {:.1f} tokens/s\n",
              prompt_tokens, answer.ttft_ms, answer.tokens.size(), answer.finish_reason,
              answer.decode_tokens_per_second);
+  if (answer.cached_tokens() > 0) {
+    fmt::print(stderr, "{} tokens taken from the document cache\n", answer.cached_tokens());
+  }
   if (answer.prune_spec == "none") return;
   fmt::print(stderr, "prune {}: kept {} of the dense KV / FFN rows, {:.0f} % of the FLOPs, KV {} of {}\n",
              answer.prune_spec, KeptText(ledger), 100 * ledger.flops() / ledger.flops_dense(),
@@ -46,12 +50,22 @@ void Write(const std::string& text) {
   }
 }
 
+// Writes what the prompt left, so that the next process finds it, and says so where that failed.
+void FlushDocuments(Engine& engine) {
+  if (engine.documents() == nullptr) return;
+  engine.documents()->Flush();
+  const std::string error = engine.documents()->stats().last_error;
+  if (!error.empty()) fmt::print(stderr, "warning: {}\n", error);
+}
+
 void Run(const RunOptions& o) {
   // A trace that has nowhere to go is found before the work, not after.
   if (!o.trace.empty()) {
     const NewFile probe(o.trace, "trace");
   }
-  const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, o.model.engine);
+  EngineOptions options = o.model.engine;
+  if (!o.doc_cache.empty()) options.documents = DocumentCacheOptions{.folder = o.doc_cache};
+  const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, options);
   Request request = MakeRequest(o.generate, TokenizePrompt(o.prompt, engine->tokenizer(), o.model.model));
   request.prune = o.prune;
   request.cancelled = &Interrupted();
@@ -76,6 +90,7 @@ void Run(const RunOptions& o) {
     Write(stream.Flush() + "\n");
     if (StderrIsTerminal()) PrintSummary(answer, prompt_tokens);
   }
+  FlushDocuments(*engine);
 }
 
 }  // namespace
@@ -90,6 +105,8 @@ void AddRun(CLI::App& app) {
       ->capture_default_str();
   run->add_option("--trace", o->trace,
                   "write what happened to every token to this file (coppice trace draws it)");
+  run->add_option("--doc-cache", o->doc_cache,
+                  "a folder that keeps what later prompts with the same beginning take over, up to 16 GiB");
   run->add_flag("--json", o->json, "print one JSON object with the text and the account of the run");
   run->footer(
       "Examples:\n  coppice run -m model.gguf -p \"Once upon a time\" -n 64 --temp 0\n"

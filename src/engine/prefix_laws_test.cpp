@@ -1,0 +1,323 @@
+// The laws of the partial-depth prefix (model/prefix.h), over every method, every arithmetic and every cache type: what a
+// prompt takes over changes nothing but the work. docs/laws.md lists them.
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "laws_support.h"
+#include "laws_table.h"
+
+namespace coppice {
+namespace {
+
+constexpr int64_t kSteps = 6;
+constexpr int kLayers = 6;
+
+struct Arm {
+  const char* name;
+  const char* backend;
+  bool exact;
+  std::optional<DType> cache;
+};
+constexpr Arm kArms[] = {{"reference", "reference", true, std::nullopt},
+                         {"cpu_exact", "cpu", true, std::nullopt},
+                         {"cpu", "cpu", false, std::nullopt},
+                         {"cpu_f32", "cpu", false, DType::kF32},
+                         {"cpu_q8", "cpu", false, DType::kQ8_0}};
+
+// The table's methods, and what they make together.
+std::vector<MethodEntry> PrefixEntries() {
+  std::vector<MethodEntry> entries = LawEntries();
+  const auto active = [&](std::string_view name) {
+    for (const MethodEntry& entry : entries) {
+      if (entry.name == name) return entry.active;
+    }
+    return std::string();
+  };
+  const std::vector<MethodEntry> more = {
+      {.name = "none", .active = "none", .shared = {6, false}},
+      {.name = "sliminfer_ftp", .active = active("sliminfer") + "+" + active("ftp"), .shared = {1, true}},
+      {.name = "sdtp_snapkv", .active = active("sdtp") + "+" + active("snapkv"), .shared = {2, false}},
+      {.name = "ftp_xattention", .active = active("ftp") + "+" + active("xattention"), .tokens = 500},
+      {.name = "ftp_late", .active = "ftp:eta=0.5,dense=5,first=10,last=8,min=0", .shared = {6, false}}};
+  entries.insert(entries.end(), more.begin(), more.end());
+  return entries;
+}
+
+struct PrefixCase {
+  Arm arm;
+  MethodEntry entry;
+};
+
+std::vector<PrefixCase> PrefixCases() {
+  std::vector<PrefixCase> cases;
+  for (const Arm& arm : kArms) {
+    for (const MethodEntry& entry : PrefixEntries()) {
+      // The rows of a layer are copied whatever their type: where it is not the arithmetic's own, a few methods do.
+      const bool few = arm.cache == DType::kF32;
+      if (!few || entry.name == "sliminfer" || entry.name == "quest") cases.push_back({arm, entry});
+    }
+  }
+  return cases;
+}
+
+std::vector<int32_t> Joined(std::vector<int32_t> first, const std::vector<int32_t>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+// The first `rows` of `document`, then something else.
+std::vector<int32_t> Question(const std::vector<int32_t>& document, int64_t rows, int64_t tokens) {
+  return Joined({document.begin(), document.begin() + rows}, RandomPrompt(tokens - rows, 50, 99));
+}
+
+void ExpectSameRun(const RunResult& run, const RunResult& fresh) {
+  ExpectSameLogits(run, fresh);
+  EXPECT_EQ(run.kept, fresh.kept);
+  EXPECT_EQ(run.ffn, fresh.ffn);
+  EXPECT_EQ(run.attended, fresh.attended);
+  EXPECT_EQ(run.revived, fresh.revived);
+  EXPECT_EQ(run.state.depth, fresh.state.depth);
+  EXPECT_EQ(run.state.aux.tokens(), fresh.state.aux.tokens());
+  EXPECT_EQ(run.state.kv_bytes(), fresh.state.kv_bytes());
+  EXPECT_EQ(run.state.cold_bytes(), fresh.state.cold_bytes());
+  for (size_t l = 0; l < kLayers; ++l) {
+    const LayerCache& mine = run.state.cache[l];
+    const LayerCache& theirs = fresh.state.cache[l];
+    ASSERT_EQ(PositionsOf(mine), PositionsOf(theirs)) << "layer " << l;
+    for (const int32_t p : StoredPositions(fresh.state, static_cast<int>(l))) {
+      ASSERT_EQ(CachedBytes(mine, p), CachedBytes(theirs, p)) << "layer " << l << " position " << p;
+    }
+  }
+}
+
+bool SameBytes(const Tensor& a, const Tensor& b) {
+  return a.rows() == b.rows() && a.cols() == b.cols() && a.dtype() == b.dtype() &&
+         (a.rows() == 0 || std::memcmp(a.view().data, b.view().data, static_cast<size_t>(a.bytes())) == 0);
+}
+
+void ExpectSameState(const PrefixState& a, const PrefixState& b) {
+  EXPECT_EQ(a.tokens, b.tokens);
+  EXPECT_EQ(a.point, b.point);
+  EXPECT_EQ(a.complete, b.complete);
+  EXPECT_TRUE(SameBytes(a.hidden, b.hidden));
+  ASSERT_EQ(a.layers.size(), b.layers.size());
+  for (size_t l = 0; l < a.layers.size(); ++l) {
+    EXPECT_TRUE(SameBytes(a.layers[l].keys, b.layers[l].keys)) << l;
+    EXPECT_TRUE(SameBytes(a.layers[l].values, b.layers[l].values)) << l;
+  }
+}
+
+class PrefixBase : public testing::Test {
+ protected:
+  void Start(const Arm& arm) {
+    backend_ = MakeBackendOrSkip(arm.backend, {.threads = 1, .exact = arm.exact, .cache_type = arm.cache});
+    if (!backend_) GTEST_SKIP() << "this CPU lacks the ISA that COPPICE_ISA names";
+    head_dim_ = arm.cache == DType::kQ8_0 ? 32 : 8;
+    tiny_ = MakeTiny({.head_dim = head_dim_});
+  }
+  PrefixRules Rules(const std::string& spec, const std::vector<int32_t>& prompt) const {
+    return RulesOf(*MakePolicy(spec, TinyContext(tiny_.Make(), prompt), {}).policy, kLayers);
+  }
+  RunResult Run(const std::vector<int32_t>& prompt, const RunOptions& options) {
+    return RunTiny(tiny_.Make(), prompt, *backend_, options);
+  }
+  // What a run of `spec` leaves at `point`.
+  std::shared_ptr<const PrefixState> Capture(const std::vector<int32_t>& prompt, const std::string& spec,
+                                             LayerPoint point) {
+    PrefixCapture capture(point, kLayers);
+    Run(prompt, {.spec = spec, .capture = &capture});
+    return capture.Take(prompt);
+  }
+
+  std::unique_ptr<Backend> backend_;
+  int head_dim_ = 8;
+  TinyModel tiny_ = MakeTiny({});
+};
+
+class PrefixLaws : public PrefixBase, public testing::WithParamInterface<PrefixCase> {
+ protected:
+  void SetUp() override {
+    Start(GetParam().arm);
+    if (IsSkipped()) return;
+    document_ = RandomPrompt(entry_.tokens, 50);
+    rules_ = Rules(entry_.active, document_);
+  }
+  bool SharesNothing() const { return entry_.shared == LayerPoint(); }
+
+  const MethodEntry entry_ = GetParam().entry;
+  std::vector<int32_t> document_;
+  PrefixRules rules_;
+};
+
+// D1: the point is the one that the method's equations have.
+TEST_P(PrefixLaws, ThePointIsTheMethodsOwn) { EXPECT_EQ(rules_.point, entry_.shared); }
+
+// D2: whatever is taken over, the run is the fresh run: its logits and those of generated tokens, its sets, its caches,
+// what it parked, its trace.
+TEST_P(PrefixLaws, TakingOverChangesNothing) {
+  if (SharesNothing()) GTEST_SKIP() << "it looks at the whole prompt from the start";
+  for (const char* architecture : {"llama", "qwen2", "bloom"}) {
+    SCOPED_TRACE(architecture);
+    tiny_ = MakeTiny({.architecture = architecture, .head_dim = head_dim_});
+    const bool llama = std::string_view(architecture) == "llama";
+    PrefixCapture capture(rules_.point, kLayers);
+    const RunResult first = Run(document_, {.spec = entry_.active, .decode = kSteps, .capture = &capture});
+    const std::shared_ptr<const PrefixState> state = capture.Take(document_);
+    ASSERT_NE(state, nullptr);
+    EXPECT_TRUE(state->complete);
+    EXPECT_EQ(state->point, rules_.point);
+    EXPECT_EQ(state->bytes(), PrefixBytes(tiny_.config.shape, backend_->cache_dtype(), rules_.point,
+                                          static_cast<int64_t>(document_.size())));
+    ExpectSameRun(first, Run(document_, {.spec = entry_.active, .decode = kSteps}));
+    // Odd numbers of tokens, the whole document, and all that the method's tail leaves of the same prompt.
+    const int64_t all = entry_.tokens;
+    for (const auto& [rows, tokens] :
+         {std::pair<int64_t, int64_t>{77, all}, {1, all}, {all, all + 61}, {all, all}}) {
+      if (!llama && rows != 77) continue;
+      const std::vector<int32_t> prompt = Question(document_, rows, tokens);
+      const int64_t taken = std::min(rows, tokens - Rules(entry_.active, prompt).tail);
+      SCOPED_TRACE(testing::Message() << taken << " of " << tokens);
+      TraceRecorder of_fresh, of_run;
+      const RunResult fresh = Run(prompt, {.spec = entry_.active, .decode = kSteps, .trace = &of_fresh});
+      const RunResult run = Run(prompt, {.spec = entry_.active,
+                                         .decode = kSteps,
+                                         .tile_rows = 48,
+                                         .trace = &of_run,
+                                         .prefix = {state, taken}});
+      ExpectSameRun(run, fresh);
+      EXPECT_EQ(of_run.Take(), of_fresh.Take());
+    }
+  }
+}
+
+// D3: the ledger counts what ran, by the closed form.
+TEST_P(PrefixLaws, LedgerCountsWhatRan) {
+  if (SharesNothing()) GTEST_SKIP() << "it looks at the whole prompt from the start";
+  const std::shared_ptr<const PrefixState> state = Capture(document_, entry_.active, rules_.point);
+  const std::vector<int32_t> prompt = Question(document_, 101, entry_.tokens);
+  const RunResult fresh = Run(prompt, {.spec = entry_.active});
+  const RunResult run = Run(prompt, {.spec = entry_.active, .prefix = {state, 101}});
+  EXPECT_EQ(run.state.ledger.cached_tokens, 101);
+  EXPECT_EQ(fresh.state.ledger.cached_tokens, 0);
+  const double d = 64, c = head_dim_, h = 8, g = 2, i = 96;
+  double flops = 2 * d * 50;
+  for (int l = 0; l < kLayers; ++l) {
+    SCOPED_TRACE(l);
+    const LayerCounts& counts = run.state.ledger.layers()[static_cast<size_t>(l)];
+    const LayerCounts& all = fresh.state.ledger.layers()[static_cast<size_t>(l)];
+    const bool last = l + 1 == kLayers;
+    const int64_t saved = l < LayersWithKeys(rules_.point) ? 101 : 0;
+    const int64_t saved_ffn = !last && l < rules_.point.layer ? 101 : 0;
+    EXPECT_EQ(counts.kv_rows, all.kv_rows - saved);
+    EXPECT_EQ(counts.ffn_rows, all.ffn_rows - saved_ffn);
+    EXPECT_EQ(counts.query_rows, last ? 1 : counts.kv_rows);
+    const auto n = static_cast<double>(all.kv_rows);
+    const auto p = static_cast<double>(saved);
+    flops += 4 * d * g * c * (n - p) + 4 * d * h * c * (last ? 1 : n - p) +
+             (last ? 4 * h * c * n : 2 * h * c * (n * n - p * p)) +
+             6 * d * i * static_cast<double>(all.ffn_rows - saved_ffn);
+  }
+  EXPECT_DOUBLE_EQ(run.state.ledger.prefill_flops(), flops);
+  EXPECT_LT(flops, fresh.state.ledger.prefill_flops());
+  EXPECT_EQ(run.state.ledger.prefill_flops_dense(), fresh.state.ledger.prefill_flops_dense());
+}
+
+// D4: what a run leaves that took something over is what a fresh run leaves: turn after turn.
+TEST_P(PrefixLaws, TurnsOfAConversation) {
+  if (SharesNothing()) GTEST_SKIP() << "it looks at the whole prompt from the start";
+  std::vector<int32_t> prompt = document_;
+  std::shared_ptr<const PrefixState> state = Capture(prompt, entry_.active, rules_.point);
+  for (const uint64_t turn : {1, 2}) {
+    SCOPED_TRACE(turn);
+    const int64_t before = static_cast<int64_t>(prompt.size());
+    prompt = Joined(std::move(prompt), RandomPrompt(63, 50, turn));
+    const PrefixRules rules = Rules(entry_.active, prompt);
+    ASSERT_EQ(rules.point, rules_.point);
+    PrefixCapture capture(rules.point, kLayers);
+    const int64_t taken = std::min<int64_t>(before, static_cast<int64_t>(prompt.size()) - rules.tail);
+    const RunResult run =
+        Run(prompt, {.spec = entry_.active, .decode = kSteps, .prefix = {state, taken}, .capture = &capture});
+    ExpectSameRun(run, Run(prompt, {.spec = entry_.active, .decode = kSteps}));
+    state = capture.Take(prompt);
+    ASSERT_NE(state, nullptr);
+    ExpectSameState(*state, *Capture(prompt, entry_.active, rules.point));
+  }
+}
+
+// D5: a prefill that was cancelled goes on in a retry, from the last layer that it began.
+TEST_P(PrefixLaws, ACancelledPrefillGoesOn) {
+  if (SharesNothing()) GTEST_SKIP() << "it looks at the whole prompt from the start";
+  const RunResult fresh = Run(document_, {.spec = entry_.active, .decode = kSteps});
+  for (int layer = 0; layer < kLayers; ++layer) {
+    SCOPED_TRACE(layer);
+    std::atomic<bool> cancelled = false;
+    const RunControl control{.progress = [&](double done) { cancelled = done >= layer + 0.05; },
+                             .cancelled = &cancelled};
+    PrefixCapture capture(rules_.point, kLayers);
+    EXPECT_THROW(Run(document_, {.spec = entry_.active, .capture = &capture, .control = control}), Cancelled);
+    const std::shared_ptr<const PrefixState> state = capture.Take(document_);
+    if (layer == 0) {
+      EXPECT_EQ(state, nullptr);
+      continue;
+    }
+    ASSERT_NE(state, nullptr);
+    const LayerPoint reached{layer, false};
+    EXPECT_EQ(state->point, std::min(reached, rules_.point));
+    EXPECT_EQ(state->complete, reached >= rules_.point);
+    const int64_t taken = entry_.tokens - rules_.tail;
+    PrefixCapture again(rules_.point, kLayers);
+    const RunResult run = Run(
+        document_, {.spec = entry_.active, .decode = kSteps, .prefix = {state, taken}, .capture = &again});
+    ExpectSameRun(run, fresh);
+    ExpectSameState(*again.Take(document_), *Capture(document_, entry_.active, rules_.point));
+  }
+}
+
+std::string CaseName(const testing::TestParamInfo<PrefixCase>& test) {
+  return std::string(test.param.arm.name) + "_" + test.param.entry.name;
+}
+INSTANTIATE_TEST_SUITE_P(Methods, PrefixLaws, testing::ValuesIn(PrefixCases()), CaseName);
+
+class PrefixAcross : public PrefixBase, public testing::WithParamInterface<Arm> {
+ protected:
+  void SetUp() override { Start(GetParam()); }
+};
+
+// D6: states belong to no method: whatever run left them, every run takes them over whose first choice is not earlier.
+TEST_P(PrefixAcross, AnyMethodsStatesServe) {
+  const std::vector<int32_t> document = RandomPrompt(200, 50);
+  int served = 0;
+  for (const MethodEntry& from : PrefixEntries()) {
+    if (from.shared == LayerPoint() || from.tokens != 200) continue;
+    const std::shared_ptr<const PrefixState> state = Capture(document, from.active, from.shared);
+    for (const MethodEntry& to : PrefixEntries()) {
+      if (to.shared < from.shared || to.tokens != 200 || to.name == from.name) continue;
+      SCOPED_TRACE(from.name + " for " + to.name);
+      const std::vector<int32_t> prompt = Question(document, 133, 200);
+      const RunResult run = Run(prompt, {.spec = to.active, .decode = 3, .prefix = {state, 133}});
+      ExpectSameRun(run, Run(prompt, {.spec = to.active, .decode = 3}));
+      ++served;
+    }
+  }
+  EXPECT_GT(served, 50);
+}
+
+// A window cuts the keys of a row, wherever they come from.
+TEST_P(PrefixAcross, ASlidingWindow) {
+  tiny_.config.shape.window = 32;
+  const std::vector<int32_t> document = RandomPrompt(200, 50);
+  const std::shared_ptr<const PrefixState> state = Capture(document, "none", {kLayers, false});
+  const std::vector<int32_t> prompt = Question(document, 133, 200);
+  const RunResult run = Run(prompt, {.decode = 3, .prefix = {state, 133}});
+  ExpectSameRun(run, Run(prompt, {.decode = 3}));
+  const LayerCounts& counts = run.state.ledger.layers()[0];
+  EXPECT_EQ(LayerFlops(tiny_.config.shape, counts) - 67 * LayerFlops(tiny_.config.shape, {1, 1, 1}),
+            4.0 * 8 * head_dim_ * (67 * 32 - 67 * 0.5));
+}
+
+INSTANTIATE_TEST_SUITE_P(Arms, PrefixAcross, testing::ValuesIn(kArms),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+}  // namespace
+}  // namespace coppice

@@ -1,0 +1,110 @@
+#include "model/prefix.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+
+namespace coppice {
+
+namespace {
+
+// Every row of an owner's memory follows the one before: one copy does for all.
+void CopyRows(const TensorView& from, MutableTensorView to) {
+  COPPICE_CHECK(from.dtype == to.dtype && from.rows == to.rows && from.cols == to.cols);
+  if (from.rows > 0) {
+    std::memcpy(to.data, from.data, static_cast<size_t>(from.rows * BytesOf(from.dtype, from.cols)));
+  }
+}
+
+Tensor CopyOf(const TensorView& from) {
+  Tensor copy(from.dtype, from.rows, from.cols);
+  CopyRows(from, copy.mutable_view());
+  return copy;
+}
+
+}  // namespace
+
+int64_t PrefixState::bytes() const {
+  int64_t sum = hidden.bytes() + static_cast<int64_t>(tokens.size() * sizeof(int32_t));
+  for (const Layer& layer : layers) sum += layer.keys.bytes() + layer.values.bytes();
+  return sum;
+}
+
+int64_t PrefixBytes(const ModelShape& shape, DType cache_type, LayerPoint point, int64_t tokens) {
+  const int64_t key = BytesOf(cache_type, int64_t{shape.kv_heads} * shape.head_dim);
+  const int64_t hidden = point.layer < shape.layers ? BytesOf(DType::kF32, shape.hidden) : 0;
+  return tokens * (2 * key * LayersWithKeys(point) + hidden + static_cast<int64_t>(sizeof(int32_t)));
+}
+
+PrefixRules RulesOf(const TokenPolicy& policy, int layers) {
+  PrefixRules rules{.point = policy.FirstChoice()};
+  // After the last layer's attention one row goes on, and nobody chooses among it.
+  if (rules.point >= LayerPoint{layers - 1, true}) rules.point = {layers, false};
+  for (int l = 0; l < LayersWithKeys(rules.point); ++l) {
+    const Needs needs = policy.NeedsAt(Phase::kPrefill, l);
+    const bool all = std::any_of(needs.masses.begin(), needs.masses.end(),
+                                 [](const Needs::Mass& mass) { return mass.queries == Needs::kAllQueries; });
+    // A pattern is a choice from the queries of the end; the queries of rows taken over are not kept.
+    if (all || policy.ChoosesPattern(Phase::kPrefill, l)) {
+      rules.point = {l, false};
+      break;
+    }
+    for (const Needs::Mass& mass : needs.masses) rules.tail = std::max(rules.tail, mass.queries);
+    for (const Needs::Units& units : needs.unit_scores)
+      rules.tail = std::max<int64_t>(rules.tail, units.queries);
+  }
+  return rules;
+}
+
+void RestoreKeys(const PrefixUse& use, int64_t capacity, std::span<LayerCache> caches) {
+  COPPICE_CHECK(use.rows > 0 && use.rows <= use.state->rows() && use.state->layers.size() <= caches.size());
+  std::vector<int32_t> positions(static_cast<size_t>(use.rows));
+  std::iota(positions.begin(), positions.end(), 0);
+  for (size_t l = 0; l < use.state->layers.size(); ++l) {
+    caches[l].Reserve(capacity);
+    const LayerCache::Fresh fresh = caches[l].Append(positions);
+    CopyRows(use.state->layers[l].keys.view().Rows(0, use.rows), fresh.keys);
+    CopyRows(use.state->layers[l].values.view().Rows(0, use.rows), fresh.values);
+  }
+}
+
+PrefixCapture::PrefixCapture(LayerPoint point, int layers) : point_(point), layers_(layers) {
+  COPPICE_CHECK(point > LayerPoint() && point <= (LayerPoint{layers, false}));
+}
+
+void PrefixCapture::CopyHidden(LayerPoint at, const TensorView& hidden) {
+  hidden_.Resize(DType::kF32, hidden.rows, hidden.cols);
+  CopyRows(hidden, hidden_.mutable_view());
+  reached_ = at;
+}
+
+void PrefixCapture::Reach(LayerPoint at, const TensorView& hidden, const LayerCache& cache) {
+  if (complete_) return;
+  if (at.after_attention) {
+    COPPICE_CHECK(static_cast<size_t>(at.layer) == captured_.size());
+    captured_.push_back({CopyOf(cache.keys()), CopyOf(cache.values())});
+  }
+  // The states before layer 0 are the embeddings: no work is lost with them.
+  if (!hidden.empty() && at > LayerPoint() && (!at.after_attention || at == point_)) CopyHidden(at, hidden);
+  // Behind the last layer nothing follows that would begin a layer.
+  complete_ = at == point_ || (point_.layer == layers_ && at == LayerPoint{layers_ - 1, true});
+}
+
+std::shared_ptr<const PrefixState> PrefixCapture::Take(std::vector<int32_t> tokens) {
+  auto state = std::make_shared<PrefixState>();
+  state->point = complete_ ? point_ : reached_;
+  if (state->point == LayerPoint()) return nullptr;
+  state->complete = complete_;
+  state->tokens = std::move(tokens);
+  captured_.resize(static_cast<size_t>(LayersWithKeys(state->point)));
+  state->layers = std::move(captured_);
+  if (state->point.layer < layers_) state->hidden = std::move(hidden_);
+  COPPICE_CHECK(state->hidden.rows() == (state->point.layer < layers_ ? state->rows() : 0));
+  for (const PrefixState::Layer& layer : state->layers) COPPICE_CHECK(layer.keys.rows() == state->rows());
+  return state;
+}
+
+}  // namespace coppice

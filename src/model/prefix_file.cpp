@@ -1,0 +1,266 @@
+#include "model/prefix_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/new_file.h"
+
+namespace coppice {
+
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the file's numbers are read as they lie");
+
+constexpr char kMagic[8] = {'c', 'o', 'p', 'p', 'p', 'r', 'e', 'f'};
+constexpr uint32_t kVersion = 1;
+constexpr uint32_t kAfterAttention = 1;
+constexpr uint32_t kComplete = 2;
+
+// No padding: its bytes are what stands in the file.
+struct Head {
+  char magic[8];
+  uint32_t version;
+  uint32_t flags;
+  Fingerprint fingerprint;
+  uint32_t point_layer;
+  uint32_t cache_type;  // as tensor/dtype.h numbers them
+  uint64_t key_width;
+  uint64_t hidden;  // 0 where no hidden states are stored
+  uint64_t tokens;
+  uint64_t sections;
+  uint64_t file_bytes;
+};
+static_assert(sizeof(Head) == 80 && sizeof(Fingerprint) == 16);
+
+template <typename T>
+std::span<const std::byte> BytesOfVector(const std::vector<T>& values) {
+  return std::as_bytes(std::span(values));
+}
+
+std::span<const std::byte> BytesOfTensor(const Tensor& tensor) {
+  return {tensor.view().RowBytes(0), static_cast<size_t>(tensor.bytes())};
+}
+
+// The sections of a state in their order; a layer's keys and values count as two.
+template <typename Visit>
+void VisitSections(const PrefixState& state, Visit&& visit) {
+  visit(BytesOfVector(state.tokens));
+  for (const PrefixState::Layer& layer : state.layers) {
+    visit(BytesOfTensor(layer.keys));
+    visit(BytesOfTensor(layer.values));
+  }
+  if (state.hidden.rows() > 0) visit(BytesOfTensor(state.hidden));
+}
+
+class PrefixReader {
+ public:
+  PrefixReader(const std::string& path, const PrefixFormat& format) : path_(path), format_(format) {
+    // O_NONBLOCK: a pipe would otherwise wait for a writer before it can be refused.
+    fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd_ < 0) throw Error("[prefix] {}: cannot open: {}", path, std::strerror(errno));
+    try {
+      ReadHead();
+    } catch (...) {
+      close(fd_);
+      throw;
+    }
+  }
+  ~PrefixReader() { close(fd_); }
+  PrefixReader(const PrefixReader&) = delete;
+  PrefixReader& operator=(const PrefixReader&) = delete;
+
+  LayerPoint point() const { return point_; }
+  bool complete() const { return (head_.flags & kComplete) != 0; }
+  int64_t file_bytes() const { return static_cast<int64_t>(head_.file_bytes); }
+
+  // Sections, in their order.
+  std::vector<int32_t> Tokens() {
+    std::vector<int32_t> tokens(static_cast<size_t>(head_.tokens));
+    Section(std::as_writable_bytes(std::span(tokens)), "tokens");
+    for (const int32_t id : tokens) {
+      if (id < 0 || id >= format_.vocab)
+        throw Error("[prefix] {}: token {} is not in the vocabulary of {}", path_, id, format_.vocab);
+    }
+    return tokens;
+  }
+  Tensor Matrix(DType type, int64_t cols, const char* what) {
+    Tensor tensor(type, static_cast<int64_t>(head_.tokens), cols);
+    Section({tensor.mutable_view().RowBytes(0), static_cast<size_t>(tensor.bytes())}, what);
+    return tensor;
+  }
+
+ private:
+  void ReadHead();
+  void CheckHead(int64_t stored_bytes);
+  int64_t SectionBytes() const;
+  void Read(std::span<std::byte> to);
+  void Section(std::span<std::byte> to, const char* what);
+
+  std::string path_;
+  const PrefixFormat& format_;
+  int fd_ = -1;
+  Head head_{};
+  LayerPoint point_;
+  std::vector<uint64_t> checksums_;
+  size_t section_ = 0;
+};
+
+void PrefixReader::Read(std::span<std::byte> to) {
+  while (!to.empty()) {
+    const ssize_t got = read(fd_, to.data(), to.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw Error("[prefix] {}: cannot read: {}", path_, std::strerror(errno));
+    if (got == 0) throw Error("[prefix] {}: ends early: it was cut while it was read", path_);
+    to = to.subspan(static_cast<size_t>(got));
+  }
+}
+
+void PrefixReader::Section(std::span<std::byte> to, const char* what) {
+  COPPICE_CHECK(section_ < checksums_.size());
+  Read(to);
+  if (ChecksumOf(to) != checksums_[section_++]) {
+    throw Error("[prefix] {}: damaged: the checksum of its {} does not match", path_, what);
+  }
+}
+
+// Within the limits that CheckHead holds the fields to, no product here overflows: tokens <= 2^24, layers <= 2^10,
+// widths <= 2^24.
+int64_t PrefixReader::SectionBytes() const {
+  const auto tokens = static_cast<int64_t>(head_.tokens);
+  const int64_t row = 2 * LayersWithKeys(point_) * BytesOf(format_.cache_type, format_.key_width) +
+                      static_cast<int64_t>(head_.hidden * sizeof(float) + sizeof(int32_t));
+  return tokens * row;
+}
+
+void PrefixReader::ReadHead() {
+  struct stat info {};
+  if (fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode)) throw Error("[prefix] {}: not a regular file", path_);
+  if (info.st_size < static_cast<off_t>(sizeof(Head))) {
+    throw Error("[prefix] {}: {} bytes are too few for a head of {}", path_, info.st_size, sizeof(Head));
+  }
+  Read(std::as_writable_bytes(std::span(&head_, 1)));
+  CheckHead(info.st_size);
+  checksums_.resize(static_cast<size_t>(head_.sections));
+  Read(std::as_writable_bytes(std::span(checksums_)));
+  uint64_t of_head = 0;
+  Read(std::as_writable_bytes(std::span(&of_head, 1)));
+  std::vector<std::byte> bytes(sizeof(Head) + checksums_.size() * sizeof(uint64_t));
+  std::memcpy(bytes.data(), &head_, sizeof(Head));
+  std::memcpy(bytes.data() + sizeof(Head), checksums_.data(), checksums_.size() * sizeof(uint64_t));
+  if (ChecksumOf(bytes) != of_head)
+    throw Error("[prefix] {}: damaged: the checksum of its head does not match", path_);
+}
+
+void PrefixReader::CheckHead(int64_t stored_bytes) {
+  if (std::memcmp(head_.magic, kMagic, sizeof(kMagic)) != 0) {
+    throw Error("[prefix] {}: not a file of a prefix: it does not begin as one", path_);
+  }
+  if (head_.version != kVersion)
+    throw Error("[prefix] {}: version {}, this program reads {}", path_, head_.version, kVersion);
+  if (head_.fingerprint != format_.fingerprint) {
+    throw Error(
+        "[prefix] {}: of another model, or of another backend, ISA, arithmetic or cache type: its states are "
+        "not this "
+        "engine's",
+        path_);
+  }
+  if (head_.cache_type != static_cast<uint32_t>(format_.cache_type) ||
+      head_.key_width != static_cast<uint64_t>(format_.key_width)) {
+    throw Error("[prefix] {}: keys of type {} and width {}, the engine's are of type {} and width {}", path_,
+                head_.cache_type, head_.key_width, static_cast<uint32_t>(format_.cache_type),
+                format_.key_width);
+  }
+  const auto layers = static_cast<uint32_t>(format_.layers);
+  const bool after = (head_.flags & kAfterAttention) != 0;
+  if (head_.flags > (kAfterAttention | kComplete) || head_.point_layer > layers ||
+      (head_.point_layer == layers && after) || (head_.point_layer == 0 && !after)) {
+    throw Error("[prefix] {}: its states are of layer {} (flags {}), the model has {} layers", path_,
+                head_.point_layer, head_.flags, layers);
+  }
+  point_ = {static_cast<int>(head_.point_layer), after};
+  const bool parked = head_.point_layer < layers;
+  if (head_.hidden != (parked ? static_cast<uint64_t>(format_.hidden) : 0)) {
+    throw Error("[prefix] {}: hidden states of width {}, the model's are {} wide", path_, head_.hidden,
+                format_.hidden);
+  }
+  if (head_.tokens == 0 || head_.tokens > static_cast<uint64_t>(limits::kMaxContext))
+    throw Error("[prefix] {}: {} tokens; it may hold 1 to {}", path_, head_.tokens, limits::kMaxContext);
+  const auto sections = static_cast<uint64_t>(1 + 2 * LayersWithKeys(point_) + (parked ? 1 : 0));
+  if (head_.sections != sections)
+    throw Error("[prefix] {}: {} sections, its states make {}", path_, head_.sections, sections);
+  const auto whole = static_cast<uint64_t>(SectionBytes()) + sizeof(Head) + (sections + 1) * sizeof(uint64_t);
+  if (head_.file_bytes != whole || static_cast<uint64_t>(stored_bytes) != whole) {
+    throw Error("[prefix] {}: {} bytes long, by its head {}, by its contents {}: it was cut or changed",
+                path_, stored_bytes, head_.file_bytes, whole);
+  }
+}
+
+}  // namespace
+
+void WritePrefixFile(const PrefixState& state, const PrefixFormat& format, const std::string& path) {
+  std::vector<uint64_t> checksums;
+  uint64_t bytes = 0;
+  VisitSections(state, [&](std::span<const std::byte> section) {
+    checksums.push_back(ChecksumOf(section));
+    bytes += section.size();
+  });
+  Head head{.magic = {},
+            .version = kVersion,
+            .flags = (state.point.after_attention ? kAfterAttention : 0) | (state.complete ? kComplete : 0),
+            .fingerprint = format.fingerprint,
+            .point_layer = static_cast<uint32_t>(state.point.layer),
+            .cache_type = static_cast<uint32_t>(format.cache_type),
+            .key_width = static_cast<uint64_t>(format.key_width),
+            .hidden = static_cast<uint64_t>(state.hidden.cols()),
+            .tokens = state.tokens.size(),
+            .sections = checksums.size(),
+            .file_bytes = sizeof(Head) + (checksums.size() + 1) * sizeof(uint64_t) + bytes};
+  std::memcpy(head.magic, kMagic, sizeof(kMagic));
+  std::vector<std::byte> start(sizeof(Head) + checksums.size() * sizeof(uint64_t));
+  std::memcpy(start.data(), &head, sizeof(Head));
+  std::memcpy(start.data() + sizeof(Head), checksums.data(), checksums.size() * sizeof(uint64_t));
+  const uint64_t of_head = ChecksumOf(start);
+  NewFile file(path, "prefix");
+  file.Append(start);
+  file.Append(std::as_bytes(std::span(&of_head, 1)));
+  VisitSections(state, [&](std::span<const std::byte> section) { file.Append(section); });
+  file.Sync();
+  file.Commit();
+}
+
+PrefixHead ReadPrefixHead(const std::string& path, const PrefixFormat& format) {
+  PrefixReader reader(path, format);
+  return {.tokens = reader.Tokens(),
+          .point = reader.point(),
+          .complete = reader.complete(),
+          .file_bytes = reader.file_bytes()};
+}
+
+PrefixState ReadPrefixFile(const std::string& path, const PrefixFormat& format) {
+  PrefixReader reader(path, format);
+  PrefixState state;
+  state.tokens = reader.Tokens();
+  state.point = reader.point();
+  state.complete = reader.complete();
+  for (int l = 0; l < LayersWithKeys(state.point); ++l) {
+    Tensor keys = reader.Matrix(format.cache_type, format.key_width, "keys");
+    Tensor values = reader.Matrix(format.cache_type, format.key_width, "values");
+    state.layers.push_back({std::move(keys), std::move(values)});
+  }
+  if (state.point.layer < format.layers)
+    state.hidden = reader.Matrix(DType::kF32, format.hidden, "hidden states");
+  return state;
+}
+
+}  // namespace coppice

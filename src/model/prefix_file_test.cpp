@@ -1,0 +1,248 @@
+// Row 24 of the bad-input table: a file of states that was cut, changed, forged, or made by somebody else is refused in
+// one line, and nothing is allocated for what it claims.
+#include "model/prefix_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <random>
+
+#include "base/error.h"
+#include "test_files.h"
+
+namespace coppice {
+namespace {
+
+using testing::HasSubstr;
+
+PrefixFormat Format() {
+  return {.fingerprint = {11, 22},
+          .cache_type = DType::kBF16,
+          .layers = 4,
+          .key_width = 16,
+          .hidden = 24,
+          .vocab = 50};
+}
+
+Tensor Filled(DType type, int64_t rows, int64_t cols, int seed) {
+  Tensor tensor(type, rows, cols);
+  for (int64_t i = 0; i < tensor.bytes(); ++i)
+    tensor.mutable_view().data[i] = static_cast<std::byte>((i * 31 + seed) & 0x3f);
+  return tensor;
+}
+
+PrefixState MakeState(LayerPoint point, int64_t tokens = 37) {
+  const PrefixFormat f = Format();
+  PrefixState state;
+  for (int64_t i = 0; i < tokens; ++i) state.tokens.push_back(static_cast<int32_t>(i * 7 % f.vocab));
+  state.point = point;
+  for (int l = 0; l < LayersWithKeys(point); ++l) {
+    state.layers.push_back({Filled(f.cache_type, tokens, f.key_width, 2 * l),
+                            Filled(f.cache_type, tokens, f.key_width, 2 * l + 1)});
+  }
+  if (point.layer < f.layers) state.hidden = Filled(DType::kF32, tokens, f.hidden, 99);
+  return state;
+}
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+class PrefixFile : public testing::Test {
+ protected:
+  // The bytes of a good file.
+  std::string Good(LayerPoint point = {2, true}) {
+    WritePrefixFile(MakeState(point), Format(), dir_.Path("good.prefix"));
+    return ReadFile(dir_.Path("good.prefix"));
+  }
+  std::string ErrorFor(const std::string& bytes, const PrefixFormat& format = Format()) {
+    const std::string path = dir_.Write("bad.prefix", bytes);
+    const std::string error = ErrorOf([&] { ReadPrefixFile(path, format); });
+    if (error != "no error") {
+      EXPECT_THAT(error, HasSubstr(path));
+    }
+    return error;
+  }
+  // A head whose own checksum is right again, as a forger would leave it.
+  template <typename T>
+  std::string Forged(size_t offset, T value) {
+    std::string bytes = Good();
+    std::memcpy(bytes.data() + offset, &value, sizeof(T));
+    uint64_t sections = 0;
+    std::memcpy(&sections, bytes.data() + 64, sizeof(sections));
+    const size_t head = 80 + 8 * std::min<size_t>(sections, (bytes.size() - 88) / 8);
+    const uint64_t sum = ChecksumOf(std::as_bytes(std::span(bytes.data(), head)));
+    std::memcpy(bytes.data() + head, &sum, sizeof(sum));
+    return bytes;
+  }
+
+  TempFolder dir_;
+};
+
+TEST_F(PrefixFile, ComesBackAsItWas) {
+  for (const LayerPoint point : {LayerPoint{1, false}, LayerPoint{2, true}, LayerPoint{4, false}}) {
+    PrefixState state = MakeState(point);
+    state.complete = point.layer != 1;
+    const std::string path = dir_.Path("x.prefix");
+    WritePrefixFile(state, Format(), path);
+    const PrefixState back = ReadPrefixFile(path, Format());
+    EXPECT_EQ(back.tokens, state.tokens);
+    EXPECT_EQ(back.point, point);
+    EXPECT_EQ(back.complete, state.complete);
+    ASSERT_EQ(back.layers.size(), state.layers.size());
+    const auto same = [](const Tensor& a, const Tensor& b) {
+      return a.bytes() == b.bytes() && a.dtype() == b.dtype() && a.rows() == b.rows() &&
+             (a.bytes() == 0 ||
+              std::memcmp(a.view().data, b.view().data, static_cast<size_t>(a.bytes())) == 0);
+    };
+    for (size_t l = 0; l < back.layers.size(); ++l) {
+      EXPECT_TRUE(same(back.layers[l].keys, state.layers[l].keys));
+      EXPECT_TRUE(same(back.layers[l].values, state.layers[l].values));
+    }
+    EXPECT_TRUE(same(back.hidden, state.hidden));
+    const PrefixHead head = ReadPrefixHead(path, Format());
+    EXPECT_EQ(head.tokens, state.tokens);
+    EXPECT_EQ(head.point, point);
+    EXPECT_EQ(head.complete, state.complete);
+    EXPECT_EQ(head.file_bytes, static_cast<int64_t>(ReadFile(path).size()));
+  }
+  EXPECT_EQ(dir_.CountFiles(), 1u);  // nothing half written beside it
+}
+
+TEST_F(PrefixFile, Row24CutAtAnyLength) {
+  const std::string good = Good();
+  for (size_t bytes = 0; bytes < good.size(); bytes += bytes < 200 ? 1 : 97) {
+    EXPECT_NE(ErrorFor(good.substr(0, bytes)), "no error") << bytes;
+  }
+  EXPECT_THAT(ErrorFor(good.substr(0, 60)), HasSubstr("too few"));
+  EXPECT_THAT(ErrorFor(good.substr(0, good.size() - 1)), HasSubstr("cut or changed"));
+  EXPECT_THAT(ErrorFor(good + "x"), HasSubstr("cut or changed"));
+  EXPECT_EQ(ErrorFor(good), "no error");
+}
+
+TEST_F(PrefixFile, Row24AnyFlippedBitIsSeen) {
+  const std::string good = Good();
+  for (size_t at = 0; at < good.size(); at += at < 300 ? 1 : 41) {
+    std::string bytes = good;
+    bytes[at] = static_cast<char>(bytes[at] ^ (1 << at % 8));
+    EXPECT_NE(ErrorFor(bytes), "no error") << at;
+  }
+  std::string keys = good;
+  keys[good.size() - 37 * 24 * 4 - 1] ^= 1;
+  EXPECT_THAT(ErrorFor(keys), HasSubstr("checksum of its values"));
+  std::string hidden = good;
+  hidden[good.size() - 1] ^= 1;
+  EXPECT_THAT(ErrorFor(hidden), HasSubstr("checksum of its hidden states"));
+}
+
+TEST_F(PrefixFile, Row24OfAnotherModel) {
+  PrefixFormat other = Format();
+  other.fingerprint.high = 23;
+  EXPECT_THAT(ErrorFor(Good(), other), HasSubstr("another model"));
+  // Somebody who forged the fingerprint still cannot bring other sizes.
+  for (const auto& change : std::vector<void (*)(PrefixFormat&)>{
+           [](PrefixFormat& f) { f.cache_type = DType::kF32; }, [](PrefixFormat& f) { f.key_width = 32; },
+           [](PrefixFormat& f) { f.hidden = 25; }, [](PrefixFormat& f) { f.layers = 1; },
+           [](PrefixFormat& f) { f.layers = 2; }, [](PrefixFormat& f) { f.vocab = 40; }}) {
+    PrefixFormat wrong = Format();
+    change(wrong);
+    EXPECT_NE(ErrorFor(Good(), wrong), "no error");
+  }
+}
+
+// Offsets of the head's fields: prefix_file.cpp.
+TEST_F(PrefixFile, Row24ForgedHeads) {
+  EXPECT_EQ(ErrorFor(Forged<uint64_t>(56, 37)), "no error");  // the forger's tool works
+  EXPECT_THAT(ErrorFor(Forged<char>(0, 'C')), HasSubstr("does not begin as one"));
+  EXPECT_THAT(ErrorFor(Forged<uint32_t>(8, 2)), HasSubstr("version 2"));
+  EXPECT_THAT(ErrorFor(Forged<uint32_t>(12, 4)), HasSubstr("flags 4"));
+  EXPECT_THAT(ErrorFor(Forged<uint32_t>(32, 3)), HasSubstr("sections"));
+  EXPECT_THAT(ErrorFor(Forged<uint32_t>(32, 4)), HasSubstr("layer 4"));
+  EXPECT_THAT(ErrorFor(Forged<uint32_t>(32, 0xffffffff)), HasSubstr("has 4 layers"));
+  EXPECT_THAT(ErrorFor(Forged<uint32_t>(36, 7)), HasSubstr("keys of type 7"));
+  EXPECT_THAT(ErrorFor(Forged<uint64_t>(40, uint64_t{1} << 60)), HasSubstr("width 1152921504606846976"));
+  EXPECT_THAT(ErrorFor(Forged<uint64_t>(48, 0)), HasSubstr("hidden states of width 0"));
+  // cell_count (CVE-2026-43629): none, too many, and so many that the product would wrap round.
+  for (const uint64_t tokens : {uint64_t{0}, uint64_t{1} << 25, uint64_t{1} << 62, ~uint64_t{0}})
+    EXPECT_THAT(ErrorFor(Forged<uint64_t>(56, tokens)), HasSubstr("tokens; it may hold")) << tokens;
+  EXPECT_THAT(ErrorFor(Forged<uint64_t>(56, uint64_t{1} << 24)), HasSubstr("cut or changed"));
+  EXPECT_THAT(ErrorFor(Forged<uint64_t>(64, uint64_t{1} << 61)), HasSubstr("sections"));
+  EXPECT_THAT(ErrorFor(Forged<uint64_t>(72, 88)), HasSubstr("cut or changed"));
+}
+
+TEST_F(PrefixFile, Row24NotAFile) {
+  EXPECT_THAT(ErrorOf([&] { ReadPrefixFile(dir_.Path("none.prefix"), Format()); }), HasSubstr("cannot open"));
+  EXPECT_THAT(ErrorOf([&] { ReadPrefixFile(dir_.path(), Format()); }), HasSubstr("not a regular file"));
+  EXPECT_THAT(ErrorOf([&] {
+                WritePrefixFile(MakeState({1, true}), Format(), dir_.Path("no/x.prefix"));
+              }),
+              HasSubstr("cannot create"));
+}
+
+// A full disk, as a limit on the file's size shows it: what stood there before still does.
+TEST_F(PrefixFile, Row24DiskFullOnSave) {
+  const std::string path = dir_.Path("x.prefix");
+  WritePrefixFile(MakeState({1, true}), Format(), path);
+  const std::string before = ReadFile(path);
+  struct rlimit old {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+  const struct rlimit small { 3000, old.rlim_max };
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const std::string error = ErrorOf([&] { WritePrefixFile(MakeState({2, true}), Format(), path); });
+  setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_THAT(error, HasSubstr("cannot write"));
+  EXPECT_EQ(ReadFile(path), before);
+  EXPECT_EQ(dir_.CountFiles(), 1u);
+}
+
+// Bytes changed, cut off, or repeated, in a fixed pseudo-random order: refused, or, where the change undid itself, read
+// as it was. The sanitizers see to the rest.
+TEST_F(PrefixFile, Mutation) {
+  const std::string good = Good({1, true});
+  std::mt19937 random(20240229);
+  for (int round = 0; round < 2000; ++round) {
+    std::string bytes = good;
+    for (auto changes = random() % 4 + 1; changes > 0 && !bytes.empty(); --changes) {
+      // Mostly the head: of the data every change is seen by its checksum.
+      const size_t at = random() % (random() % 4 != 0 ? std::min<size_t>(bytes.size(), 160) : bytes.size());
+      switch (random() % 5) {
+        case 0:
+          bytes[at] = static_cast<char>(random());
+          break;
+        case 1:
+          bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8));
+          break;
+        case 2:
+          std::fill_n(bytes.begin() + at, std::min<size_t>(8, bytes.size() - at), '\xff');
+          break;
+        case 3:
+          bytes.resize(at);
+          break;
+        default:
+          bytes.insert(at, bytes.substr(random() % bytes.size(), random() % 16));
+          break;
+      }
+    }
+    if (bytes == good) continue;
+    EXPECT_NE(ErrorFor(bytes), "no error") << round;
+    // And with a head that is consistent again.
+    if (bytes.size() < 88) continue;
+    uint64_t sections = 0;
+    std::memcpy(&sections, bytes.data() + 64, sizeof(sections));
+    const size_t head = 80 + 8 * std::min<size_t>(sections, (bytes.size() - 88) / 8);
+    const uint64_t sum = ChecksumOf(std::as_bytes(std::span(bytes.data(), head)));
+    std::memcpy(bytes.data() + head, &sum, sizeof(sum));
+    ErrorFor(bytes);
+  }
+}
+
+}  // namespace
+}  // namespace coppice
