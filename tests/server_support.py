@@ -129,8 +129,17 @@ class Server:
                         break
             return received
 
+    def slots(self):
+        """Those that are in use."""
+        return [slot for slot in self.good("/slots") if slot["is_processing"]]
+
     def slot(self):
-        return self.good("/slots")[0]
+        """The first that is in use, or one that is not."""
+        return (self.slots() or [{"is_processing": False}])[0]
+
+    def metrics(self):
+        lines = self.good("/metrics").splitlines()
+        return {l.rsplit(" ", 1)[0]: float(l.rsplit(" ", 1)[1]) for l in lines if not l.startswith("#")}
 
     def wait_for(self, what, seconds=10):
         end = time.monotonic() + seconds
@@ -141,10 +150,10 @@ class Server:
         raise AssertionError(f"not within {seconds} s")
 
     def wait_idle(self, seconds=10):
-        return self.wait_for(lambda: not self.slot()["is_processing"], seconds)
+        return self.wait_for(lambda: not self.slots(), seconds)
 
     def wait_busy(self, seconds=10):
-        return self.wait_for(lambda: self.slot()["is_processing"], seconds)
+        return self.wait_for(lambda: self.slots(), seconds)
 
     def send_only(self, path, body, receive_buffer=None):
         """A request whose answer nobody reads yet: the socket."""

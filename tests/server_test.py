@@ -4,8 +4,12 @@
 """
 
 import json
+import os
 import pathlib
 import random
+import re
+import resource
+import shutil
 import signal
 import socket
 import struct
@@ -234,8 +238,8 @@ class Routes(Case):
         self.refused("/v1/models/other", None, 404)
         props = self.server.good("/props")
         self.assertEqual(props["default_generation_settings"]["n_ctx"], int(CTX))
-        self.assertEqual(props["total_slots"], 1)
-        self.assertEqual(self.server.good("/slots"), [{"id": 0, "n_ctx": int(CTX), "is_processing": False}])
+        self.assertEqual(props["total_slots"], 4)
+        self.assertEqual(self.server.good("/slots"), [{"id": i, "n_ctx": int(CTX), "is_processing": False} for i in range(4)])
         for action in ["save", "restore", "erase"]:
             self.refused(f"/slots/0?action={action}", {"filename": "../x"}, 501, kind="not_supported_error")
 
@@ -254,20 +258,17 @@ class Routes(Case):
         self.assertIn("eos_token", self.server.good("/tokenizer_info"))
 
     def test_metrics(self):
-        before = self.metrics()
+        before = self.server.metrics()
         self.server.good("/v1/completions", {"prompt": "a b c d", "max_tokens": 3, "ignore_eos": True})
         self.server.ask("/nowhere")
-        after = self.metrics()
+        self.server.wait_idle()  # it is counted once its client has been told
+        after = self.server.metrics()
         self.assertEqual(after["coppice_tokens_predicted_total"] - before["coppice_tokens_predicted_total"], 3)
         self.assertEqual(after["coppice_time_to_first_token_seconds_count"],
                          before["coppice_time_to_first_token_seconds_count"] + 1)
         self.assertEqual(after['coppice_time_to_first_token_seconds_bucket{le="+Inf"}'],
                          after["coppice_time_to_first_token_seconds_count"])
         self.assertGreaterEqual(after['coppice_http_requests_total{status="404"}'], 1)
-
-    def metrics(self):
-        lines = self.server.good("/metrics").splitlines()
-        return {l.rsplit(" ", 1)[0]: float(l.rsplit(" ", 1)[1]) for l in lines if not l.startswith("#")}
 
     def test_methods_and_paths(self):
         self.refused("/nowhere", None, 404, kind="not_found_error")
@@ -345,6 +346,23 @@ class Chat(unittest.TestCase):
             body = {"messages": messages, "max_tokens": 1, "prune": "random:layers=2,keep=0.05,min=0", **GREEDY}
             return self.server.good("/v1/chat/completions", body)["prune"]["kept_per_layer"][-1]
         self.assertGreater(kept(long), kept([{**long[0], "protect": False}, long[1]]) + 300)
+
+    def test_templates_have_budgets(self):
+        """Row 18: a template that never ends is an error of the request, soon."""
+        for template, says in [("{% for i in range(1000000000) %}x{% endfor %}", "[chat template]"),
+                               ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "[chat template]"),
+                               ("{{ nothing.at.all() }}", "[chat template]")]:
+            with tempfile.TemporaryDirectory() as folder:
+                model = pathlib.Path(folder) / "chat.gguf"
+                write_chat_model(MODEL, model, template)
+                server = Server(PROGRAM, model).wait_ready()
+                start = time.monotonic()
+                status, _, reply = server.ask("/v1/chat/completions", {"messages": self.MESSAGES})
+                self.assertEqual(status, 400, (template, reply))
+                self.assertIn(says, reply["error"]["message"])
+                self.assertLess(time.monotonic() - start, 10)
+                self.assertEqual(server.good("/health"), {"status": "ok"})
+                self.assertEqual(server.stop(), 0)
 
     def test_refusals(self):
         user = {"role": "user", "content": "x"}
@@ -448,19 +466,6 @@ class Clients(Case):
             left = time.monotonic()
             self.assertLess(self.server.wait_idle() - left, 1)
 
-    def test_left_in_queue(self):
-        first = self.server.send_only("/v1/completions", self.long)
-        self.server.wait_busy()
-        task = self.server.slot()["id_task"]
-        second = self.server.send_only("/v1/completions", {"prompt": "a", "max_tokens": 5})
-        deferred = lambda: "\ncoppice_requests_deferred 1\n" in self.server.good("/metrics")
-        self.server.wait_for(deferred)
-        second.close()
-        self.server.wait_for(lambda: not deferred(), 1)
-        self.assertEqual(self.server.slot()["id_task"], task)  # the other did not notice
-        first.close()
-        self.server.wait_idle(1)
-
     def test_left_while_generating(self):
         client = self.server.send_only("/v1/completions", {"prompt": "a", "max_tokens": 15000, "ignore_eos": True, "stream": True})
         self.assertTrue(readable(client, 10))
@@ -550,9 +555,161 @@ class Clients(Case):
         self.assertLess(self.server.memory() - before, 64 << 20)
 
 
+class Queue(Case):
+    options = ("-np", "1")
+
+    def test_left_in_queue(self):
+        word = self.server.good("/tokenize", {"content": " the"})["tokens"][0]
+        first = self.server.send_only("/v1/completions", {"prompt": [word] * LONG, "max_tokens": 1})
+        self.server.wait_busy()
+        task = self.server.slot()["id_task"]
+        second = self.server.send_only("/v1/completions", {"prompt": "a", "max_tokens": 5})
+        deferred = lambda: self.server.metrics()["coppice_requests_deferred"]
+        self.server.wait_for(lambda: deferred() == 1)
+        second.close()
+        self.server.wait_for(lambda: deferred() == 0, 1)
+        self.assertEqual(self.server.slot()["id_task"], task)  # the other did not notice
+        first.close()
+        self.server.wait_idle(1)
+
+
+class Several(Case):
+    """Sequences at once."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.word = cls.server.good("/tokenize", {"content": " the"})["tokens"][0]
+
+    def long(self, tokens=LONG, **fields):
+        client = self.server.send_only("/v1/completions", {"prompt": [self.word] * tokens, "max_tokens": 1, **fields})
+        self.server.wait_for(lambda: any(s["n_prompt_tokens"] == tokens for s in self.server.slots()))
+        return client
+
+    def test_short_prompt_passes_a_long_one(self):
+        client = self.long()
+        self.server.good("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 4})
+        self.server.wait_for(lambda: [s["n_prompt_tokens"] for s in self.server.slots()] == [LONG], 1)  # still at it
+        self.assertLess(self.server.slot()["n_prompt_tokens_processed"], LONG)
+        client.close()
+
+    def test_generation_goes_on_beside_a_prefill(self):
+        writer = self.server.send_only("/v1/completions", {"prompt": "Once", "max_tokens": 15000, "ignore_eos": True, "stream": True})
+        self.assertTrue(readable(writer, 10))
+        reader = self.long()
+        start, last, events, gap = time.monotonic(), time.monotonic(), 0, 0
+        while time.monotonic() < start + 1:
+            self.assertTrue(readable(writer, 5))
+            events += writer.recv(1 << 16).count(b"data: ")
+            gap, last = max(gap, time.monotonic() - last), time.monotonic()
+        self.assertEqual(len(self.server.slots()), 2)
+        self.assertGreater(events, 20)
+        self.assertLess(gap, 0.5)
+        for client in [writer, reader]:
+            client.close()
+
+    def test_left_without_its_turn(self):
+        first = self.long()
+        second = self.long(LONG // 2)  # has the turn until it is done
+        first.close()
+        left = time.monotonic()
+        self.server.wait_for(lambda: [s["n_prompt_tokens"] for s in self.server.slots()] == [LONG // 2], 1)
+        self.assertLess(time.monotonic() - left, 1)
+        second.close()
+        self.server.wait_idle(1)
+
+    def test_many_at_once_answer_as_each_alone(self):
+        ids = self.server.good("/tokenize", {"content": PROMPT_2K})["tokens"]
+        sliminfer = "sliminfer:layers=4/6/8,keep=512/256/128,min=0"
+        bodies = [{"prompt": ids[i:i + 300 + 211 * i % 900], "max_tokens": 3 + i % 7, "seed": i, "logprobs": 3, "ignore_eos": True,
+                   "temperature": i % 2, "prune": prune}
+                  for i, prune in enumerate(["none", "lazyllm:min=0", sliminfer, "ftp:min=0", "none", sliminfer + "+ftp:min=0",
+                                             "random:keep=0.5,min=0", "snapkv:cap=128,min=0", "minference:min=0", "none"])]
+        bodies.append({"prompt": ids[:700], "max_tokens": 1, "echo": True, "logprobs": 2, "temperature": 0})
+
+        def ask(body):
+            reply = self.server.good("/v1/completions", body)
+            return {key: reply.get(key) for key in ["choices", "usage", "prune"]}
+
+        alone = [ask(body) for body in bodies]
+        together = [None] * len(bodies)
+
+        def client(i):
+            together[i] = ask(bodies[i])
+
+        threads = [threading.Thread(target=client, args=(i,)) for i in range(len(bodies))]
+        for thread in threads:
+            thread.start()
+        for i in range(8):  # these come and leave
+            leaving = self.server.send_only("/v1/completions", bodies[i])
+            time.sleep(0.02 * i)
+            leaving.close()
+        for thread in threads:
+            thread.join()
+        for i, (one, other) in enumerate(zip(alone, together)):
+            self.assertEqual(one, other, bodies[i]["prune"] if "prune" in bodies[i] else "echo")
+
+    def test_methods_stand_aside_where_they_cannot_win(self):
+        reply = self.server.good("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 1, "prune": "sliminfer"})
+        self.assertFalse(reply["prune"]["active"])
+        self.assertIn("tokens", reply["prune"]["reason"])
+
+
+class Faults(unittest.TestCase):
+    """Row 25: what the system takes away."""
+
+    def test_memory_runs_out(self):
+        server = Server(PROGRAM, MODEL, "-c", "120000").wait_ready()
+        try:
+            word = server.good("/tokenize", {"content": " the"})["tokens"][0]
+            short, long = {"prompt": [word] * 100, "max_tokens": 2}, {"prompt": [word] * 110000, "max_tokens": 2}
+            server.good("/v1/completions", short)
+            hard = resource.prlimit(server.process.pid, resource.RLIMIT_AS)
+            for mib in [1, 4, 16, 40]:
+                status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+                size = int(re.search(r"VmSize:\s+(\d+) kB", status).group(1)) << 10
+                resource.prlimit(server.process.pid, resource.RLIMIT_AS, (size + (mib << 20), hard[1]))
+                error = self.refused(server, long)
+                self.assertEqual(error["type"], "unavailable_error")
+                self.assertIn("out of memory", error["message"])
+                resource.prlimit(server.process.pid, resource.RLIMIT_AS, hard)
+                server.good("/v1/completions", short)
+            server.wait_idle(1)
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+    def refused(self, server, body):
+        status, _, reply = server.ask("/v1/completions", body)
+        self.assertEqual(status, 503, reply)
+        return reply["error"]
+
+    def test_model_cut_short_under_the_server(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder) / "model.gguf"
+            shutil.copy(MODEL, model)
+            server = Server(PROGRAM, model).wait_ready()
+            os.truncate(model, 1 << 20)
+            client = server.send_only("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 8})
+            self.assertEqual(server.process.wait(30), 1)
+            self.assertIn(b"cut short", server.process.stderr.read())
+            server.process.stdout.close()
+            server.process.stderr.close()
+            client.close()
+
+    def test_two_servers_on_one_port(self):
+        server = Server(PROGRAM, MODEL).wait_ready()
+        try:
+            done = subprocess.run([PROGRAM, "serve", "-m", str(MODEL), "--port", str(server.port)], capture_output=True, timeout=20)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(b"Address already in use", done.stderr)
+            server.good("/v1/completions", {"prompt": "a", "max_tokens": 1})
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+
 class Limits(unittest.TestCase):
     def test_queue_and_connections(self):
-        server = Server(PROGRAM, MODEL, "--max-queue", "2", "--max-connections", "6").wait_ready()
+        server = Server(PROGRAM, MODEL, "-np", "1", "--max-queue", "2", "--max-connections", "6").wait_ready()
         try:
             word = server.good("/tokenize", {"content": " the"})["tokens"][0]
             clients = [server.send_only("/v1/completions", {"prompt": [word] * 4000, "max_tokens": 4000, "ignore_eos": True})]
@@ -642,7 +799,7 @@ class Limits(unittest.TestCase):
 
     def test_ends_cleanly_in_every_phase(self):
         for number in [signal.SIGTERM, signal.SIGINT]:
-            server = Server(PROGRAM, MODEL, "-c", CTX).wait_ready()
+            server = Server(PROGRAM, MODEL, "-c", CTX, "-np", "1").wait_ready()
             word = server.good("/tokenize", {"content": " the"})["tokens"][0]
             computing = server.send_only("/v1/completions", {"prompt": [word] * LONG})
             server.wait_busy()

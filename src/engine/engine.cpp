@@ -46,7 +46,7 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
       transformer_(MakeTransformer(store_, std::move(config))),
       context_(options.context > 0 ? options.context : transformer_.config().context),
       cold_options_(options.cold),
-      workspace_(transformer_.NewWorkspace(std::max<int64_t>(options.tile_rows, 1))) {
+      tile_rows_(std::max<int64_t>(options.tile_rows, 1)) {
   transformer_.CheckCacheType(*backend_);
   if (context_ > limits::kMaxContext) throw Error("--ctx-size {}: at most {}", context_, limits::kMaxContext);
   if (options.time_operations) {
@@ -119,8 +119,8 @@ MethodContext Engine::Context(const Request& request, double& selection_flops) {
   context.pieces = [this, &request] { return PiecesOf(*tokenizer_, request.tokens); };
   context.open_scorer = [this, &request, &selection_flops](const std::string& path) -> TokenScores {
     return [this, &request, &selection_flops, scorer = Scorer(path)] {
-      ScoredText scored =
-          scorer->Score(PiecesOf(*tokenizer_, request.tokens), request.scoring, request.cancelled, *backend_);
+      ScoredText scored = scorer->Score(PiecesOf(*tokenizer_, request.tokens),
+                                        {request.scoring, request.cancelled, request.pause}, *backend_);
       selection_flops += scored.flops;
       return std::move(scored.bits);
     };
@@ -131,7 +131,7 @@ MethodContext Engine::Context(const Request& request, double& selection_flops) {
 std::shared_ptr<TextScorer> Engine::Scorer(const std::string& path) {
   if (!scorer_ || scorer_->path() != path) {
     scorer_.reset();  // not two second models in memory
-    scorer_ = std::make_shared<TextScorer>(path, workspace_.tile_rows);
+    scorer_ = std::make_shared<TextScorer>(path, tile_rows_);
   }
   return scorer_;
 }
@@ -146,21 +146,40 @@ void Engine::NameTrace(const Request& request, const Answer& answer, Trace& trac
   }
 }
 
-void Engine::Prefill(const Request& request, TokenPolicy& policy, SequenceState& sequence, Tensor& logits) {
-  workspace_.control = {request.progress, request.cancelled};
+std::unique_ptr<Workspace> Engine::TakeWorkspace() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      std::unique_ptr<Workspace> workspace = std::move(idle_.back());
+      idle_.pop_back();
+      return workspace;
+    }
+  }
+  return std::make_unique<Workspace>(transformer_.NewWorkspace(tile_rows_));
+}
+
+void Engine::PutBack(std::unique_ptr<Workspace> workspace) {
+  workspace->control = {};
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(workspace));
+}
+
+void Engine::Prefill(const Request& request, TokenPolicy& policy, SequenceState& sequence,
+                     Workspace& workspace, Tensor& logits) {
+  workspace.control = {request.progress, request.cancelled, request.pause};
   const std::span<const int32_t> tokens = request.tokens;
   if (request.prompt_log_probs && request.on_log_probs) {
     transformer_.PrefillScored(
-        tokens, sequence, workspace_, *backend_, logits, [&](int64_t first, const TensorView& rows) {
+        tokens, sequence, workspace, *backend_, logits, [&](int64_t first, const TensorView& rows) {
           for (int64_t row = 0; row < rows.rows; ++row) {
             const int32_t next = tokens[static_cast<size_t>(first + row + 1)];
             request.on_log_probs(LogSoftmax(rows.Row<float>(row)).Around(next, request.top_log_probs));
           }
         });
   } else {
-    transformer_.Prefill(tokens, policy, sequence, workspace_, *backend_, logits);
+    transformer_.Prefill(tokens, policy, sequence, workspace, *backend_, logits);
   }
-  workspace_.control.progress = nullptr;
+  workspace.control.progress = nullptr;
 }
 
 void Engine::Score(std::span<const int32_t> tokens, const LogitsVisitor& visit,
@@ -168,9 +187,11 @@ void Engine::Score(std::span<const int32_t> tokens, const LogitsVisitor& visit,
   CheckTokens(tokens);
   const auto count = static_cast<int64_t>(tokens.size());
   SequenceState sequence = transformer_.NewSequence(count, count, *backend_);
-  workspace_.control = {nullptr, cancelled};
+  std::unique_ptr<Workspace> workspace = TakeWorkspace();
+  workspace->control = {nullptr, cancelled, nullptr};
   Tensor last;
-  transformer_.PrefillScored(tokens, sequence, workspace_, *backend_, last, visit);
+  transformer_.PrefillScored(tokens, sequence, *workspace, *backend_, last, visit);
+  PutBack(std::move(workspace));
 }
 
 Answer Engine::Generate(const Request& request) {
@@ -197,8 +218,10 @@ Answer Engine::Generate(const Request& request) {
   const bool scored = request.prompt_log_probs && request.on_log_probs;
   PrefixRun prefix(request.use_documents && !scored ? documents_.get() : nullptr, request.tokens,
                    *prune.policy, transformer_.config().shape, sequence);
+  // Where the request fails it goes, and the memory with it; nobody can tell how far it got.
+  std::unique_ptr<Workspace> workspace = TakeWorkspace();
   try {
-    Prefill(request, *prune.policy, sequence, logits);
+    Prefill(request, *prune.policy, sequence, *workspace, logits);
   } catch (const Cancelled&) {
     prefix.Keep();
     throw;
@@ -234,11 +257,12 @@ Answer Engine::Generate(const Request& request) {
       break;
     }
     if (static_cast<int64_t>(answer.tokens.size()) == wanted) break;
-    transformer_.Decode(next, *prune.policy, sequence, workspace_, *backend_, logits);
+    transformer_.Decode(next, *prune.policy, sequence, *workspace, *backend_, logits);
     ++decoded;
     next = choose();
   }
   const Clock::time_point end = Clock::now();
+  PutBack(std::move(workspace));
 
   answer.ttft_ms = Milliseconds(start, first_token);
   answer.total_ms = Milliseconds(start, end);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -63,7 +64,9 @@ struct Request {
   std::function<void(double share)>
       scoring;  // before it, where a second model reads the prompt; may be empty
   const std::atomic<bool>* cancelled = nullptr;  // may be null
-  TraceRecorder* trace = nullptr;                // may be null; filled with what happened to every token
+  // Called between tiles, also while generating; see Engine::Generate. May be empty.
+  std::function<void()> pause;
+  TraceRecorder* trace = nullptr;  // may be null; filled with what happened to every token
 };
 
 struct Answer {
@@ -90,6 +93,12 @@ class Engine {
 
   // Answers one request. Throws Error for a request that cannot be served, Cancelled where it was cancelled;
   // the engine stays usable after either.
+  //
+  // Several threads may each be inside a call, but one at a time computes: a caller enters, leaves and returns from
+  // its request's `pause` only while every other is outside or waits in its own `pause`. What a request computes
+  // with is its own (policy, sequence, sampler, workspace); what is shared and needs those turns is the backend,
+  // whose scratch memory and threads serve one operation at a time, and the scorer's place below. The results of a
+  // request are the same bits whoever takes turns with it. Only operation times (time_operations) count everybody's.
   Answer Generate(const Request& request);
   // Shows the logits of every position of `tokens` but the last, densely, a tile at a time.
   void Score(std::span<const int32_t> tokens, const LogitsVisitor& visit, const std::atomic<bool>* cancelled);
@@ -108,10 +117,13 @@ class Engine {
          const EngineOptions& options);
   void CheckRequest(const Request& request) const;
   void CheckTokens(std::span<const int32_t> tokens) const;
-  void Prefill(const Request& request, TokenPolicy& policy, SequenceState& sequence, Tensor& logits);
+  void Prefill(const Request& request, TokenPolicy& policy, SequenceState& sequence, Workspace& workspace,
+               Tensor& logits);
   void NameTrace(const Request& request, const Answer& answer, Trace& trace) const;
   MethodContext Context(const Request& request, double& selection_flops);
   std::shared_ptr<TextScorer> Scorer(const std::string& path);
+  std::unique_ptr<Workspace> TakeWorkspace();
+  void PutBack(std::unique_ptr<Workspace> workspace);
 
   std::shared_ptr<const TensorStore> store_;
   std::unique_ptr<Tokenizer> tokenizer_;
@@ -120,8 +132,10 @@ class Engine {
   Transformer transformer_;
   int64_t context_;
   ColdOptions cold_options_;
-  Workspace workspace_;
-  std::shared_ptr<TextScorer> scorer_;  // the last that a request named
+  int64_t tile_rows_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Workspace>> idle_;  // of finished requests; one each for those that run
+  std::shared_ptr<TextScorer> scorer_;            // the last that a request named
   std::unique_ptr<DocumentCache> documents_;
 };
 

@@ -70,11 +70,10 @@ TextScorer::TextScorer(const std::string& path, int64_t tile_rows)
         tokenizer_ = std::move(model.tokenizer);
         return MakeTransformer(model);
       }()),
-      workspace_(transformer_.NewWorkspace(std::max<int64_t>(tile_rows, 1))) {}
+      tile_rows_(std::max<int64_t>(tile_rows, 1)) {}
 
-ScoredText TextScorer::Score(std::span<const std::string> pieces,
-                             const std::function<void(double share)>& progress,
-                             const std::atomic<bool>* cancelled, Backend& be) {
+ScoredText TextScorer::Score(std::span<const std::string> pieces, const RunControl& control,
+                             Backend& be) const {
   std::string text;
   for (const std::string& piece : pieces) text += piece;
   const EncodeOptions plain{.add_special = false, .parse_special = false};
@@ -88,6 +87,8 @@ ScoredText TextScorer::Score(std::span<const std::string> pieces,
   const int64_t window = std::max<int64_t>(std::min(transformer_.config().context, kWindow) - bos, 2);
   const int64_t overlap = std::min(kOverlap, window / 2);
   ScoredText scored;
+  Workspace workspace = transformer_.NewWorkspace(tile_rows_);
+  workspace.control = control;
   std::vector<double> bits(ids.size());
   std::vector<std::string> tokens;
   for (const int32_t id : ids) tokens.push_back(tokenizer_->Piece(id));
@@ -97,14 +98,13 @@ ScoredText TextScorer::Score(std::span<const std::string> pieces,
     std::vector<int32_t> input;
     if (has_bos) input.push_back(start.front());
     input.insert(input.end(), ids.begin() + begin, ids.begin() + end);
-    workspace_.control.cancelled = cancelled;
-    workspace_.control.progress = [&](double layers) {
-      if (!progress) return;
+    workspace.control.progress = [&](double layers) {
+      if (!control.progress) return;
       const double part = layers / transformer_.config().shape.layers;
-      progress((static_cast<double>(done) + part * static_cast<double>(end - done)) /
-               static_cast<double>(count));
+      control.progress((static_cast<double>(done) + part * static_cast<double>(end - done)) /
+                       static_cast<double>(count));
     };
-    const TextScore score = transformer_.Score(input, workspace_, be);
+    const TextScore score = transformer_.Score(input, workspace, be);
     for (int64_t i = done; i < end; ++i) {
       bits[static_cast<size_t>(i)] =
           -score.log_probabilities[static_cast<size_t>(i - begin + bos)] / std::log(2.0);
@@ -112,7 +112,6 @@ ScoredText TextScorer::Score(std::span<const std::string> pieces,
     scored.flops += score.flops;
     done = end;
   }
-  workspace_.control = {};
   scored.bits = LayOver(bits, tokens, pieces);
   return scored;
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,15 +36,15 @@ class TextScorer {
   TextScorer(const std::string& path, int64_t tile_rows);
 
   const std::string& path() const { return path_; }
-  // `progress` is told the share that is done; it may be empty, and `cancelled` null. Throws Cancelled.
-  ScoredText Score(std::span<const std::string> pieces, const std::function<void(double share)>& progress,
-                   const std::atomic<bool>* cancelled, Backend& be);
+  // `control.progress` is told the share that is done. Throws Cancelled. Its memory is its own, so several may
+  // score in turns (RunControl::pause).
+  ScoredText Score(std::span<const std::string> pieces, const RunControl& control, Backend& be) const;
 
  private:
   std::string path_;
   std::unique_ptr<Tokenizer> tokenizer_;
   Transformer transformer_;
-  Workspace workspace_;
+  int64_t tile_rows_;
 };
 
 }  // namespace coppice

@@ -107,8 +107,10 @@ TEST(SelfInformation, Windows) {
   if (!be) GTEST_SKIP() << "this CPU lacks the ISA that COPPICE_ISA names";
   TextScorer scorer(kBundled, 512);
   std::vector<double> shares;
-  const ScoredText scored = scorer.Score(
-      pieces, [&](double share) { shares.push_back(share); }, nullptr, *be);
+  int pauses = 0;
+  const RunControl control{[&](double share) { shares.push_back(share); }, nullptr, [&] { ++pauses; }};
+  const ScoredText scored = scorer.Score(pieces, control, *be);
+  EXPECT_GE(pauses, static_cast<int>(shares.size()));
   EXPECT_TRUE(std::is_sorted(shares.begin(), shares.end()));
   EXPECT_GT(shares.size(), 10u);
   EXPECT_DOUBLE_EQ(shares.back(), 1);
@@ -135,8 +137,8 @@ TEST(SelfInformation, Windows) {
   EXPECT_NEAR(scored.flops / flops, 1, 1e-9);
 
   std::atomic<bool> cancelled{true};
-  EXPECT_THROW(scorer.Score(pieces, {}, &cancelled, *be), Cancelled);
-  EXPECT_EQ(scorer.Score(pieces, {}, nullptr, *be).bits, scored.bits);  // and it goes on serving
+  EXPECT_THROW(scorer.Score(pieces, {{}, &cancelled}, *be), Cancelled);
+  EXPECT_EQ(scorer.Score(pieces, {}, *be).bits, scored.bits);  // and it goes on serving
 }
 
 // The whole of it: what was guessable is gone, what protects itself stays, the account has the second model in it.

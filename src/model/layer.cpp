@@ -53,6 +53,7 @@ void Layer::Ffn(const TokenSet& rows, Stream& x, const LayerContext& run) const 
   } else {
     ws.gate_up.Prepare(weights_.up, tiles, run.be);
   }
+  ws.Pause();
   ws.down.Prepare(weights_.down, tiles, run.be);
   for (const auto& [begin, count, kind] : tiles) {
     ws.Tick(index_ + 0.5 + 0.5 * static_cast<double>(begin) / static_cast<double>(rows.size()));

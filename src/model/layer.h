@@ -47,7 +47,7 @@ class Layer {
   SparsePattern ChoosePattern(Stream& x, const std::vector<Tile>& tiles, const AttendedKeys& keys,
                               std::span<const int32_t> query_positions, const LayerContext& run) const;
   void Attend(const AttentionInput& in, const AttendedKeys& keys, ProductKind kind, MutableTensorView out,
-              Backend& be) const;
+              const LayerContext& run) const;
   void Retain(Stream& x, const LayerContext& run) const;
   Needs NeedsOf(const Stream& x, const LayerContext& run) const;
   template <typename Summary>

@@ -21,8 +21,9 @@ struct AttendedKeys {
   bool ragged() const { return positions.size() > 1; }
 };
 
-// One kv head and the query heads that read it, as a layer of its own.
-AttentionInput HeadInput(const AttentionInput& in, int kv_head, std::span<const int32_t> key_positions);
+// `count` kv heads from `kv_head` on and the query heads that read them, as a layer of its own.
+AttentionInput HeadInput(const AttentionInput& in, int kv_head, std::span<const int32_t> key_positions,
+                         int count = 1);
 
 // Collects queries as tiles compute them, and turns them into scores at the end. What depends on a sum over
 // rows is summed in groups of fixed rows, so that the size of the tiles changes nothing.

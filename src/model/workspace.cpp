@@ -88,8 +88,13 @@ Workspace::Workspace(const ModelShape& s, int64_t rows)
       out(DType::kF32, rows, s.hidden),
       gathered(DType::kF32, rows, s.hidden) {}
 
-void Workspace::Tick(double layers_done) const {
+void Workspace::Pause() const {
+  if (control.pause) control.pause();
   if (control.cancelled != nullptr && control.cancelled->load(std::memory_order_relaxed)) throw Cancelled();
+}
+
+void Workspace::Tick(double layers_done) const {
+  Pause();
   if (control.progress) control.progress(layers_done);
 }
 

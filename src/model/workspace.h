@@ -14,10 +14,13 @@
 
 namespace coppice {
 
-// How a run is watched and stopped from outside. Both are looked at between tiles.
+// How a run is watched, held up and stopped from outside. All are looked at between tiles.
 struct RunControl {
   std::function<void(double layers_done)> progress;  // in [0, layers], never falling; may be empty
   const std::atomic<bool>* cancelled = nullptr;      // may be null
+  // May block, and let other sequences use the backend meanwhile: nothing of this one is in its memory between
+  // two operations. May throw Cancelled. May be empty.
+  std::function<void()> pause = {};
 };
 
 // Which product kernel runs. It depends on the operation, never on a row count (Backend, batch invariance):
@@ -68,7 +71,10 @@ class Projection {
 struct Workspace {
   Workspace(const ModelShape& shape, int64_t tile_rows);
 
-  // Throws Cancelled where the run was cancelled; reports progress otherwise.
+  // Lets others run first where that is wanted, and throws Cancelled where the run was cancelled. Whatever takes
+  // longer than some tenths of a second calls it on its way.
+  void Pause() const;
+  // As Pause, and reports progress.
   void Tick(double layers_done) const;
 
   int64_t tile_rows;

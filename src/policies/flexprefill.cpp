@@ -153,6 +153,7 @@ SparsePattern FlexPrefillPolicy::Pattern(const AttentionScene& scene, Backend& b
   const int group = in.shape.heads / in.shape.kv_heads;
   MeanKeys mean_keys;
   for (int h = 0; h < in.shape.heads; ++h) {
+    scene.Pause();
     const AttentionInput head = OneHead(in, h);
     if (h % group == 0) mean_keys = MeanKeysOf(head, grid.block, be);
     pattern.heads[static_cast<size_t>(h)] = ChooseHead(head, grid, mean_keys, be);

@@ -56,6 +56,7 @@ SparsePattern MInferencePolicy::Pattern(const AttentionScene& scene, Backend& be
   const int group = in.shape.heads / in.shape.kv_heads;
   MeanKeys mean_keys;
   for (int h = 0; h < in.shape.heads; ++h) {
+    scene.Pause();
     const AttentionInput head = OneHead(in, h);
     if (config_.block_sparse && h % group == 0) mean_keys = MeanKeysOf(head, grid.block, be);
     pattern.heads[static_cast<size_t>(h)] =

@@ -18,6 +18,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <span>
@@ -109,6 +110,12 @@ struct AttentionScene {
   // positions; a page's bounds may include keys that are not attended. [pages, kv_heads * head_dim] fp32.
   TensorView page_min;
   TensorView page_max;
+  // To be called between heads: others may compute meanwhile, and it throws where the run was cancelled. May be empty.
+  std::function<void()> pause = {};
+
+  void Pause() const {
+    if (pause) pause();
+  }
 };
 
 // The cache of one layer, for methods that evict.

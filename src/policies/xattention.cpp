@@ -178,6 +178,7 @@ SparsePattern XAttentionPolicy::Pattern(const AttentionScene& scene, Backend& be
   const int group = in.shape.heads / in.shape.kv_heads;
   std::optional<StridedKeys> keys;
   for (int h = 0; h < in.shape.heads; ++h) {
+    scene.Pause();
     const AttentionInput head = OneHead(in, h);
     if (h % group == 0) keys.emplace(head.keys, config_.stride, be);
     const std::vector<double> mass = AntidiagonalMass(head, grid, *keys, be);

@@ -78,12 +78,19 @@ struct HttpServer::Impl {
       if (shared.connections >= options.max_connections) {
         TurnAway(socket);
       } else {
-        auto session = std::make_shared<HttpSession>(std::move(socket), shared);
-        Remember(session);
-        session->Start();
+        Welcome(std::move(socket));
       }
       Accept();
     });
+  }
+
+  void Welcome(tcp::socket socket) {
+    try {
+      auto session = std::make_shared<HttpSession>(std::move(socket), shared);
+      Remember(session);
+      session->Start();
+    } catch (const std::exception&) {  // out of memory: it is closed, and others are accepted
+    }
   }
 
   static void TurnAway(tcp::socket& socket) {
@@ -106,7 +113,19 @@ struct HttpServer::Impl {
   }
 
   void Run() {
-    for (int i = 0; i < std::max(options.threads, 1); ++i) threads.emplace_back([this] { io.run(); });
+    for (int i = 0; i < std::max(options.threads, 1); ++i) threads.emplace_back([this] { Serve(); });
+  }
+
+  // Memory that runs out while a request is read or answered ends that connection: with the callback that threw goes
+  // what kept it open.
+  void Serve() {
+    while (true) {
+      try {
+        io.run();
+        return;
+      } catch (const std::exception&) {
+      }
+    }
   }
 
   void Stop(milliseconds grace) {

@@ -222,7 +222,10 @@ void HttpSession::Dispatch(HttpRequest request) {
   HttpService& service = shared_.service;
   if (service.IsQuick(request)) return service.Handle(std::move(request), std::move(exchange));
   asio::post(shared_.handlers, [&service, r = std::move(request), e = std::move(exchange)]() mutable {
-    service.Handle(std::move(r), std::move(e));
+    try {
+      service.Handle(std::move(r), std::move(e));
+    } catch (const std::exception&) {  // no memory even to say so; the client waits until it leaves
+    }
   });
 }
 

@@ -18,8 +18,10 @@ constexpr std::chrono::milliseconds kProgressPause{20};
 // The engine's request with this job's callbacks; they refer to what lives as long as the run.
 class JobRun {
  public:
-  JobRun(Engine& engine, Job& job) : engine_(engine), job_(job), text_(job.stop), request_(job.request) {
+  JobRun(Engine& engine, Job& job, const std::function<void()>& pause)
+      : engine_(engine), job_(job), text_(job.stop), request_(job.request) {
     request_.cancelled = &job.cancelled;
+    request_.pause = pause;
     request_.progress = [this](double layers_done) { Progress(layers_done); };
     request_.on_token = [this](int32_t id) { return Token(id); };
     if (job.log_probs) {
@@ -72,11 +74,11 @@ class JobRun {
 
 }  // namespace
 
-bool RunJob(Engine& engine, Job& job, JobResult& result) {
+bool RunJob(Engine& engine, Job& job, const std::function<void()>& pause, JobResult& result) {
   HttpFault fault{500, "server_error", ""};
   try {
     if (job.cancelled) throw Cancelled();
-    JobRun(engine, job).Run(result);
+    JobRun(engine, job, pause).Run(result);
     job.events->OnDone(result);
     return true;
   } catch (const Cancelled&) {
@@ -88,7 +90,10 @@ bool RunJob(Engine& engine, Job& job, JobResult& result) {
   } catch (const std::exception& error) {
     fault.message = error.what();
   }
-  job.events->OnError(fault);
+  try {
+    job.events->OnError(fault);
+  } catch (const std::exception&) {  // no memory even to say so; the client waits until it leaves
+  }
   return false;
 }
 

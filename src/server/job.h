@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -49,7 +50,8 @@ struct Job {
   std::atomic<int64_t> decoded{0};
 };
 
-// Computes one job and tells its events everything. Throws nothing. `result` is filled where it came to an end.
-bool RunJob(Engine& engine, Job& job, JobResult& result);
+// Computes one job and tells its events everything; `pause` as in Request. Throws nothing. `result` is filled where
+// it came to an end.
+bool RunJob(Engine& engine, Job& job, const std::function<void()>& pause, JobResult& result);
 
 }  // namespace coppice

@@ -4,97 +4,219 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace coppice {
 
 namespace {
+
 const HttpFault kStopping{503, "unavailable_error", "the server is stopping"};
+
+// A token is handed over whole, unless it takes long: thousands of tokens that come back in one step, say.
+constexpr std::chrono::milliseconds kLongToken{100};
+
+double Seconds(std::chrono::steady_clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+}  // namespace
+
+TurnScheduler::TurnScheduler(Run run, Metrics& metrics, const SchedulerOptions& options)
+    : run_(std::move(run)), metrics_(metrics), options_(options) {
+  for (int64_t i = 0; i < std::max<int64_t>(options.slots, 1); ++i) slots_.emplace_back();
+  contenders_.reserve(slots_.size());
+  from_.reserve(slots_.size());
+  for (Slot& slot : slots_) slot.thread = std::thread([this, &slot] { Work(slot); });
 }
 
-SerialScheduler::SerialScheduler(Engine& engine, Metrics& metrics, int64_t max_waiting)
-    : engine_(engine), metrics_(metrics), max_waiting_(max_waiting), thread_([this] { Work(); }) {}
-
-void SerialScheduler::Stop() {
+void TurnScheduler::Stop() {
   std::deque<std::shared_ptr<Job>> left;
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
     left.swap(queue_);
-    if (current_) current_->cancelled = true;
-  }
-  changed_.notify_all();
-  for (const auto& job : left) job->events->OnError(kStopping);
-  if (thread_.joinable()) thread_.join();
-}
-
-void SerialScheduler::Submit(const std::vector<std::shared_ptr<Job>>& jobs) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (stopping_) throw HttpError(kStopping);
-    // An idle server takes any request, however many answers it asks for.
-    const bool idle = queue_.empty() && !current_;
-    if (!idle && static_cast<int64_t>(queue_.size() + jobs.size()) > max_waiting_) {
-      throw HttpError({503, "unavailable_error",
-                       fmt::format("the queue is full ({} wait); try again later", queue_.size())});
+    for (Slot& slot : slots_) {
+      if (slot.job) slot.job->cancelled = true;
+      slot.wake.notify_all();
     }
-    queue_.insert(queue_.end(), jobs.begin(), jobs.end());
   }
-  changed_.notify_all();
+  for (const auto& job : left) job->events->OnError(kStopping);
+  for (Slot& slot : slots_) {
+    if (slot.thread.joinable()) slot.thread.join();
+  }
 }
 
-void SerialScheduler::Cancel(const std::vector<std::shared_ptr<Job>>& jobs) {
+void TurnScheduler::Submit(const std::vector<std::shared_ptr<Job>>& jobs) {
+  const std::lock_guard lock(mutex_);
+  if (stopping_) throw HttpError(kStopping);
+  const auto free = std::count_if(slots_.begin(), slots_.end(), [](const Slot& s) { return !s.job; });
+  // An idle server takes any request, however many answers it asks for.
+  const bool idle = queue_.empty() && free == static_cast<ptrdiff_t>(slots_.size());
+  if (!idle && static_cast<int64_t>(queue_.size() + jobs.size()) > options_.max_waiting + free) {
+    throw HttpError({503, "unavailable_error",
+                     fmt::format("the queue is full ({} wait); try again later", queue_.size())});
+  }
+  contenders_.reserve(slots_.size() + queue_.size() + jobs.size());
+  queue_.insert(queue_.end(), jobs.begin(), jobs.end());
+  GiveTurn();
+}
+
+void TurnScheduler::Cancel(const std::vector<std::shared_ptr<Job>>& jobs) {
   for (const auto& job : jobs) job->cancelled = true;
   const std::lock_guard lock(mutex_);
   metrics_.CountCancelled(static_cast<int64_t>(
       std::erase_if(queue_, [](const std::shared_ptr<Job>& job) { return job->cancelled.load(); })));
-}
-
-std::vector<SlotState> SerialScheduler::Slots() const {
-  const std::lock_guard lock(mutex_);
-  SlotState slot;
-  if (current_) {
-    slot.task = started_ - 1;
-    slot.prompt_tokens = static_cast<int64_t>(current_->request.tokens.size());
-    slot.processed_tokens = current_->processed;
-    slot.decoded_tokens = current_->decoded;
-    slot.prune = current_->request.prune;
-    slot.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - current_since_).count();
+  for (Slot& slot : slots_) {
+    if (slot.job && slot.job->cancelled) slot.wake.notify_all();
   }
-  return {slot};
+  NoteOthers();
 }
 
-int64_t SerialScheduler::waiting() const {
+std::vector<SlotState> TurnScheduler::Slots() const {
+  std::vector<SlotState> states;
+  const Clock::time_point now = Clock::now();
+  const std::lock_guard lock(mutex_);
+  for (const Slot& slot : slots_) {
+    SlotState state;
+    state.id = static_cast<int64_t>(states.size());
+    if (slot.job) {
+      state.task = slot.task;
+      state.prompt_tokens = static_cast<int64_t>(slot.job->request.tokens.size());
+      state.processed_tokens = slot.job->processed;
+      state.decoded_tokens = slot.job->decoded;
+      state.prune = slot.job->request.prune;
+      state.seconds = Seconds(now - slot.begun);
+    }
+    states.push_back(std::move(state));
+  }
+  return states;
+}
+
+int64_t TurnScheduler::waiting() const {
   const std::lock_guard lock(mutex_);
   return static_cast<int64_t>(queue_.size());
 }
 
-void SerialScheduler::Work() {
+void TurnScheduler::Work(Slot& slot) {
   while (true) {
-    std::shared_ptr<Job> job;
     {
       std::unique_lock lock(mutex_);
-      current_.reset();
-      changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
-      if (stopping_) return;
-      job = std::move(queue_.front());
-      queue_.pop_front();
-      current_ = job;
-      current_since_ = std::chrono::steady_clock::now();
-      ++started_;
+      slot.wake.wait(lock, [&] { return slot.has_turn || stopping_; });
+      if (!slot.has_turn) return;
     }
-    Compute(*job);
+    Compute(slot);
+    Free(slot);
   }
 }
 
-void SerialScheduler::Compute(Job& job) {
-  const auto begin = std::chrono::steady_clock::now();
+void TurnScheduler::Compute(Slot& slot) {
+  Job& job = *slot.job;
   JobResult result;
-  if (RunJob(engine_, job, result)) {
-    const double queued = std::chrono::duration<double>(begin - job.arrived).count();
+  if (run_(
+          job, [this, &slot] { Pause(slot); }, result)) {
     metrics_.CountAnswer(result.answer, static_cast<int64_t>(job.request.tokens.size()), result.sampled,
-                         queued);
+                         Seconds(slot.begun - job.arrived));
   } else if (job.cancelled) {
     metrics_.CountCancelled(1);
   }
+}
+
+void TurnScheduler::Free(Slot& slot) {
+  std::shared_ptr<Job> job;  // its end may free much memory, and needs no turn
+  {
+    const std::lock_guard lock(mutex_);
+    if (slot.has_turn) CountTurn(slot);  // it has none where it was cancelled while it waited
+    job = std::move(slot.job);
+    slot.job = nullptr;
+    slot.task = -1;
+    GiveTurn();
+  }
+}
+
+void TurnScheduler::Pause(Slot& slot) {
+  if (!others_.load(std::memory_order_relaxed)) return;
+  const Job& job = *slot.job;
+  const Clock::time_point now = Clock::now();
+  const auto had = now - slot.turn_since;
+  if (had < options_.shortest_turn) return;
+  if (job.decoded > 0 && job.decoded == slot.decoded_before && had < kLongToken) return;
+  std::unique_lock lock(mutex_);
+  CountTurn(slot);
+  GiveTurn();
+  slot.wake.wait(lock, [&] { return slot.has_turn || job.cancelled; });
+  if (!slot.has_turn) throw Cancelled();
+}
+
+void TurnScheduler::CountTurn(Slot& slot) {
+  const double seconds = Seconds(Clock::now() - slot.turn_since);
+  slot.computed += seconds;
+  slot.has_turn = false;
+  taken_ = false;
+  const int64_t processed = slot.job->processed - slot.processed_before;
+  order_.Count(slot.decoded_before > 0, seconds, static_cast<double>(processed));
+}
+
+// To the best of those that wait in a slot and, where a slot is free, of those in the queue.
+void TurnScheduler::GiveTurn() {
+  if (taken_) return NoteOthers();
+  const Clock::time_point now = Clock::now();
+  contenders_.clear();
+  from_.clear();
+  for (Slot& slot : slots_) {
+    if (!slot.job || slot.job->cancelled) continue;
+    contenders_.push_back(Describe(*slot.job, now, slot.computed));
+    contenders_.back().last_turn = slot.last_turn;
+    from_.push_back(&slot);
+  }
+  Slot* free = FreeSlot();
+  if (free != nullptr) {
+    for (const auto& job : queue_) contenders_.push_back(Describe(*job, now, 0));
+  }
+  if (!contenders_.empty()) {
+    const size_t next = order_.Next(contenders_);
+    if (next < from_.size()) {
+      StartTurn(*from_[next]);
+    } else {
+      const auto chosen = queue_.begin() + static_cast<ptrdiff_t>(next - from_.size());
+      Begin(*free, std::move(*chosen));
+      queue_.erase(chosen);
+    }
+  }
+  NoteOthers();
+}
+
+void TurnScheduler::Begin(Slot& slot, std::shared_ptr<Job> job) {
+  slot.job = std::move(job);
+  slot.task = started_++;
+  slot.begun = Clock::now();
+  slot.computed = 0;
+  StartTurn(slot);
+}
+
+void TurnScheduler::StartTurn(Slot& slot) {
+  taken_ = true;
+  slot.has_turn = true;
+  slot.last_turn = ++turns_;
+  slot.turn_since = Clock::now();
+  slot.processed_before = slot.job->processed;
+  slot.decoded_before = slot.job->decoded;
+  slot.wake.notify_all();
+}
+
+void TurnScheduler::NoteOthers() {
+  const bool waits = std::any_of(slots_.begin(), slots_.end(),
+                                 [](const Slot& s) { return s.job && !s.has_turn && !s.job->cancelled; });
+  others_ = waits || (!queue_.empty() && FreeSlot() != nullptr);
+}
+
+TurnScheduler::Slot* TurnScheduler::FreeSlot() {
+  const auto free = std::find_if(slots_.begin(), slots_.end(), [](const Slot& s) { return !s.job; });
+  return free == slots_.end() ? nullptr : &*free;
+}
+
+Contender TurnScheduler::Describe(const Job& job, Clock::time_point now, double computed) {
+  const auto total = static_cast<int64_t>(job.request.tokens.size());
+  return {.generates = job.decoded > 0,
+          .tokens_left = static_cast<double>(total - job.processed),
+          .waited = Seconds(now - job.arrived) - computed};
 }
 
 }  // namespace coppice

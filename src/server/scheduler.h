@@ -1,9 +1,12 @@
 // Who computes what when. The routes know this interface only.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -12,6 +15,7 @@
 
 #include "server/job.h"
 #include "server/metrics.h"
+#include "server/turn_order.h"
 
 namespace coppice {
 
@@ -39,12 +43,24 @@ class Scheduler {
   virtual void Stop() = 0;
 };
 
-// One job after the other, in the order in which they came.
-class SerialScheduler final : public Scheduler {
+struct SchedulerOptions {
+  int64_t slots = 4;          // sequences that are begun at once; each holds its keys, values and a workspace
+  int64_t max_waiting = 512;  // jobs that are not begun
+  // To hand over takes some 20 us; a tile or a token of a tiny model takes little more.
+  std::chrono::microseconds shortest_turn{4000};
+};
+
+// Several jobs at once, each on a thread of its own, of which one at a time computes (engine.h); turn_order.h says
+// which. A job that waits in the queue takes part in that choice as soon as a slot is free, so a short prompt passes a
+// long one that is begun, and a prompt begins only when it may compute.
+class TurnScheduler final : public Scheduler {
  public:
-  // Both outlive it.
-  SerialScheduler(Engine& engine, Metrics& metrics, int64_t max_waiting);
-  ~SerialScheduler() override { Stop(); }
+  // Computes one job; calls `pause` between tiles and between tokens, and ends soon where that throws.
+  using Run = std::function<bool(Job& job, const std::function<void()>& pause, JobResult& result)>;
+
+  // `metrics` outlives it.
+  TurnScheduler(Run run, Metrics& metrics, const SchedulerOptions& options);
+  ~TurnScheduler() override { Stop(); }
 
   void Submit(const std::vector<std::shared_ptr<Job>>& jobs) override;
   void Cancel(const std::vector<std::shared_ptr<Job>>& jobs) override;
@@ -53,20 +69,50 @@ class SerialScheduler final : public Scheduler {
   void Stop() override;
 
  private:
-  void Work();
-  void Compute(Job& job);
+  using Clock = std::chrono::steady_clock;
+  struct Slot {
+    std::shared_ptr<Job> job;  // null: free
+    int64_t task = -1;
+    Clock::time_point begun;
+    bool has_turn = false;
+    double computed = 0;  // seconds
+    int64_t last_turn = 0;
+    std::condition_variable wake;  // it has the turn, or its job was cancelled
+    std::thread thread;
+    // Of the turn that it has; the slot's own thread looks at them without the mutex.
+    Clock::time_point turn_since;
+    int64_t processed_before = 0;
+    int64_t decoded_before = 0;
+  };
 
-  Engine& engine_;
+  void Work(Slot& slot);
+  void Compute(Slot& slot);
+  void Pause(Slot& slot);
+  void Free(Slot& slot);
+  // With the mutex held.
+  void CountTurn(Slot& slot);
+  void GiveTurn();  // unless somebody has it
+  void Begin(Slot& slot, std::shared_ptr<Job> job);
+  void StartTurn(Slot& slot);
+  void NoteOthers();
+  Slot* FreeSlot();
+  static Contender Describe(const Job& job, Clock::time_point now, double computed);
+
+  const Run run_;
   Metrics& metrics_;
-  const int64_t max_waiting_;
+  const SchedulerOptions options_;
   mutable std::mutex mutex_;  // of what follows; never held while anything is computed
-  std::condition_variable changed_;
   std::deque<std::shared_ptr<Job>> queue_;
-  std::shared_ptr<Job> current_;
-  std::chrono::steady_clock::time_point current_since_;
+  std::deque<Slot> slots_;
+  TurnOrder order_;
+  // Of GiveTurn, which must not need memory: it is called where others ran out of it.
+  std::vector<Contender> contenders_;
+  std::vector<Slot*> from_;
+  bool taken_ = false;  // somebody has the turn
+  int64_t turns_ = 0;
   int64_t started_ = 0;
   bool stopping_ = false;
-  std::thread thread_;
+  std::atomic<bool> others_{false};  // somebody could have the turn instead of whoever has it
 };
 
 }  // namespace coppice

@@ -36,7 +36,10 @@ void Server::Serve(std::unique_ptr<Engine> engine) {
   // A default that no request could use is told now; it may name files.
   MakePolicy(options_.defaults.prune, {.shape = engine->model().config().shape, .tokens = 1}, {});
   engine_ = std::move(engine);
-  scheduler_ = std::make_unique<SerialScheduler>(*engine_, metrics_, options_.max_waiting);
+  const auto run = [this](Job& job, const std::function<void()>& pause, JobResult& result) {
+    return RunJob(*engine_, job, pause, result);
+  };
+  scheduler_ = std::make_unique<TurnScheduler>(run, metrics_, options_.scheduler);
   ready_ = true;
 }
 
@@ -179,7 +182,7 @@ void Server::Props(const HttpRequest&, const ExchangePtr& exchange) {
                         {"repeat_penalty", d.sampling.repeat_penalty},
                         {"repeat_last_n", d.sampling.repeat_last_n},
                         {"prune", d.prune}}}}},
-                    {"total_slots", 1},
+                    {"total_slots", options_.scheduler.slots},
                     {"model_alias", options_.alias},
                     {"chat_template", tokenizer().chat_template()},
                     {"bos_token", control(tokenizer().bos())},

@@ -26,8 +26,8 @@ struct ServerOptions {
   bool slots = true;                       // GET /slots
   bool metrics = true;                     // GET /metrics
   std::chrono::milliseconds ping{30'000};  // between comments of a silent stream
-  int64_t max_waiting = 512;               // answers in the queue
-  Parameters defaults;                     // of requests that do not say otherwise
+  SchedulerOptions scheduler;
+  Parameters defaults;  // of requests that do not say otherwise
 };
 
 class Server final : public HttpService {

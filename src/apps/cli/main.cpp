@@ -1,5 +1,6 @@
 // coppice: the command line. Exit codes: 0 done, 1 the work failed, 2 wrong usage, 130 interrupted.
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -30,6 +31,14 @@ std::string VersionText() {
                      coppice::kBuildType, coppice::kCompiler, isa, coppice::Cpu().model);
 }
 
+// A mapped model that loses its end under the process: what it held is gone, so nothing can be answered any more.
+void OnBusError(int) {
+  constexpr char kMessage[] =
+      "coppice: a mapped file was cut short, or cannot be read, while it was in use\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage, sizeof kMessage - 1);
+  _exit(1);
+}
+
 // One line of text, whatever names from a file or a command line the message quotes.
 int Fail(const std::string& error, int code) {
   coppice::Utf8Stream text;
@@ -55,6 +64,7 @@ int main(int argc, char** argv) {
   // Writing beyond a file size limit is an error like a full disk (the cold tier's file, a model being made), not
   // the end of the process.
   std::signal(SIGXFSZ, SIG_IGN);
+  std::signal(SIGBUS, OnBusError);
   CLI::App app("coppice: long prompts, pruned while they are read", "coppice");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // the last word counts
   app.require_subcommand(0, 1);

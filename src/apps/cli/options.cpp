@@ -131,7 +131,7 @@ Request MakeRequest(const GenerateOptions& o, ChatPrompt prompt) {
 }
 
 std::vector<std::string> RewriteAliases(int argc, const char* const* argv) {
-  static const std::map<std::string, std::string> aliases = {{"-ub", "--ubatch-size"}};
+  static const std::map<std::string, std::string> aliases = {{"-ub", "--ubatch-size"}, {"-np", "--parallel"}};
   std::vector<std::string> words;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];

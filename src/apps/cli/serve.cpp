@@ -117,8 +117,13 @@ void AddHttpOptions(CLI::App& app, ServeOptions& o) {
   app.add_option("--max-body", o.max_body_mib, "MiB of a request's body")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  app.add_option("--max-queue", o.server.max_waiting, "answers that may wait; more requests get 503")
+  app.add_option("--max-queue", o.server.scheduler.max_waiting,
+                 "answers that may wait; more requests get 503")
       ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--parallel", o.server.scheduler.slots,
+                 "answers that are begun at once and take turns; each holds its keys and values (-np)")
+      ->check(CLI::Range(1, 256))
       ->capture_default_str();
   app.add_option("--sse-ping-interval", o.ping,
                  "seconds between comments in a stream that is silent; 0: none")
