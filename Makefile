@@ -1,7 +1,7 @@
 # Shortcuts for what one does most; CMake does the work (CMakePresets.json). `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-train clients build train demo test format lint clean
+.PHONY: help setup setup-train setup-web clients build train demo test format lint clean
 MAKEFLAGS += --no-print-directory
 
 MODEL := models/coppice-mini-f16.gguf
@@ -22,6 +22,9 @@ setup:  ## installs the Debian packages that are missing
 setup-train:
 	@bash tools/setup.sh train
 
+setup-web:  ## installs a headless browser for the test of the server's page, where there is none; it skips without
+	-@bash tools/setup.sh web
+
 clients:  ## installs the HTTP clients from PyPI that the server's tests drive; they skip without
 	@bash tools/setup_clients.sh
 
@@ -37,7 +40,7 @@ demo: build  ## answers one question on a long prompt, densely and with each pru
 	build/coppice $(DEMO)
 
 # The sanitized programs are tests of the release build (tests/CMakeLists.txt), so one summary speaks for all.
-test: setup-train clients  ## builds everything, runs every test but the long ones, the risky ones under sanitizers too
+test: setup-train setup-web clients  ## builds everything, runs every test but the long ones, the risky ones under sanitizers too
 	@$(CONFIGURE) --preset dev >/dev/null
 	@cmake --build build-dev --parallel $(JOBS) --target sanitized_tests
 	@$(CONFIGURE) --preset release -DCOPPICE_SANITIZED_BUILD='$(CURDIR)/build-dev' >/dev/null

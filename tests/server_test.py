@@ -30,6 +30,7 @@ ANSWER_2K = (SOURCE / "tests/data/prompt-2k.answer").read_text().strip()
 GREEDY = {"temperature": 0}
 LONG = 16000  # tokens of a prompt that takes seconds
 CTX = "20000"
+LAYERS = 10
 
 
 def run_json(*args):
@@ -185,6 +186,105 @@ class Answers(Case):
         self.assertEqual((full["usage"]["completion_tokens"], full["choices"][0]["finish_reason"]), (0, "length"))
         error = self.refused("/v1/completions", {"prompt": [word] * (context + 1)}, kind="exceed_context_size_error")
         self.assertEqual((error["n_prompt_tokens"], error["n_ctx"]), (context + 1, context))
+
+
+class Depths(Case):
+    """How deep each token was computed, layer by layer and in sum."""
+
+    @staticmethod
+    def members(lengths):
+        return [t for i, n in enumerate(lengths) if i % 2 == 0 for t in range(sum(lengths[:i]), sum(lengths[:i]) + n)]
+
+    def layers_of(self, spec, total):
+        """What the progress events say, as the tokens kept and run by each layer, and the account at the end."""
+        events = self.server.stream("/v1/completions", {"prompt": PROMPT_2K, "max_tokens": 6, "prune": spec, "return_progress": True,
+                                                        "return_prune_depth": True, "return_prompt_pieces": True, **GREEDY})[:-1]
+        pieces = [e["prompt_pieces"] for e in events if "prompt_pieces" in e]
+        self.assertEqual(len(pieces), 1)
+        self.assertEqual(len(pieces[0]), total)
+        self.assertEqual("".join(pieces[0]).removeprefix("<s>").strip(), PROMPT_2K.strip())
+        told = [layer for e in events for layer in e.get("prompt_layers", [])]
+        self.assertGreater(sum("prompt_layers" in e for e in events), 1, "while it runs")
+        self.assertEqual([layer["layer"] for layer in told], list(range(LAYERS)))
+        kept, ffn = [], []
+        for layer in told:
+            kept.append(self.members(layer["kept"]) if "kept" in layer else kept[-1])
+            ffn.append(self.members(layer["ffn"]) if "ffn" in layer else kept[-1])
+        return kept, ffn, events[-1]["prune"]
+
+    def test_layer_by_layer_and_in_sum(self):
+        total = self.server.good("/tokenize", {"prompt": PROMPT_2K})["count"]
+        for spec in ["none", "lazyllm:layers=4/6/8,keep=0.5,revive=none,min=0", "ftp:dense=4,min=0", "random:keep=0.5,min=0"]:
+            kept, ffn, prune = self.layers_of(spec, total)
+            self.assertEqual([len(k) for k in kept], prune["kept_per_layer"], spec)
+            self.assertEqual([len(f) for f in ffn], prune["ffn_rows_per_layer"], spec)
+            depths = [depth for depth, count in prune["depth"] for _ in range(count)]
+            sums = [0] * total
+            for layer in kept:
+                for token in layer:
+                    sums[token] += 1
+            self.assertEqual(depths, sums, spec)
+            self.assertNotIn("final_depth", prune)
+            self.assertEqual("ffn_depth" in prune, spec.startswith("ftp"), spec)
+
+    def test_what_came_back_counts(self):
+        spec = "lazyllm:layers=4/6/8,keep=0.5,min=0"
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "run.jsonl")
+            run_json("-p", PROMPT_2K, "-n", "12", "--ignore-eos", "--prune", spec, "--trace", str(file))
+            header, *lines = [json.loads(line) for line in file.read_text().splitlines()]
+        total = header["prompt_tokens"]
+        depths = [0] * total
+
+        def count(ranges):
+            for part in filter(None, ranges.split(",")):
+                first, _, last = part.partition("-")
+                for token in range(int(first), min(total, int(last or first) + 1)):
+                    depths[token] += 1
+
+        for line in lines:
+            if "layer" in line:
+                kept = line.get("kept", kept if line["layer"] else None)
+                count(kept)
+            for event in line.get("events", []):
+                if event["kind"] == "revived":
+                    count(event["positions"])
+        prune = self.server.good("/v1/completions", {"prompt": PROMPT_2K, "max_tokens": 12, "ignore_eos": True, "prune": spec,
+                                                     "return_prune_depth": True, **GREEDY})["prune"]
+        self.assertGreater(prune["revived"], 0)
+        self.assertEqual([depth for depth, tokens in prune["final_depth"] for _ in range(tokens)], depths)
+        self.assertEqual(sum(depth * tokens for depth, tokens in prune["depth"]), sum(prune["kept_per_layer"]))
+        self.assertGreater(sum(depths), sum(prune["kept_per_layer"]))
+
+    def test_each_answer_has_its_own(self):
+        texts = ["Once upon a time", "The secret"]
+        reply = self.server.good("/v1/completions", {"prompt": texts, "max_tokens": 2, "n": 2, "return_prune_depth": True,
+                                                     "return_prompt_pieces": True})
+        for choice, text in zip(reply["choices"], [texts[0]] * 2 + [texts[1]] * 2):
+            self.assertEqual("".join(choice["prompt_pieces"]).removeprefix("<s>").strip(), text)
+            self.assertEqual(choice["prune"]["depth"], [[LAYERS, len(choice["prompt_pieces"])]])
+        plain = self.server.good("/v1/completions", {"prompt": texts[0], "max_tokens": 2})
+        self.assertNotIn("prune", plain)
+        self.assertNotIn("prompt_pieces", plain["choices"][0])
+        self.refused("/v1/completions", {"prompt": "a", "return_prune_depth": 1}, param="return_prune_depth")
+
+
+class Page(Case):
+    """The files of web/; web_test.py uses them in a browser."""
+
+    def test_served_with_a_strict_policy(self):
+        for path, kind in [("/", "text/html"), ("/web/main.js", "text/javascript"), ("/web/style.css", "text/css"),
+                           ("/web/icon.svg", "image/svg+xml")]:
+            status, headers, body = self.server.ask(path)
+            self.assertEqual(status, 200, path)
+            self.assertTrue(headers["Content-Type"].startswith(kind), headers)
+            self.assertEqual(headers["X-Content-Type-Options"], "nosniff")
+            policy = headers["Content-Security-Policy"]
+            self.assertIn("default-src 'none'", policy)
+            self.assertNotIn("unsafe", policy)
+        self.refused("/web/nothing.js", None, 404)
+        self.refused("/web/../index.html", None, 404)
+        self.refused("/", {}, 405)
 
 
 class LogProbs(Case):

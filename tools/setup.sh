@@ -3,6 +3,7 @@
 # network when all are there; without root or passwordless sudo it prints the line to run and fails.
 #
 #   setup.sh        all that coppice itself needs
+#   setup.sh web    a browser as well, for the test of the server's page, where there is none
 #   setup.sh train  libtorch as well, for the trainer (116 MB to download, 470 MB on disk)
 set -euo pipefail
 
@@ -10,6 +11,9 @@ set -euo pipefail
 packages=(g++ cmake ninja-build make pkg-config python3 python3-venv libdnnl-dev ocl-icd-opencl-dev libfmt-dev
           libpcre2-dev liburing-dev libxxhash-dev nlohmann-json3-dev libcli11-dev libboost1.81-dev libgtest-dev libgmock-dev)
 [[ ${1:-} == train ]] && packages+=(libtorch-dev libopenblas0-pthread)
+if [[ ${1:-} == web ]] && ! command -v chromium google-chrome >/dev/null; then
+  packages+=(chromium-headless-shell)
+fi
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   echo "setup: not a Debian system; needed are what Debian calls: ${packages[*]}" >&2

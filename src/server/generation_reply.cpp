@@ -40,6 +40,9 @@ GenerationReply::GenerationReply(ReplyOptions options,
     if (counted.insert(prompt.get()).second) prompt_tokens_ += static_cast<int64_t>(prompt->tokens.size());
     choices_.push_back({std::move(prompt), LogProbList(tokenizer_)});
     Choice& choice = choices_.back();
+    if (options_.parameters.return_prune_depth) {
+      choice.depth = std::make_unique<DepthReport>(static_cast<int64_t>(choice.prompt->tokens.size()));
+    }
     if (options_.parameters.echo) {
       choice.text = choice.prompt->text;
       if (options_.parameters.log_probs) EchoLogProb(choice, nullptr);
@@ -51,6 +54,11 @@ std::shared_ptr<JobEvents> GenerationReply::Events(int index) {
   return std::make_shared<ChoiceEvents>(shared_from_this(), index);
 }
 
+TraceRecorder* GenerationReply::Recorder(int index) {
+  const Choice& choice = choices_[static_cast<size_t>(index)];
+  return choice.depth ? &choice.depth->recorder() : nullptr;
+}
+
 // The next token of the prompt; nothing is known of the first.
 void GenerationReply::EchoLogProb(Choice& choice, const TokenLogProbs* known) {
   choice.log_probs.Add(choice.prompt->tokens[choice.told], choice.prompt->pieces[choice.told], known);
@@ -59,7 +67,7 @@ void GenerationReply::EchoLogProb(Choice& choice, const TokenLogProbs* known) {
 
 void GenerationReply::OnProgress(int index, int64_t processed, int64_t total, double ms) {
   const std::lock_guard lock(mutex_);
-  const Choice& choice = choices_[static_cast<size_t>(index)];
+  Choice& choice = choices_[static_cast<size_t>(index)];
   if (!options_.parameters.return_progress || choice.begun) return;
   ordered_json chunk = Head(true);
   ordered_json empty = {{"index", index}};
@@ -71,7 +79,19 @@ void GenerationReply::OnProgress(int index, int64_t processed, int64_t total, do
   empty["finish_reason"] = nullptr;
   chunk["choices"] = ordered_json::array({empty});
   chunk["prompt_progress"] = {{"total", total}, {"cache", 0}, {"processed", processed}, {"time_ms", ms}};
+  AddDepth(choice, chunk);
   exchange_->Send(SseEvent(chunk));
+}
+
+// What the prompt's tokens are, once, and what became of them in the layers that have ended since the last chunk.
+void GenerationReply::AddDepth(Choice& choice, ordered_json& chunk) {
+  if (options_.parameters.return_prompt_pieces && !choice.pieces_told) {
+    choice.pieces_told = true;
+    chunk["prompt_pieces"] = PromptPieces(tokenizer_, choice.prompt->tokens);
+  }
+  if (!choice.depth) return;
+  ordered_json layers = choice.depth->TakeLayers();
+  if (!layers.empty()) chunk["prompt_layers"] = std::move(layers);
 }
 
 void GenerationReply::OnLogProbs(int index, const TokenLogProbs& token) {
@@ -119,8 +139,9 @@ void GenerationReply::OnDone(int index, const JobResult& result) {
   computed_prompt_ += static_cast<int64_t>(choice.prompt->tokens.size());
   prompt_ms_ += result.answer.ttft_ms;
   decode_ms_ += result.answer.total_ms - result.answer.ttft_ms;
-  if (options_.parameters.prune_asked || result.answer.prune_spec != "none") {
+  if (options_.parameters.prune_asked || result.answer.prune_spec != "none" || choice.depth) {
     choice.prune = PruneJson(result.answer);
+    if (choice.depth) choice.depth->AddDepths(choice.prune);
     if (options_.parameters.prompt_scored_densely) {
       choice.prune["reason"] = "echo with logprobs scores every token of the prompt, densely";
     }
@@ -132,6 +153,7 @@ void GenerationReply::OnDone(int index, const JobResult& result) {
       SendChunk(index, {{"content", result.tail}}, result.tail, "");
     }
     ordered_json more = ordered_json::object();
+    AddDepth(choice, more);  // where the prefill told no progress, or less than all
     if (!choice.prune.is_null()) more["prune"] = choice.prune;
     if (done_ == choices_.size()) Account(more);
     SendChunk(index, ordered_json::object(), "", choice.finish_reason, more);
@@ -213,6 +235,9 @@ ordered_json GenerationReply::ChoiceJson(int index) {
   }
   item["logprobs"] = TakeLogProbs(choice);
   item["finish_reason"] = choice.finish_reason;
+  if (options_.parameters.return_prompt_pieces) {
+    item["prompt_pieces"] = PromptPieces(tokenizer_, choice.prompt->tokens);
+  }
   if (choices_.size() > 1 && !choice.prune.is_null()) item["prune"] = choice.prune;
   return item;
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "server/depth_report.h"
 #include "server/http.h"
 #include "server/job.h"
 #include "server/log_prob_list.h"
@@ -44,6 +45,8 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   void OnFailure(std::function<void()> callback) { on_failure_ = std::move(callback); }
   // The listener of choice `index`.
   std::shared_ptr<JobEvents> Events(int index);
+  // What its job records into; null where nobody asked for depths. Lives as long as its listener.
+  TraceRecorder* Recorder(int index);
 
   void OnProgress(int index, int64_t processed, int64_t total, double ms);
   void OnLogProbs(int index, const TokenLogProbs& token);
@@ -59,12 +62,15 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
     std::string text = {};
     std::string finish_reason = {};
     nlohmann::ordered_json prune = {};
+    std::unique_ptr<DepthReport> depth = nullptr;
+    bool pieces_told = false;
     bool begun = false;  // the stream has its first chunk
     bool done = false;
   };
 
   bool is_chat() const { return options_.route == kChat; }
   void BeginChoice(int index);
+  void AddDepth(Choice& choice, nlohmann::ordered_json& chunk);
   void EchoLogProb(Choice& choice, const TokenLogProbs* known);
   nlohmann::ordered_json TakeLogProbs(Choice& choice);
   nlohmann::ordered_json Head(bool chunk) const;

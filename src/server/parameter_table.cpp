@@ -195,6 +195,8 @@ const Field kFields[] = {
     {"stream", kGenerates, [](Parameters& p) -> bool& { return p.stream; }},
     {"stream_options", kGenerates, &ReadStreamOptions},
     {"return_progress", kGenerates, [](Parameters& p) -> bool& { return p.return_progress; }},
+    {"return_prompt_pieces", kGenerates, [](Parameters& p) -> bool& { return p.return_prompt_pieces; }},
+    {"return_prune_depth", kGenerates, [](Parameters& p) -> bool& { return p.return_prune_depth; }},
 
     // What is pruned.
     {"prune", kGenerates, &ReadPrune},

@@ -62,6 +62,8 @@ struct Parameters {
   bool stream = false;
   bool include_usage = false;
   bool return_progress = false;
+  bool return_prompt_pieces = false;
+  bool return_prune_depth = false;
 
   // What is pruned.
   std::string prune = "none";

@@ -55,10 +55,13 @@ void Server::Stop() {
 
 const std::vector<Server::Row>& Server::Rows() {
   static const std::vector<Row> rows = {
+      {"GET", "/", &Server::Page, true, false},
+      {"GET", "/web/", &Server::Page, true, false},
       {"GET", "/health", &Server::Health, true, false},
       {"GET", "/v1/models", &Server::Models, true, true},
       {"GET", "/v1/models/", &Server::Models, true, true},
       {"GET", "/props", &Server::Props, true, true},
+      {"GET", "/methods", &Server::ListMethods, true, false},
       {"GET", "/slots", &Server::Slots, true, true},
       {"POST", "/slots/", &Server::ChangeSlot, true, true},
       {"GET", "/metrics", &Server::MetricsText, true, false},
@@ -77,7 +80,8 @@ const Server::Row* Server::Find(const HttpRequest& head) const {
   bool known = false;
   for (const Row& row : Rows()) {
     const std::string_view path = row.path;
-    const bool matches = path.ends_with('/') ? head.path.starts_with(path) : head.path == path;
+    const bool matches =
+        path.size() > 1 && path.ends_with('/') ? head.path.starts_with(path) : head.path == path;
     if (!matches) continue;
     known = true;
     if (method == row.method) return &row;
@@ -91,7 +95,8 @@ const Server::Row* Server::Find(const HttpRequest& head) const {
 std::optional<HttpReply> Server::Refuse(const HttpRequest& head) {
   HttpFault fault;
   try {
-    if (head.path != "/health") {
+    // The page holds nothing that a key protects, and asks for one.
+    if (head.path != "/health" && !IsPage(head.path)) {
       if (const auto refusal = access_.Refuse(head)) throw HttpError(*refusal);
     }
     const Row& row = *Find(head);

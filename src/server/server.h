@@ -52,7 +52,7 @@ class Server final : public HttpService {
   using Handler = void (Server::*)(const HttpRequest& request, const ExchangePtr& exchange);
   struct Row {
     const char* method;
-    const char* path;  // one that ends in "/" stands for whatever follows
+    const char* path;  // one that ends in "/" stands for whatever follows, "/" for itself
     Handler handler;
     bool is_quick;
     bool needs_model;
@@ -71,6 +71,10 @@ class Server final : public HttpService {
   void ChangeSlot(const HttpRequest&, const ExchangePtr& exchange);
   void MetricsText(const HttpRequest&, const ExchangePtr& exchange);
   void TokenizerInfo(const HttpRequest&, const ExchangePtr& exchange);
+  // server_page.cpp
+  static bool IsPage(std::string_view path);
+  void Page(const HttpRequest& request, const ExchangePtr& exchange);
+  void ListMethods(const HttpRequest&, const ExchangePtr& exchange);
   // server_text.cpp
   void Tokenize(const HttpRequest& request, const ExchangePtr& exchange);
   void Detokenize(const HttpRequest& request, const ExchangePtr& exchange);

@@ -1,0 +1,13 @@
+# Writes the files FILES of FOLDER into the C++ source OUTPUT: WebFiles() of src/server/web_files.h. Run with cmake -P.
+set(entries "")
+foreach(file ${FILES})
+  file(READ ${FOLDER}/${file} content)
+  if(content MATCHES "\\)COPPICE_WEB\"")
+    message(FATAL_ERROR "${file} holds the mark that ends the literal")
+  endif()
+  string(APPEND entries "    {\"${file}\", R\"COPPICE_WEB(${content})COPPICE_WEB\"},\n")
+endforeach()
+set(text "// Made by cmake/EmbedFiles.cmake from the files of web/.\n#include \"server/web_files.h\"\n\nnamespace coppice {\n\n")
+string(APPEND text "namespace {\nconstexpr WebFile kFiles[] = {\n${entries}};\n}  // namespace\n\n")
+string(APPEND text "std::span<const WebFile> WebFiles() { return kFiles; }\n\n}  // namespace coppice\n")
+file(WRITE ${OUTPUT} "${text}")

@@ -1,0 +1,67 @@
+// The web page, and what it is made of besides the API: the list of methods.
+#include <algorithm>
+
+#include "policies/registry.h"
+#include "server/server.h"
+#include "server/web_files.h"
+
+namespace coppice {
+
+using nlohmann::ordered_json;
+
+namespace {
+
+constexpr std::string_view kFolder = "/web/";
+
+// Nothing but the page's own files runs or is loaded, nothing is sent elsewhere, and no other page can frame it.
+constexpr const char* kContentSecurityPolicy =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+std::string TypeOf(std::string_view name) {
+  if (name.ends_with(".html")) return "text/html; charset=utf-8";
+  if (name.ends_with(".css")) return "text/css; charset=utf-8";
+  if (name.ends_with(".svg")) return "image/svg+xml";
+  return "text/javascript; charset=utf-8";
+}
+
+}  // namespace
+
+bool Server::IsPage(std::string_view path) { return path == "/" || path.starts_with(kFolder); }
+
+void Server::Page(const HttpRequest& request, const ExchangePtr& exchange) {
+  const std::string_view path = request.path;
+  const std::string_view name = path == "/" ? "index.html" : path.substr(kFolder.size());
+  const auto files = WebFiles();
+  const auto file =
+      std::find_if(files.begin(), files.end(), [&](const WebFile& f) { return f.name == name; });
+  if (file == files.end()) throw HttpError({404, "not_found_error", "the page has no such file"});
+  metrics_.CountRequest(200);
+  exchange->Reply({.status = 200,
+                   .body = std::string(file->content),
+                   .type = TypeOf(name),
+                   // The files have no versions in their names: another program's must not stay in use.
+                   .headers = {{"Cache-Control", "no-cache"},
+                               {"Content-Security-Policy", kContentSecurityPolicy},
+                               {"Referrer-Policy", "no-referrer"}}});
+}
+
+// What `coppice methods` prints.
+void Server::ListMethods(const HttpRequest&, const ExchangePtr& exchange) {
+  ordered_json methods = ordered_json::array();
+  for (const MethodInfo& method : Methods()) {
+    ordered_json keys = ordered_json::array();
+    for (const MethodKey& key : method.keys) {
+      keys.push_back({{"name", key.name},
+                      {"default", key.fallback},
+                      {"range", key.range},
+                      {"meaning", key.meaning},
+                      {"names_file", key.names_file}});
+    }
+    methods.push_back(
+        {{"name", method.name}, {"summary", method.summary}, {"paper", method.paper}, {"keys", keys}});
+  }
+  Answer(exchange, {{"methods", methods}});
+}
+
+}  // namespace coppice

@@ -1,0 +1,108 @@
+// The method and its settings, from what the server says it has.
+
+import {byId, el} from './dom.js';
+
+const kOwn = 'own';
+const kForm = '{document}\nQuestion: {question}\nAnswer:';
+
+function field(id, name, help, placeholder) {
+  const input = el('input', {id, placeholder, spellcheck: 'false', autocapitalize: 'off', 'aria-describedby': id + '-help'});
+  return el('div', {class: 'field'}, el('label', {for: id}, name), input, el('span', {class: 'note', id: id + '-help'}, help));
+}
+
+function wholeNumber(id, name) {
+  const text = byId(id).value.trim();
+  if (text === '') return undefined;
+  if (!/^-?\d+$/.test(text)) throw new Error(`${name}: ${text} is not a whole number`);
+  return Number(text);
+}
+
+export class Settings {
+  constructor() {
+    this.methods = [];
+    byId('form').value = kForm;
+    byId('method').addEventListener('change', () => this.showMethod());
+  }
+
+  // `props` is the answer of /props, `methods` that of /methods.
+  start(props, methods) {
+    this.methods = methods;
+    this.hasTemplate = props.chat_template !== '';
+    const defaults = props.default_generation_settings.params;
+    this.fallback = defaults.prune;
+    byId('temperature').placeholder = String(defaults.temperature);
+    byId('form-fields').hidden = this.hasTemplate;
+    const options = [
+      el('option', {value: 'default'}, `The server's choice (${this.fallback})`),
+      el('option', {value: 'none'}, 'none (dense)'),
+    ];
+    for (const method of methods) {
+      const option = el('option', {value: method.name}, method.name);
+      // A request names no file of the server.
+      const file = method.keys.find(key => key.names_file && key.default.startsWith('none'));
+      if (file) {
+        option.disabled = true;
+        option.textContent += ` (needs a file; by the server's --prune alone)`;
+      }
+      options.push(option);
+    }
+    options.push(el('option', {value: kOwn}, 'Several, as a spec'));
+    const before = byId('method').value;
+    byId('method').replaceChildren(...options);
+    if (options.some(option => option.value === before)) byId('method').value = before;
+    this.showMethod();
+  }
+
+  showMethod() {
+    const value = byId('method').value;
+    const method = this.methods.find(m => m.name === value);
+    const notes = {
+      default: 'What the server was started with.',
+      none: 'Every token in every layer.',
+      [kOwn]: 'Methods joined by +, keys by commas, lists by slashes: sliminfer:layers=5/10/14+ftp:dense=4. See Settings.',
+    };
+    byId('method-note').textContent = method ? `${method.summary}. ${method.paper}` : notes[value];
+    let fields = [];
+    if (method) {
+      fields = method.keys.filter(key => !key.names_file)
+                   .map(key => field('key-of-' + key.name, key.name, `${key.meaning} (${key.range}); default: ${key.default}`, ''));
+    } else if (value === kOwn) {
+      fields = [field('spec', 'Spec', 'as --prune takes it', 'sliminfer+ftp')];
+      byId('settings').open = true;
+    }
+    byId('method-keys').replaceChildren(...fields);
+  }
+
+  // The part of a request that they make. Throws Error for what the server could not even be asked.
+  request() {
+    const value = byId('method').value;
+    const method = this.methods.find(m => m.name === value);
+    const prune = {};
+    if (method) {
+      prune.method = method.name;
+      for (const key of method.keys) {
+        const input = byId('key-of-' + key.name);
+        if (input && input.value.trim() !== '') prune[key.name] = input.value.trim();
+      }
+    } else {
+      prune.spec = value === kOwn ? byId('spec').value.trim() : value;
+      if (prune.spec === '') throw new Error('Spec: say which methods, or choose another entry of the list');
+    }
+    const last = wholeNumber('protect-last', 'Never prune the last');
+    if (last !== undefined) prune.protect_last = last;
+    const body = {prune, max_tokens: wholeNumber('max-tokens', 'Longest answer')};
+    const temperature = byId('temperature').value.trim();
+    if (temperature !== '') {
+      body.temperature = Number(temperature);
+      if (!Number.isFinite(body.temperature)) throw new Error(`Temperature: ${temperature} is not a number`);
+    }
+    return body;
+  }
+
+  // A model without a chat template reads one text.
+  promptOf(document, question) {
+    if (question === '') return document;
+    const parts = {'{document}': document, '{question}': question};
+    return byId('form').value.replace(/\{document\}|\{question\}/g, name => parts[name]);
+  }
+}
