@@ -545,6 +545,16 @@ class Eval(Case):
             self.assertEqual(self.good(*command), table)  # nothing is run again
             self.assertEqual(pathlib.Path(f"{folder}/out/samples.jsonl").read_bytes(), samples)
             self.bad(*command, "--seed", "2", says=["samples.jsonl", "seed"])
+            # The page is there, and is made again from the samples alone.
+            page = pathlib.Path(f"{folder}/out/report.html")
+            drawn = page.read_text()
+            self.assertIn("Needle in a haystack", drawn)
+            page.unlink()
+            self.assertEqual(self.good("report", f"{folder}/out", "--pictures", f"{folder}/pictures"), f"{page}\n")
+            self.assertEqual(page.read_text(), drawn)
+            self.assertIn("needles.svg", os.listdir(f"{folder}/pictures"))
+            self.bad("report", folder, says=[f"{folder}/samples.jsonl"])
+            self.bad("report", f"{folder}/none", says=[f"{folder}/none"])
 
     def test_wrong_use(self):
         self.assertIn("ruler/vt", self.good("eval", "--list"))
@@ -563,6 +573,24 @@ class Eval(Case):
             self.bad("eval", "niah", "-m", MODEL, "-o", "/dev/null/x", says=["/dev/null/x"])
             pathlib.Path(f"{folder}/empty.txt").write_text("")
             self.bad("eval", "niah", *out, "--haystack", f"{folder}/empty.txt", says=["empty.txt"])
+
+
+class Tune(Case):
+    def test_finds_a_schedule_or_says_that_there_is_none(self):
+        with tempfile.TemporaryDirectory() as folder:
+            command = ["tune", "-m", MODEL, "-t", "1", "--tasks", "niah", "--lengths", "2048", "--samples", "2", "--needles", "2",
+                       "--methods", "static:layer=5,keep=0.5", "-o", f"{folder}/out"]
+            lines = self.good(*command, "--budget", "1%", "--out", f"{folder}/spec.txt").splitlines()
+            self.assertTrue(lines[-1].startswith("static:"), lines)
+            self.assertEqual(pathlib.Path(f"{folder}/spec.txt").read_text(), lines[-1] + "\n")
+            self.assertIn("meets the budget", "\n".join(lines))
+            done = run(*command, "--budget", "kl=0", "--out", f"{folder}/none.txt")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(b"nothing meets the budget of KL 0: the nearest is static:", done.stderr)
+            self.assertFalse(os.path.exists(f"{folder}/none.txt"))
+            self.bad(*command, "--budget", "1", says=["--budget 1"])
+            self.bad(*command, "--budget", "1%", "--methods", "h2o", says=["--methods h2o"])
+            self.bad(*command, code=2, says=["--budget"])
 
 
 class Isa(Case):

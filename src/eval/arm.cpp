@@ -9,6 +9,7 @@
 #include "base/peak_memory.h"
 #include "engine/chat_prompt.h"
 #include "eval/metrics/python_text.h"
+#include "eval/trace_sums.h"
 
 namespace coppice {
 
@@ -60,7 +61,7 @@ ordered_json Shares(const Ledger& ledger, double (*value)(const LayerCounts& lay
 // the last.
 class Account {
  public:
-  void Add(const Answer& answer, int64_t prompt_tokens) {
+  void Add(const Answer& answer, int64_t prompt_tokens, const Trace& trace) {
     ++requests_;
     ttft_ms_ += answer.ttft_ms;
     total_ms_ += answer.total_ms;
@@ -69,6 +70,10 @@ class Account {
     prompt_tokens_ += prompt_tokens;
     for (size_t i = 0; i < kOpKindNames.size(); ++i) parts_[i] += answer.prefill_times.seconds[i];
     last_ = answer;
+    std::vector<int64_t> rows;
+    for (const LayerCounts& layer : answer.ledger.layers()) rows.push_back(layer.kv_rows);
+    places_ = PlacesJson(trace);
+    use_ = UseJson(trace, rows);
   }
 
   ordered_json Json(int64_t peak_memory) const {
@@ -77,7 +82,7 @@ class Account {
     ordered_json parts;
     for (size_t i = 0; i < kOpKindNames.size(); ++i)
       parts[std::string(kOpKindNames[i])] = 1000 * parts_[i] / n;
-    ordered_json json = {{"active", last_.prune_active}};
+    ordered_json json = {{"spec", last_.prune_spec}, {"active", last_.prune_active}};
     if (!last_.prune_reason.empty()) json["reason"] = last_.prune_reason;
     json["prompt_tokens"] = static_cast<double>(prompt_tokens_) / n;
     json["generated_tokens"] = last_.tokens.size();
@@ -92,6 +97,8 @@ class Account {
     json["ffn_per_layer"] = Shares(
         ledger, [](const LayerCounts& l, double prompt) { return static_cast<double>(l.ffn_rows) / prompt; });
     json["density_per_layer"] = Shares(ledger, [](const LayerCounts& l, double) { return l.density; });
+    json["kept_by_place"] = places_;
+    json["used_by_step"] = use_;
     json["parts_ms"] = std::move(parts);
     json["kv_bytes"] = ledger.kv_bytes;
     json["kv_bytes_dense"] = ledger.kv_bytes_dense;
@@ -108,6 +115,7 @@ class Account {
   double ttft_ms_ = 0, total_ms_ = 0, flops_ = 0, flops_dense_ = 0;
   std::array<double, kOpKindNames.size()> parts_ = {};
   Answer last_;
+  ordered_json places_, use_;
 };
 
 // Keeps dense's logits of the first `wanted` positions, or adds up another arm's divergence from them.
@@ -140,8 +148,10 @@ class Comparison {
   double sum_ = 0;
 };
 
-Request RequestFor(const std::string& prune, const ArmContext& context, double share_begin, double share) {
+Request RequestFor(const std::string& prune, const ArmContext& context, double share_begin, double share,
+                   TraceRecorder& recorder) {
   Request request;
+  request.trace = &recorder;
   request.prune = prune;
   request.sampling.temperature = 0;
   request.protection = context.protection;
@@ -158,7 +168,8 @@ Request RequestFor(const std::string& prune, const ArmContext& context, double s
 void RunAnswer(const Sample& sample, const std::string& prune, const ArmContext& context,
                Comparison& comparison, Account& account, ordered_json& json) {
   const Tokenizer& tokenizer = *context.engine.tokenizer();
-  Request request = RequestFor(prune, context, 0, 1);
+  TraceRecorder recorder;
+  Request request = RequestFor(prune, context, 0, 1, recorder);
   request.tokens = EncodePrompt(sample, context);
   request.max_tokens = sample.max_tokens;
   request.on_logits = [&](std::span<const float> logits) { comparison.See(logits); };
@@ -171,7 +182,7 @@ void RunAnswer(const Sample& sample, const std::string& prune, const ArmContext&
   }
   const auto prompt_tokens = static_cast<int64_t>(request.tokens.size());
   const Answer answer = context.engine.Generate(request);
-  account.Add(answer, prompt_tokens);
+  account.Add(answer, prompt_tokens, recorder.trace());
   const std::string text = TextOf(answer.tokens, tokenizer);
   json["score"] = context.metrics.Score(sample, text);
   json["text"] = text;
@@ -184,7 +195,8 @@ struct Likelihood {
 
 Likelihood RunChoice(const EncodedChoice& encoded, const std::string& prune, const ArmContext& context,
                      double share_begin, double share, Comparison* comparison, Account& account) {
-  Request request = RequestFor(prune, context, share_begin, share);
+  TraceRecorder recorder;
+  Request request = RequestFor(prune, context, share_begin, share, recorder);
   request.tokens = encoded.context;
   request.forced = encoded.continuation;
   request.max_tokens = static_cast<int64_t>(encoded.continuation.size());
@@ -200,7 +212,8 @@ Likelihood RunChoice(const EncodedChoice& encoded, const std::string& prune, con
     if (comparison != nullptr) comparison->See(logits);
   };
   const auto prompt_tokens = static_cast<int64_t>(request.tokens.size());
-  account.Add(context.engine.Generate(request), prompt_tokens);
+  const Answer answer = context.engine.Generate(request);
+  account.Add(answer, prompt_tokens, recorder.trace());
   if (!std::isfinite(likelihood.log_probability)) throw Error("the model's logits are not finite");
   return likelihood;
 }
@@ -255,6 +268,11 @@ ordered_json RunSample(const Sample& sample, const std::string& prune, const Arm
   comparison.AddTo(json);
   json.update(account.Json(PeakMemoryBytes()));
   return json;
+}
+
+std::vector<int32_t> PromptOf(const Sample& sample, const ArmContext& context) {
+  if (sample.kind == SampleKind::kAnswer) return EncodePrompt(sample, context);
+  return EncodeChoice(sample.choices.front(), *context.engine.tokenizer()).context;
 }
 
 int64_t PromptTokens(const Sample& sample, const ArmContext& context) {

@@ -29,15 +29,17 @@ struct ArmContext {
   std::function<void(double share)> progress = {};  // of this sample in this arm; may be empty
 };
 
-// What the report needs of it: {"prune", "active", "reason", "score", "score_norm", "kl", "nll", "scored_tokens", "text",
-// "finish_reason", "prompt_tokens", "generated_tokens", "ttft_ms", "total_ms", "decode_tokens_per_second", "flops",
-// "flops_dense" (both of the prefill), "kept_per_layer", "ffn_per_layer", "density_per_layer" (shares of the prompt's
-// rows), "parts_ms", "kv_bytes", "kv_bytes_dense", "aux_bytes", "cold_bytes", "peak_held_bytes", "peak_memory_bytes"};
-// what does not apply is absent. With prune "none", fills `dense`; with another, compares with it where it is filled.
+// What the report needs of it: {"prune", "spec" (every key written out), "active", "reason", "score", "score_norm",
+// "kl", "nll", "scored_tokens", "text", "finish_reason", "prompt_tokens", "generated_tokens", "ttft_ms", "total_ms",
+// "decode_tokens_per_second", "flops", "flops_dense" (both of the prefill), "kept_per_layer", "ffn_per_layer",
+// "density_per_layer" (shares of the prompt's rows), "kept_by_place" and "used_by_step" (trace_sums.h), "parts_ms",
+// "kv_bytes", "kv_bytes_dense", "aux_bytes", "cold_bytes", "peak_held_bytes", "peak_memory_bytes"}; what does not apply
+// is absent. With prune "none", fills `dense`; with another, compares with it where it is filled.
 nlohmann::ordered_json RunSample(const Sample& sample, const std::string& prune, const ArmContext& context,
                                  DenseLogits& dense);
 
-// Prompt tokens of a sample, its longest where it has several.
+// The prompt of a sample, its first where it has several; and how many tokens it has, the longest where it has several.
+std::vector<int32_t> PromptOf(const Sample& sample, const ArmContext& context);
 int64_t PromptTokens(const Sample& sample, const ArmContext& context);
 
 // A context and what follows it as lm-evaluation-harness splits their tokens: spaces at the end of the context belong to

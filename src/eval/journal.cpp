@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -36,45 +37,59 @@ void CheckSettings(const std::string& path, const ordered_json& begun, const ord
   }
 }
 
+bool IsRecord(const ordered_json& record) {
+  const auto is_run = [](const ordered_json& arm) {
+    return arm.is_object() && arm.value("prune", ordered_json()).is_string();
+  };
+  return record.is_object() && record.value("task", ordered_json()).is_string() &&
+         record.value("length", ordered_json()).is_number_integer() &&
+         record.value("id", ordered_json()).is_string() && record.value("arms", ordered_json()).is_array() &&
+         std::all_of(record["arms"].begin(), record["arms"].end(), is_run);
+}
+
 }  // namespace
+
+RecordedRun ReadRecordedRun(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  RecordedRun run;
+  std::string line;
+  int64_t number = 0;
+  while (std::getline(in, line)) {
+    ++number;
+    run.torn = in.eof();  // no line end behind it
+    if (run.torn) break;
+    ParseJson(line, fmt::format("{} line {}", path, number));  // bounded depth, no duplicate keys
+    ordered_json record = ordered_json::parse(line);
+    if (number == 1) {
+      if (!record.is_object() || !record.contains("settings") || !record["settings"].is_object())
+        throw Error("[eval] {}: is no record of a run", path);
+      run.settings = std::move(record["settings"]);
+    } else {
+      if (!IsRecord(record)) throw Error("[eval] {}: line {} is no record of a sample", path, number);
+      run.records.push_back(std::move(record));
+    }
+    run.whole_lines += line + "\n";
+  }
+  if (in.bad() || run.settings.is_null())
+    throw Error("[eval] {}: is no record of a run, or cannot be read; delete it to begin anew", path);
+  return run;
+}
 
 Journal::Journal(const std::string& path, ordered_json settings)
     : path_(path), settings_(std::move(settings)) {
   std::error_code ignored;
-  if (std::filesystem::exists(path, ignored)) Read();
+  if (std::filesystem::exists(path, ignored)) GoOn(ReadRecordedRun(path));
 }
 
-void Journal::Read() {
-  std::ifstream in(path_, std::ios::binary);
-  std::string whole, line;
-  ordered_json begun;
-  int64_t number = 0;
-  bool torn = false;
-  while (std::getline(in, line)) {
-    ++number;
-    torn = in.eof();  // no line end behind it
-    if (torn) break;
-    const std::string source = fmt::format("{} line {}", path_, number);
-    ParseJson(line, source);  // bounded depth, no duplicate keys
-    ordered_json record = ordered_json::parse(line);
-    if (number == 1) {
-      if (!record.is_object() || !record.contains("settings") || !record["settings"].is_object())
-        throw Error("[eval] {}: is no record of a run", path_);
-      begun = std::move(record["settings"]);
-    } else {
-      Remember(std::move(record));
-    }
-    whole += line + "\n";
-  }
-  if (in.bad() || begun.is_null())
-    throw Error("[eval] {}: is no record of a run, or cannot be read; delete it to begin anew", path_);
-  if (records_.empty()) return;  // nothing to mix with: it is begun anew
-  CheckSettings(path_, begun, settings_);
-  if (torn) {
+void Journal::GoOn(RecordedRun run) {
+  if (run.records.empty()) return;  // nothing to mix with: it is begun anew
+  CheckSettings(path_, run.settings, settings_);
+  if (run.torn) {
     NewFile file(path_, "eval");
-    file.Append(whole);
+    file.Append(run.whole_lines);
     file.Commit();
   }
+  for (ordered_json& record : run.records) Remember(std::move(record));
   Open();
 }
 
@@ -84,11 +99,6 @@ void Journal::Open() {
 }
 
 void Journal::Remember(ordered_json record) {
-  const bool whole = record.is_object() && record.value("task", ordered_json()).is_string() &&
-                     record.value("length", ordered_json()).is_number_integer() &&
-                     record.value("id", ordered_json()).is_string() &&
-                     record.value("arms", ordered_json()).is_array();
-  if (!whole) throw Error("[eval] {}: line {} is no record of a sample", path_, records_.size() + 2);
   index_[KeyOf(record["task"], record["length"], record["id"])] = records_.size();
   records_.push_back(std::move(record));
 }

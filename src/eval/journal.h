@@ -9,6 +9,16 @@
 
 namespace coppice {
 
+// What a file of samples holds.
+struct RecordedRun {
+  nlohmann::ordered_json settings;
+  std::vector<nlohmann::ordered_json> records;  // in the order in which they were done
+  std::string whole_lines;  // the file as it is, but for a last line that was not written whole
+  bool torn = false;        // there was such a line
+};
+// Throws Error, naming the file, where it cannot be read or holds anything else.
+RecordedRun ReadRecordedRun(const std::string& path);
+
 class Journal {
  public:
   // Reads `path` where it is there, and drops a last line that was not written whole. It is made with the first record,
@@ -24,7 +34,7 @@ class Journal {
   const std::vector<nlohmann::ordered_json>& records() const { return records_; }
 
  private:
-  void Read();
+  void GoOn(RecordedRun run);
   void Open();
   void Remember(nlohmann::ordered_json record);
 

@@ -28,7 +28,7 @@ struct EvalOptions {
   std::string jieba = {};              // the folder of jieba's data; empty: Debian's
   bool chat = false;
   Protection protection = {};
-  std::string folder;  // gets samples.jsonl and results.json
+  std::string folder;  // gets samples.jsonl, results.json and report.html
 };
 
 // Throws Error for options that do not fit each other or the engine.
@@ -45,8 +45,9 @@ struct EvalProgress {
   double share = 0;   // of the whole run, in [0, 1]
 };
 
-// Runs what samples.jsonl does not hold yet; results.json is written anew every few seconds and at the end. `model` names the model in the settings. Throws Error, naming task and sample where one of them
-// is the cause; Cancelled where the engine was cancelled: what was done until then is kept, and results.json has it.
+// Runs what samples.jsonl does not hold yet; results.json is written anew every few seconds, report.html at the end.
+// `model` names the model in the settings. Throws Error, naming task and sample where one of them is the cause;
+// Cancelled where the engine was cancelled: what was done until then is kept, and both files have it.
 EvalResult Evaluate(const EvalOptions& options, const std::string& model, Engine& engine,
                     const std::atomic<bool>* cancelled,
                     const std::function<void(const EvalProgress& progress)>& progress);

@@ -92,6 +92,22 @@ TEST(Runner, RowsHoldWhatAReportNeeds) {
   EXPECT_GT(pruned["peak_memory_bytes"].get<double>(), 1e6);
   EXPECT_EQ(pruned["by_depth"].size(), 2u);
   EXPECT_EQ(LinesOf(options.folder + "/samples.jsonl").size(), 3u);
+  EXPECT_THAT(pruned["spec"].get<std::string>(), HasSubstr("random:keep=0.25/0.5/0.5"));
+  // What only a trace knows: nothing is dropped before layer 4, and it is dropped everywhere but at the last token.
+  ASSERT_EQ(pruned["dropped_by_place"].size(), layers);
+  EXPECT_EQ(pruned["dropped_by_place"][3][0], 0.0);
+  EXPECT_NEAR(pruned["dropped_by_place"][layers - 1][5].get<double>(), 0.9375, 0.05);
+  EXPECT_FALSE(dense.contains("dropped_by_place"));
+  EXPECT_EQ(dense["used_by_step"]["all"], ordered_json::array({1.0}));
+  EXPECT_NEAR(pruned["used_by_step"]["last"][0].get<double>(), 0.0625, 0.01);
+  EXPECT_FALSE(pruned.contains("attention_mass"));
+  ASSERT_EQ(dense["attention_mass"].size(), layers - 1);
+  EXPECT_EQ(dense["attention_mass"][0].size(), 20u);
+  EXPECT_EQ(dense["attention_mass"][0][19], 1.0);
+  EXPECT_GT(dense["attention_mass"][3][0].get<double>(), 0.05) << "attention is not even";
+  const std::vector<std::string> page = LinesOf(options.folder + "/report.html");
+  ASSERT_FALSE(page.empty());
+  EXPECT_EQ(page.front(), "<!DOCTYPE html>");
 }
 
 TEST(Runner, GoesOnWhereItWas) {

@@ -5,6 +5,9 @@
 #include <map>
 #include <string>
 
+#include "base/new_file.h"
+#include "eval/trace_sums.h"
+
 namespace coppice {
 
 namespace {
@@ -17,6 +20,7 @@ struct Group {
   std::vector<const ordered_json*> runs;   // of the method
   std::vector<const ordered_json*> dense;  // of the same samples
   std::map<double, std::vector<double>> by_depth;
+  std::vector<const ordered_json*> masses;  // how dense's attention adds up
 };
 
 // What the runs hold under a name, those that do.
@@ -65,6 +69,84 @@ ordered_json MeanOfParts(const std::vector<const ordered_json*>& runs, const cha
   }
   if (count == 0) return {};
   for (auto& value : mean) value = value.get<double>() / count;
+  return mean;
+}
+
+double Rounded(double share) { return std::round(share * 1e4) / 1e4; }
+
+// Of each layer and tenth of the prompt, the share that the layer holds no keys of; null where nothing is missing.
+ordered_json DroppedByPlace(const std::vector<const ordered_json*>& runs) {
+  std::vector<std::vector<double>> sum;
+  double count = 0;
+  for (const ordered_json* run : runs) {
+    const size_t layers = run->value("kept_per_layer", ordered_json::array()).size();
+    const auto places = AllPlaces(run->value("kept_by_place", ordered_json()), layers);
+    if (places.empty() || (!sum.empty() && sum.size() != places.size())) continue;
+    sum.resize(places.size(), std::vector<double>(kPlaces));
+    for (size_t l = 0; l < places.size(); ++l) {
+      for (size_t p = 0; p < kPlaces; ++p) sum[l][p] += 1 - places[l][p];
+    }
+    ++count;
+  }
+  double most = 0;
+  for (std::vector<double>& layer : sum) {
+    for (double& share : layer) {
+      share = Rounded(share / count);
+      most = std::max(most, share);
+    }
+  }
+  return most > 0 ? ordered_json(sum) : ordered_json();
+}
+
+// Position by position; a list that ends has come to rest at its last number.
+ordered_json MeanOfLists(const std::vector<std::vector<double>>& lists) {
+  size_t longest = 0;
+  for (const std::vector<double>& list : lists) longest = std::max(longest, list.size());
+  std::vector<double> mean;
+  for (size_t i = 0; i < longest; ++i) {
+    double sum = 0;
+    for (const std::vector<double>& list : lists) sum += list[std::min(i, list.size() - 1)];
+    mean.push_back(Rounded(sum / static_cast<double>(lists.size())));
+  }
+  return mean;
+}
+
+std::vector<double> Numbers(const ordered_json& list) {
+  std::vector<double> numbers;
+  for (const ordered_json& x : list) {
+    if (x.is_number()) numbers.push_back(x.get<double>());
+  }
+  return numbers;
+}
+
+ordered_json UsedByStep(const std::vector<const ordered_json*>& runs) {
+  ordered_json used;
+  for (const char* name : {"all", "last"}) {
+    std::vector<std::vector<double>> lists;
+    for (const ordered_json* run : runs) {
+      const ordered_json of_run = run->value("used_by_step", ordered_json::object());
+      std::vector<double> list =
+          of_run.is_object() ? Numbers(of_run.value(name, ordered_json::array())) : std::vector<double>{};
+      if (!list.empty()) lists.push_back(std::move(list));
+    }
+    if (!lists.empty()) used[name] = MeanOfLists(lists);
+  }
+  return used;
+}
+
+// [layers - 1][kMassPoints].
+ordered_json AttentionMass(const std::vector<const ordered_json*>& masses) {
+  std::vector<std::vector<std::vector<double>>> by_layer;
+  for (const ordered_json* mass : masses) {
+    for (size_t l = 0; mass->is_array() && l < mass->size(); ++l) {
+      std::vector<double> curve = Numbers((*mass)[l]);
+      if (curve.size() != kMassPoints) continue;
+      by_layer.resize(std::max(by_layer.size(), l + 1));
+      by_layer[l].push_back(std::move(curve));
+    }
+  }
+  ordered_json mean = ordered_json::array();
+  for (const auto& lists : by_layer) mean.push_back(MeanOfLists(lists));
   return mean;
 }
 
@@ -123,7 +205,9 @@ ordered_json RowOf(const Group& group) {
   row["active"] = std::count_if(group.runs.begin(), group.runs.end(),
                                 [](const ordered_json* run) { return run->value("active", false); });
   for (const ordered_json* run : group.runs) {
-    if (run->contains("reason")) row["reason"] = (*run)["reason"];
+    for (const char* name : {"spec", "reason"}) {
+      if (run->contains(name)) row[name] = (*run)[name];
+    }
   }
   for (const char* name : {"total_ms", "decode_tokens_per_second"})
     row[name] = Median(Values(group.runs, name));
@@ -133,6 +217,10 @@ ordered_json RowOf(const Group& group) {
   }
   for (const char* name : {"kept_per_layer", "ffn_per_layer", "density_per_layer", "parts_ms"})
     row[name] = MeanOfParts(group.runs, name);
+  if (const ordered_json dropped = DroppedByPlace(group.runs); !dropped.is_null())
+    row["dropped_by_place"] = dropped;
+  row["used_by_step"] = UsedByStep(group.runs);
+  if (!group.masses.empty()) row["attention_mass"] = AttentionMass(group.masses);
   if (!group.by_depth.empty()) row["by_depth"] = Depths(group);
   return row;
 }
@@ -151,11 +239,19 @@ ordered_json Summarize(const std::vector<ordered_json>& records) {
           record["task"].get<std::string>() + "\n" + record["length"].dump() + "\n" + prune;
       const auto [found, is_new] = index.emplace(key, groups.size());
       if (is_new)
-        groups.push_back(
-            {record["task"], prune, record.value("metric", ""), record["length"].get<int64_t>(), {}, {}, {}});
+        groups.push_back({record["task"],
+                          prune,
+                          record.value("metric", ""),
+                          record["length"].get<int64_t>(),
+                          {},
+                          {},
+                          {},
+                          {}});
       Group& group = groups[found->second];
       group.runs.push_back(&run);
       group.dense.push_back(dense);
+      if (prune == "none" && record.contains("attention_mass"))
+        group.masses.push_back(&record["attention_mass"]);
       const double depth = record.value("depth", -1.0);
       if (depth >= 0) group.by_depth[depth].push_back(run.value("score", 0.0));
     }
@@ -163,6 +259,16 @@ ordered_json Summarize(const std::vector<ordered_json>& records) {
   ordered_json rows = ordered_json::array();
   for (const Group& group : groups) rows.push_back(RowOf(group));
   return rows;
+}
+
+void WriteRows(const ordered_json& rows, const std::string& path) {
+  NewFile file(path, "eval");
+  file.Append("[\n");
+  for (size_t i = 0; i < rows.size(); ++i)
+    file.Append(rows[i].dump(-1, ' ', false, ordered_json::error_handler_t::replace) +
+                (i + 1 < rows.size() ? ",\n" : "\n"));
+  file.Append("]\n");
+  file.Commit();
 }
 
 }  // namespace coppice

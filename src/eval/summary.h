@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 namespace coppice {
@@ -11,5 +12,8 @@ namespace coppice {
 // perplexity what they are; times are medians, speed_up the median of dense's time over the method's, sample by sample;
 // shares and bytes are means. What no record has is null.
 nlohmann::ordered_json Summarize(const std::vector<nlohmann::ordered_json>& records);
+
+// results.json: a row to a line. Throws Error, naming the file.
+void WriteRows(const nlohmann::ordered_json& rows, const std::string& path);
 
 }  // namespace coppice

@@ -10,6 +10,8 @@ void AddRun(CLI::App& app);
 void AddCompare(CLI::App& app);
 void AddBench(CLI::App& app);
 void AddEval(CLI::App& app);
+void AddReport(CLI::App& app);
+void AddTune(CLI::App& app);
 void AddInspect(CLI::App& app);
 void AddTokenize(CLI::App& app);
 void AddMethods(CLI::App& app);

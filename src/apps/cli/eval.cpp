@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "apps/cli/commands.h"
+#include "apps/cli/eval_options.h"
 #include "apps/cli/options.h"
 #include "apps/cli/terminal.h"
 #include "base/error.h"
@@ -63,7 +64,8 @@ void PrintRows(const nlohmann::ordered_json& rows) {
 void Eval(EvalCommand& o) {
   if (o.list) return PrintTasks();
   if (o.model.model.empty()) throw Error("--model is required");
-  if (o.eval.folder.empty()) throw Error("-o FOLDER is required: results.json and samples.jsonl go there");
+  if (o.eval.folder.empty())
+    throw Error("-o FOLDER is required: results.json, report.html and samples.jsonl go there");
   for (const std::string& task : o.eval.tasks) FindTasks(task);  // before a model is loaded
   o.model.engine.time_operations = true;
   const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, o.model.engine);
@@ -78,43 +80,16 @@ void Eval(EvalCommand& o) {
   for (const std::string& reason : result.skipped) fmt::print("left out: {}\n", reason);
 }
 
-void AddTaskOptions(CLI::App& eval, EvalOptions& o) {
-  eval.add_option("task", o.tasks, "tasks or groups of tasks; --list names them");
-  eval.add_option("--prune", o.prune, "a method to compare with dense; may be repeated")->take_all();
-  eval.add_option("--lengths", o.lengths, "tokens of prompt and answer, separated by commas")
-      ->take_all()
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber);
-  eval.add_option("--samples", o.samples, "samples of each task and length, at most")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
-      ->capture_default_str();
-  eval.add_option("-o,--output", o.folder,
-                  "a folder for results.json and samples.jsonl; a run there goes on");
-  eval.add_option("--data", o.data, "a folder with the data of tasks; may be repeated")->take_all();
-  eval.add_option("--haystack", o.haystack, "a text file to hide things in; default: made sentences");
-  eval.add_option("--depths", o.depths, "niah: places of the needle, from the start to the end")
-      ->check(CLI::Range(int64_t{1}, int64_t{1000}))
-      ->capture_default_str();
-  eval.add_option("--needles", o.distractors, "niah: facts of the same form beside the one asked for")
-      ->check(CLI::Range(int64_t{0}, int64_t{300}))
-      ->capture_default_str();
-  eval.add_option("--jieba", o.jieba,
-                  "the folder of jieba's dict.txt, for Chinese metrics; default: python3-jieba's");
-  eval.add_flag("--chat", o.chat, "prompts are messages of a user: apply the model's chat template");
-  eval.add_option("-s,--seed", o.seed, "of samples")->capture_default_str();
-  eval.add_option("--protect-first", o.protection.first,
-                  "prompt tokens at the start that no method may prune")
-      ->check(CLI::NonNegativeNumber);
-  eval.add_option("--protect-last", o.protection.last, "prompt tokens at the end that no method may prune")
-      ->check(CLI::NonNegativeNumber);
-}
-
 }  // namespace
 
 void AddEval(CLI::App& app) {
   auto o = std::make_shared<EvalCommand>();
   CLI::App* eval = app.add_subcommand("eval", "quality and speed of methods on tasks with known answers");
-  AddTaskOptions(*eval, o->eval);
+  eval->add_option("task", o->eval.tasks, "tasks or groups of tasks; --list names them");
+  eval->add_option("--prune", o->eval.prune, "a method to compare with dense; may be repeated")->take_all();
+  AddSampleOptions(*eval, o->eval);
+  eval->add_option("-o,--output", o->eval.folder,
+                   "a folder for results.json, report.html and samples.jsonl; a run there goes on");
   AddModelOptions(*eval, o->model, false);
   eval->add_flag("--list", o->list, "name every task");
   eval->footer(

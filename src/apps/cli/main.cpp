@@ -74,6 +74,8 @@ int main(int argc, char** argv) {
   coppice::cli::AddCompare(app);
   coppice::cli::AddBench(app);
   coppice::cli::AddEval(app);
+  coppice::cli::AddReport(app);
+  coppice::cli::AddTune(app);
   coppice::cli::AddInspect(app);
   coppice::cli::AddTokenize(app);
   coppice::cli::AddMethods(app);

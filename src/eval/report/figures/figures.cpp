@@ -1,0 +1,35 @@
+#include "eval/report/figures/figures.h"
+
+#include <cmath>
+#include <numeric>
+
+namespace coppice {
+
+std::vector<Figure> Figures(const ReportData& data) {
+  using Draw = Figure (*)(const ReportData& data);
+  constexpr Draw kFigures[] = {ScoreTable,     NeedleFigure,        AccuracyTtftFigure, AccuracyFlopsFigure,
+                               ComputedFigure, LengthFigure,        LayerDropFigure,    PlaceDropFigure,
+                               TokenUseFigure, AttentionMassFigure, ModuleFigure,       SweepFigure};
+  std::vector<Figure> figures;
+  for (const Draw draw : kFigures) figures.push_back(draw(data));
+  return figures;
+}
+
+std::vector<LegendEntry> ArmLegend(const ReportData& data, bool curves) {
+  std::vector<size_t> all(data.arms().size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  return ArmLegend(data, all, curves);
+}
+
+std::vector<LegendEntry> ArmLegend(const ReportData& data, const std::vector<size_t>& arms, bool curves) {
+  std::vector<LegendEntry> legend;
+  for (const size_t a : arms) {
+    const ReportArm& arm = data.arms()[a];
+    legend.push_back({.name = Shortened(arm.name, kPictureWidth - 120), .mark = arm.mark, .curve = curves});
+  }
+  return legend;
+}
+
+std::string Cell(double value, const NumberText& text) { return std::isfinite(value) ? text(value) : ""; }
+
+}  // namespace coppice

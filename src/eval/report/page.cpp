@@ -1,0 +1,176 @@
+#include "eval/report/page.h"
+
+#include <fmt/core.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/new_file.h"
+#include "eval/journal.h"
+#include "eval/report/figures/figures.h"
+#include "eval/summary.h"
+
+namespace coppice {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr const char* kPageStyle = R"css(
+:root { --page: #f4f5f7; --surface: #ffffff; }
+@media (prefers-color-scheme: dark) { :root { --page: #101318; --surface: #181c22; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--ink);
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
+header, main { max-width: 1040px; margin: 0 auto; padding: 0 20px; }
+header { padding-top: 24px; }
+main { padding-bottom: 48px; }
+.brand { margin: 0; color: var(--ink-2); font-size: 13px; letter-spacing: .04em; }
+h1 { margin: 2px 0 8px; font-size: 24px; line-height: 1.25; font-weight: 650; overflow-wrap: anywhere; }
+h2 { margin: 0 0 2px; font-size: 17px; font-weight: 650; }
+.note { margin: 0 0 12px; color: var(--ink-2); font-size: 13.5px; max-width: 110ch; }
+section { background: var(--surface); border: 1px solid var(--line); border-radius: 10px; padding: 16px 18px; margin: 16px 0 0; }
+nav { font-size: 13.5px; margin: 0; }
+nav a { margin-right: 14px; display: inline-block; }
+a { color: var(--c1); }
+.scroll { overflow-x: auto; }
+svg.chart { width: 100%; min-width: 720px; max-width: 960px; height: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13.5px; }
+th, td { text-align: right; padding: 4px 14px 4px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+th { color: var(--ink-2); font-weight: 600; }
+thead th { vertical-align: bottom; max-width: 170px; overflow-wrap: anywhere; }
+th:first-child, td.text, th.text { text-align: left; }
+td.text { overflow-wrap: anywhere; }
+td small { display: block; color: var(--ink-2); font-size: 12px; }
+td i { color: var(--ink-2); font-style: normal; font-size: 12px; }
+tr.sum th, tr.sum td { font-weight: 600; }
+.chip { display: inline-block; width: 10px; height: 10px; border-radius: 2px; background: currentColor; margin-right: 6px; }
+code { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: 12.5px; overflow-wrap: anywhere; }
+details { margin-top: 10px; font-size: 13px; }
+summary { cursor: pointer; color: var(--ink-2); width: fit-content; }
+details .scroll { max-height: 340px; overflow: auto; }
+a:focus-visible, summary:focus-visible { outline: 2px solid var(--c1); outline-offset: 2px; }
+@media (max-width: 700px) { header, main { padding-left: 12px; padding-right: 12px; } section { padding: 14px 12px; } }
+@media print { section { break-inside: avoid; } details { display: none; } }
+)css";
+
+std::string NumbersTable(const Figure& figure) {
+  if (figure.numbers.size() < 2) return "";
+  std::string html = "<details><summary>Numbers</summary><div class=\"scroll\"><table>";
+  for (size_t r = 0; r < figure.numbers.size(); ++r) {
+    html += "<tr>";
+    for (size_t c = 0; c < figure.numbers[r].size(); ++c) {
+      const std::string tag = r == 0 ? "th" : "td";
+      html += fmt::format("<{}{}>{}</{}>", tag, c == 0 ? " class=\"text\"" : "",
+                          Escaped(figure.numbers[r][c]), tag);
+    }
+    html += "</tr>\n";
+  }
+  return html + "</table></div></details>\n";
+}
+
+std::string Section(const Figure& figure) {
+  std::string html = fmt::format("<section id=\"{}\">\n<h2>{}</h2>\n", figure.id, Escaped(figure.title));
+  if (!figure.missing.empty()) {
+    html += fmt::format("<p class=\"note\">Not here: {}.</p>\n", Escaped(figure.missing));
+  } else {
+    html += fmt::format("<p class=\"note\">{}</p>\n", Escaped(figure.note));
+    html += figure.html;
+    if (figure.picture) html += "<div class=\"scroll\">" + figure.picture->Element() + "</div>\n";
+    html += NumbersTable(figure);
+  }
+  return html + "</section>\n";
+}
+
+// What each name stands for, with the mark that it has in every figure.
+std::string MethodSection(const ReportData& data) {
+  std::string html =
+      "<section id=\"methods\">\n<h2>Methods</h2>\n<div class=\"scroll\"><table>\n<tr><th "
+      "class=\"text\"></th>"
+      "<th class=\"text\">name</th><th class=\"text\">settings</th></tr>\n";
+  for (size_t a = 0; a < data.arms().size(); ++a) {
+    const ReportArm& arm = data.arms()[a];
+    Svg mark(fmt::format("mark-{}", a), 14, 14, arm.name, "its mark in the figures");
+    DrawMark(mark, {7, 7}, arm.mark);
+    std::string settings = arm.prune == "none" ? "the whole prompt in every layer"
+                                               : fmt::format("<code>{}</code>", Escaped(arm.spec));
+    if (arm.stood_aside) settings += fmt::format("<br>Stood aside: {}", Escaped(arm.reason));
+    html += fmt::format(
+        "<tr><td><span style=\"display:inline-block;width:14px\">{}</span></td><td class=\"text\">{}</td><td "
+        "class=\"text\">{}</td></tr>\n",
+        mark.Element(), Escaped(arm.name), settings);
+  }
+  return html + "</table></div>\n</section>\n";
+}
+
+std::string SettingsSection(const ReportData& data) {
+  std::string html =
+      "<section id=\"settings\">\n<h2>Settings</h2>\n<p class=\"note\">As in the first line of "
+      "samples.jsonl, "
+      "which holds every answer.</p>\n<div class=\"scroll\"><table>\n";
+  if (data.settings().is_object()) {
+    for (const auto& [name, value] : data.settings().items()) {
+      const std::string text = value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+      html += fmt::format("<tr><th class=\"text\">{}</th><td class=\"text\"><code>{}</code></td></tr>\n",
+                          Escaped(name), Escaped(text));
+    }
+  }
+  return html + "</table></div>\n</section>\n";
+}
+
+std::string Page(const ReportData& data, const std::vector<Figure>& figures) {
+  const std::string model = data.model().empty() ? "a model" : data.model();
+  std::string html = fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
+      "content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light "
+      "dark\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+      "'unsafe-inline'\">\n<title>coppice eval: {}</title>\n<style>{}{}</style>\n</head>\n<body>\n<header>\n"
+      "<p class=\"brand\">coppice eval</p>\n<h1>{}</h1>\n<nav>",
+      Escaped(model), kChartStyle, kPageStyle, Escaped(model));
+  for (const Figure& figure : figures) {
+    if (figure.missing.empty())
+      html += fmt::format("<a href=\"#{}\">{}</a>\n", figure.id, Escaped(figure.title));
+  }
+  html += "</nav>\n</header>\n<main>\n";
+  html += MethodSection(data);
+  for (const Figure& figure : figures) html += Section(figure);
+  html += SettingsSection(data);
+  return html + "</main>\n</body>\n</html>\n";
+}
+
+void Write(const std::string& path, const std::string& text) {
+  NewFile file(path, "report");
+  file.Append(text);
+  file.Commit();
+}
+
+void WritePictures(const std::vector<Figure>& figures, const std::string& folder) {
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  if (failed) throw Error("[report] {}: cannot make the folder: {}", folder, failed.message());
+  for (const Figure& figure : figures) {
+    if (figure.picture) Write(folder + "/" + figure.id + ".svg", figure.picture->File(kChartStyle));
+  }
+}
+
+}  // namespace
+
+std::string ReportPage(const ReportData& data) { return Page(data, Figures(data)); }
+
+void WriteReport(const std::string& folder, const std::string& pictures) {
+  const std::string samples = folder + "/samples.jsonl";
+  const RecordedRun run = ReadRecordedRun(samples);
+  try {
+    const ordered_json rows = Summarize(run.records);
+    const ReportData data(rows, run.settings);
+    const std::vector<Figure> figures = Figures(data);
+    WriteRows(rows, folder + "/results.json");
+    Write(folder + "/report.html", Page(data, figures));
+    if (!pictures.empty()) WritePictures(figures, pictures);
+  } catch (const nlohmann::json::exception& error) {
+    throw Error("[report] {}: a sample holds a value of the wrong kind: {}", samples, error.what());
+  }
+}
+
+}  // namespace coppice
