@@ -13,6 +13,7 @@
 #include "kernels/cpu/int_dot.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/products.h"
+#include "kernels/cpu/row_shares.h"
 #include "kernels/op_checks.h"
 #include "kernels/selection.h"
 
@@ -62,7 +63,8 @@ std::unique_ptr<cpu::Products> FloatProducts(const cpu::ProductContext& context,
 // Null where products with quantised weights stay in fp32.
 const cpu::IntDotKernels* IntDots(Isa isa, bool exact) {
   if (exact || isa == Isa::kScalar) return nullptr;
-  return isa >= Isa::kAvx512 && Cpu().avx512_vnni ? &cpu::Avx512VnniIntDots() : &cpu::Avx2IntDots();
+  if (isa >= Isa::kAvx512 && Cpu().avx512_vnni) return &cpu::Avx512VnniIntDots();
+  return Cpu().avx_vnni ? &cpu::AvxVnniIntDots() : &cpu::Avx2IntDots();
 }
 
 // Rows per piece of a loop over rows of `cols` values: pieces under some 16k values cost more to hand out
@@ -81,6 +83,7 @@ class CpuBackend final : public Backend {
         kernels_(KernelsOf(isa, exact_)),
         int_dots_(IntDots(isa, options.exact)),
         pool_(options.threads > 0 ? options.threads : UsableCores()),
+        shares_(pool_.size()),
         attention_(kernels_, pool_) {
     const cpu::ProductContext context{kernels_, pool_};
     const auto set = [&](Form form, std::unique_ptr<cpu::Products> products) {
@@ -128,9 +131,10 @@ class CpuBackend final : public Backend {
     CheckProduct(x, w.rows, w.cols, bias, y);
     if (x.rows == 0) return;
     const float* bias_row = bias.empty() ? nullptr : In(bias, 0);
-    const auto int_dot = int_dots_ == nullptr ? nullptr : int_dots_->dot[static_cast<size_t>(w.dtype)];
+    const auto type = static_cast<size_t>(w.dtype);
+    const auto int_dot = int_dots_ == nullptr ? nullptr : int_dots_->dot[type];
     if (int_dot != nullptr) {
-      const int64_t groups = QuantizeRows(x);
+      const int64_t groups = QuantizeRows(x, int_dots_->paired[type]);
       ForWeights(w, [&](int64_t begin, int64_t end) {
         for (int64_t i = 0; i < x.rows; ++i) {
           int_dot({w.RowBytes(begin), w.stride, end - begin, codes_.data() + i * groups, w.cols,
@@ -139,7 +143,7 @@ class CpuBackend final : public Backend {
       });
       return;
     }
-    const auto dot = kernels_.dot[static_cast<size_t>(w.dtype)];
+    const auto dot = kernels_.dot[type];
     ForWeights(w, [&](int64_t begin, int64_t end) {
       for (int64_t o = begin; o < end; ++o) {
         dot(w.RowBytes(o), In(x, 0), x.stride / 4, x.rows, w.cols, bias_row == nullptr ? 0.0f : bias_row[o],
@@ -265,12 +269,13 @@ class CpuBackend final : public Backend {
   }
   cpu::Products& Of(int form) { return *products_[static_cast<size_t>(form)]; }
   // x as codes, row after row in codes_; returns the groups of a row.
-  int64_t QuantizeRows(const TensorView& x) {
+  int64_t QuantizeRows(const TensorView& x, bool paired) {
     const int64_t groups = cpu::DotGroups(x.cols);
     if (static_cast<int64_t>(codes_.size()) < x.rows * groups)
       codes_.resize(static_cast<size_t>(x.rows * groups));
     pool_.For(x.rows, RowGrain(x.cols), [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i) int_dots_->quantize(In(x, i), x.cols, codes_.data() + i * groups);
+      for (int64_t i = begin; i < end; ++i)
+        int_dots_->quantize(In(x, i), x.cols, paired, codes_.data() + i * groups);
     });
     return groups;
   }
@@ -284,7 +289,12 @@ class CpuBackend final : public Backend {
     const int64_t fewest = RowGrain(w.cols);
     const int64_t most = std::max(fewest, kMostBytes / std::max<int64_t>(1, w.stride));
     const int64_t grain = std::clamp(w.rows / (kPieces * pool_.size()), fewest, most);
-    pool_.For(w.rows, grain, [&](int64_t begin, int64_t end, int) { body(begin, end); });
+    pool_.For(shares_.Split(w.rows, grain), 1, [&](int64_t begin, int64_t end, int thread) {
+      for (; begin < end; ++begin) {
+        const cpu::RowRange rows = shares_.Take(thread);
+        body(rows.begin, rows.end);
+      }
+    });
   }
 
   template <typename Body>
@@ -301,6 +311,7 @@ class CpuBackend final : public Backend {
   const KernelTable kernels_;
   const cpu::IntDotKernels* int_dots_;
   ThreadPool pool_;
+  cpu::RowShares shares_;  // of a decode product
   cpu::AttentionOps attention_;
   Tensor stored_;  // a product whose layout does not know its end
   std::array<std::unique_ptr<cpu::Products>, kForms>

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <span>
 
+#include "avx_vnni_emulator.h"
 #include "kernels/conformance_support.h"
 #include "kernels/cpu/cpu_backend.h"
 
@@ -22,26 +23,32 @@ const std::vector<DType> kQuantised = {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0,
                                        DType::kQ2_K, DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
 const std::vector<int64_t> kCounts = {32, 64, 96, 224, 256, 288, 512, 544, 768, 2048};
 
+// AVX-VNNI through an emulator where the CPU lacks it.
 std::vector<const IntDotKernels*> Tables() {
   std::vector<const IntDotKernels*> tables;
-  if (Cpu().avx2) tables.push_back(&cpu::Avx2IntDots());
+  if (Cpu().avx2) {
+    InstallAvxVnniEmulator();
+    tables = {&cpu::Avx2IntDots(), &cpu::AvxVnniIntDots()};
+  }
   if (Cpu().avx512_vnni) tables.push_back(&cpu::Avx512VnniIntDots());
   return tables;
 }
 
-std::vector<DotGroup> Quantised(const IntDotKernels& kernels, std::span<const float> x) {
+std::vector<DotGroup> Quantised(const IntDotKernels& kernels, std::span<const float> x, bool paired = false) {
   const auto count = static_cast<int64_t>(x.size());
   std::vector<DotGroup> groups(static_cast<size_t>(cpu::DotGroups(count)));
-  kernels.quantize(x.data(), count, groups.data());
+  kernels.quantize(x.data(), count, paired, groups.data());
   return groups;
 }
 
-std::vector<float> Dots(const IntDotKernels& kernels, const Tensor& w, const std::vector<DotGroup>& x,
+// x as w's type takes it.
+std::vector<float> Dots(const IntDotKernels& kernels, const Tensor& w, std::span<const float> row,
                         const float* bias = nullptr) {
+  const auto type = static_cast<size_t>(w.dtype());
+  const std::vector<DotGroup> x = Quantised(kernels, row, kernels.paired[type]);
   std::vector<float> y(static_cast<size_t>(w.rows()));
   const TensorView view = w.view();
-  kernels.dot[static_cast<size_t>(w.dtype())](
-      {view.data, view.stride, view.rows, x.data(), view.cols, bias, y.data()});
+  kernels.dot[type]({view.data, view.stride, view.rows, x.data(), view.cols, bias, y.data()});
   return y;
 }
 
@@ -87,6 +94,26 @@ TEST(IntDot, CodesAreTheNearestAndSumsAreTheirs) {
   }
 }
 
+TEST(IntDot, PairedCodesAreTheFirstHalvesOfTwoBlocksThenTheLast) {
+  const Tensor x = Random(1, 288, 13);
+  const std::span<const float> row = x.view().Row<float>(0);
+  for (const IntDotKernels* kernels : Tables()) {
+    const std::vector<DotGroup> straight = Quantised(*kernels, row);
+    const std::vector<DotGroup> paired = Quantised(*kernels, row, true);
+    for (size_t g = 0; g < straight.size(); ++g) {
+      for (size_t k = 0; k < kDotGroup; ++k) {
+        const size_t block = k / 32, half = k % 32 / 16;
+        const size_t at = block / 2 * 64 + half * 32 + block % 2 * 16 + k % 16;
+        ASSERT_EQ(paired[g].codes[at], straight[g].codes[k]) << g << " " << k;
+      }
+      for (size_t j = 0; j < 8; ++j) {
+        EXPECT_EQ(paired[g].block_sums[j], static_cast<float>(straight[g].sums[j] + straight[g].sums[8 + j]));
+      }
+      EXPECT_EQ(paired[g].scale, straight[g].scale);
+    }
+  }
+}
+
 TEST(IntDot, HalvesRoundToEven) {
   std::vector<float> x(32);
   x[0] = 127;  // scale 1
@@ -102,16 +129,16 @@ TEST(IntDot, ZerosTinyAndNotFiniteRows) {
   const Tensor w = RandomBlocks(DType::kQ4_0, 3, 512, 1);
   for (const IntDotKernels* kernels : Tables()) {
     for (float value : {0.0f, 1e-40f, 1e-36f}) {
-      const std::vector<DotGroup> x = Quantised(*kernels, std::vector<float>(512, value));
-      for (int8_t code : x.front().codes) EXPECT_GE(code, 0) << value;  // no overflow on the way
+      const std::vector<float> x(512, value);
+      const DotGroup group = Quantised(*kernels, x).front();
+      for (int8_t code : group.codes) EXPECT_GE(code, 0) << value;  // no overflow on the way
       for (float y : Dots(*kernels, w, x)) EXPECT_TRUE(std::abs(y) < 1e-30f) << value;
     }
     for (float value : {std::nanf(""), INFINITY, -INFINITY}) {
       for (size_t at : {0u, 17u, 300u, 511u}) {
         std::vector<float> x(512, 1.0f);
         x[at] = value;
-        for (float y : Dots(*kernels, w, Quantised(*kernels, x)))
-          EXPECT_TRUE(std::isnan(y)) << value << " " << at;
+        for (float y : Dots(*kernels, w, x)) EXPECT_TRUE(std::isnan(y)) << value << " " << at;
       }
     }
   }
@@ -125,10 +152,10 @@ TEST(IntDot, EveryTypeAndLengthMatchesFp64OnTheSameCodes) {
         if (count % Info(type).block_elements != 0) continue;
         SCOPED_TRACE(std::string(Info(type).name) + " " + std::to_string(count));
         const Tensor row = Random(1, count, 5);
-        const std::vector<DotGroup> x = Quantised(*kernels, row.view().Row<float>(0));
+        const std::span<const float> x = row.view().Row<float>(0);
         const Tensor w = RandomBlocks(type, 9, count, 6);
         const float* b = count % 512 == 0 ? bias.view().Row<float>(0).data() : nullptr;
-        ExpectDots(w, x, b, Dots(*kernels, w, x, b));
+        ExpectDots(w, Quantised(*kernels, x), b, Dots(*kernels, w, x, b));
         if (HasFatalFailure()) return;
       }
     }
@@ -153,8 +180,8 @@ TEST(IntDot, ExtremeCodesAreExact) {
           for (int64_t b = late ? block_bytes - bytes : 0; b < w.bytes(); b += block_bytes) {
             std::memcpy(w.mutable_view().data + b, factors.view().data + b, static_cast<size_t>(bytes));
           }
-          const std::vector<DotGroup> x = Quantised(*kernels, std::vector<float>(512, sign));
-          ExpectDots(w, x, nullptr, Dots(*kernels, w, x));
+          const std::vector<float> x(512, sign);
+          ExpectDots(w, Quantised(*kernels, x), nullptr, Dots(*kernels, w, x));
           if (HasFatalFailure()) return;
         }
       }
@@ -164,18 +191,21 @@ TEST(IntDot, ExtremeCodesAreExact) {
 
 TEST(IntDot, EveryInstructionSetGivesTheSameBits) {
   const std::vector<const IntDotKernels*> tables = Tables();
-  if (tables.size() < 2) GTEST_SKIP() << "this CPU has but one of them";
+  if (tables.size() < 2) GTEST_SKIP() << "this CPU has none of them";
   const Tensor row = Random(1, 2048, 9);
-  const std::vector<DotGroup> x = Quantised(*tables[0], row.view().Row<float>(0));
-  const std::vector<DotGroup> other = Quantised(*tables[1], row.view().Row<float>(0));
-  for (size_t g = 0; g < x.size(); ++g) {
-    EXPECT_EQ(x[g].scale, other[g].scale);
-    EXPECT_EQ(std::memcmp(x[g].codes, other[g].codes, sizeof x[g].codes), 0);
-    EXPECT_EQ(std::memcmp(x[g].sums, other[g].sums, sizeof x[g].sums), 0);
-  }
-  for (DType type : kQuantised) {
-    const Tensor w = RandomBlocks(type, 20, 2048, 10);
-    EXPECT_EQ(Dots(*tables[0], w, x), Dots(*tables[1], w, x)) << Info(type).name;
+  const std::span<const float> values = row.view().Row<float>(0);
+  const std::vector<DotGroup> x = Quantised(*tables[0], values);
+  for (size_t i = 1; i < tables.size(); ++i) {
+    const std::vector<DotGroup> other = Quantised(*tables[i], values);
+    for (size_t g = 0; g < x.size(); ++g) {
+      EXPECT_EQ(x[g].scale, other[g].scale);
+      EXPECT_EQ(std::memcmp(x[g].codes, other[g].codes, sizeof x[g].codes), 0);
+      EXPECT_EQ(std::memcmp(x[g].sums, other[g].sums, sizeof x[g].sums), 0);
+    }
+    for (DType type : kQuantised) {
+      const Tensor w = RandomBlocks(type, 20, 2048, 10);
+      EXPECT_EQ(Dots(*tables[0], w, values), Dots(*tables[i], w, values)) << Info(type).name << " " << i;
+    }
   }
 }
 

@@ -6,13 +6,31 @@
 namespace coppice::cpu {
 namespace {
 
+#include "kernels/cpu/int_dot_loads.inl"
+
+constexpr int64_t kDotAhead = 0;  // the processor's own prefetcher does as well
+
+template <int kBytes>
+inline __m128i BlockWords(const std::byte* p) {
+  return InsertWords<kBytes>(p);
+}
+
+inline __m256i WithSixteens(__m256i codes, uint32_t bits) { return SpreadSixteens(codes, bits); }
+
 // Lane i: products 4 i to 4 i + 3 of unsigned and signed bytes. A pair must fit int16: the codes of every
 // format do.
 inline __m256i DotBytes(__m256i codes, __m256i x) {
   return _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), _mm256_set1_epi16(1));
 }
 
-// sums + the same, each pair of bytes times its lane of `scales`.
+// Lane i: the same of `first` and x plus those of `last` and y. Four products must fit int16: with codes below 32
+// they do.
+inline __m256i DotTwo(__m256i first, __m256i x, __m256i last, __m256i y) {
+  const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(first, x), _mm256_maddubs_epi16(last, y));
+  return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+
+// sums + the products of DotBytes, each pair of bytes times its lane of `scales`.
 inline __m256i AddScaled(__m256i sums, __m256i codes, __m256i x, __m256i scales) {
   return _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), scales));
 }

@@ -1,0 +1,46 @@
+// Integer products for AVX-VNNI, whose instruction is written as assembly, so this file needs no compiler flag of its
+// own; who calls, asks for the CPU's feature first.
+#include <immintrin.h>
+
+#include "kernels/cpu/int_dot.h"
+
+namespace coppice::cpu {
+namespace {
+
+#include "kernels/cpu/int_dot_loads.inl"
+
+constexpr int64_t kDotAhead = 0;  // the processor's own prefetcher does as well
+
+template <int kBytes>
+inline __m128i BlockWords(const std::byte* p) {
+  return InsertWords<kBytes>(p);
+}
+
+inline __m256i WithSixteens(__m256i codes, uint32_t bits) { return SpreadSixteens(codes, bits); }
+
+inline __m256i AddBytes(__m256i sums, __m256i codes, __m256i x) {
+  __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sums) : "x"(codes), "x"(x));
+  return sums;
+}
+
+// Lane i: products 4 i to 4 i + 3 of unsigned and signed bytes.
+inline __m256i DotBytes(__m256i codes, __m256i x) { return AddBytes(_mm256_setzero_si256(), codes, x); }
+
+// Lane i: the same of `first` and x plus those of `last` and y.
+inline __m256i DotTwo(__m256i first, __m256i x, __m256i last, __m256i y) {
+  return AddBytes(DotBytes(first, x), last, y);
+}
+
+// sums + the products of DotBytes, each pair of bytes times its lane of `scales`. A pair must fit int16: the codes of
+// every format do.
+inline __m256i AddScaled(__m256i sums, __m256i codes, __m256i x, __m256i scales) {
+  return _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), scales));
+}
+
+#include "kernels/cpu/int_dot.inl"
+
+}  // namespace
+
+const IntDotKernels& AvxVnniIntDots() { return kIntDots; }
+
+}  // namespace coppice::cpu

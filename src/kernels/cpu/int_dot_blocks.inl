@@ -1,0 +1,140 @@
+// Blocks of 32: one fp16 factor each, so fp32 adds up their integer sums.
+
+constexpr int kGroupBlocks = static_cast<int>(kDotGroup / kDotBlock);
+
+// Running sums: one chain of FMAs would be slower than memory.
+struct BlockSums {
+  __m256 s[4];
+};
+
+// The fp16 numbers at the same place of eight neighbouring blocks.
+template <int kBytes>
+inline __m256 BlockFactors(const std::byte* p) {
+  return _mm256_cvtph_ps(BlockWords<kBytes>(p));
+}
+
+// ---- Four and five bits: byte i of a block holds values i and i + 16, so the bytes of two blocks are the first halves
+// of both and, shifted, the last halves of both: the order of x's codes (IntDotKernels::paired). One vector of integer
+// sums then serves two blocks, and so do its conversion and its scaling, which cost as much as the products.
+
+struct TwoBlocks {
+  __m256i first;  // codes 0 to 15 of one block, and of the next
+  __m256i last;   // codes 16 to 31
+};
+
+template <int kBytes>
+inline __m256i BytesOfTwo(const std::byte* p) {
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(LoadHalf(p)), LoadHalf(p + kBytes), 1);
+}
+
+template <int kBytes>
+inline TwoBlocks Nibbles(const std::byte* p) {
+  const __m256i mask = _mm256_set1_epi8(15);
+  const __m256i both = BytesOfTwo<kBytes>(p);
+  return {_mm256_and_si256(both, mask), _mm256_and_si256(_mm256_srli_epi16(both, 4), mask)};
+}
+
+// Bit i of the word at p is the fifth of value i.
+template <int kBytes>
+inline TwoBlocks WithFifthBits(const std::byte* p, const TwoBlocks& low) {
+  const uint32_t one = DotWord(p);
+  const uint32_t next = DotWord(p + kBytes);
+  return {WithSixteens(low.first, (one & 0xffff) | next << 16),
+          WithSixteens(low.last, one >> 16 | (next & 0xffff0000))};
+}
+
+// Each format: bytes, where the minimum stands (-1: none), what is taken from every code, how far ahead blocks are asked
+// for, and the codes of two blocks.
+struct DotQ4_0 {
+  static constexpr int kBytes = 18, kMinimum = -1, kOffset = 8;
+  static constexpr int64_t kAhead = kDotAhead;
+  static TwoBlocks Codes(const std::byte* b) { return Nibbles<kBytes>(b + 2); }
+};
+struct DotQ4_1 {
+  static constexpr int kBytes = 20, kMinimum = 2, kOffset = 0;
+  static constexpr int64_t kAhead = kDotAhead;
+  static TwoBlocks Codes(const std::byte* b) { return Nibbles<kBytes>(b + 4); }
+};
+struct DotQ5_0 {
+  static constexpr int kBytes = 22, kMinimum = -1, kOffset = 16;
+  static constexpr int64_t kAhead = kDotAhead;
+  static TwoBlocks Codes(const std::byte* b) { return WithFifthBits<kBytes>(b + 2, Nibbles<kBytes>(b + 6)); }
+};
+struct DotQ5_1 {
+  static constexpr int kBytes = 24, kMinimum = 2, kOffset = 0;
+  static constexpr int64_t kAhead = kDotAhead;
+  static TwoBlocks Codes(const std::byte* b) { return WithFifthBits<kBytes>(b + 4, Nibbles<kBytes>(b + 8)); }
+};
+
+// What the eight blocks at b make with x, added to the sums.
+template <typename Format>
+[[gnu::always_inline]] inline void AddBlocks(const Format*, const std::byte* b, const DotGroup& x,
+                                             BlockSums* sums) {
+  constexpr int kBytes = Format::kBytes;
+  const __m256 scale = _mm256_set1_ps(x.scale);
+  const __m256 factors = _mm256_mul_ps(BlockFactors<kBytes>(b), scale);
+#pragma GCC unroll 4
+  for (int i = 0; i < kGroupBlocks / 2; ++i) {
+    const TwoBlocks codes = Format::Codes(b + 2 * i * kBytes);
+    const int8_t* pair = x.codes + 2 * i * kDotBlock;
+    const __m256i dot = DotTwo(codes.first, LoadBytes(pair), codes.last, LoadBytes(pair + kDotBlock));
+    const int a = 2 * i;
+    const __m256 each =
+        _mm256_permutevar8x32_ps(factors, _mm256_setr_epi32(a, a, a, a, a + 1, a + 1, a + 1, a + 1));
+    sums->s[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), each, sums->s[i]);
+  }
+  __m256 minima = _mm256_mul_ps(factors, _mm256_set1_ps(-Format::kOffset));
+  if constexpr (Format::kMinimum >= 0) {
+    minima = _mm256_mul_ps(BlockFactors<kBytes>(b + Format::kMinimum), scale);
+  }
+  sums->s[0] = _mm256_fmadd_ps(minima, _mm256_load_ps(x.block_sums), sums->s[0]);
+}
+
+// ---- Eight bits: the codes are signed, as x is. Signs move to x, whose codes are never -128; |-128| is 128 as an
+// unsigned byte, and 2 * 128 * 127 fits int16.
+
+struct DotQ8_0 {
+  static constexpr int kBytes = 34;
+  static constexpr int64_t kAhead = 0;
+};
+
+[[gnu::always_inline]] inline void AddBlocks(const DotQ8_0*, const std::byte* b, const DotGroup& x,
+                                             BlockSums* sums) {
+  constexpr int kBytes = DotQ8_0::kBytes;
+  alignas(32) float factors[kGroupBlocks];
+  _mm256_store_ps(factors, _mm256_mul_ps(BlockFactors<kBytes>(b), _mm256_set1_ps(x.scale)));
+#pragma GCC unroll 8
+  for (int i = 0; i < kGroupBlocks; ++i) {
+    const __m256i codes = LoadBytes(b + i * kBytes + 2);
+    const __m256i signed_x = _mm256_sign_epi8(LoadBytes(x.codes + i * kDotBlock), codes);
+    const __m256 dot = _mm256_cvtepi32_ps(DotBytes(_mm256_abs_epi8(codes), signed_x));
+    sums->s[i % 4] = _mm256_fmadd_ps(dot, _mm256_broadcast_ss(factors + i), sums->s[i % 4]);
+  }
+}
+
+// ---- Rows of blocks
+
+template <typename Format>
+struct Blocks {
+  [[gnu::always_inline]] static __m256 Dot(const std::byte* w, const DotGroup* x, int64_t count) {
+    constexpr int64_t kGroupBytes = kGroupBlocks * Format::kBytes;
+    constexpr const Format* kFormat = nullptr;  // chooses the function
+    BlockSums sums;
+    for (__m256& s : sums.s) s = _mm256_setzero_ps();
+    int64_t left = count / kDotBlock;
+    for (; left >= kGroupBlocks; left -= kGroupBlocks, w += kGroupBytes, ++x) {
+      if constexpr (Format::kAhead > 0) {
+        constexpr int64_t kCacheLine = 64;
+        for (int64_t i = 0; i < kGroupBytes; i += kCacheLine)
+          __builtin_prefetch(w + Format::kAhead + i, 0, 2);
+      }
+      AddBlocks(kFormat, w, *x, &sums);
+    }
+    if (left > 0) {  // behind the end of the row: factors of 0
+      std::byte padded[kGroupBytes] = {};
+      __builtin_memcpy(padded, w, static_cast<size_t>(left * Format::kBytes));
+      AddBlocks(kFormat, padded, *x, &sums);
+    }
+    return _mm256_add_ps(_mm256_add_ps(sums.s[0], sums.s[1]), _mm256_add_ps(sums.s[2], sums.s[3]));
+  }
+};

@@ -1,0 +1,146 @@
+// ---- Super-blocks of 256: integer scales of 16 or 32 codes, so that the sum of a whole block is exact (at
+// most 2^25: 8 groups of 4 products 63 * 127 * 128). 16 scales stand as the sums of x do: those of the first
+// halves of the eight groups of 32 codes in the low half of the vector, those of the second halves in the
+// high one.
+
+// Bits of every byte moved from position `from` to `to`; the caller masks what came from the neighbour.
+template <int kFrom, int kTo>
+inline __m256i MoveBits(__m256i v) {
+  if constexpr (kFrom > kTo) return _mm256_srli_epi16(v, kFrom - kTo);
+  if constexpr (kFrom < kTo) return _mm256_slli_epi16(v, kTo - kFrom);
+  return v;
+}
+template <int kFrom, int kTo, int kMask>
+inline __m256i Bits(const std::byte* p) {
+  return _mm256_and_si256(MoveBits<kFrom, kTo>(LoadBytes(p)), _mm256_set1_epi8(static_cast<char>(kMask)));
+}
+
+// Scales or minima in the order of the codes, as bytes.
+inline __m256i HalvesApart(__m128i bytes) {
+  const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+  return _mm256_cvtepi8_epi16(_mm_shuffle_epi8(bytes, order));
+}
+
+struct SuperScales {
+  __m256i scales;
+  __m256i minima;
+};
+
+// Six bits each, as kernel_quants.inl's ScaleAndMinimum reads them, all at once: words a, b and c behind d and dmin.
+inline SuperScales SixBitScales(const std::byte* b) {
+  const __m128i words = LoadHalf(b);
+  const __m128i ab = _mm_srlv_epi32(_mm_shuffle_epi32(words, 0xa5), _mm_setr_epi32(0, 2, 0, 2));  // a a b b
+  const __m128i c = _mm_srlv_epi32(_mm_shuffle_epi32(words, 0xff), _mm_setr_epi32(0, 0, 0, 4));
+  const __m128i upper = _mm_and_si128(ab, _mm_setr_epi32(0x3f3f3f3f, 0x30303030, 0x3f3f3f3f, 0x30303030));
+  const __m128i lower = _mm_and_si128(c, _mm_setr_epi32(0, 0x0f0f0f0f, 0, 0x0f0f0f0f));
+  const __m256i all = _mm256_cvtepu8_epi16(_mm_or_si128(upper, lower));
+  return {_mm256_permute4x64_epi64(all, 0x44), _mm256_permute4x64_epi64(all, 0xee)};
+}
+
+// Each format: bytes, where the factors stand (kMinimum -1: none), the power of two taken from every code (0:
+// none), scales, and the codes of group j of 32.
+struct DotQ2_K {
+  static constexpr int kBytes = 84, kFactor = 80, kMinimum = 82, kOffsetBits = 0;
+  static SuperScales Scales(const std::byte* b) {
+    const __m128i mask = _mm_set1_epi8(15);
+    const __m128i both = LoadHalf(b);
+    return {HalvesApart(_mm_and_si128(both, mask)),
+            HalvesApart(_mm_and_si128(_mm_srli_epi16(both, 4), mask))};
+  }
+  template <int j>
+  static __m256i Codes(const std::byte* b) {
+    return Bits<2 * (j % 4), 0, 3>(b + 16 + 32 * (j / 4));
+  }
+};
+
+struct DotQ3_K {
+  static constexpr int kBytes = 110, kFactor = 108, kMinimum = -1, kOffsetBits = 2;
+  static SuperScales Scales(const std::byte* b) {
+    const int low0 = static_cast<int>(DotWord(b + 96));
+    const int low1 = static_cast<int>(DotWord(b + 100));
+    const __m128i low = _mm_srlv_epi32(_mm_setr_epi32(low0, low1, low0, low1), _mm_setr_epi32(0, 0, 4, 4));
+    const __m128i top =
+        _mm_srlv_epi32(_mm_set1_epi32(static_cast<int>(DotWord(b + 104))), _mm_setr_epi32(0, 2, 4, 6));
+    const __m128i six = _mm_or_si128(_mm_and_si128(low, _mm_set1_epi8(15)),
+                                     _mm_slli_epi16(_mm_and_si128(top, _mm_set1_epi8(3)), 4));
+    return {HalvesApart(_mm_sub_epi8(six, _mm_set1_epi8(32))), _mm256_setzero_si256()};
+  }
+  template <int j>
+  static __m256i Codes(const std::byte* b) {
+    return _mm256_or_si256(Bits<2 * (j % 4), 0, 3>(b + 32 + 32 * (j / 4)), Bits<j, 2, 4>(b));
+  }
+};
+
+struct DotQ4_K {
+  static constexpr int kBytes = 144, kFactor = 0, kMinimum = 2, kOffsetBits = 0;
+  static SuperScales Scales(const std::byte* b) { return SixBitScales(b); }
+  template <int j>
+  static __m256i Codes(const std::byte* b) {
+    return Bits<4 * (j % 2), 0, 15>(b + 16 + 32 * (j / 2));
+  }
+};
+
+struct DotQ5_K {
+  static constexpr int kBytes = 176, kFactor = 0, kMinimum = 2, kOffsetBits = 0;
+  static SuperScales Scales(const std::byte* b) { return SixBitScales(b); }
+  template <int j>
+  static __m256i Codes(const std::byte* b) {
+    return _mm256_or_si256(Bits<4 * (j % 2), 0, 15>(b + 48 + 32 * (j / 2)), Bits<j, 4, 16>(b + 16));
+  }
+};
+
+struct DotQ6_K {
+  static constexpr int kBytes = 210, kFactor = 208, kMinimum = -1, kOffsetBits = 5;
+  static SuperScales Scales(const std::byte* b) {
+    return {HalvesApart(LoadHalf(b + 192)), _mm256_setzero_si256()};
+  }
+  template <int j>
+  static __m256i Codes(const std::byte* b) {
+    const __m256i low = Bits<4 * (j % 4 / 2), 0, 15>(b + 64 * (j / 4) + 32 * (j % 2));
+    return _mm256_or_si256(low, Bits<2 * (j % 4), 4, 48>(b + 128 + 32 * (j / 4)));
+  }
+};
+
+// Groups j and j + 4 into two sums, so that the next product need not wait for the last.
+template <typename Format, int j>
+[[gnu::always_inline]] inline void AddGroups(const std::byte* b, const DotGroup& x, __m256i scales,
+                                             __m256i* sums) {
+  const auto spread = [&](int at) {  // scale `at` of each half
+    return _mm256_shuffle_epi8(scales, _mm256_set1_epi16(static_cast<short>(2 * at | (2 * at + 1) << 8)));
+  };
+  sums[0] = AddScaled(sums[0], Format::template Codes<j>(b), LoadBytes(x.codes + j * kDotBlock), spread(j));
+  sums[1] = AddScaled(sums[1], Format::template Codes<j + 4>(b), LoadBytes(x.codes + (j + 4) * kDotBlock),
+                      spread(j + 4));
+  if constexpr (j < 3) AddGroups<Format, j + 1>(b, x, scales, sums);
+}
+
+template <typename Format>
+struct SuperBlocks {
+  static __m256 Add(const std::byte* b, const DotGroup& x, __m256 sum) {
+    const SuperScales s = Format::Scales(b);
+    const __m256i x_sums = LoadBytes(x.sums);
+    __m256i dots[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+    AddGroups<Format, 0>(b, x, s.scales, dots);
+    __m256i dot = _mm256_add_epi32(dots[0], dots[1]);
+    if constexpr (Format::kOffsetBits > 0) {
+      const __m256i offset = _mm256_madd_epi16(s.scales, x_sums);
+      dot = _mm256_sub_epi32(dot, _mm256_slli_epi32(offset, Format::kOffsetBits));
+    }
+    const __m256 products = _mm256_cvtepi32_ps(dot);
+    if constexpr (Format::kMinimum < 0) {
+      return _mm256_fmadd_ps(products, _mm256_set1_ps(DotFactor(b + Format::kFactor) * x.scale), sum);
+    } else {
+      static_assert(Format::kMinimum == Format::kFactor + 2);
+      const __m128i word = _mm_cvtsi32_si128(static_cast<int>(DotWord(b + Format::kFactor)));
+      const __m128 both = _mm_mul_ps(_mm_cvtph_ps(word), _mm_set1_ps(x.scale));
+      const __m256 below = _mm256_cvtepi32_ps(_mm256_madd_epi16(s.minima, x_sums));
+      sum = _mm256_fmadd_ps(products, _mm256_broadcastss_ps(both), sum);
+      return _mm256_fnmadd_ps(below, _mm256_broadcastss_ps(_mm_movehdup_ps(both)), sum);
+    }
+  }
+  static __m256 Dot(const std::byte* w, const DotGroup* x, int64_t count) {
+    __m256 sum = _mm256_setzero_ps();
+    for (int64_t i = 0; i < count; i += kDotGroup, w += Format::kBytes, ++x) sum = Add(w, *x, sum);
+    return sum;
+  }
+};
