@@ -124,7 +124,8 @@ class Load:
 
     async def long_prefills(self, end):
         while time.monotonic() < end:
-            reader, writer = await self.send({"prompt": [self.word] * LONG, "max_tokens": 1, "stream": True, "return_progress": True})
+            reader, writer = await self.send({"prompt": [self.word] * LONG, "max_tokens": 1, "stream": True, "return_progress": True,
+                                              "cache_prompt": False})
             while time.monotonic() < end:
                 part = await reader.read(65536)
                 if b"data: [DONE]" in part:
@@ -159,7 +160,7 @@ def check_half_open(server):
 
 
 def main():
-    server = Server(PROGRAM, MODEL, "-c", str(LONG + 64), "--max-queue", "1000").wait_ready()
+    server = Server(PROGRAM, MODEL, "-c", str(LONG + 64), "--max-queue", "1000", "--cache-ram", "64").wait_ready()
     try:
         load = Load(server)
         result = multiprocessing.Queue()

@@ -44,7 +44,8 @@ class Case(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.server = Server(PROGRAM, MODEL, "-c", CTX, *cls.options).wait_ready()
+        # Without the document cache (server_cache_test.py), so that every prompt takes its time.
+        cls.server = Server(PROGRAM, MODEL, "-c", CTX, "--cache-ram", "0", *cls.options).wait_ready()
 
     @classmethod
     def tearDownClass(cls):

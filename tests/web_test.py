@@ -40,7 +40,7 @@ class Prompt:
 class Case(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = Server(PROGRAM, MODEL, "-c", "20000", "--temp", "0").wait_ready()
+        cls.server = Server(PROGRAM, MODEL, "-c", "20000", "--temp", "0", "--cache-ram", "0").wait_ready()
 
     @classmethod
     def tearDownClass(cls):

@@ -218,6 +218,7 @@ Answer Engine::Generate(const Request& request) {
   const bool scored = request.prompt_log_probs && request.on_log_probs;
   PrefixRun prefix(request.use_documents && !scored ? documents_.get() : nullptr, request.tokens,
                    *prune.policy, transformer_.config().shape, sequence);
+  if (request.on_prefix) request.on_prefix(sequence.prefix.rows);
   // Where the request fails it goes, and the memory with it; nobody can tell how far it got.
   std::unique_ptr<Workspace> workspace = TakeWorkspace();
   try {

@@ -66,6 +66,7 @@ struct Request {
   const std::atomic<bool>* cancelled = nullptr;  // may be null
   // Called between tiles, also while generating; see Engine::Generate. May be empty.
   std::function<void()> pause;
+  std::function<void(int64_t tokens)> on_prefix;  // told before the prefill what is taken over; may be empty
   TraceRecorder* trace = nullptr;  // may be null; filled with what happened to every token
 };
 

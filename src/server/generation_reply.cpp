@@ -15,6 +15,7 @@ using nlohmann::ordered_json;
 class ChoiceEvents final : public JobEvents {
  public:
   ChoiceEvents(std::shared_ptr<GenerationReply> reply, int index) : reply_(std::move(reply)), index_(index) {}
+  void OnPrefix(int64_t tokens) override { reply_->OnPrefix(index_, tokens); }
   void OnProgress(int64_t processed, int64_t total, double ms) override {
     reply_->OnProgress(index_, processed, total, ms);
   }
@@ -37,9 +38,11 @@ GenerationReply::GenerationReply(ReplyOptions options,
     : options_(std::move(options)), tokenizer_(tokenizer), metrics_(metrics), exchange_(std::move(exchange)) {
   std::set<const EncodedPrompt*> counted;
   for (auto& prompt : prompts) {
-    if (counted.insert(prompt.get()).second) prompt_tokens_ += static_cast<int64_t>(prompt->tokens.size());
+    const bool is_first = counted.insert(prompt.get()).second;
+    if (is_first) prompt_tokens_ += static_cast<int64_t>(prompt->tokens.size());
     choices_.push_back({std::move(prompt), LogProbList(tokenizer_)});
     Choice& choice = choices_.back();
+    choice.is_first = is_first;
     if (options_.parameters.return_prune_depth) {
       choice.depth = std::make_unique<DepthReport>(static_cast<int64_t>(choice.prompt->tokens.size()));
     }
@@ -65,6 +68,11 @@ void GenerationReply::EchoLogProb(Choice& choice, const TokenLogProbs* known) {
   ++choice.told;
 }
 
+void GenerationReply::OnPrefix(int index, int64_t tokens) {
+  const std::lock_guard lock(mutex_);
+  choices_[static_cast<size_t>(index)].cached = tokens;
+}
+
 void GenerationReply::OnProgress(int index, int64_t processed, int64_t total, double ms) {
   const std::lock_guard lock(mutex_);
   Choice& choice = choices_[static_cast<size_t>(index)];
@@ -78,7 +86,8 @@ void GenerationReply::OnProgress(int index, int64_t processed, int64_t total, do
   }
   empty["finish_reason"] = nullptr;
   chunk["choices"] = ordered_json::array({empty});
-  chunk["prompt_progress"] = {{"total", total}, {"cache", 0}, {"processed", processed}, {"time_ms", ms}};
+  chunk["prompt_progress"] = {
+      {"total", total}, {"cache", choice.cached}, {"processed", processed}, {"time_ms", ms}};
   AddDepth(choice, chunk);
   exchange_->Send(SseEvent(chunk));
 }
@@ -136,7 +145,9 @@ void GenerationReply::OnDone(int index, const JobResult& result) {
   choice.done = true;
   choice.finish_reason = result.finish_reason;
   sampled_ += result.sampled;
+  if (choice.is_first) cached_tokens_ += choice.cached;
   computed_prompt_ += static_cast<int64_t>(choice.prompt->tokens.size());
+  computed_cached_ += choice.cached;
   prompt_ms_ += result.answer.ttft_ms;
   decode_ms_ += result.answer.total_ms - result.answer.ttft_ms;
   if (options_.parameters.prune_asked || result.answer.prune_spec != "none" || choice.depth) {
@@ -258,17 +269,17 @@ ordered_json GenerationReply::Usage() const {
   return {{"prompt_tokens", prompt_tokens_},
           {"completion_tokens", sampled_},
           {"total_tokens", prompt_tokens_ + sampled_},
-          {"prompt_tokens_details", {{"cached_tokens", 0}}}};
+          {"prompt_tokens_details", {{"cached_tokens", cached_tokens_}}}};
 }
 
 // llama.cpp's names. The first token belongs to the prompt's time.
 ordered_json GenerationReply::Timings() const {
   const auto rate = [](double count, double ms) { return ms > 0 ? 1000 * count / ms : 0.0; };
   const auto each = [](double count, double ms) { return count > 0 ? ms / count : 0.0; };
-  const auto prompt = static_cast<double>(computed_prompt_);
+  const auto prompt = static_cast<double>(computed_prompt_ - computed_cached_);
   const auto predicted = static_cast<double>(sampled_);
-  return {{"cache_n", 0},
-          {"prompt_n", computed_prompt_},
+  return {{"cache_n", computed_cached_},
+          {"prompt_n", computed_prompt_ - computed_cached_},
           {"prompt_ms", prompt_ms_},
           {"prompt_per_token_ms", each(prompt, prompt_ms_)},
           {"prompt_per_second", rate(prompt, prompt_ms_)},

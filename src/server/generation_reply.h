@@ -48,6 +48,7 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   // What its job records into; null where nobody asked for depths. Lives as long as its listener.
   TraceRecorder* Recorder(int index);
 
+  void OnPrefix(int index, int64_t tokens);
   void OnProgress(int index, int64_t processed, int64_t total, double ms);
   void OnLogProbs(int index, const TokenLogProbs& token);
   void OnText(int index, const std::string& text);
@@ -62,6 +63,8 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
     std::string text = {};
     std::string finish_reason = {};
     nlohmann::ordered_json prune = {};
+    bool is_first = false;  // of its prompt
+    int64_t cached = 0;     // tokens of the prompt that the document cache knew
     std::unique_ptr<DepthReport> depth = nullptr;
     bool pieces_told = false;
     bool begun = false;  // the stream has its first chunk
@@ -94,7 +97,9 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   bool failed_ = false;
   int64_t sampled_ = 0;
   int64_t prompt_tokens_ = 0;    // of the request: each prompt once
+  int64_t cached_tokens_ = 0;    // of these, known to the document cache
   int64_t computed_prompt_ = 0;  // of all jobs
+  int64_t computed_cached_ = 0;
   double prompt_ms_ = 0;
   double decode_ms_ = 0;
 };

@@ -22,6 +22,7 @@ struct Told {
 
 class Listener final : public JobEvents {
  public:
+  void OnPrefix(int64_t) override {}
   void OnProgress(int64_t, int64_t, double) override {}
   void OnLogProbs(const TokenLogProbs& token) override { told_.log_probs.push_back(token); }
   void OnText(const std::string&) override {}

@@ -22,6 +22,10 @@ class JobRun {
       : engine_(engine), job_(job), text_(job.stop), request_(job.request) {
     request_.cancelled = &job.cancelled;
     request_.pause = pause;
+    request_.on_prefix = [this](int64_t tokens) {
+      job_.cached = tokens;
+      job_.events->OnPrefix(tokens);
+    };
     request_.progress = [this](double layers_done) { Progress(layers_done); };
     request_.on_token = [this](int32_t id) { return Token(id); };
     if (job.log_probs) {

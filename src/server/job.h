@@ -25,6 +25,8 @@ struct JobResult {
 class JobEvents {
  public:
   virtual ~JobEvents() = default;
+  // Of how many of the prompt's tokens the document cache knew the beginning; before any progress.
+  virtual void OnPrefix(int64_t tokens) = 0;
   // Prompt tokens that are done, by the share of the layers; never falling, `total` at the end.
   virtual void OnProgress(int64_t processed, int64_t total, double ms) = 0;
   // Where the job asks for them: of the prompt's tokens from the second on, then of every token before its text.
@@ -46,6 +48,7 @@ struct Job {
   std::atomic<bool> cancelled{false};
 
   // For whoever watches.
+  std::atomic<int64_t> cached{0};
   std::atomic<int64_t> processed{0};
   std::atomic<int64_t> decoded{0};
 };

@@ -14,10 +14,12 @@ void Line(std::string& out, std::string_view name, std::string_view type, std::s
                      value);
 }
 
-// Of the keys and values that a dense prefill would have computed.
+// Of the keys and values that a dense prefill would have.
 double KeptShare(const Ledger& ledger) {
   double rows = 0;
-  for (const LayerCounts& layer : ledger.layers()) rows += static_cast<double>(layer.kv_rows);
+  for (const LayerCounts& layer : ledger.layers()) {
+    rows += static_cast<double>(layer.taken_over + layer.kv_rows);
+  }
   return rows / (static_cast<double>(ledger.prompt_tokens()) * static_cast<double>(ledger.layers().size()));
 }
 
@@ -46,6 +48,7 @@ void Metrics::CountAnswer(const Answer& answer, int64_t prompt_tokens, int64_t s
                           double queued_seconds) {
   const std::lock_guard lock(mutex_);
   prompt_tokens_ += prompt_tokens;
+  cached_tokens_ += answer.cached_tokens();
   prompt_seconds_ += answer.ttft_ms / 1000;
   predicted_tokens_ += sampled;
   predicted_seconds_ += (answer.total_ms - answer.ttft_ms) / 1000;
@@ -69,6 +72,8 @@ std::string Metrics::Text(const Gauges& gauges) const {
   std::string out;
   const auto count = [](int64_t n) { return static_cast<double>(n); };
   Line(out, "prompt_tokens_total", "counter", "Prompt tokens of finished answers.", count(prompt_tokens_));
+  Line(out, "prompt_tokens_cached_total", "counter", "Those of them whose beginning the document cache knew.",
+       count(cached_tokens_));
   Line(out, "prompt_seconds_total", "counter", "Time from computing a prompt's start to its first token.",
        prompt_seconds_);
   Line(out, "tokens_predicted_total", "counter", "Tokens generated.", count(predicted_tokens_));
@@ -79,6 +84,9 @@ std::string Metrics::Text(const Gauges& gauges) const {
   Line(out, "requests_processing", "gauge", "Sequences that are computed now.", count(gauges.processing));
   Line(out, "requests_deferred", "gauge", "Sequences that wait.", count(gauges.waiting));
   Line(out, "connections", "gauge", "Open connections.", count(gauges.connections));
+  Line(out, "documents", "gauge", "Entries of the document cache.", count(gauges.documents));
+  Line(out, "documents_memory_bytes", "gauge", "Memory that they take.", count(gauges.documents_memory));
+  Line(out, "documents_disk_bytes", "gauge", "Bytes of their files.", count(gauges.documents_disk));
   out +=
       "# HELP coppice_http_requests_total Requests by the status of their answer.\n"
       "# TYPE coppice_http_requests_total counter\n";
@@ -88,7 +96,7 @@ std::string Metrics::Text(const Gauges& gauges) const {
   out += first_token_.Text("time_to_first_token_seconds", "From a request's arrival to its first token.");
   out += queued_.Text("queue_seconds", "From a request's arrival to the start of its computation.");
   return out + kept_.Text("prefill_kept_tokens_ratio",
-                          "Share of keys and values that pruned prefills computed of the dense ones.");
+                          "Share of the dense keys and values that pruned prefills have.");
 }
 
 }  // namespace coppice

@@ -31,6 +31,9 @@ struct Gauges {
   int64_t processing = 0;
   int64_t waiting = 0;
   int64_t connections = 0;
+  int64_t documents = 0;
+  int64_t documents_memory = 0;
+  int64_t documents_disk = 0;
 };
 
 class Metrics {
@@ -43,6 +46,7 @@ class Metrics {
  private:
   mutable std::mutex mutex_;
   int64_t prompt_tokens_ = 0;
+  int64_t cached_tokens_ = 0;
   double prompt_seconds_ = 0;
   int64_t predicted_tokens_ = 0;
   double predicted_seconds_ = 0;

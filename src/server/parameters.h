@@ -50,6 +50,7 @@ struct Parameters {
   std::optional<int64_t> max_tokens;  // -1: until the model stops
   int64_t n = 1;
   bool ignore_eos = false;
+  bool cache_prompt = true;
   SamplingOptions sampling;
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;

@@ -80,6 +80,7 @@ std::vector<SlotState> TurnScheduler::Slots() const {
     if (slot.job) {
       state.task = slot.task;
       state.prompt_tokens = static_cast<int64_t>(slot.job->request.tokens.size());
+      state.cached_tokens = slot.job->cached;
       state.processed_tokens = slot.job->processed;
       state.decoded_tokens = slot.job->decoded;
       state.prune = slot.job->request.prune;
@@ -93,6 +94,15 @@ std::vector<SlotState> TurnScheduler::Slots() const {
 int64_t TurnScheduler::waiting() const {
   const std::lock_guard lock(mutex_);
   return static_cast<int64_t>(queue_.size());
+}
+
+std::vector<int32_t> TurnScheduler::Prompt(int64_t slot) const {
+  const std::lock_guard lock(mutex_);
+  if (slot < 0 || slot >= static_cast<int64_t>(slots_.size())) {
+    throw HttpError({404, "not_found_error", fmt::format("slot {}: there are {}", slot, slots_.size())});
+  }
+  const Slot& found = slots_[static_cast<size_t>(slot)];
+  return found.job ? found.job->request.tokens : found.last_prompt;
 }
 
 void TurnScheduler::Work(Slot& slot) {
@@ -124,6 +134,7 @@ void TurnScheduler::Free(Slot& slot) {
   {
     const std::lock_guard lock(mutex_);
     if (slot.has_turn) CountTurn(slot);  // it has none where it was cancelled while it waited
+    slot.last_prompt = std::move(slot.job->request.tokens);
     job = std::move(slot.job);
     slot.job = nullptr;
     slot.task = -1;

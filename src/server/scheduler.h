@@ -23,6 +23,7 @@ struct SlotState {
   int64_t id = 0;
   int64_t task = -1;  // which job, counted from 0; -1: none
   int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;
   int64_t processed_tokens = 0;
   int64_t decoded_tokens = 0;
   std::string prune;
@@ -39,6 +40,9 @@ class Scheduler {
   // These two never wait for what is computed.
   virtual std::vector<SlotState> Slots() const = 0;
   virtual int64_t waiting() const = 0;
+  // The prompt that the slot computes, or computed last; empty before its first. Throws HttpError for a slot that is
+  // not there.
+  virtual std::vector<int32_t> Prompt(int64_t slot) const = 0;
   // Ends everything, tells every job's events, and takes nothing more.
   virtual void Stop() = 0;
 };
@@ -66,6 +70,7 @@ class TurnScheduler final : public Scheduler {
   void Cancel(const std::vector<std::shared_ptr<Job>>& jobs) override;
   std::vector<SlotState> Slots() const override;
   int64_t waiting() const override;
+  std::vector<int32_t> Prompt(int64_t slot) const override;
   void Stop() override;
 
  private:
@@ -73,6 +78,7 @@ class TurnScheduler final : public Scheduler {
   struct Slot {
     std::shared_ptr<Job> job;  // null: free
     int64_t task = -1;
+    std::vector<int32_t> last_prompt;  // of the job before
     Clock::time_point begun;
     bool has_turn = false;
     double computed = 0;  // seconds

@@ -18,6 +18,7 @@ using std::chrono::milliseconds;
 // What became of a job.
 class Ending final : public JobEvents {
  public:
+  void OnPrefix(int64_t) override {}
   void OnProgress(int64_t, int64_t, double) override {}
   void OnLogProbs(const TokenLogProbs&) override {}
   void OnText(const std::string&) override {}

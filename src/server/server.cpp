@@ -63,7 +63,7 @@ const std::vector<Server::Row>& Server::Rows() {
       {"GET", "/props", &Server::Props, true, true},
       {"GET", "/methods", &Server::ListMethods, true, false},
       {"GET", "/slots", &Server::Slots, true, true},
-      {"POST", "/slots/", &Server::ChangeSlot, true, true},
+      {"POST", "/slots/", &Server::ChangeSlot, false, true},
       {"GET", "/metrics", &Server::MetricsText, true, false},
       {"GET", "/tokenizer_info", &Server::TokenizerInfo, true, true},
       {"POST", "/tokenize", &Server::Tokenize, false, true},
@@ -205,6 +205,7 @@ void Server::Slots(const HttpRequest&, const ExchangePtr& exchange) {
     if (slot.task >= 0) {
       item.update({{"id_task", slot.task},
                    {"n_prompt_tokens", slot.prompt_tokens},
+                   {"n_prompt_tokens_cache", slot.cached_tokens},
                    {"n_prompt_tokens_processed", slot.processed_tokens},
                    {"n_decoded", slot.decoded_tokens},
                    {"prune", slot.prune},
@@ -215,11 +216,6 @@ void Server::Slots(const HttpRequest&, const ExchangePtr& exchange) {
   Answer(exchange, list);
 }
 
-void Server::ChangeSlot(const HttpRequest&, const ExchangePtr&) {
-  throw HttpError(
-      {501, "not_supported_error", "slots cannot be saved, restored or erased: no document is kept yet"});
-}
-
 void Server::MetricsText(const HttpRequest&, const ExchangePtr& exchange) {
   if (!options_.metrics)
     throw HttpError({501, "not_supported_error", "the server was started with --no-metrics"});
@@ -227,6 +223,12 @@ void Server::MetricsText(const HttpRequest&, const ExchangePtr& exchange) {
   if (ready_) {
     gauges.waiting = scheduler_->waiting();
     for (const SlotState& slot : scheduler_->Slots()) gauges.processing += slot.task >= 0 ? 1 : 0;
+    if (DocumentCache* documents = engine_->documents()) {
+      const DocumentCacheStats stats = documents->stats();
+      gauges.documents = stats.entries;
+      gauges.documents_memory = stats.memory_bytes;
+      gauges.documents_disk = stats.disk_bytes;
+    }
   }
   metrics_.CountRequest(200);
   exchange->Reply(

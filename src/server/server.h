@@ -27,7 +27,8 @@ struct ServerOptions {
   bool metrics = true;                     // GET /metrics
   std::chrono::milliseconds ping{30'000};  // between comments of a silent stream
   SchedulerOptions scheduler;
-  Parameters defaults;  // of requests that do not say otherwise
+  std::string slot_save_path;  // where POST /slots/ID writes and reads; empty: nowhere
+  Parameters defaults;         // of requests that do not say otherwise
 };
 
 class Server final : public HttpService {
@@ -68,13 +69,14 @@ class Server final : public HttpService {
   void Models(const HttpRequest& request, const ExchangePtr& exchange);
   void Props(const HttpRequest&, const ExchangePtr& exchange);
   void Slots(const HttpRequest&, const ExchangePtr& exchange);
-  void ChangeSlot(const HttpRequest&, const ExchangePtr& exchange);
   void MetricsText(const HttpRequest&, const ExchangePtr& exchange);
   void TokenizerInfo(const HttpRequest&, const ExchangePtr& exchange);
   // server_page.cpp
   static bool IsPage(std::string_view path);
   void Page(const HttpRequest& request, const ExchangePtr& exchange);
   void ListMethods(const HttpRequest&, const ExchangePtr& exchange);
+  // server_slots.cpp
+  void ChangeSlot(const HttpRequest& request, const ExchangePtr& exchange);
   // server_text.cpp
   void Tokenize(const HttpRequest& request, const ExchangePtr& exchange);
   void Detokenize(const HttpRequest& request, const ExchangePtr& exchange);

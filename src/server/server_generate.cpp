@@ -111,6 +111,7 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
   request.tokens = prompt.tokens;
   request.max_tokens = p.max_tokens.value_or(route == kChat ? -1 : kDefaultCompletionTokens);
   request.ignore_eos = p.ignore_eos;
+  request.use_documents = p.cache_prompt;
   request.sampling = p.sampling;
   // Several answers to one prompt must differ, and each be found again with the same seed.
   request.sampling.seed = p.seed ? *p.seed + static_cast<uint64_t>(choice) : Random();

@@ -131,7 +131,8 @@ Request MakeRequest(const GenerateOptions& o, ChatPrompt prompt) {
 }
 
 std::vector<std::string> RewriteAliases(int argc, const char* const* argv) {
-  static const std::map<std::string, std::string> aliases = {{"-ub", "--ubatch-size"}, {"-np", "--parallel"}};
+  static const std::map<std::string, std::string> aliases = {
+      {"-ub", "--ubatch-size"}, {"-np", "--parallel"}, {"-cram", "--cache-ram"}};
   std::vector<std::string> words;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];

@@ -30,6 +30,9 @@ struct ServeOptions {
   double timeout = 600;
   double ping = 30;
   int64_t max_body_mib = 16;
+  int64_t cache_mib = 4096;
+  std::string doc_cache;
+  int64_t disk_mib = 16384;
 };
 
 void AddKey(std::string key, const std::string& source, std::vector<std::string>& keys) {
@@ -79,6 +82,20 @@ ServerOptions MakeServerOptions(const ServeOptions& o) {
   return server;
 }
 
+EngineOptions MakeEngineOptions(const ServeOptions& o) {
+  EngineOptions engine = o.model.engine;
+  if (o.cache_mib > 0) {
+    engine.documents = DocumentCacheOptions{
+        .memory_bytes = o.cache_mib << 20, .folder = o.doc_cache, .disk_bytes = o.disk_mib << 20};
+  } else if (!o.doc_cache.empty()) {
+    throw Error("--doc-cache {}: goes with a --cache-ram above 0", o.doc_cache);
+  }
+  const std::string& saved = o.server.slot_save_path;
+  if (!saved.empty() && !std::filesystem::is_directory(saved))
+    throw Error("--slot-save-path {}: is no folder", saved);
+  return engine;
+}
+
 void Serve(const ServeOptions& o) {
   if (o.generate.predict < -1) throw Error("--predict {}: not a whole number from -1", o.generate.predict);
   Server server(MakeServerOptions(o));
@@ -86,7 +103,7 @@ void Serve(const ServeOptions& o) {
   fmt::print("listening on http://{}:{}\n", host.find(':') == std::string::npos ? host : "[" + host + "]",
              server.port());
   std::fflush(stdout);
-  server.Serve(Engine::Load(o.model.model, o.model.engine));
+  server.Serve(Engine::Load(o.model.model, MakeEngineOptions(o)));
   fmt::print("ready: {}\n", o.model.model);
   std::fflush(stdout);
   while (!Interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -125,6 +142,18 @@ void AddHttpOptions(CLI::App& app, ServeOptions& o) {
                  "answers that are begun at once and take turns; each holds its keys and values (-np)")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
+  app.add_option("--cache-ram", o.cache_mib,
+                 "MiB for what prompts leave to later ones with the same beginning; 0: nothing (-cram)")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
+  app.add_option("--doc-cache", o.doc_cache, "a folder for what finds no room there; it outlives the server");
+  app.add_option("--doc-cache-size", o.disk_mib, "MiB of the files in that folder")
+      ->check(CLI::Range(1, 1 << 30))
+      ->capture_default_str();
+  app.add_flag("--cache-prompt,!--no-cache-prompt", o.server.defaults.cache_prompt,
+               "take from the cache and leave something there (default), for requests that do not say");
+  app.add_option("--slot-save-path", o.server.slot_save_path,
+                 "the folder of POST /slots/ID?action=save and restore");
   app.add_option("--sse-ping-interval", o.ping,
                  "seconds between comments in a stream that is silent; 0: none")
       ->check(CLI::Range(0.0, 3600.0))

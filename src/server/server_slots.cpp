@@ -1,0 +1,98 @@
+// POST /slots/ID?action=save|restore|erase, in llama.cpp's form: what the document cache knows of the prompt that the slot
+// computed last, as a file or no longer.
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+
+#include "base/error.h"
+#include "formats/json.h"
+#include "server/server.h"
+
+namespace coppice {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+int64_t SlotOf(std::string_view path) {
+  path.remove_prefix(std::string_view("/slots/").size());
+  int64_t id = -1;
+  const auto [end, error] = std::from_chars(path.data(), path.data() + path.size(), id);
+  if (error != std::errc() || end != path.data() + path.size() || id < 0) {
+    throw HttpError({404, "not_found_error", "the path's end is not the number of a slot"});
+  }
+  return id;
+}
+
+std::string ActionOf(const std::string& query) {
+  for (const char* action : {"save", "restore", "erase"}) {
+    if (query == std::string("action=") + action) return action;
+  }
+  throw BadField("action", "is not save, restore or erase");
+}
+
+// A name that cannot leave its folder, whatever the file system makes of it.
+std::string FileNameOf(const std::string& body) {
+  nlohmann::json object;
+  try {
+    object = ParseJson(body, "request", 64);
+  } catch (const Error& error) {
+    throw HttpError({400, "invalid_request_error", error.what()});
+  }
+  if (!object.is_object() || !object.contains("filename") || !object["filename"].is_string()) {
+    throw BadField("filename", "is missing, or is no text");
+  }
+  const auto name = object["filename"].get<std::string>();
+  const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  });
+  if (!plain || name.empty() || name.size() > 128 || name.front() == '.') {
+    throw BadField("filename",
+                   "is not 1 to 128 of a-z, A-Z, 0-9, '.', '_' and '-', the first of them no '.'");
+  }
+  return name;
+}
+
+}  // namespace
+
+void Server::ChangeSlot(const HttpRequest& request, const ExchangePtr& exchange) {
+  const int64_t id = SlotOf(request.path);
+  const std::vector<int32_t> prompt = scheduler_->Prompt(id);
+  const std::string action = ActionOf(request.query);
+  DocumentCache* documents = engine_->documents();
+  if (documents == nullptr) {
+    throw HttpError(
+        {501, "not_supported_error", "the server keeps no documents: it was started with --cache-ram 0"});
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const auto ms = [&] {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  };
+  if (action == "erase") return Answer(exchange, {{"id_slot", id}, {"n_erased", documents->Erase(prompt)}});
+  if (options_.slot_save_path.empty()) {
+    throw HttpError({501, "not_supported_error", "the server was started without --slot-save-path"});
+  }
+  const std::string name = FileNameOf(request.body);
+  const std::string path = options_.slot_save_path + "/" + name;
+  try {
+    if (action == "save") {
+      const DocumentCache::Saved saved = documents->Save(prompt, path);
+      return Answer(exchange, {{"id_slot", id},
+                               {"filename", name},
+                               {"n_saved", saved.tokens},
+                               {"n_written", saved.bytes},
+                               {"timings", {{"save_ms", ms()}}}});
+    }
+    const DocumentCache::Saved restored = documents->Restore(path);
+    Answer(exchange, {{"id_slot", id},
+                      {"filename", name},
+                      {"n_restored", restored.tokens},
+                      {"n_read", restored.bytes},
+                      {"timings", {{"restore_ms", ms()}}}});
+  } catch (const Error& error) {
+    throw HttpError({400, "invalid_request_error", error.what(), "filename"});
+  }
+}
+
+}  // namespace coppice

@@ -1,0 +1,170 @@
+"""The document cache of `coppice serve` from outside: second questions, cancelled prefills, slots as files.
+
+    server_cache_test.py PROGRAM SOURCE_DIR [unittest arguments]
+"""
+
+import pathlib
+import resource
+import sys
+import tempfile
+import unittest
+
+from server_support import Server, write_chat_model
+
+PROGRAM = sys.argv.pop(1)
+SOURCE = pathlib.Path(sys.argv.pop(1))
+MODEL = SOURCE / "models/coppice-mini-f16.gguf"
+DOCUMENT = (SOURCE / "tests/data/prompt-2k.txt").read_text()
+CTX = "20000"
+SLIMINFER = "sliminfer:layers=4/6/8,keep=512/256/128,min=0"
+
+
+class Documents(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.server = self.start()
+
+    def tearDown(self):
+        self.assertEqual(self.server.stop(), 0)
+        self.folder.cleanup()
+
+    def start(self, *options, model=MODEL):
+        return Server(PROGRAM, model, "-c", CTX, "-np", "1", "--slot-save-path", self.folder.name, *options).wait_ready()
+
+    def ask(self, prompt, server=None, **fields):
+        body = {"prompt": prompt, "max_tokens": 6, "temperature": 0, "logprobs": 2, "ignore_eos": True, **fields}
+        return (server or self.server).good("/v1/completions", body)
+
+    def cached(self, reply):
+        self.assertEqual(reply["timings"]["cache_n"], reply["usage"]["prompt_tokens_details"]["cached_tokens"])
+        self.assertEqual(reply["timings"]["cache_n"] + reply["timings"]["prompt_n"], reply["usage"]["prompt_tokens"])
+        return reply["timings"]["cache_n"]
+
+    def change(self, action, name=None, status=200, slot=0, server=None):
+        got, _, reply = (server or self.server).ask(f"/slots/{slot}?action={action}", {} if name is None else {"filename": name})
+        self.assertEqual(got, status, reply)
+        return reply
+
+    def test_second_question_is_answered_as_fresh(self):
+        questions = [DOCUMENT + end for end in ["\nWhat is the code?", "\nWho wrote this, and why?", ""]]
+        for prune in ["none", SLIMINFER, "lazyllm:layers=4/6/8,keep=0.5/0.3/0.2,min=0", SLIMINFER + "+ftp:dense=4,min=0"]:
+            self.ask(questions[0], prune=prune)
+            for question in questions[1:]:
+                second = self.ask(question, prune=prune)
+                self.assertGreater(self.cached(second), 1500, prune)
+                fresh = self.ask(question, prune=prune, cache_prompt=False)
+                self.assertEqual(self.cached(fresh), 0)
+                self.assertEqual(second["choices"], fresh["choices"])
+                self.assertEqual(second.get("prune", {}).get("kept_per_layer"), fresh.get("prune", {}).get("kept_per_layer"))
+        metrics = self.server.metrics()
+        self.assertGreater(metrics["coppice_prompt_tokens_cached_total"], 10000)
+        self.assertGreater(metrics["coppice_documents"], 0)
+        self.assertGreater(metrics["coppice_documents_memory_bytes"], 1 << 20)
+
+    def test_what_a_dense_run_left_serves_no_pruned_one(self):
+        self.ask(DOCUMENT, prune="none")
+        self.assertEqual(self.cached(self.ask(DOCUMENT, prune=SLIMINFER)), 0)
+
+    def test_cancelled_prefill_is_resumed(self):
+        word = self.server.good("/tokenize", {"content": " the"})["tokens"][0]
+        prompt = [word] * 6000
+        client = self.server.send_only("/v1/completions", {"prompt": prompt, "max_tokens": 1})
+        self.server.wait_for(lambda: self.server.slot().get("n_prompt_tokens_processed", 0) > 1500, 60)
+        client.close()
+        self.server.wait_idle(1)
+        again = self.ask(prompt)
+        self.assertGreater(self.cached(again), 0)
+        self.assertEqual(again["choices"], self.ask(prompt, cache_prompt=False)["choices"])
+
+    def test_progress_tells_what_was_known(self):
+        self.ask(DOCUMENT)
+        events = self.server.stream("/v1/completions", {"prompt": DOCUMENT, "max_tokens": 1, "return_progress": True})
+        progress = [e["prompt_progress"] for e in events[:-1] if "prompt_progress" in e]
+        self.assertGreater(progress[-1]["cache"], 1500)
+
+    def test_saved_and_restored_by_another_process(self):
+        first = self.ask(DOCUMENT + "\nWhat is it?", prune=SLIMINFER)
+        saved = self.change("save", "report.doc")
+        self.assertEqual(saved["filename"], "report.doc")
+        size = (pathlib.Path(self.folder.name) / "report.doc").stat().st_size
+        self.assertTrue(size - 4096 < saved["n_written"] <= size, (size, saved))  # the head is not counted
+        self.assertEqual(self.change("erase")["n_erased"], saved["n_saved"])
+        self.assertEqual(self.cached(self.ask(DOCUMENT, prune=SLIMINFER)), 0)
+        self.assertEqual(self.server.stop(), 0)
+        self.server = self.start()
+        restored = self.change("restore", "report.doc")
+        self.assertEqual((restored["n_restored"], restored["n_read"]), (saved["n_saved"], saved["n_written"]))
+        again = self.ask(DOCUMENT + "\nWhat is it?", prune=SLIMINFER)
+        self.assertGreater(self.cached(again), 0.9 * saved["n_saved"])
+        self.assertEqual(again["choices"], first["choices"])
+
+    def test_folder_outlives_the_server(self):
+        with tempfile.TemporaryDirectory() as documents:
+            server = self.start("--doc-cache", documents, "--cache-ram", "64")
+            first = self.ask(DOCUMENT, server, prune=SLIMINFER)
+            self.assertEqual(server.stop(), 0)
+            server = self.start("--doc-cache", documents, "--cache-ram", "64")
+            second = self.ask(DOCUMENT, server, prune=SLIMINFER)
+            self.assertGreater(self.cached(second), 1500)
+            self.assertEqual(second["choices"], first["choices"])
+            self.assertEqual(server.stop(), 0)
+
+    def test_bad_files_and_names(self):
+        """Row 24: an error of one line, and the cache as it was."""
+        self.ask(DOCUMENT, prune=SLIMINFER)
+        self.change("save", "good")
+        good = (pathlib.Path(self.folder.name) / "good").read_bytes()
+        (pathlib.Path(self.folder.name).parent / "outside").write_bytes(good)
+        for name in ["../outside", "/etc/passwd", "..", ".", ".good", "", "a/b", "a\\b", "a\0b", "a b", "x" * 300, "\u00e9"]:
+            self.assertEqual(self.change("restore", name, 400)["error"]["param"], "filename")
+            self.assertEqual(self.change("save", name, 400)["error"]["param"], "filename")
+        (pathlib.Path(self.folder.name).parent / "outside").unlink()
+        self.change("restore", None, 400)
+        self.change("restore", "missing", 400)
+        self.change("burn", "good", 400)
+        self.change("save", "good", 404, slot=7)
+        self.change("save", "good", 404, slot="x")
+        bad = {"truncated": good[:-1], "short": good[:20], "empty": b"", "longer": good + b"\0"}
+        for at in [0, 9, 40, 200, len(good) // 2, len(good) - 1]:
+            bad[f"flip-{at}"] = good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1:]
+        for name, data in bad.items():
+            (pathlib.Path(self.folder.name) / name).write_bytes(data)
+            message = self.change("restore", name, 400)["error"]["message"]
+            self.assertNotIn("\n", message)
+        self.assertGreater(self.cached(self.ask(DOCUMENT, prune=SLIMINFER)), 1500)
+        model = pathlib.Path(self.folder.name) / "other.gguf"
+        write_chat_model(MODEL, model)
+        with model.open("r+b") as file:  # another weight
+            file.seek(-1, 2)
+            last = file.read(1)
+            file.seek(-1, 2)
+            file.write(bytes([last[0] ^ 1]))
+        other = self.start(model=model)
+        self.change("restore", "good", 400, server=other)
+        self.assertEqual(other.stop(), 0)
+
+    def test_full_disk(self):
+        self.ask(DOCUMENT, prune=SLIMINFER)
+        hard = resource.prlimit(self.server.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(self.server.process.pid, resource.RLIMIT_FSIZE, (1 << 20, hard[1]))
+        self.change("save", "full", 400)
+        self.assertEqual([p.name for p in pathlib.Path(self.folder.name).iterdir()], [])
+        resource.prlimit(self.server.process.pid, resource.RLIMIT_FSIZE, hard)
+        self.change("save", "full")
+
+    def test_switched_off(self):
+        server = self.start("--cache-ram", "0")
+        self.ask(DOCUMENT, server)
+        self.assertEqual(self.cached(self.ask(DOCUMENT, server)), 0)
+        self.change("save", "x", 501, server=server)
+        self.assertEqual(server.stop(), 0)
+        server = self.start("--no-cache-prompt")
+        self.ask(DOCUMENT, server)
+        self.assertEqual(self.cached(self.ask(DOCUMENT, server)), 0)
+        self.ask(DOCUMENT, server, cache_prompt=True)
+        self.assertGreater(self.cached(self.ask(DOCUMENT, server, cache_prompt=True)), 1500)
+        self.assertEqual(server.stop(), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
