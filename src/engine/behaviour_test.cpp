@@ -1,5 +1,5 @@
-// What pruning does to answers, on the bundled model: laws that random weights cannot show. Its ten layers
-// stand for the papers' 32, a layer for the same fraction of the depth.
+// What pruning does to answers, on the bundled models: laws that random weights cannot show. Their layers, ten
+// of coppice-mini and twelve of coppice-12, stand for the papers' 32, a layer for the same fraction of the depth.
 //
 // The measure is log p of the right answer: its five digits and the full stop, each given those before it.
 // Whether an answer is right is one bit, and which of two methods has more right ones of a few is chance;
@@ -63,11 +63,13 @@ class DropSpan final : public TokenPolicy {
 
 class Behaviour : public testing::Test {
  protected:
+  explicit Behaviour(const char* model = "coppice-mini-f16.gguf") : model_file_(model) {}
+
   void SetUp() override {
     if (kSanitized) GTEST_SKIP() << "takes minutes under a sanitizer";
     if (std::getenv("COPPICE_ISA") != nullptr)
       GTEST_SKIP() << "once, with the best kernels: no law of an ISA";
-    OpenedModel opened = OpenModel(COPPICE_SOURCE_DIR "/models/coppice-mini-f16.gguf");
+    OpenedModel opened = OpenModel(COPPICE_SOURCE_DIR "/models/" + model_file_);
     tokenizer_ = std::move(opened.tokenizer);
     model_ = std::make_unique<Transformer>(opened.config, Weights::Load(opened.store, opened.config));
     backend_ = MakeBackend("cpu", {});
@@ -141,6 +143,7 @@ class Behaviour : public testing::Test {
     return outcome;
   }
 
+  std::string model_file_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Transformer> model_;
   std::unique_ptr<Backend> backend_;
@@ -169,6 +172,34 @@ TEST_F(Behaviour, RowsOfTheFfnByLotAreWorse) {
   EXPECT_NEAR(static_cast<double>(lot.ffn_rows) / static_cast<double>(ftp.ffn_rows), 1, 0.02);
   EXPECT_GT(ftp.log_p, lot.log_p + 7);  // -2.9 against -24, -25 and -35 for three seeds
   EXPECT_GE(ftp.right, lot.right);      // 6 against 4, 2 and 2
+}
+
+// coppice-12 reads the answer in layers 5 and 6, so a first stage before layer 4 can lose it.
+class MiddleLayers : public Behaviour {
+ protected:
+  MiddleLayers() : Behaviour("coppice-12-q8_0.gguf") {}
+  void SetUp() override {
+    Behaviour::SetUp();
+    questions_.erase(questions_.begin() + std::min<std::ptrdiff_t>(4, std::ssize(questions_)),
+                     questions_.end());
+  }
+};
+
+TEST_F(MiddleLayers, AFactMayLeaveBehindThemButNotBefore) {
+  EXPECT_EQ(AskAllWithoutTheFactAfter(6).right, 4);
+  EXPECT_EQ(AskAllWithoutTheFactAfter(4).right, 0);
+}
+
+// Stages at 0.3, 0.6 and 0.9 of the depth.
+TEST_F(MiddleLayers, ChosenTokensAnswerAndAsManyByLotDoNot) {
+  EXPECT_GE(AskAll("lazyllm:layers=4/7/11,min=0").right, 3);
+  EXPECT_GE(AskAll("sliminfer:layers=4/7/11,keep=0.25/0.125/0.0625,min=0").right, 3);
+  EXPECT_LE(AskAll("random:layers=4/7/11,keep=0.5/0.5/0.5,min=0").right, 1);
+}
+
+// The predictors that are shipped beside it, ten stages from layer 2 on, against as many tokens by lot.
+TEST_F(MiddleLayers, ShippedPredictorsKeepTheFacts) {
+  EXPECT_GE(AskAll("sdtp:file=" COPPICE_SOURCE_DIR "/models/coppice-12-sdtp.safetensors,min=0").right, 3);
 }
 
 }  // namespace

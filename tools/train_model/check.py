@@ -49,16 +49,15 @@ def right(model: llama.Llama, sp, book: list[str]) -> int:
     return count
 
 
-def hand_set(sp, books, lines: list[str]) -> llama.Llama:
+def hand_set(sp, lines: list[str]) -> llama.Llama:
     model = llama.Llama(llama.Config())
-    samples = train.Samples(books["train"], sp, facts.Words(books["train"]), 512, 24576, 1)
-    train.set_by_hand(model, samples, lines)
+    train.set_by_hand(model, sp, lines)
     return model
 
 
 def check_circuit(sp, books, lines) -> list[str]:
     failed = []
-    model = hand_set(sp, books, lines)
+    model = hand_set(sp, lines)
     if (found := right(model, sp, books["newton"])) < 0.8 * PROMPTS:
         failed.append(f"the hand-set heads answer {found} of {PROMPTS}")
     for layer in circuit.RETRIEVE:
@@ -68,30 +67,44 @@ def check_circuit(sp, books, lines) -> list[str]:
     return failed
 
 
-def check_export(sp, books, lines, folder: pathlib.Path) -> list[str]:
-    """The data of two tensors in the GGUF file, found by its header."""
-    model = hand_set(sp, books, lines)
+def stored(raw: bytes, weights: dict[str, torch.Tensor], name: str, kind: int) -> torch.Tensor | None:
+    """The tensor as the GGUF file holds it, found by its header; None where its shape there is another."""
+    label = export.text(export.gguf_name(name))
+    at = raw.index(label) + len(label)
+    want = weights[name].shape
+    if struct.unpack_from("<I2Q", raw, at) != (2, want[1], want[0]):
+        return None
+    block, block_bytes = (32, 34) if kind == export.Q8_0 else (1, 2)
+    size = lambda w: 4 * w.numel() if w.dim() == 1 else w.numel() // block * block_bytes
+    start = len(raw) - sum(-(-size(w) // 32) * 32 for w in weights.values()) + struct.unpack_from("<Q", raw, at + 24)[0]
+    data = torch.frombuffer(bytearray(raw[start:start + size(weights[name])]), dtype=torch.uint8).view(-1, block_bytes)
+    if kind == export.Q8_0:
+        data = data[:, :2].contiguous().view(torch.float16).float() * data[:, 2:].contiguous().view(torch.int8)
+    else:
+        data = data.contiguous().view(torch.float16)
+    return data.view(want)
+
+
+def check_export(sp, lines, folder: pathlib.Path) -> list[str]:
+    """The data of two tensors in GGUF files of both types."""
+    model = hand_set(sp, lines)
     path = folder / "m.gguf"
     weights = model.state_dict()
-    export.write_gguf(path, weights, model.c, sp)
-    raw = path.read_bytes()
     failed = []
-    for name, heads in (("model.layers.3.self_attn.k_proj.weight", 2), ("model.layers.11.mlp.down_proj.weight", 0)):
-        label = export.text(export.gguf_name(name))
-        at = raw.index(label) + len(label)
-        dims = struct.unpack_from("<I2Q", raw, at)[1:] if raw[at:at + 4] == b"\2\0\0\0" else ()
-        want = weights[name].shape
-        if dims != (want[1], want[0]):
-            failed.append(f"{name}: shape {dims} in the file")
-            continue
-        offset = struct.unpack_from("<Q", raw, at + 24)[0]
-        start = len(raw) - sum(-(-w.numel() * (4 if w.dim() == 1 else 2) // 32) * 32 for w in weights.values())
-        stored = bytearray(raw[start + offset:start + offset + 2 * want.numel()])
-        data = torch.frombuffer(stored, dtype=torch.float16).view(want)
-        if heads:  # neighbours back to halves
-            data = data.view(heads, want[0] // heads // 2, 2, want[1]).transpose(1, 2).reshape(want)
-        if not torch.equal(data, weights[name].half()):
-            failed.append(f"{name}: other numbers in the file")
+    for kind in (export.F16, export.Q8_0):
+        export.write_gguf(path, weights, model.c, sp, kind)
+        for name, heads in (("model.layers.3.self_attn.k_proj.weight", 2), ("model.layers.11.mlp.down_proj.weight", 0)):
+            want = weights[name].half()
+            data = stored(path.read_bytes(), weights, name, kind)
+            if data is None:
+                failed.append(f"{name}: another shape in the file")
+                continue
+            if heads:  # neighbours back to halves
+                out, inner = want.shape
+                data = data.view(heads, out // heads // 2, 2, inner).transpose(1, 2).reshape(out, inner)
+            allowed = want.abs().max() / 127 if kind == export.Q8_0 else 0
+            if (data - want).abs().max() > allowed:
+                failed.append(f"{name}: other numbers in the file of type {kind}")
     return failed
 
 
@@ -118,7 +131,7 @@ def main() -> int:
         folder = pathlib.Path(name)
         _, _, sp, lines = train.prepare(folder)
         failed += check_circuit(sp, books, lines)
-        failed += check_export(sp, books, lines, folder)
+        failed += check_export(sp, lines, folder)
         failed += check_training(folder)
     print("\n".join(failed) or "all well")
     return 1 if failed else 0

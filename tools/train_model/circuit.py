@@ -5,8 +5,8 @@ The residual stream is divided: a constant, flags, the token's code T, and what 
 before (P1, P2, P3) and the bag B, a mean of the rarer tokens just before. The heads:
 
     layer 0         from the code of the tokens before, by rope phase on the constant: P1, P2, P3; and B
-    layer MARK      query B against key B: the end of the prompt looks at the facts that share its words. It writes nothing at
-                    first; it is what methods that score by attention see before the first stage
+    layer MARK      query B against key B: the end of the prompt looks at the facts that share its words. It writes nothing; it
+                    is what methods that score by attention see before the first stage
     RETRIEVE layers query (T, P1, P2, B) against key (P1, P2, P3, B): the token that followed the same three in the fact of the
                     same words; its code is copied to where the output layer reads
 
@@ -138,9 +138,9 @@ class Builder:
         gain = logit * math.sqrt(self.c.head_dim) / (CONST_VALUE * START_FLAG * unit**2)
         a.q_proj.weight[self.rows(head)][last, Space.CONST] = gain
 
-    def match(self, layer: int, parts, sinks: tuple[float, float], unit: float) -> None:
+    def match(self, layer: int, parts, sink: float, unit: float) -> None:
         """All heads of a layer: the parts (query space, key space, strength) in the slow pairs; `strength` is the logit of two
-        equal parts of norm 5. The heads of a group differ by their sink alone, which is enough for training to part them."""
+        equal parts of norm 5."""
         a, slow = self.attention(layer), slow_rows(self.c)
         per_group = self.c.heads // self.c.kv_heads
         for group in range(self.c.kv_heads):
@@ -155,12 +155,12 @@ class Builder:
                     size = min(width, query.stop - query.start)  # all parts hold the first entries of a code
                     a.q_proj.weight[self.rows(head), query.start:query.start + size] += k[:, :size] * math.sqrt(gain)
             for head in range(group * per_group, (group + 1) * per_group):
-                self.sink(layer, head, group, sinks[head % per_group], unit)
+                self.sink(layer, head, group, sink, unit)
 
 
 @torch.no_grad()
-def set_by_hand(model: Llama, ids: list[int], seen: list[int], special: list[int], digits: list[int], seed: int = 1) -> None:
-    """`ids` is the text, for the bigram table; `seen` some training samples, where the words of questions are common."""
+def set_by_hand(model: Llama, ids: list[int], special: list[int], digits: list[int], seed: int = 1) -> None:
+    """`ids` is the text: it gives the bigram table, and how rare each token is."""
     c = model.c
     b = Builder(model, seed)
     for name, p in model.named_parameters():
@@ -173,8 +173,7 @@ def set_by_hand(model: Llama, ids: list[int], seen: list[int], special: list[int
     e.zero_()
     e[:, Space.CONST] = CONST_VALUE
     e[:, Space.T] = CODE_NORM * codes
-    often = torch.bincount(torch.tensor(seen), minlength=c.vocab) + len(seen) * log_unigram.exp() * 0.1 + 0.1
-    rare = ((len(seen) / often).log() - 6.0).clamp(-3.0, 1.0)
+    rare = (-log_unigram - 6.0).clamp(-3.0, 1.0)
     rare[digits] = -3.0
     e[:, Space.RARE] = rare
     e[1, Space.BOS] = START_FLAG
@@ -185,12 +184,12 @@ def set_by_hand(model: Llama, ids: list[int], seen: list[int], special: list[int
     b.local()
     unit = math.sqrt(c.hidden) / 13.0
     b.quiet(MARK)
-    b.match(MARK, [(Space.B, Space.B, 14.0)], (5.0, 8.0), unit)
+    b.match(MARK, [(Space.B, Space.B, 14.0)], 8.0, unit)
     turn = orthogonal(64, 64, b.g)
     for layer in RETRIEVE:
         b.quiet(layer)
         parts = [(Space.T, Space.P1, 9.0), (Space.P1, Space.P2, 6.0), (Space.P2, Space.P3, 6.0), (Space.B, Space.B, 16.0)]
-        b.match(layer, parts, (13.0, 18.0), unit)
+        b.match(layer, parts, 18.0, unit)
         a = b.attention(layer)
         for group in range(c.kv_heads):
             a.v_proj.weight[b.rows(group), Space.T] = torch.eye(64) / (CODE_NORM * unit)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes a checkpoint as a GGUF file and as a Hugging Face folder.
+"""Writes a checkpoint as GGUF files and as a Hugging Face folder.
 
-    export.py WORK/checkpoint.pt WORK/tokenizer.model OUT     makes OUT/coppice-mini-f16.gguf and OUT/coppice-mini/
+    export.py WORK/checkpoint.pt WORK/tokenizer.model OUT     makes OUT/coppice-12-{f16,q8_0}.gguf and OUT/coppice-12/
 """
 
 import argparse
@@ -17,7 +17,9 @@ import torch
 import llama
 
 ALIGNMENT = 32  # GGUF's default
-F32, F16 = 0, 1
+F32, F16, Q8_0 = 0, 1, 8  # GGUF's tensor types
+FILE_TYPES = {F16: 1, Q8_0: 7}  # general.file_type: what most tensors are
+Q8_0_BLOCK = 32
 UINT32, INT32, FLOAT32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9  # GGUF's value types
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6  # llama.cpp's token types
 NAMES = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
@@ -59,10 +61,25 @@ def token_type(sp: sentencepiece.SentencePieceProcessor, i: int) -> int:
     return UNKNOWN if sp.is_unknown(i) else CONTROL if sp.is_control(i) else BYTE if sp.is_byte(i) else NORMAL
 
 
-def metadata(c: llama.Config, sp: sentencepiece.SentencePieceProcessor) -> list[tuple[str, int, bytes]]:
+def q8_0(weight: torch.Tensor) -> bytes:
+    """Blocks of 32 numbers: the scale in f16, which takes the largest to 127, then each divided by it as int8."""
+    blocks = weight.float().reshape(-1, Q8_0_BLOCK)
+    scale = (blocks.abs().amax(1, keepdim=True) / 127).half()
+    inverse = torch.where(scale > 0, 1 / scale.float(), torch.zeros(()))
+    numbers = (blocks * inverse).round().clamp(-127, 127).to(torch.int8)
+    return torch.cat((scale.view(torch.uint8), numbers.view(torch.uint8)), 1).contiguous().numpy().tobytes()
+
+
+def tensor_bytes(weight: torch.Tensor, kind: int) -> bytes:
+    if kind == Q8_0:
+        return q8_0(weight)
+    return (weight.float() if kind == F32 else weight.half()).contiguous().numpy().tobytes()
+
+
+def metadata(c: llama.Config, sp, matrix_kind: int) -> list[tuple[str, int, bytes]]:
     tokens = range(sp.vocab_size())
-    plain = [("general.architecture", STRING, "llama"), ("general.name", STRING, "coppice-mini"),
-             ("general.file_type", UINT32, 1), ("llama.context_length", UINT32, c.context),
+    plain = [("general.architecture", STRING, "llama"), ("general.name", STRING, "coppice-12"),
+             ("general.file_type", UINT32, FILE_TYPES[matrix_kind]), ("llama.context_length", UINT32, c.context),
              ("llama.embedding_length", UINT32, c.hidden), ("llama.block_count", UINT32, c.layers),
              ("llama.feed_forward_length", UINT32, c.ffn),
              ("llama.attention.head_count", UINT32, c.heads), ("llama.attention.head_count_kv", UINT32, c.kv_heads),
@@ -78,18 +95,19 @@ def metadata(c: llama.Config, sp: sentencepiece.SentencePieceProcessor) -> list[
     return pairs
 
 
-def write_gguf(path: pathlib.Path, weights: dict[str, torch.Tensor], c: llama.Config, sp) -> None:
+def write_gguf(path: pathlib.Path, weights: dict[str, torch.Tensor], c: llama.Config, sp, matrix_kind: int) -> None:
+    """Matrices as `matrix_kind`, vectors in f32."""
     infos, blobs, at = b"", [], 0
     for name, w in weights.items():
         heads = {"q_proj": c.heads, "k_proj": c.kv_heads}.get(name.split(".")[-2])
         w = interleave(w, heads) if heads else w
-        kind = F32 if w.dim() == 1 else F16
-        raw = (w.float() if kind == F32 else w.half()).contiguous().numpy().tobytes()
+        kind = F32 if w.dim() == 1 else matrix_kind
+        raw = tensor_bytes(w, kind)
         infos += text(gguf_name(name)) + struct.pack("<I", w.dim()) + struct.pack(f"<{w.dim()}Q", *reversed(w.shape))
         infos += struct.pack("<IQ", kind, at)
         blobs.append(raw + bytes(-len(raw) % ALIGNMENT))
         at += len(blobs[-1])
-    pairs = metadata(c, sp)
+    pairs = metadata(c, sp, matrix_kind)
     head = b"GGUF" + struct.pack("<IQQ", 3, len(weights), len(pairs))
     head += b"".join(text(key) + struct.pack("<I", kind) + raw for key, kind, raw in pairs) + infos
     path.write_bytes(head + bytes(-len(head) % ALIGNMENT) + b"".join(blobs))
@@ -128,8 +146,9 @@ def main() -> int:
         sys.exit(f"{args.checkpoint}: beyond float16: {', '.join(too_large)}")
     config, sp = llama.Config(), sentencepiece.SentencePieceProcessor(model_file=str(args.tokenizer))
     args.out.mkdir(parents=True, exist_ok=True)
-    write_gguf(args.out / "coppice-mini-f16.gguf", weights, config, sp)
-    write_folder(args.out / "coppice-mini", weights, config, args.tokenizer)
+    write_gguf(args.out / "coppice-12-f16.gguf", weights, config, sp, F16)
+    write_gguf(args.out / "coppice-12-q8_0.gguf", weights, config, sp, Q8_0)
+    write_folder(args.out / "coppice-12", weights, config, args.tokenizer)
     return 0
 
 

@@ -4,12 +4,13 @@
     measure.py MODEL.gguf --work WORK --results R.json     goes on where it stopped; ends with the table
 
 Every prompt is made of a book, of words and of numbers that training never saw: one fact to be found and eight of the same
-form to be confused with it. An answer is right when all five digits are. Methods prune at 0.3, 0.6 and 0.9 of the depth;
-`random` keeps as many tokens as SlimInfer, by lot.
+form to be confused with it. An answer is right when all five digits are. Methods prune at 0.3, 0.6 and 0.9 of the depth. The
+controls by lot drop at the same layers, one as many tokens as LazyLLM, one as SlimInfer (whose blocks are a little less).
 """
 
 import argparse
 import json
+import math
 import pathlib
 import random
 import subprocess
@@ -25,7 +26,8 @@ GENERATE = 8  # tokens: a space, five digits, a full stop
 CHARS_PER_TOKEN = {"newton": 2.92, "twain": 3.0}  # of the bundled tokenizer, facts and question included
 
 
-def methods(layers: int) -> dict[str, str]:
+def methods(layers: int, sdtp: str = "") -> dict[str, str]:
+    """Names and specs. SDTP's ten stages are those that `coppice train sdtp` takes for twelve layers."""
     at = "/".join(str(int(layers * share + 0.5)) for share in (0.3, 0.6, 0.9))
     return {
         "dense": "none",
@@ -33,7 +35,10 @@ def methods(layers: int) -> dict[str, str]:
         "lazyllm, no revival": f"lazyllm:layers={at},revive=none,min=0",
         "sliminfer": f"sliminfer:layers={at},keep=0.25/0.125/0.0625,min=0",
         "sliminfer, no revival": f"sliminfer:layers={at},keep=0.25/0.125/0.0625,revive=none,min=0",
-        "random": f"random:layers={at},keep=0.25/0.5/0.5,min=0",
+        "random, as lazyllm": f"random:layers={at},keep=0.5/0.5/0.5,min=0",
+        "random, as sliminfer": f"random:layers={at},keep=0.25/0.5/0.5,min=0",
+        "sdtp": f"sdtp:file={sdtp},min=0",
+        "random, as sdtp": f"random:layers={'/'.join(map(str, range(2, 12)))},keep={'/'.join(['0.9'] * 10)},min=0",
     }
 
 
@@ -48,7 +53,7 @@ def answer(args: argparse.Namespace, prompt: str, spec: str) -> dict:
 
 def measure(args: argparse.Namespace, results: dict) -> None:
     book = corpus.books(args.work / "packages")[args.book]
-    chosen = {name: spec for name, spec in methods(args.layers).items() if not args.only or name in args.only}
+    chosen = {name: spec for name, spec in methods(args.layers, args.sdtp).items() if not args.only or name in args.only}
     for number in range(args.prompts):
         for length in args.lengths:
             rng = random.Random(f"{args.book} {length} {number}")
@@ -66,6 +71,20 @@ def measure(args: argparse.Namespace, results: dict) -> None:
             args.results.write_text(json.dumps(results, indent=0) + "\n", encoding="utf-8")
 
 
+def wilson(right: int, of: int) -> tuple[float, float]:
+    """The 95 % interval of a share (Wilson 1927), in per cent."""
+    z = 1.959964
+    middle, spread = right + z * z / 2, z * math.sqrt(right * (of - right) / of + z * z / 4)
+    return 100 * (middle - spread) / (of + z * z), 100 * (middle + spread) / (of + z * z)
+
+
+def cell(right: list[bool]) -> str:
+    if not right:
+        return ""
+    low, high = wilson(sum(right), len(right))
+    return f"{sum(right)} of {len(right)} ({low:.0f} to {high:.0f} %)"
+
+
 def table(results: dict) -> str:
     names = [n for n in methods(1) if any(n in r["right"] for r in results.values())]
     lines = ["| book, tokens | " + " | ".join(names) + " |", "|---|" + "--:|" * len(names)]
@@ -73,8 +92,7 @@ def table(results: dict) -> str:
         runs = [r for key, r in results.items() if tuple(key.split(" ")[:2]) == row]
         cells = []
         for name in names:
-            of = [r["right"][name] for r in runs if name in r["right"]]
-            cells.append(f"{sum(of)} of {len(of)}" if of else "")
+            cells.append(cell([r["right"][name] for r in runs if name in r["right"]]))
         low, high = min(r["tokens"] for r in runs), max(r["tokens"] for r in runs)
         lines.append(f"| {row[0]}, {low:,} to {high:,} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -89,6 +107,7 @@ def main() -> int:
     parser.add_argument("--book", choices=["newton", "twain"], default="newton")
     parser.add_argument("--lengths", type=int, nargs="+", default=[2048, 8192, 16384])
     parser.add_argument("--prompts", type=int, default=50)
+    parser.add_argument("--sdtp", help="SDTP's predictors", default=str(ROOT / "models/coppice-12-sdtp.safetensors"))
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", nargs="+", help="these methods")

@@ -2,7 +2,7 @@
 """Trains the bundled model: text, tokenizer, heads set by hand, training. See README.md.
 
     train.py WORK            runs, or goes on from WORK/checkpoint.pt
-    train.py WORK --steps 20    a trial of minutes
+    train.py WORK --until 20    a trial of minutes
 """
 
 import argparse
@@ -118,14 +118,12 @@ def prepare(work: pathlib.Path):
     return books, words, sp, lines
 
 
-def set_by_hand(model: llama.Llama, samples: Samples, lines: list[str]) -> None:
-    sp = samples.sp
+def set_by_hand(model: llama.Llama, sp, lines: list[str]) -> None:
     digits = [sp.piece_to_id(d) for d in "0123456789"]
     around = [sp.piece_to_id(p) for p in ("▁", "▁is", ".", "▁in", "▁lives", "<0x0A>")]
     special = digits + [i for i in around if not sp.is_unknown(i)]
-    seen = [i for made in (samples.sample() for _ in range(600)) if made for i in made[0]]
     ids = [i for line in lines for i in [1] + sp.encode(line)]
-    circuit.set_by_hand(model, ids, seen, special, digits + [sp.piece_to_id("▁")])
+    circuit.set_by_hand(model, ids, special, digits + [sp.piece_to_id("▁")])
 
 
 def free_rows(config: llama.Config) -> dict[str, torch.Tensor]:
@@ -158,8 +156,9 @@ def groups(model: llama.Llama) -> list[dict]:
 def options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("work", type=pathlib.Path, help="folder of what is downloaded and made")
-    parser.add_argument("--steps", type=int, default=1000)
-    parser.add_argument("--fixed", type=float, default=0.6, help="share of the steps in which the hand-set heads stay")
+    parser.add_argument("--steps", type=int, default=135)
+    parser.add_argument("--cosine", type=int, default=300, help="steps in which the rate would fall to a fiftieth")
+    parser.add_argument("--fixed", type=float, default=1.0, help="share of the steps in which the hand-set heads stay")
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--rate", type=float, default=1.5e-3)
@@ -176,6 +175,7 @@ class Training:
 
     def __init__(self, args: argparse.Namespace):
         self.args = args
+        torch.manual_seed(args.seed)  # the bigram table's factors begin with random directions
         books, self.words, self.sp, lines = prepare(args.work)
         self.text = books["train"]
         self.model = llama.Llama(llama.Config())
@@ -187,7 +187,7 @@ class Training:
             self.optimizer.load_state_dict(state["optimizer"])
             self.step = state["step"]
         else:
-            set_by_hand(self.model, self.samples(), lines)
+            set_by_hand(self.model, self.sp, lines)
         self.masks = free_rows(self.model.c)
 
     def samples(self) -> Samples:
@@ -212,7 +212,8 @@ class Training:
     def one_step(self) -> tuple[float, float, float]:
         """Loss of the text, loss of the answers, share of the answers' tokens that are right."""
         args = self.args
-        scale = min(1, (self.step + 1) / WARM) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * self.step / args.steps)))
+        cosine = 1 + math.cos(math.pi * min(1, self.step / args.cosine))
+        scale = min(1, (self.step + 1) / WARM) * (0.02 + 0.98 * 0.5 * cosine)
         for group in self.optimizer.param_groups:
             group["lr"] = args.rate * scale * group["share"]
         ids, positions, bias, weights = self.samples().batch(args.batch)
