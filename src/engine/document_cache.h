@@ -17,8 +17,8 @@
 #include <thread>
 #include <vector>
 
-#include "model/prefix_file.h"
 #include "model/prefix.h"
+#include "model/prefix_file.h"
 
 namespace coppice {
 

@@ -194,59 +194,53 @@ void Engine::Score(std::span<const int32_t> tokens, const LogitsVisitor& visit,
   PutBack(std::move(workspace));
 }
 
-Answer Engine::Generate(const Request& request) {
-  CheckRequest(request);
-  const OpTimes before = timed_ != nullptr ? timed_->times() : OpTimes();
-  const Clock::time_point start = Clock::now();
-  const auto prompt_tokens = static_cast<int64_t>(request.tokens.size());
-  const int64_t room = context_ - prompt_tokens;
-  const int64_t wanted = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
+// What one request computes with.
+struct Engine::Run {
+  PruneChoice prune;
+  SequenceState sequence;
+  std::unique_ptr<Workspace> workspace;
+  Tensor logits;        // [1, vocab], of the last position
+  int64_t wanted = 0;   // tokens to generate, at most
+  int64_t decoded = 0;  // steps after the prefill
+  Clock::time_point first_token;
+  OpTimes before;         // of all requests, when this one began
+  OpTimes prefill_times;  // its own, until the first token
+};
 
-  double selection_flops = 0;
-  PruneChoice prune = MakePolicy(request.prune, Context(request, selection_flops), request.protection);
-  SequenceState sequence = transformer_.NewSequence(prompt_tokens, prompt_tokens + wanted, *backend_);
-  sequence.cold_options = cold_options_;
-  sequence.trace = request.trace;
-  // A folder that cannot hold the cold tier is found before the work, not after.
-  if (prune.policy->OffloadBlock() > 0) OpenColdFile(cold_options_, 4096);
-  Sampler sampler(request.sampling);
-  Tensor logits;
-  if (request.prompt_log_probs && prune.active) {
-    throw Error("log-probabilities of the prompt need all of it: they do not go with --prune {}", prune.spec);
-  }
+// Prefill, from where the document cache's states end, and what it leaves to the next.
+void Engine::PrefillRest(const Request& request, Run& run) {
   // Where every position's logits are wanted, every position is computed.
   const bool scored = request.prompt_log_probs && request.on_log_probs;
   PrefixRun prefix(request.use_documents && !scored ? documents_.get() : nullptr, request.tokens,
-                   *prune.policy, transformer_.config().shape, sequence);
-  if (request.on_prefix) request.on_prefix(sequence.prefix.rows);
-  // Where the request fails it goes, and the memory with it; nobody can tell how far it got.
-  std::unique_ptr<Workspace> workspace = TakeWorkspace();
+                   *run.prune.policy, transformer_.config().shape, run.sequence);
+  if (request.on_prefix) request.on_prefix(run.sequence.prefix.rows);
   try {
-    Prefill(request, *prune.policy, sequence, *workspace, logits);
+    Prefill(request, *run.prune.policy, run.sequence, *run.workspace, run.logits);
   } catch (const Cancelled&) {
     prefix.Keep();
     throw;
   }
   prefix.Keep();
-  sequence.ledger.selection_flops = selection_flops;
+}
 
-  Answer answer;
+// The first token, and those after it.
+void Engine::Decode(const Request& request, Run& run, Answer& answer) {
+  Sampler sampler(request.sampling);
   std::vector<int32_t> history = request.tokens;
   const auto choose = [&] {
     const size_t index = answer.tokens.size();
     return index < request.forced.size() ? request.forced[index]
-                                         : sampler.Sample(logits.view().Row<float>(0), history);
+                                         : sampler.Sample(run.logits.view().Row<float>(0), history);
   };
   int32_t next = choose();
-  const Clock::time_point first_token = Clock::now();
-  const OpTimes times = timed_ != nullptr ? timed_->times() - before : OpTimes();
+  run.first_token = Clock::now();
+  if (timed_ != nullptr) run.prefill_times = timed_->times() - run.before;
   answer.finish_reason = "length";
-  int64_t decoded = 0;
   // A full context still has a next token, though no place for it.
-  if (wanted == 0 && request.max_tokens != 0) TellLogProbs(request, next, logits);
-  while (static_cast<int64_t>(answer.tokens.size()) < wanted) {
-    if (request.on_logits) request.on_logits(logits.view().Row<float>(0));
-    TellLogProbs(request, next, logits);
+  if (run.wanted == 0 && request.max_tokens != 0) TellLogProbs(request, next, run.logits);
+  while (static_cast<int64_t>(answer.tokens.size()) < run.wanted) {
+    if (request.on_logits) request.on_logits(run.logits.view().Row<float>(0));
+    TellLogProbs(request, next, run.logits);
     if (!request.ignore_eos && tokenizer_ && tokenizer_->EndsGeneration(next)) {
       answer.finish_reason = "stop";
       break;
@@ -257,36 +251,72 @@ Answer Engine::Generate(const Request& request) {
       answer.finish_reason = "cancelled";
       break;
     }
-    if (static_cast<int64_t>(answer.tokens.size()) == wanted) break;
-    transformer_.Decode(next, *prune.policy, sequence, *workspace, *backend_, logits);
-    ++decoded;
+    if (static_cast<int64_t>(answer.tokens.size()) == run.wanted) break;
+    transformer_.Decode(next, *run.prune.policy, run.sequence, *run.workspace, *backend_, run.logits);
+    ++run.decoded;
     next = choose();
   }
-  const Clock::time_point end = Clock::now();
-  PutBack(std::move(workspace));
+}
 
-  answer.ttft_ms = Milliseconds(start, first_token);
-  answer.total_ms = Milliseconds(start, end);
-  answer.prefill_times = times;
-  const double decode_ms = Milliseconds(first_token, end);
-  if (decoded > 0 && decode_ms > 0)
-    answer.decode_tokens_per_second = 1000 * static_cast<double>(decoded) / decode_ms;
-  answer.prune_spec = std::move(prune.spec);
-  answer.prune_active = prune.active;
-  answer.prune_reason = std::move(prune.reason);
-  sequence.ledger.kv_bytes = sequence.kv_bytes();
-  sequence.ledger.aux_bytes = sequence.aux.bytes();
-  sequence.ledger.cold_bytes = sequence.cold_bytes();
+// The ledger's bytes, at the end.
+void Engine::Account(Run& run, Answer& answer) const {
+  SequenceState& sequence = run.sequence;
+  Ledger& ledger = sequence.ledger;
+  ledger.kv_bytes = sequence.kv_bytes();
+  ledger.aux_bytes = sequence.aux.bytes();
+  ledger.cold_bytes = sequence.cold_bytes();
   if (sequence.cold) {
-    sequence.ledger.blocks_written = sequence.cold->blocks_written();
-    sequence.ledger.blocks_loaded = sequence.cold->blocks_loaded();
+    ledger.blocks_written = sequence.cold->blocks_written();
+    ledger.blocks_loaded = sequence.cold->blocks_loaded();
   }
   const ModelShape& s = transformer_.config().shape;
-  const int64_t positions = prompt_tokens + decoded;
-  sequence.ledger.kv_bytes_dense =
-      2 * s.layers * positions *
-      BytesOf(backend_->cache_dtype(), static_cast<int64_t>(s.kv_heads) * s.head_dim);
-  answer.ledger = std::move(sequence.ledger);
+  const int64_t positions = ledger.prompt_tokens() + run.decoded;
+  ledger.kv_bytes_dense = 2 * s.layers * positions *
+                          BytesOf(backend_->cache_dtype(), static_cast<int64_t>(s.kv_heads) * s.head_dim);
+  answer.prune_spec = std::move(run.prune.spec);
+  answer.prune_active = run.prune.active;
+  answer.prune_reason = std::move(run.prune.reason);
+  answer.ledger = std::move(ledger);
+}
+
+Answer Engine::Generate(const Request& request) {
+  CheckRequest(request);
+  const OpTimes before = timed_ != nullptr ? timed_->times() : OpTimes();
+  const Clock::time_point start = Clock::now();
+  const auto prompt_tokens = static_cast<int64_t>(request.tokens.size());
+  const int64_t room = context_ - prompt_tokens;
+
+  double selection_flops = 0;
+  Run run;
+  run.prune = MakePolicy(request.prune, Context(request, selection_flops), request.protection);
+  run.wanted = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
+  run.sequence = transformer_.NewSequence(prompt_tokens, prompt_tokens + run.wanted, *backend_);
+  run.sequence.cold_options = cold_options_;
+  run.sequence.trace = request.trace;
+  run.before = before;
+  // A folder that cannot hold the cold tier is found before the work, not after.
+  if (run.prune.policy->OffloadBlock() > 0) OpenColdFile(cold_options_, 4096);
+  if (request.prompt_log_probs && run.prune.active) {
+    throw Error("log-probabilities of the prompt need all of it: they do not go with --prune {}",
+                run.prune.spec);
+  }
+  // Where the request fails it goes, and the memory with it; nobody can tell how far it got.
+  run.workspace = TakeWorkspace();
+  PrefillRest(request, run);
+  run.sequence.ledger.selection_flops = selection_flops;
+
+  Answer answer;
+  Decode(request, run, answer);
+  const Clock::time_point end = Clock::now();
+  PutBack(std::move(run.workspace));
+
+  answer.ttft_ms = Milliseconds(start, run.first_token);
+  answer.total_ms = Milliseconds(start, end);
+  answer.prefill_times = run.prefill_times;
+  const double decode_ms = Milliseconds(run.first_token, end);
+  if (run.decoded > 0 && decode_ms > 0)
+    answer.decode_tokens_per_second = 1000 * static_cast<double>(run.decoded) / decode_ms;
+  Account(run, answer);
   if (request.trace != nullptr) NameTrace(request, answer, request.trace->trace());
   return answer;
 }

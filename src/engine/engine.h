@@ -67,7 +67,7 @@ struct Request {
   // Called between tiles, also while generating; see Engine::Generate. May be empty.
   std::function<void()> pause;
   std::function<void(int64_t tokens)> on_prefix;  // told before the prefill what is taken over; may be empty
-  TraceRecorder* trace = nullptr;  // may be null; filled with what happened to every token
+  TraceRecorder* trace = nullptr;                 // may be null; filled with what happened to every token
 };
 
 struct Answer {
@@ -120,6 +120,10 @@ class Engine {
   void CheckTokens(std::span<const int32_t> tokens) const;
   void Prefill(const Request& request, TokenPolicy& policy, SequenceState& sequence, Workspace& workspace,
                Tensor& logits);
+  struct Run;
+  void PrefillRest(const Request& request, Run& run);
+  void Decode(const Request& request, Run& run, Answer& answer);
+  void Account(Run& run, Answer& answer) const;
   void NameTrace(const Request& request, const Answer& answer, Trace& trace) const;
   MethodContext Context(const Request& request, double& selection_flops);
   std::shared_ptr<TextScorer> Scorer(const std::string& path);

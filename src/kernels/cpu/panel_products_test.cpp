@@ -147,7 +147,8 @@ TEST(AvxVnniProducts, AreTheStatedArithmeticBitForBit) {
     products->Product(x, packed, bias, ProductEnd::kStore, y.mutable_view());
     return y;
   };
-  ExpectStatedArithmetic(product, cpu::kVectorGroup, {DType::kQ8_0}, {{1, 64, 1}, {5, 96, 17}, {26, 320, 70}});
+  ExpectStatedArithmetic(product, cpu::kVectorGroup, {DType::kQ8_0},
+                         {{1, 64, 1}, {5, 96, 17}, {26, 320, 70}});
 }
 
 // Two roundings to 8 bits: half a step of at most 4 sigma / 127 each, uniform, so some 1 % of the result's deviation.
