@@ -115,7 +115,7 @@ inline void AddScaled(const PanelBlock& b, int64_t group, int64_t block_rows, in
 
 // The first `count` lanes.
 inline __mmask16 FirstLanes(int64_t count) {
-  return count >= 16 ? 0xffff : static_cast<__mmask16>((1u << count) - 1);
+  return static_cast<__mmask16>(count >= 16 ? 0xffffu : (1u << count) - 1);
 }
 
 // Sixteen results of a block's row, from column c on, with the bias and, where gated, the gate.
