@@ -17,6 +17,7 @@ import time
 
 from server_support import Server
 
+CACHE_MIB = 64
 PROGRAM, SOURCE, SECONDS = sys.argv[1], pathlib.Path(sys.argv[2]), float(sys.argv[3])
 MODEL = SOURCE / "models/coppice-mini-f16.gguf"
 CLIENTS = 200
@@ -166,7 +167,7 @@ def check_half_open(server):
 
 
 def main():
-    server = Server(PROGRAM, MODEL, "-c", str(LONG + 64), "--max-queue", "1000", "--cache-ram", "64").wait_ready()
+    server = Server(PROGRAM, MODEL, "-c", str(LONG + 64), "--max-queue", "1000", "--cache-ram", str(CACHE_MIB)).wait_ready()
     try:
         load = Load(server)
         result = multiprocessing.Queue()
@@ -188,7 +189,8 @@ def main():
         assert not load.errors, load.errors[:3]
         assert load.answers > SECONDS / 2 and load.left > 0, "too little was done"
         assert p99 < 0.05, "/health is slow"
-        assert late < 1.1 * early + (16 << 20), "memory grows"
+        # The document cache may fill up at any time, and the one long prefill may fall into either half.
+        assert late < 1.1 * early + ((16 + CACHE_MIB) << 20), "memory grows"
         if SECONDS > 120:
             check_half_open(server)
         server.good("/v1/completions", BODIES[0])
