@@ -311,6 +311,27 @@ class Others(Case):
         self.assertGreater(pruned["rate_bound"], pruned["time_bound"])
         self.assertEqual(self.good("bench", "--shape", "tiny", "-p", "64", "-r", "1", "--no-warmup").count("| none "), 2)
 
+    def test_bench_second_question(self):
+        spec = "sliminfer:layers=1,keep=128,min=0"
+        rows = json.loads(self.good("bench", "--shape", "tiny", "-p", "1024", "-n", "2", "-r", "2", "-o", "json",
+                                    "--second", "40", "--prune", "none", "--prune", spec, "--no-warmup"))
+        self.assertEqual([(r["prune"].split(":")[0], r["second_question"], r["cached_tokens"]) for r in rows],
+                         [("none", 0, 0), ("sliminfer", 0, 0), ("none", 40, 984), ("sliminfer", 40, 984)])
+        for first, second in [(rows[0], rows[2]), (rows[1], rows[3])]:
+            self.assertLess(second["flops"], first["flops"] / 2)
+            self.assertEqual(second["rounds"], 2)
+        # Products and attention at the dense run's rates, its packing, and of the rest as large a part as of the products.
+        dense, second = rows[0], rows[3]
+        part = {kind: second[f"{kind}_flops"] / dense[f"{kind}_flops"] for kind in ["product", "attention"]}
+        rest = dense["ttft_ms"] - dense["product_ms"] - dense["attention_ms"] - dense["pack_ms"]
+        bound = dense["pack_ms"] + sum(part[kind] * dense[f"{kind}_ms"] for kind in part) + rest * part["product"]
+        self.assertAlmostEqual(second["time_bound"], dense["ttft_ms"] / bound)
+        table = self.good("bench", "--shape", "tiny", "-p", "512", "-r", "1", "--second", "40")
+        self.assertIn("| none, question 2 of 40 ", table)
+        self.bad("bench", "--shape", "tiny", "-p", "40", "--second", "40", says=["--second 40", "40"])
+        self.bad("bench", "--shape", "tiny", "-p", "64", "--second", "0", code=2, says=["--second: 0 is not a number above 0"])
+        self.bad("bench", "--dry-run", "--shape", "tiny", "-p", "64", "--second", "4", says=["--second"])
+
     def test_bench_dry_run(self):
         rows = json.loads(self.good("bench", "--dry-run", "--shape", "llama-3.1-8b", "-p", "32768,131072", "-o", "json",
                                     "--prune", "sliminfer", "--prune", "lazyllm", "--prune", "snapkv", timeout=60))

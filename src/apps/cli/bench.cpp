@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "apps/checks.h"
 #include "apps/cli/bench_report.h"
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
@@ -30,16 +31,22 @@ struct BenchOptions {
   std::vector<int64_t> prompts = {4096};
   int64_t generate = 0;
   std::vector<std::string> prune;
+  int64_t second = 0;  // tokens of a second question; 0: none is asked
   int rounds = 3;
   std::string output = "md";
   bool warm_up = true;
   bool dry_run = false;
 };
 
+// What is measured in turn: a method from the first token on, or its second question about the same document.
+struct Arm {
+  std::string prune;
+  bool second = false;
+};
+
 // Any ids do: the arithmetic does not depend on them, except where a method's choice does.
-std::vector<int32_t> RandomPrompt(int64_t tokens, int64_t vocab) {
+std::vector<int32_t> RandomPrompt(int64_t tokens, int64_t vocab, uint64_t state = 1) {
   std::vector<int32_t> ids(static_cast<size_t>(tokens));
-  uint64_t state = 1;
   for (int32_t& id : ids) {
     state = state * 6364136223846793005u + 1442695040888963407u;
     id = static_cast<int32_t>((state >> 33) % static_cast<uint64_t>(vocab));
@@ -47,22 +54,35 @@ std::vector<int32_t> RandomPrompt(int64_t tokens, int64_t vocab) {
   return ids;
 }
 
+// Round 0 of a second question is the first one, which leaves the document in the cache.
+Request MakeRequest(const BenchOptions& o, const Arm& arm, int64_t tokens, int round, int64_t vocab) {
+  Request request;
+  request.tokens = RandomPrompt(tokens, vocab);
+  if (arm.second && round > 0) {
+    const std::vector<int32_t> question = RandomPrompt(o.second, vocab, static_cast<uint64_t>(round) + 1);
+    std::copy(question.begin(), question.end(), request.tokens.end() - o.second);
+  }
+  request.max_tokens = o.generate;
+  request.ignore_eos = true;
+  request.sampling.temperature = 0;
+  request.prune = arm.prune;
+  request.use_documents = arm.second;
+  request.cancelled = &Interrupted();
+  return request;
+}
+
 // Methods alternate run by run, dense first, after one uncounted round, so that a drifting machine hits all
 // alike.
-std::vector<BenchSample> Measure(const BenchOptions& o, const std::vector<std::string>& arms, int64_t tokens,
+std::vector<BenchSample> Measure(const BenchOptions& o, const std::vector<Arm>& arms, int64_t tokens,
                                  Engine& engine) {
   std::vector<BenchSample> samples(arms.size());
-  const std::vector<int32_t> prompt = RandomPrompt(tokens, engine.model().config().shape.vocab);
-  for (int round = o.warm_up ? 0 : 1; round <= o.rounds; ++round) {
+  for (int round = 0; round <= o.rounds; ++round) {
     for (size_t a = 0; a < arms.size(); ++a) {
-      Request request;
-      request.tokens = prompt;
-      request.max_tokens = o.generate;
-      request.ignore_eos = true;
-      request.sampling.temperature = 0;
-      request.prune = arms[a];
-      request.cancelled = &Interrupted();
-      const Watch watch(fmt::format("{} tokens, {}, round {}/{}", tokens, arms[a], round, o.rounds),
+      if (round == 0 && !o.warm_up && !arms[a].second) continue;
+      samples[a].second = arms[a].second ? o.second : 0;
+      Request request = MakeRequest(o, arms[a], tokens, round, engine.model().config().shape.vocab);
+      const Watch watch(fmt::format("{} tokens, {}{}, round {}/{}", tokens, arms[a].prune,
+                                    arms[a].second ? ", second question" : "", round, o.rounds),
                         engine.model().config().shape.layers, request);
       ResetPeakMemory();
       samples[a].last = engine.Generate(request);
@@ -76,10 +96,15 @@ std::vector<BenchSample> Measure(const BenchOptions& o, const std::vector<std::s
   return samples;
 }
 
-std::vector<std::string> Arms(const BenchOptions& o) {
-  std::vector<std::string> arms = {"none"};
+std::vector<Arm> Arms(const BenchOptions& o) {
+  std::vector<Arm> arms = {{"none"}};
   for (const std::string& spec : o.prune) {
-    if (spec != "none") arms.push_back(spec);
+    if (spec != "none") arms.push_back({spec});
+  }
+  // A dense second question costs a dense first one more: only where "none" was asked for, or nothing else.
+  if (o.second > 0 && o.prune.empty()) arms.push_back({"none", true});
+  if (o.second > 0) {
+    for (const std::string& spec : o.prune) arms.push_back({spec, true});
   }
   return arms;
 }
@@ -105,9 +130,9 @@ void PlanAll(const BenchOptions& o) {
   for (const int64_t tokens : o.prompts) {
     if (tokens > limits::kMaxContext) throw Error("-p {}: at most {}", tokens, limits::kMaxContext);
     const std::vector<int32_t> prompt = RandomPrompt(tokens, config.shape.vocab);
-    for (const std::string& arm : Arms(o)) {
-      rows.push_back(
-          PlanRow(o.shape.empty() ? o.model.model : o.shape, tokens, PlanRun(config, prompt, arm, *backend)));
+    for (const Arm& arm : Arms(o)) {
+      rows.push_back(PlanRow(o.shape.empty() ? o.model.model : o.shape, tokens,
+                             PlanRun(config, prompt, arm.prune, *backend)));
       if (o.output == "jsonl") fmt::print("{}\n", Dump(rows.back()));
     }
   }
@@ -116,8 +141,11 @@ void PlanAll(const BenchOptions& o) {
 
 void Bench(BenchOptions o) {
   if (o.shape.empty() == o.model.model.empty()) throw Error("give either -m MODEL or --shape NAME[:TYPE]");
+  if (o.dry_run && o.second > 0) throw Error("--second: --dry-run plans first questions only");
   if (o.dry_run) return PlanAll(o);
   o.model.engine.time_operations = true;
+  // What the arms leave there is used in every round: nothing may leave to make room.
+  if (o.second > 0) o.model.engine.documents = DocumentCacheOptions{.memory_bytes = int64_t{1} << 50};
   const std::unique_ptr<Engine> engine = o.shape.empty() ? Engine::Load(o.model.model, o.model.engine)
                                                          : Engine::FromShape(o.shape, o.model.engine);
   for (const int64_t tokens : o.prompts) {
@@ -125,6 +153,7 @@ void Bench(BenchOptions o) {
       throw Error("-p {} and -n {} exceed the context of {}: raise --ctx-size", tokens, o.generate,
                   engine->context());
     }
+    if (tokens <= o.second) throw Error("--second {}: a prompt of {} has no document", o.second, tokens);
   }
   std::vector<nlohmann::ordered_json> rows;
   for (const int64_t tokens : o.prompts) {
@@ -148,10 +177,14 @@ void AddBench(CLI::App& app) {
   bench->add_option("-p,--n-prompt", o->prompts, "prompt lengths, separated by commas")
       ->take_all()
       ->delimiter(',')
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
   bench->add_option("-n,--n-gen", o->generate, "also generate this many tokens, for the decode rate")
-      ->check(CLI::NonNegativeNumber);
+      ->check(ZeroOrMore());
   bench->add_option("--prune", o->prune, "a method to compare with dense; may be repeated")->take_all();
+  bench
+      ->add_option("--second", o->second,
+                   "also a second question of so many tokens about the same document, by the document cache")
+      ->check(AboveZero());
   bench->add_option("-r,--repetitions", o->rounds, "counted rounds, after one that warms up")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
@@ -166,7 +199,7 @@ void AddBench(CLI::App& app) {
       "FLOP bound: the dense run's FLOPs over the method's. Time bound: the dense run's time over what it "
       "would\n"
       "be with the method's FLOPs in products and in attention, each at the dense run's rate, the rest "
-      "unchanged;\n"
+      "unchanged\n(of a second question: the packing unchanged, the rest shrunk as its products are);\n"
       "rate bound: the same of products and attention alone.");
   bench->callback([o] {
     InstallInterruptHandler();

@@ -21,11 +21,13 @@ double MedianMs(const BenchSample& sample, OpKind kind) {
 
 // What a run would take if its products and its attention ran at the dense run's rates.
 struct Bounds {
-  double time_ms;  // with everything else of the dense run unchanged
+  double time_ms;  // with everything else of the dense run unchanged; but see BoundsOf
   double rate;     // of products and attention alone: the dense run's time in both over the method's
 };
 
-Bounds BoundsOf(const PrefillFlops& parts, const BenchSample& dense) {
+// A second question computes few rows even in the first layer, so that what is done by rows shrinks with the products;
+// only the weights are packed as for a whole prompt.
+Bounds BoundsOf(const PrefillFlops& parts, bool is_second, const BenchSample& dense) {
   const PrefillFlops all = dense.last.ledger.prefill_parts();
   const double products_ms = MedianMs(dense, OpKind::kProduct);
   const double attention_ms = MedianMs(dense, OpKind::kAttention);
@@ -33,7 +35,12 @@ Bounds BoundsOf(const PrefillFlops& parts, const BenchSample& dense) {
   const double products = all.products > 0 ? products_ms * parts.products / all.products : 0;
   const double attention = all.attention > 0 ? attention_ms * parts.attention / all.attention : 0;
   const double both_ms = products_ms + attention_ms;
-  return {.time_ms = SpreadOf(dense.ttft_ms).median - both_ms + products + attention,
+  double rest = SpreadOf(dense.ttft_ms).median - both_ms;
+  if (is_second && products_ms > 0) {
+    const double packing = MedianMs(dense, OpKind::kPack);
+    rest = packing + (rest - packing) * products / products_ms;
+  }
+  return {.time_ms = rest + products + attention,
           .rate = products + attention > 0 ? both_ms / (products + attention) : 1};
 }
 
@@ -73,8 +80,11 @@ std::string Bytes(const ordered_json& row, const char* key) { return BytesText(r
 std::string Prompt(const ordered_json& row) { return fmt::format("{}", row["prompt"].get<int64_t>()); }
 
 std::string Prune(const ordered_json& row) {
-  const std::string prune = row["prune"].get<std::string>();
-  return prune != "none" && !row["active"].get<bool>() ? prune + " (stood aside)" : prune;
+  std::string prune = row["prune"].get<std::string>();
+  if (prune != "none" && !row["active"].get<bool>()) prune += " (stood aside)";
+  if (row.value("second_question", 0) > 0)
+    prune += fmt::format(", question 2 of {}", row["second_question"].get<int>());
+  return prune;
 }
 
 // All columns but the second hold numbers.
@@ -142,7 +152,7 @@ ordered_json BenchRow(const Engine& engine, int64_t tokens, const BenchSample& s
   const Ledger& ledger = sample.last.ledger;
   const double speed_up = dense_ms / ttft.median;
   const double flop_bound = ledger.prefill_flops_dense() / ledger.prefill_flops();
-  const Bounds bounds = BoundsOf(ledger.prefill_parts(), dense);
+  const Bounds bounds = BoundsOf(ledger.prefill_parts(), sample.second > 0, dense);
   ordered_json row = {{"model", engine.store().path()},
                       {"type", Info(engine.model().weights().layers.front().down.weight.dtype).name},
                       {"backend", engine.backend().name()},
@@ -152,6 +162,8 @@ ordered_json BenchRow(const Engine& engine, int64_t tokens, const BenchSample& s
                       {"prompt", tokens},
                       {"prune", sample.last.prune_spec},
                       {"active", sample.last.prune_active},
+                      {"second_question", sample.second},
+                      {"cached_tokens", ledger.cached_tokens},
                       {"kept", KeptText(ledger)},
                       {"ttft_ms", ttft.median},
                       {"ttft_ms_min", ttft.min},

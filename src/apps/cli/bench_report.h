@@ -17,6 +17,7 @@ struct BenchSample {
   std::vector<double> decode_rates;
   std::vector<OpTimes> times;
   int64_t peak_bytes = 0;  // resident, the warming round included
+  int64_t second = 0;      // tokens of the second question that these are; 0: of the first
   Answer last;
 };
 

@@ -1,12 +1,14 @@
 #include "apps/cli/eval_options.h"
 
+#include "apps/checks.h"
+
 namespace coppice::cli {
 
 void AddSampleOptions(CLI::App& app, EvalOptions& o) {
   app.add_option("--lengths", o.lengths, "tokens of prompt and answer, separated by commas")
       ->take_all()
       ->delimiter(',')
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
   app.add_option("--samples", o.samples, "samples of each task and length, at most")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
       ->capture_default_str();
@@ -23,9 +25,9 @@ void AddSampleOptions(CLI::App& app, EvalOptions& o) {
   app.add_flag("--chat", o.chat, "prompts are messages of a user: apply the model's chat template");
   app.add_option("-s,--seed", o.seed, "of samples")->capture_default_str();
   app.add_option("--protect-first", o.protection.first, "prompt tokens at the start that no method may prune")
-      ->check(CLI::NonNegativeNumber);
+      ->check(ZeroOrMore());
   app.add_option("--protect-last", o.protection.last, "prompt tokens at the end that no method may prune")
-      ->check(CLI::NonNegativeNumber);
+      ->check(ZeroOrMore());
 }
 
 }  // namespace coppice::cli

@@ -10,6 +10,7 @@
 #include <map>
 #include <random>
 
+#include "apps/checks.h"
 #include "base/error.h"
 
 namespace coppice::cli {
@@ -19,7 +20,7 @@ void AddModelOptions(CLI::App& app, ModelOptions& o, bool required) {
   if (required) model->required();
   app.add_option("-c,--ctx-size", o.engine.context,
                  "positions a sequence may take; 0: what the model was trained for")
-      ->check(CLI::NonNegativeNumber);
+      ->check(ZeroOrMore());
   app.add_option("-t,--threads", o.engine.threads, "threads; 0: all usable cores")
       ->check(CLI::Range(0, 1024));
   app.add_option("--ubatch-size", o.engine.tile_rows,
@@ -81,10 +82,10 @@ void AddGenerateOptions(CLI::App& app, GenerateOptions& o) {
       ->capture_default_str();
   app.add_option("--protect-first", o.protection.first,
                  "prompt tokens at the start that no method may prune, beyond its budget")
-      ->check(CLI::NonNegativeNumber);
+      ->check(ZeroOrMore());
   app.add_option("--protect-last", o.protection.last,
                  "prompt tokens at the end that no method may prune, beyond its budget")
-      ->check(CLI::NonNegativeNumber);
+      ->check(ZeroOrMore());
 }
 
 std::string ReadPrompt(const PromptOptions& o) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "apps/checks.h"
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
 #include "apps/cli/terminal.h"
@@ -198,8 +199,7 @@ void AddPerplexity(CLI::App& app) {
   perplexity->get_option("--ctx-size")
       ->description("tokens of a chunk, of which the second half is scored; 0: 512");
   perplexity->add_option("-f,--file", o->file, "the text")->required();
-  perplexity->add_option("--chunks", o->chunks, "how many chunks of it; 0: all")
-      ->check(CLI::NonNegativeNumber);
+  perplexity->add_option("--chunks", o->chunks, "how many chunks of it; 0: all")->check(ZeroOrMore());
   perplexity->add_option(
       "--prune", o->prune,
       "a method: it prunes the first half, the second is decoded behind it, and compared with dense");

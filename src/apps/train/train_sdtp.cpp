@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "apps/checks.h"
 #include "apps/cli/terminal.h"
 #include "train/sdtp_trainer.h"
 
@@ -146,8 +147,7 @@ void AddTextOptions(CLI::App& app, SdtpTraining& t) {
          },
          "of the texts: auto (JSON lines where the name ends in .jsonl), jsonl, text")
       ->check(CLI::IsMember({"auto", "jsonl", "text"}));
-  app.add_option("--texts", x.limit, "how many of them, from the first on; 0: all")
-      ->check(CLI::NonNegativeNumber);
+  app.add_option("--texts", x.limit, "how many of them, from the first on; 0: all")->check(cli::ZeroOrMore());
   app.add_option("--length", x.longest, "tokens of a text; longer ones are left out, plain text is cut")
       ->check(CLI::Range(16, 1 << 20))
       ->capture_default_str();
@@ -184,7 +184,7 @@ void AddLearningOptions(CLI::App& app, Options& o) {
       ->check(CLI::Range(0, 1 << 20));
   app.add_option("--batch", t.batch, "texts per step")->check(CLI::Range(1, 1 << 20))->capture_default_str();
   app.add_option("--lr", t.learning_rate, "AdamW's, at its peak")
-      ->check(CLI::PositiveNumber)
+      ->check(cli::AboveZero())
       ->capture_default_str();
   app.add_option("--rows", t.rows, "tokens of a text whose hidden states are kept on disk, drawn at random")
       ->check(CLI::Range(2, 1 << 24))
@@ -204,10 +204,10 @@ void AddLearningOptions(CLI::App& app, Options& o) {
       ->needs(pruned);
   app.add_option("--distill", t.losses.distill,
                  "weight of the divergence from the dense model; DynamicViT: 0.5")
-      ->check(CLI::NonNegativeNumber)
+      ->check(cli::ZeroOrMore())
       ->needs(pruned);
   app.add_option("--ratio", o.ratio, "weight of (kept - r^s)^2; default 0, with gumbel masks 2")
-      ->check(CLI::NonNegativeNumber)
+      ->check(cli::ZeroOrMore())
       ->needs(pruned);
   app.add_option("-s,--seed", t.seed, "the same seed, the same file (on one thread, to the bit)")
       ->capture_default_str();
