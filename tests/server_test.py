@@ -766,7 +766,7 @@ class Faults(unittest.TestCase):
             short, long = {"prompt": [word] * 100, "max_tokens": 2}, {"prompt": [word] * 110000, "max_tokens": 2}
             server.good("/v1/completions", short)
             hard = resource.prlimit(server.process.pid, resource.RLIMIT_AS)
-            for mib in [16, 40]:
+            for mib in [1, 4, 16, 40]:
                 status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
                 size = int(re.search(r"VmSize:\s+(\d+) kB", status).group(1)) << 10
                 resource.prlimit(server.process.pid, resource.RLIMIT_AS, (size + (mib << 20), hard[1]))

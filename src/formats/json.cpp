@@ -31,7 +31,7 @@ std::string Cause(const char* what) {
 class Builder final : public nlohmann::json_sax<json> {
  public:
   Builder(const std::string& source, size_t max_values) : source_(source), values_left_(max_values) {}
-  json Take() { return std::move(root_); }
+  json Take() { return root_.Take(); }
 
   bool null() override { return Put(nullptr); }
   bool boolean(bool value) override { return Put(value); }
@@ -83,7 +83,7 @@ class Builder final : public nlohmann::json_sax<json> {
     if (values_left_ == 0) throw Error("[json] {}: holds too many values", source_);
     --values_left_;
     if (open_.empty()) {
-      root_ = std::move(value);
+      root_ = OwnedJson<json>(std::move(value));
       return &root_;
     }
     json& parent = *open_.back();
@@ -98,7 +98,7 @@ class Builder final : public nlohmann::json_sax<json> {
 
   const std::string& source_;
   size_t values_left_;
-  json root_;
+  OwnedJson<json> root_;
   std::vector<json*> open_;
   std::string key_;
 };

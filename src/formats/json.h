@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace coppice {
 
@@ -13,6 +14,35 @@ namespace coppice {
 // limits::kMaxJsonDepth, duplicate keys in one object, trailing bytes, numbers that overflow a double, and more
 // than `max_values` values: each takes many times the memory of its shortest text.
 nlohmann::json ParseJson(std::string_view text, const std::string& source, size_t max_values = SIZE_MAX);
+
+// Empties `value` without asking for memory. The library's own destructor asks (3.11 flattens arrays and objects onto a
+// vector, to spare the stack), and a destructor that gets none ends the process. Recurses as deep as the value is.
+template <typename Json>
+void FreeJson(Json& value) noexcept {
+  if (auto* array = value.template get_ptr<typename Json::array_t*>()) {
+    for (Json& element : *array) FreeJson(element);
+    array->clear();
+  } else if (auto* object = value.template get_ptr<typename Json::object_t*>()) {
+    for (auto& member : *object) FreeJson(member.second);
+    object->clear();
+  }
+}
+
+// A value that ends so: for what a client can make large, in a process that goes on when memory has run out.
+template <typename Json>
+class OwnedJson final : public Json {
+ public:
+  OwnedJson() = default;
+  OwnedJson(Json value) : Json(std::move(value)) {}
+  OwnedJson(const OwnedJson&) = default;
+  OwnedJson(OwnedJson&&) noexcept = default;
+  OwnedJson& operator=(OwnedJson other) noexcept {
+    Json::swap(other);
+    return *this;
+  }
+  Json Take() { return std::move(static_cast<Json&>(*this)); }
+  ~OwnedJson() { FreeJson(static_cast<Json&>(*this)); }
+};
 
 // Reads and parses a file of at most limits::kMaxJsonFileBytes.
 nlohmann::json ReadJsonFile(const std::string& path);

@@ -1,6 +1,9 @@
 #include "formats/json.h"
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include <cstdlib>
 
 #include "base/limits.h"
 #include "formats/test_bytes.h"
@@ -85,6 +88,38 @@ TEST(Json, ReadsAFileAndNamesOneThatIsMissingOrBroken) {
 TEST(Json, CountsValues) {
   EXPECT_EQ(ParseJson("[1, {\"a\": []}]", "x", 4).size(), 2u);
   EXPECT_THROW(ParseJson("[1, {\"a\": []}]", "x", 3), Error);
+}
+
+#ifndef __SANITIZE_ADDRESS__  // whose shadow memory needs address space at every moment
+// Ends a value when not one more page can be had. Without OwnedJson it is the library's destructor that wants them, and
+// the process dies of std::terminate.
+[[noreturn]] void EndWithoutMemory() {
+  {
+    OwnedJson<nlohmann::json> value = nlohmann::json::array();
+    for (int i = 0; i < 1'000'000; ++i) value.push_back(i);
+    value[7] = nlohmann::json::parse(R"({"a": [[1, 2], {"b": [3]}]})");
+    const rlimit none{1, 1};
+    if (setrlimit(RLIMIT_AS, &none) != 0) std::_Exit(2);
+  }
+  std::_Exit(0);
+}
+
+TEST(JsonDeathTest, AnOwnedValueEndsWithoutMemory) {
+  EXPECT_EXIT(EndWithoutMemory(), testing::ExitedWithCode(0), "");
+}
+#endif
+
+TEST(Json, OwnedValuesCopyMoveAndAssign) {
+  const OwnedJson<nlohmann::json> one = ParseJson(R"({"a": [1, {"b": 2}]})", "x");
+  OwnedJson<nlohmann::json> two = one;
+  EXPECT_EQ(two.dump(), one.dump());
+  const OwnedJson<nlohmann::json> three = std::move(two);
+  EXPECT_EQ(three.dump(), one.dump());
+  two = nlohmann::json::array({1});
+  two = one;
+  EXPECT_EQ(two["a"][1]["b"], 2);
+  EXPECT_EQ(two.Take().dump(), one.dump());
+  EXPECT_TRUE(two.is_null());
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ void GenerationReply::OnProgress(int index, int64_t processed, int64_t total, do
   const std::lock_guard lock(mutex_);
   Choice& choice = choices_[static_cast<size_t>(index)];
   if (!options_.parameters.return_progress || choice.begun) return;
-  ordered_json chunk = Head(true);
+  OwnedJson<ordered_json> chunk = Head(true);
   ordered_json empty = {{"index", index}};
   if (is_chat()) {
     empty["delta"] = ordered_json::object();
@@ -163,7 +163,7 @@ void GenerationReply::OnDone(int index, const JobResult& result) {
     if (!result.tail.empty() || !choice.log_probs.empty()) {
       SendChunk(index, {{"content", result.tail}}, result.tail, "");
     }
-    ordered_json more = ordered_json::object();
+    OwnedJson<ordered_json> more = ordered_json::object();
     AddDepth(choice, more);  // where the prefill told no progress, or less than all
     if (!choice.prune.is_null()) more["prune"] = choice.prune;
     if (done_ == choices_.size()) Account(more);
@@ -206,9 +206,11 @@ void GenerationReply::Account(ordered_json& reply) const {
 }
 
 void GenerationReply::SendChunk(int index, const ordered_json& delta, const std::string& text,
-                                const std::string& finish_reason, ordered_json more) {
+                                const std::string& finish_reason, const ordered_json& more) {
   Choice& choice = choices_[static_cast<size_t>(index)];
-  ordered_json item = {{"index", index}};
+  OwnedJson<ordered_json> chunk = Head(true);
+  chunk["choices"] = ordered_json::array({{{"index", index}}});
+  ordered_json& item = chunk["choices"][0];
   if (is_chat()) {
     item["delta"] = delta;
   } else {
@@ -217,8 +219,6 @@ void GenerationReply::SendChunk(int index, const ordered_json& delta, const std:
   const bool is_role = is_chat() && delta.contains("role");
   item["logprobs"] = is_role ? ordered_json() : TakeLogProbs(choice);
   item["finish_reason"] = finish_reason.empty() ? ordered_json() : ordered_json(finish_reason);
-  ordered_json chunk = Head(true);
-  chunk["choices"] = ordered_json::array({item});
   if (options_.parameters.include_usage) chunk["usage"] = nullptr;
   if (!more.is_null()) chunk.update(more);
   exchange_->Send(SseEvent(chunk));
@@ -236,9 +236,10 @@ void GenerationReply::FinishStream() {
   metrics_.CountRequest(200);
 }
 
-ordered_json GenerationReply::ChoiceJson(int index) {
+void GenerationReply::AddChoice(int index, ordered_json& reply) {
   Choice& choice = choices_[static_cast<size_t>(index)];
-  ordered_json item = {{"index", index}};
+  reply["choices"].push_back({{"index", index}});
+  ordered_json& item = reply["choices"].back();
   if (is_chat()) {
     item["message"] = {{"role", "assistant"}, {"content", choice.text}};
   } else {
@@ -250,14 +251,13 @@ ordered_json GenerationReply::ChoiceJson(int index) {
     item["prompt_pieces"] = PromptPieces(tokenizer_, choice.prompt->tokens);
   }
   if (choices_.size() > 1 && !choice.prune.is_null()) item["prune"] = choice.prune;
-  return item;
 }
 
 void GenerationReply::FinishWhole() {
   if (failed_) return;
-  ordered_json reply = Head(false);
+  OwnedJson<ordered_json> reply = Head(false);
   reply["choices"] = ordered_json::array();
-  for (size_t i = 0; i < choices_.size(); ++i) reply["choices"].push_back(ChoiceJson(static_cast<int>(i)));
+  for (size_t i = 0; i < choices_.size(); ++i) AddChoice(static_cast<int>(i), reply);
   reply["usage"] = Usage();
   Account(reply);
   if (choices_.size() == 1 && !choices_[0].prune.is_null()) reply["prune"] = choices_[0].prune;

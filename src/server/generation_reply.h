@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/json.h"
 #include "server/depth_report.h"
 #include "server/http.h"
 #include "server/job.h"
@@ -62,7 +63,7 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
     size_t told = 0;  // log-probabilities of the prompt's tokens so far
     std::string text = {};
     std::string finish_reason = {};
-    nlohmann::ordered_json prune = {};
+    OwnedJson<nlohmann::ordered_json> prune = {};
     bool is_first = false;  // of its prompt
     int64_t cached = 0;     // tokens of the prompt that the document cache knew
     std::unique_ptr<DepthReport> depth = nullptr;
@@ -77,12 +78,12 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   void EchoLogProb(Choice& choice, const TokenLogProbs* known);
   nlohmann::ordered_json TakeLogProbs(Choice& choice);
   nlohmann::ordered_json Head(bool chunk) const;
-  nlohmann::ordered_json ChoiceJson(int index);
+  void AddChoice(int index, nlohmann::ordered_json& reply);
   nlohmann::ordered_json Usage() const;
   nlohmann::ordered_json Timings() const;
   void Account(nlohmann::ordered_json& reply) const;
   void SendChunk(int index, const nlohmann::ordered_json& delta, const std::string& text,
-                 const std::string& finish_reason, nlohmann::ordered_json more = {});
+                 const std::string& finish_reason, const nlohmann::ordered_json& more = {});
   void FinishStream();
   void FinishWhole();
 

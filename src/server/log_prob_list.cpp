@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "formats/json.h"
 #include "server/text_stream.h"
 
 namespace coppice {
@@ -41,10 +42,13 @@ void LogProbList::Add(int32_t id, const std::string& bytes, const TokenLogProbs*
 }
 
 ordered_json LogProbList::TakeCompletion() {
-  ordered_json tokens = ordered_json::array();
-  ordered_json values = ordered_json::array();
-  ordered_json tops = ordered_json::array();
-  ordered_json offsets = ordered_json::array();
+  const ordered_json none = ordered_json::array();
+  OwnedJson lists = ordered_json(
+      {{"tokens", none}, {"token_logprobs", none}, {"top_logprobs", none}, {"text_offset", none}});
+  ordered_json& tokens = lists["tokens"];
+  ordered_json& values = lists["token_logprobs"];
+  ordered_json& tops = lists["top_logprobs"];
+  ordered_json& offsets = lists["text_offset"];
   for (const Entry& entry : entries_) {
     tokens.push_back(entry.label);
     offsets.push_back(entry.offset);
@@ -60,11 +64,12 @@ ordered_json LogProbList::TakeCompletion() {
     tops.back() = std::move(top);
   }
   entries_.clear();
-  return {{"tokens", tokens}, {"token_logprobs", values}, {"top_logprobs", tops}, {"text_offset", offsets}};
+  return lists.Take();
 }
 
 ordered_json LogProbList::TakeChat() {
-  ordered_json content = ordered_json::array();
+  OwnedJson list = ordered_json({{"content", ordered_json::array()}, {"refusal", nullptr}});
+  ordered_json& content = list["content"];
   for (const Entry& entry : entries_) {
     ordered_json tops = ordered_json::array();
     if (entry.known) {
@@ -80,7 +85,7 @@ ordered_json LogProbList::TakeChat() {
                        {"top_logprobs", tops}});
   }
   entries_.clear();
-  return {{"content", content}, {"refusal", nullptr}};
+  return list.Take();
 }
 
 }  // namespace coppice

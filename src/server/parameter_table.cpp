@@ -58,7 +58,7 @@ void ReadText(const json& value, const std::string& name, Parameters& out) {
 }
 
 void ReadStop(const json& value, const std::string& name, Parameters& out) {
-  const json list = value.is_array() ? value : json::array({value});
+  const OwnedJson<json> list = value.is_array() ? value : json::array({value});
   if (list.size() > kMaxStopStrings) throw BadField(name, fmt::format("more than {} texts", kMaxStopStrings));
   out.stop.clear();
   for (const json& item : list) {

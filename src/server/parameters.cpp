@@ -81,8 +81,8 @@ const NameTable& Names(Route route) {
   return tables.at(route);
 }
 
-json ParseObject(std::string_view body) {
-  json object;
+OwnedJson<json> ParseObject(std::string_view body) {
+  OwnedJson<json> object;
   try {
     object = ParseJson(body, "request", kMaxJsonValues);
   } catch (const Error& error) {
@@ -116,7 +116,7 @@ void CheckTogether(const json& object, Route route, Parameters& p) {
 }  // namespace
 
 Parameters ParseParameters(std::string_view body, Route route, const Parameters& defaults) {
-  const json object = ParseObject(body);
+  const OwnedJson<json> object = ParseObject(body);
   Parameters result = defaults;
   std::map<const Field*, std::string> seen;
   const NameTable& names = Names(route);

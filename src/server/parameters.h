@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/sampler.h"
+#include "formats/json.h"
 #include "policies/compose.h"
 
 namespace coppice {
@@ -37,9 +38,9 @@ using PromptInput = std::variant<std::string, std::vector<int32_t>>;
 struct Parameters {
   // What is read.
   std::vector<PromptInput> prompts;
-  nlohmann::json messages;
+  OwnedJson<nlohmann::json> messages;
   bool add_generation_prompt = true;
-  nlohmann::ordered_json template_variables = nlohmann::ordered_json::object();
+  OwnedJson<nlohmann::ordered_json> template_variables = nlohmann::ordered_json::object();
   std::optional<bool> add_special;  // unset: as the route does
   bool parse_special = true;
   bool with_pieces = false;

@@ -31,7 +31,7 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
     for (const PromptInput& input : p.prompts) prompts.push_back(Encode(input, p));
   }
   p.prompts.clear();
-  p.messages = nullptr;
+  p.messages = {};
   std::vector<std::shared_ptr<const EncodedPrompt>> choices;
   for (const auto& prompt : prompts) {
     CheckPrompt(*prompt, p, route == kChat ? "messages" : "prompt");

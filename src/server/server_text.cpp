@@ -22,7 +22,7 @@ auto WithMessages(const Parameters& p, const Tokenizer& tokenizer, Use use) {
   if (tokenizer.chat_template().empty()) throw BadField("messages", "the model has no chat template");
   try {
     std::vector<ChatMessage> messages = ParseMessages(p.messages, "messages");
-    ordered_json variables = p.template_variables;
+    OwnedJson<ordered_json> variables = p.template_variables;
     if (!variables.contains("add_generation_prompt"))
       variables["add_generation_prompt"] = p.add_generation_prompt;
     return use(messages, variables);
@@ -39,13 +39,18 @@ void Server::Tokenize(const HttpRequest& request, const ExchangePtr& exchange) {
   const EncodeOptions how{.add_special = p.add_special.value_or(p.form_is_openai),
                           .parse_special = p.parse_special};
   const std::vector<int32_t> ids = tokenizer().Encode(std::get<std::string>(p.prompts.front()), how);
-  ordered_json tokens = ids;
-  if (p.with_pieces) {
-    tokens = ordered_json::array();
-    for (const int32_t id : ids)
+  OwnedJson<ordered_json> reply = ordered_json::object();
+  ordered_json& tokens = reply["tokens"] = ordered_json::array();
+  for (const int32_t id : ids) {
+    if (p.with_pieces) {
       tokens.push_back({{"id", id}, {"piece", TokenLabel(tokenizer().Piece(id, true))}});
+    } else {
+      tokens.push_back(id);
+    }
   }
-  Answer(exchange, {{"tokens", tokens}, {"count", ids.size()}, {"max_model_len", engine_->context()}});
+  reply["count"] = ids.size();
+  reply["max_model_len"] = engine_->context();
+  Answer(exchange, reply);
 }
 
 void Server::Detokenize(const HttpRequest& request, const ExchangePtr& exchange) {
