@@ -37,15 +37,7 @@ void Validate(const SamplingOptions& o) {
           "a whole number from -1");
 }
 
-Sampler::Sampler(const SamplingOptions& options) : options_(options), state_(options.seed) {}
-
-// SplitMix64 (Steele et al. 2014): the standard library's distributions differ between implementations.
-double Sampler::Uniform() {
-  uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return static_cast<double>((z ^ (z >> 31)) >> 11) * 0x1p-53;
-}
+Sampler::Sampler(const SamplingOptions& options) : options_(options), random_(options.seed) {}
 
 int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> history) {
   std::vector<Candidate> candidates;
@@ -92,7 +84,7 @@ int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> 
     c.weight = std::exp(static_cast<double>(c.logit - candidates.front().logit) / options_.temperature);
     sum += c.weight;
   }
-  double ticket = Uniform() * sum;
+  double ticket = random_.Uniform() * sum;
   for (const Candidate& c : candidates) {
     ticket -= c.weight;
     if (ticket < 0) return c.id;

@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "base/random.h"
+
 namespace coppice {
 
 // Names, meanings and defaults as llama.cpp's; temperature 0 is greedy.
@@ -30,9 +32,8 @@ class Sampler {
   int32_t Sample(std::span<const float> logits, std::span<const int32_t> history);
 
  private:
-  double Uniform();  // [0, 1)
   SamplingOptions options_;
-  uint64_t state_;
+  Random random_;
 };
 
 }  // namespace coppice

@@ -34,6 +34,14 @@ TEST(Sampler, FollowsTheSoftmax) {
   EXPECT_NEAR(counts.at(2) / 20000.0, 5 / 8.0, 0.012);
 }
 
+// What seed 1 has always drawn: an answer follows from its seed.
+TEST(Sampler, KeepsItsSequence) {
+  Sampler sampler(Plain());
+  std::vector<int32_t> drawn;
+  for (int i = 0; i < 5; ++i) drawn.push_back(sampler.Sample(std::vector<float>(1000), {}));
+  EXPECT_EQ(drawn, (std::vector<int32_t>{566, 745, 971, 444, 444}));
+}
+
 TEST(Sampler, TemperatureSharpens) {
   SamplingOptions options = Plain();
   options.temperature = 0.5;  // weights are squared: 1 and 4

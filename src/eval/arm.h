@@ -22,7 +22,7 @@ struct DenseLogits {
 
 struct ArmContext {
   Engine& engine;
-  Metrics& metrics;
+  TaskMetrics& metrics;
   bool chat = false;  // prompts are messages of a user, but for those that are plain
   Protection protection = {};
   const std::atomic<bool>* cancelled = nullptr;

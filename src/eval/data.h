@@ -46,6 +46,21 @@ std::string FindDataFile(const TaskRequest& request, std::string_view task, std:
 std::vector<DataRow> ReadRows(const std::string& path);
 std::vector<std::string> ReadLines(const std::string& path);
 
+// A task "GROUP/NAME" for each of a benchmark's sets of published texts, about which only its metric is told; `datasets`
+// lives on. Its samples are samples(dataset, request).
+template <typename Datasets, typename Samples>
+void AddDatasets(const std::string& group, const std::string& benchmark, const Datasets& datasets,
+                 Samples samples, std::vector<TaskInfo>& tasks) {
+  for (const auto& dataset : datasets) {
+    tasks.push_back(
+        {.name = group + "/" + std::string(dataset.name),
+         .about = benchmark + ", " + std::string(dataset.metric),
+         .length = TaskLength::kCut,
+         .needs_data = true,
+         .samples = [&dataset, samples](const TaskRequest& request) { return samples(dataset, request); }});
+  }
+}
+
 // `text` with every {name} of the list replaced by its value; values are not looked at again.
 std::string FillTemplate(std::string_view text,
                          const std::vector<std::pair<std::string_view, std::string_view>>& values);

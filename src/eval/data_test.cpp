@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 #include "engine/open_model.h"
 #include "eval/metrics/metric.h"
 #include "formats/json.h"
+#include "test_files.h"
 
 namespace coppice {
 namespace {
@@ -32,18 +32,12 @@ const Tokenizer& BundledTokenizer() {
 class DataTasks : public testing::Test {
  protected:
   void SetUp() override {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
     request_.length = 2048;
-    request_.data = {folder_};
+    request_.data = {folder_.path()};
     request_.filler = &kFiller;
     request_.tokenizer = &BundledTokenizer();
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  void Write(const std::string& name, const std::string& text) {
-    std::ofstream(folder_ + "/" + name) << text;
-  }
+  void Write(const std::string& name, const std::string& text) { folder_.Write(name, text); }
   std::vector<Sample> Samples(const std::string& task) { return FindTasks(task).at(0)->samples(request_); }
   std::string Failure(const std::string& task) {
     try {
@@ -55,7 +49,7 @@ class DataTasks : public testing::Test {
     return "no error";
   }
 
-  const std::string folder_ = testing::TempDir() + "/eval_data";
+  const TempFolder folder_;
   TaskRequest request_;
 };
 
@@ -77,7 +71,7 @@ TEST_F(DataTasks, LongBenchAsksAsItsAuthorsDo) {
   EXPECT_EQ(samples[0].metric, "qa_f1");
   EXPECT_FALSE(samples[0].plain || samples[0].first_line);
 
-  std::filesystem::create_directory(folder_ + "/data");
+  std::filesystem::create_directory(folder_.Path("data"));
   Write("data/trec.jsonl",
         R"({"input": "Type:", "context": "c", "answers": ["Number"], "all_classes": ["Number", "City"]})");
   const Sample trec = Samples("longbench/trec").at(0);
@@ -136,8 +130,8 @@ TEST_F(DataTasks, HostileFilesAreErrorsThatNameTheLine) {
               HasSubstr("'answers' is not a list"));
   EXPECT_THAT(failure(R"({"input": "", "context": "", "answers": [{}]})"),
               HasSubstr("'answers' is not a list of texts"));
-  std::filesystem::remove(folder_ + "/lcc.jsonl");
-  std::filesystem::create_directory(folder_ + "/lcc.jsonl");
+  std::filesystem::remove(folder_.Path("lcc.jsonl"));
+  std::filesystem::create_directory(folder_.Path("lcc.jsonl"));
   EXPECT_THAT(Failure("longbench/lcc"), HasSubstr("no lcc.jsonl"));
 }
 
@@ -311,7 +305,7 @@ TEST_F(DataTasks, RealFilesBecomeSamples) {
   request_.data = {kShared + "/longctx", kShared};
   request_.length = 4096;
   request_.samples = 6;
-  Metrics metrics;
+  TaskMetrics metrics;
   const std::vector<std::string> there = {"leval/coursera",     "leval/tpo",          "longeval/lines_200",
                                           "longeval/lines_400", "longeval/lines_680", "kv_retrieval/75",
                                           "babi/qa1",           "babi/qa2",           "babi/qa3",

@@ -113,7 +113,7 @@ class Run {
                            {"prompt", HashOf(sample)}};
     if (sample.depth >= 0) record["depth"] = sample.depth;
     if (!sample.references.empty()) record["references"] = sample.references;
-    if (sample.kind == SampleKind::kAnswer && Metrics::NeedsChineseWords(sample.metric))
+    if (sample.kind == SampleKind::kAnswer && TaskMetrics::NeedsChineseWords(sample.metric))
       record["cutter"] = metrics_.ChineseCutter();
     if (!attention_mass.is_null()) record["attention_mass"] = std::move(attention_mass);
     record["arms"] = std::move(arms);
@@ -155,7 +155,7 @@ class Run {
   Engine& engine_;
   const std::function<void(const EvalProgress&)>& progress_;
   Filler filler_;
-  Metrics metrics_;
+  TaskMetrics metrics_;
   ArmContext context_;
   Journal journal_;
   std::vector<EvalGroup> groups_;

@@ -10,8 +10,10 @@
 
 #include "base/error.h"
 #include "eval/journal.h"
+#include "eval/setup.h"
 #include "eval/summary.h"
 #include "formats/json.h"
+#include "test_files.h"
 
 namespace coppice {
 namespace {
@@ -34,7 +36,8 @@ EvalOptions OptionsOf(const std::string& name) {
   options.prune = {"random:layers=4/6/8,keep=0.25/0.5/0.5,min=0"};
   options.lengths = {512};
   options.samples = 2;
-  options.folder = testing::TempDir() + "/eval_" + name;
+  static const TempFolder folders;
+  options.folder = folders.Path(name);
   std::filesystem::remove_all(options.folder);
   return options;
 }
@@ -192,8 +195,19 @@ TEST(Runner, BadOptionsAreErrorsThatNameThem) {
   EXPECT_THAT(FailureOf(options), HasSubstr(options.folder));
 }
 
+// A journal goes on only where its samples' hashes are those of now.
+TEST(HashOf, KeepsItsValues) {
+  Sample sample;
+  sample.prompt = "the prompt";
+  sample.metric = "qa_f1";
+  sample.references = {"阅", "b"};
+  sample.choices = {{.context = "one", .continuation = "two"}};
+  EXPECT_EQ(HashOf(sample), "8ac7b486c30b81e8");
+}
+
 TEST(Journal, RefusesWhatIsNoRecord) {
-  const std::string path = testing::TempDir() + "/journal.jsonl";
+  const TempFolder folder;
+  const std::string path = folder.Path("journal.jsonl");
   const auto failure = [&](const std::string& content) -> std::string {
     std::ofstream(path, std::ios::binary) << content;
     try {
@@ -260,7 +274,7 @@ TEST(Summary, MediansMeansAndPerplexity) {
 
 TEST(Arm, LikelihoodsAreThoseOfTheModel) {
   Engine& engine = Bundled();
-  Metrics metrics;
+  TaskMetrics metrics;
   ArmContext context{engine, metrics};
   DenseLogits dense;
   const Choice choice{
@@ -317,7 +331,7 @@ TEST(Arm, DivergenceOfKnownDistributions) {
 
 TEST(Arm, TheFirstLineEndsAnAnswer) {
   Engine& engine = Bundled();
-  Metrics metrics;
+  TaskMetrics metrics;
   ArmContext context{engine, metrics};
   DenseLogits dense;
   Sample sample{.id = "0",

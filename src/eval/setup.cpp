@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/fnv.h"
 
 namespace coppice {
 
@@ -71,11 +72,9 @@ ordered_json SettingsOf(const EvalOptions& o, const std::string& model, const En
 }
 
 std::string HashOf(const Sample& sample) {
-  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
-  const auto add = [&hash](std::string_view text) {
-    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-    hash *= 0x100000001b3u;
-  };
+  uint64_t hash = kFnvBasis;
+  // A zero behind each, so that "ab", "c" and "a", "bc" differ.
+  const auto add = [&hash](std::string_view text) { hash = Fnv1a({"\0", 1}, Fnv1a(text, hash)); };
   for (const std::string& text : {sample.prompt, sample.answer_prefix, sample.metric}) add(text);
   for (const std::string& text : sample.references) add(text);
   for (const Choice& choice : sample.choices) {

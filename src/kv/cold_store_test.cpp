@@ -15,7 +15,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <optional>
 #include <random>
@@ -43,16 +42,6 @@ Record ReadRecord(ColdStore& store, int64_t slot) {
   Record record(store.record_bytes());
   store.Read(slot, record);
   return record;
-}
-
-// The message of the Error that `call` throws, or "".
-std::string ErrorOf(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 // Every later call fails with the same message; the store may be destroyed.
@@ -238,7 +227,7 @@ TEST_P(ColdStoreTest, ReadsAheadWithoutLimit) {
 
 // Five records on their way, and not one more; all of that room is there again after Flush.
 TEST(ColdFile, BoundsWhatIsStaged) {
-  const ColdFolder folder;
+  const TempFolder folder;
   FileHandle file = OpenUnnamedFile(folder.path(), false);
   auto owned = std::make_unique<LateQueue>(file.get(), 1, 0);
   LateQueue& queue = *owned;
@@ -256,7 +245,7 @@ TEST(ColdFile, BoundsWhatIsStaged) {
 }
 
 TEST(OpenColdFile, LeavesNoNameBehind) {
-  const ColdFolder folder;
+  const TempFolder folder;
   for (const ColdIo io : {ColdIo::kAuto, ColdIo::kThreads, ColdIo::kSync}) {
     const auto store = OpenColdFile({.folder = folder.path(), .io = io}, 1000);
     EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
@@ -274,7 +263,7 @@ TEST(OpenColdFile, LeavesNoNameBehind) {
 }
 
 TEST(OpenColdFile, NamesAFolderItCannotUse) {
-  const ColdFolder folder;
+  const TempFolder folder;
   const std::string missing = folder.path() + "/missing";
   EXPECT_THAT(ErrorOf([&] { OpenColdFile({.folder = missing}, 10); }), HasSubstr(missing));
   EXPECT_THAT(ErrorOf([&] { OpenUnnamedFile(missing, true); }), HasSubstr(missing));
@@ -282,7 +271,7 @@ TEST(OpenColdFile, NamesAFolderItCannotUse) {
 }
 
 TEST(OpenColdFile, TakesItsFolderFromTheEnvironment) {
-  const ColdFolder folder;
+  const TempFolder folder;
   const char* set = std::getenv("TMPDIR");
   const std::optional<std::string> before = set == nullptr ? std::nullopt : std::optional<std::string>(set);
   const std::string missing = folder.path() + "/missing";
@@ -309,7 +298,7 @@ bool ForbidUring() {
 }
 
 TEST(OpenColdFileDeathTest, FallsBackToThreadsWhereUringIsForbidden) {
-  const ColdFolder folder;
+  const TempFolder folder;
   EXPECT_EXIT(
       {
         if (ForbidUring()) {

@@ -2,36 +2,18 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "base/error.h"
 #include "kv/cold_file.h"
+#include "test_files.h"
 
 namespace coppice {
-
-// A folder that goes with the test.
-class ColdFolder {
- public:
-  ColdFolder() {
-    std::string path = std::filesystem::temp_directory_path() / "coppice-cold-test-XXXXXX";
-    if (mkdtemp(path.data()) == nullptr) throw Error("{}: cannot make a folder", path);
-    path_ = path;
-  }
-  ~ColdFolder() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // A queue that delays: what is submitted moves when it must, or (once in `odds` looks; never for 0) before, in
 // random order. Wherever a store relies on the order of two transfers of one slot, this one finds out.
@@ -105,7 +87,7 @@ class ColdEngineTest : public testing::TestWithParam<Engine> {
                         record_bytes);
   }
 
-  ColdFolder folder_;
+  TempFolder folder_;
 };
 
 }  // namespace coppice

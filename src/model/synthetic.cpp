@@ -8,6 +8,8 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/fnv.h"
+#include "base/random.h"
 #include "formats/gguf_writer.h"
 #include "formats/quants.h"
 #include "tensor/tensor.h"
@@ -107,18 +109,6 @@ uint32_t GgufFileType(DType type) {
       return 32;
   }
   COPPICE_CHECK(false);
-}
-
-uint64_t Mix(uint64_t z) {  // SplitMix64's finaliser
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return z ^ (z >> 31);
-}
-
-uint64_t NameHash(const std::string& name) {
-  uint64_t h = 0xcbf29ce484222325u;  // FNV-1a
-  for (const char c : name) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return h;
 }
 
 class SyntheticStore final : public TensorStore {
@@ -233,7 +223,7 @@ void FillSynthetic(const SyntheticModel::TensorPlan& plan, std::span<std::byte> 
   const int64_t cols = plan.shape.back();
   const int64_t row_bytes = BytesOf(plan.type, cols);
   const auto rows = static_cast<int64_t>(bytes.size()) / row_bytes;
-  const uint64_t seed = NameHash(plan.name);
+  const uint64_t seed = Fnv1a(plan.name);
   const bool is_bias = plan.name.ends_with(".bias");
   const bool is_norm = plan.shape.size() == 1 && !is_bias;
   // Uniform with variance 1 / inputs, so that activations keep their size through the layers.
@@ -243,7 +233,7 @@ void FillSynthetic(const SyntheticModel::TensorPlan& plan, std::span<std::byte> 
     for (int64_t r = begin; r < end; ++r) {
       for (int64_t c = 0; c < cols; ++c) {
         const auto bits =
-            static_cast<int32_t>(Mix(seed + static_cast<uint64_t>(r * cols + c) * 0x9e3779b97f4a7c15u));
+            static_cast<int32_t>(Random::Mix(seed + static_cast<uint64_t>(r * cols + c) * Random::kStep));
         row[static_cast<size_t>(c)] = is_norm ? 1.0f : is_bias ? 0.0f : scale * static_cast<float>(bits);
       }
       QuantizeRow(plan.type, row, bytes.data() + r * row_bytes);

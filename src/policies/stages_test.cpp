@@ -64,11 +64,12 @@ TEST(BestRows, TiesAndStrangeScores) {
 }
 
 TEST(RandomSubset, IsTheSameEverywhere) {
-  EXPECT_EQ(RandomSubset(5, 20, 0), RandomSubset(5, 20, 0));
+  EXPECT_EQ(RandomSubset(5, 20, 0), TokenSet::Of({0, 3, 5, 15, 17}, 20));
   EXPECT_EQ(RandomSubset(4, 4, 7), TokenSet::All(4));
   EXPECT_EQ(RandomSubset(0, 4, 7), TokenSet::None(4));
   EXPECT_EQ(RandomSubset(0, 0, 7).size(), 0);
   EXPECT_NE(RandomSubset(50, 1000, 1), RandomSubset(50, 1000, 2));
+  EXPECT_EQ(SeedOfLayer(7, 13), 0x82276C0EF2F6B78Fu);
   EXPECT_NE(SeedOfLayer(1, 2), SeedOfLayer(2, 1));
   EXPECT_NE(SeedOfLayer(0, 1), SeedOfLayer(0, 2));
 }

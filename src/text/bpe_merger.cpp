@@ -19,10 +19,6 @@ uint64_t PairKey(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
 
-bool After(const MergeCandidate& a, const MergeCandidate& b) {
-  return a.priority != b.priority ? a.priority > b.priority : a.left > b.left;
-}
-
 class BpeMerger final : public Merger {
  public:
   BpeMerger(const Vocabulary& vocabulary, const std::vector<std::pair<std::string, std::string>>& merges,
@@ -116,7 +112,7 @@ void BpeMerger::PushPair(MergeScratch& scratch, int32_t left) const {
   const Merge* merge = merges_.Find(PairKey(a.id, right_id));
   if (merge == nullptr) return;
   scratch.heap.push_back({static_cast<double>(merge->rank), left, a.id, right_id, merge->merged});
-  std::push_heap(scratch.heap.begin(), scratch.heap.end(), After);
+  std::push_heap(scratch.heap.begin(), scratch.heap.end(), MergesAfter);
 }
 
 void BpeMerger::Encode(std::string_view piece, MergeScratch& scratch, std::vector<int32_t>& ids) const {
@@ -126,7 +122,7 @@ void BpeMerger::Encode(std::string_view piece, MergeScratch& scratch, std::vecto
   scratch.heap.clear();
   for (size_t i = 0; i + 1 < symbols.size(); ++i) PushPair(scratch, static_cast<int32_t>(i));
   while (!scratch.heap.empty()) {
-    std::pop_heap(scratch.heap.begin(), scratch.heap.end(), After);
+    std::pop_heap(scratch.heap.begin(), scratch.heap.end(), MergesAfter);
     const MergeCandidate best = scratch.heap.back();
     scratch.heap.pop_back();
     MergeSymbol& left = symbols[static_cast<size_t>(best.left)];

@@ -4,6 +4,7 @@
 
 #include "text/jinja_budget.h"
 #include "text/jinja_text.h"
+#include "text/unicode.h"
 
 namespace coppice::jinja {
 namespace {
@@ -83,10 +84,10 @@ std::string Unescaped(std::string_view body) {
     } else if (c == 'x' || c == 'u' || c == 'U') {
       char32_t value = NumberEscape(body, i, c == 'x' ? 2 : c == 'u' ? 4 : 8, 4);
       if (value >= 0xD800 && value < 0xE000) value = 0xFFFD;  // no UTF-8 for a surrogate
-      AppendUtf8(out, value);
+      AppendUtf8(value, out);
     } else if (c >= '0' && c <= '7') {
       --i;
-      AppendUtf8(out, NumberEscape(body, i, 3, 3));
+      AppendUtf8(NumberEscape(body, i, 3, 3), out);
     } else if (c != '\n') {  // backslash and newline join two lines
       out.push_back('\\');
       out.push_back(c);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "text/unicode.h"
+
 namespace coppice::jinja {
 namespace {
 
@@ -44,7 +46,7 @@ std::string MapText(std::string_view text, Map map) {
     } else if (mapped == 0) {  // the one letter here whose capital is two
       out.append("SS");
     } else {
-      AppendUtf8(out, mapped);
+      AppendUtf8(mapped, out);
     }
     i += c.bytes;
   }
@@ -72,25 +74,6 @@ CodePoint DecodeAt(std::string_view text, size_t position) {
   }
   if (value > 0x10FFFF || (bytes == 3 && value < 0x800) || (bytes == 4 && value < 0x10000)) return invalid;
   return {value, bytes};
-}
-
-void AppendUtf8(std::string& out, char32_t value) {
-  const auto tail = [&](int shift) { out.push_back(static_cast<char>(0x80 | ((value >> shift) & 0x3F))); };
-  if (value < 0x80) {
-    out.push_back(static_cast<char>(value));
-  } else if (value < 0x800) {
-    out.push_back(static_cast<char>(0xC0 | (value >> 6)));
-    tail(0);
-  } else if (value < 0x10000) {
-    out.push_back(static_cast<char>(0xE0 | (value >> 12)));
-    tail(6);
-    tail(0);
-  } else {
-    out.push_back(static_cast<char>(0xF0 | (value >> 18)));
-    tail(12);
-    tail(6);
-    tail(0);
-  }
 }
 
 size_t FindFirst(std::string_view text, std::string_view part, size_t from) {

@@ -16,7 +16,6 @@ struct CodePoint {
   size_t bytes = 1;
 };
 CodePoint DecodeAt(std::string_view text, size_t position);
-void AppendUtf8(std::string& out, char32_t value);
 
 size_t CountCodePoints(std::string_view text);
 // Where each code point starts, and the end of the text as the last element.

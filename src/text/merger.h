@@ -31,6 +31,11 @@ struct MergeCandidate {
   int32_t merged = 0;
 };
 
+// The order of a heap whose top is the pair to merge next.
+inline bool MergesAfter(const MergeCandidate& a, const MergeCandidate& b) {
+  return a.priority != b.priority ? a.priority > b.priority : a.left > b.left;
+}
+
 // Buffers that one Encode call uses for all its pieces.
 struct MergeScratch {
   std::vector<MergeSymbol> symbols;

@@ -10,10 +10,6 @@
 namespace coppice {
 namespace {
 
-bool After(const MergeCandidate& a, const MergeCandidate& b) {
-  return a.priority != b.priority ? a.priority > b.priority : a.left > b.left;
-}
-
 class SpmMerger final : public Merger {
  public:
   SpmMerger(const Vocabulary& vocabulary, std::vector<float> scores, int32_t unknown)
@@ -56,7 +52,7 @@ void SpmMerger::PushPair(std::string_view piece, MergeScratch& scratch, int32_t 
   if (merged < 0) return;
   const double priority = -static_cast<double>(scores_[static_cast<size_t>(merged)]);
   scratch.heap.push_back({priority, left, static_cast<int32_t>(size), 0, merged});
-  std::push_heap(scratch.heap.begin(), scratch.heap.end(), After);
+  std::push_heap(scratch.heap.begin(), scratch.heap.end(), MergesAfter);
 }
 
 // Unused tokens only carry merges: what one was made of is emitted in its place. The recursion is as deep as
@@ -90,7 +86,7 @@ void SpmMerger::Encode(std::string_view piece, MergeScratch& scratch, std::vecto
   Origins origins;
   for (size_t i = 0; i + 1 < symbols.size(); ++i) PushPair(piece, scratch, static_cast<int32_t>(i));
   while (!scratch.heap.empty()) {
-    std::pop_heap(scratch.heap.begin(), scratch.heap.end(), After);
+    std::pop_heap(scratch.heap.begin(), scratch.heap.end(), MergesAfter);
     const MergeCandidate best = scratch.heap.back();
     scratch.heap.pop_back();
     MergeSymbol& left = symbols[static_cast<size_t>(best.left)];

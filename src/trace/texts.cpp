@@ -4,15 +4,6 @@
 
 namespace coppice {
 
-bool IsUtf8(std::string_view text) {
-  for (size_t at = 0; at < text.size();) {
-    const Char c = DecodeUtf8(text, at);
-    if (c.code == kInvalidByte) return false;
-    at += c.size;
-  }
-  return true;
-}
-
 std::string ReplaceInvalidUtf8(std::string_view text) { return TextsOfPieces({std::string(text)})[0]; }
 
 std::vector<std::string> TextsOfPieces(const std::vector<std::string>& pieces) {

@@ -7,8 +7,6 @@
 
 namespace coppice {
 
-bool IsUtf8(std::string_view text);
-
 // With U+FFFD for every byte that belongs to no character.
 std::string ReplaceInvalidUtf8(std::string_view text);
 

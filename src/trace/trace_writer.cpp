@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/new_file.h"
+#include "base/utf8.h"
 #include "trace/ranges.h"
 #include "trace/texts.h"
 #include "trace/trace_file.h"

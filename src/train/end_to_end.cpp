@@ -23,6 +23,11 @@ namespace coppice {
 
 namespace {
 
+// -log(-log(u)) for u in (0, 1).
+double GumbelNoise(Random& random) {
+  return -std::log(-std::log(random.Uniform() * (1 - 0x1p-53) + 0x1p-54));
+}
+
 // The masks of one text, stage by stage.
 class Masks {
  public:
@@ -68,7 +73,11 @@ class Masks {
   at::Tensor Gumbel(const at::Tensor& scores, const SdtpStays& stays) {
     std::vector<float> noise(static_cast<size_t>(prompt_));
     // The softmax of two channels with Gumbel noise each is the sigmoid of their difference with the noises'.
-    for (float& n : noise) n = static_cast<float>(random_.Gumbel() - random_.Gumbel());
+    for (float& n : noise) {
+      const double keep = GumbelNoise(random_);  // a statement each: operands have no order
+      const double drop = GumbelNoise(random_);
+      n = static_cast<float>(keep - drop);
+    }
     const at::Tensor soft = at::sigmoid(scores + at::tensor(noise));
     const at::Tensor fixed = soft.detach().contiguous();
     std::vector<int32_t> kept;

@@ -12,9 +12,9 @@
 #include <span>
 #include <vector>
 
+#include "base/random.h"
 #include "policies/sdtp.h"
 #include "train/frozen_model.h"
-#include "train/random.h"
 #include "train/sdtp_net.h"
 
 namespace coppice {

@@ -121,7 +121,7 @@ Learned LearnOnce(MaskKind mask, const SdtpLossWeights& weights, uint64_t draw =
   const std::unique_ptr<SdtpNet> net = MakeNet(1);
   Learned learned;
   learned.losses =
-      LearnEndToEnd({*model, kRule, mask}, text, marked.saliency, weights, 1, Random{draw}, *net);
+      LearnEndToEnd({*model, kRule, mask}, text, marked.saliency, weights, 1, RandomAt({draw}), *net);
   for (const SdtpNet::Torch::Parameter& p : net->torch().parameters) {
     learned.gradient[p.name] = p.value.grad().defined() ? p.value.grad().square().sum().item<double>() : 0;
   }

@@ -100,7 +100,7 @@ SdtpNet::SdtpNet(int64_t d, int64_t h, int stages, uint64_t seed) : torch_(std::
   COPPICE_CHECK(d > 0 && h > 0 && stages > 0);
   torch_->d = d;
   for (int s = 0; s < stages; ++s) {
-    Random random{seed, kStart, static_cast<uint64_t>(s)};
+    Random random = RandomAt({seed, kStart, static_cast<uint64_t>(s)});
     const auto add = [&](const char* part, std::vector<int64_t> shape, double mean, int64_t inputs) {
       at::Tensor value = at::empty(shape, at::kFloat);
       const double bound = inputs > 0 ? 1 / std::sqrt(static_cast<double>(inputs)) : 0;

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "train/random.h"
+#include "base/random.h"
 
 namespace coppice {
 

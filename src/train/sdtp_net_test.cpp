@@ -141,11 +141,11 @@ TEST(SdtpNet, LearnsAndGoesOnWithTheSameBits) {
   double loss_at_start = 0;
   SdtpLosses losses;
   for (uint64_t step = 0; step < 200; ++step) {
-    losses = whole.Learn(Targets(step % 8), {}, 1, Random{step});
+    losses = whole.Learn(Targets(step % 8), {}, 1, RandomAt({step}));
     if (step == 0) loss_at_start = losses.mse + losses.rank;
     whole.Step(0.01);
     if (step < 77) {
-      first.Learn(Targets(step % 8), {}, 1, Random{step});
+      first.Learn(Targets(step % 8), {}, 1, RandomAt({step}));
       first.Step(0.01);
     }
   }
@@ -155,7 +155,7 @@ TEST(SdtpNet, LearnsAndGoesOnWithTheSameBits) {
   ASSERT_TRUE(second.Restore(first.State(), first.steps()));
   EXPECT_EQ(second.steps(), 77);
   for (uint64_t step = 77; step < 200; ++step) {
-    second.Learn(Targets(step % 8), {}, 1, Random{step});
+    second.Learn(Targets(step % 8), {}, 1, RandomAt({step}));
     second.Step(0.01);
   }
   const std::vector<NamedArray> a = whole.State();

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/random.h"
 #include "base/threads.h"
 #include "engine/open_model.h"
 #include "formats/safetensors_writer.h"
@@ -41,6 +42,14 @@ std::vector<int> StagesOf(const SdtpTraining& t, const ModelShape& shape) {
       throw Error("[train] --layers: {} must ascend", fmt::join(layers, "/"));
   }
   return layers;
+}
+
+// 0, 1, ..., count - 1 in random order.
+std::vector<int64_t> Permutation(int64_t count, Random random) {
+  std::vector<int64_t> order(static_cast<size_t>(count));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  random.Shuffle(order);
+  return order;
 }
 
 void CheckOptions(const SdtpTraining& t) {
@@ -145,7 +154,7 @@ class Run {
     const int64_t prompt = texts_[index].prompt;
     ContentHash place;
     place.Add(keys_[index]);
-    std::vector<int64_t> order = Random{t_.seed, kRows, place.value()}.Permutation(prompt);
+    std::vector<int64_t> order = Permutation(prompt, RandomAt({t_.seed, kRows, place.value()}));
     order.resize(static_cast<size_t>(std::min(prompt, t_.rows)));
     std::ranges::sort(order);
     return {order.begin(), order.end()};
@@ -168,7 +177,7 @@ class Run {
     const auto count = static_cast<int64_t>(texts_.size());
     const auto wanted = static_cast<int64_t>(std::llround(t_.holdout * static_cast<double>(count)));
     const int64_t out = std::clamp<int64_t>(wanted, 1, count - 1);
-    const std::vector<int64_t> order = Random{t_.seed, kSplit}.Permutation(count);
+    const std::vector<int64_t> order = Permutation(count, RandomAt({t_.seed, kSplit}));
     held_out_.assign(order.begin(), order.begin() + out);
     learned_.assign(order.begin() + out, order.end());
     report_.held_out = out;
@@ -230,7 +239,7 @@ class Run {
       const int64_t step = net.steps();
       const int64_t epoch = step / per_epoch;
       const std::vector<int64_t> order =
-          Random{t_.seed, kOrder, static_cast<uint64_t>(epoch)}.Permutation(count);
+          Permutation(count, RandomAt({t_.seed, kOrder, static_cast<uint64_t>(epoch)}));
       const int64_t begin = step % per_epoch * t_.batch;
       const int64_t end = std::min(begin + t_.batch, count);
       const double weight = 1.0 / static_cast<double>(end - begin);
@@ -240,7 +249,8 @@ class Run {
           SaveAndStop(key, net, step);
         }
         const int64_t text = learned_[static_cast<size_t>(order[static_cast<size_t>(i)])];
-        const Random random{t_.seed, kPairs, static_cast<uint64_t>(epoch), static_cast<uint64_t>(text)};
+        const Random random =
+            RandomAt({t_.seed, kPairs, static_cast<uint64_t>(epoch), static_cast<uint64_t>(text)});
         losses.Add(LearnText(static_cast<size_t>(text), weight, random, net), weight);
       }
       const double rate = LearningRate(t_.learning_rate, step, steps);
@@ -268,7 +278,7 @@ class Run {
     const std::vector<Agreement> trained =
         Compare([&](int s, const StageTargets& seen, uint64_t) { return net.Scores(s, seen.hidden); });
     const std::vector<Agreement> random = Compare([&](int s, const StageTargets& seen, uint64_t text) {
-      Random draw{t_.seed, kRandomScores, text, static_cast<uint64_t>(s)};
+      Random draw = RandomAt({t_.seed, kRandomScores, text, static_cast<uint64_t>(s)});
       std::vector<float> scores(seen.saliency.size());
       for (float& x : scores) x = static_cast<float>(draw.Uniform());
       return scores;

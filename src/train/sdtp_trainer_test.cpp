@@ -25,7 +25,7 @@ using testing::HasSubstr;
 std::string Stories(int count) {
   Random random(1);
   const auto pick = [&](std::vector<std::string> of) {
-    return of[static_cast<size_t>(random.Below(static_cast<int64_t>(of.size())))];
+    return of[static_cast<size_t>(random.Below(of.size()))];
   };
   std::string text;
   for (int i = 0; i < count; ++i) {

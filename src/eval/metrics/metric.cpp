@@ -87,7 +87,7 @@ std::string_view FirstLine(std::string_view text) {
 
 }  // namespace
 
-double Metrics::Score(const Sample& sample, std::string_view prediction) {
+double TaskMetrics::Score(const Sample& sample, std::string_view prediction) {
   const NamedMetric& metric = Find(sample.metric);
   const ChineseWords* words = metric.chinese ? &Words() : nullptr;
   if (sample.first_line) prediction = FirstLine(prediction);
@@ -98,15 +98,15 @@ double Metrics::Score(const Sample& sample, std::string_view prediction) {
   return best;
 }
 
-std::vector<std::string_view> Metrics::Names() {
+std::vector<std::string_view> TaskMetrics::Names() {
   std::vector<std::string_view> names;
   for (const NamedMetric& metric : kMetrics) names.push_back(metric.name);
   return names;
 }
 
-bool Metrics::NeedsChineseWords(std::string_view metric) { return Find(metric).chinese; }
+bool TaskMetrics::NeedsChineseWords(std::string_view metric) { return Find(metric).chinese; }
 
-const ChineseWords& Metrics::Words() {
+const ChineseWords& TaskMetrics::Words() {
   if (words_) return *words_;
   std::error_code ignored;
   const bool debian =

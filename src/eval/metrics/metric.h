@@ -11,10 +11,10 @@
 
 namespace coppice {
 
-class Metrics {
+class TaskMetrics {
  public:
   // `jieba_folder`: where jieba's data lie; empty: Debian's folder where it is there, else no dictionary.
-  explicit Metrics(std::string jieba_folder = "") : jieba_folder_(std::move(jieba_folder)) {}
+  explicit TaskMetrics(std::string jieba_folder = "") : jieba_folder_(std::move(jieba_folder)) {}
 
   // In [0, 1]: of the best reference, where the metric takes one. Throws Error for a name that is none, and where
   // jieba's data are needed and broken.

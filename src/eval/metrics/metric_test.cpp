@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "eval/metrics/python_text.h"
 #include "formats/json.h"
+#include "test_files.h"
 
 namespace coppice {
 namespace {
@@ -47,11 +48,11 @@ Sample SampleOf(const json& row) {
 
 TEST(Metrics, EqualTheOfficialPrograms) {
   const bool jieba = !JiebaFolder().empty();
-  Metrics metrics(JiebaFolder());
+  TaskMetrics metrics(JiebaFolder());
   std::map<std::string, int> counts;
   for (const json& row : Tables().at("cases")) {
     const Sample sample = SampleOf(row);
-    if (Metrics::NeedsChineseWords(sample.metric) && !jieba) continue;
+    if (TaskMetrics::NeedsChineseWords(sample.metric) && !jieba) continue;
     const auto prediction = row.at("p").get<std::string>();
     EXPECT_NEAR(metrics.Score(sample, prediction), row.at("score").get<double>(), row.value("within", 1e-12))
         << row;
@@ -61,10 +62,10 @@ TEST(Metrics, EqualTheOfficialPrograms) {
     RecordProperty(metric, count);
     EXPECT_GE(count, 5) << metric;
   }
-  for (const std::string_view name : Metrics::Names()) {
+  for (const std::string_view name : TaskMetrics::Names()) {
     const bool own =
         name == "number_match" || name == "last_number";  // no official function: tested on their own
-    if (own || (Metrics::NeedsChineseWords(name) && !jieba)) continue;
+    if (own || (TaskMetrics::NeedsChineseWords(name) && !jieba)) continue;
     EXPECT_TRUE(counts.contains(std::string(name))) << name;
   }
   if (!jieba)
@@ -74,7 +75,7 @@ TEST(Metrics, EqualTheOfficialPrograms) {
 TEST(Metrics, EqualTheOfficialProgramsOnRealAnswers) {
   if (!std::filesystem::exists(kShared)) GTEST_SKIP() << kShared << " is absent";
   std::map<std::string, std::vector<json>> files;
-  Metrics metrics;
+  TaskMetrics metrics;
   for (const json& row : Tables().at("shared")) {
     std::vector<json>& lines = files[row.at("file")];
     if (lines.empty()) {
@@ -122,7 +123,8 @@ TEST(ChineseWords, WithoutDictionaryCharactersAreWords) {
 }
 
 TEST(ChineseWords, BadFilesAreErrorsThatNameThem) {
-  const std::string folder = testing::TempDir() + "/jieba_bad";
+  const TempFolder temporary;
+  const std::string& folder = temporary.path();
   std::filesystem::create_directories(folder + "/finalseg");
   const auto fails_with = [&](const char* cause) {
     try {
@@ -139,11 +141,10 @@ TEST(ChineseWords, BadFilesAreErrorsThatNameThem) {
   fails_with("prob_emit.py: cannot read");
   std::ofstream(folder + "/finalseg/prob_emit.py") << "P={}\n";
   fails_with("prob_emit.py: holds no probabilities");
-  std::filesystem::remove_all(folder);
 }
 
 TEST(Metrics, NumbersOfNeedles) {
-  Metrics metrics;
+  TaskMetrics metrics;
   Sample needle{.metric = "number_match", .references = {"48213"}};
   EXPECT_EQ(metrics.Score(needle, " 48213."), 1);
   EXPECT_EQ(metrics.Score(needle, "148213, 482130, 48213"), 1);
@@ -158,7 +159,7 @@ TEST(Metrics, NumbersOfNeedles) {
 }
 
 TEST(Metrics, FirstLineAndBestReferenceCount) {
-  Metrics metrics;
+  TaskMetrics metrics;
   Sample sample{.metric = "qa_f1", .references = {"dog", "the red cat"}, .first_line = true};
   EXPECT_EQ(metrics.Score(sample, "\n\nred cat\ndog dog dog"), 1);
   sample.first_line = false;
@@ -166,7 +167,7 @@ TEST(Metrics, FirstLineAndBestReferenceCount) {
 }
 
 TEST(Metrics, UnknownNameIsAnError) {
-  Metrics metrics;
+  TaskMetrics metrics;
   EXPECT_THROW(metrics.Score(Sample{.metric = "bleu"}, ""), Error);
 }
 

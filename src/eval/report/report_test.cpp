@@ -10,6 +10,7 @@
 #include "eval/report/figures/figures.h"
 #include "eval/report/page.h"
 #include "eval/report/svg_test_support.h"
+#include "test_files.h"
 
 namespace coppice {
 namespace {
@@ -211,9 +212,8 @@ TEST(Report, ThePageNeedsNothingElse) {
 }
 
 TEST(Report, AFolderBecomesAPageAndPictures) {
-  const std::string folder = testing::TempDir() + "/report";
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder);
+  const TempFolder temporary;
+  const std::string& folder = temporary.path();
   const ordered_json arm = {{"prune", "none"},
                             {"score", 1},
                             {"ttft_ms", 5},

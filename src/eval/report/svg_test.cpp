@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "trace/texts.h"
+#include "base/utf8.h"
 
 namespace coppice {
 namespace {

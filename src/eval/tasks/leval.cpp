@@ -101,15 +101,6 @@ std::vector<Sample> SamplesOf(const Dataset& dataset, const TaskRequest& request
 
 }  // namespace
 
-void AddLEval(std::vector<TaskInfo>& tasks) {
-  for (const Dataset& dataset : kDatasets) {
-    tasks.push_back(
-        {.name = "leval/" + std::string(dataset.name),
-         .about = "L-Eval, " + std::string(dataset.metric),
-         .length = TaskLength::kCut,
-         .needs_data = true,
-         .samples = [&dataset](const TaskRequest& request) { return SamplesOf(dataset, request); }});
-  }
-}
+void AddLEval(std::vector<TaskInfo>& tasks) { AddDatasets("leval", "L-Eval", kDatasets, SamplesOf, tasks); }
 
 }  // namespace coppice

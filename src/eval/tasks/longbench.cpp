@@ -133,14 +133,7 @@ std::vector<Sample> SamplesOf(const Dataset& dataset, const TaskRequest& request
 }  // namespace
 
 void AddLongBench(std::vector<TaskInfo>& tasks) {
-  for (const Dataset& dataset : kDatasets) {
-    tasks.push_back(
-        {.name = "longbench/" + std::string(dataset.name),
-         .about = "LongBench, " + std::string(dataset.metric),
-         .length = TaskLength::kCut,
-         .needs_data = true,
-         .samples = [&dataset](const TaskRequest& request) { return SamplesOf(dataset, request); }});
-  }
+  AddDatasets("longbench", "LongBench", kDatasets, SamplesOf, tasks);
 }
 
 }  // namespace coppice

@@ -178,7 +178,7 @@ class EngineRunner final : public TuneRunner {
   const EvalOptions& options_;
   Engine& engine_;
   Filler filler_;
-  Metrics metrics_;
+  TaskMetrics metrics_;
   ArmContext context_;
   Journal journal_;
   std::vector<EvalGroup> groups_;

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "eval/journal.h"
+#include "test_files.h"
 
 namespace coppice {
 namespace {
@@ -29,7 +30,8 @@ TuneOptions OptionsOf(const std::string& name) {
   options.eval.lengths = {512};
   options.eval.samples = 3;
   options.eval.distractors = 2;
-  options.eval.folder = testing::TempDir() + "/tune_" + name;
+  static const TempFolder folders;
+  options.eval.folder = folders.Path(name);
   options.methods = {"static:layer=5"};
   options.search = {.budget = ParseBudget("1%"), .most_steps = 1, .finalists = 1};
   std::filesystem::remove_all(options.eval.folder);

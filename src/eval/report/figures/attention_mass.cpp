@@ -109,12 +109,7 @@ Figure AttentionMassFigure(const ReportData& data) {
     figure.numbers.clear();
     return figure;
   }
-  figure.picture = DrawLayout({.id = figure.id,
-                               .title = figure.title,
-                               .description = figure.note,
-                               .columns = 2,
-                               .legend = std::move(legend)},
-                              panels);
+  SetPicture(figure, {.columns = 2, .legend = std::move(legend)}, panels);
   return figure;
 }
 

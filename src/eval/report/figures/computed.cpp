@@ -20,12 +20,9 @@ double MeanOf(const std::vector<double>& list) {
 double ByTheEnd(const ReportData& data, size_t arm) {
   double sum = 0, count = 0;
   for (size_t g = 0; g < data.groups().size(); ++g) {
-    const nlohmann::ordered_json& row = data.Row(g, arm);
-    if (!row.is_object() || !row.contains("used_by_step") || !row["used_by_step"].is_object()) continue;
-    const auto all = row["used_by_step"].find("all");
-    if (all == row["used_by_step"].end() || !all->is_array() || all->empty() || !all->back().is_number())
-      continue;
-    sum += all->back().get<double>();
+    const std::vector<double> use = UsedByStep(data.Row(g, arm), "all");
+    if (use.empty() || std::isnan(use.back())) continue;
+    sum += use.back();
     ++count;
   }
   return count > 0 ? sum / count : NAN;
@@ -65,11 +62,9 @@ Figure ComputedFigure(const ReportData& data) {
     figure.numbers.clear();
     return figure;
   }
-  figure.picture = DrawLayout(
-      {.id = figure.id,
-       .title = figure.title,
-       .description = figure.note,
-       .panel_height = 42 * static_cast<double>(chart.rows.size()),
+  SetPicture(
+      figure,
+      {.panel_height = 42 * static_cast<double>(chart.rows.size()),
        .left_margin = chart.label_width + 16,
        .legend =
            {{.name = "keys, in prefill", .mark = {8, 0}, .swatch = true},

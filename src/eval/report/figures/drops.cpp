@@ -88,11 +88,8 @@ Figure LayerDropFigure(const ReportData& data) {
     return figure;
   }
   plot.x = {"layer", Slots(layers), CountText};
-  figure.picture = DrawLayout({.id = figure.id,
-                               .title = figure.title,
-                               .description = figure.note,
-                               .legend = ArmLegend(data, shown, true)},
-                              {[plot](Svg& svg, const Box& box) { DrawPlot(svg, box, plot); }});
+  SetPicture(figure, {.legend = ArmLegend(data, shown, true)},
+             {[plot](Svg& svg, const Box& box) { DrawPlot(svg, box, plot); }});
   return figure;
 }
 
@@ -122,16 +119,15 @@ Figure PlaceDropFigure(const ReportData& data) {
     figure.numbers.clear();
     return figure;
   }
-  figure.picture = DrawLayout({.id = figure.id,
-                               .title = figure.title,
-                               .description = figure.note + " One panel for each method.",
-                               .columns = 3,
-                               .panel_height = 190,
-                               .left_margin = 56,
-                               .ramp = true,
-                               .ramp_low = "0 % dropped",
-                               .ramp_high = "100 %"},
-                              panels);
+  SetPicture(figure,
+             {.description = " One panel for each method.",
+              .columns = 3,
+              .panel_height = 190,
+              .left_margin = 56,
+              .ramp = true,
+              .ramp_low = "0 % dropped",
+              .ramp_high = "100 %"},
+             panels);
   return figure;
 }
 

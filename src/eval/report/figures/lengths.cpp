@@ -98,14 +98,8 @@ Figure LengthFigure(const ReportData& data) {
     figure.numbers.clear();
     return figure;
   }
-  figure.picture = DrawLayout({.id = figure.id,
-                               .title = figure.title,
-                               .description = figure.note,
-                               .columns = 2,
-                               .panel_height = 220,
-                               .left_margin = 78,
-                               .legend = ArmLegend(data, true)},
-                              panels);
+  SetPicture(figure, {.columns = 2, .panel_height = 220, .left_margin = 78, .legend = ArmLegend(data, true)},
+             panels);
   return figure;
 }
 

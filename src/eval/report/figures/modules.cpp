@@ -102,14 +102,11 @@ Figure ModuleFigure(const ReportData& data) {
     figure.numbers.clear();
     return figure;
   }
-  Layout layout{.id = figure.id,
-                .title = figure.title,
-                .description = figure.note,
-                .panel_height = 26 * static_cast<double>(data.arms().size()) + 8,
+  Layout layout{.panel_height = 26 * static_cast<double>(data.arms().size()) + 8,
                 .left_margin = BarChart{}.label_width + 16};
   for (size_t i = 0; i < kParts; ++i)
     layout.legend.push_back({.name = kNames[i], .mark = {kPartColours[i], 0}, .swatch = true});
-  figure.picture = DrawLayout(layout, panels);
+  SetPicture(figure, std::move(layout), panels);
   return figure;
 }
 

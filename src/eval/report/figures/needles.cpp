@@ -98,15 +98,14 @@ Figure NeedleFigure(const ReportData& data) {
     panels.push_back([map](Svg& svg, const Box& box) { DrawHeatMap(svg, box, map); });
   }
   const double height = std::clamp(16.0 * static_cast<double>(depths.size()), 60.0, 240.0);
-  figure.picture = DrawLayout({.id = figure.id,
-                               .title = figure.title,
-                               .description = figure.note + " One panel for each method.",
-                               .columns = 3,
-                               .panel_height = height,
-                               .ramp = true,
-                               .ramp_low = "0 % found",
-                               .ramp_high = "100 %"},
-                              panels);
+  SetPicture(figure,
+             {.description = " One panel for each method.",
+              .columns = 3,
+              .panel_height = height,
+              .ramp = true,
+              .ramp_low = "0 % found",
+              .ramp_high = "100 %"},
+             panels);
   return figure;
 }
 

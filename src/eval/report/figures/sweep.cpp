@@ -63,9 +63,7 @@ Figure SweepFigure(const ReportData& data) {
     figure.numbers.clear();
     return figure;
   }
-  figure.picture = DrawLayout(
-      {.id = figure.id, .title = figure.title, .description = figure.note, .columns = 2, .panel_height = 170},
-      panels);
+  SetPicture(figure, {.columns = 2, .panel_height = 170}, panels);
   return figure;
 }
 

@@ -12,21 +12,12 @@ namespace {
 
 constexpr size_t kMostSymbols = 24;  // along a curve
 
-std::vector<double> UseOf(const nlohmann::ordered_json& row, const char* part) {
-  std::vector<double> use;
-  if (!row.is_object() || !row.contains("used_by_step") || !row["used_by_step"].is_object()) return use;
-  const auto found = row["used_by_step"].find(part);
-  if (found == row["used_by_step"].end() || !found->is_array()) return use;
-  for (const nlohmann::ordered_json& x : *found) use.push_back(x.is_number() ? x.get<double>() : NAN);
-  return use;
-}
-
 // The mean over tasks, each list going on at its last number.
 std::vector<double> MeanUse(const ReportData& data, size_t arm, const char* part) {
   std::vector<std::vector<double>> lists;
   size_t longest = 0;
   for (size_t g = 0; g < data.groups().size(); ++g) {
-    std::vector<double> use = UseOf(data.Row(g, arm), part);
+    std::vector<double> use = UsedByStep(data.Row(g, arm), part);
     if (use.empty()) continue;
     longest = std::max(longest, use.size());
     lists.push_back(std::move(use));
@@ -92,12 +83,7 @@ Figure TokenUseFigure(const ReportData& data) {
     figure.numbers.clear();
     return figure;
   }
-  figure.picture = DrawLayout({.id = figure.id,
-                               .title = figure.title,
-                               .description = figure.note,
-                               .columns = 2,
-                               .legend = ArmLegend(data, true)},
-                              panels);
+  SetPicture(figure, {.columns = 2, .legend = ArmLegend(data, true)}, panels);
   return figure;
 }
 

@@ -48,12 +48,8 @@ void Draw(const ReportData& data, const std::vector<size_t>& groups, const Savin
   for (size_t a = 0; a < data.arms().size(); ++a)
     plot.series.push_back(
         {.name = data.arms()[a].name, .mark = data.arms()[a].mark, .points = {points[a]}, .curve = false});
-  figure.picture = DrawLayout({.id = figure.id,
-                               .title = figure.title,
-                               .description = figure.note,
-                               .panel_height = 330,
-                               .legend = ArmLegend(data, false)},
-                              {[plot](Svg& svg, const Box& box) { DrawPlot(svg, box, plot); }});
+  SetPicture(figure, {.panel_height = 330, .legend = ArmLegend(data, false)},
+             {[plot](Svg& svg, const Box& box) { DrawPlot(svg, box, plot); }});
 }
 
 Figure Tradeoff(const ReportData& data, Figure figure, const Saving& saving, const char* name) {
