@@ -3,7 +3,6 @@ writes: compare_peers_test.py SOURCE_DIR [unittest arguments]
 """
 
 import json
-import os
 import pathlib
 import subprocess
 import sys

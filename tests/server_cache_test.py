@@ -5,17 +5,13 @@
 
 import pathlib
 import resource
-import sys
 import tempfile
 import unittest
 
-from server_support import Server, write_chat_model
+from chat_model import write_chat_model
+from server_case import CTX, MODEL, PROGRAM, PROMPT_2K as DOCUMENT
+from server_support import Server
 
-PROGRAM = sys.argv.pop(1)
-SOURCE = pathlib.Path(sys.argv.pop(1))
-MODEL = SOURCE / "models/coppice-mini-f16.gguf"
-DOCUMENT = (SOURCE / "tests/data/prompt-2k.txt").read_text()
-CTX = "20000"
 SLIMINFER = "sliminfer:layers=4/6/8,keep=512/256/128,min=0"
 
 

@@ -21,13 +21,10 @@ except ImportError as error:
     print(f"skipped: {error}; tools/setup_clients.sh installs the clients")
     sys.exit(77)
 
-from server_support import Server, write_chat_model
+from chat_model import write_chat_model
+from server_case import ANSWER_2K, MODEL, PROGRAM, PROMPT_2K
+from server_support import Server
 
-PROGRAM = sys.argv.pop(1)
-SOURCE = pathlib.Path(sys.argv.pop(1))
-MODEL = SOURCE / "models/coppice-mini-f16.gguf"
-PROMPT_2K = (SOURCE / "tests/data/prompt-2k.txt").read_text()
-ANSWER_2K = (SOURCE / "tests/data/prompt-2k.answer").read_text().strip()
 KEY = "a-key"
 
 CHOICES = """

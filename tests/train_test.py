@@ -9,49 +9,34 @@ import json
 import pathlib
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
 
-PROGRAM = sys.argv.pop(1)
-SOURCE = pathlib.Path(sys.argv.pop(1))
-STORIES = SOURCE.parent / "shared/models/stories260K/stories260K.gguf"
+from cli_support import Case, PROGRAM, SHARED, run
+
+STORIES = SHARED / "models/stories260K/stories260K.gguf"
 TRAINER = pathlib.Path(PROGRAM).parent / "coppice-train"
 
 
-def train(*args):
-    return subprocess.run([PROGRAM, "train", *args], capture_output=True, timeout=300, stdin=subprocess.DEVNULL)
-
-
-class Train(unittest.TestCase):
+class Train(Case):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def bad(self, *args, code=1, says=()):
-        done = train(*args)
-        self.assertEqual(done.returncode, code, done.stderr)
-        self.assertEqual(done.stdout, b"")
-        message = done.stderr.decode()
-        if code == 1:
-            self.assertEqual(message.count("\n"), 1, f"not one line: {message!r}")
-        for part in says:
-            self.assertIn(part, message)
-
     @unittest.skipIf(TRAINER.exists(), "this build has a trainer")
     def test_a_build_without_trainer_says_how_to_get_one(self):
-        self.bad("sdtp", "-m", "x", says=["this build has no trainer", "libtorch-dev"])
+        self.bad("train", "sdtp", "-m", "x", says=["this build has no trainer", "libtorch-dev"])
 
     @unittest.skipUnless(TRAINER.exists(), "this build has no trainer")
     def test_usage(self):
-        self.bad(code=2, says=["Try: coppice train sdtp --help"])
-        self.bad("sdtp", code=2)
-        self.bad("sdtp", "-m", "x", "-d", "y", "-o", "z", "--mask", "topk", code=2, says=["--end-to-end"])
-        self.bad("sdtp", "-m", "x", "-d", "y", "-o", "z", "-r", "1.5", code=2)
-        self.bad("sdtp", "-m", str(self.folder), "-d", "y", "-o", "z", says=[str(self.folder)])
-        helped = train("sdtp", "--help")
+        self.bad("train", code=2, says=["Try: coppice train sdtp --help"])
+        self.bad("train", "sdtp", code=2)
+        self.bad("train", "sdtp", "-m", "x", "-d", "y", "-o", "z", "--mask", "topk", code=2, says=["--end-to-end"])
+        self.bad("train", "sdtp", "-m", "x", "-d", "y", "-o", "z", "-r", "1.5", code=2)
+        self.bad("train", "sdtp", "-m", str(self.folder), "-d", "y", "-o", "z", says=[str(self.folder)])
+        helped = run("train", "sdtp", "--help")
         self.assertEqual(helped.returncode, 0)
         self.assertIn(b"--end-to-end", helped.stdout)
 
@@ -69,7 +54,7 @@ class Train(unittest.TestCase):
             return ["sdtp", "-m", str(STORIES), "-d", str(texts), "-o", str(self.folder / name), "--layers", "1/3", "--json",
                     "--epochs", "60", "--batch", "4", "--length", "128", "--save-every", "3", "-t", "1", "-s", "7"]
 
-        whole = train(*arguments("whole"))
+        whole = run("train", *arguments("whole"))
         self.assertEqual(whole.returncode, 0, whole.stderr)
         self.assertEqual(whole.stderr, b"")
         report = json.loads(whole.stdout)
@@ -93,7 +78,7 @@ class Train(unittest.TestCase):
                 kills += 1
             process.wait()
         self.assertGreaterEqual(kills, 3)
-        last = train(*arguments("pieces"))
+        last = run("train", *arguments("pieces"))
         self.assertEqual(last.returncode, 0, last.stderr)
         self.assertEqual((self.folder / "whole").read_bytes(), (self.folder / "pieces").read_bytes())
         self.assertEqual([p.name for p in work.glob("*.part")], [])

@@ -2,6 +2,19 @@
 
 import json
 
+from server_case import SOURCE
+
+
+class Prompt:
+    """One of the texts that the bundled model answers: it goes on from the beginning of an answer."""
+
+    def __init__(self, name):
+        self.document, _, rest = (SOURCE / f"{name}.txt").read_text().rpartition("\nQuestion: ")
+        self.question, _, lead = rest.partition("\nAnswer:")
+        self.form = "{document}\nQuestion: {question}\nAnswer:" + lead
+        self.text = self.document + "\nQuestion: " + rest
+        self.answer = (SOURCE / f"{name}.answer").read_text().strip()
+
 
 def set_value(selector, text):
     return f"""{{ const e = document.querySelector({json.dumps(selector)}); e.value = {json.dumps(text)};

@@ -15,26 +15,13 @@ import tempfile
 import unittest
 
 from browser import Browser, Tab, find_browser
-from server_support import Server, write_chat_model
-from web_support import canned, set_value
+from chat_model import write_chat_model
+from server_case import LAYERS, MODEL, PROGRAM
+from server_support import Server
+from web_support import Prompt, canned, set_value
 
-PROGRAM = sys.argv.pop(1)
-SOURCE = pathlib.Path(sys.argv.pop(1))
-MODEL = SOURCE / "models/coppice-mini-f16.gguf"
 LONG, SHORT = "models/demo-prompt", "tests/data/prompt-2k"  # 8,746 and 2,220 tokens
-LAYERS = 10
 PICTURES = os.environ.get("COPPICE_SCREENSHOTS")
-
-
-class Prompt:
-    """One of the texts that the bundled model answers: it goes on from the beginning of an answer."""
-
-    def __init__(self, name):
-        self.document, _, rest = (SOURCE / f"{name}.txt").read_text().rpartition("\nQuestion: ")
-        self.question, _, lead = rest.partition("\nAnswer:")
-        self.form = "{document}\nQuestion: {question}\nAnswer:" + lead
-        self.text = self.document + "\nQuestion: " + rest
-        self.answer = (SOURCE / f"{name}.answer").read_text().strip()
 
 
 class Case(unittest.TestCase):
@@ -44,8 +31,7 @@ class Case(unittest.TestCase):
 
     @classmethod
     def tearDownClass(cls):
-        code = cls.server.stop()
-        assert code == 0, code
+        assert cls.server.stop() == 0
 
     def open(self, server=None, ready=True, **kwargs):
         server = server or self.server

@@ -1,0 +1,193 @@
+"""The commands that measure: compare, perplexity, bench, eval with its report, tune.
+
+    cli_measure_test.py PROGRAM SOURCE_DIR [unittest arguments]
+"""
+
+import json
+import os
+import pathlib
+import tempfile
+import unittest
+
+from cli_support import ANSWER_2K, Case, MODEL, PROMPT_2K, run
+
+
+class Measures(Case):
+    def test_compare(self):
+        rows = json.loads(self.good("compare", "-m", MODEL, "-f", PROMPT_2K, "-n", "8", "-r", "1", "--expect", ANSWER_2K,
+                                    "--prune", "ftp", "--prune", "sliminfer", "--json"))
+        self.assertEqual([row["prune"]["active"] for row in rows], [False, True, False])
+        self.assertEqual([row["right"] for row in rows], [True, True, True])
+        self.assertEqual(rows[0]["prune"]["flops"], rows[0]["prune"]["flops_dense"])
+        text = self.good("compare", "-m", MODEL, "-f", PROMPT_2K, "-n", "2", "-r", "1", "--prune", "ftp")
+        self.assertRegex(text, r"(?m)^dense +100 % / 100 %")
+
+    def test_perplexity(self):
+        base = ["perplexity", "-m", MODEL, "-f", PROMPT_2K]
+        text = self.good(*base, "-c", "256", "--chunks", "3")
+        self.assertRegex(text, r"^\[1\]\d+\.\d{4},\[2\]\d+\.\d{4},\[3\](\d+\.\d{4}),\nFinal estimate: PPL = \1 \+/- \d+\.\d+\n$")
+        exact = json.loads(self.good(*base, "--chunks", "2", "--exact", "--kl-divergence", "--json"))
+        self.assertEqual((exact["tokens"], exact["kl"], exact["same_top"]), (2 * 255, 0, 1))
+        fast = json.loads(self.good(*base, "--chunks", "2", "--kl-divergence", "--json"))
+        self.assertAlmostEqual(fast["ppl"] / fast["ppl_ratio"], exact["ppl"], delta=1e-6 * exact["ppl"])
+        self.assertLess(fast["kl"], 1e-3)
+        # A method that drops half of the text at random is further away than one that skips FFNs.
+        pruned = [json.loads(self.good(*base, "-c", "512", "--chunks", "2", "--json", "--prune", spec))
+                  for spec in ["ftp:eta=0.9,min=0", "random:keep=0.3,min=0"]]
+        self.assertEqual(pruned[0]["tokens"], 2 * 256)
+        self.assertGreater(pruned[0]["kl"], 0)
+        self.assertGreater(pruned[1]["kl"], pruned[0]["kl"])
+        self.assertIn("mean KL divergence", self.good(*base, "-c", "64", "--chunks", "1", "--base", MODEL))
+        self.bad(*base, "-c", "30000", says=["prompt-2k.txt", "30000"])
+        self.bad("perplexity", "-m", MODEL, "-f", "/none.txt", says=["/none.txt"])
+        self.bad(*base, "--prune", "no", "--chunks", "1", says=["no method 'no'"])
+
+    def test_bench_output_forms(self):
+        shape = ["bench", "--shape", "tiny", "-p", "64", "-r", "1"]
+        tables = self.good(*shape)
+        self.assertIn("| prompt |", tables)
+        for column in ["TTFT ms", "tokens/s", "FLOP bound", "time bound", "peak memory", "products ms", "attention ms"]:
+            self.assertIn(f" {column} |", tables)
+        csv = self.good(*shape, "-o", "csv").splitlines()
+        self.assertEqual(len(csv), 2)
+        self.assertEqual(csv[0].count(","), csv[1].count(","))
+        self.assertEqual(len(json.loads(self.good(*shape, "-o", "json"))), 1)
+
+    def test_bench_says_where_the_time_goes(self):
+        spec = "sliminfer:layers=1,keep=128,min=0"
+        dense, pruned = json.loads(self.good("bench", "--shape", "tiny:q8_0", "-p", "512", "-n", "4", "-r", "3", "-o", "json",
+                                             "--prune", spec))
+        for row in [dense, pruned]:
+            parts = ["pack", "product", "decode_product", "attention", "scoring", "rows", "selection", "other"]
+            for kind in ["pack", "product", "decode_product", "attention", "rows"]:
+                self.assertGreater(row[f"{kind}_ms"], 0, kind)
+            self.assertAlmostEqual(sum(row[f"{kind}_ms"] for kind in parts), row["ttft_ms"])
+            self.assertGreater(row["flops"], row["product_flops"] + row["attention_flops"])  # single rows
+            for kind in ["product", "attention"]:
+                self.assertAlmostEqual(row[f"{kind}_tflops_per_second"], row[f"{kind}_flops"] / row[f"{kind}_ms"] / 1e9)
+            self.assertGreater(row["peak_bytes"], row["weights_bytes"])
+            self.assertLessEqual(row["decode_tokens_per_second_min"], row["decode_tokens_per_second_max"])
+            self.assertEqual((row["type"], row["rounds"]), ("Q8_0", 3))
+            for bound in ["time_bound", "rate_bound"]:
+                self.assertAlmostEqual(row["speed_up"] / row[bound], row[f"share_of_{bound}"])
+        self.assertEqual(dense["scoring_ms"], 0)
+        self.assertGreater(pruned["scoring_ms"], 0)
+        self.assertAlmostEqual(dense["time_bound"], 1)
+        self.assertAlmostEqual(dense["rate_bound"], 1)
+        # The dense run's time with products and attention scaled to what the method computes of each.
+        scaled = {kind: dense[f"{kind}_ms"] * pruned[f"{kind}_flops"] / dense[f"{kind}_flops"] for kind in ["product", "attention"]}
+        both = dense["product_ms"] + dense["attention_ms"]
+        self.assertAlmostEqual(pruned["time_bound"], dense["ttft_ms"] / (dense["ttft_ms"] - both + sum(scaled.values())))
+        self.assertAlmostEqual(pruned["rate_bound"], both / sum(scaled.values()))
+        self.assertGreater(pruned["rate_bound"], pruned["time_bound"])
+        self.assertEqual(self.good("bench", "--shape", "tiny", "-p", "64", "-r", "1", "--no-warmup").count("| none "), 2)
+
+    def test_bench_second_question(self):
+        spec = "sliminfer:layers=1,keep=128,min=0"
+        rows = json.loads(self.good("bench", "--shape", "tiny", "-p", "1024", "-n", "2", "-r", "2", "-o", "json",
+                                    "--second", "40", "--prune", "none", "--prune", spec, "--no-warmup"))
+        self.assertEqual([(r["prune"].split(":")[0], r["second_question"], r["cached_tokens"]) for r in rows],
+                         [("none", 0, 0), ("sliminfer", 0, 0), ("none", 40, 984), ("sliminfer", 40, 984)])
+        for first, second in [(rows[0], rows[2]), (rows[1], rows[3])]:
+            self.assertLess(second["flops"], first["flops"] / 2)
+            self.assertEqual(second["rounds"], 2)
+        # Products and attention at the dense run's rates, its packing, and of the rest as large a part as of the products.
+        dense, second = rows[0], rows[3]
+        part = {kind: second[f"{kind}_flops"] / dense[f"{kind}_flops"] for kind in ["product", "attention"]}
+        rest = dense["ttft_ms"] - dense["product_ms"] - dense["attention_ms"] - dense["pack_ms"]
+        bound = dense["pack_ms"] + sum(part[kind] * dense[f"{kind}_ms"] for kind in part) + rest * part["product"]
+        self.assertAlmostEqual(second["time_bound"], dense["ttft_ms"] / bound)
+        table = self.good("bench", "--shape", "tiny", "-p", "512", "-r", "1", "--second", "40")
+        self.assertIn("| none, question 2 of 40 ", table)
+        self.bad("bench", "--shape", "tiny", "-p", "40", "--second", "40", says=["--second 40", "40"])
+        self.bad("bench", "--shape", "tiny", "-p", "64", "--second", "0", code=2, says=["--second: 0 is not a number above 0"])
+        self.bad("bench", "--dry-run", "--shape", "tiny", "-p", "64", "--second", "4", says=["--second"])
+
+    def test_bench_dry_run(self):
+        rows = json.loads(self.good("bench", "--dry-run", "--shape", "llama-3.1-8b", "-p", "32768,131072", "-o", "json",
+                                    "--prune", "sliminfer", "--prune", "lazyllm", "--prune", "snapkv", timeout=60))
+        self.assertEqual([(r["prompt"], r["prune"].split(":")[0]) for r in rows],
+                         [(n, m) for n in (32768, 131072) for m in ("none", "sliminfer", "lazyllm", "snapkv")])
+        # The published bounds of this shape with the last layer's rule.
+        for row, bound in zip(rows, [1, 2.55, 1.95, 1, 1, 3.08, 2.15, 1]):
+            self.assertAlmostEqual(row["flop_bound"], bound, delta=0.02, msg=row["prune"])
+            self.assertAlmostEqual(row["flop_bound"], row["flops_dense"] / row["flops"])
+            self.assertEqual(row["kv_bytes_dense"], 131072 * row["prompt"])  # 128 KiB a token
+        self.assertEqual(rows[0]["kv_bytes"], rows[0]["kv_bytes_dense"])
+        self.assertLess(rows[3]["kv_bytes"], rows[3]["kv_bytes_dense"] / 4)
+        self.assertGreater(rows[2]["aux_bytes"], 0)
+        table = self.good("bench", "--dry-run", "-m", MODEL, "-p", "4096", "--prune", "ftp")
+        self.assertIn("nothing was run", table)
+        self.assertIn("| FLOP bound |", table)
+        self.bad("bench", "--dry-run", "--shape", "tiny", "-p", "100", "--prune", "ftp:eta=7", says=["eta"])
+        self.bad("bench", "--dry-run", says=["--shape"])
+
+
+class Eval(Case):
+    def test_table_results_and_resume(self):
+        with tempfile.TemporaryDirectory() as folder:
+            command = ["eval", "niah", "-m", MODEL, "--lengths", "512", "--samples", "1", "--prune", "ftp", "-o", f"{folder}/out"]
+            table = self.good(*command)
+            lines = [line.rstrip() for line in table.splitlines()]
+            self.assertEqual(len(lines), 4, table)
+            self.assertTrue(lines[2].startswith("niah") and " dense " in lines[2], table)
+            self.assertIn(" ftp", lines[3])
+            rows = json.loads(pathlib.Path(f"{folder}/out/results.json").read_text())
+            self.assertEqual([(row["task"], row["length"], row["prune"], row["n"]) for row in rows],
+                             [("niah", 512, "none", 1), ("niah", 512, "ftp", 1)])
+            for key in ["score", "ttft_ms", "flops_ratio", "kl"]:
+                self.assertIsInstance(rows[1][key], (int, float), key)
+            samples = pathlib.Path(f"{folder}/out/samples.jsonl").read_bytes()
+            self.assertEqual(self.good(*command), table)  # nothing is run again
+            self.assertEqual(pathlib.Path(f"{folder}/out/samples.jsonl").read_bytes(), samples)
+            self.bad(*command, "--seed", "2", says=["samples.jsonl", "seed"])
+            # The page is there, and is made again from the samples alone.
+            page = pathlib.Path(f"{folder}/out/report.html")
+            drawn = page.read_text()
+            self.assertIn("Needle in a haystack", drawn)
+            page.unlink()
+            self.assertEqual(self.good("report", f"{folder}/out", "--pictures", f"{folder}/pictures"), f"{page}\n")
+            self.assertEqual(page.read_text(), drawn)
+            self.assertIn("needles.svg", os.listdir(f"{folder}/pictures"))
+            self.bad("report", folder, says=[f"{folder}/samples.jsonl"])
+            self.bad("report", f"{folder}/none", says=[f"{folder}/none"])
+
+    def test_wrong_use(self):
+        self.assertIn("ruler/vt", self.good("eval", "--list"))
+        with tempfile.TemporaryDirectory() as folder:
+            out = ["-m", MODEL, "-o", f"{folder}/out"]
+            self.bad("eval", "nothing", *out, says=["nothing"])
+            self.bad("eval", *out, says=["name a task"])
+            self.bad("eval", "niah", "-m", MODEL, says=["-o"])
+            self.bad("eval", "niah", "-o", folder, says=["--model"])
+            self.bad("eval", "longbench", *out, says=["--data"])
+            self.bad("eval", "longbench/lcc", *out, "--data", folder, says=["lcc.jsonl"])
+            self.bad("eval", "longbench", *out, "--data", folder, says=["jsonl"])
+            self.bad("eval", "niah", *out, "--lengths", "0", code=2, says=["--lengths"])
+            self.bad("eval", "niah", *out, "--samples", "0", code=2, says=["--samples"])
+            self.bad("eval", "niah", *out, "--prune", "what", says=["what"])
+            self.bad("eval", "niah", "-m", MODEL, "-o", "/dev/null/x", says=["/dev/null/x"])
+            pathlib.Path(f"{folder}/empty.txt").write_text("")
+            self.bad("eval", "niah", *out, "--haystack", f"{folder}/empty.txt", says=["empty.txt"])
+
+
+class Tune(Case):
+    def test_finds_a_schedule_or_says_that_there_is_none(self):
+        with tempfile.TemporaryDirectory() as folder:
+            command = ["tune", "-m", MODEL, "-t", "1", "--tasks", "niah", "--lengths", "2048", "--samples", "2", "--needles", "2",
+                       "--methods", "static:layer=5,keep=0.5", "-o", f"{folder}/out"]
+            lines = self.good(*command, "--budget", "1%", "--out", f"{folder}/spec.txt").splitlines()
+            self.assertTrue(lines[-1].startswith("static:"), lines)
+            self.assertEqual(pathlib.Path(f"{folder}/spec.txt").read_text(), lines[-1] + "\n")
+            self.assertIn("meets the budget", "\n".join(lines))
+            done = run(*command, "--budget", "kl=0", "--out", f"{folder}/none.txt")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(b"nothing meets the budget of KL 0: the nearest is static:", done.stderr)
+            self.assertFalse(os.path.exists(f"{folder}/none.txt"))
+            self.bad(*command, "--budget", "1", says=["--budget 1"])
+            self.bad(*command, "--budget", "1%", "--methods", "h2o", says=["--methods h2o"])
+            self.bad(*command, code=2, says=["--budget"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,47 @@
+"""What the tests of the commands share: the program and the tree that the command line names, and how a command must end.
+
+    A_TEST.py PROGRAM SOURCE_DIR [unittest arguments]
+"""
+
+import pathlib
+import subprocess
+import sys
+import unittest
+
+PROGRAM = sys.argv.pop(1)
+SOURCE = pathlib.Path(sys.argv.pop(1))
+SHARED = SOURCE.parent / "shared"
+MODEL = str(SOURCE / "models/coppice-mini-f16.gguf")
+PROMPT_2K = str(SOURCE / "tests/data/prompt-2k.txt")
+ANSWER_2K = (SOURCE / "tests/data/prompt-2k.answer").read_text().strip()
+
+
+def run(*args, timeout=300, **kwargs):
+    return subprocess.run([PROGRAM, *args], capture_output=True, timeout=timeout, stdin=subprocess.DEVNULL, **kwargs)
+
+
+def needs_shared(test):
+    return unittest.skipUnless(SHARED.is_dir(), f"{SHARED} is absent")(test)
+
+
+class Case(unittest.TestCase):
+    def good(self, *args, **kwargs):
+        done = run(*args, **kwargs)
+        self.assertEqual(done.returncode, 0, done.stderr.decode())
+        self.assertEqual(done.stderr, b"", "stderr is no terminal: nothing may be written to it")
+        return done.stdout.decode()
+
+    def bad(self, *args, code=1, says=()):
+        done = run(*args)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertEqual(done.stdout, b"")
+        message = done.stderr.decode()
+        if code == 1:
+            self.assertEqual(message.count("\n"), 1, f"not one line: {message!r}")
+        for part in says:
+            self.assertIn(part, message)
+
+
+def positions_of(text):
+    ends = [run.split("-") for run in text.split(",") if run]
+    return [p for end in ends for p in range(int(end[0]), int(end[-1]) + 1)]

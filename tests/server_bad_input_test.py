@@ -1,0 +1,86 @@
+"""What `coppice serve` says of requests that are wrong: fields, bodies, HTTP, texts that are hard to tokenize.
+
+    server_bad_input_test.py PROGRAM SOURCE_DIR [unittest arguments]
+"""
+
+import time
+import unittest
+
+from server_case import Case
+
+
+class BadInput(Case):
+    """Rows 17 and 19 to 21 of the table of bad inputs."""
+
+    def test_fields(self):
+        for name, value in [("n_predict", -5), ("n_predict", 2**31), ("n", 10**6), ("top_k", -1), ("n_discard", -1),
+                            ("temperature", "hot"), ("best_of", 3), ("suffix", "x"), ("grammar", "root ::= x")]:
+            self.refused("/v1/completions", {"prompt": "a", name: value}, param=name)
+        for keep in ["0", "-1", "nan", "1e400", "2"]:
+            self.refused("/v1/completions", {"prompt": "a", "prune": f"ftp:eta={keep}"}, param="prune")
+        for prune in ["nothing", "lazyllm+nothing", "ftp:never=1", "sdtp:file=/etc/passwd", "selective:model=/etc/passwd",
+                      {"method": "sdtp", "file": "/etc/passwd"}]:
+            self.refused("/v1/completions", {"prompt": "a", "prune": prune}, param="prune")
+        self.refused("/v1/completions", {"prompt": [-1]}, param="prompt")
+        self.refused("/v1/completions", {"prompt": [1 << 28]}, param="prompt")
+        self.refused("/v1/completions", {"prompt": []}, param="prompt")
+        self.assertIn("empty", self.refused("/v1/completions", {"prompt": "", "add_special_tokens": False})["message"])
+
+    def test_bodies(self):
+        before = self.server.memory()
+        for body in ["[" * 60000, '{"prompt": ' + "[" * 60000, '{"prompt": "a", "prompt": "b"}', "{", "", "null", "[]",
+                     '{"prompt": "a", "top_p": 1e400}', '{"prompt": "a", "top_p": NaN}', b'{"prompt": "\xff"}',
+                     b'{"prompt": "a"}\0', '{"prompt": "\\ud800"}']:
+            self.refused("/v1/completions", body)
+        self.refused("/v1/completions", " " * (17 << 20), 413)
+        self.refused("/v1/completions", b"\x1f\x8b" + b"\0" * 100, 415, headers={"Content-Encoding": "gzip"})
+        self.refused("/v1/completions", "{}", 415, headers={"Transfer-Encoding": "gzip, chunked"})
+        self.refused("/v1/completions", "[" + "1," * (7 << 20) + "1]")  # 14 MiB that would take 240 as values
+        self.assertLess(self.server.memory() - before, 400 << 20)
+
+    def test_http(self):
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+        for request, status in [
+            (head + b"Transfer-Encoding: chunked\r\n\r\n-2\r\nxx\r\n0\r\n\r\n", b"400"),
+            (head + b"Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", b"400"),
+            (head + b"Content-Length: -1\r\n\r\n", b"400"),
+            (head + b"Content-Length: 99999999999999999999\r\n\r\n", b"400"),
+            (head + b"Content-Length: 1073741824\r\n\r\n", b"413"),
+            (head + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", b"400"),
+            (head + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", b"400"),
+            (b"GET /health HTTP/1.1\r\nX: " + b"a" * 20000 + b"\r\n\r\n", b"431"),
+            (b"GET /health HTTP/9.9\r\n\r\n", b"400"),
+            (b"\x16\x03\x01\x02\0\x01\0\x01\xfc\x03\x03" + b"\0" * 64, b"400"),  # TLS
+            (b"GET  /health HTTP/1.1\r\n\r\n", b"400"),
+        ]:
+            reply = self.server.raw(request)
+            self.assertEqual(reply[:12], b"HTTP/1.1 " + status, (request[:120], reply[:200]))
+            self.assertIn(b'{"error":', reply)
+        self.assertEqual(self.server.good("/health"), {"status": "ok"})
+
+    def test_chunked_body_and_expect(self):
+        body = b'{"content": "Hello"}'
+        chunked = b"".join(b"%x\r\n%s\r\n" % (1, body[i:i + 1]) for i in range(len(body))) + b"0\r\n\r\n"
+        reply = self.server.raw(b"POST /tokenize HTTP/1.1\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked)
+        self.assertIn(b'"tokens":', reply)
+        reply = self.server.raw(b"POST /tokenize HTTP/1.1\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
+                                % len(body) + body)
+        self.assertTrue(reply.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n"), reply)
+        body = b'{"prompt": "a", "stream": true, "max_tokens": 2}'
+        old = self.server.raw(b"POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        self.assertIn(b"data: [DONE]\n\n", old)
+        self.assertNotIn(b"chunked", old)
+
+    def test_pipelined_requests(self):
+        reply = self.server.raw(b"GET /health HTTP/1.1\r\n\r\n" * 5 + b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+        self.assertEqual(reply.count(b'{"status":"ok"}'), 6)
+
+    def test_hard_texts(self):
+        for text in ["Z" * 131072, "A" * 43000, "\n" * 1000000, "\0" * 1000, "e" + "\u0301" * 500000]:
+            start = time.monotonic()
+            self.server.good("/tokenize", {"content": text})
+            self.assertLess(time.monotonic() - start, 30)
+
+
+if __name__ == "__main__":
+    unittest.main()

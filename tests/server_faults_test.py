@@ -1,0 +1,183 @@
+"""What the system takes away from `coppice serve`, its limits and deadlines, its starts and its end.
+
+    server_faults_test.py PROGRAM SOURCE_DIR [unittest arguments]
+"""
+
+import os
+import pathlib
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+from server_case import CTX, LONG, MODEL, PROGRAM
+from server_support import Server, readable
+
+
+class Faults(unittest.TestCase):
+    """Row 25: what the system takes away."""
+
+    def test_memory_runs_out(self):
+        server = Server(PROGRAM, MODEL, "-c", "120000").wait_ready()
+        try:
+            word = server.good("/tokenize", {"content": " the"})["tokens"][0]
+            short, long = {"prompt": [word] * 100, "max_tokens": 2}, {"prompt": [word] * 110000, "max_tokens": 2}
+            server.good("/v1/completions", short)
+            hard = resource.prlimit(server.process.pid, resource.RLIMIT_AS)
+            for mib in [1, 4, 16, 40]:
+                status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+                size = int(re.search(r"VmSize:\s+(\d+) kB", status).group(1)) << 10
+                resource.prlimit(server.process.pid, resource.RLIMIT_AS, (size + (mib << 20), hard[1]))
+                error = self.refused(server, long)
+                self.assertEqual(error["type"], "unavailable_error")
+                self.assertIn("out of memory", error["message"])
+                resource.prlimit(server.process.pid, resource.RLIMIT_AS, hard)
+                server.good("/v1/completions", short)
+            server.wait_idle(1)
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+    def refused(self, server, body):
+        status, _, reply = server.ask("/v1/completions", body)
+        self.assertEqual(status, 503, reply)
+        return reply["error"]
+
+    def test_model_cut_short_under_the_server(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder) / "model.gguf"
+            shutil.copy(MODEL, model)
+            server = Server(PROGRAM, model).wait_ready()
+            os.truncate(model, 1 << 20)
+            client = server.send_only("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 8})
+            self.assertEqual(server.process.wait(30), 1)
+            self.assertIn(b"cut short", server.process.stderr.read())
+            server.process.stdout.close()
+            server.process.stderr.close()
+            client.close()
+
+    def test_two_servers_on_one_port(self):
+        server = Server(PROGRAM, MODEL).wait_ready()
+        try:
+            done = subprocess.run([PROGRAM, "serve", "-m", str(MODEL), "--port", str(server.port)], capture_output=True, timeout=20)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(b"Address already in use", done.stderr)
+            server.good("/v1/completions", {"prompt": "a", "max_tokens": 1})
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+
+class Limits(unittest.TestCase):
+    def test_queue_and_connections(self):
+        server = Server(PROGRAM, MODEL, "-np", "1", "--max-queue", "2", "--max-connections", "6").wait_ready()
+        try:
+            word = server.good("/tokenize", {"content": " the"})["tokens"][0]
+            clients = [server.send_only("/v1/completions", {"prompt": [word] * 4000, "max_tokens": 4000, "ignore_eos": True})]
+            server.wait_busy()
+            for waiting in range(1, 3):
+                clients.append(server.send_only("/v1/completions", {"prompt": "a"}))
+                server.wait_for(lambda: f"\ncoppice_requests_deferred {waiting}\n" in server.good("/metrics"))
+            status, headers, reply = server.ask("/v1/completions", {"prompt": "a"})
+            self.assertEqual((status, headers["Retry-After"]), (503, "1"))
+            self.assertIn("queue is full", reply["error"]["message"])
+            clients += [socket.create_connection((server.host, server.port)) for _ in range(4)]
+            last = clients[-1]
+            self.assertTrue(readable(last, 5))
+            self.assertIn(b"503 Service Unavailable", last.recv(4096))
+            for client in clients:
+                client.close()
+            server.wait_for(lambda: server.raw(b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n").startswith(b"HTTP/1.1 200"))
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+    def test_deadlines(self):
+        server = Server(PROGRAM, MODEL, "-c", CTX, "--timeout", "1").wait_ready()
+        try:
+            clients = [socket.create_connection((server.host, server.port)) for _ in range(3)]
+            clients[1].sendall(b"POST /v1/completions HTTP/1.1\r\nX")
+            clients[2].sendall(b"POST /v1/completions HTTP/1.1\r\nContent-Length: 10\r\n\r\n{")
+            for client in clients:  # nothing, half a head, half a body
+                self.assertTrue(readable(client, 5))
+                self.assertEqual(client.recv(100), b"")
+                client.close()
+            # An answer of megabytes that is not read.
+            word = server.good("/tokenize", {"content": " the"})["tokens"][0]
+            client = server.send_only("/v1/completions", {"prompt": [word] * 10000, "echo": True, "logprobs": 20, "max_tokens": 1}, 4096)
+            server.wait_busy()
+            server.wait_idle(60)
+            server.wait_for(lambda: "\ncoppice_connections 1\n" in server.good("/metrics"))
+            client.close()
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+    def test_keys(self):
+        keys = pathlib.Path(self.id() + ".keys")
+        keys.write_text("from-file\n\nsecond\r\n")
+        try:
+            server = Server(PROGRAM, MODEL, "--host", "0.0.0.0", "--api-key", "one,two", "--api-key-file", str(keys)).wait_ready()
+        finally:
+            keys.unlink()
+        try:
+            server.host = "127.0.0.1"
+            self.assertEqual(server.ask("/health")[0], 200)
+            for header in [{}, {"Authorization": "Bearer"}, {"Authorization": "Bearer onx"}, {"X-Api-Key": ""}]:
+                for path, body in [("/v1/models", None), ("/metrics", None), ("/slots", None), ("/v1/completions", {"prompt": "a"}), ("/x", None)]:
+                    status, headers, _ = server.ask(path, body, headers=header)
+                    self.assertEqual((status, headers.get("WWW-Authenticate")), (401, "Bearer"), (path, header))
+            for header in [{"Authorization": "Bearer two"}, {"X-Api-Key": "from-file"}, {"Authorization": "Bearer second"}]:
+                self.assertEqual(server.ask("/v1/models", headers=header)[0], 200)
+            self.assertEqual(server.raw(b"POST /v1/completions HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n")[:12], b"HTTP/1.1 401")
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+    def test_bad_starts(self):
+        def fails(*options, says):
+            done = subprocess.run([PROGRAM, "serve", "-m", str(MODEL), *options], capture_output=True, timeout=20, stdin=subprocess.DEVNULL)
+            self.assertEqual(done.returncode, 1, done)
+            self.assertIn(says, done.stderr.decode())
+            self.assertEqual(done.stderr.count(b"\n"), 1)
+        fails("--host", "0.0.0.0", says="--api-key")
+        fails("--host", "no.such.host.invalid", says="--host no.such.host.invalid")
+        fails("--api-key-file", "/nonexistent", says="/nonexistent")
+        fails("--api-key", ",", says="no key")
+        fails("--port", "0", "--prune", "nothing", says="nothing")
+        fails("--port", "0", "-m", "/nonexistent.gguf", says="/nonexistent.gguf")
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            fails("--port", str(taken.getsockname()[1]), says="Address already in use")
+
+    def test_default_prune(self):
+        server = Server(PROGRAM, MODEL, "--prune", "random:keep=0.5,min=0", "--temp", "0").wait_ready()
+        try:
+            reply = server.good("/v1/completions", {"prompt": "a " * 100, "max_tokens": 1})
+            self.assertTrue(reply["prune"]["active"])
+            self.assertFalse(server.good("/v1/completions", {"prompt": "a " * 100, "max_tokens": 1, "prune": "none"})["prune"]["active"])
+            scored = server.good("/v1/completions", {"prompt": "a " * 100, "max_tokens": 1, "echo": True, "logprobs": 1})
+            self.assertFalse(scored["prune"]["active"])
+            self.assertIn("densely", scored["prune"]["reason"])
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+    def test_ends_cleanly_in_every_phase(self):
+        for number in [signal.SIGTERM, signal.SIGINT]:
+            server = Server(PROGRAM, MODEL, "-c", CTX, "-np", "1").wait_ready()
+            word = server.good("/tokenize", {"content": " the"})["tokens"][0]
+            computing = server.send_only("/v1/completions", {"prompt": [word] * LONG})
+            server.wait_busy()
+            waiting = server.send_only("/v1/completions", {"prompt": "a"})
+            idle = socket.create_connection((server.host, server.port))
+            server.wait_for(lambda: "\ncoppice_requests_deferred 1\n" in server.good("/metrics"))
+            start = time.monotonic()
+            self.assertEqual(server.stop(number), 0)
+            self.assertLess(time.monotonic() - start, 3)
+            for client in [computing, waiting]:
+                self.assertIn(b"503 Service Unavailable", client.recv(4096))
+                client.close()
+            idle.close()
+
+
+if __name__ == "__main__":
+    unittest.main()

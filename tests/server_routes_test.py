@@ -1,0 +1,181 @@
+"""The routes of `coppice serve` around completions: what it says of itself, tokens, chat and its templates, the page's files.
+
+    server_routes_test.py PROGRAM SOURCE_DIR [unittest arguments]
+"""
+
+import pathlib
+import tempfile
+import time
+import unittest
+
+from chat_model import write_chat_model
+from server_case import CTX, Case, GREEDY, MODEL, PROGRAM
+from server_support import Server
+
+
+class Page(Case):
+    """The files of web/; web_test.py uses them in a browser."""
+
+    def test_served_with_a_strict_policy(self):
+        for path, kind in [("/", "text/html"), ("/web/main.js", "text/javascript"), ("/web/style.css", "text/css"),
+                           ("/web/icon.svg", "image/svg+xml")]:
+            status, headers, body = self.server.ask(path)
+            self.assertEqual(status, 200, path)
+            self.assertTrue(headers["Content-Type"].startswith(kind), headers)
+            self.assertEqual(headers["X-Content-Type-Options"], "nosniff")
+            policy = headers["Content-Security-Policy"]
+            self.assertIn("default-src 'none'", policy)
+            self.assertNotIn("unsafe", policy)
+        self.refused("/web/nothing.js", None, 404)
+        self.refused("/web/../index.html", None, 404)
+        self.refused("/", {}, 405)
+
+
+class Routes(Case):
+    def test_models_props_health(self):
+        self.assertEqual(self.server.good("/health"), {"status": "ok"})
+        models = self.server.good("/v1/models")
+        self.assertEqual([m["id"] for m in models["data"]], ["coppice-mini-f16"])
+        self.assertEqual(self.server.good("/v1/models/coppice-mini-f16"), models["data"][0])
+        self.refused("/v1/models/other", None, 404)
+        props = self.server.good("/props")
+        self.assertEqual(props["default_generation_settings"]["n_ctx"], int(CTX))
+        self.assertEqual(props["total_slots"], 4)
+        self.assertEqual(self.server.good("/slots"), [{"id": i, "n_ctx": int(CTX), "is_processing": False} for i in range(4)])
+        for action in ["save", "restore", "erase"]:
+            self.refused(f"/slots/0?action={action}", {"filename": "../x"}, 501, kind="not_supported_error")
+
+    def test_tokenize_and_back(self):
+        text = "Hello, \u20ac world"
+        llama = self.server.good("/tokenize", {"content": text})
+        vllm = self.server.good("/tokenize", {"prompt": text, "add_special_tokens": False})
+        self.assertEqual(llama["tokens"], vllm["tokens"])
+        self.assertEqual(llama["count"], len(llama["tokens"]))
+        self.assertEqual(self.server.good("/detokenize", {"tokens": llama["tokens"]}), {"content": text, "prompt": text})
+        pieces = self.server.good("/tokenize", {"content": text, "with_pieces": True})["tokens"]
+        self.assertEqual([p["id"] for p in pieces], llama["tokens"])
+        self.refused("/detokenize", {"tokens": [-1]}, param="tokens")
+        self.refused("/detokenize", {"tokens": [1 << 30]}, param="tokens")
+        self.refused("/tokenize", {}, param="content")
+        self.assertIn("eos_token", self.server.good("/tokenizer_info"))
+
+    def test_metrics(self):
+        before = self.server.metrics()
+        self.server.good("/v1/completions", {"prompt": "a b c d", "max_tokens": 3, "ignore_eos": True})
+        self.server.ask("/nowhere")
+        self.server.wait_idle()  # it is counted once its client has been told
+        after = self.server.metrics()
+        self.assertEqual(after["coppice_tokens_predicted_total"] - before["coppice_tokens_predicted_total"], 3)
+        self.assertEqual(after["coppice_time_to_first_token_seconds_count"],
+                         before["coppice_time_to_first_token_seconds_count"] + 1)
+        self.assertEqual(after['coppice_time_to_first_token_seconds_bucket{le="+Inf"}'],
+                         after["coppice_time_to_first_token_seconds_count"])
+        self.assertGreaterEqual(after['coppice_http_requests_total{status="404"}'], 1)
+
+    def test_methods_and_paths(self):
+        self.refused("/nowhere", None, 404, kind="not_found_error")
+        self.refused("/v1/completions", None, 405)
+        self.refused("/health", {}, 405)
+        self.refused("/../../etc/passwd", None, 404)
+        with self.server.connection() as connection:
+            connection.request("HEAD", "/health")
+            reply = connection.getresponse()
+            self.assertEqual((reply.status, reply.read()), (200, b""))
+            connection.request("GET", "/health")  # the same connection goes on
+            self.assertEqual(connection.getresponse().status, 200)
+
+    def test_other_sites_are_refused(self):
+        self.refused("/v1/models", None, 403, headers={"Origin": "http://evil.example"})
+        self.refused("/v1/models", None, 403, headers={"Host": "evil.example"})
+
+
+class Chat(unittest.TestCase):
+    MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]}]
+
+    @classmethod
+    def setUpClass(cls):
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder) / "chat.gguf"
+            write_chat_model(MODEL, model)
+            cls.server = Server(PROGRAM, model, "--alias", "a-name").wait_ready()  # the file is mapped
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.server.stop() == 0
+
+    def refused(self, messages, says, **fields):
+        status, _, reply = self.server.ask("/v1/chat/completions", {"messages": messages, **fields})
+        self.assertEqual(status, 400, reply)
+        self.assertIn(says, reply["error"]["message"])
+
+    def test_template(self):
+        def render(**fields):
+            return self.server.good("/apply-template", {"messages": self.MESSAGES, **fields})["prompt"]
+        text = "[system] Be brief.\n[user] Hello\n"
+        self.assertEqual(render(), text + "[assistant] ")
+        self.assertEqual(render(add_generation_prompt=False), text)
+        self.assertEqual(render(chat_template_kwargs={"mood": "!"}), text + "[assistant]! ")
+        self.assertIn("chat_template", self.server.good("/tokenizer_info"))
+
+    def test_answers_as_the_completion_of_its_text(self):
+        text = self.server.good("/apply-template", {"messages": self.MESSAGES})["prompt"]
+        body = {"max_tokens": 8, **GREEDY}
+        plain = self.server.good("/v1/completions", {"prompt": text, **body})
+        chat = self.server.good("/v1/chat/completions", {"messages": self.MESSAGES, **body})
+        self.assertEqual((chat["object"], chat["model"]), ("chat.completion", "a-name"))
+        self.assertEqual(chat["choices"][0]["message"], {"role": "assistant", "content": plain["choices"][0]["text"]})
+        self.assertEqual(chat["usage"], plain["usage"])
+        events = self.server.stream("/v1/chat/completions", {"messages": self.MESSAGES, "stream_options": {"include_usage": True}, **body})
+        self.assertEqual(events[0]["choices"][0]["delta"], {"role": "assistant", "content": ""})
+        self.assertEqual(events[-3]["choices"][0]["delta"], {})
+        self.assertEqual(events[-2]["usage"], plain["usage"])
+        self.assertEqual("".join(e["choices"][0]["delta"].get("content", "") for e in events[:-2]), plain["choices"][0]["text"])
+
+    def test_log_probabilities(self):
+        body = {"messages": self.MESSAGES, "max_tokens": 4, "logprobs": True, "top_logprobs": 2, **GREEDY}
+        choice = self.server.good("/v1/chat/completions", body)["choices"][0]
+        content = choice["logprobs"]["content"]
+        self.assertEqual(b"".join(bytes(i["bytes"]) for i in content).decode(errors="replace"), choice["message"]["content"])
+        for item in content:
+            self.assertEqual(len(item["top_logprobs"]), 2)
+            self.assertEqual(item["logprob"], max(t["logprob"] for t in item["top_logprobs"]))
+        streamed = [e["choices"][0]["logprobs"] for e in self.server.stream("/v1/chat/completions", body)[:-1]]
+        self.assertEqual(sum((l["content"] for l in streamed if l), []), content)
+
+    def test_system_messages_are_protected(self):
+        long = [{"role": "system", "content": "word " * 400}, {"role": "user", "content": "and " * 400}]
+        def kept(messages):
+            body = {"messages": messages, "max_tokens": 1, "prune": "random:layers=2,keep=0.05,min=0", **GREEDY}
+            return self.server.good("/v1/chat/completions", body)["prune"]["kept_per_layer"][-1]
+        self.assertGreater(kept(long), kept([{**long[0], "protect": False}, long[1]]) + 300)
+
+    def test_templates_have_budgets(self):
+        """Row 18: a template that never ends is an error of the request, soon."""
+        for template, says in [("{% for i in range(1000000000) %}x{% endfor %}", "[chat template]"),
+                               ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "[chat template]"),
+                               ("{{ nothing.at.all() }}", "[chat template]")]:
+            with tempfile.TemporaryDirectory() as folder:
+                model = pathlib.Path(folder) / "chat.gguf"
+                write_chat_model(MODEL, model, template)
+                server = Server(PROGRAM, model).wait_ready()
+                start = time.monotonic()
+                status, _, reply = server.ask("/v1/chat/completions", {"messages": self.MESSAGES})
+                self.assertEqual(status, 400, (template, reply))
+                self.assertIn(says, reply["error"]["message"])
+                self.assertLess(time.monotonic() - start, 10)
+                self.assertEqual(server.good("/health"), {"status": "ok"})
+                self.assertEqual(server.stop(), 0)
+
+    def test_refusals(self):
+        user = {"role": "user", "content": "x"}
+        self.refused([], "messages")
+        self.refused([{"content": "x"}], "message 1")
+        self.refused([user, {"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], "message 2")
+        self.refused([user, {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}], "tool_calls")
+        self.refused([user], "tools", tools=[{"type": "function"}])
+        self.refused([user], "continue_final_message", continue_final_message=True)
+        self.refused([user], "messages", chat_template_kwargs={"messages": []})
+
+
+if __name__ == "__main__":
+    unittest.main()
