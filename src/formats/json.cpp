@@ -83,8 +83,8 @@ class Builder final : public nlohmann::json_sax<json> {
     if (values_left_ == 0) throw Error("[json] {}: holds too many values", source_);
     --values_left_;
     if (open_.empty()) {
-      root_ = OwnedJson<json>(std::move(value));
-      return &root_;
+      *root_ = std::move(value);
+      return &*root_;
     }
     json& parent = *open_.back();
     if (parent.is_array()) {

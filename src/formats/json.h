@@ -28,20 +28,29 @@ void FreeJson(Json& value) noexcept {
   }
 }
 
-// A value that ends so: for what a client can make large, in a process that goes on when memory has run out.
+// A value that ends so: for what a client can make large, in a process that goes on when memory has run out. It holds the
+// value and is none: the library would convert a derived class as it converts any container.
 template <typename Json>
-class OwnedJson final : public Json {
+class OwnedJson {
  public:
   OwnedJson() = default;
-  OwnedJson(Json value) : Json(std::move(value)) {}
+  OwnedJson(Json value) : value_(std::move(value)) {}
   OwnedJson(const OwnedJson&) = default;
   OwnedJson(OwnedJson&&) noexcept = default;
   OwnedJson& operator=(OwnedJson other) noexcept {
-    Json::swap(other);
+    value_.swap(other.value_);
     return *this;
   }
-  Json Take() { return std::move(static_cast<Json&>(*this)); }
-  ~OwnedJson() { FreeJson(static_cast<Json&>(*this)); }
+  ~OwnedJson() { FreeJson(value_); }
+
+  Json& operator*() { return value_; }
+  const Json& operator*() const { return value_; }
+  Json* operator->() { return &value_; }
+  const Json* operator->() const { return &value_; }
+  Json Take() { return std::move(value_); }
+
+ private:
+  Json value_;
 };
 
 // Reads and parses a file of at most limits::kMaxJsonFileBytes.

@@ -96,8 +96,8 @@ TEST(Json, CountsValues) {
 [[noreturn]] void EndWithoutMemory() {
   {
     OwnedJson<nlohmann::json> value = nlohmann::json::array();
-    for (int i = 0; i < 1'000'000; ++i) value.push_back(i);
-    value[7] = nlohmann::json::parse(R"({"a": [[1, 2], {"b": [3]}]})");
+    for (int i = 0; i < 1'000'000; ++i) value->push_back(i);
+    (*value)[7] = nlohmann::json::parse(R"({"a": [[1, 2], {"b": [3]}]})");
     const rlimit none{1, 1};
     if (setrlimit(RLIMIT_AS, &none) != 0) std::_Exit(2);
   }
@@ -112,14 +112,14 @@ TEST(JsonDeathTest, AnOwnedValueEndsWithoutMemory) {
 TEST(Json, OwnedValuesCopyMoveAndAssign) {
   const OwnedJson<nlohmann::json> one = ParseJson(R"({"a": [1, {"b": 2}]})", "x");
   OwnedJson<nlohmann::json> two = one;
-  EXPECT_EQ(two.dump(), one.dump());
+  EXPECT_EQ(two->dump(), one->dump());
   const OwnedJson<nlohmann::json> three = std::move(two);
-  EXPECT_EQ(three.dump(), one.dump());
+  EXPECT_EQ(three->dump(), one->dump());
   two = nlohmann::json::array({1});
   two = one;
-  EXPECT_EQ(two["a"][1]["b"], 2);
-  EXPECT_EQ(two.Take().dump(), one.dump());
-  EXPECT_TRUE(two.is_null());
+  EXPECT_EQ((*two)["a"][1]["b"], 2);
+  EXPECT_EQ(two.Take().dump(), one->dump());
+  EXPECT_TRUE(two->is_null());
 }
 
 }  // namespace

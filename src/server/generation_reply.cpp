@@ -77,7 +77,8 @@ void GenerationReply::OnProgress(int index, int64_t processed, int64_t total, do
   const std::lock_guard lock(mutex_);
   Choice& choice = choices_[static_cast<size_t>(index)];
   if (!options_.parameters.return_progress || choice.begun) return;
-  OwnedJson<ordered_json> chunk = Head(true);
+  OwnedJson<ordered_json> owned = Head(true);
+  ordered_json& chunk = *owned;
   ordered_json empty = {{"index", index}};
   if (is_chat()) {
     empty["delta"] = ordered_json::object();
@@ -152,9 +153,9 @@ void GenerationReply::OnDone(int index, const JobResult& result) {
   decode_ms_ += result.answer.total_ms - result.answer.ttft_ms;
   if (options_.parameters.prune_asked || result.answer.prune_spec != "none" || choice.depth) {
     choice.prune = PruneJson(result.answer);
-    if (choice.depth) choice.depth->AddDepths(choice.prune);
+    if (choice.depth) choice.depth->AddDepths(*choice.prune);
     if (options_.parameters.prompt_scored_densely) {
-      choice.prune["reason"] = "echo with logprobs scores every token of the prompt, densely";
+      (*choice.prune)["reason"] = "echo with logprobs scores every token of the prompt, densely";
     }
   }
   ++done_;
@@ -163,9 +164,10 @@ void GenerationReply::OnDone(int index, const JobResult& result) {
     if (!result.tail.empty() || !choice.log_probs.empty()) {
       SendChunk(index, {{"content", result.tail}}, result.tail, "");
     }
-    OwnedJson<ordered_json> more = ordered_json::object();
+    OwnedJson<ordered_json> owned = ordered_json::object();
+    ordered_json& more = *owned;
     AddDepth(choice, more);  // where the prefill told no progress, or less than all
-    if (!choice.prune.is_null()) more["prune"] = choice.prune;
+    if (!choice.prune->is_null()) more["prune"] = *choice.prune;
     if (done_ == choices_.size()) Account(more);
     SendChunk(index, ordered_json::object(), "", choice.finish_reason, more);
     if (done_ == choices_.size()) FinishStream();
@@ -208,7 +210,8 @@ void GenerationReply::Account(ordered_json& reply) const {
 void GenerationReply::SendChunk(int index, const ordered_json& delta, const std::string& text,
                                 const std::string& finish_reason, const ordered_json& more) {
   Choice& choice = choices_[static_cast<size_t>(index)];
-  OwnedJson<ordered_json> chunk = Head(true);
+  OwnedJson<ordered_json> owned = Head(true);
+  ordered_json& chunk = *owned;
   chunk["choices"] = ordered_json::array({{{"index", index}}});
   ordered_json& item = chunk["choices"][0];
   if (is_chat()) {
@@ -250,17 +253,18 @@ void GenerationReply::AddChoice(int index, ordered_json& reply) {
   if (options_.parameters.return_prompt_pieces) {
     item["prompt_pieces"] = PromptPieces(tokenizer_, choice.prompt->tokens);
   }
-  if (choices_.size() > 1 && !choice.prune.is_null()) item["prune"] = choice.prune;
+  if (choices_.size() > 1 && !choice.prune->is_null()) item["prune"] = *choice.prune;
 }
 
 void GenerationReply::FinishWhole() {
   if (failed_) return;
-  OwnedJson<ordered_json> reply = Head(false);
+  OwnedJson<ordered_json> owned = Head(false);
+  ordered_json& reply = *owned;
   reply["choices"] = ordered_json::array();
   for (size_t i = 0; i < choices_.size(); ++i) AddChoice(static_cast<int>(i), reply);
   reply["usage"] = Usage();
   Account(reply);
-  if (choices_.size() == 1 && !choices_[0].prune.is_null()) reply["prune"] = choices_[0].prune;
+  if (choices_.size() == 1 && !choices_[0].prune->is_null()) reply["prune"] = *choices_[0].prune;
   exchange_->Reply({.status = 200, .body = DumpJson(reply)});
   metrics_.CountRequest(200);
 }

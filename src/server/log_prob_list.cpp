@@ -43,12 +43,12 @@ void LogProbList::Add(int32_t id, const std::string& bytes, const TokenLogProbs*
 
 ordered_json LogProbList::TakeCompletion() {
   const ordered_json none = ordered_json::array();
-  OwnedJson lists = ordered_json(
+  OwnedJson<ordered_json> lists = ordered_json(
       {{"tokens", none}, {"token_logprobs", none}, {"top_logprobs", none}, {"text_offset", none}});
-  ordered_json& tokens = lists["tokens"];
-  ordered_json& values = lists["token_logprobs"];
-  ordered_json& tops = lists["top_logprobs"];
-  ordered_json& offsets = lists["text_offset"];
+  ordered_json& tokens = (*lists)["tokens"];
+  ordered_json& values = (*lists)["token_logprobs"];
+  ordered_json& tops = (*lists)["top_logprobs"];
+  ordered_json& offsets = (*lists)["text_offset"];
   for (const Entry& entry : entries_) {
     tokens.push_back(entry.label);
     offsets.push_back(entry.offset);
@@ -68,8 +68,8 @@ ordered_json LogProbList::TakeCompletion() {
 }
 
 ordered_json LogProbList::TakeChat() {
-  OwnedJson list = ordered_json({{"content", ordered_json::array()}, {"refusal", nullptr}});
-  ordered_json& content = list["content"];
+  OwnedJson<ordered_json> list = ordered_json({{"content", ordered_json::array()}, {"refusal", nullptr}});
+  ordered_json& content = (*list)["content"];
   for (const Entry& entry : entries_) {
     ordered_json tops = ordered_json::array();
     if (entry.known) {

@@ -58,7 +58,8 @@ void ReadText(const json& value, const std::string& name, Parameters& out) {
 }
 
 void ReadStop(const json& value, const std::string& name, Parameters& out) {
-  const OwnedJson<json> list = value.is_array() ? value : json::array({value});
+  const OwnedJson<json> owned = value.is_array() ? value : json::array({value});
+  const json& list = *owned;
   if (list.size() > kMaxStopStrings) throw BadField(name, fmt::format("more than {} texts", kMaxStopStrings));
   out.stop.clear();
   for (const json& item : list) {
@@ -118,7 +119,7 @@ void ReadMessages(const json& value, const std::string& name, Parameters& out) {
   }
   out.messages = value;
   // What a message without text says is "", as clients write it.
-  for (json& message : out.messages) {
+  for (json& message : *out.messages) {
     if (message.contains("content") && message["content"].is_null()) message["content"] = "";
   }
 }
@@ -127,7 +128,7 @@ void ReadTemplateVariables(const json& value, const std::string& name, Parameter
   if (!value.is_object()) throw BadField(name, "is not an object");
   for (const auto& [key, variable] : value.items()) {
     if (key == "messages") throw BadField(name, "must not name messages");
-    out.template_variables[key] = variable;
+    (*out.template_variables)[key] = variable;
   }
 }
 

@@ -88,7 +88,7 @@ OwnedJson<json> ParseObject(std::string_view body) {
   } catch (const Error& error) {
     throw HttpError({400, "invalid_request_error", error.what()});
   }
-  if (!object.is_object()) {
+  if (!object->is_object()) {
     throw HttpError({400, "invalid_request_error", "the request's body is not a JSON object"});
   }
   return object;
@@ -116,7 +116,8 @@ void CheckTogether(const json& object, Route route, Parameters& p) {
 }  // namespace
 
 Parameters ParseParameters(std::string_view body, Route route, const Parameters& defaults) {
-  const OwnedJson<json> object = ParseObject(body);
+  const OwnedJson<json> owned = ParseObject(body);
+  const json& object = *owned;
   Parameters result = defaults;
   std::map<const Field*, std::string> seen;
   const NameTable& names = Names(route);

@@ -21,11 +21,12 @@ template <typename Use>
 auto WithMessages(const Parameters& p, const Tokenizer& tokenizer, Use use) {
   if (tokenizer.chat_template().empty()) throw BadField("messages", "the model has no chat template");
   try {
-    std::vector<ChatMessage> messages = ParseMessages(p.messages, "messages");
+    std::vector<ChatMessage> messages = ParseMessages(*p.messages, "messages");
     OwnedJson<ordered_json> variables = p.template_variables;
-    if (!variables.contains("add_generation_prompt"))
-      variables["add_generation_prompt"] = p.add_generation_prompt;
-    return use(messages, variables);
+    if (!variables->contains("add_generation_prompt")) {
+      variables->emplace("add_generation_prompt", p.add_generation_prompt);
+    }
+    return use(messages, *variables);
   } catch (const Error& error) {
     throw HttpError({400, "invalid_request_error", error.what(), "messages"});
   }
@@ -39,8 +40,9 @@ void Server::Tokenize(const HttpRequest& request, const ExchangePtr& exchange) {
   const EncodeOptions how{.add_special = p.add_special.value_or(p.form_is_openai),
                           .parse_special = p.parse_special};
   const std::vector<int32_t> ids = tokenizer().Encode(std::get<std::string>(p.prompts.front()), how);
-  OwnedJson<ordered_json> reply = ordered_json::object();
-  ordered_json& tokens = reply["tokens"] = ordered_json::array();
+  OwnedJson<ordered_json> owned = ordered_json(
+      {{"tokens", ordered_json::array()}, {"count", ids.size()}, {"max_model_len", engine_->context()}});
+  ordered_json& tokens = (*owned)["tokens"];
   for (const int32_t id : ids) {
     if (p.with_pieces) {
       tokens.push_back({{"id", id}, {"piece", TokenLabel(tokenizer().Piece(id, true))}});
@@ -48,9 +50,7 @@ void Server::Tokenize(const HttpRequest& request, const ExchangePtr& exchange) {
       tokens.push_back(id);
     }
   }
-  reply["count"] = ids.size();
-  reply["max_model_len"] = engine_->context();
-  Answer(exchange, reply);
+  Answer(exchange, *owned);
 }
 
 void Server::Detokenize(const HttpRequest& request, const ExchangePtr& exchange) {
