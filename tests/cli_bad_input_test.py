@@ -19,9 +19,9 @@ class Usage(Case):
     def test_wrong_usage(self):
         self.bad("run", code=2, says=["--model"])
         self.bad("run", "-m", MODEL, "--no-such-option", code=2, says=["--no-such-option"])
-        self.bad("walk", code=2)
+        self.bad("walk", code=2, says=["not expected: walk"])
         self.bad("run", "-m", MODEL, "-p", "x", "-ngl", "0", code=2, says=["-ngl"])
-        self.bad("inspect", MODEL, "--json", "--tensors", code=2)
+        self.bad("inspect", MODEL, "--json", "--tensors", code=2, says=["--tensors excludes --json"])
 
     def test_bad_values_name_themselves(self):
         base = ["run", "-m", MODEL, "-p", "x", "-n", "1"]
@@ -92,6 +92,7 @@ class BadFiles(Case):
             process = subprocess.Popen([PROGRAM, "synth", "--shape", "llama-3.2-1b:q8_0", "-o", f"{folder}/big.gguf"],
                                        stderr=subprocess.PIPE)
             while not any(name.endswith(".part") for name in os.listdir(folder)):
+                self.assertIsNone(process.poll(), "it ended before it wrote")
                 time.sleep(0.01)
             process.terminate()
             _, err = process.communicate(timeout=60)

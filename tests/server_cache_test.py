@@ -17,15 +17,17 @@ SLIMINFER = "sliminfer:layers=4/6/8,keep=512/256/128,min=0"
 
 class Documents(unittest.TestCase):
     def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
+        self.home = tempfile.TemporaryDirectory()
+        self.folder = pathlib.Path(self.home.name) / "slots"
+        self.folder.mkdir()
         self.server = self.start()
 
     def tearDown(self):
         self.assertEqual(self.server.stop(), 0)
-        self.folder.cleanup()
+        self.home.cleanup()
 
     def start(self, *options, model=MODEL):
-        return Server(PROGRAM, model, "-c", CTX, "-np", "1", "--slot-save-path", self.folder.name, *options).wait_ready()
+        return Server(PROGRAM, model, "-c", CTX, "-np", "1", "--slot-save-path", str(self.folder), *options).wait_ready()
 
     def ask(self, prompt, server=None, **fields):
         body = {"prompt": prompt, "max_tokens": 6, "temperature": 0, "logprobs": 2, "ignore_eos": True, **fields}
@@ -38,7 +40,7 @@ class Documents(unittest.TestCase):
 
     def change(self, action, name=None, status=200, slot=0, server=None):
         got, _, reply = (server or self.server).ask(f"/slots/{slot}?action={action}", {} if name is None else {"filename": name})
-        self.assertEqual(got, status, reply)
+        self.assertEqual(got, status, (action, name, reply))
         return reply
 
     def test_second_question_is_answered_as_fresh(self):
@@ -82,7 +84,7 @@ class Documents(unittest.TestCase):
         first = self.ask(DOCUMENT + "\nWhat is it?", prune=SLIMINFER)
         saved = self.change("save", "report.doc")
         self.assertEqual(saved["filename"], "report.doc")
-        size = (pathlib.Path(self.folder.name) / "report.doc").stat().st_size
+        size = (self.folder / "report.doc").stat().st_size
         self.assertTrue(size - 4096 < saved["n_written"] <= size, (size, saved))  # the head is not counted
         self.assertEqual(self.change("erase")["n_erased"], saved["n_saved"])
         self.assertEqual(self.cached(self.ask(DOCUMENT, prune=SLIMINFER)), 0)
@@ -109,12 +111,14 @@ class Documents(unittest.TestCase):
         """Row 24: an error of one line, and the cache as it was."""
         self.ask(DOCUMENT, prune=SLIMINFER)
         self.change("save", "good")
-        good = (pathlib.Path(self.folder.name) / "good").read_bytes()
-        (pathlib.Path(self.folder.name).parent / "outside").write_bytes(good)
-        for name in ["../outside", "/etc/passwd", "..", ".", ".good", "", "a/b", "a\\b", "a\0b", "a b", "x" * 300, "\u00e9"]:
+        self.assertEqual([p.name for p in self.folder.iterdir()], ["good"])
+        good = (self.folder / "good").read_bytes()
+        (self.folder.parent / "outside").write_bytes(good)
+        for name in ["../outside", "/etc/passwd", "..", ".", ".good", "", "a/b", "a\\b", "a\0b", "a b", "x" * 300, "\u00e9",
+                     "good.prefix-1.part"]:
             self.assertEqual(self.change("restore", name, 400)["error"]["param"], "filename")
             self.assertEqual(self.change("save", name, 400)["error"]["param"], "filename")
-        (pathlib.Path(self.folder.name).parent / "outside").unlink()
+        (self.folder.parent / "outside").unlink()
         self.change("restore", None, 400)
         self.change("restore", "missing", 400)
         self.change("burn", "good", 400)
@@ -124,11 +128,11 @@ class Documents(unittest.TestCase):
         for at in [0, 9, 40, 200, len(good) // 2, len(good) - 1]:
             bad[f"flip-{at}"] = good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1:]
         for name, data in bad.items():
-            (pathlib.Path(self.folder.name) / name).write_bytes(data)
+            (self.folder / name).write_bytes(data)
             message = self.change("restore", name, 400)["error"]["message"]
-            self.assertNotIn("\n", message)
+            self.assertRegex(message, rf"\A\[prefix\] .*/{name}: .*\Z")  # one line
         self.assertGreater(self.cached(self.ask(DOCUMENT, prune=SLIMINFER)), 1500)
-        model = pathlib.Path(self.folder.name) / "other.gguf"
+        model = self.folder / "other.gguf"
         write_chat_model(MODEL, model)
         with model.open("r+b") as file:  # another weight
             file.seek(-1, 2)
@@ -144,7 +148,7 @@ class Documents(unittest.TestCase):
         hard = resource.prlimit(self.server.process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(self.server.process.pid, resource.RLIMIT_FSIZE, (1 << 20, hard[1]))
         self.change("save", "full", 400)
-        self.assertEqual([p.name for p in pathlib.Path(self.folder.name).iterdir()], [])
+        self.assertEqual([p.name for p in self.folder.iterdir()], [])
         resource.prlimit(self.server.process.pid, resource.RLIMIT_FSIZE, hard)
         self.change("save", "full")
 

@@ -115,12 +115,10 @@ class Limits(unittest.TestCase):
             self.assertEqual(server.stop(), 0)
 
     def test_keys(self):
-        keys = pathlib.Path(self.id() + ".keys")
-        keys.write_text("from-file\n\nsecond\r\n")
-        try:
-            server = Server(PROGRAM, MODEL, "--host", "0.0.0.0", "--api-key", "one,two", "--api-key-file", str(keys)).wait_ready()
-        finally:
-            keys.unlink()
+        with tempfile.NamedTemporaryFile("w") as keys:
+            keys.write("from-file\n\nsecond\r\n")
+            keys.flush()
+            server = Server(PROGRAM, MODEL, "--host", "0.0.0.0", "--api-key", "one,two", "--api-key-file", keys.name).wait_ready()
         try:
             server.host = "127.0.0.1"
             self.assertEqual(server.ask("/health")[0], 200)

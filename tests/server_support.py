@@ -9,6 +9,7 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 
@@ -30,12 +31,17 @@ class Server:
         return self
 
     def stop(self, number=signal.SIGTERM, timeout=10):
+        """The exit code. What the server said is shown where that is not as it should be."""
+        code = None
         self.process.send_signal(number)
         try:
-            return self.process.wait(timeout)
+            code = self.process.wait(timeout)
+            return code
         finally:
             self.process.kill()
             self.process.wait()
+            if code not in (0, -signal.SIGKILL):
+                print(f"the server ended with {code}, saying {self.process.stderr.read().decode()!r}", file=sys.stderr)
             self.process.stdout.close()
             self.process.stderr.close()
 
@@ -110,7 +116,7 @@ class Server:
             if what():
                 return time.monotonic()
             time.sleep(0.01)
-        raise AssertionError(f"not within {seconds} s")
+        raise AssertionError(f"not within {seconds} s; in use are {self.ask('/slots')[2]}")
 
     def wait_idle(self, seconds=10):
         return self.wait_for(lambda: not self.slots(), seconds)

@@ -99,7 +99,7 @@ class Asking(Case):
         shares = [int(m.group(1)) for text, _ in seen if (m := re.search(r"(\d+)(?:\.\d+)? %", text))]
         self.assertEqual(shares, sorted(shares))
         self.assertGreater(len(set(shares)), 4)
-        self.assertTrue(any("left" in text for text, _ in seen))
+        self.assertTrue(any("left" in text for text, _ in seen), {text for text, _ in seen})
         live = {m.group(1) for _, legend in seen if (m := re.search(r"of (\d+) so far", legend))}
         self.assertGreater(len(live), 2, "the picture follows the layers")
         facts = tab.text(".facts")
@@ -230,7 +230,7 @@ class Asking(Case):
 class Access(Case):
     def test_key_is_asked_for_and_not_kept(self):
         server = Server(PROGRAM, MODEL, "--api-key", "sesame").wait_ready()
-        self.addCleanup(server.stop)
+        self.addCleanup(lambda: self.assertEqual(server.stop(), 0))
         tab = self.open(server, ready=False)
         tab.wait("document.activeElement.id === 'key'")
         self.assertEqual(tab.text("#problem"), "Invalid API Key")
@@ -252,7 +252,7 @@ class Access(Case):
             model = pathlib.Path(folder, "chat.gguf")
             write_chat_model(MODEL, model)
             server = Server(PROGRAM, model).wait_ready()
-            self.addCleanup(server.stop)
+            self.addCleanup(lambda: self.assertEqual(server.stop(), 0))
         tab = self.open(server)
         self.assertFalse(tab.js("document.querySelector('#form-fields').checkVisibility()"))
         tab.js(set_value("#document", "The moon is far.") + set_value("#max-tokens", "4"))

@@ -10,7 +10,9 @@ namespace coppice {
 
 // A file beside `path` that takes its name in Commit(), and is removed if that is never reached: what was there before
 // is lost only to a whole successor. Throws Error, naming the part of the program and the file, where it cannot be
-// made or written, and where `path` is a device, a pipe, a folder or a link.
+// made or written, where `path` is a device, a pipe, a folder or a link, and where it is being written already.
+// Until then it is called PATH.PART-PID.part and locked, so that RemoveAbandoned() can tell it from what is left of a
+// process that was killed.
 class NewFile {
  public:
   NewFile(const std::string& path, std::string_view part);
@@ -25,11 +27,17 @@ class NewFile {
   void Commit();
 
  private:
+  void Open();
+
   std::string path_;
   std::string part_;
   std::string temporary_;
   int fd_ = -1;
   bool committed_ = false;
 };
+
+// Removes the unfinished files of one part of the program that nobody writes any more from a folder: their process was
+// killed. Where the file system has no locks, those that were touched within the last hour stay.
+void RemoveAbandoned(const std::string& folder, std::string_view part);
 
 }  // namespace coppice

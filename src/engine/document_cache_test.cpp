@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/new_file.h"
 #include "test_files.h"
 
 namespace coppice {
@@ -272,16 +273,17 @@ TEST_F(DocumentFolder, ADamagedFileIsNotUsed) {
 
 TEST_F(DocumentFolder, WhatAKilledProcessLeftIsClearedAway) {
   Make(Options());
-  const std::string old = dir_.Write("cache/a.prefix.123.part", "half");
-  const std::string fresh = dir_.Write("cache/b.prefix.124.part", "half");
+  const std::string left = dir_.Write("cache/a.prefix.prefix-123.part", "half");
   const std::string other = dir_.Write("cache/notes.txt", "mine");
-  const auto long_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(2);
-  std::filesystem::last_write_time(old, long_ago);
-  std::filesystem::last_write_time(other, long_ago);
+  const std::string foreign = dir_.Write("cache/b.trace-123.part", "half");
+  NewFile held(dir_.Path("cache/c.prefix"), "prefix");  // as in the hands of another process
+  held.Append("half");
   Make(Options());
-  EXPECT_FALSE(std::filesystem::exists(old));
-  EXPECT_TRUE(std::filesystem::exists(fresh));
+  EXPECT_FALSE(std::filesystem::exists(left));
   EXPECT_TRUE(std::filesystem::exists(other));
+  EXPECT_TRUE(std::filesystem::exists(foreign));
+  held.Commit();
+  EXPECT_TRUE(std::filesystem::exists(dir_.Path("cache/c.prefix")));
 }
 
 TEST_F(DocumentFolder, AFileThatVanishesIsAMiss) {

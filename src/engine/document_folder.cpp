@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <utility>
 
 #include "base/error.h"
+#include "base/new_file.h"
 
 namespace coppice {
 
@@ -26,8 +26,11 @@ void MakeDocumentFolder(const std::string& folder) {
     throw Error("[documents] {}: cannot be written: {}", folder, std::strerror(errno));
 }
 
+void RemoveUnfinishedPrefixFiles(const std::string& folder) { RemoveAbandoned(folder, "prefix"); }
+
 std::vector<std::string> DocumentFilesIn(const std::string& folder) {
   namespace fs = std::filesystem;
+  RemoveUnfinishedPrefixFiles(folder);
   std::vector<std::pair<fs::file_time_type, std::string>> found;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
@@ -35,12 +38,7 @@ std::vector<std::string> DocumentFilesIn(const std::string& folder) {
     std::error_code ignored;
     const fs::file_time_type time = it->last_write_time(ignored);
     if (ignored || !it->is_regular_file(ignored)) continue;
-    if (name.ends_with(kPrefixSuffix)) {
-      found.emplace_back(time, it->path().string());
-    } else if (name.ends_with(".part") && name.find(kPrefixSuffix) != std::string::npos &&
-               fs::file_time_type::clock::now() - time > std::chrono::hours(1)) {
-      fs::remove(it->path(), ignored);
-    }
+    if (name.ends_with(kPrefixSuffix)) found.emplace_back(time, it->path().string());
   }
   std::sort(found.begin(), found.end());
   std::vector<std::string> paths;

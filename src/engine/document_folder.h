@@ -11,8 +11,9 @@ inline constexpr std::string_view kPrefixSuffix = ".prefix";
 
 // Makes the folder where there is none. Throws Error where it cannot be made or written.
 void MakeDocumentFolder(const std::string& folder);
-// Paths of the cache's files, those used longest ago first. What a process that was killed left half written is removed
-// once it is old enough to be nobody's.
+// Removes what WritePrefixFile() (model/prefix_file.h) left half written in a folder where its process was killed.
+void RemoveUnfinishedPrefixFiles(const std::string& folder);
+// Paths of the cache's files, those used longest ago first. Unfinished ones are removed.
 std::vector<std::string> DocumentFilesIn(const std::string& folder);
 // The order of use outlives the process.
 void MarkDocumentUsed(const std::string& path);

@@ -107,7 +107,7 @@ TEST(GgufWriter, AFullDiskIsAnError) {
   // The writer opens a name beside the target; that name is known, so a link to the full device can stand
   // there.
   const std::string path = folder.Path("m.gguf");
-  std::filesystem::create_symlink("/dev/full", fmt::format("{}.{}.part", path, getpid()));
+  std::filesystem::create_symlink("/dev/full", fmt::format("{}.gguf-{}.part", path, getpid()));
   EXPECT_THAT(ErrorOf([&] { GgufWriter().Write(path); }), HasSubstr("m.gguf: cannot write"));
   EXPECT_EQ(folder.CountFiles(), 0u);
 }

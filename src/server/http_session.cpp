@@ -25,7 +25,8 @@ constexpr size_t kWatchBytes = 4096;
 constexpr size_t kLargestWrite = 256 << 10;  // so that one that moves at all is seen to
 constexpr milliseconds kLinger{2000};
 
-// A peer that vanished without a word (RFC 1122, half-open) is found within half a minute, idle or not.
+// A peer that vanished without a word (RFC 1122, half-open) is found within half a minute, as long as nothing is on its
+// way to it: TCP sends no probes then. TCP_USER_TIMEOUT would end those that read nothing as well (tcp(7)).
 void FindDeadPeers(asio::ip::tcp::socket& socket) {
   const int fd = socket.native_handle();
   const auto set = [fd](int level, int name, unsigned value) {

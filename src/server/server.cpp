@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "engine/document_folder.h"
 #include "policies/registry.h"
 
 namespace coppice {
@@ -35,6 +36,7 @@ void Server::Serve(std::unique_ptr<Engine> engine) {
     throw Error("{}: has no tokenizer, so it cannot be served", engine->store().path());
   // A default that no request could use is told now; it may name files.
   MakePolicy(options_.defaults.prune, {.shape = engine->model().config().shape, .tokens = 1}, {});
+  if (!options_.slot_save_path.empty()) RemoveUnfinishedPrefixFiles(options_.slot_save_path);
   engine_ = std::move(engine);
   const auto run = [this](Job& job, const std::function<void()>& pause, JobResult& result) {
     return RunJob(*engine_, job, pause, result);

@@ -47,9 +47,11 @@ std::string FileNameOf(const std::string& body) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
            c == '_' || c == '-';
   });
-  if (!plain || name.empty() || name.size() > 128 || name.front() == '.') {
+  // Unfinished files end in ".part", and are removed when a server starts.
+  if (!plain || name.empty() || name.size() > 128 || name.front() == '.' || name.ends_with(".part")) {
     throw BadField("filename",
-                   "is not 1 to 128 of a-z, A-Z, 0-9, '.', '_' and '-', the first of them no '.'");
+                   "is not 1 to 128 of a-z, A-Z, 0-9, '.', '_' and '-', the first of them no '.', the end no "
+                   "'.part'");
   }
   return name;
 }

@@ -212,7 +212,7 @@ TEST(TraceFile, AFileThatCannotBeWrittenIsNamed) {
               HasSubstr("no/such/folder"));
   // What stood there stays until all of the new file is written, here stopped by the name of its first stage.
   const std::string path = folder.Write("old", "old");
-  std::filesystem::create_symlink("/dev/full", fmt::format("{}.{}.part", path, getpid()));
+  std::filesystem::create_symlink("/dev/full", fmt::format("{}.trace-{}.part", path, getpid()));
   EXPECT_THAT(ErrorOf([&] { WriteTrace(SmallTrace(), path); }), HasSubstr("No space left"));
   EXPECT_EQ(std::filesystem::file_size(path), 3u);
   EXPECT_THAT(ErrorOf([&] { WriteTrace(SmallTrace(), folder.Path("")); }), HasSubstr("not a regular file"));
