@@ -3,10 +3,14 @@
     server_bad_input_test.py PROGRAM SOURCE_DIR [unittest arguments]
 """
 
+import json
+import pathlib
+import re
 import time
 import unittest
 
-from server_case import Case
+from server_case import Case, PROGRAM
+from server_support import is_sanitized
 
 
 class BadInput(Case):
@@ -37,6 +41,21 @@ class BadInput(Case):
         self.refused("/v1/completions", "{}", 415, headers={"Transfer-Encoding": "gzip, chunked"})
         self.refused("/v1/completions", "[" + "1," * (7 << 20) + "1]")  # 14 MiB that would take 240 as values
         self.assertLess(self.server.memory() - before, 400 << 20)
+
+    @unittest.skipIf(is_sanitized(PROGRAM), "sanitizers keep what is freed")
+    def test_memory_of_answers(self):
+        """What a token becomes on its way out must not decide how much memory a body of the allowed size takes."""
+        def peak():
+            status = pathlib.Path(f"/proc/{self.server.process.pid}/status").read_text()
+            return int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)) << 10
+        for path, body in [("/tokenize", {"with_pieces": True}), ("/v1/completions", {"echo": True})]:
+            body["prompt"] = "a b " * (1 << 18)
+            before = peak()
+            with self.server.connection() as connection:
+                connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+                reply = connection.getresponse().read()
+            self.assertIn(b'"count":524289,' if path == "/tokenize" else b"exceed_context_size_error", reply[-200:])
+            self.assertLess(peak() - before, 150 << 20)
 
     def test_http(self):
         head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"

@@ -16,12 +16,13 @@ import time
 import unittest
 
 from server_case import CTX, LONG, MODEL, PROGRAM
-from server_support import Server, readable
+from server_support import Server, is_sanitized, readable
 
 
 class Faults(unittest.TestCase):
     """Row 25: what the system takes away."""
 
+    @unittest.skipIf(is_sanitized(PROGRAM), "sanitizers need the address space")
     def test_memory_runs_out(self):
         server = Server(PROGRAM, MODEL, "-c", "120000").wait_ready()
         try:

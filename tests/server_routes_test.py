@@ -149,6 +149,15 @@ class Chat(unittest.TestCase):
             return self.server.good("/v1/chat/completions", body)["prune"]["kept_per_layer"][-1]
         self.assertGreater(kept(long), kept([{**long[0], "protect": False}, long[1]]) + 300)
 
+    def test_many_system_messages(self):
+        for count, says in [(1500, "protected"), (60000, "context")]:
+            messages = [{"role": "system", "content": "x"}] * count
+            start = time.monotonic()
+            status, _, reply = self.server.ask("/v1/chat/completions", {"messages": messages, "prune": "ftp"})
+            self.assertEqual(status, 400, reply)
+            self.assertIn(says, reply["error"]["message"])
+            self.assertLess(time.monotonic() - start, 15)
+
     def test_templates_have_budgets(self):
         """Row 18: a template that never ends is an error of the request, soon."""
         for template, says in [("{% for i in range(1000000000) %}x{% endfor %}", "[chat template]"),

@@ -13,6 +13,11 @@ import sys
 import time
 
 
+def is_sanitized(program):
+    """Then it needs the address space, and freed memory stays for a while."""
+    return b"__asan_init" in pathlib.Path(program).read_bytes()
+
+
 class Server:
     """Starts `coppice serve` on a free port; `ready` says when the model is loaded."""
 

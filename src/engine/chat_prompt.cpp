@@ -136,7 +136,7 @@ std::string RenderChat(const std::vector<ChatMessage>& messages, const Tokenizer
 }
 
 ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer, bool add_special,
-                      const nlohmann::ordered_json& variables) {
+                      const nlohmann::ordered_json& variables, int64_t most_tokens) {
   ChatRenderer renderer(messages, tokenizer, variables);
   const std::string text = renderer.Text(-1);
   // Templates that write BOS themselves must not get a second one.
@@ -149,8 +149,17 @@ ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer&
   ChatPrompt prompt;
   prompt.tokens = encode(text);
   const auto count = static_cast<int64_t>(prompt.tokens.size());
+  if (count > most_tokens) return prompt;
+  const auto is_protected = [](const ChatMessage& m) { return m.is_protected && !IsBlank(m.content); };
+  if (std::count_if(messages.begin(), messages.end(), is_protected) > kMaxProtectedMessages) {
+    throw Error(
+        "more than {} messages are protected, as those of the roles system and developer are: send "
+        "\"protect\": "
+        "false with some, or join them",
+        kMaxProtectedMessages);
+  }
   for (size_t i = 0; i < messages.size(); ++i) {
-    if (!messages[i].is_protected || IsBlank(messages[i].content)) continue;
+    if (!is_protected(messages[i])) continue;
     const auto [begin, end] = renderer.Find(static_cast<int>(i), text);
     const auto before = static_cast<int64_t>(encode(text.substr(0, begin)).size());
     const auto through = static_cast<int64_t>(encode(text.substr(0, end)).size());

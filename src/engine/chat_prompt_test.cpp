@@ -84,6 +84,20 @@ TEST(ChatPrompt, AnEmptyMessageProtectsNothing) {
       EncodeChat({{"system", "", true}, {"user", " \n", true}}, tokenizer, true).protected_spans.empty());
 }
 
+// Each takes a rendering and two encodings of the whole chat.
+TEST(ChatPrompt, ManyProtectedMessages) {
+  const ByteTokenizer tokenizer(kPlain);
+  std::vector<ChatMessage> messages(kMaxProtectedMessages, {"system", "be brief", true});
+  messages.push_back({"system", " ", true});  // protects nothing
+  EXPECT_EQ(EncodeChat(messages, tokenizer, true).protected_spans.size(), 64u);
+  messages.push_back({"developer", "be quick", true});
+  EXPECT_THAT(ErrorOf([&] { EncodeChat(messages, tokenizer, true); }),
+              HasSubstr("more than 64 messages are protected"));
+  const ChatPrompt too_long = EncodeChat(messages, tokenizer, true, nlohmann::ordered_json::object(), 200);
+  EXPECT_GT(too_long.tokens.size(), 200u);
+  EXPECT_TRUE(too_long.protected_spans.empty());
+}
+
 // Whoever writes marks into a message gains nothing.
 TEST(ChatPrompt, MarksInMessages) {
   const ByteTokenizer tokenizer(kPlain);

@@ -24,6 +24,9 @@ bool BeginsWith(std::span<const int32_t> tokens, std::span<const int32_t> beginn
   return InCommon(tokens, beginning) == static_cast<int64_t>(beginning.size());
 }
 
+// More than any disk holds. A sparse file may claim up to 2^63 bytes, and the sum of two such claims overflows.
+constexpr uintmax_t kMostFileBytes = uintmax_t{1} << 50;
+
 // The work that lies below a point, per token, in half layers.
 int64_t DepthOf(LayerPoint point) { return 2 * int64_t{point.layer} + (point.after_attention ? 1 : 0); }
 
@@ -39,7 +42,10 @@ DocumentCache::DocumentCache(DocumentCacheOptions options, std::function<PrefixF
 
 DocumentCache::~DocumentCache() {
   if (!writer_.joinable()) return;
-  Flush();
+  try {
+    Flush();
+  } catch (const std::bad_alloc&) {  // what cannot even be queued is lost
+  }
   {
     const Lock lock(mutex_);
     stopping_ = true;
@@ -69,7 +75,7 @@ void DocumentCache::ReadFolder() {
       std::error_code gone;
       const uintmax_t bytes = std::filesystem::file_size(path, gone);
       if (gone) continue;
-      entry->file_bytes = static_cast<int64_t>(bytes);
+      entry->file_bytes = static_cast<int64_t>(std::min(bytes, kMostFileBytes));
     }
     Insert(entry);
   }
@@ -111,29 +117,24 @@ std::shared_ptr<const PrefixState> DocumentCache::StateOf(const EntryPtr& entry,
   // Another request reads the same file: its states serve both.
   changed_.wait(lock, [&] { return !entry->loading; });
   if (entry->state || entry->file.empty()) return entry->state;
-  entry->loading = true;
   const std::string path = entry->file;
+  entry->loading = true;
   lock.unlock();
   std::shared_ptr<const PrefixState> state;
-  std::string error;
+  std::exception_ptr error;
   try {
     state = std::make_shared<const PrefixState>(ReadPrefixFile(path, format_));
+    // The name is made from the tokens, but somebody may have put another file there.
+    if (state->tokens != entry->tokens) throw Error("[documents] {}: was exchanged", path);
     MarkDocumentUsed(path);
-  } catch (const Error& reason) {
-    error = reason.what();
-  } catch (const std::bad_alloc&) {
-    error = fmt::format("[documents] {}: no memory for its states", path);
+  } catch (...) {  // whatever it is, others may wait for the end of the loading
+    error = std::current_exception();
   }
   lock.lock();
   entry->loading = false;
   changed_.notify_all();
-  // The name is made from the tokens, but somebody may have put another file there.
-  if (state && state->tokens != entry->tokens) {
-    error = fmt::format("[documents] {}: was exchanged", path);
-    state.reset();
-  }
-  if (!state) {
-    if (!entry->forgotten) stats_.last_error = std::move(error);  // else somebody removed the file on purpose
+  if (error) {
+    if (!entry->forgotten) NoteError(error, path);  // else somebody removed the file on purpose
     Forget(entry);
     return nullptr;
   }
@@ -204,16 +205,12 @@ DocumentCache::Saved DocumentCache::Save(std::span<const int32_t> tokens, const 
 }
 
 DocumentCache::Saved DocumentCache::Restore(const std::string& path, LayerPoint latest) {
-  auto state = std::make_shared<const PrefixState>(ReadPrefixFile(path, Format()));
+  auto state = std::make_shared<const PrefixState>(ReadPrefixFile(path, Format(), options_.memory_bytes));
   if (state->point > latest) {
     throw Error("[documents] {}: its states are those of layer {}, the method chooses from layer {} on", path,
                 state->point.layer, latest.layer);
   }
   const Saved restored{state->rows(), state->bytes()};
-  if (restored.bytes > options_.memory_bytes) {
-    throw Error("[documents] {}: {} bytes do not fit in a document cache of {}", path, restored.bytes,
-                options_.memory_bytes);
-  }
   Put(std::move(state));
   return restored;
 }
@@ -262,8 +259,8 @@ bool DocumentCache::CanWrite(const Entry& entry) const {
 }
 
 void DocumentCache::Queue(const EntryPtr& entry) {
+  queue_.push_back(entry);  // first: where there is no memory for it, nobody would ever write the entry
   entry->queued = true;
-  queue_.push_back(entry);
   changed_.notify_all();
 }
 
@@ -309,6 +306,20 @@ void DocumentCache::MakeRoomOnDisk(int64_t incoming) {
   }
 }
 
+void DocumentCache::NoteError(const std::exception_ptr& error, const std::string& path) noexcept {
+  try {
+    try {
+      std::rethrow_exception(error);
+    } catch (const std::bad_alloc&) {
+      stats_.last_error = fmt::format("[documents] {}: no memory for its states", path);
+    } catch (const std::exception& reason) {
+      stats_.last_error = reason.what();
+    }
+  } catch (const std::bad_alloc&) {
+    stats_.last_error = "no memory";
+  }
+}
+
 // ---- Files
 
 std::string DocumentCache::FileOf(const PrefixState& state) const {
@@ -344,7 +355,7 @@ void DocumentCache::WriteEntry(const EntryPtr& entry, Lock& lock) {
   MakeRoomOnDisk(state->bytes());
   lock.unlock();
   std::string path;
-  std::string error;
+  std::exception_ptr error;
   int64_t bytes = 0;
   try {
     const PrefixFormat& format = Format();
@@ -352,22 +363,25 @@ void DocumentCache::WriteEntry(const EntryPtr& entry, Lock& lock) {
     WritePrefixFile(*state, format, path);
     std::error_code gone;
     bytes = static_cast<int64_t>(std::filesystem::file_size(path, gone));
-    if (gone) error = fmt::format("[documents] {}: is gone again", path);
-  } catch (const std::exception& reason) {  // also where there is no memory: the thread must go on
-    error = reason.what();
+    if (gone) throw Error("[documents] {}: is gone again", path);
+  } catch (...) {  // also where there is no memory: the thread must go on
+    error = std::current_exception();
   }
   lock.lock();
   entry->queued = false;
-  if (!error.empty()) {
+  if (error) {
     entry->unwritable = true;
-    stats_.last_error = std::move(error);
+    NoteError(error, path);
   } else if (entry->forgotten) {
     unlink(path.c_str());
   } else {
-    entry->file = path;
+    entry->file = std::move(path);
     entry->file_bytes = bytes;
   }
-  MakeRoomInMemory();
+  try {
+    MakeRoomInMemory();
+  } catch (const std::bad_alloc&) {  // whoever puts in the next entry makes room
+  }
 }
 
 }  // namespace coppice

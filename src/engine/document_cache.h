@@ -8,6 +8,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <list>
 #include <memory>
@@ -105,6 +106,7 @@ class DocumentCache {
   void Forget(const EntryPtr& entry);
   bool CanWrite(const Entry& entry) const;
   void Queue(const EntryPtr& entry);
+  void NoteError(const std::exception_ptr& error, const std::string& path) noexcept;
   void MakeRoomInMemory();
   void MakeRoomOnDisk(int64_t incoming);
   void WriteQueued();

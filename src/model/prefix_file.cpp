@@ -83,6 +83,7 @@ class PrefixReader {
   LayerPoint point() const { return point_; }
   bool complete() const { return (head_.flags & kComplete) != 0; }
   int64_t file_bytes() const { return static_cast<int64_t>(head_.file_bytes); }
+  int64_t SectionBytes() const;  // all of them, which is what the state takes in memory
 
   // Sections, in their order.
   std::vector<int32_t> Tokens() {
@@ -103,7 +104,6 @@ class PrefixReader {
  private:
   void ReadHead();
   void CheckHead(int64_t stored_bytes);
-  int64_t SectionBytes() const;
   void Read(std::span<std::byte> to);
   void Section(std::span<std::byte> to, const char* what);
 
@@ -247,8 +247,12 @@ PrefixHead ReadPrefixHead(const std::string& path, const PrefixFormat& format) {
           .file_bytes = reader.file_bytes()};
 }
 
-PrefixState ReadPrefixFile(const std::string& path, const PrefixFormat& format) {
+PrefixState ReadPrefixFile(const std::string& path, const PrefixFormat& format, int64_t most_bytes) {
   PrefixReader reader(path, format);
+  if (reader.SectionBytes() > most_bytes) {
+    throw Error("[prefix] {}: {} bytes do not fit in a document cache of {}", path, reader.SectionBytes(),
+                most_bytes);
+  }
   PrefixState state;
   state.tokens = reader.Tokens();
   state.point = reader.point();

@@ -38,8 +38,10 @@ struct PrefixHead {
 // Throws Error, naming the file, where it cannot be written; what stood there before then still does.
 void WritePrefixFile(const PrefixState& state, const PrefixFormat& format, const std::string& path);
 
-// Throw Error, naming the file and the cause.
+// Throw Error, naming the file and the cause. A state of more than `most_bytes` is refused before memory is taken for it:
+// a file may be sparse, and its length costs nothing.
 PrefixHead ReadPrefixHead(const std::string& path, const PrefixFormat& format);
-PrefixState ReadPrefixFile(const std::string& path, const PrefixFormat& format);
+PrefixState ReadPrefixFile(const std::string& path, const PrefixFormat& format,
+                           int64_t most_bytes = INT64_MAX);
 
 }  // namespace coppice

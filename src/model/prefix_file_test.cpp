@@ -176,6 +176,26 @@ TEST_F(PrefixFile, Row24ForgedHeads) {
   EXPECT_THAT(ErrorFor(Forged<uint64_t>(72, 88)), HasSubstr("cut or changed"));
 }
 
+// Sixteen million tokens in a file that takes no room: refused by its length, not by what the system has to give.
+TEST_F(PrefixFile, Row24SparseAndLargerThanTheCache) {
+  constexpr uint64_t kTokens = 1 << 24;
+  std::string head = Good();
+  const uint64_t old_tokens = MakeState({2, true}).tokens.size();
+  uint64_t sections = 0;
+  uint64_t bytes = 0;
+  std::memcpy(&sections, head.data() + 64, sizeof(sections));
+  std::memcpy(&bytes, head.data() + 72, sizeof(bytes));
+  const uint64_t head_bytes = 88 + 8 * sections;
+  bytes = head_bytes + (bytes - head_bytes) / old_tokens * kTokens;
+  std::memcpy(head.data() + 56, &kTokens, sizeof(kTokens));
+  std::memcpy(head.data() + 72, &bytes, sizeof(bytes));
+  const uint64_t sum = ChecksumOf(std::as_bytes(std::span(head.data(), head_bytes - 8)));
+  std::memcpy(head.data() + head_bytes - 8, &sum, sizeof(sum));
+  const std::string path = dir_.Write("sparse.prefix", head.substr(0, head_bytes));
+  std::filesystem::resize_file(path, bytes);
+  EXPECT_THAT(ErrorOf([&] { ReadPrefixFile(path, Format(), int64_t{1} << 30); }), HasSubstr("do not fit"));
+}
+
 TEST_F(PrefixFile, Row24NotAFile) {
   EXPECT_THAT(ErrorOf([&] { ReadPrefixFile(dir_.Path("none.prefix"), Format()); }), HasSubstr("cannot open"));
   EXPECT_THAT(ErrorOf([&] { ReadPrefixFile(dir_.path(), Format()); }), HasSubstr("not a regular file"));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -22,6 +23,8 @@ const std::string& HttpRequest::Header(const std::string& name) const {
 }
 
 namespace {
+
+constexpr milliseconds kRetry{100};  // until there are descriptors or memory again
 
 tcp::endpoint Resolve(const std::string& host, int port) {
   asio::io_context io;
@@ -65,11 +68,25 @@ struct HttpServer::Impl {
     port = acceptor.local_endpoint().port();
   }
 
-  void Accept() {
-    acceptor.async_accept(asio::make_strand(io), [this](error_code ec, tcp::socket socket) {
-      if (!acceptor.is_open()) return;
+  // Each acceptance starts the next, so none may end without: the server would never hear of another client. Where
+  // there is no memory for the next, this thread waits for some.
+  void Accept() noexcept {
+    while (!stopping) {
+      try {
+        acceptor.async_accept(asio::make_strand(io),
+                              [this](error_code ec, tcp::socket socket) { OnAccept(ec, std::move(socket)); });
+        return;
+      } catch (const std::exception&) {
+        std::this_thread::sleep_for(kRetry);
+      }
+    }
+  }
+
+  void OnAccept(error_code ec, tcp::socket socket) noexcept {
+    if (!acceptor.is_open()) return;
+    try {
       if (ec) {  // out of descriptors, mostly: others must leave first
-        retry.expires_after(milliseconds(100));
+        retry.expires_after(kRetry);
         retry.async_wait([this](error_code stopped) {
           if (!stopped) Accept();
         });
@@ -80,17 +97,15 @@ struct HttpServer::Impl {
       } else {
         Welcome(std::move(socket));
       }
-      Accept();
-    });
+    } catch (const std::exception&) {  // out of memory: it is closed, and others are accepted
+    }
+    Accept();
   }
 
   void Welcome(tcp::socket socket) {
-    try {
-      auto session = std::make_shared<HttpSession>(std::move(socket), shared);
-      Remember(session);
-      session->Start();
-    } catch (const std::exception&) {  // out of memory: it is closed, and others are accepted
-    }
+    auto session = std::make_shared<HttpSession>(std::move(socket), shared);
+    Remember(session);
+    session->Start();
   }
 
   static void TurnAway(tcp::socket& socket) {
@@ -113,11 +128,15 @@ struct HttpServer::Impl {
   }
 
   void Run() {
-    for (int i = 0; i < std::max(options.threads, 1); ++i) threads.emplace_back([this] { Serve(); });
+    try {
+      for (int i = 0; i < std::max(options.threads, 1); ++i) threads.emplace_back([this] { Serve(); });
+    } catch (const std::system_error& error) {
+      Stop(milliseconds(0));
+      throw Error("--threads-http {}: the system starts no more threads: {}", options.threads, error.what());
+    }
   }
 
-  // Memory that runs out while a request is read or answered ends that connection: with the callback that threw goes
-  // what kept it open.
+  // Connections and the acceptor see to themselves where memory runs out; a timer's callback may still throw.
   void Serve() {
     while (true) {
       try {
@@ -130,6 +149,7 @@ struct HttpServer::Impl {
 
   void Stop(milliseconds grace) {
     if (threads.empty()) return;
+    stopping = true;
     asio::post(acceptor.get_executor(), [this] {
       error_code ignored;
       acceptor.close(ignored);
@@ -147,11 +167,13 @@ struct HttpServer::Impl {
         if (const auto session = weak.lock()) session->PostClose();
       }
     }
-    shared.handlers.join();  // what they do is bounded: parse and tokenise
+    shared.handlers->join();  // what they do is bounded: parse and tokenise
     wait_while(shared.connections, std::chrono::steady_clock::now() + milliseconds(500));
     io.stop();
     for (std::thread& thread : threads) thread.join();
     threads.clear();
+    shared.handlers
+        .reset();  // a request that came after join() holds its connection, which needs `io` to end
   }
 
   const HttpOptions options;
@@ -160,6 +182,7 @@ struct HttpServer::Impl {
   tcp::acceptor acceptor;
   asio::steady_timer retry;
   std::vector<std::thread> threads;
+  std::atomic<bool> stopping{false};
   std::mutex mutex;
   std::vector<std::weak_ptr<HttpSession>> sessions;
   int port = 0;

@@ -1,9 +1,5 @@
 // Sockets, with a service that only pretends to compute: answers from other threads, streams, clients that leave.
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -16,67 +12,32 @@
 #include "base/error.h"
 #include "server/errors.h"
 #include "server/http.h"
+#include "server/http_test_client.h"
 
 namespace coppice {
 namespace {
 
 using std::chrono::milliseconds;
 
-class Client {
- public:
-  explicit Client(int port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(static_cast<uint16_t>(port));
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    timeval limit{20, 0};
-    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    connected_ = connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
-  }
-  ~Client() { Leave(); }
-  Client(const Client&) = delete;
-  Client& operator=(const Client&) = delete;
-
-  bool connected() const { return connected_; }
-  void Send(const std::string& text) { (void)!write(fd_, text.data(), text.size()); }
-  void Get(const std::string& path) { Send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n"); }
-  // What comes until `end` has come, or the server closes.
-  std::string Until(const std::string& end) {
-    std::string text;
-    char part[4096];
-    while (text.find(end) == std::string::npos) {
-      const ssize_t count = read(fd_, part, sizeof part);
-      if (count <= 0) break;
-      text.append(part, static_cast<size_t>(count));
-    }
-    return text;
-  }
-  void Leave(bool by_reset = false) {
-    if (fd_ < 0) return;
-    const linger how{1, 0};
-    if (by_reset) setsockopt(fd_, SOL_SOCKET, SO_LINGER, &how, sizeof how);
-    close(fd_);
-    fd_ = -1;
-  }
-
- private:
-  int fd_;
-  bool connected_ = false;
-};
-
 // /quick answers at once; /later from a thread of its own; /stream sends events from one; /silent says nothing and
-// notes when its client leaves; /throws fails.
+// notes when its client leaves; /throws and /throws/quickly fail; /slow takes its time to be refused or not.
 class Service final : public HttpService {
  public:
   ~Service() override { Join(); }
   std::optional<HttpReply> Refuse(const HttpRequest& head) override {
+    if (head.path == "/slow") {
+      ++refusing_;
+      std::this_thread::sleep_for(milliseconds(200));
+    }
     if (head.path == "/refused") return ErrorReply({403, "permission_error", "no"});
     return std::nullopt;
   }
-  bool IsQuick(const HttpRequest& head) override { return head.path == "/quick"; }
+  bool IsQuick(const HttpRequest& head) override {
+    return head.path.ends_with("/quick") || head.path.ends_with("quickly");
+  }
   void Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) override {
     if (request.path == "/quick") return exchange->Reply({.status = 200, .body = "quick " + request.body});
-    if (request.path == "/throws") throw std::bad_alloc();
+    if (request.path.starts_with("/throws")) throw std::bad_alloc();
     exchange->OnGone([this] { ++gone_; });
     if (request.path == "/silent") {
       const std::lock_guard lock(mutex_);
@@ -99,6 +60,7 @@ class Service final : public HttpService {
     silent_.clear();
   }
   int gone() const { return gone_; }
+  int refusing() const { return refusing_; }
   size_t silent() {
     const std::lock_guard lock(mutex_);
     return silent_.size();
@@ -109,6 +71,7 @@ class Service final : public HttpService {
   std::vector<std::thread> threads_;
   std::vector<std::shared_ptr<Exchange>> silent_;
   std::atomic<int> gone_{0};
+  std::atomic<int> refusing_{0};
 };
 
 void WaitUntil(const std::function<bool()>& what) {
@@ -164,13 +127,20 @@ TEST_F(HttpServerTest, ClientsThatLeaveAreNoticed) {
   }
 }
 
-TEST_F(HttpServerTest, HandlersThatThrowEndNothingElse) {
-  Client broken(server_.port());
-  broken.Get("/throws");
+// Their clients are not kept waiting for an answer that nobody will give.
+TEST_F(HttpServerTest, HandlersThatThrowEndTheirConnectionAlone) {
   Client client(server_.port());
   client.Get("/later");
   EXPECT_NE(client.Until("later").find("200 OK"), std::string::npos);
-  broken.Leave();
+  for (const char* path : {"/throws", "/throws/quickly"}) {
+    Client broken(server_.port());
+    broken.Get(path);
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(broken.Until("never"), "");
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << path;
+  }
+  client.Get("/later");
+  EXPECT_NE(client.Until("later").find("200 OK"), std::string::npos);
   client.Leave();
   WaitUntil([&] { return server_.connections() == 0; });
 }
@@ -210,6 +180,20 @@ TEST_F(HttpServerTest, StopsWhileClientsWait) {
   server_.Stop(milliseconds(50));
   for (const auto& client : clients) client->Until("never");  // closed, not held
   EXPECT_FALSE(Client(server_.port()).connected());
+}
+
+// Its handlers have ended by then; what it holds must go before that on which its socket rests.
+TEST(HttpServer, ARequestThatComesWhileItStops) {
+  for (int i = 0; i < 3; ++i) {
+    Service service;
+    HttpOptions options;
+    options.port = 0;
+    HttpServer server(options, service);
+    Client client(server.port());
+    client.Get("/slow");
+    WaitUntil([&] { return service.refusing() == 1; });
+    server.Stop(milliseconds(0));
+  }
 }
 
 TEST(HttpServer, OnePortHasOneServer) {

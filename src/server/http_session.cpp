@@ -46,20 +46,20 @@ class SessionExchange final : public Exchange {
 
   void Reply(HttpReply reply) override {
     session_->Post(
-        [s = session_, turn = turn_, r = std::move(reply)]() mutable { s->Reply(turn, std::move(r)); });
+        [turn = turn_, r = std::move(reply)](HttpSession& s) mutable { s.Reply(turn, std::move(r)); });
   }
   void StartPings(milliseconds ping) override {
-    session_->Post([s = session_, turn = turn_, ping] { s->StartPings(turn, ping); });
+    session_->Post([turn = turn_, ping](HttpSession& s) { s.StartPings(turn, ping); });
   }
   void Send(std::string events) override {
-    session_->Post([s = session_, turn = turn_, e = std::move(events)] { s->Send(turn, e); });
+    session_->Post([turn = turn_, e = std::move(events)](HttpSession& s) { s.Send(turn, e); });
   }
   void End() override {
-    session_->Post([s = session_, turn = turn_] { s->End(turn); });
+    session_->Post([turn = turn_](HttpSession& s) { s.End(turn); });
   }
   void OnGone(std::function<void()> callback) override {
     session_->Post(
-        [s = session_, turn = turn_, c = std::move(callback)]() mutable { s->OnGone(turn, std::move(c)); });
+        [turn = turn_, c = std::move(callback)](HttpSession& s) mutable { s.OnGone(turn, std::move(c)); });
   }
 
  private:
@@ -86,14 +86,10 @@ HttpSession::~HttpSession() {
 }
 
 void HttpSession::Start() {
-  Post([self = shared_from_this()] {
-    FindDeadPeers(self->socket_);
-    self->ReadHead();
+  Post([](HttpSession& self) {
+    FindDeadPeers(self.socket_);
+    self.ReadHead();
   });
-}
-
-void HttpSession::PostClose() {
-  Post([self = shared_from_this()] { self->Close(); });
 }
 
 void HttpSession::Arm(asio::steady_timer& timer, milliseconds limit) {
@@ -110,8 +106,9 @@ void HttpSession::ReadHead() {
   parser_->header_limit(kMaxHeadBytes);
   parser_->body_limit(static_cast<uint64_t>(shared_.options.max_body_bytes));
   Arm(read_deadline_, shared_.options.idle);
-  http::async_read_header(socket_, buffer_, *parser_,
-                          [self = shared_from_this()](error_code ec, size_t) { self->OnHead(ec); });
+  http::async_read_header(socket_, buffer_, *parser_, [self = shared_from_this()](error_code ec, size_t) {
+    self->Step([&] { self->OnHead(ec); });
+  });
 }
 
 HttpRequest HttpSession::TakeHead() {
@@ -205,7 +202,7 @@ void HttpSession::ReadBody(HttpRequest request) {
   Arm(read_deadline_, shared_.options.timeout);
   http::async_read(socket_, buffer_, *parser_,
                    [self = shared_from_this(), r = std::move(request)](error_code ec, size_t) mutable {
-                     self->OnBody(ec, std::move(r));
+                     self->Step([&] { self->OnBody(ec, std::move(r)); });
                    });
 }
 
@@ -222,10 +219,12 @@ void HttpSession::Dispatch(HttpRequest request) {
   auto exchange = std::make_shared<SessionExchange>(shared_from_this(), turn_);
   HttpService& service = shared_.service;
   if (service.IsQuick(request)) return service.Handle(std::move(request), std::move(exchange));
-  asio::post(shared_.handlers, [&service, r = std::move(request), e = std::move(exchange)]() mutable {
+  asio::post(*shared_.handlers, [&service, self = shared_from_this(), r = std::move(request),
+                                 e = std::move(exchange)]() mutable {
     try {
       service.Handle(std::move(r), std::move(e));
-    } catch (const std::exception&) {  // no memory even to say so; the client waits until it leaves
+    } catch (const std::exception&) {  // no memory even to say so
+      self->PostClose();
     }
   });
 }
@@ -238,7 +237,7 @@ void HttpSession::Watch() {
   if (room == 0) return;
   watching_ = true;
   socket_.async_read_some(buffer_.prepare(room), [self = shared_from_this()](error_code ec, size_t bytes) {
-    self->OnWatch(ec, bytes);
+    self->Step([&] { self->OnWatch(ec, bytes); });
   });
 }
 
@@ -297,8 +296,10 @@ void HttpSession::ArmPing() {
   ping_timer_.async_wait([weak = weak_from_this(), turn = turn_](error_code ec) {
     const auto self = ec ? nullptr : weak.lock();
     if (!self || !self->IsOpen(turn)) return;
-    if (self->quiet_) self->Send(turn, ":\n\n");
-    if (self->IsOpen(turn)) self->ArmPing();
+    self->Step([&] {
+      if (self->quiet_) self->Send(turn, ":\n\n");
+      if (self->IsOpen(turn)) self->ArmPing();
+    });
   });
 }
 
@@ -336,8 +337,9 @@ void HttpSession::Write() {
   Arm(write_deadline_, shared_.options.timeout);
   const std::string& front = unsent_.front();
   const size_t size = std::min(front.size() - sent_of_first_, kLargestWrite);
-  socket_.async_write_some(asio::buffer(front.data() + sent_of_first_, size),
-                           [self = shared_from_this()](error_code ec, size_t n) { self->OnWrite(ec, n); });
+  socket_.async_write_some(
+      asio::buffer(front.data() + sent_of_first_, size),
+      [self = shared_from_this()](error_code ec, size_t n) { self->Step([&] { self->OnWrite(ec, n); }); });
 }
 
 void HttpSession::OnWrite(error_code ec, size_t bytes) {

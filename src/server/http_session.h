@@ -9,9 +9,11 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "server/http.h"
 
@@ -24,13 +26,13 @@ using boost::system::error_code;
 struct HttpShared {
   const HttpOptions& options;
   HttpService& service;
-  asio::thread_pool handlers;
+  std::optional<asio::thread_pool> handlers;  // what they hold goes before the I/O context does
   std::atomic<int> connections{0};
   std::atomic<int> answering{0};
   std::atomic<int64_t> body_bytes{0};
 
   HttpShared(const HttpOptions& o, HttpService& s)
-      : options(o), service(s), handlers(static_cast<size_t>(o.handler_threads)) {}
+      : options(o), service(s), handlers(std::in_place, static_cast<size_t>(o.handler_threads)) {}
 };
 
 class HttpSession : public std::enable_shared_from_this<HttpSession> {
@@ -39,11 +41,19 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   ~HttpSession();
 
   void Start();
-  // From any thread.
-  void PostClose();
+  // From any thread. Throws nothing: where there is no memory to say so, the connection stays until its client leaves.
+  void PostClose() noexcept {
+    try {
+      Post([](HttpSession& self) { self.Close(); });
+    } catch (const std::exception&) {
+    }
+  }
+  // Runs `step` in the strand. Memory that runs out in it closes the connection: half a step leaves its client waiting.
   template <typename F>
-  void Post(F&& task) {
-    asio::dispatch(socket_.get_executor(), std::forward<F>(task));
+  void Post(F step) {
+    asio::dispatch(socket_.get_executor(), [self = shared_from_this(), f = std::move(step)]() mutable {
+      self->Step([&] { f(*self); });
+    });
   }
 
   // Of the exchange number `turn`; ignored for one that is over.
@@ -77,6 +87,14 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void Linger();
   void ArmPing();
   bool IsOpen(uint64_t turn) const { return turn == turn_ && busy_ && !finished_ && !closed_; }
+  template <typename F>
+  void Step(F&& step) {
+    try {
+      step();
+    } catch (const std::exception&) {
+      Close();
+    }
+  }
   void Arm(asio::steady_timer& timer, std::chrono::milliseconds limit);
   void Close();
 

@@ -76,27 +76,34 @@ class JobRun {
   bool ended_ = false;
 };
 
+// What the exception that is being handled means to a client. Even this may throw: a fault takes memory.
+HttpFault FaultAtHand() {
+  try {
+    throw;
+  } catch (const Cancelled&) {
+    return {503, "unavailable_error", "cancelled"};
+  } catch (const std::bad_alloc&) {
+    return {503, "unavailable_error", "out of memory: a shorter prompt or a pruning method may fit"};
+  } catch (const HttpError& error) {
+    return error.fault();
+  } catch (const std::exception& error) {
+    return {500, "server_error", error.what()};
+  }
+}
+
 }  // namespace
 
 bool RunJob(Engine& engine, Job& job, const std::function<void()>& pause, JobResult& result) {
-  HttpFault fault{500, "server_error", ""};
   try {
     if (job.cancelled) throw Cancelled();
     JobRun(engine, job, pause).Run(result);
     job.events->OnDone(result);
     return true;
-  } catch (const Cancelled&) {
-    fault = {503, "unavailable_error", "cancelled"};
-  } catch (const std::bad_alloc&) {
-    fault = {503, "unavailable_error", "out of memory: a shorter prompt or a pruning method may fit"};
-  } catch (const HttpError& error) {
-    fault = error.fault();
-  } catch (const std::exception& error) {
-    fault.message = error.what();
-  }
-  try {
-    job.events->OnError(fault);
-  } catch (const std::exception&) {  // no memory even to say so; the client waits until it leaves
+  } catch (const std::exception&) {
+    try {
+      job.events->OnError(FaultAtHand());
+    } catch (const std::exception&) {  // no memory even to say so; the client waits until it leaves
+    }
   }
   return false;
 }

@@ -75,14 +75,20 @@ void ReadStop(const json& value, const std::string& name, Parameters& out) {
 void ReadSeed(const json& value, const std::string& name, Parameters& out) {
   if (!value.is_number_integer()) throw BadField(name, "is not a whole number");
   out.seed.reset();
-  if (value == -1) return;  // llama.cpp's "a new one each time"
-  out.seed = value.is_number_unsigned() ? value.get<uint64_t>() : static_cast<uint64_t>(value.get<int64_t>());
+  if (value.is_number_unsigned()) {
+    out.seed = value.get<uint64_t>();
+  } else if (value != -1) {  // llama.cpp's "a new one each time"
+    out.seed = static_cast<uint64_t>(value.get<int64_t>());
+  }
 }
 
 void ReadMaxTokens(const json& value, const std::string& name, Parameters& out) {
-  if (!value.is_number_integer() || value < -1 || value > std::numeric_limits<int32_t>::max()) {
-    throw BadField(name, fmt::format("{} is not a whole number from -1 (until the model stops) to 2147483647",
-                                     value.dump().substr(0, 40)));
+  constexpr uint64_t kMost = std::numeric_limits<int32_t>::max();
+  // The library compares as int64, to which 2^64 - 1 is -1.
+  if (!value.is_number_integer() || value < -1 ||
+      (value.is_number_unsigned() && value.get<uint64_t>() > kMost)) {
+    throw BadField(name, fmt::format("{} is not a whole number from -1 (until the model stops) to {}",
+                                     value.dump().substr(0, 40), kMost));
   }
   out.max_tokens = value.get<int64_t>();
 }

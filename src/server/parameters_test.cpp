@@ -67,9 +67,17 @@ TEST(Parameters, DefaultsAreTheServers) {
   EXPECT_FALSE(p.prune_asked);
 }
 
+TEST(Parameters, SeedsAreAnyWholeNumberOf64Bits) {
+  EXPECT_EQ(Parse(With(R"("seed": 7)")).seed, 7u);
+  EXPECT_EQ(Parse(With(R"("seed": 18446744073709551615)")).seed, UINT64_MAX);  // not -1
+  EXPECT_EQ(Parse(With(R"("seed": -2)")).seed, UINT64_MAX - 1);
+  EXPECT_EQ(Parse(With(R"("seed": -1)")).seed, std::nullopt);
+}
+
 TEST(Parameters, OutOfRangeNamesTheField) {
   const std::pair<const char*, const char*> bad[] = {{"n_predict", "-5"},
                                                      {"n_predict", "2147483648"},
+                                                     {"n_predict", "18446744073709551615"},
                                                      {"max_tokens", "1.5"},
                                                      {"n", "1000000"},
                                                      {"n", "0"},

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <system_error>
 
 #include "base/error.h"
 
@@ -24,7 +25,12 @@ TurnScheduler::TurnScheduler(Run run, Metrics& metrics, const SchedulerOptions& 
   for (int64_t i = 0; i < std::max<int64_t>(options.slots, 1); ++i) slots_.emplace_back();
   contenders_.reserve(slots_.size());
   from_.reserve(slots_.size());
-  for (Slot& slot : slots_) slot.thread = std::thread([this, &slot] { Work(slot); });
+  try {
+    for (Slot& slot : slots_) slot.thread = std::thread([this, &slot] { Work(slot); });
+  } catch (const std::system_error& error) {
+    Stop();
+    throw Error("--parallel {}: the system starts no more threads: {}", options.slots, error.what());
+  }
 }
 
 void TurnScheduler::Stop() {

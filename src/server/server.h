@@ -86,6 +86,7 @@ class Server final : public HttpService {
   void Chat(const HttpRequest& request, const ExchangePtr& exchange);
   void Generate(Route route, const HttpRequest& request, const ExchangePtr& exchange);
 
+  // These two throw HttpError for a prompt that cannot be served.
   std::shared_ptr<const EncodedPrompt> Encode(const PromptInput& input, const Parameters& p) const;
   std::shared_ptr<const EncodedPrompt> EncodeMessages(const Parameters& p) const;
   void CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const std::string& field) const;

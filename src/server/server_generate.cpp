@@ -33,10 +33,7 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
   p.prompts.clear();
   p.messages = {};
   std::vector<std::shared_ptr<const EncodedPrompt>> choices;
-  for (const auto& prompt : prompts) {
-    CheckPrompt(*prompt, p, route == kChat ? "messages" : "prompt");
-    choices.insert(choices.end(), static_cast<size_t>(p.n), prompt);
-  }
+  for (const auto& prompt : prompts) choices.insert(choices.end(), static_cast<size_t>(p.n), prompt);
 
   auto reply = std::make_shared<GenerationReply>(
       ReplyOptions{route, NewId(route), options_.alias, std::time(nullptr), p}, choices, tokenizer(),

@@ -1,4 +1,9 @@
 // Routes between text and tokens.
+#include <fmt/format.h>
+
+#include <iterator>
+#include <span>
+
 #include "base/error.h"
 #include "engine/chat_prompt.h"
 #include "server/server.h"
@@ -14,6 +19,21 @@ std::string WholeText(const std::vector<std::string>& pieces) {
   std::string text;
   for (const std::string& piece : pieces) text += stream.Push(piece);
   return text + stream.Flush();
+}
+
+// The ids as JSON, with their pieces where a tokenizer is given. Not by way of a document: that takes 600 bytes for a
+// token with its piece, so one body of 12 MiB took 4 GB.
+std::string TokenList(std::span<const int32_t> ids, const Tokenizer* pieces) {
+  std::string list = "[";
+  for (const int32_t id : ids) {
+    if (list.size() > 1) list += ',';
+    if (pieces == nullptr) {
+      fmt::format_to(std::back_inserter(list), "{}", id);
+    } else {
+      list += DumpJson({{"id", id}, {"piece", TokenLabel(pieces->Piece(id, true))}});
+    }
+  }
+  return list + "]";
 }
 
 // Messages as the template takes them. Throws HttpError for what it does not.
@@ -40,17 +60,11 @@ void Server::Tokenize(const HttpRequest& request, const ExchangePtr& exchange) {
   const EncodeOptions how{.add_special = p.add_special.value_or(p.form_is_openai),
                           .parse_special = p.parse_special};
   const std::vector<int32_t> ids = tokenizer().Encode(std::get<std::string>(p.prompts.front()), how);
-  OwnedJson<ordered_json> owned = ordered_json(
-      {{"tokens", ordered_json::array()}, {"count", ids.size()}, {"max_model_len", engine_->context()}});
-  ordered_json& tokens = (*owned)["tokens"];
-  for (const int32_t id : ids) {
-    if (p.with_pieces) {
-      tokens.push_back({{"id", id}, {"piece", TokenLabel(tokenizer().Piece(id, true))}});
-    } else {
-      tokens.push_back(id);
-    }
-  }
-  Answer(exchange, *owned);
+  metrics_.CountRequest(200);
+  exchange->Reply({.status = 200,
+                   .body = fmt::format(R"({{"tokens":{},"count":{},"max_model_len":{}}})",
+                                       TokenList(ids, p.with_pieces ? &tokenizer() : nullptr), ids.size(),
+                                       engine_->context())});
 }
 
 void Server::Detokenize(const HttpRequest& request, const ExchangePtr& exchange) {
@@ -81,6 +95,7 @@ std::shared_ptr<const EncodedPrompt> Server::Encode(const PromptInput& input, co
   } else {
     prompt->tokens = std::get<std::vector<int32_t>>(input);  // as they are: no BOS
   }
+  CheckPrompt(*prompt, p, "prompt");  // before its pieces take many times its memory
   if (!p.echo) return prompt;
   // Control tokens show as they are written, but for a BOS in front, which is no part of the text.
   prompt->pieces = PiecesOf(tokenizer(), prompt->tokens);
@@ -99,10 +114,11 @@ std::shared_ptr<const EncodedPrompt> Server::EncodeMessages(const Parameters& p)
   ChatPrompt chat = WithMessages(p, tokenizer(), [&](auto& messages, const ordered_json& variables) {
     // A template that hides a message's text cannot protect it, which matters only where something is pruned.
     for (ChatMessage& message : messages) message.is_protected = message.is_protected && p.prune != "none";
-    return EncodeChat(messages, tokenizer(), p.add_special.value_or(true), variables);
+    return EncodeChat(messages, tokenizer(), p.add_special.value_or(true), variables, engine_->context());
   });
   prompt->tokens = std::move(chat.tokens);
   prompt->protected_spans = std::move(chat.protected_spans);
+  CheckPrompt(*prompt, p, "messages");
   return prompt;
 }
 

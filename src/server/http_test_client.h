@@ -1,0 +1,55 @@
+// A client of a server under test: a plain socket.
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+
+namespace coppice {
+
+class Client {
+ public:
+  explicit Client(int port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<uint16_t>(port));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    timeval limit{20, 0};
+    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    connected_ = connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
+  }
+  ~Client() { Leave(); }
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  bool connected() const { return connected_; }
+  void Send(const std::string& text) { (void)!write(fd_, text.data(), text.size()); }
+  void Get(const std::string& path) { Send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n"); }
+  // What comes until `end` has come, or the server closes.
+  std::string Until(const std::string& end) {
+    std::string text;
+    char part[4096];
+    while (text.find(end) == std::string::npos) {
+      const ssize_t count = read(fd_, part, sizeof part);
+      if (count <= 0) break;
+      text.append(part, static_cast<size_t>(count));
+    }
+    return text;
+  }
+  void Leave(bool by_reset = false) {
+    if (fd_ < 0) return;
+    const linger how{1, 0};
+    if (by_reset) setsockopt(fd_, SOL_SOCKET, SO_LINGER, &how, sizeof how);
+    close(fd_);
+    fd_ = -1;
+  }
+
+ private:
+  int fd_;
+  bool connected_ = false;
+};
+
+}  // namespace coppice
