@@ -133,6 +133,14 @@ TEST(Runner, GoesOnWhereItWas) {
   EXPECT_EQ(second["arms"][1]["text"], ordered_json::parse(lines[2])["arms"][1]["text"]);
 }
 
+TEST(Runner, MissingDataShowsBeforeAnythingIsRun) {
+  EvalOptions options = OptionsOf("missing");
+  options.tasks = {"niah", "kv_retrieval/75"};
+  options.data = {testing::TempDir()};
+  EXPECT_THAT(FailureOf(options), HasSubstr("kv_retrieval/75"));
+  EXPECT_LE(LinesOf(options.folder + "/samples.jsonl").size(), 1u) << "nothing but the settings";
+}
+
 TEST(Runner, RefusesToMixSettings) {
   EvalOptions options = OptionsOf("settings");
   options.samples = 1;
@@ -255,6 +263,11 @@ TEST(Summary, MediansMeansAndPerplexity) {
   EXPECT_EQ(rows[0]["score"], 100.0);
   EXPECT_NEAR(rows[1]["score"].get<double>(), 100.0 / 3, 1e-9);
   EXPECT_NEAR(rows[1]["score_error"].get<double>(), 100.0 / 3, 1e-9);  // deviation 57.7 over the root of 3
+  // Wilson's interval of 3 of 3 and of 1 of 3, as published tables have it.
+  EXPECT_NEAR(rows[0]["score_interval"][0].get<double>(), 43.85, 0.01);
+  EXPECT_NEAR(rows[0]["score_interval"][1].get<double>(), 100, 1e-9);
+  EXPECT_NEAR(rows[1]["score_interval"][0].get<double>(), 6.15, 0.01);
+  EXPECT_NEAR(rows[1]["score_interval"][1].get<double>(), 79.23, 0.01);
   EXPECT_EQ(rows[0]["ttft_ms"], 11.0);
   EXPECT_EQ(rows[1]["speed_up"], 11.0 / 5);
   EXPECT_EQ(rows[1]["flops_ratio"], 0.4);
@@ -270,6 +283,8 @@ TEST(Summary, MediansMeansAndPerplexity) {
   };
   const ordered_json perplexity = Summarize({record("0", one), record("1", two)});
   EXPECT_NEAR(perplexity[0]["score"].get<double>(), std::exp(1.0), 1e-9);
+  // Logarithms 2 and 0.5: their deviation over the root of 2 is 0.75.
+  EXPECT_NEAR(perplexity[0]["score_interval"][1].get<double>(), std::exp(1.0 + 1.959964 * 0.75), 1e-4);
 }
 
 TEST(Arm, LikelihoodsAreThoseOfTheModel) {

@@ -163,6 +163,27 @@ ordered_json Perplexity(const Group& group) {
   return tokens > 0 ? ordered_json(std::exp(Sum(Values(group.runs, "nll")) / tokens)) : ordered_json();
 }
 
+// Where the score lies with 95 % confidence. Wilson's interval for shares: unlike score +- 2 standard errors it says something
+// where all samples are right, and for scores between 0 and 1 it is rather too wide than too narrow, because nothing varies
+// more than right and wrong. Perplexity's is normal, of the logarithm, and needs two samples.
+ordered_json Interval(const Group& group, const std::vector<double>& scores) {
+  constexpr double kZ = 1.959964;
+  const auto n = static_cast<double>(scores.size());
+  if (group.metric == "perplexity") {
+    const ordered_json whole = Perplexity(group);
+    std::vector<double> logs;
+    for (const double score : scores) logs.push_back(std::log(score));
+    if (!whole.is_number() || logs.size() < 2) return {};
+    const double half = kZ * Deviation(logs) / std::sqrt(n);
+    return {whole.get<double>() * std::exp(-half), whole.get<double>() * std::exp(half)};
+  }
+  if (scores.empty()) return {};
+  const double share = std::clamp(Sum(scores) / n, 0.0, 1.0);
+  const double middle = (share + kZ * kZ / (2 * n)) / (1 + kZ * kZ / n);
+  const double half = kZ / (1 + kZ * kZ / n) * std::sqrt(share * (1 - share) / n + kZ * kZ / (4 * n * n));
+  return {100 * std::max(middle - half, 0.0), 100 * std::min(middle + half, 1.0)};
+}
+
 void AddTimes(const Group& group, ordered_json& row) {
   row["ttft_ms"] = Median(Values(group.runs, "ttft_ms"));
   std::vector<double> ratios;
@@ -198,6 +219,7 @@ ordered_json RowOf(const Group& group) {
   row["score"] = perplexity ? Perplexity(group) : Mean(scores, 100);
   row["score_error"] = (perplexity ? 1 : 100) * Deviation(scores) /
                        std::sqrt(std::max(1.0, static_cast<double>(scores.size())));
+  row["score_interval"] = Interval(group, scores);
   row["score_norm"] = Mean(Values(group.runs, "score_norm"), 100);
   row["n"] = group.runs.size();
   AddTimes(group, row);

@@ -38,9 +38,15 @@ std::string Cell(const nlohmann::ordered_json& row, const char* name, const char
   return value.is_number() ? fmt::format(fmt::runtime(format), scale * value.get<double>()) : "";
 }
 
+std::string IntervalCell(const nlohmann::ordered_json& row) {
+  const nlohmann::ordered_json& interval = row["score_interval"];
+  if (!interval.is_array()) return "";
+  return fmt::format("{:.0f} to {:.0f}", interval[0].get<double>(), interval[1].get<double>());
+}
+
 void PrintRows(const nlohmann::ordered_json& rows) {
   Table table(
-      {"task", "length", "method", "score", "+-", "of dense", "n", "TTFT ms", "speed-up", "FLOPs", "KL"},
+      {"task", "length", "method", "score", "95 %", "of dense", "n", "TTFT ms", "speed-up", "FLOPs", "KL"},
       {false, true, false, true, true, true, true, true, true, true, true});
   double dense = 0;
   for (const nlohmann::ordered_json& row : rows) {
@@ -53,7 +59,7 @@ void PrintRows(const nlohmann::ordered_json& rows) {
                prune == "none" ? "dense"
                : aside         ? prune + " (stood aside)"
                                : prune,
-               Cell(row, "score", "{:.1f}"), Cell(row, "score_error", "{:.1f}"),
+               Cell(row, "score", "{:.1f}"), IntervalCell(row),
                dense > 0 ? fmt::format("{:.0f} %", 100 * score / dense) : "", row["n"].dump(),
                Cell(row, "ttft_ms", "{:.0f}"), Cell(row, "speed_up", "{:.2f}x"),
                Cell(row, "flops_ratio", "{:.0f} %", 100), Cell(row, "kl", "{:.4f}")});

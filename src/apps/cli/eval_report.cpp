@@ -11,8 +11,8 @@ namespace coppice::cli {
 namespace {
 
 struct ReportOptions {
-  std::string folder;
-  std::string pictures;
+  std::string source;
+  ReportOutputs outputs;
 };
 
 }  // namespace
@@ -21,13 +21,15 @@ void AddReport(CLI::App& app) {
   auto o = std::make_shared<ReportOptions>();
   CLI::App* report = app.add_subcommand(
       "report", "draw what `eval` recorded: report.html and results.json, without running");
-  report->add_option("folder", o->folder, "the folder that `eval -o` named; its samples.jsonl is read")
+  report
+      ->add_option("source", o->source,
+                   "the folder that `eval -o` named, whose samples.jsonl is read; or a results.json alone, "
+                   "which gets a "
+                   "page beside it")
       ->required();
-  report->add_option("--pictures", o->pictures, "a folder that gets each figure as an SVG file, too");
-  report->callback([o] {
-    WriteReport(o->folder, o->pictures);
-    fmt::print("{}/report.html\n", o->folder);
-  });
+  report->add_option("--pictures", o->outputs.pictures, "a folder that gets each figure as an SVG file, too");
+  report->add_option("--markdown", o->outputs.markdown, "a file that gets the tables as Markdown, too");
+  report->callback([o] { fmt::print("{}\n", WriteReport(o->source, o->outputs)); });
 }
 
 }  // namespace coppice::cli

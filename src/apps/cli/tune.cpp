@@ -76,9 +76,9 @@ void Tune(TuneCommand& o) {
   const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, o.model.engine);
   ProgressLine line("tune", 1, "");
   const SearchResult result =
-      coppice::Tune(o.tune, o.model.model, *engine, &Interrupted(), [&](const std::string& what) {
-        line.SetLabel("tune  " + what);
-        line.Update(0);
+      coppice::Tune(o.tune, o.model.model, *engine, &Interrupted(), [&](const SearchProgress& progress) {
+        line.SetLabel("tune  " + progress.label);
+        line.Update(progress.share);
       });
   line.Clear();
   PrintTried(result, o.all);

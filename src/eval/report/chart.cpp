@@ -9,6 +9,7 @@ namespace coppice {
 
 namespace {
 
+constexpr double kBold = 14;      // how large a title's 12.5 looks to TextWidth, which knows no bold
 constexpr double kTitleGap = 12;  // from a panel's title to the box
 constexpr double kLine = 18;      // of a legend
 
@@ -26,7 +27,7 @@ bool IsIn(const Axis& axis, double value) {
 
 void DrawTitle(Svg& svg, const Box& box, const std::string& title) {
   if (!title.empty())
-    svg.Text({box.left, box.top - kTitleGap}, Shortened(title, box.width, 12.5), Anchor::kStart, "strong");
+    svg.Text({box.left, box.top - kTitleGap}, Shortened(title, box.width, kBold), Anchor::kStart, "strong");
 }
 
 // Ticks whose labels would run into the one before have none.
@@ -78,12 +79,47 @@ void DrawSeries(Svg& svg, const Box& box, const Plot& plot, const Series& series
   }
   for (const Point& point : shown) {
     const Place at{Across(box, plot.x, point.x), Up(box, plot.y, point.y)};
-    if (point.error > 0) {
-      const double up = std::max(Up(box, plot.y, point.y + point.error), box.top);
-      const double down = std::min(Up(box, plot.y, point.y - point.error), box.bottom());
+    if (std::isfinite(point.low) && std::isfinite(point.high)) {
+      const double up = std::max(Up(box, plot.y, point.high), box.top);
+      const double down = std::min(Up(box, plot.y, point.low), box.bottom());
       svg.Line({at.x, up}, {at.x, down}, "thin " + ColourClass(series.mark));
     }
     if (series.symbols || shown.size() == 1) DrawMark(svg, at, series.mark, TitleOf(plot, series, point));
+  }
+}
+
+bool Apart(const Box& a, const Box& b) {
+  return a.right() <= b.left || b.right() <= a.left || a.bottom() <= b.top || b.bottom() <= a.top;
+}
+
+// Names beside points: to the right, else to the left, above or below. What has no room is named by the legend alone.
+void DrawLabels(Svg& svg, const Box& box, const Plot& plot) {
+  constexpr double kReach = 7, kSize = 10.5, kHigh = 12;
+  std::vector<Box> taken;
+  std::vector<std::pair<Place, std::string>> labels;
+  for (const Series& series : plot.series) {
+    if (!series.labels || series.points.empty()) continue;
+    const Point& point = series.points.back();
+    if (!IsIn(plot.x, point.x) || !IsIn(plot.y, point.y)) continue;
+    const Place at{Across(box, plot.x, point.x), Up(box, plot.y, point.y)};
+    taken.push_back({at.x - kReach, at.y - kReach, 2 * kReach, 2 * kReach});
+    labels.emplace_back(at, series.name);
+  }
+  for (const auto& [at, name] : labels) {
+    const double wide = TextWidth(name, kSize);
+    for (const Place& corner :
+         {Place{at.x + kReach + 2, at.y - kHigh / 2}, Place{at.x - kReach - 2 - wide, at.y - kHigh / 2},
+          Place{at.x - wide / 2, at.y - kReach - kHigh}, Place{at.x - wide / 2, at.y + kReach}}) {
+      const Box text{corner.x, corner.y, wide, kHigh};
+      const bool inside = text.left >= box.left && text.right() <= box.right() && text.top >= box.top &&
+                          text.bottom() <= box.bottom();
+      if (!inside ||
+          !std::all_of(taken.begin(), taken.end(), [&](const Box& other) { return Apart(text, other); }))
+        continue;
+      svg.Text({text.left, text.top + kHigh - 2.5}, name, Anchor::kStart, "small");
+      taken.push_back(text);
+      break;
+    }
   }
 }
 
@@ -174,6 +210,7 @@ void DrawPlot(Svg& svg, const Box& box, const Plot& plot) {
     svg.Line({box.left, y}, {box.right(), y}, "guide");
   }
   for (const Series& series : plot.series) DrawSeries(svg, box, plot, series);
+  DrawLabels(svg, box, plot);
 }
 
 void DrawBars(Svg& svg, const Box& box, const BarChart& chart) {

@@ -1,6 +1,7 @@
 // Charts: curves and points over two axes, rows of bars, and heat maps, each into a box of a picture.
 #pragma once
 
+#include <cmath>
 #include <functional>
 #include <string>
 #include <vector>
@@ -31,7 +32,8 @@ struct Axis {
 struct Point {
   double x = 0;
   double y = 0;
-  double error = 0;  // a whisker of this length in both directions
+  double low = NAN;  // ends of a whisker, where they are finite
+  double high = NAN;
 };
 
 // What shares a mark. Points that are not finite are left out.
@@ -41,6 +43,7 @@ struct Series {
   std::vector<Point> points = {};
   bool curve = true;    // joins the points
   bool symbols = true;  // draws them
+  bool labels = false;  // the name beside the last point, where there is room
 };
 
 struct Plot {

@@ -113,5 +113,28 @@ TEST(Chart, PanelsStandBesideAndBelowEachOther) {
   EXPECT_LE(boxes[2].bottom(), svg.height());
 }
 
+TEST(Chart, NamesStandBesidePointsWhereThereIsRoom) {
+  Plot plot{.x = {"x", NiceScale(0, 1), PlainText}, .y = {"y", NiceScale(0, 1), PlainText}};
+  // Two in one place, one at the right edge, one alone: of those in one place at most four find room.
+  for (int i = 0; i < 6; ++i)
+    plot.series.push_back({.name = fmt::format("same {}", i), .points = {{0.5, 0.5}}, .labels = true});
+  plot.series.push_back({.name = "at the edge", .points = {{1, 0.2}}, .labels = true});
+  plot.series.push_back({.name = "quiet", .points = {{0.2, 0.8}}});
+  Svg svg("id", 600, 400, "t", "d");
+  DrawPlot(svg, {.left = 60, .top = 30, .width = 500, .height = 300}, plot);
+  const std::vector<TextBox> boxes = TextBoxes(svg.Element());
+  int same = 0;
+  for (const TextBox& box : boxes) {
+    same += box.text.rfind("same", 0) == 0;
+    EXPECT_NE(box.text, "quiet");
+    EXPECT_LE(box.right, 566);
+    for (const TextBox& other : boxes)
+      EXPECT_TRUE(&box == &other || !Overlap(box, other)) << box.text << other.text;
+  }
+  EXPECT_EQ(same, 4);
+  EXPECT_TRUE(
+      std::any_of(boxes.begin(), boxes.end(), [](const TextBox& b) { return b.text == "at the edge"; }));
+}
+
 }  // namespace
 }  // namespace coppice

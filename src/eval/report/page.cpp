@@ -2,12 +2,16 @@
 
 #include <fmt/core.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "base/error.h"
 #include "base/new_file.h"
 #include "eval/journal.h"
 #include "eval/report/figures/figures.h"
+#include "eval/report/markdown.h"
 #include "eval/summary.h"
 
 namespace coppice {
@@ -34,16 +38,22 @@ nav { font-size: 13.5px; margin: 0; }
 nav a { margin-right: 14px; display: inline-block; }
 a { color: var(--c1); }
 .scroll { overflow-x: auto; }
-svg.chart { width: 100%; min-width: 720px; max-width: 960px; height: auto; }
+.scroll > svg.chart { width: 100%; min-width: 720px; max-width: 960px; height: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13.5px; }
 th, td { text-align: right; padding: 4px 14px 4px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { color: var(--ink-2); font-weight: 600; }
 thead th { vertical-align: bottom; max-width: 170px; overflow-wrap: anywhere; }
 th:first-child, td.text, th.text { text-align: left; }
 td.text { overflow-wrap: anywhere; }
+td.name { min-width: 110px; }
+td.mark svg { width: 14px; height: 14px; margin-top: 4px; }
+.scores th:first-child { position: sticky; left: 0; background: var(--surface); min-width: 130px; max-width: 210px; overflow-wrap: break-word; }
+.scores td { white-space: nowrap; }
+.scores thead th { font-size: 12.5px; overflow-wrap: normal; }
+.scores th small { display: block; font-weight: 400; font-size: 12px; }
+.scores .sum { font-weight: 600; }
 td small { display: block; color: var(--ink-2); font-size: 12px; }
 td i { color: var(--ink-2); font-style: normal; font-size: 12px; }
-tr.sum th, tr.sum td { font-weight: 600; }
 .chip { display: inline-block; width: 10px; height: 10px; border-radius: 2px; background: currentColor; margin-right: 6px; }
 code { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: 12.5px; overflow-wrap: anywhere; }
 details { margin-top: 10px; font-size: 13px; }
@@ -96,7 +106,7 @@ std::string MethodSection(const ReportData& data) {
                                                : fmt::format("<code>{}</code>", Escaped(arm.spec));
     if (arm.stood_aside) settings += fmt::format("<br>Stood aside: {}", Escaped(arm.reason));
     html += fmt::format(
-        "<tr><td><span style=\"display:inline-block;width:14px\">{}</span></td><td class=\"text\">{}</td><td "
+        "<tr><td class=\"mark\">{}</td><td class=\"text name\">{}</td><td "
         "class=\"text\">{}</td></tr>\n",
         mark.Element(), Escaped(arm.name), settings);
   }
@@ -104,16 +114,15 @@ std::string MethodSection(const ReportData& data) {
 }
 
 std::string SettingsSection(const ReportData& data) {
+  if (!data.settings().is_object()) return "";  // rows alone do not say them
   std::string html =
       "<section id=\"settings\">\n<h2>Settings</h2>\n<p class=\"note\">As in the first line of "
       "samples.jsonl, "
       "which holds every answer.</p>\n<div class=\"scroll\"><table>\n";
-  if (data.settings().is_object()) {
-    for (const auto& [name, value] : data.settings().items()) {
-      const std::string text = value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-      html += fmt::format("<tr><th class=\"text\">{}</th><td class=\"text\"><code>{}</code></td></tr>\n",
-                          Escaped(name), Escaped(text));
-    }
+  for (const auto& [name, value] : data.settings().items()) {
+    const std::string text = value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+    html += fmt::format("<tr><th class=\"text\">{}</th><td class=\"text\"><code>{}</code></td></tr>\n",
+                        Escaped(name), Escaped(text));
   }
   return html + "</table></div>\n</section>\n";
 }
@@ -154,23 +163,39 @@ void WritePictures(const std::vector<Figure>& figures, const std::string& folder
   }
 }
 
+// As WriteRows writes them.
+ordered_json ReadRows(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw Error("[report] {}: cannot open: {}", path, std::strerror(errno));
+  ordered_json rows = ordered_json::parse(file, nullptr, false);
+  if (!rows.is_array()) throw Error("[report] {}: is no list of rows, as `coppice eval` writes", path);
+  return rows;
+}
+
 }  // namespace
 
 std::string ReportPage(const ReportData& data) { return Page(data, Figures(data)); }
 
-void WriteReport(const std::string& folder, const std::string& pictures) {
-  const std::string samples = folder + "/samples.jsonl";
-  const RecordedRun run = ReadRecordedRun(samples);
+std::string WriteReport(const std::string& source, const ReportOutputs& outputs) {
+  const std::filesystem::path path = source;
+  const bool is_rows = path.extension() == ".json";
+  const std::string from = is_rows ? source : source + "/samples.jsonl";
+  const std::string page =
+      is_rows ? std::filesystem::path(path).replace_extension(".html").string() : source + "/report.html";
   try {
-    const ordered_json rows = Summarize(run.records);
+    RecordedRun run;
+    if (!is_rows) run = ReadRecordedRun(from);
+    const ordered_json rows = is_rows ? ReadRows(from) : Summarize(run.records);
     const ReportData data(rows, run.settings);
     const std::vector<Figure> figures = Figures(data);
-    WriteRows(rows, folder + "/results.json");
-    Write(folder + "/report.html", Page(data, figures));
-    if (!pictures.empty()) WritePictures(figures, pictures);
+    if (!is_rows) WriteRows(rows, source + "/results.json");
+    Write(page, Page(data, figures));
+    if (!outputs.pictures.empty()) WritePictures(figures, outputs.pictures);
+    if (!outputs.markdown.empty()) Write(outputs.markdown, MarkdownTables(data));
   } catch (const nlohmann::json::exception& error) {
-    throw Error("[report] {}: a sample holds a value of the wrong kind: {}", samples, error.what());
+    throw Error("[report] {}: holds a value of the wrong kind: {}", from, error.what());
   }
+  return page;
 }
 
 }  // namespace coppice

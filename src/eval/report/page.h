@@ -10,8 +10,14 @@ namespace coppice {
 // One self-contained HTML file: nothing is fetched, no script runs, and equal runs give equal pages.
 std::string ReportPage(const ReportData& data);
 
-// Reads samples.jsonl in `folder` and writes results.json and report.html beside it; with `pictures` also every figure as
-// an SVG file in that folder. Throws Error, naming the file.
-void WriteReport(const std::string& folder, const std::string& pictures = "");
+struct ReportOutputs {
+  std::string pictures = {};  // a folder that gets every figure as an SVG file
+  std::string markdown = {};  // a file that gets the tables
+};
+
+// Reads samples.jsonl in the folder `source` and writes results.json and report.html beside it; or reads the rows of a
+// results.json, where the samples are gone, and writes FILE.html in place of FILE.json. Throws Error, naming the file.
+// Returns the page's path.
+std::string WriteReport(const std::string& source, const ReportOutputs& outputs = {});
 
 }  // namespace coppice

@@ -151,18 +151,35 @@ std::vector<double> ReportData::MeanList(const std::vector<size_t>& groups, size
 
 std::vector<size_t> ReportData::Scored() const {
   std::vector<size_t> scored = Shared("score");
-  std::erase_if(scored, [&](size_t g) { return groups_[g].perplexity; });
+  std::erase_if(scored, [&](size_t g) { return groups_[g].perplexity || !(Value(g, 0, "score") > 0); });
   return scored;
 }
 
-double ReportData::ScoreError(size_t arm) const {
-  const std::vector<size_t> scored = Scored();
-  double squares = 0;
-  for (const size_t g : scored) {
-    const double error = Value(g, arm, "score_error");
-    squares += std::isfinite(error) ? error * error : 0;
+size_t ReportData::LeftOut() const {
+  const std::vector<size_t> shared = Shared("score");
+  return static_cast<size_t>(std::count_if(shared.begin(), shared.end(), [&](size_t g) {
+    return !groups_[g].perplexity && !(Value(g, 0, "score") > 0);
+  }));
+}
+
+Interval ReportData::ScoreInterval(size_t group, size_t arm) const {
+  const std::vector<double> ends = List(group, arm, "score_interval");
+  return ends.size() == 2 ? Interval{ends[0], ends[1]} : Interval{kNone, kNone};
+}
+
+// Lower and upper halves add up as independent errors do, each side by itself: intervals of shares are not symmetric
+// (Zou and Donner, 2008).
+Interval ReportData::MeanInterval(const std::vector<size_t>& groups, size_t arm) const {
+  double below = 0, above = 0;
+  for (const size_t g : groups) {
+    const double score = Value(g, arm, "score");
+    const Interval interval = ScoreInterval(g, arm);
+    below += (score - interval.low) * (score - interval.low);
+    above += (interval.high - score) * (interval.high - score);
   }
-  return scored.empty() ? 0 : std::sqrt(squares) / static_cast<double>(scored.size());
+  const double mean = Mean(groups, arm, "score");
+  const auto n = static_cast<double>(groups.size());
+  return {std::max(mean - std::sqrt(below) / n, 0.0), std::min(mean + std::sqrt(above) / n, 100.0)};
 }
 
 }  // namespace coppice

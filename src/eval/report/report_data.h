@@ -30,6 +30,11 @@ struct ReportGroup {
   std::string name() const;
 };
 
+struct Interval {
+  double low = 0;
+  double high = 0;
+};
+
 class ReportData {
  public:
   // `rows` as Summarize makes them, `settings` as the journal has them; what is missing or of another kind is left out.
@@ -56,10 +61,14 @@ class ReportData {
   // Of a list by position, over groups whose lists are as long as the first that has one.
   std::vector<double> MeanList(const std::vector<size_t>& groups, size_t arm, const char* name) const;
 
-  // Groups with scores in percent that all arms have, what an arm reaches in the mean, and its standard error.
+  // Groups with scores in percent that all arms have, and what an arm reaches in the mean. Where dense scores 0 nothing can be
+  // lost: such groups are left out, or they would hide what is lost elsewhere.
   std::vector<size_t> Scored() const;
+  size_t LeftOut() const;  // how many those are
   double Score(size_t arm) const { return Mean(Scored(), arm, "score"); }
-  double ScoreError(size_t arm) const;
+  // Where it lies with 95 % confidence: of a group, and of the mean over groups. NaN where a row does not say it.
+  Interval ScoreInterval(size_t group, size_t arm) const;
+  Interval MeanInterval(const std::vector<size_t>& groups, size_t arm) const;
 
  private:
   void NameArms();

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "eval/report/figures/figures.h"
+#include "eval/report/markdown.h"
 #include "eval/report/page.h"
 #include "eval/report/svg_test_support.h"
 #include "test_files.h"
@@ -33,6 +34,7 @@ ordered_json Row(const std::string& task, int64_t length, const std::string& pru
       {"metric", task == "perplexity" ? "perplexity" : "number_match"},
       {"score", score},
       {"score_error", 3.0},
+      {"score_interval", {score - 10, score + 4}},
       {"n", 10},
       {"ttft_ms", static_cast<double>(length) / speed_up},
       {"speed_up", speed_up},
@@ -122,10 +124,13 @@ TEST(Report, NumbersAreThoseOfTheRows) {
   EXPECT_EQ(data.model(), "mini.gguf (15 bytes)");
   EXPECT_EQ(data.Scored().size(), 4u);
   EXPECT_DOUBLE_EQ(data.Score(1), 90);
-  EXPECT_DOUBLE_EQ(data.ScoreError(1), 1.5);  // 3 over the root of four tasks
+  EXPECT_DOUBLE_EQ(data.MeanInterval(data.Scored(), 1).low, 85);  // 10 and 4 over the root of four tasks
+  EXPECT_DOUBLE_EQ(data.MeanInterval(data.Scored(), 1).high, 92);
   const std::vector<Figure> figures = Figures(data);
-  EXPECT_THAT(Find(figures, "accuracy-ttft").numbers[2], ElementsAre("ftp eta=0.9", "50 %", "90.0", "1.5"));
-  EXPECT_THAT(Find(figures, "accuracy-flops").numbers[1], ElementsAre("dense", "100 %", "100.0", "1.5"));
+  EXPECT_THAT(Find(figures, "accuracy-ttft").numbers[2],
+              ElementsAre("ftp eta=0.9", "50 %", "90.0", "85 to 92"));
+  EXPECT_THAT(Find(figures, "accuracy-flops").numbers[1],
+              ElementsAre("dense", "100 %", "100.0", "95 to 100"));
   EXPECT_THAT(Find(figures, "needles").numbers[1], ElementsAre("dense", "1k", "0 %", "100 %"));
   EXPECT_THAT(Find(figures, "computed").numbers[2], ElementsAre("ftp eta=0.9", "50 %", "75 %", "50 %"));
   EXPECT_THAT(Find(figures, "lengths").numbers[1],
@@ -139,7 +144,7 @@ TEST(Report, NumbersAreThoseOfTheRows) {
   EXPECT_THAT(Find(figures, "modules").numbers[2], ElementsAre("1k tokens", "ftp eta=0.9", "0 %", "25 %",
                                                                "0 %", "12 %", "0 %", "0 %", "0 %", "12 %"));
   EXPECT_THAT(Find(figures, "sweeps").numbers[1], ElementsAre("ftp", "eta", "0.8", "80 %", "2x"));
-  EXPECT_THAT(Find(figures, "scores").html, HasSubstr(">90.0 <i>&#177; 3.0</i><small>2x</small>"));
+  EXPECT_THAT(Find(figures, "scores").html, HasSubstr(">90.0 <i>(80 to 94)</i><small>2x</small>"));
 }
 
 TEST(Report, PerplexityIsNoScore) {
@@ -148,7 +153,63 @@ TEST(Report, PerplexityIsNoScore) {
   for (size_t m = 1; m < kMethods.size(); ++m) rows.push_back(Row("perplexity", 1024, kMethods[m], 18, 2));
   const ReportData data(rows, Settings());
   EXPECT_DOUBLE_EQ(data.Score(0), 100);
-  EXPECT_THAT(ScoreTable(data).html, HasSubstr("perplexity 1024"));
+  EXPECT_THAT(ScoreTable(data).html, HasSubstr("perplexity<small>1k tokens"));
+}
+
+// Where dense is at 0 nothing can be lost: such a task would make every method look alike.
+TEST(Report, MeansLeaveOutWhatDenseDoesNotAnswer) {
+  ordered_json rows = Rows();
+  for (const std::string& method : kMethods) rows.push_back(Row("ruler/cwe", 1024, method, 0, 2));
+  const ReportData data(rows, Settings());
+  EXPECT_EQ(data.Scored().size(), 4u);
+  EXPECT_EQ(data.LeftOut(), 1u);
+  EXPECT_DOUBLE_EQ(data.Score(1), 90);
+  const std::vector<Figure> figures = Figures(data);
+  for (const char* id : {"scores", "accuracy-ttft", "accuracy-flops", "sweeps"})
+    EXPECT_THAT(Find(figures, id).note, HasSubstr("1 is left out, of which dense answers nothing")) << id;
+}
+
+TEST(Report, LevelSweepsAreNotStretchedToNoise) {
+  ordered_json rows = Rows();
+  for (ordered_json& row : rows) row["score"] = row["prune"] == "ftp:eta=0.8" ? 99.8 : 100;
+  const std::string svg = Find(Figures(ReportData(rows, Settings())), "sweeps").picture->Element();
+  EXPECT_THAT(svg, HasSubstr(">80 %</text>"));
+  EXPECT_THAT(svg, HasSubstr(">90 %</text>"));
+}
+
+// Dense and what computes everything at once are one line, and dense's bar of times is whole even where medians and means differ.
+TEST(Report, LinesThatAreDensesAreNotDrawn) {
+  ordered_json rows = Rows();
+  for (ordered_json& row : rows) {
+    if (row["prune"] == "ftp:eta=0.9") row["used_by_step"] = {{"all", {1.0}}, {"last", {1.0}}};
+    if (row["prune"] == "none") row["ttft_ms"] = row["ttft_ms"].get<double>() / 4;
+  }
+  const std::vector<Figure> figures = Figures(ReportData(rows, Settings()));
+  const std::string svg = Find(figures, "token-use").picture->Element();
+  EXPECT_THAT(svg, HasSubstr("ftp eta=0.8"));
+  EXPECT_THAT(svg, Not(HasSubstr("ftp eta=0.9")));
+  EXPECT_THAT(Find(figures, "modules").picture->Element(), HasSubstr("\">100 %</text>"));
+}
+
+TEST(Report, TablesAsMarkdown) {
+  ordered_json rows = Rows();
+  for (ordered_json& row : rows) {
+    if (row["task"] == "ruler/vt" && row["prune"] == "ftp:eta=0.9") row["active"] = 0;
+  }
+  const std::string text = MarkdownTables(ReportData(rows, Settings()));
+  EXPECT_THAT(text, HasSubstr("means of 4 tasks and lengths"));
+  EXPECT_THAT(text, HasSubstr("| dense |  | 100.0 (95 to 100) | 100 % | 100 % | 0 |  |\n"));
+  EXPECT_THAT(text,
+              HasSubstr("| ftp eta=0.9 | `ftp:eta=0.9` | 90.0 (85 to 92) | 50 % | 50 % | 0.25 | 2 of 4 |\n"));
+  EXPECT_THAT(text, HasSubstr("| method | niah 1024 | niah 4096 | ruler/vt 1024 | ruler/vt 4096 |\n"));
+  EXPECT_THAT(text, HasSubstr("| ftp eta=0.9 | 90.0 (80 to 94) | 90.0 (80 to 94) |"));
+  EXPECT_THAT(text, HasSubstr("| ftp eta=0.9 | 50 % | 50 % | aside | aside |\n"));
+  EXPECT_THAT(text, HasSubstr("| dense |  |  |  |  |\n"));  // of divergences
+  for (ordered_json& row : rows) {
+    if (row["prune"] == "ftp:eta=0.9") row["prune"] = "selective:model=a|b.gguf";
+  }
+  EXPECT_THAT(MarkdownTables(ReportData(rows, Settings())), HasSubstr("`selective:model=a\\|b.gguf`"));
+  EXPECT_EQ(MarkdownTables(ReportData(ordered_json::array(), {})), "No sample has been answered yet.\n");
 }
 
 TEST(Report, WhatTheRunDoesNotHaveIsLeftOutWithTheReason) {
@@ -171,8 +232,8 @@ TEST(Report, WhatTheRunDoesNotHaveIsLeftOutWithTheReason) {
 TEST(Report, RowsOfTheWrongKindAreNoAccident) {
   ordered_json rows = Rows();
   for (const char* field :
-       {"score", "by_depth", "parts_ms", "used_by_step", "attention_mass", "dropped_by_place",
-        "kept_per_layer", "spec", "length", "active", "ttft_ms", "metric"}) {
+       {"score", "score_interval", "by_depth", "parts_ms", "used_by_step", "attention_mass",
+        "dropped_by_place", "kept_per_layer", "spec", "length", "active", "ttft_ms", "metric"}) {
     for (const ordered_json& value : {ordered_json("x"), ordered_json(nullptr), ordered_json::array({"y"}),
                                       ordered_json::object({{"all", 1}}), ordered_json(-1e300),
                                       ordered_json::array({ordered_json::array({1})})}) {
@@ -225,10 +286,19 @@ TEST(Report, AFolderBecomesAPageAndPictures) {
                                              << record.dump() << "\n{\"torn";
   };
   write(ordered_json::array({arm}));
-  WriteReport(folder, folder + "/pictures");
+  WriteReport(folder, {.pictures = folder + "/pictures", .markdown = folder + "/tables.md"});
   EXPECT_TRUE(std::filesystem::exists(folder + "/report.html"));
   EXPECT_TRUE(std::filesystem::exists(folder + "/results.json"));
   EXPECT_TRUE(std::filesystem::exists(folder + "/pictures/computed.svg"));
+  EXPECT_TRUE(std::filesystem::exists(folder + "/tables.md"));
+  // The rows alone draw the same page, but for the settings.
+  std::filesystem::rename(folder + "/results.json", folder + "/rows.json");
+  EXPECT_EQ(WriteReport(folder + "/rows.json"), folder + "/rows.html");
+  EXPECT_TRUE(std::filesystem::exists(folder + "/rows.html"));
+  EXPECT_FALSE(std::filesystem::exists(folder + "/results.json"));
+  std::ofstream(folder + "/rows.json") << "{}";
+  EXPECT_THROW(WriteReport(folder + "/rows.json"), Error);
+  EXPECT_THROW(WriteReport(folder + "/none.json"), Error);
   const auto failure = [&]() -> std::string {
     try {
       WriteReport(folder);

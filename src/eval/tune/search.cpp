@@ -31,15 +31,15 @@ double MedianOf(std::vector<double> values) {
 
 class SearchRun {
  public:
-  SearchRun(const SearchOptions& options, TuneRunner& runner,
-            const std::function<void(const std::string&)>& note)
+  SearchRun(const SearchOptions& options, TuneRunner& runner, const SearchNote& note)
       : options_(options), runner_(runner), note_(note) {}
 
   SearchResult All(const std::vector<std::string>& specs) {
-    RunDense();
     for (const std::string& spec : specs) Add(spec, 1);
     std::stable_sort(tried_.begin(), tried_.end(),
                      [](const Candidate& a, const Candidate& b) { return a.flops < b.flops; });
+    Expect(static_cast<double>(runner_.samples()) + HalvingWork(tried_.size(), 0) + LastWork());
+    RunDense();
     Halve();
     FollowThoseThatWait();
     if (Best() != nullptr) Refine();
@@ -48,8 +48,45 @@ class SearchRun {
   }
 
  private:
-  void Note(const std::string& what) const {
-    if (note_) note_(what);
+  // Work counts in dense runs of one sample. `rest`: what is still to be done, as far as one can tell.
+  void Expect(double rest) { expected_ = done_ + rest; }
+
+  void Note(const std::string& label) {
+    if (expected_ > 0) share_ = std::clamp(done_ / expected_, share_, 1.0);
+    if (note_) note_({label, share_});
+  }
+
+  size_t Until(size_t round) const {
+    return std::min(runner_.samples(), std::max(kFewest, runner_.samples() >> (kRounds - 1 - round)));
+  }
+  static size_t Survivors(size_t alive) { return std::min(alive, std::max((alive + 1) / 2, kSurvivors)); }
+
+  double MeanFlops() const {
+    double sum = 0;
+    for (const Candidate& c : tried_) sum += c.flops;
+    return tried_.empty() ? 1 : sum / static_cast<double>(tried_.size());
+  }
+
+  // Of halving from a round on, if all that survive a round answer rightly.
+  double HalvingWork(size_t alive, size_t round) const {
+    double runs = 0;
+    for (size_t before = round == 0 ? 0 : Until(round - 1); round < kRounds; ++round) {
+      runs += static_cast<double>(alive) * static_cast<double>(Until(round) - before);
+      before = Until(round);
+      alive = Survivors(alive);
+    }
+    return runs * MeanFlops();
+  }
+
+  // Of refinement, whose steps end halfway as a rule, and of timing again.
+  double LastWork() const {
+    const auto n = static_cast<double>(runner_.samples());
+    const double steps = 0.5 * n * static_cast<double>(options_.most_steps - steps_);
+    return steps * MeanFlops() + RetimingWork();
+  }
+  double RetimingWork() const {
+    const auto n = static_cast<double>(std::min(runner_.samples(), kRetimedSamples));
+    return kRetimingRounds * n * (1 + static_cast<double>(options_.finalists) * MeanFlops());
   }
 
   void RunDense() {
@@ -57,6 +94,7 @@ class SearchRun {
       Note(fmt::format("dense, sample {}/{}", s + 1, runner_.samples()));
       dense_.push_back(runner_.Run(s, "none"));
       dense_total_ += dense_.back().score;
+      ++done_;
     }
     if (options_.budget.score_loss && dense_total_ <= 0)
       throw Error(
@@ -84,6 +122,7 @@ class SearchRun {
     const size_t s = c.quality.samples;
     Note(fmt::format("{}, sample {}/{}", c.spec, s + 1, runner_.samples()));
     const Trial trial = runner_.Run(s, c.spec);
+    done_ += c.flops;
     c.quality.score += trial.score;
     c.quality.dense_score += dense_[s].score;
     c.quality.kl += trial.kl;
@@ -102,21 +141,21 @@ class SearchRun {
     std::vector<size_t> alive;
     for (size_t i = 0; i < tried_.size(); ++i) alive.push_back(i);
     for (size_t round = 0; round < kRounds && !alive.empty(); ++round) {
-      const size_t all = runner_.samples();
-      const size_t until = std::min(all, std::max(kFewest, all >> (kRounds - 1 - round)));
+      const size_t until = Until(round);
+      Expect(HalvingWork(alive.size(), round) + LastWork());
       for (size_t s = 0; s < until; ++s) {
         for (const size_t i : alive) {
           if (!IsOut(tried_[i]) && tried_[i].quality.samples == s) Step(tried_[i]);
         }
       }
       std::erase_if(alive, [&](size_t i) { return IsOut(tried_[i]); });
-      if (until == all) return;
+      if (until == runner_.samples()) return;
       std::stable_sort(alive.begin(), alive.end(), [&](size_t a, size_t b) {
         const bool a_meets = Meets(options_.budget, tried_[a].quality);
         const bool b_meets = Meets(options_.budget, tried_[b].quality);
         return a_meets != b_meets ? a_meets : tried_[a].ttft_ratio() < tried_[b].ttft_ratio();
       });
-      alive.resize(std::min(alive.size(), std::max((alive.size() + 1) / 2, kSurvivors)));
+      alive.resize(Survivors(alive.size()));
     }
   }
 
@@ -150,6 +189,8 @@ class SearchRun {
     std::stable_sort(waiting.begin(), waiting.end(),
                      [&](size_t a, size_t b) { return tried_[a].ttft_ratio() < tried_[b].ttft_ratio(); });
     for (const size_t i : waiting) {
+      Expect(tried_[i].flops * static_cast<double>(runner_.samples() - tried_[i].quality.samples) +
+             LastWork());
       const Candidate* best = Best();
       if (best != nullptr && tried_[i].ttft_ratio() > kWorthwhile * best->ttft_ratio()) return;
       Follow(tried_[i]);
@@ -164,6 +205,7 @@ class SearchRun {
       Candidate* c = Add(spec, before.flops);
       if (c == nullptr) continue;
       ++steps_;
+      Expect(LastWork());
       Note("refining " + direction.name);
       if (Follow(*c) && c->ttft_ratio() <= kWorthwhile * before.ttft_ratio()) return true;
     }
@@ -194,6 +236,7 @@ class SearchRun {
     });
     finalists.resize(std::min(finalists.size(), options_.finalists));
     if (finalists.empty()) return;
+    Expect(RetimingWork());
     Note("timing the best again, in turn with dense");
     std::vector<std::string> specs;
     for (const Candidate* c : finalists) specs.push_back(c->spec);
@@ -229,12 +272,13 @@ class SearchRun {
 
   const SearchOptions& options_;
   TuneRunner& runner_;
-  const std::function<void(const std::string&)>& note_;
+  const SearchNote& note_;
   std::vector<Trial> dense_;
   double dense_total_ = 0;
   std::vector<Candidate> tried_;
   std::set<std::string> specs_;
   size_t steps_ = 0;
+  double done_ = 0, expected_ = 0, share_ = 0;
 };
 
 }  // namespace
@@ -246,7 +290,7 @@ double Candidate::mean_kl() const {
 }
 
 SearchResult Search(const std::vector<std::string>& specs, const SearchOptions& options, TuneRunner& runner,
-                    const std::function<void(const std::string& what)>& note) {
+                    const SearchNote& note) {
   return SearchRun(options, runner, note).All(specs);
 }
 

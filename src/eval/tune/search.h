@@ -63,6 +63,10 @@ struct Candidate {
   double mean_kl() const;
 };
 
+// What a runner does in Retime.
+inline constexpr size_t kRetimedSamples = 4;  // at most
+inline constexpr int kRetimingRounds = 3;
+
 struct SearchOptions {
   QualityBudget budget;
   size_t most_steps = 40;  // of refinement
@@ -76,9 +80,15 @@ struct SearchResult {
   double dense_score = 0;         // mean
 };
 
-// `note` is told what is going on; it may be empty. Throws Error where the budget cannot be judged: a share of a dense
-// score of 0.
+struct SearchProgress {
+  std::string label;  // what is going on
+  double share =
+      0;  // of the work, by an estimate that never goes back: how far candidates get is known only then
+};
+using SearchNote = std::function<void(const SearchProgress& progress)>;
+
+// `note` may be empty. Throws Error where the budget cannot be judged: a share of a dense score of 0.
 SearchResult Search(const std::vector<std::string>& specs, const SearchOptions& options, TuneRunner& runner,
-                    const std::function<void(const std::string& what)>& note);
+                    const SearchNote& note);
 
 }  // namespace coppice

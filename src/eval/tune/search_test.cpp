@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -148,6 +149,20 @@ TEST(Search, RefinementGoesBelowTheGrid) {
   ASSERT_TRUE(result.best.has_value());
   EXPECT_LT(KeepOf(result), 0.62);
   EXPECT_GE(KeepOf(result), 0.55);
+}
+
+TEST(Search, ProgressGoesForwardAndToTheEnd) {
+  FakeRunner runner(OneHardSample());
+  std::vector<double> shares;
+  const SearchNote note = [&](const SearchProgress& progress) { shares.push_back(progress.share); };
+  Search(Keeps({0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.25}), {.budget = ParseBudget("1%")}, runner, note);
+  ASSERT_GT(shares.size(), 40u);
+  EXPECT_EQ(shares.front(), 0);
+  EXPECT_TRUE(std::is_sorted(shares.begin(), shares.end()));
+  EXPECT_GT(shares[16], 0.02) << "dense's runs are work, too";
+  EXPECT_LT(shares[16], 0.3) << "and a small part of it";
+  EXPECT_GT(shares.back(), 0.5) << "timing again is the last";
+  EXPECT_LE(shares.back(), 1);
 }
 
 TEST(Search, RefinementEndsAfterItsSteps) {

@@ -23,8 +23,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr size_t kRetimedSamples = 4;
-constexpr int kRetimingRounds = 3;
 // Of dense's logits, kept to compare with; what is more is computed again.
 constexpr size_t kMostLogits = size_t{1} << 28;  // floats: 1 GiB
 
@@ -235,14 +233,13 @@ void WriteTried(const SearchResult& result, const std::string& path) {
 }  // namespace
 
 SearchResult Tune(const TuneOptions& options, const std::string& model, Engine& engine,
-                  const std::atomic<bool>* cancelled,
-                  const std::function<void(const std::string& what)>& note) {
+                  const std::atomic<bool>* cancelled, const SearchNote& note) {
   Check(options.eval, engine);
   std::error_code failed;
   std::filesystem::create_directories(options.eval.folder, failed);
   if (failed) throw Error("[tune] {}: cannot make the folder: {}", options.eval.folder, failed.message());
   EngineRunner runner(options, model, engine, cancelled);
-  if (note) note("planning");
+  if (note) note({"planning", 0});
   SearchResult result = Search(SpecsToTry(options, runner, engine), options.search, runner, note);
   WriteTried(result, options.eval.folder + "/tune.json");
   return result;

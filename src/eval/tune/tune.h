@@ -22,8 +22,7 @@ struct TuneOptions {
 // Runs what tune.jsonl does not hold yet: another budget or other methods on the same samples begin with what is known.
 // Throws Error, also where no candidate computes less than dense; Cancelled, what was done being kept.
 SearchResult Tune(const TuneOptions& options, const std::string& model, Engine& engine,
-                  const std::atomic<bool>* cancelled,
-                  const std::function<void(const std::string& what)>& note);
+                  const std::atomic<bool>* cancelled, const SearchNote& note);
 
 // "meets the budget", "over the budget", ...
 const char* VerdictText(Verdict verdict);

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -70,6 +71,34 @@ TEST(Tune, FindsSchedulesThatKeepTheAnswers) {
   EXPECT_EQ(rows[0]["verdict"], "meets the budget");
 }
 
+// The promise, asked of `coppice eval`: the same samples under the spec that came out.
+TEST(Tune, WhatItFindsKeepsTheBudgetWhenEvaluated) {
+  for (const char* budget : {"1%", "kl=0.001"}) {
+    TuneOptions options = OptionsOf("promise");
+    options.eval.samples = 4;
+    options.methods = {"static:layer=3", "random:layers=4/6/8"};
+    options.search.budget = ParseBudget(budget);
+    const SearchResult result = TuneWith(options);
+    ASSERT_FALSE(result.tried.empty());
+    const Candidate& found = result.tried.front();
+    ASSERT_EQ(found.verdict, Verdict::kMeets) << budget;
+    const auto is_over = [](const Candidate& c) { return c.verdict == Verdict::kOver; };
+    EXPECT_TRUE(std::any_of(result.tried.begin(), result.tried.end(), is_over)) << "the budget is no bound";
+    EvalOptions eval = options.eval;
+    eval.folder += "/eval";
+    eval.prune = {found.spec};
+    const ordered_json rows = Evaluate(eval, kModel, Bundled(), nullptr, nullptr).rows;
+    EXPECT_NEAR(rows[1]["kl"].get<double>(), found.mean_kl(), 1e-9) << budget;
+    if (options.search.budget.score_loss) {
+      EXPECT_GE(rows[1]["score"].get<double>(), 0.99 * rows[0]["score"].get<double>());
+    }
+    if (options.search.budget.kl) {
+      EXPECT_LE(rows[1]["kl"].get<double>(), 0.001);
+    }
+    EXPECT_LT(rows[1]["flops_ratio"].get<double>(), 1);
+  }
+}
+
 TEST(Tune, GoesOnWhereItWasAndServesOtherBudgets) {
   TuneOptions options = OptionsOf("resumes");
   options.search.most_steps = 0;
@@ -94,7 +123,7 @@ TEST(Tune, KeepsWhatWasDoneWhenInterrupted) {
   std::atomic<bool> cancelled = false;
   int notes = 0;
   EXPECT_THROW(
-      Tune(options, kModel, Bundled(), &cancelled, [&](const std::string&) { cancelled = ++notes > 6; }),
+      Tune(options, kModel, Bundled(), &cancelled, [&](const SearchProgress&) { cancelled = ++notes > 6; }),
       Cancelled);
   EXPECT_GE(ReadRecordedRun(options.eval.folder + "/tune.jsonl").records.size(), 3u);
 }

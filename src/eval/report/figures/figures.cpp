@@ -1,5 +1,7 @@
 #include "eval/report/figures/figures.h"
 
+#include <fmt/core.h>
+
 #include <cmath>
 #include <numeric>
 
@@ -44,6 +46,19 @@ std::vector<LegendEntry> ArmLegend(const ReportData& data, const std::vector<siz
     legend.push_back({.name = Shortened(arm.name, kPictureWidth - 120), .mark = arm.mark, .curve = curves});
   }
   return legend;
+}
+
+std::string MeansText(const ReportData& data, size_t groups) {
+  const size_t out = data.LeftOut();
+  return fmt::format("means of {} task{} and lengths{}", groups, groups == 1 ? "" : "s",
+                     out == 0 ? ""
+                              : fmt::format(" ({} {} left out, of which dense answers nothing)", out,
+                                            out == 1 ? "is" : "are"));
+}
+
+std::string IntervalText(const Interval& interval) {
+  if (!std::isfinite(interval.low) || !std::isfinite(interval.high)) return "";
+  return fmt::format("{:.0f} to {:.0f}", interval.low, interval.high);
 }
 
 std::string Cell(double value, const NumberText& text) { return std::isfinite(value) ? text(value) : ""; }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "eval/report/figures/figures.h"
 #include "kernels/timed_backend.h"
@@ -12,9 +13,9 @@ namespace coppice {
 namespace {
 
 // In the order of kOpKindNames, and what is left.
-constexpr const char* kNames[] = {
-    "packing weights", "products of many rows", "products of one row", "attention",
-    "scoring",         "going over rows",       "selection",           "the rest"};
+constexpr const char* kNames[] = {"packing weights", "matrix products", "products of one row",
+                                  "attention",       "scoring tokens",  "norms, sums, activations",
+                                  "choosing tokens", "the rest"};
 constexpr int kPartColours[] = {7, 1, 6, 2, 4, 3, 5, 8};
 constexpr size_t kParts = std::size(kNames);
 static_assert(kParts == kOpKindNames.size() + 1);
@@ -37,14 +38,17 @@ std::vector<double> PartsOf(const ReportData& data, size_t group, size_t arm) {
   return sum > 0 ? parts : std::vector<double>{};
 }
 
-// Shares of dense's time to first token, the mean over tasks of a length.
+// Shares of dense's time to first token, the mean over tasks of a length. Dense's time is the sum of its own parts here, so that
+// its bar is whole.
 std::vector<double> SharesOf(const ReportData& data, int64_t length, size_t arm) {
   std::vector<double> mean(kParts);
   double count = 0;
   for (const size_t g : data.Shared("ttft_ms", length)) {
     const std::vector<double> parts = PartsOf(data, g, arm);
-    if (parts.empty()) continue;
-    for (size_t i = 0; i < kParts; ++i) mean[i] += parts[i] / data.Value(g, 0, "ttft_ms");
+    const std::vector<double> dense = PartsOf(data, g, 0);
+    if (parts.empty() || dense.empty()) continue;
+    const double whole = std::accumulate(dense.begin(), dense.end(), 0.0);
+    for (size_t i = 0; i < kParts; ++i) mean[i] += parts[i] / whole;
     ++count;
   }
   if (count == 0) return {};

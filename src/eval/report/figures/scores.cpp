@@ -9,16 +9,27 @@ namespace coppice {
 
 namespace {
 
-std::string HeadCell(const ReportArm& arm) {
-  return fmt::format("<th scope=\"col\"><span class=\"chip c{}\"></span>{}</th>", arm.mark.colour,
-                     Escaped(arm.name));
+// A task's name may be broken where its parts meet.
+std::string HeadCell(const ReportGroup& group) {
+  std::string name;
+  for (const char c : Escaped(group.task)) {
+    name += c;
+    if (c == '/' || c == '_') name += "&#8203;";
+  }
+  const std::string length =
+      group.length == 0 ? "own length" : CountText(static_cast<double>(group.length)) + " tokens";
+  return fmt::format("<th scope=\"col\">{}<small>{}</small></th>", name, length);
 }
 
-// "58.0 ± 3.1" over "1.52x", and what a reader asks for next under the pointer.
+std::string IntervalMark(const Interval& interval) {
+  const std::string text = IntervalText(interval);
+  return text.empty() ? "" : fmt::format(" <i>({})</i>", text);
+}
+
+// "58.0 (38 to 76)" over "1.52x", and what a reader asks for next under the pointer.
 std::string DataCell(const ReportData& data, size_t group, size_t arm) {
   const double score = data.Value(group, arm, "score");
   if (!std::isfinite(score)) return "<td></td>";
-  const double error = data.Value(group, arm, "score_error");
   const double norm = data.Value(group, arm, "score_norm");
   const std::string title = fmt::format(
       "{} samples; KL {}; FLOPs {}; TTFT {}{}", Cell(data.Value(group, arm, "n"), CountText),
@@ -28,27 +39,50 @@ std::string DataCell(const ReportData& data, size_t group, size_t arm) {
   const double speed_up = data.Value(group, arm, "speed_up");
   const bool aside = arm > 0 && data.Value(group, arm, "active") == 0;
   return fmt::format("<td title=\"{}\">{:.1f}{}<small>{}</small></td>", Escaped(title), score,
-                     std::isfinite(error) && error > 0 ? fmt::format(" <i>&#177; {:.1f}</i>", error) : "",
+                     IntervalMark(data.ScoreInterval(group, arm)),
                      aside                     ? "stood aside"
                      : std::isfinite(speed_up) ? RatioText(speed_up)
                                                : "");
 }
 
-std::string MeanRow(const ReportData& data) {
+std::string MeanCell(const ReportData& data, size_t arm) {
   const std::vector<size_t> scored = data.Scored();
-  std::string row = fmt::format("<tr class=\"sum\"><th scope=\"row\">mean of {}</th>", scored.size());
-  for (size_t a = 0; a < data.arms().size(); ++a)
-    row += fmt::format("<td>{:.1f}<small>{}</small></td>", data.Mean(scored, a, "score"),
-                       Cell(data.GeometricMean(scored, a, "speed_up"), RatioText));
-  return row + "</tr>\n";
+  return fmt::format("<td class=\"sum\">{:.1f}{}<small>{}</small></td>", data.Mean(scored, arm, "score"),
+                     IntervalMark(data.MeanInterval(scored, arm)),
+                     Cell(data.GeometricMean(scored, arm, "speed_up"), RatioText));
 }
 
-std::string ShareRow(const ReportData& data, const char* label, const char* name, const NumberText& text) {
-  const std::vector<size_t> groups = data.Shared(name);
-  if (groups.empty()) return "";
-  std::string row = fmt::format("<tr class=\"sum\"><th scope=\"row\">{}</th>", label);
-  for (size_t a = 0; a < data.arms().size(); ++a)
-    row += fmt::format("<td>{}</td>", Cell(data.Mean(groups, a, name), text));
+// Means over all tasks that say it.
+struct ShareColumn {
+  const char* label;
+  const char* name;
+  const NumberText text;
+};
+const ShareColumn kShareColumns[] = {{"FLOPs<small>of prefill</small>", "flops_ratio", PercentText},
+                                     {"KL<small>from dense, nats</small>", "kl", PlainText}};
+
+std::string Head(const ReportData& data) {
+  std::string row = "<tr><th scope=\"col\">method</th>";
+  for (const ReportGroup& group : data.groups()) row += HeadCell(group);
+  const size_t scored = data.Scored().size();
+  if (scored > 1) row += fmt::format("<th scope=\"col\">mean<small>of {}</small></th>", scored);
+  for (const ShareColumn& column : kShareColumns) {
+    if (!data.Shared(column.name).empty()) row += fmt::format("<th scope=\"col\">{}</th>", column.label);
+  }
+  return row + "</tr>";
+}
+
+std::string ArmRow(const ReportData& data, size_t arm) {
+  const ReportArm& head = data.arms()[arm];
+  std::string row = fmt::format("<tr><th scope=\"row\"><span class=\"chip c{}\"></span>{}</th>",
+                                head.mark.colour, Escaped(head.name));
+  for (size_t g = 0; g < data.groups().size(); ++g) row += DataCell(data, g, arm);
+  if (data.Scored().size() > 1) row += MeanCell(data, arm);
+  for (const ShareColumn& column : kShareColumns) {
+    const std::vector<size_t> groups = data.Shared(column.name);
+    if (!groups.empty())
+      row += fmt::format("<td class=\"sum\">{}</td>", Cell(data.Mean(groups, arm, column.name), column.text));
+  }
   return row + "</tr>\n";
 }
 
@@ -58,24 +92,17 @@ Figure ScoreTable(const ReportData& data) {
   Figure figure{.id = "scores",
                 .title = "Score and speed-up by task and method",
                 .note =
-                    "Score in percent (perplexity as it is) with its standard error, and below it how many "
+                    "Score in percent (perplexity as it is) with its 95 % interval, and below it how many "
                     "times sooner the first token comes than from the dense model: the median over samples."};
   if (data.groups().empty()) {
     figure.missing = "no sample has been answered yet";
     return figure;
   }
+  if (data.LeftOut() > 0 && !data.Scored().empty())
+    figure.note += fmt::format(" Scores in the last columns are {}.", MeansText(data, data.Scored().size()));
   std::string& html = figure.html;
-  html = "<div class=\"scroll\"><table class=\"scores\"><thead><tr><th scope=\"col\">task</th>";
-  for (const ReportArm& arm : data.arms()) html += HeadCell(arm);
-  html += "</tr></thead>\n<tbody>\n";
-  for (size_t g = 0; g < data.groups().size(); ++g) {
-    html += fmt::format("<tr><th scope=\"row\">{}</th>", Escaped(data.groups()[g].name()));
-    for (size_t a = 0; a < data.arms().size(); ++a) html += DataCell(data, g, a);
-    html += "</tr>\n";
-  }
-  if (data.Scored().size() > 1) html += MeanRow(data);
-  html += ShareRow(data, "FLOPs of prefill", "flops_ratio", PercentText);
-  html += ShareRow(data, "KL from dense, nats", "kl", PlainText);
+  html = "<div class=\"scroll\"><table class=\"scores\"><thead>" + Head(data) + "</thead>\n<tbody>\n";
+  for (size_t a = 0; a < data.arms().size(); ++a) html += ArmRow(data, a);
   html += "</tbody></table></div>\n";
   return figure;
 }

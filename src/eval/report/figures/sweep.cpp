@@ -12,17 +12,19 @@ namespace {
 
 constexpr size_t kMostSweeps = 12;
 
+// Along `least` at least, so that what is almost level looks almost level.
 Plot PlotOf(const ReportData& data, const Sweep& sweep, const char* title, const std::vector<double>& values,
-            const NumberText& text, double guide) {
+            const NumberText& text, double guide, double least) {
   std::vector<double> all = values;
   all.push_back(guide);
   const Range range = RangeOf(all);
-  Plot plot{.title = fmt::format("{}: {}", sweep.method, title),
+  const double low = std::max(std::min(range.low, range.high - least), 0.0);
+  Plot plot{.title = sweep.method,
             .x = {sweep.key, Slots(sweep.values.size()),
                   [names = sweep.values](double i) {
                     return Shortened(names[static_cast<size_t>(std::lround(i))], 110);
                   }},
-            .y = {title, NiceScale(std::min(range.low, 0.95 * range.high), range.high), text},
+            .y = {title, NiceScale(low, std::max(range.high, low + least)), text},
             .guides = {guide}};
   Series line{.name = sweep.method, .mark = data.arms()[sweep.arms.front()].mark};
   for (size_t i = 0; i < values.size(); ++i) line.points.push_back({static_cast<double>(i), values[i]});
@@ -38,7 +40,7 @@ Figure SweepFigure(const ReportData& data) {
       .title = "Along one setting of a method",
       .note =
           "Methods of the run whose settings differ in one key, its values evenly spaced; the dashed "
-          "line is dense. Means over tasks.",
+          "line is dense. Left the mean score, right the speed-up.",
       .numbers = {{"method", "key", "value", "score", "speed-up"}}};
   const std::vector<size_t> scored = data.Scored();
   std::vector<DrawPanel> panels;
@@ -52,11 +54,12 @@ Figure SweepFigure(const ReportData& data) {
       figure.numbers.push_back({sweep.method, sweep.key, sweep.values[i], PercentText(scores.back()),
                                 Cell(speeds.back(), RatioText)});
     }
-    const Plot score = PlotOf(data, sweep, "mean score", scores, PercentText, data.Score(0) / 100);
-    const Plot speed = PlotOf(data, sweep, "TTFT speed-up", speeds, RatioText, 1);
+    const Plot score = PlotOf(data, sweep, "mean score", scores, PercentText, data.Score(0) / 100, 0.2);
+    const Plot speed = PlotOf(data, sweep, "TTFT speed-up", speeds, RatioText, 1, 0.2);
     for (const Plot& plot : {score, speed})
       panels.push_back([plot](Svg& svg, const Box& box) { DrawPlot(svg, box, plot); });
   }
+  figure.note += fmt::format(" They are {}.", MeansText(data, scored.size()));
   if (panels.empty()) {
     figure.missing =
         "it needs methods that differ in one key: --prune ftp:eta=0.9 --prune ftp:eta=0.8, for example";

@@ -42,6 +42,16 @@ size_t StepsOf(const ReportData& data) {
   return static_cast<size_t>(std::lround(std::min(steps, 4096.0)));
 }
 
+bool ComputesAllAtOnce(const std::vector<double>& use) {
+  return std::all_of(use.begin(), use.end(), [](double share) { return share >= 1 - 1e-9; });
+}
+
+// Whether a line of its own says more than dense's.
+bool IsShown(const ReportData& data, size_t arm) {
+  const std::vector<double> all = MeanUse(data, arm, "all"), last = MeanUse(data, arm, "last");
+  return arm == 0 || !ComputesAllAtOnce(all) || !ComputesAllAtOnce(last);
+}
+
 bool AddPanel(const ReportData& data, const char* title, const char* part, std::vector<DrawPanel>& panels,
               Figure& figure) {
   size_t steps = StepsOf(data);
@@ -53,7 +63,7 @@ bool AddPanel(const ReportData& data, const char* title, const char* part, std::
   bool any = false;
   for (size_t a = 0; a < data.arms().size(); ++a) {
     const std::vector<double> use = MeanUse(data, a, part);
-    if (use.empty()) continue;
+    if (use.empty() || (a > 0 && ComputesAllAtOnce(use))) continue;
     any = true;
     Series series{.name = data.arms()[a].name, .mark = data.arms()[a].mark};
     for (size_t i = 0; i <= steps; i += stride)
@@ -73,7 +83,9 @@ Figure TokenUseFigure(const ReportData& data) {
                 .title = "Cumulative token use while the answer is generated",
                 .note =
                     "Share of the prompt whose keys have been computed, in prefill or because a step brought "
-                    "tokens back; dense computes all at once. An answer that ends goes on as a level line.",
+                    "tokens back. Dense, and methods that are not shown, compute all at once. An answer that "
+                    "ends goes on as a "
+                    "level line.",
                 .numbers = {{"where", "method", "after prefill", "at the end"}}};
   std::vector<DrawPanel> panels;
   const bool all = AddPanel(data, "In all layers", "all", panels, figure);
@@ -83,7 +95,11 @@ Figure TokenUseFigure(const ReportData& data) {
     figure.numbers.clear();
     return figure;
   }
-  SetPicture(figure, {.columns = 2, .legend = ArmLegend(data, true)}, panels);
+  std::vector<size_t> shown;
+  for (size_t a = 0; a < data.arms().size(); ++a) {
+    if (IsShown(data, a)) shown.push_back(a);
+  }
+  SetPicture(figure, {.columns = 2, .legend = ArmLegend(data, shown, true)}, panels);
   return figure;
 }
 

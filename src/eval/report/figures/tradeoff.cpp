@@ -27,14 +27,14 @@ void Draw(const ReportData& data, const std::vector<size_t>& groups, const Savin
   std::vector<double> xs, ys;
   std::vector<Point> points;
   for (size_t a = 0; a < data.arms().size(); ++a) {
-    const Point point{saving.of(data, groups, a), data.Mean(groups, a, "score") / 100,
-                      data.ScoreError(a) / 100};
+    const Interval interval = data.MeanInterval(groups, a);
+    const Point point{saving.of(data, groups, a), data.Mean(groups, a, "score") / 100, interval.low / 100,
+                      interval.high / 100};
     points.push_back(point);
     xs.push_back(point.x);
-    ys.insert(ys.end(), {point.y - point.error, point.y + point.error});
+    ys.insert(ys.end(), {point.y, point.low, point.high});
     figure.numbers.push_back({data.arms()[a].name, Cell(point.x, PercentText),
-                              fmt::format("{:.1f}", 100 * point.y),
-                              fmt::format("{:.1f}", 100 * point.error)});
+                              fmt::format("{:.1f}", 100 * point.y), IntervalText(interval)});
   }
   const Range x = RangeOf(xs), y = RangeOf(ys);
   Plot plot{.x = {saving.title, NiceScale(std::min(x.low, 0.8), std::max(x.high, 1.0), 8), PercentText},
@@ -46,8 +46,11 @@ void Draw(const ReportData& data, const std::vector<size_t>& groups, const Savin
     plot.series.push_back(std::move(line));
   }
   for (size_t a = 0; a < data.arms().size(); ++a)
-    plot.series.push_back(
-        {.name = data.arms()[a].name, .mark = data.arms()[a].mark, .points = {points[a]}, .curve = false});
+    plot.series.push_back({.name = data.arms()[a].name,
+                           .mark = data.arms()[a].mark,
+                           .points = {points[a]},
+                           .curve = false,
+                           .labels = true});
   SetPicture(figure, {.panel_height = 330, .legend = ArmLegend(data, false)},
              {[plot](Svg& svg, const Box& box) { DrawPlot(svg, box, plot); }});
 }
@@ -57,15 +60,15 @@ Figure Tradeoff(const ReportData& data, Figure figure, const Saving& saving, con
   const std::vector<size_t> with = data.Shared(name);
   std::erase_if(groups, [&](size_t g) { return std::find(with.begin(), with.end(), g) == with.end(); });
   if (groups.empty() || data.arms().size() < 2) {
-    figure.missing = "it needs a task with a score in percent and a method beside dense: --prune SPEC";
+    figure.missing =
+        "it needs a task with a score in percent, of which dense answers something, and a method beside "
+        "dense: --prune SPEC";
     return figure;
   }
   figure.note += fmt::format(
-      " Means of {} task{} at its lengths, with standard errors; the dashed line is dense; what differs in "
-      "one "
-      "key is joined.",
-      groups.size(), groups.size() == 1 ? "" : "s");
-  figure.numbers = {{"method", saving.title, "score", "+-"}};
+      " Points are {}, with 95 % intervals; the dashed line is dense; what differs in one key is joined.",
+      MeansText(data, groups.size()));
+  figure.numbers = {{"method", saving.title, "score", "95 % interval"}};
   Draw(data, groups, saving, figure);
   return figure;
 }
