@@ -57,8 +57,11 @@ def report(coppice: str, results: pathlib.Path, folder: pathlib.Path) -> None:
     """Writes FIGURE.svg and tables.md into `folder`."""
     folder.mkdir()
     command = [coppice, "report", results, "--pictures", folder, "--markdown", folder / "tables.md"]
-    if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode != 0:
-        sys.exit(1)  # it has said why
+    try:
+        if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode != 0:
+            sys.exit(1)  # it has said why
+    except OSError as error:
+        sys.exit(f"{coppice}: {error.strerror}; --coppice names another program")
 
 
 def take_picture(browser: Browser, svg: pathlib.Path, png: pathlib.Path, scheme: str) -> None:
