@@ -54,7 +54,7 @@ class BadInput(Case):
             with self.server.connection() as connection:
                 connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
                 reply = connection.getresponse().read()
-            self.assertIn(b'"count":524289,' if path == "/tokenize" else b"exceed_context_size_error", reply[-200:])
+            self.assertIn(b'"count":524290,' if path == "/tokenize" else b"exceed_context_size_error", reply[-200:])
             self.assertLess(peak() - before, 150 << 20)
 
     def test_http(self):
