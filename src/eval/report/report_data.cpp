@@ -149,17 +149,22 @@ std::vector<double> ReportData::MeanList(const std::vector<size_t>& groups, size
   return mean;
 }
 
+// Where dense has a few points of partial credit from a handful of samples, a method has nothing to lose.
+bool ReportData::IsAnswered(size_t group) const {
+  const double low = ScoreInterval(group, 0).low;
+  return Value(group, 0, "score") > 0 && !(low < 1);
+}
+
 std::vector<size_t> ReportData::Scored() const {
   std::vector<size_t> scored = Shared("score");
-  std::erase_if(scored, [&](size_t g) { return groups_[g].perplexity || !(Value(g, 0, "score") > 0); });
+  std::erase_if(scored, [&](size_t g) { return groups_[g].perplexity || !IsAnswered(g); });
   return scored;
 }
 
 size_t ReportData::LeftOut() const {
   const std::vector<size_t> shared = Shared("score");
-  return static_cast<size_t>(std::count_if(shared.begin(), shared.end(), [&](size_t g) {
-    return !groups_[g].perplexity && !(Value(g, 0, "score") > 0);
-  }));
+  return static_cast<size_t>(std::count_if(
+      shared.begin(), shared.end(), [&](size_t g) { return !groups_[g].perplexity && !IsAnswered(g); }));
 }
 
 Interval ReportData::ScoreInterval(size_t group, size_t arm) const {

@@ -61,8 +61,8 @@ class ReportData {
   // Of a list by position, over groups whose lists are as long as the first that has one.
   std::vector<double> MeanList(const std::vector<size_t>& groups, size_t arm, const char* name) const;
 
-  // Groups with scores in percent that all arms have, and what an arm reaches in the mean. Where dense scores 0 nothing can be
-  // lost: such groups are left out, or they would hide what is lost elsewhere.
+  // Groups with scores in percent that all arms have, and what an arm reaches in the mean. Where dense's score is 0, or its
+  // interval begins below 1 %, nothing can be lost: such groups are left out, or they would hide what is lost elsewhere.
   std::vector<size_t> Scored() const;
   size_t LeftOut() const;  // how many those are
   double Score(size_t arm) const { return Mean(Scored(), arm, "score"); }
@@ -71,6 +71,7 @@ class ReportData {
   Interval MeanInterval(const std::vector<size_t>& groups, size_t arm) const;
 
  private:
+  bool IsAnswered(size_t group) const;
   void NameArms();
   void FindSweeps();
 

@@ -52,8 +52,8 @@ std::string MeansText(const ReportData& data, size_t groups) {
   const size_t out = data.LeftOut();
   return fmt::format("means of {} task{} and lengths{}", groups, groups == 1 ? "" : "s",
                      out == 0 ? ""
-                              : fmt::format(" ({} {} left out, of which dense answers nothing)", out,
-                                            out == 1 ? "is" : "are"));
+                              : fmt::format(" ({} {} left out, where dense's score cannot be told from 0)",
+                                            out, out == 1 ? "is" : "are"));
 }
 
 std::string IntervalText(const Interval& interval) {

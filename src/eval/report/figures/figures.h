@@ -46,7 +46,7 @@ std::vector<double> UsedByStep(const nlohmann::ordered_json& row, const char* pa
 // Every arm, or those of a list.
 std::vector<LegendEntry> ArmLegend(const ReportData& data, bool curves);
 std::vector<LegendEntry> ArmLegend(const ReportData& data, const std::vector<size_t>& arms, bool curves);
-// "means of 4 tasks and lengths (3 are left out, of which dense answers nothing)".
+// "means of 4 tasks and lengths (3 are left out, where dense's score cannot be told from 0)".
 std::string MeansText(const ReportData& data, size_t groups);
 // "38 to 76", in percent as it is; "" where it is not known.
 std::string IntervalText(const Interval& interval);
