@@ -47,5 +47,9 @@ class NoMemoryForOthers {
   if (void* p = std::malloc(size > 0 ? size : 1)) return p;
   throw std::bad_alloc();
 }
+// Sorts take their room by this one, and give it back by the same delete.
+[[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  return coppice::AllocationFails() ? nullptr : std::malloc(size > 0 ? size : 1);
+}
 [[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
 [[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
