@@ -31,6 +31,11 @@ class Measures(Case):
         fast = json.loads(self.good(*base, "--chunks", "2", "--kl-divergence", "--json"))
         self.assertAlmostEqual(fast["ppl"] / fast["ppl_ratio"], exact["ppl"], delta=1e-6 * exact["ppl"])
         self.assertLess(fast["kl"], 1e-3)
+        # Token by token the first token of the half counts, too.
+        decoded = json.loads(self.good(*base, "--chunks", "2", "--decode", "--kl-divergence", "--json"))
+        self.assertEqual(decoded["tokens"], 2 * 256)
+        self.assertGreater(decoded["kl"], 0)
+        self.assertLess(decoded["kl"], 1e-3)
         # A method that drops half of the text at random is further away than one that skips FFNs.
         pruned = [json.loads(self.good(*base, "-c", "512", "--chunks", "2", "--json", "--prune", spec))
                   for spec in ["ftp:eta=0.9,min=0", "random:keep=0.3,min=0"]]

@@ -29,6 +29,7 @@ struct PerplexityCommand {
   std::string prune = "none";
   std::string base;
   bool divergence = false;
+  bool decode = false;
   int64_t chunks = 0;
   bool json = false;
 };
@@ -36,8 +37,8 @@ struct PerplexityCommand {
 // Logits [vocab] of one position, and the token that the text has there.
 using PositionVisitor = std::function<void(std::span<const float> logits, int32_t token)>;
 
-// The second half of a chunk is scored, behind the first as it was read: by prefill where nothing is pruned, decoded
-// token by token behind the pruned prompt otherwise, so that what a method does in decode counts.
+// The second half of a chunk is scored, behind the first as it was read: by prefill, or decoded token by token, so that
+// what a method does in decode counts, or what the products of single rows round.
 class Scorer {
  public:
   Scorer(Engine& engine, bool decodes, std::string prune)
@@ -161,8 +162,9 @@ void Perplexity(PerplexityCommand& o) {
   const bool prunes = o.prune != "none";
   const bool has_base = !o.base.empty() || o.divergence;
   const std::unique_ptr<Engine> other = has_base ? OpenBase(o, *engine) : nullptr;
-  const Scorer score(*engine, prunes, o.prune);
-  const Scorer score_base(other ? *other : *engine, prunes, "none");
+  const bool decodes = prunes || o.decode;
+  const Scorer score(*engine, decodes, o.prune);
+  const Scorer score_base(other ? *other : *engine, decodes, "none");
 
   PerplexitySum ppl;
   DivergenceSum divergence;
@@ -203,6 +205,8 @@ void AddPerplexity(CLI::App& app) {
   perplexity->add_option(
       "--prune", o->prune,
       "a method: it prunes the first half, the second is decoded behind it, and compared with dense");
+  perplexity->add_flag("--decode", o->decode,
+                       "decode the second half token by token, as with --prune: what generation costs");
   perplexity->add_flag("--kl-divergence", o->divergence, "compare with the same model in fp32 (--exact)");
   perplexity->add_option("--base", o->base,
                          "compare with this model in fp32 instead, e.g. the file before quantisation");

@@ -134,12 +134,19 @@ class CpuBackend final : public Backend {
     const auto type = static_cast<size_t>(w.dtype);
     const auto int_dot = int_dots_ == nullptr ? nullptr : int_dots_->dot[type];
     if (int_dot != nullptr) {
-      const int64_t groups = QuantizeRows(x, int_dots_->paired[type]);
+      const int64_t groups = QuantizeRows(x, int_dots_->layout[type]);
       ForWeights(w, [&](int64_t begin, int64_t end) {
         for (int64_t i = 0; i < x.rows; ++i) {
           int_dot({w.RowBytes(begin), w.stride, end - begin, codes_.data() + i * groups, w.cols,
                    bias_row == nullptr ? nullptr : bias_row + begin, Out(y, i) + begin});
         }
+      });
+      return;
+    }
+    if (const auto stream = kernels_.stream[type]; stream != nullptr && x.rows == 1) {
+      ForWeights(w, [&](int64_t begin, int64_t end) {
+        stream({w.RowBytes(begin), w.stride, end - begin, In(x, 0), w.cols,
+                bias_row == nullptr ? nullptr : bias_row + begin, Out(y, 0) + begin});
       });
       return;
     }
@@ -269,13 +276,13 @@ class CpuBackend final : public Backend {
   }
   cpu::Products& Of(int form) { return *products_[static_cast<size_t>(form)]; }
   // x as codes, row after row in codes_; returns the groups of a row.
-  int64_t QuantizeRows(const TensorView& x, bool paired) {
+  int64_t QuantizeRows(const TensorView& x, cpu::DotLayout layout) {
     const int64_t groups = cpu::DotGroups(x.cols);
     if (static_cast<int64_t>(codes_.size()) < x.rows * groups)
       codes_.resize(static_cast<size_t>(x.rows * groups));
     pool_.For(x.rows, RowGrain(x.cols), [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i)
-        int_dots_->quantize(In(x, i), x.cols, paired, codes_.data() + i * groups);
+        int_dots_->quantize(In(x, i), x.cols, layout, codes_.data() + i * groups);
     });
     return groups;
   }

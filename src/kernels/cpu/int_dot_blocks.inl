@@ -14,7 +14,7 @@ inline __m256 BlockFactors(const std::byte* p) {
 }
 
 // ---- Four and five bits: byte i of a block holds values i and i + 16, so the bytes of two blocks are the first halves
-// of both and, shifted, the last halves of both: the order of x's codes (IntDotKernels::paired). One vector of integer
+// of both and, shifted, the last halves of both: the order of x's codes (DotLayout::kPaired). One vector of integer
 // sums then serves two blocks, and so do its conversion and its scaling, which cost as much as the products.
 
 struct TwoBlocks {
@@ -71,8 +71,8 @@ template <typename Format>
 [[gnu::always_inline]] inline void AddBlocks(const Format*, const std::byte* b, const DotGroup& x,
                                              BlockSums* sums) {
   constexpr int kBytes = Format::kBytes;
-  const __m256 scale = _mm256_set1_ps(x.scale);
-  const __m256 factors = _mm256_mul_ps(BlockFactors<kBytes>(b), scale);
+  const __m256 scales = _mm256_load_ps(x.scales);
+  const __m256 factors = _mm256_mul_ps(BlockFactors<kBytes>(b), scales);
 #pragma GCC unroll 4
   for (int i = 0; i < kGroupBlocks / 2; ++i) {
     const TwoBlocks codes = Format::Codes(b + 2 * i * kBytes);
@@ -85,7 +85,7 @@ template <typename Format>
   }
   __m256 minima = _mm256_mul_ps(factors, _mm256_set1_ps(-Format::kOffset));
   if constexpr (Format::kMinimum >= 0) {
-    minima = _mm256_mul_ps(BlockFactors<kBytes>(b + Format::kMinimum), scale);
+    minima = _mm256_mul_ps(BlockFactors<kBytes>(b + Format::kMinimum), scales);
   }
   sums->s[0] = _mm256_fmadd_ps(minima, _mm256_load_ps(x.block_sums), sums->s[0]);
 }
@@ -102,7 +102,7 @@ struct DotQ8_0 {
                                              BlockSums* sums) {
   constexpr int kBytes = DotQ8_0::kBytes;
   alignas(32) float factors[kGroupBlocks];
-  _mm256_store_ps(factors, _mm256_mul_ps(BlockFactors<kBytes>(b), _mm256_set1_ps(x.scale)));
+  _mm256_store_ps(factors, _mm256_mul_ps(BlockFactors<kBytes>(b), _mm256_load_ps(x.scales)));
 #pragma GCC unroll 8
   for (int i = 0; i < kGroupBlocks; ++i) {
     const __m256i codes = LoadBytes(b + i * kBytes + 2);

@@ -16,11 +16,14 @@ namespace {
 
 using namespace testing_kernels;
 using cpu::DotGroup;
+using cpu::DotLayout;
 using cpu::IntDotKernels;
+using cpu::kDotBlock;
 using cpu::kDotGroup;
 
 const std::vector<DType> kQuantised = {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0,
                                        DType::kQ2_K, DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
+const std::vector<DotLayout> kLayouts = {DotLayout::kSuper, DotLayout::kBlocks, DotLayout::kPaired};
 const std::vector<int64_t> kCounts = {32, 64, 96, 224, 256, 288, 512, 544, 768, 2048};
 
 // AVX-VNNI through an emulator where the CPU lacks it.
@@ -34,10 +37,28 @@ std::vector<const IntDotKernels*> Tables() {
   return tables;
 }
 
-std::vector<DotGroup> Quantised(const IntDotKernels& kernels, std::span<const float> x, bool paired = false) {
+// A value of x as the products read it.
+struct Code {
+  int code;
+  float scale;
+  double value() const { return static_cast<double>(code) * scale; }
+};
+
+Code CodeAt(const std::vector<DotGroup>& groups, DotLayout layout, size_t k) {
+  const DotGroup& group = groups[k / kDotGroup];
+  const size_t in_group = k % kDotGroup;
+  const size_t block = in_group / kDotBlock;
+  size_t at = in_group;
+  if (layout == DotLayout::kPaired) at = block / 2 * 64 + in_group % 32 / 16 * 32 + block % 2 * 16 + k % 16;
+  return {group.codes[at], layout == DotLayout::kSuper ? group.scale : group.scales[block]};
+}
+
+int64_t ValuesPerScale(DotLayout layout) { return layout == DotLayout::kSuper ? kDotGroup : kDotBlock; }
+
+std::vector<DotGroup> Quantised(const IntDotKernels& kernels, std::span<const float> x, DotLayout layout) {
   const auto count = static_cast<int64_t>(x.size());
   std::vector<DotGroup> groups(static_cast<size_t>(cpu::DotGroups(count)));
-  kernels.quantize(x.data(), count, paired, groups.data());
+  kernels.quantize(x.data(), count, layout, groups.data());
   return groups;
 }
 
@@ -45,7 +66,7 @@ std::vector<DotGroup> Quantised(const IntDotKernels& kernels, std::span<const fl
 std::vector<float> Dots(const IntDotKernels& kernels, const Tensor& w, std::span<const float> row,
                         const float* bias = nullptr) {
   const auto type = static_cast<size_t>(w.dtype());
-  const std::vector<DotGroup> x = Quantised(kernels, row, kernels.paired[type]);
+  const std::vector<DotGroup> x = Quantised(kernels, row, kernels.layout[type]);
   std::vector<float> y(static_cast<size_t>(w.rows()));
   const TensorView view = w.view();
   kernels.dot[type]({view.data, view.stride, view.rows, x.data(), view.cols, bias, y.data()});
@@ -53,15 +74,17 @@ std::vector<float> Dots(const IntDotKernels& kernels, const Tensor& w, std::span
 }
 
 // Every row within 1e-6 of the sum of magnitudes: what a few dozen fp32 sums may lose.
-void ExpectDots(const Tensor& w, const std::vector<DotGroup>& x, const float* bias,
-                const std::vector<float>& y) {
+void ExpectDots(const IntDotKernels& kernels, const Tensor& w, std::span<const float> row,
+                const float* bias) {
+  const DotLayout layout = kernels.layout[static_cast<size_t>(w.dtype())];
+  const std::vector<DotGroup> x = Quantised(kernels, row, layout);
+  const std::vector<float> y = Dots(kernels, w, row, bias);
   const Matrix weights = ToMatrix(w.view());
   for (size_t o = 0; o < weights.size(); ++o) {
     double sum = bias == nullptr ? 0 : bias[o];
     double magnitude = std::abs(sum);
     for (size_t k = 0; k < weights[o].size(); ++k) {
-      const DotGroup& group = x[k / kDotGroup];
-      const double product = weights[o][k] * group.codes[k % kDotGroup] * group.scale;
+      const double product = weights[o][k] * CodeAt(x, layout, k).value();
       sum += product;
       magnitude += std::abs(product);
     }
@@ -69,47 +92,54 @@ void ExpectDots(const Tensor& w, const std::vector<DotGroup>& x, const float* bi
   }
 }
 
-TEST(IntDot, CodesAreTheNearestAndSumsAreTheirs) {
+// The largest magnitude among the values that share value k's scale.
+float LargestBeside(std::span<const float> row, DotLayout layout, size_t k) {
+  const auto size = static_cast<size_t>(ValuesPerScale(layout));
+  float most = 0;
+  for (size_t i = k / size * size; i < std::min(row.size(), k / size * size + size); ++i) {
+    most = std::max(most, std::abs(row[i]));
+  }
+  return most;
+}
+
+TEST(IntDot, CodesAreTheNearest) {
   for (const IntDotKernels* kernels : Tables()) {
-    for (int64_t count : kCounts) {
-      Tensor x = Random(1, count, 7);
-      x.mutable_view().Row<float>(0)[static_cast<size_t>(count) - 1] = -9;  // the largest of its group
-      const std::span<const float> row = x.view().Row<float>(0);
-      const std::vector<DotGroup> groups = Quantised(*kernels, row);
-      for (size_t g = 0; g < groups.size(); ++g) {
-        std::array<int, 16> sums = {};
-        float most = 0;
-        for (size_t k = 0; k < kDotGroup; ++k) {
-          const size_t at = g * kDotGroup + k;
-          const float v = at < row.size() ? row[at] : 0;
-          most = std::max(most, std::abs(v));
-          ASSERT_NEAR(groups[g].codes[k], v / groups[g].scale, 0.5001) << at;
-          sums[k / 32 + (k % 32 < 16 ? 0 : 8)] += groups[g].codes[k];
+    for (DotLayout layout : kLayouts) {
+      for (int64_t count : kCounts) {
+        Tensor x = Random(1, count, 7);
+        x.mutable_view().Row<float>(0)[static_cast<size_t>(count) - 1] = -9;  // the largest of its group
+        const std::span<const float> row = x.view().Row<float>(0);
+        const std::vector<DotGroup> groups = Quantised(*kernels, row, layout);
+        for (size_t k = 0; k < groups.size() * kDotGroup; ++k) {
+          const Code code = CodeAt(groups, layout, k);
+          if (k >= row.size()) {
+            ASSERT_EQ(code.code, 0) << k;
+            continue;
+          }
+          ASSERT_NEAR(code.code, row[k] / code.scale, 0.5001) << k;
+          ASSERT_EQ(code.scale, LargestBeside(row, layout, k) / 127) << k;
         }
-        ASSERT_EQ(groups[g].scale, most / 127);
-        for (size_t j = 0; j < 16; ++j) ASSERT_EQ(groups[g].sums[j], sums[j]) << j;
+        ASSERT_EQ(CodeAt(groups, layout, row.size() - 1).code, -127);
       }
-      ASSERT_EQ(groups.back().codes[(count - 1) % kDotGroup], -127);
     }
   }
 }
 
-TEST(IntDot, PairedCodesAreTheFirstHalvesOfTwoBlocksThenTheLast) {
+TEST(IntDot, SumsAreThoseOfTheCodes) {
   const Tensor x = Random(1, 288, 13);
   const std::span<const float> row = x.view().Row<float>(0);
   for (const IntDotKernels* kernels : Tables()) {
-    const std::vector<DotGroup> straight = Quantised(*kernels, row);
-    const std::vector<DotGroup> paired = Quantised(*kernels, row, true);
-    for (size_t g = 0; g < straight.size(); ++g) {
+    const std::vector<DotGroup> super = Quantised(*kernels, row, DotLayout::kSuper);
+    const std::vector<DotGroup> paired = Quantised(*kernels, row, DotLayout::kPaired);
+    for (size_t g = 0; g < super.size(); ++g) {
+      std::array<int, 16> halves = {};
+      std::array<int, 8> blocks = {};
       for (size_t k = 0; k < kDotGroup; ++k) {
-        const size_t block = k / 32, half = k % 32 / 16;
-        const size_t at = block / 2 * 64 + half * 32 + block % 2 * 16 + k % 16;
-        ASSERT_EQ(paired[g].codes[at], straight[g].codes[k]) << g << " " << k;
+        halves[k / 32 + (k % 32 < 16 ? 0 : 8)] += CodeAt(super, DotLayout::kSuper, g * kDotGroup + k).code;
+        blocks[k / 32] += CodeAt(paired, DotLayout::kPaired, g * kDotGroup + k).code;
       }
-      for (size_t j = 0; j < 8; ++j) {
-        EXPECT_EQ(paired[g].block_sums[j], static_cast<float>(straight[g].sums[j] + straight[g].sums[8 + j]));
-      }
-      EXPECT_EQ(paired[g].scale, straight[g].scale);
+      for (size_t j = 0; j < 16; ++j) ASSERT_EQ(super[g].sums[j], halves[j]) << j;
+      for (size_t j = 0; j < 8; ++j) ASSERT_EQ(paired[g].block_sums[j], static_cast<float>(blocks[j])) << j;
     }
   }
 }
@@ -119,26 +149,32 @@ TEST(IntDot, HalvesRoundToEven) {
   x[0] = 127;  // scale 1
   x[1] = 2.5f, x[2] = 3.5f, x[3] = -2.5f, x[4] = -0.5f;
   for (const IntDotKernels* kernels : Tables()) {
-    const DotGroup group = Quantised(*kernels, x).front();
+    const DotGroup group = Quantised(*kernels, x, DotLayout::kBlocks).front();
     const std::vector<int> codes(group.codes, group.codes + 5);
     EXPECT_EQ(codes, (std::vector<int>{127, 2, 4, -2, 0}));
   }
 }
 
 TEST(IntDot, ZerosTinyAndNotFiniteRows) {
-  const Tensor w = RandomBlocks(DType::kQ4_0, 3, 512, 1);
   for (const IntDotKernels* kernels : Tables()) {
     for (float value : {0.0f, 1e-40f, 1e-36f}) {
-      const std::vector<float> x(512, value);
-      const DotGroup group = Quantised(*kernels, x).front();
-      for (int8_t code : group.codes) EXPECT_GE(code, 0) << value;  // no overflow on the way
-      for (float y : Dots(*kernels, w, x)) EXPECT_TRUE(std::abs(y) < 1e-30f) << value;
+      for (DotLayout layout : kLayouts) {
+        const DotGroup group = Quantised(*kernels, std::vector<float>(512, value), layout).front();
+        for (int8_t code : group.codes) EXPECT_GE(code, 0) << value;  // no overflow on the way
+      }
     }
-    for (float value : {std::nanf(""), INFINITY, -INFINITY}) {
-      for (size_t at : {0u, 17u, 300u, 511u}) {
-        std::vector<float> x(512, 1.0f);
-        x[at] = value;
-        for (float y : Dots(*kernels, w, x)) EXPECT_TRUE(std::isnan(y)) << value << " " << at;
+    for (DType type : {DType::kQ4_0, DType::kQ5_1, DType::kQ8_0, DType::kQ4_K}) {  // every layout
+      const Tensor w = RandomBlocks(type, 3, 512, 1);
+      for (float value : {0.0f, 1e-40f, 1e-36f}) {
+        const std::vector<float> x(512, value);
+        for (float y : Dots(*kernels, w, x)) EXPECT_TRUE(std::abs(y) < 1e-30f) << value;
+      }
+      for (float value : {std::nanf(""), INFINITY, -INFINITY}) {
+        for (size_t at : {0u, 17u, 300u, 511u}) {
+          std::vector<float> x(512, 1.0f);
+          x[at] = value;
+          for (float y : Dots(*kernels, w, x)) EXPECT_TRUE(std::isnan(y)) << value << " " << at;
+        }
       }
     }
   }
@@ -155,7 +191,7 @@ TEST(IntDot, EveryTypeAndLengthMatchesFp64OnTheSameCodes) {
         const std::span<const float> x = row.view().Row<float>(0);
         const Tensor w = RandomBlocks(type, 9, count, 6);
         const float* b = count % 512 == 0 ? bias.view().Row<float>(0).data() : nullptr;
-        ExpectDots(w, Quantised(*kernels, x), b, Dots(*kernels, w, x, b));
+        ExpectDots(*kernels, w, x, b);
         if (HasFatalFailure()) return;
       }
     }
@@ -181,7 +217,7 @@ TEST(IntDot, ExtremeCodesAreExact) {
             std::memcpy(w.mutable_view().data + b, factors.view().data + b, static_cast<size_t>(bytes));
           }
           const std::vector<float> x(512, sign);
-          ExpectDots(w, Quantised(*kernels, x), nullptr, Dots(*kernels, w, x));
+          ExpectDots(*kernels, w, x, nullptr);
           if (HasFatalFailure()) return;
         }
       }
@@ -194,14 +230,7 @@ TEST(IntDot, EveryInstructionSetGivesTheSameBits) {
   if (tables.size() < 2) GTEST_SKIP() << "this CPU has none of them";
   const Tensor row = Random(1, 2048, 9);
   const std::span<const float> values = row.view().Row<float>(0);
-  const std::vector<DotGroup> x = Quantised(*tables[0], values);
   for (size_t i = 1; i < tables.size(); ++i) {
-    const std::vector<DotGroup> other = Quantised(*tables[i], values);
-    for (size_t g = 0; g < x.size(); ++g) {
-      EXPECT_EQ(x[g].scale, other[g].scale);
-      EXPECT_EQ(std::memcmp(x[g].codes, other[g].codes, sizeof x[g].codes), 0);
-      EXPECT_EQ(std::memcmp(x[g].sums, other[g].sums, sizeof x[g].sums), 0);
-    }
     for (DType type : kQuantised) {
       const Tensor w = RandomBlocks(type, 20, 2048, 10);
       EXPECT_EQ(Dots(*tables[0], w, values), Dots(*tables[i], w, values)) << Info(type).name << " " << i;
@@ -216,6 +245,7 @@ TEST(IntDot, DecodeProductsStayWithinWhatRoundingMayDo) {
   if (!cpu) GTEST_SKIP() << "this CPU lacks the instruction set that COPPICE_ISA names";
   const Tensor x = Random(3, 1280, 11);
   for (DType type : kQuantised) {
+    const DotLayout layout = Info(type).block_elements == kDotBlock ? DotLayout::kBlocks : DotLayout::kSuper;
     const Tensor w = RandomBlocks(type, 40, 1280, 12);
     Tensor want(DType::kF32, 3, 40);
     Tensor got(DType::kF32, 3, 40);
@@ -225,14 +255,10 @@ TEST(IntDot, DecodeProductsStayWithinWhatRoundingMayDo) {
     for (int64_t i = 0; i < 3; ++i) {
       const std::span<const float> row = x.view().Row<float>(i);
       std::vector<double> half_step;
-      for (size_t k = 0; k < row.size(); k += kDotGroup) {
-        float most = 0;
-        for (float v : row.subspan(k, kDotGroup)) most = std::max(most, std::abs(v));
-        half_step.push_back(most / 127 / 2);
-      }
+      for (size_t k = 0; k < row.size(); ++k) half_step.push_back(LargestBeside(row, layout, k) / 127 / 2);
       for (size_t o = 0; o < weights.size(); ++o) {
         double allowed = 0;
-        for (size_t k = 0; k < row.size(); ++k) allowed += std::abs(weights[o][k]) * half_step[k / kDotGroup];
+        for (size_t k = 0; k < row.size(); ++k) allowed += std::abs(weights[o][k]) * half_step[k];
         ASSERT_NEAR(got.view().Row<float>(i)[o], want.view().Row<float>(i)[o], 1.0001 * allowed)
             << Info(type).name << " row " << o;
       }

@@ -118,6 +118,17 @@ struct DecodeKernels {
   void (*finish)(float* states, int64_t pieces, int64_t stride, int64_t head_dim, float* out);
 };
 
+// y[o] = row o of w . x + bias[o], one row of x [count]
+struct StreamTask {
+  const std::byte* w;  // row 0
+  int64_t w_stride;    // bytes
+  int64_t rows;        // of w
+  const float* x;
+  int64_t count;
+  const float* bias;  // of row 0, or null
+  float* y;           // of row 0
+};
+
 struct KernelTable {
   // Stored values to fp32; `count` is whole blocks.
   void (*dequantize[kDTypes])(const std::byte* blocks, int64_t count, float* y);
@@ -125,6 +136,8 @@ struct KernelTable {
   // `count` depends on `count` alone.
   void (*dot[kDTypes])(const std::byte* w, const float* x, int64_t x_stride, int64_t rows, int64_t count,
                        float bias, float* y, int64_t y_stride);
+  // The same numbers for many rows of weights, as fast as memory gives them; null where `dot` is as good.
+  void (*stream[kDTypes])(const StreamTask& task);
 
   void (*to_f16)(const float* x, int64_t count, uint16_t* y);
   void (*to_bf16)(const float* x, int64_t count, uint16_t* y);

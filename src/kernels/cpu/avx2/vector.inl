@@ -13,6 +13,14 @@ struct V {
     const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
     return {_mm256_castsi256_ps(_mm256_slli_epi32(wide, 16))};
   }
+  static void LoadTwoF16(const uint16_t* p, V* two) {
+    two[0] = LoadF16(p);
+    two[1] = LoadF16(p + kLanes);
+  }
+  static void LoadTwoBf16(const uint16_t* p, V* two) {
+    two[0] = LoadBf16(p);
+    two[1] = LoadBf16(p + kLanes);
+  }
   void Store(float* p) const { _mm256_storeu_ps(p, v); }
   void StoreF16(uint16_t* p) const {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p),

@@ -14,6 +14,19 @@ struct V {
     const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
   }
+  // Two vectors of 16-bit values by one load.
+  static void LoadTwoF16(const uint16_t* p, V* two) {
+    const __m512i both = _mm512_loadu_si512(p);
+    two[0] = {_mm512_cvtph_ps(_mm512_castsi512_si256(both))};
+    two[1] = {_mm512_cvtph_ps(_mm512_extracti64x4_epi64(both, 1))};
+  }
+  static void LoadTwoBf16(const uint16_t* p, V* two) {
+    const __m512i both = _mm512_loadu_si512(p);
+    const __m512i low = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(both));
+    const __m512i high = _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(both, 1));
+    two[0] = {_mm512_castsi512_ps(_mm512_slli_epi32(low, 16))};
+    two[1] = {_mm512_castsi512_ps(_mm512_slli_epi32(high, 16))};
+  }
   void Store(float* p) const { _mm512_storeu_ps(p, v); }
   void StoreF16(uint16_t* p) const {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),

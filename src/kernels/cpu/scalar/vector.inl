@@ -8,6 +8,14 @@ struct V {
   static V Load(const float* p) { return {*p}; }
   static V LoadF16(const uint16_t* p) { return {ToFloat(F16{*p})}; }
   static V LoadBf16(const uint16_t* p) { return {ToFloat(BF16{*p})}; }
+  static void LoadTwoF16(const uint16_t* p, V* two) {
+    two[0] = LoadF16(p);
+    two[1] = LoadF16(p + kLanes);
+  }
+  static void LoadTwoBf16(const uint16_t* p, V* two) {
+    two[0] = LoadBf16(p);
+    two[1] = LoadBf16(p + kLanes);
+  }
   void Store(float* p) const { *p = v; }
   void StoreF16(uint16_t* p) const { *p = ToF16(v).bits; }
   void StoreBf16(uint16_t* p) const { *p = ToBF16(v).bits; }
