@@ -17,11 +17,16 @@ inline IntScale ScaleOf(uint32_t magnitude) {
   return {largest / 127.0f, 127.0f / largest};
 }
 
-// Where word i of row `row` of a block lies. Dot products broadcast words of neighbouring rows one after the other;
-// tiles are loaded by row.
-template <int kRows, bool kByRow>
+// The order of a block's words. Dot products broadcast those of neighbouring rows one after the other. Tiles are 16 rows of
+// 16 words, each in one piece of 1 KiB, those of the same 16 rows one behind the other: rows a power of two of bytes apart
+// share few sets of the L1 cache (64 rows of 2048 codes: 8 of 64, which hold 96 of the 256 lines that all strips read).
+enum class BlockOrder { kWords, kTiles };
+
+// Where word i of row `row` of a block lies.
+template <int kRows, BlockOrder kOrder>
 inline int64_t WordOffset(int64_t row, int64_t i, int64_t depth_words) {
-  return kByRow ? row * depth_words + i : i * kRows + row;
+  if constexpr (kOrder == BlockOrder::kWords) return i * kRows + row;
+  return row / 16 * 16 * depth_words + i / 16 * 256 + row % 16 * 16 + i % 16;
 }
 
 // Up to kPackValues values with zeros behind them, up to a multiple of kDepthStep.
@@ -33,17 +38,14 @@ inline const float* PadValues(const float* x, int64_t count, float* padded) {
   return padded;
 }
 
-// The words of one group of row `row`, from word `first` of the block on.
-template <int kRows, bool kByRow>
+// The words of one group of row `row`, from word `first` of the block on. Tiles take multiples of 16.
+template <int kRows, BlockOrder kOrder>
 inline void PlaceWords(const std::byte* words, int64_t count, int row, int64_t first, int64_t depth_words,
                        std::byte* block) {
-  if constexpr (kByRow) {
-    __builtin_memcpy(block + WordOffset<kRows, kByRow>(row, first, depth_words) * 4, words,
-                     static_cast<size_t>(count) * 4);
-  } else {
-    for (int64_t i = 0; i < count; ++i) {
-      __builtin_memcpy(block + WordOffset<kRows, kByRow>(row, first + i, depth_words) * 4, words + i * 4, 4);
-    }
+  constexpr int64_t kStep = kOrder == BlockOrder::kTiles ? 16 : 1;
+  for (int64_t i = 0; i < count; i += kStep) {
+    __builtin_memcpy(block + WordOffset<kRows, kOrder>(row, first + i, depth_words) * 4, words + i * 4,
+                     kStep * 4);
   }
 }
 

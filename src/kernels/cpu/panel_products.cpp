@@ -14,9 +14,12 @@
 namespace coppice::cpu {
 namespace {
 
-// Rows of x per task: enough to repay loading a panel of weights into the cache (one load per 384 products), few enough
-// that a tile of rows gives every thread several tasks. A multiple of every block_rows.
+// Rows of x per task, at most: enough to repay loading a panel of weights into the cache (one load per 384 products), few
+// enough that a tile of rows gives every thread several tasks. A multiple of every block_rows.
 constexpr int64_t kTaskRows = 384;
+// Where rows stay in the cache while panels pass: fewer would cost more than panels that stay.
+constexpr int64_t kFewestStaying = 128;
+constexpr int64_t kTasksPerThread = 4;
 
 class PanelProducts final : public Products {
  public:
@@ -54,9 +57,20 @@ class PanelProducts final : public Products {
   void PackStrip(const WeightRows& w, const PackedMatrix& packed, int64_t strip, std::byte* strip_values,
                  float* strip_scales) const;
   void PrepareRows(const TensorView& x);
-  // kTaskRows rows, or what is left of them, from `row` on.
-  void MultiplyPanel(const Call& call, int64_t panel, int64_t row, const std::byte* strips,
-                     const float* strip_scales) const;
+  // How a call is cut into tasks.
+  struct Cut {
+    int64_t rows;  // of x, per task: whole blocks
+    bool x_stays;  // so the panel changes from task to task; else the rows do
+  };
+  Cut CutOf(const PackedMatrix& w, int64_t rows) const;
+  struct Panel {
+    int64_t index;
+    const std::byte* strips;
+    const float* scales;
+    const std::byte* next;  // PanelTask::next_w
+  };
+  // `rows` rows, or what is left of them, from `row` on.
+  void MultiplyPanel(const Call& call, const Panel& panel, int64_t row, int64_t rows) const;
   void MultiplyOnce(const Call& call);
 
   ProductContext context_;
@@ -151,11 +165,20 @@ void PanelProducts::PrepareRows(const TensorView& x) {
   });
 }
 
-void PanelProducts::MultiplyPanel(const Call& call, int64_t panel, int64_t row, const std::byte* strips,
-                                  const float* strip_scales) const {
+PanelProducts::Cut PanelProducts::CutOf(const PackedMatrix& w, int64_t rows) const {
+  const int64_t row_bytes = std::max<int64_t>(1, PanelDepth(w.inputs) * kernels_.value_bytes);
+  const int64_t most = kernels_.x_bytes / row_bytes;
+  if (most < kFewestStaying) return {kTaskRows, false};
+  const int64_t for_threads = (kTasksPerThread * context_.pool.size() + Panels(w) - 1) / Panels(w);
+  const int64_t ranges = std::max((rows + most - 1) / most, std::min(for_threads, rows / kFewestStaying));
+  const int64_t even = (rows + ranges - 1) / ranges;
+  return {(even + kernels_.block_rows - 1) / kernels_.block_rows * kernels_.block_rows, true};
+}
+
+void PanelProducts::MultiplyPanel(const Call& call, const Panel& panel, int64_t row, int64_t rows) const {
   const PackedMatrix& w = call.w;
   const int64_t columns = Columns(w);
-  const int64_t column = panel * columns;
+  const int64_t column = panel.index * columns;
   const int64_t block = row / kernels_.block_rows;
   const TensorView x_scales = scales_.view();
   const float* bias = call.bias.empty() ? nullptr : call.bias.Row<float>(0).data();
@@ -163,14 +186,15 @@ void PanelProducts::MultiplyPanel(const Call& call, int64_t panel, int64_t row, 
       .x = values_.view().RowBytes(block),
       .x_scales = scaled() ? x_scales.Row<float>(block).data() : nullptr,
       .x_sums = scaled() ? sums_.data() + block * x_scales.cols : nullptr,
-      .w = strips,
-      .w_scales = strip_scales,
+      .w = panel.strips,
+      .next_w = panel.next,
+      .w_scales = panel.scales,
       .bias = bias == nullptr ? nullptr : bias + column,
       .up_bias = bias == nullptr ? nullptr : bias + w.outputs + column,
       .y = call.y.Row<float>(row).data() + column,
       .y_stride = call.y.stride / 4,
       .depth = PanelDepth(w.inputs),
-      .rows = std::min(kTaskRows, call.y.rows - row),
+      .rows = std::min(rows, call.y.rows - row),
       .columns = std::min(columns, w.outputs - column),
       .gated = w.gated,
       .add = call.end == ProductEnd::kAdd,
@@ -185,14 +209,21 @@ void PanelProducts::Product(const TensorView& x, const PackedMatrix& w, const Te
   if (!w.sources.empty()) return MultiplyOnce(call);
   COPPICE_CHECK(w.storage.rows() == Strips(w));
   COPPICE_CHECK(w.storage.cols() == FloatsOf(PanelDepth(w.inputs) * kStripColumns));
-  const int64_t ranges = (x.rows + kTaskRows - 1) / kTaskRows;
+  const Cut cut = CutOf(w, x.rows);
+  const int64_t ranges = (x.rows + cut.rows - 1) / cut.rows;
+  const int64_t panels = Panels(w);
+  const int64_t whole_panels = Strips(w) / kernels_.strips;
   const TensorView storage = w.storage.view();
   const TensorView w_scales = w.scales.view();
-  context_.pool.For(Panels(w) * ranges, 1, [&](int64_t task, int64_t, int) {
-    const int64_t panel = task / ranges;
+  context_.pool.For(panels * ranges, 1, [&](int64_t task, int64_t, int) {
+    const int64_t panel = cut.x_stays ? task % panels : task / ranges;
+    const int64_t range = cut.x_stays ? task / panels : task % ranges;
+    const int64_t next = cut.x_stays ? panel + context_.pool.size() : whole_panels;
     const int64_t strip = panel * kernels_.strips;
-    MultiplyPanel(call, panel, task % ranges * kTaskRows, storage.RowBytes(strip),
-                  scaled() ? w_scales.Row<float>(strip).data() : nullptr);
+    MultiplyPanel(call,
+                  {panel, storage.RowBytes(strip), scaled() ? w_scales.Row<float>(strip).data() : nullptr,
+                   next < whole_panels ? storage.RowBytes(next * kernels_.strips) : nullptr},
+                  range * cut.rows, cut.rows);
   });
 }
 
@@ -217,7 +248,7 @@ void PanelProducts::MultiplyOnce(const Call& call) {
                 scaled() ? scales + i * groups : nullptr);
     }
     for (int64_t row = 0; row < call.y.rows; row += kTaskRows)
-      MultiplyPanel(call, panel, row, strips, scales);
+      MultiplyPanel(call, {panel, strips, scales, nullptr}, row, kTaskRows);
   });
 }
 

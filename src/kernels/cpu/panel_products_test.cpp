@@ -120,7 +120,7 @@ class IntProducts : public ::testing::TestWithParam<Isa> {
   std::unique_ptr<Backend> backend_;
 };
 
-// Rows on and off blocks of 6, 24 and 64, columns on and off strips and panels, K on and off groups of 64 and 256.
+// Rows on and off blocks of 6, 24 and 64, columns on and off strips and panels, K on and off groups of 64 and 128.
 TEST_P(IntProducts, AreTheStatedArithmeticBitForBit) {
   const auto product = [this](const TensorView& x, const TensorView& w, const TensorView& bias) {
     return Product(x, w, bias);
@@ -129,6 +129,44 @@ TEST_P(IntProducts, AreTheStatedArithmeticBitForBit) {
       product, GetParam() == Isa::kAmx ? cpu::kTileGroup : cpu::kVectorGroup,
       {DType::kQ8_0, DType::kQ4_0, DType::kQ5_1, DType::kQ4_K, DType::kQ6_K},
       {{1, 64, 1}, {5, 96, 17}, {6, 256, 64}, {33, 512, 70}, {13, 1312, 130}, {40, 768, 48}, {389, 256, 33}});
+}
+
+// Rows so long that tiles take fewer than 384 of them at a time.
+TEST_P(IntProducts, LongRowsAreTheStatedArithmeticBitForBit) {
+  const Tensor x = Random(150, 8192, 1);
+  const Tensor w = RandomWeight(DType::kQ8_0, 70, 8192, 2);
+  const size_t group = GetParam() == Isa::kAmx ? cpu::kTileGroup : cpu::kVectorGroup;
+  EXPECT_TRUE(SameBits(Product(x.view(), w.view()), Expected(x.view(), w.view(), {}, group)));
+}
+
+// The same for tiles of bf16, whose order of summation is their own: against fp64, and in any company.
+TEST(TileProducts, LongRowsOfBf16) {
+  if (!Cpu().avx512_bf16) GTEST_SKIP() << "this CPU lacks AVX-512 with bf16";
+  InstallAmxEmulator();
+  const std::unique_ptr<Backend> backend = MakeCpuBackendForIsa({.threads = 2, .exact = false}, Isa::kAmx);
+  const Tensor x = Random(330, 4096, 1);
+  const Tensor w = RandomWeight(DType::kBF16, 70, 4096, 2);
+  PackedMatrix packed;
+  backend->Pack(w.view(), packed);
+  EXPECT_EQ(packed.scales.rows(), 0);
+  Tensor y(DType::kF32, 330, 70);
+  backend->Product(x.view(), packed, {}, y.mutable_view());
+  double error = 0;
+  double size = 0;
+  std::vector<float> row(4096);
+  for (int64_t o = 0; o < 70; ++o) {
+    DequantizeRow(DType::kBF16, w.view().RowBytes(o), row);
+    for (int64_t i = 0; i < 330; i += 7) {
+      double sum = 0;
+      for (size_t k = 0; k < row.size(); ++k) sum += double{x.view().Row<float>(i)[k]} * row[k];
+      error += std::pow(sum - y.view().Row<float>(i)[static_cast<size_t>(o)], 2);
+      size += sum * sum;
+    }
+  }
+  EXPECT_LT(std::sqrt(error / size), 0.004);  // a factor's rounding is at most 2^-9
+  Tensor some(DType::kF32, 50, 70);
+  backend->Product(x.view().Rows(240, 50), packed, {}, some.mutable_view());
+  EXPECT_TRUE(SameBits(some, y.view().Rows(240, 50)));
 }
 
 // What CPUs with AVX2 and AVX-VNNI run, machine code of this build. Each emulated instruction takes microseconds, so few

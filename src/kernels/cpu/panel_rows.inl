@@ -63,7 +63,7 @@ void PackBf16(const float* w, int rows, int64_t values, std::byte* strip, float*
   TurnRows(narrow, values * 2, 0, strip);
 }
 
-template <int kRows, bool kByRow, int64_t kGroup>
+template <int kRows, BlockOrder kOrder, int64_t kGroup>
 void PrepareCodes(const float* x, int64_t count, int row, std::byte* block, float* scales, int32_t* sums) {
   alignas(64) float padded[kGroup];
   alignas(64) std::byte codes[kGroup];
@@ -81,11 +81,11 @@ void PrepareCodes(const float* x, int64_t count, int row, std::byte* block, floa
     const int64_t group = begin / kGroup * kRows + row;
     scales[group] = s.scale;
     sums[group] = _mm512_reduce_add_epi32(sum);
-    PlaceWords<kRows, kByRow>(codes, depth / 4, row, begin / 4, PanelDepth(count) / 4, block);
+    PlaceWords<kRows, kOrder>(codes, depth / 4, row, begin / 4, PanelDepth(count) / 4, block);
   }
 }
 
-template <int kRows, bool kByRow>
+template <int kRows, BlockOrder kOrder>
 void PrepareBf16(const float* x, int64_t count, int row, std::byte* block, float*, int32_t*) {
   alignas(64) float padded[kPackValues];
   alignas(64) std::byte narrow[kPackValues * 2];
@@ -96,7 +96,7 @@ void PrepareBf16(const float* x, int64_t count, int row, std::byte* block, float
     for (int64_t i = 0; i < depth; i += 16) {
       V::Load(values + i).StoreBf16(reinterpret_cast<uint16_t*>(narrow) + i);
     }
-    PlaceWords<kRows, kByRow>(narrow, depth / 2, row, begin / 2, PanelDepth(count) / 2, block);
+    PlaceWords<kRows, kOrder>(narrow, depth / 2, row, begin / 2, PanelDepth(count) / 2, block);
   }
 }
 

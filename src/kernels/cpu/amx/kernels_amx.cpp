@@ -35,8 +35,9 @@ constexpr PanelKernels kIntPanels = {
     .group = kTileGroup,
     .block_rows = kTileRows,
     .strips = kTileStrips,
+    .x_bytes = kTileCacheBytes,
     .pack = PackCodes<0, kTileGroup>,
-    .prepare = PrepareCodes<kTileRows, true, kTileGroup>,
+    .prepare = PrepareCodes<kTileRows, BlockOrder::kTiles, kTileGroup>,
     .multiply = MultiplyTilePanel<true>,
 };
 
@@ -46,8 +47,9 @@ constexpr PanelKernels kBf16Panels = {
     .group = kPackValues,
     .block_rows = kTileRows,
     .strips = kTileStrips,
+    .x_bytes = kTileCacheBytes,
     .pack = PackBf16,
-    .prepare = PrepareBf16<kTileRows, true>,
+    .prepare = PrepareBf16<kTileRows, BlockOrder::kTiles>,
     .multiply = MultiplyTilePanel<false>,
 };
 

@@ -1,26 +1,35 @@
-// Panel products on AMX tiles. A block is 64 rows of x, lying one after the other; a panel is four strips. Tiles are
-// multiplied 2 x 2 at a time (sums in 0 to 3, rows in 4 and 5, strips in 6 and 7), for a range of K of 256 bytes: 16 KiB
-// of rows and 16 KiB of weights, which stay in L1 while all four pairs of tiles pass, with 16 KiB of results. A tile
-// unit that loads both sides from L2 waits for them: 64 bytes in every cycle.
+// Panel products on AMX tiles. A block is 64 rows of x, a panel four strips. Tiles are multiplied 2 x 2 at a time (sums in
+// 0 to 3, rows in 4 and 5, strips in 6 and 7), for a range of K of 256 bytes of bf16, or a group of codes: 16 (8) KiB of
+// rows and as many of weights, which stay in L1 while all four pairs of tiles pass, with 16 KiB of results. A tile unit
+// that loads both sides from L2 waits for them: 64 bytes in every cycle.
 //
-// Codes leave the tiles after each range, which is a group, to be scaled; the AVX-512 units do that while the tile unit
-// goes on.
+// Behind L1, whichever side passes the other is read once for all that stays in L2: 1024 bytes in a cycle over the number
+// of rows (or columns) that stay, in int8 as in bf16. The 64 columns of a panel would be 16 bytes in every cycle of every
+// core, more than the last cache gives; so rows stay (PanelKernels::x_bytes), and panels pass, each asked for ahead.
+//
+// Codes leave the tiles after each range to be scaled. The AVX-512 units do that while the tile unit
+// multiplies the next tiles, and a few rows stand between the instructions of each step: all of them in one place would
+// fill the window in which the processor reorders.
+//
+// These counts are calculated (16 cycles for a product of tiles); the kernels have run in an emulator only.
 
 constexpr int kTileRows = 64;
 constexpr int kTileStrips = 4;
 constexpr int64_t kTileStride = kTileStrips * kStripColumns;
-constexpr int64_t kRangeBytes = 256;
-static_assert(kRangeBytes == kTileGroup);
+template <bool kCodes>
+constexpr int64_t kRangeBytes = kCodes ? kTileGroup : 256;
+constexpr int64_t kTileCacheBytes = 1 << 20;  // half of the L2 cache that every CPU with AMX has
 
-// Tiles 0 to 3 += 32 rows from `x` on, by two strips from `w` on (or one), over `bytes` of K.
-template <bool kCodes, bool kTwo>
-inline void MultiplyTileRange(const std::byte* x, int64_t row_bytes, const std::byte* w, int64_t strip_bytes,
-                              int64_t bytes) {
+// Tiles 0 to 3 += 32 rows from `x` on, by two strips from `w` on (or one), over `bytes` of K. Of both, 16 rows or columns
+// take `strip_bytes`. `between` runs after each step of 64 bytes.
+template <bool kCodes, bool kTwo, typename Between>
+inline void MultiplyTileRange(const std::byte* x, const std::byte* w, int64_t strip_bytes, int64_t bytes,
+                              const Between& between) {
   for (int64_t k = 0; k < bytes; k += 64) {
-    LoadTile<4>(x + k, row_bytes);
-    LoadTile<5>(x + 16 * row_bytes + k, row_bytes);
-    LoadTile<6>(w + k * kStripColumns, 64);
-    if constexpr (kTwo) LoadTile<7>(w + strip_bytes + k * kStripColumns, 64);
+    LoadTile<4>(x + k * 16, 64);
+    LoadTile<5>(x + strip_bytes + k * 16, 64);
+    LoadTile<6>(w + k * 16, 64);
+    if constexpr (kTwo) LoadTile<7>(w + strip_bytes + k * 16, 64);
     if constexpr (kCodes) {
       MultiplyCodes<0, 4, 6>();
       MultiplyCodes<2, 5, 6>();
@@ -28,46 +37,106 @@ inline void MultiplyTileRange(const std::byte* x, int64_t row_bytes, const std::
       MultiplyTiles<0, 4, 6>();
       MultiplyTiles<2, 5, 6>();
     }
-    if constexpr (!kTwo) continue;
-    if constexpr (kCodes) {
+    if constexpr (kTwo && kCodes) {
       MultiplyCodes<1, 4, 7>();
       MultiplyCodes<3, 5, 7>();
-    } else {
+    } else if constexpr (kTwo) {
       MultiplyTiles<1, 4, 7>();
       MultiplyTiles<3, 5, 7>();
     }
+    between();
   }
 }
 
-// One range of K of a block for 32 rows from `row` on and two strips (or one) from `strip` on, into y.
+// 32 rows and two strips (or one) of a block, over one range of K.
+struct TilePart {
+  int64_t range;
+  int64_t bytes;  // of K
+  int row;        // the first
+  int strip;
+  bool two;
+};
+
+// Sums of codes that have left the tiles and are not in the block's results yet.
+class PendingSums {
+ public:
+  PendingSums(const PanelBlock& block, float* y) : block_(block), y_(y) {}
+
+  // Where the next part's sums belong, [strip][32 rows][16]: not where those that are pending lie.
+  __m512i* Free() { return sums_[1 - at_]; }
+  // What lies in Free() is pending from now on.
+  void Begin(const TilePart& part) {
+    at_ = 1 - at_;
+    part_ = part;
+    done_ = 0;
+  }
+  // Adds at most `count` rows more.
+  void Add(int count) {
+    if (done_ == kRows) return;
+    const int end = done_ + count < kRows ? done_ + count : kRows;
+    part_.two ? AddRows<2>(end) : AddRows<1>(end);
+    done_ = end;
+  }
+  void AddAll() { Add(kRows); }
+
+ private:
+  static constexpr int kRows = 32;
+
+  template <int kStrips>
+  void AddRows(int end) {
+    const float* w = block_.task.w_scales + (part_.strip * block_.groups + part_.range) * kStripColumns;
+    const float* x = block_.x_scales + part_.range * kTileRows + part_.row;
+    float* to = y_ + part_.row * kTileStride + part_.strip * kStripColumns;
+    __m512 scales[kStrips];
+    for (int s = 0; s < kStrips; ++s) scales[s] = _mm512_loadu_ps(w + s * block_.groups * kStripColumns);
+    for (int r = done_; r < end; ++r) {
+      const __m512 row_scale = _mm512_set1_ps(x[r]);
+      for (int s = 0; s < kStrips; ++s) {
+        float* y = to + r * kTileStride + s * kStripColumns;
+        const __m512 sum = _mm512_cvtepi32_ps(sums_[at_][s * kRows + r]);
+        _mm512_store_ps(y, _mm512_fmadd_ps(sum, _mm512_mul_ps(scales[s], row_scale), _mm512_load_ps(y)));
+      }
+    }
+  }
+
+  const PanelBlock& block_;
+  float* y_;
+  TilePart part_ = {};
+  int done_ = kRows;  // of the part's rows
+  int at_ = 0;
+  alignas(64) __m512i sums_[2][2 * kRows];
+};
+
 template <bool kTwo>
-inline void AddCodeRange(const PanelBlock& b, int64_t range, int64_t bytes, int row, int strip, float* y) {
+inline void MultiplyCodePart(const PanelBlock& b, const TilePart& part, PendingSums& pending) {
+  constexpr int kRowsPerStep = 32 / (kRangeBytes<true> / 64);
   const int64_t depth = b.task.depth;
-  const int64_t strip_bytes = depth * kStripColumns;
-  const int64_t k = range * kRangeBytes;
-  alignas(64) __m512i sums[4][16];
+  const int64_t strip_bytes = depth * 16;
+  const int64_t k = part.range * kRangeBytes<true> * 16;
   ZeroTile<0>();
   ZeroTile<1>();
   ZeroTile<2>();
   ZeroTile<3>();
-  MultiplyTileRange<true, kTwo>(b.x + row * depth + k, depth,
-                                b.task.w + strip * strip_bytes + k * kStripColumns, strip_bytes, bytes);
-  StoreTile<0>(sums[0], 64);
-  StoreTile<2>(sums[1], 64);
-  AddScaled<32>(b, range, kTileRows, strip, row, sums[0], y, kTileStride);
-  if constexpr (!kTwo) return;
-  StoreTile<1>(sums[2], 64);
-  StoreTile<3>(sums[3], 64);
-  AddScaled<32>(b, range, kTileRows, strip + 1, row, sums[2], y, kTileStride);
+  MultiplyTileRange<true, kTwo>(b.x + part.row * depth + k, b.task.w + part.strip * strip_bytes + k,
+                                strip_bytes, part.bytes, [&] { pending.Add(kRowsPerStep); });
+  pending.AddAll();  // where the range was short
+  __m512i* sums = pending.Free();
+  StoreTile<0>(sums, 64);
+  StoreTile<2>(sums + 16, 64);
+  if constexpr (kTwo) {
+    StoreTile<1>(sums + 32, 64);
+    StoreTile<3>(sums + 48, 64);
+  }
+  pending.Begin(part);
 }
 
 template <bool kTwo>
-inline void AddBf16Range(const PanelBlock& b, int64_t range, int64_t bytes, int row, int strip, float* y) {
+inline void AddBf16Part(const PanelBlock& b, const TilePart& part, float* y) {
   constexpr int64_t kRowBytes = kTileStride * 4;
   const int64_t depth_bytes = b.task.depth * 2;
-  const int64_t strip_bytes = depth_bytes * kStripColumns;
-  const int64_t k = range * kRangeBytes;
-  float* upper = y + row * kTileStride + strip * kStripColumns;
+  const int64_t strip_bytes = depth_bytes * 16;
+  const int64_t k = part.range * kRangeBytes<false> * 16;
+  float* upper = y + part.row * kTileStride + part.strip * kStripColumns;
   float* lower = upper + 16 * kTileStride;
   LoadTile<0>(upper, kRowBytes);
   LoadTile<2>(lower, kRowBytes);
@@ -75,8 +144,8 @@ inline void AddBf16Range(const PanelBlock& b, int64_t range, int64_t bytes, int 
     LoadTile<1>(upper + kStripColumns, kRowBytes);
     LoadTile<3>(lower + kStripColumns, kRowBytes);
   }
-  MultiplyTileRange<false, kTwo>(b.x + row * depth_bytes + k, depth_bytes,
-                                 b.task.w + strip * strip_bytes + k * kStripColumns, strip_bytes, bytes);
+  MultiplyTileRange<false, kTwo>(b.x + part.row * depth_bytes + k, b.task.w + part.strip * strip_bytes + k,
+                                 strip_bytes, part.bytes, [] {});
   StoreTile<0>(upper, kRowBytes);
   StoreTile<2>(lower, kRowBytes);
   if constexpr (!kTwo) return;
@@ -84,26 +153,48 @@ inline void AddBf16Range(const PanelBlock& b, int64_t range, int64_t bytes, int 
   StoreTile<3>(lower + kStripColumns, kRowBytes);
 }
 
+// Asks for this block's share of a range of the panel that the thread takes next, into L2: its weights come from the last
+// cache or from memory, and those of a whole panel at once would stop the first block.
+inline void PrefetchNextPanel(const PanelBlock& b, int64_t from_byte, int64_t bytes, int64_t depth_bytes) {
+  if (b.task.next_w == nullptr) return;
+  const int64_t blocks = (b.task.rows + kTileRows - 1) / kTileRows;
+  const int64_t block = b.first_row / kTileRows;
+  const int64_t piece = bytes * kStripColumns;  // of a strip
+  const int64_t begin = piece * block / blocks / kCacheLine * kCacheLine;
+  const int64_t end = piece * (block + 1) / blocks;
+  for (int strip = 0; strip < kTileStrips; ++strip) {
+    const std::byte* from = b.task.next_w + (strip * depth_bytes + from_byte) * kStripColumns;
+    for (int64_t i = begin; i < end; i += kCacheLine) __builtin_prefetch(from + i, 0, 2);
+  }
+}
+
 template <bool kCodes>
 void MultiplyTileBlock(const PanelBlock& b) {
   alignas(64) float y[kTileRows * kTileStride] = {};
-  const int rows = static_cast<int>(b.task.rows - b.first_row);
-  const int strips = b.task.gated ? kTileStrips : static_cast<int>(StripsOf(b.task.columns));
+  [[maybe_unused]] PendingSums pending(b, y);
+  const int64_t rows = b.task.rows - b.first_row;
+  const int64_t strips = b.task.gated ? kTileStrips : StripsOf(b.task.columns);
   const int64_t depth_bytes = b.task.depth * (kCodes ? 1 : 2);
-  for (int64_t range = 0; range * kRangeBytes < depth_bytes; ++range) {
-    const int64_t left = depth_bytes - range * kRangeBytes;
-    const int64_t bytes = left < kRangeBytes ? left : kRangeBytes;
-    for (int strip = 0; strip < strips; strip += 2) {
-      for (int row = 0; row < kTileRows && row < rows; row += 32) {
-        const bool two = strip + 1 < strips;
-        if constexpr (kCodes) {
-          (two ? AddCodeRange<true> : AddCodeRange<false>)(b, range, bytes, row, strip, y);
-        } else {
-          (two ? AddBf16Range<true> : AddBf16Range<false>)(b, range, bytes, row, strip, y);
-        }
+  const int halves = rows > 32 ? 2 : 1;
+  const int parts = static_cast<int>((strips + 1) / 2) * halves;
+  constexpr int64_t kBytes = kRangeBytes<kCodes>;
+  for (int64_t range = 0; range * kBytes < depth_bytes; ++range) {
+    const int64_t left = depth_bytes - range * kBytes;
+    const int64_t bytes = left < kBytes ? left : kBytes;
+    PrefetchNextPanel(b, range * kBytes, bytes, depth_bytes);
+    for (int i = 0; i < parts; ++i) {
+      // Codes there and back: results that the last part left in L1 come first. Floats would be loaded as they are stored.
+      const int at = !kCodes || range % 2 == 0 ? i : parts - 1 - i;
+      const int strip = at / halves * 2;
+      const TilePart part = {range, bytes, at % halves * 32, strip, strip + 1 < strips};
+      if constexpr (kCodes) {
+        (part.two ? MultiplyCodePart<true> : MultiplyCodePart<false>)(b, part, pending);
+      } else {
+        (part.two ? AddBf16Part<true> : AddBf16Part<false>)(b, part, y);
       }
     }
   }
+  if constexpr (kCodes) pending.AddAll();
   WriteBlock(b, kTileRows, y, kTileStride);
 }
 

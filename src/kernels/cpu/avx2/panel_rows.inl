@@ -126,7 +126,7 @@ void PrepareWords(const float* x, int64_t count, int row, std::byte* block, floa
     const int64_t count_words = depth / Dot::kValues;
     std::byte* rows =
         block + (begin / Dot::kValues * kBlockRows + row / kSumRows * kSumRows * count_words) * kWordBytes;
-    PlaceWords<kSumRows, false>(words, count_words, row % kSumRows, 0, count_words, rows);
+    PlaceWords<kSumRows, BlockOrder::kWords>(words, count_words, row % kSumRows, 0, count_words, rows);
   }
 }
 

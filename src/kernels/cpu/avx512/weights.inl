@@ -21,8 +21,11 @@ inline void SoftmaxPairs(const float* scores, float* maximum, float* sum, float*
   for (int i = 0; i < 32; ++i) order[i] = static_cast<uint16_t>(i / 2 + i % 2 * 16);
   __builtin_memcpy(&interleave, order, sizeof order);
   const V old = V::Load(maximum);
-  V top = old;
-  for (int j = 0; j < kKeyTile; ++j) top = V::Max(V::Load(scores + j * kPanel), top);
+  V tops[4] = {old, old, old, old};  // one would be a chain as long as the tile
+  for (int j = 0; j < kKeyTile; j += 4) {
+    for (int i = 0; i < 4; ++i) tops[i] = V::Max(V::Load(scores + (j + i) * kPanel), tops[i]);
+  }
+  const V top = V::Max(V::Max(tops[0], tops[1]), V::Max(tops[2], tops[3]));
   const V base = Finite(top);
   V total = V::Set(0.0f);
   for (int j = 0; j < kKeyTile; j += 2) {

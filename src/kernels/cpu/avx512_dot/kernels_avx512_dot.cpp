@@ -24,7 +24,7 @@ constexpr PanelKernels kVnniPanels = {
     .block_rows = kDotRows,
     .strips = kDotStrips,
     .pack = PackCodes<0x80, kVectorGroup>,
-    .prepare = PrepareCodes<kDotRows, false, kVectorGroup>,
+    .prepare = PrepareCodes<kDotRows, BlockOrder::kWords, kVectorGroup>,
     .multiply = MultiplyPanel<CodeDot>,
 };
 
@@ -35,7 +35,7 @@ constexpr PanelKernels kBf16Panels = {
     .block_rows = kDotRows,
     .strips = kDotStrips,
     .pack = PackBf16,
-    .prepare = PrepareBf16<kDotRows, false>,
+    .prepare = PrepareBf16<kDotRows, BlockOrder::kWords>,
     .multiply = MultiplyPanel<Bf16Dot>,
 };
 }  // namespace
