@@ -26,8 +26,8 @@ inline std::string SharedPath(const std::string& name) { return COPPICE_SOURCE_D
 // A folder that goes away with the test.
 class TempFolder {
  public:
-  TempFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "coppice-test-XXXXXX").string();
+  explicit TempFolder(const std::filesystem::path& parent = std::filesystem::temp_directory_path()) {
+    std::string name = (parent / "coppice-test-XXXXXX").string();
     if (mkdtemp(name.data()) == nullptr) throw Error("cannot make {}", name);
     path_ = name;
   }

@@ -153,9 +153,8 @@ ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer&
   const auto is_protected = [](const ChatMessage& m) { return m.is_protected && !IsBlank(m.content); };
   if (std::count_if(messages.begin(), messages.end(), is_protected) > kMaxProtectedMessages) {
     throw Error(
-        "more than {} messages are protected, as those of the roles system and developer are: send "
-        "\"protect\": "
-        "false with some, or join them",
+        "more than {} messages are protected, as those of the roles system and developer are: "
+        "send \"protect\": false with some, or join them",
         kMaxProtectedMessages);
   }
   for (size_t i = 0; i < messages.size(); ++i) {

@@ -163,10 +163,10 @@ ordered_json Perplexity(const Group& group) {
   return tokens > 0 ? ordered_json(std::exp(Sum(Values(group.runs, "nll")) / tokens)) : ordered_json();
 }
 
-// Where the score lies with 95 % confidence. Wilson's interval for shares: unlike score +- 2 standard errors it says something
+// Where the score lies with 95 % confidence. Wilson's interval for shares (1927): unlike score +- 2 standard errors it says something
 // where all samples are right, and for scores between 0 and 1 it is rather too wide than too narrow, because nothing varies
 // more than right and wrong. Perplexity's is normal, of the logarithm, and needs two samples.
-ordered_json Interval(const Group& group, const std::vector<double>& scores) {
+ordered_json IntervalOf(const Group& group, const std::vector<double>& scores) {
   constexpr double kZ = 1.959964;
   const auto n = static_cast<double>(scores.size());
   if (group.metric == "perplexity") {
@@ -219,7 +219,7 @@ ordered_json RowOf(const Group& group) {
   row["score"] = perplexity ? Perplexity(group) : Mean(scores, 100);
   row["score_error"] = (perplexity ? 1 : 100) * Deviation(scores) /
                        std::sqrt(std::max(1.0, static_cast<double>(scores.size())));
-  row["score_interval"] = Interval(group, scores);
+  row["score_interval"] = IntervalOf(group, scores);
   row["score_norm"] = Mean(Values(group.runs, "score_norm"), 100);
   row["n"] = group.runs.size();
   AddTimes(group, row);

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/peak_memory.h"
+#include "base/random.h"
 #include "engine/dry_run.h"
 #include "engine/open_model.h"
 #include "model/synthetic.h"
@@ -45,12 +46,10 @@ struct Arm {
 };
 
 // Any ids do: the arithmetic does not depend on them, except where a method's choice does.
-std::vector<int32_t> RandomPrompt(int64_t tokens, int64_t vocab, uint64_t state = 1) {
+std::vector<int32_t> RandomPrompt(int64_t tokens, int64_t vocab, uint64_t seed = 1) {
   std::vector<int32_t> ids(static_cast<size_t>(tokens));
-  for (int32_t& id : ids) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    id = static_cast<int32_t>((state >> 33) % static_cast<uint64_t>(vocab));
-  }
+  Random random(seed);
+  for (int32_t& id : ids) id = static_cast<int32_t>(random.Below(static_cast<uint64_t>(vocab)));
   return ids;
 }
 
@@ -196,10 +195,10 @@ void AddBench(CLI::App& app) {
                   "run nothing: FLOPs and bytes by the closed forms, scores and attention taken as random");
   bench->footer(
       "Example:\n  coppice bench --shape llama-3.2-1b:bf16 -p 4096,8192 --prune sliminfer --prune ftp\n"
-      "FLOP bound: the dense run's FLOPs over the method's. Time bound: the dense run's time over what it "
-      "would\n"
-      "be with the method's FLOPs in products and in attention, each at the dense run's rate, the rest "
-      "unchanged\n(of a second question: the packing unchanged, the rest shrunk as its products are);\n"
+      "FLOP bound: the dense run's FLOPs over the method's. Time bound: the dense run's time over what it\n"
+      "would be with the method's FLOPs in products and in attention, each at the dense run's rate, the "
+      "rest\n"
+      "unchanged (of a second question: the packing unchanged, the rest shrunk as its products are);\n"
       "rate bound: the same of products and attention alone.");
   bench->callback([o] {
     InstallInterruptHandler();

@@ -11,6 +11,7 @@
 #include "apps/cli/options.h"
 #include "apps/cli/terminal.h"
 #include "base/error.h"
+#include "eval/report/figures/figures.h"
 
 namespace coppice::cli {
 
@@ -41,7 +42,7 @@ std::string Cell(const nlohmann::ordered_json& row, const char* name, const char
 std::string IntervalCell(const nlohmann::ordered_json& row) {
   const nlohmann::ordered_json& interval = row["score_interval"];
   if (!interval.is_array()) return "";
-  return fmt::format("{:.0f} to {:.0f}", interval[0].get<double>(), interval[1].get<double>());
+  return IntervalText({interval[0].get<double>(), interval[1].get<double>()});
 }
 
 void PrintRows(const nlohmann::ordered_json& rows) {

@@ -24,8 +24,7 @@ void AddReport(CLI::App& app) {
   report
       ->add_option("source", o->source,
                    "the folder that `eval -o` named, whose samples.jsonl is read; or a results.json alone, "
-                   "which gets a "
-                   "page beside it")
+                   "which gets a page beside it")
       ->required();
   report->add_option("--pictures", o->outputs.pictures, "a folder that gets each figure as an SVG file, too");
   report->add_option("--markdown", o->outputs.markdown, "a file that gets the tables as Markdown, too");

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <functional>
-#include <numeric>
 
 #include "eval/report/figures/figures.h"
 

@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -13,6 +11,7 @@
 #include "eval/report/figures/figures.h"
 #include "eval/report/markdown.h"
 #include "eval/summary.h"
+#include "formats/json.h"
 
 namespace coppice {
 
@@ -165,9 +164,9 @@ void WritePictures(const std::vector<Figure>& figures, const std::string& folder
 
 // As WriteRows writes them.
 ordered_json ReadRows(const std::string& path) {
+  ReadJsonFile(path);  // bounded depth and size, no duplicate keys
   std::ifstream file(path);
-  if (!file) throw Error("[report] {}: cannot open: {}", path, std::strerror(errno));
-  ordered_json rows = ordered_json::parse(file, nullptr, false);
+  ordered_json rows = ordered_json::parse(file);
   if (!rows.is_array()) throw Error("[report] {}: is no list of rows, as `coppice eval` writes", path);
   return rows;
 }

@@ -84,8 +84,7 @@ Figure TokenUseFigure(const ReportData& data) {
                 .note =
                     "Share of the prompt whose keys have been computed, in prefill or because a step brought "
                     "tokens back. Dense, and methods that are not shown, compute all at once. An answer that "
-                    "ends goes on as a "
-                    "level line.",
+                    "ends goes on as a level line.",
                 .numbers = {{"where", "method", "after prefill", "at the end"}}};
   std::vector<DrawPanel> panels;
   const bool all = AddPanel(data, "In all layers", "all", panels, figure);
