@@ -177,12 +177,12 @@ class Report(Case):
             "<!-- table:limits -->\n<!-- end:limits -->\n<!-- table:where -->\n<!-- end:where -->\n<!-- table:decode -->\n"
             "<!-- end:decode -->\n<!-- table:kernels -->\n<!-- end:kernels -->\nafter\n")
 
-    def report(self, page=PAGE, code=0):
+    def report(self, page=PAGE, code=0, more=()):
         if not (self.folder / "record.json").exists():
             self.whole()
         (self.folder / "page.md").write_text(page)
         (self.folder / "kernels.json").write_text(json.dumps(KERNELS))
-        done = subprocess.run([sys.executable, REPORT, str(self.folder / "record.json"), str(self.folder / "kernels.json"), "--page",
+        done = subprocess.run([sys.executable, REPORT, str(self.folder / "record.json"), *more, str(self.folder / "kernels.json"), "--page",
                                str(self.folder / "page.md")], capture_output=True, text=True, timeout=120)
         self.assertEqual(done.returncode, code, done.stderr)
         return (self.folder / "page.md").read_text() if code == 0 else done.stderr
@@ -192,21 +192,34 @@ class Report(Case):
         for kept in ["# Speed\n\nbefore\n\n<!-- table:ttft -->\n", "\n<!-- end:ttft -->\n\nbetween\n\n", "\nafter\n"]:
             self.assertIn(kept, page)
         self.assertNotIn("old", page)
-        for row in ["| small.gguf | coppice, dense | 512 | 0.72 (0.56 to 0.87) | 714.3 | 1.00 (1.00 to 1.00) |",
-                    "| small.gguf | llama.cpp | 512 | 5.12 (5.12 to 5.12) | 100.0 | 7.14 (5.88 to 9.09) |",
+        for row in ["| small.gguf | coppice, dense | 512 | 0.72 (0.56 to 0.87) | 714.3 | 1.00 |",
+                    "| small.gguf | llama.cpp | 512 | 5.12 | 100.0 | 7.14 (5.88 to 9.09) |",
                     # The peer that is fastest at 1,024 tokens is ik; below 600 the pretended method stood aside.
                     "| small.gguf | `ftp` | 1,024 | 100 % / 100 % | 0.77 (0.61 to 0.92) | 2.00x | 2.50x | 80 % | 2.25x | 88 % | 6.7x |",
                     "| small.gguf | `ftp` (stood aside) | 512 |",
                     # 0.4 TFLOP/s of 800 G integer operations: the ISA was avx512, so AMX's limit does not count.
                     "| small.gguf | dense | 512 | 358 | 0.400 | 50 % | 179 | 0.100 | 25 % |",
                     # 20 tokens/s of 1000 bytes are nothing beside 20 GB/s.
-                    "| small.gguf | coppice | 0 | 20.0 (20.0 to 20.0) | 0 % |  |",
-                    "| small.gguf | ik | 1,024 | 16.0 (16.0 to 16.0) |  | 1.25 (1.25 to 1.25) |",
-                    "| read | 1e9 bytes/s | 10 (5 to 20) | 20 (10 to 40) |",
+                    "| small.gguf | coppice | 0 | 20.0 | 0 % |  |",
+                    "| small.gguf | ik | 1,024 | 16.0 |  | 1.25 |",
+                    "| read | 1e9 bytes/s | 20 (10 to 40) |",
                     "| Product/1b_up/BF16/8192 | operations | 9.000 | 300.0 | 400.0 | 75 % |",
                     "| Rows/add | bytes | 2.000 | 10.0 | 20.0 | 50 % |"]:
             self.assertIn(row, page)
         self.assertEqual(self.report(page), page)  # again changes nothing
+
+    def test_several_records_share_their_tables(self):
+        self.report()
+        second = json.loads((self.folder / "record.json").read_text())
+        second["limits"]["gigabytes_per_second"]["read"]["2"] = {"median": 7, "min": 7, "max": 7}
+        second["decode"] = []
+        (self.folder / "second.json").write_text(json.dumps(second))
+        page = self.report(more=[str(self.folder / "second.json")])
+        self.assertRegex(page, r"(?m)^- \*\*B\*\*, avx512, small\.gguf: ")
+        for row in ["| run | file | engine |", "| A | small.gguf | llama.cpp | 512 | 5.12 |", "| B | small.gguf | llama.cpp | 512 | 5.12 |",
+                    "| limit | unit | A | B |", "| read | 1e9 bytes/s | 20 (10 to 40) | 7 |", "| A | small.gguf | coppice | 0 | 20.0 |"]:
+            self.assertIn(row, page)
+        self.assertNotIn("| B | small.gguf | coppice | 0 |", page)
 
     def test_plots(self):
         self.report()

@@ -82,6 +82,9 @@ def seconds(ms: float) -> str:
 
 
 def ranged(spread: dict, form) -> str:
+    """The median, and where something was measured more than once the lowest and the highest."""
+    if spread["min"] == spread["max"]:
+        return form(spread["median"])
     return f"{form(spread['median'])} ({form(spread['min'])} to {form(spread['max'])})"
 
 
@@ -110,37 +113,53 @@ def isa_of(record: dict) -> str:
     return next((one["bench"]["isa"] for one in record["prefill"] if "bench" in one), "avx512")
 
 
-def each(records: list[dict], table) -> str:
-    """One table per record; where there are several, under a line that says which."""
+class Table:
+    """One table of all records. Where there are several, a letter says which one a row is from (`legend`)."""
+
+    def __init__(self, records: list[dict], header: list[str], text_columns: int):
+        self.records, self.header, self.text_columns = records, header, text_columns
+        self.rows: list[list[str]] = []
+
+    def letters(self) -> dict[int, str]:
+        return {id(record): chr(ord("A") + i) for i, record in enumerate(self.records)} if len(self.records) > 1 else {}
+
+    def add(self, record: dict, cells: list[str]) -> None:
+        letters = self.letters()
+        self.rows.append([letters[id(record)], *cells] if letters else cells)
+
+    def text(self) -> str:
+        more = 1 if self.letters() else 0
+        return markdown(["run", *self.header] if more else self.header, self.rows, self.text_columns + more)
+
+
+def legend(records: list[dict]) -> str:
     if len(records) == 1:
-        return table(records[0])
-    return "\n\n".join(f"{record['date']}, {record['machine']['cpu']}, {isa_of(record)}, {', '.join(record['models'])}:\n\n{table(record)}"
-                       for record in records)
+        return about(records[0])
+    return "\n".join(f"- **{chr(ord('A') + i)}**, {isa_of(record)}, {', '.join(record['models'])}: {about(record)}"
+                     for i, record in enumerate(records))
 
 
-def limits_table(record: dict) -> str:
-    rows = []
+def limits_table(records: list[dict]) -> str:
+    """Rows are limits; a column per record, of all threads."""
     units = {"gigaops_per_second": "1e9 operations/s", "gigabytes_per_second": "1e9 bytes/s"}
-    for group, unit in units.items():
-        for name, by_threads in record.get("limits", {}).get(group, {}).items():
-            rows.append([name.replace("_", " "), unit, *(ranged(by_threads[t], lambda x: f"{x:.0f}") for t in by_threads)])
-    threads = next((list(by) for group in record.get("limits", {}).values() for by in group.values()), [])
-    header = ["limit", "unit", *(f"{t} thread{'s' if t != '1' else ''}" for t in threads)]
-    return f"{about(record)}\n\n{markdown(header, rows, 2)}"
-
-
-def ttft_table(record: dict) -> str:
     rows = []
-    for model in record["models"]:
-        for one in arms(record, model):
-            if one["prune"] != "none":
-                continue
-            ratio = one.get("times_coppice_dense")
-            rows.append([model, arm_name(record, one), f"{one['prompt']:,}", ranged(one["ttft_ms"], seconds),
-                         f"{1000 * one['prompt'] / one['ttft_ms']['median']:.1f}",
-                         ranged(ratio, lambda x: f"{x:.2f}") if ratio else ""])
-    rows.sort(key=lambda cells: (cells[0], int(cells[2].replace(",", ""))))
-    return markdown(["file", "engine", "tokens", "TTFT s", "tokens/s", "times coppice's TTFT"], rows, 2)
+    for group, unit in units.items():
+        for name in sorted({name for record in records for name in record.get("limits", {}).get(group, {})}):
+            of = [record.get("limits", {}).get(group, {}).get(name, {}).get(str(record["threads"])) for record in records]
+            rows.append([name.replace("_", " "), unit, *(ranged(one, lambda x: f"{x:.0f}") if one else "" for one in of)])
+    names = [chr(ord("A") + i) for i in range(len(records))] if len(records) > 1 else [f"{records[0]['threads']} threads"]
+    return f"{legend(records)}\n\n{markdown(['limit', 'unit', *names], rows, 2)}"
+
+
+def ttft_table(records: list[dict]) -> str:
+    table = Table(records, ["file", "engine", "tokens", "TTFT s", "tokens/s", "times coppice's TTFT"], 2)
+    found = [(one["model"], one["prompt"], i, record, one) for i, record in enumerate(records) for one in record["prefill"]
+             if one["prune"] == "none"]
+    for model, prompt, _, record, one in sorted(found, key=lambda entry: entry[:3]):
+        ratio = one.get("times_coppice_dense")
+        table.add(record, [model, arm_name(record, one), f"{prompt:,}", ranged(one["ttft_ms"], seconds),
+                           f"{1000 * prompt / one['ttft_ms']['median']:.1f}", ranged(ratio, lambda x: f"{x:.2f}") if ratio else ""])
+    return table.text()
 
 
 def peers_best(record: dict, model: str, prompt: int) -> float | None:
@@ -148,51 +167,45 @@ def peers_best(record: dict, model: str, prompt: int) -> float | None:
     return min(found) if found else None
 
 
-def pruned_table(record: dict) -> str:
-    rows = []
-    for model in record["models"]:
-        for one in arms(record, model):
-            if one["prune"] == "none":
-                continue
-            row = one["bench"]
-            peer = peers_best(record, model, one["prompt"])
-            name = f"`{one['prune']}`" + ("" if row["active"] else " (stood aside)")
-            rows.append([model, name, f"{one['prompt']:,}", row["kept"], ranged(one["ttft_ms"], seconds),
-                         f"{row['speed_up']:.2f}x", f"{row['flop_bound']:.2f}x", percent(row["share_of_bound"]),
-                         f"{row['time_bound']:.2f}x", percent(row["share_of_time_bound"]),
-                         f"{peer / one['ttft_ms']['median']:.1f}x" if peer else ""])
-    return markdown(["file", "method", "tokens", "kept KV / FFN", "TTFT s", "over dense", "FLOP bound", "share of it", "time bound",
-                     "share of it", "over the fastest peer"], rows, 2)
+def pruned_table(records: list[dict]) -> str:
+    table = Table(records, ["file", "method", "tokens", "kept KV / FFN", "TTFT s", "over dense", "FLOP bound", "share of it", "time bound",
+                            "share of it", "over the fastest peer"], 2)
+    for record, one in ((record, one) for record in records for one in record["prefill"] if one["prune"] != "none"):
+        row = one["bench"]
+        peer = peers_best(record, one["model"], one["prompt"])
+        name = f"`{one['prune']}`" + ("" if row["active"] else " (stood aside)")
+        table.add(record, [one["model"], name, f"{one['prompt']:,}", row["kept"], ranged(one["ttft_ms"], seconds),
+                           f"{row['speed_up']:.2f}x", f"{row['flop_bound']:.2f}x", percent(row["share_of_bound"]),
+                           f"{row['time_bound']:.2f}x", percent(row["share_of_time_bound"]),
+                           f"{peer / one['ttft_ms']['median']:.1f}x" if peer else ""])
+    return table.text()
 
 
-def where_table(record: dict) -> str:
-    rows = []
-    for model in record["models"]:
-        for one in arms(record, model):
-            if one["engine"] != "coppice":
-                continue
-            row = one["bench"]
-            cells = [model, arm_name(record, one).removeprefix("coppice, "), f"{one['prompt']:,}"]
-            for kind in ["product", "attention"]:
-                rate = row[f"{kind}_tflops_per_second"]
-                peak = peak_of(record, row, kind == "product")
-                cells += [f"{row[f'{kind}_ms']:.0f}", f"{rate:.3f}", percent(1e12 * rate / peak if peak else None)]
-            cells += [f"{row[f'{kind}_ms']:.0f}" for kind in ["pack", "rows", "scoring", "selection", "decode_product", "other"]]
-            rows.append([*cells, f"{row['peak_bytes'] / 2**30:.2f}"])
-    return markdown(["file", "method", "tokens", "products ms", "TFLOP/s", "of peak", "attention ms", "TFLOP/s", "of peak", "packing",
-                     "rows", "scoring", "selection", "single rows", "other", "peak GiB"], rows, 2)
+def where_table(records: list[dict]) -> str:
+    table = Table(records, ["file", "method", "tokens", "products ms", "TFLOP/s", "of peak", "attention ms", "TFLOP/s", "of peak", "packing",
+                            "rows", "scoring", "selection", "single rows", "other", "peak GiB"], 2)
+    for record, one in ((record, one) for record in records for one in record["prefill"] if one["engine"] == "coppice"):
+        row = one["bench"]
+        cells = [one["model"], arm_name(record, one).removeprefix("coppice, "), f"{one['prompt']:,}"]
+        for kind in ["product", "attention"]:
+            rate = row[f"{kind}_tflops_per_second"]
+            peak = peak_of(record, row, kind == "product")
+            cells += [f"{row[f'{kind}_ms']:.0f}", f"{rate:.3f}", percent(1e12 * rate / peak if peak else None)]
+        cells += [f"{row[f'{kind}_ms']:.0f}" for kind in ["pack", "rows", "scoring", "selection", "decode_product", "other"]]
+        table.add(record, [*cells, f"{row['peak_bytes'] / 2**30:.2f}"])
+    return table.text()
 
 
-def decode_table(record: dict) -> str:
-    rows = []
-    memory = limit(record, "gigabytes_per_second", ["read"])
-    for one in record["decode"]:
+def decode_table(records: list[dict]) -> str:
+    table = Table(records, ["file", "engine", "depth", "tokens/s", "file size x rate, of the read bandwidth", "coppice over it"], 2)
+    for record, one in ((record, one) for record in records for one in record["decode"]):
+        memory = limit(record, "gigabytes_per_second", ["read"])
         rate = one["tokens_per_second"]
         share = rate["median"] * record["models"][one["model"]] / memory if memory and one["depth"] == 0 else None
         ratio = one.get("coppice_times_this")
-        rows.append([one["model"], one["engine"], f"{one['depth']:,}", ranged(rate, lambda x: f"{x:.1f}"), percent(share),
-                     ranged(ratio, lambda x: f"{x:.2f}") if ratio and one["engine"] != "coppice" else ""])
-    return markdown(["file", "engine", "depth", "tokens/s", "file size x rate, of the read bandwidth", "coppice over it"], rows, 2)
+        table.add(record, [one["model"], one["engine"], f"{one['depth']:,}", ranged(rate, lambda x: f"{x:.1f}"), percent(share),
+                           ranged(ratio, lambda x: f"{x:.2f}") if ratio and one["engine"] != "coppice" else ""])
+    return table.text()
 
 
 def kernel_rows(kernels: list[dict]) -> list[dict]:
@@ -338,16 +351,14 @@ def replace_tables(page: str, tables: dict[str, str]) -> str:
 def tables_of(compared: list[dict], kernels: list[dict]) -> dict[str, str]:
     tables = {}
     if compared:
-        tables["limits"] = each(compared, limits_table)
-        with_prompts = [r for r in compared if r["prefill"]]
-        for name, table in {"ttft": ttft_table, "where": where_table}.items():
-            if with_prompts:
-                tables[name] = each(with_prompts, table)
-        with_methods = [r for r in compared if any(one["prune"] != "none" for one in r["prefill"])]
-        if with_methods:
-            tables["pruned"] = each(with_methods, pruned_table)
+        tables["limits"] = limits_table(compared)
+        if any(r["prefill"] for r in compared):
+            tables["ttft"] = ttft_table(compared)
+            tables["where"] = where_table(compared)
+        if any(one["prune"] != "none" for r in compared for one in r["prefill"]):
+            tables["pruned"] = pruned_table(compared)
         if any(r["decode"] for r in compared):
-            tables["decode"] = each([r for r in compared if r["decode"]], decode_table)
+            tables["decode"] = decode_table(compared)
     if kernels:
         tables["kernels"] = kernels_table(kernels)
     return tables
