@@ -278,7 +278,7 @@ def ttft_plot(record: dict, model: str) -> str:
     lengths = sorted({one["prompt"] for one in arms(record, model)})
     values = [one["ttft_ms"][end] / 1000 for one in arms(record, model) for end in ("min", "max")]
     low, high = min(values) / 1.3, max(values) * 1.3
-    left, right, top, bottom, width, height = 62, 500, 50, 350, 760, 400
+    left, right, top, bottom, height = 62, 500, 50, 350, 400
 
     def x(tokens: float) -> float:
         span = math.log(lengths[-1] / lengths[0]) or 1
@@ -292,6 +292,9 @@ def ttft_plot(record: dict, model: str) -> str:
     body += [text((left + right) / 2, bottom + 40, "prompt tokens", "middle", "soft"), text(20, 44, "seconds to the first token, lower is better", kind="soft")]
     ends = sorted(series, key=lambda name: y(series[name][-1]["ttft_ms"]["median"] / 1000))
     places = apart([y(series[name][-1]["ttft_ms"]["median"] / 1000) for name in ends], 18)
+    labels = {name: f"{name}: {seconds(runs[-1]['ttft_ms']['median'])} s" + (f" at {runs[-1]['prompt']:,}" if runs[-1]["prompt"] < lengths[-1] else "")
+              for name, runs in series.items()}
+    width = max(760, right + 25 + round(7.3 * max(map(len, labels.values()))))  # of a letter of 13 px, at most
     for i, name in enumerate(series):
         colour = f"var(--c{i % 8})"
         points = [(x(one["prompt"]), one["ttft_ms"]) for one in series[name]]
@@ -303,7 +306,7 @@ def ttft_plot(record: dict, model: str) -> str:
         place = places[ends.index(name)]
         px, ms = points[-1]
         body.append(line(px + 6, y(ms["median"] / 1000), right + 6, place, colour))
-        body.append(text(right + 10, place + 4, f"{name}: {seconds(ms['median'])} s"))
+        body.append(text(right + 10, place + 4, labels[name]))
     return svg(width, height, f"Time to first token, {model}", body)
 
 
