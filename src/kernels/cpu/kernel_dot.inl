@@ -134,8 +134,8 @@ void DotNarrow(const std::byte* w, const float* x, int64_t x_stride, int64_t row
 }
 
 // Rows that stream together: their sums fill half of the registers. x is then read once for all of them; 8192 values of it
-// are as much as L1 holds. Zen 4, two threads, bf16 in rows of 8192 and 2048, GB/s: 30.5 and 29.3, one by one 24.8 and 27.7,
-// reading alone 29.0 and 28.2 (medians of 11 runs in turns, alone and in a mapped file of 2.5 GB).
+// are as much as L1 holds. Zen 4, two threads, 1 GiB of a mapped file, bf16 in rows of 8192 and 2048, GB/s: 30.3 and 29.3, one
+// by one 23.6 and 27.7, reading alone 28.5 and 28.2 (medians of 11 runs in turns).
 constexpr int kStreamRows = V::kLanes == 16 ? 4 : 2;
 
 template <typename Weights>

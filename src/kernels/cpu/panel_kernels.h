@@ -34,18 +34,17 @@ constexpr int64_t StripsOf(int64_t outputs) { return (outputs + kStripColumns - 
 
 // Rows of x against the strips of one panel.
 struct PanelTask {
-  const std::byte* x;     // blocks of depth * block_rows values, in the kernel's own order
-  const float* x_scales;  // blocks of [groups][block_rows]; integers only
-  const int32_t* x_sums;  // blocks of [groups][block_rows], of the codes; integers only
-  const std::byte* w;     // strips
-  const std::byte*
-      next_w;  // of the panel that the thread is likely to take next; null where there is none, or no whole one
-  const float* w_scales;  // strips of [groups][kStripColumns]; integers only
-  const float* bias;      // of the first column, or null
-  const float* up_bias;   // the same for the second half of a gated panel
-  float* y;               // first row, first column
-  int64_t y_stride;       // floats
-  int64_t depth;          // PanelDepth(inputs)
+  const std::byte* x;       // blocks of depth * block_rows values, in the kernel's own order
+  const float* x_scales;    // blocks of [groups][block_rows]; integers only
+  const int32_t* x_sums;    // blocks of [groups][block_rows], of the codes; integers only
+  const std::byte* w;       // strips
+  const std::byte* next_w;  // of the whole panel that the thread is likely to take next, or null
+  const float* w_scales;    // strips of [groups][kStripColumns]; integers only
+  const float* bias;        // of the first column, or null
+  const float* up_bias;     // the same for the second half of a gated panel
+  float* y;                 // first row, first column
+  int64_t y_stride;         // floats
+  int64_t depth;            // PanelDepth(inputs)
   int64_t rows;
   int64_t columns;  // of y: at most strips * kStripColumns, and half of that where gated
   bool gated;  // the panel's first half is a gate, its second half what it gates: y = silu(first) * second
@@ -53,13 +52,12 @@ struct PanelTask {
 };
 
 struct PanelKernels {
-  int value_bytes;  // of packed values
-  bool scaled;      // integers, with scales
-  int64_t group;    // values that share a scale; divides kPackValues
-  int block_rows;   // rows of one block of x
-  int strips;       // of a panel
-  int64_t x_bytes =
-      0;  // of packed x that stay in the cache while panels pass; 0: a panel stays while rows pass
+  int value_bytes;      // of packed values
+  bool scaled;          // integers, with scales
+  int64_t group;        // values that share a scale; divides kPackValues
+  int block_rows;       // rows of one block of x
+  int strips;           // of a panel
+  int64_t x_bytes = 0;  // of packed x that stay in the cache while panels pass; 0: panels stay, rows pass
   // At most kStripColumns rows of weights, kPackValues floats apart, become kPackValues (or, at the end, fewer) values of
   // a strip, and their groups' scales [groups][kStripColumns]. `values` is a multiple of kDepthStep.
   void (*pack)(const float* w, int rows, int64_t values, std::byte* strip, float* scales);

@@ -100,19 +100,6 @@ void PrepareBf16(const float* x, int64_t count, int row, std::byte* block, float
   }
 }
 
-// y = y + sums * scales: one strip of one group, kRows rows from `row` of the block on. y is the block's results, whose
-// rows are `stride` floats long.
-template <int kRows>
-inline void AddScaled(const PanelBlock& b, int64_t group, int64_t block_rows, int strip, int row,
-                      const __m512i* sums, float* y, int64_t stride) {
-  const __m512 w = _mm512_loadu_ps(b.task.w_scales + (strip * b.groups + group) * kStripColumns);
-  for (int r = 0; r < kRows; ++r) {
-    float* to = y + (row + r) * stride + strip * kStripColumns;
-    const __m512 scale = _mm512_mul_ps(w, _mm512_set1_ps(b.x_scales[group * block_rows + row + r]));
-    _mm512_store_ps(to, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[r]), scale, _mm512_load_ps(to)));
-  }
-}
-
 // The first `count` lanes.
 inline __mmask16 FirstLanes(int64_t count) {
   return static_cast<__mmask16>(count >= 16 ? 0xffffu : (1u << count) - 1);

@@ -60,6 +60,17 @@ inline void MultiplyRange(const PanelBlock& b, int64_t begin, int64_t count, con
   }
 }
 
+// y = y + sums * scales: one strip of one group. y is the block's results, whose rows are `stride` floats long.
+inline void AddScaled(const PanelBlock& b, int64_t group, int strip, const __m512i* sums, float* y,
+                      int64_t stride) {
+  const __m512 w = _mm512_loadu_ps(b.task.w_scales + (strip * b.groups + group) * kStripColumns);
+  for (int r = 0; r < kDotRows; ++r) {
+    float* to = y + r * stride + strip * kStripColumns;
+    const __m512 scale = _mm512_mul_ps(w, _mm512_set1_ps(b.x_scales[group * kDotRows + r]));
+    _mm512_store_ps(to, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[r]), scale, _mm512_load_ps(to)));
+  }
+}
+
 template <int kStrips>
 void MultiplyCodeBlock(const PanelBlock& b) {
   constexpr int64_t kStride = kStrips * kStripColumns;
@@ -71,7 +82,7 @@ void MultiplyCodeBlock(const PanelBlock& b) {
     const int64_t begin = g * kVectorGroup;
     const int64_t left = b.task.depth - begin;
     MultiplyRange<CodeDot, kStrips>(b, begin, left < kVectorGroup ? left : kVectorGroup, start, sums);
-    for (int s = 0; s < kStrips; ++s) AddScaled<kDotRows>(b, g, kDotRows, s, 0, sums[s], y, kStride);
+    for (int s = 0; s < kStrips; ++s) AddScaled(b, g, s, sums[s], y, kStride);
   }
   WriteBlock(b, kDotRows, y, kStride);
 }
