@@ -167,7 +167,7 @@ struct Heads {
 constexpr Heads kHeads[] = {{"1b", 32, 8, 64}, {"7b", 32, 32, 128}};
 
 // The last tile of a prompt: 512 queries over all keys, causal; or a decode step.
-void BM_Attention(benchmark::State& state, const Heads& h, int64_t keys, int64_t queries) {
+void BM_Attention(benchmark::State& state, const Heads& h, int64_t keys, int64_t queries, bool int8_values) {
   Backend& be = TheBackend();
   const auto cached = [&] {
     const Tensor exact = RandomRows(keys, int64_t{h.kv_heads} * h.head_dim);
@@ -184,7 +184,8 @@ void BM_Attention(benchmark::State& state, const Heads& h, int64_t keys, int64_t
   const AttentionInput in{{.heads = h.heads,
                            .kv_heads = h.kv_heads,
                            .head_dim = h.head_dim,
-                           .scale = 1 / std::sqrt(static_cast<float>(h.head_dim))},
+                           .scale = 1 / std::sqrt(static_cast<float>(h.head_dim)),
+                           .int8_values = int8_values},
                           q.view(),
                           k.view(),
                           v.view(),
@@ -257,8 +258,10 @@ void RegisterAll() {
     for (const int64_t keys : {1024, 4096, 16384, 32768}) {
       for (const int64_t queries : {512, 1}) {
         add(fmt::format("Attention/{}/{}/{}", heads.name, keys, queries),
-            [&heads, keys, queries](auto& state) { BM_Attention(state, heads, keys, queries); });
+            [&heads, keys, queries](auto& state) { BM_Attention(state, heads, keys, queries, false); });
       }
+      add(fmt::format("Attention/{}/{}/512/int8_values", heads.name, keys),
+          [&heads, keys](auto& state) { BM_Attention(state, heads, keys, 512, true); });
     }
   }
   for (const std::string what : {"rms_norm", "silu_mul", "add", "gather", "convert"})

@@ -34,6 +34,26 @@ struct AttentionShape {
   int32_t window = 0;  // query at p sees keys at positions > p - window; 0: no window
   std::span<const float> alibi_slopes =
       {};  // [heads], or empty: adds slope * (key position - query position)
+  // Attention (and SparseAttention) may round values and softmax weights to 8 bits each, with a scale per key and one
+  // per query and tile of keys: 1 % of an output's deviation, what int8 products of its rows add anyway.
+  bool int8_values = false;
+};
+
+// What Attention has rearranged of keys and values, so that several calls over the same rows, of some heads or all, do it
+// once. Whoever calls says by Begin when the rows are others.
+struct PackedCache {
+  struct Range {
+    int64_t begin = 0;
+    int64_t end = 0;
+  };
+  void Begin(int kv_heads, int64_t rows) {
+    ready.assign(static_cast<size_t>(kv_heads), {});
+    max_rows = rows;
+  }
+  std::vector<Range> ready;  // by kv head, in the backend's own units
+  int64_t max_rows = 0;      // of any call
+  Tensor keys;               // the backend's
+  Tensor values;
 };
 
 // Queries over keys. Query i sees key j iff key_positions[j] <= query_positions[i] (and the window holds).
@@ -47,6 +67,8 @@ struct AttentionInput {
   TensorView values;                         // [n, kv_heads * head_dim] cache_dtype
   std::span<const int32_t> query_positions;  // [m]
   std::span<const int32_t> key_positions;    // [n]
+  PackedCache* packed = nullptr;             // shared with other calls, or null
+  int first_kv_head = 0;                     // of `packed`
 };
 
 // How the keys of a unit become one vector.

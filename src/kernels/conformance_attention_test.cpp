@@ -159,6 +159,40 @@ TEST_P(AttentionConformance, AQueryIsTheSameInAnyCompany) {
   }
 }
 
+// Tiles of queries one after the other, each over the keys until then and by one kv head at a time: what earlier calls
+// have packed is right for later ones.
+TEST_P(AttentionConformance, SharingPackedKeysChangesNothing) {
+  for (const AttentionCase& c : kAttentionCases) {
+    SCOPED_TRACE(::testing::PrintToString(c));
+    const AttentionData data(c, be().cache_dtype());
+    const AttentionInput in = data.Input();
+    const Tensor whole = Attend(in);
+    const int64_t columns = int64_t{c.heads / c.kv_heads} * c.head_dim;
+    PackedCache packed;
+    packed.Begin(c.kv_heads, in.keys.rows);
+    for (int64_t first = 0; first < c.m; first += 50) {
+      const int64_t count = std::min<int64_t>(50, c.m - first);
+      AttentionInput some = in;
+      some.packed = &packed;
+      some.queries = in.queries.Rows(first, count);
+      some.query_positions = in.query_positions.subspan(first, count);
+      const auto end =
+          std::upper_bound(in.key_positions.begin(), in.key_positions.end(), some.query_positions.back());
+      const int64_t keys = end - in.key_positions.begin();
+      some.keys = in.keys.Rows(0, keys);
+      some.values = in.values.Rows(0, keys);
+      some.key_positions = in.key_positions.first(keys);
+      for (int g = 0; g < c.kv_heads; ++g) {
+        const AttentionInput one = HeadOf(some, g);
+        Tensor out(DType::kF32, count, columns);
+        be().Attention(one, out.mutable_view());
+        ASSERT_TRUE(SameBits(out, whole.view().Rows(first, count).Cols(g * columns, columns)))
+            << "kv head " << g << ", queries from " << first;
+      }
+    }
+  }
+}
+
 TEST_P(AttentionConformance, LaterKeysChangeNothing) {  // a query does not feel keys that it cannot see
   const AttentionCase c{.heads = 4, .kv_heads = 2, .head_dim = 64, .n = 200, .m = 200};
   const AttentionData data(c, be().cache_dtype());
@@ -292,7 +326,7 @@ TEST_P(AttentionConformance, WrongShapesFail) {
   EXPECT_THROW(be().UnitScores(good, 0, KeyPool::kMean, units.mutable_view()), CheckFailure);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, AttentionConformance, ::testing::ValuesIn(kConfigs), ConfigName);
+INSTANTIATE_TEST_SUITE_P(Backends, AttentionConformance, ::testing::ValuesIn(kAttentionConfigs), ConfigName);
 
 }  // namespace
 }  // namespace coppice

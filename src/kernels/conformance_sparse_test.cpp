@@ -285,7 +285,7 @@ TEST_P(SparseConformance, WrongPatternsFail) {
   EXPECT_THROW(be().SparseAttention(data.Input(), good, 0, out.mutable_view().Cols(0, 16)), CheckFailure);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, SparseConformance, ::testing::ValuesIn(kConfigs), ConfigName);
+INSTANTIATE_TEST_SUITE_P(Backends, SparseConformance, ::testing::ValuesIn(kAttentionConfigs), ConfigName);
 
 }  // namespace
 }  // namespace coppice

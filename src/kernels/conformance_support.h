@@ -28,12 +28,16 @@ namespace coppice::testing_kernels {
 struct Config {
   std::string name;
   bool exact = true;
+  bool int8_values = false;  // AttentionShape's
 };
-inline void PrintTo(const Config& c, std::ostream* out) { *out << c.name << (c.exact ? " exact" : " fast"); }
-inline std::string ConfigName(const ::testing::TestParamInfo<Config>& info) {
-  return info.param.name + (info.param.exact ? "_exact" : "_fast");
+inline std::string NameOf(const Config& c) {
+  return c.name + (c.exact ? "_exact" : "_fast") + (c.int8_values ? "_int8_values" : "");
 }
+inline void PrintTo(const Config& c, std::ostream* out) { *out << NameOf(c); }
+inline std::string ConfigName(const ::testing::TestParamInfo<Config>& info) { return NameOf(info.param); }
 inline const std::vector<Config> kConfigs = {{"reference", true}, {"cpu", true}, {"cpu", false}};
+inline const std::vector<Config> kAttentionConfigs = {
+    {"reference", true}, {"cpu", true}, {"cpu", false}, {"cpu", false, true}};
 
 inline Tensor Random(int64_t rows, int64_t cols, uint32_t seed, float scale = 1) {
   std::mt19937 generator(seed);
@@ -148,24 +152,6 @@ inline bool SameBits(const TensorView& a, const TensorView& b) {
 inline bool SameBits(const Tensor& a, const TensorView& b) { return SameBits(a.view(), b); }
 inline bool SameBits(const Tensor& a, const Tensor& b) { return SameBits(a.view(), b.view()); }
 
-class ConformanceTest : public ::testing::TestWithParam<Config> {
- protected:
-  void SetUp() override {
-    backend_ = Make(2);
-    if (!backend_) GTEST_SKIP() << "this CPU lacks the instruction set that COPPICE_ISA names";
-  }
-  std::unique_ptr<Backend> Make(int threads) const {
-    return MakeBackendOrSkip(GetParam().name, {.threads = threads, .exact = GetParam().exact});
-  }
-  Backend& be() { return *backend_; }
-  // Of products and attention: fp32, or bf16 inputs with fp32 sums.
-  // Random blocks differ much in size, and on tiles 128 values share a scale: up to 2.01e-2 of 8 results (Q4_K).
-  double tolerance() const { return GetParam().exact ? 1e-5 : 2.5e-2; }
-
- private:
-  std::unique_ptr<Backend> backend_;
-};
-
 // ---- Attention
 
 struct AttentionCase {
@@ -223,12 +209,50 @@ struct AttentionData {
   AttentionInput Input() const {
     AttentionInput in{shape, queries.view(), keys.view(), values.view(), query_positions, key_positions};
     in.shape.alibi_slopes = slopes;
+    in.shape.int8_values = int8_values;
     return in;
   }
+  static inline bool int8_values = false;  // of the test's Config
   AttentionShape shape;
   std::vector<float> slopes;
   std::vector<int32_t> query_positions, key_positions;
   Tensor queries, keys, values;
+};
+
+// One kv head of a call.
+inline AttentionInput HeadOf(const AttentionInput& in, int kv_head) {
+  const int group = in.shape.heads / in.shape.kv_heads;
+  const int64_t dim = in.shape.head_dim;
+  AttentionInput one = in;
+  one.shape.heads = group;
+  one.shape.kv_heads = 1;
+  if (!in.shape.alibi_slopes.empty()) {
+    one.shape.alibi_slopes = in.shape.alibi_slopes.subspan(kv_head * group, group);
+  }
+  one.queries = in.queries.Cols(kv_head * group * dim, group * dim);
+  one.keys = in.keys.Cols(kv_head * dim, dim);
+  one.values = in.values.Cols(kv_head * dim, dim);
+  one.first_kv_head = in.first_kv_head + kv_head;
+  return one;
+}
+
+class ConformanceTest : public ::testing::TestWithParam<Config> {
+ protected:
+  void SetUp() override {
+    AttentionData::int8_values = GetParam().int8_values;
+    backend_ = Make(2);
+    if (!backend_) GTEST_SKIP() << "this CPU lacks the instruction set that COPPICE_ISA names";
+  }
+  std::unique_ptr<Backend> Make(int threads) const {
+    return MakeBackendOrSkip(GetParam().name, {.threads = threads, .exact = GetParam().exact});
+  }
+  Backend& be() { return *backend_; }
+  // Of products and attention: fp32, or bf16 inputs with fp32 sums.
+  // Random blocks differ much in size, and on tiles 128 values share a scale: up to 2.01e-2 of 8 results (Q4_K).
+  double tolerance() const { return GetParam().exact ? 1e-5 : 2.5e-2; }
+
+ private:
+  std::unique_ptr<Backend> backend_;
 };
 
 using Mask = std::vector<std::vector<bool>>;  // [m][n], true where the pair exists; empty: everywhere

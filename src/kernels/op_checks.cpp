@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 
 #include "base/check.h"
 
@@ -111,6 +112,10 @@ void CheckAttention(const AttentionInput& in, const TensorView& out) {
   CheckAttentionInput(in);
   COPPICE_CHECK(in.values.dtype == in.keys.dtype && in.values.rows == in.keys.rows &&
                 in.values.cols == in.keys.cols);
+  COPPICE_CHECK(in.packed == nullptr ||
+                (in.first_kv_head >= 0 &&
+                 in.first_kv_head + in.shape.kv_heads <= std::ssize(in.packed->ready) &&
+                 in.keys.rows <= in.packed->max_rows));
   CheckSameShape(in.queries, out);
 }
 

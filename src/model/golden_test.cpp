@@ -208,7 +208,8 @@ class DequantizedStore final : public TensorStore {
 // No golden logits here: the file must run as its own dequantised weights do, and resemble the weights it was
 // made from (whose rounding, 0.4 % of a block's largest weight, this small model amplifies to 5 % of the
 // logits). Away from exact arithmetic x is rounded to int8 codes where the weights are quantised, and is not
-// where they are plain: measured, the logits (rms 2.0) then differ by 0.012 rms and by 0.043 at most.
+// where they are plain, and with AVX-512 values of attention are rounded to int8 too: measured, the logits (rms 2.0) then
+// differ by 0.030 rms and by 0.080 at most, 0.012 and 0.043 where values keep bf16.
 TEST_P(Golden, LlamaGgufQ8) {
   const std::string path = SharedPath("data/parity/tiny_llama_q8.gguf");
   const std::vector<int32_t> tokens = {1, 5, 2, 7, 0, 3, 3, 6};
@@ -221,15 +222,22 @@ TEST_P(Golden, LlamaGgufQ8) {
   const Tensor source = AllLogits(
       LoadParity("tiny_llama_q8_config.json", {{"tiny_llama_q8.safetensors", "model.safetensors"}}), tokens);
   double from_source = 0;
+  double from_plain = 0;
+  double squares = 0;
   double size = 0;
   for (int64_t r = 0; r < plain.rows(); ++r) {
     for (size_t c = 0; c < static_cast<size_t>(plain.cols()); ++c) {
       const double q = quantised.view().Row<float>(r)[c];
-      ASSERT_NEAR(q, plain.view().Row<float>(r)[c], GetParam().exact ? 1e-4 : 6e-2);
+      const double off = q - plain.view().Row<float>(r)[c];
+      from_plain = std::max(from_plain, std::abs(off));
+      squares += off * off;
       from_source = std::max(from_source, std::abs(q - source.view().Row<float>(r)[c]));
       size = std::max(size, std::abs(q));
     }
   }
+  const double rms = std::sqrt(squares / static_cast<double>(plain.rows() * plain.cols()));
+  EXPECT_LT(from_plain, GetParam().exact ? 1e-4 : 0.12);
+  EXPECT_LT(rms, GetParam().exact ? 1e-5 : 0.04);
   EXPECT_LT(from_source, 0.06 * size);
   EXPECT_GT(from_source, 0);  // they are not the same weights
 }

@@ -22,7 +22,8 @@ Layer::Layer(int index, const ModelConfig& config, const LayerWeights& weights,
                 .head_dim = s.head_dim,
                 .scale = 1 / std::sqrt(static_cast<float>(s.head_dim)),
                 .window = s.window,
-                .alibi_slopes = alibi_slopes};
+                .alibi_slopes = alibi_slopes,
+                .int8_values = Info(weights.output.weight.dtype).block_elements > 1};
 }
 
 void Layer::Forward(Stream& x, const LayerContext& run) const {

@@ -71,13 +71,14 @@ void Layer::Attention(Stream& x, const LayerContext& run) const {
   }
 
   const SparsePattern pattern = ChoosePattern(x, q_tiles, keys, positions, run);
+  ws.packed.Begin(attention_.kv_heads, keys.keys.rows);
   for (const Tile& tile : q_tiles) {
     ws.Tick(index_ + 0.25 + 0.25 * static_cast<double>(tile.begin) / static_cast<double>(x.rows()));
     const TensorView q =
         pattern.empty() ? Queries(x, tile, run) : ws.all_q.view().Rows(tile.begin, tile.count);
     const MutableTensorView attended = ws.attended.mutable_view().Rows(0, tile.count);
     const AttentionInput in{
-        attention_, q, keys.keys, keys.values, Slice(positions, tile), keys.positions.front()};
+        attention_, q, keys.keys, keys.values, Slice(positions, tile), keys.positions.front(), &ws.packed};
     const bool current = tile.kind == ProductKind::kDecode;
     if (pattern.empty() || (!x.prefill() && !current)) {
       Attend(in, keys, tile.kind, attended, run);

@@ -42,6 +42,7 @@ AttentionInput HeadInput(const AttentionInput& in, int kv_head, std::span<const 
   one.keys = in.keys.Cols(kv_head * c, count * c);
   if (!in.values.empty()) one.values = in.values.Cols(kv_head * c, count * c);
   one.key_positions = key_positions;
+  one.first_kv_head += kv_head;
   return one;
 }
 

@@ -91,6 +91,7 @@ struct Workspace {
   Tensor sum_q;      // [group, heads * head_dim]: queries that still have to be added to a column sum
   Tensor some_keys;  // [attended, kv_heads * head_dim]: the rows of the cache that a decode step attends
   Tensor some_values;
+  PackedCache packed;  // of the layer whose attention runs
   Projection query, key_value, output, gate_up, down, head;
   RunControl control;
 };

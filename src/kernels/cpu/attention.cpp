@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "kernels/cpu/attention_plan.h"
 #include "kernels/op_checks.h"
 
 namespace coppice::cpu {
@@ -17,81 +18,10 @@ constexpr int64_t kWeightKeys = 64;    // keys widened at a time: 32 KiB of 128 
 constexpr int64_t kWeightQueries = 4;  // as many as the dot kernels take in one pass
 constexpr int64_t kMassKeys = 1024;    // keys per task of the second pass: repays packing the queries again
 
-const float* Floats(const TensorView& t) { return reinterpret_cast<const float*>(t.data); }
-
-static_assert(static_cast<int>(DType::kQ8_0) == kQ8Cache);
-
-// One call's shape: the visible keys of each query, and how the work is cut.
-class Plan {
- public:
-  Plan(const AttentionInput& in, const KernelTable& kernels) : in_(in) {
-    const AttentionShape& s = in.shape;
-    group_ = s.heads / s.kv_heads;
-    rows_ = in.queries.rows * group_;
-    tiles_ = (rows_ + kAttentionRows - 1) / kAttentionRows;
-    kernels_ = &KernelsFor(kernels, in.keys.dtype);
-    begin_.reserve(in.query_positions.size());
-    end_.reserve(in.query_positions.size());
-    for (const int32_t p : in.query_positions) {
-      const auto [begin, end] = VisibleRows(in, p);
-      begin_.push_back(static_cast<int32_t>(begin));
-      end_.push_back(static_cast<int32_t>(end));
-    }
-  }
-
-  const AttentionKernels& kernels() const { return *kernels_; }
-  int64_t tiles() const { return tiles_; }
-  int64_t group() const { return group_; }
-
-  AttentionTile Tile(int64_t kv_head, int64_t tile) const {
-    const AttentionShape& s = in_.shape;
-    const int64_t first = tile * kAttentionRows;
-    const int64_t offset = BytesOf(in_.keys.dtype, kv_head * s.head_dim);
-    return {
-        .queries = Floats(in_.queries) + kv_head * group_ * s.head_dim,
-        .query_stride = in_.queries.stride / 4,
-        .keys = in_.keys.data + offset,
-        .values = in_.values.data == nullptr ? nullptr : in_.values.data + offset,
-        .key_stride = in_.keys.stride,
-        .value_stride = in_.values.stride,
-        .cache_type = static_cast<int>(in_.keys.dtype),
-        .group = static_cast<int>(group_),
-        .head_dim = s.head_dim,
-        .scale = s.scale,
-        .slopes = s.alibi_slopes.empty() ? nullptr : s.alibi_slopes.data() + kv_head * group_,
-        .query_positions = in_.query_positions.data(),
-        .key_positions = in_.key_positions.data(),
-        .visible_begin = begin_.data(),
-        .visible_end = end_.data(),
-        .first_row = first,
-        .rows = static_cast<int>(std::min<int64_t>(kAttentionRows, rows_ - first)),
-    };
-  }
-
-  // Chunks [first, last) hold every key that a row of the tile sees: the limits ascend with the queries.
-  int64_t FirstChunk(const AttentionTile& t) const {
-    return begin_[static_cast<size_t>(t.first_row / group_)] / kKeyChunk;
-  }
-  int64_t LastChunk(const AttentionTile& t) const {
-    const int64_t end = end_[static_cast<size_t>((t.first_row + t.rows - 1) / group_)];
-    return (end + kKeyChunk - 1) / kKeyChunk;
-  }
-  int64_t ChunkEnd(int64_t chunk) const { return std::min<int64_t>((chunk + 1) * kKeyChunk, in_.keys.rows); }
-
- private:
-  const AttentionInput& in_;
-  const AttentionKernels* kernels_ = nullptr;
-  int64_t group_ = 1;
-  int64_t rows_ = 0;
-  int64_t tiles_ = 0;
-  std::vector<int32_t> begin_;
-  std::vector<int32_t> end_;
-};
-
 // States of all (kv head, tile) pairs after every chunk. Where there are few pairs, chunks are
 // spread over the threads too and merged afterwards; the arithmetic is the same either way.
 struct StateRun {
-  const Plan& plan;
+  const AttentionPlan& plan;
   const ThreadPool& pool;
   int64_t kv_heads;
   int64_t keys;
@@ -158,6 +88,10 @@ const AttentionKernels& KernelsFor(const KernelTable& kernels, DType cache) {
   return HasBf16Kernels(cache) ? kernels.attention_bf16 : kernels.attention;
 }
 
+bool Int8Values(const AttentionShape& shape, const AttentionKernels& kernels) {
+  return shape.int8_values && kernels.int8_values;
+}
+
 void AttentionOps::Grow(Tensor& scratch, int64_t rows, int64_t floats) {
   if (scratch.rows() < rows || scratch.cols() < floats) {
     scratch.Resize(DType::kF32, std::max(rows, scratch.rows()), std::max(floats, scratch.cols()));
@@ -167,7 +101,11 @@ void AttentionOps::Grow(Tensor& scratch, int64_t rows, int64_t floats) {
 void AttentionOps::Attention(const AttentionInput& in, MutableTensorView out) {
   CheckAttention(in, out);
   if (in.queries.rows == 0) return;
-  const Plan plan(in, kernels_);
+  AttentionPlan plan(in, kernels_);
+  if (plan.Packs()) {
+    if (in.packed == nullptr) packed_.Begin(in.shape.kv_heads, in.keys.rows);
+    plan.Pack(pool_, in.packed == nullptr ? packed_ : *in.packed);
+  }
   const int64_t dim = in.shape.head_dim;
   const int64_t state_floats = AttentionStateFloats(dim);
   const StateRun run{plan, pool_, in.shape.kv_heads, in.keys.rows, true, state_floats};
@@ -218,7 +156,7 @@ void AttentionOps::Attention(const AttentionInput& in, MutableTensorView out) {
 void AttentionOps::AttentionMass(const AttentionInput& in, std::span<const float> query_weights,
                                  MutableTensorView mass) {
   CheckAttentionMass(in, query_weights, mass);
-  const Plan plan(in, kernels_);
+  const AttentionPlan plan(in, kernels_);
   const int64_t dim = in.shape.head_dim;
   const int64_t state_floats = 2 * kAttentionRows;
   const StateRun run{plan, pool_, in.shape.kv_heads, in.keys.rows, false, state_floats};

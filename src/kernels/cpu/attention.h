@@ -18,6 +18,8 @@ std::pair<int64_t, int64_t> VisibleRows(const AttentionInput& in, int32_t positi
 // Whether keys and values of this type take the kernels with bf16 factors.
 bool HasBf16Kernels(DType cache);
 const AttentionKernels& KernelsFor(const KernelTable& kernels, DType cache);
+// Whether these kernels take the shape's permission to round values.
+bool Int8Values(const AttentionShape& shape, const AttentionKernels& kernels);
 
 // Owns the scratch of the threads; it grows to the largest call and is then reused.
 class AttentionOps {
@@ -44,6 +46,7 @@ class AttentionOps {
   Tensor states_;         // [tiles * chunks, floats]
   Tensor decode_states_;  // [1, heads * pieces * floats]
   Tensor copies_;         // [threads, bytes / 4] keys and values that a sparse pattern picks
+  PackedCache packed_;    // of calls that bring none
 };
 
 }  // namespace coppice::cpu

@@ -36,8 +36,8 @@ const KernelTable& Kernels(Isa isa) {
   return cpu::ScalarKernels();
 }
 
-// CPUs with AMX run vdpbf16ps at half the rate of fp32.
-bool BestBf16IsAvx512() { return Cpu().avx512_bf16 && !Cpu().amx; }
+// CPUs with AMX run vdpbf16ps at half the rate of fp32. The kernels also have vpdpbusd.
+bool BestBf16IsAvx512() { return Cpu().avx512_bf16 && Cpu().avx512_vnni && !Cpu().amx; }
 
 // The kernels of `isa` with those that this CPU's further instructions make faster.
 KernelTable KernelsOf(Isa isa, bool exact) {

@@ -38,3 +38,30 @@ inline CacheRows WholeRows(const CacheRows& cache, const AttentionTile& tile, in
   }
   return {reinterpret_cast<const std::byte*>(copy), dim * 2};
 }
+
+// The keys of the tile at `begin`: packed, in place, or copied.
+inline CacheRows KeysAt(const AttentionTile& tile, int64_t begin, int64_t end, uint16_t* copy) {
+  if (tile.packed_keys == nullptr) return WholeRows({tile.keys, tile.key_stride}, tile, begin, end, copy);
+  const int64_t offset = begin / kKeyTile * PackedTileBytes(tile.head_dim);
+  return {tile.packed_keys + offset, 2 * PaddedDim(tile.head_dim)};
+}
+
+// The packed values of the tile at `begin`, or null.
+inline const std::byte* PackedValuesAt(const AttentionTile& tile, int64_t begin) {
+  if (tile.packed_values == nullptr) return nullptr;
+  return tile.packed_values + begin / kKeyTile * PackedTileBytes(tile.head_dim);
+}
+
+// One packed tile: keys row by row in one piece, values as `pack_values(rows, dim)` leaves them.
+template <typename PackValues>
+inline void PackCacheTile(const AttentionTile& cache, int64_t begin, int64_t end, std::byte* keys,
+                          const PackValues& pack_values) {
+  const int64_t dim = PaddedDim(cache.head_dim);
+  uint16_t* copy = reinterpret_cast<uint16_t*>(keys);  // of values, before it holds keys
+  pack_values(WholeRows({cache.values, cache.value_stride}, cache, begin, end, copy), dim);
+  const CacheRows rows = WholeRows({cache.keys, cache.key_stride}, cache, begin, end, copy);
+  if (rows.first == keys) return;
+  for (int64_t j = 0; j < kKeyTile; ++j) {
+    __builtin_memcpy(keys + j * 2 * dim, rows.first + j * rows.stride, static_cast<size_t>(2 * dim));
+  }
+}

@@ -35,6 +35,10 @@ struct AttentionTile {
   const int32_t* visible_end;
   int64_t first_row;
   int rows;
+  bool int8_values;  // AttentionShape's
+  // Keys and values as AttentionKernels::pack leaves them, PackedTileBytes for each tile from key 0 on; null: not packed.
+  const std::byte* packed_keys;
+  const std::byte* packed_values;
 };
 
 // Keys are visited in tiles of kKeyTile and in chunks of kKeyChunk, both counted from key 0: within a chunk
@@ -55,6 +59,9 @@ constexpr int64_t AttentionScratchFloats(int64_t head_dim) {
   return (kAttentionRows + 2 * kKeyTile) * padded + (2 * kKeyTile + 8) * kAttentionRows;
 }
 
+// Bytes of one packed tile of keys, and at most of values.
+constexpr int64_t PackedTileBytes(int64_t head_dim) { return kKeyTile * ((head_dim + 31) / 32 * 32) * 2; }
+
 struct AttentionKernels {
   // State of the tile's rows over keys [key_begin, key_end), at most one chunk, begun on a chunk's boundary.
   // Without `with_values` the state holds maximum and sum alone.
@@ -71,6 +78,11 @@ struct AttentionKernels {
   // the caller. `state` holds the rows' final maximum and sum.
   void (*add_mass)(const AttentionTile& tile, int64_t key_begin, int64_t key_end, const float* state,
                    float* sums, float* scratch);
+  // Rearranges the key tile that begins at `begin`; keys from `end` on do not exist. What all tiles of rows of a call
+  // read is then rearranged once, not once for each. Without values in 8 bits packing changes no bit of a result. Null:
+  // these kernels read the cache as it lies.
+  void (*pack)(const AttentionTile& cache, int64_t begin, int64_t end, std::byte* keys, std::byte* values);
+  bool int8_values;  // take AttentionTile::int8_values, for packed tiles alone
 };
 
 inline constexpr int kMassLanes = 16;

@@ -13,7 +13,8 @@
 #include "kernels/cpu/kernel_decode_attention.inl"
 // clang-format on
 
-constexpr AttentionKernels kAttention = {AttendAny, MergeStates, ClearState, FinishRows, AddMass};
+constexpr AttentionKernels kAttention = {AttendAny, MergeStates, ClearState, FinishRows,
+                                         AddMass,   nullptr,     false};
 constexpr DecodeKernels kDecode = {AttendDecode, FinishDecode};
 
 constexpr KernelTable kTable = {

@@ -23,6 +23,7 @@ namespace {
 
 constexpr int64_t kItemTiles = 4;  // tiles of rows that read one copy; each needs a state
 constexpr int64_t kItemRows = kItemTiles * kAttentionRows;
+constexpr int64_t kChunkTiles = kKeyChunk / kKeyTile;
 
 // Query rows [first, first + count) of the call, all in one block, for heads [head, head + group) of one kv
 // head, which have the same keys there.
@@ -40,6 +41,8 @@ struct Chunk {
   const std::byte* values;
   int64_t key_stride;
   int64_t value_stride;
+  const std::byte* packed_keys;
+  const std::byte* packed_values;
 };
 
 // The visible part of a list, per query.
@@ -99,7 +102,10 @@ class SparseRun {
   int64_t ScratchFloats() const {
     return AttentionScratchFloats(in_.shape.head_dim) + (kItemTiles + 1) * state_floats_;
   }
-  int64_t CopyFloats() const { return (2 * kKeyChunk * width_ + 3) / 4; }
+  // Copied rows of a chunk, and behind them the packed tiles.
+  int64_t CopyFloats() const {
+    return (2 * kKeyChunk * width_ + 2 * kChunkTiles * PackedTileBytes(in_.shape.head_dim) + 3) / 4;
+  }
 
   // With `join`, heads of one kv head that have the same keys share an item; it changes no bit of the result.
   std::vector<Item> Items(int64_t first_query, bool join) const {
@@ -141,15 +147,18 @@ class SparseRun {
     for (int64_t begin = visible.begin.front() / kKeyChunk * kKeyChunk; begin < keys; begin += kKeyChunk) {
       const int64_t count = std::min<int64_t>(kKeyChunk, keys - begin);
       const Limits limits = Within(visible, begin, count);
-      const Chunk chunk =
+      Chunk chunk =
           Gather(item, std::span(list).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)),
                  limits.begin.front(), copy);
+      if (Packs(tiles)) Pack(item, limits.begin.front(), count, copy + 2 * kKeyChunk * width_, &chunk);
       for (int64_t t = 0; t < tiles; ++t) {
         AttentionTile tile = TileOf(item, t);
         tile.keys = chunk.keys;
         tile.values = chunk.values;
         tile.key_stride = chunk.key_stride;
         tile.value_stride = chunk.value_stride;
+        tile.packed_keys = chunk.packed_keys;
+        tile.packed_values = chunk.packed_values;
         tile.key_positions = positions.data() + begin;
         tile.visible_begin = limits.begin.data();
         tile.visible_end = limits.end.data();
@@ -196,7 +205,28 @@ class SparseRun {
     t.query_positions = in_.query_positions.data() + item.first;
     t.first_row = tile * kAttentionRows;
     t.rows = static_cast<int>(std::min<int64_t>(kAttentionRows, item.count * item.group - t.first_row));
+    t.int8_values = Int8Values(s, kernels_);
     return t;
+  }
+
+  bool Packs(int64_t tiles) const {
+    return kernels_.pack != nullptr && (tiles > 1 || Int8Values(in_.shape, kernels_));
+  }
+
+  // The tiles of a chunk of `count` keys from the one with key `first_visible` on.
+  void Pack(const Item& item, int64_t first_visible, int64_t count, std::byte* to, Chunk* chunk) const {
+    const int64_t tile_bytes = PackedTileBytes(in_.shape.head_dim);
+    std::byte* values = to + kChunkTiles * tile_bytes;
+    AttentionTile cache = TileOf(item, 0);
+    cache.keys = chunk->keys;
+    cache.values = chunk->values;
+    cache.key_stride = chunk->key_stride;
+    cache.value_stride = chunk->value_stride;
+    for (int64_t t = std::min(first_visible, count) / kKeyTile; t * kKeyTile < count; ++t) {
+      kernels_.pack(cache, t * kKeyTile, count, to + t * tile_bytes, values + t * tile_bytes);
+    }
+    chunk->packed_keys = to;
+    chunk->packed_values = values;
   }
 
   // The keys and values of `rows`: where they lie when they are neighbours, else copied. Tiles before key
@@ -207,15 +237,19 @@ class SparseRun {
     const int64_t offset = kv_head * width_;
     const auto count = static_cast<int64_t>(rows.size());
     if (rows.back() - rows.front() == count - 1) {
-      return {in_.keys.RowBytes(rows.front()) + offset, in_.values.RowBytes(rows.front()) + offset,
-              in_.keys.stride, in_.values.stride};
+      return {in_.keys.RowBytes(rows.front()) + offset,
+              in_.values.RowBytes(rows.front()) + offset,
+              in_.keys.stride,
+              in_.values.stride,
+              nullptr,
+              nullptr};
     }
     const int64_t skipped = std::min(first_visible, count) / kKeyTile * kKeyTile;
     const auto read = rows.subspan(static_cast<size_t>(skipped));
     std::byte* values = copy + kKeyChunk * width_;
     CopyRows(in_.keys, offset, width_, read, copy + skipped * width_);
     CopyRows(in_.values, offset, width_, read, values + skipped * width_);
-    return {copy, values, width_, width_};
+    return {copy, values, width_, width_, nullptr, nullptr};
   }
 
   const AttentionInput& in_;

@@ -1,7 +1,7 @@
 // Flash attention on AMX tiles: the same rows-as-lanes form as kernel_attention.inl, S^T = K Q^T and O^T +=
 // V^T P^T, with bf16 factors and fp32 sums. Keys are read as they lie in the cache: 16 keys are the 16 rows
 // of a tile. Queries are packed in pairs once per call, weights once per tile, and values are transposed once
-// per tile.
+// per tile, or where a call has several tiles of rows once for all of them (pack).
 //
 // 2 x 2 blocks of tiles: sums in tiles 0 to 3, left sides in 4 and 5, right sides in 6 and 7. The softmax
 // between the products is AVX-512's, and so are the layouts of state and scores; only the factors are rounded
@@ -126,7 +126,7 @@ inline uint16_t* WeightsAt(uint16_t* tiles, int j) {
 // Scores of the key tile at `begin`, as ScoreTile leaves them.
 void ScoreTileAmx(const AttentionTile& tile, const Rows& rows, const TileBuffers& buffers, int64_t begin,
                   int64_t end) {
-  const CacheRows keys = WholeRows({tile.keys, tile.key_stride}, tile, begin, end, buffers.keys);
+  const CacheRows keys = KeysAt(tile, begin, end, buffers.keys);
   const int vectors = PanelVectors(tile, 0);
   for (int v = 0; v < vectors; v += 2) {
     const uint16_t* queries = buffers.queries + v * (kTileBytes / 2);
@@ -136,14 +136,31 @@ void ScoreTileAmx(const AttentionTile& tile, const Rows& rows, const TileBuffers
 }
 
 // Asks for share `part` of `parts` of the key tile at `begin`, keys and values, into L2: rows lie a token apart in the
-// cache, too far for the processor to see a stream.
+// cache, too far for the processor to see a stream. Packed tiles are one.
 inline void PrefetchTile(const AttentionTile& tile, int64_t begin, int part, int parts) {
+  if (tile.packed_keys != nullptr) return;
   for (int64_t j = begin + kKeyTile * part / parts; j < begin + kKeyTile * (part + 1) / parts; ++j) {
     for (int64_t i = 0; i < 2 * tile.head_dim; i += kCacheLine) {
       __builtin_prefetch(tile.keys + j * tile.key_stride + i, 0, 2);
       __builtin_prefetch(tile.values + j * tile.value_stride + i, 0, 2);
     }
   }
+}
+
+// A packed tile is what the products load: keys in one piece, values transposed.
+void PackTileAmx(const AttentionTile& cache, int64_t begin, int64_t end, std::byte* keys, std::byte* values) {
+  PackCacheTile(cache, begin, end, keys, [&](const CacheRows& rows, int64_t dim) {
+    TransposeValues(rows, dim, reinterpret_cast<uint16_t*>(values));
+  });
+}
+
+// The transposed values of the tile at `begin`: packed, or made here.
+inline const uint16_t* ColumnsAt(const AttentionTile& tile, const Rows& rows, const TileBuffers& buffers,
+                                 int64_t begin, int64_t end) {
+  if (const std::byte* packed = PackedValuesAt(tile, begin)) return reinterpret_cast<const uint16_t*>(packed);
+  TransposeValues(WholeRows({tile.values, tile.value_stride}, tile, begin, end, buffers.values), rows.dim,
+                  buffers.columns);
+  return buffers.columns;
 }
 
 void AttendAmx(const AttentionTile& tile, int64_t key_begin, int64_t key_end, bool with_values, float* state,
@@ -163,17 +180,14 @@ void AttendAmx(const AttentionTile& tile, int64_t key_begin, int64_t key_end, bo
       float* scores = rows.scores + v * 16;
       uint16_t* weights = buffers.weights + v * (kTileBytes / 2);
       if (with_values && begin + kKeyTile < last) PrefetchTile(tile, begin + kKeyTile, v, vectors);
-      SoftmaxPairs(scores, s.maxima + v * 16, s.sums + v * 16, s.output + v * 16,
+      SoftmaxPairs(scores, TileTop(scores), s.maxima + v * 16, s.sums + v * 16, s.output + v * 16,
                    with_values ? tile.head_dim : 0, [&](int j) { return WeightsAt(weights, j); });
     }
     if (!with_values) continue;
-    const CacheRows values =
-        WholeRows({tile.values, tile.value_stride}, tile, begin, key_end, buffers.values);
-    TransposeValues(values, rows.dim, buffers.columns);
+    const uint16_t* columns = ColumnsAt(tile, rows, buffers, begin, key_end);
     for (int v = 0; v < vectors; v += 2) {
       const uint16_t* weights = buffers.weights + v * (kTileBytes / 2);
-      (v + 1 < vectors ? ValueBlock<true> : ValueBlock<false>)(buffers.columns, rows.dim, weights,
-                                                               s.output + v * 16);
+      (v + 1 < vectors ? ValueBlock<true> : ValueBlock<false>)(columns, rows.dim, weights, s.output + v * 16);
     }
   }
   ReleaseTiles();

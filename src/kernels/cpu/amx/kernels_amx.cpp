@@ -25,7 +25,7 @@ namespace {
 #include "kernels/cpu/amx/panels.inl"
 
 constexpr KernelTable WithTiles(KernelTable table) {
-  table.attention_bf16 = {AttendAmx, MergeStates, ClearState, FinishRows, AddMassAmx};
+  table.attention_bf16 = {AttendAmx, MergeStates, ClearState, FinishRows, AddMassAmx, PackTileAmx, false};
   return table;
 }
 

@@ -12,20 +12,27 @@ inline __m512 NarrowExp2(__m512 x) {
   return _mm512_scalef_ps(p, x);  // p * 2^floor(x), 0 at -infinity
 }
 
-// SoftmaxVector, with the weights of keys j and j + 1 as pairs at place(j) instead of in `scores`.
+// The largest of one vector of rows' scores over a tile, in four chains: one would be as long as the tile.
+inline V TileTop(const float* scores) {
+  V tops[4];
+  for (int i = 0; i < 4; ++i) tops[i] = V::Load(scores + i * kPanel);
+  for (int j = 4; j < kKeyTile; j += 4) {
+    for (int i = 0; i < 4; ++i) tops[i] = V::Max(V::Load(scores + (j + i) * kPanel), tops[i]);
+  }
+  return V::Max(V::Max(tops[0], tops[1]), V::Max(tops[2], tops[3]));
+}
+
+// SoftmaxVector of a tile whose TileTop is known, with the weights of keys j and j + 1 as pairs at place(j) instead of in
+// `scores`.
 template <typename Place>
-inline void SoftmaxPairs(const float* scores, float* maximum, float* sum, float* output, int64_t dim,
-                         const Place& place) {
+inline void SoftmaxPairs(const float* scores, V tile_top, float* maximum, float* sum, float* output,
+                         int64_t dim, const Place& place) {
   __m512i interleave;
   uint16_t order[32];
   for (int i = 0; i < 32; ++i) order[i] = static_cast<uint16_t>(i / 2 + i % 2 * 16);
   __builtin_memcpy(&interleave, order, sizeof order);
   const V old = V::Load(maximum);
-  V tops[4] = {old, old, old, old};  // one would be a chain as long as the tile
-  for (int j = 0; j < kKeyTile; j += 4) {
-    for (int i = 0; i < 4; ++i) tops[i] = V::Max(V::Load(scores + (j + i) * kPanel), tops[i]);
-  }
-  const V top = V::Max(V::Max(tops[0], tops[1]), V::Max(tops[2], tops[3]));
+  const V top = V::Max(tile_top, old);
   const V base = Finite(top);
   V total = V::Set(0.0f);
   for (int j = 0; j < kKeyTile; j += 2) {

@@ -3,25 +3,11 @@
 // same factors are rounded to bf16 as on AMX: queries and weights.
 //
 // A pair of columns of a key is one 32-bit broadcast from the cache as it lies there; queries are packed in
-// pairs once per call, weights and values in pairs of keys once per tile. vdpbf16ps treats each lane on its
+// pairs once per call, weights in pairs of keys once per tile, and so are values, or where a call has several tiles of rows
+// once for all of them: on Zen 4 that was 7 % of attention. vdpbf16ps treats each lane on its
 // own and alike, so a row's bits depend neither on its lane nor on its neighbours.
 
 static_assert(kPanels == 1 && V::kLanes == 16);
-
-struct PairBuffers {
-  uint32_t* queries;  // [dim / 2][kPanel], 0 in unused lanes
-  uint16_t* keys;     // [kKeyTile][dim]: copies where the cache cannot be read in whole tiles
-  uint32_t* values;   // [kKeyTile / 2][dim]: keys 2 j and 2 j + 1
-  uint16_t* copies;   // [kKeyTile][dim]: values, as keys
-  uint32_t* weights;  // [kKeyTile / 2][kPanel]
-};
-
-inline PairBuffers BuffersOf(const Rows& rows) {
-  uint32_t* values = reinterpret_cast<uint32_t*>(rows.values);
-  return {reinterpret_cast<uint32_t*>(rows.queries), reinterpret_cast<uint16_t*>(rows.keys), values,
-          reinterpret_cast<uint16_t*>(values + kKeyTile / 2 * rows.dim),
-          reinterpret_cast<uint32_t*>(rows.more)};
-}
 
 inline __m512bh LoadPairs(const void* p) { return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p)); }
 
@@ -50,9 +36,11 @@ void PackPairQueries(const AttentionTile& tile, const Rows& rows, uint32_t* pack
   }
 }
 
-// scores[j][lane] = sum_c keys[j][c] queries[c][lane], four keys at a time.
+// scores[j][lane] = start[j] + sum_c keys[j][c] queries[c][lane], four keys at a time; tops[lane] = max_j.
 template <int kVectors>
-void ScorePairs(const CacheRows& keys, int64_t dim, const uint32_t* queries, float* scores) {
+void ScorePairs(const CacheRows& keys, int64_t dim, const uint32_t* queries, const float* start,
+                float* scores, float* tops) {
+  for (int v = 0; v < kVectors; ++v) V::Set(kMinusInfinity).Store(tops + v * V::kLanes);
   for (int64_t j = 0; j < kKeyTile; j += 4) {
     const std::byte* k = keys.first + j * keys.stride;
     // The same keys of the next tile: other heads lie between the rows, too far apart for the CPU's own
@@ -62,7 +50,7 @@ void ScorePairs(const CacheRows& keys, int64_t dim, const uint32_t* queries, flo
     }
     V sums[4][kVectors];
     for (int i = 0; i < 4; ++i) {
-      for (int v = 0; v < kVectors; ++v) sums[i][v] = V::Set(0.0f);
+      for (int v = 0; v < kVectors; ++v) sums[i][v] = V::Set(start[j + i]);
     }
     for (int64_t c = 0; c < dim / 2; ++c) {
       __m512bh q[kVectors];
@@ -72,8 +60,10 @@ void ScorePairs(const CacheRows& keys, int64_t dim, const uint32_t* queries, flo
         for (int v = 0; v < kVectors; ++v) sums[i][v] = AddPairs(sums[i][v], key, q[v]);
       }
     }
-    for (int i = 0; i < 4; ++i) {
-      for (int v = 0; v < kVectors; ++v) sums[i][v].Store(scores + (j + i) * kPanel + v * V::kLanes);
+    for (int v = 0; v < kVectors; ++v) {
+      for (int i = 0; i < 4; ++i) sums[i][v].Store(scores + (j + i) * kPanel + v * V::kLanes);
+      const V top = V::Max(V::Max(sums[0][v], sums[1][v]), V::Max(sums[2][v], sums[3][v]));
+      V::Max(top, V::Load(tops + v * V::kLanes)).Store(tops + v * V::kLanes);
     }
   }
 }
@@ -100,7 +90,8 @@ void ValuePairs(const uint32_t* values, int64_t dim, const uint32_t* weights, fl
   }
 }
 
-using PairScores = void (*)(const CacheRows& keys, int64_t dim, const uint32_t* queries, float* scores);
+using PairScores = void (*)(const CacheRows& keys, int64_t dim, const uint32_t* queries, const float* start,
+                            float* scores, float* tops);
 using PairValues = void (*)(const uint32_t* values, int64_t dim, const uint32_t* weights, float* output);
 
 // By the number of vectors in use.
@@ -124,19 +115,41 @@ void PackPairValues(const CacheRows& values, int64_t dim, uint32_t* packed) {
   }
 }
 
-// Scores of the key tile at `begin`, as ScoreTile leaves them.
+constexpr float kNoStart[kKeyTile] = {};
+
+// Scores of the key tile at `begin`, as ScoreTile leaves them, with start[j] added, and their tops.
 inline void ScoreTilePairs(const AttentionTile& tile, const Rows& rows, const PairBuffers& buffers,
-                           int64_t begin, int64_t end) {
-  const CacheRows keys = WholeRows({tile.keys, tile.key_stride}, tile, begin, end, buffers.keys);
+                           const float* start, int64_t begin, int64_t end) {
+  const CacheRows keys = KeysAt(tile, begin, end, buffers.keys);
   const int vectors = PanelVectors(tile, 0);
-  kPairScores[vectors - 1](keys, rows.dim, buffers.queries, rows.scores);
-  if (!NeedsNoMask(tile, rows, begin)) BiasAndMask(tile, rows, begin, end, 0, vectors, rows.scores);
+  kPairScores[vectors - 1](keys, rows.dim, buffers.queries, start, rows.scores, buffers.tops);
+  if (NeedsNoMask(tile, rows, begin)) return;
+  BiasAndMask(tile, rows, begin, end, 0, vectors, rows.scores);
+  for (int i = 0; i < vectors * V::kLanes; i += V::kLanes) TileTop(rows.scores + i).Store(buffers.tops + i);
+}
+
+// The values of the tile at `begin` in pairs: packed, or made here.
+inline const uint32_t* PairValuesAt(const AttentionTile& tile, const Rows& rows, const PairBuffers& buffers,
+                                    int64_t begin, int64_t end) {
+  if (const std::byte* packed = PackedValuesAt(tile, begin)) return reinterpret_cast<const uint32_t*>(packed);
+  PackPairValues(WholeRows({tile.values, tile.value_stride}, tile, begin, end, buffers.copies), rows.dim,
+                 buffers.values);
+  return buffers.values;
+}
+
+void PackTilePairs(const AttentionTile& cache, int64_t begin, int64_t end, std::byte* keys,
+                   std::byte* values) {
+  PackCacheTile(cache, begin, end, keys, [&](const CacheRows& rows, int64_t dim) {
+    if (cache.int8_values) return PackQuadValues(rows, dim, values);
+    PackPairValues(rows, dim, reinterpret_cast<uint32_t*>(values));
+  });
 }
 
 void AttendPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_end, bool with_values,
                  float* state, float* scratch) {
   const Rows rows = LayOutRows(tile, scratch);
   const PairBuffers buffers = BuffersOf(rows);
+  const bool quads = HasQuads(tile) && with_values;
   PackPairQueries(tile, rows, buffers.queries);
   ClearState(tile, with_values, state);
   const State s = StateAt(state);
@@ -144,17 +157,21 @@ void AttendPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_end, 
   const int64_t last = Smaller(key_end, rows.last_visible);
   for (int64_t begin = key_begin; begin < last; begin += kKeyTile) {
     if (begin + kKeyTile <= rows.first_visible) continue;
-    ScoreTilePairs(tile, rows, buffers, begin, key_end);
-    for (int v = 0; v < vectors; ++v) {
-      float* scores = rows.scores + v * V::kLanes;
-      uint32_t* weights = buffers.weights + v * V::kLanes;
-      SoftmaxPairs(scores, s.maxima + v * V::kLanes, s.sums + v * V::kLanes, s.output + v * V::kLanes,
-                   with_values ? tile.head_dim : 0, [&](int j) { return weights + j / 2 * kPanel; });
+    if (quads) {
+      const QuadTile values = QuadTileAt(PackedValuesAt(tile, begin), rows.dim);
+      ScoreTilePairs(tile, rows, buffers, values.log2_scales, begin, key_end);
+      TakeQuads(values, rows, buffers, vectors, s);
+      continue;
+    }
+    ScoreTilePairs(tile, rows, buffers, kNoStart, begin, key_end);
+    for (int i = 0; i < vectors * V::kLanes; i += V::kLanes) {
+      SoftmaxPairs(rows.scores + i, V::Load(buffers.tops + i), s.maxima + i, s.sums + i, s.output + i,
+                   with_values ? tile.head_dim : 0,
+                   [&](int j) { return buffers.weights + i + j / 2 * kPanel; });
     }
     if (!with_values) continue;
-    PackPairValues(WholeRows({tile.values, tile.value_stride}, tile, begin, key_end, buffers.copies),
-                   rows.dim, buffers.values);
-    kPairValues[vectors - 1](buffers.values, rows.dim, buffers.weights, s.output);
+    kPairValues[vectors - 1](PairValuesAt(tile, rows, buffers, begin, key_end), rows.dim, buffers.weights,
+                             s.output);
   }
 }
 
@@ -166,7 +183,7 @@ void AddMassPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_end,
   const int64_t last = Smaller(key_end, rows.last_visible);
   for (int64_t begin = key_begin; begin < last; begin += kKeyTile) {
     if (begin + kKeyTile <= rows.first_visible) continue;
-    ScoreTilePairs(tile, rows, buffers, begin, key_end);
+    ScoreTilePairs(tile, rows, buffers, kNoStart, begin, key_end);
     AddTileMass(tile, rows, state, Smaller(kKeyTile, key_end - begin),
                 sums + (begin - key_begin) * kMassLanes);
   }

@@ -16,13 +16,14 @@ namespace {
 
 // On top of the cache's rows, in this order.
 // clang-format off
+#include "kernels/cpu/avx512_bf16/attention_int8.inl"
 #include "kernels/cpu/avx512_bf16/attention.inl"
 #include "kernels/cpu/avx512_bf16/attention_few.inl"
 #include "kernels/cpu/avx512_bf16/decode_attention.inl"
 // clang-format on
 
-constexpr AttentionKernels kPairAttention = {AttendAnyPairs, MergeStates, ClearState, FinishRows,
-                                             AddMassPairs};
+constexpr AttentionKernels kPairAttention = {AttendAnyPairs, MergeStates,   ClearState, FinishRows,
+                                             AddMassPairs,   PackTilePairs, true};
 constexpr DecodeKernels kPairDecode = {AttendPairDecode, FinishDecode};
 }  // namespace
 

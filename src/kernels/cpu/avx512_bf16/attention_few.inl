@@ -108,7 +108,8 @@ void FewPairBlocks(const AttentionTile& tile, const Rows& rows, const CacheRows*
 inline void FewPairSoftmax(const AttentionTile& tile, const Rows& rows, const State& s, float* output) {
   uint32_t* weights = BuffersOf(rows).weights;
   const V old = V::Load(s.maxima);
-  SoftmaxPairs(rows.scores, s.maxima, s.sums, s.output, 0, [&](int j) { return weights + j / 2 * kPanel; });
+  SoftmaxPairs(rows.scores, TileTop(rows.scores), s.maxima, s.sums, s.output, 0,
+               [&](int j) { return weights + j / 2 * kPanel; });
   const V top = V::Load(s.maxima);
   if (V::AllEqual(old, top)) return;
   ScaleFewRows(tile, rows, {NarrowExp2((old - Finite(top)).v)}, output);
@@ -144,9 +145,10 @@ void AttendFewPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_en
   }
 }
 
-// The kernel of the table: either form, the same bits.
+// The kernel of the table: either form, the same bits. Values in 8 bits have the one form.
 void AttendAnyPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_end, bool with_values,
                     float* state, float* scratch) {
-  if (with_values && IsFewPairs(tile)) return AttendFewPairs(tile, key_begin, key_end, state, scratch);
+  if (with_values && !HasQuads(tile) && IsFewPairs(tile))
+    return AttendFewPairs(tile, key_begin, key_end, state, scratch);
   AttendPairs(tile, key_begin, key_end, with_values, state, scratch);
 }

@@ -74,7 +74,10 @@ inline void AddScaled(const PanelBlock& b, int64_t group, int strip, const __m51
 template <int kStrips>
 void MultiplyCodeBlock(const PanelBlock& b) {
   constexpr int64_t kStride = kStrips * kStripColumns;
-  alignas(64) float y[kDotRows * kStride] = {};
+  alignas(64) float y[kDotRows * kStride];
+  // Unrolled: of `= {}` the compiler makes `rep stos`, 2 % of a product's time.
+#pragma GCC unroll 24
+  for (int i = 0; i < kDotRows * kStrips; ++i) _mm512_store_ps(y + i * kStripColumns, _mm512_setzero_ps());
   for (int64_t g = 0; g < b.groups; ++g) {
     int32_t start[kDotRows];
     for (int r = 0; r < kDotRows; ++r) start[r] = -128 * b.x_sums[g * kDotRows + r];

@@ -1,0 +1,56 @@
+// How one call of attention is cut: tiles of rows, chunks of keys, what each query sees, and the packed keys and values.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "base/threads.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/kernel_table.h"
+
+namespace coppice::cpu {
+
+// Of one call, whose input it refers to.
+class AttentionPlan {
+ public:
+  AttentionPlan(const AttentionInput& in, const KernelTable& kernels);
+
+  const AttentionKernels& kernels() const { return *kernels_; }
+  int64_t tiles() const { return tiles_; }
+  int64_t group() const { return group_; }
+
+  AttentionTile Tile(int64_t kv_head, int64_t tile) const;
+
+  // Packing pays from the second tile of rows on; values in 8 bits are only read packed.
+  bool Packs() const { return kernels_->pack != nullptr && (tiles_ > 1 || int8_values_); }
+
+  // Packs the tiles that any query sees and that `to` does not have; Tile refers to them from then on.
+  void Pack(const ThreadPool& pool, PackedCache& to);
+
+  // Chunks [first, last) hold every key that a row of the tile sees: the limits ascend with the queries.
+  int64_t FirstChunk(const AttentionTile& t) const {
+    return begin_[static_cast<size_t>(t.first_row / group_)] / kKeyChunk;
+  }
+  int64_t LastChunk(const AttentionTile& t) const {
+    const int64_t end = end_[static_cast<size_t>((t.first_row + t.rows - 1) / group_)];
+    return (end + kKeyChunk - 1) / kKeyChunk;
+  }
+  int64_t ChunkEnd(int64_t chunk) const { return std::min<int64_t>((chunk + 1) * kKeyChunk, in_.keys.rows); }
+
+ private:
+  int64_t HeadBytes(const PackedCache& packed) const;
+  int64_t PackedOffset(int64_t kv_head) const { return (in_.first_kv_head + kv_head) * HeadBytes(*packed_); }
+
+  const AttentionInput& in_;
+  const AttentionKernels* kernels_ = nullptr;
+  bool int8_values_ = false;
+  int64_t group_ = 1;
+  int64_t rows_ = 0;
+  int64_t tiles_ = 0;
+  const PackedCache* packed_ = nullptr;
+  std::vector<int32_t> begin_;
+  std::vector<int32_t> end_;
+};
+
+}  // namespace coppice::cpu
