@@ -133,10 +133,10 @@ void DotNarrow(const std::byte* w, const float* x, int64_t x_stride, int64_t row
   y[0] += bias;
 }
 
-// Rows that stream together: their sums fill half of the registers. x is then read once for all of them; 8192 values of it
-// are as much as L1 holds. Zen 4, two threads, 1 GiB of a mapped file, bf16 in rows of 8192 and 2048, GB/s: 30.3 and 29.3, one
-// by one 23.6 and 27.7, reading alone 28.5 and 28.2 (medians of 11 runs in turns).
-constexpr int kStreamRows = V::kLanes == 16 ? 4 : 2;
+// Rows that stream together: x is read once for all of them, and 8192 values of it are as much as L1 holds. Zen 4, two
+// threads, 1 GiB of a mapped file, bf16 in rows of 8192, GB/s (medians of 8 runs in turns): four 42.6, three 48.1, two 46.1,
+// one 37.6. In rows of 2048, and wherever neighbours leave memory no more than 32 GB/s, any number gives the same.
+constexpr int kStreamRows = V::kLanes == 16 ? 3 : 2;
 
 template <typename Weights>
 void StreamNarrow(const StreamTask& t) {
