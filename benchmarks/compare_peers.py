@@ -180,12 +180,20 @@ def machine() -> dict:
             "system": platform.system()}
 
 
+def read_ahead(path: str) -> None:
+    """Into the page cache: engines that map a file would else pay for the disk in their first run, alone."""
+    with open(path, "rb") as file:
+        while file.read(1 << 24):
+            pass
+
+
 def one_round(args: argparse.Namespace, number: int, coppice: Coppice, peers: list[LlamaBench], record: Record) -> None:
     def say(text: str) -> None:
         print(f"round {number + 1}/{args.rounds}: {text}", file=sys.stderr, flush=True)
 
     for model in args.model:
         name = pathlib.Path(model).name
+        read_ahead(model)
         for prompt in args.prompts:
             warm_up = prompt < args.long
             both = args.generate if prompt in args.depths else 0

@@ -47,6 +47,10 @@ const std::vector<SparseCase> kCases = {
     {{.heads = 2, .kv_heads = 1, .head_dim = 16, .n = 4500, .m = 40, .window = 700}, 64, 64, 0.9, 0.5},
     // Windows that begin in one chunk of the list and end in the next, at other tiles for other queries.
     {{.heads = 2, .kv_heads = 1, .head_dim = 16, .n = 4500, .m = 130, .window = 2600}, 128, 64, 0.9, 0.5},
+    // Lists of whole tiles of keys, which the CPU's kernels take from the packed cache.
+    {{.heads = 4, .kv_heads = 2, .head_dim = 64, .n = 700, .m = 260}, 64, 128, 0.4, 0},
+    {{.heads = 2, .kv_heads = 1, .head_dim = 40, .n = 4500, .m = 130}, 64, 64, 0.8, 0},
+    {{.heads = 2, .kv_heads = 1, .head_dim = 16, .n = 4500, .m = 130, .window = 2600}, 128, 64, 0.9, 0},
 };
 
 // Random blocks and columns, and the blocks on the diagonal. Every second head has its neighbour's pattern.
@@ -155,6 +159,8 @@ TEST_P(SparseConformance, ARowIsTheSameInAnyCallOnAnyThreads) {
     const SparsePattern pattern = RandomPattern(c, in.keys.rows);
     const Tensor all = Attend(in, pattern);
     for (int64_t step : {1, 7, 64}) {
+      PackedCache packed;  // of all calls of a step
+      packed.Begin(in.shape.kv_heads, in.keys.rows);
       for (int64_t first = 0; first < in.queries.rows; first += step) {
         if (step == 1 && first % 13 > 1) continue;
         const int64_t count = std::min(step, in.queries.rows - first);
@@ -173,6 +179,9 @@ TEST_P(SparseConformance, ARowIsTheSameInAnyCallOnAnyThreads) {
         some.key_positions = in.key_positions.first(seen);
         ASSERT_TRUE(SameBits(Attend(some, pattern, first), all.view().Rows(first, count)))
             << first << " + " << count;
+        some.packed = &packed;
+        ASSERT_TRUE(SameBits(Attend(some, pattern, first), all.view().Rows(first, count)))
+            << first << " + " << count << ", packed";
       }
     }
     for (Backend* other : {one.get(), three.get()}) {

@@ -98,14 +98,17 @@ void AttentionOps::Grow(Tensor& scratch, int64_t rows, int64_t floats) {
   }
 }
 
+PackedCache& AttentionOps::PackedOf(const AttentionInput& in) {
+  if (in.packed != nullptr) return *in.packed;
+  packed_.Begin(in.first_kv_head + in.shape.kv_heads, in.keys.rows);
+  return packed_;
+}
+
 void AttentionOps::Attention(const AttentionInput& in, MutableTensorView out) {
   CheckAttention(in, out);
   if (in.queries.rows == 0) return;
   AttentionPlan plan(in, kernels_);
-  if (plan.Packs()) {
-    if (in.packed == nullptr) packed_.Begin(in.shape.kv_heads, in.keys.rows);
-    plan.Pack(pool_, in.packed == nullptr ? packed_ : *in.packed);
-  }
+  if (plan.Packs()) plan.Pack(pool_, PackedOf(in));
   const int64_t dim = in.shape.head_dim;
   const int64_t state_floats = AttentionStateFloats(dim);
   const StateRun run{plan, pool_, in.shape.kv_heads, in.keys.rows, true, state_floats};

@@ -36,6 +36,8 @@ class AttentionOps {
 
  private:
   static void Grow(Tensor& scratch, int64_t rows, int64_t floats);
+  // The call's, or one of its own that is empty.
+  PackedCache& PackedOf(const AttentionInput& in);
   void ScoreKeys(const AttentionInput& in, int64_t head, int64_t first, std::span<const float> keys,
                  MutableTensorView weights) const;
   void WeighScores(const AttentionInput& in, int64_t query, int64_t head, std::span<float> scores) const;

@@ -65,6 +65,40 @@ TEST_F(Bf16Attention, IsCloseToFp32AndNotTheSame) {
   }
 }
 
+// In each tile one key draws `times` the attention of each other.
+AttentionData OneStrongKeyATile(float times, float strong_value, float other_value) {
+  AttentionData data({.heads = 1, .kv_heads = 1, .head_dim = 64, .n = 320, .m = 7}, DType::kF32);
+  const auto fill = [&](Tensor& t, auto value) {
+    for (int64_t j = 0; j < t.rows(); ++j) {
+      for (int64_t c = 0; c < t.cols(); ++c)
+        t.mutable_view().Row<float>(j)[static_cast<size_t>(c)] = value(j, c);
+    }
+  };
+  fill(data.queries, [&](int64_t, int64_t c) { return c == 0 ? 1 / data.shape.scale : 0.0f; });
+  fill(data.keys, [&](int64_t j, int64_t c) { return c == 0 && j % 64 != 20 ? -std::log(times) : 0.0f; });
+  fill(data.values, [&](int64_t j, int64_t c) {
+    const float spread = 1 + 0.25f * static_cast<float>((j + c) % 5);
+    return (j % 64 == 20 ? strong_value : other_value) * spread;
+  });
+  data.keys = testing_kernels::Converted(data.keys, DType::kBF16);
+  data.values = testing_kernels::Converted(data.values, DType::kBF16);
+  return data;
+}
+
+// Softmax weights of 1/700 are a third of a step of 8 bits, and 63 of them are 9 % of a tile. Where strong keys have small
+// values, weights in 8 bits of the strongest would leave the others two bits.
+TEST_F(Bf16Attention, Int8ValuesKeepWhatIsSmall) {
+  const AttentionData cases[] = {OneStrongKeyATile(700, 1, -1), OneStrongKeyATile(100, 0.01f, -1)};
+  for (const AttentionData& data : cases) {
+    AttentionInput in = data.Input();
+    in.shape.int8_values = true;
+    const Tensor int8 = Attend(*fast_, in);
+    testing_kernels::ExpectClose(int8, testing_kernels::NaiveAttention(in), 1e-2);
+    in.shape.int8_values = false;
+    EXPECT_FALSE(SameBits(int8, Attend(*fast_, in)));  // the rounded values show that its kernels ran
+  }
+}
+
 TEST_F(Bf16Attention, FewRowsHaveTheBitsOfMany) {
   for (const AttentionCase& c : kCases) {
     SCOPED_TRACE(::testing::PrintToString(c));

@@ -36,7 +36,8 @@ struct AttentionTile {
   int64_t first_row;
   int rows;
   bool int8_values;  // AttentionShape's
-  // Keys and values as AttentionKernels::pack leaves them, PackedTileBytes for each tile from key 0 on; null: not packed.
+  // Keys and values as AttentionKernels::pack leaves them, PackedTileBytes for each tile from key 0 on: what is read
+  // then, instead of `keys` and `values`. Null: not packed.
   const std::byte* packed_keys;
   const std::byte* packed_values;
 };
@@ -61,6 +62,11 @@ constexpr int64_t AttentionScratchFloats(int64_t head_dim) {
 
 // Bytes of one packed tile of keys, and at most of values.
 constexpr int64_t PackedTileBytes(int64_t head_dim) { return kKeyTile * ((head_dim + 31) / 32 * 32) * 2; }
+
+// Bytes that are used of a packed tile of values: in 8 bits, the codes and two floats per key.
+constexpr int64_t PackedValueBytes(int64_t head_dim, bool int8_values) {
+  return int8_values ? kKeyTile * ((head_dim + 31) / 32 * 32 + 8) : PackedTileBytes(head_dim);
+}
 
 struct AttentionKernels {
   // State of the tile's rows over keys [key_begin, key_end), at most one chunk, begun on a chunk's boundary.

@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_plan.h"
 #include "kernels/op_checks.h"
 
 namespace coppice::cpu {
@@ -131,6 +132,14 @@ class SparseRun {
     return items;
   }
 
+  // Whether any head's lists are whole tiles of keys: those are then taken from the packed cache.
+  bool TakesPackedTiles() const {
+    return kernels_.pack != nullptr && pattern_.key_block % kKeyTile == 0 &&
+           std::ranges::any_of(pattern_.heads, IsWholeBlocks);
+  }
+  // `plan`: of the same call, packed; or null.
+  void UsePacked(const AttentionPlan* plan) { packed_ = plan; }
+
   void Run(const Item& item, MutableTensorView out, float* scratch, std::byte* copy) const {
     float* states = scratch + AttentionScratchFloats(in_.shape.head_dim);
     float* part = states + kItemTiles * state_floats_;
@@ -147,10 +156,9 @@ class SparseRun {
     for (int64_t begin = visible.begin.front() / kKeyChunk * kKeyChunk; begin < keys; begin += kKeyChunk) {
       const int64_t count = std::min<int64_t>(kKeyChunk, keys - begin);
       const Limits limits = Within(visible, begin, count);
-      Chunk chunk =
-          Gather(item, std::span(list).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)),
-                 limits.begin.front(), copy);
-      if (Packs(tiles)) Pack(item, limits.begin.front(), count, copy + 2 * kKeyChunk * width_, &chunk);
+      const Chunk chunk =
+          ChunkOf(item, std::span(list).subspan(static_cast<size_t>(begin), static_cast<size_t>(count)),
+                  limits, copy);
       for (int64_t t = 0; t < tiles; ++t) {
         AttentionTile tile = TileOf(item, t);
         tile.keys = chunk.keys;
@@ -209,8 +217,48 @@ class SparseRun {
     return t;
   }
 
-  bool Packs(int64_t tiles) const {
-    return kernels_.pack != nullptr && (tiles > 1 || Int8Values(in_.shape, kernels_));
+  static bool IsWholeBlocks(const SparsePattern::Head& head) {
+    return head.columns.empty() && !head.key_blocks.empty();
+  }
+  int KvHead(const Item& item) const { return item.head / (in_.shape.heads / in_.shape.kv_heads); }
+
+  // Keys `rows`, of which the queries see those from limits.begin on.
+  Chunk ChunkOf(const Item& item, std::span<const int32_t> rows, const Limits& limits,
+                std::byte* copy) const {
+    const int64_t first_visible = limits.begin.front();
+    std::byte* packed = copy + 2 * kKeyChunk * width_;
+    if (packed_ != nullptr && IsWholeBlocks(pattern_.heads[static_cast<size_t>(item.head)])) {
+      return PackedTiles(item, rows, first_visible, packed);
+    }
+    Chunk chunk = Gather(item, rows, first_visible, copy);
+    const int64_t tiles = (item.count * item.group + kAttentionRows - 1) / kAttentionRows;
+    if (kernels_.pack != nullptr && (tiles > 1 || Int8Values(in_.shape, kernels_))) {
+      Pack(item, first_visible, static_cast<int64_t>(rows.size()), packed, &chunk);
+    }
+    return chunk;
+  }
+
+  // `rows` are whole tiles of the cache (the last one may be cut): where they lie if they are neighbours, else copied.
+  Chunk PackedTiles(const Item& item, std::span<const int32_t> rows, int64_t first_visible,
+                    std::byte* to) const {
+    const AttentionTile cache = packed_->Tile(KvHead(item), 0);
+    const int64_t tile_bytes = PackedTileBytes(in_.shape.head_dim);
+    const auto count = static_cast<int64_t>(rows.size());
+    Chunk chunk = {cache.keys,         cache.values, cache.key_stride,
+                   cache.value_stride, to,           to + kChunkTiles * tile_bytes};
+    if (rows.back() - rows.front() == count - 1) {
+      const int64_t offset = rows.front() / kKeyTile * tile_bytes;
+      chunk.packed_keys = cache.packed_keys + offset;
+      chunk.packed_values = cache.packed_values + offset;
+      return chunk;
+    }
+    const auto value_bytes = static_cast<size_t>(PackedValueBytes(in_.shape.head_dim, cache.int8_values));
+    for (int64_t t = std::min(first_visible, count) / kKeyTile; t * kKeyTile < count; ++t) {
+      const int64_t from = rows[static_cast<size_t>(t * kKeyTile)] / kKeyTile * tile_bytes;
+      std::memcpy(to + t * tile_bytes, cache.packed_keys + from, static_cast<size_t>(tile_bytes));
+      std::memcpy(to + (kChunkTiles + t) * tile_bytes, cache.packed_values + from, value_bytes);
+    }
+    return chunk;
   }
 
   // The tiles of a chunk of `count` keys from the one with key `first_visible` on.
@@ -233,8 +281,7 @@ class SparseRun {
   // `first_visible` are skipped by the kernels, so they are not copied.
   Chunk Gather(const Item& item, std::span<const int32_t> rows, int64_t first_visible,
                std::byte* copy) const {
-    const int kv_head = item.head / (in_.shape.heads / in_.shape.kv_heads);
-    const int64_t offset = kv_head * width_;
+    const int64_t offset = KvHead(item) * width_;
     const auto count = static_cast<int64_t>(rows.size());
     if (rows.back() - rows.front() == count - 1) {
       return {in_.keys.RowBytes(rows.front()) + offset,
@@ -255,6 +302,7 @@ class SparseRun {
   const AttentionInput& in_;
   const SparsePattern& pattern_;
   const AttentionKernels& kernels_;
+  const AttentionPlan* packed_ = nullptr;
   int64_t width_;  // bytes of one head's row
   int64_t state_floats_;
 };
@@ -266,7 +314,12 @@ void AttentionOps::SparseAttention(const AttentionInput& in, const SparsePattern
   CheckSparseAttention(in, pattern, first_query, out);
   if (pattern.empty()) return Attention(in, out);
   if (in.queries.rows == 0) return;
-  const SparseRun run(in, pattern, kernels_);
+  SparseRun run(in, pattern, kernels_);
+  AttentionPlan plan(in, kernels_);
+  if (run.TakesPackedTiles()) {
+    plan.Pack(pool_, PackedOf(in));
+    run.UsePacked(&plan);
+  }
   // A short call has few items to share out; there a head's own copy is cheaper than an idle thread.
   std::vector<Item> items = run.Items(first_query, /*join=*/true);
   if (static_cast<int64_t>(items.size()) < 2 * pool_.size()) items = run.Items(first_query, /*join=*/false);

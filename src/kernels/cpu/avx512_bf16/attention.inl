@@ -2,10 +2,10 @@
 // and O^T += V^T P^T, with factors in pairs (of columns, then of keys) whose products are summed in fp32. The
 // same factors are rounded to bf16 as on AMX: queries and weights.
 //
-// A pair of columns of a key is one 32-bit broadcast from the cache as it lies there; queries are packed in
-// pairs once per call, weights in pairs of keys once per tile, and so are values, or where a call has several tiles of rows
-// once for all of them: on Zen 4 that was 7 % of attention. vdpbf16ps treats each lane on its
-// own and alike, so a row's bits depend neither on its lane nor on its neighbours.
+// A pair of columns of a key is one 32-bit broadcast; queries are packed in pairs once per call, weights in pairs
+// of keys once per tile, and values too, or once for all tiles of rows (pack), together with the keys: from a cache
+// with other heads between its rows a tile took 96 cycles per 16 scores on Zen 4, and takes 84 (docs/performance.md).
+// vdpbf16ps treats each lane on its own and alike, so a row's bits depend neither on its lane nor on its neighbours.
 
 static_assert(kPanels == 1 && V::kLanes == 16);
 

@@ -145,10 +145,11 @@ void AttendFewPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_en
   }
 }
 
-// The kernel of the table: either form, the same bits. Values in 8 bits have the one form.
+// The kernel of the table: either form, the same bits. Packed tiles have the one form.
 void AttendAnyPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_end, bool with_values,
                     float* state, float* scratch) {
-  if (with_values && !HasQuads(tile) && IsFewPairs(tile))
+  if (with_values && tile.packed_keys == nullptr && IsFewPairs(tile)) {
     return AttendFewPairs(tile, key_begin, key_end, state, scratch);
+  }
   AttendPairs(tile, key_begin, key_end, with_values, state, scratch);
 }
