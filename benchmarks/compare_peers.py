@@ -182,9 +182,12 @@ def machine() -> dict:
 
 def read_ahead(path: str) -> None:
     """Into the page cache: engines that map a file would else pay for the disk in their first run, alone."""
-    with open(path, "rb") as file:
-        while file.read(1 << 24):
-            pass
+    try:
+        with open(path, "rb") as file:
+            while file.read(1 << 24):
+                pass
+    except OSError as error:
+        raise Failed(f"{path}: {error.strerror}") from error
 
 
 def one_round(args: argparse.Namespace, number: int, coppice: Coppice, peers: list[LlamaBench], record: Record) -> None:

@@ -35,7 +35,7 @@ struct AttentionShape {
   std::span<const float> alibi_slopes =
       {};  // [heads], or empty: adds slope * (key position - query position)
   // Attention (and SparseAttention) may round values and softmax weights to 8 bits each, with a scale per key and one
-  // per query and tile of keys: 1 % of an output's deviation, what int8 products of its rows add anyway.
+  // per query and tile of keys. docs/performance.md has what it costs (divergence from fp32).
   bool int8_values = false;
 };
 

@@ -172,16 +172,11 @@ TEST_P(AttentionConformance, SharingPackedKeysChangesNothing) {
     packed.Begin(c.kv_heads, in.keys.rows);
     for (int64_t first = 0; first < c.m; first += 50) {
       const int64_t count = std::min<int64_t>(50, c.m - first);
-      AttentionInput some = in;
-      some.packed = &packed;
-      some.queries = in.queries.Rows(first, count);
-      some.query_positions = in.query_positions.subspan(first, count);
-      const auto end =
+      AttentionInput some = RowsOf(in, first, count);
+      const auto seen =
           std::upper_bound(in.key_positions.begin(), in.key_positions.end(), some.query_positions.back());
-      const int64_t keys = end - in.key_positions.begin();
-      some.keys = in.keys.Rows(0, keys);
-      some.values = in.values.Rows(0, keys);
-      some.key_positions = in.key_positions.first(keys);
+      some = FirstKeys(some, seen - in.key_positions.begin());
+      some.packed = &packed;
       for (int g = 0; g < c.kv_heads; ++g) {
         const AttentionInput one = HeadOf(some, g);
         Tensor out(DType::kF32, count, columns);

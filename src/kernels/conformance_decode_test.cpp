@@ -161,19 +161,10 @@ TEST_P(DecodeConformance, AQueryIsTheSameInAnyCompany) {
 TEST_P(DecodeConformance, AHeadIsTheSameAlone) {  // as layers call it whose heads keep different keys
   ForCases([&](const AttentionInput& in) {
     const Tensor all = Attend(in);
-    const int group = in.shape.heads / in.shape.kv_heads;
-    const int64_t columns = int64_t{group} * in.shape.head_dim;
+    const int64_t columns = int64_t{in.shape.heads / in.shape.kv_heads} * in.shape.head_dim;
     Tensor apart(DType::kF32, in.queries.rows, in.queries.cols);
     for (int g = 0; g < in.shape.kv_heads; ++g) {
-      AttentionInput one = in;
-      one.shape.heads = group;
-      one.shape.kv_heads = 1;
-      if (!in.shape.alibi_slopes.empty())
-        one.shape.alibi_slopes = in.shape.alibi_slopes.subspan(g * group, group);
-      one.queries = in.queries.Cols(g * columns, columns);
-      one.keys = in.keys.Cols(int64_t{g} * in.shape.head_dim, in.shape.head_dim);
-      one.values = in.values.Cols(int64_t{g} * in.shape.head_dim, in.shape.head_dim);
-      be().DecodeAttention(one, {}, apart.mutable_view().Cols(g * columns, columns));
+      be().DecodeAttention(HeadOf(in, g), {}, apart.mutable_view().Cols(g * columns, columns));
     }
     ASSERT_TRUE(SameBits(apart, all));
   });

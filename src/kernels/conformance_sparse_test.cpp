@@ -104,13 +104,6 @@ std::vector<Mask> Materialise(const SparsePattern& pattern, int64_t queries, int
   return masks;
 }
 
-AttentionInput RowsOf(const AttentionInput& in, int64_t first, int64_t count) {
-  AttentionInput some = in;
-  some.queries = in.queries.Rows(first, count);
-  some.query_positions = in.query_positions.subspan(first, count);
-  return some;
-}
-
 class SparseConformance : public ConformanceTest {
  protected:
   // bf16 keys meet bf16 arithmetic on AMX, whatever the backend's own cache.
@@ -174,9 +167,7 @@ TEST_P(SparseConformance, ARowIsTheSameInAnyCallOnAnyThreads) {
         }
         // The first rows of the cache, up to the last that the call sees.
         const int64_t seen = in.keys.rows - in.queries.rows + first + count;
-        some.keys = in.keys.Rows(0, seen);
-        some.values = in.values.Rows(0, seen);
-        some.key_positions = in.key_positions.first(seen);
+        some = FirstKeys(some, seen);
         ASSERT_TRUE(SameBits(Attend(some, pattern, first), all.view().Rows(first, count)))
             << first << " + " << count;
         some.packed = &packed;

@@ -219,6 +219,23 @@ struct AttentionData {
   Tensor queries, keys, values;
 };
 
+// Some queries of a call.
+inline AttentionInput RowsOf(const AttentionInput& in, int64_t first, int64_t count) {
+  AttentionInput some = in;
+  some.queries = in.queries.Rows(first, count);
+  some.query_positions = in.query_positions.subspan(first, count);
+  return some;
+}
+
+// A call over the first rows of the cache alone.
+inline AttentionInput FirstKeys(const AttentionInput& in, int64_t count) {
+  AttentionInput some = in;
+  some.keys = in.keys.Rows(0, count);
+  some.values = in.values.Rows(0, count);
+  some.key_positions = in.key_positions.first(count);
+  return some;
+}
+
 // One kv head of a call.
 inline AttentionInput HeadOf(const AttentionInput& in, int kv_head) {
   const int group = in.shape.heads / in.shape.kv_heads;
@@ -243,6 +260,7 @@ class ConformanceTest : public ::testing::TestWithParam<Config> {
     backend_ = Make(2);
     if (!backend_) GTEST_SKIP() << "this CPU lacks the instruction set that COPPICE_ISA names";
   }
+  void TearDown() override { AttentionData::int8_values = false; }  // other tests have no Config
   std::unique_ptr<Backend> Make(int threads) const {
     return MakeBackendOrSkip(GetParam().name, {.threads = threads, .exact = GetParam().exact});
   }

@@ -126,13 +126,7 @@ TEST_P(WeightsConformance, OneKvHeadOfManyIsACallOfItsOwn) {
     be().Attention(in, whole.mutable_view());
     const Tensor weights = Weights(in);
     for (int g = 0; g < c.kv_heads; ++g) {
-      AttentionInput one = in;
-      one.shape.heads = group;
-      one.shape.kv_heads = 1;
-      if (c.alibi) one.shape.alibi_slopes = in.shape.alibi_slopes.subspan(g * group, group);
-      one.queries = in.queries.Cols(int64_t{g} * group * c.head_dim, int64_t{group} * c.head_dim);
-      one.keys = in.keys.Cols(int64_t{g} * c.head_dim, c.head_dim);
-      one.values = in.values.Cols(int64_t{g} * c.head_dim, c.head_dim);
+      const AttentionInput one = HeadOf(in, g);
       be().Attention(one, sliced.mutable_view().Cols(int64_t{g} * group * c.head_dim, one.queries.cols));
 
       const Tensor own = Weights(one);

@@ -92,6 +92,10 @@ bool Int8Values(const AttentionShape& shape, const AttentionKernels& kernels) {
   return shape.int8_values && kernels.int8_values;
 }
 
+bool PackingPays(const AttentionShape& shape, const AttentionKernels& kernels, int64_t row_tiles) {
+  return kernels.pack != nullptr && (row_tiles > 1 || Int8Values(shape, kernels));
+}
+
 void AttentionOps::Grow(Tensor& scratch, int64_t rows, int64_t floats) {
   if (scratch.rows() < rows || scratch.cols() < floats) {
     scratch.Resize(DType::kF32, std::max(rows, scratch.rows()), std::max(floats, scratch.cols()));

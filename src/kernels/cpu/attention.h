@@ -20,6 +20,9 @@ bool HasBf16Kernels(DType cache);
 const AttentionKernels& KernelsFor(const KernelTable& kernels, DType cache);
 // Whether these kernels take the shape's permission to round values.
 bool Int8Values(const AttentionShape& shape, const AttentionKernels& kernels);
+// Whether keys that so many tiles of rows read are packed for them: from two on, and always where values are rounded,
+// which these kernels only read packed.
+bool PackingPays(const AttentionShape& shape, const AttentionKernels& kernels, int64_t row_tiles);
 
 // Owns the scratch of the threads; it grows to the largest call and is then reused.
 class AttentionOps {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <span>
 
-#include "kernels/cpu/attention.h"
-
 namespace coppice::cpu {
 namespace {
 

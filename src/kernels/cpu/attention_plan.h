@@ -1,4 +1,4 @@
-// How one call of attention is cut: tiles of rows, chunks of keys, what each query sees, and the packed keys and values.
+// How one call of attention is cut: tiles of rows, chunks of keys, what each query sees, and packed keys and values.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 
 #include "base/threads.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/attention.h"
 #include "kernels/cpu/kernel_table.h"
 
 namespace coppice::cpu {
@@ -22,8 +23,7 @@ class AttentionPlan {
 
   AttentionTile Tile(int64_t kv_head, int64_t tile) const;
 
-  // Packing pays from the second tile of rows on; values in 8 bits are only read packed.
-  bool Packs() const { return kernels_->pack != nullptr && (tiles_ > 1 || int8_values_); }
+  bool Packs() const { return PackingPays(in_.shape, *kernels_, tiles_); }
 
   // Packs the tiles that any query sees and that `to` does not have; Tile refers to them from then on.
   void Pack(const ThreadPool& pool, PackedCache& to);

@@ -14,7 +14,7 @@
 namespace coppice::cpu {
 namespace {
 
-// Rows of x per task where a panel stays in the cache: enough to repay loading a panel of weights into the cache (one load per 384 products), few
+// Rows of x per task where a panel stays in the cache: enough to repay loading it (one load per 384 products), few
 // enough that a tile of rows gives every thread several tasks. A multiple of every block_rows.
 constexpr int64_t kTaskRows = 384;
 // Where rows stay in the cache while panels pass: fewer would cost more than panels that stay.

@@ -232,7 +232,7 @@ class SparseRun {
     }
     Chunk chunk = Gather(item, rows, first_visible, copy);
     const int64_t tiles = (item.count * item.group + kAttentionRows - 1) / kAttentionRows;
-    if (kernels_.pack != nullptr && (tiles > 1 || Int8Values(in_.shape, kernels_))) {
+    if (PackingPays(in_.shape, kernels_, tiles)) {
       Pack(item, first_visible, static_cast<int64_t>(rows.size()), packed, &chunk);
     }
     return chunk;
