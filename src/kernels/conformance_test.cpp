@@ -109,6 +109,26 @@ TEST_P(ProductConformance, ARowIsTheSameInAnyCompany) {
   }
 }
 
+// Rows of weights so long that x leaves the caches no room are read in other ways than short ones, and several at a time.
+TEST_P(ProductConformance, LongRowsDecodeAlikeInAnyCompany) {
+  for (DType type : {DType::kBF16, DType::kF16}) {
+    for (int64_t inputs : {2048, 2060, 4096, 4103, 8225}) {
+      SCOPED_TRACE(std::string(Info(type).name) + " " + std::to_string(inputs));
+      const Tensor x = Random(2, inputs, 4);
+      const Tensor w = RandomWeight(type, 11, inputs, 5);
+      const Tensor all = Decode(x.view(), w.view());
+      ExpectClose(all, NaiveProduct(x.view(), w.view(), {}), tolerance());
+      for (int64_t begin : {0, 1, 5}) {
+        for (int64_t count : {1, 2, 4, 6}) {
+          const Tensor some = Decode(x.view().Rows(1, 1), w.view().Rows(begin, count));
+          ASSERT_TRUE(SameBits(some.view(), all.view().Rows(1, 1).Cols(begin, count)))
+              << begin << " + " << count;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(ProductConformance, ThreadsChangeNothing) {
   const Tensor x = Random(70, 512, 6);
   const Tensor w = RandomWeight(DType::kQ4_K, 200, 512, 7);

@@ -143,10 +143,13 @@ class CpuBackend final : public Backend {
       });
       return;
     }
-    if (const auto stream = kernels_.stream[type]; stream != nullptr && x.rows == 1) {
+    if (const auto stream = kernels_.stream[type]; stream != nullptr) {
+      const TensorView rows = Arranged(x, w.dtype);
       ForWeights(w, [&](int64_t begin, int64_t end) {
-        stream({w.RowBytes(begin), w.stride, end - begin, In(x, 0), w.cols,
-                bias_row == nullptr ? nullptr : bias_row + begin, Out(y, 0) + begin});
+        for (int64_t i = 0; i < x.rows; ++i) {
+          stream({w.RowBytes(begin), w.stride, end - begin, In(rows, i), w.cols,
+                  bias_row == nullptr ? nullptr : bias_row + begin, Out(y, i) + begin});
+        }
       });
       return;
     }
@@ -287,6 +290,16 @@ class CpuBackend final : public Backend {
     return groups;
   }
 
+  // x as the stream of `weights` reads it.
+  TensorView Arranged(const TensorView& x, DType weights) {
+    const auto arrange = kernels_.arrange[static_cast<size_t>(weights)];
+    if (arrange == nullptr) return x;
+    arranged_.Resize(DType::kF32, x.rows, x.cols);
+    const MutableTensorView rows = arranged_.mutable_view();
+    EachRow(rows, [&](int64_t i) { arrange(In(x, i), x.cols, Out(rows, i)); });
+    return arranged_.view();
+  }
+
   // Pieces large enough to stream, small enough that a thread which the system takes away leaves little
   // behind.
   template <typename Body>
@@ -324,6 +337,7 @@ class CpuBackend final : public Backend {
   std::array<std::unique_ptr<cpu::Products>, kForms>
       products_;  // null where the CPU has nothing for the form
   std::vector<cpu::DotGroup> codes_;
+  Tensor arranged_;  // x of a decode product
 };
 
 void CpuBackend::ProductInto(const TensorView& x, const PackedMatrix& w, const TensorView& bias,

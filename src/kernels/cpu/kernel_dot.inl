@@ -66,40 +66,69 @@ void DotF32(const std::byte* w, const float* x, int64_t x_stride, int64_t rows, 
           [values](int64_t k, int64_t, float*) { return values + k; });
 }
 
-// How far ahead of the sums a single row of 16-bit weights is asked for, into L2: the processor's own prefetcher alone leaves
-// it waiting. Zen 4, one thread, rows of 2048 and 8192: 15.3 and 8.5 GB/s without, 19.6 and 12.1 with; the same for any
-// distance from 6 to 32 kB. Asking for them in L1 makes both slower, and so does asking for quantised blocks.
-constexpr int64_t kDotAhead = 16384;
-constexpr int64_t kCacheLine = 64;
-
-// Bytes [begin, begin + count) of the weights; behind the end of a file nothing happens.
-inline void PrefetchWeights(const std::byte* begin, int64_t count) {
-  for (int64_t i = 0; i < count; i += kCacheLine) __builtin_prefetch(begin + i, 0, 2);
+template <typename Widen>
+void DotNarrow(const std::byte* w, const float* x, int64_t x_stride, int64_t rows, int64_t count, float bias,
+               float* y, int64_t y_stride, Widen widen) {
+  DotRows(x, x_stride, rows, count, bias, y, y_stride, [&](int64_t k, int64_t part, float* buffer) {
+    widen(w + 2 * k, part, buffer);
+    return static_cast<const float*>(buffer);
+  });
 }
 
-// The 16-bit formats: two vectors of values, and any number of them.
+void DotF16(const std::byte* w, const float* x, int64_t x_stride, int64_t rows, int64_t count, float bias,
+            float* y, int64_t y_stride) {
+  DotNarrow(w, x, x_stride, rows, count, bias, y, y_stride, WidenF16);
+}
+
+void DotBf16(const std::byte* w, const float* x, int64_t x_stride, int64_t rows, int64_t count, float bias,
+             float* y, int64_t y_stride) {
+  DotNarrow(w, x, x_stride, rows, count, bias, y, y_stride, WidenBf16);
+}
+
+// The 16-bit formats as they stream: two vectors of values, in the order of x that `arrange` makes; and any number of them
+// as they lie.
 struct HalfWeights {
   static void LoadTwo(const uint16_t* p, V* two) { V::LoadTwoF16(p, two); }
   static void Widen(const std::byte* w, int64_t count, float* y) { WidenF16(w, count, y); }
 };
 struct Bf16Weights {
-  static void LoadTwo(const uint16_t* p, V* two) { V::LoadTwoBf16(p, two); }
+  static void LoadTwo(const uint16_t* p, V* two) { V::LoadPairsBf16(p, two); }
   static void Widen(const std::byte* w, int64_t count, float* y) { WidenBf16(w, count, y); }
 };
 
-// kRows rows of 16-bit weights times one row of x. The weights stream from memory into the sums, without a buffer. The order
-// of summation is that of DotRows, whose chunks are whole steps of AddChunk.
+constexpr int64_t kStreamStep = kDotSums * V::kLanes;
+
+// x as LoadPairsBf16 takes weights apart: of every two vectors the values with even places, then the odd ones. What fills
+// no step stays where it is.
+void ArrangePairs(const float* x, int64_t count, float* y) {
+  const int64_t whole = count / kStreamStep * kStreamStep;
+  for (int64_t i = 0; i < whole; i += 2 * V::kLanes) {
+    for (int64_t j = 0; j < V::kLanes; ++j) {
+      y[i + j] = x[i + 2 * j];
+      y[i + V::kLanes + j] = x[i + 2 * j + 1];
+    }
+  }
+  for (int64_t i = whole; i < count; ++i) y[i] = x[i];
+}
+
+constexpr int64_t kCacheLine = 64;
+
+// Bytes [begin, begin + count) of the weights, into L2; behind the end of a file nothing happens.
+inline void PrefetchWeights(const std::byte* begin, int64_t count) {
+  for (int64_t i = 0; i < count; i += kCacheLine) __builtin_prefetch(begin + i, 0, 2);
+}
+
+// kRows rows of 16-bit weights times one row of x. The weights stream from memory into the sums, without a buffer, and are
+// asked for `ahead` bytes before they are needed, unless that is 0. The order of summation depends on `count` alone.
 template <typename Weights, int kRows>
-inline void DotStream(const std::byte* w, int64_t w_stride, const float* x, int64_t count, float* y) {
-  constexpr int64_t kStep = kDotSums * V::kLanes;
-  static_assert(kDotChunk % kStep == 0);
-  // Of rows together, the next as many.
-  const int64_t ahead = kRows > 1 ? kRows * w_stride : kDotAhead;
+inline void DotStream(const std::byte* w, int64_t w_stride, const float* x, int64_t count, int64_t ahead,
+                      float* y) {
   DotSums s[kRows];
   for (int r = 0; r < kRows; ++r) ClearSums(&s[r]);
   int64_t i = 0;
-  for (; i + kStep <= count; i += kStep) {
-    for (int r = 0; r < kRows; ++r) PrefetchWeights(w + r * w_stride + 2 * i + ahead, 2 * kStep);
+  for (; i + kStreamStep <= count; i += kStreamStep) {
+    for (int r = 0; ahead != 0 && r < kRows; ++r)
+      PrefetchWeights(w + r * w_stride + 2 * i + ahead, 2 * kStreamStep);
     for (int u = 0; u < kDotSums; u += 2) {
       const int64_t at = i + u * V::kLanes;
       const V first = V::Load(x + at);
@@ -113,37 +142,32 @@ inline void DotStream(const std::byte* w, int64_t w_stride, const float* x, int6
     }
   }
   for (int r = 0; r < kRows; ++r) {
-    float rest[kStep];
+    float rest[kStreamStep];
     Weights::Widen(w + r * w_stride + 2 * i, count - i, rest);
     AddChunk(rest, x + i, count - i, &s[r]);
     y[r] = Total(s[r]);
   }
 }
 
-template <typename Weights>
-void DotNarrow(const std::byte* w, const float* x, int64_t x_stride, int64_t rows, int64_t count, float bias,
-               float* y, int64_t y_stride) {
-  if (rows != 1) {
-    return DotRows(x, x_stride, rows, count, bias, y, y_stride, [&](int64_t k, int64_t part, float* buffer) {
-      Weights::Widen(w + 2 * k, part, buffer);
-      return static_cast<const float*>(buffer);
-    });
-  }
-  DotStream<Weights, 1>(w, 0, x, count, y);
-  y[0] += bias;
-}
-
-// Rows that stream together: x is read once for all of them, and 8192 values of it are as much as L1 holds. Zen 4, two
-// threads, 1 GiB of a mapped file, bf16 in rows of 8192, GB/s (medians of 8 runs in turns): four 42.6, three 48.1, two 46.1,
-// one 37.6. In rows of 2048, and wherever neighbours leave memory no more than 32 GB/s, any number gives the same.
+// How rows of weights come from memory fastest depends on how much of L1 x leaves (Zen 4, two threads, 1 GiB of a mapped file,
+// bf16; as shares of the rate at which vdpbf16ps reads single rows, medians of 21 to 31 runs in turns):
+//   values of x             2048   4096   8192  14336
+//   one row, nothing ahead  1.02   0.78   0.72   0.77   the processor's own prefetcher is best while x is small
+//   one row, 16 kB ahead    0.97   0.97   1.08   1.07
+//   three rows, the next    0.91   0.96   1.11   1.14   x is read once for all three
+constexpr int64_t kDotAhead = 16384;
+constexpr int64_t kNoAheadValues = 2048;  // of x
+constexpr int64_t kSingleRowValues = 4096;
 constexpr int kStreamRows = V::kLanes == 16 ? 3 : 2;
 
 template <typename Weights>
 void StreamNarrow(const StreamTask& t) {
   int64_t r = 0;
-  for (; r + kStreamRows <= t.rows; r += kStreamRows) {
-    DotStream<Weights, kStreamRows>(t.w + r * t.w_stride, t.w_stride, t.x, t.count, t.y + r);
+  for (; t.count > kSingleRowValues && r + kStreamRows <= t.rows; r += kStreamRows) {
+    DotStream<Weights, kStreamRows>(t.w + r * t.w_stride, t.w_stride, t.x, t.count, kStreamRows * t.w_stride,
+                                    t.y + r);
   }
-  for (; r < t.rows; ++r) DotStream<Weights, 1>(t.w + r * t.w_stride, 0, t.x, t.count, t.y + r);
+  const int64_t ahead = t.count > kNoAheadValues ? kDotAhead : 0;
+  for (; r < t.rows; ++r) DotStream<Weights, 1>(t.w + r * t.w_stride, 0, t.x, t.count, ahead, t.y + r);
   for (r = 0; t.bias != nullptr && r < t.rows; ++r) t.y[r] += t.bias[r];
 }

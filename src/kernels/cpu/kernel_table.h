@@ -136,7 +136,7 @@ struct DecodeKernels {
   void (*finish)(float* states, int64_t pieces, int64_t stride, int64_t head_dim, float* out);
 };
 
-// y[o] = row o of w . x + bias[o], one row of x [count]
+// y[o] = row o of w . x + bias[o], one row of x [count], arranged
 struct StreamTask {
   const std::byte* w;  // row 0
   int64_t w_stride;    // bytes
@@ -154,8 +154,11 @@ struct KernelTable {
   // `count` depends on `count` alone.
   void (*dot[kDTypes])(const std::byte* w, const float* x, int64_t x_stride, int64_t rows, int64_t count,
                        float bias, float* y, int64_t y_stride);
-  // The same numbers for many rows of weights, as fast as memory gives them; null where `dot` is as good.
+  // Many rows of weights as fast as memory gives them, with sums in an order of their own that also depends on `count`
+  // alone; null where `dot` is as good.
   void (*stream[kDTypes])(const StreamTask& task);
+  // x in the order in which `stream` reads it; null where it reads x as it is.
+  void (*arrange[kDTypes])(const float* x, int64_t count, float* y);
 
   void (*to_f16)(const float* x, int64_t count, uint16_t* y);
   void (*to_bf16)(const float* x, int64_t count, uint16_t* y);

@@ -17,9 +17,11 @@ struct V {
     two[0] = LoadF16(p);
     two[1] = LoadF16(p + kLanes);
   }
-  static void LoadTwoBf16(const uint16_t* p, V* two) {
-    two[0] = LoadBf16(p);
-    two[1] = LoadBf16(p + kLanes);
+  // Of 2 * kLanes values those with even places, then the odd ones.
+  static void LoadPairsBf16(const uint16_t* p, V* two) {
+    const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    two[0] = {_mm256_castsi256_ps(_mm256_slli_epi32(both, 16))};
+    two[1] = {_mm256_castsi256_ps(_mm256_and_si256(both, _mm256_set1_epi32(static_cast<int>(0xffff0000u))))};
   }
   void Store(float* p) const { _mm256_storeu_ps(p, v); }
   void StoreF16(uint16_t* p) const {

@@ -12,7 +12,7 @@ struct V {
     two[0] = LoadF16(p);
     two[1] = LoadF16(p + kLanes);
   }
-  static void LoadTwoBf16(const uint16_t* p, V* two) {
+  static void LoadPairsBf16(const uint16_t* p, V* two) {
     two[0] = LoadBf16(p);
     two[1] = LoadBf16(p + kLanes);
   }
