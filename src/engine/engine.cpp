@@ -108,13 +108,23 @@ void Engine::CheckRequest(const Request& request) const {
   if (request.max_tokens < -1) throw Error("--predict {}: not a whole number from -1", request.max_tokens);
   if (request.protection.first < 0 || request.protection.last < 0)
     throw Error("--protect-first and --protect-last count tokens");
+  int64_t behind = 0;
+  for (const PositionSpan& span : request.question) {
+    if (span.begin < behind || span.end <= span.begin ||
+        span.end > static_cast<int64_t>(request.tokens.size())) {
+      throw Error("--query-span {}:{}: spans ascend, hold a token each and lie inside the prompt of {} tokens",
+                  span.begin, span.end, request.tokens.size());
+    }
+    behind = span.end;
+  }
   Validate(request.sampling);
 }
 
 MethodContext Engine::Context(const Request& request, double& selection_flops) {
   MethodContext context{.shape = transformer_.config().shape,
                         .tokens = static_cast<int64_t>(request.tokens.size()),
-                        .prompt = request.tokens};
+                        .prompt = request.tokens,
+                        .question = request.question};
   if (!tokenizer_) return context;
   context.pieces = [this, &request] { return PiecesOf(*tokenizer_, request.tokens); };
   context.open_scorer = [this, &request, &selection_flops](const std::string& path) -> TokenScores {

@@ -47,6 +47,8 @@ struct Request {
   SamplingOptions sampling;
   std::string prune = "none";  // cli's --prune SPEC
   Protection protection;
+  // The question's tokens, as MethodContext::question has them, checked by Generate. Empty: the prompt's last tokens.
+  std::vector<PositionSpan> question;
   bool use_documents =
       true;  // where the engine has a document cache: take from it, and leave something there
   std::vector<int32_t> forced;  // take the place of the first generated tokens, whatever is likely

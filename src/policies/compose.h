@@ -12,11 +12,7 @@ namespace coppice {
 // Rows that stay whatever the methods say: the last one always, and by position the first and last of the
 // prompt, and spans of it (a system prompt, a tool schema, a message).
 struct Protection {
-  struct Span {
-    int64_t begin = 0;
-    int64_t end = 0;  // one beyond
-    friend bool operator==(const Span&, const Span&) = default;
-  };
+  using Span = PositionSpan;
   int64_t first = 0;
   int64_t last = 0;
   std::vector<Span> spans = {};

@@ -32,6 +32,9 @@ struct MethodContext {
   const ModelShape& shape;
   int64_t tokens = 0;                    // of the prompt
   std::span<const int32_t> prompt = {};  // their ids; may be empty where only the settings are wanted
+  // Where the question stands in the prompt, whose queries score the other tokens: ascending, disjoint, none of them
+  // empty, inside the prompt. Empty: not known, and the prompt's last tokens stand for it.
+  std::span<const PositionSpan> question = {};
   // The prompt's tokens as text, "" for control tokens. Not set where there is no tokenizer.
   std::function<std::vector<std::string>()> pieces = {};
   // For input compression: opens a second model (Error, naming the file, where it cannot) that will give -log2 p

@@ -7,6 +7,13 @@
 
 namespace coppice {
 
+// The positions [begin, end).
+struct PositionSpan {
+  int64_t begin = 0;
+  int64_t end = 0;
+  friend bool operator==(const PositionSpan&, const PositionSpan&) = default;
+};
+
 // Rows of [0, universe), ascending and unique by construction. "All" is a flag and costs nothing, so that a
 // policy that has no opinion pays nothing.
 class TokenSet {
