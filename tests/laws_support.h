@@ -41,6 +41,9 @@ class RecordingPolicy final : public TokenPolicy {
   TokenSet RunFfn(const Observation& seen, Backend& be) override {
     return Note(inner_.RunFfn(seen, be), seen, ffn);
   }
+  TokenSet FillFrom(const Observation& seen, const TokenSet& ran) override {
+    return inner_.FillFrom(seen, ran);
+  }
   bool Parks() const override { return inner_.Parks(); }
   bool ChoosesPattern(Phase phase, int layer) const override { return inner_.ChoosesPattern(phase, layer); }
   SparsePattern Pattern(const AttentionScene& scene, Backend& be) override {
@@ -87,6 +90,7 @@ class RecordingPolicy final : public TokenPolicy {
 struct RunOptions {
   std::string spec = "none";
   Protection protection = {};
+  std::vector<PositionSpan> question = {};
   TokenPolicy* policy = nullptr;  // instead of `spec`
   int64_t decode = 0;             // greedy steps
   int64_t tile_rows = 64;
@@ -115,11 +119,13 @@ inline std::vector<float> RowOf(const Tensor& logits) {
 
 // The tiny model has no tokenizer: its tokens are words, and what a second model would say of them is made up, but
 // always the same.
-inline MethodContext TinyContext(const Transformer& model, const std::vector<int32_t>& prompt) {
+inline MethodContext TinyContext(const Transformer& model, const std::vector<int32_t>& prompt,
+                                 std::span<const PositionSpan> question = {}) {
   return {
       .shape = model.config().shape,
       .tokens = static_cast<int64_t>(prompt.size()),
       .prompt = prompt,
+      .question = question,
       .pieces =
           [&prompt] {
             std::vector<std::string> words;
@@ -140,7 +146,8 @@ inline MethodContext TinyContext(const Transformer& model, const std::vector<int
 inline RunResult RunTiny(const Transformer& model, const std::vector<int32_t>& prompt, Backend& be,
                          const RunOptions& options) {
   const auto tokens = static_cast<int64_t>(prompt.size());
-  PruneChoice choice = MakePolicy(options.spec, TinyContext(model, prompt), options.protection);
+  PruneChoice choice =
+      MakePolicy(options.spec, TinyContext(model, prompt, options.question), options.protection);
   RecordingPolicy policy(options.policy != nullptr ? *options.policy : *choice.policy);
   RunResult run;
   run.active = choice.active;

@@ -29,6 +29,7 @@ struct OracleCase {
   // What the engine's caches can be compared in: positions; or, where positions have become slots, numbers of
   // rows; or nothing, where part of what there is lies in the cold tier.
   enum class Cache { kPositions, kRows, kNothing } cache = Cache::kPositions;
+  std::vector<PositionSpan> question = {};
 };
 
 template <typename M, typename... Args>
@@ -48,7 +49,9 @@ struct OracleText {
 inline const oracle::Result& AskOracle(const OracleText& text, const OracleCase& c,
                                        const std::vector<int32_t>& tokens) {
   static std::map<std::tuple<std::string, std::string, std::vector<int32_t>>, oracle::Result> answers;
-  const auto key = std::make_tuple(text.name, c.spec, tokens);
+  std::string name = text.name;
+  for (const PositionSpan& span : c.question) name += " " + std::to_string(span.begin);
+  const auto key = std::make_tuple(name, c.spec, tokens);
   const auto it = answers.find(key);
   if (it != answers.end()) return it->second;
   const oracle::Llama model(text.tiny);
@@ -129,8 +132,8 @@ class OracleTest : public testing::TestWithParam<std::tuple<Arithmetic, bool>> {
 
   RunResult Compare(const OracleText& text, const OracleCase& c) {
     const testing::ScopedTrace trace(__FILE__, __LINE__, text.name + ": " + c.spec);
-    RunResult run =
-        RunTiny(text.tiny.Make(), text.prompt, *backend_, {.spec = c.spec, .decode = kOracleSteps});
+    RunResult run = RunTiny(text.tiny.Make(), text.prompt, *backend_,
+                            {.spec = c.spec, .question = c.question, .decode = kOracleSteps});
     EXPECT_TRUE(run.active || c.spec == "none") << run.reason;
     std::vector<int32_t> tokens = text.prompt;
     tokens.insert(tokens.end(), run.generated.begin(), run.generated.end());

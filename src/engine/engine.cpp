@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "base/error.h"
@@ -32,6 +33,12 @@ Transformer MakeTransformer(std::shared_ptr<const TensorStore> store, ModelConfi
 void TellLogProbs(const Request& request, int32_t token, const Tensor& logits) {
   if (!request.on_log_probs) return;
   request.on_log_probs(LogSoftmax(logits.view().Row<float>(0)).Around(token, request.top_log_probs));
+}
+
+void NoteProbability(double log_probability, Confidence& confidence) {
+  if (confidence.tokens == 0) confidence.first_probability = std::exp(log_probability);
+  const auto n = static_cast<double>(confidence.tokens++);
+  confidence.mean_log_probability += (log_probability - confidence.mean_log_probability) / (n + 1);
 }
 
 }  // namespace
@@ -112,26 +119,44 @@ void Engine::CheckRequest(const Request& request) const {
   for (const PositionSpan& span : request.question) {
     if (span.begin < behind || span.end <= span.begin ||
         span.end > static_cast<int64_t>(request.tokens.size())) {
-      throw Error("--query-span {}:{}: spans ascend, hold a token each and lie inside the prompt of {} tokens",
-                  span.begin, span.end, request.tokens.size());
+      throw Error(
+          "--query-span {}:{}: spans ascend, hold a token each and lie inside the prompt of {} tokens",
+          span.begin, span.end, request.tokens.size());
     }
     behind = span.end;
   }
   Validate(request.sampling);
 }
 
-MethodContext Engine::Context(const Request& request, double& selection_flops) {
+// What one request computes with.
+struct Engine::Run {
+  PruneChoice prune;
+  SequenceState sequence;
+  std::unique_ptr<Workspace> workspace;
+  Tensor logits;        // [1, vocab], of the last position
+  int64_t wanted = 0;   // tokens to generate, at most
+  int64_t decoded = 0;  // steps after the prefill
+  Clock::time_point first_token;
+  OpTimes before;                     // of all requests, when this one began
+  OpTimes prefill_times;              // its own, until the first token
+  double selection_flops = 0;         // of second models that chose tokens
+  std::vector<DroppedShare> dropped;  // where the request asks for confidence
+  Confidence confidence;
+};
+
+MethodContext Engine::Context(const Request& request, Run& run) {
   MethodContext context{.shape = transformer_.config().shape,
                         .tokens = static_cast<int64_t>(request.tokens.size()),
                         .prompt = request.tokens,
                         .question = request.question};
+  if (request.confidence) context.dropped = &run.dropped;
   if (!tokenizer_) return context;
   context.pieces = [this, &request] { return PiecesOf(*tokenizer_, request.tokens); };
-  context.open_scorer = [this, &request, &selection_flops](const std::string& path) -> TokenScores {
-    return [this, &request, &selection_flops, scorer = Scorer(path)] {
+  context.open_scorer = [this, &request, &run](const std::string& path) -> TokenScores {
+    return [this, &request, &run, scorer = Scorer(path)] {
       ScoredText scored = scorer->Score(PiecesOf(*tokenizer_, request.tokens),
                                         {request.scoring, request.cancelled, request.pause}, *backend_);
-      selection_flops += scored.flops;
+      run.selection_flops += scored.flops;
       return std::move(scored.bits);
     };
   };
@@ -204,19 +229,6 @@ void Engine::Score(std::span<const int32_t> tokens, const LogitsVisitor& visit,
   PutBack(std::move(workspace));
 }
 
-// What one request computes with.
-struct Engine::Run {
-  PruneChoice prune;
-  SequenceState sequence;
-  std::unique_ptr<Workspace> workspace;
-  Tensor logits;        // [1, vocab], of the last position
-  int64_t wanted = 0;   // tokens to generate, at most
-  int64_t decoded = 0;  // steps after the prefill
-  Clock::time_point first_token;
-  OpTimes before;         // of all requests, when this one began
-  OpTimes prefill_times;  // its own, until the first token
-};
-
 // Prefill, from where the document cache's states end, and what it leaves to the next.
 void Engine::PrefillRest(const Request& request, Run& run) {
   // Where every position's logits are wanted, every position is computed.
@@ -239,8 +251,11 @@ void Engine::Decode(const Request& request, Run& run, Answer& answer) {
   std::vector<int32_t> history = request.tokens;
   const auto choose = [&] {
     const size_t index = answer.tokens.size();
-    return index < request.forced.size() ? request.forced[index]
-                                         : sampler.Sample(run.logits.view().Row<float>(0), history);
+    const std::span<const float> logits = run.logits.view().Row<float>(0);
+    const int32_t id =
+        index < request.forced.size() ? request.forced[index] : sampler.Sample(logits, history);
+    if (request.confidence) NoteProbability(LogSoftmax(logits)(id), run.confidence);
+    return id;
   };
   int32_t next = choose();
   run.first_token = Clock::now();
@@ -268,8 +283,8 @@ void Engine::Decode(const Request& request, Run& run, Answer& answer) {
   }
 }
 
-// The ledger's bytes, at the end.
-void Engine::Account(Run& run, Answer& answer) const {
+// The ledger's bytes and what else is told of a run, at the end.
+void Engine::Account(const Request& request, Run& run, Answer& answer) const {
   SequenceState& sequence = run.sequence;
   Ledger& ledger = sequence.ledger;
   ledger.kv_bytes = sequence.kv_bytes();
@@ -283,6 +298,9 @@ void Engine::Account(Run& run, Answer& answer) const {
   const int64_t positions = ledger.prompt_tokens() + run.decoded;
   ledger.kv_bytes_dense = 2 * s.layers * positions *
                           BytesOf(backend_->cache_dtype(), static_cast<int64_t>(s.kv_heads) * s.head_dim);
+  for (const DroppedShare& drop : run.dropped)
+    run.confidence.dropped_mass = std::max(run.confidence.dropped_mass, drop.share);
+  if (request.confidence) answer.confidence = run.confidence;
   answer.prune_spec = std::move(run.prune.spec);
   answer.prune_active = run.prune.active;
   answer.prune_reason = std::move(run.prune.reason);
@@ -296,9 +314,8 @@ Answer Engine::Generate(const Request& request) {
   const auto prompt_tokens = static_cast<int64_t>(request.tokens.size());
   const int64_t room = context_ - prompt_tokens;
 
-  double selection_flops = 0;
   Run run;
-  run.prune = MakePolicy(request.prune, Context(request, selection_flops), request.protection);
+  run.prune = MakePolicy(request.prune, Context(request, run), request.protection);
   run.wanted = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
   run.sequence = transformer_.NewSequence(prompt_tokens, prompt_tokens + run.wanted, *backend_);
   run.sequence.cold_options = cold_options_;
@@ -313,7 +330,7 @@ Answer Engine::Generate(const Request& request) {
   // Where the request fails it goes, and the memory with it; nobody can tell how far it got.
   run.workspace = TakeWorkspace();
   PrefillRest(request, run);
-  run.sequence.ledger.selection_flops = selection_flops;
+  run.sequence.ledger.selection_flops = run.selection_flops;
 
   Answer answer;
   Decode(request, run, answer);
@@ -326,7 +343,7 @@ Answer Engine::Generate(const Request& request) {
   const double decode_ms = Milliseconds(run.first_token, end);
   if (run.decoded > 0 && decode_ms > 0)
     answer.decode_tokens_per_second = 1000 * static_cast<double>(run.decoded) / decode_ms;
-  Account(run, answer);
+  Account(request, run, answer);
   if (request.trace != nullptr) NameTrace(request, answer, request.trace->trace());
   return answer;
 }

@@ -37,6 +37,15 @@ struct EngineOptions {
   std::optional<DocumentCacheOptions> documents = {};  // unset: every prompt is computed anew
 };
 
+// How far an answer can be trusted, measured on the way; docs/quality.md has what each is worth.
+struct Confidence {
+  double dropped_mass =
+      0;  // the largest share of the last token's attention that left at one point of prefill
+  double first_probability = 1;     // of the first token, at temperature 1
+  double mean_log_probability = 0;  // of the answer's tokens, natural
+  int64_t tokens = 0;               // of the answer, the stop token among them
+};
+
 // A token that was generated. Returning false stops the generation.
 using TokenCallback = std::function<bool(int32_t id)>;
 
@@ -49,6 +58,7 @@ struct Request {
   Protection protection;
   // The question's tokens, as MethodContext::question has them, checked by Generate. Empty: the prompt's last tokens.
   std::vector<PositionSpan> question;
+  bool confidence = false;  // fill Answer::confidence
   bool use_documents =
       true;  // where the engine has a document cache: take from it, and leave something there
   std::vector<int32_t> forced;  // take the place of the first generated tokens, whatever is likely
@@ -81,7 +91,8 @@ struct Answer {
   OpTimes prefill_times;   // within ttft_ms, where EngineOptions::time_operations is set
   std::string prune_spec;  // canonical
   bool prune_active = false;
-  std::string prune_reason;  // why a method stood aside; empty where none did
+  std::string prune_reason;              // why a method stood aside; empty where none did
+  std::optional<Confidence> confidence;  // where Request::confidence asks for it
   Ledger ledger;
 
   int64_t cached_tokens() const { return ledger.cached_tokens; }
@@ -118,16 +129,16 @@ class Engine {
  private:
   Engine(std::shared_ptr<const TensorStore> store, ModelConfig config, std::unique_ptr<Tokenizer> tokenizer,
          const EngineOptions& options);
+  struct Run;
   void CheckRequest(const Request& request) const;
   void CheckTokens(std::span<const int32_t> tokens) const;
   void Prefill(const Request& request, TokenPolicy& policy, SequenceState& sequence, Workspace& workspace,
                Tensor& logits);
-  struct Run;
   void PrefillRest(const Request& request, Run& run);
   void Decode(const Request& request, Run& run, Answer& answer);
-  void Account(Run& run, Answer& answer) const;
+  void Account(const Request& request, Run& run, Answer& answer) const;
   void NameTrace(const Request& request, const Answer& answer, Trace& trace) const;
-  MethodContext Context(const Request& request, double& selection_flops);
+  MethodContext Context(const Request& request, Run& run);
   std::shared_ptr<TextScorer> Scorer(const std::string& path);
   std::unique_ptr<Workspace> TakeWorkspace();
   void PutBack(std::unique_ptr<Workspace> workspace);

@@ -117,7 +117,8 @@ class PrefixBase : public testing::Test {
     tiny_ = MakeTiny({.head_dim = head_dim_});
   }
   PrefixRules Rules(const std::string& spec, const std::vector<int32_t>& prompt) const {
-    return RulesOf(*MakePolicy(spec, TinyContext(tiny_.Make(), prompt), {}).policy, kLayers);
+    return RulesOf(*MakePolicy(spec, TinyContext(tiny_.Make(), prompt), {}).policy, kLayers,
+                   static_cast<int64_t>(prompt.size()));
   }
   RunResult Run(const std::vector<int32_t>& prompt, const RunOptions& options) {
     return RunTiny(tiny_.Make(), prompt, *backend_, options);

@@ -9,7 +9,7 @@ PrefixRun::PrefixRun(DocumentCache* cache, const std::vector<int32_t>& tokens, c
                      const ModelShape& shape, SequenceState& sequence)
     : cache_(cache), tokens_(tokens), sequence_(sequence) {
   if (cache == nullptr) return;
-  const PrefixRules rules = RulesOf(policy, shape.layers);
+  const PrefixRules rules = RulesOf(policy, shape.layers, static_cast<int64_t>(tokens.size()));
   if (rules.point == LayerPoint()) return;  // the method looks at the whole prompt from the start
   const auto count = static_cast<int64_t>(tokens.size());
   sequence.prefix = cache->Find(tokens, rules);

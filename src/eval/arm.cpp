@@ -70,6 +70,7 @@ class Account {
     prompt_tokens_ += prompt_tokens;
     for (size_t i = 0; i < kOpKindNames.size(); ++i) parts_[i] += answer.prefill_times.seconds[i];
     last_ = answer;
+    if (answer.confidence) confidences_.push_back(*answer.confidence);
     std::vector<int64_t> rows;
     for (const LayerCounts& layer : answer.ledger.layers()) rows.push_back(layer.kv_rows);
     places_ = PlacesJson(trace);
@@ -92,6 +93,12 @@ class Account {
     json["decode_tokens_per_second"] = last_.decode_tokens_per_second;
     json["flops"] = flops_ / n;
     json["flops_dense"] = flops_dense_ / n;
+    if (requests_ == 1 && confidences_.size() == 1) {
+      const Confidence& c = confidences_.front();
+      json["confidence"] = {{"dropped_mass", c.dropped_mass},
+                            {"first_probability", c.first_probability},
+                            {"mean_log_probability", c.mean_log_probability}};
+    }
     json["kept_per_layer"] = Shares(
         ledger, [](const LayerCounts& l, double prompt) { return static_cast<double>(l.kv_rows) / prompt; });
     json["ffn_per_layer"] = Shares(
@@ -115,6 +122,7 @@ class Account {
   double ttft_ms_ = 0, total_ms_ = 0, flops_ = 0, flops_dense_ = 0;
   std::array<double, kOpKindNames.size()> parts_ = {};
   Answer last_;
+  std::vector<Confidence> confidences_;
   ordered_json places_, use_;
 };
 
@@ -154,6 +162,7 @@ Request RequestFor(const std::string& prune, const ArmContext& context, double s
   request.trace = &recorder;
   request.prune = prune;
   request.sampling.temperature = 0;
+  request.confidence = true;
   request.protection = context.protection;
   request.cancelled = context.cancelled;
   const double layers = context.engine.model().config().shape.layers;

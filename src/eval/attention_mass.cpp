@@ -25,7 +25,7 @@ class MassProbe final : public TokenPolicy {
   std::vector<std::vector<double>> curves;
 
  private:
-  static constexpr Needs::Mass kMass{.queries = kMassQueries};
+  static inline const Needs::Mass kMass{.queries = kMassQueries};
 };
 
 }  // namespace

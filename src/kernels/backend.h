@@ -71,6 +71,9 @@ struct AttentionInput {
   int first_kv_head = 0;                     // of `packed`
 };
 
+// What becomes of the softmax weights that several heads and queries give to a key.
+enum class MassPool { kSum, kMaximum };
+
 // How the keys of a unit become one vector.
 enum class KeyPool { kMean, kMax };
 
@@ -154,10 +157,10 @@ class Backend {
   // ---- Attention
   // out [m, heads * head_dim] = softmax(scale q k^T + bias) v, never holding more than a tile of scores.
   virtual void Attention(const AttentionInput& in, MutableTensorView out) = 0;
-  // mass[j] = sum over the heads and all m queries of weight[query] * softmax(...)[query, j]; mass [1, n]
-  // fp32. `query_weights` is [m], above 0, or empty for 1. The order of summation is fixed (heads within
+  // mass[j] = the sum, or the maximum, over the heads and all m queries of weight[query] * softmax(...)[query, j];
+  // mass [1, n] fp32. `query_weights` is [m], above 0, or empty for 1. The order of summation is fixed (heads within
   // queries), so the result does not depend on the number of threads.
-  virtual void AttentionMass(const AttentionInput& in, std::span<const float> query_weights,
+  virtual void AttentionMass(const AttentionInput& in, std::span<const float> query_weights, MassPool pool,
                              MutableTensorView mass) = 0;
   // The softmax weights themselves, of few queries: weights [m * heads, n] fp32, row i * heads + h is head h
   // of query i; 0 for keys that the query does not see. in.values is not read.

@@ -21,20 +21,25 @@ class AttentionConformance : public ConformanceTest {
     be().Attention(in, out.mutable_view());
     return out;
   }
-  Tensor Mass(const AttentionInput& in, std::span<const float> query_weights = {}) {
+  Tensor Mass(const AttentionInput& in, std::span<const float> query_weights = {},
+              MassPool pool = MassPool::kSum) {
     Tensor mass(DType::kF32, 1, in.keys.rows);
-    be().AttentionMass(in, query_weights, mass.mutable_view());
+    be().AttentionMass(in, query_weights, pool, mass.mutable_view());
     return mass;
   }
 };
 
-Matrix NaiveMass(const AttentionInput& in, const std::vector<float>& query_weights = {}) {
+Matrix NaiveMass(const AttentionInput& in, const std::vector<float>& query_weights = {},
+                 MassPool pool = MassPool::kSum) {
   Matrix mass(1, std::vector<double>(in.keys.rows, 0.0));
   for (int h = 0; h < in.shape.heads; ++h) {
     const Matrix a = NaiveWeights(in, h);
     for (size_t i = 0; i < a.size(); ++i) {
       const double weight = query_weights.empty() ? 1 : query_weights[i];
-      for (size_t j = 0; j < a[i].size(); ++j) mass[0][j] += weight * a[i][j];
+      for (size_t j = 0; j < a[i].size(); ++j) {
+        double& pooled = mass[0][j];
+        pooled = pool == MassPool::kSum ? pooled + weight * a[i][j] : std::max(pooled, weight * a[i][j]);
+      }
     }
   }
   return mass;
@@ -108,6 +113,22 @@ TEST_P(AttentionConformance, WeightedMassMatchesFp64) {  // a weight per query, 
     const std::vector<float> ones(c.m, 1.0f);
     EXPECT_TRUE(SameBits(Mass(data.Input(), ones), Mass(data.Input())));
     if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(AttentionConformance, MaximumOverHeadsAndQueriesMatchesFp64) {
+  for (const AttentionCase& c : kAttentionCases) {
+    for (DType type : CacheTypes(c.head_dim)) {
+      SCOPED_TRACE(::testing::PrintToString(c) + " " + std::string(Info(type).name));
+      const AttentionData data(c, type);
+      const Tensor maximum = Mass(data.Input(), {}, MassPool::kMaximum);
+      ExpectClose(maximum.view(), NaiveMass(data.Input(), {}, MassPool::kMaximum), tolerance());
+      std::vector<float> weights;
+      for (int i = 0; i < c.m; ++i) weights.push_back(i % 2 == 0 ? 2.0f : 0.5f);
+      ExpectClose(Mass(data.Input(), weights, MassPool::kMaximum),
+                  NaiveMass(data.Input(), weights, MassPool::kMaximum), 2 * tolerance());
+      if (HasFatalFailure()) return;
+    }
   }
 }
 
@@ -230,16 +251,19 @@ TEST_P(AttentionConformance, ThreadsChangeNothing) {
   std::vector<float> weights(in.queries.rows);
   for (size_t i = 0; i < weights.size(); ++i) weights[i] = 1.0f / static_cast<float>(i + 1);
   const Tensor weighted = Mass(in, weights);
+  const Tensor maximum = Mass(in, {}, MassPool::kMaximum);
   for (int threads : {1, 3}) {
     const std::unique_ptr<Backend> other = Make(threads);
     Tensor y(DType::kF32, in.queries.rows, in.queries.cols);
     Tensor sums(DType::kF32, 1, in.keys.rows);
     other->Attention(in, y.mutable_view());
-    other->AttentionMass(in, {}, sums.mutable_view());
+    other->AttentionMass(in, {}, MassPool::kSum, sums.mutable_view());
     EXPECT_TRUE(SameBits(y.view(), out.view())) << threads;
     EXPECT_TRUE(SameBits(sums.view(), mass.view())) << threads;
-    other->AttentionMass(in, weights, sums.mutable_view());
+    other->AttentionMass(in, weights, MassPool::kSum, sums.mutable_view());
     EXPECT_TRUE(SameBits(sums.view(), weighted.view())) << threads;
+    other->AttentionMass(in, {}, MassPool::kMaximum, sums.mutable_view());
+    EXPECT_TRUE(SameBits(sums.view(), maximum.view())) << threads;
   }
 }
 
@@ -286,7 +310,7 @@ TEST_P(AttentionConformance, WrongShapesFail) {
   Tensor units(DType::kF32, 1, 2);
   const auto expect_failure = [&](const AttentionInput& in) {
     EXPECT_THROW(be().Attention(in, out.mutable_view()), CheckFailure);
-    EXPECT_THROW(be().AttentionMass(in, {}, mass.mutable_view()), CheckFailure);
+    EXPECT_THROW(be().AttentionMass(in, {}, MassPool::kSum, mass.mutable_view()), CheckFailure);
   };
   AttentionInput in = good;
   in.shape.kv_heads = 3;
@@ -308,10 +332,10 @@ TEST_P(AttentionConformance, WrongShapesFail) {
   in.shape.alibi_slopes = slopes;
   expect_failure(in);
   EXPECT_THROW(be().Attention(good, out.mutable_view().Cols(0, 16)), CheckFailure);
-  EXPECT_THROW(be().AttentionMass(good, {}, mass.mutable_view().Cols(0, 9)), CheckFailure);
+  EXPECT_THROW(be().AttentionMass(good, {}, MassPool::kSum, mass.mutable_view().Cols(0, 9)), CheckFailure);
   for (const std::vector<float>& weights :
        {std::vector<float>{1, 1}, {1, 0, 1}, {1, -1, 1}, {1, 1, std::numeric_limits<float>::infinity()}}) {
-    EXPECT_THROW(be().AttentionMass(good, weights, mass.mutable_view()), CheckFailure);
+    EXPECT_THROW(be().AttentionMass(good, weights, MassPool::kSum, mass.mutable_view()), CheckFailure);
   }
   const Tensor none(good.keys.dtype, 0, good.keys.cols);
   in = good;

@@ -139,7 +139,7 @@ TEST_P(WeightsConformance, OneKvHeadOfManyIsACallOfItsOwn) {
         }
       }
       Tensor sums(DType::kF32, 1, one.keys.rows);
-      be().AttentionMass(one, {}, sums.mutable_view());
+      be().AttentionMass(one, {}, MassPool::kSum, sums.mutable_view());
       ExpectClose(sums, mass, tolerance());
       if (HasFatalFailure()) return;
     }

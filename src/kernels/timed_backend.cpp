@@ -126,9 +126,9 @@ void TimedBackend::Attention(const AttentionInput& in, MutableTensorView out) {
 }
 
 void TimedBackend::AttentionMass(const AttentionInput& in, std::span<const float> query_weights,
-                                 MutableTensorView mass) {
+                                 MassPool pool, MutableTensorView mass) {
   const Span span(times_, OpKind::kScoring);
-  inner_->AttentionMass(in, query_weights, mass);
+  inner_->AttentionMass(in, query_weights, pool, mass);
 }
 
 void TimedBackend::AttentionWeights(const AttentionInput& in, MutableTensorView weights) {

@@ -59,7 +59,7 @@ class TimedBackend final : public Backend {
   void ScatterAddRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) override;
   void Convert(const TensorView& x, MutableTensorView y) override;
   void Attention(const AttentionInput& in, MutableTensorView out) override;
-  void AttentionMass(const AttentionInput& in, std::span<const float> query_weights,
+  void AttentionMass(const AttentionInput& in, std::span<const float> query_weights, MassPool pool,
                      MutableTensorView mass) override;
   void AttentionWeights(const AttentionInput& in, MutableTensorView weights) override;
   void SparseAttention(const AttentionInput& in, const SparsePattern& pattern, int64_t first_query,

@@ -52,7 +52,7 @@ class Recorder final : public Backend {
   }
   void Convert(const TensorView&, MutableTensorView) override { Note("Convert"); }
   void Attention(const AttentionInput&, MutableTensorView) override { Note("Attention"); }
-  void AttentionMass(const AttentionInput&, std::span<const float>, MutableTensorView) override {
+  void AttentionMass(const AttentionInput&, std::span<const float>, MassPool, MutableTensorView) override {
     Note("AttentionMass");
   }
   void AttentionWeights(const AttentionInput&, MutableTensorView) override { Note("AttentionWeights"); }
@@ -112,7 +112,7 @@ TEST_F(TimedBackendTest, EveryOperationIsPassedOnAndCountedUnderItsKind) {
       {OpKind::kRows, [&] { timed_.ScatterAddRows({}, {}, {}); }},
       {OpKind::kRows, [&] { timed_.Convert({}, {}); }},
       {OpKind::kAttention, [&] { timed_.Attention({}, {}); }},
-      {OpKind::kScoring, [&] { timed_.AttentionMass({}, {}, {}); }},
+      {OpKind::kScoring, [&] { timed_.AttentionMass({}, {}, MassPool::kSum, {}); }},
       {OpKind::kScoring, [&] { timed_.AttentionWeights({}, {}); }},
       {OpKind::kAttention, [&] { timed_.SparseAttention({}, {}, 0, {}); }},
       {OpKind::kAttention, [&] { timed_.DecodeAttention({}, {}, {}); }},

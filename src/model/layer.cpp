@@ -36,11 +36,44 @@ void Layer::Forward(Stream& x, const LayerContext& run) const {
   x.Choose(DecodePoint::kAfterAttention, run.policy, run.be);
   const TokenSet ffn_rows = x.prefill() ? run.policy.RunFfn(x.seen(), run.be) : TokenSet::All(x.rows());
   COPPICE_CHECK(x.in_front() == 0 || ffn_rows.IsAll());  // TokenPolicy::FirstChoice said so
-  Ffn(x.in_front() > 0 ? TokenSet::All(x.rows()) : ffn_rows, x, run);
+  const TokenSet here = x.in_front() > 0 ? TokenSet::All(x.rows()) : ffn_rows;
+  Ffn(here, here.IsAll() ? TokenSet::None(x.rows()) : run.policy.FillFrom(x.seen(), here), x, run);
   if (x.prefill() && x.sequence().trace != nullptr) Record(ffn_rows, x);
 }
 
-void Layer::Ffn(const TokenSet& rows, Stream& x, const LayerContext& run) const {
+namespace {
+
+// The mean of FFN outputs, summed row after row in fp64: tiles and threads change no bit.
+class MeanOutput {
+ public:
+  MeanOutput(const TokenSet& from, int64_t hidden)
+      : from_(from), sum_(from.size() > 0 ? static_cast<size_t>(hidden) : 0) {}
+
+  void Add(std::span<const int32_t> rows, const TensorView& out) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (!from_.Contains(rows[i])) continue;
+      const std::span<const float> y = out.Row<float>(static_cast<int64_t>(i));
+      for (size_t c = 0; c < sum_.size(); ++c) sum_[c] += y[c];
+    }
+  }
+  // Adds the mean to the rows that are not in `ran`.
+  void Fill(const TokenSet& ran, MutableTensorView hidden, Backend& be) const {
+    Tensor mean(DType::kF32, 1, hidden.cols);
+    for (size_t c = 0; c < sum_.size(); ++c)
+      mean.mutable_view().Row<float>(0)[c] = static_cast<float>(sum_[c] / static_cast<double>(from_.size()));
+    for (int64_t row = 0; row < ran.universe(); ++row) {
+      if (!ran.Contains(row)) be.Add(mean.view(), hidden.Rows(row, 1));
+    }
+  }
+
+ private:
+  const TokenSet& from_;
+  std::vector<double> sum_;  // [d]
+};
+
+}  // namespace
+
+void Layer::Ffn(const TokenSet& rows, const TokenSet& fill_from, Stream& x, const LayerContext& run) const {
   SequenceState& sequence = x.sequence();
   (x.prefill() ? sequence.ledger.layer(index_).ffn_rows
                : sequence.step[static_cast<size_t>(index_)].ffn_rows) = rows.size();
@@ -56,6 +89,7 @@ void Layer::Ffn(const TokenSet& rows, Stream& x, const LayerContext& run) const 
   }
   ws.Pause();
   ws.down.Prepare(weights_.down, tiles, run.be);
+  MeanOutput mean(fill_from, config_.shape.hidden);
   for (const auto& [begin, count, kind] : tiles) {
     ws.Tick(index_ + 0.5 + 0.5 * static_cast<double>(begin) / static_cast<double>(rows.size()));
     std::span<const int32_t> chosen;
@@ -77,8 +111,10 @@ void Layer::Ffn(const TokenSet& rows, Stream& x, const LayerContext& run) const 
       const MutableTensorView out = ws.out.mutable_view().Rows(0, count);
       ws.down(inner, kind, ProductEnd::kStore, out, run.be);
       run.be.ScatterAddRows(out, chosen, x.hidden());
+      if (fill_from.size() > 0) mean.Add(chosen, out);
     }
   }
+  if (fill_from.size() > 0) mean.Fill(rows, x.hidden(), run.be);
 }
 
 void Layer::Record(const TokenSet& ffn_rows, Stream& x) const {

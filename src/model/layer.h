@@ -56,7 +56,8 @@ class Layer {
   PageBounds* PagesOf(Stream& x, const LayerContext& run) const;
 
   // layer.cpp
-  void Ffn(const TokenSet& rows, Stream& x, const LayerContext& run) const;
+  // `fill_from`: of `rows`, whose mean output the other rows get; may be none.
+  void Ffn(const TokenSet& rows, const TokenSet& fill_from, Stream& x, const LayerContext& run) const;
   void Record(const TokenSet& ffn_rows, Stream& x) const;
   void ApplyNorm(const Norm& norm, const TensorView& x, MutableTensorView y, Backend& be) const;
   bool LastRowOnly(const LayerContext& run) const {

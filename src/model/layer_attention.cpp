@@ -61,7 +61,7 @@ void Layer::Attention(Stream& x, const LayerContext& run) const {
   x.seen().ClearScores();
   if (!x.prefill()) x.seen().positions = keys.positions.front();
   const Needs needs = NeedsOf(x, run);
-  Observer observer(x.phase(), needs, attention_, keys, positions, ws, UnitsOf(x, run));
+  Observer observer(x.phase(), needs, attention_, keys, positions, run.rope, ws, UnitsOf(x, run));
   // Rows whose attention nobody needs, but whose queries score.
   const std::vector<Tile> observed = LastRowOnly(run) ? kv_tiles : std::vector<Tile>{};
   ws.query.Prepare(weights_.query, LastRowOnly(run) && !needs.empty() ? kv_tiles : q_tiles, run.be);

@@ -29,10 +29,10 @@ AttentionInput HeadInput(const AttentionInput& in, int kv_head, std::span<const 
 // rows is summed in groups of fixed rows, so that the size of the tiles changes nothing.
 class Observer {
  public:
-  // `query_positions`: of all rows of the stream, as they attend. `units`: null, or what scores blocks in
-  // decode; it sees the queries too. In decode the last row alone is looked at.
+  // `query_positions`: of all rows of the stream, as they attend. `rope`: what the queries were rotated with, or empty.
+  // `units`: null, or what scores blocks in decode; it sees the queries too. In decode the last row alone is looked at.
   Observer(Phase phase, const Needs& needs, const AttentionShape& shape, const AttendedKeys& keys,
-           std::span<const int32_t> query_positions, Workspace& ws, UnitKeys* units);
+           std::span<const int32_t> query_positions, const RopeTable& rope, Workspace& ws, UnitKeys* units);
 
   // Rows before this one are not looked at.
   int64_t first_row() const { return first_row_; }
@@ -42,26 +42,31 @@ class Observer {
   void Finish(Observation& seen, Backend& be);
 
  private:
+  void FindQuestion();
+  void MoveQuestionToTheEnd(Backend& be);
   void AddToSum(const Tile& tile, const TensorView& q, Backend& be);
   void FlushSum(Backend& be);
-  void Mass(const AttentionInput& in, std::span<const float> weights, bool per_kv_head,
-            MutableTensorView lists, Backend& be) const;
+  void Mass(const AttentionInput& in, const Needs::Mass& mass, MutableTensorView lists, Backend& be) const;
   AttentionInput Last(int64_t queries) const;
+  AttentionInput QueriesOf(const Needs::Mass& mass) const;
 
   const Needs& needs_;
   const AttentionShape& shape_;
   const AttendedKeys& keys_;
   std::span<const int32_t> query_positions_;
+  const RopeTable& rope_;
   Workspace& ws_;
   UnitKeys* units_;
   int64_t rows_;
   int64_t tail_ = 0;  // rows of ws.tail_q: the last ones
   int64_t first_row_ = 0;
-  bool sums_[2] = {};      // column sums over all queries: over all heads, per kv head
-  Tensor column_sums_[2];  // [1, keys], [kv_heads, keys]
-  Tensor part_;            // one group's share of a column sum
-  int64_t pending_ = 0;    // rows in ws.sum_q
-  int64_t summed_ = 0;     // rows that are in the sums
+  std::vector<int32_t> question_rows_;       // of the stream, ascending: their queries are in ws.question_q
+  std::vector<int32_t> question_positions_;  // where they are asked: moved to the prompt's end
+  bool sums_[2] = {};                        // column sums over all queries: over all heads, per kv head
+  Tensor column_sums_[2];                    // [1, keys], [kv_heads, keys]
+  Tensor part_;                              // one group's share of a column sum
+  int64_t pending_ = 0;                      // rows in ws.sum_q
+  int64_t summed_ = 0;                       // rows that are in the sums
 };
 
 }  // namespace coppice

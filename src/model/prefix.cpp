@@ -39,7 +39,22 @@ int64_t PrefixBytes(const ModelShape& shape, DType cache_type, LayerPoint point,
   return tokens * (2 * key * LayersWithKeys(point) + hidden + static_cast<int64_t>(sizeof(int32_t)));
 }
 
-PrefixRules RulesOf(const TokenPolicy& policy, int layers) {
+namespace {
+
+// How many rows lie behind the first of the queries that score, and that one.
+int64_t TailOf(const Needs::Mass& mass, int64_t tokens) {
+  int64_t wanted = mass.queries;
+  int64_t first = mass.of.empty() ? tokens - wanted : tokens;
+  for (auto span = mass.of.rbegin(); span != mass.of.rend() && wanted > 0; ++span) {
+    first = std::max(span->begin, span->end - wanted);
+    wanted -= span->end - first;
+  }
+  return tokens - first;
+}
+
+}  // namespace
+
+PrefixRules RulesOf(const TokenPolicy& policy, int layers, int64_t tokens) {
   PrefixRules rules{.point = policy.FirstChoice()};
   // After the last layer's attention one row goes on, and nobody chooses among it.
   if (rules.point >= LayerPoint{layers - 1, true}) rules.point = {layers, false};
@@ -52,7 +67,7 @@ PrefixRules RulesOf(const TokenPolicy& policy, int layers) {
       rules.point = {l, false};
       break;
     }
-    for (const Needs::Mass& mass : needs.masses) rules.tail = std::max(rules.tail, mass.queries);
+    for (const Needs::Mass& mass : needs.masses) rules.tail = std::max(rules.tail, TailOf(mass, tokens));
     for (const Needs::Units& units : needs.unit_scores)
       rules.tail = std::max<int64_t>(rules.tail, units.queries);
   }

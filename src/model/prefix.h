@@ -44,13 +44,13 @@ inline int LayersWithKeys(LayerPoint point) { return point.layer + (point.after_
 // The bytes of a PrefixState of `tokens` tokens, before there is one.
 int64_t PrefixBytes(const ModelShape& shape, DType cache_type, LayerPoint point, int64_t tokens);
 
-// What a policy allows a prompt to take over and to leave.
+// What a policy allows a prompt of so many tokens to take over and to leave.
 struct PrefixRules {
   LayerPoint
       point;  // states of up to here are those of any other prompt with the same beginning; {0} is none
   int64_t tail = 1;  // so many rows at the end must be computed, because their queries score
 };
-PrefixRules RulesOf(const TokenPolicy& policy, int layers);
+PrefixRules RulesOf(const TokenPolicy& policy, int layers, int64_t tokens);
 
 // What one sequence takes over: the first `rows` rows of a state.
 struct PrefixUse {

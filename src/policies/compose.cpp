@@ -48,6 +48,13 @@ class ComposedPolicy final : public TokenPolicy {
   TokenSet RunFfn(const Observation& seen, Backend& be) override {
     return Ask(seen, be, &TokenPolicy::RunFfn);
   }
+  // One method skips FFNs; others leave the answer empty.
+  TokenSet FillFrom(const Observation& seen, const TokenSet& ran) override {
+    TokenSet from = TokenSet::None(ran.universe());
+    for (const auto& policy : policies_)
+      from = from.Union(Checked(policy->FillFrom(seen, ran), ran.universe()));
+    return from.Intersect(ran);
+  }
   bool Parks() const override { return Any(&TokenPolicy::Parks); }
 
   bool ChoosesPattern(Phase phase, int layer) const override {

@@ -139,9 +139,11 @@ TEST(FtpPolicy, TheRandomControlTakesAsMany) {
 
 TEST(FtpMethod, TheControlInTheSettings) {
   EXPECT_EQ(SettingsOf(FtpMethod(), "ftp:choose=random,seed=5"),
-            "ftp:eta=0.9,dense=10,first=100,last=50,choose=random,seed=5,min=1024");
+            "ftp:eta=0.9,dense=10,first=100,last=50,queries=50,ask=end,pool=mean,skip_sink=0,widen=0,fill="
+            "none,choose=random,seed=5,min=1024");
   EXPECT_EQ(SettingsOf(FtpMethod(), "ftp"),
-            "ftp:eta=0.9,dense=10,first=100,last=50,choose=mass,seed=0,min=1024");
+            "ftp:eta=0.9,dense=10,first=100,last=50,queries=50,ask=end,pool=mean,skip_sink=0,widen=0,fill="
+            "none,choose=mass,seed=0,min=1024");
   EXPECT_NE(RefusalOf(FtpMethod(), "ftp:choose=best").find("it can be mass, random"), std::string::npos);
 }
 

@@ -100,7 +100,7 @@ TEST(H2oPolicy, MassIsConserved) {
                        .values = {keys.data(), DType::kF32, n, kDim},
                        .query_positions = std::span(positions).last(static_cast<size_t>(m)),
                        .key_positions = positions},
-                      {}, {mass.front().data(), DType::kF32, 1, n});
+                      {}, MassPool::kSum, {mass.front().data(), DType::kF32, 1, n});
     EXPECT_FALSE(n == kTokens ? cache.Prefill(n, mass) : cache.Step(mass));
     const std::vector<float>& sums = h2o.MassOf(0).front();
     ASSERT_EQ(static_cast<int64_t>(sums.size()), n);

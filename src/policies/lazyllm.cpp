@@ -38,10 +38,6 @@
 
 namespace coppice {
 
-namespace {
-constexpr Needs::Mass kLastQuery{.queries = 1};
-}  // namespace
-
 LazyLlmPolicy::LazyLlmPolicy(LazyLlmConfig config) : config_(std::move(config)) {
   COPPICE_CHECK(config_.layers.size() == config_.keep.size());
 }
@@ -64,13 +60,18 @@ LayerPoint LazyLlmPolicy::FirstChoice() const {
 
 Needs LazyLlmPolicy::NeedsAt(Phase phase, int layer) const {
   if (StageBefore(layer + 1) < 0 || (phase == Phase::kDecode && !config_.revive)) return {};
-  return {.masses = {kLastQuery}, .unit_scores = {}};  // (1)
+  return {.masses = {config_.scores.Need(phase, config_.question)}, .unit_scores = {}};  // (1)
+}
+
+std::vector<float> LazyLlmPolicy::Scores(const Observation& seen) const {
+  const TensorView mass = seen.AttentionMass(config_.scores.Need(seen.phase, config_.question));
+  return Widened(mass.Row<float>(0), seen.positions, config_.scores.widen);
 }
 
 TokenSet LazyLlmPolicy::BeforeLayer(const Observation& seen, Backend& be) {
   const int stage = StageBefore(seen.layer);
   if (stage < 0) return TokenSet::All(seen.rows());
-  return BestRows(seen.AttentionMass(kLastQuery).Row<float>(0), Count(stage, seen.rows()),  // (2)
+  return BestRows(Scores(seen), Count(stage, seen.rows()),  // (2)
                   RowsBelow(seen.positions, config_.sink), 1, be);
 }
 
@@ -84,9 +85,10 @@ TokenSet LazyLlmPolicy::Attend(const Observation& seen, const Candidates& candid
   const int stage = StageBefore(seen.layer);
   if (stage < 0) return TokenSet::All(count);
   const int64_t prompt_rows = RowsBelow(seen.positions, seen.prompt_tokens);
+  const std::vector<float> scores = Scores(seen);
   const std::vector<int32_t> best =
-      BestRows(seen.AttentionMass(kLastQuery).Row<float>(0).first(static_cast<size_t>(prompt_rows)),
-               Count(stage, prompt_rows), RowsBelow(seen.positions, config_.sink), 0, be)  // (2)
+      BestRows(std::span(scores).first(static_cast<size_t>(prompt_rows)), Count(stage, prompt_rows),
+               RowsBelow(seen.positions, config_.sink), 0, be)  // (2)
           .ToRows();
   // Both lists ascend: walk them together, from rows of what was attended to rows of the candidates.
   std::vector<int32_t> chosen;
@@ -140,6 +142,8 @@ MethodInstance MakeLazyLlm(const MethodSpec& spec, const MethodContext& context)
   config.sink = static_cast<int>(read.Integer("sink", 0, 0, kManyTokens));
   config.revive = read.Choice("revive", {"aux", "none"}) == "aux";
   config.mask = ReadMask(read, shape);
+  config.scores = ReadRowScores(read, {});
+  config.question.assign(context.question.begin(), context.question.end());
   const bool strict = read.Integer("strict_memory", preset == "paper" ? 0 : 1, 0, 1) == 1;
   const int64_t minimum = read.Integer("min", 2048, 0, kManyTokens);
   read.RefuseUnknownKeys();
@@ -149,11 +153,11 @@ MethodInstance MakeLazyLlm(const MethodSpec& spec, const MethodContext& context)
   MethodInstance made;
   if (!config.revive) made.switched_off = kRevives;
   made.settings = fmt::format(
-      "lazyllm:preset={},layers={},keep={},sink={},revive={},revive_mask={},strict_memory={},min={}", preset,
-      LayersText(config.layers),
+      "lazyllm:preset={},layers={},keep={},sink={},revive={},revive_mask={},strict_memory={},{},min={}",
+      preset, LayersText(config.layers),
       fmt::join(config.keep.empty() ? std::vector{keep.front()} : config.keep, "/"), config.sink,
       config.revive ? "aux" : "none", config.mask == ReviveMask::kAppend ? "append" : "causal",
-      strict ? 1 : 0, minimum);
+      strict ? 1 : 0, RowScoresText(config.scores), minimum);
   made.reason =
       FirstReason({StageReason(config.layers, shape), LengthReason(context, minimum), WindowReason(context)});
   if (made.reason.empty()) made.policy = std::make_unique<LazyLlmPolicy>(std::move(config));
@@ -163,7 +167,7 @@ MethodInstance MakeLazyLlm(const MethodSpec& spec, const MethodContext& context)
 }  // namespace
 
 MethodInfo LazyLlmMethod() {
-  return {
+  MethodInfo info{
       "lazyllm",
       "drop tokens at a few layers, choose again for every generated token, compute the chosen where they "
       "left",
@@ -179,6 +183,8 @@ MethodInfo LazyLlmMethod() {
        {"strict_memory", "1", "0, 1", "move late stages so that parked states never cost memory"},
        {"min", "2048", "0 up", "shorter prompts run dense"}},
       &MakeLazyLlm};
+  AddRowScoresKeys("1", "min", info.keys);
+  return info;
 }
 
 }  // namespace coppice

@@ -5,6 +5,7 @@
 
 #include "policies/method_info.h"
 #include "policies/policy.h"
+#include "policies/row_scores.h"
 
 namespace coppice {
 
@@ -14,6 +15,8 @@ struct LazyLlmConfig {
   int sink = 0;              // positions below this always stay, inside the count
   bool revive = true;        // in each decode step anew; else what left in prefill is gone
   ReviveMask mask = ReviveMask::kAppend;
+  RowScores scores = {};  // the paper's: one query, the prompt's last, the mean over heads
+  std::vector<PositionSpan> question = {};
 };
 
 class LazyLlmPolicy final : public TokenPolicy {
@@ -33,6 +36,8 @@ class LazyLlmPolicy final : public TokenPolicy {
   // The stage before `layer` that drops something, or -1.
   int StageBefore(int layer) const;
   int64_t Count(int stage, int64_t prompt_rows) const;
+  // The scores that (2) ranks by, of rows at these positions.
+  std::vector<float> Scores(const Observation& seen) const;
   LazyLlmConfig config_;
 };
 

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 using Rows = std::vector<int32_t>;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr Needs::Mass kLastQuery{.queries = 1};
+const Needs::Mass kLastQuery{.queries = 1};
 
 Rows PositionsOf(const TokenSet& set, std::span<const int32_t> positions) {
   EXPECT_EQ(set.universe(), static_cast<int64_t>(positions.size()));
@@ -194,7 +194,7 @@ TEST(LazyLlmMethod, Settings) {
   const MethodInfo method = LazyLlmMethod();
   EXPECT_EQ(SettingsOf(method, "lazyllm"),
             "lazyllm:preset=default,layers=10/20/30,keep=0.5/0.5/0.5,sink=0,revive=aux,revive_mask=append,"
-            "strict_memory=1,min=2048");
+            "strict_memory=1,queries=1,ask=end,pool=mean,skip_sink=0,widen=0,min=2048");
   EXPECT_THAT(SettingsOf(method, "lazyllm", Qwen05B()), HasSubstr("layers=8/15/20,keep=0.5/0.5/0.5,"));
   EXPECT_THAT(
       SettingsOf(method, "lazyllm:preset=paper", Qwen05B()),

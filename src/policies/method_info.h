@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "policies/dropped_mass.h"
 #include "policies/policy.h"
 #include "policies/shape.h"
 #include "policies/spec.h"
@@ -35,6 +36,8 @@ struct MethodContext {
   // Where the question stands in the prompt, whose queries score the other tokens: ascending, disjoint, none of them
   // empty, inside the prompt. Empty: not known, and the prompt's last tokens stand for it.
   std::span<const PositionSpan> question = {};
+  // Gets what share of attention fell on tokens that left, where methods drop any; null: nobody asks.
+  std::vector<DroppedShare>* dropped = nullptr;
   // The prompt's tokens as text, "" for control tokens. Not set where there is no tokenizer.
   std::function<std::vector<std::string>()> pieces = {};
   // For input compression: opens a second model (Error, naming the file, where it cannot) that will give -log2 p

@@ -77,6 +77,9 @@ TokenSet TokenPolicy::AfterAttention(const Observation& seen, Backend& /*be*/) {
   return TokenSet::All(seen.rows());
 }
 TokenSet TokenPolicy::RunFfn(const Observation& seen, Backend& /*be*/) { return TokenSet::All(seen.rows()); }
+TokenSet TokenPolicy::FillFrom(const Observation& /*seen*/, const TokenSet& ran) {
+  return TokenSet::None(ran.universe());
+}
 bool TokenPolicy::ChoosesPattern(Phase /*phase*/, int /*layer*/) const { return false; }
 SparsePattern TokenPolicy::Pattern(const AttentionScene& /*scene*/, Backend& /*be*/) { return {}; }
 bool TokenPolicy::RetainsAt(Phase /*phase*/, int /*layer*/) const { return false; }

@@ -8,7 +8,7 @@
 //   Retain           which keys and values stay in this layer's cache            both
 //   AfterAttention   which rows stay in the stream from this FFN on              prefill
 //   RunFfn           which rows run this layer's FFN; the rest keep their        prefill
-//                    residual
+//                    residual, or get the mean FFN output of some rows (FillFrom)
 //   Attend           which tokens the rest of a step attends, and so which       decode
 //                    parked ones must come back
 //
@@ -41,8 +41,15 @@ struct Needs {
   // The softmax mass that queries give to each key. In decode the one query is the current token's.
   struct Mass {
     int64_t queries = 0;       // the last this many rows (fewer where there are fewer), or kAllQueries
-    bool per_kv_head = false;  // one list per kv head, summed over its query heads; else one over all heads
+    bool per_kv_head = false;  // one list per kv head, pooled over its query heads; else one over all heads
     float last_weight = 1;     // the queries weigh linspace(1, last_weight)
+    MassPool pool = MassPool::kSum;
+    // Keys at positions below this score 0, and the softmax is over the others: a head that gives nearly all to the
+    // prompt's first token counts as much as any other.
+    int32_t sink = 0;
+    // Prefill: the queries are the last `queries` rows at these positions, asked as if they stood at the prompt's end
+    // (RoPE moves them there), so that they see what follows them. Empty, or none of them left: of all rows.
+    std::vector<PositionSpan> of = {};
     friend bool operator==(const Mass&, const Mass&) = default;
   };
   struct Units {
@@ -178,6 +185,8 @@ class TokenPolicy {
   virtual TokenSet BeforeLayer(const Observation& seen, Backend& be);
   virtual TokenSet AfterAttention(const Observation& seen, Backend& be);
   virtual TokenSet RunFfn(const Observation& seen, Backend& be);
+  // Of the rows that run the FFN (`ran`) those whose mean output is added to the rows that skip it; none: nothing is.
+  virtual TokenSet FillFrom(const Observation& seen, const TokenSet& ran);
   // Whether tokens that leave the stream are parked, so that Attend may bring them back.
   virtual bool Parks() const { return false; }
 

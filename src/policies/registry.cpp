@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "policies/coppice.h"
 #include "policies/flexprefill.h"
 #include "policies/ftp.h"
 #include "policies/h2o.h"
@@ -31,6 +32,7 @@ const std::vector<MethodInfo>& MethodList() {
       FtpMethod(),
       SdtpMethod(),
       SlimInferMethod(),
+      CoppiceMethod(),
       // What they are compared with.
       RandomDropMethod(),
       SelectiveContextMethod(),
@@ -116,6 +118,13 @@ PruneChoice MakePolicy(std::string_view spec, const MethodContext& context, cons
   }
   if (choice.spec.empty()) choice.spec = "none";
   choice.active = !policies.empty();
+  unsigned traits = 0;
+  for (const Named& method : named) traits |= method.traits;
+  if (choice.active && context.dropped != nullptr && (traits & kDropsRows) != 0) {
+    LayerPoint first = kNoPoint;
+    for (const auto& policy : policies) first = std::min(first, policy->FirstChoice());
+    policies.push_back(MakeDroppedMassMeter(first, context.dropped));
+  }
   choice.policy = Compose(std::move(policies), protection);
   return choice;
 }

@@ -56,8 +56,10 @@ TEST(MakePolicy, BareNamesAreThePresetsWrittenOut) {
   EXPECT_EQ(
       both.spec,
       "sliminfer:layers=10/20/30,start=10,keep=8192/4096/2048,decode_keep=8192/4096/2048,block=64,unit=8,"
-      "window=4,score=units,gamma=0.9,revive=aux,revive_cap=4,min=4096"
-      "+ftp:eta=0.9,dense=10,first=100,last=50,choose=mass,seed=0,min=1024");
+      "window=4,score=units,gamma=0.9,revive=aux,revive_cap=4,queries=1,ask=end,pool=mean,skip_sink=0,widen="
+      "0,min=4096"
+      "+ftp:eta=0.9,dense=10,first=100,last=50,queries=50,ask=end,pool=mean,skip_sink=0,widen=0,fill=none,"
+      "choose=mass,seed=0,min=1024");
   EXPECT_TRUE(both.active);
   EXPECT_EQ(both.reason, "");
   EXPECT_EQ(both.policy->NeedsAt(Phase::kPrefill, 9).unit_scores.size(), 1u);  // decides after layer p - 1
@@ -109,7 +111,7 @@ TEST(Methods, DocumentTheirKeys) {
 
 TEST(MakePolicy, RefusesWhatItCannotDo) {
   const std::pair<const char*, const char*> bad[] = {
-      {"h3o", "no method 'h3o'; there are none, lazyllm, ftp, sdtp, sliminfer, random, "},
+      {"h3o", "no method 'h3o'; there are none, lazyllm, ftp, sdtp, sliminfer, coppice, random, "},
       {"ftp+none", "no method 'none'"},
       {"FTP", "no method 'FTP'"},
       {"ftp:eta=0", "ftp: eta=0 is not a number from 1e-06 to 1"},
@@ -122,7 +124,9 @@ TEST(MakePolicy, RefusesWhatItCannotDo) {
       {"ftp:last=0", "last=0"},
       {"ftp:first=-1", "first=-1"},
       {"ftp:min=-1", "min=-1"},
-      {"ftp:keep=1", "unknown key 'keep'; it has eta, dense, first, last, choose, seed, min"},
+      {"ftp:keep=1",
+       "unknown key 'keep'; it has eta, dense, first, last, queries, ask, pool, skip_sink, widen, fill, "
+       "choose, seed, min"},
       {"ftp:eta=1,eta=1", "'eta' is set twice"},
       {"sliminfer:layers=0,keep=100", "layers=0: '0' is not a whole number from 1 to 31"},
       {"sliminfer:layers=10/32,keep=0.5", "'32' is not a whole number from 1 to 31"},

@@ -65,6 +65,8 @@ LayerPoint SlimInferPolicy::FirstChoice() const {
 
 Needs SlimInferPolicy::NeedsAt(Phase phase, int layer) const {
   if (StageAfter(layer) < 0 || (phase == Phase::kDecode && !decides_in_decode_)) return {};
+  if (config_.by_mass && phase == Phase::kPrefill)
+    return {.masses = {config_.scores.Need(phase, config_.question)}, .unit_scores = {}};
   return {.masses = {}, .unit_scores = {Units()}};
 }
 
@@ -79,6 +81,19 @@ std::vector<float> SlimInferPolicy::BlockScores(const TensorView& unit_scores) c
   return r;
 }
 
+// Not in the paper: raw products are large where keys are large; the softmax of each head says what it looks at.
+std::vector<float> SlimInferPolicy::BlockMass(const Observation& seen) const {
+  const std::vector<float> score =
+      Widened(seen.AttentionMass(config_.scores.Need(seen.phase, config_.question)).Row<float>(0),
+              seen.positions, config_.scores.widen);
+  const auto block = static_cast<size_t>(config_.block);
+  std::vector<float> r((score.size() + block - 1) / block, -kInfinity);
+  for (size_t row = 0; row < score.size(); ++row) {
+    r[row / block] = std::max(r[row / block], std::min(score[row], std::numeric_limits<float>::max()));
+  }
+  return r;
+}
+
 TokenSet SlimInferPolicy::AfterAttention(const Observation& seen, Backend& be) {
   const int64_t rows = seen.rows();
   const int stage = StageAfter(seen.layer);
@@ -86,7 +101,7 @@ TokenSet SlimInferPolicy::AfterAttention(const Observation& seen, Backend& be) {
   const int64_t budget = config_.keep[static_cast<size_t>(stage)];
   if (budget >= rows) return TokenSet::All(rows);
 
-  std::vector<float> r = BlockScores(seen.UnitScores(Units()));
+  std::vector<float> r = config_.by_mass ? BlockMass(seen) : BlockScores(seen.UnitScores(Units()));
   const auto blocks = static_cast<int64_t>(r.size());
   r.front() = r.back() = kInfinity;  // block 0 and the tail stay
   const int64_t kept_blocks = std::max<int64_t>(budget / config_.block, std::min<int64_t>(2, blocks));
@@ -253,8 +268,11 @@ MethodInstance MakeSlimInfer(const MethodSpec& spec, const MethodContext& contex
       read.Numbers("decode_keep", {}, 1e-6, static_cast<double>(kManyTokens));
   config.decode_keep =
       decode_keep.empty() ? config.keep : Budgets(decode_keep, config.layers.size(), context.tokens);
-  const std::string score = read.Choice("score", {"units", "avg", "max"});
-  if (score != "units") config.unit = config.block;
+  const std::string score = read.Choice("score", {"units", "avg", "max", "mass"});
+  config.by_mass = score == "mass";
+  config.scores = ReadRowScores(read, {});
+  config.question.assign(context.question.begin(), context.question.end());
+  if (score == "avg" || score == "max") config.unit = config.block;
   if (score == "max") config.pool = KeyPool::kMax;
   config.gamma = read.Number("gamma", config.gamma, 0, 2);
   const std::string revive = read.Choice("revive", {"aux", "none"});
@@ -268,10 +286,10 @@ MethodInstance MakeSlimInfer(const MethodSpec& spec, const MethodContext& contex
   if (!config.revive && config.decode_keep == config.keep) made.switched_off = kRevives;
   made.settings = fmt::format(
       "sliminfer:layers={},start={},keep={},decode_keep={},block={},unit={},window={},score={},gamma={},"
-      "revive={},revive_cap={},min={}",
+      "revive={},revive_cap={},{},min={}",
       fmt::join(config.layers, "/"), config.layers.empty() ? 1 : config.layers.front(),
       fmt::join(config.keep, "/"), fmt::join(config.decode_keep, "/"), config.block, config.unit,
-      config.window, score, config.gamma, revive, config.revive_cap, minimum);
+      config.window, score, config.gamma, revive, config.revive_cap, RowScoresText(config.scores), minimum);
   if (config.layers.empty()) made.reason = fmt::format("{} layers leave no stage to prune at", shape.layers);
   if (made.reason.empty()) made.reason = LengthReason(context, minimum);
   if (made.reason.empty() && context.tokens <= config.keep.front()) {
@@ -286,7 +304,7 @@ MethodInstance MakeSlimInfer(const MethodSpec& spec, const MethodContext& contex
 }  // namespace
 
 MethodInfo SlimInferMethod() {
-  return {
+  MethodInfo info{
       "sliminfer",
       "drop blocks of hidden states at a few layers; later layers never see them",
       "SlimInfer: accelerating long-context LLM inference via dynamic token pruning, arXiv 2508.06447",
@@ -299,12 +317,16 @@ MethodInfo SlimInferMethod() {
        {"block", "64", "1 to 4096", "tokens per block"},
        {"unit", "8", "1 to 4096, divides block", "tokens whose mean key scores together"},
        {"window", "4", "1 to 4096", "last queries, averaged, that score"},
-       {"score", "units", "units, avg, max", "a block's key: best unit's mean, mean of all, maximum of all"},
+       {"score", "units", "units, avg, max, mass",
+        "a block's key: best unit's mean, mean of all, maximum of all; mass: no key, softmax mass in "
+        "prefill"},
        {"gamma", "0.9", "0 to 2", "blocks are exchanged where less than this share of them stays the same"},
        {"revive", "aux", "aux, none", "whether dropped blocks can come back while generating"},
        {"revive_cap", "4", "0 to 4096", "blocks that may come back per stage and generated token"},
        {"min", "4096", "0 up", "shorter prompts run dense"}},
       &MakeSlimInfer};
+  AddRowScoresKeys("1, of score=mass", "min", info.keys);
+  return info;
 }
 
 }  // namespace coppice

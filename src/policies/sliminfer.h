@@ -6,6 +6,7 @@
 
 #include "policies/method_info.h"
 #include "policies/policy.h"
+#include "policies/row_scores.h"
 
 namespace coppice {
 
@@ -19,7 +20,11 @@ struct SlimInferConfig {
   KeyPool pool = KeyPool::kMean;          // how a unit's keys become one
   double gamma = 0.9;                     // blocks are exchanged where the overlap falls below
   bool revive = false;                    // dropped blocks are parked and may come back
-  int revive_cap = 4;                     // blocks that may come back at one stage in one step
+  bool by_mass =
+      false;  // in prefill blocks are scored by softmax mass (their best row's) in place of raw products
+  RowScores scores = {};  // of by_mass
+  std::vector<PositionSpan> question = {};
+  int revive_cap = 4;  // blocks that may come back at one stage in one step
 };
 
 class SlimInferPolicy final : public TokenPolicy {
@@ -43,6 +48,7 @@ class SlimInferPolicy final : public TokenPolicy {
   Needs::Units Units() const { return {config_.window, config_.unit, config_.pool}; }
   // r of every block (2), from the scores of its units; -inf where it has no keys.
   std::vector<float> BlockScores(const TensorView& unit_scores) const;
+  std::vector<float> BlockMass(const Observation& seen) const;
   Blocks BestBlocks(const std::vector<float>& r, const std::vector<bool>& parked, int64_t count) const;
 
   SlimInferConfig config_;

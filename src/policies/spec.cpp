@@ -178,6 +178,21 @@ std::string SpecReader::Choice(std::string_view key, const std::vector<std::stri
   throw Error("--prune {}: {}={} is not there; it can be {}", spec_.name, key, *text, Joined(choices));
 }
 
+std::vector<std::string> SpecReader::Choices(std::string_view key, const std::vector<std::string>& fallback,
+                                             const std::vector<std::string>& choices) {
+  const std::string* text = Find(key);
+  if (text == nullptr) return fallback;
+  std::vector<std::string> values;
+  for (const std::string_view part : Split(*text, '/')) {
+    if (std::find(choices.begin(), choices.end(), part) == choices.end()) {
+      throw Error("--prune {}: {}={}: '{}' is not there; it can be {}", spec_.name, key, *text, part,
+                  Joined(choices));
+    }
+    values.emplace_back(part);
+  }
+  return values;
+}
+
 std::string SpecReader::File(std::string_view key, std::string_view what) {
   const std::string* text = Find(key);
   if (text == nullptr) throw Error("--prune {}: {}= is missing: {}", spec_.name, key, what);

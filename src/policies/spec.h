@@ -37,6 +37,9 @@ class SpecReader {
   std::vector<int> Integers(std::string_view key, const std::vector<int>& fallback, int low, int high);
   // One of `choices`, the first where the key is absent.
   std::string Choice(std::string_view key, const std::vector<std::string>& choices);
+  // A list of such words.
+  std::vector<std::string> Choices(std::string_view key, const std::vector<std::string>& fallback,
+                                   const std::vector<std::string>& choices);
   // The name of a file; Error, with `what` it is, where the key is absent.
   std::string File(std::string_view key, std::string_view what);
   // Throws Error for the first key of the spec that no call above asked for.

@@ -21,7 +21,7 @@
 namespace coppice {
 
 namespace {
-constexpr Needs::Mass kLastQuery{.queries = 1};
+const Needs::Mass kLastQuery{.queries = 1};
 }  // namespace
 
 LayerPoint StaticPruningPolicy::FirstChoice() const {

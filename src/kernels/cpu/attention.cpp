@@ -159,9 +159,9 @@ void AttentionOps::Attention(const AttentionInput& in, MutableTensorView out) {
 }
 
 // Pass 1: maximum and sum of every row. Pass 2: by ranges of keys, adds the weights of all rows in the order
-// kv head, tile, row, in kMassLanes partial sums per key, so that no thread ever adds to another's keys.
+// kv head, tile, row, in kMassLanes partial sums per key (or maxima), so that no thread ever adds to another's keys.
 void AttentionOps::AttentionMass(const AttentionInput& in, std::span<const float> query_weights,
-                                 MutableTensorView mass) {
+                                 MassPool pool, MutableTensorView mass) {
   CheckAttentionMass(in, query_weights, mass);
   const AttentionPlan plan(in, kernels_);
   const int64_t dim = in.shape.head_dim;
@@ -186,12 +186,14 @@ void AttentionOps::AttentionMass(const AttentionInput& in, std::span<const float
     float* sums = own + kernel_scratch;
     std::fill_n(sums, kMassKeys * kMassLanes, 0.0f);
     for (int64_t pair = 0; pair < run.pairs(); ++pair) {
-      plan.kernels().add_mass(run.TileOf(pair), begin, end, states.Row<float>(pair).data(), sums, own);
+      plan.kernels().add_mass(run.TileOf(pair), begin, end, states.Row<float>(pair).data(),
+                              pool == MassPool::kMaximum, sums, own);
     }
     for (int64_t j = begin; j < end; ++j) {
-      float sum = 0;
-      for (int lane = 0; lane < kMassLanes; ++lane) sum += sums[(j - begin) * kMassLanes + lane];
-      result[static_cast<size_t>(j)] = sum;
+      const std::span<const float> lanes(sums + (j - begin) * kMassLanes, kMassLanes);
+      float pooled = 0;
+      for (const float x : lanes) pooled = pool == MassPool::kSum ? pooled + x : std::max(pooled, x);
+      result[static_cast<size_t>(j)] = pooled;
     }
   });
 }

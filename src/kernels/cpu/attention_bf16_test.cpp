@@ -34,7 +34,7 @@ class Bf16Attention : public ::testing::Test {
   }
   static Tensor Mass(Backend& backend, const AttentionInput& in) {
     Tensor mass(DType::kF32, 1, in.keys.rows);
-    backend.AttentionMass(in, {}, mass.mutable_view());
+    backend.AttentionMass(in, {}, MassPool::kSum, mass.mutable_view());
     return mass;
   }
   static Tensor Decode(Backend& backend, const AttentionInput& in) {

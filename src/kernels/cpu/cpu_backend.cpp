@@ -231,9 +231,9 @@ class CpuBackend final : public Backend {
   }
 
   void Attention(const AttentionInput& in, MutableTensorView out) override { attention_.Attention(in, out); }
-  void AttentionMass(const AttentionInput& in, std::span<const float> query_weights,
+  void AttentionMass(const AttentionInput& in, std::span<const float> query_weights, MassPool pool,
                      MutableTensorView mass) override {
-    attention_.AttentionMass(in, query_weights, mass);
+    attention_.AttentionMass(in, query_weights, pool, mass);
   }
   void AttentionWeights(const AttentionInput& in, MutableTensorView weights) override {
     attention_.AttentionWeights(in, weights);

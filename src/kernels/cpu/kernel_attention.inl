@@ -226,9 +226,9 @@ void Attend(const AttentionTile& tile, int64_t key_begin, int64_t key_end, bool 
   }
 }
 
-// Adds the weights of `count` keys, whose scores are at hand, to their sums.
+// Adds the weights of `count` keys, whose scores are at hand, to their sums or maxima.
 inline void AddTileMass(const AttentionTile& tile, const Rows& rows, const float* state, int64_t count,
-                        float* sums) {
+                        bool maximum, float* sums) {
   const State s = StateAt(const_cast<float*>(state));
   for (int panel = 0; panel < kPanels; ++panel) {
     for (int v = 0; v < PanelVectors(tile, panel); ++v) {
@@ -239,20 +239,21 @@ inline void AddTileMass(const AttentionTile& tile, const Rows& rows, const float
       for (int64_t j = 0; j < count; ++j) {
         const V p = Exp2(V::Load(rows.scores + (panel * kKeyTile + j) * kPanel + v * V::kLanes) - base);
         float* sum = sums + j * kMassLanes;
-        V::Fma(p, inverse, V::Load(sum)).Store(sum);
+        const V before = V::Load(sum);
+        (maximum ? V::Max(p * inverse, before) : V::Fma(p, inverse, before)).Store(sum);
       }
     }
   }
 }
 
-void AddMass(const AttentionTile& tile, int64_t key_begin, int64_t key_end, const float* state, float* sums,
-             float* scratch) {
+void AddMass(const AttentionTile& tile, int64_t key_begin, int64_t key_end, const float* state, bool maximum,
+             float* sums, float* scratch) {
   const Rows rows = PackRows(tile, scratch);
   const int64_t last = Smaller(key_end, rows.last_visible);
   for (int64_t begin = key_begin; begin < last; begin += kKeyTile) {
     if (begin + kKeyTile <= rows.first_visible) continue;
     ScoreTile(tile, rows, begin, key_end);
-    AddTileMass(tile, rows, state, Smaller(kKeyTile, key_end - begin),
+    AddTileMass(tile, rows, state, Smaller(kKeyTile, key_end - begin), maximum,
                 sums + (begin - key_begin) * kMassLanes);
   }
 }

@@ -80,10 +80,10 @@ struct AttentionKernels {
   void (*clear)(const AttentionTile& tile, bool with_values, float* state);
   // Writes the rows' normalised outputs. `out` is laid out as the queries are.
   void (*finish)(const AttentionTile& tile, const float* state, float* out, int64_t out_stride);
-  // sums[j * 16 + lane] += softmax weights of key key_begin + j over the tile's rows; lane sums are added by
-  // the caller. `state` holds the rows' final maximum and sum.
+  // sums[j * 16 + lane] += softmax weights of key key_begin + j over the tile's rows, or becomes their maximum; lanes
+  // are pooled by the caller. `state` holds the rows' final maximum and sum.
   void (*add_mass)(const AttentionTile& tile, int64_t key_begin, int64_t key_end, const float* state,
-                   float* sums, float* scratch);
+                   bool maximum, float* sums, float* scratch);
   // Rearranges the key tile that begins at `begin`; keys from `end` on do not exist. What all tiles of rows of a call
   // read is then rearranged once, not once for each. Without values in 8 bits packing changes no bit of a result. Null:
   // these kernels read the cache as it lies.

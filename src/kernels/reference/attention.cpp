@@ -106,7 +106,8 @@ void Attention(const AttentionInput& in, MutableTensorView out) {
   }
 }
 
-void AttentionMass(const AttentionInput& in, std::span<const float> query_weights, MutableTensorView mass) {
+void AttentionMass(const AttentionInput& in, std::span<const float> query_weights, MassPool pool,
+                   MutableTensorView mass) {
   CheckAttentionMass(in, query_weights, mass);
   const AttentionShape& shape = in.shape;
   const int group = shape.heads / shape.kv_heads;
@@ -120,7 +121,10 @@ void AttentionMass(const AttentionInput& in, std::span<const float> query_weight
     const std::span<float> a = std::span(scores).first(static_cast<size_t>(seen.end - seen.begin));
     for (int head = 0; head < shape.heads; ++head) {
       Weights(in, i, head, seen, keys[static_cast<size_t>(head / group)], a);
-      for (size_t j = 0; j < a.size(); ++j) sums[static_cast<size_t>(seen.begin) + j] += weight * a[j];
+      for (size_t j = 0; j < a.size(); ++j) {
+        double& pooled = sums[static_cast<size_t>(seen.begin) + j];
+        pooled = pool == MassPool::kSum ? pooled + weight * a[j] : std::max(pooled, weight * a[j]);
+      }
     }
   }
   for (size_t j = 0; j < sums.size(); ++j) mass.Row<float>(0)[j] = static_cast<float>(sums[j]);

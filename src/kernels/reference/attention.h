@@ -6,7 +6,8 @@
 namespace coppice::reference {
 
 void Attention(const AttentionInput& in, MutableTensorView out);
-void AttentionMass(const AttentionInput& in, std::span<const float> query_weights, MutableTensorView mass);
+void AttentionMass(const AttentionInput& in, std::span<const float> query_weights, MassPool pool,
+                     MutableTensorView mass);
 void AttentionWeights(const AttentionInput& in, MutableTensorView weights);
 void SparseAttention(const AttentionInput& in, const SparsePattern& pattern, int64_t first_query,
                      MutableTensorView out);

@@ -107,9 +107,9 @@ class ReferenceBackend final : public Backend {
   void Convert(const TensorView& x, MutableTensorView y) override { reference::Convert(x, y); }
 
   void Attention(const AttentionInput& in, MutableTensorView out) override { reference::Attention(in, out); }
-  void AttentionMass(const AttentionInput& in, std::span<const float> query_weights,
+  void AttentionMass(const AttentionInput& in, std::span<const float> query_weights, MassPool pool,
                      MutableTensorView mass) override {
-    reference::AttentionMass(in, query_weights, mass);
+    reference::AttentionMass(in, query_weights, pool, mass);
   }
   void AttentionWeights(const AttentionInput& in, MutableTensorView weights) override {
     reference::AttentionWeights(in, weights);

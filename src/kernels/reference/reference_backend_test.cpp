@@ -35,7 +35,7 @@ TEST(ReferenceBackend, AQueryWithoutVisibleKeysIsZero) {  // outside the contrac
   Tensor out = Random(2, 16, 4);
   Tensor mass(DType::kF32, 1, 6);
   be->Attention(data.Input(), out.mutable_view());
-  be->AttentionMass(data.Input(), {}, mass.mutable_view());
+  be->AttentionMass(data.Input(), {}, MassPool::kSum, mass.mutable_view());
   for (float v : out.view().Row<float>(0)) EXPECT_EQ(v, 0.0f);
   EXPECT_NE(out.view().Row<float>(1)[0], 0.0f);
   for (int j = 0; j < 6; ++j)
@@ -48,7 +48,7 @@ TEST(ReferenceBackend, ABrokenKeyHasNoWeightAndANanShows) {
   for (float& q : data.queries.mutable_view().Row<float>(0)) q = 1;
   const auto mass = [&] {
     Tensor t(DType::kF32, 1, 3);
-    be->AttentionMass(data.Input(), {}, t.mutable_view());
+    be->AttentionMass(data.Input(), {}, MassPool::kSum, t.mutable_view());
     return t;
   };
   data.keys.mutable_view().Row<float>(1)[0] = -std::numeric_limits<float>::infinity();

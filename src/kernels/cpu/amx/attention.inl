@@ -194,7 +194,7 @@ void AttendAmx(const AttentionTile& tile, int64_t key_begin, int64_t key_end, bo
 }
 
 void AddMassAmx(const AttentionTile& tile, int64_t key_begin, int64_t key_end, const float* state,
-                float* sums, float* scratch) {
+                bool maximum, float* sums, float* scratch) {
   const Rows rows = LayOutRows(tile, scratch);
   const TileBuffers buffers = BuffersOf(rows);
   PackTileQueries(tile, rows, buffers.queries);
@@ -203,7 +203,7 @@ void AddMassAmx(const AttentionTile& tile, int64_t key_begin, int64_t key_end, c
   for (int64_t begin = key_begin; begin < last; begin += kKeyTile) {
     if (begin + kKeyTile <= rows.first_visible) continue;
     ScoreTileAmx(tile, rows, buffers, begin, key_end);
-    AddTileMass(tile, rows, state, Smaller(kKeyTile, key_end - begin),
+    AddTileMass(tile, rows, state, Smaller(kKeyTile, key_end - begin), maximum,
                 sums + (begin - key_begin) * kMassLanes);
   }
   ReleaseTiles();

@@ -176,7 +176,7 @@ void AttendPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_end, 
 }
 
 void AddMassPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_end, const float* state,
-                  float* sums, float* scratch) {
+                  bool maximum, float* sums, float* scratch) {
   const Rows rows = LayOutRows(tile, scratch);
   const PairBuffers buffers = BuffersOf(rows);
   PackPairQueries(tile, rows, buffers.queries);
@@ -184,7 +184,7 @@ void AddMassPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_end,
   for (int64_t begin = key_begin; begin < last; begin += kKeyTile) {
     if (begin + kKeyTile <= rows.first_visible) continue;
     ScoreTilePairs(tile, rows, buffers, kNoStart, begin, key_end);
-    AddTileMass(tile, rows, state, Smaller(kKeyTile, key_end - begin),
+    AddTileMass(tile, rows, state, Smaller(kKeyTile, key_end - begin), maximum,
                 sums + (begin - key_begin) * kMassLanes);
   }
 }

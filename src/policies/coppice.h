@@ -1,0 +1,53 @@
+// coppice: the engine's own method, token pruning in three stages (file head of coppice.cpp).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "policies/method_info.h"
+#include "policies/policy.h"
+#include "policies/row_scores.h"
+
+namespace coppice {
+
+struct CoppiceStage {
+  int layer = 0;    // tokens leave before it
+  double keep = 1;  // share of the prompt that stays, (0, 1]
+  RowScores scores;
+};
+
+struct CoppiceConfig {
+  std::vector<CoppiceStage> stages;  // layers ascend
+  int sink = 4;                      // positions below this stay
+  int last = 64;                     // so many of the prompt's last tokens stay, and of the question's
+  bool revive = true;
+  double revive_mass =
+      0.1;              // parked tokens come back where a step gives them more of its attention than this
+  int revive_cap = 32;  // so many at most, for each stage and step
+  ReviveMask mask = ReviveMask::kAppend;
+  std::vector<PositionSpan> question = {};
+};
+
+class CoppicePolicy final : public TokenPolicy {
+ public:
+  explicit CoppicePolicy(CoppiceConfig config);
+
+  LayerPoint FirstChoice() const override;
+  Needs NeedsAt(Phase phase, int layer) const override;
+  TokenSet BeforeLayer(const Observation& seen, Backend& be) override;
+  bool Parks() const override { return config_.revive; }
+
+  DecodePoint AttendsAt(int layer) const override;
+  TokenSet Attend(const Observation& seen, const Candidates& candidates, Backend& be) override;
+  ReviveMask revive_mask() const override { return config_.mask; }
+
+ private:
+  // The stage before `layer` that drops something, or null.
+  const CoppiceStage* StageBefore(int layer) const;
+  bool AlwaysStays(int64_t position, int64_t prompt_tokens) const;
+  CoppiceConfig config_;
+};
+
+MethodInfo CoppiceMethod();
+
+}  // namespace coppice
