@@ -57,7 +57,7 @@ TEST_P(OracleCoppice, RandomModelInFp32) {
 // The question stands before the document: its queries score as if they were asked at the end.
 TEST_P(OracleCoppice, AQuestionInFrontInFp32) {
   if (!arithmetic().exact) GTEST_SKIP() << "sets are only compared where scores are exact, or far apart";
-  const OracleText text = RandomText(200, 4);
+  const OracleText text = RandomText(200, 5);
   for (const PositionSpan question : {PositionSpan{10, 30}, PositionSpan{150, 190}}) {
     const RunResult run =
         Compare(text, Case({.stages = {{2, 0.5, 16, true, 2, true}, {4, 0.3, 4, false, 0, true}},

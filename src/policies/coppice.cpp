@@ -157,13 +157,13 @@ std::vector<CoppiceStage> ReadStages(SpecReader& read, const MethodSpec& spec, c
   const std::vector<double> keep =
       ForStages(read.Numbers("keep", Defaults<double>(n, {0.35, 0.125, 0.05}), 1e-6, 1), n, "keep");
   const std::vector<int> queries =
-      ForStages(read.Integers("queries", Defaults<int>(n, {64, 1, 1}), 1, 4096), n, "queries");
+      ForStages(read.Integers("queries", Defaults<int>(n, {16, 16, 1}), 1, 4096), n, "queries");
   const std::vector<std::string> pool = ForStages(
-      read.Choices("pool", Defaults<std::string>(n, {"max", "mean", "mean"}), {"max", "mean"}), n, "pool");
+      read.Choices("pool", Defaults<std::string>(n, {"max", "max", "mean"}), {"max", "mean"}), n, "pool");
   const std::vector<int> widen =
-      ForStages(read.Integers("widen", Defaults<int>(n, {16, 8, 8}), 0, 4096), n, "widen");
+      ForStages(read.Integers("widen", Defaults<int>(n, {16, 16, 8}), 0, 4096), n, "widen");
   const std::vector<std::string> ask = ForStages(
-      read.Choices("ask", Defaults<std::string>(n, {"question", "end", "end"}), {"question", "end"}), n,
+      read.Choices("ask", Defaults<std::string>(n, {"end", "end", "end"}), {"question", "end"}), n,
       "ask");
   const auto skip_sink = static_cast<int32_t>(read.Integer("skip_sink", 4, 0, 4096));
   std::vector<CoppiceStage> stages;
@@ -239,11 +239,11 @@ MethodInfo CoppiceMethod() {
       kDropsRows | kRevives,
       {{"layers", "round(L {0.27,0.5,0.8})", "1 to L - 1, or none", "tokens leave before these layers"},
        {"keep", "0.35/0.125/0.05", "0 to 1, one or one per layer", "share of the prompt that stays"},
-       {"queries", "64/1/1", "1 to 4096, one or one per layer", "how many queries score"},
-       {"pool", "max/mean/mean", "max, mean, one or one per layer", "over heads and queries"},
-       {"widen", "16/8/8", "0 to 4096, one or one per layer",
+       {"queries", "16/16/1", "1 to 4096, one or one per layer", "how many queries score"},
+       {"pool", "max/max/mean", "max, mean, one or one per layer", "over heads and queries"},
+       {"widen", "16/16/8", "0 to 4096, one or one per layer",
         "neighbours on both sides that a token takes along"},
-       {"ask", "question/end/end", "question, end, one or one per layer",
+       {"ask", "end/end/end", "question, end, one or one per layer",
         "whose queries: the question's last, or the prompt's"},
        {"skip_sink", "4", "0 to 4096", "keys at positions below this score nothing and take no mass"},
        {"sink", "4", "0 up", "positions below this always stay"},
