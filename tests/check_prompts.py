@@ -7,6 +7,20 @@ import sys
 
 def problem(prompt: str, answer: str) -> str:
     """What is wrong with the pair, or nothing."""
+    return facts_problem(prompt, answer) if "\nAnswer: " in prompt else document_problem(prompt, answer)
+
+
+def document_problem(prompt: str, answer: str) -> str:
+    """A document, an empty line, a question that one place of the document answers."""
+    document, _, question = prompt.rpartition("\n\n")
+    if "\n" in question or not question.endswith("?"):
+        return "does not end with an empty line and a question"
+    if document.count(answer) != 1:
+        return f"holds the answer {document.count(answer)} times"
+    return ""
+
+
+def facts_problem(prompt: str, answer: str) -> str:
     question = re.search(r"\nQuestion: What is the (.*)\?\nAnswer: The (.*) is\Z", prompt)
     if not question or question.group(1) != question.group(2):
         return "does not end with the question and the beginning of its answer"

@@ -6,6 +6,7 @@
 import json
 import os
 import pathlib
+import re
 import tempfile
 import unittest
 
@@ -15,12 +16,21 @@ from cli_support import ANSWER_2K, Case, MODEL, PROMPT_2K, run
 class Measures(Case):
     def test_compare(self):
         rows = json.loads(self.good("compare", "-m", MODEL, "-f", PROMPT_2K, "-n", "8", "-r", "1", "--expect", ANSWER_2K,
-                                    "--prune", "ftp", "--prune", "sliminfer", "--json"))
-        self.assertEqual([row["prune"]["active"] for row in rows], [False, True, False])
-        self.assertEqual([row["right"] for row in rows], [True, True, True])
+                                    "--prune", "ftp", "--prune", "sliminfer", "--baseline", "streamingllm:recent=500,min=0", "--json"))
+        self.assertEqual([row["prune"]["active"] for row in rows], [False, True, False, True])
+        self.assertEqual([row["right"] for row in rows], [True, True, True, False])
+        self.assertEqual([row["baseline"] for row in rows], [False, False, False, True])
         self.assertEqual(rows[0]["prune"]["flops"], rows[0]["prune"]["flops_dense"])
-        text = self.good("compare", "-m", MODEL, "-f", PROMPT_2K, "-n", "2", "-r", "1", "--prune", "ftp")
+        text = self.good("compare", "-m", MODEL, "-f", PROMPT_2K, "-n", "2", "-r", "1", "--prune", "ftp", "--baseline", "random:min=0")
         self.assertRegex(text, r"(?m)^dense +100 % / 100 %")
+        self.assertRegex(text, r"(?m)^ftp +\d+ %")
+        self.assertRegex(text, r"(?m)^random:min=0 \(baseline\) +\d+ %")
+        # Of a long answer the expected part shows, else the end.
+        long = ["compare", "-m", MODEL, "-p", "Hello", "-n", "64", "--ignore-eos", "-r", "1", "--prune", "none"]
+        words = re.findall("[a-z]{3,}", json.loads(self.good(*long, "--json"))[0]["text"])
+        self.assertRegex(self.good(*long).splitlines()[-1], r" \.\.\.")
+        for word in words[0], words[len(words) // 2], words[-1]:
+            self.assertRegex(self.good(*long, "--expect", word).splitlines()[-1], rf"{word}.* right *$")
 
     def test_perplexity(self):
         base = ["perplexity", "-m", MODEL, "-f", PROMPT_2K]

@@ -230,10 +230,64 @@ class Chat(Case):
             last = kept("sliminfer:layers=2/5,keep=64/32,block=16,min=0")[-1]
             self.assertNotIn(secret, last)
             for bad in ["{}", "[]", "[1]", "not json", '[{"role": "user"}]', '[{"role": "user", "content": 1}]',
-                        '[{"role": "user", "content": "x", "protect": 1}]']:
+                        '[{"role": "user", "content": "x", "protect": 1}]', '[{"role": "user", "content": "x", "question": 1}]']:
                 pathlib.Path(file).write_text(bad)
                 self.bad("run", "-m", model, "--messages", file, says=[file])
             self.bad("run", "-m", MODEL, "--messages", file, says=["chat template"])
+
+
+class Question(Case):
+    """Where a run says that the question is, as the texts of its spans."""
+
+    def question(self, *args, command="run"):
+        with tempfile.TemporaryDirectory() as folder:
+            trace = f"{folder}/run.jsonl"
+            out = json.loads(self.good(command, "-n", "1", "--temp", "0", "--json", "--trace", trace, *args))
+            tokens = json.loads(pathlib.Path(trace).read_text().splitlines()[0])["tokens"]
+        return ["".join(tokens[begin:end]).strip() for begin, end in out["prune"].get("question", [])]
+
+    def test_of_a_prompt(self):
+        prompt = ["-m", MODEL, "-p", "Who is it? Ada is tall. Hugo is wise. Who is it? Answer:"]
+        self.assertEqual(self.question(*prompt), [])
+        self.assertEqual(self.question(*prompt, "--question", "Hugo is wise."), ["Hugo is wise."])
+        last = json.loads(self.good("run", *prompt, "-n", "1", "--json", "--question", "Who is it?"))["prune"]["question"]
+        tokens = json.loads(self.good("tokenize", *prompt, "--ids"))
+        self.assertGreater(last[0][0], len(tokens) / 2)  # the last of the places where it stands
+        self.assertEqual(self.question(*prompt, "--query-span", f"{last[0][0]}:{last[0][1]}"), ["Who is it?"])
+        (end,) = self.question(*prompt, "--query-span=-2:")
+        self.assertTrue("Answer:".endswith(end) and end, end)
+        self.assertEqual(self.question(*prompt, "--query-span", "-2:-1", "--query-span", "-4:-2"),
+                         self.question(*prompt, "--query-span", f"{len(tokens) - 4}:{len(tokens) - 1}"))
+        self.assertEqual(self.question(*prompt, "--query-span", "none"), [])
+
+    def test_of_a_chat(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model, file = f"{folder}/chat.gguf", f"{folder}/chat.json"
+            write_chat_model(MODEL, model)
+            chat = ["-m", model, "--chat", "--system", "Be brief.", "-p", "Ada is tall. Who is tall?"]
+            self.assertEqual(self.question(*chat), ["Ada is tall. Who is tall?"])
+            self.assertEqual(self.question(*chat, "--question", "Who is tall?"), ["Who is tall?"])
+            self.assertEqual(self.question(*chat, "--query-span", "none"), [])
+            messages = [{"role": "user", "content": "Who is tall?"}, {"role": "user", "content": "Ada is tall."}]
+            for marked, text in [(None, "Ada is tall."), (0, "Who is tall?")]:
+                if marked is not None:
+                    messages[marked]["question"] = True
+                pathlib.Path(file).write_text(json.dumps(messages))
+                self.assertEqual(self.question("-m", model, "--messages", file), [text])
+            rows = json.loads(self.good("compare", *chat, "-n", "1", "-r", "1", "--prune", "random:min=0", "--json"))
+            self.assertEqual(rows[0]["prune"]["question"], rows[1]["prune"]["question"])
+
+    def test_what_is_no_place_in_the_prompt(self):
+        base = ["run", "-m", MODEL, "-p", "one two three", "-n", "1"]
+        self.bad(*base, "--question", "four", says=["--question", "'four'"])
+        self.bad(*base, "--question", "", says=["--question"])
+        for span, part in [("0:99999", "not inside the prompt"), ("-99999:3", "not inside the prompt"), ("3:2", "holds no token"),
+                           ("2:2", "holds no token")]:
+            self.bad(*base, "--query-span", span, says=["--query-span " + span, part])
+        self.bad(*base, "--query-span", "0:1", "--query-span", "none", says=["--query-span"])
+        for span in ["", "5", "a:b", "1:2:3", "1:2x", "9" * 30 + ":", "1.5:2"]:
+            self.bad(*base, "--query-span", span, code=2, says=["--query-span"])
+        self.bad(*base, "--query-span", "0:1", "--question", "two", code=2, says=["--query-span", "--question"])
 
 
 class Traces(Case):

@@ -25,6 +25,12 @@ class BadInput(Case):
         for prune in ["nothing", "lazyllm+nothing", "ftp:never=1", "sdtp:file=/etc/passwd", "selective:model=/etc/passwd",
                       {"method": "sdtp", "file": "/etc/passwd"}]:
             self.refused("/v1/completions", {"prompt": "a", "prune": prune}, param="prune")
+        for name in ["protect", "question"]:
+            for spans in [5, "1:2", {}, [5], [[1]], [[1, 2, 3]], [["1", 2]], [[-1, 2]], [[1.5, 2]], [[5, 1]], [[0, 1 << 62]],
+                          [[0, 10**30]], [[0, 3]], [[0, 1]] * 4097]:
+                error = self.refused("/v1/completions", {"prompt": [1, 2], "prune": {"spec": "ftp", name: spans}}, param="prune." + name)
+                self.assertNotIn("\n", error["message"])
+        self.refused("/v1/completions", {"prompt": [1, 2], "prune": {"spec": "ftp", "question": [[1, 1]]}}, param="prune.question")
         self.refused("/v1/completions", {"prompt": [-1]}, param="prompt")
         self.refused("/v1/completions", {"prompt": [1 << 28]}, param="prompt")
         self.refused("/v1/completions", {"prompt": []}, param="prompt")

@@ -149,9 +149,27 @@ class Chat(unittest.TestCase):
             return self.server.good("/v1/chat/completions", body)["prune"]["kept_per_layer"][-1]
         self.assertGreater(kept(long), kept([{**long[0], "protect": False}, long[1]]) + 300)
 
+    def test_the_question(self):
+        long = {"role": "user", "content": "word " * 100}
+        asks = {"role": "user", "content": "Who asks?"}
+        def question(messages, **prune):
+            body = {"messages": messages, "max_tokens": 1, "prune": {"spec": "random:min=0", **prune}, "return_prompt_pieces": True, **GREEDY}
+            choice = self.server.good("/v1/chat/completions", body)
+            pieces = choice["choices"][0]["prompt_pieces"]
+            return ["".join(pieces[begin:end]).strip() for begin, end in choice["prune"].get("question", [])]
+        self.assertEqual(question([long, asks]), ["Who asks?"])
+        self.assertEqual(question([{**asks, "question": True}, long]), ["Who asks?"])
+        self.assertEqual(question([long, asks, {"role": "assistant", "content": "Ada."}]), ["Who asks?"])
+        self.assertEqual(question([long, asks], question=[]), [])  # the prompt's last tokens
+        self.assertEqual(len(question([long, asks], question=[[0, 3], [5, 7]])), 2)
+        self.refused([long, {**asks, "question": 1}], "message 2: question is not true or false")
+        self.refused([{**asks, "question": True}] * 65, "64", prune="ftp")
+        self.refused([asks], "prune.question", prune={"spec": "ftp", "question": [[0, 100000]]})
+
     def test_many_system_messages(self):
-        for count, says in [(1500, "protected"), (60000, "context")]:
-            messages = [{"role": "system", "content": "x"}] * count
+        for count, says, more in [(1500, "protected", {}), (60000, "context", {}),
+                                  (1500, "say", {"protect": False, "question": True}), (60000, "context", {"role": "user"})]:
+            messages = [{"role": "system", "content": "x", **more}] * count
             start = time.monotonic()
             status, _, reply = self.server.ask("/v1/chat/completions", {"messages": messages, "prune": "ftp"})
             self.assertEqual(status, 400, reply)

@@ -42,6 +42,10 @@ class Answers(Case):
         protected = self.server.good("/v1/completions", {
             "prompt": PROMPT_2K, "max_tokens": 1, "prune": {"spec": spec, "protect": [[10, 900]]}, **GREEDY})["prune"]
         self.assertGreater(protected["kept_per_layer"][8], alone["kept_per_layer"][8])
+        self.assertNotIn("question", protected)
+        asked = self.server.good("/v1/completions", {
+            "prompt": PROMPT_2K, "max_tokens": 1, "prune": {"spec": spec, "question": [[9, 12], [2, 5]]}, **GREEDY})["prune"]
+        self.assertEqual(asked["question"], [[2, 5], [9, 12]])
         # A pruned request leaves nothing behind for the next.
         dense = self.server.good("/v1/completions", {"prompt": PROMPT_2K, "max_tokens": 8, **GREEDY})
         self.assertEqual(dense["choices"][0]["text"], run_json("-p", PROMPT_2K, "-n", "8")["text"])

@@ -1,7 +1,14 @@
 #!/usr/bin/env python3
-"""Makes the long prompts for coppice-mini: a public-domain text, facts hidden in it, one question about one of them.
+"""Makes the bundled long prompts: a public-domain text and a question.
+
+For coppice-mini, with facts hidden in the text and a question about one of them:
 
     tools/make_demo_prompt.py Isaac.Newton-Opticks.txt --chars 24000 --seed 1 -o models/demo-prompt.txt
+
+For a chat model, paragraphs of the text as they are, and a question that they answer:
+
+    tools/make_demo_prompt.py Isaac.Newton-Opticks.txt --paragraphs 95:131 -o models/demo-document.txt \\
+      --question "Who made the Experiment of hanging up a Glass Globe filled with Water?" --answer "Antonius de Dominis"
 
 The text is Isaac Newton's "Opticks" (fourth edition, 1730), in the public domain, as it lies in the Debian package
 golang-github-andybalholm-brotli-dev, in the folder testdata (from Project Gutenberg). The model was trained on other texts.
@@ -103,18 +110,35 @@ def make_prompt(raw: str, chars: int, depth: float, seed: int) -> tuple[str, str
     return f"{text}Question: {question}\nAnswer: {subject}", answer
 
 
+def make_question(raw: str, span: str, question: str, answer: str) -> str:
+    begin, end = map(int, span.split(":"))
+    text = "\n".join(paragraphs(raw)[begin:end])
+    if text.count(answer) != 1:
+        raise SystemExit(f"the paragraphs hold the answer {text.count(answer)} times, not once")
+    return f"{text}\n\n{question}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=pathlib.Path, help="Isaac.Newton-Opticks.txt")
     parser.add_argument("--chars", type=int, default=24000, help="of the book, whole paragraphs, at most this many")
     parser.add_argument("--depth", type=float, default=0.4, help="where the asked fact lies, 0 to 1")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--paragraphs", metavar="BEGIN:END", help="of the prose, END one beyond; with --question and --answer")
+    parser.add_argument("--question")
+    parser.add_argument("--answer", help="a text that a right answer holds")
     parser.add_argument("-o", "--output", type=pathlib.Path, required=True)
     args = parser.parse_args()
+    if not (bool(args.paragraphs) == bool(args.question) == bool(args.answer)):
+        parser.error("--paragraphs, --question and --answer go together")
     raw = args.source.read_bytes()
     if hashlib.sha256(raw).hexdigest() != SOURCE_SHA256:
         print(f"{args.source}: not the expected text, the prompt will differ", file=sys.stderr)
-    prompt, answer = make_prompt(raw.decode("utf-8"), args.chars, args.depth, args.seed)
+    if args.paragraphs:
+        answer = args.answer
+        prompt = make_question(raw.decode("utf-8"), args.paragraphs, args.question, answer)
+    else:
+        prompt, answer = make_prompt(raw.decode("utf-8"), args.chars, args.depth, args.seed)
     args.output.write_text(prompt, encoding="ascii", newline="\n")
     args.output.with_suffix(".answer").write_text(answer + "\n", encoding="ascii", newline="\n")
     print(f"{args.output}: {len(prompt)} characters, answer {answer}")

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "tensor/merge_spans.h"
 #include "text/chat_template.h"
 
 namespace coppice {
@@ -55,21 +56,17 @@ class ChatRenderer {
     return template_.Render(context_);
   }
 
-  // Where message `index` stands in `text`, the chat's. Begin and end are found by rendering it once more with
-  // marks: its words may stand elsewhere, too.
-  std::pair<size_t, size_t> Find(int index, const std::string& text) {
+  // Where the text of message `index` stands in `text`, the chat's; nowhere where the template changes it. Begin and end
+  // are found by rendering the chat once more with marks: the message's words may stand elsewhere, too.
+  std::optional<std::pair<size_t, size_t>> Find(int index, const std::string& text) {
     std::string with = Text(index);
     const size_t begin = with.find(marks_.begin);
     if (begin != std::string::npos) with.erase(begin, marks_.begin.size());
     const size_t end = with.find(marks_.end);
     if (end != std::string::npos) with.erase(end, marks_.end.size());
-    if (begin == std::string::npos || end == std::string::npos || end < begin || with != text) {
-      throw Error(
-          "message {}: the chat template does not show its text as it is, so it cannot be protected; use "
-          "--protect-first",
-          index + 1);
-    }
-    return {begin, end};
+    if (begin == std::string::npos || end == std::string::npos || end < begin || with != text)
+      return std::nullopt;
+    return std::pair(begin, end);
   }
 
  private:
@@ -105,6 +102,38 @@ std::string ContentText(const nlohmann::json& content, size_t message, const std
 
 bool IsBlank(const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos; }
 
+// A field of a message that is true or false.
+bool Flag(const nlohmann::json& message, const char* name, bool fallback, size_t number,
+          const std::string& source) {
+  if (!message.contains(name)) return fallback;
+  if (!message[name].is_boolean())
+    throw Error("{}: message {}: {} is not true or false", source, number, name);
+  return message[name].get<bool>();
+}
+
+bool IsProtected(const ChatMessage& message) { return message.is_protected && !IsBlank(message.content); }
+bool IsQuestion(const ChatMessage& message) { return message.is_question && !IsBlank(message.content); }
+
+void CheckMarked(const std::vector<ChatMessage>& messages) {
+  if (std::ranges::count_if(messages, IsProtected) > kMaxMarkedMessages) {
+    throw Error(
+        "more than {} messages are protected, as those of the roles system and developer are: "
+        "send \"protect\": false with some, or join them",
+        kMaxMarkedMessages);
+  }
+  if (std::ranges::count_if(messages, IsQuestion) > kMaxMarkedMessages)
+    throw Error("more than {} messages say \"question\": true", kMaxMarkedMessages);
+}
+
+// The last message of the user, where no message says that it is the question; -1 for none.
+int ImpliedQuestion(const std::vector<ChatMessage>& messages) {
+  if (std::ranges::any_of(messages, IsQuestion)) return -1;
+  auto last = static_cast<int>(messages.size()) - 1;
+  const auto asks = [](const ChatMessage& m) { return m.role == "user" && !IsBlank(m.content); };
+  while (last >= 0 && !asks(messages[static_cast<size_t>(last)])) --last;
+  return last;
+}
+
 }  // namespace
 
 std::vector<ChatMessage> ParseMessages(const nlohmann::json& list, const std::string& source) {
@@ -114,11 +143,10 @@ std::vector<ChatMessage> ParseMessages(const nlohmann::json& list, const std::st
     const size_t number = messages.size() + 1;
     if (!item.is_object() || !item.contains("role") || !item["role"].is_string() || !item.contains("content"))
       throw Error("{}: message {} needs the strings role and content", source, number);
-    if (item.contains("protect") && !item["protect"].is_boolean())
-      throw Error("{}: message {}: protect is not true or false", source, number);
     const std::string role = item["role"];
-    messages.push_back({role, ContentText(item["content"], number, source),
-                        item.value("protect", role == "system" || role == "developer")});
+    const bool is_protected = Flag(item, "protect", role == "system" || role == "developer", number, source);
+    messages.push_back({role, ContentText(item["content"], number, source), is_protected,
+                        Flag(item, "question", false, number, source)});
   }
   return messages;
 }
@@ -135,36 +163,40 @@ std::string RenderChat(const std::vector<ChatMessage>& messages, const Tokenizer
   return ChatRenderer(messages, tokenizer, variables).Text(-1);
 }
 
-ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer, bool add_special,
-                      const nlohmann::ordered_json& variables, int64_t most_tokens) {
-  ChatRenderer renderer(messages, tokenizer, variables);
-  const std::string text = renderer.Text(-1);
+EncodedText EncodeRendered(std::string text, const Tokenizer& tokenizer, bool add_special) {
   // Templates that write BOS themselves must not get a second one.
   const std::string bos = tokenizer.bos() ? tokenizer.Piece(*tokenizer.bos(), true) : std::string();
   const bool has_bos = !bos.empty() && text.starts_with(bos);
-  const auto encode = [&](const std::string& part) {
-    return tokenizer.Encode(part, {.add_special = add_special && !has_bos, .parse_special = true});
-  };
+  return {std::move(text), tokenizer, {.add_special = add_special && !has_bos, .parse_special = true}};
+}
 
-  ChatPrompt prompt;
-  prompt.tokens = encode(text);
+ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer, bool add_special,
+                      const nlohmann::ordered_json& variables, int64_t span_limit) {
+  ChatRenderer renderer(messages, tokenizer, variables);
+  const EncodedText text = EncodeRendered(renderer.Text(-1), tokenizer, add_special);
+  ChatPrompt prompt{text.tokens(), {}, {}};
   const auto count = static_cast<int64_t>(prompt.tokens.size());
-  if (count > most_tokens) return prompt;
-  const auto is_protected = [](const ChatMessage& m) { return m.is_protected && !IsBlank(m.content); };
-  if (std::count_if(messages.begin(), messages.end(), is_protected) > kMaxProtectedMessages) {
-    throw Error(
-        "more than {} messages are protected, as those of the roles system and developer are: "
-        "send \"protect\": false with some, or join them",
-        kMaxProtectedMessages);
+  if (count > span_limit) return prompt;
+  CheckMarked(messages);
+  const int implied = ImpliedQuestion(messages);
+  for (int i = 0; i < static_cast<int>(messages.size()); ++i) {
+    const ChatMessage& message = messages[static_cast<size_t>(i)];
+    const bool is_protected = IsProtected(message);
+    if (!is_protected && !IsQuestion(message) && i != implied) continue;
+    const auto place = renderer.Find(i, text.text());
+    if (!place && (is_protected || IsQuestion(message))) {
+      throw Error("message {}: the chat template does not show its text as it is, so it cannot be {}", i + 1,
+                  is_protected ? "protected; use --protect-first" : "the question");
+    }
+    if (!place) continue;
+    const PositionSpan span = text.Span(place->first, place->second);
+    if (is_protected) {
+      prompt.protected_spans.push_back(
+          {std::max<int64_t>(span.begin - 1, 0), std::min<int64_t>(span.end + 1, count)});
+    }
+    if (IsQuestion(message) || i == implied) prompt.question.push_back(span);
   }
-  for (size_t i = 0; i < messages.size(); ++i) {
-    if (!is_protected(messages[i])) continue;
-    const auto [begin, end] = renderer.Find(static_cast<int>(i), text);
-    const auto before = static_cast<int64_t>(encode(text.substr(0, begin)).size());
-    const auto through = static_cast<int64_t>(encode(text.substr(0, end)).size());
-    prompt.protected_spans.push_back(
-        {std::max<int64_t>(before - 1, 0), std::min<int64_t>(through + 1, count)});
-  }
+  prompt.question = MergeSpans(std::move(prompt.question));
   return prompt;
 }
 

@@ -1,4 +1,4 @@
-// Which tokens a chat's protected messages are, with a tokenizer of one token per byte.
+// Which tokens a chat's protected messages and its question are, with a tokenizer of one token per byte.
 #include "engine/chat_prompt.h"
 
 #include <gmock/gmock.h>
@@ -9,7 +9,9 @@
 namespace coppice {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 class ByteTokenizer final : public Tokenizer {
  public:
@@ -87,7 +89,7 @@ TEST(ChatPrompt, AnEmptyMessageProtectsNothing) {
 // Each takes a rendering and two encodings of the whole chat.
 TEST(ChatPrompt, ManyProtectedMessages) {
   const ByteTokenizer tokenizer(kPlain);
-  std::vector<ChatMessage> messages(kMaxProtectedMessages, {"system", "be brief", true});
+  std::vector<ChatMessage> messages(kMaxMarkedMessages, {"system", "be brief", true});
   messages.push_back({"system", " ", true});  // protects nothing
   EXPECT_EQ(EncodeChat(messages, tokenizer, true).protected_spans.size(), 64u);
   messages.push_back({"developer", "be quick", true});
@@ -130,6 +132,91 @@ TEST(ChatPrompt, WhatIsNotShownCannotBeProtected) {
                 }),
                 HasSubstr("message 2: the chat template does not show its text as it is"));
   }
+}
+
+std::vector<std::string> Questions(const std::string& chat_template,
+                                   const std::vector<ChatMessage>& messages) {
+  const ByteTokenizer tokenizer(chat_template);
+  const ChatPrompt prompt = EncodeChat(messages, tokenizer, true);
+  std::vector<std::string> texts;
+  for (const PositionSpan& span : prompt.question) {
+    texts.push_back(tokenizer.Decode(
+        std::span(prompt.tokens)
+            .subspan(static_cast<size_t>(span.begin), static_cast<size_t>(span.end - span.begin)),
+        true));
+  }
+  return texts;
+}
+
+const std::string kChatMl =
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n' }}{% "
+    "endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+const std::string kInst =
+    "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'user' %}{{ '[INST] ' + m['content'].strip() + "
+    "' [/INST]' }}"
+    "{% else %}{{ m['content'] + eos_token }}{% endif %}{% endfor %}";
+
+TEST(ChatPrompt, TheLastUserMessageIsTheQuestion) {
+  const std::vector<ChatMessage> chat = {{"system", "be brief", true},
+                                         {"user", "a document"},
+                                         {"user", "  Who asks? \n"},
+                                         {"assistant", "who asks?"}};
+  for (const std::string& chat_template : {kPlain, kChatMl, kInst})
+    EXPECT_THAT(Questions(chat_template, chat), ElementsAre("Who asks?"));
+  // Its words stand in the document and in the template, too.
+  EXPECT_THAT(Questions(kPlain, {{"user", "user: is"}, {"user", "user"}}), ElementsAre("user"));
+  EXPECT_THAT(Questions(kPlain, {{"user", "the first"}, {"user", " \n"}}), ElementsAre("the first"));
+  EXPECT_THAT(Questions(kPlain, {{"system", "be brief"}, {"tool", "x"}}), IsEmpty());
+}
+
+TEST(ChatPrompt, MessagesThatSayThatTheyAreTheQuestion) {
+  EXPECT_THAT(Questions(kChatMl, {{"user", "Who?", false, true}, {"user", "a document"}}),
+              ElementsAre("Who?"));
+  EXPECT_THAT(
+      Questions(kChatMl,
+                {{"system", "Find names.", true, true}, {"user", "text"}, {"user", "Who?", false, true}}),
+      ElementsAre("Find names.", "Who?"));
+  // Neighbours without anything between them make one span; blank ones are none.
+  EXPECT_THAT(Questions("{% for m in messages %}{{ m['content'] }}{% endfor %}",
+                        {{"user", "Who"}, {"user", "is", false, true}, {"user", "it?", false, true}}),
+              ElementsAre("isit?"));
+  EXPECT_THAT(Questions(kChatMl, {{"user", "Who?"}, {"user", " ", false, true}}), ElementsAre("Who?"));
+}
+
+// The user's last message is a guess, and without it the prompt's last tokens stand in; a message that says so is none.
+TEST(ChatPrompt, AQuestionThatTheTemplateChanges) {
+  const std::string changes =
+      "{% for m in messages %}{{ m['content'] | length }}{{ m['content'] }}{% endfor %}";
+  EXPECT_THAT(Questions(changes, {{"user", "Who?"}}), IsEmpty());
+  EXPECT_THAT(
+      ErrorOf([&] {
+        Questions(changes, {{"user", "a"}, {"user", "Who?", false, true}});
+      }),
+      HasSubstr(
+          "message 2: the chat template does not show its text as it is, so it cannot be the question"));
+  EXPECT_THAT(Questions("{% for m in messages %}{{ m['content'] | upper }}{% endfor %}", {{"user", "Who?"}}),
+              ElementsAre("WHO?"));
+}
+
+TEST(ChatPrompt, ManyQuestions) {
+  const ByteTokenizer tokenizer(kPlain);
+  std::vector<ChatMessage> messages(kMaxMarkedMessages, {"user", "Who?", false, true});
+  EXPECT_EQ(EncodeChat(messages, tokenizer, true).question.size(), 64u);
+  messages.push_back(messages.front());
+  EXPECT_THAT(ErrorOf([&] { EncodeChat(messages, tokenizer, true); }),
+              HasSubstr("more than 64 messages say \"question\""));
+  EXPECT_THAT(EncodeChat(messages, tokenizer, true, nlohmann::ordered_json::object(), 0).question, IsEmpty());
+}
+
+TEST(ChatPrompt, MessagesAsJson) {
+  const auto parse = [](const char* text) { return ParseMessages(nlohmann::json::parse(text), "file"); };
+  const auto messages =
+      parse(R"([{"role": "user", "content": "Who?", "question": true}, {"role": "user", "content": "x"}])");
+  EXPECT_TRUE(messages[0].is_question);
+  EXPECT_FALSE(messages[1].is_question);
+  EXPECT_EQ(ErrorOf([&] { parse(R"([{"role": "user", "content": "x", "question": "yes"}])"); }),
+            "file: message 1: question is not true or false");
 }
 
 }  // namespace

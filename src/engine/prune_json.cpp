@@ -2,7 +2,7 @@
 
 namespace coppice {
 
-nlohmann::ordered_json PruneJson(const Answer& answer) {
+nlohmann::ordered_json PruneJson(const Answer& answer, std::span<const PositionSpan> question) {
   const Ledger& ledger = answer.ledger;
   nlohmann::ordered_json kept = nlohmann::ordered_json::array();
   nlohmann::ordered_json ffn = nlohmann::ordered_json::array();
@@ -32,6 +32,7 @@ nlohmann::ordered_json PruneJson(const Answer& answer) {
                                   {"peak_kv_bytes", ledger.peak_kv_bytes},
                                   {"peak_held_bytes", ledger.peak_held_bytes},
                                   {"attention_density_per_layer", density}};
+  for (const PositionSpan& span : question) prune["question"].push_back({span.begin, span.end});
   if (!answer.prune_reason.empty()) prune["reason"] = answer.prune_reason;
   return prune;
 }

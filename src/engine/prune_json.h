@@ -2,11 +2,13 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "engine/engine.h"
 
 namespace coppice {
 
-nlohmann::ordered_json PruneJson(const Answer& answer);
+// `question`: that of the request, told where it is known.
+nlohmann::ordered_json PruneJson(const Answer& answer, std::span<const PositionSpan> question);
 
 }  // namespace coppice

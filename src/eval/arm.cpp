@@ -27,13 +27,14 @@ double LogSum(std::span<const float> logits) {
   return top + std::log(sum);
 }
 
-std::vector<int32_t> EncodePrompt(const Sample& sample, const ArmContext& context) {
+ChatPrompt EncodePrompt(const Sample& sample, const ArmContext& context) {
   const Tokenizer& tokenizer = *context.engine.tokenizer();
-  if (!context.chat || sample.plain) return tokenizer.Encode(sample.prompt + sample.answer_prefix, kWhole);
-  std::vector<int32_t> tokens = EncodeChat({{"user", sample.prompt, false}}, tokenizer, true).tokens;
+  if (!context.chat || sample.plain)
+    return {tokenizer.Encode(sample.prompt + sample.answer_prefix, kWhole), {}, {}};
+  ChatPrompt prompt = EncodeChat({{"user", sample.prompt}}, tokenizer, true);
   const std::vector<int32_t> prefix = tokenizer.Encode(sample.answer_prefix, kPart);
-  tokens.insert(tokens.end(), prefix.begin(), prefix.end());
-  return tokens;
+  prompt.tokens.insert(prompt.tokens.end(), prefix.begin(), prefix.end());
+  return prompt;
 }
 
 std::string TextOf(std::span<const int32_t> tokens, const Tokenizer& tokenizer) {
@@ -179,7 +180,9 @@ void RunAnswer(const Sample& sample, const std::string& prune, const ArmContext&
   const Tokenizer& tokenizer = *context.engine.tokenizer();
   TraceRecorder recorder;
   Request request = RequestFor(prune, context, 0, 1, recorder);
-  request.tokens = EncodePrompt(sample, context);
+  ChatPrompt prompt = EncodePrompt(sample, context);
+  request.tokens = std::move(prompt.tokens);
+  request.question = std::move(prompt.question);
   request.max_tokens = sample.max_tokens;
   request.on_logits = [&](std::span<const float> logits) { comparison.See(logits); };
   std::string so_far;
@@ -280,12 +283,13 @@ ordered_json RunSample(const Sample& sample, const std::string& prune, const Arm
 }
 
 std::vector<int32_t> PromptOf(const Sample& sample, const ArmContext& context) {
-  if (sample.kind == SampleKind::kAnswer) return EncodePrompt(sample, context);
+  if (sample.kind == SampleKind::kAnswer) return EncodePrompt(sample, context).tokens;
   return EncodeChoice(sample.choices.front(), *context.engine.tokenizer()).context;
 }
 
 int64_t PromptTokens(const Sample& sample, const ArmContext& context) {
-  if (sample.kind == SampleKind::kAnswer) return static_cast<int64_t>(EncodePrompt(sample, context).size());
+  if (sample.kind == SampleKind::kAnswer)
+    return static_cast<int64_t>(EncodePrompt(sample, context).tokens.size());
   size_t longest = 0;
   for (const Choice& choice : sample.choices)
     longest = std::max(longest, EncodeChoice(choice, *context.engine.tokenizer()).context.size());

@@ -152,7 +152,7 @@ void GenerationReply::OnDone(int index, const JobResult& result) {
   prompt_ms_ += result.answer.ttft_ms;
   decode_ms_ += result.answer.total_ms - result.answer.ttft_ms;
   if (options_.parameters.prune_asked || result.answer.prune_spec != "none" || choice.depth) {
-    choice.prune = PruneJson(result.answer);
+    choice.prune = PruneJson(result.answer, choice.prompt->question);
     if (choice.depth) choice.depth->AddDepths(*choice.prune);
     if (options_.parameters.prompt_scored_densely) {
       (*choice.prune)["reason"] = "echo with logprobs scores every token of the prompt, densely";

@@ -24,7 +24,8 @@ struct EncodedPrompt {
   std::vector<int32_t> tokens;
   std::vector<std::string> pieces;  // of its text, for echo; together they are `text`
   std::string text;
-  std::vector<Protection::Span> protected_spans;
+  std::vector<PositionSpan> protected_spans;
+  std::vector<PositionSpan> question;  // as Request has it
 };
 
 struct ReplyOptions {

@@ -72,6 +72,7 @@ struct Parameters {
   bool prune_asked = false;            // by the request, not by the server's default
   bool prompt_scored_densely = false;  // the default stands aside for echo with logprobs
   Protection protection;
+  std::optional<std::vector<PositionSpan>> question;  // unset: a chat's own; empty: the prompt's last tokens
 
   std::vector<std::string> ignored;  // fields that nobody here knows
 };

@@ -173,6 +173,10 @@ TEST(Parameters, Prune) {
   EXPECT_EQ(Parse(With("\"prune\": {\"protect_last\": 2}"), kCompletions, defaults).prune, "ftp");
   EXPECT_EQ(Refusal(With(R"("prune": {"protect": [[5, 1]]})")).first, "prune.protect");
   EXPECT_EQ(Refusal(With(R"("prune": {"protect_first": -1})")).first, "prune.protect_first");
+  EXPECT_FALSE(p.question.has_value());
+  EXPECT_THAT(*Parse(With(R"("prune": {"spec": "ftp", "question": []})")).question, IsEmpty());
+  EXPECT_THAT(*Parse(With(R"("prune": {"question": [[5, 9], [1, 2]]})")).question,
+              ElementsAre(PositionSpan{1, 2}, PositionSpan{5, 9}));
   EXPECT_EQ(Refusal(With(R"("prune": {"keep": 0.5})")).first, "prune");
   EXPECT_EQ(Refusal(With(R"("prune": "a++b")")).first, "prune");
 }

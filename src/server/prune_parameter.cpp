@@ -4,6 +4,7 @@
 #include "policies/registry.h"
 #include "policies/spec.h"
 #include "server/errors.h"
+#include "tensor/merge_spans.h"
 
 namespace coppice {
 
@@ -21,17 +22,28 @@ int64_t Count(const json& value, const std::string& name) {
   return value.get<int64_t>();
 }
 
-void ReadSpans(const json& value, const std::string& name, Parameters& out) {
-  if (!value.is_array() || value.size() > kMaxSpans)
-    throw BadField(name, "is not a list of spans [begin, end]");
+std::vector<PositionSpan> Spans(const json& value, const std::string& name) {
+  if (!value.is_array()) throw BadField(name, "is not a list of spans [begin, end]");
+  if (value.size() > kMaxSpans) throw BadField(name, fmt::format("holds more than {} spans", kMaxSpans));
+  std::vector<PositionSpan> spans;
   for (const json& span : value) {
     if (!span.is_array() || span.size() != 2)
       throw BadField(name, "holds something that is no span [begin, end]");
     const int64_t begin = Count(span[0], name);
     const int64_t end = Count(span[1], name);
     if (begin > end) throw BadField(name, fmt::format("the span [{}, {}] ends before it begins", begin, end));
-    out.protection.spans.push_back({begin, end});
+    spans.push_back({begin, end});
   }
+  return spans;
+}
+
+std::vector<PositionSpan> QuestionSpans(const json& value, const std::string& name) {
+  std::vector<PositionSpan> spans = Spans(value, name);
+  for (const PositionSpan& span : spans) {
+    if (span.begin == span.end)
+      throw BadField(name, fmt::format("the span [{}, {}] holds no token", span.begin, span.end));
+  }
+  return MergeSpans(std::move(spans));
 }
 
 // A method's value as a spec writes it.
@@ -94,7 +106,10 @@ void ReadPrune(const json& value, const std::string& name, Parameters& out) {
     } else if (key == "protect_last") {
       out.protection.last = Count(item, path);
     } else if (key == "protect") {
-      ReadSpans(item, path, out);
+      const std::vector<PositionSpan> spans = Spans(item, path);
+      out.protection.spans.insert(out.protection.spans.end(), spans.begin(), spans.end());
+    } else if (key == "question") {
+      out.question = QuestionSpans(item, path);
     } else {
       keys += (keys.empty() ? ":" : ",") + key + "=" + ValueText(item, path);
     }

@@ -11,6 +11,15 @@ namespace {
 
 constexpr int64_t kDefaultCompletionTokens = 16;  // OpenAI's and vLLM's
 
+void CheckSpans(const std::vector<PositionSpan>& spans, int64_t tokens, const char* field) {
+  for (const PositionSpan& span : spans) {
+    if (span.end > tokens) {
+      throw BadField(field, fmt::format("the span [{}, {}] ends beyond the prompt's {} tokens", span.begin,
+                                        span.end, tokens));
+    }
+  }
+}
+
 }  // namespace
 
 void Server::Completions(const HttpRequest& request, const ExchangePtr& exchange) {
@@ -75,16 +84,14 @@ void Server::CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const
                      field,
                      {{"n_prompt_tokens", count}, {"n_ctx", engine_->context()}}});
   }
-  for (const Protection::Span& span : p.protection.spans) {
-    if (span.end > count) {
-      throw BadField("prune.protect", fmt::format("the span [{}, {}] ends beyond the prompt's {} tokens",
-                                                  span.begin, span.end, count));
-    }
-  }
+  CheckSpans(p.protection.spans, count, "prune.protect");
+  CheckSpans(prompt.question, count, "prune.question");
   if (p.prune_asked && p.prune != options_.defaults.prune) {
     try {
       // What a spec can be wrong about, before the request waits for its turn.
-      MakePolicy(p.prune, {.shape = shape, .tokens = count, .prompt = prompt.tokens}, p.protection);
+      MakePolicy(p.prune,
+                 {.shape = shape, .tokens = count, .prompt = prompt.tokens, .question = prompt.question},
+                 p.protection);
     } catch (const Error& error) {
       throw HttpError({400, "invalid_request_error", error.what(), "prune"});
     }
@@ -116,6 +123,7 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
   request.protection = p.protection;
   request.protection.spans.insert(request.protection.spans.end(), prompt.protected_spans.begin(),
                                   prompt.protected_spans.end());
+  request.question = prompt.question;
   request.top_log_probs = static_cast<int>(p.top_log_probs);
   request.prompt_log_probs = p.echo && p.log_probs;
   job->log_probs = p.log_probs;

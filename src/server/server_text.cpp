@@ -95,6 +95,7 @@ std::shared_ptr<const EncodedPrompt> Server::Encode(const PromptInput& input, co
   } else {
     prompt->tokens = std::get<std::vector<int32_t>>(input);  // as they are: no BOS
   }
+  prompt->question = p.question.value_or(std::vector<PositionSpan>());
   CheckPrompt(*prompt, p, "prompt");  // before its pieces take many times its memory
   if (!p.echo) return prompt;
   // Control tokens show as they are written, but for a BOS in front, which is no part of the text.
@@ -111,13 +112,14 @@ std::shared_ptr<const EncodedPrompt> Server::Encode(const PromptInput& input, co
 
 std::shared_ptr<const EncodedPrompt> Server::EncodeMessages(const Parameters& p) const {
   auto prompt = std::make_shared<EncodedPrompt>();
-  ChatPrompt chat = WithMessages(p, tokenizer(), [&](auto& messages, const ordered_json& variables) {
+  ChatPrompt chat = WithMessages(p, tokenizer(), [&](const auto& messages, const ordered_json& variables) {
     // A template that hides a message's text cannot protect it, which matters only where something is pruned.
-    for (ChatMessage& message : messages) message.is_protected = message.is_protected && p.prune != "none";
-    return EncodeChat(messages, tokenizer(), p.add_special.value_or(true), variables, engine_->context());
+    return EncodeChat(messages, tokenizer(), p.add_special.value_or(true), variables,
+                      p.prune == "none" ? 0 : engine_->context());
   });
   prompt->tokens = std::move(chat.tokens);
   prompt->protected_spans = std::move(chat.protected_spans);
+  prompt->question = p.question.value_or(std::move(chat.question));
   CheckPrompt(*prompt, p, "messages");
   return prompt;
 }

@@ -21,6 +21,7 @@ struct CompareOptions {
   PromptOptions prompt;
   GenerateOptions generate;
   std::vector<std::string> prune;
+  std::vector<std::string> baseline;  // methods that the others are held against
   std::string expect;
   int rounds = 3;
   bool json = false;
@@ -29,26 +30,43 @@ struct CompareOptions {
 
 struct Arm {
   std::string prune;
+  bool is_baseline = false;
   Answer answer;                // of the last round; greedy, so every round's is the same
   std::vector<double> ttft_ms;  // a round each
 };
 
-// The answer on one line, short enough for a cell.
-std::string Cell(std::string text) {
+// The answer on one line, short enough for a cell. Of a long one the part around the text that is expected, else the
+// end: long answers begin with the words of the question.
+std::string Cell(std::string text, const std::string& expect) {
+  constexpr size_t kWidth = 44;
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < 0x20 || c == '|') c = ' ';
   }
-  const size_t begin = text.find_first_not_of(' ');
-  text = begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
-  size_t end = 40;
-  if (text.size() <= end) return text;
-  while (end > 0 && (text[end] & 0xc0) == 0x80) --end;
-  return text.substr(0, end) + "...";
+  text.erase(0, std::min(text.find_first_not_of(' '), text.size()));
+  text.resize(text.find_last_not_of(' ') + 1);
+  if (text.size() <= kWidth) return text;
+  const size_t place = expect.empty() ? std::string::npos : text.find(expect);
+  const size_t middle = place == std::string::npos ? text.size() : place + expect.size() / 2;
+  size_t begin = std::min(middle - std::min(middle, kWidth / 2), text.size() - kWidth);
+  size_t end = begin + kWidth;
+  const auto cuts_character = [&text](size_t at) { return at < text.size() && (text[at] & 0xc0) == 0x80; };
+  while (cuts_character(begin)) ++begin;
+  while (cuts_character(end)) --end;
+  return fmt::format("{}{}{}", begin > 0 ? "..." : "", text.substr(begin, end - begin),
+                     end < text.size() ? "..." : "");
+}
+
+// The method as the table names it.
+std::string Name(const Arm& arm) {
+  if (arm.prune == "none") return "dense";
+  return arm.prune + (arm.is_baseline ? " (baseline)" : "") +
+         (arm.answer.prune_active ? "" : " (stood aside)");
 }
 
 std::vector<Arm> RunArms(const CompareOptions& o, Engine& engine, const ChatPrompt& prompt) {
-  std::vector<Arm> arms = {{"none", {}, {}}};
-  for (const std::string& spec : o.prune) arms.push_back({spec, {}, {}});
+  std::vector<Arm> arms = {{"none", false, {}, {}}};
+  for (const std::string& spec : o.prune) arms.push_back({spec, false, {}, {}});
+  for (const std::string& spec : o.baseline) arms.push_back({spec, true, {}, {}});
   // Round 0 warms caches and page tables and is not counted. Arms alternate, so that a machine that drifts
   // hits all.
   for (int round = 0; round <= o.rounds; ++round) {
@@ -74,7 +92,6 @@ std::string Verdict(const CompareOptions& o, const std::string& text) {
 void Compare(const CompareOptions& o) {
   const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, o.model.engine);
   const ChatPrompt prompt = TokenizePrompt(o.prompt, engine->tokenizer(), o.model.model);
-  const std::vector<int32_t>& tokens = prompt.tokens;
   const std::vector<Arm> arms = RunArms(o, *engine, prompt);
   const double dense = SpreadOf(arms.front().ttft_ms).median;
 
@@ -86,13 +103,13 @@ void Compare(const CompareOptions& o) {
     const Ledger& ledger = arm.answer.ledger;
     const std::string text = AnswerText(arm.answer, *engine);
     const Spread ttft = SpreadOf(arm.ttft_ms);
-    const std::string name = arm.prune == "none" ? "dense" : arm.prune;
-    table.Add({arm.answer.prune_active || arm.prune == "none" ? name : name + " (stood aside)",
-               KeptText(ledger), fmt::format("{:.0f}", ttft.median), fmt::format("{:.0f}", ttft.min),
-               fmt::format("{:.0f}", ttft.max), fmt::format("{:.2f}x", dense / ttft.median),
+    table.Add({Name(arm), KeptText(ledger), fmt::format("{:.0f}", ttft.median),
+               fmt::format("{:.0f}", ttft.min), fmt::format("{:.0f}", ttft.max),
+               fmt::format("{:.2f}x", dense / ttft.median),
                fmt::format("{:.0f} %", 100 * ledger.flops() / ledger.flops_dense()),
-               BytesText(ledger.kv_bytes), Cell(text), Verdict(o, text)});
-    nlohmann::ordered_json row = AnswerJson(arm.answer, text, static_cast<int64_t>(tokens.size()), *engine);
+               BytesText(ledger.kv_bytes), Cell(text, o.expect), Verdict(o, text)});
+    nlohmann::ordered_json row = AnswerJson(arm.answer, text, prompt, *engine);
+    row["baseline"] = arm.is_baseline;
     row["ttft_ms_rounds"] = arm.ttft_ms;
     row["speed_up"] = dense / ttft.median;
     if (!o.expect.empty()) row["right"] = Verdict(o, text) == "right";
@@ -103,7 +120,7 @@ void Compare(const CompareOptions& o) {
     return;
   }
   fmt::print("{}: {} prompt tokens, backend {} ({}), {} threads, median of {} interleaved rounds\n\n{}",
-             o.model.model, tokens.size(), engine->backend().name(), engine->backend().isa(),
+             o.model.model, prompt.tokens.size(), engine->backend().name(), engine->backend().isa(),
              engine->backend().threads(), o.rounds, o.markdown ? table.Markdown() : table.Text());
   for (const Arm& arm : arms) {
     if (!arm.answer.prune_reason.empty())
@@ -120,9 +137,13 @@ void AddCompare(CLI::App& app) {
       app.add_subcommand("compare", "answer one prompt densely and pruned, side by side (greedy)");
   AddModelOptions(*compare, o->model);
   AddPromptOptions(*compare, o->prompt);
+  AddQuestionOptions(*compare, o->prompt.question);
   AddGenerateOptions(*compare, o->generate);
   compare->add_option("--prune", o->prune, "a method to compare with dense; may be repeated")
       ->required()
+      ->take_all();
+  compare
+      ->add_option("--baseline", o->baseline, "a method that the table marks as a baseline; may be repeated")
       ->take_all();
   compare->add_option("--expect", o->expect, "text that a right answer holds");
   compare->add_option("-r,--repetitions", o->rounds, "counted rounds, after one that warms up")

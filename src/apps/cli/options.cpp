@@ -15,6 +15,21 @@
 
 namespace coppice::cli {
 
+namespace {
+
+std::vector<ChatMessage> ReadChat(const PromptOptions& o) {
+  if (o.messages) {
+    if (o.file || o.system) throw Error("--messages takes the place of --file and --system");
+    return ReadMessages(*o.messages);
+  }
+  std::vector<ChatMessage> messages;
+  if (o.system) messages.push_back({"system", *o.system, true});
+  messages.push_back({"user", ReadPrompt(o)});
+  return messages;
+}
+
+}  // namespace
+
 void AddModelOptions(CLI::App& app, ModelOptions& o, bool required) {
   CLI::Option* model = app.add_option("-m,--model,model", o.model, "GGUF file, or Hugging Face folder");
   if (required) model->required();
@@ -62,7 +77,8 @@ void AddPromptOptions(CLI::App& app, PromptOptions& o) {
   app.add_option("--system", o.system, "with --chat: a system message, which no method may prune");
   app.add_option(
          "--messages", o.messages,
-         "a JSON file of chat messages, [{\"role\", \"content\", \"protect\": true}, ...], as the prompt")
+         "a JSON file of chat messages as the prompt: [{\"role\", \"content\"}, ...], \"protect\": true "
+         "with those that no method may prune, \"question\": true with those that ask")
       ->excludes(text);
 }
 
@@ -102,21 +118,26 @@ std::string ReadPrompt(const PromptOptions& o) {
 ChatPrompt TokenizePrompt(const PromptOptions& o, const Tokenizer* tokenizer, const std::string& model,
                           bool add_special) {
   if (tokenizer == nullptr) throw Error("{}: has no tokenizer", model);
-  if (!o.chat && !o.messages) {
-    if (o.system) throw Error("--system goes with --chat");
-    return {tokenizer->Encode(ReadPrompt(o), {.add_special = add_special, .parse_special = true}), {}};
-  }
-  if (tokenizer->chat_template().empty())
+  const bool is_chat = o.chat || o.messages;
+  if (o.system && !is_chat) throw Error("--system goes with --chat");
+  if (is_chat && tokenizer->chat_template().empty())
     throw Error("{}: has no chat template for --chat or --messages", model);
-  std::vector<ChatMessage> messages;
-  if (o.messages) {
-    if (o.file || o.system) throw Error("--messages takes the place of --file and --system");
-    messages = ReadMessages(*o.messages);
+  ChatPrompt prompt;
+  if (is_chat) {
+    const std::vector<ChatMessage> messages = ReadChat(o);
+    prompt = EncodeChat(messages, *tokenizer, add_special);
+    if (o.question.text) {
+      const EncodedText text = EncodeRendered(RenderChat(messages, *tokenizer), *tokenizer, add_special);
+      prompt.question = {FindQuestion(*o.question.text, text)};
+    }
   } else {
-    if (o.system) messages.push_back({"system", *o.system, true});
-    messages.push_back({"user", ReadPrompt(o), false});
+    const EncodedText text(ReadPrompt(o), *tokenizer, {.add_special = add_special, .parse_special = true});
+    prompt.tokens = text.tokens();
+    if (o.question.text) prompt.question = {FindQuestion(*o.question.text, text)};
   }
-  return EncodeChat(messages, *tokenizer, add_special);
+  if (!o.question.spans.empty())
+    prompt.question = QuerySpans(o.question.spans, static_cast<int64_t>(prompt.tokens.size()));
+  return prompt;
 }
 
 Request MakeRequest(const GenerateOptions& o, ChatPrompt prompt) {
@@ -128,6 +149,7 @@ Request MakeRequest(const GenerateOptions& o, ChatPrompt prompt) {
   request.sampling.seed = o.seed < 0 ? std::random_device()() : static_cast<uint64_t>(o.seed);
   request.protection = o.protection;
   request.protection.spans = std::move(prompt.protected_spans);
+  request.question = std::move(prompt.question);
   return request;
 }
 

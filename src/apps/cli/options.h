@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/cli/question.h"
 #include "engine/chat_prompt.h"
 #include "engine/engine.h"
 
@@ -24,6 +25,7 @@ struct PromptOptions {
   bool chat = false;
   std::optional<std::string> system;    // with --chat: the system message, protected
   std::optional<std::string> messages;  // a file of messages instead of text
+  QuestionOptions question;
 };
 
 struct GenerateOptions {
@@ -42,8 +44,8 @@ void AddGenerateOptions(CLI::App& app, GenerateOptions& options);
 // unreadable.
 std::string ReadPrompt(const PromptOptions& options);
 
-// Tokens of the prompt as the model wants them: BOS, and the chat template with --chat or --messages. Throws
-// Error where the model has no tokenizer or no template.
+// Tokens of the prompt as the model wants them, BOS, and the chat template with --chat or --messages; and where its
+// question is. Throws Error where the model has no tokenizer or no template, or the question is not in the prompt.
 ChatPrompt TokenizePrompt(const PromptOptions& options, const Tokenizer* tokenizer, const std::string& model,
                           bool add_special = true);
 

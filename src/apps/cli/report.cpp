@@ -8,10 +8,10 @@
 
 namespace coppice::cli {
 
-nlohmann::ordered_json AnswerJson(const Answer& answer, const std::string& text, int64_t prompt_tokens,
+nlohmann::ordered_json AnswerJson(const Answer& answer, const std::string& text, const ChatPrompt& prompt,
                                   const Engine& engine) {
   return {{"text", text},
-          {"prompt_tokens", prompt_tokens},
+          {"prompt_tokens", prompt.tokens.size()},
           {"cached_tokens", answer.cached_tokens()},
           {"generated_tokens", answer.tokens.size()},
           {"finish_reason", answer.finish_reason},
@@ -21,7 +21,7 @@ nlohmann::ordered_json AnswerJson(const Answer& answer, const std::string& text,
           {"backend", engine.backend().name()},
           {"isa", engine.backend().isa()},
           {"threads", engine.backend().threads()},
-          {"prune", PruneJson(answer)}};
+          {"prune", PruneJson(answer, prompt.question)}};
 }
 
 std::string KeptText(const Ledger& ledger) {

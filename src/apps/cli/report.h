@@ -5,12 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "engine/chat_prompt.h"
 #include "engine/engine.h"
 
 namespace coppice::cli {
 
 // The object that `run --json` prints.
-nlohmann::ordered_json AnswerJson(const Answer& answer, const std::string& text, int64_t prompt_tokens,
+nlohmann::ordered_json AnswerJson(const Answer& answer, const std::string& text, const ChatPrompt& prompt,
                                   const Engine& engine);
 
 // Share of the dense run, in percent, of rows with keys and values and of rows through the FFN: "25 % / 12

@@ -66,10 +66,10 @@ void Run(const RunOptions& o) {
   EngineOptions options = o.model.engine;
   if (!o.doc_cache.empty()) options.documents = DocumentCacheOptions{.folder = o.doc_cache};
   const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, options);
-  Request request = MakeRequest(o.generate, TokenizePrompt(o.prompt, engine->tokenizer(), o.model.model));
+  const ChatPrompt prompt = TokenizePrompt(o.prompt, engine->tokenizer(), o.model.model);
+  Request request = MakeRequest(o.generate, prompt);
   request.prune = o.prune;
   request.cancelled = &Interrupted();
-  const auto prompt_tokens = static_cast<int64_t>(request.tokens.size());
   Watch watch("prefill", engine->model().config().shape.layers, request);
   Utf8Stream stream;
   if (!o.json) {
@@ -85,10 +85,10 @@ void Run(const RunOptions& o) {
   if (!o.trace.empty()) WriteTrace(recorder.Take(), o.trace);
   watch.Clear();
   if (o.json) {
-    Write(Dump(AnswerJson(answer, AnswerText(answer, *engine), prompt_tokens, *engine)) + "\n");
+    Write(Dump(AnswerJson(answer, AnswerText(answer, *engine), prompt, *engine)) + "\n");
   } else {
     Write(stream.Flush() + "\n");
-    if (StderrIsTerminal()) PrintSummary(answer, prompt_tokens);
+    if (StderrIsTerminal()) PrintSummary(answer, static_cast<int64_t>(prompt.tokens.size()));
   }
   FlushDocuments(*engine);
 }
@@ -100,6 +100,7 @@ void AddRun(CLI::App& app) {
   CLI::App* run = app.add_subcommand("run", "answer one prompt");
   AddModelOptions(*run, o->model);
   AddPromptOptions(*run, o->prompt);
+  AddQuestionOptions(*run, o->prompt.question);
   AddGenerateOptions(*run, o->generate);
   run->add_option("--prune", o->prune, "none, or methods joined by + (coppice methods lists them)")
       ->capture_default_str();

@@ -1,0 +1,28 @@
+// The options that say where in the prompt the question is: --question and --query-span.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tensor/token_set.h"
+#include "text/encoded_text.h"
+
+namespace coppice::cli {
+
+struct QuestionOptions {
+  std::optional<std::string> text;
+  std::vector<std::string> spans;  // "BEGIN:END", or "none" alone
+};
+
+void AddQuestionOptions(CLI::App& app, QuestionOptions& options);
+
+// The tokens of the last place in `prompt` where `question` stands. Throws Error where it does not.
+PositionSpan FindQuestion(const std::string& question, const EncodedText& prompt);
+
+// --query-span as spans of a prompt of `tokens` tokens; none for "none". Throws Error for what is not inside it.
+std::vector<PositionSpan> QuerySpans(const std::vector<std::string>& spans, int64_t tokens);
+
+}  // namespace coppice::cli
