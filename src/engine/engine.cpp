@@ -112,6 +112,8 @@ void Engine::CheckRequest(const Request& request) const {
       throw Error("forced token {} is not in the vocabulary of {}", id, transformer_.config().shape.vocab);
     }
   }
+  if (!(request.least_confidence >= 0 && request.least_confidence <= 1))
+    throw Error("--fallback {}: not a probability from 0 to 1", request.least_confidence);
   if (request.max_tokens < -1) throw Error("--predict {}: not a whole number from -1", request.max_tokens);
   if (request.protection.first < 0 || request.protection.last < 0)
     throw Error("--protect-first and --protect-last count tokens");
@@ -230,11 +232,11 @@ void Engine::Score(std::span<const int32_t> tokens, const LogitsVisitor& visit,
 }
 
 // Prefill, from where the document cache's states end, and what it leaves to the next.
-void Engine::PrefillRest(const Request& request, Run& run) {
+void Engine::PrefillRest(const Request& request, DocumentCache* documents, Run& run) {
   // Where every position's logits are wanted, every position is computed.
   const bool scored = request.prompt_log_probs && request.on_log_probs;
-  PrefixRun prefix(request.use_documents && !scored ? documents_.get() : nullptr, request.tokens,
-                   *run.prune.policy, transformer_.config().shape, run.sequence);
+  PrefixRun prefix(scored ? nullptr : documents, request.tokens, *run.prune.policy,
+                   transformer_.config().shape, run.sequence);
   if (request.on_prefix) request.on_prefix(run.sequence.prefix.rows);
   try {
     Prefill(request, *run.prune.policy, run.sequence, *run.workspace, run.logits);
@@ -254,7 +256,7 @@ void Engine::Decode(const Request& request, Run& run, Answer& answer) {
     const std::span<const float> logits = run.logits.view().Row<float>(0);
     const int32_t id =
         index < request.forced.size() ? request.forced[index] : sampler.Sample(logits, history);
-    if (request.confidence) NoteProbability(LogSoftmax(logits)(id), run.confidence);
+    if (request.confidence) NoteProbability(LogSoftmax(logits).Highest(), run.confidence);
     return id;
   };
   int32_t next = choose();
@@ -309,6 +311,11 @@ void Engine::Account(const Request& request, Run& run, Answer& answer) const {
 
 Answer Engine::Generate(const Request& request) {
   CheckRequest(request);
+  if (request.least_confidence > 0) return GenerateTrusted(request);
+  return GenerateOnce(request, request.use_documents ? documents_.get() : nullptr);
+}
+
+Answer Engine::GenerateOnce(const Request& request, DocumentCache* documents, bool* active) {
   const OpTimes before = timed_ != nullptr ? timed_->times() : OpTimes();
   const Clock::time_point start = Clock::now();
   const auto prompt_tokens = static_cast<int64_t>(request.tokens.size());
@@ -316,6 +323,7 @@ Answer Engine::Generate(const Request& request) {
 
   Run run;
   run.prune = MakePolicy(request.prune, Context(request, run), request.protection);
+  if (active != nullptr) *active = run.prune.active;
   run.wanted = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
   run.sequence = transformer_.NewSequence(prompt_tokens, prompt_tokens + run.wanted, *backend_);
   run.sequence.cold_options = cold_options_;
@@ -329,7 +337,7 @@ Answer Engine::Generate(const Request& request) {
   }
   // Where the request fails it goes, and the memory with it; nobody can tell how far it got.
   run.workspace = TakeWorkspace();
-  PrefillRest(request, run);
+  PrefillRest(request, documents, run);
   run.sequence.ledger.selection_flops = run.selection_flops;
 
   Answer answer;

@@ -39,12 +39,16 @@ struct EngineOptions {
 
 // How far an answer can be trusted, measured on the way; docs/quality.md has what each is worth.
 struct Confidence {
-  double dropped_mass =
-      0;  // the largest share of the last token's attention that left at one point of prefill
-  double first_probability = 1;     // of the first token, at temperature 1
-  double mean_log_probability = 0;  // of the answer's tokens, natural
-  int64_t tokens = 0;               // of the answer, the stop token among them
+  // The largest share of the last token's attention that left at one point of prefill.
+  double dropped_mass = 0;
+  double first_probability = 1;  // of the likeliest first token, at temperature 1
+  // Mean over the answer's tokens of log(probability of the likeliest one), natural: 0 is a model that is sure.
+  double mean_log_probability = 0;
+  int64_t tokens = 0;  // of the answer, the stop token among them
 };
+
+// Request::least_confidence where the caller leaves the choice to the engine; docs/quality.md says why this one.
+inline constexpr double kDefaultLeastConfidence = 0.8;
 
 // A token that was generated. Returning false stops the generation.
 using TokenCallback = std::function<bool(int32_t id)>;
@@ -59,6 +63,9 @@ struct Request {
   // The question's tokens, as MethodContext::question has them, checked by Generate. Empty: the prompt's last tokens.
   std::vector<PositionSpan> question;
   bool confidence = false;  // fill Answer::confidence
+  // Above 0: a pruned answer is held back for its first tokens, and where exp(mean log-probability of the likeliest
+  // token) over them is below this, the request is answered densely, from the states that both runs share.
+  double least_confidence = 0;
   bool use_documents =
       true;  // where the engine has a document cache: take from it, and leave something there
   std::vector<int32_t> forced;  // take the place of the first generated tokens, whatever is likely
@@ -93,6 +100,9 @@ struct Answer {
   bool prune_active = false;
   std::string prune_reason;              // why a method stood aside; empty where none did
   std::optional<Confidence> confidence;  // where Request::confidence asks for it
+  // Whether Request::least_confidence led to a dense answer. The ledger then counts the pruned run among what chose
+  // (selection_flops), and the times hold both.
+  bool fell_back = false;
   Ledger ledger;
 
   int64_t cached_tokens() const { return ledger.cached_tokens; }
@@ -130,11 +140,15 @@ class Engine {
   Engine(std::shared_ptr<const TensorStore> store, ModelConfig config, std::unique_ptr<Tokenizer> tokenizer,
          const EngineOptions& options);
   struct Run;
+  // One run of the request, which takes states from `documents` and leaves some there; it may be null.
+  // `active`: told before the prefill whether some method acts; may be null.
+  Answer GenerateOnce(const Request& request, DocumentCache* documents, bool* active = nullptr);
+  Answer GenerateTrusted(const Request& request);  // trusted_answer.cpp
   void CheckRequest(const Request& request) const;
   void CheckTokens(std::span<const int32_t> tokens) const;
   void Prefill(const Request& request, TokenPolicy& policy, SequenceState& sequence, Workspace& workspace,
                Tensor& logits);
-  void PrefillRest(const Request& request, Run& run);
+  void PrefillRest(const Request& request, DocumentCache* documents, Run& run);
   void Decode(const Request& request, Run& run, Answer& answer);
   void Account(const Request& request, Run& run, Answer& answer) const;
   void NameTrace(const Request& request, const Answer& answer, Trace& trace) const;

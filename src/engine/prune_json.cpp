@@ -1,5 +1,7 @@
 #include "engine/prune_json.h"
 
+#include <cmath>
+
 namespace coppice {
 
 nlohmann::ordered_json PruneJson(const Answer& answer, std::span<const PositionSpan> question) {
@@ -33,6 +35,13 @@ nlohmann::ordered_json PruneJson(const Answer& answer, std::span<const PositionS
                                   {"peak_held_bytes", ledger.peak_held_bytes},
                                   {"attention_density_per_layer", density}};
   for (const PositionSpan& span : question) prune["question"].push_back({span.begin, span.end});
+  if (answer.confidence) {
+    const Confidence& c = *answer.confidence;
+    prune["confidence"] = {{"mean_probability", std::exp(c.mean_log_probability)},
+                           {"first_probability", c.first_probability},
+                           {"dropped_mass", c.dropped_mass}};
+  }
+  if (answer.fell_back) prune["fell_back"] = true;
   if (!answer.prune_reason.empty()) prune["reason"] = answer.prune_reason;
   return prune;
 }

@@ -26,6 +26,8 @@ class LogSoftmax {
   double operator()(int32_t token) const {
     return static_cast<double>(logits_[static_cast<size_t>(token)]) - highest_ - log_sum_;
   }
+  // Of the likeliest token.
+  double Highest() const { return -log_sum_; }
   // With the `top` likeliest tokens, fewer where the vocabulary has fewer.
   TokenLogProbs Around(int32_t token, int top) const;
 

@@ -155,7 +155,7 @@ std::vector<CoppiceStage> ReadStages(SpecReader& read, const MethodSpec& spec, c
   const std::vector<int> layers = ReadLayers(read, spec, CoppiceLayers(shape), shape);
   const size_t n = layers.size();
   const std::vector<double> keep =
-      ForStages(read.Numbers("keep", Defaults<double>(n, {0.35, 0.125, 0.05}), 1e-6, 1), n, "keep");
+      ForStages(read.Numbers("keep", Defaults<double>(n, {0.25, 0.1, 0.05}), 1e-6, 1), n, "keep");
   const std::vector<int> queries =
       ForStages(read.Integers("queries", Defaults<int>(n, {16, 16, 1}), 1, 4096), n, "queries");
   const std::vector<std::string> pool = ForStages(
@@ -238,7 +238,7 @@ MethodInfo CoppiceMethod() {
       "this engine's own; docs/methods.md",
       kDropsRows | kRevives,
       {{"layers", "round(L {0.27,0.5,0.8})", "1 to L - 1, or none", "tokens leave before these layers"},
-       {"keep", "0.35/0.125/0.05", "0 to 1, one or one per layer", "share of the prompt that stays"},
+       {"keep", "0.25/0.1/0.05", "0 to 1, one or one per layer", "share of the prompt that stays"},
        {"queries", "16/16/1", "1 to 4096, one or one per layer", "how many queries score"},
        {"pool", "max/max/mean", "max, mean, one or one per layer", "over heads and queries"},
        {"widen", "16/16/8", "0 to 4096, one or one per layer",
@@ -249,7 +249,7 @@ MethodInfo CoppiceMethod() {
        {"sink", "4", "0 up", "positions below this always stay"},
        {"last", "64", "1 up", "so many of the prompt's last tokens stay, and of the question's"},
        {"revive", "aux", "aux, none", "none: what left in prefill never returns"},
-       {"revive_mass", "0.1", "0 to 1", "tokens return where they hold more than this of a step's attention"},
+       {"revive_mass", "0.3", "0 to 1", "tokens return where they hold more than this of a step's attention"},
        {"revive_cap", "32", "0 up", "so many at most, per stage and generated token"},
        {"min", "1024", "0 up", "shorter prompts run dense"}},
       &MakeCoppice};

@@ -1,6 +1,7 @@
 #include "server/prune_parameter.h"
 
 #include "base/error.h"
+#include "engine/engine.h"
 #include "policies/registry.h"
 #include "policies/spec.h"
 #include "server/errors.h"
@@ -44,6 +45,14 @@ std::vector<PositionSpan> QuestionSpans(const json& value, const std::string& na
       throw BadField(name, fmt::format("the span [{}, {}] holds no token", span.begin, span.end));
   }
   return MergeSpans(std::move(spans));
+}
+
+double LeastConfidence(const json& value, const std::string& name) {
+  if (value == "dense") return kDefaultLeastConfidence;
+  if (value.is_boolean() && !value.get<bool>()) return 0;
+  if (!value.is_number() || !(value.get<double>() >= 0 && value.get<double>() <= 1))
+    throw BadField(name, "is neither \"dense\" nor a probability from 0 to 1");
+  return value.get<double>();
 }
 
 // A method's value as a spec writes it.
@@ -108,6 +117,11 @@ void ReadPrune(const json& value, const std::string& name, Parameters& out) {
     } else if (key == "protect") {
       const std::vector<PositionSpan> spans = Spans(item, path);
       out.protection.spans.insert(out.protection.spans.end(), spans.begin(), spans.end());
+    } else if (key == "confidence") {
+      if (!item.is_boolean()) throw BadField(path, "is not true or false");
+      out.prune_confidence = item.get<bool>();
+    } else if (key == "fallback") {
+      out.least_confidence = LeastConfidence(item, path);
     } else if (key == "question") {
       out.question = QuestionSpans(item, path);
     } else {

@@ -124,6 +124,8 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
   request.protection.spans.insert(request.protection.spans.end(), prompt.protected_spans.begin(),
                                   prompt.protected_spans.end());
   request.question = prompt.question;
+  request.confidence = p.prune_confidence;
+  request.least_confidence = p.least_confidence;
   request.top_log_probs = static_cast<int>(p.top_log_probs);
   request.prompt_log_probs = p.echo && p.log_probs;
   job->log_probs = p.log_probs;

@@ -2,6 +2,7 @@
 
 #include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -82,6 +83,19 @@ void AddPromptOptions(CLI::App& app, PromptOptions& o) {
       ->excludes(text);
 }
 
+namespace {
+
+double LeastConfidence(const std::string& text) {
+  if (text == "dense") return kDefaultLeastConfidence;
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value >= 0 && value <= 1))
+    throw CLI::ValidationError("--fallback", text + " is neither dense nor a probability from 0 to 1");
+  return value;
+}
+
+}  // namespace
+
 void AddGenerateOptions(CLI::App& app, GenerateOptions& o) {
   app.add_option("-n,--predict,--n-predict", o.predict, "tokens to generate; -1: until the model stops");
   app.add_flag("--ignore-eos", o.ignore_eos, "go on after the end token");
@@ -102,6 +116,12 @@ void AddGenerateOptions(CLI::App& app, GenerateOptions& o) {
   app.add_option("--protect-last", o.protection.last,
                  "prompt tokens at the end that no method may prune, beyond its budget")
       ->check(ZeroOrMore());
+  app.add_option_function<std::string>(
+         "--fallback", [&o](const std::string& text) { o.least_confidence = LeastConfidence(text); },
+         "dense, or a probability: hold a pruned answer's first 8 tokens back, and answer densely where the "
+         "model gives "
+         "its likeliest tokens less than this on average (dense: 0.8)")
+      ->type_name("dense|P");
 }
 
 std::string ReadPrompt(const PromptOptions& o) {
@@ -150,6 +170,7 @@ Request MakeRequest(const GenerateOptions& o, ChatPrompt prompt) {
   request.protection = o.protection;
   request.protection.spans = std::move(prompt.protected_spans);
   request.question = std::move(prompt.question);
+  request.least_confidence = o.least_confidence;
   return request;
 }
 

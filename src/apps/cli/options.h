@@ -34,6 +34,7 @@ struct GenerateOptions {
   SamplingOptions sampling;
   int64_t seed = -1;  // -1: a new one each run
   Protection protection;
+  double least_confidence = 0;
 };
 
 void AddModelOptions(CLI::App& app, ModelOptions& options, bool required = true);

@@ -70,6 +70,7 @@ void Run(const RunOptions& o) {
   Request request = MakeRequest(o.generate, prompt);
   request.prune = o.prune;
   request.cancelled = &Interrupted();
+  request.confidence = o.json;
   Watch watch("prefill", engine->model().config().shape.layers, request);
   Utf8Stream stream;
   if (!o.json) {

@@ -1,0 +1,106 @@
+// Request::least_confidence: what is not trusted is answered as a dense run answers, to the bit, and nothing else shows.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "engine/engine.h"
+#include "tests_support.h"
+
+namespace coppice {
+namespace {
+
+class TrustedAnswer : public testing::Test {
+ protected:
+  TrustedAnswer() {
+    for (int32_t i = 0; i < 200; ++i) request_.tokens.push_back(i * 37 % 500 + 3);
+    request_.max_tokens = 12;
+    request_.sampling.temperature = 0;
+    request_.ignore_eos = true;
+    request_.prune = "lazyllm:layers=1,keep=0.1,min=0,strict_memory=0";
+    request_.on_token = [this](int32_t id) {
+      shown_.push_back(id);
+      return true;
+    };
+  }
+  Answer Ask(double least) {
+    shown_.clear();
+    request_.least_confidence = least;
+    return engine_->Generate(request_);
+  }
+  Answer Dense() {
+    Request dense = request_;
+    dense.prune = "none";
+    dense.least_confidence = 0;
+    dense.on_token = nullptr;
+    return engine_->Generate(dense);
+  }
+
+  std::unique_ptr<Engine> engine_ = Engine::FromShape("tiny:f32", {.backend = "reference"});
+  Request request_;
+  std::vector<int32_t> shown_;
+};
+
+TEST_F(TrustedAnswer, ADistrustedAnswerIsTheDenseOne) {
+  const Answer dense = Dense();
+  const Answer answer = Ask(1);  // random weights are never that sure
+  EXPECT_TRUE(answer.fell_back);
+  EXPECT_FALSE(answer.prune_active);
+  EXPECT_EQ(answer.tokens, dense.tokens);
+  EXPECT_EQ(shown_, dense.tokens) << "nothing of the pruned answer shows";
+  EXPECT_THAT(answer.prune_reason, testing::HasSubstr("below 1 (lazyllm:"));
+  // The layers below the first choice ran once, in the pruned run, whose work is counted.
+  EXPECT_GT(answer.ledger.selection_flops, 0);
+  EXPECT_LT(answer.ledger.prefill_flops() - answer.ledger.selection_flops, dense.ledger.prefill_flops());
+  EXPECT_EQ(answer.cached_tokens(), 0) << "nothing comes from an earlier request";
+}
+
+TEST_F(TrustedAnswer, ATrustedAnswerIsThePrunedOne) {
+  const Answer pruned = Ask(0);
+  const Answer answer = Ask(1e-9);
+  EXPECT_FALSE(answer.fell_back);
+  EXPECT_TRUE(answer.prune_active);
+  EXPECT_EQ(answer.tokens, pruned.tokens);
+  EXPECT_EQ(shown_, pruned.tokens);
+  // Shorter than what is held back.
+  request_.max_tokens = 3;
+  EXPECT_EQ(Ask(1e-9).tokens.size(), 3u);
+  EXPECT_EQ(shown_.size(), 3u);
+}
+
+TEST_F(TrustedAnswer, ADenseAnswerIsTrusted) {
+  request_.prune = "lazyllm";  // 200 tokens: it stands aside
+  const Answer answer = Ask(1);
+  EXPECT_FALSE(answer.fell_back);
+  EXPECT_EQ(answer.tokens, Dense().tokens);
+  EXPECT_EQ(shown_, answer.tokens);
+}
+
+TEST_F(TrustedAnswer, ConfidenceIsThatOfTheLikeliestTokens) {
+  request_.confidence = true;
+  double sum = 0;
+  request_.on_logits = [&](std::span<const float> logits) { sum += LogSoftmax(logits).Highest(); };
+  const Answer answer = Ask(0);
+  ASSERT_TRUE(answer.confidence.has_value());
+  EXPECT_EQ(answer.confidence->tokens, 12);
+  EXPECT_NEAR(answer.confidence->mean_log_probability, sum / 12, 1e-9);
+  EXPECT_GT(answer.confidence->dropped_mass, 0.1) << "nine of ten tokens left";
+  EXPECT_LT(answer.confidence->dropped_mass, 1);
+}
+
+TEST_F(TrustedAnswer, RefusesWhatIsNoProbability) {
+  EXPECT_THROW(Ask(1.5), Error);
+  EXPECT_THROW(Ask(-0.1), Error);
+  EXPECT_THROW(Ask(std::nan("")), Error);
+}
+
+TEST_F(TrustedAnswer, WhoStopsIsStopped) {
+  int32_t seen = 0;
+  request_.on_token = [&](int32_t) { return ++seen < 2; };
+  EXPECT_EQ(Ask(1e-9).finish_reason, "cancelled");
+  EXPECT_EQ(seen, 2);
+}
+
+}  // namespace
+}  // namespace coppice
