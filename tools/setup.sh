@@ -4,13 +4,14 @@
 #
 #   setup.sh        all that coppice itself needs
 #   setup.sh web    a browser as well, for the test of the server's page, where there is none
-#   setup.sh train  libtorch as well, for the trainer (116 MB to download, 470 MB on disk)
+#   setup.sh train  what the trainer and the oracle of the tests need as well: libtorch, a fast BLAS, NumPy (121 MB to
+#                   download, 500 MB on disk)
 set -euo pipefail
 
 # Why each of them: docs/dependencies.md.
 packages=(g++ cmake ninja-build make pkg-config python3 python3-venv libdnnl-dev ocl-icd-opencl-dev libfmt-dev
           libpcre2-dev liburing-dev libxxhash-dev nlohmann-json3-dev libcli11-dev libboost1.81-dev libgtest-dev libgmock-dev)
-[[ ${1:-} == train ]] && packages+=(libtorch-dev libopenblas0-pthread)
+[[ ${1:-} == train ]] && packages+=(libtorch-dev libopenblas0-pthread python3-numpy)
 if [[ ${1:-} == web ]] && ! command -v chromium google-chrome >/dev/null; then
   packages+=(chromium-headless-shell)
 fi

@@ -21,8 +21,8 @@ struct CoppiceConfig {
   int sink = 4;                      // positions below this stay
   int last = 64;                     // so many of the prompt's last tokens stay, and of the question's
   bool revive = true;
-  double revive_mass =
-      0.1;              // parked tokens come back where a step gives them more of its attention than this
+  // Parked tokens come back where a step gives them more of its attention than this.
+  double revive_mass = 0.3;
   int revive_cap = 32;  // so many at most, for each stage and step
   ReviveMask mask = ReviveMask::kAppend;
   std::vector<PositionSpan> question = {};

@@ -1,0 +1,126 @@
+"""The engine against tools/oracle: all four methods in plain NumPy, on trained weights.
+
+    oracle_real_test.py PROGRAM SOURCE_DIR real|bundled [unittest arguments]
+
+`real` asks SmolLM2-135M-Instruct in models/fetched, or the GGUF file that COPPICE_REAL_MODEL names. `bundled` asks
+models/coppice-12, which takes seconds. Skips (77) where NumPy or the model is absent.
+"""
+
+import os
+import pathlib
+import sys
+import unittest
+
+PROGRAM, SOURCE, WEIGHTS = sys.argv.pop(1), pathlib.Path(sys.argv.pop(1)), sys.argv.pop(1)
+sys.path.insert(0, str(SOURCE / "tools/oracle"))
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads spin, and other tests may run beside this one
+
+try:
+    import compare
+except ImportError as error:
+    print(f"skipped: {error}; `apt-get install python3-numpy`, for {sys.executable}")
+    sys.exit(77)
+
+FETCHED = SOURCE / "models/fetched/SmolLM2-135M-Instruct.Q4_1.gguf"
+MODELS = {"real": pathlib.Path(os.environ.get("COPPICE_REAL_MODEL") or FETCHED),
+          "bundled": SOURCE / "models/coppice-12-q8_0.gguf"}
+MODEL = MODELS[WEIGHTS]
+SDTP_FILE = SOURCE / "models/coppice-12-sdtp.safetensors"
+STEPS = 12
+
+
+def layers(*shares):
+    """Layers at these shares of the model's depth, as a setting."""
+    return "/".join(str(round(share * compared().model.layers)) for share in shares)
+
+
+def compared(made=[]):
+    """The weights are read once for all tests."""
+    if not made:
+        made.append(compare.Comparison(MODEL, PROGRAM))
+    return made[0]
+
+
+class Oracle(unittest.TestCase):
+    def compare(self, spec, tokens, seed, steps=STEPS, **kwargs):
+        result = compared().compare(spec, compared().prompt(tokens, seed), steps + 1, **kwargs)
+        print(result.line(), *(f"\n    {difference}" for difference in result.ties), file=sys.stderr, flush=True)
+        self.assertEqual(result.tokens, tokens)
+        return result
+
+    def good(self, *args, prunes=True, **kwargs):
+        result = self.compare(*args, **kwargs)
+        self.assertEqual([str(fault) for fault in result.faults], [])
+        self.assertEqual(result.kept < 1 or result.ffn < 1, prunes)
+        return result
+
+
+class EveryMethod(Oracle):
+    def test_dense(self):
+        self.good("none", 600, seed=1, prunes=False)
+
+    def test_lazyllm(self):
+        self.assertGreater(self.good("lazyllm:min=0", 1000, seed=2).revived, 0)
+        spec = f"lazyllm:layers={layers(.2, .4, .8)},keep=0.3/0.6/0.5,sink=4,revive_mask=causal,min=0"
+        self.assertGreater(self.good(spec, 700, seed=3).revived, 0)
+        self.assertEqual(self.good("lazyllm:revive=none,min=0", 600, seed=4, steps=4).revived, 0)
+
+    def test_ftp(self):
+        self.good("ftp:min=0", 1500, seed=5, steps=4)
+        self.good("ftp:eta=0.6,dense=2,first=20,last=10,min=0", 700, seed=6, steps=4)
+
+    def test_sdtp(self):
+        path = compared().random_predictors(seed=7)
+        self.good(f'sdtp:file="{path}",min=0', 1000, seed=7, steps=4)
+        self.good(f'sdtp:file="{path}",r=0.7,first=10,local=0.05,min=0', 700, seed=8, steps=4)
+
+    # Prompts of whole blocks, and a cap above all blocks.
+    def test_sliminfer(self):
+        stages, whole = f"sliminfer:layers={layers(.3, .6, .9)},min=0", ",revive_cap=4096"
+        budget = f"{stages},keep=0.5/0.25/0.125"
+        self.assertGreater(self.good(budget + whole, 1216, seed=4, steps=20).revived, 0)
+        self.assertEqual(self.good(f"{budget}{whole},gamma=0.3", 704, seed=9).revived, 0)
+        less = f"{stages},keep=0.6/0.5/0.4,decode_keep=0.4/0.3/0.2,block=32,unit=4,window=8"
+        self.good(less + whole, 704, seed=10)
+        self.good(f"{less},revive=none", 704, seed=11)
+
+
+@unittest.skipUnless(WEIGHTS == "bundled", "once is enough")
+class Itself(Oracle):
+    """The comparison finds what differs: the oracle gets one setting that the engine has not."""
+
+    def finds(self, spec, steps=4, **altered):
+        result = self.compare(spec, 384, seed=12, steps=steps, altered=altered)
+        self.assertNotEqual(result.faults, [])
+        return [str(fault) for fault in result.faults]
+
+    def test_other_counts(self):
+        self.finds("lazyllm:min=0", steps=0, keep="0.51/0.5/0.5")
+        self.finds("ftp:min=0", steps=0, eta="0.94")
+        self.finds(f'sdtp:file="{SDTP_FILE}",min=0', steps=0, r="0.91")
+
+    def test_other_scores(self):
+        self.finds("lazyllm:min=0", steps=0, sink="300")
+        self.finds("ftp:min=0", steps=0, last="49")
+        self.finds("sliminfer:keep=0.5,block=16,min=0", steps=0, window="1")
+        self.finds("sliminfer:keep=0.5,block=16,min=0", steps=0, unit="2")
+
+    def test_other_networks(self):
+        other = str(compared().random_predictors(seed=1, stages=10))
+        self.finds(f'sdtp:file="{SDTP_FILE}",min=0', steps=0, file=other)
+
+    def test_other_decode(self):
+        self.finds("lazyllm:min=0", revive="none")
+        faults = self.finds("lazyllm:min=0", revive_mask="causal")
+        self.assertFalse(any("prefill" in fault for fault in faults), faults)
+        self.finds("sliminfer:keep=0.5,block=16,revive_cap=4096,min=0", gamma="0.1")
+
+    def test_trained_predictors(self):
+        self.good(f'sdtp:file="{SDTP_FILE}",min=0', 1000, seed=13, steps=2)
+
+
+if __name__ == "__main__":
+    if not MODEL.is_file():
+        print(f"skipped: {MODEL} is absent; COPPICE_REAL_MODEL may name a GGUF file of real weights")
+        sys.exit(77)
+    unittest.main()
