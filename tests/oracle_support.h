@@ -132,8 +132,11 @@ class OracleTest : public testing::TestWithParam<std::tuple<Arithmetic, bool>> {
 
   RunResult Compare(const OracleText& text, const OracleCase& c) {
     const testing::ScopedTrace trace(__FILE__, __LINE__, text.name + ": " + c.spec);
-    RunResult run = RunTiny(text.tiny.Make(), text.prompt, *backend_,
-                            {.spec = c.spec, .question = c.question, .decode = kOracleSteps});
+    RunOptions options;
+    options.spec = c.spec;
+    options.question = c.question;
+    options.decode = kOracleSteps;
+    RunResult run = RunTiny(text.tiny.Make(), text.prompt, *backend_, options);
     EXPECT_TRUE(run.active || c.spec == "none") << run.reason;
     std::vector<int32_t> tokens = text.prompt;
     tokens.insert(tokens.end(), run.generated.begin(), run.generated.end());
