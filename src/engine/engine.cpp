@@ -44,6 +44,7 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
           options.backend,
           {.threads = options.threads, .exact = options.exact, .cache_type = options.cache_type})),
       transformer_(MakeTransformer(store_, std::move(config))),
+      calibrations_(*store_, transformer_.config()),
       context_(options.context > 0 ? options.context : transformer_.config().context),
       cold_options_(options.cold),
       tile_rows_(std::max<int64_t>(options.tile_rows, 1)) {
@@ -112,8 +113,9 @@ void Engine::CheckRequest(const Request& request) const {
   for (const PositionSpan& span : request.question) {
     if (span.begin < behind || span.end <= span.begin ||
         span.end > static_cast<int64_t>(request.tokens.size())) {
-      throw Error("--query-span {}:{}: spans ascend, hold a token each and lie inside the prompt of {} tokens",
-                  span.begin, span.end, request.tokens.size());
+      throw Error(
+          "--query-span {}:{}: spans ascend, hold a token each and lie inside the prompt of {} tokens",
+          span.begin, span.end, request.tokens.size());
     }
     behind = span.end;
   }
@@ -207,6 +209,7 @@ void Engine::Score(std::span<const int32_t> tokens, const LogitsVisitor& visit,
 // What one request computes with.
 struct Engine::Run {
   PruneChoice prune;
+  std::string auto_reason;
   SequenceState sequence;
   std::unique_ptr<Workspace> workspace;
   Tensor logits;        // [1, vocab], of the last position
@@ -286,6 +289,7 @@ void Engine::Account(Run& run, Answer& answer) const {
   answer.prune_spec = std::move(run.prune.spec);
   answer.prune_active = run.prune.active;
   answer.prune_reason = std::move(run.prune.reason);
+  answer.auto_reason = std::move(run.auto_reason);
   answer.ledger = std::move(ledger);
 }
 
@@ -298,7 +302,9 @@ Answer Engine::Generate(const Request& request) {
 
   double selection_flops = 0;
   Run run;
-  run.prune = MakePolicy(request.prune, Context(request, selection_flops), request.protection);
+  ResolvedPrune resolved = ResolvePrune(request.prune, prompt_tokens);
+  run.prune = MakePolicy(resolved.spec, Context(request, selection_flops), request.protection);
+  run.auto_reason = std::move(resolved.reason);
   run.wanted = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
   run.sequence = transformer_.NewSequence(prompt_tokens, prompt_tokens + run.wanted, *backend_);
   run.sequence.cold_options = cold_options_;

@@ -33,6 +33,7 @@ nlohmann::ordered_json PruneJson(const Answer& answer) {
                                   {"peak_held_bytes", ledger.peak_held_bytes},
                                   {"attention_density_per_layer", density}};
   if (!answer.prune_reason.empty()) prune["reason"] = answer.prune_reason;
+  if (!answer.auto_reason.empty()) prune["auto"] = answer.auto_reason;
   return prune;
 }
 

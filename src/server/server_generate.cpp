@@ -84,7 +84,8 @@ void Server::CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const
   if (p.prune_asked && p.prune != options_.defaults.prune) {
     try {
       // What a spec can be wrong about, before the request waits for its turn.
-      MakePolicy(p.prune, {.shape = shape, .tokens = count, .prompt = prompt.tokens}, p.protection);
+      const ResolvedPrune resolved = engine_->ResolvePrune(p.prune, count);
+      MakePolicy(resolved.spec, {.shape = shape, .tokens = count, .prompt = prompt.tokens}, p.protection);
     } catch (const Error& error) {
       throw HttpError({400, "invalid_request_error", error.what(), "prune"});
     }

@@ -108,6 +108,8 @@ void Compare(const CompareOptions& o) {
   for (const Arm& arm : arms) {
     if (!arm.answer.prune_reason.empty())
       fmt::print("{} stood aside: {}\n", arm.prune, arm.answer.prune_reason);
+    if (!arm.answer.auto_reason.empty())
+      fmt::print("{} ran {}: {}\n", arm.prune, arm.answer.prune_spec, arm.answer.auto_reason);
   }
 }
 
@@ -121,7 +123,7 @@ void AddCompare(CLI::App& app) {
   AddModelOptions(*compare, o->model);
   AddPromptOptions(*compare, o->prompt);
   AddGenerateOptions(*compare, o->generate);
-  compare->add_option("--prune", o->prune, "a method to compare with dense; may be repeated")
+  compare->add_option("--prune", o->prune, "a method, or auto, to compare with dense; may be repeated")
       ->required()
       ->take_all();
   compare->add_option("--expect", o->expect, "text that a right answer holds");
