@@ -1,13 +1,16 @@
-# Writes the files FILES of FOLDER into the C++ source OUTPUT: WebFiles() of src/server/web_files.h. Run with cmake -P.
+# Writes the files FILES of FOLDER into the C++ source OUTPUT, as the list that FUNCTION() of the header HEADER returns:
+# std::span<const EmbeddedFile>. FILES may be empty. Run with cmake -P.
 set(entries "")
+set(count 0)
 foreach(file ${FILES})
   file(READ ${FOLDER}/${file} content)
-  if(content MATCHES "\\)COPPICE_WEB\"")
+  if(content MATCHES "\\)COPPICE_FILE\"")
     message(FATAL_ERROR "${file} holds the mark that ends the literal")
   endif()
-  string(APPEND entries "    {\"${file}\", R\"COPPICE_WEB(${content})COPPICE_WEB\"},\n")
+  string(APPEND entries "    {\"${file}\", R\"COPPICE_FILE(${content})COPPICE_FILE\"},\n")
+  math(EXPR count "${count} + 1")
 endforeach()
-set(text "// Made by cmake/EmbedFiles.cmake from the files of web/.\n#include \"server/web_files.h\"\n\nnamespace coppice {\n\n")
-string(APPEND text "namespace {\nconstexpr WebFile kFiles[] = {\n${entries}};\n}  // namespace\n\n")
-string(APPEND text "std::span<const WebFile> WebFiles() { return kFiles; }\n\n}  // namespace coppice\n")
+set(text "// Made by cmake/EmbedFiles.cmake.\n#include \"${HEADER}\"\n\n#include <array>\n\nnamespace coppice {\n\n")
+string(APPEND text "namespace {\nconstexpr std::array<EmbeddedFile, ${count}> kFiles = {{\n${entries}}};\n}  // namespace\n\n")
+string(APPEND text "std::span<const EmbeddedFile> ${FUNCTION}() { return kFiles; }\n\n}  // namespace coppice\n")
 file(WRITE ${OUTPUT} "${text}")

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import tempfile
 import unittest
 
@@ -187,21 +188,76 @@ class Eval(Case):
 
 
 class Tune(Case):
-    def test_finds_a_schedule_or_says_that_there_is_none(self):
-        with tempfile.TemporaryDirectory() as folder:
-            command = ["tune", "-m", MODEL, "-t", "1", "--tasks", "niah", "--lengths", "2048", "--samples", "2", "--needles", "2",
-                       "--methods", "static:layer=5,keep=0.5", "-o", f"{folder}/out"]
-            lines = self.good(*command, "--budget", "1%", "--out", f"{folder}/spec.txt").splitlines()
-            self.assertTrue(lines[-1].startswith("static:"), lines)
-            self.assertEqual(pathlib.Path(f"{folder}/spec.txt").read_text(), lines[-1] + "\n")
-            self.assertIn("meets the budget", "\n".join(lines))
-            done = run(*command, "--budget", "kl=0", "--out", f"{folder}/none.txt")
-            self.assertEqual(done.returncode, 1)
-            self.assertIn(b"nothing meets the budget of KL 0: the nearest is static:", done.stderr)
-            self.assertFalse(os.path.exists(f"{folder}/none.txt"))
-            self.bad(*command, "--budget", "1", says=["--budget 1"])
-            self.bad(*command, "--budget", "1%", "--methods", "h2o", says=["--methods h2o"])
-            self.bad(*command, code=2, says=["--budget"])
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.model = f"{self.folder}/m.gguf"
+        shutil.copy(MODEL, self.model)
+
+    def tune(self, *args):
+        return ["tune", "-m", self.model, "-t", "1", "--tasks", "niah", "--needles", "2", "--methods", "static:layer=5,keep=0.5",
+                "--least", "50", "--steps", "1", *args]
+
+    def auto(self, prompt, *args):
+        """What `run --prune auto` answers, and says on stderr."""
+        done = run("run", "-m", self.model, "-f", prompt, "-n", "8", "--temp", "0", "--prune", "auto", *args)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.decode(), done.stderr.decode()
+
+    def test_from_tuning_to_auto(self):
+        text, said = self.auto(PROMPT_2K)
+        self.assertEqual(said, "auto: no calibration for this model: dense; `coppice tune -m MODEL` makes one\n")
+        self.assertIn(ANSWER_2K, text)
+        lines = self.good(*self.tune("--lengths", "2048", "--samples", "6", "--out", f"{self.folder}/spec.txt")).splitlines()
+        self.assertTrue(lines[-1].startswith("static:"), lines)
+        self.assertEqual(pathlib.Path(f"{self.folder}/spec.txt").read_text(), lines[-1] + "\n")
+        calibration = f"{self.model}.coppice.json"
+        self.assertIn(f"calibration: {calibration}", lines)
+        entry = json.loads(pathlib.Path(calibration).read_text())["entries"][0]
+        self.assertEqual((entry["loss"], entry["min_tokens"], entry["max_tokens"], entry["prune"]), (0.01, 1536, 2560, lines[-1]))
+        self.assertEqual((entry["held_out"]["n"], entry["made"]["tasks"][0]["used"]), (3, True))
+        # Covered, then not.
+        text, said = self.auto(PROMPT_2K)
+        self.assertRegex(said, r"^auto: calibration m\.gguf\.coppice\.json: 1 % loss, 1,536 to 2,560 tokens: held-out .*, n=3\n$")
+        answer = json.loads(self.auto(PROMPT_2K, "--json")[0])["prune"]
+        self.assertTrue(answer["active"])
+        self.assertTrue(answer["spec"].startswith("static:"), answer["spec"])
+        self.assertIn("1,536 to 2,560", answer["auto"])
+        short = pathlib.Path(self.folder, "short.txt")
+        short.write_text(pathlib.Path(PROMPT_2K).read_text()[-1000:])
+        _, said = self.auto(short)
+        self.assertRegex(said, r"covers 1,536 to 2,560 tokens, the prompt has \d+: dense\n$")
+        self.assertEqual(json.loads(self.auto(short, "--json")[0])["prune"]["spec"], "none")
+        rows = json.loads(self.good("compare", "-m", self.model, "-f", PROMPT_2K, "-n", "2", "-r", "1", "--prune", "auto", "--json"))
+        self.assertEqual(rows[1]["prune"]["spec"], answer["spec"])
+        self.assertIn("auto ran static:", self.good("compare", "-m", self.model, "-f", PROMPT_2K, "-n", "2", "-r", "1", "--prune", "auto"))
+        plan = self.good("bench", "-m", self.model, "-p", "2048,100", "--dry-run", "--prune", "auto", "-o", "jsonl").splitlines()
+        self.assertEqual([json.loads(line)["prune"] for line in plan], ["none", answer["spec"], "none", "none"])
+        self.bad("run", "-m", self.model, "-f", PROMPT_2K, "--prune", "auto+ftp", says=["auto stands alone"])
+        pathlib.Path(calibration).write_text("{}")
+        self.bad("run", "-m", self.model, "-f", PROMPT_2K, "--prune", "auto", says=[calibration, "format is missing"])
+
+    def test_goes_on_and_says_where_nothing_is_found(self):
+        command = self.tune("--lengths", "512", "--samples", "6", "-o", f"{self.folder}/c.json", "--work", f"{self.folder}/work")
+        budgets = ["--budget", "40%", "--budget", "kl=9"]
+        first = self.good(*command, *budgets).splitlines()
+        self.assertEqual(sorted(os.listdir(f"{self.folder}/work")), ["tune.json", "tune.jsonl"])
+        size = os.path.getsize(f"{self.folder}/work/tune.jsonl")
+        self.assertEqual(self.good(*command, *budgets).splitlines()[-1], first[-1])
+        self.assertEqual(os.path.getsize(f"{self.folder}/work/tune.jsonl"), size, "nothing is run again")
+        entries = json.loads(pathlib.Path(self.folder, "c.json").read_text())["entries"]
+        self.assertEqual([entry["loss"] for entry in entries], [0.4], "a divergence has no loss to ask for")
+        done = run(*command, "--budget", "kl=0", "--out", f"{self.folder}/none.txt")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"nothing meets the budget of KL 0: static: nothing within the budget: the nearest is static:", done.stderr)
+        self.assertFalse(os.path.exists(f"{self.folder}/none.txt"))
+        self.bad(*command, "--budget", "1", says=["--budget 1"])
+        self.bad(*command, "--budget", "1%", "--budget", "1%", says=["--budget 1%: named twice"])
+        self.bad(*command, "--methods", "h2o", says=["--methods h2o"])
+        self.bad(*command, "--time-limit", "0.0001", "--seed", "2", "--work", f"{self.folder}/other", says=["--time-limit"])
+        self.bad(*self.tune("-o", f"{self.folder}/missing/c.json"), says=["missing/c.json"])
+        self.bad("tune", "-m", self.model, "--least", "200", code=2, says=["--least"])
 
 
 if __name__ == "__main__":

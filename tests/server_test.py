@@ -5,10 +5,15 @@
 
 import json
 import pathlib
+import shutil
+import subprocess
 import tempfile
 import unittest
 
-from server_case import ANSWER_2K, CTX, Case, GREEDY, LAYERS, PROMPT_2K, run_json
+from server_case import ANSWER_2K, CTX, Case, GREEDY, LAYERS, MODEL, PROGRAM, PROMPT_2K, run_json
+from server_support import Server
+
+FINGERPRINT = "bb2e035af2875931a3c2c931be3b4e04"  # of the bundled model (src/engine/calibration_test.cpp)
 
 
 class Answers(Case):
@@ -49,6 +54,45 @@ class Answers(Case):
         # A pruned request leaves nothing behind for the next.
         dense = self.server.good("/v1/completions", {"prompt": PROMPT_2K, "max_tokens": 8, **GREEDY})
         self.assertEqual(dense["choices"][0]["text"], run_json("-p", PROMPT_2K, "-n", "8")["text"])
+
+    def test_auto_without_a_calibration_is_dense_and_says_so(self):
+        body = {"prompt": PROMPT_2K, "max_tokens": 4, **GREEDY}
+        for prune in ["auto", "auto:loss=5%", {"method": "auto", "loss": 0.05}]:
+            reply = self.server.good("/v1/completions", {**body, "prune": prune})
+            self.assertEqual((reply["prune"]["spec"], reply["prune"]["active"]), ("none", False))
+            self.assertIn("no calibration for this model: dense", reply["prune"]["auto"])
+        for prune, says in [("auto+ftp", "auto stands alone"), ({"method": "auto", "loss": 5}, "neither a share"),
+                            ({"method": "auto", "keep": 0.5}, "unknown key 'keep'")]:
+            self.assertIn(says, self.refused("/v1/completions", {**body, "prune": prune}, param="prune")["message"])
+
+    def test_auto_runs_what_the_calibration_says(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder, "m.gguf")
+            shutil.copy(MODEL, model)
+            entry = {"loss": 0.01, "length": 2200, "min_tokens": 1650, "max_tokens": 2750, "prune": "static:layer=5,keep=0.5",
+                     "held_out": {"score": 98, "dense": 99, "n": 50}}
+            calibration = {"format": "coppice calibration", "version": 1, "model": {"fingerprint": FINGERPRINT},
+                           "entries": [entry, {**entry, "loss": 0.05, "prune": "static:layer=5,keep=0.3"}]}
+            pathlib.Path(f"{model}.coppice.json").write_text(json.dumps(calibration))
+            server = Server(PROGRAM, model, "--prune", "auto").wait_ready()
+            body = {"prompt": PROMPT_2K, "max_tokens": 4, **GREEDY}
+            reply = server.good("/v1/completions", body)
+            self.assertTrue(reply["prune"]["active"])
+            self.assertTrue(reply["prune"]["spec"].startswith("static:layer=5,keep=0.5"), reply["prune"]["spec"])
+            self.assertEqual(reply["prune"]["auto"], "calibration m.gguf.coppice.json: 1 % loss, 1,650 to 2,750 tokens: "
+                                                     "held-out 98.0 of dense 99.0, n=50")
+            looser = server.good("/v1/completions", {**body, "prune": {"method": "auto", "loss": 0.05}})
+            self.assertTrue(looser["prune"]["spec"].startswith("static:layer=5,keep=0.3"), looser["prune"]["spec"])
+            short = server.good("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 4, **GREEDY})
+            self.assertIn("covers 1,650 to 2,750 tokens, the prompt has", short["prune"]["auto"])
+            self.assertNotIn("auto", server.good("/v1/completions", {**body, "prune": "ftp"})["prune"])
+            self.assertEqual(server.stop(), 0)
+            # The operator is told at once.
+            pathlib.Path(f"{model}.coppice.json").write_text("[]")
+            done = subprocess.run([PROGRAM, "serve", "-m", str(model), "--port", "0", "--prune", "auto"], capture_output=True,
+                                  stdin=subprocess.DEVNULL, timeout=60)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(b"m.gguf.coppice.json: the file is no object", done.stderr)
 
     def test_prompts_in_every_form(self):
         texts = ["Once upon a time", "The secret"]

@@ -79,7 +79,7 @@ class Asking(Case):
             self.assertIn(name, names)
         tab = self.open()
         shown = tab.js("[...document.querySelectorAll('#method option')].map(o => o.value)")
-        self.assertEqual(shown, ["default", "none", *names, "own"])
+        self.assertEqual(shown, ["default", "none", "auto", *names, "own"])
         lazy = next(m for m in methods if m["name"] == "lazyllm")
         tab.js(set_value("#method", "lazyllm"))
         self.assertIn(lazy["summary"], tab.text("#method-note"))

@@ -35,6 +35,7 @@ export class Settings {
     const options = [
       el('option', {value: 'default'}, `The server's choice (${this.fallback})`),
       el('option', {value: 'none'}, 'none (dense)'),
+      el('option', {value: 'auto'}, "auto (the model's calibration)"),
     ];
     for (const method of methods) {
       const option = el('option', {value: method.name}, method.name);
@@ -59,6 +60,7 @@ export class Settings {
     const notes = {
       default: 'What the server was started with.',
       none: 'Every token in every layer.',
+      auto: "The fastest setting that was shown to keep this model's answers on prompts of this length; else none. The answer says which.",
       [kOwn]: 'Methods joined by +, keys by commas, lists by slashes: sliminfer:layers=5/10/14+ftp:dense=4. See Settings.',
     };
     byId('method-note').textContent = method ? `${method.summary}. ${method.paper}` : notes[value];

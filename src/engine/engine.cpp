@@ -51,6 +51,7 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
           options.backend,
           {.threads = options.threads, .exact = options.exact, .cache_type = options.cache_type})),
       transformer_(MakeTransformer(store_, std::move(config))),
+      calibrations_(*store_, transformer_.config()),
       context_(options.context > 0 ? options.context : transformer_.config().context),
       cold_options_(options.cold),
       tile_rows_(std::max<int64_t>(options.tile_rows, 1)) {
@@ -133,6 +134,7 @@ void Engine::CheckRequest(const Request& request) const {
 // What one request computes with.
 struct Engine::Run {
   PruneChoice prune;
+  std::string auto_reason;
   SequenceState sequence;
   std::unique_ptr<Workspace> workspace;
   Tensor logits;        // [1, vocab], of the last position
@@ -306,6 +308,7 @@ void Engine::Account(const Request& request, Run& run, Answer& answer) const {
   answer.prune_spec = std::move(run.prune.spec);
   answer.prune_active = run.prune.active;
   answer.prune_reason = std::move(run.prune.reason);
+  answer.auto_reason = std::move(run.auto_reason);
   answer.ledger = std::move(ledger);
 }
 
@@ -322,7 +325,9 @@ Answer Engine::GenerateOnce(const Request& request, DocumentCache* documents, bo
   const int64_t room = context_ - prompt_tokens;
 
   Run run;
-  run.prune = MakePolicy(request.prune, Context(request, run), request.protection);
+  ResolvedPrune resolved = ResolvePrune(request.prune, prompt_tokens);
+  run.prune = MakePolicy(resolved.spec, Context(request, run), request.protection);
+  run.auto_reason = std::move(resolved.reason);
   if (active != nullptr) *active = run.prune.active;
   run.wanted = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
   run.sequence = transformer_.NewSequence(prompt_tokens, prompt_tokens + run.wanted, *backend_);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/calibration.h"
 #include "engine/document_cache.h"
 #include "engine/sampler.h"
 #include "engine/text_scorer.h"
@@ -58,7 +59,7 @@ struct Request {
   int64_t max_tokens = -1;      // -1: until the model stops or the context is full
   bool ignore_eos = false;
   SamplingOptions sampling;
-  std::string prune = "none";  // cli's --prune SPEC
+  std::string prune = "none";  // cli's --prune SPEC; "auto": what the model's calibration says
   Protection protection;
   // The question's tokens, as MethodContext::question has them, checked by Generate. Empty: the prompt's last tokens.
   std::vector<PositionSpan> question;
@@ -98,7 +99,8 @@ struct Answer {
   OpTimes prefill_times;   // within ttft_ms, where EngineOptions::time_operations is set
   std::string prune_spec;  // canonical
   bool prune_active = false;
-  std::string prune_reason;              // why a method stood aside; empty where none did
+  std::string prune_reason;  // why a method stood aside; empty where none did
+  std::string auto_reason;   // of "auto": the calibration that chose, or why the run is dense; else empty
   std::optional<Confidence> confidence;  // where Request::confidence asks for it
   // Whether Request::least_confidence led to a dense answer. The ledger then counts the pruned run among what chose
   // (selection_flops), and the times hold both.
@@ -126,6 +128,12 @@ class Engine {
   Answer Generate(const Request& request);
   // Shows the logits of every position of `tokens` but the last, densely, a tile at a time.
   void Score(std::span<const int32_t> tokens, const LogitsVisitor& visit, const std::atomic<bool>* cancelled);
+
+  // What a --prune spec means for a prompt of `prompt_tokens` tokens: auto becomes a setting or "none".
+  // Thread-safe. Throws Error where the calibration beside the model cannot be used.
+  ResolvedPrune ResolvePrune(std::string_view spec, int64_t prompt_tokens) {
+    return calibrations_.Resolve(spec, prompt_tokens);
+  }
 
   const Transformer& model() const { return transformer_; }
   const TensorStore& store() const { return *store_; }
@@ -162,6 +170,7 @@ class Engine {
   std::unique_ptr<Backend> backend_;
   const TimedBackend* timed_ = nullptr;  // *backend_, where operations are timed
   Transformer transformer_;
+  Calibrations calibrations_;
   int64_t context_;
   ColdOptions cold_options_;
   int64_t tile_rows_;

@@ -1,5 +1,10 @@
 #include "engine/fingerprint.h"
 
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <vector>
+
 #include "base/cpu_info.h"
 #include "base/mmap.h"
 
@@ -41,7 +46,51 @@ void AddConfig(const ModelConfig& c, Fingerprinter& print) {
   }
 }
 
+// What decides how the weights are used. AddConfig is not called here: a field that is added to it later must
+// not make the calibration files of today useless.
+void AddIdentity(const ModelConfig& c, Fingerprinter& print) {
+  const ModelShape& s = c.shape;
+  print.Add(s.architecture);
+  for (const int64_t size : {int64_t{s.layers}, s.hidden, s.ffn, int64_t{s.heads}, int64_t{s.kv_heads},
+                             int64_t{s.head_dim}, int64_t{s.window}}) {
+    print.Add(size);
+  }
+  print.Add(static_cast<int64_t>(c.rope.scaling));
+  print.Add(c.rope.original_context);
+  print.Add(c.rope.base);
+  print.Add(c.rope.factor);
+}
+
+// Evenly spaced, the tensor's first and last bytes among them; all of a small tensor.
+void AddPieces(std::span<const std::byte> bytes, Fingerprinter& print) {
+  constexpr size_t kPieces = 8;
+  constexpr size_t kPieceBytes = 512;
+  if (bytes.size() <= kPieces * kPieceBytes) return print.Add(bytes);
+  for (size_t i = 0; i < kPieces; ++i) {
+    const size_t at = (bytes.size() - kPieceBytes) / (kPieces - 1) * i;
+    print.Add(bytes.subspan(i + 1 == kPieces ? bytes.size() - kPieceBytes : at, kPieceBytes));
+  }
+}
+
 }  // namespace
+
+std::string WeightsFingerprintOf(const TensorStore& store, const ModelConfig& config) {
+  Fingerprinter print;
+  AddIdentity(config, print);
+  // By name: how a model is split into files does not matter.
+  std::vector<const StoredTensor*> tensors;
+  for (const StoredTensor& tensor : store.tensors()) tensors.push_back(&tensor);
+  std::sort(tensors.begin(), tensors.end(), [](const auto* a, const auto* b) { return a->name < b->name; });
+  for (const StoredTensor* tensor : tensors) {
+    print.Add(tensor->name);
+    for (const int64_t extent : tensor->shape) print.Add(extent);
+    const TensorView& view = tensor->view;
+    print.Add(Info(view.dtype).name);
+    AddPieces({view.data, static_cast<size_t>(view.rows * BytesOf(view.dtype, view.cols))}, print);
+  }
+  const Fingerprint result = print.Result();
+  return fmt::format("{:016x}{:016x}", result.high, result.low);
+}
 
 Fingerprint FingerprintOf(const TensorStore& store, const ModelConfig& config, const Backend& be,
                           bool exact) {

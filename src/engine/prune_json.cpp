@@ -43,6 +43,7 @@ nlohmann::ordered_json PruneJson(const Answer& answer, std::span<const PositionS
   }
   if (answer.fell_back) prune["fell_back"] = true;
   if (!answer.prune_reason.empty()) prune["reason"] = answer.prune_reason;
+  if (!answer.auto_reason.empty()) prune["auto"] = answer.auto_reason;
   return prune;
 }
 

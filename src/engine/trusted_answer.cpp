@@ -117,6 +117,7 @@ Answer Engine::GenerateTrusted(const Request& request) {
   rest.prune = "none";
   Answer answer = GenerateOnce(rest, documents);
   answer.fell_back = true;
+  answer.auto_reason = std::move(pruned.auto_reason);
   answer.ttft_ms += pruned.total_ms;
   answer.total_ms += pruned.total_ms;
   answer.ledger.selection_flops += pruned.ledger.flops();

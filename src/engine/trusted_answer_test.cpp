@@ -14,7 +14,7 @@ namespace {
 class TrustedAnswer : public testing::Test {
  protected:
   TrustedAnswer() {
-    for (int32_t i = 0; i < 200; ++i) request_.tokens.push_back(i * 37 % 500 + 3);
+    for (int32_t i = 0; i < 200; ++i) request_.tokens.push_back(i * 37 % 300 + 3);
     request_.max_tokens = 12;
     request_.sampling.temperature = 0;
     request_.ignore_eos = true;

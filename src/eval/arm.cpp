@@ -86,6 +86,7 @@ class Account {
       parts[std::string(kOpKindNames[i])] = 1000 * parts_[i] / n;
     ordered_json json = {{"spec", last_.prune_spec}, {"active", last_.prune_active}};
     if (!last_.prune_reason.empty()) json["reason"] = last_.prune_reason;
+    if (!last_.auto_reason.empty()) json["auto"] = last_.auto_reason;
     json["prompt_tokens"] = static_cast<double>(prompt_tokens_) / n;
     json["generated_tokens"] = last_.tokens.size();
     json["finish_reason"] = last_.finish_reason;
@@ -166,6 +167,7 @@ Request RequestFor(const std::string& prune, const ArmContext& context, double s
   request.confidence = true;
   request.protection = context.protection;
   request.cancelled = context.cancelled;
+  request.use_documents = context.use_documents;
   const double layers = context.engine.model().config().shape.layers;
   if (context.progress) {
     request.progress = [&context, share_begin, share, layers](double done) {
@@ -186,10 +188,13 @@ void RunAnswer(const Sample& sample, const std::string& prune, const ArmContext&
   request.max_tokens = sample.max_tokens;
   request.on_logits = [&](std::span<const float> logits) { comparison.See(logits); };
   std::string so_far;
-  if (sample.first_line) {
+  // Text that holds all references holds them whatever follows.
+  const bool stops_when_right = context.stop_when_right && sample.metric == "string_match_all";
+  if (sample.first_line || stops_when_right) {
     request.on_token = [&](int32_t id) {
       so_far += tokenizer.Piece(id);
-      return !HoldsFirstLine(so_far);
+      if (stops_when_right && context.metrics.Score(sample, so_far) >= 1) return false;
+      return !sample.first_line || !HoldsFirstLine(so_far);
     };
   }
   const auto prompt_tokens = static_cast<int64_t>(request.tokens.size());

@@ -27,6 +27,8 @@ struct ArmContext {
   Protection protection = {};
   const std::atomic<bool>* cancelled = nullptr;
   std::function<void(double share)> progress = {};  // of this sample in this arm; may be empty
+  bool use_documents = true;                        // where the engine has a document cache
+  bool stop_when_right = false;  // end an answer that no further text can change: it holds every reference
 };
 
 // What the report needs of it: {"prune", "spec" (every key written out), "active", "reason", "score", "score_norm",

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/new_file.h"
+#include "eval/intervals.h"
 #include "eval/trace_sums.h"
 
 namespace coppice {
@@ -163,9 +164,7 @@ ordered_json Perplexity(const Group& group) {
   return tokens > 0 ? ordered_json(std::exp(Sum(Values(group.runs, "nll")) / tokens)) : ordered_json();
 }
 
-// Where the score lies with 95 % confidence. Wilson's interval for shares (1927): unlike score +- 2 standard errors it says something
-// where all samples are right, and for scores between 0 and 1 it is rather too wide than too narrow, because nothing varies
-// more than right and wrong. Perplexity's is normal, of the logarithm, and needs two samples.
+// Where the score lies with 95 % confidence. Perplexity's interval is normal, of the logarithm, and needs two samples.
 ordered_json IntervalOf(const Group& group, const std::vector<double>& scores) {
   constexpr double kZ = 1.959964;
   const auto n = static_cast<double>(scores.size());
@@ -178,10 +177,8 @@ ordered_json IntervalOf(const Group& group, const std::vector<double>& scores) {
     return {whole.get<double>() * std::exp(-half), whole.get<double>() * std::exp(half)};
   }
   if (scores.empty()) return {};
-  const double share = std::clamp(Sum(scores) / n, 0.0, 1.0);
-  const double middle = (share + kZ * kZ / (2 * n)) / (1 + kZ * kZ / n);
-  const double half = kZ / (1 + kZ * kZ / n) * std::sqrt(share * (1 - share) / n + kZ * kZ / (4 * n * n));
-  return {100 * std::max(middle - half, 0.0), 100 * std::min(middle + half, 1.0)};
+  const Interval interval = WilsonInterval(Sum(scores) / n, n);
+  return {100 * interval.low, 100 * interval.high};
 }
 
 void AddTimes(const Group& group, ordered_json& row) {
@@ -227,7 +224,7 @@ ordered_json RowOf(const Group& group) {
   row["active"] = std::count_if(group.runs.begin(), group.runs.end(),
                                 [](const ordered_json* run) { return run->value("active", false); });
   for (const ordered_json* run : group.runs) {
-    for (const char* name : {"spec", "reason"}) {
+    for (const char* name : {"spec", "reason", "auto"}) {
       if (run->contains(name)) row[name] = (*run)[name];
     }
   }

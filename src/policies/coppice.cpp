@@ -163,7 +163,7 @@ std::vector<CoppiceStage> ReadStages(SpecReader& read, const MethodSpec& spec, c
   const std::vector<int> widen =
       ForStages(read.Integers("widen", Defaults<int>(n, {16, 16, 8}), 0, 4096), n, "widen");
   const std::vector<std::string> ask = ForStages(
-      read.Choices("ask", Defaults<std::string>(n, {"end", "end", "end"}), {"question", "end"}), n,
+      read.Choices("ask", Defaults<std::string>(n, {"question", "question", "end"}), {"question", "end"}), n,
       "ask");
   const auto skip_sink = static_cast<int32_t>(read.Integer("skip_sink", 4, 0, 4096));
   std::vector<CoppiceStage> stages;
@@ -243,7 +243,7 @@ MethodInfo CoppiceMethod() {
        {"pool", "max/max/mean", "max, mean, one or one per layer", "over heads and queries"},
        {"widen", "16/16/8", "0 to 4096, one or one per layer",
         "neighbours on both sides that a token takes along"},
-       {"ask", "end/end/end", "question, end, one or one per layer",
+       {"ask", "question/question/end", "question, end, one or one per layer",
         "whose queries: the question's last, or the prompt's"},
        {"skip_sink", "4", "0 to 4096", "keys at positions below this score nothing and take no mass"},
        {"sink", "4", "0 up", "positions below this always stay"},

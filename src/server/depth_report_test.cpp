@@ -83,7 +83,7 @@ TEST(DepthReport, PackedPositionsAreToldAsPromptTokens) {
 }
 
 std::string_view FileNamed(std::string_view name) {
-  for (const WebFile& file : WebFiles()) {
+  for (const EmbeddedFile& file : WebFiles()) {
     if (file.name == name) return file.content;
   }
   return {};
@@ -92,7 +92,7 @@ std::string_view FileNamed(std::string_view name) {
 // What a file names must be there: a browser would find out too late.
 TEST(WebFiles, NameOnlyEachOther) {
   ASSERT_FALSE(FileNamed("index.html").empty());
-  for (const WebFile& file : WebFiles()) {
+  for (const EmbeddedFile& file : WebFiles()) {
     for (const std::string_view mark : {std::string_view("\"web/"), std::string_view("from './")}) {
       for (size_t at = file.content.find(mark); at != std::string_view::npos;
            at = file.content.find(mark, at + 1)) {
@@ -106,7 +106,7 @@ TEST(WebFiles, NameOnlyEachOther) {
 
 // Texts of users and models must not become markup, and nothing may be asked of elsewhere.
 TEST(WebFiles, HoldNothingThatThePolicyWouldRefuse) {
-  for (const WebFile& file : WebFiles()) {
+  for (const EmbeddedFile& file : WebFiles()) {
     for (const std::string_view bad : {"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write",
                                        "eval(", "new Function", "https:", "javascript:", "@import", "url(",
                                        "<style", "<script>", " style=", " onclick=", " onload="}) {

@@ -151,7 +151,8 @@ void GenerationReply::OnDone(int index, const JobResult& result) {
   computed_cached_ += choice.cached;
   prompt_ms_ += result.answer.ttft_ms;
   decode_ms_ += result.answer.total_ms - result.answer.ttft_ms;
-  if (options_.parameters.prune_asked || result.answer.prune_spec != "none" || choice.depth) {
+  if (options_.parameters.prune_asked || result.answer.prune_spec != "none" ||
+      !result.answer.auto_reason.empty() || choice.depth) {
     choice.prune = PruneJson(result.answer, choice.prompt->question);
     if (choice.depth) choice.depth->AddDepths(*choice.prune);
     if (options_.parameters.prompt_scored_densely) {

@@ -1,8 +1,9 @@
 #include "server/prune_parameter.h"
 
 #include "base/error.h"
+#include "engine/calibration.h"
 #include "engine/engine.h"
-#include "policies/registry.h"
+#include "policies/method_info.h"
 #include "policies/spec.h"
 #include "server/errors.h"
 #include "tensor/merge_spans.h"
@@ -71,17 +72,9 @@ std::string ValueText(const json& value, const std::string& name) {
 }
 
 void RefuseFiles(const std::string& spec, const std::string& name) {
-  for (const MethodSpec& method : ParseSpec(spec)) {
-    for (const MethodInfo& info : Methods()) {
-      for (const MethodKey& key : info.keys) {
-        if (info.name == method.name && key.names_file && method.values.count(std::string(key.name)) > 0) {
-          throw BadField(name,
-                         fmt::format("{}:{} names a file, which a request may not; the server's --prune can",
-                                     method.name, key.name));
-        }
-      }
-    }
-  }
+  const std::string key = FileKeyOf(spec);
+  if (!key.empty())
+    throw BadField(name, key + " names a file, which a request may not; the server's --prune can");
 }
 
 void SetSpec(const std::string& spec, const std::string& name, Parameters& out) {

@@ -35,7 +35,8 @@ void Server::Serve(std::unique_ptr<Engine> engine) {
   if (engine->tokenizer() == nullptr)
     throw Error("{}: has no tokenizer, so it cannot be served", engine->store().path());
   // A default that no request could use is told now; it may name files.
-  MakePolicy(options_.defaults.prune, {.shape = engine->model().config().shape, .tokens = 1}, {});
+  const ResolvedPrune resolved = engine->ResolvePrune(options_.defaults.prune, 1);
+  MakePolicy(resolved.spec, {.shape = engine->model().config().shape, .tokens = 1}, {});
   if (!options_.slot_save_path.empty()) RemoveUnfinishedPrefixFiles(options_.slot_save_path);
   engine_ = std::move(engine);
   const auto run = [this](Job& job, const std::function<void()>& pause, JobResult& result) {

@@ -89,7 +89,8 @@ void Server::CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const
   if (p.prune_asked && p.prune != options_.defaults.prune) {
     try {
       // What a spec can be wrong about, before the request waits for its turn.
-      MakePolicy(p.prune,
+      const ResolvedPrune resolved = engine_->ResolvePrune(p.prune, count);
+      MakePolicy(resolved.spec,
                  {.shape = shape, .tokens = count, .prompt = prompt.tokens, .question = prompt.question},
                  p.protection);
     } catch (const Error& error) {

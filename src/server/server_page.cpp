@@ -34,7 +34,7 @@ void Server::Page(const HttpRequest& request, const ExchangePtr& exchange) {
   const std::string_view name = path == "/" ? "index.html" : path.substr(kFolder.size());
   const auto files = WebFiles();
   const auto file =
-      std::find_if(files.begin(), files.end(), [&](const WebFile& f) { return f.name == name; });
+      std::find_if(files.begin(), files.end(), [&](const EmbeddedFile& f) { return f.name == name; });
   if (file == files.end()) throw HttpError({404, "not_found_error", "the page has no such file"});
   metrics_.CountRequest(200);
   exchange->Reply({.status = 200,

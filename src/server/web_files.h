@@ -2,15 +2,11 @@
 #pragma once
 
 #include <span>
-#include <string_view>
+
+#include "base/embedded_file.h"
 
 namespace coppice {
 
-struct WebFile {
-  std::string_view name;  // "index.html"
-  std::string_view content;
-};
-
-std::span<const WebFile> WebFiles();
+std::span<const EmbeddedFile> WebFiles();
 
 }  // namespace coppice

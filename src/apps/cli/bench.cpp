@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "apps/checks.h"
@@ -17,6 +18,7 @@
 #include "base/limits.h"
 #include "base/peak_memory.h"
 #include "base/random.h"
+#include "engine/calibration.h"
 #include "engine/dry_run.h"
 #include "engine/open_model.h"
 #include "model/synthetic.h"
@@ -114,24 +116,45 @@ void Print(const BenchOptions& o, const std::vector<nlohmann::ordered_json>& row
   if (o.output == "json") fmt::print("{}\n", Dump(nlohmann::ordered_json(rows), 1));
 }
 
-ModelConfig ConfigOf(const BenchOptions& o) {
-  if (!o.shape.empty()) return ParseShape(o.shape).config;
-  OpenedModel model = OpenModel(o.model.model);
-  Weights::Load(std::move(model.store), model.config);  // reads no weight; knows the vocabulary's size
-  return std::move(model.config);
-}
+// What a dry run needs of a model: its sizes, and its weights where "auto" asks which they are.
+struct PlannedModel {
+  explicit PlannedModel(const BenchOptions& o) {
+    if (!o.shape.empty()) {
+      config = ParseShape(o.shape).config;
+      return;
+    }
+    OpenedModel model = OpenModel(o.model.model);
+    Weights::Load(model.store, model.config);  // reads no weight; knows the vocabulary's size
+    store = std::move(model.store);
+    config = std::move(model.config);
+    calibrations.emplace(*store, config);
+  }
+
+  ResolvedPrune Resolve(const std::string& spec, int64_t tokens) {
+    if (calibrations) return calibrations->Resolve(spec, tokens);
+    if (AutoLoss(spec))
+      throw Error("--prune {}: a shape has no weights that a calibration could be of", spec);
+    return {spec, ""};
+  }
+
+  std::shared_ptr<const TensorStore> store;
+  ModelConfig config;
+  std::optional<Calibrations> calibrations;
+};
 
 void PlanAll(const BenchOptions& o) {
-  const ModelConfig config = ConfigOf(o);
+  PlannedModel model(o);
   const std::unique_ptr<Backend> backend =
       MakeBackend(o.model.engine.backend, {.threads = o.model.engine.threads, .exact = o.model.engine.exact});
   std::vector<nlohmann::ordered_json> rows;
   for (const int64_t tokens : o.prompts) {
     if (tokens > limits::kMaxContext) throw Error("-p {}: at most {}", tokens, limits::kMaxContext);
-    const std::vector<int32_t> prompt = RandomPrompt(tokens, config.shape.vocab);
+    const std::vector<int32_t> prompt = RandomPrompt(tokens, model.config.shape.vocab);
     for (const Arm& arm : Arms(o)) {
+      const ResolvedPrune resolved = model.Resolve(arm.prune, tokens);
       rows.push_back(PlanRow(o.shape.empty() ? o.model.model : o.shape, tokens,
-                             PlanRun(config, prompt, arm.prune, *backend)));
+                             PlanRun(model.config, prompt, resolved.spec, *backend)));
+      rows.back()["auto"] = resolved.reason;
       if (o.output == "jsonl") fmt::print("{}\n", Dump(rows.back()));
     }
   }

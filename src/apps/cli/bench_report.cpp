@@ -178,6 +178,7 @@ ordered_json BenchRow(const Engine& engine, int64_t tokens, const BenchSample& s
                       {"rate_bound", bounds.rate},
                       {"share_of_rate_bound", speed_up / bounds.rate}};
   AddTimes(sample, ttft.median, row);
+  row["auto"] = sample.last.auto_reason;
   row["weights_bytes"] = StoredBytes(engine.store());
   row["kv_bytes"] = ledger.kv_bytes;
   row["aux_bytes"] = ledger.aux_bytes;
@@ -213,12 +214,27 @@ ordered_json PlanRow(const std::string& model, int64_t tokens, const DryRun& run
   return row;
 }
 
+namespace {
+
+// What auto chose, a line for each row that it chose for.
+std::string AutoLines(const std::vector<ordered_json>& rows) {
+  std::string lines;
+  for (const ordered_json& row : rows) {
+    const std::string reason = row.value("auto", "");
+    if (!reason.empty()) lines += fmt::format("\nauto, {} tokens: {}", row["prompt"].get<int64_t>(), reason);
+  }
+  return lines.empty() ? "" : lines + "\n";
+}
+
+}  // namespace
+
 std::string BenchTables(const std::vector<ordered_json>& rows) {
   const ordered_json& first = rows.front();
-  return fmt::format(
-      "{}, {}, backend {} ({}), {} threads, median of {}\n\n{}\n{}", first["model"].get<std::string>(),
-      first["type"].get<std::string>(), first["backend"].get<std::string>(), first["isa"].get<std::string>(),
-      first["threads"].get<int>(), first["rounds"].get<int>(), ResultTable(rows), TimeTable(rows));
+  return fmt::format("{}, {}, backend {} ({}), {} threads, median of {}\n\n{}\n{}{}",
+                     first["model"].get<std::string>(), first["type"].get<std::string>(),
+                     first["backend"].get<std::string>(), first["isa"].get<std::string>(),
+                     first["threads"].get<int>(), first["rounds"].get<int>(), ResultTable(rows),
+                     TimeTable(rows), AutoLines(rows));
 }
 
 std::string PlanTable(const std::vector<ordered_json>& rows) {
@@ -232,8 +248,8 @@ std::string PlanTable(const std::vector<ordered_json>& rows) {
                Times(r, "flop_bound"), Bytes(r, "kv_bytes_dense"), Bytes(r, "kv_bytes"),
                Bytes(r, "aux_bytes"), Bytes(r, "cold_bytes")});
   }
-  return fmt::format("{}, nothing was run: closed forms of a prefill, random scores\n\n{}",
-                     rows.front()["model"].get<std::string>(), table.Markdown());
+  return fmt::format("{}, nothing was run: closed forms of a prefill, random scores\n\n{}{}",
+                     rows.front()["model"].get<std::string>(), table.Markdown(), AutoLines(rows));
 }
 
 std::string CsvText(const std::vector<ordered_json>& rows) {

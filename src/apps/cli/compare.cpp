@@ -125,6 +125,8 @@ void Compare(const CompareOptions& o) {
   for (const Arm& arm : arms) {
     if (!arm.answer.prune_reason.empty())
       fmt::print("{} stood aside: {}\n", arm.prune, arm.answer.prune_reason);
+    if (!arm.answer.auto_reason.empty())
+      fmt::print("{} ran {}: {}\n", arm.prune, arm.answer.prune_spec, arm.answer.auto_reason);
   }
 }
 
@@ -139,7 +141,7 @@ void AddCompare(CLI::App& app) {
   AddPromptOptions(*compare, o->prompt);
   AddQuestionOptions(*compare, o->prompt.question);
   AddGenerateOptions(*compare, o->generate);
-  compare->add_option("--prune", o->prune, "a method to compare with dense; may be repeated")
+  compare->add_option("--prune", o->prune, "a method, or auto, to compare with dense; may be repeated")
       ->required()
       ->take_all();
   compare

@@ -93,7 +93,8 @@ void AddEval(CLI::App& app) {
   auto o = std::make_shared<EvalCommand>();
   CLI::App* eval = app.add_subcommand("eval", "quality and speed of methods on tasks with known answers");
   eval->add_option("task", o->eval.tasks, "tasks or groups of tasks; --list names them");
-  eval->add_option("--prune", o->eval.prune, "a method to compare with dense; may be repeated")->take_all();
+  eval->add_option("--prune", o->eval.prune, "a method, or auto, to compare with dense; may be repeated")
+      ->take_all();
   AddSampleOptions(*eval, o->eval);
   eval->add_option("-o,--output", o->eval.folder,
                    "a folder for results.json, report.html and samples.jsonl; a run there goes on");

@@ -131,7 +131,9 @@ void ListMethods() {
   }
   fmt::print(
       "Join methods with +, keys with commas, lists with slashes:\n"
-      "  --prune sliminfer:layers=5/10/14,keep=8192/4096/2048+ftp:dense=4,eta=0.9\n");
+      "  --prune sliminfer:layers=5/10/14,keep=8192/4096/2048+ftp:dense=4,eta=0.9\n"
+      "auto is the setting that coppice tune found for the model, with at most the loss that is allowed:\n"
+      "  --prune auto:loss=5%\n");
 }
 
 }  // namespace

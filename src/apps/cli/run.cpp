@@ -90,6 +90,8 @@ void Run(const RunOptions& o) {
   } else {
     Write(stream.Flush() + "\n");
     if (StderrIsTerminal()) PrintSummary(answer, static_cast<int64_t>(prompt.tokens.size()));
+    // Said wherever stderr goes: whoever leaves the choice to the program must see what it chose.
+    if (!answer.auto_reason.empty()) fmt::print(stderr, "auto: {}\n", answer.auto_reason);
   }
   FlushDocuments(*engine);
 }
@@ -103,7 +105,10 @@ void AddRun(CLI::App& app) {
   AddPromptOptions(*run, o->prompt);
   AddQuestionOptions(*run, o->prompt.question);
   AddGenerateOptions(*run, o->generate);
-  run->add_option("--prune", o->prune, "none, or methods joined by + (coppice methods lists them)")
+  run->add_option(
+         "--prune", o->prune,
+         "none, auto (what coppice tune showed to keep this model's answers, else none), or methods joined "
+         "by + (coppice methods lists them)")
       ->capture_default_str();
   run->add_option("--trace", o->trace,
                   "write what happened to every token to this file (coppice trace draws it)");
@@ -112,6 +117,7 @@ void AddRun(CLI::App& app) {
   run->add_flag("--json", o->json, "print one JSON object with the text and the account of the run");
   run->footer(
       "Examples:\n  coppice run -m model.gguf -p \"Once upon a time\" -n 64 --temp 0\n"
+      "  coppice run -m model.gguf -f report.txt --prune auto\n"
       "  coppice run -m model.gguf -f report.txt --prune sliminfer+ftp:dense=4 --json\n"
       "  coppice run -m model.gguf -f report.txt --prune lazyllm --trace run.jsonl");
   run->callback([o] {

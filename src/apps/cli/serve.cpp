@@ -171,7 +171,7 @@ void AddServe(CLI::App& app) {
   AddHttpOptions(*serve, *o);
   AddGenerateOptions(*serve, o->generate);
   serve
-      ->add_option("--prune", o->prune, "for requests that do not choose (coppice methods lists the methods)")
+      ->add_option("--prune", o->prune, "for requests that do not choose: none, auto, or methods joined by +")
       ->capture_default_str();
   serve->footer(
       "Sampling options are defaults for requests that do not set them. docs/server.md describes the "

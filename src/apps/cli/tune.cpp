@@ -1,17 +1,25 @@
-// coppice tune: the fastest schedule within a quality budget, as a --prune spec.
+// coppice tune: the fastest setting that keeps a model's answers, as the calibration that --prune auto reads.
 #include "eval/tune/tune.h"
 
 #include <fmt/core.h>
 
-#include <chrono>
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
 #include <memory>
 
 #include "apps/cli/commands.h"
 #include "apps/cli/eval_options.h"
 #include "apps/cli/options.h"
 #include "apps/cli/terminal.h"
+#include "apps/cli/tune_report.h"
+#include "apps/cli/version.h"
 #include "base/error.h"
+#include "base/fnv.h"
 #include "base/new_file.h"
+#include "engine/calibration.h"
+#include "eval/setup.h"
+#include "eval/tune/calibration_writer.h"
 
 namespace coppice::cli {
 
@@ -20,70 +28,63 @@ namespace {
 struct TuneCommand {
   ModelOptions model;
   TuneOptions tune;
-  std::string budget;
+  std::vector<std::string> budgets = {"1%"};
+  double least = 80;
+  std::string calibration;
   std::string out;
+  int64_t cache_mib = 4096;
   bool all = false;
 };
 
-constexpr size_t kShownRows = 12;
-
-double Percent(double sum, size_t samples) {
-  return samples == 0 ? 0 : 100 * sum / static_cast<double>(samples);
+std::string Today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts = {};
+  gmtime_r(&now, &parts);
+  return fmt::format("{:04}-{:02}-{:02}", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday);
 }
 
-void PrintTried(const SearchResult& result, bool all) {
-  Table table({"spec", "score", "of dense", "KL", "TTFT", "FLOPs", "samples", ""},
-              {false, true, true, true, true, true, true, false});
-  size_t shown = 0, left_out = 0;
-  for (const Candidate& c : result.tried) {
-    if (c.quality.samples == 0) continue;
-    if (!all && shown == kShownRows) {
-      ++left_out;
-      continue;
-    }
-    ++shown;
-    const Quality& q = c.quality;
-    table.Add({c.spec, fmt::format("{:.1f}", Percent(q.score, q.samples)),
-               q.dense_score > 0 ? fmt::format("{:.1f} %", 100 * q.score / q.dense_score) : "",
-               fmt::format("{:.4f}", c.mean_kl()),
-               fmt::format("{:.0f} %{}", 100 * c.ttft_ratio(), c.retimed ? "" : " ?"),
-               fmt::format("{:.0f} %", 100 * c.flops), std::to_string(q.samples), VerdictText(c.verdict)});
+// Beside the calibration, a folder for each set of settings: a run with others begins its own.
+std::string DefaultFolder(const TuneCommand& o, const Engine& engine) {
+  const std::string settings = SettingsOf(o.tune.eval, o.model.model, engine).dump();
+  const std::string base = std::filesystem::path(o.calibration).replace_extension().string();
+  return fmt::format("{}.tune/{:08x}", base, Fnv1a(settings) & 0xffffffff);
+}
+
+// Everything that can be wrong with the options, before a model is loaded or an hour has passed.
+void Prepare(TuneCommand& o) {
+  o.tune.budgets.clear();
+  for (const std::string& budget : o.budgets) {
+    o.tune.budgets.push_back(ParseBudget(budget));
+    if (std::count(o.tune.budgets.begin(), o.tune.budgets.end(), o.tune.budgets.back()) > 1)
+      throw Error("--budget {}: named twice", budget);
   }
-  fmt::print("{}", table.Text());
-  if (left_out > 0) fmt::print("and {} more: --all, or tune.json\n", left_out);
-  fmt::print("TTFT and FLOPs are shares of dense's; '?' was not timed again. Dense scores {:.1f}.\n",
-             100 * result.dense_score);
-}
-
-[[noreturn]] void Refuse(const SearchResult& result, const QualityBudget& budget) {
-  if (!result.nearest) throw Error("nothing meets the budget of {}: no candidate was run", budget.Text());
-  const Candidate& c = result.tried[*result.nearest];
-  const Quality& q = c.quality;
-  if (Meets(budget, q))
-    throw Error("nothing meets the budget of {} and is faster than dense: {} takes {:.0f} % of its time",
-                budget.Text(), c.spec, 100 * c.ttft_ratio());
-  throw Error(
-      "nothing meets the budget of {}: the nearest is {}, with {} of the dense score and KL {:.4f} on {} "
-      "samples",
-      budget.Text(), c.spec,
-      q.dense_score > 0 ? fmt::format("{:.1f} %", 100 * q.score / q.dense_score) : "nothing", c.mean_kl(),
-      q.samples);
+  o.tune.least = o.least / 100;
+  for (const std::string& task : o.tune.eval.tasks) FindTasks(task);
+  if (o.calibration.empty()) o.calibration = CalibrationPathOf(o.model.model);
+  const NewFile probe(o.calibration, "tune");
 }
 
 void Tune(TuneCommand& o) {
-  o.tune.search.budget = ParseBudget(o.budget);  // before a model is loaded
-  for (const std::string& task : o.tune.eval.tasks) FindTasks(task);
-  const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, o.model.engine);
+  Prepare(o);
+  EngineOptions options = o.model.engine;
+  if (o.cache_mib > 0) options.documents = DocumentCacheOptions{.memory_bytes = o.cache_mib << 20};
+  const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, options);
+  if (o.tune.eval.folder.empty()) o.tune.eval.folder = DefaultFolder(o, *engine);
   ProgressLine line("tune", 1, "");
-  const SearchResult result =
+  const TuneResult result =
       coppice::Tune(o.tune, o.model.model, *engine, &Interrupted(), [&](const SearchProgress& progress) {
         line.SetLabel("tune  " + progress.label);
         line.Update(progress.share);
       });
   line.Clear();
-  PrintTried(result, o.all);
-  if (!result.best) Refuse(result, o.tune.search.budget);
-  const std::string& spec = result.tried[*result.best].spec;
+  PrintTuned(result, o.tune.budgets, o.all);
+  const nlohmann::ordered_json made =
+      CalibrationJson(result, o.tune, {o.model.model, kVersion, Today()}, *engine);
+  if (!made["entries"].empty()) {
+    WriteCalibration(o.calibration, made);
+    fmt::print("calibration: {}\n", o.calibration);
+  }
+  const std::string spec = BestSpec(result, o.tune.budgets);
   if (!o.out.empty()) {
     NewFile file(o.out, "tune");
     file.Append(spec + "\n");
@@ -92,33 +93,63 @@ void Tune(TuneCommand& o) {
   fmt::print("{}\n", spec);
 }
 
+void AddSearchOptions(CLI::App& tune, TuneCommand& o) {
+  tune.add_option(
+          "--tasks", o.tune.eval.tasks,
+          "tasks or groups of tasks, separated by commas (eval --list); default: made tasks, and with "
+          "--data those that need it")
+      ->take_all()
+      ->delimiter(',');
+  tune.add_option(
+          "--budget", o.budgets,
+          "what may be lost, may be repeated for several calibrations: 1% of the dense score; kl=0.05 nats "
+          "of mean divergence; 1%,kl=0.05: both at once")
+      ->capture_default_str()
+      ->take_all();
+  tune.add_option("--methods", o.tune.methods,
+                  "what to try, may be repeated: a method, or several joined by +; keys that are given stay")
+      ->take_all();
+  tune.add_option("--least", o.least, "percent that dense must score in a task, or it is left out")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  tune.add_option("--time-limit", o.tune.minutes,
+                  "minutes, after which the best so far is taken; 0: no limit")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  tune.add_option("--steps", o.tune.most_steps, "of refinement, for each method and budget")
+      ->check(CLI::Range(0, 1000))
+      ->capture_default_str();
+}
+
 }  // namespace
 
 void AddTune(CLI::App& app) {
   auto o = std::make_shared<TuneCommand>();
-  CLI::App* tune = app.add_subcommand("tune", "find the fastest schedule within a quality budget");
-  tune->add_option("--tasks", o->tune.eval.tasks,
-                   "tasks or groups of tasks, separated by commas: eval --list")
-      ->take_all()
-      ->delimiter(',')
-      ->required();
-  tune->add_option("--budget", o->budget,
-                   "1%: of the dense score; kl=0.05: mean divergence in nats; or both: 1%,kl=0.05")
-      ->required();
-  tune->add_option("--methods", o->tune.methods,
-                   "what to try, may be repeated: a method, or several joined by +; keys that are given stay")
-      ->take_all();
+  o->tune.eval.samples = 32;
+  CLI::App* tune = app.add_subcommand("tune", "find the fastest setting that keeps a model's answers");
+  AddSearchOptions(*tune, *o);
   AddSampleOptions(*tune, o->tune.eval);
-  tune->add_option("-o,--output", o->tune.eval.folder,
-                   "a folder for tune.jsonl and tune.json; a run there goes on")
-      ->required();
-  tune->add_option("--out", o->out, "a file that gets the spec");
+  tune->add_option("-o,--output", o->calibration,
+                   "the calibration file; default: beside the model, where --prune auto finds it");
+  tune->add_option("--work", o->tune.eval.folder,
+                   "a folder for tune.jsonl and tune.json; a run there goes on. Default: a folder beside the "
+                   "calibration");
+  tune->add_option("--out", o->out, "a file that gets the best spec");
+  tune->add_option("--cache-ram", o->cache_mib,
+                   "MiB for what the settings of one sample have in common; 0: all is computed anew (-cram)")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str();
   tune->add_flag("--all", o->all, "print every candidate that was run");
   AddModelOptions(*tune, o->model);
   tune->footer(
-      "The last line of the output is the spec, for --prune. Where nothing meets the budget, the exit code "
-      "is 1.\n"
-      "Example:\n  coppice tune -m model.gguf --tasks niah,ruler/vt --lengths 8192 --budget 1% -o tuned");
+      "Half of the samples (--samples, of each task and length) is searched, the other half decides about "
+      "what "
+      "was found. The last line of the output is the best spec, for --prune; where nothing keeps the budget "
+      "and "
+      "is faster than dense, the exit code is 1. docs/tune.md has the rest.\n"
+      "Examples:\n  coppice tune -m model.gguf --chat\n"
+      "  coppice tune -m model.gguf --lengths 4096,8192 --budget 1% --budget 5% --time-limit 120\n"
+      "  coppice tune -m model.gguf --tasks niah,ruler/vt --methods lazyllm --methods sliminfer+ftp");
   tune->callback([o] {
     InstallInterruptHandler();
     Tune(*o);

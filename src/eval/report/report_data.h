@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "eval/intervals.h"
 #include "eval/report/marks.h"
 #include "eval/report/sweeps.h"
 
@@ -28,11 +29,6 @@ struct ReportGroup {
   bool perplexity = false;
 
   std::string name() const;
-};
-
-struct Interval {
-  double low = 0;
-  double high = 0;
 };
 
 class ReportData {

@@ -54,7 +54,7 @@ QualityBudget ParseBudget(std::string_view text) {
     }
   }
   if (!budget.kl && !budget.score_loss)
-    throw Error("--budget is required: 1% of the dense score, kl=0.05, or both with a comma between");
+    throw Error("--budget: 1% of the dense score, kl=0.05, or both with a comma between");
   return budget;
 }
 
@@ -77,9 +77,8 @@ bool Meets(const QualityBudget& budget, const Quality& quality) {
 }
 
 bool CanMeet(const QualityBudget& budget, const Quality& quality, size_t samples, double dense_total) {
-  const auto left = static_cast<double>(samples - quality.samples);
-  const bool score =
-      !budget.score_loss || quality.score + left >= (1 - *budget.score_loss) * dense_total - kRounding;
+  const double lost = quality.dense_score - quality.score;
+  const bool score = !budget.score_loss || lost <= *budget.score_loss * dense_total + kRounding;
   return score && (!budget.kl || quality.kl <= *budget.kl * static_cast<double>(samples) + kRounding);
 }
 

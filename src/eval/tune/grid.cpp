@@ -5,119 +5,71 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <functional>
-#include <optional>
 #include <set>
+#include <span>
 
 #include "base/error.h"
+#include "eval/tune/grid_table.h"
 #include "policies/registry.h"
 
 namespace coppice {
 
 namespace {
 
-struct GridKey {
-  const char* key;
-  std::vector<std::string> values;  // mild first
-};
-
-struct GridMethod {
-  const char* name;
-  bool by_default;
-  // The first key is the method's strength; compositions vary that one alone.
-  std::function<std::vector<GridKey>(const ModelShape& shape, int64_t prompt)> keys;
-};
-
 int LayerAt(const ModelShape& shape, double depth) {
   return std::clamp(static_cast<int>(std::lround(depth * shape.layers)), 1, std::max(shape.layers - 1, 1));
 }
 
-// "10/20/30" at these depths; the same layer once.
-std::string LayersAt(const ModelShape& shape, std::initializer_list<double> depths) {
-  std::set<int> layers;
-  for (const double depth : depths) layers.insert(LayerAt(shape, depth));
+std::vector<std::string> SplitList(const std::string& value) {
+  std::vector<std::string> parts;
+  for (size_t at = 0; at <= value.size();) {
+    const size_t end = std::min(value.find('/', at), value.size());
+    parts.push_back(value.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
+std::string JoinList(const std::vector<std::string>& parts) {
   std::string text;
-  for (const int layer : layers) text += fmt::format("{}{}", text.empty() ? "" : "/", layer);
+  for (const std::string& part : parts) text += (text.empty() ? "" : "/") + part;
   return text;
 }
 
-// Shares for as many stages as `layers` has: the last of `shares` go where there are fewer.
-std::string ForStages(const std::string& layers, std::vector<std::string> shares) {
-  const auto stages = static_cast<size_t>(std::count(layers.begin(), layers.end(), '/')) + 1;
-  std::string text;
-  for (size_t i = 0; i < std::min(stages, shares.size()); ++i) text += (i == 0 ? "" : "/") + shares[i];
-  return text;
+// A value of the table as a spec has it (grid_table.h).
+std::string ValueOf(const std::string& form, const ModelShape& shape, int64_t prompt) {
+  if (form.front() == '@') {
+    std::set<int> layers;
+    for (const std::string& depth : SplitList(form.substr(1)))
+      layers.insert(LayerAt(shape, std::stod(depth)));
+    std::vector<std::string> texts;
+    for (const int layer : layers) texts.push_back(std::to_string(layer));
+    return JoinList(texts);
+  }
+  if (form.front() == '#') {
+    const double share = std::stod(form.substr(1));
+    return std::to_string(std::max<int64_t>(static_cast<int64_t>(share * static_cast<double>(prompt)), 64));
+  }
+  return form;
 }
 
-std::string Tokens(int64_t prompt, double share, int64_t least) {
-  return std::to_string(std::max(static_cast<int64_t>(share * static_cast<double>(prompt)), least));
+const MethodInfo* FindInfo(const std::string& name) {
+  for (const MethodInfo& info : Methods()) {
+    if (info.name == name) return &info;
+  }
+  return nullptr;
 }
 
-const std::vector<GridMethod>& GridMethods() {
-  static const std::vector<GridMethod> methods = {
-      {"lazyllm", true,
-       [](const ModelShape& s, int64_t) -> std::vector<GridKey> {
-         return {
-             {"keep", {"0.7", "0.5", "0.35"}},
-             {"layers",
-              {LayersAt(s, {0.5, 0.7, 0.9}), LayersAt(s, {0.3, 0.6, 0.9}), LayersAt(s, {0.2, 0.4, 0.7})}}};
-       }},
-      {"ftp", true,
-       [](const ModelShape& s, int64_t) -> std::vector<GridKey> {
-         return {{"eta", {"0.95", "0.9", "0.8", "0.65"}},
-                 {"dense", {std::to_string(LayerAt(s, 0.31)), std::to_string(LayerAt(s, 0.15))}}};
-       }},
-      {"sdtp", false,
-       [](const ModelShape&, int64_t) -> std::vector<GridKey> {
-         return {{"r", {"0.95", "0.9", "0.85", "0.8"}}};
-       }},
-      {"sliminfer", true,
-       [](const ModelShape& s, int64_t) -> std::vector<GridKey> {
-         const std::string late = LayersAt(s, {0.5, 0.7, 0.9});
-         const std::string even = LayersAt(s, {0.31, 0.62, 0.93});
-         std::vector<std::string> keeps;
-         for (const auto& keep : std::vector<std::vector<std::string>>{{"0.7", "0.5", "0.3"},
-                                                                       {"0.5", "0.25", "0.125"},
-                                                                       {"0.35", "0.18", "0.09"},
-                                                                       {"0.25", "0.125", "0.0625"}})
-           keeps.push_back(ForStages(even, keep));
-         return {{"keep", keeps}, {"layers", {late, even}}};
-       }},
-      {"static", true,
-       [](const ModelShape& s, int64_t) -> std::vector<GridKey> {
-         return {{"keep", {"0.6", "0.4", "0.2"}},
-                 {"layer", {std::to_string(LayerAt(s, 0.5)), std::to_string(LayerAt(s, 0.25))}}};
-       }},
-      {"random", false,
-       [](const ModelShape& s, int64_t) -> std::vector<GridKey> {
-         return {{"keep", {"0.8", "0.6", "0.4"}},
-                 {"layers", {LayersAt(s, {0.5, 0.7, 0.9}), LayersAt(s, {0.3, 0.6, 0.9})}}};
-       }},
-      {"pyramidinfer", true,
-       [](const ModelShape&, int64_t) -> std::vector<GridKey> {
-         return {{"r", {"0.8", "0.6", "0.4"}}};
-       }},
-      {"minference", true,
-       [](const ModelShape&, int64_t prompt) -> std::vector<GridKey> {
-         return {{"slash", {Tokens(prompt, 0.25, 128), Tokens(prompt, 0.12, 128)}},
-                 {"vertical", {Tokens(prompt, 0.06, 64), Tokens(prompt, 0.03, 64)}}};
-       }},
-      {"flexprefill", true,
-       [](const ModelShape&, int64_t prompt) -> std::vector<GridKey> {
-         return {{"gamma", {"0.95", "0.9", "0.8"}},
-                 {"min_budget", {Tokens(std::min<int64_t>(prompt, 4096), 0.125, 64)}}};
-       }},
-      {"xattention", true,
-       [](const ModelShape&, int64_t) -> std::vector<GridKey> {
-         return {{"threshold", {"0.95", "0.9", "0.8"}}};
-       }},
-  };
-  return methods;
+bool HasKey(const std::string& method, const std::string& name) {
+  const MethodInfo* info = FindInfo(method);
+  return info != nullptr && std::any_of(info->keys.begin(), info->keys.end(),
+                                        [&](const MethodKey& key) { return key.name == name; });
 }
 
 const GridMethod& FindGrid(const std::string& name) {
   std::string names;
-  for (const GridMethod& method : GridMethods()) {
+  for (const GridMethod& method : GridTable()) {
+    if (FindInfo(method.name) == nullptr) continue;
     if (name == method.name) return method;
     names += fmt::format("{}{}", names.empty() ? "" : ", ", method.name);
   }
@@ -137,47 +89,49 @@ std::string SpecText(const std::vector<MethodSpec>& methods) {
   return text;
 }
 
-// Below the method's own break-even length it would stand aside in the prompts it is tuned for.
-void LowerMinimum(MethodSpec& method, int64_t shortest_prompt) {
+// Below the method's own break-even length it would stand aside in prompts that it is tuned for.
+void LowerMinimum(MethodSpec& method, int64_t least) {
   if (method.values.count("min") > 0) return;
-  for (const MethodInfo& info : Methods()) {
-    if (info.name != method.name) continue;
-    for (const MethodKey& key : info.keys) {
-      int64_t own = 0;
-      const auto [end, error] =
-          std::from_chars(key.fallback.data(), key.fallback.data() + key.fallback.size(), own);
-      if (key.name == "min" && error == std::errc() && own > shortest_prompt)
-        method.values["min"] = std::to_string(shortest_prompt * 3 / 4);
-    }
+  const MethodInfo* info = FindInfo(method.name);
+  for (const MethodKey& key : info->keys) {
+    int64_t own = 0;
+    const auto [end, error] =
+        std::from_chars(key.fallback.data(), key.fallback.data() + key.fallback.size(), own);
+    if (key.name == "min" && error == std::errc() && own > least)
+      method.values["min"] = std::to_string(least);
+  }
+}
+
+// Stages that the model has no layer for lose their shares, but for values that were given.
+void TrimToStages(const MethodSpec& given, MethodSpec& method) {
+  const auto layers = method.values.find("layers");
+  if (layers == method.values.end()) return;
+  const size_t stages = SplitList(layers->second).size();
+  for (auto& [key, value] : method.values) {
+    std::vector<std::string> elements = SplitList(value);
+    if (given.values.count(key) > 0 || elements.size() <= stages) continue;
+    elements.resize(stages);
+    value = JoinList(elements);
   }
 }
 
 // Every combination of one value for each key that `method` does not have.
-std::vector<MethodSpec> Combinations(const MethodSpec& method, const std::vector<GridKey>& keys) {
+std::vector<MethodSpec> Combinations(const MethodSpec& method, std::span<const GridKey> keys,
+                                     const ModelShape& shape, int64_t prompt) {
   std::vector<MethodSpec> all = {method};
   for (const GridKey& key : keys) {
-    if (method.values.count(key.key) > 0) continue;
+    if (method.values.count(key.key) > 0 || !HasKey(method.name, key.key)) continue;
     std::vector<MethodSpec> next;
-    const std::set<std::string> once(key.values.begin(), key.values.end());
     for (const MethodSpec& so_far : all) {
-      for (const std::string& value : once) {
+      for (const std::string& form : key.values) {
         next.push_back(so_far);
-        next.back().values[key.key] = value;
+        if (form != "-") next.back().values[key.key] = ValueOf(form, shape, prompt);
       }
     }
     all = std::move(next);
   }
+  for (MethodSpec& one : all) TrimToStages(method, one);
   return all;
-}
-
-std::vector<std::string> SplitList(const std::string& value) {
-  std::vector<std::string> parts;
-  for (size_t at = 0; at <= value.size();) {
-    const size_t end = std::min(value.find('/', at), value.size());
-    parts.push_back(value.substr(at, end - at));
-    at = end + 1;
-  }
-  return parts;
 }
 
 // The element's two neighbours, or none where the key is not for tuning.
@@ -207,22 +161,27 @@ std::vector<std::string> StepsOf(const std::string& key, const std::string& elem
 
 std::vector<std::string> TunedMethods() {
   std::vector<std::string> names;
-  for (const GridMethod& method : GridMethods()) {
-    if (method.by_default) names.emplace_back(method.name);
+  for (const GridMethod& method : GridTable()) {
+    if (method.by_default && FindInfo(method.name) != nullptr) names.emplace_back(method.name);
   }
-  names.emplace_back("sliminfer+ftp");
   return names;
 }
 
-std::vector<std::string> GridOf(const std::string& wish, const ModelShape& shape, int64_t shortest_prompt) {
+std::string NamesOf(const std::string& spec) {
+  std::string names;
+  for (const MethodSpec& method : ParseSpec(spec)) names += (names.empty() ? "" : "+") + method.name;
+  return names;
+}
+
+MethodGrid GridOf(const std::string& wish, const ModelShape& shape, int64_t prompt, int64_t least) {
   std::vector<std::vector<MethodSpec>> all = {{}};
   const std::vector<MethodSpec> methods = ParseSpec(wish);
   if (methods.empty()) throw Error("--methods {}: names no method", wish);
   for (MethodSpec method : methods) {
-    std::vector<GridKey> keys = FindGrid(method.name).keys(shape, shortest_prompt);
-    if (methods.size() > 1) keys.resize(1);
-    LowerMinimum(method, shortest_prompt);
-    const std::vector<MethodSpec> own = Combinations(method, keys);
+    const std::vector<GridKey>& keys = FindGrid(method.name).keys;
+    LowerMinimum(method, least);
+    const std::vector<MethodSpec> own =
+        Combinations(method, std::span(keys).first(methods.size() > 1 ? 1 : keys.size()), shape, prompt);
     std::vector<std::vector<MethodSpec>> next;
     for (const std::vector<MethodSpec>& so_far : all) {
       for (const MethodSpec& one : own) {
@@ -232,9 +191,31 @@ std::vector<std::string> GridOf(const std::string& wish, const ModelShape& shape
     }
     all = std::move(next);
   }
-  std::vector<std::string> specs;
-  for (const std::vector<MethodSpec>& one : all) specs.push_back(SpecText(one));
-  return specs;
+  MethodGrid grid{NamesOf(wish), {}};
+  for (const std::vector<MethodSpec>& one : all) {
+    std::string spec = SpecText(one);
+    if (std::find(grid.specs.begin(), grid.specs.end(), spec) == grid.specs.end())
+      grid.specs.push_back(std::move(spec));
+  }
+  return grid;
+}
+
+std::vector<MethodGrid> CompositionsOf(const std::string& spec, const ModelShape& shape, int64_t prompt,
+                                       int64_t least) {
+  const std::vector<MethodSpec> methods = ParseSpec(spec);
+  std::vector<MethodGrid> grids;
+  for (const GridMethod& joined : GridTable()) {
+    const bool there = std::any_of(methods.begin(), methods.end(),
+                                   [&](const MethodSpec& m) { return m.name == joined.name; });
+    if (!joined.joins || there || FindInfo(joined.name) == nullptr) continue;
+    MethodSpec method{joined.name, {}};
+    LowerMinimum(method, least);
+    MethodGrid grid{NamesOf(spec) + "+" + joined.name, {}};
+    for (const MethodSpec& one : Combinations(method, std::span(joined.keys).first(1), shape, prompt))
+      grid.specs.push_back(spec + "+" + SpecText({one}));
+    grids.push_back(std::move(grid));
+  }
+  return grids;
 }
 
 std::vector<Direction> NeighboursOf(const std::string& spec, double step) {
@@ -249,10 +230,8 @@ std::vector<Direction> NeighboursOf(const std::string& spec, double step) {
           if (changed == elements[e]) continue;
           std::vector<std::string> list = elements;
           list[e] = changed;
-          std::string joined;
-          for (const std::string& element : list) joined += (joined.empty() ? "" : "/") + element;
           std::vector<MethodSpec> neighbour = methods;
-          neighbour[m].values[key] = joined;
+          neighbour[m].values[key] = JoinList(list);
           direction.specs.push_back(SpecText(neighbour));
         }
         if (!direction.specs.empty()) directions.push_back(std::move(direction));

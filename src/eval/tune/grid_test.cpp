@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "eval/tune/grid_table.h"
 #include "policies/registry.h"
 
 namespace coppice {
@@ -33,32 +34,75 @@ TEST(Grid, EverySettingIsLegalAndActs) {
     const ModelShape shape = ShapeOf(layers);
     const std::vector<int32_t> prompt(3000, 1);
     for (const std::string& wish : TunedMethods()) {
-      const std::vector<std::string> specs = GridOf(wish, shape, 3000);
+      const std::vector<std::string> specs = GridOf(wish, shape, 3000, 2250).specs;
       EXPECT_GE(specs.size(), 2u) << wish;
-      EXPECT_LE(specs.size(), 24u) << wish;
+      EXPECT_LE(specs.size(), 200u) << wish;
       EXPECT_EQ(std::set<std::string>(specs.begin(), specs.end()).size(), specs.size());
+      // Values that a method does not know yet, and depths that fall into one layer, are no specs of this
+      // model.
+      size_t legal = 0;
       for (const std::string& spec : specs) {
-        EXPECT_TRUE(MakePolicy(spec, {.shape = shape, .tokens = 3000, .prompt = prompt}, {}).active) << spec;
+        try {
+          legal += MakePolicy(spec, {.shape = shape, .tokens = 3000, .prompt = prompt}, {}).active ? 1 : 0;
+        } catch (const Error& error) {
+          EXPECT_THAT(error.what(), HasSubstr(spec.substr(0, spec.find(':')))) << spec;
+        }
       }
+      EXPECT_GE(2 * legal, specs.size()) << wish << " in " << layers << " layers";
     }
   }
 }
 
+TEST(Grid, TableNamesMethodsAndKeysOnce) {
+  std::set<std::string> names;
+  for (const GridMethod& method : GridTable()) {
+    EXPECT_TRUE(names.insert(method.name).second) << method.name;
+    std::set<std::string> keys;
+    for (const GridKey& key : method.keys) {
+      EXPECT_TRUE(keys.insert(key.key).second) << method.name << " " << key.key;
+      EXPECT_FALSE(key.values.empty()) << method.name << " " << key.key;
+    }
+  }
+}
+
+TEST(Grid, FormsOfTheTable) {
+  const std::vector<std::string> slim = GridOf("sliminfer:keep=0.5", ShapeOf(30), 4096, 5000).specs;
+  EXPECT_THAT(slim, Contains("sliminfer:keep=0.5,layers=15/21/27"));
+  EXPECT_THAT(GridOf("minference:vertical=9", ShapeOf(30), 4000, 3000).specs,
+              Contains("minference:min=3000,slash=1000,vertical=9"));
+  // Three stages where there is room for two: the last share goes, of the values of the table alone.
+  EXPECT_THAT(GridOf("sliminfer:layers=4/6", ShapeOf(30), 4096, 5000).specs,
+              Contains("sliminfer:keep=0.7/0.5,layers=4/6"));
+}
+
 TEST(Grid, GivenKeysStay) {
-  const std::vector<std::string> specs = GridOf("ftp:eta=0.77,last=20", ShapeOf(16), 8000);
+  const std::vector<std::string> specs = GridOf("ftp:eta=0.77,last=20", ShapeOf(16), 8000, 6000).specs;
   EXPECT_THAT(specs, Each(HasSubstr("eta=0.77,last=20")));
-  EXPECT_EQ(specs.size(), 2u);
-  EXPECT_THAT(GridOf("sliminfer:min=9", ShapeOf(16), 3000), Each(HasSubstr("min=9")));
+  EXPECT_EQ(specs.size(), 3u);
+  EXPECT_THAT(GridOf("sliminfer:min=9", ShapeOf(16), 3000, 2250).specs, Each(HasSubstr("min=9")));
 }
 
 TEST(Grid, TheBreakEvenLengthFollowsThePrompts) {
-  EXPECT_THAT(GridOf("sliminfer", ShapeOf(16), 3000), Each(HasSubstr("min=2250")));
-  EXPECT_THAT(GridOf("sliminfer", ShapeOf(16), 5000), Each(Not(HasSubstr("min="))));
+  EXPECT_THAT(GridOf("sliminfer", ShapeOf(16), 3000, 2250).specs, Each(HasSubstr("min=2250")));
+  EXPECT_THAT(GridOf("sliminfer", ShapeOf(16), 6000, 4500).specs, Each(Not(HasSubstr("min="))));
+  EXPECT_THAT(GridOf("sliminfer+ftp", ShapeOf(16), 1000, 750).specs, Each(HasSubstr("min=750+ftp")));
 }
 
 TEST(Grid, RefusesWhatShortensNoPrefill) {
   for (const char* wish : {"h2o", "quest", "nothing", "none", "sliminfer+h2o", ":", "ftp:"})
-    EXPECT_THROW(GridOf(wish, ShapeOf(16), 3000), Error) << wish;
+    EXPECT_THROW(GridOf(wish, ShapeOf(16), 3000, 2250), Error) << wish;
+}
+
+TEST(Grid, CompositionsKeepTheSetting) {
+  const std::vector<MethodGrid> grids = CompositionsOf("static:keep=0.4,layer=8", ShapeOf(30), 4096, 3072);
+  ASSERT_GE(grids.size(), 4u);
+  for (const MethodGrid& grid : grids) {
+    EXPECT_THAT(grid.name, testing::StartsWith("static+"));
+    EXPECT_THAT(grid.specs, Each(testing::StartsWith("static:keep=0.4,layer=8+")));
+    EXPECT_EQ(NamesOf(grid.specs.front()), grid.name);
+  }
+  for (const MethodGrid& grid : CompositionsOf("ftp:eta=0.9", ShapeOf(30), 4096, 3072))
+    EXPECT_NE(grid.name, "ftp+ftp");
 }
 
 std::vector<std::string> AllNeighbours(const std::string& spec, double step) {

@@ -3,295 +3,279 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
-#include "eval/tune/grid.h"
 
 namespace coppice {
 
 namespace {
 
-constexpr size_t kFewest = 2;          // samples of the first round
-constexpr size_t kRounds = 4;          // of halving
-constexpr size_t kSurvivors = 4;       // at least
-constexpr double kWorthwhile = 0.995;  // of the best's time: less is noise
-constexpr double kSteps[] = {0.3, 0.15};
+constexpr double kLeastSaving = 0.99;     // of dense's FLOPs: more is no gain
+constexpr double kWorthwhile = 0.99;      // of the best's FLOPs: less of a step is noise
+constexpr double kSteps[] = {0.3, 0.15};  // of refinement
+constexpr double kClearlyMilder = 0.03;   // of dense's FLOPs more
+constexpr double kRaceShare = 0.75;       // of the time, for the grids
+constexpr double kJoinShare = 0.4;  // of what is left then, for compositions; the rest is for refinement
 
-double MedianOf(std::vector<double> values) {
-  if (values.empty()) return 1;
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}  // namespace
+
+TuneSearch::TuneSearch(const SearchOptions& options, TuneRunner& runner, const SearchNote& note)
+    : options_(options), runner_(runner), note_(note) {}
+
+void TuneSearch::Run(const std::vector<MethodGrid>& grids) {
+  const double begin = runner_.seconds();
+  const double end = begin + options_.seconds;
+  RunDense();
+  Races(grids, begin + kRaceShare * options_.seconds, 0, 0.6);
+  if (options_.compose) {
+    std::vector<MethodGrid> joined;
+    for (const std::string& spec : BestSpecs()) {
+      for (MethodGrid& grid : options_.compose(spec)) joined.push_back(std::move(grid));
+    }
+    Races(joined, runner_.seconds() + kJoinShare * (end - runner_.seconds()), 0.6, 0.75);
+  }
+  Refine(end);
+  TimeWinners();
 }
 
-class SearchRun {
- public:
-  SearchRun(const SearchOptions& options, TuneRunner& runner, const SearchNote& note)
-      : options_(options), runner_(runner), note_(note) {}
+bool TuneSearch::IsLate(double deadline) {
+  if (runner_.seconds() < deadline) return false;
+  result_.out_of_time = true;
+  return true;
+}
 
-  SearchResult All(const std::vector<std::string>& specs) {
-    for (const std::string& spec : specs) Add(spec, 1);
-    std::stable_sort(tried_.begin(), tried_.end(),
-                     [](const Candidate& a, const Candidate& b) { return a.flops < b.flops; });
-    Expect(static_cast<double>(runner_.samples()) + HalvingWork(tried_.size(), 0) + LastWork());
-    RunDense();
-    Halve();
-    FollowThoseThatWait();
-    if (Best() != nullptr) Refine();
-    Retime();
-    return Result();
+void TuneSearch::Note(const std::string& label, double share) {
+  share_ = std::clamp(share, share_, 1.0);
+  if (note_) note_({label, share_});
+}
+
+void TuneSearch::RunDense() {
+  const size_t n = runner_.samples();
+  for (size_t s = 0; s < n; ++s) {
+    Note(fmt::format("dense, sample {}/{}", s + 1, n), 0);
+    dense_.push_back(runner_.Run(s, "none"));
+    dense_total_ += dense_.back().score;
   }
+  failed_.resize(n);
+  result_.dense_score = n == 0 ? 0 : dense_total_ / static_cast<double>(n);
+  const bool judges_scores = std::any_of(options_.budgets.begin(), options_.budgets.end(),
+                                         [](const QualityBudget& b) { return b.score_loss.has_value(); });
+  if (judges_scores && dense_total_ <= 0)
+    throw Error("the dense model scores 0 on every sample: there is nothing to lose; give --budget kl=BOUND");
+}
 
- private:
-  // Work counts in dense runs of one sample. `rest`: what is still to be done, as far as one can tell.
-  void Expect(double rest) { expected_ = done_ + rest; }
-
-  void Note(const std::string& label) {
-    if (expected_ > 0) share_ = std::clamp(done_ / expected_, share_, 1.0);
-    if (note_) note_({label, share_});
+// Nothing where the spec was there, is none, or is not below `most_flops` of dense.
+std::optional<size_t> TuneSearch::Add(const std::string& method, const std::string& spec, double most_flops) {
+  if (!specs_.insert(spec).second) return std::nullopt;
+  double flops = 1;
+  try {
+    flops = runner_.FlopsShare(spec);
+  } catch (const Error&) {  // not a spec for this model: two stages in one layer, more layers than it has
+    return std::nullopt;
   }
+  if (flops >= most_flops) return std::nullopt;
+  result_.tried.push_back({.method = method, .spec = spec, .flops = flops});
+  result_.tried.back().answered.resize(runner_.samples());
+  return result_.tried.size() - 1;
+}
 
-  size_t Until(size_t round) const {
-    return std::min(runner_.samples(), std::max(kFewest, runner_.samples() >> (kRounds - 1 - round)));
+// Of those that the candidate has not answered: what most others failed, then what dense has right.
+size_t TuneSearch::NextSample(const Candidate& c) const {
+  size_t best = SIZE_MAX;
+  for (size_t s = 0; s < c.answered.size(); ++s) {
+    if (c.answered[s]) continue;
+    if (best == SIZE_MAX || failed_[s] > failed_[best] ||
+        (failed_[s] == failed_[best] && dense_[s].score > dense_[best].score))
+      best = s;
   }
-  static size_t Survivors(size_t alive) { return std::min(alive, std::max((alive + 1) / 2, kSurvivors)); }
+  return best;
+}
 
-  double MeanFlops() const {
-    double sum = 0;
-    for (const Candidate& c : tried_) sum += c.flops;
-    return tried_.empty() ? 1 : sum / static_cast<double>(tried_.size());
-  }
-
-  // Of halving from a round on, if all that survive a round answer rightly.
-  double HalvingWork(size_t alive, size_t round) const {
-    double runs = 0;
-    for (size_t before = round == 0 ? 0 : Until(round - 1); round < kRounds; ++round) {
-      runs += static_cast<double>(alive) * static_cast<double>(Until(round) - before);
-      before = Until(round);
-      alive = Survivors(alive);
-    }
-    return runs * MeanFlops();
-  }
-
-  // Of refinement, whose steps end halfway as a rule, and of timing again.
-  double LastWork() const {
-    const auto n = static_cast<double>(runner_.samples());
-    const double steps = 0.5 * n * static_cast<double>(options_.most_steps - steps_);
-    return steps * MeanFlops() + RetimingWork();
-  }
-  double RetimingWork() const {
-    const auto n = static_cast<double>(std::min(runner_.samples(), kRetimedSamples));
-    return kRetimingRounds * n * (1 + static_cast<double>(options_.finalists) * MeanFlops());
-  }
-
-  void RunDense() {
-    for (size_t s = 0; s < runner_.samples(); ++s) {
-      Note(fmt::format("dense, sample {}/{}", s + 1, runner_.samples()));
-      dense_.push_back(runner_.Run(s, "none"));
-      dense_total_ += dense_.back().score;
-      ++done_;
-    }
-    if (options_.budget.score_loss && dense_total_ <= 0)
-      throw Error(
-          "the dense model scores 0 on every sample: there is nothing to lose; give --budget kl=BOUND");
-  }
-
-  // Null where the spec was there, is none, or is not below `most_flops` of dense.
-  Candidate* Add(const std::string& spec, double most_flops) {
-    if (!specs_.insert(spec).second) return nullptr;
-    double flops = 1;
-    try {
-      flops = runner_.FlopsShare(spec);
-    } catch (const Error&) {  // not a spec for this model: two stages in one layer, more layers than it has
-      return nullptr;
-    }
-    if (flops >= most_flops) return nullptr;
-    tried_.push_back({.spec = spec, .flops = flops, .quality = {}, .ttft = {}, .retimed = {}});
-    return &tried_.back();
-  }
-
-  bool IsOut(const Candidate& c) const { return c.verdict == Verdict::kOver || c.verdict == Verdict::kAside; }
-
-  // One more sample. False where the candidate is out.
-  bool Step(Candidate& c) {
-    const size_t s = c.quality.samples;
-    Note(fmt::format("{}, sample {}/{}", c.spec, s + 1, runner_.samples()));
+// Answers samples until it is out of every budget of `open`, or there are no more.
+void TuneSearch::Follow(size_t index, const std::vector<QualityBudget>& open, double deadline) {
+  Candidate& c = result_.tried[index];
+  while (c.verdict == Verdict::kWaits && !IsLate(deadline)) {
+    const size_t s = NextSample(c);
+    Note(fmt::format("{}, sample {}/{}", c.spec, c.quality.samples + 1, runner_.samples()), share_);
     const Trial trial = runner_.Run(s, c.spec);
-    done_ += c.flops;
+    c.answered[s] = true;
     c.quality.score += trial.score;
     c.quality.dense_score += dense_[s].score;
     c.quality.kl += trial.kl;
     ++c.quality.samples;
-    c.ttft.push_back(dense_[s].ttft_ms > 0 ? trial.ttft_ms / dense_[s].ttft_ms : 1);
-    c.active = c.active || trial.active;
-    if (!CanMeet(options_.budget, c.quality, runner_.samples(), dense_total_)) {
+    if (trial.score < dense_[s].score) ++failed_[s];
+    if (!trial.active) {
+      c.verdict = Verdict::kAside;
+    } else if (std::none_of(open.begin(), open.end(), [&](const QualityBudget& b) {
+                 return CanMeet(b, c.quality, runner_.samples(), dense_total_);
+               })) {
       c.verdict = Verdict::kOver;
     } else if (c.quality.samples == runner_.samples()) {
-      c.verdict = c.active ? Verdict::kMeets : Verdict::kAside;
-    }
-    return !IsOut(c);
-  }
-
-  void Halve() {
-    std::vector<size_t> alive;
-    for (size_t i = 0; i < tried_.size(); ++i) alive.push_back(i);
-    for (size_t round = 0; round < kRounds && !alive.empty(); ++round) {
-      const size_t until = Until(round);
-      Expect(HalvingWork(alive.size(), round) + LastWork());
-      for (size_t s = 0; s < until; ++s) {
-        for (const size_t i : alive) {
-          if (!IsOut(tried_[i]) && tried_[i].quality.samples == s) Step(tried_[i]);
-        }
-      }
-      std::erase_if(alive, [&](size_t i) { return IsOut(tried_[i]); });
-      if (until == runner_.samples()) return;
-      std::stable_sort(alive.begin(), alive.end(), [&](size_t a, size_t b) {
-        const bool a_meets = Meets(options_.budget, tried_[a].quality);
-        const bool b_meets = Meets(options_.budget, tried_[b].quality);
-        return a_meets != b_meets ? a_meets : tried_[a].ttft_ratio() < tried_[b].ttft_ratio();
-      });
-      alive.resize(Survivors(alive.size()));
+      c.verdict = Verdict::kDone;
     }
   }
+}
 
-  Candidate* Best() {
-    Candidate* best = nullptr;
-    for (Candidate& c : tried_) {
-      if (c.verdict == Verdict::kMeets && (best == nullptr || c.ttft_ratio() < best->ttft_ratio())) best = &c;
-    }
-    return best;
+// `from` and `to`: of the whole work.
+void TuneSearch::Races(const std::vector<MethodGrid>& grids, double deadline, double from, double to) {
+  for (size_t i = 0; i < grids.size(); ++i) {
+    const auto left = static_cast<double>(grids.size() - i);
+    const double now = runner_.seconds();
+    Note(grids[i].name, from + (to - from) * static_cast<double>(i) / static_cast<double>(grids.size()));
+    Race(grids[i], now, now + std::max(deadline - now, 0.0) / left);
   }
+  Note("", to);
+}
 
-  // To the end of the samples, unless it is out or, halfway, not faster than the best. True where it meets the budget.
-  bool Follow(Candidate& c) {
-    while (c.quality.samples < runner_.samples()) {
-      const Candidate* best = Best();
-      const bool judged = c.quality.samples * 2 >= runner_.samples() && c.quality.samples >= kFewest;
-      if (best != nullptr && judged && c.ttft_ratio() > kWorthwhile * best->ttft_ratio()) {
-        c.verdict = Verdict::kSlower;
-        return false;
-      }
-      if (!Step(c)) return false;
-    }
-    return c.verdict == Verdict::kMeets;
+void TuneSearch::Race(const MethodGrid& grid, double begin, double deadline) {
+  std::vector<size_t> order;
+  for (const std::string& spec : grid.specs) {
+    if (const auto added = Add(grid.name, spec, kLeastSaving)) order.push_back(*added);
   }
+  if (order.empty()) return;
+  if (std::find(result_.methods.begin(), result_.methods.end(), grid.name) == result_.methods.end())
+    result_.methods.push_back(grid.name);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return result_.tried[a].flops < result_.tried[b].flops; });
+  std::vector<QualityBudget> open = options_.budgets;
+  for (size_t i = 0; i < order.size() && !open.empty() && !IsLate(deadline);) {
+    Follow(order[i], open, deadline);
+    const Candidate& c = result_.tried[order[i]];
+    if (c.verdict == Verdict::kDone)
+      std::erase_if(open, [&](const QualityBudget& b) { return Meets(b, c.quality); });
+    // Late and without a setting: rather a mild one than none.
+    const bool hurries = open.size() == options_.budgets.size() && runner_.seconds() > (begin + deadline) / 2;
+    i += hurries ? std::max<size_t>((order.size() - i) / 2, 1) : 1;
+  }
+}
 
-  void FollowThoseThatWait() {
-    std::vector<size_t> waiting;
-    for (size_t i = 0; i < tried_.size(); ++i) {
-      if (tried_[i].verdict == Verdict::kWaits) waiting.push_back(i);
+// The cheapest setting of any method, for each budget; each once.
+std::vector<std::string> TuneSearch::BestSpecs() const {
+  std::vector<std::string> specs;
+  for (const QualityBudget& budget : options_.budgets) {
+    const Candidate* best = nullptr;
+    for (const std::string& method : result_.methods) {
+      const std::vector<size_t> within = result_.WithinBudget(method, budget);
+      if (within.empty()) continue;
+      const Candidate& c = result_.tried[within.front()];
+      if (best == nullptr || c.flops < best->flops) best = &c;
     }
-    std::stable_sort(waiting.begin(), waiting.end(),
-                     [&](size_t a, size_t b) { return tried_[a].ttft_ratio() < tried_[b].ttft_ratio(); });
-    for (const size_t i : waiting) {
-      Expect(tried_[i].flops * static_cast<double>(runner_.samples() - tried_[i].quality.samples) +
-             LastWork());
-      const Candidate* best = Best();
-      if (best != nullptr && tried_[i].ttft_ratio() > kWorthwhile * best->ttft_ratio()) return;
-      Follow(tried_[i]);
+    if (best != nullptr && std::find(specs.begin(), specs.end(), best->spec) == specs.end())
+      specs.push_back(best->spec);
+  }
+  return specs;
+}
+
+// The method whose setting is the cheapest first: where time runs out it is the one that counts.
+void TuneSearch::Refine(double deadline) {
+  struct Work {
+    double flops;
+    std::string method;
+    QualityBudget budget;
+  };
+  std::vector<Work> all;
+  for (const std::string& method : result_.methods) {
+    for (const QualityBudget& budget : options_.budgets) {
+      const std::vector<size_t> within = result_.WithinBudget(method, budget);
+      if (!within.empty()) all.push_back({result_.tried[within.front()].flops, method, budget});
     }
   }
-
-  // True where a cheaper neighbour of `best` in this direction took its place.
-  bool Try(const Direction& direction) {
-    for (const std::string& spec : direction.specs) {
-      if (steps_ >= options_.most_steps) return false;
-      const Candidate before = *Best();  // tried_ may move
-      Candidate* c = Add(spec, before.flops);
-      if (c == nullptr) continue;
-      ++steps_;
-      Expect(LastWork());
-      Note("refining " + direction.name);
-      if (Follow(*c) && c->ttft_ratio() <= kWorthwhile * before.ttft_ratio()) return true;
-    }
-    return false;
-  }
-
-  void Refine() {
+  std::stable_sort(all.begin(), all.end(), [](const Work& a, const Work& b) { return a.flops < b.flops; });
+  for (size_t i = 0; i < all.size(); ++i) {
+    Note("refining " + all[i].method, 0.75 + 0.2 * static_cast<double>(i) / static_cast<double>(all.size()));
+    size_t steps = 0;
     for (const double step : kSteps) {
-      bool moved = true;
-      while (moved && steps_ < options_.most_steps) {
-        moved = false;
-        for (const Direction& direction : NeighboursOf(Best()->spec, step)) {
-          // The best may have moved away under this list: then begin with its own.
-          moved = Try(direction);
-          if (moved) break;
-        }
+      while (RefineOnce(all[i].method, all[i].budget, step, deadline, steps)) {
       }
     }
   }
+}
 
-  void Retime() {
-    std::vector<Candidate*> finalists;
-    for (Candidate& c : tried_) {
-      if (c.verdict == Verdict::kMeets) finalists.push_back(&c);
+// True where a cheaper neighbour of the method's setting took its place.
+bool TuneSearch::RefineOnce(const std::string& method, const QualityBudget& budget, double step,
+                            double deadline, size_t& steps) {
+  const Candidate best = result_.tried[result_.WithinBudget(method, budget).front()];
+  for (const Direction& direction : NeighboursOf(best.spec, step)) {
+    for (const std::string& spec : direction.specs) {
+      if (steps >= options_.most_steps || IsLate(deadline)) return false;
+      const auto added = Add(method, spec, kWorthwhile * best.flops);
+      if (!added) continue;
+      ++steps;
+      Follow(*added, {budget}, deadline);
+      const Candidate& c = result_.tried[*added];
+      if (c.verdict == Verdict::kDone && Meets(budget, c.quality)) return true;
     }
-    std::stable_sort(finalists.begin(), finalists.end(), [](const Candidate* a, const Candidate* b) {
-      return a->ttft_ratio() < b->ttft_ratio();
-    });
-    finalists.resize(std::min(finalists.size(), options_.finalists));
-    if (finalists.empty()) return;
-    Expect(RetimingWork());
-    Note("timing the best again, in turn with dense");
-    std::vector<std::string> specs;
-    for (const Candidate* c : finalists) specs.push_back(c->spec);
-    const std::vector<double> ratios = runner_.Retime(specs);
-    COPPICE_CHECK(ratios.size() == finalists.size());
-    for (size_t i = 0; i < finalists.size(); ++i) finalists[i]->retimed = ratios[i];
   }
+  return false;
+}
 
-  SearchResult Result() {
-    std::stable_sort(tried_.begin(), tried_.end(), [](const Candidate& a, const Candidate& b) {
-      const auto key = [](const Candidate& c) {
-        return std::tuple(static_cast<int>(c.verdict), !c.retimed.has_value(), c.ttft_ratio());
-      };
-      return key(a) < key(b);
-    });
-    SearchResult result;
-    result.dense_score = dense_.empty() ? 0 : dense_total_ / static_cast<double>(dense_.size());
-    // What is retimed and no faster than dense is no gain, whatever it costs.
-    if (!tried_.empty() && tried_.front().verdict == Verdict::kMeets && tried_.front().ttft_ratio() < 1)
-      result.best = 0;
-    if (!result.best) {
-      for (size_t i = 0; i < tried_.size(); ++i) {
-        const Candidate& c = tried_[i];
-        if (c.verdict == Verdict::kAside || c.quality.samples == 0) continue;
-        if (!result.nearest || BudgetUse(options_.budget, c.quality) <
-                                   BudgetUse(options_.budget, tried_[*result.nearest].quality))
-          result.nearest = i;
-      }
+void TuneSearch::Time(const std::vector<size_t>& candidates) {
+  std::vector<std::string> specs;
+  for (const size_t i : candidates) specs.push_back(result_.tried[i].spec);
+  const std::vector<Cost> costs = runner_.Time(specs);
+  COPPICE_CHECK(costs.size() == candidates.size());
+  for (size_t i = 0; i < candidates.size(); ++i) result_.tried[candidates[i]].cost = costs[i];
+}
+
+void TuneSearch::TimeWinners() {
+  std::vector<size_t> winners;
+  for (const std::string& method : result_.methods) {
+    for (const QualityBudget& budget : options_.budgets) {
+      const std::vector<size_t> within = result_.WithinBudget(method, budget);
+      if (!within.empty() && std::find(winners.begin(), winners.end(), within.front()) == winners.end())
+        winners.push_back(within.front());
     }
-    result.tried = std::move(tried_);
-    return result;
   }
+  if (winners.empty()) return;
+  Note("timing the best of each method, in turn with dense", 0.95);
+  Time(winners);
+}
 
-  const SearchOptions& options_;
-  TuneRunner& runner_;
-  const SearchNote& note_;
-  std::vector<Trial> dense_;
-  double dense_total_ = 0;
-  std::vector<Candidate> tried_;
-  std::set<std::string> specs_;
-  size_t steps_ = 0;
-  double done_ = 0, expected_ = 0, share_ = 0;
-};
-
-}  // namespace
-
-double Candidate::ttft_ratio() const { return retimed ? *retimed : MedianOf(ttft); }
+std::optional<size_t> TuneSearch::Milder(size_t than, const QualityBudget& budget, double deadline) {
+  const std::string method = result_.tried[than].method;
+  const double least = result_.tried[than].flops + kClearlyMilder;
+  std::vector<size_t> order;
+  for (size_t i = 0; i < result_.tried.size(); ++i) {
+    if (result_.tried[i].method == method && result_.tried[i].flops >= least) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return result_.tried[a].flops < result_.tried[b].flops; });
+  for (const size_t i : order) {
+    Follow(i, {budget}, deadline);
+    const Candidate& c = result_.tried[i];
+    if (c.verdict != Verdict::kDone || !Meets(budget, c.quality)) continue;
+    if (!c.cost) Time({i});
+    return i;
+  }
+  return std::nullopt;
+}
 
 double Candidate::mean_kl() const {
   return quality.samples == 0 ? 0 : quality.kl / static_cast<double>(quality.samples);
 }
 
-SearchResult Search(const std::vector<std::string>& specs, const SearchOptions& options, TuneRunner& runner,
-                    const SearchNote& note) {
-  return SearchRun(options, runner, note).All(specs);
+std::vector<size_t> SearchResult::WithinBudget(const std::string& method, const QualityBudget& budget) const {
+  std::vector<size_t> within;
+  for (size_t i = 0; i < tried.size(); ++i) {
+    const Candidate& c = tried[i];
+    if (c.method == method && c.verdict == Verdict::kDone && Meets(budget, c.quality)) within.push_back(i);
+  }
+  std::stable_sort(within.begin(), within.end(),
+                   [&](size_t a, size_t b) { return tried[a].flops < tried[b].flops; });
+  return within;
+}
+
+std::optional<size_t> SearchResult::Nearest(const std::string& method, const QualityBudget& budget) const {
+  std::optional<size_t> nearest;
+  for (size_t i = 0; i < tried.size(); ++i) {
+    const Candidate& c = tried[i];
+    if (c.method != method || c.verdict == Verdict::kAside || c.quality.samples == 0) continue;
+    if (!nearest || BudgetUse(budget, c.quality) < BudgetUse(budget, tried[*nearest].quality)) nearest = i;
+  }
+  return nearest;
 }
 
 }  // namespace coppice

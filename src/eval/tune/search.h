@@ -1,33 +1,45 @@
-// The search for the fastest schedule within a quality budget. It knows no model: what a spec costs and how it answers
-// comes from a TuneRunner, so that the search itself is tested on landscapes that are known.
+// The cheapest setting of each method within each of several quality budgets, found with few answers. What a
+// method costs and how it answers comes from a TuneRunner, so that the search itself is tested on landscapes
+// that are known.
 //
-// 1. Candidates in the order of their FLOPs by the dry run; those that save none are left out.
-// 2. Successive halving: all answer a few samples, the better half twice as many, and so on (Jamieson and Talwalkar,
-//    2016). Better is sooner, of those within the budget so far. A candidate ends as soon as it cannot meet the budget
-//    whatever the rest of its answers are; one that was only overtaken waits.
-// 3. Those that wait go on where they look faster than the best that meets the budget, or where none does: so "nothing
-//    meets the budget" means that every candidate was seen to fail.
-// 4. From the best, one coordinate at a time to cheaper neighbours, in steps of two sizes.
-// 5. The best few once more, in turn with dense: their order and the ratio that is reported come from there.
+// 1. Each method's settings are planned (a dry run) and sorted by their FLOPs; those that save none are left
+//    out.
+// 2. A race from the cheapest on: a setting answers samples until what it lost is more than every budget that
+//    is still open, or until it has answered all; then the budgets that it meets are closed. The samples that
+//    most settings failed come first, so a setting that is too strong ends after one or two answers.
+// 3. The cheapest setting of all is joined by methods that may save more, and those compositions race as
+//    well.
+// 4. From each method's setting, one coordinate at a time to cheaper neighbours, in steps of two sizes.
+// 5. The winners take turns with dense: their time to first token is measured there and nowhere else.
+//
+// Time that is limited is shared: each method has its part, and what one does not use is for those behind it.
+// A method that has used half of its part without a setting goes on with milder ones.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "eval/tune/budget.h"
+#include "eval/tune/grid.h"
 
 namespace coppice {
 
 // One sample under one spec.
 struct Trial {
-  double score = 0;  // in [0, 1]
-  double kl = 0;     // from dense, in nats
-  double ttft_ms = 0;
+  double score = 0;    // in [0, 1]
+  double kl = 0;       // from dense, in nats
   bool active = true;  // the method acted
+};
+
+// Of dense's.
+struct Cost {
+  double ttft = 1;
+  double flops = 1;  // of the prefill, as they were counted
 };
 
 class TuneRunner {
@@ -36,59 +48,100 @@ class TuneRunner {
   virtual size_t samples() const = 0;
   // Runs, or remembers. "none" is dense.
   virtual Trial Run(size_t sample, const std::string& spec) = 0;
-  // Of the prefill, of dense's, without running. Throws Error for a spec that the model cannot have.
+  // Planned FLOPs of the prefill over dense's, without running. Throws Error for a spec that the model cannot
+  // have.
   virtual double FlopsShare(const std::string& spec) = 0;
-  // Time to first token over dense's, the median of rounds in which all take turns with dense.
-  virtual std::vector<double> Retime(const std::vector<std::string>& specs) = 0;
+  // Medians of rounds in which all specs take turns with dense.
+  virtual std::vector<Cost> Time(const std::vector<std::string>& specs) = 0;
+  // Since some point in the past; never goes back.
+  virtual double seconds() const = 0;
 };
 
 enum class Verdict {
-  kMeets,   // within the budget on all samples
-  kOver,    // cannot meet it
-  kWaits,   // was overtaken by faster ones that do
-  kAside,   // the method stood aside in every sample: it is dense
-  kSlower,  // within the budget as far as it was followed, and not faster than the best
+  kWaits,  // was not needed, or time ran out
+  kDone,   // answered all samples
+  kOver,   // lost more than the budgets that were still open
+  kAside,  // the method stood aside: it is dense
 };
 
 struct Candidate {
+  std::string method;  // as MethodGrid::name
   std::string spec;
-  double flops = 1;          // of dense's
-  Quality quality;           // over the samples that it answered
-  std::vector<double> ttft;  // over dense's, by sample
-  bool active = false;       // in any sample
+  double flops = 1;                 // planned
+  Quality quality = {};             // over the samples that it answered
+  std::vector<bool> answered = {};  // [samples]
   Verdict verdict = Verdict::kWaits;
-  std::optional<double> retimed;  // TTFT over dense's, where it was among the best few
+  std::optional<Cost> cost = {};  // where it was timed
 
-  double ttft_ratio() const;  // retimed, or the median by sample; 1 where there is none
   double mean_kl() const;
 };
 
-// What a runner does in Retime.
-inline constexpr size_t kRetimedSamples = 4;  // at most
-inline constexpr int kRetimingRounds = 3;
-
 struct SearchOptions {
-  QualityBudget budget;
-  size_t most_steps = 40;  // of refinement
-  size_t finalists = 3;
+  std::vector<QualityBudget> budgets;                        // one at least
+  size_t most_steps = 12;                                    // of refinement, for each method and budget
+  double seconds = std::numeric_limits<double>::infinity();  // that the search may take
+  // Grids around the best setting, tried when each method has its own; may be empty.
+  std::function<std::vector<MethodGrid>(const std::string& spec)> compose = {};
 };
 
 struct SearchResult {
-  std::vector<Candidate> tried;   // in the order of their verdicts, then of their times
-  std::optional<size_t> best;     // of `tried`
-  std::optional<size_t> nearest;  // where there is no best: what uses the least of the budget
-  double dense_score = 0;         // mean
+  std::vector<Candidate> tried;
+  std::vector<std::string> methods;  // in the order in which they were tried, compositions last
+  double dense_score = 0;            // mean
+  bool out_of_time = false;          // something was left out
+
+  // Settings of `method` that meet the budget on all samples, the cheapest first.
+  std::vector<size_t> WithinBudget(const std::string& method, const QualityBudget& budget) const;
+  // Of those that do not, what uses the least of the budget; nothing where none answered a sample.
+  std::optional<size_t> Nearest(const std::string& method, const QualityBudget& budget) const;
 };
 
 struct SearchProgress {
   std::string label;  // what is going on
-  double share =
-      0;  // of the work, by an estimate that never goes back: how far candidates get is known only then
+  double share = 0;   // of the work, by an estimate that never goes back
 };
 using SearchNote = std::function<void(const SearchProgress& progress)>;
 
-// `note` may be empty. Throws Error where the budget cannot be judged: a share of a dense score of 0.
-SearchResult Search(const std::vector<std::string>& specs, const SearchOptions& options, TuneRunner& runner,
-                    const SearchNote& note);
+class TuneSearch {
+ public:
+  // `note` may be empty. All three must outlive the search.
+  TuneSearch(const SearchOptions& options, TuneRunner& runner, const SearchNote& note);
+
+  // Throws Error where a budget cannot be judged: a share of a dense score of 0.
+  void Run(const std::vector<MethodGrid>& grids);
+
+  // The method's next setting that computes clearly more than `tried[than]` and is within the budget, timed;
+  // nothing where there is none or `deadline` (of runner.seconds()) comes first. For a setting that failed
+  // elsewhere.
+  std::optional<size_t> Milder(size_t than, const QualityBudget& budget, double deadline);
+
+  const SearchResult& result() const { return result_; }
+
+ private:
+  bool IsLate(double deadline);
+  void Note(const std::string& label, double share);
+  void RunDense();
+  std::optional<size_t> Add(const std::string& method, const std::string& spec, double most_flops);
+  size_t NextSample(const Candidate& c) const;
+  void Follow(size_t index, const std::vector<QualityBudget>& open, double deadline);
+  void Races(const std::vector<MethodGrid>& grids, double deadline, double from, double to);
+  void Race(const MethodGrid& grid, double begin, double deadline);
+  std::vector<std::string> BestSpecs() const;
+  void Refine(double deadline);
+  bool RefineOnce(const std::string& method, const QualityBudget& budget, double step, double deadline,
+                  size_t& steps);
+  void Time(const std::vector<size_t>& candidates);
+  void TimeWinners();
+
+  const SearchOptions& options_;
+  TuneRunner& runner_;
+  const SearchNote& note_;
+  std::vector<Trial> dense_;  // [samples]
+  double dense_total_ = 0;
+  std::vector<int> failed_;      // [samples]: by how many candidates
+  std::set<std::string> specs_;  // that were planned
+  double share_ = 0;
+  SearchResult result_;
+};
 
 }  // namespace coppice

@@ -19,7 +19,7 @@ namespace {
 using testing::HasSubstr;
 
 // Specs "static:keep=K": K of the work. A sample i is right where the spec keeps what the sample needs; the
-// divergence is what is dropped. "quest" stands aside, "h2o" saves nothing.
+// divergence is what is dropped. "quest" stands aside, "h2o" saves nothing. A run takes a second.
 class FakeRunner final : public TuneRunner {
  public:
   explicit FakeRunner(std::vector<double> needed) : needed_(std::move(needed)) {}
@@ -28,56 +28,74 @@ class FakeRunner final : public TuneRunner {
 
   Trial Run(size_t sample, const std::string& spec) override {
     ++runs[spec];
-    EXPECT_TRUE(asked.emplace(sample, spec).second)
+    ++clock;
+    EXPECT_TRUE(spec == "none" || asked.emplace(sample, spec).second)
         << "sample " << sample << " of " << spec << " was run twice";
-    if (spec == "none") return {.score = dense_score, .kl = 0, .ttft_ms = 100, .active = false};
-    if (spec == "quest") return {.score = dense_score, .kl = 0, .ttft_ms = 100, .active = false};
+    if (spec == "none") return {.score = dense_score, .kl = 0, .active = false};
+    if (spec == "quest") return {.score = dense_score, .kl = 0, .active = false};
     const double keep = KeepOf(spec);
-    return {.score = keep >= needed_[sample] ? dense_score : 0,
-            .kl = 1 - keep,
-            .ttft_ms = 100 * (keep + slowness),
-            .active = true};
+    return {.score = keep >= needed_[sample] ? dense_score : 0, .kl = 1 - keep, .active = true};
   }
   double FlopsShare(const std::string& spec) override {
     if (spec == "h2o") return 1;
-    if (spec == "quest") return 0.99;
+    if (spec == "quest") return 0.98;
     const double keep = KeepOf(spec);
     if (keep <= 0) throw Error("no such spec");
     return keep;
   }
-  std::vector<double> Retime(const std::vector<std::string>& specs) override {
-    std::vector<double> ratios;
-    for (const std::string& spec : specs) ratios.push_back(KeepOf(spec) + slowness);
-    retimed = specs;
-    return ratios;
+  std::vector<Cost> Time(const std::vector<std::string>& specs) override {
+    std::vector<Cost> costs;
+    for (const std::string& spec : specs) {
+      costs.push_back({KeepOf(spec) + slowness, KeepOf(spec)});
+      timed.push_back(spec);
+    }
+    return costs;
+  }
+  double seconds() const override { return clock; }
+
+  static double KeepOf(const std::string& spec) {
+    return std::stod(ParseSpec(spec).front().values.at("keep"));
   }
 
   std::map<std::string, int> runs;
   std::set<std::pair<size_t, std::string>> asked;
-  std::vector<std::string> retimed;
+  std::vector<std::string> timed;
   double slowness = 0.05;
   double dense_score = 1;
+  double clock = 0;
 
  private:
-  static double KeepOf(const std::string& spec) {
-    return std::stod(ParseSpec(spec).front().values.at("keep"));
-  }
   std::vector<double> needed_;
 };
 
-std::vector<std::string> Keeps(std::initializer_list<double> keeps) {
-  std::vector<std::string> specs;
-  for (const double keep : keeps) specs.push_back(fmt::format("static:keep={:g}", keep));
-  return specs;
+MethodGrid Keeps(std::initializer_list<double> keeps) {
+  MethodGrid grid{"static", {}};
+  for (const double keep : keeps) grid.specs.push_back(fmt::format("static:keep={:g}", keep));
+  return grid;
 }
 
-double KeepOf(const SearchResult& result) {
-  return std::stod(ParseSpec(result.tried[*result.best].spec).front().values.at("keep"));
+SearchOptions OptionsOf(std::initializer_list<const char*> budgets, size_t most_steps = 0) {
+  SearchOptions options;
+  for (const char* budget : budgets) options.budgets.push_back(ParseBudget(budget));
+  options.most_steps = most_steps;
+  return options;
 }
 
-SearchResult SearchWith(const std::string& budget, const std::vector<std::string>& specs, FakeRunner& runner,
-                        size_t most_steps = 0) {
-  return Search(specs, {.budget = ParseBudget(budget), .most_steps = most_steps}, runner, nullptr);
+SearchResult SearchWith(const SearchOptions& options, const std::vector<MethodGrid>& grids,
+                        FakeRunner& runner, const SearchNote& note = nullptr) {
+  TuneSearch search(options, runner, note);
+  search.Run(grids);
+  return search.result();
+}
+
+// What the search found for a method; 0 where it found nothing.
+double Found(const SearchResult& result, const std::string& budget, const std::string& method = "static") {
+  const std::vector<size_t> within = result.WithinBudget(method, ParseBudget(budget));
+  return within.empty() ? 0 : FakeRunner::KeepOf(result.tried[within.front()].spec);
+}
+
+double FoundWith(const char* budget, const MethodGrid& grid, FakeRunner& runner, size_t most_steps = 0) {
+  return Found(SearchWith(OptionsOf({budget}, most_steps), {grid}, runner), budget);
 }
 
 // One hard sample, late in the list, needs 0.55 of the work.
@@ -87,134 +105,172 @@ std::vector<double> OneHardSample() {
   return needed;
 }
 
-TEST(Search, FindsTheFastestThatLosesNothing) {
+TEST(Search, FindsTheCheapestThatLosesNothing) {
   FakeRunner runner(OneHardSample());
-  const SearchResult result = SearchWith("1%", Keeps({0.9, 0.7, 0.6, 0.5, 0.4, 0.3, 0.25}), runner);
-  ASSERT_TRUE(result.best.has_value());
-  EXPECT_DOUBLE_EQ(KeepOf(result), 0.6);
+  const SearchResult result =
+      SearchWith(OptionsOf({"1%"}), {Keeps({0.9, 0.7, 0.6, 0.5, 0.4, 0.3, 0.25})}, runner);
+  EXPECT_DOUBLE_EQ(Found(result, "1%"), 0.6);
   EXPECT_DOUBLE_EQ(result.dense_score, 1);
-  EXPECT_DOUBLE_EQ(result.tried[*result.best].ttft_ratio(), 0.65);
-  EXPECT_TRUE(result.tried[*result.best].retimed.has_value());
+  EXPECT_THAT(runner.timed, testing::ElementsAre("static:keep=0.6"));
+  EXPECT_DOUBLE_EQ(result.tried[result.WithinBudget("static", ParseBudget("1%")).front()].cost->ttft, 0.65);
+  EXPECT_EQ(runner.runs.count("static:keep=0.9"), 0u) << "what costs more is not needed";
 }
 
-TEST(Search, ALooserBudgetIsFaster) {
+TEST(Search, EachBudgetHasItsSetting) {
   FakeRunner runner(OneHardSample());
-  const SearchResult result = SearchWith("10%", Keeps({0.9, 0.7, 0.6, 0.5, 0.4, 0.3, 0.25}), runner);
-  ASSERT_TRUE(result.best.has_value());
-  EXPECT_DOUBLE_EQ(KeepOf(result), 0.25);
+  const SearchResult result =
+      SearchWith(OptionsOf({"1%", "10%"}), {Keeps({0.9, 0.7, 0.6, 0.5, 0.3, 0.25})}, runner);
+  EXPECT_DOUBLE_EQ(Found(result, "1%"), 0.6);
+  EXPECT_DOUBLE_EQ(Found(result, "10%"), 0.25);
+  EXPECT_EQ(runner.runs["static:keep=0.5"], 1) << "one budget is open, and the hard sample comes first";
+}
+
+TEST(Search, EachMethodHasItsSetting) {
+  FakeRunner runner(OneHardSample());
+  MethodGrid other{"random", {"random:keep=0.9", "random:keep=0.58", "random:keep=0.1"}};
+  const SearchResult result = SearchWith(OptionsOf({"1%"}), {Keeps({0.7, 0.4}), other}, runner);
+  EXPECT_DOUBLE_EQ(Found(result, "1%"), 0.7);
+  EXPECT_DOUBLE_EQ(Found(result, "1%", "random"), 0.58);
+  EXPECT_THAT(result.methods, testing::ElementsAre("static", "random"));
 }
 
 TEST(Search, DivergenceIsABudgetToo) {
   FakeRunner runner(std::vector<double>(8, 0.1));
-  const SearchResult result = SearchWith("kl=0.35", Keeps({0.9, 0.7, 0.5, 0.3}), runner);
-  ASSERT_TRUE(result.best.has_value());
-  EXPECT_DOUBLE_EQ(KeepOf(result), 0.7);
+  EXPECT_DOUBLE_EQ(FoundWith("kl=0.35", Keeps({0.9, 0.7, 0.5, 0.3}), runner), 0.7);
   FakeRunner both(OneHardSample());
-  EXPECT_DOUBLE_EQ(KeepOf(SearchWith("1%,kl=0.5", Keeps({0.9, 0.7, 0.6, 0.5, 0.4}), both)), 0.6);
+  EXPECT_DOUBLE_EQ(FoundWith("1%,kl=0.5", Keeps({0.9, 0.7, 0.6, 0.5, 0.4}), both), 0.6);
 }
 
 TEST(Search, StopsWhereTheBudgetIsLost) {
   FakeRunner runner(std::vector<double>(32, 0.5));
-  const SearchResult result = SearchWith("1%", Keeps({0.4, 0.6}), runner);
-  EXPECT_DOUBLE_EQ(KeepOf(result), 0.6);
+  EXPECT_DOUBLE_EQ(FoundWith("1%", Keeps({0.4, 0.6}), runner), 0.6);
   EXPECT_EQ(runner.runs["static:keep=0.4"], 1) << "the first wrong answer is more than the budget";
   FakeRunner looser(std::vector<double>(32, 0.5));
-  SearchWith("10%", Keeps({0.4, 0.6}), looser);
+  FoundWith("10%", Keeps({0.4, 0.6}), looser);
   EXPECT_EQ(looser.runs["static:keep=0.4"], 4) << "three of 32 are within 10 %, four are not";
 }
 
-// What is fast looks right until the last sample: those that it overtook must come back.
-TEST(Search, WhatWasOvertakenComesBackWhereTheFastFail) {
-  std::vector<double> needed(16, 0.01);
-  needed[15] = 0.8;
+TEST(Search, WhatOthersFailedIsAskedFirst) {
+  std::vector<double> needed(64, 0.01);
+  needed[60] = 0.8;
   FakeRunner runner(needed);
-  std::vector<std::string> specs;
-  for (int keep = 2; keep <= 40; ++keep) specs.push_back(fmt::format("static:keep={:g}", keep / 50.0));
-  const SearchResult result = SearchWith("1%", specs, runner);
-  ASSERT_TRUE(result.best.has_value());
-  EXPECT_DOUBLE_EQ(KeepOf(result), 0.8);
-}
-
-TEST(Search, HalvingSavesRuns) {
-  FakeRunner runner(std::vector<double>(64, 0.01));
-  std::vector<std::string> specs;
-  for (int keep = 1; keep <= 40; ++keep) specs.push_back(fmt::format("static:keep={:g}", keep / 50.0));
-  EXPECT_DOUBLE_EQ(KeepOf(SearchWith("1%", specs, runner)), 0.02);
-  EXPECT_LT(runner.asked.size(), 40u * 64 / 2);
+  MethodGrid grid{"static", {}};
+  for (int keep = 2; keep <= 45; ++keep) grid.specs.push_back(fmt::format("static:keep={:g}", keep / 50.0));
+  EXPECT_DOUBLE_EQ(FoundWith("1%", grid, runner), 0.8);
+  EXPECT_EQ(runner.runs["static:keep=0.04"], 61) << "the cheapest looks right for long";
+  EXPECT_EQ(runner.runs["static:keep=0.06"], 1);
+  EXPECT_LT(runner.asked.size(), 61u + 38 + 64 + 1);
 }
 
 TEST(Search, RefinementGoesBelowTheGrid) {
   FakeRunner runner(OneHardSample());
-  const SearchResult result = SearchWith("1%", Keeps({0.9, 0.5}), runner, 40);
-  ASSERT_TRUE(result.best.has_value());
-  EXPECT_LT(KeepOf(result), 0.62);
-  EXPECT_GE(KeepOf(result), 0.55);
-}
-
-TEST(Search, ProgressGoesForwardAndToTheEnd) {
-  FakeRunner runner(OneHardSample());
-  std::vector<double> shares;
-  const SearchNote note = [&](const SearchProgress& progress) { shares.push_back(progress.share); };
-  Search(Keeps({0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.25}), {.budget = ParseBudget("1%")}, runner, note);
-  ASSERT_GT(shares.size(), 40u);
-  EXPECT_EQ(shares.front(), 0);
-  EXPECT_TRUE(std::is_sorted(shares.begin(), shares.end()));
-  EXPECT_GT(shares[16], 0.02) << "dense's runs are work, too";
-  EXPECT_LT(shares[16], 0.3) << "and a small part of it";
-  EXPECT_GT(shares.back(), 0.5) << "timing again is the last";
-  EXPECT_LE(shares.back(), 1);
+  const double found = FoundWith("1%", Keeps({0.9, 0.5}), runner, 40);
+  EXPECT_LT(found, 0.62);
+  EXPECT_GE(found, 0.55);
 }
 
 TEST(Search, RefinementEndsAfterItsSteps) {
   FakeRunner runner(std::vector<double>(4, 0.0001));
-  const SearchResult result = SearchWith("1%", Keeps({0.9}), runner, 3);
+  const SearchResult result = SearchWith(OptionsOf({"1%"}, 3), {Keeps({0.9})}, runner);
   size_t run = 0;
   for (const Candidate& c : result.tried) run += c.quality.samples > 0;
   EXPECT_EQ(run, 4u);
 }
 
-TEST(Search, NothingMeetsTheBudget) {
-  FakeRunner runner(std::vector<double>(8, 0.95));
-  const SearchResult result = SearchWith("kl=0.05", Keeps({0.9, 0.8, 0.5}), runner);
-  EXPECT_FALSE(result.best.has_value());
-  ASSERT_TRUE(result.nearest.has_value());
-  EXPECT_EQ(result.tried[*result.nearest].spec, "static:keep=0.9");
-  EXPECT_NEAR(result.tried[*result.nearest].mean_kl(), 0.1, 1e-9);
-  for (const Candidate& c : result.tried) EXPECT_EQ(c.verdict, Verdict::kOver);
+TEST(Search, TheBestIsJoinedByOthers) {
+  FakeRunner runner(OneHardSample());
+  SearchOptions options = OptionsOf({"1%", "10%"});
+  std::vector<std::string> asked;
+  options.compose = [&](const std::string& spec) {
+    asked.push_back(spec);
+    return std::vector<MethodGrid>{{"random+ftp", {fmt::format("random:keep={:g}", 0.57)}}};
+  };
+  const SearchResult result = SearchWith(options, {Keeps({0.9, 0.6, 0.3})}, runner);
+  EXPECT_THAT(asked, testing::ElementsAre("static:keep=0.6", "static:keep=0.3"));
+  EXPECT_DOUBLE_EQ(Found(result, "1%", "random+ftp"), 0.57);
+  EXPECT_THAT(result.methods, testing::ElementsAre("static", "random+ftp"));
 }
 
-TEST(Search, WhatIsNotFasterThanDenseIsNoAnswer) {
-  FakeRunner runner(std::vector<double>(4, 0.1));
-  runner.slowness = 0.6;
-  const SearchResult result = SearchWith("1%", Keeps({0.9, 0.5}), runner);
-  EXPECT_FALSE(result.best.has_value());
-  ASSERT_TRUE(result.nearest.has_value());
-  EXPECT_TRUE(Meets(ParseBudget("1%"), result.tried[*result.nearest].quality));
+TEST(Search, TimeIsSharedAndTheLateGoOnMilder) {
+  FakeRunner runner(std::vector<double>(10, 0.955));
+  SearchOptions options = OptionsOf({"1%"});
+  options.seconds = 200;
+  MethodGrid grid{"static", {}}, other{"random", {"random:keep=0.1", "random:keep=0.97"}};
+  for (int keep = 1; keep <= 960; ++keep)
+    grid.specs.push_back(fmt::format("static:keep={:g}", keep / 1000.0));
+  const SearchResult result = SearchWith(options, {grid, other}, runner);
+  EXPECT_GT(Found(result, "1%"), 0.95) << "the cheapest first would never have come so far";
+  EXPECT_DOUBLE_EQ(Found(result, "1%", "random"), 0.97);
+  EXPECT_LE(runner.clock, 200 + 12);
+}
+
+TEST(Search, NothingIsFoundWithoutTime) {
+  FakeRunner runner(std::vector<double>(10, 0.5));
+  SearchOptions options = OptionsOf({"1%"});
+  options.seconds = 12;
+  const SearchResult result = SearchWith(options, {Keeps({0.9, 0.6, 0.3})}, runner);
+  EXPECT_TRUE(result.out_of_time);
+  EXPECT_DOUBLE_EQ(Found(result, "1%"), 0);
+}
+
+TEST(Search, MilderIsClearlyMilder) {
+  FakeRunner runner(std::vector<double>(8, 0.3));
+  const SearchOptions options = OptionsOf({"1%"});
+  const SearchNote note;
+  TuneSearch search(options, runner, note);
+  search.Run({Keeps({0.9, 0.5, 0.41, 0.4, 0.2})});
+  const auto first = search.result().WithinBudget("static", options.budgets[0]);
+  ASSERT_EQ(search.result().tried[first.front()].spec, "static:keep=0.4");
+  const auto milder = search.Milder(first.front(), options.budgets[0], 1e9);
+  ASSERT_TRUE(milder.has_value());
+  EXPECT_EQ(search.result().tried[*milder].spec, "static:keep=0.5");
+  EXPECT_DOUBLE_EQ(search.result().tried[*milder].cost->ttft, 0.55);
+  EXPECT_FALSE(search.Milder(*milder, options.budgets[0], 0).has_value()) << "no time is left";
+}
+
+TEST(Search, ProgressGoesForwardAndToTheEnd) {
+  FakeRunner runner(OneHardSample());
+  std::vector<double> shares;
+  SearchWith(OptionsOf({"1%"}, 5), {Keeps({0.9, 0.8, 0.7, 0.6, 0.5}), {"random", {"random:keep=0.7"}}},
+             runner, [&](const SearchProgress& progress) { shares.push_back(progress.share); });
+  ASSERT_GT(shares.size(), 40u);
+  EXPECT_EQ(shares.front(), 0);
+  EXPECT_TRUE(std::is_sorted(shares.begin(), shares.end()));
+  EXPECT_GT(shares.back(), 0.9) << "timing is the last";
+  EXPECT_LE(shares.back(), 1);
+}
+
+TEST(Search, NothingMeetsTheBudget) {
+  FakeRunner runner(std::vector<double>(8, 0.95));
+  const SearchResult result = SearchWith(OptionsOf({"kl=0.05"}), {Keeps({0.9, 0.8, 0.5})}, runner);
+  EXPECT_DOUBLE_EQ(Found(result, "kl=0.05"), 0);
+  const auto nearest = result.Nearest("static", ParseBudget("kl=0.05"));
+  ASSERT_TRUE(nearest.has_value());
+  EXPECT_EQ(result.tried[*nearest].spec, "static:keep=0.9");
+  EXPECT_NEAR(result.tried[*nearest].mean_kl(), 0.1, 1e-9);
+  for (const Candidate& c : result.tried) EXPECT_EQ(c.verdict, Verdict::kOver);
 }
 
 TEST(Search, WhatSavesNothingOrStandsAsideIsNoCandidate) {
   FakeRunner runner(std::vector<double>(4, 0.1));
+  const MethodGrid mixed{"static", {"h2o", "static:keep=-1", "static:keep=0.5", "static:keep=0.5"}};
   const SearchResult result =
-      SearchWith("1%", {"h2o", "quest", "static:keep=-1", "static:keep=0.5", "static:keep=0.5"}, runner);
+      SearchWith(OptionsOf({"1%"}), {{"quest", {"quest"}}, {"h2o", {"h2o"}}, mixed}, runner);
   ASSERT_EQ(result.tried.size(), 2u);
-  EXPECT_EQ(result.tried[*result.best].spec, "static:keep=0.5");
-  EXPECT_EQ(result.tried[1].verdict, Verdict::kAside);
+  EXPECT_EQ(result.tried[0].verdict, Verdict::kAside);
+  EXPECT_EQ(runner.runs["quest"], 1) << "the first sample shows it";
+  EXPECT_EQ(result.tried[1].spec, "static:keep=0.5");
   EXPECT_EQ(runner.runs.count("h2o"), 0u);
+  EXPECT_THAT(result.methods, testing::ElementsAre("quest", "static"));
 }
 
 TEST(Search, AScoreOfZeroHasNoShare) {
   FakeRunner runner(std::vector<double>(4, 0.1));
   runner.dense_score = 0;
-  EXPECT_THROW(SearchWith("1%", Keeps({0.5}), runner), Error);
+  EXPECT_THROW(FoundWith("1%", Keeps({0.5}), runner), Error);
   FakeRunner other(std::vector<double>(4, 0.1));
   other.dense_score = 0;
-  EXPECT_TRUE(SearchWith("kl=0.9", Keeps({0.5}), other).best.has_value());
-}
-
-TEST(Search, TheBestFewAreTimedAgain) {
-  FakeRunner runner(std::vector<double>(4, 0.1));
-  SearchWith("1%", Keeps({0.9, 0.7, 0.5, 0.3, 0.2}), runner);
-  EXPECT_THAT(runner.retimed, testing::ElementsAre("static:keep=0.2", "static:keep=0.3", "static:keep=0.5"));
+  EXPECT_DOUBLE_EQ(FoundWith("kl=0.9", Keeps({0.5}), other), 0.5);
 }
 
 TEST(Budget, IsReadAndSaidPlainly) {

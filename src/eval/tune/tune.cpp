@@ -5,17 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <map>
-#include <set>
+#include <limits>
 
 #include "base/error.h"
 #include "base/new_file.h"
-#include "engine/dry_run.h"
-#include "eval/data.h"
-#include "eval/journal.h"
-#include "eval/random.h"
 #include "eval/setup.h"
-#include "eval/tune/grid.h"
+#include "eval/tune/trials.h"
 
 namespace coppice {
 
@@ -23,207 +18,200 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Of dense's logits, kept to compare with; what is more is computed again.
-constexpr size_t kMostLogits = size_t{1} << 28;  // floats: 1 GiB
+constexpr int64_t kDefaultLength = 4096;
+// Parts of the time that one length may take: dense runs are planned to fit the first, the search ends at the
+// second.
+constexpr double kDenseShare = 0.3;
+constexpr double kSearchShare = 0.7;
+constexpr size_t kFewestSamples = 4;  // of a task and half
+constexpr size_t kTriedSamples = 8;   // of a task, to see whether dense can do it
 
-struct TunedSample {
-  const EvalGroup* group;
-  Sample sample;
-  int64_t tokens = 0;
-};
+std::vector<int64_t> LengthsOf(const EvalOptions& options, const Engine& engine) {
+  std::vector<int64_t> lengths = options.lengths;
+  if (lengths.empty()) lengths = {std::min(kDefaultLength, engine.context())};
+  std::sort(lengths.begin(), lengths.end());
+  lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
+  return lengths;
+}
 
-class EngineRunner final : public TuneRunner {
+// One length: which tasks, which samples, what the search and the other half say.
+class RangeTuner {
  public:
-  EngineRunner(const TuneOptions& options, const std::string& model, Engine& engine,
-               const std::atomic<bool>* cancelled)
-      : options_(options.eval),
-        engine_(engine),
-        filler_(options_.haystack.empty() ? Filler() : Filler(options_.haystack)),
-        metrics_(options_.jieba),
-        context_{engine, metrics_, options_.chat, options_.protection, cancelled, {}},
-        journal_(options_.folder + "/tune.jsonl", SettingsOf(options_, model, engine)),
-        groups_(GroupsOf(options_, engine)),
-        planner_(MakeBackend(std::string(engine.backend().name()), {.threads = engine.backend().threads()})) {
-    MakeSamples(options.search.budget.score_loss.has_value());
-    dense_.resize(samples_.size());
-  }
+  RangeTuner(const TuneOptions& options, Engine& engine, Trials& trials, double seconds,
+             const SearchNote& note)
+      : options_(options),
+        shape_(engine.model().config().shape),
+        trials_(trials),
+        begin_(trials.seconds()),
+        seconds_(seconds),
+        note_(note) {}
 
-  size_t samples() const override { return samples_.size(); }
-
-  int64_t shortest_prompt() const {
-    int64_t shortest = samples_.front().tokens;
-    for (const TunedSample& s : samples_) shortest = std::min(shortest, s.tokens);
-    return shortest;
-  }
-
-  Trial Run(size_t index, const std::string& spec) override {
-    const TunedSample& s = samples_[index];
-    const std::string id = s.sample.id + "\n" + spec;
-    if (const ordered_json* record = journal_.Find(s.group->task->name, s.group->length, id)) {
-      if (record->value("prompt", "") != HashOf(s.sample))
-        throw Error("[tune] {}/tune.jsonl: sample {} of {} was another text: choose another -o",
-                    options_.folder, s.sample.id, s.group->task->name);
-      return TrialOf((*record)["arms"].at(0));
+  RangeResult All(int64_t length, const std::vector<int64_t>& lengths) {
+    result_.length = length;
+    result_.min_tokens = LeastCovered(length);
+    result_.max_tokens = MostCovered(length);
+    const std::vector<TaskSamples> tasks = trials_.SamplesIn(length, lengths);
+    ChooseTasks(tasks);
+    if (searched_.empty()) {
+      result_.why = tasks.empty() ? "no task has samples of this length"
+                                  : fmt::format("the dense model scores below {:g} % on every task",
+                                                100 * options_.least);
+      return std::move(result_);
     }
-    WarmUp(s);
-    if (spec != "none") NeedDense(index);
-    ordered_json run = RunSample(s.sample, spec, context_, dense_[index]);
-    NoteLogits(index);
-    const Trial trial = TrialOf(run);
-    journal_.Append({{"task", s.group->task->name},
-                     {"length", s.group->length},
-                     {"id", id},
-                     {"prompt", HashOf(s.sample)},
-                     {"arms", {std::move(run)}}});
-    return trial;
-  }
-
-  // On the ids of the longest prompt: they decide nothing that a dry run looks at but text compression.
-  double FlopsShare(const std::string& spec) override {
-    const auto known = flops_.find(spec);
-    if (known != flops_.end()) return known->second;
-    int64_t tokens = 0;
-    for (const TunedSample& s : samples_) tokens = std::max(tokens, s.tokens);
-    const std::vector<int32_t> prompt(static_cast<size_t>(tokens), 0);
-    const Ledger ledger = PlanRun(engine_.model().config(), prompt, spec, *planner_).ledger;
-    return flops_[spec] = ledger.prefill_flops() / ledger.prefill_flops_dense();
-  }
-
-  std::vector<double> Retime(const std::vector<std::string>& specs) override {
-    std::vector<std::vector<double>> ratios(specs.size());
-    for (int round = 0; round < kRetimingRounds; ++round) {
-      for (size_t i = 0; i < std::min(samples_.size(), kRetimedSamples); ++i) {
-        const double dense = FirstToken(i, "none");
-        for (size_t s = 0; s < specs.size(); ++s) ratios[s].push_back(FirstToken(i, specs[s]) / dense);
-      }
-    }
-    std::vector<double> medians;
-    for (std::vector<double>& of_spec : ratios) {
-      std::sort(of_spec.begin(), of_spec.end());
-      const size_t n = of_spec.size();
-      medians.push_back(n % 2 == 1 ? of_spec[n / 2] : (of_spec[n / 2 - 1] + of_spec[n / 2]) / 2);
-    }
-    return medians;
+    SearchAndTest();
+    return std::move(result_);
   }
 
  private:
-  // Groups take turns, and the samples of each are in a random order: the first few must stand for all.
-  void MakeSamples(bool judges_scores) {
-    std::vector<std::pair<double, TunedSample>> all;
-    for (const EvalGroup& group : groups_) {
-      std::vector<Sample> samples = SamplesOf(group, options_, filler_, engine_);
-      Random random = RandomFor(options_.seed, "tune " + group.task->name, group.length, 0);
-      random.Shuffle(samples);
-      for (size_t i = 0; i < samples.size(); ++i) {
-        if (judges_scores && samples[i].kind == SampleKind::kContinue)
-          throw Error("{}: perplexity is no share of right answers: give --budget kl=BOUND",
-                      group.task->name);
-        const int64_t tokens = PromptTokens(samples[i], context_);
-        const double turn = static_cast<double>(i) / static_cast<double>(samples.size());
-        all.emplace_back(turn, TunedSample{&group, std::move(samples[i]), tokens});
+  SearchNote Within(double from, double to) const {
+    return [this, from, to](const SearchProgress& p) {
+      if (note_) note_({fmt::format("{} tokens: {}", result_.length, p.label), from + (to - from) * p.share});
+    };
+  }
+
+  // As many of each task as dense runs of both halves fit into their part of the time, `runs` of which took
+  // `seconds`.
+  size_t SamplesPerHalf(size_t tasks, size_t runs, double seconds) const {
+    if (!std::isfinite(seconds_) || tasks * runs == 0 || seconds <= 0) return SIZE_MAX;
+    const double each = 2 * static_cast<double>(tasks) * seconds / static_cast<double>(runs);
+    if (each * kFewestSamples > kSearchShare * seconds_) {
+      throw Error(
+          "--time-limit: {} dense runs of {} tasks take about {:.1f} minutes, of {:.1f} for {} tokens: raise "
+          "it, or "
+          "name fewer tasks",
+          2 * kFewestSamples * tasks, tasks, each * kFewestSamples / 60, seconds_ / 60, result_.length);
+    }
+    return std::max(static_cast<size_t>(kDenseShare * seconds_ / each), kFewestSamples);
+  }
+
+  // Dense answers a task's first samples, fewer where `least` is out of reach: whether the task is used.
+  TaskUse UseOf(const TaskSamples& task, double least) {
+    const size_t n = std::min({kTriedSamples, task.searched.size(), task.held_out.size()});
+    const auto reach = static_cast<double>(n) * least - 1e-9;
+    TaskUse use{.task = task.task, .length = task.length};
+    double sum = 0;
+    while (use.samples < n && sum + static_cast<double>(n - use.samples) >= reach)
+      sum += trials_.Run(task.searched[use.samples++], "none").score;
+    use.dense_score = use.samples == 0 ? 0 : sum / static_cast<double>(use.samples);
+    use.used = n > 0 && sum >= reach;
+    if (n == 0) {
+      use.why = "it has a sample or none of this length";
+    } else if (!use.used) {
+      use.why = fmt::format("dense scores {:.0f} on {} samples, {:g} is out of reach", 100 * use.dense_score,
+                            use.samples, 100 * least);
+    }
+    return use;
+  }
+
+  void ChooseTasks(const std::vector<TaskSamples>& tasks) {
+    const bool judges_scores = std::any_of(options_.budgets.begin(), options_.budgets.end(),
+                                           [](const QualityBudget& b) { return b.score_loss.has_value(); });
+    const SearchNote note = Within(0, 0.2);
+    size_t used = 0, runs = 0;
+    double seconds = 0;
+    for (size_t t = 0; t < tasks.size(); ++t) {
+      note({"dense, " + tasks[t].task, 0.5 * static_cast<double>(t) / static_cast<double>(tasks.size())});
+      result_.tasks.push_back(UseOf(tasks[t], judges_scores ? options_.least : 0));
+      const TaskUse& use = result_.tasks.back();
+      used += use.used ? 1 : 0;
+      runs += use.samples;
+      for (size_t i = 0; i < use.samples; ++i) seconds += trials_.DenseSeconds(tasks[t].searched[i]);
+    }
+    const size_t per_half = SamplesPerHalf(used, runs, seconds);
+    std::vector<std::pair<double, size_t>> searched, held_out;
+    for (size_t t = 0; t < tasks.size(); ++t) {
+      TaskUse& use = result_.tasks[t];
+      if (!use.used) continue;
+      note({"dense, " + use.task, 0.5 + 0.5 * static_cast<double>(t) / static_cast<double>(tasks.size())});
+      const size_t n = std::min({per_half, tasks[t].searched.size(), tasks[t].held_out.size()});
+      double sum = 0;
+      for (use.samples = 0; use.samples < n; ++use.samples) {
+        sum += trials_.Run(tasks[t].searched[use.samples], "none").score;
+        const double turn = static_cast<double>(use.samples) / static_cast<double>(n);
+        searched.emplace_back(turn, tasks[t].searched[use.samples]);
+        held_out.emplace_back(turn, tasks[t].held_out[use.samples]);
       }
+      use.dense_score = sum / static_cast<double>(n);
     }
-    if (all.empty()) throw Error("the tasks have no samples");
-    std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (auto& [turn, sample] : all) samples_.push_back(std::move(sample));
+    searched_ = InTurns(std::move(searched));
+    held_out_ = InTurns(std::move(held_out));
   }
 
-  Trial TrialOf(const ordered_json& run) const {
-    try {
-      return {.score = run.value("score", 0.0),
-              .kl = run.value("kl", 0.0),
-              .ttft_ms = run.value("ttft_ms", 0.0),
-              .active = run.value("active", false)};
-    } catch (const nlohmann::json::exception& error) {
-      throw Error("[tune] {}/tune.jsonl: {}", options_.folder, error.what());
+  // Tasks take turns: the first few samples must stand for all.
+  static std::vector<size_t> InTurns(std::vector<std::pair<double, size_t>> samples) {
+    std::stable_sort(samples.begin(), samples.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<size_t> order;
+    for (const auto& [turn, sample] : samples) order.push_back(sample);
+    return order;
+  }
+
+  // Every wish must have a setting that this model can have.
+  std::vector<MethodGrid> Grids(TuneRunner& runner) {
+    const std::vector<std::string> wishes = options_.methods.empty() ? TunedMethods() : options_.methods;
+    std::vector<MethodGrid> grids;
+    bool saves = false;
+    for (const std::string& wish : wishes) {
+      std::string why = "no setting fits this model";
+      bool any = false;
+      grids.push_back(GridOf(wish, shape_, result_.length, result_.min_tokens));
+      for (const std::string& spec : grids.back().specs) {
+        try {
+          saves = runner.FlopsShare(spec) < 1 || saves;
+          any = true;
+        } catch (const Error& error) {
+          why = error.what();
+        }
+      }
+      if (!any && !options_.methods.empty()) throw Error("--methods {}: {}", wish, why);
     }
+    if (!saves) throw Error("no candidate computes less than dense on prompts of these lengths");
+    return grids;
   }
 
-  void WarmUp(const TunedSample& s) {
-    if (!warm_.insert(s.group).second) return;
-    DenseLogits ignored;
-    RunSample(FirstTokenOf(s.sample), "none", context_, ignored);
-  }
-
-  static Sample FirstTokenOf(Sample sample) {
-    sample.max_tokens = std::min<int64_t>(sample.max_tokens, 1);
-    if (sample.choices.size() > 1) sample.choices.resize(1);
-    return sample;
-  }
-
-  double FirstToken(size_t index, const std::string& spec) {
-    DenseLogits ignored;
-    return RunSample(FirstTokenOf(samples_[index].sample), spec, context_, ignored)["ttft_ms"].get<double>();
-  }
-
-  // Dense's logits of the sample: from this run of the program, or by one more dense run.
-  void NeedDense(size_t index) {
-    if (!dense_[index].positions.empty()) return;
-    RunSample(samples_[index].sample, "none", context_, dense_[index]);
-  }
-
-  void NoteLogits(size_t index) {
-    size_t floats = 0;
-    for (const DenseLogits& dense : dense_) {
-      for (const std::vector<float>& logits : dense.positions) floats += logits.size();
+  void SearchAndTest() {
+    SomeTrials searched(trials_, searched_, result_.length), held_out(trials_, held_out_, result_.length);
+    const SearchNote search_note = Within(0.2, 0.75), test_note = Within(0.75, 1);
+    search_note({"planning", 0});
+    SearchOptions options{.budgets = options_.budgets, .most_steps = options_.most_steps};
+    options.seconds = begin_ + kSearchShare * seconds_ - trials_.seconds();
+    if (options_.methods.empty()) {
+      options.compose = [this](const std::string& spec) {
+        return CompositionsOf(spec, shape_, result_.length, result_.min_tokens);
+      };
     }
-    if (floats <= kMostLogits) return;
-    for (size_t i = 0; i < dense_.size(); ++i) {
-      if (i != index) dense_[i].positions.clear();
-    }
+    TuneSearch search(options, searched, search_note);
+    search.Run(Grids(searched));
+    result_.picks = PickSettings(search, options_.budgets, held_out, begin_ + seconds_, test_note);
+    result_.search = search.result();
   }
 
-  const EvalOptions& options_;
-  Engine& engine_;
-  Filler filler_;
-  TaskMetrics metrics_;
-  ArmContext context_;
-  Journal journal_;
-  std::vector<EvalGroup> groups_;
-  std::vector<TunedSample> samples_;
-  std::vector<DenseLogits> dense_;  // [samples]; empty where not known
-  std::set<const EvalGroup*> warm_;
-  std::map<std::string, double> flops_;
-  std::unique_ptr<Backend> planner_;  // the dry run's own: the engine's keeps its times
+  const TuneOptions& options_;
+  const ModelShape& shape_;
+  Trials& trials_;
+  double begin_, seconds_;
+  const SearchNote& note_;
+  std::vector<size_t> searched_, held_out_;
+  RangeResult result_;
 };
 
-// Every wish must have a setting that this model can have.
-std::vector<std::string> SpecsToTry(const TuneOptions& options, EngineRunner& runner, const Engine& engine) {
-  const std::vector<std::string> wishes = options.methods.empty() ? TunedMethods() : options.methods;
-  std::vector<std::string> specs;
-  bool saves = false;
-  for (const std::string& wish : wishes) {
-    std::string why;
-    bool any = false;
-    for (const std::string& spec : GridOf(wish, engine.model().config().shape, runner.shortest_prompt())) {
-      try {
-        saves = runner.FlopsShare(spec) < 1 || saves;
-        any = true;
-        specs.push_back(spec);
-      } catch (const Error& error) {
-        why = error.what();
-      }
-    }
-    if (!any && !options.methods.empty()) throw Error("--methods {}: {}", wish, why);
-  }
-  if (!saves) throw Error("no candidate computes less than dense on prompts of these lengths");
-  return specs;
-}
-
-void WriteTried(const SearchResult& result, const std::string& path) {
+void WriteTried(const std::vector<RangeResult>& ranges, const std::string& path) {
   ordered_json rows = ordered_json::array();
-  for (const Candidate& c : result.tried) {
-    if (c.quality.samples == 0) continue;
-    const auto n = static_cast<double>(c.quality.samples);
-    rows.push_back({{"prune", c.spec},
-                    {"verdict", VerdictText(c.verdict)},
-                    {"samples", c.quality.samples},
-                    {"score", 100 * c.quality.score / n},
-                    {"dense_score", 100 * c.quality.dense_score / n},
-                    {"kl", c.mean_kl()},
-                    {"ttft_ratio", c.ttft_ratio()},
-                    {"retimed", c.retimed.has_value()},
-                    {"flops_ratio", c.flops}});
+  for (const RangeResult& range : ranges) {
+    for (const Candidate& c : range.search.tried) {
+      if (c.quality.samples == 0) continue;
+      const auto n = static_cast<double>(c.quality.samples);
+      ordered_json row = {{"length", range.length},
+                          {"prune", c.spec},
+                          {"verdict", VerdictText(c.verdict)},
+                          {"samples", c.quality.samples},
+                          {"score", 100 * c.quality.score / n},
+                          {"dense_score", 100 * c.quality.dense_score / n},
+                          {"kl", c.mean_kl()},
+                          {"planned_flops", c.flops}};
+      if (c.cost) row.update({{"ttft_ratio", c.cost->ttft}, {"flops_ratio", c.cost->flops}});
+      rows.push_back(std::move(row));
+    }
   }
   NewFile file(path, "tune");
   file.Append(rows.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
@@ -232,31 +220,62 @@ void WriteTried(const SearchResult& result, const std::string& path) {
 
 }  // namespace
 
-SearchResult Tune(const TuneOptions& options, const std::string& model, Engine& engine,
-                  const std::atomic<bool>* cancelled, const SearchNote& note) {
-  Check(options.eval, engine);
+std::vector<std::string> DefaultTasks(bool has_data) {
+  std::vector<std::string> tasks = {"niah",
+                                    "ruler/niah_single_1",
+                                    "ruler/niah_single_2",
+                                    "ruler/niah_multikey_1",
+                                    "ruler/niah_multikey_2",
+                                    "ruler/niah_multivalue",
+                                    "ruler/niah_multiquery",
+                                    "ruler/vt"};
+  if (has_data) tasks.insert(tasks.end(), {"kv_retrieval", "longeval"});
+  return tasks;
+}
+
+int64_t LeastCovered(int64_t length) { return (3 * length + 3) / 4; }
+int64_t MostCovered(int64_t length) { return 5 * length / 4; }
+
+TuneResult Tune(const TuneOptions& options, const std::string& model, Engine& engine,
+                const std::atomic<bool>* cancelled, const SearchNote& note) {
+  TuneOptions o = options;
+  if (o.eval.tasks.empty()) o.eval.tasks = DefaultTasks(!o.eval.data.empty());
+  o.eval.lengths = LengthsOf(o.eval, engine);
+  Check(o.eval, engine);
   std::error_code failed;
-  std::filesystem::create_directories(options.eval.folder, failed);
-  if (failed) throw Error("[tune] {}: cannot make the folder: {}", options.eval.folder, failed.message());
-  EngineRunner runner(options, model, engine, cancelled);
-  if (note) note({"planning", 0});
-  SearchResult result = Search(SpecsToTry(options, runner, engine), options.search, runner, note);
-  WriteTried(result, options.eval.folder + "/tune.json");
+  std::filesystem::create_directories(o.eval.folder, failed);
+  if (failed) throw Error("[tune] {}: cannot make the folder: {}", o.eval.folder, failed.message());
+  if (note) note({"making samples", 0});
+  Trials trials(o, model, engine, cancelled);
+  TuneResult result{{}, trials.skipped()};
+  // Long prompts get the larger part of the time.
+  double all = 0, before = 0;
+  for (const int64_t length : o.eval.lengths) all += static_cast<double>(length);
+  for (const int64_t length : o.eval.lengths) {
+    const double share = static_cast<double>(length) / all;
+    const SearchNote part = [&](const SearchProgress& p) {
+      if (note) note({p.label, before + share * p.share});
+    };
+    const double left =
+        o.minutes > 0 ? 60 * o.minutes - trials.seconds() : std::numeric_limits<double>::infinity();
+    const double seconds = left * share / (1 - before);
+    result.ranges.push_back(RangeTuner(o, engine, trials, seconds, part).All(length, o.eval.lengths));
+    before += share;
+    WriteTried(result.ranges, o.eval.folder + "/tune.json");
+  }
   return result;
 }
 
 const char* VerdictText(Verdict verdict) {
   switch (verdict) {
-    case Verdict::kMeets:
-      return "meets the budget";
+    case Verdict::kWaits:
+      return "not followed";
+    case Verdict::kDone:
+      return "answered all";
     case Verdict::kOver:
       return "over the budget";
-    case Verdict::kWaits:
-      return "overtaken";
     case Verdict::kAside:
       return "stands aside";
-    case Verdict::kSlower:
-      return "slower than the best";
   }
   return "";
 }

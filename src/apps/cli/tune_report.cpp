@@ -1,0 +1,123 @@
+#include "apps/cli/tune_report.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "apps/cli/terminal.h"
+#include "base/error.h"
+
+namespace coppice::cli {
+
+namespace {
+
+double Percent(double sum, size_t samples) {
+  return samples == 0 ? 0 : 100 * sum / static_cast<double>(samples);
+}
+
+void PrintTasks(const RangeResult& range) {
+  fmt::print("{} tokens (serves prompts of {} to {})\n", range.length, range.min_tokens, range.max_tokens);
+  for (const TaskUse& task : range.tasks) {
+    if (task.used) {
+      fmt::print("  {}: dense scores {:.1f} on {} samples\n", task.task, 100 * task.dense_score,
+                 task.samples);
+    } else {
+      fmt::print("  {}: left out: {}\n", task.task, task.why);
+    }
+  }
+}
+
+std::string HeldOutText(const HeldOut& held_out) {
+  const Interval loss = held_out.loss_interval();
+  const Quality& q = held_out.quality;
+  return fmt::format("{:.1f} of {:.1f}, loss {:.1f} % ({:.1f} to {:.1f}), n={}", Percent(q.score, q.samples),
+                     Percent(q.dense_score, q.samples), 100 * held_out.loss(), 100 * loss.low,
+                     100 * loss.high, q.samples);
+}
+
+void PrintPicks(const RangeResult& range, const QualityBudget& budget) {
+  fmt::print("\nWithin {}, on samples that the search has not seen:\n", budget.Text());
+  Table table({"method", "TTFT", "FLOPs", "KL", "held-out score, loss (95 %)", "setting"},
+              {false, true, true, true, false, false});
+  const Pick* best = BestPick(range.picks, budget, range.search);
+  for (const Pick& pick : range.picks) {
+    if (pick.budget != budget) continue;
+    if (!pick.chosen) continue;
+    const Candidate& c = range.search.tried[*pick.chosen];
+    table.Add(
+        {(&pick == best ? "* " : "") + pick.method, fmt::format("{:.0f} %", 100 * c.cost->ttft),
+         fmt::format("{:.0f} %", 100 * c.cost->flops),
+         fmt::format("{:.4f}", pick.held_out.quality.kl / static_cast<double>(pick.held_out.quality.samples)),
+         HeldOutText(pick.held_out), c.spec});
+  }
+  const bool any = std::any_of(range.picks.begin(), range.picks.end(),
+                               [&](const Pick& pick) { return pick.budget == budget && pick.chosen; });
+  if (any) fmt::print("{}", table.Text());
+  for (const Pick& pick : range.picks) {
+    if (pick.budget != budget) continue;
+    if (!pick.chosen) fmt::print("{}: none: {}\n", pick.method, pick.why);
+    for (const Pick::Rejected& r : pick.rejected)
+      fmt::print("rejected: {}: {}\n", range.search.tried[r.candidate].spec, HeldOutText(r.held_out));
+  }
+}
+
+void PrintTried(const SearchResult& result) {
+  Table table({"spec", "score", "of dense", "KL", "planned FLOPs", "samples", ""},
+              {false, true, true, true, true, true, false});
+  for (const Candidate& c : result.tried) {
+    const Quality& q = c.quality;
+    if (q.samples == 0) continue;
+    table.Add({c.spec, fmt::format("{:.1f}", Percent(q.score, q.samples)),
+               q.dense_score > 0 ? fmt::format("{:.1f} %", 100 * q.score / q.dense_score) : "",
+               fmt::format("{:.4f}", c.mean_kl()), fmt::format("{:.0f} %", 100 * c.flops),
+               std::to_string(q.samples), VerdictText(c.verdict)});
+  }
+  fmt::print("\nOn the samples of the search:\n{}", table.Text());
+}
+
+std::string WhyNone(const RangeResult& range, const QualityBudget& budget) {
+  if (!range.why.empty()) return range.why;
+  for (const Pick& pick : range.picks) {
+    if (pick.budget == budget && pick.chosen) {
+      const Candidate& c = range.search.tried[*pick.chosen];
+      return fmt::format("and is faster than dense: {} takes {:.0f} % of its time", c.spec,
+                         100 * c.cost->ttft);
+    }
+  }
+  std::string why;
+  for (const Pick& pick : range.picks) {
+    if (pick.budget == budget) why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", pick.method, pick.why);
+  }
+  return why;
+}
+
+}  // namespace
+
+void PrintTuned(const TuneResult& result, const std::vector<QualityBudget>& budgets, bool all) {
+  for (const std::string& skipped : result.skipped) fmt::print("left out: {}\n", skipped);
+  for (const RangeResult& range : result.ranges) {
+    PrintTasks(range);
+    if (!range.why.empty()) {
+      fmt::print("  {}\n", range.why);
+      continue;
+    }
+    if (all) PrintTried(range.search);
+    for (const QualityBudget& budget : budgets) PrintPicks(range, budget);
+    if (range.search.out_of_time)
+      fmt::print("The time limit ended the search: more time may find faster ones.\n");
+    fmt::print("\n");
+  }
+}
+
+std::string BestSpec(const TuneResult& result, const std::vector<QualityBudget>& budgets) {
+  for (const QualityBudget& budget : budgets) {
+    for (auto range = result.ranges.rbegin(); range != result.ranges.rend(); ++range) {
+      if (const Pick* best = BestPick(range->picks, budget, range->search))
+        return range->search.tried[*best->chosen].spec;
+    }
+  }
+  throw Error("nothing meets the budget of {}: {}", budgets.front().Text(),
+              WhyNone(result.ranges.back(), budgets.front()));
+}
+
+}  // namespace coppice::cli

@@ -1,0 +1,13 @@
+// A file that the build compiles into the program (cmake/EmbedFiles.cmake).
+#pragma once
+
+#include <string_view>
+
+namespace coppice {
+
+struct EmbeddedFile {
+  std::string_view name;  // "index.html"
+  std::string_view content;
+};
+
+}  // namespace coppice

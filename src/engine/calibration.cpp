@@ -1,0 +1,298 @@
+#include "engine/calibration.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/mmap.h"
+#include "engine/calibration_files.h"
+#include "engine/fingerprint.h"
+#include "formats/json.h"
+#include "policies/registry.h"
+
+namespace coppice {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kMaxCalibrationBytes = size_t{1} << 20;
+constexpr size_t kMaxCalibrationValues = 100'000;
+constexpr size_t kMaxEntries = 1000;
+constexpr size_t kMaxSpecBytes = 4096;
+constexpr double kDefaultLoss = 0.01;
+constexpr std::string_view kNoCalibration =
+    "no calibration for this model: dense; `coppice tune -m MODEL` makes one";
+
+// The members of one object. Every message names the file and the path of the field.
+class Fields {
+ public:
+  Fields(const json& object, const std::string& source, std::string path)
+      : object_(object), source_(source), path_(std::move(path)) {
+    if (!object.is_object()) throw Error("[calibration] {}: {} is no object", source_, Where());
+  }
+
+  std::string Text(const char* name, size_t most = 256) const {
+    const json& value = At(name);
+    if (!value.is_string() || value.get_ref<const std::string&>().size() > most)
+      throw Error("[calibration] {}: {} is no text of up to {} bytes", source_, Where(name), most);
+    return value;
+  }
+  int64_t Whole(const char* name, int64_t low, int64_t high) const {
+    const json& value = At(name);
+    if (!value.is_number_integer() || value < low || value > high)
+      throw Error("[calibration] {}: {} is no whole number from {} to {}", source_, Where(name), low, high);
+    return value;
+  }
+  double Number(const char* name, double low, double high) const {
+    const json& value = At(name);
+    if (!value.is_number() || value < low || value > high)
+      throw Error("[calibration] {}: {} is no number from {} to {}", source_, Where(name), low, high);
+    return value;
+  }
+  Fields Object(const char* name) const { return {At(name), source_, Where(name)}; }
+  const json& List(const char* name, size_t most) const {
+    const json& value = At(name);
+    if (!value.is_array() || value.size() > most)
+      throw Error("[calibration] {}: {} is no list of up to {} elements", source_, Where(name), most);
+    return value;
+  }
+  std::string Where(std::string_view name = "") const {
+    if (name.empty()) return path_.empty() ? "the file" : path_;
+    return path_.empty() ? std::string(name) : fmt::format("{}.{}", path_, name);
+  }
+
+ private:
+  const json& At(const char* name) const {
+    const auto found = object_.find(name);
+    if (found == object_.end()) throw Error("[calibration] {}: {} is missing", source_, Where(name));
+    return *found;
+  }
+
+  const json& object_;
+  const std::string& source_;
+  std::string path_;
+};
+
+CalibrationEntry ParseEntry(const Fields& fields, const std::string& source) {
+  CalibrationEntry entry;
+  entry.loss = fields.Number("loss", 0, 1);
+  entry.length = fields.Whole("length", 1, kManyTokens);
+  entry.min_tokens = fields.Whole("min_tokens", 1, entry.length);
+  entry.max_tokens = fields.Whole("max_tokens", entry.length, 2 * kManyTokens);
+  entry.prune = fields.Text("prune", kMaxSpecBytes);
+  if (entry.prune == "none") {
+    entry.why = fields.Text("why", kMaxSpecBytes);
+    return entry;
+  }
+  try {
+    if (AutoLoss(entry.prune)) throw Error("a setting cannot be auto");
+    const std::string key = FileKeyOf(entry.prune);
+    if (!key.empty()) throw Error("{} names a file, which a calibration may not", key);
+  } catch (const Error& error) {
+    throw Error("[calibration] {}: {}: {}", source, fields.Where("prune"), error.what());
+  }
+  const Fields held = fields.Object("held_out");
+  entry.held_out = {.score = held.Number("score", 0, 100),
+                    .dense = held.Number("dense", 0, 100),
+                    .samples = held.Whole("n", 1, kManyTokens)};
+  return entry;
+}
+
+// "3,072"
+std::string Grouped(int64_t number) {
+  std::string text = std::to_string(number);
+  for (auto at = static_cast<std::ptrdiff_t>(text.size()) - 3; at > 0; at -= 3)
+    text.insert(static_cast<size_t>(at), ",");
+  return text;
+}
+
+std::string PercentText(double share) { return fmt::format("{:g} %", std::round(1e4 * share) / 100); }
+
+std::string RangeText(const CalibrationEntry& entry) {
+  return fmt::format("{} to {} tokens", Grouped(entry.min_tokens), Grouped(entry.max_tokens));
+}
+
+// How far the prompt is from what the entry was measured with: 2,000 and 8,000 are as far from 4,000.
+double Distance(const CalibrationEntry& entry, int64_t tokens) {
+  return std::abs(std::log(static_cast<double>(entry.length) / static_cast<double>(tokens)));
+}
+
+// Null where no entry of at most this loss covers the prompt.
+const CalibrationEntry* BestEntry(const Calibration& calibration, double loss, int64_t tokens) {
+  constexpr double kRounding = 1e-9;
+  const CalibrationEntry* best = nullptr;
+  for (const CalibrationEntry& entry : calibration.entries) {
+    if (entry.loss > loss + kRounding || tokens < entry.min_tokens || tokens > entry.max_tokens) continue;
+    if (best == nullptr || Distance(entry, tokens) < Distance(*best, tokens) - kRounding ||
+        (Distance(entry, tokens) < Distance(*best, tokens) + kRounding && entry.loss > best->loss))
+      best = &entry;
+  }
+  return best;
+}
+
+// Without its folder: clients of a server read it.
+std::string NameOf(const Calibration& calibration) {
+  return std::filesystem::path(calibration.source).filename().string();
+}
+
+ResolvedPrune Chosen(const Calibration& calibration, const CalibrationEntry& entry) {
+  const std::string about = fmt::format("calibration {}: {} loss, {}", NameOf(calibration),
+                                        PercentText(entry.loss), RangeText(entry));
+  if (entry.prune == "none") return {"none", fmt::format("{}: dense, {}", about, entry.why)};
+  const HeldOutScore& held = *entry.held_out;
+  return {entry.prune, fmt::format("{}: held-out {:.1f} of dense {:.1f}, n={}", about, held.score, held.dense,
+                                   held.samples)};
+}
+
+// Why no entry of the calibration serves: its losses are larger, or its lengths are others.
+std::string NotCovered(const Calibration& calibration, double loss, int64_t tokens) {
+  std::vector<std::string> ranges;
+  double smallest = 1;
+  for (const CalibrationEntry& entry : calibration.entries) {
+    smallest = std::min(smallest, entry.loss);
+    const std::string range = RangeText(entry);
+    if (entry.loss <= loss && std::find(ranges.begin(), ranges.end(), range) == ranges.end())
+      ranges.push_back(range);
+  }
+  if (ranges.empty()) {
+    return fmt::format("the calibration {} has no setting of at most {} loss, its smallest is {}: dense",
+                       NameOf(calibration), PercentText(loss), PercentText(smallest));
+  }
+  std::string list;
+  for (const std::string& range : ranges) list += (list.empty() ? "" : " and ") + range;
+  return fmt::format("the calibration {} covers {}, the prompt has {}: dense", NameOf(calibration), list,
+                     Grouped(tokens));
+}
+
+}  // namespace
+
+Calibration ParseCalibration(std::string_view text, const std::string& source) {
+  if (text.size() > kMaxCalibrationBytes)
+    throw Error("[calibration] {}: {} bytes, the limit is {}", source, text.size(), kMaxCalibrationBytes);
+  const json root = ParseJson(text, source, kMaxCalibrationValues);
+  const Fields fields(root, source, "");
+  if (fields.Text("format") != kCalibrationFormat)
+    throw Error("[calibration] {}: format is not \"{}\"", source, kCalibrationFormat);
+  const int64_t version = fields.Whole("version", 0, INT32_MAX);
+  if (version != kCalibrationVersion) {
+    throw Error("[calibration] {}: version is {}, this program reads {}: tune the model again", source,
+                version, kCalibrationVersion);
+  }
+  Calibration calibration{source, fields.Object("model").Text("fingerprint"), {}};
+  const json& entries = fields.List("entries", kMaxEntries);
+  if (entries.empty()) throw Error("[calibration] {}: entries is empty", source);
+  for (size_t i = 0; i < entries.size(); ++i)
+    calibration.entries.push_back(
+        ParseEntry(Fields(entries[i], source, fmt::format("entries[{}]", i)), source));
+  return calibration;
+}
+
+void CheckSettings(const Calibration& calibration, const ModelShape& shape) {
+  for (size_t i = 0; i < calibration.entries.size(); ++i) {
+    const CalibrationEntry& entry = calibration.entries[i];
+    try {
+      for (const int64_t tokens : {entry.min_tokens, entry.max_tokens})
+        MakePolicy(entry.prune, {.shape = shape, .tokens = tokens}, {});
+    } catch (const Error& error) {
+      throw Error("[calibration] {}: entries[{}].prune: {}", calibration.source, i, error.what());
+    }
+  }
+}
+
+std::string CalibrationPathOf(const std::string& model) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(model, ignored))
+    return (std::filesystem::path(model) / "coppice.json").string();
+  return model + ".coppice.json";
+}
+
+std::string FileKeyOf(std::string_view spec) {
+  for (const MethodSpec& method : ParseSpec(spec)) {
+    for (const MethodInfo& info : Methods()) {
+      if (info.name != method.name) continue;
+      for (const MethodKey& key : info.keys) {
+        if (key.names_file && method.values.count(std::string(key.name)) > 0)
+          return fmt::format("{}:{}", info.name, key.name);
+      }
+    }
+  }
+  return "";
+}
+
+std::optional<double> AutoLoss(std::string_view spec) {
+  const std::vector<MethodSpec> methods = ParseSpec(spec);
+  const auto found =
+      std::find_if(methods.begin(), methods.end(), [](const MethodSpec& m) { return m.name == "auto"; });
+  if (found == methods.end()) return std::nullopt;
+  if (methods.size() > 1)
+    throw Error("--prune {}: auto stands alone, because its calibration names the methods", spec);
+  double share = kDefaultLoss;
+  for (const auto& [key, value] : found->values) {
+    if (key != "loss") throw Error("--prune {}: unknown key '{}'; auto has loss", spec, key);
+    std::string_view text = value;
+    const bool percent = text.back() == '%';
+    if (percent) text.remove_suffix(1);
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), share);
+    if (percent) share /= 100;
+    if (error != std::errc() || end != text.data() + text.size() || !(share >= 0 && share <= 1))
+      throw Error("--prune {}: loss={} is neither a share like 5% nor a number from 0 to 1", spec, value);
+  }
+  return share;
+}
+
+ResolvedPrune ChooseSetting(const std::vector<Calibration>& calibrations, double loss,
+                            int64_t prompt_tokens) {
+  for (const Calibration& calibration : calibrations) {
+    if (const CalibrationEntry* entry = BestEntry(calibration, loss, prompt_tokens))
+      return Chosen(calibration, *entry);
+  }
+  if (!calibrations.empty()) return {"none", NotCovered(calibrations.front(), loss, prompt_tokens)};
+  return {"none", std::string(kNoCalibration)};
+}
+
+ResolvedPrune Calibrations::Resolve(std::string_view spec, int64_t prompt_tokens) {
+  const std::optional<double> loss = AutoLoss(spec);
+  if (!loss) return {std::string(spec), ""};
+  const std::lock_guard lock(mutex_);
+  if (!loaded_) Load();
+  loaded_ = true;
+  if (usable_.empty() && !other_weights_.empty()) {
+    return {"none",
+            fmt::format("the calibration {} is of other weights: dense; `coppice tune -m MODEL` makes one",
+                        other_weights_)};
+  }
+  return ChooseSetting(usable_, *loss, prompt_tokens);
+}
+
+// A damaged file is told, because whoever put it there expects it to be used.
+void Calibrations::Load() {
+  usable_.clear();
+  other_weights_.clear();
+  const std::string fingerprint = WeightsFingerprintOf(store_, config_);
+  const std::string path = CalibrationPathOf(store_.path());
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored)) {
+    const MappedFile file(path);
+    const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.size());
+    Calibration beside = ParseCalibration(text, path);
+    if (beside.fingerprint != fingerprint) {
+      other_weights_ = NameOf(beside);
+    } else {
+      CheckSettings(beside, config_.shape);
+      usable_.push_back(std::move(beside));
+    }
+  }
+  for (const EmbeddedFile& file : CalibrationFiles()) {
+    Calibration shipped = ParseCalibration(file.content, fmt::format("{} (shipped)", file.name));
+    if (shipped.fingerprint != fingerprint) continue;
+    CheckSettings(shipped, config_.shape);
+    usable_.push_back(std::move(shipped));
+  }
+}
+
+}  // namespace coppice

@@ -1,0 +1,32 @@
+// Which settings of which methods `coppice tune` tries: a table, to be extended by a row or a value.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace coppice {
+
+// A value is written as a spec has it, but for three forms:
+//   "@0.3/0.6/0.9"  layers at these depths of the model, each once
+//   "#0.25"         this share of the prompt's tokens, at least 64
+//   "-"             the key is left out: the method's own preset
+// A list with more elements than the candidate's `layers` loses its last ones. What a model cannot have (two
+// stages in one layer) is left out when it is planned.
+struct GridKey {
+  const char* key;
+  std::vector<std::string> values;  // mild first
+};
+
+struct GridMethod {
+  const char* name;
+  bool by_default;  // tried without --methods
+  bool joins;       // tried on top of the best method, as a composition
+  // The first key is the method's strength; where several methods are joined, it alone varies. Keys that the
+  // method does not have (yet) are skipped, and so are methods that the registry does not have.
+  std::vector<GridKey> keys;
+};
+
+std::span<const GridMethod> GridTable();
+
+}  // namespace coppice

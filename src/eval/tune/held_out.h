@@ -1,0 +1,58 @@
+// What the search found, on samples that it has not seen.
+//
+// The best of many settings on the samples of a search is partly the luckiest, so its score there says too
+// much. The other half of the samples decides: for each method and budget, the setting that the search chose
+// answers them. Where it loses more than the budget, the method's next milder setting takes its place, three
+// settings at most; what was rejected is kept and reported, because every further try makes it likelier to
+// pass by luck.
+//
+// One lost answer is always allowed: of 50 samples none can show a loss of 1 %. A KL budget may be exceeded
+// by one standard error of the mean.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "eval/intervals.h"
+#include "eval/tune/search.h"
+
+namespace coppice {
+
+struct HeldOut {
+  Quality quality = {};
+  std::vector<double> lost = {};  // dense's score less the setting's, by sample
+  std::vector<double> kl = {};    // by sample
+
+  Interval score_interval() const;  // of the mean score, 95 %
+  double loss() const;              // share of dense's score; below 0 where it gained
+  Interval loss_interval() const;   // of it, 95 %, from the paired differences
+};
+
+bool LosesTooMuch(const QualityBudget& budget, const HeldOut& held_out);
+
+// A method's setting for one budget.
+struct Pick {
+  std::string method;
+  QualityBudget budget;
+  std::optional<size_t> chosen = {};  // of SearchResult::tried
+  HeldOut held_out = {};              // of the chosen
+  struct Rejected {
+    size_t candidate;
+    HeldOut held_out;
+  };
+  std::vector<Rejected> rejected = {};
+  std::string why = {};  // why there is no setting
+};
+
+inline constexpr size_t kMostTries = 3;  // settings of one method and budget
+
+// Picks for every method and budget of a search that ran, the fastest tested first. `deadline` is one of
+// held_out.seconds(): what it leaves untested has no setting. `note` may be empty.
+std::vector<Pick> PickSettings(TuneSearch& search, const std::vector<QualityBudget>& budgets,
+                               TuneRunner& held_out, double deadline, const SearchNote& note);
+
+// The fastest setting of a budget; null where none is faster than dense.
+const Pick* BestPick(const std::vector<Pick>& picks, const QualityBudget& budget, const SearchResult& result);
+
+}  // namespace coppice

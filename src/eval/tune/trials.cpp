@@ -1,0 +1,213 @@
+#include "eval/tune/trials.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "engine/dry_run.h"
+#include "eval/data.h"
+#include "eval/random.h"
+
+namespace coppice {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+// Of dense's logits, kept to compare with; what is more is computed again.
+constexpr size_t kMostLogits = size_t{1} << 28;  // floats: 1 GiB
+constexpr size_t kTimedSamples = 2;              // at most
+constexpr int kTimingRounds = 3;
+
+double MedianOf(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+Sample FirstTokenOf(Sample sample) {
+  sample.max_tokens = std::min<int64_t>(sample.max_tokens, 1);
+  if (sample.choices.size() > 1) sample.choices.resize(1);
+  return sample;
+}
+
+}  // namespace
+
+Trials::Trials(const TuneOptions& options, const std::string& model, Engine& engine,
+               const std::atomic<bool>* cancelled)
+    : options_(options.eval),
+      engine_(engine),
+      begin_(std::chrono::steady_clock::now()),
+      filler_(options_.haystack.empty() ? Filler() : Filler(options_.haystack)),
+      metrics_(options_.jieba),
+      context_{.engine = engine,
+               .metrics = metrics_,
+               .chat = options_.chat,
+               .protection = options_.protection,
+               .cancelled = cancelled,
+               .stop_when_right = true},
+      journal_(options_.folder + "/tune.jsonl", SettingsOf(options_, model, engine)),
+      groups_(GroupsOf(options_, engine)),
+      planner_(MakeBackend(std::string(engine.backend().name()), {.threads = engine.backend().threads()})) {
+  MakeSamples(std::any_of(options.budgets.begin(), options.budgets.end(),
+                          [](const QualityBudget& b) { return b.score_loss.has_value(); }));
+  dense_.resize(samples_.size());
+}
+
+void Trials::MakeSamples(bool judges_scores) {
+  for (const EvalGroup& group : groups_) {
+    std::vector<Sample> samples;
+    try {
+      samples = SamplesOf(group, options_, filler_, engine_);
+    } catch (const MissingData& missing) {
+      if (group.named) throw;
+      skipped_.emplace_back(missing.what());
+      continue;
+    } catch (const Error& error) {
+      // A made task that has no text as short as this: the other tasks do.
+      if (group.task->length != TaskLength::kMade || groups_.size() == 1) throw;
+      skipped_.emplace_back(error.what());
+      continue;
+    }
+    Random random = RandomFor(options_.seed, "tune " + group.task->name, group.length, 0);
+    random.Shuffle(samples);
+    for (Sample& sample : samples) {
+      if (judges_scores && sample.kind == SampleKind::kContinue)
+        throw Error("{}: perplexity is no share of right answers: give --budget kl=BOUND", group.task->name);
+      const int64_t tokens = PromptTokens(sample, context_);
+      samples_.push_back({&group, std::move(sample), tokens});
+    }
+  }
+  if (samples_.empty()) throw Error("the tasks have no samples");
+}
+
+std::vector<TaskSamples> Trials::SamplesIn(int64_t length, const std::vector<int64_t>& lengths) const {
+  const auto distance = [](int64_t a, int64_t b) {
+    return std::abs(std::log(static_cast<double>(a) / static_cast<double>(b)));
+  };
+  std::vector<TaskSamples> tasks;
+  std::vector<const EvalGroup*> groups;
+  for (size_t i = 0; i < samples_.size(); ++i) {
+    const TunedSample& s = samples_[i];
+    // Samples that were made to a length belong to it; others to the nearest that covers them.
+    bool belongs = s.group->length == length && s.group->task->length == TaskLength::kMade;
+    if (s.group->task->length != TaskLength::kMade) {
+      const int64_t nearest = *std::min_element(lengths.begin(), lengths.end(), [&](int64_t a, int64_t b) {
+        return distance(a, s.tokens) < distance(b, s.tokens);
+      });
+      belongs = nearest == length && s.tokens >= LeastCovered(length) && s.tokens <= MostCovered(length) &&
+                s.tokens < engine_.context();
+    }
+    if (!belongs) continue;
+    if (groups.empty() || groups.back() != s.group) {
+      groups.push_back(s.group);
+      tasks.push_back({s.group->task->name, s.group->length, {}, {}});
+    }
+    TaskSamples& task = tasks.back();
+    (task.searched.size() > task.held_out.size() ? task.held_out : task.searched).push_back(i);
+  }
+  return tasks;
+}
+
+const ordered_json& Trials::RecordOf(size_t index, const std::string& spec) {
+  const TunedSample& s = samples_[index];
+  const std::string id = s.sample.id + "\n" + spec;
+  const std::string hash = HashOf(s.sample);
+  if (const ordered_json* record = journal_.Find(s.group->task->name, s.group->length, id)) {
+    if (record->value("prompt", "") != hash)
+      throw Error("[tune] {}/tune.jsonl: sample {} of {} was another text: choose another folder",
+                  options_.folder, s.sample.id, s.group->task->name);
+    return (*record)["arms"].at(0);
+  }
+  if (spec != "none") NeedDense(index);
+  // What a dense run leaves in the document cache would serve dense runs only.
+  context_.use_documents = spec != "none";
+  const ordered_json run = RunSample(s.sample, spec, context_, dense_[index]);
+  NoteLogits(index);
+  ordered_json kept = {{"prune", spec}};
+  for (const char* name : {"active", "reason", "score", "kl", "text", "prompt_tokens", "total_ms"}) {
+    // A time with rows taken over says nothing.
+    if (run.contains(name) && (spec == "none" || std::string_view(name) != "total_ms"))
+      kept[name] = run[name];
+  }
+  journal_.Append({{"task", s.group->task->name},
+                   {"length", s.group->length},
+                   {"id", id},
+                   {"prompt", hash},
+                   {"arms", ordered_json::array({std::move(kept)})}});
+  return (*journal_.Find(s.group->task->name, s.group->length, id))["arms"].at(0);
+}
+
+Trial Trials::Run(size_t index, const std::string& spec) {
+  const ordered_json& run = RecordOf(index, spec);
+  try {
+    return {
+        .score = run.value("score", 0.0), .kl = run.value("kl", 0.0), .active = run.value("active", false)};
+  } catch (const nlohmann::json::exception& error) {
+    throw Error("[tune] {}/tune.jsonl: {}", options_.folder, error.what());
+  }
+}
+
+double Trials::DenseSeconds(size_t index) {
+  const ordered_json total = RecordOf(index, "none").value("total_ms", ordered_json());
+  return total.is_number() ? total.get<double>() / 1000 : 0;
+}
+
+// On ids that are all the same: they decide nothing that a dry run looks at but text compression.
+double Trials::FlopsShare(const std::string& spec, int64_t tokens) {
+  const auto known = flops_.find({spec, tokens});
+  if (known != flops_.end()) return known->second;
+  const std::vector<int32_t> prompt(static_cast<size_t>(tokens), 0);
+  const Ledger ledger = PlanRun(engine_.model().config(), prompt, spec, *planner_).ledger;
+  return flops_[{spec, tokens}] = ledger.prefill_flops() / ledger.prefill_flops_dense();
+}
+
+ordered_json Trials::FirstToken(size_t index, const std::string& spec) {
+  DenseLogits ignored;
+  context_.use_documents = false;
+  return RunSample(FirstTokenOf(samples_[index].sample), spec, context_, ignored);
+}
+
+std::vector<Cost> Trials::Time(const std::vector<size_t>& samples, const std::vector<std::string>& specs) {
+  std::vector<std::vector<double>> ttft(specs.size()), flops(specs.size());
+  FirstToken(samples.front(), "none");  // pages and workspaces are touched before anything counts
+  for (int round = 0; round < kTimingRounds; ++round) {
+    for (size_t i = 0; i < std::min(samples.size(), kTimedSamples); ++i) {
+      const double dense = FirstToken(samples[i], "none")["ttft_ms"];
+      for (size_t s = 0; s < specs.size(); ++s) {
+        const ordered_json run = FirstToken(samples[i], specs[s]);
+        ttft[s].push_back(run["ttft_ms"].get<double>() / dense);
+        flops[s].push_back(run["flops"].get<double>() / run["flops_dense"].get<double>());
+      }
+    }
+  }
+  std::vector<Cost> costs;
+  for (size_t s = 0; s < specs.size(); ++s) costs.push_back({MedianOf(ttft[s]), MedianOf(flops[s])});
+  return costs;
+}
+
+double Trials::seconds() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+}
+
+// Dense's logits of the sample: from this run of the program, or by one more dense run.
+void Trials::NeedDense(size_t index) {
+  if (!dense_[index].positions.empty()) return;
+  context_.use_documents = false;
+  Sample first = samples_[index].sample;
+  if (first.kind != SampleKind::kContinue) first = FirstTokenOf(std::move(first));
+  RunSample(first, "none", context_, dense_[index]);
+}
+
+void Trials::NoteLogits(size_t index) {
+  size_t floats = 0;
+  for (const DenseLogits& dense : dense_) {
+    for (const std::vector<float>& logits : dense.positions) floats += logits.size();
+  }
+  if (floats <= kMostLogits) return;
+  for (size_t i = 0; i < dense_.size(); ++i) {
+    if (i != index) dense_[i].positions.clear();
+  }
+}
+
+}  // namespace coppice
