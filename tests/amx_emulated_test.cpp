@@ -166,7 +166,7 @@ class AmxAttention : public AmxEmulated {
   }
   static Tensor Mass(Backend& backend, const AttentionInput& in) {
     Tensor mass(DType::kF32, 1, in.keys.rows);
-    backend.AttentionMass(in, {}, mass.mutable_view());
+    backend.AttentionMass(in, {}, MassPool::kSum, mass.mutable_view());
     return mass;
   }
 
