@@ -51,6 +51,21 @@ class Run(Case):
         for key in ["backend", "isa", "threads", "decode_tokens_per_second"]:
             self.assertIn(key, out)
 
+    def test_falls_back(self):
+        prompt = ["-m", MODEL, "-f", PROMPT_2K, "-n", "8", "--temp", "0"]
+        blind = ["--prune", "random:keep=0.3,min=0"]  # what the question asks for is gone
+        self.assertNotIn(ANSWER_2K, self.good("run", *prompt, *blind))
+        self.assertIn(ANSWER_2K, self.good("run", *prompt, *blind, "--fallback", "1"))
+        out = json.loads(self.good("run", *prompt, *blind, "--fallback", "1", "--json"))
+        self.assertTrue(out["prune"]["fell_back"])
+        self.assertGreater(out["prune"]["flops"], out["prune"]["flops_dense"])
+        self.assertIn("confidence", out["prune"])
+        kept = json.loads(self.good("run", *prompt, "--prune", "coppice", "--fallback", "0.01", "--json"))
+        self.assertNotIn("fell_back", kept["prune"])
+        self.assertIn(ANSWER_2K, kept["text"])
+        for wrong in ["2", "-1", "nan", "maybe"]:
+            self.bad("run", *prompt, *blind, "--fallback", wrong, code=2, says=["--fallback"])
+
     def test_stands_aside(self):
         out = json.loads(self.good("run", "-m", MODEL, "-p", "Hello", "-n", "1", "--json", "--prune", "sliminfer+ftp"))
         self.assertFalse(out["prune"]["active"])

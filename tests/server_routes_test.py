@@ -166,6 +166,24 @@ class Chat(unittest.TestCase):
         self.refused([{**asks, "question": True}] * 65, "64", prune="ftp")
         self.refused([asks], "prune.question", prune={"spec": "ftp", "question": [[0, 100000]]})
 
+    def test_confidence_and_fallback(self):
+        body = {"messages": [{"role": "user", "content": "word " * 300}], "max_tokens": 12, **GREEDY}
+        def ask(**prune):
+            return self.server.good("/v1/chat/completions", {**body, "prune": {"spec": "lazyllm:layers=1,keep=0.1,min=0", **prune}})
+        def text(reply):
+            return reply["choices"][0]["message"]["content"]
+        self.assertNotIn("confidence", ask()["prune"])
+        confidence = ask(confidence=True)["prune"]["confidence"]
+        self.assertGreater(confidence["dropped_mass"], 0)
+        self.assertTrue(0 < confidence["mean_probability"] < 1)
+        dense = ask(fallback=1)
+        self.assertTrue(dense["prune"]["fell_back"])
+        self.assertIn("answered densely", dense["prune"]["reason"])
+        self.assertEqual(text(dense), text(self.server.good("/v1/chat/completions", {**body, "prune": "none"})))
+        self.assertNotIn("fell_back", ask(fallback=1e-9)["prune"])
+        self.refused(body["messages"], "prune.fallback", prune={"spec": "ftp", "fallback": 2})
+        self.refused(body["messages"], "prune.confidence", prune={"spec": "ftp", "confidence": 1})
+
     def test_many_system_messages(self):
         for count, says, more in [(1500, "protected", {}), (60000, "context", {}),
                                   (1500, "say", {"protect": False, "question": True}), (60000, "context", {"role": "user"})]:

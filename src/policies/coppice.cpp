@@ -141,16 +141,6 @@ std::vector<T> Defaults(size_t stages, std::vector<T> of_three) {
   return {of_three.end() - static_cast<std::ptrdiff_t>(std::max<size_t>(stages, 1)), of_three.end()};
 }
 
-std::vector<int> CoppiceLayers(const ModelShape& shape) {
-  std::vector<int> layers;
-  for (const double depth : {0.27, 0.5, 0.8}) {
-    const int layer = static_cast<int>(std::lround(depth * shape.layers));
-    if (layer >= 1 && layer < shape.layers && (layers.empty() || layer > layers.back()))
-      layers.push_back(layer);
-  }
-  return layers;
-}
-
 std::vector<CoppiceStage> ReadStages(SpecReader& read, const MethodSpec& spec, const ModelShape& shape) {
   const std::vector<int> layers = ReadLayers(read, spec, CoppiceLayers(shape), shape);
   const size_t n = layers.size();

@@ -1,6 +1,7 @@
 #include "policies/presets.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 
@@ -28,6 +29,17 @@ std::vector<int> StageLayers(const ModelShape& shape) {
   std::vector<int> layers;
   for (const int tenth : {10, 20, 30}) {
     const int layer = RoundDiv(shape.layers * tenth, 32);
+    if (layer >= 1 && layer < shape.layers && (layers.empty() || layer > layers.back()))
+      layers.push_back(layer);
+  }
+  return layers;
+}
+
+std::vector<int> CoppiceLayers(const ModelShape& shape) {
+  if (IsBundledModel(shape)) return StageLayers(shape);
+  std::vector<int> layers;
+  for (const double depth : {0.27, 0.5, 0.8}) {
+    const int layer = static_cast<int>(std::lround(depth * shape.layers));
     if (layer >= 1 && layer < shape.layers && (layers.empty() || layer > layers.back()))
       layers.push_back(layer);
   }

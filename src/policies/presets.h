@@ -14,6 +14,10 @@ namespace coppice {
 // (models/README.md).
 std::vector<int> StageLayers(const ModelShape& shape);
 
+// coppice's stages: round(L {0.27, 0.5, 0.8}), what SmolLM2 keeps its answers with; those of StageLayers for the
+// bundled model.
+std::vector<int> CoppiceLayers(const ModelShape& shape);
+
 // SlimInfer's budgets at those stages for a prompt of `tokens`: (8, 4, 2)k for Llama-3.1-8B, (12, 6, 4)k for
 // Qwen2.5-7B, else a quarter, an eighth, a sixteenth of the prompt, at least 2,048 each.
 std::vector<int64_t> SlimInferBudgets(const ModelShape& shape, int64_t tokens);
