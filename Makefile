@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 # the papers; where the model could not be fetched, the bundled model about facts hidden in a text.
 DEMO_MODEL := models/fetched/SmolLM2-135M-Instruct.Q4_1.gguf
 DEMO_PROMPT := models/demo-document.txt
-DEMO_METHODS := lazyllm:layers=15/20/28 ftp:dense=20 sliminfer:layers=15/24,keep=0.5/0.25,min=0 \
+DEMO_METHODS := lazyllm:layers=16/22 ftp:dense=20 sliminfer:layers=15/24,keep=0.5/0.25,min=0 \
   sliminfer:layers=15/24,keep=0.5/0.25,min=0+ftp:dense=20
 DEMO_BASELINES := random:layers=15,keep=0.5 snapkv streamingllm
 DEMO = compare -m $(DEMO_MODEL) --chat -f $(DEMO_PROMPT) --question '$(shell tail -n 1 $(DEMO_PROMPT))' \
@@ -53,8 +53,8 @@ train: setup-train  ## builds the release with its trainer: build/coppice, build
 	@cmake --build build --parallel $(JOBS) --target coppice coppice-train
 
 demo: build models  ## answers one question about a long document, densely and with each pruning method
-	@if [ -f $(DEMO_MODEL) ]; then set -x; build/coppice $(DEMO); \
-	else echo "demo: $(DEMO_MODEL) is not there; the bundled coppice-mini answers"; set -x; build/coppice $(MINI_DEMO); fi
+	@if [ -f $(DEMO_MODEL) ]; then echo "build/coppice $(DEMO)"; build/coppice $(DEMO); \
+	else echo "demo: $(DEMO_MODEL) is not there; the bundled coppice-mini answers"; build/coppice $(MINI_DEMO); fi
 
 demo-arguments:  # one a line, for the test that holds the demo to what it shows
 	@printf '%s\n' $(DEMO)

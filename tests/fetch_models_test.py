@@ -43,7 +43,7 @@ class Fetch(unittest.TestCase):
         temporary = self.folder / "tmp"
         temporary.mkdir(exist_ok=True)
         offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.folder), "TMPDIR": str(temporary)}
-        done = subprocess.run(["bash", self.script, *args, self.target], capture_output=True, text=True, timeout=300,
+        done = subprocess.run(["bash", self.script, *args, self.target], capture_output=True, text=True, timeout=1000,
                               env={**os.environ, **offline})
         self.assertEqual((done.stdout, list(temporary.iterdir())), ("", []))
         return done

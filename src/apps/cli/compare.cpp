@@ -119,9 +119,11 @@ void Compare(const CompareOptions& o) {
     fmt::print("{}\n", Dump(rows, 1));
     return;
   }
-  fmt::print("{}: {} prompt tokens, backend {} ({}), {} threads, median of {} interleaved rounds\n\n{}",
-             o.model.model, prompt.tokens.size(), engine->backend().name(), engine->backend().isa(),
-             engine->backend().threads(), o.rounds, o.markdown ? table.Markdown() : table.Text());
+  fmt::print("{}: {} prompt tokens, backend {} ({}), {} threads, {}\n\n{}", o.model.model,
+             prompt.tokens.size(), engine->backend().name(), engine->backend().isa(),
+             engine->backend().threads(),
+             o.rounds == 1 ? "one round" : fmt::format("median of {} interleaved rounds", o.rounds),
+             o.markdown ? table.Markdown() : table.Text());
   for (const Arm& arm : arms) {
     if (!arm.answer.prune_reason.empty())
       fmt::print("{} stood aside: {}\n", arm.prune, arm.answer.prune_reason);
