@@ -44,7 +44,7 @@ class Ftp(Method):
         kept = np.sort(middle[order[:count]])
 
         def distance(other):
-            """Another set must be the best of its size. Another size must be due to a sum that just meets eta."""
+            """Another set must be the best of its size, and another size due to a sum that just meets eta."""
             size = len(other)
             if size == 0 or not np.isin(other, middle).all():
                 return np.inf
