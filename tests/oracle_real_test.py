@@ -74,11 +74,11 @@ class EveryMethod(Oracle):
         self.good(f'sdtp:file="{path}",min=0', 1000, seed=7, steps=4)
         self.good(f'sdtp:file="{path}",r=0.7,first=10,local=0.05,min=0', 700, seed=8, steps=4)
 
-    # Prompts of whole blocks, and a cap above all blocks.
+    # Prompts of whole blocks, and a cap above all blocks. Twenty blocks leave ten: nine in common are gamma exactly.
     def test_sliminfer(self):
         stages, whole = f"sliminfer:layers={layers(.3, .6, .9)},min=0", ",revive_cap=4096"
         budget = f"{stages},keep=0.5/0.25/0.125"
-        self.assertGreater(self.good(budget + whole, 1216, seed=4, steps=20).revived, 0)
+        self.assertGreater(self.good(budget + whole, 1280, seed=4, steps=20).revived, 0)
         self.assertEqual(self.good(f"{budget}{whole},gamma=0.3", 704, seed=9).revived, 0)
         less = f"{stages},keep=0.6/0.5/0.4,decode_keep=0.4/0.3/0.2,block=32,unit=4,window=8"
         self.good(less + whole, 704, seed=10)

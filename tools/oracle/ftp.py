@@ -18,6 +18,8 @@ import numpy as np
 from choices import Choice, of_weights, swap_distance
 from sequence import Method
 
+MASS_PRECISION = 10  # a sum of many scores is that much more precise than one score
+
 
 class Ftp(Method):
     def __init__(self, settings):
@@ -42,13 +44,14 @@ class Ftp(Method):
         kept = np.sort(middle[order[:count]])
 
         def distance(other):
-            """Another set must be the best of its size, and not one token too small or too large."""
+            """Another set must be the best of its size, and another size due to a sum that just meets eta."""
             size = len(other)
             if size == 0 or not np.isin(other, middle).all():
                 return np.inf
             swapped = swap_distance(middle, scores, np.sort(middle[order[:size]]), other, of_weights)
-            too_few = self.eta - sums[size - 1] / sums[-1]
-            too_many = sums[size - 2] / sums[-1] - self.eta if size > 1 else 0
-            return max(swapped, too_few / self.eta, too_many / self.eta)
+            if size == count:
+                return swapped
+            decides = sums[size - 1] if size < count else sums[size - 2]  # the sum that the two round apart
+            return max(swapped, MASS_PRECISION * abs(decides / sums[-1] / self.eta - 1))
 
         return Choice(middle, scores, kept, distance)
