@@ -36,6 +36,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "policies/presets.h"
+#include "policies/stages.h"
 
 namespace coppice {
 
@@ -224,7 +225,8 @@ std::vector<int64_t> Budgets(const std::vector<double>& keep, size_t stages, int
     }
     before = count;
     // Block 0 and the tail stay anyway; and a budget of 1 would read as a share of 1.
-    budgets.push_back(std::max<int64_t>(static_cast<int64_t>(std::ceil(count)), 2));
+    budgets.push_back(
+        std::max<int64_t>(value > 1 ? static_cast<int64_t>(std::ceil(value)) : CeilShare(share, tokens), 2));
   }
   return budgets;
 }

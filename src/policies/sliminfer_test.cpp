@@ -212,6 +212,15 @@ TEST(SlimInferPolicy, TiesGoToTheEarlierBlockWhileGeneratingToo) {
 }
 
 // The papers' ablations: where the stages begin, and what a block's key is.
+// A share that misses a whole number by rounding alone is that number: 0.07 * 800 is 56.
+TEST(SlimInferMethod, SharesThatAreWhole) {
+  for (const auto& [tokens, kept] : {std::pair(800, 56), {600, 42}}) {
+    EXPECT_THAT(
+        SettingsOf(SlimInferMethod(), "sliminfer:layers=4,keep=0.07,block=1,unit=1", Llama8B(), tokens),
+        HasSubstr(",keep=" + std::to_string(kept) + ","));
+  }
+}
+
 TEST(SlimInferMethod, StartAndScore) {
   const MethodInfo method = SlimInferMethod();
   EXPECT_THAT(SettingsOf(method, "sliminfer:start=5"),
