@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Puts runs of `coppice eval` into the docs: their figures as pictures, their tables into a page.
 
-    tools/eval_docs.py RESULTS...                         # docs/img/eval/*.png and the tables of docs/quality.md
+    tools/eval_docs.py RESULTS...                         # docs/img/eval/*.png and the tables of docs/quality-coppice-12.md
     tools/eval_docs.py RESULTS --sweeps OTHER --no-page   # pictures alone, the figure `sweeps` from another run
 
 Each RESULTS is the folder that `coppice eval -o` named, or a results.json; several are shown as one run, so they must
@@ -106,7 +106,7 @@ def main() -> int:
     parser.add_argument("--save", type=pathlib.Path, help="a file that gets all rows, to make the same again from")
     parser.add_argument("--pictures", type=pathlib.Path, default=ROOT / "docs/img/eval")
     parser.add_argument("--no-pictures", action="store_true", help="write the tables alone; no browser is needed")
-    parser.add_argument("--page", type=pathlib.Path, default=ROOT / "docs/quality.md")
+    parser.add_argument("--page", type=pathlib.Path, default=ROOT / "docs/quality-coppice-12.md")
     parser.add_argument("--no-page", action="store_true", help="make the pictures alone")
     parser.add_argument("--dark", action="store_true", help="pictures as a reader with a dark screen sees them")
     parser.add_argument("--coppice", default=str(ROOT / "build/coppice"), help="the program (build/coppice)")

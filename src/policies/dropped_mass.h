@@ -1,5 +1,6 @@
 // A meter beside the methods of a run: what share of the last token's attention fell on tokens at the moment when they
-// left. It keeps everything itself. A pruned answer is worth less trust where that share is large (docs/quality.md).
+// left. It keeps everything itself. On real weights it does not tell right answers from wrong ones
+// (docs/quality.md): the engine shows it, and trusts the probability of the likeliest tokens instead.
 #pragma once
 
 #include <cstdint>
