@@ -76,9 +76,8 @@ class RangeTuner {
     const double each = 2 * static_cast<double>(tasks) * seconds / static_cast<double>(runs);
     if (each * kFewestSamples > kSearchShare * seconds_) {
       throw Error(
-          "--time-limit: {} dense runs of {} tasks take about {:.1f} minutes, of {:.1f} for {} tokens: raise "
-          "it, or "
-          "name fewer tasks",
+          "--time-limit: {} dense runs of {} tasks take about {:.1f} minutes, of {:.1f} for {} tokens: "
+          "raise it, or name fewer tasks",
           2 * kFewestSamples * tasks, tasks, each * kFewestSamples / 60, seconds_ / 60, result_.length);
     }
     return std::max(static_cast<size_t>(kDenseShare * seconds_ / each), kFewestSamples);
@@ -254,7 +253,9 @@ TuneResult Tune(const TuneOptions& options, const std::string& model, Engine& en
   for (const int64_t length : o.eval.lengths) {
     const double share = static_cast<double>(length) / all;
     const SearchNote part = [&](const SearchProgress& p) {
-      if (note) note({p.label, before + share * p.share});
+      // The limit may come before the work is done.
+      const double passed = o.minutes > 0 ? trials.seconds() / (60 * o.minutes) : 0;
+      if (note) note({p.label, std::clamp(passed, before + share * p.share, 1.0)});
     };
     const double left =
         o.minutes > 0 ? 60 * o.minutes - trials.seconds() : std::numeric_limits<double>::infinity();
