@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -100,11 +101,18 @@ void RefuseConflict(const Named& a, const Named& b) {
 
 std::span<const MethodInfo> Methods() { return MethodList(); }
 
-PruneChoice MakePolicy(std::string_view spec, const MethodContext& context, const Protection& protection) {
+PruneChoice MakePolicy(std::string_view spec, const MethodContext& whole, const Protection& protection) {
   PruneChoice choice;
+  const std::vector<MethodSpec> methods = ParseSpec(spec);
+  MethodContext context = whole;
+  // Tokens may take new positions when others never enter: the question's are then not known.
+  const bool selects = std::any_of(methods.begin(), methods.end(), [](const MethodSpec& method) {
+    return (FindMethod(method.name).traits & kSelectsInput) != 0;
+  });
+  if (selects) context.question = {};
   std::vector<std::unique_ptr<TokenPolicy>> policies;
   std::vector<Named> named;
-  for (const MethodSpec& method : ParseSpec(spec)) {
+  for (const MethodSpec& method : methods) {
     const MethodInfo& info = FindMethod(method.name);
     MethodInstance made = info.make(method, context);
     named.push_back({info.name, info.traits & ~made.switched_off});

@@ -109,6 +109,18 @@ TEST(Methods, DocumentTheirKeys) {
   }
 }
 
+TEST(MakePolicy, AQuestionWhoseTokensMoveIsNotAsked) {
+  const std::vector<PositionSpan> question = {{100, 120}};
+  const ModelShape shape = Llama8B();
+  const MethodContext context{.shape = shape, .tokens = 32768, .question = question};
+  const auto asked = [&](const std::string& spec) {
+    return MakePolicy(spec, context, {}).policy->NeedsAt(Phase::kPrefill, 9).masses.at(0).of;
+  };
+  EXPECT_EQ(asked("lazyllm:ask=question"), question);
+  EXPECT_TRUE(asked("lazyllm").empty());
+  EXPECT_TRUE(asked("random:min=0+lazyllm:ask=question,revive=none").empty());
+}
+
 TEST(MakePolicy, RefusesWhatItCannotDo) {
   const std::pair<const char*, const char*> bad[] = {
       {"h3o", "no method 'h3o'; there are none, lazyllm, ftp, sdtp, sliminfer, coppice, random, "},
