@@ -86,11 +86,11 @@ struct Workspace {
   Tensor out;       // [tile, d]: of the FFN, where it runs for some rows
   Tensor gathered;  // [tile, d]: rows of the stream that run the FFN
   // Only where a policy asks for them:
-  Tensor all_q;      // [rows, heads * head_dim]: every query of a layer, for the choice of a pattern
-  Tensor tail_q;     // [w, heads * head_dim]: queries of the last rows
+  Tensor all_q;       // [rows, heads * head_dim]: every query of a layer, for the choice of a pattern
+  Tensor tail_q;      // [w, heads * head_dim]: queries of the last rows
   Tensor question_q;  // [w, heads * head_dim]: queries of the question's rows
-  Tensor sum_q;      // [group, heads * head_dim]: queries that still have to be added to a column sum
-  Tensor some_keys;  // [attended, kv_heads * head_dim]: the rows of the cache that a decode step attends
+  Tensor sum_q;       // [group, heads * head_dim]: queries that still have to be added to a column sum
+  Tensor some_keys;   // [attended, kv_heads * head_dim]: the rows of the cache that a decode step attends
   Tensor some_values;
   PackedCache packed;  // of the layer whose attention runs
   Projection query, key_value, output, gate_up, down, head;

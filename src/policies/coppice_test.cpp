@@ -77,10 +77,10 @@ TEST(CoppicePolicy, ParkedTokensReturnWhereTheyHoldTheAttention) {
 
 TEST(CoppiceMethod, Settings) {
   const MethodInfo method = CoppiceMethod();
-  EXPECT_EQ(
-      SettingsOf(method, "coppice"),
-      "coppice:layers=9/16/26,keep=0.25/0.1/0.05,queries=16/16/1,pool=max/max/mean,widen=16/16/8,"
-      "ask=question/question/end,skip_sink=4,sink=4,last=64,revive=aux,revive_mass=0.3,revive_cap=32,min=1024");
+  EXPECT_EQ(SettingsOf(method, "coppice"),
+            "coppice:layers=9/16/26,keep=0.25/0.1/0.05,queries=16/16/1,pool=max/max/mean,widen=16/16/8,"
+            "ask=question/question/"
+            "end,skip_sink=4,sink=4,last=64,revive=aux,revive_mass=0.3,revive_cap=32,min=1024");
   EXPECT_THAT(SettingsOf(method, "coppice:layers=12,keep=0.2"),
               HasSubstr("layers=12,keep=0.2,queries=1,pool=mean,widen=8,ask=end,"));
 }

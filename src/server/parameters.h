@@ -71,8 +71,8 @@ struct Parameters {
   std::string prune = "none";
   bool prune_asked = false;            // by the request, not by the server's default
   bool prompt_scored_densely = false;  // the default stands aside for echo with logprobs
-  bool prune_confidence = false;  // tell how far the answer can be trusted
-  double least_confidence = 0;    // as in Request
+  bool prune_confidence = false;       // tell how far the answer can be trusted
+  double least_confidence = 0;         // as in Request
   Protection protection;
   std::optional<std::vector<PositionSpan>> question;  // unset: a chat's own; empty: the prompt's last tokens
 

@@ -7,7 +7,7 @@ namespace coppice::reference {
 
 void Attention(const AttentionInput& in, MutableTensorView out);
 void AttentionMass(const AttentionInput& in, std::span<const float> query_weights, MassPool pool,
-                     MutableTensorView mass);
+                   MutableTensorView mass);
 void AttentionWeights(const AttentionInput& in, MutableTensorView weights);
 void SparseAttention(const AttentionInput& in, const SparsePattern& pattern, int64_t first_query,
                      MutableTensorView out);
