@@ -6,7 +6,7 @@
 //   w_i  = max of s over the tokens within widen_s positions of i                           (2)
 //   A'   = sinks, the question's end, the prompt's end, and the best by w; keep_s N in all   (3) ties: the earlier
 // Why each part (SmolLM2, docs/quality.md): a fact's next digit is not what the prompt's end looks at, so a chosen token
-// needs its neighbours (2). In the first third of the layers no single query knows yet what it wants: 64 of them do, each
+// needs its neighbours (2). In the first third of the layers no single query knows yet what it wants: 16 of them do, each
 // by one head, so (1) is a maximum there. From half depth on the last query knows, and its mean over heads is enough.
 // The sinks would else hold most of each head's mass. Dropping hurts less than skipping FFNs: a row that missed an FFN
 // poisons the keys that stay.
