@@ -10,7 +10,8 @@ import sys
 import tempfile
 import unittest
 
-from cli_support import Case, SOURCE
+from cli_support import Case, PROGRAM, SOURCE
+from server_support import Server
 
 
 def demo_arguments():
@@ -56,6 +57,66 @@ class Question(Case):
                 tokens = json.loads(open(trace.name).readline())["tokens"]
             ((begin, end),) = out["prune"]["question"]
             self.assertEqual("".join(tokens[begin:end]), text["content"].strip())
+
+
+class Auto(unittest.TestCase):
+    """`--prune auto` with the calibration that ships: an answer from cached states is a fresh run's answer."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(PROGRAM, MODEL, "-np", "1", "--prune", "auto").wait_ready()
+        lines = (SOURCE / "models/demo-document.txt").read_text().splitlines()
+        while len(cls.server.good("/tokenize", {"content": "\n".join(lines)})["tokens"]) > 3800:
+            lines.pop()
+        cls.document = "\n".join(lines)
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.server.stop() == 0
+
+    def ask(self, *messages, **fields):
+        body = {"messages": list(messages), "max_tokens": 24, "temperature": 0, "logprobs": True, **fields}
+        reply = self.server.good("/v1/chat/completions", body)
+        self.assertTrue(reply["prune"]["active"], reply["prune"])
+        self.assertIn("calibration", reply["prune"]["auto"])
+        return reply
+
+    def as_fresh(self, *messages):
+        """The reply and its text, after a fresh run gave the same log-probabilities."""
+        reply, fresh = self.ask(*messages), self.ask(*messages, cache_prompt=False)
+        self.assertEqual(fresh["timings"]["cache_n"], 0)
+        self.assertEqual(reply["choices"], fresh["choices"])
+        self.assertEqual(reply["prune"]["kept_per_layer"], fresh["prune"]["kept_per_layer"])
+        return reply, reply["choices"][0]["message"]["content"]
+
+    def user(self, text, **fields):
+        return {"role": "user", "content": text, **fields}
+
+    def test_second_question(self):
+        self.ask(self.user(self.document + "\n\nWhat is the text about?"))
+        for question in ["Who made the experiment?", "What does the text say about a prism?"]:
+            reply, _ = self.as_fresh(self.user(f"{self.document}\n\n{question}"))
+            self.assertGreater(reply["timings"]["cache_n"], 3500)
+
+    def test_chat(self):
+        chat = [self.user(self.document + "\n\nWhat is the text about?")]
+        for question in ["Who made the experiment?", "Say it in one word."]:
+            _, text = self.as_fresh(*chat)
+            chat += [{"role": "assistant", "content": text}, self.user(question)]
+        reply, _ = self.as_fresh(*chat)
+        self.assertGreater(reply["timings"]["cache_n"], 3500)
+
+    def test_question_before_the_document(self):
+        chat = [self.user("Answer from the text: what does it say about a prism?", question=True), self.user(self.document)]
+        self.as_fresh(*chat)
+        begin, end = self.ask(*chat)["prune"]["question"][0]
+        self.assertLess(end, 100)
+        self.assertGreater(end, begin)
+
+    def test_outside_the_calibration(self):
+        reply = self.server.good("/v1/chat/completions", {"messages": [self.user("Hello?")], "max_tokens": 1})
+        self.assertFalse(reply["prune"]["active"])
+        self.assertRegex(reply["prune"]["auto"], "covers .* the prompt has .*: dense")
 
 
 if __name__ == "__main__":
