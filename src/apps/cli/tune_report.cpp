@@ -1,6 +1,7 @@
 #include "apps/cli/tune_report.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -84,11 +85,10 @@ std::string WhyNone(const RangeResult& range, const QualityBudget& budget) {
                          100 * c.cost->ttft);
     }
   }
-  std::string why;
-  for (const Pick& pick : range.picks) {
-    if (pick.budget == budget) why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", pick.method, pick.why);
-  }
-  return why;
+  return fmt::format("at {} tokens no setting kept it{}; the table above has what came nearest", range.length,
+                     range.search.out_of_time
+                         ? " in the time that there was (--time-limit, or fewer --samples, give it more)"
+                         : "");
 }
 
 }  // namespace
@@ -103,6 +103,8 @@ void PrintTuned(const TuneResult& result, const std::vector<QualityBudget>& budg
     }
     if (all) PrintTried(range.search);
     for (const QualityBudget& budget : budgets) PrintPicks(range, budget);
+    if (!range.search.untried.empty())
+      fmt::print("There was no time to try {}.\n", fmt::join(range.search.untried, ", "));
     if (range.search.out_of_time)
       fmt::print("The time limit ended the search: more time may find faster ones.\n");
     fmt::print("\n");

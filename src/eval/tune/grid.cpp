@@ -115,17 +115,34 @@ void TrimToStages(const MethodSpec& given, MethodSpec& method) {
   }
 }
 
+// Sets the key, or the keys that a value without one names; false where the method does not know them.
+bool SetForm(const GridKey& key, const std::string& form, const ModelShape& shape, int64_t prompt,
+             MethodSpec& method) {
+  if (form == "-") return true;
+  if (*key.key != '\0') {
+    method.values[key.key] = ValueOf(form, shape, prompt);
+    return true;
+  }
+  const MethodSpec given = method;
+  for (const auto& [name, value] : ParseSpec(method.name + ":" + form).front().values) {
+    if (!HasKey(method.name, name)) return false;
+    if (given.values.count(name) == 0) method.values[name] = value;
+  }
+  return true;
+}
+
 // Every combination of one value for each key that `method` does not have.
 std::vector<MethodSpec> Combinations(const MethodSpec& method, std::span<const GridKey> keys,
                                      const ModelShape& shape, int64_t prompt) {
   std::vector<MethodSpec> all = {method};
   for (const GridKey& key : keys) {
-    if (method.values.count(key.key) > 0 || !HasKey(method.name, key.key)) continue;
+    const bool one_key = *key.key != '\0';
+    if (one_key && (method.values.count(key.key) > 0 || !HasKey(method.name, key.key))) continue;
     std::vector<MethodSpec> next;
     for (const MethodSpec& so_far : all) {
       for (const std::string& form : key.values) {
-        next.push_back(so_far);
-        if (form != "-") next.back().values[key.key] = ValueOf(form, shape, prompt);
+        MethodSpec one = so_far;
+        if (SetForm(key, form, shape, prompt, one)) next.push_back(std::move(one));
       }
     }
     all = std::move(next);
@@ -192,6 +209,8 @@ MethodGrid GridOf(const std::string& wish, const ModelShape& shape, int64_t prom
     all = std::move(next);
   }
   MethodGrid grid{NamesOf(wish), {}};
+  grid.weight = 0;
+  for (const MethodSpec& method : methods) grid.weight = std::max(grid.weight, FindGrid(method.name).weight);
   for (const std::vector<MethodSpec>& one : all) {
     std::string spec = SpecText(one);
     if (std::find(grid.specs.begin(), grid.specs.end(), spec) == grid.specs.end())

@@ -14,6 +14,7 @@ namespace coppice {
 struct MethodGrid {
   std::string name;  // "lazyllm", "sliminfer+ftp"
   std::vector<std::string> specs;
+  double weight = 1;  // its part of a limited time, beside the other grids'
 };
 
 // Methods that can shorten the time to the first token without files of their own.

@@ -13,6 +13,7 @@ namespace coppice {
 //   "-"             the key is left out: the method's own preset
 // A list with more elements than the candidate's `layers` loses its last ones. What a model cannot have (two
 // stages in one layer) is left out when it is planned.
+// A key without a name stands for several: its values are parts of a spec, "queries=16,widen=8".
 struct GridKey {
   const char* key;
   std::vector<std::string> values;  // mild first
@@ -22,6 +23,7 @@ struct GridMethod {
   const char* name;
   bool by_default;  // tried without --methods
   bool joins;       // tried on top of the best method, as a composition
+  double weight;    // part of a limited time: what found the best settings on real models has the most
   // The first key is the method's strength; where several methods are joined, it alone varies. Keys that the
   // method does not have (yet) are skipped, and so are methods that the registry does not have.
   std::vector<GridKey> keys;

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -19,6 +21,20 @@ constexpr double kSteps[] = {0.3, 0.15};  // of refinement
 constexpr double kClearlyMilder = 0.03;   // of dense's FLOPs more
 constexpr double kRaceShare = 0.75;       // of the time, for the grids
 constexpr double kJoinShare = 0.4;  // of what is left then, for compositions; the rest is for refinement
+constexpr size_t kScreened = 8;     // samples that come in random order
+constexpr double kTooUnlikely = 0.005;
+constexpr double kLeastPart = 2.5;  // of a method's time, in settings that answer all samples
+
+// The probability of `losses` or more among `n` answers, each of which is lost with probability `p`.
+double AtLeast(size_t losses, size_t n, double p) {
+  double fewer = 0, term = std::pow(1 - p, static_cast<double>(n));
+  if (p >= 1) return 1;
+  for (size_t k = 0; k < losses; ++k) {
+    fewer += term;
+    term *= p / (1 - p) * static_cast<double>(n - k) / static_cast<double>(k + 1);
+  }
+  return 1 - fewer;
+}
 
 }  // namespace
 
@@ -29,7 +45,7 @@ void TuneSearch::Run(const std::vector<MethodGrid>& grids) {
   const double begin = runner_.seconds();
   const double end = begin + options_.seconds;
   RunDense();
-  Races(grids, begin + kRaceShare * options_.seconds, 0, 0.6);
+  Races(grids, runner_.seconds() + kRaceShare * (end - runner_.seconds()), 0, 0.6);
   if (options_.compose) {
     std::vector<MethodGrid> joined;
     for (const std::string& spec : BestSpecs()) {
@@ -82,8 +98,13 @@ std::optional<size_t> TuneSearch::Add(const std::string& method, const std::stri
   return result_.tried.size() - 1;
 }
 
-// Of those that the candidate has not answered: what most others failed, then what dense has right.
+// Of those that the candidate has not answered: what most others failed, then what dense has right. Where a budget
+// allows several lost answers the first few come as the samples are, in random order (IsHopeless).
 size_t TuneSearch::NextSample(const Candidate& c) const {
+  const bool screens =
+      std::any_of(options_.budgets.begin(), options_.budgets.end(),
+                  [&](const QualityBudget& b) { return b.score_loss && *b.score_loss * dense_total_ >= 2; });
+  if (screens && c.quality.samples < std::min(kScreened, c.answered.size())) return c.quality.samples;
   size_t best = SIZE_MAX;
   for (size_t s = 0; s < c.answered.size(); ++s) {
     if (c.answered[s]) continue;
@@ -92,6 +113,15 @@ size_t TuneSearch::NextSample(const Candidate& c) const {
       best = s;
   }
   return best;
+}
+
+// Whether the answers that a setting lost among the first few are too many for one within the budget.
+bool TuneSearch::IsHopeless(const QualityBudget& budget, const Candidate& c) const {
+  if (!CanMeet(budget, c.quality, runner_.samples(), dense_total_)) return true;
+  if (!budget.score_loss || c.quality.samples > kScreened) return false;
+  if (*budget.score_loss * dense_total_ < 2) return false;  // the samples did not come in random order
+  const auto lost = static_cast<size_t>(std::max(c.quality.dense_score - c.quality.score, 0.0));
+  return AtLeast(lost, c.quality.samples, *budget.score_loss) < kTooUnlikely;
 }
 
 // Answers samples until it is out of every budget of `open`, or there are no more.
@@ -109,9 +139,8 @@ void TuneSearch::Follow(size_t index, const std::vector<QualityBudget>& open, do
     if (trial.score < dense_[s].score) ++failed_[s];
     if (!trial.active) {
       c.verdict = Verdict::kAside;
-    } else if (std::none_of(open.begin(), open.end(), [&](const QualityBudget& b) {
-                 return CanMeet(b, c.quality, runner_.samples(), dense_total_);
-               })) {
+    } else if (std::all_of(open.begin(), open.end(),
+                           [&](const QualityBudget& b) { return IsHopeless(b, c); })) {
       c.verdict = Verdict::kOver;
     } else if (c.quality.samples == runner_.samples()) {
       c.verdict = Verdict::kDone;
@@ -120,17 +149,26 @@ void TuneSearch::Follow(size_t index, const std::vector<QualityBudget>& open, do
 }
 
 // `from` and `to`: of the whole work.
-void TuneSearch::Races(const std::vector<MethodGrid>& grids, double deadline, double from, double to) {
+void TuneSearch::Races(std::vector<MethodGrid> grids, double deadline, double from, double to) {
+  const auto weight = [&](size_t first) {
+    return std::accumulate(grids.begin() + static_cast<ptrdiff_t>(first), grids.end(), 0.0,
+                           [](double sum, const MethodGrid& grid) { return sum + grid.weight; });
+  };
+  const double least = kLeastPart * AllAnswersSeconds();
+  while (grids.size() > 1 && (deadline - runner_.seconds()) * grids.back().weight / weight(0) < least) {
+    result_.untried.push_back(grids.back().name);
+    result_.out_of_time = true;
+    grids.pop_back();
+  }
   for (size_t i = 0; i < grids.size(); ++i) {
-    const auto left = static_cast<double>(grids.size() - i);
     const double now = runner_.seconds();
     Note(grids[i].name, from + (to - from) * static_cast<double>(i) / static_cast<double>(grids.size()));
-    Race(grids[i], now, now + std::max(deadline - now, 0.0) / left);
+    Race(grids[i], now + std::max(deadline - now, 0.0) * grids[i].weight / weight(i));
   }
   Note("", to);
 }
 
-void TuneSearch::Race(const MethodGrid& grid, double begin, double deadline) {
+void TuneSearch::Race(const MethodGrid& grid, double deadline) {
   std::vector<size_t> order;
   for (const std::string& spec : grid.specs) {
     if (const auto added = Add(grid.name, spec, kLeastSaving)) order.push_back(*added);
@@ -140,16 +178,52 @@ void TuneSearch::Race(const MethodGrid& grid, double begin, double deadline) {
     result_.methods.push_back(grid.name);
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return result_.tried[a].flops < result_.tried[b].flops; });
+  const std::vector<bool> probed = Gallop(order, deadline);
+  // What was passed over: first the settings between one that kept a budget and the probe before it.
+  for (size_t i = order.size(); i-- > 0;) {
+    if (!probed[i] || result_.tried[order[i]].verdict != Verdict::kDone) continue;
+    size_t below = i;
+    while (below > 0 && !probed[below - 1]) --below;
+    for (size_t k = below; k < i && FollowIfCheaper(grid.name, order[k], deadline); ++k) {
+    }
+  }
+  for (size_t k = 0; k < order.size() && FollowIfCheaper(grid.name, order[k], deadline); ++k) {
+  }
+}
+
+// Probes settings from the cheapest on, in steps that grow with every one that fails, until all budgets are kept.
+// Returns which of `order` were probed.
+std::vector<bool> TuneSearch::Gallop(const std::vector<size_t>& order, double deadline) {
+  std::vector<bool> probed(order.size());
   std::vector<QualityBudget> open = options_.budgets;
+  size_t step = 1;
   for (size_t i = 0; i < order.size() && !open.empty() && !IsLate(deadline);) {
     Follow(order[i], open, deadline);
+    probed[i] = true;
     const Candidate& c = result_.tried[order[i]];
     if (c.verdict == Verdict::kDone)
       std::erase_if(open, [&](const QualityBudget& b) { return Meets(b, c.quality); });
-    // Late and without a setting: rather a mild one than none.
-    const bool hurries = open.size() == options_.budgets.size() && runner_.seconds() > (begin + deadline) / 2;
-    i += hurries ? std::max<size_t>((order.size() - i) / 2, 1) : 1;
+    if (open.empty() || i + 1 == order.size()) break;
+    // Near the end of the time rather a mild setting than none.
+    const bool hurries = open.size() == options_.budgets.size() &&
+                         deadline - runner_.seconds() < kLeastPart * AllAnswersSeconds();
+    if (hurries) step = std::max(step, (order.size() - i) / 2);
+    i = std::min(i + step, order.size() - 1);
+    ++step;
   }
+  return probed;
+}
+
+// False where time is over. A setting that is not cheaper than what the method has is passed over.
+bool TuneSearch::FollowIfCheaper(const std::string& method, size_t index, double deadline) {
+  std::vector<QualityBudget> open;
+  for (const QualityBudget& budget : options_.budgets) {
+    const std::vector<size_t> within = result_.WithinBudget(method, budget);
+    if (!within.empty() && result_.tried[index].flops < result_.tried[within.front()].flops)
+      open.push_back(budget);
+  }
+  if (!open.empty()) Follow(index, open, deadline);
+  return !IsLate(deadline);
 }
 
 // The cheapest setting of any method, for each budget; each once.

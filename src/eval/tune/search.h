@@ -2,18 +2,19 @@
 // method costs and how it answers comes from a TuneRunner, so that the search itself is tested on landscapes
 // that are known.
 //
-// 1. Each method's settings are planned (a dry run) and sorted by their FLOPs; those that save none are left
-//    out.
-// 2. A race from the cheapest on: a setting answers samples until what it lost is more than every budget that
-//    is still open, or until it has answered all; then the budgets that it meets are closed. The samples that
-//    most settings failed come first, so a setting that is too strong ends after one or two answers.
-// 3. The cheapest setting of all is joined by methods that may save more, and those compositions race as
-//    well.
+// 1. Each method's settings are planned (a dry run) and sorted by their FLOPs; those that save none are left out.
+// 2. A race, from the cheapest on, in steps that grow until a setting keeps every budget; then the settings that were
+//    passed over, from the cheapest on. A setting answers samples until it has lost more than every budget that is
+//    still open, or until it has answered all.
+// 3. The cheapest setting of all is joined by methods that may save more, and those compositions race as well.
 // 4. From each method's setting, one coordinate at a time to cheaper neighbours, in steps of two sizes.
 // 5. The winners take turns with dense: their time to first token is measured there and nowhere else.
 //
-// Time that is limited is shared: each method has its part, and what one does not use is for those behind it.
-// A method that has used half of its part without a setting goes on with milder ones.
+// The samples that most settings failed come first. Where a budget allows several lost answers, the first few samples
+// come in random order instead, and a setting ends there if so many losses would be too unlikely (0.5 %) within it.
+//
+// Limited time is divided by the grids' weights. A method whose part is too short for a few settings that answer all
+// samples is not tried, from the last one on; what a method does not use is for those behind it.
 #pragma once
 
 #include <cstddef>
@@ -55,6 +56,8 @@ class TuneRunner {
   virtual std::vector<Cost> Time(const std::vector<std::string>& specs) = 0;
   // Since some point in the past; never goes back.
   virtual double seconds() const = 0;
+  // About what one more run takes.
+  virtual double RunSeconds() = 0;
 };
 
 enum class Verdict {
@@ -87,6 +90,7 @@ struct SearchOptions {
 struct SearchResult {
   std::vector<Candidate> tried;
   std::vector<std::string> methods;  // in the order in which they were tried, compositions last
+  std::vector<std::string> untried;  // methods that there was no time for
   double dense_score = 0;            // mean
   bool out_of_time = false;          // something was left out
 
@@ -124,8 +128,12 @@ class TuneSearch {
   std::optional<size_t> Add(const std::string& method, const std::string& spec, double most_flops);
   size_t NextSample(const Candidate& c) const;
   void Follow(size_t index, const std::vector<QualityBudget>& open, double deadline);
-  void Races(const std::vector<MethodGrid>& grids, double deadline, double from, double to);
-  void Race(const MethodGrid& grid, double begin, double deadline);
+  bool IsHopeless(const QualityBudget& budget, const Candidate& c) const;
+  double AllAnswersSeconds() { return static_cast<double>(runner_.samples()) * runner_.RunSeconds(); }
+  void Races(std::vector<MethodGrid> grids, double deadline, double from, double to);
+  void Race(const MethodGrid& grid, double deadline);
+  std::vector<bool> Gallop(const std::vector<size_t>& order, double deadline);
+  bool FollowIfCheaper(const std::string& method, size_t index, double deadline);
   std::vector<std::string> BestSpecs() const;
   void Refine(double deadline);
   bool RefineOnce(const std::string& method, const QualityBudget& budget, double step, double deadline,

@@ -16,6 +16,7 @@ using nlohmann::ordered_json;
 
 // Of dense's logits, kept to compare with; what is more is computed again.
 constexpr size_t kMostLogits = size_t{1} << 28;  // floats: 1 GiB
+constexpr size_t kTimedRuns = 8;                 // of dense, for SomeTrials::RunSeconds
 constexpr size_t kTimedSamples = 2;              // at most
 constexpr int kTimingRounds = 3;
 
@@ -208,6 +209,13 @@ void Trials::NoteLogits(size_t index) {
   for (size_t i = 0; i < dense_.size(); ++i) {
     if (i != index) dense_[i].positions.clear();
   }
+}
+
+double SomeTrials::RunSeconds() {
+  const size_t n = std::min(samples_.size(), kTimedRuns);
+  double sum = 0;
+  for (size_t i = 0; i < n; ++i) sum += all_.DenseSeconds(samples_[i]);
+  return n == 0 ? 0 : sum / static_cast<double>(n);
 }
 
 }  // namespace coppice
