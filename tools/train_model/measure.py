@@ -5,7 +5,7 @@
 
 Every prompt is made of a book, of words and of numbers that training never saw: one fact to be found and eight of the same
 form to be confused with it. An answer is right when all five digits are. Methods prune at 0.3, 0.6 and 0.9 of the depth. The
-controls by lot drop at the same layers, one as many tokens as LazyLLM, one as SlimInfer (whose blocks are a little less).
+random controls drop at the same layers, one as many tokens as LazyLLM, one as SlimInfer (whose blocks are a little less).
 """
 
 import argparse
