@@ -4,8 +4,8 @@
 // Three rules hold for every implementation:
 // - Activations are fp32. Weights have any type of tensor/dtype.h. Keys and values have cache_dtype().
 // - Batch invariance: the choice of kernel and the order in which a product sums over K depend on the
-//   operation, never on the number of rows. A kept row of a pruned run is therefore bit-equal to that row of a
-//   dense run.
+//   operation, never on the number of rows. A kept row of a pruned run is therefore bit-equal to that row of
+//   a dense run.
 // - Outputs never overlap inputs unless the comment says "in place". Shapes are checked; a mismatch throws
 //   CheckFailure.
 #pragma once
