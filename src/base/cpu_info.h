@@ -14,7 +14,7 @@ struct CpuFeatures {
   bool avx512 = false;    // F, BW, DQ, VL
   bool avx512_bf16 = false;
   bool avx512_vnni = false;
-  bool amx = false;  // tiles with bf16 and int8; the operating system has granted their use
+  bool amx = false;   // tiles with bf16 and int8; the operating system has granted their use
   std::string model;  // the CPU's brand string
 };
 

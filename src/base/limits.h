@@ -31,7 +31,7 @@ inline constexpr int64_t kMaxContext = 1 << 24;
 inline constexpr int64_t kMaxAddedTokens = 65536;
 inline constexpr int64_t kMaxTemplateSteps = 1'000'000;
 inline constexpr int64_t kMaxTemplateOutputBytes = 64 << 20;
-// For values alive at the same time
+// Limits the values that are alive at the same time.
 inline constexpr int64_t kMaxTemplateMemoryBytes = 2 * kMaxTemplateOutputBytes;
 inline constexpr int kMaxTemplateDepth = 64;
 

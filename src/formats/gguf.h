@@ -26,7 +26,7 @@ using GgufValue =
 struct GgufArray {
   std::variant<std::vector<bool>, std::vector<int64_t>, std::vector<uint64_t>, std::vector<double>,
                std::vector<std::string>, std::vector<GgufValue>>
-      items;  // the last alternative is for arrays of arrays
+      items;          // the last alternative is for arrays of arrays
   uint32_t type = 0;  // the stored element type, in the format's numbering
   size_t size() const;
 };
@@ -43,13 +43,12 @@ class GgufMetadata {
   // nullopt if the key is absent; Error if its value has another type.
   std::optional<std::string> String(std::string_view key) const;
   std::optional<int64_t> Integer(std::string_view key) const;  // of any integer type, if the value fits
-  std::optional<double> Number(std::string_view key) const;  // of any integer or float type
+  std::optional<double> Number(std::string_view key) const;    // of any integer or float type
   std::optional<bool> Bool(std::string_view key) const;
   // Null or nullopt if the key is absent.
   const std::vector<std::string>* Strings(std::string_view key) const;
   std::optional<std::vector<int64_t>> Integers(std::string_view key) const;
-  std::optional<std::vector<double>> Floats(
-      std::string_view key) const;  // float arrays only, not integers
+  std::optional<std::vector<double>> Floats(std::string_view key) const;  // float arrays only, not integers
 
  private:
   std::string path_;

@@ -336,9 +336,9 @@ class Parser {
   const std::string& path_;
   GgufCursor in_;
   ParsedGguf result_;
-  std::vector<uint64_t> offsets_;  // of the tensors, from the start of the data section
+  std::vector<uint64_t> offsets_;               // of the tensors, from the start of the data section
   std::unordered_set<std::string_view> names_;  // of the tensors; views into the file
-  std::string_view key_;  // the current key, for messages
+  std::string_view key_;                        // the current key, for messages
   uint64_t alignment_ = 32;
   uint64_t array_elements_ = 0;
 };

@@ -29,10 +29,9 @@ struct AttentionShape {
   int heads = 0;
   int kv_heads = 0;  // divides heads; query head h reads kv head h / (heads / kv_heads)
   int head_dim = 0;
-  float scale = 1;  // factor on q . k, usually 1 / sqrt(head_dim)
+  float scale = 1;     // factor on q . k, usually 1 / sqrt(head_dim)
   int32_t window = 0;  // the query at p sees keys at positions > p - window; 0: no window
-  std::span<const float> alibi_slopes =
-      {};  // [heads] or empty; adds slope * (key position - query position)
+  std::span<const float> alibi_slopes = {};  // [heads] or empty; adds slope * (key position - query position)
   // Allows Attention and SparseAttention to round values and softmax weights to 8 bits, with one scale per
   // key and one per query and tile of keys. docs/performance.md gives the divergence from fp32.
   bool int8_values = false;
@@ -50,8 +49,8 @@ struct PackedCache {
     max_rows = rows;
   }
   std::vector<Range> ready;  // by kv head, in units of the backend's choice
-  int64_t max_rows = 0;  // the largest number of rows of any call
-  Tensor keys;  // layout private to the backend
+  int64_t max_rows = 0;      // the largest number of rows of any call
+  Tensor keys;               // layout private to the backend
   Tensor values;
 };
 
@@ -66,8 +65,8 @@ struct AttentionInput {
   TensorView values;                         // [n, kv_heads * head_dim] cache_dtype
   std::span<const int32_t> query_positions;  // [m]
   std::span<const int32_t> key_positions;    // [n]
-  PackedCache* packed = nullptr;  // shared with other calls, or null
-  int first_kv_head = 0;  // the first kv head of this call in `packed`
+  PackedCache* packed = nullptr;             // shared with other calls, or null
+  int first_kv_head = 0;                     // the first kv head of this call in `packed`
 };
 
 // How the softmax weights that several heads and queries give a key are combined.
@@ -91,12 +90,11 @@ struct PackedMatrix {
   bool once = false;
   int64_t outputs = 0;
   int64_t inputs = 0;
-  bool gated = false;  // two matrices of this shape: gate, then up
-  int form = 0;  // which of the backend's layouts
-  Tensor storage;      // in that layout
-  Tensor scales;  // of integer codes; empty in other layouts
-  std::vector<TensorView>
-      sources;  // if the backend packs on the fly: the weights; `storage` is then unused
+  bool gated = false;               // two matrices of this shape: gate, then up
+  int form = 0;                     // which of the backend's layouts
+  Tensor storage;                   // in that layout
+  Tensor scales;                    // of integer codes; empty in other layouts
+  std::vector<TensorView> sources;  // if the backend packs on the fly: the weights; `storage` is then unused
 };
 
 // What to do with a product: y = result, or y += result (a residual).
@@ -193,7 +191,7 @@ class Backend {
 };
 
 struct BackendOptions {
-  int threads = 0;  // 0: all usable cores
+  int threads = 0;     // 0: all usable cores
   bool exact = false;  // cpu only: fp32 products and cache, even where bf16 is faster
   // The type of keys and values: BF16, Q8_0 or F32. Unset means F32 for `exact` and for "reference", which
   // support nothing else, and otherwise BF16.

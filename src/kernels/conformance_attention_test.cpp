@@ -96,7 +96,7 @@ TEST_P(AttentionConformance, MassMatchesFp64AndAddsUp) {
   }
 }
 
-// A weight per query, for LazyLLM's average over steps
+// A weight per query, for LazyLLM's average over steps.
 TEST_P(AttentionConformance, WeightedMassMatchesFp64) {
   for (const AttentionCase& c : kAttentionCases) {
     SCOPED_TRACE(::testing::PrintToString(c));

@@ -345,7 +345,7 @@ TEST_P(RowConformance, WrongShapesFail) {
   table.cos = table.sin = x.view().Cols(0, 2);
   EXPECT_THROW(be().Rope(out, 8, rows, table), CheckFailure);
   EXPECT_THROW(be().Rope(out, 3, std::vector<int32_t>{0, 1, 2}, table), CheckFailure);
-  // Beyond the table, which ends at 2
+  // Beyond the table, which ends at 2.
   EXPECT_THROW(be().Rope(out, 8, std::vector<int32_t>{0, 1, 3}, table), CheckFailure);
   EXPECT_THROW(be().TopK(x.view(), 1), CheckFailure);
 }

@@ -12,7 +12,7 @@ using namespace testing_kernels;
 struct SparseCase {
   AttentionCase attention;
   int query_block, key_block;
-  double blocks;  // share of the key blocks before the diagonal
+  double blocks;   // share of the key blocks before the diagonal
   double columns;  // share of the rows
 };
 void PrintTo(const SparseCase& c, std::ostream* out) {
@@ -80,7 +80,7 @@ SparsePattern RandomPattern(const SparseCase& c, int64_t keys) {
       for (int64_t j = 0; j <= last; ++j) {
         if (j >= first || draw(c.blocks)) head.key_blocks.back().push_back(static_cast<int32_t>(j));
       }
-      // No query of the block sees it
+      // No query of the block sees this one.
       if (draw(0.3)) head.key_blocks.back().push_back(static_cast<int32_t>(last + 1));
     }
     pattern.heads.push_back(head);

@@ -156,7 +156,7 @@ inline bool SameBits(const Tensor& a, const Tensor& b) { return SameBits(a.view(
 struct AttentionCase {
   int heads, kv_heads, head_dim;
   int n;         // positions [0, n)
-  int m;  // queries, at the last m positions
+  int m;         // queries, at the last m positions
   int hole = 0;  // every hole-th position has no key, unless a query has that position
   int window = 0;
   bool alibi = false;

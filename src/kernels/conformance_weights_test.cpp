@@ -10,7 +10,7 @@ using namespace testing_kernels;
 class WeightsConformance : public ConformanceTest {
  protected:
   static Tensor Weights(Backend& backend, const AttentionInput& in) {
-    // Every value must be overwritten
+    // Every value must be overwritten.
     Tensor weights = Random(in.queries.rows * in.shape.heads, in.keys.rows, 99);
     backend.AttentionWeights(in, weights.mutable_view());
     return weights;

@@ -116,7 +116,7 @@ TEST(SmallestSetWithMass, ScoresWithoutMassKeepAll) {
 TEST(SmallestSetWithMass, NanCountsAsNothingAndInfinityAsEverything) {
   EXPECT_EQ(Smallest({kNan, 4, 3, 2, 1}, .7), (Rows{1, 2}));
   EXPECT_EQ(Smallest({1, kInf, 2}, .9), (Rows{1}));
-  // The first prefix sum is 10, the total 8: prefix sums may fall
+  // The first prefix sum is 10, the total 8: prefix sums may fall.
   EXPECT_EQ(Smallest({10, 6, -4, -4}, .5), (Rows{0}));
 }
 

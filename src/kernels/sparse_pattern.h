@@ -11,7 +11,7 @@ namespace coppice {
 // pattern contains, and must see at least one (patterns keep the diagonal).
 struct SparsePattern {
   struct Head {
-    std::vector<int32_t> columns;  // cache rows, ascending
+    std::vector<int32_t> columns;                  // cache rows, ascending
     std::vector<std::vector<int32_t>> key_blocks;  // [query blocks], each ascending
   };
   int query_block = 0;      // block b holds the layer's query rows [b * query_block, (b + 1) * query_block)

@@ -38,7 +38,7 @@ TEST(SparsePattern, DensityOfSmallPatterns) {
   SparsePattern diagonal{
       .query_block = 2, .key_block = 2, .heads = {{.columns = {}, .key_blocks = {{0}, {1}}}}};
   EXPECT_DOUBLE_EQ(PatternDensity(diagonal, 4, 4), 0.6);
-  // Column 0 adds pairs in the second block; column 3 is in a block already
+  // Column 0 adds pairs in the second block; column 3 is in a block already.
   diagonal.heads[0].columns = {0, 3};
   EXPECT_DOUBLE_EQ(PatternDensity(diagonal, 4, 4), 0.8);
   diagonal.heads.push_back({.columns = {0, 1, 2, 3}, .key_blocks = {}});  // all keys

@@ -40,7 +40,7 @@ class AuxCache {
   std::vector<int32_t> slots_;  // by position: its slot, or -1
   std::vector<bool> owed_;      // by position
   std::vector<Tensor> chunks_;  // kChunk slots each, so that growing the pool moves nothing
-  std::vector<int32_t> free_;  // free slots
+  std::vector<int32_t> free_;   // free slots
 };
 
 }  // namespace coppice

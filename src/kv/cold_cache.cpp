@@ -45,7 +45,7 @@ ColdCache::ColdCache(std::unique_ptr<ColdStore> store, int layers, int block)
 void ColdCache::Offload(int layer, std::span<const int32_t> blocks, LayerCache& hot) {
   COPPICE_CHECK(Ascends(blocks) && !hot.ragged());
   Load(layer, BlocksInBoth(layer, blocks, hot), hot);
-  // Allocates all blocks, so that the pointers below stay valid
+  // Allocates all blocks, so that the pointers below stay valid.
   if (!blocks.empty()) At(layer, blocks.back());
   const std::span<const int32_t> positions = hot.positions();
   std::vector<int32_t> kept;

@@ -33,15 +33,15 @@ class ColdCache {
   bool IsCold(int layer, int32_t block) const;
   // Positions of the layer's cold blocks, ascending.
   std::vector<int32_t> ColdPositions(int layer) const;
-  int64_t bytes() const { return cold_bytes_; }  // bytes that only the cold tier holds
+  int64_t bytes() const { return cold_bytes_; }        // bytes that only the cold tier holds
   int64_t blocks_written() const { return written_; }  // since the sequence began
   int64_t blocks_loaded() const { return loaded_; }
   std::string_view kind() const { return store_->kind(); }
 
  private:
   struct Block {
-    int64_t slot = -1;  // in the store; -1 if it was never written
-    bool cold = false;  // the rows are not in the hot cache
+    int64_t slot = -1;               // in the store; -1 if it was never written
+    bool cold = false;               // the rows are not in the hot cache
     std::vector<int32_t> positions;  // of the rows in the record
   };
   Block& At(int layer, int32_t block);

@@ -32,7 +32,7 @@ std::unique_ptr<IoQueue> MakeIoQueue(ColdIo io, int fd, const std::string& folde
 
 struct ColdFileParts {
   FileHandle file;
-  std::unique_ptr<IoQueue> queue;  // over `file`
+  std::unique_ptr<IoQueue> queue;             // over `file`
   std::string folder;                         // for messages
   int64_t staging_bytes = int64_t{64} << 20;  // limit on memory for records not yet written
 };

@@ -200,10 +200,10 @@ class ColdFile final : public ColdStore {
   std::vector<Buffer> spare_;
   std::unordered_set<int64_t> written_;            // slots
   std::unordered_map<int64_t, Operation> writes_;  // by slot; under way
-  std::unordered_map<int64_t, Operation> reads_;  // by slot; under way or prefetched
+  std::unordered_map<int64_t, Operation> reads_;   // by slot; under way or prefetched
   int64_t staged_ = 0;                             // bytes in writes_
   FileHandle file_;
-  // Last, so destroyed first: it waits for transfers that use the members above
+  // Last, so destroyed first: it waits for transfers that use the members above.
   std::unique_ptr<IoQueue> queue_;
 };
 

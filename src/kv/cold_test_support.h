@@ -34,7 +34,7 @@ class LateQueue final : public IoQueue {
     return t;
   }
   std::string_view kind() const override { return "late"; }
-  // The most transfers that waited at the same time since the last call
+  // The most transfers that waited at the same time since the last call.
   size_t TakeMostWaiting() { return std::exchange(most_, 0); }
 
  private:

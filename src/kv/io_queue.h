@@ -19,8 +19,8 @@ struct Transfer {
   int64_t bytes = 0;
   int64_t offset = 0;  // in the file
 
-  int64_t moved = 0;  // bytes moved so far
-  int error = 0;  // an errno, kEndOfFile, or 0
+  int64_t moved = 0;         // bytes moved so far
+  int error = 0;             // an errno, kEndOfFile, or 0
   Transfer* next = nullptr;  // used by the queue's lists
 };
 

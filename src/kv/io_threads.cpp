@@ -71,7 +71,7 @@ class ThreadQueue final : public IoQueue {
 
   int fd_;
   int64_t under_way_ = 0;  // submitted and not taken back; used by the caller's thread only
-  std::mutex mutex_;  // guards the members below
+  std::mutex mutex_;       // guards the members below
   std::condition_variable work_;
   std::condition_variable done_;
   TransferList waiting_;

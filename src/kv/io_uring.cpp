@@ -13,10 +13,10 @@ namespace coppice {
 
 namespace {
 
-// Transfers under way at once; the kernel's completion ring holds twice that
+// Transfers under way at once; the kernel's completion ring holds twice that.
 constexpr unsigned kDepth = 128;
 constexpr int64_t kMaxBytes = int64_t{1} << 30;  // per operation, whose length field has 32 bits
-constexpr int kSubmitAttempts = 1000;  // one per millisecond, while the kernel is short of memory
+constexpr int kSubmitAttempts = 1000;            // one per millisecond, while the kernel is short of memory
 
 void Nap() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 

@@ -23,7 +23,7 @@ enum class DType : uint8_t {
 };
 
 struct DTypeInfo {
-  std::string_view name;  // as GGUF tools print it, e.g. "Q4_K"
+  std::string_view name;   // as GGUF tools print it, e.g. "Q4_K"
   int64_t block_elements;  // values per block; 1 for plain floats
   int64_t block_bytes;
 };

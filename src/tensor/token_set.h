@@ -37,7 +37,7 @@ class TokenSet {
   TokenSet Intersect(const TokenSet& other) const;
   TokenSet Union(const TokenSet& other) const;
   TokenSet UnionFirst(int64_t count) const;  // union with [0, count)
-  TokenSet UnionLast(int64_t count) const;  // union with the last `count` rows
+  TokenSet UnionLast(int64_t count) const;   // union with the last `count` rows
   // Adds `offset` to every row, in a new universe of size `universe`.
   TokenSet Shift(int64_t offset, int64_t universe) const;
 

@@ -14,10 +14,10 @@ namespace coppice {
 
 struct AddedToken {
   int32_t id = 0;
-  std::string content;  // as written in the searched text
-  bool special = false;  // matched only if EncodeOptions::parse_special is true
-  bool lstrip = false;  // absorbs the white space to its left
-  bool rstrip = false;  // absorbs the white space to its right
+  std::string content;       // as written in the searched text
+  bool special = false;      // matched only if EncodeOptions::parse_special is true
+  bool lstrip = false;       // absorbs the white space to its left
+  bool rstrip = false;       // absorbs the white space to its right
   bool single_word = false;  // matches only where no word character is adjacent
 };
 

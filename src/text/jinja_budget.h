@@ -4,7 +4,6 @@
 // may decide alone how long the engine computes or how much memory it takes. Work is counted in bytes
 // touched, and a statement counts as kUnitsPerStep bytes. The maximum, limits::kMaxTemplateSteps statements
 // or about half a gigabyte of string work, takes a second or two.
-// about half a gigabyte of string work the most that a template can cost (a second or two).
 #pragma once
 
 #include <fmt/format.h>

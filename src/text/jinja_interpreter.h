@@ -34,7 +34,7 @@ class Interpreter {
  private:
   enum class Flow { kNext, kBreak, kContinue };
   class NewScope;
-  class Level;  // one more frame on the native stack
+  class Level;    // one more frame on the native stack
   class Capture;  // redirects output into a string
 
   // Statements.

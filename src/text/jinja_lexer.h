@@ -20,7 +20,7 @@ enum class TokenType {
   kBlockBegin,
   kBlockEnd,
   kName,
-  kString,  // text holds the decoded value
+  kString,   // text holds the decoded value
   kInteger,  // text holds the digits, with a prefix 0x, 0o or 0b if the source has one
   kFloat,
   kOperator,
@@ -63,7 +63,7 @@ class Lexer {
   size_t position_ = 0;
   int line_ = 1;
   State state_ = State::kRoot;
-  bool line_starting_ = true;  // position_ is at the start of a line
+  bool line_starting_ = true;   // position_ is at the start of a line
   std::vector<char> brackets_;  // open brackets; a tag can end only outside of them
 };
 

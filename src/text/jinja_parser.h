@@ -76,7 +76,7 @@ class Parser {
   bool has_next_ = false;
   int line_ = 1;
   int depth_ = 0;
-  int loops_ = 0;  // open loops inside the innermost macro
+  int loops_ = 0;           // open loops inside the innermost macro
   Macro* macro_ = nullptr;  // the innermost open macro
 };
 

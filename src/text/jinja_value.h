@@ -4,7 +4,6 @@
 // shared, and no cycle of owners can form: the only mutable value, a namespace, is owned by the rendering,
 // and values only point to it. Nesting is limited to kMaxValueDepth, which limits every recursion over
 // values, including their destructors.
-// values, their destructors included.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +28,7 @@ struct Macro;  // jinja_ast.h
 class Scope;   // jinja_interpreter.h
 
 struct Undefined {
-  std::shared_ptr<const std::string>
-      why;  // the message of an error when it is used; null: a general message
+  std::shared_ptr<const std::string> why;  // the message of an error when it is used; null: a general message
 };
 struct None {};
 
@@ -104,7 +102,7 @@ class Value {
   bool IsNumber() const { return IsIntegral() || IsFloat(); }
 
   int64_t integer() const;  // of an int or a bool
-  double number() const;  // of any number
+  double number() const;    // of any number
   const std::string& text() const;
   const std::vector<Value>& items() const;
   ListKind list_kind() const;
@@ -138,7 +136,7 @@ struct DictObject {
   const Value* Find(Budget& budget, const Value& key) const;
   const Value* Find(std::string_view key) const;
 
-  std::vector<std::pair<Value, Value>> entries;              // in order of insertion
+  std::vector<std::pair<Value, Value>> entries;  // in order of insertion
   // The key's bytes are in `entries`; the value is the entry's index.
   std::unordered_map<std::string_view, size_t> string_keys;
   int depth = 1;

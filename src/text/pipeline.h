@@ -24,15 +24,15 @@ struct TokenizerParts {
   std::string kind;
   std::string source;  // the file, for messages
   std::unique_ptr<const Vocabulary> vocabulary;
-  AddedTokenMatcher raw_added;  // matched in the raw text
-  AddedTokenMatcher normalized_added;  // matched in the normalised text
+  AddedTokenMatcher raw_added;                  // matched in the raw text
+  AddedTokenMatcher normalized_added;           // matched in the normalised text
   std::unique_ptr<Normalizer> normalizer;       // may be null
   std::unique_ptr<PreTokenizer> pre_tokenizer;  // may be null
-  std::unique_ptr<Merger> merger;  // refers to *vocabulary
+  std::unique_ptr<Merger> merger;               // refers to *vocabulary
   std::unique_ptr<Decoder> decoder;             // may be null
-  bool byte_level = false;  // ordinary tokens use GPT-2's byte alphabet
-  std::string unknown_surface;  // text of the unknown token; empty: decoded like any other
-  std::vector<int32_t> prefix;  // added if EncodeOptions::add_special is set
+  bool byte_level = false;                      // ordinary tokens use GPT-2's byte alphabet
+  std::string unknown_surface;                  // text of the unknown token; empty: decoded like any other
+  std::vector<int32_t> prefix;                  // added if EncodeOptions::add_special is set
   std::vector<int32_t> suffix;
   std::optional<int32_t> bos;
   std::optional<int32_t> eos;

@@ -15,7 +15,7 @@ namespace coppice {
 struct Pieces {
   std::string text;
   std::vector<TextRange> ranges;  // ascending, not overlapping; text between them is dropped
-  bool at_start = false;  // the text starts at the start of the whole input
+  bool at_start = false;          // the text starts at the start of the whole input
 };
 
 // Whether the pieces use GPT-2's byte alphabet.

@@ -15,7 +15,7 @@
 namespace coppice {
 
 struct EncodeOptions {
-  bool add_special = true;  // BOS (and EOS) according to the model's tokenizer
+  bool add_special = true;    // BOS (and EOS) according to the model's tokenizer
   bool parse_special = true;  // control tokens in written form ("<|im_start|>") become their ids
 };
 

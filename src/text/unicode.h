@@ -54,7 +54,7 @@ enum CharClass : uint8_t {
   kUpperLike = 16,    // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]
   kLowerLike = 32,    // [\p{Ll}\p{Lm}\p{Lo}\p{M}]
   kPunctuation = 64,  // \p{P} and ASCII punctuation
-  kWordOther = 128,  // \w besides L and M: Nd, Nl, Pc, join controls, circled letters
+  kWordOther = 128,   // \w besides L and M: Nd, Nl, Pc, join controls, circled letters
 };
 
 struct Char {

@@ -13,7 +13,7 @@ namespace coppice {
 double KendallTau(std::span<const float> a, std::span<const float> b) {
   COPPICE_CHECK(a.size() == b.size());
   int64_t agreeing = 0;  // concordant pairs minus discordant pairs
-  int64_t a_pairs = 0;  // pairs without a tie in a
+  int64_t a_pairs = 0;   // pairs without a tie in a
   int64_t b_pairs = 0;
   for (size_t i = 1; i < a.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {

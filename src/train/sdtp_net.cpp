@@ -24,7 +24,7 @@ namespace coppice {
 namespace {
 
 constexpr size_t kPerStage = 6;
-constexpr double kNormEps = 1e-5;  // the engine's
+constexpr double kNormEps = 1e-5;     // the engine's
 constexpr int64_t kMostPairs = 4096;  // per text and stage
 // Weight decay; from DynamicViT, like eps and the choice of decayed parameters.
 constexpr double kDecay = 0.05;

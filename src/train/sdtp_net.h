@@ -1,8 +1,8 @@
 // The predictors during training: their weights, their losses, and AdamW.
 //
-//   pi_i  = W2 gelu(W1 LayerNorm(x_i) + b1) + b2,   s_i = pi_i,0 - pi_i,1          as policies/sdtp_predictor.h
+//   pi_i  = W2 gelu(W1 LayerNorm(x_i) + b1) + b2,   s_i = pi_i,0 - pi_i,1      (policies/sdtp_predictor.h)
 //   L_mse = mean_i (sigmoid(s_i) - saliency_i)^2
-//   L_r   = mean over pairs of log(1 + exp(-(s_i - s_j) sign(saliency_i - saliency_j)))     RankNet, without ties
+//   L_r   = mean over pairs of log(1 + exp(-(s_i - s_j) sign(saliency_i - saliency_j)))   (RankNet, no ties)
 //
 // Both are averaged over the stages. The paper sums over all pairs, which for n tokens outweighs the other
 // losses by a factor of n^2 / 2. This mean over at most 4,096 pairs of each text does not. Source: arXiv
@@ -22,7 +22,7 @@ namespace coppice {
 struct SdtpLosses {
   double mse = 0;
   double rank = 0;
-  double answer = 0;  // cross entropy of the response under pruning, per token; end to end only
+  double answer = 0;   // cross entropy of the response under pruning, per token; end to end only
   double distill = 0;  // KL divergence from the dense model, per token
   double ratio = 0;    // mean over stages of (kept - r^s)^2
 

@@ -17,7 +17,7 @@ struct SdtpNet::Torch {
     std::string name;
     at::Tensor value;
     at::Tensor mean, square;  // AdamW's moments
-    bool decays = false;  // false for biases and LayerNorm
+    bool decays = false;      // false for biases and LayerNorm
   };
   int64_t d = 0;
   int64_t steps = 0;

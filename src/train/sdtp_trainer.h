@@ -24,7 +24,7 @@ struct SdtpTraining {
   std::string model;              // GGUF file or Hugging Face folder
   std::vector<std::string> data;  // files of texts
   std::string output;             // the side file
-  std::string work;  // folder of the data to resume from; empty: output + ".work"
+  std::string work;               // folder of the data to resume from; empty: output + ".work"
   TextOptions texts;
 
   std::vector<int> layers;  // stages; empty: `stages` of them, as in the preset
@@ -41,7 +41,7 @@ struct SdtpTraining {
   int batch = 32;  // texts per step
   double learning_rate = 1e-3;
   double holdout = 0.1;  // share of the texts that are held out
-  int64_t rows = 512;  // tokens per text whose hidden states are stored
+  int64_t rows = 512;    // tokens per text whose hidden states are stored
   uint64_t seed = 0;
   int threads = 0;          // 0: all usable cores
   int64_t save_every = 50;  // steps
@@ -49,8 +49,8 @@ struct SdtpTraining {
 
 // Means over the held-out texts.
 struct Agreement {
-  double tau = 0;  // Kendall's tau-b between scores and saliency
-  double rho = 0;  // Spearman's rho
+  double tau = 0;   // Kendall's tau-b between scores and saliency
+  double rho = 0;   // Spearman's rho
   double kept = 0;  // share of all saliency in the r^s best tokens by score
 };
 
@@ -66,7 +66,7 @@ struct SdtpReport {
   int64_t held_out = 0;
   int64_t steps = 0;
   int64_t resumed_at = 0;  // step; 0: not resumed
-  SdtpLosses losses;  // mean over the steps of the last epoch in this session
+  SdtpLosses losses;       // mean over the steps of the last epoch in this session
   std::vector<SdtpStageReport> stages;
   std::string base_model;  // as named in the side file
 };

@@ -13,11 +13,11 @@ namespace coppice {
 struct TextOptions {
   enum class Format { kAuto, kJsonl, kPlain };  // kAuto: JSON lines if the name ends in .jsonl
   Format format = Format::kAuto;
-  bool chat = false;  // apply the model's chat template to prompts
-  int64_t limit = 0;  // number of texts, from the first on; 0: all
+  bool chat = false;       // apply the model's chat template to prompts
+  int64_t limit = 0;       // number of texts, from the first on; 0: all
   int64_t longest = 1024;  // tokens of prompt and response; longer texts are skipped, plain text is cut to it
-  int64_t shortest = 16;  // tokens; texts with shorter prompts are skipped
-  int64_t response = 64;  // tokens at the end of a piece of plain text that serve as the response
+  int64_t shortest = 16;   // tokens; texts with shorter prompts are skipped
+  int64_t response = 64;   // tokens at the end of a piece of plain text that serve as the response
 };
 
 struct TextCounts {

@@ -15,9 +15,9 @@
 namespace coppice::cpu {
 namespace {
 
-constexpr int64_t kWeightKeys = 64;  // keys widened at a time: 32 KiB for head_dim 128
+constexpr int64_t kWeightKeys = 64;    // keys widened at a time: 32 KiB for head_dim 128
 constexpr int64_t kWeightQueries = 4;  // queries per pass of the dot kernels
-// Keys per task of the second pass: enough to repay packing the queries again
+// Keys per task of the second pass: enough to repay packing the queries again.
 constexpr int64_t kMassKeys = 1024;
 
 // Computes the states of (kv head, tile) pairs.

@@ -51,8 +51,8 @@ class AttentionOps {
   Tensor scratch_;        // [threads, floats]
   Tensor states_;         // [tiles * chunks, floats]
   Tensor decode_states_;  // [1, heads * pieces * floats]
-  Tensor copies_;  // [threads, bytes / 4]; keys and values gathered for a sparse pattern
-  PackedCache packed_;  // for calls without a cache
+  Tensor copies_;         // [threads, bytes / 4]; keys and values gathered for a sparse pattern
+  PackedCache packed_;    // for calls without a cache
 };
 
 }  // namespace coppice::cpu

@@ -13,9 +13,9 @@
 namespace coppice::cpu {
 namespace {
 
-constexpr int64_t kUnitHeads = 32;  // query heads; their scores of a piece take 64 KiB
+constexpr int64_t kUnitHeads = 32;       // query heads; their scores of a piece take 64 KiB
 constexpr int64_t kPiecesPerThread = 4;  // so that a descheduled thread delays little work
-constexpr int64_t kMergedHeads = 8;  // heads per merge task
+constexpr int64_t kMergedHeads = 8;      // heads per merge task
 
 struct Unit {
   DecodeHeads heads;
@@ -69,7 +69,7 @@ class DecodeRun {
 
   std::span<const Unit> units() const { return units_; }
   std::span<const Part> pieces() const { return pieces_; }
-  // Heads to merge after all pieces: those of units with several pieces, or none
+  // Heads to merge after all pieces: those of units with several pieces, or none.
   std::span<const Part> heads() const { return heads_; }
   int64_t states() const { return states_; }
   int64_t ScratchFloats() const {

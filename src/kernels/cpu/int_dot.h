@@ -16,11 +16,11 @@
 namespace coppice::cpu {
 
 inline constexpr int64_t kDotGroup = 256;  // a super-block of the K formats; 8 blocks of the other formats
-inline constexpr int64_t kDotBlock = 32;  // rows consist of whole blocks
+inline constexpr int64_t kDotBlock = 32;   // rows consist of whole blocks
 
 // The layout of x's codes that a type of weights requires.
 enum class DotLayout : uint8_t {
-  kSuper,  // one scale; codes in order
+  kSuper,   // one scale; codes in order
   kBlocks,  // one scale per block; codes in order
   kPaired,  // one scale per block; for every two blocks, the first 16 codes of both, then the last 16 of both
 };
@@ -50,7 +50,7 @@ struct IntDotTask {
   int64_t w_stride;    // bytes
   int64_t rows;        // of w
   const DotGroup* x;   // [DotGroups(count)]
-  int64_t count;  // values per row; a multiple of the block size
+  int64_t count;       // values per row; a multiple of the block size
   const float* bias;   // of row 0, or null
   float* y;            // of row 0
 };
@@ -58,7 +58,7 @@ struct IntDotTask {
 struct IntDotKernels {
   // `count` is a multiple of kDotBlock.
   void (*quantize)(const float* x, int64_t count, DotLayout layout, DotGroup* groups);
-  DotLayout layout[kDTypes];  // the layout of x that the product of each type reads
+  DotLayout layout[kDTypes];                     // the layout of x that the product of each type reads
   void (*dot[kDTypes])(const IntDotTask& task);  // null for plain floats
 };
 

@@ -13,7 +13,7 @@ struct DotScale {
 inline DotScale ScaleOf(const float* x, int64_t count) {
   const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
   __m256 largest = _mm256_setzero_ps();
-  // Accumulates 0 * x: NaN for NaN and infinity, which a maximum may lose
+  // Accumulates 0 * x: NaN for NaN and infinity, which a maximum may lose.
   __m256 finite = _mm256_setzero_ps();
   for (int64_t i = 0; i < count; i += 8) {
     const __m256 v = _mm256_loadu_ps(x + i);

@@ -163,7 +163,7 @@ TEST(IntDot, ZerosTinyAndNotFiniteRows) {
         for (int8_t code : group.codes) EXPECT_GE(code, 0) << value;  // no intermediate overflow
       }
     }
-    // One type for every layout
+    // One type for every layout.
     for (DType type : {DType::kQ4_0, DType::kQ5_1, DType::kQ8_0, DType::kQ4_K}) {
       const Tensor w = RandomBlocks(type, 3, 512, 1);
       for (float value : {0.0f, 1e-40f, 1e-36f}) {

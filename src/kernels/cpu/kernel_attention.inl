@@ -236,7 +236,7 @@ inline void AddTileMass(const AttentionTile& tile, const Rows& rows, const float
       const int64_t row = panel * kPanel + v * V::kLanes;
       const V base = Finite(V::Load(s.maxima + row));
       const V total = V::Load(s.sums + row);
-      // The sum is 0 only if no key has weight
+      // The sum is 0 only if no key has weight.
       const V inverse = V::Set(1.0f) / V::Max(V::Set(1e-30f), total);
       for (int64_t j = 0; j < count; ++j) {
         const V p = Exp2(V::Load(rows.scores + (panel * kKeyTile + j) * kPanel + v * V::kLanes) - base);

@@ -18,13 +18,13 @@ inline constexpr int kDTypes = 13;  // number of types in tensor/dtype.h; arrays
 // first_row + r of the list (query 0, head 0), (query 0, head 1), ..., over the `group` heads of the kv head.
 // A row's result depends neither on its place in the tile nor on the other rows.
 struct AttentionTile {
-  const float* queries;  // query 0, the first head of the group
+  const float* queries;     // query 0, the first head of the group
   int64_t query_stride;     // floats from one query to the next
-  const std::byte* keys;  // key 0 of this kv head
+  const std::byte* keys;    // key 0 of this kv head
   const std::byte* values;  // value 0 of this kv head
   int64_t key_stride;       // bytes
   int64_t value_stride;     // bytes
-  int cache_type;  // DType of keys and values: F32, F16, BF16 or Q8_0
+  int cache_type;           // DType of keys and values: F32, F16, BF16 or Q8_0
   int group;                // query heads per kv head
   int head_dim;
   float scale;
@@ -99,9 +99,9 @@ struct DecodeHeads {
   const float* queries;     // [kv_heads * group][head_dim]
   const std::byte* keys;    // row 0 of the first kv head
   const std::byte* values;  // row 0 of the first kv head
-  int64_t key_stride;  // bytes from one row to the next
-  int64_t value_stride;  // likewise
-  int64_t head_bytes;  // bytes of one kv head in a row
+  int64_t key_stride;       // bytes from one row to the next
+  int64_t value_stride;     // likewise
+  int64_t head_bytes;       // bytes of one kv head in a row
   int cache_type;           // DType of keys and values: F32, F16, BF16 or Q8_0
   int kv_heads;
   int group;
@@ -110,7 +110,7 @@ struct DecodeHeads {
   const float* slopes;           // [kv_heads * group] ALiBi, or null
   int32_t position;              // the query's
   const int32_t* key_positions;  // by cache row
-  const int32_t* rows;  // key j is in cache row rows[j]; null: in row j
+  const int32_t* rows;           // key j is in cache row rows[j]; null: in row j
 };
 
 // A decode step reads keys in pieces of kDecodeKeys, counted from the first key that the query sees, and each

@@ -77,9 +77,9 @@ class OnednnProducts final : public Products {
   dnnl::engine engine_;
   std::vector<dnnl::stream> streams_;                            // one per thread
   std::map<std::pair<int64_t, int64_t>, Primitive> primitives_;  // (inputs, columns)
-  Tensor rows_;  // x, padded
-  std::vector<Tensor> results_;  // per thread: one tile of y
-  std::vector<Tensor> scratch_;  // per thread: scratch for oneDNN
+  Tensor rows_;                                                  // x, padded
+  std::vector<Tensor> results_;                                  // per thread: one tile of y
+  std::vector<Tensor> scratch_;                                  // per thread: scratch for oneDNN
   std::vector<Tensor> stage_;  // per thread: one block of weights, row by row
 };
 

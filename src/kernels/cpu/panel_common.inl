@@ -51,7 +51,7 @@ inline void PlaceWords(const std::byte* words, int64_t count, int row, int64_t f
   }
 }
 
-// Block `first_row` / (block rows) of a task's rows.
+// One block of a task's rows.
 struct PanelBlock {
   const PanelTask& task;
   const std::byte* x;

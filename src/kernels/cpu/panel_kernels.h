@@ -27,10 +27,10 @@ namespace coppice::cpu {
 
 inline constexpr int64_t kVectorGroup = 64;
 inline constexpr int64_t kTileGroup = 128;
-// Values of a row that are packed at a time; a multiple of every group
+// Values of a row that are packed at a time; a multiple of every group.
 inline constexpr int64_t kPackValues = 256;
 inline constexpr int64_t kStripColumns = 16;
-// K is zero-padded to a multiple of this, a whole number of AMX tiles
+// K is zero-padded to a multiple of this, a whole number of AMX tiles.
 inline constexpr int64_t kDepthStep = 64;
 
 constexpr int64_t PanelDepth(int64_t inputs) { return (inputs + kDepthStep - 1) / kDepthStep * kDepthStep; }
@@ -39,30 +39,30 @@ constexpr int64_t StripsOf(int64_t outputs) { return (outputs + kStripColumns - 
 
 // The product of some rows of x with the strips of one panel.
 struct PanelTask {
-  const std::byte* x;  // blocks of depth * block_rows values, in the kernel's own order
+  const std::byte* x;       // blocks of depth * block_rows values, in the kernel's own order
   const float* x_scales;    // blocks of [groups][block_rows]; integers only
-  const int32_t* x_sums;  // blocks of [groups][block_rows], sums of the codes; integers only
+  const int32_t* x_sums;    // blocks of [groups][block_rows], sums of the codes; integers only
   const std::byte* w;       // strips
   const std::byte* next_w;  // the panel that the thread is likely to take next, for prefetching, or null
   const float* w_scales;    // strips of [groups][kStripColumns]; integers only
-  const float* bias;  // of the first column, or null
-  const float* up_bias;  // the same for the second half of a gated panel
-  float* y;  // at the first row and column
+  const float* bias;        // of the first column, or null
+  const float* up_bias;     // the same for the second half of a gated panel
+  float* y;                 // at the first row and column
   int64_t y_stride;         // floats
   int64_t depth;            // PanelDepth(inputs)
   int64_t rows;
   int64_t columns;  // of y: at most strips * kStripColumns; half of that if gated
-  bool gated;  // the first half of the panel is a gate for the second: y = silu(first) * second
-  bool add;    // y += instead of y =
+  bool gated;       // the first half of the panel is a gate for the second: y = silu(first) * second
+  bool add;         // y += instead of y =
 };
 
 struct PanelKernels {
   int value_bytes;  // per packed value
-  bool scaled;  // integers with scales
-  int64_t group;  // values per scale; divides kPackValues
-  int block_rows;  // rows of x per block
-  int strips;  // per panel
-  // Size of packed x to keep in the cache while panels pass; 0: keep a panel while rows pass
+  bool scaled;      // integers with scales
+  int64_t group;    // values per scale; divides kPackValues
+  int block_rows;   // rows of x per block
+  int strips;       // per panel
+  // Size of packed x to keep in the cache while panels pass; 0: keep a panel while rows pass.
   int64_t x_bytes = 0;
   // Packs at most kStripColumns rows of weights, kPackValues floats apart, into `values` values of a strip
   // and the scales [groups][kStripColumns] of their groups. `values` is at most kPackValues and a multiple of

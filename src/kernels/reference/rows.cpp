@@ -56,7 +56,7 @@ void Rope(MutableTensorView x, int head_dim, std::span<const int32_t> positions,
   CheckRope(x, head_dim, positions, table);
   const int64_t pairs = table.cos.cols;
   if (pairs == 0) return;
-  const int64_t step = table.interleaved ? 2 : 1;  // from one pair to the next
+  const int64_t step = table.interleaved ? 2 : 1;       // from one pair to the next
   const int64_t apart = table.interleaved ? 1 : pairs;  // between the two elements of a pair
   for (int64_t i = 0; i < x.rows; ++i) {
     const std::span<const float> cos = table.cos.Row<float>(positions[static_cast<size_t>(i)]);
@@ -106,7 +106,7 @@ void GatherRows(const TensorView& x, std::span<const int32_t> rows, MutableTenso
   CheckGatherRows(x, rows, y);
   const size_t bytes = static_cast<size_t>(BytesOf(x.dtype, x.cols));
   if (bytes == 0) return;
-  // Memmove, because in place a row may already be where it belongs
+  // memmove, because in place a row may already be where it belongs.
   for (size_t i = 0; i < rows.size(); ++i) {
     std::memmove(y.RowBytes(static_cast<int64_t>(i)), x.RowBytes(rows[i]), bytes);
   }
