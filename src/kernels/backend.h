@@ -115,8 +115,9 @@ class Backend {
   // first part, then those of the next. Parts may differ in type.
   virtual void PackParts(std::span<const TensorView> parts, PackedMatrix& packed) = 0;
   void Pack(const TensorView& w, PackedMatrix& packed) { PackParts({&w, 1}, packed); }
-  // The two halves of a gated FFN, of equal shape. Product then computes y = silu(x gate^T + bias) * (x up^T
-  // + bias), where bias [1, 2 outputs] holds gate's and then up's.
+  // The two halves of a gated FFN, of equal shape. Product then computes
+  //   y = silu(x gate^T + bias) * (x up^T + bias)
+  // where bias [1, 2 outputs] holds gate's and then up's.
   virtual void PackGated(const TensorView& gate, const TensorView& up, PackedMatrix& packed) = 0;
   virtual void ProductInto(const TensorView& x, const PackedMatrix& w, const TensorView& bias, ProductEnd end,
                            MutableTensorView y) = 0;
@@ -128,8 +129,7 @@ class Backend {
                              MutableTensorView y) = 0;
 
   // ---- Rows
-  // y[i] = table[ids[i]], dequantised. table [vocab, d] of any type, y [ids.size(), d]; every id is in [0,
-  // vocab).
+  // y[i] = table[ids[i]], dequantised. table [vocab, d] of any type, y [ids.size(), d]; ids below vocab.
   virtual void Embed(const TensorView& table, std::span<const int32_t> ids, MutableTensorView y) = 0;
   // y = x / sqrt(mean(x^2) + eps) * weight, by row. x, y [m, d]; weight [1, d] fp32. y may be x.
   virtual void RmsNorm(const TensorView& x, const TensorView& weight, float eps, MutableTensorView y) = 0;
@@ -154,11 +154,12 @@ class Backend {
   virtual void Convert(const TensorView& x, MutableTensorView y) = 0;
 
   // ---- Attention
-  // out [m, heads * head_dim] = softmax(scale q k^T + bias) v. Holds at most a tile of scores per thread.
+  // out [m, heads * head_dim] = softmax(scale q k^T + bias) v. Never materialises all m x n scores.
   virtual void Attention(const AttentionInput& in, MutableTensorView out) = 0;
-  // mass[j] = the sum, or the maximum, over all heads and all m queries of weight[query] *
-  // softmax(...)[query, j]; mass [1, n] fp32. `query_weights` [m] are above 0; empty means all 1. The order
-  // of summation is fixed, so the result does not depend on the number of threads.
+  // mass[j] = the sum, or the maximum, over all heads and all m queries, of
+  //   weight[query] * softmax(...)[query, j]
+  // mass [1, n] fp32. `query_weights` [m] are above 0; empty means all 1. The order of summation is fixed, so
+  // the result does not depend on the number of threads.
   virtual void AttentionMass(const AttentionInput& in, std::span<const float> query_weights, MassPool pool,
                              MutableTensorView mass) = 0;
   // The softmax weights of few queries: weights [m * heads, n] fp32; row i * heads + h is head h of query i.

@@ -69,7 +69,7 @@ AttentionInput Query(AttentionInput in, int64_t i) {
   return in;
 }
 
-// Different keys for every head, and the query's own key for all. The first head sees few keys.
+// Different keys for every head, and the last block of keys for all. The first head sees few keys.
 SparsePattern RandomPattern(const AttentionInput& in, double share) {
   std::mt19937 random(11);
   const auto draw = [&](double chance) { return random() % 10000 < chance * 10000; };

@@ -109,8 +109,8 @@ TEST_P(ProductConformance, ARowIsTheSameInAnyCompany) {
   }
 }
 
-// Weights with so long rows that x leaves little room in the caches are read in a different way, several rows
-// at a time.
+// The kernels read weights with long rows differently: x leaves less room in the caches, so they take several
+// rows at a time.
 TEST_P(ProductConformance, LongRowsDecodeAlikeInAnyCompany) {
   for (DType type : {DType::kBF16, DType::kF16}) {
     for (int64_t inputs : {2048, 2060, 4096, 4103, 8225}) {

@@ -113,7 +113,7 @@ TEST_F(SdtpTrainer, ASeedReproduces) {
   EXPECT_NE(BytesOf(folder_.Path("a.safetensors")), BytesOf(folder_.Path("c.safetensors")));
 }
 
-// Interrupts runs after various numbers of progress reports, in both phases and with both kinds of learning.
+// Stops every session after 12 progress reports until the run is complete, with both kinds of learning.
 TEST_F(SdtpTrainer, StoppedAnywhereItEndsWithTheSameBytes) {
   for (const bool end_to_end : {false, true}) {
     SdtpTraining t = Training("whole");
