@@ -1,4 +1,4 @@
-// Checks for programmer errors. Nothing that comes from outside may reach one: validate input with Error
+// Checks for programmer errors. Input must never reach one: validate whatever comes from outside with Error
 // first.
 #pragma once
 
@@ -15,11 +15,11 @@ class CheckFailure : public std::logic_error {
 
 }  // namespace coppice
 
-// Always on: it guards tensor shapes at operation boundaries, which cost nothing beside the operation itself.
+// Enabled in every build. It guards tensor shapes at operation boundaries, where its cost is negligible.
 #define COPPICE_CHECK(condition) \
   ((condition) ? static_cast<void>(0) : ::coppice::FailCheck(#condition, __FILE__, __LINE__))
 
-// For inner loops and structural invariants: only in builds without NDEBUG.
+// For inner loops and structural invariants. Enabled only in builds without NDEBUG.
 #ifdef NDEBUG
 #define COPPICE_DCHECK(condition) static_cast<void>(0)
 #else

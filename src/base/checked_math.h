@@ -1,4 +1,5 @@
-// Sizes that come from a file or a request are multiplied and added here and nowhere else.
+// Overflow-checked arithmetic for every size that comes from a file or a request. Returns nullopt on
+// overflow.
 #pragma once
 
 #include <concepts>

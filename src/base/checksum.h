@@ -1,6 +1,6 @@
-// Checksums of files and of models: XXH3 (libxxhash), which reads faster than memory can be copied (17 GB/s against 10 on
-// one Zen 4 core; docs/document-cache.md). It finds damage and tells contents apart; it is no defence against somebody
-// who forges them.
+// Checksums of files and models with XXH3 (libxxhash), which reads faster than memory can be copied (17 GB/s
+// against 10 on one Zen 4 core; docs/document-cache.md). XXH3 detects damage and distinguishes contents; it
+// does not protect against deliberate forgery.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@ namespace coppice {
 
 uint64_t ChecksumOf(std::span<const std::byte> bytes);
 
-// 128 bits over everything that was added: what two contents have in common only if they are one.
+// A 128-bit hash of all data added. Different contents have different fingerprints, except for accidental
+// collisions.
 struct Fingerprint {
   uint64_t low = 0;
   uint64_t high = 0;
@@ -28,7 +29,7 @@ class Fingerprinter {
   Fingerprinter& operator=(const Fingerprinter&) = delete;
 
   void Add(std::span<const std::byte> bytes);
-  // With its length, so that "ab", "c" and "a", "bc" differ.
+  // Adds the length first, so that "ab", "c" and "a", "bc" differ.
   void Add(std::string_view text);
   void Add(int64_t number);
   void Add(double number);

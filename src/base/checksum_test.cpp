@@ -20,7 +20,7 @@ TEST(Checksum, EveryBitCounts) {
   EXPECT_EQ(ChecksumOf(bytes), before);
 }
 
-// Files outlive the program: the value must not change with the library.
+// Files store these values, so they must not change with the version of libxxhash.
 TEST(Checksum, IsXxh3) {
   EXPECT_EQ(ChecksumOf({}), 0x2d06800538d394c2u);
   EXPECT_EQ(Fingerprinter().Result(), (Fingerprint{0x6001c324468d497f, 0x99aa06d3014798d8}));

@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kIsaNames = {"scalar", "avx2", "avx512", "amx"};
 
-// Linux hands out the 8 KiB of tile state only to processes that ask (arch_prctl, since 5.16); without the
-// grant the first tile instruction is a SIGILL even on a CPU that has them.
+// Linux grants the 8 KiB of AMX tile state only to processes that request it (arch_prctl, since 5.16).
+// Without the grant the first tile instruction raises SIGILL, even on a CPU with AMX.
 bool AskForTiles() {
   constexpr int kReqXcompPerm = 0x1023;
   constexpr int kXfeatureXtileData = 18;

@@ -6,23 +6,23 @@
 
 namespace coppice {
 
-enum class Isa { kScalar, kAvx2, kAvx512, kAmx };  // each includes the ones before it
+enum class Isa { kScalar, kAvx2, kAvx512, kAmx };  // each value includes those before it
 
 struct CpuFeatures {
   bool avx2 = false;      // AVX2, FMA and F16C
-  bool avx_vnni = false;  // dot products of bytes on vectors of 256 bits
+  bool avx_vnni = false;  // byte dot products on 256-bit vectors
   bool avx512 = false;    // F, BW, DQ, VL
   bool avx512_bf16 = false;
   bool avx512_vnni = false;
-  bool amx = false;   // tiles with bf16 and int8, and the kernel grants their use
-  std::string model;  // the vendor's name of the CPU
+  bool amx = false;   // tiles with bf16 and int8; the operating system has granted their use
+  std::string model;  // the CPU's brand string
 };
 
 // Read once from cpuid and the operating system.
 const CpuFeatures& Cpu();
 
-// The best ISA of this CPU; COPPICE_ISA=scalar|avx2|avx512|amx takes a lower one. Throws Error where the
-// variable names no ISA or one that the CPU lacks.
+// The best ISA of this CPU, or the lower one that COPPICE_ISA=scalar|avx2|avx512|amx names. Throws Error if
+// the variable names no ISA, or one that the CPU lacks.
 Isa ChooseIsa();
 
 std::string_view IsaName(Isa isa);

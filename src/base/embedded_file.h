@@ -1,4 +1,4 @@
-// A file that the build compiles into the program (cmake/EmbedFiles.cmake).
+// A file that the build embeds in the executable (cmake/EmbedFiles.cmake).
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// The one exception type for what a user, a file, a request or a device can cause.
+// The exception type for every error that a user, a file, a request or a device can cause.
 #pragma once
 
 #include <fmt/core.h>
@@ -18,7 +18,7 @@ class Error : public std::runtime_error {
       : std::runtime_error(fmt::format(format, std::forward<Args>(args)...)) {}
 };
 
-// Thrown where a caller asked to stop (a client that left, Ctrl-C); never an error of the input.
+// Thrown when the caller asked to stop (a disconnected client, Ctrl-C); never used for invalid input.
 class Cancelled : public std::runtime_error {
  public:
   Cancelled() : std::runtime_error("cancelled") {}

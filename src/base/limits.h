@@ -1,5 +1,5 @@
-// Every limit on what a file or a request may ask for, in one place. Each is far above anything real and far
-// below what would hurt: they exist so that no size from outside decides alone how much memory is taken.
+// Every limit on the sizes that a file or a request may ask for. Each is far above real use and far below
+// what would exhaust a machine, so that no size from outside alone decides how much memory is allocated.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ inline constexpr uint64_t kMaxGgufKeyBytes = 65535;      // the format's own lim
 inline constexpr uint64_t kMaxGgufTensorNameBytes = 64;  // the format's own limit
 inline constexpr int kMaxGgufArrayDepth = 8;
 inline constexpr uint64_t kMaxGgufAlignment = 1u << 20;
-inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;  // as the safetensors library
+inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;  // as in the safetensors library
 inline constexpr int kMaxSafetensorsTensors = 65536;
 inline constexpr int kMaxShards = 4096;
 inline constexpr int kMaxJsonDepth = 64;
@@ -31,7 +31,8 @@ inline constexpr int64_t kMaxContext = 1 << 24;
 inline constexpr int64_t kMaxAddedTokens = 65536;
 inline constexpr int64_t kMaxTemplateSteps = 1'000'000;
 inline constexpr int64_t kMaxTemplateOutputBytes = 64 << 20;
-inline constexpr int64_t kMaxTemplateMemoryBytes = 2 * kMaxTemplateOutputBytes;  // values alive at once
+// Limits the values that are alive at the same time.
+inline constexpr int64_t kMaxTemplateMemoryBytes = 2 * kMaxTemplateOutputBytes;
 inline constexpr int kMaxTemplateDepth = 64;
 
 }  // namespace coppice::limits

@@ -14,7 +14,7 @@
 namespace coppice {
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-  // O_NONBLOCK: a pipe would otherwise wait for a writer before it can be refused.
+  // Without O_NONBLOCK, opening a pipe would wait for a writer before the check below can refuse it.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) throw Error("{}: cannot open: {}", path, std::strerror(errno));
   struct stat info {};

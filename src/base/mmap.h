@@ -8,9 +8,8 @@
 
 namespace coppice {
 
-// Owns the mapping. The pages are private and read-only: nothing here ever writes to a model file. Throws
-// Error, naming the path and the system's reason, where the file cannot be opened, is no regular file, or
-// cannot be mapped.
+// Owns the mapping. The pages are private and read-only. Throws Error with the path and the system's reason
+// if the file cannot be opened, is not a regular file, or cannot be mapped.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);

@@ -29,7 +29,7 @@ bool SameFile(int fd, const std::string& path) {
          opened.st_ino == named.st_ino;
 }
 
-// NAME.PART-DIGITS.part
+// Matches NAME.PART-DIGITS.part.
 bool IsUnfinished(std::string_view name, std::string_view part) {
   constexpr std::string_view kEnd = ".part";
   if (!name.ends_with(kEnd)) return false;
@@ -38,8 +38,8 @@ bool IsUnfinished(std::string_view name, std::string_view part) {
   return digits > 0 && digits < name.size() && name.substr(0, digits).ends_with(fmt::format(".{}-", part));
 }
 
-// The lock is only to be had where the process that held it is gone. Whoever holds it keeps the name: nobody begins a
-// file there meanwhile, and nobody finishes it.
+// The lock can be taken only after the process that held it has ended. While this function holds it, no
+// process can start a file with this name or finish one.
 void RemoveIfAbandoned(const fs::path& path) {
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return;
@@ -66,7 +66,8 @@ NewFile::NewFile(const std::string& path, std::string_view part)
   Open();
 }
 
-// Without O_TRUNC: until it is locked, it may be somebody else's, whose process has the same number in another container.
+// Opens without O_TRUNC: until the lock is held, the file may belong to a process with the same id in another
+// container.
 void NewFile::Open() {
   for (;;) {
     fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
@@ -82,7 +83,7 @@ void NewFile::Open() {
       close(std::exchange(fd_, -1));
       throw Error("[{}] {}: cannot create: {}", part_, temporary_, std::strerror(reason));
     }
-    close(fd_);  // RemoveAbandoned() came between
+    close(fd_);  // RemoveAbandoned() removed the file between open and flock
   }
 }
 
@@ -109,7 +110,8 @@ void NewFile::Sync() {
 }
 
 void NewFile::Commit() {
-  // The lock is to outlive the first descriptor, or the file would be abandoned until it has its name.
+  // This duplicate keeps the lock until the rename; otherwise RemoveAbandoned() could remove the file before
+  // it.
   const int lock = fcntl(fd_, F_DUPFD_CLOEXEC, 0);
   // A full disk may show only here: network file systems write on close.
   const bool written = close(std::exchange(fd_, -1)) == 0;

@@ -1,4 +1,4 @@
-// Files that are there whole or not at all.
+// Output files that appear complete or not at all.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,11 @@
 
 namespace coppice {
 
-// A file beside `path` that takes its name in Commit(), and is removed if that is never reached: what was there before
-// is lost only to a whole successor. Throws Error, naming the part of the program and the file, where it cannot be
-// made or written, where `path` is a device, a pipe, a folder or a link, and where it is being written already.
-// Until then it is called PATH.PART-PID.part and locked, so that RemoveAbandoned() can tell it from what is left of a
-// process that was killed.
+// Writes to a temporary file beside `path` and renames it to `path` in Commit(). Without Commit() the
+// destructor removes it, so an existing file is replaced only by a complete one. Throws Error, naming the
+// part of the program and the file, if the file cannot be created or written, if `path` is a device, a pipe,
+// a folder or a link, or if another process is writing it. The temporary file is called PATH.PART-PID.part
+// and is locked, so that RemoveAbandoned() can recognise the leftovers of a killed process.
 class NewFile {
  public:
   NewFile(const std::string& path, std::string_view part);
@@ -22,7 +22,8 @@ class NewFile {
 
   void Append(std::span<const std::byte> bytes);
   void Append(std::string_view text);
-  // Waits until what was appended is on the device: after a crash the name then never stands for half a file.
+  // Waits until all appended data is on the device, so that after a crash the name never refers to an
+  // incomplete file.
   void Sync();
   void Commit();
 
@@ -36,8 +37,8 @@ class NewFile {
   bool committed_ = false;
 };
 
-// Removes the unfinished files of one part of the program that nobody writes any more from a folder: their process was
-// killed. Where the file system has no locks, those that were touched within the last hour stay.
+// Removes from `folder` the unfinished files of one part of the program whose process was killed. On a file
+// system without locks, it keeps files modified within the last hour.
 void RemoveAbandoned(const std::string& folder, std::string_view part);
 
 }  // namespace coppice

@@ -16,7 +16,7 @@ int64_t PeakMemoryBytes() {
 
 bool ResetPeakMemory() {
   std::ofstream refs("/proc/self/clear_refs");
-  refs << "5" << std::flush;  // the high-water mark alone
+  refs << "5" << std::flush;  // resets the high-water mark only
   return refs.good();
 }
 

@@ -1,15 +1,15 @@
-// The most memory that this process held resident at once.
+// The peak resident memory of this process.
 #pragma once
 
 #include <cstdint>
 
 namespace coppice {
 
-// Since the last ResetPeakMemory(), or since the start where the system resets nothing. Pages of mapped files
-// count as soon as they were read. 0 where the system does not say.
+// Bytes, measured since the last ResetPeakMemory(), or since the process started where the system cannot
+// reset. Pages of mapped files count once they are read. 0 if the system does not report it.
 int64_t PeakMemoryBytes();
 
-// Begins anew. Returns whether the system did so (Linux: clear_refs, proc(5)).
+// Restarts the measurement. Returns whether the system supports that (Linux: clear_refs, proc(5)).
 bool ResetPeakMemory();
 
 }  // namespace coppice

@@ -22,7 +22,7 @@ TEST(Random, GivesThePublishedNumbers) {
   EXPECT_EQ(Random::Mix(1234567 + 2 * Random::kStep), 3203168211198807973u);
 }
 
-// What these seeds have always given: samples, methods and checkpoints depend on it.
+// The fixed sequences of these seeds. Samples, methods and checkpoints depend on them.
 TEST(Random, KeepsItsSequences) {
   Random random(1234567);
   for (int i = 0; i < 4; ++i) random.Next();
@@ -53,7 +53,8 @@ TEST(Random, AStreamForEachPlace) {
   EXPECT_THAT(order, ElementsAre(1, 9, 5, 7, 8, 4, 3, 6, 2, 10, 11, 0));
 }
 
-// Of 2^64 draws, those below 2^62 would otherwise stand for two remainders each: half of all results instead of a third.
+// Without rejection, each remainder below 2^62 would have two draws: half of all results would fall there,
+// not a third.
 TEST(Random, NoRemainderIsFavoured) {
   constexpr uint64_t kThird = uint64_t{1} << 62;
   Random random(2);

@@ -21,8 +21,8 @@ namespace coppice {
 namespace {
 thread_local bool inside_loop = false;
 
-// How long a thread looks for work, or for the end of others' work, before it sleeps. A decode step is
-// hundreds of loops with a few microseconds between them, and to wake a sleeper costs more than that.
+// How long a thread spins for work, or for the end of other threads' work, before it sleeps. A decode step
+// runs hundreds of loops a few microseconds apart, and waking a sleeping thread costs more than that.
 constexpr std::chrono::microseconds kSpin{50};
 
 void Pause() {
@@ -31,7 +31,7 @@ void Pause() {
 #endif
 }
 
-// Whether `ready` became true within kSpin.
+// Returns whether `ready` became true within kSpin.
 template <typename Ready>
 bool SpinUntil(Ready ready) {
   constexpr int kLooksPerClock = 16;
@@ -46,21 +46,21 @@ bool SpinUntil(Ready ready) {
 }
 }  // namespace
 
-// A loop is open while `ticket` is odd; every loop has an odd ticket of its own. A worker enters (`inside`),
-// and only then looks whether the loop that it saw is still open; the caller closes the loop, and only then
-// waits until nobody is inside. Both are sequentially consistent, so one of the two sees the other: no worker
-// touches a loop that its caller has left. Sleepers are woken by the same reasoning: each side announces
-// itself before it looks.
+// A loop is open while `ticket` is odd, and every loop has its own odd ticket. A worker first increments
+// `inside` and then checks that the loop it saw is still open; the caller first closes the loop and then
+// waits until `inside` is 0. Both operations are sequentially consistent, so one side sees the other: no
+// worker touches a loop that its caller has left. Waking sleepers follows the same rule: each side announces
+// itself before it checks.
 struct ThreadPool::State {
   std::mutex caller_mutex;  // one loop at a time
 
-  // The loop: written while it is closed and nobody is inside.
+  // The current loop. Written only while the loop is closed and no worker is inside.
   const std::function<void(int64_t, int64_t, int)>* body = nullptr;
   int64_t count = 0;
   int64_t grain = 1;
-  std::exception_ptr error;  // under `mutex`
+  std::exception_ptr error;  // guarded by `mutex`
   std::atomic<bool> failed{false};
-  // Pieces are claimed by fetch_add, so the order of claims never depends on which thread is quick.
+  // Threads claim pieces with fetch_add, so pieces start in ascending order whichever thread is faster.
   std::atomic<int64_t> next{0};
 
   std::atomic<uint64_t> ticket{0};
@@ -90,7 +90,7 @@ struct ThreadPool::State {
     inside_loop = false;
   }
 
-  // Also where the pool's constructor gives up halfway.
+  // Also runs when the constructor of the pool fails halfway, as a member that is already complete.
   ~State() {
     stop = true;
     { const std::lock_guard lock(mutex); }
@@ -113,7 +113,7 @@ struct ThreadPool::State {
     }
   }
 
-  // The ticket of an open loop other than `seen`, or any ticket where the pool stops.
+  // Returns the ticket of an open loop other than `seen`, or any ticket once the pool stops.
   uint64_t AwaitLoop(uint64_t seen) {
     uint64_t current = 0;
     const auto ready = [&] {
@@ -132,7 +132,7 @@ struct ThreadPool::State {
     ++ticket;
     if (sleepers == 0) return;
     {
-      const std::lock_guard lock(mutex);  // whoever counted itself a sleeper waits by now
+      const std::lock_guard lock(mutex);  // every thread counted in `sleepers` is now waiting
     }
     wake.notify_all();
   }
@@ -150,7 +150,7 @@ struct ThreadPool::State {
 
 ThreadPool::ThreadPool(int threads) : state_(std::make_unique<State>()) {
   COPPICE_CHECK(threads >= 1);
-  // With more threads than cores, whoever spins holds up whoever works.
+  // With more threads than cores, a spinning thread delays a working one.
   state_->spin = threads <= UsableCores();
   state_->workers.reserve(static_cast<size_t>(threads - 1));
   try {
@@ -190,7 +190,7 @@ void ThreadPool::For(int64_t count, int64_t grain,
 int UsableCores() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  // More CPUs than the set has room for: they are not counted out, so all of them.
+  // Fails if the machine has more CPUs than a cpu_set_t holds; then count all of them.
   if (sched_getaffinity(0, sizeof(set), &set) != 0)
     return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   return std::max(1, CPU_COUNT(&set));

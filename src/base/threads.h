@@ -7,11 +7,11 @@
 
 namespace coppice {
 
-// Runs loops on `size()` threads, the caller's included. One loop at a time, and loops do not nest, so that
-// nothing oversubscribes the machine.
+// Runs loops on `size()` threads, including the caller's. Only one loop runs at a time and loops cannot nest,
+// so the pool never oversubscribes the machine.
 class ThreadPool {
  public:
-  // threads: at least 1. Throws Error where the system starts no more.
+  // threads >= 1. Throws Error if the system cannot start them.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -19,10 +19,10 @@ class ThreadPool {
 
   int size() const;
 
-  // Calls body(begin, end, thread) over disjoint pieces of [0, count) of at most `grain` items each, handed
-  // out in order to whichever thread is free; returns when all are done. `thread` is in [0, size()), for
-  // per-thread scratch. The first exception that a piece throws is rethrown here; no further pieces start
-  // after it.
+  // Calls body(begin, end, thread) for disjoint pieces of [0, count) of at most `grain` items each. Free
+  // threads take the pieces in ascending order. Returns when all are done. `thread` is in [0, size()) and can
+  // index per-thread scratch. After a piece throws, no further piece starts, and the first exception is
+  // rethrown here.
   void For(int64_t count, int64_t grain,
            const std::function<void(int64_t begin, int64_t end, int thread)>& body) const;
 
@@ -31,7 +31,7 @@ class ThreadPool {
   std::unique_ptr<State> state_;
 };
 
-// Cores this process may run on.
+// The number of cores this process may run on.
 int UsableCores();
 
 }  // namespace coppice

@@ -46,9 +46,9 @@ TEST(ThreadPool, RethrowsAndStaysUsable) {
   EXPECT_EQ(n.load(), 100);
 }
 
-// In a process of its own: the limit cannot be taken back.
+// Runs in its own process, because the limit cannot be raised again.
 [[noreturn]] void AskForTooManyThreads() {
-  const rlimit limit = {64 << 20, 64 << 20};  // no address space for so many stacks
+  const rlimit limit = {64 << 20, 64 << 20};  // too little address space for the threads' stacks
   setrlimit(RLIMIT_AS, &limit);
   try {
     const ThreadPool pool(1000);
@@ -73,10 +73,9 @@ TEST(ThreadPool, ManyShortLoops) {
   EXPECT_EQ(sum.load(), 2000 * 28);
 }
 
-// Workers spin for some microseconds and then sleep: loops come while they do either, and while they change
-// over.
+// Workers spin for some microseconds and then sleep. Loops start in both phases, and in between.
 TEST(ThreadPool, LoopsAfterPausesOfAnyLength) {
-  for (int threads : {2, 4}) {  // two spin where the machine has two cores
+  for (int threads : {2, 4}) {  // with 2, both threads spin if the machine has two cores
     const ThreadPool pool(threads);
     std::atomic<int64_t> sum{0};
     for (int i = 0; i < 2000; ++i) {
@@ -105,7 +104,7 @@ TEST(ThreadPool, EveryFailedLoopThrowsItsOwnError) {
   }
 }
 
-// A body may wait for another piece of its loop: with as many threads as pieces both run.
+// A body may wait for another piece of its loop: with as many threads as pieces, all pieces run concurrently.
 TEST(ThreadPool, PiecesRunAtTheSameTime) {
   const ThreadPool pool(2);
   for (int i = 0; i < 200; ++i) {

@@ -4,7 +4,8 @@
 
 namespace coppice {
 
-// Well-formed UTF-8 (RFC 3629): no overlong forms, no surrogates, nothing beyond U+10FFFF.
+// Returns whether `text` is well-formed UTF-8 (RFC 3629): no overlong forms, no surrogates, nothing above
+// U+10FFFF.
 bool IsUtf8(std::string_view text);
 
 }  // namespace coppice

@@ -5,7 +5,7 @@
 namespace coppice {
 namespace {
 
-// The limits of table 3-7 of the Unicode standard.
+// The boundaries of table 3-7 of the Unicode standard.
 TEST(Utf8, IsWellFormedOrNot) {
   for (const char* good : {"", "a\x7F", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF",
                            "\xEE\x80\x80", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF", "\xE2\x82\xAC!"})

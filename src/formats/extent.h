@@ -1,4 +1,4 @@
-// The size of a tensor of a file, with every product checked.
+// The size of a tensor in a file, with overflow checks.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct TensorExtent {
   int64_t bytes = 0;
 };
 
-// Folds a shape (outermost first, no negative dimension) into rows and columns. Nothing where a product
-// overflows or a row is not a whole number of blocks.
+// Folds a shape (outermost dimension first, none negative) into rows and columns. Returns nullopt if a
+// product overflows or a row is not a whole number of blocks.
 inline std::optional<TensorExtent> ExtentOf(DType type, std::span<const int64_t> shape) {
   TensorExtent extent{.rows = 1, .cols = shape.empty() ? 1 : shape.back()};
   for (size_t i = 0; i + 1 < shape.size(); ++i) {

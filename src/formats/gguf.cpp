@@ -24,7 +24,7 @@ const GgufValue* FindValue(const GgufMetadata& metadata, std::string_view key) {
   throw Error("[gguf] {}: key '{}' is not {}", metadata.path(), Printable(key), expected);
 }
 
-// The array of `key` as a vector of T; null where the value is anything else.
+// The array as a vector of T; null if the value is anything else.
 template <typename T>
 const std::vector<T>* ArrayOf(const GgufValue& value) {
   const auto* array = std::get_if<std::shared_ptr<const GgufArray>>(&value);
@@ -130,8 +130,8 @@ std::string SplitSuffix(int64_t number, int64_t count) {
   return fmt::format("-{:05}-of-{:05}.gguf", number, count);
 }
 
-// The number of splits that the first of them states; 1 for a file that is whole. Throws where `first` is
-// another of the splits.
+// The number of splits according to the first one; 1 for a file that is not split. Throws Error if `first` is
+// a later split.
 int64_t SplitCount(const GgufMetadata& first) {
   const int64_t count = first.Integer("split.count").value_or(1);
   if (count < 1 || count > limits::kMaxShards) {
@@ -145,7 +145,8 @@ int64_t SplitCount(const GgufMetadata& first) {
   return count;
 }
 
-// Throws unless `split` says of itself that it is number `number` (from 0) of the model that `first` begins.
+// Throws Error unless the metadata of `split` names it as number `number` (from 0) of the model that `first`
+// starts.
 void CheckSplit(const GgufMetadata& first, const GgufMetadata& split, int64_t number) {
   const auto expect = [&](std::string_view key, int64_t expected) {
     const auto found = split.Integer(key);
@@ -173,7 +174,8 @@ std::unique_ptr<GgufFile> GgufFile::Open(const std::string& path) {
   ParsedGguf parsed = ParseGguf(files.back().bytes(), path);
   const GgufMetadata first(path, std::move(parsed.metadata));
   std::vector<StoredTensor> tensors = std::move(parsed.tensors);
-  std::map<std::string, std::string, std::less<>> home;  // of each tensor, to name the split that repeats one
+  // The path of each tensor's split, for messages about duplicates.
+  std::map<std::string, std::string, std::less<>> home;
   for (const StoredTensor& tensor : tensors) home.emplace(tensor.name, path);
 
   const int64_t count = SplitCount(first);
@@ -204,7 +206,8 @@ std::unique_ptr<GgufFile> GgufFile::Open(const std::string& path) {
 
 bool LooksLikeGguf(const std::string& path) {
   std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return false;  // a pipe would wait for a writer
+  // Opening a pipe would wait for a writer.
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;
   std::ifstream file(path, std::ios::binary);
   char magic[4] = {};
   if (!file.read(magic, sizeof(magic))) return false;

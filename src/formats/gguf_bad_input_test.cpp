@@ -1,4 +1,4 @@
-// The bad inputs that a GGUF reader must refuse, each with the error that it got in other engines:
+// Invalid inputs that a GGUF reader must reject, with reports of such inputs in other engines:
 // CVE-2024-21802, CVE-2025-53630, CVE-2026-27940, CVE-2026-33298, CVE-2026-7482, CVE-2026-53923 and the
 // issues named below.
 #include <gmock/gmock.h>
@@ -16,8 +16,8 @@ namespace {
 std::atomic<size_t> largest_allocation{0};
 }
 
-// Every allocation of this program passes here, so that a test can say "refused before anything was
-// allocated".
+// Every allocation of this program goes through this operator, so that a test can check that the reader
+// rejects a file before it allocates.
 [[gnu::noinline]] void* operator new(size_t size) {
   if (size > largest_allocation) largest_allocation = size;
   if (void* p = std::malloc(size > 0 ? size : 1)) return p;
@@ -32,7 +32,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// The refusal, which must not have taken more memory than a few times the file.
+// The error message. Rejecting the file must not allocate more than a few times its size.
 std::string Refusal(const Bytes& bytes) {
   largest_allocation = 0;
   const std::string message = ErrorOf([&] { ParseGguf(bytes.span(), "x.gguf"); });
@@ -97,7 +97,7 @@ TEST(BadGguf, Row4_StringsLongerThanTheFile) {  // ggml#1516
     EXPECT_EQ(value.text().size(), 160u);
     EXPECT_THAT(Refusal(value), HasSubstr("are left")) << length;
     EXPECT_THAT(Refusal(Bytes().Head(1, 0).U64(length).Zeros(128)), HasSubstr("are left")) << length;
-    // An array that long, of every element type.
+    // An array of that length, for every element type.
     for (uint32_t type = 0; type <= 12; ++type) {
       EXPECT_THAT(Refusal(Bytes().Head(0, 1).String("k").U32(9).U32(type).U64(length).Zeros(100)),
                   HasSubstr("are left"))
@@ -178,7 +178,7 @@ TEST(BadGguf, Row8_TensorsOutsideTheFileOverlappingOrUnaligned) {  // CVE-2026-7
   EXPECT_THAT(Refusal(OneTensor({8}, 0, 64, 64)), HasSubstr("past the end"));
   EXPECT_THAT(Refusal(OneTensor({8}, 0, 1 << 20, 64)), HasSubstr("past the end"));
   EXPECT_THAT(Refusal(OneTensor({8}, 0, UINT64_MAX - 31, 64)),
-              HasSubstr("past the end"));  // offset + size wraps
+              HasSubstr("past the end"));  // offset + size overflows
   EXPECT_THAT(Refusal(OneTensor({8}, 0, 4, 64)), AllOf(HasSubstr("'blk.0.w'"), HasSubstr("alignment 32")));
   const auto two = [](uint64_t first, uint64_t second) {
     Bytes b;
@@ -233,7 +233,7 @@ TEST(BadGguf, Row11_PartialBlocksAndUnknownTypes) {
     EXPECT_EQ(Refusal(OneTensor({type.block, 3}, type.number, 0, exact)), "no error") << type.number;
     EXPECT_THAT(Refusal(OneTensor({type.block, 3}, type.number, 0, exact - 1)), HasSubstr("past the end"));
     if (type.block == 1) continue;
-    // The rows together would be whole blocks; each alone is not.
+    // All rows together would be whole blocks, but each row alone is not.
     EXPECT_THAT(Refusal(OneTensor({type.block / 2, 4}, type.number, 0, 4096)),
                 AllOf(HasSubstr("'blk.0.w'"), HasSubstr("not a multiple")));
     EXPECT_THAT(Refusal(OneTensor({type.block + 1}, type.number, 0, 4096)), HasSubstr("not a multiple"));
@@ -254,7 +254,7 @@ TEST(BadGguf, Row11_PartialBlocksAndUnknownTypes) {
   EXPECT_THAT(Refusal(OneTensor({256}, 0xFFFFFFFF, 0, 4096)), HasSubstr("unknown type 4294967295"));
 }
 
-// Small elements are widened in memory; a file of 70 MB of them must not become half a GB.
+// Small elements are widened in memory, so a file with 70 MB of them would take half a GB.
 TEST(BadGguf, ArraysOfOneFileTogetherAreLimited) {
   const uint64_t count = 4 * static_cast<uint64_t>(limits::kMaxVocab) + 1;
   Bytes b;

@@ -1,4 +1,4 @@
-// Reads little-endian values from bytes that may end anywhere.
+// Reads little-endian values from bytes that may be truncated anywhere.
 #pragma once
 
 #include <bit>
@@ -24,7 +24,7 @@ class GgufCursor {
   uint64_t position() const { return position_; }
   uint64_t left() const { return bytes_.size() - position_; }
 
-  // `what` says in the message what was being read.
+  // `what` names the value in messages.
   template <typename T>
   T Read(std::string_view what) {
     static_assert(std::is_arithmetic_v<T>);
@@ -35,7 +35,7 @@ class GgufCursor {
     return value;
   }
 
-  // A length and that many bytes; the view points into the file.
+  // Reads a length and that many bytes. The view points into the file.
   std::string_view String(std::string_view what) {
     const uint64_t length = Read<uint64_t>(what);
     Need(length, what);
@@ -44,7 +44,7 @@ class GgufCursor {
     return text;
   }
 
-  // Fails unless `count` items of at least `item_bytes` each can still follow.
+  // Throws Error unless `count` more items of at least `item_bytes` each fit.
   void NeedItems(uint64_t count, uint64_t item_bytes, std::string_view what) const {
     if (count > left() / item_bytes) {
       Fail("{} {} need at least {} bytes each, {} bytes are left", count, what, item_bytes, left());

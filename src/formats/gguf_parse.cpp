@@ -1,7 +1,7 @@
-// The layout, all little endian: magic "GGUF", u32 version, u64 tensors, u64 keys; per key: string, u32 type,
-// value; per tensor: string, u32 dimensions, u64 each (innermost first), u32 type, u64 offset; padding to
-// general.alignment; then the data that the offsets count from. A string is a u64 length and bytes; an array
-// a u32 type, a u64 count and the elements. Source: gguf.md of ggml.
+// The layout, all little-endian: magic "GGUF", u32 version, u64 number of tensors, u64 number of keys. Per
+// key: string, u32 type, value. Per tensor: string, u32 number of dimensions, u64 each (innermost first), u32
+// type, u64 offset. Padding to general.alignment; then the data, to which the offsets refer. A string is a
+// u64 length and bytes; an array is a u32 type, a u64 count and the elements. Source: gguf.md of ggml.
 #include "formats/gguf_parse.h"
 
 #include <algorithm>
@@ -20,22 +20,23 @@
 namespace coppice {
 namespace {
 
-// The value types, as the format numbers them.
+// The value types, in the format's numbering.
 enum GgufType : uint32_t { kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64 };
 constexpr std::array<uint64_t, 13> kLeastBytes = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
 
-// A key of one byte with a value of one; a tensor with a name of one byte and one dimension.
+// The smallest entries: a key of one byte with a value of one; a tensor with a name of one byte and one
+// dimension.
 constexpr uint64_t kLeastKeyBytes = 8 + 1 + 4 + 1;
 constexpr uint64_t kLeastTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
 
-// Elements of all arrays of one file together: small integers are widened, so the bytes of the file alone
-// would be a poor bound on memory. The largest vocabularies need a few million.
+// Limit on the elements of all arrays of a file. Small integers are widened in memory, so the file's size
+// alone would be a poor bound. The largest vocabularies need a few million elements.
 constexpr uint64_t kMostArrayElements = 4 * static_cast<uint64_t>(limits::kMaxVocab);
 
 struct GgmlType {
   uint32_t number;
   std::string_view name;
-  std::optional<DType> type;  // nothing: not supported here
+  std::optional<DType> type;  // nullopt: not supported
 };
 constexpr auto kGgmlTypes = std::to_array<GgmlType>({
     {0, "F32", DType::kF32},
@@ -85,7 +86,7 @@ class Parser {
   ParsedGguf Parse() {
     const auto [tensors, keys] = ReadHeader();
     for (uint64_t i = 0; i < keys; ++i) ReadKey();
-    // Again, with what the keys have used up, before anything is reserved.
+    // Checks again, now without the bytes of the keys, before reserving memory.
     in_.NeedItems(tensors, kLeastTensorBytes, "tensors");
     offsets_.reserve(tensors);
     result_.tensors.reserve(tensors);
@@ -105,7 +106,8 @@ class Parser {
     if (magic != 0x46554747 && !swapped)
       throw Error("[gguf] {}: not a GGUF file (magic {:#010x})", path_, magic);
     const uint32_t version = in_.Read<uint32_t>("the version");
-    // A big-endian file has the magic in this order all the same; its version is 1, 2 or 3 in the top byte.
+    // A big-endian file can have the magic in this byte order too; its version 1, 2 or 3 is then in the top
+    // byte.
     if (swapped || (version != 0 && (version & 0xFFFFFF) == 0)) {
       throw Error("[gguf] {}: unsupported version: the file is big-endian (version reads as {:#010x})", path_,
                   version);
@@ -233,7 +235,7 @@ class Parser {
     return array;
   }
 
-  // PRECONDITION: `count` elements fit into what is left of the file.
+  // PRECONDITION: `count` elements fit in the rest of the file.
   template <typename T>
   void Fill(GgufArray& array, uint64_t count, int depth) {
     std::vector<T> items;
@@ -277,7 +279,7 @@ class Parser {
       dimension = in_.Read<int64_t>("a tensor's dimension");
       if (dimension <= 0) in_.Fail("tensor '{}' has the dimension {}", Printable(name), dimension);
     }
-    std::reverse(shape.begin(), shape.end());  // the file has the innermost first
+    std::reverse(shape.begin(), shape.end());  // the file stores the innermost dimension first
     return shape;
   }
 
@@ -296,7 +298,7 @@ class Parser {
                 Printable(name), offset, alignment_);
   }
 
-  // Turns offsets into pointers. A file without tensors may end before the place where data would start.
+  // Turns offsets into pointers. A file without tensors may end before the start of the data section.
   void PlaceTensors() {
     if (result_.tensors.empty()) return;
     const uint64_t start = (in_.position() + alignment_ - 1) / alignment_ * alignment_;
@@ -334,9 +336,9 @@ class Parser {
   const std::string& path_;
   GgufCursor in_;
   ParsedGguf result_;
-  std::vector<uint64_t> offsets_;               // of the tensors, from the start of the data
-  std::unordered_set<std::string_view> names_;  // of the tensors, in the file's memory
-  std::string_view key_;                        // being read, for messages
+  std::vector<uint64_t> offsets_;               // of the tensors, from the start of the data section
+  std::unordered_set<std::string_view> names_;  // of the tensors; views into the file
+  std::string_view key_;                        // the current key, for messages
   uint64_t alignment_ = 32;
   uint64_t array_elements_ = 0;
 };

@@ -1,4 +1,4 @@
-// One GGUF file, from its bytes: the part of the reader that never touches the file system.
+// Parses one GGUF file from its bytes, without access to the file system.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@ namespace coppice {
 struct ParsedGguf {
   uint32_t version = 0;
   std::map<std::string, GgufValue, std::less<>> metadata;
-  std::vector<StoredTensor> tensors;  // in the order of the file; the views point into the bytes parsed
+  std::vector<StoredTensor> tensors;  // in file order; the views point into the parsed bytes
 };
 
-// `path` names the bytes in messages. Linear in the size of the metadata; tensor data is not read. Throws
-// Error.
+// `path` names the bytes in messages. Takes time linear in the size of the metadata and does not read tensor
+// data. Throws Error.
 ParsedGguf ParseGguf(std::span<const std::byte> bytes, const std::string& path);
 
 }  // namespace coppice

@@ -162,7 +162,7 @@ TEST(Gguf, OpensEveryModel) {
   }
 }
 
-// The values of every tensor of the models are finite: nothing is read from a wrong place.
+// The values of every tensor are finite, which shows that no tensor is read from a wrong place.
 TEST(Gguf, ModelsHoldFiniteValues) {
   COPPICE_NEEDS_SHARED("models");
   for (const char* path : {"models/stories260K/stories260K.gguf", "data/parity/tiny_llama_q8.gguf"}) {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kAlignment = 32;  // the format's default, so general.alignment need not be written
 
-// As the format numbers them.
+// In the format's numbering.
 constexpr uint32_t kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7, kString = 8, kArray = 9;
 
 template <typename T>
@@ -131,7 +131,7 @@ void GgufWriter::AddTensor(const std::string& name, DType type, std::vector<int6
   COPPICE_CHECK(!name.empty() && name.size() <= limits::kMaxGgufTensorNameBytes);
   COPPICE_CHECK(!shape.empty() && shape.size() <= 4);
   for (const int64_t dimension : shape) COPPICE_CHECK(dimension > 0);
-  BytesOfTensor(type, shape);  // checks
+  BytesOfTensor(type, shape);  // checks that the size does not overflow
   tensors_.push_back({name, type, std::move(shape), std::move(fill)});
 }
 

@@ -1,4 +1,4 @@
-// Writes GGUF v3 files that other engines open too (`coppice synth`, tests).
+// Writes GGUF v3 files that other engines can open too (for `coppice synth` and tests).
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 
 namespace coppice {
 
-// Collects metadata and tensor descriptions, then streams the tensors into the file one by one: nothing is
-// held in memory but the tensor being written. The file appears under its name only when it is whole (written
-// beside, then renamed); an error leaves nothing behind.
+// Collects metadata and tensor descriptions, then streams the tensors to the file: only the current tensor is
+// in memory. The file appears under its name once it is complete (written beside, then renamed); an error
+// leaves nothing behind.
 class GgufWriter {
  public:
   void Add(const std::string& key, const std::string& value);
@@ -25,11 +25,11 @@ class GgufWriter {
   void Add(const std::string& key, const std::vector<float>& value);
   void Add(const std::string& key, const std::vector<int32_t>& value);
 
-  // shape outermost first ([outputs, inputs]); `fill` is called once, during Write, with the tensor's bytes.
+  // `shape` is outermost first ([outputs, inputs]). Write calls `fill` once, with the tensor's bytes.
   void AddTensor(const std::string& name, DType type, std::vector<int64_t> shape,
                  std::function<void(std::span<std::byte>)> fill);
 
-  // Throws Error where the file cannot be written (disk full, no permission).
+  // Throws Error if the file cannot be written (disk full, no permission).
   void Write(const std::string& path) const;
 
  private:

@@ -20,7 +20,7 @@ std::function<void(std::span<std::byte>)> Fill(DType type, std::vector<float> va
 
 std::vector<float> ValuesOf(const StoredTensor& tensor) {
   std::vector<float> values(static_cast<size_t>(tensor.view.rows * tensor.view.cols));
-  DequantizeRow(tensor.view.dtype, tensor.view.data, values);  // rows lie one behind the other
+  DequantizeRow(tensor.view.dtype, tensor.view.data, values);  // rows are contiguous
   return values;
 }
 
@@ -92,7 +92,7 @@ TEST(GgufWriter, AnErrorLeavesNothingBehind) {
   writer.AddTensor("a", DType::kF32, {8}, [](std::span<std::byte>) { throw Error("no data"); });
   EXPECT_EQ(ErrorOf([&] { writer.Write(folder.Path("m.gguf")); }), "no data");
   EXPECT_EQ(folder.CountFiles(), 0u);
-  // A folder stands where the file should be.
+  // A folder has the name of the file.
   GgufWriter good;
   std::filesystem::create_directory(folder.Path("taken.gguf"));
   EXPECT_THAT(ErrorOf([&] { good.Write(folder.Path("taken.gguf")); }),
@@ -104,8 +104,8 @@ TEST(GgufWriter, AnErrorLeavesNothingBehind) {
 TEST(GgufWriter, AFullDiskIsAnError) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
   const TempFolder folder;
-  // The writer opens a name beside the target; that name is known, so a link to the full device can stand
-  // there.
+  // The writer opens a temporary file beside the target. Its name is known, so the test can put a link to the
+  // full device there.
   const std::string path = folder.Path("m.gguf");
   std::filesystem::create_symlink("/dev/full", fmt::format("{}.gguf-{}.part", path, getpid()));
   EXPECT_THAT(ErrorOf([&] { GgufWriter().Write(path); }), HasSubstr("m.gguf: cannot write"));
@@ -122,11 +122,11 @@ TEST(GgufWriter, MisuseIsAProgrammersError) {
   EXPECT_THROW(writer.AddTensor("a", DType::kQ8_0, {33}, fill), CheckFailure);
 }
 
-// Splits: tensor t<i> in split i.
+// Split i holds tensor t<i>.
 struct Split {
   uint32_t number = 0, count = 3, total = 3;
   std::string tensor = "t0";
-  std::string name = "";  // general.name, where not empty
+  std::string name = "";  // general.name, unless empty
 };
 
 void WriteSplit(const TempFolder& folder, const std::string& file, const Split& split) {
@@ -149,7 +149,7 @@ class Splits : public testing::Test {
   std::string OpenError(const std::string& name = "m-00001-of-00003.gguf") {
     return ErrorOf([&] { GgufFile::Open(folder_.Path(name)); });
   }
-  // Replaces the second split.
+  // Replaces the second split and returns the error.
   std::string ErrorWithSecond(const Split& split) {
     WriteSplit(folder_, "m-00002-of-00003.gguf", split);
     return OpenError();
@@ -201,7 +201,7 @@ TEST_F(Splits, Row13_NamesAndCounts) {
   EXPECT_THAT(OpenError("none.gguf"), HasSubstr("split.count is 0"));
   WriteSplit(folder_, "single.gguf", {.count = 1, .total = 1});
   EXPECT_EQ(OpenError("single.gguf"), "no error");
-  for (int i = 0; i < 3; ++i) {  // all of them agree, but a tensor is missing
+  for (int i = 0; i < 3; ++i) {  // the splits agree, but a tensor is missing
     WriteSplit(folder_, fmt::format("m-{:05}-of-00003.gguf", i + 1),
                {.number = static_cast<uint32_t>(i), .total = 4, .tensor = "t" + std::to_string(i)});
   }

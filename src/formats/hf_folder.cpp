@@ -16,13 +16,13 @@ namespace {
 
 using nlohmann::json;
 
-// Shards lie beside their index. A name that leads elsewhere could read any file of the user's.
+// Shards must be in the folder of their index: a name with a path could read any of the user's files.
 bool IsPlainName(const std::string& name) {
   constexpr std::string_view kForbidden("/\\\0", 3);
   return !name.empty() && name != "." && name != ".." && name.find_first_of(kForbidden) == std::string::npos;
 }
 
-// Tensor name to shard name.
+// Maps tensor names to shard names.
 std::map<std::string, std::string> ReadIndex(const std::string& path) {
   const json index = ReadJsonFile(path);
   const auto found = index.is_object() ? index.find("weight_map") : index.end();
@@ -46,12 +46,12 @@ std::map<std::string, std::string> ReadIndex(const std::string& path) {
 
 }  // namespace
 
-// Collects the files of a folder.
+// The contents of a folder, collected file by file.
 struct HfFolder::Contents {
   std::vector<MappedFile> files;
   std::vector<StoredTensor> tensors;
   std::vector<Tensor> copies;
-  std::map<std::string, std::string> home;  // file of each tensor, the skipped ones included
+  std::map<std::string, std::string> home;  // file of each tensor, including skipped ones
 
   void Read(const std::string& path) {
     files.emplace_back(path);
@@ -94,7 +94,7 @@ std::unique_ptr<HfFolder> HfFolder::Open(const std::string& path) {
   Contents contents;
   const std::string whole = (folder / "model.safetensors").string();
   const std::string index_path = (folder / "model.safetensors.index.json").string();
-  std::error_code ignored;  // a file that cannot be looked at fails again, with its cause, when it is opened
+  std::error_code ignored;  // opening an inaccessible file fails again, with the cause
   if (std::filesystem::exists(whole, ignored) || !std::filesystem::exists(index_path, ignored)) {
     contents.Read(whole);
   } else {

@@ -1,4 +1,4 @@
-// A Hugging Face model folder: config.json and safetensors, single or sharded by an index.
+// A Hugging Face model folder: config.json and safetensors, in one file or in shards with an index.
 #pragma once
 
 #include <map>
@@ -16,9 +16,10 @@ namespace coppice {
 
 class HfFolder final : public TensorStore {
  public:
-  // Opens `path`/config.json and `path`/model.safetensors, or the shards that model.safetensors.index.json
-  // names. Types: F32, F16, BF16; tensors of other types (masks, positions) are validated and left out. Every
-  // view is aligned for its element type. Throws Error, naming the file and the cause.
+  // Opens `path`/config.json and `path`/model.safetensors or, if that is missing, the shards that
+  // model.safetensors.index.json names. Loads F32, F16 and BF16; tensors of other types (masks, positions)
+  // are validated and skipped. Every view is aligned for its element type. Throws Error, naming the file and
+  // the cause.
   static std::unique_ptr<HfFolder> Open(const std::string& path);
 
   const nlohmann::json& config() const { return config_; }
@@ -33,7 +34,7 @@ class HfFolder final : public TensorStore {
   std::string path_;
   nlohmann::json config_;
   std::vector<MappedFile> files_;
-  std::vector<Tensor> copies_;  // of tensors whose bytes are not aligned in their file
+  std::vector<Tensor> copies_;  // of tensors that are not aligned in their file
   std::vector<StoredTensor> tensors_;
   std::map<std::string, size_t, std::less<>> index_;
 };

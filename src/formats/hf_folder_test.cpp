@@ -12,7 +12,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A safetensors file of one fp32 value per name.
+// A safetensors file with one fp32 value per name.
 std::string Values(const std::vector<std::string>& names, const char* dtype = "F32") {
   std::string header = "{";
   for (size_t i = 0; i < names.size(); ++i) {
@@ -129,7 +129,7 @@ TEST(HfFolder, OpensTheModels) {
   EXPECT_EQ(mini->Find("model.embed_tokens.weight")->shape, (std::vector<int64_t>{2048, 256}));
 }
 
-// The parity files lie loose; a folder is made of each by links.
+// The parity files are single files; links arrange each as a folder.
 std::unique_ptr<HfFolder> OpenParity(const TempFolder& folder, const std::string& model, bool sharded) {
   const auto link = [&](const std::string& from, const std::string& to) {
     std::filesystem::create_symlink(std::filesystem::absolute(SharedPath("data/parity/" + from)),

@@ -14,8 +14,8 @@ namespace {
 
 using nlohmann::json;
 
-// The library's message without its "[json.exception...]" tag, and short: it quotes the last token, which may
-// be as long as the file.
+// The library's message without its "[json.exception...]" tag, and truncated: it quotes the last token, which
+// may be as long as the file.
 std::string Cause(const char* what) {
   std::string text = what;
   if (const size_t tag = text.find("] "); text.starts_with("[json.exception") && tag != std::string::npos) {
@@ -26,8 +26,8 @@ std::string Cause(const char* what) {
   return text;
 }
 
-// Builds the document from the parser's events. The library's own builder takes the last of two equal keys
-// and has no limit on depth, hence this one.
+// Builds the document from the parser's events. The library's own builder accepts duplicate keys and has no
+// limit on depth.
 class Builder final : public nlohmann::json_sax<json> {
  public:
   Builder(const std::string& source, size_t max_values) : source_(source), values_left_(max_values) {}
@@ -42,7 +42,7 @@ class Builder final : public nlohmann::json_sax<json> {
     return Put(value);
   }
   bool string(string_t& value) override { return Put(std::move(value)); }
-  bool binary(binary_t&) override { return false; }  // no such thing in text
+  bool binary(binary_t&) override { return false; }  // text contains no binary values
 
   bool start_object(size_t) override { return Open(json::object()); }
   bool start_array(size_t) override { return Open(json::array()); }
@@ -78,7 +78,7 @@ class Builder final : public nlohmann::json_sax<json> {
     open_.pop_back();
     return true;
   }
-  // The pointers in open_ stay valid: a container gets no further element before its last one is closed.
+  // The pointers in open_ stay valid: a container gets no further element until its last one is closed.
   json* Insert(json value) {
     if (values_left_ == 0) throw Error("[json] {}: holds too many values", source_);
     --values_left_;
@@ -106,7 +106,7 @@ class Builder final : public nlohmann::json_sax<json> {
 }  // namespace
 
 json ParseJson(std::string_view text, const std::string& source, size_t max_values) {
-  // The library takes a zero byte for the end of the text and would not look at what follows it.
+  // The library treats a zero byte as the end of the text and would ignore whatever follows.
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
     throw Error("[json] {}: zero byte at offset {}", source, zero);
   }

@@ -1,4 +1,4 @@
-// JSON from outside: bounded depth, no duplicate keys, one-line errors.
+// Parsing of untrusted JSON: limited depth, no duplicate keys, one-line errors.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,14 @@
 
 namespace coppice {
 
-// Parses `text`. `source` names it in messages ("model/config.json"). Refuses nesting beyond
-// limits::kMaxJsonDepth, duplicate keys in one object, trailing bytes, numbers that overflow a double, and more
-// than `max_values` values: each takes many times the memory of its shortest text.
+// Parses `text`; `source` names it in messages ("model/config.json"). Throws Error for nesting deeper than
+// limits::kMaxJsonDepth, duplicate keys in an object, trailing bytes, numbers that overflow a double, and
+// more than `max_values` values: in memory, a value can take many times the size of its text.
 nlohmann::json ParseJson(std::string_view text, const std::string& source, size_t max_values = SIZE_MAX);
 
-// Empties `value` without asking for memory. The library's own destructor asks (3.11 flattens arrays and objects onto a
-// vector, to spare the stack), and a destructor that gets none ends the process. Recurses as deep as the value is.
+// Empties `value` without allocating memory. The library's own destructor allocates (3.11 flattens arrays and
+// objects into a vector, to save stack), and a destructor that cannot allocate terminates the process.
+// Recurses to the depth of the value.
 template <typename Json>
 void FreeJson(Json& value) noexcept {
   if (auto* array = value.template get_ptr<typename Json::array_t*>()) {
@@ -28,8 +29,9 @@ void FreeJson(Json& value) noexcept {
   }
 }
 
-// A value that ends so: for what a client can make large, in a process that goes on when memory has run out. It holds the
-// value and is none: the library would convert a derived class as it converts any container.
+// Owns a JSON value and destroys it with FreeJson. For values that a client can make large, in a process that
+// must survive running out of memory. A member instead of a base class, because the library would convert a
+// derived class like any container.
 template <typename Json>
 class OwnedJson {
  public:

@@ -90,9 +90,9 @@ TEST(Json, CountsValues) {
   EXPECT_THROW(ParseJson("[1, {\"a\": []}]", "x", 3), Error);
 }
 
-#ifndef __SANITIZE_ADDRESS__  // whose shadow memory needs address space at every moment
-// Ends a value when not one more page can be had. Without OwnedJson it is the library's destructor that wants them, and
-// the process dies of std::terminate.
+#ifndef __SANITIZE_ADDRESS__  // its shadow memory needs address space at every moment
+// Destroys a value when no more memory is available. Without OwnedJson the library's destructor would
+// allocate, and the process would die in std::terminate.
 [[noreturn]] void EndWithoutMemory() {
   {
     OwnedJson<nlohmann::json> value = nlohmann::json::array();

@@ -1,5 +1,5 @@
-// Files that were valid once: bytes changed, cut off, or repeated, in a fixed pseudo-random order. Each must
-// load or be refused; the sanitizers see to the rest.
+// Valid files with bytes changed, truncated or repeated, in a fixed pseudo-random order. Each must load or be
+// rejected; the sanitizers check memory accesses.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace coppice {
 namespace {
 
-// One to four changes. Small numbers and extreme ones are likelier than chance makes them: lengths, counts
-// and types are where a reader breaks.
+// Makes one to four changes. Small and extreme numbers are more frequent than at random, because readers fail
+// on lengths, counts and types.
 std::string Mutate(const std::string& original, std::mt19937& random) {
   std::string text = original;
   for (auto changes = random() % 4 + 1; changes > 0 && !text.empty(); --changes) {
@@ -45,7 +45,7 @@ std::string Mutate(const std::string& original, std::mt19937& random) {
   return text;
 }
 
-// Reads every value, so that a view that leaves the file is seen.
+// Reads every value, to detect a view that leaves the file.
 void ReadAll(const std::vector<StoredTensor>& tensors) {
   for (const StoredTensor& tensor : tensors) {
     std::vector<float> row(static_cast<size_t>(tensor.view.cols));
@@ -54,14 +54,14 @@ void ReadAll(const std::vector<StoredTensor>& tensors) {
   }
 }
 
-// Counts what loads and what is refused; both must happen, else the test would show nothing.
+// Counts files that load and files that are rejected. Both must occur, or the test would show nothing.
 template <typename Parse>
 void RunMutations(const std::string& original, int rounds, Parse parse) {
   std::mt19937 random(20240229);
   int loaded = 0, refused = 0;
   for (int i = 0; i < rounds; ++i) {
     const std::string text = Mutate(original, random);
-    // On the heap and of exact size, so that one byte too far is an error for the sanitizer.
+    // On the heap with the exact size, so that the sanitizer detects a read beyond the end.
     const std::vector<std::byte> bytes(reinterpret_cast<const std::byte*>(text.data()),
                                        reinterpret_cast<const std::byte*>(text.data()) + text.size());
     try {
@@ -93,7 +93,7 @@ TEST(Mutation, Safetensors) {
       R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
       R"("b":{"dtype":"BF16","shape":[4],"data_offsets":[24,32]},"m":{"dtype":"U8","shape":[8],)"
       R"("data_offsets":[32,40]}})";
-  // Twice as much data as header, so that some changes hit data and load.
+  // Twice as much data as header, so that some changes hit the data and the file still loads.
   std::string wide = header;
   wide.replace(wide.find("[8]"), 3, "[400]");
   wide.replace(wide.find("[32,40]"), 7, "[32,432]");

@@ -1,4 +1,4 @@
-// Names from files in messages.
+// Makes names from files safe to print in messages.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace coppice {
 
-// `name` as it may stand in a one-line message: control characters replaced, cut to a readable length.
+// `name` for a one-line message: control characters are replaced, and a long name is truncated.
 inline std::string Printable(std::string_view name) {
   constexpr size_t kLongest = 100;
   std::string text(name.substr(0, kLongest));

@@ -1,5 +1,5 @@
-// The quantised blocks as they lie in a GGUF file. Blocks of 32 values have one scale (and minimum);
-// super-blocks of 256 ("K") have 8 or 16 groups whose scales are themselves integers times an fp16. Layouts:
+// The quantised blocks as stored in GGUF files. Blocks of 32 values have one scale (and minimum).
+// Super-blocks of 256 ("K") have 8 or 16 groups, whose scales are integers times an fp16 factor. Layouts:
 // ggml-common.h of ggml.
 #pragma once
 
@@ -15,12 +15,12 @@ struct BlockQ4_0 {  // x = d (q - 8)
 };
 struct BlockQ4_1 {  // x = d q + m
   F16 d, m;
-  uint8_t q[16];  // as Q4_0
+  uint8_t q[16];  // as in Q4_0
 };
 struct BlockQ5_0 {  // x = d (q - 16)
   F16 d;
   uint8_t high[4];  // little-endian 32 bits: bit j is the fifth bit of value j
-  uint8_t q[16];    // as Q4_0
+  uint8_t q[16];    // as in Q4_0
 };
 struct BlockQ5_1 {  // x = d q + m
   F16 d, m;
@@ -38,16 +38,16 @@ struct BlockQ2_K {     // 16 groups of 16: x = d scale q - dmin min
 };
 struct BlockQ3_K {     // 16 groups of 16: x = d (scale - 32) (q - 4)
   uint8_t high[32];    // bit i / 32 of byte i % 32 is the third bit of value i
-  uint8_t q[64];       // the two low bits, placed as in Q2_K
-  uint8_t scales[12];  // 6 bits each: 16 low nibbles in 8 bytes, then the high pairs in 4
+  uint8_t q[64];       // the two low bits, in the order of Q2_K
+  uint8_t scales[12];  // 6 bits each: 16 low nibbles in 8 bytes, then 16 high pairs in 4
   F16 d;
 };
 struct BlockQ4_K {  // 8 groups of 32: x = d scale q - dmin min
   F16 d, dmin;
   uint8_t scales[12];  // 8 scales and 8 minima of 6 bits
-  uint8_t q[128];      // of each 64 values: the first 32 in the low nibbles, the others in the high ones
+  uint8_t q[128];      // of each 64 values: the first 32 in the low nibbles, the rest in the high ones
 };
-struct BlockQ5_K {  // as Q4_K with a fifth bit
+struct BlockQ5_K {  // Q4_K with a fifth bit
   F16 d, dmin;
   uint8_t scales[12];
   uint8_t high[32];  // bit i / 32 of byte i % 32 is the fifth bit of value i

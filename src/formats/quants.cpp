@@ -11,8 +11,8 @@
 namespace coppice {
 namespace {
 
-// Each Decode writes the values of one block. The order of the multiplications is ggml's, so that results are
-// bit-equal to its reference and not merely close.
+// Each Decode writes the values of one block. The multiplications have ggml's order, so results are bit-equal
+// to ggml's reference, not just close.
 
 constexpr int kSmall = 32;   // values in a block
 constexpr int kSuper = 256;  // values in a super-block
@@ -49,7 +49,7 @@ void Decode(const BlockQ8_0& b, float* y) {
   for (int i = 0; i < kSmall; ++i) y[i] = static_cast<float>(b.q[i]) * d;
 }
 
-// Two bits of value i: of each 128 values byte i % 32 holds four, 32 apart.
+// The two bits of value i: of each 128 values, byte i % 32 holds four, 32 apart.
 int Pair(const uint8_t* q, int i) { return (q[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2)) & 3; }
 
 void Decode(const BlockQ2_K& b, float* y) {
@@ -74,8 +74,8 @@ void Decode(const BlockQ3_K& b, float* y) {
   }
 }
 
-// Scale and minimum of group j of a Q4_K or Q5_K block: six bits each; groups 4 to 7 keep their upper two
-// bits in the top of the bytes of groups 0 to 3.
+// Scale and minimum of group j of a Q4_K or Q5_K block, six bits each. The upper two bits of groups 4 to 7
+// are stored in the top bits of the bytes of groups 0 to 3.
 struct ScaleMin {
   float scale, min;
 };
@@ -85,7 +85,7 @@ ScaleMin ScaleMinOf(const uint8_t* s, int j, float d, float dmin) {
   return {d * static_cast<float>(scale), dmin * static_cast<float>(min)};
 }
 
-// Value i of a Q4_K block, and the low four bits of one of Q5_K.
+// Value i of a Q4_K block, or the low four bits of value i of a Q5_K block.
 int NibbleK(const uint8_t* q, int i) { return (q[i / 64 * 32 + i % 32] >> (i % 64 / 32 * 4)) & 15; }
 
 void Decode(const BlockQ4_K& b, float* y) {
@@ -119,7 +119,7 @@ void Decode(const BlockQ6_K& b, float* y) {
   }
 }
 
-// Blocks in a file need not be aligned for their fp16 members, hence the copy.
+// Copies each block, because blocks in a file may be misaligned for their fp16 members.
 template <typename Block>
 void DecodeAll(const std::byte* blocks, std::span<float> y, size_t values) {
   for (size_t i = 0; i < y.size(); i += values, blocks += sizeof(Block)) {
@@ -129,7 +129,7 @@ void DecodeAll(const std::byte* blocks, std::span<float> y, size_t values) {
   }
 }
 
-// The same for plain floats.
+// The same for F16 and BF16.
 template <typename T>
 void Widen(const std::byte* values, std::span<float> y) {
   for (float& out : y) {
@@ -140,8 +140,8 @@ void Widen(const std::byte* values, std::span<float> y) {
   }
 }
 
-// Both encoders take d from the value of largest magnitude and divide by d as it was before it became fp16,
-// as ggml's quantize_row_*_ref do. Where 1 / d would overflow, d is zero in fp16 and so is every value.
+// Both encoders take d from the value of largest magnitude and divide by d before its rounding to fp16, like
+// ggml's quantize_row_*_ref. If 1 / d would overflow, d is zero in fp16 and so is every value.
 float InverseOf(float d) { return std::abs(d) >= std::numeric_limits<float>::min() ? 1 / d : 0; }
 
 void Encode(const float* x, BlockQ8_0& b) {
@@ -155,7 +155,7 @@ void Encode(const float* x, BlockQ8_0& b) {
 }
 
 void Encode(const float* x, BlockQ4_0& b) {
-  float extreme = 0;  // signed: it becomes exactly -8, the one code without a counterpart
+  float extreme = 0;  // signed: it gets the code -8, which has no positive counterpart
   for (int i = 0; i < kSmall; ++i) {
     if (std::abs(x[i]) > std::abs(extreme)) extreme = x[i];
   }

@@ -1,5 +1,5 @@
-// The quantised blocks of GGUF files: their layout, and exact scalar conversion. Layouts as ggml defines them
-// (ggml-common.h); the arithmetic here is the oracle for every faster kernel.
+// Exact scalar conversion of the quantised blocks of GGUF files, whose layouts are those of ggml
+// (ggml-common.h). This arithmetic is the oracle for every faster kernel.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace coppice {
 
-// Any stored type to fp32; y.size() values, whole blocks.
+// Converts any stored type to fp32. y.size() must be a multiple of the block size.
 void DequantizeRow(DType type, const std::byte* blocks, std::span<float> y);
 
-// fp32 to F32, F16, BF16, Q8_0 or Q4_0 (round to nearest, ggml's reference rounding): what `coppice synth`
-// writes. Throws Error for another type.
+// Converts fp32 to F32, F16, BF16, Q8_0 or Q4_0 (ggml's reference rounding); `coppice synth` writes these.
+// Throws Error for any other type.
 void QuantizeRow(DType type, std::span<const float> x, std::byte* blocks);
 
 }  // namespace coppice

@@ -26,7 +26,7 @@ std::vector<float> Dequantize(DType type, const Bytes& block) {
 
 TEST(Quants, PlainFloatsWiden) {
   Bytes bytes;
-  bytes.Raw("x").Put(kHalf).Put(kMinusThree);  // from an odd address
+  bytes.Raw("x").Put(kHalf).Put(kMinusThree);  // at an odd address
   std::array<float, 2> y;
   DequantizeRow(DType::kF16, bytes.span().data() + 1, y);
   EXPECT_EQ(y, (std::array<float, 2>{0.5f, -3.0f}));
@@ -40,7 +40,8 @@ TEST(Quants, PlainFloatsWiden) {
   EXPECT_EQ(y, (std::array<float, 2>{1.25f, -7.0f}));
 }
 
-// The blocks of 32: byte j has value j low and value j + 16 high. Byte j is 16 * ((j + 3) % 16) + j.
+// Blocks of 32: byte j holds value j in its low nibble and value j + 16 in its high one. Byte j is 16 * ((j +
+// 3) % 16) + j.
 Bytes Ramp(Bytes head) {
   for (int j = 0; j < 16; ++j) head.Put(static_cast<uint8_t>((j + 3) % 16 << 4 | j));
   return head;
@@ -57,7 +58,7 @@ TEST(Quants, Q4_1) {
   for (int i = 0; i < 32; ++i) EXPECT_EQ(y[i], 0.5f * RampCode(i) - 3) << i;
 }
 
-// Fifth bits: set for the values 0, 3, 17 and 31.
+// The fifth bits of values 0, 3, 17 and 31 are set.
 constexpr uint32_t kFifths = 1u | 1u << 3 | 1u << 17 | 1u << 31;
 int Fifth(int i) { return i == 0 || i == 3 || i == 17 || i == 31 ? 16 : 0; }
 
@@ -79,8 +80,8 @@ TEST(Quants, Q8_0) {
   for (int i = 0; i < 32; ++i) EXPECT_EQ(y[i], 2.0f * i - 32) << i;
 }
 
-// Packs codes and scales into a Q3_K block bit by bit; the layout is written out as sets of bits, not as the
-// decoder reads it.
+// Packs codes and scales into a Q3_K block bit by bit. Independent of the decoder: the layout is written as
+// sets of bits.
 Bytes PackQ3K(const std::array<int, 256>& codes, const std::array<int, 16>& scales, uint16_t d) {
   std::array<uint8_t, 32> high{};
   std::array<uint8_t, 64> low{};
@@ -112,7 +113,7 @@ TEST(Quants, Q3_K) {
   for (int i = 0; i < 256; ++i) EXPECT_EQ(y[i], 0.5f * (scales[i / 16] - 32) * (codes[i] - 4)) << i;
 }
 
-// Q2_K, Q4_K, Q5_K and Q6_K of a public reference.
+// Q2_K, Q4_K, Q5_K and Q6_K against a public reference.
 TEST(Quants, MatchTheReferenceOfTinyKquant) {
   COPPICE_NEEDS_SHARED("data/parity/tiny_kquant.gguf");
   const auto file = GgufFile::Open(SharedPath("data/parity/tiny_kquant.gguf"));
@@ -158,9 +159,9 @@ TEST(Quants, QuantisingErrsByHalfAStepAtMost) {
     for (size_t k = i / 32 * 32; k < i / 32 * 32 + 32; ++k) largest = std::max(largest, std::abs(x[k]));
     ASSERT_NEAR(f16[i], x[i], 0x1p-11f * std::abs(x[i]) + 0x1p-25f);
     ASSERT_NEAR(bf16[i], x[i], 0x1p-8f * std::abs(x[i]));
-    // Half a step, and what the fp16 of the step adds.
+    // Half a step, plus the fp16 rounding of the step.
     ASSERT_NEAR(q8[i], x[i], largest * (0.5f / 127 + 0x1p-11f) * 1.001f);
-    // A value opposite to the extreme can lie a whole step beyond the last code.
+    // A value opposite to the extreme one can be a whole step beyond the last code.
     ASSERT_NEAR(q4[i], x[i], largest * (1.0f / 8 + 0x1p-11f) * 1.001f);
   }
 }
@@ -168,7 +169,7 @@ TEST(Quants, QuantisingErrsByHalfAStepAtMost) {
 TEST(Quants, QuantisedBytesAreThoseOfTheDefinition) {
   std::vector<float> x(32, 0.0f);
   x[0] = 127;
-  x[1] = -63.5f;  // half way: away from zero
+  x[1] = -63.5f;  // halfway: rounds away from zero
   x[2] = 1.4f;
   std::array<std::byte, 34> q8;
   QuantizeRow(DType::kQ8_0, x, q8.data());

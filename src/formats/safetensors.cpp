@@ -21,7 +21,7 @@ using nlohmann::json;
 struct StoredType {
   std::string_view name;
   int64_t bits;
-  std::optional<DType> type;  // nothing: known, but no type of a weight here
+  std::optional<DType> type;  // nullopt: known, but not supported for weights
 };
 constexpr auto kTypes = std::to_array<StoredType>({
     {"F32", 32, DType::kF32},
@@ -46,7 +46,7 @@ constexpr auto kTypes = std::to_array<StoredType>({
     {"C64", 64, {}},
 });
 
-// One line of the header, checked in itself.
+// One header entry, validated on its own.
 struct Entry {
   std::string_view name;
   std::optional<DType> type;
@@ -74,7 +74,7 @@ class Reader {
       throw Error("[safetensors] {}: {} tensors, the limit is {}", path_, entries.size(),
                   limits::kMaxSafetensorsTensors);
     }
-    // Empty tensors share their place with the one that follows: by end as well, so that they come first.
+    // An empty tensor starts where the next tensor starts. Sorting by end too puts it first.
     std::ranges::sort(entries, {}, [](const Entry& e) { return std::pair(e.begin, e.end); });
     CheckCover(entries);
     for (Entry& entry : entries) Add(std::move(entry), result);
@@ -82,7 +82,7 @@ class Reader {
   }
 
  private:
-  // Reads the header and narrows bytes_ to the data.
+  // Reads the header and reduces bytes_ to the data.
   json ReadHeader() {
     constexpr uint64_t kPrefix = sizeof(uint64_t);
     if (bytes_.size() < kPrefix) {

@@ -1,8 +1,8 @@
-// One safetensors file, from its bytes.
+// Parses one safetensors file from its bytes.
 //
-// Format: https://huggingface.co/docs/safetensors. A u64 length, a JSON header of that length, then the data;
-// the header gives for each tensor its dtype, shape and [begin, end) in the data, and the extents cover the
-// data exactly.
+// Format: https://huggingface.co/docs/safetensors. A u64 length, a JSON header of that length, then the data.
+// For each tensor the header gives the dtype, the shape and [begin, end) in the data; together the tensors
+// cover the data exactly.
 #pragma once
 
 #include <cstddef>
@@ -17,16 +17,16 @@
 namespace coppice {
 
 struct ParsedSafetensors {
-  // F32, F16 and BF16, in the order of their data.
+  // F32, F16 and BF16 tensors, in the order of their data.
   std::vector<StoredTensor> tensors;
-  // The format aligns nothing but the start of the data, and that only by custom. A tensor whose bytes do not
-  // lie on a multiple of its element size is copied here, the views of all others point into the bytes
-  // parsed.
+  // Copies of misaligned tensors: the format does not align tensors, and only custom aligns the start of the
+  // data. A tensor whose address is not a multiple of its element size is copied; the views of all others
+  // point into the parsed bytes.
   std::vector<Tensor> copies;
-  // Names of the tensors of other types: buffers such as masks and positions, which no model here reads.
+  // The names of tensors of other types: buffers such as masks and positions, which no supported model reads.
   // Their extents are validated like the others.
   std::vector<std::string> skipped;
-  // The strings of "__metadata__"; empty where there is none.
+  // The strings of "__metadata__"; empty if the file has none.
   std::map<std::string, std::string> metadata;
 };
 

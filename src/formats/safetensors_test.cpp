@@ -97,7 +97,7 @@ TEST(BadSafetensors, Row14_HeaderLength) {
   }
   EXPECT_THAT(Refusal(Bytes().Raw("abc")), HasSubstr("too short"));
   EXPECT_THAT(Refusal(Bytes()), HasSubstr("too short"));
-  // Over the limit although the file is long enough.
+  // Above the limit, although the file is long enough.
   EXPECT_THAT(Refusal(Bytes().U64(limits::kMaxSafetensorsHeaderBytes + 1).Raw(header).Zeros(101'000'000)),
               HasSubstr("header length"));
 }
@@ -151,7 +151,7 @@ TEST(BadSafetensors, Row15_SizesAndTypes) {
   for (const char* shape : {"{}", "4", "null"})
     EXPECT_THAT(one("F32", shape, "[0,16]"), HasSubstr("no shape"));
   EXPECT_THAT(one("F32", "[1,1,1,1,1,1,1,1,4]", "[0,16]"), HasSubstr("9 dimensions"));
-  // Products of 2^64 and more: the sizes would come out as 0 or 16.
+  // Products of 2^64 and more, which would wrap to 0 or 16.
   EXPECT_THAT(one("F32", "[4294967296,4294967296]", "[0,16]"), HasSubstr("overflows"));
   EXPECT_THAT(one("F32", "[4611686018427387908]", "[0,16]"), HasSubstr("overflows"));
   EXPECT_THAT(Refusal("{" + Entry("z", "F32", "[4611686018427387904,16,0]", "[0,0]") + "}", 0),

@@ -25,7 +25,7 @@ void WriteSafetensors(const std::string& path, std::string_view part,
                            {"data_offsets", {offset, offset + tensor.data.size()}}};
     offset += tensor.data.size();
   }
-  // A model's name need not be UTF-8. The data begins on a multiple of 8, as the safetensors library has it.
+  // A model's name may not be valid UTF-8. As in the safetensors library, the data starts at a multiple of 8.
   std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const uint64_t size = text.size();

@@ -23,7 +23,7 @@ TEST(SafetensorsWriter, WhatIsWrittenIsRead) {
   const MappedFile file(path);
   const ParsedSafetensors parsed = ParseSafetensors(file.bytes(), path);
   ASSERT_EQ(parsed.tensors.size(), 3u);
-  EXPECT_TRUE(parsed.copies.empty());  // all aligned
+  EXPECT_TRUE(parsed.copies.empty());  // all tensors are aligned
   EXPECT_EQ(parsed.tensors[0].name, "a");
   EXPECT_EQ(parsed.tensors[0].shape, (std::vector<int64_t>{2, 3}));
   EXPECT_EQ(parsed.tensors[0].view.Row<float>(1)[2], 6);

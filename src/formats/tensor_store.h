@@ -1,4 +1,4 @@
-// Where a model's tensors lie: a GGUF file (or its splits) or a Hugging Face folder.
+// The interface to a model's tensors, in a GGUF file (or its splits) or a Hugging Face folder.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace coppice {
 
-// A tensor as stored, bytes validated to lie inside its (mapped) file. `view` folds the shape into rows and
-// columns: cols is the innermost dimension, rows the product of the others, so a vector is one row.
+// A stored tensor, whose bytes are validated to be inside its (mapped) file. `view` folds the shape into rows
+// and columns: cols is the innermost dimension, rows the product of the others, so a vector is one row.
 struct StoredTensor {
   std::string name;
   std::vector<int64_t> shape;  // outermost first: [outputs, inputs]
@@ -24,7 +24,7 @@ class TensorStore {
   virtual const std::string& path() const = 0;
   // In file order.
   virtual const std::vector<StoredTensor>& tensors() const = 0;
-  // Null where there is none of that name.
+  // Null if no tensor has that name.
   virtual const StoredTensor* Find(std::string_view name) const = 0;
 };
 

@@ -1,5 +1,4 @@
-// For the tests of this folder: files made byte by byte, independently of the writer, so that they can be
-// wrong.
+// For the tests of this folder: builds files byte by byte, without the writers, so that they can be invalid.
 #pragma once
 
 #include <gtest/gtest.h>

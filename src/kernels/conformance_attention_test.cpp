@@ -1,5 +1,5 @@
-// Attention, its column sums and unit scores, of every backend: against fp64, and bit for bit against
-// themselves.
+// Attention, attention mass and unit scores of every backend, against fp64 and, bit for bit, between
+// different calls.
 #include "kernels/conformance_support.h"
 
 namespace coppice {
@@ -9,7 +9,8 @@ using namespace testing_kernels;
 
 class AttentionConformance : public ConformanceTest {
  protected:
-  // The reference takes every cache type; the others their own, and Q8_0 where heads are whole blocks.
+  // The reference backend supports every cache type. The others support their own and, if heads are whole
+  // blocks, Q8_0.
   std::vector<DType> CacheTypes(int head_dim) {
     std::vector<DType> types = {be().cache_dtype()};
     if (GetParam().name == "reference") types = {DType::kF32, DType::kBF16, DType::kF16};
@@ -53,7 +54,7 @@ Matrix NaiveUnitScores(const AttentionInput& in, int unit, KeyPool pool) {
   Matrix scores(1);
   for (size_t begin = 0; begin < k.size(); begin += unit) {
     const size_t end = std::min(begin + unit, k.size());
-    double sum = 0;  // the mean over queries of products is the product of the mean
+    double sum = 0;  // the mean of the products over queries is the product of the mean
     for (int c = 0; c < in.shape.heads * dim; ++c) {
       const int column = c / dim / group * dim + c % dim;
       double mean = 0;
@@ -95,7 +96,8 @@ TEST_P(AttentionConformance, MassMatchesFp64AndAddsUp) {
   }
 }
 
-TEST_P(AttentionConformance, WeightedMassMatchesFp64) {  // a weight per query, as LazyLLM's step average has
+// A weight per query, for LazyLLM's average over steps.
+TEST_P(AttentionConformance, WeightedMassMatchesFp64) {
   for (const AttentionCase& c : kAttentionCases) {
     SCOPED_TRACE(::testing::PrintToString(c));
     const AttentionData data(c, be().cache_dtype());
@@ -134,12 +136,12 @@ TEST_P(AttentionConformance, MaximumOverHeadsAndQueriesMatchesFp64) {
 
 TEST_P(AttentionConformance, UnitScoresMatchFp64) {
   for (const AttentionCase& c : kAttentionCases) {
-    if (c.n < 19) continue;  // a few scores may all cancel, and then nothing says how large an error is small
+    if (c.n < 19) continue;  // a few scores may all cancel, which leaves no scale for the error
     for (DType type : CacheTypes(c.head_dim)) {
       const AttentionData data(c, type);
       AttentionInput in = data.Input();
       in.queries = in.queries.Rows(std::max(0, c.m - 4), std::min(4, c.m));
-      in.query_positions = {};  // not read
+      in.query_positions = {};  // must not be read
       in.key_positions = {};
       in.values = {};
       for (int unit : {1, 8}) {
@@ -161,7 +163,7 @@ TEST_P(AttentionConformance, AQueryIsTheSameInAnyCompany) {
       const AttentionData data(c, type);
       const AttentionInput in = data.Input();
       const Tensor all = Attend(in);
-      for (int step : {1, 3, 17}) {  // every step-th query, from the second on, and the last alone
+      for (int step : {1, 3, 17}) {  // every step-th query, from the second on, and the last one alone
         std::vector<int32_t> rows;
         for (int i = 1; i < c.m; i += step) rows.push_back(i);
         if (step == 17) rows = {c.m - 1};
@@ -180,8 +182,8 @@ TEST_P(AttentionConformance, AQueryIsTheSameInAnyCompany) {
   }
 }
 
-// Tiles of queries one after the other, each over the keys until then and by one kv head at a time: what earlier calls
-// have packed is right for later ones.
+// Tiles of queries in order, each over the keys up to its last query, one kv head at a time. Later calls can
+// use what earlier calls have packed.
 TEST_P(AttentionConformance, SharingPackedKeysChangesNothing) {
   for (const AttentionCase& c : kAttentionCases) {
     SCOPED_TRACE(::testing::PrintToString(c));
@@ -209,7 +211,7 @@ TEST_P(AttentionConformance, SharingPackedKeysChangesNothing) {
   }
 }
 
-TEST_P(AttentionConformance, LaterKeysChangeNothing) {  // a query does not feel keys that it cannot see
+TEST_P(AttentionConformance, LaterKeysChangeNothing) {  // a query cannot see them
   const AttentionCase c{.heads = 4, .kv_heads = 2, .head_dim = 64, .n = 200, .m = 200};
   const AttentionData data(c, be().cache_dtype());
   const AttentionInput in = data.Input();

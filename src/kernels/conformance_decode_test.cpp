@@ -1,4 +1,5 @@
-// Attention of decode steps, of every backend: against fp64, and bit for bit against itself in other company.
+// Attention of decode steps, of every backend, against fp64 and, bit for bit, between calls with different
+// queries and heads.
 #include <algorithm>
 
 #include "kernels/conformance_support.h"
@@ -8,8 +9,8 @@ namespace {
 
 using namespace testing_kernels;
 
-// Groups below, at and above four heads; whole, half and broken vectors of columns; keys that fill no tile, one
-// piece and several; more heads than share a task.
+// Groups below, at and above four heads; whole, half and partial vectors of columns; keys that do not fill a
+// tile, or fill one or several pieces; more heads than share a task.
 const std::vector<AttentionCase> kCases = {
     {.heads = 1, .kv_heads = 1, .head_dim = 4, .n = 1, .m = 1},
     {.heads = 6, .kv_heads = 2, .head_dim = 8, .n = 17, .m = 3},
@@ -33,7 +34,7 @@ class DecodeConformance : public ConformanceTest {
     if (head_dim % 32 == 0) types.push_back(DType::kQ8_0);
     return types;
   }
-  // Calls fn(input) for every case and type of cache.
+  // Calls fn(input) for every case and cache type.
   template <typename Fn>
   void ForCases(Fn fn) {
     for (const AttentionCase& c : kCases) {
@@ -68,7 +69,7 @@ AttentionInput Query(AttentionInput in, int64_t i) {
   return in;
 }
 
-// Other keys for every head, and the query's own for all of them; the first head sees few.
+// Different keys for every head, and the last block of keys for all. The first head sees few keys.
 SparsePattern RandomPattern(const AttentionInput& in, double share) {
   std::mt19937 random(11);
   const auto draw = [&](double chance) { return random() % 10000 < chance * 10000; };
@@ -119,7 +120,7 @@ TEST_P(DecodeConformance, APatternOfEverythingIsNoPattern) {
   });
 }
 
-// Keys at their original positions, as if the others had never been.
+// Keys at their original positions, with all other keys absent.
 TEST_P(DecodeConformance, APatternIsAttentionOverItsKeysAlone) {
   ForCases([&](const AttentionInput& all) {
     const AttentionInput in = Query(all, all.queries.rows - 1);
@@ -158,7 +159,7 @@ TEST_P(DecodeConformance, AQueryIsTheSameInAnyCompany) {
   });
 }
 
-TEST_P(DecodeConformance, AHeadIsTheSameAlone) {  // as layers call it whose heads keep different keys
+TEST_P(DecodeConformance, AHeadIsTheSameAlone) {  // as layers call it when heads keep different keys
   ForCases([&](const AttentionInput& in) {
     const Tensor all = Attend(in);
     const int64_t columns = int64_t{in.shape.heads / in.shape.kv_heads} * in.shape.head_dim;

@@ -1,5 +1,5 @@
-// The row-wise operations and the selection of every backend, against formulas in fp64. These stay fp32 in
-// every backend, so the tolerance does not depend on `exact`.
+// The row-wise operations and the selection of every backend, against fp64 formulas. They are fp32 in every
+// backend, so the tolerance does not depend on `exact`.
 #include <bit>
 
 #include "kernels/conformance_support.h"
@@ -56,7 +56,7 @@ TEST_P(RowConformance, RmsNormOfZerosIsZero) {
 
 TEST_P(RowConformance, LayerNorm) {
   for (const auto& [m, d] : kShapes) {
-    for (float mean : {0.0f, 50.0f}) {  // E[x^2] - E[x]^2 would lose the digits that the second asks for
+    for (float mean : {0.0f, 50.0f}) {  // at mean 50, E[x^2] - E[x]^2 would cancel
       Tensor x = Random(m, d, 1);
       for (int64_t i = 0; i < m; ++i) {
         for (float& v : x.mutable_view().Row<float>(i)) v += mean;
@@ -75,7 +75,7 @@ TEST_P(RowConformance, LayerNorm) {
       Tensor y(DType::kF32, m, d);
       be().LayerNorm(x.view(), w.view(), b.view(), 1e-5f, y.mutable_view());
       ExpectClose(y.view(), expected,
-                  kTolerance * (mean == 0 ? 1 : 3));  // fp32 holds 50 to 2e-6 of the deviation
+                  kTolerance * (mean == 0 ? 1 : 3));  // fp32 stores 50 with an error of 2e-6 of the deviation
       be().LayerNorm(x.view(), w.view(), b.view(), 1e-5f, x.mutable_view());
       EXPECT_TRUE(SameBits(x.view(), y.view())) << "in place " << m << "x" << d;
     }
@@ -214,7 +214,7 @@ TEST_P(RowConformance, GatherRowsOfEveryPlainType) {
     Tensor y(type, 7, 37);
     be().GatherRows(x.view(), rows, y.mutable_view());
     EXPECT_TRUE(SameBits(y.view(), expected.view())) << Info(type).name;
-    const std::vector<int32_t> any = {3, 3, 0};  // out of place, in any order
+    const std::vector<int32_t> any = {3, 3, 0};  // not in place, so rows may come in any order
     be().GatherRows(x.view(), any, y.mutable_view().Rows(0, 3));
     EXPECT_TRUE(SameBits(y.view().Rows(2, 1), x.view().Rows(0, 1)));
     be().GatherRows(x.view(), rows, x.mutable_view().Rows(0, 7));
@@ -222,7 +222,7 @@ TEST_P(RowConformance, GatherRowsOfEveryPlainType) {
   }
 }
 
-TEST_P(RowConformance, LongGatherInPlace) {  // long enough for threads to be tempted
+TEST_P(RowConformance, LongGatherInPlace) {  // long enough to be divided among threads
   Tensor x = Random(3000, 64, 1);
   const Tensor before = x.Clone();
   std::vector<int32_t> rows;
@@ -261,13 +261,13 @@ TEST_P(RowConformance, ConvertRoundsToNearestEven) {
     Tensor y(type, 20, 133);
     be().Convert(x.view(), y.mutable_view());
     const Matrix nan_row = ToMatrix(y.view().Rows(4, 1));
-    EXPECT_TRUE(std::isnan(nan_row[0][7])) << Info(type).name;  // which NaN is nobody's business
+    EXPECT_TRUE(std::isnan(nan_row[0][7])) << Info(type).name;  // any NaN will do
     EXPECT_TRUE(SameBits(y.view().Rows(0, 4), expected.view().Rows(0, 4))) << Info(type).name;
     EXPECT_TRUE(SameBits(y.view().Rows(5, 15), expected.view().Rows(5, 15))) << Info(type).name;
   }
 }
 
-// To half a step of the scale, which itself is rounded to a half; which code a tie takes is nobody's business.
+// Accurate to half a step of the scale, which is itself rounded to fp16. A tie may take either code.
 TEST_P(RowConformance, ConvertToQ8) {
   Tensor x = Random(20, 160, 1, 100);
   std::fill_n(x.mutable_view().Row<float>(3).begin(), 32, 0.0f);
@@ -312,7 +312,7 @@ TEST(CacheTypes, OnlyThoseThatABackendKeeps) {
   }
 }
 
-TEST_P(RowConformance, Selection) {  // the rules in full: selection_test.cpp
+TEST_P(RowConformance, Selection) {  // selection_test.cpp tests the rules in full
   Tensor s(DType::kF32, 1, 8);
   const std::vector<float> values = {5, 1, 3, 3, 8, 2, 2, 6};
   std::copy(values.begin(), values.end(), s.mutable_view().Row<float>(0).begin());
@@ -345,7 +345,8 @@ TEST_P(RowConformance, WrongShapesFail) {
   table.cos = table.sin = x.view().Cols(0, 2);
   EXPECT_THROW(be().Rope(out, 8, rows, table), CheckFailure);
   EXPECT_THROW(be().Rope(out, 3, std::vector<int32_t>{0, 1, 2}, table), CheckFailure);
-  EXPECT_THROW(be().Rope(out, 8, std::vector<int32_t>{0, 1, 3}, table), CheckFailure);  // the table ends at 2
+  // Beyond the table, which ends at 2.
+  EXPECT_THROW(be().Rope(out, 8, std::vector<int32_t>{0, 1, 3}, table), CheckFailure);
   EXPECT_THROW(be().TopK(x.view(), 1), CheckFailure);
 }
 

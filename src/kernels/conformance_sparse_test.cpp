@@ -1,5 +1,5 @@
-// Attention under a pattern, of every backend: against fp64 with the pattern's mask materialised, and bit for
-// bit against itself in other calls and against dense attention.
+// Attention under a pattern, of every backend: against fp64 with the pattern's mask materialised and, bit for
+// bit, against other calls and dense attention.
 #include <algorithm>
 
 #include "kernels/conformance_support.h"
@@ -21,7 +21,8 @@ void PrintTo(const SparseCase& c, std::ostream* out) {
        << c.blocks << ", columns " << c.columns;
 }
 
-// Groups of 1, 2, 4 and 7; gaps, windows and ALiBi; blocks that do and do not divide the rows; one query.
+// Groups of 1, 2, 4 and 7; gaps, windows and ALiBi; block sizes that do and do not divide the rows; one
+// query.
 const std::vector<SparseCase> kCases = {
     {{.heads = 1, .kv_heads = 1, .head_dim = 4, .n = 1, .m = 1}, 1, 1, 1, 0},
     {{.heads = 2, .kv_heads = 2, .head_dim = 64, .n = 200, .m = 200}, 64, 64, 0.3, 0.05},
@@ -45,15 +46,17 @@ const std::vector<SparseCase> kCases = {
      0.9,
      0.5},  // lists of two chunks
     {{.heads = 2, .kv_heads = 1, .head_dim = 16, .n = 4500, .m = 40, .window = 700}, 64, 64, 0.9, 0.5},
-    // Windows that begin in one chunk of the list and end in the next, at other tiles for other queries.
+    // Windows that start in one chunk of the list and end in the next, at different tiles for different
+    // queries.
     {{.heads = 2, .kv_heads = 1, .head_dim = 16, .n = 4500, .m = 130, .window = 2600}, 128, 64, 0.9, 0.5},
-    // Lists of whole tiles of keys, which the CPU's kernels take from the packed cache.
+    // Lists of whole key tiles, which the CPU kernels read from the packed cache.
     {{.heads = 4, .kv_heads = 2, .head_dim = 64, .n = 700, .m = 260}, 64, 128, 0.4, 0},
     {{.heads = 2, .kv_heads = 1, .head_dim = 40, .n = 4500, .m = 130}, 64, 64, 0.8, 0},
     {{.heads = 2, .kv_heads = 1, .head_dim = 16, .n = 4500, .m = 130, .window = 2600}, 128, 64, 0.9, 0},
 };
 
-// Random blocks and columns, and the blocks on the diagonal. Every second head has its neighbour's pattern.
+// Random blocks and columns, and the diagonal blocks. Every second head has the same pattern as the one
+// before.
 SparsePattern RandomPattern(const SparseCase& c, int64_t keys) {
   std::mt19937 random(7);
   const auto draw = [&](double share) { return random() % 10000 < share * 10000; };
@@ -66,10 +69,10 @@ SparsePattern RandomPattern(const SparseCase& c, int64_t keys) {
       continue;
     }
     SparsePattern::Head head;
-    for (int64_t j = 0; j < keys + 5; ++j) {  // some beyond the cache
+    for (int64_t j = 0; j < keys + 5; ++j) {  // some are beyond the cache
       if (draw(c.columns)) head.columns.push_back(static_cast<int32_t>(j));
     }
-    const int64_t before = keys - c.attention.m;  // rows ahead of the first query
+    const int64_t before = keys - c.attention.m;  // rows before the first query
     for (int64_t q = 0; q < c.attention.m; q += c.query_block) {
       const int64_t first = (before + q) / c.key_block;
       const int64_t last = (before + std::min<int64_t>(q + c.query_block, c.attention.m) - 1) / c.key_block;
@@ -77,14 +80,15 @@ SparsePattern RandomPattern(const SparseCase& c, int64_t keys) {
       for (int64_t j = 0; j <= last; ++j) {
         if (j >= first || draw(c.blocks)) head.key_blocks.back().push_back(static_cast<int32_t>(j));
       }
-      if (draw(0.3)) head.key_blocks.back().push_back(static_cast<int32_t>(last + 1));  // seen by none of it
+      // No query of the block sees this one.
+      if (draw(0.3)) head.key_blocks.back().push_back(static_cast<int32_t>(last + 1));
     }
     pattern.heads.push_back(head);
   }
   return pattern;
 }
 
-// Pair by pair, from the definition and not from KeysOf.
+// Pair by pair, from the definition, without KeysOf.
 std::vector<Mask> Materialise(const SparsePattern& pattern, int64_t queries, int64_t keys) {
   const auto holds = [](const std::vector<int32_t>& list, int64_t value) {
     return std::binary_search(list.begin(), list.end(), static_cast<int32_t>(value));
@@ -106,7 +110,7 @@ std::vector<Mask> Materialise(const SparsePattern& pattern, int64_t queries, int
 
 class SparseConformance : public ConformanceTest {
  protected:
-  // bf16 keys meet bf16 arithmetic on AMX, whatever the backend's own cache.
+  // AMX uses bf16 arithmetic for bf16 keys, whatever the backend's own cache type.
   std::vector<DType> CacheTypes() {
     if (GetParam().name == "reference" || !GetParam().exact) return {DType::kF32, DType::kBF16, DType::kF16};
     return {DType::kF32, DType::kF16};
@@ -141,7 +145,7 @@ TEST_P(SparseConformance, MatchesFp64) {
   }
 }
 
-// Threads and calls are crossed: how many items a call has for how many threads decides whether heads join.
+// Varies threads and calls: the number of items of a call per thread decides whether heads share items.
 TEST_P(SparseConformance, ARowIsTheSameInAnyCallOnAnyThreads) {
   const std::unique_ptr<Backend> one = Make(1);
   const std::unique_ptr<Backend> three = Make(3);
@@ -152,7 +156,7 @@ TEST_P(SparseConformance, ARowIsTheSameInAnyCallOnAnyThreads) {
     const SparsePattern pattern = RandomPattern(c, in.keys.rows);
     const Tensor all = Attend(in, pattern);
     for (int64_t step : {1, 7, 64}) {
-      PackedCache packed;  // of all calls of a step
+      PackedCache packed;  // shared by all calls of a step
       packed.Begin(in.shape.kv_heads, in.keys.rows);
       for (int64_t first = 0; first < in.queries.rows; first += step) {
         if (step == 1 && first % 13 > 1) continue;
@@ -165,7 +169,7 @@ TEST_P(SparseConformance, ARowIsTheSameInAnyCallOnAnyThreads) {
           ASSERT_TRUE(SameBits(Attend(*other, some, pattern, first), all.view().Rows(first, count)))
               << first << " + " << count << ", " << other->threads() << " threads";
         }
-        // The first rows of the cache, up to the last that the call sees.
+        // The first rows of the cache, up to the last row that the call sees.
         const int64_t seen = in.keys.rows - in.queries.rows + first + count;
         some = FirstKeys(some, seen);
         ASSERT_TRUE(SameBits(Attend(some, pattern, first), all.view().Rows(first, count)))
@@ -181,7 +185,7 @@ TEST_P(SparseConformance, ARowIsTheSameInAnyCallOnAnyThreads) {
   }
 }
 
-TEST_P(SparseConformance, OtherRowsHaveNoPart) {  // other blocks' keys may change
+TEST_P(SparseConformance, OtherRowsHaveNoPart) {  // keys of other blocks may change
   const SparseCase& c = kCases[3];
   const AttentionData data(c.attention, be().cache_dtype());
   const AttentionInput in = data.Input();
@@ -214,7 +218,7 @@ TEST_P(SparseConformance, APatternOfEverythingIsDenseAttention) {
   }
 }
 
-// Keys at their original positions, as if the others had never been: attention over gathered rows.
+// Keys at their original positions, with all other keys absent: equal to attention over gathered rows.
 TEST_P(SparseConformance, APatternIsAttentionOverItsKeysAlone) {
   const AttentionData data({.heads = 4, .kv_heads = 2, .head_dim = 64, .n = 3000, .m = 5, .alibi = true},
                            be().cache_dtype());
@@ -231,7 +235,7 @@ TEST_P(SparseConformance, APatternIsAttentionOverItsKeysAlone) {
   AttentionInput gathered = in;
   gathered.keys = keys.view();
   gathered.values = values.view();
-  gathered.key_positions = rows;  // positions are rows here
+  gathered.key_positions = rows;  // positions equal rows here
   EXPECT_TRUE(SameBits(Attend(in, pattern), Dense(gathered)));
 }
 

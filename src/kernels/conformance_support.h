@@ -1,8 +1,8 @@
-// What the conformance tests share: the backends under test, random data, comparison, and attention in fp64.
+// Shared by the conformance tests: the backends under test, random data, comparison, and attention in fp64.
 //
-// Every backend answers to the same oracle, formulas in fp64 that materialise everything: the reference
-// backend too, since an oracle that nothing checks is only an opinion. COPPICE_ISA chooses the kernels of the
-// cpu backend, so one run of the program tests one instruction set.
+// Every backend, including the reference backend, is compared with the same oracle: fp64 formulas that
+// materialise everything. COPPICE_ISA chooses the kernels of the cpu backend, so one run of the program tests
+// one instruction set.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ namespace coppice::testing_kernels {
 struct Config {
   std::string name;
   bool exact = true;
-  bool int8_values = false;  // AttentionShape's
+  bool int8_values = false;  // AttentionShape::int8_values
 };
 inline std::string NameOf(const Config& c) {
   return c.name + (c.exact ? "_exact" : "_fast") + (c.int8_values ? "_int8_values" : "");
@@ -49,8 +49,7 @@ inline Tensor Random(int64_t rows, int64_t cols, uint32_t seed, float scale = 1)
   return t;
 }
 
-// Random quantised blocks: any bytes are valid quants and scales, only the fp16 factors must stay small
-// numbers.
+// Random quantised blocks. Any bytes are valid codes and scales; only the fp16 factors must stay small.
 inline Tensor RandomBlocks(DType type, int64_t rows, int64_t cols, uint32_t seed) {
   struct Factors {
     DType type;
@@ -116,8 +115,8 @@ inline double Rms(const std::vector<double>& row) {
   return row.empty() ? 0 : std::sqrt(sum / row.size());
 }
 
-// Row by row: rms(actual - expected) <= tolerance * rms(expected), and no value off by more than eight times
-// that. A row that cancels to nearly nothing is measured by the typical row instead.
+// For each row, rms(actual - expected) <= tolerance * rms(expected), and no value is off by more than eight
+// times that. A row that cancels to nearly zero is compared with the typical row instead.
 inline void ExpectClose(const TensorView& actual, const Matrix& expected, double tolerance) {
   ASSERT_EQ(actual.rows, static_cast<int64_t>(expected.size()));
   double typical = 0;
@@ -157,8 +156,8 @@ inline bool SameBits(const Tensor& a, const Tensor& b) { return SameBits(a.view(
 struct AttentionCase {
   int heads, kv_heads, head_dim;
   int n;         // positions [0, n)
-  int m;         // queries, at the last m of them
-  int hole = 0;  // every hole-th position has no key, unless a query stands there
+  int m;         // queries, at the last m positions
+  int hole = 0;  // every hole-th position has no key, unless a query has that position
   int window = 0;
   bool alibi = false;
 };
@@ -186,7 +185,7 @@ inline const std::vector<AttentionCase> kAttentionCases = {
     {.heads = 2, .kv_heads = 2, .head_dim = 80, .n = 140, .m = 30, .hole = 2, .window = 40},
 };
 
-// Owns what an AttentionInput looks at.
+// Owns the data of an AttentionInput.
 struct AttentionData {
   AttentionData(const AttentionCase& c, DType cache, uint32_t seed = 1) {
     for (int p = 0; p < c.n; ++p) {
@@ -212,7 +211,7 @@ struct AttentionData {
     in.shape.int8_values = int8_values;
     return in;
   }
-  static inline bool int8_values = false;  // of the test's Config
+  static inline bool int8_values = false;  // Config::int8_values of the test
   AttentionShape shape;
   std::vector<float> slopes;
   std::vector<int32_t> query_positions, key_positions;
@@ -227,7 +226,7 @@ inline AttentionInput RowsOf(const AttentionInput& in, int64_t first, int64_t co
   return some;
 }
 
-// A call over the first rows of the cache alone.
+// A call over the first rows of the cache only.
 inline AttentionInput FirstKeys(const AttentionInput& in, int64_t count) {
   AttentionInput some = in;
   some.keys = in.keys.Rows(0, count);
@@ -265,17 +264,17 @@ class ConformanceTest : public ::testing::TestWithParam<Config> {
     return MakeBackendOrSkip(GetParam().name, {.threads = threads, .exact = GetParam().exact});
   }
   Backend& be() { return *backend_; }
-  // Of products and attention: fp32, or bf16 inputs with fp32 sums.
-  // Random blocks differ much in size, and on tiles 128 values share a scale: up to 2.01e-2 of 8 results (Q4_K).
+  // For products and attention: fp32, or bf16 inputs with fp32 sums. Random blocks vary strongly in size, and
+  // 128 values share a scale on tiles: up to 2.01e-2 for 8 results (Q4_K).
   double tolerance() const { return GetParam().exact ? 1e-5 : 2.5e-2; }
 
  private:
   std::unique_ptr<Backend> backend_;
 };
 
-using Mask = std::vector<std::vector<bool>>;  // [m][n], true where the pair exists; empty: everywhere
+using Mask = std::vector<std::vector<bool>>;  // [m][n], true if the pair exists; empty: all pairs
 
-// softmax(scale q k^T + bias + mask) of one head, materialised: [m][n].
+// softmax(scale q k^T + bias + mask) of one head, materialised [m][n].
 inline Matrix NaiveWeights(const AttentionInput& in, int head, const Mask& mask = {}) {
   const Matrix q = ToMatrix(in.queries);
   const Matrix k = ToMatrix(in.keys);
@@ -302,7 +301,7 @@ inline Matrix NaiveWeights(const AttentionInput& in, int head, const Mask& mask 
   return a;
 }
 
-// `masks` is by head, or empty.
+// `masks` is indexed by head, or empty.
 inline Matrix NaiveAttention(const AttentionInput& in, const std::vector<Mask>& masks = {}) {
   const Matrix v = ToMatrix(in.values);
   const int dim = in.shape.head_dim;

@@ -1,4 +1,4 @@
-// Products of every backend: against fp64, and bit for bit against themselves in other company.
+// Products of every backend, against fp64 and, bit for bit, between calls with different rows.
 #include <fmt/core.h>
 
 #include "kernels/conformance_support.h"
@@ -109,7 +109,8 @@ TEST_P(ProductConformance, ARowIsTheSameInAnyCompany) {
   }
 }
 
-// Rows of weights so long that x leaves the caches no room are read in other ways than short ones, and several at a time.
+// The kernels read weights with long rows differently: x leaves less room in the caches, so they take several
+// rows at a time.
 TEST_P(ProductConformance, LongRowsDecodeAlikeInAnyCompany) {
   for (DType type : {DType::kBF16, DType::kF16}) {
     for (int64_t inputs : {2048, 2060, 4096, 4103, 8225}) {
@@ -160,7 +161,7 @@ TEST_P(ProductConformance, APackedMatrixIsReusedForOtherShapes) {
   }
 }
 
-// Parts of one type, of two, and of types of which one keeps fp32.
+// Parts of one type, of two types, and with one part that stays fp32.
 TEST_P(ProductConformance, StackedPartsAreOneProduct) {
   const Tensor x = Random(21, 256, 10);
   for (const auto& [first, second] :
@@ -180,7 +181,7 @@ TEST_P(ProductConformance, StackedPartsAreOneProduct) {
   }
 }
 
-// Outputs on and off strips of 16 and panels of 32 columns.
+// Outputs that are and are not multiples of strips of 16 and panels of 32 columns.
 TEST_P(ProductConformance, AGatedProductIsSiluTimesUp) {
   for (DType type : {DType::kF32, DType::kBF16, DType::kQ4_0}) {
     for (int64_t outputs : {1, 16, 33, 64, 150}) {
@@ -204,9 +205,9 @@ TEST_P(ProductConformance, AGatedProductIsSiluTimesUp) {
         be().PackGated(gate.view(), up.view(), packed);
         Tensor y(DType::kF32, 19, outputs);
         be().Product(x.view(), packed, with_bias ? bias.view() : TensorView(), y.mutable_view());
-        // A single column's error has no others to average with.
+        // With a single column, errors do not average out.
         ExpectClose(y.view(), expected, (outputs == 1 ? 6 : 2) * tolerance());
-        // A plain matrix afterwards, in the same memory.
+        // Then a plain matrix in the same memory.
         be().Pack(gate.view(), packed);
         be().Product(x.view(), packed, {}, y.mutable_view());
         ExpectClose(y.view(), NaiveProduct(x.view(), gate.view(), {}), tolerance());
@@ -232,7 +233,7 @@ TEST_P(ProductConformance, AddingIsTheProductAndThenASum) {
   }
 }
 
-// Packed for one product: the bits of the packed matrix that is kept, whatever follows in the same memory.
+// Packing for one product gives the same bits as packing for several, whatever reuses the memory afterwards.
 TEST_P(ProductConformance, PackingOnceGivesTheSameBits) {
   constexpr int64_t kOutputs =
       150;  // two panels and a half, or five gated ones, the last of them partly filled
@@ -263,7 +264,7 @@ TEST_P(ProductConformance, PackingOnceGivesTheSameBits) {
         }
       }
     }
-    once.once = false;  // kept again
+    once.once = false;  // stored again
     be().Pack(a.view(), once);
     be().Pack(a.view(), kept);
     const Tensor x = Random(3, 352, 26);

@@ -1,5 +1,5 @@
-// The softmax weights themselves, and every attention operation on the columns of one kv head, of every
-// backend: against fp64, and bit for bit against themselves.
+// The softmax weights, and every attention operation on the columns of one kv head, of every backend: against
+// fp64 and, bit for bit, between different calls.
 #include "kernels/conformance_support.h"
 
 namespace coppice {
@@ -10,7 +10,8 @@ using namespace testing_kernels;
 class WeightsConformance : public ConformanceTest {
  protected:
   static Tensor Weights(Backend& backend, const AttentionInput& in) {
-    Tensor weights = Random(in.queries.rows * in.shape.heads, in.keys.rows, 99);  // all of it is written
+    // Every value must be overwritten.
+    Tensor weights = Random(in.queries.rows * in.shape.heads, in.keys.rows, 99);
     backend.AttentionWeights(in, weights.mutable_view());
     return weights;
   }
@@ -32,7 +33,7 @@ TEST_P(WeightsConformance, MatchFp64AndAddUpToOne) {
       SCOPED_TRACE(::testing::PrintToString(c) + " " + std::string(Info(type).name));
       const AttentionData data(c, type);
       AttentionInput in = data.Input();
-      in.values = {};  // not read
+      in.values = {};  // must not be read
       const Tensor weights = Weights(in);
       const Matrix expected = NaiveRows(in);
       ExpectClose(weights, expected, tolerance());
@@ -113,7 +114,7 @@ TEST_P(WeightsConformance, WrongShapesFail) {
   EXPECT_THROW(be().AttentionWeights(in, weights.mutable_view()), CheckFailure);
 }
 
-// Where kv heads hold different rows, the engine calls once per kv head on its columns.
+// If kv heads hold different rows, the engine calls the operation once per kv head, on that head's columns.
 TEST_P(WeightsConformance, OneKvHeadOfManyIsACallOfItsOwn) {
   for (const AttentionCase& c : kAttentionCases) {
     if (c.kv_heads == 1) continue;

@@ -16,12 +16,12 @@ bool IsF32(const TensorView& t, int64_t rows, int64_t cols) {
 
 bool IsPlain(DType type) { return Info(type).block_elements == 1; }
 
-// What keys and values are kept in: rows of `cols` values, in whole blocks.
+// Whether rows of `cols` values can be cached in `type`.
 bool IsCached(DType type, int64_t cols) {
   return IsPlain(type) || (type == DType::kQ8_0 && cols % Info(type).block_elements == 0);
 }
 
-// Indices guard memory, so they are looked at in every build: one pass over a list that is read anyway.
+// Indices guard memory accesses, so release builds check them too; the caller reads the list anyway.
 bool InRange(std::span<const int32_t> indices, int64_t end) {
   return std::all_of(indices.begin(), indices.end(), [end](int32_t i) { return i >= 0 && i < end; });
 }

@@ -13,11 +13,11 @@
 namespace coppice {
 namespace {
 
-// One integer that ascends in rank order: the score, turned so that larger is smaller, above the row.
-// Comparing integers is several times faster than a comparator that follows an index, and cannot break on a
-// NaN.
+// An integer that ascends in rank order: the score, mapped so that larger scores are smaller, above the row.
+// Comparing integers is several times faster than a comparator that follows an index, and a NaN cannot break
+// the order.
 uint64_t RankKey(float score, int64_t row) {
-  uint32_t descending = std::numeric_limits<uint32_t>::max();  // NaN: no number maps here
+  uint32_t descending = std::numeric_limits<uint32_t>::max();  // NaN; no number maps to this
   if (!std::isnan(score)) {
     const uint32_t bits = std::bit_cast<uint32_t>(score == 0 ? 0.0f : score);
     const uint32_t ascending = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
@@ -64,7 +64,7 @@ TokenSet SelectSmallestSetWithMass(const TensorView& scores, double eta) {
   if (n == 0 || !(eta < 1)) return TokenSet::All(n);
   std::vector<uint64_t> keys = RankKeys(s);
   std::sort(keys.begin(), keys.end());
-  std::vector<double> mass(s.size());  // mass[i]: the sum of the best i + 1
+  std::vector<double> mass(s.size());  // mass[i] is the sum of the best i + 1 scores
   double sum = 0;
   for (size_t i = 0; i < keys.size(); ++i) {
     const float score = s[static_cast<size_t>(RowOf(keys[i]))];
@@ -73,7 +73,7 @@ TokenSet SelectSmallestSetWithMass(const TensorView& scores, double eta) {
   }
   if (!(sum > 0)) return TokenSet::All(n);
   const double target = eta * sum;
-  // Not a binary search: scores below zero make the sums fall again.
+  // Not a binary search: negative scores make the prefix sums fall again.
   const auto reached = std::find_if(mass.begin(), mass.end(), [target](double m) { return m >= target; });
   if (reached == mass.end()) return TokenSet::All(n);
   return FirstRows(keys, reached - mass.begin() + 1);

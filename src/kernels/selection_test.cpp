@@ -68,7 +68,7 @@ TEST(TopK, InfinitiesAndNan) {
   const std::vector<float> s = {kNan, -kInf, 0, kInf, -kNan, -5};
   EXPECT_EQ(Top(s, 1), (Rows{3}));
   EXPECT_EQ(Top(s, 4), (Rows{1, 2, 3, 5}));
-  EXPECT_EQ(Top(s, 5), (Rows{0, 1, 2, 3, 5}));  // NaNs of either sign tie below all
+  EXPECT_EQ(Top(s, 5), (Rows{0, 1, 2, 3, 5}));  // NaNs of either sign tie below all numbers
   EXPECT_EQ(Top({kNan, kNan, kNan}, 2), (Rows{0, 1}));
 }
 
@@ -87,7 +87,7 @@ TEST(TopK, MatchesAStableSort) {
 TEST(SmallestSetWithMass, WorkedExamples) {  // FTP, eq. 2 and 3
   const std::vector<float> s = {5, 1, 3, 3, 8, 2, 2, 6};
   EXPECT_EQ(Smallest(s, .5), (Rows{0, 4, 7}));
-  EXPECT_EQ(Smallest(s, .7), (Rows{0, 2, 4, 7}));  // row 2 before its equal, row 3
+  EXPECT_EQ(Smallest(s, .7), (Rows{0, 2, 4, 7}));  // row 2 before row 3, which has an equal score
   EXPECT_EQ(Smallest(s, .8), (Rows{0, 2, 3, 4, 7}));
   EXPECT_EQ(Smallest(s, .9), (Rows{0, 2, 3, 4, 5, 7}));  // 27 >= 27: the sum may equal the target
   EXPECT_TRUE(SelectSmallestSetWithMass(View(s), 1).IsAll());
@@ -96,7 +96,7 @@ TEST(SmallestSetWithMass, WorkedExamples) {  // FTP, eq. 2 and 3
 }
 
 TEST(SmallestSetWithMass, EdgesOfEta) {
-  const std::vector<float> s = {1, 0, 0, 0};  // eta 1 is all, although one row has all the mass
+  const std::vector<float> s = {1, 0, 0, 0};  // eta 1 returns all rows, although one row has all the mass
   EXPECT_TRUE(SelectSmallestSetWithMass(View(s), 1).IsAll());
   EXPECT_TRUE(SelectSmallestSetWithMass(View(s), 2).IsAll());
   EXPECT_TRUE(SelectSmallestSetWithMass(View(s), std::nan("")).IsAll());
@@ -116,7 +116,8 @@ TEST(SmallestSetWithMass, ScoresWithoutMassKeepAll) {
 TEST(SmallestSetWithMass, NanCountsAsNothingAndInfinityAsEverything) {
   EXPECT_EQ(Smallest({kNan, 4, 3, 2, 1}, .7), (Rows{1, 2}));
   EXPECT_EQ(Smallest({1, kInf, 2}, .9), (Rows{1}));
-  EXPECT_EQ(Smallest({10, 6, -4, -4}, .5), (Rows{0}));  // 10 of 8: sums may fall again
+  // The first prefix sum is 10, the total 8: prefix sums may fall.
+  EXPECT_EQ(Smallest({10, 6, -4, -4}, .5), (Rows{0}));
 }
 
 TEST(SmallestSetWithMass, IsSmallestAndGrowsWithEta) {

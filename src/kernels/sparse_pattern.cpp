@@ -9,22 +9,23 @@
 namespace coppice {
 namespace {
 
-// Empty for a head of columns alone.
+// Empty if the head has columns only.
 std::span<const int32_t> BlocksOf(const SparsePattern::Head& head, int64_t block) {
   if (head.key_blocks.empty()) return {};
   COPPICE_CHECK(block >= 0 && block < static_cast<int64_t>(head.key_blocks.size()));
   return head.key_blocks[static_cast<size_t>(block)];
 }
 
-// Queries of the cache rows [first, last] (the last one sees itself), and how many of their pairs are with
-// keys of which set.
+// The queries of cache rows [first, last], each of which sees itself and all rows before it. Counts their
+// query-key pairs.
 struct QueryRows {
   int64_t first;
   int64_t last;
 
-  // Of the pairs with key `row`.
+  // The number of these queries that see key `row`.
   int64_t Sees(int64_t row) const { return std::max<int64_t>(0, last - std::max(first, row) + 1); }
-  // Of the pairs with keys [begin, end): all of them up to `first`, one query less for each key after it.
+  // Pairs with the keys [begin, end): every query sees keys up to `first`; each key after that loses one
+  // query.
   int64_t SeesRange(int64_t begin, int64_t end) const {
     end = std::min(end, last + 1);
     if (begin >= end) return 0;
@@ -35,9 +36,9 @@ struct QueryRows {
   }
 };
 
-// The pairs of one head. Columns are counted as if no block held any, and those in blocks are taken away
-// again: time in the number of listed blocks, where a walk over KeysOf costs their rows (seconds per layer
-// at 128k).
+// The pairs of one head. Counts all columns as if they lay outside the blocks, then subtracts those inside.
+// The time grows with the number of listed blocks; a walk over KeysOf would grow with their rows (seconds per
+// layer at 128k).
 class HeadPairs {
  public:
   HeadPairs(const SparsePattern& pattern, int head, int64_t keys)
@@ -65,7 +66,8 @@ class HeadPairs {
   }
 
  private:
-  // With columns [begin, end) of the list. Queries stand below `keys`, so a column beyond counts nothing.
+  // Pairs with columns [begin, end) of the list. All queries are below `keys`, so columns beyond it count
+  // nothing.
   int64_t ColumnPairs(size_t begin, size_t end, const QueryRows& queries) const {
     const auto first = head_.columns.begin();
     const auto low = first + static_cast<std::ptrdiff_t>(begin);
@@ -79,7 +81,7 @@ class HeadPairs {
   const SparsePattern::Head& head_;
   int64_t key_block_;
   int64_t keys_;
-  std::vector<size_t> first_column_;  // [key blocks + 1] the first column at or after the block's first row
+  std::vector<size_t> first_column_;  // [key blocks + 1]; the first column at or after the block's first row
 };
 
 }  // namespace
@@ -95,7 +97,7 @@ std::vector<int32_t> KeysOf(const SparsePattern& pattern, int head, int64_t bloc
   const std::span<const int32_t> blocks = BlocksOf(of, block);
   rows.reserve(blocks.size() * static_cast<size_t>(std::max(pattern.key_block, 0)) + of.columns.size());
   auto column = of.columns.begin();
-  const auto add_columns = [&](int64_t end) {  // the columns left below `end`
+  const auto add_columns = [&](int64_t end) {  // adds the remaining columns below `end`
     while (column != of.columns.end() && *column < end) rows.push_back(*column++);
   };
   for (const int32_t j : blocks) {

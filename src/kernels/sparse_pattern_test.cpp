@@ -19,7 +19,7 @@ TEST(SparsePattern, KeysAreTheUnionOfColumnsAndBlocks) {
   pattern.heads.push_back({.columns = {}, .key_blocks = {{}, {0, 1}}});
   EXPECT_EQ(KeysOf(pattern, 0, 0, 100), (Rows{0, 3, 4, 5, 9, 20, 40}));
   EXPECT_EQ(KeysOf(pattern, 0, 1, 100), (Rows{0, 3, 4, 5, 9, 10, 11, 18, 19, 20, 40}));
-  EXPECT_EQ(KeysOf(pattern, 0, 1, 20), (Rows{0, 3, 4, 5, 9, 10, 11, 18, 19}));  // the last block is cut
+  EXPECT_EQ(KeysOf(pattern, 0, 1, 20), (Rows{0, 3, 4, 5, 9, 10, 11, 18, 19}));  // the last block is partial
   EXPECT_EQ(KeysOf(pattern, 0, 1, 4), (Rows{0, 3}));
   EXPECT_EQ(KeysOf(pattern, 0, 1, 0), Rows{});
   EXPECT_EQ(KeysOf(pattern, 1, 7, 100), (Rows{2, 7}));  // no blocks: the same for every query
@@ -34,15 +34,16 @@ TEST(SparsePattern, NoPatternIsEveryKey) {
 }
 
 TEST(SparsePattern, DensityOfSmallPatterns) {
-  // Four queries, blocks of two: the diagonal is 1 + 2 + 1 + 2 of 10 pairs.
+  // Four queries in blocks of two: the diagonal blocks hold 1 + 2 + 1 + 2 of 10 pairs.
   SparsePattern diagonal{
       .query_block = 2, .key_block = 2, .heads = {{.columns = {}, .key_blocks = {{0}, {1}}}}};
   EXPECT_DOUBLE_EQ(PatternDensity(diagonal, 4, 4), 0.6);
-  diagonal.heads[0].columns = {0, 3};  // 0 for the second block; 3 lies in it
+  // Column 0 adds pairs in the second block; column 3 is in a block already.
+  diagonal.heads[0].columns = {0, 3};
   EXPECT_DOUBLE_EQ(PatternDensity(diagonal, 4, 4), 0.8);
-  diagonal.heads.push_back({.columns = {0, 1, 2, 3}, .key_blocks = {}});  // everything
+  diagonal.heads.push_back({.columns = {0, 1, 2, 3}, .key_blocks = {}});  // all keys
   EXPECT_DOUBLE_EQ(PatternDensity(diagonal, 4, 4), 0.9);
-  // Decode: one query and ten keys, blocks 1 and 4 and column 0.
+  // Decode: one query and ten keys; blocks 1 and 4, and column 0.
   const SparsePattern decode{
       .query_block = 1, .key_block = 2, .heads = {{.columns = {0}, .key_blocks = {{1, 4}}}}};
   EXPECT_DOUBLE_EQ(PatternDensity(decode, 1, 10), 0.5);

@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Adds the time from here to the end of the scope, also where the operation throws.
+// Adds the time until the end of the scope, even if the operation throws.
 class Span {
  public:
   Span(OpTimes& times, OpKind kind) : times_(times), kind_(static_cast<size_t>(kind)) {}

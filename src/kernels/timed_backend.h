@@ -1,4 +1,4 @@
-// A backend that knows where its time goes: wall time per kind of operation, around another backend.
+// A backend that wraps another and measures wall time per kind of operation.
 #pragma once
 
 #include <array>
@@ -15,8 +15,8 @@ enum class OpKind { kPack, kProduct, kDecodeProduct, kAttention, kScoring, kRows
 inline constexpr std::array<std::string_view, 7> kOpKindNames = {
     "pack", "product", "decode_product", "attention", "scoring", "rows", "selection"};
 
-// Seconds and calls of each kind. Scoring is AttentionMass, AttentionWeights and UnitScores; rows are
-// everything that goes over a matrix once, from Embed to Convert.
+// Seconds and calls per kind. Scoring is AttentionMass, AttentionWeights and UnitScores; rows are the
+// operations from Embed to Convert, which pass over a matrix once.
 struct OpTimes {
   std::array<double, kOpKindNames.size()> seconds = {};
   std::array<int64_t, kOpKindNames.size()> calls = {};
@@ -26,13 +26,13 @@ struct OpTimes {
 };
 OpTimes operator-(const OpTimes& later, const OpTimes& earlier);
 
-// Passes every operation on, results unchanged. Two readings of the clock per call (50 ns) vanish beside any
-// operation on a layer's matrices.
+// Forwards every operation; results are unchanged. The two clock readings per call (50 ns) are negligible
+// beside an operation on a layer's matrices.
 class TimedBackend final : public Backend {
  public:
   explicit TimedBackend(std::unique_ptr<Backend> inner);
 
-  // Since the start.
+  // Totals since construction.
   const OpTimes& times() const { return times_; }
 
   std::string_view name() const override { return inner_->name(); }

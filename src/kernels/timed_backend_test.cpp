@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Writes down which operation was called, and takes its time over it.
+// Records which operation was called, and takes a measurable time.
 class Recorder final : public Backend {
  public:
   explicit Recorder(std::vector<std::string>& calls) : calls_(calls) {}

@@ -17,7 +17,7 @@ void AuxCache::Park(int32_t position, bool ffn_owed, const TensorView& hidden, B
   if (free_.empty()) {
     const int32_t first = static_cast<int32_t>(chunks_.size()) * kChunk;
     chunks_.emplace_back(dtype_, kChunk, width_);
-    for (int32_t i = kChunk - 1; i >= 0; --i) free_.push_back(first + i);  // the lowest is taken first
+    for (int32_t i = kChunk - 1; i >= 0; --i) free_.push_back(first + i);  // the lowest slot is taken first
   }
   const int32_t slot = free_.back();
   be.Convert(hidden, RowOf(slot));

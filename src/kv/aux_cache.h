@@ -1,4 +1,4 @@
-// The Aux cache: hidden states of tokens that left the stream and may come back.
+// The Aux cache: hidden states of tokens that were dropped from the stream and may return.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,18 @@
 
 namespace coppice {
 
-// At most one state per position, stored in the type of the keys so that bytes compare (bf16 where keys are Q8_0). A slot is free as soon
-// as its token is taken back. `ffn_owed`: the token left after a layer's attention, and owes that layer's FFN.
+// Holds at most one state per position, stored in the type of the keys (bf16 where keys are Q8_0) so that
+// sizes in bytes are comparable. Take() frees the slot. `ffn_owed` means that the token was dropped after a
+// layer's attention and still needs that layer's FFN.
 class AuxCache {
  public:
   AuxCache(DType dtype, int64_t width) : dtype_(dtype), width_(width) {}
 
   bool Has(int32_t position) const { return SlotOf(position) >= 0; }
   bool FfnOwed(int32_t position) const { return Has(position) && owed_[static_cast<size_t>(position)]; }
-  // hidden [1, width] fp32. The position must hold nothing.
+  // hidden [1, width] fp32. The position must not hold a state.
   void Park(int32_t position, bool ffn_owed, const TensorView& hidden, Backend& be);
-  // Writes the state to hidden [1, width] fp32 and frees it.
+  // Writes the state to hidden [1, width] fp32 and frees its slot.
   void Take(int32_t position, MutableTensorView hidden);
 
   int64_t tokens() const { return tokens_; }
@@ -38,8 +39,8 @@ class AuxCache {
   int64_t tokens_ = 0;
   std::vector<int32_t> slots_;  // by position: its slot, or -1
   std::vector<bool> owed_;      // by position
-  std::vector<Tensor> chunks_;  // of kChunk slots each, so that nothing moves when the pool grows
-  std::vector<int32_t> free_;   // slots
+  std::vector<Tensor> chunks_;  // kChunk slots each, so that growing the pool moves nothing
+  std::vector<int32_t> free_;   // free slots
 };
 
 }  // namespace coppice

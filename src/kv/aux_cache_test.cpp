@@ -11,7 +11,7 @@ namespace {
 class AuxCacheTest : public testing::TestWithParam<DType> {
  protected:
   static constexpr int64_t kWidth = 5;
-  // Exact in every type of the cache.
+  // Values that every cache type represents exactly.
   static std::vector<float> State(int32_t seed) {
     std::vector<float> state(kWidth);
     for (int64_t c = 0; c < kWidth; ++c) state[c] = static_cast<float>((seed * 31 + c * 7) % 255) - 127;
@@ -47,7 +47,7 @@ TEST_P(AuxCacheTest, HoldsOneStatePerPosition) {
   EXPECT_FALSE(cache_.FfnOwed(3));
   EXPECT_THROW(Take(3), CheckFailure);
   EXPECT_EQ(cache_.tokens(), 1);
-  Park(3, false, State(5));  // again, with the FFN paid
+  Park(3, false, State(5));  // parked again, now without an owed FFN
   EXPECT_FALSE(cache_.FfnOwed(3));
   EXPECT_EQ(Take(3), State(5));
   EXPECT_EQ(Take(70), State(70));

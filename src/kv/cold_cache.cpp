@@ -13,12 +13,13 @@ bool Ascends(std::span<const int32_t> blocks) {
   return std::adjacent_find(blocks.begin(), blocks.end(), std::greater_equal<>()) == blocks.end();
 }
 
-// Of a key and a value.
+// Bytes of one row: a key and a value.
 int64_t RowBytes(const LayerCache& hot) { return 2 * BytesOf(hot.dtype(), hot.width()); }
 
 size_t Size(int64_t bytes) { return static_cast<size_t>(bytes); }
 
-// Copies a record of rows.size() rows into these rows of the hot cache, run by run.
+// Copies a record of rows.size() rows into these rows of the hot cache, one run of consecutive rows at a
+// time.
 void CopyRows(const std::byte* record, std::span<const int32_t> rows, LayerCache& hot) {
   const MutableTensorView keys = hot.mutable_keys();
   const MutableTensorView values = hot.mutable_values();
@@ -44,12 +45,13 @@ ColdCache::ColdCache(std::unique_ptr<ColdStore> store, int layers, int block)
 void ColdCache::Offload(int layer, std::span<const int32_t> blocks, LayerCache& hot) {
   COPPICE_CHECK(Ascends(blocks) && !hot.ragged());
   Load(layer, BlocksInBoth(layer, blocks, hot), hot);
-  if (!blocks.empty()) At(layer, blocks.back());  // makes them all, so that none moves below
+  // Allocates all blocks, so that the pointers below stay valid.
+  if (!blocks.empty()) At(layer, blocks.back());
   const std::span<const int32_t> positions = hot.positions();
   std::vector<int32_t> kept;
   std::vector<Block*> gone;
   kept.reserve(positions.size());
-  int32_t next = 0;  // the first row not looked at
+  int32_t next = 0;  // the first row not yet examined
   const auto keep_until = [&](int32_t row) {
     for (; next < row; ++next) kept.push_back(next);
   };
@@ -73,14 +75,14 @@ void ColdCache::Offload(int layer, std::span<const int32_t> blocks, LayerCache& 
 
 void ColdCache::Store(Block& block, int64_t first, std::span<const int32_t> positions,
                       const LayerCache& hot) {
-  // Keys and values of a position never change, so the same positions are the same record.
+  // Keys and values of a position never change, so equal positions mean an equal record.
   if (std::ranges::equal(block.positions, positions)) return;
   const int64_t half = static_cast<int64_t>(positions.size()) * hot.keys().stride;
   COPPICE_CHECK(2 * half <= store_->record_bytes());
   std::memcpy(record_.data(), hot.keys().RowBytes(first), Size(half));
   std::memcpy(record_.data() + half, hot.values().RowBytes(first), Size(half));
   if (block.slot < 0) block.slot = slots_++;
-  block.positions.clear();  // should the write fail
+  block.positions.clear();  // in case the write fails
   store_->Write(block.slot, record_);
   block.positions.assign(positions.begin(), positions.end());
   ++written_;
@@ -102,7 +104,7 @@ void ColdCache::Load(int layer, std::span<const int32_t> blocks, LayerCache& hot
     positions.insert(positions.end(), loaded.back()->positions.begin(), loaded.back()->positions.end());
   }
   if (loaded.empty()) return;
-  // All are read before the hot cache changes: a transfer may fail.
+  // Reads everything before changing the hot cache, because a transfer may fail.
   const size_t record = record_.size();
   const auto records = std::make_unique_for_overwrite<std::byte[]>(loaded.size() * record);
   for (size_t i = 0; i < loaded.size(); ++i) {

@@ -1,4 +1,4 @@
-// Keys and values of a whole sequence that are in the cold tier, by layer and block of positions.
+// The keys and values of one sequence that are in the cold tier, by layer and block of positions.
 #pragma once
 
 #include <cstdint>
@@ -13,42 +13,42 @@
 
 namespace coppice {
 
-// A block is the positions [b * block, (b + 1) * block) of the prompt, or those of them that have keys in the
-// layer. Its record is its keys, then its values, in order of position. A block is written once: what is in
-// the store stays valid when the block is loaded, because keys and values of a token never change; a block
-// that gained tokens since is written anew.
+// Block b covers the prompt positions [b * block, (b + 1) * block); its record holds the keys and then the
+// values of those that the layer has, in ascending order. The keys and values of a token never change, so a
+// record is written once and stays valid after the block is loaded. Only a block that has gained tokens since
+// is written again.
 class ColdCache {
  public:
   ColdCache(std::unique_ptr<ColdStore> store, int layers, int block);
 
   int block() const { return block_; }
-  // Takes the rows of these blocks (ascending) out of the layer's hot cache; begins to write those that the
-  // store lacks. What the hot cache gained of a block that is cold joins its record.
+  // Moves the rows of these blocks (ascending) out of the layer's hot cache and starts writing those that the
+  // store lacks. Rows that the hot cache gained for a cold block are merged into its record.
   void Offload(int layer, std::span<const int32_t> blocks, LayerCache& hot);
-  // Begins to read blocks that are cold in the layer.
+  // Starts reading those of these blocks that are cold in the layer.
   void Prefetch(int layer, std::span<const int32_t> blocks);
-  // Puts the rows of blocks that are cold back into the hot cache; waits for them. Blocks that are not cold
-  // are left alone.
+  // Waits for those of these blocks (ascending) that are cold and inserts their rows into the hot cache.
   void Load(int layer, std::span<const int32_t> blocks, LayerCache& hot);
 
   bool IsCold(int layer, int32_t block) const;
-  // Positions of the layer that are cold, ascending.
+  // Positions of the layer's cold blocks, ascending.
   std::vector<int32_t> ColdPositions(int layer) const;
-  int64_t bytes() const { return cold_bytes_; }        // that only the cold tier holds
-  int64_t blocks_written() const { return written_; }  // transfers since the sequence began
+  int64_t bytes() const { return cold_bytes_; }        // bytes that only the cold tier holds
+  int64_t blocks_written() const { return written_; }  // since the sequence began
   int64_t blocks_loaded() const { return loaded_; }
   std::string_view kind() const { return store_->kind(); }
 
  private:
   struct Block {
-    int64_t slot = -1;               // in the store, or -1
-    bool cold = false;               // not in the hot cache
-    std::vector<int32_t> positions;  // of the record
+    int64_t slot = -1;               // in the store; -1 if it was never written
+    bool cold = false;               // the rows are not in the hot cache
+    std::vector<int32_t> positions;  // of the rows in the record
   };
   Block& At(int layer, int32_t block);
-  // Writes a block's rows [first, first + positions.size()) of the hot cache, unless the store has them.
+  // Writes a block's rows [first, first + positions.size()) of the hot cache, unless the store already has
+  // them.
   void Store(Block& block, int64_t first, std::span<const int32_t> positions, const LayerCache& hot);
-  // [first, end) of the hot cache.
+  // The rows [first, end) of the hot cache that belong to the block.
   std::pair<int32_t, int32_t> RowsOfBlock(int32_t block, const LayerCache& hot) const;
   std::vector<int32_t> BlocksInBoth(int layer, std::span<const int32_t> blocks, const LayerCache& hot) const;
 

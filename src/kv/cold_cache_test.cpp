@@ -24,7 +24,7 @@ constexpr int kBlock = 8;
 constexpr int kLayers = 3;
 constexpr int64_t kRowBytes = 2 * kHeads * kDim * 2;  // a key and a value in bf16
 
-// Bits of the key (half 0) or value (half 1) of a position in a layer: any bits, NaNs among them.
+// The bits of the key (half 0) or value (half 1) of a position in a layer. They include NaNs.
 uint16_t Bits(int layer, int32_t position, int64_t channel, int half) {
   const auto seed = static_cast<uint32_t>((layer * 4096 + position) * 64 + channel * 2 + half);
   return static_cast<uint16_t>((seed * 2654435761u) >> 13);
@@ -42,7 +42,7 @@ void Add(LayerCache& cache, int layer, const std::vector<int32_t>& positions) {
   for (size_t i = 0; i < rows.size(); ++i) FillRow(cache, layer, rows[i], positions[i]);
 }
 
-// The rows hold, bit for bit, what was written for their positions.
+// Checks that the rows hold, bit for bit, what was written for their positions.
 void ExpectHot(const LayerCache& cache, int layer, const std::vector<int32_t>& positions) {
   ASSERT_EQ(std::vector<int32_t>(cache.positions().begin(), cache.positions().end()), positions);
   for (int64_t i = 0; i < cache.rows(); ++i) {
@@ -63,16 +63,16 @@ LayerCache NewHot() { return LayerCache(DType::kBF16, kHeads, kDim); }
 
 class ColdCacheTest : public ColdEngineTest {
  protected:
-  // With room for few records on their way, so that writes wait as well.
+  // With room for only five staged records, so that writes must wait too.
   ColdCache NewCold() { return ColdCache(Open(kBlock * kRowBytes, 5 * kBlock * kRowBytes), kLayers, kBlock); }
 };
 INSTANTIATE_TEST_SUITE_P(Engines, ColdCacheTest, testing::ValuesIn(kEngines),
                          [](const auto& test) { return NameOf(test.param); });
 
-TEST_P(ColdCacheTest, ABlockComesBackByteForByte) {  // T-SL9
+TEST_P(ColdCacheTest, ABlockComesBackByteForByte) {
   ColdCache cold = NewCold();
   LayerCache hot = NewHot();
-  Add(hot, 1, Iota(0, 30));  // the last block is cut
+  Add(hot, 1, Iota(0, 30));  // the last block is partial
   cold.Offload(1, std::vector<int32_t>{1, 3}, hot);
   std::vector<int32_t> left = Iota(0, 8);
   for (const int32_t p : Iota(16, 24)) left.push_back(p);
@@ -86,7 +86,7 @@ TEST_P(ColdCacheTest, ABlockComesBackByteForByte) {  // T-SL9
   EXPECT_EQ(cold.bytes(), 14 * kRowBytes);
   EXPECT_EQ(cold.blocks_written(), 2);
 
-  cold.Prefetch(1, std::vector<int32_t>{0, 1});  // block 0 is hot: nothing to do
+  cold.Prefetch(1, std::vector<int32_t>{0, 1});  // block 0 is hot, so this does not read it
   cold.Prefetch(1, std::vector<int32_t>{1});
   cold.Load(1, std::vector<int32_t>{0, 1, 2, 3, 7}, hot);
   ExpectHot(hot, 1, Iota(0, 30));
@@ -114,20 +114,20 @@ TEST_P(ColdCacheTest, ABlockThatGainedTokensIsWrittenAnew) {
   Add(hot, 0, {0, 1, 9, 11, 16});
   cold.Offload(0, std::vector<int32_t>{1}, hot);
   cold.Load(0, std::vector<int32_t>{1}, hot);
-  Add(hot, 0, {10, 12});  // revived
+  Add(hot, 0, {10, 12});  // these tokens came back
   cold.Offload(0, std::vector<int32_t>{1}, hot);
   EXPECT_EQ(cold.blocks_written(), 2);
   EXPECT_THAT(cold.ColdPositions(0), ElementsAre(9, 10, 11, 12));
-  Add(hot, 0, {8, 13});  // revived while the rest of the block is cold
+  Add(hot, 0, {8, 13});  // these came back while the rest of the block is cold
   EXPECT_TRUE(cold.IsCold(0, 1));
   cold.Offload(0, std::vector<int32_t>{1}, hot);
   EXPECT_EQ(cold.blocks_written(), 3);
   EXPECT_THAT(cold.ColdPositions(0), ElementsAre(8, 9, 10, 11, 12, 13));
   EXPECT_EQ(cold.bytes(), 6 * kRowBytes);
   ExpectHot(hot, 0, {0, 1, 16});
-  cold.Offload(0, std::vector<int32_t>{1}, hot);  // nothing is hot: nothing happens
+  cold.Offload(0, std::vector<int32_t>{1}, hot);  // no row of the block is hot, so this does nothing
   Add(hot, 0, {14});
-  cold.Load(0, std::vector<int32_t>{1}, hot);  // around a row of the block that is hot
+  cold.Load(0, std::vector<int32_t>{1}, hot);  // inserts around a row of the block that is hot
   ExpectHot(hot, 0, {0, 1, 8, 9, 10, 11, 12, 13, 14, 16});
   EXPECT_EQ(cold.blocks_written(), 3);
 }
@@ -143,7 +143,7 @@ TEST_P(ColdCacheTest, BlocksWithoutRowsAreLeftAlone) {
   EXPECT_FALSE(cold.IsCold(0, 1));
   EXPECT_EQ(cold.blocks_written() + cold.blocks_loaded() + cold.bytes(), 0);
   ExpectHot(hot, 0, {3, 20});
-  cold.Offload(0, std::vector<int32_t>{0, 1, 2}, hot);  // all there is
+  cold.Offload(0, std::vector<int32_t>{0, 1, 2}, hot);  // everything
   ExpectHot(hot, 0, {});
   cold.Load(0, std::vector<int32_t>{0, 1, 2}, hot);
   ExpectHot(hot, 0, {3, 20});
@@ -173,15 +173,15 @@ TEST_P(ColdCacheTest, AFailedReadLeavesTheHotCacheAsItWas) {
   EXPECT_EQ(cold.bytes(), 24 * kRowBytes);
 }
 
-// Random offloads, reads ahead, loads and revivals in several layers against a plain copy. Every engine runs
-// the same sequence against it, so that asynchronous equals synchronous: T-SL10.
+// Random offloads, prefetches, loads and returning tokens in several layers, against a plain copy. Every
+// engine runs the same sequence, so asynchronous results equal synchronous ones.
 TEST_P(ColdCacheTest, RandomSwapsAgreeWithAPlainCopy) {
   constexpr int32_t kBlocks = 12;
   std::mt19937 random(9);
   ColdCache cold = NewCold();
   std::vector<LayerCache> hot;
   std::vector<std::set<int32_t>> hot_model(kLayers), cold_model(kLayers);
-  std::map<std::pair<int, int32_t>, std::set<int32_t>> record;  // by layer and block: what was last written
+  std::map<std::pair<int, int32_t>, std::set<int32_t>> record;  // by layer and block: the last record written
   int64_t written = 0, loaded = 0;
   for (int l = 0; l < kLayers; ++l) {
     hot.push_back(NewHot());
@@ -207,7 +207,7 @@ TEST_P(ColdCacheTest, RandomSwapsAgreeWithAPlainCopy) {
         for (const int32_t b : blocks) {
           const std::set<int32_t> out = of_block(hot_model[l], b);
           if (out.empty()) continue;
-          if (!of_block(cold_model[l], b).empty()) ++loaded;  // to be joined
+          if (!of_block(cold_model[l], b).empty()) ++loaded;  // to be merged
           for (const int32_t p : out) hot_model[l].erase(p), cold_model[l].insert(p);
           std::set<int32_t>& last = record[{l, b}];
           const std::set<int32_t> now = of_block(cold_model[l], b);

@@ -1,5 +1,4 @@
-// The parts of the cold tier's file, for cold_store.cpp and for tests that need a file or a queue of their
-// own.
+// The parts of the cold tier's file, for cold_store.cpp and for tests that supply their own file or queue.
 #pragma once
 
 #include <memory>
@@ -11,7 +10,7 @@
 
 namespace coppice {
 
-// An open file, closed with the object.
+// Owns an open file descriptor.
 class FileHandle {
  public:
   explicit FileHandle(int fd) : fd_(fd) {}
@@ -24,18 +23,18 @@ class FileHandle {
   int fd_;
 };
 
-// A file in `folder` that has no name. `by_name`: by making one with a name and removing that, as file
-// systems without O_TMPFILE need; where it is not set, that is the second attempt.
+// Opens an unnamed file in `folder`. With `by_name` it creates a named file and unlinks it, for file systems
+// without O_TMPFILE; without `by_name` that is the fallback.
 FileHandle OpenUnnamedFile(const std::string& folder, bool by_name);
 
-// A queue of the kind asked for; `folder` for messages.
+// Makes a queue of the given kind; messages name `folder`.
 std::unique_ptr<IoQueue> MakeIoQueue(ColdIo io, int fd, const std::string& folder);
 
 struct ColdFileParts {
   FileHandle file;
-  std::unique_ptr<IoQueue> queue;             // over that file
+  std::unique_ptr<IoQueue> queue;             // over `file`
   std::string folder;                         // for messages
-  int64_t staging_bytes = int64_t{64} << 20;  // that written records may take up before they are in the file
+  int64_t staging_bytes = int64_t{64} << 20;  // limit on memory for records not yet written
 };
 
 std::unique_ptr<ColdStore> MakeColdFile(ColdFileParts parts, int64_t record_bytes);

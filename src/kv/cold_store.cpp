@@ -44,12 +44,12 @@ using Buffer = std::unique_ptr<std::byte[]>;
 
 struct Operation : Transfer {
   int64_t slot = 0;
-  Buffer buffer;  // empty where a read goes straight to the caller
+  Buffer buffer;  // empty if a read goes directly to the caller's memory
   bool done = false;
 };
 
-// At any time a slot has at most one transfer in the queue: a write waits for the slot's earlier write and
-// read, and a read of a slot that is being written is served from the writer's buffer.
+// The queue holds at most one transfer per slot: a write waits for the slot's earlier write and read, and a
+// read of a slot that is being written copies from the writer's buffer.
 class ColdFile final : public ColdStore {
  public:
   ColdFile(ColdFileParts parts, int64_t record_bytes)
@@ -113,7 +113,7 @@ class ColdFile final : public ColdStore {
       Operation& op = reads_[slot];
       Begin(op, slot, OffsetOf(slot), record.data());
       while (!op.done)
-        SettleOne(true);  // also where the store is broken: the kernel writes to the caller's memory
+        SettleOne(true);  // even if the store is broken: the kernel still writes to this memory
       reads_.erase(slot);
       ThrowIfBroken();
     }
@@ -146,14 +146,14 @@ class ColdFile final : public ColdStore {
     queue_->Submit(op);
   }
 
-  // Takes back everything that has ended; throws what went wrong in it or before.
+  // Takes back every transfer that has ended. Throws the first error of any transfer so far.
   void Settle() {
     while (SettleOne(false)) {
     }
     ThrowIfBroken();
   }
 
-  // Takes back one transfer; with `wait` there must be one under way.
+  // Takes back one transfer. With `wait`, at least one must be under way.
   bool SettleOne(bool wait) {
     Transfer* t = queue_->Take(wait);
     COPPICE_CHECK(t != nullptr || !wait);
@@ -174,7 +174,7 @@ class ColdFile final : public ColdStore {
     if (!broken_.empty()) throw Error("[cold tier] {}: {}", folder_, broken_);
   }
 
-  // What was read ahead of a slot is of no use once the slot is written again.
+  // Discards data prefetched from a slot that is about to be overwritten.
   void DropPrefetch(int64_t slot) {
     const auto read = reads_.find(slot);
     if (read == reads_.end()) return;
@@ -196,14 +196,15 @@ class ColdFile final : public ColdStore {
   int64_t record_bytes_;
   int64_t staging_bytes_;
   std::string folder_;
-  std::string broken_;  // what went wrong first
+  std::string broken_;  // the first error
   std::vector<Buffer> spare_;
   std::unordered_set<int64_t> written_;            // slots
-  std::unordered_map<int64_t, Operation> writes_;  // by slot: under way
-  std::unordered_map<int64_t, Operation> reads_;   // by slot: under way, or read ahead
+  std::unordered_map<int64_t, Operation> writes_;  // by slot; under way
+  std::unordered_map<int64_t, Operation> reads_;   // by slot; under way or prefetched
   int64_t staged_ = 0;                             // bytes in writes_
   FileHandle file_;
-  std::unique_ptr<IoQueue> queue_;  // the last member: destroyed first, it waits for what the others hold
+  // Last, so destroyed first: it waits for transfers that use the members above.
+  std::unique_ptr<IoQueue> queue_;
 };
 
 std::string FolderOf(const ColdOptions& options) {
@@ -222,7 +223,7 @@ FileHandle OpenUnnamedFile(const std::string& folder, bool by_name) {
   if (!by_name) {
     FileHandle file(open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
     if (file.get() >= 0) return file;
-    // What a file system, or a kernel, without O_TMPFILE answers: open(2).
+    // open(2): the errors of a file system or a kernel without O_TMPFILE.
     if (errno == EOPNOTSUPP || errno == EISDIR) return OpenUnnamedFile(folder, true);
   } else {
     std::string path = folder + "/coppice-cold-XXXXXX";

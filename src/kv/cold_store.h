@@ -1,5 +1,5 @@
-// The cold tier: keys and values that gave up their place in hot memory, in records of fixed size. On a CPU a
-// file on disk; the same interface will hold pinned host memory for a GPU.
+// The cold tier: keys and values moved out of hot memory, in records of fixed size. On a CPU it is a file on
+// disk; for a GPU the same interface can hold pinned host memory.
 #pragma once
 
 #include <cstddef>
@@ -14,32 +14,33 @@ class ColdStore {
  public:
   virtual ~ColdStore() = default;
 
-  // Begins to write `record` (record_bytes of it, copied before the call returns) to a slot, which may hold
-  // an older one. Slots are numbers from 0; the store grows as needed.
+  // Starts writing `record` (record_bytes() bytes, copied before the call returns) to a slot, replacing its
+  // record if it has one. Slots are numbered from 0; the store grows as needed.
   virtual void Write(int64_t slot, std::span<const std::byte> record) = 0;
-  // Begins to read a slot that was written, so that Read does not wait. At most once until Read.
+  // Starts reading a written slot, so that the next Read of it need not wait for the device. A second call
+  // before that Read does nothing.
   virtual void Prefetch(int64_t slot) = 0;
-  // Waits for the record (begins it where Prefetch did not) and copies it out.
+  // Waits for the record, starting the read if Prefetch did not, and copies it to `record`.
   virtual void Read(int64_t slot, std::span<std::byte> record) = 0;
-  // Waits until everything written is in the store.
+  // Waits until every write has ended.
   virtual void Flush() = 0;
 
   virtual int64_t record_bytes() const = 0;
   virtual std::string_view kind() const = 0;  // "io_uring", "threads", "sync"
 };
 
-// How a file is read and written: asynchronously by io_uring, or by threads where the kernel lacks it (kAuto
-// takes the first that works), or in the call itself.
+// How the file is read and written: asynchronously with io_uring; by a thread pool, where the kernel lacks
+// io_uring; or within the call. kAuto uses the first that works, in this order.
 enum class ColdIo { kAuto, kUring, kThreads, kSync };
 
 struct ColdOptions {
-  std::string folder;  // where the file is made; empty: $TMPDIR, else /var/tmp
+  std::string folder;  // where to create the file; empty: $TMPDIR, else /var/tmp
   ColdIo io = ColdIo::kAuto;
 };
 
-// An unnamed file, gone with the store, whatever ends the process. Every call throws Error, naming the file's
-// folder and the cause (no space left, a short write, a file that was cut), also for a transfer that an
-// earlier call began; the store is then of no more use, but may be destroyed.
+// Opens an unnamed file, which the system removes when the store or the process ends. Every call throws
+// Error, naming the folder and the cause (no space left, a short write, a truncated file), including for a
+// transfer that an earlier call started. After an error the store can only be destroyed.
 std::unique_ptr<ColdStore> OpenColdFile(const ColdOptions& options, int64_t record_bytes);
 
 }  // namespace coppice

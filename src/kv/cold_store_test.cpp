@@ -44,7 +44,7 @@ Record ReadRecord(ColdStore& store, int64_t slot) {
   return record;
 }
 
-// Every later call fails with the same message; the store may be destroyed.
+// Every later call must fail with the same message. The store may still be destroyed.
 void ExpectBroken(ColdStore& store, const std::string& message) {
   const Record record = MakeRecord(store.record_bytes(), 0);
   Record out(store.record_bytes());
@@ -64,10 +64,10 @@ using ColdStoreTest = ColdEngineTest;
 INSTANTIATE_TEST_SUITE_P(Engines, ColdStoreTest, testing::ValuesIn(kEngines),
                          [](const auto& test) { return NameOf(test.param); });
 
-// Writes, reads ahead and reads of 1 to 100 slots against a map, with much and with little room for records
-// on their way.
+// Random writes, prefetches and reads of 1 to 100 slots, against a map; with a large and a small staging
+// limit.
 TEST_P(ColdStoreTest, RandomOperationsAgreeWithAModel) {
-  constexpr int64_t kBytes = 5003;  // of no page's or sector's size
+  constexpr int64_t kBytes = 5003;  // not a multiple of a page or a sector
   for (const int slots : {1, 2, 10, 100}) {
     for (const int64_t staging : {int64_t{64} << 20, 3 * kBytes, int64_t{1}}) {
       std::mt19937 random(static_cast<uint32_t>(slots));
@@ -108,12 +108,12 @@ TEST_P(ColdStoreTest, OverwritesASlotThatIsBeingRead) {
     store->Write(7, first);
     store->Flush();
     store->Prefetch(7);
-    store->Write(7, second);  // what is read ahead is stale now
+    store->Write(7, second);  // makes the prefetched data stale
     ASSERT_EQ(ReadRecord(*store, 7), second);
     store->Prefetch(7);
     store->Write(7, third);
     store->Write(7, first);
-    store->Prefetch(7);  // of a write under way
+    store->Prefetch(7);  // while the write is under way
     store->Prefetch(7);
     ASSERT_EQ(ReadRecord(*store, 7), first);
     ASSERT_EQ(ReadRecord(*store, 7), first);
@@ -163,7 +163,7 @@ TEST_P(ColdStoreTest, NoticesAFileThatWasCut) {
     Record out(kBytes);
     const std::string message = ErrorOf([&] {
       if (ahead) store->Prefetch(6);
-      store->Read(6, out);  // begins within the file and ends behind it
+      store->Read(6, out);  // starts inside the file and ends beyond it
     });
     EXPECT_THAT(message, AllOf(HasSubstr(folder_.path()), HasSubstr("cannot read"), HasSubstr("cut")));
     ExpectBroken(*store, message);
@@ -175,7 +175,7 @@ TEST_P(ColdStoreTest, NamesTheLimitOnFileSizes) {
   const auto store = Open(kBytes);
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);  // NOLINT: a test's own process
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);  // this test runs in its own process
   rlimit limit = before;
   limit.rlim_cur = 10 * kBytes + 100;  // the 11th record is written in part, continued, and refused
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -193,11 +193,12 @@ TEST_P(ColdStoreTest, RefusesARecordBeyondWhatAFileCanHold) {
   const auto store = Open(1 << 20);
   const Record record = MakeRecord(1 << 20, 0);
   EXPECT_THAT(ErrorOf([&] { store->Write(int64_t{1} << 50, record); }), HasSubstr("the limit on file sizes"));
-  store->Write(0, record);  // that one call failed, and nothing else
+  store->Write(0, record);  // only that one call failed
   EXPECT_EQ(ReadRecord(*store, 0), record);
 }
 
-// With transfers under way, also failing ones: nothing leaks (a sanitizer watches), no file stays open.
+// Destroys stores with transfers under way, including failing ones. Nothing may leak (a sanitizer checks),
+// and no file may stay open.
 TEST_P(ColdStoreTest, MayBeDestroyedAtAnyTime) {
   const int64_t open_before = OpenFiles();
   constexpr int64_t kBytes = 100 << 10;
@@ -216,7 +217,7 @@ TEST_P(ColdStoreTest, MayBeDestroyedAtAnyTime) {
   EXPECT_EQ(OpenFiles(), open_before);
 }
 
-// More reads than the queue takes at once.
+// More reads than the queue takes at a time.
 TEST_P(ColdStoreTest, ReadsAheadWithoutLimit) {
   const auto store = Open(512);
   for (uint32_t slot = 0; slot < 1000; ++slot) store->Write(slot, MakeRecord(512, slot));
@@ -225,7 +226,7 @@ TEST_P(ColdStoreTest, ReadsAheadWithoutLimit) {
   for (uint32_t slot = 1000; slot-- > 0;) ASSERT_EQ(ReadRecord(*store, slot), MakeRecord(512, slot));
 }
 
-// Five records on their way, and not one more; all of that room is there again after Flush.
+// At most five records are staged at a time, and Flush frees all of that room.
 TEST(ColdFile, BoundsWhatIsStaged) {
   const TempFolder folder;
   FileHandle file = OpenUnnamedFile(folder.path(), false);
@@ -256,7 +257,7 @@ TEST(OpenColdFile, LeavesNoNameBehind) {
       EXPECT_EQ(store->kind(), io == ColdIo::kThreads ? "threads" : "sync");
     }
   }
-  // As on file systems without O_TMPFILE.
+  // The fallback for file systems without O_TMPFILE.
   const FileHandle file = OpenUnnamedFile(folder.path(), true);
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
   EXPECT_EQ(pwrite(file.get(), "x", 1, 0), 1);
@@ -284,7 +285,8 @@ TEST(OpenColdFile, TakesItsFolderFromTheEnvironment) {
   if (before) setenv("TMPDIR", before->c_str(), 1);
 }
 
-// As containers do: io_uring_setup fails with EPERM. False where this process may not filter its calls.
+// Forbids io_uring as containers do: io_uring_setup fails with EPERM. Returns false if this process may not
+// install a seccomp filter.
 bool ForbidUring() {
   sock_filter code[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),

@@ -1,4 +1,4 @@
-// What the tests of the cold tier share.
+// Shared by the tests of the cold tier.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,8 +15,9 @@
 
 namespace coppice {
 
-// A queue that delays: what is submitted moves when it must, or (once in `odds` looks; never for 0) before, in
-// random order. Wherever a store relies on the order of two transfers of one slot, this one finds out.
+// A queue that delays transfers and reorders them at random. A transfer runs when Take must wait for it, or
+// else with probability 1 / `odds` per look (0: never). It exposes any reliance on the order of two transfers
+// of one slot.
 class LateQueue final : public IoQueue {
  public:
   LateQueue(int fd, uint32_t seed, uint32_t odds) : fd_(fd), odds_(odds), random_(seed) {}
@@ -33,7 +34,8 @@ class LateQueue final : public IoQueue {
     return t;
   }
   std::string_view kind() const override { return "late"; }
-  size_t TakeMostWaiting() { return std::exchange(most_, 0); }  // at once, since the last call
+  // The most transfers that waited at the same time since the last call.
+  size_t TakeMostWaiting() { return std::exchange(most_, 0); }
 
  private:
   int fd_;
@@ -50,7 +52,7 @@ inline std::string NameOf(Engine engine) {
   return std::vector<std::string>{"uring", "threads", "sync", "late"}[static_cast<size_t>(engine)];
 }
 
-// Null where the kernel does not allow io_uring.
+// Null if the kernel does not allow io_uring.
 inline std::unique_ptr<IoQueue> MakeTestQueue(Engine engine, int fd) {
   int error = 0;
   switch (engine) {
@@ -65,7 +67,7 @@ inline std::unique_ptr<IoQueue> MakeTestQueue(Engine engine, int fd) {
   }
 }
 
-// A test of every engine; skipped where the kernel does not allow io_uring.
+// A test that runs for every engine; skipped if the kernel does not allow io_uring.
 class ColdEngineTest : public testing::TestWithParam<Engine> {
  protected:
   void SetUp() override {
@@ -73,7 +75,7 @@ class ColdEngineTest : public testing::TestWithParam<Engine> {
     if (MakeTestQueue(GetParam(), file.get()) == nullptr)
       GTEST_SKIP() << "the kernel does not allow io_uring";
   }
-  // A store over `file`, or over a file of its own.
+  // A store over a new file; OpenOver makes one over `file`.
   std::unique_ptr<ColdStore> Open(int64_t record_bytes, int64_t staging_bytes = 64 << 20) {
     return OpenOver(OpenUnnamedFile(folder_.path(), false), record_bytes, staging_bytes);
   }

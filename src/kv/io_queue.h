@@ -1,5 +1,5 @@
-// How the cold tier's file is read and written: transfers that are begun and later taken back, in any order.
-// The store above sees to it that no two transfers of one record are under way at once.
+// The queue of transfers to and from the cold tier's file. Transfers may end in any order; the store above
+// never submits two transfers of one record at once.
 #pragma once
 
 #include <cstddef>
@@ -10,21 +10,21 @@
 
 namespace coppice {
 
-inline constexpr int kEndOfFile = -1;  // as a Transfer's error: the file ends before the record does
+inline constexpr int kEndOfFile = -1;  // Transfer::error when the file ends before the record
 
-// Part of a file to be read or written. Belongs to the caller, and stays where it is while under way.
+// A part of a file to read or write. The caller owns it and must not move it while it is under way.
 struct Transfer {
   bool write = false;
   std::byte* data = nullptr;
   int64_t bytes = 0;
   int64_t offset = 0;  // in the file
 
-  int64_t moved = 0;         // of `bytes`, so far
+  int64_t moved = 0;         // bytes moved so far
   int error = 0;             // an errno, kEndOfFile, or 0
-  Transfer* next = nullptr;  // in the queue's lists
+  Transfer* next = nullptr;  // used by the queue's lists
 };
 
-// First in, first out; allocates nothing, so that no thread of a queue can fail.
+// A FIFO list. It allocates nothing, so a queue's thread cannot fail on it.
 class TransferList {
  public:
   bool empty() const { return head_ == nullptr; }
@@ -40,26 +40,27 @@ class TransferList {
   Transfer* tail_ = nullptr;
 };
 
-// Used by one thread. No call throws: what goes wrong stands in the transfer.
+// For use by one thread. No call throws; errors are stored in the transfer.
 class IoQueue {
  public:
-  virtual ~IoQueue() = default;  // waits for what is under way, and drops what has not begun
+  virtual ~IoQueue() = default;  // waits for running transfers and drops the rest
   virtual void Submit(Transfer& t) = 0;
-  // A transfer that ended. Null where there is none, which with `wait` means that none is under way.
+  // Returns a transfer that has ended, or null if there is none. With `wait`, null means that none is under
+  // way.
   virtual Transfer* Take(bool wait) = 0;
   virtual std::string_view kind() const = 0;
 };
 
-// Queues over an open file, which must outlive them. Where the kernel does not allow io_uring: null, and why
-// in `error` (an errno). Where no thread can be started: null.
+// Queues over an open file, which must outlive them. MakeUringQueue returns null and sets `error` to an errno
+// if the kernel does not allow io_uring. MakeThreadQueue returns null if no thread can be started.
 std::unique_ptr<IoQueue> MakeUringQueue(int fd, int& error);
 std::unique_ptr<IoQueue> MakeThreadQueue(int fd);
 std::unique_ptr<IoQueue> MakeSyncQueue(int fd);
 
-// Takes in what a read or write of the rest of `t` returned: a count of bytes, or an errno below 0. True when
-// the transfer has ended; else the rest is still to be moved.
+// Applies the result of a read or write of the rest of `t`: a byte count, or a negative errno. Returns true
+// if the transfer has ended, false if part of it remains.
 bool Advance(Transfer& t, int64_t result);
-// Moves all of it, in as many steps as the kernel wants.
+// Runs the transfer to its end, in as many system calls as it takes.
 void RunTransfer(int fd, Transfer& t);
 
 }  // namespace coppice

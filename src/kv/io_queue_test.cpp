@@ -50,9 +50,9 @@ TEST(IoQueue, TakesNothingWhereNothingIsUnderWay) {
   int error = 0;
   const std::unique_ptr<IoQueue> queues[] = {MakeThreadQueue(0), MakeSyncQueue(0), MakeUringQueue(0, error)};
   for (const auto& queue : queues) {
-    if (queue == nullptr) continue;  // no io_uring here
+    if (queue == nullptr) continue;  // io_uring is not available here
     EXPECT_EQ(queue->Take(false), nullptr) << queue->kind();
-    EXPECT_EQ(queue->Take(true), nullptr) << queue->kind();  // and does not hang
+    EXPECT_EQ(queue->Take(true), nullptr) << queue->kind();  // must not hang
   }
 }
 

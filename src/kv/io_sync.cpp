@@ -1,4 +1,4 @@
-// Transfers in the call that begins them, and the step that all queues share.
+// Transfers that complete inside Submit, and Advance, which all queues share.
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,7 +12,7 @@ bool Advance(Transfer& t, int64_t result) {
   if (result < 0) {
     t.error = static_cast<int>(-result);
   } else if (result == 0) {
-    t.error = t.write ? EIO : kEndOfFile;  // a write that moves nothing would go on for ever
+    t.error = t.write ? EIO : kEndOfFile;  // a write of 0 bytes would repeat for ever
   } else {
     t.moved += result;
   }

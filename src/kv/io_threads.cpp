@@ -1,4 +1,4 @@
-// Transfers by a few threads that wait in the kernel, for systems without io_uring.
+// Transfers by a few threads that block in the kernel, for systems without io_uring.
 #include <condition_variable>
 #include <mutex>
 #include <system_error>
@@ -11,7 +11,7 @@ namespace coppice {
 
 namespace {
 
-constexpr int kThreads = 4;  // enough to keep a disk busy; they sleep in the kernel and take no core
+constexpr int kThreads = 4;  // enough to keep a disk busy; they block in the kernel and use little CPU time
 
 class ThreadQueue final : public IoQueue {
  public:
@@ -19,7 +19,7 @@ class ThreadQueue final : public IoQueue {
     threads_.reserve(kThreads);
     try {
       for (int i = 0; i < kThreads; ++i) threads_.emplace_back([this] { Work(); });
-    } catch (const std::system_error&) {  // a limit on threads: fewer will do
+    } catch (const std::system_error&) {  // the system limits threads: fewer suffice
     }
   }
 
@@ -70,8 +70,8 @@ class ThreadQueue final : public IoQueue {
   }
 
   int fd_;
-  int64_t under_way_ = 0;  // submitted and not taken back; the caller's thread alone
-  std::mutex mutex_;       // guards what follows
+  int64_t under_way_ = 0;  // submitted and not taken back; used by the caller's thread only
+  std::mutex mutex_;       // guards the members below
   std::condition_variable work_;
   std::condition_variable done_;
   TransferList waiting_;

@@ -1,5 +1,5 @@
-// Transfers by Linux's io_uring (liburing; io_uring(7)): begun by one system call each, done by the kernel.
-// Everything happens on the caller's thread.
+// Transfers with Linux's io_uring (liburing; io_uring(7)): one system call starts each, and the kernel runs
+// it. All code here runs on the caller's thread.
 #include <liburing.h>
 
 #include <algorithm>
@@ -13,9 +13,10 @@ namespace coppice {
 
 namespace {
 
-constexpr unsigned kDepth = 128;  // under way at once; the kernel's completion ring holds twice that
-constexpr int64_t kMaxBytes = int64_t{1} << 30;  // of one operation, whose length is 32 bits
-constexpr int kSubmitAttempts = 1000;            // a millisecond apart, while the kernel is short of memory
+// Transfers under way at once; the kernel's completion ring holds twice that.
+constexpr unsigned kDepth = 128;
+constexpr int64_t kMaxBytes = int64_t{1} << 30;  // per operation, whose length field has 32 bits
+constexpr int kSubmitAttempts = 1000;            // one per millisecond, while the kernel is short of memory
 
 void Nap() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 
@@ -23,13 +24,13 @@ class UringQueue final : public IoQueue {
  public:
   explicit UringQueue(int fd) : fd_(fd) {}
 
-  // 0, or the errno that says why the kernel does not allow it.
+  // Returns 0, or the errno that says why the kernel does not allow io_uring.
   int Open() {
     const int result = io_uring_queue_init(kDepth, &ring_, 0);
     if (result != 0) return -result;
     open_ = true;
     io_uring_probe* probe =
-        io_uring_get_probe_ring(&ring_);  // reads and writes came later than rings: Linux 5.6
+        io_uring_get_probe_ring(&ring_);  // IORING_OP_READ and WRITE came after io_uring itself: Linux 5.6
     const bool able = probe != nullptr && io_uring_opcode_supported(probe, IORING_OP_READ) != 0 &&
                       io_uring_opcode_supported(probe, IORING_OP_WRITE) != 0;
     if (probe != nullptr) io_uring_free_probe(probe);
@@ -58,10 +59,10 @@ class UringQueue final : public IoQueue {
   std::string_view kind() const override { return "io_uring"; }
 
  private:
-  // Hands the rest of the transfer to the kernel.
+  // Submits the rest of the transfer to the kernel.
   void Start(Transfer& t) {
     if (refused_ == 0) {
-      io_uring_sqe* sqe = io_uring_get_sqe(&ring_);  // there is one: each is handed over at once
+      io_uring_sqe* sqe = io_uring_get_sqe(&ring_);  // never null: each entry is submitted at once
       std::byte* data = t.data + t.moved;
       const auto bytes = static_cast<unsigned>(std::min(t.bytes - t.moved, kMaxBytes));
       const auto at = static_cast<uint64_t>(t.offset + t.moved);
@@ -82,19 +83,20 @@ class UringQueue final : public IoQueue {
         ++in_kernel_;
         return;
       }
-      // The entry stays in the ring: nothing may be handed over again, or it would go along.
+      // The entry stays in the ring, so a later submission would start it too. Hence nothing may be submitted
+      // any more.
       refused_ = result < 0 ? -result : EAGAIN;
     }
     t.error = refused_;
     finished_.Push(t);
   }
 
-  // Takes in one completion; false where there is none and `wait` is not set.
+  // Handles one completion. Returns false if there is none and `wait` is not set.
   bool Reap(bool wait) {
     io_uring_cqe* cqe = nullptr;
     while (io_uring_peek_cqe(&ring_, &cqe) != 0) {
       if (!wait) return false;
-      // Should waiting fail (a signal, or no memory), looking again still finds what completes.
+      // If waiting fails (a signal, no memory), the next peek still finds completions.
       if (io_uring_wait_cqe(&ring_, &cqe) == 0) break;
       Nap();
     }
@@ -115,7 +117,7 @@ class UringQueue final : public IoQueue {
   bool open_ = false;
   bool closing_ = false;
   unsigned in_kernel_ = 0;
-  int refused_ = 0;  // an errno: the kernel takes no more
+  int refused_ = 0;  // the errno with which the kernel refused a submission; 0 if it refused none
   TransferList finished_;
 };
 

@@ -14,8 +14,8 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Row i in fp32. bfloat16, the type of most caches, is widened here and not by a call per value, so that the
-// loop becomes vector instructions: every key of a prompt passes through it.
+// Row i in fp32. Every key of a prompt passes through here. bfloat16, the type of most caches, is widened
+// inline because the compiler can vectorise that loop, but not a call per value.
 void WidenRow(const TensorView& m, int64_t i, std::span<float> y) {
   if (m.dtype != DType::kBF16) return DequantizeRow(m.dtype, m.RowBytes(i), y);
   const std::span<const BF16> x = m.Row<BF16>(i);
@@ -27,7 +27,7 @@ void WidenRow(const TensorView& m, int64_t i, std::span<float> y) {
 UnitKeys::UnitKeys(const AttentionShape& shape, int queries, int unit, KeyPool pool, int64_t prompt_tokens)
     : shape_(shape), unit_(unit), pool_(pool), prompt_tokens_(prompt_tokens) {
   COPPICE_CHECK(queries > 0 && unit > 0 && prompt_tokens >= 0 && shape.heads % shape.kv_heads == 0);
-  shape_.alibi_slopes = {};  // not used, and not ours to keep
+  shape_.alibi_slopes = {};  // not used here, and its memory belongs to the caller
   units_ = (prompt_tokens + unit - 1) / unit;
   pooled_ = Tensor::Zeros(DType::kF32, units_, int64_t{shape.kv_heads} * shape.head_dim);
   counts_.resize(static_cast<size_t>(units_));
@@ -58,7 +58,7 @@ void UnitKeys::AddKeys(std::span<const int32_t> positions, const TensorView& key
 void UnitKeys::AddQueries(const TensorView& queries) {
   COPPICE_CHECK(queries.dtype == DType::kF32 && queries.cols == ring_.cols());
   const int64_t first =
-      std::max<int64_t>(0, queries.rows - ring_.rows());  // earlier ones would be overwritten
+      std::max<int64_t>(0, queries.rows - ring_.rows());  // earlier rows would be overwritten
   const MutableTensorView ring = ring_.mutable_view();
   for (int64_t i = first; i < queries.rows; ++i) {
     std::memcpy(ring.RowBytes((queries_seen_ + i) % ring_.rows()), queries.RowBytes(i),
@@ -70,7 +70,7 @@ void UnitKeys::AddQueries(const TensorView& queries) {
 void UnitKeys::Score(Backend& be, MutableTensorView scores) const {
   COPPICE_CHECK(queries_seen_ > 0 && scores.rows == 1 && scores.cols == units_);
   if (units_ == 0) return;
-  // 1/H sum_{h in g} q̄_h. Oldest query first, so that the sum does not depend on where the ring begins.
+  // 1/H sum_{h in g} q̄_h. The oldest query comes first, so the sum does not depend on where the ring starts.
   const size_t dim = static_cast<size_t>(shape_.head_dim);
   const size_t group = static_cast<size_t>(shape_.heads / shape_.kv_heads);
   const int64_t count = std::min(queries_seen_, ring_.rows());

@@ -33,8 +33,8 @@ struct Case {
   KeyPool pool;
 };
 
-// Eq. 1 as it stands, head by head in fp64: mean_h q̄_h . k̄_{u,g(h)}, over those keys of the unit
-// that `has` names.
+// SlimInfer's eq. 1 as written, head by head in fp64: mean_h q̄_h . k̄_{u,g(h)}, over the keys of the unit
+// that `has` marks.
 double NaiveScore(const Case& c, const TensorView& queries, const TensorView& keys,
                   const std::vector<bool>& has, int64_t unit) {
   const int64_t first = std::max<int64_t>(0, queries.rows - c.queries);
@@ -64,7 +64,7 @@ class UnitKeysTest : public testing::TestWithParam<Case> {};
 TEST_P(UnitKeysTest, ScoresAsEquation1) {
   const Case& c = GetParam();
   const AttentionShape shape{.heads = c.heads, .kv_heads = c.kv_heads, .head_dim = c.head_dim};
-  const int32_t tokens = 5 * c.unit + c.unit / 2 + 1;  // the last unit is cut
+  const int32_t tokens = 5 * c.unit + c.unit / 2 + 1;  // the last unit is partial
   std::mt19937 random(3);
   const Tensor keys = RandomRows(tokens, int64_t{c.kv_heads} * c.head_dim, random);
   const Tensor queries = RandomRows(2 * c.queries + 1, int64_t{c.heads} * c.head_dim, random);
@@ -72,7 +72,7 @@ TEST_P(UnitKeysTest, ScoresAsEquation1) {
 
   UnitKeys units(shape, c.queries, c.unit, c.pool, tokens);
   ASSERT_EQ(units.units(), (tokens + c.unit - 1) / c.unit);
-  // Keys come in any order and in parts; unit 1 gets none, unit 2 all but one.
+  // Keys arrive in any order and in parts. Unit 1 gets none, unit 2 all but one.
   std::vector<bool> has(tokens, true);
   for (int32_t p = c.unit; p < 2 * c.unit; ++p) has[p] = false;
   if (c.unit > 1) has[2 * c.unit] = false;
@@ -82,7 +82,7 @@ TEST_P(UnitKeysTest, ScoresAsEquation1) {
     if (has[p]) units.AddKeys(std::span(&p, 1), keys.view().Rows(p, 1));
   }
   Tensor scores(DType::kF32, 1, units.units());
-  // Queries come in parts too: three, then one at a time.
+  // Queries arrive in parts too: three, then one at a time.
   for (int64_t seen = 0; seen < queries.rows();) {
     const int64_t part = seen == 0 ? std::min<int64_t>(3, queries.rows()) : 1;
     units.AddQueries(queries.view().Rows(seen, part));
@@ -106,7 +106,7 @@ TEST_P(UnitKeysTest, AgreesWithUnitScoresOfTheBackend) {
   std::mt19937 random(4);
   const Tensor exact = RandomRows(tokens, int64_t{c.kv_heads} * c.head_dim, random);
   const Tensor queries = RandomRows(c.queries, int64_t{c.heads} * c.head_dim, random);
-  for (const char* name : {"reference", "cpu"}) {  // keys in fp32, and in bf16 where the CPU has it
+  for (const char* name : {"reference", "cpu"}) {  // keys in fp32, and in bf16 where the CPU supports it
     const auto backend = MakeBackend(name, {.threads = 1});
     Tensor keys(backend->cache_dtype(), tokens, exact.cols());
     backend->Convert(exact.view(), keys.mutable_view());
@@ -179,8 +179,8 @@ TEST(PageBounds, HoldTheSmallestAndTheLargestKeyOfAPage) {
   EXPECT_EQ(bounds.bytes(), 2 * 3 * 2 * 4);
 }
 
-// Quest's invariant: sum_d max(q_d kmin_d, q_d kmax_d) is at least q . k for every key of the page, whatever
-// the query and the cache's type.
+// Quest's invariant: sum_d max(q_d kmin_d, q_d kmax_d) >= q . k for every key of the page, for any query and
+// cache type.
 TEST(PageBounds, BoundEveryProductOfAPage) {
   constexpr int kPage = 16;
   constexpr int64_t kWidth = 12;
@@ -223,7 +223,7 @@ TEST(PageBounds, BoundEveryProductOfAPage) {
   }
 }
 
-// In a page of one key both bounds are the key, so the score is q . k itself.
+// In a page of one key both bounds equal the key, so the score is q . k itself.
 TEST(PageBounds, AreTightForOneKey) {
   PageBounds bounds(1, 3);
   std::mt19937 random(6);

@@ -9,7 +9,7 @@ namespace coppice {
 
 namespace {
 
-// The first `rows` rows of `old` in a matrix of `capacity` rows.
+// A copy of the first `rows` rows of `old`, in a matrix of `capacity` rows.
 Tensor Resized(const Tensor& old, DType dtype, int64_t capacity, int64_t width, int64_t rows) {
   Tensor resized(dtype, capacity, width);
   if (rows > 0) {
@@ -27,8 +27,8 @@ bool Ascends(std::span<const int32_t> positions) {
   return std::adjacent_find(positions.begin(), positions.end(), std::greater_equal<>()) == positions.end();
 }
 
-// Moves rows `kept` (ascending) to the front of `columns` of a matrix, run by run where a row of the columns
-// is all of the matrix's row.
+// Moves the rows `kept` (ascending) to the front. Where `columns` spans whole rows of the matrix, it moves a
+// run of consecutive rows at a time.
 void Compact(MutableTensorView columns, std::span<const int32_t> kept) {
   const int64_t count = static_cast<int64_t>(kept.size());
   const size_t row_bytes = static_cast<size_t>(BytesOf(columns.dtype, columns.cols));
@@ -91,7 +91,7 @@ std::vector<int32_t> LayerCache::Insert(std::span<const int32_t> positions) {
   COPPICE_CHECK(positions.front() >= 0 && Ascends(positions));
   std::vector<int32_t>& list = positions_[0];
   const int64_t count = static_cast<int64_t>(positions.size());
-  std::vector<int32_t> fresh(positions.size());  // the row of the old list that each goes before
+  std::vector<int32_t> fresh(positions.size());  // for each position, the old row that it goes before
   auto at = list.begin();
   for (size_t i = 0; i < positions.size(); ++i) {
     at = std::lower_bound(at, list.end(), positions[i]);
@@ -100,7 +100,7 @@ std::vector<int32_t> LayerCache::Insert(std::span<const int32_t> positions) {
   }
   Grow(rows_ + count);
   list.resize(list.size() + positions.size());
-  // From the back: the old rows behind the i-th new one, up to the next new one, move by i + 1.
+  // From the back: the old rows between the i-th new row and the next one move by i + 1.
   int64_t end = rows_;
   for (int64_t i = count - 1; i >= 0; --i) {
     int32_t& row = fresh[static_cast<size_t>(i)];
@@ -122,7 +122,7 @@ void LayerCache::Keep(std::span<const TokenSet> rows) {
   for (const TokenSet& set : rows) {
     COPPICE_CHECK(set.universe() == rows_ && set.size() == rows[0].size());
   }
-  if (rows[0].size() == rows_) return;  // then every set is all
+  if (rows[0].size() == rows_) return;  // every set is then the full set
   if (rows.size() == 1) {
     Compact(keys_.mutable_view(), rows[0].rows());
     Compact(values_.mutable_view(), rows[0].rows());
@@ -138,7 +138,7 @@ void LayerCache::Keep(std::span<const TokenSet> rows) {
   }
   if (std::equal(positions_.begin() + 1, positions_.end(), positions_.begin())) positions_.resize(1);
   rows_ = rows[0].size();
-  // What was evicted gives its memory back: the point of eviction. A quarter is left for what comes next.
+  // Eviction returns the memory of the evicted rows and leaves a quarter for rows to come.
   if (rows_ < keys_.rows() / 2) SetCapacity(rows_ + rows_ / 4);
 }
 
@@ -153,7 +153,7 @@ std::vector<int32_t> LayerCache::RowsOf(std::span<const int32_t> positions) cons
   found.reserve(std::min(positions.size(), list.size()));
   auto at = list.begin();
   for (const int32_t position : positions) {
-    // Mostly the next one: asked for are runs of positions.
+    // Usually a hit: callers ask for runs of positions.
     if (at != list.end() && *at < position) at = std::lower_bound(at + 1, list.end(), position);
     if (at == list.end()) break;
     if (*at == position) found.push_back(static_cast<int32_t>(at++ - list.begin()));

@@ -1,4 +1,4 @@
-// Keys and values of one layer, with the prompt position of every row.
+// The keys and values of one layer, with the prompt position of every row.
 #pragma once
 
 #include <cstdint>
@@ -10,43 +10,44 @@
 
 namespace coppice {
 
-// Rows are in order of position; a pruned layer simply has fewer. Keys are stored after RoPE at their
-// original position, so nothing is recomputed when tokens are dropped. Not shared between sequences.
+// Rows are in order of position; a pruned layer has fewer. Keys are stored after RoPE at their original
+// position, so dropping tokens recomputes nothing. A cache belongs to one sequence.
 //
-// Eviction may choose other rows in each kv head. Row i then holds tokens of different positions, one per kv
-// head, in order of position within each; there are always as many rows in one head as in another.
+// Eviction may keep different rows for each kv head (a ragged cache). A row then holds one position per kv
+// head, in ascending order within each head; every head has the same number of rows.
 class LayerCache {
  public:
   LayerCache(DType dtype, int kv_heads, int head_dim);
 
-  // Makes room for `rows` in all; rows already there are kept.
+  // Allocates capacity for `rows` rows in total and keeps those already there.
   void Reserve(int64_t rows);
 
   struct Fresh {
     MutableTensorView keys;    // [positions.size(), width]
     MutableTensorView values;  // [positions.size(), width]
   };
-  // Adds one row per position, which must ascend beyond the last one; the caller fills the views. Grows
-  // geometrically where Reserve was not enough.
+  // Appends one row per position; positions must ascend and exceed the last one. The caller fills the views.
+  // Grows geometrically beyond what Reserve allocated.
   Fresh Append(std::span<const int32_t> positions);
-  // Adds rows among those that are there: positions ascend, and none of them has a row yet. Returns the new
-  // rows, for the caller to fill through mutable_keys and mutable_values. Moves the rows behind them: O(rows).
-  // Not where the kv heads hold different positions.
+  // Inserts one row per position; positions must ascend and have no row yet. Returns the new rows, which the
+  // caller fills through mutable_keys and mutable_values. O(rows), because later rows move. Not for a ragged
+  // cache.
   std::vector<int32_t> Insert(std::span<const int32_t> positions);
-  // Keeps these rows alone: one set for all kv heads, or one per kv head, of equal sizes. O(rows).
+  // Keeps only these rows: one set for all kv heads, or one per kv head, all of equal size. O(rows).
   void Keep(std::span<const TokenSet> rows);
 
   int64_t rows() const { return rows_; }
   bool ragged() const { return positions_.size() > 1; }  // the kv heads hold different positions
-  // Of the rows, ascending; of kv head `head` where they differ.
+  // Positions of the rows, ascending; those of kv head `head` in a ragged cache.
   std::span<const int32_t> positions(int head = 0) const {
     return positions_[ragged() ? static_cast<size_t>(head) : 0];
   }
   // One list, or one per kv head.
   std::vector<std::span<const int32_t>> position_lists() const;
-  // The rows of these positions, which ascend; those without a row are left out.
+  // The rows of these positions, which must ascend. Positions without a row are skipped. Not for a ragged
+  // cache.
   std::vector<int32_t> RowsOf(std::span<const int32_t> positions) const;
-  void SetPosition(int64_t row, int32_t position);  // the order must stay ascending; not where ragged
+  void SetPosition(int64_t row, int32_t position);  // must keep the order; not for a ragged cache
 
   TensorView keys() const { return keys_.view().Rows(0, rows()); }      // [rows, width]
   TensorView values() const { return values_.view().Rows(0, rows()); }  // [rows, width]
@@ -59,7 +60,7 @@ class LayerCache {
 
  private:
   void SetCapacity(int64_t rows);
-  void Grow(int64_t rows);  // makes room for `rows`, geometrically
+  void Grow(int64_t rows);  // allocates capacity for `rows`, growing geometrically
 
   DType dtype_;
   int kv_heads_;

@@ -16,7 +16,7 @@ using testing::ElementsAre;
 constexpr int kHeads = 2;
 constexpr int kDim = 3;
 
-// What the key of `position` holds in channel c of the row; values hold the negative.
+// The key of `position` in channel c; values hold the negative.
 float Content(int32_t position, int64_t c) { return static_cast<float>(100 * position + c); }
 
 void Fill(const LayerCache::Fresh& fresh, std::span<const int32_t> positions) {
@@ -49,7 +49,7 @@ LayerCache Ramp(int32_t rows) {
   return cache;
 }
 
-// Every row holds, in every kv head, the key and the value of the position that the cache names for it.
+// In every kv head, every row must hold the key and the value of the position that the cache reports for it.
 void ExpectConsistent(const LayerCache& cache) {
   ASSERT_EQ(cache.keys().rows, cache.rows());
   for (int h = 0; h < cache.kv_heads(); ++h) {
@@ -136,7 +136,7 @@ TEST(LayerCache, KeepsASetPerHead) {
   ASSERT_EQ(cache.position_lists().size(), 2u);
   EXPECT_THAT(List(cache.position_lists()[1]), ElementsAre(1, 2, 3));
   ExpectConsistent(cache);
-  Append(cache, {6, 7});  // generated tokens join both heads
+  Append(cache, {6, 7});  // generated tokens are appended to both heads
   ExpectConsistent(cache);
   EXPECT_THROW(cache.Append(std::vector<int32_t>{7}), CheckFailure);
   cache.Keep(std::vector{TokenSet::Of({1, 2, 4}, 5)});
@@ -180,7 +180,7 @@ TEST(LayerCache, SetsPositionsInOrder) {
   EXPECT_THROW(cache.SetPosition(3, 9), CheckFailure);
 }
 
-// Long runs of every operation against a map from position to presence.
+// Long runs of every operation, against a map from positions to presence.
 TEST(LayerCache, RandomOperationsAgreeWithAModel) {
   std::mt19937 random(7);
   for (int round = 0; round < 20; ++round) {

@@ -6,7 +6,7 @@
 namespace coppice {
 
 const DTypeInfo& Info(DType type) {
-  // In the order of the enum. Block sizes: ggml's block_* structs.
+  // In the order of the enum. The block sizes are those of ggml's block_* structs.
   static constexpr std::array<DTypeInfo, 13> kInfo = {{
       {"F32", 1, 4},
       {"F16", 1, 2},

@@ -23,20 +23,20 @@ enum class DType : uint8_t {
 };
 
 struct DTypeInfo {
-  std::string_view name;   // as GGUF tools print it: "Q4_K"
+  std::string_view name;   // as GGUF tools print it, e.g. "Q4_K"
   int64_t block_elements;  // values per block; 1 for plain floats
   int64_t block_bytes;
 };
 
 const DTypeInfo& Info(DType type);
 
-// Bytes of `elements` consecutive values, which must be whole blocks.
+// Bytes of `elements` consecutive values; `elements` must be a multiple of the block size.
 inline int64_t BytesOf(DType type, int64_t elements) {
   const DTypeInfo& info = Info(type);
   return elements / info.block_elements * info.block_bytes;
 }
 
-// IEEE half and bfloat16 as raw bits; the conversions round to nearest even and keep NaN a NaN.
+// IEEE half and bfloat16 as raw bits. The conversions round to nearest even and preserve NaN.
 struct F16 {
   uint16_t bits;
 };

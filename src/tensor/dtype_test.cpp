@@ -1,4 +1,4 @@
-// Conversions over every half and every bfloat16, against the definition of the formats in fp64.
+// Conversions of every half and every bfloat16, against the definition of the formats in fp64.
 #include "tensor/dtype.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace coppice {
 namespace {
 
-// (-1)^sign * 1.mantissa * 2^(exponent - bias), subnormals and infinities as IEEE 754 has them.
+// (-1)^sign * 1.mantissa * 2^(exponent - bias), with subnormals and infinities as in IEEE 754.
 double Value(uint32_t bits, int mantissa_bits, int exponent_bits) {
   const int sign = (bits >> (mantissa_bits + exponent_bits)) & 1;
   const int exponent = static_cast<int>((bits >> mantissa_bits) & ((1u << exponent_bits) - 1));
@@ -65,7 +65,7 @@ TYPED_TEST(ShortFloat, BetweenNeighboursRoundsToNearestEven) {
   const float top = std::numeric_limits<float>::infinity();
   for (uint32_t low = 0; low < infinity; ++low) {
     const double a = Value(low, TypeParam::kMantissa, TypeParam::kExponent);
-    // Past the largest value the next one would be 2^(largest exponent + 1); from half way there all is
+    // The value after the largest would be 2^(largest exponent + 1). From halfway there, everything rounds to
     // infinity.
     const double b = low + 1 < infinity ? Value(low + 1, TypeParam::kMantissa, TypeParam::kExponent)
                                         : 2 * a - Value(low - 1, TypeParam::kMantissa, TypeParam::kExponent);
@@ -82,7 +82,7 @@ TYPED_TEST(ShortFloat, BetweenNeighboursRoundsToNearestEven) {
 }
 
 TYPED_TEST(ShortFloat,
-           EveryNanStaysANan) {  // a payload that lies in the bits that are cut must not become infinity
+           EveryNanStaysANan) {  // a payload in the truncated bits must not turn a NaN into infinity
   for (uint32_t payload : {1u, 0x1fffu, 0xffffu, 0x400000u, 0x7fffffu}) {
     for (uint32_t sign : {0u, 0x80000000u}) {
       const uint16_t bits = TypeParam::Narrow(std::bit_cast<float>(sign | 0x7f800000u | payload));

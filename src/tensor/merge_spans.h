@@ -1,4 +1,4 @@
-// Spans in the order that the engine wants them in.
+// Normalises position spans.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace coppice {
 
-// Sorts the spans, makes one of those that overlap or touch, and leaves out the empty ones.
+// Sorts the spans, merges those that overlap or touch, and removes empty ones.
 std::vector<PositionSpan> MergeSpans(std::vector<PositionSpan> spans);
 
 }  // namespace coppice

@@ -28,7 +28,7 @@ void Tensor::Resize(DType dtype, int64_t rows, int64_t cols) {
   rows_ = rows;
   cols_ = cols;
   if (bytes() <= capacity_) return;
-  memory_.reset();  // before the new block is taken: both at once would be the peak
+  memory_.reset();  // freed before the new allocation, so that the two never coexist
   capacity_ = (bytes() + 63) / 64 * 64;
   memory_.reset(static_cast<std::byte*>(std::aligned_alloc(64, static_cast<size_t>(capacity_))));
   if (!memory_) {

@@ -1,4 +1,4 @@
-// The owner of a matrix's memory.
+// Tensor: a matrix that owns its memory.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace coppice {
 
-// A dense row-major matrix [rows, cols], 64-byte aligned, moved but never copied by accident. A view of a
-// temporary does not compile. The memory is not initialised unless Zeros() made it.
+// A dense row-major matrix [rows, cols], 64-byte aligned, move-only. Taking a view of a temporary does not
+// compile. Only Zeros() initialises the memory.
 class Tensor {
  public:
   Tensor() = default;
@@ -29,7 +29,8 @@ class Tensor {
   TensorView view() const&& = delete;
   MutableTensorView mutable_view() && = delete;
 
-  // Becomes [rows, cols] of `dtype`, keeping the memory where it is large enough; the contents are undefined.
+  // Changes the shape to [rows, cols] of `dtype`, reusing the memory if it is large enough. The contents
+  // become undefined.
   void Resize(DType dtype, int64_t rows, int64_t cols);
 
  private:

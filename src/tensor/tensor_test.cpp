@@ -17,7 +17,7 @@ concept HasMutableView = requires(T&& t) {
   std::forward<T>(t).mutable_view();
 };
 
-// A view of a temporary would dangle before it is used, so it does not compile; nor does a copy by accident.
+// A view of a temporary would dangle, so it does not compile; neither does an implicit copy.
 static_assert(HasView<Tensor&> && HasView<const Tensor&> && HasMutableView<Tensor&>);
 static_assert(!HasView<Tensor> && !HasView<const Tensor> && !HasMutableView<Tensor>);
 static_assert(!HasMutableView<const Tensor&>);
@@ -54,7 +54,7 @@ TEST(Tensor, ResizeKeepsMemoryThatFits) {
   EXPECT_EQ(t.view().data, memory);
   t.Resize(DType::kF32, 800, 8);
   EXPECT_EQ(t.rows(), 800);
-  t.mutable_view().Row<float>(799)[7] = 1;  // the sanitizers know whether this is ours
+  t.mutable_view().Row<float>(799)[7] = 1;  // a sanitizer checks that this memory is allocated
 }
 
 TEST(Tensor, CloneIsSeparate) {

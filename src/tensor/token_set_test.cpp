@@ -56,7 +56,7 @@ TEST(TokenSet, Contains) {
   EXPECT_TRUE(TokenSet::All(6).Contains(5));
   EXPECT_FALSE(TokenSet::All(6).Contains(6));
   EXPECT_FALSE(TokenSet::All(6).Contains(-1));
-  EXPECT_FALSE(set.Contains((int64_t{1} << 32) + 1));  // not cut to 32 bits
+  EXPECT_FALSE(set.Contains((int64_t{1} << 32) + 1));  // not truncated to 32 bits
 }
 
 TEST(TokenSet, IntersectAndUnion) {

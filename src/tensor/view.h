@@ -1,4 +1,4 @@
-// Views of matrices: they never own and never free.
+// Non-owning views of matrices.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 
 namespace coppice {
 
-// A matrix [rows, cols] of one type, rows `stride` bytes apart. Everything in a decoder is a matrix: hidden
-// states [tokens, d], queries [tokens, heads * head_dim], weights [outputs, inputs]; a vector is one row.
-// Reading only.
+// A read-only matrix [rows, cols] of one type, with rows `stride` bytes apart. Everything in a decoder is a
+// matrix: hidden states [tokens, d], queries [tokens, heads * head_dim], weights [outputs, inputs]. A vector
+// is one row.
 struct TensorView {
   const std::byte* data = nullptr;
   DType dtype = DType::kF32;
@@ -27,10 +27,10 @@ struct TensorView {
 
   bool empty() const { return rows == 0 || cols == 0; }
 
-  // Row i as raw bytes, whatever the type.
+  // Row i as raw bytes, for any type.
   const std::byte* RowBytes(int64_t i) const { return data + i * stride; }
 
-  // Row i as plain values; T must be the type that `dtype` names.
+  // Row i as plain values; T must match `dtype`.
   template <typename T>
   std::span<const T> Row(int64_t i) const;
 
@@ -39,14 +39,14 @@ struct TensorView {
     COPPICE_DCHECK(begin >= 0 && count >= 0 && begin + count <= rows);
     return {data + begin * stride, dtype, count, cols, stride};
   }
-  // Columns [begin, begin + count), on block boundaries.
+  // Columns [begin, begin + count); both must be multiples of the block size.
   TensorView Cols(int64_t begin, int64_t count) const {
     COPPICE_DCHECK(begin >= 0 && count >= 0 && begin + count <= cols);
     return {data + BytesOf(dtype, begin), dtype, rows, count, stride};
   }
 };
 
-// The same, for writing. Converts to a TensorView where one is asked for.
+// The writable counterpart. Converts implicitly to TensorView.
 struct MutableTensorView {
   std::byte* data = nullptr;
   DType dtype = DType::kF32;

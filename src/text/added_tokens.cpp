@@ -10,10 +10,11 @@
 namespace coppice {
 namespace {
 
-constexpr size_t kMaxContentBytes = 1024;  // it bounds the work per byte of text; real ones have below 50
+// Limits the work per byte of text; real tokens have fewer than 50 bytes.
+constexpr size_t kMaxContentBytes = 1024;
 constexpr int kWord = kLetter | kMark | kWordOther;
 
-// The character that ends at `position` > 0.
+// The character that ends at `position`, which must be greater than 0.
 Char CharBefore(std::string_view text, size_t position) {
   size_t start = position - 1;
   while (start > 0 && position - start < 4 && (static_cast<uint8_t>(text[start]) & 0xC0) == 0x80) --start;

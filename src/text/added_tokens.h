@@ -1,4 +1,5 @@
-// Tokens that are found in the text before anything else: control tokens written out, user-defined ones.
+// Tokens that are matched in the text before anything else: control tokens in written form, and user-defined
+// tokens.
 #pragma once
 
 #include <array>
@@ -13,14 +14,14 @@ namespace coppice {
 
 struct AddedToken {
   int32_t id = 0;
-  std::string content;       // as it stands in the text that is searched
-  bool special = false;      // skipped where EncodeOptions::parse_special is false
-  bool lstrip = false;       // takes the white space to its left with it
-  bool rstrip = false;       // ... to its right
-  bool single_word = false;  // only where no word character touches it
+  std::string content;       // as written in the searched text
+  bool special = false;      // matched only if EncodeOptions::parse_special is true
+  bool lstrip = false;       // absorbs the white space to its left
+  bool rstrip = false;       // absorbs the white space to its right
+  bool single_word = false;  // matches only where no word character is adjacent
 };
 
-// A stretch of text between added tokens, or one of them.
+// A range of text between added tokens, or an added token.
 struct Fragment {
   size_t begin = 0;
   size_t end = 0;
@@ -29,18 +30,18 @@ struct Fragment {
 
 class AddedTokenMatcher {
  public:
-  // `source` names the file in messages. Throws Error for more than limits::kMaxAddedTokens, an empty or a
-  // very long content.
+  // `source` names the file in messages. Throws Error for more than limits::kMaxAddedTokens tokens, and for
+  // an empty or very long content.
   AddedTokenMatcher(std::vector<AddedToken> tokens, const std::string& source);
   AddedTokenMatcher() = default;
 
   bool empty() const { return tokens_.empty(); }
-  // Leftmost, longest matches from left to right, as Hugging Face's tokenizers finds them. O(text) steps,
-  // each bounded by the longest token.
+  // The leftmost, longest matches from left to right, like Hugging Face's tokenizers. O(text) steps, each
+  // limited by the longest token.
   std::vector<Fragment> Split(std::string_view text, bool parse_special) const;
 
  private:
-  // The longest eligible token at `position`, or null.
+  // The longest permitted token at `position`, or null.
   const AddedToken* LongestAt(std::string_view text, size_t position, bool parse_special) const;
 
   std::vector<AddedToken> tokens_;

@@ -1,5 +1,5 @@
-// Merges by rank over ids: a pair is one 64-bit key, so a step costs one look-up and one heap operation, O(n
-// log n) for a piece of n symbols whatever they are.
+// Merges ids by rank. A pair is one 64-bit key, so a step takes one look-up and one heap operation: O(n log
+// n) for any piece of n symbols.
 #include <algorithm>
 #include <optional>
 
@@ -34,7 +34,7 @@ class BpeMerger final : public Merger {
 
   const Vocabulary& vocabulary_;
   const BpeOptions options_;
-  std::array<int32_t, 256> bytes_{};  // the token of each single byte, -1 for none
+  std::array<int32_t, 256> bytes_{};  // the token of each single byte, or -1
   FlatMap<Merge> merges_;
 };
 
@@ -48,7 +48,7 @@ BpeMerger::BpeMerger(const Vocabulary& vocabulary,
     const std::optional<int32_t> left_id = vocabulary.Find(left);
     const std::optional<int32_t> right_id = vocabulary.Find(right);
     const std::optional<int32_t> merged = vocabulary.Find(left + right);
-    // With both parts non-empty every merge makes a longer text, so no chain of merges can be a cycle.
+    // Both parts are non-empty, so every merge makes a longer text, and no chain of merges can be cyclic.
     if (left.empty() || right.empty() || !left_id || !right_id || !merged) {
       throw Error("[tokenizer] {}: merge {} ('{}' + '{}') names a token that is not in the vocabulary",
                   source, rank, left, right);

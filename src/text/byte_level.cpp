@@ -1,5 +1,5 @@
-// GPT-2's byte alphabet: the 188 printable Latin-1 characters stand for themselves, the other bytes, in
-// order, for U+0100 and up (bytes_to_unicode in OpenAI's encoder.py).
+// GPT-2's byte alphabet: the 188 printable Latin-1 characters map to themselves, the other bytes, in
+// ascending order, to U+0100 and up (bytes_to_unicode in OpenAI's encoder.py).
 #include "text/merger.h"
 #include "text/unicode.h"
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxMessageBytes = 1024;
 
-// A message of one line, whatever the template wrote into it.
+// Throws Error with a one-line message, whatever text the template put into it.
 [[noreturn]] void Rethrow(int line, const char* what) {
   std::string message(what);
   if (message.size() > kMaxMessageBytes) {

@@ -1,4 +1,4 @@
-// Renders Hugging Face chat templates: a small interpreter for the subset of Jinja2 that they use.
+// Renders Hugging Face chat templates with a small interpreter for the subset of Jinja2 that they use.
 #pragma once
 
 #include <memory>
@@ -9,16 +9,16 @@ namespace coppice {
 
 class ChatTemplate {
  public:
-  // Parses the template. Throws Error with line and cause for what the subset does not hold or nests too
-  // deep.
+  // Parses the template. Throws Error, with line and cause, for syntax outside the subset and for too deep
+  // nesting.
   explicit ChatTemplate(const std::string& source);
   ~ChatTemplate();
   ChatTemplate(ChatTemplate&&) noexcept;
 
-  // `context`: messages, add_generation_prompt, bos_token, eos_token, tools, ... as Hugging Face's
-  // apply_chat_template passes them (object keys keep their order: nlohmann::ordered_json). Blocks are
-  // trimmed (trim_blocks, lstrip_blocks). Throws Error for raise_exception, an undefined call, and where
-  // limits::kMaxTemplateSteps or kMaxTemplateOutputBytes is used up.
+  // `context` holds messages, add_generation_prompt, bos_token, eos_token, tools, ... as Hugging Face's
+  // apply_chat_template passes them. Object keys keep their order (nlohmann::ordered_json). Blocks are
+  // trimmed (trim_blocks, lstrip_blocks). Throws Error for raise_exception, for a call of something
+  // undefined, and when limits::kMaxTemplateSteps or kMaxTemplateOutputBytes is exceeded.
   std::string Render(const nlohmann::ordered_json& context) const;
 
  private:

@@ -1,6 +1,6 @@
-// What each feature of the template language prints. The expectations are those of Jinja 3.1 in the
-// environment of transformers' apply_chat_template: ImmutableSandboxedEnvironment(trim_blocks=True,
-// lstrip_blocks=True) with loop controls, and tojson as json.dumps(ensure_ascii=False).
+// The output of each feature of the template language. Expected values come from Jinja 3.1 in the environment
+// of transformers' apply_chat_template: ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+// with loop controls, and tojson as json.dumps(ensure_ascii=False).
 #include <gtest/gtest.h>
 
 #include <string>
@@ -345,7 +345,7 @@ TEST(ChatTemplateFeatures, Tests) {
   });
 }
 
-// Each is an error in Jinja too: in its parser, or when it renders.
+// Each template is an error in Jinja too, in its parser or when it renders.
 TEST(ChatTemplateFeatures, Errors) {
   for (const std::string source : {
            "{{ missing.x }}",

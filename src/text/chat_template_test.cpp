@@ -1,4 +1,4 @@
-// Chat templates of real models, hostile ones, and random edits.
+// Chat templates of real models, hostile templates, and random edits.
 #include "text/chat_template.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ struct SpecialTokens {
   const char* eos;
 };
 
-// The tokens of the models whose templates the cases hold.
+// The special tokens of the models whose templates the cases contain.
 const std::map<std::string, SpecialTokens> kTokens = {
     {"llama2", {"<s>", "</s>"}},
     {"llama3", {"<|begin_of_text|>", "<|eot_id|>"}},
@@ -67,7 +67,7 @@ Json ContextOf(const std::string& name, const Json& test_case) {
     context["bos_token"] = kTokens.at(name).bos;
     context["eos_token"] = kTokens.at(name).eos;
   }
-  // The cases switch thinking off by the effort "off", which the templates know as enable_thinking = false.
+  // The cases turn thinking off with the effort "off", which the templates know as enable_thinking = false.
   if (context.value("reasoning_effort", "") == "off") {
     context.erase("reasoning_effort");
     context["enable_thinking"] = false;
@@ -139,14 +139,14 @@ TEST(ChatTemplate, NowIsFormattedAsAsked) {
   EXPECT_NE(ErrorOf("{{ strftime_now('%Y' * 1000) }}"), "no error");
 }
 
+// A template that must end as an Error, quickly and without allocating the memory it asks for.
 struct Hostile {
   const char* name;
   std::string source;
   const char* says;
 };
 
-// Each has to end as an Error, soon, and without taking the memory it asks for.
-// std::string's search takes |text| |part| steps on these: days.
+// std::string's search takes |text| |part| steps on these, which would be days.
 TEST(ChatTemplate, LongSearchesAreLinear) {
   const ChatTemplate searches(
       "{% set a = 'a' * 1000000 %}{% set b = 'a' * 500000 + 'b' %}{% set c = 'b' + 'a' * 500000 %}"
@@ -236,11 +236,11 @@ TEST(ChatTemplate, RefusesWhatWouldTakeTooMuch) {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     EXPECT_TRUE(error.starts_with("[chat template] line ")) << error;
     EXPECT_NE(error.find(hostile.says), std::string::npos) << error;
-    EXPECT_LT(seconds.count(), 20.0);  // sanitizers and busy machines included; about a second without
+    EXPECT_LT(seconds.count(), 20.0);  // including sanitizers and busy machines; about a second without
   }
 }
 
-// Flat chains take no stack, however long they are.
+// Flat chains use no stack, whatever their length.
 TEST(ChatTemplate, LongChainsAreNoNesting) {
   const int many = 20'000;
   EXPECT_EQ(ChatTemplate("{{ 0" + Repeated(" + 1", many) + " }}").Render({}), "20000");
@@ -250,7 +250,7 @@ TEST(ChatTemplate, LongChainsAreNoNesting) {
             "e");
 }
 
-// A prompt of the size that the engine is made for.
+// A prompt of the size that the engine is built for.
 TEST(ChatTemplate, LongMessagesFitTheBudget) {
   Json context = Conversation();
   const std::string text = Repeated("a long prompt ", 4 << 20 >> 4);
@@ -272,7 +272,7 @@ TEST(ChatTemplate, ManyMessagesFitTheBudget) {
   EXPECT_EQ(chat_template.Render(context).size(), 2u * 3000 + 3);
 }
 
-// Random edits of a template: a result or an Error, nothing else.
+// Random edits of a template must give a result or an Error.
 TEST(ChatTemplate, SurvivesRandomEdits) {
   const std::string seed =
       "{%- set ns = namespace(n=0, s='') %}{% macro show(m, deep=true) -%}\n  {{- m.role ~ ': ' ~ "
@@ -317,8 +317,8 @@ TEST(ChatTemplate, SurvivesRandomEdits) {
     }
     if (ErrorOf(source) == "no error") ++rendered;
   }
-  EXPECT_GT(rendered, 100);   // the edits leave some templates whole
-  EXPECT_LT(rendered, 2900);  // and break most
+  EXPECT_GT(rendered, 100);   // some edits leave the template valid
+  EXPECT_LT(rendered, 2900);  // most do not
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace coppice {
 namespace {
 
-// A decoder that treats every token alike.
+// A decoder that treats each token independently.
 class EachDecoder : public Decoder {
  public:
   void Apply(std::vector<std::string>& texts) const final {

@@ -1,4 +1,4 @@
-// A text with its tokens, and which of them a part of the text became.
+// A text with its tokens, which maps parts of the text to tokens.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ namespace coppice {
 
 class EncodedText {
  public:
-  // `tokenizer` outlives this.
+  // `tokenizer` must outlive this object.
   EncodedText(std::string text, const Tokenizer& tokenizer, const EncodeOptions& options);
 
   const std::string& text() const { return text_; }
   const std::vector<int32_t>& tokens() const { return tokens_; }
 
-  // The tokens that hold a byte of text[begin, end), those that reach over an end of it too. Encodes what is in front
-  // of either end.
+  // The tokens that contain a byte of text[begin, end), including tokens that cross its ends. Encodes the
+  // text before each end again.
   PositionSpan Span(size_t begin, size_t end) const;
 
  private:

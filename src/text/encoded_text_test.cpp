@@ -1,5 +1,5 @@
-// Which tokens a part of a text became, with the bundled model's vocabulary (spaces and digits of their own, an inserted
-// space in front) and with byte-level BPE.
+// Maps parts of a text to tokens, with the bundled model's vocabulary (separate tokens for spaces and digits,
+// an inserted leading space) and with byte-level BPE.
 #include "text/encoded_text.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 const std::string kText = "A story.\n\nWhat is the secret code? It says 48213.\n";
 
-// The text of the tokens of `part`, at its last place.
+// The text of the tokens of the last occurrence of `part`.
 std::string TokensOf(const EncodedText& text, const std::string& part, const Tokenizer& tokenizer) {
   const size_t place = text.text().rfind(part);
   const PositionSpan span = text.Span(place, place + part.size());
@@ -23,7 +23,7 @@ std::string TokensOf(const EncodedText& text, const std::string& part, const Tok
   return found;
 }
 
-// Whatever the part: its tokens hold all of it, and each of them some of it.
+// For every part of the text: its tokens contain all of it, and each of them some of it.
 void CheckEveryPart(const Tokenizer& tokenizer) {
   const EncodedText text(kText, tokenizer, {.add_special = true});
   const std::vector<std::string> pieces = PiecesOf(tokenizer, text.tokens());
@@ -48,7 +48,7 @@ TEST(EncodedText, BundledVocabulary) {
   const EncodedText text(kText, *tokenizer, {.add_special = true});
   EXPECT_EQ(TokensOf(text, "48213", *tokenizer), "48213");
   EXPECT_EQ(TokensOf(text, "code", *tokenizer),
-            " code");  // a word and the space in front of it are one token
+            " code");  // a word and the space before it are one token
 }
 
 TEST(EncodedText, SharedVocabularies) {

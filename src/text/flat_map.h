@@ -1,5 +1,5 @@
-// An open-addressing hash map from 64-bit keys to small values, for tables of some 10^5 entries that are
-// built once and read per character: about a third of the time and memory of std::unordered_map.
+// An open-addressing hash map from 64-bit keys to small values, for tables of about 10^5 entries that are
+// built once and read per character. Takes about a third of the time and memory of std::unordered_map.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class FlatMap {
     slot = {key, value};
     ++size_;
   }
-  // Null where absent; valid until the next Insert.
+  // Null if absent. Valid until the next Insert.
   const Value* Find(uint64_t key) const {
     if (slots_.empty()) return nullptr;
     const Slot& slot = slots_[Locate(key)];

@@ -79,7 +79,7 @@ void SetAddedTokens(const std::vector<HfAddedToken>& added, TokenizerParts& part
                 limits::kMaxAddedTokens);
   }
   for (const HfAddedToken& one : added) {
-    if (one.token.content.empty()) continue;  // Hugging Face's tokenizers ignores them too
+    if (one.token.content.empty()) continue;  // Hugging Face's tokenizers ignores these too
     AddedToken token = one.token;
     if (one.normalized && parts.normalizer != nullptr) token.content = parts.normalizer->Apply(token.content);
     (one.normalized ? normalized : raw).push_back(std::move(token));

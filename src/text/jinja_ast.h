@@ -1,5 +1,5 @@
-// A parsed template. Chains (a + b + c, a.b[c](d)|e, if ... elif ...) are flat lists, so only what a template
-// nests takes native stack, and the parser bounds that.
+// A parsed template. Chains (a + b + c, a.b[c](d)|e, if ... elif ...) are flat lists, so only nesting takes
+// native stack, and the parser limits that.
 #pragma once
 
 #include <memory>
@@ -22,15 +22,15 @@ struct Arguments {
   std::vector<std::pair<std::string, ExpressionPtr>> named;
 };
 
-// What follows a value: .name, [subscript], [start:stop:step], (arguments), |name(arguments), is [not] name
-// arguments.
+// What may follow a value: .name, [subscript], [start:stop:step], (arguments), |name(arguments), is [not]
+// name arguments.
 struct Suffix {
   enum class Kind { kAttribute, kSubscript, kSlice, kCall, kFilter, kTest };
   Kind kind = Kind::kAttribute;
   int line = 1;
   std::string name;
   bool negated = false;
-  Arguments arguments;  // of a slice: three positional ones, null where left out
+  Arguments arguments;  // a slice has three positional arguments, null if omitted
 };
 
 struct Literal {
@@ -51,7 +51,7 @@ struct Unary {
   UnaryOperator operation;
   ExpressionPtr operand;
 };
-// first op value op value ..., all of one precedence, taken from the left.
+// first op value op value ..., with operators of one precedence, evaluated from the left.
 enum class Operator { kAdd, kSub, kMul, kDiv, kFloorDiv, kMod, kPow, kConcat };
 struct Arithmetic {
   ExpressionPtr first;
@@ -67,10 +67,10 @@ struct Logic {
   std::vector<ExpressionPtr> operands;
 };
 struct Conditional {
-  ExpressionPtr condition, then, otherwise;  // otherwise may be null: undefined
+  ExpressionPtr condition, then, otherwise;  // a null `otherwise` is undefined
 };
 struct Postfix {
-  ExpressionPtr base;  // null for the value that a filter block or a set block passes in
+  ExpressionPtr base;  // null for the input of a filter block or a set block
   std::vector<Suffix> suffixes;
 };
 
@@ -81,14 +81,14 @@ struct Expression {
       node;
 };
 
-// Where a set or a for stores: a name, an attribute of a namespace, or a tuple of targets.
+// The target of a set or a for: a name, an attribute of a namespace, or a tuple of targets.
 struct Target {
   std::string name;
   std::string attribute;  // empty: a plain name
   std::vector<Target> parts;
 };
 
-// A macro, and the body of a call block.
+// A macro, or the body of a call block.
 struct Macro {
   std::string name;
   std::vector<std::string> parameters;
@@ -134,7 +134,7 @@ struct CallBlock {
   std::unique_ptr<Macro> caller;
 };
 struct With {
-  std::vector<std::pair<Target, ExpressionPtr>> assignments;  // none: a plain scope (generation)
+  std::vector<std::pair<Target, ExpressionPtr>> assignments;  // none: only a scope (generation)
   Body body;
 };
 struct Break {};

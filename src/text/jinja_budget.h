@@ -1,9 +1,9 @@
-// What one rendering may spend: work, live memory, and bytes of output.
+// The budget of one rendering: work, live memory, and bytes of output.
 //
-// A template comes out of a model file, so it is input like any other: none of its loops, products or nested
-// lists may decide alone how long the engine computes or how much memory it takes. Work is counted in bytes
-// touched; a statement counts as kUnitsPerStep bytes, which makes limits::kMaxTemplateSteps statements or
-// about half a gigabyte of string work the most that a template can cost (a second or two).
+// A template comes from a model file, so it is untrusted input: none of its loops, products or nested lists
+// may decide alone how long the engine computes or how much memory it takes. Work is counted in bytes
+// touched, and a statement counts as kUnitsPerStep bytes. The maximum, limits::kMaxTemplateSteps statements
+// or about half a gigabyte of string work, takes a second or two.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@
 
 namespace coppice::jinja {
 
-// What a template did wrong. The interpreter and the parser add the line and turn it into an Error.
+// An error in a template. The interpreter or the parser adds the line and turns it into an Error.
 class Fault : public std::runtime_error {
  public:
   template <typename... Args>
@@ -28,10 +28,10 @@ class Fault : public std::runtime_error {
 class Budget {
  public:
   static constexpr size_t kUnitsPerStep = 512;
-  static constexpr size_t kUnitsPerItem = 64;  // an expression, or one element of a list, looked at
+  static constexpr size_t kUnitsPerItem = 64;  // per expression, or per list element visited
   static constexpr size_t kMaxWork = kUnitsPerStep * static_cast<size_t>(limits::kMaxTemplateSteps);
-  // Two full outputs: a template that builds its prompt in a variable holds the old and the new string at
-  // once.
+  // Two full outputs: a template that builds its prompt in a variable holds the old and the new string at the
+  // same time.
   static constexpr size_t kMaxMemory = static_cast<size_t>(limits::kMaxTemplateMemoryBytes);
 
   void Work(size_t units) {
@@ -42,8 +42,8 @@ class Budget {
   }
   void Step() { Work(kUnitsPerStep); }
 
-  // Throws before anything is allocated where `bytes` more do not fit. Divide and compare, never multiply:
-  // callers give counts with FitsTimes.
+  // Throws Fault, before anything is allocated, if `bytes` more do not fit. Callers must not multiply counts
+  // themselves; FitsTimes does it without overflow.
   void Fits(size_t bytes) const {
     if (bytes > kMaxMemory - live_)
       throw Fault("the template needs more than {} bytes of memory", kMaxMemory);
@@ -63,8 +63,8 @@ class Budget {
   size_t live_ = 0;
 };
 
-// The share of one object in the budget, given back with the object. Literals of the template belong to no
-// rendering: their budget is null.
+// The share of one object in the budget, returned when the object is destroyed. Literals of the template
+// belong to no rendering: their budget is null.
 class Charge {
  public:
   Charge(Budget* budget, size_t bytes) : budget_(budget), bytes_(bytes) {
@@ -81,7 +81,7 @@ class Charge {
   size_t bytes_;
 };
 
-// A string under construction that cannot outgrow the budget.
+// Builds a string that cannot exceed the budget.
 class TextWriter {
  public:
   explicit TextWriter(Budget& budget) : budget_(budget) {}

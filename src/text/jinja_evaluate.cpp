@@ -1,4 +1,4 @@
-// The expressions and calls of jinja_interpreter.h.
+// Expressions and calls of the interpreter in jinja_interpreter.h.
 #include <algorithm>
 #include <ctime>
 
@@ -7,7 +7,7 @@
 namespace coppice::jinja {
 namespace {
 
-constexpr int64_t kMaxRange = 100'000;  // as Jinja's sandbox
+constexpr int64_t kMaxRange = 100'000;  // as in Jinja's sandbox
 
 Value MakeRange(Budget& budget, const CallArguments& arguments) {
   const std::vector<Value>& given = arguments.positional;
@@ -21,7 +21,7 @@ Value MakeRange(Budget& budget, const CallArguments& arguments) {
   const int64_t stop = given.size() > 1 ? given[1].integer() : given[0].integer();
   const int64_t step = given.size() > 2 ? given[2].integer() : 1;
   if (step == 0) throw Fault("the step of a range is zero");
-  // In unsigned numbers the distance cannot overflow.
+  // Unsigned, so that the distance cannot overflow.
   const bool empty = step > 0 ? start >= stop : start <= stop;
   const auto from = static_cast<uint64_t>(step > 0 ? start : stop);
   const auto to = static_cast<uint64_t>(step > 0 ? stop : start);
@@ -168,7 +168,7 @@ Value Interpreter::Call(const Value& callee, CallArguments arguments) {
   budget_.Step();
   if (callee.IsUndefined()) throw Fault("{}", callee.WhyUndefined());
   if (callee.type() != Type::kCallable) throw Fault("{} is not callable", callee.TypeName());
-  const Value keep = callee;  // a macro may assign its own name anew
+  const Value keep = callee;  // a copy, because a macro may reassign its own name
   const CallableObject& callable = keep.callable();
   switch (callable.kind) {
     case CallableObject::Kind::kFunction:
@@ -189,7 +189,7 @@ Value Interpreter::CallFunction(const std::string& name, const CallArguments& ar
   throw Fault("{}", ToText(budget_, bound.Required(0)));
 }
 
-// The entries of an optional mapping or list of pairs, then the named ones.
+// The entries of an optional mapping or list of pairs, followed by the named arguments.
 Value Interpreter::MakeDict(const CallArguments& arguments) {
   if (arguments.positional.size() > 1) throw Fault("dict takes at most one positional argument");
   std::vector<std::pair<Value, Value>> entries;
@@ -210,7 +210,7 @@ Value Interpreter::MakeDict(const CallArguments& arguments) {
 Value Interpreter::MakeNamespace(const CallArguments& arguments) {
   constexpr size_t kNamespaceBytes = 256;
   const Value content = MakeDict(arguments);
-  budget_.Take(kNamespaceBytes);  // never given back: a namespace lives as long as the rendering
+  budget_.Take(kNamespaceBytes);  // never returned: a namespace lives as long as the rendering
   NamespaceObject& space = namespaces_.emplace_back();
   for (const auto& [key, value] : content.dict().entries) {
     if (key.IsString()) space.attributes[key.text()] = value;

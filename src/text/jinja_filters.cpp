@@ -1,5 +1,5 @@
-// The filters that chat templates use. Those that Python writes as generators give generators: true whatever
-// they hold, without length.
+// The filters that chat templates use. Filters that Jinja implements as Python generators return generators:
+// always true, without a length.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -22,7 +22,7 @@ std::vector<Value> Items(Budget& budget, const Value& value) {
   return elements.items();
 }
 
-// name, name.name or 0: what attribute= and selectattr take.
+// name, name.name or 0: the argument of attribute= and selectattr.
 Value DottedAttribute(Budget& budget, Value value, const Value& path) {
   if (path.IsIntegral()) return Subscript(budget, value, path);
   if (!path.IsString()) throw Fault("an attribute must be named by a str, not {}", path.TypeName());
@@ -83,7 +83,7 @@ JsonStyle StyleOf(const Bound& bound) {
 }
 
 Value ToJsonFilter(B& b, const V& value, const A& a) {
-  // The parameters of the filter that transformers installs, not Jinja's.
+  // The parameters are those of the filter that transformers installs, not of Jinja's.
   const Bound bound("tojson", a, {"ensure_ascii", "indent", "separators", "sort_keys"});
   return Value::String(&b, ToJson(b, value, StyleOf(bound)));
 }
@@ -107,7 +107,8 @@ Value TextFilter(B& b, const V& value, const A& a) {
   return Value::String(&b, Map(text));
 }
 
-// Jinja's title, which is not Python's: words begin after white space, hyphens and opening brackets alone.
+// Jinja's title filter. Unlike Python's title, words begin only after white space, hyphens and opening
+// brackets.
 std::string TitleWords(std::string_view text) {
   std::string out;
   bool begins = true;
@@ -180,7 +181,7 @@ Value Reverse(B& b, const V& value, const A&) {
 }
 
 Value Map(B& b, const V& value, const A& a) {
-  if (!value.Truth()) return Value::List(b, {}, ListKind::kGenerator);  // none included, as in Jinja
+  if (!value.Truth()) return Value::List(b, {}, ListKind::kGenerator);  // includes none, as in Jinja
   std::vector<Value> items = Items(b, value);
   if (a.positional.empty()) {
     const Bound bound("map", a, {"attribute", "default"});
@@ -196,7 +197,7 @@ Value Map(B& b, const V& value, const A& a) {
   return Value::List(b, std::move(items), ListKind::kGenerator);
 }
 
-// select, reject, selectattr, rejectattr: [attribute,] [test, arguments of the test].
+// select, reject, selectattr, rejectattr, with the arguments [attribute,] [test, arguments of the test].
 Value Select(B& b, const V& value, const A& a, bool by_attribute, bool wanted) {
   const size_t first = by_attribute ? 1 : 0;
   if (a.positional.size() < first) throw Fault("selectattr misses the attribute");
@@ -207,7 +208,7 @@ Value Select(B& b, const V& value, const A& a, bool by_attribute, bool wanted) {
           ? A{{a.positional.begin() + static_cast<std::ptrdiff_t>(first) + 1, a.positional.end()}, a.named}
           : A{};
   std::vector<Value> kept;
-  if (!value.Truth()) return Value::List(b, {}, ListKind::kGenerator);  // none included, as in Jinja
+  if (!value.Truth()) return Value::List(b, {}, ListKind::kGenerator);  // includes none, as in Jinja
   const Value items = Elements(b, value);
   for (const Value& item : items.items()) {
     b.Work(B::kUnitsPerItem);
@@ -220,14 +221,15 @@ Value Select(B& b, const V& value, const A& a, bool by_attribute, bool wanted) {
 
 using Keyed = std::vector<std::pair<Value, Value>>;
 
-// stable_sort copies pairs while the comparison can throw: all of it is values, nothing leaks.
+// The comparison can throw while stable_sort copies pairs. Everything is a value type, so nothing leaks.
 void SortByKey(B& b, Keyed& keyed, bool reverse) {
   std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& x, const auto& y) {
     return reverse ? Compare(b, y.first, x.first) < 0 : Compare(b, x.first, y.first) < 0;
   });
 }
 
-// With an attribute, or several with commas between, a list of theirs: so equal undefined ones need no order.
+// With an attribute, or several separated by commas, the key is a list of their values: equal undefined ones
+// then need no order.
 Value SortKey(Budget& b, const Value& item, const Value* attribute, bool case_sensitive) {
   if (attribute == nullptr || !attribute->IsString()) return KeyOf(b, item, attribute, case_sensitive);
   std::vector<Value> keys;
@@ -320,7 +322,7 @@ Value SumFilter(B& b, const V& value, const A& a) {
   return total;
 }
 
-// Python's int(text) and float(text) without underscores, infinities by name and digits beyond ASCII.
+// Python's int(text) and float(text), without underscores, names of infinities and non-ASCII digits.
 template <typename T>
 bool Parse(std::string_view text, T& number, auto... base) {
   text = Strip(text, Ends::kBoth);
@@ -378,7 +380,8 @@ Value Round(B&, const V& value, const A& a) {
     return value.IsIntegral() ? Truncated(rounded, Value(0.0)) : Value(rounded);
   }
   return Value(
-      std::stod(fmt::format("{:.{}f}", value.number(), precision)));  // rounds the decimal digits, as Python
+      // Rounds the decimal digits, like Python.
+      std::stod(fmt::format("{:.{}f}", value.number(), precision)));
 }
 
 Value Abs(B&, const V& value, const A&) {

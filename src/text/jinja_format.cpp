@@ -1,6 +1,6 @@
 // Values as text: Python's str and repr, and json.dumps as transformers calls it for the filter tojson.
-// Linear in the text written; shared parts of a value are written each time, so the budget is asked at each
-// piece.
+// Linear in the written text. Shared parts of a value are written each time, so every piece is charged to the
+// budget.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -88,7 +88,7 @@ void WriteScalar(TextWriter& out, const Value& value) {
       break;
     case Type::kNamespace:
       out.Append("<Namespace>");
-      break;  // not its content: it may hold itself
+      break;  // not its contents: it may contain itself
     case Type::kLoop:
       out.Append("<LoopContext>");
       break;
@@ -161,7 +161,7 @@ class JsonWriter {
   void WriteString(const std::string& text) {
     out_.Append("\"");
     for (size_t i = 0; i < text.size();) {
-      size_t plain = i;  // most text has nothing to escape: it goes out in long pieces
+      size_t plain = i;  // most text needs no escaping and is copied in long pieces
       while (plain < text.size() && IsPlain(static_cast<uint8_t>(text[plain]))) ++plain;
       if (plain > i) {
         out_.Append(std::string_view(text).substr(i, plain - i));
@@ -252,8 +252,8 @@ class JsonWriter {
 
 }  // namespace
 
-// The shortest digits that read back as the same double; exponents from 1e16 up and below 1e-4, as CPython's
-// float_repr_style 'short' prints them.
+// The shortest digits that parse to the same double; exponents for values from 1e16 up and below 1e-4, like
+// CPython's float_repr_style 'short'.
 std::string FloatRepr(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
@@ -264,7 +264,7 @@ std::string FloatRepr(double value) {
   const size_t mark = text.find('e');
   const int exponent = std::stoi(text.substr(mark + 1));
   if (exponent >= 16 || exponent < -4)
-    return text;  // to_chars writes two digits of exponent at least, as Python
+    return text;  // to_chars writes at least two digits of exponent, like Python
   const std::string sign = text[0] == '-' ? "-" : "";
   std::string digits;
   for (size_t i = sign.size(); i < mark; ++i) {

@@ -5,8 +5,9 @@
 namespace coppice::jinja {
 namespace {
 
-// Of Evaluate and RunBody together. A template nests 64 deep at most, so this is what macros that call each
-// other can add; at under 4 KiB a level, sanitizers included, it stays far inside a thread's stack.
+// Limit on the nesting of Evaluate and RunBody together. A template nests at most 64 levels; the rest allows
+// for macros that call each other. A level takes less than 4 KiB, including sanitizers, so this is far below
+// a thread's stack size.
 constexpr int kMaxLevels = 8 * limits::kMaxTemplateDepth;
 
 }  // namespace
@@ -145,7 +146,7 @@ Interpreter::Flow Interpreter::RunIf(const If& node) {
   return RunBody(node.otherwise);
 }
 
-// The items that the loop's own condition leaves.
+// The items that pass the loop's own condition.
 Value Interpreter::LoopItems(const For& node) {
   const Value iterable = Evaluate(*node.iterable);
   Value items = Elements(budget_, iterable);
@@ -172,7 +173,7 @@ Interpreter::Flow Interpreter::RunFor(const For& node) {
   for (size_t i = 0; i < count; ++i) {
     budget_.Step();
     state->index0 = i;
-    const NewScope inner(*this);  // what an iteration sets is gone in the next
+    const NewScope inner(*this);  // each iteration discards the names that it sets
     scope_->Set("loop", loop);
     Assign(node.target, items.items()[i]);
     if (RunBody(node.body) == Flow::kBreak) break;

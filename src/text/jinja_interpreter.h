@@ -1,4 +1,4 @@
-// Runs a parsed template over a context.
+// Runs a parsed template with a context.
 #pragma once
 
 #include <deque>
@@ -12,7 +12,7 @@
 
 namespace coppice::jinja {
 
-// The names of one block; what is not found is looked up in the block around it.
+// The names of one block. Names that are not found are looked up in the enclosing block.
 class Scope {
  public:
   explicit Scope(std::shared_ptr<Scope> parent) : parent_(std::move(parent)) {}
@@ -27,7 +27,7 @@ class Scope {
 class Interpreter {
  public:
   Interpreter();
-  // Throws Fault; line() is then the line of the template that was at work.
+  // Throws Fault; line() is then the line of the template where it occurred.
   std::string Run(const Body& body, const nlohmann::ordered_json& context);
   int line() const { return line_; }
 
@@ -35,7 +35,7 @@ class Interpreter {
   enum class Flow { kNext, kBreak, kContinue };
   class NewScope;
   class Level;    // one more frame on the native stack
-  class Capture;  // sends output into a string of its own
+  class Capture;  // redirects output into a string
 
   // Statements.
   Flow RunBody(const Body& body);
@@ -73,7 +73,7 @@ class Interpreter {
   Value MakeDict(const CallArguments& arguments);
   Value MakeCallable(CallableObject::Kind kind, const std::string& name, const Macro* macro = nullptr);
 
-  // In order of destruction, last first: values give their share back to the budget.
+  // Destroyed in reverse order: values must return their share of the budget before the budget is destroyed.
   Budget budget_;
   std::deque<NamespaceObject> namespaces_;
   std::shared_ptr<Scope> globals_;
@@ -81,7 +81,7 @@ class Interpreter {
   Value filter_input_;
   std::string output_;
   std::string* sink_ = &output_;
-  size_t pending_output_ = 0;  // bytes in all open strings
+  size_t pending_output_ = 0;  // bytes in all unfinished strings
   int line_ = 1;
   int level_ = 0;
   int calls_ = 0;

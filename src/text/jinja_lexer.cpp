@@ -11,7 +11,7 @@ namespace {
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsHex(char c) { return IsDigit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
-// Bytes above ASCII count as letters: Python allows most of them in names.
+// Non-ASCII bytes count as letters: Python allows most of them in names.
 bool IsNameByte(char c) {
   return IsDigit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
          static_cast<uint8_t>(c) >= 0x80;
@@ -57,7 +57,7 @@ char SimpleEscape(char c) {
   }
 }
 
-// Reads the number of \x41, \u0041, \U00000041 or \101 whose digits begin at `i`; leaves `i` after them.
+// Reads the number in \x41, \u0041, \U00000041 or \101, whose digits start at `i`; advances `i` past them.
 char32_t NumberEscape(std::string_view body, size_t& i, size_t max_digits, int bits) {
   char32_t value = 0;
   size_t digits = 0;
@@ -77,18 +77,18 @@ std::string Unescaped(std::string_view body) {
       out.push_back(body[i++]);
       continue;
     }
-    const char c = body[i + 1];  // the lexer ends no string after a lone backslash
+    const char c = body[i + 1];  // the lexer ends no string after a single backslash
     i += 2;
     if (const char simple = SimpleEscape(c); simple != '\0') {
       out.push_back(simple);
     } else if (c == 'x' || c == 'u' || c == 'U') {
       char32_t value = NumberEscape(body, i, c == 'x' ? 2 : c == 'u' ? 4 : 8, 4);
-      if (value >= 0xD800 && value < 0xE000) value = 0xFFFD;  // no UTF-8 for a surrogate
+      if (value >= 0xD800 && value < 0xE000) value = 0xFFFD;  // UTF-8 cannot encode a surrogate
       AppendUtf8(value, out);
     } else if (c >= '0' && c <= '7') {
       --i;
       AppendUtf8(NumberEscape(body, i, 3, 3), out);
-    } else if (c != '\n') {  // backslash and newline join two lines
+    } else if (c != '\n') {  // a backslash before a newline joins two lines
       out.push_back('\\');
       out.push_back(c);
     }
@@ -119,7 +119,7 @@ void Lexer::MoveTo(size_t position) {
   position_ = position;
 }
 
-// Leaves a tag: what follows begins a line if the mark took a newline with it.
+// Leaves a tag. If the mark consumed a newline, the text after it starts a line.
 void Lexer::EndMark(size_t position) {
   line_starting_ = position > 0 && source_[position - 1] == '\n';
   MoveTo(position);
@@ -134,7 +134,7 @@ Token Lexer::Next() {
   return LexInside();
 }
 
-// The text before a mark, with the white space gone that the mark takes.
+// The text before a mark, without the white space that the mark removes.
 std::string Lexer::StrippedText(size_t begin, size_t mark, bool is_variable) const {
   const std::string_view text = std::string_view(source_).substr(begin, mark - begin);
   const char sign = Byte(mark + 2);
@@ -149,7 +149,7 @@ std::string Lexer::StrippedText(size_t begin, size_t mark, bool is_variable) con
   return std::string(text);
 }
 
-// Gives either the text up to the next mark, or the mark itself; an empty text where a comment went.
+// Returns the text up to the next mark, or the mark itself; an empty text in place of a comment.
 Token Lexer::LexRoot() {
   size_t mark = position_;
   while (true) {
@@ -192,7 +192,7 @@ void Lexer::SkipComment() {
   EndMark(after);
 }
 
-// Whether a raw block begins at `position`; `body` is then where its text begins.
+// Whether a raw block starts at `position`; sets `body` to the start of its text.
 bool Lexer::AtRaw(size_t position, size_t& body) const {
   size_t i = position + 2;
   if (Byte(i) == '-' || Byte(i) == '+') ++i;

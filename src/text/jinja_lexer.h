@@ -1,9 +1,10 @@
-// Cuts a template into text, tag marks and the tokens inside tags, one at a time.
+// Splits a template into text, tag marks and the tokens inside tags, one at a time.
 //
-// White space follows Jinja with trim_blocks and lstrip_blocks: a minus in a mark strips that side, the first
-// newline after a block or comment goes, and so does white space between the start of a line and a block or
-// comment, unless a plus in the mark keeps it. Line ends become \n, and one at the very end of the template
-// goes. Source of the rules: Jinja's documentation, "Whitespace Control" and "Line Statements" excluded.
+// White space follows Jinja with trim_blocks and lstrip_blocks. A minus in a mark strips white space on that
+// side. The first newline after a block or comment is removed, and so is white space between the start of a
+// line and a block or comment, unless a plus in the mark keeps it. Line ends become \n, and one at the very
+// end of the template is removed. Source: Jinja's documentation, "Whitespace Control". Line statements are
+// not supported.
 #pragma once
 
 #include <string>
@@ -20,7 +21,7 @@ enum class TokenType {
   kBlockEnd,
   kName,
   kString,   // text holds the decoded value
-  kInteger,  // text holds digits, with a prefix 0x, 0o or 0b where the source has one
+  kInteger,  // text holds the digits, with a prefix 0x, 0o or 0b if the source has one
   kFloat,
   kOperator,
   kEnd
@@ -35,7 +36,7 @@ struct Token {
 class Lexer {
  public:
   explicit Lexer(const std::string& source);
-  // Throws Fault for what is no token; line() is then its line.
+  // Throws Fault for invalid tokens; line() is then their line.
   Token Next();
   int line() const { return line_; }
 
@@ -62,8 +63,8 @@ class Lexer {
   size_t position_ = 0;
   int line_ = 1;
   State state_ = State::kRoot;
-  bool line_starting_ = true;   // text at position_ begins a line
-  std::vector<char> brackets_;  // open ones; a tag ends only where none is
+  bool line_starting_ = true;   // position_ is at the start of a line
+  std::vector<char> brackets_;  // open brackets; a tag can end only outside of them
 };
 
 }  // namespace coppice::jinja

@@ -1,5 +1,5 @@
-// Methods of strings, lists, dicts and of the loop variable. Those that would change a list or a dict do not
-// exist: Hugging Face renders templates in Jinja's immutable sandbox, which refuses them.
+// Methods of strings, lists, dicts and the loop variable. Methods that would change a list or a dict do not
+// exist: Hugging Face renders templates in Jinja's immutable sandbox, which rejects them.
 #include <algorithm>
 #include <unordered_map>
 
@@ -41,7 +41,7 @@ std::vector<std::string_view> SplitAtSpace(std::string_view text, int64_t limit)
 std::vector<std::string_view> SplitAtSpaceFromRight(std::string_view text, int64_t limit) {
   std::vector<std::string_view> words = SplitAtSpace(text, -1);
   if (limit < 0 || words.size() <= static_cast<size_t>(limit)) return words;
-  const size_t joined = words.size() - static_cast<size_t>(limit);  // the first words stay one piece
+  const size_t joined = words.size() - static_cast<size_t>(limit);  // the first words stay joined
   const char* const begin = text.data();
   const std::string_view last = words[joined - 1];
   std::vector<std::string_view> parts = {{begin, static_cast<size_t>(last.data() + last.size() - begin)}};
@@ -102,7 +102,7 @@ Value SplitLines(Budget& budget, const Value& self, const CallArguments& argumen
   return StringList(budget, lines);
 }
 
-// startswith and endswith: one string or a tuple of them, with an optional range.
+// startswith and endswith: the prefix is a string or a tuple of strings; the range is optional.
 Value AffixMethod(Budget& budget, const Value& self, const CallArguments& arguments, bool at_end) {
   const Bound bound(at_end ? "endswith" : "startswith", arguments, {"prefix", "start", "end"});
   const bool ranged = bound.At(1) != nullptr;
@@ -199,12 +199,12 @@ template <std::string (*Map)(std::string_view)>
 Value MapMethod(Budget& budget, const Value& self, const CallArguments& arguments) {
   const Bound bound("a method of str", arguments, {});
   budget.Fits(self.text().size());
-  budget.Work(8 * self.text().size());  // case mapping looks each letter up
+  budget.Work(8 * self.text().size());  // case mapping looks up each letter
   return Value::String(&budget, Map(self.text()));
 }
 
-// Whether the text is not empty and every code point is of a kind; letters are those that have a case, and
-// all above Latin-1 that are neither space nor control.
+// Whether the text is not empty and `Of` is true for every code point. Letters are approximated as code
+// points with a case, and those above Latin-1 that are neither space nor control.
 template <bool (*Of)(char32_t)>
 Value AllMethod(Budget& budget, const Value& self, const CallArguments& arguments) {
   const Bound bound("a method of str", arguments, {});
@@ -242,7 +242,7 @@ Value PadMethod(Budget& budget, const Value& self, const CallArguments& argument
   const int64_t missing = bound.Required(0).IsIntegral() ? bound.Int(0, 0) - Length(budget, self) : 0;
   if (missing <= 0) return self;
   const auto total = static_cast<size_t>(missing);
-  // CPython puts the odd one left of the text where the width is odd.
+  // If padding and width are both odd, CPython puts the extra character on the left.
   const size_t left = align == Align::kLeft ? 0
                       : align == Align::kRight
                           ? total

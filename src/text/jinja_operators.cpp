@@ -123,7 +123,7 @@ Value Repeat(Budget& budget, const Value& value, int64_t count) {
 
 Value Sum(Budget& budget, const Value& a, const Value& b);
 
-// A string that the filter safe or escape gave escapes what is added to it, autoescape or not.
+// Adding to a string from the filter safe or escape escapes the other operand, even without autoescape.
 Value SumWithMarkup(Budget& budget, const Value& a, const Value& b) {
   const auto escaped = [&](const Value& v) {
     return v.IsMarkup() ? v : ApplyFilter(budget, "escape", v, {});
@@ -164,7 +164,7 @@ Value LoopAttribute(const LoopObject& loop, std::string_view name) {
   if (name == "first") return Value(index == 0);
   if (name == "last") return Value(index + 1 == length);
   if (name == "length") return Value(length);
-  if (name == "depth") return Value(int64_t{1});  // counts recursive loops, which do not exist here
+  if (name == "depth") return Value(int64_t{1});  // the depth of recursive loops, which are not supported
   if (name == "depth0") return Value(int64_t{0});
   if (name == "previtem") {
     return index > 0 ? items[loop.index0 - 1] : Value::MakeUndefined("there is no previous item");
@@ -175,7 +175,7 @@ Value LoopAttribute(const LoopObject& loop, std::string_view name) {
   return Value::MakeUndefined(fmt::format("loop has no attribute '{}'", name.substr(0, 64)));
 }
 
-// Where a method of that name exists, the bound method. Sets `found`.
+// The bound method of that name, if one exists. Sets `found`.
 Value Method(Budget& budget, const Value& value, std::string_view name, bool& found) {
   found = HasMethod(value, name);
   if (!found) return {};
@@ -282,7 +282,7 @@ bool Compares(Budget& budget, Comparison operation, const Value& a, const Value&
     default:
       break;
   }
-  if (a.IsFloat() || b.IsFloat()) {  // no order holds for NaN
+  if (a.IsFloat() || b.IsFloat()) {  // every comparison with NaN is false
     if (a.IsNumber() && b.IsNumber() && (std::isnan(a.number()) || std::isnan(b.number()))) return false;
   }
   const int order = Compare(budget, a, b);
@@ -322,7 +322,7 @@ Value Attribute(Budget& budget, const Value& value, std::string_view name) {
 Value Subscript(Budget& budget, const Value& value, const Value& key) {
   Defined(value);
   if (value.IsDict()) {
-    // Undefined keys are looked up like any other: nothing is found.
+    // Undefined keys are looked up like any other key and are not found.
     const bool hashable = !key.IsList() || key.IsList(ListKind::kTuple);
     const Value* entry = hashable && !key.IsDict() ? value.dict().Find(budget, key) : nullptr;
     if (entry != nullptr) return *entry;

@@ -1,4 +1,4 @@
-// What Python's operators, subscripts and calls do on values.
+// Python's operators, subscripts and calls on values.
 #pragma once
 
 #include <initializer_list>
@@ -19,10 +19,10 @@ Value Concat(Budget& budget, const Value& a, const Value& b);  // the operator ~
 bool Compares(Budget& budget, Comparison operation, const Value& a, const Value& b);
 bool Contains(Budget& budget, const Value& container, const Value& item);
 
-// value.name: a method before an entry of that name. Nothing but methods, entries of dicts, attributes of
-// namespaces and of `loop` can be reached. Undefined where there is none.
+// value.name: methods take precedence over entries. Only methods, entries of dicts, attributes of namespaces
+// and of `loop` are accessible. Returns undefined if there is none.
 Value Attribute(Budget& budget, const Value& value, std::string_view name);
-// value[key]: an entry before a method.
+// value[key]: entries take precedence over methods.
 Value Subscript(Budget& budget, const Value& value, const Value& key);
 Value Slice(Budget& budget, const Value& value, const Value& start, const Value& stop, const Value& step);
 
@@ -31,15 +31,15 @@ struct CallArguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// Sorts arguments into parameters; throws Fault for too many, unknown or repeated ones. What was not given is
-// null.
+// Binds arguments to parameters. Throws Fault for too many, unknown or repeated arguments. The value of an
+// omitted argument is null.
 class Bound {
  public:
   Bound(std::string_view function, const CallArguments& arguments,
         std::initializer_list<std::string_view> parameters);
   const Value* At(size_t i) const { return values_[i]; }
   const Value& Required(size_t i) const;
-  int64_t Int(size_t i, int64_t otherwise) const;  // none counts as not given
+  int64_t Int(size_t i, int64_t otherwise) const;  // none counts as omitted
   bool Bool(size_t i, bool otherwise) const;
   std::string Text(size_t i, const std::string& otherwise) const;
   const std::string& RequiredText(size_t i) const;
@@ -50,9 +50,9 @@ class Bound {
   std::vector<const Value*> values_;
 };
 
-// Methods of strings, lists, dicts and of `loop`.
+// Methods of strings, lists, dicts and `loop`.
 bool HasMethod(const Value& value, std::string_view name);
-// Methods of Python that the sandbox hides, entries of the same name included.
+// Mutating methods of Python, which the sandbox hides, along with entries of the same name.
 bool ChangesItsObject(const Value& value, std::string_view name);
 Value CallMethod(Budget& budget, const Value& self, std::string_view name, const CallArguments& arguments);
 

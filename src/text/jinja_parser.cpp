@@ -71,8 +71,8 @@ void Parser::EndBlock() {
   Advance();
 }
 
-// Statements up to a tag named in `ends`, whose name is then current; without `ends`, up to the template's
-// end.
+// Parses statements up to a tag named in `ends`, whose name is then the current token; without `ends`, up to
+// the end of the template.
 Body Parser::ParseBody(std::initializer_list<std::string_view> ends) {
   const Nested nested(*this);
   Body body;
@@ -120,7 +120,7 @@ Statement Parser::ParseStatement(const std::string& tag) {
   } else if (tag == "filter") {
     statement.node = ParseFilterBlock();
   } else if (tag ==
-             "generation") {  // transformers marks the assistant's tokens with it; the text is the body
+             "generation") {  // transformers marks the assistant's tokens with it; only its body matters here
     EndBlock();
     With scope{{}, ParseBody({"endgeneration"})};
     Advance();

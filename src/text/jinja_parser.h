@@ -1,4 +1,4 @@
-// Recursive descent over the tokens of a template, after the grammar of Jinja 3.
+// A recursive-descent parser over the tokens of a template, following the grammar of Jinja 3.
 #pragma once
 
 #include <initializer_list>
@@ -13,13 +13,13 @@ namespace coppice::jinja {
 class Parser {
  public:
   explicit Parser(const std::string& source);
-  // Throws Fault for what is no template or nests deeper than limits::kMaxTemplateDepth; line() is then
-  // where.
+  // Throws Fault for invalid templates and for nesting deeper than limits::kMaxTemplateDepth; line() is then
+  // the line.
   Body ParseTemplate();
   int line() const { return line_; }
 
  private:
-  class Nested;  // counts the levels of statements and expressions that are open
+  class Nested;  // counts the open levels of statements and expressions
 
   // Statements (jinja_parser.cpp).
   Body ParseBody(std::initializer_list<std::string_view> ends);
@@ -76,8 +76,8 @@ class Parser {
   bool has_next_ = false;
   int line_ = 1;
   int depth_ = 0;
-  int loops_ = 0;           // open ones inside the innermost macro
-  Macro* macro_ = nullptr;  // the innermost open one
+  int loops_ = 0;           // open loops inside the innermost macro
+  Macro* macro_ = nullptr;  // the innermost open macro
 };
 
 template <typename Node>

@@ -1,6 +1,5 @@
-// The expressions of a template; precedence from low to high: inline if, or, and, not, comparisons and in, +
-// -, ~,
-// * / // %, **, unary minus, then what follows a value (attribute, subscript, call), then filters and tests.
+// The expressions of a template. Precedence from low to high: inline if; or; and; not; comparisons and in; +
+// and -; ~; * / // %; **; unary minus; what follows a value (attribute, subscript, call); filters and tests.
 #include <charconv>
 
 #include "text/jinja_parser.h"
@@ -49,7 +48,7 @@ bool Parser::AtTupleEnd() const {
   return Is(TokenType::kVariableEnd) || Is(TokenType::kBlockEnd) || IsOperator(")") || IsName("recursive");
 }
 
-// One expression, or several with commas between as a tuple.
+// One expression, or several separated by commas as a tuple.
 ExpressionPtr Parser::ParseTuple(bool with_conditional, bool in_parentheses) {
   const int line = current_.line;
   ListDisplay tuple{ListKind::kTuple, {}};
@@ -156,7 +155,8 @@ ExpressionPtr Parser::ParsePrimary() {
   }
   if (Is(TokenType::kString)) {
     std::string text;
-    for (; Is(TokenType::kString); Advance()) text += current_.text;  // neighbours join, as in Python
+    // Adjacent strings are joined, as in Python.
+    for (; Is(TokenType::kString); Advance()) text += current_.text;
     return Make(line, Literal{Value::String(nullptr, std::move(text))});
   }
   if (Is(TokenType::kInteger) || Is(TokenType::kFloat)) return ParseNumber();
@@ -264,7 +264,8 @@ Suffix Parser::ParseSubscript() {
   return suffix;
 }
 
-// Filters and tests that follow a value, and calls of their results. `base` may be null or a chain to extend.
+// Filters and tests that follow a value, and calls of their results. `base` is null for a chain without a
+// value.
 ExpressionPtr Parser::ParseFilters(ExpressionPtr base, bool filters_only) {
   const int line = current_.line;
   Postfix chain;

@@ -1,4 +1,4 @@
-// Argument binding, and the string operations that methods, operators and filters share.
+// Binding of arguments, and string operations shared by methods, operators and filters.
 #include <algorithm>
 #include <cmath>
 
@@ -96,7 +96,7 @@ std::string Joined(Budget& budget, const std::vector<Value>& items, const std::s
 
 namespace {
 
-// {} {0} {name} with !s and !r; no attributes, subscripts or format specifications.
+// Supports {}, {0} and {name} with !s and !r; no attributes, subscripts or format specifications.
 class FieldWriter {
  public:
   FieldWriter(Budget& budget, const CallArguments& arguments) : out_(budget), arguments_(arguments) {}

@@ -1,4 +1,4 @@
-// The tests that follow `is`.
+// The tests for the operator `is`.
 #include <unordered_map>
 
 #include "text/jinja_operators.h"
@@ -23,7 +23,7 @@ bool CompareTest(B& b, const V& v, const A& a) {
 
 int64_t Remainder(B& b, const V& v, int64_t divisor) {
   const Value rest = Arithmetics(b, Operator::kMod, v, Value(divisor));
-  return rest.IsIntegral() ? rest.integer() : 2;  // a float that is neither odd nor even
+  return rest.IsIntegral() ? rest.integer() : 2;  // a float counts as neither odd nor even
 }
 
 bool IsIterable(const Value& v) {

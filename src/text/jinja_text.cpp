@@ -17,7 +17,8 @@ bool IsContinuation(std::string_view text, size_t position) {
 
 bool Between(char32_t value, char32_t first, char32_t last) { return value >= first && value <= last; }
 
-// Blocks where capital and small letters alternate; `odd_capital` says which of the two comes first.
+// Blocks in which capital and small letters alternate. `odd_capital` is true if capitals have odd code
+// points.
 bool InAlternatingBlock(char32_t value, bool& odd_capital) {
   odd_capital = Between(value, 0x139, 0x148) || Between(value, 0x179, 0x17E);
   return odd_capital || (Between(value, 0x100, 0x12F) || Between(value, 0x132, 0x137)) ||
@@ -43,7 +44,7 @@ std::string MapText(std::string_view text, Map map) {
     const char32_t mapped = map(c.value);
     if (mapped == c.value) {
       out.append(text.substr(i, c.bytes));
-    } else if (mapped == 0) {  // the one letter here whose capital is two
+    } else if (mapped == 0) {  // sharp s is the only letter here with a two-letter capital
       out.append("SS");
     } else {
       AppendUtf8(mapped, out);
@@ -78,14 +79,14 @@ CodePoint DecodeAt(std::string_view text, size_t position) {
 
 size_t FindFirst(std::string_view text, std::string_view part, size_t from) {
   if (from > text.size()) return std::string_view::npos;
-  // The C library searches with the two-way algorithm (Crochemore and Perrin 1991).
+  // The C library uses the two-way algorithm (Crochemore and Perrin 1991).
   const void* found = memmem(text.data() + from, text.size() - from, part.data(), part.size());
   if (found == nullptr) return std::string_view::npos;
   return static_cast<size_t>(static_cast<const char*>(found) - text.data());
 }
 
 size_t FindLast(std::string_view text, std::string_view part) {
-  constexpr size_t kShort = 16;  // the product of sizes is near enough to linear
+  constexpr size_t kShort = 16;  // for short parts, |text| |part| steps are nearly linear
   if (part.size() <= kShort) return text.rfind(part);
   const std::string reversed_text(text.rbegin(), text.rend());
   const std::string reversed_part(part.rbegin(), part.rend());
@@ -197,7 +198,8 @@ std::string_view Strip(std::string_view text, Ends ends, std::string_view set) {
   while (ends != Ends::kLeft && !text.empty()) {
     size_t start = text.size() - 1;
     while (start > 0 && text.size() - start < 4 && IsContinuation(text, start)) --start;
-    if (start + DecodeAt(text, start).bytes != text.size()) start = text.size() - 1;  // not one code point
+    // Not a single code point.
+    if (start + DecodeAt(text, start).bytes != text.size()) start = text.size() - 1;
     if (!goes(DecodeAt(text, start).value)) break;
     text.remove_suffix(text.size() - start);
   }

@@ -10,7 +10,7 @@
 namespace coppice::jinja {
 namespace {
 
-constexpr size_t kObjectBytes = 96;  // control block, allocator's share, the object itself
+constexpr size_t kObjectBytes = 96;  // control block, allocator overhead and the object itself
 constexpr size_t kMaxWhyBytes = 200;
 
 int CheckedDepth(int below) {
@@ -145,7 +145,7 @@ Value Value::Dict(Budget& budget, std::vector<std::pair<Value, Value>> entries) 
   for (auto& [key, value] : entries) {
     depth = std::max({depth, key.Depth(), value.Depth()});
     if (const Value* old = dict->Find(budget, key)) {
-      *const_cast<Value*>(old) = std::move(value);  // the dict under construction is this function's own
+      *const_cast<Value*>(old) = std::move(value);  // safe: this function owns the dict it builds
       continue;
     }
     dict->entries.emplace_back(std::move(key), std::move(value));

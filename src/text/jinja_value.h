@@ -1,9 +1,9 @@
-// The values a template computes with: what JSON can hold, undefined, and the few things that can be called.
+// The values of a template: JSON values, undefined, and the few things that can be called.
 //
-// Lists, dicts and strings never change once made (Hugging Face renders in Jinja's immutable sandbox), so
-// they are shared, and no cycle of owners can form: a namespace, the one thing that does change, is owned by
-// the rendering and only pointed to. Nesting is at most kMaxValueDepth, which bounds every recursion over
-// values, their destructors included.
+// Lists, dicts and strings are immutable (Hugging Face renders in Jinja's immutable sandbox), so they are
+// shared, and no cycle of owners can form: the only mutable value, a namespace, is owned by the rendering,
+// and values only point to it. Nesting is limited to kMaxValueDepth, which limits every recursion over
+// values, including their destructors.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,7 @@ struct Macro;  // jinja_ast.h
 class Scope;   // jinja_interpreter.h
 
 struct Undefined {
-  std::shared_ptr<const std::string>
-      why;  // what an error says when it is used; null says nothing in particular
+  std::shared_ptr<const std::string> why;  // the message of an error when it is used; null: a general message
 };
 struct None {};
 
@@ -60,8 +59,8 @@ enum class Type {
   kCallable
 };
 
-// Python's list, tuple, and the iterables that methods and filters return; a generator is true whatever it
-// holds and has no length.
+// Python's list and tuple, and the iterables that methods and filters return. A generator is always true and
+// has no length.
 enum class ListKind { kList, kTuple, kGenerator, kKeys, kValues, kItems };
 
 class Value {
@@ -78,12 +77,12 @@ class Value {
   static Value MakeUndefined(std::string why);
   static Value String(Budget* budget, std::string text);
   static Value String(Budget& budget, std::string_view text);
-  // The same string marked as HTML that needs no escaping: what the filters safe and escape give.
+  // The same string, marked as HTML that needs no escaping: the result of the filters safe and escape.
   static Value Markup(Budget& budget, const Value& string);
   static Value List(Budget* budget, std::vector<Value> items, ListKind kind = ListKind::kList);
   static Value List(Budget& budget, std::vector<Value> items, ListKind kind = ListKind::kList);
-  // Of equal keys the first keeps its place and the last gives the value. Throws Fault for a key that is no
-  // scalar and no tuple.
+  // Of equal keys, the first determines the place and the last the value. Throws Fault for a key that is
+  // neither a scalar nor a tuple.
   static Value Dict(Budget& budget, std::vector<std::pair<Value, Value>> entries);
   static Value FromJson(Budget& budget, const nlohmann::ordered_json& json, int depth = 0);
 
@@ -115,7 +114,7 @@ class Value {
 
   int Depth() const;
   bool Truth() const;
-  std::string_view TypeName() const;  // as Jinja's messages name it
+  std::string_view TypeName() const;  // as in Jinja's messages
 
  private:
   std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const StringObject>,
@@ -137,8 +136,9 @@ struct DictObject {
   const Value* Find(Budget& budget, const Value& key) const;
   const Value* Find(std::string_view key) const;
 
-  std::vector<std::pair<Value, Value>> entries;              // in order of insertion
-  std::unordered_map<std::string_view, size_t> string_keys;  // key (its bytes live in entries) -> entry
+  std::vector<std::pair<Value, Value>> entries;  // in order of insertion
+  // The key's bytes are in `entries`; the value is the entry's index.
+  std::unordered_map<std::string_view, size_t> string_keys;
   int depth = 1;
   Charge charge;
 };
@@ -161,22 +161,22 @@ struct CallableObject {
   std::string name;
   Value self;  // of a method
   const Macro* macro = nullptr;
-  std::weak_ptr<Scope> scope;  // where the macro was defined; weak, because that scope holds the macro
+  std::weak_ptr<Scope> scope;  // the scope of the macro's definition; weak, because that scope owns the macro
   int depth;
   Charge charge;
 };
 
-// Python's ==, and < for what Python orders. Compare throws Fault for types that have no order.
+// Python's == and <. Compare throws Fault for types without an order.
 bool Equals(Budget& budget, const Value& a, const Value& b);
 int Compare(Budget& budget, const Value& a, const Value& b);  // -1, 0, 1
 
-// The elements that a loop over `value` sees, as a list. Throws Fault for what cannot be iterated.
+// The elements of a loop over `value`, as a list. Throws Fault if it cannot be iterated.
 Value Elements(Budget& budget, const Value& value);
 int64_t Length(Budget& budget, const Value& value);
 
 // str(value) and repr(value).
 std::string ToText(Budget& budget, const Value& value);
-Value ToString(Budget& budget, const Value& value);  // shares a string's bytes
+Value ToString(Budget& budget, const Value& value);  // shares the bytes of a string
 void WriteRepr(TextWriter& out, const Value& value);
 std::string FloatRepr(double value);
 
@@ -184,7 +184,7 @@ struct JsonStyle {
   bool ensure_ascii = false;
   bool sort_keys = false;
   bool multiline = false;
-  std::string indent;  // of one level
+  std::string indent;  // per level
   std::string item_separator = ", ";
   std::string key_separator = ": ";
 };

@@ -1,4 +1,4 @@
-// The two ways a piece of text becomes tokens by merging neighbours, best pair first.
+// Merges neighbouring symbols of a piece of text into tokens, best pair first: BPE and SentencePiece.
 #pragma once
 
 #include <array>
@@ -14,29 +14,29 @@
 
 namespace coppice {
 
-// One piece of a word while it is merged: a doubly linked list in an array.
+// A symbol of the piece during merging: an element of a doubly linked list in an array.
 struct MergeSymbol {
   int32_t id = -1;  // -1: no token (SPM), or merged into its left neighbour
   int32_t prev = -1;
   int32_t next = -1;
-  uint32_t begin = 0;  // SPM: bytes of the piece; 0 bytes once merged away
+  uint32_t begin = 0;  // SPM: offset of the symbol's `size` bytes in the piece; size is 0 once merged
   uint32_t size = 0;
 };
 
 struct MergeCandidate {
-  double priority = 0;  // lower first
+  double priority = 0;  // lowest first
   int32_t left = 0;     // then leftmost first
-  int32_t left_id = 0;  // BPE: what the pair was when it was found; SPM: bytes of both
+  int32_t left_id = 0;  // BPE: the pair's ids when it was found; SPM: bytes of both
   int32_t right_id = 0;
   int32_t merged = 0;
 };
 
-// The order of a heap whose top is the pair to merge next.
+// The order of a heap whose top is the next pair to merge.
 inline bool MergesAfter(const MergeCandidate& a, const MergeCandidate& b) {
   return a.priority != b.priority ? a.priority > b.priority : a.left > b.left;
 }
 
-// Buffers that one Encode call uses for all its pieces.
+// Buffers that one Encode call reuses for all its pieces.
 struct MergeScratch {
   std::vector<MergeSymbol> symbols;
   std::vector<MergeCandidate> heap;
@@ -50,26 +50,27 @@ class Merger {
 };
 
 struct BpeOptions {
-  bool byte_level = false;     // the alphabet is GPT-2's image of bytes; else characters
+  bool byte_level = false;     // symbols are letters of GPT-2's byte alphabet; else characters
   bool byte_fallback = false;  // characters without a token become byte tokens
   bool fuse_unknown = false;
-  bool ignore_merges = false;  // a piece that is a token is that token
-  int32_t unknown = -1;        // -1: what has no token is left out
+  bool ignore_merges = false;  // a piece that is a token is not merged
+  int32_t unknown = -1;        // -1: text without a token is dropped
 };
 
-// Byte-pair encoding (Sennrich et al. 2016): the pair that stands first in the list of merges first.
-// `vocabulary` must outlive it. Throws Error for a merge whose parts or result are no tokens.
+// Byte-pair encoding (Sennrich et al. 2016): merges the pair with the lowest index in `merges` first.
+// `vocabulary` must outlive the merger. Throws Error for a merge whose parts or result are not tokens.
 std::unique_ptr<Merger> MakeBpeMerger(const Vocabulary& vocabulary,
                                       const std::vector<std::pair<std::string, std::string>>& merges,
                                       const BpeOptions& options, const std::string& source);
 
-// SentencePiece's BPE: the pair whose joined text is the token of the highest score first. `scores` has one
-// entry per token, none of them NaN. What has no token becomes byte tokens, or else one `unknown` per run.
+// SentencePiece's BPE: merges the pair whose joined text is the token with the highest score first. `scores`
+// has one entry per token, none of them NaN. Text without a token becomes byte tokens, or else one `unknown`
+// per run.
 std::unique_ptr<Merger> MakeSpmMerger(const Vocabulary& vocabulary, std::vector<float> scores,
                                       int32_t unknown);
 
-// GPT-2's image of a byte as a printable character, in UTF-8, and back. The inverse of a text with other
-// characters is the text itself.
+// GPT-2's mapping of bytes to printable characters, in UTF-8, and its inverse. The inverse returns a text
+// with any other character unchanged.
 const std::array<std::string, 256>& ByteLevelAlphabet();
 std::string FromByteLevel(std::string_view text);
 

@@ -1,5 +1,5 @@
-// NFC: decompose canonically, order marks by combining class, compose (UAX #15; Hangul by arithmetic,
-// chapter 3.12). One pass over runs between starters; sorting a run is the only step that is not linear.
+// NFC: decomposes canonically, orders marks by combining class, composes (UAX #15; Hangul by arithmetic,
+// chapter 3.12). A single pass over runs between starters; only sorting a run is not linear.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -14,7 +14,7 @@ namespace {
 constexpr uint32_t kHangulBase = 0xAC00, kLBase = 0x1100, kVBase = 0x1161, kTBase = 0x11A7;
 constexpr uint32_t kLCount = 19, kVCount = 21, kTCount = 28, kHangulCount = kLCount * kVCount * kTCount;
 constexpr uint32_t kComposes = 1u << 31;
-// Below U+0300 nothing combines and nothing decomposes that would not compose back.
+// Below U+0300, no code point combines, and every decomposition composes back.
 constexpr uint32_t kFirstAffected = 0x300;
 
 struct Unit {
@@ -44,7 +44,7 @@ void Decompose(uint32_t cp, std::vector<Unit>& out) {
     out.push_back({cp, CombiningClass(cp)});
     return;
   }
-  Decompose(found->first, out);  // at most four levels deep in the table
+  Decompose(found->first, out);  // the table nests at most four levels
   if (found->second != 0) Decompose(found->second, out);
 }
 
@@ -62,7 +62,7 @@ const Compositions& CompositionTable() {
   return table;
 }
 
-// 0 where the two do not compose.
+// Returns 0 if the two do not compose.
 uint32_t Compose(uint32_t first, uint32_t second) {
   if (first >= kLBase && first < kLBase + kLCount && second >= kVBase && second < kVBase + kVCount) {
     return kHangulBase + ((first - kLBase) * kVCount + (second - kVBase)) * kTCount;
@@ -88,12 +88,12 @@ void OrderMarks(std::vector<Unit>& units) {
   }
 }
 
-// In place; returns the new size. A mark composes with the last starter unless a kept one of its class or
-// higher stands between them.
+// Works in place and returns the new size. A mark composes with the last starter unless a kept mark of the
+// same or a higher class stands between them.
 size_t ComposeAll(std::vector<Unit>& units) {
   size_t size = 0;
   size_t starter = units.size();
-  int last_class = -1;  // of the last unit kept after the starter; -1 for none
+  int last_class = -1;  // of the last unit kept after the starter, or -1
   for (const Unit unit : units) {
     if (starter < size && last_class < static_cast<int>(unit.combining)) {
       const uint32_t composed = Compose(units[starter].code, unit.code);
@@ -128,7 +128,7 @@ void NormalizeValid(std::string_view text, std::string& out) {
 }  // namespace
 
 std::string NormalizeNfc(std::string_view text) {
-  // The lead byte of U+0300 is 0xCC: text without such bytes is in NFC already.
+  // The lead byte of U+0300 is 0xCC. Text without bytes from there on is in NFC already.
   if (std::all_of(text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) < 0xCC; })) {
     return std::string(text);
   }

@@ -10,8 +10,7 @@
 namespace coppice {
 namespace {
 
-constexpr size_t kMaxTextBytes =
-    std::numeric_limits<int32_t>::max() / 4;  // indices of symbols are 32 bits wide
+constexpr size_t kMaxTextBytes = std::numeric_limits<int32_t>::max() / 4;  // indices of symbols have 32 bits
 
 constexpr std::array<std::string_view, 6> kEndNames{"<|eot_id|>",    "<|im_end|>",    "<|end|>",
                                                     "<end_of_turn>", "<|endoftext|>", "<|eom_id|>"};
@@ -48,7 +47,7 @@ class PipelineTokenizer final : public Tokenizer {
 
   void EncodeText(std::string text, bool at_start, Run& run) const;
   void EncodePlain(std::string text, bool at_start, Run& run) const;
-  // The text of a token as the decoder takes it; nullopt where it is not shown.
+  // The text of a token for the decoder; nullopt if the token is hidden.
   std::optional<std::string> Shown(int32_t id, bool special) const;
 
   const TokenizerParts parts_;
@@ -111,7 +110,7 @@ std::string PipelineTokenizer::Piece(int32_t id, bool special) const {
   std::optional<std::string> text = Shown(id, special);
   if (!text) return "";
   const TokenType type = parts_.vocabulary->type(id);
-  // Added tokens of a byte-level model are stored as they read.
+  // Added tokens of a byte-level model are stored as plain text.
   const bool as_is = parts_.byte_level && (type == TokenType::kControl || type == TokenType::kUserDefined);
   return as_is || parts_.decoder == nullptr ? std::move(*text) : parts_.decoder->Piece(std::move(*text));
 }
@@ -166,8 +165,8 @@ AddedTokenMatcher MatcherFromTypes(const Vocabulary& vocabulary, bool spm, const
     if (type != TokenType::kControl && type != TokenType::kUserDefined) continue;
     if (vocabulary.text(id).empty()) continue;
     AddedToken token{.id = id, .content = vocabulary.text(id), .special = type == TokenType::kControl};
-    // SentencePiece stores spaces of a user-defined token as U+2581; here the text is searched before it is
-    // normalised.
+    // SentencePiece stores spaces of a user-defined token as U+2581, but the matcher searches the text before
+    // normalisation.
     if (spm) {
       for (size_t at = token.content.find(kSpmSpace); at != std::string::npos;
            at = token.content.find(kSpmSpace, at)) {

@@ -1,4 +1,4 @@
-// Semantics after Hugging Face's tokenizers 0.21 (documented in its API reference and followed case by case).
+// Follows Hugging Face's tokenizers 0.21 (as documented in its API reference, and case by case).
 #include "text/pre_tokenizer.h"
 
 #include <algorithm>
@@ -58,7 +58,7 @@ void AppendMerged(const std::vector<Marked>& parts, SplitBehavior behavior, std:
   }
 }
 
-// Cuts every piece at the matches that Find appends for its text.
+// Splits every piece at the matches that Find appends for its text.
 class Splitter : public PreTokenizer {
  public:
   Splitter(SplitBehavior behavior, bool invert) : behavior_(behavior), invert_(invert) {}
@@ -137,7 +137,7 @@ class StringSplitter final : public Splitter {
   std::string pattern_;
 };
 
-// Single characters of a class: Digits and Punctuation.
+// Splits at single characters of a class: Digits and Punctuation.
 class ClassSplitter final : public Splitter {
  public:
   ClassSplitter(int mask, SplitBehavior behavior) : Splitter(behavior, false), mask_(mask) {}
@@ -155,7 +155,7 @@ class ClassSplitter final : public Splitter {
   int mask_;
 };
 
-// Rebuilds the text, `change` giving the new text of each piece.
+// Rebuilds the text; `change` returns the new text of each piece.
 template <typename Change>
 void ChangePieces(Pieces& pieces, Change change) {
   std::string text;
@@ -228,7 +228,7 @@ class Sequence final : public PreTokenizer {
   void Apply(Pieces& pieces) const override {
     for (const auto& part : parts_) part->Apply(pieces);
   }
-  // The last one that sets it counts.
+  // The last part that sets an alphabet determines it.
   ByteAlphabet Alphabet() const override {
     ByteAlphabet alphabet = ByteAlphabet::kNone;
     for (const auto& part : parts_) {

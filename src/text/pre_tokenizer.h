@@ -1,5 +1,5 @@
-// Cuts a stretch of text into the pieces that are merged one by one. The components of tokenizer.json's
-// "pre_tokenizer", and the sequences that GGUF's tokenizer.ggml.pre names.
+// Splits text into the pieces that are merged separately: the components of "pre_tokenizer" in
+// tokenizer.json, and the sequences named by tokenizer.ggml.pre in GGUF.
 #pragma once
 
 #include <memory>
@@ -14,21 +14,21 @@ namespace coppice {
 
 struct Pieces {
   std::string text;
-  std::vector<TextRange> ranges;  // in order, not overlapping; what lies between them is dropped
-  bool at_start = false;          // the text begins where the whole input does
+  std::vector<TextRange> ranges;  // ascending, not overlapping; text between them is dropped
+  bool at_start = false;          // the text starts at the start of the whole input
 };
 
-// Whether the pieces are in GPT-2's byte alphabet.
+// Whether the pieces use GPT-2's byte alphabet.
 enum class ByteAlphabet {
   kNone,
-  kImplied,  // they are plain bytes still, and the merger reads each as its letter of the alphabet
-  kWritten,  // they are rewritten, because a later pre-tokenizer looks at the letters
+  kImplied,  // the pieces are still bytes; the merger maps each to its letter
+  kWritten,  // the pieces are rewritten, because a later pre-tokenizer looks at the letters
 };
 
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
-  virtual void Apply(Pieces& pieces) const = 0;  // linear
+  virtual void Apply(Pieces& pieces) const = 0;  // linear time
   virtual ByteAlphabet Alphabet() const { return ByteAlphabet::kNone; }
 };
 
@@ -36,11 +36,11 @@ enum class SplitBehavior { kIsolated, kRemoved, kMergedWithPrevious, kMergedWith
 enum class PrependScheme { kAlways, kFirst, kNever };
 
 struct SplitPattern {
-  std::string text;  // not empty
+  std::string text;  // must not be empty
   bool is_regex = false;
 };
 
-// A regex that a scanner equals goes to the scanner, any other to PCRE2. `source` names the file in messages.
+// Uses the scanner that is equivalent to the regex, or else PCRE2. `source` names the file in messages.
 std::unique_ptr<PreTokenizer> MakeSplit(const SplitPattern& pattern, SplitBehavior behavior, bool invert,
                                         const std::string& source);
 std::unique_ptr<PreTokenizer> MakeScan(Pattern pattern);
@@ -51,22 +51,22 @@ std::unique_ptr<PreTokenizer> MakeDigits(bool individual);
 std::unique_ptr<PreTokenizer> MakePunctuation(SplitBehavior behavior);
 std::unique_ptr<PreTokenizer> MakePreTokenizerSequence(std::vector<std::unique_ptr<PreTokenizer>> parts);
 
-// ByteLevel, Metaspace, Split, Digits, Punctuation and Sequence; null stays null. `last`: nothing
-// follows it. Throws Error naming any other.
+// Supports ByteLevel, Metaspace, Split, Digits, Punctuation and Sequence; null stays null. `last` means that
+// no pre-tokenizer follows. Throws Error naming any other component.
 std::unique_ptr<PreTokenizer> PreTokenizerFromJson(const nlohmann::json& json, const std::string& source,
                                                    bool last = true);
 
-// What tokenizer.ggml.pre stands for, besides the pieces: defaults that only the name tells.
+// The pre-tokenizer that tokenizer.ggml.pre names, with defaults that depend on this name only.
 struct GgufPreTokenizer {
   std::unique_ptr<PreTokenizer> pre_tokenizer;  // byte level
   bool ignore_merges = false;
   bool add_bos = false;
 };
 
-// Throws Error for a name that is not known.
+// Throws Error for an unknown name.
 GgufPreTokenizer PreTokenizerFromGgufName(std::string_view name, const std::string& source);
 
-// "prepend_scheme", or in old files "add_prefix_space"; always where both are absent.
+// Reads "prepend_scheme", or "add_prefix_space" in old files. kAlways if both are absent.
 PrependScheme PrependSchemeFromJson(const nlohmann::json& json, const std::string& source);
 
 }  // namespace coppice

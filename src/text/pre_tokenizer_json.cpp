@@ -1,4 +1,4 @@
-// Pre-tokenizers from tokenizer.json and from GGUF's names for them.
+// Pre-tokenizers from tokenizer.json, and from the names that GGUF uses for them.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -32,8 +32,8 @@ std::unique_ptr<PreTokenizer> SplitFromJson(const json& object, const std::strin
                    source);
 }
 
-// What each name of tokenizer.ggml.pre stands for, as llama.cpp reads it. `digits` cuts every digit off
-// first; `whole`: a piece that is a token is not merged, and BOS is added where the file does not say.
+// The meaning of each name in tokenizer.ggml.pre, as in llama.cpp. `digits`: each digit is split off first.
+// `whole`: a piece that is a token is not merged, and BOS is added unless the file says otherwise.
 struct GgufName {
   std::string_view name;
   Pattern pattern;

@@ -1,5 +1,5 @@
-// PCRE2 with UTF, Unicode properties and a match limit: a pattern from a file must not decide how long a
-// prompt takes.
+// PCRE2 with UTF, Unicode properties, and limits on steps and time: a pattern from a file must not decide how
+// long a prompt takes.
 #include "text/regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -15,8 +15,8 @@ namespace coppice {
 namespace {
 
 constexpr uint32_t kMatchLimit = 10'000'000;  // a run of millions of characters of one class stays below it
-// The limit is of one match; a pattern whose every match stays below it can still take the square of the
-// text. Real patterns take well under 0.1 us a byte.
+// The match limit applies to a single match. A pattern whose matches all stay below it can still take time
+// quadratic in the text. Real patterns take well under 0.1 us per byte.
 constexpr double kSecondsAtLeast = 10;
 constexpr double kSecondsPerByte = 20e-6;
 constexpr uint32_t kHeapLimitKib = 256 * 1024;
@@ -37,8 +37,7 @@ std::string MessageOf(int code) {
   return reinterpret_cast<const char*>(buffer);
 }
 
-// Oniguruma reads "[a[bc]]" as a union and "&&" as an intersection; PCRE2 takes both literally, without a
-// word.
+// Oniguruma interprets "[a[bc]]" as a union and "&&" as an intersection; PCRE2 silently takes both literally.
 bool HasNestedClass(std::string_view pattern) {
   bool in_class = false;
   for (size_t i = 0; i < pattern.size(); ++i) {
@@ -52,7 +51,7 @@ bool HasNestedClass(std::string_view pattern) {
       return true;
     } else if (c == '[') {
       i = pattern.find(":]", i + 2);
-      if (i == std::string_view::npos) return false;  // the compiler says what is wrong
+      if (i == std::string_view::npos) return false;  // the compiler will report the error
       ++i;
     } else if (c == ']') {
       in_class = false;
@@ -96,7 +95,8 @@ Regex::~Regex() = default;
 Regex::Regex(Regex&&) noexcept = default;
 
 void Regex::FindAll(std::string_view text, std::vector<TextRange>& matches) const {
-  // Valid stretches are matched one by one: PCRE2 then need not check the whole text again for every match.
+  // Matches each valid range separately, so that PCRE2 need not validate the whole text again for every
+  // match.
   size_t valid_from = 0;
   for (size_t at = 0; at < text.size();) {
     const Char c = DecodeUtf8(text, at);
@@ -127,7 +127,7 @@ void Regex::Impl::FindInValid(std::string_view text, size_t offset, std::vector<
     if (found == PCRE2_ERROR_NOMATCH) return;
     if (found < 0) throw Error("[tokenizer] {}: regex '{}': {}", source, pattern, MessageOf(found));
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data.get());
-    if (range[1] <= at || range[0] > range[1]) {  // \K in a look-behind can end a match before it begins
+    if (range[1] <= at || range[0] > range[1]) {  // \K in a look-behind can end a match before its start
       throw Error("[tokenizer] {}: regex '{}' matches backwards", source, pattern);
     }
     matches.push_back({offset + range[0], offset + range[1]});

@@ -1,4 +1,4 @@
-// Regular expressions of tokenizer.json files that have no scanner of their own, through PCRE2.
+// Regular expressions of tokenizer.json files without an equivalent scanner, through PCRE2.
 #pragma once
 
 #include <memory>
@@ -12,14 +12,14 @@ namespace coppice {
 
 class Regex {
  public:
-  // `source` names the file in messages. Throws Error where PCRE2 cannot compile it, or would read it
-  // differently from the engine it was written for (a class inside a class).
+  // `source` names the file in messages. Throws Error if PCRE2 cannot compile the pattern, or would interpret
+  // it differently from the engine it was written for (a class inside a class).
   Regex(const std::string& pattern, const std::string& source);
   ~Regex();
   Regex(Regex&&) noexcept;
 
-  // Appends every non-empty match, in order. Bytes that are not UTF-8 match nothing and end what stands
-  // before them. Throws Error where one match takes more steps than a fixed limit.
+  // Appends every non-empty match, in order. Bytes that are not UTF-8 match nothing and end the text before
+  // them. Throws Error if a match takes more than a fixed number of steps.
   void FindAll(std::string_view text, std::vector<TextRange>& matches) const;
 
  private:

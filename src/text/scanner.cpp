@@ -1,7 +1,6 @@
-// Each scanner is its regular expression, alternative by alternative, in order. Where the expression would
-// backtrack
-// (\s+(?!\S), \s*[\r\n]+, Tekken's two letter classes) the position it ends at is remembered while going
-// forward. Every character is looked at a bounded number of times: O(n).
+// Each scanner implements its regular expression, alternative by alternative, in order. Where the expression
+// would backtrack (\s+(?!\S), \s*[\r\n]+, Tekken's two letter classes), the scanner remembers the final
+// position while moving forward. It looks at every character a bounded number of times: O(n).
 #include "text/scanner.h"
 
 #include <array>
@@ -26,7 +25,7 @@ constexpr std::string_view kTekkenRegex =
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
     R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kBloomRegex = R"( ?[^(\s|.,!?…。，、।۔،)]+)";
-// As bloom's tokenizer.json writes it: a class inside a class, which not every engine reads as one.
+// The text in bloom's tokenizer.json: a class inside a class, which regex engines interpret differently.
 constexpr std::string_view kBloomNestedRegex = R"( ?[^(\s|[.,!?…。，、।۔،])]+)";
 
 constexpr std::array<std::pair<std::string_view, Pattern>, 6> kRegexes{{
@@ -50,7 +49,7 @@ class Scanner {
     return position;
   }
 
-  // [^\s\p{L}\p{N}]+; `position` itself where there is none.
+  // [^\s\p{L}\p{N}]+; returns `position` if it does not match.
   size_t Others(size_t position) const {
     for (Char c = At(position); c.size != 0 && !c.Is(kSpace | kLetter | kNumber); c = At(position)) {
       position += c.size;
@@ -63,7 +62,8 @@ class Scanner {
     return position;
   }
 
-  // '(?:s|t|re|ve|m|ll|d) at an apostrophe; `position` where there is none. Without case, U+017F folds to s.
+  // '(?:s|t|re|ve|m|ll|d) at an apostrophe; returns `position` if it does not match. Ignoring case, U+017F
+  // folds to s.
   size_t Contraction(size_t position, bool ignore_case) const {
     const auto letter = [&](size_t at) -> char {
       if (at >= text_.size()) return 0;
@@ -79,7 +79,7 @@ class Scanner {
     return position;
   }
 
-  // \s*[\r\n]+|\s+(?!\S)|\s+ at white space; without `lines` the first of the three is left out.
+  // \s*[\r\n]+|\s+(?!\S)|\s+ at white space; without `lines`, the first alternative is omitted.
   size_t WhiteSpace(size_t position, bool lines) const {
     size_t end = position;
     size_t last_begin = position;
@@ -91,7 +91,7 @@ class Scanner {
     }
     if (lines && after_newline != 0) return after_newline;
     if (end == text_.size() || last_begin == position) return end;
-    return last_begin;  // the last space goes with the word that follows
+    return last_begin;  // the last space belongs to the next word
   }
 
  private:
@@ -112,7 +112,7 @@ size_t NextGpt2(const Scanner& scan, size_t at) {
   return others != body ? others : scan.WhiteSpace(at, false);
 }
 
-// The alternatives that follow the letters, shared by Llama 3, Qwen 2 and Tekken.
+// The alternatives after the letters, shared by Llama 3, Qwen 2 and Tekken.
 size_t NextAfterLetters(const Scanner& scan, size_t at, int digits, std::string_view trailing) {
   const Char c = scan.At(at);
   if (c.Is(kNumber)) {
@@ -142,8 +142,8 @@ size_t NextCl100k(const Scanner& scan, size_t at, int digits) {
   return NextAfterLetters(scan, at, digits, "\r\n");
 }
 
-// U*L+ (upper-like, then lower-like). Greedy U* gives characters back one by one until L+ has one: the last
-// of its run that is both. `at` where it does not match.
+// U*L+ (upper-like, then lower-like). Greedy U* gives back characters until L+ has one, the last of the run
+// that is both. Returns `at` if it does not match.
 size_t UppersThenLower(const Scanner& scan, size_t at) {
   size_t end = at;
   size_t after_both = at;

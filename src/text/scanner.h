@@ -1,4 +1,4 @@
-// The pre-tokenizer patterns of known model families as hand-written scanners: linear in the text, no
+// Hand-written scanners for the pre-tokenizer patterns of known model families: linear in the text, without
 // backtracking.
 #pragma once
 
@@ -17,14 +17,14 @@ struct TextRange {
   bool operator==(const TextRange&) const = default;
 };
 
-// The published regular expression that the scanner of `pattern` equals.
+// The published regular expression that the scanner of `pattern` implements.
 std::string_view RegexOf(Pattern pattern);
 
-// The scanner for a regular expression, written exactly so; nullopt for an unknown one.
+// The scanner for a regular expression with exactly this text; nullopt if unknown.
 std::optional<Pattern> FindPattern(std::string_view regex);
 
-// Appends every match, in order, as a regex engine would find them one after the other. Text between two
-// matches (only kBloom leaves any) belongs to no match.
+// Appends every match, in the order of a regex engine. Text between two matches (only with kBloom) belongs to
+// no match.
 void Scan(Pattern pattern, std::string_view text, std::vector<TextRange>& matches);
 
 }  // namespace coppice

@@ -15,8 +15,8 @@ namespace {
 constexpr Pattern kPatterns[] = {Pattern::kGpt2, Pattern::kLlama3, Pattern::kQwen2, Pattern::kTekken,
                                  Pattern::kBloom};
 
-// Characters of every class that a pattern tells apart, some of them twice as likely to meet; U+180E is left
-// out, which PCRE2 alone takes for white space.
+// Characters of every class that a pattern distinguishes, some listed twice to be more frequent. Without
+// U+180E, which only PCRE2 treats as white space.
 constexpr uint32_t kAlphabet[] = {
     'a',    's',     't',     'r',    'e',    'v',    'm',   'l',    'd',    'S',      'L',    'E',   'A',
     'R',    '\'',    '\'',    '\'',   ' ',    ' ',    ' ',   '\n',   '\n',   '\r',     '\t',   0x85,  0xA0,

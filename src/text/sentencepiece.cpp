@@ -1,5 +1,5 @@
-// A reader of the protobuf wire format (https://protobuf.dev/programming-guides/encoding/), every length
-// checked against what is left, and the field numbers of sentencepiece_model.proto.
+// A reader of the protobuf wire format (https://protobuf.dev/programming-guides/encoding/), with every length
+// checked against the bytes left. The field numbers are those of sentencepiece_model.proto.
 #include "text/sentencepiece.h"
 
 #include <bit>
@@ -13,8 +13,8 @@ namespace {
 struct Field {
   uint32_t number = 0;
   uint32_t wire_type = 0;
-  uint64_t value = 0;                // wire types 0, 1, 5
-  std::span<const std::byte> bytes;  // wire type 2
+  uint64_t value = 0;                // for wire types 0, 1 and 5
+  std::span<const std::byte> bytes;  // for wire type 2
 };
 
 class Message {
@@ -110,7 +110,7 @@ void ReadTrainerSpec(std::span<const std::byte> bytes, const std::string& source
   while (const std::optional<Field> field = message.Next()) {
     if (field->number == 44 && field->wire_type == 2) model.unknown_surface = Text(*field);
     if (field->wire_type != 0) continue;
-    // Ids are int32: negative ones are stored sign-extended.
+    // Ids are int32; negative ones are stored sign-extended.
     const auto id = static_cast<int64_t>(field->value);
     if (field->number == 3) model_type = field->value;
     if (field->number == 40) model.unknown = id;

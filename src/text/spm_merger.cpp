@@ -1,6 +1,6 @@
-// Merges by score over spans of text. A joined text is looked up only while it is no longer than the longest
-// token, so a step costs a bounded look-up and one heap operation: O(n log n). Source: SentencePiece, Kudo
-// and Richardson 2018 (its BPE model, unused pieces included).
+// Merges spans of text by score. A joined text is looked up only if it is no longer than the longest token,
+// so a step takes a bounded look-up and one heap operation: O(n log n). Source: SentencePiece, Kudo and
+// Richardson 2018 (its BPE model, including unused pieces).
 #include <algorithm>
 
 #include "base/check.h"
@@ -20,7 +20,7 @@ class SpmMerger final : public Merger {
   void Encode(std::string_view piece, MergeScratch& scratch, std::vector<int32_t>& ids) const override;
 
  private:
-  // Where an unused token was put together: bytes of its left part.
+  // For each unused token that was merged: the bytes of its left part.
   using Origins = FlatMap<uint32_t>;
 
   void Split(std::string_view piece, std::vector<MergeSymbol>& symbols) const;
@@ -55,8 +55,8 @@ void SpmMerger::PushPair(std::string_view piece, MergeScratch& scratch, int32_t 
   std::push_heap(scratch.heap.begin(), scratch.heap.end(), MergesAfter);
 }
 
-// Unused tokens only carry merges: what one was made of is emitted in its place. The recursion is as deep as
-// the token is long at most, as each part is shorter.
+// Unused tokens only serve as intermediate merges, so Emit replaces one by its parts. Each part is shorter,
+// so the recursion is at most as deep as the token is long.
 void SpmMerger::Emit(std::string_view text, int32_t id, const Origins& origins,
                      std::vector<int32_t>& ids) const {
   if (id >= 0 && vocabulary_.type(id) == TokenType::kUnused) {
@@ -92,7 +92,7 @@ void SpmMerger::Encode(std::string_view piece, MergeScratch& scratch, std::vecto
     MergeSymbol& left = symbols[static_cast<size_t>(best.left)];
     if (left.size == 0 || left.next < 0) continue;
     MergeSymbol& right = symbols[static_cast<size_t>(left.next)];
-    // Sizes only grow, so equal total bytes from the same start are the same two symbols.
+    // Sizes only grow, so the same start and total size mean the same two symbols.
     if (left.size + right.size != static_cast<uint32_t>(best.left_id)) continue;
     if (vocabulary_.type(best.merged) == TokenType::kUnused) {
       origins.Insert(static_cast<uint64_t>(best.merged), left.size);

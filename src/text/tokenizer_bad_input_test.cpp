@@ -1,5 +1,5 @@
-// Broken vocabularies are refused with the file and the cause; hostile texts take time in proportion to their
-// length.
+// Invalid vocabularies are rejected with the file and the cause; hostile texts take time proportional to
+// their length.
 #include <gmock/gmock.h>
 
 #include <time.h>
@@ -37,7 +37,7 @@ TEST(BadTokenizerTest, SmallOnesLoad) {
   EXPECT_EQ(bpe->Piece(4, true), "<|end|>");
   EXPECT_EQ(bpe->Piece(5), "");
   EXPECT_EQ(bpe->Piece(-1), "");
-  EXPECT_EQ(bpe->Encode("xa"), (Ids{0}));  // no token for x, no unknown token
+  EXPECT_EQ(bpe->Encode("xa"), (Ids{0}));  // no token for x, and no unknown token
 }
 
 TEST(BadTokenizerTest, ByteTokens) {
@@ -57,7 +57,7 @@ TEST(BadTokenizerTest, Merges) {
     builder.Array("tokenizer.ggml.merges", Strings{"a b", merge});
     EXPECT_THAT(LoadError(builder), AllOf(HasSubstr("test.gguf"), HasSubstr("merge 1"))) << merge;
   }
-  // Repeated ones are harmless, and no list of merges can be cyclic: each makes a longer text.
+  // Repeated merges are harmless, and no list of merges can be cyclic, since each makes a longer text.
   auto builder = SmallBpe();
   builder.Array("tokenizer.ggml.merges", Strings{"ab ab", "a b", "a b", "ab ab"});
   EXPECT_EQ(builder.Load()->Encode("abababab"), (Ids{3, 3}));
@@ -177,7 +177,7 @@ TEST(BadTokenizerTest, SentencePieceBytes) {
   EXPECT_THAT(error_of("\x0A\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01"),
               HasSubstr("longer than what is left"));
   EXPECT_THAT(error_of("\x0A\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x7F"), HasSubstr("64 bits"));
-  // Any flipped byte gives a tokenizer or an Error, never a crash.
+  // Any flipped byte must give a tokenizer or an Error, never a crash.
   for (size_t i = 0; i < good.size(); i += 397) {
     std::string bad = good;
     bad[i] = static_cast<char>(bad[i] ^ 0xFF);
@@ -202,21 +202,21 @@ TEST(AddedTokensTest, StripsAndWords) {
   EXPECT_EQ(encode("<r> <l>"), (Ids{4, 3}));
   EXPECT_EQ(encode("a word a"), (Ids{0, 1, 5, 1, 0}));
   EXPECT_EQ(encode("swords"), (Ids{2}));
-  EXPECT_EQ(encode("<r><r><r>"), (Ids{6, 4}));  // the longest at each place
+  EXPECT_EQ(encode("<r><r><r>"), (Ids{6, 4}));  // the longest match at each place
   EXPECT_EQ(tokenizer->Encode("a<l>word", {.parse_special = false}), (Ids{0, 2, 5}));
   EXPECT_EQ(tokenizer->Encode("<l> word", {.parse_special = false}), (Ids{2, 1, 5}));
   EXPECT_EQ(tokenizer->Decode(Ids{0, 3, 5}), "aword");
   EXPECT_EQ(tokenizer->Decode(Ids{0, 3, 5}, true), "a<l>word");
 }
 
-// CPU time of this thread: what else the machine does must not decide a test.
+// CPU time of this thread, so that other load on the machine does not affect the test.
 double CpuSeconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Row 17 of the bad inputs. Times are compared with each other only: n against 4 n.
+// Times are compared only with each other: n units against 4 n.
 double SecondsToEncode(const Tokenizer& tokenizer, const std::string& unit, size_t count) {
   std::string text;
   for (size_t i = 0; i < count; ++i) text += unit;

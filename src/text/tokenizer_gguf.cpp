@@ -1,6 +1,5 @@
-// Tokenizers from tokenizer.ggml.* keys: "llama" (SentencePiece BPE) and "gpt2" (byte-level BPE).
-// Key names: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; "pre" and the add_* keys as llama.cpp
-// has them.
+// Tokenizers from tokenizer.ggml.* keys: "llama" (SentencePiece BPE) and "gpt2" (byte-level BPE). Key names:
+// https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; "pre" and the add_* keys as in llama.cpp.
 #include <utility>
 
 #include "base/error.h"
@@ -10,7 +9,7 @@
 namespace coppice {
 namespace {
 
-constexpr int64_t kNoToken = 0xFFFFFFFF;  // written by some converters for an id that a model does not have
+constexpr int64_t kNoToken = 0xFFFFFFFF;  // some converters write it for a missing id
 
 std::optional<int32_t> TokenId(const GgufMetadata& metadata, const std::string& key,
                                const Vocabulary& vocabulary) {
@@ -23,7 +22,7 @@ std::optional<int32_t> TokenId(const GgufMetadata& metadata, const std::string& 
   return static_cast<int32_t>(*id);
 }
 
-// Files without types, as some small tools write them: byte tokens are told by their names.
+// For files without types, which some small tools write: byte tokens are recognised by their names.
 std::vector<TokenType> TypesByName(const std::vector<std::string>& texts) {
   std::vector<TokenType> types;
   for (const std::string& text : texts)
@@ -85,7 +84,7 @@ std::vector<std::pair<std::string, std::string>> ReadMerges(const GgufMetadata& 
 
 void SetSpm(const GgufMetadata& metadata, TokenizerParts& parts) {
   const Vocabulary& vocabulary = *parts.vocabulary;
-  // The ids that SentencePiece gives by default, for files that name none.
+  // SentencePiece's default ids, for files without them.
   const auto id_or = [&](const char* name, int32_t fallback) -> std::optional<int32_t> {
     const std::string key = std::string("tokenizer.ggml.") + name + "_token_id";
     if (metadata.Has(key)) return TokenId(metadata, key, vocabulary);
@@ -100,7 +99,7 @@ void SetSpm(const GgufMetadata& metadata, TokenizerParts& parts) {
   parts.merger = MakeSpmMerger(vocabulary, scores, id_or("unknown", 0).value_or(-1));
 }
 
-// Returns whether BOS is added where the file does not say.
+// Returns whether to add BOS if the file does not say.
 bool SetBpe(const GgufMetadata& metadata, TokenizerParts& parts) {
   const Vocabulary& vocabulary = *parts.vocabulary;
   const std::string name = metadata.String("tokenizer.ggml.pre").value_or("default");

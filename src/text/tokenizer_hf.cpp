@@ -1,5 +1,5 @@
-// Tokenizers of Hugging Face folders: which files there are decides how they are read, tokenizer_config.json
-// and generation_config.json add the special tokens and the chat template.
+// Tokenizers of Hugging Face folders. The files present decide the format; tokenizer_config.json and
+// generation_config.json add the special tokens and the chat template.
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -25,7 +25,7 @@ struct Folder {
     std::error_code ignored;
     return std::filesystem::is_regular_file(File(name), ignored);
   }
-  // Null JSON where the file is absent.
+  // Null JSON if the file is absent.
   json Read(const char* name) const { return Has(name) ? ReadJsonFile(File(name)) : json(); }
 
   std::string path;
@@ -40,7 +40,7 @@ std::string ReadText(const std::string& path) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
-// A special token of tokenizer_config.json: a string, or an object with its content. Empty where absent.
+// A special token of tokenizer_config.json: a string, or an object with its content. Empty if absent.
 std::string SpecialName(const json& config, std::string_view key, const std::string& source) {
   const json* field = FindField(config, key);
   if (field == nullptr) return "";
@@ -73,7 +73,7 @@ std::vector<HfAddedToken> ReadAddedTokens(const Folder& folder, const json& conf
   return added;
 }
 
-// Special tokens that tokenizer_config.json only names become control tokens.
+// Turns tokens that tokenizer_config.json names as special into control tokens.
 void MarkSpecialNames(const json& config, const std::string& source, HfTokens& tokens,
                       std::vector<HfAddedToken>& added) {
   for (const char* key : {"bos_token", "eos_token", "unk_token", "pad_token"}) {
@@ -154,7 +154,7 @@ TokenizerParts PartsFromSentencePiece(const Folder& folder, const json& config) 
   for (size_t i = 0; i < model.texts.size(); ++i) {
     tokens.Add(static_cast<int32_t>(i), model.texts[i], model.types[i]);
   }
-  // Most entries repeat pieces of the model with their kinds; the others extend it.
+  // Most entries repeat pieces of the model with their types; the rest extend it.
   for (HfAddedToken& one : ReadAddedTokens(folder, config)) {
     if (!tokens.Contains(one.token.content)) tokens.AddAdded(one);
   }
@@ -171,8 +171,8 @@ TokenizerParts PartsFromSentencePiece(const Folder& folder, const json& config) 
   return parts;
 }
 
-// Ids of "eos_token_id", a number or a list of them. They may lie beyond the tokenizer's vocabulary, as
-// models have more rows than tokens.
+// The ids of "eos_token_id", a number or a list. They may exceed the tokenizer's vocabulary, because models
+// can have more rows than tokens.
 std::vector<int32_t> EosIds(const json& config, const std::string& source) {
   std::vector<int32_t> ids;
   const json* field = FindField(config, "eos_token_id");
@@ -206,8 +206,8 @@ void SetSpecialTokens(const Folder& folder, const json& config, TokenizerParts& 
     }
   }
 
-  // Only Llama's and Gemma's classes act on these; for others tokenizer.json's post-processor has the last
-  // word.
+  // Only Llama's and Gemma's classes use these fields; for others, the post-processor of tokenizer.json
+  // decides.
   const std::string type = StringField(config, "tokenizer_class", source, "");
   const bool honoured =
       type.starts_with("Llama") || type.starts_with("CodeLlama") || type.starts_with("Gemma");
@@ -222,7 +222,7 @@ void SetSpecialTokens(const Folder& folder, const json& config, TokenizerParts& 
   }
 }
 
-// A string, or a list of {"name", "template"}.
+// chat_template is a string, or a list of {"name", "template"}.
 std::string ReadChatTemplate(const Folder& folder, const json& config) {
   if (folder.Has("chat_template.jinja")) return ReadText(folder.File("chat_template.jinja"));
   const std::string source = folder.File("tokenizer_config.json");

@@ -23,7 +23,7 @@ const json& FieldOrNull(const json& object, std::string_view key) {
 }
 
 void CheckModel(const json& model, const std::string& source) {
-  const std::string type = StringField(model, "type", source, "BPE");  // files from before 2020 do not say
+  const std::string type = StringField(model, "type", source, "BPE");  // files from before 2020 omit it
   if (type != "BPE") throw Error("[tokenizer] {}: model '{}' is not supported; expected 'BPE'", source, type);
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (!StringField(model, key, source, "").empty())
@@ -72,7 +72,7 @@ std::vector<HfAddedToken> ReadAdded(const json& root, const std::string& source)
   return added;
 }
 
-// TemplateProcessing's "single": ids before and after the sequence.
+// The "single" template of TemplateProcessing: ids before and after the sequence.
 void ReadTemplate(const json& object, TokenizerParts& parts) {
   bool after = false;
   const json& specials = FieldOrNull(object, "special_tokens");
@@ -96,7 +96,7 @@ void ReadTemplate(const json& object, TokenizerParts& parts) {
 void ReadPostProcessor(const json& object, TokenizerParts& parts) {
   if (object.is_null()) return;
   const std::string type = StringField(object, "type", parts.source);
-  if (type == "ByteLevel") return;  // it only moves offsets
+  if (type == "ByteLevel") return;  // it only changes offsets
   if (type == "TemplateProcessing") return ReadTemplate(object, parts);
   if (type == "Sequence") {
     for (const json& part : ArrayField(object, "processors", parts.source)) ReadPostProcessor(part, parts);

@@ -1,4 +1,4 @@
-// Known answers: every vocabulary and case of the shared data, token by token.
+// Known answers: every vocabulary and case of the shared test data, token by token.
 #include "text/tokenizer.h"
 
 #include <gmock/gmock.h>
@@ -77,7 +77,7 @@ TEST(TokenizerTest, Qwen2FolderEqualsQwen2Gguf) {
   EXPECT_FALSE(folder->IsControl(0));
   EXPECT_EQ(folder->chat_template(), gguf->chat_template());
   EXPECT_NE(folder->chat_template(), "");
-  // U+0065 U+0301 is one character in NFC.
+  // NFC composes U+0065 U+0301 into one character.
   EXPECT_EQ(folder->Encode("e\xCC\x81"), folder->Encode("\xC3\xA9"));
 }
 
@@ -161,7 +161,7 @@ TEST(TokenizerTest, VocabularyWithoutScoresOrTypesLoads) {
   EXPECT_EQ(test::LoadGguf(SharedPath("data/parity/tiny_kquant.gguf")), nullptr);
 }
 
-// What Hugging Face's decoder shows: invalid bytes replaced.
+// The text that Hugging Face's decoder shows, with invalid bytes replaced.
 std::string Shown(const Tokenizer& tokenizer, const Ids& ids) {
   Utf8Stream stream;
   const std::string text = stream.Push(tokenizer.Decode(ids));
@@ -197,7 +197,7 @@ TEST(TokenizerTest, HfCases) {
   EXPECT_GE(compared, 80u);
 }
 
-// Falcon's order: digits are cut after bytes became letters of GPT-2's alphabet, where byte 0xB2 is a
+// Falcon's order: digits are split after bytes became letters of GPT-2's alphabet, in which byte 0xB2 is a
 // superscript two.
 TEST(TokenizerTest, PreTokenizersAfterByteLevelSeeItsAlphabet) {
   const TempFolder folder;
@@ -206,7 +206,7 @@ TEST(TokenizerTest, PreTokenizersAfterByteLevelSeeItsAlphabet) {
       {"type": "Digits", "individual_digits": true}]}, "decoder": {"type": "ByteLevel"},
       "model": {"type": "BPE", "merges": ["Â ²"], "vocab": {"Â": 0, "²": 1, "Â²": 2}}})");
   const auto tokenizer = Tokenizer::FromHfFolder(folder.path());
-  EXPECT_EQ(tokenizer->Encode("\xC2\xB2"), (Ids{0, 1}));  // no merge across the cut
+  EXPECT_EQ(tokenizer->Encode("\xC2\xB2"), (Ids{0, 1}));  // no merge across the split
   EXPECT_EQ(tokenizer->Decode(Ids{0, 1}), "\xC2\xB2");
 }
 

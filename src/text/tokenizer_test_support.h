@@ -1,4 +1,4 @@
-// Helpers for the tokenizer tests: where the shared data is, small tokenizers made on the spot.
+// Helpers for the tokenizer tests: the location of the shared data, and small tokenizers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ inline std::unique_ptr<Tokenizer> LoadGguf(const std::string& path) {
   return Tokenizer::FromGguf(GgufFile::Open(path)->metadata());
 }
 
-// GGUF metadata from small lists.
+// Builds GGUF metadata from small lists.
 class MetadataBuilder {
  public:
   template <typename T>
@@ -62,7 +62,7 @@ class MetadataBuilder {
 using Strings = std::vector<std::string>;
 using Ids = std::vector<int32_t>;
 
-// <unk> <s> </s>, 256 byte tokens, a few merges of a and Z with falling scores.
+// <unk> <s> </s>, 256 byte tokens, and a few merges of a and Z with falling scores.
 inline MetadataBuilder SmallSpm() {
   Strings tokens{"<unk>", "<s>", "</s>"};
   std::vector<int64_t> types{2, 3, 3};
@@ -86,7 +86,7 @@ inline MetadataBuilder SmallSpm() {
   return builder;
 }
 
-// The 256 bytes of the byte-level alphabet are not needed: a few letters and merges.
+// A few letters and merges; the full byte-level alphabet is not needed.
 inline MetadataBuilder SmallBpe() {
   MetadataBuilder builder;
   builder.Set("tokenizer.ggml.model", std::string("gpt2")).Set("tokenizer.ggml.pre", std::string("gpt-2"));

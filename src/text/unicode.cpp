@@ -1,5 +1,5 @@
-// Table look-ups and UTF-8. The class of every code point is expanded once into 1.1 MB, because the scanners
-// ask for it once or twice per character of a prompt.
+// Table look-ups and UTF-8. The classes of all code points are expanded once into 1.1 MB, because the
+// scanners need them once or twice per character of a prompt.
 #include "text/unicode.h"
 
 #include <algorithm>
@@ -16,8 +16,8 @@ bool IsWhiteSpace(uint32_t cp, Category category) {
   return (cp >= 9 && cp <= 13) || cp == 0x85 || (category >= Category::kZs && category <= Category::kZp);
 }
 
-// UTS 18: \w is Alphabetic, M, Nd, Pc and Join_Control. Of Alphabetic, only circled and squared letters are
-// neither letters nor marks nor Nl.
+// UTS 18: \w is Alphabetic, M, Nd, Pc and Join_Control. The only Alphabetic code points that are neither
+// letters nor marks nor Nl are circled and squared letters.
 bool IsOtherWord(uint32_t cp, Category c) {
   const bool circled = (cp >= 0x24B6 && cp <= 0x24E9) || (cp >= 0x1F130 && cp <= 0x1F149) ||
                        (cp >= 0x1F150 && cp <= 0x1F169) || (cp >= 0x1F170 && cp <= 0x1F189);
@@ -66,11 +66,11 @@ Category CategoryOf(uint32_t code_point) {
   return static_cast<Category>(run[-1] & 31);
 }
 
-// Table 3-7 of the Unicode standard: only the second byte has a range that depends on the first.
+// Table 3-7 of the Unicode standard: only the range of the second byte depends on the first.
 Utf8Prefix MeasureUtf8(std::string_view text) {
   const uint8_t lead = Byte(text, 0);
   if (lead < 0x80) return {1, true};
-  if (lead < 0xC2 || lead > 0xF4) return {1, true};  // an invalid byte alone; DecodeUtf8 tells it apart
+  if (lead < 0xC2 || lead > 0xF4) return {1, true};  // a single invalid byte; DecodeUtf8 distinguishes it
   const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
   uint8_t low = 0x80;
   uint8_t high = 0xBF;

@@ -1,4 +1,4 @@
-// UTF-8 and the few Unicode properties that pre-tokenizers ask for, and NFC.
+// UTF-8, the Unicode properties that pre-tokenizers need, and NFC.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace coppice {
 
-// General categories; tools/gen_unicode_ranges.py writes them in this order.
+// General categories, in the order of tools/gen_unicode_ranges.py.
 enum class Category : uint8_t {
   kLu,
   kLl,
@@ -44,7 +44,8 @@ enum class Category : uint8_t {
 
 Category CategoryOf(uint32_t code_point);
 
-// What a scanner asks of a character, as a set of bits. Tekken's two letter classes overlap in Lm, Lo and M.
+// The classes of a character that scanners test, as a bit set. Tekken's two letter classes share Lm, Lo and
+// M.
 enum CharClass : uint8_t {
   kLetter = 1,        // \p{L}
   kNumber = 2,        // \p{N}
@@ -53,7 +54,7 @@ enum CharClass : uint8_t {
   kUpperLike = 16,    // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]
   kLowerLike = 32,    // [\p{Ll}\p{Lm}\p{Lo}\p{M}]
   kPunctuation = 64,  // \p{P} and ASCII punctuation
-  kWordOther = 128,   // what \w has besides L and M: Nd, Nl, Pc, join controls, circled letters
+  kWordOther = 128,   // \w besides L and M: Nd, Nl, Pc, join controls, circled letters
 };
 
 struct Char {
@@ -65,25 +66,25 @@ struct Char {
 
 inline constexpr uint32_t kInvalidByte = 0xFFFFFFFFu;
 
-// The character at `position`. A byte that is not valid UTF-8 there (overlong forms and surrogates included)
-// is a character of its own: code kInvalidByte, size 1, no classes.
+// The character at `position`. A byte that is not valid UTF-8 (including overlong forms and surrogates) is a
+// character of its own: code kInvalidByte, size 1, no classes.
 Char CharAt(std::string_view text, size_t position);
 
-// As CharAt, without classes.
+// CharAt without the classes.
 Char DecodeUtf8(std::string_view text, size_t position);
 
-// How many bytes of a valid or truncated-at-the-end character stand at the start of `text` (at least 1), and
-// whether it is complete. {n, false} with n == text.size() means that more bytes could complete it.
+// The number of bytes (at least 1) of the valid or truncated character at the start of `text`, and whether it
+// is complete. If it is not complete and size == text.size(), more bytes could complete it.
 struct Utf8Prefix {
   size_t size;
   bool complete;
 };
 Utf8Prefix MeasureUtf8(std::string_view text);
 
-// `code_point` <= 0x10FFFF.
+// `code_point` must be at most 0x10FFFF.
 void AppendUtf8(uint32_t code_point, std::string& out);
 
-// Normalization Form C (https://unicode.org/reports/tr15/), in O(n log n). Bytes that are not UTF-8 stay.
+// Normalization Form C (https://unicode.org/reports/tr15/), O(n log n). Bytes that are not UTF-8 are kept.
 std::string NormalizeNfc(std::string_view text);
 
 }  // namespace coppice

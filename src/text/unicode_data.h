@@ -6,8 +6,8 @@
 
 namespace coppice {
 
-// Canonical decomposition of a code point into one or two others (second is 0 for one). Bit 31 of `code` says
-// that NFC composes the pair back.
+// The canonical decomposition of a code point into one or two others (`second` is 0 for one). Bit 31 of
+// `code` is set if NFC composes the pair.
 struct Decomposition {
   uint32_t code;
   uint32_t first;

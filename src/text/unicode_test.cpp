@@ -60,16 +60,16 @@ TEST(UnicodeTest, NfcComposesOrdersAndKeeps) {
   EXPECT_EQ(NormalizeNfc(text({'a', 0x301, 'b', 0x315, 0x300})), text({0xE1, 'b', 0x300, 0x315}));
   EXPECT_EQ(NormalizeNfc("e\xCC\x81\xFF"
                          "e\xCC\x81"),
-            "\xC3\xA9\xFF\xC3\xA9");  // invalid bytes stay
+            "\xC3\xA9\xFF\xC3\xA9");  // invalid bytes are kept
   EXPECT_EQ(NormalizeNfc(text({0x301})), text({0x301}));
 }
 
-// One run of a million marks, in the order that needs most sorting.
+// A run of a million marks, in the order that needs the most sorting.
 TEST(UnicodeTest, NfcOfManyMarksKeepsThem) {
   std::string marks = "a";
   for (int i = 0; i < 250000; ++i) marks += "\xCC\x82\xCC\xA3";  // classes 230, 220
   const std::string normal = NormalizeNfc(marks);
-  EXPECT_EQ(normal.substr(0, 5), "\xE1\xBA\xAD\xCC\xA3");  // U+1EAD: a, one of each
+  EXPECT_EQ(normal.substr(0, 5), "\xE1\xBA\xAD\xCC\xA3");  // U+1EAD: a with one mark of each class
   EXPECT_EQ(normal.size(), marks.size() - 2);
   EXPECT_EQ(normal.substr(normal.size() - 2), "\xCC\x82");
 }

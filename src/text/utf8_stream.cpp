@@ -1,5 +1,5 @@
-// Bytes to text for a stream, as Unicode's "maximal subpart" practice has it: each longest invalid prefix
-// becomes one U+FFFD, an unfinished character at the end waits.
+// Bytes to text for a stream, following Unicode's "maximal subpart" practice: each longest invalid prefix
+// becomes one U+FFFD, and an incomplete character at the end waits for more bytes.
 #include "text/tokenizer.h"
 #include "text/unicode.h"
 

@@ -1,4 +1,4 @@
-// The tokens of a tokenizer: their texts as stored, their kinds, and the ids of texts.
+// The tokens of a tokenizer: their stored texts and types, and the ids of texts.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,12 @@ class Vocabulary {
   Vocabulary() = default;
   Vocabulary(Vocabulary&&) = default;
   Vocabulary& operator=(Vocabulary&&) = default;
-  Vocabulary(const Vocabulary&) = delete;  // ids_ looks into texts_
+  Vocabulary(const Vocabulary&) = delete;  // ids_ refers to texts_
   Vocabulary& operator=(const Vocabulary&) = delete;
 
-  // Takes the tokens; ids are positions. `source` names the file in messages. Throws Error for more tokens
-  // than limits::kMaxVocab, and for a byte token that is not <0x00> to <0xFF>. Of equal texts the last has
-  // the id.
+  // The id of a token is its position. `source` names the file in messages. Throws Error for more than
+  // limits::kMaxVocab tokens, and for a byte token other than <0x00> to <0xFF>. Of equal texts the last one
+  // gets the id.
   Vocabulary(std::vector<std::string> texts, std::vector<TokenType> types, const std::string& source);
 
   int32_t size() const { return static_cast<int32_t>(texts_.size()); }
@@ -41,9 +41,9 @@ class Vocabulary {
 
   // Any token with this text.
   std::optional<int32_t> Find(std::string_view text) const;
-  // A token that ordinary text may become: not control, unknown or byte. -1 where there is none.
+  // A token for ordinary text with this text: not control, unknown or byte. -1 if there is none.
   int32_t FindOrdinary(std::string_view text) const;
-  // The byte token of `byte`; -1 where there is none.
+  // The byte token of `byte`; -1 if there is none.
   int32_t ByteToken(uint8_t byte) const { return byte_tokens_[byte]; }
 
  private:

@@ -12,8 +12,8 @@ namespace coppice {
 
 double KendallTau(std::span<const float> a, std::span<const float> b) {
   COPPICE_CHECK(a.size() == b.size());
-  int64_t agreeing = 0;  // concordant pairs less discordant ones
-  int64_t a_pairs = 0;   // pairs that a does not tie
+  int64_t agreeing = 0;  // concordant pairs minus discordant pairs
+  int64_t a_pairs = 0;   // pairs without a tie in a
   int64_t b_pairs = 0;
   for (size_t i = 1; i < a.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
@@ -51,7 +51,7 @@ double SpearmanRho(std::span<const float> a, std::span<const float> b) {
   COPPICE_CHECK(a.size() == b.size());
   const std::vector<double> x = Ranks(a);
   const std::vector<double> y = Ranks(b);
-  const double mean = (static_cast<double>(a.size()) - 1) / 2;  // of the ranks, ties or not
+  const double mean = (static_cast<double>(a.size()) - 1) / 2;  // of the ranks, with or without ties
   double xy = 0, xx = 0, yy = 0;
   for (size_t i = 0; i < x.size(); ++i) {
     xy += (x[i] - mean) * (y[i] - mean);

@@ -1,15 +1,15 @@
-// How far two scores of the same tokens agree in order.
+// Measures of how well two scores rank the same tokens alike.
 #pragma once
 
 #include <span>
 
 namespace coppice {
 
-// Kendall's tau-b: +1 the same order, 0 none, -1 reversed; ties count as Kendall's correction has it. 0 where either
-// side is all ties. O(n^2).
+// Kendall's tau-b: +1 for the same order, 0 for no correlation, -1 for the reverse order. Ties count as in
+// Kendall's correction. 0 if all values of one side tie. O(n^2).
 double KendallTau(std::span<const float> a, std::span<const float> b);
 
-// Spearman's rho: the correlation of ranks, ties at their mean rank. 0 where either side is all ties.
+// Spearman's rho: the correlation of ranks, where ties get their mean rank. 0 if all values of one side tie.
 double SpearmanRho(std::span<const float> a, std::span<const float> b);
 
 }  // namespace coppice

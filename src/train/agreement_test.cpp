@@ -21,7 +21,7 @@ TEST(Agreement, SameReversedNone) {
   EXPECT_EQ(SpearmanRho(up, flat), 0);
 }
 
-// By hand: pairs of {1, 2, 3, 4} and {2, 1, 4, 3}: 4 agree, 2 do not. Spearman: 1 - 6 * 4 / (4 * 15).
+// By hand: for {1, 2, 3, 4} and {2, 1, 4, 3}, 4 pairs agree and 2 do not. Spearman: 1 - 6 * 4 / (4 * 15).
 TEST(Agreement, ByHand) {
   const Values a = {1, 2, 3, 4};
   const Values b = {2, 1, 4, 3};
@@ -29,7 +29,7 @@ TEST(Agreement, ByHand) {
   EXPECT_DOUBLE_EQ(SpearmanRho(a, b), 1 - 6.0 * 4 / (4 * 15));
 }
 
-// From the definitions (scipy.stats.kendalltau documents the first with these numbers).
+// From the definitions. The documentation of scipy.stats.kendalltau has the first case.
 TEST(Agreement, Ties) {
   const Values a = {12, 2, 1, 12, 2};
   const Values b = {1, 4, 7, 1, 0};

@@ -1,5 +1,5 @@
-// A 64-bit hash of contents: tells models, texts and settings apart. Not a defence against anybody who wants two of
-// them to look the same.
+// A 64-bit hash that distinguishes models, texts and settings. Does not protect against deliberate
+// collisions.
 #pragma once
 
 #include <bit>
@@ -39,7 +39,7 @@ class ContentHash {
   uint64_t state_ = 0x243f6a8885a308d3u;  // the first digits of pi
 };
 
-// Names, shapes, types and values of every tensor. Reads them all.
+// The hash of the names, shapes, types and values of all tensors. Reads every value.
 std::string HashOfModel(const TensorStore& store);
 
 }  // namespace coppice

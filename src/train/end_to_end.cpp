@@ -28,7 +28,7 @@ double GumbelNoise(Random& random) {
   return -std::log(-std::log(random.Uniform() * (1 - 0x1p-53) + 0x1p-54));
 }
 
-// The masks of one text, stage by stage.
+// The masks of one text, stage after stage.
 class Masks {
  public:
   Masks(const PrunedPass& pass, int64_t prompt, int64_t rows, Random& random)
@@ -37,7 +37,7 @@ class Masks {
     std::iota(alive_.begin(), alive_.end(), 0);
   }
 
-  // M_s [rows] from the scores [prompt] before stage s; later stages build on it.
+  // M_s [rows] from the scores [prompt] before stage s. Each mask builds on the previous one.
   at::Tensor Next(int stage, const at::Tensor& scores) {
     const SdtpStays stays = StaysAt(pass_.config, stage, prompt_, alive_);
     const at::Tensor mask = pass_.mask == MaskKind::kTopK ? TopK(scores, stays) : Gumbel(scores, stays);
@@ -66,15 +66,17 @@ class Masks {
       last_kept = any ? std::min(last_kept, s) : s;
       any = true;
     }
-    // Where nobody could choose there is nothing to learn: mask and gradient alike are constant.
+    // If no token could be chosen there is nothing to learn: mask and gradient are constant.
     return Mask(std::move(kept), any ? at::sigmoid(scores - last_kept) : at::Tensor(), stays);
   }
 
   at::Tensor Gumbel(const at::Tensor& scores, const SdtpStays& stays) {
     std::vector<float> noise(static_cast<size_t>(prompt_));
-    // The softmax of two channels with Gumbel noise each is the sigmoid of their difference with the noises'.
+    // The softmax of two channels with Gumbel noise is the sigmoid of the channels' difference plus the
+    // noises' difference.
     for (float& n : noise) {
-      const double keep = GumbelNoise(random_);  // a statement each: operands have no order
+      // Separate statements, because operands have no defined order.
+      const double keep = GumbelNoise(random_);
       const double drop = GumbelNoise(random_);
       n = static_cast<float>(keep - drop);
     }
@@ -92,7 +94,7 @@ class Masks {
     return row < stays.first || row >= static_cast<int64_t>(alive_.size()) - stays.last;
   }
 
-  // 1 for `kept`, 0 for others; the gradient of `soft` where the tokens are not protected.
+  // 1 for `kept`, 0 for other tokens, with the gradient of `soft` for tokens that are not protected.
   at::Tensor Mask(std::vector<int32_t> kept, const at::Tensor& soft, const SdtpStays& stays) {
     std::vector<float> hard(static_cast<size_t>(prompt_), 0.0f);
     for (const int32_t p : kept) hard[static_cast<size_t>(p)] = 1;
@@ -114,7 +116,7 @@ class Masks {
   at::Tensor prompt_mask_;
 };
 
-// Calls at_stage(s, hidden states of the prompt, scores, masks) after each mask is made; returns what leaves the last
+// Calls at_stage(s, scores of the prompt, masks) after each mask is made. Returns the output of the last
 // layer. `torch_pass` must outlive the gradients.
 template <typename AtStage>
 at::Tensor RunPruned(const PrunedPass& pass, const TorchPass& torch_pass, const TrainingText& text,
@@ -137,7 +139,7 @@ at::Tensor RunPruned(const PrunedPass& pass, const TorchPass& torch_pass, const 
   return x;
 }
 
-// log p over the vocabulary [response, vocab] where the response is predicted.
+// log p over the vocabulary, [response, vocab], at the positions that predict the response.
 at::Tensor ResponseLogProbabilities(const FrozenModel::Torch& model, const TrainingText& text,
                                     const at::Tensor& x) {
   const auto n = static_cast<int64_t>(text.tokens.size());

@@ -1,4 +1,4 @@
-// T-SD5: what training simulates by masks is what the engine does by removal. And gradients that reach the predictors.
+// Masking in training must match removal in the engine, and gradients must reach the predictors.
 #include "train/end_to_end.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 
 const SdtpConfig kRule = {.layers = {1, 2, 4}, .r = 0.7, .first = 4, .local = 0.1};
 
-// Scores far apart, as trained predictors have them: the first layer of each network is stretched.
+// Well-separated scores, like those of trained predictors: scales the first layer of each network.
 std::unique_ptr<SdtpNet> MakeNet(uint64_t seed) {
   auto net = std::make_unique<SdtpNet>(64, 16, 3, seed);
   const at::NoGradGuard fixed;
@@ -45,7 +45,7 @@ std::string WriteNet(const TempFolder& folder, const SdtpNet& net) {
 }
 
 struct EngineRun {
-  std::vector<float> logits;                 // of the prompt's end and of all response tokens but the last
+  std::vector<float> logits;  // at the end of the prompt and at all response tokens but the last
   std::vector<std::vector<int32_t>> cached;  // [layers] positions after prefill
 };
 
@@ -94,7 +94,7 @@ TEST_P(Simulation, OfMasksIsRemoval) {
     EXPECT_EQ(simulated.kept[2], run.cached[5]);
     EXPECT_LT(static_cast<double>(simulated.kept[2].size()), 0.4 * static_cast<double>(prompt));
     ExpectNear(simulated.logits, run.logits, 1e-4);
-    // The question is fair: without pruning the logits are others.
+    // Checks that pruning matters: without it, the logits differ.
     const std::vector<float> dense = model->Logits(text.tokens);
     double largest = 0;
     for (int64_t i = 0; i < 50; ++i) {
@@ -110,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Simulation, testing::Values("llama", "qwen2", "
 
 struct Learned {
   SdtpLosses losses;
-  std::map<std::string, double> gradient;  // length, by parameter
+  std::map<std::string, double> gradient;  // norm, by parameter
 };
 
 Learned LearnOnce(MaskKind mask, const SdtpLossWeights& weights, uint64_t draw = 5) {
@@ -128,7 +128,7 @@ Learned LearnOnce(MaskKind mask, const SdtpLossWeights& weights, uint64_t draw =
   return learned;
 }
 
-// The paper's "without ranking and MSE": all that reaches the predictors goes through the masks.
+// The paper's ablation without ranking loss and MSE: all gradients pass through the masks.
 TEST(EndToEnd, TheAnswerReachesEveryStageThroughTheMasks) {
   for (const MaskKind mask : {MaskKind::kTopK, MaskKind::kGumbel}) {
     const Learned learned = LearnOnce(mask, {.mse = 0, .rank = 0});
@@ -144,7 +144,7 @@ TEST(EndToEnd, LossesCountAsTheyAreWeighed) {
   EXPECT_GT(plain.losses.mse, 0);
   EXPECT_GT(plain.losses.rank, 0);
   EXPECT_EQ(plain.losses.distill, 0);
-  // Top-k masks keep r^s of the prompt to half a token; the protected tokens are inside the budget here.
+  // Top-k masks keep r^s of the prompt to within half a token; the budget includes the protected tokens here.
   EXPECT_LT(plain.losses.ratio, 1e-3);
   const Learned distilled = LearnOnce(MaskKind::kTopK, {.distill = 0.5});
   EXPECT_GT(distilled.losses.distill, 0);
@@ -156,7 +156,7 @@ TEST(EndToEnd, LossesCountAsTheyAreWeighed) {
   EXPECT_NE(bare.gradient.at("sdtp.2.fc2.w"), tied.gradient.at("sdtp.2.fc2.w"));
 }
 
-// Without pruning there is nothing to distil: the dense and the masked pass are one.
+// Without pruning there is nothing to distil: the dense and the masked pass are equal.
 TEST(EndToEnd, NothingPrunedIsDense) {
   const std::unique_ptr<FrozenModel> model = MakeFrozen(MakeTiny({}));
   const TrainingText text{RandomPrompt(60, 50), 50};

@@ -19,14 +19,15 @@ namespace coppice {
 
 namespace {
 
-// Rows of a matrix of any type as fp32 values one after the other.
+// Copies the rows of a matrix of any type as contiguous fp32 values.
 void CopyRows(const TensorView& view, float* out) {
   for (int64_t r = 0; r < view.rows; ++r) {
     DequantizeRow(view.dtype, view.RowBytes(r), {out + r * view.cols, static_cast<size_t>(view.cols)});
   }
 }
 
-// Where it lies, if it is fp32 already: nothing here writes to weights. Else a copy.
+// A tensor over the same memory if the matrix is contiguous fp32, since nothing here writes to weights; else
+// a copy.
 at::Tensor ToTorch(const TensorView& view) {
   if (view.empty()) return {};
   if (view.dtype == DType::kF32 && view.stride == BytesOf(DType::kF32, view.cols)) {
@@ -102,12 +103,13 @@ at::Tensor LogLikelihood(const FrozenModel::Torch& model, const TrainingText& te
 Marked FrozenModel::Mark(const TrainingText& text, std::span<const int> layers) const {
   const auto n = static_cast<int64_t>(text.tokens.size());
   COPPICE_CHECK(text.prompt >= 1 && text.prompt < n && !layers.empty());
-  const TorchPass pass(*torch_, n - 1);  // nobody asks what follows the last token
+  const TorchPass pass(*torch_, n - 1);  // the last token predicts nothing
   at::Tensor x = torch_->Embed(std::span(text.tokens).first(static_cast<size_t>(n - 1)));
   std::vector<at::Tensor> entering;
   for (int l = 0; l < torch_->config.shape.layers; ++l) {
     if (entering.size() < layers.size() && l == layers[entering.size()]) {
-      if (entering.empty()) x = x.detach().requires_grad_(true);  // nothing below needs a gradient
+      // Nothing before this layer needs a gradient.
+      if (entering.empty()) x = x.detach().requires_grad_(true);
       entering.push_back(x);
     }
     x = pass.Layer(l, x, {});

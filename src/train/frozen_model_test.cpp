@@ -1,4 +1,5 @@
-// The forward pass against the engine and against float64 results; saliency against differences of the likelihood.
+// The forward pass against the engine and against float64 results; saliency against finite differences of the
+// likelihood.
 #include "train/frozen_model.h"
 
 #include <ATen/ops/from_blob.h>
@@ -42,7 +43,7 @@ TEST_P(ForwardPass, GivesTheEnginesLogits) {
   ExpectNear(MakeFrozen(tiny)->Logits(tokens), EngineLogits(tiny.Make(), tokens), 1e-4);
 }
 
-// <dT/dx_i, x_i> is how T changes as x_i is scaled.
+// <dT/dx_i, x_i> is the derivative of T as x_i is scaled.
 TEST_P(ForwardPass, SaliencyIsHowTheLikelihoodChanges) {
   const TinyModel tiny = Tiny();
   const std::unique_ptr<FrozenModel> model = MakeFrozen(tiny);
@@ -75,8 +76,8 @@ TEST_P(ForwardPass, SaliencyIsHowTheLikelihoodChanges) {
   }
 }
 
-// The gradient of a mask, at values between 0 and 1 too, against differences; and the layer that is computed again for its
-// gradient against the one that is recorded.
+// The gradient of a mask, also at values between 0 and 1, against finite differences; and the recomputed
+// layer against the recorded one.
 TEST_P(ForwardPass, GradientsOfMasks) {
   const std::unique_ptr<FrozenModel> model = MakeFrozen(Tiny());
   const TorchPass pass(model->torch(), 12);
@@ -109,7 +110,7 @@ TEST_P(ForwardPass, GradientsOfMasks) {
     values[j] = before;
     EXPECT_NEAR(again[0][static_cast<int64_t>(j)].item<double>(), slope, 0.02 * std::abs(slope) + 0.02) << j;
   }
-  EXPECT_NE(again[0][3].item<float>(), 0);  // a dropped token is told whether it is missed
+  EXPECT_NE(again[0][3].item<float>(), 0);  // a dropped token gets a gradient too
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ForwardPass,
@@ -125,7 +126,7 @@ std::unique_ptr<FrozenModel> OpenFrozen(const std::string& path) {
   return std::make_unique<FrozenModel>(opened.config, std::move(weights));
 }
 
-// Files of real architectures with float64 logits (shared/data/README.md).
+// Files of real architectures with float64 logits.
 TEST(FrozenModel, ParityFiles) {
   COPPICE_NEEDS_SHARED("data/parity");
   const std::string parity = SharedPath("data/parity/");
@@ -146,7 +147,7 @@ TEST(FrozenModel, ParityFiles) {
   }
 }
 
-// Trained models, as GGUF and as a folder: the logits of the last position.
+// Trained models, as a GGUF file and as a folder: the logits of the last position.
 TEST(FrozenModel, TrainedModels) {
   COPPICE_NEEDS_SHARED("models/stories260K");
   for (const auto& [folder, file] :
@@ -162,7 +163,7 @@ TEST(FrozenModel, TrainedModels) {
   }
 }
 
-// Numbers that overflow are an error, not a file of NaN.
+// Numbers that overflow must throw, not produce a file of NaN.
 TEST(FrozenModel, OverflowIsAnError) {
   TinyModel tiny = MakeTiny({});
   tiny.store->Mutable("blk.2.ffn_down.weight").Row<float>(0)[0] = 3e38f;

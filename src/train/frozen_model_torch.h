@@ -1,4 +1,4 @@
-// The frozen model's tensors and passes, for the sources that speak to libtorch.
+// The frozen model's tensors and passes, for the sources that use libtorch.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -13,12 +13,12 @@
 namespace coppice {
 
 struct TorchNorm {
-  at::Tensor weight;  // [d], undefined where there is no such norm
+  at::Tensor weight;  // [d], undefined if the model has no such norm
   at::Tensor bias;    // [d], or undefined
 };
 
 struct TorchLinear {
-  at::Tensor weight;  // [outputs, inputs], undefined where there is no such product
+  at::Tensor weight;  // [outputs, inputs], undefined if the model has no such product
   at::Tensor bias;    // [outputs], or undefined
 };
 
@@ -29,7 +29,8 @@ struct TorchLayer {
 
 struct FrozenModel::Torch {
   ModelConfig config;
-  std::shared_ptr<const Weights> weights;  // the embedding's rows are read from here; fp32 matrices lie in it
+  // The rows of the embedding are read from here, and fp32 matrices refer to it.
+  std::shared_ptr<const Weights> weights;
   std::vector<TorchLayer> layers;
   TorchNorm embedding_norm, final_norm;
   TorchLinear head;
@@ -37,20 +38,21 @@ struct FrozenModel::Torch {
 
   at::Tensor Embed(std::span<const int32_t> tokens) const;  // [n, d]
   at::Tensor Norm(const TorchNorm& norm, const at::Tensor& x) const;
-  at::Tensor Logits(const at::Tensor& x) const;  // [rows, vocab] of hidden states that left the last layer
+  at::Tensor Logits(const at::Tensor& x) const;  // [rows, vocab], from outputs of the last layer
 };
 
-// One sequence's way through the layers. Must live until its backward pass is done.
+// The pass of one sequence through the layers. Must outlive its backward pass.
 class TorchPass {
  public:
   TorchPass(const FrozenModel::Torch& model, int64_t tokens);
 
-  // x [n, d] through one layer; what autograd needs of it is computed again in the backward pass. `keep` [n] of 0 and 1:
-  // tokens that take part; undefined: all. Those that do not are seen by no other token (DynamicViT's
-  // softmax_with_policy, and the causal mask); gradients reach `keep`.
+  // x [n, d] through one layer. The backward pass recomputes the layer's intermediate values. `keep` [n] is 1
+  // for tokens that take part and 0 for others; undefined means all take part. No other token attends to one
+  // that does not take part (softmax_with_policy of DynamicViT, combined with the causal mask). Gradients
+  // reach `keep`.
   at::Tensor Layer(int layer, const at::Tensor& x, const at::Tensor& keep) const;
 
-  // The same, recorded whole.
+  // The same, recorded for autograd.
   at::Tensor LayerRecorded(int layer, const at::Tensor& x, const at::Tensor& keep) const;
 
  private:
@@ -61,11 +63,11 @@ class TorchPass {
   const FrozenModel::Torch& model_;
   int64_t tokens_;
   at::Tensor cos_, sin_;  // [n, 1, dims / 2]
-  at::Tensor visible_;    // [n, n] bool: query i sees key j
-  at::Tensor distance_;   // [n, n] j - i, with ALiBi
+  at::Tensor visible_;    // [n, n] bool: query i may attend key j
+  at::Tensor distance_;   // [n, n] j - i, for ALiBi
 };
 
-// sum over the response of log p(token), from the hidden states that left the last layer for tokens[0 .. n - 2].
+// The sum over the response of log p(token), from the outputs of the last layer for tokens[0 .. n - 2].
 at::Tensor LogLikelihood(const FrozenModel::Torch& model, const TrainingText& text, const at::Tensor& x);
 
 }  // namespace coppice

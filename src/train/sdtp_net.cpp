@@ -24,14 +24,15 @@ namespace coppice {
 namespace {
 
 constexpr size_t kPerStage = 6;
-constexpr double kNormEps = 1e-5;     // as the engine's
-constexpr int64_t kMostPairs = 4096;  // of a text and stage
-constexpr double kDecay = 0.05;       // DynamicViT's, as are eps and where decay applies
+constexpr double kNormEps = 1e-5;     // the engine's
+constexpr int64_t kMostPairs = 4096;  // per text and stage
+// Weight decay; from DynamicViT, like eps and the choice of decayed parameters.
+constexpr double kDecay = 0.05;
 constexpr double kBeta1 = 0.9;
 constexpr double kBeta2 = 0.999;
 constexpr double kAdamEps = 1e-8;
 constexpr double kLongestGradient = 1;
-constexpr uint64_t kStart = 1;  // the place of the first weights among a seed's streams
+constexpr uint64_t kStart = 1;  // key of the initial weights' random stream
 
 at::Tensor Values(std::span<const float> values, std::vector<int64_t> shape) {
   return at::tensor(at::ArrayRef<float>(values.data(), values.size())).reshape(shape);
@@ -43,7 +44,7 @@ std::vector<float> ToVector(const at::Tensor& tensor) {
   return {data, data + dense.numel()};
 }
 
-// Pairs (i, j) whose targets differ: all of them, or kMostPairs drawn.
+// Pairs (i, j) whose targets differ: all pairs, or those among kMostPairs random ones.
 struct Pairs {
   std::vector<int64_t> i, j;
   std::vector<float> sign;

@@ -1,12 +1,12 @@
-// The predictors while they are trained: their weights, their losses, AdamW.
+// The predictors during training: their weights, their losses, and AdamW.
 //
-//   pi_i  = W2 gelu(W1 LayerNorm(x_i) + b1) + b2,   s_i = pi_i,0 - pi_i,1          as policies/sdtp_predictor.h
+//   pi_i  = W2 gelu(W1 LayerNorm(x_i) + b1) + b2,   s_i = pi_i,0 - pi_i,1      (policies/sdtp_predictor.h)
 //   L_mse = mean_i (sigmoid(s_i) - saliency_i)^2
-//   L_r   = mean over pairs of log(1 + exp(-(s_i - s_j) sign(saliency_i - saliency_j)))     RankNet, without ties
+//   L_r   = mean over pairs of log(1 + exp(-(s_i - s_j) sign(saliency_i - saliency_j)))   (RankNet, no ties)
 //
-// both as means over the stages. The paper sums over all pairs, which for n tokens outweighs the other losses n^2 / 2
-// times; the mean over at most 4,096 pairs of each text does not.
-// Source: arXiv 2504.04514, equations 4 to 8.
+// Both are averaged over the stages. The paper sums over all pairs, which for n tokens outweighs the other
+// losses by a factor of n^2 / 2. This mean over at most 4,096 pairs of each text does not. Source: arXiv
+// 2504.04514, equations 4 to 8.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct SdtpLosses {
   void Add(const SdtpLosses& other, double weight);
 };
 
-// Which losses count, and how much.
+// The weight of each loss; 0 disables it.
 struct SdtpLossWeights {
   double mse = 1;
   double rank = 1;
@@ -37,7 +37,7 @@ struct SdtpLossWeights {
   double ratio = 0;
 };
 
-// What the dense model said of some tokens of one text, by stage.
+// The dense model's results for some tokens of one text at one stage.
 struct StageTargets {
   std::vector<float> hidden;    // [rows, d]
   std::vector<float> saliency;  // [rows]
@@ -51,7 +51,8 @@ struct NamedArray {
 
 class SdtpNet {
  public:
-  // d: the model's hidden size; h: the width inside. Weights as torch's Linear starts them, from `seed`.
+  // d: the model's hidden size; h: the width of the hidden layer. Initial weights have the distribution of
+  // torch's Linear and come from `seed`.
   SdtpNet(int64_t d, int64_t h, int stages, uint64_t seed);
   ~SdtpNet();
   SdtpNet(const SdtpNet&) = delete;
@@ -59,23 +60,25 @@ class SdtpNet {
 
   int stages() const;
 
-  // s_i of rows x [rows, d].
+  // s_i for rows x [rows, d].
   std::vector<float> Scores(int stage, std::span<const float> x) const;
 
-  // Adds `weight` times the losses' gradients. `random` picks the pairs where there are too many.
+  // Adds `weight` times the losses' gradients and returns the losses. `random` samples the pairs if there are
+  // too many.
   SdtpLosses Learn(std::span<const StageTargets> stages, const SdtpLossWeights& weights, double weight,
                    Random random);
 
-  // Takes one step of AdamW with the gradients added since the last, their norm clipped to 1, and forgets them. Throws
-  // Error where they are not finite.
+  // Takes a step of AdamW with the gradients accumulated since the last step, clipped to norm 1, and clears
+  // them. Throws Error if they are not finite.
   void Step(double learning_rate);
   int64_t steps() const;
 
-  // The side file's tensors: "sdtp.0.ln.w", ...
+  // The tensors of the side file: "sdtp.0.ln.w", ...
   std::vector<NamedArray> Weights() const;
-  // Those and all that a run needs to go on as if it had never stopped.
+  // The weights and AdamW's moments: with steps(), all that a run needs to resume exactly.
   std::vector<NamedArray> State() const;
-  // Takes what State() gave, at that step; false where it does not fit.
+  // Restores the result of State() after `steps` steps. Returns false if a tensor is missing or has another
+  // shape.
   bool Restore(std::span<const NamedArray> state, int64_t steps);
 
   struct Torch;  // sdtp_net_torch.h

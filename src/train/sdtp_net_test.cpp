@@ -1,4 +1,5 @@
-// Losses by hand, AdamW by its formula, and the same scores as the engine reads them from a file.
+// Losses computed by hand, AdamW by its formula, and scores equal to those of the engine with the written
+// file.
 #include "train/sdtp_net.h"
 
 #include <ATen/ops/tensor.h>
@@ -42,7 +43,8 @@ TEST(SdtpNet, LossesByHand) {
   EXPECT_FALSE(LossesOfStage(at::tensor(score), flat, random).rank.defined());
 }
 
-// Of many tokens 4,096 pairs are drawn: the mean stays near that of all, and is the same for the same draw.
+// With many tokens, 4,096 pairs are sampled: the mean stays near that of all pairs, and equal samples give
+// equal results.
 TEST(SdtpNet, ManyPairsAreSampled) {
   const std::vector<float> score = Numbers(600, 1);
   const std::vector<float> saliency = Numbers(600, 2);
@@ -93,7 +95,8 @@ TEST(SdtpNet, TheEngineReadsTheSameScores) {
   }
 }
 
-// One step on a loss whose gradient is known: AdamW's first step moves by lr sign(g), after decay on matrices alone.
+// One step on a loss with a known gradient: AdamW's first step moves by lr sign(g), after decay on matrices
+// only.
 TEST(SdtpNet, FirstStepOfAdamW) {
   SdtpNet net(kHidden, 5, 1, 3);
   const std::vector<NamedArray> before = net.Weights();
@@ -112,7 +115,7 @@ TEST(SdtpNet, FirstStepOfAdamW) {
   }
 }
 
-// A gradient longer than 1 is shortened to 1: the second moment shows it.
+// A gradient with norm above 1 is clipped to 1, as the second moment shows.
 TEST(SdtpNet, GradientsAreClipped) {
   SdtpNet net(kHidden, 5, 1, 3);
   torch::autograd::backward({100 * net.torch().parameters[2].value.sum()}, {});
@@ -151,7 +154,7 @@ TEST(SdtpNet, LearnsAndGoesOnWithTheSameBits) {
   }
   EXPECT_LT(losses.mse + losses.rank, 0.5 * loss_at_start);
 
-  SdtpNet second(kHidden, 8, 2, 99);  // other weights, which Restore replaces
+  SdtpNet second(kHidden, 8, 2, 99);  // different weights, which Restore replaces
   ASSERT_TRUE(second.Restore(first.State(), first.steps()));
   EXPECT_EQ(second.steps(), 77);
   for (uint64_t step = 77; step < 200; ++step) {

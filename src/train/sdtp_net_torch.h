@@ -1,4 +1,4 @@
-// The predictors' tensors, for the sources that speak to libtorch.
+// The predictors' tensors, for the sources that use libtorch.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -17,20 +17,20 @@ struct SdtpNet::Torch {
     std::string name;
     at::Tensor value;
     at::Tensor mean, square;  // AdamW's moments
-    bool decays = false;      // biases and LayerNorm do not
+    bool decays = false;      // false for biases and LayerNorm
   };
   int64_t d = 0;
   int64_t steps = 0;
-  std::vector<Parameter> parameters;  // kPerStage for each stage, in the side file's order
+  std::vector<Parameter> parameters;  // kPerStage per stage, in the order of the side file
 
-  // s [rows] of x [rows, d]; recorded.
+  // s [rows] for x [rows, d]; recorded for autograd.
   at::Tensor Score(int stage, const at::Tensor& x) const;
 };
 
-// Both losses of one stage, recorded, unweighted; targets [rows] of the rows that `score` belongs to.
+// Both losses of one stage, unweighted and recorded for autograd. `targets` are those of the rows of `score`.
 struct StageLosses {
   at::Tensor mse;
-  at::Tensor rank;  // undefined where all targets tie
+  at::Tensor rank;  // undefined if all targets tie
 };
 StageLosses LossesOfStage(const at::Tensor& score, std::span<const float> targets, Random& random);
 

@@ -28,7 +28,7 @@ namespace {
 
 using Phase = TrainingProgress::Phase;
 
-// Places among a seed's streams; sdtp_net.cpp has 1.
+// Keys of random streams. sdtp_net.cpp uses 1.
 enum : uint64_t { kSplit = 2, kRows = 3, kOrder = 4, kPairs = 5, kRandomScores = 6 };
 
 std::vector<int> StagesOf(const SdtpTraining& t, const ModelShape& shape) {
@@ -44,7 +44,7 @@ std::vector<int> StagesOf(const SdtpTraining& t, const ModelShape& shape) {
   return layers;
 }
 
-// 0, 1, ..., count - 1 in random order.
+// The numbers 0 to count - 1 in random order.
 std::vector<int64_t> Permutation(int64_t count, Random random) {
   std::vector<int64_t> order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), int64_t{0});
@@ -115,7 +115,7 @@ class Run {
     work_.emplace(t_.work.empty() ? t_.output + ".work" : t_.work);
   }
 
-  // What a marked text depends on.
+  // The key of a marked text: a hash of all inputs of its marks.
   std::string KeyOf(const TrainingText& text) const {
     ContentHash hash;
     hash.Add(model_hash_);
@@ -127,7 +127,7 @@ class Run {
     return hash.Text();
   }
 
-  // What the learned weights depend on.
+  // The key of a run: a hash of all inputs of the learned weights.
   std::string KeyOfRun() const {
     ContentHash hash;
     for (const std::string& key : keys_) hash.Add(key);
@@ -149,7 +149,7 @@ class Run {
     return *model_;
   }
 
-  // Which tokens of a text are learned from: all, or as many as are asked for.
+  // The tokens of a text to learn from: all, or a random choice of t_.rows.
   std::vector<int32_t> RowsOf(size_t index) const {
     const int64_t prompt = texts_[index].prompt;
     ContentHash place;
@@ -189,7 +189,7 @@ class Run {
                           config_.shape.hidden);
   }
 
-  // score(stage, what was seen, text) gives a score for each row.
+  // score(stage, targets, text) returns a score for each row.
   template <typename Score>
   std::vector<Agreement> Compare(const Score& score) const {
     std::vector<Agreement> mean(rule_.layers.size());
@@ -208,7 +208,7 @@ class Run {
     return mean;
   }
 
-  // Of the sum of `saliency`, what the best `keep` of the rows by score hold.
+  // The share of the sum of `saliency` that the best `keep` of the rows by score hold.
   static double ShareHeld(std::span<const float> scores, std::span<const float> saliency, double keep) {
     std::vector<size_t> order(scores.size());
     std::iota(order.begin(), order.end(), size_t{0});
@@ -267,7 +267,7 @@ class Run {
     report_.steps = steps;
   }
 
-  // The gradients of an unfinished step are not kept: the state is that after `step` steps.
+  // Discards the gradients of an unfinished step and saves the state after `step` steps.
   [[noreturn]] void SaveAndStop(const std::string& key, const SdtpNet& net, int64_t step) const {
     if (step > 0) work_->PutRun(key, net);
     throw Cancelled();
@@ -309,16 +309,16 @@ class Run {
   const SdtpTraining& t_;
   const std::function<void(const TrainingProgress&)>& progress_;
   const std::atomic<bool>* cancelled_;
-  std::optional<WorkFolder> work_;  // once all input is known to be good
+  std::optional<WorkFolder> work_;  // created once all input has been checked
   ModelConfig config_;
   std::shared_ptr<const Weights> weights_;
-  std::unique_ptr<const FrozenModel> model_;  // once it is needed
+  std::unique_ptr<const FrozenModel> model_;  // created on first use
   SdtpConfig rule_;
   int64_t width_ = 0;
   std::vector<TrainingText> texts_;
   std::vector<std::string> keys_;  // of texts
   std::string model_hash_;
-  std::vector<int64_t> held_out_, learned_;  // texts
+  std::vector<int64_t> held_out_, learned_;  // indices in texts_
   SdtpReport report_;
 };
 

@@ -1,5 +1,5 @@
-// Whole runs on a small trained model: predictions come to agree with saliency, a seed reproduces, and a run that was
-// stopped anywhere ends with the same bytes.
+// Complete runs on a small trained model: predictions come to agree with saliency, a seed gives reproducible
+// results, and an interrupted run ends with the same bytes.
 #include "train/sdtp_trainer.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Sentences in the manner of the stories that the model learned, with names and things drawn at random.
+// Sentences in the style of the stories that the model was trained on, with random names and things.
 std::string Stories(int count) {
   Random random(1);
   const auto pick = [&](std::vector<std::string> of) {
@@ -87,7 +87,7 @@ TEST_F(SdtpTrainer, PredictionsComeToAgree) {
     EXPECT_GT(s.trained.kept, s.random.kept) << s.layer;
     EXPECT_GE(s.best_kept, s.trained.kept) << s.layer;
   }
-  // The engine reads the file, and its metadata says for what model.
+  // The engine can read the file, and its metadata names the model.
   const OpenedModel model = OpenModel(t.model);
   const SdtpFile file(t.output, model.config.shape);
   EXPECT_EQ(file.layers(), t.layers);
@@ -113,7 +113,7 @@ TEST_F(SdtpTrainer, ASeedReproduces) {
   EXPECT_NE(BytesOf(folder_.Path("a.safetensors")), BytesOf(folder_.Path("c.safetensors")));
 }
 
-// Stopped at every so many reports of progress, in both phases, in both kinds of learning.
+// Stops every session after 12 progress reports until the run is complete, with both kinds of learning.
 TEST_F(SdtpTrainer, StoppedAnywhereItEndsWithTheSameBytes) {
   for (const bool end_to_end : {false, true}) {
     SdtpTraining t = Training("whole");
@@ -187,7 +187,7 @@ TEST_F(SdtpTrainer, WhatCannotBeIsAnErrorInOneLine) {
   EXPECT_THAT(refusal([](SdtpTraining& t) { t.texts.limit = 1; }), HasSubstr("one text is too few"));
   EXPECT_THAT(refusal([](SdtpTraining& t) { t.model = "no such model"; }), HasSubstr("no such model"));
   EXPECT_THAT(refusal([](SdtpTraining& t) { t.data = {"no such text"}; }), HasSubstr("no such text"));
-  EXPECT_FALSE(std::filesystem::exists(folder_.Path("work")));  // refused before anything is made
+  EXPECT_FALSE(std::filesystem::exists(folder_.Path("work")));  // rejected before any file is created
 }
 
 TEST(LearningRate, WarmsUpAndFades) {

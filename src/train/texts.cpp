@@ -83,8 +83,9 @@ class TextReader {
     Add(Tokenize(prompt, response));
   }
 
-  // In chat mode the two are encoded apart: a template's end is a token border. Else together, because letters on both
-  // sides of the border may make one token; the prompt is then what both encodings begin with.
+  // In chat mode, prompt and response are encoded separately, because the end of a template is a token
+  // boundary. Otherwise they are encoded together, because characters on both sides of the boundary may form
+  // one token; the prompt is then the common prefix of both encodings.
   TrainingText Tokenize(const std::string& prompt, const std::string& response) const {
     const EncodeOptions plain{.add_special = false, .parse_special = false};
     TrainingText text;
@@ -104,7 +105,7 @@ class TextReader {
 
   void Add(TrainingText text) {
     const auto size = static_cast<int64_t>(text.tokens.size());
-    // Half of a long response still says what the prompt is good for.
+    // Half of a long response still shows which prompt tokens matter.
     const int64_t needed = text.prompt + (size - text.prompt + 1) / 2;
     if (text.prompt < options_.shortest || size <= text.prompt) {
       ++texts_.counts.too_short;

@@ -1,4 +1,4 @@
-// Training texts from files: prompts with responses, or plain text cut into pieces.
+// Reads training texts from files: prompts with responses, or plain text cut into pieces.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 namespace coppice {
 
 struct TextOptions {
-  enum class Format { kAuto, kJsonl, kPlain };  // auto: JSON lines where the name ends in .jsonl
+  enum class Format { kAuto, kJsonl, kPlain };  // kAuto: JSON lines if the name ends in .jsonl
   Format format = Format::kAuto;
-  bool chat = false;       // prompts go through the model's chat template
-  int64_t limit = 0;       // texts, the first ones; 0: all
-  int64_t longest = 1024;  // tokens, prompt and response; longer ones are left out, plain text is cut to it
-  int64_t shortest = 16;   // tokens of a prompt
-  int64_t response = 64;   // tokens at the end of a piece of plain text that count as the response
+  bool chat = false;       // apply the model's chat template to prompts
+  int64_t limit = 0;       // number of texts, from the first on; 0: all
+  int64_t longest = 1024;  // tokens of prompt and response; longer texts are skipped, plain text is cut to it
+  int64_t shortest = 16;   // tokens; texts with shorter prompts are skipped
+  int64_t response = 64;   // tokens at the end of a piece of plain text that serve as the response
 };
 
 struct TextCounts {
@@ -31,10 +31,11 @@ struct Texts {
   TextCounts counts;
 };
 
-// JSON lines: {"instruction", "context" (or "input"), "response" (or "output")}, as databricks-dolly-15k has them, where
-// context may be absent or empty; or {"prompt", "answer"}, the prompt as it is. Other keys are ignored. A response is cut
-// where the text would be too long, but not below half of it. Throws Error naming the file, the line and the field; also
-// where no text is left, and where the tokenizer has ids that the model (`vocab`) does not.
+// JSON lines have the form {"instruction", "context" (or "input"), "response" (or "output")}, as in
+// databricks-dolly-15k, where context may be absent or empty; or {"prompt", "answer"}, where the prompt is
+// used unchanged. Other keys are ignored. A response is truncated if the text would be too long, but never to
+// less than half. Throws Error, naming the file, the line and the field. Also throws if no text is left, and
+// if the tokenizer produces ids beyond the model's `vocab`.
 Texts ReadTexts(const std::vector<std::string>& files, const Tokenizer& tokenizer, int64_t vocab,
                 const TextOptions& options);
 

@@ -92,7 +92,8 @@ TEST_F(TextFiles, HostileLines) {
   EXPECT_THAT(Refusal("{\"prompt\": \"a\", \"prompt\": \"b\", \"answer\": \"c\"}"), HasSubstr("t.jsonl:1"));
   EXPECT_THAT(Refusal(""), HasSubstr("no text to train on"));
   EXPECT_THAT(Refusal("{\"prompt\": \"a b c\", \"answer\": \"\"}"), HasSubstr("no text to train on"));
-  EXPECT_NE(Refusal("{\"prompt\": \"\xff\xfe\", \"answer\": \"\xff\"}"), "no error");  // not UTF-8, not JSON
+  // Neither UTF-8 nor JSON.
+  EXPECT_NE(Refusal("{\"prompt\": \"\xff\xfe\", \"answer\": \"\xff\"}"), "no error");
   EXPECT_THAT(ErrorOf([&] { ReadTexts({folder_.Path("none")}, *tokenizer_, 100, {}); }), HasSubstr("none"));
   EXPECT_THAT(ErrorOf([&] { ReadTexts({folder_.path()}, *tokenizer_, 100, {}); }), HasSubstr(folder_.path()));
   EXPECT_THAT(

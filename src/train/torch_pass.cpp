@@ -1,13 +1,14 @@
 // The forward pass in libtorch, layer by layer.
 //
-//   x'  = x  + W_o softmax(q k^T / sqrt(c) + bias) v,   q, k, v = W_qkv norm(x), q and k turned by RoPE
+//   x'  = x  + W_o softmax(q k^T / sqrt(c) + bias) v,   q, k, v = W_qkv norm(x), q and k rotated by RoPE
 //   x'' = x' + FFN(norm(x'))
 //
-// With a keep mask M, in fp32 (DynamicViT, arXiv 2106.02034, equation 10, its softmax_with_policy; here causal too):
+// With a keep mask M, in fp32 (softmax_with_policy of DynamicViT, arXiv 2106.02034, equation 10; here also
+// causal):
 //   A_ij = (exp(z_ij - m_i) P_ij + eps / N_i) / (sum_k exp(z_ik - m_i) P_ik + eps),   P_ij = M_j, P_ii = 1
-// over the N_i keys that i sees. m_i is the largest score of a key that takes part, and the exponent of one that does
-// not ends at 0: with the largest of all keys a dropped one could make all others vanish beside eps, and the pass
-// would no longer be what the engine does when it removes the token.
+// over the N_i keys that i sees. m_i is the largest score of a key that takes part, and the exponent of any
+// other key is clamped to 0. With the maximum over all keys, a dropped key could make all others vanish
+// beside eps, and the pass would no longer match the engine, which removes the token.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
@@ -40,8 +41,9 @@ at::Tensor Apply(const TorchLinear& linear, const at::Tensor& x) {
   return linear.bias.defined() ? at::linear(x, linear.weight, linear.bias) : at::linear(x, linear.weight);
 }
 
-// Keeps a layer's inputs and computes the layer again when its gradient is asked for: one layer's attention
-// matrices exist at a time. An empty `keep` is none: libtorch 1.13 takes no undefined tensor as an input.
+// Stores a layer's inputs and recomputes the layer for its gradient, so that only one layer's attention
+// matrices exist at a time. An empty `keep` means no mask: libtorch 1.13 accepts no undefined tensor as an
+// input.
 struct Recomputed : torch::autograd::Function<Recomputed> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
                             const at::Tensor& keep, const TorchPass* pass, int layer) {
@@ -66,7 +68,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
     }
     const at::Tensor y = pass->LayerRecorded(layer, inputs[0], keep);
     torch::autograd::variable_list result = torch::autograd::grad({y}, inputs, {gradients[0]});
-    result.resize(4);  // nothing for the pass and the layer
+    result.resize(4);  // no gradients for the pass and the layer
     return result;
   }
 };
@@ -114,7 +116,8 @@ at::Tensor TorchPass::LayerRecorded(int layer, const at::Tensor& x, const at::Te
   return attended + Apply(w.down, inner);
 }
 
-// x [n, heads, head_dim]. The first `dims` dimensions turn, pair by pair: neighbours, or those half of them apart.
+// x [n, heads, head_dim]. Rotates the first `dims` dimensions in pairs: neighbours, or dimensions dims / 2
+// apart.
 at::Tensor TorchPass::Rotate(const at::Tensor& x) const {
   if (!cos_.defined()) return x;
   const int64_t dims = 2 * cos_.size(-1);
@@ -131,7 +134,7 @@ at::Tensor TorchPass::Rotate(const at::Tensor& x) const {
   return rest == 0 ? y : at::cat({y, x.narrow(-1, dims, rest)}, -1);
 }
 
-// scores [heads, n, n] to weights.
+// Turns scores [heads, n, n] into softmax weights.
 at::Tensor TorchPass::Weights(const at::Tensor& scores, const at::Tensor& keep) const {
   constexpr double kNever = -std::numeric_limits<double>::infinity();
   if (!keep.defined()) return at::softmax(scores.masked_fill(visible_.logical_not(), kNever), -1);
@@ -152,7 +155,7 @@ at::Tensor TorchPass::Attention(const TorchLayer& w, const at::Tensor& x, const 
   const auto heads = [&](const TorchLinear& linear, int64_t count) {
     return Apply(linear, x).reshape({n, count, s.head_dim});
   };
-  // [kv_heads, n, c]; a group's queries one after the other, so that keys are never repeated.
+  // [kv_heads, n, c]. The queries of a group are stacked, so that keys need not be repeated.
   const at::Tensor k = Rotate(heads(w.key, s.kv_heads)).transpose(0, 1);
   const at::Tensor v = heads(w.value, s.kv_heads).transpose(0, 1);
   const at::Tensor q = (Rotate(heads(w.query, s.heads)) * (1 / std::sqrt(static_cast<double>(s.head_dim))))

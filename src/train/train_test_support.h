@@ -1,4 +1,4 @@
-// What the tests of this folder share: a tiny model in torch and in the engine.
+// Shared by the tests of this folder: a tiny model in torch and in the engine.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace coppice {
 
-// [tokens, vocab] of the reference backend.
+// Logits [tokens, vocab] of the reference backend.
 inline std::vector<float> EngineLogits(const Transformer& model, const std::vector<int32_t>& tokens) {
   const std::unique_ptr<Backend> be = MakeBackend("reference", {.threads = 1, .exact = true});
   const auto count = static_cast<int64_t>(tokens.size());

@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr float kLargestHalf =
-    65504;  // a few channels of some models are beyond it; only their order matters here
+    65504;  // some channels of some models exceed it; only their order matters here
 
 std::vector<F16> Halves(std::span<const float> values) {
   std::vector<F16> halves(values.size());
@@ -35,7 +35,7 @@ std::vector<F16> Halves(std::span<const float> values) {
   return halves;
 }
 
-// A file of ours, whole; its tensors are asked for by name and shape.
+// A file written by WorkFolder; returns its tensors by name and shape.
 class StoredFile {
  public:
   explicit StoredFile(const std::string& path)
@@ -47,7 +47,7 @@ class StoredFile {
     throw Error("[train] {}: {}; remove the file and start again", path_, why);
   }
 
-  // A dimension below 0: any.
+  // A negative dimension in `shape` matches any size.
   std::vector<float> Read(const std::string& name, const std::vector<int64_t>& shape) const {
     const auto it = tensors_.find(name);
     if (it == tensors_.end()) Fail(fmt::format("has no tensor '{}'", name));

@@ -28,7 +28,7 @@ TEST(WorkFolder, TextsComeBack) {
   const StoredText text = folder.GetText("k", 2, 4, 2);
   EXPECT_EQ(text.rows, kRows);
   EXPECT_EQ(text.saliency, kMarked.saliency);
-  EXPECT_EQ(text.hidden[0], (std::vector<float>{10, 11, 65504, -65504}));  // f16 ends there
+  EXPECT_EQ(text.hidden[0], (std::vector<float>{10, 11, 65504, -65504}));  // the largest f16 value
   const std::vector<StageTargets> targets = text.Targets();
   EXPECT_EQ(targets[0].saliency, (std::vector<float>{0.5f, 0.1f}));
   EXPECT_EQ(targets[1].saliency, (std::vector<float>{0, 0}));

@@ -1,6 +1,7 @@
 // Rows are (query, head of a kv head's group) pairs, cut into tiles of kAttentionRows; keys are cut into
-// chunks. The state of a tile over a chunk is one kernel call; chunks are merged in order, so any thread may
-// compute any of them. O(m n heads head_dim) time; memory per thread is one tile's, independent of n.
+// chunks. One kernel call computes the state of a tile over a chunk. Chunks are merged in order, so any
+// thread may compute any of them. O(m n heads head_dim) time; the memory per thread is one tile's,
+// independent of n.
 #include "kernels/cpu/attention.h"
 
 #include <algorithm>
@@ -14,12 +15,12 @@
 namespace coppice::cpu {
 namespace {
 
-constexpr int64_t kWeightKeys = 64;    // keys widened at a time: 32 KiB of 128 dimensions
-constexpr int64_t kWeightQueries = 4;  // as many as the dot kernels take in one pass
-constexpr int64_t kMassKeys = 1024;    // keys per task of the second pass: repays packing the queries again
+constexpr int64_t kWeightKeys = 64;    // keys widened at a time: 32 KiB for head_dim 128
+constexpr int64_t kWeightQueries = 4;  // queries per pass of the dot kernels
+// Keys per task of the second pass: enough to repay packing the queries again.
+constexpr int64_t kMassKeys = 1024;
 
-// States of all (kv head, tile) pairs after every chunk. Where there are few pairs, chunks are
-// spread over the threads too and merged afterwards; the arithmetic is the same either way.
+// Computes the states of (kv head, tile) pairs.
 struct StateRun {
   const AttentionPlan& plan;
   const ThreadPool& pool;
@@ -31,7 +32,7 @@ struct StateRun {
   AttentionTile TileOf(int64_t pair) const { return plan.Tile(pair / plan.tiles(), pair % plan.tiles()); }
   int64_t pairs() const { return kv_heads * plan.tiles(); }
 
-  // All chunks of one pair into `state`, with `part` as scratch for one chunk's.
+  // All chunks of one pair into `state`; `part` is scratch for the state of one chunk.
   void Sequential(const AttentionTile& tile, float* state, float* part, float* scratch) const {
     const AttentionKernels& k = plan.kernels();
     k.clear(tile, with_values, state);
@@ -42,7 +43,7 @@ struct StateRun {
   }
 };
 
-// A maximum does not commute with the product, so the keys of a unit become one vector first.
+// A maximum does not commute with the product, so the keys of a unit are pooled first.
 void ScoreUnitMaxima(const KernelTable& kernels, const ThreadPool& pool, const TensorView& keys, int unit,
                      std::span<const float> query, std::span<float> scores) {
   const auto dequantize = kernels.dequantize[static_cast<size_t>(keys.dtype)];
@@ -64,8 +65,8 @@ void ScoreUnitMaxima(const KernelTable& kernels, const ThreadPool& pool, const T
   });
 }
 
-// add_mass multiplies every weight of a row by 1 / sum: with the sum divided by w, that is w times the
-// softmax weight.
+// add_mass multiplies each weight by 1 / sum. Dividing a row's sum by its query weight w therefore gives w
+// times the softmax weight.
 void WeighRows(const AttentionTile& tile, std::span<const float> query_weights, float* sums) {
   for (int r = 0; r < tile.rows; ++r) {
     sums[r] /= query_weights[static_cast<size_t>((tile.first_row + r) / tile.group)];
@@ -126,8 +127,8 @@ void AttentionOps::Attention(const AttentionInput& in, MutableTensorView out) {
   const int64_t chunks = (in.keys.rows + kKeyChunk - 1) / kKeyChunk;
   if (run.pairs() >= 2 * pool_.size() || chunks == 1) {
     pool_.For(run.pairs(), 1, [&](int64_t begin, int64_t, int thread) {
-      // One kv head after the other, whose keys and values then stay in the caches. Causal: the last tiles
-      // see the most keys; within a head they go first, so that no thread ends with a long one.
+      // One kv head after another, so that its keys and values stay in the caches. Under the causal mask the
+      // last tiles see the most keys; they go first, so that no thread ends with a long tile.
       const int64_t tile_index = plan.tiles() - 1 - begin % plan.tiles();
       const int64_t pair = begin / plan.tiles() * plan.tiles() + tile_index;
       float* state = scratch.Row<float>(thread).data();
@@ -158,8 +159,9 @@ void AttentionOps::Attention(const AttentionInput& in, MutableTensorView out) {
   });
 }
 
-// Pass 1: maximum and sum of every row. Pass 2: by ranges of keys, adds the weights of all rows in the order
-// kv head, tile, row, in kMassLanes partial sums per key (or maxima), so that no thread ever adds to another's keys.
+// Pass 1: the maximum and sum of every row. Pass 2: tasks are ranges of keys. Each adds the weights of all
+// rows in the order kv head, tile, row, in kMassLanes partial sums per key (or maxima), so no two threads add
+// to one key.
 void AttentionOps::AttentionMass(const AttentionInput& in, std::span<const float> query_weights,
                                  MassPool pool, MutableTensorView mass) {
   CheckAttentionMass(in, query_weights, mass);
@@ -199,8 +201,8 @@ void AttentionOps::AttentionMass(const AttentionInput& in, std::span<const float
 }
 
 // Pass 1: raw scores, by ranges of keys, which are widened once for all queries of the kv head's group. With
-// a task per query instead, each walks through the whole cache: 5.6 s against 0.8 s for 64 queries of 32
-// heads over 16k keys. Pass 2: by rows.
+// one task per query instead, every task would read the whole cache: 5.6 s instead of 0.8 s for 64 queries of
+// 32 heads over 16k keys. Pass 2: softmax, by rows.
 void AttentionOps::AttentionWeights(const AttentionInput& in, MutableTensorView weights) {
   CheckAttentionWeights(in, weights);
   if (in.queries.rows == 0) return;
@@ -246,7 +248,7 @@ void AttentionOps::ScoreKeys(const AttentionInput& in, int64_t head, int64_t fir
   }
 }
 
-// The scores of one query and head become weights.
+// Turns the scores of one query and head into softmax weights.
 void AttentionOps::WeighScores(const AttentionInput& in, int64_t query, int64_t head,
                                std::span<float> scores) const {
   const int32_t p = in.query_positions[static_cast<size_t>(query)];
@@ -262,8 +264,8 @@ void AttentionOps::WeighScores(const AttentionInput& in, int64_t query, int64_t 
   std::fill(scores.begin() + end, scores.end(), 0.0f);
 }
 
-// mean_h q_h . k_g(h) = 1/heads sum_g (sum_{h in g} q_h) . k_g: with the queries summed per kv head first, a
-// key is read once and multiplied once, not once per head.
+// mean_h q_h . k_g(h) = 1/heads sum_g (sum_{h in g} q_h) . k_g. Summing the queries of each kv head first
+// means that each key is read and multiplied once, not once per head.
 void AttentionOps::UnitScores(const AttentionInput& in, int unit, KeyPool pool,
                               MutableTensorView unit_scores) {
   CheckUnitScores(in, unit, unit_scores);

@@ -1,4 +1,4 @@
-// Attention over tiles of rows and chunks of keys, spread over threads. SparseAttention is in
+// Attention over tiles of rows and chunks of keys, run by a thread pool. SparseAttention is in
 // sparse_attention.cpp, DecodeAttention in decode_attention.cpp.
 #pragma once
 
@@ -12,19 +12,19 @@
 
 namespace coppice::cpu {
 
-// Rows [first, second) of the keys are those that a query at `position` sees.
+// The rows [first, second) of the keys that a query at `position` sees.
 std::pair<int64_t, int64_t> VisibleRows(const AttentionInput& in, int32_t position);
 
-// Whether keys and values of this type take the kernels with bf16 factors.
+// Whether keys and values of this type use the kernels with bf16 factors.
 bool HasBf16Kernels(DType cache);
 const AttentionKernels& KernelsFor(const KernelTable& kernels, DType cache);
-// Whether these kernels take the shape's permission to round values.
+// Whether the shape permits these kernels to round values to int8, and they can.
 bool Int8Values(const AttentionShape& shape, const AttentionKernels& kernels);
-// Whether keys that so many tiles of rows read are packed for them: from two on, and always where values are rounded,
-// which these kernels only read packed.
+// Returns true if packing K and V pays off: at least two row tiles share them, or values are quantised to
+// int8 (that kernel reads packed data only).
 bool PackingPays(const AttentionShape& shape, const AttentionKernels& kernels, int64_t row_tiles);
 
-// Owns the scratch of the threads; it grows to the largest call and is then reused.
+// Owns the threads' scratch memory, which grows to the largest call and is then reused.
 class AttentionOps {
  public:
   AttentionOps(const KernelTable& kernels, const ThreadPool& pool) : kernels_(kernels), pool_(pool) {}
@@ -40,7 +40,7 @@ class AttentionOps {
 
  private:
   static void Grow(Tensor& scratch, int64_t rows, int64_t floats);
-  // The call's, or one of its own that is empty.
+  // The call's cache, or an empty one owned by this object.
   PackedCache& PackedOf(const AttentionInput& in);
   void ScoreKeys(const AttentionInput& in, int64_t head, int64_t first, std::span<const float> keys,
                  MutableTensorView weights) const;
@@ -51,8 +51,8 @@ class AttentionOps {
   Tensor scratch_;        // [threads, floats]
   Tensor states_;         // [tiles * chunks, floats]
   Tensor decode_states_;  // [1, heads * pieces * floats]
-  Tensor copies_;         // [threads, bytes / 4] keys and values that a sparse pattern picks
-  PackedCache packed_;    // of calls that bring none
+  Tensor copies_;         // [threads, bytes / 4]; keys and values gathered for a sparse pattern
+  PackedCache packed_;    // for calls without a cache
 };
 
 }  // namespace coppice::cpu

@@ -1,5 +1,5 @@
-// Attention with vdpbf16ps, where this CPU runs it: against fp32 kernels over the same cache, and its two forms
-// against each other.
+// Attention with vdpbf16ps, on CPUs that support it: against fp32 kernels over the same cache, and its two
+// variants against each other.
 #include "kernels/conformance_support.h"
 #include "kernels/cpu/cpu_backend.h"
 
@@ -10,7 +10,8 @@ using testing_kernels::AttentionCase;
 using testing_kernels::AttentionData;
 using testing_kernels::SameBits;
 
-// More than one chunk of keys, an odd number of keys, head dims on and off whole vectors, all numbers of few rows.
+// More than one chunk of keys, an odd number of keys, head dims that are and are not whole vectors, and all
+// small numbers of rows.
 const std::vector<AttentionCase> kCases = {
     {.heads = 4, .kv_heads = 1, .head_dim = 64, .n = 2201, .m = 60},
     {.heads = 2, .kv_heads = 2, .head_dim = 32, .n = 131, .m = 131},
@@ -52,7 +53,7 @@ TEST_F(Bf16Attention, IsCloseToFp32AndNotTheSame) {
     const Tensor fp32 = Attend(*exact_, data.Input());
     const Tensor bf16 = Attend(*fast_, data.Input());
     testing_kernels::ExpectClose(bf16, testing_kernels::ToMatrix(fp32.view()), 1e-2);
-    EXPECT_FALSE(SameBits(fp32, bf16));  // the rounded factors show that its kernels ran
+    EXPECT_FALSE(SameBits(fp32, bf16));  // the rounded factors show that the bf16 kernels ran
     const Tensor exact_mass = Mass(*exact_, data.Input());
     const Tensor mass = Mass(*fast_, data.Input());
     testing_kernels::ExpectClose(mass, testing_kernels::ToMatrix(exact_mass.view()), 1e-2);
@@ -65,7 +66,7 @@ TEST_F(Bf16Attention, IsCloseToFp32AndNotTheSame) {
   }
 }
 
-// In each tile one key draws `times` the attention of each other.
+// In each tile, one key gets `times` the attention of each other key.
 AttentionData OneStrongKeyATile(float times, float strong_value, float other_value) {
   AttentionData data({.heads = 1, .kv_heads = 1, .head_dim = 64, .n = 320, .m = 7}, DType::kF32);
   const auto fill = [&](Tensor& t, auto value) {
@@ -85,8 +86,9 @@ AttentionData OneStrongKeyATile(float times, float strong_value, float other_val
   return data;
 }
 
-// Softmax weights of 1/700 are a third of a step of 8 bits, and 63 of them are 9 % of a tile. Where strong keys have small
-// values, weights in 8 bits of the strongest would leave the others two bits.
+// Softmax weights of 1/700 are a third of an 8-bit step, and 63 of them are 9 % of a tile. In the second case
+// strong keys have small values: 8-bit weights relative to the strongest key would leave two bits for the
+// others.
 TEST_F(Bf16Attention, Int8ValuesKeepWhatIsSmall) {
   const AttentionData cases[] = {OneStrongKeyATile(700, 1, -1), OneStrongKeyATile(100, 0.01f, -1)};
   for (const AttentionData& data : cases) {
@@ -95,7 +97,7 @@ TEST_F(Bf16Attention, Int8ValuesKeepWhatIsSmall) {
     const Tensor int8 = Attend(*fast_, in);
     testing_kernels::ExpectClose(int8, testing_kernels::NaiveAttention(in), 1e-2);
     in.shape.int8_values = false;
-    EXPECT_FALSE(SameBits(int8, Attend(*fast_, in)));  // the rounded values show that its kernels ran
+    EXPECT_FALSE(SameBits(int8, Attend(*fast_, in)));  // the rounded values show that the int8 kernels ran
   }
 }
 

@@ -6,7 +6,7 @@
 namespace coppice::cpu {
 namespace {
 
-constexpr int64_t kPackTask = 8;  // key tiles that a thread packs at a time
+constexpr int64_t kPackTask = 8;  // key tiles per packing task
 
 int64_t KeyTiles(int64_t keys) { return (keys + kKeyTile - 1) / kKeyTile; }
 
@@ -83,7 +83,7 @@ void AttentionPlan::Pack(const ThreadPool& pool, PackedCache& to) {
                      to.values.mutable_view().data + at);
     }
   });
-  // A tile that more keys may join is packed anew then.
+  // An incomplete tile does not count as ready, so it is packed again when more keys join it.
   const PackedCache::Range before = known ? ready[0] : PackedCache::Range{first, first};
   const int64_t whole = std::min(end, in_.keys.rows / kKeyTile);
   std::ranges::fill(ready, PackedCache::Range{before.begin, std::max(before.end, whole)});

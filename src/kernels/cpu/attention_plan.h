@@ -1,4 +1,5 @@
-// How one call of attention is cut: tiles of rows, chunks of keys, what each query sees, and packed keys and values.
+// How a call of attention is divided: tiles of rows, chunks of keys, the keys that each query sees, and
+// packed keys and values.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 
 namespace coppice::cpu {
 
-// Of one call, whose input it refers to.
+// The plan of one call; it refers to the call's input, which must outlive it.
 class AttentionPlan {
  public:
   AttentionPlan(const AttentionInput& in, const KernelTable& kernels);
@@ -25,10 +26,11 @@ class AttentionPlan {
 
   bool Packs() const { return PackingPays(in_.shape, *kernels_, tiles_); }
 
-  // Packs the tiles that any query sees and that `to` does not have; Tile refers to them from then on.
+  // Packs the key tiles that some query sees and that `to` lacks. After that, Tile() refers to the packed
+  // data.
   void Pack(const ThreadPool& pool, PackedCache& to);
 
-  // Chunks [first, last) hold every key that a row of the tile sees: the limits ascend with the queries.
+  // Chunks [first, last) hold every key that a row of the tile sees. Visible ranges ascend with the queries.
   int64_t FirstChunk(const AttentionTile& t) const {
     return begin_[static_cast<size_t>(t.first_row / group_)] / kKeyChunk;
   }

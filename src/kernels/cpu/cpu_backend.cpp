@@ -36,10 +36,10 @@ const KernelTable& Kernels(Isa isa) {
   return cpu::ScalarKernels();
 }
 
-// CPUs with AMX run vdpbf16ps at half the rate of fp32. The kernels also have vpdpbusd.
+// CPUs with AMX run vdpbf16ps at half the rate of fp32. These kernels also use vpdpbusd.
 bool BestBf16IsAvx512() { return Cpu().avx512_bf16 && Cpu().avx512_vnni && !Cpu().amx; }
 
-// The kernels of `isa` with those that this CPU's further instructions make faster.
+// The kernels of `isa`, with faster ones where the CPU has further instructions.
 KernelTable KernelsOf(Isa isa, bool exact) {
   KernelTable table = Kernels(isa);
   if (exact) {
@@ -47,7 +47,7 @@ KernelTable KernelsOf(Isa isa, bool exact) {
     table.decode_bf16 = table.decode;
     return table;
   }
-  // Half the rate is no loss where one instruction takes twice the factors and nothing has to be widened.
+  // Half the rate is no loss here: one instruction takes twice the factors, and nothing needs widening.
   if (isa >= Isa::kAvx512 && Cpu().avx512_bf16) table.decode_bf16 = cpu::Avx512Bf16Decode();
   if (isa == Isa::kAvx512 && BestBf16IsAvx512()) table.attention_bf16 = cpu::Avx512Bf16Attention();
   return table;
@@ -55,20 +55,20 @@ KernelTable KernelsOf(Isa isa, bool exact) {
 
 std::unique_ptr<cpu::Products> FloatProducts(const cpu::ProductContext& context, Isa isa) {
   if (isa == Isa::kScalar) return MakePlainProducts(context);
-  // On AVX2 oneDNN 2.6 reaches little more than half of the FMA units' peak (docs/performance.md).
+  // On AVX2, oneDNN 2.6 reaches little more than half of the FMA units' peak (docs/performance.md).
   if (isa == Isa::kAvx2) return MakePanelProducts(context, cpu::Avx2FloatPanels());
   return MakeOnednnProducts(context);
 }
 
-// Null where products with quantised weights stay in fp32.
+// Null if products with quantised weights stay in fp32.
 const cpu::IntDotKernels* IntDots(Isa isa, bool exact) {
   if (exact || isa == Isa::kScalar) return nullptr;
   if (isa >= Isa::kAvx512 && Cpu().avx512_vnni) return &cpu::Avx512VnniIntDots();
   return Cpu().avx_vnni ? &cpu::AvxVnniIntDots() : &cpu::Avx2IntDots();
 }
 
-// Rows per piece of a loop over rows of `cols` values: pieces under some 16k values cost more to hand out
-// than to do.
+// Rows per piece of a loop over rows of `cols` values. Handing out pieces of fewer than about 16k values
+// costs more than computing them.
 int64_t RowGrain(int64_t cols) { return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, cols)); }
 
 const float* In(const TensorView& t, int64_t row) { return reinterpret_cast<const float*>(t.RowBytes(row)); }
@@ -257,11 +257,11 @@ class CpuBackend final : public Backend {
 
  private:
   // The layouts of packed weights.
-  enum class Form { kFloats, kBf16, kCodes };  // from the most precise one down
+  enum class Form { kFloats, kBf16, kCodes };  // in order of falling precision
   static constexpr size_t kForms = 3;
 
-  // fp32 weights keep their precision: who keeps a model in fp32 wants it. Tiny matrices do, too: less than two tiles
-  // of inputs have nothing to gain.
+  // fp32 weights keep their precision: whoever stores a model in fp32 wants that. So do tiny matrices: with
+  // less than 64 inputs there is nothing to gain.
   Form FormOf(const TensorView& w) const {
     constexpr int64_t kFewestInputs = 64;
     if (w.dtype == DType::kF32 || w.cols < kFewestInputs) return Form::kFloats;
@@ -269,7 +269,7 @@ class CpuBackend final : public Backend {
     if (quantised && products_[static_cast<size_t>(Form::kCodes)]) return Form::kCodes;
     return products_[static_cast<size_t>(Form::kBf16)] ? Form::kBf16 : Form::kFloats;
   }
-  // The most precise of the parts' forms is good for all of them.
+  // Stacked parts use the most precise of their forms.
   void PackRows(std::span<const TensorView> parts, PackedMatrix& packed) {
     Form form = Form::kCodes;
     for (const TensorView& part : parts) form = std::min(form, FormOf(part));
@@ -278,7 +278,7 @@ class CpuBackend final : public Backend {
     if (packed.outputs > 0 && packed.inputs > 0) Of(packed.form).Pack(cpu::WeightRows(parts), packed);
   }
   cpu::Products& Of(int form) { return *products_[static_cast<size_t>(form)]; }
-  // x as codes, row after row in codes_; returns the groups of a row.
+  // Quantises x, row after row, into codes_. Returns the number of groups per row.
   int64_t QuantizeRows(const TensorView& x, cpu::DotLayout layout) {
     const int64_t groups = cpu::DotGroups(x.cols);
     if (static_cast<int64_t>(codes_.size()) < x.rows * groups)
@@ -290,7 +290,7 @@ class CpuBackend final : public Backend {
     return groups;
   }
 
-  // x as the stream of `weights` reads it.
+  // x in the order in which the stream kernel of `weights` reads it.
   TensorView Arranged(const TensorView& x, DType weights) {
     const auto arrange = kernels_.arrange[static_cast<size_t>(weights)];
     if (arrange == nullptr) return x;
@@ -300,8 +300,7 @@ class CpuBackend final : public Backend {
     return arranged_.view();
   }
 
-  // Pieces large enough to stream, small enough that a thread which the system takes away leaves little
-  // behind.
+  // Pieces are large enough to stream, and small enough that a descheduled thread delays little work.
   template <typename Body>
   void ForWeights(const TensorView& w, Body body) {
     constexpr int64_t kPieces = 8;  // per thread
@@ -331,13 +330,13 @@ class CpuBackend final : public Backend {
   const KernelTable kernels_;
   const cpu::IntDotKernels* int_dots_;
   ThreadPool pool_;
-  cpu::RowShares shares_;  // of a decode product
+  cpu::RowShares shares_;  // for decode products
   cpu::AttentionOps attention_;
-  Tensor stored_;  // a product whose layout does not know its end
+  Tensor stored_;  // the result of a Products without ends()
   std::array<std::unique_ptr<cpu::Products>, kForms>
-      products_;  // null where the CPU has nothing for the form
+      products_;  // null if the CPU has no kernels for the form
   std::vector<cpu::DotGroup> codes_;
-  Tensor arranged_;  // x of a decode product
+  Tensor arranged_;  // x of a decode product, rearranged
 };
 
 void CpuBackend::ProductInto(const TensorView& x, const PackedMatrix& w, const TensorView& bias,
@@ -373,8 +372,8 @@ void CpuBackend::GatherRows(const TensorView& x, std::span<const int32_t> rows, 
     });
     return;
   }
-  // In place a row may be read before another thread's write to it and must be, so threads take columns:
-  // within a column the rows go in order, and an ascending list only ever moves them down.
+  // In place, a row must be read before another thread overwrites it, so threads divide the columns. Within a
+  // column, rows go in ascending order, and an ascending list only moves rows towards the front.
   constexpr int64_t kColumnBytes = 512;
   pool_.For(bytes, kColumnBytes, [&](int64_t begin, int64_t end, int) {
     for (size_t i = 0; i < rows.size(); ++i) {

@@ -1,6 +1,6 @@
-// The backend of ordinary CPUs: oneDNN for large fp32 products on AVX-512, kernels of its own for everything else, one
-// pool of threads. See kernel_table.h for how an instruction set is chosen. A backend owns scratch that its
-// operations share, so one caller at a time: sequences that run at once need a backend each.
+// The CPU backend: oneDNN for large fp32 products on AVX-512, its own kernels for everything else, one thread
+// pool. kernel_table.h describes the instruction sets. Operations share scratch memory, so only one may run
+// at a time; threads that run operations concurrently need a backend each.
 #pragma once
 
 #include <memory>
@@ -10,11 +10,11 @@
 
 namespace coppice {
 
-// With the best instruction set of this CPU, or the one that COPPICE_ISA names (ChooseIsa).
+// Uses the best instruction set of this CPU, or the one that COPPICE_ISA names (ChooseIsa).
 std::unique_ptr<Backend> MakeCpuBackend(const BackendOptions& options);
 
-// For tests only: with the kernels of `isa`, whatever the CPU has. The caller sees to it that it can execute
-// them, natively or, for the tile instructions of AMX, through tests/amx_emulator.h.
+// For tests only: uses the kernels of `isa`, whatever the CPU supports. The caller ensures that they can run:
+// natively or, for AMX's tile instructions, through tests/amx_emulator.h.
 std::unique_ptr<Backend> MakeCpuBackendForIsa(const BackendOptions& options, Isa isa);
 
 }  // namespace coppice

@@ -1,6 +1,7 @@
-// Attention of a decode step. A unit is what one kernel call reads: neighbouring kv heads of one query, over the
-// keys that it sees; under a pattern one query head, over its list. The keys of a unit are cut into pieces at
-// boundaries that do not depend on the threads; threads take pieces, and a head's pieces are merged in order.
+// Attention of a decode step. A unit is the work of one sequence of kernel calls: neighbouring kv heads of
+// one query over the keys that it sees or, under a pattern, one query head over its list. The keys of a unit
+// are cut into pieces at boundaries that do not depend on the threads. Threads take pieces, and the pieces of
+// a head are merged in order.
 #include <algorithm>
 #include <span>
 #include <utility>
@@ -12,15 +13,15 @@
 namespace coppice::cpu {
 namespace {
 
-constexpr int64_t kUnitHeads = 32;       // query heads: their scores of a piece take 64 KiB
-constexpr int64_t kPiecesPerThread = 4;  // a thread that the system takes away leaves little behind
-constexpr int64_t kMergedHeads = 8;      // per task
+constexpr int64_t kUnitHeads = 32;       // query heads; their scores of a piece take 64 KiB
+constexpr int64_t kPiecesPerThread = 4;  // so that a descheduled thread delays little work
+constexpr int64_t kMergedHeads = 8;      // heads per merge task
 
 struct Unit {
   DecodeHeads heads;
   int64_t begin = 0;  // keys [begin, end) of the unit's list
   int64_t end = 0;
-  int64_t first_state = 0;  // of [piece][head]
+  int64_t first_state = 0;  // index of the first state, in [piece][head] order
   float* out = nullptr;
 
   int64_t count() const { return int64_t{heads.kv_heads} * heads.group; }
@@ -33,8 +34,8 @@ struct Part {
   int64_t index;
 };
 
-// kv heads per unit: all of a row's, so that memory is read as it lies there, unless there are too few pieces for
-// the threads. Which heads share a unit changes no bit.
+// kv heads per unit: all heads of a cache row, so that memory is read in order, unless that gives the threads
+// too few pieces. Which heads share a unit does not change a bit of the result.
 int HeadsPerUnit(const AttentionInput& in, int64_t keys, int threads) {
   const AttentionShape& s = in.shape;
   const int64_t pieces = in.queries.rows * ((keys + kDecodeKeys - 1) / kDecodeKeys);
@@ -68,7 +69,8 @@ class DecodeRun {
 
   std::span<const Unit> units() const { return units_; }
   std::span<const Part> pieces() const { return pieces_; }
-  std::span<const Part> heads() const { return heads_; }  // to be merged from several pieces, or none
+  // Heads to merge after all pieces: those of units with several pieces, or none.
+  std::span<const Part> heads() const { return heads_; }
   int64_t states() const { return states_; }
   int64_t ScratchFloats() const {
     int64_t most = 0;
@@ -80,7 +82,8 @@ class DecodeRun {
   }
 
  private:
-  // `kv_heads` kv heads from the one that query head `head` reads, `group` heads of each.
+  // Adds a unit: `kv_heads` kv heads, starting with the one that query head `head` reads, and `group` query
+  // heads for each.
   void Add(int64_t query, int head, int kv_heads, int group, std::pair<int64_t, int64_t> keys) {
     const AttentionShape& s = in_.shape;
     const int64_t head_bytes = BytesOf(in_.keys.dtype, s.head_dim);
@@ -118,7 +121,7 @@ class DecodeRun {
   std::vector<Part> pieces_;
   std::vector<Part> heads_;
   std::vector<std::vector<int32_t>>
-      lists_;  // what units' rows point to; moving a list leaves its rows in place
+      lists_;  // the rows that units point to; moving a list does not move its rows
   int64_t states_ = 0;
 };
 

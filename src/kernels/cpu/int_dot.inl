@@ -1,6 +1,6 @@
-// Integer products over quantised blocks: everything but the products of bytes and the gathering of factors, which the
-// file of the ISA defines, on top of int_dot_loads.inl, before it includes this. Layouts: ggml's block_* structs, as in
-// kernel_quants.inl.
+// Integer products over quantised blocks, except for the byte products and the gathering of factors: the file
+// of the ISA defines those, using int_dot_loads.inl, before it includes this. Layouts: ggml's block_*
+// structs, as in kernel_quants.inl.
 
 // ---- x
 
@@ -9,11 +9,12 @@ struct DotScale {
   float inverse;
 };
 
-// Of `count` values, whole vectors of 8.
+// The scale of `count` values, a multiple of 8.
 inline DotScale ScaleOf(const float* x, int64_t count) {
   const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
   __m256 largest = _mm256_setzero_ps();
-  __m256 finite = _mm256_setzero_ps();  // 0 * x: NaN for NaN and infinity, which a maximum may lose
+  // Accumulates 0 * x: NaN for NaN and infinity, which a maximum may lose.
+  __m256 finite = _mm256_setzero_ps();
   for (int64_t i = 0; i < count; i += 8) {
     const __m256 v = _mm256_loadu_ps(x + i);
     largest = _mm256_max_ps(largest, _mm256_and_ps(v, magnitude));
@@ -33,11 +34,11 @@ inline __m256i RoundedCodes(const float* x, __m256 inverse) {
 inline __m256i BlockCodes(const float* x, __m256 inverse) {
   const __m256i a = _mm256_packs_epi32(RoundedCodes(x, inverse), RoundedCodes(x + 8, inverse));
   const __m256i b = _mm256_packs_epi32(RoundedCodes(x + 16, inverse), RoundedCodes(x + 24, inverse));
-  // The packs work within halves: words of four codes come out as 0 2 4 6 1 3 5 7.
+  // The packs work within 128-bit halves, so words of four codes come out as 0 2 4 6 1 3 5 7.
   return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(a, b), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
-// The codes of block j of the group, and their sums.
+// Stores the codes of block j of the group, and their sums.
 inline void StoreCodes(__m256i codes, int64_t j, DotLayout layout, DotGroup* group) {
   const bool paired = layout == DotLayout::kPaired;
   int8_t* first = group->codes + (paired ? j / 2 * 2 * kDotBlock + j % 2 * 16 : j * kDotBlock);
@@ -89,7 +90,7 @@ void QuantizeDotRow(const float* x, int64_t count, DotLayout layout, DotGroup* g
 
 // ---- Rows
 
-// One row at a time: the weights are then a single stream, which the hardware's prefetcher follows best, and
+// One row at a time, so that the weights are a single stream, which the hardware prefetcher follows best, and
 // the sums stay in registers.
 template <typename Walk>
 void IntDot(const IntDotTask& t) {

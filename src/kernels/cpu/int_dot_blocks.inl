@@ -1,24 +1,25 @@
-// Blocks of 32: one fp16 factor each, so fp32 adds up their integer sums.
+// Blocks of 32 values. Each has its own fp16 factor, so fp32 adds up their integer sums.
 
 constexpr int kGroupBlocks = static_cast<int>(kDotGroup / kDotBlock);
 
-// Running sums: one chain of FMAs would be slower than memory.
+// Several running sums: a single chain of FMAs would be slower than memory.
 struct BlockSums {
   __m256 s[4];
 };
 
-// The fp16 numbers at the same place of eight neighbouring blocks.
+// The fp16 numbers at the same offset in eight neighbouring blocks.
 template <int kBytes>
 inline __m256 BlockFactors(const std::byte* p) {
   return _mm256_cvtph_ps(BlockWords<kBytes>(p));
 }
 
-// ---- Four and five bits: byte i of a block holds values i and i + 16, so the bytes of two blocks are the first halves
-// of both and, shifted, the last halves of both: the order of x's codes (DotLayout::kPaired). One vector of integer
-// sums then serves two blocks, and so do its conversion and its scaling, which cost as much as the products.
+// ---- Four and five bits. Byte i of a block holds values i and i + 16. The low halves of the bytes of two
+// blocks are therefore the first 16 codes of both, and the high halves the last 16: the order of
+// DotLayout::kPaired. One vector of integer sums then serves two blocks, which halves its conversion and
+// scaling; those cost as much as the products.
 
 struct TwoBlocks {
-  __m256i first;  // codes 0 to 15 of one block, and of the next
+  __m256i first;  // codes 0 to 15 of one block and of the next
   __m256i last;   // codes 16 to 31
 };
 
@@ -34,7 +35,7 @@ inline TwoBlocks Nibbles(const std::byte* p) {
   return {_mm256_and_si256(both, mask), _mm256_and_si256(_mm256_srli_epi16(both, 4), mask)};
 }
 
-// Bit i of the word at p is the fifth of value i.
+// Bit i of the word at p is the fifth bit of value i.
 template <int kBytes>
 inline TwoBlocks WithFifthBits(const std::byte* p, const TwoBlocks& low) {
   const uint32_t one = DotWord(p);
@@ -43,8 +44,8 @@ inline TwoBlocks WithFifthBits(const std::byte* p, const TwoBlocks& low) {
           WithSixteens(low.last, one >> 16 | (next & 0xffff0000))};
 }
 
-// Each format: bytes, where the minimum stands (-1: none), what is taken from every code, how far ahead blocks are asked
-// for, and the codes of two blocks.
+// Each format: bytes per block, offset of the minimum (-1: none), the offset subtracted from every code, the
+// prefetch distance, and the codes of two blocks.
 struct DotQ4_0 {
   static constexpr int kBytes = 18, kMinimum = -1, kOffset = 8;
   static constexpr int64_t kAhead = kDotAhead;
@@ -66,7 +67,7 @@ struct DotQ5_1 {
   static TwoBlocks Codes(const std::byte* b) { return WithFifthBits<kBytes>(b + 4, Nibbles<kBytes>(b + 8)); }
 };
 
-// What the eight blocks at b make with x, added to the sums.
+// Adds the products of the eight blocks at b with x to the sums.
 template <typename Format>
 [[gnu::always_inline]] inline void AddBlocks(const Format*, const std::byte* b, const DotGroup& x,
                                              BlockSums* sums) {
@@ -90,8 +91,8 @@ template <typename Format>
   sums->s[0] = _mm256_fmadd_ps(minima, _mm256_load_ps(x.block_sums), sums->s[0]);
 }
 
-// ---- Eight bits: the codes are signed, as x is. Signs move to x, whose codes are never -128; |-128| is 128 as an
-// unsigned byte, and 2 * 128 * 127 fits int16.
+// ---- Eight bits: the codes are signed, like x. The sign of a code moves to x, whose codes are never -128.
+// |-128| is 128 as an unsigned byte, and 2 * 128 * 127 fits int16.
 
 struct DotQ8_0 {
   static constexpr int kBytes = 34;
@@ -118,7 +119,7 @@ template <typename Format>
 struct Blocks {
   [[gnu::always_inline]] static __m256 Dot(const std::byte* w, const DotGroup* x, int64_t count) {
     constexpr int64_t kGroupBytes = kGroupBlocks * Format::kBytes;
-    constexpr const Format* kFormat = nullptr;  // chooses the function
+    constexpr const Format* kFormat = nullptr;  // selects the overload
     BlockSums sums;
     for (__m256& s : sums.s) s = _mm256_setzero_ps();
     int64_t left = count / kDotBlock;
@@ -130,7 +131,7 @@ struct Blocks {
       }
       AddBlocks(kFormat, w, *x, &sums);
     }
-    if (left > 0) {  // behind the end of the row: factors of 0
+    if (left > 0) {  // pads the last group with zero factors
       std::byte padded[kGroupBytes] = {};
       __builtin_memcpy(padded, w, static_cast<size_t>(left * Format::kBytes));
       AddBlocks(kFormat, padded, *x, &sums);

@@ -1,4 +1,4 @@
-// What the integer products read, and how they end: included before the file of the ISA defines its own part.
+// Loads and final sums of the integer products; included before the part that the file of the ISA defines.
 
 inline __m256i LoadBytes(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 inline __m128i LoadHalf(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
@@ -21,7 +21,7 @@ inline float SumOf(__m256 v) {
   return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 
-// The two bytes at p, p + kBytes, ... of eight neighbouring blocks.
+// The two-byte words at p, p + kBytes, ... of eight neighbouring blocks.
 template <int kBytes>
 inline __m128i InsertWords(const std::byte* p) {
   const auto word = [p](int i) {
@@ -32,7 +32,7 @@ inline __m128i InsertWords(const std::byte* p) {
   return _mm_setr_epi16(word(0), word(1), word(2), word(3), word(4), word(5), word(6), word(7));
 }
 
-// codes + 16 in every byte whose bit is set.
+// Adds 16 to every code whose bit is set.
 inline __m256i SpreadSixteens(__m256i codes, uint32_t bits) {
   const __m256i bytes =
       _mm256_shuffle_epi8(_mm256_set1_epi32(static_cast<int>(bits)),

@@ -1,9 +1,10 @@
-// ---- Super-blocks of 256: integer scales of 16 or 32 codes, so that the sum of a whole block is exact (at
-// most 2^25: 8 groups of 4 products 63 * 127 * 128). 16 scales stand as the sums of x do: those of the first
-// halves of the eight groups of 32 codes in the low half of the vector, those of the second halves in the
-// high one.
+// ---- Super-blocks of 256 values, with an integer scale per 16 or 32 codes. The sum of a whole block is
+// exact: at most 2^25 per lane, 8 groups of 4 products 63 * 127 * 128. The 16 scales have the order of x's
+// sums: those of the first halves of the eight groups of 32 codes are in the low half of the vector, those of
+// the second halves in the high half.
 
-// Bits of every byte moved from position `from` to `to`; the caller masks what came from the neighbour.
+// Moves the bits of every byte from position kFrom to kTo; the caller masks bits that came from the
+// neighbouring byte.
 template <int kFrom, int kTo>
 inline __m256i MoveBits(__m256i v) {
   if constexpr (kFrom > kTo) return _mm256_srli_epi16(v, kFrom - kTo);
@@ -15,7 +16,7 @@ inline __m256i Bits(const std::byte* p) {
   return _mm256_and_si256(MoveBits<kFrom, kTo>(LoadBytes(p)), _mm256_set1_epi8(static_cast<char>(kMask)));
 }
 
-// Scales or minima in the order of the codes, as bytes.
+// Scales or minima in the order of DotGroup::sums.
 inline __m256i HalvesApart(__m128i bytes) {
   const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
   return _mm256_cvtepi8_epi16(_mm_shuffle_epi8(bytes, order));
@@ -26,7 +27,8 @@ struct SuperScales {
   __m256i minima;
 };
 
-// Six bits each, as kernel_quants.inl's ScaleAndMinimum reads them, all at once: words a, b and c behind d and dmin.
+// Six-bit scales and minima, as in ScaleAndMinimum of kernel_quants.inl, but all at once. Words a, b and c
+// follow d and dmin.
 inline SuperScales SixBitScales(const std::byte* b) {
   const __m128i words = LoadHalf(b);
   const __m128i ab = _mm_srlv_epi32(_mm_shuffle_epi32(words, 0xa5), _mm_setr_epi32(0, 2, 0, 2));  // a a b b
@@ -37,8 +39,8 @@ inline SuperScales SixBitScales(const std::byte* b) {
   return {_mm256_permute4x64_epi64(all, 0x44), _mm256_permute4x64_epi64(all, 0xee)};
 }
 
-// Each format: bytes, where the factors stand (kMinimum -1: none), the power of two taken from every code (0:
-// none), scales, and the codes of group j of 32.
+// Each format: bytes per block, offsets of the factors (kMinimum -1: none), log2 of the offset subtracted
+// from every code (0: none), scales, and the codes of group j of 32.
 struct DotQ2_K {
   static constexpr int kBytes = 84, kFactor = 80, kMinimum = 82, kOffsetBits = 0;
   static SuperScales Scales(const std::byte* b) {
@@ -101,7 +103,7 @@ struct DotQ6_K {
   }
 };
 
-// Groups j and j + 4 into two sums, so that the next product need not wait for the last.
+// Adds groups j and j + 4 to two sums, so that a product need not wait for the previous one.
 template <typename Format, int j>
 [[gnu::always_inline]] inline void AddGroups(const std::byte* b, const DotGroup& x, __m256i scales,
                                              __m256i* sums) {

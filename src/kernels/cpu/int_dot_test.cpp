@@ -1,5 +1,5 @@
-// Integer products of quantised weights: against fp64 on the same codes, against fp32 within what rounding x
-// to codes can do, and bit for bit between instruction sets.
+// Integer products of quantised weights: against fp64 on the same codes, against fp32 within the rounding
+// error of x, and bit for bit between instruction sets.
 #include "kernels/cpu/int_dot.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ const std::vector<DType> kQuantised = {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0,
 const std::vector<DotLayout> kLayouts = {DotLayout::kSuper, DotLayout::kBlocks, DotLayout::kPaired};
 const std::vector<int64_t> kCounts = {32, 64, 96, 224, 256, 288, 512, 544, 768, 2048};
 
-// AVX-VNNI through an emulator where the CPU lacks it.
+// Runs AVX-VNNI in an emulator if the CPU lacks it.
 std::vector<const IntDotKernels*> Tables() {
   std::vector<const IntDotKernels*> tables;
   if (Cpu().avx2) {
@@ -62,7 +62,7 @@ std::vector<DotGroup> Quantised(const IntDotKernels& kernels, std::span<const fl
   return groups;
 }
 
-// x as w's type takes it.
+// Quantises x in the layout of w's type and multiplies.
 std::vector<float> Dots(const IntDotKernels& kernels, const Tensor& w, std::span<const float> row,
                         const float* bias = nullptr) {
   const auto type = static_cast<size_t>(w.dtype());
@@ -73,7 +73,7 @@ std::vector<float> Dots(const IntDotKernels& kernels, const Tensor& w, std::span
   return y;
 }
 
-// Every row within 1e-6 of the sum of magnitudes: what a few dozen fp32 sums may lose.
+// Every row must be within 1e-6 of the sum of magnitudes, the error of a few dozen fp32 additions.
 void ExpectDots(const IntDotKernels& kernels, const Tensor& w, std::span<const float> row,
                 const float* bias) {
   const DotLayout layout = kernels.layout[static_cast<size_t>(w.dtype())];
@@ -146,7 +146,7 @@ TEST(IntDot, SumsAreThoseOfTheCodes) {
 
 TEST(IntDot, HalvesRoundToEven) {
   std::vector<float> x(32);
-  x[0] = 127;  // scale 1
+  x[0] = 127;  // gives scale 1
   x[1] = 2.5f, x[2] = 3.5f, x[3] = -2.5f, x[4] = -0.5f;
   for (const IntDotKernels* kernels : Tables()) {
     const DotGroup group = Quantised(*kernels, x, DotLayout::kBlocks).front();
@@ -160,10 +160,11 @@ TEST(IntDot, ZerosTinyAndNotFiniteRows) {
     for (float value : {0.0f, 1e-40f, 1e-36f}) {
       for (DotLayout layout : kLayouts) {
         const DotGroup group = Quantised(*kernels, std::vector<float>(512, value), layout).front();
-        for (int8_t code : group.codes) EXPECT_GE(code, 0) << value;  // no overflow on the way
+        for (int8_t code : group.codes) EXPECT_GE(code, 0) << value;  // no intermediate overflow
       }
     }
-    for (DType type : {DType::kQ4_0, DType::kQ5_1, DType::kQ8_0, DType::kQ4_K}) {  // every layout
+    // One type for every layout.
+    for (DType type : {DType::kQ4_0, DType::kQ5_1, DType::kQ8_0, DType::kQ4_K}) {
       const Tensor w = RandomBlocks(type, 3, 512, 1);
       for (float value : {0.0f, 1e-40f, 1e-36f}) {
         const std::vector<float> x(512, value);
@@ -198,7 +199,7 @@ TEST(IntDot, EveryTypeAndLengthMatchesFp64OnTheSameCodes) {
   }
 }
 
-// The largest codes and scales, with either sign of x: 16-bit sums of pairs must not saturate.
+// The largest codes and scales, with x of either sign: 16-bit sums of pairs must not saturate.
 TEST(IntDot, ExtremeCodesAreExact) {
   for (const IntDotKernels* kernels : Tables()) {
     for (DType type : kQuantised) {
@@ -238,7 +239,7 @@ TEST(IntDot, EveryInstructionSetGivesTheSameBits) {
   }
 }
 
-// Rounding moves a value of x by at most half a step of its group, so a product by at most |w| times that.
+// Rounding changes a value of x by at most half a step of its group, so a product by at most |w| times that.
 TEST(IntDot, DecodeProductsStayWithinWhatRoundingMayDo) {
   const std::unique_ptr<Backend> reference = MakeBackend("reference", {});
   const std::unique_ptr<Backend> cpu = MakeBackendOrSkip("cpu", {.threads = 2, .exact = false});
@@ -263,7 +264,7 @@ TEST(IntDot, DecodeProductsStayWithinWhatRoundingMayDo) {
             << Info(type).name << " row " << o;
       }
     }
-    // --exact and the scalar ISA keep fp32; the others must not, or decoding is several times slower.
+    // `exact` and the scalar ISA keep fp32. The others must round, or decoding is several times slower.
     const bool rounds = cpu->isa() != "scalar";
     double off = 0;
     for (size_t o = 0; o < 40; ++o) {

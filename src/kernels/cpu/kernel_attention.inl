@@ -1,20 +1,20 @@
-// Flash attention with rows as lanes, in fp32: S^T = K Q^T, then O^T += V^T P^T, both as products whose left
-// side is read one value at a time from rows of keys (or values) as they are stored, and whose right side
-// lies in panels of kPanel rows. So keys and values need no transposition: one conversion to fp32 per tile,
-// read by all panels.
+// Flash attention with rows as lanes, in fp32: S^T = K Q^T, then O^T += V^T P^T. In both products the left
+// side is read one value at a time from rows of keys (or values) as stored, and the right side is in panels
+// of kPanel rows. So keys and values need no transposition, only one conversion to fp32 per tile, which all
+// panels read.
 
-// What a tile of queries looks like to the kernels. All arrays lie in the caller's scratch.
+// The kernels' form of a tile of queries. All arrays are in the caller's scratch.
 struct Rows {
   float* queries;  // [panel][head_dim][kPanel], scaled by scale * log2(e); 0 in unused lanes
   float* keys;     // [kKeyTile][padded head_dim] fp32
   float* values;   // the same
   float* scores;   // [panel][kKeyTile][kPanel]
-  float* begin;    // [kAttentionRows] visible keys as floats, exact below 2^24; empty in unused lanes
+  float* begin;  // [kAttentionRows] visible keys as floats, exact below 2^24; an empty range in unused lanes
   float* end;
   float* position;
   float* slope;           // times log2(e)
-  float* more;            // [kKeyTile * kAttentionRows] for the kernels of one ISA
-  int64_t dim;            // padded head_dim: the rows' stride
+  float* more;  // [kKeyTile * kAttentionRows] scratch for ISA-specific kernels
+  int64_t dim;  // padded head_dim: the stride of keys and values
   int64_t first_visible;  // over all rows
   int64_t last_visible;
   int64_t all_begin;  // keys [all_begin, all_end) are visible to every row
@@ -70,7 +70,7 @@ inline Rows PackRows(const AttentionTile& tile, float* scratch) {
   return rows;
 }
 
-// Rows [begin, begin + kKeyTile) of keys or values as fp32; rows from `end` on are zeros.
+// Rows [begin, begin + kKeyTile) of keys or values in fp32; rows from `end` on are zeros.
 inline void WidenTile(const std::byte* rows, int64_t stride, const AttentionTile& tile, int64_t begin,
                       int64_t end, float* y) {
   const int64_t dim = PaddedDim(tile.head_dim);
@@ -78,8 +78,8 @@ inline void WidenTile(const std::byte* rows, int64_t stride, const AttentionTile
     int64_t c = 0;
     if (begin + j < end) {
       const std::byte* row = rows + (begin + j) * stride;
-      // The same row of the next tile: other heads lie between the rows, too far apart for the CPU's own
-      // prefetch.
+      // Prefetches the same row of the next tile. Other heads lie between the rows, so they are too far apart
+      // for the hardware prefetcher.
       for (int64_t b = 0; b < 2 * tile.head_dim; b += 64) __builtin_prefetch(row + kKeyTile * stride + b);
       if (tile.cache_type == 0) CopyF32(row, tile.head_dim, y);
       if (tile.cache_type == 1) WidenF16(row, tile.head_dim, y);
@@ -114,7 +114,7 @@ void ScorePanel(const float* keys, int64_t dim, int64_t head_dim, const float* q
   }
 }
 
-// output[c][lane] += sum_j values[j][c] weights[j][lane], four columns at a time; columns past head_dim are
+// output[c][lane] += sum_j values[j][c] weights[j][lane], four columns at a time; columns beyond head_dim are
 // zeros.
 template <int kVectors>
 void ValuePanel(const float* values, int64_t dim, int64_t head_dim, const float* weights, float* output) {
@@ -141,8 +141,8 @@ void ValuePanel(const float* values, int64_t dim, int64_t head_dim, const float*
 using PanelProduct = void (*)(const float* left, int64_t dim, int64_t head_dim, const float* right,
                               float* sums);
 
-// The product for a panel with `vectors` vectors in use. Fewer vectors change nothing in the others'
-// arithmetic.
+// The product for a panel with `vectors` vectors in use. The arithmetic of these does not depend on their
+// number.
 template <int kVectors>
 PanelProduct ScoreProduct(int vectors) {
   if constexpr (kVectors > 1) {
@@ -159,7 +159,8 @@ PanelProduct ValueProduct(int vectors) {
   return ValuePanel<kVectors>;
 }
 
-// ALiBi, and -infinity where a row does not see a key. Left out for tiles that need neither.
+// Adds ALiBi, and sets scores of keys that a row does not see to -infinity. Tiles that need neither skip
+// this.
 inline void BiasAndMask(const AttentionTile& tile, const Rows& rows, int64_t begin, int64_t end, int panel,
                         int vectors, float* scores) {
   for (int v = 0; v < vectors; ++v) {
@@ -185,7 +186,7 @@ inline bool NeedsNoMask(const AttentionTile& tile, const Rows& rows, int64_t beg
          tile.rows == kAttentionRows;
 }
 
-// Scores of the key tile at `begin` for all panels.
+// Computes the scores of the key tile at `begin` for all panels.
 inline void ScoreTile(const AttentionTile& tile, const Rows& rows, int64_t begin, int64_t end) {
   WidenTile(tile.keys, tile.key_stride, tile, begin, end, rows.keys);
   const bool plain = NeedsNoMask(tile, rows, begin);
@@ -226,7 +227,7 @@ void Attend(const AttentionTile& tile, int64_t key_begin, int64_t key_end, bool 
   }
 }
 
-// Adds the weights of `count` keys, whose scores are at hand, to their sums or maxima.
+// Adds the weights of `count` keys, whose scores are in `rows`, to the keys' sums or maxima.
 inline void AddTileMass(const AttentionTile& tile, const Rows& rows, const float* state, int64_t count,
                         bool maximum, float* sums) {
   const State s = StateAt(const_cast<float*>(state));
@@ -235,7 +236,8 @@ inline void AddTileMass(const AttentionTile& tile, const Rows& rows, const float
       const int64_t row = panel * kPanel + v * V::kLanes;
       const V base = Finite(V::Load(s.maxima + row));
       const V total = V::Load(s.sums + row);
-      const V inverse = V::Set(1.0f) / V::Max(V::Set(1e-30f), total);  // 0 only where no key has weight
+      // The sum is 0 only if no key has weight.
+      const V inverse = V::Set(1.0f) / V::Max(V::Set(1e-30f), total);
       for (int64_t j = 0; j < count; ++j) {
         const V p = Exp2(V::Load(rows.scores + (panel * kKeyTile + j) * kPanel + v * V::kLanes) - base);
         float* sum = sums + j * kMassLanes;

@@ -1,16 +1,16 @@
-// Attention of a few rows (tokens that come back in a decode step): the same arithmetic in the same order as
-// kernel_attention.inl, so that a row has the same bits there and in a prefill, but with other lanes. Rows as lanes would
-// leave most of a vector empty here. Scores take keys as lanes (one transposition per tile), outputs take
-// columns as lanes; each element is still one chain of FMAs over c, or over j, from the same start.
+// Attention of a few rows (tokens that come back in a decode step). The arithmetic and its order are those of
+// kernel_attention.inl, so a row has the same bits here and in prefill, but the lanes differ: rows as lanes
+// would leave most of a vector empty. Scores use keys as lanes (one transposition per tile), outputs use
+// columns as lanes. Each element is still one chain of FMAs over c, or over j, from the same start.
 
 constexpr int kFewRows = V::kLanes > 1 ? 8 : 0;
-constexpr int kFewVectors = V::kLanes == 8 ? 2 : 4;  // x 4 rows: what the registers hold
+constexpr int kFewVectors = V::kLanes == 8 ? 2 : 4;  // with 4 rows, this fills the registers
 
 inline bool IsFew(const AttentionTile& tile) {
   return tile.rows <= kFewRows && tile.head_dim % V::kLanes == 0;
 }
 
-// Values [c, c + kLanes) of a cache row, by DType.
+// Values [c, c + kLanes) of a cache row of DType kType.
 template <int kType>
 inline V LoadCache(const std::byte* row, int64_t c) {
   if constexpr (kType == 0) return V::Load(reinterpret_cast<const float*>(row) + c);
@@ -22,7 +22,7 @@ inline V LoadCache(const std::byte* row, int64_t c) {
   }
 }
 
-// turned[c][j] = key begin + j, column c; zeros from `end` on.
+// turned[c][j] = column c of key begin + j; zeros from `end` on.
 template <int kType>
 void TurnKeys(const AttentionTile& tile, int64_t begin, int64_t end, float* turned) {
   for (int64_t j = 0; j < kKeyTile; j += V::kLanes) {
@@ -38,7 +38,7 @@ void TurnKeys(const AttentionTile& tile, int64_t begin, int64_t end, float* turn
   }
 }
 
-// scores[j][row] for kRows rows from `row` on.
+// Writes scores[j][row] for kRows rows, starting with `row`.
 template <int kRows>
 void FewScores(const AttentionTile& tile, const float* turned, const float* queries, int row, float* scores) {
   constexpr int kStep = kFewVectors * V::kLanes;
@@ -85,7 +85,7 @@ void FewValues(const AttentionTile& tile, int64_t begin, int64_t count, const fl
   }
 }
 
-// One key tile for kRows rows from `row` on: the part before the softmax, or the part after it.
+// One key tile for kRows rows, starting with `row`: the scores or, if `after`, the outputs.
 template <int kType, int kRows>
 void FewBlock(const AttentionTile& tile, const Rows& rows, int64_t begin, int64_t end, int row, bool after,
               float* output) {
@@ -111,7 +111,7 @@ void FewBlocks(const AttentionTile& tile, const Rows& rows, int64_t begin, int64
   if (tile.rows - row == 1) FewBlock<kType, 1>(tile, rows, begin, end, row, after, output);
 }
 
-// Outputs that lie by row, each row times its lane of `factor`.
+// Multiplies each row of a row-major output by its lane of `factor`.
 inline void ScaleFewRows(const AttentionTile& tile, const Rows& rows, V factor, float* output) {
   float factors[V::kLanes];
   factor.Store(factors);
@@ -137,7 +137,7 @@ void AttendFewOf(const AttentionTile& tile, int64_t key_begin, int64_t key_end, 
   const Rows rows = PackRows(tile, scratch);
   ClearState(tile, true, state);
   const State s = StateAt(state);
-  float* output = rows.values;  // [kFewRows][dim]; values are read where they lie
+  float* output = rows.values;  // [kFewRows][dim]; values are read in place, so this space is free
   for (int64_t i = 0; i < kFewRows * rows.dim; ++i) output[i] = 0.0f;
   const int64_t last = Smaller(key_end, rows.last_visible);
   for (int64_t begin = key_begin; begin < last; begin += kKeyTile) {
@@ -153,7 +153,7 @@ void AttendFewOf(const AttentionTile& tile, int64_t key_begin, int64_t key_end, 
   }
 }
 
-// The kernel of the table: either form, the same bits.
+// The entry of the kernel table; both variants give the same bits.
 void AttendAny(const AttentionTile& tile, int64_t key_begin, int64_t key_end, bool with_values, float* state,
                float* scratch) {
   if constexpr (kFewRows > 0) {

@@ -1,11 +1,11 @@
-// Rows of a cache as whole tiles of bf16, for kernels that multiply bf16 factors. Needs AVX512_BF16.
+// Cache rows as whole tiles of bf16, for kernels with bf16 factors. Needs AVX512_BF16.
 
 struct CacheRows {
   const std::byte* first;
   int64_t stride;
 };
 
-// Values of Q8_0 rounded to bf16: 8 of a factor's bits, one more than a code's magnitude has.
+// Q8_0 values rounded to bf16, whose factor has 8 bits, one more than the magnitude of a code.
 inline void NarrowQ8(const std::byte* row, int64_t count, uint16_t* y) {
   for (int64_t c = 0; c < count; c += Q8_0::kValues, row += Q8_0::kBytes) {
     const V d = V::Set(HalfToFloat(row));
@@ -15,8 +15,8 @@ inline void NarrowQ8(const std::byte* row, int64_t count, uint16_t* y) {
   }
 }
 
-// Rows [begin, begin + kKeyTile) of the cache, in whole tiles: in place where all of them exist in bf16 and
-// their columns are whole tiles, else copied with zeros behind.
+// Rows [begin, begin + kKeyTile) of the cache as a whole tile: in place if all rows exist, are bf16 and need
+// no column padding; else copied and zero-padded.
 inline CacheRows WholeRows(const CacheRows& cache, const AttentionTile& tile, int64_t begin, int64_t end,
                            uint16_t* copy) {
   const std::byte* from = cache.first + begin * cache.stride;
@@ -52,12 +52,12 @@ inline const std::byte* PackedValuesAt(const AttentionTile& tile, int64_t begin)
   return tile.packed_values + begin / kKeyTile * PackedTileBytes(tile.head_dim);
 }
 
-// One packed tile: keys row by row in one piece, values as `pack_values(rows, dim)` leaves them.
+// Packs one tile: keys row by row without gaps, values as `pack_values(rows, dim)` writes them.
 template <typename PackValues>
 inline void PackCacheTile(const AttentionTile& cache, int64_t begin, int64_t end, std::byte* keys,
                           const PackValues& pack_values) {
   const int64_t dim = PaddedDim(cache.head_dim);
-  uint16_t* copy = reinterpret_cast<uint16_t*>(keys);  // of values, before it holds keys
+  uint16_t* copy = reinterpret_cast<uint16_t*>(keys);  // holds the values first, then the keys
   pack_values(WholeRows({cache.values, cache.value_stride}, cache, begin, end, copy), dim);
   const CacheRows rows = WholeRows({cache.keys, cache.key_stride}, cache, begin, end, copy);
   if (rows.first == keys) return;

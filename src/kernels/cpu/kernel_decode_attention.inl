@@ -1,18 +1,18 @@
-// Attention of one query over a cache as it lies in memory, with a summation order of its own: no tile of rows
-// (kernel_attention.inl) is as small as a decode step, and what limits one is the reading of the cache.
+// Attention of one query over a cache in place, with its own order of summation. A decode step has far fewer
+// rows than the tiles of kernel_attention.inl, and its limit is the rate of reading the cache.
 //
-// Keys come in pieces. A piece goes through memory twice, its keys and then its values, all kv heads of a row
-// before the next row, so that a thread reads one stream after the other:
+// Keys come in pieces. A piece is read in two passes, its keys and then its values, and all kv heads of a row
+// before the next row, so that a thread reads one stream after another:
 //   s_j = q . k_j     m = max_j s_j     p_j = 2^(s_j - m)     l = sum_j p_j     o = sum_j p_j v_j
-// FinishDecode merges the pieces in order. Weights are computed beside the values, where the arithmetic costs
-// no time of the memory's. Nothing of a head depends on the other heads of the call.
+// FinishDecode merges the pieces in order. The weights are computed while the values load, which hides their
+// cost. No head depends on the other heads of the call.
 
 inline int64_t DecodeRow(const DecodeHeads& heads, int64_t j) {
   return heads.rows == nullptr ? j : heads.rows[j];
 }
 
-// Where the kDecodeTile keys (or values) from `begin` on lie; from `end` on the last one again, whose weight is
-// then made 0.
+// The addresses of the kDecodeTile keys (or values) from `begin` on. From `end` on it repeats the last one,
+// whose weight is later 0.
 inline void FindDecodeRows(const DecodeHeads& heads, bool values, int64_t begin, int64_t end,
                            const std::byte** rows) {
   const std::byte* first = values ? heads.values : heads.keys;
@@ -25,7 +25,7 @@ inline void FindDecodeRows(const DecodeHeads& heads, bool values, int64_t begin,
     rows[i] = first + DecodeRow(heads, Smaller(begin + i, end - 1)) * stride;
 }
 
-// The tile at `begin`, and the one that is read after it.
+// The tile at `begin`, and the tile to read after it.
 struct DecodeTile {
   const std::byte* rows[kDecodeTile];
   const std::byte* next[kDecodeTile];
@@ -36,14 +36,14 @@ inline DecodeTile DecodeTileAt(const DecodeHeads& heads, bool values, int64_t pi
   DecodeTile tile;
   FindDecodeRows(heads, values, begin, end, tile.rows);
   const bool more = begin + kDecodeTile < end;
-  // Behind a piece's keys come its values.
+  // The values of a piece follow its keys.
   FindDecodeRows(heads, values || !more, more ? begin + kDecodeTile : values ? begin : piece, end, tile.next);
   return tile;
 }
 
-// Sends for one kv head's share of the rows: every line of them in the order of memory, whichever head it is of. Into
-// the second level: the first has too few places for lines on their way to keep the memory busy (16k keys of
-// 8 x 64 in bf16 on a Zen 4: 2.4 ms, against 4.6 ms into the first and 5.2 ms without).
+// Prefetches one kv head's share of the rows, with all lines of a row in memory order, whichever head they
+// belong to. The target is the L2 cache: L1 tracks too few outstanding lines to keep the memory busy (16k
+// keys of 8 x 64 in bf16 on a Zen 4: 2.4 ms, against 4.6 ms into L1 and 5.2 ms without prefetching).
 inline void PrefetchDecode(const DecodeHeads& heads, const std::byte* const* rows, int kv_head) {
   constexpr int kSecondLevel = 2;
   const int64_t bytes = heads.head_bytes * heads.kv_heads;
@@ -53,7 +53,7 @@ inline void PrefetchDecode(const DecodeHeads& heads, const std::byte* const* row
   }
 }
 
-// The same for a piece's first rows, which no tile before them has sent for.
+// Prefetches the first rows of a piece, which no earlier tile has requested.
 inline void PrefetchFirstDecode(const DecodeHeads& heads, int64_t begin, int64_t end) {
   const std::byte* rows[kDecodeTile];
   FindDecodeRows(heads, /*values=*/false, begin, end, rows);
@@ -72,11 +72,11 @@ inline DecodeState DecodeStateAt(float* states, int64_t head, int64_t head_dim) 
   return {state, state + PaddedDim(head_dim), state + PaddedDim(head_dim) + 1};
 }
 
-// Keys whose sums lie in registers together. One lane is a vector of its own, and has no others to hide a sum's
-// latency behind.
+// Keys whose sums are in registers at the same time. With vectors of one lane, several sums are needed to
+// hide the latency of an FMA.
 constexpr int kDecodeSums = V::kLanes > 1 ? V::kLanes : 8;
 
-// scores[i] = the sum over the lanes of sums[i]
+// scores[i] = the sum over the lanes of sums[i].
 template <int kSums>
 inline void StoreDecodeSums(V (&sums)[kSums], float* scores) {
   if constexpr (kSums == V::kLanes) {
@@ -90,7 +90,7 @@ inline void StoreDecodeSums(V (&sums)[kSums], float* scores) {
   }
 }
 
-// scores[i] = keys[i] . query
+// scores[i] = keys[i] . query.
 inline void ScoreDecodeTile(const float* const* keys, const float* query, int64_t dim, float* scores) {
   for (int j = 0; j < kDecodeTile; j += kDecodeSums) {
     V sums[kDecodeSums];
@@ -103,8 +103,8 @@ inline void ScoreDecodeTile(const float* const* keys, const float* query, int64_
   }
 }
 
-// outputs[r][column ...] += sum_i weights[r][i] values[i][column ...] for kRows heads, whose weights and outputs
-// are `stride` and `out_stride` floats apart.
+// outputs[r][column ...] += sum_i weights[r][i] values[i][column ...] for kRows heads. Weights are
+// kDecodeKeys floats apart, outputs `out_stride`.
 template <int kRows, int kVectors>
 inline void AddDecodeColumns(const float* const* values, const float* weights, int64_t column, float* outputs,
                              int64_t out_stride) {
@@ -126,7 +126,7 @@ inline void AddDecodeColumns(const float* const* values, const float* weights, i
   }
 }
 
-constexpr int kDecodeColumns = V::kLanes == 8 ? 2 : 4;  // vectors x 4 heads: what the registers hold
+constexpr int kDecodeColumns = V::kLanes == 8 ? 2 : 4;  // vectors; with 4 heads, this fills the registers
 
 template <int kRows>
 inline void AddDecodeHeads(const float* const* values, const float* weights, int64_t dim, float* outputs,
@@ -138,12 +138,12 @@ inline void AddDecodeHeads(const float* const* values, const float* weights, int
   for (; c < dim; c += V::kLanes) AddDecodeColumns<kRows, 1>(values, weights, c, outputs, out_stride);
 }
 
-// What a call works with; everything lies in its scratch.
+// The buffers of a call, all in its scratch.
 struct DecodeBuffers {
-  float* queries;  // [heads][dim], scaled by scale * log2(e), zeros behind head_dim
-  float* scores;   // [heads][kDecodeKeys], then weights
+  float* queries;  // [heads][dim], scaled by scale * log2(e), zero-padded
+  float* scores;  // [heads][kDecodeKeys]; later the weights
   float* rows;     // [kDecodeTile][dim]
-  int64_t dim;     // whole vectors
+  int64_t dim;  // head_dim, padded to whole vectors
 };
 
 inline DecodeBuffers PackDecode(const DecodeHeads& heads, float* scratch) {
@@ -161,7 +161,7 @@ inline DecodeBuffers PackDecode(const DecodeHeads& heads, float* scratch) {
   return b;
 }
 
-// The rows of one kv head in fp32, in whole vectors: in place where they are that already.
+// The rows of one kv head in fp32, in whole vectors; in place if they already have that form.
 inline void WidenDecodeTile(const DecodeHeads& heads, const DecodeTile& tile, int kv_head,
                             const DecodeBuffers& buffers, const float** rows) {
   const int64_t offset = kv_head * heads.head_bytes;
@@ -180,8 +180,8 @@ inline void WidenDecodeTile(const DecodeHeads& heads, const DecodeTile& tile, in
   }
 }
 
-// The largest of a head's scores for keys [begin, end), after ALiBi; scores past them, up to a whole tile, become
-// -infinity.
+// The largest of a head's scores for keys [begin, end), after adding ALiBi. Pads the scores to a whole tile
+// with -infinity.
 inline float DecodeMaximum(const DecodeHeads& heads, int64_t head, int64_t begin, int64_t end,
                            float* scores) {
   const int64_t count = end - begin;
@@ -203,7 +203,7 @@ inline float DecodeMaximum(const DecodeHeads& heads, int64_t head, int64_t begin
   return maximum;
 }
 
-// The scores of a tile become weights; `sums` [kDecodeTile] gathers them by place in the tile.
+// Turns the scores of a tile into weights. `sums` [kDecodeTile] adds them up by place in the tile.
 inline void WeighDecodeTile(float maximum, float* scores, float* sums) {
   const V base = V::Set(maximum);
   for (int i = 0; i < kDecodeTile; i += V::kLanes) {
@@ -213,7 +213,7 @@ inline void WeighDecodeTile(float maximum, float* scores, float* sums) {
   }
 }
 
-// The tile's values for the heads of one kv head.
+// Adds the tile's values for the query heads of one kv head.
 inline void AddDecodeTile(const DecodeHeads& heads, const float* const* values, const float* weights,
                           int64_t dim, float* states) {
   const int64_t stride = DecodeStateFloats(heads.head_dim);
@@ -242,7 +242,7 @@ void AttendDecode(const DecodeHeads& heads, int64_t begin, int64_t end, float* s
       }
     }
   }
-  float* sums = buffers.queries;  // [heads][kDecodeTile]; the queries have done their work
+  float* sums = buffers.queries;  // [heads][kDecodeTile]; reuses the queries, which are no longer needed
   for (int64_t h = 0; h < count; ++h) {
     const DecodeState state = DecodeStateAt(states, h, heads.head_dim);
     *state.maximum = DecodeMaximum(heads, h, begin, end, buffers.scores + h * kDecodeKeys);
@@ -269,7 +269,7 @@ void AttendDecode(const DecodeHeads& heads, int64_t begin, int64_t end, float* s
   }
 }
 
-// Merges a head's states of all pieces into the first of them, and writes what they say.
+// Merges a head's states of all pieces into the first of them and writes the normalised output.
 void FinishDecode(float* states, int64_t pieces, int64_t stride, int64_t head_dim, float* out) {
   const DecodeState first = DecodeStateAt(states, 0, head_dim);
   float top = -3.0e38f;  // see Finite

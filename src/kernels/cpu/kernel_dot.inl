@@ -1,13 +1,12 @@
-// Matrix-vector products straight from stored weights: fp32 sums, one row of weights against `rows` rows of
+// Matrix-vector products directly from stored weights: fp32 sums of one row of weights times `rows` rows of
 // x.
 //
-// The weights pass through a buffer of fp32 values, 256 at a time, which stays in L1; every chunk of x is
-// then summed in the same order whatever the number of rows, which makes a row's result independent of its
-// company.
+// Weights pass through an fp32 buffer of 256 values, which stays in L1. Every chunk of x is then summed in
+// the same order for any number of rows, so a row's result does not depend on the other rows.
 
 constexpr int kDotChunk = 256;
 constexpr int kDotRows = 4;  // rows of x per pass over the buffer
-constexpr int kDotSums = 4;  // running sums per row: hides the latency of an FMA
+constexpr int kDotSums = 4;  // running sums per row, to hide the latency of an FMA
 
 struct DotSums {
   V sums[kDotSums];
@@ -32,7 +31,8 @@ inline void AddChunk(const float* w, const float* x, int64_t count, DotSums* s) 
 
 inline float Total(const DotSums& s) { return ((s.sums[0] + s.sums[1]) + (s.sums[2] + s.sums[3])).Sum(); }
 
-// Fills the buffer with values [begin, begin + count) of the stored row, or points into it where it is fp32.
+// `decode(k, part, buffer)` returns values [k, k + part) of the stored row in fp32, in `buffer` or, for fp32
+// weights, in place.
 template <typename Decode>
 void DotRows(const float* x, int64_t x_stride, int64_t rows, int64_t count, float bias, float* y,
              int64_t y_stride, Decode decode) {
@@ -85,8 +85,8 @@ void DotBf16(const std::byte* w, const float* x, int64_t x_stride, int64_t rows,
   DotNarrow(w, x, x_stride, rows, count, bias, y, y_stride, WidenBf16);
 }
 
-// The 16-bit formats as they stream: two vectors of values, in the order of x that `arrange` makes; and any number of them
-// as they lie.
+// The 16-bit formats: LoadTwo streams two vectors of values in the order of x that `arrange` produces; Widen
+// converts any number of values in their stored order.
 struct HalfWeights {
   static void LoadTwo(const uint16_t* p, V* two) { V::LoadTwoF16(p, two); }
   static void Widen(const std::byte* w, int64_t count, float* y) { WidenF16(w, count, y); }
@@ -98,8 +98,8 @@ struct Bf16Weights {
 
 constexpr int64_t kStreamStep = kDotSums * V::kLanes;
 
-// x as LoadPairsBf16 takes weights apart: of every two vectors the values with even places, then the odd ones. What fills
-// no step stays where it is.
+// Arranges x in the order of LoadPairsBf16: of every two vectors, the values with even indices, then those
+// with odd. Values beyond the last whole step keep their place.
 void ArrangePairs(const float* x, int64_t count, float* y) {
   const int64_t whole = count / kStreamStep * kStreamStep;
   for (int64_t i = 0; i < whole; i += 2 * V::kLanes) {
@@ -113,13 +113,14 @@ void ArrangePairs(const float* x, int64_t count, float* y) {
 
 constexpr int64_t kCacheLine = 64;
 
-// Bytes [begin, begin + count) of the weights, into L2; behind the end of a file nothing happens.
+// Prefetches bytes [begin, begin + count) of the weights into L2. Beyond the end of a mapped file, a prefetch
+// does nothing.
 inline void PrefetchWeights(const std::byte* begin, int64_t count) {
   for (int64_t i = 0; i < count; i += kCacheLine) __builtin_prefetch(begin + i, 0, 2);
 }
 
-// kRows rows of 16-bit weights times one row of x. The weights stream from memory into the sums, without a buffer, and are
-// asked for `ahead` bytes before they are needed, unless that is 0. The order of summation depends on `count` alone.
+// kRows rows of 16-bit weights times one row of x. The weights go from memory into the sums without a buffer,
+// prefetched `ahead` bytes in advance (0: no prefetch). The order of summation depends only on `count`.
 template <typename Weights, int kRows>
 inline void DotStream(const std::byte* w, int64_t w_stride, const float* x, int64_t count, int64_t ahead,
                       float* y) {
@@ -149,16 +150,18 @@ inline void DotStream(const std::byte* w, int64_t w_stride, const float* x, int6
   }
 }
 
-// How rows of weights come from memory fastest depends on how much of L1 x leaves (Zen 4, two threads, 1 GiB of a mapped file,
-// bf16; as shares of the rate at which vdpbf16ps reads single rows, medians of 21 to 31 runs in turns):
-//   values of x             2048   4096   8192  14336
-//   one row, nothing ahead  1.02   0.78   0.72   0.77   the processor's own prefetcher is best while x is small
-//   one row, 16 kB ahead    0.97   0.97   1.08   1.07
-//   three rows, the next    0.91   0.96   1.11   1.14   x is read once for all three
-// With vectors of 32 bytes, and two rows: 0.99, 0.91, 0.96 with 2048 values, 0.67, 0.96, 1.02 with 8192. f16 was timed in whole
-// decode steps only: level with three rows at every length.
+// The fastest way to stream rows of weights depends on how much of L1 x leaves. Measured on Zen 4, two
+// threads, 1 GiB of a mapped file, bf16, relative to the rate at which vdpbf16ps reads single rows; medians
+// of 21 to 31 interleaved runs:
+//   values of x                     2048   4096   8192  14336
+//   one row, no prefetch            1.02   0.78   0.72   0.77   the hardware prefetcher is best for a small x
+//   one row, prefetch 16 kB ahead   0.97   0.97   1.08   1.07
+//   three rows, prefetch the next   0.91   0.96   1.11   1.14   x is read once for all three
+// With vectors of 32 bytes and two rows: 0.99, 0.91, 0.96 with 2048 values and 0.67, 0.96, 1.02 with 8192.
+// f16 was timed only in whole decode steps, where it was level with three rows at every length.
 constexpr int64_t kDotAhead = 16384;
-constexpr int64_t kNoAheadValues = 2048;  // of x
+constexpr int64_t kNoAheadValues = 2048;  // values of x up to which no prefetch is used
+// Up to this many values of x, rows are read singly.
 constexpr int64_t kSingleRowValues = 4096;
 constexpr int kStreamRows = V::kLanes == 16 ? 3 : 2;
 

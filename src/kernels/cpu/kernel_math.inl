@@ -1,7 +1,7 @@
-// Vector functions on top of V, shared by the kernels of every ISA.
+// Vector functions over V, shared by the kernels of every ISA.
 
-// 2^f for f in [-0.5, 0.5], relative error below 1e-7 in fp32 and exactly 1 at 0. Coefficients: interpolation
-// of (2^f - 1) / f at the six Chebyshev nodes, error 5e-9 before rounding.
+// 2^f for f in [-0.5, 0.5], with a relative error below 1e-7 in fp32, and exactly 1 at 0. The coefficients
+// interpolate (2^f - 1) / f at the six Chebyshev nodes, with an error of 5e-9 before rounding.
 inline V Pow2Fraction(V f) {
   V p = V::Set(1.5453162939509034e-4f);
   p = V::Fma(p, f, V::Set(1.339086336462805e-3f));
@@ -12,24 +12,24 @@ inline V Pow2Fraction(V f) {
   return V::Fma(p, f, V::Set(1.0f));
 }
 
-// 2^x for x <= 127; 0 below 2^-126.5, so that no denormal slows the products that follow. 0 at -infinity.
+// 2^x for x <= 127. 0 for x below -126.5 and at -infinity, so that no denormal slows later products.
 inline V Exp2(V x) {
-  x = V::Max(V::Set(-127.0f), x);  // in this order a NaN stays a NaN
+  x = V::Max(V::Set(-127.0f), x);  // with this order of operands a NaN stays a NaN
   const V n = V::Round(x);
   return Pow2Fraction(x - n) * V::Pow2(n);
 }
 
-// e^x; 0 below about -87.7 and 1.7e38 above 88.
+// e^x. 0 for x below about -87.7; 1.7e38 for x above 88.
 inline V Exp(V x) {
   x = V::Max(V::Set(-88.0f), V::Min(V::Set(88.0f), x));
   const V n = V::Round(x * V::Set(1.44269504f));
-  // ln 2 in two parts, the first with few enough bits that n times it is exact.
+  // ln 2 in two parts; the first has so few bits that its product with n is exact.
   V r = V::Fma(n, V::Set(-0.693359375f), x);
   r = V::Fma(n, V::Set(2.12194440e-4f), r);
   return Pow2Fraction(r * V::Set(1.44269504f)) * V::Pow2(n);
 }
 
-// The last `count` < kLanes values of a row, zeros behind them.
+// The last `count` < kLanes values of a row, zero-padded.
 inline V LoadPart(const float* p, int64_t count) {
   float lanes[V::kLanes] = {};
   for (int64_t i = 0; i < count; ++i) lanes[i] = p[i];

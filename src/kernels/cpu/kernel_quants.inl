@@ -1,5 +1,5 @@
-// Quantised blocks to fp32. Layouts: ggml's block_* structs, in the order of DType. formats/quants.h is the
-// oracle.
+// Dequantises blocks to fp32. Layouts: ggml's block_* structs, in the order of DType. The oracle is
+// formats/quants.h.
 
 inline int Byte(const std::byte* p, int i) { return static_cast<int>(p[i]); }
 inline int Signed(const std::byte* p, int i) { return static_cast<signed char>(p[i]); }
@@ -12,8 +12,8 @@ inline uint32_t Word(const std::byte* p) {
   return w;
 }
 
-// y[i] = scale * codes(i) for `kCount` values, or scale * codes(i) + shift. A product and a sum, never fused:
-// the values are then bit-equal to the oracle's.
+// y[i] = scale * codes(i), or scale * codes(i) + shift, for kCount values. The product and the sum are never
+// fused, so the values are bit-equal to the oracle's.
 template <int kCount, typename F>
 inline void Scaled(float scale, float* y, F codes) {
   for (int i = 0; i < kCount; i += V::kLanes) (V::Set(scale) * codes(i).ToFloat()).Store(y + i);
@@ -24,7 +24,7 @@ inline void Scaled(float scale, float shift, float* y, F codes) {
     (V::Set(scale) * codes(i).ToFloat() + V::Set(shift)).Store(y + i);
 }
 
-// Each format: values per block, bytes per block, and how one block becomes fp32.
+// Each format: values per block, bytes per block, and the conversion of one block to fp32.
 struct Q4_0 {
   static constexpr int kValues = 32, kBytes = 18;
   static void Decode(const std::byte* b, float* y) {
@@ -44,7 +44,7 @@ struct Q4_1 {
   }
 };
 
-// The fifth bits of all 32 values are one word: bit i belongs to value i.
+// One word holds the fifth bits of all 32 values: bit i belongs to value i.
 struct Q5_0 {
   static constexpr int kValues = 32, kBytes = 22;
   static void Decode(const std::byte* b, float* y) {
@@ -80,7 +80,7 @@ struct Q8_0 {
   }
 };
 
-// scales [16] (4 bits scale, 4 bits minimum), quants [64], d, dmin.
+// Block: scales [16] (4 bits scale, 4 bits minimum), quants [64], d, dmin.
 struct Q2_K {
   static constexpr int kValues = 256, kBytes = 84;
   static void Decode(const std::byte* b, float* y) {
@@ -96,7 +96,7 @@ struct Q2_K {
   }
 };
 
-// high bits [32], quants [64], scales [12] of 6 bits, d.
+// Block: high bits [32], quants [64], scales [12] of 6 bits, d.
 struct Q3_K {
   static constexpr int kValues = 256, kBytes = 110;
   static void Decode(const std::byte* b, float* y) {
@@ -116,8 +116,8 @@ struct Q3_K {
   }
 };
 
-// Scale and minimum of group j of Q4_K and Q5_K: six bits each, the upper two of groups 4 to 7 kept in 0
-// to 3.
+// Scale and minimum of group j of Q4_K and Q5_K, six bits each. The upper two bits of groups 4 to 7 are
+// stored with groups 0 to 3.
 inline void ScaleAndMinimum(const std::byte* s, int j, int* scale, int* minimum) {
   if (j < 4) {
     *scale = Byte(s, j) & 63;
@@ -128,7 +128,7 @@ inline void ScaleAndMinimum(const std::byte* s, int j, int* scale, int* minimum)
   }
 }
 
-// Eight groups of 32: codes(j, i) is value i of group j.
+// Decodes eight groups of 32; codes(j, i) is value i of group j.
 template <typename F>
 inline void DecodeGroups(const std::byte* b, float* y, F codes) {
   const float d = HalfToFloat(b);
@@ -141,7 +141,7 @@ inline void DecodeGroups(const std::byte* b, float* y, F codes) {
   }
 }
 
-// d, dmin, scales [12], quants [128].
+// Block: d, dmin, scales [12], quants [128].
 struct Q4_K {
   static constexpr int kValues = 256, kBytes = 144;
   static void Decode(const std::byte* b, float* y) {
@@ -150,7 +150,7 @@ struct Q4_K {
   }
 };
 
-// d, dmin, scales [12], fifth bits [32], quants [128].
+// Block: d, dmin, scales [12], fifth bits [32], quants [128].
 struct Q5_K {
   static constexpr int kValues = 256, kBytes = 176;
   static void Decode(const std::byte* b, float* y) {
@@ -161,13 +161,13 @@ struct Q5_K {
   }
 };
 
-// low four bits [128], upper two [64], scales [16] signed, d.
+// Block: low four bits [128], upper two [64], scales [16] signed, d.
 struct Q6_K {
   static constexpr int kValues = 256, kBytes = 210;
   static void Decode(const std::byte* b, float* y) {
     const float d = HalfToFloat(b + 208);
     for (int j = 0; j < 16; ++j) {
-      const int quarter = j / 2 % 4;  // of the 128 values of this half: 32 each
+      const int quarter = j / 2 % 4;  // of this half's 128 values, 32 each
       const std::byte* low = b + 64 * (j / 8) + 32 * (quarter % 2) + 16 * (j % 2);
       const std::byte* high = b + 128 + 32 * (j / 8) + 16 * (j % 2);
       Scaled<16>(d * static_cast<float>(Signed(b + 192, j)), y + 16 * j, [=](int i) {

@@ -1,6 +1,7 @@
 // Row-wise kernels: norms, rotary embedding, activations, conversions.
 
-// y[i] = f(y[i], x[i]) over a row, the tail through a buffer so that its lanes see the same arithmetic.
+// y[i] = f(y[i], x[i]) over a row. The tail passes through a buffer, so that its lanes use the same
+// arithmetic.
 template <typename F>
 void MapRow(const float* x, int64_t count, float* y, F f) {
   int64_t i = 0;
@@ -16,8 +17,8 @@ void SiluMul(float* gate, const float* up, int64_t count) {
   MapRow(up, count, gate, [](V g, V u) { return g / (V::Set(1.0f) + Exp(V::Set(0.0f) - g)) * u; });
 }
 
-// 0.5 x (1 + tanh(t)) = x / (1 + e^(-2 t)) with t = sqrt(2 / pi) (x + 0.044715 x^3): without the cancellation
-// of 1 + tanh for negative t.
+// 0.5 x (1 + tanh(t)) = x / (1 + e^(-2 t)) with t = sqrt(2 / pi) (x + 0.044715 x^3). This avoids the
+// cancellation of 1 + tanh(t) for negative t.
 void Gelu(float* x, int64_t count) {
   MapRow(x, count, x, [](V v, V) {
     const V t = V::Set(0.79788456f) * v * (V::Set(1.0f) + V::Set(0.044715f) * v * v);
@@ -25,8 +26,7 @@ void Gelu(float* x, int64_t count) {
   });
 }
 
-// sum of f(x[i]) with four running sums; lanes past the end count as f(0) = 0 must, or `shift` must keep them
-// 0.
+// The sum over x with four running sums; f(v, sum) returns `sum` plus the terms of v.
 template <typename F>
 float SumRow(const float* x, int64_t count, F f) {
   V sums[4] = {V::Set(0.0f), V::Set(0.0f), V::Set(0.0f), V::Set(0.0f)};
@@ -36,7 +36,7 @@ float SumRow(const float* x, int64_t count, F f) {
   }
   for (; i + V::kLanes <= count; i += V::kLanes) sums[0] = f(V::Load(x + i), sums[0]);
   float total = ((sums[0] + sums[1]) + (sums[2] + sums[3])).Sum();
-  if (i < count) {  // lane by lane: past the end there is nothing to add, whatever f is
+  if (i < count) {  // lane by lane: f may be nonzero for the padding
     float lanes[V::kLanes];
     f(LoadPart(x + i, count - i), V::Set(0.0f)).Store(lanes);
     for (int64_t t = 0; t < count - i; ++t) total += lanes[t];
@@ -58,7 +58,7 @@ void RmsNorm(const float* x, const float* weight, int64_t count, float eps, floa
 void LayerNorm(const float* x, const float* weight, const float* bias, int64_t count, float eps, float* y) {
   const float sum = SumRow(x, count, [](V v, V s) { return s + v; });
   const V mean = V::Set(sum / static_cast<float>(count));
-  // The mean of squared differences, not mean(x^2) - mean^2, which cancels where the mean is large.
+  // The mean of squared differences; mean(x^2) - mean^2 would cancel for a large mean.
   const float squares = SumRow(x, count, [mean](V v, V s) { return V::Fma(v - mean, v - mean, s); });
   const V inverse = V::Set(1.0f / SquareRoot(squares / static_cast<float>(count) + eps));
   const auto normalise = [&](V v, V w, V b) { return V::Fma((v - mean) * inverse, w, b); };
@@ -72,7 +72,7 @@ void LayerNorm(const float* x, const float* weight, const float* bias, int64_t c
             rest);
 }
 
-// The compiler vectorises both forms; a pair's two values lie `pairs` or 1 apart.
+// The compiler vectorises both forms. The two values of a pair are 1 (interleaved) or `pairs` apart.
 void Rope(float* x, int64_t heads, int64_t head_dim, const float* cos, const float* sin, int64_t pairs,
           bool interleaved) {
   for (int64_t h = 0; h < heads; ++h) {
@@ -110,7 +110,7 @@ void ToF16Row(const float* x, int64_t count, uint16_t* y) {
   NarrowRow(x, count, y, [](V v, uint16_t* p) { v.StoreF16(p); });
 }
 
-// Blocks of 32 codes with a scale in half precision: d = max |x| / 127, codes x / d to nearest.
+// Blocks of 32 codes with an fp16 scale: d = max |x| / 127, codes x / d rounded to nearest.
 void ToQ8Row(const float* x, int64_t count, std::byte* blocks) {
   for (int64_t i = 0; i < count; i += 32, blocks += 34) {
     V most = V::Set(0.0f);
@@ -126,7 +126,7 @@ void ToQ8Row(const float* x, int64_t count, std::byte* blocks) {
     uint16_t halves[V::kLanes];
     V::Set(d).StoreF16(halves);
     __builtin_memcpy(blocks, halves, sizeof halves[0]);
-    const V inverse = V::Set(d > 1e-38f ? 1.0f / d : 0.0f);  // a smaller d is 0 as a half
+    const V inverse = V::Set(d > 1e-38f ? 1.0f / d : 0.0f);  // a smaller d is 0 in fp16
     float rounded[32];
     for (int c = 0; c < 32; c += V::kLanes) V::Round(V::Load(x + i + c) * inverse).Store(rounded + c);
     for (int c = 0; c < 32; ++c) blocks[2 + c] = static_cast<std::byte>(static_cast<int>(rounded[c]));

@@ -1,17 +1,17 @@
-// What attention keeps per row of a tile, and the online softmax over a tile of scores. Rows are lanes: a
-// vector holds one key's scores for kLanes rows, so that maximum, sum and rescaling need no reduction across
-// lanes, and no row can see another.
+// The per-row state of attention, and the online softmax over a tile of scores. Rows are lanes: a vector
+// holds the scores of one key for kLanes rows. Maximum, sum and rescaling then need no reduction across
+// lanes, and rows cannot influence each other.
 //
-// Everything is in base 2: queries are scaled by scale * log2(e) once. Per row and key tile:
-//   m' = max(m, max_j s_j)   a = 2^(m - m')   p_j = 2^(s_j - m')   l = l a + sum_j p_j   o = o a + sum_j p_j
-//   v_j
-// A tile that a row does not see has s_j = -infinity: m' = m, a = 1 exactly, p_j = 0, and l and o stay as
-// they are.
+// Everything is in base 2: queries are scaled once by scale * log2(e). Per row and key tile:
+//   m' = max(m, max_j s_j)   a = 2^(m - m')   p_j = 2^(s_j - m')
+//   l = l a + sum_j p_j      o = o a + sum_j p_j v_j
+// For a tile that a row does not see, s_j = -infinity: m' = m, a = 1 exactly and p_j = 0, so l and o do not
+// change.
 
 constexpr float kLog2e = 1.44269504f;
 constexpr float kMinusInfinity = -__builtin_inff();
 constexpr int kPanel =
-    V::kPanelVectors * V::kLanes;  // rows whose sums one pass of the products holds in registers
+    V::kPanelVectors * V::kLanes;  // rows whose sums one pass of the products keeps in registers
 constexpr int kPanels = kAttentionRows / kPanel;
 static_assert(kPanels * kPanel == kAttentionRows);
 
@@ -19,7 +19,7 @@ inline int64_t PaddedDim(int64_t head_dim) { return (head_dim + 31) / 32 * 32; }
 inline int64_t Smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t Larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-// A state's layout: maxima [rows], sums [rows], then the output, [panel][head_dim][kPanel].
+// The layout of a state: maxima [rows], sums [rows], output [panel][head_dim][kPanel].
 struct State {
   float* maxima;
   float* sums;
@@ -28,7 +28,7 @@ struct State {
 
 inline State StateAt(float* p) { return {p, p + kAttentionRows, p + 2 * kAttentionRows}; }
 
-// Vectors of rows in use in one panel; a call of few rows fills one of several.
+// The number of vectors of rows in use in one panel.
 inline int PanelVectors(const AttentionTile& tile, int panel) {
   const int64_t rows = Smaller(tile.rows - panel * kPanel, kPanel);
   return rows <= 0 ? 0 : static_cast<int>((rows + V::kLanes - 1) / V::kLanes);
@@ -43,11 +43,11 @@ void ClearState(const AttentionTile& tile, bool with_values, float* state) {
   for (int64_t i = 0; i < floats; ++i) s.output[i] = 0.0f;
 }
 
-// A maximum that can be subtracted: -infinity - -infinity would be NaN where no key has been seen.
+// A maximum that is safe to subtract: if no key has been seen, -infinity - -infinity would be NaN.
 inline V Finite(V maximum) { return V::Max(maximum, V::Set(-3.0e38f)); }
 
-// One vector of rows over one tile of scores [kKeyTile][kPanel], which become weights. `output` is the
-// vector's first element, [head_dim][kPanel].
+// Turns one vector of rows of a tile of scores [kKeyTile][kPanel] into weights. `output` [head_dim][kPanel]
+// starts at the vector's first element.
 inline void SoftmaxVector(float* scores, float* maximum, float* sum, float* output, int64_t dim) {
   const V old = V::Load(maximum);
   V top = old;
@@ -60,7 +60,7 @@ inline void SoftmaxVector(float* scores, float* maximum, float* sum, float* outp
     total = total + p;
   }
   top.Store(maximum);
-  if (V::AllEqual(old, top)) {  // then every factor is exactly 1
+  if (V::AllEqual(old, top)) {  // all factors are exactly 1
     (V::Load(sum) + total).Store(sum);
     return;
   }
@@ -97,12 +97,12 @@ void FinishRows(const AttentionTile& tile, const float* state, float* out, int64
     float* o = out + row / tile.group * out_stride + row % tile.group * tile.head_dim;
     const float* sums = s.output + r / kPanel * kPanel * PaddedDim(tile.head_dim) + r % kPanel;
     const float inverse = s.sums[r] == 0.0f ? 0.0f : 1.0f / s.sums[r];
-    // + 0 turns -0, which an underflow can leave in one order of tiles and not in another, into +0.
+    // Adding 0 turns -0 into +0: an underflow can leave -0 in one order of tiles and not in another.
     for (int64_t c = 0; c < tile.head_dim; ++c) o[c] = sums[c * kPanel] * inverse + 0.0f;
   }
 }
 
-// One row on its own, keys as lanes. Positions past the end are -infinity, which weighs 0.
+// The softmax of one row, keys as lanes. Positions beyond the end are -infinity, which has weight 0.
 void SoftmaxRow(float* x, int64_t count) {
   V top = V::Set(kMinusInfinity);
   int64_t i = 0;

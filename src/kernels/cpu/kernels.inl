@@ -1,7 +1,7 @@
-// The kernels of one ISA, written once over the vector type V. A file of the ISA includes this inside a
-// namespace of its own, after V; the anonymous namespace keeps every instance apart from those of other ISAs.
+// The kernels of one ISA, written once over the vector type V. A file of the ISA includes this after V, in
+// its own namespace; the anonymous namespace separates the instances of different ISAs.
 
-// In this order: each stands on the ones before it.
+// Each file depends on those before it.
 // clang-format off
 #include "kernels/cpu/kernel_math.inl"
 #include "kernels/cpu/kernel_rows.inl"

@@ -1,13 +1,13 @@
-// Large products in fp32 through oneDNN's matmul, one thread per primitive and many primitives at a time.
+// Large fp32 products through oneDNN's matmul: each primitive runs on one thread, and many run at a time.
 //
 // Batch invariance: every primitive has kTileRows rows, whatever the call has; the last tile is padded with
-// zeros. A row then meets the same instructions in the same order in every call; only its place in a tile
-// differs, and a place chooses no other order of summation (kernels/cpu/products_test.cpp holds oneDNN to
-// that). Leaving the split over threads to oneDNN would break it: the split depends on the number of rows and
-// may cut K.
+// zeros. A row then passes through the same instructions in the same order in every call. Only its place in a
+// tile differs, and the place does not change the order of summation (kernels/cpu/products_test.cpp checks
+// oneDNN for that). oneDNN's own division among threads would break this: it depends on the number of rows
+// and may cut K.
 //
-// Weights are cut into blocks of columns, each reordered into the layout that oneDNN asks for. The only file that
-// includes oneDNN and OpenMP.
+// Weights are cut into blocks of columns, each reordered into the layout that oneDNN requests. This is the
+// only file that includes oneDNN and OpenMP.
 #include <omp.h>
 
 #include <algorithm>
@@ -27,8 +27,9 @@ namespace {
 constexpr int64_t kTileRows = 128;
 constexpr int64_t kBlockColumns = 512;
 
-// oneDNN runs on OpenMP's threads; inside one of ours it gets one. The setting belongs to the calling thread,
-// and primitives are made under it too, since they split their work when they are made.
+// Limits oneDNN, which runs on OpenMP's threads, to one thread within a thread of our pool. The setting
+// belongs to the calling thread. It must also hold while a primitive is created, because that divides its
+// work.
 class OneThread {
  public:
   OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
@@ -42,8 +43,8 @@ class OneThread {
 
 constexpr auto kFloat = dnnl::memory::data_type::f32;
 
-// y [kTileRows, columns] = x [kTileRows, inputs] w. All without gaps between rows: oneDNN 2.6 has no fast
-// kernel for a y with a stride and falls back to a reference loop, a thousand times slower.
+// y [kTileRows, columns] = x [kTileRows, inputs] w, without gaps between rows: oneDNN 2.6 has no fast kernel
+// for a strided y and falls back to a reference loop, a thousand times slower.
 struct Primitive {
   dnnl::matmul matmul;
   dnnl::memory::desc x, w, y, scratch;
@@ -65,7 +66,7 @@ class OnednnProducts final : public Products {
 
  private:
   const Primitive& Get(int64_t inputs, int64_t columns);
-  // x as the primitives read it: rows without gaps, padded to whole tiles with zeros.
+  // Copies x into rows_: without gaps, zero-padded to whole tiles.
   void PrepareRows(const TensorView& x, int64_t padded_rows);
   static int64_t BlockBytes(const Primitive& p) {
     return (static_cast<int64_t>(p.w.get_size()) + 63) / 64 * 64;
@@ -76,10 +77,10 @@ class OnednnProducts final : public Products {
   dnnl::engine engine_;
   std::vector<dnnl::stream> streams_;                            // one per thread
   std::map<std::pair<int64_t, int64_t>, Primitive> primitives_;  // (inputs, columns)
-  Tensor rows_;                                                  // x prepared
-  std::vector<Tensor> results_;                                  // per thread, one tile of y
-  std::vector<Tensor> scratch_;                                  // per thread, for oneDNN
-  std::vector<Tensor> stage_;  // per thread, one block of weights row by row
+  Tensor rows_;                                                  // x, padded
+  std::vector<Tensor> results_;                                  // per thread: one tile of y
+  std::vector<Tensor> scratch_;                                  // per thread: scratch for oneDNN
+  std::vector<Tensor> stage_;  // per thread: one block of weights, row by row
 };
 
 const Primitive& OnednnProducts::Get(int64_t inputs, int64_t columns) {
@@ -92,14 +93,14 @@ const Primitive& OnednnProducts::Get(int64_t inputs, int64_t columns) {
   const Desc w({inputs, columns}, kFloat, dnnl::memory::format_tag::any);
   const Desc y({kTileRows, columns}, kFloat, Dims{columns, 1});
   dnnl::primitive_attr attributes;
-  // oneDNN's own scratchpad is bound to the thread that made the primitive.
+  // oneDNN's own scratchpad is bound to the thread that created the primitive.
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   const dnnl::matmul::primitive_desc pd(dnnl::matmul::desc(x, w, y), attributes, engine_);
   const Primitive made = {dnnl::matmul(pd), x, pd.weights_desc(), y, pd.scratchpad_desc()};
   return primitives_.emplace(std::pair{inputs, columns}, made).first->second;
 }
 
-// Rows [begin, begin + columns) of w into the thread's stage.
+// Dequantises rows [begin, begin + columns) of w into the thread's stage.
 void OnednnProducts::StageRows(const WeightRows& w, int64_t begin, int64_t columns, int thread) {
   Tensor& stage = stage_[static_cast<size_t>(thread)];
   stage.Resize(DType::kF32, columns, w.cols());

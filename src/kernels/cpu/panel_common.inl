@@ -1,7 +1,8 @@
-// What the panel products of every ISA share, in plain C++: scales of codes, where values lie in blocks of x, and a task's
-// blocks. Included into a namespace of the ISA's own file, as kernels.inl is.
+// Shared by the panel products of every ISA, in plain C++: scales of codes, the order of values in blocks of
+// x, and the blocks of a task. Included into the namespace of the ISA's file, like kernels.inl.
 
-// Scale and its inverse. Values that are not finite make the scale, and so every result they enter, a NaN.
+// A scale and its inverse. Values that are not finite make the scale NaN, and so every result that they
+// enter.
 struct IntScale {
   float scale;
   float inverse;
@@ -12,24 +13,25 @@ inline IntScale ScaleOf(uint32_t magnitude) {
   if (magnitude >= kInfinity) return {__builtin_nanf(""), 0.0f};
   float largest;
   __builtin_memcpy(&largest, &magnitude, sizeof largest);
-  // Below this the inverse would overflow: such a group is zero beside anything else.
+  // Below this the inverse would overflow; such a group is negligible and becomes zero.
   if (largest < 1e-30f) return {0.0f, 0.0f};
   return {largest / 127.0f, 127.0f / largest};
 }
 
-// The order of a block's words. Dot products broadcast those of neighbouring rows one after the other. Tiles are 16 rows of
-// 16 words, each in one piece of 1 KiB, those of the same 16 rows one behind the other: rows a power of two of bytes apart
-// share few sets of the L1 cache (64 rows of 2048 codes: 8 of 64, which hold 96 of the 256 lines that all strips read).
+// The order of a block's words. Dot products broadcast words of neighbouring rows one after another, so
+// kWords interleaves rows. kTiles stores tiles of 16 rows of 16 words, each 1 KiB without gaps, tiles of the
+// same 16 rows consecutively: rows that are a power of two of bytes apart would share few sets of the L1
+// cache (64 rows of 2048 codes would use 8 of 64 sets, which hold 96 of the 256 lines that all strips read).
 enum class BlockOrder { kWords, kTiles };
 
-// Where word i of row `row` of a block lies.
+// The index of word i of row `row` in a block.
 template <int kRows, BlockOrder kOrder>
 inline int64_t WordOffset(int64_t row, int64_t i, int64_t depth_words) {
   if constexpr (kOrder == BlockOrder::kWords) return i * kRows + row;
   return row / 16 * 16 * depth_words + i / 16 * 256 + row % 16 * 16 + i % 16;
 }
 
-// Up to kPackValues values with zeros behind them, up to a multiple of kDepthStep.
+// Up to kPackValues values, zero-padded to a multiple of kDepthStep.
 inline const float* PadValues(const float* x, int64_t count, float* padded) {
   const int64_t depth = PanelDepth(count);
   if (count == depth) return x;
@@ -38,7 +40,7 @@ inline const float* PadValues(const float* x, int64_t count, float* padded) {
   return padded;
 }
 
-// The words of one group of row `row`, from word `first` of the block on. Tiles take multiples of 16.
+// Stores `count` words of row `row` at word `first` of the block; for kTiles `count` is a multiple of 16.
 template <int kRows, BlockOrder kOrder>
 inline void PlaceWords(const std::byte* words, int64_t count, int row, int64_t first, int64_t depth_words,
                        std::byte* block) {
@@ -49,7 +51,7 @@ inline void PlaceWords(const std::byte* words, int64_t count, int row, int64_t f
   }
 }
 
-// Block `index` of a task's rows.
+// One block of a task's rows.
 struct PanelBlock {
   const PanelTask& task;
   const std::byte* x;

@@ -1,10 +1,11 @@
-// Products over packed panels: panel_kernels.h has the arithmetic. Weights of any stored type are packed once per
-// prompt and layer. As integers, whatever the format, they become codes of 8 bits with a scale per group of a row: for a
-// format of 4 bits even groups of 256 add under 1 % to the variance of its own rounding (calculated: the largest of 256
-// normal values is 3.0 sigma, that of 32 is 2.3, so the steps are 3.0 / 127 and 2.3 / 8).
+// Products over packed panels; panel_kernels.h defines the arithmetic. Weights of any stored type are packed
+// once per prompt and layer. Integer panels hold 8-bit codes with a scale per group of a row, whatever the
+// stored format. For a 4-bit format, even groups of 256 add less than 1 % to the variance of its own rounding
+// (calculated: the largest of 256 normal values is 3.0 sigma, that of 32 is 2.3, so the steps are 3.0 / 127
+// and 2.3 / 8).
 //
-// A task is a panel against a range of rows. Batch invariance: a row's sums run over K in one order, whatever block and
-// place it has.
+// A task is a panel times a range of rows. Batch invariance: the sums of a row run over K in one order,
+// whatever its block and its place there.
 #include <algorithm>
 #include <vector>
 
@@ -14,10 +15,11 @@
 namespace coppice::cpu {
 namespace {
 
-// Rows of x per task where a panel stays in the cache: enough to repay loading it (one load per 384 products), few
-// enough that a tile of rows gives every thread several tasks. A multiple of every block_rows.
+// Rows of x per task while a panel stays in the cache: enough to repay loading the panel (one load per 384
+// products), and few enough that a tile of rows gives every thread several tasks. A multiple of every
+// block_rows.
 constexpr int64_t kTaskRows = 384;
-// Where rows stay in the cache while panels pass: fewer would cost more than panels that stay.
+// The fewest rows of x worth keeping in the cache while panels pass; with fewer, keeping panels is cheaper.
 constexpr int64_t kFewestStaying = 128;
 constexpr int64_t kTasksPerThread = 4;
 
@@ -41,7 +43,7 @@ class PanelProducts final : public Products {
     int64_t first;
     int count;
   };
-  // What a product is besides its rows of x, which PrepareRows has laid out.
+  // A product, except for its rows of x, which PrepareRows packs.
   struct Call {
     const PackedMatrix& w;
     const TensorView& bias;
@@ -49,18 +51,18 @@ class PanelProducts final : public Products {
     const MutableTensorView& y;
   };
   int64_t Strips(const PackedMatrix& w) const;
-  // Of y, by panel.
+  // Columns of y per panel.
   int64_t Columns(const PackedMatrix& w) const { return kernels_.strips * kStripColumns / (w.gated ? 2 : 1); }
   int64_t Panels(const PackedMatrix& w) const { return (w.outputs + Columns(w) - 1) / Columns(w); }
-  // Which of the stacked rows of weights a strip holds as its columns; none where it only fills a panel.
+  // The stacked weight rows that form the columns of a strip; none if the strip only pads a panel.
   RowRange RowsOfStrip(const PackedMatrix& w, int64_t strip) const;
   void PackStrip(const WeightRows& w, const PackedMatrix& packed, int64_t strip, std::byte* strip_values,
                  float* strip_scales) const;
   void PrepareRows(const TensorView& x);
-  // How a call is cut into tasks.
+  // The division of a call into tasks.
   struct Cut {
-    int64_t rows;  // of x, per task: whole blocks
-    bool x_stays;  // so the panel changes from task to task; else the rows do
+    int64_t rows;  // of x, per task; whole blocks
+    bool x_stays;  // consecutive tasks change the panel; else they change the rows
   };
   Cut CutOf(const PackedMatrix& w, int64_t rows) const;
   struct Panel {
@@ -69,23 +71,23 @@ class PanelProducts final : public Products {
     const float* scales;
     const std::byte* next;  // PanelTask::next_w
   };
-  // `rows` rows, or what is left of them, from `row` on.
+  // Multiplies the panel by `rows` rows of x, or as many as are left, starting with `row`.
   void MultiplyPanel(const Call& call, const Panel& panel, int64_t row, int64_t rows) const;
   void MultiplyOnce(const Call& call);
 
   ProductContext context_;
   const PanelKernels& kernels_;
-  // x of the call at hand, by block: values, and scales and sums by group.
+  // The packed x of the current call, by block: values, and scales and sums by group.
   Tensor values_;
   Tensor scales_;
   std::vector<int32_t> sums_;
-  // By thread: the panel at hand, where weights are packed once only.
+  // By thread: the current panel, for weights that are packed on the fly.
   Tensor panels_;
   Tensor panel_scales_;
 };
 
-// A gated panel has the gate's strips in its first half and the same columns of `up` in the second, so that both halves
-// of a result meet in one block.
+// A gated panel holds strips of the gate in its first half and the same columns of `up` in its second, so
+// both halves of a result are in one block.
 int64_t PanelProducts::Strips(const PackedMatrix& w) const {
   if (!w.gated) return StripsOf(w.outputs);
   const int64_t half = kernels_.strips / 2;
@@ -114,8 +116,8 @@ void PanelProducts::PackStrip(const WeightRows& w, const PackedMatrix& packed, i
   for (int64_t begin = 0; begin < packed.inputs; begin += kPackValues) {
     const int64_t count = std::min(kPackValues, packed.inputs - begin);
     const int64_t padded = std::min(kPackValues, depth - begin);
-    // The rows are sixteen streams, more than the processor's prefetcher follows: without this, packing Q4_0 spends a
-    // third of its time waiting.
+    // The rows are sixteen streams, more than the hardware prefetcher follows. Without this prefetch, packing
+    // Q4_0 waits for a third of its time.
     const int64_t next = begin + count;
     w.Prefetch(rows.first, rows.count, next, std::min(kPackValues, packed.inputs - next));
     for (int r = 0; r < rows.count; ++r) {
@@ -157,7 +159,7 @@ void PanelProducts::PrepareRows(const TensorView& x) {
   context_.pool.For(blocks, 1, [&](int64_t block, int64_t, int) {
     float* block_scales = scaled() ? scale_rows.Row<float>(block).data() : nullptr;
     for (int64_t r = 0; r < block_rows; ++r) {
-      // Rows past the last are multiplied with their block and not written: any row's values do.
+      // Rows beyond the last are multiplied with their block but never written, so any row's values serve.
       const int64_t row = std::min(block * block_rows + r, x.rows - 1);
       kernels_.prepare(x.Row<float>(row).data(), x.cols, static_cast<int>(r), values.RowBytes(block),
                        block_scales, sums_.data() + block * scales);
@@ -227,8 +229,8 @@ void PanelProducts::Product(const TensorView& x, const PackedMatrix& w, const Te
   });
 }
 
-// Every panel is packed into the memory of its thread and used while it lies in the thread's cache: nothing of the
-// packed matrix passes through memory. The same kernels as above, so the same bits.
+// Each thread packs a panel into its own memory and uses it while it is in the thread's cache, so the packed
+// matrix never passes through memory. The kernels are those of Product, so the bits are the same.
 void PanelProducts::MultiplyOnce(const Call& call) {
   const PackedMatrix& w = call.w;
   const WeightRows rows(w.sources);

@@ -1,5 +1,5 @@
-// Products of quantised weights as integers, bit for bit against the arithmetic that panel_kernels.h states, written
-// down once more as plain loops, and in quality against fp64.
+// Integer products of quantised weights: bit for bit against the arithmetic of panel_kernels.h written as
+// plain loops, and in accuracy against fp64.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -86,7 +86,7 @@ void ExpectStatedArithmetic(const ProductOf& product, size_t group, const std::v
       EXPECT_TRUE(SameBits(product(x.view(), w.view(), bias), Expected(x.view(), w.view(), bias, group)));
     }
   }
-  // The largest codes everywhere: what sums of pairs in int16 would not hold.
+  // The largest codes everywhere, whose pair sums exceed int16.
   for (float sign : {1.0f, -1.0f}) {
     Tensor x(DType::kF32, 7, 512);
     for (int64_t i = 0; i < 7; ++i) std::ranges::fill(x.mutable_view().Row<float>(i), sign);
@@ -120,7 +120,8 @@ class IntProducts : public ::testing::TestWithParam<Isa> {
   std::unique_ptr<Backend> backend_;
 };
 
-// Rows on and off blocks of 6, 24 and 64, columns on and off strips and panels, K on and off groups of 64 and 128.
+// Rows that are and are not multiples of blocks of 6, 24 and 64; columns likewise for strips and panels, K
+// for groups of 64 and 128.
 TEST_P(IntProducts, AreTheStatedArithmeticBitForBit) {
   const auto product = [this](const TensorView& x, const TensorView& w, const TensorView& bias) {
     return Product(x, w, bias);
@@ -131,7 +132,7 @@ TEST_P(IntProducts, AreTheStatedArithmeticBitForBit) {
       {{1, 64, 1}, {5, 96, 17}, {6, 256, 64}, {33, 512, 70}, {13, 1312, 130}, {40, 768, 48}, {389, 256, 33}});
 }
 
-// Rows so long that tiles take fewer than 384 of them at a time.
+// Rows so long that the tile kernels take fewer than 384 of them at a time.
 TEST_P(IntProducts, LongRowsAreTheStatedArithmeticBitForBit) {
   const Tensor x = Random(150, 8192, 1);
   const Tensor w = RandomWeight(DType::kQ8_0, 70, 8192, 2);
@@ -139,7 +140,8 @@ TEST_P(IntProducts, LongRowsAreTheStatedArithmeticBitForBit) {
   EXPECT_TRUE(SameBits(Product(x.view(), w.view()), Expected(x.view(), w.view(), {}, group)));
 }
 
-// The same for tiles of bf16, whose order of summation is their own: against fp64, and in any company.
+// The same for bf16 tiles, which have their own order of summation: against fp64, and with different other
+// rows.
 TEST(TileProducts, LongRowsOfBf16) {
   if (!Cpu().avx512_bf16) GTEST_SKIP() << "this CPU lacks AVX-512 with bf16";
   InstallAmxEmulator();
@@ -163,14 +165,14 @@ TEST(TileProducts, LongRowsOfBf16) {
       size += sum * sum;
     }
   }
-  EXPECT_LT(std::sqrt(error / size), 0.004);  // a factor's rounding is at most 2^-9
+  EXPECT_LT(std::sqrt(error / size), 0.004);  // rounding a factor has an error of at most 2^-9
   Tensor some(DType::kF32, 50, 70);
   backend->Product(x.view().Rows(240, 50), packed, {}, some.mutable_view());
   EXPECT_TRUE(SameBits(some, y.view().Rows(240, 50)));
 }
 
-// What CPUs with AVX2 and AVX-VNNI run, machine code of this build. Each emulated instruction takes microseconds, so few
-// shapes.
+// Runs the machine code for CPUs with AVX2 and AVX-VNNI in an emulator. Each emulated instruction takes
+// microseconds, so there are few shapes.
 TEST(AvxVnniProducts, AreTheStatedArithmeticBitForBit) {
   if (!Cpu().avx2) GTEST_SKIP() << "this CPU lacks AVX2";
   InstallAvxVnniEmulator();
@@ -189,7 +191,8 @@ TEST(AvxVnniProducts, AreTheStatedArithmeticBitForBit) {
                          {{1, 64, 1}, {5, 96, 17}, {26, 320, 70}});
 }
 
-// Two roundings to 8 bits: half a step of at most 4 sigma / 127 each, uniform, so some 1 % of the result's deviation.
+// Two roundings to 8 bits, each uniform within half a step of at most 4 sigma / 127: about 1 % of the
+// result's deviation.
 TEST_P(IntProducts, LoseAPercent) {
   const Tensor x = Random(64, 2048, 4);
   const Tensor w = RandomWeight(DType::kQ8_0, 96, 2048, 5);

@@ -1,9 +1,9 @@
-// What the panel products of AVX-512 and AMX share: rows of floats as int8 codes or bf16, laid out as strips of weights
-// and blocks of x, and the way back. Included after V.
+// Shared by the panel products of AVX-512 and AMX: conversion of float rows to int8 codes or bf16, in strips
+// of weights and blocks of x, and the output of results. Included after V.
 #include "kernels/cpu/panel_common.inl"
 
-// The largest magnitude of `count` floats, a multiple of 16, as bits: a NaN ranks above infinity, so that neither is
-// lost.
+// The largest magnitude of `count` floats, a multiple of 16, as bits. A NaN ranks above infinity, so neither
+// is lost.
 inline uint32_t LargestMagnitude(const float* x, int64_t count) {
   __m512i top = _mm512_setzero_si512();
   const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
@@ -20,7 +20,7 @@ inline __m128i CodesOf(const float* x, float inverse) {
   return _mm512_cvtsepi32_epi8(wide);
 }
 
-// Sixteen rows of packed words, `row_bytes` apart, as a strip: [words][kStripColumns], each byte xor `flip`.
+// Sixteen rows of packed words, `row_bytes` apart, as a strip [words][kStripColumns], each byte xor `flip`.
 inline void TurnRows(const std::byte* rows, int64_t row_bytes, uint8_t flip, std::byte* strip) {
   const __m512i mask = _mm512_set1_epi8(static_cast<char>(flip));
   for (int64_t i = 0; i < row_bytes; i += 64) {
@@ -100,12 +100,12 @@ void PrepareBf16(const float* x, int64_t count, int row, std::byte* block, float
   }
 }
 
-// The first `count` lanes.
+// A mask of the first `count` lanes.
 inline __mmask16 FirstLanes(int64_t count) {
   return static_cast<__mmask16>(count >= 16 ? 0xffffu : (1u << count) - 1);
 }
 
-// Sixteen results of a block's row, from column c on, with the bias and, where gated, the gate.
+// Sixteen results of a block's row, from column c on, with the bias and, if gated, the gate applied.
 inline __m512 FinishColumns(const PanelTask& t, const float* row, int64_t c, int64_t half, __mmask16 there) {
   V v = V::Load(row + c);
   if (t.bias != nullptr) v = v + V{_mm512_maskz_loadu_ps(there, t.bias + c)};
@@ -115,7 +115,8 @@ inline __m512 FinishColumns(const PanelTask& t, const float* row, int64_t c, int
   return (v / (V::Set(1.0f) + Exp(V::Set(0.0f) - v)) * up).v;  // SiluMul of kernel_rows.inl
 }
 
-// The rows and columns of a finished block that exist. `stride`: of y, and all columns of the panel.
+// Writes the existing rows and columns of a finished block. `stride` is that of `y`, and the panel's total
+// columns.
 inline void WriteBlock(const PanelBlock& b, int64_t block_rows, const float* y, int64_t stride) {
   const PanelTask& t = b.task;
   const int64_t rows = t.rows - b.first_row < block_rows ? t.rows - b.first_row : block_rows;

@@ -7,7 +7,7 @@ namespace coppice::cpu {
 namespace {
 
 constexpr int64_t kColumnsPerTask = 16;
-constexpr int64_t kRowsPerTask = 64;  // of x, which stay in cache while a task's columns pass
+constexpr int64_t kRowsPerTask = 64;  // rows of x that stay in the cache while a task's columns pass
 
 class PlainProducts final : public Products {
  public:

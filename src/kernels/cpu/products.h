@@ -1,4 +1,4 @@
-// Large products with packed weights: what Backend::Pack and Backend::Product are made of.
+// Large products with packed weights, which implement Backend::Pack and Backend::Product.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace coppice::cpu {
 
-// Rows of several weights, one part after the other.
+// The rows of several weights, stacked.
 class WeightRows {
  public:
   explicit WeightRows(std::span<const TensorView> parts) : parts_(parts) {
@@ -20,9 +20,10 @@ class WeightRows {
   std::span<const TensorView> parts() const { return parts_; }
   int64_t rows() const { return rows_; }
   int64_t cols() const { return parts_.front().cols; }
-  // Asks for values [begin, begin + count) of rows [first, first + rows) to be brought into the L2 cache.
+  // Prefetches values [begin, begin + count) of rows [first, first + rows) into the L2 cache.
   void Prefetch(int64_t first, int64_t rows, int64_t begin, int64_t count) const;
-  // Values [begin, begin + count) of row i, which begin on a block's boundary.
+  // Dequantises values [begin, begin + count) of row i; `begin` and `count` must be multiples of the block
+  // size.
   void Dequantize(const KernelTable& kernels, int64_t i, int64_t begin, int64_t count, float* y) const;
 
  private:
@@ -30,34 +31,35 @@ class WeightRows {
   int64_t rows_ = 0;
 };
 
-// One layout of packed weights and the products over it. Fills `storage` and `scales` of a PackedMatrix.
+// One layout of packed weights and the products over it. Pack fills the contents of a PackedMatrix.
 class Products {
  public:
   virtual ~Products() = default;
   virtual void Pack(const WeightRows& w, PackedMatrix& packed) = 0;
-  // y is [m, rows of all parts]; with ends() it is what Backend::ProductInto says.
+  // If ends() is true, this is Backend::ProductInto. Otherwise y [m, rows of all parts] receives all outputs,
+  // neither added nor gated.
   virtual void Product(const TensorView& x, const PackedMatrix& w, const TensorView& bias, ProductEnd end,
                        MutableTensorView y) = 0;
-  // Whether Product knows what to do at the end: to add, and to gate. If not, it stores all outputs.
+  // Whether Product handles `end` and gating.
   virtual bool ends() const { return false; }
 };
 
-// Where products are made: all references outlive the object.
+// Shared by all products. The references must outlive them.
 struct ProductContext {
   const KernelTable& kernels;
   const ThreadPool& pool;
 };
 
-// Keeps oneDNN within `isa`. It is the process's setting and is heard only before the first product.
+// Keeps oneDNN within `isa`. Process-wide; has no effect after the first oneDNN call.
 void LimitOnednn(Isa isa);
 
-// fp32 through oneDNN, one thread per primitive and many primitives at a time. From AVX-512 up.
+// fp32 through oneDNN, for AVX-512 and above. Each primitive runs on one thread, and many run at a time.
 std::unique_ptr<Products> MakeOnednnProducts(const ProductContext& context);
 
-// fp32, bf16 or integers, over packed panels.
+// fp32, bf16 or integers over packed panels.
 std::unique_ptr<Products> MakePanelProducts(const ProductContext& context, const PanelKernels& kernels);
 
-// fp32 rows and the dot kernel: for CPUs below AVX2, where oneDNN has little to add.
+// fp32 rows and the dot kernel, for CPUs without AVX2, where oneDNN has little to add.
 std::unique_ptr<Products> MakePlainProducts(const ProductContext& context);
 
 }  // namespace coppice::cpu

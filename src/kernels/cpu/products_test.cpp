@@ -1,4 +1,4 @@
-// Batch invariance of large products, at sizes where oneDNN blocks K and N and takes its fast paths: the
+// Batch invariance of large products, at sizes where oneDNN blocks K and N and takes its fast paths. The
 // conformance tests of kernels/ cover every type, but only small shapes.
 #include <gtest/gtest.h>
 
@@ -41,7 +41,8 @@ class LargeProducts : public ::testing::TestWithParam<Config> {
   std::unique_ptr<Backend> backend_;
 };
 
-// 128 rows a tile, 512 columns a block: sizes on and off both, K from one word to many blocks.
+// A tile has 128 rows and a block 512 columns; sizes are and are not multiples of both, and K ranges from one
+// word to many blocks.
 struct Shape {
   int64_t inputs, outputs;
 };
@@ -68,7 +69,7 @@ TEST_P(LargeProducts, ARowIsTheSameAtAnyPlaceInAnyCall) {
             << "rows " << first << " to " << first + count;
       }
     }
-    // And right: against fp64, on a row of the first tile and one of the last.
+    // Also checks accuracy: against fp64, for a row of the first tile and one of the last.
     for (int64_t i : {3, 260}) {
       double error = 0;
       for (int64_t o = 0; o < s.outputs; ++o) {
@@ -78,8 +79,8 @@ TEST_P(LargeProducts, ARowIsTheSameAtAnyPlaceInAnyCall) {
         }
         error += std::pow(all.view().Row<float>(i)[o] - expected, 2);
       }
-      // A product of unit uniforms has a deviation of sqrt(inputs) / 3; a sum may cancel, so it is no
-      // measure.
+      // A product of unit uniforms has a deviation of sqrt(inputs) / 3. The actual sum may cancel, so it is
+      // no scale for the error.
       const double typical =
           std::sqrt(static_cast<double>(s.outputs)) * (1 + std::sqrt(static_cast<double>(s.inputs)) / 3);
       EXPECT_LE(std::sqrt(error), (GetParam().exact ? 1e-5 : 1e-2) * typical) << "row " << i;

@@ -19,7 +19,7 @@ TEST(RowShares, AThreadTakesItsShareInOrderAndThenTheOthers) {
   for (int i = 0; i < 3; ++i) begins.push_back(shares.Take(1).begin);
   EXPECT_EQ(begins, (std::vector<int64_t>{5, 7, 9}));
   EXPECT_EQ(shares.Take(0).begin, 0);
-  EXPECT_EQ(shares.Take(1).begin, 2);  // its own are gone
+  EXPECT_EQ(shares.Take(1).begin, 2);  // its own share is used up
   const RowRange last = shares.Take(1);
   EXPECT_EQ(last.begin, 4);
   EXPECT_EQ(last.end, 5);
@@ -35,7 +35,7 @@ TEST(RowShares, WhatOnePieceHoldsIsNotSplit) {
   EXPECT_EQ(shares.Split(0, 16), 0);
 }
 
-// As many calls as pieces take every row once, whichever threads they run on, and one object serves loop after loop.
+// One call per piece takes every row once, whichever thread makes it, and one object serves many loops.
 TEST(RowShares, EveryRowIsTakenOnce) {
   const ThreadPool pool(3);
   RowShares shares(pool.size());

@@ -1,14 +1,14 @@
-// Attention under a pattern: for a block of queries and the heads that share its key list, the keys and
-// values of the list are copied side by side, one head wide, and the kernels of dense attention run on the
+// Attention under a pattern. For a block of queries and the heads that share its key list, this file copies
+// the keys and values of the list side by side, one head wide, and runs the kernels of dense attention on the
 // copy.
 //   keys(h, b) = columns_h + blocks_{h, b}     out_i = softmax(scale q_i k^T + bias)|keys(h, b), <= i  v
-// Tiles and chunks are counted from the first key of the list, which depends on the head and the block alone.
-// A row therefore has the same bits in every call, and those of Attention where the list holds every key.
+// Tiles and chunks are counted from the first key of the list, which depends only on the head and the block.
+// A row therefore has the same bits in every call, and the bits of Attention if the list holds every key.
 //
 // O(pairs head_dim) time, and O(list head_dim) bytes copied per block and head, once for all rows of the
-// block: measured with AVX-512 at 16k keys and blocks of 128, a pattern of density 0.2 takes 0.23 of dense
-// attention, 0.16 where the heads of a kv head share lists. Memory per thread is one chunk's keys and values
-// and kItemTiles + 1 states.
+// block. Measured with AVX-512, 16k keys and blocks of 128: a pattern of density 0.2 takes 0.23 of the time
+// of dense attention, and 0.16 if the heads of a kv head share lists. Memory per thread: the keys and values
+// of one chunk, and kItemTiles + 1 states.
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -22,12 +22,12 @@
 namespace coppice::cpu {
 namespace {
 
-constexpr int64_t kItemTiles = 4;  // tiles of rows that read one copy; each needs a state
+constexpr int64_t kItemTiles = 4;  // tiles of rows that share one copy; each needs a state
 constexpr int64_t kItemRows = kItemTiles * kAttentionRows;
 constexpr int64_t kChunkTiles = kKeyChunk / kKeyTile;
 
-// Query rows [first, first + count) of the call, all in one block, for heads [head, head + group) of one kv
-// head, which have the same keys there.
+// Query rows [first, first + count) of the call, all in one block, for the heads [head, head + group) of one
+// kv head, which have the same keys in that block.
 struct Item {
   int64_t block;
   int64_t first;
@@ -36,7 +36,7 @@ struct Item {
   int group;
 };
 
-// Where one chunk of a list lies.
+// The location of one chunk of a list.
 struct Chunk {
   const std::byte* keys;
   const std::byte* values;
@@ -46,13 +46,13 @@ struct Chunk {
   const std::byte* packed_values;
 };
 
-// The visible part of a list, per query.
+// The visible range of a list, per query.
 struct Limits {
   std::vector<int32_t> begin;
   std::vector<int32_t> end;
 };
 
-// The same limits within keys [first, first + count) of the list.
+// The limits relative to keys [first, first + count) of the list.
 Limits Within(const Limits& of, int64_t first, int64_t count) {
   const auto shifted = [&](std::vector<int32_t> limits) {
     for (int32_t& l : limits) l = static_cast<int32_t>(std::clamp<int64_t>(l - first, 0, count));
@@ -70,8 +70,8 @@ bool SameKeys(const SparsePattern& pattern, int a, int b, int64_t block) {
          left.columns == right.columns;
 }
 
-// Copies rows `rows` of a cache, `width` bytes from `offset` on, side by side. Whole blocks are runs, and a
-// run of a cache that is one head wide is one copy.
+// Copies `width` bytes from `offset` on of each of `rows` of a cache, side by side. Whole blocks are runs of
+// rows; in a cache that is one head wide, a run is one copy.
 void CopyRows(const TensorView& cache, int64_t offset, int64_t width, std::span<const int32_t> rows,
               std::byte* to) {
   for (size_t i = 0; i < rows.size();) {
@@ -103,17 +103,18 @@ class SparseRun {
   int64_t ScratchFloats() const {
     return AttentionScratchFloats(in_.shape.head_dim) + (kItemTiles + 1) * state_floats_;
   }
-  // Copied rows of a chunk, and behind them the packed tiles.
+  // The copied rows of a chunk, followed by the packed tiles.
   int64_t CopyFloats() const {
     return (2 * kKeyChunk * width_ + 2 * kChunkTiles * PackedTileBytes(in_.shape.head_dim) + 3) / 4;
   }
 
-  // With `join`, heads of one kv head that have the same keys share an item; it changes no bit of the result.
+  // With `join`, heads of one kv head with the same keys share an item. This changes no bit of the result.
   std::vector<Item> Items(int64_t first_query, bool join) const {
     std::vector<Item> items;
     const int64_t last_block = (first_query + in_.queries.rows - 1) / pattern_.query_block;
     const int group = in_.shape.heads / in_.shape.kv_heads;
-    // One kv head after the other, whose keys then stay in the caches; the last queries see the most keys.
+    // One kv head after another, so that its keys stay in the caches; last queries first, since they see the
+    // most keys.
     for (int kv_end = group; kv_end <= in_.shape.heads; kv_end += group) {
       for (int64_t b = last_block; b >= first_query / pattern_.query_block; --b) {
         const int64_t begin = std::max<int64_t>(b * pattern_.query_block - first_query, 0);
@@ -132,18 +133,18 @@ class SparseRun {
     return items;
   }
 
-  // Whether any head's lists are whole tiles of keys: those are then taken from the packed cache.
+  // Whether some head's lists consist of whole key tiles only, which can come from the packed cache.
   bool TakesPackedTiles() const {
     return kernels_.pack != nullptr && pattern_.key_block % kKeyTile == 0 &&
            std::ranges::any_of(pattern_.heads, IsWholeBlocks);
   }
-  // `plan`: of the same call, packed; or null.
+  // `plan` is the packed plan of the same call, or null.
   void UsePacked(const AttentionPlan* plan) { packed_ = plan; }
 
   void Run(const Item& item, MutableTensorView out, float* scratch, std::byte* copy) const {
     float* states = scratch + AttentionScratchFloats(in_.shape.head_dim);
     float* part = states + kItemTiles * state_floats_;
-    // Later keys are seen by none of the queries, and cutting them off moves no other key of the list.
+    // None of the queries sees later keys, and cutting those off moves no other key of the list.
     const std::vector<int32_t> list =
         KeysOf(pattern_, item.head, item.block, RowsUntil(in_.key_positions, Position(item, item.count - 1)));
     std::vector<int32_t> positions(list.size());
@@ -199,7 +200,7 @@ class SparseRun {
     return limits;
   }
 
-  // All of a tile but the keys.
+  // The whole tile except for the keys.
   AttentionTile TileOf(const Item& item, int64_t tile) const {
     const AttentionShape& s = in_.shape;
     AttentionTile t = {};
@@ -222,7 +223,7 @@ class SparseRun {
   }
   int KvHead(const Item& item) const { return item.head / (in_.shape.heads / in_.shape.kv_heads); }
 
-  // Keys `rows`, of which the queries see those from limits.begin on.
+  // The chunk of keys `rows`; no query sees keys before limits.begin.front().
   Chunk ChunkOf(const Item& item, std::span<const int32_t> rows, const Limits& limits,
                 std::byte* copy) const {
     const int64_t first_visible = limits.begin.front();
@@ -238,7 +239,8 @@ class SparseRun {
     return chunk;
   }
 
-  // `rows` are whole tiles of the cache (the last one may be cut): where they lie if they are neighbours, else copied.
+  // `rows` are whole tiles of the cache (the last may be partial). Uses them in place if they are
+  // consecutive, else copies them.
   Chunk PackedTiles(const Item& item, std::span<const int32_t> rows, int64_t first_visible,
                     std::byte* to) const {
     const AttentionTile cache = packed_->Tile(KvHead(item), 0);
@@ -261,7 +263,7 @@ class SparseRun {
     return chunk;
   }
 
-  // The tiles of a chunk of `count` keys from the one with key `first_visible` on.
+  // Packs the tiles of a chunk of `count` keys, starting with the tile of key `first_visible`.
   void Pack(const Item& item, int64_t first_visible, int64_t count, std::byte* to, Chunk* chunk) const {
     const int64_t tile_bytes = PackedTileBytes(in_.shape.head_dim);
     std::byte* values = to + kChunkTiles * tile_bytes;
@@ -277,8 +279,8 @@ class SparseRun {
     chunk->packed_values = values;
   }
 
-  // The keys and values of `rows`: where they lie when they are neighbours, else copied. Tiles before key
-  // `first_visible` are skipped by the kernels, so they are not copied.
+  // The keys and values of `rows`: in place if the rows are consecutive, else copied. Tiles before key
+  // `first_visible` are not copied, because the kernels skip them.
   Chunk Gather(const Item& item, std::span<const int32_t> rows, int64_t first_visible,
                std::byte* copy) const {
     const int64_t offset = KvHead(item) * width_;
@@ -320,7 +322,7 @@ void AttentionOps::SparseAttention(const AttentionInput& in, const SparsePattern
     plan.Pack(pool_, PackedOf(in));
     run.UsePacked(&plan);
   }
-  // A short call has few items to share out; there a head's own copy is cheaper than an idle thread.
+  // A short call has few items to distribute; then copying keys once per head costs less than an idle thread.
   std::vector<Item> items = run.Items(first_query, /*join=*/true);
   if (static_cast<int64_t>(items.size()) < 2 * pool_.size()) items = run.Items(first_query, /*join=*/false);
   Grow(scratch_, pool_.size(), run.ScratchFloats());

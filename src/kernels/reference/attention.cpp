@@ -2,9 +2,9 @@
 //   s_j = scale q_h . k_j + slope_h (position_j - p)
 //   a_j = exp(s_j - max s) / sum_j exp(s_j - max s)
 //   out_h = sum_j a_j v_j          mass_j += weight_i a_j
-// The visible keys are one range, because key positions ascend. O(m n heads head_dim) time, O(n head_dim)
-// memory: one kv head's keys and values in fp32, so that a 16-bit cache is converted once per head and not
-// once per query.
+// Key positions ascend, so the visible keys are one range. O(m n heads head_dim) time, O(n head_dim) memory:
+// one kv head's keys and values in fp32, so a 16-bit cache is converted once per head, not once per query.
+// AttentionMass holds the keys of all heads.
 #include "kernels/reference/attention.h"
 
 #include <algorithm>
@@ -44,8 +44,8 @@ KeyRange VisibleKeys(const AttentionInput& in, int64_t query) {
   return {begin - keys.begin(), end - keys.begin()};
 }
 
-// a[j - seen.begin] for the keys of `seen`, of these only the ones whose `mask` is set, where there is one;
-// all zero where no key has weight.
+// a[j - seen.begin] for the keys of `seen`; 0 for keys not set in `mask`, if one is given. All zero if no key
+// has weight.
 void Weights(const AttentionInput& in, int64_t query, int head, const KeyRange& seen,
              const std::vector<float>& keys, std::span<float> a, const std::vector<bool>& mask = {}) {
   const AttentionShape& shape = in.shape;
@@ -61,7 +61,7 @@ void Weights(const AttentionInput& in, int64_t query, int head, const KeyRange& 
     max = std::max(max, a[j]);
   }
   if (max == -std::numeric_limits<float>::infinity())
-    max = 0;  // -inf - -inf would be NaN; now every weight is 0
+    max = 0;  // -inf - -inf would be NaN; this makes every weight 0
   float sum = 0;
   for (float& w : a) sum += w = std::exp(w - max);
   if (sum == 0) return;

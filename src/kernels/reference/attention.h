@@ -1,4 +1,4 @@
-// Attention of the reference backend: softmax over one query's scores at a time.
+// Attention of the reference backend: the softmax of one query and head at a time.
 #pragma once
 
 #include "kernels/backend.h"

@@ -1,4 +1,4 @@
-// The oracle: every operation straight from its equation, in fp32, on one thread.
+// The oracle: every operation directly from its equation, in fp32, on one thread.
 #pragma once
 
 #include <memory>

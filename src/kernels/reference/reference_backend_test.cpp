@@ -1,4 +1,4 @@
-// What only the reference backend promises; all that every backend promises is in conformance_*_test.cpp.
+// Promises of the reference backend only; conformance_*_test.cpp cover those of every backend.
 #include "kernels/reference/reference_backend.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ TEST(ReferenceBackend, DecodeEqualsPrefillBitForBit) {
   }
 }
 
-TEST(ReferenceBackend, AQueryWithoutVisibleKeysIsZero) {  // outside the contract, but never NaN
+TEST(ReferenceBackend, AQueryWithoutVisibleKeysIsZero) {  // outside the contract, but must not be NaN
   const std::unique_ptr<Backend> be = MakeReferenceBackend();
   AttentionData data({.heads = 2, .kv_heads = 1, .head_dim = 8, .n = 6, .m = 2}, DType::kF32);
   data.key_positions = {0, 1, 2, 3, 5, 6};  // the query at 4 has a window of one and no key there
@@ -60,7 +60,7 @@ TEST(ReferenceBackend, ABrokenKeyHasNoWeightAndANanShows) {
   for (float v : nothing.view().Row<float>(0)) EXPECT_EQ(v, 0.0f);
   data.keys.mutable_view().Row<float>(1)[0] = std::numeric_limits<float>::quiet_NaN();
   const Tensor broken = mass();
-  EXPECT_TRUE(std::isnan(broken.view().Row<float>(0)[1]));  // hidden by no guard
+  EXPECT_TRUE(std::isnan(broken.view().Row<float>(0)[1]));  // not hidden by a guard
 }
 
 }  // namespace

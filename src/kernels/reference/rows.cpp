@@ -45,7 +45,7 @@ void LayerNorm(const TensorView& x, const TensorView& weight, const TensorView& 
     const std::span<float> out = y.Row<float>(i);
     const float mean = Dot(in.data(), ones.data(), x.cols) / static_cast<float>(x.cols);
     for (size_t c = 0; c < in.size(); ++c) centred[c] = in[c] - mean;
-    // The mean of squared differences, not mean(x^2) - mean^2, which cancels where the mean is large.
+    // The mean of squared differences; mean(x^2) - mean^2 would cancel for a large mean.
     const float variance = Dot(centred.data(), centred.data(), x.cols) / static_cast<float>(x.cols);
     const float inverse = 1.0f / std::sqrt(variance + eps);
     for (size_t c = 0; c < in.size(); ++c) out[c] = centred[c] * inverse * w[c] + b[c];
@@ -57,7 +57,7 @@ void Rope(MutableTensorView x, int head_dim, std::span<const int32_t> positions,
   const int64_t pairs = table.cos.cols;
   if (pairs == 0) return;
   const int64_t step = table.interleaved ? 2 : 1;       // from one pair to the next
-  const int64_t apart = table.interleaved ? 1 : pairs;  // between the two of a pair
+  const int64_t apart = table.interleaved ? 1 : pairs;  // between the two elements of a pair
   for (int64_t i = 0; i < x.rows; ++i) {
     const std::span<const float> cos = table.cos.Row<float>(positions[static_cast<size_t>(i)]);
     const std::span<const float> sin = table.sin.Row<float>(positions[static_cast<size_t>(i)]);
@@ -84,7 +84,7 @@ void SiluMul(MutableTensorView gate, const TensorView& up) {
   }
 }
 
-// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), with the constant as BLOOM writes it.
+// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), with BLOOM's rounding of the constant.
 void Gelu(MutableTensorView x) {
   CheckSameShape(x, x);
   for (int64_t i = 0; i < x.rows; ++i) {
@@ -106,7 +106,8 @@ void GatherRows(const TensorView& x, std::span<const int32_t> rows, MutableTenso
   CheckGatherRows(x, rows, y);
   const size_t bytes = static_cast<size_t>(BytesOf(x.dtype, x.cols));
   if (bytes == 0) return;
-  for (size_t i = 0; i < rows.size(); ++i) {  // in place, a row may already lie where it belongs: memmove
+  // memmove, because in place a row may already be where it belongs.
+  for (size_t i = 0; i < rows.size(); ++i) {
     std::memmove(y.RowBytes(static_cast<int64_t>(i)), x.RowBytes(rows[i]), bytes);
   }
 }

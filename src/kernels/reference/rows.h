@@ -1,4 +1,4 @@
-// The row-wise operations of the reference backend; kernels/backend.h says what each does.
+// The row-wise operations of the reference backend; kernels/backend.h specifies each.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
-// Flash attention on AMX tiles: the same rows-as-lanes form as kernel_attention.inl, S^T = K Q^T and O^T +=
-// V^T P^T, with bf16 factors and fp32 sums. Keys are read as they lie in the cache: 16 keys are the 16 rows
-// of a tile. Queries are packed in pairs once per call, weights once per tile, and values are transposed once
-// per tile, or where a call has several tiles of rows once for all of them (pack).
+// Flash attention on AMX tiles, in the rows-as-lanes form of kernel_attention.inl: S^T = K Q^T and O^T += V^T
+// P^T, with bf16 factors and fp32 sums. Keys are read directly from the cache: 16 keys are the 16 rows of a
+// tile. Queries are packed in pairs once per call, weights once per tile. Values are transposed once per tile
+// or, if a call has several tiles of rows, once for all of them (pack).
 //
 // 2 x 2 blocks of tiles: sums in tiles 0 to 3, left sides in 4 and 5, right sides in 6 and 7. The softmax
-// between the products is AVX-512's, and so are the layouts of state and scores; only the factors are rounded
-// to bf16.
+// between the products is that of AVX-512, and so are the layouts of state and scores. Only the factors are
+// rounded to bf16.
 
 static_assert(kPanels == 1 && V::kLanes == 16);
 constexpr int kTileBytes = 1024;
@@ -14,9 +14,9 @@ constexpr int64_t kPanelBytes = kPanel * 4;
 
 struct TileBuffers {
   uint16_t* queries;  // [dim / 32][kLaneTiles][16][16][2]
-  uint16_t* keys;     // [kKeyTile][dim]: copies where the cache cannot be read in whole tiles
-  uint16_t* values;   // the same
-  uint16_t* columns;  // [kKeyTile / 32][dim][32]: values transposed
+  uint16_t* keys;  // [kKeyTile][dim]: copies, if the cache cannot be read in whole tiles
+  uint16_t* values;  // likewise
+  uint16_t* columns;  // [kKeyTile / 32][dim][32]: transposed values
   uint16_t* weights;  // [kKeyTile / 32][kLaneTiles][16][16][2]
 };
 
@@ -43,8 +43,8 @@ void PackTileQueries(const AttentionTile& tile, const Rows& rows, uint16_t* pack
   }
 }
 
-// Sums of a 32-row, 16 or 32-lane block over `depth` pairs of tiles: left sides at left + k * left_step, rows
-// left_stride apart, right sides at right + k * right_step.
+// Adds the products of a block of 32 rows and 16 or 32 lanes over `depth` pairs of tiles. Left tiles are at
+// left + k * left_step, with rows left_stride apart, right tiles at right + k * right_step.
 template <bool kTwo>
 inline void BlockProduct(const std::byte* left, int64_t left_stride, int64_t left_step, const uint16_t* right,
                          int64_t right_step, int64_t depth) {
@@ -99,7 +99,7 @@ void ValueBlock(const uint16_t* columns, int64_t dim, const uint16_t* weights, f
   }
 }
 
-// columns[j / 32][c][j % 32] = values[j][c]: pairs of keys are words, and words are transposed.
+// columns[j / 32][c][j % 32] = values[j][c]. Two keys form a 32-bit word, and the words are transposed.
 void TransposeValues(const CacheRows& values, int64_t dim, uint16_t* columns) {
   const auto load = [&](int64_t j, int64_t c) {
     const std::byte* p = values.first + j * values.stride + 2 * c;
@@ -118,12 +118,12 @@ void TransposeValues(const CacheRows& values, int64_t dim, uint16_t* columns) {
   }
 }
 
-// Where the weights of keys j and j + 1 lie in the tiles of one vector of rows.
+// The weights of keys j and j + 1 in the tiles of one vector of rows.
 inline uint16_t* WeightsAt(uint16_t* tiles, int j) {
   return tiles + j / 32 * (kLaneTiles * kTileBytes / 2) + j % 32 / 2 * 32;
 }
 
-// Scores of the key tile at `begin`, as ScoreTile leaves them.
+// Computes the scores of the key tile at `begin`, in the layout of ScoreTile.
 void ScoreTileAmx(const AttentionTile& tile, const Rows& rows, const TileBuffers& buffers, int64_t begin,
                   int64_t end) {
   const CacheRows keys = KeysAt(tile, begin, end, buffers.keys);
@@ -135,8 +135,9 @@ void ScoreTileAmx(const AttentionTile& tile, const Rows& rows, const TileBuffers
   if (!NeedsNoMask(tile, rows, begin)) BiasAndMask(tile, rows, begin, end, 0, vectors, rows.scores);
 }
 
-// Asks for share `part` of `parts` of the key tile at `begin`, keys and values, into L2: rows lie a token apart in the
-// cache, too far for the processor to see a stream. Packed tiles are one.
+// Prefetches share `part` of `parts` of the keys and values of the tile at `begin` into L2. In the cache,
+// rows are a token apart, too far for the hardware prefetcher to detect a stream. Packed tiles are contiguous
+// and need no prefetch.
 inline void PrefetchTile(const AttentionTile& tile, int64_t begin, int part, int parts) {
   if (tile.packed_keys != nullptr) return;
   for (int64_t j = begin + kKeyTile * part / parts; j < begin + kKeyTile * (part + 1) / parts; ++j) {
@@ -147,14 +148,14 @@ inline void PrefetchTile(const AttentionTile& tile, int64_t begin, int part, int
   }
 }
 
-// A packed tile is what the products load: keys in one piece, values transposed.
+// Packs a tile in the form that the products load: keys without gaps, values transposed.
 void PackTileAmx(const AttentionTile& cache, int64_t begin, int64_t end, std::byte* keys, std::byte* values) {
   PackCacheTile(cache, begin, end, keys, [&](const CacheRows& rows, int64_t dim) {
     TransposeValues(rows, dim, reinterpret_cast<uint16_t*>(values));
   });
 }
 
-// The transposed values of the tile at `begin`: packed, or made here.
+// The transposed values of the tile at `begin`: packed, or transposed here.
 inline const uint16_t* ColumnsAt(const AttentionTile& tile, const Rows& rows, const TileBuffers& buffers,
                                  int64_t begin, int64_t end) {
   if (const std::byte* packed = PackedValuesAt(tile, begin)) return reinterpret_cast<const uint16_t*>(packed);

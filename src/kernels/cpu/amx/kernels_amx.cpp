@@ -1,4 +1,4 @@
-// AVX-512's kernels, with attention over a bf16 cache and panel products on tiles.
+// The kernels of AVX-512, with AMX tiles for panel products and for attention over a bf16 or Q8_0 cache.
 #include <immintrin.h>
 
 #include "kernels/cpu/kernel_table.h"
@@ -8,20 +8,20 @@ namespace coppice::cpu {
 namespace {
 #include "kernels/cpu/avx512/vector.inl"
 
-// On top of V, so after it.
+// Needs V.
 #include "kernels/cpu/kernels.inl"
 
-// On top of the kernels.
+// Need the kernels.
 #include "kernels/cpu/amx/tiles.inl"
 
-// On top of the tiles and the cache's rows.
+// Need the tiles and the cache rows.
 #include "kernels/cpu/avx512/weights.inl"
 #include "kernels/cpu/kernel_cache_rows.inl"
 
 #include "kernels/cpu/amx/attention.inl"
 #include "kernels/cpu/panel_rows.inl"
 
-// On top of the tiles and the rows.
+// Needs the tiles and the panel rows.
 #include "kernels/cpu/amx/panels.inl"
 
 constexpr KernelTable WithTiles(KernelTable table) {

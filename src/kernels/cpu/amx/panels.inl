@@ -1,15 +1,17 @@
-// Panel products on AMX tiles. A block is 64 rows of x, a panel four strips. Tiles are multiplied 2 x 2 at a time (sums in
-// 0 to 3, rows in 4 and 5, strips in 6 and 7), for a range of K of 256 bytes of bf16, or a group of codes: 16 (8) KiB of
-// rows and as many of weights, which stay in L1 while all four pairs of tiles pass, with 16 KiB of results. A tile unit
-// that loads both sides from L2 waits for them: 64 bytes in every cycle.
+// Panel products on AMX tiles. A block is 64 rows of x, a panel is four strips. Tiles are multiplied 2 x 2 at
+// a time (sums in 0 to 3, rows in 4 and 5, strips in 6 and 7), over a range of K of 256 bytes of bf16, or one
+// group of codes. A range is 16 (8) KiB of rows and as many of weights, which stay in L1 with 16 KiB of
+// results while all four pairs of tiles pass. A tile unit that loads both sides from L2 would wait for them:
+// 64 bytes in every cycle.
 //
-// Behind L1, whichever side passes the other is read once for all that stays in L2: 1024 bytes in a cycle over the number
-// of rows (or columns) that stay, in int8 as in bf16. The 64 columns of a panel would be 16 bytes in every cycle of every
-// core, more than the last cache gives; so rows stay (PanelKernels::x_bytes), and panels pass, each asked for ahead.
+// Beyond L1, the side that passes is read once for all data of the other side that stays in L2: 1024 bytes
+// per cycle divided by the number of rows (or columns) that stay, in int8 as in bf16. With the 64 columns of
+// a panel staying, that would be 16 bytes per cycle and core, more than the last-level cache delivers. So
+// rows stay (PanelKernels::x_bytes) and panels pass, prefetched.
 //
-// Codes leave the tiles after each range to be scaled. The AVX-512 units do that while the tile unit
-// multiplies the next tiles, and a few rows stand between the instructions of each step: all of them in one place would
-// fill the window in which the processor reorders.
+// After each range, codes leave the tiles to be scaled. The AVX-512 units scale them while the tile unit
+// multiplies the next tiles. A few rows of this work are placed after each step: all in one place would fill
+// the reorder window.
 //
 // These counts are calculated (16 cycles for a product of tiles); the kernels have run in an emulator only.
 
@@ -18,10 +20,10 @@ constexpr int kTileStrips = 4;
 constexpr int64_t kTileStride = kTileStrips * kStripColumns;
 template <bool kCodes>
 constexpr int64_t kRangeBytes = kCodes ? kTileGroup : 256;
-constexpr int64_t kTileCacheBytes = 1 << 20;  // half of the L2 cache that every CPU with AMX has
+constexpr int64_t kTileCacheBytes = 1 << 20;  // half of the L2 cache of every CPU with AMX
 
-// Tiles 0 to 3 += 32 rows from `x` on, by two strips from `w` on (or one), over `bytes` of K. Of both, 16 rows or columns
-// take `strip_bytes`. `between` runs after each step of 64 bytes.
+// Adds to tiles 0 to 3 the products of 32 rows at `x` and two strips (or one) at `w`, over `bytes` of K. In
+// both, 16 rows or columns take `strip_bytes`. Calls `between` after each step of 64 bytes.
 template <bool kCodes, bool kTwo, typename Between>
 inline void MultiplyTileRange(const std::byte* x, const std::byte* w, int64_t strip_bytes, int64_t bytes,
                               const Between& between) {
@@ -57,20 +59,20 @@ struct TilePart {
   bool two;
 };
 
-// Sums of codes that have left the tiles and are not in the block's results yet.
+// Sums of codes that have left the tiles and are not yet added to the block's results.
 class PendingSums {
  public:
   PendingSums(const PanelBlock& block, float* y) : block_(block), y_(y) {}
 
-  // Where the next part's sums belong, [strip][32 rows][16]: not where those that are pending lie.
+  // The buffer for the next part's sums, [strip][32 rows][16]; not the one with pending sums.
   __m512i* Free() { return sums_[1 - at_]; }
-  // What lies in Free() is pending from now on.
+  // Declares the sums in Free() pending.
   void Begin(const TilePart& part) {
     at_ = 1 - at_;
     part_ = part;
     done_ = 0;
   }
-  // Adds at most `count` rows more.
+  // Adds at most `count` more rows.
   void Add(int count) {
     if (done_ == kRows) return;
     const int end = done_ + count < kRows ? done_ + count : kRows;
@@ -102,7 +104,7 @@ class PendingSums {
   const PanelBlock& block_;
   float* y_;
   TilePart part_ = {};
-  int done_ = kRows;  // of the part's rows
+  int done_ = kRows;  // rows of the part that have been added
   int at_ = 0;
   alignas(64) __m512i sums_[2][2 * kRows];
 };
@@ -119,7 +121,7 @@ inline void MultiplyCodePart(const PanelBlock& b, const TilePart& part, PendingS
   ZeroTile<3>();
   MultiplyTileRange<true, kTwo>(b.x + part.row * depth + k, b.task.w + part.strip * strip_bytes + k,
                                 strip_bytes, part.bytes, [&] { pending.Add(kRowsPerStep); });
-  pending.AddAll();  // where the range was short
+  pending.AddAll();  // needed if the range was short
   __m512i* sums = pending.Free();
   StoreTile<0>(sums, 64);
   StoreTile<2>(sums + 16, 64);
@@ -153,13 +155,13 @@ inline void AddBf16Part(const PanelBlock& b, const TilePart& part, float* y) {
   StoreTile<3>(lower + kStripColumns, kRowBytes);
 }
 
-// Asks for this block's share of a range of the panel that the thread takes next, into L2: its weights come from the last
-// cache or from memory, and those of a whole panel at once would stop the first block.
+// Prefetches this block's share of a range of the thread's next panel into L2. The weights come from the
+// last-level cache or from memory, and requesting a whole panel at once would stall the first block.
 inline void PrefetchNextPanel(const PanelBlock& b, int64_t from_byte, int64_t bytes, int64_t depth_bytes) {
   if (b.task.next_w == nullptr) return;
   const int64_t blocks = (b.task.rows + kTileRows - 1) / kTileRows;
   const int64_t block = b.first_row / kTileRows;
-  const int64_t piece = bytes * kStripColumns;  // of a strip
+  const int64_t piece = bytes * kStripColumns;  // bytes per strip
   const int64_t begin = piece * block / blocks / kCacheLine * kCacheLine;
   const int64_t end = piece * (block + 1) / blocks;
   for (int strip = 0; strip < kTileStrips; ++strip) {
@@ -183,7 +185,8 @@ void MultiplyTileBlock(const PanelBlock& b) {
     const int64_t bytes = left < kBytes ? left : kBytes;
     PrefetchNextPanel(b, range * kBytes, bytes, depth_bytes);
     for (int i = 0; i < parts; ++i) {
-      // Codes there and back: results that the last part left in L1 come first. Floats would be loaded as they are stored.
+      // Codes alternate direction, so that a range starts with the results that the last part left in L1.
+      // Floats would be loaded while they are still being stored.
       const int at = !kCodes || range % 2 == 0 ? i : parts - 1 - i;
       const int strip = at / halves * 2;
       const TilePart part = {range, bytes, at % halves * 32, strip, strip + 1 < strips};

@@ -1,5 +1,5 @@
-// The tile instructions, as inline assembly with a full memory clobber. Not the compiler's intrinsics: those
-// of GCC 12 tell it neither that _tile_loadconfig reads all 64 bytes (GCC PR 114098: the stores that fill the
+// The tile instructions, as inline assembly with a full memory clobber. The intrinsics of GCC 12 tell the
+// compiler neither that _tile_loadconfig reads all 64 bytes (GCC PR 114098: the stores that fill the
 // configuration are dropped, and the first load is a SIGILL) nor that _tile_loadd reads memory at all.
 
 struct TileConfig {
@@ -11,7 +11,7 @@ struct TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-// All eight tiles with 16 rows of 64 bytes: 16 x 16 fp32 sums, 16 x 32 bf16 factors.
+// Configures all eight tiles with 16 rows of 64 bytes: 16 x 16 fp32 sums, 16 x 32 bf16 factors.
 inline void ConfigureTiles() {
   TileConfig config = {};
   config.palette = 1;
@@ -22,7 +22,7 @@ inline void ConfigureTiles() {
   __asm__ volatile("ldtilecfg %0" : : "m"(config) : "memory");
 }
 
-// Gives the 8 KiB of state back, so that the thread's next context switch need not save it.
+// Releases the 8 KiB of tile state, so that the thread's next context switch need not save it.
 inline void ReleaseTiles() { __asm__ volatile("tilerelease" : : : "memory"); }
 
 template <int kTile>

@@ -8,7 +8,7 @@ namespace {
 
 #include "kernels/cpu/int_dot_loads.inl"
 
-constexpr int64_t kDotAhead = 0;  // the processor's own prefetcher does as well
+constexpr int64_t kDotAhead = 0;  // the hardware prefetcher does as well
 
 template <int kBytes>
 inline __m128i BlockWords(const std::byte* p) {
@@ -17,20 +17,20 @@ inline __m128i BlockWords(const std::byte* p) {
 
 inline __m256i WithSixteens(__m256i codes, uint32_t bits) { return SpreadSixteens(codes, bits); }
 
-// Lane i: products 4 i to 4 i + 3 of unsigned and signed bytes. A pair must fit int16: the codes of every
-// format do.
+// Lane i: the sum of products 4 i to 4 i + 3 of unsigned and signed bytes. The sum of a pair must fit int16,
+// which the codes of every format ensure.
 inline __m256i DotBytes(__m256i codes, __m256i x) {
   return _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), _mm256_set1_epi16(1));
 }
 
-// Lane i: the same of `first` and x plus those of `last` and y. Four products must fit int16: with codes below 32
-// they do.
+// Lane i: the same for `first` and x plus that for `last` and y. The sum of four products must fit int16,
+// which codes below 32 ensure.
 inline __m256i DotTwo(__m256i first, __m256i x, __m256i last, __m256i y) {
   const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(first, x), _mm256_maddubs_epi16(last, y));
   return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 
-// sums + the products of DotBytes, each pair of bytes times its lane of `scales`.
+// sums + the products of DotBytes, each pair of bytes multiplied by its lane of `scales`.
 inline __m256i AddScaled(__m256i sums, __m256i codes, __m256i x, __m256i scales) {
   return _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), scales));
 }

@@ -1,5 +1,5 @@
-// Integer products for AVX-VNNI, whose instruction is written as assembly, so this file needs no compiler flag of its
-// own; who calls, asks for the CPU's feature first.
+// Integer products for AVX-VNNI. Its instruction is written as assembly, so this file needs no compiler flag
+// of its own; the caller must check the CPU's feature first.
 #include <immintrin.h>
 
 #include "kernels/cpu/int_dot.h"
@@ -9,7 +9,7 @@ namespace {
 
 #include "kernels/cpu/int_dot_loads.inl"
 
-constexpr int64_t kDotAhead = 0;  // the processor's own prefetcher does as well
+constexpr int64_t kDotAhead = 0;  // the hardware prefetcher does as well
 
 template <int kBytes>
 inline __m128i BlockWords(const std::byte* p) {
@@ -23,16 +23,16 @@ inline __m256i AddBytes(__m256i sums, __m256i codes, __m256i x) {
   return sums;
 }
 
-// Lane i: products 4 i to 4 i + 3 of unsigned and signed bytes.
+// Lane i: the sum of products 4 i to 4 i + 3 of unsigned and signed bytes.
 inline __m256i DotBytes(__m256i codes, __m256i x) { return AddBytes(_mm256_setzero_si256(), codes, x); }
 
-// Lane i: the same of `first` and x plus those of `last` and y.
+// Lane i: the same for `first` and x plus that for `last` and y.
 inline __m256i DotTwo(__m256i first, __m256i x, __m256i last, __m256i y) {
   return AddBytes(DotBytes(first, x), last, y);
 }
 
-// sums + the products of DotBytes, each pair of bytes times its lane of `scales`. A pair must fit int16: the codes of
-// every format do.
+// sums + the products of DotBytes, each pair of bytes multiplied by its lane of `scales`. The sum of a pair
+// must fit int16, which the codes of every format ensure.
 inline __m256i AddScaled(__m256i sums, __m256i codes, __m256i x, __m256i scales) {
   return _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), scales));
 }

@@ -1,6 +1,6 @@
-// Rows of floats as words of panels on 256-bit vectors, and finished results back. Part of panels.inl.
+// Conversion of float rows to panel words on 256-bit vectors, and the output of results. Part of panels.inl.
 
-// The largest magnitude of `count` floats, a multiple of 8, as bits: a NaN ranks above infinity.
+// The largest magnitude of `count` floats, a multiple of 8, as bits. A NaN ranks above infinity.
 inline uint32_t LargestMagnitude(const float* x, int64_t count) {
   const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
   __m256i top = _mm256_setzero_si256();
@@ -23,14 +23,14 @@ inline __m256i CodesOf(const float* x, __m256 inverse) {
 template <int kValues>
 inline __m256i WordsOf(const float* x, __m256 inverse) {
   const __m256i low = _mm256_packs_epi32(CodesOf(x, inverse), CodesOf(x + 8, inverse));
-  // The packs work within halves of a vector; the permutations put that right.
+  // The packs work within 128-bit halves; the permutations restore the order.
   if constexpr (kValues == 2) return _mm256_permute4x64_epi64(low, 0xd8);
   const __m256i high = _mm256_packs_epi32(CodesOf(x + 16, inverse), CodesOf(x + 24, inverse));
   return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high),
                                      _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
-// `values` floats as words, xor `flip` in each byte.
+// `values` floats as words of codes, each byte xor `flip`.
 template <int kValues>
 inline void CodeRow(const float* x, int64_t values, float inverse, uint8_t flip, std::byte* words) {
   const __m256i mask = _mm256_set1_epi8(static_cast<char>(flip));
@@ -40,7 +40,7 @@ inline void CodeRow(const float* x, int64_t values, float inverse, uint8_t flip,
   }
 }
 
-// Rows of words, `row_bytes` apart, as a strip: [words][kStripColumns].
+// Rows of words, `row_bytes` apart, as a strip [words][kStripColumns].
 inline void TurnRows(const std::byte* rows, int64_t row_bytes, std::byte* strip) {
   for (int64_t i = 0; i < row_bytes; i += 32) {
     for (int first = 0; first < kStripColumns; first += 8) {
@@ -98,15 +98,16 @@ inline int32_t SumOfCodes(const float* x, int64_t values, float inverse) {
   return all;
 }
 
-// Words of one group of K.
+// The number of words of one group of K.
 template <typename Dot>
 inline int64_t GroupWords(int64_t depth, int64_t group) {
   const int64_t left = depth - group * Dot::kGroup;
   return (left < Dot::kGroup ? left : Dot::kGroup) / Dot::kValues;
 }
 
-// Row `row` of a block: [groups][kBlockRows / kSumRows][words of the group][kSumRows], so that what passes together lies
-// together. Rows far apart would meet in the same few lines of a cache wherever K is a power of two.
+// Writes row `row` of a block, whose layout is [groups][kBlockRows / kSumRows][words of the group][kSumRows],
+// so that words used together are adjacent. Rows far apart would compete for the same few cache lines if K is
+// a power of two.
 template <typename Dot>
 void PrepareWords(const float* x, int64_t count, int row, std::byte* block, float* scales, int32_t* sums) {
   alignas(32) float padded[Dot::kGroup];
@@ -130,12 +131,13 @@ void PrepareWords(const float* x, int64_t count, int row, std::byte* block, floa
   }
 }
 
-// Eight floats, or as many of the first `count` of them as there are: masked stores take a dozen cycles on Zen.
+// Eight floats, or the first `count` if there are fewer. Not masked: masked stores take a dozen cycles on
+// Zen.
 inline V LoadColumns(const float* p, int64_t count) {
   return count >= V::kLanes ? V::Load(p) : LoadPart(p, count);
 }
 
-// Eight results of a block's row, from column c on, with the bias and, where gated, the gate.
+// Eight results of a block's row, from column c on, with the bias and, if gated, the gate applied.
 inline V FinishColumns(const PanelTask& t, const float* row, int64_t c) {
   constexpr int64_t kHalf = kPanelColumns / 2;
   V v = V::Load(row + c);
@@ -146,7 +148,7 @@ inline V FinishColumns(const PanelTask& t, const float* row, int64_t c) {
   return v / (V::Set(1.0f) + Exp(V::Set(0.0f) - v)) * up;  // SiluMul of kernel_rows.inl
 }
 
-// The rows and columns of a finished block that exist.
+// Writes the existing rows and columns of a finished block.
 inline void WriteBlock(const PanelBlock& b, int64_t rows, const float* y) {
   const PanelTask& t = b.task;
   for (int64_t r = 0; r < rows; ++r) {

@@ -1,15 +1,18 @@
-// Panel products on 256-bit vectors: codes, with AVX2 or AVX-VNNI, and fp32. Included after V and kernel_math.inl.
+// Panel products on 256-bit vectors: codes, with AVX2 or AVX-VNNI, and fp32. Included after V and
+// kernel_math.inl.
 //
-// 6 rows x 1 strip of sums in registers: 12, with 2 for the weights, one for the broadcast of x and one for a product.
-// A block of x is four times 6 rows, which pass over one group of one strip (4 to 16 KiB) while it stays in L1.
+// Registers hold the sums of 6 rows x 1 strip: 12, with 2 for the weights, one for the broadcast of x and one
+// for a product. A block of x is four times 6 rows, which pass over one group of one strip (4 to 16 KiB)
+// while it stays in L1.
 //
-// AVX2 multiplies unsigned by signed bytes and saturates pairs of products to int16: two products of codes fit, one of
-// code + 128 by a code twice does not, so bytes would need the sign of one side moved to the other for each product.
-// Codes widened to int16 need no such step: vpmaddwd adds pairs exactly to int32. Both take four instructions for 32
-// products; measured from registers on Zen 4 (GOP/s): int16 180, bytes with vpsignb 125, fp32 FMA 115.
+// AVX2 multiplies unsigned by signed bytes and saturates the sum of two products to int16. Two products of
+// codes fit, but two of code + 128 by a code do not, so byte products would have to move the sign from one
+// side to the other each time. Codes widened to int16 need no such step: vpmaddwd adds pairs exactly to
+// int32. Both take four instructions for 32 products. Measured from registers on Zen 4 (GOP/s): int16 180,
+// bytes with vpsignb 125, fp32 FMA 115.
 //
-// AVX-VNNI has the product of AVX-512 VNNI: weights are stored as code + 128, and the sums start at -128 * (sum of the
-// row's codes) to make up for it.
+// AVX-VNNI has the byte product of AVX-512 VNNI: weights are stored as code + 128, and the sums start at -128
+// * (sum of the row's codes) to compensate.
 
 constexpr int kSumRows = 6;
 constexpr int kBlockRows = 24;
@@ -17,8 +20,9 @@ constexpr int kPanelStrips = 4;
 constexpr int64_t kPanelColumns = kPanelStrips * kStripColumns;
 constexpr int64_t kWordBytes = 4;
 
-// sum += words of weights * one word of x in every lane. A word is kValues values. As assembly: GCC 12 puts all products
-// of a step before all sums, has no registers left for the sums and keeps them in memory.
+// sum += words of weights * one word of x in every lane; a word holds kValues values. Written as assembly
+// because GCC 12 places all products of a step before all sums, runs out of registers and keeps the sums in
+// memory.
 struct WideDot {
   static constexpr int kValues = 2;
   static constexpr bool kScaled = true;
@@ -43,7 +47,7 @@ struct VnniDot {
 struct FloatDot {
   static constexpr int kValues = 1;
   static constexpr bool kScaled = false;
-  static constexpr int64_t kGroup = kPackValues;  // what passes at once
+  static constexpr int64_t kGroup = kPackValues;  // values per pass
   static constexpr bool kFromSums = false;
   static void Add(__m256i weights, __m256i x, __m256i* sum) {
     __asm__("vfmadd231ps %2, %1, %0" : "+x"(*sum) : "x"(weights), "x"(x));
@@ -58,7 +62,7 @@ using Sums = __m256i[kSumRows][2];
 // sums += x w over `words` words.
 template <typename Dot>
 inline void MultiplyWords(const std::byte* x, const std::byte* w, int64_t words, Sums& sums) {
-  // Of this function alone, and unrolled from the start, so that they stay in registers.
+  // Local and fully unrolled, so that they stay in registers.
   Sums own;
 #pragma GCC unroll 6
   for (int r = 0; r < kSumRows; ++r) {
@@ -86,7 +90,7 @@ inline void MultiplyWords(const std::byte* x, const std::byte* w, int64_t words,
   }
 }
 
-// Where kSumRows rows from `row` of a block on meet one strip, in y: [kBlockRows][kPanelColumns].
+// The results in y [kBlockRows][kPanelColumns] of kSumRows rows, starting with `row`, and one strip.
 inline float* ResultsAt(float* y, int row, int strip) {
   return y + row * kPanelColumns + strip * kStripColumns;
 }
@@ -106,7 +110,7 @@ inline void AddScaled(const PanelBlock& b, int64_t group, int strip, int row, co
   }
 }
 
-// y += x w over one group of K: kSumRows rows from `row` of the block on, by one strip.
+// y += x w over one group of K, for kSumRows rows of the block, starting with `row`, and one strip.
 template <typename Dot>
 inline void AddGroup(const PanelBlock& b, int64_t group, int strip, int row, float* y) {
   const int64_t begin = group * Dot::kGroup / Dot::kValues;  // words

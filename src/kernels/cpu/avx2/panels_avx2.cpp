@@ -1,5 +1,5 @@
-// Panel products for AVX2, and for AVX-VNNI, whose instruction is written as assembly, so this file needs no compiler
-// flag of its own; who calls, asks for the CPU's feature first.
+// Panel products for AVX2 and AVX-VNNI. The instruction of AVX-VNNI is written as assembly, so this file
+// needs no compiler flag for it; the caller must check the CPU's feature first.
 #include <immintrin.h>
 
 #include "kernels/cpu/panel_kernels.h"
@@ -8,7 +8,7 @@ namespace coppice::cpu {
 namespace {
 #include "kernels/cpu/avx2/vector.inl"
 
-// On top of V, so after it, and the panels on top of the functions.
+// kernel_math.inl needs V, and panels.inl needs both.
 // clang-format off
 #include "kernels/cpu/kernel_math.inl"
 #include "kernels/cpu/panel_common.inl"

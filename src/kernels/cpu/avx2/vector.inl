@@ -1,7 +1,7 @@
-// Eight floats: AVX2, FMA and F16C.
+// A vector of eight floats: AVX2, FMA and F16C.
 struct V {
   static constexpr int kLanes = 8;
-  static constexpr int kPanelVectors = 3;  // 4 x 3 sums, 3 columns and 1 broadcast: the 16 registers
+  static constexpr int kPanelVectors = 3;  // 4 x 3 sums, 3 columns and 1 broadcast fill the 16 registers
   __m256 v;
 
   static V Set(float a) { return {_mm256_set1_ps(a)}; }
@@ -17,7 +17,7 @@ struct V {
     two[0] = LoadF16(p);
     two[1] = LoadF16(p + kLanes);
   }
-  // Of 2 * kLanes values those with even places, then the odd ones.
+  // Splits 2 * kLanes values into those with even indices and those with odd ones.
   static void LoadPairsBf16(const uint16_t* p, V* two) {
     const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     two[0] = {_mm256_castsi256_ps(_mm256_slli_epi32(both, 16))};
@@ -28,8 +28,8 @@ struct V {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
                      _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
-  // To nearest even by adding just under half of the last bit kept; a NaN would overflow and stays quiet
-  // instead.
+  // Rounds to nearest even by adding just under half of the last kept bit. A NaN would overflow, so it
+  // becomes a quiet NaN instead.
   void StoreBf16(uint16_t* p) const {
     const __m256i bits = _mm256_castps_si256(v);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -47,22 +47,22 @@ struct V {
   friend V operator*(V a, V b) { return {_mm256_mul_ps(a.v, b.v)}; }
   friend V operator/(V a, V b) { return {_mm256_div_ps(a.v, b.v)}; }
   static V Fma(V a, V b, V c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }  // a * b + c
-  static V Max(V a, V b) { return {_mm256_max_ps(a.v, b.v)}; }              // b where either is NaN
+  static V Max(V a, V b) { return {_mm256_max_ps(a.v, b.v)}; }  // b if either is NaN
   static V Min(V a, V b) { return {_mm256_min_ps(a.v, b.v)}; }
   static V Round(V a) { return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
-  // 2^n for an integer n in [-127, 127], where 2^-127 is taken as 0.
+  // 2^n for an integer n in [-127, 127]; 2^-127 becomes 0.
   static V Pow2(V n) {
     const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n.v), _mm256_set1_epi32(127));
     return {_mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23))};
   }
-  // a where begin <= j < end, else b.
+  // a if begin <= j < end, else b.
   static V SelectInRange(V j, V begin, V end, V a, V b) {
     const __m256 in =
         _mm256_and_ps(_mm256_cmp_ps(j.v, begin.v, _CMP_GE_OQ), _mm256_cmp_ps(j.v, end.v, _CMP_LT_OQ));
     return {_mm256_blendv_ps(b.v, a.v, in)};
   }
   static bool AllEqual(V a, V b) { return _mm256_movemask_ps(_mm256_cmp_ps(a.v, b.v, _CMP_EQ_OQ)) == 0xff; }
-  // r[i] lane k becomes r[k] lane i.
+  // Lane k of r[i] becomes lane i of r[k].
   static void Transpose(V (&r)[kLanes]) {
     __m256 t[8];
     __m256 u[8];
@@ -88,7 +88,7 @@ struct V {
   }
 };
 
-// Integers beside V, for the codes of quantised blocks.
+// Integer vectors for the codes of quantised blocks.
 struct Codes {
   __m256i v;
 

@@ -6,7 +6,7 @@ namespace coppice::cpu {
 namespace {
 #include "kernels/cpu/avx512/vector.inl"
 
-// On top of V, so after it.
+// Needs V.
 #include "kernels/cpu/kernels.inl"
 }  // namespace
 

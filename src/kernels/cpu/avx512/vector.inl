@@ -1,5 +1,5 @@
-// Sixteen floats: AVX-512 F, BW, DQ and VL. bf16 is rounded with integers, so that CPUs without avx512_bf16
-// run it.
+// A vector of sixteen floats: AVX-512 F, BW, DQ and VL. Integer instructions round to bf16, so CPUs without
+// avx512_bf16 can run it.
 struct V {
   static constexpr int kLanes = 16;
   static constexpr int kPanelVectors = 6;  // 4 x 6 sums, 6 columns and 1 broadcast: 31 of the 32 registers
@@ -14,14 +14,14 @@ struct V {
     const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
   }
-  // Two vectors of 16-bit values by one load.
+  // Two vectors of 16-bit values with one load.
   static void LoadTwoF16(const uint16_t* p, V* two) {
     const __m512i both = _mm512_loadu_si512(p);
     two[0] = {_mm512_cvtph_ps(_mm512_castsi512_si256(both))};
     two[1] = {_mm512_cvtph_ps(_mm512_extracti64x4_epi64(both, 1))};
   }
-  // Of 2 * kLanes values those with even places, then the odd ones: one instruction for each, where keeping the order takes
-  // five for both.
+  // Splits 2 * kLanes values into those with even indices and those with odd ones: one instruction for each,
+  // where keeping the order would take five for both.
   static void LoadPairsBf16(const uint16_t* p, V* two) {
     const __m512i both = _mm512_loadu_si512(p);
     two[0] = {_mm512_castsi512_ps(_mm512_slli_epi32(both, 16))};
@@ -32,8 +32,8 @@ struct V {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                         _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
-  // To nearest even by adding just under half of the last bit kept; a NaN would overflow and stays quiet
-  // instead.
+  // Rounds to nearest even by adding just under half of the last kept bit. A NaN would overflow, so it
+  // becomes a quiet NaN instead.
   void StoreBf16(uint16_t* p) const {
     const __m512i bits = _mm512_castps_si512(v);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -49,22 +49,22 @@ struct V {
   friend V operator*(V a, V b) { return {_mm512_mul_ps(a.v, b.v)}; }
   friend V operator/(V a, V b) { return {_mm512_div_ps(a.v, b.v)}; }
   static V Fma(V a, V b, V c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }  // a * b + c
-  static V Max(V a, V b) { return {_mm512_max_ps(a.v, b.v)}; }              // b where either is NaN
+  static V Max(V a, V b) { return {_mm512_max_ps(a.v, b.v)}; }  // b if either is NaN
   static V Min(V a, V b) { return {_mm512_min_ps(a.v, b.v)}; }
   static V Round(V a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
-  // 2^n for an integer n in [-127, 127], where 2^-127 is taken as 0.
+  // 2^n for an integer n in [-127, 127]; 2^-127 becomes 0.
   static V Pow2(V n) {
     const __m512i exponent = _mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127));
     return {_mm512_castsi512_ps(_mm512_slli_epi32(exponent, 23))};
   }
-  // a where begin <= j < end, else b.
+  // a if begin <= j < end, else b.
   static V SelectInRange(V j, V begin, V end, V a, V b) {
     const __mmask16 in =
         _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(j.v, begin.v, _CMP_GE_OQ), j.v, end.v, _CMP_LT_OQ);
     return {_mm512_mask_mov_ps(b.v, in, a.v)};
   }
   static bool AllEqual(V a, V b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ) == 0xffff; }
-  // r[i] lane k becomes r[k] lane i.
+  // Lane k of r[i] becomes lane i of r[k].
   static void Transpose(V (&r)[kLanes]) {
     __m512i t[16];
     __m512i u[16];
@@ -97,7 +97,7 @@ struct V {
   }
 };
 
-// Integers beside V, for the codes of quantised blocks.
+// Integer vectors for the codes of quantised blocks.
 struct Codes {
   __m512i v;
 

@@ -1,8 +1,9 @@
-// The online softmax of kernel_softmax.inl where the weights become bf16 factors: on tiles of AMX and with vdpbf16ps.
-// There the products take so little time that the powers count: these take half the instructions.
+// The online softmax of kernel_softmax.inl for kernels that round the weights to bf16 factors: AMX tiles and
+// vdpbf16ps. Their products take so little time that the exponentials count; these take half the
+// instructions.
 
-// 2^x for x <= 0, 1 exactly at 0. The fraction is in [0, 1), where the polynomial's relative error is below 9e-5
-// (coefficients: the least maximum, by linear programming): 4 % of what rounding to bf16 then adds.
+// 2^x for x <= 0, exactly 1 at 0. The fraction is in [0, 1), where the polynomial's relative error is below
+// 9e-5 (minimax coefficients, by linear programming): 4 % of the error that rounding to bf16 adds.
 inline __m512 NarrowExp2(__m512 x) {
   const __m512 f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // x - floor(x)
   __m512 p = _mm512_set1_ps(0.0770672402995397f);
@@ -12,7 +13,8 @@ inline __m512 NarrowExp2(__m512 x) {
   return _mm512_scalef_ps(p, x);  // p * 2^floor(x), 0 at -infinity
 }
 
-// The largest of one vector of rows' scores over a tile, in four chains: one would be as long as the tile.
+// The maximum of one vector of rows' scores over a tile, in four chains; a single chain would be as long as
+// the tile.
 inline V TileTop(const float* scores) {
   V tops[4];
   for (int i = 0; i < 4; ++i) tops[i] = V::Load(scores + i * kPanel);
@@ -22,8 +24,8 @@ inline V TileTop(const float* scores) {
   return V::Max(V::Max(tops[0], tops[1]), V::Max(tops[2], tops[3]));
 }
 
-// SoftmaxVector of a tile whose TileTop is known, with the weights of keys j and j + 1 as pairs at place(j) instead of in
-// `scores`.
+// SoftmaxVector for a tile whose TileTop is known. Writes the weights of keys j and j + 1 as pairs to
+// place(j) instead of `scores`.
 template <typename Place>
 inline void SoftmaxPairs(const float* scores, V tile_top, float* maximum, float* sum, float* output,
                          int64_t dim, const Place& place) {
@@ -44,7 +46,7 @@ inline void SoftmaxPairs(const float* scores, V tile_top, float* maximum, float*
     _mm512_storeu_si512(place(j), _mm512_permutexvar_epi16(interleave, reinterpret_cast<__m512i>(pair)));
   }
   top.Store(maximum);
-  if (V::AllEqual(old, top)) {  // then every factor is exactly 1
+  if (V::AllEqual(old, top)) {  // all factors are exactly 1
     (V::Load(sum) + total).Store(sum);
     return;
   }

@@ -1,11 +1,12 @@
-// Flash attention over a bf16 cache with vdpbf16ps: the rows-as-lanes form of kernel_attention.inl, S^T = K Q^T
-// and O^T += V^T P^T, with factors in pairs (of columns, then of keys) whose products are summed in fp32. The
-// same factors are rounded to bf16 as on AMX: queries and weights.
+// Flash attention over a bf16 cache with vdpbf16ps, in the rows-as-lanes form of kernel_attention.inl: S^T =
+// K Q^T and O^T += V^T P^T. Factors come in pairs (of columns, then of keys), whose products are summed in
+// fp32. As on AMX, queries and weights are rounded to bf16.
 //
-// A pair of columns of a key is one 32-bit broadcast; queries are packed in pairs once per call, weights in pairs
-// of keys once per tile, and values too, or once for all tiles of rows (pack), together with the keys: from a cache
-// with other heads between its rows a tile took 96 cycles per 16 scores on Zen 4, and takes 84 (docs/performance.md).
-// vdpbf16ps treats each lane on its own and alike, so a row's bits depend neither on its lane nor on its neighbours.
+// A pair of columns of a key is one 32-bit broadcast. Queries are packed in pairs once per call, weights in
+// pairs of keys once per tile. Values, and then also keys, are packed once per tile or once for all tiles of
+// rows (pack): a tile took 96 cycles per 16 scores on Zen 4 from a cache with other heads between its rows,
+// and takes 84 packed (docs/performance.md). vdpbf16ps treats all lanes alike and independently, so a row's
+// bits depend neither on its lane nor on other rows.
 
 static_assert(kPanels == 1 && V::kLanes == 16);
 
@@ -36,15 +37,16 @@ void PackPairQueries(const AttentionTile& tile, const Rows& rows, uint32_t* pack
   }
 }
 
-// scores[j][lane] = start[j] + sum_c keys[j][c] queries[c][lane], four keys at a time; tops[lane] = max_j.
+// scores[j][lane] = start[j] + sum_c keys[j][c] queries[c][lane], four keys at a time; tops[lane] = max_j
+// scores[j][lane].
 template <int kVectors>
 void ScorePairs(const CacheRows& keys, int64_t dim, const uint32_t* queries, const float* start,
                 float* scores, float* tops) {
   for (int v = 0; v < kVectors; ++v) V::Set(kMinusInfinity).Store(tops + v * V::kLanes);
   for (int64_t j = 0; j < kKeyTile; j += 4) {
     const std::byte* k = keys.first + j * keys.stride;
-    // The same keys of the next tile: other heads lie between the rows, too far apart for the CPU's own
-    // prefetch.
+    // Prefetches the same keys of the next tile. Other heads lie between the rows, so they are too far apart
+    // for the hardware prefetcher.
     for (int64_t i = 0; i < 4; ++i) {
       for (int64_t b = 0; b < 2 * dim; b += 64) __builtin_prefetch(k + (kKeyTile + i) * keys.stride + b);
     }
@@ -94,7 +96,7 @@ using PairScores = void (*)(const CacheRows& keys, int64_t dim, const uint32_t* 
                             float* scores, float* tops);
 using PairValues = void (*)(const uint32_t* values, int64_t dim, const uint32_t* weights, float* output);
 
-// By the number of vectors in use.
+// Indexed by the number of vectors in use, minus 1.
 constexpr PairScores kPairScores[] = {ScorePairs<1>, ScorePairs<2>, ScorePairs<3>,
                                       ScorePairs<4>, ScorePairs<5>, ScorePairs<6>};
 constexpr PairValues kPairValues[] = {ValuePairs<1>, ValuePairs<2>, ValuePairs<3>,
@@ -117,7 +119,8 @@ void PackPairValues(const CacheRows& values, int64_t dim, uint32_t* packed) {
 
 constexpr float kNoStart[kKeyTile] = {};
 
-// Scores of the key tile at `begin`, as ScoreTile leaves them, with start[j] added, and their tops.
+// Computes the scores of the key tile at `begin`, in the layout of ScoreTile, with start[j] added, and their
+// maxima.
 inline void ScoreTilePairs(const AttentionTile& tile, const Rows& rows, const PairBuffers& buffers,
                            const float* start, int64_t begin, int64_t end) {
   const CacheRows keys = KeysAt(tile, begin, end, buffers.keys);
@@ -128,7 +131,7 @@ inline void ScoreTilePairs(const AttentionTile& tile, const Rows& rows, const Pa
   for (int i = 0; i < vectors * V::kLanes; i += V::kLanes) TileTop(rows.scores + i).Store(buffers.tops + i);
 }
 
-// The values of the tile at `begin` in pairs: packed, or made here.
+// The values of the tile at `begin` in pairs: packed, or paired here.
 inline const uint32_t* PairValuesAt(const AttentionTile& tile, const Rows& rows, const PairBuffers& buffers,
                                     int64_t begin, int64_t end) {
   if (const std::byte* packed = PackedValuesAt(tile, begin)) return reinterpret_cast<const uint32_t*>(packed);

@@ -1,4 +1,5 @@
-// Attention over a bf16 cache for CPUs whose vdpbf16ps has twice the rate of fp32 products (AMD's from Zen 4 on).
+// Attention over a bf16 or Q8_0 cache for CPUs whose vdpbf16ps has twice the rate of fp32 products (AMD's
+// from Zen 4 on).
 #include <immintrin.h>
 
 #include "kernels/cpu/kernel_table.h"
@@ -7,14 +8,14 @@ namespace coppice::cpu {
 namespace {
 #include "kernels/cpu/avx512/vector.inl"
 
-// On top of V, so after it.
+// Needs V.
 #include "kernels/cpu/kernels.inl"
 
-// On top of the kernels.
+// Need the kernels.
 #include "kernels/cpu/avx512/weights.inl"
 #include "kernels/cpu/kernel_cache_rows.inl"
 
-// On top of the cache's rows, in this order.
+// Need the cache rows, in this order.
 // clang-format off
 #include "kernels/cpu/avx512_bf16/attention_int8.inl"
 #include "kernels/cpu/avx512_bf16/attention.inl"

@@ -1,5 +1,5 @@
-// Attention of a few rows over a bf16 cache: the sums of attention.inl in the same order, so that a row has the
-// same bits in either form, with keys as lanes for scores and columns as lanes for outputs (see
+// Attention of a few rows over a bf16 cache. The sums and their order are those of attention.inl, so a row
+// has the same bits in either form; scores use keys as lanes and outputs use columns as lanes (see
 // kernel_attention_few.inl). Keys are transposed as pairs of columns, and nothing is widened.
 
 inline bool IsFewPairs(const AttentionTile& tile) { return tile.rows <= kFewRows && tile.head_dim % 32 == 0; }
@@ -20,7 +20,7 @@ void TurnPairs(const CacheRows& keys, int64_t dim, uint32_t* turned) {
   }
 }
 
-// scores[j][row] for kRows rows from `row` on.
+// Writes scores[j][row] for kRows rows, starting with `row`.
 template <int kRows>
 void FewPairScores(const AttentionTile& tile, const uint32_t* turned, const uint32_t* queries, int row,
                    float* scores) {
@@ -44,9 +44,9 @@ void FewPairScores(const AttentionTile& tile, const uint32_t* turned, const uint
   }
 }
 
-// output[row][...] += sum_j weights[j][row] values[j][c, c + 64) for kRows rows, or c + 32 with kBlocks = 1.
-// Within a block of 32 columns the output lies as unpacking leaves it: the low halves of the four 128-bit lanes,
-// then the high ones.
+// Adds sum_j weights[j][row] values[j][...] to the output, for kRows rows and kBlocks blocks of 32 columns
+// from `column` on. Within a block, the output has the order that unpacking produces: the low halves of the
+// four 128-bit lanes, then the high halves.
 template <int kRows, int kBlocks>
 void FewPairValues(const CacheRows& cache, const uint32_t* weights, int64_t column, float* output,
                    int64_t dim) {
@@ -75,10 +75,10 @@ void FewPairValues(const CacheRows& cache, const uint32_t* weights, int64_t colu
   }
 }
 
-// Where column c of a row of FewPairValues' output lies.
+// The place of column c in a row of FewPairValues' output.
 inline int64_t UnpackedColumn(int64_t c) { return c / 32 * 32 + c % 8 / 4 * 16 + c % 32 / 8 * 4 + c % 4; }
 
-// One key tile for kRows rows from `row` on: the part before the softmax, or (with `values`) the part after it.
+// One key tile for kRows rows, starting with `row`: the scores or, if `values` is given, the outputs.
 template <int kRows>
 void FewPairBlock(const AttentionTile& tile, const Rows& rows, const CacheRows* values, int row,
                   float* output) {
@@ -104,7 +104,7 @@ void FewPairBlocks(const AttentionTile& tile, const Rows& rows, const CacheRows*
   if (tile.rows - row == 1) FewPairBlock<1>(tile, rows, values, row, output);
 }
 
-// The softmax of one vector of rows, which leaves weights in pairs of keys.
+// The softmax of one vector of rows, which writes weights in pairs of keys.
 inline void FewPairSoftmax(const AttentionTile& tile, const Rows& rows, const State& s, float* output) {
   uint32_t* weights = BuffersOf(rows).weights;
   const V old = V::Load(s.maxima);
@@ -124,7 +124,7 @@ void AttendFewPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_en
   const State s = StateAt(state);
   uint32_t* turned = reinterpret_cast<uint32_t*>(rows.keys);  // [dim / 2][kKeyTile]
   uint16_t* key_copies = reinterpret_cast<uint16_t*>(turned + kKeyTile / 2 * rows.dim);
-  float* output = rows.values;  // [kFewRows][dim], before the copies of values
+  float* output = rows.values;  // [kFewRows][dim]; the copies of values follow it
   for (int64_t i = 0; i < kFewRows * rows.dim; ++i) output[i] = 0.0f;
   const int64_t last = Smaller(key_end, rows.last_visible);
   for (int64_t begin = key_begin; begin < last; begin += kKeyTile) {
@@ -145,7 +145,7 @@ void AttendFewPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_en
   }
 }
 
-// The kernel of the table: either form, the same bits. Packed tiles have the one form.
+// The entry of the kernel table; both variants give the same bits. Packed tiles always use AttendPairs.
 void AttendAnyPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_end, bool with_values,
                     float* state, float* scratch) {
   if (with_values && tile.packed_keys == nullptr && IsFewPairs(tile)) {

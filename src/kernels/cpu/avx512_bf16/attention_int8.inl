@@ -1,23 +1,25 @@
-// Softmax weights and values in 8 bits (AttentionShape::int8_values): the second product on vpdpbusd, at twice the rate of
-// bf16, for packed tiles. Before attention.inl, which has the rest.
+// Softmax weights and values in 8 bits (AttentionShape::int8_values), for packed tiles: the second product
+// uses vpdpbusd, at twice the rate of bf16. Included before attention.inl, which has the rest.
 //
-//   v_j = sigma_j v8_j         sigma_j = max |v_j| / 127, per key, so that no key's rounding depends on another key
+//   v_j = sigma_j v8_j         sigma_j = max |v_j| / 127, per key: its rounding depends on no other key
 //   t_j = s_j + log2 sigma_j   M = max_j t_j of the tile     p8_j = floor(255 2^(t_j - M) + d_j)
-//   o = o 2^(m - m') + 2^(M - m') / 255 sum_j p8_j v8_j      l = l 2^(m - m') + 2^(M - m') sum_j 2^(t_j - M) / sigma_j
+//   o = o 2^(m - m') + 2^(M - m') / 255 sum_j p8_j v8_j
+//   l = l 2^(m - m') + 2^(M - m') sum_j 2^(t_j - M) / sigma_j
 //
-// The sum l is taken before rounding. The thresholds d_j differ from key to key (ordered dithering, 16 levels): rounding
-// to the nearest would drop the tail of a tile with one strong key, whatever its mass. A key that draws attention and has
-// small values, as the first one of a prompt often is, costs the others none of their precision: sigma is in t.
+// The sum l uses the weights before rounding. The thresholds d_j differ from key to key (ordered dithering,
+// 16 levels): rounding to nearest would drop the tail of a tile with one strong key, whatever its mass. t
+// includes sigma, so a key with large weight and small values, which the first key of a prompt often is, does
+// not reduce the precision of the others.
 
-// Where a call's scratch lies, here and in attention.inl.
+// The layout of a call's scratch, here and in attention.inl.
 struct PairBuffers {
   uint32_t* queries;  // [dim / 2][kPanel], 0 in unused lanes
-  uint16_t* keys;     // [kKeyTile][dim]: copies where the cache cannot be read in whole tiles
-  uint32_t* values;   // [kKeyTile / 2][dim]: keys 2 j and 2 j + 1
-  uint16_t* copies;   // [kKeyTile][dim]: values, as keys
+  uint16_t* keys;  // [kKeyTile][dim]: copies, if the cache cannot be read in whole tiles
+  uint32_t* values;  // [kKeyTile / 2][dim]: keys 2 j and 2 j + 1
+  uint16_t* copies;  // [kKeyTile][dim]: the same for values
   uint32_t* weights;  // [kKeyTile / 2][kPanel]
-  float* tops;        // [kPanel] largest scores of the tile
-  float* keep;        // [kPanel] factors of values in 8 bits
+  float* tops;  // [kPanel] maximum score of the tile
+  float* keep;  // [kPanel] SoftmaxQuads' factors, for values in 8 bits
   float* take;
 };
 
@@ -37,7 +39,7 @@ inline PairBuffers BuffersOf(const Rows& rows) {
 struct QuadTile {
   const uint32_t* values;       // [kKeyTile / 4][dim]: v8 of keys 4 j to 4 j + 3
   const float* log2_scales;     // [kKeyTile]
-  const float* inverse_scales;  // the same
+  const float* inverse_scales;  // likewise
 };
 
 inline bool HasQuads(const AttentionTile& tile) { return tile.int8_values && tile.packed_values != nullptr; }
@@ -52,7 +54,7 @@ inline __m512 WidenPart(const std::byte* row, int64_t c) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(narrow), 16));
 }
 
-// sigma of a row of values: within what a softmax weight can be multiplied by and divided by again.
+// sigma of a row of values, limited to a range in which a softmax weight can be multiplied and divided by it.
 inline float ScaleOfRow(const std::byte* row, int64_t dim) {
   __m512 top = _mm512_setzero_ps();
   for (int64_t c = 0; c < dim; c += V::kLanes) top = _mm512_max_ps(_mm512_abs_ps(WidenPart(row, c)), top);
@@ -82,13 +84,13 @@ void PackQuadValues(const CacheRows& values, int64_t dim, std::byte* packed) {
   }
 }
 
-// (bit-reversed j + 1/2) / 16
+// (bit-reversed j + 1/2) / 16.
 alignas(64) constexpr float kThresholds[16] = {0.03125f, 0.53125f, 0.28125f, 0.78125f, 0.15625f, 0.65625f,
                                                0.40625f, 0.90625f, 0.09375f, 0.59375f, 0.34375f, 0.84375f,
                                                0.21875f, 0.71875f, 0.46875f, 0.96875f};
 
-// The softmax of one vector of rows over one tile, whose scores are t and have `tile_top` as their largest. It leaves p8 in
-// quads of keys; the row's output is to be multiplied by `keep` and the tile's product by `take`.
+// The softmax of one vector of rows over one tile, whose scores are t with maximum `tile_top`. Writes p8 in
+// quads of keys. `keep` is the factor for the row's output, `take` the factor for the tile's product.
 inline void SoftmaxQuads(const float* scores, V tile_top, const float* inverse_scales, float* maximum,
                          float* sum, uint32_t* weights, float* keep, float* take) {
   const V tile_base = Finite(tile_top);
@@ -115,8 +117,8 @@ inline void SoftmaxQuads(const float* scores, V tile_top, const float* inverse_s
   (taken * V::Set(1.0f / 255)).Store(take);
 }
 
-// output[c][lane] = output keep + take sum_j values[j][c] weights[j][lane], four columns at a time. As assembly: see
-// CodeDot of avx512_dot/panels.inl.
+// output[c][lane] = output[c][lane] keep[lane] + take[lane] sum_j values[j][c] weights[j][lane], four columns
+// at a time. Written as assembly for the reason at CodeDot in avx512_dot/panels.inl.
 template <int kVectors>
 void ValueQuads(const uint32_t* values, int64_t dim, const uint32_t* weights, const float* keep,
                 const float* take, float* output) {
@@ -152,7 +154,7 @@ constexpr QuadValues kQuadValues[] = {ValueQuads<1>, ValueQuads<2>, ValueQuads<3
                                       ValueQuads<4>, ValueQuads<5>, ValueQuads<6>};
 static_assert(sizeof kQuadValues / sizeof kQuadValues[0] == V::kPanelVectors);
 
-// What follows the scores of a tile.
+// The softmax and the product with values, after the scores of a tile.
 inline void TakeQuads(const QuadTile& tile, const Rows& rows, const PairBuffers& buffers, int vectors,
                       const State& s) {
   for (int i = 0; i < vectors * V::kLanes; i += V::kLanes) {

@@ -1,20 +1,20 @@
-// Attention of one query over a bf16 cache: the pieces of kernel_decode_attention.inl with vdpbf16ps.
+// Attention of one query over a bf16 cache: kernel_decode_attention.inl with vdpbf16ps.
 //
-// Four query heads of a kv head share a vector, a 128-bit lane each. Eight columns of a key are broadcast to the
-// four lanes as they are loaded, so a product costs one instruction per eight columns and four heads, and the
-// sums of four keys become one vector in nine: [head][key]. Weights need no reordering either: rounded to bf16
-// they are pairs of keys as the products with values read them.
+// Four query heads of a kv head share a vector, one 128-bit lane each. Loading eight columns of a key
+// broadcasts them to the four lanes, so a product costs one instruction per eight columns and four heads, and
+// nine instructions turn the sums of four keys into one vector [head][key]. The weights need no reordering:
+// rounded to bf16, they are the pairs of keys that the products with values read.
 
 constexpr int kLaneHeads = 4;
 
 struct PairDecode {
-  uint16_t* queries;  // [blocks][dim / 8][kLaneHeads][8]; zeros for heads and columns that do not exist
+  uint16_t* queries;  // [blocks][dim / 8][kLaneHeads][8]; zeros for missing heads and columns
   float* scores;      // [blocks][kDecodeKeys / 4][kLaneHeads][4]
-  float* maxima;      // [blocks][kLaneHeads][4]: the same four times
+  float* maxima;  // [blocks][kLaneHeads][4]: each value four times
   float* sums;        // [blocks][kLaneHeads][4]
-  uint16_t* rows;     // [kDecodeTile][dim]: of a Q8_0 cache
-  int64_t dim;        // padded
-  int blocks;         // of heads, per kv head
+  uint16_t* rows;  // [kDecodeTile][dim]: bf16 copies of rows of a Q8_0 cache
+  int64_t dim;  // padded head_dim
+  int blocks;  // blocks of heads per kv head
 };
 
 inline PairDecode PackPairDecode(const DecodeHeads& heads, float* scratch) {
@@ -50,7 +50,7 @@ inline __m512bh BroadcastEight(__m128i columns) {
   return reinterpret_cast<__m512bh>(_mm512_broadcast_i32x4(columns));
 }
 
-// Lane [head][i] of the result is the sum over lane [head][...] of sums[i].
+// Lane [head][i] of the result is the sum over lanes [head][...] of sums[i].
 inline __m512 SumLanes(const __m512* sums) {
   const __m512 a = _mm512_add_ps(_mm512_unpacklo_ps(sums[0], sums[1]), _mm512_unpackhi_ps(sums[0], sums[1]));
   const __m512 b = _mm512_add_ps(_mm512_unpacklo_ps(sums[2], sums[3]), _mm512_unpackhi_ps(sums[2], sums[3]));
@@ -85,9 +85,9 @@ inline void ScoreEightKeys(const std::byte* const* rows, int64_t offset, int64_t
   _mm512_storeu_ps(scores + V::kLanes, SumLanes(sums + 4));
 }
 
-// outputs[r][column ...] += sum_i weights[r][i] values[i][column ...] for kRows heads of a block, 64 columns with
-// kBlocks = 2, else at most 32, of which those in `exist` exist. Outputs lie as in FewPairValues; heads are
-// `stride` floats apart.
+// outputs[r][column ...] += sum_i weights[r][i] values[i][column ...] for kRows heads of a block: 64 columns
+// with kBlocks = 2, else the columns of a block of 32 set in `exist`. Outputs have the order of
+// FewPairValues; heads are `stride` floats apart.
 template <int kRows, int kBlocks>
 inline void AddPairColumns(const std::byte* const* rows, int64_t offset, const uint32_t* weights,
                            __mmask32 exist, float* outputs, int64_t stride) {
@@ -127,13 +127,13 @@ inline void AddPairHeads(const std::byte* const* rows, int64_t offset, int64_t h
   }
 }
 
-// Where the rows of one kv head lie in bf16: `offset` behind `rows`.
+// The rows of one kv head in bf16, at `offset` from each of `rows`.
 struct PairRows {
   const std::byte* const* rows;
   int64_t offset;
 };
 
-// A Q8_0 cache is narrowed to `copies` first.
+// Converts rows of a Q8_0 cache to `copies` first.
 inline PairRows NarrowDecodeTile(const DecodeHeads& heads, const DecodeTile& tile, int kv_head,
                                  const PairDecode& d, const std::byte** copies) {
   PrefetchDecode(heads, tile.next, kv_head);
@@ -147,7 +147,7 @@ inline PairRows NarrowDecodeTile(const DecodeHeads& heads, const DecodeTile& til
   return {copies, 0};
 }
 
-// ALiBi, and -infinity for keys from `end` on up to a whole tile; then the largest score of each head.
+// Adds ALiBi and pads the scores to a whole tile with -infinity; then finds the maximum score of each head.
 inline void FindPairMaxima(const DecodeHeads& heads, int64_t block, int64_t begin, int64_t end, int blocks,
                            float* scores, float* maxima) {
   const int64_t count = end - begin;
@@ -172,7 +172,7 @@ inline void FindPairMaxima(const DecodeHeads& heads, int64_t block, int64_t begi
   Finite(top).Store(maxima);
 }
 
-// One tile of one block's scores as weights in bf16: pairs of keys, [4 keys][head][2 pairs].
+// Turns one tile of a block's scores into bf16 weights: pairs of keys, [4 keys][head][2 pairs].
 inline void WeighPairTile(const float* scores, const float* maxima, float* sums, uint32_t* weights) {
   const V base = V::Load(maxima);
   V total = V::Load(sums);
@@ -194,7 +194,7 @@ inline void AddPairTile(const DecodeHeads& heads, const PairRows& rows, int lane
   if (lanes == 1) AddPairHeads<1>(rows.rows, rows.offset, heads.head_dim, weights, outputs, stride);
 }
 
-// Outputs in the order of columns, and the sums.
+// Writes the states: maxima, sums, and outputs in the order of columns.
 inline void EndPairDecode(const DecodeHeads& heads, const PairDecode& d, float* states) {
   const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
   const __m512i second = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);

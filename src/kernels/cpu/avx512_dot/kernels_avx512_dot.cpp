@@ -1,5 +1,5 @@
-// Panel products for AVX-512 with VNNI, and with bf16. The instructions that only some CPUs have are written as assembly,
-// so this file needs no compiler flag of theirs; who calls, asks for the CPU's feature first.
+// Panel products for AVX-512 with VNNI, and with bf16. The instructions that only some CPUs have are written
+// as assembly, so this file needs no compiler flags for them; the caller must check the CPU's features first.
 #include <immintrin.h>
 
 #include "kernels/cpu/panel_kernels.h"
@@ -8,13 +8,13 @@ namespace coppice::cpu {
 namespace {
 #include "kernels/cpu/avx512/vector.inl"
 
-// On top of V, so after it, and the rows on top of the functions.
+// Each file depends on those before it.
 // clang-format off
 #include "kernels/cpu/kernel_math.inl"
 #include "kernels/cpu/panel_rows.inl"
 // clang-format on
 
-// On top of the rows.
+// Needs the panel rows.
 #include "kernels/cpu/avx512_dot/panels.inl"
 
 constexpr PanelKernels kVnniPanels = {

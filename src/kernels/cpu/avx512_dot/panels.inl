@@ -1,18 +1,18 @@
 // Panel products with the dot-product instructions of AVX-512: vpdpbusd for codes, vdpbf16ps for bf16.
 //
-// 6 rows x 4 strips of sums in registers: 24, with 4 for the weights and one for the broadcast of x. A panel of four
-// strips (K * 64 bytes of codes) stays in L2 while all rows pass.
+// Registers hold the sums of 6 rows x 4 strips: 24, with 4 for the weights and one for the broadcast of x. A
+// panel of four strips (K * 64 bytes of codes) stays in L2 while all rows pass.
 //
-// vpdpbusd multiplies unsigned by signed bytes: weights are stored as code + 128, and the sums start at -128 * (sum of
-// the row's codes) to make up for it.
+// vpdpbusd multiplies unsigned by signed bytes: weights are stored as code + 128, and the sums start at -128
+// * (sum of the row's codes) to compensate.
 
 constexpr int kDotRows = 6;
 constexpr int kDotStrips = 4;
 
-// As assembly: GCC 12 copies the sums from register to register, and to memory, around its own intrinsics, which costs
-// half of the rate.
+// Written as assembly because GCC 12 copies the sums between registers, and to memory, around its own
+// intrinsics, which costs half of the rate.
 struct CodeDot {
-  static constexpr int kValues = 4;  // of a word
+  static constexpr int kValues = 4;  // values per word
   static void Add(__m512i weights, __m512i x, __m512i* sums) {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(*sums) : "v"(weights), "v"(x));
   }
@@ -34,7 +34,7 @@ inline void MultiplyRange(const PanelBlock& b, int64_t begin, int64_t count, con
   const std::byte* x = b.x + first * kDotRows * kWordBytes;
   const std::byte* w = b.task.w + first * kStripColumns * kWordBytes;
   const int64_t strip = b.task.depth / Dot::kValues * kStripColumns * kWordBytes;
-  // Of this function alone, and unrolled from the start, so that they stay in registers.
+  // Local and fully unrolled, so that they stay in registers.
   __m512i own[kStrips][kDotRows];
 #pragma GCC unroll 4
   for (int s = 0; s < kStrips; ++s) {
@@ -60,7 +60,7 @@ inline void MultiplyRange(const PanelBlock& b, int64_t begin, int64_t count, con
   }
 }
 
-// y = y + sums * scales: one strip of one group. y is the block's results, whose rows are `stride` floats long.
+// y = y + sums * scales, for one strip of one group. y holds the block's results, in rows of `stride` floats.
 inline void AddScaled(const PanelBlock& b, int64_t group, int strip, const __m512i* sums, float* y,
                       int64_t stride) {
   const __m512 w = _mm512_loadu_ps(b.task.w_scales + (strip * b.groups + group) * kStripColumns);
@@ -75,7 +75,7 @@ template <int kStrips>
 void MultiplyCodeBlock(const PanelBlock& b) {
   constexpr int64_t kStride = kStrips * kStripColumns;
   alignas(64) float y[kDotRows * kStride];
-  // Unrolled: of `= {}` the compiler makes `rep stos`, 2 % of a product's time.
+  // Unrolled, because the compiler turns `= {}` into `rep stos`, 2 % of a product's time.
 #pragma GCC unroll 24
   for (int i = 0; i < kDotRows * kStrips; ++i) _mm512_store_ps(y + i * kStripColumns, _mm512_setzero_ps());
   for (int64_t g = 0; g < b.groups; ++g) {

@@ -1,4 +1,4 @@
-// Integer products for AVX-512 with VNNI, on 256-bit vectors: memory is slower than they are.
+// Integer products for AVX-512 with VNNI, on 256-bit vectors, which are already faster than memory.
 #include <immintrin.h>
 
 #include "kernels/cpu/int_dot.h"
@@ -8,20 +8,20 @@ namespace {
 
 #include "kernels/cpu/int_dot_loads.inl"
 
-// How far ahead of the products blocks of four and five bits are asked for, into L2; behind the end of a file nothing
-// happens. Zen 4, a mapped file of Q4_0, two threads, rows of 2048: 30 GB/s without, 39 with, about the same for 8 to 32
-// kB; the loads of BlockWords, of two cache lines each, hide the stream from the processor's own prefetcher. The other
-// types, which have no such loads, lose up to a fifth by it.
+// How far ahead blocks of four and five bits are prefetched into L2. Beyond the end of a mapped file, a
+// prefetch does nothing. Zen 4, Q4_0 in a mapped file, two threads, rows of 2048: 30 GB/s without, 39 with,
+// about the same for 8 to 32 kB. The loads of BlockWords, of two cache lines each, hide the stream from the
+// hardware prefetcher. The other types have no such loads and would lose up to a fifth.
 constexpr int64_t kDotAhead = 16384;
 
-// Two loads and one permutation where 32 words from the first number on, and 32 words up to the last, hold all eight:
-// eight loads and insertions are as slow as the products.
+// Two loads and one permutation, if two vectors of 32 words, one from the first number on and one that ends
+// with the last, hold all eight numbers. Eight loads and insertions are as slow as the products.
 template <int kBytes>
 inline __m128i BlockWords(const std::byte* p) {
   constexpr int kStep = kBytes / 2;
-  constexpr int kWords = 32;  // of a vector
+  constexpr int kWords = 32;  // per vector
   constexpr int kNext =
-      7 * kStep < 2 * kWords ? kWords : 7 * kStep - kWords + 1;  // the second vector's first word
+      7 * kStep < 2 * kWords ? kWords : 7 * kStep - kWords + 1;  // the first word of the second vector
   if constexpr (kBytes % 2 != 0 || 3 * kStep >= kWords || 4 * kStep < kNext) {
     return InsertWords<kBytes>(p);
   } else {
@@ -36,23 +36,23 @@ inline __m128i BlockWords(const std::byte* p) {
   }
 }
 
-// codes + 16 in every byte whose bit is set.
+// Adds 16 to every code whose bit is set.
 inline __m256i WithSixteens(__m256i codes, uint32_t bits) {
   return _mm256_mask_add_epi8(codes, bits, codes, _mm256_set1_epi8(16));
 }
 
-// Lane i: products 4 i to 4 i + 3 of unsigned and signed bytes.
+// Lane i: the sum of products 4 i to 4 i + 3 of unsigned and signed bytes.
 inline __m256i DotBytes(__m256i codes, __m256i x) {
   return _mm256_dpbusd_epi32(_mm256_setzero_si256(), codes, x);
 }
 
-// Lane i: the same of `first` and x plus those of `last` and y.
+// Lane i: the same for `first` and x plus that for `last` and y.
 inline __m256i DotTwo(__m256i first, __m256i x, __m256i last, __m256i y) {
   return _mm256_dpbusd_epi32(DotBytes(first, x), last, y);
 }
 
-// sums + the products of DotBytes, each pair of bytes times its lane of `scales`. A pair must fit int16: the codes of
-// every format do.
+// sums + the products of DotBytes, each pair of bytes multiplied by its lane of `scales`. The sum of a pair
+// must fit int16, which the codes of every format ensure.
 inline __m256i AddScaled(__m256i sums, __m256i codes, __m256i x, __m256i scales) {
   return _mm256_dpwssd_epi32(sums, _mm256_maddubs_epi16(codes, x), scales);
 }

@@ -5,7 +5,7 @@ namespace coppice::cpu {
 namespace {
 #include "kernels/cpu/scalar/vector.inl"
 
-// On top of V, so after it.
+// Needs V.
 #include "kernels/cpu/kernels.inl"
 }  // namespace
 

@@ -1,4 +1,4 @@
-// One float as a vector of one lane: the kernels' plain C++ form, for CPUs without AVX2.
+// A vector of one float: the kernels in plain C++, for CPUs without AVX2.
 struct V {
   static constexpr int kLanes = 1;
   static constexpr int kPanelVectors = 4;
@@ -24,14 +24,15 @@ struct V {
   friend V operator-(V a, V b) { return {a.v - b.v}; }
   friend V operator*(V a, V b) { return {a.v * b.v}; }
   friend V operator/(V a, V b) { return {a.v / b.v}; }
-  // a * b + c; rounded twice, since a fused one is a library call on such CPUs.
+  // a * b + c, rounded twice, since a fused operation is a library call on such CPUs.
   static V Fma(V a, V b, V c) { return {a.v * b.v + c.v}; }
-  // b where either is NaN, as the vector instructions do.
+  // b if either is NaN, like the vector instructions.
   static V Max(V a, V b) { return {a.v > b.v ? a.v : b.v}; }
   static V Min(V a, V b) { return {a.v < b.v ? a.v : b.v}; }
-  // To the nearest integer, |v| < 2^22: adding and taking away 1.5 * 2^23 leaves no bits for a fraction.
+  // Rounds to the nearest integer, for |v| < 2^22: adding and subtracting 1.5 * 2^23 leaves no bits for a
+  // fraction.
   static V Round(V a) { return {(a.v + 12582912.0f) - 12582912.0f}; }
-  // 2^n for an integer n in [-127, 127], where 2^-127 is taken as 0.
+  // 2^n for an integer n in [-127, 127]; 2^-127 becomes 0.
   static V Pow2(V n) {
     const uint32_t bits =
         n.v == n.v ? static_cast<uint32_t>(static_cast<int32_t>(n.v) + 127) << 23 : 0x3f800000u;
@@ -39,21 +40,21 @@ struct V {
     __builtin_memcpy(&r.v, &bits, sizeof r.v);
     return r;
   }
-  // a where begin <= j < end, else b.
+  // a if begin <= j < end, else b.
   static V SelectInRange(V j, V begin, V end, V a, V b) { return j.v >= begin.v && j.v < end.v ? a : b; }
   static bool AllEqual(V a, V b) { return a.v == b.v; }
   static void Transpose(V (&)[kLanes]) {}
   float Sum() const { return v; }
 };
 
-// Integers beside V, for the codes of quantised blocks.
+// Integers for the codes of quantised blocks.
 struct Codes {
   int32_t v;
 
   static Codes Load(const std::byte* p) { return {static_cast<int32_t>(*p)}; }
   static Codes LoadSigned(const std::byte* p) { return {static_cast<signed char>(*p)}; }
   Codes Bits(int shift, int mask) const { return {(v >> shift) & mask}; }
-  // Bits [first, first + kLanes) of a word, one per lane, as 0 or 1.
+  // Bit `first` of a word, as 0 or 1.
   static Codes Spread(uint32_t word, int first) { return {static_cast<int32_t>((word >> first) & 1u)}; }
   Codes WithHigh(Codes high, int shift) const { return {v | (high.v << shift)}; }
   Codes Minus(int offset) const { return {v - offset}; }
