@@ -23,7 +23,7 @@ constexpr double kRaceShare = 0.75;       // of the time, for the grids
 constexpr double kJoinShare = 0.4;  // of what is left then, for compositions; the rest is for refinement
 constexpr size_t kScreened = 8;     // samples that come in random order
 constexpr double kTooUnlikely = 0.005;
-constexpr double kLeastPart = 2.5;  // of a method's time, in settings that answer all samples
+constexpr double kLeastPart = 1.5;  // of a method's time, in dense runs of all samples
 
 // The probability of `losses` or more among `n` answers, each of which is lost with probability `p`.
 double AtLeast(size_t losses, size_t n, double p) {
@@ -149,21 +149,22 @@ void TuneSearch::Follow(size_t index, const std::vector<QualityBudget>& open, do
 }
 
 // `from` and `to`: of the whole work.
-void TuneSearch::Races(std::vector<MethodGrid> grids, double deadline, double from, double to) {
+void TuneSearch::Races(const std::vector<MethodGrid>& grids, double deadline, double from, double to) {
   const auto weight = [&](size_t first) {
     return std::accumulate(grids.begin() + static_cast<ptrdiff_t>(first), grids.end(), 0.0,
                            [](double sum, const MethodGrid& grid) { return sum + grid.weight; });
   };
   const double least = kLeastPart * AllAnswersSeconds();
-  while (grids.size() > 1 && (deadline - runner_.seconds()) * grids.back().weight / weight(0) < least) {
-    result_.untried.push_back(grids.back().name);
-    result_.out_of_time = true;
-    grids.pop_back();
-  }
   for (size_t i = 0; i < grids.size(); ++i) {
     const double now = runner_.seconds();
+    if (i > 0 && now + least > deadline) {
+      result_.untried.push_back(grids[i].name);
+      result_.out_of_time = true;
+      continue;
+    }
     Note(grids[i].name, from + (to - from) * static_cast<double>(i) / static_cast<double>(grids.size()));
-    Race(grids[i], now + std::max(deadline - now, 0.0) * grids[i].weight / weight(i));
+    const double part = std::max(deadline - now, 0.0) * grids[i].weight / weight(i);
+    Race(grids[i], std::min(now + std::max(part, least), std::max(deadline, now)));
   }
   Note("", to);
 }

@@ -13,8 +13,8 @@
 // The samples that most settings failed come first. Where a budget allows several lost answers, the first few samples
 // come in random order instead, and a setting ends there if so many losses would be too unlikely (0.5 %) within it.
 //
-// Limited time is divided by the grids' weights. A method whose part is too short for a few settings that answer all
-// samples is not tried, from the last one on; what a method does not use is for those behind it.
+// Limited time is divided by the grids' weights, but a method gets enough for a few settings that answer all samples;
+// where that is no longer left, the last methods are not tried. What a method does not use is for those behind it.
 #pragma once
 
 #include <cstddef>
@@ -130,7 +130,7 @@ class TuneSearch {
   void Follow(size_t index, const std::vector<QualityBudget>& open, double deadline);
   bool IsHopeless(const QualityBudget& budget, const Candidate& c) const;
   double AllAnswersSeconds() { return static_cast<double>(runner_.samples()) * runner_.RunSeconds(); }
-  void Races(std::vector<MethodGrid> grids, double deadline, double from, double to);
+  void Races(const std::vector<MethodGrid>& grids, double deadline, double from, double to);
   void Race(const MethodGrid& grid, double deadline);
   std::vector<bool> Gallop(const std::vector<size_t>& order, double deadline);
   bool FollowIfCheaper(const std::string& method, size_t index, double deadline);

@@ -21,8 +21,7 @@ using nlohmann::ordered_json;
 constexpr int64_t kDefaultLength = 4096;
 // Parts of the time that one length may take: dense runs are planned to fit the first, the search ends at the
 // second.
-// A setting that answers all samples takes up to half of dense's time for one half: with 0.15 some 15 of them fit.
-constexpr double kDenseShare = 0.15;
+constexpr double kDenseShare = 0.2;
 constexpr double kSearchShare = 0.7;
 constexpr size_t kFewestSamples = 4;  // of a task and half
 constexpr size_t kTriedSamples = 8;   // of a task, to see whether dense can do it
