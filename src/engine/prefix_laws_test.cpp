@@ -39,6 +39,18 @@ std::vector<MethodEntry> PrefixEntries() {
       {.name = "sliminfer_ftp", .active = active("sliminfer") + "+" + active("ftp"), .shared = {1, true}},
       {.name = "sdtp_snapkv", .active = active("sdtp") + "+" + active("snapkv"), .shared = {2, false}},
       {.name = "ftp_xattention", .active = active("ftp") + "+" + active("xattention"), .tokens = 500},
+      {.name = "lazyllm_sum",
+       .active = "lazyllm:layers=2/4,keep=0.5,queries=4,ask=question,sum=2,whole=sentence,min=0",
+       .shared = {2, false}},
+      {.name = "coppice_sum",
+       .active = "coppice:layers=3/5,keep=0.5/0.25,queries=8/1,sum=3/2,whole=none/sentence,last=8,min=0",
+       .shared = {3, false}},
+      {.name = "sliminfer_sum",
+       .active = "sliminfer:layers=2/4,keep=112/64,block=16,score=mass,queries=4,sum=2,whole=sentence,min=0",
+       .shared = {1, true}},
+      {.name = "ftp_sum",
+       .active = "ftp:eta=0.5,dense=2,first=10,last=8,sum=3,whole=sentence,min=0",
+       .shared = {2, true}},
       {.name = "ftp_late", .active = "ftp:eta=0.5,dense=5,first=10,last=8,min=0", .shared = {6, false}}};
   entries.insert(entries.end(), more.begin(), more.end());
   return entries;

@@ -4,6 +4,7 @@
 // At stage s, before layer l_s, with the attention of layer l_s - 1 over the tokens A that are left:
 //   s_i  = pool over heads and the queries of stage s of softmax(q . k_i / sqrt(c))          (1) sinks take no part
 //   w_i  = max of s over the tokens within widen_s positions of i                           (2)
+// Where a stage says so, (1) is summed over its last layers, and (2) spreads over sentences (row_scores.h).
 //   A'   = sinks, the question's end, the prompt's end, and the best by w; keep_s N in all   (3) ties: the earlier
 // Why each part (SmolLM2, docs/quality.md): a fact's next digit is not what the prompt's end looks at, so a chosen token
 // needs its neighbours (2). In the first third of the layers no single query knows yet what it wants: 16 of them do, each
@@ -36,7 +37,9 @@
 
 namespace coppice {
 
-CoppicePolicy::CoppicePolicy(CoppiceConfig config) : config_(std::move(config)) {}
+CoppicePolicy::CoppicePolicy(CoppiceConfig config) : config_(std::move(config)) {
+  for (const CoppiceStage& stage : config_.stages) sums_.emplace_back(stage.scores.sum);
+}
 
 const CoppiceStage* CoppicePolicy::StageBefore(int layer) const {
   for (const CoppiceStage& stage : config_.stages) {
@@ -53,9 +56,13 @@ LayerPoint CoppicePolicy::FirstChoice() const {
 }
 
 Needs CoppicePolicy::NeedsAt(Phase phase, int layer) const {
-  const CoppiceStage* stage = StageBefore(layer + 1);
-  if (stage == nullptr || (phase == Phase::kDecode && !config_.revive)) return {};
-  return {.masses = {stage->scores.Need(phase, config_.question)}, .unit_scores = {}};  // (1)
+  Needs needs;
+  if (phase == Phase::kDecode && !config_.revive) return needs;
+  for (const CoppiceStage& stage : config_.stages) {
+    if (stage.keep >= 1 || !stage.scores.Counts(phase, layer, stage.layer - 1)) continue;
+    needs.Merge({.masses = {stage.scores.Need(phase, config_.question)}, .unit_scores = {}});  // (1)
+  }
+  return needs;
 }
 
 bool CoppicePolicy::AlwaysStays(int64_t position, int64_t prompt_tokens) const {
@@ -69,11 +76,17 @@ bool CoppicePolicy::AlwaysStays(int64_t position, int64_t prompt_tokens) const {
 }
 
 TokenSet CoppicePolicy::BeforeLayer(const Observation& seen, Backend& be) {
+  std::vector<float> s;  // of the stage before this layer
+  for (size_t i = 0; i < config_.stages.size(); ++i) {
+    const CoppiceStage& of = config_.stages[i];
+    if (of.keep >= 1 || !of.scores.Counts(Phase::kPrefill, seen.layer - 1, of.layer - 1)) continue;
+    const Needs::Mass mass = of.scores.Need(Phase::kPrefill, config_.question);
+    std::vector<float> sum = sums_[i].Add(seen.layer, seen.AttentionMass(mass).Row<float>(0), seen.positions);
+    if (of.layer == seen.layer) s = std::move(sum);
+  }
   const CoppiceStage* stage = StageBefore(seen.layer);
   if (stage == nullptr) return TokenSet::All(seen.rows());
-  const Needs::Mass mass = stage->scores.Need(Phase::kPrefill, config_.question);
-  std::vector<float> w =
-      Widened(seen.AttentionMass(mass).Row<float>(0), seen.positions, stage->scores.widen);  // (2)
+  std::vector<float> w = stage->scores.Spread(s, seen.positions);  // (2)
   int64_t always = 0;
   for (size_t row = 0; row < w.size(); ++row) {
     w[row] = std::min(w[row], std::numeric_limits<float>::max());  // infinity is the rank of those that stay
@@ -93,7 +106,7 @@ TokenSet CoppicePolicy::Attend(const Observation& seen, const Candidates& candid
   const CoppiceStage& stage = *StageBefore(seen.layer);
   const auto count = static_cast<int64_t>(candidates.positions.size());
   const std::span<const float> s = seen.AttentionMass(stage.scores.Need(Phase::kDecode, {})).Row<float>(0);
-  const std::vector<float> w = Widened(s, seen.positions, stage.scores.widen);
+  const std::vector<float> w = stage.scores.Spread(s, seen.positions);
   // Candidates are among what was attended: walk both lists, which ascend.
   std::vector<float> rank(candidates.positions.size(), -std::numeric_limits<float>::infinity());
   double all = 0;
@@ -141,7 +154,8 @@ std::vector<T> Defaults(size_t stages, std::vector<T> of_three) {
   return {of_three.end() - static_cast<std::ptrdiff_t>(std::max<size_t>(stages, 1)), of_three.end()};
 }
 
-std::vector<CoppiceStage> ReadStages(SpecReader& read, const MethodSpec& spec, const ModelShape& shape) {
+std::vector<CoppiceStage> ReadStages(SpecReader& read, const MethodSpec& spec, const MethodContext& context) {
+  const ModelShape& shape = context.shape;
   const std::vector<int> layers = ReadLayers(read, spec, CoppiceLayers(shape), shape);
   const size_t n = layers.size();
   const std::vector<double> keep =
@@ -156,6 +170,12 @@ std::vector<CoppiceStage> ReadStages(SpecReader& read, const MethodSpec& spec, c
       read.Choices("ask", Defaults<std::string>(n, {"question", "question", "end"}), {"question", "end"}), n,
       "ask");
   const auto skip_sink = static_cast<int32_t>(read.Integer("skip_sink", 4, 0, 4096));
+  const std::vector<int> sum =
+      ForStages(read.Integers("sum", Defaults<int>(n, {1}), 1, std::max(shape.layers, 1)), n, "sum");
+  const std::vector<std::string> whole =
+      ForStages(read.Choices("whole", Defaults<std::string>(n, {"none"}), {"none", "sentence"}), n, "whole");
+  const bool any_whole = std::find(whole.begin(), whole.end(), "sentence") != whole.end();
+  const auto sentences = any_whole ? Sentences(spec.name, context) : nullptr;
   std::vector<CoppiceStage> stages;
   for (size_t s = 0; s < n; ++s) {
     if (s > 0 && keep[s] > keep[s - 1])
@@ -167,13 +187,16 @@ std::vector<CoppiceStage> ReadStages(SpecReader& read, const MethodSpec& spec, c
                        .of_question = ask[s] == "question",
                        .pool = pool[s] == "max" ? MassPool::kMaximum : MassPool::kSum,
                        .skip_sink = skip_sink,
-                       .widen = widen[s]}});
+                       .widen = widen[s],
+                       .sum = sum[s],
+                       .whole_sentence = whole[s] == "sentence",
+                       .sentences = whole[s] == "sentence" ? sentences : nullptr}});
   }
   return stages;
 }
 
 std::string StagesText(const std::vector<CoppiceStage>& stages) {
-  std::vector<std::string> layers, keep, queries, pool, widen, ask;
+  std::vector<std::string> layers, keep, queries, pool, widen, ask, sum, whole;
   for (const CoppiceStage& s : stages) {
     layers.push_back(std::to_string(s.layer));
     keep.push_back(fmt::format("{}", s.keep));
@@ -181,19 +204,22 @@ std::string StagesText(const std::vector<CoppiceStage>& stages) {
     pool.emplace_back(s.scores.pool == MassPool::kMaximum ? "max" : "mean");
     widen.push_back(std::to_string(s.scores.widen));
     ask.emplace_back(s.scores.of_question ? "question" : "end");
+    sum.push_back(std::to_string(s.scores.sum));
+    whole.emplace_back(s.scores.whole_sentence ? "sentence" : "none");
   }
   if (stages.empty()) return "coppice:layers=none";
-  return fmt::format("coppice:layers={},keep={},queries={},pool={},widen={},ask={},skip_sink={}",
-                     fmt::join(layers, "/"), fmt::join(keep, "/"), fmt::join(queries, "/"),
-                     fmt::join(pool, "/"), fmt::join(widen, "/"), fmt::join(ask, "/"),
-                     stages.front().scores.skip_sink);
+  return fmt::format(
+      "coppice:layers={},keep={},queries={},pool={},widen={},ask={},skip_sink={},sum={},whole={}",
+      fmt::join(layers, "/"), fmt::join(keep, "/"), fmt::join(queries, "/"), fmt::join(pool, "/"),
+      fmt::join(widen, "/"), fmt::join(ask, "/"), stages.front().scores.skip_sink, fmt::join(sum, "/"),
+      fmt::join(whole, "/"));
 }
 
 MethodInstance MakeCoppice(const MethodSpec& spec, const MethodContext& context) {
   const ModelShape& shape = context.shape;
   SpecReader read(spec);
   CoppiceConfig config;
-  config.stages = ReadStages(read, spec, shape);
+  config.stages = ReadStages(read, spec, context);
   config.sink = static_cast<int>(read.Integer("sink", config.sink, 0, kManyTokens));
   config.last = static_cast<int>(read.Integer("last", config.last, 1, kManyTokens));
   config.revive = read.Choice("revive", {"aux", "none"}) == "aux";
@@ -236,6 +262,10 @@ MethodInfo CoppiceMethod() {
        {"ask", "question/question/end", "question, end, one or one per layer",
         "whose queries: the question's last, or the prompt's"},
        {"skip_sink", "4", "0 to 4096", "keys at positions below this score nothing and take no mass"},
+       {"sum", "1", "1 to L, one or one per layer",
+        "layers before the choice whose scores add up; in decode the last alone"},
+       {"whole", "none", "none, sentence, one or one per layer",
+        "sentence: a token has the best score of its sentence"},
        {"sink", "4", "0 up", "positions below this always stay"},
        {"last", "64", "1 up", "so many of the prompt's last tokens stay, and of the question's"},
        {"revive", "aux", "aux, none", "none: what left in prefill never returns"},

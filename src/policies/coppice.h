@@ -7,6 +7,7 @@
 #include "policies/method_info.h"
 #include "policies/policy.h"
 #include "policies/row_scores.h"
+#include "policies/score_sum.h"
 
 namespace coppice {
 
@@ -46,6 +47,7 @@ class CoppicePolicy final : public TokenPolicy {
   const CoppiceStage* StageBefore(int layer) const;
   bool AlwaysStays(int64_t position, int64_t prompt_tokens) const;
   CoppiceConfig config_;
+  std::vector<ScoreSum> sums_;  // [stages]
 };
 
 MethodInfo CoppiceMethod();

@@ -56,6 +56,38 @@ TEST(CoppicePolicy, KeepOneIsDense) {
   EXPECT_EQ(policy.AttendsAt(2), DecodePoint::kNone);
 }
 
+// The stage before layer 2 ranks by layers 0 and 1; a second stage ranks by layer 2 alone.
+TEST(CoppicePolicy, AStageSumsItsLayers) {
+  CoppiceConfig config = OneStage(0.5, 0);
+  config.stages.front().scores.sum = 2;
+  config.stages.push_back({.layer = 3, .keep = 0.4, .scores = {.queries = 1}});
+  CoppicePolicy policy(config);
+  const Needs::Mass of{.queries = 4, .pool = MassPool::kMaximum};
+  const Needs::Mass last{.queries = 1};
+  EXPECT_EQ(policy.NeedsAt(Phase::kPrefill, 0).masses, std::vector{of});
+  EXPECT_EQ(policy.NeedsAt(Phase::kPrefill, 1).masses, std::vector{of});
+  EXPECT_EQ(policy.NeedsAt(Phase::kPrefill, 2).masses, std::vector{last});
+  EXPECT_TRUE(policy.NeedsAt(Phase::kDecode, 0).empty()) << "in decode the last layer alone";
+  EXPECT_FALSE(policy.NeedsAt(Phase::kDecode, 1).empty());
+
+  Scene first(10, 1);
+  first.seen.prompt_tokens = 10;
+  first.Mass(of, {{0, 5, 0, 4, 0, 3, 0, 0, 0, 0}});
+  EXPECT_TRUE(policy.BeforeLayer(first.seen, *first.be).IsAll());
+  EXPECT_THAT(Prefill(policy, {0, 0, 1, 2, 0, 4, 0, 0, 0, 0}), ElementsAre(0, 3, 5, 8, 9));
+  Scene second({0, 3, 5, 8, 9}, 10, 3);
+  second.Mass(last, {{0, 1, 2, 0, 0}});
+  EXPECT_THAT(policy.BeforeLayer(second.seen, *second.be).ToRows(), ElementsAre(0, 2, 3, 4));
+}
+
+TEST(CoppicePolicy, ASentenceStaysWhole) {
+  CoppiceConfig config = OneStage(0.5, 0);
+  config.stages.front().scores.sentences =
+      std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 3, 3});
+  CoppicePolicy policy(config);
+  EXPECT_THAT(Prefill(policy, {0, 3, 0, 0, 0, 5, 0, 2, 0, 4, 0, 0}), ElementsAre(0, 3, 4, 5, 10, 11));
+}
+
 // Candidates 0, 3 and 5 have keys; 1, 2 and 4 are parked; 6 is the current token.
 Rows Decode(CoppicePolicy& policy, const std::vector<float>& mass) {
   Scene scene({0, 1, 2, 3, 4, 5, 6}, 6, 2);
@@ -80,7 +112,8 @@ TEST(CoppiceMethod, Settings) {
   EXPECT_EQ(SettingsOf(method, "coppice"),
             "coppice:layers=9/16/26,keep=0.25/0.1/0.05,queries=16/16/1,pool=max/max/mean,widen=16/16/8,"
             "ask=question/question/"
-            "end,skip_sink=4,sink=4,last=64,revive=aux,revive_mass=0.3,revive_cap=32,min=1024");
+            "end,skip_sink=4,sum=1/1/1,whole=none/none/"
+            "none,sink=4,last=64,revive=aux,revive_mass=0.3,revive_cap=32,min=1024");
   EXPECT_THAT(SettingsOf(method, "coppice:layers=12,keep=0.2"),
               HasSubstr("layers=12,keep=0.2,queries=1,pool=mean,widen=8,ask=end,"));
 }

@@ -32,7 +32,7 @@ LayerPoint FtpPolicy::FirstChoice() const {
 }
 
 Needs FtpPolicy::NeedsAt(Phase phase, int layer) const {
-  if (phase != Phase::kPrefill || IsDense(layer)) return {};
+  if (phase != Phase::kPrefill || !Scores(layer)) return {};
   return {.masses = {Mass()}, .unit_scores = {}};  // (1)
 }
 
@@ -43,12 +43,14 @@ std::pair<int64_t, int64_t> FtpPolicy::Middle(const Observation& seen) const {
 
 TokenSet FtpPolicy::RunFfn(const Observation& seen, Backend& be) {
   const int64_t rows = seen.rows();
-  if (IsDense(seen.layer)) return TokenSet::All(rows);
+  if (!Scores(seen.layer)) return TokenSet::All(rows);
   const auto [first, end] = Middle(seen);
   const int64_t middle = end - first;
   if (middle <= 0) return TokenSet::All(rows);
-  const std::vector<float> mass =
-      Widened(seen.AttentionMass(Mass()).Row<float>(0), seen.positions, config_.scores.widen);
+  const std::vector<float> sum =
+      sum_.Add(seen.layer, seen.AttentionMass(Mass()).Row<float>(0), seen.positions);  // (1)
+  if (IsDense(seen.layer)) return TokenSet::All(rows);
+  const std::vector<float> mass = config_.scores.Spread(sum, seen.positions);
   TokenSet chosen =
       be.SmallestSetWithMass(TensorView(mass.data() + first, DType::kF32, 1, middle), config_.eta);  // (2)
   if (config_.random) chosen = RandomSubset(chosen.size(), middle, SeedOfLayer(config_.seed, seen.layer));
@@ -73,7 +75,7 @@ MethodInstance MakeFtp(const MethodSpec& spec, const MethodContext& context) {
   config.dense = static_cast<int>(read.Integer("dense", FtpDenseLayers(shape), 0, shape.layers));
   config.first = static_cast<int>(read.Integer("first", config.first, 0, kManyTokens));
   config.num_queries = static_cast<int>(read.Integer("last", config.num_queries, 1, 4096));
-  config.scores = ReadRowScores(read, {.queries = config.num_queries});
+  config.scores = ReadRowScores(read, {.queries = config.num_queries}, context);
   config.question.assign(context.question.begin(), context.question.end());
   config.fill_mean = read.Choice("fill", {"none", "mean"}) == "mean";
   config.random = read.Choice("choose", {"mass", "random"}) == "random";

@@ -9,6 +9,7 @@
 #include "policies/method_info.h"
 #include "policies/policy.h"
 #include "policies/row_scores.h"
+#include "policies/score_sum.h"
 
 namespace coppice {
 
@@ -26,7 +27,7 @@ struct FtpConfig {
 
 class FtpPolicy final : public TokenPolicy {
  public:
-  explicit FtpPolicy(FtpConfig config) : config_(std::move(config)) {}
+  explicit FtpPolicy(FtpConfig config) : config_(std::move(config)), sum_(config_.scores.sum) {}
 
   LayerPoint FirstChoice() const override;
   Needs NeedsAt(Phase phase, int layer) const override;
@@ -42,7 +43,10 @@ class FtpPolicy final : public TokenPolicy {
   // The middle's rows of a stream, [first, second): those that (2) chooses among.
   std::pair<int64_t, int64_t> Middle(const Observation& seen) const;
   bool IsDense(int layer) const { return layer < config_.dense || config_.eta >= 1; }
+  // Whether a layer that skips FFNs ranks by the scores of `layer`: this one, or one of the next sum - 1.
+  bool Scores(int layer) const { return !IsDense(layer + config_.scores.sum - 1); }
   FtpConfig config_;
+  ScoreSum sum_;
 };
 
 MethodInfo FtpMethod();

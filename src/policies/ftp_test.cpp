@@ -139,10 +139,12 @@ TEST(FtpPolicy, TheRandomControlTakesAsMany) {
 
 TEST(FtpMethod, TheControlInTheSettings) {
   EXPECT_EQ(SettingsOf(FtpMethod(), "ftp:choose=random,seed=5"),
-            "ftp:eta=0.9,dense=10,first=100,last=50,queries=50,ask=end,pool=mean,skip_sink=0,widen=0,fill="
+            "ftp:eta=0.9,dense=10,first=100,last=50,queries=50,ask=end,pool=mean,skip_sink=0,widen=0,sum=1,"
+            "whole=none,fill="
             "none,choose=random,seed=5,min=1024");
   EXPECT_EQ(SettingsOf(FtpMethod(), "ftp"),
-            "ftp:eta=0.9,dense=10,first=100,last=50,queries=50,ask=end,pool=mean,skip_sink=0,widen=0,fill="
+            "ftp:eta=0.9,dense=10,first=100,last=50,queries=50,ask=end,pool=mean,skip_sink=0,widen=0,sum=1,"
+            "whole=none,fill="
             "none,choose=mass,seed=0,min=1024");
   EXPECT_NE(RefusalOf(FtpMethod(), "ftp:choose=best").find("it can be mass, random"), std::string::npos);
 }
@@ -153,6 +155,20 @@ TEST(FtpPolicy, FirstIsAPositionAndNotARow) {
   scene.Mass(2, {9, 9, 1, 5, 1, 2, 1, 9, 9});
   FtpPolicy ftp({.eta = 0.5, .dense = 10, .first = 5, .num_queries = 2});
   EXPECT_EQ(ftp.RunFfn(scene.seen, *scene.be).ToRows(), (Rows{0, 1, 3, 7, 8}));
+}
+
+TEST(FtpPolicy, ScoresAreSummedOverLayers) {
+  FtpPolicy ftp({.eta = 0.5, .dense = 2, .first = 0, .num_queries = 1, .scores = {.queries = 1, .sum = 2}});
+  EXPECT_TRUE(ftp.NeedsAt(Phase::kPrefill, 0).empty());
+  EXPECT_FALSE(ftp.NeedsAt(Phase::kPrefill, 1).empty());
+  const auto run = [&](int layer, const std::vector<float>& mass) {
+    Scene scene(static_cast<int64_t>(mass.size()), layer);
+    scene.Mass(1, mass);
+    return ftp.RunFfn(scene.seen, *scene.be).ToRows();
+  };
+  EXPECT_EQ(run(1, {9, 0, 0, 0, 0}).size(), 5u);
+  EXPECT_EQ(run(2, {0, 8, 0, 0, 0}), (Rows{0, 4}));
+  EXPECT_EQ(run(3, {0, 0, 7, 0, 0}), (Rows{1, 4}));
 }
 
 }  // namespace

@@ -38,7 +38,7 @@
 
 namespace coppice {
 
-LazyLlmPolicy::LazyLlmPolicy(LazyLlmConfig config) : config_(std::move(config)) {
+LazyLlmPolicy::LazyLlmPolicy(LazyLlmConfig config) : config_(std::move(config)), sum_(config_.scores.sum) {
   COPPICE_CHECK(config_.layers.size() == config_.keep.size());
 }
 
@@ -59,19 +59,26 @@ LayerPoint LazyLlmPolicy::FirstChoice() const {
 }
 
 Needs LazyLlmPolicy::NeedsAt(Phase phase, int layer) const {
-  if (StageBefore(layer + 1) < 0 || (phase == Phase::kDecode && !config_.revive)) return {};
+  if (!Scores(phase, layer) || (phase == Phase::kDecode && !config_.revive)) return {};
   return {.masses = {config_.scores.Need(phase, config_.question)}, .unit_scores = {}};  // (1)
 }
 
-std::vector<float> LazyLlmPolicy::Scores(const Observation& seen) const {
-  const TensorView mass = seen.AttentionMass(config_.scores.Need(seen.phase, config_.question));
-  return Widened(mass.Row<float>(0), seen.positions, config_.scores.widen);
+bool LazyLlmPolicy::Scores(Phase phase, int layer) const {
+  return std::any_of(config_.layers.begin(), config_.layers.end(), [&](int stage) {
+    return StageBefore(stage) >= 0 && config_.scores.Counts(phase, layer, stage - 1);
+  });
+}
+
+std::span<const float> LazyLlmPolicy::Mass(const Observation& seen) const {
+  return seen.AttentionMass(config_.scores.Need(seen.phase, config_.question)).Row<float>(0);
 }
 
 TokenSet LazyLlmPolicy::BeforeLayer(const Observation& seen, Backend& be) {
+  if (!Scores(seen.phase, seen.layer - 1)) return TokenSet::All(seen.rows());
+  const std::vector<float> sum = sum_.Add(seen.layer, Mass(seen), seen.positions);
   const int stage = StageBefore(seen.layer);
   if (stage < 0) return TokenSet::All(seen.rows());
-  return BestRows(Scores(seen), Count(stage, seen.rows()),  // (2)
+  return BestRows(config_.scores.Spread(sum, seen.positions), Count(stage, seen.rows()),  // (2)
                   RowsBelow(seen.positions, config_.sink), 1, be);
 }
 
@@ -85,7 +92,7 @@ TokenSet LazyLlmPolicy::Attend(const Observation& seen, const Candidates& candid
   const int stage = StageBefore(seen.layer);
   if (stage < 0) return TokenSet::All(count);
   const int64_t prompt_rows = RowsBelow(seen.positions, seen.prompt_tokens);
-  const std::vector<float> scores = Scores(seen);
+  const std::vector<float> scores = config_.scores.Spread(Mass(seen), seen.positions);
   const std::vector<int32_t> best =
       BestRows(std::span(scores).first(static_cast<size_t>(prompt_rows)), Count(stage, prompt_rows),
                RowsBelow(seen.positions, config_.sink), 0, be)  // (2)
@@ -142,7 +149,7 @@ MethodInstance MakeLazyLlm(const MethodSpec& spec, const MethodContext& context)
   config.sink = static_cast<int>(read.Integer("sink", 0, 0, kManyTokens));
   config.revive = read.Choice("revive", {"aux", "none"}) == "aux";
   config.mask = ReadMask(read, shape);
-  config.scores = ReadRowScores(read, {});
+  config.scores = ReadRowScores(read, {}, context);
   config.question.assign(context.question.begin(), context.question.end());
   const bool strict = read.Integer("strict_memory", preset == "paper" ? 0 : 1, 0, 1) == 1;
   const int64_t minimum = read.Integer("min", 2048, 0, kManyTokens);

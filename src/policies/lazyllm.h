@@ -1,11 +1,13 @@
 // LazyLLM: dynamic token pruning that tokens can return from (file head of lazyllm.cpp).
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "policies/method_info.h"
 #include "policies/policy.h"
 #include "policies/row_scores.h"
+#include "policies/score_sum.h"
 
 namespace coppice {
 
@@ -36,9 +38,11 @@ class LazyLlmPolicy final : public TokenPolicy {
   // The stage before `layer` that drops something, or -1.
   int StageBefore(int layer) const;
   int64_t Count(int stage, int64_t prompt_rows) const;
-  // The scores that (2) ranks by, of rows at these positions.
-  std::vector<float> Scores(const Observation& seen) const;
+  // Whether a stage ranks by the scores of `layer`.
+  bool Scores(Phase phase, int layer) const;
+  std::span<const float> Mass(const Observation& seen) const;
   LazyLlmConfig config_;
+  ScoreSum sum_;
 };
 
 MethodInfo LazyLlmMethod();

@@ -160,6 +160,23 @@ TEST(LazyLlmPolicy, ActsAtItsStagesInBothPhases) {
   EXPECT_EQ(lazy.revive_mask(), ReviveMask::kCausal);
 }
 
+// The last two layers before each stage; rows leave at layer 2, and their scores with them.
+TEST(LazyLlmPolicy, ScoresAreSummedOverLayers) {
+  LazyLlmPolicy lazy({.layers = {2, 5}, .keep = {0.5, 0.5}, .scores = {.queries = 1, .sum = 3}});
+  for (int layer = 0; layer < 7; ++layer) {
+    EXPECT_EQ(lazy.NeedsAt(Phase::kPrefill, layer).empty(), layer > 4) << layer;
+    EXPECT_EQ(lazy.NeedsAt(Phase::kDecode, layer).empty(), layer != 1 && layer != 4) << layer;
+  }
+  EXPECT_EQ(Prefill(lazy, 1, {0, 1, 2, 3, 4, 5}, {9, 5, 0, 0, 4, 0}), (Rows{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(Prefill(lazy, 2, {0, 1, 2, 3, 4, 5}, {0, 0, 7, 0, 4, 0}), (Rows{0, 4, 5}));  // 9 5 7 0 8 0
+  EXPECT_EQ(Prefill(lazy, 3, {0, 4, 5}, {2, 1, 0}), (Rows{0, 4, 5}));
+  // Another method drops row 5 here. Layer 0 and layer 1 no longer count: 2 + 0 + 1 against 1 + 1 + 2.
+  EXPECT_EQ(Prefill(lazy, 4, {0, 4, 6, 7}, {0, 1, 3, 0}), (Rows{0, 4, 6, 7}));
+  EXPECT_EQ(Prefill(lazy, 5, {0, 4, 6, 7}, {1, 2, 0, 0}), (Rows{4, 7}));
+  // In decode the step's own scores rank.
+  EXPECT_EQ(Decode(lazy, 5, 6, {0, 4, 6}, {3, 1, 0}), (Rows{0, 6}));
+}
+
 // T-LZ5: a stage that keeps everything observes nothing and is not asked.
 TEST(LazyLlmPolicy, KeepOneIsDense) {
   LazyLlmPolicy lazy({.layers = {2, 4}, .keep = {1, 0.5}});
@@ -194,7 +211,7 @@ TEST(LazyLlmMethod, Settings) {
   const MethodInfo method = LazyLlmMethod();
   EXPECT_EQ(SettingsOf(method, "lazyllm"),
             "lazyllm:preset=default,layers=10/20/30,keep=0.5/0.5/0.5,sink=0,revive=aux,revive_mask=append,"
-            "strict_memory=1,queries=1,ask=end,pool=mean,skip_sink=0,widen=0,min=2048");
+            "strict_memory=1,queries=1,ask=end,pool=mean,skip_sink=0,widen=0,sum=1,whole=none,min=2048");
   EXPECT_THAT(SettingsOf(method, "lazyllm", Qwen05B()), HasSubstr("layers=8/15/20,keep=0.5/0.5/0.5,"));
   EXPECT_THAT(
       SettingsOf(method, "lazyllm:preset=paper", Qwen05B()),

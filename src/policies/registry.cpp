@@ -110,11 +110,14 @@ PruneChoice MakePolicy(std::string_view spec, const MethodContext& whole, const 
     return (FindMethod(method.name).traits & kSelectsInput) != 0;
   });
   if (selects) context.question = {};
+  MethodContext renumbered = context;  // nor which text stands where
+  renumbered.pieces = {};
   std::vector<std::unique_ptr<TokenPolicy>> policies;
   std::vector<Named> named;
   for (const MethodSpec& method : methods) {
     const MethodInfo& info = FindMethod(method.name);
-    MethodInstance made = info.make(method, context);
+    MethodInstance made =
+        info.make(method, selects && (info.traits & kSelectsInput) == 0 ? renumbered : context);
     named.push_back({info.name, info.traits & ~made.switched_off});
     for (size_t i = 0; i + 1 < named.size(); ++i) RefuseConflict(named[i], named.back());
     choice.spec += (choice.spec.empty() ? "" : "+") + made.settings;

@@ -57,9 +57,9 @@ TEST(MakePolicy, BareNamesAreThePresetsWrittenOut) {
       both.spec,
       "sliminfer:layers=10/20/30,start=10,keep=8192/4096/2048,decode_keep=8192/4096/2048,block=64,unit=8,"
       "window=4,score=units,gamma=0.9,revive=aux,revive_cap=4,queries=1,ask=end,pool=mean,skip_sink=0,widen="
-      "0,min=4096"
-      "+ftp:eta=0.9,dense=10,first=100,last=50,queries=50,ask=end,pool=mean,skip_sink=0,widen=0,fill=none,"
-      "choose=mass,seed=0,min=1024");
+      "0,sum=1,whole=none,min=4096"
+      "+ftp:eta=0.9,dense=10,first=100,last=50,queries=50,ask=end,pool=mean,skip_sink=0,widen=0,sum=1,"
+      "whole=none,fill=none,choose=mass,seed=0,min=1024");
   EXPECT_TRUE(both.active);
   EXPECT_EQ(both.reason, "");
   EXPECT_EQ(both.policy->NeedsAt(Phase::kPrefill, 9).unit_scores.size(), 1u);  // decides after layer p - 1
@@ -121,6 +121,24 @@ TEST(MakePolicy, AQuestionWhoseTokensMoveIsNotAsked) {
   EXPECT_TRUE(asked("random:min=0+lazyllm:ask=question,revive=none").empty());
 }
 
+TEST(MakePolicy, WholeSentencesNeedTheTextOfTheTokens) {
+  const ModelShape shape = Llama8B();
+  const std::vector<int32_t> prompt(3000, 1);
+  const std::string spec = "lazyllm:whole=sentence,revive=none";
+  MethodContext context{.shape = shape, .tokens = 3000, .prompt = prompt};
+  EXPECT_THAT(coppice::ErrorOf([&] { MakePolicy(spec, context, {}); }),
+              HasSubstr("lazyllm: whole=sentence needs the text of the prompt's tokens"));
+  EXPECT_THAT(coppice::ErrorOf([&] { MakePolicy("coppice:whole=none/sentence/none", context, {}); }),
+              HasSubstr("coppice: whole=sentence needs"));
+  context.pieces = [] { return std::vector<std::string>(3000, " x."); };
+  EXPECT_TRUE(MakePolicy(spec, context, {}).active);
+  // Another method may give the tokens other positions.
+  EXPECT_THAT(coppice::ErrorOf([&] { MakePolicy("random:min=0+" + spec, context, {}); }),
+              HasSubstr("needs the text"));
+  // Without a prompt only the settings are wanted.
+  EXPECT_THAT(MakePolicy(spec, {.shape = shape, .tokens = 3000}, {}).spec, HasSubstr("whole=sentence"));
+}
+
 TEST(MakePolicy, RefusesWhatItCannotDo) {
   const std::pair<const char*, const char*> bad[] = {
       {"h3o", "no method 'h3o'; there are none, lazyllm, ftp, sdtp, sliminfer, coppice, random, "},
@@ -137,8 +155,8 @@ TEST(MakePolicy, RefusesWhatItCannotDo) {
       {"ftp:first=-1", "first=-1"},
       {"ftp:min=-1", "min=-1"},
       {"ftp:keep=1",
-       "unknown key 'keep'; it has eta, dense, first, last, queries, ask, pool, skip_sink, widen, fill, "
-       "choose, seed, min"},
+       "unknown key 'keep'; it has eta, dense, first, last, queries, ask, pool, skip_sink, widen, sum, "
+       "whole, fill, choose, seed, min"},
       {"ftp:eta=1,eta=1", "'eta' is set twice"},
       {"sliminfer:layers=0,keep=100", "layers=0: '0' is not a whole number from 1 to 31"},
       {"sliminfer:layers=10/32,keep=0.5", "'32' is not a whole number from 1 to 31"},

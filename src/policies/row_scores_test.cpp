@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "policies/score_sum.h"
 #include "tiny_model.h"
 
 namespace coppice {
@@ -56,6 +58,62 @@ TEST(Widened, ANanSpreadsNowhere) {
   EXPECT_EQ(wide[1], 3);
   EXPECT_EQ(wide[2], 3);
   EXPECT_TRUE(std::isnan(wide[3]));
+}
+
+TEST(WholeSentences, ATokenHasTheBestScoreOfItsSentence) {
+  const std::vector<int32_t> sentences = {0, 0, 0, 1, 1, 2};
+  EXPECT_THAT(WholeSentences(std::vector<float>{1, 3, 0, 0, 2, 4, 7, 5},
+                             std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7}, sentences),
+              ElementsAre(3, 3, 3, 2, 2, 4, 7, 5))
+      << "6 and 7 are generated";
+  // 0, 3 and 5 have left.
+  EXPECT_THAT(WholeSentences(std::vector<float>{1, 3, 2, 9}, std::vector<int32_t>{1, 2, 4, 6}, sentences),
+              ElementsAre(3, 3, 2, 9));
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> whole =
+      WholeSentences(std::vector<float>{nan, 3, nan}, std::vector<int32_t>{0, 1, 3}, sentences);
+  EXPECT_EQ(whole[0], 3);
+  EXPECT_TRUE(std::isnan(whole[2]));
+}
+
+TEST(WholeSentences, AScoreReaches32TokensInALongSentence) {
+  for (const int32_t length : {64, 65}) {
+    // One sentence in front, one behind.
+    std::vector<int32_t> sentences(static_cast<size_t>(length) + 10, 1);
+    std::fill_n(sentences.begin(), 5, 0);
+    std::fill_n(sentences.rbegin(), 5, 2);
+    std::vector<float> scores(sentences.size());
+    std::vector<int32_t> positions(sentences.size());
+    for (size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<int32_t>(i);
+    scores[10] = 1;
+    const std::vector<float> whole = WholeSentences(scores, positions, sentences);
+    for (int32_t p = 0; p < length + 10; ++p) {
+      const bool inside = p >= 5 && p < length + 5;
+      EXPECT_EQ(whole[static_cast<size_t>(p)], inside && (length == 64 || p <= 42) ? 1 : 0)
+          << length << " " << p;
+    }
+  }
+}
+
+TEST(ScoreSum, SumsTheLastLayersByPosition) {
+  ScoreSum sum(2);
+  const std::vector<int32_t> all = {0, 1, 2, 3};
+  EXPECT_THAT(sum.Add(3, std::vector<float>{1, 2, 3, 4}, all), ElementsAre(1, 2, 3, 4));
+  EXPECT_THAT(sum.Add(4, std::vector<float>{10, 0, 0, 10}, all), ElementsAre(11, 2, 3, 14));
+  EXPECT_THAT(sum.Add(5, std::vector<float>{1, 1}, std::vector<int32_t>{1, 3}), ElementsAre(1, 11));
+  EXPECT_THAT(sum.Add(6, std::vector<float>{1}, std::vector<int32_t>{3}), ElementsAre(2));
+  EXPECT_THAT(sum.Add(8, std::vector<float>{5}, std::vector<int32_t>{3}), ElementsAre(5))
+      << "without layer 7";
+  EXPECT_THAT(sum.Add(8, std::vector<float>{1, 2, 3, 4}, all), ElementsAre(1, 2, 3, 4)) << "another prompt";
+}
+
+TEST(RowScores, WhichLayersCount) {
+  const RowScores scores{.sum = 3};
+  for (int layer = -2; layer < 8; ++layer) {
+    EXPECT_EQ(scores.Counts(Phase::kPrefill, layer, 5), layer >= 3 && layer <= 5) << layer;
+    EXPECT_EQ(scores.Counts(Phase::kPrefill, layer, 1), layer == 0 || layer == 1) << layer;
+    EXPECT_EQ(scores.Counts(Phase::kDecode, layer, 5), layer == 5) << layer;
+  }
 }
 
 }  // namespace

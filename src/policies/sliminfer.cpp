@@ -46,7 +46,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 }  // namespace
 
-SlimInferPolicy::SlimInferPolicy(SlimInferConfig config) : config_(std::move(config)) {
+SlimInferPolicy::SlimInferPolicy(SlimInferConfig config)
+    : config_(std::move(config)), sum_(config_.scores.sum) {
   if (config_.decode_keep.empty()) config_.decode_keep = config_.keep;
   COPPICE_CHECK(config_.layers.size() == config_.keep.size() && config_.block % config_.unit == 0);
   COPPICE_CHECK(config_.layers.size() == config_.decode_keep.size());
@@ -65,9 +66,11 @@ LayerPoint SlimInferPolicy::FirstChoice() const {
 }
 
 Needs SlimInferPolicy::NeedsAt(Phase phase, int layer) const {
-  if (StageAfter(layer) < 0 || (phase == Phase::kDecode && !decides_in_decode_)) return {};
-  if (config_.by_mass && phase == Phase::kPrefill)
+  if (config_.by_mass && phase == Phase::kPrefill) {
+    if (!ScoresMass(layer)) return {};
     return {.masses = {config_.scores.Need(phase, config_.question)}, .unit_scores = {}};
+  }
+  if (StageAfter(layer) < 0 || (phase == Phase::kDecode && !decides_in_decode_)) return {};
   return {.masses = {}, .unit_scores = {Units()}};
 }
 
@@ -82,11 +85,16 @@ std::vector<float> SlimInferPolicy::BlockScores(const TensorView& unit_scores) c
   return r;
 }
 
+bool SlimInferPolicy::ScoresMass(int layer) const {
+  return config_.by_mass && std::any_of(config_.layers.begin(), config_.layers.end(), [&](int stage) {
+           return config_.scores.Counts(Phase::kPrefill, layer, stage - 1);
+         });
+}
+
 // Not in the paper: raw products are large where keys are large; the softmax of each head says what it looks at.
-std::vector<float> SlimInferPolicy::BlockMass(const Observation& seen) const {
-  const std::vector<float> score =
-      Widened(seen.AttentionMass(config_.scores.Need(seen.phase, config_.question)).Row<float>(0),
-              seen.positions, config_.scores.widen);
+std::vector<float> SlimInferPolicy::BlockMass(std::span<const float> mass,
+                                              std::span<const int32_t> positions) const {
+  const std::vector<float> score = config_.scores.Spread(mass, positions);
   const auto block = static_cast<size_t>(config_.block);
   std::vector<float> r((score.size() + block - 1) / block, -kInfinity);
   for (size_t row = 0; row < score.size(); ++row) {
@@ -97,12 +105,18 @@ std::vector<float> SlimInferPolicy::BlockMass(const Observation& seen) const {
 
 TokenSet SlimInferPolicy::AfterAttention(const Observation& seen, Backend& be) {
   const int64_t rows = seen.rows();
+  std::vector<float> mass;
+  if (ScoresMass(seen.layer)) {
+    const Needs::Mass need = config_.scores.Need(seen.phase, config_.question);
+    mass = sum_.Add(seen.layer, seen.AttentionMass(need).Row<float>(0), seen.positions);
+  }
   const int stage = StageAfter(seen.layer);
   if (stage < 0) return TokenSet::All(rows);
   const int64_t budget = config_.keep[static_cast<size_t>(stage)];
   if (budget >= rows) return TokenSet::All(rows);
 
-  std::vector<float> r = config_.by_mass ? BlockMass(seen) : BlockScores(seen.UnitScores(Units()));
+  std::vector<float> r =
+      config_.by_mass ? BlockMass(mass, seen.positions) : BlockScores(seen.UnitScores(Units()));
   const auto blocks = static_cast<int64_t>(r.size());
   r.front() = r.back() = kInfinity;  // block 0 and the tail stay
   const int64_t kept_blocks = std::max<int64_t>(budget / config_.block, std::min<int64_t>(2, blocks));
@@ -272,7 +286,7 @@ MethodInstance MakeSlimInfer(const MethodSpec& spec, const MethodContext& contex
       decode_keep.empty() ? config.keep : Budgets(decode_keep, config.layers.size(), context.tokens);
   const std::string score = read.Choice("score", {"units", "avg", "max", "mass"});
   config.by_mass = score == "mass";
-  config.scores = ReadRowScores(read, {});
+  config.scores = ReadRowScores(read, {}, context);
   config.question.assign(context.question.begin(), context.question.end());
   if (score == "avg" || score == "max") config.unit = config.block;
   if (score == "max") config.pool = KeyPool::kMax;

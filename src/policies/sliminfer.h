@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "policies/method_info.h"
 #include "policies/policy.h"
 #include "policies/row_scores.h"
+#include "policies/score_sum.h"
 
 namespace coppice {
 
@@ -48,11 +50,15 @@ class SlimInferPolicy final : public TokenPolicy {
   Needs::Units Units() const { return {config_.window, config_.unit, config_.pool}; }
   // r of every block (2), from the scores of its units; -inf where it has no keys.
   std::vector<float> BlockScores(const TensorView& unit_scores) const;
-  std::vector<float> BlockMass(const Observation& seen) const;
+  // The same from softmax mass: the best of a block's rows.
+  std::vector<float> BlockMass(std::span<const float> mass, std::span<const int32_t> positions) const;
+  // Whether a stage ranks by the mass of `layer`.
+  bool ScoresMass(int layer) const;
   Blocks BestBlocks(const std::vector<float>& r, const std::vector<bool>& parked, int64_t count) const;
 
   SlimInferConfig config_;
   bool decides_in_decode_;
+  ScoreSum sum_;                // of by_mass
   std::vector<Blocks> active_;  // [stages]; empty before the first step
 };
 

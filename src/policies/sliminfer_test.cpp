@@ -239,5 +239,39 @@ TEST(SlimInferMethod, StartAndScore) {
   EXPECT_EQ(pool("sliminfer:score=max"), (std::vector<Needs::Units>{{4, 64, KeyPool::kMax}}));
 }
 
+TEST(SlimInferPolicy, MassIsSummedOverLayersAndSpreadOverSentences) {
+  SlimInferConfig config{.layers = {10}, .keep = {12}, .block = 4, .unit = 2, .by_mass = true};
+  config.scores = {.queries = 1, .sum = 2};
+  const auto kept = [&](SlimInferPolicy& slim) {
+    Scene first(20, 8);
+    std::vector<float> mass(20);
+    mass[5] = 3;
+    first.Mass(1, mass);
+    EXPECT_TRUE(slim.AfterAttention(first.seen, *first.be).IsAll());
+    Scene second(20, 9);
+    mass.assign(20, 0);
+    mass[9] = 2;
+    mass[5] = 1;
+    mass[13] = 3.5f;
+    second.Mass(1, mass);
+    return Blocks(slim.AfterAttention(second.seen, *second.be));
+  };
+  SlimInferPolicy sum(config);
+  EXPECT_TRUE(sum.NeedsAt(Phase::kPrefill, 7).empty());
+  EXPECT_FALSE(sum.NeedsAt(Phase::kPrefill, 8).empty());
+  EXPECT_EQ(kept(sum), (Rows{0, 1, 4}));
+  // Rows 9 to 13 are one sentence: of two blocks that tie the earlier stays.
+  config.scores.sum = 1;
+  config.scores.sentences = std::make_shared<const std::vector<int32_t>>(
+      std::vector<int32_t>{0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2});
+  SlimInferPolicy whole(config);
+  Scene scene(20, 9);
+  std::vector<float> mass(20);
+  mass[5] = 1;
+  mass[13] = 3.5f;
+  scene.Mass(1, mass);
+  EXPECT_EQ(Blocks(whole.AfterAttention(scene.seen, *scene.be)), (Rows{0, 2, 4}));
+}
+
 }  // namespace
 }  // namespace coppice

@@ -28,6 +28,8 @@ class SpecReader {
  public:
   explicit SpecReader(const MethodSpec& spec) : spec_(spec) {}
 
+  const std::string& method() const { return spec_.name; }
+
   // The value, or `fallback` where the key is absent. Throws Error, naming method, key, value and range, for
   // a value that is no number, not finite, or outside [low, high].
   int64_t Integer(std::string_view key, int64_t fallback, int64_t low, int64_t high);

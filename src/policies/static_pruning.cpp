@@ -13,7 +13,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <utility>
+#include <vector>
 
 #include "policies/presets.h"
 #include "policies/stages.h"
@@ -36,24 +36,10 @@ Needs StaticPruningPolicy::NeedsAt(Phase phase, int layer) const {
 TokenSet StaticPruningPolicy::BeforeLayer(const Observation& seen, Backend& be) {
   const int64_t rows = seen.rows();
   if (seen.layer < 1 || seen.layer > config_.layer || config_.keep >= 1) return TokenSet::All(rows);
-  Accumulate(seen);
+  const std::vector<float> sum =
+      sum_.Add(seen.layer, seen.AttentionMass(kLastQuery).Row<float>(0), seen.positions);  // (1)
   if (seen.layer < config_.layer) return TokenSet::All(rows);
-  return BestRows(sum_, CeilShare(config_.keep, rows), 0, 1, be);  // (2)
-}
-
-// (1): adds the scores of the layer before this one.
-void StaticPruningPolicy::Accumulate(const Observation& seen) {
-  const std::span<const float> score = seen.AttentionMass(kLastQuery).Row<float>(0);
-  std::vector<float> sum(score.begin(), score.end());
-  if (seen.layer > 1) {
-    size_t old = 0;
-    for (size_t row = 0; row < sum.size(); ++row) {
-      while (old < positions_.size() && positions_[old] < seen.positions[row]) ++old;
-      if (old < positions_.size() && positions_[old] == seen.positions[row]) sum[row] += sum_[old];
-    }
-  }
-  sum_ = std::move(sum);
-  positions_.assign(seen.positions.begin(), seen.positions.end());
+  return BestRows(sum, CeilShare(config_.keep, rows), 0, 1, be);  // (2)
 }
 
 namespace {

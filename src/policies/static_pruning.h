@@ -1,11 +1,9 @@
 // Static token pruning (file head of static_pruning.cpp).
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
 #include "policies/method_info.h"
 #include "policies/policy.h"
+#include "policies/score_sum.h"
 
 namespace coppice {
 
@@ -16,18 +14,15 @@ struct StaticPruningConfig {
 
 class StaticPruningPolicy final : public TokenPolicy {
  public:
-  explicit StaticPruningPolicy(const StaticPruningConfig& config) : config_(config) {}
+  explicit StaticPruningPolicy(const StaticPruningConfig& config) : config_(config), sum_(config.layer) {}
 
   LayerPoint FirstChoice() const override;
   Needs NeedsAt(Phase phase, int layer) const override;
   TokenSet BeforeLayer(const Observation& seen, Backend& be) override;
 
  private:
-  void Accumulate(const Observation& seen);
-
   StaticPruningConfig config_;
-  std::vector<int32_t> positions_;  // of the rows that have been scored in every layer so far
-  std::vector<float> sum_;          // [positions_.size()] their scores, summed over layers
+  ScoreSum sum_;
 };
 
 MethodInfo StaticPruningMethod();

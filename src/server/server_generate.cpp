@@ -91,7 +91,11 @@ void Server::CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const
       // What a spec can be wrong about, before the request waits for its turn.
       const ResolvedPrune resolved = engine_->ResolvePrune(p.prune, count);
       MakePolicy(resolved.spec,
-                 {.shape = shape, .tokens = count, .prompt = prompt.tokens, .question = prompt.question},
+                 {.shape = shape,
+                  .tokens = count,
+                  .prompt = prompt.tokens,
+                  .question = prompt.question,
+                  .pieces = [&] { return PiecesOf(tokenizer(), prompt.tokens); }},
                  p.protection);
     } catch (const Error& error) {
       throw HttpError({400, "invalid_request_error", error.what(), "prune"});
