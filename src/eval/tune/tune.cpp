@@ -102,6 +102,11 @@ class RangeTuner {
     return use;
   }
 
+  std::string BelowLeast(const TaskUse& use) const {
+    return fmt::format("dense scores {:.0f} on {} samples, below {:g}", 100 * use.dense_score, use.samples,
+                       100 * options_.least);
+  }
+
   void ChooseTasks(const std::vector<TaskSamples>& tasks) {
     const bool judges_scores = std::any_of(options_.budgets.begin(), options_.budgets.end(),
                                            [](const QualityBudget& b) { return b.score_loss.has_value(); });
@@ -124,13 +129,19 @@ class RangeTuner {
       note({"dense, " + use.task, 0.5 + 0.5 * static_cast<double>(t) / static_cast<double>(tasks.size())});
       const size_t n = std::min({per_half, tasks[t].searched.size(), tasks[t].held_out.size()});
       double sum = 0;
-      for (use.samples = 0; use.samples < n; ++use.samples) {
+      for (use.samples = 0; use.samples < n; ++use.samples)
         sum += trials_.Run(tasks[t].searched[use.samples], "none").score;
-        const double turn = static_cast<double>(use.samples) / static_cast<double>(n);
-        searched.emplace_back(turn, tasks[t].searched[use.samples]);
-        held_out.emplace_back(turn, tasks[t].held_out[use.samples]);
-      }
       use.dense_score = sum / static_cast<double>(n);
+      if (judges_scores && use.dense_score < options_.least - 1e-9) {  // the first samples were lucky
+        use.used = false;
+        use.why = BelowLeast(use);
+        continue;
+      }
+      for (size_t i = 0; i < n; ++i) {
+        const double turn = static_cast<double>(i) / static_cast<double>(n);
+        searched.emplace_back(turn, tasks[t].searched[i]);
+        held_out.emplace_back(turn, tasks[t].held_out[i]);
+      }
     }
     searched_ = InTurns(std::move(searched));
     held_out_ = InTurns(std::move(held_out));
