@@ -58,7 +58,7 @@ class Golden : public testing::TestWithParam<Arithmetic> {
     Workspace ws = model.NewWorkspace(tile_rows);
     TokenPolicy dense;
     Tensor logits;
-    model.Prefill(tokens, dense, sequence, ws, *backend_, logits, true);
+    model.Prefill(tokens, {dense, sequence, ws, *backend_}, logits, true);
     return logits;
   }
 
@@ -119,12 +119,12 @@ class Golden : public testing::TestWithParam<Arithmetic> {
     Workspace ws = model.NewWorkspace(64);
     TokenPolicy dense;
     Tensor logits;
-    model.Prefill(tokens, dense, sequence, ws, *backend_, logits);
+    model.Prefill(tokens, {dense, sequence, ws, *backend_}, logits);
     for (size_t i = 0; i < want.size(); ++i) {
       const std::span<const float> row = logits.view().Row<float>(0);
       const auto next = static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin());
       ASSERT_EQ(next, want[i]) << "generated token " << i;
-      model.Decode(next, dense, sequence, ws, *backend_, logits);
+      model.Decode(next, {dense, sequence, ws, *backend_}, logits);
     }
   }
 

@@ -74,16 +74,13 @@ PrefixRules RulesOf(const TokenPolicy& policy, int layers, int64_t tokens) {
   return rules;
 }
 
-void RestoreKeys(const PrefixUse& use, int64_t capacity, std::span<LayerCache> caches) {
-  COPPICE_CHECK(use.rows > 0 && use.rows <= use.state->rows() && use.state->layers.size() <= caches.size());
+void RestoreKeys(const PrefixUse& use, size_t layer, LayerCache& cache) {
+  COPPICE_CHECK(use.rows > 0 && use.rows <= use.state->rows());
   std::vector<int32_t> positions(static_cast<size_t>(use.rows));
   std::iota(positions.begin(), positions.end(), 0);
-  for (size_t l = 0; l < use.state->layers.size(); ++l) {
-    caches[l].Reserve(capacity);
-    const LayerCache::Fresh fresh = caches[l].Append(positions);
-    CopyRows(use.state->layers[l].keys.view().Rows(0, use.rows), fresh.keys);
-    CopyRows(use.state->layers[l].values.view().Rows(0, use.rows), fresh.values);
-  }
+  const LayerCache::Fresh fresh = cache.Append(positions);
+  CopyRows(use.state->layers[layer].keys.view().Rows(0, use.rows), fresh.keys);
+  CopyRows(use.state->layers[layer].values.view().Rows(0, use.rows), fresh.values);
 }
 
 PrefixCapture::PrefixCapture(LayerPoint point, int layers) : point_(point), layers_(layers) {

@@ -58,8 +58,8 @@ struct PrefixUse {
   int64_t rows = 0;
 };
 
-// Fills the empty caches of the layers below the point with the rows taken over. `capacity`: rows to make room for.
-void RestoreKeys(const PrefixUse& use, int64_t capacity, std::span<LayerCache> caches);
+// Fills the empty cache of layer `layer`, which is below the point, with the reused rows.
+void RestoreKeys(const PrefixUse& use, size_t layer, LayerCache& cache);
 
 // Copies what a prefill computes on its way to a point. Where it is cancelled before, what is there of the last layer
 // that was begun makes a state of its own, from which a retry goes on.
