@@ -1,5 +1,5 @@
-// One request, from the prompt's tokens to the answer: Generate is the top, and the functions below it come in the order
-// in which they run.
+// One request, from the prompt's tokens to the answer: Generate is the top, and the functions below it come
+// in the order in which they run.
 #include "engine/engine.h"
 
 #include <fmt/core.h>
@@ -139,8 +139,8 @@ MethodContext Engine::Context(Run& run) {
   return context;
 }
 
-// Computes the part of the prompt that the document cache does not have, and gives the cache what it lacks. The logits
-// of all positions need all positions: then the cache is not used.
+// Computes the part of the prompt that the document cache does not have, and gives the cache what it lacks.
+// The logits of all positions need all positions: then the cache is not used.
 void Engine::Prefill(Run& run, DocumentCache* documents) {
   const Request& request = run.request;
   const std::span<const int32_t> tokens = request.tokens;

@@ -43,20 +43,21 @@ class Engine {
   // The random model of a known shape ("llama-3.2-1b:bf16"), in memory (model/synthetic.h).
   static std::unique_ptr<Engine> FromShape(const std::string& shape, const EngineOptions& options);
 
-  // Answers one request. Throws Error for a request that cannot be served, and Cancelled if the request was cancelled;
-  // the engine stays usable after either.
+  // Answers one request. Throws Error for a request that cannot be served, and Cancelled if the request was
+  // cancelled; the engine stays usable after either.
   //
-  // Several threads may be inside a call at once, but only one of them computes: a thread may enter, return or leave
-  // its request's `pause` only while every other thread is outside or waits in its own `pause`. Each request has its
-  // own policy, sequence, sampler and workspace. The requests share the backend, whose scratch memory and threads serve
-  // one operation at a time, and the second model of Scorer. A request's results are the same bits whatever runs beside
-  // it; only operation times (time_operations) contain those of all requests.
+  // Several threads may be inside a call at once, but only one of them computes: a thread may enter, return
+  // or leave its request's `pause` only while every other thread is outside or waits in its own `pause`. Each
+  // request has its own policy, sequence, sampler and workspace. The requests share the backend, whose
+  // scratch memory and threads serve one operation at a time, and the second model of Scorer. A request's
+  // results are the same bits whatever runs beside it; only operation times (time_operations) contain those
+  // of all requests.
   Answer Generate(const Request& request);
   // Runs `tokens` densely and shows the logits of every position but the last, a tile at a time.
   void Score(std::span<const int32_t> tokens, const LogitsVisitor& visit, const std::atomic<bool>* cancelled);
 
-  // The methods that a --prune spec stands for with a prompt of `prompt_tokens` tokens: "auto" becomes a setting or
-  // "none". Thread-safe. Throws Error if the calibration beside the model cannot be used.
+  // The methods that a --prune spec stands for with a prompt of `prompt_tokens` tokens: "auto" becomes a
+  // setting or "none". Thread-safe. Throws Error if the calibration beside the model cannot be used.
   ResolvedPrune ResolvePrune(std::string_view spec, int64_t prompt_tokens) {
     return calibrations_.Resolve(spec, prompt_tokens);
   }
@@ -79,8 +80,8 @@ class Engine {
 
   Answer GenerateTrusted(const Request& request);  // trusted_answer.cpp
 
-  // engine.cpp. One run of the request. `documents` may be null. `active` is set before the prefill: whether any method
-  // acts on this prompt; may be null.
+  // engine.cpp. One run of the request. `documents` may be null. `active` is set before the prefill: whether
+  // any method acts on this prompt; may be null.
   Answer GenerateOnce(const Request& request, DocumentCache* documents, bool* active = nullptr);
   void Prepare(Run& run);
   MethodContext Context(Run& run);

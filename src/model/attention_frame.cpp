@@ -6,9 +6,10 @@ namespace coppice {
 
 namespace {
 
-// The kv heads of one call: as many as take some tenths of a second at 100 GFLOP/s per thread, because a run cannot be
-// cancelled or paused within a call. A tile of 512 rows over 32k keys with the heads of a 7b shape is 275 GFLOP. The
-// cut is by heads and not by rows, because a head's keys then pass through the CPU caches once.
+// The kv heads of one call: as many as take some tenths of a second at 100 GFLOP/s per thread, because a run
+// cannot be cancelled or paused within a call. A tile of 512 rows over 32k keys with the heads of a 7b shape
+// is 275 GFLOP. The cut is by heads and not by rows, because a head's keys then pass through the CPU caches
+// once.
 int HeadsOfCall(const AttentionInput& in, int threads) {
   constexpr double kFlopsOfThread = 25e9;
   const AttentionShape& s = in.shape;

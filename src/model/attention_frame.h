@@ -31,7 +31,8 @@ struct AttentionFrame {
 AttentionInput HeadInput(const AttentionInput& in, int kv_head, std::span<const int32_t> key_positions,
                          int count = 1);
 
-// Dense attention of the queries of one tile, some heads at a time, so that other sequences get a turn in between.
+// Dense attention of the queries of one tile, some heads at a time, so that other sequences get a turn in
+// between.
 void Attend(const AttentionFrame& frame, const AttentionInput& in, ProductKind kind, MutableTensorView out,
             const RunControl& control, Backend& be);
 

@@ -18,8 +18,8 @@ int64_t RowsBeforeLastGap(const LayerCache& cache) {
   return 0;
 }
 
-// Copies the keys of rows that are before a gap for the first time. They have not moved yet, so their keys are as first
-// written.
+// Copies the keys of rows that are before a gap for the first time. They have not moved yet, so their keys
+// are as first written.
 void Remember(const LayerCache& cache, int64_t rows, SinkKeys& sinks) {
   const auto known = static_cast<int64_t>(sinks.positions.size());
   COPPICE_CHECK(known <= rows);

@@ -16,8 +16,8 @@ namespace {
 
 using Scaling = RopeConfig::Scaling;
 
-// Everything that tells the architectures apart. The layer knows none of this: it sees which weights are
-// there.
+// Everything that differs between architectures. The layer does not know the architecture: it sees which
+// weights exist.
 struct ArchitectureTraits {
   const char* gguf;             // general.architecture
   std::vector<const char*> hf;  // model_type
@@ -27,7 +27,7 @@ struct ArchitectureTraits {
   bool qkv_bias;
   bool all_biases;
   bool embedding_norm;
-  bool gguf_interleaved;  // GGUF converters permute Llama's q and k for interleaved RoPE, Qwen2's not
+  bool gguf_interleaved;  // GGUF converters permute q and k for interleaved RoPE: Llama's, not Qwen2's
 };
 
 const std::vector<ArchitectureTraits>& Architectures() {
@@ -64,7 +64,7 @@ void ApplyTraits(const ArchitectureTraits& traits, ModelConfig& c) {
   throw Error("[model] {}: {} {}", path, key, why);
 }
 
-// A value of the file by key; absent is nullopt. One reader serves both formats.
+// Looks up a value of the file by key; nullopt if absent. Both formats use this reader.
 struct KeyReader {
   std::string path;
   std::function<std::optional<int64_t>(const std::string&)> integer;
@@ -137,14 +137,14 @@ void ReadGgufRope(const GgufMetadata& m, const KeyReader& read, const std::strin
   r.factor =
       read.Positive(prefix + "rope.scaling.factor", read.number(prefix + "rope.scale_linear").value_or(1));
   if (r.scaling == Scaling::kNone && r.factor != 1)
-    r.scaling = Scaling::kLinear;  // files from before the type key
+    r.scaling = Scaling::kLinear;  // older files lack the type key
   r.original_context =
       read.Count(prefix + "rope.scaling.original_context_length", limits::kMaxContext, c.context);
   r.beta_fast = read.Positive(prefix + "rope.scaling.yarn_beta_fast", 32);
   r.beta_slow = read.Positive(prefix + "rope.scaling.yarn_beta_slow", 1);
   if (const auto factor = read.number(prefix + "rope.scaling.attn_factor")) {
     r.attention_factor =
-        *factor * (0.1 * std::log(std::max(r.factor, 1.0)) + 1);  // GGUF's multiplies YaRN's own
+        *factor * (0.1 * std::log(std::max(r.factor, 1.0)) + 1);  // GGUF's factor multiplies YaRN's own
   }
   CheckRope(read.path, dims_key, c);
 }
@@ -235,7 +235,7 @@ ModelConfig ConfigFromGguf(const GgufMetadata& m) {
 
 namespace {
 
-// config.json by key; a key that is absent, null or has no name reads as absent.
+// Looks up a value of config.json by key. A null value, or an empty key, counts as absent.
 struct HfKeys {
   const nlohmann::json& json;
   std::string path;
@@ -280,8 +280,8 @@ void ReadHfBloom(const HfKeys& keys, const KeyReader& read, ModelConfig& c) {
   }
 }
 
-// Mistral windows every layer; Qwen2 files carry a window but mostly switch it off, and window only the layers from
-// max_window_layers on.
+// Mistral applies its window to every layer. Qwen2 files have a window too, but most switch it off, and the
+// others apply it to the layers from max_window_layers on.
 void ReadHfWindow(const HfKeys& keys, const KeyReader& read, bool is_mistral, ModelConfig& c) {
   if (!keys.Has("sliding_window") || !keys.Flag("use_sliding_window", is_mistral)) return;
   const int64_t first =
@@ -338,8 +338,8 @@ ModelConfig ConfigFromHf(const nlohmann::json& j, const std::string& folder) {
 }
 
 std::vector<float> AlibiSlopes(int heads) {
-  // Press et al. 2022 (ALiBi): a geometric sequence from 2^(-8/n); for n no power of two, that of the next
-  // lower power, and then every second of the next higher one.
+  // Press et al. 2022 (ALiBi): a geometric sequence that starts at 2^(-8/n). If n is not a power of two: the
+  // sequence of the next lower power, then every second element of that of the next higher power.
   const auto sequence = [](int n, int i) { return std::pow(2.0, -8.0 * (i + 1) / n); };
   int power = 1;
   while (2 * power <= heads) power *= 2;

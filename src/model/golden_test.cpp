@@ -208,8 +208,8 @@ class DequantizedStore final : public TensorStore {
 // No golden logits here: the file must run as its own dequantised weights do, and resemble the weights it was
 // made from (whose rounding, 0.4 % of a block's largest weight, this small model amplifies to 5 % of the
 // logits). Away from exact arithmetic x is rounded to int8 codes where the weights are quantised, and is not
-// where they are plain, and with AVX-512 values of attention are rounded to int8 too: measured, the logits (rms 2.0) then
-// differ by 0.030 rms and by 0.080 at most, 0.012 and 0.043 where values keep bf16.
+// where they are plain, and with AVX-512 values of attention are rounded to int8 too: measured, the logits
+// (rms 2.0) then differ by 0.030 rms and by 0.080 at most, 0.012 and 0.043 where values keep bf16.
 TEST_P(Golden, LlamaGgufQ8) {
   const std::string path = SharedPath("data/parity/tiny_llama_q8.gguf");
   const std::vector<int32_t> tokens = {1, 5, 2, 7, 0, 3, 3, 6};
@@ -247,8 +247,8 @@ TEST_P(Golden, Stories260K) {
   ExpectStories(LoadGguf(folder + "/stories260K.gguf"), folder);
 }
 
-// The parity files and the stories are small or in fp32, so they keep fp32 products: this is the trained model whose
-// products do run in bf16. The same rounded weights on the reference backend are the measure.
+// The parity files and the stories are small or in fp32, so they keep fp32 products: this is the trained
+// model whose products do run in bf16. The same rounded weights on the reference backend are the measure.
 TEST_P(Golden, Stories260KInBf16) {
   const std::string folder = SharedPath("models/stories260K");
   const std::unique_ptr<GgufFile> file = GgufFile::Open(folder + "/stories260K.gguf");

@@ -15,8 +15,8 @@
 
 namespace coppice {
 
-// A sparse pattern that keeps more than this share of the query-key pairs is run densely. A pattern of density 0.965
-// was slower than dense attention (16k tokens, AVX-512: 9.1 s against 7.3 s).
+// A sparse pattern that keeps more than this share of the query-key pairs is run densely. A pattern of
+// density 0.965 was slower than dense attention (16k tokens, AVX-512: 9.1 s against 7.3 s).
 inline constexpr double kNearlyDense = 0.95;
 
 class Layer {

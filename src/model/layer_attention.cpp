@@ -1,6 +1,6 @@
-// The attention of a layer: first the keys and values of all rows, then, tile by tile, queries, attention and output. If
-// the policy wants scores, an Observer sees the queries as they are computed. If it chooses a pattern, all queries are
-// computed before the first one attends.
+// The attention of a layer: first the keys and values of all rows, then, tile by tile, queries, attention and
+// output. If the policy wants scores, an Observer sees the queries as they are computed. If it chooses a
+// pattern, all queries are computed before the first one attends.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -31,7 +31,8 @@ void ForRuns(std::span<const int32_t> rows, Fn&& fn) {
   }
 }
 
-// Adds keys to the summaries that score keys in decode. In order of rows, because sums in fp32 depend on the order.
+// Adds keys to the summaries that score keys in decode. In order of rows, because sums in fp32 depend on the
+// order.
 void AddToSummaries(LayerState& layer, std::span<const int32_t> positions, const TensorView& keys) {
   if (layer.units) layer.units->AddKeys(positions, keys);
   if (layer.pages) layer.pages->AddKeys(positions, keys);
@@ -129,7 +130,8 @@ void Layer::StoreTile(Stream& x, const Tile& tile, std::span<const int32_t> cach
   });
 }
 
-// Prefill: creates the summaries of keys that the policy will read in decode, with the keys of a reused prefix.
+// Prefill: creates the summaries of keys that the policy will read in decode, with the keys of a reused
+// prefix.
 void Layer::BeginSummaries(const Stream& x, const Pass& pass) const {
   LayerState& layer = pass.sequence.layer(index_);
   const Needs needs = pass.policy.NeedsAt(Phase::kDecode, index_);

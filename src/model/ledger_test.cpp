@@ -114,8 +114,8 @@ TEST(Ledger, RowsTakenOverCostTheirPairsAlone) {
   EXPECT_EQ(last - LayerFlops(s, {.kv_rows = 100, .query_rows = 1, .ffn_rows = 1}), pair * 900);
 }
 
-// The second question about a document of 32k tokens, SlimInfer's budgets on an 8b model: its own 64 tokens through
-// the ten layers below the first choice, the FFN that the chosen tokens owe, and the pruned rest.
+// The second question about a document of 32k tokens, SlimInfer's budgets on an 8b model: its own 64 tokens
+// through the ten layers below the first choice, the FFN that the chosen tokens owe, and the pruned rest.
 TEST(Ledger, TheSecondQuestion) {
   const ModelShape s = ShapeOf("llama-3.1-8b");
   const int64_t n = 32768;
@@ -213,8 +213,8 @@ TEST(Ledger, PublishedBoundsOfLazyLlmAndSdtp) {
   }
 }
 
-// T-LZ4 at its edge: parked at the last stage that strict_memory allows, a token takes no more than its keys and
-// values would have; one layer later it does.
+// T-LZ4 at its edge: parked at the last stage that strict_memory allows, a token takes no more than its keys
+// and values would have; one layer later it does.
 TEST(Ledger, ParkedStatesFitBehindTheLastStage) {
   for (const char* name : {"llama-2-7b", "llama-3.1-8b", "llama-3.2-1b", "qwen2.5-0.5b", "qwen2.5-7b"}) {
     const ModelShape s = ShapeOf(name);

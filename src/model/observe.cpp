@@ -7,8 +7,8 @@ namespace coppice {
 
 namespace {
 
-// Queries that are added to a column sum together: enough for the kernels to work in tiles, and a fixed number, because
-// sums in fp32 depend on how they are grouped.
+// Queries that are added to a column sum together: enough for the kernels to work in tiles, and a fixed
+// number, because sums in fp32 depend on how they are grouped.
 constexpr int64_t kSumGroup = 256;
 
 std::vector<float> Linspace(float last, int64_t count) {

@@ -13,12 +13,12 @@
 
 namespace coppice {
 
-// Collects queries while tiles compute them, and turns them into scores at the end. Sums over rows are taken in groups
-// of a fixed number of rows, so that they do not depend on the size of the tiles.
+// Collects queries while tiles compute them, and turns them into scores at the end. Sums over rows are taken
+// in groups of a fixed number of rows, so that they do not depend on the size of the tiles.
 class Observer {
  public:
-  // In decode only the last row is observed. `units` scores blocks of keys in decode, and so sees the queries of the
-  // prefill too; it may be null. The references must outlive the observer.
+  // In decode only the last row is observed. `units` scores blocks of keys in decode, and so sees the queries
+  // of the prefill too; it may be null. The references must outlive the observer.
   Observer(Phase phase, const Needs& needs, const AttentionFrame& frame, UnitKeys* units, const Pass& pass);
 
   // Rows before this one are not observed.

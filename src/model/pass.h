@@ -9,7 +9,8 @@
 
 namespace coppice {
 
-// Everything it refers to must outlive it. The same Pass may serve a prefill and the decode steps that follow.
+// Everything it refers to must outlive it. The same Pass may serve a prefill and the decode steps that
+// follow.
 struct Pass {
   TokenPolicy& policy;
   SequenceState& sequence;

@@ -1,5 +1,5 @@
-// Row 24 of the bad-input table: a file of states that was cut, changed, forged, or made by somebody else is refused in
-// one line, and nothing is allocated for what it claims.
+// Row 24 of the bad-input table: a file of states that was cut, changed, forged, or made by somebody else is
+// refused in one line, and nothing is allocated for what it claims.
 #include "model/prefix_file.h"
 
 #include <gmock/gmock.h>
@@ -176,7 +176,8 @@ TEST_F(PrefixFile, Row24ForgedHeads) {
   EXPECT_THAT(ErrorFor(Forged<uint64_t>(72, 88)), HasSubstr("cut or changed"));
 }
 
-// Sixteen million tokens in a file that takes no room: refused by its length, not by what the system has to give.
+// Sixteen million tokens in a file that takes no room: refused by its length, not by what the system has to
+// give.
 TEST_F(PrefixFile, Row24SparseAndLargerThanTheCache) {
   constexpr uint64_t kTokens = 1 << 24;
   std::string head = Good();
@@ -223,8 +224,8 @@ TEST_F(PrefixFile, Row24DiskFullOnSave) {
   EXPECT_EQ(dir_.CountFiles(), 1u);
 }
 
-// Bytes changed, cut off, or repeated, in a fixed pseudo-random order: refused, or, where the change undid itself, read
-// as it was. The sanitizers see to the rest.
+// Bytes changed, cut off, or repeated, in a fixed pseudo-random order: refused, or, where the change undid
+// itself, read as it was. The sanitizers see to the rest.
 TEST_F(PrefixFile, Mutation) {
   const std::string good = Good({1, true});
   std::mt19937 random(20240229);

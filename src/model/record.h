@@ -1,4 +1,5 @@
-// What a pass writes down: counts of rows in the ledger, and what happened to each token in the trace, if there is one.
+// What a pass writes down: counts of rows in the ledger, and what happened to each token in the trace, if
+// there is one.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@ void RecordPrefillEnd(SequenceState& sequence);
 void RecordStepBegin(SequenceState& sequence, int32_t position);
 void RecordStepEnd(SequenceState& sequence);
 
-// The attention of the stream's current layer: rows that asked, keys they could attend, share of the pairs computed.
+// The attention of the stream's current layer: rows that asked, keys they could attend, share of the pairs
+// computed.
 void RecordAttention(Stream& x, int64_t query_rows, int64_t keys, double density);
 // The FFN of the stream's current layer, which is over.
 void RecordFfn(Stream& x, const TokenSet& rows);

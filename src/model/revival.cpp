@@ -1,5 +1,6 @@
-// Where dropped tokens go and how they return: parking in the Aux cache, and in decode the choice of what is attended,
-// with the hidden states that return to the stream and the keys that move between memory and the cold tier.
+// Where dropped tokens go and how they return: parking in the Aux cache, and in decode the choice of what is
+// attended, with the hidden states that return to the stream and the keys that move between memory and the
+// cold tier.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -10,7 +11,8 @@
 
 namespace coppice {
 
-// A token that is parked higher up already has keys in the layers up to there: it is attended, but does not return here.
+// A token that is parked higher up already has keys in the layers up to there: it is attended, but does not
+// return here.
 bool Stream::IsParkedAt(int32_t position, Place place) const {
   return sequence_.depth[static_cast<size_t>(position)] == place.depth && sequence_.aux.Has(position) &&
          sequence_.aux.FfnOwed(position) == place.ffn_owed;
@@ -97,8 +99,8 @@ std::vector<int32_t> BlocksOf(std::span<const int32_t> positions, int64_t prompt
   return blocks;
 }
 
-// Begins to write the blocks of layer l that are not attended, and to read those that are attended but cold. Returns
-// whether anything moves.
+// Begins to write the blocks of layer l that are not attended, and to read those that are attended but cold.
+// Returns whether anything moves.
 bool BeginSwapOfLayer(SequenceState& sequence, int l, int block, std::span<const int32_t> attended) {
   LayerCache& hot = sequence.layer(l).cache;
   const std::vector<int32_t> unattended =
@@ -127,8 +129,8 @@ bool BeginSwapOfLayer(SequenceState& sequence, int l, int block, std::span<const
 
 }  // namespace
 
-// Starts the transfers of all layers up to the policy's next choice. They run beside the FFN and the next layers; each
-// layer waits for its own before it attends (LoadColdKeys).
+// Starts the transfers of all layers up to the policy's next choice. They run beside the FFN and the next
+// layers; each layer waits for its own before it attends (LoadColdKeys).
 void Stream::BeginSwap(const Pass& pass) {
   const int block = pass.policy.OffloadBlock();
   attended_blocks_ = BlocksOf(attended_, sequence_.prompt_tokens, block, [](int32_t) { return true; });

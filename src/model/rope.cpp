@@ -14,8 +14,8 @@ namespace {
 
 constexpr double kTwoPi = 2 * std::numbers::pi;
 
-// Llama 3.1: wavelengths longer than the original context are stretched by `factor`, short ones are kept, and those
-// between are interpolated.
+// Llama 3.1: wavelengths longer than the original context are stretched by `factor`, short ones are kept, and
+// those between are interpolated.
 void ScaleLlama3(const RopeConfig& c, std::vector<double>& inverse) {
   const double context = static_cast<double>(c.original_context);
   for (double& f : inverse) {

@@ -29,8 +29,8 @@ class RopeTables {
   RopeTables(RopeFrequencies frequencies, bool interleaved)
       : frequencies_(std::move(frequencies)), interleaved_(interleaved) {}
 
-  // Makes the table hold at least `positions` rows. It grows by at least half, because the length of an answer is not
-  // known beforehand. Does nothing for a model without RoPE.
+  // Makes the table hold at least `positions` rows. It grows by at least half, because the length of an
+  // answer is not known beforehand. Does nothing for a model without RoPE.
   void Reach(int64_t positions);
   RopeTable view() const { return {cos_.view(), sin_.view(), interleaved_}; }
 
@@ -41,8 +41,8 @@ class RopeTables {
   bool interleaved_ = false;
 };
 
-// Rotates rows [rows, heads * head_dim] that RoPE has rotated before, each by its offset in positions: rotations add
-// up. YaRN's factor on cosines and sines is in them already, and is not applied again.
+// Rotates rows [rows, heads * head_dim] that RoPE has rotated before, each by its offset in positions:
+// rotations add up. YaRN's factor on cosines and sines is in them already, and is not applied again.
 void RotateFurther(MutableTensorView rows, int head_dim, std::span<const int32_t> offsets,
                    const RopeTable& rope, Backend& be);
 

@@ -13,8 +13,8 @@ struct RunControl {
   // Gets the number of layers done, from 0 to `layers`, never falling. May be empty.
   std::function<void(double layers_done)> progress;
   const std::atomic<bool>* cancelled = nullptr;  // may be null
-  // May block and let other sequences use the backend: between two operations the backend holds no data of this
-  // sequence. May throw Cancelled. May be empty.
+  // May block and let other sequences use the backend: between two operations the backend holds no data of
+  // this sequence. May throw Cancelled. May be empty.
   std::function<void()> pause = {};
 
   // Calls `pause`, then throws Cancelled if the run was cancelled. Anything that computes for more than some

@@ -10,13 +10,13 @@ namespace coppice {
 
 namespace {
 
-// Rows beyond the prompt that a layer's cache has room for from the start. The cache grows for longer answers: most
-// are shorter, and an unlimited one would otherwise reserve the model's whole context at once (4 GiB for 131,072
-// tokens of a 1b model).
+// Rows beyond the prompt that a layer's cache has room for from the start. The cache grows for longer
+// answers: most are shorter, and an unlimited one would otherwise reserve the model's whole context at once
+// (4 GiB for 131,072 tokens of a 1b model).
 constexpr int64_t kReservedAnswer = 1024;
 
-// The type of parked hidden states. A parked state goes on through every layer above, and a few of its channels are
-// far larger than the rest: with one scale per 32 values their neighbours would be lost.
+// The type of parked hidden states. A parked state goes on through every layer above, and a few of its
+// channels are far larger than the rest: with one scale per 32 values their neighbours would be lost.
 DType ParkedType(DType cache) { return cache == DType::kQ8_0 ? DType::kBF16 : cache; }
 
 }  // namespace

@@ -25,8 +25,8 @@ struct SequenceState {
 
   LayerState& layer(int l) { return layers[static_cast<size_t>(l)]; }
 
-  // Takes note of which of the prompt's tokens enter the model, and returns their positions: their own, or 0, 1,
-  // ... where `compact`.
+  // Takes note of which of the prompt's tokens enter the model, and returns their positions: their own, or 0,
+  // 1, ... where `compact`.
   std::vector<int32_t> Enter(const TokenSet& entering, bool compact);
   // Fills the caches with the rows that `prefix` takes over.
   void RestorePrefix();
@@ -38,8 +38,8 @@ struct SequenceState {
   TraceBytes bytes_held() const { return {.kv = kv_bytes(), .aux = aux.bytes(), .cold = cold_bytes()}; }
 
   std::vector<LayerState> layers;
-  // depth[p]: how many layers hold the key and value of position p, hot or cold. A token that was never dropped has
-  // as many as the model has layers; one that never entered has 0. Eviction does not change it.
+  // depth[p]: how many layers hold the key and value of position p, hot or cold. A token that was never
+  // dropped has as many as the model has layers; one that never entered has 0. Eviction does not change it.
   std::vector<int32_t> depth;
   AuxCache aux{DType::kF32, 0};
   std::unique_ptr<ColdCache> cold;  // null until something is offloaded

@@ -1,5 +1,5 @@
-// The rows of a prefill: the prefix that joins them, and the policy's choice of those that stay. What decode does at
-// the same points is in revival.cpp.
+// The rows of a prefill: the prefix that joins them, and the policy's choice of those that stay. What decode
+// does at the same points is in revival.cpp.
 #include "model/stream.h"
 
 #include <cstring>

@@ -12,8 +12,9 @@
 
 namespace coppice {
 
-// In prefill its rows are the prompt's tokens; dropped tokens are gone, or parked in the Aux cache. In decode its last
-// row is the current token, and the rows before it are parked tokens that returned in this step, in order of position.
+// In prefill its rows are the prompt's tokens; dropped tokens are gone, or parked in the Aux cache. In decode
+// its last row is the current token, and the rows before it are parked tokens that returned in this step, in
+// order of position.
 class Stream {
  public:
   // hidden: [positions.size(), d] fp32. If the sequence reuses a prefix, these are the rows after it.
@@ -32,22 +33,23 @@ class Stream {
 
   // Begins a layer. The scores of layer l - 1 stay visible until layer l observes its own.
   void Enter(int layer);
-  // Prefill: the prefix joins the stream if it waited for this point, and the sequence's capture copies what it
-  // keeps. Enter calls it for the beginning of a layer.
+  // Prefill: the prefix joins the stream if it waited for this point, and the sequence's capture copies what
+  // it keeps. Enter calls it for the beginning of a layer.
   void Reach(LayerPoint point);
-  // Number of prefix positions reused from the cache. They already have keys in this layer; their hidden states join
-  // the stream later. Until then policies see all positions, and must keep them all.
+  // Number of prefix positions reused from the cache. They already have keys in this layer; their hidden
+  // states join the stream later. Until then policies see all positions, and must keep them all.
   int64_t in_front() const { return in_front_; }
 
-  // Asks the policy at one of the two points of a layer, and applies the answer. Prefill: drops rows, and parks them
-  // if the policy may bring them back. Decode: sets what is attended from here on; parked tokens among these return
-  // to the stream, and rows that are not among them are parked again.
+  // Asks the policy at one of the two points of a layer, and applies the answer. Prefill: drops rows, and
+  // parks them if the policy may bring them back. Decode: sets what is attended from here on; parked tokens
+  // among these return to the stream, and rows that are not among them are parked again.
   void Choose(DecodePoint point, const Pass& pass);
-  // Keeps the last row alone, since the last layer's other outputs are not needed. This does not count as pruning.
+  // Keeps the last row alone, since the last layer's other outputs are not needed. This does not count as
+  // pruning.
   void KeepLastOnly(Backend& be);
 
-  // What this layer attends in decode: every token that has keys here, until the policy has chosen. From then on
-  // `attended`, ascending with the current token last, in these blocks of the cold tier.
+  // What this layer attends in decode: every token that has keys here, until the policy has chosen. From then
+  // on `attended`, ascending with the current token last, in these blocks of the cold tier.
   bool attends_all() const { return attends_all_; }
   std::span<const int32_t> attended() const { return attended_; }
   // Decode: waits until the attended keys of this layer are back from the cold tier.
@@ -55,13 +57,13 @@ class Stream {
 
   // Decode: records that the rows now have keys in `layers` layers.
   void SetDepth(int layers);
-  // The positions at which the rows attend: their own, or, if returned tokens shall see every attended token, later
-  // ones too, positions after all of them.
+  // The positions at which the rows attend: their own, or, if returned tokens shall see every attended token,
+  // later ones too, positions after all of them.
   std::vector<int32_t> QueryPositions(ReviveMask mask) const;
 
  private:
-  // Where tokens are parked and return: how many layers hold their keys, and whether they still owe the last of these
-  // layers its FFN.
+  // Where tokens are parked and return: how many layers hold their keys, and whether they still owe the last
+  // of these layers its FFN.
   struct Place {
     int depth;
     bool ffn_owed;

@@ -86,8 +86,8 @@ void Transformer::FinalNorm(MutableTensorView hidden, Backend& be) const {
   }
 }
 
-// Uses the decode kernel for any number of rows, so that a position's logits are the same numbers whether the caller
-// asks for one position or for all.
+// Uses the decode kernel for any number of rows, so that a position's logits are the same numbers whether the
+// caller asks for one position or for all.
 void Transformer::Head(const TensorView& normed, const Pass& pass, Tensor& logits) const {
   logits.Resize(DType::kF32, normed.rows, config_->shape.vocab);
   Projection& head = pass.workspace.head;

@@ -31,25 +31,27 @@ class Transformer {
   const ModelConfig& config() const { return *config_; }
   const Weights& weights() const { return *weights_; }
 
-  // An empty sequence for a prompt of `prompt_tokens` and at most `capacity` positions in all. Throws Error if the
-  // model's heads do not fill the blocks in which the backend keeps keys.
+  // An empty sequence for a prompt of `prompt_tokens` and at most `capacity` positions in all. Throws Error
+  // if the model's heads do not fill the blocks in which the backend keeps keys.
   SequenceState NewSequence(int64_t prompt_tokens, int64_t capacity, const Backend& be) const {
     return {*config_, weights_->rope_factors, be.cache_dtype(), prompt_tokens, capacity};
   }
   Workspace NewWorkspace(int64_t tile_rows) const { return {config_->shape, tile_rows}; }
 
-  // Runs the whole prompt, or the tokens that the policy lets in. logits becomes [1, vocab], of the last position. With
-  // `all_logits` it becomes [tokens, vocab]: the last layer then computes every row, the policy may drop none, and the
-  // sequence may reuse no prefix. The rows of a reused prefix are not computed again.
+  // Runs the whole prompt, or the tokens that the policy lets in. logits becomes [1, vocab], of the last
+  // position. With `all_logits` it becomes [tokens, vocab]: the last layer then computes every row, the
+  // policy may drop none, and the sequence may reuse no prefix. The rows of a reused prefix are not computed
+  // again.
   void Prefill(std::span<const int32_t> tokens, const Pass& pass, Tensor& logits,
                bool all_logits = false) const;
-  // As Prefill, densely whatever the policy; also shows the logits of every position but the last, a tile at a time.
-  // logits becomes [1, vocab], bit for bit the result of a dense Prefill.
+  // As Prefill, densely whatever the policy; also shows the logits of every position but the last, a tile at
+  // a time. logits becomes [1, vocab], bit for bit the result of a dense Prefill.
   void PrefillScored(std::span<const int32_t> tokens, const Pass& pass, Tensor& logits,
                      const LogitsVisitor& visit) const;
   // Runs one more token at the next position. logits becomes [1, vocab].
   void Decode(int32_t token, const Pass& pass, Tensor& logits) const;
-  // The probability of each of a text's tokens to this model, densely. Holds at most a tile of logits at once.
+  // The probability of each of a text's tokens to this model, densely. Holds at most a tile of logits at
+  // once.
   TextScore Score(std::span<const int32_t> tokens, Workspace& ws, Backend& be,
                   const RunControl& control = {}) const;
 

@@ -7,8 +7,8 @@ namespace coppice {
 
 namespace {
 
-// Up to this many rows, packed weights are not kept (PackedMatrix::once): few tokens return in a decode step, and every
-// layer's packed weights would be written and read once for them.
+// Up to this many rows, packed weights are not kept (PackedMatrix::once): few tokens return in a decode step,
+// and every layer's packed weights would be written and read once for them.
 constexpr int64_t kFewRows = 64;
 
 }  // namespace

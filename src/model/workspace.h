@@ -1,5 +1,5 @@
-// The memory of one forward pass: tiles of activations, and the packed weights of the current layer. Allocated once,
-// and reused by every layer and by later prompts.
+// The memory of one forward pass: tiles of activations, and the packed weights of the current layer.
+// Allocated once, and reused by every layer and by later prompts.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 namespace coppice {
 
 // Which product kernel runs. It depends on the operation, never on the number of rows (see Backend on batch
-// invariance): rows of the prompt use the prefill kernels, also when they return in decode, and the current token uses
-// the decode kernels.
+// invariance): rows of the prompt use the prefill kernels, also when they return in decode, and the current
+// token uses the decode kernels.
 enum class ProductKind { kPrefill, kDecode };
 
 // A range of rows of the stream that goes through a layer together.
@@ -24,11 +24,12 @@ struct Tile {
   ProductKind kind = ProductKind::kPrefill;
 };
 
-// Cuts [0, rows) into tiles of at most `tile_rows`. The last `decode_rows` rows form tiles for the decode kernels.
+// Cuts [0, rows) into tiles of at most `tile_rows`. The last `decode_rows` rows form tiles for the decode
+// kernels.
 std::vector<Tile> TilesOf(int64_t rows, int64_t decode_rows, int64_t tile_rows);
 
-// A linear map, or several over the same input, ready to run: packed for the prefill kernels, as stored for the decode
-// kernels.
+// A linear map, or several over the same input, ready to run: packed for the prefill kernels, as stored for
+// the decode kernels.
 class Projection {
  public:
   void Prepare(const Linear& w, const std::vector<Tile>& tiles, Backend& be) {
