@@ -27,7 +27,7 @@ class RecordingPolicy final : public TokenPolicy {
   explicit RecordingPolicy(TokenPolicy& inner) : inner_(inner) {}
 
   TokenSet Input(int64_t tokens, Backend& be) override { return inner_.Input(tokens, be); }
-  bool CompactPositions() const override { return inner_.CompactPositions(); }
+  PolicyFacts Facts() const override { return inner_.Facts(); }
   LayerPoint FirstChoice() const override { return inner_.FirstChoice(); }
   Needs NeedsAt(Phase phase, int layer) const override { return inner_.NeedsAt(phase, layer); }
   TokenSet BeforeLayer(const Observation& seen, Backend& be) override {
@@ -44,12 +44,10 @@ class RecordingPolicy final : public TokenPolicy {
   TokenSet FillFrom(const Observation& seen, const TokenSet& ran) override {
     return inner_.FillFrom(seen, ran);
   }
-  bool Parks() const override { return inner_.Parks(); }
   bool ChoosesPattern(Phase phase, int layer) const override { return inner_.ChoosesPattern(phase, layer); }
   SparsePattern Pattern(const AttentionScene& scene, Backend& be) override {
     return inner_.Pattern(scene, be);
   }
-  int PageSize() const override { return inner_.PageSize(); }
   bool RetainsAt(Phase phase, int layer) const override { return inner_.RetainsAt(phase, layer); }
   std::optional<Retained> Retain(const Observation& seen, const CacheScene& cache, Backend& be) override {
     return inner_.Retain(seen, cache, be);
@@ -68,8 +66,6 @@ class RecordingPolicy final : public TokenPolicy {
     attended.emplace_back(from, std::move(chosen));
     return answer;
   }
-  ReviveMask revive_mask() const override { return inner_.revive_mask(); }
-  int OffloadBlock() const override { return inner_.OffloadBlock(); }
 
   std::vector<Positions> kept;                      // [layers] after attention, in prefill
   std::vector<Positions> ffn;                       // [layers]

@@ -109,7 +109,7 @@ void Engine::Prepare(Run& run) {
                 run.prune.spec);
   }
   // Finds out before the work, not after it, that a folder cannot hold the cold tier.
-  if (run.prune.policy->OffloadBlock() > 0) OpenColdFile(cold_options_, 4096);
+  if (run.prune.policy->Facts().offload_block > 0) OpenColdFile(cold_options_, 4096);
   const int64_t room = context_ - prompt_tokens;
   run.wanted = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
   run.sequence = transformer_.NewSequence(prompt_tokens, prompt_tokens + run.wanted, *backend_);
@@ -245,31 +245,6 @@ void Engine::Score(std::span<const int32_t> tokens, const LogitsVisitor& visit,
   Tensor last;
   transformer_.PrefillScored(tokens, pass, last, visit);
   PutBack(std::move(workspace));
-}
-
-std::shared_ptr<TextScorer> Engine::Scorer(const std::string& path) {
-  if (!scorer_ || scorer_->path() != path) {
-    scorer_.reset();  // first, so that no two second models are in memory
-    scorer_ = std::make_shared<TextScorer>(path, tile_rows_);
-  }
-  return scorer_;
-}
-
-std::unique_ptr<Workspace> Engine::TakeWorkspace() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!idle_.empty()) {
-      std::unique_ptr<Workspace> workspace = std::move(idle_.back());
-      idle_.pop_back();
-      return workspace;
-    }
-  }
-  return std::make_unique<Workspace>(transformer_.NewWorkspace(tile_rows_));
-}
-
-void Engine::PutBack(std::unique_ptr<Workspace> workspace) {
-  const std::lock_guard lock(mutex_);
-  idle_.push_back(std::move(workspace));
 }
 
 }  // namespace coppice

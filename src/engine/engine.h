@@ -77,6 +77,9 @@ class Engine {
   // engine_load.cpp
   Engine(std::shared_ptr<const TensorStore> store, ModelConfig config, std::unique_ptr<Tokenizer> tokenizer,
          const EngineOptions& options);
+  std::shared_ptr<TextScorer> Scorer(const std::string& path);
+  std::unique_ptr<Workspace> TakeWorkspace();
+  void PutBack(std::unique_ptr<Workspace> workspace);
 
   Answer GenerateTrusted(const Request& request);  // trusted_answer.cpp
 
@@ -89,9 +92,6 @@ class Engine {
   void Decode(Run& run, int32_t first, Answer& answer);
   void Account(Run& run, Answer& answer) const;
   void NameTrace(const Request& request, const Answer& answer, Trace& trace) const;
-  std::shared_ptr<TextScorer> Scorer(const std::string& path);
-  std::unique_ptr<Workspace> TakeWorkspace();
-  void PutBack(std::unique_ptr<Workspace> workspace);
 
   std::shared_ptr<const TensorStore> store_;
   std::unique_ptr<Tokenizer> tokenizer_;

@@ -1,4 +1,4 @@
-// From a model's files to an engine.
+// From a model's files to an engine, and the memory that its requests share.
 #include <algorithm>
 #include <utility>
 
@@ -66,6 +66,31 @@ std::unique_ptr<Engine> Engine::FromShape(const std::string& shape, const Engine
   SyntheticModel model = ParseShape(shape);
   ModelConfig config = model.config;
   return std::unique_ptr<Engine>(new Engine(MakeSyntheticStore(model), std::move(config), nullptr, options));
+}
+
+std::shared_ptr<TextScorer> Engine::Scorer(const std::string& path) {
+  if (!scorer_ || scorer_->path() != path) {
+    scorer_.reset();  // first, so that no two second models are in memory
+    scorer_ = std::make_shared<TextScorer>(path, tile_rows_);
+  }
+  return scorer_;
+}
+
+std::unique_ptr<Workspace> Engine::TakeWorkspace() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      std::unique_ptr<Workspace> workspace = std::move(idle_.back());
+      idle_.pop_back();
+      return workspace;
+    }
+  }
+  return std::make_unique<Workspace>(transformer_.NewWorkspace(tile_rows_));
+}
+
+void Engine::PutBack(std::unique_ptr<Workspace> workspace) {
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(workspace));
 }
 
 }  // namespace coppice

@@ -306,7 +306,7 @@ class WorkedExample final : public TokenPolicy {
     if (seen.layer == 4) return Rows(seen.positions, {3, 7});
     return TokenSet::All(seen.rows());
   }
-  bool Parks() const override { return true; }
+  PolicyFacts Facts() const override { return {.parks = true}; }
   DecodePoint AttendsAt(int layer) const override {
     return layer == 2 || layer == 4 ? DecodePoint::kBeforeLayer : DecodePoint::kNone;
   }

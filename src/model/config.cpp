@@ -21,30 +21,30 @@ using Scaling = RopeConfig::Scaling;
 struct ArchitectureTraits {
   const char* gguf;             // general.architecture
   std::vector<const char*> hf;  // model_type
-  NormKind norm;
-  FfnKind ffn;
-  PositionKind position;
-  bool qkv_bias;
-  bool all_biases;
-  bool embedding_norm;
-  bool gguf_interleaved;  // GGUF converters permute q and k for interleaved RoPE: Llama's, not Qwen2's
+  NormKind norm = NormKind::kRms;
+  FfnKind ffn = FfnKind::kSwiGlu;
+  bool alibi = false;
+  bool qkv_bias = false;
+  bool all_biases = false;
+  bool embedding_norm = false;
+  bool gguf_interleaved =
+      false;  // GGUF converters permute q and k for interleaved RoPE: Llama's, not Qwen2's
 };
 
 const std::vector<ArchitectureTraits>& Architectures() {
   static const std::vector<ArchitectureTraits> list = {
       // Llama 2, 3, 3.1, 3.2, Mistral and XGen
-      {"llama",
-       {"llama", "mistral"},
-       NormKind::kRms,
-       FfnKind::kSwiGlu,
-       PositionKind::kRope,
-       false,
-       false,
-       false,
-       true},
+      {.gguf = "llama", .hf = {"llama", "mistral"}, .gguf_interleaved = true},
       // Qwen 1.5, 2, 2.5
-      {"qwen2", {"qwen2"}, NormKind::kRms, FfnKind::kSwiGlu, PositionKind::kRope, true, false, false, false},
-      {"bloom", {"bloom"}, NormKind::kLayer, FfnKind::kGelu, PositionKind::kAlibi, true, true, true, false},
+      {.gguf = "qwen2", .hf = {"qwen2"}, .qkv_bias = true},
+      {.gguf = "bloom",
+       .hf = {"bloom"},
+       .norm = NormKind::kLayer,
+       .ffn = FfnKind::kGelu,
+       .alibi = true,
+       .qkv_bias = true,
+       .all_biases = true,
+       .embedding_norm = true},
   };
   return list;
 }
@@ -52,9 +52,9 @@ const std::vector<ArchitectureTraits>& Architectures() {
 void ApplyTraits(const ArchitectureTraits& traits, ModelConfig& c) {
   c.shape.architecture = traits.gguf;
   c.shape.gated_ffn = traits.ffn == FfnKind::kSwiGlu;
+  c.shape.alibi = traits.alibi;
   c.norm = traits.norm;
   c.ffn = traits.ffn;
-  c.position = traits.position;
   c.qkv_bias = traits.qkv_bias;
   c.all_biases = traits.all_biases;
   c.embedding_norm = traits.embedding_norm;
@@ -112,7 +112,7 @@ void ReadShape(const KeyReader& read, const ShapeKeys& keys, std::optional<int64
 }
 
 void CheckRope(const std::string& path, const std::string& key, ModelConfig& c) {
-  if (c.position != PositionKind::kRope) return;
+  if (c.shape.alibi) return;
   if (c.rope.dims < 2 || c.rope.dims % 2 != 0 || c.rope.dims > c.shape.head_dim) {
     Refuse(path, key,
            fmt::format("= {} is not an even number up to the head's {}", c.rope.dims, c.shape.head_dim));
@@ -229,7 +229,7 @@ ModelConfig ConfigFromGguf(const GgufMetadata& m) {
     c.shape.window = static_cast<int32_t>(*window);
   }
   c.rope.interleaved = traits->gguf_interleaved;
-  if (c.position == PositionKind::kRope) ReadGgufRope(m, read, p, c);
+  if (!c.shape.alibi) ReadGgufRope(m, read, p, c);
   return c;
 }
 
@@ -326,7 +326,7 @@ ModelConfig ConfigFromHf(const nlohmann::json& j, const std::string& folder) {
   c.hf_names = true;
   const KeyReader read{keys.path, [&](const std::string& k) { return keys.Integer(k); },
                        [&](const std::string& k) { return keys.Number(k); }};
-  const bool is_bloom = traits->position == PositionKind::kAlibi;
+  const bool is_bloom = traits->alibi;
   if (is_bloom) {
     ReadHfBloom(keys, read, c);
   } else {

@@ -7,13 +7,12 @@
 #include <vector>
 
 #include "formats/gguf.h"
-#include "policies/shape.h"
+#include "formats/model_shape.h"
 
 namespace coppice {
 
 enum class NormKind { kRms, kLayer };
 enum class FfnKind { kSwiGlu, kGelu };
-enum class PositionKind { kRope, kAlibi };
 
 struct RopeConfig {
   enum class Scaling { kNone, kLinear, kYarn, kLlama3 };
@@ -36,8 +35,7 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   NormKind norm = NormKind::kRms;
   FfnKind ffn = FfnKind::kSwiGlu;
-  PositionKind position = PositionKind::kRope;
-  RopeConfig rope;  // for kRope
+  RopeConfig rope;  // unless the model has ALiBi
   bool qkv_bias = false;
   bool all_biases = false;      // every product and norm has one (BLOOM)
   bool embedding_norm = false;  // a norm right after the embedding (BLOOM)

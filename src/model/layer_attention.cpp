@@ -140,8 +140,8 @@ void Layer::BeginSummaries(const Stream& x, const Pass& pass) const {
     layer.units =
         std::make_unique<UnitKeys>(attention_, u.queries, u.unit, u.pool, pass.sequence.prompt_tokens);
   }
-  if (pass.policy.PageSize() > 0 && pass.policy.ChoosesPattern(Phase::kDecode, index_))
-    layer.pages = std::make_unique<PageBounds>(pass.policy.PageSize(), layer.cache.width());
+  if (pass.policy.Facts().page_size > 0 && pass.policy.ChoosesPattern(Phase::kDecode, index_))
+    layer.pages = std::make_unique<PageBounds>(pass.policy.Facts().page_size, layer.cache.width());
   if (x.in_front() > 0) {
     AddToSummaries(layer, layer.cache.positions().first(static_cast<size_t>(x.in_front())),
                    layer.cache.keys().Rows(0, x.in_front()));
@@ -154,7 +154,7 @@ AttentionFrame Layer::FrameOf(Stream& x, const Pass& pass) const {
   // ALiBi's biases are distances: query positions must not be moved.
   const bool alibi = !attention_.alibi_slopes.empty();
   AttentionFrame frame{attention_, cache.keys(), cache.values(), cache.position_lists(),
-                       x.QueryPositions(alibi ? ReviveMask::kCausal : pass.policy.revive_mask())};
+                       x.QueryPositions(alibi ? ReviveMask::kCausal : pass.policy.Facts().revive_mask)};
   if (x.attends_all()) return frame;
   const std::vector<int32_t> rows = cache.RowsOf(x.attended());
   COPPICE_CHECK(rows.size() == x.attended().size());  // every attended token has a key here

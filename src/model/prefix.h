@@ -16,9 +16,9 @@
 #include <span>
 #include <vector>
 
+#include "formats/model_shape.h"
 #include "kv/layer_cache.h"
 #include "policies/policy.h"
-#include "policies/shape.h"
 #include "tensor/tensor.h"
 
 namespace coppice {

@@ -21,7 +21,7 @@ bool Stream::IsParkedAt(int32_t position, Place place) const {
 void Stream::Park(int32_t position, const TensorView& hidden, Place place, const Pass& pass) {
   sequence_.depth[static_cast<size_t>(position)] = place.depth;
   // After the last layer there is nothing to return to.
-  if (!pass.policy.Parks() || place.depth == seen_.layers) return;
+  if (!pass.policy.Facts().parks || place.depth == seen_.layers) return;
   sequence_.aux.Park(position, place.ffn_owed, hidden, pass.backend);
 }
 
@@ -60,7 +60,7 @@ void Stream::ChooseAttended(Place place, const Pass& pass) {
   }
   Keep(TokenSet::Of(std::move(staying), rows()), place, pass);
   if (!returning.empty()) TakeBack(returning);
-  if (pass.policy.OffloadBlock() > 0) BeginSwap(pass);
+  if (pass.policy.Facts().offload_block > 0) BeginSwap(pass);
 }
 
 // The rows of the stream and the returning tokens, merged by position.
@@ -132,7 +132,7 @@ bool BeginSwapOfLayer(SequenceState& sequence, int l, int block, std::span<const
 // Starts the transfers of all layers up to the policy's next choice. They run beside the FFN and the next
 // layers; each layer waits for its own before it attends (LoadColdKeys).
 void Stream::BeginSwap(const Pass& pass) {
-  const int block = pass.policy.OffloadBlock();
+  const int block = pass.policy.Facts().offload_block;
   attended_blocks_ = BlocksOf(attended_, sequence_.prompt_tokens, block, [](int32_t) { return true; });
   bool moves = false;
   for (int l = seen_.layer + 1; l < seen_.layers; ++l) {

@@ -39,7 +39,7 @@ SequenceState::SequenceState(const ModelConfig& config, std::span<const float> r
   const ModelShape& s = config.shape;
   CheckCacheType(s, cache_type);
   for (int l = 0; l < s.layers; ++l) layers.emplace_back(LayerCache(cache_type, s.kv_heads, s.head_dim));
-  if (config.position == PositionKind::kRope) {
+  if (!config.shape.alibi) {
     rope = RopeTables(MakeRopeFrequencies(config.rope, rope_factors), config.rope.interleaved);
     rope.Reach(prompt_tokens);
   }

@@ -65,11 +65,11 @@ ModelConfig ConfigOf(const KnownShape& k) {
              .head_dim = k.head_dim,
              .vocab = k.vocab,
              .gated_ffn = !bloom,
+             .alibi = bloom,
              .window = 0};
   c.context = k.context;
   c.norm = bloom ? NormKind::kLayer : NormKind::kRms;
   c.ffn = bloom ? FfnKind::kGelu : FfnKind::kSwiGlu;
-  c.position = bloom ? PositionKind::kAlibi : PositionKind::kRope;
   c.rope = {
       .dims = k.head_dim, .base = k.rope_base, .interleaved = std::string_view(k.architecture) == "llama"};
   c.qkv_bias = std::string_view(k.architecture) != "llama";
@@ -305,7 +305,7 @@ void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path,
   const bool rms = c.norm == NormKind::kRms;
   writer.Add(p + (rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon"),
              static_cast<float>(c.norm_eps));
-  if (c.position == PositionKind::kRope) {
+  if (!c.shape.alibi) {
     count("rope.dimension_count", c.rope.dims);
     writer.Add(p + "rope.freq_base", static_cast<float>(c.rope.base));
   }

@@ -8,7 +8,7 @@ namespace coppice {
 
 Transformer::Transformer(ModelConfig config, std::shared_ptr<const Weights> weights)
     : config_(std::make_unique<const ModelConfig>(std::move(config))), weights_(std::move(weights)) {
-  if (config_->position == PositionKind::kAlibi) alibi_slopes_ = AlibiSlopes(config_->shape.heads);
+  if (config_->shape.alibi) alibi_slopes_ = AlibiSlopes(config_->shape.heads);
   for (int l = 0; l < config_->shape.layers; ++l) {
     layers_.emplace_back(l, *config_, weights_->layers[static_cast<size_t>(l)], alibi_slopes_);
   }
@@ -30,7 +30,7 @@ Stream Transformer::RunLayers(std::span<const int32_t> tokens, const Pass& pass,
   COPPICE_CHECK(count > 0 && count == sequence.prompt_tokens && count <= sequence.capacity);
   COPPICE_CHECK(sequence.layers.front().cache.rows() == 0);
 
-  const bool compact = pass.policy.CompactPositions();
+  const bool compact = pass.policy.Facts().compact_positions;
   std::vector<int32_t> positions = sequence.Enter(pass.policy.Input(count, pass.backend), compact);
   const int64_t reused = sequence.prefix.rows;  // these have keys already: the stream begins after them
   if (reused > 0) sequence.RestorePrefix();

@@ -26,7 +26,7 @@ TensorNames GgufNames(const ModelConfig& c) {
 }
 
 TensorNames HfNames(const ModelConfig& c, const TensorStore& store) {
-  if (c.position == PositionKind::kAlibi) {
+  if (c.shape.alibi) {
     // bigscience/bloom names its tensors without the prefix "transformer." of the smaller checkpoints.
     const std::string p = store.Find("word_embeddings.weight") != nullptr ? "" : "transformer.";
     return {p + "word_embeddings",

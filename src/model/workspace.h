@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "formats/model_shape.h"
 #include "kernels/backend.h"
 #include "model/weights.h"
-#include "policies/shape.h"
 #include "tensor/tensor.h"
 
 namespace coppice {
