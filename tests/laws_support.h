@@ -27,7 +27,7 @@ class RecordingPolicy final : public TokenPolicy {
   explicit RecordingPolicy(TokenPolicy& inner) : inner_(inner) {}
 
   TokenSet Input(int64_t tokens, Backend& be) override { return inner_.Input(tokens, be); }
-  bool CompactPositions() const override { return inner_.CompactPositions(); }
+  PolicyFacts Facts() const override { return inner_.Facts(); }
   LayerPoint FirstChoice() const override { return inner_.FirstChoice(); }
   Needs NeedsAt(Phase phase, int layer) const override { return inner_.NeedsAt(phase, layer); }
   TokenSet BeforeLayer(const Observation& seen, Backend& be) override {
@@ -44,12 +44,10 @@ class RecordingPolicy final : public TokenPolicy {
   TokenSet FillFrom(const Observation& seen, const TokenSet& ran) override {
     return inner_.FillFrom(seen, ran);
   }
-  bool Parks() const override { return inner_.Parks(); }
   bool ChoosesPattern(Phase phase, int layer) const override { return inner_.ChoosesPattern(phase, layer); }
   SparsePattern Pattern(const AttentionScene& scene, Backend& be) override {
     return inner_.Pattern(scene, be);
   }
-  int PageSize() const override { return inner_.PageSize(); }
   bool RetainsAt(Phase phase, int layer) const override { return inner_.RetainsAt(phase, layer); }
   std::optional<Retained> Retain(const Observation& seen, const CacheScene& cache, Backend& be) override {
     return inner_.Retain(seen, cache, be);
@@ -68,8 +66,6 @@ class RecordingPolicy final : public TokenPolicy {
     attended.emplace_back(from, std::move(chosen));
     return answer;
   }
-  ReviveMask revive_mask() const override { return inner_.revive_mask(); }
-  int OffloadBlock() const override { return inner_.OffloadBlock(); }
 
   std::vector<Positions> kept;                      // [layers] after attention, in prefill
   std::vector<Positions> ffn;                       // [layers]
@@ -158,21 +154,21 @@ inline RunResult RunTiny(const Transformer& model, const std::vector<int32_t>& p
   run.state.prefix = options.prefix;
   run.state.capture = options.capture;
   Workspace ws = model.NewWorkspace(options.tile_rows);
-  ws.control = options.control;
+  const Pass pass{policy, run.state, ws, be, options.control};
   Tensor logits;
-  model.Prefill(prompt, policy, run.state, ws, be, logits);
+  model.Prefill(prompt, pass, logits);
   run.logits.push_back(RowOf(logits));
   for (int64_t step = 0; step < options.decode; ++step) {
     const std::vector<float>& row = run.logits.back();
     run.generated.push_back(static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin()));
     policy.attended.clear();
     policy.revived.clear();
-    model.Decode(run.generated.back(), policy, run.state, ws, be, logits);
+    model.Decode(run.generated.back(), pass, logits);
     run.logits.push_back(RowOf(logits));
     run.revived.push_back(policy.revived);
     std::vector<Positions>& attended = run.attended.emplace_back();
     for (int l = 0; l < model.config().shape.layers; ++l) {
-      const LayerCache& cache = run.state.cache[static_cast<size_t>(l)];
+      const LayerCache& cache = run.state.layers[static_cast<size_t>(l)].cache;
       attended.emplace_back(cache.positions().begin(), cache.positions().end());
       for (const auto& [from, positions] : policy.attended) {
         if (from <= l) attended.back() = positions;
@@ -191,7 +187,8 @@ inline Positions PositionsOf(const LayerCache& cache) {
 // Positions that have keys in a layer, hot or cold, in any kv head.
 inline Positions StoredPositions(const SequenceState& state, int layer) {
   Positions all = state.cold ? state.cold->ColdPositions(layer) : Positions{};
-  for (const std::span<const int32_t> list : state.cache[static_cast<size_t>(layer)].position_lists()) {
+  for (const std::span<const int32_t> list :
+       state.layers[static_cast<size_t>(layer)].cache.position_lists()) {
     Positions both;
     std::set_union(all.begin(), all.end(), list.begin(), list.end(), std::back_inserter(both));
     all = std::move(both);

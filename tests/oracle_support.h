@@ -73,7 +73,7 @@ inline void ExpectSameSets(const RunResult& run, const oracle::Result& want, con
     EXPECT_EQ(run.state.ledger.layers()[l].kv_rows, static_cast<int64_t>(want.cached[l].size()));
     EXPECT_EQ(run.state.ledger.layers()[l].ffn_rows, static_cast<int64_t>(want.ffn[l].size()));
     for (int g = 0; g < static_cast<int>(want.left[l].size()); ++g) {
-      const auto positions = run.state.cache[l].positions(g);
+      const auto positions = run.state.layers[l].cache.positions(g);
       const oracle::Set cached(positions.begin(), positions.end());
       const oracle::Set& left = want.left[l][static_cast<size_t>(g)];
       if (c.cache == OracleCase::Cache::kPositions) {

@@ -101,11 +101,11 @@ inline ModelConfig TinyConfig(const TinyOptions& options) {
              .head_dim = options.head_dim,
              .vocab = 50,
              .gated_ffn = !bloom,
+             .alibi = bloom,
              .window = 0};
   c.context = 4096;
   c.norm = bloom ? NormKind::kLayer : NormKind::kRms;
   c.ffn = bloom ? FfnKind::kGelu : FfnKind::kSwiGlu;
-  c.position = bloom ? PositionKind::kAlibi : PositionKind::kRope;
   c.rope.dims = options.head_dim;
   c.rope.interleaved = options.interleaved;
   c.qkv_bias = options.architecture != "llama";

@@ -108,10 +108,10 @@ class Behaviour : public testing::Test {
         model_->NewSequence(tokens, tokens + static_cast<int64_t>(q.answer.size()), *backend_);
     Workspace ws = model_->NewWorkspace(512);
     Tensor logits;
-    model_->Prefill(q.prompt, policy, state, ws, *backend_, logits);
+    model_->Prefill(q.prompt, {policy, state, ws, *backend_}, logits);
     bool right = true;
     for (size_t i = 0; i < q.answer.size(); ++i) {
-      if (i > 0) model_->Decode(q.answer[i - 1], policy, state, ws, *backend_, logits);
+      if (i > 0) model_->Decode(q.answer[i - 1], {policy, state, ws, *backend_}, logits);
       const std::vector<float> row = RowOf(logits);
       const float max = *std::max_element(row.begin(), row.end());
       const float own = row[static_cast<size_t>(q.answer[i])];

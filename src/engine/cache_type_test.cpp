@@ -56,7 +56,8 @@ class Q8Cache : public testing::Test {
       EXPECT_FALSE(SameBits(mine.logits[i], other.logits[i])) << i;
     }
     int64_t rows = 0;
-    for (const LayerCache& cache : mine.state.cache) {
+    for (const LayerState& layer : mine.state.layers) {
+      const LayerCache& cache = layer.cache;
       EXPECT_EQ(cache.dtype(), DType::kQ8_0);
       rows += cache.rows();
     }
@@ -91,9 +92,9 @@ TEST_F(Q8Cache, ColdTier) {
   std::vector<int32_t> all(13);
   std::iota(all.begin(), all.end(), 0);
   for (int l = 0; l < 6; ++l) {
-    LayerCache& cache = state.cache[static_cast<size_t>(l)];
+    LayerCache& cache = state.layers[static_cast<size_t>(l)].cache;
     state.cold->Load(l, all, cache);
-    const LayerCache& first = before.state.cache[static_cast<size_t>(l)];
+    const LayerCache& first = before.state.layers[static_cast<size_t>(l)].cache;
     for (const int32_t p : first.positions()) ASSERT_EQ(CachedBytes(cache, p), CachedBytes(first, p)) << p;
   }
   EXPECT_EQ(state.cold_bytes(), 0);
@@ -118,7 +119,7 @@ TEST_F(Q8Cache, EvictionAndPages) {
     const RunResult run = Run(*q8_, {.spec = spec, .decode = kSteps});
     EXPECT_TRUE(run.active) << run.reason;
     int64_t rows = 0;
-    for (const LayerCache& cache : run.state.cache) rows += cache.rows();
+    for (const LayerState& layer : run.state.layers) rows += layer.cache.rows();
     EXPECT_EQ(run.state.kv_bytes(), rows * kRowBytes);
     for (const float v : run.logits.back()) ASSERT_TRUE(std::isfinite(v));
   }

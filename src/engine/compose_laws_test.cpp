@@ -180,7 +180,7 @@ void EveryPair::ExpectSane(const RunResult& run) {
   Positions before;
   for (size_t l = 0; l < 6; ++l) {
     SCOPED_TRACE(l);
-    for (const std::span<const int32_t> list : run.state.cache[l].position_lists()) {
+    for (const std::span<const int32_t> list : run.state.layers[l].cache.position_lists()) {
       const Positions here(list.begin(), list.end());
       ASSERT_EQ(std::adjacent_find(here.begin(), here.end(), std::greater_equal<>()), here.end());
       EXPECT_TRUE(Has(here, static_cast<int32_t>(run.state.depth.size()) - 1));
@@ -258,7 +258,7 @@ class NamedPairs : public testing::TestWithParam<Arithmetic> {
 TEST_P(NamedPairs, SdtpAndEviction) {
   const std::string sdtp = Active("sdtp");
   const RunResult alone = Run(sdtp);
-  ASSERT_LT(alone.state.cache[5].rows(), 80);
+  ASSERT_LT(alone.state.layers[5].cache.rows(), 80);
   for (const auto& [other, budget] :
        {std::pair{"h2o:heavy=0.2,recent=0.2,min=0", 80}, std::pair{"snapkv:cap=72,window=8,min=0", 72}}) {
     SCOPED_TRACE(other);
@@ -266,14 +266,16 @@ TEST_P(NamedPairs, SdtpAndEviction) {
     EXPECT_EQ(both.kept, alone.kept);  // prefill attends before it evicts
     EXPECT_TRUE(SameBits(both.logits[0], alone.logits[0]));
     for (size_t l = 0; l < 6; ++l) {
-      EXPECT_EQ(both.state.cache[l].rows(), std::min<int64_t>(budget, alone.state.cache[l].rows())) << l;
+      EXPECT_EQ(both.state.layers[l].cache.rows(),
+                std::min<int64_t>(budget, alone.state.layers[l].cache.rows()))
+          << l;
       EXPECT_TRUE(IsSubset(StoredPositions(both.state, static_cast<int>(l)),
                            StoredPositions(alone.state, static_cast<int>(l))));
     }
     EXPECT_LE(both.state.kv_bytes(), 0.4 * static_cast<double>(Run("none").state.kv_bytes()));
   }
   const RunResult later = Run(sdtp + "+h2o:heavy=0.2,recent=0.2,min=0", 40);
-  for (const LayerCache& cache : later.state.cache) EXPECT_EQ(cache.rows(), 80);
+  for (const LayerState& layer : later.state.layers) EXPECT_EQ(layer.cache.rows(), 80);
 }
 
 // FTP decides who runs an FFN, eviction who stays in the cache: neither sees the other.
@@ -301,7 +303,7 @@ TEST_P(NamedPairs, QuestAndWhoBringsTokensBack) {
     EXPECT_FALSE(SameBits(both.logits[1], alone.logits[1]));
     EXPECT_GT(both.state.ledger.revived, 0);
     double density = 1;  // of the last step
-    for (const StepCounts& step : both.state.step) density = std::min(density, step.density);
+    for (const LayerState& layer : both.state.layers) density = std::min(density, layer.step.density);
     EXPECT_LT(density, 0.7);
     int64_t computed = 0;
     for (const int32_t depth : both.state.depth) computed += depth;

@@ -86,7 +86,7 @@ Walk::Walk(const ModelConfig& config, int64_t tokens, TokenPolicy& policy, Backe
       tokens_(tokens),
       ledger_(shape_, tokens) {
   positions_ = policy.Input(tokens, be).ToRows();
-  if (policy.CompactPositions()) {
+  if (policy.Facts().compact_positions) {
     std::iota(positions_.begin(), positions_.end(), 0);
     tokens_ = static_cast<int64_t>(positions_.size());
   }
@@ -114,7 +114,7 @@ void Walk::Compact(const TokenSet& kept) {
 void Walk::Choose(const TokenSet& kept, int depth, bool ffn_owed) {
   for (int64_t row = 0; !kept.IsAll() && row < kept.universe(); ++row) {
     if (kept.Contains(row)) continue;
-    const bool parked = policy_.Parks() && depth < shape_.layers;
+    const bool parked = policy_.Facts().parks && depth < shape_.layers;
     places_[static_cast<size_t>(positions_[static_cast<size_t>(row)])] = {depth, ffn_owed, parked};
     if (parked) ledger_.aux_bytes += BytesOf(be_.cache_dtype(), shape_.hidden);
   }
@@ -146,8 +146,7 @@ double Walk::Density(int layer) {
     }
     return t;
   };
-  const std::vector<float> slopes =
-      config_.position == PositionKind::kAlibi ? AlibiSlopes(shape_.heads) : std::vector<float>{};
+  const std::vector<float> slopes = config_.shape.alibi ? AlibiSlopes(shape_.heads) : std::vector<float>{};
   const Tensor queries = random(int64_t{shape_.heads} * shape_.head_dim);
   const Tensor exact = random(int64_t{shape_.kv_heads} * shape_.head_dim);
   Tensor keys(be_.cache_dtype(), exact.rows(), exact.cols());
@@ -198,7 +197,7 @@ void Walk::Prefill(int layer) {
 std::vector<int32_t> Walk::BlocksOf(const std::vector<int32_t>& positions) const {
   std::vector<int32_t> blocks;
   for (const int32_t p : positions) {
-    const int32_t block = p / policy_.OffloadBlock();
+    const int32_t block = p / policy_.Facts().offload_block;
     if (p < tokens_ && (blocks.empty() || blocks.back() != block)) blocks.push_back(block);
   }
   return blocks;
@@ -239,7 +238,7 @@ void Walk::OffloadAt(int layer) {
   for (int l = layer + 1; l < std::min(end, shape_.layers); ++l) {
     for (int32_t p = 0; p < current; ++p) {
       const bool hot = places_[static_cast<size_t>(p)].depth > l;
-      if (hot && !std::binary_search(blocks.begin(), blocks.end(), p / policy_.OffloadBlock()))
+      if (hot && !std::binary_search(blocks.begin(), blocks.end(), p / policy_.Facts().offload_block))
         ledger_.cold_bytes += RowBytes();
     }
   }
@@ -251,7 +250,7 @@ Ledger Walk::Run() {
   ledger_.kv_bytes = rows * RowBytes();
   ledger_.kv_bytes_dense = ledger_.prompt_tokens() * shape_.layers * RowBytes();
   ledger_.NoteHeld(ledger_.kv_bytes, ledger_.aux_bytes);
-  if (policy_.OffloadBlock() > 0) {
+  if (policy_.Facts().offload_block > 0) {
     seen_.phase = Phase::kDecode;
     seen_.hidden = {};
     for (int layer = 0; layer + 1 < shape_.layers; ++layer) OffloadAt(layer);

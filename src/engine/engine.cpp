@@ -1,3 +1,5 @@
+// One request, from the prompt's tokens to the answer: Generate is the top, and the functions below it come
+// in the order in which they run.
 #include "engine/engine.h"
 
 #include <fmt/core.h>
@@ -8,11 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/limits.h"
-#include "engine/fingerprint.h"
-#include "engine/open_model.h"
 #include "engine/prefix_run.h"
-#include "model/synthetic.h"
 #include "policies/registry.h"
 
 namespace coppice {
@@ -25,14 +23,10 @@ double Milliseconds(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double, std::milli>(end - begin).count();
 }
 
-Transformer MakeTransformer(std::shared_ptr<const TensorStore> store, ModelConfig config) {
-  std::shared_ptr<const Weights> weights = Weights::Load(std::move(store), config);
-  return {std::move(config), std::move(weights)};
-}
+bool ScoresPrompt(const Request& request) { return request.prompt_log_probs && request.on_log_probs; }
 
-void TellLogProbs(const Request& request, int32_t token, const Tensor& logits) {
-  if (!request.on_log_probs) return;
-  request.on_log_probs(LogSoftmax(logits.view().Row<float>(0)).Around(token, request.top_log_probs));
+void TellLogProbs(const Request& request, int32_t token, std::span<const float> logits) {
+  if (request.on_log_probs) request.on_log_probs(LogSoftmax(logits).Around(token, request.top_log_probs));
 }
 
 void NoteProbability(double log_probability, Confidence& confidence) {
@@ -43,123 +37,101 @@ void NoteProbability(double log_probability, Confidence& confidence) {
 
 }  // namespace
 
-Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
-               std::unique_ptr<Tokenizer> tokenizer, const EngineOptions& options)
-    : store_(std::move(store)),
-      tokenizer_(std::move(tokenizer)),
-      backend_(MakeBackend(
-          options.backend,
-          {.threads = options.threads, .exact = options.exact, .cache_type = options.cache_type})),
-      transformer_(MakeTransformer(store_, std::move(config))),
-      calibrations_(*store_, transformer_.config()),
-      context_(options.context > 0 ? options.context : transformer_.config().context),
-      cold_options_(options.cold),
-      tile_rows_(std::max<int64_t>(options.tile_rows, 1)) {
-  transformer_.CheckCacheType(*backend_);
-  if (context_ > limits::kMaxContext) throw Error("--ctx-size {}: at most {}", context_, limits::kMaxContext);
-  if (options.time_operations) {
-    auto timed = std::make_unique<TimedBackend>(std::move(backend_));
-    timed_ = timed.get();
-    backend_ = std::move(timed);
-  }
-  if (options.check_tensors) {
-    for (const TensorFinding& finding : CheckTensors(*store_)) {
-      if (!finding.finite) throw Error("{}: {}", store_->path(), finding.text);
-    }
-  }
-  if (!options.documents) return;
-  documents_ = std::make_unique<DocumentCache>(*options.documents, [this, exact = options.exact] {
-    const ModelConfig& model = transformer_.config();
-    return PrefixFormat{.fingerprint = FingerprintOf(*store_, model, *backend_, exact),
-                        .cache_type = backend_->cache_dtype(),
-                        .layers = model.shape.layers,
-                        .key_width = int64_t{model.shape.kv_heads} * model.shape.head_dim,
-                        .hidden = model.shape.hidden,
-                        .vocab = model.shape.vocab};
-  });
-}
-
-std::unique_ptr<Engine> Engine::Load(const std::string& path, const EngineOptions& options) {
-  OpenedModel model = OpenModel(path);
-  return std::unique_ptr<Engine>(
-      new Engine(std::move(model.store), std::move(model.config), std::move(model.tokenizer), options));
-}
-
-std::unique_ptr<Engine> Engine::FromShape(const std::string& shape, const EngineOptions& options) {
-  SyntheticModel model = ParseShape(shape);
-  ModelConfig config = model.config;
-  return std::unique_ptr<Engine>(new Engine(MakeSyntheticStore(model), std::move(config), nullptr, options));
-}
-
-void Engine::CheckTokens(std::span<const int32_t> prompt) const {
-  const auto tokens = static_cast<int64_t>(prompt.size());
-  if (tokens == 0) throw Error("the prompt is empty");
-  for (const int32_t id : prompt) {
-    if (id < 0 || id >= transformer_.config().shape.vocab) {
-      throw Error("prompt token {} is not in the vocabulary of {}", id, transformer_.config().shape.vocab);
-    }
-  }
-  if (tokens > context_) {
-    throw Error(
-        "the prompt has {} tokens, the context {}: shorten it, or raise --ctx-size where the model allows",
-        tokens, context_);
-  }
-}
-
-void Engine::CheckRequest(const Request& request) const {
-  CheckTokens(request.tokens);
-  for (const int32_t id : request.forced) {
-    if (id < 0 || id >= transformer_.config().shape.vocab) {
-      throw Error("forced token {} is not in the vocabulary of {}", id, transformer_.config().shape.vocab);
-    }
-  }
-  if (!(request.least_confidence >= 0 && request.least_confidence <= 1))
-    throw Error("--fallback {}: not a probability from 0 to 1", request.least_confidence);
-  if (request.max_tokens < -1) throw Error("--predict {}: not a whole number from -1", request.max_tokens);
-  if (request.protection.first < 0 || request.protection.last < 0)
-    throw Error("--protect-first and --protect-last count tokens");
-  int64_t behind = 0;
-  for (const PositionSpan& span : request.question) {
-    if (span.begin < behind || span.end <= span.begin ||
-        span.end > static_cast<int64_t>(request.tokens.size())) {
-      throw Error(
-          "--query-span {}:{}: spans ascend, hold a token each and lie inside the prompt of {} tokens",
-          span.begin, span.end, request.tokens.size());
-    }
-    behind = span.end;
-  }
-  Validate(request.sampling);
-}
-
-// What one request computes with.
 struct Engine::Run {
+  explicit Run(const Request& r) : request(r), sampler(r.sampling), history(r.tokens) {}
+
+  std::span<const float> last_logits() const { return logits.view().Row<float>(0); }
+  // The token that follows `history`.
+  int32_t NextToken() {
+    const size_t index = history.size() - request.tokens.size();
+    const int32_t id =
+        index < request.forced.size() ? request.forced[index] : sampler.Sample(last_logits(), history);
+    if (request.confidence) NoteProbability(LogSoftmax(last_logits()).Highest(), confidence);
+    return id;
+  }
+
+  const Request& request;
   PruneChoice prune;
   std::string auto_reason;
   SequenceState sequence;
   std::unique_ptr<Workspace> workspace;
-  Tensor logits;        // [1, vocab], of the last position
-  int64_t wanted = 0;   // tokens to generate, at most
-  int64_t decoded = 0;  // steps after the prefill
-  Clock::time_point first_token;
-  OpTimes before;                     // of all requests, when this one began
-  OpTimes prefill_times;              // its own, until the first token
+  Tensor logits;  // [1, vocab], of the last position
+  Sampler sampler;
+  std::vector<int32_t> history;       // the prompt and the generated tokens
+  int64_t wanted = 0;                 // tokens to generate, at most
+  int64_t decoded = 0;                // decode steps
   double selection_flops = 0;         // of second models that chose tokens
-  std::vector<DroppedShare> dropped;  // where the request asks for confidence
+  std::vector<DroppedShare> dropped;  // if the request asks for confidence
   Confidence confidence;
 };
 
-MethodContext Engine::Context(const Request& request, Run& run) {
+Answer Engine::Generate(const Request& request) {
+  CheckRequest(request, transformer_.config().shape.vocab, context_);
+  if (request.least_confidence > 0) return GenerateTrusted(request);
+  return GenerateOnce(request, request.use_documents ? documents_.get() : nullptr);
+}
+
+Answer Engine::GenerateOnce(const Request& request, DocumentCache* documents, bool* active) {
+  const OpTimes before = timed_ != nullptr ? timed_->times() : OpTimes();  // of all requests so far
+  const Clock::time_point start = Clock::now();
+  Answer answer;
+  // If the request fails, its memory goes with it: the workspace may be in any state.
+  Run run(request);
+  Prepare(run);
+  if (active != nullptr) *active = run.prune.active;
+  Prefill(run, documents);
+  const int32_t first = run.NextToken();
+  const Clock::time_point first_token = Clock::now();
+  if (timed_ != nullptr) answer.prefill_times = timed_->times() - before;
+
+  Decode(run, first, answer);
+  const Clock::time_point end = Clock::now();
+  PutBack(std::move(run.workspace));
+
+  answer.ttft_ms = Milliseconds(start, first_token);
+  answer.total_ms = Milliseconds(start, end);
+  const double decode_ms = Milliseconds(first_token, end);
+  if (run.decoded > 0 && decode_ms > 0)
+    answer.decode_tokens_per_second = 1000 * static_cast<double>(run.decoded) / decode_ms;
+  Account(run, answer);
+  if (request.trace != nullptr) NameTrace(request, answer, request.trace->trace());
+  return answer;
+}
+
+void Engine::Prepare(Run& run) {
+  const Request& request = run.request;
+  const int64_t prompt_tokens = std::ssize(request.tokens);
+  ResolvedPrune resolved = ResolvePrune(request.prune, prompt_tokens);
+  run.prune = MakePolicy(resolved.spec, Context(run), request.protection);
+  run.auto_reason = std::move(resolved.reason);
+  if (request.prompt_log_probs && run.prune.active) {
+    throw Error("log-probabilities of the prompt need all of it: they do not go with --prune {}",
+                run.prune.spec);
+  }
+  // Finds out before the work, not after it, that a folder cannot hold the cold tier.
+  if (run.prune.policy->Facts().offload_block > 0) OpenColdFile(cold_options_, 4096);
+  const int64_t room = context_ - prompt_tokens;
+  run.wanted = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
+  run.sequence = transformer_.NewSequence(prompt_tokens, prompt_tokens + run.wanted, *backend_);
+  run.sequence.cold_options = cold_options_;
+  run.sequence.trace = request.trace;
+  run.workspace = TakeWorkspace();
+}
+
+MethodContext Engine::Context(Run& run) {
+  const Request& request = run.request;
   MethodContext context{.shape = transformer_.config().shape,
-                        .tokens = static_cast<int64_t>(request.tokens.size()),
+                        .tokens = std::ssize(request.tokens),
                         .prompt = request.tokens,
                         .question = request.question};
   if (request.confidence) context.dropped = &run.dropped;
   if (!tokenizer_) return context;
   context.pieces = [this, &request] { return PiecesOf(*tokenizer_, request.tokens); };
-  context.open_scorer = [this, &request, &run](const std::string& path) -> TokenScores {
-    return [this, &request, &run, scorer = Scorer(path)] {
-      ScoredText scored = scorer->Score(PiecesOf(*tokenizer_, request.tokens),
-                                        {request.scoring, request.cancelled, request.pause}, *backend_);
+  context.open_scorer = [this, &run](const std::string& path) -> TokenScores {
+    return [this, &run, scorer = Scorer(path)] {
+      const Request& r = run.request;
+      ScoredText scored =
+          scorer->Score(PiecesOf(*tokenizer_, r.tokens), {r.scoring, r.cancelled, r.pause}, *backend_);
       run.selection_flops += scored.flops;
       return std::move(scored.bits);
     };
@@ -167,128 +139,68 @@ MethodContext Engine::Context(const Request& request, Run& run) {
   return context;
 }
 
-std::shared_ptr<TextScorer> Engine::Scorer(const std::string& path) {
-  if (!scorer_ || scorer_->path() != path) {
-    scorer_.reset();  // not two second models in memory
-    scorer_ = std::make_shared<TextScorer>(path, tile_rows_);
-  }
-  return scorer_;
-}
-
-// What the model does not know of a run: names and texts.
-void Engine::NameTrace(const Request& request, const Answer& answer, Trace& trace) const {
-  trace.model = store_->path();
-  trace.spec = answer.prune_spec;
-  trace.backend = fmt::format("{} ({})", backend_->name(), backend_->isa());
-  for (const std::vector<int32_t>* list : {&request.tokens, &answer.tokens}) {
-    for (const int32_t id : *list) trace.tokens.push_back(tokenizer_ ? tokenizer_->Piece(id, true) : "");
-  }
-}
-
-std::unique_ptr<Workspace> Engine::TakeWorkspace() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!idle_.empty()) {
-      std::unique_ptr<Workspace> workspace = std::move(idle_.back());
-      idle_.pop_back();
-      return workspace;
-    }
-  }
-  return std::make_unique<Workspace>(transformer_.NewWorkspace(tile_rows_));
-}
-
-void Engine::PutBack(std::unique_ptr<Workspace> workspace) {
-  workspace->control = {};
-  const std::lock_guard lock(mutex_);
-  idle_.push_back(std::move(workspace));
-}
-
-void Engine::Prefill(const Request& request, TokenPolicy& policy, SequenceState& sequence,
-                     Workspace& workspace, Tensor& logits) {
-  workspace.control = {request.progress, request.cancelled, request.pause};
+// Computes the part of the prompt that the document cache does not have, and gives the cache what it lacks.
+// The logits of all positions need all positions: then the cache is not used.
+void Engine::Prefill(Run& run, DocumentCache* documents) {
+  const Request& request = run.request;
   const std::span<const int32_t> tokens = request.tokens;
-  if (request.prompt_log_probs && request.on_log_probs) {
-    transformer_.PrefillScored(
-        tokens, sequence, workspace, *backend_, logits, [&](int64_t first, const TensorView& rows) {
-          for (int64_t row = 0; row < rows.rows; ++row) {
-            const int32_t next = tokens[static_cast<size_t>(first + row + 1)];
-            request.on_log_probs(LogSoftmax(rows.Row<float>(row)).Around(next, request.top_log_probs));
-          }
-        });
-  } else {
-    transformer_.Prefill(tokens, policy, sequence, workspace, *backend_, logits);
-  }
-  workspace.control.progress = nullptr;
-}
-
-void Engine::Score(std::span<const int32_t> tokens, const LogitsVisitor& visit,
-                   const std::atomic<bool>* cancelled) {
-  CheckTokens(tokens);
-  const auto count = static_cast<int64_t>(tokens.size());
-  SequenceState sequence = transformer_.NewSequence(count, count, *backend_);
-  std::unique_ptr<Workspace> workspace = TakeWorkspace();
-  workspace->control = {nullptr, cancelled, nullptr};
-  Tensor last;
-  transformer_.PrefillScored(tokens, sequence, *workspace, *backend_, last, visit);
-  PutBack(std::move(workspace));
-}
-
-// Prefill, from where the document cache's states end, and what it leaves to the next.
-void Engine::PrefillRest(const Request& request, DocumentCache* documents, Run& run) {
-  // Where every position's logits are wanted, every position is computed.
-  const bool scored = request.prompt_log_probs && request.on_log_probs;
-  PrefixRun prefix(scored ? nullptr : documents, request.tokens, *run.prune.policy,
+  const Pass pass{*run.prune.policy,
+                  run.sequence,
+                  *run.workspace,
+                  *backend_,
+                  {request.progress, request.cancelled, request.pause}};
+  PrefixRun prefix(ScoresPrompt(request) ? nullptr : documents, request.tokens, *run.prune.policy,
                    transformer_.config().shape, run.sequence);
   if (request.on_prefix) request.on_prefix(run.sequence.prefix.rows);
   try {
-    Prefill(request, *run.prune.policy, run.sequence, *run.workspace, run.logits);
+    if (ScoresPrompt(request)) {
+      transformer_.PrefillScored(tokens, pass, run.logits, [&](int64_t position, const TensorView& logits) {
+        for (int64_t row = 0; row < logits.rows; ++row)
+          TellLogProbs(request, tokens[static_cast<size_t>(position + row + 1)], logits.Row<float>(row));
+      });
+    } else {
+      transformer_.Prefill(tokens, pass, run.logits);
+    }
   } catch (const Cancelled&) {
     prefix.Keep();
     throw;
   }
   prefix.Keep();
+  run.sequence.ledger.selection_flops = run.selection_flops;
 }
 
-// The first token, and those after it.
-void Engine::Decode(const Request& request, Run& run, Answer& answer) {
-  Sampler sampler(request.sampling);
-  std::vector<int32_t> history = request.tokens;
-  const auto choose = [&] {
-    const size_t index = answer.tokens.size();
-    const std::span<const float> logits = run.logits.view().Row<float>(0);
-    const int32_t id =
-        index < request.forced.size() ? request.forced[index] : sampler.Sample(logits, history);
-    if (request.confidence) NoteProbability(LogSoftmax(logits).Highest(), run.confidence);
-    return id;
-  };
-  int32_t next = choose();
-  run.first_token = Clock::now();
-  if (timed_ != nullptr) run.prefill_times = timed_->times() - run.before;
+// Generates the answer, whose first token is known.
+void Engine::Decode(Run& run, int32_t first, Answer& answer) {
+  const Request& request = run.request;
+  const Pass pass{*run.prune.policy,
+                  run.sequence,
+                  *run.workspace,
+                  *backend_,
+                  {.progress = {}, .cancelled = request.cancelled, .pause = request.pause}};
   answer.finish_reason = "length";
   // A full context still has a next token, though no place for it.
-  if (run.wanted == 0 && request.max_tokens != 0) TellLogProbs(request, next, run.logits);
-  while (static_cast<int64_t>(answer.tokens.size()) < run.wanted) {
-    if (request.on_logits) request.on_logits(run.logits.view().Row<float>(0));
-    TellLogProbs(request, next, run.logits);
+  if (run.wanted == 0 && request.max_tokens != 0) TellLogProbs(request, first, run.last_logits());
+  for (int32_t next = first; std::ssize(answer.tokens) < run.wanted; next = run.NextToken()) {
+    if (request.on_logits) request.on_logits(run.last_logits());
+    TellLogProbs(request, next, run.last_logits());
     if (!request.ignore_eos && tokenizer_ && tokenizer_->EndsGeneration(next)) {
       answer.finish_reason = "stop";
       break;
     }
     answer.tokens.push_back(next);
-    history.push_back(next);
+    run.history.push_back(next);
     if (request.on_token && !request.on_token(next)) {
       answer.finish_reason = "cancelled";
       break;
     }
-    if (static_cast<int64_t>(answer.tokens.size()) == run.wanted) break;
-    transformer_.Decode(next, *run.prune.policy, run.sequence, *run.workspace, *backend_, run.logits);
+    if (std::ssize(answer.tokens) == run.wanted) break;
+    transformer_.Decode(next, pass, run.logits);
     ++run.decoded;
-    next = choose();
   }
 }
 
-// The ledger's bytes and what else is told of a run, at the end.
-void Engine::Account(const Request& request, Run& run, Answer& answer) const {
+// What the answer tells of the run, apart from tokens and times.
+void Engine::Account(Run& run, Answer& answer) const {
   SequenceState& sequence = run.sequence;
   Ledger& ledger = sequence.ledger;
   ledger.kv_bytes = sequence.kv_bytes();
@@ -300,11 +212,11 @@ void Engine::Account(const Request& request, Run& run, Answer& answer) const {
   }
   const ModelShape& s = transformer_.config().shape;
   const int64_t positions = ledger.prompt_tokens() + run.decoded;
-  ledger.kv_bytes_dense = 2 * s.layers * positions *
-                          BytesOf(backend_->cache_dtype(), static_cast<int64_t>(s.kv_heads) * s.head_dim);
+  ledger.kv_bytes_dense =
+      2 * s.layers * positions * BytesOf(backend_->cache_dtype(), int64_t{s.kv_heads} * s.head_dim);
   for (const DroppedShare& drop : run.dropped)
     run.confidence.dropped_mass = std::max(run.confidence.dropped_mass, drop.share);
-  if (request.confidence) answer.confidence = run.confidence;
+  if (run.request.confidence) answer.confidence = run.confidence;
   answer.prune_spec = std::move(run.prune.spec);
   answer.prune_active = run.prune.active;
   answer.prune_reason = std::move(run.prune.reason);
@@ -312,53 +224,27 @@ void Engine::Account(const Request& request, Run& run, Answer& answer) const {
   answer.ledger = std::move(ledger);
 }
 
-Answer Engine::Generate(const Request& request) {
-  CheckRequest(request);
-  if (request.least_confidence > 0) return GenerateTrusted(request);
-  return GenerateOnce(request, request.use_documents ? documents_.get() : nullptr);
+// Adds to the trace what the model does not know: names and texts.
+void Engine::NameTrace(const Request& request, const Answer& answer, Trace& trace) const {
+  trace.model = store_->path();
+  trace.spec = answer.prune_spec;
+  trace.backend = fmt::format("{} ({})", backend_->name(), backend_->isa());
+  for (const std::vector<int32_t>* list : {&request.tokens, &answer.tokens}) {
+    for (const int32_t id : *list) trace.tokens.push_back(tokenizer_ ? tokenizer_->Piece(id, true) : "");
+  }
 }
 
-Answer Engine::GenerateOnce(const Request& request, DocumentCache* documents, bool* active) {
-  const OpTimes before = timed_ != nullptr ? timed_->times() : OpTimes();
-  const Clock::time_point start = Clock::now();
-  const auto prompt_tokens = static_cast<int64_t>(request.tokens.size());
-  const int64_t room = context_ - prompt_tokens;
-
-  Run run;
-  ResolvedPrune resolved = ResolvePrune(request.prune, prompt_tokens);
-  run.prune = MakePolicy(resolved.spec, Context(request, run), request.protection);
-  run.auto_reason = std::move(resolved.reason);
-  if (active != nullptr) *active = run.prune.active;
-  run.wanted = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
-  run.sequence = transformer_.NewSequence(prompt_tokens, prompt_tokens + run.wanted, *backend_);
-  run.sequence.cold_options = cold_options_;
-  run.sequence.trace = request.trace;
-  run.before = before;
-  // A folder that cannot hold the cold tier is found before the work, not after.
-  if (run.prune.policy->OffloadBlock() > 0) OpenColdFile(cold_options_, 4096);
-  if (request.prompt_log_probs && run.prune.active) {
-    throw Error("log-probabilities of the prompt need all of it: they do not go with --prune {}",
-                run.prune.spec);
-  }
-  // Where the request fails it goes, and the memory with it; nobody can tell how far it got.
-  run.workspace = TakeWorkspace();
-  PrefillRest(request, documents, run);
-  run.sequence.ledger.selection_flops = run.selection_flops;
-
-  Answer answer;
-  Decode(request, run, answer);
-  const Clock::time_point end = Clock::now();
-  PutBack(std::move(run.workspace));
-
-  answer.ttft_ms = Milliseconds(start, run.first_token);
-  answer.total_ms = Milliseconds(start, end);
-  answer.prefill_times = run.prefill_times;
-  const double decode_ms = Milliseconds(run.first_token, end);
-  if (run.decoded > 0 && decode_ms > 0)
-    answer.decode_tokens_per_second = 1000 * static_cast<double>(run.decoded) / decode_ms;
-  Account(request, run, answer);
-  if (request.trace != nullptr) NameTrace(request, answer, request.trace->trace());
-  return answer;
+void Engine::Score(std::span<const int32_t> tokens, const LogitsVisitor& visit,
+                   const std::atomic<bool>* cancelled) {
+  const int64_t count = std::ssize(tokens);
+  CheckTokens(tokens, transformer_.config().shape.vocab, context_);
+  TokenPolicy dense;
+  SequenceState sequence = transformer_.NewSequence(count, count, *backend_);
+  std::unique_ptr<Workspace> workspace = TakeWorkspace();
+  const Pass pass{dense, sequence, *workspace, *backend_, {.progress = {}, .cancelled = cancelled}};
+  Tensor last;
+  transformer_.PrefillScored(tokens, pass, last, visit);
+  PutBack(std::move(workspace));
 }
 
 }  // namespace coppice

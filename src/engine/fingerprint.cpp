@@ -31,7 +31,7 @@ void AddConfig(const ModelConfig& c, Fingerprinter& print) {
     print.Add(size);
   }
   for (const int64_t kind : {static_cast<int64_t>(c.norm), static_cast<int64_t>(c.ffn),
-                             static_cast<int64_t>(c.position), int64_t{c.qkv_bias}, int64_t{c.all_biases},
+                             int64_t{c.shape.alibi}, int64_t{c.qkv_bias}, int64_t{c.all_biases},
                              int64_t{c.embedding_norm}, int64_t{c.tied_head}, int64_t{c.hf_names}}) {
     print.Add(kind);
   }

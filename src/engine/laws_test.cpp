@@ -127,9 +127,9 @@ TEST_P(Laws, KeptSetsAreSortedNestedAndToldByDepth) {
   const bool evicts = (traits_ & kEvicts) != 0;
   std::vector<int32_t> depth(static_cast<size_t>(tokens_) + 8, 0);
   Positions before;
-  for (size_t l = 0; l < run.state.cache.size(); ++l) {
+  for (size_t l = 0; l < run.state.layers.size(); ++l) {
     SCOPED_TRACE(l);
-    for (const std::span<const int32_t> list : run.state.cache[l].position_lists()) {
+    for (const std::span<const int32_t> list : run.state.layers[l].cache.position_lists()) {
       const Positions here(list.begin(), list.end());
       ASSERT_TRUE(std::is_sorted(here.begin(), here.end()));
       ASSERT_EQ(std::adjacent_find(here.begin(), here.end()), here.end());
@@ -197,8 +197,8 @@ TEST_P(Laws, KeysStandAtTheirOriginalPositions) {
     RunOptions options{.spec = entry_.active, .decode = 3};
     const RunResult run = Run(tiny, prompt_, options);
     const double tolerance = GetParam().arithmetic.exact ? 1e-5 : 4e-3;
-    for (size_t l = 0; l < run.state.cache.size(); ++l) {
-      const LayerCache& cache = run.state.cache[l];
+    for (size_t l = 0; l < run.state.layers.size(); ++l) {
+      const LayerCache& cache = run.state.layers[l].cache;
       const std::span<const float> bias =
           tiny.store->Find("blk." + std::to_string(l) + ".attn_k.bias")->view.Row<float>(0);
       for (int64_t row = 0; row < cache.rows(); ++row) {
@@ -239,7 +239,7 @@ TEST_P(Laws, LedgerIsTheClosedForm) {
     for (size_t l = 0; l < 6; ++l) {
       const LayerCounts& counts = run.state.ledger.layers()[l];
       if ((traits_ & kEvicts) == 0) {
-        EXPECT_EQ(counts.kv_rows, run.state.cache[l].rows());
+        EXPECT_EQ(counts.kv_rows, run.state.layers[l].cache.rows());
       } else {
         EXPECT_EQ(counts.kv_rows, tokens_);
       }
@@ -271,7 +271,7 @@ TEST_P(Laws, LedgerCountsDecodeSteps) {
   double flops = run.state.ledger.prefill_flops();
   for (const int64_t missing : {1, 0}) {
     std::vector<StepCounts> keys;
-    for (const LayerCache& cache : run.state.cache) keys.push_back({.keys = cache.rows() - missing});
+    for (const LayerState& layer : run.state.layers) keys.push_back({.keys = layer.cache.rows() - missing});
     flops += DecodeFlops(s, keys);
   }
   EXPECT_DOUBLE_EQ(run.state.ledger.flops(), flops);
@@ -348,7 +348,8 @@ TEST_P(Laws, OddPromptLengths) {
     for (const std::vector<float>& logits : run.logits) {
       ASSERT_TRUE(std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); }));
     }
-    for (const LayerCache& cache : run.state.cache) {
+    for (const LayerState& layer : run.state.layers) {
+      const LayerCache& cache = layer.cache;
       ASSERT_GE(cache.positions().front(), 0);
       ASSERT_TRUE((traits_ & kEvicts) != 0 || Has(PositionsOf(cache), static_cast<int32_t>(tokens) - 1));
     }
@@ -368,8 +369,8 @@ TEST_P(Laws, LayersBelowTheFirstAreDense) {
     for (size_t l = 0; l <= static_cast<size_t>(entry_.first_layer); ++l) {
       SCOPED_TRACE(l);
       ASSERT_TRUE(l == static_cast<size_t>(entry_.first_layer) || (traits_ & kEvicts) != 0 ||
-                  PositionsOf(run.state.cache[l]) == PositionsOf(dense.state.cache[l]));
-      ExpectRowsOf(run.state.cache[l], dense.state.cache[l]);
+                  PositionsOf(run.state.layers[l].cache) == PositionsOf(dense.state.layers[l].cache));
+      ExpectRowsOf(run.state.layers[l].cache, dense.state.layers[l].cache);
     }
   }
 }

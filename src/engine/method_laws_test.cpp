@@ -55,9 +55,10 @@ TEST_P(MethodLaws, FtpLeavesTheOtherRowsAlone) {
   ASSERT_LT(chosen.size(), 180u);
   for (int32_t p = 0; p < kTokens; ++p) {
     const RunResult& like = Has(chosen, p) ? dense : none;
-    ASSERT_EQ(CachedBytes(ftp.state.cache[3], p), CachedBytes(like.state.cache[3], p)) << "position " << p;
+    ASSERT_EQ(CachedBytes(ftp.state.layers[3].cache, p), CachedBytes(like.state.layers[3].cache, p))
+        << "position " << p;
   }
-  EXPECT_NE(CachedBytes(dense.state.cache[3], 50), CachedBytes(none.state.cache[3], 50));
+  EXPECT_NE(CachedBytes(dense.state.layers[3].cache, 50), CachedBytes(none.state.layers[3].cache, 50));
 }
 
 // A recorded set, given back as it is, is the same run: nothing but the set makes FTP.
@@ -74,7 +75,7 @@ TEST_P(MethodLaws, FtpKeepsTheCacheAndTheEnds) {
     const RunResult run =
         Run({.spec = std::string("ftp:dense=2,first=10,last=8,min=0,eta=") + eta, .decode = 3});
     for (size_t l = 0; l < 6; ++l) {
-      EXPECT_EQ(run.state.cache[l].rows(), kTokens + 3);
+      EXPECT_EQ(run.state.layers[l].cache.rows(), kTokens + 3);
       for (int32_t p = 0; p < 10 && l < 5; ++p) EXPECT_TRUE(Has(run.ffn[l], p));
       for (int32_t p = kTokens - 8; p < kTokens && l < 5; ++p) EXPECT_TRUE(Has(run.ffn[l], p));
     }
@@ -96,7 +97,7 @@ TEST_P(MethodLaws, SlimInferFillsItsBudgets) {
   int64_t bytes = 0;
   int64_t formula = 0;
   for (size_t l = 0; l < 6; ++l) {
-    const LayerCache& cache = run.state.cache[l];
+    const LayerCache& cache = run.state.layers[l].cache;
     EXPECT_EQ(cache.rows(), rows[l] + 5) << "layer " << l;
     for (int32_t p = 0; p < 16; ++p) EXPECT_TRUE(Has(PositionsOf(cache), p));
     for (int32_t p = 192; p < 205; ++p) EXPECT_TRUE(Has(PositionsOf(cache), p));
@@ -110,7 +111,7 @@ TEST_P(MethodLaws, SlimInferFillsItsBudgets) {
   EXPECT_EQ(run.state.ledger.layers()[1].ffn_rows, 104);
   EXPECT_EQ(run.state.ledger.layers()[3].ffn_rows, 56);
   // Whole blocks: 16 rows that start at a multiple of 16.
-  const Positions kept = PositionsOf(run.state.cache[4]);
+  const Positions kept = PositionsOf(run.state.layers[4].cache);
   for (const int32_t p : kept) {
     for (int32_t q = p / 16 * 16; q < std::min<int32_t>(p / 16 * 16 + 16, 200); ++q)
       EXPECT_TRUE(Has(kept, q));
@@ -133,11 +134,11 @@ TEST_P(MethodLaws, StagesAtTheEdges) {
 // own.
 TEST_P(MethodLaws, SlimInferShares) {
   const RunResult halves = Run({.spec = "sliminfer:layers=2/4,keep=0.5,block=8,revive=none,min=0"});
-  EXPECT_EQ(halves.state.cache[2].rows(), 96);  // 100 tokens hold 12 whole blocks
-  EXPECT_EQ(halves.state.cache[4].rows(), 48);
+  EXPECT_EQ(halves.state.layers[2].cache.rows(), 96);  // 100 tokens hold 12 whole blocks
+  EXPECT_EQ(halves.state.layers[4].cache.rows(), 48);
   const RunResult each = Run({.spec = "sliminfer:layers=2/4,keep=0.5/0.4,block=8,revive=none,min=0"});
-  EXPECT_EQ(each.state.cache[2].rows(), 96);
-  EXPECT_EQ(each.state.cache[4].rows(), 80);
+  EXPECT_EQ(each.state.layers[2].cache.rows(), 96);
+  EXPECT_EQ(each.state.layers[4].cache.rows(), 80);
 }
 
 // SlimInfer decides first, FTP chooses among the survivors; both show in the ledger.
@@ -152,7 +153,7 @@ TEST_P(MethodLaws, SlimInferAndFtpCompose) {
   for (size_t l = 0; l < 6; ++l) {
     SCOPED_TRACE(l);
     EXPECT_TRUE(IsSubset(both.ffn[l], both.kept[l]));
-    EXPECT_TRUE(l == 5 || PositionsOf(both.state.cache[l + 1]) == both.kept[l]);
+    EXPECT_TRUE(l == 5 || PositionsOf(both.state.layers[l + 1].cache) == both.kept[l]);
     EXPECT_EQ(both.state.ledger.layers()[l].ffn_rows, static_cast<int64_t>(both.ffn[l].size()));
   }
   EXPECT_LT(both.ffn[1].size(), both.kept[1].size());
@@ -174,14 +175,14 @@ TEST_P(MethodLaws, ProtectionHolds) {
        .protection = protection,
        .decode = 2});
   for (size_t l = 0; l < 6; ++l) {
-    const Positions cached = PositionsOf(run.state.cache[l]);
+    const Positions cached = PositionsOf(run.state.layers[l].cache);
     for (int32_t p = 0; p < kTokens + 2; ++p) {
       if (p >= 37 && p < kTokens - 41) continue;
       EXPECT_TRUE(Has(cached, p)) << "layer " << l << " position " << p;
       EXPECT_TRUE(l == 5 || p >= kTokens || Has(run.ffn[l], p)) << "layer " << l << " position " << p;
     }
   }
-  EXPECT_LT(run.state.cache[5].rows(), 120);
+  EXPECT_LT(run.state.layers[5].cache.rows(), 120);
   // More protection than there are tokens is everything.
   ExpectSameLogits(
       Run({.spec = "sliminfer:layers=2,keep=32,block=16,revive=none,min=0", .protection = {.last = 100000}}),
@@ -214,7 +215,8 @@ TEST_P(MethodLaws, GeneratedTokensAreNeverPruned) {
       {.spec =
            "sliminfer:layers=1,keep=32,block=16,revive=none,min=0+ftp:eta=0.1,dense=0,first=0,last=1,min=0",
        .decode = 40});
-  for (const LayerCache& cache : run.state.cache) {
+  for (const LayerState& layer : run.state.layers) {
+    const LayerCache& cache = layer.cache;
     for (int32_t p = kTokens; p < kTokens + 40; ++p) ASSERT_TRUE(Has(PositionsOf(cache), p));
   }
 }

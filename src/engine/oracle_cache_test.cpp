@@ -121,7 +121,7 @@ class QuestRecorder final : public TokenPolicy {
     read.emplace_back(scene.layer, std::move(heads));
     return pattern;
   }
-  int PageSize() const override { return inner_.PageSize(); }
+  PolicyFacts Facts() const override { return inner_.Facts(); }
 
   std::vector<std::pair<int, std::vector<oracle::Set>>> read;  // (layer, [heads])
 

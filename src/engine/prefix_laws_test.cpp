@@ -94,8 +94,8 @@ void ExpectSameRun(const RunResult& run, const RunResult& fresh) {
   EXPECT_EQ(run.state.kv_bytes(), fresh.state.kv_bytes());
   EXPECT_EQ(run.state.cold_bytes(), fresh.state.cold_bytes());
   for (size_t l = 0; l < kLayers; ++l) {
-    const LayerCache& mine = run.state.cache[l];
-    const LayerCache& theirs = fresh.state.cache[l];
+    const LayerCache& mine = run.state.layers[l].cache;
+    const LayerCache& theirs = fresh.state.layers[l].cache;
     ASSERT_EQ(PositionsOf(mine), PositionsOf(theirs)) << "layer " << l;
     for (const int32_t p : StoredPositions(fresh.state, static_cast<int>(l))) {
       ASSERT_EQ(CachedBytes(mine, p), CachedBytes(theirs, p)) << "layer " << l << " position " << p;

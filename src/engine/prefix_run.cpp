@@ -13,7 +13,7 @@ PrefixRun::PrefixRun(DocumentCache* cache, const std::vector<int32_t>& tokens, c
   if (rules.point == LayerPoint()) return;  // the method looks at the whole prompt from the start
   const auto count = static_cast<int64_t>(tokens.size());
   sequence.prefix = cache->Find(tokens, rules);
-  const int64_t bytes = PrefixBytes(shape, sequence.cache.front().dtype(), rules.point, count);
+  const int64_t bytes = PrefixBytes(shape, sequence.layers.front().cache.dtype(), rules.point, count);
   if (cache->Wants(count, bytes, rules.point, sequence.prefix)) {
     sequence.capture = &capture_.emplace(rules.point, shape.layers);
   }

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "engine/document_cache.h"
+#include "formats/model_shape.h"
 #include "model/sequence.h"
 #include "policies/policy.h"
-#include "policies/shape.h"
 
 namespace coppice {
 

@@ -52,13 +52,13 @@ class Steps {
         ws_(model_.NewWorkspace(64)) {
     EXPECT_TRUE(choice_.active) << choice_.reason;
     state_.cold_options.io = io;
-    model_.Prefill(prompt, policy_, state_, ws_, be_, logits_);
+    model_.Prefill(prompt, {policy_, state_, ws_, be_}, logits_);
   }
 
   void Step(int32_t token) {
     policy_.attended.clear();
     policy_.revived.clear();
-    model_.Decode(token, policy_, state_, ws_, be_, logits_);
+    model_.Decode(token, {policy_, state_, ws_, be_}, logits_);
   }
   const SequenceState& state() const { return state_; }
   const Tensor& logits() const { return logits_; }
@@ -89,7 +89,7 @@ class Steps {
 // What depth says is what the ledger counted and what the caches hold: hot or cold, never both; and who has
 // not reached the last layer is parked (T-LZ1, T-LZ3, T-LZ8).
 void ExpectBooksBalance(const SequenceState& s) {
-  const auto layers = static_cast<int32_t>(s.cache.size());
+  const auto layers = static_cast<int32_t>(s.layers.size());
   int64_t computed = 0;
   int64_t parked = 0;
   for (size_t p = 0; p < s.depth.size(); ++p) {
@@ -100,10 +100,10 @@ void ExpectBooksBalance(const SequenceState& s) {
   EXPECT_EQ(s.ledger.token_layers(), computed);
   EXPECT_LE(computed, layers * static_cast<int64_t>(s.depth.size()));
   EXPECT_EQ(s.aux.tokens(), parked);
-  const DType dtype = s.cache.front().dtype();
+  const DType dtype = s.layers.front().cache.dtype();
   EXPECT_EQ(s.aux.bytes(), parked * BytesOf(dtype, 64));
   for (int32_t l = 0; l < layers; ++l) {
-    const Positions hot = PositionsOf(s.cache[static_cast<size_t>(l)]);
+    const Positions hot = PositionsOf(s.layers[static_cast<size_t>(l)].cache);
     const Positions cold = s.cold ? s.cold->ColdPositions(l) : Positions{};
     const Positions stored = StoredPositions(s, l);
     ASSERT_EQ(stored.size(), hot.size() + cold.size()) << "hot and cold at once, layer " << l;
@@ -113,7 +113,7 @@ void ExpectBooksBalance(const SequenceState& s) {
     }
     ASSERT_EQ(stored, told) << "layer " << l;
   }
-  const int64_t row = 2 * BytesOf(dtype, s.cache.front().width());
+  const int64_t row = 2 * BytesOf(dtype, s.layers.front().cache.width());
   EXPECT_EQ(s.kv_bytes() + s.cold_bytes(), row * computed);
 }
 

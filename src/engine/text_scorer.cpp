@@ -88,7 +88,7 @@ ScoredText TextScorer::Score(std::span<const std::string> pieces, const RunContr
   const int64_t overlap = std::min(kOverlap, window / 2);
   ScoredText scored;
   Workspace workspace = transformer_.NewWorkspace(tile_rows_);
-  workspace.control = control;
+  RunControl part = control;
   std::vector<double> bits(ids.size());
   std::vector<std::string> tokens;
   for (const int32_t id : ids) tokens.push_back(tokenizer_->Piece(id));
@@ -98,13 +98,13 @@ ScoredText TextScorer::Score(std::span<const std::string> pieces, const RunContr
     std::vector<int32_t> input;
     if (has_bos) input.push_back(start.front());
     input.insert(input.end(), ids.begin() + begin, ids.begin() + end);
-    workspace.control.progress = [&](double layers) {
+    part.progress = [&](double layers) {
       if (!control.progress) return;
-      const double part = layers / transformer_.config().shape.layers;
-      control.progress((static_cast<double>(done) + part * static_cast<double>(end - done)) /
+      const double share = layers / transformer_.config().shape.layers;
+      control.progress((static_cast<double>(done) + share * static_cast<double>(end - done)) /
                        static_cast<double>(count));
     };
-    const TextScore score = transformer_.Score(input, workspace, be);
+    const TextScore score = transformer_.Score(input, workspace, be, part);
     for (int64_t i = done; i < end; ++i) {
       bits[static_cast<size_t>(i)] =
           -score.log_probabilities[static_cast<size_t>(i - begin + bos)] / std::log(2.0);

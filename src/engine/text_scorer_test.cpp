@@ -77,7 +77,7 @@ TEST(SelfInformation, LogProbabilities) {
     SequenceState state = model.NewSequence(150, 150, *be);
     TokenPolicy dense;
     Tensor logits;
-    model.Prefill(prompt, dense, state, ws, *be, logits, true);
+    model.Prefill(prompt, {dense, state, ws, *be}, logits, true);
     ASSERT_EQ(score.log_probabilities.size(), 150u);
     EXPECT_EQ(score.log_probabilities[0], 0);
     for (int64_t row = 0; row + 1 < 150; ++row) {

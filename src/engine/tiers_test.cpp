@@ -51,7 +51,7 @@ TEST_P(Tiers, HotBytesFollowWhatIsAttended) {
     for (size_t l = 0; l < 6; ++l) {
       SCOPED_TRACE(l);
       const Positions& attended = run.attended.back()[l];
-      EXPECT_EQ(PositionsOf(run.state.cache[l]), attended);
+      EXPECT_EQ(PositionsOf(run.state.layers[l].cache), attended);
       for (int32_t p = 0; p < steps; ++p) EXPECT_TRUE(Has(attended, static_cast<int32_t>(kTokens) + p));
       const int64_t blocks = l < 4 ? 4 : 3;
       // The tail is a block of eight, and always there.
@@ -129,8 +129,8 @@ TEST_P(Tiers, BlocksComeBackAsTheyLeft) {
   std::iota(all.begin(), all.end(), 0);
   for (int l = 0; l < 6; ++l) {
     SCOPED_TRACE(l);
-    LayerCache& cache = state.cache[static_cast<size_t>(l)];
-    const LayerCache& first = before.state.cache[static_cast<size_t>(l)];
+    LayerCache& cache = state.layers[static_cast<size_t>(l)].cache;
+    const LayerCache& first = before.state.layers[static_cast<size_t>(l)].cache;
     state.cold->Load(l, all, cache);
     ASSERT_EQ(PromptRows(PositionsOf(cache)), first.rows());
     for (const int32_t p : first.positions()) ASSERT_EQ(CachedBytes(cache, p), CachedBytes(first, p)) << p;
@@ -149,9 +149,10 @@ TEST_P(Tiers, RevivedKeysNeverChange) {
     EXPECT_GT(late.state.ledger.revived, early.state.ledger.revived);
     for (int l = 0; l < 6; ++l) {
       for (RunResult* run : {&early, &late}) {
-        if (run->state.cold) run->state.cold->Load(l, all, run->state.cache[static_cast<size_t>(l)]);
+        if (run->state.cold) run->state.cold->Load(l, all, run->state.layers[static_cast<size_t>(l)].cache);
       }
-      ExpectRowsOf(early.state.cache[static_cast<size_t>(l)], late.state.cache[static_cast<size_t>(l)]);
+      ExpectRowsOf(early.state.layers[static_cast<size_t>(l)].cache,
+                   late.state.layers[static_cast<size_t>(l)].cache);
     }
   }
 }
@@ -193,7 +194,7 @@ TEST_P(Tiers, ProtectedTokensStayHot) {
   const RunResult run = Run({.spec = kSlim, .protection = {.first = 37, .last = 21}, .decode = kSteps});
   int64_t computed = 0;
   for (size_t l = 0; l < 6; ++l) {
-    const Positions hot = PositionsOf(run.state.cache[l]);
+    const Positions hot = PositionsOf(run.state.layers[l].cache);
     for (int32_t p = 0; p < kTokens + kSteps; ++p) {
       EXPECT_TRUE((p >= 37 && p < kTokens - 21) || Has(hot, p)) << "layer " << l << " position " << p;
       EXPECT_TRUE((p >= 37 && p < kTokens - 21) || Has(run.attended.back()[l], p));
@@ -226,15 +227,15 @@ TEST_P(Tiers, LazyLlmBelowItsStageIsDense) {
   const RunResult run = Run({.spec = "lazyllm:layers=3,keep=0.3,min=0", .decode = 8});
   EXPECT_GT(run.state.ledger.revived, 0);
   for (size_t l = 0; l <= 3; ++l) {
-    for (const int32_t p : run.state.cache[l].positions()) {
+    for (const int32_t p : run.state.layers[l].cache.positions()) {
       if (p >= kTokens) break;
-      const std::string mine = CachedBytes(run.state.cache[l], p);
+      const std::string mine = CachedBytes(run.state.layers[l].cache, p);
       // What came back was parked in the cache's type: exact in fp32.
       const bool exact = l < 3 || Has(run.kept[3], p) || backend_->cache_dtype() == DType::kF32;
-      EXPECT_TRUE(!exact || mine == CachedBytes(dense.state.cache[l], p))
+      EXPECT_TRUE(!exact || mine == CachedBytes(dense.state.layers[l].cache, p))
           << "layer " << l << " position " << p;
     }
-    EXPECT_GE(run.state.cache[l].rows(), l < 3 ? kTokens + 8 : 60 + 8);
+    EXPECT_GE(run.state.layers[l].cache.rows(), l < 3 ? kTokens + 8 : 60 + 8);
   }
 }
 
@@ -305,7 +306,7 @@ class WorkedExample final : public TokenPolicy {
     if (seen.layer == 4) return Rows(seen.positions, {3, 7});
     return TokenSet::All(seen.rows());
   }
-  bool Parks() const override { return true; }
+  PolicyFacts Facts() const override { return {.parks = true}; }
   DecodePoint AttendsAt(int layer) const override {
     return layer == 2 || layer == 4 ? DecodePoint::kBeforeLayer : DecodePoint::kNone;
   }
@@ -353,7 +354,7 @@ TEST_P(Tiers, LazyLlmWorkedExample) {
                               {0, 2, 3, 5, 6, 7, 8},
                               {3, 6, 7, 8},
                               {3, 6, 7, 8}};
-  for (size_t l = 0; l < 6; ++l) EXPECT_EQ(PositionsOf(after.state.cache[l]), cached[l]) << l;
+  for (size_t l = 0; l < 6; ++l) EXPECT_EQ(PositionsOf(after.state.layers[l].cache), cached[l]) << l;
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Tiers, testing::ValuesIn(kArithmetics),

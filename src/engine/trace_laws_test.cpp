@@ -103,10 +103,10 @@ TEST_P(TraceLaws, PrefillIsWhatTheCachesHold) {
   for (size_t l = 0; l < kLayers; ++l) {
     SCOPED_TRACE(l);
     const TraceLayer& layer = trace().prefill[l];
-    const LayerCache& cache = before.state.cache[l];
+    const LayerCache& cache = before.state.layers[l].cache;
     Positions held = StoredPositions(before.state, static_cast<int>(l));
     if (Is(kMovesPositions)) {  // the slots of the first rows are told as the tokens that stand there
-      const std::vector<int32_t>& sinks = before.state.sinks[l].positions;
+      const std::vector<int32_t>& sinks = before.state.layers[l].sinks.positions;
       ASSERT_EQ(sinks, (Positions{0, 1, 2, 3}));
       std::copy(sinks.begin(), sinks.end(), held.begin());
     }
@@ -126,7 +126,7 @@ TEST_P(TraceLaws, TheLastStepIsTheState) {
   ASSERT_EQ(trace().steps.size(), static_cast<size_t>(kSteps));
   const TraceStep& last = trace().steps.back();
   for (size_t l = 0; l < kLayers; ++l) {
-    const StepCounts& counts = run_.state.step[l];
+    const StepCounts& counts = run_.state.layers[l].step;
     EXPECT_EQ(last.attended[l], Read(l, counts.keys)) << l;
     EXPECT_EQ(last.position, static_cast<int32_t>(run_.state.depth.size()) - 1);
     EXPECT_EQ(static_cast<int64_t>(EventOf(last, l, TraceEventKind::kRevived).size()), counts.kv_rows - 1);
@@ -139,7 +139,7 @@ TEST_P(TraceLaws, TheLastStepIsTheState) {
 // Every event of every step, played back: who has keys, who of them in hot memory, what that takes, and who is
 // attended, dropped and revived where.
 TEST_P(TraceLaws, EventsPlayedBackGiveTheCaches) {
-  if (run_.state.cache[0].ragged()) GTEST_SKIP() << "a list per head has no events";
+  if (run_.state.layers[0].cache.ragged()) GTEST_SKIP() << "a list per head has no events";
   std::vector<Positions> stored, hot;
   for (const TraceLayer& layer : trace().prefill) stored.push_back(layer.kept);
   hot = stored;
@@ -192,7 +192,7 @@ TEST_P(TraceLaws, EventsPlayedBackGiveTheCaches) {
   }
   for (size_t l = 0; l < kLayers && !Is(kMovesPositions); ++l) {
     EXPECT_EQ(stored[l], StoredPositions(run_.state, static_cast<int>(l)));
-    EXPECT_EQ(hot[l], PositionsOf(run_.state.cache[l]));
+    EXPECT_EQ(hot[l], PositionsOf(run_.state.layers[l].cache));
   }
 }
 

@@ -41,10 +41,10 @@ std::vector<std::vector<double>> AttentionMassOf(const Engine& engine, std::span
   const auto count = static_cast<int64_t>(tokens.size());
   SequenceState sequence = engine.model().NewSequence(count, count, *backend);
   Workspace workspace = engine.model().NewWorkspace(kTileRows);
-  workspace.control = {{}, cancelled};
   MassProbe probe;
   Tensor logits;
-  engine.model().Prefill(tokens, probe, sequence, workspace, *backend, logits);
+  engine.model().Prefill(
+      tokens, {probe, sequence, workspace, *backend, {.progress = {}, .cancelled = cancelled}}, logits);
   return std::move(probe.curves);
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "formats/quants.h"
+#include "model/rope.h"
 
 namespace coppice {
 
@@ -17,7 +18,8 @@ int64_t RowsBeforeLastGap(const LayerCache& cache) {
   return 0;
 }
 
-// Rows that now stand before a gap for the first time: none of them has moved, so their keys are as written.
+// Copies the keys of rows that are before a gap for the first time. They have not moved yet, so their keys
+// are as first written.
 void Remember(const LayerCache& cache, int64_t rows, SinkKeys& sinks) {
   const auto known = static_cast<int64_t>(sinks.positions.size());
   COPPICE_CHECK(known <= rows);
@@ -43,22 +45,14 @@ void CloseGap(LayerCache& cache, SinkKeys& sinks, int head_dim, const RopeTable&
   std::vector<int32_t> offsets(static_cast<size_t>(rows));
   const int32_t behind = cache.positions()[static_cast<size_t>(rows)];
   Tensor keys(DType::kF32, rows, cache.width());
-  for (int64_t i = rows - 1; i >= 0; --i) {  // the order must ascend at every moment
+  for (int64_t i = rows - 1; i >= 0; --i) {  // backwards: positions must ascend at every moment
     const auto position = static_cast<int32_t>(behind - rows + i);
     offsets[static_cast<size_t>(i)] = position - sinks.positions[static_cast<size_t>(i)];
     cache.SetPosition(i, position);
     DequantizeRow(cache.dtype(), sinks.keys.view().RowBytes(i), keys.mutable_view().Row<float>(i));
   }
-  if (rope.cos.empty()) return;  // ALiBi reads the positions
-  be.Rope(keys.mutable_view(), head_dim, offsets, rope);
-  // Yarn scales cosines and sines, and these keys were scaled when they were first rotated.
-  const float magnitude = rope.cos.Row<float>(0)[0];
-  for (int64_t i = 0; i < rows && magnitude != 1; ++i) {
-    const int64_t rotary = 2 * rope.cos.cols;
-    for (int64_t c = 0; c < keys.cols(); ++c) {
-      if (c % head_dim < rotary) keys.mutable_view().Row<float>(i)[static_cast<size_t>(c)] /= magnitude;
-    }
-  }
+  if (rope.cos.empty()) return;  // ALiBi needs the positions alone
+  RotateFurther(keys.mutable_view(), head_dim, offsets, rope, be);
   be.Convert(keys.view(), cache.mutable_keys().Rows(0, rows));
 }
 

@@ -16,35 +16,35 @@ namespace {
 
 using Scaling = RopeConfig::Scaling;
 
-// Everything that tells the architectures apart. The layer knows none of this: it sees which weights are
-// there.
+// Everything that differs between architectures. The layer does not know the architecture: it sees which
+// weights exist.
 struct ArchitectureTraits {
   const char* gguf;             // general.architecture
   std::vector<const char*> hf;  // model_type
-  NormKind norm;
-  FfnKind ffn;
-  PositionKind position;
-  bool qkv_bias;
-  bool all_biases;
-  bool embedding_norm;
-  bool gguf_interleaved;  // GGUF converters permute Llama's q and k for interleaved RoPE, Qwen2's not
+  NormKind norm = NormKind::kRms;
+  FfnKind ffn = FfnKind::kSwiGlu;
+  bool alibi = false;
+  bool qkv_bias = false;
+  bool all_biases = false;
+  bool embedding_norm = false;
+  bool gguf_interleaved =
+      false;  // GGUF converters permute q and k for interleaved RoPE: Llama's, not Qwen2's
 };
 
 const std::vector<ArchitectureTraits>& Architectures() {
   static const std::vector<ArchitectureTraits> list = {
       // Llama 2, 3, 3.1, 3.2, Mistral and XGen
-      {"llama",
-       {"llama", "mistral"},
-       NormKind::kRms,
-       FfnKind::kSwiGlu,
-       PositionKind::kRope,
-       false,
-       false,
-       false,
-       true},
+      {.gguf = "llama", .hf = {"llama", "mistral"}, .gguf_interleaved = true},
       // Qwen 1.5, 2, 2.5
-      {"qwen2", {"qwen2"}, NormKind::kRms, FfnKind::kSwiGlu, PositionKind::kRope, true, false, false, false},
-      {"bloom", {"bloom"}, NormKind::kLayer, FfnKind::kGelu, PositionKind::kAlibi, true, true, true, false},
+      {.gguf = "qwen2", .hf = {"qwen2"}, .qkv_bias = true},
+      {.gguf = "bloom",
+       .hf = {"bloom"},
+       .norm = NormKind::kLayer,
+       .ffn = FfnKind::kGelu,
+       .alibi = true,
+       .qkv_bias = true,
+       .all_biases = true,
+       .embedding_norm = true},
   };
   return list;
 }
@@ -52,9 +52,9 @@ const std::vector<ArchitectureTraits>& Architectures() {
 void ApplyTraits(const ArchitectureTraits& traits, ModelConfig& c) {
   c.shape.architecture = traits.gguf;
   c.shape.gated_ffn = traits.ffn == FfnKind::kSwiGlu;
+  c.shape.alibi = traits.alibi;
   c.norm = traits.norm;
   c.ffn = traits.ffn;
-  c.position = traits.position;
   c.qkv_bias = traits.qkv_bias;
   c.all_biases = traits.all_biases;
   c.embedding_norm = traits.embedding_norm;
@@ -64,7 +64,7 @@ void ApplyTraits(const ArchitectureTraits& traits, ModelConfig& c) {
   throw Error("[model] {}: {} {}", path, key, why);
 }
 
-// A value of the file by key; absent is nullopt. One reader serves both formats.
+// Looks up a value of the file by key; nullopt if absent. Both formats use this reader.
 struct KeyReader {
   std::string path;
   std::function<std::optional<int64_t>(const std::string&)> integer;
@@ -112,7 +112,7 @@ void ReadShape(const KeyReader& read, const ShapeKeys& keys, std::optional<int64
 }
 
 void CheckRope(const std::string& path, const std::string& key, ModelConfig& c) {
-  if (c.position != PositionKind::kRope) return;
+  if (c.shape.alibi) return;
   if (c.rope.dims < 2 || c.rope.dims % 2 != 0 || c.rope.dims > c.shape.head_dim) {
     Refuse(path, key,
            fmt::format("= {} is not an even number up to the head's {}", c.rope.dims, c.shape.head_dim));
@@ -137,14 +137,14 @@ void ReadGgufRope(const GgufMetadata& m, const KeyReader& read, const std::strin
   r.factor =
       read.Positive(prefix + "rope.scaling.factor", read.number(prefix + "rope.scale_linear").value_or(1));
   if (r.scaling == Scaling::kNone && r.factor != 1)
-    r.scaling = Scaling::kLinear;  // files from before the type key
+    r.scaling = Scaling::kLinear;  // older files lack the type key
   r.original_context =
       read.Count(prefix + "rope.scaling.original_context_length", limits::kMaxContext, c.context);
   r.beta_fast = read.Positive(prefix + "rope.scaling.yarn_beta_fast", 32);
   r.beta_slow = read.Positive(prefix + "rope.scaling.yarn_beta_slow", 1);
   if (const auto factor = read.number(prefix + "rope.scaling.attn_factor")) {
     r.attention_factor =
-        *factor * (0.1 * std::log(std::max(r.factor, 1.0)) + 1);  // GGUF's multiplies YaRN's own
+        *factor * (0.1 * std::log(std::max(r.factor, 1.0)) + 1);  // GGUF's factor multiplies YaRN's own
   }
   CheckRope(read.path, dims_key, c);
 }
@@ -229,13 +229,13 @@ ModelConfig ConfigFromGguf(const GgufMetadata& m) {
     c.shape.window = static_cast<int32_t>(*window);
   }
   c.rope.interleaved = traits->gguf_interleaved;
-  if (c.position == PositionKind::kRope) ReadGgufRope(m, read, p, c);
+  if (!c.shape.alibi) ReadGgufRope(m, read, p, c);
   return c;
 }
 
 namespace {
 
-// config.json by key; a key that is absent, null or has no name reads as absent.
+// Looks up a value of config.json by key. A null value, or an empty key, counts as absent.
 struct HfKeys {
   const nlohmann::json& json;
   std::string path;
@@ -280,8 +280,8 @@ void ReadHfBloom(const HfKeys& keys, const KeyReader& read, ModelConfig& c) {
   }
 }
 
-// Mistral windows every layer; Qwen2 files carry a window but mostly switch it off, and window only the layers from
-// max_window_layers on.
+// Mistral applies its window to every layer. Qwen2 files have a window too, but most switch it off, and the
+// others apply it to the layers from max_window_layers on.
 void ReadHfWindow(const HfKeys& keys, const KeyReader& read, bool is_mistral, ModelConfig& c) {
   if (!keys.Has("sliding_window") || !keys.Flag("use_sliding_window", is_mistral)) return;
   const int64_t first =
@@ -326,7 +326,7 @@ ModelConfig ConfigFromHf(const nlohmann::json& j, const std::string& folder) {
   c.hf_names = true;
   const KeyReader read{keys.path, [&](const std::string& k) { return keys.Integer(k); },
                        [&](const std::string& k) { return keys.Number(k); }};
-  const bool is_bloom = traits->position == PositionKind::kAlibi;
+  const bool is_bloom = traits->alibi;
   if (is_bloom) {
     ReadHfBloom(keys, read, c);
   } else {
@@ -338,8 +338,8 @@ ModelConfig ConfigFromHf(const nlohmann::json& j, const std::string& folder) {
 }
 
 std::vector<float> AlibiSlopes(int heads) {
-  // Press et al. 2022 (ALiBi): a geometric sequence from 2^(-8/n); for n no power of two, that of the next
-  // lower power, and then every second of the next higher one.
+  // Press et al. 2022 (ALiBi): a geometric sequence that starts at 2^(-8/n). If n is not a power of two: the
+  // sequence of the next lower power, then every second element of that of the next higher power.
   const auto sequence = [](int n, int i) { return std::pow(2.0, -8.0 * (i + 1) / n); };
   int power = 1;
   while (2 * power <= heads) power *= 2;

@@ -1,4 +1,4 @@
-// The description of a model: what its file says, in one form for GGUF and Hugging Face.
+// The description of a model, in one form for GGUF and Hugging Face files.
 #pragma once
 
 #include <cstdint>
@@ -7,19 +7,18 @@
 #include <vector>
 
 #include "formats/gguf.h"
-#include "policies/shape.h"
+#include "formats/model_shape.h"
 
 namespace coppice {
 
 enum class NormKind { kRms, kLayer };
 enum class FfnKind { kSwiGlu, kGelu };
-enum class PositionKind { kRope, kAlibi };
 
 struct RopeConfig {
   enum class Scaling { kNone, kLinear, kYarn, kLlama3 };
   int dims = 0;              // rotated dimensions per head, even
   double base = 10000;       // theta
-  bool interleaved = false;  // GGUF stores Llama's heads for pairs (2i, 2i + 1)
+  bool interleaved = false;  // rotates pairs (2i, 2i + 1), the order of Llama's heads in GGUF
   Scaling scaling = Scaling::kNone;
   double factor = 1;
   int64_t original_context = 0;
@@ -36,20 +35,20 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   NormKind norm = NormKind::kRms;
   FfnKind ffn = FfnKind::kSwiGlu;
-  PositionKind position = PositionKind::kRope;
-  RopeConfig rope;  // for kRope
+  RopeConfig rope;  // unless the model has ALiBi
   bool qkv_bias = false;
   bool all_biases = false;      // every product and norm has one (BLOOM)
   bool embedding_norm = false;  // a norm right after the embedding (BLOOM)
   bool tied_head = false;       // the output head is the embedding
-  bool hf_names = false;        // tensors are named, and BLOOM's q, k, v fused, as Hugging Face does it
+  bool hf_names = false;        // Hugging Face's tensor names, and its order in BLOOM's fused q, k, v
 };
 
-// Throws Error, naming the file and the key, for what is missing, out of range, or not supported.
+// These throw Error, naming the file and the key, for a value that is missing, out of range, or not
+// supported.
 ModelConfig ConfigFromGguf(const GgufMetadata& metadata);
 ModelConfig ConfigFromHf(const nlohmann::json& config, const std::string& path);
 
-// ALiBi's slope of each head (BLOOM's form, also for head counts that are no power of two).
+// ALiBi's slope of each head (BLOOM's form, which also covers head counts that are not a power of two).
 std::vector<float> AlibiSlopes(int heads);
 
 }  // namespace coppice

@@ -62,7 +62,7 @@ TEST(ConfigFromGguf, Llama) {
   EXPECT_EQ(c.norm_eps, 1e-6);
   EXPECT_EQ(c.norm, NormKind::kRms);
   EXPECT_EQ(c.ffn, FfnKind::kSwiGlu);
-  EXPECT_EQ(c.position, PositionKind::kRope);
+  EXPECT_FALSE(c.shape.alibi);
   EXPECT_TRUE(c.rope.interleaved);
   EXPECT_EQ(c.rope.base, 500000);
   EXPECT_EQ(c.rope.scaling, RopeConfig::Scaling::kNone);
@@ -98,7 +98,7 @@ TEST(ConfigFromGguf, Qwen2AndBloom) {
        {"bloom.embedding_length", int64_t{64}},        {"bloom.feed_forward_length", int64_t{256}},
        {"bloom.attention.head_count", int64_t{8}},     {"bloom.attention.layer_norm_epsilon", 1e-3}};
   const ModelConfig bloom = FromGguf(v);
-  EXPECT_EQ(bloom.position, PositionKind::kAlibi);
+  EXPECT_TRUE(bloom.shape.alibi);
   EXPECT_EQ(bloom.norm, NormKind::kLayer);
   EXPECT_EQ(bloom.ffn, FfnKind::kGelu);
   EXPECT_FALSE(bloom.shape.gated_ffn);
@@ -291,7 +291,7 @@ TEST(AlibiSlopes, PowersOfTwoAndOthers) {
   EXPECT_EQ(AlibiSlopes(1), std::vector<float>{1.0f / 256});
   const std::vector<float> eight = AlibiSlopes(8);
   for (size_t i = 0; i < 8; ++i) EXPECT_FLOAT_EQ(eight[i], std::exp2(-static_cast<float>(i + 1)));
-  // Twelve heads: the eight slopes of 8, then every second one of 16, from its first.
+  // Twelve heads: the eight slopes of 8 heads, then every second slope of 16 heads, from the first.
   const std::vector<float> twelve = AlibiSlopes(12);
   ASSERT_EQ(twelve.size(), 12u);
   for (size_t i = 0; i < 8; ++i) EXPECT_EQ(twelve[i], eight[i]);

@@ -1,5 +1,4 @@
-// Logits of real architectures against independent float64 results (shared/data/README.md tells how they were
-// made).
+// Logits of real architectures against independent float64 results.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,7 +41,7 @@ class Golden : public testing::TestWithParam<Arithmetic> {
     std::shared_ptr<const Weights> weights = Weights::Load(folder, config);
     return {config, weights};
   }
-  // A Hugging Face folder made of files that lie in shared/data/parity under other names.
+  // A Hugging Face folder made of the data's files, which have other names there.
   Transformer LoadParity(const std::string& config,
                          const std::vector<std::pair<std::string, std::string>>& files) {
     const TempFolder dir;
@@ -58,7 +57,7 @@ class Golden : public testing::TestWithParam<Arithmetic> {
     Workspace ws = model.NewWorkspace(tile_rows);
     TokenPolicy dense;
     Tensor logits;
-    model.Prefill(tokens, dense, sequence, ws, *backend_, logits, true);
+    model.Prefill(tokens, {dense, sequence, ws, *backend_}, logits, true);
     return logits;
   }
 
@@ -119,12 +118,12 @@ class Golden : public testing::TestWithParam<Arithmetic> {
     Workspace ws = model.NewWorkspace(64);
     TokenPolicy dense;
     Tensor logits;
-    model.Prefill(tokens, dense, sequence, ws, *backend_, logits);
+    model.Prefill(tokens, {dense, sequence, ws, *backend_}, logits);
     for (size_t i = 0; i < want.size(); ++i) {
       const std::span<const float> row = logits.view().Row<float>(0);
       const auto next = static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin());
       ASSERT_EQ(next, want[i]) << "generated token " << i;
-      model.Decode(next, dense, sequence, ws, *backend_, logits);
+      model.Decode(next, {dense, sequence, ws, *backend_}, logits);
     }
   }
 
@@ -148,7 +147,7 @@ TEST_P(Golden, LlamaGgufF32) {
   ExpectParity(LoadGguf(SharedPath("data/parity/tiny_llama_f32.gguf")), "tiny_llama_logits.json", 1e-4);
 }
 
-// The weights themselves are rounded to half here: an exact evaluation is off by 6e-3.
+// These weights are rounded to half precision, so an exact evaluation differs by 6e-3.
 TEST_P(Golden, LlamaGgufF16) {
   ExpectParity(LoadGguf(SharedPath("data/parity/tiny_llama_f16.gguf")), "tiny_llama_logits.json", 6.5e-3);
 }
@@ -168,7 +167,7 @@ TEST_P(Golden, Bloom) {
                "tiny_bloom_logits.json", 1e-4);
 }
 
-// A GGUF file with every tensor dequantised to fp32 beforehand, its matrices rounded to bf16 where asked for.
+// A GGUF file with every tensor dequantised to fp32, and its matrices rounded to bf16 if `bf16_matrices`.
 class DequantizedStore final : public TensorStore {
  public:
   explicit DequantizedStore(const TensorStore& source, bool bf16_matrices = false) : path_(source.path()) {
@@ -205,11 +204,12 @@ class DequantizedStore final : public TensorStore {
   std::vector<StoredTensor> tensors_;
 };
 
-// No golden logits here: the file must run as its own dequantised weights do, and resemble the weights it was
-// made from (whose rounding, 0.4 % of a block's largest weight, this small model amplifies to 5 % of the
-// logits). Away from exact arithmetic x is rounded to int8 codes where the weights are quantised, and is not
-// where they are plain, and with AVX-512 values of attention are rounded to int8 too: measured, the logits (rms 2.0) then
-// differ by 0.030 rms and by 0.080 at most, 0.012 and 0.043 where values keep bf16.
+// There are no golden logits for this file. It must give the logits of its own dequantised weights, and
+// logits close to those of the weights it was made from (their rounding, 0.4 % of a block's largest weight,
+// becomes 5 % of the logits in this small model). With inexact arithmetic x is rounded to int8 codes if the
+// weights are quantised, and not if they are plain; with AVX-512 attention's values are rounded to int8 too.
+// Measured difference of the logits (rms 2.0): 0.030 rms and at most 0.080; with values in bf16 0.012 and
+// 0.043.
 TEST_P(Golden, LlamaGgufQ8) {
   const std::string path = SharedPath("data/parity/tiny_llama_q8.gguf");
   const std::vector<int32_t> tokens = {1, 5, 2, 7, 0, 3, 3, 6};
@@ -247,8 +247,8 @@ TEST_P(Golden, Stories260K) {
   ExpectStories(LoadGguf(folder + "/stories260K.gguf"), folder);
 }
 
-// The parity files and the stories are small or in fp32, so they keep fp32 products: this is the trained model whose
-// products do run in bf16. The same rounded weights on the reference backend are the measure.
+// The other models are small or fp32, so their products stay fp32. This trained model's products run in bf16.
+// The expected values come from the reference backend with the same rounded weights.
 TEST_P(Golden, Stories260KInBf16) {
   const std::string folder = SharedPath("models/stories260K");
   const std::unique_ptr<GgufFile> file = GgufFile::Open(folder + "/stories260K.gguf");

@@ -1,15 +1,16 @@
-// A pre-norm decoder layer, over tiles of the stream, with the policy's questions where their answers act.
+// A pre-norm decoder layer, over tiles of the stream. The policy is asked where its answers act.
 //
 //   q, k, v = norm(x) W_qkv
 //   x'      = x + softmax(q k^T / sqrt(c)) v W_o
 //   x''     = x' + FFN(norm(x'))
 //
-// The attention, with what a policy may see and choose there, is in layer_attention.cpp.
+// layer_attention.cpp has the attention, with what a policy may see and choose there.
 #include "model/layer.h"
 
-#include <algorithm>
 #include <cmath>
-#include <utility>
+#include <vector>
+
+#include "model/record.h"
 
 namespace coppice {
 
@@ -26,24 +27,30 @@ Layer::Layer(int index, const ModelConfig& config, const LayerWeights& weights,
                 .int8_values = Info(weights.output.weight.dtype).block_elements > 1};
 }
 
-void Layer::Forward(Stream& x, const LayerContext& run) const {
-  x.Enter(index_);  // carries layer l-1's scores into this question
-  x.Choose(DecodePoint::kBeforeLayer, run.policy, run.be);
-  Attention(x, run);  // and the scores that the policy asked for
+void Layer::Forward(Stream& x, const Pass& pass) const {
+  x.Enter(index_);                            // the policy still sees the scores of layer l-1
+  x.Choose(DecodePoint::kBeforeLayer, pass);  // drops rows, or takes tokens back
+  Attention(x, pass);                         // x', and the scores that the policy asked for
   x.Reach({index_, true});
-  Retain(x, run);
-  if (LastRowOnly(run)) x.KeepLastOnly(run.be);
-  x.Choose(DecodePoint::kAfterAttention, run.policy, run.be);
-  const TokenSet ffn_rows = x.prefill() ? run.policy.RunFfn(x.seen(), run.be) : TokenSet::All(x.rows());
-  COPPICE_CHECK(x.in_front() == 0 || ffn_rows.IsAll());  // TokenPolicy::FirstChoice said so
-  const TokenSet here = x.in_front() > 0 ? TokenSet::All(x.rows()) : ffn_rows;
-  Ffn(here, here.IsAll() ? TokenSet::None(x.rows()) : run.policy.FillFrom(x.seen(), here), x, run);
-  if (x.prefill() && x.sequence().trace != nullptr) Record(ffn_rows, x);
+  Retain(x, pass);  // evicts keys and values
+  if (LastRowOnly(x)) x.KeepLastOnly(pass.backend);
+  x.Choose(DecodePoint::kAfterAttention, pass);
+  const TokenSet rows = FfnRows(x, pass);
+  Ffn(rows, x, pass);  // x'' of these rows; the others keep x'
+  RecordFfn(x, rows);
+}
+
+TokenSet Layer::FfnRows(Stream& x, const Pass& pass) const {
+  if (!x.prefill()) return TokenSet::All(x.rows());
+  TokenSet rows = pass.policy.RunFfn(x.seen(), pass.backend);
+  if (x.in_front() == 0) return rows;
+  COPPICE_CHECK(rows.IsAll());  // TokenPolicy::FirstChoice promised it
+  return TokenSet::All(x.rows());
 }
 
 namespace {
 
-// The mean of FFN outputs, summed row after row in fp64: tiles and threads change no bit.
+// The mean of FFN outputs, summed row by row in fp64, so that it does not depend on tiles or threads.
 class MeanOutput {
  public:
   MeanOutput(const TokenSet& from, int64_t hidden)
@@ -73,66 +80,47 @@ class MeanOutput {
 
 }  // namespace
 
-void Layer::Ffn(const TokenSet& rows, const TokenSet& fill_from, Stream& x, const LayerContext& run) const {
-  SequenceState& sequence = x.sequence();
-  (x.prefill() ? sequence.ledger.layer(index_).ffn_rows
-               : sequence.step[static_cast<size_t>(index_)].ffn_rows) = rows.size();
+void Layer::Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const {
   if (rows.size() == 0) return;
-  Workspace& ws = run.ws;
-  const bool one_row = !x.prefill() || LastRowOnly(run);
+  Workspace& ws = pass.workspace;
+  Backend& be = pass.backend;
+  const bool one_row = !x.prefill() || LastRowOnly(x);
   const std::vector<Tile> tiles = TilesOf(rows.size(), one_row ? 1 : 0, ws.tile_rows);
   const bool gated = !weights_.gate.weight.empty();
   if (gated) {
-    ws.gate_up.PrepareGated(weights_.gate, weights_.up, tiles, run.be);
+    ws.gate_up.PrepareGated(weights_.gate, weights_.up, tiles, be);
   } else {
-    ws.gate_up.Prepare(weights_.up, tiles, run.be);
+    ws.gate_up.Prepare(weights_.up, tiles, be);
   }
-  ws.Pause();
-  ws.down.Prepare(weights_.down, tiles, run.be);
+  pass.control.Pause();
+  ws.down.Prepare(weights_.down, tiles, be);
+  const TokenSet fill_from = rows.IsAll() ? TokenSet::None(x.rows()) : pass.policy.FillFrom(x.seen(), rows);
   MeanOutput mean(fill_from, config_.shape.hidden);
   for (const auto& [begin, count, kind] : tiles) {
-    ws.Tick(index_ + 0.5 + 0.5 * static_cast<double>(begin) / static_cast<double>(rows.size()));
+    pass.control.Tick(index_ + 0.5 + 0.5 * static_cast<double>(begin) / static_cast<double>(rows.size()));
     std::span<const int32_t> chosen;
     MutableTensorView in = ws.gathered.mutable_view().Rows(0, count);
     if (rows.IsAll()) {
       in = x.hidden().Rows(begin, count);
     } else {
       chosen = rows.rows().subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
-      run.be.GatherRows(x.hidden(), chosen, in);
+      be.GatherRows(x.hidden(), chosen, in);
     }
     const MutableTensorView normed = ws.normed.mutable_view().Rows(0, count);
     const MutableTensorView inner = ws.inner.mutable_view().Rows(0, count);
-    ApplyNorm(weights_.ffn_norm, in, normed, run.be);
-    ws.gate_up(normed, kind, ProductEnd::kStore, inner, run.be);
-    if (!gated) run.be.Gelu(inner);
+    ApplyNorm(weights_.ffn_norm, in, normed, be);
+    ws.gate_up(normed, kind, ProductEnd::kStore, inner, be);
+    if (!gated) be.Gelu(inner);
     if (rows.IsAll()) {
-      ws.down(inner, kind, ProductEnd::kAdd, in, run.be);
+      ws.down(inner, kind, ProductEnd::kAdd, in, be);
     } else {
       const MutableTensorView out = ws.out.mutable_view().Rows(0, count);
-      ws.down(inner, kind, ProductEnd::kStore, out, run.be);
-      run.be.ScatterAddRows(out, chosen, x.hidden());
+      ws.down(inner, kind, ProductEnd::kStore, out, be);
+      be.ScatterAddRows(out, chosen, x.hidden());
       if (fill_from.size() > 0) mean.Add(chosen, out);
     }
   }
-  if (fill_from.size() > 0) mean.Fill(rows, x.hidden(), run.be);
-}
-
-void Layer::Record(const TokenSet& ffn_rows, Stream& x) const {
-  const LayerCache& cache = x.sequence().cache[static_cast<size_t>(index_)];
-  TraceLayer layer;
-  for (const std::span<const int32_t> list : cache.position_lists()) {
-    std::vector<int32_t> both;
-    std::set_union(layer.kept.begin(), layer.kept.end(), list.begin(), list.end(), std::back_inserter(both));
-    layer.kept = std::move(both);
-  }
-  // Where positions are slots, the trace tells the tokens by their own.
-  const std::vector<int32_t>& moved = x.sequence().sinks[static_cast<size_t>(index_)].positions;
-  std::copy(moved.begin(), moved.end(), layer.kept.begin());
-  const std::span<const int32_t> positions = x.seen().positions;  // of rows taken over too: they ran once
-  for (const int32_t row : ffn_rows.ToRows()) layer.ffn.push_back(positions[static_cast<size_t>(row)]);
-  layer.rows_per_head = cache.rows();
-  layer.density = x.sequence().ledger.layer(index_).density;
-  x.sequence().trace->Layer(std::move(layer));
+  if (fill_from.size() > 0) mean.Fill(rows, x.hidden(), be);
 }
 
 void Layer::ApplyNorm(const Norm& norm, const TensorView& x, MutableTensorView y, Backend& be) const {

@@ -1,21 +1,23 @@
-// The attention of a layer: keys and values of all rows first, then, tile by tile, queries, attention and
-// output. Where a policy wants scores, the queries pass through an Observer on their way; where it chooses a
-// pattern, all of them are computed before any attends.
+// The attention of a layer: first the keys and values of all rows, then, tile by tile, queries, attention and
+// output. If the policy wants scores, an Observer sees the queries as they are computed. If it chooses a
+// pattern, all queries are computed before the first one attends.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <utility>
 
 #include "model/close_gap.h"
 #include "model/layer.h"
+#include "model/observe.h"
+#include "model/record.h"
 
 namespace coppice {
 
 namespace {
 
-std::span<const int32_t> Slice(std::span<const int32_t> positions, const Tile& tile) {
-  return positions.subspan(static_cast<size_t>(tile.begin), static_cast<size_t>(tile.count));
+std::span<const int32_t> Slice(std::span<const int32_t> list, int64_t begin, int64_t count) {
+  return list.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
 }
 
 // Calls fn(first, begin, count) for every run rows[begin, begin + count) = first, first + 1, ...
@@ -29,95 +31,67 @@ void ForRuns(std::span<const int32_t> rows, Fn&& fn) {
   }
 }
 
-// kv heads that attend in one call: as many as take some tenths of a second at 100 GFLOP/s per thread, so that
-// nobody who leaves or waits for a turn meets a longer stretch. A tile of 512 rows over 32k keys with the heads of a
-// 7b shape is 275 GFLOP. Heads and not rows, because a head's keys then pass through the caches once.
-int HeadsOfCall(const AttentionInput& in, int threads) {
-  constexpr double kFlopsOfThread = 25e9;
-  const AttentionShape& s = in.shape;
-  const double of_head = 4.0 * static_cast<double>(in.queries.rows) * static_cast<double>(in.keys.rows) *
-                         (s.heads / s.kv_heads) * s.head_dim;
-  const double heads = kFlopsOfThread * threads / of_head;
-  return heads >= s.kv_heads ? s.kv_heads : std::max(1, static_cast<int>(heads));
+// Adds keys to the summaries that score keys in decode. In order of rows, because sums in fp32 depend on the
+// order.
+void AddToSummaries(LayerState& layer, std::span<const int32_t> positions, const TensorView& keys) {
+  if (layer.units) layer.units->AddKeys(positions, keys);
+  if (layer.pages) layer.pages->AddKeys(positions, keys);
 }
 
 }  // namespace
 
-void Layer::Attention(Stream& x, const LayerContext& run) const {
-  Workspace& ws = run.ws;
-  SequenceState& sequence = x.sequence();
-  LayerCache& cache = sequence.cache[static_cast<size_t>(index_)];
-  if (sequence.cold && !x.attends_all()) sequence.cold->Load(index_, x.attended_blocks(), cache);
-
-  const std::vector<Tile> kv_tiles = TilesOf(x.rows(), x.prefill() ? 0 : 1, ws.tile_rows);
-  const std::vector<Tile> q_tiles =
-      LastRowOnly(run) ? std::vector<Tile>{{x.rows() - 1, 1, ProductKind::kDecode}} : kv_tiles;
-  StoreKeysValues(x, kv_tiles, run);
-  const AttendedKeys keys = KeysOf(x, run);
-  // ALiBi's distances must stay those of the positions.
-  const std::vector<int32_t> positions =
-      x.MaskPositions(attention_.alibi_slopes.empty() ? run.policy.revive_mask() : ReviveMask::kCausal);
-
+void Layer::Attention(Stream& x, const Pass& pass) const {
+  Workspace& ws = pass.workspace;
+  Backend& be = pass.backend;
+  x.LoadColdKeys();
+  const std::vector<Tile> tiles = TilesOf(x.rows(), x.prefill() ? 0 : 1, ws.tile_rows);
+  StoreKeysValues(x, tiles, pass);
+  const AttentionFrame frame = FrameOf(x, pass);
   x.seen().ClearScores();
-  if (!x.prefill()) x.seen().positions = keys.positions.front();
-  const Needs needs = NeedsOf(x, run);
-  Observer observer(x.phase(), needs, attention_, keys, positions, run.rope, ws, UnitsOf(x, run));
-  // Rows whose attention nobody needs, but whose queries score.
-  const std::vector<Tile> observed = LastRowOnly(run) ? kv_tiles : std::vector<Tile>{};
-  ws.query.Prepare(weights_.query, LastRowOnly(run) && !needs.empty() ? kv_tiles : q_tiles, run.be);
-  ws.output.Prepare(weights_.output, q_tiles, run.be);
-  for (const Tile& tile : observed) {
-    if (tile.begin + tile.count > observer.first_row()) observer.Add(tile, Queries(x, tile, run), run.be);
+  if (!x.prefill()) x.seen().positions = frame.key_positions.front();
+
+  // The last layer attends for the last row alone, but if the policy evicts there, all queries score.
+  const bool last_only = LastRowOnly(x);
+  const bool scores = !last_only || pass.policy.RetainsAt(x.phase(), index_);
+  const Needs needs = scores ? pass.policy.NeedsAt(x.phase(), index_) : Needs();
+  Observer observer(x.phase(), needs, frame, pass.sequence.layer(index_).units.get(), pass);
+  const std::vector<Tile> attending =
+      last_only ? std::vector<Tile>{{x.rows() - 1, 1, ProductKind::kDecode}} : tiles;
+  ws.query.Prepare(weights_.query, needs.empty() ? attending : tiles, be);
+  ws.output.Prepare(weights_.output, attending, be);
+  for (const Tile& tile : tiles) {
+    if (last_only && tile.begin + tile.count > observer.first_row())
+      observer.Add(tile, Queries(x, tile, pass));
   }
 
-  const SparsePattern pattern = ChoosePattern(x, q_tiles, keys, positions, run);
-  ws.packed.Begin(attention_.kv_heads, keys.keys.rows);
-  for (const Tile& tile : q_tiles) {
-    ws.Tick(index_ + 0.25 + 0.25 * static_cast<double>(tile.begin) / static_cast<double>(x.rows()));
+  const SparsePattern pattern = ChoosePattern(x, attending, frame, pass);
+  ws.packed.Begin(attention_.kv_heads, frame.keys.rows);
+  for (const Tile& tile : attending) {
+    pass.control.Tick(index_ + 0.25 + 0.25 * static_cast<double>(tile.begin) / static_cast<double>(x.rows()));
     const TensorView q =
-        pattern.empty() ? Queries(x, tile, run) : ws.all_q.view().Rows(tile.begin, tile.count);
+        pattern.empty() ? Queries(x, tile, pass) : ws.all_q.view().Rows(tile.begin, tile.count);
+    AttentionInput in = frame.Input(q, tile.begin);
+    in.packed = &ws.packed;
     const MutableTensorView attended = ws.attended.mutable_view().Rows(0, tile.count);
-    const AttentionInput in{
-        attention_, q, keys.keys, keys.values, Slice(positions, tile), keys.positions.front(), &ws.packed};
     const bool current = tile.kind == ProductKind::kDecode;
     if (pattern.empty() || (!x.prefill() && !current)) {
-      Attend(in, keys, tile.kind, attended, run);
+      Attend(frame, in, tile.kind, attended, pass.control, be);
     } else if (current) {
-      run.be.DecodeAttention(in, pattern, attended);
+      be.DecodeAttention(in, pattern, attended);
     } else {
-      run.be.SparseAttention(in, pattern, tile.begin, attended);
+      be.SparseAttention(in, pattern, tile.begin, attended);
     }
-    ws.output(attended, tile.kind, ProductEnd::kAdd, x.hidden().Rows(tile.begin, tile.count), run.be);
-    if (observed.empty() && tile.begin + tile.count > observer.first_row()) observer.Add(tile, q, run.be);
+    ws.output(attended, tile.kind, ProductEnd::kAdd, x.hidden().Rows(tile.begin, tile.count), be);
+    if (!last_only && tile.begin + tile.count > observer.first_row()) observer.Add(tile, q);
   }
-  observer.Finish(x.seen(), run.be);
-
+  observer.Finish(x.seen());
   const double density =
-      pattern.empty() ? 1 : PatternDensity(pattern, x.prefill() ? x.rows() : 1, keys.keys.rows);
-  const auto query_rows = LastRowOnly(run) ? 1 : x.rows();
-  if (x.prefill()) {
-    LayerCounts& counts = sequence.ledger.layer(index_);
-    counts = {.kv_rows = x.rows(),
-              .query_rows = query_rows,
-              .ffn_rows = 0,
-              .taken_over = x.in_front(),
-              .density = density};
-  } else {
-    sequence.step[static_cast<size_t>(index_)] = {.kv_rows = x.rows(),
-                                                  .query_rows = query_rows,
-                                                  .ffn_rows = 0,
-                                                  .keys = keys.keys.rows,
-                                                  .density = density};
-    if (sequence.trace != nullptr) {
-      sequence.trace->Attended(index_, std::llround(density * static_cast<double>(keys.keys.rows)));
-      sequence.trace->Event(index_, TraceEventKind::kRevived,
-                            std::span(x.positions()).first(x.positions().size() - 1));
-    }
-  }
+      pattern.empty() ? 1 : PatternDensity(pattern, x.prefill() ? x.rows() : 1, frame.keys.rows);
+  RecordAttention(x, last_only ? 1 : x.rows(), frame.keys.rows, density);
 }
 
-void Layer::StoreKeysValues(Stream& x, const std::vector<Tile>& tiles, const LayerContext& run) const {
-  LayerCache& cache = x.sequence().cache[static_cast<size_t>(index_)];
+void Layer::StoreKeysValues(Stream& x, const std::vector<Tile>& tiles, const Pass& pass) const {
+  LayerCache& cache = pass.sequence.layer(index_).cache;
   std::vector<int32_t> rows(x.positions().size());
   if (cache.rows() == 0 || x.positions().front() > cache.positions().back()) {
     std::iota(rows.begin(), rows.end(), static_cast<int32_t>(cache.rows()));
@@ -125,180 +99,134 @@ void Layer::StoreKeysValues(Stream& x, const std::vector<Tile>& tiles, const Lay
   } else {
     rows = cache.Insert(x.positions());
   }
-  run.ws.key_value.PrepareStacked(weights_.key, weights_.value, tiles, run.be);
+  if (x.prefill()) BeginSummaries(x, pass);
+  pass.workspace.key_value.PrepareStacked(weights_.key, weights_.value, tiles, pass.backend);
   for (const Tile& tile : tiles) {
-    run.ws.Tick(index_ + 0.25 * static_cast<double>(tile.begin) / static_cast<double>(x.rows()));
-    StoreTile(x, tile, Slice(rows, tile), run);
+    pass.control.Tick(index_ + 0.25 * static_cast<double>(tile.begin) / static_cast<double>(x.rows()));
+    StoreTile(x, tile, Slice(rows, tile.begin, tile.count), pass);
   }
-  x.ReachDepth(index_ + 1);
+  x.SetDepth(index_ + 1);
 }
 
-void Layer::StoreTile(Stream& x, const Tile& tile, std::span<const int32_t> rows,
-                      const LayerContext& run) const {
-  Workspace& ws = run.ws;
-  LayerCache& cache = x.sequence().cache[static_cast<size_t>(index_)];
-  const std::span<const int32_t> positions = Slice(x.positions(), tile);
+void Layer::StoreTile(Stream& x, const Tile& tile, std::span<const int32_t> cache_rows,
+                      const Pass& pass) const {
+  Workspace& ws = pass.workspace;
+  Backend& be = pass.backend;
+  const std::span<const int32_t> positions = Slice(x.positions(), tile.begin, tile.count);
   const MutableTensorView normed = ws.normed.mutable_view().Rows(0, tile.count);
   const MutableTensorView kv = ws.kv.mutable_view().Rows(0, tile.count);
   const MutableTensorView k = kv.Cols(0, kv.cols / 2);
   const MutableTensorView v = kv.Cols(kv.cols / 2, kv.cols / 2);
-  ApplyNorm(weights_.attention_norm, x.hidden().Rows(tile.begin, tile.count), normed, run.be);
-  ws.key_value(normed, tile.kind, ProductEnd::kStore, kv, run.be);
-  if (!run.rope.cos.empty()) run.be.Rope(k, attention_.head_dim, positions, run.rope);
+  ApplyNorm(weights_.attention_norm, x.hidden().Rows(tile.begin, tile.count), normed, be);
+  ws.key_value(normed, tile.kind, ProductEnd::kStore, kv, be);
+  const RopeTable rope = pass.sequence.rope.view();
+  if (!rope.cos.empty()) be.Rope(k, attention_.head_dim, positions, rope);
 
-  UnitKeys* units = UnitsOf(x, run);
-  PageBounds* pages = PagesOf(x, run);
-  ForRuns(rows, [&](int64_t row, int64_t begin, int64_t count) {
-    run.be.Convert(k.Rows(begin, count), cache.mutable_keys().Rows(row, count));
-    run.be.Convert(v.Rows(begin, count), cache.mutable_values().Rows(row, count));
-    const auto of = positions.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
-    if (units != nullptr) units->AddKeys(of, cache.keys().Rows(row, count));
-    if (pages != nullptr) pages->AddKeys(of, cache.keys().Rows(row, count));
+  LayerState& layer = pass.sequence.layer(index_);
+  ForRuns(cache_rows, [&](int64_t row, int64_t begin, int64_t count) {
+    be.Convert(k.Rows(begin, count), layer.cache.mutable_keys().Rows(row, count));
+    be.Convert(v.Rows(begin, count), layer.cache.mutable_values().Rows(row, count));
+    AddToSummaries(layer, Slice(positions, begin, count), layer.cache.keys().Rows(row, count));
   });
 }
 
-// In the order in which a fresh run adds them: sums in fp32 depend on it.
-template <typename Summary>
-void Layer::AddKeysInFront(Stream& x, Summary& summary) const {
-  if (x.in_front() == 0) return;
-  const LayerCache& cache = x.sequence().cache[static_cast<size_t>(index_)];
-  summary.AddKeys(cache.positions().first(static_cast<size_t>(x.in_front())),
-                  cache.keys().Rows(0, x.in_front()));
-}
-
-UnitKeys* Layer::UnitsOf(Stream& x, const LayerContext& run) const {
-  std::unique_ptr<UnitKeys>& units = x.sequence().unit_keys[static_cast<size_t>(index_)];
-  if (!units && x.prefill()) {
-    const Needs later = run.policy.NeedsAt(Phase::kDecode, index_);
-    COPPICE_CHECK(later.unit_scores.size() <= 1);
-    for (const Needs::Units& u : later.unit_scores) {
-      units = std::make_unique<UnitKeys>(attention_, u.queries, u.unit, u.pool, x.sequence().prompt_tokens);
-      AddKeysInFront(x, *units);
-    }
+// Prefill: creates the summaries of keys that the policy will read in decode, with the keys of a reused
+// prefix.
+void Layer::BeginSummaries(const Stream& x, const Pass& pass) const {
+  LayerState& layer = pass.sequence.layer(index_);
+  const Needs needs = pass.policy.NeedsAt(Phase::kDecode, index_);
+  COPPICE_CHECK(needs.unit_scores.size() <= 1);
+  for (const Needs::Units& u : needs.unit_scores) {
+    layer.units =
+        std::make_unique<UnitKeys>(attention_, u.queries, u.unit, u.pool, pass.sequence.prompt_tokens);
   }
-  return units.get();
-}
-
-PageBounds* Layer::PagesOf(Stream& x, const LayerContext& run) const {
-  std::unique_ptr<PageBounds>& pages = x.sequence().pages[static_cast<size_t>(index_)];
-  if (!pages && x.prefill() && run.policy.PageSize() > 0 &&
-      run.policy.ChoosesPattern(Phase::kDecode, index_)) {
-    pages = std::make_unique<PageBounds>(run.policy.PageSize(),
-                                         int64_t{attention_.kv_heads} * attention_.head_dim);
-    AddKeysInFront(x, *pages);
+  if (pass.policy.Facts().page_size > 0 && pass.policy.ChoosesPattern(Phase::kDecode, index_))
+    layer.pages = std::make_unique<PageBounds>(pass.policy.Facts().page_size, layer.cache.width());
+  if (x.in_front() > 0) {
+    AddToSummaries(layer, layer.cache.positions().first(static_cast<size_t>(x.in_front())),
+                   layer.cache.keys().Rows(0, x.in_front()));
   }
-  return pages.get();
 }
 
-AttendedKeys Layer::KeysOf(Stream& x, const LayerContext& run) const {
-  const LayerCache& cache = x.sequence().cache[static_cast<size_t>(index_)];
-  const AttendedKeys all{cache.keys(), cache.values(), cache.position_lists()};
-  if (x.attends_all()) return all;
+// The whole cache, or copies of the rows that a decode step chose.
+AttentionFrame Layer::FrameOf(Stream& x, const Pass& pass) const {
+  const LayerCache& cache = pass.sequence.layer(index_).cache;
+  // ALiBi's biases are distances: query positions must not be moved.
+  const bool alibi = !attention_.alibi_slopes.empty();
+  AttentionFrame frame{attention_, cache.keys(), cache.values(), cache.position_lists(),
+                       x.QueryPositions(alibi ? ReviveMask::kCausal : pass.policy.Facts().revive_mask)};
+  if (x.attends_all()) return frame;
   const std::vector<int32_t> rows = cache.RowsOf(x.attended());
-  COPPICE_CHECK(rows.size() == x.attended().size());  // whoever is attended has a key here
+  COPPICE_CHECK(rows.size() == x.attended().size());  // every attended token has a key here
   const auto count = static_cast<int64_t>(rows.size());
-  if (count == cache.rows()) return all;
-  run.ws.some_keys.Resize(cache.dtype(), count, cache.width());
-  run.ws.some_values.Resize(cache.dtype(), count, cache.width());
-  run.be.GatherRows(cache.keys(), rows, run.ws.some_keys.mutable_view());
-  run.be.GatherRows(cache.values(), rows, run.ws.some_values.mutable_view());
-  return {run.ws.some_keys.view(), run.ws.some_values.view(), {x.attended()}};
+  if (count == cache.rows()) return frame;
+  Workspace& ws = pass.workspace;
+  ws.some_keys.Resize(cache.dtype(), count, cache.width());
+  ws.some_values.Resize(cache.dtype(), count, cache.width());
+  pass.backend.GatherRows(cache.keys(), rows, ws.some_keys.mutable_view());
+  pass.backend.GatherRows(cache.values(), rows, ws.some_values.mutable_view());
+  frame.keys = ws.some_keys.view();
+  frame.values = ws.some_values.view();
+  frame.key_positions = {x.attended()};
+  return frame;
 }
 
-// [tile.count, heads * head_dim], after RoPE; stands in ws.q until the next call.
-TensorView Layer::Queries(Stream& x, const Tile& tile, const LayerContext& run) const {
-  const MutableTensorView normed = run.ws.normed.mutable_view().Rows(0, tile.count);
-  const MutableTensorView q = run.ws.q.mutable_view().Rows(0, tile.count);
-  ApplyNorm(weights_.attention_norm, x.hidden().Rows(tile.begin, tile.count), normed, run.be);
-  run.ws.query(normed, tile.kind, ProductEnd::kStore, q, run.be);
-  if (!run.rope.cos.empty()) run.be.Rope(q, attention_.head_dim, Slice(x.positions(), tile), run.rope);
+// [tile.count, heads * head_dim], after RoPE. Valid until the next call, which writes to ws.q too.
+TensorView Layer::Queries(Stream& x, const Tile& tile, const Pass& pass) const {
+  const MutableTensorView normed = pass.workspace.normed.mutable_view().Rows(0, tile.count);
+  const MutableTensorView q = pass.workspace.q.mutable_view().Rows(0, tile.count);
+  ApplyNorm(weights_.attention_norm, x.hidden().Rows(tile.begin, tile.count), normed, pass.backend);
+  pass.workspace.query(normed, tile.kind, ProductEnd::kStore, q, pass.backend);
+  const RopeTable rope = pass.sequence.rope.view();
+  if (!rope.cos.empty())
+    pass.backend.Rope(q, attention_.head_dim, Slice(x.positions(), tile.begin, tile.count), rope);
   return q;
 }
 
-// In decode a pattern is for the current token alone: there are few others, if any.
-SparsePattern Layer::ChoosePattern(Stream& x, const std::vector<Tile>& tiles, const AttendedKeys& keys,
-                                   std::span<const int32_t> query_positions, const LayerContext& run) const {
-  if (!run.policy.ChoosesPattern(x.phase(), index_) || keys.ragged()) return {};
-  if (x.prefill() && LastRowOnly(run)) return {};
-  Tensor& all_q = run.ws.all_q;
-  all_q.Resize(DType::kF32, x.rows(), run.ws.q.cols());
+// In decode the pattern is for the current token alone: few other rows run, if any.
+SparsePattern Layer::ChoosePattern(Stream& x, const std::vector<Tile>& tiles, const AttentionFrame& frame,
+                                   const Pass& pass) const {
+  if (!pass.policy.ChoosesPattern(x.phase(), index_) || frame.ragged()) return {};
+  if (x.prefill() && LastRowOnly(x)) return {};
+  Tensor& all_q = pass.workspace.all_q;
+  all_q.Resize(DType::kF32, x.rows(), pass.workspace.q.cols());
   for (const Tile& tile : tiles) {
-    run.ws.Pause();
-    const TensorView q = Queries(x, tile, run);
+    pass.control.Pause();
+    const TensorView q = Queries(x, tile, pass);
     std::memcpy(all_q.mutable_view().RowBytes(tile.begin), q.data, static_cast<size_t>(q.stride * q.rows));
   }
   const int64_t queries = x.prefill() ? x.rows() : 1;
   AttentionScene scene;
   scene.phase = x.phase();
   scene.layer = index_;
-  scene.pruned = x.rows() < x.sequence().entered;
-  scene.in = {attention_,  all_q.view().Rows(x.rows() - queries, queries),     keys.keys,
-              keys.values, query_positions.last(static_cast<size_t>(queries)), keys.positions.front()};
-  if (const PageBounds* pages = PagesOf(x, run)) {
+  scene.pruned = x.rows() < pass.sequence.entered;
+  scene.in = frame.Input(all_q.view().Rows(x.rows() - queries, queries), x.rows() - queries);
+  if (const PageBounds* pages = pass.sequence.layer(index_).pages.get()) {
     scene.page_min = pages->minimum();
     scene.page_max = pages->maximum();
   }
-  scene.pause = [&run] { run.ws.Pause(); };
-  SparsePattern pattern = run.policy.Pattern(scene, run.be);
+  scene.pause = [&pass] { pass.control.Pause(); };
+  SparsePattern pattern = pass.policy.Pattern(scene, pass.backend);
   // Gathering keys costs more than the last few percent save.
   const bool nearly_dense =
-      !pattern.empty() && x.prefill() && PatternDensity(pattern, queries, keys.keys.rows) > kNearlyDense;
+      !pattern.empty() && x.prefill() && PatternDensity(pattern, queries, frame.keys.rows) > kNearlyDense;
   return nearly_dense ? SparsePattern{} : std::move(pattern);
 }
 
-void Layer::Attend(const AttentionInput& in, const AttendedKeys& keys, ProductKind kind,
-                   MutableTensorView out, const LayerContext& run) const {
-  const auto attend = [&](const AttentionInput& some, MutableTensorView to) {
-    kind == ProductKind::kDecode ? run.be.DecodeAttention(some, {}, to) : run.be.Attention(some, to);
-  };
-  const auto visible = [&](std::span<const int32_t> positions) {
-    // Keys behind the tile's last position are seen by none of it.
-    const auto end = std::upper_bound(positions.begin(), positions.end(), in.query_positions.back());
-    return end - positions.begin();
-  };
-  const auto cut = [](AttentionInput one, int64_t count) {
-    one.keys = one.keys.Rows(0, count);
-    one.values = one.values.Rows(0, count);
-    one.key_positions = one.key_positions.first(static_cast<size_t>(count));
-    return one;
-  };
-  const int together = keys.ragged() ? 1 : HeadsOfCall(in, run.be.threads());
-  if (together == attention_.kv_heads) return attend(cut(in, visible(in.key_positions)), out);
-  const int64_t columns = int64_t{attention_.heads / attention_.kv_heads} * attention_.head_dim;
-  for (int g = 0; g < attention_.kv_heads; g += together) {
-    if (g > 0) run.ws.Pause();
-    const int count = std::min(together, attention_.kv_heads - g);
-    const std::span<const int32_t> positions = keys.positions[keys.ragged() ? static_cast<size_t>(g) : 0];
-    attend(cut(HeadInput(in, g, positions, count), visible(positions)),
-           out.Cols(g * columns, count * columns));
-  }
-}
-
-// What nobody reads is not computed: the last layer's scores matter to eviction alone.
-Needs Layer::NeedsOf(const Stream& x, const LayerContext& run) const {
-  if (LastRowOnly(run) && !run.policy.RetainsAt(x.phase(), index_)) return {};
-  return run.policy.NeedsAt(x.phase(), index_);
-}
-
-void Layer::Retain(Stream& x, const LayerContext& run) const {
-  if (!run.policy.RetainsAt(x.phase(), index_)) return;
-  LayerCache& cache = x.sequence().cache[static_cast<size_t>(index_)];
+void Layer::Retain(Stream& x, const Pass& pass) const {
+  if (!pass.policy.RetainsAt(x.phase(), index_)) return;
+  LayerState& layer = pass.sequence.layer(index_);
+  LayerCache& cache = layer.cache;
   const std::optional<Retained> kept =
-      run.policy.Retain(x.seen(), {cache.rows(), cache.position_lists(), {}}, run.be);
+      pass.policy.Retain(x.seen(), {cache.rows(), cache.position_lists(), {}}, pass.backend);
   if (!kept) return;
-  const bool traced = !x.prefill() && x.sequence().trace != nullptr && !cache.ragged();
-  std::vector<int32_t> before;
-  if (traced) before.assign(cache.positions().begin(), cache.positions().end());
+  const std::vector<int32_t> before(cache.positions().begin(), cache.positions().end());
+  const bool one_list = !cache.ragged();
   cache.Keep(kept->rows);
-  if (traced && !cache.ragged()) {
-    std::vector<int32_t> gone;
-    std::set_difference(before.begin(), before.end(), cache.positions().begin(), cache.positions().end(),
-                        std::back_inserter(gone));
-    x.sequence().trace->Event(index_, TraceEventKind::kEvicted, gone);
-  }
-  if (kept->close_gap) {
-    CloseGap(cache, x.sequence().sinks[static_cast<size_t>(index_)], attention_.head_dim, run.rope, run.be);
-  }
+  if (!x.prefill() && one_list && !cache.ragged())
+    RecordRemoved(pass.sequence, index_, TraceEventKind::kEvicted, before, cache.positions());
+  if (kept->close_gap)
+    CloseGap(cache, layer.sinks, attention_.head_dim, pass.sequence.rope.view(), pass.backend);
 }
 
 }  // namespace coppice

@@ -7,7 +7,7 @@ namespace coppice {
 namespace {
 
 struct Unit {
-  double kv, qo, ffn, pair;  // flops per row of k and v, of q and o, of the FFN; per query-key pair
+  double kv, qo, ffn, pair;  // FLOPs per row for k and v, for q and o, for the FFN; per query-key pair
 };
 
 Unit UnitOf(const ModelShape& s) {
@@ -19,7 +19,7 @@ Unit UnitOf(const ModelShape& s) {
           .pair = 4.0 * s.heads * c};
 }
 
-// Query-key pairs of all of `rows` rows, by the closed form n^2 / 2.
+// Query-key pairs of causal attention over `rows` rows, by the closed form n^2 / 2.
 double CausalPairs(const ModelShape& s, int64_t rows) {
   const double keys = static_cast<double>(rows);
   const double window = s.window > 0 ? std::min<double>(s.window, keys) : keys;
@@ -35,7 +35,7 @@ double Pairs(const ModelShape& s, const LayerCounts& counts) {
   return CausalPairs(s, keys) - CausalPairs(s, counts.taken_over);
 }
 
-// Layers of which the last computes one row.
+// `layers` are all layers of a prefill, whose last layer computes one row.
 PrefillFlops PartsOf(const ModelShape& shape, const std::vector<LayerCounts>& layers) {
   const Unit u = UnitOf(shape);
   PrefillFlops parts;
@@ -64,7 +64,7 @@ double DecodeFlops(const ModelShape& shape, const std::vector<StepCounts>& layer
   double flops = HeadFlops(shape);
   for (const StepCounts& step : layers) {
     const int64_t seen = shape.window > 0 ? std::min<int64_t>(step.keys, shape.window) : step.keys;
-    // The current token reads its share, revived ones everything.
+    // The current token reads its share of the keys, returned tokens read all of them.
     const double pairs =
         (static_cast<double>(step.query_rows - 1) + step.density) * static_cast<double>(seen);
     flops += u.kv * static_cast<double>(step.kv_rows) + u.qo * static_cast<double>(step.query_rows) +

@@ -1,50 +1,50 @@
-// Exact accounting: what a run computed and stored, and what the dense run would have.
+// Exact accounting: what a run computed and stored, and what a dense run would have computed and stored.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "policies/shape.h"
+#include "formats/model_shape.h"
 
 namespace coppice {
 
-// What one layer computed in prefill, in rows.
+// The rows that one layer computed in prefill.
 struct LayerCounts {
-  int64_t kv_rows = 0;     // n_l: rows whose key and value were computed
+  int64_t kv_rows = 0;     // n_l: rows with a key and value computed here
   int64_t query_rows = 0;  // rows that went through q, attention and o; n_l, but 1 in the last layer
   int64_t ffn_rows = 0;    // m_l
-  int64_t taken_over = 0;  // rows before those, whose keys came from an earlier prompt
-  double density = 1;      // of the query-key pairs of causal attention, the share that was computed
+  int64_t taken_over = 0;  // rows before those, with keys reused from an earlier prompt
+  double density = 1;      // share of causal attention's query-key pairs that was computed
 };
 
-// What one layer computed in a decode step: the current token, and r_l that came back.
+// The rows that one layer computed in a decode step: the current token, and r_l tokens that returned.
 struct StepCounts {
   int64_t kv_rows = 1;     // 1 + r_l
   int64_t query_rows = 1;  // 1 + r_l, but 1 in the last layer
   int64_t ffn_rows = 1;
-  int64_t keys = 0;    // |A_l|: keys that each of them may attend, the fresh ones included
-  double density = 1;  // of those, the share that the current token read
+  int64_t keys = 0;    // |A_l|: keys that each row may attend, the new ones included
+  double density = 1;  // share of these keys that the current token read
 };
 
-// The closed forms of the methods' cost model (mul + add = 2), n rows with keys, q queries, m rows in the FFN:
-//   layer      4 d G c n + q 4 d H c + attention + f m      f = 6 d I, or 4 d I where the FFN has two matrices
-//   attention  over all rows, causal: 2 H c n^2; behind p rows taken over: 2 H c ((p + n)^2 - p^2); one row over n keys:
-//              4 H c n; a window cuts the keys of a row
+// The closed forms of the papers' cost model (a multiplication and an addition count as 2), for n rows with
+// keys, q queries and m rows in the FFN:
+//   layer      4 d G c n + q 4 d H c + attention + f m      f = 6 d I, or 4 d I if the FFN has two matrices
+//   attention  causal, over all rows: 2 H c n^2; after p reused rows: 2 H c ((p + n)^2 - p^2);
+//              one row over n keys: 4 H c n; a sliding window limits the keys of a row
 //   head       2 d V for one row
 double LayerFlops(const ModelShape& shape, const LayerCounts& counts);
 double HeadFlops(const ModelShape& shape);
-// One generated token and what was computed with it: sum_l (1 + r_l)(a + f) + 4 H c (1 + r_l) |A_l|.
+// One decode step: sum_l (1 + r_l)(a + f) + 4 H c (1 + r_l) |A_l|.
 double DecodeFlops(const ModelShape& shape, const std::vector<StepCounts>& layers);
-// Of a dense sequence: `keys` cached rows in every layer, itself included.
+// A decode step of a dense sequence, with `keys` cached rows in every layer, the current token's included.
 double DenseDecodeFlops(const ModelShape& shape, int64_t keys);
-// Dense prefill of n tokens with the last layer's rule (q, o, attention and FFN for the last position only).
+// A dense prefill. In its last layer q, o, attention and the FFN run for the last position only.
 double DensePrefillFlops(const ModelShape& shape, int64_t tokens);
 
-// The parts of a prefill that run at rates of their own.
+// The parts of a prefill, which run at different speeds.
 struct PrefillFlops {
-  double products = 0;  // of many rows, the weights packed; and the other model's of selection_flops
-  double single_rows =
-      0;  // what only the last position goes through: the last layer's q, o and FFN, the head
+  double products = 0;     // of many rows with packed weights; selection_flops too
+  double single_rows = 0;  // of the last position alone: the last layer's q, o and FFN, and the head
   double attention = 0;
 
   double total() const { return products + single_rows + attention; }
@@ -60,7 +60,7 @@ class Ledger {
   LayerCounts& layer(int l) { return layers_[static_cast<size_t>(l)]; }
   const std::vector<LayerCounts>& layers() const { return layers_; }
   void CountDecodeStep(const std::vector<StepCounts>& layers);
-  // At the end of prefill and of each step.
+  // Updates the peaks below; called at the end of prefill and of each step.
   void NoteHeld(int64_t kv, int64_t aux);
 
   int64_t prompt_tokens() const { return prompt_tokens_; }
@@ -72,18 +72,18 @@ class Ledger {
   double flops() const { return prefill_flops() + decode_flops_; }
   double flops_dense() const { return prefill_flops_dense() + decode_flops_dense_; }
 
-  double selection_flops = 0;   // of another model that chose what enters this one; part of prefill_flops()
-  int64_t cached_tokens = 0;    // of the prompt, taken over from an earlier one as far as the method allows
+  double selection_flops = 0;   // of a second model that chose this prompt's tokens; in prefill_flops()
+  int64_t cached_tokens = 0;    // of the prompt, reused from an earlier one
   int64_t kv_bytes = 0;         // held at the end of the run
   int64_t kv_bytes_dense = 0;   // what a dense run would hold
   int64_t aux_bytes = 0;        // parked hidden states at the end of the run
-  int64_t cold_bytes = 0;       // keys and values that are in the cold tier alone, at the end of the run
-  int64_t peak_kv_bytes = 0;    // the most that keys and values took, of any moment at a step's end
-  int64_t peak_held_bytes = 0;  // the most that hot keys, values and parked states took together, likewise
-  int64_t revived = 0;          // tokens that came back, each counted every time
-  int64_t swaps = 0;            // times that what a group of layers attends was exchanged
-  int64_t blocks_written = 0;   // to the cold tier, per layer
-  int64_t blocks_loaded = 0;    // from it
+  int64_t cold_bytes = 0;       // keys and values in the cold tier alone, at the end of the run
+  int64_t peak_kv_bytes = 0;    // the most that keys and values took at the end of a step
+  int64_t peak_held_bytes = 0;  // the most that they and parked states took together, likewise
+  int64_t revived = 0;          // tokens that returned; a token counts each time
+  int64_t swaps = 0;            // times that blocks moved between memory and the cold tier
+  int64_t blocks_written = 0;   // to the cold tier; a block counts once per layer
+  int64_t blocks_loaded = 0;    // from it, likewise
 
  private:
   ModelShape shape_;

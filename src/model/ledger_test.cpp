@@ -15,7 +15,7 @@ namespace {
 
 ModelShape ShapeOf(const char* name) { return ParseShape(name).config.shape; }
 
-// A step that attends so many keys in each layer, and computes the current token alone.
+// A decode step that computes the current token alone; `keys` are the attended keys of each layer.
 std::vector<StepCounts> Keys(const std::vector<int64_t>& keys) {
   std::vector<StepCounts> layers;
   for (const int64_t count : keys) layers.push_back({.keys = count});
@@ -33,8 +33,8 @@ double Prefill(const ModelShape& s, const std::vector<int64_t>& n, const std::ve
   return ledger.prefill_flops();
 }
 
-// Rows of each layer under SlimInfer: the layer before a stage still attends over all, its FFN runs on what
-// is kept.
+// Rows of each layer under SlimInfer: the layer before a stage still attends over all rows, and its FFN runs
+// on the kept ones.
 double SlimInferFlops(const ModelShape& s, int64_t tokens, const std::vector<int64_t>& budgets) {
   const std::vector<int> stages = StageLayers(s);
   std::vector<int64_t> n, m;
@@ -74,7 +74,7 @@ TEST(Ledger, LayerByHand) {
   EXPECT_EQ(LayerFlops(two, {6, 6, 6}) - LayerFlops(two, {6, 6, 0}), 6 * 4 * 10 * 7);
 }
 
-// The parts are the whole, and each term stands in the part whose rate it runs at.
+// The parts add up to the whole, and each term is in the part whose speed it runs at.
 TEST(Ledger, PartsOfAPrefill) {
   ModelShape s = ShapeOf("llama-3.2-1b");
   s.layers = 3;
@@ -107,15 +107,15 @@ TEST(Ledger, RowsTakenOverCostTheirPairsAlone) {
   const double pair = 4.0 * 32 * 64;
   const LayerCounts behind{.kv_rows = 100, .query_rows = 100, .ffn_rows = 100, .taken_over = 900};
   EXPECT_EQ(LayerFlops(s, behind), 100 * row + pair * (1000.0 * 1000 - 900.0 * 900) / 2);
-  // What was there and what came together make the whole.
+  // The reused rows and the new rows together cost what all rows cost.
   EXPECT_EQ(LayerFlops(s, behind) + LayerFlops(s, {900, 900, 900}), LayerFlops(s, {1000, 1000, 1000}));
   // The last layer: one row over all keys.
   const double last = LayerFlops(s, {.kv_rows = 100, .query_rows = 1, .ffn_rows = 1, .taken_over = 900});
   EXPECT_EQ(last - LayerFlops(s, {.kv_rows = 100, .query_rows = 1, .ffn_rows = 1}), pair * 900);
 }
 
-// The second question about a document of 32k tokens, SlimInfer's budgets on an 8b model: its own 64 tokens through
-// the ten layers below the first choice, the FFN that the chosen tokens owe, and the pruned rest.
+// The second question about a document of 32k tokens, SlimInfer's budgets on an 8b model: its own 64 tokens
+// through the ten layers below the first choice, the FFN that the chosen tokens owe, and the pruned rest.
 TEST(Ledger, TheSecondQuestion) {
   const ModelShape s = ShapeOf("llama-3.1-8b");
   const int64_t n = 32768;
@@ -147,9 +147,8 @@ TEST(Ledger, AWindowCutsTheKeys) {
   EXPECT_EQ(DenseDecodeFlops(s, 5000), DenseDecodeFlops(s, 100));
 }
 
-// Dense TFLOPs in the papers' form: every layer computes every row. One of its figures
-// (643.2) is rounded from n (n + 1) / 2 pairs instead of n^2 / 2, which lies 7e-6 above, so the interval
-// reaches from one to the other.
+// Dense TFLOPs in the papers' form: every layer computes every row. One of their figures (643.2) is rounded
+// from n (n + 1) / 2 pairs instead of n^2 / 2, which is 7e-6 higher, so the interval covers both.
 TEST(Ledger, PublishedDenseFlops) {
   struct Published {
     const char* shape;
@@ -173,7 +172,7 @@ TEST(Ledger, PublishedDenseFlops) {
   }
 }
 
-// The published bounds with the last layer's rule in both arms. Its 2.55 stands for 2.5446.
+// The published bounds, with the last layer's rule in both arms. The published 2.55 is 2.5446.
 TEST(Ledger, PublishedBoundsOfLlama31) {
   const ModelShape s = ShapeOf("llama-3.1-8b");
   const std::pair<int64_t, std::pair<double, double>> table[] = {
@@ -187,7 +186,7 @@ TEST(Ledger, PublishedBoundsOfLlama31) {
   }
 }
 
-// Rows of each layer where `kept[i]` remain from layer stages[i] on, FFN included.
+// Rows of each layer if `kept[i]` rows remain from layer stages[i] on, FFN included.
 double NestedFlops(const ModelShape& s, int64_t tokens, const std::vector<int>& stages,
                    const std::vector<int64_t>& kept) {
   std::vector<int64_t> n(static_cast<size_t>(s.layers), tokens);
@@ -195,8 +194,8 @@ double NestedFlops(const ModelShape& s, int64_t tokens, const std::vector<int>& 
   return Prefill(s, n, n);
 }
 
-// The methods that prune between layers: LazyLLM halves what is left at each stage, SDTP leaves
-// r^s N with r = 0.9 (its first 4 and last 10 % lie inside).
+// The methods that prune between layers: LazyLLM halves the rows at each stage, SDTP keeps r^s N with r = 0.9
+// (which includes its first 4 and last 10 %).
 TEST(Ledger, PublishedBoundsOfLazyLlmAndSdtp) {
   const ModelShape s = ShapeOf("llama-3.1-8b");
   ASSERT_EQ(StageLayers(s), (std::vector<int>{10, 20, 30}));
@@ -213,8 +212,8 @@ TEST(Ledger, PublishedBoundsOfLazyLlmAndSdtp) {
   }
 }
 
-// T-LZ4 at its edge: parked at the last stage that strict_memory allows, a token takes no more than its keys and
-// values would have; one layer later it does.
+// Test T-LZ4 at its limit: a token that is parked at the last stage that strict_memory allows takes no more
+// memory than its keys and values would have; one layer later it takes more.
 TEST(Ledger, ParkedStatesFitBehindTheLastStage) {
   for (const char* name : {"llama-2-7b", "llama-3.1-8b", "llama-3.2-1b", "qwen2.5-0.5b", "qwen2.5-7b"}) {
     const ModelShape s = ShapeOf(name);
@@ -224,7 +223,7 @@ TEST(Ledger, ParkedStatesFitBehindTheLastStage) {
   }
 }
 
-// SlimInfer's table 2: 1.73 GiB of 4.00 at 32k, and the other lengths of the table.
+// SlimInfer's table 2: 1.73 GiB of 4.00 GiB at 32k tokens, and the table's other lengths.
 TEST(Ledger, PublishedCacheOfSlimInfer) {
   const ModelShape s = ShapeOf("llama-3.1-8b");
   LayerCache cache(DType::kBF16, s.kv_heads, s.head_dim);

@@ -19,7 +19,7 @@ TokenLogProbs LogSoftmax::Around(int32_t token, int top) const {
     const float y = logits_[static_cast<size_t>(b)];
     return x > y || (x == y && a < b);
   };
-  // A heap of the best so far, the worst of them in front: one pass, and no copy of the row.
+  // A heap of the best tokens so far with the worst of them in front takes one pass and no copy of the row.
   std::vector<int32_t> best;
   const auto wanted = static_cast<size_t>(std::max(top, 0));
   for (size_t i = 0; wanted > 0 && i < logits_.size(); ++i) {

@@ -1,4 +1,4 @@
-// Probabilities from logits, before anything that sampling does to them.
+// Probabilities from logits, before any sampling option applies.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@ struct TokenLogProb {
   double value = 0;  // natural logarithm
 };
 
-// A token, and what else could have stood in its place.
+// A token, and the likeliest tokens at its position.
 struct TokenLogProbs {
   TokenLogProb token;
-  std::vector<TokenLogProb> top;  // likeliest first, of equals the lower id; `token` need not be among them
+  std::vector<TokenLogProb> top;  // likeliest first, ties by lower id; may lack `token`
 };
 
 // The logarithm of softmax over one row.
@@ -26,9 +26,9 @@ class LogSoftmax {
   double operator()(int32_t token) const {
     return static_cast<double>(logits_[static_cast<size_t>(token)]) - highest_ - log_sum_;
   }
-  // Of the likeliest token.
+  // The log-probability of the likeliest token.
   double Highest() const { return -log_sum_; }
-  // With the `top` likeliest tokens, fewer where the vocabulary has fewer.
+  // `token` with the `top` likeliest tokens, or with all if the vocabulary has fewer.
   TokenLogProbs Around(int32_t token, int top) const;
 
  private:

@@ -22,7 +22,7 @@ Tensor Random(int64_t rows, int64_t cols, TestRandom& random) {
   return tensor;
 }
 
-// A long attention is cut by heads (Layer::Attend); the cut must not show.
+// Attend cuts a long attention by heads, which must not change the result.
 TEST(HeadInput, SomeHeadsAtATimeAreAllOfThemToTheBit) {
   constexpr int kHeads = 12;
   constexpr int kKvHeads = 4;

@@ -11,7 +11,7 @@ namespace coppice {
 
 namespace {
 
-// Every row of an owner's memory follows the one before: one copy does for all.
+// The rows of a Tensor are contiguous, so one copy moves them all.
 void CopyRows(const TensorView& from, MutableTensorView to) {
   COPPICE_CHECK(from.dtype == to.dtype && from.rows == to.rows && from.cols == to.cols);
   if (from.rows > 0) {
@@ -41,7 +41,7 @@ int64_t PrefixBytes(const ModelShape& shape, DType cache_type, LayerPoint point,
 
 namespace {
 
-// How many rows lie behind the first of the queries that score, and that one.
+// The number of rows from the first query that scores to the end of the prompt.
 int64_t TailOf(const Needs::Mass& mass, int64_t tokens) {
   int64_t wanted = mass.queries;
   int64_t first = mass.of.empty() ? tokens - wanted : tokens;
@@ -56,13 +56,13 @@ int64_t TailOf(const Needs::Mass& mass, int64_t tokens) {
 
 PrefixRules RulesOf(const TokenPolicy& policy, int layers, int64_t tokens) {
   PrefixRules rules{.point = policy.FirstChoice()};
-  // After the last layer's attention one row goes on, and nobody chooses among it.
+  // After the last layer's attention a single row remains, and no policy chooses.
   if (rules.point >= LayerPoint{layers - 1, true}) rules.point = {layers, false};
   for (int l = 0; l < LayersWithKeys(rules.point); ++l) {
     const Needs needs = policy.NeedsAt(Phase::kPrefill, l);
     const bool all = std::any_of(needs.masses.begin(), needs.masses.end(),
                                  [](const Needs::Mass& mass) { return mass.queries == Needs::kAllQueries; });
-    // A pattern is a choice from the queries of the end; the queries of rows taken over are not kept.
+    // A pattern depends on queries, and a prefix does not keep the queries of its rows.
     if (all || policy.ChoosesPattern(Phase::kPrefill, l)) {
       rules.point = {l, false};
       break;
@@ -74,16 +74,13 @@ PrefixRules RulesOf(const TokenPolicy& policy, int layers, int64_t tokens) {
   return rules;
 }
 
-void RestoreKeys(const PrefixUse& use, int64_t capacity, std::span<LayerCache> caches) {
-  COPPICE_CHECK(use.rows > 0 && use.rows <= use.state->rows() && use.state->layers.size() <= caches.size());
+void RestoreKeys(const PrefixUse& use, size_t layer, LayerCache& cache) {
+  COPPICE_CHECK(use.rows > 0 && use.rows <= use.state->rows());
   std::vector<int32_t> positions(static_cast<size_t>(use.rows));
   std::iota(positions.begin(), positions.end(), 0);
-  for (size_t l = 0; l < use.state->layers.size(); ++l) {
-    caches[l].Reserve(capacity);
-    const LayerCache::Fresh fresh = caches[l].Append(positions);
-    CopyRows(use.state->layers[l].keys.view().Rows(0, use.rows), fresh.keys);
-    CopyRows(use.state->layers[l].values.view().Rows(0, use.rows), fresh.values);
-  }
+  const LayerCache::Fresh fresh = cache.Append(positions);
+  CopyRows(use.state->layers[layer].keys.view().Rows(0, use.rows), fresh.keys);
+  CopyRows(use.state->layers[layer].values.view().Rows(0, use.rows), fresh.values);
 }
 
 PrefixCapture::PrefixCapture(LayerPoint point, int layers) : point_(point), layers_(layers) {
@@ -102,9 +99,9 @@ void PrefixCapture::Reach(LayerPoint at, const TensorView& hidden, const LayerCa
     COPPICE_CHECK(static_cast<size_t>(at.layer) == captured_.size());
     captured_.push_back({CopyOf(cache.keys()), CopyOf(cache.values())});
   }
-  // The states before layer 0 are the embeddings: no work is lost with them.
+  // The states before layer 0 are the embeddings, which cost nothing to compute again.
   if (!hidden.empty() && at > LayerPoint() && (!at.after_attention || at == point_)) CopyHidden(at, hidden);
-  // Behind the last layer nothing follows that would begin a layer.
+  // No layer begins after the last one, so its attention is the last point that is reached.
   complete_ = at == point_ || (point_.layer == layers_ && at == LayerPoint{layers_ - 1, true});
 }
 

@@ -27,16 +27,16 @@ constexpr uint32_t kVersion = 1;
 constexpr uint32_t kAfterAttention = 1;
 constexpr uint32_t kComplete = 2;
 
-// No padding: its bytes are what stands in the file.
+// Has no padding: the file contains its bytes.
 struct Head {
   char magic[8];
   uint32_t version;
   uint32_t flags;
   Fingerprint fingerprint;
   uint32_t point_layer;
-  uint32_t cache_type;  // as tensor/dtype.h numbers them
+  uint32_t cache_type;  // a DType of tensor/dtype.h
   uint64_t key_width;
-  uint64_t hidden;  // 0 where no hidden states are stored
+  uint64_t hidden;  // 0 if no hidden states are stored
   uint64_t tokens;
   uint64_t sections;
   uint64_t file_bytes;
@@ -52,7 +52,7 @@ std::span<const std::byte> BytesOfTensor(const Tensor& tensor) {
   return {tensor.view().RowBytes(0), static_cast<size_t>(tensor.bytes())};
 }
 
-// The sections of a state in their order; a layer's keys and values count as two.
+// Visits the sections of a state in their order; a layer's keys and values are two sections.
 template <typename Visit>
 void VisitSections(const PrefixState& state, Visit&& visit) {
   visit(BytesOfVector(state.tokens));
@@ -66,7 +66,7 @@ void VisitSections(const PrefixState& state, Visit&& visit) {
 class PrefixReader {
  public:
   PrefixReader(const std::string& path, const PrefixFormat& format) : path_(path), format_(format) {
-    // O_NONBLOCK: a pipe would otherwise wait for a writer before it can be refused.
+    // O_NONBLOCK: else opening a pipe would wait for a writer before this function could refuse it.
     fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd_ < 0) throw Error("[prefix] {}: cannot open: {}", path, std::strerror(errno));
     try {
@@ -83,9 +83,9 @@ class PrefixReader {
   LayerPoint point() const { return point_; }
   bool complete() const { return (head_.flags & kComplete) != 0; }
   int64_t file_bytes() const { return static_cast<int64_t>(head_.file_bytes); }
-  int64_t SectionBytes() const;  // all of them, which is what the state takes in memory
+  int64_t SectionBytes() const;  // of all sections, which is also the size of the state in memory
 
-  // Sections, in their order.
+  // These read the sections, in their order.
   std::vector<int32_t> Tokens() {
     std::vector<int32_t> tokens(static_cast<size_t>(head_.tokens));
     Section(std::as_writable_bytes(std::span(tokens)), "tokens");
@@ -134,8 +134,8 @@ void PrefixReader::Section(std::span<std::byte> to, const char* what) {
   }
 }
 
-// Within the limits that CheckHead holds the fields to, no product here overflows: tokens <= 2^24, layers <= 2^10,
-// widths <= 2^24.
+// No product here overflows, because CheckHead limits the fields: tokens <= 2^24, layers <= 2^10, widths <=
+// 2^24.
 int64_t PrefixReader::SectionBytes() const {
   const auto tokens = static_cast<int64_t>(head_.tokens);
   const int64_t row = 2 * LayersWithKeys(point_) * BytesOf(format_.cache_type, format_.key_width) +

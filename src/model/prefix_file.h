@@ -1,11 +1,12 @@
-// A prefix (model/prefix.h) as a file: what the document cache keeps on disk, and what a slot of the server saves.
+// A prefix (model/prefix.h) as a file: the document cache keeps such files on disk, and a slot of the server
+// saves one.
 //
-// Little-endian, as every machine that this runs on:
+// Little-endian, like every machine that this program runs on:
 //   head       fixed fields (prefix_file.cpp: Head), a checksum per section, and a checksum over both
-//   sections   the tokens; per layer its keys, then its values; the hidden states where there are any
-// A file is written beside its name, synced, and renamed: it is there whole or not at all. Reading trusts nothing: every
-// field is held against the engine's own format and against the file's length before anything is allocated, and every
-// section against its checksum.
+//   sections   the tokens; for each layer its keys, then its values; the hidden states, if there are any
+// A file is written under another name, synced, and renamed, so it exists complete or not at all. Reading
+// trusts nothing: it checks every field against the engine's own format and the file's length before it
+// allocates memory, and every section against its checksum.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +18,9 @@
 
 namespace coppice {
 
-// What an engine's prefixes look like.
+// The format of one engine's prefixes.
 struct PrefixFormat {
-  Fingerprint fingerprint;  // of model, backend, ISA and arithmetic: whatever changes a bit of a state
+  Fingerprint fingerprint;  // of everything that may change a bit of a state: model, backend, ISA, arithmetic
   DType cache_type = DType::kBF16;
   int layers = 0;
   int64_t key_width = 0;  // kv_heads * head_dim
@@ -27,7 +28,7 @@ struct PrefixFormat {
   int64_t vocab = 0;
 };
 
-// What a file holds, by its head and its tokens alone.
+// What a file's head and tokens say of it.
 struct PrefixHead {
   std::vector<int32_t> tokens;
   LayerPoint point;
@@ -35,11 +36,11 @@ struct PrefixHead {
   int64_t file_bytes = 0;
 };
 
-// Throws Error, naming the file, where it cannot be written; what stood there before then still does.
+// Throws Error, naming the file, if it cannot be written; a file that was there before is then unchanged.
 void WritePrefixFile(const PrefixState& state, const PrefixFormat& format, const std::string& path);
 
-// Throw Error, naming the file and the cause. A state of more than `most_bytes` is refused before memory is taken for it:
-// a file may be sparse, and its length costs nothing.
+// These throw Error, naming the file and the cause. They refuse a state of more than `most_bytes` before they
+// allocate memory for it: a sparse file can be long without taking space on the disk.
 PrefixHead ReadPrefixHead(const std::string& path, const PrefixFormat& format);
 PrefixState ReadPrefixFile(const std::string& path, const PrefixFormat& format,
                            int64_t most_bytes = INT64_MAX);

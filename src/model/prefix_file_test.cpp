@@ -1,5 +1,5 @@
-// Row 24 of the bad-input table: a file of states that was cut, changed, forged, or made by somebody else is refused in
-// one line, and nothing is allocated for what it claims.
+// A file of states that was truncated, changed, forged, or made by another engine is refused in one line,
+// before memory is allocated for the sizes that it claims.
 #include "model/prefix_file.h"
 
 #include <gmock/gmock.h>
@@ -69,7 +69,7 @@ class PrefixFile : public testing::Test {
     }
     return error;
   }
-  // A head whose own checksum is right again, as a forger would leave it.
+  // A changed head with a correct checksum, as a forger would write it.
   template <typename T>
   std::string Forged(size_t offset, T value) {
     std::string bytes = Good();
@@ -145,7 +145,7 @@ TEST_F(PrefixFile, Row24OfAnotherModel) {
   PrefixFormat other = Format();
   other.fingerprint.high = 23;
   EXPECT_THAT(ErrorFor(Good(), other), HasSubstr("another model"));
-  // Somebody who forged the fingerprint still cannot bring other sizes.
+  // A forged fingerprint does not make other sizes acceptable.
   for (const auto& change : std::vector<void (*)(PrefixFormat&)>{
            [](PrefixFormat& f) { f.cache_type = DType::kF32; }, [](PrefixFormat& f) { f.key_width = 32; },
            [](PrefixFormat& f) { f.hidden = 25; }, [](PrefixFormat& f) { f.layers = 1; },
@@ -156,7 +156,7 @@ TEST_F(PrefixFile, Row24OfAnotherModel) {
   }
 }
 
-// Offsets of the head's fields: prefix_file.cpp.
+// The offsets are those of the fields of Head in prefix_file.cpp.
 TEST_F(PrefixFile, Row24ForgedHeads) {
   EXPECT_EQ(ErrorFor(Forged<uint64_t>(56, 37)), "no error");  // the forger's tool works
   EXPECT_THAT(ErrorFor(Forged<char>(0, 'C')), HasSubstr("does not begin as one"));
@@ -168,7 +168,7 @@ TEST_F(PrefixFile, Row24ForgedHeads) {
   EXPECT_THAT(ErrorFor(Forged<uint32_t>(36, 7)), HasSubstr("keys of type 7"));
   EXPECT_THAT(ErrorFor(Forged<uint64_t>(40, uint64_t{1} << 60)), HasSubstr("width 1152921504606846976"));
   EXPECT_THAT(ErrorFor(Forged<uint64_t>(48, 0)), HasSubstr("hidden states of width 0"));
-  // cell_count (CVE-2026-43629): none, too many, and so many that the product would wrap round.
+  // cell_count (CVE-2026-43629): none, too many, and enough to overflow the product.
   for (const uint64_t tokens : {uint64_t{0}, uint64_t{1} << 25, uint64_t{1} << 62, ~uint64_t{0}})
     EXPECT_THAT(ErrorFor(Forged<uint64_t>(56, tokens)), HasSubstr("tokens; it may hold")) << tokens;
   EXPECT_THAT(ErrorFor(Forged<uint64_t>(56, uint64_t{1} << 24)), HasSubstr("cut or changed"));
@@ -176,7 +176,7 @@ TEST_F(PrefixFile, Row24ForgedHeads) {
   EXPECT_THAT(ErrorFor(Forged<uint64_t>(72, 88)), HasSubstr("cut or changed"));
 }
 
-// Sixteen million tokens in a file that takes no room: refused by its length, not by what the system has to give.
+// A sparse file that claims 16 million tokens is refused because of its length, not because memory runs out.
 TEST_F(PrefixFile, Row24SparseAndLargerThanTheCache) {
   constexpr uint64_t kTokens = 1 << 24;
   std::string head = Good();
@@ -205,7 +205,7 @@ TEST_F(PrefixFile, Row24NotAFile) {
               HasSubstr("cannot create"));
 }
 
-// A full disk, as a limit on the file's size shows it: what stood there before still does.
+// A full disk, simulated by a limit on the file's size: the earlier file stays unchanged.
 TEST_F(PrefixFile, Row24DiskFullOnSave) {
   const std::string path = dir_.Path("x.prefix");
   WritePrefixFile(MakeState({1, true}), Format(), path);
@@ -223,15 +223,15 @@ TEST_F(PrefixFile, Row24DiskFullOnSave) {
   EXPECT_EQ(dir_.CountFiles(), 1u);
 }
 
-// Bytes changed, cut off, or repeated, in a fixed pseudo-random order: refused, or, where the change undid itself, read
-// as it was. The sanitizers see to the rest.
+// Bytes changed, cut off, or repeated, in a fixed pseudo-random order: the file is refused, or read as it was
+// if the changes cancel out. The sanitizers check the rest.
 TEST_F(PrefixFile, Mutation) {
   const std::string good = Good({1, true});
   std::mt19937 random(20240229);
   for (int round = 0; round < 2000; ++round) {
     std::string bytes = good;
     for (auto changes = random() % 4 + 1; changes > 0 && !bytes.empty(); --changes) {
-      // Mostly the head: of the data every change is seen by its checksum.
+      // Mostly in the head, because the checksum reveals every change of the data.
       const size_t at = random() % (random() % 4 != 0 ? std::min<size_t>(bytes.size(), 160) : bytes.size());
       switch (random() % 5) {
         case 0:
@@ -253,7 +253,7 @@ TEST_F(PrefixFile, Mutation) {
     }
     if (bytes == good) continue;
     EXPECT_NE(ErrorFor(bytes), "no error") << round;
-    // And with a head that is consistent again.
+    // The same with a consistent head.
     if (bytes.size() < 88) continue;
     uint64_t sections = 0;
     std::memcpy(&sections, bytes.data() + 64, sizeof(sections));

@@ -14,8 +14,8 @@ namespace {
 
 constexpr double kTwoPi = 2 * std::numbers::pi;
 
-// Llama 3.1: wavelengths beyond the original context are stretched by `factor`, short ones kept, a ramp
-// between.
+// Llama 3.1: wavelengths longer than the original context are stretched by `factor`, short ones are kept, and
+// those between are interpolated.
 void ScaleLlama3(const RopeConfig& c, std::vector<double>& inverse) {
   const double context = static_cast<double>(c.original_context);
   for (double& f : inverse) {
@@ -92,6 +92,20 @@ void RopeTables::Reach(int64_t positions) {
   }
   cos_ = std::move(cos);
   sin_ = std::move(sin);
+}
+
+void RotateFurther(MutableTensorView rows, int head_dim, std::span<const int32_t> offsets,
+                   const RopeTable& rope, Backend& be) {
+  be.Rope(rows, head_dim, offsets, rope);
+  const float magnitude = rope.cos.Row<float>(0)[0];  // cos 0 times YaRN's factor
+  if (magnitude == 1) return;
+  const int64_t rotary = 2 * rope.cos.cols;
+  for (int64_t i = 0; i < rows.rows; ++i) {
+    const std::span<float> row = rows.Row<float>(i);
+    for (int64_t c = 0; c < rows.cols; ++c) {
+      if (c % head_dim < rotary) row[static_cast<size_t>(c)] /= magnitude;
+    }
+  }
 }
 
 }  // namespace coppice

@@ -17,7 +17,7 @@ struct RopeFrequencies {
   double magnitude = 1;         // of cos and sin (yarn)
 };
 
-// Frequencies after scaling. `factors` ([dims / 2], or empty) divides them: GGUF files of Llama 3 carry
+// Frequencies after scaling. `factors` ([dims / 2], or empty) divide them: GGUF files of Llama 3 have
 // rope_freqs.weight in place of the llama3 parameters.
 RopeFrequencies MakeRopeFrequencies(const RopeConfig& config, std::span<const float> factors);
 
@@ -29,8 +29,8 @@ class RopeTables {
   RopeTables(RopeFrequencies frequencies, bool interleaved)
       : frequencies_(std::move(frequencies)), interleaved_(interleaved) {}
 
-  // Makes the table hold at least `positions` rows; it grows by half at a time beyond what it holds, because
-  // the length of an answer is not known beforehand. Does nothing for a model without RoPE.
+  // Makes the table hold at least `positions` rows. It grows by at least half, because the length of an
+  // answer is not known beforehand. Does nothing for a model without RoPE.
   void Reach(int64_t positions);
   RopeTable view() const { return {cos_.view(), sin_.view(), interleaved_}; }
 
@@ -40,5 +40,10 @@ class RopeTables {
   Tensor sin_;  // [reached, dims / 2]
   bool interleaved_ = false;
 };
+
+// Rotates rows [rows, heads * head_dim] that RoPE has rotated before, each by its offset in positions:
+// rotations add up. YaRN's factor on cosines and sines is in them already, and is not applied again.
+void RotateFurther(MutableTensorView rows, int head_dim, std::span<const int32_t> offsets,
+                   const RopeTable& rope, Backend& be);
 
 }  // namespace coppice

@@ -37,8 +37,8 @@ TEST(Rope, LinearScalingAndFactors) {
 }
 
 // Llama 3.1's own settings: factor 8, 8192 positions, low 1, high 4. Dimensions that turn more than 4 times
-// over them stay, those that turn less than once are stretched by 8, the ramp between follows the published
-// formula.
+// over the context stay, those that turn less than once are stretched by 8, and those between follow the
+// published formula.
 TEST(Rope, Llama3Scaling) {
   RopeConfig c;
   c.dims = 128;

@@ -7,52 +7,59 @@
 
 #include "kv/aux_cache.h"
 #include "kv/cold_cache.h"
-#include "kv/key_summary.h"
-#include "kv/layer_cache.h"
+#include "model/config.h"
+#include "model/layer_state.h"
 #include "model/ledger.h"
 #include "model/prefix.h"
 #include "model/rope.h"
-#include "tensor/tensor.h"
 #include "trace/trace.h"
 
 namespace coppice {
 
-// Keys of the first tokens as they were written, for a method that moves them up against later ones.
-struct SinkKeys {
-  Tensor keys;                     // [rows, kv_heads * head_dim] in the cache's type
-  std::vector<int32_t> positions;  // where they stood
-};
-
 struct SequenceState {
-  std::vector<LayerCache> cache;  // [layers]
-  // depth[p]: how many layers hold the key and value of position p, hot or cold; layers where it was never
-  // dropped, 0 where it never entered. Eviction does not change it.
+  SequenceState() = default;
+  // Empty, for a prompt of `prompt_tokens` and at most `capacity` positions in all. `rope_factors`: of the
+  // model's file, or empty. Throws Error if the heads do not fill the blocks of `cache_type`.
+  SequenceState(const ModelConfig& config, std::span<const float> rope_factors, DType cache_type,
+                int64_t prompt_tokens, int64_t capacity);
+
+  LayerState& layer(int l) { return layers[static_cast<size_t>(l)]; }
+
+  // Takes note of which of the prompt's tokens enter the model, and returns their positions: their own, or 0,
+  // 1, ... where `compact`.
+  std::vector<int32_t> Enter(const TokenSet& entering, bool compact);
+  // Fills the caches with the rows that `prefix` takes over.
+  void RestorePrefix();
+  // Makes room in one layer's cache for `rows` rows of the prompt and an answer of usual length.
+  void Reserve(int l, int64_t rows);
+
+  int64_t kv_bytes() const;
+  int64_t cold_bytes() const { return cold ? cold->bytes() : 0; }
+  TraceBytes bytes_held() const { return {.kv = kv_bytes(), .aux = aux.bytes(), .cold = cold_bytes()}; }
+
+  std::vector<LayerState> layers;
+  // depth[p]: how many layers hold the key and value of position p, hot or cold. A token that was never
+  // dropped has as many as the model has layers; one that never entered has 0. Eviction does not change it.
   std::vector<int32_t> depth;
   AuxCache aux{DType::kF32, 0};
-  std::unique_ptr<ColdCache> cold;                   // null until something is offloaded
-  std::vector<std::unique_ptr<UnitKeys>> unit_keys;  // [layers], null where no policy scores units
-  std::vector<std::unique_ptr<PageBounds>> pages;    // [layers], null where no policy looks at pages
-  std::vector<SinkKeys> sinks;                       // [layers]
-  std::vector<StepCounts> step;                      // [layers], of the decode step at hand
+  std::unique_ptr<ColdCache> cold;  // null until something is offloaded
   RopeTables rope;
   Ledger ledger;
   ColdOptions cold_options;
   TraceRecorder* trace = nullptr;  // may be null
-  // What the prompt takes over from an earlier one (the caller has held it against RulesOf), and what collects what it
-  // leaves; the latter may be null.
+  // What the prompt reuses of an earlier one; the caller has checked it against RulesOf.
   PrefixUse prefix;
-  PrefixCapture* capture = nullptr;
-  int64_t prompt_tokens = 0;   // positions that the prompt takes
-  int64_t entered = 0;         // prompt tokens that entered the model
-  std::vector<int32_t> input;  // [entered] which of the prompt's tokens they are
-  int64_t capacity = 0;        // positions the sequence may grow to
+  PrefixCapture* capture = nullptr;  // collects what later prompts may reuse; may be null
+  int64_t prompt_tokens = 0;         // positions that the prompt takes
+  int64_t entered = 0;               // prompt tokens that entered the model
+  std::vector<int32_t> input;        // [entered] their indices in the prompt
+  int64_t capacity = 0;              // positions that the sequence may grow to
 
-  int64_t kv_bytes() const {
-    int64_t bytes = 0;
-    for (const LayerCache& layer : cache) bytes += layer.bytes();
-    return bytes;
-  }
-  int64_t cold_bytes() const { return cold ? cold->bytes() : 0; }
+ private:
+  int64_t RoomForAnswer() const;
 };
+
+// Throws Error if the model's heads do not fill the blocks of a type of keys and values.
+void CheckCacheType(const ModelShape& shape, DType cache_type);
 
 }  // namespace coppice

@@ -1,4 +1,4 @@
-// The residual stream: the hidden states of the tokens that are computed, and what policies may see of them.
+// The residual stream: the hidden states that are being computed, and what a policy may see of them.
 #pragma once
 
 #include <cstdint>
@@ -6,76 +6,86 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "model/sequence.h"
+#include "model/pass.h"
 #include "policies/policy.h"
 #include "tensor/tensor.h"
 
 namespace coppice {
 
-// In prefill its rows are the prompt's tokens, and whoever leaves is gone or parked. In decode its last row is
-// the current token; before it stand the parked tokens that came back in this step, in order of position.
+// In prefill its rows are the prompt's tokens; dropped tokens are gone, or parked in the Aux cache. In decode
+// its last row is the current token, and the rows before it are parked tokens that returned in this step, in
+// order of position.
 class Stream {
  public:
-  // hidden: [positions.size(), d] fp32. Where the sequence takes over a prefix, the rows behind it.
-  Stream(Phase phase, int layers, SequenceState& sequence, Tensor hidden, std::vector<int32_t> positions);
+  // hidden: [positions.size(), d] fp32. If the sequence reuses a prefix, these are the rows after it.
+  // `last_row_only`: the caller wants the last layer's output for the last row alone.
+  Stream(Phase phase, SequenceState& sequence, Tensor hidden, std::vector<int32_t> positions,
+         bool last_row_only);
 
   Phase phase() const { return seen_.phase; }
   bool prefill() const { return seen_.phase == Phase::kPrefill; }
+  bool last_row_only() const { return last_row_only_; }
   int64_t rows() const { return static_cast<int64_t>(positions_.size()); }
   const std::vector<int32_t>& positions() const { return positions_; }
   MutableTensorView hidden() { return hidden_.mutable_view().Rows(0, rows()); }  // [rows, d]
   SequenceState& sequence() { return sequence_; }
-
-  // Scores of layer l - 1 stay visible until layer l observes its own.
-  void Enter(int layer);
-  // Prefill: rows of the prefix that wait for this point join the others, and the sequence's capture takes its share.
-  // Enter does it for the beginning of a layer.
-  void Reach(LayerPoint point);
-  // So many positions in front of the rows have keys here, and hidden states from a later point on alone. Until then
-  // policies see all positions, and must keep them all.
-  int64_t in_front() const { return in_front_; }
   Observation& seen() { return seen_; }
 
-  // Asks the policy at one of the two points of the layer entered, and does as it says. Prefill: which rows
-  // stay; the others are parked where the policy parks. Decode: what is attended from here on; parked tokens
-  // among it come back, and running ones that are not among it are parked again.
-  void Choose(DecodePoint point, TokenPolicy& policy, Backend& be);
-  // Only the last row goes on: the last layer needs the outputs of no other. Nothing is pruned by it.
+  // Begins a layer. The scores of layer l - 1 stay visible until layer l observes its own.
+  void Enter(int layer);
+  // Prefill: the prefix joins the stream if it waited for this point, and the sequence's capture copies what
+  // it keeps. Enter calls it for the beginning of a layer.
+  void Reach(LayerPoint point);
+  // Number of prefix positions reused from the cache. They already have keys in this layer; their hidden
+  // states join the stream later. Until then policies see all positions, and must keep them all.
+  int64_t in_front() const { return in_front_; }
+
+  // Asks the policy at one of the two points of a layer, and applies the answer. Prefill: drops rows, and
+  // parks them if the policy may bring them back. Decode: sets what is attended from here on; parked tokens
+  // among these return to the stream, and rows that are not among them are parked again.
+  void Choose(DecodePoint point, const Pass& pass);
+  // Keeps the last row alone, since the last layer's other outputs are not needed. This does not count as
+  // pruning.
   void KeepLastOnly(Backend& be);
 
-  // Decode: what this layer attends. Everything that has keys here, until the policy chose; then `attended`,
-  // ascending, the current token last; and the blocks of the cold tier that it lies in.
+  // What this layer attends in decode: every token that has keys here, until the policy has chosen. From then
+  // on `attended`, ascending with the current token last, in these blocks of the cold tier.
   bool attends_all() const { return attends_all_; }
   std::span<const int32_t> attended() const { return attended_; }
-  std::span<const int32_t> attended_blocks() const { return attended_blocks_; }
+  // Decode: waits until the attended keys of this layer are back from the cold tier.
+  void LoadColdKeys();
 
-  // The rows have keys in `layers` layers now.
-  void ReachDepth(int layers);
-  // Positions by which rows attend: their own, or, where tokens that came back see every attended token, later
-  // ones too, positions behind all of them.
-  std::vector<int32_t> MaskPositions(ReviveMask mask) const;
+  // Decode: records that the rows now have keys in `layers` layers.
+  void SetDepth(int layers);
+  // The positions at which the rows attend: their own, or, if returned tokens shall see every attended token,
+  // later ones too, positions after all of them.
+  std::vector<int32_t> QueryPositions(ReviveMask mask) const;
 
  private:
-  // Where tokens are parked and taken back: how many layers hold their keys, and whether the FFN of the last
-  // of these is owed.
+  // Where tokens are parked and return: how many layers hold their keys, and whether they still owe the last
+  // of these layers its FFN.
   struct Place {
     int depth;
     bool ffn_owed;
   };
-  void Keep(const TokenSet& kept, Place place, bool parks, Backend& be);
-  void Attend(Place place, TokenPolicy& policy, Backend& be);
-  void TakeBack(const std::vector<int32_t>& positions);
-  void BeginSwap(TokenPolicy& policy, Backend& be);
-  // `kept` of the rows, `kept_seen` of what the policy sees.
+  void Keep(const TokenSet& kept, Place place, const Pass& pass);
+  // `kept` among the rows, `kept_seen` among what the policy sees.
   void Compact(const TokenSet& kept, const TokenSet& kept_seen, Backend& be);
   void Join();
   void Show();
+  // revival.cpp
+  bool IsParkedAt(int32_t position, Place place) const;
+  void Park(int32_t position, const TensorView& hidden, Place place, const Pass& pass);
+  void ChooseAttended(Place place, const Pass& pass);
+  void TakeBack(const std::vector<int32_t>& returning);
+  void BeginSwap(const Pass& pass);
 
   SequenceState& sequence_;
+  bool last_row_only_;
   Tensor hidden_;
   std::vector<int32_t> positions_;
   int64_t in_front_ = 0;
-  std::vector<int32_t> all_positions_;  // those in front and those of the rows, while there are any in front
+  std::vector<int32_t> all_positions_;  // of the prefix and of the rows, while in_front_ > 0
   bool attends_all_ = true;
   std::vector<int32_t> attended_;
   std::vector<int32_t> attended_blocks_;

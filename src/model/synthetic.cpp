@@ -40,7 +40,7 @@ constexpr KnownShape kShapes[] = {
     {"qwen2.5-7b", "qwen2", 28, 3584, 18944, 28, 4, 128, 152064, 131072, 1000000, false},
     {"bloom-7b", "bloom", 30, 4096, 16384, 32, 32, 128, 250880, 2048, 0, true},
     {"tiny", "llama", 4, 64, 192, 8, 2, 8, 320, 4096, 10000,
-     true},  // no real model: for tests and first steps
+     true},  // not a real model: for tests and first steps
 };
 
 const std::map<std::string, DType>& SyntheticTypes() {
@@ -65,11 +65,11 @@ ModelConfig ConfigOf(const KnownShape& k) {
              .head_dim = k.head_dim,
              .vocab = k.vocab,
              .gated_ffn = !bloom,
+             .alibi = bloom,
              .window = 0};
   c.context = k.context;
   c.norm = bloom ? NormKind::kLayer : NormKind::kRms;
   c.ffn = bloom ? FfnKind::kGelu : FfnKind::kSwiGlu;
-  c.position = bloom ? PositionKind::kAlibi : PositionKind::kRope;
   c.rope = {
       .dims = k.head_dim, .base = k.rope_base, .interleaved = std::string_view(k.architecture) == "llama"};
   c.qkv_bias = std::string_view(k.architecture) != "llama";
@@ -78,7 +78,8 @@ ModelConfig ConfigOf(const KnownShape& k) {
   return c;
 }
 
-// llama.cpp's `general.file_type` of a file whose matrices are of one type; some readers refuse a file without it.
+// llama.cpp's `general.file_type` for a file whose matrices have one type; some readers refuse a file without
+// it.
 uint32_t GgufFileType(DType type) {
   switch (type) {
     case DType::kF32:
@@ -226,7 +227,7 @@ void FillSynthetic(const SyntheticModel::TensorPlan& plan, std::span<std::byte> 
   const uint64_t seed = Fnv1a(plan.name);
   const bool is_bias = plan.name.ends_with(".bias");
   const bool is_norm = plan.shape.size() == 1 && !is_bias;
-  // Uniform with variance 1 / inputs, so that activations keep their size through the layers.
+  // Uniform with variance 1 / inputs, so that the layers do not scale activations up or down.
   const float scale = std::sqrt(3.0f / static_cast<float>(cols)) * 0x1p-31f;
   pool.For(rows, 16, [&](int64_t begin, int64_t end, int) {
     std::vector<float> row(static_cast<size_t>(cols));
@@ -245,8 +246,9 @@ std::shared_ptr<const TensorStore> MakeSyntheticStore(const SyntheticModel& mode
   return std::make_shared<SyntheticStore>(model);
 }
 
-// A byte-level BPE vocabulary of the 256 bytes in GPT-2's alphabet: any text tokenises, one token per byte. Every
-// engine that reads GGUF knows this kind; some want to see a merge, so two spaces make one.
+// A byte-level BPE vocabulary of the 256 bytes in GPT-2's alphabet: it tokenises any text, one token per
+// byte. Every engine that reads GGUF supports this kind. Some need at least one merge, so it merges two
+// spaces.
 void AddTokenizer(int64_t vocab, GgufWriter& writer) {
   std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
   std::vector<int32_t> types(tokens.size(), 3);  // control
@@ -303,7 +305,7 @@ void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path,
   const bool rms = c.norm == NormKind::kRms;
   writer.Add(p + (rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon"),
              static_cast<float>(c.norm_eps));
-  if (c.position == PositionKind::kRope) {
+  if (!c.shape.alibi) {
     count("rope.dimension_count", c.rope.dims);
     writer.Add(p + "rope.freq_base", static_cast<float>(c.rope.base));
   }

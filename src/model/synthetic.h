@@ -1,4 +1,4 @@
-// Random weights in the shape of a real model: the same arithmetic without a download.
+// Random weights in the shape of a real model, which cost the same arithmetic without a download.
 #pragma once
 
 #include <atomic>
@@ -21,27 +21,27 @@ struct SyntheticModel {
   ModelConfig config;
 
   struct TensorPlan {
-    std::string name;            // as GGUF names it
+    std::string name;            // in GGUF
     std::vector<int64_t> shape;  // outermost first
-    DType type;                  // the model's for matrices, fp32 for norms and biases
+    DType type;                  // the model's type for matrices, fp32 for norms and biases
   };
   std::vector<TensorPlan> Tensors() const;
 };
 
 // NAME[:TYPE], e.g. "llama-2-7b:q4_0"; TYPE is bf16 (default), f32, f16, q8_0 or q4_0. Throws Error for
-// others, naming those there are.
+// other names, and lists the known ones.
 SyntheticModel ParseShape(const std::string& text);
 std::vector<std::string> ShapeNames();
 
-// The bytes of one tensor. They depend on its name and shape alone, so a file and a store hold the same
-// model.
+// The bytes of one tensor. They depend on its name and shape alone, so the same model comes from a file and
+// from memory.
 void FillSynthetic(const SyntheticModel::TensorPlan& plan, std::span<std::byte> bytes,
                    const ThreadPool& pool);
 
 std::shared_ptr<const TensorStore> MakeSyntheticStore(const SyntheticModel& model);
 
-// Writes the model as GGUF v3 with a vocabulary of bytes and fillers, so that other engines open it too.
-// Throws Cancelled, leaving nothing behind, once `cancelled` (may be null) is set.
+// Writes the model as GGUF v3, with a vocabulary of bytes and filler tokens, so that other engines can open
+// it. Throws Cancelled, and leaves no file behind, when `cancelled` (may be null) is set.
 void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path,
                         const std::atomic<bool>* cancelled);
 

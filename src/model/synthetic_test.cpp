@@ -7,7 +7,7 @@
 namespace coppice {
 namespace {
 
-// What a name has always given: recorded times and checksums belong to these weights.
+// A name must always give the same weights: recorded times and checksums depend on them.
 TEST(Synthetic, AnElementFollowsFromItsNameAndPlace) {
   std::vector<float> values(2 * 8);
   const ThreadPool pool(2);

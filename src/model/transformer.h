@@ -10,19 +10,18 @@
 #include "kernels/backend.h"
 #include "model/config.h"
 #include "model/layer.h"
-#include "model/sequence.h"
+#include "model/pass.h"
 #include "model/weights.h"
-#include "model/workspace.h"
-#include "policies/policy.h"
 
 namespace coppice {
 
 struct TextScore {
-  std::vector<double> log_probabilities;  // [tokens] natural, of each token after those before it; 0 first
+  std::vector<double>
+      log_probabilities;  // [tokens] natural, of each token given those before it; 0 for the first
   double flops = 0;
 };
 
-// Logits [rows, vocab] of the positions from `first` on, in order; they are gone after the call.
+// Logits [rows, vocab] of the positions from `first` on, in order. They are valid during the call only.
 using LogitsVisitor = std::function<void(int64_t first, const TensorView& logits)>;
 
 class Transformer {
@@ -32,39 +31,38 @@ class Transformer {
   const ModelConfig& config() const { return *config_; }
   const Weights& weights() const { return *weights_; }
 
-  // Throws Error where the backend keeps keys in blocks that the model's heads do not fill.
-  void CheckCacheType(const Backend& be) const;
-  // An empty sequence for a prompt of `prompt_tokens` and at most `capacity` positions in all.
-  SequenceState NewSequence(int64_t prompt_tokens, int64_t capacity, const Backend& be) const;
+  // An empty sequence for a prompt of `prompt_tokens` and at most `capacity` positions in all. Throws Error
+  // if the model's heads do not fill the blocks in which the backend keeps keys.
+  SequenceState NewSequence(int64_t prompt_tokens, int64_t capacity, const Backend& be) const {
+    return {*config_, weights_->rope_factors, be.cache_dtype(), prompt_tokens, capacity};
+  }
   Workspace NewWorkspace(int64_t tile_rows) const { return {config_->shape, tile_rows}; }
 
-  // Runs the whole prompt, or what the policy lets in. logits becomes [1, vocab], of the last position; with
-  // `all_logits` [tokens, vocab] (the last layer then computes every row, and no policy may drop rows). Where the
-  // sequence takes over a prefix, its rows are not computed again; not with `all_logits`.
-  void Prefill(std::span<const int32_t> tokens, TokenPolicy& policy, SequenceState& sequence, Workspace& ws,
-               Backend& be, Tensor& logits, bool all_logits = false) const;
-  // As Prefill, densely, and shows the logits of every position but the last, a tile at a time. logits becomes
-  // [1, vocab], bit for bit what a dense Prefill gives.
-  void PrefillScored(std::span<const int32_t> tokens, SequenceState& sequence, Workspace& ws, Backend& be,
-                     Tensor& logits, const LogitsVisitor& visit) const;
+  // Runs the whole prompt, or the tokens that the policy lets in. logits becomes [1, vocab], of the last
+  // position. With `all_logits` it becomes [tokens, vocab]: the last layer then computes every row, the
+  // policy may drop none, and the sequence may reuse no prefix. The rows of a reused prefix are not computed
+  // again.
+  void Prefill(std::span<const int32_t> tokens, const Pass& pass, Tensor& logits,
+               bool all_logits = false) const;
+  // As Prefill, densely whatever the policy; also shows the logits of every position but the last, a tile at
+  // a time. logits becomes [1, vocab], bit for bit the result of a dense Prefill.
+  void PrefillScored(std::span<const int32_t> tokens, const Pass& pass, Tensor& logits,
+                     const LogitsVisitor& visit) const;
   // Runs one more token at the next position. logits becomes [1, vocab].
-  void Decode(int32_t token, TokenPolicy& policy, SequenceState& sequence, Workspace& ws, Backend& be,
-              Tensor& logits) const;
-  // What a text's tokens are worth to this model, densely. Never holds more than a tile of logits.
-  TextScore Score(std::span<const int32_t> tokens, Workspace& ws, Backend& be) const;
+  void Decode(int32_t token, const Pass& pass, Tensor& logits) const;
+  // The probability of each of a text's tokens to this model, densely. Holds at most a tile of logits at
+  // once.
+  TextScore Score(std::span<const int32_t> tokens, Workspace& ws, Backend& be,
+                  const RunControl& control = {}) const;
 
  private:
-  Stream RunLayers(std::span<const int32_t> tokens, TokenPolicy& policy, SequenceState& sequence,
-                   Workspace& ws, Backend& be, bool last_row_only) const;
-  std::vector<int32_t> Enter(std::span<const int32_t> tokens, TokenPolicy& policy, SequenceState& sequence,
-                             Backend& be, std::vector<int32_t>& positions) const;
-  void TakeOver(SequenceState& sequence, std::vector<int32_t>& ids, std::vector<int32_t>& positions) const;
+  Stream RunLayers(std::span<const int32_t> tokens, const Pass& pass, bool last_row_only) const;
   Tensor EmbedTokens(std::span<const int32_t> tokens, Backend& be) const;
   void FinalNorm(MutableTensorView hidden, Backend& be) const;
-  void Head(const TensorView& normed, Workspace& ws, Backend& be, Tensor& logits) const;
-  void VisitLogits(const TensorView& normed, Workspace& ws, Backend& be, const LogitsVisitor& visit) const;
+  void Head(const TensorView& normed, const Pass& pass, Tensor& logits) const;
+  void VisitLogits(const TensorView& normed, const Pass& pass, const LogitsVisitor& visit) const;
 
-  // On the heap, so that layers can refer to them while the transformer moves.
+  // On the heap, because layers refer to it and a Transformer can move.
   std::unique_ptr<const ModelConfig> config_;
   std::shared_ptr<const Weights> weights_;
   std::vector<float> alibi_slopes_;  // [heads], or empty

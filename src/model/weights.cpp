@@ -11,8 +11,7 @@ namespace coppice {
 
 namespace {
 
-// What a format calls the tensors of an architecture; "" where it has none of the kind. `qkv` stands for a
-// fused tensor.
+// A format's names for the tensors of an architecture; "" if it has no such tensor. `qkv` is a fused tensor.
 struct TensorNames {
   std::string embedding, embedding_norm, final_norm, head, layer_prefix;
   std::string attention_norm, query, key, value, qkv, output, ffn_norm, gate, up, down;
@@ -27,8 +26,8 @@ TensorNames GgufNames(const ModelConfig& c) {
 }
 
 TensorNames HfNames(const ModelConfig& c, const TensorStore& store) {
-  if (c.position == PositionKind::kAlibi) {
-    // bigscience/bloom stores its tensors without the "transformer." that the smaller checkpoints have.
+  if (c.shape.alibi) {
+    // bigscience/bloom names its tensors without the prefix "transformer." of the smaller checkpoints.
     const std::string p = store.Find("word_embeddings.weight") != nullptr ? "" : "transformer.";
     return {p + "word_embeddings",
             p + "word_embeddings_layernorm",
@@ -106,7 +105,7 @@ class WeightsLoader {
     return t->view;
   }
 
-  // A vector in fp32, converted where it is stored otherwise. Empty where it is absent and may be.
+  // A vector in fp32, converted if the file stores another type. Empty if it is optional and absent.
   TensorView Vector(const std::string& name, int64_t size, bool required) {
     const StoredTensor* t = store_->Find(name);
     if (t == nullptr && !required) return {};
@@ -138,7 +137,8 @@ class WeightsLoader {
   }
 
   void LoadEmbedding() {
-    // TinyStories-656K and its kin tie the head and store it alone, under the head's name.
+    // TinyStories-656K and similar models tie the head to the embedding and store one tensor, under the
+    // head's name.
     const std::string own = names_.embedding + ".weight";
     const std::string name =
         store_->Find(own) == nullptr && config_.tied_head ? names_.head + ".weight" : own;
@@ -175,7 +175,7 @@ class WeightsLoader {
     weights_->layers.push_back(w);
   }
 
-  // GGUF stores q, k and v one after the other, which views can take apart; Hugging Face's BLOOM interleaves
+  // GGUF stores q, k and v one after the other, so views can split them. Hugging Face's BLOOM interleaves
   // them by head ([heads, 3, head_dim] rows), so they are copied.
   void LoadFused(const std::string& name, int64_t q_dim, int64_t kv_dim, LayerWeights& w) {
     const int64_t rows = q_dim + 2 * kv_dim;

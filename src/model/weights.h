@@ -1,4 +1,4 @@
-// The weights of a model, under one set of names, as views into its mapped file.
+// The weights of a model, under the same names for every file format, as views into its mapped file.
 #pragma once
 
 #include <memory>
@@ -30,27 +30,27 @@ struct LayerWeights {
   Linear value;   // [kv_heads * head_dim, d]
   Linear output;  // [d, heads * head_dim]
   Norm ffn_norm;
-  Linear gate;  // [ffn, d]; empty where the FFN has two matrices
+  Linear gate;  // [ffn, d]; empty if the FFN has two matrices
   Linear up;    // [ffn, d]
   Linear down;  // [d, ffn]
 };
 
-// Owns what had to be converted (norms and biases to fp32, BLOOM's fused q, k and v taken apart) and keeps
-// the store, into which everything else points, alive. Const after loading; shared by engines.
+// Owns the tensors that had to be converted (norms and biases to fp32, BLOOM's fused q, k and v into three),
+// and keeps alive the store to which all other views point. Const after loading; engines share it.
 class Weights {
  public:
-  // Finds, names and checks every tensor against the config. `config.shape.vocab` is taken from the embedding
-  // where the file's metadata has none. Throws Error, naming the file and the tensor.
+  // Finds every tensor and checks it against the config. Sets `config.shape.vocab` from the embedding if the
+  // file's metadata has none. Throws Error, naming the file and the tensor.
   static std::shared_ptr<const Weights> Load(std::shared_ptr<const TensorStore> store, ModelConfig& config);
 
   TensorView embedding;  // [vocab, d]
-  Norm embedding_norm;   // empty where the architecture has none
+  Norm embedding_norm;   // empty if the architecture has none
   std::vector<LayerWeights> layers;
   Norm final_norm;
   Linear head;                      // [vocab, d]
   std::vector<float> rope_factors;  // rope_freqs.weight, or empty
   int64_t parameters = 0;
-  int64_t bytes = 0;  // of the tensors in use, as stored
+  int64_t bytes = 0;  // of the tensors used, as stored
 
  private:
   Weights() = default;
@@ -59,14 +59,14 @@ class Weights {
   std::vector<Tensor> owned_;
 };
 
-// Something about a tensor that its maker should know. All-zero tensors are odd (biases apart) but harmless; values that
+// Something odd about a tensor. An all-zero tensor that is not a bias is suspicious but harmless; values that
 // are not finite make every answer wrong.
 struct TensorFinding {
-  std::string text;  // names the tensor
+  std::string text;  // names the tensor and says what is odd
   bool finite;
 };
 
-// Reads every tensor once (--check-tensors).
+// Reads every tensor once.
 std::vector<TensorFinding> CheckTensors(const TensorStore& store);
 
 }  // namespace coppice

@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/error.h"
-
 namespace coppice {
 
 namespace {
 
-// Up to here packed weights are not kept (PackedMatrix::once): tokens that come back in a step of decoding are few, and
-// every layer's weights would be written and read once for them.
+// Up to this many rows, packed weights are not kept (PackedMatrix::once): few tokens return in a decode step,
+// and every layer's packed weights would be written and read once for them.
 constexpr int64_t kFewRows = 64;
 
 }  // namespace
@@ -87,15 +85,5 @@ Workspace::Workspace(const ModelShape& s, int64_t rows)
       inner(DType::kF32, rows, s.ffn),
       out(DType::kF32, rows, s.hidden),
       gathered(DType::kF32, rows, s.hidden) {}
-
-void Workspace::Pause() const {
-  if (control.pause) control.pause();
-  if (control.cancelled != nullptr && control.cancelled->load(std::memory_order_relaxed)) throw Cancelled();
-}
-
-void Workspace::Tick(double layers_done) const {
-  Pause();
-  if (control.progress) control.progress(layers_done);
-}
 
 }  // namespace coppice

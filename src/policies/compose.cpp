@@ -14,6 +14,20 @@ class ComposedPolicy final : public TokenPolicy {
   ComposedPolicy(std::vector<std::unique_ptr<TokenPolicy>> policies, Protection protection)
       : policies_(std::move(policies)), protection_(std::move(protection)) {}
 
+  // The registry lets at most one method park tokens, and at most one ask for pages.
+  PolicyFacts Facts() const override {
+    PolicyFacts all;
+    for (const auto& policy : policies_) {
+      const PolicyFacts one = policy->Facts();
+      all.compact_positions |= one.compact_positions;
+      if (one.parks && !all.parks) all.revive_mask = one.revive_mask;
+      all.parks |= one.parks;
+      if (all.page_size == 0) all.page_size = one.page_size;
+      if (all.offload_block == 0) all.offload_block = one.offload_block;
+    }
+    return all;
+  }
+
   TokenSet Input(int64_t tokens, Backend& be) override {
     TokenSet answer = TokenSet::All(tokens);
     for (const auto& policy : policies_)
@@ -24,10 +38,9 @@ class ComposedPolicy final : public TokenPolicy {
       if (IsProtected(p, tokens)) protected_tokens.push_back(static_cast<int32_t>(p));
     }
     answer = answer.Union(TokenSet::Of(std::move(protected_tokens), tokens));
-    if (CompactPositions() && !answer.IsAll()) Renumber(answer, tokens);
+    if (Facts().compact_positions && !answer.IsAll()) Renumber(answer, tokens);
     return answer;
   }
-  bool CompactPositions() const override { return Any(&TokenPolicy::CompactPositions); }
 
   LayerPoint FirstChoice() const override {
     LayerPoint first = kNoPoint;
@@ -55,7 +68,6 @@ class ComposedPolicy final : public TokenPolicy {
       from = from.Union(Checked(policy->FillFrom(seen, ran), ran.universe()));
     return from.Intersect(ran);
   }
-  bool Parks() const override { return Any(&TokenPolicy::Parks); }
 
   bool ChoosesPattern(Phase phase, int layer) const override {
     return Find([&](const TokenPolicy& p) { return p.ChoosesPattern(phase, layer); }) != nullptr;
@@ -63,10 +75,6 @@ class ComposedPolicy final : public TokenPolicy {
   SparsePattern Pattern(const AttentionScene& scene, Backend& be) override {
     TokenPolicy* one = Find([&](const TokenPolicy& p) { return p.ChoosesPattern(scene.phase, scene.layer); });
     return one == nullptr ? SparsePattern{} : one->Pattern(scene, be);
-  }
-  int PageSize() const override {
-    const TokenPolicy* one = Find([](const TokenPolicy& p) { return p.PageSize() > 0; });
-    return one == nullptr ? 0 : one->PageSize();
   }
 
   bool RetainsAt(Phase phase, int layer) const override {
@@ -108,16 +116,6 @@ class ComposedPolicy final : public TokenPolicy {
     const TokenSet answer = Checked(one->Attend(seen, candidates, be), count);
     return answer.IsAll() ? answer : answer.Union(ProtectedRows(candidates.positions, seen.prompt_tokens));
   }
-  ReviveMask revive_mask() const override {
-    for (const auto& policy : policies_) {
-      if (policy->Parks()) return policy->revive_mask();
-    }
-    return ReviveMask::kAppend;
-  }
-  int OffloadBlock() const override {
-    const TokenPolicy* one = Find([](const TokenPolicy& p) { return p.OffloadBlock() > 0; });
-    return one == nullptr ? 0 : one->OffloadBlock();
-  }
 
  private:
   using Question = TokenSet (TokenPolicy::*)(const Observation&, Backend&);
@@ -128,9 +126,6 @@ class ComposedPolicy final : public TokenPolicy {
       if (predicate(*policy)) return policy.get();
     }
     return nullptr;
-  }
-  bool Any(bool (TokenPolicy::*question)() const) const {
-    return Find([&](const TokenPolicy& p) { return (p.*question)(); }) != nullptr;
   }
   static const TokenSet& Checked(const TokenSet& answer, int64_t universe) {
     COPPICE_CHECK(answer.universe() == universe);

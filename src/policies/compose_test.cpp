@@ -80,7 +80,7 @@ TEST(Compose, ProtectedPositionsAreAddedBack) {
 TEST(Compose, ProtectionMovesWithPackedPositions) {
   class Packs final : public TokenPolicy {
     TokenSet Input(int64_t tokens, Backend&) override { return TokenSet::Of({0, 5, 6, 9}, tokens); }
-    bool CompactPositions() const override { return true; }
+    PolicyFacts Facts() const override { return {.compact_positions = true}; }
     TokenSet AfterAttention(const Observation& seen, Backend&) override {
       return TokenSet::None(seen.rows()).UnionLast(1);
     }

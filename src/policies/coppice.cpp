@@ -225,7 +225,7 @@ MethodInstance MakeCoppice(const MethodSpec& spec, const MethodContext& context)
   config.revive = read.Choice("revive", {"aux", "none"}) == "aux";
   config.revive_mass = read.Number("revive_mass", config.revive_mass, 0, 1);
   config.revive_cap = static_cast<int>(read.Integer("revive_cap", config.revive_cap, 0, kManyTokens));
-  config.mask = shape.architecture == "bloom" ? ReviveMask::kCausal : ReviveMask::kAppend;
+  config.mask = shape.alibi ? ReviveMask::kCausal : ReviveMask::kAppend;
   const int64_t minimum = read.Integer("min", 1024, 0, kManyTokens);
   read.RefuseUnknownKeys();
   config.question.assign(context.question.begin(), context.question.end());

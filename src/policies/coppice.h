@@ -33,14 +33,13 @@ class CoppicePolicy final : public TokenPolicy {
  public:
   explicit CoppicePolicy(CoppiceConfig config);
 
+  PolicyFacts Facts() const override { return {.parks = config_.revive, .revive_mask = config_.mask}; }
   LayerPoint FirstChoice() const override;
   Needs NeedsAt(Phase phase, int layer) const override;
   TokenSet BeforeLayer(const Observation& seen, Backend& be) override;
-  bool Parks() const override { return config_.revive; }
 
   DecodePoint AttendsAt(int layer) const override;
   TokenSet Attend(const Observation& seen, const Candidates& candidates, Backend& be) override;
-  ReviveMask revive_mask() const override { return config_.mask; }
 
  private:
   // The stage before `layer` that drops something, or null.

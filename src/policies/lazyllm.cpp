@@ -129,10 +129,9 @@ void ClampStages(int last, LazyLlmConfig& config) {
 }
 
 ReviveMask ReadMask(SpecReader& read, const ModelShape& shape) {
-  const bool alibi = shape.architecture == "bloom";
-  const std::string text = alibi ? read.Choice("revive_mask", {"causal", "append"})
-                                 : read.Choice("revive_mask", {"append", "causal"});
-  if (alibi && text == "append") {
+  const std::string text = shape.alibi ? read.Choice("revive_mask", {"causal", "append"})
+                                       : read.Choice("revive_mask", {"append", "causal"});
+  if (shape.alibi && text == "append") {
     throw Error("--prune lazyllm: revive_mask=append: ALiBi has no bias for keys behind a query");
   }
   return text == "append" ? ReviveMask::kAppend : ReviveMask::kCausal;

@@ -25,14 +25,13 @@ class LazyLlmPolicy final : public TokenPolicy {
  public:
   explicit LazyLlmPolicy(LazyLlmConfig config);
 
+  PolicyFacts Facts() const override { return {.parks = config_.revive, .revive_mask = config_.mask}; }
   LayerPoint FirstChoice() const override;
   Needs NeedsAt(Phase phase, int layer) const override;
   TokenSet BeforeLayer(const Observation& seen, Backend& be) override;
-  bool Parks() const override { return config_.revive; }
 
   DecodePoint AttendsAt(int layer) const override;
   TokenSet Attend(const Observation& seen, const Candidates& candidates, Backend& be) override;
-  ReviveMask revive_mask() const override { return config_.mask; }
 
  private:
   // The stage before `layer` that drops something, or -1.

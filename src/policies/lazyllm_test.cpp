@@ -156,8 +156,8 @@ TEST(LazyLlmPolicy, ActsAtItsStagesInBothPhases) {
     EXPECT_TRUE(lazy.AfterAttention(scene.seen, *scene.be).IsAll());
     EXPECT_TRUE(lazy.RunFfn(scene.seen, *scene.be).IsAll());
   }
-  EXPECT_TRUE(lazy.Parks());
-  EXPECT_EQ(lazy.revive_mask(), ReviveMask::kCausal);
+  EXPECT_TRUE(lazy.Facts().parks);
+  EXPECT_EQ(lazy.Facts().revive_mask, ReviveMask::kCausal);
 }
 
 // The last two layers before each stage; rows leave at layer 2, and their scores with them.
@@ -189,7 +189,7 @@ TEST(LazyLlmPolicy, KeepOneIsDense) {
 
 TEST(LazyLlmPolicy, WithoutRevivalItActsInPrefillAlone) {
   LazyLlmPolicy lazy({.layers = {2, 4}, .keep = {0.5, 0.5}, .revive = false});
-  EXPECT_FALSE(lazy.Parks());
+  EXPECT_FALSE(lazy.Facts().parks);
   EXPECT_FALSE(lazy.NeedsAt(Phase::kPrefill, 1).empty());
   EXPECT_TRUE(lazy.NeedsAt(Phase::kDecode, 1).empty());
   EXPECT_EQ(lazy.AttendsAt(2), DecodePoint::kNone);
@@ -225,10 +225,10 @@ TEST(LazyLlmMethod, Settings) {
   EXPECT_THAT(SettingsOf(method, "lazyllm:layers=1/31,keep=0.25,strict_memory=0"),
               HasSubstr("layers=1/31,keep=0.25/0.25,"));
   ModelShape bloom = Llama8B();
-  bloom.architecture = "bloom";
+  bloom.alibi = true;
   EXPECT_THAT(SettingsOf(method, "lazyllm", bloom), HasSubstr("revive_mask=causal"));
   EXPECT_THAT(RefusalOf(method, "lazyllm:revive_mask=append", bloom), HasSubstr("ALiBi"));
-  EXPECT_EQ(MakeMethod(method, "lazyllm", bloom).policy->revive_mask(), ReviveMask::kCausal);
+  EXPECT_EQ(MakeMethod(method, "lazyllm", bloom).policy->Facts().revive_mask, ReviveMask::kCausal);
 }
 
 TEST(LazyLlmMethod, StandsAside) {

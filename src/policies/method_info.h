@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/model_shape.h"
 #include "policies/dropped_mass.h"
 #include "policies/policy.h"
-#include "policies/shape.h"
 #include "policies/spec.h"
 
 namespace coppice {

@@ -1,5 +1,5 @@
-// The seam where pruning methods plug in. A policy answers questions with row sets and changes nothing but its
-// own state: the layer asks, and applies the answers.
+// The interface between the model and the pruning methods. A policy answers questions with sets of rows and
+// changes nothing but its own state; the layer asks, and applies the answers.
 //
 //   point            question                                                    phase
 //   Input            which prompt tokens enter the model at all                  before prefill
@@ -10,10 +10,10 @@
 //   RunFfn           which rows run this layer's FFN; the rest keep their        prefill
 //                    residual, or get the mean FFN output of some rows (FillFrom)
 //   Attend           which tokens the rest of a step attends, and so which       decode
-//                    parked ones must come back
+//                    parked ones must return
 //
 // Rows are rows of the current stream, not positions; `Observation::positions` maps one to the other. A
-// policy declares what it must observe at a layer, and only that is computed.
+// policy declares what it must observe at a layer, and the layer computes only that.
 #pragma once
 
 #include <compare>
@@ -33,28 +33,28 @@ namespace coppice {
 
 enum class Phase { kPrefill, kDecode };
 
-// Scores that a policy wants to see after the attention of one layer. Lists, because composed methods may
-// each want their own (LazyLLM one query, FTP fifty).
+// The scores that a policy wants to see after the attention of one layer. They are lists, because each of
+// several composed methods may want its own (LazyLLM one query, FTP fifty).
 struct Needs {
   static constexpr int64_t kAllQueries = std::numeric_limits<int64_t>::max();
 
-  // The softmax mass that queries give to each key. In decode the one query is the current token's.
+  // The softmax mass that queries give to each key. In decode the only query is the current token's.
   struct Mass {
-    int64_t queries = 0;       // the last this many rows (fewer where there are fewer), or kAllQueries
+    int64_t queries = 0;       // number of last rows (all rows if there are fewer), or kAllQueries
     bool per_kv_head = false;  // one list per kv head, pooled over its query heads; else one over all heads
-    float last_weight = 1;     // the queries weigh linspace(1, last_weight)
+    float last_weight = 1;     // the queries have the weights linspace(1, last_weight)
     MassPool pool = MassPool::kSum;
-    // Keys at positions below this score 0, and the softmax is over the others: a head that gives nearly all to the
-    // prompt's first token counts as much as any other.
+    // Keys at positions below this score 0, and the softmax is over the other keys. A head that gives nearly
+    // all its mass to the prompt's first token then counts as much as any other head.
     int32_t sink = 0;
-    // Prefill: the queries are the last `queries` rows at these positions, asked as if they stood at the prompt's end
-    // (RoPE moves them there), so that they see what follows them. Empty, or none of them left: of all rows.
+    // Prefill: the queries are the last `queries` rows at these positions, rotated by RoPE to the prompt's
+    // end, so that they see the tokens that follow them. Empty, or no such row left: the last rows of all.
     std::vector<PositionSpan> of = {};
     friend bool operator==(const Mass&, const Mass&) = default;
   };
   struct Units {
-    int queries = 0;  // mean of the last this many queries; in decode they reach back into the prompt
-    int unit = 0;     // keys pooled in units of this many
+    int queries = 0;  // number of last queries, averaged; in decode they reach back into the prompt
+    int unit = 0;     // number of keys that are pooled into a unit
     KeyPool pool = KeyPool::kMean;
     friend bool operator==(const Units&, const Units&) = default;
   };
@@ -65,29 +65,30 @@ struct Needs {
   bool empty() const { return masses.empty() && unit_scores.empty(); }
 };
 
-// What a policy may look at. Scores belong to the attention of layer `layer` (in BeforeLayer, and in Attend
-// before a layer: of `layer` - 1).
+// What a policy may look at. The scores are those of the attention of layer `layer`; in BeforeLayer, and in
+// Attend before a layer, those of layer `layer` - 1.
 class Observation {
  public:
   Phase phase = Phase::kPrefill;
   int layer = 0;
   int layers = 0;
   int64_t prompt_tokens = 0;  // N: positions below it are the prompt's
-  // Prefill: the position of each row of the stream. Decode: of each token that was attended where the scores
-  // come from, the current one last. Ascending.
+  // Ascending. Prefill: the position of each row of the stream. Decode: the positions that were attended when
+  // the scores were taken, the current token's last.
   std::span<const int32_t> positions;
-  TensorView hidden;  // [rows, d] fp32: the stream as it is. Prefill only.
+  TensorView hidden;  // [rows, d] fp32: the current stream. Prefill only.
 
   int64_t rows() const { return static_cast<int64_t>(positions.size()); }
 
-  // [1, rows] fp32, or [kv_heads, rows] per kv head. Only what NeedsAt declared for this layer exists.
+  // [1, rows] fp32, or [kv_heads, rows] per kv head. NeedsAt must have declared it for this layer.
   TensorView AttentionMass(const Needs::Mass& mass) const;
-  // Prefill: [1, ceil(rows / unit)] fp32, units of rows. Decode: [1, ceil(N / unit)], units of positions over
-  // the prompt's tokens that have keys in this layer, wherever these are kept; -inf where a unit has none.
+  // Prefill: [1, ceil(rows / unit)] fp32, in units of rows. Decode: [1, ceil(N / unit)], in units of
+  // positions, over the prompt's tokens that have keys in this layer, in memory or in the cold tier; -inf for
+  // a unit without keys.
   TensorView UnitScores(const Needs::Units& units) const;
 
-  // For the layer: forgets all scores; adds one and returns it for filling; follows rows that left. Unit
-  // scores do not survive a loss of rows, because the units would no longer be whole.
+  // For the layer: forget all scores; add one, which the caller fills in; drop the scores of dropped rows.
+  // Dropping rows also drops all unit scores, because their units are no longer whole.
   void ClearScores();
   MutableTensorView AddMass(const Needs::Mass& mass, int64_t lists);  // [lists, rows]
   MutableTensorView AddUnitScores(const Needs::Units& units, int64_t count);
@@ -106,18 +107,19 @@ class Observation {
   std::vector<UnitScore> unit_scores_;
 };
 
-// Before a layer's attention, for methods of sparse attention.
+// What a method of sparse attention sees before a layer's attention.
 struct AttentionScene {
   Phase phase = Phase::kPrefill;
   int layer = 0;
-  bool pruned = false;  // tokens have left the stream before this layer
+  bool pruned = false;  // tokens were dropped before this layer
   // All queries of the layer and all keys that they may see; values may be empty. Queries are the last rows.
   AttentionInput in;
-  // Decode, where the policy asked for pages: by channel the smallest and the largest key of each page of
-  // positions; a page's bounds may include keys that are not attended. [pages, kv_heads * head_dim] fp32.
+  // Decode, if PolicyFacts::page_size is set: for each page of positions the smallest and the largest key, by
+  // channel. A page's bounds may include keys that are not attended. [pages, kv_heads * head_dim] fp32.
   TensorView page_min;
   TensorView page_max;
-  // To be called between heads: others may compute meanwhile, and it throws where the run was cancelled. May be empty.
+  // RunControl::Pause, to be called between heads: others may compute meanwhile, and it throws if the run was
+  // cancelled. May be empty.
   std::function<void()> pause = {};
 
   void Pause() const {
@@ -125,43 +127,52 @@ struct AttentionScene {
   }
 };
 
-// The cache of one layer, for methods that evict.
+// What a method that evicts sees of one layer's cache.
 struct CacheScene {
   int64_t rows = 0;                                 // in every kv head
   std::vector<std::span<const int32_t>> positions;  // of the rows: one list for all kv heads, or [kv_heads]
-  // Rows that must stay, as many lists as `positions`. Compose fills it.
+  // The rows that must stay; as many lists as `positions`. Compose fills this in.
   std::vector<TokenSet> pinned;
 };
 
 struct Retained {
   // One set of cache rows for all kv heads, or one per kv head, all of the same size.
   std::vector<TokenSet> rows;
-  // Positions are slots from now on: rows before the first gap move up against the rows after it, their keys
-  // rotated to where they then stand (StreamingLLM).
+  // Close the gap in the positions (StreamingLLM): the rows before it move up to the rows after it, and their
+  // keys are rotated to the new positions.
   bool close_gap = false;
 };
 
-// In decode: the tokens that may take part from here on.
+// In decode: the tokens that the policy may choose to attend from here on.
 struct Candidates {
-  // Tokens that have keys in the layers to come, or are parked just here; ascending, the current one last.
+  // Tokens that have keys in the next layers, or are parked at this point; ascending, the current token last.
   std::span<const int32_t> positions;
-  std::span<const uint8_t> parked;  // [positions.size()] 1: would have to be computed from here on
+  std::span<const uint8_t> parked;  // [positions.size()] 1: the token would be computed from here on
 };
 
-// A place between two steps of a layer: before it, or after its attention, its FFN still to come.
+// A point between two steps of a prefill: before a layer, or between its attention and its FFN.
 struct LayerPoint {
   int layer = 0;
   bool after_attention = false;
   friend auto operator<=>(const LayerPoint&, const LayerPoint&) = default;
 };
-// Behind every layer of every model.
+// After the last layer of every model.
 inline constexpr LayerPoint kNoPoint{std::numeric_limits<int>::max(), false};
 
 enum class DecodePoint { kNone, kBeforeLayer, kAfterAttention };
 
-// Who sees whom when parked tokens come back: at the end of the sequence as LazyLLM's text has it (every
-// attended token, later ones too), or by position.
+// What returned tokens see: every attended token, later ones too, as if they were appended (LazyLLM's text),
+// or only the tokens before them.
 enum class ReviveMask { kAppend, kCausal };
+
+// What stays the same for the whole life of a policy.
+struct PolicyFacts {
+  bool compact_positions = false;  // the tokens that enter take positions 0, 1, ... instead of their own
+  bool parks = false;              // dropped tokens are parked, so that Attend may bring them back
+  ReviveMask revive_mask = ReviveMask::kAppend;
+  int page_size = 0;      // positions per page in AttentionScene; 0: no pages
+  int offload_block = 0;  // above 0: keys that Attend leaves out are offloaded, in blocks of this size
+};
 
 // One method, for one sequence. The default answers are those of the dense policy: all rows, nothing
 // observed.
@@ -169,14 +180,14 @@ class TokenPolicy {
  public:
   virtual ~TokenPolicy() = default;
 
+  virtual PolicyFacts Facts() const { return {}; }
+
   // Which of the prompt's `tokens` enter the model; the last must be among them.
   virtual TokenSet Input(int64_t tokens, Backend& be);
-  // Whether the tokens that entered take positions 0, 1, ... or keep their own.
-  virtual bool CompactPositions() const { return false; }
 
-  // The first point of prefill at which an answer may leave rows out. Up to there the rows of a prompt's beginning
-  // depend on nothing that follows them, and a later prompt may take them over (model/prefix.h). Not part of it: Retain,
-  // which no hidden state depends on, and what NeedsAt and ChoosesPattern tell.
+  // The first point of prefill at which an answer may leave rows out. Up to there the rows of a prompt's
+  // beginning do not depend on what follows, and a later prompt may reuse them (model/prefix.h). Retain does
+  // not count, because no hidden state depends on it; NeedsAt and ChoosesPattern are checked separately.
   virtual LayerPoint FirstChoice() const { return kNoPoint; }
 
   // What the policy must see after the attention of `layer`.
@@ -185,29 +196,24 @@ class TokenPolicy {
   virtual TokenSet BeforeLayer(const Observation& seen, Backend& be);
   virtual TokenSet AfterAttention(const Observation& seen, Backend& be);
   virtual TokenSet RunFfn(const Observation& seen, Backend& be);
-  // Of the rows that run the FFN (`ran`) those whose mean output is added to the rows that skip it; none: nothing is.
+  // A subset of `ran`, the rows that run the FFN: their mean output is added to the rows that skip it. None:
+  // nothing is.
   virtual TokenSet FillFrom(const Observation& seen, const TokenSet& ran);
-  // Whether tokens that leave the stream are parked, so that Attend may bring them back.
-  virtual bool Parks() const { return false; }
 
-  // Pattern is asked where ChoosesPattern says so: the layer must then hold all its queries at once. An empty
-  // pattern is dense attention. PageSize: positions per page in AttentionScene, 0 for none.
+  // Pattern is asked if ChoosesPattern returns true: the layer then holds all its queries at once. An empty
+  // pattern is dense attention.
   virtual bool ChoosesPattern(Phase phase, int layer) const;
   virtual SparsePattern Pattern(const AttentionScene& scene, Backend& be);
-  virtual int PageSize() const { return 0; }
 
-  // Asked after the attention of every layer where RetainsAt says so, before rows leave the stream; nullopt
-  // keeps all rows. In prefill the scores' rows are the cache's rows; in decode too, the current token last.
+  // Retain is asked after the attention of a layer if RetainsAt returns true, before rows are dropped.
+  // nullopt keeps all rows. The scores' rows are the cache's rows; in decode the current token is the last.
   virtual bool RetainsAt(Phase phase, int layer) const;
   virtual std::optional<Retained> Retain(const Observation& seen, const CacheScene& cache, Backend& be);
 
-  // A set over candidates.positions: what later layers attend, until the next answer. Each decode step begins
-  // with every token.
+  // Returns a set over candidates.positions: what the layers from here on attend, until the next answer. Each
+  // decode step begins with every token.
   virtual DecodePoint AttendsAt(int layer) const;
   virtual TokenSet Attend(const Observation& seen, const Candidates& candidates, Backend& be);
-  virtual ReviveMask revive_mask() const { return ReviveMask::kAppend; }
-  // Above 0: what Attend leaves out gives up its hot memory, in blocks of this many positions.
-  virtual int OffloadBlock() const { return 0; }
 };
 
 }  // namespace coppice

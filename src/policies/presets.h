@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "policies/shape.h"
+#include "formats/model_shape.h"
 
 namespace coppice {
 

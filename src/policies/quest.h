@@ -18,9 +18,9 @@ class QuestPolicy final : public TokenPolicy {
  public:
   explicit QuestPolicy(const QuestConfig& config) : config_(config) {}
 
+  PolicyFacts Facts() const override { return {.page_size = config_.page}; }
   bool ChoosesPattern(Phase phase, int layer) const override;
   SparsePattern Pattern(const AttentionScene& scene, Backend& be) override;
-  int PageSize() const override { return config_.page; }
 
  private:
   int64_t KeptPages() const;

@@ -280,7 +280,7 @@ TEST(QuestPolicy, ActsInDecodeAboveTheDenseLayers) {
   EXPECT_FALSE(quest.ChoosesPattern(Phase::kPrefill, 5));
   EXPECT_FALSE(quest.ChoosesPattern(Phase::kDecode, 1));
   EXPECT_TRUE(quest.ChoosesPattern(Phase::kDecode, 2));
-  EXPECT_EQ(quest.PageSize(), 8);
+  EXPECT_EQ(quest.Facts().page_size, 8);
   EXPECT_FALSE(quest.RetainsAt(Phase::kDecode, 5));  // nothing leaves the cache
 }
 

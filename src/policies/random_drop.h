@@ -20,8 +20,10 @@ class RandomDropPolicy final : public TokenPolicy {
  public:
   explicit RandomDropPolicy(RandomDropConfig config);
 
+  PolicyFacts Facts() const override {
+    return {.compact_positions = config_.layers.empty() && config_.compact};
+  }
   TokenSet Input(int64_t tokens, Backend& be) override;
-  bool CompactPositions() const override { return config_.layers.empty() && config_.compact; }
   LayerPoint FirstChoice() const override;
   TokenSet BeforeLayer(const Observation& seen, Backend& be) override;
 

@@ -41,9 +41,9 @@ TEST(RandomDropPolicy, TheSeedDecides) {
 TEST(RandomDropPolicy, BeforeTheModelOrBeforeLayers) {
   RandomDropPolicy input({});
   RandomDropPolicy layers({.layers = {1, 5}, .keep = {0.5, 30}, .compact = false});
-  EXPECT_TRUE(input.CompactPositions());
-  EXPECT_FALSE(layers.CompactPositions());
-  EXPECT_FALSE(RandomDropPolicy({.layers = {}, .compact = false}).CompactPositions());
+  EXPECT_TRUE(input.Facts().compact_positions);
+  EXPECT_FALSE(layers.Facts().compact_positions);
+  EXPECT_FALSE(RandomDropPolicy({.layers = {}, .compact = false}).Facts().compact_positions);
   Scene scene(100);
   EXPECT_TRUE(layers.Input(100, *scene.be).IsAll());
   TokenSet first = TokenSet::All(100);

@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/model_shape.h"
 #include "policies/compose.h"
 #include "policies/method_info.h"
 #include "policies/policy.h"
-#include "policies/shape.h"
 #include "policies/spec.h"
 
 namespace coppice {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "formats/model_shape.h"
 #include "kernels/backend.h"
-#include "policies/shape.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 

@@ -202,7 +202,7 @@ TEST_F(Sdtp, DenseWhereItShouldBe) {
       EXPECT_TRUE(policy.NeedsAt(phase, layer).empty());
     EXPECT_EQ(policy.AttendsAt(layer), DecodePoint::kNone);
   }
-  EXPECT_FALSE(policy.Parks());
+  EXPECT_FALSE(policy.Facts().parks);
 }
 
 // ---- The file.

@@ -21,9 +21,9 @@ class SelectiveContextPolicy final : public TokenPolicy {
   // `pieces` are the prompt's tokens as text; those without any always stay. `bits` is asked once, in Input.
   SelectiveContextPolicy(SelectiveContextConfig config, std::vector<std::string> pieces, TokenScores bits);
 
+  PolicyFacts Facts() const override { return {.compact_positions = config_.compact}; }
   TokenSet Input(int64_t tokens, Backend& be) override;
   LayerPoint FirstChoice() const override { return {}; }  // what enters depends on the whole prompt
-  bool CompactPositions() const override { return config_.compact; }
 
  private:
   SelectiveContextConfig config_;

@@ -123,7 +123,7 @@ TEST(SelectiveContext, Registry) {
   EXPECT_TRUE(choice.active);
   EXPECT_EQ(opened, "m.gguf");
   EXPECT_EQ(choice.spec, "selective:model=m.gguf,keep=0.65,unit=phrase,positions=compact,min=1024");
-  EXPECT_TRUE(choice.policy->CompactPositions());
+  EXPECT_TRUE(choice.policy->Facts().compact_positions);
   EXPECT_THAT(error("selective"), HasSubstr("model= is missing"));
   EXPECT_THAT(error("selective:model=missing"), HasSubstr("missing: cannot open"));
   EXPECT_THAT(error("selective:model=m,keep=0"), HasSubstr("keep"));

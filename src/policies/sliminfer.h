@@ -33,14 +33,15 @@ class SlimInferPolicy final : public TokenPolicy {
  public:
   explicit SlimInferPolicy(SlimInferConfig config);
 
+  PolicyFacts Facts() const override {
+    return {.parks = config_.revive, .offload_block = decides_in_decode_ ? config_.block : 0};
+  }
   LayerPoint FirstChoice() const override;
   Needs NeedsAt(Phase phase, int layer) const override;
   TokenSet AfterAttention(const Observation& seen, Backend& be) override;
-  bool Parks() const override { return config_.revive; }
 
   DecodePoint AttendsAt(int layer) const override;
   TokenSet Attend(const Observation& seen, const Candidates& candidates, Backend& be) override;
-  int OffloadBlock() const override { return decides_in_decode_ ? config_.block : 0; }
 
  private:
   using Blocks = std::vector<int32_t>;  // ascending

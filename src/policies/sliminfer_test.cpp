@@ -202,7 +202,7 @@ TEST(SlimInferPolicy, ASmallerDecodeBudgetShrinksTheSet) {
   config.decode_keep = {12};
   SlimInferStep step(config, {0, 0, 0, 1, 0, 2, 0, 0}, {4, 5, 6, 7, 8});
   EXPECT_EQ(step.Blocks(), (std::vector<int32_t>{0, 2, 9}));  // T-SL4
-  EXPECT_EQ(step.slim.OffloadBlock(), 4);
+  EXPECT_EQ(step.slim.Facts().offload_block, 4);
 }
 
 TEST(SlimInferPolicy, TiesGoToTheEarlierBlockWhileGeneratingToo) {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "formats/model_shape.h"
 #include "kernels/backend.h"
-#include "policies/shape.h"
 #include "policies/spec.h"
 #include "tensor/token_set.h"
 

@@ -61,7 +61,7 @@ TEST(StaticPruningPolicy, ObservesTheScoringLayersInPrefill) {
     EXPECT_EQ(policy.NeedsAt(Phase::kPrefill, layer).empty(), layer >= 4) << layer;
     EXPECT_TRUE(policy.NeedsAt(Phase::kDecode, layer).empty());
   }
-  EXPECT_FALSE(policy.Parks());
+  EXPECT_FALSE(policy.Facts().parks);
   StaticPruningPolicy whole({.layer = 4, .keep = 1});
   EXPECT_TRUE(whole.NeedsAt(Phase::kPrefill, 0).empty());
   Scene scene(10, 4);

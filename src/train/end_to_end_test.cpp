@@ -63,13 +63,14 @@ EngineRun RunEngine(const Transformer& model, const TrainingText& text, const st
     const std::span<const float> row = logits.view().Row<float>(0);
     run.logits.insert(run.logits.end(), row.begin(), row.end());
   };
-  model.Prefill(prompt, *choice.policy, sequence, ws, *be, logits);
-  for (const LayerCache& cache : sequence.cache) {
+  model.Prefill(prompt, {*choice.policy, sequence, ws, *be}, logits);
+  for (const LayerState& layer : sequence.layers) {
+    const LayerCache& cache = layer.cache;
     run.cached.emplace_back(cache.positions().begin(), cache.positions().end());
   }
   take();
   for (size_t i = prompt.size(); i + 1 < text.tokens.size(); ++i) {
-    model.Decode(text.tokens[i], *choice.policy, sequence, ws, *be, logits);
+    model.Decode(text.tokens[i], {*choice.policy, sequence, ws, *be}, logits);
     take();
   }
   return run;

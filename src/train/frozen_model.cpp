@@ -65,7 +65,7 @@ FrozenModel::FrozenModel(const ModelConfig& config, std::shared_ptr<const Weight
   torch->embedding_norm = ToTorch(torch->weights->embedding_norm);
   torch->final_norm = ToTorch(torch->weights->final_norm);
   torch->head = ToTorch(torch->weights->head);
-  if (config.position == PositionKind::kAlibi) {
+  if (config.shape.alibi) {
     torch->alibi_slopes = at::tensor(AlibiSlopes(config.shape.heads)).reshape({-1, 1, 1});
   }
   torch_ = std::move(torch);

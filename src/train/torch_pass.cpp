@@ -91,7 +91,7 @@ TorchPass::TorchPass(const FrozenModel::Torch& model, int64_t tokens) : model_(m
   visible_ = distance.le(0);
   if (const int32_t window = model.config.shape.window; window > 0)
     visible_ = visible_ & distance.gt(-window);
-  if (model.config.position == PositionKind::kAlibi) {
+  if (model.config.shape.alibi) {
     distance_ = distance.to(at::kFloat);
     return;
   }

@@ -21,7 +21,7 @@ inline std::vector<float> EngineLogits(const Transformer& model, const std::vect
   Workspace ws = model.NewWorkspace(64);
   TokenPolicy dense;
   Tensor logits;
-  model.Prefill(tokens, dense, sequence, ws, *be, logits, true);
+  model.Prefill(tokens, {dense, sequence, ws, *be}, logits, true);
   std::vector<float> all;
   for (int64_t row = 0; row < logits.rows(); ++row) {
     const std::span<const float> values = logits.view().Row<float>(row);

@@ -20,7 +20,7 @@ namespace coppice::cli {
 namespace {
 
 std::string RopeText(const ModelConfig& c) {
-  if (c.position == PositionKind::kAlibi) return "ALiBi";
+  if (c.shape.alibi) return "ALiBi";
   const char* const scaling[] = {"none", "linear", "yarn", "llama3"};
   std::string text = fmt::format("RoPE, base {:g}, {} dimensions", c.rope.base, c.rope.dims);
   if (c.rope.scaling != RopeConfig::Scaling::kNone) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "policies/shape.h"
+#include "formats/model_shape.h"
 
 namespace coppice {
 

@@ -1,4 +1,4 @@
-// What a pruning method may know of a model: its sizes and its name, never its weights.
+// The sizes and the name of a model. It is all that a pruning method may know of it: never its weights.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@ struct ModelShape {
   int head_dim = 0;          // c
   int64_t vocab = 0;         // V
   bool gated_ffn = true;     // three matrices (SwiGLU) or two
+  bool alibi = false;        // positions are ALiBi's biases of attention, not RoPE's rotations
   int32_t window = 0;        // sliding window of every layer; 0: none
 };
 

@@ -1,0 +1,96 @@
+// From a model's files to an engine, and the memory that its requests share.
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/limits.h"
+#include "engine/engine.h"
+#include "engine/fingerprint.h"
+#include "engine/open_model.h"
+#include "model/synthetic.h"
+
+namespace coppice {
+
+namespace {
+
+Transformer MakeTransformer(std::shared_ptr<const TensorStore> store, ModelConfig config) {
+  std::shared_ptr<const Weights> weights = Weights::Load(std::move(store), config);
+  return {std::move(config), std::move(weights)};
+}
+
+}  // namespace
+
+Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
+               std::unique_ptr<Tokenizer> tokenizer, const EngineOptions& options)
+    : store_(std::move(store)),
+      tokenizer_(std::move(tokenizer)),
+      backend_(MakeBackend(
+          options.backend,
+          {.threads = options.threads, .exact = options.exact, .cache_type = options.cache_type})),
+      transformer_(MakeTransformer(store_, std::move(config))),
+      calibrations_(*store_, transformer_.config()),
+      context_(options.context > 0 ? options.context : transformer_.config().context),
+      cold_options_(options.cold),
+      tile_rows_(std::max<int64_t>(options.tile_rows, 1)) {
+  CheckCacheType(transformer_.config().shape, backend_->cache_dtype());
+  if (context_ > limits::kMaxContext) throw Error("--ctx-size {}: at most {}", context_, limits::kMaxContext);
+  if (options.time_operations) {
+    auto timed = std::make_unique<TimedBackend>(std::move(backend_));
+    timed_ = timed.get();
+    backend_ = std::move(timed);
+  }
+  if (options.check_tensors) {
+    for (const TensorFinding& finding : CheckTensors(*store_)) {
+      if (!finding.finite) throw Error("{}: {}", store_->path(), finding.text);
+    }
+  }
+  if (!options.documents) return;
+  documents_ = std::make_unique<DocumentCache>(*options.documents, [this, exact = options.exact] {
+    const ModelConfig& model = transformer_.config();
+    return PrefixFormat{.fingerprint = FingerprintOf(*store_, model, *backend_, exact),
+                        .cache_type = backend_->cache_dtype(),
+                        .layers = model.shape.layers,
+                        .key_width = int64_t{model.shape.kv_heads} * model.shape.head_dim,
+                        .hidden = model.shape.hidden,
+                        .vocab = model.shape.vocab};
+  });
+}
+
+std::unique_ptr<Engine> Engine::Load(const std::string& path, const EngineOptions& options) {
+  OpenedModel model = OpenModel(path);
+  return std::unique_ptr<Engine>(
+      new Engine(std::move(model.store), std::move(model.config), std::move(model.tokenizer), options));
+}
+
+std::unique_ptr<Engine> Engine::FromShape(const std::string& shape, const EngineOptions& options) {
+  SyntheticModel model = ParseShape(shape);
+  ModelConfig config = model.config;
+  return std::unique_ptr<Engine>(new Engine(MakeSyntheticStore(model), std::move(config), nullptr, options));
+}
+
+std::shared_ptr<TextScorer> Engine::Scorer(const std::string& path) {
+  if (!scorer_ || scorer_->path() != path) {
+    scorer_.reset();  // first, so that no two second models are in memory
+    scorer_ = std::make_shared<TextScorer>(path, tile_rows_);
+  }
+  return scorer_;
+}
+
+std::unique_ptr<Workspace> Engine::TakeWorkspace() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      std::unique_ptr<Workspace> workspace = std::move(idle_.back());
+      idle_.pop_back();
+      return workspace;
+    }
+  }
+  return std::make_unique<Workspace>(transformer_.NewWorkspace(tile_rows_));
+}
+
+void Engine::PutBack(std::unique_ptr<Workspace> workspace) {
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(std::move(workspace));
+}
+
+}  // namespace coppice

@@ -1,0 +1,103 @@
+// What an engine is asked, and what it answers.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/sampler.h"
+#include "kernels/timed_backend.h"
+#include "model/ledger.h"
+#include "model/log_probs.h"
+#include "policies/compose.h"
+#include "trace/trace.h"
+
+namespace coppice {
+
+// How far an answer can be trusted, measured during the run. docs/quality.md says how well each number
+// predicts a wrong answer.
+struct Confidence {
+  // The share of the last token's attention that fell on dropped tokens, at the prefill point where it was
+  // largest.
+  double dropped_mass = 0;
+  double first_probability = 1;  // of the likeliest first token, at temperature 1
+  // Mean over the answer's tokens of the natural log-probability of the likeliest token; 0 is a model that is
+  // certain.
+  double mean_log_probability = 0;
+  int64_t tokens = 0;  // in the answer, the stop token included
+};
+
+// Request::least_confidence when the caller leaves the choice to the engine; docs/quality.md gives the
+// reason.
+inline constexpr double kDefaultLeastConfidence = 0.8;
+
+// Gets a generated token. Returns false to stop the generation.
+using TokenCallback = std::function<bool(int32_t id)>;
+
+struct Request {
+  std::vector<int32_t> tokens;  // the prompt
+  int64_t max_tokens = -1;      // -1: until the model stops or the context is full
+  bool ignore_eos = false;
+  SamplingOptions sampling;
+  std::string prune =
+      "none";  // a method spec, as --prune takes it; "auto": what the model's calibration says
+  Protection protection;
+  // The positions of the question's tokens, as in MethodContext::question. Empty: the prompt's last tokens.
+  std::vector<PositionSpan> question;
+  bool confidence = false;  // fill Answer::confidence
+  // Above 0: the engine holds back the first tokens of a pruned answer. If exp(mean log-probability of the
+  // likeliest token) over them is below this, it answers densely instead, and reuses the states that both
+  // runs share.
+  double least_confidence = 0;
+  bool use_documents = true;    // read from and write to the engine's document cache, if it has one
+  std::vector<int32_t> forced;  // replace the first generated tokens, whatever the model predicts
+  // Gets the logits [vocab] from which each generated token is chosen. The first call comes after the time to
+  // the first token was taken. May be empty.
+  std::function<void(std::span<const float> logits)> on_logits;
+  // For on_log_probs: how many of the likeliest tokens it gets beside each, and whether it also gets the
+  // prompt's tokens, from the second on, before the first generated one (this needs a dense run).
+  int top_log_probs = 0;
+  bool prompt_log_probs = false;
+  // Gets every sampled token, the stop token too, before on_token does. Probabilities are at temperature 1,
+  // before any sampling option. May be empty.
+  std::function<void(const TokenLogProbs& token)> on_log_probs;
+  TokenCallback on_token;                            // may be empty
+  std::function<void(double layers_done)> progress;  // of the prefill, in [0, layers]; may be empty
+  // Progress before that, while a second model reads the prompt: the share done. May be empty.
+  std::function<void(double share)> scoring;
+  const std::atomic<bool>* cancelled = nullptr;  // may be null
+  std::function<void()> pause;                   // RunControl::pause, in decode too; may be empty
+  std::function<void(int64_t tokens)>
+      on_prefix;                   // before the prefill: tokens reused from the cache; may be empty
+  TraceRecorder* trace = nullptr;  // records what happened to every token; may be null
+};
+
+struct Answer {
+  std::vector<int32_t> tokens;  // the generated tokens without the stop token
+  std::string finish_reason;    // "stop", "length", or "cancelled" if on_token returned false
+  double ttft_ms = 0;           // from the tokenised prompt to the first sampled token, with all pruning work
+  double total_ms = 0;
+  double decode_tokens_per_second = 0;
+  OpTimes prefill_times;   // within ttft_ms, if EngineOptions::time_operations is set
+  std::string prune_spec;  // canonical
+  bool prune_active = false;
+  std::string prune_reason;  // why a method did not act on this prompt; empty if all did
+  std::string auto_reason;   // for "auto": which calibration chose, or why the run is dense; else empty
+  std::optional<Confidence> confidence;  // if Request::confidence is set
+  // Request::least_confidence led to a dense answer. The ledger then adds the pruned run to selection_flops,
+  // and the times contain both runs.
+  bool fell_back = false;
+  Ledger ledger;
+
+  int64_t cached_tokens() const { return ledger.cached_tokens; }
+};
+
+// These throw Error, naming the option and the value, for what the engine cannot serve.
+void CheckTokens(std::span<const int32_t> prompt, int64_t vocab, int64_t context);
+void CheckRequest(const Request& request, int64_t vocab, int64_t context);
+
+}  // namespace coppice

@@ -1,0 +1,114 @@
+#include "model/record.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+namespace coppice {
+
+namespace {
+
+// The tokens whose keys a layer holds after its attention, in any kv head.
+std::vector<int32_t> StoredTokens(const LayerState& layer) {
+  std::vector<int32_t> stored;
+  for (const std::span<const int32_t> list : layer.cache.position_lists()) {
+    std::vector<int32_t> both;
+    std::set_union(stored.begin(), stored.end(), list.begin(), list.end(), std::back_inserter(both));
+    stored = std::move(both);
+  }
+  // Rows that CloseGap moved stand at slots; the trace names their tokens.
+  std::copy(layer.sinks.positions.begin(), layer.sinks.positions.end(), stored.begin());
+  return stored;
+}
+
+}  // namespace
+
+void RecordPrefillBegin(SequenceState& sequence, bool compact_positions) {
+  if (sequence.trace == nullptr) return;
+  sequence.trace->BeginPrefill(static_cast<int>(sequence.layers.size()), sequence.ledger.prompt_tokens(),
+                               compact_positions ? sequence.input : std::vector<int32_t>{});
+}
+
+void RecordPrefillEnd(SequenceState& sequence) {
+  sequence.ledger.NoteHeld(sequence.kv_bytes(), sequence.aux.bytes());
+  if (sequence.trace == nullptr) return;
+  const LayerCache& cache = sequence.layers.front().cache;
+  const int64_t row = 2 * BytesOf(cache.dtype(), cache.width());
+  sequence.trace->EndPrefill(sequence.bytes_held(),
+                             row * std::ssize(sequence.layers) * sequence.ledger.prompt_tokens());
+}
+
+void RecordStepBegin(SequenceState& sequence, int32_t position) {
+  if (sequence.trace != nullptr) sequence.trace->BeginStep(position);
+}
+
+void RecordStepEnd(SequenceState& sequence) {
+  std::vector<StepCounts> counts;
+  for (const LayerState& layer : sequence.layers) counts.push_back(layer.step);
+  sequence.ledger.CountDecodeStep(counts);
+  sequence.ledger.NoteHeld(sequence.kv_bytes(), sequence.aux.bytes());
+  if (sequence.trace != nullptr) sequence.trace->EndStep(sequence.bytes_held());
+}
+
+void RecordAttention(Stream& x, int64_t query_rows, int64_t keys, double density) {
+  const int layer = x.seen().layer;
+  SequenceState& sequence = x.sequence();
+  if (x.prefill()) {
+    sequence.ledger.layer(layer) = {.kv_rows = x.rows(),
+                                    .query_rows = query_rows,
+                                    .ffn_rows = 0,
+                                    .taken_over = x.in_front(),
+                                    .density = density};
+    return;
+  }
+  sequence.layer(layer).step = {
+      .kv_rows = x.rows(), .query_rows = query_rows, .ffn_rows = 0, .keys = keys, .density = density};
+  if (sequence.trace == nullptr) return;
+  sequence.trace->Attended(layer, std::llround(density * static_cast<double>(keys)));
+  sequence.trace->Event(layer, TraceEventKind::kRevived,
+                        std::span(x.positions()).first(x.positions().size() - 1));
+}
+
+void RecordFfn(Stream& x, const TokenSet& rows) {
+  const int layer = x.seen().layer;
+  SequenceState& sequence = x.sequence();
+  if (!x.prefill()) {
+    sequence.layer(layer).step.ffn_rows = rows.size();
+    return;
+  }
+  sequence.ledger.layer(layer).ffn_rows = rows.size();
+  if (sequence.trace == nullptr) return;
+  TraceLayer record;
+  record.kept = StoredTokens(sequence.layer(layer));
+  record.rows_per_head = sequence.layer(layer).cache.rows();
+  record.density = sequence.ledger.layer(layer).density;
+  const std::span<const int32_t> seen = x.seen().positions;
+  if (x.in_front() > 0) {  // the reused prefix ran its FFN once, in an earlier prompt
+    record.ffn.assign(seen.begin(), seen.end());
+  } else {
+    for (const int32_t row : rows.ToRows()) record.ffn.push_back(seen[static_cast<size_t>(row)]);
+  }
+  sequence.trace->Layer(std::move(record));
+}
+
+void RecordRemoved(SequenceState& sequence, int layer, TraceEventKind kind, std::span<const int32_t> before,
+                   std::span<const int32_t> after) {
+  if (sequence.trace == nullptr) return;
+  std::vector<int32_t> removed;
+  std::set_difference(before.begin(), before.end(), after.begin(), after.end(), std::back_inserter(removed));
+  sequence.trace->Event(layer, kind, removed);
+}
+
+void RecordBlocks(SequenceState& sequence, int layer, TraceEventKind kind, std::span<const int32_t> positions,
+                  int block, std::span<const int32_t> blocks) {
+  if (sequence.trace == nullptr) return;
+  std::vector<int32_t> moved;
+  for (const int32_t p : positions) {
+    if (std::binary_search(blocks.begin(), blocks.end(), p / block)) moved.push_back(p);
+  }
+  sequence.trace->Event(layer, kind, moved);
+}
+
+}  // namespace coppice

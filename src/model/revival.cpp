@@ -1,0 +1,150 @@
+// Where dropped tokens go and how they return: parking in the Aux cache, and in decode the choice of what is
+// attended, with the hidden states that return to the stream and the keys that move between memory and the
+// cold tier.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "model/record.h"
+#include "model/stream.h"
+
+namespace coppice {
+
+// A token that is parked higher up already has keys in the layers up to there: it is attended, but does not
+// return here.
+bool Stream::IsParkedAt(int32_t position, Place place) const {
+  return sequence_.depth[static_cast<size_t>(position)] == place.depth && sequence_.aux.Has(position) &&
+         sequence_.aux.FfnOwed(position) == place.ffn_owed;
+}
+
+void Stream::Park(int32_t position, const TensorView& hidden, Place place, const Pass& pass) {
+  sequence_.depth[static_cast<size_t>(position)] = place.depth;
+  // After the last layer there is nothing to return to.
+  if (!pass.policy.Facts().parks || place.depth == seen_.layers) return;
+  sequence_.aux.Park(position, place.ffn_owed, hidden, pass.backend);
+}
+
+void Stream::ChooseAttended(Place place, const Pass& pass) {
+  std::vector<int32_t> candidates;
+  std::vector<uint8_t> parked;
+  size_t row = 0;
+  for (int32_t p = 0; p < static_cast<int32_t>(sequence_.depth.size()); ++p) {
+    const bool runs = row < positions_.size() && positions_[row] == p;
+    if (runs) ++row;
+    const bool has_keys_above = sequence_.depth[static_cast<size_t>(p)] > place.depth;
+    if (!has_keys_above && !IsParkedAt(p, place) && !runs) continue;
+    candidates.push_back(p);
+    parked.push_back(!has_keys_above && p != positions_.back());
+  }
+  const TokenSet chosen = pass.policy.Attend(seen_, {candidates, parked}, pass.backend);
+
+  const auto is_parked = [&](int32_t p) { return IsParkedAt(p, place); };
+  std::vector<int32_t> before;  // for the trace
+  if (sequence_.trace != nullptr) before = attends_all_ ? candidates : attended_;
+  std::erase_if(before, is_parked);
+  attends_all_ = false;
+  attended_.clear();
+  for (const int32_t i : chosen.ToRows()) attended_.push_back(candidates[static_cast<size_t>(i)]);
+  COPPICE_CHECK(!attended_.empty() && attended_.back() == positions_.back());
+
+  RecordRemoved(sequence_, std::min(place.depth, seen_.layers - 1), TraceEventKind::kDropped, before,
+                attended_);
+
+  std::vector<int32_t> returning;
+  std::copy_if(attended_.begin(), attended_.end(), std::back_inserter(returning), is_parked);
+  std::vector<int32_t> staying;
+  for (size_t i = 0; i < positions_.size(); ++i) {
+    if (std::binary_search(attended_.begin(), attended_.end(), positions_[i]))
+      staying.push_back(static_cast<int32_t>(i));
+  }
+  Keep(TokenSet::Of(std::move(staying), rows()), place, pass);
+  if (!returning.empty()) TakeBack(returning);
+  if (pass.policy.Facts().offload_block > 0) BeginSwap(pass);
+}
+
+// The rows of the stream and the returning tokens, merged by position.
+void Stream::TakeBack(const std::vector<int32_t>& returning) {
+  std::vector<int32_t> merged;
+  std::merge(positions_.begin(), positions_.end(), returning.begin(), returning.end(),
+             std::back_inserter(merged));
+  Tensor hidden(DType::kF32, static_cast<int64_t>(merged.size()), hidden_.cols());
+  const auto bytes = static_cast<size_t>(BytesOf(DType::kF32, hidden_.cols()));
+  size_t old = 0;
+  for (size_t i = 0; i < merged.size(); ++i) {
+    const MutableTensorView row = hidden.mutable_view().Rows(static_cast<int64_t>(i), 1);
+    if (old < positions_.size() && positions_[old] == merged[i]) {
+      std::memcpy(row.data, hidden_.view().RowBytes(static_cast<int64_t>(old++)), bytes);
+    } else {
+      sequence_.aux.Take(merged[i], row);
+    }
+  }
+  sequence_.ledger.revived += static_cast<int64_t>(returning.size());
+  hidden_ = std::move(hidden);
+  positions_ = std::move(merged);
+}
+
+namespace {
+
+// Blocks of the prompt, ascending, of the positions for which `wanted`.
+template <typename Predicate>
+std::vector<int32_t> BlocksOf(std::span<const int32_t> positions, int64_t prompt_tokens, int block,
+                              Predicate&& wanted) {
+  std::vector<int32_t> blocks;
+  for (const int32_t p : positions) {
+    if (p >= prompt_tokens) break;
+    const int32_t b = p / block;
+    if ((blocks.empty() || blocks.back() != b) && wanted(b)) blocks.push_back(b);
+  }
+  return blocks;
+}
+
+// Begins to write the blocks of layer l that are not attended, and to read those that are attended but cold.
+// Returns whether anything moves.
+bool BeginSwapOfLayer(SequenceState& sequence, int l, int block, std::span<const int32_t> attended) {
+  LayerCache& hot = sequence.layer(l).cache;
+  const std::vector<int32_t> unattended =
+      BlocksOf(hot.positions(), sequence.prompt_tokens, block,
+               [&](int32_t b) { return !std::binary_search(attended.begin(), attended.end(), b); });
+  if (!unattended.empty()) {
+    RecordBlocks(sequence, l, TraceEventKind::kOffloaded, hot.positions(), block, unattended);
+    if (!sequence.cold) {
+      const int64_t record = block * 2 * BytesOf(hot.dtype(), hot.width());
+      sequence.cold = std::make_unique<ColdCache>(OpenColdFile(sequence.cold_options, record),
+                                                  static_cast<int>(sequence.layers.size()), block);
+    }
+    sequence.cold->Offload(l, unattended, hot);
+  }
+  if (!sequence.cold) return false;
+  std::vector<int32_t> fetched;
+  for (const int32_t b : attended) {
+    if (sequence.cold->IsCold(l, b)) fetched.push_back(b);
+  }
+  if (!fetched.empty()) {
+    RecordBlocks(sequence, l, TraceEventKind::kLoaded, sequence.cold->ColdPositions(l), block, fetched);
+    sequence.cold->Prefetch(l, fetched);
+  }
+  return !unattended.empty() || !fetched.empty();
+}
+
+}  // namespace
+
+// Starts the transfers of all layers up to the policy's next choice. They run beside the FFN and the next
+// layers; each layer waits for its own before it attends (LoadColdKeys).
+void Stream::BeginSwap(const Pass& pass) {
+  const int block = pass.policy.Facts().offload_block;
+  attended_blocks_ = BlocksOf(attended_, sequence_.prompt_tokens, block, [](int32_t) { return true; });
+  bool moves = false;
+  for (int l = seen_.layer + 1; l < seen_.layers; ++l) {
+    moves |= BeginSwapOfLayer(sequence_, l, block, attended_blocks_);
+    if (pass.policy.AttendsAt(l) != DecodePoint::kNone) break;
+  }
+  if (moves) ++sequence_.ledger.swaps;
+}
+
+void Stream::LoadColdKeys() {
+  if (!sequence_.cold || attends_all_) return;
+  sequence_.cold->Load(seen_.layer, attended_blocks_, sequence_.layer(seen_.layer).cache);
+}
+
+}  // namespace coppice

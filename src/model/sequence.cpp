@@ -1,0 +1,84 @@
+#include "model/sequence.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/error.h"
+
+namespace coppice {
+
+namespace {
+
+// Rows beyond the prompt that a layer's cache has room for from the start. The cache grows for longer
+// answers: most are shorter, and an unlimited one would otherwise reserve the model's whole context at once
+// (4 GiB for 131,072 tokens of a 1b model).
+constexpr int64_t kReservedAnswer = 1024;
+
+// The type of parked hidden states. A parked state goes on through every layer above, and a few of its
+// channels are far larger than the rest: with one scale per 32 values their neighbours would be lost.
+DType ParkedType(DType cache) { return cache == DType::kQ8_0 ? DType::kBF16 : cache; }
+
+}  // namespace
+
+void CheckCacheType(const ModelShape& shape, DType cache_type) {
+  const DTypeInfo& type = Info(cache_type);
+  if (shape.head_dim % type.block_elements == 0) return;
+  throw Error(
+      "[model] keys and values cannot be kept in {}: its blocks have {} values, the heads of this {} model "
+      "{}",
+      type.name, type.block_elements, shape.architecture, shape.head_dim);
+}
+
+SequenceState::SequenceState(const ModelConfig& config, std::span<const float> rope_factors, DType cache_type,
+                             int64_t prompt, int64_t most_positions)
+    : aux(ParkedType(cache_type), config.shape.hidden),
+      ledger(config.shape, prompt),
+      prompt_tokens(prompt),
+      capacity(most_positions) {
+  const ModelShape& s = config.shape;
+  CheckCacheType(s, cache_type);
+  for (int l = 0; l < s.layers; ++l) layers.emplace_back(LayerCache(cache_type, s.kv_heads, s.head_dim));
+  if (!config.shape.alibi) {
+    rope = RopeTables(MakeRopeFrequencies(config.rope, rope_factors), config.rope.interleaved);
+    rope.Reach(prompt_tokens);
+  }
+}
+
+std::vector<int32_t> SequenceState::Enter(const TokenSet& entering, bool compact) {
+  COPPICE_CHECK(entering.universe() == prompt_tokens && entering.Contains(prompt_tokens - 1));
+  input = entering.ToRows();
+  entered = entering.size();
+  std::vector<int32_t> positions = input;
+  if (compact) {
+    std::iota(positions.begin(), positions.end(), 0);
+    prompt_tokens = entered;
+  }
+  depth.assign(static_cast<size_t>(prompt_tokens), 0);
+  for (const int32_t p : positions) depth[static_cast<size_t>(p)] = static_cast<int32_t>(layers.size());
+  return positions;
+}
+
+void SequenceState::RestorePrefix() {
+  COPPICE_CHECK(prefix.rows < entered && entered == prompt_tokens);
+  COPPICE_CHECK(prefix.state->layers.size() <= layers.size());
+  for (size_t l = 0; l < prefix.state->layers.size(); ++l) {
+    layers[l].cache.Reserve(prompt_tokens + RoomForAnswer());
+    RestoreKeys(prefix, l, layers[l].cache);
+  }
+  ledger.cached_tokens = prefix.rows;
+}
+
+int64_t SequenceState::RoomForAnswer() const {
+  return std::min(capacity - ledger.prompt_tokens(), kReservedAnswer);
+}
+
+void SequenceState::Reserve(int l, int64_t rows) { layer(l).cache.Reserve(rows + RoomForAnswer()); }
+
+int64_t SequenceState::kv_bytes() const {
+  int64_t bytes = 0;
+  for (const LayerState& layer : layers) bytes += layer.cache.bytes();
+  return bytes;
+}
+
+}  // namespace coppice
