@@ -3,13 +3,13 @@
 
 #include <atomic>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "engine/engine.h"
 #include "eval/metrics/metric.h"
+#include "eval/results.h"
 #include "eval/sample.h"
 
 namespace coppice {
@@ -31,14 +31,9 @@ struct ArmContext {
   bool stop_when_right = false;  // end an answer that no further text can change: it holds every reference
 };
 
-// What the report needs of it: {"prune", "spec" (every key written out), "active", "reason", "score", "score_norm",
-// "kl", "nll", "scored_tokens", "text", "finish_reason", "prompt_tokens", "generated_tokens", "ttft_ms", "total_ms",
-// "decode_tokens_per_second", "flops", "flops_dense" (both of the prefill), "kept_per_layer", "ffn_per_layer",
-// "density_per_layer" (shares of the prompt's rows), "kept_by_place" and "used_by_step" (trace_sums.h), "parts_ms",
-// "kv_bytes", "kv_bytes_dense", "aux_bytes", "cold_bytes", "peak_held_bytes", "peak_memory_bytes"}; what does not apply
-// is absent. With prune "none", fills `dense`; with another, compares with it where it is filled.
-nlohmann::ordered_json RunSample(const Sample& sample, const std::string& prune, const ArmContext& context,
-                                 DenseLogits& dense);
+// With prune "none", fills `dense`; with a method, compares with `dense` where it is filled.
+SampleResult RunSample(const Sample& sample, const std::string& prune, const ArmContext& context,
+                       DenseLogits& dense);
 
 // The prompt of a sample, its first where it has several; and how many tokens it has, the longest where it has several.
 std::vector<int32_t> PromptOf(const Sample& sample, const ArmContext& context);

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -34,10 +33,9 @@ struct EvalOptions {
 // Throws Error for options that do not fit each other or the engine.
 void Check(const EvalOptions& options, const Engine& engine);
 
-// What a run came to.
 struct EvalResult {
-  nlohmann::ordered_json rows;       // of results.json
-  std::vector<std::string> skipped;  // why tasks of a group were left out: none of their data is there
+  std::vector<ResultRow> rows;       // of results.json
+  std::vector<std::string> skipped;  // why tasks of a group were left out: their data is missing
 };
 
 struct EvalProgress {

@@ -110,10 +110,13 @@ std::vector<Arm> Arms(const BenchOptions& o) {
   return arms;
 }
 
-void Print(const BenchOptions& o, const std::vector<nlohmann::ordered_json>& rows, const std::string& table) {
-  if (o.output == "md") fmt::print("{}", table);
-  if (o.output == "csv") fmt::print("{}", CsvText(rows));
-  if (o.output == "json") fmt::print("{}\n", Dump(nlohmann::ordered_json(rows), 1));
+template <typename Row>
+void Print(const BenchOptions& o, const std::vector<Row>& rows) {
+  if (o.output == "md") fmt::print("{}", Tables(rows));
+  nlohmann::ordered_json json;
+  for (const Row& row : rows) json.push_back(ToJson(row));
+  if (o.output == "csv") fmt::print("{}", CsvText(json));
+  if (o.output == "json") fmt::print("{}\n", Dump(json, 1));
 }
 
 // What a dry run needs of a model: its sizes, and its weights where "auto" asks which they are.
@@ -146,19 +149,18 @@ void PlanAll(const BenchOptions& o) {
   PlannedModel model(o);
   const std::unique_ptr<Backend> backend =
       MakeBackend(o.model.engine.backend, {.threads = o.model.engine.threads, .exact = o.model.engine.exact});
-  std::vector<nlohmann::ordered_json> rows;
+  std::vector<PlanRow> rows;
   for (const int64_t tokens : o.prompts) {
     if (tokens > limits::kMaxContext) throw Error("-p {}: at most {}", tokens, limits::kMaxContext);
     const std::vector<int32_t> prompt = RandomPrompt(tokens, model.config.shape.vocab);
     for (const Arm& arm : Arms(o)) {
       const ResolvedPrune resolved = model.Resolve(arm.prune, tokens);
-      rows.push_back(PlanRow(o.shape.empty() ? o.model.model : o.shape, tokens,
-                             PlanRun(model.config, prompt, resolved.spec, *backend)));
-      rows.back()["auto"] = resolved.reason;
-      if (o.output == "jsonl") fmt::print("{}\n", Dump(rows.back()));
+      rows.push_back(MakeRow(o.shape.empty() ? o.model.model : o.shape, tokens,
+                             PlanRun(model.config, prompt, resolved.spec, *backend), resolved.reason));
+      if (o.output == "jsonl") fmt::print("{}\n", Dump(ToJson(rows.back())));
     }
   }
-  Print(o, rows, PlanTable(rows));
+  Print(o, rows);
 }
 
 void Bench(BenchOptions o) {
@@ -177,16 +179,16 @@ void Bench(BenchOptions o) {
     }
     if (tokens <= o.second) throw Error("--second {}: a prompt of {} has no document", o.second, tokens);
   }
-  std::vector<nlohmann::ordered_json> rows;
+  std::vector<BenchRow> rows;
   for (const int64_t tokens : o.prompts) {
     const std::vector<BenchSample> samples = Measure(o, Arms(o), tokens, *engine);
     for (const BenchSample& sample : samples) {
-      rows.push_back(BenchRow(*engine, tokens, sample, samples.front()));
-      if (o.output == "jsonl") fmt::print("{}\n", Dump(rows.back()));
+      rows.push_back(MakeRow(*engine, tokens, sample, samples.front()));
+      if (o.output == "jsonl") fmt::print("{}\n", Dump(ToJson(rows.back())));
     }
     std::fflush(stdout);
   }
-  Print(o, rows, BenchTables(rows));
+  Print(o, rows);
 }
 
 }  // namespace

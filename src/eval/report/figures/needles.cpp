@@ -12,20 +12,12 @@ namespace coppice {
 
 namespace {
 
-using nlohmann::ordered_json;
-
 // Shares found by depth in percent, of a task at one length.
-std::map<int, double> DepthsOf(const ordered_json& row) {
+std::map<int, double> DepthsOf(const ResultRow& row) {
   std::map<int, double> depths;
-  if (!row.is_object()) return depths;
-  const auto found = row.find("by_depth");
-  if (found == row.end() || !found->is_array()) return depths;
-  for (const ordered_json& place : *found) {
-    if (!place.is_object() || !place.value("depth", ordered_json()).is_number() ||
-        !place.value("score", ordered_json()).is_number())
-      continue;
-    depths[static_cast<int>(std::lround(100 * place["depth"].get<double>()))] =
-        place["score"].get<double>() / 100;
+  for (const DepthScore& place : row.by_depth) {
+    if (std::isfinite(place.depth) && std::isfinite(place.score))
+      depths[static_cast<int>(std::lround(100 * place.depth))] = place.score / 100;
   }
   return depths;
 }

@@ -49,8 +49,8 @@ Figure SweepFigure(const ReportData& data) {
     if (scored.empty() || drawn++ == kMostSweeps) break;
     std::vector<double> scores, speeds;
     for (size_t i = 0; i < sweep.arms.size(); ++i) {
-      scores.push_back(data.Mean(scored, sweep.arms[i], "score") / 100);
-      speeds.push_back(data.GeometricMean(scored, sweep.arms[i], "speed_up"));
+      scores.push_back(data.Mean(scored, sweep.arms[i], &ResultRow::score) / 100);
+      speeds.push_back(data.GeometricMean(scored, sweep.arms[i], &ResultRow::speed_up));
       figure.numbers.push_back({sweep.method, sweep.key, sweep.values[i], PercentText(scores.back()),
                                 Cell(speeds.back(), RatioText)});
     }
