@@ -7,7 +7,7 @@
 #include <cmath>
 #include <utility>
 
-#include "base/error.h"
+#include "base/field_error.h"
 #include "base/limits.h"
 #include "engine/fingerprint.h"
 #include "engine/open_model.h"
@@ -56,7 +56,8 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
       cold_options_(options.cold),
       tile_rows_(std::max<int64_t>(options.tile_rows, 1)) {
   transformer_.CheckCacheType(*backend_);
-  if (context_ > limits::kMaxContext) throw Error("--ctx-size {}: at most {}", context_, limits::kMaxContext);
+  if (context_ > limits::kMaxContext)
+    throw FieldError("context", " {}: at most {}", context_, limits::kMaxContext);
   if (options.time_operations) {
     auto timed = std::make_unique<TimedBackend>(std::move(backend_));
     timed_ = timed.get();
@@ -100,9 +101,9 @@ void Engine::CheckTokens(std::span<const int32_t> prompt) const {
     }
   }
   if (tokens > context_) {
-    throw Error(
-        "the prompt has {} tokens, the context {}: shorten it, or raise --ctx-size where the model allows",
-        tokens, context_);
+    throw FieldError("context",
+                     " {}: the prompt has {} tokens; shorten it, or raise the context where the model allows",
+                     context_, tokens);
   }
 }
 
@@ -114,17 +115,20 @@ void Engine::CheckRequest(const Request& request) const {
     }
   }
   if (!(request.least_confidence >= 0 && request.least_confidence <= 1))
-    throw Error("--fallback {}: not a probability from 0 to 1", request.least_confidence);
-  if (request.max_tokens < -1) throw Error("--predict {}: not a whole number from -1", request.max_tokens);
-  if (request.protection.first < 0 || request.protection.last < 0)
-    throw Error("--protect-first and --protect-last count tokens");
+    throw FieldError("least_confidence", " {}: not a probability from 0 to 1", request.least_confidence);
+  if (request.max_tokens < -1)
+    throw FieldError("max_tokens", " {}: not a whole number from -1", request.max_tokens);
+  if (request.protection.first < 0)
+    throw FieldError("protect_first", " {}: not a number of tokens", request.protection.first);
+  if (request.protection.last < 0)
+    throw FieldError("protect_last", " {}: not a number of tokens", request.protection.last);
   int64_t behind = 0;
   for (const PositionSpan& span : request.question) {
     if (span.begin < behind || span.end <= span.begin ||
         span.end > static_cast<int64_t>(request.tokens.size())) {
-      throw Error(
-          "--query-span {}:{}: spans ascend, hold a token each and lie inside the prompt of {} tokens",
-          span.begin, span.end, request.tokens.size());
+      throw FieldError("question",
+                       " {}:{}: spans ascend, hold a token each and lie inside the prompt of {} tokens",
+                       span.begin, span.end, request.tokens.size());
     }
     behind = span.end;
   }
@@ -337,7 +341,7 @@ Answer Engine::GenerateOnce(const Request& request, DocumentCache* documents, bo
   // A folder that cannot hold the cold tier is found before the work, not after.
   if (run.prune.policy->OffloadBlock() > 0) OpenColdFile(cold_options_, 4096);
   if (request.prompt_log_probs && run.prune.active) {
-    throw Error("log-probabilities of the prompt need all of it: they do not go with --prune {}",
+    throw Error("log-probabilities of the prompt need all of it: they do not go with the method {}",
                 run.prune.spec);
   }
   // Where the request fails it goes, and the memory with it; nobody can tell how far it got.

@@ -117,6 +117,9 @@ class Engine {
   // The random model of a known shape ("llama-3.2-1b:bf16"), in memory (model/synthetic.h).
   static std::unique_ptr<Engine> FromShape(const std::string& shape, const EngineOptions& options);
 
+  // Throws Error for a prompt that is empty or has a token outside the vocabulary, FieldError where it is longer than the
+  // context. Thread-safe.
+  void CheckTokens(std::span<const int32_t> prompt) const;
   // Answers one request. Throws Error for a request that cannot be served, Cancelled where it was cancelled;
   // the engine stays usable after either.
   //
@@ -153,7 +156,6 @@ class Engine {
   Answer GenerateOnce(const Request& request, DocumentCache* documents, bool* active = nullptr);
   Answer GenerateTrusted(const Request& request);  // trusted_answer.cpp
   void CheckRequest(const Request& request) const;
-  void CheckTokens(std::span<const int32_t> tokens) const;
   void Prefill(const Request& request, TokenPolicy& policy, SequenceState& sequence, Workspace& workspace,
                Tensor& logits);
   void PrefillRest(const Request& request, DocumentCache* documents, Run& run);

@@ -55,8 +55,8 @@ std::vector<double> Shares(const Ledger& ledger, double (*value)(const LayerCoun
   return shares;
 }
 
-// A sample may take several requests: a prefill for each choice. Times and FLOPs are means of a request, the rest is of
-// the last.
+// Adds up a sample's requests: a prefill for each choice. Times and FLOPs are means over requests, the rest
+// is of the last request.
 class Account {
  public:
   void Add(const Answer& answer, int64_t prompt_tokens, const Trace& trace) {
@@ -177,7 +177,7 @@ void RunAnswer(const Sample& sample, const std::string& prune, const ArmContext&
   request.max_tokens = sample.max_tokens;
   request.on_logits = [&](std::span<const float> logits) { comparison.See(logits); };
   std::string so_far;
-  // Text that holds all references holds them whatever follows.
+  // Once the text contains all references, no continuation changes the score.
   const bool stops_when_right = context.stop_when_right && sample.metric == "string_match_all";
   if (sample.first_line || stops_when_right) {
     request.on_token = [&](int32_t id) {
@@ -207,7 +207,7 @@ Likelihood RunChoice(const EncodedChoice& encoded, const std::string& prune, con
   request.forced = encoded.continuation;
   request.max_tokens = static_cast<int64_t>(encoded.continuation.size());
   request.ignore_eos = true;
-  // What does not fit is cut from the left, as lm-evaluation-harness does.
+  // A context that is too long loses its beginning, as in lm-evaluation-harness.
   const int64_t room = context.engine.context() - request.max_tokens;
   if (room < 1) throw Error("a continuation of {} tokens leaves no room for its context", request.max_tokens);
   const int64_t excess = static_cast<int64_t>(request.tokens.size()) - room;
@@ -293,7 +293,7 @@ int64_t PromptTokens(const Sample& sample, const ArmContext& context) {
 }
 
 EncodedChoice EncodeChoice(const Choice& choice, const Tokenizer& tokenizer) {
-  // A space of any script belongs to the continuation.
+  // White space of any script at the end belongs to the continuation.
   const std::u32string text = ToCodePoints(choice.context);
   size_t end = text.size();
   while (end > 0 && IsPythonSpace(text[end - 1])) --end;

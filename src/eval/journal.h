@@ -1,4 +1,5 @@
-// The samples that are done, in a file that grows by a line for each sample, so that an interrupted run can resume.
+// The samples that are done, in a file that grows by a line for each sample, so that an interrupted run can
+// resume.
 #pragma once
 
 #include <fstream>
@@ -27,9 +28,9 @@ class Journal {
   // How a record is written.
   using Writer = std::function<nlohmann::ordered_json(const SampleRecord& record)>;
 
-  // Reads `path` if it exists, and drops a last line that was cut off. The file is made with the first record and has
-  // `settings` in its first line. Throws Error, naming the file, where it cannot be read, where a line is no record, or
-  // where its records were made with other settings: their name and both values.
+  // Reads `path` if it exists, and drops a last line that was cut off. The file is made with the first record
+  // and has `settings` in its first line. Throws Error, naming the file, where it cannot be read, where a
+  // line is no record, or where its records were made with other settings: their name and both values.
   Journal(
       const std::string& path, nlohmann::ordered_json settings,
       Writer writer = [](const SampleRecord& record) { return ToJson(record); });

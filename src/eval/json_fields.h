@@ -1,4 +1,5 @@
-// Structs as JSON objects. A struct lists its fields once, for both directions, in the order in which they are written:
+// Structs as JSON objects. A struct lists its fields once, for both directions, in the order in which they
+// are written:
 //
 //   template <IsA<Point> T, typename Field>
 //   void Fields(T& point, const Field& field) {
@@ -6,8 +7,8 @@
 //     field("name", point.name);
 //   }
 //
-// An empty optional, string or list is not written; a double that is NaN is written as null. Reading takes what is
-// absent or null as not given.
+// An empty optional, string or list is not written; a double that is NaN is written as null. Reading takes
+// what is absent or null as not given.
 #pragma once
 
 #include <cmath>
@@ -26,8 +27,8 @@ namespace coppice {
 template <typename T, typename Struct>
 concept IsA = std::same_as<std::remove_const_t<T>, Struct>;
 
-// What to do with a field whose value is of another kind than the struct's: throw an Error that names it, or take it as
-// not given.
+// What to do with a field whose value is of another kind than the struct's: throw an Error that names it, or
+// take it as not given.
 enum class WrongKind { kThrow, kSkip };
 
 namespace json_fields {

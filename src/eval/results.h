@@ -1,4 +1,5 @@
-// What a run of `coppice eval` found: of each sample in each arm (samples.jsonl), and summed up (results.json).
+// What a run of `coppice eval` found: of each sample in each arm (samples.jsonl), and summed up
+// (results.json).
 #pragma once
 
 #include <array>
@@ -21,8 +22,9 @@ struct PartTimes {
   std::array<double, kOpKindNames.size()> ms = {};
 };
 
-// One sample in one arm: dense ("none"), or a method. What does not apply to the sample, or was not recorded, is absent. Times and FLOPs are
-// means over the sample's requests (one for each choice); the rest is of its last request.
+// One sample in one arm: dense ("none"), or a method. What does not apply to the sample, or was not recorded,
+// is absent. Times and FLOPs are means over the sample's requests (one for each choice); the rest is of its
+// last request.
 struct SampleResult {
   std::string prune;                        // as it was asked for
   std::optional<double> nll;                // of a continuation, in nats
@@ -70,8 +72,9 @@ struct DepthScore {
   int64_t n = 0;
 };
 
-// A row of results.json: a task at a length in one arm. Scores are percentages, those of perplexity the perplexity; times
-// are medians over samples, shares and bytes are means. NaN, or an empty list, where no sample says it.
+// A row of results.json: a task at a length in one arm. Scores are percentages, those of perplexity the
+// perplexity; times are medians over samples, shares and bytes are means. NaN, or an empty list, where no
+// sample says it.
 struct ResultRow {
   std::string task;
   int64_t length = 0;
@@ -106,7 +109,8 @@ nlohmann::ordered_json ToJson(const SampleRecord& record);
 SampleRecord RecordFromJson(const nlohmann::ordered_json& json);
 
 nlohmann::ordered_json ToJson(const ResultRow& row);
-// The rows of a list that name a task and an arm; fields of another kind than the struct's count as not given.
+// The rows of a list that name a task and an arm; fields of another kind than the struct's count as not
+// given.
 std::vector<ResultRow> RowsFromJson(const nlohmann::ordered_json& list);
 
 }  // namespace coppice

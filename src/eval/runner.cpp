@@ -39,7 +39,7 @@ class Run {
   }
 
   EvalResult All() {
-    // What is missing must not show after an hour.
+    // Missing data are an error at the start, not after an hour.
     for (const EvalGroup& group : groups_) {
       if (group.named && group.task->needs_data) OneSample(group);
     }

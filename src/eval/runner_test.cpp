@@ -103,7 +103,8 @@ TEST(Runner, RowsHoldWhatAReportNeeds) {
   EXPECT_EQ(pruned["by_depth"].size(), 2u);
   EXPECT_EQ(LinesOf(options.folder + "/samples.jsonl").size(), 3u);
   EXPECT_THAT(pruned["spec"].get<std::string>(), HasSubstr("random:keep=0.25/0.5/0.5"));
-  // What only a trace knows: nothing is dropped before layer 4, and it is dropped everywhere but at the last token.
+  // What only a trace knows: nothing is dropped before layer 4, and it is dropped everywhere but at the last
+  // token.
   ASSERT_EQ(pruned["dropped_by_place"].size(), layers);
   EXPECT_EQ(pruned["dropped_by_place"][3][0], 0.0);
   EXPECT_NEAR(pruned["dropped_by_place"][layers - 1][5].get<double>(), 0.9375, 0.05);
@@ -125,7 +126,8 @@ TEST(Runner, GoesOnWhereItWas) {
   const ordered_json whole = RowsOf(options);
   const std::string journal = options.folder + "/samples.jsonl";
   std::vector<std::string> lines = LinesOf(journal);
-  // One sample done, the second torn by a crash in the middle of its line. A mark shows that the first is not run again.
+  // One sample done, the second torn by a crash in the middle of its line. A mark shows that the first is not
+  // run again.
   ordered_json first = ordered_json::parse(lines[1]);
   first["arms"][0]["ttft_ms"] = 123456.0;
   std::ofstream(journal) << lines[0] << "\n" << first.dump() << "\n" << lines[2].substr(0, 100);
@@ -184,14 +186,14 @@ TEST(Runner, KeepsWhatWasDoneWhenInterrupted) {
 TEST(Runner, BadOptionsAreErrorsThatNameThem) {
   EvalOptions options = OptionsOf("bad");
   options.lengths = {1 << 22};
-  EXPECT_THAT(FailureOf(options), HasSubstr("--lengths 4194304: the context is"));
+  EXPECT_THAT(FailureOf(options), HasSubstr("lengths 4194304: the context is"));
   options.lengths = {20};
   EXPECT_THAT(FailureOf(options), HasSubstr("niah: the shortest prompt and its answer take"));
   options = OptionsOf("bad");
   options.prune = {"ftp", "ftp"};
-  EXPECT_THAT(FailureOf(options), HasSubstr("--prune ftp: named twice"));
+  EXPECT_THAT(FailureOf(options), HasSubstr("prune ftp: named twice"));
   options.prune = {"none"};
-  EXPECT_THAT(FailureOf(options), HasSubstr("--prune none: named twice"));
+  EXPECT_THAT(FailureOf(options), HasSubstr("prune none: named twice"));
   options.prune = {"no_such_method"};
   EXPECT_THAT(FailureOf(options), HasSubstr("no_such_method"));
   options = OptionsOf("bad");
@@ -204,7 +206,7 @@ TEST(Runner, BadOptionsAreErrorsThatNameThem) {
   EXPECT_THAT(FailureOf(options), HasSubstr("name a task"));
   options = OptionsOf("bad");
   options.chat = true;
-  EXPECT_THAT(FailureOf(options), HasSubstr("--chat: the model has no chat template"));
+  EXPECT_THAT(FailureOf(options), HasSubstr("chat: the model has no chat template"));
   options = OptionsOf("bad");
   std::ofstream(options.folder).put('x');  // a file where the folder should be
   EXPECT_THAT(FailureOf(options), HasSubstr(options.folder));

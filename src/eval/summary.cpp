@@ -22,8 +22,8 @@ struct Group {
   Runs runs = {};                                       // of the arm
   Runs dense = {};                                      // of the same samples
   std::map<double, std::vector<double>> by_depth = {};  // scores
-  std::vector<const std::vector<std::vector<double>>*> masses =
-      {};  // attention mass of the dense run, by layer
+  // The attention mass of dense runs, by layer.
+  std::vector<const std::vector<std::vector<double>>*> masses = {};
 };
 
 // The values of the runs that have one.
@@ -183,7 +183,7 @@ double SpeedUp(const Group& group) {
   return Median(ratios);
 }
 
-// A grid's depths as they are; where answers lie anywhere, by tenths of the text.
+// By depth if samples lie on a grid of depths, else by tenths of the text.
 std::vector<DepthScore> Depths(const Group& group) {
   constexpr size_t kMostPlaces = 40;
   std::map<double, std::vector<double>> places;

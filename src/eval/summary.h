@@ -1,4 +1,4 @@
-// The rows of a report, from the samples that are done.
+// Sums up the samples that are done into the rows of results.json.
 #pragma once
 
 #include <string>

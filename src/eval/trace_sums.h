@@ -19,14 +19,14 @@ struct PlaceRow {
   int64_t layer = 0;
   std::vector<double> shares;  // [kPlaces]
 };
-// A row for each layer that differs from the layer below. Where each kv head keeps its own tokens, shares are scaled to
-// what one head keeps.
+// A row for each layer that differs from the layer below. Where each kv head keeps its own tokens, shares are
+// scaled to what one head keeps.
 std::vector<PlaceRow> PlacesOf(const Trace& trace);
 // [layers][kPlaces]; empty where `rows` are not those of so many layers.
 std::vector<std::vector<double>> AllPlaces(const std::vector<PlaceRow>& rows, size_t layers);
 
-// The share of the prompt whose keys were computed after prefill, after the first generated token that went through the
-// model, and so on, without the numbers at the end that repeat the one before.
+// The share of the prompt whose keys were computed after prefill, after the first generated token that went
+// through the model, and so on, without the numbers at the end that repeat the one before.
 struct TokenUse {
   std::vector<double> all;   // over all layers
   std::vector<double> last;  // in the last layer

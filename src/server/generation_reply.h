@@ -1,4 +1,4 @@
-// What the client of a generation is sent: the whole answer, or a stream of chunks, in OpenAI's form.
+// The reply to a generation request in OpenAI's form: the whole answer, or a stream of chunks.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace coppice {
 
-// A prompt once it is tokens.
+// A tokenized prompt.
 struct EncodedPrompt {
   std::vector<int32_t> tokens;
   std::vector<std::string> pieces;  // of its text, for echo; together they are `text`
@@ -36,18 +36,20 @@ struct ReplyOptions {
   Parameters parameters;
 };
 
-// Gathers what the jobs of one request say, from whichever threads they do.
+// Collects the events of one request's jobs. Thread-safe.
 class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
  public:
-  // `prompts`: one for each choice. `exchange`'s client is answered; `tokenizer` and `metrics` outlive it.
+  // `prompts` has one for each choice. `exchange` takes the reply; `tokenizer` and `metrics` must outlive
+  // this object.
   GenerationReply(ReplyOptions options, std::vector<std::shared_ptr<const EncodedPrompt>> prompts,
                   const Tokenizer& tokenizer, Metrics& metrics, std::shared_ptr<Exchange> exchange);
 
-  // `callback` ends what the request's other jobs compute, once one has failed.
+  // `callback` is called when a job fails; it cancels the request's other jobs.
   void OnFailure(std::function<void()> callback) { on_failure_ = std::move(callback); }
   // The listener of choice `index`.
   std::shared_ptr<JobEvents> Events(int index);
-  // What its job records into; null where nobody asked for depths. Lives as long as its listener.
+  // The recorder for that choice's job; null if the request does not ask for depths. Lives as long as the
+  // listener.
   TraceRecorder* Recorder(int index);
 
   void OnPrefix(int index, int64_t tokens);

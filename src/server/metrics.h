@@ -1,4 +1,4 @@
-// Counters for Prometheus (text format 0.0.4). Counting never waits for anything but other counting.
+// Counters for Prometheus (text format 0.0.4). Counting only waits for other counting.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ class Histogram {
   double sum_ = 0;
 };
 
-// What is the case at the moment of asking.
+// Values at the time of the request.
 struct Gauges {
   int64_t processing = 0;
   int64_t waiting = 0;

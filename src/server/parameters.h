@@ -1,5 +1,5 @@
-// What a request asks for. One table (parameter_table.cpp) serves every route, so that a field means the same
-// wherever it is sent.
+// The parameters of a request. One table (parameter_table.cpp) serves every route, so that a field means the
+// same on each.
 #pragma once
 
 #include <cstdint>
@@ -82,13 +82,13 @@ struct Parameters {
 // Reads a request's body on top of `defaults`. Throws HttpError, naming the field.
 Parameters ParseParameters(std::string_view body, Route route, const Parameters& defaults);
 
-// One field. Where several of its names are sent, the request is refused.
+// One field. A request that sends several of its names is refused.
 struct Field {
   // A field that changes nothing at this value (JSON), and is refused at any other.
   struct Neutral {
     const char* json;
   };
-  // A field that may say what it likes: nothing that it asks for is lost.
+  // A field whose value is ignored.
   struct Ignored {};
   using Custom = void (*)(const nlohmann::json& value, const std::string& name, Parameters& out);
   using Target = std::variant<bool& (*)(Parameters&), int64_t& (*)(Parameters&), double& (*)(Parameters&),

@@ -33,16 +33,16 @@ struct ServerOptions {
 
 class Server final : public HttpService {
  public:
-  // Listens at once, and says that it is loading. Throws Error for an address that cannot be had, or that is not
-  // this machine's own while there is no key.
+  // Listens at once, and answers that the model is loading. Throws Error if the address cannot be used, or if
+  // others can reach it and there is no API key.
   explicit Server(ServerOptions options);
   ~Server() override;  // Stop()
 
-  // From here on requests are served. Throws Error for a model without a tokenizer, or where the default --prune
-  // does not fit it.
+  // Begins to serve requests. Throws Error for a model without a tokenizer, or if the default method does not
+  // fit the model.
   void Serve(std::unique_ptr<Engine> engine);
   int port() const;
-  // Ends what is computed, tells its clients, and closes every connection; takes about a second at most.
+  // Cancels all jobs, tells their clients, and closes every connection; takes about a second at most.
   void Stop();
 
   std::optional<HttpReply> Refuse(const HttpRequest& head) override;

@@ -1,4 +1,4 @@
-// coppice bench: time to first token by prompt length and method, where it goes, and the decode rate.
+// coppice bench: time to first token by prompt length and method, its parts, and the decode rate.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -41,13 +41,14 @@ struct BenchOptions {
   bool dry_run = false;
 };
 
-// What is measured in turn: a method from the first token on, or its second question about the same document.
+// One of the alternating measurements: a method on a whole prompt, or on its second question about the same
+// document.
 struct Arm {
   std::string prune;
   bool second = false;
 };
 
-// Any ids do: the arithmetic does not depend on them, except where a method's choice does.
+// Random ids: the arithmetic does not depend on them, though a method's choice may.
 std::vector<int32_t> RandomPrompt(int64_t tokens, int64_t vocab, uint64_t seed = 1) {
   std::vector<int32_t> ids(static_cast<size_t>(tokens));
   Random random(seed);
@@ -55,7 +56,7 @@ std::vector<int32_t> RandomPrompt(int64_t tokens, int64_t vocab, uint64_t seed =
   return ids;
 }
 
-// Round 0 of a second question is the first one, which leaves the document in the cache.
+// Round 0 of a second question asks the first question, which leaves the document in the cache.
 Request MakeRequest(const BenchOptions& o, const Arm& arm, int64_t tokens, int round, int64_t vocab) {
   Request request;
   request.tokens = RandomPrompt(tokens, vocab);
@@ -72,8 +73,8 @@ Request MakeRequest(const BenchOptions& o, const Arm& arm, int64_t tokens, int r
   return request;
 }
 
-// Methods alternate run by run, dense first, after one uncounted round, so that a drifting machine hits all
-// alike.
+// Methods alternate run by run, dense first, after one uncounted round, so that a drift of the machine's
+// speed affects all alike.
 std::vector<BenchSample> Measure(const BenchOptions& o, const std::vector<Arm>& arms, int64_t tokens,
                                  Engine& engine) {
   std::vector<BenchSample> samples(arms.size());
@@ -102,7 +103,8 @@ std::vector<Arm> Arms(const BenchOptions& o) {
   for (const std::string& spec : o.prune) {
     if (spec != "none") arms.push_back({spec});
   }
-  // A dense second question costs a dense first one more: only where "none" was asked for, or nothing else.
+  // A dense second question costs one more dense first one, so it is run only if "none" was asked for, or no
+  // method.
   if (o.second > 0 && o.prune.empty()) arms.push_back({"none", true});
   if (o.second > 0) {
     for (const std::string& spec : o.prune) arms.push_back({spec, true});
@@ -119,7 +121,7 @@ void Print(const BenchOptions& o, const std::vector<Row>& rows) {
   if (o.output == "json") fmt::print("{}\n", Dump(json, 1));
 }
 
-// What a dry run needs of a model: its sizes, and its weights where "auto" asks which they are.
+// What a dry run needs of a model: its sizes, and for "auto" the fingerprint of its weights.
 struct PlannedModel {
   explicit PlannedModel(const BenchOptions& o) {
     if (!o.shape.empty()) {
@@ -168,7 +170,7 @@ void Bench(BenchOptions o) {
   if (o.dry_run && o.second > 0) throw Error("--second: --dry-run plans first questions only");
   if (o.dry_run) return PlanAll(o);
   o.model.engine.time_operations = true;
-  // What the arms leave there is used in every round: nothing may leave to make room.
+  // Every round uses the entries that the arms leave in the cache, so none may be evicted.
   if (o.second > 0) o.model.engine.documents = DocumentCacheOptions{.memory_bytes = int64_t{1} << 50};
   const std::unique_ptr<Engine> engine = o.shape.empty() ? Engine::Load(o.model.model, o.model.engine)
                                                          : Engine::FromShape(o.shape, o.model.engine);

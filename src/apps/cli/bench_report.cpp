@@ -18,14 +18,14 @@ double MedianMs(const BenchSample& sample, OpKind kind) {
   return SpreadOf(std::move(ms)).median;
 }
 
-// What a run would take if its products and its attention ran at the dense run's rates.
+// The time that a run would take if its products and its attention ran at the dense run's rates.
 struct Bounds {
   double time_ms;  // with everything else of the dense run unchanged; but see BoundsOf
   double rate;     // of products and attention alone: the dense run's time in both over the method's
 };
 
-// A second question computes few rows even in the first layer, so that what is done by rows shrinks with the products;
-// only the weights are packed as for a whole prompt.
+// A second question computes few rows even in the first layer, so the work done by rows shrinks with the
+// products; only the packing of weights costs the same as for a whole prompt.
 Bounds BoundsOf(const PrefillFlops& parts, bool is_second, const BenchSample& dense) {
   const PrefillFlops all = dense.last.ledger.prefill_parts();
   const double products_ms = MedianMs(dense, OpKind::kProduct);

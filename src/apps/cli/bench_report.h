@@ -37,10 +37,10 @@ struct BenchRow {
   Spread ttft_ms = {};
   double tokens_per_second = 0, tflops_per_second = 0;
   double speed_up = 0;
-  double flop_bound = 0,
-         share_of_bound = 0;  // the speed-up that the FLOPs would allow, and what was reached of it
-  double time_bound = 0, share_of_time_bound = 0;  // the same by Bounds::time_ms
-  double rate_bound = 0, share_of_rate_bound = 0;  // the same by Bounds::rate
+  // The speed-up that the FLOPs would allow, and the share of it that was reached.
+  double flop_bound = 0, share_of_bound = 0;
+  double time_bound = 0, share_of_time_bound = 0;  // by Bounds::time_ms
+  double rate_bound = 0, share_of_rate_bound = 0;  // by Bounds::rate
   std::array<double, kOpKindNames.size()> parts_ms = {};
   double other_ms = 0;
   double flops = 0, product_flops = 0, attention_flops = 0;

@@ -1,4 +1,4 @@
-// coppice eval: what each method costs in right answers, next to what it saves.
+// coppice eval: the score of each method beside the time and FLOPs that it saves.
 #include "eval/runner.h"
 
 #include <fmt/core.h>

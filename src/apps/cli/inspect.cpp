@@ -1,4 +1,5 @@
-// coppice inspect, tokenize, methods, synth: what a model is, what a text becomes, what there is.
+// coppice inspect, tokenize, methods and synth: a model's facts, a text's tokens, the list of methods, and
+// random models.
 #include <fmt/core.h>
 
 #include <cstdio>

@@ -19,7 +19,7 @@ std::optional<int64_t> Position(std::string_view text, int64_t fallback) {
   return value;
 }
 
-// BEGIN:END as Python's slices have it: counted from the end where negative, and the prompt's own ends where left out.
+// BEGIN:END as in Python's slices: negative positions count from the end, absent ones are the prompt's ends.
 std::optional<PositionSpan> ParseSpan(const std::string& text, int64_t tokens) {
   const size_t colon = text.find(':');
   if (colon == std::string::npos) return std::nullopt;

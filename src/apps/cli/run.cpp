@@ -50,7 +50,7 @@ void Write(const std::string& text) {
   }
 }
 
-// Writes what the prompt left, so that the next process finds it, and says so where that failed.
+// Writes the prompt's entry of the document cache to a file for the next process; a failure is only reported.
 void FlushDocuments(Engine& engine) {
   if (engine.documents() == nullptr) return;
   engine.documents()->Flush();
@@ -59,7 +59,7 @@ void FlushDocuments(Engine& engine) {
 }
 
 void Run(const RunOptions& o) {
-  // A trace that has nowhere to go is found before the work, not after.
+  // A trace file that cannot be written is an error before the work, not after.
   if (!o.trace.empty()) {
     const NewFile probe(o.trace, "trace");
   }
@@ -90,7 +90,7 @@ void Run(const RunOptions& o) {
   } else {
     Write(stream.Flush() + "\n");
     if (StderrIsTerminal()) PrintSummary(answer, static_cast<int64_t>(prompt.tokens.size()));
-    // Said wherever stderr goes: whoever leaves the choice to the program must see what it chose.
+    // Printed even if stderr is no terminal: a user who leaves the choice to `auto` must see what it chose.
     if (!answer.auto_reason.empty()) fmt::print(stderr, "auto: {}\n", answer.auto_reason);
   }
   FlushDocuments(*engine);

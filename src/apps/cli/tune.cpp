@@ -43,14 +43,14 @@ std::string Today() {
   return fmt::format("{:04}-{:02}-{:02}", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday);
 }
 
-// Beside the calibration, a folder for each set of settings: a run with others begins its own.
+// A folder beside the calibration for each set of settings, so that a run with other settings begins its own.
 std::string DefaultFolder(const TuneCommand& o, const Engine& engine) {
   const std::string settings = SettingsOf(o.tune.eval, o.model.model, engine).dump();
   const std::string base = std::filesystem::path(o.calibration).replace_extension().string();
   return fmt::format("{}.tune/{:08x}", base, Fnv1a(settings) & 0xffffffff);
 }
 
-// Everything that can be wrong with the options, before a model is loaded or an hour has passed.
+// Checks the options before a model is loaded.
 void Prepare(TuneCommand& o) {
   o.tune.budgets.clear();
   for (const std::string& budget : o.budgets) {

@@ -42,7 +42,7 @@ std::string ScoreText(double score, const Interval& interval) {
   return fmt::format("{:.1f}", score) + (ends.empty() ? "" : " (" + ends + ")");
 }
 
-// Methods by tasks; empty where no cell holds anything.
+// Methods by tasks; empty if every cell is.
 std::string Matrix(const ReportData& data, const char* title, const CellText& text) {
   std::vector<std::string> titles = {"method"};
   for (const ReportGroup& group : data.groups()) titles.push_back(CellSafe(group.name()));

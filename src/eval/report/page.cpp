@@ -91,7 +91,7 @@ std::string Section(const Figure& figure) {
   return html + "</section>\n";
 }
 
-// What each name stands for, with the mark that it has in every figure.
+// The setting behind each method's name, with its mark in the figures.
 std::string MethodSection(const ReportData& data) {
   std::string html =
       "<section id=\"methods\">\n<h2>Methods</h2>\n<div class=\"scroll\"><table>\n<tr><th "

@@ -130,7 +130,7 @@ std::vector<double> ReportData::MeanList(const std::vector<size_t>& groups, size
   return mean;
 }
 
-// Where dense has a few points of partial credit from a handful of samples, a method has nothing to lose.
+// If dense has only a few points of partial credit from a handful of samples, a method has nothing to lose.
 bool ReportData::IsAnswered(size_t group) const {
   const ResultRow& dense = Row(group, 0);
   return dense.score > 0 && !(dense.score_interval.low < 1);
@@ -148,8 +148,8 @@ size_t ReportData::LeftOut() const {
       shared.begin(), shared.end(), [&](size_t g) { return !groups_[g].perplexity && !IsAnswered(g); }));
 }
 
-// Lower and upper halves add up as independent errors do, each side by itself: intervals of shares are not symmetric
-// (Zou and Donner, 2008).
+// Lower and upper halves add up as independent errors, each side separately, because intervals of shares are
+// not symmetric (Zou and Donner, 2008).
 Interval ReportData::MeanInterval(const std::vector<size_t>& groups, size_t arm) const {
   double below = 0, above = 0;
   for (const size_t g : groups) {

@@ -1,4 +1,5 @@
-// The rows of a run, prepared for figures: methods with names and marks, and means over the groups that all arms share.
+// The rows of a run, prepared for figures: methods with names and marks, and means over the groups that all
+// arms share.
 #pragma once
 
 #include <cstdint>
@@ -57,8 +58,8 @@ class ReportData {
   // By position, over groups whose lists are as long as the first that is not empty.
   std::vector<double> MeanList(const std::vector<size_t>& groups, size_t arm, List column) const;
 
-  // Groups with scores in percent in every arm. A group is left out where dense's score is 0 or its interval begins below
-  // 1 %: no method can lose there, and the mean would hide what methods lose elsewhere.
+  // Groups with scores in percent in every arm. A group is left out where dense's score is 0 or its interval
+  // begins below 1 %: no method can lose there, and the mean would hide what methods lose elsewhere.
   std::vector<size_t> Scored() const;
   size_t LeftOut() const;  // the number of groups left out
   double Score(size_t arm) const { return Mean(Scored(), arm, &ResultRow::score); }

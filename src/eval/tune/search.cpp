@@ -80,7 +80,7 @@ void TuneSearch::RunDense() {
   const bool judges_scores = std::any_of(options_.budgets.begin(), options_.budgets.end(),
                                          [](const QualityBudget& b) { return b.score_loss.has_value(); });
   if (judges_scores && dense_total_ <= 0)
-    throw Error("the dense model scores 0 on every sample: there is nothing to lose; give --budget kl=BOUND");
+    throw Error("the dense model scores 0 on every sample: there is nothing to lose; give a budget kl=BOUND");
 }
 
 // Nothing where the spec was there, is none, or is not below `most_flops` of dense.
@@ -98,8 +98,8 @@ std::optional<size_t> TuneSearch::Add(const std::string& method, const std::stri
   return result_.tried.size() - 1;
 }
 
-// Of those that the candidate has not answered: what most others failed, then what dense has right. Where a budget
-// allows several lost answers the first few come as the samples are, in random order (IsHopeless).
+// Of those that the candidate has not answered: what most others failed, then what dense has right. Where a
+// budget allows several lost answers the first few come as the samples are, in random order (IsHopeless).
 size_t TuneSearch::NextSample(const Candidate& c) const {
   const bool screens =
       std::any_of(options_.budgets.begin(), options_.budgets.end(),
@@ -192,8 +192,8 @@ void TuneSearch::Race(const MethodGrid& grid, double deadline) {
   }
 }
 
-// Probes settings from the cheapest on, in steps that grow with every one that fails, until all budgets are kept.
-// Returns which of `order` were probed.
+// Probes settings from the cheapest on, in steps that grow with every one that fails, until all budgets are
+// kept. Returns which of `order` were probed.
 std::vector<bool> TuneSearch::Gallop(const std::vector<size_t>& order, double deadline) {
   std::vector<bool> probed(order.size());
   std::vector<QualityBudget> open = options_.budgets;

@@ -2,16 +2,19 @@
 // method costs and how it answers comes from a TuneRunner, so that the search itself is tested on landscapes
 // that are known.
 //
-// 1. Each method's settings are planned (a dry run) and sorted by their FLOPs; those that save none are left out.
-// 2. A race, from the cheapest on, in steps that grow until a setting keeps every budget; then the settings that were
-//    passed over, from the cheapest on. A setting answers samples until it has lost more than every budget that is
-//    still open, or until it has answered all.
-// 3. The cheapest setting of all is joined by methods that may save more, and those compositions race as well.
+// 1. Each method's settings are planned (a dry run) and sorted by their FLOPs; those that save none are left
+//    out.
+// 2. A race, from the cheapest on, in steps that grow until a setting keeps every budget; then the settings
+//    that were passed over, from the cheapest on. A setting answers samples until it has lost more than every
+//    budget that is still open, or until it has answered all.
+// 3. The cheapest setting of all is joined by methods that may save more, and those compositions race as
+//    well.
 // 4. From each method's setting, one coordinate at a time to cheaper neighbours, in steps of two sizes.
 // 5. The winners take turns with dense: their time to first token is measured there and nowhere else.
 //
-// The samples that most settings failed come first. Where a budget allows several lost answers, the first few samples
-// come in random order instead, and a setting ends there if so many losses would be too unlikely (0.5 %) within it.
+// The samples that most settings failed come first. Where a budget allows several lost answers, the first few
+// samples come in random order instead, and a setting ends there if so many losses would be too unlikely (0.5
+// %) within it.
 //
 // Limited time is divided by the grids' weights, but a method gets enough for a few settings that answer all samples;
 // where that is no longer left, the last methods are not tried. What a method does not use is for those behind it.

@@ -88,7 +88,7 @@ void Trials::MakeSamples(bool judges_scores) {
     random.Shuffle(samples);
     for (Sample& sample : samples) {
       if (judges_scores && sample.kind == SampleKind::kContinue)
-        throw Error("{}: perplexity is no share of right answers: give --budget kl=BOUND", group.task->name);
+        throw Error("{}: perplexity is no share of right answers: give a budget kl=BOUND", group.task->name);
       const int64_t tokens = PromptTokens(sample, context_);
       samples_.push_back({&group, std::move(sample), tokens});
     }

@@ -1,5 +1,5 @@
-// The samples of `coppice tune`: cut into ranges of length and two halves, answered by the engine, and recorded in a
-// journal.
+// The samples of `coppice tune`: cut into ranges of length and two halves, answered by the engine, and
+// recorded in a journal.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,8 @@ class Trials {
   Trials(const TuneOptions& options, const std::string& model, Engine& engine,
          const std::atomic<bool>* cancelled);
 
-  // The tasks with samples whose prompts are in the range of `length`, and nearer to it than to any other of `lengths`.
+  // The tasks with samples whose prompts are in the range of `length`, and nearer to it than to any other of
+  // `lengths`.
   std::vector<TaskSamples> SamplesIn(int64_t length, const std::vector<int64_t>& lengths) const;
   const std::vector<std::string>& skipped() const { return skipped_; }
 

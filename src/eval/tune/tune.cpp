@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <limits>
 
-#include "base/error.h"
+#include "base/field_error.h"
 #include "base/new_file.h"
 #include "eval/setup.h"
 #include "eval/tune/trials.h"
@@ -75,10 +75,11 @@ class RangeTuner {
     if (!std::isfinite(seconds_) || tasks * runs == 0 || seconds <= 0) return SIZE_MAX;
     const double each = 2 * static_cast<double>(tasks) * seconds / static_cast<double>(runs);
     if (each * kFewestSamples > kSearchShare * seconds_) {
-      throw Error(
-          "--time-limit: {} dense runs of {} tasks take about {:.1f} minutes, of {:.1f} for {} tokens: "
-          "raise it, or name fewer tasks",
-          2 * kFewestSamples * tasks, tasks, each * kFewestSamples / 60, seconds_ / 60, result_.length);
+      throw FieldError("time_limit",
+                       ": {} dense runs of {} tasks take about {:.1f} minutes, of {:.1f} for {} tokens: "
+                       "raise it, or name fewer tasks",
+                       2 * kFewestSamples * tasks, tasks, each * kFewestSamples / 60, seconds_ / 60,
+                       result_.length);
     }
     return std::max(static_cast<size_t>(kDenseShare * seconds_ / each), kFewestSamples);
   }
@@ -162,7 +163,7 @@ class RangeTuner {
           why = error.what();
         }
       }
-      if (!any && !options_.methods.empty()) throw Error("--methods {}: {}", wish, why);
+      if (!any && !options_.methods.empty()) throw FieldError("methods", " {}: {}", wish, why);
     }
     if (!saves) throw Error("no candidate computes less than dense on prompts of these lengths");
     return grids;

@@ -167,13 +167,13 @@ TEST(Tune, KeepsWhatWasDoneWhenInterrupted) {
 TEST(Tune, ATimeLimitThatDenseRunsAloneBreakIsSaid) {
   TuneOptions options = OptionsOf("no_time");
   options.minutes = 1e-4;
-  EXPECT_THAT(FailureOf(options), HasSubstr("--time-limit: 8 dense runs of 1 tasks take about"));
+  EXPECT_THAT(FailureOf(options), HasSubstr("time_limit: 8 dense runs of 1 tasks take about"));
 }
 
 TEST(Tune, BadOptionsAreErrorsThatNameThem) {
   TuneOptions options = OptionsOf("bad");
   options.methods = {"h2o"};
-  EXPECT_THAT(FailureOf(options), HasSubstr("--methods h2o"));
+  EXPECT_THAT(FailureOf(options), HasSubstr("methods h2o"));
   options.methods = {"ftp:what=1"};
   EXPECT_THAT(FailureOf(options), HasSubstr("what"));
   options.methods = {"static:min=100000"};

@@ -1,4 +1,4 @@
-// How few tokens hold how much of the attention at the prompt's end: FTP's figure 6.
+// The share of attention at the prompt's end that goes to the best tokens: FTP's figure 6.
 #include <fmt/core.h>
 
 #include <algorithm>

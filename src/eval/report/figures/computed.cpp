@@ -1,4 +1,4 @@
-// How much of the prompt each method computes: LazyLLM's "% of prompt tokens computed".
+// The share of the prompt that each method computes: LazyLLM's "% of prompt tokens computed".
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ double MeanOf(const std::vector<double>& list) {
   return std::accumulate(list.begin(), list.end(), 0.0) / static_cast<double>(list.size());
 }
 
-// Of the prompt's token-layers, what was computed by the end of the answers.
+// The share of the prompt's token-layers computed by the end of the answers.
 double ByTheEnd(const ReportData& data, size_t arm) {
   double sum = 0, count = 0;
   for (size_t g = 0; g < data.groups().size(); ++g) {

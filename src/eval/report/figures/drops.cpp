@@ -1,4 +1,4 @@
-// Which of the prompt's tokens each layer has no keys of once prefill has passed: by layer, and by place in the prompt.
+// The share of the prompt's tokens without keys after prefill, by layer and by place in the prompt.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -20,7 +20,8 @@ Grid GridOf(const ResultRow& row) {
   return std::all_of(grid.begin(), grid.end(), is_whole) ? grid : Grid();
 }
 
-// The mean over tasks; those in which the method dropped nothing count with zeros. Empty where it never did.
+// The mean over tasks; tasks in which the method dropped nothing count as zeros. Empty if it never dropped
+// any.
 Grid DropsOf(const ReportData& data, size_t arm) {
   Grid sum;
   double count = 0;
@@ -47,7 +48,7 @@ double MeanOf(const std::vector<double>& layer) {
 }
 
 constexpr const char* kNothingDropped =
-    "no method of this run drops tokens from layers or caches: --prune lazyllm or sliminfer, for example";
+    "no method of this run drops tokens from layers or caches, as lazyllm and sliminfer do";
 
 }  // namespace
 

@@ -18,7 +18,7 @@ struct Figure {
   std::optional<Svg> picture = {};
   std::string html = {};                               // in place of a picture: the table
   std::vector<std::vector<std::string>> numbers = {};  // the picture's, a header first; may be empty
-  std::string missing = {};  // why it is not there, and which option records it; empty where it is
+  std::string missing = {};  // why there is no figure, and what a run needs for it; empty if there is one
 };
 
 Figure ScoreTable(const ReportData& data);

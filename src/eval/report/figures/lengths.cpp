@@ -23,7 +23,8 @@ constexpr Measure kMeasures[] = {
     {"Memory of the process at most", &ResultRow::peak_memory_bytes, true},
 };
 
-// Tasks that were run at every length, so that a line compares like with like.
+// The groups of `length` whose tasks were run at every length, so that each point of a line has the same
+// tasks.
 std::vector<size_t> GroupsAt(const ReportData& data, const std::vector<int64_t>& lengths, int64_t length,
                              ReportData::Number column) {
   std::vector<size_t> groups;
@@ -47,7 +48,7 @@ double UnitOf(double most, std::string& name) {
   return size;
 }
 
-// False where the samples do not say it.
+// False if the rows do not have the measure.
 bool AddPanel(const ReportData& data, const Measure& measure, std::vector<DrawPanel>& panels,
               Figure& figure) {
   const std::vector<int64_t> lengths = data.lengths();
@@ -87,7 +88,7 @@ Figure LengthFigure(const ReportData& data) {
                     "Means over the tasks that were run at every length; both time and memory include the "
                     "answer. The process holds the model's weights, too."};
   if (data.lengths().size() < 2) {
-    figure.missing = "it needs the same tasks at two lengths or more: --lengths 2048,4096,8192";
+    figure.missing = "it needs the same tasks at two lengths or more, such as 2048, 4096 and 8192";
     return figure;
   }
   figure.numbers = {{"measure", "method", "tokens", "value"}};

@@ -12,7 +12,7 @@ namespace coppice {
 
 namespace {
 
-// In the order of kOpKindNames, and what is left.
+// In the order of kOpKindNames, then the rest.
 constexpr const char* kNames[] = {"packing weights", "matrix products", "products of one row",
                                   "attention",       "scoring tokens",  "norms, sums, activations",
                                   "choosing tokens", "the rest"};
@@ -30,8 +30,8 @@ std::vector<double> PartsOf(const ResultRow& row) {
   return sum > 0 ? parts : std::vector<double>{};
 }
 
-// Shares of dense's time to first token, the mean over tasks of a length. Dense's time is the sum of its own parts here, so that
-// its bar is whole.
+// Shares of dense's time to first token, the mean over tasks of a length. Dense's time here is the sum of its
+// parts, so that its bar ends at 100 %.
 std::vector<double> SharesOf(const ReportData& data, int64_t length, size_t arm) {
   std::vector<double> mean(kParts);
   double count = 0;

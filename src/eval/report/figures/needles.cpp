@@ -1,4 +1,4 @@
-// The needle in a haystack: what is found, by length of the text and depth of the needle.
+// Needle in a haystack: the share found, by length of the text and depth of the needle.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::map<int, double> DepthsOf(const ResultRow& row) {
   return depths;
 }
 
-// niah, whose grid this is; else the first task whose answers lie in one place.
+// niah if it was run; else the first task whose answers are in one place each.
 std::string TaskOf(const ReportData& data) {
   std::string task;
   for (size_t g = 0; g < data.groups().size(); ++g) {
@@ -62,7 +62,7 @@ Figure NeedleFigure(const ReportData& data) {
                           "it, from its start (0 %) to its end (100 %).",
                           task)};
   if (task.empty()) {
-    figure.missing = "no task has its answers in one place each: run `niah`, best at several --lengths";
+    figure.missing = "no task has its answers in one place each: run `niah`, best at several lengths";
     return figure;
   }
   std::vector<size_t> groups;

@@ -9,7 +9,7 @@ namespace coppice {
 
 namespace {
 
-// A task's name may be broken where its parts meet.
+// A task's name may be broken into lines between its parts.
 std::string HeadCell(const ReportGroup& group) {
   std::string name;
   for (const char c : Escaped(group.task)) {
@@ -26,7 +26,7 @@ std::string IntervalMark(const Interval& interval) {
   return text.empty() ? "" : fmt::format(" <i>({})</i>", text);
 }
 
-// "58.0 (38 to 76)" over "1.52x", and what a reader asks for next under the pointer.
+// "58.0 (38 to 76)" over "1.52x", and further values in the tooltip.
 std::string DataCell(const ReportData& data, size_t group, size_t arm) {
   const ResultRow& row = data.Row(group, arm);
   if (!std::isfinite(row.score)) return "<td></td>";

@@ -14,7 +14,7 @@ using Part = std::vector<double> TokenUse::*;
 
 constexpr size_t kMostSymbols = 24;  // along a curve
 
-// The mean over tasks, each list going on at its last number.
+// The mean over tasks; a shorter list continues with its last number.
 std::vector<double> MeanUse(const ReportData& data, size_t arm, Part part) {
   std::vector<std::vector<double>> lists;
   size_t longest = 0;

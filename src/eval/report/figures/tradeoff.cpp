@@ -1,4 +1,4 @@
-// What a method saves against what it costs in right answers: time to first token, and FLOPs.
+// Score against time to first token, and against FLOPs.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ double FlopsShare(const ReportData& data, const std::vector<size_t>& groups, siz
   return data.Mean(groups, arm, &ResultRow::flops_ratio);
 }
 
-// A point for each arm, and thin lines through those of a sweep.
+// A point for each arm, and thin lines through the points of a sweep.
 void Draw(const ReportData& data, const std::vector<size_t>& groups, const Saving& saving, Figure& figure) {
   std::vector<double> xs, ys;
   std::vector<Point> points;
@@ -62,7 +62,7 @@ Figure Tradeoff(const ReportData& data, Figure figure, const Saving& saving, Rep
   if (groups.empty() || data.arms().size() < 2) {
     figure.missing =
         "it needs a task with a score in percent, of which dense answers something, and a method beside "
-        "dense: --prune SPEC";
+        "dense";
     return figure;
   }
   figure.note += fmt::format(
