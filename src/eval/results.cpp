@@ -9,12 +9,12 @@ namespace coppice {
 using nlohmann::ordered_json;
 
 // A row of places is written as [layer, share, ...].
-ordered_json Write(const PlaceRow& row) {
+static ordered_json Write(const PlaceRow& row) {
   ordered_json json = {row.layer};
   for (const double share : row.shares) json.push_back(share);
   return json;
 }
-bool Read(const ordered_json& json, PlaceRow& row, WrongKind) {
+static bool Read(const ordered_json& json, PlaceRow& row, WrongKind) {
   const auto is_number = [](const ordered_json& x) { return x.is_number(); };
   if (!json.is_array() || json.size() != kPlaces + 1 || !json[0].is_number_integer() ||
       !std::all_of(json.begin(), json.end(), is_number))
@@ -23,10 +23,10 @@ bool Read(const ordered_json& json, PlaceRow& row, WrongKind) {
   return true;
 }
 
-ordered_json Write(const Interval& interval) {
+static ordered_json Write(const Interval& interval) {
   return std::isnan(interval.low) ? ordered_json() : ordered_json{interval.low, interval.high};
 }
-bool Read(const ordered_json& json, Interval& interval, WrongKind wrong) {
+static bool Read(const ordered_json& json, Interval& interval, WrongKind wrong) {
   std::vector<double> ends;
   if (!json_fields::Read(json, ends, wrong) || ends.size() != 2) return false;
   interval = {ends[0], ends[1]};

@@ -22,7 +22,7 @@ struct PlaceRow {
 // A row for each layer that differs from the layer below. Where each kv head keeps its own tokens, shares are
 // scaled to what one head keeps.
 std::vector<PlaceRow> PlacesOf(const Trace& trace);
-// [layers][kPlaces]; empty where `rows` are not those of so many layers.
+// [layers][kPlaces]; empty if `rows` do not fit that number of layers.
 std::vector<std::vector<double>> AllPlaces(const std::vector<PlaceRow>& rows, size_t layers);
 
 // The share of the prompt whose keys were computed after prefill, after the first generated token that went

@@ -148,7 +148,7 @@ void HttpSession::OnHead(error_code ec) {
   started_ = stream_ = finished_ = false;
   ++shared_.answering;
   if (refusal) {
-    if (!parser_->is_done()) keep_alive_ = false;  // its body stands where the next request would
+    if (!parser_->is_done()) keep_alive_ = false;  // the unread body precedes the next request
     return Reply(turn_, std::move(*refusal));
   }
   if (!parser_->is_done() && request.Header("expect") == "100-continue") {

@@ -48,7 +48,7 @@ struct Job {
   std::shared_ptr<JobEvents> events;
   std::atomic<bool> cancelled{false};
 
-  // For whoever watches.
+  // State for GET /slots.
   std::atomic<int64_t> cached{0};
   std::atomic<int64_t> processed{0};
   std::atomic<int64_t> decoded{0};

@@ -53,7 +53,7 @@ class Server final : public HttpService {
   using Handler = void (Server::*)(const HttpRequest& request, const ExchangePtr& exchange);
   struct Row {
     const char* method;
-    const char* path;  // one that ends in "/" stands for whatever follows, "/" for itself
+    const char* path;  // a path that ends in "/" matches everything below it; "/" matches only itself
     Handler handler;
     bool is_quick;
     bool needs_model;

@@ -35,8 +35,8 @@ class TurnOrder {
 
  private:
   double used_[2] = {};  // seconds of prompts and of tokens, since both have had work
-  double seconds_ = 0;   // of prompts, the recent ones; for
-  double tokens_ = 0;    // so many tokens
+  double seconds_ = 0;   // of recent prefill work
+  double tokens_ = 0;    // computed in that time
 };
 
 }  // namespace coppice

@@ -21,7 +21,7 @@ class ProgressLine {
   // Update.
   ProgressLine(std::string label, double total, std::string unit);
   ~ProgressLine();  // clears the line
-  // `note` stands at the end of the line.
+  // `note` is shown at the end of the line.
   void Update(double done, const std::string& note = "");
   void SetLabel(std::string label) { label_ = std::move(label); }
   void Clear();

@@ -66,7 +66,7 @@ struct Bar {
 struct BarRow {
   std::string label = {};
   std::vector<Bar> bars = {};
-  std::string end = {};  // stands behind the bars
+  std::string end = {};  // after the bars
 };
 struct BarChart {
   std::string title = {};

@@ -47,7 +47,7 @@ class Svg {
 
   double width() const { return width_; }
   double height() const { return height_; }
-  // <svg ...>...</svg>; `style` stands inside where the picture is a file of its own, with its xmlns.
+  // <svg ...>...</svg>; `style` is included if the picture is a file of its own, with its xmlns.
   std::string Element() const;
   std::string File(std::string_view style) const;
 

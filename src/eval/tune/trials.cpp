@@ -79,7 +79,7 @@ void Trials::MakeSamples(bool judges_scores) {
       skipped_.emplace_back(missing.what());
       continue;
     } catch (const Error& error) {
-      // A made task that has no text as short as this: the other tasks do.
+      // A generated task whose shortest text is longer than this length: the other tasks remain.
       if (group.task->length != TaskLength::kMade || groups_.size() == 1) throw;
       skipped_.emplace_back(error.what());
       continue;
@@ -104,7 +104,7 @@ std::vector<TaskSamples> Trials::SamplesIn(int64_t length, const std::vector<int
   std::vector<const EvalGroup*> groups;
   for (size_t i = 0; i < samples_.size(); ++i) {
     const TunedSample& s = samples_[i];
-    // Samples that were made to a length belong to it; others to the nearest that covers them.
+    // Samples that were made to a length belong to it; others to the nearest length that covers them.
     bool belongs = s.group->length == length && s.group->task->length == TaskLength::kMade;
     if (s.group->task->length != TaskLength::kMade) {
       const int64_t nearest = *std::min_element(lengths.begin(), lengths.end(), [&](int64_t a, int64_t b) {
@@ -173,7 +173,7 @@ SampleResult Trials::FirstToken(size_t index, const std::string& spec) {
 
 std::vector<Cost> Trials::Time(const std::vector<size_t>& samples, const std::vector<std::string>& specs) {
   std::vector<std::vector<double>> ttft(specs.size()), flops(specs.size());
-  FirstToken(samples.front(), "none");  // pages and workspaces are touched before anything counts
+  FirstToken(samples.front(), "none");  // warms pages and workspaces
   for (int round = 0; round < kTimingRounds; ++round) {
     for (size_t i = 0; i < std::min(samples.size(), kTimedSamples); ++i) {
       const double dense = *FirstToken(samples[i], "none").ttft_ms;
@@ -193,7 +193,7 @@ double Trials::seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
 }
 
-// Dense's logits of the sample: from this run of the program, or by one more dense run.
+// Makes sure that dense's logits of the sample are there, by another dense run if needed.
 void Trials::NeedDense(size_t index) {
   if (!dense_[index].positions.empty()) return;
   context_.use_documents = false;

@@ -73,7 +73,7 @@ class Trials {
   std::unique_ptr<Backend> planner_;  // the dry run's own: the engine's keeps its times
 };
 
-// Some of the samples, as a search sees them. `length` is what the FLOPs are planned for.
+// Some of the samples, as the runner of a search. FLOPs are planned for `length`.
 class SomeTrials final : public TuneRunner {
  public:
   SomeTrials(Trials& all, std::vector<size_t> samples, int64_t length)
@@ -85,7 +85,7 @@ class SomeTrials final : public TuneRunner {
     return all_.Time(samples_, specs);
   }
   double seconds() const override { return all_.seconds(); }
-  double RunSeconds() override;  // what dense takes, the mean of a few samples
+  double RunSeconds() override;  // of a dense run, the mean of a few samples
 
  private:
   Trials& all_;
