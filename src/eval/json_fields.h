@@ -73,7 +73,7 @@ Json Write(const std::vector<T>& list) {
 template <typename T>
 Json Write(const T& value) {
   if constexpr (HasFields<const T>) {
-    Json json = Json::object();
+    Json json;  // null if no field is written
     Fields(value, [&json](std::string_view name, const auto& field) {
       if (IsWritten(field)) json[std::string(name)] = Write(field);
     });

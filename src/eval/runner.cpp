@@ -170,9 +170,9 @@ class Run {
   std::vector<ResultRow> rows_;
   std::vector<std::string> skipped_;
   Clock::time_point written_ = Clock::now();
-  double done_ = 0;          // weights of the groups before
-  double weight_ = 0;        // of this one
-  double within_group_ = 0;  // share of its samples
+  double done_ = 0;          // the weights of finished groups
+  double weight_ = 0;        // the current group's weight
+  double within_group_ = 0;  // the share of its samples that are done
 };
 
 }  // namespace

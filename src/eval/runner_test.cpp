@@ -101,7 +101,12 @@ TEST(Runner, RowsHoldWhatAReportNeeds) {
   EXPECT_GT(pruned["ttft_ms"].get<double>(), 0);
   EXPECT_GT(pruned["peak_memory_bytes"].get<double>(), 1e6);
   EXPECT_EQ(pruned["by_depth"].size(), 2u);
-  EXPECT_EQ(LinesOf(options.folder + "/samples.jsonl").size(), 3u);
+  const std::vector<std::string> lines = LinesOf(options.folder + "/samples.jsonl");
+  ASSERT_EQ(lines.size(), 3u);
+  for (size_t i = 1; i < lines.size(); ++i)
+    EXPECT_EQ(ToJson(RecordFromJson(ordered_json::parse(lines[i]))).dump(), lines[i])
+        << "reads what it wrote";
+  EXPECT_EQ(JsonOf(RowsFromJson(rows)).dump(), rows.dump());
   EXPECT_THAT(pruned["spec"].get<std::string>(), HasSubstr("random:keep=0.25/0.5/0.5"));
   // What only a trace knows: nothing is dropped before layer 4, and it is dropped everywhere but at the last
   // token.

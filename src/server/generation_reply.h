@@ -22,7 +22,7 @@ namespace coppice {
 // A tokenized prompt.
 struct EncodedPrompt {
   std::vector<int32_t> tokens;
-  std::vector<std::string> pieces;  // of its text, for echo; together they are `text`
+  std::vector<std::string> pieces;  // the text by token, for echo; joined they are `text`
   std::string text;
   std::vector<PositionSpan> protected_spans;
   std::vector<PositionSpan> question;  // as Request has it
@@ -63,12 +63,12 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   struct Choice {
     std::shared_ptr<const EncodedPrompt> prompt;
     LogProbList log_probs;
-    size_t told = 0;  // log-probabilities of the prompt's tokens so far
+    size_t told = 0;  // the number of prompt log-probabilities so far
     std::string text = {};
     std::string finish_reason = {};
     OwnedJson<nlohmann::ordered_json> prune = {};
-    bool is_first = false;  // of its prompt
-    int64_t cached = 0;     // tokens of the prompt that the document cache knew
+    bool is_first = false;  // the first choice of its prompt
+    int64_t cached = 0;     // prompt tokens reused from the document cache
     std::unique_ptr<DepthReport> depth = nullptr;
     bool pieces_told = false;
     bool begun = false;  // the stream has its first chunk
@@ -100,9 +100,9 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   size_t done_ = 0;
   bool failed_ = false;
   int64_t sampled_ = 0;
-  int64_t prompt_tokens_ = 0;    // of the request: each prompt once
-  int64_t cached_tokens_ = 0;    // of these, known to the document cache
-  int64_t computed_prompt_ = 0;  // of all jobs
+  int64_t prompt_tokens_ = 0;    // each prompt of the request counted once
+  int64_t cached_tokens_ = 0;    // those reused from the document cache
+  int64_t computed_prompt_ = 0;  // prompt tokens that the jobs computed
   int64_t computed_cached_ = 0;
   double prompt_ms_ = 0;
   double decode_ms_ = 0;

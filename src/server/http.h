@@ -66,11 +66,11 @@ class HttpService {
 struct HttpOptions {
   std::string host = "127.0.0.1";
   int port = 8080;                                // 0: any that is free
-  int threads = 2;                                // that read and write
-  int handler_threads = 2;                        // for requests that are not quick
-  int max_connections = 4096;                     // more are turned away
-  int64_t max_body_bytes = 16 << 20;              // of one request
-  int64_t max_bodies_bytes = int64_t{256} << 20;  // of all requests that are being read or answered
+  int threads = 2;                                // threads that read and write
+  int handler_threads = 2;                        // threads for requests that are not quick
+  int max_connections = 4096;                     // further connections are refused
+  int64_t max_body_bytes = 16 << 20;              // for one request
+  int64_t max_bodies_bytes = int64_t{256} << 20;  // for all requests that are being read or answered
   int64_t max_unsent_bytes = int64_t{16}
                              << 20;  // of one client that does not read, beyond its answer's first piece
   std::chrono::milliseconds idle{60'000};      // for a request's head, from the end of the one before

@@ -107,15 +107,15 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   asio::steady_timer ping_timer_;
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
-  int64_t reserved_ = 0;  // of shared_.body_bytes
+  int64_t reserved_ = 0;  // this request's part of shared_.body_bytes
 
   uint64_t turn_ = 0;       // counts requests
   bool busy_ = false;       // a request is being answered
-  bool started_ = false;    // bytes of its answer were written
-  bool stream_ = false;     // and it is a stream
-  bool finished_ = false;   // all of it was pushed
-  bool watching_ = false;   // a read waits for whatever the client does meanwhile
-  bool lingering_ = false;  // the answer is out; what still comes in is thrown away
+  bool started_ = false;    // bytes of the answer were written
+  bool stream_ = false;     // the answer is a stream
+  bool finished_ = false;   // the whole answer was queued for writing
+  bool watching_ = false;   // a pending read detects a disconnect
+  bool lingering_ = false;  // the answer was sent; further input is discarded
   bool closed_ = false;
   bool keep_alive_ = false;
   bool http_1_0_ = false;

@@ -22,7 +22,7 @@ class Histogram {
 
  private:
   std::vector<double> bounds_;
-  std::vector<int64_t> counts_;  // one more than bounds: of what is above them all
+  std::vector<int64_t> counts_;  // one more than bounds_: the last counts values above all bounds
   double sum_ = 0;
 };
 

@@ -41,7 +41,7 @@ struct Parameters {
   OwnedJson<nlohmann::json> messages;
   bool add_generation_prompt = true;
   OwnedJson<nlohmann::ordered_json> template_variables = nlohmann::ordered_json::object();
-  std::optional<bool> add_special;  // unset: as the route does
+  std::optional<bool> add_special;  // unset: the route's default
   bool parse_special = true;
   bool with_pieces = false;
   bool form_is_openai = false;  // /tokenize was sent "prompt", not llama.cpp's "content"
@@ -69,14 +69,14 @@ struct Parameters {
 
   // What is pruned.
   std::string prune = "none";
-  bool prune_asked = false;            // by the request, not by the server's default
+  bool prune_asked = false;            // the request has the field
   bool prompt_scored_densely = false;  // the default stands aside for echo with logprobs
-  bool prune_confidence = false;       // tell how far the answer can be trusted
+  bool prune_confidence = false;       // report how far the answer can be trusted
   double least_confidence = 0;         // as in Request
   Protection protection;
   std::optional<std::vector<PositionSpan>> question;  // unset: a chat's own; empty: the prompt's last tokens
 
-  std::vector<std::string> ignored;  // fields that nobody here knows
+  std::vector<std::string> ignored;  // names of unknown fields
 };
 
 // Reads a request's body on top of `defaults`. Throws HttpError, naming the field.
@@ -97,7 +97,7 @@ struct Field {
   std::string_view names;  // separated by spaces; the first is ours
   unsigned routes;         // of Route
   Target target;           // where it goes, which gives its type
-  double low = 0;          // numbers
+  double low = 0;          // for numbers
   double high = 0;
   std::string_view range = {};  // in words, for messages
 };

@@ -48,8 +48,8 @@ class Scheduler {
 };
 
 struct SchedulerOptions {
-  int64_t slots = 4;          // sequences that are begun at once; each holds its keys, values and a workspace
-  int64_t max_waiting = 512;  // jobs that are not begun
+  int64_t slots = 4;          // sequences in progress at once; each holds its keys, values and a workspace
+  int64_t max_waiting = 512;  // jobs in the queue
   // Passing the turn takes some 20 us; a tile or a token of a tiny model takes little more.
   std::chrono::microseconds shortest_turn{4000};
 };
@@ -78,12 +78,12 @@ class TurnScheduler final : public Scheduler {
   struct Slot {
     std::shared_ptr<Job> job;  // null: free
     int64_t task = -1;
-    std::vector<int32_t> last_prompt;  // of the job before
+    std::vector<int32_t> last_prompt;  // of the slot's previous job
     Clock::time_point begun;
     bool has_turn = false;
     double computed = 0;  // seconds
     int64_t last_turn = 0;
-    std::condition_variable wake;  // it has the turn, or its job was cancelled
+    std::condition_variable wake;  // the slot got the turn, or its job was cancelled
     std::thread thread;
     // About the current turn; the slot's own thread reads them without the mutex.
     Clock::time_point turn_since;
@@ -97,7 +97,7 @@ class TurnScheduler final : public Scheduler {
   void Free(Slot& slot);
   // With the mutex held.
   void CountTurn(Slot& slot);
-  void GiveTurn();  // unless somebody has it
+  void GiveTurn();  // does nothing while a slot has the turn
   void Begin(Slot& slot, std::shared_ptr<Job> job);
   void StartTurn(Slot& slot);
   void NoteOthers();
@@ -107,14 +107,14 @@ class TurnScheduler final : public Scheduler {
   const Run run_;
   Metrics& metrics_;
   const SchedulerOptions options_;
-  mutable std::mutex mutex_;  // of what follows; never held while anything is computed
+  mutable std::mutex mutex_;  // guards the members below; never held during a computation
   std::deque<std::shared_ptr<Job>> queue_;
   std::deque<Slot> slots_;
   TurnOrder order_;
   // Used by GiveTurn, which must not allocate: it is called when memory has run out.
   std::vector<Contender> contenders_;
   std::vector<Slot*> from_;
-  bool taken_ = false;  // somebody has the turn
+  bool taken_ = false;  // a slot has the turn
   int64_t turns_ = 0;
   int64_t started_ = 0;
   bool stopping_ = false;

@@ -22,13 +22,13 @@ struct ServerOptions {
   HttpOptions http;
   std::string alias = "coppice";           // the model's name in answers
   std::string build;                       // the program's name and version
-  std::vector<std::string> api_keys;       // one of them is needed; none: everybody may ask
+  std::vector<std::string> api_keys;       // a request needs one of them; empty: no key is needed
   bool slots = true;                       // GET /slots
   bool metrics = true;                     // GET /metrics
   std::chrono::milliseconds ping{30'000};  // between comments of a silent stream
   SchedulerOptions scheduler;
-  std::string slot_save_path;  // where POST /slots/ID writes and reads; empty: nowhere
-  Parameters defaults;         // of requests that do not say otherwise
+  std::string slot_save_path;  // the folder of files for POST /slots/ID; empty: not supported
+  Parameters defaults;         // for fields that a request does not send
 };
 
 class Server final : public HttpService {

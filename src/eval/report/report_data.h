@@ -13,7 +13,7 @@
 
 namespace coppice {
 
-// Dense or a method.
+// The dense arm, or a method.
 struct ReportArm {
   std::string prune;         // as it was given
   std::string spec;          // every key written out; as given where no sample says so
