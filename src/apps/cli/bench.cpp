@@ -208,18 +208,19 @@ void AddBench(CLI::App& app) {
       ->check(ZeroOrMore());
   bench->add_option("--prune", o->prune, "a method to compare with dense; may be repeated")->take_all();
   bench
-      ->add_option("--second", o->second,
-                   "also a second question of so many tokens about the same document, by the document cache")
+      ->add_option(
+          "--second", o->second,
+          "also ask a second question of this many tokens about the same document, with the document cache")
       ->check(AboveZero());
-  bench->add_option("-r,--repetitions", o->rounds, "counted rounds, after one that warms up")
+  bench->add_option("-r,--repetitions", o->rounds, "counted rounds, after a warm-up round")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   bench->add_option("-o,--output", o->output, "md, csv, json or jsonl")
       ->check(CLI::IsMember({"md", "csv", "json", "jsonl"}))
       ->capture_default_str();
-  bench->add_flag("!--no-warmup", o->warm_up, "count the first round, too");
+  bench->add_flag("!--no-warmup", o->warm_up, "no warm-up round");
   bench->add_flag("--dry-run", o->dry_run,
-                  "run nothing: FLOPs and bytes by the closed forms, scores and attention taken as random");
+                  "run nothing: FLOPs and bytes by closed forms, with random scores and attention");
   bench->footer(
       "Example:\n  coppice bench --shape llama-3.2-1b:bf16 -p 4096,8192 --prune sliminfer --prune ftp\n"
       "FLOP bound: the dense run's FLOPs over the method's. Time bound: the dense run's time over what it\n"

@@ -149,11 +149,11 @@ void AddCompare(CLI::App& app) {
   compare
       ->add_option("--baseline", o->baseline, "a method that the table marks as a baseline; may be repeated")
       ->take_all();
-  compare->add_option("--expect", o->expect, "text that a right answer holds");
-  compare->add_option("-r,--repetitions", o->rounds, "counted rounds, after one that warms up")
+  compare->add_option("--expect", o->expect, "text that a right answer contains");
+  compare->add_option("-r,--repetitions", o->rounds, "counted rounds, after a warm-up round")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  compare->add_flag("--json", o->json, "print a list with the full account of every run");
+  compare->add_flag("--json", o->json, "print a JSON list with all figures of every run");
   compare->add_flag("--markdown", o->markdown, "print a Markdown table");
   compare->footer(
       "Example:\n  coppice compare -m model.gguf -f prompt.txt --expect 48213 --prune ftp --prune sliminfer");

@@ -88,9 +88,9 @@ void AddEval(CLI::App& app) {
       ->take_all();
   AddSampleOptions(*eval, o->eval);
   eval->add_option("-o,--output", o->eval.folder,
-                   "a folder for results.json, report.html and samples.jsonl; a run there goes on");
+                   "a folder for results.json, report.html and samples.jsonl; resumes a run there");
   AddModelOptions(*eval, o->model, false);
-  eval->add_flag("--list", o->list, "name every task");
+  eval->add_flag("--list", o->list, "list every task");
   eval->footer(
       "Example:\n  coppice eval niah ruler -m model.gguf --lengths 4096,8192 --prune sliminfer --prune ftp "
       "-o results");

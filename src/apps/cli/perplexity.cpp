@@ -202,15 +202,15 @@ void AddPerplexity(CLI::App& app) {
   perplexity->get_option("--ctx-size")
       ->description("tokens of a chunk, of which the second half is scored; 0: 512");
   perplexity->add_option("-f,--file", o->file, "the text")->required();
-  perplexity->add_option("--chunks", o->chunks, "how many chunks of it; 0: all")->check(ZeroOrMore());
+  perplexity->add_option("--chunks", o->chunks, "the number of chunks; 0: all")->check(ZeroOrMore());
   perplexity->add_option(
       "--prune", o->prune,
-      "a method: it prunes the first half, the second is decoded behind it, and compared with dense");
+      "a method: it prunes the first half; the second half is then decoded, and compared with dense");
   perplexity->add_flag("--decode", o->decode,
-                       "decode the second half token by token, as with --prune: what generation costs");
+                       "decode the second half token by token, as with --prune: the loss during generation");
   perplexity->add_flag("--kl-divergence", o->divergence, "compare with the same model in fp32 (--exact)");
   perplexity->add_option("--base", o->base,
-                         "compare with this model in fp32 instead, e.g. the file before quantisation");
+                         "compare with this model in fp32 instead, such as the file before quantisation");
   perplexity->add_flag("--json", o->json, "one JSON object instead of text");
   perplexity->footer(
       "Examples:\n  coppice perplexity -m model.gguf -f wiki.test.raw\n"

@@ -107,14 +107,14 @@ void AddRun(CLI::App& app) {
   AddGenerateOptions(*run, o->generate);
   run->add_option(
          "--prune", o->prune,
-         "none, auto (what coppice tune showed to keep this model's answers, else none), or methods joined "
+         "none, auto (the setting that coppice tune found for this model, else none), or methods joined "
          "by + (coppice methods lists them)")
       ->capture_default_str();
   run->add_option("--trace", o->trace,
                   "write what happened to every token to this file (coppice trace draws it)");
   run->add_option("--doc-cache", o->doc_cache,
-                  "a folder that keeps what later prompts with the same beginning take over, up to 16 GiB");
-  run->add_flag("--json", o->json, "print one JSON object with the text and the account of the run");
+                  "a folder that keeps the computed beginnings of prompts for later prompts, up to 16 GiB");
+  run->add_flag("--json", o->json, "print one JSON object with the text and the run's figures");
   run->footer(
       "Examples:\n  coppice run -m model.gguf -p \"Once upon a time\" -n 64 --temp 0\n"
       "  coppice run -m model.gguf -f report.txt --prune auto\n"

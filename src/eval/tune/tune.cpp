@@ -19,7 +19,8 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int64_t kDefaultLength = 4096;
-// Parts of the time of one length: dense runs are planned to fit into the first, the search ends at the second.
+// Parts of the time of one length: dense runs are planned to fit into the first, the search ends at the
+// second.
 constexpr double kDenseShare = 0.2;
 constexpr double kSearchShare = 0.7;
 constexpr size_t kFewestSamples = 4;  // of a task and half
