@@ -144,8 +144,7 @@ void AddTune(CLI::App& app) {
   tune->footer(
       "The search uses half of the samples (--samples, of each task and length), the other half tests the "
       "settings that it found. The last line of the output is the best spec, for --prune; where no setting "
-      "keeps the budget "
-      "and is faster than dense, the exit code is 1. docs/tune.md has the rest.\n"
+      "keeps the budget and is faster than dense, the exit code is 1. docs/tune.md has the rest.\n"
       "Examples:\n  coppice tune -m model.gguf --chat\n"
       "  coppice tune -m model.gguf --lengths 4096,8192 --budget 1% --budget 5% --time-limit 120\n"
       "  coppice tune -m model.gguf --tasks niah,ruler/vt --methods lazyllm --methods sliminfer+ftp");
