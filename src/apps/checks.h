@@ -1,4 +1,5 @@
-// Checks of options' values, for both programs. CLI11's own name the limits of a double in full, 309 digits.
+// Checks of option values, for both programs. CLI11's own messages print the limits of a double with 309
+// digits.
 #pragma once
 
 #include <CLI/CLI.hpp>

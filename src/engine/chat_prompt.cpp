@@ -186,7 +186,7 @@ ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer&
     const auto place = renderer.Find(i, text.text());
     if (!place && (is_protected || IsQuestion(message))) {
       throw Error("message {}: the chat template does not show its text as it is, so it cannot be {}", i + 1,
-                  is_protected ? "protected; use --protect-first" : "the question");
+                  is_protected ? "protected; use protect_first" : "the question");
     }
     if (!place) continue;
     const PositionSpan span = text.Span(place->first, place->second);

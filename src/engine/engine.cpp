@@ -105,7 +105,7 @@ void Engine::Prepare(Run& run) {
   run.prune = MakePolicy(resolved.spec, Context(run), request.protection);
   run.auto_reason = std::move(resolved.reason);
   if (request.prompt_log_probs && run.prune.active) {
-    throw Error("log-probabilities of the prompt need all of it: they do not go with --prune {}",
+    throw Error("log-probabilities of the prompt need all of it: they do not go with the method {}",
                 run.prune.spec);
   }
   // Finds out before the work, not after it, that a folder cannot hold the cold tier.

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/error.h"
+#include "base/field_error.h"
 #include "base/limits.h"
 #include "engine/engine.h"
 #include "engine/fingerprint.h"
@@ -33,7 +33,8 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
       cold_options_(options.cold),
       tile_rows_(std::max<int64_t>(options.tile_rows, 1)) {
   CheckCacheType(transformer_.config().shape, backend_->cache_dtype());
-  if (context_ > limits::kMaxContext) throw Error("--ctx-size {}: at most {}", context_, limits::kMaxContext);
+  if (context_ > limits::kMaxContext)
+    throw FieldError("context", " {}: at most {}", context_, limits::kMaxContext);
   if (options.time_operations) {
     auto timed = std::make_unique<TimedBackend>(std::move(backend_));
     timed_ = timed.get();

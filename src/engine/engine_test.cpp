@@ -137,13 +137,13 @@ TEST(Engine, RefusesRequestsAndStaysUsable) {
   refused(Greedy({1, -1}, 1), "-1");
   refused(Greedy({1, 320}, 1), "320");
   refused(Greedy(std::vector<int32_t>(513, 1), 1), "513 tokens");
-  refused(Greedy({1}, -2), "--predict");
+  refused(Greedy({1}, -2), "max_tokens");
   Request spec = Greedy({1, 2}, 1);
   spec.prune = "ftp:dense=99";
   refused(spec, "dense=99");
   Request protection = Greedy({1, 2}, 1);
   protection.protection.first = -1;
-  refused(protection, "--protect-first");
+  refused(protection, "protect_first");
   EXPECT_EQ(engine->Generate(Greedy({1, 2, 3}, 8)).tokens, before);
 }
 

@@ -1,6 +1,6 @@
 #include "engine/request.h"
 
-#include "base/error.h"
+#include "base/field_error.h"
 
 namespace coppice {
 
@@ -10,9 +10,9 @@ void CheckTokens(std::span<const int32_t> prompt, int64_t vocab, int64_t context
     if (id < 0 || id >= vocab) throw Error("prompt token {} is not in the vocabulary of {}", id, vocab);
   }
   if (std::ssize(prompt) > context) {
-    throw Error(
-        "the prompt has {} tokens, the context {}: shorten it, or raise --ctx-size where the model allows",
-        prompt.size(), context);
+    throw FieldError("context",
+                     " {}: the prompt has {} tokens; shorten it, or raise the context where the model allows",
+                     context, prompt.size());
   }
 }
 
@@ -22,16 +22,19 @@ void CheckRequest(const Request& request, int64_t vocab, int64_t context) {
     if (id < 0 || id >= vocab) throw Error("forced token {} is not in the vocabulary of {}", id, vocab);
   }
   if (!(request.least_confidence >= 0 && request.least_confidence <= 1))
-    throw Error("--fallback {}: not a probability from 0 to 1", request.least_confidence);
-  if (request.max_tokens < -1) throw Error("--predict {}: not a whole number from -1", request.max_tokens);
-  if (request.protection.first < 0 || request.protection.last < 0)
-    throw Error("--protect-first and --protect-last count tokens");
+    throw FieldError("least_confidence", " {}: not a probability from 0 to 1", request.least_confidence);
+  if (request.max_tokens < -1)
+    throw FieldError("max_tokens", " {}: not a whole number from -1", request.max_tokens);
+  if (request.protection.first < 0)
+    throw FieldError("protect_first", " {}: not a number of tokens", request.protection.first);
+  if (request.protection.last < 0)
+    throw FieldError("protect_last", " {}: not a number of tokens", request.protection.last);
   int64_t behind = 0;
   for (const PositionSpan& span : request.question) {
     if (span.begin < behind || span.end <= span.begin || span.end > std::ssize(request.tokens)) {
-      throw Error(
-          "--query-span {}:{}: spans ascend, hold a token each and lie inside the prompt of {} tokens",
-          span.begin, span.end, request.tokens.size());
+      throw FieldError("question",
+                       " {}:{}: spans ascend, hold a token each and lie inside the prompt of {} tokens",
+                       span.begin, span.end, request.tokens.size());
     }
     behind = span.end;
   }

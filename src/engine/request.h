@@ -96,7 +96,7 @@ struct Answer {
   int64_t cached_tokens() const { return ledger.cached_tokens; }
 };
 
-// These throw Error, naming the option and the value, for what the engine cannot serve.
+// These throw FieldError or Error for what the engine cannot serve.
 void CheckTokens(std::span<const int32_t> prompt, int64_t vocab, int64_t context);
 void CheckRequest(const Request& request, int64_t vocab, int64_t context);
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <unordered_set>
 
-#include "base/error.h"
+#include "base/field_error.h"
 
 namespace coppice {
 
@@ -20,20 +20,21 @@ bool Better(const Candidate& a, const Candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
 
-void Require(bool ok, const char* option, double value, const char* range) {
-  if (!ok) throw Error("{} = {} is not {}", option, value, range);
+void Require(bool ok, const char* field, double value, const char* range) {
+  if (!ok) throw FieldError(field, " = {} is not {}", value, range);
 }
 
 }  // namespace
 
 void Validate(const SamplingOptions& o) {
-  Require(o.temperature >= 0 && std::isfinite(o.temperature), "--temp", o.temperature, "a number from 0");
-  Require(o.top_k >= 0, "--top-k", static_cast<double>(o.top_k), "a whole number from 0");
-  Require(o.top_p > 0 && o.top_p <= 1, "--top-p", o.top_p, "above 0 and at most 1");
-  Require(o.min_p >= 0 && o.min_p <= 1, "--min-p", o.min_p, "from 0 to 1");
-  Require(o.repeat_penalty > 0 && std::isfinite(o.repeat_penalty), "--repeat-penalty", o.repeat_penalty,
+  Require(o.temperature >= 0 && std::isfinite(o.temperature), "temperature", o.temperature,
+          "a number from 0");
+  Require(o.top_k >= 0, "top_k", static_cast<double>(o.top_k), "a whole number from 0");
+  Require(o.top_p > 0 && o.top_p <= 1, "top_p", o.top_p, "above 0 and at most 1");
+  Require(o.min_p >= 0 && o.min_p <= 1, "min_p", o.min_p, "from 0 to 1");
+  Require(o.repeat_penalty > 0 && std::isfinite(o.repeat_penalty), "repeat_penalty", o.repeat_penalty,
           "above 0");
-  Require(o.repeat_last_n >= -1, "--repeat-last-n", static_cast<double>(o.repeat_last_n),
+  Require(o.repeat_last_n >= -1, "repeat_last_n", static_cast<double>(o.repeat_last_n),
           "a whole number from -1");
 }
 
@@ -46,7 +47,7 @@ int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> 
     if (std::isfinite(logits[i])) candidates.push_back({static_cast<int32_t>(i), logits[i]});
   }
   if (candidates.empty()) {
-    throw Error("no logit is finite: the weights hold NaN or Inf, or overflow (--check-tensors tells which)");
+    throw Error("no logit is finite: the weights hold NaN or Inf, or overflow (check_tensors tells which)");
   }
   if (options_.repeat_penalty != 1 && options_.repeat_last_n != 0) {
     const size_t span = options_.repeat_last_n < 0

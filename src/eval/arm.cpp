@@ -9,13 +9,10 @@
 #include "base/peak_memory.h"
 #include "engine/chat_prompt.h"
 #include "eval/metrics/python_text.h"
-#include "eval/trace_sums.h"
 
 namespace coppice {
 
 namespace {
-
-using nlohmann::ordered_json;
 
 constexpr EncodeOptions kWhole{.add_special = true, .parse_special = false};
 constexpr EncodeOptions kPart{.add_special = false, .parse_special = false};
@@ -49,8 +46,8 @@ bool HoldsFirstLine(std::string_view text) {
   return begin != std::string_view::npos && text.find('\n', begin) != std::string_view::npos;
 }
 
-ordered_json Shares(const Ledger& ledger, double (*value)(const LayerCounts& layer, double prompt)) {
-  ordered_json shares = ordered_json::array();
+std::vector<double> Shares(const Ledger& ledger, double (*value)(const LayerCounts& layer, double prompt)) {
+  std::vector<double> shares;
   for (const LayerCounts& layer : ledger.layers()) {
     const double share = value(layer, static_cast<double>(ledger.prompt_tokens()));
     shares.push_back(std::round(share * 1e5) / 1e5);
@@ -58,8 +55,8 @@ ordered_json Shares(const Ledger& ledger, double (*value)(const LayerCounts& lay
   return shares;
 }
 
-// A sample may take several requests: a prefill for each choice. Times and FLOPs are means of a request, the rest is of
-// the last.
+// Adds up a sample's requests: a prefill for each choice. Times and FLOPs are means over requests, the rest
+// is of the last request.
 class Account {
  public:
   void Add(const Answer& answer, int64_t prompt_tokens, const Trace& trace) {
@@ -71,51 +68,42 @@ class Account {
     prompt_tokens_ += prompt_tokens;
     for (size_t i = 0; i < kOpKindNames.size(); ++i) parts_[i] += answer.prefill_times.seconds[i];
     last_ = answer;
-    if (answer.confidence) confidences_.push_back(*answer.confidence);
     std::vector<int64_t> rows;
     for (const LayerCounts& layer : answer.ledger.layers()) rows.push_back(layer.kv_rows);
-    places_ = PlacesJson(trace);
-    use_ = UseJson(trace, rows);
+    places_ = PlacesOf(trace);
+    use_ = UseOf(trace, rows);
   }
 
-  ordered_json Json(int64_t peak_memory) const {
+  void AddTo(SampleResult& result) const {
     const auto n = static_cast<double>(std::max<int64_t>(requests_, 1));
     const Ledger& ledger = last_.ledger;
-    ordered_json parts;
-    for (size_t i = 0; i < kOpKindNames.size(); ++i)
-      parts[std::string(kOpKindNames[i])] = 1000 * parts_[i] / n;
-    ordered_json json = {{"spec", last_.prune_spec}, {"active", last_.prune_active}};
-    if (!last_.prune_reason.empty()) json["reason"] = last_.prune_reason;
-    if (!last_.auto_reason.empty()) json["auto"] = last_.auto_reason;
-    json["prompt_tokens"] = static_cast<double>(prompt_tokens_) / n;
-    json["generated_tokens"] = last_.tokens.size();
-    json["finish_reason"] = last_.finish_reason;
-    json["ttft_ms"] = ttft_ms_ / n;
-    json["total_ms"] = total_ms_ / n;
-    json["decode_tokens_per_second"] = last_.decode_tokens_per_second;
-    json["flops"] = flops_ / n;
-    json["flops_dense"] = flops_dense_ / n;
-    if (requests_ == 1 && confidences_.size() == 1) {
-      const Confidence& c = confidences_.front();
-      json["confidence"] = {{"dropped_mass", c.dropped_mass},
-                            {"first_probability", c.first_probability},
-                            {"mean_log_probability", c.mean_log_probability}};
-    }
-    json["kept_per_layer"] = Shares(
+    result.spec = last_.prune_spec;
+    result.active = last_.prune_active;
+    result.reason = last_.prune_reason;
+    result.auto_reason = last_.auto_reason;
+    result.prompt_tokens = static_cast<double>(prompt_tokens_) / n;
+    result.generated_tokens = static_cast<int64_t>(last_.tokens.size());
+    result.finish_reason = last_.finish_reason;
+    result.ttft_ms = ttft_ms_ / n;
+    result.total_ms = total_ms_ / n;
+    result.decode_tokens_per_second = last_.decode_tokens_per_second;
+    result.flops = flops_ / n;
+    result.flops_dense = flops_dense_ / n;
+    if (requests_ == 1) result.confidence = last_.confidence;
+    result.kept_per_layer = Shares(
         ledger, [](const LayerCounts& l, double prompt) { return static_cast<double>(l.kv_rows) / prompt; });
-    json["ffn_per_layer"] = Shares(
+    result.ffn_per_layer = Shares(
         ledger, [](const LayerCounts& l, double prompt) { return static_cast<double>(l.ffn_rows) / prompt; });
-    json["density_per_layer"] = Shares(ledger, [](const LayerCounts& l, double) { return l.density; });
-    json["kept_by_place"] = places_;
-    json["used_by_step"] = use_;
-    json["parts_ms"] = std::move(parts);
-    json["kv_bytes"] = ledger.kv_bytes;
-    json["kv_bytes_dense"] = ledger.kv_bytes_dense;
-    json["aux_bytes"] = ledger.aux_bytes;
-    json["cold_bytes"] = ledger.cold_bytes;
-    json["peak_held_bytes"] = ledger.peak_held_bytes;
-    json["peak_memory_bytes"] = peak_memory;
-    return json;
+    result.density_per_layer = Shares(ledger, [](const LayerCounts& l, double) { return l.density; });
+    result.kept_by_place = places_;
+    result.used_by_step = use_;
+    result.parts_ms.emplace();
+    for (size_t i = 0; i < parts_.size(); ++i) result.parts_ms->ms[i] = 1000 * parts_[i] / n;
+    result.kv_bytes = ledger.kv_bytes;
+    result.kv_bytes_dense = ledger.kv_bytes_dense;
+    result.aux_bytes = ledger.aux_bytes;
+    result.cold_bytes = ledger.cold_bytes;
+    result.peak_held_bytes = ledger.peak_held_bytes;
   }
 
  private:
@@ -124,8 +112,8 @@ class Account {
   double ttft_ms_ = 0, total_ms_ = 0, flops_ = 0, flops_dense_ = 0;
   std::array<double, kOpKindNames.size()> parts_ = {};
   Answer last_;
-  std::vector<Confidence> confidences_;
-  ordered_json places_, use_;
+  std::vector<PlaceRow> places_;
+  TokenUse use_;
 };
 
 // Keeps dense's logits of the first `wanted` positions, or adds up another arm's divergence from them.
@@ -145,9 +133,10 @@ class Comparison {
       ++compared_;
     }
   }
-  void AddTo(ordered_json& json) const {
-    if (is_dense_) json["kl"] = 0.0;
-    if (compared_ > 0) json["kl"] = sum_ / static_cast<double>(compared_);
+  // The mean; dense does not diverge from itself.
+  std::optional<double> kl() const {
+    if (is_dense_) return 0;
+    return compared_ > 0 ? std::optional(sum_ / static_cast<double>(compared_)) : std::nullopt;
   }
 
  private:
@@ -178,7 +167,7 @@ Request RequestFor(const std::string& prune, const ArmContext& context, double s
 }
 
 void RunAnswer(const Sample& sample, const std::string& prune, const ArmContext& context,
-               Comparison& comparison, Account& account, ordered_json& json) {
+               Comparison& comparison, Account& account, SampleResult& result) {
   const Tokenizer& tokenizer = *context.engine.tokenizer();
   TraceRecorder recorder;
   Request request = RequestFor(prune, context, 0, 1, recorder);
@@ -188,7 +177,7 @@ void RunAnswer(const Sample& sample, const std::string& prune, const ArmContext&
   request.max_tokens = sample.max_tokens;
   request.on_logits = [&](std::span<const float> logits) { comparison.See(logits); };
   std::string so_far;
-  // Text that holds all references holds them whatever follows.
+  // Once the text contains all references, no continuation changes the score.
   const bool stops_when_right = context.stop_when_right && sample.metric == "string_match_all";
   if (sample.first_line || stops_when_right) {
     request.on_token = [&](int32_t id) {
@@ -201,8 +190,8 @@ void RunAnswer(const Sample& sample, const std::string& prune, const ArmContext&
   const Answer answer = context.engine.Generate(request);
   account.Add(answer, prompt_tokens, recorder.trace());
   const std::string text = TextOf(answer.tokens, tokenizer);
-  json["score"] = context.metrics.Score(sample, text);
-  json["text"] = text;
+  result.score = context.metrics.Score(sample, text);
+  result.text = text;
 }
 
 struct Likelihood {
@@ -218,7 +207,7 @@ Likelihood RunChoice(const EncodedChoice& encoded, const std::string& prune, con
   request.forced = encoded.continuation;
   request.max_tokens = static_cast<int64_t>(encoded.continuation.size());
   request.ignore_eos = true;
-  // What does not fit is cut from the left, as lm-evaluation-harness does.
+  // A context that is too long loses its beginning, as in lm-evaluation-harness.
   const int64_t room = context.engine.context() - request.max_tokens;
   if (room < 1) throw Error("a continuation of {} tokens leaves no room for its context", request.max_tokens);
   const int64_t excess = static_cast<int64_t>(request.tokens.size()) - room;
@@ -237,7 +226,7 @@ Likelihood RunChoice(const EncodedChoice& encoded, const std::string& prune, con
 
 // The likeliest choice, and the likeliest for its length in characters (acc_norm of lm-evaluation-harness).
 void RunChoices(const Sample& sample, const std::string& prune, const ArmContext& context,
-                Comparison& comparison, Account& account, ordered_json& json) {
+                Comparison& comparison, Account& account, SampleResult& result) {
   std::vector<double> likelihoods, normalized;
   const double share = 1.0 / static_cast<double>(sample.choices.size());
   for (size_t i = 0; i < sample.choices.size(); ++i) {
@@ -252,39 +241,41 @@ void RunChoices(const Sample& sample, const std::string& prune, const ArmContext
   const auto best = [](const std::vector<double>& values) {
     return static_cast<int>(std::max_element(values.begin(), values.end()) - values.begin());
   };
-  json["score"] = best(likelihoods) == sample.gold ? 1 : 0;
-  json["score_norm"] = best(normalized) == sample.gold ? 1 : 0;
-  json["log_likelihoods"] = likelihoods;
+  result.score = best(likelihoods) == sample.gold ? 1 : 0;
+  result.score_norm = best(normalized) == sample.gold ? 1 : 0;
+  result.log_likelihoods = likelihoods;
 }
 
 void RunContinuation(const Sample& sample, const std::string& prune, const ArmContext& context,
-                     Comparison& comparison, Account& account, ordered_json& json) {
+                     Comparison& comparison, Account& account, SampleResult& result) {
   const EncodedChoice encoded = EncodeChoice(sample.choices.front(), *context.engine.tokenizer());
   const Likelihood found = RunChoice(encoded, prune, context, 0, 1, &comparison, account);
-  json["nll"] = -found.log_probability;
-  json["scored_tokens"] = found.tokens;
-  json["score"] = std::exp(-found.log_probability / static_cast<double>(std::max<size_t>(found.tokens, 1)));
+  result.nll = -found.log_probability;
+  result.scored_tokens = static_cast<int64_t>(found.tokens);
+  result.score = std::exp(-found.log_probability / static_cast<double>(std::max<size_t>(found.tokens, 1)));
 }
 
 }  // namespace
 
-ordered_json RunSample(const Sample& sample, const std::string& prune, const ArmContext& context,
+SampleResult RunSample(const Sample& sample, const std::string& prune, const ArmContext& context,
                        DenseLogits& dense) {
-  ordered_json json = {{"prune", prune}};
+  SampleResult result;
+  result.prune = prune;
   Account account;
   const size_t positions = sample.kind == SampleKind::kContinue ? SIZE_MAX : 1;
   Comparison comparison(prune == "none", positions, dense);
   ResetPeakMemory();
   if (sample.kind == SampleKind::kAnswer) {
-    RunAnswer(sample, prune, context, comparison, account, json);
+    RunAnswer(sample, prune, context, comparison, account, result);
   } else if (sample.kind == SampleKind::kChoose) {
-    RunChoices(sample, prune, context, comparison, account, json);
+    RunChoices(sample, prune, context, comparison, account, result);
   } else {
-    RunContinuation(sample, prune, context, comparison, account, json);
+    RunContinuation(sample, prune, context, comparison, account, result);
   }
-  comparison.AddTo(json);
-  json.update(account.Json(PeakMemoryBytes()));
-  return json;
+  result.kl = comparison.kl();
+  account.AddTo(result);
+  result.peak_memory_bytes = PeakMemoryBytes();
+  return result;
 }
 
 std::vector<int32_t> PromptOf(const Sample& sample, const ArmContext& context) {
@@ -302,7 +293,7 @@ int64_t PromptTokens(const Sample& sample, const ArmContext& context) {
 }
 
 EncodedChoice EncodeChoice(const Choice& choice, const Tokenizer& tokenizer) {
-  // A space of any script belongs to the continuation.
+  // White space of any script at the end belongs to the continuation.
   const std::u32string text = ToCodePoints(choice.context);
   size_t end = text.size();
   while (end > 0 && IsPythonSpace(text[end - 1])) --end;

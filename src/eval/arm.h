@@ -1,21 +1,21 @@
-// One sample through one arm: dense, or a method.
+// Runs one sample in one arm: dense, or a method.
 #pragma once
 
 #include <atomic>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "engine/engine.h"
 #include "eval/metrics/metric.h"
+#include "eval/results.h"
 #include "eval/sample.h"
 
 namespace coppice {
 
-// The distributions that dense chose tokens from, to compare others with. Of an answer only the first position: later
-// ones stand behind different texts.
+// The dense run's logits, to compare other arms with. Of an answer only the first position: later positions
+// follow different texts.
 struct DenseLogits {
   std::vector<std::vector<float>> positions;  // [scored positions][vocab]
 };
@@ -23,7 +23,7 @@ struct DenseLogits {
 struct ArmContext {
   Engine& engine;
   TaskMetrics& metrics;
-  bool chat = false;  // prompts are messages of a user, but for those that are plain
+  bool chat = false;  // prompts are messages of a user, except plain ones
   Protection protection = {};
   const std::atomic<bool>* cancelled = nullptr;
   std::function<void(double share)> progress = {};  // of this sample in this arm; may be empty
@@ -31,28 +31,24 @@ struct ArmContext {
   bool stop_when_right = false;  // end an answer that no further text can change: it holds every reference
 };
 
-// What the report needs of it: {"prune", "spec" (every key written out), "active", "reason", "score", "score_norm",
-// "kl", "nll", "scored_tokens", "text", "finish_reason", "prompt_tokens", "generated_tokens", "ttft_ms", "total_ms",
-// "decode_tokens_per_second", "flops", "flops_dense" (both of the prefill), "kept_per_layer", "ffn_per_layer",
-// "density_per_layer" (shares of the prompt's rows), "kept_by_place" and "used_by_step" (trace_sums.h), "parts_ms",
-// "kv_bytes", "kv_bytes_dense", "aux_bytes", "cold_bytes", "peak_held_bytes", "peak_memory_bytes"}; what does not apply
-// is absent. With prune "none", fills `dense`; with another, compares with it where it is filled.
-nlohmann::ordered_json RunSample(const Sample& sample, const std::string& prune, const ArmContext& context,
-                                 DenseLogits& dense);
+// With prune "none", fills `dense`; with a method, compares with `dense` where it is filled.
+SampleResult RunSample(const Sample& sample, const std::string& prune, const ArmContext& context,
+                       DenseLogits& dense);
 
-// The prompt of a sample, its first where it has several; and how many tokens it has, the longest where it has several.
+// The sample's first prompt, and the tokens of its longest prompt.
 std::vector<int32_t> PromptOf(const Sample& sample, const ArmContext& context);
 int64_t PromptTokens(const Sample& sample, const ArmContext& context);
 
-// A context and what follows it as lm-evaluation-harness splits their tokens: spaces at the end of the context belong to
-// the continuation, and tokens that straddle the seam to the context.
+// A context and its continuation as lm-evaluation-harness splits their tokens: white space at the end of the
+// context belongs to the continuation, and a token across the seam to the context.
 struct EncodedChoice {
   std::vector<int32_t> context;
   std::vector<int32_t> continuation;
 };
 EncodedChoice EncodeChoice(const Choice& choice, const Tokenizer& tokenizer);
 
-// log(softmax(logits)[token]), and the Kullback-Leibler divergence of softmax(other) from softmax(dense), in nats.
+// log(softmax(logits)[token]), and the Kullback-Leibler divergence of softmax(other) from softmax(dense), in
+// nats.
 double LogProbability(std::span<const float> logits, int32_t token);
 double Divergence(std::span<const float> dense, std::span<const float> other);
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kTileRows = 512;
 
-// Drops nothing, and looks.
+// Drops nothing, and records attention mass.
 class MassProbe final : public TokenPolicy {
  public:
   Needs NeedsAt(Phase, int) const override { return {.masses = {kMass}, .unit_scores = {}}; }
@@ -32,9 +32,9 @@ class MassProbe final : public TokenPolicy {
 
 std::vector<std::vector<double>> AttentionMassOf(const Engine& engine, std::span<const int32_t> tokens,
                                                  const std::atomic<bool>* cancelled) {
-  // As the evaluation cuts what does not fit.
+  // Cuts a prompt that is too long, as RunSample does.
   tokens = tokens.last(std::min(tokens.size(), static_cast<size_t>(engine.context())));
-  // The engine's own backend keeps the engine's times.
+  // A backend of its own, so that the engine's operation times do not count this run.
   const std::unique_ptr<Backend> backend =
       MakeBackend(std::string(engine.backend().name()),
                   {.threads = engine.backend().threads(), .cache_type = engine.backend().cache_dtype()});

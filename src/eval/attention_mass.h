@@ -1,4 +1,4 @@
-// How attention adds up over a prompt's tokens, in a dense run of its own that is not timed.
+// How attention mass adds up over a prompt's tokens, measured in a dense run that is not timed.
 #pragma once
 
 #include <atomic>
@@ -10,11 +10,12 @@
 
 namespace coppice {
 
-// Queries at the prompt's end whose attention is looked at: FTP's scoring window, whose figure 6 this serves.
+// The number of queries at the prompt's end whose attention is measured: FTP's scoring window, for its figure
+// 6.
 inline constexpr int64_t kMassQueries = 50;
 
-// For each layer but the last (where only one query is left) the MassCurve of the softmax mass that those queries give,
-// over all heads. Throws Cancelled.
+// For each layer but the last (which computes one query only), the MassCurve of the softmax mass from those
+// queries, summed over heads. Throws Cancelled.
 std::vector<std::vector<double>> AttentionMassOf(const Engine& engine, std::span<const int32_t> tokens,
                                                  const std::atomic<bool>* cancelled);
 

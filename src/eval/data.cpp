@@ -70,7 +70,7 @@ std::string FindDataFile(const TaskRequest& request, std::string_view task, std:
     }
     tried += (tried.empty() ? "" : " or ") + name;
   }
-  throw MissingData("{}: no {} in the folders of --data, nor in {} below them", task, tried, under);
+  throw MissingData("{}: no {} in the data folders, nor in {} below them", task, tried, under);
 }
 
 std::vector<std::string> ReadLines(const std::string& path) {

@@ -1,4 +1,4 @@
-// Data files that the user points to: JSON lines, checked before anything is taken from them.
+// Data files of the user: JSON lines, checked before use.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,14 +11,15 @@
 
 namespace coppice {
 
-// No folder has the file: a task of a group is then left out, a task that was named is an error.
+// No data folder has the file. A task that was named by its group is then left out; one that was named itself
+// fails.
 class MissingData : public Error {
  public:
   using Error::Error;
 };
 
-// A line of a file of JSON objects. Each accessor throws Error, naming file, line and field, where the field is absent
-// or of another kind.
+// A line of a file of JSON objects. Accessors throw Error, naming file, line and field, if the field is
+// absent or of another kind.
 class DataRow {
  public:
   DataRow(nlohmann::json value, std::string source) : value_(std::move(value)), source_(std::move(source)) {}
@@ -42,12 +43,13 @@ class DataRow {
 std::string FindDataFile(const TaskRequest& request, std::string_view task, std::string_view under,
                          const std::vector<std::string>& names);
 
-// Throws Error, naming file and line, where the file cannot be read, is too large, or holds a line that is no object.
+// Throws Error, naming file and line, where the file cannot be read, is too large, or holds a line that is no
+// object.
 std::vector<DataRow> ReadRows(const std::string& path);
 std::vector<std::string> ReadLines(const std::string& path);
 
-// A task "GROUP/NAME" for each of a benchmark's sets of published texts, about which only its metric is told; `datasets`
-// lives on. Its samples are samples(dataset, request).
+// Adds a task "GROUP/NAME" for each of a benchmark's data sets, described by its metric only. Its samples are
+// samples(dataset, request). `datasets` must outlive the tasks.
 template <typename Datasets, typename Samples>
 void AddDatasets(const std::string& group, const std::string& benchmark, const Datasets& datasets,
                  Samples samples, std::vector<TaskInfo>& tasks) {
@@ -61,11 +63,12 @@ void AddDatasets(const std::string& group, const std::string& benchmark, const D
   }
 }
 
-// `text` with every {name} of the list replaced by its value; values are not looked at again.
+// `text` with every {name} of the list replaced by its value; names within values are not replaced.
 std::string FillTemplate(std::string_view text,
                          const std::vector<std::pair<std::string_view, std::string_view>>& values);
 
-// A text of more than `limit` tokens without its middle, as LongBench cuts: the decoded first and last halves.
+// A text of more than `limit` tokens without its middle, as LongBench cuts it: the decoded first and last
+// halves.
 std::string CutMiddle(const TaskRequest& request, const std::string& text, int64_t limit);
 
 }  // namespace coppice

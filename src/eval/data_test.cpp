@@ -1,4 +1,5 @@
-// Tasks over files: the prompts of their authors, cut where they cut, and one-line errors for everything else.
+// Tasks over files: the prompts of their authors, cut where they cut, and one-line errors for everything
+// else.
 #include "eval/data.h"
 
 #include <gmock/gmock.h>
@@ -107,11 +108,12 @@ TEST_F(DataTasks, LongTextsLoseTheirMiddle) {
   EXPECT_LE(tokens, request_.length + 2);
   EXPECT_GE(tokens, request_.length - 10);
   request_.length = 512;
-  EXPECT_THAT(Failure("longbench/qmsum"), HasSubstr("an answer takes 512 tokens, --lengths says 512"));
+  EXPECT_THAT(Failure("longbench/qmsum"),
+              HasSubstr("an answer takes 512 tokens, too many for a length of 512"));
 }
 
 TEST_F(DataTasks, HostileFilesAreErrorsThatNameTheLine) {
-  EXPECT_THAT(Failure("longbench/lcc"), HasSubstr("no lcc.jsonl in the folders of --data"));
+  EXPECT_THAT(Failure("longbench/lcc"), HasSubstr("no lcc.jsonl in the data folders"));
   EXPECT_THROW(Samples("longbench/lcc"), MissingData);
   const auto failure = [&](const std::string& text) {
     Write("lcc.jsonl", text);
@@ -226,7 +228,8 @@ TEST_F(DataTasks, StoriesAreSpreadInOrder) {
   EXPECT_THAT(Failure("babi/qa2"), HasSubstr("holds no questions"));
 }
 
-// Rows as lm-evaluation-harness shows them (tools/make_metric_cases.py), as questions behind shots and as shots.
+// Rows as lm-evaluation-harness shows them (tools/make_metric_cases.py), as questions behind shots and as
+// shots.
 TEST_F(DataTasks, FewShotQuestionsAreThoseOfTheHarness) {
   const json cases =
       ReadJsonFile(std::string(COPPICE_SOURCE_DIR) + "/tests/data/metric_cases.json").at("fewshot");

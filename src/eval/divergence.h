@@ -1,4 +1,4 @@
-// What a text's tokens add up to: perplexity, and how far one model's distributions lie from another's.
+// Perplexity of a text, and the divergence of one model's distributions from another's.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ class PerplexitySum {
   void Add(double nll);  // -log p of one token, natural
   int64_t tokens() const { return tokens_; }
   double nll() const;  // mean
-  // exp of the mean; the error is that of the mean, times the perplexity (first order). As llama.cpp's program.
+  // exp of the mean; the error is that of the mean times the perplexity (first order), as in llama.cpp's
+  // perplexity.
   Estimate Perplexity() const;
 
  private:
@@ -27,8 +28,8 @@ class PerplexitySum {
   double squares_ = 0;
 };
 
-// Position by position: KL(base || other) in nats, whether both have the same likeliest token, and how far the
-// probabilities of the text's own token are apart.
+// By position: KL(base || other) in nats, whether both have the same likeliest token, and the difference of
+// their probabilities for the text's own token.
 class DivergenceSum {
  public:
   // Logits of one position, [vocab] each, and the text's token there.

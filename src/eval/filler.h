@@ -1,4 +1,5 @@
-// Text to hide things in: sentences of a file that the user gives, or made ones that read like a plain story.
+// Text in which tasks hide facts: sentences of the user's file, or generated ones that read like a plain
+// story.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +13,20 @@ namespace coppice {
 
 class Filler {
  public:
-  // Made sentences: no digits, and none of the forms that tasks hide.
+  // Generated sentences: no digits, and no sentence in the form of a hidden fact.
   Filler() = default;
   // Throws Error, naming the file, where it cannot be read or holds no sentence.
   explicit Filler(const std::string& path);
 
-  // `count` sentences: of a file those that follow a random one, round and round.
+  // `count` sentences; a file's are consecutive from a random one on, and start over at its end.
   std::vector<std::string> Sentences(int64_t count, Random& random) const;
 
  private:
   std::vector<std::string> sentences_;  // empty: made ones
 };
 
-// Sentences of a text, white space made single: an end is a full stop, question or exclamation mark, closing quotes
-// behind it, and white space.
+// The sentences of a text, with single spaces. A sentence ends with a full stop, question or exclamation
+// mark, optional closing quotes, and white space.
 std::vector<std::string> SplitSentences(std::string_view text);
 
 // Sentences as text: joined by spaces, a new line after every `per_paragraph`-th.

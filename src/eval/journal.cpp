@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -37,14 +36,12 @@ void CheckSettings(const std::string& path, const ordered_json& begun, const ord
   }
 }
 
-bool IsRecord(const ordered_json& record) {
-  const auto is_run = [](const ordered_json& arm) {
-    return arm.is_object() && arm.value("prune", ordered_json()).is_string();
-  };
-  return record.is_object() && record.value("task", ordered_json()).is_string() &&
-         record.value("length", ordered_json()).is_number_integer() &&
-         record.value("id", ordered_json()).is_string() && record.value("arms", ordered_json()).is_array() &&
-         std::all_of(record["arms"].begin(), record["arms"].end(), is_run);
+SampleRecord RecordOf(const ordered_json& json, const std::string& path, int64_t line) {
+  try {
+    return RecordFromJson(json);
+  } catch (const Error& error) {
+    throw Error("[eval] {}: line {} {}", path, line, error.what());
+  }
 }
 
 }  // namespace
@@ -65,8 +62,7 @@ RecordedRun ReadRecordedRun(const std::string& path) {
         throw Error("[eval] {}: is no record of a run", path);
       run.settings = std::move(record["settings"]);
     } else {
-      if (!IsRecord(record)) throw Error("[eval] {}: line {} is no record of a sample", path, number);
-      run.records.push_back(std::move(record));
+      run.records.push_back(RecordOf(record, path, number));
     }
     run.whole_lines += line + "\n";
   }
@@ -75,21 +71,21 @@ RecordedRun ReadRecordedRun(const std::string& path) {
   return run;
 }
 
-Journal::Journal(const std::string& path, ordered_json settings)
-    : path_(path), settings_(std::move(settings)) {
+Journal::Journal(const std::string& path, ordered_json settings, Writer writer)
+    : path_(path), settings_(std::move(settings)), writer_(std::move(writer)) {
   std::error_code ignored;
-  if (std::filesystem::exists(path, ignored)) GoOn(ReadRecordedRun(path));
+  if (std::filesystem::exists(path, ignored)) Resume(ReadRecordedRun(path));
 }
 
-void Journal::GoOn(RecordedRun run) {
-  if (run.records.empty()) return;  // nothing to mix with: it is begun anew
+void Journal::Resume(RecordedRun run) {
+  if (run.records.empty()) return;  // nothing to mix with: the file is written anew
   CheckSettings(path_, run.settings, settings_);
   if (run.torn) {
     NewFile file(path_, "eval");
     file.Append(run.whole_lines);
     file.Commit();
   }
-  for (ordered_json& record : run.records) Remember(std::move(record));
+  for (SampleRecord& record : run.records) Remember(std::move(record));
   Open();
 }
 
@@ -98,24 +94,24 @@ void Journal::Open() {
   if (!out_) throw Error("[eval] {}: cannot open for writing: {}", path_, std::strerror(errno));
 }
 
-void Journal::Remember(ordered_json record) {
-  index_[KeyOf(record["task"], record["length"], record["id"])] = records_.size();
+void Journal::Remember(SampleRecord record) {
+  index_[KeyOf(record.task, record.length, record.id)] = records_.size();
   records_.push_back(std::move(record));
 }
 
-const ordered_json* Journal::Find(const std::string& task, int64_t length, const std::string& id) const {
+const SampleRecord* Journal::Find(const std::string& task, int64_t length, const std::string& id) const {
   const auto found = index_.find(KeyOf(task, length, id));
   return found == index_.end() ? nullptr : &records_[found->second];
 }
 
-void Journal::Append(ordered_json record) {
+void Journal::Append(SampleRecord record) {
   if (!out_.is_open()) {
     NewFile file(path_, "eval");
     file.Append(Line({{"settings", settings_}}));
     file.Commit();
     Open();
   }
-  out_ << Line(record) << std::flush;
+  out_ << Line(writer_(record)) << std::flush;
   if (!out_) throw Error("[eval] {}: cannot write: {}", path_, std::strerror(errno));
   Remember(std::move(record));
 }

@@ -1,47 +1,57 @@
-// The samples that are done, in a file that grows by a line for each, so that an interrupted run goes on.
+// The samples that are done, in a file that grows by a line for each sample, so that an interrupted run can
+// resume.
 #pragma once
 
 #include <fstream>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "eval/results.h"
 
 namespace coppice {
 
 // What a file of samples holds.
 struct RecordedRun {
   nlohmann::ordered_json settings;
-  std::vector<nlohmann::ordered_json> records;  // in the order in which they were done
-  std::string whole_lines;  // the file as it is, but for a last line that was not written whole
-  bool torn = false;        // there was such a line
+  std::vector<SampleRecord> records;  // in the order in which they were done
+  std::string whole_lines;            // the file without a last line that was cut off
+  bool torn = false;                  // the last line was cut off
 };
 // Throws Error, naming the file, where it cannot be read or holds anything else.
 RecordedRun ReadRecordedRun(const std::string& path);
 
 class Journal {
  public:
-  // Reads `path` where it is there, and drops a last line that was not written whole. It is made with the first record,
-  // `settings` in its first line. Throws Error, naming the file, where it cannot be read, where a line is no record, and
-  // where its records were made with other settings: their name and both values.
-  Journal(const std::string& path, nlohmann::ordered_json settings);
+  // How a record is written.
+  using Writer = std::function<nlohmann::ordered_json(const SampleRecord& record)>;
 
-  // {"task", "length", "id", "prompt", "depth", "arms": [what RunSample returns]}; null where it is not done yet.
-  const nlohmann::ordered_json* Find(const std::string& task, int64_t length, const std::string& id) const;
-  // Writes the record through to the system. Throws Error, naming the file.
-  void Append(nlohmann::ordered_json record);
+  // Reads `path` if it exists, and drops a last line that was cut off. The file is made with the first record
+  // and has `settings` in its first line. Throws Error, naming the file, where it cannot be read, where a
+  // line is no record, or where its records were made with other settings: their name and both values.
+  Journal(
+      const std::string& path, nlohmann::ordered_json settings,
+      Writer writer = [](const SampleRecord& record) { return ToJson(record); });
 
-  const std::vector<nlohmann::ordered_json>& records() const { return records_; }
+  // Null where the sample is not done yet.
+  const SampleRecord* Find(const std::string& task, int64_t length, const std::string& id) const;
+  // Writes the record and flushes the file. Throws Error, naming the file.
+  void Append(SampleRecord record);
+
+  const std::vector<SampleRecord>& records() const { return records_; }
 
  private:
-  void GoOn(RecordedRun run);
+  void Resume(RecordedRun run);
   void Open();
-  void Remember(nlohmann::ordered_json record);
+  void Remember(SampleRecord record);
 
   std::string path_;
   nlohmann::ordered_json settings_;
+  Writer writer_;
   std::ofstream out_;
-  std::vector<nlohmann::ordered_json> records_;  // in the order in which they were done
+  std::vector<SampleRecord> records_;  // in the order in which they were done
   std::map<std::string, size_t> index_;
 };
 

@@ -1,4 +1,4 @@
-// The random numbers of a sample.
+// Random numbers of samples.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace coppice {
 
-// One stream for each thing that is drawn: a task's sample does not depend on how many came before it.
+// A stream for each sample, so that a sample does not depend on how many came before it.
 Random RandomFor(uint64_t seed, std::string_view task, int64_t length, int64_t sample);
 
 }  // namespace coppice

@@ -39,7 +39,7 @@ std::vector<const TaskInfo*> FindTasks(std::string_view name) {
   }
   std::string list;
   for (const std::string& group : groups) list += (list.empty() ? "" : ", ") + group;
-  throw Error("'{}' is no task; there are {} (coppice eval --list names all)", name, list);
+  throw Error("'{}' is no task; there are {} (`coppice eval` can list all)", name, list);
 }
 
 int64_t CountTokens(const TaskRequest& request, std::string_view text) {
@@ -56,8 +56,8 @@ Sample FitToLength(const TaskRequest& request, std::string_view task, int64_t le
   Sample best = make(low);
   int64_t low_tokens = tokens(best);
   if (low_tokens > request.length) {
-    throw Error("{}: the shortest prompt and its answer take {} tokens, --lengths says {}", task, low_tokens,
-                request.length);
+    throw Error("{}: the shortest prompt and its answer take {} tokens, more than the length of {}", task,
+                low_tokens, request.length);
   }
   int64_t high = low;
   int64_t high_tokens = low_tokens;
@@ -65,7 +65,7 @@ Sample FitToLength(const TaskRequest& request, std::string_view task, int64_t le
     high = 2 * high + 16;
     high_tokens = tokens(make(high));
   }
-  // Tokens grow nearly evenly with n: interpolating needs three or four prompts where halving needs a dozen.
+  // Tokens grow almost linearly with n: interpolation needs three or four prompts, bisection a dozen.
   while (high - low > 1) {
     const double share =
         static_cast<double>(request.length - low_tokens) / static_cast<double>(high_tokens - low_tokens);

@@ -18,7 +18,6 @@ namespace coppice {
 
 namespace {
 
-using nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kWriteEvery{5};
@@ -40,7 +39,7 @@ class Run {
   }
 
   EvalResult All() {
-    // What is missing must not show after an hour.
+    // Missing data are an error at the start, not after an hour.
     for (const EvalGroup& group : groups_) {
       if (group.named && group.task->needs_data) OneSample(group);
     }
@@ -99,7 +98,7 @@ class Run {
               bool warm) {
     // Pages, workspaces and caches of this length are touched once before anything is timed.
     DenseLogits dense;
-    ordered_json attention_mass;
+    std::vector<std::vector<double>> attention_mass;
     if (!warm) {
       Sample first = sample;
       first.max_tokens = std::min<int64_t>(first.max_tokens, 1);
@@ -107,34 +106,32 @@ class Run {
       RunSample(first, "none", context_, dense);
       attention_mass = AttentionMassOf(engine_, PromptOf(first, context_), context_.cancelled);
     }
-    ordered_json arms = ordered_json::array();
+    SampleRecord record{.task = group.task->name,
+                        .length = group.length,
+                        .id = sample.id,
+                        .metric = MetricOf(sample),
+                        .prompt = HashOf(sample),
+                        .references = sample.references,
+                        .attention_mass = std::move(attention_mass)};
+    if (sample.depth >= 0) record.depth = sample.depth;
+    if (sample.kind == SampleKind::kAnswer && TaskMetrics::NeedsChineseWords(sample.metric))
+      record.cutter = metrics_.ChineseCutter();
     for (size_t a = 0; a < arms_.size(); ++a) {
       const std::string label = fmt::format("{}, {}", name, arms_[a] == "none" ? "dense" : arms_[a]);
       context_.progress = [&](double share) {
         Show(label, (static_cast<double>(a) + share) / static_cast<double>(arms_.size() * samples));
       };
-      arms.push_back(RunSample(sample, arms_[a], context_, dense));
+      record.arms.push_back(RunSample(sample, arms_[a], context_, dense));
     }
     context_.progress = nullptr;
-    ordered_json record = {{"task", group.task->name},
-                           {"length", group.length},
-                           {"id", sample.id},
-                           {"metric", MetricOf(sample)},
-                           {"prompt", HashOf(sample)}};
-    if (sample.depth >= 0) record["depth"] = sample.depth;
-    if (!sample.references.empty()) record["references"] = sample.references;
-    if (sample.kind == SampleKind::kAnswer && TaskMetrics::NeedsChineseWords(sample.metric))
-      record["cutter"] = metrics_.ChineseCutter();
-    if (!attention_mass.is_null()) record["attention_mass"] = std::move(attention_mass);
-    record["arms"] = std::move(arms);
     journal_.Append(std::move(record));
     if (Clock::now() - written_ > kWriteEvery) WriteResults();
   }
 
   bool IsDone(const EvalGroup& group, const Sample& sample) const {
-    const ordered_json* record = journal_.Find(group.task->name, group.length, sample.id);
+    const SampleRecord* record = journal_.Find(group.task->name, group.length, sample.id);
     if (record == nullptr) return false;
-    if (record->value("prompt", "") != HashOf(sample)) {
+    if (record->prompt != HashOf(sample)) {
       throw Error(
           "[eval] {}/samples.jsonl: sample {} of {} was another text: the data have changed, choose another "
           "-o",
@@ -170,12 +167,12 @@ class Run {
   Journal journal_;
   std::vector<EvalGroup> groups_;
   std::vector<std::string> arms_;
-  ordered_json rows_;
+  std::vector<ResultRow> rows_;
   std::vector<std::string> skipped_;
   Clock::time_point written_ = Clock::now();
-  double done_ = 0;          // weights of the groups before
-  double weight_ = 0;        // of this one
-  double within_group_ = 0;  // share of its samples
+  double done_ = 0;          // the weights of finished groups
+  double weight_ = 0;        // the current group's weight
+  double within_group_ = 0;  // the share of its samples that are done
 };
 
 }  // namespace

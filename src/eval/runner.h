@@ -1,10 +1,9 @@
-// Tasks x lengths x samples x arms on one engine: every arm answers the same samples, dense first.
+// Runs tasks x lengths x samples x arms on one engine: every arm answers the same samples, dense first.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -17,8 +16,8 @@ namespace coppice {
 struct EvalOptions {
   std::vector<std::string> tasks;  // names, or groups
   std::vector<std::string> prune;  // arms beside dense
-  std::vector<int64_t> lengths =
-      {};  // empty: 4,096 where samples are made to a length, the context where they are cut
+  // Empty: 4,096 for tasks that are made to a length, the context for texts that are cut.
+  std::vector<int64_t> lengths = {};
   int64_t samples = 20;
   uint64_t seed = 1;
   int64_t depths = 10;
@@ -34,10 +33,9 @@ struct EvalOptions {
 // Throws Error for options that do not fit each other or the engine.
 void Check(const EvalOptions& options, const Engine& engine);
 
-// What a run came to.
 struct EvalResult {
-  nlohmann::ordered_json rows;       // of results.json
-  std::vector<std::string> skipped;  // why tasks of a group were left out: none of their data is there
+  std::vector<ResultRow> rows;       // of results.json
+  std::vector<std::string> skipped;  // why tasks of a group were left out: their data is missing
 };
 
 struct EvalProgress {
@@ -45,9 +43,9 @@ struct EvalProgress {
   double share = 0;   // of the whole run, in [0, 1]
 };
 
-// Runs what samples.jsonl does not hold yet; results.json is written anew every few seconds, report.html at the end.
-// `model` names the model in the settings. Throws Error, naming task and sample where one of them is the cause;
-// Cancelled where the engine was cancelled: what was done until then is kept, and both files have it.
+// Runs the samples that samples.jsonl does not have yet; results.json is rewritten every few seconds,
+// report.html at the end. `model` names the model in the settings. Throws Error, naming task and sample if
+// one of them is the cause, and Cancelled; samples done before that are kept in both files.
 EvalResult Evaluate(const EvalOptions& options, const std::string& model, Engine& engine,
                     const std::atomic<bool>* cancelled,
                     const std::function<void(const EvalProgress& progress)>& progress);

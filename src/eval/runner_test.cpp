@@ -42,8 +42,14 @@ EvalOptions OptionsOf(const std::string& name) {
   return options;
 }
 
+ordered_json JsonOf(const std::vector<ResultRow>& rows) {
+  ordered_json list = ordered_json::array();
+  for (const ResultRow& row : rows) list.push_back(ToJson(row));
+  return list;
+}
+
 ordered_json RowsOf(const EvalOptions& options) {
-  return Evaluate(options, kModel, Bundled(), nullptr, nullptr).rows;
+  return JsonOf(Evaluate(options, kModel, Bundled(), nullptr, nullptr).rows);
 }
 
 std::string FailureOf(const EvalOptions& options) {
@@ -65,15 +71,16 @@ std::vector<std::string> LinesOf(const std::string& path) {
 TEST(Runner, RowsHoldWhatAReportNeeds) {
   EvalOptions options = OptionsOf("rows");
   double last = 0;
-  const ordered_json rows = Evaluate(options, kModel, Bundled(), nullptr, [&](const EvalProgress& progress) {
-                              EXPECT_GE(progress.share, last - 1e-9);
-                              EXPECT_LE(progress.share, 1 + 1e-9);
-                              last = progress.share;
-                              EXPECT_THAT(progress.label, HasSubstr("niah 512"));
-                            }).rows;
+  const auto result = Evaluate(options, kModel, Bundled(), nullptr, [&](const EvalProgress& progress) {
+    EXPECT_GE(progress.share, last - 1e-9);
+    EXPECT_LE(progress.share, 1 + 1e-9);
+    last = progress.share;
+    EXPECT_THAT(progress.label, HasSubstr("niah 512"));
+  });
+  const ordered_json rows = JsonOf(result.rows);
   EXPECT_GT(last, 0.9);
   ASSERT_EQ(rows.size(), 2u);
-  EXPECT_EQ(rows, ordered_json::parse(std::ifstream(options.folder + "/results.json")));
+  EXPECT_EQ(rows.dump(), ordered_json::parse(std::ifstream(options.folder + "/results.json")).dump());
   const ordered_json& dense = rows[0];
   const ordered_json& pruned = rows[1];
   EXPECT_EQ(dense["prune"], "none");
@@ -94,9 +101,15 @@ TEST(Runner, RowsHoldWhatAReportNeeds) {
   EXPECT_GT(pruned["ttft_ms"].get<double>(), 0);
   EXPECT_GT(pruned["peak_memory_bytes"].get<double>(), 1e6);
   EXPECT_EQ(pruned["by_depth"].size(), 2u);
-  EXPECT_EQ(LinesOf(options.folder + "/samples.jsonl").size(), 3u);
+  const std::vector<std::string> lines = LinesOf(options.folder + "/samples.jsonl");
+  ASSERT_EQ(lines.size(), 3u);
+  for (size_t i = 1; i < lines.size(); ++i)
+    EXPECT_EQ(ToJson(RecordFromJson(ordered_json::parse(lines[i]))).dump(), lines[i])
+        << "reads what it wrote";
+  EXPECT_EQ(JsonOf(RowsFromJson(rows)).dump(), rows.dump());
   EXPECT_THAT(pruned["spec"].get<std::string>(), HasSubstr("random:keep=0.25/0.5/0.5"));
-  // What only a trace knows: nothing is dropped before layer 4, and it is dropped everywhere but at the last token.
+  // What only a trace knows: nothing is dropped before layer 4, and it is dropped everywhere but at the last
+  // token.
   ASSERT_EQ(pruned["dropped_by_place"].size(), layers);
   EXPECT_EQ(pruned["dropped_by_place"][3][0], 0.0);
   EXPECT_NEAR(pruned["dropped_by_place"][layers - 1][5].get<double>(), 0.9375, 0.05);
@@ -118,7 +131,8 @@ TEST(Runner, GoesOnWhereItWas) {
   const ordered_json whole = RowsOf(options);
   const std::string journal = options.folder + "/samples.jsonl";
   std::vector<std::string> lines = LinesOf(journal);
-  // One sample done, the second torn by a crash in the middle of its line. A mark shows that the first is not run again.
+  // One sample done, the second torn by a crash in the middle of its line. A mark shows that the first is not
+  // run again.
   ordered_json first = ordered_json::parse(lines[1]);
   first["arms"][0]["ttft_ms"] = 123456.0;
   std::ofstream(journal) << lines[0] << "\n" << first.dump() << "\n" << lines[2].substr(0, 100);
@@ -177,14 +191,14 @@ TEST(Runner, KeepsWhatWasDoneWhenInterrupted) {
 TEST(Runner, BadOptionsAreErrorsThatNameThem) {
   EvalOptions options = OptionsOf("bad");
   options.lengths = {1 << 22};
-  EXPECT_THAT(FailureOf(options), HasSubstr("--lengths 4194304: the context is"));
+  EXPECT_THAT(FailureOf(options), HasSubstr("lengths 4194304: the context is"));
   options.lengths = {20};
   EXPECT_THAT(FailureOf(options), HasSubstr("niah: the shortest prompt and its answer take"));
   options = OptionsOf("bad");
   options.prune = {"ftp", "ftp"};
-  EXPECT_THAT(FailureOf(options), HasSubstr("--prune ftp: named twice"));
+  EXPECT_THAT(FailureOf(options), HasSubstr("prune ftp: named twice"));
   options.prune = {"none"};
-  EXPECT_THAT(FailureOf(options), HasSubstr("--prune none: named twice"));
+  EXPECT_THAT(FailureOf(options), HasSubstr("prune none: named twice"));
   options.prune = {"no_such_method"};
   EXPECT_THAT(FailureOf(options), HasSubstr("no_such_method"));
   options = OptionsOf("bad");
@@ -197,7 +211,7 @@ TEST(Runner, BadOptionsAreErrorsThatNameThem) {
   EXPECT_THAT(FailureOf(options), HasSubstr("name a task"));
   options = OptionsOf("bad");
   options.chat = true;
-  EXPECT_THAT(FailureOf(options), HasSubstr("--chat: the model has no chat template"));
+  EXPECT_THAT(FailureOf(options), HasSubstr("chat: the model has no chat template"));
   options = OptionsOf("bad");
   std::ofstream(options.folder).put('x');  // a file where the folder should be
   EXPECT_THAT(FailureOf(options), HasSubstr(options.folder));
@@ -249,42 +263,43 @@ TEST(Summary, MediansMeansAndPerplexity) {
                         {"flops_dense", 10}, {"kept_per_layer", {1.0, score}},
                         {"kl", 0.5}};
   };
-  std::vector<ordered_json> records;
+  std::vector<SampleRecord> records;
   for (int i = 0; i < 3; ++i) {
-    records.push_back({{"task", "t"},
-                       {"length", 8},
-                       {"id", std::to_string(i)},
-                       {"metric", "qa_f1"},
-                       {"depth", 0.5},
-                       {"arms", {run("none", 1, 10 + i), run("m", i == 0 ? 1 : 0, 5)}}});
+    records.push_back(RecordFromJson({{"task", "t"},
+                                      {"length", 8},
+                                      {"id", std::to_string(i)},
+                                      {"metric", "qa_f1"},
+                                      {"depth", 0.5},
+                                      {"arms", {run("none", 1, 10 + i), run("m", i == 0 ? 1 : 0, 5)}}}));
   }
-  const ordered_json rows = Summarize(records);
+  const std::vector<ResultRow> rows = Summarize(records);
   ASSERT_EQ(rows.size(), 2u);
-  EXPECT_EQ(rows[0]["score"], 100.0);
-  EXPECT_NEAR(rows[1]["score"].get<double>(), 100.0 / 3, 1e-9);
-  EXPECT_NEAR(rows[1]["score_error"].get<double>(), 100.0 / 3, 1e-9);  // deviation 57.7 over the root of 3
+  EXPECT_EQ(rows[0].score, 100.0);
+  EXPECT_NEAR(rows[1].score, 100.0 / 3, 1e-9);
+  EXPECT_NEAR(rows[1].score_error, 100.0 / 3, 1e-9);  // deviation 57.7 over the root of 3
   // Wilson's interval of 3 of 3 and of 1 of 3, as published tables have it.
-  EXPECT_NEAR(rows[0]["score_interval"][0].get<double>(), 43.85, 0.01);
-  EXPECT_NEAR(rows[0]["score_interval"][1].get<double>(), 100, 1e-9);
-  EXPECT_NEAR(rows[1]["score_interval"][0].get<double>(), 6.15, 0.01);
-  EXPECT_NEAR(rows[1]["score_interval"][1].get<double>(), 79.23, 0.01);
-  EXPECT_EQ(rows[0]["ttft_ms"], 11.0);
-  EXPECT_EQ(rows[1]["speed_up"], 11.0 / 5);
-  EXPECT_EQ(rows[1]["flops_ratio"], 0.4);
-  EXPECT_NEAR(rows[1]["kept_per_layer"][1].get<double>(), 1.0 / 3, 1e-9);
-  EXPECT_EQ(rows[1]["by_depth"][0]["n"], 3);
-  EXPECT_TRUE(rows[1]["score_norm"].is_null());
+  EXPECT_NEAR(rows[0].score_interval.low, 43.85, 0.01);
+  EXPECT_NEAR(rows[0].score_interval.high, 100, 1e-9);
+  EXPECT_NEAR(rows[1].score_interval.low, 6.15, 0.01);
+  EXPECT_NEAR(rows[1].score_interval.high, 79.23, 0.01);
+  EXPECT_EQ(rows[0].ttft_ms, 11.0);
+  EXPECT_EQ(rows[1].speed_up, 11.0 / 5);
+  EXPECT_EQ(rows[1].flops_ratio, 0.4);
+  EXPECT_NEAR(rows[1].kept_per_layer[1], 1.0 / 3, 1e-9);
+  EXPECT_EQ(rows[1].by_depth[0].n, 3);
+  EXPECT_TRUE(std::isnan(rows[1].score_norm));
 
   // Perplexity is of all tokens, not the mean of the samples'.
   const ordered_json one = {{"prune", "none"}, {"nll", 2.0}, {"scored_tokens", 1}, {"score", std::exp(2.0)}};
   const ordered_json two = {{"prune", "none"}, {"nll", 1.0}, {"scored_tokens", 2}, {"score", std::exp(0.5)}};
   const auto record = [](const char* id, const ordered_json& arm) {
-    return ordered_json{{"task", "p"}, {"length", 8}, {"id", id}, {"metric", "perplexity"}, {"arms", {arm}}};
+    return RecordFromJson(
+        {{"task", "p"}, {"length", 8}, {"id", id}, {"metric", "perplexity"}, {"arms", {arm}}});
   };
-  const ordered_json perplexity = Summarize({record("0", one), record("1", two)});
-  EXPECT_NEAR(perplexity[0]["score"].get<double>(), std::exp(1.0), 1e-9);
+  const std::vector<ResultRow> perplexity = Summarize({record("0", one), record("1", two)});
+  EXPECT_NEAR(perplexity[0].score, std::exp(1.0), 1e-9);
   // Logarithms 2 and 0.5: their deviation over the root of 2 is 0.75.
-  EXPECT_NEAR(perplexity[0]["score_interval"][1].get<double>(), std::exp(1.0 + 1.959964 * 0.75), 1e-4);
+  EXPECT_NEAR(perplexity[0].score_interval.high, std::exp(1.0 + 1.959964 * 0.75), 1e-4);
 }
 
 TEST(Arm, LikelihoodsAreThoseOfTheModel) {
@@ -298,8 +313,8 @@ TEST(Arm, LikelihoodsAreThoseOfTheModel) {
   const EncodedChoice encoded = EncodeChoice(choice, *engine.tokenizer());
   ASSERT_GT(encoded.continuation.size(), 5u);
   Sample sample{.id = "0", .kind = SampleKind::kContinue, .choices = {choice}};
-  const ordered_json run = RunSample(sample, "none", context, dense);
-  EXPECT_EQ(run["scored_tokens"], encoded.continuation.size());
+  const SampleResult run = RunSample(sample, "none", context, dense);
+  EXPECT_EQ(run.scored_tokens, static_cast<int64_t>(encoded.continuation.size()));
   EXPECT_EQ(dense.positions.size(), encoded.continuation.size());
 
   // Against the model's own account of the whole text.
@@ -310,21 +325,21 @@ TEST(Arm, LikelihoodsAreThoseOfTheModel) {
   const TextScore score = engine.model().Score(whole, workspace, *backend);
   double expected = 0;
   for (size_t i = encoded.context.size(); i < whole.size(); ++i) expected -= score.log_probabilities[i];
-  EXPECT_NEAR(run["nll"].get<double>(), expected, 0.03 * expected + 0.05);
+  EXPECT_NEAR(run.nll.value(), expected, 0.03 * expected + 0.05);
 
   // The choice that the text goes on with wins; dense against itself does not diverge.
   sample = {.id = "0",
             .kind = SampleKind::kChoose,
             .choices = {{choice.context, " 55555."}, {choice.context, " 48213."}},
             .gold = 1};
-  EXPECT_EQ(RunSample(sample, "none", context, dense)["score"], 1);
+  EXPECT_EQ(RunSample(sample, "none", context, dense).score.value(), 1);
   sample.gold = 0;
-  EXPECT_EQ(RunSample(sample, "none", context, dense)["score"], 0);
-  EXPECT_NEAR(RunSample(sample, "random:layers=4,keep=1,min=0", context, dense)["kl"].get<double>(), 0, 1e-9);
-  EXPECT_GT(RunSample(sample, "random:layers=1,keep=0.2,min=0", context, dense)["kl"].get<double>(), 1e-4);
+  EXPECT_EQ(RunSample(sample, "none", context, dense).score.value(), 0);
+  EXPECT_NEAR(RunSample(sample, "random:layers=4,keep=1,min=0", context, dense).kl.value(), 0, 1e-9);
+  EXPECT_GT(RunSample(sample, "random:layers=1,keep=0.2,min=0", context, dense).kl.value(), 1e-4);
   // Normalised, the long continuation that is half as likely per character wins over a short one.
   sample.choices[0].norm_length = 1000;
-  EXPECT_EQ(RunSample(sample, "none", context, dense)["score_norm"], 1);
+  EXPECT_EQ(RunSample(sample, "none", context, dense).score_norm.value(), 1);
 }
 
 TEST(Arm, SpacesBelongToTheContinuation) {
@@ -357,12 +372,12 @@ TEST(Arm, TheFirstLineEndsAnAnswer) {
                 .metric = "number_match",
                 .references = {"48213"},
                 .max_tokens = 40};
-  const ordered_json whole = RunSample(sample, "none", context, dense);
-  EXPECT_EQ(whole["score"], 1);
+  const SampleResult whole = RunSample(sample, "none", context, dense);
+  EXPECT_EQ(whole.score.value(), 1);
   sample.first_line = true;
-  const ordered_json line = RunSample(sample, "none", context, dense);
-  EXPECT_LE(line["generated_tokens"].get<int64_t>(), whole["generated_tokens"].get<int64_t>());
-  const auto text = line["text"].get<std::string>();
+  const SampleResult line = RunSample(sample, "none", context, dense);
+  EXPECT_LE(line.generated_tokens.value(), whole.generated_tokens.value());
+  const std::string text = line.text.value();
   const size_t end = text.find('\n', text.find_first_not_of('\n'));
   EXPECT_TRUE(end == std::string::npos || end == text.size() - 1) << text;
 }

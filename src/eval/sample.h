@@ -1,4 +1,4 @@
-// What a task asks of a model, and how the answer is judged. Nothing here knows a model.
+// What a task asks of a model, and how the answer is judged. Independent of any model.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace coppice {
 
 enum class SampleKind {
-  kAnswer,    // generate behind a prompt; a metric compares the text with references
+  kAnswer,    // generate an answer; a metric compares it with references
   kChoose,    // the likeliest of several continuations
   kContinue,  // how likely one continuation is: perplexity
 };
@@ -25,20 +25,20 @@ struct Sample {
 
   // kAnswer
   std::string prompt = {};
-  std::string answer_prefix = {};  // how the answer begins; stands behind the chat template where one is used
+  std::string answer_prefix = {};  // how the answer begins; follows the chat template if one is used
   std::string metric = {};         // of metrics/metric.h
-  std::vector<std::string> references = {};  // any of them is right, unless the metric wants all
-  std::vector<std::string> classes = {};     // what the metric may choose from
-  std::string question = {};                 // where the metric looks at it
+  std::vector<std::string> references = {};  // any of them is right, unless the metric needs all
+  std::vector<std::string> classes = {};     // the classes that the metric distinguishes
+  std::string question = {};                 // for metrics that read it
   int64_t max_tokens = 0;
-  bool first_line = false;  // nothing behind the answer's first line counts
+  bool first_line = false;  // only the answer's first line counts
   bool plain = false;       // never in a chat template
 
   // kChoose, and kContinue with one choice
   std::vector<Choice> choices = {};
   int gold = 0;
 
-  double depth = -1;  // where the answer lies in the prompt, 0 to 1; below 0: not one place
+  double depth = -1;  // where the answer is in the prompt, from 0 to 1; below 0: not in one place
 };
 
 }  // namespace coppice

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/error.h"
+#include "base/field_error.h"
 #include "base/fnv.h"
 
 namespace coppice {
@@ -16,7 +16,7 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kDefaultLength = 4096;
 
-// The file's bytes stand for its content: a model is too large to be hashed at each start.
+// The file's size identifies its content: a model is too large to be hashed at each start.
 ordered_json FileName(const std::string& path) {
   if (path.empty()) return "";
   std::error_code ignored;
@@ -73,7 +73,7 @@ ordered_json SettingsOf(const EvalOptions& o, const std::string& model, const En
 
 std::string HashOf(const Sample& sample) {
   uint64_t hash = kFnvBasis;
-  // A zero behind each, so that "ab", "c" and "a", "bc" differ.
+  // A zero byte after each, so that "ab", "c" and "a", "bc" differ.
   const auto add = [&hash](std::string_view text) { hash = Fnv1a({"\0", 1}, Fnv1a(text, hash)); };
   for (const std::string& text : {sample.prompt, sample.answer_prefix, sample.metric}) add(text);
   for (const std::string& text : sample.references) add(text);
@@ -110,18 +110,19 @@ void Check(const EvalOptions& o, const Engine& engine) {
     throw Error("the model has no tokenizer, so it cannot be evaluated on texts");
   if (o.tasks.empty()) throw Error("name a task");
   if (o.chat && engine.tokenizer()->chat_template().empty())
-    throw Error("--chat: the model has no chat template");
+    throw FieldError("chat", ": the model has no chat template");
   for (const EvalGroup& group : GroupsOf(o, engine)) {
     if (group.length > engine.context()) {
-      throw Error("--lengths {}: the context is {}; raise --ctx-size where the model allows", group.length,
-                  engine.context());
+      throw FieldError("lengths", " {}: the context is {}; raise it where the model allows", group.length,
+                       engine.context());
     }
-    if (group.task->needs_data && o.data.empty()) throw Error("{}: needs --data FOLDER", group.task->name);
+    if (group.task->needs_data && o.data.empty())
+      throw FieldError("data", " is missing: {} needs a folder of data", group.task->name);
   }
   std::vector<std::string> arms = {"none"};
   for (const std::string& arm : o.prune) {
     if (std::find(arms.begin(), arms.end(), arm) != arms.end())
-      throw Error("--prune {}: named twice, or the dense arm that every run has", arm);
+      throw FieldError("prune", " {}: named twice, or the dense arm that every run has", arm);
     arms.push_back(arm);
   }
 }

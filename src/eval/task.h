@@ -1,4 +1,4 @@
-// A task: a name, and how its samples are made. Tasks know texts and a way to count their tokens, and no model.
+// A task: a name, and a function that makes its samples. Tasks know texts and a tokenizer, but no model.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ enum class TaskLength {
 };
 
 struct TaskInfo {
-  std::string name;  // "niah", "ruler/vt"; what stands before the slash names all of them
+  std::string name;  // "niah", "ruler/vt"; the part before the slash names the group
   std::string about;
   TaskLength length = TaskLength::kOwn;
   bool needs_data = false;
@@ -41,10 +41,10 @@ struct TaskInfo {
 // Every task, in the order of reports.
 const std::vector<TaskInfo>& Tasks();
 
-// The tasks that a name means, a group's name all of its. Throws Error for one that is none.
+// The task of that name, or all tasks of a group. Throws Error for an unknown name.
 std::vector<const TaskInfo*> FindTasks(std::string_view name);
 
-// Each adds its own; registry.cpp calls them all.
+// Each adds its file's tasks; registry.cpp calls them all.
 void AddNeedle(std::vector<TaskInfo>& tasks);
 void AddRulerNeedles(std::vector<TaskInfo>& tasks);
 void AddRulerTracking(std::vector<TaskInfo>& tasks);
@@ -62,8 +62,8 @@ void AddPerplexity(std::vector<TaskInfo>& tasks);
 // Tokens of a text as a whole prompt.
 int64_t CountTokens(const TaskRequest& request, std::string_view text);
 
-// make(n) for the greatest n >= least whose prompt, answer prefix and answer fit request.length, supposing that they
-// grow with n. Throws Error where not even `least` fits.
+// make(n) for the greatest n >= least whose prompt, answer prefix and answer fit request.length; they must
+// grow with n. Throws Error if not even `least` fits.
 Sample FitToLength(const TaskRequest& request, std::string_view task, int64_t least,
                    const std::function<Sample(int64_t n)>& make);
 

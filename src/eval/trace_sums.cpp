@@ -9,13 +9,11 @@ namespace coppice {
 
 namespace {
 
-using nlohmann::ordered_json;
-
 double Rounded(double share) { return std::round(share * 1e4) / 1e4; }
 
 int PlaceOf(int64_t token, int64_t tokens) { return static_cast<int>(token * kPlaces / tokens); }
 
-std::vector<double> PlacesOf(const TraceLayer& layer, const Trace& trace) {
+std::vector<double> SharesOf(const TraceLayer& layer, const Trace& trace) {
   std::vector<double> held(kPlaces), there(kPlaces);
   for (int64_t t = 0; t < trace.prompt_tokens; ++t) ++there[PlaceOf(t, trace.prompt_tokens)];
   for (const int32_t position : layer.kept) {
@@ -31,42 +29,29 @@ std::vector<double> PlacesOf(const TraceLayer& layer, const Trace& trace) {
 
 }  // namespace
 
-ordered_json PlacesJson(const Trace& trace) {
-  ordered_json places = ordered_json::array();
-  std::vector<double> before;
+std::vector<PlaceRow> PlacesOf(const Trace& trace) {
+  std::vector<PlaceRow> rows;
   for (size_t layer = 0; layer < trace.prefill.size(); ++layer) {
-    std::vector<double> now = PlacesOf(trace.prefill[layer], trace);
-    if (now == before) continue;
-    ordered_json row = {layer};
-    for (const double share : now) row.push_back(share);
-    places.push_back(std::move(row));
-    before = std::move(now);
+    std::vector<double> shares = SharesOf(trace.prefill[layer], trace);
+    if (rows.empty() || shares != rows.back().shares)
+      rows.push_back({static_cast<int64_t>(layer), std::move(shares)});
   }
-  return places;
+  return rows;
 }
 
-std::vector<std::vector<double>> AllPlaces(const ordered_json& places, size_t layers) {
+std::vector<std::vector<double>> AllPlaces(const std::vector<PlaceRow>& rows, size_t layers) {
   std::vector<std::vector<double>> all;
-  const auto is_whole = [](const ordered_json& row) {
-    return row.is_array() && row.size() == kPlaces + 1 &&
-           std::all_of(row.begin(), row.end(), [](const ordered_json& x) { return x.is_number(); });
-  };
-  for (const ordered_json& row : places) {
-    if (!is_whole(row) || row[0].get<double>() < static_cast<double>(all.empty() ? 0 : all.size()) ||
-        row[0].get<double>() >= static_cast<double>(layers))
-      return {};
-    const auto layer = row[0].get<size_t>();
-    if (all.empty() && layer != 0) return {};
-    while (all.size() < layer) all.push_back(all.back());
-    all.emplace_back();
-    for (size_t p = 1; p < row.size(); ++p) all.back().push_back(row[p].get<double>());
+  for (const PlaceRow& row : rows) {
+    const auto layer = static_cast<size_t>(row.layer);
+    if (row.layer < 0 || layer < all.size() || layer >= layers || (all.empty() && layer != 0)) return {};
+    if (layer > 0) all.resize(layer, all.back());
+    all.push_back(row.shares);
   }
-  if (all.empty()) return {};
-  while (all.size() < layers) all.push_back(all.back());
+  if (!all.empty()) all.resize(layers, all.back());
   return all;
 }
 
-ordered_json UseJson(const Trace& trace, std::span<const int64_t> prefill) {
+TokenUse UseOf(const Trace& trace, std::span<const int64_t> prefill) {
   if (prefill.empty() || trace.prompt_tokens == 0) return {};
   const auto tokens = static_cast<double>(trace.prompt_tokens);
   const auto last_layer = static_cast<int>(prefill.size()) - 1;
@@ -92,7 +77,7 @@ ordered_json UseJson(const Trace& trace, std::span<const int64_t> prefill) {
   };
   cut(all_shares);
   cut(last_shares);
-  return {{"all", all_shares}, {"last", last_shares}};
+  return {std::move(all_shares), std::move(last_shares)};
 }
 
 std::vector<double> MassCurve(std::span<const float> mass) {

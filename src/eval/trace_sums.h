@@ -1,7 +1,7 @@
-// What a trace says of a run, as sums that are small enough to stand in every record.
+// Sums over the trace of a run, small enough for every record of a sample.
 #pragma once
 
-#include <nlohmann/json.hpp>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -9,23 +9,32 @@
 
 namespace coppice {
 
-// The prompt is looked at in tenths, from its start to its end.
+// Shares by place are of tenths of the prompt, from its start to its end.
 inline constexpr int kPlaces = 10;
-// Cumulative attention mass is told for every twentieth of the tokens.
+// Cumulative attention mass is recorded for every twentieth of the tokens.
 inline constexpr int kMassPoints = 20;
 
-// [[layer, share of each tenth of the prompt that has keys there after prefill], ...]; a layer that is as the one before
-// is left out. Where every kv head holds its own tokens the shares are scaled to what one head holds.
-nlohmann::ordered_json PlacesJson(const Trace& trace);
-// Of [layers][kPlaces] what PlacesJson told; empty where `places` does not fit `layers`.
-std::vector<std::vector<double>> AllPlaces(const nlohmann::ordered_json& places, size_t layers);
+// The share of each tenth of the prompt that has keys after prefill, from `layer` up to the next row's.
+struct PlaceRow {
+  int64_t layer = 0;
+  std::vector<double> shares;  // [kPlaces]
+};
+// A row for each layer that differs from the layer below. Where each kv head keeps its own tokens, shares are
+// scaled to what one head keeps.
+std::vector<PlaceRow> PlacesOf(const Trace& trace);
+// [layers][kPlaces]; empty if `rows` do not fit that number of layers.
+std::vector<std::vector<double>> AllPlaces(const std::vector<PlaceRow>& rows, size_t layers);
 
-// {"all": [...], "last": [...]}: of the prompt's token-layers, and of its tokens in the last layer, the share whose keys
-// were computed after prefill, after the first generated token that went through the model, and so on; what follows
-// the last number does not change any more. `prefill` holds the rows of each layer.
-nlohmann::ordered_json UseJson(const Trace& trace, std::span<const int64_t> prefill);
+// The share of the prompt whose keys were computed after prefill, after the first generated token that went
+// through the model, and so on, without the numbers at the end that repeat the one before.
+struct TokenUse {
+  std::vector<double> all;   // over all layers
+  std::vector<double> last;  // in the last layer
+};
+// `prefill` holds the rows of each layer.
+TokenUse UseOf(const Trace& trace, std::span<const int64_t> prefill);
 
-// Of what `mass` adds up to, the share that the best 5 %, 10 %, ..., 100 % of its tokens hold: [kMassPoints], rounded.
+// The share of the total mass on the best 5 %, 10 %, ..., 100 % of the tokens: [kMassPoints], rounded.
 std::vector<double> MassCurve(std::span<const float> mass);
 
 }  // namespace coppice

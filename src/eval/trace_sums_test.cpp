@@ -7,8 +7,6 @@
 namespace coppice {
 namespace {
 
-using nlohmann::ordered_json;
-
 std::vector<int32_t> Positions(int32_t begin, int32_t end) {
   std::vector<int32_t> list(static_cast<size_t>(end - begin));
   std::iota(list.begin(), list.end(), begin);
@@ -27,7 +25,7 @@ TraceRecorder Recorded() {
 }
 
 TEST(TraceSums, PlacesAreSharesOfTenths) {
-  const ordered_json places = PlacesJson(Recorded().trace());
+  const std::vector<PlaceRow> places = PlacesOf(Recorded().trace());
   ASSERT_EQ(places.size(), 3u);
   const auto all = AllPlaces(places, 3);
   ASSERT_EQ(all.size(), 3u);
@@ -41,16 +39,16 @@ TEST(TraceSums, LayersThatAreAlikeStandOnce) {
   recorder.BeginPrefill(4, 10, {0, 1, 2, 9});  // a packed prompt: positions are not tokens
   for (int l = 0; l < 4; ++l) recorder.Layer({.kept = Positions(0, 4)});
   recorder.EndPrefill({}, 0);
-  const ordered_json places = PlacesJson(recorder.trace());
+  const std::vector<PlaceRow> places = PlacesOf(recorder.trace());
   ASSERT_EQ(places.size(), 1u);
   EXPECT_EQ(AllPlaces(places, 4)[3], (std::vector<double>{1, 1, 1, 0, 0, 0, 0, 0, 0, 1}));
 }
 
-TEST(TraceSums, PlacesByOtherHandsAreRefused) {
-  for (const char* bad : {"[]", "[[1,1,1,1,1,1,1,1,1,1,1]]", "[[0,1]]", "[[0,1,1,1,1,1,1,1,1,1,\"x\"]]", "7",
-                          "[[0,1,1,1,1,1,1,1,1,1,1],[9,1,1,1,1,1,1,1,1,1,1]]",
-                          "[[0,1,1,1,1,1,1,1,1,1,1],[-1,1,1,1,1,1,1,1,1,1,1]]"})
-    EXPECT_TRUE(AllPlaces(ordered_json::parse(bad), 3).empty()) << bad;
+TEST(TraceSums, PlacesThatFitNoModelAreRefused) {
+  const std::vector<double> full(kPlaces, 1.0);
+  for (const std::vector<PlaceRow>& bad : std::vector<std::vector<PlaceRow>>{
+           {}, {{1, full}}, {{0, full}, {9, full}}, {{0, full}, {-1, full}}, {{0, full}, {0, full}}})
+    EXPECT_TRUE(AllPlaces(bad, 3).empty());
 }
 
 TEST(TraceSums, UseGrowsWithWhatComesBackAndEndsWhereItRests) {
@@ -65,9 +63,9 @@ TEST(TraceSums, UseGrowsWithWhatComesBackAndEndsWhereItRests) {
   step(41, {{1, Positions(26, 28)}});
   step(42, {});
   const std::vector<int64_t> prefill = {40, 20, 20};
-  const ordered_json use = UseJson(recorder.trace(), prefill);
-  EXPECT_EQ(use["all"], (ordered_json{0.6667, 0.75, 0.7667}));
-  EXPECT_EQ(use["last"], (ordered_json{0.5, 0.6}));
+  const TokenUse use = UseOf(recorder.trace(), prefill);
+  EXPECT_EQ(use.all, (std::vector<double>{0.6667, 0.75, 0.7667}));
+  EXPECT_EQ(use.last, (std::vector<double>{0.5, 0.6}));
 }
 
 TEST(TraceSums, MassCurvesAreOfTheBestFirst) {

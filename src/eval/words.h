@@ -1,4 +1,4 @@
-// Words for keys, lists and filler. Common English, chosen for this project.
+// Common English words for keys, lists and filler.
 #pragma once
 
 #include <span>

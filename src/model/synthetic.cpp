@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/error.h"
+#include "base/field_error.h"
 #include "base/fnv.h"
 #include "base/random.h"
 #include "formats/gguf_writer.h"
@@ -157,7 +157,7 @@ SyntheticModel ParseShape(const std::string& text) {
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   const auto known_type = SyntheticTypes().find(type);
   if (known_type == SyntheticTypes().end()) {
-    throw Error("--shape {}: no type '{}'; there are bf16, f32, f16, q8_0, q4_0", text, type);
+    throw FieldError("shape", " {}: no type '{}'; there are bf16, f32, f16, q8_0, q4_0", text, type);
   }
   model.type = known_type->second;
   std::string names;
@@ -168,7 +168,7 @@ SyntheticModel ParseShape(const std::string& text) {
     }
     names += (names.empty() ? "" : ", ") + std::string(k.name);
   }
-  throw Error("--shape {}: no shape '{}'; there are {}", text, model.shape_name, names);
+  throw FieldError("shape", " {}: no shape '{}'; there are {}", text, model.shape_name, names);
 }
 
 std::vector<SyntheticModel::TensorPlan> SyntheticModel::Tensors() const {

@@ -1,4 +1,4 @@
-// Who may ask: keys, and what a browser says of where a request comes from.
+// Access control: API keys, and the Host and Origin headers that a browser sends.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace coppice {
 
-// The time depends on the lengths alone.
+// The time depends only on the lengths, so it does not tell where the texts differ.
 bool EqualInConstantTime(std::string_view a, std::string_view b);
 
 class Access {
@@ -19,9 +19,10 @@ class Access {
   // `host` is what the server listens on.
   Access(std::vector<std::string> keys, std::string host) : keys_(std::move(keys)), host_(std::move(host)) {}
 
-  // Why the request may not be served, or nothing. With keys: "Authorization: Bearer KEY" or "X-Api-Key: KEY".
-  // Without: any page that a user of this machine opens in a browser could send requests here, so those whose Host
-  // is not this machine (DNS rebinding) or whose Origin is another site are refused.
+  // Why the request may not be served; empty if it may. With keys, a request needs "Authorization: Bearer
+  // KEY" or "X-Api-Key: KEY". Without keys, any page that a user of this machine opens in a browser could
+  // send requests here, so requests are refused if their Host is not this machine (DNS rebinding) or their
+  // Origin is another site.
   std::optional<HttpFault> Refuse(const HttpRequest& head) const;
 
  private:
@@ -31,7 +32,7 @@ class Access {
   std::string host_;
 };
 
-// Of "127.0.0.1:8080", "[::1]:8080", "localhost": the part before the port, without brackets.
+// The host of "127.0.0.1:8080", "[::1]:8080" or "localhost", without port and brackets.
 std::string HostOf(std::string_view authority);
 
 }  // namespace coppice

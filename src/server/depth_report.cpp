@@ -35,7 +35,7 @@ std::vector<int32_t> DepthReport::PromptTokens(std::span<const int32_t> position
 
 ordered_json DepthReport::InAndOut(const std::vector<int32_t>& positions) {
   ordered_json lengths = ordered_json::array();
-  int64_t end = 0;  // of the last run
+  int64_t end = 0;  // the end of the last run
   int64_t run = 0;
   const auto close = [&](int64_t next) {
     if (next == end) return;

@@ -1,4 +1,4 @@
-// How deep each token of a prompt was computed: layer by layer while its prefill runs, and in sum.
+// How deep each prompt token was computed: layer by layer while the prefill runs, and in total.
 #pragma once
 
 #include <cstdint>
@@ -12,27 +12,29 @@
 
 namespace coppice {
 
-// Every call comes from the thread that computes the prompt, which is the one that fills the recorder.
+// Not thread-safe: called only by the thread that computes the prompt, which also fills the recorder.
 class DepthReport {
  public:
   explicit DepthReport(int64_t prompt_tokens) : prompt_tokens_(prompt_tokens) {}
 
-  // What fills it; for Request::trace.
+  // The recorder that the report reads; goes to Request::trace.
   TraceRecorder& recorder() { return recorder_; }
 
-  // The layers that have ended since the last call, in order: [{"layer", "kept", "ffn"}, ...]. Each list holds the
-  // lengths of runs of prompt tokens, alternately in and out, first in. "kept": with keys in the layer; left out
-  // where as in the layer before. "ffn": whose FFN ran; left out where those kept.
+  // The layers that ended since the last call: [{"layer", "kept", "ffn"}, ...]. "kept" and "ffn" are lists of
+  // run lengths over the prompt, alternately in and out, beginning with in. "kept": tokens with keys in the
+  // layer; absent if the same as in the layer below. "ffn": tokens whose FFN ran; absent if the same as
+  // "kept".
   nlohmann::ordered_json TakeLayers();
 
-  // Adds to `prune`, as runs [layers, tokens] over the prompt: "depth", in how many layers each token has keys after
-  // prefill; "ffn_depth", in how many its FFN ran, where a method skips FFNs; "final_depth", as depth with what came
-  // back while the answer was generated, where something did. Nothing before the prefill's end.
+  // Adds to `prune`, as runs [layers, tokens] over the prompt: "depth", the number of layers in which a token
+  // has keys after prefill; "ffn_depth", the number in which its FFN ran, if a method skips FFNs;
+  // "final_depth", like depth but with tokens revived during decode, if any were. Adds nothing before the
+  // prefill ends.
   void AddDepths(nlohmann::ordered_json& prune);
 
  private:
   const Trace& trace() { return recorder_.trace(); }
-  // Positions may be packed (Trace::entered); those of generated tokens are not counted.
+  // Maps packed positions (Trace::entered) to prompt tokens; generated tokens are not counted.
   std::vector<int32_t> PromptTokens(std::span<const int32_t> positions);
   nlohmann::ordered_json InAndOut(const std::vector<int32_t>& positions);
 
@@ -41,8 +43,8 @@ class DepthReport {
   size_t told_ = 0;  // layers
 };
 
-// The texts of a prompt's tokens, in order, control tokens as they are written. Together they are the prompt as
-// the model reads it; a character that several tokens share stands with the first.
+// The texts of the prompt's tokens in order, with control tokens as they are written. Joined they are the
+// prompt as the model reads it; a character that several tokens share goes to the first of them.
 nlohmann::ordered_json PromptPieces(const Tokenizer& tokenizer, std::span<const int32_t> tokens);
 
 }  // namespace coppice

@@ -1,4 +1,4 @@
-// What a client is told when a request cannot be served, in OpenAI's form.
+// Error replies in OpenAI's form.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -17,7 +17,7 @@ struct HttpFault {
   nlohmann::ordered_json more = nlohmann::ordered_json::object();  // further members of the error object
 };
 
-// Thrown by whatever handles a request.
+// Thrown while a request is handled.
 class HttpError : public std::runtime_error {
  public:
   explicit HttpError(HttpFault fault) : std::runtime_error(fault.message), fault_(std::move(fault)) {}

@@ -62,7 +62,7 @@ TraceRecorder* GenerationReply::Recorder(int index) {
   return choice.depth ? &choice.depth->recorder() : nullptr;
 }
 
-// The next token of the prompt; nothing is known of the first.
+// The log-probability of the next prompt token; the first prompt token has none.
 void GenerationReply::EchoLogProb(Choice& choice, const TokenLogProbs* known) {
   choice.log_probs.Add(choice.prompt->tokens[choice.told], choice.prompt->pieces[choice.told], known);
   ++choice.told;
@@ -93,7 +93,7 @@ void GenerationReply::OnProgress(int index, int64_t processed, int64_t total, do
   exchange_->Send(SseEvent(chunk));
 }
 
-// What the prompt's tokens are, once, and what became of them in the layers that have ended since the last chunk.
+// Adds the prompt's tokens (once), and what happened to them in the layers that ended since the last chunk.
 void GenerationReply::AddDepth(Choice& choice, ordered_json& chunk) {
   if (options_.parameters.return_prompt_pieces && !choice.pieces_told) {
     choice.pieces_told = true;
@@ -109,7 +109,7 @@ void GenerationReply::OnLogProbs(int index, const TokenLogProbs& token) {
   Choice& choice = choices_[static_cast<size_t>(index)];
   if (options_.parameters.echo && choice.told < choice.prompt->tokens.size())
     return EchoLogProb(choice, &token);
-  // A chat's list is of the tokens of its text; a completion's holds the one that ended it, too.
+  // A chat lists only the tokens of its text; a completion also lists the token that ended it.
   const bool ends = !options_.parameters.ignore_eos && tokenizer_.EndsGeneration(token.token.id);
   if (is_chat() && ends) return;
   choice.log_probs.Add(token.token.id, tokenizer_.Piece(token.token.id), &token);
@@ -134,7 +134,7 @@ void GenerationReply::OnText(int index, const std::string& text) {
     choice.text += text;
     return;
   }
-  // The role's chunk has no log-probabilities: those at hand belong to what follows.
+  // The role's chunk has no log-probabilities: those collected so far belong to the next chunk.
   BeginChoice(index);
   if (text.empty() && choice.log_probs.empty()) return;
   SendChunk(index, {{"content", text}}, text, "");
@@ -167,7 +167,7 @@ void GenerationReply::OnDone(int index, const JobResult& result) {
     }
     OwnedJson<ordered_json> owned = ordered_json::object();
     ordered_json& more = *owned;
-    AddDepth(choice, more);  // where the prefill told no progress, or less than all
+    AddDepth(choice, more);  // the layers that the prefill's progress did not report
     if (!choice.prune->is_null()) more["prune"] = *choice.prune;
     if (done_ == choices_.size()) Account(more);
     SendChunk(index, ordered_json::object(), "", choice.finish_reason, more);
@@ -202,7 +202,7 @@ ordered_json GenerationReply::Head(bool chunk) const {
           {"system_fingerprint", "coppice"}};
 }
 
-// Members that no OpenAI reply has, and clients may read.
+// Members beyond OpenAI's replies.
 void GenerationReply::Account(ordered_json& reply) const {
   reply["timings"] = Timings();
   if (!options_.parameters.ignored.empty()) reply["ignored_parameters"] = options_.parameters.ignored;
@@ -277,7 +277,7 @@ ordered_json GenerationReply::Usage() const {
           {"prompt_tokens_details", {{"cached_tokens", cached_tokens_}}}};
 }
 
-// llama.cpp's names. The first token belongs to the prompt's time.
+// llama.cpp's names. The time of the first token counts as the prompt's.
 ordered_json GenerationReply::Timings() const {
   const auto rate = [](double count, double ms) { return ms > 0 ? 1000 * count / ms : 0.0; };
   const auto each = [](double count, double ms) { return count > 0 ? ms / count : 0.0; };

@@ -1,4 +1,4 @@
-// What the client of a generation is sent: the whole answer, or a stream of chunks, in OpenAI's form.
+// The reply to a generation request in OpenAI's form: the whole answer, or a stream of chunks.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,10 @@
 
 namespace coppice {
 
-// A prompt once it is tokens.
+// A tokenized prompt.
 struct EncodedPrompt {
   std::vector<int32_t> tokens;
-  std::vector<std::string> pieces;  // of its text, for echo; together they are `text`
+  std::vector<std::string> pieces;  // the text by token, for echo; joined they are `text`
   std::string text;
   std::vector<PositionSpan> protected_spans;
   std::vector<PositionSpan> question;  // as Request has it
@@ -36,18 +36,20 @@ struct ReplyOptions {
   Parameters parameters;
 };
 
-// Gathers what the jobs of one request say, from whichever threads they do.
+// Collects the events of one request's jobs. Thread-safe.
 class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
  public:
-  // `prompts`: one for each choice. `exchange`'s client is answered; `tokenizer` and `metrics` outlive it.
+  // `prompts` has one for each choice. `exchange` takes the reply; `tokenizer` and `metrics` must outlive
+  // this object.
   GenerationReply(ReplyOptions options, std::vector<std::shared_ptr<const EncodedPrompt>> prompts,
                   const Tokenizer& tokenizer, Metrics& metrics, std::shared_ptr<Exchange> exchange);
 
-  // `callback` ends what the request's other jobs compute, once one has failed.
+  // `callback` is called when a job fails; it cancels the request's other jobs.
   void OnFailure(std::function<void()> callback) { on_failure_ = std::move(callback); }
   // The listener of choice `index`.
   std::shared_ptr<JobEvents> Events(int index);
-  // What its job records into; null where nobody asked for depths. Lives as long as its listener.
+  // The recorder for that choice's job; null if the request does not ask for depths. Lives as long as the
+  // listener.
   TraceRecorder* Recorder(int index);
 
   void OnPrefix(int index, int64_t tokens);
@@ -61,12 +63,12 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   struct Choice {
     std::shared_ptr<const EncodedPrompt> prompt;
     LogProbList log_probs;
-    size_t told = 0;  // log-probabilities of the prompt's tokens so far
+    size_t told = 0;  // the number of prompt log-probabilities so far
     std::string text = {};
     std::string finish_reason = {};
     OwnedJson<nlohmann::ordered_json> prune = {};
-    bool is_first = false;  // of its prompt
-    int64_t cached = 0;     // tokens of the prompt that the document cache knew
+    bool is_first = false;  // the first choice of its prompt
+    int64_t cached = 0;     // prompt tokens reused from the document cache
     std::unique_ptr<DepthReport> depth = nullptr;
     bool pieces_told = false;
     bool begun = false;  // the stream has its first chunk
@@ -98,9 +100,9 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   size_t done_ = 0;
   bool failed_ = false;
   int64_t sampled_ = 0;
-  int64_t prompt_tokens_ = 0;    // of the request: each prompt once
-  int64_t cached_tokens_ = 0;    // of these, known to the document cache
-  int64_t computed_prompt_ = 0;  // of all jobs
+  int64_t prompt_tokens_ = 0;    // each prompt of the request counted once
+  int64_t cached_tokens_ = 0;    // those reused from the document cache
+  int64_t computed_prompt_ = 0;  // prompt tokens that the jobs computed
   int64_t computed_cached_ = 0;
   double prompt_ms_ = 0;
   double decode_ms_ = 0;

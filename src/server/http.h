@@ -1,4 +1,4 @@
-// HTTP as the routes see it: a request in, an answer or a stream of events out. Knows no sockets.
+// HTTP as the routes see it, without sockets: a request comes in, an answer or a stream of events goes out.
 #pragma once
 
 #include <chrono>
@@ -32,50 +32,52 @@ struct HttpReply {
   std::vector<std::pair<std::string, std::string>> headers = {};
 };
 
-// One request and the way back to its client. Every call may come from any thread and returns at once; calls
-// after the end, or after the client has gone, do nothing.
+// The reply channel of one request. Thread-safe; calls return at once, and do nothing after the end of the
+// reply or after the client disconnected.
 class Exchange {
  public:
   virtual ~Exchange() = default;
 
-  // The whole answer. Where a stream has begun already (a ping came first), its body becomes the last event.
+  // Sends the whole answer. If a stream has begun already (a ping came first), the body becomes its last
+  // event.
   virtual void Reply(HttpReply reply) = 0;
-  // From here on the answer may become a stream: every `ping` without anything written, a comment tells the
-  // client that the server is alive.
+  // The answer may become a stream from here on: after each `ping` without output, the server sends a comment
+  // to show the client that it is alive.
   virtual void StartPings(std::chrono::milliseconds ping) = 0;
   // Sends events (sse.h); the first begins the stream.
   virtual void Send(std::string events) = 0;
   virtual void End() = 0;
-  // `callback` runs once when the client leaves before the end; at once, where it has left. It must be quick.
+  // `callback` runs once if the client disconnects before the end; at once if it already has. It must be
+  // quick.
   virtual void OnGone(std::function<void()> callback) = 0;
 };
 
 class HttpService {
  public:
   virtual ~HttpService() = default;
-  // Sees a request's head before its body is read; an answer ends it there.
+  // Called with a request's head before the body is read. A returned reply refuses the request.
   virtual std::optional<HttpReply> Refuse(const HttpRequest& head) = 0;
-  // Whether Handle() returns at once for this request; others are handled by threads of their own.
+  // Whether Handle() returns at once for this request; other requests go to the pool of handler threads.
   virtual bool IsQuick(const HttpRequest& head) = 0;
-  // Answers now or later, through `exchange`. Nothing may be thrown.
+  // Answers now or later, through `exchange`. Must not throw.
   virtual void Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) = 0;
 };
 
 struct HttpOptions {
   std::string host = "127.0.0.1";
   int port = 8080;                                // 0: any that is free
-  int threads = 2;                                // that read and write
-  int handler_threads = 2;                        // for requests that are not quick
-  int max_connections = 4096;                     // more are turned away
-  int64_t max_body_bytes = 16 << 20;              // of one request
-  int64_t max_bodies_bytes = int64_t{256} << 20;  // of all requests that are being read or answered
+  int threads = 2;                                // threads that read and write
+  int handler_threads = 2;                        // threads for requests that are not quick
+  int max_connections = 4096;                     // further connections are refused
+  int64_t max_body_bytes = 16 << 20;              // for one request
+  int64_t max_bodies_bytes = int64_t{256} << 20;  // for all requests that are being read or answered
   int64_t max_unsent_bytes = int64_t{16}
                              << 20;  // of one client that does not read, beyond its answer's first piece
   std::chrono::milliseconds idle{60'000};      // for a request's head, from the end of the one before
   std::chrono::milliseconds timeout{600'000};  // for a whole body; for a client to read anything at all
 };
 
-// The address that `host` means. Throws Error, naming --host.
+// The address of `host`. Throws FieldError for "host".
 bool IsLoopback(const std::string& host);
 
 class HttpServer {
@@ -88,7 +90,7 @@ class HttpServer {
 
   int port() const;
   int connections() const;
-  // Accepts nothing more, gives answers under way `grace` to arrive, then closes everything. Idempotent.
+  // Stops accepting, waits up to `grace` for replies in progress, then closes everything. Idempotent.
   void Stop(std::chrono::milliseconds grace);
 
  private:

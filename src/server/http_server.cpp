@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/error.h"
+#include "base/field_error.h"
 #include "server/errors.h"
 #include "server/http_session.h"
 
@@ -31,7 +31,8 @@ tcp::endpoint Resolve(const std::string& host, int port) {
   tcp::resolver resolver(io);
   error_code ec;
   const auto found = resolver.resolve(host, std::to_string(port), tcp::resolver::numeric_service, ec);
-  if (ec || found.empty()) throw Error("--host {}: is no address of this machine: {}", host, ec.message());
+  if (ec || found.empty())
+    throw FieldError("host", " {}: is no address of this machine: {}", host, ec.message());
   return found.begin()->endpoint();
 }
 
@@ -68,8 +69,8 @@ struct HttpServer::Impl {
     port = acceptor.local_endpoint().port();
   }
 
-  // Each acceptance starts the next, so none may end without: the server would never hear of another client. Where
-  // there is no memory for the next, this thread waits for some.
+  // Each accept starts the next one and must not end without it, or the server would accept no further
+  // client. If there is no memory for the next, this thread waits until there is.
   void Accept() noexcept {
     while (!stopping) {
       try {
@@ -85,7 +86,7 @@ struct HttpServer::Impl {
   void OnAccept(error_code ec, tcp::socket socket) noexcept {
     if (!acceptor.is_open()) return;
     try {
-      if (ec) {  // out of descriptors, mostly: others must leave first
+      if (ec) {  // mostly out of descriptors: other connections must close first
         retry.expires_after(kRetry);
         retry.async_wait([this](error_code stopped) {
           if (!stopped) Accept();
@@ -132,11 +133,12 @@ struct HttpServer::Impl {
       for (int i = 0; i < std::max(options.threads, 1); ++i) threads.emplace_back([this] { Serve(); });
     } catch (const std::system_error& error) {
       Stop(milliseconds(0));
-      throw Error("--threads-http {}: the system starts no more threads: {}", options.threads, error.what());
+      throw FieldError("threads_http", " {}: the system starts no more threads: {}", options.threads,
+                       error.what());
     }
   }
 
-  // Connections and the acceptor see to themselves where memory runs out; a timer's callback may still throw.
+  // Connections and the acceptor handle running out of memory themselves; a timer's callback may still throw.
   void Serve() {
     while (true) {
       try {
@@ -167,7 +169,7 @@ struct HttpServer::Impl {
         if (const auto session = weak.lock()) session->PostClose();
       }
     }
-    shared.handlers->join();  // what they do is bounded: parse and tokenise
+    shared.handlers->join();  // their work is bounded: parse and tokenize
     wait_while(shared.connections, std::chrono::steady_clock::now() + milliseconds(500));
     io.stop();
     for (std::thread& thread : threads) thread.join();

@@ -1,4 +1,5 @@
-// Sockets, with a service that only pretends to compute: answers from other threads, streams, clients that leave.
+// Sockets, with a service that only pretends to compute: answers from other threads, streams, clients that
+// leave.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -19,8 +20,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// /quick answers at once; /later from a thread of its own; /stream sends events from one; /silent says nothing and
-// notes when its client leaves; /throws and /throws/quickly fail; /slow takes its time to be refused or not.
+// /quick answers at once; /later from a thread of its own; /stream sends events from one; /silent says
+// nothing and notes when its client leaves; /throws and /throws/quickly fail; /slow takes its time to be
+// refused or not.
 class Service final : public HttpService {
  public:
   ~Service() override { Join(); }

@@ -22,11 +22,12 @@ namespace {
 constexpr uint32_t kMaxHeadBytes = 16 << 10;
 constexpr size_t kBufferBytes = 64 << 10;  // the most that a client can send ahead
 constexpr size_t kWatchBytes = 4096;
-constexpr size_t kLargestWrite = 256 << 10;  // so that one that moves at all is seen to
+constexpr size_t kLargestWrite = 256 << 10;  // so that a slow client still shows progress
 constexpr milliseconds kLinger{2000};
 
-// A peer that vanished without a word (RFC 1122, half-open) is found within half a minute, as long as nothing is on its
-// way to it: TCP sends no probes then. TCP_USER_TIMEOUT would end those that read nothing as well (tcp(7)).
+// TCP keepalive finds a peer that vanished silently (a half-open connection, RFC 1122) within half a minute,
+// unless data are in flight to it: TCP sends no probes then. TCP_USER_TIMEOUT would also end clients that
+// read nothing (tcp(7)).
 void FindDeadPeers(asio::ip::tcp::socket& socket) {
   const int fd = socket.native_handle();
   const auto set = [fd](int level, int name, unsigned value) {
@@ -124,7 +125,7 @@ HttpRequest HttpSession::TakeHead() {
     std::string name(field.name_string());
     std::transform(name.begin(), name.end(), name.begin(),
                    [](unsigned char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c); });
-    // Of several with one name the first counts; those that decide about lengths, Beast has checked.
+    // The first of several headers with one name counts. Beast has checked the headers that give lengths.
     request.headers.emplace(std::move(name), std::string(field.value()));
   }
   return request;
@@ -147,7 +148,7 @@ void HttpSession::OnHead(error_code ec) {
   started_ = stream_ = finished_ = false;
   ++shared_.answering;
   if (refusal) {
-    if (!parser_->is_done()) keep_alive_ = false;  // its body stands where the next request would
+    if (!parser_->is_done()) keep_alive_ = false;  // the unread body precedes the next request
     return Reply(turn_, std::move(*refusal));
   }
   if (!parser_->is_done() && request.Header("expect") == "100-continue") {
@@ -156,7 +157,8 @@ void HttpSession::OnHead(error_code ec) {
   ReadBody(std::move(request));
 }
 
-// Memory for all bodies together is bounded: what this one may grow to must fit before a byte of it is read.
+// The memory for all bodies together is bounded: the largest size of this body is reserved before reading
+// starts.
 bool HttpSession::ReserveBody() {
   ReleaseBody();
   if (parser_->is_done()) return true;
@@ -229,8 +231,8 @@ void HttpSession::Dispatch(HttpRequest request) {
   });
 }
 
-// While a request waits or computes, a read is under way: it ends when the client leaves. What a client sends ahead
-// stays in the buffer; one that fills it is no longer watched.
+// While a request waits or computes, a pending read detects that the client disconnects. Data that the client
+// sends ahead stay in the buffer; once the buffer is full, disconnects are no longer detected.
 void HttpSession::Watch() {
   if (watching_ || closed_) return;
   const size_t room = std::min(kWatchBytes, buffer_.max_size() - buffer_.size());
@@ -374,7 +376,7 @@ void HttpSession::OnFinished() {
   if (buffer_.size() > 0) socket_.cancel();
 }
 
-// Closing a socket with unread bytes resets the connection, and the client would lose the answer with it.
+// Closing a socket that has unread bytes resets the connection, and the client would lose the answer.
 void HttpSession::Linger() {
   error_code ignored;
   socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);

@@ -1,6 +1,6 @@
-// One connection: requests in a row, each read within limits and answered whole or as a stream. Everything here
-// runs in the connection's strand, except where it says otherwise. For http_session.cpp and http_server.cpp
-// alone, which know Asio.
+// One connection: a sequence of requests, each read within limits and answered whole or as a stream.
+// Functions run in the connection's strand unless they say otherwise. Included only by http_session.cpp and
+// http_server.cpp, which use Asio.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ using boost::system::error_code;
 struct HttpShared {
   const HttpOptions& options;
   HttpService& service;
-  std::optional<asio::thread_pool> handlers;  // what they hold goes before the I/O context does
+  std::optional<asio::thread_pool> handlers;  // destroyed before the I/O context that their work refers to
   std::atomic<int> connections{0};
   std::atomic<int> answering{0};
   std::atomic<int64_t> body_bytes{0};
@@ -41,14 +41,16 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   ~HttpSession();
 
   void Start();
-  // From any thread. Throws nothing: where there is no memory to say so, the connection stays until its client leaves.
+  // Thread-safe. Does not throw: without memory to schedule it, the connection stays open until its client
+  // disconnects.
   void PostClose() noexcept {
     try {
       Post([](HttpSession& self) { self.Close(); });
     } catch (const std::exception&) {
     }
   }
-  // Runs `step` in the strand. Memory that runs out in it closes the connection: half a step leaves its client waiting.
+  // Runs `step` in the strand. If it runs out of memory the connection is closed, or the client would wait
+  // forever.
   template <typename F>
   void Post(F step) {
     asio::dispatch(socket_.get_executor(), [self = shared_from_this(), f = std::move(step)]() mutable {
@@ -56,7 +58,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     });
   }
 
-  // Of the exchange number `turn`; ignored for one that is over.
+  // For exchange number `turn`; ignored if that exchange has ended.
   void Reply(uint64_t turn, HttpReply reply);
   void StartPings(uint64_t turn, std::chrono::milliseconds ping);
   void Send(uint64_t turn, const std::string& events);
@@ -105,15 +107,15 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   asio::steady_timer ping_timer_;
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
-  int64_t reserved_ = 0;  // of shared_.body_bytes
+  int64_t reserved_ = 0;  // this request's part of shared_.body_bytes
 
   uint64_t turn_ = 0;       // counts requests
   bool busy_ = false;       // a request is being answered
-  bool started_ = false;    // bytes of its answer were written
-  bool stream_ = false;     // and it is a stream
-  bool finished_ = false;   // all of it was pushed
-  bool watching_ = false;   // a read waits for whatever the client does meanwhile
-  bool lingering_ = false;  // the answer is out; what still comes in is thrown away
+  bool started_ = false;    // bytes of the answer were written
+  bool stream_ = false;     // the answer is a stream
+  bool finished_ = false;   // the whole answer was queued for writing
+  bool watching_ = false;   // a pending read detects a disconnect
+  bool lingering_ = false;  // the answer was sent; further input is discarded
   bool closed_ = false;
   bool keep_alive_ = false;
   bool http_1_0_ = false;

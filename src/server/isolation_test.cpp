@@ -1,5 +1,5 @@
-// Many unlike requests at once, some of which are cancelled: each gets the answer that it gets alone, token by token
-// and logarithm by logarithm.
+// Many unlike requests at once, some of which are cancelled: each gets the answer that it gets alone, token
+// by token and logarithm by logarithm.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -12,10 +12,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A long prompt has tens of thousands of tiles; nobody reads that many events.
+// A long prompt has tens of thousands of tiles, too many for an event each.
 constexpr std::chrono::milliseconds kProgressPause{20};
 
-// The engine's request with this job's callbacks; they refer to what lives as long as the run.
+// One run of a job: the engine's request with this job's callbacks, which refer to this object.
 class JobRun {
  public:
   JobRun(Engine& engine, Job& job, const std::function<void()>& pause)
@@ -76,7 +76,7 @@ class JobRun {
   bool ended_ = false;
 };
 
-// What the exception that is being handled means to a client. Even this may throw: a fault takes memory.
+// The reply for the exception being handled. May itself throw, because a fault allocates.
 HttpFault FaultAtHand() {
   try {
     throw;
@@ -102,7 +102,7 @@ bool RunJob(Engine& engine, Job& job, const std::function<void()>& pause, JobRes
   } catch (const std::exception&) {
     try {
       job.events->OnError(FaultAtHand());
-    } catch (const std::exception&) {  // no memory even to say so; the client waits until it leaves
+    } catch (const std::exception&) {  // no memory even for the error reply; the client gets none
     }
   }
   return false;

@@ -1,4 +1,4 @@
-// One sequence to be generated: what is wanted, who is told, and how it is stopped.
+// One sequence to be generated: the request, the listener to its events, and the flag that cancels it.
 #pragma once
 
 #include <atomic>
@@ -21,19 +21,20 @@ struct JobResult {
   int64_t sampled = 0;        // tokens, the one that ended the answer among them
 };
 
-// Called from the thread that computes, in order; must return quickly.
+// Called in order by the thread that computes; must return quickly.
 class JobEvents {
  public:
   virtual ~JobEvents() = default;
-  // Of how many of the prompt's tokens the document cache knew the beginning; before any progress.
+  // The number of prompt tokens reused from the document cache; called before any progress.
   virtual void OnPrefix(int64_t tokens) = 0;
-  // Prompt tokens that are done, by the share of the layers; never falling, `total` at the end.
+  // Prefill progress in prompt tokens, by the share of layers done; never falls, and ends at `total`.
   virtual void OnProgress(int64_t processed, int64_t total, double ms) = 0;
-  // Where the job asks for them: of the prompt's tokens from the second on, then of every token before its text.
+  // If the job asks for log-probabilities: of the prompt's tokens from the second on, then of each generated
+  // token before its text.
   virtual void OnLogProbs(const TokenLogProbs& token) = 0;
-  // What a token made certain; may be empty.
+  // The text that a token completed; may be empty.
   virtual void OnText(const std::string& text) = 0;
-  // One of these two is last.
+  // The last event is one of these two.
   virtual void OnDone(const JobResult& result) = 0;
   virtual void OnError(const HttpFault& fault) = 0;
 };
@@ -47,14 +48,14 @@ struct Job {
   std::shared_ptr<JobEvents> events;
   std::atomic<bool> cancelled{false};
 
-  // For whoever watches.
+  // State for GET /slots.
   std::atomic<int64_t> cached{0};
   std::atomic<int64_t> processed{0};
   std::atomic<int64_t> decoded{0};
 };
 
-// Computes one job and tells its events everything; `pause` as in Request. Throws nothing. `result` is filled where
-// it came to an end.
+// Computes one job and reports to its events; `pause` as in Request. Does not throw. Fills `result` and
+// returns true if the job ran to its end.
 bool RunJob(Engine& engine, Job& job, const std::function<void()>& pause, JobResult& result);
 
 }  // namespace coppice

@@ -33,7 +33,7 @@ std::string TokenLabel(const std::string& bytes) {
 }
 
 void LogProbList::Add(int32_t id, const std::string& bytes, const TokenLogProbs* known) {
-  // A control token has no bytes in the text; the first token of one may lack the space that its name has.
+  // A control token has no bytes in the text; a text's first token may lack the space that its name has.
   const std::string shown = bytes.empty() ? Bytes(id) : bytes;
   Entry entry{TokenLabel(shown), shown, offset_, std::nullopt};
   if (known != nullptr) entry.known = *known;

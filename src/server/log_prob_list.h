@@ -13,22 +13,22 @@
 
 namespace coppice {
 
-// How a token shows: its text where that is whole characters, else "bytes:\xf0\x9f" as OpenAI wrote them, so that
-// tokens which are parts of characters do not look alike.
+// A token's label: its text if that is whole characters, else "bytes:\xf0\x9f" as OpenAI writes it, so that
+// tokens that are parts of characters do not look alike.
 std::string TokenLabel(const std::string& bytes);
 
-// The list that belongs to a part of an answer; it goes on where the part before it ended.
+// The log-probabilities of one part of an answer at a time; text offsets continue from part to part.
 class LogProbList {
  public:
   explicit LogProbList(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-  // A token whose text is `bytes`, and what is known of it; nothing is, of the first of a prompt.
+  // Adds a token whose text is `bytes`. The first token of a prompt has no log-probability.
   void Add(int32_t id, const std::string& bytes, const TokenLogProbs* known);
   bool empty() const { return entries_.empty(); }
 
-  // {"tokens", "token_logprobs", "top_logprobs", "text_offset"}; the list is empty afterwards. Of tokens that show
-  // alike, the likeliest stands in top_logprobs, and the token itself always does, with the very value that
-  // token_logprobs has (lm-evaluation-harness compares the two for equality).
+  // {"tokens", "token_logprobs", "top_logprobs", "text_offset"}; empties the list. Of tokens with the same
+  // label, top_logprobs has the likeliest. It always has the token itself, with exactly the value in
+  // token_logprobs (lm-evaluation-harness compares the two for equality).
   nlohmann::ordered_json TakeCompletion();
   // {"content": [{"token", "logprob", "bytes", "top_logprobs"}]}
   nlohmann::ordered_json TakeChat();

@@ -1,4 +1,4 @@
-// Counters for Prometheus (text format 0.0.4). Counting never waits for anything but other counting.
+// Counters for Prometheus (text format 0.0.4). Counting only waits for other counting.
 #pragma once
 
 #include <array>
@@ -22,11 +22,11 @@ class Histogram {
 
  private:
   std::vector<double> bounds_;
-  std::vector<int64_t> counts_;  // one more than bounds: of what is above them all
+  std::vector<int64_t> counts_;  // one more than bounds_: the last counts values above all bounds
   double sum_ = 0;
 };
 
-// What is the case at the moment of asking.
+// Values at the time of the request.
 struct Gauges {
   int64_t processing = 0;
   int64_t waiting = 0;

@@ -1,5 +1,5 @@
-// Memory, and threads, that run out where it hurts: nothing of it may end the process, keep a client waiting or make the
-// server deaf.
+// Memory, and threads, that run out where it hurts: nothing of it may end the process, keep a client waiting
+// or make the server deaf.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -122,14 +122,14 @@ TEST(OutOfThreads, IsAnErrorOfTheOptionThatAskedForThem) {
     const auto run = [](Job&, const std::function<void()>&, JobResult&) { return true; };
     const TurnScheduler made(run, metrics, {.slots = 256});
   };
-  EXPECT_EXIT(WithFewThreads(scheduler), testing::ExitedWithCode(3), "--parallel 256: .* no more threads");
+  EXPECT_EXIT(WithFewThreads(scheduler), testing::ExitedWithCode(3), "parallel 256: .* no more threads");
   const auto server = [] {
     Service service;
     HttpOptions options = AnyPort();
     options.threads = 64;
     const HttpServer made(options, service);
   };
-  EXPECT_EXIT(WithFewThreads(server), testing::ExitedWithCode(3), "--threads-http 64: .* no more threads");
+  EXPECT_EXIT(WithFewThreads(server), testing::ExitedWithCode(3), "threads_http 64: .* no more threads");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Every field of every route: names (OpenAI's, llama.cpp's, vLLM's), routes, where it goes, range.
+// Every field of every route: its names (OpenAI's, llama.cpp's, vLLM's), routes, target and range.
 #include <fmt/format.h>
 
 #include <limits>
@@ -93,8 +93,8 @@ void ReadMaxTokens(const json& value, const std::string& name, Parameters& out) 
   out.max_tokens = value.get<int64_t>();
 }
 
-// How many of the likeliest tokens; the chosen one is there in any case. llama.cpp takes 0 for "none", OpenAI and
-// vLLM for "the chosen one alone".
+// The number of likeliest tokens; the chosen token is always included. llama.cpp reads 0 as "no
+// log-probabilities", OpenAI and vLLM as "only the chosen token".
 void ReadLogProbs(const json& value, const std::string& name, Parameters& out) {
   if (!value.is_number_integer() || value < 0 || value > kMaxTopLogProbs) {
     throw BadField(name, fmt::format("{} is not a whole number from 0 to {}", value.dump().substr(0, 40),
@@ -124,7 +124,7 @@ void ReadMessages(const json& value, const std::string& name, Parameters& out) {
     }
   }
   out.messages = value;
-  // What a message without text says is "", as clients write it.
+  // Clients write null for a message without text.
   for (json& message : *out.messages) {
     if (message.contains("content") && message["content"].is_null()) message["content"] = "";
   }
@@ -209,7 +209,7 @@ const Field kFields[] = {
     // What is pruned.
     {"prune", kGenerates, &ReadPrune},
 
-    // Nothing is lost by not heeding them: names, labels, hints for caches and schedulers, figures that are sent anyway.
+    // Safe to ignore: names, labels, hints for caches and schedulers, figures that are sent anyway.
     {"model", ~0u, Field::Ignored{}},
     {"user", ~0u, Field::Ignored{}},
     {"metadata", kGenerates, Field::Ignored{}},
@@ -224,7 +224,7 @@ const Field kFields[] = {
     {"timings_per_token", kGenerates, Field::Ignored{}},
     {"parallel_tool_calls", kChat, Field::Ignored{}},
 
-    // Accepted where they ask for nothing.
+    // Not supported: accepted only with the value that changes nothing.
     {"best_of", kGenerates, Field::Neutral{"1"}},
     {"suffix", kGenerates, Field::Neutral{"\"\""}},
     {"presence_penalty", kGenerates, Field::Neutral{"0"}},

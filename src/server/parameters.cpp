@@ -94,7 +94,7 @@ OwnedJson<json> ParseObject(std::string_view body) {
   return object;
 }
 
-// What no single field can know.
+// Checks that involve several fields.
 void CheckTogether(const json& object, Route route, Parameters& p) {
   const auto sent = [&](const char* name) { return object.contains(name) && !object[name].is_null(); };
   if (sent("stream_options") && !p.stream) throw BadField("stream_options", "goes with stream: true");
@@ -122,7 +122,7 @@ Parameters ParseParameters(std::string_view body, Route route, const Parameters&
   std::map<const Field*, std::string> seen;
   const NameTable& names = Names(route);
   for (const auto& [name, value] : object.items()) {
-    if (value.is_null()) continue;  // clients write out what they leave to the server
+    if (value.is_null()) continue;  // clients send null for fields that they leave to the server
     const auto found = names.find(name);
     if (found == names.end()) {
       if (result.ignored.size() < 32) result.ignored.push_back(name.substr(0, 64));

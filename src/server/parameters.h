@@ -1,5 +1,5 @@
-// What a request asks for. One table (parameter_table.cpp) serves every route, so that a field means the same
-// wherever it is sent.
+// The parameters of a request. One table (parameter_table.cpp) serves every route, so that a field means the
+// same on each.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct Parameters {
   OwnedJson<nlohmann::json> messages;
   bool add_generation_prompt = true;
   OwnedJson<nlohmann::ordered_json> template_variables = nlohmann::ordered_json::object();
-  std::optional<bool> add_special;  // unset: as the route does
+  std::optional<bool> add_special;  // unset: the route's default
   bool parse_special = true;
   bool with_pieces = false;
   bool form_is_openai = false;  // /tokenize was sent "prompt", not llama.cpp's "content"
@@ -69,26 +69,26 @@ struct Parameters {
 
   // What is pruned.
   std::string prune = "none";
-  bool prune_asked = false;            // by the request, not by the server's default
+  bool prune_asked = false;            // the request has the field
   bool prompt_scored_densely = false;  // the default stands aside for echo with logprobs
-  bool prune_confidence = false;       // tell how far the answer can be trusted
+  bool prune_confidence = false;       // report how far the answer can be trusted
   double least_confidence = 0;         // as in Request
   Protection protection;
   std::optional<std::vector<PositionSpan>> question;  // unset: a chat's own; empty: the prompt's last tokens
 
-  std::vector<std::string> ignored;  // fields that nobody here knows
+  std::vector<std::string> ignored;  // names of unknown fields
 };
 
 // Reads a request's body on top of `defaults`. Throws HttpError, naming the field.
 Parameters ParseParameters(std::string_view body, Route route, const Parameters& defaults);
 
-// One field. Where several of its names are sent, the request is refused.
+// One field. A request that sends several of its names is refused.
 struct Field {
   // A field that changes nothing at this value (JSON), and is refused at any other.
   struct Neutral {
     const char* json;
   };
-  // A field that may say what it likes: nothing that it asks for is lost.
+  // A field whose value is ignored.
   struct Ignored {};
   using Custom = void (*)(const nlohmann::json& value, const std::string& name, Parameters& out);
   using Target = std::variant<bool& (*)(Parameters&), int64_t& (*)(Parameters&), double& (*)(Parameters&),
@@ -97,7 +97,7 @@ struct Field {
   std::string_view names;  // separated by spaces; the first is ours
   unsigned routes;         // of Route
   Target target;           // where it goes, which gives its type
-  double low = 0;          // numbers
+  double low = 0;          // for numbers
   double high = 0;
   std::string_view range = {};  // in words, for messages
 };

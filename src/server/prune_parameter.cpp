@@ -74,7 +74,7 @@ std::string ValueText(const json& value, const std::string& name) {
 void RefuseFiles(const std::string& spec, const std::string& name) {
   const std::string key = FileKeyOf(spec);
   if (!key.empty())
-    throw BadField(name, key + " names a file, which a request may not; the server's --prune can");
+    throw BadField(name, key + " names a file, which a request may not; only the server's own setting can");
 }
 
 void SetSpec(const std::string& spec, const std::string& name, Parameters& out) {

@@ -8,10 +8,10 @@
 
 namespace coppice {
 
-// A spec as --prune takes it ("lazyllm:keep=0.5"), or {"spec", "protect_first", "protect_last", "protect": [[begin,
-// end], ...]}, or {"method": "lazyllm", "keep": 0.5, "layers": [4, 6], ...} with a method's keys; false and "none"
-// ask for a dense run, true and "default" for the server's own choice. Keys that name files are refused: requests
-// do not choose what a server opens. Throws HttpError.
+// A spec ("lazyllm:keep=0.5"), or {"spec", "protect_first", "protect_last", "protect": [[begin, end], ...]},
+// or {"method": "lazyllm", "keep": 0.5, "layers": [4, 6], ...} with a method's keys. false and "none" ask for
+// a dense run, true and "default" for the server's own setting. Keys that name files are refused, so that a
+// request cannot choose which files the server opens. Throws HttpError.
 void ReadPrune(const nlohmann::json& value, const std::string& name, Parameters& out);
 
 }  // namespace coppice

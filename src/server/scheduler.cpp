@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <system_error>
 
-#include "base/error.h"
+#include "base/field_error.h"
 
 namespace coppice {
 
@@ -13,7 +13,8 @@ namespace {
 
 const HttpFault kStopping{503, "unavailable_error", "the server is stopping"};
 
-// A token is handed over whole, unless it takes long: thousands of tokens that come back in one step, say.
+// A job keeps its turn for a whole token, unless the token takes long, as when a step revives thousands of
+// tokens.
 constexpr std::chrono::milliseconds kLongToken{100};
 
 double Seconds(std::chrono::steady_clock::duration d) { return std::chrono::duration<double>(d).count(); }
@@ -29,7 +30,7 @@ TurnScheduler::TurnScheduler(Run run, Metrics& metrics, const SchedulerOptions& 
     for (Slot& slot : slots_) slot.thread = std::thread([this, &slot] { Work(slot); });
   } catch (const std::system_error& error) {
     Stop();
-    throw Error("--parallel {}: the system starts no more threads: {}", options.slots, error.what());
+    throw FieldError("parallel", " {}: the system starts no more threads: {}", options.slots, error.what());
   }
 }
 
@@ -136,10 +137,10 @@ void TurnScheduler::Compute(Slot& slot) {
 }
 
 void TurnScheduler::Free(Slot& slot) {
-  std::shared_ptr<Job> job;  // its end may free much memory, and needs no turn
+  std::shared_ptr<Job> job;  // destroyed without the turn, because freeing its memory may take long
   {
     const std::lock_guard lock(mutex_);
-    if (slot.has_turn) CountTurn(slot);  // it has none where it was cancelled while it waited
+    if (slot.has_turn) CountTurn(slot);  // a job cancelled while it waited has no turn
     slot.last_prompt = std::move(slot.job->request.tokens);
     job = std::move(slot.job);
     slot.job = nullptr;
@@ -171,7 +172,8 @@ void TurnScheduler::CountTurn(Slot& slot) {
   order_.Count(slot.decoded_before > 0, seconds, static_cast<double>(processed));
 }
 
-// To the best of those that wait in a slot and, where a slot is free, of those in the queue.
+// Gives the turn to the best of the jobs that wait in a slot and, if a slot is free, of the jobs in the
+// queue.
 void TurnScheduler::GiveTurn() {
   if (taken_) return NoteOthers();
   const Clock::time_point now = Clock::now();

@@ -1,4 +1,4 @@
-// Who computes what when. The routes know this interface only.
+// Decides which job computes when. The routes use only the interface.
 #pragma once
 
 #include <atomic>
@@ -33,33 +33,33 @@ struct SlotState {
 class Scheduler {
  public:
   virtual ~Scheduler() = default;
-  // All of them or, where the queue has no room, none: throws HttpError.
+  // Takes all the jobs or, if the queue has no room, none: throws HttpError.
   virtual void Submit(const std::vector<std::shared_ptr<Job>>& jobs) = 0;
-  // Ends jobs that wait or compute, within a tile. Never waits.
+  // Cancels jobs that wait or compute; they end within a tile. Does not block.
   virtual void Cancel(const std::vector<std::shared_ptr<Job>>& jobs) = 0;
-  // These two never wait for what is computed.
+  // These two do not wait for a computation.
   virtual std::vector<SlotState> Slots() const = 0;
   virtual int64_t waiting() const = 0;
-  // The prompt that the slot computes, or computed last; empty before its first. Throws HttpError for a slot that is
-  // not there.
+  // The prompt that the slot computes, or computed last; empty before its first. Throws HttpError for an
+  // unknown slot.
   virtual std::vector<int32_t> Prompt(int64_t slot) const = 0;
-  // Ends everything, tells every job's events, and takes nothing more.
+  // Cancels all jobs, reports it to their events, and refuses new ones.
   virtual void Stop() = 0;
 };
 
 struct SchedulerOptions {
-  int64_t slots = 4;          // sequences that are begun at once; each holds its keys, values and a workspace
-  int64_t max_waiting = 512;  // jobs that are not begun
-  // To hand over takes some 20 us; a tile or a token of a tiny model takes little more.
+  int64_t slots = 4;          // sequences in progress at once; each holds its keys, values and a workspace
+  int64_t max_waiting = 512;  // jobs in the queue
+  // Passing the turn takes some 20 us; a tile or a token of a tiny model takes little more.
   std::chrono::microseconds shortest_turn{4000};
 };
 
-// Several jobs at once, each on a thread of its own, of which one at a time computes (engine.h); turn_order.h says
-// which. A job that waits in the queue takes part in that choice as soon as a slot is free, so a short prompt passes a
-// long one that is begun, and a prompt begins only when it may compute.
+// Runs several jobs, each on its own thread, of which one at a time computes (engine.h): the one that has the
+// turn. turn_order.h chooses it. Queued jobs compete for the turn as soon as a slot is free, so a short
+// prompt can overtake a long one that has begun, and a prompt begins only when it gets the turn.
 class TurnScheduler final : public Scheduler {
  public:
-  // Computes one job; calls `pause` between tiles and between tokens, and ends soon where that throws.
+  // Computes one job; calls `pause` between tiles and between tokens, and ends soon if that throws.
   using Run = std::function<bool(Job& job, const std::function<void()>& pause, JobResult& result)>;
 
   // `metrics` outlives it.
@@ -78,14 +78,14 @@ class TurnScheduler final : public Scheduler {
   struct Slot {
     std::shared_ptr<Job> job;  // null: free
     int64_t task = -1;
-    std::vector<int32_t> last_prompt;  // of the job before
+    std::vector<int32_t> last_prompt;  // of the slot's previous job
     Clock::time_point begun;
     bool has_turn = false;
     double computed = 0;  // seconds
     int64_t last_turn = 0;
-    std::condition_variable wake;  // it has the turn, or its job was cancelled
+    std::condition_variable wake;  // the slot got the turn, or its job was cancelled
     std::thread thread;
-    // Of the turn that it has; the slot's own thread looks at them without the mutex.
+    // About the current turn; the slot's own thread reads them without the mutex.
     Clock::time_point turn_since;
     int64_t processed_before = 0;
     int64_t decoded_before = 0;
@@ -97,7 +97,7 @@ class TurnScheduler final : public Scheduler {
   void Free(Slot& slot);
   // With the mutex held.
   void CountTurn(Slot& slot);
-  void GiveTurn();  // unless somebody has it
+  void GiveTurn();  // does nothing while a slot has the turn
   void Begin(Slot& slot, std::shared_ptr<Job> job);
   void StartTurn(Slot& slot);
   void NoteOthers();
@@ -107,18 +107,18 @@ class TurnScheduler final : public Scheduler {
   const Run run_;
   Metrics& metrics_;
   const SchedulerOptions options_;
-  mutable std::mutex mutex_;  // of what follows; never held while anything is computed
+  mutable std::mutex mutex_;  // guards the members below; never held during a computation
   std::deque<std::shared_ptr<Job>> queue_;
   std::deque<Slot> slots_;
   TurnOrder order_;
-  // Of GiveTurn, which must not need memory: it is called where others ran out of it.
+  // Used by GiveTurn, which must not allocate: it is called when memory has run out.
   std::vector<Contender> contenders_;
   std::vector<Slot*> from_;
-  bool taken_ = false;  // somebody has the turn
+  bool taken_ = false;  // a slot has the turn
   int64_t turns_ = 0;
   int64_t started_ = 0;
   bool stopping_ = false;
-  std::atomic<bool> others_{false};  // somebody could have the turn instead of whoever has it
+  std::atomic<bool> others_{false};  // another job waits for the turn
 };
 
 }  // namespace coppice

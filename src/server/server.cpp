@@ -3,7 +3,7 @@
 #include <ctime>
 #include <new>
 
-#include "base/error.h"
+#include "base/field_error.h"
 #include "engine/document_folder.h"
 #include "policies/registry.h"
 
@@ -23,8 +23,7 @@ Server::Server(ServerOptions options)
       started_(std::time(nullptr)),
       random_(std::random_device()()) {
   if (options_.api_keys.empty() && !IsLoopback(options_.http.host)) {
-    throw Error("--host {}: others can reach this address, so it needs --api-key or --api-key-file",
-                options_.http.host);
+    throw FieldError("api_key", " is missing: others can reach the address {}", options_.http.host);
   }
   http_ = std::make_unique<HttpServer>(options_.http, *this);
 }
@@ -34,7 +33,7 @@ Server::~Server() { Stop(); }
 void Server::Serve(std::unique_ptr<Engine> engine) {
   if (engine->tokenizer() == nullptr)
     throw Error("{}: has no tokenizer, so it cannot be served", engine->store().path());
-  // A default that no request could use is told now; it may name files.
+  // An invalid default is an error at the start, not with the first request. It may name files.
   const ResolvedPrune resolved = engine->ResolvePrune(options_.defaults.prune, 1);
   MakePolicy(resolved.spec, {.shape = engine->model().config().shape, .tokens = 1}, {});
   if (!options_.slot_save_path.empty()) RemoveUnfinishedPrefixFiles(options_.slot_save_path);
@@ -50,7 +49,8 @@ int Server::port() const { return http_->port(); }
 
 void Server::Stop() {
   const bool was_ready = ready_.exchange(false);
-  // Handlers may still submit; the scheduler refuses them. It goes after the threads that know it.
+  // Handlers may still submit jobs, which the stopped scheduler refuses. It is destroyed after the threads
+  // that use it.
   if (was_ready) scheduler_->Stop();
   http_->Stop(kGrace);
   scheduler_.reset();
@@ -98,7 +98,7 @@ const Server::Row* Server::Find(const HttpRequest& head) const {
 std::optional<HttpReply> Server::Refuse(const HttpRequest& head) {
   HttpFault fault;
   try {
-    // The page holds nothing that a key protects, and asks for one.
+    // The page needs no key: it holds nothing secret, and asks the user for the key.
     if (head.path != "/health" && !IsPage(head.path)) {
       if (const auto refusal = access_.Refuse(head)) throw HttpError(*refusal);
     }
@@ -200,8 +200,7 @@ void Server::Props(const HttpRequest&, const ExchangePtr& exchange) {
 }
 
 void Server::Slots(const HttpRequest&, const ExchangePtr& exchange) {
-  if (!options_.slots)
-    throw HttpError({501, "not_supported_error", "the server was started with --no-slots"});
+  if (!options_.slots) throw HttpError({501, "not_supported_error", "slots are switched off on this server"});
   ordered_json list = ordered_json::array();
   for (const SlotState& slot : scheduler_->Slots()) {
     ordered_json item = {{"id", slot.id}, {"n_ctx", engine_->context()}, {"is_processing", slot.task >= 0}};
@@ -221,7 +220,7 @@ void Server::Slots(const HttpRequest&, const ExchangePtr& exchange) {
 
 void Server::MetricsText(const HttpRequest&, const ExchangePtr& exchange) {
   if (!options_.metrics)
-    throw HttpError({501, "not_supported_error", "the server was started with --no-metrics"});
+    throw HttpError({501, "not_supported_error", "metrics are switched off on this server"});
   Gauges gauges{.connections = http_ ? http_->connections() : 0};
   if (ready_) {
     gauges.waiting = scheduler_->waiting();

@@ -22,27 +22,27 @@ struct ServerOptions {
   HttpOptions http;
   std::string alias = "coppice";           // the model's name in answers
   std::string build;                       // the program's name and version
-  std::vector<std::string> api_keys;       // one of them is needed; none: everybody may ask
+  std::vector<std::string> api_keys;       // a request needs one of them; empty: no key is needed
   bool slots = true;                       // GET /slots
   bool metrics = true;                     // GET /metrics
   std::chrono::milliseconds ping{30'000};  // between comments of a silent stream
   SchedulerOptions scheduler;
-  std::string slot_save_path;  // where POST /slots/ID writes and reads; empty: nowhere
-  Parameters defaults;         // of requests that do not say otherwise
+  std::string slot_save_path;  // the folder of files for POST /slots/ID; empty: not supported
+  Parameters defaults;         // for fields that a request does not send
 };
 
 class Server final : public HttpService {
  public:
-  // Listens at once, and says that it is loading. Throws Error for an address that cannot be had, or that is not
-  // this machine's own while there is no key.
+  // Listens at once, and answers that the model is loading. Throws Error if the address cannot be used, or if
+  // others can reach it and there is no API key.
   explicit Server(ServerOptions options);
   ~Server() override;  // Stop()
 
-  // From here on requests are served. Throws Error for a model without a tokenizer, or where the default --prune
-  // does not fit it.
+  // Begins to serve requests. Throws Error for a model without a tokenizer, or if the default method does not
+  // fit the model.
   void Serve(std::unique_ptr<Engine> engine);
   int port() const;
-  // Ends what is computed, tells its clients, and closes every connection; takes about a second at most.
+  // Cancels all jobs, tells their clients, and closes every connection; takes about a second at most.
   void Stop();
 
   std::optional<HttpReply> Refuse(const HttpRequest& head) override;
@@ -53,7 +53,7 @@ class Server final : public HttpService {
   using Handler = void (Server::*)(const HttpRequest& request, const ExchangePtr& exchange);
   struct Row {
     const char* method;
-    const char* path;  // one that ends in "/" stands for whatever follows, "/" for itself
+    const char* path;  // a path that ends in "/" matches everything below it; "/" matches only itself
     Handler handler;
     bool is_quick;
     bool needs_model;

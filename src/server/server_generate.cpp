@@ -1,7 +1,7 @@
-// Routes that generate: a request's parameters become jobs.
+// The routes that generate: they turn a request's parameters into jobs.
 #include <ctime>
 
-#include "base/error.h"
+#include "base/field_error.h"
 #include "policies/registry.h"
 #include "server/server.h"
 
@@ -71,24 +71,22 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
 void Server::CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const std::string& field) const {
   const auto count = static_cast<int64_t>(prompt.tokens.size());
   const ModelShape& shape = engine_->model().config().shape;
-  if (count == 0) throw BadField(field, "the prompt is empty");
-  for (const int32_t id : prompt.tokens) {
-    if (id < 0 || id >= shape.vocab) {
-      throw BadField(field, fmt::format("token {} is not in the vocabulary of {}", id, shape.vocab));
-    }
-  }
-  if (count > engine_->context()) {
+  try {
+    CheckTokens(prompt.tokens, engine_->model().config().shape.vocab, engine_->context());
+  } catch (const FieldError& too_long) {
     throw HttpError({400,
                      "exceed_context_size_error",
-                     fmt::format("the prompt has {} tokens, the context {}", count, engine_->context()),
+                     too_long.what(),
                      field,
                      {{"n_prompt_tokens", count}, {"n_ctx", engine_->context()}}});
+  } catch (const Error& error) {
+    throw BadField(field, error.what());
   }
   CheckSpans(p.protection.spans, count, "prune.protect");
   CheckSpans(prompt.question, count, "prune.question");
   if (p.prune_asked && p.prune != options_.defaults.prune) {
     try {
-      // What a spec can be wrong about, before the request waits for its turn.
+      // Checks the spec before the request waits for its turn.
       const ResolvedPrune resolved = engine_->ResolvePrune(p.prune, count);
       MakePolicy(resolved.spec,
                  {.shape = shape,
@@ -103,7 +101,8 @@ void Server::CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const
   }
 }
 
-// Log-probabilities of a prompt need all of it. Who asks for both is told; a server's default stands aside.
+// Log-probabilities of a prompt need a dense prefill. A request that asks for both is refused; the server's
+// default method stands aside.
 void Server::DecidePrune(Parameters& p) const {
   if (!p.echo || !p.log_probs || p.prune == "none") return;
   if (p.prune_asked)

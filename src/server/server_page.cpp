@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::string_view kFolder = "/web/";
 
-// Nothing but the page's own files runs or is loaded, nothing is sent elsewhere, and no other page can frame it.
+// The browser loads and runs only the page's own files, sends nothing elsewhere, and lets no other page frame
+// it.
 constexpr const char* kContentSecurityPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -40,7 +41,8 @@ void Server::Page(const HttpRequest& request, const ExchangePtr& exchange) {
   exchange->Reply({.status = 200,
                    .body = std::string(file->content),
                    .type = TypeOf(name),
-                   // The files have no versions in their names: another program's must not stay in use.
+                   // File names have no versions: the browser must not keep those of another version of the
+                   // program.
                    .headers = {{"Cache-Control", "no-cache"},
                                {"Content-Security-Policy", kContentSecurityPolicy},
                                {"Referrer-Policy", "no-referrer"}}});

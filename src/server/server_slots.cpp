@@ -1,5 +1,5 @@
-// POST /slots/ID?action=save|restore|erase, in llama.cpp's form: what the document cache knows of the prompt that the slot
-// computed last, as a file or no longer.
+// POST /slots/ID?action=save|restore|erase, in llama.cpp's form: saves, restores or erases what the document
+// cache holds for the prompt that the slot computed last.
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -31,7 +31,7 @@ std::string ActionOf(const std::string& query) {
   throw BadField("action", "is not save, restore or erase");
 }
 
-// A name that cannot leave its folder, whatever the file system makes of it.
+// A file name that cannot lead out of its folder.
 std::string FileNameOf(const std::string& body) {
   nlohmann::json object;
   try {
@@ -64,8 +64,7 @@ void Server::ChangeSlot(const HttpRequest& request, const ExchangePtr& exchange)
   const std::string action = ActionOf(request.query);
   DocumentCache* documents = engine_->documents();
   if (documents == nullptr) {
-    throw HttpError(
-        {501, "not_supported_error", "the server keeps no documents: it was started with --cache-ram 0"});
+    throw HttpError({501, "not_supported_error", "this server keeps no documents"});
   }
   const auto start = std::chrono::steady_clock::now();
   const auto ms = [&] {
@@ -73,7 +72,7 @@ void Server::ChangeSlot(const HttpRequest& request, const ExchangePtr& exchange)
   };
   if (action == "erase") return Answer(exchange, {{"id_slot", id}, {"n_erased", documents->Erase(prompt)}});
   if (options_.slot_save_path.empty()) {
-    throw HttpError({501, "not_supported_error", "the server was started without --slot-save-path"});
+    throw HttpError({501, "not_supported_error", "this server has no folder for saved slots"});
   }
   const std::string name = FileNameOf(request.body);
   const std::string path = options_.slot_save_path + "/" + name;

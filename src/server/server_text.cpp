@@ -21,8 +21,8 @@ std::string WholeText(const std::vector<std::string>& pieces) {
   return text + stream.Flush();
 }
 
-// The ids as JSON, with their pieces where a tokenizer is given. Not by way of a document: that takes 600 bytes for a
-// token with its piece, so one body of 12 MiB took 4 GB.
+// The ids as JSON, with their pieces if a tokenizer is given. Written directly, because a JSON document takes
+// 600 bytes for a token with its piece: one body of 12 MiB took 4 GB.
 std::string TokenList(std::span<const int32_t> ids, const Tokenizer* pieces) {
   std::string list = "[";
   for (const int32_t id : ids) {
@@ -36,7 +36,7 @@ std::string TokenList(std::span<const int32_t> ids, const Tokenizer* pieces) {
   return list + "]";
 }
 
-// Messages as the template takes them. Throws HttpError for what it does not.
+// The messages in the form that the template takes. Throws HttpError if they do not fit it.
 template <typename Use>
 auto WithMessages(const Parameters& p, const Tokenizer& tokenizer, Use use) {
   if (tokenizer.chat_template().empty()) throw BadField("messages", "the model has no chat template");
@@ -113,7 +113,8 @@ std::shared_ptr<const EncodedPrompt> Server::Encode(const PromptInput& input, co
 std::shared_ptr<const EncodedPrompt> Server::EncodeMessages(const Parameters& p) const {
   auto prompt = std::make_shared<EncodedPrompt>();
   ChatPrompt chat = WithMessages(p, tokenizer(), [&](const auto& messages, const ordered_json& variables) {
-    // A template that hides a message's text cannot protect it, which matters only where something is pruned.
+    // If the template changes a message's text, the message cannot be protected; that matters only with
+    // pruning.
     return EncodeChat(messages, tokenizer(), p.add_special.value_or(true), variables,
                       p.prune == "none" ? 0 : engine_->context());
   });

@@ -25,7 +25,7 @@ std::string TextStream::Release(bool at_end) {
     end = held_.size();
     for (const std::string& stop : stop_) {
       if (at_end) break;
-      // The longest end of the text that begins the stop string.
+      // The longest suffix of the text that is a prefix of the stop string.
       for (size_t n = std::min(stop.size() - 1, held_.size()); n > 0; --n) {
         if (!std::string_view(held_).ends_with(std::string_view(stop).substr(0, n))) continue;
         end = std::min(end, held_.size() - n);

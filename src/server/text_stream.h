@@ -1,4 +1,4 @@
-// Turns the bytes of tokens into text that can be sent: whole UTF-8 characters, nothing of a stop string.
+// Turns the bytes of tokens into text that can be sent: whole UTF-8 characters, and no part of a stop string.
 #pragma once
 
 #include <string>
@@ -14,9 +14,9 @@ class TextStream {
   // `stop`: texts that end the answer and are no part of it; none of them empty.
   explicit TextStream(std::vector<std::string> stop) : stop_(std::move(stop)) {}
 
-  // The text that is certain now. What could be the beginning of a stop string is held back.
+  // Returns the text that can be sent now. A possible beginning of a stop string is held back.
   std::string Push(std::string_view bytes);
-  // What is left where the answer ends without one.
+  // Returns the rest of the text if the answer ends without a stop string.
   std::string Flush();
   bool stopped() const { return stopped_; }
 
@@ -29,7 +29,7 @@ class TextStream {
   bool stopped_ = false;
 };
 
-// Characters of a UTF-8 text; of the bytes of a part of one, those that begin in it.
+// The number of characters that begin in these bytes of a UTF-8 text.
 size_t CountCharacters(std::string_view bytes);
 bool IsWholeUtf8(std::string_view bytes);
 

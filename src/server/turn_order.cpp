@@ -39,7 +39,7 @@ size_t TurnOrder::Next(std::span<const Contender> contenders) {
     }
   }
   if (token != kNone && prompt != kNone) return used_[true] <= used_[false] ? token : prompt;
-  // A kind that had no work has nothing to make up for.
+  // Time in which one kind had no work is not made up for.
   used_[false] = used_[true] = 0;
   return token != kNone ? token : prompt;
 }

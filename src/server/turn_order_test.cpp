@@ -8,7 +8,8 @@
 namespace coppice {
 namespace {
 
-// Sequences in simulated time: a tile is 100 tokens of a prompt and takes a tenth of a second, a token 0.05 s.
+// Sequences in simulated time: a tile is 100 tokens of a prompt and takes a tenth of a second, a token 0.05
+// s.
 struct Sequence {
   double arrived = 0;
   double prompt = 0;
@@ -91,8 +92,8 @@ TEST(TurnOrder, EqualPromptsRunOneAfterTheOther) {
   EXPECT_NEAR(all[2].first_token, 15, 0.25);
 }
 
-// Short prompts that take all the time there is: the long one still comes to its end, within four times what it
-// needs and its own time.
+// Short prompts that take all the time there is: the long one still comes to its end, within four times what
+// it needs and its own time.
 TEST(TurnOrder, NobodyStarves) {
   std::vector<Sequence> all = {{.prompt = 10'000}};  // 10 s
   for (int i = 0; i < 600; ++i) all.push_back({.arrived = i * 0.5, .prompt = 500});

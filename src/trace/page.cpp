@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A character that two tokens share is shown with the first, but never across the end of the prompt.
+// A character that two tokens share is shown with the first of them, but never across the end of the prompt.
 std::vector<std::string> ShownTexts(const Trace& trace) {
   const auto middle = trace.tokens.begin() + trace.prompt_tokens;
   std::vector<std::string> texts = TextsOfPieces({trace.tokens.begin(), middle});
@@ -25,7 +25,7 @@ std::vector<std::string> ShownTexts(const Trace& trace) {
   return texts;
 }
 
-// As in the file (docs/trace.md), a list per layer that is as in the layer before is null.
+// A list that is the same as in the layer below is null, as in the file (docs/trace.md).
 Json LayersJson(const Trace& trace) {
   Json layers = Json::array();
   const std::vector<int32_t>* before = nullptr;
@@ -57,7 +57,7 @@ Json StepsJson(const Trace& trace) {
   return steps;
 }
 
-// JSON that may stand inside <script>: with < as an escape there is no </script> and no <!-- in it.
+// JSON that is safe inside <script>: < is escaped, so it cannot contain </script> or <!--.
 std::string ForScript(const Json& json) {
   std::string text;
   for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace)) {
@@ -70,7 +70,7 @@ std::string ForScript(const Json& json) {
   return text;
 }
 
-// Moves what stands before `mark` from `rest` to `page`, and the mark itself away.
+// Moves the text before `mark` from `rest` to `page`, and removes the mark.
 void CopyUpTo(std::string_view mark, std::string_view& rest, std::string& page) {
   const size_t at = rest.find(mark);
   COPPICE_CHECK(at != std::string_view::npos);

@@ -1,4 +1,4 @@
-// A trace as a page to look at.
+// A trace as an HTML page.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace coppice {
 
-// One self-contained HTML file: nothing is fetched, nothing sent, and equal traces give equal pages. Texts of the trace
-// reach the page as JSON and are shown as text only, so that nothing in a prompt can become markup or script.
+// One self-contained HTML file: it loads and sends nothing, and equal traces give equal pages. Texts of the
+// trace are in the page as JSON and are shown only as text, so that a prompt cannot become markup or script.
 std::string TracePage(const Trace& trace);
 
 }  // namespace coppice

@@ -79,7 +79,8 @@ TEST(TracePage, ThePackedPromptIsGivenAsTokens) {
   EXPECT_EQ(Data(trace)["entered"], "0-1,5,9");
 }
 
-// No text of a trace may end the element that holds it, open a comment in it, or be markup anywhere on the page.
+// No text of a trace may end the element that holds it, open a comment in it, or be markup anywhere on the
+// page.
 TEST(TracePage, NoTextBreaksOut) {
   const std::string plain = TracePage(SmallTrace());
   const std::string hostile[] = {"</script>",

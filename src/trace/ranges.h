@@ -1,4 +1,4 @@
-// Lists of positions as text: "0-99,120". Kept tokens come in runs, so this is short where it matters.
+// Lists of positions as text: "0-99,120". Kept tokens come in runs, so the text is short.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace coppice {
 // `positions` ascending and unique.
 std::string RangesText(std::span<const int32_t> positions);
 
-// Appends to `positions`, which must be empty, at most `most` of them, all below `end`. Returns what is wrong with the
-// text, or "" where nothing is.
+// Reads at most `most` positions below `end` into `positions`, which must be empty. Returns what is wrong
+// with the text, or "".
 std::string ParseRanges(std::string_view text, int64_t end, int64_t most, std::vector<int32_t>& positions);
 
 }  // namespace coppice

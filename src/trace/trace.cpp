@@ -9,7 +9,7 @@ namespace coppice {
 namespace {
 
 void SortUnique(std::vector<int32_t>& positions) {
-  if (std::ranges::is_sorted(positions, std::less_equal<>())) return;  // as they nearly always come
+  if (std::ranges::is_sorted(positions, std::less_equal<>())) return;  // nearly always
   std::ranges::sort(positions);
   positions.erase(std::unique(positions.begin(), positions.end()), positions.end());
 }

@@ -1,5 +1,5 @@
-// What a run did to each token, as plain data: which keys each layer keeps after prefill, and what every decode
-// step brought back, moved or deleted. docs/trace.md describes the file and the page made of it.
+// What a run did to each token, as plain data: which keys each layer keeps after prefill, and what every
+// decode step revived, moved or deleted. docs/trace.md describes the file and the page made from it.
 #pragma once
 
 #include <array>
@@ -16,20 +16,20 @@ namespace coppice {
 // that re-numbers keys (StreamingLLM) still reports the positions that tokens had when they were computed.
 
 struct TraceLayer {
-  std::vector<int32_t> kept = {};  // positions with keys here, in any kv head, once prefill has passed
-  std::vector<int32_t> ffn = {};   // positions whose FFN ran: in the last layer of a dense run the last one
-  int64_t rows_per_head = 0;  // keys of one kv head: kept.size(), or fewer where heads choose for themselves
-  // Of the query-key pairs that causal attention has over the layer's rows, the share that was computed; 1 is dense.
+  std::vector<int32_t> kept = {};  // positions with keys here, in any kv head, after prefill
+  std::vector<int32_t> ffn = {};   // positions whose FFN ran; in the last layer only the last position
+  int64_t rows_per_head = 0;       // keys of one kv head: kept.size(), or fewer if each head keeps its own
+  // The computed share of the query-key pairs that causal attention has over the layer's rows; 1 is dense.
   double density = 1;
-  std::vector<float> head_density = {};  // the same per query head; empty where all heads are alike
+  std::vector<float> head_density = {};  // the same per query head; empty if all heads are alike
   friend bool operator==(const TraceLayer&, const TraceLayer&) = default;
 };
 
 enum class TraceEventKind {
   kRevived,    // a parked token was computed here: its keys are in this layer from this step on
-  kDropped,    // left what this step attends from this layer on; its keys stay
-  kLoaded,     // keys came from the cold tier
-  kOffloaded,  // keys went to the cold tier
+  kDropped,    // this step does not attend it from this layer on; its keys stay
+  kLoaded,     // its keys were read from the cold tier
+  kOffloaded,  // its keys were written to the cold tier
   kEvicted,    // keys were deleted, in every kv head
 };
 inline constexpr std::array<std::string_view, 5> kTraceEventNames = {"revived", "dropped", "loaded",
@@ -42,7 +42,7 @@ struct TraceEvent {
   friend bool operator==(const TraceEvent&, const TraceEvent&) = default;
 };
 
-// Held at one moment, summed over layers.
+// Bytes held at one moment, summed over layers.
 struct TraceBytes {
   int64_t kv = 0;    // hot memory
   int64_t aux = 0;   // parked hidden states
@@ -53,7 +53,8 @@ struct TraceBytes {
 // One generated token that went through the model (the last one sampled never does).
 struct TraceStep {
   int32_t position = 0;
-  // [layers] keys that the token attends, itself included; the mean of the heads where each chooses for itself
+  // [layers] number of keys that the token attends, itself included; the mean over heads if each chooses its
+  // own
   std::vector<int64_t> attended;
   std::vector<TraceEvent> events;
   TraceBytes bytes;  // after the step
@@ -62,14 +63,14 @@ struct TraceStep {
 
 struct Trace {
   std::string model;
-  std::string spec;  // what `--prune` says, every key written out
+  std::string spec;  // the method, every key written out
   std::string backend;
   int layers = 0;
   int64_t prompt_tokens = 0;
   // The bytes of every prompt token, then of every generated one. A character may be cut between two tokens.
   std::vector<std::string> tokens;
-  // Prompt token of each position, where positions are packed; empty where they are the prompt's. Tokens that
-  // were left out are those that the first layer has no keys of.
+  // The prompt token of each position if an input selection packed the prompt, else empty. The first layer
+  // has no keys of tokens that were left out.
   std::vector<int32_t> entered;
   std::vector<TraceLayer> prefill;  // [layers]
   TraceBytes prefill_bytes;         // at the end of prefill
@@ -86,9 +87,9 @@ struct Trace {
   }
 };
 
-// Fills a Trace while a run goes on. Order: BeginPrefill, Layer for layer 0, 1, ..., EndPrefill, then for each step
-// BeginStep, any number of Attended and Event, EndStep. Lists need not be sorted. A call costs the copy of its
-// list and no more. A run that does not trace has no recorder.
+// Fills a Trace during a run. Order: BeginPrefill, Layer for layer 0, 1, ..., EndPrefill, then for each step
+// BeginStep, any number of Attended and Event, EndStep. Lists need not be sorted. A call costs a copy of its
+// list. A run that is not traced has no recorder.
 class TraceRecorder {
  public:
   // Starts anew: a recorder holds one run. `entered` as in Trace.
@@ -98,11 +99,11 @@ class TraceRecorder {
 
   void BeginStep(int32_t position);
   void Attended(int layer, int64_t keys);
-  // Nothing where `positions` is empty. A layer and kind that the step has had grows.
+  // Does nothing if `positions` is empty. Extends an earlier event of the step with the same layer and kind.
   void Event(int layer, TraceEventKind kind, std::span<const int32_t> positions);
   void EndStep(const TraceBytes& bytes);
 
-  // For what the model does not know: names and texts.
+  // For names and texts, which the model does not know.
   Trace& trace() { return trace_; }
   Trace Take() { return std::move(trace_); }
 

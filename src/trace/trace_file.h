@@ -10,11 +10,11 @@ namespace coppice {
 
 inline constexpr int kTraceVersion = 1;
 
-// Writes line by line, so that no second copy of the trace is ever in memory. Throws Error, naming the file, where it
-// cannot be written in full; what stood there before is then untouched.
+// Writes line by line, so that no second copy of the trace is in memory. Throws Error, naming the file, if it
+// cannot be written in full; an earlier file of that name is then unchanged.
 void WriteTrace(const Trace& trace, const std::string& path);
 
-// Reads what WriteTrace wrote, and trusts none of it: throws Error, naming file and line.
+// Reads a trace, checking everything: throws Error, naming file and line.
 Trace ReadTrace(const std::string& path);
 
 }  // namespace coppice

@@ -19,8 +19,8 @@ namespace {
 
 using nlohmann::json;
 
-// A range is a few bytes for any number of positions, so the size of the file bounds nothing. 1 GiB of positions: a
-// million tokens kept in all of 80 layers take 0.6 GiB.
+// A range of any length takes a few bytes, so the size of the file does not bound the memory. 1 GiB of
+// positions: a million tokens kept in all of 80 layers take 0.6 GiB.
 constexpr int64_t kMaxPositions = int64_t{1} << 28;
 constexpr uint64_t kMaxFileBytes = uint64_t{4} << 30;
 constexpr uint64_t kMaxLineBytes = 64 << 20;             // a header of a million tokens has 7 MB
@@ -107,7 +107,7 @@ class Fields {
     if (!value.is_array()) Fail("\"{}\" is {}, not a list", key, Shown(value));
     return value;
   }
-  // Positions below `end`; `budget` is what all lists of the file may still hold.
+  // Positions below `end`; `budget` is the number of positions that the file's lists may still have.
   std::vector<int32_t> Positions(const char* key, int64_t end, int64_t& budget) const {
     std::vector<int32_t> positions;
     const std::string wrong = ParseRanges(Text(key), end, budget, positions);

@@ -48,7 +48,8 @@ Json HeaderJson(const Trace& trace) {
   return line;
 }
 
-// What most layers share with the one before is left out: the kept positions, and the FFN's where it ran on them all.
+// Leaves out what most layers repeat: kept positions equal to those of the layer below, and FFN rows equal to
+// them.
 Json LayerJson(const Trace& trace, int l) {
   const TraceLayer& layer = trace.prefill[static_cast<size_t>(l)];
   Json line = {{"layer", l}};

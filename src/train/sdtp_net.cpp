@@ -169,7 +169,8 @@ void SdtpNet::Step(double learning_rate) {
     if (p.value.grad().defined()) squares += p.value.grad().square().sum().item<double>();
   }
   if (!std::isfinite(squares)) {
-    throw Error("[train] the gradient of step {} is not finite: try a smaller --lr", torch_->steps + 1);
+    throw Error("[train] the gradient of step {} is not finite: try a smaller learning rate",
+                torch_->steps + 1);
   }
   const double scale = std::min(1.0, kLongestGradient / (std::sqrt(squares) + 1e-12));
   const auto t = static_cast<double>(++torch_->steps);

@@ -176,7 +176,7 @@ TEST(SdtpNet, SeedsMatter) {
 TEST(SdtpNet, AnInfiniteGradientIsAnError) {
   SdtpNet net(kHidden, 5, 1, 3);
   torch::autograd::backward({net.torch().parameters[2].value.sum() * 1e38 * 1e38}, {});
-  EXPECT_NE(ErrorOf([&] { net.Step(0.01); }).find("--lr"), std::string::npos);
+  EXPECT_NE(ErrorOf([&] { net.Step(0.01); }).find("learning rate"), std::string::npos);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/error.h"
+#include "base/field_error.h"
 #include "base/random.h"
 #include "base/threads.h"
 #include "engine/open_model.h"
@@ -36,10 +36,10 @@ std::vector<int> StagesOf(const SdtpTraining& t, const ModelShape& shape) {
   if (layers.empty()) throw Error("[train] {}: {} layers leave no stage to prune at", t.model, shape.layers);
   for (size_t s = 0; s < layers.size(); ++s) {
     if (layers[s] < 1 || layers[s] >= shape.layers) {
-      throw Error("[train] --layers: {} is not from 1 to {}", layers[s], shape.layers - 1);
+      throw FieldError("layers", ": {} is not from 1 to {}", layers[s], shape.layers - 1);
     }
     if (s > 0 && layers[s] <= layers[s - 1])
-      throw Error("[train] --layers: {} must ascend", fmt::join(layers, "/"));
+      throw FieldError("layers", ": {} must ascend", fmt::join(layers, "/"));
   }
   return layers;
 }
@@ -54,10 +54,11 @@ std::vector<int64_t> Permutation(int64_t count, Random random) {
 
 void CheckOptions(const SdtpTraining& t) {
   if (!t.end_to_end && t.losses.mse == 0 && t.losses.rank == 0) {
-    throw Error("[train] --no-mse and --no-rank leave nothing to learn from; add --end-to-end");
+    throw FieldError("end_to_end",
+                     " is off, and so are the losses mse and rank: there is nothing to learn from");
   }
   if (!t.end_to_end && (t.losses.distill != 0 || t.losses.ratio != 0)) {
-    throw Error("[train] --distill and --ratio go with --end-to-end");
+    throw FieldError("end_to_end", " is off, but the losses distill and ratio need it");
   }
 }
 
@@ -98,8 +99,8 @@ class Run {
     rule_ = {.layers = StagesOf(t_, config_.shape), .r = t_.r, .first = t_.first, .local = t_.local};
     width_ = t_.width > 0 ? t_.width : std::max<int64_t>(1, config_.shape.hidden / 4);
     if (t_.texts.longest > config_.context) {
-      throw Error("[train] --length {} is beyond the {} tokens that {} was trained for", t_.texts.longest,
-                  config_.context, t_.model);
+      throw FieldError("length", " {} is beyond the {} tokens that {} was trained for", t_.texts.longest,
+                       config_.context, t_.model);
     }
     Texts read = ReadTexts(t_.data, *opened.tokenizer, config_.shape.vocab, t_.texts);
     texts_ = std::move(read.texts);

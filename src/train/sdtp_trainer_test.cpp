@@ -178,12 +178,12 @@ TEST_F(SdtpTrainer, WhatCannotBeIsAnErrorInOneLine) {
     EXPECT_FALSE(std::filesystem::exists(t.output));
     return message;
   };
-  EXPECT_THAT(refusal([](SdtpTraining& t) { t.losses.mse = t.losses.rank = 0; }), HasSubstr("--end-to-end"));
-  EXPECT_THAT(refusal([](SdtpTraining& t) { t.losses.distill = 1; }), HasSubstr("--distill"));
-  EXPECT_THAT(refusal([](SdtpTraining& t) { t.layers = {0}; }), HasSubstr("--layers: 0"));
-  EXPECT_THAT(refusal([](SdtpTraining& t) { t.layers = {5}; }), HasSubstr("--layers: 5"));
+  EXPECT_THAT(refusal([](SdtpTraining& t) { t.losses.mse = t.losses.rank = 0; }), HasSubstr("end_to_end"));
+  EXPECT_THAT(refusal([](SdtpTraining& t) { t.losses.distill = 1; }), HasSubstr("distill"));
+  EXPECT_THAT(refusal([](SdtpTraining& t) { t.layers = {0}; }), HasSubstr("layers: 0"));
+  EXPECT_THAT(refusal([](SdtpTraining& t) { t.layers = {5}; }), HasSubstr("layers: 5"));
   EXPECT_THAT(refusal([](SdtpTraining& t) { t.layers = {3, 3}; }), HasSubstr("must ascend"));
-  EXPECT_THAT(refusal([](SdtpTraining& t) { t.texts.longest = 1 << 20; }), HasSubstr("--length"));
+  EXPECT_THAT(refusal([](SdtpTraining& t) { t.texts.longest = 1 << 20; }), HasSubstr("length"));
   EXPECT_THAT(refusal([](SdtpTraining& t) { t.texts.limit = 1; }), HasSubstr("one text is too few"));
   EXPECT_THAT(refusal([](SdtpTraining& t) { t.model = "no such model"; }), HasSubstr("no such model"));
   EXPECT_THAT(refusal([](SdtpTraining& t) { t.data = {"no such text"}; }), HasSubstr("no such text"));

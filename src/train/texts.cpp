@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/error.h"
+#include "base/field_error.h"
 #include "base/mmap.h"
 #include "engine/chat_prompt.h"
 #include "formats/json.h"
@@ -154,7 +154,7 @@ class TextReader {
 Texts ReadTexts(const std::vector<std::string>& files, const Tokenizer& tokenizer, int64_t vocab,
                 const TextOptions& options) {
   if (options.chat && tokenizer.chat_template().empty())
-    throw Error("[train] --chat: the model has no chat template");
+    throw FieldError("chat", ": the model has no chat template");
   TextReader reader(tokenizer, vocab, options);
   for (const std::string& file : files) {
     if (!reader.Full()) reader.Read(file);

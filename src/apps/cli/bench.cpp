@@ -1,4 +1,4 @@
-// coppice bench: time to first token by prompt length and method, where it goes, and the decode rate.
+// coppice bench: time to first token by prompt length and method, its parts, and the decode rate.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -41,13 +41,14 @@ struct BenchOptions {
   bool dry_run = false;
 };
 
-// What is measured in turn: a method from the first token on, or its second question about the same document.
+// One of the alternating measurements: a method on a whole prompt, or on its second question about the same
+// document.
 struct Arm {
   std::string prune;
   bool second = false;
 };
 
-// Any ids do: the arithmetic does not depend on them, except where a method's choice does.
+// Random ids: the arithmetic does not depend on them, though a method's choice may.
 std::vector<int32_t> RandomPrompt(int64_t tokens, int64_t vocab, uint64_t seed = 1) {
   std::vector<int32_t> ids(static_cast<size_t>(tokens));
   Random random(seed);
@@ -55,7 +56,7 @@ std::vector<int32_t> RandomPrompt(int64_t tokens, int64_t vocab, uint64_t seed =
   return ids;
 }
 
-// Round 0 of a second question is the first one, which leaves the document in the cache.
+// Round 0 of a second question asks the first question, which leaves the document in the cache.
 Request MakeRequest(const BenchOptions& o, const Arm& arm, int64_t tokens, int round, int64_t vocab) {
   Request request;
   request.tokens = RandomPrompt(tokens, vocab);
@@ -72,8 +73,8 @@ Request MakeRequest(const BenchOptions& o, const Arm& arm, int64_t tokens, int r
   return request;
 }
 
-// Methods alternate run by run, dense first, after one uncounted round, so that a drifting machine hits all
-// alike.
+// Methods alternate run by run, dense first, after one uncounted round, so that a drift of the machine's
+// speed affects all alike.
 std::vector<BenchSample> Measure(const BenchOptions& o, const std::vector<Arm>& arms, int64_t tokens,
                                  Engine& engine) {
   std::vector<BenchSample> samples(arms.size());
@@ -102,7 +103,8 @@ std::vector<Arm> Arms(const BenchOptions& o) {
   for (const std::string& spec : o.prune) {
     if (spec != "none") arms.push_back({spec});
   }
-  // A dense second question costs a dense first one more: only where "none" was asked for, or nothing else.
+  // A dense second question costs one more dense first one, so it is run only if "none" was asked for, or no
+  // method.
   if (o.second > 0 && o.prune.empty()) arms.push_back({"none", true});
   if (o.second > 0) {
     for (const std::string& spec : o.prune) arms.push_back({spec, true});
@@ -110,13 +112,16 @@ std::vector<Arm> Arms(const BenchOptions& o) {
   return arms;
 }
 
-void Print(const BenchOptions& o, const std::vector<nlohmann::ordered_json>& rows, const std::string& table) {
-  if (o.output == "md") fmt::print("{}", table);
-  if (o.output == "csv") fmt::print("{}", CsvText(rows));
-  if (o.output == "json") fmt::print("{}\n", Dump(nlohmann::ordered_json(rows), 1));
+template <typename Row>
+void Print(const BenchOptions& o, const std::vector<Row>& rows) {
+  if (o.output == "md") fmt::print("{}", Tables(rows));
+  nlohmann::ordered_json json;
+  for (const Row& row : rows) json.push_back(ToJson(row));
+  if (o.output == "csv") fmt::print("{}", CsvText(json));
+  if (o.output == "json") fmt::print("{}\n", Dump(json, 1));
 }
 
-// What a dry run needs of a model: its sizes, and its weights where "auto" asks which they are.
+// What a dry run needs of a model: its sizes, and for "auto" the fingerprint of its weights.
 struct PlannedModel {
   explicit PlannedModel(const BenchOptions& o) {
     if (!o.shape.empty()) {
@@ -146,19 +151,18 @@ void PlanAll(const BenchOptions& o) {
   PlannedModel model(o);
   const std::unique_ptr<Backend> backend =
       MakeBackend(o.model.engine.backend, {.threads = o.model.engine.threads, .exact = o.model.engine.exact});
-  std::vector<nlohmann::ordered_json> rows;
+  std::vector<PlanRow> rows;
   for (const int64_t tokens : o.prompts) {
     if (tokens > limits::kMaxContext) throw Error("-p {}: at most {}", tokens, limits::kMaxContext);
     const std::vector<int32_t> prompt = RandomPrompt(tokens, model.config.shape.vocab);
     for (const Arm& arm : Arms(o)) {
       const ResolvedPrune resolved = model.Resolve(arm.prune, tokens);
-      rows.push_back(PlanRow(o.shape.empty() ? o.model.model : o.shape, tokens,
-                             PlanRun(model.config, prompt, resolved.spec, *backend)));
-      rows.back()["auto"] = resolved.reason;
-      if (o.output == "jsonl") fmt::print("{}\n", Dump(rows.back()));
+      rows.push_back(MakeRow(o.shape.empty() ? o.model.model : o.shape, tokens,
+                             PlanRun(model.config, prompt, resolved.spec, *backend), resolved.reason));
+      if (o.output == "jsonl") fmt::print("{}\n", Dump(ToJson(rows.back())));
     }
   }
-  Print(o, rows, PlanTable(rows));
+  Print(o, rows);
 }
 
 void Bench(BenchOptions o) {
@@ -166,7 +170,7 @@ void Bench(BenchOptions o) {
   if (o.dry_run && o.second > 0) throw Error("--second: --dry-run plans first questions only");
   if (o.dry_run) return PlanAll(o);
   o.model.engine.time_operations = true;
-  // What the arms leave there is used in every round: nothing may leave to make room.
+  // Every round uses the entries that the arms leave in the cache, so none may be evicted.
   if (o.second > 0) o.model.engine.documents = DocumentCacheOptions{.memory_bytes = int64_t{1} << 50};
   const std::unique_ptr<Engine> engine = o.shape.empty() ? Engine::Load(o.model.model, o.model.engine)
                                                          : Engine::FromShape(o.shape, o.model.engine);
@@ -177,16 +181,16 @@ void Bench(BenchOptions o) {
     }
     if (tokens <= o.second) throw Error("--second {}: a prompt of {} has no document", o.second, tokens);
   }
-  std::vector<nlohmann::ordered_json> rows;
+  std::vector<BenchRow> rows;
   for (const int64_t tokens : o.prompts) {
     const std::vector<BenchSample> samples = Measure(o, Arms(o), tokens, *engine);
     for (const BenchSample& sample : samples) {
-      rows.push_back(BenchRow(*engine, tokens, sample, samples.front()));
-      if (o.output == "jsonl") fmt::print("{}\n", Dump(rows.back()));
+      rows.push_back(MakeRow(*engine, tokens, sample, samples.front()));
+      if (o.output == "jsonl") fmt::print("{}\n", Dump(ToJson(rows.back())));
     }
     std::fflush(stdout);
   }
-  Print(o, rows, BenchTables(rows));
+  Print(o, rows);
 }
 
 }  // namespace
@@ -204,18 +208,19 @@ void AddBench(CLI::App& app) {
       ->check(ZeroOrMore());
   bench->add_option("--prune", o->prune, "a method to compare with dense; may be repeated")->take_all();
   bench
-      ->add_option("--second", o->second,
-                   "also a second question of so many tokens about the same document, by the document cache")
+      ->add_option(
+          "--second", o->second,
+          "also ask a second question of this many tokens about the same document, with the document cache")
       ->check(AboveZero());
-  bench->add_option("-r,--repetitions", o->rounds, "counted rounds, after one that warms up")
+  bench->add_option("-r,--repetitions", o->rounds, "counted rounds, after a warm-up round")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   bench->add_option("-o,--output", o->output, "md, csv, json or jsonl")
       ->check(CLI::IsMember({"md", "csv", "json", "jsonl"}))
       ->capture_default_str();
-  bench->add_flag("!--no-warmup", o->warm_up, "count the first round, too");
+  bench->add_flag("!--no-warmup", o->warm_up, "no warm-up round");
   bench->add_flag("--dry-run", o->dry_run,
-                  "run nothing: FLOPs and bytes by the closed forms, scores and attention taken as random");
+                  "run nothing: FLOPs and bytes by closed forms, with random scores and attention");
   bench->footer(
       "Example:\n  coppice bench --shape llama-3.2-1b:bf16 -p 4096,8192 --prune sliminfer --prune ftp\n"
       "FLOP bound: the dense run's FLOPs over the method's. Time bound: the dense run's time over what it\n"

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "apps/cli/report.h"
 #include "apps/cli/terminal.h"
 
 namespace coppice::cli {
@@ -19,14 +18,14 @@ double MedianMs(const BenchSample& sample, OpKind kind) {
   return SpreadOf(std::move(ms)).median;
 }
 
-// What a run would take if its products and its attention ran at the dense run's rates.
+// The time that a run would take if its products and its attention ran at the dense run's rates.
 struct Bounds {
   double time_ms;  // with everything else of the dense run unchanged; but see BoundsOf
   double rate;     // of products and attention alone: the dense run's time in both over the method's
 };
 
-// A second question computes few rows even in the first layer, so that what is done by rows shrinks with the products;
-// only the weights are packed as for a whole prompt.
+// A second question computes few rows even in the first layer, so the work done by rows shrinks with the
+// products; only the packing of weights costs the same as for a whole prompt.
 Bounds BoundsOf(const PrefillFlops& parts, bool is_second, const BenchSample& dense) {
   const PrefillFlops all = dense.last.ledger.prefill_parts();
   const double products_ms = MedianMs(dense, OpKind::kProduct);
@@ -52,39 +51,18 @@ int64_t StoredBytes(const TensorStore& store) {
   return bytes;
 }
 
-void AddTimes(const BenchSample& sample, double ttft_ms, ordered_json& row) {
-  double rest = ttft_ms;
-  for (size_t kind = 0; kind < kOpKindNames.size(); ++kind) {
-    const double ms = MedianMs(sample, static_cast<OpKind>(kind));
-    row[fmt::format("{}_ms", kOpKindNames[kind])] = ms;
-    rest -= ms;
-  }
-  row["other_ms"] = rest;
-  const PrefillFlops parts = sample.last.ledger.prefill_parts();
-  row["flops"] = parts.total();
-  row["product_flops"] = parts.products;
-  row["attention_flops"] = parts.attention;
-  row["product_tflops_per_second"] = Tflops(parts.products, row["product_ms"].get<double>());
-  row["attention_tflops_per_second"] = Tflops(parts.attention, row["attention_ms"].get<double>());
-}
+std::string Number(double value, int digits) { return fmt::format("{:.{}f}", value, digits); }
+std::string Times(double value) { return Number(value, 2) + "x"; }
+std::string Percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
 
-std::string Number(const ordered_json& row, const char* key, int digits) {
-  return fmt::format("{:.{}f}", row[key].get<double>(), digits);
+std::string Name(const BenchRow& row) {
+  std::string name = row.prune;
+  if (row.prune != "none" && !row.active) name += " (stood aside)";
+  if (row.second_question > 0) name += fmt::format(", question 2 of {}", row.second_question);
+  return name;
 }
-std::string Times(const ordered_json& row, const char* key) { return Number(row, key, 2) + "x"; }
-std::string Percent(const ordered_json& row, const char* key) {
-  return fmt::format("{:.0f} %", 100 * row[key].get<double>());
-}
-std::string Bytes(const ordered_json& row, const char* key) { return BytesText(row[key].get<int64_t>()); }
-
-std::string Prompt(const ordered_json& row) { return fmt::format("{}", row["prompt"].get<int64_t>()); }
-
-std::string Prune(const ordered_json& row) {
-  std::string prune = row["prune"].get<std::string>();
-  if (prune != "none" && !row["active"].get<bool>()) prune += " (stood aside)";
-  if (row.value("second_question", 0) > 0)
-    prune += fmt::format(", question 2 of {}", row["second_question"].get<int>());
-  return prune;
+std::string Name(const PlanRow& row) {
+  return row.prune != "none" && !row.active ? row.prune + " (stood aside)" : row.prune;
 }
 
 // All columns but the second hold numbers.
@@ -94,45 +72,57 @@ Table NewTable(const std::vector<std::string>& header) {
   return {header, right};
 }
 
-std::string ResultTable(const std::vector<ordered_json>& rows) {
+std::string ResultTable(const std::vector<BenchRow>& rows) {
   std::vector<std::string> header = {"prompt",      "prune",      "kept KV / FFN", "TTFT ms",    "min",
                                      "max",         "tokens/s",   "TFLOP/s",       "speed-up",   "FLOP bound",
                                      "share of it", "time bound", "share of it",   "peak memory"};
-  const bool decoded = rows.front().contains("decode_tokens_per_second");
+  const bool decoded = rows.front().decode_tokens_per_second.has_value();
   if (decoded) header.emplace_back("decode tokens/s");
   Table table = NewTable(header);
-  for (const ordered_json& r : rows) {
-    std::vector<std::string> cells = {Prompt(r),
-                                      Prune(r),
-                                      r["kept"].get<std::string>(),
-                                      Number(r, "ttft_ms", 0),
-                                      Number(r, "ttft_ms_min", 0),
-                                      Number(r, "ttft_ms_max", 0),
-                                      Number(r, "tokens_per_second", 1),
-                                      Number(r, "tflops_per_second", 3),
-                                      Times(r, "speed_up"),
-                                      Times(r, "flop_bound"),
-                                      Percent(r, "share_of_bound"),
-                                      Times(r, "time_bound"),
-                                      Percent(r, "share_of_time_bound"),
-                                      Bytes(r, "peak_bytes")};
-    if (decoded) cells.push_back(Number(r, "decode_tokens_per_second", 1));
+  for (const BenchRow& r : rows) {
+    std::vector<std::string> cells = {std::to_string(r.prompt),
+                                      Name(r),
+                                      r.kept,
+                                      Number(r.ttft_ms.median, 0),
+                                      Number(r.ttft_ms.min, 0),
+                                      Number(r.ttft_ms.max, 0),
+                                      Number(r.tokens_per_second, 1),
+                                      Number(r.tflops_per_second, 3),
+                                      Times(r.speed_up),
+                                      Times(r.flop_bound),
+                                      Percent(r.share_of_bound),
+                                      Times(r.time_bound),
+                                      Percent(r.share_of_time_bound),
+                                      BytesText(r.peak_bytes)};
+    if (decoded) cells.push_back(Number(r.decode_tokens_per_second.value_or(Spread{}).median, 1));
     table.Add(cells);
   }
   return table.Markdown();
 }
 
-std::string TimeTable(const std::vector<ordered_json>& rows) {
+std::string TimeTable(const std::vector<BenchRow>& rows) {
   Table table =
       NewTable({"prompt", "prune", "products ms", "TFLOP/s", "attention ms", "TFLOP/s", "packing ms",
                 "rows ms", "scoring ms", "selection ms", "single rows ms", "other ms"});
-  for (const ordered_json& r : rows) {
-    table.Add({Prompt(r), Prune(r), Number(r, "product_ms", 0), Number(r, "product_tflops_per_second", 3),
-               Number(r, "attention_ms", 0), Number(r, "attention_tflops_per_second", 3),
-               Number(r, "pack_ms", 0), Number(r, "rows_ms", 0), Number(r, "scoring_ms", 0),
-               Number(r, "selection_ms", 0), Number(r, "decode_product_ms", 0), Number(r, "other_ms", 0)});
+  for (const BenchRow& r : rows) {
+    table.Add({std::to_string(r.prompt), Name(r), Number(r.part_ms(OpKind::kProduct), 0),
+               Number(r.product_tflops_per_second, 3), Number(r.part_ms(OpKind::kAttention), 0),
+               Number(r.attention_tflops_per_second, 3), Number(r.part_ms(OpKind::kPack), 0),
+               Number(r.part_ms(OpKind::kRows), 0), Number(r.part_ms(OpKind::kScoring), 0),
+               Number(r.part_ms(OpKind::kSelection), 0), Number(r.part_ms(OpKind::kDecodeProduct), 0),
+               Number(r.other_ms, 0)});
   }
   return table.Markdown();
+}
+
+// What auto chose, a line for each row that it chose for.
+template <typename Row>
+std::string AutoLines(const std::vector<Row>& rows) {
+  std::string lines;
+  for (const Row& row : rows) {
+    if (!row.auto_reason.empty()) lines += fmt::format("\nauto, {} tokens: {}", row.prompt, row.auto_reason);
+  }
+  return lines.empty() ? "" : lines + "\n";
 }
 
 std::string CsvCell(const ordered_json& value) {
@@ -145,114 +135,166 @@ std::string CsvCell(const ordered_json& value) {
 
 }  // namespace
 
-ordered_json BenchRow(const Engine& engine, int64_t tokens, const BenchSample& sample,
-                      const BenchSample& dense) {
-  const Spread ttft = SpreadOf(sample.ttft_ms);
-  const double dense_ms = SpreadOf(dense.ttft_ms).median;
+BenchRow MakeRow(const Engine& engine, int64_t tokens, const BenchSample& sample, const BenchSample& dense) {
   const Ledger& ledger = sample.last.ledger;
-  const double speed_up = dense_ms / ttft.median;
-  const double flop_bound = ledger.prefill_flops_dense() / ledger.prefill_flops();
-  const Bounds bounds = BoundsOf(ledger.prefill_parts(), sample.second > 0, dense);
-  ordered_json row = {{"model", engine.store().path()},
-                      {"type", Info(engine.model().weights().layers.front().down.weight.dtype).name},
-                      {"backend", engine.backend().name()},
-                      {"isa", engine.backend().isa()},
-                      {"threads", engine.backend().threads()},
-                      {"rounds", sample.ttft_ms.size()},
-                      {"prompt", tokens},
-                      {"prune", sample.last.prune_spec},
-                      {"active", sample.last.prune_active},
-                      {"second_question", sample.second},
-                      {"cached_tokens", ledger.cached_tokens},
-                      {"kept", KeptText(ledger)},
-                      {"ttft_ms", ttft.median},
-                      {"ttft_ms_min", ttft.min},
-                      {"ttft_ms_max", ttft.max},
-                      {"tokens_per_second", 1000 * static_cast<double>(tokens) / ttft.median},
-                      {"tflops_per_second", Tflops(ledger.prefill_flops(), ttft.median)},
-                      {"speed_up", speed_up},
-                      {"flop_bound", flop_bound},
-                      {"share_of_bound", speed_up / flop_bound},
-                      {"time_bound", dense_ms / bounds.time_ms},
-                      {"share_of_time_bound", bounds.time_ms / ttft.median},
-                      {"rate_bound", bounds.rate},
-                      {"share_of_rate_bound", speed_up / bounds.rate}};
-  AddTimes(sample, ttft.median, row);
-  row["auto"] = sample.last.auto_reason;
-  row["weights_bytes"] = StoredBytes(engine.store());
-  row["kv_bytes"] = ledger.kv_bytes;
-  row["aux_bytes"] = ledger.aux_bytes;
-  row["cold_bytes"] = ledger.cold_bytes;
-  row["peak_bytes"] = sample.peak_bytes;
-  const Spread decode = SpreadOf(sample.decode_rates);
-  if (decode.max > 0) {
-    row["decode_tokens_per_second"] = decode.median;
-    row["decode_tokens_per_second_min"] = decode.min;
-    row["decode_tokens_per_second_max"] = decode.max;
+  const PrefillFlops flops = ledger.prefill_parts();
+  const Bounds bounds = BoundsOf(flops, sample.second > 0, dense);
+  const double dense_ms = SpreadOf(dense.ttft_ms).median;
+  BenchRow row;
+  row.model = engine.store().path();
+  row.type = Info(engine.model().weights().layers.front().down.weight.dtype).name;
+  row.backend = engine.backend().name();
+  row.isa = engine.backend().isa();
+  row.threads = engine.backend().threads();
+  row.rounds = static_cast<int64_t>(sample.ttft_ms.size());
+  row.prompt = tokens;
+  row.prune = sample.last.prune_spec;
+  row.active = sample.last.prune_active;
+  row.auto_reason = sample.last.auto_reason;
+  row.second_question = sample.second;
+  row.cached_tokens = ledger.cached_tokens;
+  row.kept = KeptText(ledger);
+
+  row.ttft_ms = SpreadOf(sample.ttft_ms);
+  const double ttft = row.ttft_ms.median;
+  row.tokens_per_second = 1000 * static_cast<double>(tokens) / ttft;
+  row.tflops_per_second = Tflops(ledger.prefill_flops(), ttft);
+  row.speed_up = dense_ms / ttft;
+  row.flop_bound = ledger.prefill_flops_dense() / ledger.prefill_flops();
+  row.share_of_bound = row.speed_up / row.flop_bound;
+  row.time_bound = dense_ms / bounds.time_ms;
+  row.share_of_time_bound = bounds.time_ms / ttft;
+  row.rate_bound = bounds.rate;
+  row.share_of_rate_bound = row.speed_up / bounds.rate;
+
+  row.other_ms = ttft;
+  for (size_t kind = 0; kind < kOpKindNames.size(); ++kind) {
+    row.parts_ms[kind] = MedianMs(sample, static_cast<OpKind>(kind));
+    row.other_ms -= row.parts_ms[kind];
   }
+  row.flops = flops.total();
+  row.product_flops = flops.products;
+  row.attention_flops = flops.attention;
+  row.product_tflops_per_second = Tflops(flops.products, row.part_ms(OpKind::kProduct));
+  row.attention_tflops_per_second = Tflops(flops.attention, row.part_ms(OpKind::kAttention));
+
+  row.weights_bytes = StoredBytes(engine.store());
+  row.kv_bytes = ledger.kv_bytes;
+  row.aux_bytes = ledger.aux_bytes;
+  row.cold_bytes = ledger.cold_bytes;
+  row.peak_bytes = sample.peak_bytes;
+  const Spread decode = SpreadOf(sample.decode_rates);
+  if (decode.max > 0) row.decode_tokens_per_second = decode;
   return row;
 }
 
-ordered_json PlanRow(const std::string& model, int64_t tokens, const DryRun& run) {
+PlanRow MakeRow(const std::string& model, int64_t tokens, const DryRun& run, const std::string& auto_reason) {
   const PrefillFlops parts = run.ledger.prefill_parts();
   const double dense = run.ledger.prefill_flops_dense();
-  ordered_json row = {{"model", model},
-                      {"prompt", tokens},
-                      {"prune", run.spec},
-                      {"active", run.active},
-                      {"kept", KeptText(run.ledger)},
-                      {"flops", parts.total()},
-                      {"flops_dense", dense},
-                      {"flop_bound", dense / parts.total()},
-                      {"product_flops", parts.products},
-                      {"attention_flops", parts.attention},
-                      {"kv_bytes", run.ledger.kv_bytes},
-                      {"kv_bytes_dense", run.ledger.kv_bytes_dense},
-                      {"aux_bytes", run.ledger.aux_bytes},
-                      {"cold_bytes", run.ledger.cold_bytes}};
-  row["reason"] = run.reason;
-  return row;
+  return {.model = model,
+          .prompt = tokens,
+          .prune = run.spec,
+          .active = run.active,
+          .kept = KeptText(run.ledger),
+          .flops = parts.total(),
+          .flops_dense = dense,
+          .flop_bound = dense / parts.total(),
+          .product_flops = parts.products,
+          .attention_flops = parts.attention,
+          .kv_bytes = run.ledger.kv_bytes,
+          .kv_bytes_dense = run.ledger.kv_bytes_dense,
+          .aux_bytes = run.ledger.aux_bytes,
+          .cold_bytes = run.ledger.cold_bytes,
+          .reason = run.reason,
+          .auto_reason = auto_reason};
 }
 
-namespace {
-
-// What auto chose, a line for each row that it chose for.
-std::string AutoLines(const std::vector<ordered_json>& rows) {
-  std::string lines;
-  for (const ordered_json& row : rows) {
-    const std::string reason = row.value("auto", "");
-    if (!reason.empty()) lines += fmt::format("\nauto, {} tokens: {}", row["prompt"].get<int64_t>(), reason);
+ordered_json ToJson(const BenchRow& row) {
+  ordered_json json = {{"model", row.model},
+                       {"type", row.type},
+                       {"backend", row.backend},
+                       {"isa", row.isa},
+                       {"threads", row.threads},
+                       {"rounds", row.rounds},
+                       {"prompt", row.prompt},
+                       {"prune", row.prune},
+                       {"active", row.active},
+                       {"second_question", row.second_question},
+                       {"cached_tokens", row.cached_tokens},
+                       {"kept", row.kept},
+                       {"ttft_ms", row.ttft_ms.median},
+                       {"ttft_ms_min", row.ttft_ms.min},
+                       {"ttft_ms_max", row.ttft_ms.max},
+                       {"tokens_per_second", row.tokens_per_second},
+                       {"tflops_per_second", row.tflops_per_second},
+                       {"speed_up", row.speed_up},
+                       {"flop_bound", row.flop_bound},
+                       {"share_of_bound", row.share_of_bound},
+                       {"time_bound", row.time_bound},
+                       {"share_of_time_bound", row.share_of_time_bound},
+                       {"rate_bound", row.rate_bound},
+                       {"share_of_rate_bound", row.share_of_rate_bound}};
+  for (size_t kind = 0; kind < kOpKindNames.size(); ++kind)
+    json[fmt::format("{}_ms", kOpKindNames[kind])] = row.parts_ms[kind];
+  json.update(ordered_json{{"other_ms", row.other_ms},
+                           {"flops", row.flops},
+                           {"product_flops", row.product_flops},
+                           {"attention_flops", row.attention_flops},
+                           {"product_tflops_per_second", row.product_tflops_per_second},
+                           {"attention_tflops_per_second", row.attention_tflops_per_second},
+                           {"auto", row.auto_reason},
+                           {"weights_bytes", row.weights_bytes},
+                           {"kv_bytes", row.kv_bytes},
+                           {"aux_bytes", row.aux_bytes},
+                           {"cold_bytes", row.cold_bytes},
+                           {"peak_bytes", row.peak_bytes}});
+  if (row.decode_tokens_per_second) {
+    json["decode_tokens_per_second"] = row.decode_tokens_per_second->median;
+    json["decode_tokens_per_second_min"] = row.decode_tokens_per_second->min;
+    json["decode_tokens_per_second_max"] = row.decode_tokens_per_second->max;
   }
-  return lines.empty() ? "" : lines + "\n";
+  return json;
 }
 
-}  // namespace
+ordered_json ToJson(const PlanRow& row) {
+  return {{"model", row.model},
+          {"prompt", row.prompt},
+          {"prune", row.prune},
+          {"active", row.active},
+          {"kept", row.kept},
+          {"flops", row.flops},
+          {"flops_dense", row.flops_dense},
+          {"flop_bound", row.flop_bound},
+          {"product_flops", row.product_flops},
+          {"attention_flops", row.attention_flops},
+          {"kv_bytes", row.kv_bytes},
+          {"kv_bytes_dense", row.kv_bytes_dense},
+          {"aux_bytes", row.aux_bytes},
+          {"cold_bytes", row.cold_bytes},
+          {"reason", row.reason},
+          {"auto", row.auto_reason}};
+}
 
-std::string BenchTables(const std::vector<ordered_json>& rows) {
-  const ordered_json& first = rows.front();
-  return fmt::format("{}, {}, backend {} ({}), {} threads, median of {}\n\n{}\n{}{}",
-                     first["model"].get<std::string>(), first["type"].get<std::string>(),
-                     first["backend"].get<std::string>(), first["isa"].get<std::string>(),
-                     first["threads"].get<int>(), first["rounds"].get<int>(), ResultTable(rows),
+std::string Tables(const std::vector<BenchRow>& rows) {
+  const BenchRow& first = rows.front();
+  return fmt::format("{}, {}, backend {} ({}), {} threads, median of {}\n\n{}\n{}{}", first.model, first.type,
+                     first.backend, first.isa, first.threads, first.rounds, ResultTable(rows),
                      TimeTable(rows), AutoLines(rows));
 }
 
-std::string PlanTable(const std::vector<ordered_json>& rows) {
+std::string Tables(const std::vector<PlanRow>& rows) {
   Table table = NewTable({"prompt", "prune", "kept KV / FFN", "TFLOP dense", "TFLOP", "FLOP bound",
                           "KV dense", "KV", "Aux", "cold"});
-  const auto tera = [](const ordered_json& flops) {
-    return fmt::format("{:.3f}", flops.get<double>() / 1e12);
-  };
-  for (const ordered_json& r : rows) {
-    table.Add({Prompt(r), Prune(r), r["kept"].get<std::string>(), tera(r["flops_dense"]), tera(r["flops"]),
-               Times(r, "flop_bound"), Bytes(r, "kv_bytes_dense"), Bytes(r, "kv_bytes"),
-               Bytes(r, "aux_bytes"), Bytes(r, "cold_bytes")});
+  for (const PlanRow& r : rows) {
+    table.Add({std::to_string(r.prompt), Name(r), r.kept, Number(r.flops_dense / 1e12, 3),
+               Number(r.flops / 1e12, 3), Times(r.flop_bound), BytesText(r.kv_bytes_dense),
+               BytesText(r.kv_bytes), BytesText(r.aux_bytes), BytesText(r.cold_bytes)});
   }
   return fmt::format("{}, nothing was run: closed forms of a prefill, random scores\n\n{}{}",
-                     rows.front()["model"].get<std::string>(), table.Markdown(), AutoLines(rows));
+                     rows.front().model, table.Markdown(), AutoLines(rows));
 }
 
-std::string CsvText(const std::vector<ordered_json>& rows) {
+std::string CsvText(const ordered_json& rows) {
   std::string text;
   for (const auto& [key, value] : rows.front().items()) text += (text.empty() ? "" : ",") + key;
   text += '\n';

@@ -1,13 +1,17 @@
-// What `coppice bench` measured, as rows for machines and tables for people.
+// What `coppice bench` measured or planned: rows, JSON and CSV, and tables to read.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "apps/cli/report.h"
 #include "engine/dry_run.h"
 #include "engine/engine.h"
+#include "kernels/timed_backend.h"
 
 namespace coppice::cli {
 
@@ -21,14 +25,56 @@ struct BenchSample {
   Answer last;
 };
 
-// `dense`: the rounds of the dense run that alternated with these. Times are medians.
-nlohmann::ordered_json BenchRow(const Engine& engine, int64_t tokens, const BenchSample& sample,
-                                const BenchSample& dense);
-nlohmann::ordered_json PlanRow(const std::string& model, int64_t tokens, const DryRun& run);
+// A method at a length: what was measured, beside what its FLOPs would allow. Times are medians.
+struct BenchRow {
+  std::string model, type, backend, isa;
+  int64_t threads = 0, rounds = 0, prompt = 0;
+  std::string prune;
+  bool active = false;
+  int64_t second_question = 0;  // as BenchSample::second
+  int64_t cached_tokens = 0;
+  std::string kept;  // KeptText
+  Spread ttft_ms = {};
+  double tokens_per_second = 0, tflops_per_second = 0;
+  double speed_up = 0;
+  // The speed-up that the FLOPs would allow, and the share of it that was reached.
+  double flop_bound = 0, share_of_bound = 0;
+  double time_bound = 0, share_of_time_bound = 0;  // by Bounds::time_ms
+  double rate_bound = 0, share_of_rate_bound = 0;  // by Bounds::rate
+  std::array<double, kOpKindNames.size()> parts_ms = {};
+  double other_ms = 0;
+  double flops = 0, product_flops = 0, attention_flops = 0;
+  double product_tflops_per_second = 0, attention_tflops_per_second = 0;
+  std::string auto_reason;
+  int64_t weights_bytes = 0, kv_bytes = 0, aux_bytes = 0, cold_bytes = 0, peak_bytes = 0;
+  std::optional<Spread> decode_tokens_per_second;  // where tokens were generated
+
+  double part_ms(OpKind kind) const { return parts_ms[static_cast<size_t>(kind)]; }
+};
+
+// A method at a length, planned without running it.
+struct PlanRow {
+  std::string model;
+  int64_t prompt = 0;
+  std::string prune;
+  bool active = false;
+  std::string kept;
+  double flops = 0, flops_dense = 0, flop_bound = 0, product_flops = 0, attention_flops = 0;
+  int64_t kv_bytes = 0, kv_bytes_dense = 0, aux_bytes = 0, cold_bytes = 0;
+  std::string reason, auto_reason;
+};
+
+// `dense`: the rounds of the dense run that alternated with these.
+BenchRow MakeRow(const Engine& engine, int64_t tokens, const BenchSample& sample, const BenchSample& dense);
+PlanRow MakeRow(const std::string& model, int64_t tokens, const DryRun& run, const std::string& auto_reason);
+
+nlohmann::ordered_json ToJson(const BenchRow& row);
+nlohmann::ordered_json ToJson(const PlanRow& row);
 
 // All rows of one program run, at least one.
-std::string BenchTables(const std::vector<nlohmann::ordered_json>& rows);
-std::string PlanTable(const std::vector<nlohmann::ordered_json>& rows);
-std::string CsvText(const std::vector<nlohmann::ordered_json>& rows);
+std::string Tables(const std::vector<BenchRow>& rows);
+std::string Tables(const std::vector<PlanRow>& rows);
+// A line for each row, below the names of its values.
+std::string CsvText(const nlohmann::ordered_json& rows);
 
 }  // namespace coppice::cli

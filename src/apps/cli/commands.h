@@ -1,5 +1,4 @@
-// The commands of the program. Each adds itself to the parser and is run through the callback that it leaves
-// there.
+// The commands of the program. Each function adds a command to the parser, with a callback that runs it.
 #pragma once
 
 #include <CLI/CLI.hpp>

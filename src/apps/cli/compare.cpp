@@ -21,7 +21,7 @@ struct CompareOptions {
   PromptOptions prompt;
   GenerateOptions generate;
   std::vector<std::string> prune;
-  std::vector<std::string> baseline;  // methods that the others are held against
+  std::vector<std::string> baseline;  // methods marked as baselines
   std::string expect;
   int rounds = 3;
   bool json = false;
@@ -35,8 +35,8 @@ struct Arm {
   std::vector<double> ttft_ms;  // a round each
 };
 
-// The answer on one line, short enough for a cell. Of a long one the part around the text that is expected, else the
-// end: long answers begin with the words of the question.
+// The answer on one line, short enough for a cell. A long answer is cut to the part around the expected text,
+// else to its end, because long answers begin with the words of the question.
 std::string Cell(std::string text, const std::string& expect) {
   constexpr size_t kWidth = 44;
   for (char& c : text) {
@@ -67,8 +67,8 @@ std::vector<Arm> RunArms(const CompareOptions& o, Engine& engine, const ChatProm
   std::vector<Arm> arms = {{"none", false, {}, {}}};
   for (const std::string& spec : o.prune) arms.push_back({spec, false, {}, {}});
   for (const std::string& spec : o.baseline) arms.push_back({spec, true, {}, {}});
-  // Round 0 warms caches and page tables and is not counted. Arms alternate, so that a machine that drifts
-  // hits all.
+  // Round 0 warms caches and page tables and is not counted. Arms alternate, so that a drift of the machine's
+  // speed affects all alike.
   for (int round = 0; round <= o.rounds; ++round) {
     for (Arm& arm : arms) {
       Request request = MakeRequest(o.generate, prompt);
@@ -149,11 +149,11 @@ void AddCompare(CLI::App& app) {
   compare
       ->add_option("--baseline", o->baseline, "a method that the table marks as a baseline; may be repeated")
       ->take_all();
-  compare->add_option("--expect", o->expect, "text that a right answer holds");
-  compare->add_option("-r,--repetitions", o->rounds, "counted rounds, after one that warms up")
+  compare->add_option("--expect", o->expect, "text that a right answer contains");
+  compare->add_option("-r,--repetitions", o->rounds, "counted rounds, after a warm-up round")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  compare->add_flag("--json", o->json, "print a list with the full account of every run");
+  compare->add_flag("--json", o->json, "print a JSON list with all figures of every run");
   compare->add_flag("--markdown", o->markdown, "print a Markdown table");
   compare->footer(
       "Example:\n  coppice compare -m model.gguf -f prompt.txt --expect 48213 --prune ftp --prune sliminfer");

@@ -1,8 +1,9 @@
-// coppice eval: what each method costs in right answers, next to what it saves.
+// coppice eval: the score of each method beside the time and FLOPs that it saves.
 #include "eval/runner.h"
 
 #include <fmt/core.h>
 
+#include <cmath>
 #include <cstdio>
 #include <memory>
 
@@ -34,36 +35,26 @@ void PrintTasks() {
   fmt::print("{}", table.Text());
 }
 
-std::string Cell(const nlohmann::ordered_json& row, const char* name, const char* format, double scale = 1) {
-  const nlohmann::ordered_json& value = row[name];
-  return value.is_number() ? fmt::format(fmt::runtime(format), scale * value.get<double>()) : "";
+std::string Cell(double value, const char* format) {
+  return std::isfinite(value) ? fmt::format(fmt::runtime(format), value) : "";
 }
 
-std::string IntervalCell(const nlohmann::ordered_json& row) {
-  const nlohmann::ordered_json& interval = row["score_interval"];
-  if (!interval.is_array()) return "";
-  return IntervalText({interval[0].get<double>(), interval[1].get<double>()});
-}
-
-void PrintRows(const nlohmann::ordered_json& rows) {
+void PrintRows(const std::vector<ResultRow>& rows) {
   Table table(
       {"task", "length", "method", "score", "95 %", "of dense", "n", "TTFT ms", "speed-up", "FLOPs", "KL"},
       {false, true, false, true, true, true, true, true, true, true, true});
   double dense = 0;
-  for (const nlohmann::ordered_json& row : rows) {
-    const auto prune = row["prune"].get<std::string>();
-    const double score = row["score"].is_number() ? row["score"].get<double>() : 0;
-    if (prune == "none") dense = score;
-    const auto length = row["length"].get<int64_t>();
-    const bool aside = prune != "none" && row["active"].get<int64_t>() == 0;
-    table.Add({row["task"], length == 0 ? Cell(row, "prompt_tokens", "{:.0f}") : std::to_string(length),
-               prune == "none" ? "dense"
-               : aside         ? prune + " (stood aside)"
-                               : prune,
-               Cell(row, "score", "{:.1f}"), IntervalCell(row),
-               dense > 0 ? fmt::format("{:.0f} %", 100 * score / dense) : "", row["n"].dump(),
-               Cell(row, "ttft_ms", "{:.0f}"), Cell(row, "speed_up", "{:.2f}x"),
-               Cell(row, "flops_ratio", "{:.0f} %", 100), Cell(row, "kl", "{:.4f}")});
+  for (const ResultRow& row : rows) {
+    const double score = std::isfinite(row.score) ? row.score : 0;
+    if (row.prune == "none") dense = score;
+    table.Add({row.task, row.length == 0 ? Cell(row.prompt_tokens, "{:.0f}") : std::to_string(row.length),
+               row.prune == "none" ? "dense"
+               : row.StoodAside()  ? row.prune + " (stood aside)"
+                                   : row.prune,
+               Cell(row.score, "{:.1f}"), IntervalText(row.score_interval),
+               dense > 0 ? fmt::format("{:.0f} %", 100 * score / dense) : "",
+               std::to_string(row.n.value_or(0)), Cell(row.ttft_ms, "{:.0f}"), Cell(row.speed_up, "{:.2f}x"),
+               Cell(100 * row.flops_ratio, "{:.0f} %"), Cell(row.kl, "{:.4f}")});
   }
   fmt::print("{}", table.Text());
 }
@@ -97,9 +88,9 @@ void AddEval(CLI::App& app) {
       ->take_all();
   AddSampleOptions(*eval, o->eval);
   eval->add_option("-o,--output", o->eval.folder,
-                   "a folder for results.json, report.html and samples.jsonl; a run there goes on");
+                   "a folder for results.json, report.html and samples.jsonl; resumes a run there");
   AddModelOptions(*eval, o->model, false);
-  eval->add_flag("--list", o->list, "name every task");
+  eval->add_flag("--list", o->list, "list every task");
   eval->footer(
       "Example:\n  coppice eval niah ruler -m model.gguf --lengths 4096,8192 --prune sliminfer --prune ftp "
       "-o results");

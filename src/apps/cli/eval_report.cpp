@@ -1,4 +1,4 @@
-// coppice report: the page of a run of `coppice eval`, made anew from its samples.
+// coppice report: makes the page of a `coppice eval` run from its recorded samples.
 #include <fmt/core.h>
 
 #include <memory>

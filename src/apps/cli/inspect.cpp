@@ -1,4 +1,5 @@
-// coppice inspect, tokenize, methods, synth: what a model is, what a text becomes, what there is.
+// coppice inspect, tokenize, methods and synth: a model's facts, a text's tokens, the list of methods, and
+// random models.
 #include <fmt/core.h>
 
 #include <cstdio>
@@ -132,7 +133,7 @@ void ListMethods() {
   fmt::print(
       "Join methods with +, keys with commas, lists with slashes:\n"
       "  --prune sliminfer:layers=5/10/14,keep=8192/4096/2048+ftp:dense=4,eta=0.9\n"
-      "auto is the setting that coppice tune found for the model, with at most the loss that is allowed:\n"
+      "auto is the setting that coppice tune found for the model, with at most the allowed loss:\n"
       "  --prune auto:loss=5%\n");
 }
 
@@ -154,7 +155,7 @@ void AddTokenize(CLI::App& app) {
   CLI::App* tokenize = app.add_subcommand("tokenize", "what a text becomes");
   tokenize->add_option("-m,--model,model", o->model, "GGUF file, or Hugging Face folder")->required();
   AddPromptOptions(*tokenize, o->prompt);
-  tokenize->add_flag("--ids", o->ids, "print the ids alone, as a JSON list");
+  tokenize->add_flag("--ids", o->ids, "print only the ids, as a JSON list");
   tokenize->add_flag("--no-special", o->no_special, "leave out BOS and EOS");
   tokenize->callback([o] { TokenizeText(*o); });
 }

@@ -14,6 +14,7 @@
 #include "apps/cli/options.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/version.h"
+#include "apps/flags.h"
 #include "base/cpu_info.h"
 #include "base/error.h"
 #include "text/tokenizer.h"
@@ -31,7 +32,7 @@ std::string VersionText() {
                      coppice::kBuildType, coppice::kCompiler, isa, coppice::Cpu().model);
 }
 
-// A mapped model that loses its end under the process: what it held is gone, so nothing can be answered any more.
+// A mapped model file was truncated while in use: its weights are gone, so the process cannot go on.
 void OnBusError(int) {
   constexpr char kMessage[] =
       "coppice: a mapped file was cut short, or cannot be read, while it was in use\n";
@@ -39,7 +40,7 @@ void OnBusError(int) {
   _exit(1);
 }
 
-// One line of text, whatever names from a file or a command line the message quotes.
+// Prints the message as one line of valid text, whatever it quotes from a file or the command line.
 int Fail(const std::string& error, int code) {
   coppice::Utf8Stream text;
   std::string message = text.Push(error);
@@ -51,7 +52,7 @@ int Fail(const std::string& error, int code) {
   return code;
 }
 
-// What was printed may not have arrived: a full disk, a closed pipe.
+// Writing to stdout may have failed: a full disk, a closed pipe.
 constexpr const char* kUnwritten = "cannot write to stdout";
 int Done() {
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return Fail(kUnwritten, 1);
@@ -61,8 +62,8 @@ int Done() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Writing beyond a file size limit is an error like a full disk (the cold tier's file, a model being made), not
-  // the end of the process.
+  // Writing beyond a file size limit is an error like a full disk (the cold tier's file, a model being made),
+  // and must not kill the process.
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGBUS, OnBusError);
   CLI::App app("coppice: long prompts, pruned while they are read", "coppice");
@@ -106,6 +107,7 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return Fail("out of memory: a shorter prompt, a smaller --ctx-size or a pruning method may fit", 1);
   } catch (const std::exception& error) {
-    return Fail(std::ferror(stdout) != 0 ? kUnwritten : error.what(), 1);  // fmt's own words name no file
+    return Fail(std::ferror(stdout) != 0 ? kUnwritten : coppice::cli::MessageOf(error),
+                1);  // fmt's own words name no file
   }
 }

@@ -35,7 +35,7 @@ void AddModelOptions(CLI::App& app, ModelOptions& o, bool required) {
   CLI::Option* model = app.add_option("-m,--model,model", o.model, "GGUF file, or Hugging Face folder");
   if (required) model->required();
   app.add_option("-c,--ctx-size", o.engine.context,
-                 "positions a sequence may take; 0: what the model was trained for")
+                 "the most positions of a sequence; 0: as many as the model was trained for")
       ->check(ZeroOrMore());
   app.add_option("-t,--threads", o.engine.threads, "threads; 0: all usable cores")
       ->check(CLI::Range(0, 1024));
@@ -46,18 +46,17 @@ void AddModelOptions(CLI::App& app, ModelOptions& o, bool required) {
   app.add_option("--backend", o.engine.backend, "cpu, or reference: plain fp32 loops")
       ->check(CLI::IsMember({"cpu", "reference"}))
       ->capture_default_str();
-  app.add_flag("--exact", o.engine.exact, "fp32 products and cache where bf16 would be faster");
+  app.add_flag("--exact", o.engine.exact, "fp32 products and cache instead of bf16");
   app.add_option_function<std::string>(
          "--cache-type",
          [&o](const std::string& type) {
            o.engine.cache_type = type == "q8_0" ? DType::kQ8_0 : type == "f32" ? DType::kF32 : DType::kBF16;
          },
-         "what keys and values are kept in: bf16, q8_0 (8 bits and a scale per 32), f32; default bf16, f32 "
+         "format of cached keys and values: bf16, q8_0 (8 bits and a scale per 32), f32; default bf16, f32 "
          "with --exact")
       ->check(CLI::IsMember({"bf16", "q8_0", "f32"}));
-  app.add_option(
-      "--cold-dir", o.engine.cold.folder,
-      "where keys and values go that gave up their place in memory; default $TMPDIR, else /var/tmp");
+  app.add_option("--cold-dir", o.engine.cold.folder,
+                 "folder for keys and values that do not stay in memory; default $TMPDIR, else /var/tmp");
   app.add_option_function<std::string>(
          "--cold-io",
          [&o](const std::string& io) {
@@ -66,7 +65,7 @@ void AddModelOptions(CLI::App& app, ModelOptions& o, bool required) {
                               : io == "sync"    ? ColdIo::kSync
                                                 : ColdIo::kAuto;
          },
-         "how they are written and read: auto, uring, threads, sync")
+         "how that folder is written and read: auto, uring, threads, sync")
       ->check(CLI::IsMember({"auto", "uring", "threads", "sync"}));
   app.add_flag("--check-tensors", o.engine.check_tensors, "read every weight first, refuse NaN and Inf");
 }
@@ -78,8 +77,8 @@ void AddPromptOptions(CLI::App& app, PromptOptions& o) {
   app.add_option("--system", o.system, "with --chat: a system message, which no method may prune");
   app.add_option(
          "--messages", o.messages,
-         "a JSON file of chat messages as the prompt: [{\"role\", \"content\"}, ...], \"protect\": true "
-         "with those that no method may prune, \"question\": true with those that ask")
+         "a JSON file of chat messages as the prompt: [{\"role\", \"content\"}, ...], with \"protect\": true "
+         "for those that no method may prune, \"question\": true for those that ask")
       ->excludes(text);
 }
 
@@ -111,16 +110,15 @@ void AddGenerateOptions(CLI::App& app, GenerateOptions& o) {
       ->check(CLI::Range(int64_t{-1}, std::numeric_limits<int64_t>::max()))
       ->capture_default_str();
   app.add_option("--protect-first", o.protection.first,
-                 "prompt tokens at the start that no method may prune, beyond its budget")
+                 "prompt tokens at the start that no method may prune, kept beyond its budget")
       ->check(ZeroOrMore());
   app.add_option("--protect-last", o.protection.last,
-                 "prompt tokens at the end that no method may prune, beyond its budget")
+                 "prompt tokens at the end that no method may prune, kept beyond its budget")
       ->check(ZeroOrMore());
   app.add_option_function<std::string>(
          "--fallback", [&o](const std::string& text) { o.least_confidence = LeastConfidence(text); },
-         "dense, or a probability: hold a pruned answer's first 8 tokens back, and answer densely where the "
-         "model gives "
-         "its likeliest tokens less than this on average (dense: 0.8)")
+         "dense, or a probability: hold back a pruned answer's first 8 tokens, and answer densely if the "
+         "model gives its likeliest tokens less than this on average (dense: 0.8)")
       ->type_name("dense|P");
 }
 

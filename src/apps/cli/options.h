@@ -1,5 +1,5 @@
-// The options that commands share, parsed in one place, so that they mean the same in each. Names are
-// llama.cpp's where it has one.
+// The options that commands share, parsed in one place so that they mean the same in each. Names are
+// llama.cpp's if it has the option.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -41,12 +41,12 @@ void AddModelOptions(CLI::App& app, ModelOptions& options, bool required = true)
 void AddPromptOptions(CLI::App& app, PromptOptions& options);
 void AddGenerateOptions(CLI::App& app, GenerateOptions& options);
 
-// The prompt's text: -p, or the file of -f. Throws Error where neither or both are given, or the file is
-// unreadable.
+// The prompt's text: -p, or the file of -f. Throws Error if neither is given or the file is unreadable.
 std::string ReadPrompt(const PromptOptions& options);
 
-// Tokens of the prompt as the model wants them, BOS, and the chat template with --chat or --messages; and where its
-// question is. Throws Error where the model has no tokenizer or no template, or the question is not in the prompt.
+// The prompt's tokens, with BOS, and with the chat template for --chat or --messages; and the question's
+// place in it. Throws Error if the model has no tokenizer or no template, or the question is not in the
+// prompt.
 ChatPrompt TokenizePrompt(const PromptOptions& options, const Tokenizer* tokenizer, const std::string& model,
                           bool add_special = true);
 

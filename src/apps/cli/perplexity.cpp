@@ -1,4 +1,5 @@
-// coppice perplexity: how likely a text is to a model, and how far its distributions lie from another's.
+// coppice perplexity: a model's perplexity on a text, and the divergence of its distributions from another
+// model's.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -37,8 +38,8 @@ struct PerplexityCommand {
 // Logits [vocab] of one position, and the token that the text has there.
 using PositionVisitor = std::function<void(std::span<const float> logits, int32_t token)>;
 
-// The second half of a chunk is scored, behind the first as it was read: by prefill, or decoded token by token, so that
-// what a method does in decode counts, or what the products of single rows round.
+// Scores the second half of a chunk after a prefill of the first. The second half is prefilled too, or
+// decoded token by token, which measures what a method does in decode and how the decode products round.
 class Scorer {
  public:
   Scorer(Engine& engine, bool decodes, std::string prune)
@@ -90,7 +91,7 @@ std::vector<int32_t> ReadTokens(const PerplexityCommand& o, const Engine& engine
   return engine.tokenizer()->Encode(text, {.add_special = true, .parse_special = false});
 }
 
-// Chunks of the text; each begins as a text does, where the model has a token for that.
+// Chunks of the text; each begins with BOS if the model has one.
 std::vector<std::vector<int32_t>> ChunksOf(const std::vector<int32_t>& tokens, int64_t size, int64_t limit,
                                            const Tokenizer& tokenizer) {
   const std::vector<int32_t> special = tokenizer.Encode("", {.add_special = true, .parse_special = false});
@@ -201,15 +202,15 @@ void AddPerplexity(CLI::App& app) {
   perplexity->get_option("--ctx-size")
       ->description("tokens of a chunk, of which the second half is scored; 0: 512");
   perplexity->add_option("-f,--file", o->file, "the text")->required();
-  perplexity->add_option("--chunks", o->chunks, "how many chunks of it; 0: all")->check(ZeroOrMore());
+  perplexity->add_option("--chunks", o->chunks, "the number of chunks; 0: all")->check(ZeroOrMore());
   perplexity->add_option(
       "--prune", o->prune,
-      "a method: it prunes the first half, the second is decoded behind it, and compared with dense");
+      "a method: it prunes the first half; the second half is then decoded, and compared with dense");
   perplexity->add_flag("--decode", o->decode,
-                       "decode the second half token by token, as with --prune: what generation costs");
+                       "decode the second half token by token, as with --prune: the loss during generation");
   perplexity->add_flag("--kl-divergence", o->divergence, "compare with the same model in fp32 (--exact)");
   perplexity->add_option("--base", o->base,
-                         "compare with this model in fp32 instead, e.g. the file before quantisation");
+                         "compare with this model in fp32 instead, such as the file before quantisation");
   perplexity->add_flag("--json", o->json, "one JSON object instead of text");
   perplexity->footer(
       "Examples:\n  coppice perplexity -m model.gguf -f wiki.test.raw\n"

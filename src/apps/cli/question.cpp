@@ -19,7 +19,7 @@ std::optional<int64_t> Position(std::string_view text, int64_t fallback) {
   return value;
 }
 
-// BEGIN:END as Python's slices have it: counted from the end where negative, and the prompt's own ends where left out.
+// BEGIN:END as in Python's slices: negative positions count from the end, absent ones are the prompt's ends.
 std::optional<PositionSpan> ParseSpan(const std::string& text, int64_t tokens) {
   const size_t colon = text.find(':');
   if (colon == std::string::npos) return std::nullopt;
@@ -42,12 +42,12 @@ CLI::Validator SpanForm() {
 void AddQuestionOptions(CLI::App& app, QuestionOptions& o) {
   CLI::Option* question = app.add_option(
       "--question", o.text,
-      "the part of the prompt that asks, whose tokens score the others: its last place counts; default: "
-      "the user's last message, without --chat the prompt's last tokens");
-  app.add_option("--query-span", o.spans,
-                 "the same by token positions, END one beyond, from the prompt's end where negative; may be "
-                 "repeated; "
-                 "none: the prompt's last tokens")
+      "the part of the prompt that asks, whose tokens score the others; its last occurrence counts. Default: "
+      "the user's last message; without --chat the prompt's last tokens");
+  app.add_option(
+         "--query-span", o.spans,
+         "the same by token positions, END exclusive; negative positions count from the prompt's end; may be "
+         "repeated; none: the prompt's last tokens")
       ->allow_extra_args(false)
       ->check(SpanForm())
       ->excludes(question);

@@ -19,10 +19,11 @@ struct QuestionOptions {
 
 void AddQuestionOptions(CLI::App& app, QuestionOptions& options);
 
-// The tokens of the last place in `prompt` where `question` stands. Throws Error where it does not.
+// The tokens of the last occurrence of `question` in `prompt`. Throws Error if there is none.
 PositionSpan FindQuestion(const std::string& question, const EncodedText& prompt);
 
-// --query-span as spans of a prompt of `tokens` tokens; none for "none". Throws Error for what is not inside it.
+// --query-span as spans of a prompt of `tokens` tokens; empty for "none". Throws Error for a span outside the
+// prompt.
 std::vector<PositionSpan> QuerySpans(const std::vector<std::string>& spans, int64_t tokens);
 
 }  // namespace coppice::cli

@@ -1,4 +1,4 @@
-// The account of a run, for machines and for people.
+// A run's results as JSON and as text.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,11 +14,10 @@ namespace coppice::cli {
 nlohmann::ordered_json AnswerJson(const Answer& answer, const std::string& text, const ChatPrompt& prompt,
                                   const Engine& engine);
 
-// Share of the dense run, in percent, of rows with keys and values and of rows through the FFN: "25 % / 12
-// %".
+// The shares of the dense run's rows with keys and values, and of its FFN rows: "25 % / 12 %".
 std::string KeptText(const Ledger& ledger);
 
-// Of the rounds of a measurement.
+// Over the rounds of a measurement.
 struct Spread {
   double median, min, max;
 };

@@ -50,7 +50,7 @@ void Write(const std::string& text) {
   }
 }
 
-// Writes what the prompt left, so that the next process finds it, and says so where that failed.
+// Writes the prompt's entry of the document cache to a file for the next process; a failure is only reported.
 void FlushDocuments(Engine& engine) {
   if (engine.documents() == nullptr) return;
   engine.documents()->Flush();
@@ -59,7 +59,7 @@ void FlushDocuments(Engine& engine) {
 }
 
 void Run(const RunOptions& o) {
-  // A trace that has nowhere to go is found before the work, not after.
+  // A trace file that cannot be written is an error before the work, not after.
   if (!o.trace.empty()) {
     const NewFile probe(o.trace, "trace");
   }
@@ -90,7 +90,7 @@ void Run(const RunOptions& o) {
   } else {
     Write(stream.Flush() + "\n");
     if (StderrIsTerminal()) PrintSummary(answer, static_cast<int64_t>(prompt.tokens.size()));
-    // Said wherever stderr goes: whoever leaves the choice to the program must see what it chose.
+    // Printed even if stderr is no terminal: a user who leaves the choice to `auto` must see what it chose.
     if (!answer.auto_reason.empty()) fmt::print(stderr, "auto: {}\n", answer.auto_reason);
   }
   FlushDocuments(*engine);
@@ -107,14 +107,14 @@ void AddRun(CLI::App& app) {
   AddGenerateOptions(*run, o->generate);
   run->add_option(
          "--prune", o->prune,
-         "none, auto (what coppice tune showed to keep this model's answers, else none), or methods joined "
+         "none, auto (the setting that coppice tune found for this model, else none), or methods joined "
          "by + (coppice methods lists them)")
       ->capture_default_str();
   run->add_option("--trace", o->trace,
                   "write what happened to every token to this file (coppice trace draws it)");
   run->add_option("--doc-cache", o->doc_cache,
-                  "a folder that keeps what later prompts with the same beginning take over, up to 16 GiB");
-  run->add_flag("--json", o->json, "print one JSON object with the text and the account of the run");
+                  "a folder that keeps the computed beginnings of prompts for later prompts, up to 16 GiB");
+  run->add_flag("--json", o->json, "print one JSON object with the text and the run's figures");
   run->footer(
       "Examples:\n  coppice run -m model.gguf -p \"Once upon a time\" -n 64 --temp 0\n"
       "  coppice run -m model.gguf -f report.txt --prune auto\n"

@@ -112,50 +112,47 @@ void Serve(const ServeOptions& o) {
 
 void AddHttpOptions(CLI::App& app, ServeOptions& o) {
   HttpOptions& http = o.server.http;
-  app.add_option("--host", http.host, "address to listen on; one that others can reach needs a key")
+  app.add_option("--host", http.host, "address to listen on; an address that others can reach needs a key")
       ->capture_default_str();
-  app.add_option("--port", http.port, "0: any that is free")
-      ->check(CLI::Range(0, 65535))
-      ->capture_default_str();
-  app.add_option("--api-key", o.keys,
-                 "requests must bring this key (or one of several, separated by commas)");
-  app.add_option("--api-key-file", o.key_file, "a file of such keys, one on a line");
+  app.add_option("--port", http.port, "0: any free port")->check(CLI::Range(0, 65535))->capture_default_str();
+  app.add_option("--api-key", o.keys, "requests need this key (or one of several, separated by commas)");
+  app.add_option("--api-key-file", o.key_file, "a file of such keys, one per line");
   app.add_option("-a,--alias", o.alias, "the model's name in answers; default: its file's name");
   app.add_option("--timeout", o.timeout,
-                 "seconds for a request's body to come, and for a client to read anything")
+                 "seconds to receive a request's body, and for a client to read anything")
       ->check(CLI::Range(1.0, 86400.0))
       ->capture_default_str();
   app.add_option("--threads-http", http.threads, "threads that read and write")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  app.add_option("--max-connections", http.max_connections, "more are turned away")
+  app.add_option("--max-connections", http.max_connections, "further connections are refused")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  app.add_option("--max-body", o.max_body_mib, "MiB of a request's body")
+  app.add_option("--max-body", o.max_body_mib, "the most MiB of a request's body")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   app.add_option("--max-queue", o.server.scheduler.max_waiting,
-                 "answers that may wait; more requests get 503")
+                 "the most answers that wait; further requests get 503")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app.add_option("--parallel", o.server.scheduler.slots,
-                 "answers that are begun at once and take turns; each holds its keys and values (-np)")
+                 "answers in progress at once, which take turns; each holds its keys and values (-np)")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   app.add_option("--cache-ram", o.cache_mib,
-                 "MiB for what prompts leave to later ones with the same beginning; 0: nothing (-cram)")
+                 "MiB for the computed beginnings of prompts, reused by later prompts; 0: none (-cram)")
       ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
-  app.add_option("--doc-cache", o.doc_cache, "a folder for what finds no room there; it outlives the server");
-  app.add_option("--doc-cache-size", o.disk_mib, "MiB of the files in that folder")
+  app.add_option("--doc-cache", o.doc_cache,
+                 "a folder for what does not fit in memory; the next server reuses it");
+  app.add_option("--doc-cache-size", o.disk_mib, "the most MiB of files in that folder")
       ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
   app.add_flag("--cache-prompt,!--no-cache-prompt", o.server.defaults.cache_prompt,
-               "take from the cache and leave something there (default), for requests that do not say");
+               "use the cache (default), for requests that do not set cache_prompt");
   app.add_option("--slot-save-path", o.server.slot_save_path,
-                 "the folder of POST /slots/ID?action=save and restore");
-  app.add_option("--sse-ping-interval", o.ping,
-                 "seconds between comments in a stream that is silent; 0: none")
+                 "the folder for POST /slots/ID?action=save and restore");
+  app.add_option("--sse-ping-interval", o.ping, "seconds between comments in an idle stream; 0: none")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
   app.add_flag("--slots,!--no-slots", o.server.slots, "serve GET /slots (default)");

@@ -20,7 +20,7 @@ void OnInterrupt(int) {
   std::signal(SIGTERM, SIG_DFL);
 }
 
-// Columns a UTF-8 text takes, near enough: one per character.
+// The approximate width of a UTF-8 text: one column per character.
 size_t Width(const std::string& text) {
   return static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));

@@ -1,4 +1,4 @@
-// What a person sees: tables that line up, a progress line with an estimate, and Ctrl-C.
+// Terminal output: aligned tables, a progress line with an estimate, and Ctrl-C.
 #pragma once
 
 #include <atomic>
@@ -10,18 +10,18 @@
 
 namespace coppice::cli {
 
-// Whether stderr is a terminal; progress and summaries go nowhere else.
+// Whether stderr is a terminal; progress and summaries are printed only then.
 bool StderrIsTerminal();
 
 // One line on the terminal, rewritten at most ten times a second: "prefill  layer 12/32  [####----]  38 %
 // ETA 41 s". Silent where stderr is no terminal.
 class ProgressLine {
  public:
-  // `unit` names what is counted; "" shows the share alone. Time counts from the first Update, and the estimate from what
-  // was done then.
+  // `unit` names what is counted; "" shows only the share. The time and the estimate count from the first
+  // Update.
   ProgressLine(std::string label, double total, std::string unit);
   ~ProgressLine();  // clears the line
-  // `note` stands at the end of the line.
+  // `note` is shown at the end of the line.
   void Update(double done, const std::string& note = "");
   void SetLabel(std::string label) { label_ = std::move(label); }
   void Clear();
@@ -53,7 +53,7 @@ class Table {
 // "1.73 GiB", "512 B".
 std::string BytesText(int64_t bytes);
 
-// Set by Ctrl-C or a request to terminate once InstallInterruptHandler() has run; a second one ends the process at once.
+// Set by SIGINT or SIGTERM after InstallInterruptHandler(); a second signal ends the process at once.
 const std::atomic<bool>& Interrupted();
 void InstallInterruptHandler();
 

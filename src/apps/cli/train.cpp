@@ -1,5 +1,5 @@
-// coppice train: hands over to the program beside this one that is linked with libtorch. Linked in here, libtorch and the
-// 280 libraries behind Debian's would take a second before any command begins.
+// coppice train: runs the separate program that is linked with libtorch. If this program were linked with
+// libtorch and the 280 libraries that Debian's needs, every command would start a second later.
 #include <unistd.h>
 
 #include <cerrno>

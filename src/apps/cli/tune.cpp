@@ -43,14 +43,14 @@ std::string Today() {
   return fmt::format("{:04}-{:02}-{:02}", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday);
 }
 
-// Beside the calibration, a folder for each set of settings: a run with others begins its own.
+// A folder beside the calibration for each set of settings, so that a run with other settings begins its own.
 std::string DefaultFolder(const TuneCommand& o, const Engine& engine) {
   const std::string settings = SettingsOf(o.tune.eval, o.model.model, engine).dump();
   const std::string base = std::filesystem::path(o.calibration).replace_extension().string();
   return fmt::format("{}.tune/{:08x}", base, Fnv1a(settings) & 0xffffffff);
 }
 
-// Everything that can be wrong with the options, before a model is loaded or an hour has passed.
+// Checks the options before a model is loaded.
 void Prepare(TuneCommand& o) {
   o.tune.budgets.clear();
   for (const std::string& budget : o.budgets) {
@@ -96,27 +96,27 @@ void Tune(TuneCommand& o) {
 void AddSearchOptions(CLI::App& tune, TuneCommand& o) {
   tune.add_option(
           "--tasks", o.tune.eval.tasks,
-          "tasks or groups of tasks, separated by commas (eval --list); default: made tasks, and with "
+          "tasks or groups of tasks, separated by commas (eval --list); default: generated tasks, and with "
           "--data those that need it")
       ->take_all()
       ->delimiter(',');
   tune.add_option(
           "--budget", o.budgets,
-          "what may be lost, may be repeated for several calibrations: 1% of the dense score; kl=0.05 nats "
+          "the allowed loss, may be repeated for several calibrations: 1% of the dense score; kl=0.05 nats "
           "of mean divergence; 1%,kl=0.05: both at once")
       ->capture_default_str()
       ->take_all();
   tune.add_option("--methods", o.tune.methods,
-                  "what to try, may be repeated: a method, or several joined by +; keys that are given stay")
+                  "what to try, may be repeated: a method, or several joined by +; given keys are fixed")
       ->take_all();
-  tune.add_option("--least", o.least, "percent that dense must score in a task, or it is left out")
+  tune.add_option("--least", o.least, "percent that dense must score in a task; other tasks are left out")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
   tune.add_option("--time-limit", o.tune.minutes,
-                  "minutes, after which the best so far is taken; 0: no limit")
+                  "minutes, after which the best setting so far is taken; 0: no limit")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
-  tune.add_option("--steps", o.tune.most_steps, "of refinement, for each method and budget")
+  tune.add_option("--steps", o.tune.most_steps, "refinement steps for each method and budget")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
 }
@@ -132,21 +132,19 @@ void AddTune(CLI::App& app) {
   tune->add_option("-o,--output", o->calibration,
                    "the calibration file; default: beside the model, where --prune auto finds it");
   tune->add_option("--work", o->tune.eval.folder,
-                   "a folder for tune.jsonl and tune.json; a run there goes on. Default: a folder beside the "
+                   "a folder for tune.jsonl and tune.json; resumes a run there. Default: a folder beside the "
                    "calibration");
   tune->add_option("--out", o->out, "a file that gets the best spec");
   tune->add_option("--cache-ram", o->cache_mib,
-                   "MiB for what the settings of one sample have in common; 0: all is computed anew (-cram)")
+                   "MiB for what the settings of one sample share; 0: everything is recomputed (-cram)")
       ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
   tune->add_flag("--all", o->all, "print every candidate that was run");
   AddModelOptions(*tune, o->model);
   tune->footer(
-      "Half of the samples (--samples, of each task and length) is searched, the other half decides about "
-      "what "
-      "was found. The last line of the output is the best spec, for --prune; where nothing keeps the budget "
-      "and "
-      "is faster than dense, the exit code is 1. docs/tune.md has the rest.\n"
+      "The search uses half of the samples (--samples, of each task and length), the other half tests the "
+      "settings that it found. The last line of the output is the best spec, for --prune; where no setting "
+      "keeps the budget and is faster than dense, the exit code is 1. docs/tune.md has the rest.\n"
       "Examples:\n  coppice tune -m model.gguf --chat\n"
       "  coppice tune -m model.gguf --lengths 4096,8192 --budget 1% --budget 5% --time-limit 120\n"
       "  coppice tune -m model.gguf --tasks niah,ruler/vt --methods lazyllm --methods sliminfer+ftp");

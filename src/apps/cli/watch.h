@@ -1,4 +1,4 @@
-// What a person sees of a request that is being read.
+// Progress of a request's prefill on the terminal.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// coppice-train: what `coppice train` starts. Exit codes as coppice: 0 done, 1 the work failed, 2 wrong usage, 130
-// interrupted.
+// coppice-train: what `coppice train` starts. Exit codes as coppice: 0 done, 1 the work failed, 2 wrong
+// usage, 130 interrupted.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -9,6 +9,7 @@
 #include <new>
 #include <string>
 
+#include "apps/flags.h"
 #include "apps/train/train_sdtp.h"
 #include "base/error.h"
 
@@ -44,6 +45,6 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return Fail("out of memory: a smaller --length may fit", 1);
   } catch (const std::exception& error) {
-    return Fail(error.what(), 1);
+    return Fail(coppice::cli::MessageOf(error), 1);
   }
 }

@@ -1,4 +1,4 @@
-// coppice train sdtp: options in, progress on the terminal, a table of how far predictions agree with saliency.
+// coppice train sdtp: reads the options, shows progress, and prints how well predictions agree with saliency.
 #include "apps/train/train_sdtp.h"
 
 #include <fmt/core.h>

@@ -167,7 +167,7 @@ std::vector<std::u32string> ChineseWords::Cut(std::u32string_view text) const {
   return words;
 }
 
-// For each character, the last one of the word that begins there on the best path to the block's end.
+// For each character, the last character of the word that begins there on the best path to the block's end.
 std::vector<size_t> ChineseWords::BestEnds(std::u32string_view block) const {
   std::vector<double> route(block.size() + 1);
   std::vector<size_t> ends(block.size());

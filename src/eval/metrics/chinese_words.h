@@ -1,9 +1,9 @@
 // Chinese text as the Python package jieba cuts it in its default mode, from jieba's own data files.
 //
-// A stretch of Chinese characters, letters and digits is a path through the words of a dictionary; the path of the
-// greatest product of word frequencies wins, by dynamic programming. What it leaves as single characters is cut by a
-// hidden Markov model over the states begin, middle, end, single (Viterbi). https://github.com/fxsjy/jieba, 0.42.1;
-// linear in the text but for the longest word of the dictionary.
+// A stretch of Chinese characters, letters and digits is cut along the path through a dictionary with the
+// greatest product of word frequencies (dynamic programming). Single characters that are left are cut by a
+// hidden Markov model over the states begin, middle, end, single (Viterbi). https://github.com/fxsjy/jieba,
+// 0.42.1. The time is linear in the text, times the longest word of the dictionary.
 #pragma once
 
 #include <array>
@@ -21,15 +21,15 @@ class ChineseWords {
 
   // No dictionary: each character that is not a letter or digit is a word.
   ChineseWords() = default;
-  // Throws Error, naming the file and line, where a file is missing or no such data.
+  // Throws Error, naming the file and line, if a file is missing or malformed.
   explicit ChineseWords(const std::string& folder);
 
   bool has_dictionary() const { return !frequencies_.empty(); }
   std::vector<std::u32string> Cut(std::u32string_view text) const;
 
  private:
-  static constexpr int kStates =
-      4;  // B, E, M, S: in this order ties go to the later, as Python's max takes them
+  // B, E, M, S. Of equal states the later one in this order wins, as in Python's max.
+  static constexpr int kStates = 4;
 
   void ReadDictionary(const std::string& path);
   void ReadEmissions(const std::string& path);

@@ -7,8 +7,9 @@
 
 namespace coppice {
 
-// 1 over the number of classes that the prediction names, where the reference is among them. A class whose name is
-// part of the reference does not count, except as the official code forgets it: it removes from the list it walks.
+// 1 over the number of classes that the prediction names, if the reference is among them. A class whose name
+// is part of the reference does not count, unless the official code misses it because it removes items from
+// the list it iterates.
 double ClassificationScore(std::string_view prediction, std::string_view reference,
                            std::span<const std::string> classes);
 

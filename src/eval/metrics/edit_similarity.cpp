@@ -11,8 +11,8 @@ namespace coppice {
 
 namespace {
 
-constexpr size_t kPopularFrom =
-    200;  // characters from which difflib ignores those that are more than 1 % + 1 of a text
+// From this number of characters on, difflib ignores characters that are more than 1 % + 1 of the text.
+constexpr size_t kPopularFrom = 200;
 
 struct Block {
   size_t a = 0, b = 0, size = 0;
@@ -46,8 +46,8 @@ class Matcher {
   }
 
  private:
-  // The earliest of the longest blocks that consist of characters which are not popular, widened by what equals on
-  // either side.
+  // The earliest of the longest blocks that consist of characters which are not popular, widened by what
+  // equals on either side.
   Block Longest(const Range& range) const {
     Block best{range.a_begin, range.b_begin, 0};
     std::unordered_map<size_t, size_t> lengths;  // of the match that ends at a's last and b's j-th character

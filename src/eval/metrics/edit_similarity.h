@@ -5,14 +5,14 @@
 
 namespace coppice {
 
-// 2 M / (length of both), M the characters in the blocks that Python's difflib.SequenceMatcher matches: the longest
-// common block first, then left and right of it; in texts of 200 characters and more, frequent characters of
-// `reference` start no block. In [0, 1].
+// 2 M / (length of both), with M the characters in the blocks that Python's difflib.SequenceMatcher matches:
+// the longest common block first, then left and right of it. In texts of 200 characters and more, frequent
+// characters of `reference` start no block. In [0, 1].
 double SequenceRatio(std::u32string_view prediction, std::u32string_view reference);
 
-// The ratio, in whole percent, of the reference with the prediction's first line that is neither a comment nor
-// Markdown: fuzzywuzzy's ratio, which is difflib's where python-Levenshtein is not installed, and LongBench's
-// requirements do not name that.
+// The ratio, in whole percent, of the reference with the prediction's first line that is neither a comment
+// nor Markdown: fuzzywuzzy's ratio, which is difflib's where python-Levenshtein is not installed, and
+// LongBench's requirements do not name that.
 double CodeSimilarity(std::string_view prediction, std::string_view reference);
 
 }  // namespace coppice

@@ -22,8 +22,8 @@ double ExactOrContained(std::string_view prediction, std::string_view reference)
 // codeU: the last words of the prediction, as many as the reference has and three more, hold the reference.
 double CodeOutput(std::string_view prediction, std::string_view reference);
 
-// sci_fi: "True [fact: False]" against the same; half a point for each of the two. A prediction without the second
-// part gets nothing for it (the official program stops there).
+// sci_fi: "True [fact: False]" against the same; half a point for each of the two. A prediction without the
+// second part gets nothing for it (the official program stops there).
 double LoyaltyAndFact(std::string_view prediction, std::string_view reference);
 
 }  // namespace coppice

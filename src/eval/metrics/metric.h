@@ -13,16 +13,17 @@ namespace coppice {
 
 class TaskMetrics {
  public:
-  // `jieba_folder`: where jieba's data lie; empty: Debian's folder where it is there, else no dictionary.
+  // `jieba_folder` has jieba's data; empty: Debian's folder if it exists, else no dictionary.
   explicit TaskMetrics(std::string jieba_folder = "") : jieba_folder_(std::move(jieba_folder)) {}
 
-  // In [0, 1]: of the best reference, where the metric takes one. Throws Error for a name that is none, and where
-  // jieba's data are needed and broken.
+  // In [0, 1]; the best reference's score if the metric judges each. Throws Error for an unknown metric, and
+  // if jieba's data are needed and malformed.
   double Score(const Sample& sample, std::string_view prediction);
 
   static std::vector<std::string_view> Names();
   static bool NeedsChineseWords(std::string_view metric);
-  // "jieba", or "characters" where there is no dictionary: scores of Chinese texts then differ from LongBench's.
+  // "jieba", or "characters" where there is no dictionary: scores of Chinese texts then differ from
+  // LongBench's.
   std::string_view ChineseCutter() { return Words().has_dictionary() ? "jieba" : "characters"; }
 
  private:

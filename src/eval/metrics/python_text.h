@@ -1,5 +1,5 @@
-// Text as Python's str sees it: the official metrics are Python programs, and their scores depend on what it calls a
-// letter, a digit and white space. Works on code points; bytes that are not UTF-8 become U+FFFD.
+// Text as Python's str sees it: the official metrics are Python programs, and their scores depend on what it
+// calls a letter, a digit and white space. Works on code points; bytes that are not UTF-8 become U+FFFD.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,8 @@ namespace {
 using Sentence = std::vector<int32_t>;  // words as numbers
 using Numbers = std::unordered_map<std::u32string, int32_t>;
 
-// Texts are split at full stops; a stretch of white space between two of them is a sentence of one empty word.
+// Texts are split at full stops; a stretch of white space between two of them is a sentence of one empty
+// word.
 std::vector<Sentence> Sentences(std::u32string_view text, Numbers& numbers) {
   std::vector<Sentence> sentences;
   const auto number = [&](const std::u32string& word) {

@@ -1,7 +1,7 @@
 // ROUGE-L as the Python package `rouge` 1.0.1 computes it with its defaults, which is what LongBench reports.
 //
-// It is not the textbook's: sentences end at every full stop, words count once however often they occur, and the
-// longest common subsequences of a reference sentence with all predicted sentences are united as sets.
+// It differs from the textbook: sentences end at every full stop, repeated words count once, and the longest
+// common subsequences of a reference sentence with all predicted sentences are united as sets.
 #pragma once
 
 #include <string_view>
@@ -10,7 +10,8 @@
 
 namespace coppice {
 
-// F of rouge-l in [0, 1]; 0 where either text has no sentence. O(words of the prediction x words of the reference).
+// F of rouge-l in [0, 1]; 0 where either text has no sentence. O(words of the prediction x words of the
+// reference).
 double RougeL(std::string_view prediction, std::string_view reference);
 
 // The same over words as jieba cuts them, joined by spaces.

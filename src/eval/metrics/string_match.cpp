@@ -8,7 +8,7 @@ namespace coppice {
 
 namespace {
 
-// What RULER's evaluate.py does to a prediction first: control characters become line ends, the ends are stripped.
+// RULER's evaluate.py prepares a prediction so: control characters become line ends, both ends are stripped.
 std::string CleanPrediction(std::string_view prediction) {
   std::u32string text = Strip(ToCodePoints(prediction));
   for (char32_t& c : text) {

@@ -30,7 +30,7 @@ void DrawTitle(Svg& svg, const Box& box, const std::string& title) {
     svg.Text({box.left, box.top - kTitleGap}, Shortened(title, box.width, kBold), Anchor::kStart, "strong");
 }
 
-// Ticks whose labels would run into the one before have none.
+// A tick whose label would overlap the one before gets no label.
 void DrawXAxis(Svg& svg, const Box& box, const Axis& axis, bool grid) {
   double free_from = -INFINITY;
   for (const double tick : axis.scale.ticks) {
@@ -92,7 +92,8 @@ bool Apart(const Box& a, const Box& b) {
   return a.right() <= b.left || b.right() <= a.left || a.bottom() <= b.top || b.bottom() <= a.top;
 }
 
-// Names beside points: to the right, else to the left, above or below. What has no room is named by the legend alone.
+// Names beside points: to the right, else to the left, above or below. A name without room is only in the
+// legend.
 void DrawLabels(Svg& svg, const Box& box, const Plot& plot) {
   constexpr double kReach = 7, kSize = 10.5, kHigh = 12;
   std::vector<Box> taken;
@@ -123,7 +124,8 @@ void DrawLabels(Svg& svg, const Box& box, const Plot& plot) {
   }
 }
 
-// Rows that are alike are drawn as one where cells have no numbers: of eighty layers most are as the one before.
+// Equal consecutive rows are drawn as one if cells have no numbers: of eighty layers most equal the one
+// below.
 void DrawCells(Svg& svg, const Box& box, const HeatMap& map) {
   const double wide = box.width / static_cast<double>(std::max<size_t>(map.columns.size(), 1));
   const double high = box.height / static_cast<double>(std::max<size_t>(map.rows.size(), 1));
@@ -174,7 +176,7 @@ void DrawLegendEntry(Svg& svg, Place at, const LegendEntry& entry) {
   svg.Text({at.x + 27, at.y}, entry.name, Anchor::kStart);
 }
 
-// Where each entry stands in lines of `width`; the last one's line is the legend's height.
+// The place of each entry in lines of `width`; the last entry's line gives the legend's height.
 std::vector<Place> LegendPlaces(const std::vector<LegendEntry>& entries, double width) {
   std::vector<Place> places;
   Place next{0, 0};

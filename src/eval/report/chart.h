@@ -1,4 +1,4 @@
-// Charts: curves and points over two axes, rows of bars, and heat maps, each into a box of a picture.
+// Charts: curves and points over two axes, rows of bars, and heat maps, each drawn into a box of a picture.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@
 
 namespace coppice {
 
-// Where the data stand; labels stand around it, within the margins of a Panel.
+// The area of the data; labels are around it, within the margins of a panel.
 struct Box {
   double left = 0;
   double top = 0;
@@ -36,7 +36,7 @@ struct Point {
   double high = NAN;
 };
 
-// What shares a mark. Points that are not finite are left out.
+// Points that share a mark. Points that are not finite are left out.
 struct Series {
   std::string name = {};
   Mark mark = {};
@@ -66,7 +66,7 @@ struct Bar {
 struct BarRow {
   std::string label = {};
   std::vector<Bar> bars = {};
-  std::string end = {};  // stands behind the bars
+  std::string end = {};  // after the bars
 };
 struct BarChart {
   std::string title = {};

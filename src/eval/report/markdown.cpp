@@ -42,11 +42,7 @@ std::string ScoreText(double score, const Interval& interval) {
   return fmt::format("{:.1f}", score) + (ends.empty() ? "" : " (" + ends + ")");
 }
 
-bool StoodAside(const ReportData& data, size_t group, size_t arm) {
-  return arm > 0 && data.Value(group, arm, "active") == 0;
-}
-
-// Methods by tasks; empty where no cell holds anything.
+// Methods by tasks; empty if every cell is.
 std::string Matrix(const ReportData& data, const char* title, const CellText& text) {
   std::vector<std::string> titles = {"method"};
   for (const ReportGroup& group : data.groups()) titles.push_back(CellSafe(group.name()));
@@ -65,18 +61,19 @@ std::string Matrix(const ReportData& data, const char* title, const CellText& te
 
 std::string Means(const ReportData& data) {
   const std::vector<size_t> scored = data.Scored();
-  const std::vector<size_t> timed = data.Shared("speed_up"), counted = data.Shared("flops_ratio");
-  const std::vector<size_t> compared = data.Shared("kl");
+  const std::vector<size_t> timed = data.Shared(&ResultRow::speed_up),
+                            counted = data.Shared(&ResultRow::flops_ratio);
+  const std::vector<size_t> compared = data.Shared(&ResultRow::kl);
   std::string table = Head({"method", "settings", "score", "TTFT", "FLOPs", "KL", "stood aside"}, 2);
   for (size_t a = 0; a < data.arms().size(); ++a) {
     const ReportArm& arm = data.arms()[a];
     size_t aside = 0;
-    for (size_t g = 0; g < data.groups().size(); ++g) aside += StoodAside(data, g, a) ? 1 : 0;
+    for (size_t g = 0; g < data.groups().size(); ++g) aside += data.Row(g, a).StoodAside() ? 1 : 0;
     table += Row({CellSafe(arm.name), arm.prune == "none" ? "" : "`" + CellSafe(arm.prune) + "`",
-                  ScoreText(data.Mean(scored, a, "score"), data.MeanInterval(scored, a)),
-                  Cell(1 / data.GeometricMean(timed, a, "speed_up"), PercentText),
-                  Cell(data.Mean(counted, a, "flops_ratio"), PercentText),
-                  Cell(data.Mean(compared, a, "kl"), PlainText),
+                  ScoreText(data.Mean(scored, a, &ResultRow::score), data.MeanInterval(scored, a)),
+                  Cell(1 / data.GeometricMean(timed, a, &ResultRow::speed_up), PercentText),
+                  Cell(data.Mean(counted, a, &ResultRow::flops_ratio), PercentText),
+                  Cell(data.Mean(compared, a, &ResultRow::kl), PlainText),
                   aside > 0 ? fmt::format("{} of {}", aside, data.groups().size()) : ""});
   }
   return table;
@@ -93,16 +90,16 @@ std::string MarkdownTables(const ReportData& data) {
   text += Means(data);
   text +=
       Matrix(data, "Score in percent (perplexity as it is), with 95 % intervals:", [&](size_t g, size_t a) {
-        return ScoreText(data.Value(g, a, "score"), data.ScoreInterval(g, a));
+        return ScoreText(data.Row(g, a).score, data.Row(g, a).score_interval);
       });
   text += Matrix(data, "TTFT, of dense's:", [&](size_t g, size_t a) {
-    return StoodAside(data, g, a) ? "aside" : Cell(1 / data.Value(g, a, "speed_up"), PercentText);
+    return data.Row(g, a).StoodAside() ? "aside" : Cell(1 / data.Row(g, a).speed_up, PercentText);
   });
   text += Matrix(data, "FLOPs of the prefill, of dense's:", [&](size_t g, size_t a) {
-    return Cell(data.Value(g, a, "flops_ratio"), PercentText);
+    return Cell(data.Row(g, a).flops_ratio, PercentText);
   });
   text += Matrix(data, "KL from dense, nats:", [&](size_t g, size_t a) {
-    return a == 0 ? "" : Cell(data.Value(g, a, "kl"), PlainText);
+    return a == 0 ? "" : Cell(data.Row(g, a).kl, PlainText);
   });
   return text;
 }

@@ -7,7 +7,7 @@
 
 namespace coppice {
 
-// First the means of each method over the tasks; then task by task the scores, times to first token, FLOPs and divergences.
+// The means of each method over the tasks, then scores, times to first token, FLOPs and divergences by task.
 std::string MarkdownTables(const ReportData& data);
 
 }  // namespace coppice

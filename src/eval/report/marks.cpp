@@ -19,7 +19,7 @@ struct NamedMark {
   Mark mark;
 };
 
-// The four methods of the project have four colours of their own; what they are compared with shares them.
+// Four methods have colours of their own; baselines share the others.
 constexpr NamedMark kNamedMarks[] = {
     {"none", {0, 0}},         {"lazyllm", {1, 0}},    {"ftp", {4, 1}},         {"sdtp", {3, 2}},
     {"sliminfer", {2, 3}},    {"random", {8, 4}},     {"selective", {7, 4}},   {"static", {5, 0}},
@@ -83,7 +83,7 @@ std::string ShapePath(int shape, double x, double y, double r) {
   }
 }
 
-// Cividis, whose order people with any colour vision see (Nunez, Anderton and Renslow, 2018), in nine steps.
+// Cividis in nine steps, whose order is visible with any colour vision (Nunez, Anderton and Renslow, 2018).
 constexpr std::array<std::array<int, 3>, 9> kRamp = {{{0, 34, 78},
                                                       {32, 56, 110},
                                                       {65, 77, 107},
@@ -99,7 +99,7 @@ Mark PreferredMark(const std::string& spec) {
   try {
     const std::vector<MethodSpec> methods = ParseSpec(spec);
     name = methods.empty() ? "none" : methods.front().name;
-  } catch (const std::exception&) {  // a record by other hands: any mark will do
+  } catch (const std::exception&) {  // an edited record: any mark will do
   }
   for (const NamedMark& named : kNamedMarks) {
     if (named.method == name) return named.mark;

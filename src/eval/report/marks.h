@@ -1,5 +1,5 @@
-// How each method looks, in every figure and every report: a colour by its name, a shape and a dash that tell apart
-// what shares a colour.
+// The look of each method in every figure and report: a colour by its name, and a shape and a dash that
+// distinguish methods of one colour.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ struct Mark {
 inline constexpr int kColours = 9;
 inline constexpr int kShapes = 8;
 
-// A mark for each spec, in order; no two are alike while there are fewer than kShapes of one colour. "none" is dense.
+// A mark for each spec, in order; all differ unless more than kShapes share a colour. "none" is dense.
 std::vector<Mark> MarksOf(const std::vector<std::string>& specs);
 
 std::string ColourClass(const Mark& mark);
@@ -29,12 +29,12 @@ std::string_view DashOf(const Mark& mark);
 // Draws the mark's shape around `at`, in its colour.
 void DrawMark(Svg& svg, Place at, const Mark& mark, std::string_view title = {}, double size = 5);
 
-// The style of charts, for pages and for pictures that are files of their own: light, and dark where the reader prefers
-// that.
+// The style sheet of charts, for pages and for picture files: light, or dark if the reader's system prefers
+// it.
 extern const char kChartStyle[];
 
-// A colour for a share in [0, 1], from dark blue to yellow; its lightness rises evenly, so that it reads without hues. And
-// whether text on it must be dark.
+// A colour for a share in [0, 1], from dark blue to yellow; its lightness rises evenly, so that it is
+// readable without hues. And whether text on it must be dark.
 std::string RampColour(double share);
 bool RampWantsDarkText(double share);
 

@@ -91,7 +91,7 @@ std::string Section(const Figure& figure) {
   return html + "</section>\n";
 }
 
-// What each name stands for, with the mark that it has in every figure.
+// The setting behind each method's name, with its mark in the figures.
 std::string MethodSection(const ReportData& data) {
   std::string html =
       "<section id=\"methods\">\n<h2>Methods</h2>\n<div class=\"scroll\"><table>\n<tr><th "
@@ -163,12 +163,12 @@ void WritePictures(const std::vector<Figure>& figures, const std::string& folder
 }
 
 // As WriteRows writes them.
-ordered_json ReadRows(const std::string& path) {
+std::vector<ResultRow> ReadRows(const std::string& path) {
   ReadJsonFile(path);  // bounded depth and size, no duplicate keys
   std::ifstream file(path);
-  ordered_json rows = ordered_json::parse(file);
+  const ordered_json rows = ordered_json::parse(file);
   if (!rows.is_array()) throw Error("[report] {}: is no list of rows, as `coppice eval` writes", path);
-  return rows;
+  return RowsFromJson(rows);
 }
 
 }  // namespace
@@ -181,19 +181,15 @@ std::string WriteReport(const std::string& source, const ReportOutputs& outputs)
   const std::string from = is_rows ? source : source + "/samples.jsonl";
   const std::string page =
       is_rows ? std::filesystem::path(path).replace_extension(".html").string() : source + "/report.html";
-  try {
-    RecordedRun run;
-    if (!is_rows) run = ReadRecordedRun(from);
-    const ordered_json rows = is_rows ? ReadRows(from) : Summarize(run.records);
-    const ReportData data(rows, run.settings);
-    const std::vector<Figure> figures = Figures(data);
-    if (!is_rows) WriteRows(rows, source + "/results.json");
-    Write(page, Page(data, figures));
-    if (!outputs.pictures.empty()) WritePictures(figures, outputs.pictures);
-    if (!outputs.markdown.empty()) Write(outputs.markdown, MarkdownTables(data));
-  } catch (const nlohmann::json::exception& error) {
-    throw Error("[report] {}: holds a value of the wrong kind: {}", from, error.what());
-  }
+  RecordedRun run;
+  if (!is_rows) run = ReadRecordedRun(from);
+  const std::vector<ResultRow> rows = is_rows ? ReadRows(from) : Summarize(run.records);
+  const ReportData data(rows, run.settings);
+  const std::vector<Figure> figures = Figures(data);
+  if (!is_rows) WriteRows(rows, source + "/results.json");
+  Write(page, Page(data, figures));
+  if (!outputs.pictures.empty()) WritePictures(figures, outputs.pictures);
+  if (!outputs.markdown.empty()) Write(outputs.markdown, MarkdownTables(data));
   return page;
 }
 

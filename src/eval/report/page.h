@@ -7,7 +7,7 @@
 
 namespace coppice {
 
-// One self-contained HTML file: nothing is fetched, no script runs, and equal runs give equal pages.
+// One self-contained HTML file: it loads nothing, runs no script, and equal runs give equal pages.
 std::string ReportPage(const ReportData& data);
 
 struct ReportOutputs {
@@ -15,9 +15,9 @@ struct ReportOutputs {
   std::string markdown = {};  // a file that gets the tables
 };
 
-// Reads samples.jsonl in the folder `source` and writes results.json and report.html beside it; or reads the rows of a
-// results.json, where the samples are gone, and writes FILE.html in place of FILE.json. Throws Error, naming the file.
-// Returns the page's path.
+// Reads samples.jsonl in the folder `source`, and writes results.json and report.html beside it; or reads the
+// rows of a results.json, FILE.json, and writes FILE.html. Throws Error, naming the file. Returns the page's
+// path.
 std::string WriteReport(const std::string& source, const ReportOutputs& outputs = {});
 
 }  // namespace coppice

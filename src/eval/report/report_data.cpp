@@ -14,11 +14,6 @@ using nlohmann::ordered_json;
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-std::string TextOf(const ordered_json& row, const char* name) {
-  const auto found = row.find(name);
-  return found != row.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 template <typename Item, typename Same>
 size_t IndexOf(std::vector<Item>& items, Item item, const Same& same) {
   const auto found = std::find_if(items.begin(), items.end(), same);
@@ -31,24 +26,27 @@ size_t IndexOf(std::vector<Item>& items, Item item, const Same& same) {
 
 std::string ReportGroup::name() const { return length == 0 ? task : fmt::format("{} {}", task, length); }
 
-ReportData::ReportData(const ordered_json& rows, const ordered_json& settings) : settings_(settings) {
+ReportData::ReportData(const std::vector<ResultRow>& rows, const ordered_json& settings)
+    : settings_(settings) {
   arms_.push_back({.prune = "none", .spec = "none", .name = "dense", .reason = {}, .mark = {}});
-  for (const ordered_json& row : rows) {
-    if (!row.is_object() || TextOf(row, "prune").empty() || TextOf(row, "task").empty()) continue;
-    const std::string prune = TextOf(row, "prune"), task = TextOf(row, "task");
-    const int64_t length =
-        row.value("length", ordered_json()).is_number_integer() ? row["length"].get<int64_t>() : int64_t{0};
-    const size_t arm = IndexOf(
-        arms_, {.prune = prune, .spec = prune, .name = prune, .reason = {}, .stood_aside = true, .mark = {}},
-        [&](const ReportArm& a) { return a.prune == prune; });
-    const size_t group = IndexOf(groups_, {task, length, TextOf(row, "metric") == "perplexity"},
-                                 [&](const ReportGroup& g) { return g.task == task && g.length == length; });
+  for (const ResultRow& row : rows) {
+    const size_t arm = IndexOf(arms_,
+                               {.prune = row.prune,
+                                .spec = row.prune,
+                                .name = row.prune,
+                                .reason = {},
+                                .stood_aside = true,
+                                .mark = {}},
+                               [&](const ReportArm& a) { return a.prune == row.prune; });
+    const size_t group =
+        IndexOf(groups_, {row.task, row.length, row.metric == "perplexity"},
+                [&](const ReportGroup& g) { return g.task == row.task && g.length == row.length; });
     if (rows_.size() < groups_.size()) rows_.resize(groups_.size());
     if (rows_[group].size() <= arm) rows_[group].resize(arm + 1);
     rows_[group][arm] = row;
-    if (!TextOf(row, "spec").empty()) arms_[arm].spec = TextOf(row, "spec");
-    if (row.value("active", ordered_json()) != 0) arms_[arm].stood_aside = false;
-    arms_[arm].reason = TextOf(row, "reason");
+    if (!row.spec.empty()) arms_[arm].spec = row.spec;
+    if (row.active != 0) arms_[arm].stood_aside = false;
+    arms_[arm].reason = row.reason;
   }
   NameArms();
   FindSweeps();
@@ -85,61 +83,44 @@ std::vector<int64_t> ReportData::lengths() const {
 }
 
 std::string ReportData::model() const {
-  const std::string path = settings_.is_object() ? TextOf(settings_, "model") : "";
+  if (!settings_.is_object() || !settings_.contains("model") || !settings_["model"].is_string()) return "";
+  const auto path = settings_["model"].get<std::string>();
   return path.substr(path.find_last_of('/') + 1);
 }
 
-const ordered_json& ReportData::Row(size_t group, size_t arm) const {
-  static const ordered_json none;
+const ResultRow& ReportData::Row(size_t group, size_t arm) const {
+  static const ResultRow none;
   return arm < rows_[group].size() ? rows_[group][arm] : none;
 }
 
-double ReportData::Value(size_t group, size_t arm, const char* name) const {
-  const ordered_json& row = Row(group, arm);
-  if (!row.is_object()) return kNone;
-  const auto found = row.find(name);
-  return found != row.end() && found->is_number() ? found->get<double>() : kNone;
-}
-
-std::vector<double> ReportData::List(size_t group, size_t arm, const char* name) const {
-  const ordered_json& row = Row(group, arm);
-  if (!row.is_object()) return {};
-  const auto found = row.find(name);
-  if (found == row.end() || !found->is_array()) return {};
-  std::vector<double> list;
-  for (const ordered_json& x : *found) list.push_back(x.is_number() ? x.get<double>() : kNone);
-  return list;
-}
-
-std::vector<size_t> ReportData::Shared(const char* name, int64_t of_length) const {
+std::vector<size_t> ReportData::Shared(Number column, int64_t of_length) const {
   std::vector<size_t> shared;
   for (size_t g = 0; g < groups_.size(); ++g) {
     if (of_length >= 0 && groups_[g].length != of_length) continue;
     bool all = true;
-    for (size_t a = 0; a < arms_.size(); ++a) all = all && std::isfinite(Value(g, a, name));
+    for (size_t a = 0; a < arms_.size(); ++a) all = all && std::isfinite(Row(g, a).*column);
     if (all) shared.push_back(g);
   }
   return shared;
 }
 
-double ReportData::Mean(const std::vector<size_t>& groups, size_t arm, const char* name) const {
+double ReportData::Mean(const std::vector<size_t>& groups, size_t arm, Number column) const {
   double sum = 0;
-  for (const size_t g : groups) sum += Value(g, arm, name);
+  for (const size_t g : groups) sum += Row(g, arm).*column;
   return groups.empty() ? kNone : sum / static_cast<double>(groups.size());
 }
 
-double ReportData::GeometricMean(const std::vector<size_t>& groups, size_t arm, const char* name) const {
+double ReportData::GeometricMean(const std::vector<size_t>& groups, size_t arm, Number column) const {
   double sum = 0;
-  for (const size_t g : groups) sum += std::log(Value(g, arm, name));
+  for (const size_t g : groups) sum += std::log(Row(g, arm).*column);
   return groups.empty() ? kNone : std::exp(sum / static_cast<double>(groups.size()));
 }
 
-std::vector<double> ReportData::MeanList(const std::vector<size_t>& groups, size_t arm,
-                                         const char* name) const {
+std::vector<double> ReportData::MeanList(const std::vector<size_t>& groups, size_t arm, List column) const {
   std::vector<double> mean;
   double count = 0;
   for (const size_t g : groups) {
-    const std::vector<double> list = List(g, arm, name);
+    const std::vector<double>& list = Row(g, arm).*column;
     if (list.empty() || (!mean.empty() && list.size() != mean.size())) continue;
     mean.resize(list.size());
     for (size_t i = 0; i < list.size(); ++i) mean[i] += list[i];
@@ -149,40 +130,34 @@ std::vector<double> ReportData::MeanList(const std::vector<size_t>& groups, size
   return mean;
 }
 
-// Where dense has a few points of partial credit from a handful of samples, a method has nothing to lose.
+// If dense has only a few points of partial credit from a handful of samples, a method has nothing to lose.
 bool ReportData::IsAnswered(size_t group) const {
-  const double low = ScoreInterval(group, 0).low;
-  return Value(group, 0, "score") > 0 && !(low < 1);
+  const ResultRow& dense = Row(group, 0);
+  return dense.score > 0 && !(dense.score_interval.low < 1);
 }
 
 std::vector<size_t> ReportData::Scored() const {
-  std::vector<size_t> scored = Shared("score");
+  std::vector<size_t> scored = Shared(&ResultRow::score);
   std::erase_if(scored, [&](size_t g) { return groups_[g].perplexity || !IsAnswered(g); });
   return scored;
 }
 
 size_t ReportData::LeftOut() const {
-  const std::vector<size_t> shared = Shared("score");
+  const std::vector<size_t> shared = Shared(&ResultRow::score);
   return static_cast<size_t>(std::count_if(
       shared.begin(), shared.end(), [&](size_t g) { return !groups_[g].perplexity && !IsAnswered(g); }));
 }
 
-Interval ReportData::ScoreInterval(size_t group, size_t arm) const {
-  const std::vector<double> ends = List(group, arm, "score_interval");
-  return ends.size() == 2 ? Interval{ends[0], ends[1]} : Interval{kNone, kNone};
-}
-
-// Lower and upper halves add up as independent errors do, each side by itself: intervals of shares are not symmetric
-// (Zou and Donner, 2008).
+// Lower and upper halves add up as independent errors, each side separately, because intervals of shares are
+// not symmetric (Zou and Donner, 2008).
 Interval ReportData::MeanInterval(const std::vector<size_t>& groups, size_t arm) const {
   double below = 0, above = 0;
   for (const size_t g : groups) {
-    const double score = Value(g, arm, "score");
-    const Interval interval = ScoreInterval(g, arm);
-    below += (score - interval.low) * (score - interval.low);
-    above += (interval.high - score) * (interval.high - score);
+    const ResultRow& row = Row(g, arm);
+    below += (row.score - row.score_interval.low) * (row.score - row.score_interval.low);
+    above += (row.score_interval.high - row.score) * (row.score_interval.high - row.score);
   }
-  const double mean = Mean(groups, arm, "score");
+  const double mean = Mean(groups, arm, &ResultRow::score);
   const auto n = static_cast<double>(groups.size());
   return {std::max(mean - std::sqrt(below) / n, 0.0), std::min(mean + std::sqrt(above) / n, 100.0)};
 }

@@ -1,4 +1,5 @@
-// The rows of a run as figures want them: methods with names and marks, and means that compare like with like.
+// The rows of a run, prepared for figures: methods with names and marks, and means over the groups that all
+// arms share.
 #pragma once
 
 #include <cstdint>
@@ -6,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "eval/intervals.h"
 #include "eval/report/marks.h"
 #include "eval/report/sweeps.h"
+#include "eval/results.h"
 
 namespace coppice {
 
-// Dense or a method.
+// The dense arm, or a method.
 struct ReportArm {
   std::string prune;         // as it was given
   std::string spec;          // every key written out; as given where no sample says so
@@ -33,8 +34,8 @@ struct ReportGroup {
 
 class ReportData {
  public:
-  // `rows` as Summarize makes them, `settings` as the journal has them; what is missing or of another kind is left out.
-  ReportData(const nlohmann::ordered_json& rows, const nlohmann::ordered_json& settings);
+  // `settings` as the journal has them; null where they are not known.
+  ReportData(const std::vector<ResultRow>& rows, const nlohmann::ordered_json& settings);
 
   const nlohmann::ordered_json& settings() const { return settings_; }
   const std::vector<ReportArm>& arms() const { return arms_; }  // dense first
@@ -43,27 +44,26 @@ class ReportData {
   std::vector<int64_t> lengths() const;  // of made and cut texts, ascending
   std::string model() const;             // the file's name without its folders
 
-  // The row, or null.
-  const nlohmann::ordered_json& Row(size_t group, size_t arm) const;
-  // NaN where it is no number.
-  double Value(size_t group, size_t arm, const char* name) const;
-  std::vector<double> List(size_t group, size_t arm, const char* name) const;
+  const ResultRow& Row(size_t group, size_t arm) const;  // an empty row where the arm did not run the group
 
-  // Groups in which every arm has a finite `name`; with `of_length` only those of that length.
-  std::vector<size_t> Shared(const char* name, int64_t of_length = -1) const;
-  // Over groups; NaN where there are none. Ratios are averaged as such: geometrically.
-  double Mean(const std::vector<size_t>& groups, size_t arm, const char* name) const;
-  double GeometricMean(const std::vector<size_t>& groups, size_t arm, const char* name) const;
-  // Of a list by position, over groups whose lists are as long as the first that has one.
-  std::vector<double> MeanList(const std::vector<size_t>& groups, size_t arm, const char* name) const;
+  // A column of the rows.
+  using Number = double ResultRow::*;
+  using List = std::vector<double> ResultRow::*;
 
-  // Groups with scores in percent that all arms have, and what an arm reaches in the mean. Where dense's score is 0, or its
-  // interval begins below 1 %, nothing can be lost: such groups are left out, or they would hide what is lost elsewhere.
+  // Groups in which every arm has a finite number; with `of_length` only those of that length.
+  std::vector<size_t> Shared(Number column, int64_t of_length = -1) const;
+  // Over groups; NaN where there are none. Ratios are averaged geometrically.
+  double Mean(const std::vector<size_t>& groups, size_t arm, Number column) const;
+  double GeometricMean(const std::vector<size_t>& groups, size_t arm, Number column) const;
+  // By position, over groups whose lists are as long as the first that is not empty.
+  std::vector<double> MeanList(const std::vector<size_t>& groups, size_t arm, List column) const;
+
+  // Groups with scores in percent in every arm. A group is left out where dense's score is 0 or its interval
+  // begins below 1 %: no method can lose there, and the mean would hide what methods lose elsewhere.
   std::vector<size_t> Scored() const;
-  size_t LeftOut() const;  // how many those are
-  double Score(size_t arm) const { return Mean(Scored(), arm, "score"); }
-  // Where it lies with 95 % confidence: of a group, and of the mean over groups. NaN where a row does not say it.
-  Interval ScoreInterval(size_t group, size_t arm) const;
+  size_t LeftOut() const;  // the number of groups left out
+  double Score(size_t arm) const { return Mean(Scored(), arm, &ResultRow::score); }
+  // 95 %, of the mean over groups. NaN where a row does not say it.
   Interval MeanInterval(const std::vector<size_t>& groups, size_t arm) const;
 
  private:
@@ -74,7 +74,7 @@ class ReportData {
   nlohmann::ordered_json settings_;
   std::vector<ReportArm> arms_;
   std::vector<ReportGroup> groups_;
-  std::vector<std::vector<nlohmann::ordered_json>> rows_;  // [groups][arms]
+  std::vector<std::vector<ResultRow>> rows_;  // [groups][arms]
   std::vector<Sweep> sweeps_;
 };
 

@@ -46,7 +46,7 @@ Scale NiceScale(double low, double high, int most_ticks) {
   COPPICE_CHECK(most_ticks >= 3);
   if (!std::isfinite(low) || !std::isfinite(high)) low = high = 0;
   if (low > high) std::swap(low, high);
-  // A single value stands in the middle, or on top of zero.
+  // A single value is in the middle of the axis, or above zero.
   if (high - low <= 1e-12 * std::max(std::abs(low), std::abs(high))) {
     const double around = high == 0 ? 1 : std::abs(high) / 2;
     low = low == 0 ? 0 : low - around;

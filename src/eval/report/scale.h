@@ -1,4 +1,4 @@
-// From numbers to places along an axis, with ticks that people read easily.
+// Maps numbers to places along an axis, with readable ticks.
 #pragma once
 
 #include <functional>
@@ -17,8 +17,8 @@ struct Scale {
   double At(double value) const;
 };
 
-// Over [low, high], widened to whole ticks of 1, 2 or 5 times a power of ten; `most_ticks` at least 3, as zero may have
-// to be one. Where low is high, or either is not finite, a scale that shows something all the same.
+// Over [low, high], widened to whole ticks of 1, 2 or 5 times a power of ten; `most_ticks` is at least 3,
+// because zero may have to be one. Returns a valid scale even if low equals high or either is not finite.
 Scale NiceScale(double low, double high, int most_ticks = 6);
 // Logarithmic, with ticks at `values` (positive), and a margin at both ends.
 Scale ScaleOfValues(std::vector<double> values);

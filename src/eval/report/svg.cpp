@@ -78,7 +78,7 @@ double TextWidth(std::string_view text, double size) {
 
 std::string Shortened(std::string_view text, double width, double size) {
   if (TextWidth(text, size) <= width) return std::string(text);
-  // More of the beginning: a method's name stands there.
+  // Keeps more of the beginning, which has the method's name.
   const auto at_seam = [&](size_t at) {
     while (at > 0 && at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
     return at;

@@ -1,4 +1,4 @@
-// Elements of SVG as text. Whatever comes from outside (task names, specs, paths) is escaped here and nowhere else.
+// Elements of SVG as text. Text from outside (task names, specs, paths) is escaped here and nowhere else.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace coppice {
 
-// For text and for attributes in quotes, of HTML and of SVG: markup is escaped, and what no XML may hold (control
+// For text and quoted attributes of HTML and SVG: markup is escaped, and what XML forbids (control
 // characters, bytes that are not UTF-8) becomes U+FFFD.
 std::string Escaped(std::string_view text);
 
 // "12.5", "-3", "0": at most two digits behind the point, the same in every locale.
 std::string Coordinate(double value);
 
-// Roughly how wide a text is in the pages' fonts, from above: a layout must not need to know them.
+// An upper estimate of a text's width in the pages' fonts, so that a layout need not know them.
 double TextWidth(std::string_view text, double size = 12);
 // With "..." in its middle where it would be wider.
 std::string Shortened(std::string_view text, double width, double size = 12);
@@ -27,8 +27,8 @@ struct Place {
   double y = 0;
 };
 
-// A picture as it grows. Colours come from classes of kChartStyle, so that light and dark are one picture; a mark's title
-// is what a browser shows under the pointer.
+// A picture under construction. Colours are classes of kChartStyle, so that one picture serves light and
+// dark; a browser shows a mark's title as its tooltip.
 class Svg {
  public:
   // `id` must be unique in its page; title and description are for those who cannot see it.
@@ -47,7 +47,7 @@ class Svg {
 
   double width() const { return width_; }
   double height() const { return height_; }
-  // <svg ...>...</svg>; `style` stands inside where the picture is a file of its own, with its xmlns.
+  // <svg ...>...</svg>; `style` is included if the picture is a file of its own, with its xmlns.
   std::string Element() const;
   std::string File(std::string_view style) const;
 

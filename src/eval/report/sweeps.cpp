@@ -29,7 +29,7 @@ Parts PartsOf(const std::string& spec) {
       for (const auto& [key, value] : method.values)
         parts.keys[methods.size() > 1 ? method.name + "." + key : key] = value;
     }
-  } catch (const std::exception&) {  // a record by other hands
+  } catch (const std::exception&) {  // an edited record
     parts.methods = spec;
   }
   if (parts.methods.empty()) parts.methods = spec == "none" ? "dense" : spec;
@@ -57,7 +57,7 @@ std::vector<double> NumbersOf(const std::string& value) {
   return numbers;
 }
 
-// Shorter lists first: fewer stages. Words stand behind numbers.
+// Shorter lists (fewer stages) first; words after numbers.
 bool ValueLess(const std::string& a, const std::string& b) {
   const std::vector<double> x = NumbersOf(a), y = NumbersOf(b);
   if (x.empty() != y.empty()) return y.empty();
@@ -66,7 +66,7 @@ bool ValueLess(const std::string& a, const std::string& b) {
   return x < y;
 }
 
-// The arms that differ in `key` alone, by what is the rest of their keys.
+// The arms that differ only in `key`, grouped by the rest of their keys.
 using SweepGroups = std::map<std::string, std::vector<std::pair<std::string, size_t>>>;
 
 SweepGroups GroupsOf(const std::vector<Parts>& given, const std::vector<Parts>& whole,

@@ -1,4 +1,4 @@
-// What tells --prune specs apart: short names, and lists of specs that differ in one key.
+// What distinguishes method specs: short names, and lists of specs that differ in one key.
 #pragma once
 
 #include <string>
@@ -17,8 +17,8 @@ struct Sweep {
 // For each spec the methods, and those keys whose values are not the same in all specs of the same methods.
 std::vector<std::string> ShortNames(const std::vector<std::string>& specs);
 
-// `given`: specs as they were asked for; `whole`: the same with every key written out, which says what a key that was
-// not given stands at. A spec may be in several sweeps.
+// `given` are the specs as asked for; `whole` are the same with every key written out, which gives the values
+// of keys that were not given. A spec may be in several sweeps.
 std::vector<Sweep> SweepsOf(const std::vector<std::string>& given, const std::vector<std::string>& whole);
 
 }  // namespace coppice

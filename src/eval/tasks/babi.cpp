@@ -88,8 +88,8 @@ std::string Trimmed(std::string_view text) {
   return std::string(text.substr(begin, text.find_last_not_of(' ') + 1 - begin));
 }
 
-// Lines "1 Mary moved to the bathroom." and "3 Where is Mary?<tab>bathroom<tab>1" (or with | for tabs); number 1 begins
-// a story anew.
+// Lines "1 Mary moved to the bathroom." and "3 Where is Mary?<tab>bathroom<tab>1" (or with | for tabs);
+// number 1 begins a story anew.
 std::vector<Story> ReadStories(const std::string& path) {
   std::vector<Story> stories;
   std::vector<std::string> facts;
@@ -119,7 +119,7 @@ std::vector<Story> ReadStories(const std::string& path) {
   return stories;
 }
 
-// Facts keep their order; where they stand is random.
+// Facts keep their order; their places are random.
 std::string Spread(const std::vector<std::string>& facts, std::vector<std::string> sentences,
                    Random& random) {
   std::vector<int64_t> places;

@@ -1,10 +1,10 @@
-// The eight five-shot tasks of the papers (COPA, PIQA, WinoGrande, MathQA, BoolQ, CB, WiC, WSC), scored by the likelihood
-// of each choice as lm-evaluation-harness 0.4.8 does: its templates, its spaces (COPA's choices follow two), acc and
-// acc_norm. https://github.com/EleutherAI/lm-evaluation-harness, lm_eval/tasks (MIT).
+// The eight five-shot tasks of the papers (COPA, PIQA, WinoGrande, MathQA, BoolQ, CB, WiC, WSC). Choices are
+// scored by their likelihood as in lm-evaluation-harness 0.4.8: its templates, its spaces (two before COPA's
+// choices), acc and acc_norm. https://github.com/EleutherAI/lm-evaluation-harness, lm_eval/tasks (MIT).
 //
-// Data: FOLDER/COPA.train32.jsonl for the shots and another FOLDER/COPA.*.jsonl for the questions, and likewise for the
-// others; where there is no file of shots, the last five rows are the shots. Which rows are shots is drawn for each
-// question, as there, but from the seed.
+// Data: FOLDER/COPA.train32.jsonl for the shots and another FOLDER/COPA.*.jsonl for the questions, and
+// likewise for the other tasks. Without a file of shots the last five rows are the shots. The shots of each
+// question are chosen at random as in the harness, but from the run's seed.
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -20,13 +20,13 @@ namespace {
 
 constexpr size_t kShots = 5;
 
-// A question as the harness sees it.
+// A question in the harness's form.
 struct Question {
   std::string text;
   std::vector<std::string> choices;
   int gold = 0;
-  std::optional<std::string> ending =
-      std::nullopt;  // WinoGrande: choices are beginnings, and this follows each
+  // WinoGrande: the choices are beginnings, and this text follows each.
+  std::optional<std::string> ending = std::nullopt;
 };
 
 struct Kind {
@@ -103,7 +103,7 @@ std::string Replaced(std::string text, std::string_view from, std::string_view t
   return text;
 }
 
-// Spaces that a word-by-word text has around punctuation: lm_eval.utils.general_detokenize.
+// Removes the spaces that a word-by-word text has around punctuation: lm_eval.utils.general_detokenize.
 std::string Detokenized(std::string text) {
   text = Replaced(std::move(text), " n't", "n't");
   text = Replaced(std::move(text), " )", ")");
@@ -115,7 +115,7 @@ std::string Detokenized(std::string text) {
   return text;
 }
 
-// The pronoun between asterisks, in its place among the words of the text.
+// The text with the pronoun between asterisks.
 Question Wsc(const DataRow& row) {
   const DataRow target = row.Has("target") ? row.Part("target") : row;
   const std::u32string text = ToCodePoints(row.Text("text"));
@@ -132,8 +132,8 @@ Question Wsc(const DataRow& row) {
                         pronoun + "*\" refer to \"*" + target.Text("span1_text") + "*\"?\nAnswer:");
 }
 
-// The texts between each mark and the next; none where a mark is missing. (A regular expression of the standard library
-// would walk a long text recursively.)
+// The texts between consecutive marks; none if a mark is missing. (A regular expression of the standard
+// library would recurse over a long text.)
 std::vector<std::string> Between(std::string_view text, const std::vector<std::string_view>& marks) {
   std::vector<std::string> parts;
   size_t begin = 0;
@@ -146,7 +146,8 @@ std::vector<std::string> Between(std::string_view text, const std::vector<std::s
   return parts;
 }
 
-// Rows of the data set, or of its form as an instruction: "... sentence: S\n\nOption1: a Option2: b Answer format: ...".
+// Rows of the data set, or of its form as an instruction: "... sentence: S\n\nOption1: a Option2: b Answer
+// format: ...".
 Question WinoGrande(const DataRow& row) {
   std::string sentence, options[2];
   if (row.Has("sentence")) {
@@ -173,7 +174,8 @@ Question WinoGrande(const DataRow& row) {
           ToUtf8(Strip(ToCodePoints(std::string_view(sentence).substr(blank + 1))))};
 }
 
-// What "[abcd] \) .*?, |e \) .*?$" finds in "a ) 38 , b ) 27.675 , ... e ) none", the letter and the end taken off.
+// The matches of "[abcd] \) .*?, |e \) .*?$" in "a ) 38 , b ) 27.675 , ... e ) none", without the letter and
+// the end.
 std::vector<std::string> MathChoices(std::string_view options) {
   std::vector<std::string> choices;
   for (size_t at = 0; at + 4 <= options.size(); ++at) {
@@ -195,7 +197,7 @@ Question MathQa(const DataRow& row) {
     options = row.Text("options");
     answer = row.Text("correct");
   } else {
-    // The data set as an instruction, every a to e of its options written large.
+    // The data set in its form as an instruction, in which a to e of the options are capitals.
     const std::string text = row.Text("instruction");
     constexpr std::string_view kLabel = " The options: ";
     const size_t label = text.find(kLabel);
@@ -243,7 +245,8 @@ struct Files {
   std::string questions;
 };
 
-// Files "<name>.<anything>.jsonl" of the data folders and their folders `tasks`; of several, the first by name.
+// Files "<name>.<anything>.jsonl" of the data folders and their folders `tasks`; of several, the first by
+// name.
 Files FindFiles(const TaskRequest& request, std::string_view task) {
   Files files;
   std::error_code ignored;
@@ -262,8 +265,7 @@ Files FindFiles(const TaskRequest& request, std::string_view task) {
     }
   }
   if (files.questions.empty())
-    throw MissingData("fewshot/{}: no {}.*.jsonl in the folders of --data, nor in tasks below them", task,
-                      task);
+    throw MissingData("fewshot/{}: no {}.*.jsonl in the data folders, nor in tasks below them", task, task);
   return files;
 }
 

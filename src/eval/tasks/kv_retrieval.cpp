@@ -1,4 +1,5 @@
-// Key-value retrieval (https://github.com/nelson-liu/lost-in-the-middle): one of many pairs of UUIDs in a JSON object.
+// Key-value retrieval (https://github.com/nelson-liu/lost-in-the-middle): one of many pairs of UUIDs in a
+// JSON object.
 #include <fmt/core.h>
 
 #include "eval/data.h"

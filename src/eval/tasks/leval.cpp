@@ -1,8 +1,9 @@
-// L-Eval's closed tasks (https://github.com/OpenLMLab/LEval): its data format and metrics, from the user's folder.
+// L-Eval's closed tasks (https://github.com/OpenLMLab/LEval): its data format and metrics, from the user's
+// folder.
 //
-// What it asks around a document is worded anew here, because its own texts are under the GPL; documents that are too
-// long lose their end (of code, their beginning), as there. Answers are shorter than its 512 tokens where the metric
-// reads only their beginning. Tasks that need a judge model are left out.
+// The prompts around a document are reworded, because L-Eval's own texts are under the GPL. Documents that
+// are too long lose their end (code loses its beginning), as in L-Eval. Answers are shorter than its 512
+// tokens if the metric reads only their beginning. Tasks that need a judge model are left out.
 #include <algorithm>
 
 #include "eval/data.h"
@@ -65,7 +66,7 @@ Sample MakeSample(const Dataset& dataset, const TaskRequest& request, const Data
   const int64_t room =
       request.length - dataset.max_tokens - CountTokens(request, head + tail) - 2;  // two seams
   if (room < 1)
-    throw Error("{}: question {} alone fills the {} tokens of --lengths", row.source(), question,
+    throw Error("{}: question {} alone fills the length of {} tokens", row.source(), question,
                 request.length);
   Sample sample;
   sample.prompt = head + Cut(request, row.Text("input"), room, dataset.keep_end) + tail;
@@ -75,7 +76,7 @@ Sample MakeSample(const Dataset& dataset, const TaskRequest& request, const Data
   return sample;
 }
 
-// The first question of every document, then the second: a few samples see many documents.
+// The first question of every document, then the second, and so on: a few samples cover many documents.
 std::vector<Sample> SamplesOf(const Dataset& dataset, const TaskRequest& request) {
   const std::string name(dataset.name);
   const std::vector<DataRow> rows =

@@ -1,5 +1,6 @@
-// LongBench (https://github.com/THUDM/LongBench, LongBench/pred.py and eval.py): its prompts, answer lengths, metrics, and
-// texts cut in their middle. The data are the user's: FOLDER/hotpotqa.jsonl, or FOLDER/data/hotpotqa.jsonl.
+// LongBench (https://github.com/THUDM/LongBench, LongBench/pred.py and eval.py): its prompts, answer lengths
+// and metrics; long texts lose their middle. The user provides the data: FOLDER/hotpotqa.jsonl, or
+// FOLDER/data/hotpotqa.jsonl.
 #include <algorithm>
 
 #include "eval/data.h"
@@ -13,7 +14,7 @@ struct Dataset {
   std::string_view name;
   std::string_view metric;
   int64_t max_tokens;
-  bool first_line;  // its scorer looks at nothing behind it
+  bool first_line;  // its scorer reads only the first line
   bool plain;       // asked without a chat template
   std::string_view prompt;
 };
@@ -108,7 +109,8 @@ std::vector<Sample> SamplesOf(const Dataset& dataset, const TaskRequest& request
   const std::string path = FindDataFile(request, task, "data", {name + ".jsonl"});
   const int64_t room = request.length - dataset.max_tokens;
   if (room < 2)
-    throw Error("{}: an answer takes {} tokens, --lengths says {}", task, dataset.max_tokens, request.length);
+    throw Error("{}: an answer takes {} tokens, too many for a length of {}", task, dataset.max_tokens,
+                request.length);
   std::vector<Sample> samples;
   for (const DataRow& row : ReadRows(path)) {
     if (static_cast<int64_t>(samples.size()) == request.samples) break;

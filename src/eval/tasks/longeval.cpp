@@ -1,7 +1,9 @@
-// LongEval's lines (https://github.com/DachengLi1/LongChat, longeval/): "line torpid-kid: REGISTER_CONTENT is <2416>",
-// some hundreds of them, and the number of one is asked for. Prompts stand ready in the data: FOLDER/200_lines.jsonl.
+// LongEval's lines (https://github.com/DachengLi1/LongChat, longeval/): hundreds of lines like "line
+// torpid-kid: REGISTER_CONTENT is <2416>", and a question for the number in one of them. The data have whole
+// prompts: FOLDER/200_lines.jsonl.
 //
-// The answer begins as LongEval begins it for models without a chat form, and the last number of its first line counts.
+// The answer begins as LongEval begins it for models without a chat form, and the last number of its first
+// line counts.
 #include <fmt/core.h>
 
 #include "eval/data.h"

@@ -1,7 +1,8 @@
-// Needle in a haystack: a fact hidden at a given depth among others of the same form, and a question about it.
+// Needle in a haystack: a fact hidden at a given depth among others of the same form, and a question about
+// it.
 //
-// The form is the one that the bundled model knows (models/README.md): "The secret code of the misty harbor is 48213."
-// Samples go over the depths in turn, so that lengths x depths make the papers' heat map.
+// The form is the one that the bundled model knows (models/README.md): "The secret code of the misty harbor
+// is 48213." Samples go over the depths in turn, so that lengths x depths make the papers' heat map.
 #include <algorithm>
 #include <array>
 
@@ -24,7 +25,7 @@ struct Fact {
   std::string Sentence() const { return "The " + subject + " is " + number + "."; }
 };
 
-// Facts whose things differ in both words; the first is the one asked for.
+// Facts whose subjects differ in both words; the first is the one asked for.
 std::vector<Fact> MakeFacts(int64_t count, Random& random) {
   const std::vector<int64_t> adjectives = random.Distinct(count, static_cast<int64_t>(Adjectives().size()));
   const std::vector<int64_t> nouns = random.Distinct(count, static_cast<int64_t>(Nouns().size()));
@@ -39,7 +40,8 @@ std::vector<Fact> MakeFacts(int64_t count, Random& random) {
   return facts;
 }
 
-// The asked fact at `depth`, the others evenly over the text in random order; from the back, so that no place shifts.
+// Inserts the asked fact at `depth` and the others evenly over the text in random order; from the back, so
+// that places do not shift.
 std::vector<std::string> Hide(std::vector<std::string> sentences, std::vector<Fact> facts, double depth,
                               Random& random) {
   std::vector<std::pair<double, std::string>> placed = {{depth, facts.front().Sentence()}};

@@ -1,5 +1,6 @@
-// How likely the end of a text is behind the rest of it, which the method has pruned: perplexity, and the divergence from
-// dense at each of its tokens. With --haystack of a real text; made sentences show the divergence only.
+// Perplexity of the last tokens of a text after a pruned prefill of the rest, and the divergence from dense
+// at each of them. Perplexity needs a haystack of real text; with generated sentences only the divergence is
+// meaningful.
 #include "eval/random.h"
 #include "eval/task.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 constexpr int64_t kScored = 64;  // tokens; each keeps a row of dense's logits in memory
 
-// The bytes of tokens [begin, end); a character's later bytes go to the token that holds its first.
+// The next place at or after `at` where a character begins.
 size_t CharacterStart(const std::string& text, size_t at) {
   while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80) ++at;
   return at;
@@ -43,7 +44,7 @@ Sample MakeSample(const TaskRequest& request, int64_t number) {
 
 std::vector<Sample> PerplexitySamples(const TaskRequest& request) {
   if (request.length < 2 * kScored)
-    throw Error("perplexity: --lengths {} is below {}, twice the tokens that are scored", request.length,
+    throw Error("perplexity: the length {} is below {}, twice the tokens that are scored", request.length,
                 2 * kScored);
   std::vector<Sample> samples;
   for (int64_t i = 0; i < request.samples; ++i) samples.push_back(MakeSample(request, i));

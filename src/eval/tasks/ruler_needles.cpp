@@ -1,7 +1,9 @@
-// RULER's needle tasks (https://github.com/NVIDIA/RULER, scripts/data/synthetic/niah.py and scripts/synthetic.yaml).
+// RULER's needle tasks (https://github.com/NVIDIA/RULER, scripts/data/synthetic/niah.py and
+// scripts/synthetic.yaml).
 //
-// Templates, counts, places and answer lengths are RULER's. Its essays are not redistributable: haystacks of essays are
-// the filler that the user gives, or made sentences. Its words come from a package of English words, here from words.h.
+// Templates, counts, places and answer lengths are RULER's. Its essays are not redistributable: the user's
+// file or generated sentences take their place. Its words are from a package of English words, here from
+// words.h.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -57,7 +59,7 @@ std::string NeedleText(const Variant& variant, std::string_view key, std::string
                      variant.value == Needle::kNumbers ? "numbers" : "uuids", key, value);
 }
 
-// Needles between the sentences, at distinct ones of the forty depths.
+// Inserts needles between the sentences, at distinct depths of the forty.
 std::string HideInEssay(const std::vector<std::string>& needles, std::vector<std::string> sentences,
                         Random& random) {
   std::vector<int64_t> places = random.Distinct(static_cast<int64_t>(needles.size()), kDepths);

@@ -1,5 +1,5 @@
-// RULER's variable tracking (scripts/data/synthetic/variable_tracking.py): one chain of assignments, four hops, in
-// noise; behind one worked example of the same, in a text of at most 500 tokens.
+// RULER's variable tracking (scripts/data/synthetic/variable_tracking.py): a chain of assignments with four
+// hops, hidden in noise, after one worked example of at most 500 tokens.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -63,7 +63,8 @@ std::string AnswerPrefix(const Chain& chain) {
       kVariables, chain.value);
 }
 
-// The same for each number of noise lines, so that the prompt's length depends on nothing else.
+// The chain is the same for each number of noise lines, so that the prompt's length depends only on that
+// number.
 std::string Example(const TaskRequest& request, Random random) {
   const Chain chain = MakeChain(3, random);
   TaskRequest small = request;

@@ -1,6 +1,6 @@
-// RULER's aggregation tasks (scripts/data/synthetic/common_words_extraction.py and freq_words_extraction.py): the ten
-// words of a numbered list that occur thirty times among others that occur three times, and the three commonest of
-// coded words whose frequencies fall with the square of their rank.
+// RULER's aggregation tasks (scripts/data/synthetic/common_words_extraction.py and freq_words_extraction.py):
+// to find the ten words of a numbered list that occur thirty times among others that occur three times, and
+// the three commonest of coded words whose frequencies fall with the square of their rank.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct Repeats {
   int64_t common, others;
 };
 
-// Distinct words. RULER takes a larger dictionary where its first has too few; here two words are joined.
+// Distinct words. If they run out, RULER takes a larger dictionary; here two words are joined.
 std::vector<std::string> DrawWords(int64_t count, Random& random) {
   std::vector<std::string_view> all;
   for (const auto list : {Nouns(), Adjectives(), Verbs()}) all.insert(all.end(), list.begin(), list.end());

@@ -6,13 +6,13 @@
 #include <charconv>
 #include <cmath>
 
-#include "base/error.h"
+#include "base/field_error.h"
 
 namespace coppice {
 
 namespace {
 
-// Sums of scores are exact to this; what only rounding keeps apart is equal.
+// Sums of scores that differ by less than this count as equal: only rounding separates them.
 constexpr double kRounding = 1e-9;
 
 bool ReadNumber(std::string_view text, double& value) {
@@ -49,12 +49,13 @@ QualityBudget ParseBudget(std::string_view text) {
                ReadNumber(part.substr(0, part.size() - 1), value) && value <= 100) {
       budget.score_loss = value / 100;
     } else {
-      throw Error("--budget {}: '{}' is neither a share of the dense score like 1% nor a bound like kl=0.05",
-                  whole, part);
+      throw FieldError("budget",
+                       " {}: '{}' is neither a share of the dense score like 1% nor a bound like kl=0.05",
+                       whole, part);
     }
   }
   if (!budget.kl && !budget.score_loss)
-    throw Error("--budget: 1% of the dense score, kl=0.05, or both with a comma between");
+    throw FieldError("budget", ": 1% of the dense score, kl=0.05, or both with a comma between");
   return budget;
 }
 

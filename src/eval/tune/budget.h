@@ -1,4 +1,4 @@
-// What a schedule may cost in quality.
+// The loss of quality that a setting may cost.
 #pragma once
 
 #include <optional>
@@ -27,13 +27,11 @@ struct Quality {
   double kl = 0;
 };
 
-// The share of the budget that is used: 1 is all of it, more is too much. The larger of the two where both
-// are set.
+// The used share of the budget; above 1 it is exceeded. The larger of the two if both are set.
 double BudgetUse(const QualityBudget& budget, const Quality& quality);
 bool Meets(const QualityBudget& budget, const Quality& quality);
-// Whether it still can once all `samples` are answered, of which dense's scores add up to `dense_total`:
-// supposing that the rest is answered as dense answers it. Answers that dense has wrong and the method right
-// are not waited for.
+// Whether the budget can still hold once all `samples` are answered, whose dense scores add up to
+// `dense_total`: assumes that the remaining samples score as dense does, not better.
 bool CanMeet(const QualityBudget& budget, const Quality& quality, size_t samples, double dense_total);
 
 }  // namespace coppice

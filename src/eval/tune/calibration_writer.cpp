@@ -50,7 +50,7 @@ ordered_json RejectedJson(const Pick& pick, const SearchResult& result) {
   return rejected;
 }
 
-// A setting and what it was measured to do.
+// A setting and its measurements.
 ordered_json PickJson(const Pick& pick, const SearchResult& result) {
   ordered_json json;
   json["method"] = pick.method;
@@ -128,7 +128,7 @@ bool SameKey(const ordered_json& a, const ordered_json& b) {
   return true;
 }
 
-// The same questions in the same form, so that their scores compare.
+// Whether both asked the same questions in the same form, so that their scores are comparable.
 bool SameSamples(const ordered_json& a, const ordered_json& b) {
   const ordered_json made_a = a.value("made", ordered_json::object());
   const ordered_json made_b = b.value("made", ordered_json::object());
@@ -173,7 +173,7 @@ void KeepOtherMethods(const ordered_json& before, ordered_json& made) {
   made["methods"] = std::move(methods);
 }
 
-// On one line, with a space behind commas and colons.
+// On one line, with a space after commas and colons.
 std::string OneLine(const ordered_json& json) {
   if (!json.is_structured()) return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   std::string line;
@@ -185,7 +185,7 @@ std::string OneLine(const ordered_json& json) {
   return json.is_object() ? "{" + line + "}" : "[" + line + "]";
 }
 
-// What fits in a line and holds no object of its own stands on one.
+// A value that fits in a line and has no object inside is written on one line.
 void AppendReadable(const ordered_json& json, size_t indent, std::string& out) {
   constexpr size_t kWidth = 140;
   const bool nested = std::any_of(json.begin(), json.end(),
@@ -254,7 +254,7 @@ void WriteCalibration(const std::string& path, ordered_json made) {
   if (std::filesystem::exists(path, ignored)) {
     const MappedFile file(path);
     const std::string text(reinterpret_cast<const char*>(file.bytes().data()), file.size());
-    ParseCalibration(text, path);  // what it is not it shall not be overwritten as
+    ParseCalibration(text, path);  // a file that is no calibration must not be overwritten
     made = MergeCalibrations(ordered_json::parse(text), std::move(made));
   }
   const std::string text = ReadableJson(made) + "\n";

@@ -1,4 +1,5 @@
-// What `coppice tune` found, as the calibration file that `--prune auto` reads (engine/calibration.h).
+// Writes the results of `coppice tune` as the calibration file that the method `auto` reads
+// (engine/calibration.h).
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,30 +10,29 @@
 
 namespace coppice {
 
-// How a run was made, beside what its options say.
+// Facts about a run beyond its options.
 struct TuneRun {
   std::string model;    // the file or folder
   std::string version;  // of the program
   std::string date;     // "2026-03-31"
 };
 
-// Of a run whose options were `options`. Entries stand for each budget on the score and each length; a KL
-// budget alone has no loss that `auto` could be asked for, and gets none. Nor does a search that ended
-// without a setting because of its time limit: another run may find one.
+// The calibration of a run with `options`: an entry for each length and each budget on the score. A budget on
+// KL alone gets no entry, because `auto` is asked for a loss of score; nor does a search that its time limit
+// ended without a setting, because another run may find one.
 nlohmann::ordered_json CalibrationJson(const TuneResult& result, const TuneOptions& options,
                                        const TuneRun& run, const Engine& engine);
 
-// `made` with what `before`, a calibration of the same weights, has for other losses and lengths. Where both
-// have an entry made from the same samples, methods that were not tuned again stay in it, and so does its
-// setting where it is the faster one.
+// `made`, with the entries of `before`, a calibration of the same weights, for other losses and lengths. If
+// both have an entry made from the same samples, methods that were not tuned again stay in it, and the faster
+// setting is kept.
 nlohmann::ordered_json MergeCalibrations(const nlohmann::ordered_json& before, nlohmann::ordered_json made);
 
-// Merges with the calibration that `path` holds, if it is one of the same weights, and replaces the file
-// whole or not at all. Throws Error, naming the file, where it cannot be written, and where it holds
-// something else than a calibration.
+// Merges with the calibration at `path` if it is of the same weights, and replaces the file atomically.
+// Throws Error, naming the file, if it cannot be written, or if it is no calibration.
 void WriteCalibration(const std::string& path, nlohmann::ordered_json made);
 
-// JSON for people: objects and lists of plain values stand on one line.
+// Readable JSON: objects and lists of plain values are on one line.
 std::string ReadableJson(const nlohmann::ordered_json& json);
 
 }  // namespace coppice

@@ -8,7 +8,7 @@
 #include <set>
 #include <span>
 
-#include "base/error.h"
+#include "base/field_error.h"
 #include "eval/tune/grid_table.h"
 #include "policies/registry.h"
 
@@ -36,7 +36,7 @@ std::string JoinList(const std::vector<std::string>& parts) {
   return text;
 }
 
-// A value of the table as a spec has it (grid_table.h).
+// A value of the table as text in a spec (grid_table.h).
 std::string ValueOf(const std::string& form, const ModelShape& shape, int64_t prompt) {
   if (form.front() == '@') {
     std::set<int> layers;
@@ -73,7 +73,8 @@ const GridMethod& FindGrid(const std::string& name) {
     if (name == method.name) return method;
     names += fmt::format("{}{}", names.empty() ? "" : ", ", method.name);
   }
-  throw Error("--methods {}: it does not shorten the time to the first token; these may: {}", name, names);
+  throw FieldError("methods", " {}: it does not shorten the time to the first token; these may: {}", name,
+                   names);
 }
 
 std::string SpecText(const std::vector<MethodSpec>& methods) {
@@ -89,7 +90,7 @@ std::string SpecText(const std::vector<MethodSpec>& methods) {
   return text;
 }
 
-// Below the method's own break-even length it would stand aside in prompts that it is tuned for.
+// Lowers the method's break-even length `min`, or it would stand aside in prompts that it is tuned for.
 void LowerMinimum(MethodSpec& method, int64_t least) {
   if (method.values.count("min") > 0) return;
   const MethodInfo* info = FindInfo(method.name);
@@ -102,7 +103,7 @@ void LowerMinimum(MethodSpec& method, int64_t least) {
   }
 }
 
-// Stages that the model has no layer for lose their shares, but for values that were given.
+// Removes the shares of stages that the model has no layer for, except for given values.
 void TrimToStages(const MethodSpec& given, MethodSpec& method) {
   const auto layers = method.values.find("layers");
   if (layers == method.values.end()) return;
@@ -151,7 +152,7 @@ std::vector<MethodSpec> Combinations(const MethodSpec& method, std::span<const G
   return all;
 }
 
-// The element's two neighbours, or none where the key is not for tuning.
+// The element's two neighbours; none if the key is not tuned.
 std::vector<std::string> StepsOf(const std::string& key, const std::string& element, double step) {
   static const std::set<std::string> layers = {"layers", "layer", "dense", "start"};
   static const std::set<std::string> amounts = {"keep",      "eta",   "r",        "gamma",
@@ -169,7 +170,7 @@ std::vector<std::string> StepsOf(const std::string& key, const std::string& elem
   if (value > 1)
     return {std::to_string(std::llround(value * (1 - step))),
             std::to_string(std::llround(value / (1 - step)))};
-  // Near 1 it is the rest that counts: 0.9 and 0.95 are far apart.
+  // Near 1 the distance from 1 counts: 0.9 and 0.95 are far apart.
   if (value > 0.75) return {share(1 - (1 - value) / (1 - step)), share(1 - (1 - value) * (1 - step))};
   return {share(value * (1 - step)), share(value / (1 - step))};
 }
@@ -193,7 +194,7 @@ std::string NamesOf(const std::string& spec) {
 MethodGrid GridOf(const std::string& wish, const ModelShape& shape, int64_t prompt, int64_t least) {
   std::vector<std::vector<MethodSpec>> all = {{}};
   const std::vector<MethodSpec> methods = ParseSpec(wish);
-  if (methods.empty()) throw Error("--methods {}: names no method", wish);
+  if (methods.empty()) throw FieldError("methods", " {}: names no method", wish);
   for (MethodSpec method : methods) {
     const std::vector<GridKey>& keys = FindGrid(method.name).keys;
     LowerMinimum(method, least);

@@ -1,4 +1,4 @@
-// Which settings of which methods `coppice tune` tries: a table, to be extended by a row or a value.
+// The settings that `coppice tune` tries, as a table: to extend it, add a row or a value.
 #pragma once
 
 #include <span>
@@ -7,13 +7,11 @@
 
 namespace coppice {
 
-// A value is written as a spec has it, but for three forms:
-//   "@0.3/0.6/0.9"  layers at these depths of the model, each once
-//   "#0.25"         this share of the prompt's tokens, at least 64
-//   "-"             the key is left out: the method's own preset
-// A list with more elements than the candidate's `layers` loses its last ones. What a model cannot have (two
-// stages in one layer) is left out when it is planned.
-// A key without a name stands for several: its values are parts of a spec, "queries=16,widen=8".
+// A value is written as in a spec, except for three forms: "@0.3/0.6/0.9"  layers at these depths of the
+// model, each once "#0.25"         this share of the prompt's tokens, at least 64 "-"             the key is
+// left out: the method's own preset A list with more elements than the candidate's `layers` loses its last
+// ones. A setting that a model cannot have (two stages in one layer) is dropped when it is planned. A row
+// without a name sets several keys: its values are parts of a spec, "queries=16,widen=8".
 struct GridKey {
   const char* key;
   std::vector<std::string> values;  // mild first
@@ -23,7 +21,7 @@ struct GridMethod {
   const char* name;
   bool by_default;  // tried without --methods
   bool joins;       // tried on top of the best method, as a composition
-  double weight;    // part of a limited time: what found the best settings on real models has the most
+  double weight;    // part of a limited time; the methods that won on real models have the largest
   // The first key is the method's strength; where several methods are joined, it alone varies. Keys that the
   // method does not have (yet) are skipped, and so are methods that the registry does not have.
   std::vector<GridKey> keys;

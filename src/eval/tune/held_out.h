@@ -1,10 +1,9 @@
-// What the search found, on samples that it has not seen.
+// Tests the search's settings on samples that it has not seen.
 //
-// The best of many settings on the samples of a search is partly the luckiest, so its score there says too
-// much. The other half of the samples decides: for each method and budget, the setting that the search chose
-// answers them. Where it loses more than the budget, the method's next milder setting takes its place, three
-// settings at most; what was rejected is kept and reported, because every further try makes it likelier to
-// pass by luck.
+// The best of many settings on the samples of a search is partly the luckiest, so its score there is too
+// high. The other half of the samples decides: for each method and budget, the setting that the search chose
+// answers them. If it loses more than the budget, the method's next milder setting is tested, up to three
+// settings. Rejected settings are reported, because every further test makes it likelier to pass by luck.
 //
 // One lost answer is always allowed: of 50 samples none can show a loss of 1 %. A KL budget may be exceeded
 // by one standard error of the mean.
@@ -47,12 +46,12 @@ struct Pick {
 
 inline constexpr size_t kMostTries = 3;  // settings of one method and budget
 
-// Picks for every method and budget of a search that ran, the fastest tested first. `deadline` is one of
-// held_out.seconds(): what it leaves untested has no setting. `note` may be empty.
+// A pick for every method and budget of a finished search, testing the fastest first. `deadline` is a time of
+// held_out.seconds(); methods not tested by then get no setting. `note` may be empty.
 std::vector<Pick> PickSettings(TuneSearch& search, const std::vector<QualityBudget>& budgets,
                                TuneRunner& held_out, double deadline, const SearchNote& note);
 
-// The fastest setting of a budget; null where none is faster than dense.
+// The fastest setting within a budget; null if none is faster than dense.
 const Pick* BestPick(const std::vector<Pick>& picks, const QualityBudget& budget, const SearchResult& result);
 
 }  // namespace coppice

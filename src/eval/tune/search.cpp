@@ -80,10 +80,11 @@ void TuneSearch::RunDense() {
   const bool judges_scores = std::any_of(options_.budgets.begin(), options_.budgets.end(),
                                          [](const QualityBudget& b) { return b.score_loss.has_value(); });
   if (judges_scores && dense_total_ <= 0)
-    throw Error("the dense model scores 0 on every sample: there is nothing to lose; give --budget kl=BOUND");
+    throw Error("the dense model scores 0 on every sample: there is nothing to lose; give a budget kl=BOUND");
 }
 
-// Nothing where the spec was there, is none, or is not below `most_flops` of dense.
+// Empty if the spec was planned before, is not valid for the model, or needs more than `most_flops` of
+// dense's FLOPs.
 std::optional<size_t> TuneSearch::Add(const std::string& method, const std::string& spec, double most_flops) {
   if (!specs_.insert(spec).second) return std::nullopt;
   double flops = 1;
@@ -98,8 +99,8 @@ std::optional<size_t> TuneSearch::Add(const std::string& method, const std::stri
   return result_.tried.size() - 1;
 }
 
-// Of those that the candidate has not answered: what most others failed, then what dense has right. Where a budget
-// allows several lost answers the first few come as the samples are, in random order (IsHopeless).
+// The next sample for the candidate: the one that most others failed, then one that dense has right. If a
+// budget allows several lost answers, the first few samples come in their own, random order (IsHopeless).
 size_t TuneSearch::NextSample(const Candidate& c) const {
   const bool screens =
       std::any_of(options_.budgets.begin(), options_.budgets.end(),
@@ -115,7 +116,7 @@ size_t TuneSearch::NextSample(const Candidate& c) const {
   return best;
 }
 
-// Whether the answers that a setting lost among the first few are too many for one within the budget.
+// Whether the setting lost too many of the first few answers to be within the budget.
 bool TuneSearch::IsHopeless(const QualityBudget& budget, const Candidate& c) const {
   if (!CanMeet(budget, c.quality, runner_.samples(), dense_total_)) return true;
   if (!budget.score_loss || c.quality.samples > kScreened) return false;
@@ -124,7 +125,7 @@ bool TuneSearch::IsHopeless(const QualityBudget& budget, const Candidate& c) con
   return AtLeast(lost, c.quality.samples, *budget.score_loss) < kTooUnlikely;
 }
 
-// Answers samples until it is out of every budget of `open`, or there are no more.
+// Answers samples until the candidate exceeds every budget in `open`, or has answered all.
 void TuneSearch::Follow(size_t index, const std::vector<QualityBudget>& open, double deadline) {
   Candidate& c = result_.tried[index];
   while (c.verdict == Verdict::kWaits && !IsLate(deadline)) {
@@ -180,7 +181,7 @@ void TuneSearch::Race(const MethodGrid& grid, double deadline) {
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return result_.tried[a].flops < result_.tried[b].flops; });
   const std::vector<bool> probed = Gallop(order, deadline);
-  // What was passed over: first the settings between one that kept a budget and the probe before it.
+  // The skipped settings, beginning with those between one that kept a budget and the probe before it.
   for (size_t i = order.size(); i-- > 0;) {
     if (!probed[i] || result_.tried[order[i]].verdict != Verdict::kDone) continue;
     size_t below = i;
@@ -192,8 +193,8 @@ void TuneSearch::Race(const MethodGrid& grid, double deadline) {
   }
 }
 
-// Probes settings from the cheapest on, in steps that grow with every one that fails, until all budgets are kept.
-// Returns which of `order` were probed.
+// Probes settings from the cheapest on, in steps that grow with every one that fails, until all budgets are
+// kept. Returns which of `order` were probed.
 std::vector<bool> TuneSearch::Gallop(const std::vector<size_t>& order, double deadline) {
   std::vector<bool> probed(order.size());
   std::vector<QualityBudget> open = options_.budgets;
@@ -205,7 +206,7 @@ std::vector<bool> TuneSearch::Gallop(const std::vector<size_t>& order, double de
     if (c.verdict == Verdict::kDone)
       std::erase_if(open, [&](const QualityBudget& b) { return Meets(b, c.quality); });
     if (open.empty() || i + 1 == order.size()) break;
-    // Near the end of the time rather a mild setting than none.
+    // Near the end of the time a mild setting is better than none.
     const bool hurries = open.size() == options_.budgets.size() &&
                          deadline - runner_.seconds() < kLeastPart * AllAnswersSeconds();
     if (hurries) step = std::max(step, (order.size() - i) / 2);
@@ -215,7 +216,7 @@ std::vector<bool> TuneSearch::Gallop(const std::vector<size_t>& order, double de
   return probed;
 }
 
-// False where time is over. A setting that is not cheaper than what the method has is passed over.
+// False if the time is over. A setting that is not cheaper than the method's best is skipped.
 bool TuneSearch::FollowIfCheaper(const std::string& method, size_t index, double deadline) {
   std::vector<QualityBudget> open;
   for (const QualityBudget& budget : options_.budgets) {
@@ -244,7 +245,7 @@ std::vector<std::string> TuneSearch::BestSpecs() const {
   return specs;
 }
 
-// The method whose setting is the cheapest first: where time runs out it is the one that counts.
+// The method with the cheapest setting first, because time may run out.
 void TuneSearch::Refine(double deadline) {
   struct Work {
     double flops;
@@ -269,7 +270,7 @@ void TuneSearch::Refine(double deadline) {
   }
 }
 
-// True where a cheaper neighbour of the method's setting took its place.
+// True if a cheaper neighbour replaced the method's setting.
 bool TuneSearch::RefineOnce(const std::string& method, const QualityBudget& budget, double step,
                             double deadline, size_t& steps) {
   const Candidate best = result_.tried[result_.WithinBudget(method, budget).front()];

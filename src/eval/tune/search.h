@@ -1,20 +1,22 @@
-// The cheapest setting of each method within each of several quality budgets, found with few answers. What a
-// method costs and how it answers comes from a TuneRunner, so that the search itself is tested on landscapes
-// that are known.
+// Finds the cheapest setting of each method within each of several quality budgets, with few answers. Costs
+// and answers come from a TuneRunner, so that the search can be tested on known data.
 //
-// 1. Each method's settings are planned (a dry run) and sorted by their FLOPs; those that save none are left out.
-// 2. A race, from the cheapest on, in steps that grow until a setting keeps every budget; then the settings that were
-//    passed over, from the cheapest on. A setting answers samples until it has lost more than every budget that is
-//    still open, or until it has answered all.
-// 3. The cheapest setting of all is joined by methods that may save more, and those compositions race as well.
-// 4. From each method's setting, one coordinate at a time to cheaper neighbours, in steps of two sizes.
-// 5. The winners take turns with dense: their time to first token is measured there and nowhere else.
+// 1. Each method's settings are planned (a dry run) and sorted by their FLOPs; those that save none are left
+//    out.
+// 2. A race: it tries settings from the cheapest on, in growing steps, until one keeps every budget; then the
+//    skipped settings, from the cheapest on. A setting answers samples until it has lost more than every open
+//    budget allows, or has answered all.
+// 3. The cheapest setting of all is joined by methods that may save more, and those compositions race too.
+// 4. Each method's setting is refined one coordinate at a time, to cheaper neighbours, in steps of two sizes.
+// 5. The winners alternate with dense runs, which measure their time to first token.
 //
-// The samples that most settings failed come first. Where a budget allows several lost answers, the first few samples
-// come in random order instead, and a setting ends there if so many losses would be too unlikely (0.5 %) within it.
+// Samples that most settings failed come first. If a budget allows several lost answers, the first few
+// samples come in random order instead, and a setting ends there if its losses would be too unlikely (0.5 %)
+// within the budget.
 //
-// Limited time is divided by the grids' weights, but a method gets enough for a few settings that answer all samples;
-// where that is no longer left, the last methods are not tried. What a method does not use is for those behind it.
+// Limited time is divided by the grids' weights, but each method gets enough for a few settings that answer
+// all samples; once too little is left, the remaining methods are not tried. Time that a method does not use
+// goes to the methods after it.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +39,7 @@ struct Trial {
   bool active = true;  // the method acted
 };
 
-// Of dense's.
+// Shares of dense's cost.
 struct Cost {
   double ttft = 1;
   double flops = 1;  // of the prefill, as they were counted
@@ -47,16 +49,15 @@ class TuneRunner {
  public:
   virtual ~TuneRunner() = default;
   virtual size_t samples() const = 0;
-  // Runs, or remembers. "none" is dense.
+  // Runs the sample, or returns its recorded result. "none" is dense.
   virtual Trial Run(size_t sample, const std::string& spec) = 0;
-  // Planned FLOPs of the prefill over dense's, without running. Throws Error for a spec that the model cannot
-  // have.
+  // The planned FLOPs of the prefill over dense's. Throws Error for a spec that the model cannot have.
   virtual double FlopsShare(const std::string& spec) = 0;
-  // Medians of rounds in which all specs take turns with dense.
+  // Medians over rounds in which all specs alternate with dense.
   virtual std::vector<Cost> Time(const std::vector<std::string>& specs) = 0;
   // Since some point in the past; never goes back.
   virtual double seconds() const = 0;
-  // About what one more run takes.
+  // The approximate time of one more run.
   virtual double RunSeconds() = 0;
 };
 
@@ -96,7 +97,7 @@ struct SearchResult {
 
   // Settings of `method` that meet the budget on all samples, the cheapest first.
   std::vector<size_t> WithinBudget(const std::string& method, const QualityBudget& budget) const;
-  // Of those that do not, what uses the least of the budget; nothing where none answered a sample.
+  // Of the settings that do not, the one that uses the least of the budget; empty if none answered a sample.
   std::optional<size_t> Nearest(const std::string& method, const QualityBudget& budget) const;
 };
 
@@ -111,12 +112,11 @@ class TuneSearch {
   // `note` may be empty. All three must outlive the search.
   TuneSearch(const SearchOptions& options, TuneRunner& runner, const SearchNote& note);
 
-  // Throws Error where a budget cannot be judged: a share of a dense score of 0.
+  // Throws Error if a budget cannot be judged: a share of a dense score of 0.
   void Run(const std::vector<MethodGrid>& grids);
 
-  // The method's next setting that computes clearly more than `tried[than]` and is within the budget, timed;
-  // nothing where there is none or `deadline` (of runner.seconds()) comes first. For a setting that failed
-  // elsewhere.
+  // After `tried[than]` failed elsewhere: the method's next setting that computes clearly more and is within
+  // the budget, timed; empty if there is none, or if `deadline` (a time of runner.seconds()) comes first.
   std::optional<size_t> Milder(size_t than, const QualityBudget& budget, double deadline);
 
   const SearchResult& result() const { return result_; }

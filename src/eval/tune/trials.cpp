@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 #include "engine/dry_run.h"
@@ -14,7 +15,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Of dense's logits, kept to compare with; what is more is computed again.
+// Logits of dense runs that are kept for comparison; the others are computed again.
 constexpr size_t kMostLogits = size_t{1} << 28;  // floats: 1 GiB
 constexpr size_t kTimedRuns = 8;                 // of dense, for SomeTrials::RunSeconds
 constexpr size_t kTimedSamples = 2;              // at most
@@ -24,6 +25,19 @@ double MedianOf(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t n = values.size();
   return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+// A line of tune.jsonl. It has the fields that a search reads.
+ordered_json TrialJson(const SampleRecord& record) {
+  ordered_json json = ToJson(record);
+  for (ordered_json& arm : json["arms"]) {
+    const ordered_json whole = std::exchange(arm, ordered_json::object());
+    for (const char* name :
+         {"prune", "active", "reason", "score", "kl", "text", "prompt_tokens", "total_ms"}) {
+      if (whole.contains(name)) arm[name] = whole[name];
+    }
+  }
+  return json;
 }
 
 Sample FirstTokenOf(Sample sample) {
@@ -47,7 +61,7 @@ Trials::Trials(const TuneOptions& options, const std::string& model, Engine& eng
                .protection = options_.protection,
                .cancelled = cancelled,
                .stop_when_right = true},
-      journal_(options_.folder + "/tune.jsonl", SettingsOf(options_, model, engine)),
+      journal_(options_.folder + "/tune.jsonl", SettingsOf(options_, model, engine), TrialJson),
       groups_(GroupsOf(options_, engine)),
       planner_(MakeBackend(std::string(engine.backend().name()), {.threads = engine.backend().threads()})) {
   MakeSamples(std::any_of(options.budgets.begin(), options.budgets.end(),
@@ -65,7 +79,7 @@ void Trials::MakeSamples(bool judges_scores) {
       skipped_.emplace_back(missing.what());
       continue;
     } catch (const Error& error) {
-      // A made task that has no text as short as this: the other tasks do.
+      // A generated task whose shortest text is longer than this length: the other tasks remain.
       if (group.task->length != TaskLength::kMade || groups_.size() == 1) throw;
       skipped_.emplace_back(error.what());
       continue;
@@ -74,7 +88,7 @@ void Trials::MakeSamples(bool judges_scores) {
     random.Shuffle(samples);
     for (Sample& sample : samples) {
       if (judges_scores && sample.kind == SampleKind::kContinue)
-        throw Error("{}: perplexity is no share of right answers: give --budget kl=BOUND", group.task->name);
+        throw Error("{}: perplexity is no share of right answers: give a budget kl=BOUND", group.task->name);
       const int64_t tokens = PromptTokens(sample, context_);
       samples_.push_back({&group, std::move(sample), tokens});
     }
@@ -90,7 +104,7 @@ std::vector<TaskSamples> Trials::SamplesIn(int64_t length, const std::vector<int
   std::vector<const EvalGroup*> groups;
   for (size_t i = 0; i < samples_.size(); ++i) {
     const TunedSample& s = samples_[i];
-    // Samples that were made to a length belong to it; others to the nearest that covers them.
+    // Samples that were made to a length belong to it; others to the nearest length that covers them.
     bool belongs = s.group->length == length && s.group->task->length == TaskLength::kMade;
     if (s.group->task->length != TaskLength::kMade) {
       const int64_t nearest = *std::min_element(lengths.begin(), lengths.end(), [&](int64_t a, int64_t b) {
@@ -110,51 +124,39 @@ std::vector<TaskSamples> Trials::SamplesIn(int64_t length, const std::vector<int
   return tasks;
 }
 
-const ordered_json& Trials::RecordOf(size_t index, const std::string& spec) {
+const SampleResult& Trials::ResultOf(size_t index, const std::string& spec) {
   const TunedSample& s = samples_[index];
   const std::string id = s.sample.id + "\n" + spec;
   const std::string hash = HashOf(s.sample);
-  if (const ordered_json* record = journal_.Find(s.group->task->name, s.group->length, id)) {
-    if (record->value("prompt", "") != hash)
+  if (const SampleRecord* record = journal_.Find(s.group->task->name, s.group->length, id)) {
+    if (record->prompt != hash)
       throw Error("[tune] {}/tune.jsonl: sample {} of {} was another text: choose another folder",
                   options_.folder, s.sample.id, s.group->task->name);
-    return (*record)["arms"].at(0);
+    if (record->arms.empty())
+      throw Error("[tune] {}/tune.jsonl: sample {} of {} has no result", options_.folder, s.sample.id,
+                  s.group->task->name);
+    return record->arms.front();
   }
   if (spec != "none") NeedDense(index);
-  // What a dense run leaves in the document cache would serve dense runs only.
+  // A dense run's prefixes in the document cache would only serve other dense runs.
   context_.use_documents = spec != "none";
-  const ordered_json run = RunSample(s.sample, spec, context_, dense_[index]);
+  SampleResult result = RunSample(s.sample, spec, context_, dense_[index]);
   NoteLogits(index);
-  ordered_json kept = {{"prune", spec}};
-  for (const char* name : {"active", "reason", "score", "kl", "text", "prompt_tokens", "total_ms"}) {
-    // A time with rows taken over says nothing.
-    if (run.contains(name) && (spec == "none" || std::string_view(name) != "total_ms"))
-      kept[name] = run[name];
-  }
-  journal_.Append({{"task", s.group->task->name},
-                   {"length", s.group->length},
-                   {"id", id},
-                   {"prompt", hash},
-                   {"arms", ordered_json::array({std::move(kept)})}});
-  return (*journal_.Find(s.group->task->name, s.group->length, id))["arms"].at(0);
+  if (spec != "none") result.total_ms.reset();  // a time with a reused prefix says nothing
+  SampleRecord record{.task = s.group->task->name, .length = s.group->length, .id = id, .prompt = hash};
+  record.arms.push_back(std::move(result));
+  journal_.Append(std::move(record));
+  return journal_.Find(s.group->task->name, s.group->length, id)->arms.front();
 }
 
 Trial Trials::Run(size_t index, const std::string& spec) {
-  const ordered_json& run = RecordOf(index, spec);
-  try {
-    return {
-        .score = run.value("score", 0.0), .kl = run.value("kl", 0.0), .active = run.value("active", false)};
-  } catch (const nlohmann::json::exception& error) {
-    throw Error("[tune] {}/tune.jsonl: {}", options_.folder, error.what());
-  }
+  const SampleResult& result = ResultOf(index, spec);
+  return {.score = result.score.value_or(0), .kl = result.kl.value_or(0), .active = result.active};
 }
 
-double Trials::DenseSeconds(size_t index) {
-  const ordered_json total = RecordOf(index, "none").value("total_ms", ordered_json());
-  return total.is_number() ? total.get<double>() / 1000 : 0;
-}
+double Trials::DenseSeconds(size_t index) { return ResultOf(index, "none").total_ms.value_or(0) / 1000; }
 
-// On ids that are all the same: they decide nothing that a dry run looks at but text compression.
+// The prompt is of one token id repeated: of what a dry run counts, only text compression depends on the ids.
 double Trials::FlopsShare(const std::string& spec, int64_t tokens) {
   const auto known = flops_.find({spec, tokens});
   if (known != flops_.end()) return known->second;
@@ -163,7 +165,7 @@ double Trials::FlopsShare(const std::string& spec, int64_t tokens) {
   return flops_[{spec, tokens}] = ledger.prefill_flops() / ledger.prefill_flops_dense();
 }
 
-ordered_json Trials::FirstToken(size_t index, const std::string& spec) {
+SampleResult Trials::FirstToken(size_t index, const std::string& spec) {
   DenseLogits ignored;
   context_.use_documents = false;
   return RunSample(FirstTokenOf(samples_[index].sample), spec, context_, ignored);
@@ -171,14 +173,14 @@ ordered_json Trials::FirstToken(size_t index, const std::string& spec) {
 
 std::vector<Cost> Trials::Time(const std::vector<size_t>& samples, const std::vector<std::string>& specs) {
   std::vector<std::vector<double>> ttft(specs.size()), flops(specs.size());
-  FirstToken(samples.front(), "none");  // pages and workspaces are touched before anything counts
+  FirstToken(samples.front(), "none");  // warms pages and workspaces
   for (int round = 0; round < kTimingRounds; ++round) {
     for (size_t i = 0; i < std::min(samples.size(), kTimedSamples); ++i) {
-      const double dense = FirstToken(samples[i], "none")["ttft_ms"];
+      const double dense = *FirstToken(samples[i], "none").ttft_ms;
       for (size_t s = 0; s < specs.size(); ++s) {
-        const ordered_json run = FirstToken(samples[i], specs[s]);
-        ttft[s].push_back(run["ttft_ms"].get<double>() / dense);
-        flops[s].push_back(run["flops"].get<double>() / run["flops_dense"].get<double>());
+        const SampleResult run = FirstToken(samples[i], specs[s]);
+        ttft[s].push_back(*run.ttft_ms / dense);
+        flops[s].push_back(*run.flops / *run.flops_dense);
       }
     }
   }
@@ -191,7 +193,7 @@ double Trials::seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
 }
 
-// Dense's logits of the sample: from this run of the program, or by one more dense run.
+// Makes sure that dense's logits of the sample are there, by another dense run if needed.
 void Trials::NeedDense(size_t index) {
   if (!dense_[index].positions.empty()) return;
   context_.use_documents = false;

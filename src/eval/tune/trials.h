@@ -1,5 +1,5 @@
-// Samples of tasks as `coppice tune` asks them: cut into ranges of length and two halves, answered by the
-// engine, and remembered in a journal.
+// The samples of `coppice tune`: cut into ranges of length and two halves, answered by the engine, and
+// recorded in a journal.
 #pragma once
 
 #include <atomic>
@@ -32,13 +32,14 @@ class Trials {
   Trials(const TuneOptions& options, const std::string& model, Engine& engine,
          const std::atomic<bool>* cancelled);
 
-  // The tasks with samples whose prompts have a range's tokens, nearest to its length of all `lengths`.
+  // The tasks with samples whose prompts are in the range of `length`, and nearer to it than to any other of
+  // `lengths`.
   std::vector<TaskSamples> SamplesIn(int64_t length, const std::vector<int64_t>& lengths) const;
   const std::vector<std::string>& skipped() const { return skipped_; }
 
-  // By index of a sample. Runs, or remembers.
+  // `sample` is an index. A result that the journal has is not computed again.
   Trial Run(size_t sample, const std::string& spec);
-  // What the dense run of a sample took, in seconds; it is run where that is not known.
+  // Seconds of the sample's dense run, which is run if the journal does not have it.
   double DenseSeconds(size_t sample);
   double FlopsShare(const std::string& spec, int64_t tokens);
   std::vector<Cost> Time(const std::vector<size_t>& samples, const std::vector<std::string>& specs);
@@ -52,8 +53,8 @@ class Trials {
   };
 
   void MakeSamples(bool judges_scores);
-  const nlohmann::ordered_json& RecordOf(size_t sample, const std::string& spec);
-  nlohmann::ordered_json FirstToken(size_t sample, const std::string& spec);
+  const SampleResult& ResultOf(size_t sample, const std::string& spec);
+  SampleResult FirstToken(size_t sample, const std::string& spec);
   void NeedDense(size_t sample);
   void NoteLogits(size_t sample);
 
@@ -72,7 +73,7 @@ class Trials {
   std::unique_ptr<Backend> planner_;  // the dry run's own: the engine's keeps its times
 };
 
-// Some of the samples, as a search sees them. `length` is what the FLOPs are planned for.
+// Some of the samples, as the runner of a search. FLOPs are planned for `length`.
 class SomeTrials final : public TuneRunner {
  public:
   SomeTrials(Trials& all, std::vector<size_t> samples, int64_t length)
@@ -84,7 +85,7 @@ class SomeTrials final : public TuneRunner {
     return all_.Time(samples_, specs);
   }
   double seconds() const override { return all_.seconds(); }
-  double RunSeconds() override;  // what dense takes, the mean of a few samples
+  double RunSeconds() override;  // of a dense run, the mean of a few samples
 
  private:
   Trials& all_;

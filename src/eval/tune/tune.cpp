@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <limits>
 
-#include "base/error.h"
+#include "base/field_error.h"
 #include "base/new_file.h"
 #include "eval/setup.h"
 #include "eval/tune/trials.h"
@@ -19,7 +19,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int64_t kDefaultLength = 4096;
-// Parts of the time that one length may take: dense runs are planned to fit the first, the search ends at the
+// Parts of the time of one length: dense runs are planned to fit into the first, the search ends at the
 // second.
 constexpr double kDenseShare = 0.2;
 constexpr double kSearchShare = 0.7;
@@ -34,7 +34,7 @@ std::vector<int64_t> LengthsOf(const EvalOptions& options, const Engine& engine)
   return lengths;
 }
 
-// One length: which tasks, which samples, what the search and the other half say.
+// One length: its tasks and samples, the search, and the test on the other half.
 class RangeTuner {
  public:
   RangeTuner(const TuneOptions& options, Engine& engine, Trials& trials, double seconds,
@@ -69,21 +69,22 @@ class RangeTuner {
     };
   }
 
-  // As many of each task as dense runs of both halves fit into their part of the time, `runs` of which took
-  // `seconds`.
+  // The samples of each task and half for which dense runs fit into their part of the time; `runs` dense runs
+  // took `seconds`.
   size_t SamplesPerHalf(size_t tasks, size_t runs, double seconds) const {
     if (!std::isfinite(seconds_) || tasks * runs == 0 || seconds <= 0) return SIZE_MAX;
     const double each = 2 * static_cast<double>(tasks) * seconds / static_cast<double>(runs);
     if (each * kFewestSamples > kSearchShare * seconds_) {
-      throw Error(
-          "--time-limit: {} dense runs of {} tasks take about {:.1f} minutes, of {:.1f} for {} tokens: "
-          "raise it, or name fewer tasks",
-          2 * kFewestSamples * tasks, tasks, each * kFewestSamples / 60, seconds_ / 60, result_.length);
+      throw FieldError("time_limit",
+                       ": {} dense runs of {} tasks take about {:.1f} minutes, of {:.1f} for {} tokens: "
+                       "raise it, or name fewer tasks",
+                       2 * kFewestSamples * tasks, tasks, each * kFewestSamples / 60, seconds_ / 60,
+                       result_.length);
     }
     return std::max(static_cast<size_t>(kDenseShare * seconds_ / each), kFewestSamples);
   }
 
-  // Dense answers a task's first samples, fewer where `least` is out of reach: whether the task is used.
+  // Decides whether the task is used: dense answers its first samples, and stops if `least` is out of reach.
   TaskUse UseOf(const TaskSamples& task, double least) {
     const size_t n = std::min({kTriedSamples, task.searched.size(), task.held_out.size()});
     const auto reach = static_cast<double>(n) * least - 1e-9;
@@ -147,7 +148,7 @@ class RangeTuner {
     held_out_ = InTurns(std::move(held_out));
   }
 
-  // Tasks take turns: the first few samples must stand for all.
+  // Tasks alternate, so that the first few samples represent all.
   static std::vector<size_t> InTurns(std::vector<std::pair<double, size_t>> samples) {
     std::stable_sort(samples.begin(), samples.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -156,7 +157,7 @@ class RangeTuner {
     return order;
   }
 
-  // Every wish must have a setting that this model can have.
+  // Each wish needs a setting that is valid for this model.
   std::vector<MethodGrid> Grids(TuneRunner& runner) {
     const std::vector<std::string> wishes = options_.methods.empty() ? TunedMethods() : options_.methods;
     std::vector<MethodGrid> grids;
@@ -173,7 +174,7 @@ class RangeTuner {
           why = error.what();
         }
       }
-      if (!any && !options_.methods.empty()) throw Error("--methods {}: {}", wish, why);
+      if (!any && !options_.methods.empty()) throw FieldError("methods", " {}: {}", wish, why);
     }
     if (!saves) throw Error("no candidate computes less than dense on prompts of these lengths");
     return grids;

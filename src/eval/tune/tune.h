@@ -1,8 +1,8 @@
 // coppice tune: for each method, and over all, the cheapest setting that keeps a model's answers within a
 // quality budget.
 //
-// Every length is tuned on its own. Tasks that the dense model cannot do are left out. One half of the
-// samples is searched (search.h), the other half decides about what was found (held_out.h).
+// Each length is tuned separately. Tasks that the dense model cannot do are left out. The search uses one
+// half of the samples (search.h), the other half tests its settings (held_out.h).
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,8 @@
 namespace coppice {
 
 struct TuneOptions {
-  // Tasks (none: DefaultTasks), lengths, samples of both halves together, and all that makes them; `prune`
-  // stays empty. `folder` gets tune.jsonl, to go on with, and tune.json.
+  // Tasks (none: DefaultTasks), lengths, the samples of both halves together, and their settings; `prune`
+  // stays empty. `folder` gets tune.jsonl, from which a run resumes, and tune.json.
   EvalOptions eval;
   std::vector<std::string> methods = {};  // as GridOf takes them; empty: TunedMethods() and compositions
   std::vector<QualityBudget> budgets = {};
@@ -28,7 +28,7 @@ struct TuneOptions {
   size_t most_steps = 12;
 };
 
-// Made tasks that a model with some memory for its prompt can do, and with data those that need it.
+// Generated tasks that a model that uses its prompt can do; with data also tasks that need them.
 std::vector<std::string> DefaultTasks(bool has_data);
 
 // A task at one length, and whether the search used it.
@@ -55,14 +55,14 @@ struct TuneResult {
   std::vector<std::string> skipped;  // tasks whose data are absent
 };
 
-// Three quarters of a length, and five quarters: so far a setting is trusted beside the length that it was
-// measured at.
+// Three and five quarters of a length: the range of prompts for which a setting tuned at that length is used.
 int64_t LeastCovered(int64_t length);
 int64_t MostCovered(int64_t length);
 
-// Runs what tune.jsonl does not hold yet: another budget or other methods on the same samples begin with what
-// is known. The quality trials take prefixes from the engine's document cache where it has one; times never
-// do. Throws Error, also where no candidate computes less than dense; Cancelled, what was done being kept.
+// Runs what tune.jsonl does not have yet: a run with another budget or other methods on the same samples
+// reuses its results. Runs for quality reuse prefixes from the engine's document cache, if it has one; timed
+// runs never do. Throws Error, also if no candidate computes less than dense, and Cancelled; finished results
+// are kept.
 TuneResult Tune(const TuneOptions& options, const std::string& model, Engine& engine,
                 const std::atomic<bool>* cancelled, const SearchNote& note);
 

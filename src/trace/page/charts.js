@@ -42,7 +42,7 @@ function readout(host, chart, describe, onPick) {
   const {svg, box, slot, slots} = chart;
   const hair = svgEl('line', {class: 'hair', y1: box.top, y2: box.bottom, visibility: 'hidden'});
   svg.append(hair);
-  // A pick draws the chart anew: focus and place stay.
+  // Choosing a slot redraws the chart; focus and position are kept.
   const focused = host.contains(document.activeElement);
   let at = focused ? host.at : -1;
   const show = (i, x, y) => {
@@ -147,7 +147,7 @@ function drawKept(step, layer, pickLayer) {
       pickLayer);
 }
 
-// What a dense run would hold after `step`.
+// The bytes that a dense run would hold after `step`.
 const denseBytes = step => data.denseBytes * (promptTokens + step) / promptTokens;
 const bytesAt = step => step === 0 ? data.bytes : steps[step - 1].bytes;
 

@@ -1,5 +1,5 @@
 'use strict';
-// What the trace says, as tokens: index 0 .. promptTokens-1 is the prompt, the answer follows.
+// The trace by tokens: indices 0 .. promptTokens-1 are the prompt, the answer follows.
 
 const data = JSON.parse(document.getElementById('trace').textContent);
 const layerCount = data.layers.length;
@@ -25,7 +25,7 @@ function sizeOf(runs) {
   return size;
 }
 
-// Where an input selection packed the prompt, positions are not prompt tokens.
+// If an input selection packed the prompt, positions differ from prompt tokens.
 const entered = data.entered === null ? null : (() => {
   const runs = parseRanges(data.entered);
   const tokens = new Int32Array(sizeOf(runs));
@@ -108,7 +108,7 @@ const ffnDiffers = layers.slice(0, -1).some(layer => layer.ffn !== layer.kept);
 
 // State of a token in a layer.
 const HELD = 1;     // its key is there
-const REVIVED = 2;  // it came back while the answer was generated
+const REVIVED = 2;  // its key was computed during decode
 const COLD = 4;     // its key lies in the cold tier
 // What happened to it in the step shown.
 const MARK = {
@@ -125,8 +125,8 @@ function forRuns(runs, action) {
     for (let t = runs[i]; t < runs[i + 1]; ++t) action(t);
 }
 
-// State of every token in one layer after `step` (0: after prefill), into `out`; what happened in that step is added to
-// `marks` where given.
+// Writes the state of every token in one layer after `step` (0: after prefill) to `out`, and adds what
+// happened in that step to `marks`, if given.
 function layerState(layer, step, what, out, marks) {
   out.fill(0);
   const runs = what === 'ffn' ? layers[layer].ffn : layers[layer].kept;
@@ -164,8 +164,8 @@ function layerState(layer, step, what, out, marks) {
   }
 }
 
-// Over all layers: how many hold the token (depth), what happened to it, and, in `bins` columns of tokens, the share of
-// each layer that is held, revived and cold: [layers * bins] each.
+// Over all layers: the number that hold the token (depth), what happened to it, and, in `bins` columns of
+// tokens, the share of each layer that is held, revived and cold: [layers * bins] each.
 function overview(step, what, bins) {
   const depth = new Uint16Array(tokenCount);
   const marks = new Uint8Array(tokenCount);

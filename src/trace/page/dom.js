@@ -1,4 +1,4 @@
-// Elements, numbers, the tooltip. Text from the trace reaches the page through textContent alone.
+// Elements, numbers, the tooltip. Text from the trace is only ever set as textContent.
 
 const byId = id => document.getElementById(id);
 
@@ -52,7 +52,7 @@ function showTip(text, x, y) {
 }
 function hideTip() { byId('tip').hidden = true; }
 
-// A table that is made when it is opened, and again when it is stale.
+// A table that is built when it is opened, and again when it is stale.
 function lazyTable(id, make) {
   const details = byId(id);
   const fill = () => {

@@ -1,4 +1,4 @@
-// What is chosen, and everything that follows from it.
+// The selection (step, layer, token), and everything that is drawn from it.
 
 const chosen = {
   layer: -1,
@@ -10,8 +10,8 @@ let layerView = null;  // of the chosen layer: {state, marks}
 let scale = null;      // depth levels with colours of their own
 const scales = {};     // by shade
 
-// Depths that get a colour: those there are, where they are few; else equal parts of 1 .. layerCount. They are those at
-// the end of prefill, so that a colour means the same at every step.
+// The depths that get a colour: the ones that occur if they are few, else equal parts of 1 .. layerCount.
+// They are taken at the end of prefill, so that a colour means the same at every step.
 function depthScale(depth) {
   const present = new Set([layerCount]);
   for (let t = 0; t < promptTokens; ++t)

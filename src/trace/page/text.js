@@ -1,5 +1,5 @@
-// The text, shaded. It is cut into chunks of about a thousand tokens; a chunk far from view is one plain text node, and
-// neighbouring tokens that look alike share a span.
+// The shaded text. It is cut into chunks of about a thousand tokens; a chunk far from view is one plain text
+// node, and adjacent tokens of the same look share a span.
 
 const chunks = [];  // {first, end, node, seen: near the view, stale}
 let look = null;    // (token) => class names of a token, set by main.js

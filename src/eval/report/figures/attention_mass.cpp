@@ -1,4 +1,4 @@
-// How few tokens hold how much of the attention at the prompt's end: FTP's figure 6.
+// The share of attention at the prompt's end that goes to the best tokens: FTP's figure 6.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -13,16 +13,11 @@ namespace {
 
 using Curves = std::vector<std::vector<double>>;  // [layers - 1][kMassPoints]
 
-Curves CurvesOf(const nlohmann::ordered_json& row) {
-  Curves curves;
-  if (!row.is_object() || !row.contains("attention_mass") || !row["attention_mass"].is_array()) return curves;
-  for (const nlohmann::ordered_json& layer : row["attention_mass"]) {
-    if (!layer.is_array() || layer.size() != kMassPoints) return {};
-    curves.emplace_back();
-    for (const nlohmann::ordered_json& x : layer)
-      curves.back().push_back(x.is_number() ? x.get<double>() : NAN);
-  }
-  return curves;
+// Empty where it was not recorded.
+Curves CurvesOf(const ResultRow& row) {
+  const auto is_whole = [](const std::vector<double>& curve) { return curve.size() == kMassPoints; };
+  const Curves& curves = row.attention_mass;
+  return std::all_of(curves.begin(), curves.end(), is_whole) ? curves : Curves();
 }
 
 // Over the tasks of a length, where they have the same number of layers.

@@ -1,4 +1,4 @@
-// How much of the prompt each method computes: LazyLLM's "% of prompt tokens computed".
+// The share of the prompt that each method computes: LazyLLM's "% of prompt tokens computed".
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -16,11 +16,11 @@ double MeanOf(const std::vector<double>& list) {
   return std::accumulate(list.begin(), list.end(), 0.0) / static_cast<double>(list.size());
 }
 
-// Of the prompt's token-layers, what was computed by the end of the answers.
+// The share of the prompt's token-layers computed by the end of the answers.
 double ByTheEnd(const ReportData& data, size_t arm) {
   double sum = 0, count = 0;
   for (size_t g = 0; g < data.groups().size(); ++g) {
-    const std::vector<double> use = UsedByStep(data.Row(g, arm), "all");
+    const std::vector<double>& use = data.Row(g, arm).used_by_step.all;
     if (use.empty() || std::isnan(use.back())) continue;
     sum += use.back();
     ++count;
@@ -41,14 +41,14 @@ Figure ComputedFigure(const ReportData& data) {
   std::vector<size_t> groups(data.groups().size());
   std::iota(groups.begin(), groups.end(), size_t{0});
   BarChart chart{.x = {"of the prompt", NiceScale(0, 1), PercentText}, .guides = {1.0}};
-  const double dense_ffn = MeanOf(data.MeanList(groups, 0, "ffn_per_layer"));
+  const double dense_ffn = MeanOf(data.MeanList(groups, 0, &ResultRow::ffn_per_layer));
   figure.numbers = {{"method", "keys in prefill", "keys by the end", "FFN rows"}};
   for (size_t a = 0; a < data.arms().size(); ++a) {
     const ReportArm& arm = data.arms()[a];
-    const double keys = MeanOf(data.MeanList(groups, a, "kept_per_layer"));
+    const double keys = MeanOf(data.MeanList(groups, a, &ResultRow::kept_per_layer));
     if (!std::isfinite(keys)) continue;
     const double end = std::max(keys, ByTheEnd(data, a));
-    const double ffn = MeanOf(data.MeanList(groups, a, "ffn_per_layer")) / dense_ffn;
+    const double ffn = MeanOf(data.MeanList(groups, a, &ResultRow::ffn_per_layer)) / dense_ffn;
     const std::string texts[] = {PercentText(keys), Cell(end, PercentText), Cell(ffn, PercentText)};
     chart.rows.push_back(
         {.label = arm.name,

@@ -1,4 +1,4 @@
-// Which of the prompt's tokens each layer has no keys of once prefill has passed: by layer, and by place in the prompt.
+// The share of the prompt's tokens without keys after prefill, by layer and by place in the prompt.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -13,25 +13,20 @@ namespace {
 
 using Grid = std::vector<std::vector<double>>;  // [layers][kPlaces]
 
-Grid GridOf(const nlohmann::ordered_json& row) {
-  Grid grid;
-  if (!row.is_object() || !row.contains("dropped_by_place") || !row["dropped_by_place"].is_array())
-    return grid;
-  for (const nlohmann::ordered_json& layer : row["dropped_by_place"]) {
-    if (!layer.is_array() || layer.size() != kPlaces) return {};
-    grid.emplace_back();
-    for (const nlohmann::ordered_json& share : layer)
-      grid.back().push_back(share.is_number() ? share.get<double>() : 0);
-  }
-  return grid;
+// Empty where the method dropped nothing.
+Grid GridOf(const ResultRow& row) {
+  const auto is_whole = [](const std::vector<double>& layer) { return layer.size() == kPlaces; };
+  const Grid& grid = row.dropped_by_place;
+  return std::all_of(grid.begin(), grid.end(), is_whole) ? grid : Grid();
 }
 
-// The mean over tasks; those in which the method dropped nothing count with zeros. Empty where it never did.
+// The mean over tasks; tasks in which the method dropped nothing count as zeros. Empty if it never dropped
+// any.
 Grid DropsOf(const ReportData& data, size_t arm) {
   Grid sum;
   double count = 0;
   for (size_t g = 0; g < data.groups().size(); ++g) {
-    if (!data.Row(g, arm).is_object()) continue;
+    if (data.Row(g, arm).task.empty()) continue;
     ++count;
     const Grid grid = GridOf(data.Row(g, arm));
     if (grid.empty() || (!sum.empty() && sum.size() != grid.size())) continue;
@@ -53,7 +48,7 @@ double MeanOf(const std::vector<double>& layer) {
 }
 
 constexpr const char* kNothingDropped =
-    "no method of this run drops tokens from layers or caches: --prune lazyllm or sliminfer, for example";
+    "no method of this run drops tokens from layers or caches, as lazyllm and sliminfer do";
 
 }  // namespace
 

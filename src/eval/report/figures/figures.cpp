@@ -24,15 +24,6 @@ void SetPicture(Figure& figure, Layout layout, const std::vector<DrawPanel>& pan
   figure.picture = DrawLayout(layout, panels);
 }
 
-std::vector<double> UsedByStep(const nlohmann::ordered_json& row, const char* part) {
-  std::vector<double> use;
-  if (!row.is_object() || !row.contains("used_by_step") || !row["used_by_step"].is_object()) return use;
-  const auto found = row["used_by_step"].find(part);
-  if (found == row["used_by_step"].end() || !found->is_array()) return use;
-  for (const nlohmann::ordered_json& x : *found) use.push_back(x.is_number() ? x.get<double>() : NAN);
-  return use;
-}
-
 std::vector<LegendEntry> ArmLegend(const ReportData& data, bool curves) {
   std::vector<size_t> all(data.arms().size());
   std::iota(all.begin(), all.end(), size_t{0});

@@ -18,7 +18,7 @@ struct Figure {
   std::optional<Svg> picture = {};
   std::string html = {};                               // in place of a picture: the table
   std::vector<std::vector<std::string>> numbers = {};  // the picture's, a header first; may be empty
-  std::string missing = {};  // why it is not there, and which option records it; empty where it is
+  std::string missing = {};  // why there is no figure, and what a run needs for it; empty if there is one
 };
 
 Figure ScoreTable(const ReportData& data);
@@ -40,9 +40,6 @@ std::vector<Figure> Figures(const ReportData& data);
 
 // Draws the figure's picture under its id and title. layout.description, if any, follows the note.
 void SetPicture(Figure& figure, Layout layout, const std::vector<DrawPanel>& panels);
-// A result's share of the prompt that had been computed after each step; `part` is "all" layers or the "last". Empty
-// where it was not recorded, NaN where a step was not.
-std::vector<double> UsedByStep(const nlohmann::ordered_json& row, const char* part);
 // Every arm, or those of a list.
 std::vector<LegendEntry> ArmLegend(const ReportData& data, bool curves);
 std::vector<LegendEntry> ArmLegend(const ReportData& data, const std::vector<size_t>& arms, bool curves);

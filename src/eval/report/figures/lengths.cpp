@@ -12,24 +12,25 @@ namespace {
 
 struct Measure {
   const char* title;
-  const char* name;
+  ReportData::Number number;
   bool bytes;
 };
 
 constexpr Measure kMeasures[] = {
-    {"Time to first token", "ttft_ms", false},
-    {"End to end, prompt and answer", "total_ms", false},
-    {"Held at most: keys, values, parked states", "peak_held_bytes", true},
-    {"Memory of the process at most", "peak_memory_bytes", true},
+    {"Time to first token", &ResultRow::ttft_ms, false},
+    {"End to end, prompt and answer", &ResultRow::total_ms, false},
+    {"Held at most: keys, values, parked states", &ResultRow::peak_held_bytes, true},
+    {"Memory of the process at most", &ResultRow::peak_memory_bytes, true},
 };
 
-// Tasks that were run at every length, so that a line compares like with like.
+// The groups of `length` whose tasks were run at every length, so that each point of a line has the same
+// tasks.
 std::vector<size_t> GroupsAt(const ReportData& data, const std::vector<int64_t>& lengths, int64_t length,
-                             const char* name) {
+                             ReportData::Number column) {
   std::vector<size_t> groups;
-  for (const size_t g : data.Shared(name, length)) {
+  for (const size_t g : data.Shared(column, length)) {
     const bool everywhere = std::all_of(lengths.begin(), lengths.end(), [&](int64_t other) {
-      const std::vector<size_t> there = data.Shared(name, other);
+      const std::vector<size_t> there = data.Shared(column, other);
       return std::any_of(there.begin(), there.end(),
                          [&](size_t h) { return data.groups()[h].task == data.groups()[g].task; });
     });
@@ -47,7 +48,7 @@ double UnitOf(double most, std::string& name) {
   return size;
 }
 
-// False where the samples do not say it.
+// False if the rows do not have the measure.
 bool AddPanel(const ReportData& data, const Measure& measure, std::vector<DrawPanel>& panels,
               Figure& figure) {
   const std::vector<int64_t> lengths = data.lengths();
@@ -56,7 +57,7 @@ bool AddPanel(const ReportData& data, const Measure& measure, std::vector<DrawPa
   for (size_t a = 0; a < data.arms().size(); ++a) {
     Series series{.name = data.arms()[a].name, .mark = data.arms()[a].mark};
     for (const int64_t length : lengths) {
-      const double value = data.Mean(GroupsAt(data, lengths, length, measure.name), a, measure.name);
+      const double value = data.Mean(GroupsAt(data, lengths, length, measure.number), a, measure.number);
       if (!std::isfinite(value)) continue;
       series.points.push_back({static_cast<double>(length), value});
       all.push_back(value);
@@ -87,7 +88,7 @@ Figure LengthFigure(const ReportData& data) {
                     "Means over the tasks that were run at every length; both time and memory include the "
                     "answer. The process holds the model's weights, too."};
   if (data.lengths().size() < 2) {
-    figure.missing = "it needs the same tasks at two lengths or more: --lengths 2048,4096,8192";
+    figure.missing = "it needs the same tasks at two lengths or more, such as 2048, 4096 and 8192";
     return figure;
   }
   figure.numbers = {{"measure", "method", "tokens", "value"}};

@@ -12,7 +12,7 @@ namespace coppice {
 
 namespace {
 
-// In the order of kOpKindNames, and what is left.
+// In the order of kOpKindNames, then the rest.
 constexpr const char* kNames[] = {"packing weights", "matrix products", "products of one row",
                                   "attention",       "scoring tokens",  "norms, sums, activations",
                                   "choosing tokens", "the rest"};
@@ -20,32 +20,24 @@ constexpr int kPartColours[] = {7, 1, 6, 2, 4, 3, 5, 8};
 constexpr size_t kParts = std::size(kNames);
 static_assert(kParts == kOpKindNames.size() + 1);
 
-// Milliseconds of a row's parts; empty where it does not say.
-std::vector<double> PartsOf(const ReportData& data, size_t group, size_t arm) {
-  const nlohmann::ordered_json& row = data.Row(group, arm);
-  const double ttft = data.Value(group, arm, "ttft_ms");
-  if (!row.is_object() || !row.contains("parts_ms") || !row["parts_ms"].is_object() || !std::isfinite(ttft))
-    return {};
-  std::vector<double> parts;
-  double sum = 0;
-  for (const std::string_view name : kOpKindNames) {
-    const auto found = row["parts_ms"].find(std::string(name));
-    parts.push_back(found != row["parts_ms"].end() && found->is_number() ? found->get<double>() : 0);
-    sum += parts.back();
-  }
+// Milliseconds by part; empty where they were not recorded.
+std::vector<double> PartsOf(const ResultRow& row) {
+  if (!row.parts_ms || !std::isfinite(row.ttft_ms)) return {};
+  std::vector<double> parts(row.parts_ms->ms.begin(), row.parts_ms->ms.end());
+  const double sum = std::accumulate(parts.begin(), parts.end(), 0.0);
   // A mean and a median do not add up exactly.
-  parts.push_back(std::max(ttft - sum, 0.0));
+  parts.push_back(std::max(row.ttft_ms - sum, 0.0));
   return sum > 0 ? parts : std::vector<double>{};
 }
 
-// Shares of dense's time to first token, the mean over tasks of a length. Dense's time is the sum of its own parts here, so that
-// its bar is whole.
+// Shares of dense's time to first token, the mean over tasks of a length. Dense's time here is the sum of its
+// parts, so that its bar ends at 100 %.
 std::vector<double> SharesOf(const ReportData& data, int64_t length, size_t arm) {
   std::vector<double> mean(kParts);
   double count = 0;
-  for (const size_t g : data.Shared("ttft_ms", length)) {
-    const std::vector<double> parts = PartsOf(data, g, arm);
-    const std::vector<double> dense = PartsOf(data, g, 0);
+  for (const size_t g : data.Shared(&ResultRow::ttft_ms, length)) {
+    const std::vector<double> parts = PartsOf(data.Row(g, arm));
+    const std::vector<double> dense = PartsOf(data.Row(g, 0));
     if (parts.empty() || dense.empty()) continue;
     const double whole = std::accumulate(dense.begin(), dense.end(), 0.0);
     for (size_t i = 0; i < kParts; ++i) mean[i] += parts[i] / whole;

@@ -1,4 +1,4 @@
-// The needle in a haystack: what is found, by length of the text and depth of the needle.
+// Needle in a haystack: the share found, by length of the text and depth of the needle.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -12,25 +12,17 @@ namespace coppice {
 
 namespace {
 
-using nlohmann::ordered_json;
-
 // Shares found by depth in percent, of a task at one length.
-std::map<int, double> DepthsOf(const ordered_json& row) {
+std::map<int, double> DepthsOf(const ResultRow& row) {
   std::map<int, double> depths;
-  if (!row.is_object()) return depths;
-  const auto found = row.find("by_depth");
-  if (found == row.end() || !found->is_array()) return depths;
-  for (const ordered_json& place : *found) {
-    if (!place.is_object() || !place.value("depth", ordered_json()).is_number() ||
-        !place.value("score", ordered_json()).is_number())
-      continue;
-    depths[static_cast<int>(std::lround(100 * place["depth"].get<double>()))] =
-        place["score"].get<double>() / 100;
+  for (const DepthScore& place : row.by_depth) {
+    if (std::isfinite(place.depth) && std::isfinite(place.score))
+      depths[static_cast<int>(std::lround(100 * place.depth))] = place.score / 100;
   }
   return depths;
 }
 
-// niah, whose grid this is; else the first task whose answers lie in one place.
+// niah if it was run; else the first task whose answers are in one place each.
 std::string TaskOf(const ReportData& data) {
   std::string task;
   for (size_t g = 0; g < data.groups().size(); ++g) {
@@ -70,7 +62,7 @@ Figure NeedleFigure(const ReportData& data) {
                           "it, from its start (0 %) to its end (100 %).",
                           task)};
   if (task.empty()) {
-    figure.missing = "no task has its answers in one place each: run `niah`, best at several --lengths";
+    figure.missing = "no task has its answers in one place each: run `niah`, best at several lengths";
     return figure;
   }
   std::vector<size_t> groups;

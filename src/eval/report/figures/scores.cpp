@@ -9,7 +9,7 @@ namespace coppice {
 
 namespace {
 
-// A task's name may be broken where its parts meet.
+// A task's name may be broken into lines between its parts.
 std::string HeadCell(const ReportGroup& group) {
   std::string name;
   for (const char c : Escaped(group.task)) {
@@ -26,40 +26,34 @@ std::string IntervalMark(const Interval& interval) {
   return text.empty() ? "" : fmt::format(" <i>({})</i>", text);
 }
 
-// "58.0 (38 to 76)" over "1.52x", and what a reader asks for next under the pointer.
+// "58.0 (38 to 76)" over "1.52x", and further values in the tooltip.
 std::string DataCell(const ReportData& data, size_t group, size_t arm) {
-  const double score = data.Value(group, arm, "score");
-  if (!std::isfinite(score)) return "<td></td>";
-  const double norm = data.Value(group, arm, "score_norm");
+  const ResultRow& row = data.Row(group, arm);
+  if (!std::isfinite(row.score)) return "<td></td>";
   const std::string title = fmt::format(
-      "{} samples; KL {}; FLOPs {}; TTFT {}{}", Cell(data.Value(group, arm, "n"), CountText),
-      Cell(data.Value(group, arm, "kl"), PlainText), Cell(data.Value(group, arm, "flops_ratio"), PercentText),
-      Cell(data.Value(group, arm, "ttft_ms"), TimeText),
-      std::isfinite(norm) ? fmt::format("; acc_norm {:.1f}", norm) : "");
-  const double speed_up = data.Value(group, arm, "speed_up");
-  const bool aside = arm > 0 && data.Value(group, arm, "active") == 0;
-  return fmt::format("<td title=\"{}\">{:.1f}{}<small>{}</small></td>", Escaped(title), score,
-                     IntervalMark(data.ScoreInterval(group, arm)),
-                     aside                     ? "stood aside"
-                     : std::isfinite(speed_up) ? RatioText(speed_up)
-                                               : "");
+      "{} samples; KL {}; FLOPs {}; TTFT {}{}", row.n ? CountText(static_cast<double>(*row.n)) : "",
+      Cell(row.kl, PlainText), Cell(row.flops_ratio, PercentText), Cell(row.ttft_ms, TimeText),
+      std::isfinite(row.score_norm) ? fmt::format("; acc_norm {:.1f}", row.score_norm) : "");
+  return fmt::format("<td title=\"{}\">{:.1f}{}<small>{}</small></td>", Escaped(title), row.score,
+                     IntervalMark(row.score_interval),
+                     row.StoodAside() ? "stood aside" : Cell(row.speed_up, RatioText));
 }
 
 std::string MeanCell(const ReportData& data, size_t arm) {
   const std::vector<size_t> scored = data.Scored();
-  return fmt::format("<td class=\"sum\">{:.1f}{}<small>{}</small></td>", data.Mean(scored, arm, "score"),
-                     IntervalMark(data.MeanInterval(scored, arm)),
-                     Cell(data.GeometricMean(scored, arm, "speed_up"), RatioText));
+  return fmt::format("<td class=\"sum\">{:.1f}{}<small>{}</small></td>",
+                     data.Mean(scored, arm, &ResultRow::score), IntervalMark(data.MeanInterval(scored, arm)),
+                     Cell(data.GeometricMean(scored, arm, &ResultRow::speed_up), RatioText));
 }
 
 // Means over all tasks that say it.
 struct ShareColumn {
   const char* label;
-  const char* name;
+  ReportData::Number number;
   const NumberText text;
 };
-const ShareColumn kShareColumns[] = {{"FLOPs<small>of prefill</small>", "flops_ratio", PercentText},
-                                     {"KL<small>from dense, nats</small>", "kl", PlainText}};
+const ShareColumn kShareColumns[] = {{"FLOPs<small>of prefill</small>", &ResultRow::flops_ratio, PercentText},
+                                     {"KL<small>from dense, nats</small>", &ResultRow::kl, PlainText}};
 
 std::string Head(const ReportData& data) {
   std::string row = "<tr><th scope=\"col\">method</th>";
@@ -67,7 +61,7 @@ std::string Head(const ReportData& data) {
   const size_t scored = data.Scored().size();
   if (scored > 1) row += fmt::format("<th scope=\"col\">mean<small>of {}</small></th>", scored);
   for (const ShareColumn& column : kShareColumns) {
-    if (!data.Shared(column.name).empty()) row += fmt::format("<th scope=\"col\">{}</th>", column.label);
+    if (!data.Shared(column.number).empty()) row += fmt::format("<th scope=\"col\">{}</th>", column.label);
   }
   return row + "</tr>";
 }
@@ -79,9 +73,10 @@ std::string ArmRow(const ReportData& data, size_t arm) {
   for (size_t g = 0; g < data.groups().size(); ++g) row += DataCell(data, g, arm);
   if (data.Scored().size() > 1) row += MeanCell(data, arm);
   for (const ShareColumn& column : kShareColumns) {
-    const std::vector<size_t> groups = data.Shared(column.name);
+    const std::vector<size_t> groups = data.Shared(column.number);
     if (!groups.empty())
-      row += fmt::format("<td class=\"sum\">{}</td>", Cell(data.Mean(groups, arm, column.name), column.text));
+      row +=
+          fmt::format("<td class=\"sum\">{}</td>", Cell(data.Mean(groups, arm, column.number), column.text));
   }
   return row + "</tr>\n";
 }

@@ -1,4 +1,4 @@
-// Score and speed-up along one key of a method, everything else the same.
+// Score and speed-up along one key of a method, all other keys fixed.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMostSweeps = 12;
 
-// Along `least` at least, so that what is almost level looks almost level.
+// The axis spans at least `least`, so that almost equal values look almost equal.
 Plot PlotOf(const ReportData& data, const Sweep& sweep, const char* title, const std::vector<double>& values,
             const NumberText& text, double guide, double least) {
   std::vector<double> all = values;
@@ -49,8 +49,8 @@ Figure SweepFigure(const ReportData& data) {
     if (scored.empty() || drawn++ == kMostSweeps) break;
     std::vector<double> scores, speeds;
     for (size_t i = 0; i < sweep.arms.size(); ++i) {
-      scores.push_back(data.Mean(scored, sweep.arms[i], "score") / 100);
-      speeds.push_back(data.GeometricMean(scored, sweep.arms[i], "speed_up"));
+      scores.push_back(data.Mean(scored, sweep.arms[i], &ResultRow::score) / 100);
+      speeds.push_back(data.GeometricMean(scored, sweep.arms[i], &ResultRow::speed_up));
       figure.numbers.push_back({sweep.method, sweep.key, sweep.values[i], PercentText(scores.back()),
                                 Cell(speeds.back(), RatioText)});
     }
@@ -61,8 +61,7 @@ Figure SweepFigure(const ReportData& data) {
   }
   figure.note += fmt::format(" They are {}.", MeansText(data, scored.size()));
   if (panels.empty()) {
-    figure.missing =
-        "it needs methods that differ in one key: --prune ftp:eta=0.9 --prune ftp:eta=0.8, for example";
+    figure.missing = "it needs methods that differ in one key, such as ftp:eta=0.9 and ftp:eta=0.8";
     figure.numbers.clear();
     return figure;
   }

@@ -10,17 +10,19 @@ namespace coppice {
 
 namespace {
 
+using Part = std::vector<double> TokenUse::*;
+
 constexpr size_t kMostSymbols = 24;  // along a curve
 
-// The mean over tasks, each list going on at its last number.
-std::vector<double> MeanUse(const ReportData& data, size_t arm, const char* part) {
+// The mean over tasks; a shorter list continues with its last number.
+std::vector<double> MeanUse(const ReportData& data, size_t arm, Part part) {
   std::vector<std::vector<double>> lists;
   size_t longest = 0;
   for (size_t g = 0; g < data.groups().size(); ++g) {
-    std::vector<double> use = UsedByStep(data.Row(g, arm), part);
+    const std::vector<double>& use = data.Row(g, arm).used_by_step.*part;
     if (use.empty()) continue;
     longest = std::max(longest, use.size());
-    lists.push_back(std::move(use));
+    lists.push_back(use);
   }
   std::vector<double> mean(longest);
   for (size_t i = 0; i < longest; ++i) {
@@ -35,7 +37,7 @@ size_t StepsOf(const ReportData& data) {
   double steps = 1;
   for (size_t g = 0; g < data.groups().size(); ++g) {
     for (size_t a = 0; a < data.arms().size(); ++a) {
-      const double generated = data.Value(g, a, "generated_tokens");
+      const double generated = data.Row(g, a).generated_tokens;
       steps = std::max(steps, std::isfinite(generated) ? generated - 1 : 0);
     }
   }
@@ -48,11 +50,12 @@ bool ComputesAllAtOnce(const std::vector<double>& use) {
 
 // Whether a line of its own says more than dense's.
 bool IsShown(const ReportData& data, size_t arm) {
-  const std::vector<double> all = MeanUse(data, arm, "all"), last = MeanUse(data, arm, "last");
+  const std::vector<double> all = MeanUse(data, arm, &TokenUse::all),
+                            last = MeanUse(data, arm, &TokenUse::last);
   return arm == 0 || !ComputesAllAtOnce(all) || !ComputesAllAtOnce(last);
 }
 
-bool AddPanel(const ReportData& data, const char* title, const char* part, std::vector<DrawPanel>& panels,
+bool AddPanel(const ReportData& data, const char* title, Part part, std::vector<DrawPanel>& panels,
               Figure& figure) {
   size_t steps = StepsOf(data);
   for (size_t a = 0; a < data.arms().size(); ++a) steps = std::max(steps, MeanUse(data, a, part).size());
@@ -87,8 +90,8 @@ Figure TokenUseFigure(const ReportData& data) {
                     "ends goes on as a level line.",
                 .numbers = {{"where", "method", "after prefill", "at the end"}}};
   std::vector<DrawPanel> panels;
-  const bool all = AddPanel(data, "In all layers", "all", panels, figure);
-  const bool last = AddPanel(data, "In the last layer", "last", panels, figure);
+  const bool all = AddPanel(data, "In all layers", &TokenUse::all, panels, figure);
+  const bool last = AddPanel(data, "In the last layer", &TokenUse::last, panels, figure);
   if (!all && !last) {
     figure.missing = "the run's samples were recorded without what each step computed; run it anew";
     figure.numbers.clear();

@@ -1,4 +1,4 @@
-// What a method saves against what it costs in right answers: time to first token, and FLOPs.
+// Score against time to first token, and against FLOPs.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -16,20 +16,20 @@ struct Saving {
 };
 
 double TtftShare(const ReportData& data, const std::vector<size_t>& groups, size_t arm) {
-  return 1 / data.GeometricMean(groups, arm, "speed_up");
+  return 1 / data.GeometricMean(groups, arm, &ResultRow::speed_up);
 }
 double FlopsShare(const ReportData& data, const std::vector<size_t>& groups, size_t arm) {
-  return data.Mean(groups, arm, "flops_ratio");
+  return data.Mean(groups, arm, &ResultRow::flops_ratio);
 }
 
-// A point for each arm, and thin lines through those of a sweep.
+// A point for each arm, and thin lines through the points of a sweep.
 void Draw(const ReportData& data, const std::vector<size_t>& groups, const Saving& saving, Figure& figure) {
   std::vector<double> xs, ys;
   std::vector<Point> points;
   for (size_t a = 0; a < data.arms().size(); ++a) {
     const Interval interval = data.MeanInterval(groups, a);
-    const Point point{saving.of(data, groups, a), data.Mean(groups, a, "score") / 100, interval.low / 100,
-                      interval.high / 100};
+    const Point point{saving.of(data, groups, a), data.Mean(groups, a, &ResultRow::score) / 100,
+                      interval.low / 100, interval.high / 100};
     points.push_back(point);
     xs.push_back(point.x);
     ys.insert(ys.end(), {point.y, point.low, point.high});
@@ -55,14 +55,14 @@ void Draw(const ReportData& data, const std::vector<size_t>& groups, const Savin
              {[plot](Svg& svg, const Box& box) { DrawPlot(svg, box, plot); }});
 }
 
-Figure Tradeoff(const ReportData& data, Figure figure, const Saving& saving, const char* name) {
+Figure Tradeoff(const ReportData& data, Figure figure, const Saving& saving, ReportData::Number column) {
   std::vector<size_t> groups = data.Scored();
-  const std::vector<size_t> with = data.Shared(name);
+  const std::vector<size_t> with = data.Shared(column);
   std::erase_if(groups, [&](size_t g) { return std::find(with.begin(), with.end(), g) == with.end(); });
   if (groups.empty() || data.arms().size() < 2) {
     figure.missing =
         "it needs a task with a score in percent, of which dense answers something, and a method beside "
-        "dense: --prune SPEC";
+        "dense";
     return figure;
   }
   figure.note += fmt::format(
@@ -80,7 +80,7 @@ Figure AccuracyTtftFigure(const ReportData& data) {
                   {.id = "accuracy-ttft",
                    .title = "Accuracy against time to first token",
                    .note = "Further left is sooner, further up is better."},
-                  {"TTFT, of dense's", TtftShare}, "speed_up");
+                  {"TTFT, of dense's", TtftShare}, &ResultRow::speed_up);
 }
 
 Figure AccuracyFlopsFigure(const ReportData& data) {
@@ -88,7 +88,7 @@ Figure AccuracyFlopsFigure(const ReportData& data) {
                   {.id = "accuracy-flops",
                    .title = "Accuracy against FLOPs",
                    .note = "FLOPs of the prefill by the ledger; further left is less, further up is better."},
-                  {"FLOPs, of dense's", FlopsShare}, "flops_ratio");
+                  {"FLOPs, of dense's", FlopsShare}, &ResultRow::flops_ratio);
 }
 
 }  // namespace coppice
