@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 
 CODE_WIDTH, PAGE_WIDTH = 110, 120
-GENERATED = {"src/text/unicode_data.cpp", "src/eval/metrics/lower_data.cpp"}
+GENERATED = {"src/text/unicode/unicode_data.cpp", "src/eval/metrics/lower_data.cpp"}
 # Folders of the tree that a reader of a comment can open, and what no reader can.
 PLACES = "benchmarks|cmake|docs|models|src|tests|tools|web"
 PATH = re.compile(rf"(?<![\w/.~-])((?:{PLACES})/[\w./-]*\w)(?![\w*<{{])")  # not src/x*

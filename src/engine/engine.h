@@ -21,7 +21,7 @@
 #include "model/transformer.h"
 #include "policies/compose.h"
 #include "policies/method_info.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace coppice {
 

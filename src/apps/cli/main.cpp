@@ -16,7 +16,7 @@
 #include "apps/cli/version.h"
 #include "base/cpu_info.h"
 #include "base/error.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace {
 
