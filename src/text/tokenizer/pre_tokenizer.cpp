@@ -2,16 +2,18 @@
 #include "text/tokenizer/pre_tokenizer.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "text/tokenizer/merger.h"
-#include "text/tokenizer/regex.h"
 #include "text/tokenizer/text_json.h"
 #include "text/unicode/unicode.h"
 
 namespace coppice {
 namespace {
+
+// The text in bloom's tokenizer.json: a class inside a class, which regex engines interpret differently. It
+// means kBloomRegex.
+constexpr std::string_view kBloomNestedRegex = R"( ?[^(\s|[.,!?…。，、।۔،])]+)";
 
 struct Marked {
   TextRange range;
@@ -92,20 +94,6 @@ class Splitter : public PreTokenizer {
   bool invert_;
 };
 
-class ScanSplitter final : public Splitter {
- public:
-  ScanSplitter(Pattern pattern, SplitBehavior behavior, bool invert)
-      : Splitter(behavior, invert), pattern_(pattern) {}
-
- protected:
-  void Find(std::string_view text, std::vector<TextRange>& matches) const override {
-    Scan(pattern_, text, matches);
-  }
-
- private:
-  Pattern pattern_;
-};
-
 class RegexSplitter final : public Splitter {
  public:
   RegexSplitter(Regex regex, SplitBehavior behavior, bool invert)
@@ -171,7 +159,7 @@ class ByteLevel final : public PreTokenizer {
  public:
   ByteLevel(bool add_prefix_space, bool use_regex, ByteAlphabet alphabet)
       : add_prefix_space_(add_prefix_space),
-        scan_(use_regex ? MakeScan(Pattern::kGpt2) : nullptr),
+        split_(use_regex ? MakeKnownSplit(kGpt2Regex) : nullptr),
         alphabet_(alphabet) {}
 
   void Apply(Pieces& pieces) const override {
@@ -181,7 +169,7 @@ class ByteLevel final : public PreTokenizer {
         out.append(piece);
       });
     }
-    if (scan_ != nullptr) scan_->Apply(pieces);
+    if (split_ != nullptr) split_->Apply(pieces);
     if (alphabet_ == ByteAlphabet::kWritten) {
       ChangePieces(pieces, [](std::string_view piece, size_t, std::string& out) {
         for (const char c : piece) out += ByteLevelAlphabet()[static_cast<uint8_t>(c)];
@@ -192,7 +180,7 @@ class ByteLevel final : public PreTokenizer {
 
  private:
   bool add_prefix_space_;
-  std::unique_ptr<PreTokenizer> scan_;
+  std::unique_ptr<PreTokenizer> split_;
   ByteAlphabet alphabet_;
 };
 
@@ -246,13 +234,12 @@ class Sequence final : public PreTokenizer {
 std::unique_ptr<PreTokenizer> MakeSplit(const SplitPattern& pattern, SplitBehavior behavior, bool invert,
                                         const std::string& source) {
   if (!pattern.is_regex) return std::make_unique<StringSplitter>(pattern.text, behavior, invert);
-  if (const std::optional<Pattern> known = FindPattern(pattern.text)) {
-    return std::make_unique<ScanSplitter>(*known, behavior, invert);
-  }
-  return std::make_unique<RegexSplitter>(Regex(pattern.text, source), behavior, invert);
+  const bool bloom = pattern.text == kBloomNestedRegex;
+  return std::make_unique<RegexSplitter>(Regex(bloom ? std::string(kBloomRegex) : pattern.text, source),
+                                         behavior, invert);
 }
-std::unique_ptr<PreTokenizer> MakeScan(Pattern pattern) {
-  return std::make_unique<ScanSplitter>(pattern, SplitBehavior::kIsolated, false);
+std::unique_ptr<PreTokenizer> MakeKnownSplit(std::string_view regex) {
+  return MakeSplit({std::string(regex), true}, SplitBehavior::kIsolated, false, "a known pattern");
 }
 std::unique_ptr<PreTokenizer> MakeByteLevel(bool add_prefix_space, bool use_regex, ByteAlphabet alphabet) {
   return std::make_unique<ByteLevel>(add_prefix_space, use_regex, alphabet);

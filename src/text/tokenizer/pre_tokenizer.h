@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/tokenizer/scanner.h"
+#include "text/tokenizer/regex.h"
 
 namespace coppice {
 
@@ -40,10 +40,11 @@ struct SplitPattern {
   bool is_regex = false;
 };
 
-// Uses the scanner that is equivalent to the regex, or else PCRE2. `source` names the file in messages.
+// `source` names the file in messages.
 std::unique_ptr<PreTokenizer> MakeSplit(const SplitPattern& pattern, SplitBehavior behavior, bool invert,
                                         const std::string& source);
-std::unique_ptr<PreTokenizer> MakeScan(Pattern pattern);
+// Every match of one of the known expressions, and the text between two matches, becomes a piece.
+std::unique_ptr<PreTokenizer> MakeKnownSplit(std::string_view regex);
 std::unique_ptr<PreTokenizer> MakeByteLevel(bool add_prefix_space, bool use_regex,
                                             ByteAlphabet alphabet = ByteAlphabet::kImplied);
 std::unique_ptr<PreTokenizer> MakeMetaspace(std::string replacement, PrependScheme scheme, bool split);

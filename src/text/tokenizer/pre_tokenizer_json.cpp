@@ -36,38 +36,38 @@ std::unique_ptr<PreTokenizer> SplitFromJson(const json& object, const std::strin
 // `whole`: a piece that is a token is not merged, and BOS is added unless the file says otherwise.
 struct GgufName {
   std::string_view name;
-  Pattern pattern;
+  std::string_view regex;
   bool digits = false;
   bool whole = false;
 };
 
 constexpr std::array kGgufNames = std::to_array<GgufName>({
-    {"default", Pattern::kGpt2},
-    {"gpt-2", Pattern::kGpt2},
-    {"gpt2", Pattern::kGpt2},
-    {"xgen", Pattern::kGpt2},
-    {"mpt", Pattern::kGpt2},
-    {"olmo", Pattern::kGpt2},
-    {"jais", Pattern::kGpt2},
-    {"phi-2", Pattern::kGpt2},
-    {"starcoder", Pattern::kGpt2, true},
-    {"refact", Pattern::kGpt2, true},
-    {"command-r", Pattern::kGpt2, true},
-    {"smollm", Pattern::kGpt2, true},
-    {"codeshell", Pattern::kGpt2, true},
-    {"llama-bpe", Pattern::kLlama3, false, true},
-    {"llama3", Pattern::kLlama3, false, true},
-    {"llama-v3", Pattern::kLlama3, false, true},
-    {"falcon3", Pattern::kLlama3, false, true},
-    {"pixtral", Pattern::kLlama3, false, true},
-    {"dbrx", Pattern::kLlama3},
-    {"smaug-bpe", Pattern::kLlama3},
-    {"qwen2", Pattern::kQwen2},
-    {"stablelm2", Pattern::kQwen2},
-    {"deepseek-r1-qwen", Pattern::kQwen2},
-    {"tekken", Pattern::kTekken, false, true},
-    {"bloom", Pattern::kBloom},
-    {"gpt3-finnish", Pattern::kBloom},
+    {"default", kGpt2Regex},
+    {"gpt-2", kGpt2Regex},
+    {"gpt2", kGpt2Regex},
+    {"xgen", kGpt2Regex},
+    {"mpt", kGpt2Regex},
+    {"olmo", kGpt2Regex},
+    {"jais", kGpt2Regex},
+    {"phi-2", kGpt2Regex},
+    {"starcoder", kGpt2Regex, true},
+    {"refact", kGpt2Regex, true},
+    {"command-r", kGpt2Regex, true},
+    {"smollm", kGpt2Regex, true},
+    {"codeshell", kGpt2Regex, true},
+    {"llama-bpe", kLlama3Regex, false, true},
+    {"llama3", kLlama3Regex, false, true},
+    {"llama-v3", kLlama3Regex, false, true},
+    {"falcon3", kLlama3Regex, false, true},
+    {"pixtral", kLlama3Regex, false, true},
+    {"dbrx", kLlama3Regex},
+    {"smaug-bpe", kLlama3Regex},
+    {"qwen2", kQwen2Regex},
+    {"stablelm2", kQwen2Regex},
+    {"deepseek-r1-qwen", kQwen2Regex},
+    {"tekken", kTekkenRegex, false, true},
+    {"bloom", kBloomRegex},
+    {"gpt3-finnish", kBloomRegex},
 });
 
 }  // namespace
@@ -123,7 +123,7 @@ GgufPreTokenizer PreTokenizerFromGgufName(std::string_view name, const std::stri
   }
   std::vector<std::unique_ptr<PreTokenizer>> parts;
   if (known->digits) parts.push_back(MakeDigits(true));
-  parts.push_back(MakeScan(known->pattern));
+  parts.push_back(MakeKnownSplit(known->regex));
   parts.push_back(MakeByteLevel(false, false));
   return {MakePreTokenizerSequence(std::move(parts)), known->whole, known->whole};
 }

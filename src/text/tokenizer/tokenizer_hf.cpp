@@ -116,7 +116,7 @@ TokenizerParts PartsFromVocabJson(const Folder& folder, const json& config) {
   if (qwen) parts.normalizer = MakeNfc();
   std::vector<std::unique_ptr<PreTokenizer>> pieces;
   pieces.push_back(MakeByteLevel(BoolField(config, "add_prefix_space", config_source, false), false));
-  pieces.push_back(MakeScan(qwen ? Pattern::kQwen2 : Pattern::kGpt2));
+  pieces.push_back(MakeKnownSplit(qwen ? kQwen2Regex : kGpt2Regex));
   parts.pre_tokenizer = MakePreTokenizerSequence(std::move(pieces));
   parts.decoder = MakeByteLevelDecoder();
 
