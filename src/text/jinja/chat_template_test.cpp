@@ -207,7 +207,6 @@ TEST(ChatTemplate, RefusesWhatWouldTakeTooMuch) {
       {"an exploding replace", "{{ ('x' * 100000).replace('x', 'y' * 100000) }}", ""},
       {"an exploding join", "{{ ('y' * 100000).join(['a'] * 100000) }}", ""},
       {"an exploding indent", "{{ ('a\n' * 1000000) | indent(1000) }}", ""},
-      {"a wide pad", "{{ 'a'.ljust(10**12) }}", "memory"},
       {"a wide precision", "{{ 1.5 | round(10**9) }}", "precision"},
       {"splitting into letters", "{{ ('a ' * 30000000).split() }}", ""},
       {"iterating over a long string", "{% for c in 'x' * 50000000 %}{% endfor %}", ""},

@@ -7,6 +7,7 @@
 
 #include "text/jinja/text.h"
 #include "text/jinja/value.h"
+#include "text/unicode/unicode.h"
 
 namespace coppice::jinja {
 namespace {

@@ -21,9 +21,8 @@ bool CompareTest(B& b, const V& v, const A& a) {
   return Compares(b, kOperation, v, Operand(a));
 }
 
-int64_t Remainder(B& b, const V& v, int64_t divisor) {
-  const Value rest = Arithmetics(b, Operator::kMod, v, Value(divisor));
-  return rest.IsIntegral() ? rest.integer() : 2;  // a float counts as neither odd nor even
+bool LeavesRest(B& b, const V& v, const V& divisor, int64_t rest) {
+  return Equals(b, Arithmetics(b, Operator::kMod, v, divisor), V(rest));
 }
 
 bool IsIterable(const Value& v) {
@@ -63,12 +62,9 @@ const std::unordered_map<std::string_view, Test>& Tests() {
       {"iterable", [](B&, const V& v, const A&) { return IsIterable(v); }},
       {"sequence", [](B&, const V& v, const A&) { return HasLengthAndItems(v); }},
       {"callable", [](B&, const V& v, const A&) { return v.type() == Type::kCallable; }},
-      {"odd", [](B& b, const V& v, const A&) { return Remainder(b, v, 2) == 1; }},
-      {"even", [](B& b, const V& v, const A&) { return Remainder(b, v, 2) == 0; }},
-      {"divisibleby",
-       [](B& b, const V& v, const A& a) {
-         return Equals(b, Arithmetics(b, Operator::kMod, v, Operand(a)), V(int64_t{0}));
-       }},
+      {"odd", [](B& b, const V& v, const A&) { return LeavesRest(b, v, V(int64_t{2}), 1); }},
+      {"even", [](B& b, const V& v, const A&) { return LeavesRest(b, v, V(int64_t{2}), 0); }},
+      {"divisibleby", [](B& b, const V& v, const A& a) { return LeavesRest(b, v, Operand(a), 0); }},
       {"sameas", SameAs},
       {"lower", CaseTest<false>},
       {"upper", CaseTest<true>},

@@ -5,6 +5,7 @@
 
 #include "text/jinja/operators.h"
 #include "text/jinja/text.h"
+#include "text/unicode/unicode.h"
 
 namespace coppice::jinja {
 namespace {
@@ -169,22 +170,6 @@ Value JoinMethod(Budget& budget, const Value& self, const CallArguments& argumen
   return Value::String(&budget, Joined(budget, items.items(), self.text(), true));
 }
 
-Value PartitionMethod(Budget& budget, const Value& self, const CallArguments& arguments, bool right) {
-  const Bound bound("partition", arguments, {"sep"});
-  const std::string_view text = self.text();
-  const std::string& separator = bound.RequiredText(0);
-  if (separator.empty()) throw Fault("partition: empty separator");
-  budget.Work(text.size());
-  const size_t at = right ? FindLast(text, separator) : FindFirst(text, separator);
-  std::vector<std::string_view> parts = {text, "", ""};
-  if (at != std::string_view::npos) {
-    parts = {text.substr(0, at), separator, text.substr(at + separator.size())};
-  } else if (right) {
-    parts = {"", "", text};
-  }
-  return StringList(budget, parts, ListKind::kTuple);
-}
-
 Value RemoveAffix(Budget& budget, const Value& self, const CallArguments& arguments, bool at_end) {
   const Bound bound("removeprefix", arguments, {"prefix"});
   std::string_view text = self.text();
@@ -203,8 +188,7 @@ Value MapMethod(Budget& budget, const Value& self, const CallArguments& argument
   return Value::String(&budget, Map(self.text()));
 }
 
-// Whether the text is not empty and `Of` is true for every code point. Letters are approximated as code
-// points with a case, and those above Latin-1 that are neither space nor control.
+// Whether the text is not empty and `Of` is true for every code point.
 template <bool (*Of)(char32_t)>
 Value AllMethod(Budget& budget, const Value& self, const CallArguments& arguments) {
   const Bound bound("a method of str", arguments, {});
@@ -217,13 +201,7 @@ Value AllMethod(Budget& budget, const Value& self, const CallArguments& argument
   }
   return Value(!text.empty());
 }
-bool IsDigitCode(char32_t value) { return value >= '0' && value <= '9'; }
-bool IsAlpha(char32_t value) {
-  return IsCased(value) || value == 0xAA || value == 0xBA ||
-         (value >= 0x100 && IsPrintable(value) && !(value >= 0x2000 && value < 0x2C00) &&
-          !(value >= 0x3000 && value < 0x3005) && value < 0x1F000);
-}
-bool IsAlnum(char32_t value) { return IsDigitCode(value) || IsAlpha(value); }
+bool IsAlnum(char32_t value) { return IsLetter(value) || IsNumber(value); }
 
 template <bool kUpper>
 Value CaseMethod(Budget& budget, const Value& self, const CallArguments& arguments) {
@@ -232,26 +210,6 @@ Value CaseMethod(Budget& budget, const Value& self, const CallArguments& argumen
   const std::string mapped = kUpper ? Upper(self.text()) : Lower(self.text());
   const std::string other = kUpper ? Lower(self.text()) : Upper(self.text());
   return Value(mapped == self.text() && other != self.text());
-}
-
-enum class Align { kLeft, kRight, kCenter };
-Value PadMethod(Budget& budget, const Value& self, const CallArguments& arguments, Align align) {
-  const Bound bound("ljust", arguments, {"width", "fillchar"});
-  const std::string fill = bound.Text(1, " ");
-  if (fill.size() != 1) throw Fault("padding takes one ASCII character");
-  const int64_t missing = bound.Required(0).IsIntegral() ? bound.Int(0, 0) - Length(budget, self) : 0;
-  if (missing <= 0) return self;
-  const auto total = static_cast<size_t>(missing);
-  // If padding and width are both odd, CPython puts the extra character on the left.
-  const size_t left = align == Align::kLeft ? 0
-                      : align == Align::kRight
-                          ? total
-                          : total / 2 + (total & static_cast<size_t>(bound.Int(0, 0)) & 1);
-  TextWriter out(budget);
-  out.Fill(left, fill[0]);
-  out.Append(self.text());
-  out.Fill(total - left, fill[0]);
-  return Value::String(&budget, out.Finish());
 }
 
 const MethodTable& StringMethods() {
@@ -274,21 +232,16 @@ const MethodTable& StringMethods() {
       {"replace", ReplaceMethod},
       {"join", JoinMethod},
       {"format", [](B& b, const V& s, const A& a) { return StringFormat(b, s.text(), a); }},
-      {"partition", [](B& b, const V& s, const A& a) { return PartitionMethod(b, s, a, false); }},
-      {"rpartition", [](B& b, const V& s, const A& a) { return PartitionMethod(b, s, a, true); }},
       {"removeprefix", [](B& b, const V& s, const A& a) { return RemoveAffix(b, s, a, false); }},
       {"removesuffix", [](B& b, const V& s, const A& a) { return RemoveAffix(b, s, a, true); }},
-      {"ljust", [](B& b, const V& s, const A& a) { return PadMethod(b, s, a, Align::kLeft); }},
-      {"rjust", [](B& b, const V& s, const A& a) { return PadMethod(b, s, a, Align::kRight); }},
-      {"center", [](B& b, const V& s, const A& a) { return PadMethod(b, s, a, Align::kCenter); }},
       {"upper", MapMethod<Upper>},
       {"lower", MapMethod<Lower>},
       {"title", MapMethod<TitleCase>},
       {"capitalize", MapMethod<Capitalize>},
-      {"isdigit", AllMethod<IsDigitCode>},
-      {"isnumeric", AllMethod<IsDigitCode>},
-      {"isdecimal", AllMethod<IsDigitCode>},
-      {"isalpha", AllMethod<IsAlpha>},
+      {"isdigit", AllMethod<IsDecimal>},
+      {"isnumeric", AllMethod<IsDecimal>},
+      {"isdecimal", AllMethod<IsDecimal>},
+      {"isalpha", AllMethod<IsLetter>},
       {"isalnum", AllMethod<IsAlnum>},
       {"isspace", AllMethod<IsSpace>},
       {"isupper", CaseMethod<true>},

@@ -15,26 +15,6 @@ bool IsContinuation(std::string_view text, size_t position) {
   return position < text.size() && (ByteAt(text, position) & 0xC0) == 0x80;
 }
 
-bool Between(char32_t value, char32_t first, char32_t last) { return value >= first && value <= last; }
-
-// Blocks in which capital and small letters alternate. `odd_capital` is true if capitals have odd code
-// points.
-bool InAlternatingBlock(char32_t value, bool& odd_capital) {
-  odd_capital = Between(value, 0x139, 0x148) || Between(value, 0x179, 0x17E);
-  return odd_capital || (Between(value, 0x100, 0x12F) || Between(value, 0x132, 0x137)) ||
-         Between(value, 0x14A, 0x177) || Between(value, 0x460, 0x481) || Between(value, 0x48A, 0x4BF) ||
-         Between(value, 0x4D0, 0x52F) || Between(value, 0x1E00, 0x1E95) || Between(value, 0x1EA0, 0x1EFF);
-}
-
-struct CaseRange {
-  char32_t first, last;  // capitals
-  char32_t distance;     // to the small letter
-};
-constexpr CaseRange kCaseRanges[] = {
-    {'A', 'Z', 32},     {0xC0, 0xD6, 32},   {0xD8, 0xDE, 32},    {0x386, 0x386, 38}, {0x388, 0x38A, 37},
-    {0x38C, 0x38C, 64}, {0x38E, 0x38F, 63}, {0x391, 0x3A1, 32},  {0x3A3, 0x3AB, 32}, {0x400, 0x40F, 80},
-    {0x410, 0x42F, 32}, {0x531, 0x556, 48}, {0xFF21, 0xFF3A, 32}};
-
 template <typename Map>
 std::string MapText(std::string_view text, Map map) {
   std::string out;
@@ -108,54 +88,7 @@ std::vector<size_t> CodePointOffsets(std::string_view text) {
   return offsets;
 }
 
-bool IsSpace(char32_t value) {
-  return Between(value, 0x09, 0x0D) || Between(value, 0x1C, 0x20) || value == 0x85 || value == 0xA0 ||
-         value == 0x1680 || Between(value, 0x2000, 0x200A) || value == 0x2028 || value == 0x2029 ||
-         value == 0x202F || value == 0x205F || value == 0x3000;
-}
-
-bool IsPrintable(char32_t value) {
-  if (value == ' ') return true;
-  if (IsSpace(value) || value < 0x20 || Between(value, 0x7F, 0xA0) || value == 0xAD) return false;
-  return !(Between(value, 0x200B, 0x200F) || Between(value, 0x202A, 0x202E) ||
-           Between(value, 0x2060, 0x206F) || Between(value, 0xD800, 0xF8FF) || value == 0xFEFF ||
-           Between(value, 0xFFF0, 0xFFFB) || Between(value, 0xFFFE, 0xFFFF) || value >= 0xE0000);
-}
-
-char32_t UpperOf(char32_t value) {
-  for (const CaseRange& range : kCaseRanges) {
-    if (value >= range.distance && Between(value - range.distance, range.first, range.last)) {
-      return value - range.distance;
-    }
-  }
-  bool odd_capital = false;
-  if (InAlternatingBlock(value, odd_capital))
-    return (value & 1u) == (odd_capital ? 1u : 0u) ? value : value - 1;
-  switch (value) {
-    case 0xFF:
-      return 0x178;
-    case 0xB5:
-      return 0x39C;
-    case 0x131:
-      return 'I';
-    case 0x17F:
-      return 'S';
-    case 0x3C2:
-      return 0x3A3;
-    default:
-      return value;
-  }
-}
-
-char32_t LowerOf(char32_t value) {
-  for (const CaseRange& range : kCaseRanges) {
-    if (Between(value, range.first, range.last)) return value + range.distance;
-  }
-  bool odd_capital = false;
-  if (InAlternatingBlock(value, odd_capital))
-    return (value & 1u) == (odd_capital ? 1u : 0u) ? value + 1 : value;
-  return value == 0x178 ? 0xFF : value;
-}
+bool IsSpace(char32_t value) { return IsWhiteSpace(value) || (value >= 0x1C && value <= 0x1F); }
 
 bool IsCased(char32_t value) {
   return value == kSharpS || UpperOf(value) != value || LowerOf(value) != value;
@@ -173,7 +106,7 @@ std::string Capitalize(std::string_view text) {
 std::string TitleCase(std::string_view text) {
   bool inside_word = false;
   return MapText(text, [&inside_word](char32_t value) {
-    const char32_t mapped = inside_word ? LowerOf(value) : UpperOf(value);
+    const char32_t mapped = inside_word ? LowerOf(value) : TitleOf(value);
     inside_word = IsCased(value);
     return mapped;
   });

@@ -27,12 +27,8 @@ std::vector<size_t> CodePointOffsets(std::string_view text);
 size_t FindFirst(std::string_view text, std::string_view part, size_t from = 0);
 size_t FindLast(std::string_view text, std::string_view part);
 
-bool IsSpace(char32_t value);      // str.isspace
-bool IsPrintable(char32_t value);  // str.isprintable, approximate: unassigned code points count as printable
+bool IsSpace(char32_t value);  // str.isspace
 bool IsCased(char32_t value);
-// Simple case mapping of Latin, Greek, Cyrillic, Armenian and full-width letters.
-char32_t UpperOf(char32_t value);
-char32_t LowerOf(char32_t value);
 std::string Upper(std::string_view text);
 std::string Lower(std::string_view text);
 std::string Capitalize(std::string_view text);

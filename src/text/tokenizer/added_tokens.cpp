@@ -12,18 +12,17 @@ namespace {
 
 // Limits the work per byte of text; real tokens have fewer than 50 bytes.
 constexpr size_t kMaxContentBytes = 1024;
-constexpr int kWord = kLetter | kMark | kWordOther;
 
 // The character that ends at `position`, which must be greater than 0.
 Char CharBefore(std::string_view text, size_t position) {
   size_t start = position - 1;
   while (start > 0 && position - start < 4 && (static_cast<uint8_t>(text[start]) & 0xC0) == 0x80) --start;
-  const Char c = CharAt(text, start);
-  return start + c.size == position ? c : Char{kInvalidByte, 1, 0};
+  const Char c = DecodeUtf8(text, start);
+  return start + c.size == position ? c : Char{kInvalidByte, 1};
 }
 
 bool TouchesWord(std::string_view text, size_t begin, size_t end) {
-  return (begin > 0 && CharBefore(text, begin).Is(kWord)) || CharAt(text, end).Is(kWord);
+  return (begin > 0 && IsWordPart(CharBefore(text, begin).code)) || IsWordPart(DecodeUtf8(text, end).code);
 }
 
 }  // namespace
@@ -85,11 +84,12 @@ std::vector<Fragment> AddedTokenMatcher::Split(std::string_view text, bool parse
     at = end;
     if (token->single_word && TouchesWord(text, begin, end)) continue;
     if (token->lstrip) {
-      while (begin > done && CharBefore(text, begin).Is(kSpace)) begin -= CharBefore(text, begin).size;
+      while (begin > done && IsWhiteSpace(CharBefore(text, begin).code))
+        begin -= CharBefore(text, begin).size;
       begin = std::max(begin, done);
     }
     if (token->rstrip) {
-      for (Char c = CharAt(text, end); c.size != 0 && c.Is(kSpace); c = CharAt(text, end)) end += c.size;
+      for (Char c = DecodeUtf8(text, end); IsWhiteSpace(c.code); c = DecodeUtf8(text, end)) end += c.size;
     }
     if (done < begin) fragments.push_back({done, begin, -1});
     fragments.push_back({begin, end, token->id});

@@ -128,19 +128,20 @@ class StringSplitter final : public Splitter {
 // Splits at single characters of a class: Digits and Punctuation.
 class ClassSplitter final : public Splitter {
  public:
-  ClassSplitter(int mask, SplitBehavior behavior) : Splitter(behavior, false), mask_(mask) {}
+  ClassSplitter(bool (*is_member)(char32_t), SplitBehavior behavior)
+      : Splitter(behavior, false), is_member_(is_member) {}
 
  protected:
   void Find(std::string_view text, std::vector<TextRange>& matches) const override {
     for (size_t at = 0; at < text.size();) {
-      const Char c = CharAt(text, at);
-      if (c.Is(mask_)) matches.push_back({at, at + c.size});
+      const Char c = DecodeUtf8(text, at);
+      if (is_member_(c.code)) matches.push_back({at, at + c.size});
       at += c.size;
     }
   }
 
  private:
-  int mask_;
+  bool (*is_member_)(char32_t);
 };
 
 // Rebuilds the text; `change` returns the new text of each piece.
@@ -249,10 +250,10 @@ std::unique_ptr<PreTokenizer> MakeMetaspace(std::string replacement, PrependSche
 }
 std::unique_ptr<PreTokenizer> MakeDigits(bool individual) {
   const SplitBehavior behavior = individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous;
-  return std::make_unique<ClassSplitter>(kNumber, behavior);
+  return std::make_unique<ClassSplitter>(IsNumber, behavior);
 }
 std::unique_ptr<PreTokenizer> MakePunctuation(SplitBehavior behavior) {
-  return std::make_unique<ClassSplitter>(kPunctuation, behavior);
+  return std::make_unique<ClassSplitter>(IsPunctuation, behavior);
 }
 std::unique_ptr<PreTokenizer> MakePreTokenizerSequence(std::vector<std::unique_ptr<PreTokenizer>> parts) {
   return std::make_unique<Sequence>(std::move(parts));

@@ -1,69 +1,65 @@
-// Table look-ups and UTF-8. The classes of all code points are expanded once into 1.1 MB, because the
-// scanners need them once or twice per character of a prompt.
 #include "text/unicode/unicode.h"
 
-#include <algorithm>
-#include <vector>
-
-#include "text/unicode/unicode_data.h"
+#include <utf8proc.h>
 
 namespace coppice {
 namespace {
 
-constexpr uint32_t kCodePoints = 0x110000;
-
-bool IsWhiteSpace(uint32_t cp, Category category) {
-  return (cp >= 9 && cp <= 13) || cp == 0x85 || (category >= Category::kZs && category <= Category::kZp);
-}
-
-// UTS 18: \w is Alphabetic, M, Nd, Pc and Join_Control. The only Alphabetic code points that are neither
-// letters nor marks nor Nl are circled and squared letters.
-bool IsOtherWord(uint32_t cp, Category c) {
-  const bool circled = (cp >= 0x24B6 && cp <= 0x24E9) || (cp >= 0x1F130 && cp <= 0x1F149) ||
-                       (cp >= 0x1F150 && cp <= 0x1F169) || (cp >= 0x1F170 && cp <= 0x1F189);
-  return c == Category::kNd || c == Category::kNl || c == Category::kPc || cp == 0x200C || cp == 0x200D ||
-         circled;
-}
-
-uint8_t ClassesOf(uint32_t cp, Category c) {
-  int bits = 0;
-  const bool mark = c >= Category::kMn && c <= Category::kMe;
-  const bool caseless = c == Category::kLm || c == Category::kLo || mark;
-  if (c <= Category::kLo) bits |= kLetter;
-  if (mark) bits |= kMark;
-  if (c >= Category::kNd && c <= Category::kNo) bits |= kNumber;
-  if (IsWhiteSpace(cp, c)) bits |= kSpace;
-  if (caseless || c == Category::kLu || c == Category::kLt) bits |= kUpperLike;
-  if (caseless || c == Category::kLl) bits |= kLowerLike;
-  const bool ascii_symbol = cp < 128 && c >= Category::kSm && c <= Category::kSo;
-  if ((c >= Category::kPc && c <= Category::kPo) || ascii_symbol) bits |= kPunctuation;
-  if (IsOtherWord(cp, c)) bits |= kWordOther;
-  return static_cast<uint8_t>(bits);
-}
-
-std::vector<uint8_t> ExpandClasses() {
-  std::vector<uint8_t> table(kCodePoints);
-  for (size_t run = 0; run < kCategoryRunsSize; ++run) {
-    const uint32_t end = run + 1 < kCategoryRunsSize ? kCategoryRuns[run + 1] >> 5 : kCodePoints;
-    const auto category = static_cast<Category>(kCategoryRuns[run] & 31);
-    for (uint32_t cp = kCategoryRuns[run] >> 5; cp < end; ++cp) table[cp] = ClassesOf(cp, category);
-  }
-  return table;
-}
-
-const uint8_t* ClassTable() {
-  static const std::vector<uint8_t> table = ExpandClasses();
-  return table.data();
+utf8proc_category_t CategoryOf(char32_t code) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(code));
 }
 
 uint8_t Byte(std::string_view text, size_t i) { return static_cast<uint8_t>(text[i]); }
 
 }  // namespace
 
-Category CategoryOf(uint32_t code_point) {
-  const uint32_t* end = kCategoryRuns + kCategoryRunsSize;
-  const uint32_t* run = std::upper_bound(kCategoryRuns, end, code_point << 5 | 31u);
-  return static_cast<Category>(run[-1] & 31);
+bool IsLetter(char32_t code) {
+  const utf8proc_category_t c = CategoryOf(code);
+  return c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO;
+}
+
+bool IsNumber(char32_t code) {
+  const utf8proc_category_t c = CategoryOf(code);
+  return c >= UTF8PROC_CATEGORY_ND && c <= UTF8PROC_CATEGORY_NO;
+}
+
+bool IsDecimal(char32_t code) { return CategoryOf(code) == UTF8PROC_CATEGORY_ND; }
+
+bool IsWhiteSpace(char32_t code) {
+  const utf8proc_category_t c = CategoryOf(code);
+  return (code >= 9 && code <= 13) || code == 0x85 ||
+         (c >= UTF8PROC_CATEGORY_ZS && c <= UTF8PROC_CATEGORY_ZP);
+}
+
+bool IsPunctuation(char32_t code) {
+  const utf8proc_category_t c = CategoryOf(code);
+  const bool ascii_symbol = code < 128 && c >= UTF8PROC_CATEGORY_SM && c <= UTF8PROC_CATEGORY_SO;
+  return ascii_symbol || (c >= UTF8PROC_CATEGORY_PC && c <= UTF8PROC_CATEGORY_PO);
+}
+
+// UTS 18: \w is Alphabetic, M, Nd, Pc and Join_Control. The only Alphabetic code points that are neither
+// letters nor marks nor Nl are circled and squared letters.
+bool IsWordPart(char32_t code) {
+  const bool circled = (code >= 0x24B6 && code <= 0x24E9) || (code >= 0x1F130 && code <= 0x1F149) ||
+                       (code >= 0x1F150 && code <= 0x1F169) || (code >= 0x1F170 && code <= 0x1F189);
+  const utf8proc_category_t c = CategoryOf(code);
+  return (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_NL) || c == UTF8PROC_CATEGORY_PC ||
+         code == 0x200C || code == 0x200D || circled;
+}
+
+bool IsPrintable(char32_t code) {
+  const utf8proc_category_t c = CategoryOf(code);
+  return code == ' ' || (c != UTF8PROC_CATEGORY_CN && c < UTF8PROC_CATEGORY_ZS);
+}
+
+char32_t UpperOf(char32_t code) {
+  return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(code)));
+}
+char32_t LowerOf(char32_t code) {
+  return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(code)));
+}
+char32_t TitleOf(char32_t code) {
+  return static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(code)));
 }
 
 // Table 3-7 of the Unicode standard: only the range of the second byte depends on the first.
@@ -90,21 +86,15 @@ Utf8Prefix MeasureUtf8(std::string_view text) {
 Char DecodeUtf8(std::string_view text, size_t position) {
   if (position >= text.size()) return {};
   const uint8_t lead = Byte(text, position);
-  if (lead < 0x80) return {lead, 1, 0};
-  const Char invalid{kInvalidByte, 1, 0};
+  if (lead < 0x80) return {lead, 1};
+  const Char invalid{kInvalidByte, 1};
   if (lead < 0xC2 || lead > 0xF4) return invalid;
   const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
   const Utf8Prefix prefix = MeasureUtf8(text.substr(position, length));
   if (!prefix.complete || prefix.size != length) return invalid;
   uint32_t code = lead & (0xFFu >> (length + 1));
   for (size_t i = 1; i < length; ++i) code = code << 6 | (Byte(text, position + i) & 0x3Fu);
-  return {code, static_cast<uint32_t>(length), 0};
-}
-
-Char CharAt(std::string_view text, size_t position) {
-  Char c = DecodeUtf8(text, position);
-  if (c.size != 0 && c.code != kInvalidByte) c.classes = ClassTable()[c.code];
-  return c;
+  return {code, static_cast<uint32_t>(length)};
 }
 
 void AppendUtf8(uint32_t cp, std::string& out) {

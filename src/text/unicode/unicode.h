@@ -1,4 +1,4 @@
-// UTF-8, the Unicode properties that pre-tokenizers need, and NFC.
+// UTF-8; properties, cases and NFC by the tables of libutf8proc.
 #pragma once
 
 #include <cstddef>
@@ -8,69 +8,29 @@
 
 namespace coppice {
 
-// General categories, in the order of tools/gen_unicode_ranges.py.
-enum class Category : uint8_t {
-  kLu,
-  kLl,
-  kLt,
-  kLm,
-  kLo,
-  kMn,
-  kMc,
-  kMe,
-  kNd,
-  kNl,
-  kNo,
-  kPc,
-  kPd,
-  kPs,
-  kPe,
-  kPi,
-  kPf,
-  kPo,
-  kSm,
-  kSc,
-  kSk,
-  kSo,
-  kZs,
-  kZl,
-  kZp,
-  kCc,
-  kCf,
-  kCs,
-  kCo,
-  kCn
-};
+// Properties of a code point; kInvalidByte has none of them.
+bool IsLetter(char32_t code);       // \p{L}
+bool IsNumber(char32_t code);       // \p{N}
+bool IsDecimal(char32_t code);      // \p{Nd}
+bool IsWhiteSpace(char32_t code);   // the White_Space property
+bool IsPunctuation(char32_t code);  // \p{P} and ASCII punctuation
+bool IsWordPart(char32_t code);   // \w of UTS 18: letters, marks, Nd, Nl, Pc, join controls, circled letters
+bool IsPrintable(char32_t code);  // str.isprintable of Python
 
-Category CategoryOf(uint32_t code_point);
-
-// The classes of a character that scanners test, as a bit set. Tekken's two letter classes share Lm, Lo and
-// M.
-enum CharClass : uint8_t {
-  kLetter = 1,        // \p{L}
-  kNumber = 2,        // \p{N}
-  kSpace = 4,         // \s: the White_Space property
-  kMark = 8,          // \p{M}
-  kUpperLike = 16,    // [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]
-  kLowerLike = 32,    // [\p{Ll}\p{Lm}\p{Lo}\p{M}]
-  kPunctuation = 64,  // \p{P} and ASCII punctuation
-  kWordOther = 128,   // \w besides L and M: Nd, Nl, Pc, join controls, circled letters
-};
+// The mappings of one code point to one. Characters that become two, such as sharp s, need care of their own.
+char32_t UpperOf(char32_t code);
+char32_t LowerOf(char32_t code);
+char32_t TitleOf(char32_t code);
 
 struct Char {
   uint32_t code = 0;
   uint32_t size = 0;  // bytes; 0 at the end of the text
-  uint8_t classes = 0;
-  bool Is(int mask) const { return (classes & mask) != 0; }
 };
 
 inline constexpr uint32_t kInvalidByte = 0xFFFFFFFFu;
 
 // The character at `position`. A byte that is not valid UTF-8 (including overlong forms and surrogates) is a
-// character of its own: code kInvalidByte, size 1, no classes.
-Char CharAt(std::string_view text, size_t position);
-
-// CharAt without the classes.
+// character of its own: code kInvalidByte, size 1.
 Char DecodeUtf8(std::string_view text, size_t position);
 
 // The number of bytes (at least 1) of the valid or truncated character at the start of `text`, and whether it

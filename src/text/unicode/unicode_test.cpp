@@ -27,20 +27,25 @@ TEST(UnicodeTest, EncodesEveryLength) {
   }
 }
 
-TEST(UnicodeTest, CategoriesAndClasses) {
-  EXPECT_EQ(CategoryOf('A'), Category::kLu);
-  EXPECT_EQ(CategoryOf(0x4E00), Category::kLo);
-  EXPECT_EQ(CategoryOf(0x10FFFF), Category::kCn);
-  EXPECT_EQ(CategoryOf(0x301), Category::kMn);
-  EXPECT_TRUE(CharAt("\xC2\xA0", 0).Is(kSpace));
-  EXPECT_FALSE(CharAt("\x1C", 0).Is(kSpace));
-  EXPECT_TRUE(CharAt("\xC2\xB2", 0).Is(kNumber));  // superscript two
-  EXPECT_TRUE(CharAt("\xE2\x85\xA7", 0).Is(kNumber));
-  EXPECT_TRUE(CharAt("_", 0).Is(kWordOther));
-  EXPECT_TRUE(CharAt("7", 0).Is(kWordOther));
-  EXPECT_FALSE(CharAt("\xC2\xB2", 0).Is(kWordOther));
-  EXPECT_TRUE(CharAt("+", 0).Is(kPunctuation));
-  EXPECT_EQ(CharAt("\xFF", 0).classes, 0);
+TEST(UnicodeTest, Properties) {
+  EXPECT_TRUE(IsLetter('A') && IsLetter(0x4E00) && !IsLetter(0x301) && !IsLetter(0x10FFFF));
+  EXPECT_TRUE(IsWhiteSpace(0xA0) && !IsWhiteSpace(0x1C) && !IsWhiteSpace(0x180E));
+  EXPECT_TRUE(IsNumber(0xB2) && IsNumber(0x2167) && !IsDecimal(0xB2) && IsDecimal(0x660));
+  EXPECT_TRUE(IsWordPart('_') && IsWordPart('7') && IsWordPart(0x301) && IsWordPart(0x24B6) &&
+              !IsWordPart(0xB2));
+  EXPECT_TRUE(IsPunctuation('+') && IsPunctuation(0x3002) && !IsPunctuation(0x20AC));
+  EXPECT_TRUE(IsPrintable(' ') && !IsPrintable(0xA0) && !IsPrintable(0x378) && !IsPrintable(0xAD));
+  for (const auto property :
+       {IsLetter, IsNumber, IsDecimal, IsWhiteSpace, IsPunctuation, IsWordPart, IsPrintable}) {
+    EXPECT_FALSE(property(kInvalidByte));
+  }
+}
+
+TEST(UnicodeTest, Cases) {
+  EXPECT_EQ(UpperOf(0xFF), char32_t{0x178});
+  EXPECT_EQ(LowerOf(0x10A0), char32_t{0x2D00});  // Georgian
+  EXPECT_EQ(TitleOf(0x1C6), char32_t{0x1C5});
+  EXPECT_EQ(LowerOf('['), char32_t{'['});
 }
 
 TEST(UnicodeTest, NfcComposesOrdersAndKeeps) {
