@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator
 
 CODE_WIDTH, PAGE_WIDTH = 110, 120
-GENERATED = {"src/text/unicode_data.cpp", "src/eval/metrics/lower_data.cpp"}
 # Folders of the tree that a reader of a comment can open, and what no reader can.
 PLACES = "benchmarks|cmake|docs|models|src|tests|tools|web"
 PATH = re.compile(rf"(?<![\w/.~-])((?:{PLACES})/[\w./-]*\w)(?![\w*<{{])")  # not src/x*
@@ -51,9 +50,6 @@ def strangers(root: pathlib.Path, text: str) -> Iterator[tuple[int, str]]:
 
 def in_source(root: pathlib.Path, path: pathlib.Path) -> Iterator[tuple[int, str]]:
     """Line and fault."""
-    name = path.relative_to(root).as_posix()
-    if name in GENERATED:
-        return
     text = path.read_text(encoding="utf-8")
     for number, line in enumerate(text.split("\n"), 1):
         if len(line) > CODE_WIDTH:

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "tensor/merge_spans.h"
-#include "text/chat_template.h"
+#include "text/jinja/chat_template.h"
 
 namespace coppice {
 

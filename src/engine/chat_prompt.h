@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "policies/compose.h"
-#include "text/encoded_text.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/encoded_text.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace coppice {
 

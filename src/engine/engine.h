@@ -19,7 +19,7 @@
 #include "kernels/timed_backend.h"
 #include "model/transformer.h"
 #include "policies/method_info.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace coppice {
 

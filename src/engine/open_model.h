@@ -6,7 +6,7 @@
 
 #include "formats/tensor_store.h"
 #include "model/config.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace coppice {
 

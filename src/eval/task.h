@@ -9,7 +9,7 @@
 
 #include "eval/filler.h"
 #include "eval/sample.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace coppice {
 

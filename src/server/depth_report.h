@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "trace/trace.h"
 
 namespace coppice {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "model/log_probs.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace coppice {
 

@@ -1,6 +1,6 @@
 #include "trace/texts.h"
 
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace coppice {
 

@@ -17,7 +17,7 @@
 #include "apps/flags.h"
 #include "base/cpu_info.h"
 #include "base/error.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tensor/token_set.h"
-#include "text/encoded_text.h"
+#include "text/tokenizer/encoded_text.h"
 
 namespace coppice::cli {
 

@@ -2,24 +2,11 @@
 
 #include <algorithm>
 
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace coppice {
 
 namespace {
-
-char32_t LowerOf(char32_t c) {
-  const std::vector<LowerRange>& ranges = LowerRanges();
-  auto range = std::upper_bound(ranges.begin(), ranges.end(), c,
-                                [](char32_t value, const LowerRange& r) { return value < r.first; });
-  // Runs with steps of two interleave, so the row may lie a few back.
-  for (int i = 0; i < 3 && range != ranges.begin(); ++i) {
-    --range;
-    if (c <= range->last && (c - range->first) % range->step == 0)
-      return static_cast<char32_t>(static_cast<int32_t>(c) + range->delta);
-  }
-  return c;
-}
 
 bool IsArticle(std::u32string_view word) { return word == U"a" || word == U"an" || word == U"the"; }
 
@@ -52,19 +39,11 @@ std::u32string Lower(std::u32string_view text) {
 
 std::string LowerUtf8(std::string_view utf8) { return ToUtf8(Lower(ToCodePoints(utf8))); }
 
-bool IsPythonSpace(char32_t c) {
-  if (c < 0x80) return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20);
-  return c == 0x85 || c == 0x2028 || c == 0x2029 || CategoryOf(c) == Category::kZs;
-}
+bool IsPythonSpace(char32_t c) { return IsWhiteSpace(c) || (c >= 0x1c && c <= 0x1f); }
 
-bool IsPythonWord(char32_t c) {
-  const Category category = CategoryOf(c);
-  const bool letter = category <= Category::kLo;
-  const bool number = category == Category::kNd || category == Category::kNl || category == Category::kNo;
-  return letter || number || c == U'_';
-}
+bool IsPythonWord(char32_t c) { return IsLetter(c) || IsNumber(c) || c == U'_'; }
 
-bool IsPythonDigit(char32_t c) { return CategoryOf(c) == Category::kNd; }
+bool IsPythonDigit(char32_t c) { return IsDecimal(c); }
 
 bool IsAsciiPunctuation(char32_t c) {
   return (c >= 0x21 && c <= 0x2f) || (c >= 0x3a && c <= 0x40) || (c >= 0x5b && c <= 0x60) ||

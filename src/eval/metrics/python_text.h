@@ -9,14 +9,6 @@
 
 namespace coppice {
 
-// Characters first, first + step, ..., last become lower case by adding delta.
-struct LowerRange {
-  char32_t first, last;
-  uint32_t step;
-  int32_t delta;
-};
-const std::vector<LowerRange>& LowerRanges();
-
 std::u32string ToCodePoints(std::string_view utf8);
 std::string ToUtf8(std::u32string_view text);
 

@@ -1,0 +1,103 @@
+#include "text/tokenizer/added_tokens.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/limits.h"
+#include "text/unicode/unicode.h"
+
+namespace coppice {
+namespace {
+
+// Limits the work per byte of text; real tokens have fewer than 50 bytes.
+constexpr size_t kMaxContentBytes = 1024;
+
+// The character that ends at `position`, which must be greater than 0.
+Char CharBefore(std::string_view text, size_t position) {
+  size_t start = position - 1;
+  while (start > 0 && position - start < 4 && (static_cast<uint8_t>(text[start]) & 0xC0) == 0x80) --start;
+  const Char c = DecodeUtf8(text, start);
+  return start + c.size == position ? c : Char{kInvalidByte, 1};
+}
+
+bool TouchesWord(std::string_view text, size_t begin, size_t end) {
+  return (begin > 0 && IsWordPart(CharBefore(text, begin).code)) || IsWordPart(DecodeUtf8(text, end).code);
+}
+
+}  // namespace
+
+AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens, const std::string& source)
+    : tokens_(std::move(tokens)), accepts_(1, -1) {
+  if (tokens_.size() > static_cast<size_t>(limits::kMaxAddedTokens)) {
+    throw Error("[tokenizer] {}: {} added tokens, at most {} are supported", source, tokens_.size(),
+                limits::kMaxAddedTokens);
+  }
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    const std::string& content = tokens_[i].content;
+    if (content.empty() || content.size() > kMaxContentBytes) {
+      throw Error("[tokenizer] {}: added token {} has {} bytes, expected 1 to {}", source, tokens_[i].id,
+                  content.size(), kMaxContentBytes);
+    }
+    starts_[static_cast<uint8_t>(content[0])] = true;
+    uint32_t node = 0;
+    for (const char c : content) {
+      const uint64_t edge = static_cast<uint64_t>(node) << 8 | static_cast<uint8_t>(c);
+      if (children_.Find(edge) == nullptr) {
+        children_.Insert(edge, static_cast<uint32_t>(accepts_.size()));
+        accepts_.push_back(-1);
+      }
+      node = *children_.Find(edge);
+    }
+    if (accepts_[node] < 0) accepts_[node] = static_cast<int32_t>(i);
+  }
+}
+
+const AddedToken* AddedTokenMatcher::LongestAt(std::string_view text, size_t position,
+                                               bool parse_special) const {
+  if (!starts_[static_cast<uint8_t>(text[position])]) return nullptr;
+  const AddedToken* longest = nullptr;
+  uint32_t node = 0;
+  for (size_t at = position; at < text.size(); ++at) {
+    const uint32_t* child = children_.Find(static_cast<uint64_t>(node) << 8 | static_cast<uint8_t>(text[at]));
+    if (child == nullptr) break;
+    node = *child;
+    if (accepts_[node] < 0) continue;
+    const AddedToken& token = tokens_[static_cast<size_t>(accepts_[node])];
+    if (parse_special || !token.special) longest = &token;
+  }
+  return longest;
+}
+
+std::vector<Fragment> AddedTokenMatcher::Split(std::string_view text, bool parse_special) const {
+  std::vector<Fragment> fragments;
+  size_t done = 0;
+  size_t at = 0;
+  while (!empty() && at < text.size()) {
+    const AddedToken* token = LongestAt(text, at, parse_special);
+    if (token == nullptr) {
+      ++at;
+      continue;
+    }
+    size_t begin = at;
+    size_t end = at + token->content.size();
+    at = end;
+    if (token->single_word && TouchesWord(text, begin, end)) continue;
+    if (token->lstrip) {
+      while (begin > done && IsWhiteSpace(CharBefore(text, begin).code))
+        begin -= CharBefore(text, begin).size;
+      begin = std::max(begin, done);
+    }
+    if (token->rstrip) {
+      for (Char c = DecodeUtf8(text, end); IsWhiteSpace(c.code); c = DecodeUtf8(text, end)) end += c.size;
+    }
+    if (done < begin) fragments.push_back({done, begin, -1});
+    fragments.push_back({begin, end, token->id});
+    done = end;
+    at = std::max(at, end);
+  }
+  if (done < text.size()) fragments.push_back({done, text.size(), -1});
+  return fragments;
+}
+
+}  // namespace coppice

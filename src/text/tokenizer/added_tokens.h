@@ -1,0 +1,53 @@
+// Tokens that are matched in the text before anything else: control tokens in written form, and user-defined
+// tokens.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer/flat_map.h"
+
+namespace coppice {
+
+struct AddedToken {
+  int32_t id = 0;
+  std::string content;       // as written in the searched text
+  bool special = false;      // matched only if EncodeOptions::parse_special is true
+  bool lstrip = false;       // absorbs the white space to its left
+  bool rstrip = false;       // absorbs the white space to its right
+  bool single_word = false;  // matches only where no word character is adjacent
+};
+
+// A range of text between added tokens, or an added token.
+struct Fragment {
+  size_t begin = 0;
+  size_t end = 0;
+  int32_t id = -1;  // -1 for text
+};
+
+class AddedTokenMatcher {
+ public:
+  // `source` names the file in messages. Throws Error for more than limits::kMaxAddedTokens tokens, and for
+  // an empty or very long content.
+  AddedTokenMatcher(std::vector<AddedToken> tokens, const std::string& source);
+  AddedTokenMatcher() = default;
+
+  bool empty() const { return tokens_.empty(); }
+  // The leftmost, longest matches from left to right, like Hugging Face's tokenizers. O(text) steps, each
+  // limited by the longest token.
+  std::vector<Fragment> Split(std::string_view text, bool parse_special) const;
+
+ private:
+  // The longest permitted token at `position`, or null.
+  const AddedToken* LongestAt(std::string_view text, size_t position, bool parse_special) const;
+
+  std::vector<AddedToken> tokens_;
+  FlatMap<uint32_t> children_;    // trie edges: node << 8 | byte -> node
+  std::vector<int32_t> accepts_;  // per node: index in tokens_, or -1
+  std::array<bool, 256> starts_{};
+};
+
+}  // namespace coppice

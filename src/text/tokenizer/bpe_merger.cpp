@@ -1,0 +1,152 @@
+// Merges ids by rank. A pair is one 64-bit key, so a step takes one look-up and one heap operation: O(n log
+// n) for any piece of n symbols.
+#include <algorithm>
+#include <optional>
+
+#include "base/error.h"
+#include "text/tokenizer/merger.h"
+#include "text/unicode/unicode.h"
+
+namespace coppice {
+namespace {
+
+struct Merge {
+  int32_t rank = 0;
+  int32_t merged = 0;
+};
+
+uint64_t PairKey(int32_t left, int32_t right) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+}
+
+class BpeMerger final : public Merger {
+ public:
+  BpeMerger(const Vocabulary& vocabulary, const std::vector<std::pair<std::string, std::string>>& merges,
+            const BpeOptions& options, const std::string& source);
+
+  void Encode(std::string_view piece, MergeScratch& scratch, std::vector<int32_t>& ids) const override;
+
+ private:
+  bool EncodeWhole(std::string_view piece, std::vector<int32_t>& ids) const;
+  void Split(std::string_view piece, std::vector<MergeSymbol>& symbols) const;
+  void AddUnknown(std::vector<MergeSymbol>& symbols, bool& unknown_before) const;
+  void PushPair(MergeScratch& scratch, int32_t left) const;
+
+  const Vocabulary& vocabulary_;
+  const BpeOptions options_;
+  std::array<int32_t, 256> bytes_{};  // the token of each single byte, or -1
+  FlatMap<Merge> merges_;
+};
+
+BpeMerger::BpeMerger(const Vocabulary& vocabulary,
+                     const std::vector<std::pair<std::string, std::string>>& merges,
+                     const BpeOptions& options, const std::string& source)
+    : vocabulary_(vocabulary), options_(options) {
+  for (size_t byte = 0; byte < 256; ++byte) bytes_[byte] = vocabulary.FindOrdinary(ByteLevelAlphabet()[byte]);
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    const auto& [left, right] = merges[rank];
+    const std::optional<int32_t> left_id = vocabulary.Find(left);
+    const std::optional<int32_t> right_id = vocabulary.Find(right);
+    const std::optional<int32_t> merged = vocabulary.Find(left + right);
+    // Both parts are non-empty, so every merge makes a longer text, and no chain of merges can be cyclic.
+    if (left.empty() || right.empty() || !left_id || !right_id || !merged) {
+      throw Error("[tokenizer] {}: merge {} ('{}' + '{}') names a token that is not in the vocabulary",
+                  source, rank, left, right);
+    }
+    merges_.Insert(PairKey(*left_id, *right_id), {static_cast<int32_t>(rank), *merged});
+  }
+}
+
+bool BpeMerger::EncodeWhole(std::string_view piece, std::vector<int32_t>& ids) const {
+  if (piece.size() > vocabulary_.longest()) return false;
+  int32_t id = -1;
+  if (options_.byte_level) {
+    std::string mapped;
+    for (const char c : piece) mapped += ByteLevelAlphabet()[static_cast<uint8_t>(c)];
+    id = vocabulary_.FindOrdinary(mapped);
+  } else {
+    id = vocabulary_.FindOrdinary(piece);
+  }
+  if (id >= 0) ids.push_back(id);
+  return id >= 0;
+}
+
+void BpeMerger::AddUnknown(std::vector<MergeSymbol>& symbols, bool& unknown_before) const {
+  if (options_.unknown >= 0 && !(options_.fuse_unknown && unknown_before))
+    symbols.push_back({.id = options_.unknown});
+  unknown_before = true;
+}
+
+void BpeMerger::Split(std::string_view piece, std::vector<MergeSymbol>& symbols) const {
+  symbols.clear();
+  bool unknown_before = false;
+  for (size_t at = 0; at < piece.size();) {
+    const size_t size = options_.byte_level ? 1 : DecodeUtf8(piece, at).size;
+    const std::string_view text = piece.substr(at, size);
+    at += size;
+    const int32_t id =
+        options_.byte_level ? bytes_[static_cast<uint8_t>(text[0])] : vocabulary_.FindOrdinary(text);
+    if (id >= 0) {
+      symbols.push_back({.id = id});
+      unknown_before = false;
+      continue;
+    }
+    const auto has_token = [this](char c) { return vocabulary_.ByteToken(static_cast<uint8_t>(c)) >= 0; };
+    if (options_.byte_fallback && std::all_of(text.begin(), text.end(), has_token)) {
+      for (const char c : text) symbols.push_back({.id = vocabulary_.ByteToken(static_cast<uint8_t>(c))});
+      unknown_before = false;
+    } else {
+      AddUnknown(symbols, unknown_before);
+    }
+  }
+  for (size_t i = 0; i < symbols.size(); ++i) {
+    symbols[i].prev = static_cast<int32_t>(i) - 1;
+    symbols[i].next = i + 1 < symbols.size() ? static_cast<int32_t>(i) + 1 : -1;
+  }
+}
+
+void BpeMerger::PushPair(MergeScratch& scratch, int32_t left) const {
+  const MergeSymbol& a = scratch.symbols[static_cast<size_t>(left)];
+  if (a.next < 0) return;
+  const int32_t right_id = scratch.symbols[static_cast<size_t>(a.next)].id;
+  const Merge* merge = merges_.Find(PairKey(a.id, right_id));
+  if (merge == nullptr) return;
+  scratch.heap.push_back({static_cast<double>(merge->rank), left, a.id, right_id, merge->merged});
+  std::push_heap(scratch.heap.begin(), scratch.heap.end(), MergesAfter);
+}
+
+void BpeMerger::Encode(std::string_view piece, MergeScratch& scratch, std::vector<int32_t>& ids) const {
+  if (options_.ignore_merges && EncodeWhole(piece, ids)) return;
+  std::vector<MergeSymbol>& symbols = scratch.symbols;
+  Split(piece, symbols);
+  scratch.heap.clear();
+  for (size_t i = 0; i + 1 < symbols.size(); ++i) PushPair(scratch, static_cast<int32_t>(i));
+  while (!scratch.heap.empty()) {
+    std::pop_heap(scratch.heap.begin(), scratch.heap.end(), MergesAfter);
+    const MergeCandidate best = scratch.heap.back();
+    scratch.heap.pop_back();
+    MergeSymbol& left = symbols[static_cast<size_t>(best.left)];
+    if (left.id != best.left_id || left.next < 0) continue;  // one of the two has been merged since
+    MergeSymbol& right = symbols[static_cast<size_t>(left.next)];
+    if (right.id != best.right_id) continue;
+    left.id = best.merged;
+    left.next = right.next;
+    right.id = -1;
+    if (left.next >= 0) symbols[static_cast<size_t>(left.next)].prev = best.left;
+    if (left.prev >= 0) PushPair(scratch, left.prev);
+    PushPair(scratch, best.left);
+  }
+  for (int32_t i = symbols.empty() ? -1 : 0; i >= 0; i = symbols[static_cast<size_t>(i)].next) {
+    ids.push_back(symbols[static_cast<size_t>(i)].id);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Merger> MakeBpeMerger(const Vocabulary& vocabulary,
+                                      const std::vector<std::pair<std::string, std::string>>& merges,
+                                      const BpeOptions& options, const std::string& source) {
+  return std::make_unique<BpeMerger>(vocabulary, merges, options, source);
+}
+
+}  // namespace coppice

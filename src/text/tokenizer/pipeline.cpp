@@ -1,0 +1,181 @@
+#include "text/tokenizer/pipeline.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "base/error.h"
+
+namespace coppice {
+namespace {
+
+constexpr size_t kMaxTextBytes = std::numeric_limits<int32_t>::max() / 4;  // indices of symbols have 32 bits
+
+constexpr std::array<std::string_view, 6> kEndNames{"<|eot_id|>",    "<|im_end|>",    "<|end|>",
+                                                    "<end_of_turn>", "<|endoftext|>", "<|eom_id|>"};
+
+class PipelineTokenizer final : public Tokenizer {
+ public:
+  explicit PipelineTokenizer(TokenizerParts parts) : parts_(std::move(parts)) {}
+
+  std::string_view kind() const override { return parts_.kind; }
+  int32_t vocab_size() const override { return parts_.vocabulary->size(); }
+  std::vector<int32_t> Encode(std::string_view text, const EncodeOptions& options) const override;
+  std::string Piece(int32_t id, bool special) const override;
+  std::string Decode(std::span<const int32_t> ids, bool special) const override;
+
+  std::optional<int32_t> bos() const override { return parts_.bos; }
+  std::optional<int32_t> eos() const override { return parts_.eos; }
+  bool EndsGeneration(int32_t id) const override {
+    return parts_.eos == id || std::find(parts_.ends.begin(), parts_.ends.end(), id) != parts_.ends.end();
+  }
+  bool IsControl(int32_t id) const override {
+    return parts_.vocabulary->Contains(id) && parts_.vocabulary->type(id) == TokenType::kControl;
+  }
+  std::optional<int32_t> Find(std::string_view token) const override {
+    return parts_.vocabulary->Find(token);
+  }
+  const std::string& chat_template() const override { return parts_.chat_template; }
+
+ private:
+  struct Run {
+    const EncodeOptions& options;
+    MergeScratch scratch;
+    std::vector<int32_t> ids;
+  };
+
+  void EncodeText(std::string text, bool at_start, Run& run) const;
+  void EncodePlain(std::string text, bool at_start, Run& run) const;
+  // The text of a token for the decoder; nullopt if the token is hidden.
+  std::optional<std::string> Shown(int32_t id, bool special) const;
+
+  const TokenizerParts parts_;
+};
+
+std::vector<int32_t> PipelineTokenizer::Encode(std::string_view text, const EncodeOptions& options) const {
+  if (text.size() > kMaxTextBytes) {
+    throw Error("[tokenizer] a text of {} bytes is longer than the {} that one call takes", text.size(),
+                kMaxTextBytes);
+  }
+  Run run{options, {}, {}};
+  if (options.add_special) run.ids = parts_.prefix;
+  for (const Fragment& part : parts_.raw_added.Split(text, options.parse_special)) {
+    if (part.id >= 0) {
+      run.ids.push_back(part.id);
+    } else {
+      EncodeText(std::string(text.substr(part.begin, part.end - part.begin)), part.begin == 0, run);
+    }
+  }
+  if (options.add_special) run.ids.insert(run.ids.end(), parts_.suffix.begin(), parts_.suffix.end());
+  return std::move(run.ids);
+}
+
+void PipelineTokenizer::EncodeText(std::string text, bool at_start, Run& run) const {
+  if (parts_.normalizer != nullptr) text = parts_.normalizer->Apply(std::move(text));
+  if (parts_.normalized_added.empty()) return EncodePlain(std::move(text), at_start, run);
+  for (const Fragment& part : parts_.normalized_added.Split(text, run.options.parse_special)) {
+    if (part.id >= 0) {
+      run.ids.push_back(part.id);
+    } else {
+      EncodePlain(text.substr(part.begin, part.end - part.begin), at_start && part.begin == 0, run);
+    }
+  }
+}
+
+void PipelineTokenizer::EncodePlain(std::string text, bool at_start, Run& run) const {
+  if (text.empty()) return;
+  Pieces pieces;
+  pieces.ranges.push_back({0, text.size()});
+  pieces.text = std::move(text);
+  pieces.at_start = at_start;
+  if (parts_.pre_tokenizer != nullptr) parts_.pre_tokenizer->Apply(pieces);
+  for (const TextRange range : pieces.ranges) {
+    const std::string_view piece = std::string_view(pieces.text).substr(range.begin, range.end - range.begin);
+    parts_.merger->Encode(piece, run.scratch, run.ids);
+  }
+}
+
+std::optional<std::string> PipelineTokenizer::Shown(int32_t id, bool special) const {
+  const Vocabulary& vocabulary = *parts_.vocabulary;
+  if (!vocabulary.Contains(id)) return std::nullopt;
+  const TokenType type = vocabulary.type(id);
+  if (special) return vocabulary.text(id);
+  if (type == TokenType::kControl) return std::nullopt;
+  if (type == TokenType::kUnknown && !parts_.unknown_surface.empty()) return parts_.unknown_surface;
+  return vocabulary.text(id);
+}
+
+std::string PipelineTokenizer::Piece(int32_t id, bool special) const {
+  std::optional<std::string> text = Shown(id, special);
+  if (!text) return "";
+  const TokenType type = parts_.vocabulary->type(id);
+  // Added tokens of a byte-level model are stored as plain text.
+  const bool as_is = parts_.byte_level && (type == TokenType::kControl || type == TokenType::kUserDefined);
+  return as_is || parts_.decoder == nullptr ? std::move(*text) : parts_.decoder->Piece(std::move(*text));
+}
+
+std::string PipelineTokenizer::Decode(std::span<const int32_t> ids, bool special) const {
+  std::string out;
+  if (parts_.decoder == nullptr || parts_.decoder->IsLocal()) {
+    for (const int32_t id : ids) out += Piece(id, special);
+    return out;
+  }
+  std::vector<std::string> texts;
+  texts.reserve(ids.size());
+  for (const int32_t id : ids) {
+    std::optional<std::string> text = Shown(id, special);
+    if (text) texts.push_back(std::move(*text));
+  }
+  parts_.decoder->Apply(texts);
+  for (const std::string& text : texts) out += text;
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> MakePipelineTokenizer(TokenizerParts parts) {
+  for (const std::string_view name : kEndNames) {
+    const std::optional<int32_t> id = parts.vocabulary->Find(name);
+    if (id && parts.vocabulary->type(*id) == TokenType::kControl) parts.ends.push_back(*id);
+  }
+  return std::make_unique<PipelineTokenizer>(std::move(parts));
+}
+
+void SetSpmText(TokenizerParts& parts, bool add_space_prefix, bool trim_spaces) {
+  std::vector<std::unique_ptr<Normalizer>> normalizers;
+  if (trim_spaces) normalizers.push_back(MakeTrimSpaces());
+  if (add_space_prefix) normalizers.push_back(MakePrepend(kSpmSpace));
+  normalizers.push_back(MakeReplace(" ", kSpmSpace));
+  parts.normalizer = MakeNormalizerSequence(std::move(normalizers));
+
+  std::vector<std::unique_ptr<Decoder>> decoders;
+  decoders.push_back(MakeReplaceDecoder(kSpmSpace, " "));
+  decoders.push_back(MakeByteFallbackDecoder());
+  decoders.push_back(MakeFuseDecoder());
+  if (add_space_prefix) decoders.push_back(MakeStripDecoder(" ", 1, 0));
+  parts.decoder = MakeDecoderSequence(std::move(decoders));
+  parts.unknown_surface = " \xE2\x81\x87 ";  // SentencePiece's default unk_surface
+}
+
+AddedTokenMatcher MatcherFromTypes(const Vocabulary& vocabulary, bool spm, const std::string& source) {
+  std::vector<AddedToken> tokens;
+  for (int32_t id = 0; id < vocabulary.size(); ++id) {
+    const TokenType type = vocabulary.type(id);
+    if (type != TokenType::kControl && type != TokenType::kUserDefined) continue;
+    if (vocabulary.text(id).empty()) continue;
+    AddedToken token{.id = id, .content = vocabulary.text(id), .special = type == TokenType::kControl};
+    // SentencePiece stores spaces of a user-defined token as U+2581, but the matcher searches the text before
+    // normalisation.
+    if (spm) {
+      for (size_t at = token.content.find(kSpmSpace); at != std::string::npos;
+           at = token.content.find(kSpmSpace, at)) {
+        token.content.replace(at, 3, " ");
+      }
+    }
+    tokens.push_back(std::move(token));
+  }
+  return AddedTokenMatcher(std::move(tokens), source);
+}
+
+}  // namespace coppice

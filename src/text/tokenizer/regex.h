@@ -1,0 +1,50 @@
+// Regular expressions that split text into pieces, through PCRE2.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace coppice {
+
+struct TextRange {
+  size_t begin;
+  size_t end;
+  bool operator==(const TextRange&) const = default;
+};
+
+class Regex {
+ public:
+  // `source` names the file in messages. Throws Error if PCRE2 cannot compile the pattern, or would interpret
+  // it differently from the engine it was written for (a class inside a class).
+  Regex(const std::string& pattern, const std::string& source);
+  ~Regex();
+  Regex(Regex&&) noexcept;
+
+  // Appends every non-empty match, in order. A byte that is not UTF-8 is a character of its own, neither
+  // letter, number nor white space. Throws Error if a match takes more than a fixed number of steps.
+  void FindAll(std::string_view text, std::vector<TextRange>& matches) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// The published expressions of known model families.
+inline constexpr std::string_view kGpt2Regex =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+inline constexpr std::string_view kLlama3Regex =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+)"
+    R"(|\s+(?!\S)|\s+)";
+inline constexpr std::string_view kQwen2Regex =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+)"
+    R"(|\s+(?!\S)|\s+)";
+inline constexpr std::string_view kTekkenRegex =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+inline constexpr std::string_view kBloomRegex = R"( ?[^(\s|.,!?…。，、।۔،)]+)";
+
+}  // namespace coppice
