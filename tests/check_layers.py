@@ -9,6 +9,8 @@ LAYERS = ["base", "tensor", "formats", "kernels", "text", "trace", "kv", "polici
 FORBIDDEN = {("policies", "kv"), ("policies", "text"), ("kv", "text"), ("model", "text"), ("policies", "trace")}
 # The layer sees the seam and nothing else of the methods.
 ONLY = {("model", "policies"): {"policies/policy.h"}}
+# Within text: a room may see these others.
+TEXT_ROOMS = {"unicode": set(), "jinja": {"unicode"}, "tokenizer": {"unicode"}}
 
 
 def violations(source_root: pathlib.Path) -> list[str]:
@@ -32,6 +34,10 @@ def violations(source_root: pathlib.Path) -> list[str]:
                 found.append(f"{where}: points up")
             if (folder, target) in FORBIDDEN:
                 found.append(f"{where}: {folder} must not know {target}")
+            if folder == target == "text" and not is_test:
+                room, seen = path.parent.name, match.group(1).split("/")[1]
+                if seen != room and seen not in TEXT_ROOMS[room]:
+                    found.append(f"{where}: text/{room} must not know text/{seen}")
             allowed = ONLY.get((folder, target))
             if allowed is not None and match.group(1) not in allowed and not is_test:
                 found.append(f"{where}: only {', '.join(sorted(allowed))}")

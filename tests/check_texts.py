@@ -50,6 +50,7 @@ def strangers(root: pathlib.Path, text: str) -> Iterator[tuple[int, str]]:
 
 def in_source(root: pathlib.Path, path: pathlib.Path) -> Iterator[tuple[int, str]]:
     """Line and fault."""
+    name = path.relative_to(root).as_posix()
     text = path.read_text(encoding="utf-8")
     for number, line in enumerate(text.split("\n"), 1):
         if len(line) > CODE_WIDTH:

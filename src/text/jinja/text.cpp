@@ -106,7 +106,8 @@ std::string Capitalize(std::string_view text) {
 std::string TitleCase(std::string_view text) {
   bool inside_word = false;
   return MapText(text, [&inside_word](char32_t value) {
-    const char32_t mapped = inside_word ? LowerOf(value) : TitleOf(value);
+    // Python writes "Ss" for a sharp s that begins a word; no word does.
+    const char32_t mapped = inside_word ? LowerOf(value) : value == kSharpS ? value : TitleOf(value);
     inside_word = IsCased(value);
     return mapped;
   });

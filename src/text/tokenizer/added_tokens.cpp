@@ -43,11 +43,9 @@ AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens, const std::
     uint32_t node = 0;
     for (const char c : content) {
       const uint64_t edge = static_cast<uint64_t>(node) << 8 | static_cast<uint8_t>(c);
-      if (children_.Find(edge) == nullptr) {
-        children_.Insert(edge, static_cast<uint32_t>(accepts_.size()));
-        accepts_.push_back(-1);
-      }
-      node = *children_.Find(edge);
+      const auto [child, added] = children_.try_emplace(edge, static_cast<uint32_t>(accepts_.size()));
+      if (added) accepts_.push_back(-1);
+      node = child->second;
     }
     if (accepts_[node] < 0) accepts_[node] = static_cast<int32_t>(i);
   }
@@ -59,9 +57,9 @@ const AddedToken* AddedTokenMatcher::LongestAt(std::string_view text, size_t pos
   const AddedToken* longest = nullptr;
   uint32_t node = 0;
   for (size_t at = position; at < text.size(); ++at) {
-    const uint32_t* child = children_.Find(static_cast<uint64_t>(node) << 8 | static_cast<uint8_t>(text[at]));
-    if (child == nullptr) break;
-    node = *child;
+    const auto child = children_.find(static_cast<uint64_t>(node) << 8 | static_cast<uint8_t>(text[at]));
+    if (child == children_.end()) break;
+    node = child->second;
     if (accepts_[node] < 0) continue;
     const AddedToken& token = tokens_[static_cast<size_t>(accepts_[node])];
     if (parse_special || !token.special) longest = &token;

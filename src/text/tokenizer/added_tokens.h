@@ -3,12 +3,11 @@
 #pragma once
 
 #include <array>
+#include <boost/unordered/unordered_flat_map.hpp>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "text/tokenizer/flat_map.h"
 
 namespace coppice {
 
@@ -45,8 +44,8 @@ class AddedTokenMatcher {
   const AddedToken* LongestAt(std::string_view text, size_t position, bool parse_special) const;
 
   std::vector<AddedToken> tokens_;
-  FlatMap<uint32_t> children_;    // trie edges: node << 8 | byte -> node
-  std::vector<int32_t> accepts_;  // per node: index in tokens_, or -1
+  boost::unordered_flat_map<uint64_t, uint32_t> children_;  // trie edges: node << 8 | byte -> node
+  std::vector<int32_t> accepts_;                            // per node: index in tokens_, or -1
   std::array<bool, 256> starts_{};
 };
 

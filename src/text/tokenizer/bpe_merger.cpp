@@ -1,6 +1,7 @@
 // Merges ids by rank. A pair is one 64-bit key, so a step takes one look-up and one heap operation: O(n log
 // n) for any piece of n symbols.
 #include <algorithm>
+#include <boost/unordered/unordered_flat_map.hpp>
 #include <optional>
 
 #include "base/error.h"
@@ -35,7 +36,7 @@ class BpeMerger final : public Merger {
   const Vocabulary& vocabulary_;
   const BpeOptions options_;
   std::array<int32_t, 256> bytes_{};  // the token of each single byte, or -1
-  FlatMap<Merge> merges_;
+  boost::unordered_flat_map<uint64_t, Merge> merges_;
 };
 
 BpeMerger::BpeMerger(const Vocabulary& vocabulary,
@@ -53,7 +54,7 @@ BpeMerger::BpeMerger(const Vocabulary& vocabulary,
       throw Error("[tokenizer] {}: merge {} ('{}' + '{}') names a token that is not in the vocabulary",
                   source, rank, left, right);
     }
-    merges_.Insert(PairKey(*left_id, *right_id), {static_cast<int32_t>(rank), *merged});
+    merges_.try_emplace(PairKey(*left_id, *right_id), Merge{static_cast<int32_t>(rank), *merged});
   }
 }
 
@@ -109,9 +110,10 @@ void BpeMerger::PushPair(MergeScratch& scratch, int32_t left) const {
   const MergeSymbol& a = scratch.symbols[static_cast<size_t>(left)];
   if (a.next < 0) return;
   const int32_t right_id = scratch.symbols[static_cast<size_t>(a.next)].id;
-  const Merge* merge = merges_.Find(PairKey(a.id, right_id));
-  if (merge == nullptr) return;
-  scratch.heap.push_back({static_cast<double>(merge->rank), left, a.id, right_id, merge->merged});
+  const auto found = merges_.find(PairKey(a.id, right_id));
+  if (found == merges_.end()) return;
+  const Merge& merge = found->second;
+  scratch.heap.push_back({static_cast<double>(merge.rank), left, a.id, right_id, merge.merged});
   std::push_heap(scratch.heap.begin(), scratch.heap.end(), MergesAfter);
 }
 

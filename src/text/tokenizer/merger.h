@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "text/tokenizer/flat_map.h"
 #include "text/tokenizer/vocabulary.h"
 
 namespace coppice {

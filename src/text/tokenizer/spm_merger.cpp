@@ -2,6 +2,7 @@
 // so a step takes a bounded look-up and one heap operation: O(n log n). Source: SentencePiece, Kudo and
 // Richardson 2018 (its BPE model, including unused pieces).
 #include <algorithm>
+#include <boost/unordered/unordered_flat_map.hpp>
 
 #include "base/check.h"
 #include "text/tokenizer/merger.h"
@@ -21,7 +22,7 @@ class SpmMerger final : public Merger {
 
  private:
   // For each unused token that was merged: the bytes of its left part.
-  using Origins = FlatMap<uint32_t>;
+  using Origins = boost::unordered_flat_map<int32_t, uint32_t>;
 
   void Split(std::string_view piece, std::vector<MergeSymbol>& symbols) const;
   void PushPair(std::string_view piece, MergeScratch& scratch, int32_t left) const;
@@ -60,9 +61,8 @@ void SpmMerger::PushPair(std::string_view piece, MergeScratch& scratch, int32_t 
 void SpmMerger::Emit(std::string_view text, int32_t id, const Origins& origins,
                      std::vector<int32_t>& ids) const {
   if (id >= 0 && vocabulary_.type(id) == TokenType::kUnused) {
-    const uint32_t* left = origins.Find(static_cast<uint64_t>(id));
-    if (left != nullptr) {
-      const std::string_view parts[] = {text.substr(0, *left), text.substr(*left)};
+    if (const auto left = origins.find(id); left != origins.end()) {
+      const std::string_view parts[] = {text.substr(0, left->second), text.substr(left->second)};
       for (const std::string_view part : parts) Emit(part, vocabulary_.FindOrdinary(part), origins, ids);
       return;
     }
@@ -95,7 +95,7 @@ void SpmMerger::Encode(std::string_view piece, MergeScratch& scratch, std::vecto
     // Sizes only grow, so the same start and total size mean the same two symbols.
     if (left.size + right.size != static_cast<uint32_t>(best.left_id)) continue;
     if (vocabulary_.type(best.merged) == TokenType::kUnused) {
-      origins.Insert(static_cast<uint64_t>(best.merged), left.size);
+      origins.try_emplace(best.merged, left.size);
     }
     left.id = best.merged;
     left.size += right.size;

@@ -1,11 +1,12 @@
 // The tokens of a tokenizer: their stored texts and types, and the ids of texts.
 #pragma once
 
+#include <boost/unordered/unordered_flat_map.hpp>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace coppice {
@@ -49,7 +50,7 @@ class Vocabulary {
  private:
   std::vector<std::string> texts_;
   std::vector<TokenType> types_;
-  std::unordered_map<std::string_view, int32_t> ids_;
+  boost::unordered_flat_map<std::string_view, int32_t, std::hash<std::string_view>> ids_;
   std::vector<int32_t> byte_tokens_ = std::vector<int32_t>(256, -1);
   size_t longest_ = 0;
 };

@@ -11,6 +11,8 @@
 namespace coppice {
 namespace {
 
+// utf8proc 2.8 takes U+11A7 for a trailing consonant of Hangul and drops it. It composes with nothing.
+constexpr uint32_t kNoTrailingConsonant = 0x11A7;
 constexpr int kLongest = 32;  // of a decomposition; Unicode's canonical ones have at most four code points
 
 auto CombiningClass(utf8proc_int32_t code) { return utf8proc_get_property(code)->combining_class; }
@@ -57,10 +59,10 @@ std::string NormalizeNfc(std::string_view text) {
   size_t valid_from = 0;
   for (size_t at = 0; at < text.size();) {
     const Char c = DecodeUtf8(text, at);
-    if (c.code == kInvalidByte) {
+    if (c.code == kInvalidByte || c.code == kNoTrailingConsonant) {
       NormalizeValid(text.substr(valid_from, at - valid_from), out);
-      out.push_back(text[at]);
-      valid_from = at + 1;
+      out.append(text.substr(at, c.size));
+      valid_from = at + c.size;
     }
     at += c.size;
   }
