@@ -230,17 +230,17 @@ std::optional<double> AutoLoss(std::string_view spec) {
       std::find_if(methods.begin(), methods.end(), [](const MethodSpec& m) { return m.name == "auto"; });
   if (found == methods.end()) return std::nullopt;
   if (methods.size() > 1)
-    throw Error("--prune {}: auto stands alone, because its calibration names the methods", spec);
+    throw PruneError("{}: auto stands alone, because its calibration names the methods", spec);
   double share = kDefaultLoss;
   for (const auto& [key, value] : found->values) {
-    if (key != "loss") throw Error("--prune {}: unknown key '{}'; auto has loss", spec, key);
+    if (key != "loss") throw PruneError("{}: unknown key '{}'; auto has loss", spec, key);
     std::string_view text = value;
     const bool percent = text.back() == '%';
     if (percent) text.remove_suffix(1);
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), share);
     if (percent) share /= 100;
     if (error != std::errc() || end != text.data() + text.size() || !(share >= 0 && share <= 1))
-      throw Error("--prune {}: loss={} is neither a share like 5% nor a number from 0 to 1", spec, value);
+      throw PruneError("{}: loss={} is neither a share like 5% nor a number from 0 to 1", spec, value);
   }
   return share;
 }

@@ -86,7 +86,7 @@ TEST(Calibration, BadFilesAreErrorsThatNameFileAndField) {
       {{{"max_tokens", 4000}}, "entries[0].max_tokens is no whole number from 4096"},
       {{{"prune", 3}}, "entries[0].prune is no text"},
       {{{"prune", std::string(5000, 'x')}}, "entries[0].prune is no text of up to"},
-      {{{"prune", "static:keep"}}, "entries[0].prune: --prune static:keep: 'keep' is not key=value"},
+      {{{"prune", "static:keep"}}, "entries[0].prune: 'static:keep': 'keep' is not key=value"},
       {{{"prune", "auto"}}, "entries[0].prune: a setting cannot be auto"},
       {{{"prune", "sdtp:file=/etc/passwd"}}, "entries[0].prune: sdtp:file names a file"},
       {{{"prune", "static+selective:model=x"}}, "entries[0].prune: selective:model names a file"},
@@ -137,7 +137,7 @@ TEST(AutoSpec, IsReadAndStandsAlone) {
   EXPECT_DOUBLE_EQ(*AutoLoss("auto:loss=5%"), 0.05);
   EXPECT_DOUBLE_EQ(*AutoLoss("auto:loss=0.05"), 0.05);
   EXPECT_DOUBLE_EQ(*AutoLoss("auto:loss=0"), 0);
-  EXPECT_THAT(ErrorOf([] { AutoLoss("auto+ftp"); }), HasSubstr("--prune auto+ftp: auto stands alone"));
+  EXPECT_THAT(ErrorOf([] { AutoLoss("auto+ftp"); }), HasSubstr("auto+ftp: auto stands alone"));
   EXPECT_THAT(ErrorOf([] { AutoLoss("ftp+auto:loss=5%"); }), HasSubstr("auto stands alone"));
   EXPECT_THAT(ErrorOf([] { AutoLoss("auto:keep=5"); }), HasSubstr("unknown key 'keep'; auto has loss"));
   for (const char* loss : {"5", "-1%", "101%", "x", "%", "nan", "1%%"})
@@ -237,7 +237,7 @@ TEST(AutoEngine, OtherWeightsAndDamagedFiles) {
                 AskBeside(File({Entry(0.01, 400, "static:layer=99")}, FingerprintOfBundled()),
                           Ask(400, "auto"));
               }),
-              HasSubstr("entries[0].prune: --prune static: layer=99"));
+              HasSubstr("entries[0].prune: static: layer=99"));
   EXPECT_EQ(AskBeside(json(5), Ask(20, "none")).prune_spec, "none") << "who does not ask does not read it";
 }
 

@@ -61,7 +61,7 @@ class ComposedPolicy final : public TokenPolicy {
   TokenSet RunFfn(const Observation& seen, Backend& be) override {
     return Ask(seen, be, &TokenPolicy::RunFfn);
   }
-  // One method skips FFNs; others leave the answer empty.
+  // Only one method skips FFNs; the answers of the others are empty.
   TokenSet FillFrom(const Observation& seen, const TokenSet& ran) override {
     TokenSet from = TokenSet::None(ran.universe());
     for (const auto& policy : policies_)
@@ -86,7 +86,7 @@ class ComposedPolicy final : public TokenPolicy {
     CacheScene scene = cache;
     scene.pinned.clear();
     for (const std::span<const int32_t> positions : cache.positions) {
-      // Generated tokens are evicted like any other, or no method could hold its budget.
+      // Generated tokens can be evicted; otherwise no method could keep its budget.
       const auto prompt = std::lower_bound(positions.begin(), positions.end(), seen.prompt_tokens);
       const TokenSet evictable = TokenSet::Range(0, prompt - positions.begin(), cache.rows).UnionLast(1);
       scene.pinned.push_back(ProtectedRows(positions, seen.prompt_tokens).Intersect(evictable));
@@ -164,7 +164,7 @@ class ComposedPolicy final : public TokenPolicy {
     return answer;
   }
 
-  // Protected tokens keep their protection at the positions that they get when those before them left.
+  // Moves the protection to the new positions of the protected tokens.
   void Renumber(const TokenSet& entered, int64_t tokens) {
     const auto renumbered = [&](int64_t position) {
       const std::span<const int32_t> rows = entered.rows();

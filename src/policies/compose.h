@@ -1,4 +1,4 @@
-// Several methods as one policy, with the rows that no method may touch.
+// Several methods as one policy, with protected rows that no method may drop.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace coppice {
 
-// Rows that stay whatever the methods say: the last one always, and by position the first and last of the
-// prompt, and spans of it (a system prompt, a tool schema, a message).
+// Rows that always stay: the first and last positions of the prompt, and spans of it (a system prompt, a tool
+// schema, a message). The last row stays in any case.
 struct Protection {
   using Span = PositionSpan;
   int64_t first = 0;
@@ -18,11 +18,11 @@ struct Protection {
   std::vector<Span> spans = {};
 };
 
-// Sets of the same question are intersected, protected rows are added back, the last row always. `ffn` is
-// taken inside `keep` by construction: the layer asks RunFfn of the stream that is left. Pattern, Retain and
-// Attend are answered by the one method that answers them; the registry refuses two. Every answer is checked
-// (its universe is the stream; TokenSet keeps it sorted, unique and in range). With no policies this is the
-// dense policy.
+// Intersects the answers of all methods to a question, then adds the protected rows and the last row. RunFfn
+// chooses among the rows that stay, because the layer asks it about the stream that is left. Pattern, Retain
+// and Attend have one answering method at most; the registry refuses two. Checks that every answer is over
+// the stream (TokenSet keeps it sorted, unique and in range). Without policies the result is the dense
+// policy.
 std::unique_ptr<TokenPolicy> Compose(std::vector<std::unique_ptr<TokenPolicy>> policies,
                                      const Protection& protection);
 

@@ -1,28 +1,31 @@
-// coppice: the engine's own method. Token pruning for long prompts in a few stages, early ones by many queries and the
-// strongest head, late ones by the last query. No training.
+// coppice: the engine's own method. Token pruning for long prompts in a few stages. Early stages score with
+// many queries and the strongest head, late stages with the last query. No training.
 //
 // At stage s, before layer l_s, with the attention of layer l_s - 1 over the tokens A that are left:
-//   s_i  = pool over heads and the queries of stage s of softmax(q . k_i / sqrt(c))          (1) sinks take no part
-//   w_i  = max of s over the tokens within widen_s positions of i                           (2)
-// Where a stage says so, (1) is summed over its last layers, and (2) spreads over sentences (row_scores.h).
-//   A'   = sinks, the question's end, the prompt's end, and the best by w; keep_s N in all   (3) ties: the earlier
-// Why each part (SmolLM2, docs/quality.md): a fact's next digit is not what the prompt's end looks at, so a chosen token
-// needs its neighbours (2). In the first third of the layers no single query knows yet what it wants: 16 of them do, each
-// by one head, so (1) is a maximum there. From half depth on the last query knows, and its mean over heads is enough.
-// The sinks would else hold most of each head's mass. Dropping hurts less than skipping FFNs: a row that missed an FFN
-// poisons the keys that stay.
+//   s_i  = pool over heads and the queries of stage s of softmax(q . k_i / sqrt(c))     (1) sinks take no part
+//   w_i  = max of s over the tokens within widen_s positions of i                      (2)
+//   A'   = sinks, the question's end, the prompt's end, and the best by w; keep_s N in all  (3) ties: earlier
+// With sum and whole, (1) is a sum over the last layers, and (2) spreads over sentences (row_scores.h).
 //
-// While generating, what was kept is attended always. At stage s the current token's attention in layer l_s - 1 also
-// falls on tokens that are parked there. Where they hold more than revive_mass of it, the best of them by (2) come back,
-// at most revive_cap:
+// Why each part (measured on SmolLM2, docs/quality.md):
+// - The prompt's end often does not look at a fact's next digit, so a chosen token needs its neighbours (2).
+// - In the first third of the layers no single query finds the tokens that the answer needs. 16 queries
+//   together do, each through one head, so (1) takes the maximum there. From half depth on the last query
+//   finds them, and its mean over heads is enough.
+// - The first tokens (sinks) would take most of each head's mass if they took part in (1).
+// - Dropping a row hurts less than skipping its FFN: a row that missed an FFN gives wrong keys in every later
+//   layer.
+//
+// In decode every step attends all tokens that were kept. At stage s the current token's attention in layer
+// l_s - 1 also covers tokens parked there. If they hold more than revive_mass of it, the best of them by (2)
+// come back, at most revive_cap:
 //   m    = sum of s over parked tokens / sum of s                                            (4)
 //   back = the best by w among parked tokens, if m > revive_mass                             (5)
 //
-// Bound over N prompt tokens, L layers: a layer between stages s and s + 1 costs what it costs for keep_s N tokens.
-// Cost per stage: queries x |A| keys, 2 queries |A| H c flops, and one selection.
+// Bound over N prompt tokens, L layers: a layer between stages s and s + 1 costs what it costs for keep_s N
+// tokens. Cost per stage: queries x |A| keys, 2 queries |A| H c FLOPs, and one selection.
 #include "policies/coppice.h"
 
-#include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -30,8 +33,6 @@
 #include <limits>
 #include <utility>
 
-#include "base/check.h"
-#include "base/error.h"
 #include "policies/presets.h"
 #include "policies/stages.h"
 
@@ -89,7 +90,8 @@ TokenSet CoppicePolicy::BeforeLayer(const Observation& seen, Backend& be) {
   std::vector<float> w = stage->scores.Spread(s, seen.positions);  // (2)
   int64_t always = 0;
   for (size_t row = 0; row < w.size(); ++row) {
-    w[row] = std::min(w[row], std::numeric_limits<float>::max());  // infinity is the rank of those that stay
+    w[row] =
+        std::min(w[row], std::numeric_limits<float>::max());  // only rows that always stay rank at infinity
     if (!AlwaysStays(seen.positions[row], seen.prompt_tokens)) continue;
     w[row] = std::numeric_limits<float>::infinity();
     ++always;
@@ -107,7 +109,7 @@ TokenSet CoppicePolicy::Attend(const Observation& seen, const Candidates& candid
   const auto count = static_cast<int64_t>(candidates.positions.size());
   const std::span<const float> s = seen.AttentionMass(stage.scores.Need(Phase::kDecode, {})).Row<float>(0);
   const std::vector<float> w = stage.scores.Spread(s, seen.positions);
-  // Candidates are among what was attended: walk both lists, which ascend.
+  // The candidates were all attended. Both lists ascend: walk them together.
   std::vector<float> rank(candidates.positions.size(), -std::numeric_limits<float>::infinity());
   double all = 0;
   double parked = 0;
@@ -134,145 +136,112 @@ TokenSet CoppicePolicy::Attend(const Observation& seen, const Candidates& candid
 
 namespace {
 
-// One value for each stage; one stands for all.
+struct CoppiceSettings {
+  CoppiceConfig config = {};
+  // Of the stages, or one value for all. The defaults are of three stages: the first two by many queries, the
+  // last by one.
+  std::vector<int> layers = {};
+  std::vector<double> keep = {0.25, 0.1, 0.05};
+  std::vector<int> queries = {16, 16, 1};
+  std::vector<std::string> pool = {"max", "max", "mean"};
+  std::vector<int> widen = {16, 16, 8};
+  std::vector<std::string> ask = {"question", "question", "end"};
+  std::vector<int> sum = {1};
+  std::vector<std::string> whole = {"none"};
+  int skip_sink = 4;
+  int64_t minimum = 1024;
+};
+
+Keys CoppiceKeys(CoppiceSettings& s, const ModelShape& shape) {
+  CoppiceConfig& c = s.config;
+  s.layers = CoppiceLayers(shape);
+  return {
+      LayersKey(s.layers, shape, "tokens leave before these layers", "round(L {0.27,0.5,0.8})")
+          .NoValues("none"),
+      {"keep", &s.keep, kAboveZero, 1, "share of the prompt that stays"},
+      {"queries", &s.queries, 1, 4096, "how many queries score"},
+      {"pool", &s.pool, "max mean", "over heads and queries"},
+      {"widen", &s.widen, 0, 4096, "neighbours on both sides that a token takes along"},
+      {"ask", &s.ask, "question end", "whose queries: the question's last, or the prompt's"},
+      {"skip_sink", &s.skip_sink, 0, 4096, "keys at positions below this score nothing and take no mass"},
+      {"sum", &s.sum, 1, std::max(shape.layers, 1),
+       "layers before the choice whose scores add up; in decode the last alone", "",
+       "1 to L, one or one per layer"},
+      {"whole", &s.whole, "none sentence", "sentence: a token has the best score of its sentence"},
+      {"sink", &c.sink, 0, kManyTokens, "positions below this always stay"},
+      {"last", &c.last, 1, kManyTokens, "so many of the prompt's last tokens stay, and of the question's"},
+      {"revive", &c.revive, "none aux", "none: what left in prefill never returns"},
+      {"revive_mass", &c.revive_mass, 0, 1,
+       "tokens return where they hold more than this of a step's attention"},
+      {"revive_cap", &c.revive_cap, 0, kManyTokens, "so many at most, per stage and generated token"},
+      MinKey(s.minimum),
+  };
+}
+
+// Makes `values` one per stage. Defaults are of three stages: fewer stages take the last ones, more repeat
+// the last one.
 template <typename T>
-std::vector<T> ForStages(std::vector<T> values, size_t stages, const char* key) {
-  if (values.size() == 1) values.resize(std::max<size_t>(stages, 1), values.front());
-  if (values.size() != stages && stages > 0) {
-    throw Error("--prune coppice: {} has {} values for {} layers", key, values.size(), stages);
-  }
-  return values;
+void PerStage(const Keys& keys, std::string_view key, size_t stages, std::vector<T>& values) {
+  if (keys.Given(key) && stages > 0) return FillStages(values, stages, "coppice", key);
+  const size_t wanted = std::max<size_t>(stages, 1);
+  if (wanted > values.size()) values.resize(wanted, T(values.back()));
+  values.erase(values.begin(), values.end() - static_cast<std::ptrdiff_t>(wanted));
 }
 
-// The defaults for so many stages: of three, the first by many queries, the others by the last one.
-template <typename T>
-std::vector<T> Defaults(size_t stages, std::vector<T> of_three) {
-  if (stages >= of_three.size()) {
-    of_three.resize(stages, of_three.back());
-    return of_three;
+// Sets the config's stages.
+void Finish(const Keys& keys, const MethodContext& context, CoppiceSettings& s) {
+  const size_t stages = s.layers.size();
+  PerStage(keys, "keep", stages, s.keep);
+  PerStage(keys, "queries", stages, s.queries);
+  PerStage(keys, "pool", stages, s.pool);
+  PerStage(keys, "widen", stages, s.widen);
+  PerStage(keys, "ask", stages, s.ask);
+  PerStage(keys, "sum", stages, s.sum);
+  PerStage(keys, "whole", stages, s.whole);
+  RowScores text{.whole_sentence = std::find(s.whole.begin(), s.whole.end(), "sentence") != s.whole.end()};
+  FindSentences("coppice", context, text);
+  if (!std::is_sorted(s.keep.rbegin(), s.keep.rend())) {
+    throw PruneError("coppice: keep={} grows; later stages choose among what is left",
+                     fmt::join(s.keep, "/"));
   }
-  return {of_three.end() - static_cast<std::ptrdiff_t>(std::max<size_t>(stages, 1)), of_three.end()};
-}
-
-std::vector<CoppiceStage> ReadStages(SpecReader& read, const MethodSpec& spec, const MethodContext& context) {
-  const ModelShape& shape = context.shape;
-  const std::vector<int> layers = ReadLayers(read, spec, CoppiceLayers(shape), shape);
-  const size_t n = layers.size();
-  const std::vector<double> keep =
-      ForStages(read.Numbers("keep", Defaults<double>(n, {0.25, 0.1, 0.05}), 1e-6, 1), n, "keep");
-  const std::vector<int> queries =
-      ForStages(read.Integers("queries", Defaults<int>(n, {16, 16, 1}), 1, 4096), n, "queries");
-  const std::vector<std::string> pool = ForStages(
-      read.Choices("pool", Defaults<std::string>(n, {"max", "max", "mean"}), {"max", "mean"}), n, "pool");
-  const std::vector<int> widen =
-      ForStages(read.Integers("widen", Defaults<int>(n, {16, 16, 8}), 0, 4096), n, "widen");
-  const std::vector<std::string> ask = ForStages(
-      read.Choices("ask", Defaults<std::string>(n, {"question", "question", "end"}), {"question", "end"}), n,
-      "ask");
-  const auto skip_sink = static_cast<int32_t>(read.Integer("skip_sink", 4, 0, 4096));
-  const std::vector<int> sum =
-      ForStages(read.Integers("sum", Defaults<int>(n, {1}), 1, std::max(shape.layers, 1)), n, "sum");
-  const std::vector<std::string> whole =
-      ForStages(read.Choices("whole", Defaults<std::string>(n, {"none"}), {"none", "sentence"}), n, "whole");
-  const bool any_whole = std::find(whole.begin(), whole.end(), "sentence") != whole.end();
-  const auto sentences = any_whole ? Sentences(spec.name, context) : nullptr;
-  std::vector<CoppiceStage> stages;
-  for (size_t s = 0; s < n; ++s) {
-    if (s > 0 && keep[s] > keep[s - 1])
-      throw Error("--prune coppice: keep={} grows; later stages choose among what is left",
-                  fmt::join(keep, "/"));
-    stages.push_back({layers[s],
-                      keep[s],
-                      {.queries = queries[s],
-                       .of_question = ask[s] == "question",
-                       .pool = pool[s] == "max" ? MassPool::kMaximum : MassPool::kSum,
-                       .skip_sink = skip_sink,
-                       .widen = widen[s],
-                       .sum = sum[s],
-                       .whole_sentence = whole[s] == "sentence",
-                       .sentences = whole[s] == "sentence" ? sentences : nullptr}});
+  for (size_t i = 0; i < stages; ++i) {
+    s.config.stages.push_back({s.layers[i],
+                               s.keep[i],
+                               {.queries = s.queries[i],
+                                .of_question = s.ask[i] == "question",
+                                .pool = s.pool[i] == "max" ? MassPool::kMaximum : MassPool::kSum,
+                                .skip_sink = s.skip_sink,
+                                .widen = s.widen[i],
+                                .sum = s.sum[i],
+                                .whole_sentence = s.whole[i] == "sentence",
+                                .sentences = s.whole[i] == "sentence" ? text.sentences : nullptr}});
   }
-  return stages;
-}
-
-std::string StagesText(const std::vector<CoppiceStage>& stages) {
-  std::vector<std::string> layers, keep, queries, pool, widen, ask, sum, whole;
-  for (const CoppiceStage& s : stages) {
-    layers.push_back(std::to_string(s.layer));
-    keep.push_back(fmt::format("{}", s.keep));
-    queries.push_back(std::to_string(s.scores.queries));
-    pool.emplace_back(s.scores.pool == MassPool::kMaximum ? "max" : "mean");
-    widen.push_back(std::to_string(s.scores.widen));
-    ask.emplace_back(s.scores.of_question ? "question" : "end");
-    sum.push_back(std::to_string(s.scores.sum));
-    whole.emplace_back(s.scores.whole_sentence ? "sentence" : "none");
-  }
-  if (stages.empty()) return "coppice:layers=none";
-  return fmt::format(
-      "coppice:layers={},keep={},queries={},pool={},widen={},ask={},skip_sink={},sum={},whole={}",
-      fmt::join(layers, "/"), fmt::join(keep, "/"), fmt::join(queries, "/"), fmt::join(pool, "/"),
-      fmt::join(widen, "/"), fmt::join(ask, "/"), stages.front().scores.skip_sink, fmt::join(sum, "/"),
-      fmt::join(whole, "/"));
+  s.config.mask = context.shape.alibi ? ReviveMask::kCausal : ReviveMask::kAppend;
+  s.config.question.assign(context.question.begin(), context.question.end());
 }
 
 MethodInstance MakeCoppice(const MethodSpec& spec, const MethodContext& context) {
-  const ModelShape& shape = context.shape;
-  SpecReader read(spec);
-  CoppiceConfig config;
-  config.stages = ReadStages(read, spec, context);
-  config.sink = static_cast<int>(read.Integer("sink", config.sink, 0, kManyTokens));
-  config.last = static_cast<int>(read.Integer("last", config.last, 1, kManyTokens));
-  config.revive = read.Choice("revive", {"aux", "none"}) == "aux";
-  config.revive_mass = read.Number("revive_mass", config.revive_mass, 0, 1);
-  config.revive_cap = static_cast<int>(read.Integer("revive_cap", config.revive_cap, 0, kManyTokens));
-  config.mask = shape.alibi ? ReviveMask::kCausal : ReviveMask::kAppend;
-  const int64_t minimum = read.Integer("min", 1024, 0, kManyTokens);
-  read.RefuseUnknownKeys();
-  config.question.assign(context.question.begin(), context.question.end());
-
-  MethodInstance made;
-  if (!config.revive) made.switched_off = kRevives;
-  made.settings = fmt::format("{},sink={},last={},revive={},revive_mass={},revive_cap={},min={}",
-                              StagesText(config.stages), config.sink, config.last,
-                              config.revive ? "aux" : "none", config.revive_mass, config.revive_cap, minimum);
-  std::vector<int> layers;
-  for (const CoppiceStage& stage : config.stages) layers.push_back(stage.layer);
-  made.reason =
-      FirstReason({StageReason(layers, shape), LengthReason(context, minimum), WindowReason(context)});
-  if (made.reason.empty()) made.policy = std::make_unique<CoppicePolicy>(std::move(config));
+  CoppiceSettings s;
+  Keys keys = CoppiceKeys(s, context.shape);
+  keys.Read(spec);
+  Finish(keys, context, s);
+  MethodInstance made = MakeInstance<CoppicePolicy>(
+      keys, {StageReason(s.layers, context.shape), LengthReason(context, s.minimum), WindowReason(context)},
+      s.config);
+  if (!s.config.revive) made.switched_off = kRevives;
   return made;
 }
 
 }  // namespace
 
 MethodInfo CoppiceMethod() {
-  return {
-      "coppice",
-      "drop tokens in stages, early by many queries and the strongest head, late by the last query, each "
-      "with "
-      "its neighbours",
-      "this engine's own; docs/methods.md",
-      kDropsRows | kRevives,
-      {{"layers", "round(L {0.27,0.5,0.8})", "1 to L - 1, or none", "tokens leave before these layers"},
-       {"keep", "0.25/0.1/0.05", "0 to 1, one or one per layer", "share of the prompt that stays"},
-       {"queries", "16/16/1", "1 to 4096, one or one per layer", "how many queries score"},
-       {"pool", "max/max/mean", "max, mean, one or one per layer", "over heads and queries"},
-       {"widen", "16/16/8", "0 to 4096, one or one per layer",
-        "neighbours on both sides that a token takes along"},
-       {"ask", "question/question/end", "question, end, one or one per layer",
-        "whose queries: the question's last, or the prompt's"},
-       {"skip_sink", "4", "0 to 4096", "keys at positions below this score nothing and take no mass"},
-       {"sum", "1", "1 to L, one or one per layer",
-        "layers before the choice whose scores add up; in decode the last alone"},
-       {"whole", "none", "none, sentence, one or one per layer",
-        "sentence: a token has the best score of its sentence"},
-       {"sink", "4", "0 up", "positions below this always stay"},
-       {"last", "64", "1 up", "so many of the prompt's last tokens stay, and of the question's"},
-       {"revive", "aux", "aux, none", "none: what left in prefill never returns"},
-       {"revive_mass", "0.3", "0 to 1", "tokens return where they hold more than this of a step's attention"},
-       {"revive_cap", "32", "0 up", "so many at most, per stage and generated token"},
-       {"min", "1024", "0 up", "shorter prompts run dense"}},
-      &MakeCoppice};
+  return {"coppice",
+          "drop tokens in stages, early by many queries and the strongest head, late by the last query, each "
+          "with its neighbours",
+          "this engine's own; docs/methods.md",
+          kDropsRows | kRevives,
+          HelpOf(&CoppiceKeys),
+          &MakeCoppice};
 }
 
 }  // namespace coppice

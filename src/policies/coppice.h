@@ -12,7 +12,7 @@
 namespace coppice {
 
 struct CoppiceStage {
-  int layer = 0;    // tokens leave before it
+  int layer = 0;    // tokens are dropped before it
   double keep = 1;  // share of the prompt that stays, (0, 1]
   RowScores scores;
 };
@@ -20,11 +20,11 @@ struct CoppiceStage {
 struct CoppiceConfig {
   std::vector<CoppiceStage> stages;  // layers ascend
   int sink = 4;                      // positions below this stay
-  int last = 64;                     // so many of the prompt's last tokens stay, and of the question's
+  int last = 64;                     // this many last tokens of the prompt stay, and of the question
   bool revive = true;
-  // Parked tokens come back where a step gives them more of its attention than this.
+  // Parked tokens come back if they receive more than this share of a step's attention.
   double revive_mass = 0.3;
-  int revive_cap = 32;  // so many at most, for each stage and step
+  int revive_cap = 32;  // at most this many per stage and step
   ReviveMask mask = ReviveMask::kAppend;
   std::vector<PositionSpan> question = {};
 };
@@ -42,7 +42,7 @@ class CoppicePolicy final : public TokenPolicy {
   TokenSet Attend(const Observation& seen, const Candidates& candidates, Backend& be) override;
 
  private:
-  // The stage before `layer` that drops something, or null.
+  // The stage before `layer` if it drops tokens, else null.
   const CoppiceStage* StageBefore(int layer) const;
   bool AlwaysStays(int64_t position, int64_t prompt_tokens) const;
   CoppiceConfig config_;

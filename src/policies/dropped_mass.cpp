@@ -7,7 +7,8 @@ namespace coppice {
 
 namespace {
 
-// The sinks hold most of many heads' mass and never leave in practice.
+// Without the first 4 positions (sinks): they take most of many heads' mass and are never dropped in
+// practice.
 const Needs::Mass kLastQuery{.queries = 1, .sink = 4};
 
 class DroppedMassMeter final : public TokenPolicy {
@@ -24,7 +25,7 @@ class DroppedMassMeter final : public TokenPolicy {
   }
   TokenSet AfterAttention(const Observation& seen, Backend& /*be*/) override {
     Compare(seen);
-    // The last layer's scores do not exist: nothing is chosen by them.
+    // The last layer has no scores: no choice follows it.
     if (seen.layer + 1 >= first_.layer && seen.layer + 1 < seen.layers) Note(seen);
     return TokenSet::All(seen.rows());
   }
@@ -34,13 +35,13 @@ class DroppedMassMeter final : public TokenPolicy {
   }
 
  private:
-  // The rows that are asked about now, some of which may leave.
+  // Remembers the rows before an answer that may drop some of them.
   void Note(const Observation& seen) {
     const std::span<const float> mass = seen.AttentionMass(kLastQuery).Row<float>(0);
     mass_.assign(mass.begin(), mass.end());
     positions_.assign(seen.positions.begin(), seen.positions.end());
   }
-  // What is left of the rows noted last.
+  // Reports the mass of rows dropped since Note.
   void Compare(const Observation& seen) {
     if (mass_.empty() || seen.rows() >= static_cast<int64_t>(positions_.size())) return;
     const double all = std::accumulate(mass_.begin(), mass_.end(), 0.0);

@@ -1,6 +1,6 @@
-// A meter beside the methods of a run: what share of the last token's attention fell on tokens at the moment when they
-// left. It keeps everything itself. On real weights it does not tell right answers from wrong ones
-// (docs/quality.md): the engine shows it, and trusts the probability of the likeliest tokens instead.
+// Measures, in a run of other methods, which share of the last token's attention fell on tokens when they
+// were dropped. Drops nothing itself. On real weights the share does not tell right answers from wrong ones
+// (docs/quality.md): the engine reports it, but relies on the probability of the likeliest tokens.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 
 namespace coppice {
 
-// At the point where tokens left: before the attention of `layer`, or after it.
+// Measured where tokens were dropped: before or after the attention of `layer`.
 struct DroppedShare {
   int layer = 0;
   double share = 0;  // of the last token's softmax mass, heads summed, without the prompt's first tokens
 };
 
-// Observes layers from the one before `first` on, and writes what it sees to `report`, which must outlive it.
+// Observes from the layer before `first` on and appends to `report`, which must outlive the policy.
 std::unique_ptr<TokenPolicy> MakeDroppedMassMeter(LayerPoint first, std::vector<DroppedShare>* report);
 
 }  // namespace coppice

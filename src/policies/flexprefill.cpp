@@ -4,7 +4,7 @@
 // For each query head, A the softmax weights of the last `block` queries, in blocks of `block`:
 //   v_j = mean_i A[i, j]    s_d = mean_i A[i, i - d]      the mass of columns and of diagonals      (1)
 //   p = softmax_j(scale mean_i(q_i) . k_j)                the same by blocks, from mean keys k_j    (2)
-//   query-aware  <=>  sqrt(JSD(p, v by blocks)) < tau     the estimate can be trusted               (3)
+//   query-aware  <=>  sqrt(JSD(p, v by blocks)) < tau     the estimate is good                      (3)
 // Otherwise the head reads the best column blocks and the best block diagonals, of each
 //   |{best single columns (diagonals) that hold gamma of the mass}| / block + 1                     (4)
 // and min_budget / block at least. A query-aware head reads min_budget / block of each, and the blocks (b, j)
@@ -12,9 +12,9 @@
 // in order of mass over the whole map, as long as their sum does not exceed gamma times the map's. The first
 // column block and the diagonal are always read.
 //
-// Two things differ from the published code. A diagonal between two block diagonals counts to both, by the
-// share of its pairs in each; the code counts it to the nearer one, which may hold next to none of them. And
-// a block without mass adds 0 to JSD, where the code's is NaN (and the head not query-aware).
+// Two differences from the published code. A diagonal between two block diagonals counts for both, by the
+// share of its pairs in each; the code counts it for the nearer one, which may hold almost none of them. A
+// block without mass adds 0 to JSD; in the code it makes JSD NaN, and the head is then not query-aware.
 //
 // (1) costs 2 block N H c per layer, (5) (N / block)^2 H c; the memory is one head's [block, N] weights.
 #include "policies/flexprefill.h"
@@ -73,8 +73,8 @@ std::vector<float> EstimateOf(const AttentionInput& head, const MeanKeys& keys, 
   return estimate;
 }
 
-// (5): the cells of a map in order of mass, as long as their sum does not exceed gamma of the whole. A NaN
-// counts as 0 and comes last.
+// (5): the cells of a map in order of mass, while their sum does not exceed gamma of the whole. A NaN counts
+// as 0 and ranks last.
 std::vector<int32_t> CellsWithin(std::span<const float> map, double gamma, Backend& be) {
   std::vector<int32_t> cells = be.SmallestSetWithMass(RowView(map), gamma).ToRows();
   const auto mass = [&](int32_t cell) {
@@ -86,7 +86,7 @@ std::vector<int32_t> CellsWithin(std::span<const float> map, double gamma, Backe
   for (size_t cell = 0; cell < map.size(); ++cell) total += mass(static_cast<int32_t>(cell));
   for (const int32_t cell : cells) sum += mass(cell);
   if (sum <= gamma * total) return cells;
-  // The last in rank order took the sum past it: the smallest, of equals the one furthest back.
+  // The cell of the lowest rank exceeded the limit: the smallest, of equals the last one.
   auto last = cells.begin();
   for (auto it = cells.begin(); it != cells.end(); ++it) {
     if (mass(*it) <= mass(*last)) last = it;
@@ -135,7 +135,7 @@ double JensenShannonDistance(std::span<const float> p, std::span<const float> q)
     for (const double x : {double{p[i]}, double{q[i]}})
       divergence += x == 0 ? 0 : 0.5 * x * std::log(x / mean);
   }
-  // Equal distributions may come out a rounding below 0. A NaN stays one.
+  // Rounding may give equal distributions a value below 0. A NaN stays a NaN.
   return std::sqrt(divergence < 0 ? 0 : divergence);
 }
 
@@ -189,22 +189,22 @@ SparsePattern::Head FlexPrefillPolicy::ChooseHead(const AttentionInput& head, co
 
 namespace {
 
-MethodInstance MakeFlexPrefill(const MethodSpec& spec, const MethodContext& context) {
-  SpecReader read(spec);
-  FlexPrefillConfig config;
-  config.gamma = read.Number("gamma", config.gamma, 1e-6, 1);
-  config.tau = read.Number("tau", config.tau, 0, 1);
-  config.min_budget = read.Integer("min_budget", config.min_budget, 1, kManyTokens);
-  config.block = static_cast<int>(read.Integer("block", config.block, 16, 1024));
-  const int64_t minimum = read.Integer("min", 8192, 0, kManyTokens);
-  read.RefuseUnknownKeys();
+Keys FlexPrefillKeys(FlexPrefillConfig& c, const ModelShape& /*shape*/) {
+  return {
+      {"gamma", &c.gamma, kAboveZero, 1, "share of the attention mass to cover; 1 is dense"},
+      {"tau", &c.tau, 0, 1, "a head whose estimate is closer to the truth than this chooses block by block"},
+      {"min_budget", &c.min_budget, 1, kManyTokens,
+       "tokens of columns and of diagonals that each head reads at least"},
+      {"block", &c.block, 16, 1024, "queries and keys per block"},
+      MinKey(c.minimum),
+  };
+}
 
-  MethodInstance made;
-  made.settings = fmt::format("flexprefill:gamma={},tau={},min_budget={},block={},min={}", config.gamma,
-                              config.tau, config.min_budget, config.block, minimum);
-  made.reason = FirstReason({LengthReason(context, minimum), WindowReason(context)});
-  if (made.reason.empty()) made.policy = std::make_unique<FlexPrefillPolicy>(config);
-  return made;
+MethodInstance MakeFlexPrefill(const MethodSpec& spec, const MethodContext& context) {
+  FlexPrefillConfig c;
+  Keys keys = FlexPrefillKeys(c, context.shape);
+  keys.Read(spec);
+  return MakeInstance<FlexPrefillPolicy>(keys, {LengthReason(context, c.minimum), WindowReason(context)}, c);
 }
 
 }  // namespace
@@ -216,12 +216,7 @@ MethodInfo FlexPrefillMethod() {
       "FlexPrefill: a context-aware sparse attention mechanism for efficient long-sequence inference, ICLR "
       "2025, arXiv 2502.20766",
       kSparsePrefill,
-      {{"gamma", "0.9", "0 to 1", "share of the attention mass to cover; 1 is dense"},
-       {"tau", "0.1", "0 to 1",
-        "a head whose estimate is closer to the truth than this chooses block by block"},
-       {"min_budget", "512", "1 up", "tokens of columns and of diagonals that each head reads at least"},
-       {"block", "128", "16 to 1024", "queries and keys per block"},
-       {"min", "8192", "0 up", "shorter prompts run dense"}},
+      HelpOf(&FlexPrefillKeys),
       &MakeFlexPrefill};
 }
 

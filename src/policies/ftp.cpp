@@ -1,24 +1,23 @@
 // FTP: FFN token pruning for long prompts. No training, prefill only, the KV cache stays whole.
 //
-// Over n tokens the FFN costs 6 n d I flops. FTP runs it only on the tokens that the prompt's end looks at:
+// Over n tokens the FFN costs 6 n d I FLOPs. FTP runs it only on the tokens that the prompt's end attends to:
 //   s_i  = sum_h sum_{q in last Nq} A[h,q,i]                      (1) importance
-//   S    = smallest set with sum_{i in S} s_i >= eta sum_i s_i    (2) how many, of the middle P <= i < n - Nq
+//   S    = smallest set with sum_{i in S} s_i >= eta sum_i s_i    (2) of the middle P <= i < n - Nq
 //   h'_i = h_i + FFN(norm(h_i)) if i in S, else h_i               (3) the residual carries the rest
-// The first P and the last Nq tokens always run. (2) and the tie rule: Backend::SmallestSetWithMass. The
-// paper's pseudo-code compares with ">", its equation 3 with ">="; the equation holds here, and eta = 1 is
-// dense.
+// The first P and the last Nq tokens always run. Backend::SmallestSetWithMass computes (2) and states the tie
+// rule. The paper's pseudo-code compares with ">", its equation 3 with ">="; this follows the equation. eta =
+// 1 is dense.
 //
-// choose=random is the control of the paper's table 3: in each layer as many of the middle's rows as (2)
-// would take, at random.
+// choose=random is the control of the paper's table 3: in each layer the same number of the middle's rows as
+// in (2), at random.
 //
-// Not in the paper: fill=mean. A residual without its FFN is off in every later key (docs/quality.md), so
+// Not in the paper: fill=mean. A residual that misses an FFN makes every later key of its token wrong
+// (docs/quality.md), so
 //   h'_i = h_i + mean over the middle's j in S of FFN(norm(h_j))  if i is not in S    (4)
 //
-// Composed with a method that drops rows, (1) and (2) range over the survivors, and P stays a limit on
-// positions.
+// Composed with a method that drops rows, (1) and (2) range over the rows that are left, and P stays a limit
+// on positions.
 #include "policies/ftp.h"
-
-#include <fmt/core.h>
 
 #include <algorithm>
 
@@ -67,53 +66,45 @@ TokenSet FtpPolicy::FillFrom(const Observation& seen, const TokenSet& ran) {
 
 namespace {
 
-MethodInstance MakeFtp(const MethodSpec& spec, const MethodContext& context) {
-  const ModelShape& shape = context.shape;
-  SpecReader read(spec);
-  FtpConfig config;
-  config.eta = read.Number("eta", FtpEta(shape), 1e-6, 1);
-  config.dense = static_cast<int>(read.Integer("dense", FtpDenseLayers(shape), 0, shape.layers));
-  config.first = static_cast<int>(read.Integer("first", config.first, 0, kManyTokens));
-  config.num_queries = static_cast<int>(read.Integer("last", config.num_queries, 1, 4096));
-  config.scores = ReadRowScores(read, {.queries = config.num_queries}, context);
-  config.question.assign(context.question.begin(), context.question.end());
-  config.fill_mean = read.Choice("fill", {"none", "mean"}) == "mean";
-  config.random = read.Choice("choose", {"mass", "random"}) == "random";
-  config.seed = static_cast<uint64_t>(read.Integer("seed", 0, 0, kMaxSeed));
-  const int64_t minimum = read.Integer("min", 1024, 0, kManyTokens);
-  read.RefuseUnknownKeys();
+Keys FtpKeys(FtpConfig& c, const ModelShape& shape) {
+  c.eta = FtpEta(shape);
+  c.dense = FtpDenseLayers(shape);
+  return {
+      {"eta", &c.eta, kAboveZero, 1, "share of the middle's attention mass that runs the FFN; 1 is dense",
+       "by model: 0.90 to 0.95"},
+      {"dense", &c.dense, 0, shape.layers, "layers below this one stay dense",
+       "10 where L >= 28, else round(10 L / 32)", "0 to L"},
+      {"first", &c.first, 0, kManyTokens, "positions below this always run"},
+      {"last", &c.num_queries, 1, 4096, "last tokens, which always run"},
+      RowScoresKeys(c.scores, shape, "as last"),
+      {"fill", &c.fill_mean, "none mean",
+       "what skipped rows get: nothing, or the mean output of those that ran"},
+      {"choose", &c.random, "mass random", "random: as many tokens at random, as a control"},
+      {"seed", &c.seed, 0, kMaxSeed, "of the random choice"},
+      MinKey(c.minimum),
+  };
+}
 
-  MethodInstance made;
-  made.settings = fmt::format("ftp:eta={},dense={},first={},last={},{},fill={},choose={},seed={},min={}",
-                              config.eta, config.dense, config.first, config.num_queries,
-                              RowScoresText(config.scores), config.fill_mean ? "mean" : "none",
-                              config.random ? "random" : "mass", config.seed, minimum);
-  made.reason = FirstReason({LengthReason(context, minimum), WindowReason(context)});
-  if (made.reason.empty()) made.policy = std::make_unique<FtpPolicy>(std::move(config));
-  return made;
+MethodInstance MakeFtp(const MethodSpec& spec, const MethodContext& context) {
+  FtpConfig c;
+  Keys keys = FtpKeys(c, context.shape);
+  keys.Read(spec);
+  if (!keys.Given("queries")) c.scores.queries = c.num_queries;
+  FindSentences(spec.name, context, c.scores);
+  c.question.assign(context.question.begin(), context.question.end());
+  return MakeInstance<FtpPolicy>(keys, {LengthReason(context, c.minimum), WindowReason(context)}, c);
 }
 
 }  // namespace
 
 MethodInfo FtpMethod() {
-  MethodInfo info{
-      "ftp",
-      "skip the FFN for tokens that the prompt's end does not look at; the cache stays whole",
-      "FTP: efficient prefilling for long-context LLM inference via FFN token pruning, openreview "
-      "fL8Zp8o6RL",
-      kSkipsFfn,
-      {{"eta", "by model: 0.90 to 0.95", "0 to 1",
-        "share of the middle's attention mass that runs the FFN; 1 is dense"},
-       {"dense", "10 where L >= 28, else round(10 L / 32)", "0 to L", "layers below this one stay dense"},
-       {"first", "100", "0 up", "positions below this always run"},
-       {"last", "50", "1 to 4096", "last tokens, which always run"},
-       {"fill", "none", "none, mean", "what skipped rows get: nothing, or the mean output of those that ran"},
-       {"choose", "mass", "mass, random", "random: as many tokens at random, as a control"},
-       {"seed", "0", "0 up", "of the random choice"},
-       {"min", "1024", "0 up", "shorter prompts run dense"}},
-      &MakeFtp};
-  AddRowScoresKeys("as last", "fill", info.keys);
-  return info;
+  return {"ftp",
+          "skip the FFN for tokens that the prompt's end does not look at; the cache stays whole",
+          "FTP: efficient prefilling for long-context LLM inference via FFN token pruning, openreview "
+          "fL8Zp8o6RL",
+          kSkipsFfn,
+          HelpOf(&FtpKeys),
+          &MakeFtp};
 }
 
 }  // namespace coppice

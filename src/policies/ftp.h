@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-
 #include <utility>
 #include <vector>
 
@@ -20,8 +19,9 @@ struct FtpConfig {
   int num_queries = 50;  // Nq: the last rows, which always run
   RowScores scores = {.queries = 0};  // 0 queries: Nq. The paper's: the last Nq rows, the sum over heads
   bool fill_mean = false;  // rows that skip the FFN get the mean output of the middle's rows that ran
-  bool random = false;     // the control: as many of the middle's rows, chosen at random
+  bool random = false;     // the control: the same number of the middle's rows, chosen at random
   uint64_t seed = 0;
+  int64_t minimum = 1024;  // shorter prompts run densely
   std::vector<PositionSpan> question = {};
 };
 
@@ -40,10 +40,11 @@ class FtpPolicy final : public TokenPolicy {
     if (mass.queries == 0) mass.queries = config_.num_queries;
     return mass;
   }
-  // The middle's rows of a stream, [first, second): those that (2) chooses among.
+  // The middle's rows [first, second), among which (2) chooses.
   std::pair<int64_t, int64_t> Middle(const Observation& seen) const;
   bool IsDense(int layer) const { return layer < config_.dense || config_.eta >= 1; }
-  // Whether a layer that skips FFNs ranks by the scores of `layer`: this one, or one of the next sum - 1.
+  // Returns true if a layer that skips FFNs ranks by the scores of `layer`: this layer or one of the next sum
+  // - 1.
   bool Scores(int layer) const { return !IsDense(layer + config_.scores.sum - 1); }
   FtpConfig config_;
   ScoreSum sum_;

@@ -3,15 +3,16 @@
 //   s_j  = sum_q sum_{h in group} A[h,q,j]                           (1) over all queries since row j came
 //   B    = int(heavy N) + int(recent N)                              (2) fixed by the prompt that entered
 //   keep = the last int(recent N) rows, and the best others by s, B in all   (3) ties: the earlier row
-// s of a row that leaves is forgotten. A step's attention is computed before its eviction, so the softmax
-// sees B + 1 rows. The mean over the group of grouped-query attention ranks as the sum in (1) does.
+// The sum of an evicted row is discarded. A step's attention runs before its eviction, so the softmax ranges
+// over B + 1 rows. A mean over the group of grouped-query attention would rank the rows as the sum in (1)
+// does.
 //
-// (1) favours rows that came early, which more queries see; `norm=count` divides by their number, as
-// kvpress's ObservedAttention does. heavy = 0 is the paper's local-window control. Keys keep their positions
-// (the paper's variant without streaming). Composed with a method that drops rows, N stays the prompt, and a
-// layer with fewer rows than B keeps them all.
+// (1) favours early rows, which more queries see; `norm=count` divides by the number of queries, as kvpress's
+// ObservedAttention does. heavy = 0 is the paper's local-window control. Keys keep their positions (the
+// paper's variant without streaming). Composed with a method that drops rows, N stays the length of the
+// prompt, and a layer with fewer than B rows keeps them all.
 //
-// Prefill stays dense and pays for the column sums of (1): a second pass over the keys, 2 n^2 H c flops per
+// Prefill is dense and pays for the column sums of (1): a second pass over the keys, 2 n^2 H c FLOPs per
 // layer.
 #include "policies/h2o.h"
 
@@ -22,7 +23,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/error.h"
 
 namespace coppice {
 
@@ -63,8 +63,8 @@ std::optional<Retained> H2oPolicy::Retain(const Observation& seen, const CacheSc
   return kept;
 }
 
-// Rows beyond those with a sum are new, as many as there were queries: of n new rows, row i was seen by the
-// n - i queries from its own on, and the old rows by all n.
+// Rows without a sum are new, one per query. Of n new rows, row i was seen by n - i queries; old rows by all
+// n.
 void H2oPolicy::Accumulate(const TensorView& mass, Sums& sums) const {
   const auto lists = static_cast<size_t>(mass.rows);
   const auto rows = static_cast<size_t>(mass.cols);
@@ -95,50 +95,58 @@ std::vector<std::vector<float>> H2oPolicy::MassPerQuery(const Sums& sums) {
 
 namespace {
 
-// `keep` is both budgets together: it halves between those that are not given.
-H2oConfig ReadConfig(SpecReader& read) {
-  constexpr double kNotGiven = -1;
-  const TokenBudget keep = ReadBudget(read, "h2o", "keep", 0.4);
-  H2oConfig config{.heavy = ReadBudget(read, "h2o", "heavy", kNotGiven),
-                   .recent = ReadBudget(read, "h2o", "recent", kNotGiven)};
-  const bool halves = config.heavy.value == kNotGiven || config.recent.value == kNotGiven;
-  if (halves && !keep.IsShare() && keep.value < 4) {
-    throw Error("--prune h2o: keep={} is too few tokens to halve; set heavy and recent", keep.value);
+struct H2oSettings {
+  H2oConfig config = {};
+  TokenBudget keep = {0.4};  // of both budgets
+  int64_t minimum = 1024;
+};
+
+Keys H2oKeys(H2oSettings& s, const ModelShape& /*shape*/) {
+  H2oConfig& c = s.config;
+  return {
+      BudgetKey("keep", s.keep,
+                "tokens in the cache; halves between heavy and recent where these are not set", "",
+                "a share up to 1, or 4 tokens up"),
+      BudgetKey("heavy", c.heavy, "kept for the attention they drew; 0 leaves a local window", "keep / 2"),
+      BudgetKey("recent", c.recent, "kept for being last", "keep / 2"),
+      {"norm", &c.per_query, "sum count", "rank by the sum of attention, or by its mean over the queries"},
+      MinKey(s.minimum),
+  };
+}
+
+// Gives each budget that is not set half of `keep`, then sets `keep` to both budgets together.
+void Finish(const Keys& keys, int64_t tokens, H2oSettings& s) {
+  TokenBudget& heavy = s.config.heavy;
+  TokenBudget& recent = s.config.recent;
+  const double half = s.keep.value / 2;
+  const bool halves = !keys.Given("heavy") || !keys.Given("recent");
+  if (halves && !s.keep.IsShare() && s.keep.value < 4) {
+    throw PruneError("h2o: keep={} is too few tokens to halve; set heavy and recent", s.keep.value);
   }
-  if (config.heavy.value == kNotGiven) {
-    config.heavy.value = keep.IsShare() ? keep.value / 2 : std::floor(keep.value / 2);
+  if (!keys.Given("heavy")) heavy.value = s.keep.IsShare() ? half : std::floor(half);
+  if (!keys.Given("recent")) recent.value = s.keep.IsShare() ? half : std::ceil(half);
+  if (heavy.value == 0 && recent.value == 0) throw PruneError("h2o: heavy=0,recent=0 keeps nothing");
+  if (heavy.IsShare() && recent.IsShare()) {
+    // Without the rounding error of the sum: 0.3, not 0.30000000000000004.
+    s.keep.value = std::min(1.0, std::round((heavy.value + recent.value) * 1e12) / 1e12);
+  } else {
+    s.keep.value = static_cast<double>(heavy.Of(tokens) + recent.Of(tokens));
   }
-  if (config.recent.value == kNotGiven) {
-    config.recent.value = keep.IsShare() ? keep.value / 2 : std::ceil(keep.value / 2);
-  }
-  if (config.heavy.value == 0 && config.recent.value == 0) {
-    throw Error("--prune h2o: heavy=0,recent=0 keeps nothing");
-  }
-  config.per_query = read.Choice("norm", {"sum", "count"}) == "count";
-  return config;
 }
 
 MethodInstance MakeH2o(const MethodSpec& spec, const MethodContext& context) {
-  SpecReader read(spec);
-  const H2oConfig config = ReadConfig(read);
-  const int64_t minimum = read.Integer("min", 1024, 0, kManyTokens);
-  read.RefuseUnknownKeys();
-
-  const int64_t budget = config.heavy.Of(context.tokens) + config.recent.Of(context.tokens);
-  const bool shares = config.heavy.IsShare() && config.recent.IsShare();
-  const double share = std::min(1.0, config.heavy.value + config.recent.value);
-  const double keep = shares ? share : static_cast<double>(budget);
-  MethodInstance made;
-  made.settings = fmt::format("h2o:keep={:.12g},heavy={},recent={},norm={},min={}", keep, config.heavy.value,
-                              config.recent.value, config.per_query ? "count" : "sum", minimum);
-  // Shares that add up to 1 are the whole prompt, even where each of them rounds down.
+  H2oSettings s;
+  Keys keys = H2oKeys(s, context.shape);
+  keys.Read(spec);
+  Finish(keys, context.tokens, s);
+  const H2oConfig& c = s.config;
+  // Shares that add up to 1 keep the whole prompt, even where each of them rounds down.
+  const bool whole = c.heavy.IsShare() && c.recent.IsShare() && c.heavy.value + c.recent.value >= 1;
   std::string fits;
-  if (budget >= context.tokens || (shares && share == 1)) {
+  if (whole || c.heavy.Of(context.tokens) + c.recent.Of(context.tokens) >= context.tokens) {
     fits = fmt::format("{} prompt tokens fit its budget", context.tokens);
   }
-  made.reason = FirstReason({LengthReason(context, minimum), fits, WindowReason(context)});
-  if (made.reason.empty()) made.policy = std::make_unique<H2oPolicy>(config);
-  return made;
+  return MakeInstance<H2oPolicy>(keys, {LengthReason(context, s.minimum), fits, WindowReason(context)}, c);
 }
 
 }  // namespace
@@ -150,13 +158,7 @@ MethodInfo H2oMethod() {
       "H2O: heavy-hitter oracle for efficient generative inference of large language models, NeurIPS 2023, "
       "arXiv 2306.14048",
       kEvicts,
-      {{"keep", "0.4", "a share up to 1, or 4 tokens up",
-        "tokens in the cache; halves between heavy and recent where these are not set"},
-       {"heavy", "keep / 2", "a share up to 1, or tokens",
-        "kept for the attention they drew; 0 leaves a local window"},
-       {"recent", "keep / 2", "a share up to 1, or tokens", "kept for being last"},
-       {"norm", "sum", "sum, count", "rank by the sum of attention, or by its mean over the queries"},
-       {"min", "1024", "0 up", "shorter prompts run dense"}},
+      HelpOf(&H2oKeys),
       &MakeH2o};
 }
 

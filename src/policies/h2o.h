@@ -13,7 +13,7 @@ namespace coppice {
 
 struct H2oConfig {
   TokenBudget heavy = {0.2};   // rows kept for their mass; 0 leaves a local window
-  TokenBudget recent = {0.2};  // rows kept for being last
+  TokenBudget recent = {0.2};  // last rows, kept whatever their mass
   bool per_query = false;      // divide a row's mass by the number of queries that could see it
 };
 
@@ -25,23 +25,23 @@ class H2oPolicy final : public TokenPolicy {
   bool RetainsAt(Phase phase, int layer) const override;
   std::optional<Retained> Retain(const Observation& seen, const CacheScene& cache, Backend& be) override;
 
-  // The mass of the rows that `layer` holds, [kv_heads][rows]: what (1) has added up.
+  // The sums (1) of the rows in the cache of `layer`, [kv_heads][rows].
   const std::vector<std::vector<float>>& MassOf(int layer) const {
     return sums_[static_cast<size_t>(layer)].mass;
   }
 
  private:
-  // Of the rows that a layer's cache holds, per kv head.
+  // For the rows in a layer's cache.
   struct Sums {
     std::vector<std::vector<float>> mass;     // [kv_heads][rows]
-    std::vector<std::vector<float>> queries;  // [kv_heads][rows] how many queries could see the row
+    std::vector<std::vector<float>> queries;  // [kv_heads][rows] number of queries that could see the row
   };
   static Needs::Mass Mass(Phase phase);
   void Accumulate(const TensorView& mass, Sums& sums) const;
   static std::vector<std::vector<float>> MassPerQuery(const Sums& sums);
 
   H2oConfig config_;
-  int64_t tokens_ = 0;      // N: of the prompt, as many as entered the model
+  int64_t tokens_ = 0;      // N: prompt tokens that entered the model
   std::vector<Sums> sums_;  // [layers]
 };
 

@@ -3,43 +3,39 @@
 // At a stage, before layer l, with the scores of layer l - 1 over the tokens A that take part in it:
 //   s_i = (1/H) sum_h softmax_i(q_last,h . k_i,g(h) / sqrt(c))               (1) the last token's attention
 //   A'  = the best max(1, ceil(keep_s |A n prompt|)) prompt tokens by s      (2) ties: the earlier
-// In prefill q_last is the last prompt token's, which stays, inside the count. Who leaves is parked as the
-// input of layer l. In decode q_last is the current token's: every step begins with all tokens, (2) chooses
-// again at each stage, and a chosen token without keys comes back from where it is parked, at its own
-// position, and is computed there for the first time. Generated tokens always stay, outside the count: every
-// figure of the paper speaks of prompt tokens.
+// In prefill q_last is the last prompt token's query; that token stays, inside the count. Dropped tokens move
+// to the Aux cache: their hidden states are stored as the input of layer l (parked). In decode q_last is the
+// current token's query. Every step begins with all tokens, and (2) chooses again at each stage. A chosen
+// token that has no keys yet continues from its parked hidden state, at its own position. Generated tokens
+// always stay, outside the count: all figures of the paper count prompt tokens.
 //
-// The sum over heads stands for the mean: the order is the same. The percentile of the paper ranges over A,
-// not over all tokens (its algorithm 1 scores A alone); an exact count replaces it, because a threshold would
-// keep all ties. Stages and shares are not published: the layers are SlimInfer's, the share is half, as in
-// SlimInfer's comparison.
+// The code adds over heads instead of averaging: the order is the same. The paper's percentile ranges over A,
+// not over all tokens (its algorithm 1 scores A only). An exact count replaces it, because a threshold would
+// keep all ties. Stages and shares are not published: the layers are SlimInfer's, and the share is half, as
+// in SlimInfer's comparison.
 //
-// A parked hidden state takes d numbers, the keys and values that it stands for 2 G c (L - l). With few kv
+// A parked hidden state takes d numbers; the keys and values it replaces take 2 G c (L - l). With few kv
 // heads a late stage would therefore cost memory: strict_memory moves stages beyond L - ceil(d / (2 G c)) to
-// there, and drops those that would then coincide.
+// that layer, and removes stages that would then coincide.
 //
-// Who sees whom when tokens come back (revive_mask): they are appended, and see every attended token, as the
-// text has it; or by position (causal). ALiBi's bias has no meaning for keys behind a query: causal there.
+// revive_mask says which keys a returning token sees. append: every attended token, as in the paper's text.
+// causal: only earlier positions. ALiBi has no bias for keys behind a query, so it needs causal.
 //
-// Cost per stage: one query against |A| keys, 2 |A| H c flops, and one selection.
+// Cost per stage: one query against |A| keys, 2 |A| H c FLOPs, and one selection.
 // Source: LazyLLM: dynamic token pruning for efficient long context LLM inference, arXiv 2407.14057.
 #include "policies/lazyllm.h"
-
-#include <fmt/core.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "base/check.h"
-#include "base/error.h"
 #include "policies/presets.h"
 #include "policies/stages.h"
 
 namespace coppice {
 
 LazyLlmPolicy::LazyLlmPolicy(LazyLlmConfig config) : config_(std::move(config)), sum_(config_.scores.sum) {
-  COPPICE_CHECK(config_.layers.size() == config_.keep.size());
+  COPPICE_CHECK(config_.keep.size() >= config_.layers.size());
 }
 
 int LazyLlmPolicy::StageBefore(int layer) const {
@@ -97,7 +93,7 @@ TokenSet LazyLlmPolicy::Attend(const Observation& seen, const Candidates& candid
       BestRows(std::span(scores).first(static_cast<size_t>(prompt_rows)), Count(stage, prompt_rows),
                RowsBelow(seen.positions, config_.sink), 0, be)  // (2)
           .ToRows();
-  // Both lists ascend: walk them together, from rows of what was attended to rows of the candidates.
+  // Both lists ascend: walk them together, to map rows of the attended tokens to rows of the candidates.
   std::vector<int32_t> chosen;
   chosen.reserve(positions.size());
   size_t next = 0;
@@ -114,7 +110,7 @@ TokenSet LazyLlmPolicy::Attend(const Observation& seen, const Candidates& candid
 
 namespace {
 
-// Stages beyond `last` move there; of stages that then coincide the first stays.
+// Moves stages beyond `last` to `last`. Of stages that then coincide only the first stays.
 void ClampStages(int last, LazyLlmConfig& config) {
   std::vector<int> layers;
   std::vector<double> keep;
@@ -125,72 +121,60 @@ void ClampStages(int last, LazyLlmConfig& config) {
     keep.push_back(config.keep[s]);
   }
   config.layers = std::move(layers);
-  config.keep = std::move(keep);
+  config.keep = keep.empty() ? std::vector{config.keep.front()} : std::move(keep);
 }
 
-ReviveMask ReadMask(SpecReader& read, const ModelShape& shape) {
-  const std::string text = shape.alibi ? read.Choice("revive_mask", {"causal", "append"})
-                                       : read.Choice("revive_mask", {"append", "causal"});
-  if (shape.alibi && text == "append") {
-    throw Error("--prune lazyllm: revive_mask=append: ALiBi has no bias for keys behind a query");
-  }
-  return text == "append" ? ReviveMask::kAppend : ReviveMask::kCausal;
+Keys LazyLlmKeys(LazyLlmConfig& c, const ModelShape& shape) {
+  c.layers = StageLayers(shape);
+  c.mask = shape.alibi ? ReviveMask::kCausal : ReviveMask::kAppend;
+  const auto check_mask = [&c, alibi = shape.alibi] {
+    return alibi && c.mask == ReviveMask::kAppend ? ": ALiBi has no bias for keys behind a query" : "";
+  };
+  return {
+      {"preset", &c.paper, "default paper", "paper: strict_memory=0"},
+      LayersKey(c.layers, shape, "tokens leave before these layers", "round(L {10,20,30} / 32)")
+          .NoValues("none"),
+      {"keep", &c.keep, kAboveZero, 1, "share of the prompt tokens still there that stays"},
+      {"sink", &c.sink, 0, kManyTokens, "positions below this always stay"},
+      {"revive", &c.revive, "none aux", "none: what left in prefill never returns"},
+      Keys("revive_mask", &c.mask, "append causal", "whether tokens that return see later ones",
+           "append; causal with ALiBi")
+          .Check(check_mask),
+      {"strict_memory", &c.strict_memory, 0, 1, "move late stages so that parked states never cost memory",
+       "", "0, 1"},
+      RowScoresKeys(c.scores, shape),
+      MinKey(c.minimum),
+  };
 }
 
 MethodInstance MakeLazyLlm(const MethodSpec& spec, const MethodContext& context) {
   const ModelShape& shape = context.shape;
-  SpecReader read(spec);
-  LazyLlmConfig config;
-  const std::string preset = read.Choice("preset", {"default", "paper"});
-  config.layers = ReadLayers(read, spec, StageLayers(shape), shape);
-  const std::vector<double> keep = ReadKeep(read, spec, config.layers.size(), 1);
-  config.keep.assign(keep.begin(), keep.begin() + static_cast<ptrdiff_t>(config.layers.size()));
-  config.sink = static_cast<int>(read.Integer("sink", 0, 0, kManyTokens));
-  config.revive = read.Choice("revive", {"aux", "none"}) == "aux";
-  config.mask = ReadMask(read, shape);
-  config.scores = ReadRowScores(read, {}, context);
-  config.question.assign(context.question.begin(), context.question.end());
-  const bool strict = read.Integer("strict_memory", preset == "paper" ? 0 : 1, 0, 1) == 1;
-  const int64_t minimum = read.Integer("min", 2048, 0, kManyTokens);
-  read.RefuseUnknownKeys();
-  // Without parked states there is nothing to weigh.
-  if (strict && config.revive) ClampStages(LastStageWithinMemory(shape), config);
-
-  MethodInstance made;
-  if (!config.revive) made.switched_off = kRevives;
-  made.settings = fmt::format(
-      "lazyllm:preset={},layers={},keep={},sink={},revive={},revive_mask={},strict_memory={},{},min={}",
-      preset, LayersText(config.layers),
-      fmt::join(config.keep.empty() ? std::vector{keep.front()} : config.keep, "/"), config.sink,
-      config.revive ? "aux" : "none", config.mask == ReviveMask::kAppend ? "append" : "causal",
-      strict ? 1 : 0, RowScoresText(config.scores), minimum);
-  made.reason =
-      FirstReason({StageReason(config.layers, shape), LengthReason(context, minimum), WindowReason(context)});
-  if (made.reason.empty()) made.policy = std::make_unique<LazyLlmPolicy>(std::move(config));
+  LazyLlmConfig c;
+  Keys keys = LazyLlmKeys(c, shape);
+  keys.Read(spec);
+  FillStages(c.keep, c.layers.size(), spec.name, "keep");
+  if (!keys.Given("strict_memory")) c.strict_memory = c.paper ? 0 : 1;
+  // Without revive nothing is parked.
+  if (c.strict_memory == 1 && c.revive) ClampStages(LastStageWithinMemory(shape), c);
+  FindSentences(spec.name, context, c.scores);
+  c.question.assign(context.question.begin(), context.question.end());
+  MethodInstance made = MakeInstance<LazyLlmPolicy>(
+      keys, {StageReason(c.layers, shape), LengthReason(context, c.minimum), WindowReason(context)}, c);
+  if (!c.revive) made.switched_off = kRevives;
   return made;
 }
 
 }  // namespace
 
 MethodInfo LazyLlmMethod() {
-  MethodInfo info{
+  return {
       "lazyllm",
       "drop tokens at a few layers, choose again for every generated token, compute the chosen where they "
       "left",
       "LazyLLM: dynamic token pruning for efficient long context LLM inference, arXiv 2407.14057",
       kDropsRows | kRevives,
-      {{"preset", "default", "default, paper", "paper: strict_memory=0"},
-       {"layers", "round(L {10,20,30} / 32)", "1 to L - 1, or none", "tokens leave before these layers"},
-       {"keep", "0.5", "0 to 1, one or one per layer", "share of the prompt tokens still there that stays"},
-       {"sink", "0", "0 up", "positions below this always stay"},
-       {"revive", "aux", "aux, none", "none: what left in prefill never returns"},
-       {"revive_mask", "append; causal with ALiBi", "append, causal",
-        "whether tokens that return see later ones"},
-       {"strict_memory", "1", "0, 1", "move late stages so that parked states never cost memory"},
-       {"min", "2048", "0 up", "shorter prompts run dense"}},
+      HelpOf(&LazyLlmKeys),
       &MakeLazyLlm};
-  AddRowScoresKeys("1", "min", info.keys);
-  return info;
 }
 
 }  // namespace coppice

@@ -1,6 +1,7 @@
-// LazyLLM: dynamic token pruning that tokens can return from (file head of lazyllm.cpp).
+// LazyLLM: dynamic token pruning; dropped tokens can return (file head of lazyllm.cpp).
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -12,13 +13,16 @@
 namespace coppice {
 
 struct LazyLlmConfig {
-  std::vector<int> layers;   // stages: tokens leave before these layers; ascending, in [1, L - 1]
-  std::vector<double> keep;  // of the prompt tokens that are still there, (0, 1]; one per stage
-  int sink = 0;              // positions below this always stay, inside the count
-  bool revive = true;        // in each decode step anew; else what left in prefill is gone
+  std::vector<int> layers;  // stages: tokens are dropped before these layers; ascending, in [1, L - 1]
+  std::vector<double> keep = {0.5};  // of the prompt tokens that are left, (0, 1]; one per stage
+  int sink = 0;                      // positions below this always stay, inside the count
+  bool revive = true;  // choose again in each decode step; else tokens dropped in prefill are lost
   ReviveMask mask = ReviveMask::kAppend;
   RowScores scores = {};  // the paper's: one query, the prompt's last, the mean over heads
   std::vector<PositionSpan> question = {};
+  bool paper = false;     // the preset: strict_memory=0
+  int strict_memory = 1;  // 1: move late stages, so that a parked token never takes more memory than its keys
+  int64_t minimum = 2048;  // shorter prompts run densely
 };
 
 class LazyLlmPolicy final : public TokenPolicy {
@@ -37,7 +41,7 @@ class LazyLlmPolicy final : public TokenPolicy {
   // The stage before `layer` that drops something, or -1.
   int StageBefore(int layer) const;
   int64_t Count(int stage, int64_t prompt_rows) const;
-  // Whether a stage ranks by the scores of `layer`.
+  // Returns true if a stage ranks by the scores of `layer`.
   bool Scores(Phase phase, int layer) const;
   std::span<const float> Mass(const Observation& seen) const;
   LazyLlmConfig config_;

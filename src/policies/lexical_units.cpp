@@ -27,7 +27,8 @@ static_assert(std::is_sorted(std::begin(kFunctionWords), std::end(kFunctionWords
 
 bool IsSpace(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
-// Letters, digits, every byte of a character beyond ASCII, and what joins words: "don't", "well-known".
+// Letters, digits, every byte of a non-ASCII character, and characters that join words: "don't",
+// "well-known".
 bool IsWord(char c) {
   const auto u = static_cast<unsigned char>(c);
   return u >= 0x80 || (u >= '0' && u <= '9') || ((u | 0x20) >= 'a' && (u | 0x20) <= 'z') || u == '\'' ||
@@ -94,7 +95,7 @@ class Cutter {
     const bool last = i + 1 == text_.size();
     const auto any_of = [&](std::string_view set) { return set.find(c) != std::string_view::npos; };
     if (c == '\n') {
-      // Wrapped lines belong together in a sentence; what an empty line parts does not.
+      // A sentence continues over a line break, but not over an empty line.
       size_t next = i + 1;
       while (next < text_.size() && (text_[next] == ' ' || text_[next] == '\t' || text_[next] == '\r'))
         ++next;
@@ -108,8 +109,8 @@ class Cutter {
 
   std::string_view text_;
   bool phrases_;
-  int words_ = 0;         // of the phrase at hand
-  bool content_ = false;  // whether it has a word that is no function word
+  int words_ = 0;         // of the current phrase
+  bool content_ = false;  // it has a word that is not a function word
   std::vector<size_t> cuts_;
 };
 
@@ -133,7 +134,7 @@ std::vector<int32_t> LexicalUnits(std::span<const std::string> pieces, LexicalUn
         static_cast<size_t>(std::find_if_not(piece.begin(), piece.end(), IsSpace) - piece.begin());
     if (lead < piece.size()) {
       const auto passed = std::upper_bound(cut, cuts.end(), offset + lead);
-      // Several cuts inside one token are one step: no unit is without tokens.
+      // Several cuts inside one token count once, so that every unit has tokens.
       if (passed != cut && !units.empty()) ++current;
       cut = passed;
     }

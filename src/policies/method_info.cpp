@@ -15,11 +15,4 @@ std::string LengthReason(const MethodContext& context, int64_t minimum) {
   return fmt::format("{} prompt tokens are below its break-even of {}", context.tokens, minimum);
 }
 
-std::string FirstReason(std::initializer_list<std::string> reasons) {
-  for (const std::string& reason : reasons) {
-    if (!reason.empty()) return reason;
-  }
-  return "";
-}
-
 }  // namespace coppice

@@ -1,90 +1,99 @@
-// What the registry knows of a method, and what a method may ask when it is made.
+// What the registry knows about a method, and what a method may ask when it is made.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "formats/model_shape.h"
 #include "policies/dropped_mass.h"
+#include "policies/keys.h"
 #include "policies/policy.h"
 #include "policies/spec.h"
 
 namespace coppice {
 
-// One key of a method, as `coppice methods` prints it.
-struct MethodKey {
-  std::string_view name;
-  std::string_view fallback;  // in words where it depends on the model
-  std::string_view range;
-  std::string_view meaning;
-  bool names_file = false;  // of the machine that runs the model: not for requests from elsewhere
-};
-
-// One number for each prompt token, computed when asked; may take as long as a prefill. Throws Cancelled.
+// Computes one number for each prompt token. May take as long as a prefill. Throws Cancelled.
 using TokenScores = std::function<std::vector<float>()>;
 
 // The prompt and the model that a policy is made for.
 struct MethodContext {
   const ModelShape& shape;
   int64_t tokens = 0;                    // of the prompt
-  std::span<const int32_t> prompt = {};  // their ids; may be empty where only the settings are wanted
-  // Where the question stands in the prompt, whose queries score the other tokens: ascending, disjoint, none of them
-  // empty, inside the prompt. Empty: not known, and the prompt's last tokens stand for it.
+  std::span<const int32_t> prompt = {};  // token ids; may be empty if only the settings are wanted
+  // Positions of the question in the prompt: ascending, disjoint, not empty. Its queries score the other
+  // tokens. Empty if unknown: the prompt's last tokens are then used instead.
   std::span<const PositionSpan> question = {};
-  // Gets what share of attention fell on tokens that left, where methods drop any; null: nobody asks.
+  // Receives the share of attention on dropped tokens, if not null.
   std::vector<DroppedShare>* dropped = nullptr;
-  // The prompt's tokens as text, "" for control tokens. Not set where there is no tokenizer.
+  // The prompt's tokens as text, "" for control tokens. Not set for a model without a tokenizer.
   std::function<std::vector<std::string>()> pieces = {};
-  // For input compression: opens a second model (Error, naming the file, where it cannot) that will give -log2 p
-  // of every prompt token's text after what stands before it. Not set where no text can be had.
+  // For input compression: opens a second model, which returns -log2 p of every prompt token's text given the
+  // text before it. Throws Error, naming the file. Not set where the prompt has no text.
   std::function<TokenScores(const std::string& file)> open_scorer = {};
 };
 
 // What a method made of its spec for one prompt.
 struct MethodInstance {
-  std::unique_ptr<TokenPolicy> policy;  // null where it stands aside
-  std::string settings;                 // the full spec, every key written out: "ftp:eta=0.9,dense=3,..."
-  std::string reason;                   // why it stands aside, or empty
-  unsigned switched_off = 0;            // of the method's traits, those that these settings leave out
+  std::unique_ptr<TokenPolicy> policy = nullptr;  // null if the method does not act on this prompt
+  std::string settings = {};  // the spec with every key written out: "ftp:eta=0.9,dense=3,..."
+  std::string reason = {};    // why the method does not act, or empty
+  unsigned switched_off = 0;  // traits of the method that these settings switch off
 };
 
-// What a method does to a run; which pairs make sense follows from it (registry.cpp).
+// What a method does to a run. registry.cpp derives from it which methods can be combined.
 enum MethodTraits : unsigned {
   kSelectsInput = 1,  // drops prompt tokens before the model
   kDropsRows = 2,     // drops hidden states between layers
-  kRevives = 4,       // brings dropped tokens back while generating
+  kRevives = 4,       // brings dropped tokens back during decode
   kSkipsFfn = 8,
   kSparsePrefill = 16,    // chooses the attention pattern in prefill
   kSparseDecode = 32,     // chooses which keys a generated token reads
   kEvicts = 64,           // deletes keys and values
-  kMovesPositions = 128,  // keys do not stay at their positions
+  kMovesPositions = 128,  // moves keys to other positions
 };
 
 struct MethodInfo {
   std::string_view name;
   std::string_view summary;  // one line
   std::string_view paper;    // title and where it appeared
-  unsigned traits;           // of MethodTraits: what it can do, see MethodInstance::switched_off
+  unsigned traits;           // of MethodTraits, see MethodInstance::switched_off
   std::vector<MethodKey> keys;
-  // Validates everything in `spec` against the model, whatever the prompt's length; then decides whether the
-  // method is worth its while for the prompt.
+  // Checks the whole spec against the model, whatever the prompt's length; then decides whether the method
+  // pays off for this prompt. Throws PruneError.
   MethodInstance (*make)(const MethodSpec& spec, const MethodContext& context);
 };
 
-// Why a method of full attention cannot act here, or "". In a sliding-window layer the last queries give
-// nothing to tokens outside the window, so their scores say nothing about what the rest of the prompt needs;
-// and no paper tried its method there.
-std::string WindowReason(const MethodContext& context);
-// Why a prompt of this length is better run densely, or "".
-std::string LengthReason(const MethodContext& context, int64_t minimum);
-// The first of the reasons that says something.
-std::string FirstReason(std::initializer_list<std::string> reasons);
+// The help of a method's table of keys.
+template <typename Config>
+std::vector<MethodKey> HelpOf(Keys (*table)(Config&, const ModelShape&)) {
+  Config defaults;
+  return table(defaults, {}).Help();
+}
 
-inline constexpr int64_t kManyTokens = int64_t{1} << 24;
+// The last step of MethodInfo::make: the policy, or no policy and the first of the `reasons` that is not
+// empty.
+template <typename Policy, typename... Args>
+MethodInstance MakeInstance(const Keys& keys, std::initializer_list<std::string> reasons, Args&&... args) {
+  MethodInstance made{.settings = keys.Text()};
+  for (const std::string& reason : reasons) {
+    if (made.reason.empty()) made.reason = reason;
+  }
+  if (made.reason.empty()) made.policy = std::make_unique<Policy>(std::forward<Args>(args)...);
+  return made;
+}
+
+// Why a method that scores with full attention cannot act, or "". In a sliding-window layer the last queries
+// see no token outside the window, so their scores say nothing about the rest of the prompt. No paper tested
+// its method there.
+std::string WindowReason(const MethodContext& context);
+// Why a prompt of this length runs densely, or "".
+std::string LengthReason(const MethodContext& context, int64_t minimum);
 
 }  // namespace coppice

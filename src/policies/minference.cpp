@@ -3,8 +3,8 @@
 // vertical_slash, for each query head, with A the softmax weights of the last 64 queries:
 //   v_j = sum_i A[i, j]           the head reads the `vertical` best columns j          (1)
 //   s_d = sum_i A[i, i - d]       and the `slash` best diagonals d                      (2)
-// The first 30 columns and the nearest 100 diagonals are always among them. Columns stay single keys. A
-// diagonal crosses at most two key blocks of 64 per query block of 64, and these are read whole.
+// The first 30 columns and the nearest 100 diagonals are always among them. Columns are single keys. A
+// diagonal crosses at most two key blocks of 64 per query block of 64; these blocks are read completely.
 //
 // block_sparse: with q and k averaged over blocks of 64, query block b reads the `blocks` key blocks with
 //   the largest softmax_j(scale q_b . k_j), j <= b                                      (3)
@@ -14,8 +14,8 @@
 // heads; the defaults are the largest common setting of the published configurations of Llama-3.1-8B and
 // Qwen2.5-7B, (1000, 6096). Their second version has (512, 2048) for every head: vertical=512,slash=2048.
 //
-// The estimate costs 2 * 64 N H c flops per layer and holds one head's [64, N] weights. It pays where the
-// lines are far fewer than N: with the default sizes from some 32k tokens on.
+// The estimate costs 2 * 64 N H c FLOPs per layer and the memory of one head's [64, N] weights. It pays off
+// if there are far fewer lines than N: with the default sizes from about 32k tokens on.
 #include "policies/minference.h"
 
 #include <fmt/core.h>
@@ -68,7 +68,7 @@ SparsePattern MInferencePolicy::Pattern(const AttentionScene& scene, Backend& be
 SparsePattern::Head MInferencePolicy::VerticalSlash(const AttentionInput& head, const BlockGrid& grid,
                                                     Backend& be) const {
   LineMass mass = MassOfLines(head, MInferenceConfig::kLastQueries, be);
-  // The prompt is longer than Reach(), which is at least as long as both.
+  // The prompt is longer than Reach(), so both vectors are long enough.
   std::fill_n(mass.columns.begin(), MInferenceConfig::kSinkColumns, kAlways);
   std::fill_n(mass.diagonals.begin(), MInferenceConfig::kLocalDiagonals, kAlways);
   SparsePattern::Head chosen;
@@ -106,27 +106,29 @@ SparsePattern::Head MInferencePolicy::BlockSparse(const AttentionInput& head, co
 
 namespace {
 
-MethodInstance MakeMInference(const MethodSpec& spec, const MethodContext& context) {
-  SpecReader read(spec);
-  MInferenceConfig config;
-  config.block_sparse = read.Choice("pattern", {"vertical_slash", "block_sparse"}) == "block_sparse";
-  config.vertical = read.Integer("vertical", config.vertical, MInferenceConfig::kSinkColumns, kManyTokens);
-  config.slash = read.Integer("slash", config.slash, MInferenceConfig::kLocalDiagonals, kManyTokens);
-  config.blocks = read.Integer("blocks", config.blocks, 2, kManyTokens);
-  const int64_t minimum = read.Integer("min", 8192, 0, kManyTokens);
-  read.RefuseUnknownKeys();
+Keys MInferenceKeys(MInferenceConfig& c, const ModelShape& /*shape*/) {
+  return {
+      {"pattern", &c.block_sparse, "vertical_slash block_sparse",
+       "columns and diagonals, or the best blocks of averaged queries and keys; for all heads"},
+      {"vertical", &c.vertical, MInferenceConfig::kSinkColumns, kManyTokens,
+       "columns per head, the first 30 always"},
+      {"slash", &c.slash, MInferenceConfig::kLocalDiagonals, kManyTokens,
+       "diagonals per head, the nearest 100 always"},
+      {"blocks", &c.blocks, 2, kManyTokens, "block_sparse: key blocks of 64 per query block"},
+      MinKey(c.minimum),
+  };
+}
 
-  MethodInstance made;
-  made.settings = fmt::format("minference:pattern={},vertical={},slash={},blocks={},min={}",
-                              config.block_sparse ? "block_sparse" : "vertical_slash", config.vertical,
-                              config.slash, config.blocks, minimum);
+MethodInstance MakeMInference(const MethodSpec& spec, const MethodContext& context) {
+  MInferenceConfig c;
+  Keys keys = MInferenceKeys(c, context.shape);
+  keys.Read(spec);
   std::string fits;
-  if (context.tokens <= config.Reach()) {
-    fits = fmt::format("its pattern of {} tokens covers {} prompt tokens", config.Reach(), context.tokens);
+  if (context.tokens <= c.Reach()) {
+    fits = fmt::format("its pattern of {} tokens covers {} prompt tokens", c.Reach(), context.tokens);
   }
-  made.reason = FirstReason({LengthReason(context, minimum), fits, WindowReason(context)});
-  if (made.reason.empty()) made.policy = std::make_unique<MInferencePolicy>(config);
-  return made;
+  return MakeInstance<MInferencePolicy>(keys, {LengthReason(context, c.minimum), fits, WindowReason(context)},
+                                        c);
 }
 
 }  // namespace
@@ -138,12 +140,7 @@ MethodInfo MInferenceMethod() {
       "MInference 1.0: accelerating pre-filling for long-context LLMs via dynamic sparse attention, NeurIPS "
       "2024, arXiv 2407.02490",
       kSparsePrefill,
-      {{"pattern", "vertical_slash", "vertical_slash, block_sparse",
-        "columns and diagonals, or the best blocks of averaged queries and keys; for all heads"},
-       {"vertical", "1000", "30 up", "columns per head, the first 30 always"},
-       {"slash", "6096", "100 up", "diagonals per head, the nearest 100 always"},
-       {"blocks", "100", "2 up", "block_sparse: key blocks of 64 per query block"},
-       {"min", "8192", "0 up", "shorter prompts run dense"}},
+      HelpOf(&MInferenceKeys),
       &MakeMInference};
 }
 

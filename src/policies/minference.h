@@ -14,13 +14,14 @@ struct MInferenceConfig {
   int64_t vertical = 1000;  // columns per head, the first kSinkColumns among them
   int64_t slash = 6096;     // diagonals per head, the nearest kLocalDiagonals among them
   int64_t blocks = 100;     // block_sparse: key blocks per query block, the first and its own among them
+  int64_t minimum = 8192;   // shorter prompts run densely
 
   static constexpr int64_t kSinkColumns = 30;
   static constexpr int64_t kLocalDiagonals = 100;
   static constexpr int kBlock = 64;
   static constexpr int64_t kLastQueries = 64;
 
-  // A prompt of as many tokens is covered whole, or nearly so.
+  // The pattern covers prompts up to this many tokens, or nearly.
   int64_t Reach() const { return block_sparse ? blocks * kBlock : vertical + slash; }
 };
 

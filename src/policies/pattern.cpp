@@ -74,7 +74,7 @@ LineMass MassOfLines(const AttentionInput& head, int64_t queries, Backend& be) {
   for (int64_t i = 0; i < m; ++i) {
     const float* a = weights.view().Row<float>(i).data();
     float* columns = mass.columns.data();
-    // For now by n - 1 - d, so that the sums run in the direction of the row.
+    // Indexed by n - 1 - d until the loop ends, so that the sums run in the direction of the row.
     float* diagonals = mass.diagonals.data() + (m - 1 - i);
     const int64_t seen = n - m + i + 1;
     for (int64_t j = 0; j < seen; ++j) columns[j] += a[j];

@@ -1,5 +1,5 @@
-// What the methods of sparse prefill share: a layer's attention cut into blocks, and the estimates of what
-// its queries look at. Each method is a file of its own (minference.cpp, flexprefill.cpp, xattention.cpp).
+// Shared by the methods of sparse prefill (minference.cpp, flexprefill.cpp, xattention.cpp): a layer's
+// attention in blocks, and estimates of the softmax mass.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace coppice {
 
-// The last rows of the prompt see every key, whatever the method: the scores that other methods take from
-// these rows are then not those of a pattern.
+// The last rows of the prompt always attend every key, so that other methods get the scores of dense
+// attention from them.
 inline constexpr int64_t kDenseRows = 128;
 
 // A layer's queries and keys in blocks of one size. Queries are the last rows: query row i is key row
@@ -25,9 +25,10 @@ struct BlockGrid {
   int64_t offset() const { return keys - queries; }
   int64_t query_blocks() const { return (queries + block - 1) / block; }
   int64_t key_blocks() const { return (keys + block - 1) / block; }
-  // Query blocks from here on hold one of the last kDenseRows rows.
+  // The first query block with one of the last kDenseRows rows.
   int64_t first_dense() const { return queries > kDenseRows ? (queries - kDenseRows) / block : 0; }
-  // The key blocks [first, last] that hold query block b itself: one, or two where the offset is no multiple.
+  // The key blocks [first, last] with the rows of query block b: two if the offset is not a multiple of the
+  // block.
   int64_t FirstDiagonal(int64_t b) const { return (offset() + b * block) / block; }
   int64_t LastDiagonal(int64_t b) const;
 
@@ -42,15 +43,15 @@ struct BlockGrid {
 
 BlockGrid GridOf(const AttentionInput& in, int block);
 
-// Whether a layer is left dense whatever the method: outside prefill, where tokens have left the stream (few
-// remain, and they were chosen because they matter), and where no query row is outside the dense ones.
+// Returns true if the layer stays dense for every method: outside prefill, after rows were dropped (few
+// remain, and they were chosen because they matter), and if all query rows are dense rows.
 bool StaysDense(const AttentionScene& scene, const BlockGrid& grid);
 
 // A pattern on the grid, with empty heads.
 SparsePattern PatternOn(const BlockGrid& grid, int heads);
 
-// The key blocks of query block b: those that `chosen` marks [key blocks], up to the diagonal, and the
-// diagonal; all of them for the dense rows.
+// The key blocks of query block b: the blocks up to the diagonal that `chosen` [key blocks] marks, and the
+// diagonal. For dense rows all blocks up to the diagonal.
 std::vector<int32_t> KeyBlocksOf(const BlockGrid& grid, int64_t b, std::span<const uint8_t> chosen);
 
 // Query head `head` as an input of its own, without values.
@@ -64,7 +65,7 @@ struct LineMass {
 };
 LineMass MassOfLines(const AttentionInput& head, int64_t queries, Backend& be);
 
-// The means of blocks of rows, the last block's over the rows that it has: [ceil(rows / block), cols] fp32.
+// The means of blocks of rows: [ceil(rows / block), cols] fp32. The last block may have fewer rows.
 Tensor MeanRows(const TensorView& rows, int block);
 
 // Keys of one kv head by blocks: their means, in the type of the cache, and the middles of their positions.

@@ -59,7 +59,7 @@ void Observation::KeepRows(const TokenSet& kept, Backend& be) {
   for (Mass& mass : masses_) {
     Tensor compact(DType::kF32, mass.score.rows(), kept.size());
     for (int64_t list = 0; list < compact.rows(); ++list) {
-      // One score per column, but GatherRows moves rows: look at the list as a column.
+      // GatherRows moves rows, and the list has one score per column: view it as a column.
       const TensorView column(mass.score.view().RowBytes(list), DType::kF32, mass.score.cols(), 1);
       be.GatherRows(column, kept.rows(),
                     {compact.mutable_view().RowBytes(list), DType::kF32, kept.size(), 1});

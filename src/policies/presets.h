@@ -1,4 +1,4 @@
-// What a bare method name means for a model: the published settings where there are some, else the rules that
+// The default settings of the methods for a model: the published ones if there are any, else rules that
 // reproduce every published schedule (docs/methods.md).
 #pragma once
 
@@ -9,13 +9,13 @@
 
 namespace coppice {
 
-// SlimInfer's (and LazyLLM's) stages: round(L {10, 20, 30} / 32), strictly ascending and below L. The bundled
-// model is an exception: it retrieves in layer 3 of 10, so nothing may be pruned before layer 4
+// SlimInfer's and LazyLLM's stages: round(L {10, 20, 30} / 32), strictly ascending and below L. The bundled
+// model is an exception: it retrieves in layer 3 of 10, so pruning may not begin before layer 4
 // (models/README.md).
 std::vector<int> StageLayers(const ModelShape& shape);
 
-// coppice's stages: round(L {0.27, 0.5, 0.8}), what SmolLM2 keeps its answers with; those of StageLayers for the
-// bundled model.
+// coppice's stages: round(L {0.27, 0.5, 0.8}), with which SmolLM2 keeps its answers. For the bundled model
+// StageLayers.
 std::vector<int> CoppiceLayers(const ModelShape& shape);
 
 // SlimInfer's budgets at those stages for a prompt of `tokens`: (8, 4, 2)k for Llama-3.1-8B, (12, 6, 4)k for
@@ -30,13 +30,13 @@ double FtpEta(const ModelShape& shape);
 // the keys and values it stands for, at the same bytes per number: L - ceil(d / (2 G c)).
 int LastStageWithinMemory(const ModelShape& shape);
 
-// SDTP's stages: from a = round(L / 8) to L - 1, evenly; and SDTP-low's five, from a on in steps of
-// round(5 L / 32). Small models get fewer, because stages that coincide are one. The bundled model begins at
-// layer 4 (see StageLayers).
+// SDTP's stages: evenly from a = round(L / 8) to L - 1; SDTP-low's five stages: from a in steps of round(5 L
+// / 32). Small models get fewer, because equal stages are merged. The bundled model begins at layer 4 (see
+// StageLayers).
 std::vector<int> SdtpLayers(const ModelShape& shape, int stages);
 std::vector<int> SdtpLowLayers(const ModelShape& shape);
 
-// Static pruning: before layer 4, or half way in a model of fewer than 8 layers; 0 where L is 1.
+// Static pruning: before layer 4, or L / 2 in a model of fewer than 8 layers; 0 if L is 1.
 int StaticLayer(const ModelShape& shape);
 
 // PyramidInfer's published configurations (configs/*.json of its repository).

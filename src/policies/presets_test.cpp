@@ -1,5 +1,5 @@
-// The papers' schedules, and those of other models by the rule that gives them. LazyLLM's memory clamp is not part
-// of SlimInfer's stages: LastStageWithinMemory has it.
+// The papers' schedules, and those of other models by the rule that gives them. LazyLLM's memory clamp is not
+// part of SlimInfer's stages: LastStageWithinMemory has it.
 #include "policies/presets.h"
 
 #include <gtest/gtest.h>

@@ -10,13 +10,15 @@ namespace coppice {
 
 struct PyramidInferConfig {
   int layers = 32;               // L
-  int recent = 1;                // the last rows: they score the others and always stay
+  double recent_share = 0.2;     // of the prompt: the last rows, which score the others and always stay
+  int recent = 1;                // their number
   double r = 0.9;                // the ratio that the schedule falls to, (0, 1]; 1 keeps everything
   bool linear = false;           // the schedule: a straight line, or half a cosine
   int sink = 4;                  // positions below this always stay, inside the count
   int interval = 1;              // layers from one pruning to the next
   double distance_weight = 1.2;  // of the last query against the first that scores
   int min_context = 64;          // a context is not cut to this many tokens or fewer
+  int64_t minimum = 1024;        // shorter prompts run densely
 };
 
 class PyramidInferPolicy final : public TokenPolicy {
@@ -27,7 +29,7 @@ class PyramidInferPolicy final : public TokenPolicy {
   Needs NeedsAt(Phase phase, int layer) const override;
   TokenSet BeforeLayer(const Observation& seen, Backend& be) override;
 
-  // Of the context, what stays after `layer`.
+  // The share of the context that stays after `layer`.
   double Ratio(int layer) const;
 
  private:

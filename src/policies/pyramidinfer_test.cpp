@@ -143,7 +143,7 @@ TEST(PyramidInferMethod, SettingsAndReasons) {
   EXPECT_THAT(MakeMethod(method, "pyramidinfer", windowed).reason, HasSubstr("sliding window"));
   for (const char* bad : {"r=0", "r=1.1", "recent=-1", "recent=2", "sink=-1", "interval=0",
                           "distance_weight=0", "min_context=-1", "strategy=square", "keep=1", "r=nan"}) {
-    EXPECT_THAT(RefusalOf(method, std::string("pyramidinfer:") + bad), HasSubstr("--prune pyramidinfer: "))
+    EXPECT_THAT(RefusalOf(method, std::string("pyramidinfer:") + bad), testing::StartsWith("pyramidinfer: "))
         << bad;
   }
 }

@@ -1,16 +1,16 @@
-// Quest: query-aware sparsity in decode. No training; the whole cache stays, a step reads little of it.
+// Quest: query-aware sparsity in decode. No training. The whole cache stays; a step reads a small part of it.
 //
 // Keys are grouped in pages of positions, with the smallest and the largest key of each page by channel. For
 // query head h and page p,
 //   u_p = sum_d max(q_d kmin_pd, q_d kmax_pd)                         (1) >= q . k of every key in p
 //   P   = max(3, budget / page)                                       (2)
 //   h reads the keys of the P best pages by u, the query's own always (3) ties: the earlier page
-// Everything is read where the budget covers the keys.
+// If the budget covers the keys, every key is read.
 //
 // (1) is max(q, 0) . kmax + min(q, 0) . kmin: two decode products per kv head over its group's heads,
 // together 2 / page of the products q . k of a dense step. A page's bounds may include keys that are not
-// attended (dropped, or parked): the bound still holds, only less tightly, and pages without attended keys
-// are no candidates.
+// attended (dropped or parked): the bound then still holds, but is less tight. Pages without attended keys
+// are not candidates.
 #include "policies/quest.h"
 
 #include <fmt/core.h>
@@ -44,8 +44,8 @@ Pages PagesOf(std::span<const int32_t> key_positions, int page) {
   return pages;
 }
 
-// (1): [heads * m, pages], row h * m + i is head h of query i. What stands for pages without keys means
-// nothing: their bounds are infinite.
+// (1): [heads * m, pages], row h * m + i is head h of query i. Values of pages without keys are meaningless:
+// the bounds of these pages are infinite.
 Tensor UpperBounds(const AttentionScene& scene, Backend& be) {
   const AttentionShape& shape = scene.in.shape;
   const int64_t c = shape.head_dim;
@@ -115,7 +115,7 @@ SparsePattern QuestPolicy::Pattern(const AttentionScene& scene, Backend& be) {
   for (int64_t h = 0; h < in.shape.heads; ++h) {
     SparsePattern::Head& head = pattern.heads[static_cast<size_t>(h)];
     for (int64_t i = 0; i < m; ++i) {
-      // Revived tokens ask from the middle of the sequence: only pages up to their own are of use to them.
+      // Revived tokens are in the middle of the sequence: they see only pages up to their own.
       const int32_t own = in.query_positions[static_cast<size_t>(i)] / config_.page;
       const int64_t count = std::upper_bound(pages.page.begin(), pages.page.end(), own) - pages.page.begin();
       COPPICE_CHECK(count > 0);
@@ -128,26 +128,24 @@ SparsePattern QuestPolicy::Pattern(const AttentionScene& scene, Backend& be) {
 
 namespace {
 
-MethodInstance MakeQuest(const MethodSpec& spec, const MethodContext& context) {
-  SpecReader read(spec);
-  QuestConfig config;
-  config.budget = read.Integer("budget", config.budget, 1, kManyTokens);
-  config.page = static_cast<int>(read.Integer("page", config.page, 1, 4096));
-  config.dense = static_cast<int>(
-      read.Integer("dense", std::min(config.dense, context.shape.layers), 0, context.shape.layers));
-  const int64_t minimum = read.Integer("min", 1024, 0, kManyTokens);
-  read.RefuseUnknownKeys();
+Keys QuestKeys(QuestConfig& c, const ModelShape& shape) {
+  return {{"budget", &c.budget, 1, kManyTokens,
+           "keys that a query head reads, in whole pages, three pages at least"},
+          {"page", &c.page, 1, 4096, "positions per page"},
+          {"dense", &c.dense, 0, shape.layers, "layers below this one read every key", "", "0 to L"},
+          MinKey(c.minimum)};
+}
 
-  MethodInstance made;
-  made.settings = fmt::format("quest:budget={},page={},dense={},min={}", config.budget, config.page,
-                              config.dense, minimum);
+MethodInstance MakeQuest(const MethodSpec& spec, const MethodContext& context) {
+  QuestConfig c;
+  Keys keys = QuestKeys(c, context.shape);
+  keys.Read(spec);
+  c.dense = std::min(c.dense, context.shape.layers);
   std::string fits;
-  if (config.budget >= context.tokens) {
-    fits = fmt::format("{} prompt tokens fit its budget of {}", context.tokens, config.budget);
+  if (c.budget >= context.tokens) {
+    fits = fmt::format("{} prompt tokens fit its budget of {}", context.tokens, c.budget);
   }
-  made.reason = FirstReason({LengthReason(context, minimum), fits, WindowReason(context)});
-  if (made.reason.empty()) made.policy = std::make_unique<QuestPolicy>(config);
-  return made;
+  return MakeInstance<QuestPolicy>(keys, {LengthReason(context, c.minimum), fits, WindowReason(context)}, c);
 }
 
 }  // namespace
@@ -158,10 +156,7 @@ MethodInfo QuestMethod() {
       "while generating, read only the pages of keys that may matter to the query; nothing leaves the cache",
       "Quest: query-aware sparsity for efficient long-context LLM inference, ICML 2024, arXiv 2406.10774",
       kSparseDecode,
-      {{"budget", "1024", "1 up", "keys that a query head reads, in whole pages, three pages at least"},
-       {"page", "16", "1 to 4096", "positions per page"},
-       {"dense", "2", "0 to L", "layers below this one read every key"},
-       {"min", "1024", "0 up", "shorter prompts run dense"}},
+      HelpOf(&QuestKeys),
       &MakeQuest};
 }
 

@@ -9,9 +9,10 @@
 namespace coppice {
 
 struct QuestConfig {
-  int64_t budget = 1024;  // keys that a query head reads, in whole pages
-  int page = 16;          // positions per page
-  int dense = 2;          // layers below this one read every key
+  int64_t budget = 1024;   // keys that a query head reads, in whole pages
+  int page = 16;           // positions per page
+  int dense = 2;           // layers below this one read every key
+  int64_t minimum = 1024;  // shorter prompts run densely
 };
 
 class QuestPolicy final : public TokenPolicy {

@@ -11,9 +11,10 @@ namespace coppice {
 
 struct RandomDropConfig {
   std::vector<int> layers;           // drop before these layers; empty: before the model
-  std::vector<double> keep = {0.5};  // share of what is still there, or above 1 a count; one per layer
+  std::vector<double> keep = {0.5};  // one per layer: a share of the rows that are left, or above 1 a count
   uint64_t seed = 0;
-  bool compact = true;  // of what enters the model: positions 0, 1, ...
+  bool compact = true;     // tokens that enter the model take positions 0, 1, ...
+  int64_t minimum = 1024;  // shorter prompts run densely
 };
 
 class RandomDropPolicy final : public TokenPolicy {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/error.h"
 #include "policies/coppice.h"
 #include "policies/flexprefill.h"
 #include "policies/ftp.h"
@@ -56,10 +55,10 @@ const MethodInfo& FindMethod(const std::string& name) {
     if (method.name == name) return method;
     names += fmt::format(", {}", method.name);
   }
-  throw Error("--prune: no method '{}'; there are none{}", name, names);
+  throw PruneError("no method '{}'; there are none{}", name, names);
 }
 
-// Two traits that do not go together, in either order, and why.
+// Two traits that cannot be combined, in either order, and why.
 struct Conflict {
   unsigned one;
   unsigned other;
@@ -79,8 +78,8 @@ constexpr Conflict kConflicts[] = {
     {kMovesPositions, kDropsRows, "{0} numbers tokens by their slot, and what {1} drops leaves no slots"},
 };
 
-// A method of a spec, as its settings make it. One that stands aside counts too: that a spec makes sense must not
-// depend on the prompt's length.
+// A method of a spec with its settings. Methods that do not act on this prompt count too: whether a spec is
+// valid must not depend on the prompt's length.
 struct Named {
   std::string_view name;
   unsigned traits;
@@ -90,8 +89,8 @@ void RefuseConflict(const Named& a, const Named& b) {
   for (const Conflict& conflict : kConflicts) {
     for (const auto& [x, y] : {std::pair(&a, &b), std::pair(&b, &a)}) {
       if ((x->traits & conflict.one) != 0 && (y->traits & conflict.other) != 0) {
-        throw Error("--prune {}+{}: {}", a.name, b.name,
-                    fmt::format(fmt::runtime(conflict.why), x->name, y->name));
+        throw PruneError("{}+{}: {}", a.name, b.name,
+                         fmt::format(fmt::runtime(conflict.why), x->name, y->name));
       }
     }
   }
@@ -105,12 +104,13 @@ PruneChoice MakePolicy(std::string_view spec, const MethodContext& whole, const 
   PruneChoice choice;
   const std::vector<MethodSpec> methods = ParseSpec(spec);
   MethodContext context = whole;
-  // Tokens may take new positions when others never enter: the question's are then not known.
+  // If some tokens do not enter the model, others may take new positions: the question's positions are then
+  // unknown.
   const bool selects = std::any_of(methods.begin(), methods.end(), [](const MethodSpec& method) {
     return (FindMethod(method.name).traits & kSelectsInput) != 0;
   });
   if (selects) context.question = {};
-  MethodContext renumbered = context;  // nor which text stands where
+  MethodContext renumbered = context;  // and so is the text at each position
   renumbered.pieces = {};
   std::vector<std::unique_ptr<TokenPolicy>> policies;
   std::vector<Named> named;

@@ -21,14 +21,14 @@ std::span<const MethodInfo> Methods();
 
 // A whole --prune spec for one prompt.
 struct PruneChoice {
-  std::unique_ptr<TokenPolicy> policy;  // always there; the dense policy where nothing is pruned
+  std::unique_ptr<TokenPolicy> policy;  // never null; the dense policy if nothing is pruned
   std::string spec;                     // canonical: every key written out; "none" for dense
   bool active = false;                  // some method acts
-  std::string reason;                   // which methods stood aside, and why; empty where none did
+  std::string reason;                   // which methods do not act, and why; empty if all act
 };
 
-// Throws Error for an unknown method, key or value, a layer out of range, or a combination that makes no
-// sense.
+// Throws PruneError for an unknown method, key or value, a layer out of range, or methods that cannot be
+// combined.
 PruneChoice MakePolicy(std::string_view spec, const MethodContext& context, const Protection& protection);
 
 }  // namespace coppice

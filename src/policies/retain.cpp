@@ -6,24 +6,21 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/error.h"
-#include "policies/method_info.h"
 
 namespace coppice {
 
-TokenBudget ReadBudget(SpecReader& read, std::string_view method, std::string_view key, double fallback) {
-  const double value = read.Number(key, fallback, 0, static_cast<double>(kManyTokens));
-  if (value > 1 && value != std::floor(value)) {
-    throw Error("--prune {}: {}={} is neither a share up to 1 nor a whole number of tokens", method, key,
-                value);
-  }
-  return {value};
+Keys BudgetKey(std::string_view name, TokenBudget& budget, std::string_view meaning,
+               std::string_view fallback, std::string_view range) {
+  return Keys(name, &budget.value, 0, kManyTokens, meaning, fallback, range).Check([&budget] {
+    const bool good = budget.IsShare() || budget.value == std::floor(budget.value);
+    return good ? "" : "is neither a share up to 1 nor a whole number of tokens";
+  });
 }
 
 namespace {
 
-// The rows of one list that stay whatever their scores are. A list that stands for kv heads with different
-// rows keeps what any of them must keep.
+// The rows of one list that stay whatever their scores are. A single list for all kv heads keeps every row
+// that one of the heads must keep.
 TokenSet Forced(const std::vector<TokenSet>& pinned, size_t list, size_t lists, TokenSet recent) {
   if (lists == 1) {
     for (const TokenSet& rows : pinned) recent = recent.Union(rows);
@@ -34,7 +31,7 @@ TokenSet Forced(const std::vector<TokenSet>& pinned, size_t list, size_t lists, 
   return recent;
 }
 
-// The row outside `forced` that ranks last, -1 where there is none.
+// The row outside `forced` that ranks last, or -1.
 int32_t Worst(const std::vector<float>& scores, const TokenSet& forced) {
   const std::span<const int32_t> skip = forced.rows();
   size_t next = 0;
@@ -46,17 +43,17 @@ int32_t Worst(const std::vector<float>& scores, const TokenSet& forced) {
     }
     const float score = scores[static_cast<size_t>(row)];
     const float least = worst < 0 ? score : scores[static_cast<size_t>(worst)];
-    // Not worse than a NaN but for a later one, and of equal scores the later is worse.
+    // A NaN is the worst score. Of equal scores the later row is worse.
     if (std::isnan(least) ? std::isnan(score) : !(score > least)) worst = row;
   }
   return worst;
 }
 
-// `forced`, and the best of the other rows, `size` in all.
+// `forced` and the best of the other rows, `size` rows in all.
 TokenSet WithBest(const std::vector<float>& scores, const TokenSet& forced, int64_t size, Backend& be) {
   const auto rows = static_cast<int64_t>(scores.size());
   if (size == rows) return TokenSet::All(rows);
-  if (size == rows - 1) {  // every step of decode: no selection is needed to find the one that leaves
+  if (size == rows - 1) {  // every step of decode: finding the one worst row is cheaper than a selection
     const int32_t worst = Worst(scores, forced);
     return TokenSet::Range(0, worst, rows).Union(TokenSet::Range(worst + 1, rows, rows));
   }

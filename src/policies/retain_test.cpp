@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "base/check.h"
-#include "base/error.h"
 #include "policies/retain_test_support.h"
+#include "test_files.h"
 
 namespace coppice {
 namespace {
@@ -103,13 +103,16 @@ TEST(TokenBudget, SharesUpToOneAndCountsAbove) {
   EXPECT_EQ(TokenBudget{2}.Of(77), 2);
   EXPECT_EQ(TokenBudget{0}.Of(77), 0);
 
-  const MethodSpec spec{"m", {{"a", "0.25"}, {"b", "300"}, {"c", "1.5"}, {"d", "-1"}}};
-  SpecReader read(spec);
-  EXPECT_EQ(ReadBudget(read, "m", "a", 7).value, 0.25);
-  EXPECT_EQ(ReadBudget(read, "m", "b", 7).value, 300);
-  EXPECT_EQ(ReadBudget(read, "m", "absent", 7).value, 7);
-  EXPECT_THROW(ReadBudget(read, "m", "c", 7), Error);
-  EXPECT_THROW(ReadBudget(read, "m", "d", 7), Error);
+  const auto read = [](const char* text) {
+    TokenBudget budget{7};
+    BudgetKey("a", budget, "").Read({"m", {{"a", text}}});
+    return budget.value;
+  };
+  EXPECT_EQ(read("0.25"), 0.25);
+  EXPECT_EQ(read("300"), 300);
+  EXPECT_EQ(ErrorOf([&] { read("1.5"); }),
+            "m: a=1.5 is neither a share up to 1 nor a whole number of tokens");
+  EXPECT_EQ(ErrorOf([&] { read("-1"); }), "m: a=-1 is not a number from 0 to 16777216");
 }
 
 }  // namespace

@@ -8,15 +8,15 @@
 
 namespace coppice {
 
-// Keeps the scores of the last `layers` layers. Rows are matched by position, as methods drop rows between
-// layers: the sum of a row goes on for as long as the row is there.
+// Keeps the scores of the last `layers` layers. Matches rows by position, because methods drop rows between
+// layers: the sum of a row continues until the row is dropped.
 class ScoreSum {
  public:
   explicit ScoreSum(int layers = 1) : layers_(layers) {}
 
   // Adds the scores of one layer for rows at ascending positions. Returns for each of these rows the sum over
-  // layers (layer - layers, layer], of those that were added and have the row. Layers ascend; a layer that
-  // does not begins a new prompt.
+  // the layers in (layer - layers, layer] that were added and contain the row. Layers ascend; a lower layer
+  // begins a new prompt.
   std::vector<float> Add(int layer, std::span<const float> scores, std::span<const int32_t> positions);
 
  private:

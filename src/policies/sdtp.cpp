@@ -1,22 +1,22 @@
-// SDTP: saliency-driven dynamic token pruning. Trained predictors, prefill only; what left never returns.
+// SDTP: saliency-driven dynamic token pruning. Trained predictors, prefill only; dropped tokens never return.
 //
-// Before layer l_s, s = 1 ... S, over the rows that are there, x the hidden states that enter the layer:
+// Before layer l_s, s = 1 ... S, over the rows that are left, x the hidden states that enter the layer:
 //   pi_i   = W2 gelu(W1 LayerNorm(x_i) + b1) + b2                      (1) one small network per stage
 //   s_i    = pi_i,0 - pi_i,1                                           (2) log-odds of keeping the token
 //   keep_s = round(r^s N)                                              (3) of the original prompt; half up
 //   S      = the first 4, the last ceil(0.1 N), the best others by s   (4) ties: the earlier
-// The protected ones count inside keep_s; where they are more, they all stay. No attention is looked at, so
-// the method goes with every kind of attention and every number of kv heads. Positions stay what they were.
+// The first and last rows of (4) count inside keep_s; if they are more, they all stay. The method does not
+// read attention, so it works with every kind of attention and every number of kv heads. Tokens keep their
+// positions.
 //
-// The paper's figures leave open where counting starts: layers 4, 7, ..., 31 of 32, counted from 0, reproduce
-// its FLOPs table. 10 % is of the original prompt. LayerNorm and h = d / 4 follow DynamicViT, which the paper
-// builds on. The file of predictors is the user's: file head of sdtp_predictor.cpp.
+// The paper does not say whether it counts layers from 0 or 1: layers 4, 7, ..., 31 of 32, counted from 0,
+// reproduce its FLOPs table. The 10 % are of the original prompt. LayerNorm and h = d / 4 follow DynamicViT,
+// on which the paper builds. The user supplies the file of predictors: file head of sdtp_predictor.cpp.
 //
-// Cost: 2 n (d h + 2 h) flops per stage, 0.4 % of a prefill in all.
+// Cost: 2 n (d h + 2 h) FLOPs per stage, 0.4 % of a prefill in all.
 // Source: Saliency-driven dynamic token pruning for large language models, arXiv 2504.04514.
 #include "policies/sdtp.h"
 
-#include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -24,7 +24,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/error.h"
 #include "policies/presets.h"
 #include "policies/stages.h"
 
@@ -63,54 +62,60 @@ TokenSet SdtpPolicy::BeforeLayer(const Observation& seen, Backend& be) {
 
 namespace {
 
-std::vector<int> ReadStages(SpecReader& read, const MethodSpec& spec, const ModelShape& shape,
-                            const SdtpFile& file) {
-  const bool low = read.Choice("preset", {"file", "low"}) == "low";
-  std::vector<int> layers = low ? SdtpLowLayers(shape) : file.layers();
-  const auto written = spec.values.find("layers");
-  const bool named = written != spec.values.end();
-  const int count = static_cast<int>(named ? 0 : layers.size());
-  const auto stages = static_cast<int>(read.Integer("stages", count, 1, shape.layers - 1));
-  if (!named && !low && stages != count) layers = SdtpLayers(shape, stages);
-  layers = read.Integers("layers", layers, 1, shape.layers - 1);
-  if (spec.values.contains("stages") && static_cast<size_t>(stages) != layers.size()) {
-    throw Error("--prune sdtp: stages={} but {} layers: {}", stages, layers.size(), fmt::join(layers, "/"));
+struct SdtpSettings {
+  std::string file = {};
+  bool low = false;
+  int stages = 0;
+  SdtpConfig config = {};
+  int64_t minimum = 1024;
+};
+
+Keys SdtpKeys(SdtpSettings& s, const ModelShape& shape) {
+  SdtpConfig& c = s.config;
+  return {
+      Keys::File("file", &s.file, "a safetensors file", "predictors trained for this model",
+                 "SDTP needs predictors trained for this very model, in a safetensors file (docs/methods.md: "
+                 "format and training); none are published"),
+      {"preset", &s.low, "file low", "the file's stages, or the five of SDTP-low"},
+      {"stages", &s.stages, 1, shape.layers - 1, "how many, evenly from layer L / 8 to the last",
+       "the file's", "1 to L - 1"},
+      LayersKey(c.layers, shape, "tokens leave before these layers", "the file's", "layers of the file"),
+      {"r", &c.r, kAboveZero, 1, "each stage leaves this share of the one before", "the file's"},
+      {"first", &c.first, 0, kManyTokens, "positions below this always stay", "the file's"},
+      {"local", &c.local, 0, 1, "share of the prompt, at its end, that always stays", "the file's"},
+      MinKey(s.minimum),
+  };
+}
+
+void SetStages(const Keys& keys, const ModelShape& shape, const SdtpFile& file, SdtpSettings& s) {
+  std::vector<int>& layers = s.config.layers;
+  if (!keys.Given("layers")) {
+    const bool as_file = !keys.Given("stages") || static_cast<size_t>(s.stages) == file.layers().size();
+    layers = s.low ? SdtpLowLayers(shape) : as_file ? file.layers() : SdtpLayers(shape, s.stages);
   }
-  for (size_t s = 0; s < layers.size(); ++s) {
-    if (s > 0 && layers[s] <= layers[s - 1]) {
-      throw Error("--prune sdtp: layers={} must ascend", fmt::join(layers, "/"));
-    }
-    if (StageOf(file.layers(), layers[s]) < 0) {
-      throw Error("--prune sdtp: the file has no predictor for layer {}; it has {}", layers[s],
-                  fmt::join(file.layers(), "/"));
+  if (keys.Given("stages") && static_cast<size_t>(s.stages) != layers.size()) {
+    throw PruneError("sdtp: stages={} but {} layers: {}", s.stages, layers.size(), fmt::join(layers, "/"));
+  }
+  s.stages = static_cast<int>(layers.size());
+  for (const int layer : layers) {
+    if (StageOf(file.layers(), layer) < 0) {
+      throw PruneError("sdtp: the file has no predictor for layer {}; it has {}", layer,
+                       fmt::join(file.layers(), "/"));
     }
   }
-  return layers;
 }
 
 MethodInstance MakeSdtp(const MethodSpec& spec, const MethodContext& context) {
-  const ModelShape& shape = context.shape;
-  SpecReader read(spec);
-  const std::string path = read.File(
-      "file",
-      "SDTP needs predictors trained for this very model, in a safetensors file (docs/methods.md: format "
-      "and training); none are published");
-  SdtpFile file(path, shape);
-  SdtpConfig config;
-  config.layers = ReadStages(read, spec, shape, file);
-  config.r = read.Number("r", file.r(), 1e-6, 1);
-  config.first = read.Integer("first", file.first(), 0, kManyTokens);
-  config.local = read.Number("local", file.local(), 0, 1);
-  const int64_t minimum = read.Integer("min", 1024, 0, kManyTokens);
-  read.RefuseUnknownKeys();
-
-  MethodInstance made;
-  made.settings = fmt::format("sdtp:file={},preset={},stages={},layers={},r={},first={},local={},min={}",
-                              QuotedValue(path), read.Choice("preset", {"file", "low"}), config.layers.size(),
-                              fmt::join(config.layers, "/"), config.r, config.first, config.local, minimum);
-  made.reason = FirstReason({LengthReason(context, minimum), WindowReason(context)});
-  if (made.reason.empty()) made.policy = std::make_unique<SdtpPolicy>(std::move(config), std::move(file));
-  return made;
+  SdtpSettings s;
+  Keys keys = SdtpKeys(s, context.shape);
+  keys.Read(spec);
+  SdtpFile file(s.file, context.shape);
+  SetStages(keys, context.shape, file, s);
+  if (!keys.Given("r")) s.config.r = file.r();
+  if (!keys.Given("first")) s.config.first = file.first();
+  if (!keys.Given("local")) s.config.local = file.local();
+  return MakeInstance<SdtpPolicy>(keys, {LengthReason(context, s.minimum), WindowReason(context)}, s.config,
+                                  std::move(file));
 }
 
 }  // namespace
@@ -120,14 +125,7 @@ MethodInfo SdtpMethod() {
           "drop tokens at many layers by small trained networks; they never return",
           "Saliency-driven dynamic token pruning for large language models, arXiv 2504.04514",
           kDropsRows,
-          {{"file", "none: must be given", "a safetensors file", "predictors trained for this model", true},
-           {"preset", "file", "file, low", "the file's stages, or the five of SDTP-low"},
-           {"stages", "the file's", "1 to L - 1", "how many, evenly from layer L / 8 to the last"},
-           {"layers", "the file's", "layers of the file", "tokens leave before these layers"},
-           {"r", "the file's", "0 to 1", "each stage leaves this share of the one before"},
-           {"first", "the file's", "0 up", "positions below this always stay"},
-           {"local", "the file's", "0 to 1", "share of the prompt, at its end, that always stays"},
-           {"min", "1024", "0 up", "shorter prompts run dense"}},
+          HelpOf(&SdtpKeys),
           &MakeSdtp};
 }
 

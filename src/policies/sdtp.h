@@ -13,15 +13,15 @@
 namespace coppice {
 
 struct SdtpConfig {
-  // Stages: tokens leave before these layers; ascending, each a layer that the file has a predictor for.
+  // Stages: tokens are dropped before these layers. Ascending; the file has a predictor for each.
   std::vector<int> layers;
   double r = 0.9;      // r^(s+1) of the prompt stays at stage s, (0, 1]; 1 keeps everything
   int64_t first = 4;   // positions below this always stay
   double local = 0.1;  // share of the prompt, at its end, that always stays
 };
 
-// (3), (4): what stays at a stage of the rows that are there, whatever their scores: `keep` of them, the first `first` and
-// the last `last` in any case. One place for this, so that training masks what a run removes.
+// (3), (4): how many of a stage's rows stay: `keep` in all, the first `first` and the last `last` whatever
+// their scores. Training uses the same rule, so that it masks the rows that a run removes.
 struct SdtpStays {
   int64_t keep = 0;
   int64_t first = 0;
@@ -29,7 +29,7 @@ struct SdtpStays {
 
   bool All(int64_t rows) const { return std::max(keep, first + last) >= rows; }
 };
-// `positions` of the rows, ascending, in a prompt of `prompt_tokens`.
+// For rows at ascending `positions` of a prompt of `prompt_tokens`.
 SdtpStays StaysAt(const SdtpConfig& config, int stage, int64_t prompt_tokens,
                   std::span<const int32_t> positions);
 

@@ -1,23 +1,23 @@
-// The side file of SDTP: one safetensors file, whatever wrote it. For stage s = 0, 1, ..., d the model's
-// hidden size and h any width (d / 4 as a rule):
+// SDTP's file of predictors: one safetensors file, written by any program. For stage s = 0, 1, ..., with the
+// model's hidden size d and any width h (usually d / 4):
 //
 //   sdtp.{s}.ln.w   [d]       LayerNorm over the hidden state that enters the stage's layer, eps 1e-5
 //   sdtp.{s}.ln.b   [d]
-//   sdtp.{s}.fc1.w  [h, d]    gelu after it, the tanh form
+//   sdtp.{s}.fc1.w  [h, d]    followed by gelu, the tanh form
 //   sdtp.{s}.fc1.b  [h]
-//   sdtp.{s}.fc2.w  [2, h]    output 0 speaks for keeping the token, output 1 for dropping it
+//   sdtp.{s}.fc2.w  [2, h]    output 0 votes for keeping the token, output 1 for dropping it
 //   sdtp.{s}.fc2.b  [2]
 //
-// in F32, F16 or BF16, every value finite, and nothing else. Metadata, all of them strings and all required:
+// in F32, F16 or BF16, every value finite, and no other tensors. Metadata, all strings and all required:
 //
 //   layers      "4,7,10"  the stages' layers, strictly ascending, in [1, L - 1]
 //   r           "0.9"     tokens that stay at stage s: r^(s+1) of the prompt, 0 < r <= 1
-//   stages      "3"       how many: as many as there are layers
+//   stages      "3"       the number of layers
 //   first       "4"       positions at the front that always stay
 //   local       "0.1"     share of the prompt at its end that always stays, 0 to 1
-//   base_model  "..."     what the predictors were trained for; for people, not compared with anything
+//   base_model  "..."     the model that the predictors were trained for; for people, not checked
 //
-// The weights are read where the file is mapped. A run costs 2 n (d h + 2 h) flops per stage.
+// The weights are used directly from the mapped file. A run costs 2 n (d h + 2 h) FLOPs per stage.
 #include "policies/sdtp_predictor.h"
 
 #include <fmt/core.h>
@@ -214,7 +214,7 @@ class SdtpFileReader {
   const ModelShape& shape_;
   const ParsedSafetensors& parsed_;
   SdtpFile& file_;
-  std::map<std::string, const StoredTensor*, std::less<>> tensors_;  // those that nothing has asked for yet
+  std::map<std::string, const StoredTensor*, std::less<>> tensors_;  // not yet read
   std::vector<float> row_;
 };
 

@@ -1,4 +1,4 @@
-// SDTP's trained predictors and the file that they come in (format: file head of sdtp_predictor.cpp).
+// SDTP's trained predictors and their file (format: file head of sdtp_predictor.cpp).
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace coppice {
 // pi = W2 gelu(W1 LayerNorm(x) + b1) + b2, two numbers per row: for keeping it, and for dropping it.
 class SdtpPredictor {
  public:
-  // scores[i] = pi_0 - pi_1 of row i of x [rows, d] fp32: the log-odds of keeping it. A function of the row
-  // alone.
+  // scores[i] = pi_0 - pi_1 of row i of x [rows, d] fp32: the log-odds of keeping it. Depends only on the
+  // row.
   void Score(const TensorView& x, Backend& be, std::span<float> scores) const;
 
  private:
@@ -31,11 +31,11 @@ class SdtpPredictor {
   Tensor fc2_bias_;        // [1, 2] fp32
 };
 
-// A file of predictors, whole and validated.
+// A validated file of predictors.
 class SdtpFile {
  public:
-  // Throws Error, naming the file and the tensor or field, for a file that cannot be read, is not as the
-  // format says, or does not fit the model.
+  // Throws Error, naming the file and the tensor or field, for a file that cannot be read, has a wrong
+  // format, or does not fit the model.
   SdtpFile(const std::string& path, const ModelShape& shape);
   ~SdtpFile();
   SdtpFile(SdtpFile&&) noexcept;

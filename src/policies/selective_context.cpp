@@ -1,24 +1,23 @@
-// Selective Context: a second, small language model reads the prompt first, and what it could have guessed
-// does not enter the large one.
+// Selective Context: a second, small language model reads the prompt first. Text that it predicts well does
+// not enter the large model.
 //
 //   I(t) = -log2 p(t | the text before t), by the second model        (1)
 //   I(u) = mean of I(t) over the tokens of a phrase u                 (2)
-//   stay:  the best ceil(keep * phrases) by I(u)                      (3) ties: earlier
+//   keep the best ceil(keep * phrases) by I(u)                        (3) ties: earlier
 //
-// keep = 0.65 stands for the authors' reduce_ratio of 0.35, a percentile over phrases; a count is exact where a
-// percentile would keep all ties. (2) is a mean as in their code; their text adds. They find phrases with
-// spaCy's noun chunks; how they are found here is in lexical_units.h. The second model may have another
-// tokenizer: its bits are laid over the text's bytes (engine/text_scorer.h). Control tokens always stay.
+// keep = 0.65 corresponds to the authors' reduce_ratio of 0.35, a percentile over phrases. A count is exact;
+// a percentile would keep all ties. (2) is a mean as in their code; their text adds. They find phrases with
+// spaCy's noun chunks; lexical_units.h says how they are found here. The second model may have another
+// tokenizer: its bits are assigned to the bytes of the text (engine/text_scorer.h). Control tokens always
+// stay.
 //
-// Which part of a prompt is the question is not known here: protect it (--protect-last), as the authors
-// compress the context alone.
+// The method does not know which part of a prompt is the question. Protect it (Protection::last), because the
+// authors compress only the context.
 //
 // Cost: one dense prefill of the second model with logits for every token, counted in the ledger and in TTFT.
 // Source: Y. Li et al., "Compressing context to enhance inference efficiency of large language models",
 // arXiv 2310.06201, sections 3.1 to 3.3.
 #include "policies/selective_context.h"
-
-#include <fmt/core.h>
 
 #include <algorithm>
 #include <utility>
@@ -58,33 +57,29 @@ TokenSet SelectiveContextPolicy::Input(int64_t tokens, Backend& be) {
 
 namespace {
 
-LexicalUnit UnitNamed(const std::string& name) {
-  if (name == "token") return LexicalUnit::kToken;
-  return name == "sentence" ? LexicalUnit::kSentence : LexicalUnit::kPhrase;
+Keys SelectiveContextKeys(SelectiveContextConfig& c, const ModelShape& /*shape*/) {
+  return {
+      Keys::File("model", &c.model, "a GGUF file or a folder", "the second model; may have another tokenizer",
+                 "a second, small model that scores the prompt"),
+      {"keep", &c.keep, kAboveZero, 1, "share of the units that stays"},
+      {"unit", &c.unit, "phrase sentence token", "what stays or goes whole"},
+      {"positions", &c.compact, "original compact", "whether what enters the model closes ranks"},
+      MinKey(c.minimum),
+  };
 }
 
 MethodInstance MakeSelectiveContext(const MethodSpec& spec, const MethodContext& context) {
-  SpecReader read(spec);
-  const std::string path = read.File("model", "a second, small model that scores the prompt");
-  SelectiveContextConfig config;
-  config.keep = read.Number("keep", config.keep, 1e-6, 1);
-  const std::string unit = read.Choice("unit", {"phrase", "sentence", "token"});
-  config.unit = UnitNamed(unit);
-  const std::string positions = read.Choice("positions", {"compact", "original"});
-  config.compact = positions == "compact";
-  const int64_t minimum = read.Integer("min", 1024, 0, kManyTokens);
-  read.RefuseUnknownKeys();
-
-  MethodInstance made;
-  made.settings = fmt::format("selective:model={},keep={},unit={},positions={},min={}", QuotedValue(path),
-                              config.keep, unit, positions, minimum);
+  SelectiveContextConfig c;
+  Keys keys = SelectiveContextKeys(c, context.shape);
+  keys.Read(spec);
   const bool text = context.pieces && context.open_scorer;
-  made.reason = FirstReason({LengthReason(context, minimum),
-                             text ? "" : "the model has no tokenizer, so there is no text to score"});
   TokenScores bits =
-      text ? context.open_scorer(path) : TokenScores{};  // a wrong file is an error at any length
+      text ? context.open_scorer(c.model) : TokenScores{};  // a wrong file is an error for every prompt
+  const std::string no_text = text ? "" : "the model has no tokenizer, so there is no text to score";
+  MethodInstance made{.settings = keys.Text(), .reason = LengthReason(context, c.minimum)};
+  if (made.reason.empty()) made.reason = no_text;
   if (!made.reason.empty()) return made;
-  made.policy = std::make_unique<SelectiveContextPolicy>(config, context.pieces(), std::move(bits));
+  made.policy = std::make_unique<SelectiveContextPolicy>(c, context.pieces(), std::move(bits));
   return made;
 }
 
@@ -95,12 +90,7 @@ MethodInfo SelectiveContextMethod() {
           "drop phrases that a second, small model could have guessed, before the model",
           "Selective Context, arXiv 2310.06201",
           kSelectsInput,
-          {{"model", "none: must be given", "a GGUF file or a folder",
-            "the second model; may have another tokenizer", true},
-           {"keep", "0.65", "0 to 1", "share of the units that stays"},
-           {"unit", "phrase", "phrase, sentence, token", "what stays or goes whole"},
-           {"positions", "compact", "compact, original", "whether what enters the model closes ranks"},
-           {"min", "1024", "0 up", "shorter prompts run dense"}},
+          HelpOf(&SelectiveContextKeys),
           &MakeSelectiveContext};
 }
 

@@ -1,6 +1,8 @@
-// Selective Context: input compression by another model's self-information (file head of selective_context.cpp).
+// Selective Context: input compression by another model's self-information (file head of
+// selective_context.cpp).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -13,12 +15,14 @@ namespace coppice {
 struct SelectiveContextConfig {
   double keep = 0.65;  // of the units, (0, 1]
   LexicalUnit unit = LexicalUnit::kPhrase;
-  bool compact = true;  // the tokens that enter close ranks
+  bool compact = true;     // tokens that enter the model take positions 0, 1, ...
+  std::string model = {};  // file of the second model
+  int64_t minimum = 1024;  // shorter prompts run densely
 };
 
 class SelectiveContextPolicy final : public TokenPolicy {
  public:
-  // `pieces` are the prompt's tokens as text; those without any always stay. `bits` is asked once, in Input.
+  // `pieces`: the prompt's tokens as text; tokens without text always stay. `bits` is called once, in Input.
   SelectiveContextPolicy(SelectiveContextConfig config, std::vector<std::string> pieces, TokenScores bits);
 
   PolicyFacts Facts() const override { return {.compact_positions = config_.compact}; }

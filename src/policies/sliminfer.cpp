@@ -1,30 +1,31 @@
 // SlimInfer: dynamic pruning of hidden states by blocks, for long prompts. No training.
 //
-// The stream is split into blocks of B rows, each into units of u rows. After the attention of a deciding layer
+// The stream is split into blocks of B rows, each into units of u rows. After the attention of a deciding
+// layer
 //   q̄^h   = mean of the last w queries                                   (1)
 //   r(j)  = max over units m of block j of (1/H) sum_h q̄^h . k̄^g(h)(j,m)  (2) raw dots, k̄ the unit's mean key
 //   keep  = block 0, the tail block, and the best by r, k_s tokens in all (3) ties: the earlier block
-// The rows of the other blocks leave the stream before this layer's FFN: they have no keys in later layers.
+// The rows of the other blocks are dropped before this layer's FFN: they have no keys in later layers.
 //
 // Deciding layer: p_s - 1, so that layers >= p_s hold exactly k_s rows. This reading reproduces the paper's
 // memory table (32k tokens, Llama-3.1-8B, fp16: 10 * 32768 + 10 * 8192 + 10 * 4096 + 2 * 2048 rows = 1.73 GiB
-// of 4.00) and its FLOP ratio (bound 2.62, measured 2.53); p_s does not.
+// of 4.00) and its FLOP ratio (bound 2.62, measured 2.53). Deciding at p_s does not.
 //
-// Later stages choose among the survivors. Their blocks are blocks of the prompt again, because whole blocks
-// were dropped before; only rows that something else protected shift the borders, and come on top of k_s.
+// Later stages choose among the rows that are left. Because whole blocks were dropped, these again form whole
+// blocks of the prompt. Rows that another method or Protection keeps come on top of k_s and shift the
+// borders.
 //
-// While generating, every deciding layer scores again, now all blocks that have keys in it, wherever these are
-// kept, with the last w queries of prompt and answer:
+// In decode every deciding layer scores all blocks that have keys in it, in memory or in the cold tier, with
+// the last w queries of prompt and answer:
 //   cand    = block 0, the tail, and the best by r                        (3)
 //   active  = cand if |cand and active| / |cand| < gamma, else unchanged  (4) Algorithm 1
-// Layers (p_s - 1, p_{s+1} - 1] attend the active blocks and all generated tokens. What is not active gives up
-// its hot memory. A block that was dropped in prefill has no keys in those layers, which the paper passes
-// over; it is built on LazyLLM, so with revive=aux its hidden states were parked where they left, and at most
-// revive_cap blocks a step, the best first, come back from there: they run the FFN that they owe and the
-// layers of the segment. With revive=none cand is made of blocks that have keys.
+// Layers (p_s - 1, p_{s+1} - 1] attend the active blocks and all generated tokens. Keys of other blocks move
+// to the cold tier. A block dropped in prefill has no keys in those layers; the paper does not say what
+// happens to it. Since SlimInfer builds on LazyLLM, revive=aux parks the hidden states of dropped blocks in
+// the Aux cache. At most revive_cap blocks per step, the best first, return from there: they run the FFN that
+// they missed and the layers of the segment. With revive=none only blocks with keys are candidates.
 #include "policies/sliminfer.h"
 
-#include <fmt/core.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -34,7 +35,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/error.h"
 #include "policies/presets.h"
 #include "policies/stages.h"
 
@@ -51,7 +51,7 @@ SlimInferPolicy::SlimInferPolicy(SlimInferConfig config)
   if (config_.decode_keep.empty()) config_.decode_keep = config_.keep;
   COPPICE_CHECK(config_.layers.size() == config_.keep.size() && config_.block % config_.unit == 0);
   COPPICE_CHECK(config_.layers.size() == config_.decode_keep.size());
-  // Otherwise the candidates of every step are the active blocks.
+  // Otherwise every step would choose the blocks that are active already.
   decides_in_decode_ = config_.revive || config_.decode_keep != config_.keep;
   active_.resize(config_.layers.size());
 }
@@ -66,7 +66,7 @@ LayerPoint SlimInferPolicy::FirstChoice() const {
 }
 
 Needs SlimInferPolicy::NeedsAt(Phase phase, int layer) const {
-  if (config_.by_mass && phase == Phase::kPrefill) {
+  if (by_mass() && phase == Phase::kPrefill) {
     if (!ScoresMass(layer)) return {};
     return {.masses = {config_.scores.Need(phase, config_.question)}, .unit_scores = {}};
   }
@@ -86,12 +86,13 @@ std::vector<float> SlimInferPolicy::BlockScores(const TensorView& unit_scores) c
 }
 
 bool SlimInferPolicy::ScoresMass(int layer) const {
-  return config_.by_mass && std::any_of(config_.layers.begin(), config_.layers.end(), [&](int stage) {
+  return by_mass() && std::any_of(config_.layers.begin(), config_.layers.end(), [&](int stage) {
            return config_.scores.Counts(Phase::kPrefill, layer, stage - 1);
          });
 }
 
-// Not in the paper: raw products are large where keys are large; the softmax of each head says what it looks at.
+// Not in the paper: raw products are large where keys are large. Softmax mass shows what each head attends
+// to.
 std::vector<float> SlimInferPolicy::BlockMass(std::span<const float> mass,
                                               std::span<const int32_t> positions) const {
   const std::vector<float> score = config_.scores.Spread(mass, positions);
@@ -115,8 +116,7 @@ TokenSet SlimInferPolicy::AfterAttention(const Observation& seen, Backend& be) {
   const int64_t budget = config_.keep[static_cast<size_t>(stage)];
   if (budget >= rows) return TokenSet::All(rows);
 
-  std::vector<float> r =
-      config_.by_mass ? BlockMass(mass, seen.positions) : BlockScores(seen.UnitScores(Units()));
+  std::vector<float> r = by_mass() ? BlockMass(mass, seen.positions) : BlockScores(seen.UnitScores(Units()));
   const auto blocks = static_cast<int64_t>(r.size());
   r.front() = r.back() = kInfinity;  // block 0 and the tail stay
   const int64_t kept_blocks = std::max<int64_t>(budget / config_.block, std::min<int64_t>(2, blocks));
@@ -153,7 +153,7 @@ SlimInferPolicy::Blocks SlimInferPolicy::BestBlocks(const std::vector<float>& r,
   int room_for_parked = config_.revive_cap;
   for (const int32_t j : order) {
     if (static_cast<int64_t>(best.size()) == count) break;
-    // Block 0 and the tail are not a matter of the cap.
+    // The cap does not apply to block 0 and the tail.
     if (parked[static_cast<size_t>(j)] && r[static_cast<size_t>(j)] < kInfinity && room_for_parked-- <= 0)
       continue;
     best.push_back(j);
@@ -167,8 +167,8 @@ TokenSet SlimInferPolicy::Attend(const Observation& seen, const Candidates& cand
   const std::vector<float> scored = BlockScores(seen.UnitScores(Units()));
   const auto blocks = static_cast<size_t>((seen.prompt_tokens + config_.block - 1) / config_.block);
   COPPICE_CHECK(scored.size() == blocks);
-  // Only blocks with a candidate can be chosen; one without keys would have to be computed. Of a block of which
-  // protection kept a part, that part is attended and the rest stays parked.
+  // Only blocks with a candidate can be chosen; a block without keys is parked and would have to be computed.
+  // If Protection kept a part of a block, that part is attended and the rest stays parked.
   std::vector<float> r(blocks, -kInfinity);
   std::vector<bool> parked(blocks, true);
   for (size_t i = 0; i < candidates.positions.size(); ++i) {
@@ -184,7 +184,7 @@ TokenSet SlimInferPolicy::Attend(const Observation& seen, const Candidates& cand
       if (r[j] > -kInfinity && !parked[j]) active.push_back(static_cast<int32_t>(j));
     }
   }
-  // A budget that covers the prompt covers the tail block, however short that is.
+  // A budget that covers the prompt covers a tail block shorter than the others.
   const int64_t budget = config_.decode_keep[stage];
   const auto all = static_cast<int64_t>(blocks);
   const int64_t count = budget >= seen.prompt_tokens
@@ -218,131 +218,125 @@ bool ShouldSwap(int64_t common, int64_t candidates, double gamma) {
 
 namespace {
 
-// The budget of stage s. A value above 1 counts tokens; values up to 1 are shares of the prompt, or, where
-// one value stands for all stages, of what the stage before left (the paper's needle test: "prune 50 % at 10,
-// 20, 30").
-std::vector<int64_t> Budgets(const std::vector<double>& keep, size_t stages, int64_t tokens) {
-  if (keep.size() != 1 && keep.size() != stages) {
-    throw Error("--prune sliminfer: keep has {} values for {} layers", keep.size(), stages);
-  }
+// The budget of each stage in tokens. Values above 1 count tokens. Values up to 1 are shares of the prompt; a
+// single share is of what the stage before left (the paper's needle test: "prune 50 % at 10, 20, 30").
+std::vector<int64_t> Budgets(std::vector<double> keep, size_t stages, int64_t tokens) {
+  const std::string text = fmt::format("{}", fmt::join(keep, "/"));
+  const bool compound = keep.size() == 1;
+  FillStages(keep, stages, "sliminfer", "keep");
   std::vector<int64_t> budgets;
   double share = 1;
   double before = std::numeric_limits<double>::infinity();
   for (size_t s = 0; s < stages; ++s) {
-    const double value = keep[keep.size() == 1 ? 0 : s];
-    share = keep.size() == 1 ? share * value : value;
+    const double value = keep[s];
+    share = compound ? share * value : value;
     const double count = value > 1 ? value : share * static_cast<double>(tokens);
     if (count > before) {
-      throw Error(
-          "--prune sliminfer: keep={} grows to {:g} of {} tokens; later stages choose among what is left",
-          fmt::join(keep, "/"), count, tokens);
+      throw PruneError(
+          "sliminfer: keep={} grows to {:g} of {} tokens; later stages choose among what is left", text,
+          count, tokens);
     }
     before = count;
-    // Block 0 and the tail stay anyway; and a budget of 1 would read as a share of 1.
+    // Block 0 and the tail stay in any case, and the spec would read a budget of 1 as a share.
     budgets.push_back(
         std::max<int64_t>(value > 1 ? static_cast<int64_t>(std::ceil(value)) : CeilShare(share, tokens), 2));
   }
   return budgets;
 }
 
-// The preset's stages, moved so that the first stands at `start` (the papers' ablation).
-std::vector<int> Stages(SpecReader& read, const ModelShape& shape) {
-  std::vector<int> layers = StageLayers(shape);
-  const auto start = static_cast<int>(
-      read.Integer("start", layers.empty() ? 1 : layers.front(), 1, std::max(shape.layers - 1, 1)));
-  if (layers.empty()) return layers;
-  const int shift = start - layers.front();
+// Moves the stages so that the first is at `start` (the paper's ablation).
+std::vector<int> MoveStages(std::vector<int> layers, int start, const ModelShape& shape) {
+  const int shift = layers.empty() ? 0 : start - layers.front();
   for (int& layer : layers) layer += shift;
   std::erase_if(layers, [&](int layer) { return layer >= shape.layers; });
   return layers;
 }
 
-MethodInstance MakeSlimInfer(const MethodSpec& spec, const MethodContext& context) {
-  const ModelShape& shape = context.shape;
-  SpecReader read(spec);
-  SlimInferConfig config;
-  config.layers = read.Integers("layers", Stages(read, shape), 1, shape.layers - 1);
-  for (size_t s = 1; s < config.layers.size(); ++s) {
-    if (config.layers[s] <= config.layers[s - 1]) {
-      throw Error("--prune sliminfer: layers={} must ascend", fmt::join(config.layers, "/"));
-    }
-  }
-  config.block = static_cast<int>(read.Integer("block", config.block, 1, 4096));
-  config.unit = static_cast<int>(read.Integer("unit", std::min(config.unit, config.block), 1, 4096));
-  if (config.block % config.unit != 0) {
-    throw Error("--prune sliminfer: unit={} does not divide block={}", config.unit, config.block);
-  }
-  config.window = static_cast<int>(read.Integer("window", config.window, 1, 4096));
-  const std::vector<double> keep = read.Numbers("keep", {}, 1e-6, static_cast<double>(kManyTokens));
-  config.keep = keep.empty() ? SlimInferBudgets(shape, context.tokens)
-                             : Budgets(keep, config.layers.size(), context.tokens);
-  if (keep.empty() && config.keep.size() != config.layers.size()) {
-    throw Error("--prune sliminfer: layers={} needs keep, one value per layer",
-                fmt::join(config.layers, "/"));
-  }
-  const std::vector<double> decode_keep =
-      read.Numbers("decode_keep", {}, 1e-6, static_cast<double>(kManyTokens));
-  config.decode_keep =
-      decode_keep.empty() ? config.keep : Budgets(decode_keep, config.layers.size(), context.tokens);
-  const std::string score = read.Choice("score", {"units", "avg", "max", "mass"});
-  config.by_mass = score == "mass";
-  config.scores = ReadRowScores(read, {}, context);
-  config.question.assign(context.question.begin(), context.question.end());
-  if (score == "avg" || score == "max") config.unit = config.block;
-  if (score == "max") config.pool = KeyPool::kMax;
-  config.gamma = read.Number("gamma", config.gamma, 0, 2);
-  const std::string revive = read.Choice("revive", {"aux", "none"});
-  config.revive = revive == "aux";
-  config.revive_cap = static_cast<int>(read.Integer("revive_cap", config.revive_cap, 0, 4096));
-  const int64_t minimum = read.Integer("min", 4096, 0, kManyTokens);
-  read.RefuseUnknownKeys();
+struct SlimInferSettings {
+  SlimInferConfig config = {.layers = {}, .keep = {}, .revive = true};
+  int start = 1;
+  std::vector<double> keep = {};
+  std::vector<double> decode_keep = {};
+  int64_t minimum = 4096;
+};
 
-  MethodInstance made;
-  // Where nothing is decided while generating.
-  if (!config.revive && config.decode_keep == config.keep) made.switched_off = kRevives;
-  made.settings = fmt::format(
-      "sliminfer:layers={},start={},keep={},decode_keep={},block={},unit={},window={},score={},gamma={},"
-      "revive={},revive_cap={},{},min={}",
-      fmt::join(config.layers, "/"), config.layers.empty() ? 1 : config.layers.front(),
-      fmt::join(config.keep, "/"), fmt::join(config.decode_keep, "/"), config.block, config.unit,
-      config.window, score, config.gamma, revive, config.revive_cap, RowScoresText(config.scores), minimum);
-  if (config.layers.empty()) made.reason = fmt::format("{} layers leave no stage to prune at", shape.layers);
-  if (made.reason.empty()) made.reason = LengthReason(context, minimum);
-  if (made.reason.empty() && context.tokens <= config.keep.front()) {
-    made.reason =
-        fmt::format("{} prompt tokens fit its first budget of {}", context.tokens, config.keep.front());
+Keys SlimInferKeys(SlimInferSettings& s, const ModelShape& shape) {
+  SlimInferConfig& c = s.config;
+  c.layers = StageLayers(shape);
+  return {
+      LayersKey(c.layers, shape, "from these layers on fewer tokens remain", "round(L {10,20,30} / 32)")
+          .NoValues("none"),
+      {"start", &s.start, 1, std::max(shape.layers - 1, 1),
+       "moves the default layers so that they begin here", "the first of layers", "1 to L - 1"},
+      {"keep", &s.keep, kAboveZero, kManyTokens, "tokens that remain at each; one share: of what is left",
+       "by model, else 1/4, 1/8, 1/16 of the prompt, at least 2048", "tokens, or shares up to 1"},
+      {"decode_keep", &s.decode_keep, kAboveZero, kManyTokens, "prompt tokens that a generated one attends",
+       "as keep", "tokens, or shares up to 1"},
+      {"block", &c.block, 1, 4096, "tokens per block"},
+      {"unit", &c.unit, 1, 4096, "tokens whose mean key scores together", "", "1 to 4096, divides block"},
+      {"window", &c.window, 1, 4096, "last queries, averaged, that score"},
+      {"score", &c.score, "units avg max mass",
+       "a block's key: best unit's mean, mean of all, maximum of all; mass: no key, softmax mass in prefill"},
+      {"gamma", &c.gamma, 0, 2, "blocks are exchanged where less than this share of them stays the same"},
+      {"revive", &c.revive, "none aux", "whether dropped blocks can come back while generating"},
+      {"revive_cap", &c.revive_cap, 0, 4096, "blocks that may come back per stage and generated token"},
+      RowScoresKeys(c.scores, shape, "1, of score=mass"),
+      MinKey(s.minimum),
+  };
+}
+
+// Sets what follows from other keys and from the prompt.
+void Finish(const Keys& keys, const MethodContext& context, SlimInferSettings& s) {
+  SlimInferConfig& c = s.config;
+  if (keys.Given("start") && !keys.Given("layers")) c.layers = MoveStages(c.layers, s.start, context.shape);
+  s.start = c.layers.empty() ? 1 : c.layers.front();
+  if (!keys.Given("unit")) c.unit = std::min(c.unit, c.block);
+  if (c.block % c.unit != 0) {
+    throw PruneError("sliminfer: unit={} does not divide block={}", c.unit, c.block);
   }
-  if (made.reason.empty()) made.reason = WindowReason(context);
-  if (made.reason.empty()) made.policy = std::make_unique<SlimInferPolicy>(std::move(config));
+  if (c.score == SlimInferScore::kAvg || c.score == SlimInferScore::kMax) c.unit = c.block;
+  const size_t stages = c.layers.size();
+  c.keep = s.keep.empty() ? SlimInferBudgets(context.shape, context.tokens)
+                          : Budgets(s.keep, stages, context.tokens);
+  if (stages == 0) c.keep.clear();
+  if (c.keep.size() != stages) {
+    throw PruneError("sliminfer: layers={} needs keep, one value per layer", fmt::join(c.layers, "/"));
+  }
+  c.decode_keep = s.decode_keep.empty() ? c.keep : Budgets(s.decode_keep, stages, context.tokens);
+  s.keep.assign(c.keep.begin(), c.keep.end());
+  s.decode_keep.assign(c.decode_keep.begin(), c.decode_keep.end());
+  FindSentences("sliminfer", context, c.scores);
+  c.question.assign(context.question.begin(), context.question.end());
+}
+
+MethodInstance MakeSlimInfer(const MethodSpec& spec, const MethodContext& context) {
+  SlimInferSettings s;
+  Keys keys = SlimInferKeys(s, context.shape);
+  keys.Read(spec);
+  Finish(keys, context, s);
+  const SlimInferConfig& c = s.config;
+  std::string fits;
+  if (!c.keep.empty() && context.tokens <= c.keep.front()) {
+    fits = fmt::format("{} prompt tokens fit its first budget of {}", context.tokens, c.keep.front());
+  }
+  MethodInstance made = MakeInstance<SlimInferPolicy>(
+      keys,
+      {StageReason(c.layers, context.shape), LengthReason(context, s.minimum), fits, WindowReason(context)},
+      c);
+  // Without these, decode decides nothing.
+  if (!c.revive && c.decode_keep == c.keep) made.switched_off = kRevives;
   return made;
 }
 
 }  // namespace
 
 MethodInfo SlimInferMethod() {
-  MethodInfo info{
-      "sliminfer",
-      "drop blocks of hidden states at a few layers; later layers never see them",
-      "SlimInfer: accelerating long-context LLM inference via dynamic token pruning, arXiv 2508.06447",
-      kDropsRows | kRevives,
-      {{"layers", "round(L {10,20,30} / 32)", "1 to L - 1", "from these layers on fewer tokens remain"},
-       {"start", "the first of layers", "1 to L - 1", "moves the default layers so that they begin here"},
-       {"keep", "by model, else 1/4, 1/8, 1/16 of the prompt, at least 2048", "tokens, or shares up to 1",
-        "tokens that remain at each; one share: of what is left"},
-       {"decode_keep", "as keep", "tokens, or shares up to 1", "prompt tokens that a generated one attends"},
-       {"block", "64", "1 to 4096", "tokens per block"},
-       {"unit", "8", "1 to 4096, divides block", "tokens whose mean key scores together"},
-       {"window", "4", "1 to 4096", "last queries, averaged, that score"},
-       {"score", "units", "units, avg, max, mass",
-        "a block's key: best unit's mean, mean of all, maximum of all; mass: no key, softmax mass in "
-        "prefill"},
-       {"gamma", "0.9", "0 to 2", "blocks are exchanged where less than this share of them stays the same"},
-       {"revive", "aux", "aux, none", "whether dropped blocks can come back while generating"},
-       {"revive_cap", "4", "0 to 4096", "blocks that may come back per stage and generated token"},
-       {"min", "4096", "0 up", "shorter prompts run dense"}},
-      &MakeSlimInfer};
-  AddRowScoresKeys("1, of score=mass", "min", info.keys);
-  return info;
+  return {"sliminfer",
+          "drop blocks of hidden states at a few layers; later layers never see them",
+          "SlimInfer: accelerating long-context LLM inference via dynamic token pruning, arXiv 2508.06447",
+          kDropsRows | kRevives,
+          HelpOf(&SlimInferKeys),
+          &MakeSlimInfer};
 }
 
 }  // namespace coppice

@@ -12,21 +12,23 @@
 
 namespace coppice {
 
+// What scores a block: the best of its units' mean keys, its own mean or maximum key (one unit per block), or
+// the softmax mass of its best row.
+enum class SlimInferScore { kUnits, kAvg, kMax, kMass };
+
 struct SlimInferConfig {
   std::vector<int> layers;    // p_s: from this layer on only keep[s] tokens; ascending, in [1, L - 1]
   std::vector<int64_t> keep;  // k_s: tokens, block 0 and the tail block inside the count
-  std::vector<int64_t> decode_keep = {};  // tokens of the prompt that a decode step attends; empty: as `keep`
+  std::vector<int64_t> decode_keep = {};  // prompt tokens that a decode step attends; empty: as `keep`
   int block = 64;                         // B: tokens per block
   int unit = 8;                           // u: tokens per scoring unit; divides block
   int window = 4;                         // w: last queries, averaged
-  KeyPool pool = KeyPool::kMean;          // how a unit's keys become one
-  double gamma = 0.9;                     // blocks are exchanged where the overlap falls below
-  bool revive = false;                    // dropped blocks are parked and may come back
-  bool by_mass =
-      false;  // in prefill blocks are scored by softmax mass (their best row's) in place of raw products
-  RowScores scores = {};  // of by_mass
+  SlimInferScore score = SlimInferScore::kUnits;  // kMass in prefill only, in decode as kUnits
+  double gamma = 0.9;     // blocks are exchanged if the overlap falls below this share
+  bool revive = false;    // dropped blocks are parked and may come back
+  RowScores scores = {};  // of score = kMass
   std::vector<PositionSpan> question = {};
-  int revive_cap = 4;  // blocks that may come back at one stage in one step
+  int revive_cap = 4;  // blocks that may come back per stage and step
 };
 
 class SlimInferPolicy final : public TokenPolicy {
@@ -48,22 +50,27 @@ class SlimInferPolicy final : public TokenPolicy {
 
   // The stage that decides after the attention of `layer`, or -1.
   int StageAfter(int layer) const;
-  Needs::Units Units() const { return {config_.window, config_.unit, config_.pool}; }
+  Needs::Units Units() const {
+    const bool max = config_.score == SlimInferScore::kMax;
+    return {config_.window, config_.unit, max ? KeyPool::kMax : KeyPool::kMean};
+  }
   // r of every block (2), from the scores of its units; -inf where it has no keys.
   std::vector<float> BlockScores(const TensorView& unit_scores) const;
   // The same from softmax mass: the best of a block's rows.
   std::vector<float> BlockMass(std::span<const float> mass, std::span<const int32_t> positions) const;
-  // Whether a stage ranks by the mass of `layer`.
+  bool by_mass() const { return config_.score == SlimInferScore::kMass; }
+  // Returns true if a stage ranks by the mass of `layer`.
   bool ScoresMass(int layer) const;
   Blocks BestBlocks(const std::vector<float>& r, const std::vector<bool>& parked, int64_t count) const;
 
   SlimInferConfig config_;
   bool decides_in_decode_;
-  ScoreSum sum_;                // of by_mass
+  ScoreSum sum_;                // of score = kMass
   std::vector<Blocks> active_;  // [stages]; empty before the first step
 };
 
-// Whether the attended set is exchanged: |cand and active| / |cand| < gamma, in integers (gamma in millionths).
+// Returns true if the attended set is to be exchanged: |cand and active| / |cand| < gamma, in integers (gamma
+// in millionths).
 bool ShouldSwap(int64_t common, int64_t candidates, double gamma);
 
 MethodInfo SlimInferMethod();

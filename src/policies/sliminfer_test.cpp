@@ -240,7 +240,7 @@ TEST(SlimInferMethod, StartAndScore) {
 }
 
 TEST(SlimInferPolicy, MassIsSummedOverLayersAndSpreadOverSentences) {
-  SlimInferConfig config{.layers = {10}, .keep = {12}, .block = 4, .unit = 2, .by_mass = true};
+  SlimInferConfig config{.layers = {10}, .keep = {12}, .block = 4, .unit = 2, .score = SlimInferScore::kMass};
   config.scores = {.queries = 1, .sum = 2};
   const auto kept = [&](SlimInferPolicy& slim) {
     Scene first(20, 8);

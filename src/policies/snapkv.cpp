@@ -1,19 +1,19 @@
-// SnapKV: what the last queries of the prompt look at is what its answer will need. No training. Once, after
-// the attention of each layer in prefill; decode never evicts.
+// SnapKV: the answer will need the keys that the last queries of the prompt attend to. No training. Evicts
+// once per layer, after its attention in prefill; decode never evicts.
 //   s_j  = sum_{q in last w} sum_{h in group} A[h,q,j]                (1) per kv head
-//   p_j  = pool of s over the kernel's rows around j, j < n - w       (2) keeps a find's neighbours with it
+//   p_j  = pool of s over the kernel's rows around j, j < n - w       (2) keeps a row's neighbours with it
 //   keep = the last w rows, and the best others by p, cap in all      (3) ties: the earlier row
-// Nothing leaves where n <= cap. (1) sums over the group where the authors' code, which knows no
-// grouped-query attention, chooses per query head. (2) is PyTorch's pool1d with padding kernel / 2: a mean
-// counts rows beyond the borders as 0, a maximum leaves them out. A NaN counts as 0, so that it cannot spread
-// to its neighbours.
+// Nothing is evicted if n <= cap. (1) sums over the group of grouped-query attention; the authors' code,
+// which does not support it, chooses per query head. (2) is PyTorch's pool1d with padding kernel / 2: a mean
+// counts rows beyond the borders as 0, a maximum leaves them out. A NaN counts as 0, so that it does not
+// spread to its neighbours.
 //
 // TOVA's choice is window = 1, kernel = 1 and one set for all heads. schedule = pyramid is PyramidKV: with
 // c = cap - w, layer l of L keeps max - l (max - min) / (L - 1) rows besides the window,
 //   min = c / beta, max = 2 c - min                                   (4) c in the mean over layers
-// and where max exceeds the n - w rows that there are, max = n - w and min = 2 c - max.
+// and if max exceeds the n - w rows of the prompt, max = n - w and min = 2 c - max.
 //
-// One extra pass over the keys, 2 w n H c flops per layer; the time to the first token does not shrink.
+// Cost: one extra pass over the keys, 2 w n H c FLOPs per layer. The time to the first token does not shrink.
 #include "policies/snapkv.h"
 
 #include <fmt/core.h>
@@ -24,7 +24,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/error.h"
 
 namespace coppice {
 
@@ -84,57 +83,48 @@ std::vector<float> SnapKvPolicy::Pooled(std::span<const float> mass, int64_t win
 
 namespace {
 
-MethodInstance MakeSnapKv(const MethodSpec& spec, const MethodContext& context) {
-  SpecReader read(spec);
-  SnapKvConfig config;
-  config.cap = ReadBudget(read, "snapkv", "cap", config.cap.value);
-  config.window = static_cast<int>(read.Integer("window", config.window, 1, 4096));
-  config.kernel = static_cast<int>(read.Integer("kernel", config.kernel, 1, 4095));
-  config.max_pool = read.Choice("pool", {"avg", "max"}) == "max";
-  config.per_kv_head = read.Choice("heads", {"kv", "all"}) == "kv";
-  config.pyramid = read.Choice("schedule", {"flat", "pyramid"}) == "pyramid";
-  config.beta = static_cast<int>(read.Integer("beta", config.beta, 1, 4096));
-  const int64_t minimum = read.Integer("min", 1024, 0, kManyTokens);
-  read.RefuseUnknownKeys();
-  if (config.cap.value == 0) throw Error("--prune snapkv: cap=0 keeps nothing");
-  if (!config.cap.IsShare() && config.cap.value <= config.window) {
-    throw Error("--prune snapkv: window={} leaves nothing of cap={}", config.window, config.cap.value);
-  }
-  if (config.kernel % 2 == 0) {
-    throw Error("--prune snapkv: kernel={} must be odd, as many rows on either side", config.kernel);
-  }
+Keys SnapKvKeys(SnapKvConfig& c, const ModelShape& /*shape*/) {
+  return {
+      BudgetKey("cap", c.cap, "prompt tokens that stay in a layer's cache"),
+      {"window", &c.window, 1, 4096, "last tokens: they score the others and always stay", "",
+       "1 to 4096, below cap"},
+      {"kernel", &c.kernel, 1, 4095, "neighbouring tokens whose scores are pooled", "", "1 to 4095, odd"},
+      {"pool", &c.max_pool, "avg max", "how they are pooled"},
+      {"heads", &c.per_kv_head, "all kv",
+       "one choice per kv head, or one for all (TOVA: with window=1,kernel=1)"},
+      {"schedule", &c.pyramid, "flat pyramid", "the same cap in every layer, or more in the early ones"},
+      {"beta", &c.beta, 1, 4096, "how steep the pyramid is"},
+      MinKey(c.minimum),
+  };
+}
 
-  MethodInstance made;
-  made.settings = fmt::format("snapkv:cap={},window={},kernel={},pool={},heads={},schedule={},beta={},min={}",
-                              config.cap.value, config.window, config.kernel, config.max_pool ? "max" : "avg",
-                              config.per_kv_head ? "kv" : "all", config.pyramid ? "pyramid" : "flat",
-                              config.beta, minimum);
-  std::string fits;
-  if (config.cap.Of(context.tokens) >= context.tokens) {
-    fits = fmt::format("{} prompt tokens fit its cap of {}", context.tokens, config.cap.value);
+MethodInstance MakeSnapKv(const MethodSpec& spec, const MethodContext& context) {
+  SnapKvConfig c;
+  Keys keys = SnapKvKeys(c, context.shape);
+  keys.Read(spec);
+  if (c.cap.value == 0) throw PruneError("snapkv: cap=0 keeps nothing");
+  if (!c.cap.IsShare() && c.cap.value <= c.window) {
+    throw PruneError("snapkv: window={} leaves nothing of cap={}", c.window, c.cap.value);
   }
-  made.reason = FirstReason({LengthReason(context, minimum), fits, WindowReason(context)});
-  if (made.reason.empty()) made.policy = std::make_unique<SnapKvPolicy>(config);
-  return made;
+  if (c.kernel % 2 == 0) {
+    throw PruneError("snapkv: kernel={} must be odd, as many rows on either side", c.kernel);
+  }
+  std::string fits;
+  if (c.cap.Of(context.tokens) >= context.tokens) {
+    fits = fmt::format("{} prompt tokens fit its cap of {}", context.tokens, c.cap.value);
+  }
+  return MakeInstance<SnapKvPolicy>(keys, {LengthReason(context, c.minimum), fits, WindowReason(context)}, c);
 }
 
 }  // namespace
 
 MethodInfo SnapKvMethod() {
-  return {
-      "snapkv",
-      "evict keys and values after prefill: keep those that the prompt's end looks at",
-      "SnapKV: LLM knows what you are looking for before generation, NeurIPS 2024, arXiv 2404.14469",
-      kEvicts,
-      {{"cap", "1024", "a share up to 1, or tokens", "prompt tokens that stay in a layer's cache"},
-       {"window", "32", "1 to 4096, below cap", "last tokens: they score the others and always stay"},
-       {"kernel", "5", "1 to 4095, odd", "neighbouring tokens whose scores are pooled"},
-       {"pool", "avg", "avg, max", "how they are pooled"},
-       {"heads", "kv", "kv, all", "one choice per kv head, or one for all (TOVA: with window=1,kernel=1)"},
-       {"schedule", "flat", "flat, pyramid", "the same cap in every layer, or more in the early ones"},
-       {"beta", "20", "1 to 4096", "how steep the pyramid is"},
-       {"min", "1024", "0 up", "shorter prompts run dense"}},
-      &MakeSnapKv};
+  return {"snapkv",
+          "evict keys and values after prefill: keep those that the prompt's end looks at",
+          "SnapKV: LLM knows what you are looking for before generation, NeurIPS 2024, arXiv 2404.14469",
+          kEvicts,
+          HelpOf(&SnapKvKeys),
+          &MakeSnapKv};
 }
 
 }  // namespace coppice

@@ -14,12 +14,13 @@ namespace coppice {
 
 struct SnapKvConfig {
   TokenBudget cap = {1024};  // rows that stay in a layer
-  int window = 32;           // of these the last, whose queries score the others
+  int window = 32;           // the last of these, whose queries score the others
   int kernel = 5;            // rows pooled together, odd
   bool max_pool = false;     // else their mean
   bool per_kv_head = true;   // else one set for all kv heads
   bool pyramid = false;      // PyramidKV: early layers keep more than late ones
   int beta = 20;             // of the pyramid: the last layer keeps (cap - window) / beta and the window
+  int64_t minimum = 1024;    // shorter prompts run densely
 };
 
 class SnapKvPolicy final : public TokenPolicy {
@@ -30,15 +31,15 @@ class SnapKvPolicy final : public TokenPolicy {
   bool RetainsAt(Phase phase, int layer) const override;
   std::optional<Retained> Retain(const Observation& seen, const CacheScene& cache, Backend& be) override;
 
-  // Rows that stay in `layer` for a prompt of `tokens`.
+  // Number of rows that stay in `layer` for a prompt of `tokens`.
   int64_t Budget(int layer, int layers, int64_t tokens) const;
 
  private:
   Needs::Mass Mass() const { return {.queries = config_.window, .per_kv_head = config_.per_kv_head}; }
-  // Of the rows before the window; the window's own stay as they are.
+  // Pools the scores of the rows before the window.
   std::vector<float> Pooled(std::span<const float> mass, int64_t window) const;
   SnapKvConfig config_;
-  int64_t tokens_ = 0;  // N: of the prompt, as many as entered the model
+  int64_t tokens_ = 0;  // N: prompt tokens that entered the model
 };
 
 MethodInfo SnapKvMethod();

@@ -1,43 +1,20 @@
 #include "policies/stages.h"
 
 #include <fmt/core.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
-
-#include "base/error.h"
 
 namespace coppice {
 
-std::vector<int> ReadLayers(SpecReader& read, const MethodSpec& spec, const std::vector<int>& fallback,
-                            const ModelShape& shape) {
-  const auto written = spec.values.find("layers");
-  if (written != spec.values.end() && written->second == "none") {
-    read.Choice("layers", {"none"});
-    return {};
-  }
-  std::vector<int> layers = read.Integers("layers", fallback, 1, shape.layers - 1);
-  for (size_t s = 1; s < layers.size(); ++s) {
-    if (layers[s] <= layers[s - 1]) {
-      throw Error("--prune {}: layers={} must ascend", spec.name, fmt::join(layers, "/"));
-    }
-  }
-  return layers;
-}
-
-std::vector<double> ReadKeep(SpecReader& read, const MethodSpec& spec, size_t stages, double high) {
-  std::vector<double> keep = read.Numbers("keep", {0.5}, 1e-6, high);
-  if (keep.size() == 1) return std::vector<double>(std::max<size_t>(stages, 1), keep.front());
-  if (keep.size() != stages) {
-    throw Error("--prune {}: keep has {} values for {} layers", spec.name, keep.size(), stages);
-  }
-  return keep;
-}
-
-std::string LayersText(const std::vector<int>& layers) {
-  return layers.empty() ? "none" : fmt::format("{}", fmt::join(layers, "/"));
+Keys LayersKey(std::vector<int>& layers, const ModelShape& shape, std::string_view meaning,
+               std::string_view fallback, std::string_view range) {
+  return Keys("layers", &layers, 1, shape.layers - 1, meaning, fallback, range).Check([&layers] {
+    const auto falls = std::adjacent_find(layers.begin(), layers.end(), std::greater_equal<>());
+    return falls == layers.end() ? "" : "must ascend";
+  });
 }
 
 std::string StageReason(const std::vector<int>& layers, const ModelShape& shape) {
@@ -50,7 +27,7 @@ int StageOf(const std::vector<int>& layers, int layer) {
 }
 
 namespace {
-// Far above the rounding of a product of two doubles (2e-16), far below the share of one row in 2^24.
+// Far above the rounding error of a product of two doubles (2e-16), far below the share of one row in 2^24.
 constexpr double kRounding = 1e-12;
 }  // namespace
 
@@ -73,7 +50,7 @@ TokenSet BestRows(std::span<const float> scores, int64_t count, int64_t first, i
   count = std::max(count, first + last);
   if (count >= rows) return TokenSet::All(rows);
   std::vector<float> rank(scores.begin(), scores.end());
-  // Infinity is the rank of protected rows alone; a NaN stays one.
+  // Only protected rows rank at infinity. A NaN stays a NaN.
   for (float& r : rank) r = std::min(r, std::numeric_limits<float>::max());
   std::fill_n(rank.begin(), first, std::numeric_limits<float>::infinity());
   std::fill_n(rank.rbegin(), last, std::numeric_limits<float>::infinity());

@@ -89,19 +89,22 @@ TEST(RandomSubset, EveryRowIsAsLikely) {
 TEST(Stages, AsASpecNamesThem) {
   const ModelShape shape = Llama8B();
   const auto layers = [&](const std::string& text) {
-    const MethodSpec spec = ParseSpec("x" + text).front();
-    SpecReader read(spec);
-    const std::vector<int> answer = ReadLayers(read, spec, {3, 5}, shape);
-    read.RefuseUnknownKeys();
+    std::vector<int> answer = {3, 5};
+    LayersKey(answer, shape, "", "").NoValues("none").Read(ParseSpec("x" + text).front());
     return answer;
   };
   EXPECT_EQ(layers(""), (std::vector<int>{3, 5}));
   EXPECT_EQ(layers(":layers=1/31"), (std::vector<int>{1, 31}));
   EXPECT_EQ(layers(":layers=none"), std::vector<int>{});
-  EXPECT_EQ(LayersText({}), "none");
-  EXPECT_EQ(LayersText({1, 31}), "1/31");
   EXPECT_THAT(ErrorOf([&] { layers(":layers=32"); }), HasSubstr("x: layers=32: '32' is not a whole number"));
   EXPECT_THAT(ErrorOf([&] { layers(":layers=5/5"); }), HasSubstr("x: layers=5/5 must ascend"));
+  std::vector<double> keep = {0.5};
+  FillStages(keep, 3, "x", "keep");
+  EXPECT_EQ(keep, (std::vector<double>{0.5, 0.5, 0.5}));
+  EXPECT_EQ(ErrorOf([&] { FillStages(keep, 2, "x", "keep"); }), "x: keep has 3 values for 2 layers");
+  keep = {0.5};
+  FillStages(keep, 0, "x", "keep");
+  EXPECT_EQ(keep, std::vector<double>{0.5});
   EXPECT_EQ(StageOf({3, 5}, 5), 1);
   EXPECT_EQ(StageOf({3, 5}, 4), -1);
 }

@@ -1,16 +1,15 @@
-// Static token pruning: one choice by the first layers' attention, for good. Prefill only.
+// Static token pruning: the attention of the first layers decides once which tokens are dropped. Prefill
+// only.
 //
 //   s_i = mean over layers l < p of (1/H) sum_h softmax_i(q_last,h . k_i,g(h) / sqrt(c))   (1)
 //   S   = the best ceil(keep n) by s, the last token among them                            (2) ties: earlier
-// The other rows leave the stream before layer p. The paper gives neither depth nor share; here p = 4, in
-// models of fewer than 8 layers L / 2, and keep = 0.5. Sums stand for means: the order is the same.
+// The other rows are dropped before layer p. The paper gives neither depth nor share; here p = 4 (L / 2 in
+// models of fewer than 8 layers) and keep = 0.5. The code adds instead of averaging: the order is the same.
 //
-// Where another method drops rows in between, a token's sum goes on for as long as it is there.
+// If another method drops rows in between, the sums of the remaining tokens continue.
 // Cost: p times one query against n keys.
 // Source: the baseline of LazyLLM, arXiv 2407.14057, section 5.1.
 #include "policies/static_pruning.h"
-
-#include <fmt/core.h>
 
 #include <algorithm>
 #include <vector>
@@ -44,24 +43,23 @@ TokenSet StaticPruningPolicy::BeforeLayer(const Observation& seen, Backend& be) 
 
 namespace {
 
-MethodInstance MakeStaticPruning(const MethodSpec& spec, const MethodContext& context) {
-  const ModelShape& shape = context.shape;
-  SpecReader read(spec);
-  StaticPruningConfig config;
-  // Layer 0 stands for no stage, and only a model of one layer has that.
+Keys StaticKeys(StaticPruningConfig& c, const ModelShape& shape) {
+  c.layer = StaticLayer(shape);
+  // In a model of one layer the only value is 0: no stage.
   const int last = std::max(shape.layers - 1, 0);
-  config.layer = static_cast<int>(read.Integer("layer", StaticLayer(shape), std::min(1, last), last));
-  config.keep = read.Number("keep", config.keep, 1e-6, 1);
-  const int64_t minimum = read.Integer("min", 1024, 0, kManyTokens);
-  read.RefuseUnknownKeys();
+  return {{"layer", &c.layer, std::min(1, last), last, "tokens leave before this layer; those below score",
+           "4, or L / 2 where L < 8", "1 to L - 1"},
+          {"keep", &c.keep, kAboveZero, 1, "share of the tokens that stays"},
+          MinKey(c.minimum)};
+}
 
-  MethodInstance made;
-  made.settings = fmt::format("static:layer={},keep={},min={}", config.layer, config.keep, minimum);
-  const std::vector<int> stages = config.layer > 0 ? std::vector{config.layer} : std::vector<int>{};
-  made.reason =
-      FirstReason({StageReason(stages, shape), LengthReason(context, minimum), WindowReason(context)});
-  if (made.reason.empty()) made.policy = std::make_unique<StaticPruningPolicy>(config);
-  return made;
+MethodInstance MakeStaticPruning(const MethodSpec& spec, const MethodContext& context) {
+  StaticPruningConfig c;
+  Keys keys = StaticKeys(c, context.shape);
+  keys.Read(spec);
+  const std::vector<int> stages(c.layer > 0 ? 1 : 0, c.layer);
+  return MakeInstance<StaticPruningPolicy>(
+      keys, {StageReason(stages, context.shape), LengthReason(context, c.minimum), WindowReason(context)}, c);
 }
 
 }  // namespace
@@ -71,10 +69,7 @@ MethodInfo StaticPruningMethod() {
           "drop tokens once, by the attention of the first layers; they never return",
           "static token pruning, the baseline of LazyLLM, arXiv 2407.14057",
           kDropsRows,
-          {{"layer", "4, or L / 2 where L < 8", "1 to L - 1",
-            "tokens leave before this layer; those below score"},
-           {"keep", "0.5", "0 to 1", "share of the tokens that stays"},
-           {"min", "1024", "0 up", "shorter prompts run dense"}},
+          HelpOf(&StaticKeys),
           &MakeStaticPruning};
 }
 

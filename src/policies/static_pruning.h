@@ -8,8 +8,9 @@
 namespace coppice {
 
 struct StaticPruningConfig {
-  int layer = 4;      // tokens leave before this layer, [1, L - 1]; the layers below it score
-  double keep = 0.5;  // share that stays, (0, 1]
+  int layer = 4;           // tokens are dropped before this layer, [1, L - 1]; the layers below it score
+  double keep = 0.5;       // share that stays, (0, 1]
+  int64_t minimum = 1024;  // shorter prompts run densely
 };
 
 class StaticPruningPolicy final : public TokenPolicy {

@@ -82,7 +82,7 @@ TEST(StaticPruningMethod, SettingsAndReasons) {
   EXPECT_EQ(SettingsOf(method, "static", shape), "static:layer=0,keep=0.5,min=1024");
   for (const char* bad : {"static:layer=0", "static:layer=32", "static:keep=0", "static:keep=2",
                           "static:min=-1", "static:layers=4"}) {
-    EXPECT_THAT(RefusalOf(method, bad), HasSubstr("--prune static: ")) << bad;
+    EXPECT_THAT(RefusalOf(method, bad), testing::StartsWith("static: ")) << bad;
   }
 }
 

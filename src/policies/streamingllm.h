@@ -11,8 +11,9 @@
 namespace coppice {
 
 struct StreamingLlmConfig {
-  int64_t sink = 4;       // first rows
-  int64_t recent = 1020;  // last rows
+  int64_t sink = 4;        // first rows
+  int64_t recent = 1020;   // last rows
+  int64_t minimum = 1024;  // shorter prompts run densely
 };
 
 class StreamingLlmPolicy final : public TokenPolicy {
@@ -24,7 +25,7 @@ class StreamingLlmPolicy final : public TokenPolicy {
 
  private:
   StreamingLlmConfig config_;
-  std::vector<std::vector<int32_t>> pinned_;  // [layers] cache rows to keep besides, ascending
+  std::vector<std::vector<int32_t>> pinned_;  // [layers] other cache rows to keep, ascending
 };
 
 MethodInfo StreamingLlmMethod();

@@ -8,14 +8,14 @@
 // head,
 //   m_bj = sum of softmax_b(s_ab), b <= a, over the strided queries and keys in block pair (b, j)   (2)
 //   query block b reads the fewest key blocks that hold `threshold` of sum_j m_bj             (3)
-// the first block and its own always among them. For an even S, (1) sees odd distances only: a diagonal must
-// be wider than one key to be found.
+// the first block and its own always among them. For an even S, (1) covers only odd distances: it does not
+// find a diagonal that is one key wide.
 //
-// Time N^2 H c / (2 S) multiply-adds per layer and (N / S)^2 H / 2 exponentials; memory one kv head's keys
+// Time: N^2 H c / (2 S) multiply-adds per layer and (N / S)^2 H / 2 exponentials. Memory: one kv head's keys
 // and kTile rows of scores.
 //
-// ALiBi's bias grows evenly along an antidiagonal, and its mean there is that between the first rows of the
-// two groups of S: (1) adds that.
+// ALiBi's bias is linear along an antidiagonal. Its mean is the bias between the first rows of the two groups
+// of S keys, which (1) adds.
 #include "policies/xattention.h"
 
 #include <fmt/core.h>
@@ -29,7 +29,6 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/error.h"
 
 namespace coppice {
 
@@ -37,12 +36,11 @@ namespace {
 
 constexpr int64_t kTile = 512;  // strided rows per product, of queries and of keys
 
-// exp(x) for x <= 0, to 2e-7 of its value; below -87, exp(-87). Without a branch or a call, so that the
-// compiler takes several at a time: of the estimate, the softmax is what the backend does not spread over
-// threads.
+// exp(x) for x <= 0 with a relative error of 2e-7; below -87, exp(-87). Without branches or calls, so that
+// the compiler can vectorise it: the softmax is the part of the estimate that the backend does not run on
+// several threads.
 float ExpOfNegative(float x) {
-  constexpr float kRound =
-      12582912;  // 1.5 * 2^23: adding it rounds to a whole number, which stands in the low bits
+  constexpr float kRound = 12582912;  // 1.5 * 2^23: adding it rounds to a whole number in the low bits
   constexpr float kLog2E = 1.44269504f;
   x = x < -87 ? -87 : x;
   const float shifted = x * kLog2E + kRound;
@@ -122,7 +120,7 @@ std::vector<double> AntidiagonalMass(const AttentionInput& head, const BlockGrid
   for (int64_t first = 0; first < grid.first_dense(); first += blocks_per_tile) {
     const int64_t blocks = std::min(blocks_per_tile, grid.first_dense() - first);
     StrideQueries(head.queries, first * grid.block, blocks * grid.block, keys.stride(), queries, be);
-    // The strided keys that begin at or before the last row of strided query a.
+    // Number of strided keys that begin at or before the last row of strided query a.
     const auto seen_by = [&](int64_t a) { return (grid.offset() + a * stride + stride - 1) / stride + 1; };
     keys.Multiply(queries.view(), seen_by((first + blocks) * per_block - 1), scores, be);
     for (int64_t i = 0; i < queries.rows(); ++i) {
@@ -199,39 +197,35 @@ SparsePattern XAttentionPolicy::Pattern(const AttentionScene& scene, Backend& be
 
 namespace {
 
-MethodInstance MakeXAttention(const MethodSpec& spec, const MethodContext& context) {
-  SpecReader read(spec);
-  XAttentionConfig config;
-  config.threshold = read.Number("threshold", config.threshold, 1e-6, 1);
-  config.stride = static_cast<int>(read.Integer("stride", config.stride, 1, kDenseRows));
-  config.block = static_cast<int>(read.Integer("block", config.block, 16, 1024));
-  const int64_t minimum = read.Integer("min", 4096, 0, kManyTokens);
-  read.RefuseUnknownKeys();
-  if (config.block % config.stride != 0) {
-    throw Error("--prune xattention: stride={} does not divide block={}", config.stride, config.block);
-  }
+Keys XAttentionKeys(XAttentionConfig& c, const ModelShape& /*shape*/) {
+  return {
+      {"threshold", &c.threshold, kAboveZero, 1, "share of the estimated mass to cover; 1 is dense"},
+      {"stride", &c.stride, 1, kDenseRows, "rows per antidiagonal; the estimate costs 1 / stride", "",
+       "1 to 128, divides block"},
+      {"block", &c.block, 16, 1024, "queries and keys per block"},
+      MinKey(c.minimum),
+  };
+}
 
-  MethodInstance made;
-  made.settings = fmt::format("xattention:threshold={},stride={},block={},min={}", config.threshold,
-                              config.stride, config.block, minimum);
-  made.reason = FirstReason({LengthReason(context, minimum), WindowReason(context)});
-  if (made.reason.empty()) made.policy = std::make_unique<XAttentionPolicy>(config);
-  return made;
+MethodInstance MakeXAttention(const MethodSpec& spec, const MethodContext& context) {
+  XAttentionConfig c;
+  Keys keys = XAttentionKeys(c, context.shape);
+  keys.Read(spec);
+  if (c.block % c.stride != 0) {
+    throw PruneError("xattention: stride={} does not divide block={}", c.stride, c.block);
+  }
+  return MakeInstance<XAttentionPolicy>(keys, {LengthReason(context, c.minimum), WindowReason(context)}, c);
 }
 
 }  // namespace
 
 MethodInfo XAttentionMethod() {
-  return {
-      "xattention",
-      "prefill attention on the blocks whose antidiagonals carry most of each query block's mass",
-      "XAttention: block sparse attention with antidiagonal scoring, ICML 2025, arXiv 2503.16428",
-      kSparsePrefill,
-      {{"threshold", "0.9", "0 to 1", "share of the estimated mass to cover; 1 is dense"},
-       {"stride", "16", "1 to 128, divides block", "rows per antidiagonal; the estimate costs 1 / stride"},
-       {"block", "128", "16 to 1024", "queries and keys per block"},
-       {"min", "4096", "0 up", "shorter prompts run dense"}},
-      &MakeXAttention};
+  return {"xattention",
+          "prefill attention on the blocks whose antidiagonals carry most of each query block's mass",
+          "XAttention: block sparse attention with antidiagonal scoring, ICML 2025, arXiv 2503.16428",
+          kSparsePrefill,
+          HelpOf(&XAttentionKeys),
+          &MakeXAttention};
 }
 
 }  // namespace coppice

@@ -15,18 +15,19 @@ struct XAttentionConfig {
   double threshold = 0.9;  // share of each query block's estimated mass to cover, (0, 1]; 1 is dense
   int stride = 16;         // S: divides the block
   int block = 128;
+  int64_t minimum = 4096;  // shorter prompts run densely
 };
 
-// The keys of one kv head, S after another side by side in one row: [keys / S, S * head_dim]. A last row that
-// would not be full is left out: only the dense rows see it.
+// The keys of one kv head, each row holding S keys side by side: [keys / S, S * head_dim]. A last row that
+// would not be full is left out: only the dense rows see its keys.
 class StridedKeys {
  public:
   StridedKeys(const TensorView& keys, int stride, Backend& be);
 
   int stride() const { return stride_; }
   int64_t count() const { return count_; }
-  // scores = strided queries [m, S * head_dim] times the first `count` strided keys, and the rest of the
-  // last one's pack.
+  // scores = strided queries [m, S * head_dim] times the first `count` strided keys and the rest of the last
+  // pack.
   void Multiply(const TensorView& queries, int64_t count, Tensor& scores, Backend& be) const;
 
  private:

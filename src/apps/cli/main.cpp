@@ -17,6 +17,7 @@
 #include "apps/flags.h"
 #include "base/cpu_info.h"
 #include "base/error.h"
+#include "policies/spec.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace {
@@ -104,6 +105,8 @@ int main(int argc, char** argv) {
     return 2;
   } catch (const coppice::Cancelled&) {
     return Fail("interrupted", 130);
+  } catch (const coppice::PruneError& error) {
+    return Fail(fmt::format("--prune: {}", error.what()), 1);
   } catch (const std::bad_alloc&) {
     return Fail("out of memory: a shorter prompt, a smaller --ctx-size or a pruning method may fit", 1);
   } catch (const std::exception& error) {
