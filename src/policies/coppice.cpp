@@ -2,7 +2,7 @@
 // many queries and the strongest head, late stages with the last query. No training.
 //
 // At stage s, before layer l_s, with the attention of layer l_s - 1 over the tokens A that are left:
-//   s_i  = pool over heads and the queries of stage s of softmax(q . k_i / sqrt(c))     (1) sinks take no part
+//   s_i  = pool over heads and the queries of stage s of softmax(q . k_i / sqrt(c))    (1) sinks take no part
 //   w_i  = max of s over the tokens within widen_s positions of i                      (2)
 //   A'   = sinks, the question's end, the prompt's end, and the best by w; keep_s N in all  (3) ties: earlier
 // With sum and whole, (1) is a sum over the last layers, and (2) spreads over sentences (row_scores.h).
