@@ -69,13 +69,33 @@ struct HttpServer::Impl {
     port = acceptor.local_endpoint().port();
   }
 
+  // The callback of an accept, or of the wait before the next. If Asio has no memory to queue it, Asio throws
+  // out of run() and drops the callback; the destructor then notes that nothing is being accepted.
+  class Once {
+   public:
+    Once(Impl* impl, void (Impl::*call)(error_code, tcp::socket*)) : impl_(impl), call_(call) {}
+    Once(Once&& other) noexcept : impl_(std::exchange(other.impl_, nullptr)), call_(other.call_) {}
+    Once& operator=(Once&&) = delete;
+    ~Once() {
+      if (impl_ != nullptr) impl_->accept_lost = true;
+    }
+    void operator()(error_code ec, tcp::socket socket) {
+      (std::exchange(impl_, nullptr)->*call_)(ec, &socket);
+    }
+    void operator()(error_code ec) { (std::exchange(impl_, nullptr)->*call_)(ec, nullptr); }
+
+   private:
+    Impl* impl_;
+    void (Impl::*call_)(error_code, tcp::socket*);
+  };
+
   // Each accept starts the next one and must not end without it, or the server would accept no further
   // client. If there is no memory for the next, this thread waits until there is.
   void Accept() noexcept {
     while (!stopping) {
+      accept_lost = false;  // also what a failed attempt below noted
       try {
-        acceptor.async_accept(asio::make_strand(io),
-                              [this](error_code ec, tcp::socket socket) { OnAccept(ec, std::move(socket)); });
+        acceptor.async_accept(asio::make_strand(io), Once(this, &Impl::OnAccept));
         return;
       } catch (const std::exception&) {
         std::this_thread::sleep_for(kRetry);
@@ -83,24 +103,26 @@ struct HttpServer::Impl {
     }
   }
 
-  void OnAccept(error_code ec, tcp::socket socket) noexcept {
+  void OnAccept(error_code ec, tcp::socket* socket) noexcept {
     if (!acceptor.is_open()) return;
     try {
       if (ec) {  // mostly out of descriptors: other connections must close first
         retry.expires_after(kRetry);
-        retry.async_wait([this](error_code stopped) {
-          if (!stopped) Accept();
-        });
+        retry.async_wait(Once(this, &Impl::OnRetry));
         return;
       }
       if (shared.connections >= options.max_connections) {
-        TurnAway(socket);
+        TurnAway(*socket);
       } else {
-        Welcome(std::move(socket));
+        Welcome(std::move(*socket));
       }
     } catch (const std::exception&) {  // out of memory: it is closed, and others are accepted
     }
     Accept();
+  }
+
+  void OnRetry(error_code stopped, tcp::socket* /*none*/) noexcept {
+    if (!stopped) Accept();
   }
 
   void Welcome(tcp::socket socket) {
@@ -138,13 +160,25 @@ struct HttpServer::Impl {
     }
   }
 
-  // Connections and the acceptor handle running out of memory themselves; a timer's callback may still throw.
+  // Connections handle running out of memory themselves. Asio may still throw where it queues a callback.
   void Serve() {
     while (true) {
       try {
         io.run();
         return;
       } catch (const std::exception&) {
+        AcceptAgain();
+      }
+    }
+  }
+
+  void AcceptAgain() noexcept {
+    while (!stopping && accept_lost.exchange(false)) {
+      try {
+        asio::post(acceptor.get_executor(), [this] { Accept(); });
+      } catch (const std::exception&) {
+        accept_lost = true;
+        std::this_thread::sleep_for(kRetry);
       }
     }
   }
@@ -185,6 +219,7 @@ struct HttpServer::Impl {
   asio::steady_timer retry;
   std::vector<std::thread> threads;
   std::atomic<bool> stopping{false};
+  std::atomic<bool> accept_lost{false};  // no accept is under way, and none will start
   std::mutex mutex;
   std::vector<std::weak_ptr<HttpSession>> sessions;
   int port = 0;

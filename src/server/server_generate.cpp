@@ -96,7 +96,7 @@ void Server::CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const
                   .pieces = [&] { return PiecesOf(tokenizer(), prompt.tokens); }},
                  p.protection);
     } catch (const Error& error) {
-      throw HttpError({400, "invalid_request_error", error.what(), "prune"});
+      throw BadField("prune", error.what());
     }
   }
 }
