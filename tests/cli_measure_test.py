@@ -215,19 +215,19 @@ class Tune(Case):
         calibration = f"{self.model}.coppice.json"
         self.assertIn(f"calibration: {calibration}", lines)
         entry = json.loads(pathlib.Path(calibration).read_text())["entries"][0]
-        self.assertEqual((entry["loss"], entry["min_tokens"], entry["max_tokens"], entry["prune"]), (0.01, 1536, 2560, lines[-1]))
+        self.assertEqual((entry["loss"], entry["min_tokens"], entry["max_tokens"], entry["prune"]), (0.01, 1844, 3072, lines[-1]))
         self.assertEqual((entry["held_out"]["n"], entry["made"]["tasks"][0]["used"]), (3, True))
         # Covered, then not.
         text, said = self.auto(PROMPT_2K)
-        self.assertRegex(said, r"^auto: calibration m\.gguf\.coppice\.json: 1 % loss, 1,536 to 2,560 tokens: held-out .*, n=3\n$")
+        self.assertRegex(said, r"^auto: calibration m\.gguf\.coppice\.json: 1 % loss, 1,844 to 3,072 tokens: held-out .*, n=3\n$")
         answer = json.loads(self.auto(PROMPT_2K, "--json")[0])["prune"]
         self.assertTrue(answer["active"])
         self.assertTrue(answer["spec"].startswith("static:"), answer["spec"])
-        self.assertIn("1,536 to 2,560", answer["auto"])
+        self.assertIn("1,844 to 3,072", answer["auto"])
         short = pathlib.Path(self.folder, "short.txt")
         short.write_text(pathlib.Path(PROMPT_2K).read_text()[-1000:])
         _, said = self.auto(short)
-        self.assertRegex(said, r"covers 1,536 to 2,560 tokens, the prompt has \d+: dense\n$")
+        self.assertRegex(said, r"covers 1,844 to 3,072 tokens, the prompt has \d+: dense\n$")
         self.assertEqual(json.loads(self.auto(short, "--json")[0])["prune"]["spec"], "none")
         rows = json.loads(self.good("compare", "-m", self.model, "-f", PROMPT_2K, "-n", "2", "-r", "1", "--prune", "auto", "--json"))
         self.assertEqual(rows[1]["prune"]["spec"], answer["spec"])

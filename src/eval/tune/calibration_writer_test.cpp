@@ -128,7 +128,7 @@ TEST(Calibration, OfARunServesThePrompts) {
   WriteCalibration(CalibrationPathOf(model), made);
   const ResolvedPrune resolved = engine->ResolvePrune("auto", 512);
   EXPECT_EQ(resolved.spec, entry["prune"]);
-  EXPECT_THAT(resolved.reason, HasSubstr("calibration m.gguf.coppice.json: 1 % loss, 384 to 640 tokens"));
+  EXPECT_THAT(resolved.reason, HasSubstr("calibration m.gguf.coppice.json: 1 % loss, 461 to 768 tokens"));
 }
 
 }  // namespace

@@ -15,8 +15,9 @@ namespace coppice {
 
 namespace {
 
-constexpr double kLeastSaving = 0.99;     // of dense's FLOPs: more is no gain
-constexpr double kWorthwhile = 0.99;      // of the best's FLOPs: less of a step is noise
+constexpr double kLeastSaving = 0.99;  // of dense's FLOPs: more is no gain
+// Of the best's FLOPs. Smaller steps end close to where answers are lost, for next to nothing.
+constexpr double kWorthwhile = 0.97;
 constexpr double kSteps[] = {0.3, 0.15};  // of refinement
 constexpr double kClearlyMilder = 0.03;   // of dense's FLOPs more
 constexpr double kRaceShare = 0.75;       // of the time, for the grids

@@ -235,6 +235,7 @@ std::vector<std::string> DefaultTasks(bool has_data) {
   std::vector<std::string> tasks = {"niah",
                                     "ruler/niah_single_1",
                                     "ruler/niah_single_2",
+                                    "ruler/niah_single_3",
                                     "ruler/niah_multikey_1",
                                     "ruler/niah_multikey_2",
                                     "ruler/niah_multivalue",
@@ -244,8 +245,8 @@ std::vector<std::string> DefaultTasks(bool has_data) {
   return tasks;
 }
 
-int64_t LeastCovered(int64_t length) { return (3 * length + 3) / 4; }
-int64_t MostCovered(int64_t length) { return 5 * length / 4; }
+int64_t LeastCovered(int64_t length) { return (9 * length + 9) / 10; }
+int64_t MostCovered(int64_t length) { return 3 * length / 2; }
 
 TuneResult Tune(const TuneOptions& options, const std::string& model, Engine& engine,
                 const std::atomic<bool>* cancelled, const SearchNote& note) {
