@@ -9,6 +9,7 @@
 import pathlib
 import re
 import sys
+import unicodedata
 from collections.abc import Iterator
 
 CODE_WIDTH, PAGE_WIDTH = 110, 120
@@ -48,13 +49,23 @@ def strangers(root: pathlib.Path, text: str) -> Iterator[tuple[int, str]]:
             yield match.start(), f"{match.group(1)} does not exist"
 
 
+def without_literal(token: re.Match) -> str:
+    """Text that is data may be as long as it is: raw strings go, but their line breaks stay."""
+    return "\n" * token.group().count("\n") if token.group("raw") else token.group()
+
+
+def width(line: str) -> int:
+    """In columns: a combining character takes none."""
+    return sum(1 for character in line if not unicodedata.combining(character))
+
+
 def in_source(root: pathlib.Path, path: pathlib.Path) -> Iterator[tuple[int, str]]:
     """Line and fault."""
     name = path.relative_to(root).as_posix()
     text = path.read_text(encoding="utf-8")
-    for number, line in enumerate(text.split("\n"), 1):
-        if len(line) > CODE_WIDTH:
-            yield number, f"{len(line)} columns"
+    for number, line in enumerate(TOKEN.sub(without_literal, text).split("\n"), 1):
+        if width(line) > CODE_WIDTH:
+            yield number, f"{width(line)} columns"
     holds_messages = not name.startswith("src/apps/") and not is_test(path)
     blank = INCLUDE.sub(lambda match: " " * len(match.group()), text)
     for token in TOKEN.finditer(blank):

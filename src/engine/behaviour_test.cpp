@@ -1,5 +1,6 @@
-// What pruning does to answers, on the bundled models: laws that random weights cannot show. Their layers, ten
-// of coppice-mini and twelve of coppice-12, stand for the papers' 32, a layer for the same fraction of the depth.
+// What pruning does to answers, on the bundled models: laws that random weights cannot show. Their layers,
+// ten of coppice-mini and twelve of coppice-12, stand for the papers' 32, a layer for the same fraction of
+// the depth.
 //
 // The measure is log p of the right answer: its five digits and the full stop, each given those before it.
 // Whether an answer is right is one bit, and which of two methods has more right ones of a few is chance;

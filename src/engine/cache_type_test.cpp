@@ -1,4 +1,5 @@
-// Keys and values in Q8_0, in every tier: close to the run that keeps them in bf16, and counted as what they take.
+// Keys and values in Q8_0, in every tier: close to the run that keeps them in bf16, and counted as what they
+// take.
 #include <cmath>
 #include <numeric>
 
@@ -74,7 +75,8 @@ class Q8Cache : public testing::Test {
 
 TEST_F(Q8Cache, DenseIsCloseToBf16) { ExpectClose("none"); }
 
-// Rows leave by position alone, so both caches hold the same; its sinks' keys are rotated and quantised again.
+// Rows leave by position alone, so both caches hold the same; its sinks' keys are rotated and quantised
+// again.
 TEST_F(Q8Cache, StreamingLlmMovesKeys) { ExpectClose("streamingllm:sink=4,recent=60,min=0"); }
 
 // The cold tier gives back what it took, byte for byte.

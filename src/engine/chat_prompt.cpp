@@ -56,8 +56,9 @@ class ChatRenderer {
     return template_.Render(context_);
   }
 
-  // Where the text of message `index` stands in `text`, the chat's; nowhere where the template changes it. Begin and end
-  // are found by rendering the chat once more with marks: the message's words may stand elsewhere, too.
+  // Where the text of message `index` stands in `text`, the chat's; nowhere where the template changes it.
+  // Begin and end are found by rendering the chat once more with marks: the message's words may stand
+  // elsewhere, too.
   std::optional<std::pair<size_t, size_t>> Find(int index, const std::string& text) {
     std::string with = Text(index);
     const size_t begin = with.find(marks_.begin);

@@ -1,5 +1,5 @@
-// Prompts made of messages, through the model's chat template: which tokens no method may prune, and which are the
-// question.
+// Prompts made of messages, through the model's chat template: which tokens no method may prune, and which
+// are the question.
 #pragma once
 
 #include <cstdint>
@@ -21,39 +21,39 @@ struct ChatMessage {
   bool is_question = false;
 };
 
-// A JSON array of {"role", "content", "protect", "question"}; "content" is a string or a list of parts {"type": "text",
-// "text"}; "protect" may be absent: the roles system and developer are protected then, others are not; "question" is
-// false where it is absent. Throws Error naming `source` and the message.
+// A JSON array of {"role", "content", "protect", "question"}; "content" is a string or a list of parts
+// {"type": "text", "text"}; "protect" may be absent: the roles system and developer are protected then,
+// others are not; "question" is false where it is absent. Throws Error naming `source` and the message.
 std::vector<ChatMessage> ParseMessages(const nlohmann::json& list, const std::string& source);
 // The same from a file.
 std::vector<ChatMessage> ReadMessages(const std::string& path);
 
-// To find one message's tokens, the chat is rendered once more and encoded twice: without a limit, a request of a
-// hundred thousand short system messages would keep its thread for days. So many messages may be protected, and as
-// many may be the question.
+// To find one message's tokens, the chat is rendered once more and encoded twice: without a limit, a request
+// of a hundred thousand short system messages would keep its thread for days. So many messages may be
+// protected, and as many may be the question.
 inline constexpr int64_t kMaxMarkedMessages = 64;
 
 struct ChatPrompt {
   std::vector<int32_t> tokens;
   std::vector<PositionSpan> protected_spans;
-  // As Request::question: the text of the messages that say so, else of the user's last one that is not blank. Empty
-  // where there is none, and where the template does not show the user's last text as it is.
+  // As Request::question: the text of the messages that say so, else of the user's last one that is not
+  // blank. Empty where there is none, and where the template does not show the user's last text as it is.
   std::vector<PositionSpan> question;
 };
 
-// The text of the messages, with a generation prompt. `variables` are the template's own, beside those that it always
-// has, or in their place ("add_generation_prompt": false). Throws Error where the template fails.
+// The text of the messages, with a generation prompt. `variables` are the template's own, beside those that
+// it always has, or in their place ("add_generation_prompt": false). Throws Error where the template fails.
 std::string RenderChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
                        const nlohmann::ordered_json& variables = nlohmann::ordered_json::object());
 
 // The tokens of what RenderChat gives. `add_special`: BOS, where the template has not written it.
 EncodedText EncodeRendered(std::string text, const Tokenizer& tokenizer, bool add_special);
 
-// Both of the above, and the spans of messages. A protected message's span holds its content's tokens and one on either
-// side; the question's holds its content's tokens alone. Throws Error where the template fails, where it does not
-// show the text of a message that says that it is protected or the question, and where more than kMaxMarkedMessages
-// say either. Spans are not looked for in a chat of more than `span_limit` tokens: a caller that cannot serve one needs
-// none, and a dense run (0) neither.
+// Both of the above, and the spans of messages. A protected message's span holds its content's tokens and one
+// on either side; the question's holds its content's tokens alone. Throws Error where the template fails,
+// where it does not show the text of a message that says that it is protected or the question, and where more
+// than kMaxMarkedMessages say either. Spans are not looked for in a chat of more than `span_limit` tokens: a
+// caller that cannot serve one needs none, and a dense run (0) neither.
 ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer, bool add_special,
                       const nlohmann::ordered_json& variables = nlohmann::ordered_json::object(),
                       int64_t span_limit = INT64_MAX);

@@ -184,7 +184,8 @@ TEST(ChatPrompt, MessagesThatSayThatTheyAreTheQuestion) {
   EXPECT_THAT(Questions(kChatMl, {{"user", "Who?"}, {"user", " ", false, true}}), ElementsAre("Who?"));
 }
 
-// The user's last message is a guess, and without it the prompt's last tokens stand in; a message that says so is none.
+// The user's last message is a guess, and without it the prompt's last tokens stand in; a message that says
+// so is none.
 TEST(ChatPrompt, AQuestionThatTheTemplateChanges) {
   const std::string changes =
       "{% for m in messages %}{{ m['content'] | length }}{{ m['content'] }}{% endfor %}";

@@ -74,7 +74,8 @@ std::string SpecError(const std::string& spec) {
   return ErrorOf([&] { MakePolicy(spec, {.shape = config.shape, .tokens = kTokens}, {}); });
 }
 
-// Fixed by docs/methods.md and by what each method does to the others' tokens; not read from the registry's table.
+// Fixed by docs/methods.md and by what each method does to the others' tokens; not read from the registry's
+// table.
 TEST(Pairs, NamedOnesRunAndNamedOnesAreRefused) {
   for (const auto& [a, b] : std::vector<std::pair<std::string, std::string>>{{"sliminfer", "ftp"},
                                                                              {"sliminfer", "quest"},
@@ -252,8 +253,8 @@ class NamedPairs : public testing::TestWithParam<Arithmetic> {
   std::vector<int32_t> prompt_ = RandomPrompt(kTokens, 50);
 };
 
-// Eviction chooses among what pruning left: its budget, or all of a layer that has less; never more than that.
-// H2O's is 40 % of the prompt, and holds while generating.
+// Eviction chooses among what pruning left: its budget, or all of a layer that has less; never more than
+// that. H2O's is 40 % of the prompt, and holds while generating.
 TEST_P(NamedPairs, SdtpAndEviction) {
   const std::string sdtp = Active("sdtp");
   const RunResult alone = Run(sdtp);

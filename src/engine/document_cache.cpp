@@ -24,7 +24,8 @@ bool BeginsWith(std::span<const int32_t> tokens, std::span<const int32_t> beginn
   return InCommon(tokens, beginning) == static_cast<int64_t>(beginning.size());
 }
 
-// More than any disk holds. A sparse file may claim up to 2^63 bytes, and the sum of two such claims overflows.
+// More than any disk holds. A sparse file may claim up to 2^63 bytes, and the sum of two such claims
+// overflows.
 constexpr uintmax_t kMostFileBytes = uintmax_t{1} << 50;
 
 // The work that lies below a point, per token, in half layers.
@@ -264,8 +265,8 @@ void DocumentCache::Queue(const EntryPtr& entry) {
   changed_.notify_all();
 }
 
-// What waits to be written does not count, as long as it is no more than the cache itself: a disk that does not keep up
-// costs entries, not memory.
+// What waits to be written does not count, as long as it is no more than the cache itself: a disk that does
+// not keep up costs entries, not memory.
 void DocumentCache::MakeRoomInMemory() {
   int64_t held = 0;
   int64_t leaving = 0;

@@ -1,9 +1,10 @@
 // The document cache: prefixes (model/prefix.h) of earlier prompts, in memory first, then on disk.
 //
-// A prompt takes over from the entry that saves it the most: the longest beginning in common, times the layers that the
-// entry's point lies above. Any length will do, so turns of a conversation and questions about one document find each
-// other without being declared. Entries do not belong to a method: what a dense run left serves nobody but dense runs,
-// because no hidden states were kept, and what a pruned run left serves every run whose first choice is not earlier.
+// A prompt takes over from the entry that saves it the most: the longest beginning in common, times the
+// layers that the entry's point lies above. Any length will do, so turns of a conversation and questions
+// about one document find each other without being declared. Entries do not belong to a method: what a dense
+// run left serves nobody but dense runs, because no hidden states were kept, and what a pruned run left
+// serves every run whose first choice is not earlier.
 #pragma once
 
 #include <condition_variable>
@@ -44,22 +45,24 @@ struct DocumentCacheStats {
 // Thread-safe. One lock guards the list of entries and is never held while a file is read or written.
 class DocumentCache {
  public:
-  // `format` is asked once, when the first file is written or read: it may read the whole model. Throws Error where the
-  // folder cannot be used.
+  // `format` is asked once, when the first file is written or read: it may read the whole model. Throws Error
+  // where the folder cannot be used.
   DocumentCache(DocumentCacheOptions options, std::function<PrefixFormat()> format);
   // Writes what the folder lacks.
   ~DocumentCache();
   DocumentCache(const DocumentCache&) = delete;
   DocumentCache& operator=(const DocumentCache&) = delete;
 
-  // What a prompt may take over. Reads a file where the entry is on disk alone; one that cannot be used is forgotten.
+  // What a prompt may take over. Reads a file where the entry is on disk alone; one that cannot be used is
+  // forgotten.
   PrefixUse Find(std::span<const int32_t> tokens, const PrefixRules& rules);
   // Whether the prefix of `bytes` that a prompt of `tokens` tokens would leave at `point` is worth keeping.
   bool Wants(int64_t tokens, int64_t bytes, LayerPoint point, const PrefixUse& found) const;
   void Put(std::shared_ptr<const PrefixState> state);
 
-  // One entry as a file of the caller's choosing: of the entries that share tokens with the prompt, the one that shares
-  // most. Throw Error, the cache as it was, where there is none, and where the file cannot be written or read.
+  // One entry as a file of the caller's choosing: of the entries that share tokens with the prompt, the one
+  // that shares most. Throw Error, the cache as it was, where there is none, and where the file cannot be
+  // written or read.
   struct Saved {
     int64_t tokens = 0;
     int64_t bytes = 0;
@@ -67,8 +70,8 @@ class DocumentCache {
   Saved Save(std::span<const int32_t> tokens, const std::string& path);
   // `latest`: the first choice of the method that the states shall serve; states from behind it are refused.
   Saved Restore(const std::string& path, LayerPoint latest = kNoPoint);
-  // Forgets the entries that hold nothing but tokens of this prompt, and their files; returns how many tokens the
-  // longest of them had.
+  // Forgets the entries that hold nothing but tokens of this prompt, and their files; returns how many tokens
+  // the longest of them had.
   int64_t Erase(std::span<const int32_t> tokens);
 
   // Waits until the folder has what it is to have.
@@ -98,8 +101,8 @@ class DocumentCache {
   void ReadFolder();
   EntryPtr Best(std::span<const int32_t> tokens, const PrefixRules& rules, int64_t* rows) const;
   EntryPtr MostShared(std::span<const int32_t> tokens) const;
-  // The entry's states, from its file where they are not in memory; null where they cannot be had. Gives the lock up
-  // while it reads.
+  // The entry's states, from its file where they are not in memory; null where they cannot be had. Gives the
+  // lock up while it reads.
   std::shared_ptr<const PrefixState> StateOf(const EntryPtr& entry, Lock& lock);
   void Touch(Entry& entry);
   void Insert(const EntryPtr& entry);

@@ -1,4 +1,5 @@
-// The document cache by itself: what is found, what leaves first, what is on disk, and what happens to it there.
+// The document cache by itself: what is found, what leaves first, what is on disk, and what happens to it
+// there.
 #include "engine/document_cache.h"
 
 #include <gmock/gmock.h>
@@ -248,7 +249,8 @@ TEST_F(DocumentFolder, AnotherModelsFilesAreLeftAloneAndCounted) {
   EXPECT_EQ(RowsFound(*Make(Options()), Text(1, 500)), 400);
 }
 
-// Sparse files in the folder, whose lengths together are no number of bytes. tmpfs takes them, most other file systems not.
+// Sparse files in the folder, whose lengths together are no number of bytes. tmpfs takes them, most other
+// file systems not.
 TEST_F(DocumentFolder, LengthsThatCannotBeAdded) {
   if (!std::filesystem::exists("/dev/shm")) GTEST_SKIP() << "no /dev/shm";
   const TempFolder folder("/dev/shm");

@@ -19,10 +19,10 @@ struct DryRun {
   std::string reason;  // why a method stood aside, or empty
 };
 
-// `prompt` are ids of any kind, `prune` a --prune SPEC. Where a method's choice follows from scores it gets random
-// ones, the same in every run: shares of attention as exponential variates, of which 60 % hold 90 % (of
-// real prompts 60 % hold 95 %: FTP, figure 6); queries and keys, for methods of sparse attention, normal variates.
-// Where the current token's first choice sends blocks to the cold tier, these count as cold. Throws
+// `prompt` are ids of any kind, `prune` a --prune SPEC. Where a method's choice follows from scores it gets
+// random ones, the same in every run: shares of attention as exponential variates, of which 60 % hold 90 %
+// (of real prompts 60 % hold 95 %: FTP, figure 6); queries and keys, for methods of sparse attention, normal
+// variates. Where the current token's first choice sends blocks to the cold tier, these count as cold. Throws
 // Error for a spec that does not fit.
 DryRun PlanRun(const ModelConfig& config, std::span<const int32_t> prompt, std::string_view prune,
                Backend& be);

@@ -74,8 +74,8 @@ TEST_F(DryRunTest, PlansWhatRuns) {
   }
 }
 
-// The first generated token attends fewer blocks than prefill kept: the others go to the cold tier. Two tokens,
-// so that one step runs; it adds its own key and value to every layer.
+// The first generated token attends fewer blocks than prefill kept: the others go to the cold tier. Two
+// tokens, so that one step runs; it adds its own key and value to every layer.
 TEST_F(DryRunTest, PlansTheColdTier) {
   const std::string spec = "sliminfer:layers=1,keep=256,decode_keep=128,revive=none,min=0";
   const DryRun plan = Plan(320, spec);

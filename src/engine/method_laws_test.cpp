@@ -1,4 +1,4 @@
-// Laws of one method or of a pair of them, on every backend (spec of the methods, sections 4, 6 and 12).
+// Laws of one method or of a pair of them, on every backend (docs/laws.md).
 #include <gtest/gtest.h>
 
 #include <numeric>

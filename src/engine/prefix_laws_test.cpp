@@ -1,5 +1,5 @@
-// The laws of the partial-depth prefix (model/prefix.h), over every method, every arithmetic and every cache type: what a
-// prompt takes over changes nothing but the work. docs/laws.md lists them.
+// The laws of the partial-depth prefix (model/prefix.h), over every method, every arithmetic and every cache
+// type: what a prompt takes over changes nothing but the work. docs/laws.md lists them.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -65,7 +65,8 @@ std::vector<PrefixCase> PrefixCases() {
   std::vector<PrefixCase> cases;
   for (const Arm& arm : kArms) {
     for (const MethodEntry& entry : PrefixEntries()) {
-      // The rows of a layer are copied whatever their type: where it is not the arithmetic's own, a few methods do.
+      // The rows of a layer are copied whatever their type: where it is not the arithmetic's own, a few
+      // methods do.
       const bool few = arm.cache == DType::kF32;
       if (!few || entry.name == "sliminfer" || entry.name == "quest") cases.push_back({arm, entry});
     }
@@ -166,8 +167,8 @@ class PrefixLaws : public PrefixBase, public testing::WithParamInterface<PrefixC
 // D1: the point is the one that the method's equations have.
 TEST_P(PrefixLaws, ThePointIsTheMethodsOwn) { EXPECT_EQ(rules_.point, entry_.shared); }
 
-// D2: whatever is taken over, the run is the fresh run: its logits and those of generated tokens, its sets, its caches,
-// what it parked, its trace.
+// D2: whatever is taken over, the run is the fresh run: its logits and those of generated tokens, its sets,
+// its caches, what it parked, its trace.
 TEST_P(PrefixLaws, TakingOverChangesNothing) {
   if (SharesNothing()) GTEST_SKIP() << "it looks at the whole prompt from the start";
   for (const char* architecture : {"llama", "qwen2", "bloom"}) {
@@ -297,7 +298,8 @@ class PrefixAcross : public PrefixBase, public testing::WithParamInterface<Arm> 
   void SetUp() override { Start(GetParam()); }
 };
 
-// D6: states belong to no method: whatever run left them, every run takes them over whose first choice is not earlier.
+// D6: states belong to no method: whatever run left them, every run takes them over whose first choice is not
+// earlier.
 TEST_P(PrefixAcross, AnyMethodsStatesServe) {
   const std::vector<int32_t> document = RandomPrompt(200, 50);
   int served = 0;

@@ -1,7 +1,8 @@
 // What a server must survive. Long answers: a thousand steps in which tokens come back, and blocks of keys
 // leave for the cold tier and return. At every fiftieth the books balance; nothing grows but the answer; what
-// was opened is closed at the end. The steps are fed random tokens, because greedy ones of a random model soon
-// repeat themselves, and nothing would move any more. And requests that a disk or a user ends: they end alone.
+// was opened is closed at the end. The steps are fed random tokens, because greedy ones of a random model
+// soon repeat themselves, and nothing would move any more. And requests that a disk or a user ends: they end
+// alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <malloc.h>

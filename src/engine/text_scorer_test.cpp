@@ -141,7 +141,8 @@ TEST(SelfInformation, Windows) {
   EXPECT_EQ(scorer.Score(pieces, {}, *be).bits, scored.bits);  // and it goes on serving
 }
 
-// The whole of it: what was guessable is gone, what protects itself stays, the account has the second model in it.
+// The whole of it: what was guessable is gone, what protects itself stays, the account has the second model
+// in it.
 TEST(SelfInformation, SelectiveContextEndToEnd) {
   if (!MakeNativeBackendOrSkip("cpu", {})) GTEST_SKIP() << "this CPU lacks the ISA that COPPICE_ISA names";
   const std::unique_ptr<Engine> engine = Engine::Load(kBundled, {.threads = 2});

@@ -1,5 +1,5 @@
 // Where keys, values and parked states lie while tokens are generated: SlimInfer's hot and cold tier, and
-// LazyLLM's Aux cache (spec of the methods, sections 3 and 6; T-SL and T-LZ are its invariants).
+// LazyLLM's Aux cache (docs/laws.md).
 #include <gtest/gtest.h>
 
 #include <numeric>

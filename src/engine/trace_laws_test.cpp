@@ -68,8 +68,8 @@ class TraceLaws : public testing::TestWithParam<Case> {
   const Trace& trace() { return recorder_.trace(); }
   // Of a key and a value in all kv heads.
   int64_t RowBytes() const { return 2 * 16 * BytesOf(backend_->cache_dtype(), 1); }
-  // Of the keys that a step may attend in a layer, those that it reads: Quest four pages of 16 from layer 2 on,
-  // its own, which is not full, among them.
+  // Of the keys that a step may attend in a layer, those that it reads: Quest four pages of 16 from layer 2
+  // on, its own, which is not full, among them.
   int64_t Read(size_t layer, int64_t keys) const {
     return Is(kSparseDecode) && layer >= 2 ? 3 * 16 + (keys - 1) % 16 + 1 : keys;
   }
@@ -136,8 +136,8 @@ TEST_P(TraceLaws, TheLastStepIsTheState) {
   EXPECT_EQ(last.bytes.cold, run_.state.cold_bytes());
 }
 
-// Every event of every step, played back: who has keys, who of them in hot memory, what that takes, and who is
-// attended, dropped and revived where.
+// Every event of every step, played back: who has keys, who of them in hot memory, what that takes, and who
+// is attended, dropped and revived where.
 TEST_P(TraceLaws, EventsPlayedBackGiveTheCaches) {
   if (run_.state.layers[0].cache.ragged()) GTEST_SKIP() << "a list per head has no events";
   std::vector<Positions> stored, hot;

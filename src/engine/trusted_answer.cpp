@@ -1,9 +1,9 @@
 // Request::least_confidence: a pruned answer that the model itself is not sure of is answered densely.
 //
-// The signal is the mean log-probability of the likeliest token over the answer's first kHeldTokens tokens. Of pruned
-// answers on real weights it tells right from wrong (docs/quality.md); what share of attention was dropped does not.
-// Nothing is shown before the verdict. The dense run takes over the states below the method's first choice, so it
-// computes the layers from there on alone.
+// The signal is the mean log-probability of the likeliest token over the answer's first kHeldTokens tokens.
+// Of pruned answers on real weights it tells right from wrong (docs/quality.md); what share of attention was
+// dropped does not. Nothing is shown before the verdict. The dense run takes over the states below the
+// method's first choice, so it computes the layers from there on alone.
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// Request::least_confidence: what is not trusted is answered as a dense run answers, to the bit, and nothing else shows.
+// Request::least_confidence: what is not trusted is answered as a dense run answers, to the bit, and nothing
+// else shows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -55,9 +55,9 @@ struct TuneResult {
   std::vector<std::string> skipped;  // tasks whose data are absent
 };
 
-// A setting serves prompts from nine tenths of the length that it was measured at to three halves of it. Shares
-// of a shorter prompt are fewer tokens, and settings fail there soon: one that found 76 of 76 needles at 2,400
-// tokens found 13 of 100 at 2,048.
+// A setting serves prompts from nine tenths of the length that it was measured at to three halves of it.
+// Shares of a shorter prompt are fewer tokens, and settings fail there soon: one that found 76 of 76 needles
+// at 2,400 tokens found 13 of 100 at 2,048.
 int64_t LeastCovered(int64_t length);
 int64_t MostCovered(int64_t length);
 
