@@ -125,7 +125,8 @@ bool SetForm(const GridKey& key, const std::string& form, const ModelShape& shap
     return true;
   }
   const MethodSpec given = method;
-  for (const auto& [name, value] : ParseSpec(method.name + ":" + form).front().values) {
+  const std::vector<MethodSpec> parsed = ParseSpec(method.name + ":" + form);
+  for (const auto& [name, value] : parsed.front().values) {
     if (!HasKey(method.name, name)) return false;
     if (given.values.count(name) == 0) method.values[name] = value;
   }

@@ -13,7 +13,7 @@ std::span<const GridMethod> GridTable() {
           "0.12/0.06/0.03"}},
         {"layers", {"@0.65/0.75/0.85", "@0.5/0.65/0.8", "@0.35/0.55/0.8", "@0.27/0.5/0.8", "@0.2/0.5/0.8"}},
         // Facts longer than the default's 16 neighbours: a UUID of 36 characters is lost without them.
-        {"", {"-", "widen=48/48/48", "whole=sentence"}}}},
+        {"", {"-", "widen=48/48/48"}}}},
       {"sliminfer",
        true,
        false,
