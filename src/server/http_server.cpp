@@ -53,8 +53,9 @@ struct HttpServer::Impl {
       : options(o),
         shared(options, service),
         io(std::max(options.threads, 1)),
-        acceptor(asio::make_strand(io)),
-        retry(acceptor.get_executor()) {}
+        acceptor(io),
+        retry(io),
+        work(io.get_executor()) {}
 
   void Listen() {
     const tcp::endpoint where = Resolve(options.host, options.port);
@@ -95,6 +96,8 @@ struct HttpServer::Impl {
     while (!stopping) {
       accept_lost = false;  // also what a failed attempt below noted
       try {
+        const std::lock_guard lock(accepting);
+        if (stopping) return;
         acceptor.async_accept(asio::make_strand(io), Once(this, &Impl::OnAccept));
         return;
       } catch (const std::exception&) {
@@ -104,9 +107,10 @@ struct HttpServer::Impl {
   }
 
   void OnAccept(error_code ec, tcp::socket* socket) noexcept {
-    if (!acceptor.is_open()) return;
+    if (stopping) return;
     try {
       if (ec) {  // mostly out of descriptors: other connections must close first
+        const std::lock_guard lock(accepting);
         retry.expires_after(kRetry);
         retry.async_wait(Once(this, &Impl::OnRetry));
         return;
@@ -167,18 +171,7 @@ struct HttpServer::Impl {
         io.run();
         return;
       } catch (const std::exception&) {
-        AcceptAgain();
-      }
-    }
-  }
-
-  void AcceptAgain() noexcept {
-    while (!stopping && accept_lost.exchange(false)) {
-      try {
-        asio::post(acceptor.get_executor(), [this] { Accept(); });
-      } catch (const std::exception&) {
-        accept_lost = true;
-        std::this_thread::sleep_for(kRetry);
+        if (accept_lost.exchange(false)) Accept();
       }
     }
   }
@@ -186,11 +179,12 @@ struct HttpServer::Impl {
   void Stop(milliseconds grace) {
     if (threads.empty()) return;
     stopping = true;
-    asio::post(acceptor.get_executor(), [this] {
+    {
+      const std::lock_guard lock(accepting);
       error_code ignored;
       acceptor.close(ignored);
       retry.cancel();
-    });
+    }
     const auto end = std::chrono::steady_clock::now() + grace;
     const auto wait_while = [&](const std::atomic<int>& count, std::chrono::steady_clock::time_point until) {
       while (count > 0 && std::chrono::steady_clock::now() < until)
@@ -215,8 +209,12 @@ struct HttpServer::Impl {
   const HttpOptions options;
   HttpShared shared;
   asio::io_context io;
+  // Not on a strand: where Asio has no memory to queue a strand's work, that strand never runs again.
+  std::mutex accepting;  // of the next two
   tcp::acceptor acceptor;
   asio::steady_timer retry;
+  // Without it run() would return for good when Asio drops the only callback there is.
+  asio::executor_work_guard<asio::io_context::executor_type> work;
   std::vector<std::thread> threads;
   std::atomic<bool> stopping{false};
   std::atomic<bool> accept_lost{false};  // no accept is under way, and none will start
@@ -229,7 +227,7 @@ HttpServer::HttpServer(const HttpOptions& options, HttpService& service)
     : impl_(std::make_unique<Impl>(options, service)) {
   RaiseDescriptorLimit();
   impl_->Listen();
-  asio::post(impl_->acceptor.get_executor(), [impl = impl_.get()] { impl->Accept(); });
+  impl_->Accept();
   impl_->Run();
 }
 
