@@ -59,8 +59,8 @@ TEST(Tune, FindsSettingsThatKeepTheAnswers) {
   const TuneResult result = TuneWith(options);
   ASSERT_EQ(result.ranges.size(), 1u);
   const RangeResult& range = result.ranges[0];
-  EXPECT_EQ(range.min_tokens, 384);
-  EXPECT_EQ(range.max_tokens, 640);
+  EXPECT_EQ(range.min_tokens, 461);
+  EXPECT_EQ(range.max_tokens, 768);
   ASSERT_EQ(range.tasks.size(), 1u);
   EXPECT_TRUE(range.tasks[0].used) << "the bundled model finds needles in 512 tokens";
   EXPECT_EQ(range.tasks[0].samples, 4u);
