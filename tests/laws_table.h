@@ -88,12 +88,13 @@ inline std::vector<MethodEntry> LawEntries() {
        .identity = {"coppice:layers=2/4,keep=1,min=0", "coppice:layers=1/2/3/4/5,keep=1,revive_mass=0,min=0",
                     "coppice:layers=2/4,keep=1,queries=8/1,pool=max/mean,widen=4/0,revive=none,min=0",
                     "coppice:layers=2/4,keep=1,sum=2/3,whole=sentence/none,min=0"},
-       .active = "coppice:layers=2/4,keep=0.5/0.25,queries=8/1,pool=max/mean,widen=2,last=8,revive_mass=0,"
-                 "revive_cap=16,min=0",
+       .active = "coppice:layers=2/4,keep=0.5/0.25,queries=8/1,pool=max/mean,widen=2,floor=0,last=8,"
+                 "revive_mass=0,revive_cap=16,min=0",
        .first_layer = 2,
-       .cheaper = {"coppice:layers=2/4,keep=0.9,last=8,min=0", "coppice:layers=2/4,keep=0.6/0.5,last=8,min=0",
-                   "coppice:layers=2/4,keep=0.4/0.1,last=8,min=0",
-                   "coppice:layers=1/2,keep=0.2/0.1,last=8,min=0"},
+       .cheaper = {"coppice:layers=2/4,keep=0.9,widen=16/8,floor=0,last=8,min=0",
+                   "coppice:layers=2/4,keep=0.6/0.5,widen=16/8,floor=0,last=8,min=0",
+                   "coppice:layers=2/4,keep=0.4/0.1,widen=16/8,floor=0,last=8,min=0",
+                   "coppice:layers=1/2,keep=0.2/0.1,widen=16/8,floor=0,last=8,min=0"},
        .ties = true,
        .shared = {2, false}},
       {.name = "random",

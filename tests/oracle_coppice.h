@@ -19,7 +19,7 @@ struct Coppice : Method {
   };
   struct Settings {
     std::vector<Stage> stages;
-    size_t skip_sink = 4, sink = 4, last = 8;
+    size_t skip_sink = 4, sink = 4, floor = 0, last = 8;
     double revive_mass = 0;
     size_t revive_cap = 16;
     PositionSpan question = {};
@@ -100,8 +100,8 @@ struct Coppice : Method {
       const Row w = Widened(pass, Scores(pass, layer - 1, queries, shift, stage.strongest), stage.widen);
       Set always = Either(Range(0, set.sink), Range(pass.prompt - set.last, pass.prompt));
       always = Both(pass.alive, Either(always, LastOf(QuestionRows(pass), set.last)));
-      const auto budget =
-          static_cast<size_t>(std::ceil(stage.keep * static_cast<double>(pass.prompt) - 1e-9));
+      const auto share = static_cast<size_t>(std::ceil(stage.keep * static_cast<double>(pass.prompt) - 1e-9));
+      const size_t budget = std::max(share, set.floor);
       const size_t rest = budget - std::min(budget, always.size());
       const Set kept = Either(always, BestOf(Without(pass.alive, always), w, rest, pass));
       pass.Leave(Without(pass.alive, kept), layer, false, true);

@@ -42,6 +42,10 @@ class Fields {
       throw Error("[calibration] {}: {} is no text of up to {} bytes", source_, Where(name), most);
     return value;
   }
+  // `otherwise` where the field is missing.
+  std::string Text(const char* name, size_t most, const char* otherwise) const {
+    return object_.contains(name) ? Text(name, most) : otherwise;
+  }
   int64_t Whole(const char* name, int64_t low, int64_t high) const {
     const json& value = At(name);
     if (!value.is_number_integer() || value < low || value > high)
@@ -96,6 +100,7 @@ CalibrationEntry ParseEntry(const Fields& fields, const std::string& source) {
   } catch (const Error& error) {
     throw Error("[calibration] {}: {}: {}", source, fields.Where("prune"), error.what());
   }
+  entry.settings = fields.Text("settings", kMaxSpecBytes, "");
   const Fields held = fields.Object("held_out");
   entry.held_out = {.score = held.Number("score", 0, 100),
                     .dense = held.Number("dense", 0, 100),
@@ -192,16 +197,24 @@ Calibration ParseCalibration(std::string_view text, const std::string& source) {
   return calibration;
 }
 
-void CheckSettings(const Calibration& calibration, const ModelShape& shape) {
+std::string SettingsOf(const std::string& prune, const ModelShape& shape, int64_t tokens) {
+  return MakePolicy(prune, {.shape = shape, .tokens = tokens}, {}).spec;
+}
+
+Calibration CheckedFor(const ModelShape& shape, Calibration calibration) {
   for (size_t i = 0; i < calibration.entries.size(); ++i) {
-    const CalibrationEntry& entry = calibration.entries[i];
+    CalibrationEntry& entry = calibration.entries[i];
     try {
       for (const int64_t tokens : {entry.min_tokens, entry.max_tokens})
-        MakePolicy(entry.prune, {.shape = shape, .tokens = tokens}, {});
+        SettingsOf(entry.prune, shape, tokens);
+      if (entry.settings.empty() || SettingsOf(entry.prune, shape, entry.length) == entry.settings) continue;
+      entry.why = fmt::format("defaults of {} have changed since: tune the model again", entry.prune);
+      entry.prune = "none";
     } catch (const Error& error) {
       throw Error("[calibration] {}: entries[{}].prune: {}", calibration.source, i, error.what());
     }
   }
+  return calibration;
 }
 
 std::string CalibrationPathOf(const std::string& model) {
@@ -283,15 +296,13 @@ void Calibrations::Load() {
     if (beside.fingerprint != fingerprint) {
       other_weights_ = NameOf(beside);
     } else {
-      CheckSettings(beside, config_.shape);
-      usable_.push_back(std::move(beside));
+      usable_.push_back(CheckedFor(config_.shape, std::move(beside)));
     }
   }
   for (const EmbeddedFile& file : CalibrationFiles()) {
     Calibration shipped = ParseCalibration(file.content, fmt::format("{} (shipped)", file.name));
     if (shipped.fingerprint != fingerprint) continue;
-    CheckSettings(shipped, config_.shape);
-    usable_.push_back(std::move(shipped));
+    usable_.push_back(CheckedFor(config_.shape, std::move(shipped)));
   }
 }
 

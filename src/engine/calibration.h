@@ -32,8 +32,9 @@ struct CalibrationEntry {
   int64_t length = 0;  // tokens that it was measured with
   int64_t min_tokens = 0;
   int64_t max_tokens = 0;
-  std::string prune;                     // "none" where no setting kept the answers and was faster
-  std::string why;                       // why it is "none"
+  std::string prune;     // "none" where no setting kept the answers and was faster
+  std::string settings;  // `prune` with every key written out when it was measured; empty if not recorded
+  std::string why;       // why it is "none"
   std::optional<HeldOutScore> held_out;  // set where `prune` is not "none"
 };
 
@@ -49,8 +50,12 @@ inline constexpr int64_t kCalibrationVersion = 1;
 // Checks everything that is used. Throws Error, naming `source` and the field, for what is missing, of
 // another type or out of range, an unknown version, and a setting that names a file.
 Calibration ParseCalibration(std::string_view text, const std::string& source);
-// Throws Error, naming the entry, for a setting that a model of this shape cannot have.
-void CheckSettings(const Calibration& calibration, const ModelShape& shape);
+// `prune` with every key written out, as this program runs it on a model of this shape. Throws Error.
+std::string SettingsOf(const std::string& prune, const ModelShape& shape, int64_t tokens);
+// Throws Error, naming the entry, for a setting that a model of this shape cannot have. An entry whose
+// `settings` differ from what this program makes of `prune`, because defaults have changed, becomes "none":
+// what would run is not what was measured.
+Calibration CheckedFor(const ModelShape& shape, Calibration calibration);
 
 // Where the calibration of a model lies: MODEL.gguf.coppice.json beside a file, coppice.json inside a folder.
 std::string CalibrationPathOf(const std::string& model);

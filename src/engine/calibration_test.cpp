@@ -90,6 +90,7 @@ TEST(Calibration, BadFilesAreErrorsThatNameFileAndField) {
       {{{"prune", "auto"}}, "entries[0].prune: a setting cannot be auto"},
       {{{"prune", "sdtp:file=/etc/passwd"}}, "entries[0].prune: sdtp:file names a file"},
       {{{"prune", "static+selective:model=x"}}, "entries[0].prune: selective:model names a file"},
+      {{{"settings", 3}}, "entries[0].settings is no text"},
       {{{"held_out", 1}}, "entries[0].held_out is no object"},
       {{{"held_out", {{"score", 98.0}, {"dense", 101}, {"n", 5}}}}, "entries[0].held_out.dense is no number"},
       {{{"held_out", {{"score", 98.0}, {"dense", 99}}}}, "entries[0].held_out.n is missing"},
@@ -107,9 +108,9 @@ TEST(Calibration, BadFilesAreErrorsThatNameFileAndField) {
 
 TEST(Calibration, SettingsMustFitTheModel) {
   const OpenedModel model = OpenModel(kModel);
-  CheckSettings(Parse(File({Entry(0.01, 4096, "static:keep=0.5,layer=5")})), model.config.shape);
+  CheckedFor(model.config.shape, Parse(File({Entry(0.01, 4096, "static:keep=0.5,layer=5")})));
   for (const char* spec : {"static:layer=50", "nothing:keep=1", "static:keep=2", "h2o+sliminfer"}) {
-    EXPECT_THAT(ErrorOf([&] { CheckSettings(Parse(File({Entry(0.01, 4096, spec)})), model.config.shape); }),
+    EXPECT_THAT(ErrorOf([&] { CheckedFor(model.config.shape, Parse(File({Entry(0.01, 4096, spec)}))); }),
                 HasSubstr("m.gguf.coppice.json: entries[0].prune: "))
         << spec;
   }
@@ -117,6 +118,22 @@ TEST(Calibration, SettingsMustFitTheModel) {
 
 // Keys whose values the model's shape limits must be caught wherever they lie in the tree of a file that was
 // damaged.
+// Defaults belong to the program, a calibration to what was measured.
+TEST(Calibration, ChangedDefaultsEndASetting) {
+  ModelShape shape;
+  shape.layers = 8;
+  json kept = Entry(0.01, 4096, "static:keep=0.5,layer=5");
+  kept["settings"] = SettingsOf("static:keep=0.5,layer=5", shape, 4096);
+  json changed = Entry(0.01, 8192, "static:keep=0.5,layer=5");
+  changed["settings"] = "static:layer=5,keep=0.5,min=77";
+  const Calibration calibration = CheckedFor(shape, Parse(File({kept, changed})));
+  EXPECT_EQ(calibration.entries[0].prune, "static:keep=0.5,layer=5");
+  EXPECT_EQ(calibration.entries[1].prune, "none");
+  const ResolvedPrune resolved = ChooseSetting({calibration}, 0.01, 8192);
+  EXPECT_EQ(resolved.spec, "none");
+  EXPECT_THAT(resolved.reason, HasSubstr("dense, defaults of static:keep=0.5,layer=5 have changed since"));
+}
+
 TEST(Calibration, DamagedBytesAreErrorsOrHarmless) {
   const std::string good =
       File({Entry(0.01, 4096, "static:keep=0.5"), Entry(0.05, 2048, "ftp:eta=0.9")}).dump();

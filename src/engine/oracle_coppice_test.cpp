@@ -26,9 +26,9 @@ class OracleCoppice : public OracleTest {
     }
     return {.spec = fmt::format(
                 "coppice:layers={},keep={},queries={},pool={},widen={},ask={},skip_sink={},sink={},"
-                "last={},revive_mass={},revive_cap={},min=0",
-                layers, keep, queries, pool, widen, ask, set.skip_sink, set.sink, set.last, set.revive_mass,
-                set.revive_cap),
+                "floor={},last={},revive_mass={},revive_cap={},min=0",
+                layers, keep, queries, pool, widen, ask, set.skip_sink, set.sink, set.floor, set.last,
+                set.revive_mass, set.revive_cap),
             .methods = [set] { return MethodsOf<oracle::Coppice>(set); },
             .stages = stages,
             .question =
@@ -50,6 +50,11 @@ TEST_P(OracleCoppice, RandomModelInFp32) {
   EXPECT_EQ(run.kept[2].size(), 100u);
   EXPECT_EQ(run.kept[4].size(), 50u);
   EXPECT_GT(Revived(run), 50u);
+  // The floor is above the second stage's share.
+  const RunResult floored = Compare(
+      text, Case({.stages = {{2, 0.5, 8, true, 3, false}, {4, 0.25, 1, false, 1, false}}, .floor = 80}));
+  EXPECT_EQ(floored.kept[2].size(), 100u);
+  EXPECT_EQ(floored.kept[4].size(), 80u);
   // Parked tokens hold less than all of the attention: nothing comes back.
   EXPECT_EQ(Revived(Compare(text, Case({.stages = {{3, 0.4, 8, true, 2, false}}, .revive_mass = 1}))), 0u);
 }

@@ -43,7 +43,8 @@ std::vector<MethodEntry> PrefixEntries() {
        .active = "lazyllm:layers=2/4,keep=0.5,queries=4,ask=question,sum=2,whole=sentence,min=0",
        .shared = {2, false}},
       {.name = "coppice_sum",
-       .active = "coppice:layers=3/5,keep=0.5/0.25,queries=8/1,sum=3/2,whole=none/sentence,last=8,min=0",
+       .active = "coppice:layers=3/5,keep=0.5/0.25,queries=8/1,widen=16/8,sum=3/2,whole=none/"
+                 "sentence,floor=0,last=8,min=0",
        .shared = {3, false}},
       {.name = "sliminfer_sum",
        .active = "sliminfer:layers=2/4,keep=112/64,block=16,score=mass,queries=4,sum=2,whole=sentence,min=0",

@@ -4,11 +4,14 @@
 // At stage s, before layer l_s, with the attention of layer l_s - 1 over the tokens A that are left:
 //   s_i  = pool over heads and the queries of stage s of softmax(q . k_i / sqrt(c))    (1) sinks take no part
 //   w_i  = max of s over the tokens within widen_s positions of i                      (2)
-//   A'   = sinks, the question's end, the prompt's end, and the best by w; keep_s N in all  (3) ties: earlier
+//   A'   = sinks, the question's end, the prompt's end, and the best by w;             (3) ties: earlier
+//          max(keep_s N, floor) in all
 // With sum and whole, (1) is a sum over the last layers, and (2) spreads over sentences (row_scores.h).
 //
 // Why each part (measured on SmolLM2, docs/quality.md):
-// - The prompt's end often does not look at a fact's next digit, so a chosen token needs its neighbours (2).
+// - The prompt's end often does not look at a fact's next digit, so a chosen token needs its neighbours (2):
+//   48 on either side keep a UUID, 16 lose it.
+// - A share of a short prompt has no room for the fixed tokens and two neighbourhoods, hence the floor (3).
 // - In the first third of the layers no single query finds the tokens that the answer needs. 16 queries
 //   together do, each through one head, so (1) takes the maximum there. From half depth on the last query
 //   finds them, and its mean over heads is enough.
@@ -96,7 +99,8 @@ TokenSet CoppicePolicy::BeforeLayer(const Observation& seen, Backend& be) {
     w[row] = std::numeric_limits<float>::infinity();
     ++always;
   }
-  const int64_t count = std::max({CeilShare(stage->keep, seen.prompt_tokens), always, int64_t{1}});
+  const int64_t count =
+      std::max({CeilShare(stage->keep, seen.prompt_tokens), config_.floor, always, int64_t{1}});
   return be.TopK(TensorView(w.data(), DType::kF32, 1, seen.rows()), count).UnionLast(1);  // (3)
 }
 
@@ -144,7 +148,7 @@ struct CoppiceSettings {
   std::vector<double> keep = {0.25, 0.1, 0.05};
   std::vector<int> queries = {16, 16, 1};
   std::vector<std::string> pool = {"max", "max", "mean"};
-  std::vector<int> widen = {16, 16, 8};
+  std::vector<int> widen = {48};
   std::vector<std::string> ask = {"question", "question", "end"};
   std::vector<int> sum = {1};
   std::vector<std::string> whole = {"none"};
@@ -168,6 +172,7 @@ Keys CoppiceKeys(CoppiceSettings& s, const ModelShape& shape) {
        "layers before the choice whose scores add up; in decode the last alone", "",
        "1 to L, one or one per layer"},
       {"whole", &s.whole, "none sentence", "sentence: a token has the best score of its sentence"},
+      {"floor", &c.floor, 0, kManyTokens, "a stage keeps at least this many tokens"},
       {"sink", &c.sink, 0, kManyTokens, "positions below this always stay"},
       {"last", &c.last, 1, kManyTokens, "so many of the prompt's last tokens stay, and of the question's"},
       {"revive", &c.revive, "none aux", "none: what left in prefill never returns"},
@@ -226,7 +231,9 @@ MethodInstance MakeCoppice(const MethodSpec& spec, const MethodContext& context)
   keys.Read(spec);
   Finish(keys, context, s);
   MethodInstance made = MakeInstance<CoppicePolicy>(
-      keys, {StageReason(s.layers, context.shape), LengthReason(context, s.minimum), WindowReason(context)},
+      keys,
+      {StageReason(s.layers, context.shape), LengthReason(context, std::max(s.minimum, s.config.floor + 1)),
+       WindowReason(context)},
       s.config);
   if (!s.config.revive) made.switched_off = kRevives;
   return made;

@@ -21,6 +21,7 @@ CoppiceConfig OneStage(double keep, int widen) {
                       .scores = {.queries = 4, .pool = MassPool::kMaximum, .widen = widen}}},
           .sink = 1,
           .last = 2,
+          .floor = 0,
           .revive_mass = 0.5,
           .revive_cap = 2};
 }
@@ -39,6 +40,21 @@ TEST(CoppicePolicy, KeepsTheBestWithTheirNeighbours) {
   EXPECT_THAT(Prefill(alone, mass), ElementsAre(0, 5, 7, 9, 10, 11));
   CoppicePolicy wide(OneStage(0.5, 1));
   EXPECT_THAT(Prefill(wide, mass), ElementsAre(0, 4, 5, 6, 10, 11));
+}
+
+// Half of 12 tokens is six; the floor keeps eight, and never more than there are.
+TEST(CoppicePolicy, TheFloorKeepsMoreThanTheShare) {
+  const std::vector<float> mass = {0, 0, .1f, 0, 0, 5, 0, 2, 0, 3, 0, 0};
+  CoppiceConfig config = OneStage(0.5, 0);
+  config.floor = 8;
+  CoppicePolicy eight(config);
+  EXPECT_THAT(Prefill(eight, mass), ElementsAre(0, 1, 2, 5, 7, 9, 10, 11));
+  config.floor = 5;
+  CoppicePolicy below(config);
+  EXPECT_THAT(Prefill(below, mass), ElementsAre(0, 5, 7, 9, 10, 11)) << "the share is more";
+  config.floor = 100;
+  CoppicePolicy all(config);
+  EXPECT_EQ(Prefill(all, mass).size(), mass.size());
 }
 
 TEST(CoppicePolicy, TheQuestionsEndStays) {
@@ -110,12 +126,12 @@ TEST(CoppicePolicy, ParkedTokensReturnWhereTheyHoldTheAttention) {
 TEST(CoppiceMethod, Settings) {
   const MethodInfo method = CoppiceMethod();
   EXPECT_EQ(SettingsOf(method, "coppice"),
-            "coppice:layers=9/16/26,keep=0.25/0.1/0.05,queries=16/16/1,pool=max/max/mean,widen=16/16/8,"
+            "coppice:layers=9/16/26,keep=0.25/0.1/0.05,queries=16/16/1,pool=max/max/mean,widen=48/48/48,"
             "ask=question/question/"
             "end,skip_sink=4,sum=1/1/1,whole=none/none/"
-            "none,sink=4,last=64,revive=aux,revive_mass=0.3,revive_cap=32,min=1024");
+            "none,floor=256,sink=4,last=64,revive=aux,revive_mass=0.3,revive_cap=32,min=1024");
   EXPECT_THAT(SettingsOf(method, "coppice:layers=12,keep=0.2"),
-              HasSubstr("layers=12,keep=0.2,queries=1,pool=mean,widen=8,ask=end,"));
+              HasSubstr("layers=12,keep=0.2,queries=1,pool=mean,widen=48,ask=end,"));
 }
 
 }  // namespace

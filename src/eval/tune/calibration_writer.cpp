@@ -51,13 +51,14 @@ ordered_json RejectedJson(const Pick& pick, const SearchResult& result) {
 }
 
 // A setting and its measurements.
-ordered_json PickJson(const Pick& pick, const SearchResult& result) {
+ordered_json PickJson(const Pick& pick, const SearchResult& result, int64_t length, const ModelShape& shape) {
   ordered_json json;
   json["method"] = pick.method;
   json["prune"] = pick.chosen ? result.tried[*pick.chosen].spec : "none";
   if (!pick.chosen) json["why"] = pick.why;
   if (pick.chosen) {
     const Candidate& c = result.tried[*pick.chosen];
+    json["settings"] = SettingsOf(c.spec, shape, length);
     json["ttft_ratio"] = Rounded(c.cost->ttft, 1e3);
     json["flops_ratio"] = Rounded(c.cost->flops, 1e3);
     json["tuned"] = ScoreJson(c.quality);
@@ -100,13 +101,14 @@ std::string WhyNone(const RangeResult& range, const QualityBudget& budget) {
 
 ordered_json EntryJson(const RangeResult& range, const QualityBudget& budget, const TuneOptions& o,
                        const TuneRun& run, const Engine& engine) {
+  const ModelShape& shape = engine.model().config().shape;
   ordered_json entry = {{"loss", *budget.score_loss}};
   if (budget.kl) entry["kl_bound"] = *budget.kl;
   entry.update({{"length", range.length},
                 {"min_tokens", range.min_tokens},
                 {"max_tokens", std::min(range.max_tokens, engine.context())}});
   if (const Pick* best = BestPick(range.picks, budget, range.search)) {
-    entry.update(PickJson(*best, range.search));
+    entry.update(PickJson(*best, range.search, range.length, shape));
   } else {
     const std::string why = WhyNone(range, budget);
     if (why.empty()) return nullptr;
@@ -114,7 +116,7 @@ ordered_json EntryJson(const RangeResult& range, const QualityBudget& budget, co
   }
   ordered_json methods = ordered_json::array();
   for (const Pick& pick : range.picks) {
-    if (pick.budget == budget) methods.push_back(PickJson(pick, range.search));
+    if (pick.budget == budget) methods.push_back(PickJson(pick, range.search, range.length, shape));
   }
   entry["methods"] = std::move(methods);
   entry["made"] = MadeJson(range, o, run, engine);
@@ -141,7 +143,7 @@ bool SameSamples(const ordered_json& a, const ordered_json& b) {
 // An entry's members in the order in which they are written; those of a setting, as PickJson makes them, are
 // in the middle.
 constexpr const char* kKeyMembers[] = {"loss", "kl_bound", "length", "min_tokens", "max_tokens"};
-constexpr const char* kSettingMembers[] = {"method",      "prune", "why",      "ttft_ratio",
+constexpr const char* kSettingMembers[] = {"method",      "prune", "settings", "why",     "ttft_ratio",
                                            "flops_ratio", "tuned", "held_out", "rejected"};
 
 // `key` with the setting of another entry.
