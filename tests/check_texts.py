@@ -1,6 +1,6 @@
 """Fails when a text of the tree breaks a rule that a program can hold it to:
 
-- a line in src/ is longer than 110 columns, or a line of prose in a page longer than 120;
+- a line in src/ or tests/ is longer than 110 columns, or a line of prose in a page longer than 120;
 - a comment or a page names a file that does not exist, or a text that is not in the repository;
 - a message below src/apps names a command-line flag: messages name fields, and the command line maps them to flags;
 - a link in a page leads nowhere.
@@ -35,7 +35,7 @@ def is_test(path: pathlib.Path) -> bool:
 
 
 def absent(root: pathlib.Path, name: str) -> bool:
-    """Whether no file or folder has this name, with or without an ending ("src/policies/ftp" stands for its two files)."""
+    """Whether no file or folder has this name, with or without an ending ("src/policies/methods/ftp" stands for its two files)."""
     path = root / name
     return not path.exists() and not any(path.parent.glob(path.name + ".*")) and name.split("/")[:2] != ["models", "fetched"]
 
@@ -115,7 +115,7 @@ def in_page(root: pathlib.Path, path: pathlib.Path) -> Iterator[tuple[int, str]]
 
 def faults(root: pathlib.Path) -> Iterator[str]:
     folders = [root / name for name in PLACES.split("|")]
-    for path in sorted((root / "src").rglob("*")):
+    for path in sorted([*(root / "src").rglob("*"), *(root / "tests").rglob("*")]):
         if path.suffix in {".h", ".cpp", ".inl"}:
             yield from (f"{path.relative_to(root)}:{line}: {fault}" for line, fault in in_source(root, path))
     for path in sorted([*root.glob("*.md"), *(page for folder in folders for page in folder.rglob("*.md"))]):

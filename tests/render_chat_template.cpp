@@ -1,6 +1,6 @@
-// Renders chat templates for chat_templates_test.py. Reads a JSON array from standard input, each element with a
-// "context" and either a "template" or the "file" of a GGUF model that has one; writes an array of the templates with
-// their "text" or "error".
+// Renders chat templates for chat_templates_test.py. Reads a JSON array from standard input, each element
+// with a "context" and either a "template" or the "file" of a GGUF model that has one; writes an array of the
+// templates with their "text" or "error".
 #include <fmt/core.h>
 
 #include <iostream>

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "engine/prefix_run.h"
+#include "engine/documents/prefix_run.h"
 #include "policies/registry.h"
 
 namespace coppice {

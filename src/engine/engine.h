@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/calibration.h"
-#include "engine/document_cache.h"
+#include "engine/documents/document_cache.h"
 #include "engine/request.h"
 #include "engine/text_scorer.h"
 #include "kernels/backend.h"

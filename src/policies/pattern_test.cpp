@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include "policies/flexprefill.h"
-#include "policies/minference.h"
+#include "policies/methods/flexprefill.h"
+#include "policies/methods/minference.h"
+#include "policies/methods/xattention.h"
 #include "policies/pattern_test_support.h"
-#include "policies/xattention.h"
 
 namespace coppice {
 namespace {

@@ -5,22 +5,22 @@
 #include <algorithm>
 #include <utility>
 
-#include "policies/coppice.h"
-#include "policies/flexprefill.h"
-#include "policies/ftp.h"
-#include "policies/h2o.h"
-#include "policies/lazyllm.h"
-#include "policies/minference.h"
-#include "policies/pyramidinfer.h"
-#include "policies/quest.h"
-#include "policies/random_drop.h"
-#include "policies/sdtp.h"
-#include "policies/selective_context.h"
-#include "policies/sliminfer.h"
-#include "policies/snapkv.h"
-#include "policies/static_pruning.h"
-#include "policies/streamingllm.h"
-#include "policies/xattention.h"
+#include "policies/methods/coppice.h"
+#include "policies/methods/flexprefill.h"
+#include "policies/methods/ftp.h"
+#include "policies/methods/h2o.h"
+#include "policies/methods/lazyllm.h"
+#include "policies/methods/minference.h"
+#include "policies/methods/pyramidinfer.h"
+#include "policies/methods/quest.h"
+#include "policies/methods/random_drop.h"
+#include "policies/methods/sdtp.h"
+#include "policies/methods/selective_context.h"
+#include "policies/methods/sliminfer.h"
+#include "policies/methods/snapkv.h"
+#include "policies/methods/static_pruning.h"
+#include "policies/methods/streamingllm.h"
+#include "policies/methods/xattention.h"
 
 namespace coppice {
 

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "policies/sdtp_test_file.h"
+#include "policies/methods/sdtp_test_file.h"
 #include "test_files.h"
 
 namespace coppice {

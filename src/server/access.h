@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "server/errors.h"
-#include "server/http.h"
+#include "server/http/http.h"
 
 namespace coppice {
 

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "server/http.h"
+#include "server/http/http.h"
 
 namespace coppice {
 

@@ -4,7 +4,7 @@
 
 #include "engine/prune_json.h"
 #include "server/errors.h"
-#include "server/sse.h"
+#include "server/http/sse.h"
 
 namespace coppice {
 

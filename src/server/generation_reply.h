@@ -11,7 +11,7 @@
 
 #include "formats/json.h"
 #include "server/depth_report.h"
-#include "server/http.h"
+#include "server/http/http.h"
 #include "server/job.h"
 #include "server/log_prob_list.h"
 #include "server/parameters.h"

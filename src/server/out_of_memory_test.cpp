@@ -14,8 +14,8 @@
 #include "base/error.h"
 #include "engine/engine.h"
 #include "failing_memory.h"
-#include "server/http.h"
-#include "server/http_test_client.h"
+#include "server/http/http.h"
+#include "server/http/http_test_client.h"
 #include "server/scheduler.h"
 
 namespace coppice {

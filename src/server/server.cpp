@@ -4,7 +4,7 @@
 #include <new>
 
 #include "base/field_error.h"
-#include "engine/document_folder.h"
+#include "engine/documents/document_folder.h"
 #include "policies/registry.h"
 
 namespace coppice {

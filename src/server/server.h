@@ -11,7 +11,7 @@
 #include "engine/engine.h"
 #include "server/access.h"
 #include "server/generation_reply.h"
-#include "server/http.h"
+#include "server/http/http.h"
 #include "server/metrics.h"
 #include "server/parameters.h"
 #include "server/scheduler.h"
@@ -71,17 +71,17 @@ class Server final : public HttpService {
   void Slots(const HttpRequest&, const ExchangePtr& exchange);
   void MetricsText(const HttpRequest&, const ExchangePtr& exchange);
   void TokenizerInfo(const HttpRequest&, const ExchangePtr& exchange);
-  // server_page.cpp
+  // routes_page.cpp
   static bool IsPage(std::string_view path);
   void Page(const HttpRequest& request, const ExchangePtr& exchange);
   void ListMethods(const HttpRequest&, const ExchangePtr& exchange);
-  // server_slots.cpp
+  // routes_slots.cpp
   void ChangeSlot(const HttpRequest& request, const ExchangePtr& exchange);
-  // server_text.cpp
+  // routes_text.cpp
   void Tokenize(const HttpRequest& request, const ExchangePtr& exchange);
   void Detokenize(const HttpRequest& request, const ExchangePtr& exchange);
   void ApplyTemplate(const HttpRequest& request, const ExchangePtr& exchange);
-  // server_generate.cpp
+  // routes_generate.cpp
   void Completions(const HttpRequest& request, const ExchangePtr& exchange);
   void Chat(const HttpRequest& request, const ExchangePtr& exchange);
   void Generate(Route route, const HttpRequest& request, const ExchangePtr& exchange);

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "server/sse.h"
+#include "server/http/sse.h"
 
 namespace coppice {
 namespace {

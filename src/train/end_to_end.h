@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "policies/sdtp.h"
+#include "policies/methods/sdtp.h"
 #include "train/frozen_model.h"
 #include "train/sdtp_net.h"
 

@@ -1,6 +1,6 @@
 // The predictors during training: their weights, their losses, and AdamW.
 //
-//   pi_i  = W2 gelu(W1 LayerNorm(x_i) + b1) + b2,   s_i = pi_i,0 - pi_i,1      (policies/sdtp_predictor.h)
+//   pi_i  = W2 gelu(W1 LayerNorm(x_i) + b1) + b2,   s_i = pi_i,0 - pi_i,1 (policies/methods/sdtp_predictor.h)
 //   L_mse = mean_i (sigmoid(s_i) - saliency_i)^2
 //   L_r   = mean over pairs of log(1 + exp(-(s_i - s_j) sign(saliency_i - saliency_j)))   (RankNet, no ties)
 //

@@ -10,7 +10,7 @@
 
 #include "formats/safetensors_writer.h"
 #include "kernels/backend.h"
-#include "policies/sdtp_predictor.h"
+#include "policies/methods/sdtp_predictor.h"
 #include "test_files.h"
 #include "train/sdtp_net_torch.h"
 

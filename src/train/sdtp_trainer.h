@@ -1,4 +1,5 @@
-// Trains SDTP predictors for one model, from input files to the side file (policies/sdtp_predictor.cpp).
+// Trains SDTP predictors for one model, from input files to the side file
+// (policies/methods/sdtp_predictor.cpp).
 //
 // There are two phases. Marking: one forward and one backward pass of the frozen model per text gives the
 // input of each stage's layer and the saliency of its tokens; both are stored on disk once. Learning: small

@@ -13,7 +13,7 @@
 #include "base/mmap.h"
 #include "engine/open_model.h"
 #include "formats/safetensors.h"
-#include "policies/sdtp_predictor.h"
+#include "policies/methods/sdtp_predictor.h"
 #include "test_files.h"
 
 namespace coppice {

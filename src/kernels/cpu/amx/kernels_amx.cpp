@@ -9,17 +9,17 @@ namespace {
 #include "kernels/cpu/avx512/vector.inl"
 
 // Needs V.
-#include "kernels/cpu/kernels.inl"
+#include "kernels/cpu/generic/kernels.inl"
 
 // Need the kernels.
 #include "kernels/cpu/amx/tiles.inl"
 
 // Need the tiles and the cache rows.
-#include "kernels/cpu/avx512/weights.inl"
-#include "kernels/cpu/kernel_cache_rows.inl"
+#include "kernels/cpu/avx512/softmax_weights.inl"
+#include "kernels/cpu/generic/kernel_cache_rows.inl"
 
 #include "kernels/cpu/amx/attention.inl"
-#include "kernels/cpu/panel_rows.inl"
+#include "kernels/cpu/generic/panel_rows.inl"
 
 // Needs the tiles and the panel rows.
 #include "kernels/cpu/amx/panels.inl"

@@ -7,7 +7,7 @@
 namespace coppice::cpu {
 namespace {
 
-#include "kernels/cpu/int_dot_loads.inl"
+#include "kernels/cpu/generic/int_dot_loads.inl"
 
 constexpr int64_t kDotAhead = 0;  // the hardware prefetcher does as well
 
@@ -37,7 +37,7 @@ inline __m256i AddScaled(__m256i sums, __m256i codes, __m256i x, __m256i scales)
   return _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), scales));
 }
 
-#include "kernels/cpu/int_dot.inl"
+#include "kernels/cpu/generic/int_dot.inl"
 
 }  // namespace
 

@@ -7,7 +7,7 @@ namespace {
 #include "kernels/cpu/avx2/vector.inl"
 
 // Needs V.
-#include "kernels/cpu/kernels.inl"
+#include "kernels/cpu/generic/kernels.inl"
 }  // namespace
 
 const KernelTable& Avx2Kernels() { return kTable; }

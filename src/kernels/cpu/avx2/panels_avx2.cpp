@@ -10,8 +10,8 @@ namespace {
 
 // kernel_math.inl needs V, and panels.inl needs both.
 // clang-format off
-#include "kernels/cpu/kernel_math.inl"
-#include "kernels/cpu/panel_common.inl"
+#include "kernels/cpu/generic/kernel_math.inl"
+#include "kernels/cpu/generic/panel_common.inl"
 #include "kernels/cpu/avx2/panels.inl"
 // clang-format on
 

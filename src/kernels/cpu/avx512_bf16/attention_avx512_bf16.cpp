@@ -9,11 +9,11 @@ namespace {
 #include "kernels/cpu/avx512/vector.inl"
 
 // Needs V.
-#include "kernels/cpu/kernels.inl"
+#include "kernels/cpu/generic/kernels.inl"
 
 // Need the kernels.
-#include "kernels/cpu/avx512/weights.inl"
-#include "kernels/cpu/kernel_cache_rows.inl"
+#include "kernels/cpu/avx512/softmax_weights.inl"
+#include "kernels/cpu/generic/kernel_cache_rows.inl"
 
 // Need the cache rows, in this order.
 // clang-format off

@@ -10,8 +10,8 @@ namespace {
 
 // Each file depends on those before it.
 // clang-format off
-#include "kernels/cpu/kernel_math.inl"
-#include "kernels/cpu/panel_rows.inl"
+#include "kernels/cpu/generic/kernel_math.inl"
+#include "kernels/cpu/generic/panel_rows.inl"
 // clang-format on
 
 // Needs the panel rows.

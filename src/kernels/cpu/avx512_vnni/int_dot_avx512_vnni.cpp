@@ -6,7 +6,7 @@
 namespace coppice::cpu {
 namespace {
 
-#include "kernels/cpu/int_dot_loads.inl"
+#include "kernels/cpu/generic/int_dot_loads.inl"
 
 // How far ahead blocks of four and five bits are prefetched into L2. Beyond the end of a mapped file, a
 // prefetch does nothing. Zen 4, Q4_0 in a mapped file, two threads, rows of 2048: 30 GB/s without, 39 with,
@@ -57,7 +57,7 @@ inline __m256i AddScaled(__m256i sums, __m256i codes, __m256i x, __m256i scales)
   return _mm256_dpwssd_epi32(sums, _mm256_maddubs_epi16(codes, x), scales);
 }
 
-#include "kernels/cpu/int_dot.inl"
+#include "kernels/cpu/generic/int_dot.inl"
 
 }  // namespace
 

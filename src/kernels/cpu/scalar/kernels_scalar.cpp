@@ -6,7 +6,7 @@ namespace {
 #include "kernels/cpu/scalar/vector.inl"
 
 // Needs V.
-#include "kernels/cpu/kernels.inl"
+#include "kernels/cpu/generic/kernels.inl"
 }  // namespace
 
 const KernelTable& ScalarKernels() { return kTable; }

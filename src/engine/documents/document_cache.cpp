@@ -1,0 +1,388 @@
+#include "engine/documents/document_cache.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <new>
+#include <utility>
+
+#include "base/error.h"
+#include "engine/documents/document_folder.h"
+
+namespace coppice {
+
+namespace {
+
+int64_t InCommon(std::span<const int32_t> a, std::span<const int32_t> b) {
+  const auto count = static_cast<ptrdiff_t>(std::min(a.size(), b.size()));
+  return std::mismatch(a.begin(), a.begin() + count, b.begin()).first - a.begin();
+}
+
+bool BeginsWith(std::span<const int32_t> tokens, std::span<const int32_t> beginning) {
+  return InCommon(tokens, beginning) == static_cast<int64_t>(beginning.size());
+}
+
+// More than any disk holds. A sparse file may claim up to 2^63 bytes, and the sum of two such claims
+// overflows.
+constexpr uintmax_t kMostFileBytes = uintmax_t{1} << 50;
+
+// The work that lies below a point, per token, in half layers.
+int64_t DepthOf(LayerPoint point) { return 2 * int64_t{point.layer} + (point.after_attention ? 1 : 0); }
+
+}  // namespace
+
+DocumentCache::DocumentCache(DocumentCacheOptions options, std::function<PrefixFormat()> format)
+    : options_(std::move(options)), make_format_(std::move(format)) {
+  if (options_.folder.empty()) return;
+  MakeDocumentFolder(options_.folder);
+  ReadFolder();
+  writer_ = std::thread([this] { WriteQueued(); });
+}
+
+DocumentCache::~DocumentCache() {
+  if (!writer_.joinable()) return;
+  try {
+    Flush();
+  } catch (const std::bad_alloc&) {  // what cannot even be queued is lost
+  }
+  {
+    const Lock lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  writer_.join();
+}
+
+const PrefixFormat& DocumentCache::Format() {
+  std::call_once(format_made_, [this] { format_ = make_format_(); });
+  return format_;
+}
+
+void DocumentCache::ReadFolder() {
+  const std::vector<std::string> paths = DocumentFilesIn(options_.folder);
+  if (!paths.empty()) Format();  // its errors are not the files'
+  for (const std::string& path : paths) {
+    auto entry = std::make_shared<Entry>();
+    entry->file = path;
+    try {
+      PrefixHead head = ReadPrefixHead(path, Format());
+      entry->tokens = std::move(head.tokens);
+      entry->point = head.point;
+      entry->complete = head.complete;
+      entry->file_bytes = head.file_bytes;
+    } catch (const Error&) {  // another engine's, or damaged: it takes room, and goes when that is wanted
+      std::error_code gone;
+      const uintmax_t bytes = std::filesystem::file_size(path, gone);
+      if (gone) continue;
+      entry->file_bytes = static_cast<int64_t>(std::min(bytes, kMostFileBytes));
+    }
+    Insert(entry);
+  }
+  MakeRoomOnDisk(0);
+}
+
+// The first of the entries that save the most; of equals the one used last.
+DocumentCache::EntryPtr DocumentCache::Best(std::span<const int32_t> tokens, const PrefixRules& rules,
+                                            int64_t* rows) const {
+  EntryPtr best;
+  int64_t best_work = 0;
+  for (const EntryPtr& entry : entries_) {
+    if (entry->tokens.empty() || entry->point > rules.point) continue;
+    const int64_t takes =
+        std::min(InCommon(tokens, entry->tokens), static_cast<int64_t>(tokens.size()) - rules.tail);
+    if (takes < std::max<int64_t>(options_.least_taken, 1)) continue;
+    const int64_t work = takes * DepthOf(entry->point);
+    if (work < best_work || (work == best_work && entry->used < best->used)) continue;
+    best = entry;
+    best_work = work;
+    *rows = takes;
+  }
+  return best;
+}
+
+DocumentCache::EntryPtr DocumentCache::MostShared(std::span<const int32_t> tokens) const {
+  EntryPtr most;
+  std::pair<int64_t, int64_t> best{0, 0};
+  for (const EntryPtr& entry : entries_) {
+    const std::pair<int64_t, int64_t> shares{InCommon(tokens, entry->tokens), DepthOf(entry->point)};
+    if (shares.first == 0 || shares <= best) continue;
+    most = entry;
+    best = shares;
+  }
+  return most;
+}
+
+std::shared_ptr<const PrefixState> DocumentCache::StateOf(const EntryPtr& entry, Lock& lock) {
+  // Another request reads the same file: its states serve both.
+  changed_.wait(lock, [&] { return !entry->loading; });
+  if (entry->state || entry->file.empty()) return entry->state;
+  const std::string path = entry->file;
+  entry->loading = true;
+  lock.unlock();
+  std::shared_ptr<const PrefixState> state;
+  std::exception_ptr error;
+  try {
+    state = std::make_shared<const PrefixState>(ReadPrefixFile(path, format_));
+    // The name is made from the tokens, but somebody may have put another file there.
+    if (state->tokens != entry->tokens) throw Error("[documents] {}: was exchanged", path);
+    MarkDocumentUsed(path);
+  } catch (...) {  // whatever it is, others may wait for the end of the loading
+    error = std::current_exception();
+  }
+  lock.lock();
+  entry->loading = false;
+  changed_.notify_all();
+  if (error) {
+    if (!entry->forgotten) NoteError(error, path);  // else somebody removed the file on purpose
+    Forget(entry);
+    return nullptr;
+  }
+  entry->state = state;
+  Touch(*entry);
+  MakeRoomInMemory();
+  return state;
+}
+
+PrefixUse DocumentCache::Find(std::span<const int32_t> tokens, const PrefixRules& rules) {
+  Lock lock(mutex_);
+  for (;;) {
+    int64_t rows = 0;
+    const EntryPtr entry = Best(tokens, rules, &rows);
+    if (!entry) {
+      ++stats_.misses;
+      return {};
+    }
+    if (std::shared_ptr<const PrefixState> state = StateOf(entry, lock)) {
+      Touch(*entry);
+      ++stats_.hits;
+      stats_.tokens_taken += rows;
+      return {std::move(state), rows};
+    }
+  }
+}
+
+bool DocumentCache::Wants(int64_t tokens, int64_t bytes, LayerPoint point, const PrefixUse& found) const {
+  if (point == LayerPoint() || bytes > options_.memory_bytes) return false;
+  return tokens - found.rows >= options_.least_new || (found.state && found.state->point < point);
+}
+
+void DocumentCache::Put(std::shared_ptr<const PrefixState> state) {
+  auto entry = std::make_shared<Entry>();
+  entry->tokens = state->tokens;
+  entry->point = state->point;
+  entry->complete = state->complete;
+  entry->state = std::move(state);
+  // `a` does all that `b` can do; for what a cancelled prefill left, a later point is always better.
+  const auto replaces = [](const Entry& a, const Entry& b) {
+    return (a.point == b.point || (!b.complete && a.point > b.point)) && BeginsWith(a.tokens, b.tokens);
+  };
+  const Lock lock(mutex_);
+  std::vector<EntryPtr> replaced;
+  for (const EntryPtr& old : entries_) {
+    if (old->tokens.empty()) continue;
+    if (replaces(*old, *entry)) {
+      Touch(*old);
+      return;
+    }
+    if (replaces(*entry, *old)) replaced.push_back(old);
+  }
+  for (const EntryPtr& old : replaced) Forget(old);
+  Insert(entry);
+  MakeRoomInMemory();
+}
+
+DocumentCache::Saved DocumentCache::Save(std::span<const int32_t> tokens, const std::string& path) {
+  const PrefixFormat& format = Format();
+  Lock lock(mutex_);
+  const EntryPtr entry = MostShared(tokens);
+  const std::shared_ptr<const PrefixState> state = entry ? StateOf(entry, lock) : nullptr;
+  if (!state) throw Error("[documents] {}: nothing of this prompt is in the document cache", path);
+  lock.unlock();
+  const std::lock_guard<std::mutex> one(saving_);
+  WritePrefixFile(*state, format, path);
+  return {state->rows(), state->bytes()};
+}
+
+DocumentCache::Saved DocumentCache::Restore(const std::string& path, LayerPoint latest) {
+  auto state = std::make_shared<const PrefixState>(ReadPrefixFile(path, Format(), options_.memory_bytes));
+  if (state->point > latest) {
+    throw Error("[documents] {}: its states are those of layer {}, the method chooses from layer {} on", path,
+                state->point.layer, latest.layer);
+  }
+  const Saved restored{state->rows(), state->bytes()};
+  Put(std::move(state));
+  return restored;
+}
+
+int64_t DocumentCache::Erase(std::span<const int32_t> tokens) {
+  const Lock lock(mutex_);
+  std::vector<EntryPtr> erased;
+  int64_t most = 0;
+  for (const EntryPtr& entry : entries_) {
+    if (entry->tokens.empty() || !BeginsWith(tokens, entry->tokens)) continue;
+    erased.push_back(entry);
+    most = std::max(most, static_cast<int64_t>(entry->tokens.size()));
+  }
+  for (const EntryPtr& entry : erased) Forget(entry);
+  return most;
+}
+
+DocumentCacheStats DocumentCache::stats() const {
+  const Lock lock(mutex_);
+  DocumentCacheStats stats = stats_;
+  for (const EntryPtr& entry : entries_) {
+    stats.entries += entry->tokens.empty() ? 0 : 1;
+    stats.memory_bytes += entry->held_bytes();
+    stats.disk_bytes += entry->file_bytes;
+  }
+  return stats;
+}
+
+// ---- With the lock held
+
+void DocumentCache::Touch(Entry& entry) { entry.used = ++clock_; }
+
+void DocumentCache::Insert(const EntryPtr& entry) {
+  Touch(*entry);
+  entries_.push_back(entry);
+}
+
+void DocumentCache::Forget(const EntryPtr& entry) {
+  if (std::exchange(entry->forgotten, true)) return;
+  entries_.remove(entry);
+  if (!entry->file.empty()) unlink(entry->file.c_str());
+}
+
+bool DocumentCache::CanWrite(const Entry& entry) const {
+  return !options_.folder.empty() && !entry.unwritable && entry.held_bytes() <= options_.disk_bytes;
+}
+
+void DocumentCache::Queue(const EntryPtr& entry) {
+  queue_.push_back(entry);  // first: where there is no memory for it, nobody would ever write the entry
+  entry->queued = true;
+  changed_.notify_all();
+}
+
+// What waits to be written does not count, as long as it is no more than the cache itself: a disk that does
+// not keep up costs entries, not memory.
+void DocumentCache::MakeRoomInMemory() {
+  int64_t held = 0;
+  int64_t leaving = 0;
+  for (const EntryPtr& entry : entries_) (entry->queued ? leaving : held) += entry->held_bytes();
+  while (held > options_.memory_bytes) {
+    EntryPtr victim;
+    for (const EntryPtr& entry : entries_) {
+      if (entry->state && !entry->queued && (!victim || entry->used < victim->used)) victim = entry;
+    }
+    const int64_t bytes = victim->held_bytes();
+    held -= bytes;
+    if (!victim->file.empty()) {
+      victim->state.reset();
+    } else if (CanWrite(*victim) && leaving + bytes <= options_.memory_bytes) {
+      leaving += bytes;
+      Queue(victim);
+    } else {
+      Forget(victim);
+    }
+  }
+}
+
+void DocumentCache::MakeRoomOnDisk(int64_t incoming) {
+  int64_t held = incoming;
+  for (const EntryPtr& entry : entries_) held += entry->file_bytes;
+  while (held > options_.disk_bytes) {
+    EntryPtr victim;
+    for (const EntryPtr& entry : entries_) {
+      if (!entry->file.empty() && (!victim || entry->used < victim->used)) victim = entry;
+    }
+    if (!victim) return;
+    held -= std::exchange(victim->file_bytes, 0);
+    if (victim->state) {
+      unlink(std::exchange(victim->file, {}).c_str());
+    } else {
+      Forget(victim);
+    }
+  }
+}
+
+void DocumentCache::NoteError(const std::exception_ptr& error, const std::string& path) noexcept {
+  try {
+    try {
+      std::rethrow_exception(error);
+    } catch (const std::bad_alloc&) {
+      stats_.last_error = fmt::format("[documents] {}: no memory for its states", path);
+    } catch (const std::exception& reason) {
+      stats_.last_error = reason.what();
+    }
+  } catch (const std::bad_alloc&) {
+    stats_.last_error = "no memory";
+  }
+}
+
+// ---- Files
+
+std::string DocumentCache::FileOf(const PrefixState& state) const {
+  return fmt::format("{}/{:016x}-{:016x}-{}{}{}", options_.folder, format_.fingerprint.low,
+                     ChecksumOf(std::as_bytes(std::span(state.tokens))), state.point.layer,
+                     state.point.after_attention ? "a" : "", kPrefixSuffix);
+}
+
+void DocumentCache::Flush() {
+  Lock lock(mutex_);
+  for (const EntryPtr& entry : entries_) {
+    if (entry->state && entry->file.empty() && !entry->queued && CanWrite(*entry)) Queue(entry);
+  }
+  changed_.wait(lock, [this] { return queue_.empty() && !writing_; });
+}
+
+void DocumentCache::WriteQueued() {
+  Lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    const EntryPtr entry = queue_.front();
+    queue_.pop_front();
+    writing_ = true;
+    if (!entry->forgotten) WriteEntry(entry, lock);
+    writing_ = false;
+    changed_.notify_all();
+  }
+}
+
+void DocumentCache::WriteEntry(const EntryPtr& entry, Lock& lock) {
+  const std::shared_ptr<const PrefixState> state = entry->state;
+  MakeRoomOnDisk(state->bytes());
+  lock.unlock();
+  std::string path;
+  std::exception_ptr error;
+  int64_t bytes = 0;
+  try {
+    const PrefixFormat& format = Format();
+    path = FileOf(*state);
+    WritePrefixFile(*state, format, path);
+    std::error_code gone;
+    bytes = static_cast<int64_t>(std::filesystem::file_size(path, gone));
+    if (gone) throw Error("[documents] {}: is gone again", path);
+  } catch (...) {  // also where there is no memory: the thread must go on
+    error = std::current_exception();
+  }
+  lock.lock();
+  entry->queued = false;
+  if (error) {
+    entry->unwritable = true;
+    NoteError(error, path);
+  } else if (entry->forgotten) {
+    unlink(path.c_str());
+  } else {
+    entry->file = std::move(path);
+    entry->file_bytes = bytes;
+  }
+  try {
+    MakeRoomInMemory();
+  } catch (const std::bad_alloc&) {  // whoever puts in the next entry makes room
+  }
+}
+
+}  // namespace coppice

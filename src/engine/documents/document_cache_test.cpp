@@ -1,0 +1,388 @@
+// The document cache by itself: what is found, what leaves first, what is on disk, and what happens to it
+// there.
+#include "engine/documents/document_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/error.h"
+#include "base/new_file.h"
+#include "test_files.h"
+
+namespace coppice {
+namespace {
+
+using testing::HasSubstr;
+using Ids = std::vector<int32_t>;
+
+constexpr int kLayers = 4;
+constexpr LayerPoint kDense{kLayers, false};
+constexpr LayerPoint kAfterOne{1, true};
+
+PrefixFormat Format(uint64_t model = 5) {
+  return {.fingerprint = {model, 22},
+          .cache_type = DType::kBF16,
+          .layers = kLayers,
+          .key_width = 16,
+          .hidden = 24,
+          .vocab = 1000};
+}
+
+// Different from the first token on for every `text`, and at every place.
+Ids Text(int32_t text, int64_t tokens, int32_t begin = 0) {
+  Ids ids;
+  for (int32_t i = 0; i < tokens; ++i) ids.push_back((text * 131 + (begin + i) * 7) % 1000);
+  return ids;
+}
+
+Ids Joined(Ids first, const Ids& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+Tensor Filled(DType type, int64_t rows, int64_t cols, int32_t seed) {
+  Tensor tensor(type, rows, cols);
+  std::memset(tensor.mutable_view().data, seed & 0x3f, static_cast<size_t>(tensor.bytes()));
+  return tensor;
+}
+
+std::shared_ptr<const PrefixState> StateOf(Ids tokens, LayerPoint point = kAfterOne, bool complete = true) {
+  const auto rows = static_cast<int64_t>(tokens.size());
+  auto state = std::make_shared<PrefixState>();
+  state->point = point;
+  state->complete = complete;
+  for (int l = 0; l < LayersWithKeys(point); ++l) {
+    state->layers.push_back({Filled(DType::kBF16, rows, 16, tokens.front() + l),
+                             Filled(DType::kBF16, rows, 16, tokens.front() + l + 1)});
+  }
+  if (point.layer < kLayers) state->hidden = Filled(DType::kF32, rows, 24, tokens.back());
+  state->tokens = std::move(tokens);
+  return state;
+}
+
+// Every token at kAfterOne takes 2 layers of 64 bytes, 96 of hidden state, 4 of its own.
+constexpr int64_t kToken = 2 * 2 * 32 + 96 + 4;
+
+std::unique_ptr<DocumentCache> Make(DocumentCacheOptions options = {}, uint64_t model = 5) {
+  return std::make_unique<DocumentCache>(std::move(options), [model] { return Format(model); });
+}
+
+int64_t RowsFound(DocumentCache& cache, const Ids& tokens, LayerPoint point = kDense, int64_t tail = 1) {
+  return cache.Find(tokens, {.point = point, .tail = tail}).rows;
+}
+
+TEST(DocumentCache, TheLongestBeginningInCommon) {
+  const auto cache = Make();
+  EXPECT_EQ(RowsFound(*cache, Text(1, 500)), 0);
+  cache->Put(StateOf(Text(1, 400)));
+  cache->Put(StateOf(Joined(Text(1, 300), Text(2, 100))));
+  EXPECT_EQ(StateOf(Text(1, 400))->bytes(), 400 * kToken);
+  EXPECT_EQ(RowsFound(*cache, Text(1, 500)), 400);
+  EXPECT_EQ(RowsFound(*cache, Text(1, 400)), 399);  // a row must be left
+  EXPECT_EQ(RowsFound(*cache, Text(1, 400), kDense, 50), 350);
+  EXPECT_EQ(RowsFound(*cache, Text(1, 400), kDense, 399), 0);
+  EXPECT_EQ(RowsFound(*cache, Joined(Text(1, 350), Text(3, 50))), 350);
+  EXPECT_EQ(RowsFound(*cache, Joined(Text(1, 300), Text(2, 150))), 400);
+  EXPECT_EQ(RowsFound(*cache, Joined(Text(1, 70), Text(3, 50))), 70);
+  EXPECT_EQ(RowsFound(*cache, Joined(Text(1, 63), Text(3, 50))), 0);  // too little to matter
+  EXPECT_EQ(RowsFound(*cache, Text(9, 500)), 0);
+  EXPECT_EQ(cache->stats().hits, 6);
+  EXPECT_EQ(cache->stats().misses, 4);
+}
+
+TEST(DocumentCache, OnlyStatesFromBeforeTheFirstChoice) {
+  const auto cache = Make();
+  const Ids prompt = Text(1, 500);
+  cache->Put(StateOf(Text(1, 500), kDense));
+  EXPECT_EQ(RowsFound(*cache, prompt, kAfterOne), 0);
+  EXPECT_EQ(RowsFound(*cache, prompt, kDense), 499);
+  cache->Put(StateOf(Text(1, 400), kAfterOne));
+  EXPECT_EQ(RowsFound(*cache, prompt, {1, false}), 0);
+  EXPECT_EQ(RowsFound(*cache, prompt, kAfterOne), 400);
+  EXPECT_EQ(RowsFound(*cache, prompt, {2, false}), 400);
+  EXPECT_EQ(RowsFound(*cache, prompt, {}), 0);
+  EXPECT_EQ(cache->Find(prompt, {.point = kDense}).state->point, kDense);  // saves more
+  // Half the tokens of all layers against all of a third of them.
+  const Ids half = Joined(Text(7, 250), Text(8, 250));
+  cache->Put(StateOf(Joined(Text(7, 250), Text(9, 100)), kDense));
+  cache->Put(StateOf(half, kAfterOne));
+  EXPECT_EQ(cache->Find(half, {.point = kDense}).rows, 250);
+  EXPECT_EQ(cache->Find(half, {.point = {3, false}}).rows, 499);
+}
+
+TEST(DocumentCache, WhatIsWorthKeeping) {
+  const auto cache = Make({.memory_bytes = 1000 * kToken});
+  EXPECT_TRUE(cache->Wants(500, 500 * kToken, kAfterOne, {}));
+  EXPECT_FALSE(cache->Wants(255, 255 * kToken, kAfterOne, {}));    // cheap to compute again
+  EXPECT_FALSE(cache->Wants(1001, 1001 * kToken, kAfterOne, {}));  // larger than the cache
+  EXPECT_FALSE(cache->Wants(500, 500 * kToken, {}, {}));
+  const PrefixUse found{StateOf(Text(1, 400)), 400};
+  EXPECT_FALSE(cache->Wants(600, 600 * kToken, kAfterOne, found));
+  EXPECT_TRUE(cache->Wants(656, 656 * kToken, kAfterOne, found));
+  EXPECT_TRUE(cache->Wants(401, 401 * kToken, kDense, found));  // the states found are not as deep
+}
+
+TEST(DocumentCache, ALongerPromptTakesThePlaceOfItsBeginning) {
+  const auto cache = Make();
+  cache->Put(StateOf(Text(1, 300)));
+  cache->Put(StateOf(Text(1, 600)));
+  EXPECT_EQ(cache->stats().entries, 1);
+  cache->Put(StateOf(Text(1, 300)));  // and not the other way round
+  EXPECT_EQ(cache->stats().entries, 1);
+  EXPECT_EQ(RowsFound(*cache, Text(1, 700)), 600);
+  cache->Put(StateOf(Text(1, 700), kDense));  // serves others
+  EXPECT_EQ(cache->stats().entries, 2);
+  cache->Put(StateOf(Text(2, 300), {1, false}, false));  // of a cancelled prefill
+  EXPECT_EQ(cache->stats().entries, 3);
+  cache->Put(StateOf(Text(2, 300), kAfterOne));
+  EXPECT_EQ(cache->stats().entries, 3);
+  cache->Put(StateOf(Text(2, 300), {1, false}, false));
+  EXPECT_EQ(cache->stats().entries, 3);
+}
+
+TEST(DocumentCache, TheLeastRecentlyUsedLeaves) {
+  const auto cache = Make({.memory_bytes = 1000 * kToken});
+  cache->Put(StateOf(Text(1, 400)));
+  cache->Put(StateOf(Text(2, 400)));
+  EXPECT_EQ(RowsFound(*cache, Text(1, 500)), 400);  // used
+  cache->Put(StateOf(Text(3, 400)));
+  EXPECT_EQ(cache->stats().memory_bytes, 800 * kToken);
+  EXPECT_EQ(RowsFound(*cache, Text(1, 500)), 400);
+  EXPECT_EQ(RowsFound(*cache, Text(2, 500)), 0);
+  EXPECT_EQ(RowsFound(*cache, Text(3, 500)), 400);
+}
+
+TEST(DocumentCache, StatesOutliveTheirEntry) {
+  const auto cache = Make({.memory_bytes = 500 * kToken});
+  cache->Put(StateOf(Text(1, 400)));
+  const PrefixUse use = cache->Find(Text(1, 500), {.point = kAfterOne});
+  cache->Put(StateOf(Text(2, 400)));
+  EXPECT_EQ(RowsFound(*cache, Text(1, 500)), 0);
+  EXPECT_EQ(use.state->tokens, Text(1, 400));
+}
+
+class DocumentFolder : public testing::Test {
+ protected:
+  DocumentCacheOptions Options(int64_t memory = 500, int64_t disk = 100000) const {
+    return {.memory_bytes = memory * kToken, .folder = dir_.Path("cache"), .disk_bytes = disk * kToken};
+  }
+  std::vector<std::string> Files() const {
+    std::vector<std::string> files;
+    for (const auto& entry : std::filesystem::directory_iterator(dir_.Path("cache")))
+      files.push_back(entry.path().string());
+    return files;
+  }
+  TempFolder dir_;
+};
+
+TEST_F(DocumentFolder, WhatLeavesMemoryIsOnDisk) {
+  const auto cache = Make(Options());
+  for (const int32_t text : {1, 2, 3}) {
+    cache->Put(StateOf(Text(text, 400)));
+    cache->Flush();
+  }
+  EXPECT_EQ(cache->stats().entries, 3);
+  EXPECT_EQ(cache->stats().memory_bytes, 400 * kToken);
+  for (const int32_t text : {1, 2, 3, 1}) {
+    const PrefixUse use = cache->Find(Text(text, 500), {.point = kAfterOne});
+    ASSERT_EQ(use.rows, 400) << text;
+    EXPECT_EQ(use.state->layers[0].keys.view().data[0],
+              StateOf(Text(text, 400))->layers[0].keys.view().data[0]);
+    EXPECT_LE(cache->stats().memory_bytes, 500 * kToken);
+  }
+  EXPECT_EQ(cache->stats().last_error, "");
+}
+
+TEST_F(DocumentFolder, IsThereAfterARestart) {
+  {
+    const auto cache = Make(Options(2000));
+    cache->Put(StateOf(Text(1, 400)));
+    cache->Put(StateOf(Text(2, 300)));
+    cache->Put(StateOf(Text(3, 350), {1, false}, false));
+  }
+  const auto cache = Make(Options(2000));
+  EXPECT_EQ(cache->stats().entries, 3);
+  EXPECT_EQ(cache->stats().memory_bytes, 0);
+  EXPECT_EQ(RowsFound(*cache, Text(1, 500)), 400);
+  EXPECT_EQ(RowsFound(*cache, Text(2, 500)), 300);
+  EXPECT_EQ(RowsFound(*cache, Text(3, 500)), 350);
+  cache->Put(StateOf(Text(3, 350)));  // the complete one takes its place, on disk too
+  EXPECT_EQ(Files().size(), 2u);
+}
+
+TEST_F(DocumentFolder, TheDiskHasABudgetToo) {
+  {
+    const auto cache = Make(Options(500, 900));
+    for (const int32_t text : {1, 2, 3, 4}) {
+      cache->Put(StateOf(Text(text, 400)));
+      cache->Flush();
+      EXPECT_LE(cache->stats().disk_bytes, 900 * kToken);
+    }
+    EXPECT_EQ(RowsFound(*cache, Text(1, 500)), 0);
+    EXPECT_EQ(RowsFound(*cache, Text(3, 500)), 400);
+    cache->Put(StateOf(Text(5, 1000)));  // larger than the disk may be
+  }
+  EXPECT_EQ(Files().size(), 2u);
+  // The order of use outlives the process: 3 was read after 4 was written.
+  const auto cache = Make(Options(500, 500));
+  EXPECT_EQ(RowsFound(*cache, Text(4, 500)), 0);
+  EXPECT_EQ(RowsFound(*cache, Text(3, 500)), 400);
+}
+
+TEST_F(DocumentFolder, AnotherModelsFilesAreLeftAloneAndCounted) {
+  Make(Options())->Put(StateOf(Text(1, 400)));
+  {
+    const auto other = Make(Options(500, 900), 6);
+    EXPECT_EQ(other->stats().entries, 0);
+    EXPECT_GT(other->stats().disk_bytes, 400 * kToken);
+    EXPECT_EQ(RowsFound(*other, Text(1, 500)), 0);
+    other->Put(StateOf(Text(1, 400)));
+    other->Flush();
+  }
+  EXPECT_EQ(Files().size(), 2u);
+  EXPECT_EQ(RowsFound(*Make(Options()), Text(1, 500)), 400);
+}
+
+// Sparse files in the folder, whose lengths together are no number of bytes. tmpfs takes them, most other
+// file systems not.
+TEST_F(DocumentFolder, LengthsThatCannotBeAdded) {
+  if (!std::filesystem::exists("/dev/shm")) GTEST_SKIP() << "no /dev/shm";
+  const TempFolder folder("/dev/shm");
+  std::error_code too_long;
+  for (const char* name : {"a.prefix", "b.prefix", "c.prefix"}) {
+    std::filesystem::resize_file(folder.Write(name, "x"), uintmax_t{3} << 61, too_long);
+  }
+  if (too_long) GTEST_SKIP() << "/dev/shm takes no file of that length";
+  const auto cache = Make({.folder = folder.path()});
+  EXPECT_EQ(cache->stats().disk_bytes, 0);  // more than the folder may hold: they left
+}
+
+// Row 24, and a process that was killed while it wrote.
+TEST_F(DocumentFolder, ADamagedFileIsNotUsed) {
+  Make(Options())->Put(StateOf(Text(1, 400)));
+  const std::string path = Files().at(0);
+  const auto size = std::filesystem::file_size(path);
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(size - 10));
+    file.put('\x7f');
+  }
+  {
+    const auto cache = Make(Options());  // its head is whole
+    EXPECT_EQ(cache->stats().entries, 1);
+    EXPECT_EQ(RowsFound(*cache, Text(1, 500)), 0);
+    EXPECT_THAT(cache->stats().last_error, HasSubstr("checksum of its hidden states"));
+    EXPECT_EQ(cache->stats().entries, 0);
+    EXPECT_TRUE(Files().empty());
+    cache->Put(StateOf(Text(1, 400)));
+  }
+  std::filesystem::resize_file(Files().at(0), size / 2);
+  EXPECT_EQ(RowsFound(*Make(Options()), Text(1, 500)), 0);
+}
+
+TEST_F(DocumentFolder, WhatAKilledProcessLeftIsClearedAway) {
+  Make(Options());
+  const std::string left = dir_.Write("cache/a.prefix.prefix-123.part", "half");
+  const std::string other = dir_.Write("cache/notes.txt", "mine");
+  const std::string foreign = dir_.Write("cache/b.trace-123.part", "half");
+  NewFile held(dir_.Path("cache/c.prefix"), "prefix");  // as in the hands of another process
+  held.Append("half");
+  Make(Options());
+  EXPECT_FALSE(std::filesystem::exists(left));
+  EXPECT_TRUE(std::filesystem::exists(other));
+  EXPECT_TRUE(std::filesystem::exists(foreign));
+  held.Commit();
+  EXPECT_TRUE(std::filesystem::exists(dir_.Path("cache/c.prefix")));
+}
+
+TEST_F(DocumentFolder, AFileThatVanishesIsAMiss) {
+  const auto cache = Make(Options());
+  cache->Put(StateOf(Text(1, 400)));
+  cache->Flush();
+  cache->Put(StateOf(Text(2, 400)));  // 1 is on disk alone
+  for (const std::string& file : Files()) std::filesystem::remove(file);
+  EXPECT_EQ(RowsFound(*cache, Text(1, 500)), 0);
+  EXPECT_EQ(RowsFound(*cache, Text(2, 500)), 400);
+}
+
+TEST_F(DocumentFolder, AFolderThatCannotBeWritten) {
+  const auto cache = Make(Options());
+  cache->Put(StateOf(Text(1, 400)));
+  std::filesystem::remove_all(dir_.Path("cache"));
+  cache->Put(StateOf(Text(2, 400)));
+  cache->Flush();
+  EXPECT_THAT(cache->stats().last_error, HasSubstr("cannot create"));
+  EXPECT_EQ(RowsFound(*cache, Text(2, 500)), 400);  // what fits in memory is kept there
+  EXPECT_THAT(ErrorOf([&] { Make({.folder = dir_.Write("file", "x")}); }), HasSubstr("not a folder"));
+  EXPECT_THAT(ErrorOf([&] { Make({.folder = dir_.Path("no/such")}); }), HasSubstr("cannot create"));
+}
+
+TEST_F(DocumentFolder, SaveRestoreErase) {
+  const std::string path = dir_.Path("slot.bin");
+  const auto cache = Make();
+  EXPECT_THAT(ErrorOf([&] { cache->Save(Text(1, 400), path); }), HasSubstr("nothing of this prompt"));
+  cache->Put(StateOf(Text(1, 400)));
+  cache->Put(StateOf(Text(2, 300)));
+  const DocumentCache::Saved saved = cache->Save(Text(1, 450), path);
+  EXPECT_EQ(saved.tokens, 400);
+  EXPECT_EQ(saved.bytes, 400 * kToken);
+  EXPECT_EQ(cache->Erase(Text(1, 399)), 0);  // it has a token more
+  EXPECT_EQ(cache->Erase(Text(1, 450)), 400);
+  EXPECT_EQ(RowsFound(*cache, Text(1, 500)), 0);
+  EXPECT_EQ(RowsFound(*cache, Text(2, 500)), 300);
+
+  const auto restarted = Make();
+  EXPECT_THAT(ErrorOf([&] { restarted->Restore(path, {1, false}); }), HasSubstr("chooses from layer 1 on"));
+  EXPECT_THAT(ErrorOf([&] { Make({}, 6)->Restore(path); }), HasSubstr("another model"));
+  EXPECT_THAT(ErrorOf([&] { Make({.memory_bytes = 399 * kToken})->Restore(path); }), HasSubstr("do not fit"));
+  EXPECT_EQ(restarted->stats().entries, 0);
+  EXPECT_EQ(restarted->Restore(path, kAfterOne).tokens, 400);
+  EXPECT_EQ(RowsFound(*restarted, Text(1, 500)), 400);
+}
+
+TEST_F(DocumentFolder, ErasedMeansOnDiskToo) {
+  const auto cache = Make(Options());
+  cache->Put(StateOf(Text(1, 400)));
+  cache->Flush();
+  EXPECT_EQ(Files().size(), 1u);
+  EXPECT_EQ(cache->Erase(Text(1, 400)), 400);
+  EXPECT_TRUE(Files().empty());
+}
+
+// Under the thread sanitizer as well.
+TEST_F(DocumentFolder, ManyThreads) {
+  const auto cache = Make(Options(1000, 3000));
+  std::atomic<int64_t> found = 0;
+  std::vector<std::thread> threads;
+  for (int32_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int32_t round = 0; round < 60; ++round) {
+        const int32_t text = (round * 5 + t * 3) % 11;
+        const PrefixUse use = cache->Find(Text(text, 400), {.point = kAfterOne});
+        if (use.rows > 0) {
+          EXPECT_EQ(use.state->tokens, Text(text, 300));
+          EXPECT_EQ(use.state->hidden.rows(), 300);
+          ++found;
+        } else {
+          cache->Put(StateOf(Text(text, 300)));
+        }
+        if (round % 20 == 19) cache->Erase(Text(text, 400));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  cache->Flush();
+  EXPECT_GT(found, 20);
+  EXPECT_EQ(cache->stats().last_error, "");
+  EXPECT_LE(cache->stats().memory_bytes, 1000 * kToken);
+  EXPECT_LE(cache->stats().disk_bytes, 3000 * kToken);
+}
+
+}  // namespace
+}  // namespace coppice

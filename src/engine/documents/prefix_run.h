@@ -1,0 +1,34 @@
+// What one request takes from the document cache, and what it leaves there.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/documents/document_cache.h"
+#include "formats/model_shape.h"
+#include "model/sequence.h"
+#include "policies/policy.h"
+
+namespace coppice {
+
+// Stands beside a sequence from before its prefill until after it. Without a cache it does nothing.
+class PrefixRun {
+ public:
+  PrefixRun(DocumentCache* cache, const std::vector<int32_t>& tokens, const TokenPolicy& policy,
+            const ModelShape& shape, SequenceState& sequence);
+  ~PrefixRun() { sequence_.capture = nullptr; }
+  PrefixRun(const PrefixRun&) = delete;
+  PrefixRun& operator=(const PrefixRun&) = delete;
+
+  // The prefill is done or was cancelled: what it computed goes to the cache. Not after an error.
+  void Keep();
+
+ private:
+  DocumentCache* cache_;
+  const std::vector<int32_t>& tokens_;
+  SequenceState& sequence_;
+  std::optional<PrefixCapture> capture_;
+};
+
+}  // namespace coppice

@@ -1,0 +1,44 @@
+// The kernels of one ISA, written once over the vector type V. A file of the ISA includes this after V, in
+// its own namespace; the anonymous namespace separates the instances of different ISAs.
+
+// Each file depends on those before it.
+// clang-format off
+#include "kernels/cpu/generic/kernel_math.inl"
+#include "kernels/cpu/generic/kernel_rows.inl"
+#include "kernels/cpu/generic/kernel_quants.inl"
+#include "kernels/cpu/generic/kernel_dot.inl"
+#include "kernels/cpu/generic/kernel_softmax.inl"
+#include "kernels/cpu/generic/kernel_attention.inl"
+#include "kernels/cpu/generic/kernel_attention_few.inl"
+#include "kernels/cpu/generic/kernel_decode_attention.inl"
+// clang-format on
+
+constexpr AttentionKernels kAttention = {AttendAny, MergeStates, ClearState, FinishRows,
+                                         AddMass,   nullptr,     false};
+constexpr DecodeKernels kDecode = {AttendDecode, FinishDecode};
+
+constexpr KernelTable kTable = {
+    .dequantize = {CopyF32, WidenF16, WidenBf16, DequantizeBlocks<Q4_0>, DequantizeBlocks<Q4_1>,
+                   DequantizeBlocks<Q5_0>, DequantizeBlocks<Q5_1>, DequantizeBlocks<Q8_0>,
+                   DequantizeBlocks<Q2_K>, DequantizeBlocks<Q3_K>, DequantizeBlocks<Q4_K>,
+                   DequantizeBlocks<Q5_K>, DequantizeBlocks<Q6_K>},
+    .dot = {DotF32, DotF16, DotBf16, DotBlocks<Q4_0>, DotBlocks<Q4_1>, DotBlocks<Q5_0>, DotBlocks<Q5_1>,
+            DotBlocks<Q8_0>, DotBlocks<Q2_K>, DotBlocks<Q3_K>, DotBlocks<Q4_K>, DotBlocks<Q5_K>,
+            DotBlocks<Q6_K>},
+    .stream = {nullptr, StreamNarrow<HalfWeights>, StreamNarrow<Bf16Weights>},
+    .arrange = {nullptr, nullptr, ArrangePairs},
+    .to_f16 = ToF16Row,
+    .to_bf16 = ToBf16Row,
+    .to_q8_0 = ToQ8Row,
+    .rms_norm = RmsNorm,
+    .layer_norm = LayerNorm,
+    .rope = Rope,
+    .silu_mul = SiluMul,
+    .gelu = Gelu,
+    .add = Add,
+    .softmax = SoftmaxRow,
+    .attention = kAttention,
+    .attention_bf16 = kAttention,
+    .decode = kDecode,
+    .decode_bf16 = kDecode,
+};

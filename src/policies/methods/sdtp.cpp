@@ -1,0 +1,132 @@
+// SDTP: saliency-driven dynamic token pruning. Trained predictors, prefill only; dropped tokens never return.
+//
+// Before layer l_s, s = 1 ... S, over the rows that are left, x the hidden states that enter the layer:
+//   pi_i   = W2 gelu(W1 LayerNorm(x_i) + b1) + b2                      (1) one small network per stage
+//   s_i    = pi_i,0 - pi_i,1                                           (2) log-odds of keeping the token
+//   keep_s = round(r^s N)                                              (3) of the original prompt; half up
+//   S      = the first 4, the last ceil(0.1 N), the best others by s   (4) ties: the earlier
+// The first and last rows of (4) count inside keep_s; if they are more, they all stay. The method does not
+// read attention, so it works with every kind of attention and every number of kv heads. Tokens keep their
+// positions.
+//
+// The paper does not say whether it counts layers from 0 or 1: layers 4, 7, ..., 31 of 32, counted from 0,
+// reproduce its FLOPs table. The 10 % are of the original prompt. LayerNorm and h = d / 4 follow DynamicViT,
+// on which the paper builds. The user supplies the file of predictors: file head of sdtp_predictor.cpp.
+//
+// Cost: 2 n (d h + 2 h) FLOPs per stage, 0.4 % of a prefill in all.
+// Source: Saliency-driven dynamic token pruning for large language models, arXiv 2504.04514.
+#include "policies/methods/sdtp.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/check.h"
+#include "policies/presets.h"
+#include "policies/stages.h"
+
+namespace coppice {
+
+SdtpPolicy::SdtpPolicy(SdtpConfig config, SdtpFile file)
+    : config_(std::move(config)), file_(std::move(file)) {
+  for (const int layer : config_.layers) COPPICE_CHECK(StageOf(file_.layers(), layer) >= 0);
+}
+
+SdtpStays StaysAt(const SdtpConfig& config, int stage, int64_t prompt_tokens,
+                  std::span<const int32_t> positions) {
+  const int64_t n = prompt_tokens;
+  const auto rows = static_cast<int64_t>(positions.size());
+  return {.keep = RoundShare(std::pow(config.r, stage + 1), n),  // (3)
+          .first = RowsBelow(positions, config.first),
+          // The last row stays even where local is 0.
+          .last = std::max<int64_t>(1, rows - RowsBelow(positions, n - CeilShare(config.local, n)))};
+}
+
+LayerPoint SdtpPolicy::FirstChoice() const {
+  return config_.layers.empty() || config_.r >= 1 ? kNoPoint : LayerPoint{config_.layers.front(), false};
+}
+
+TokenSet SdtpPolicy::BeforeLayer(const Observation& seen, Backend& be) {
+  const int64_t rows = seen.rows();
+  const int stage = StageOf(config_.layers, seen.layer);
+  if (stage < 0 || config_.r >= 1) return TokenSet::All(rows);
+  const SdtpStays stays = StaysAt(config_, stage, seen.prompt_tokens, seen.positions);
+  if (stays.All(rows)) return TokenSet::All(rows);
+  const auto predictor = static_cast<size_t>(StageOf(file_.layers(), seen.layer));
+  std::vector<float> score(static_cast<size_t>(rows));
+  file_.predictors()[predictor].Score(seen.hidden, be, score);      // (1), (2)
+  return BestRows(score, stays.keep, stays.first, stays.last, be);  // (4)
+}
+
+namespace {
+
+struct SdtpSettings {
+  std::string file = {};
+  bool low = false;
+  int stages = 0;
+  SdtpConfig config = {};
+  int64_t minimum = 1024;
+};
+
+Keys SdtpKeys(SdtpSettings& s, const ModelShape& shape) {
+  SdtpConfig& c = s.config;
+  return {
+      Keys::File("file", &s.file, "a safetensors file", "predictors trained for this model",
+                 "SDTP needs predictors trained for this very model, in a safetensors file (docs/methods.md: "
+                 "format and training); none are published"),
+      {"preset", &s.low, "file low", "the file's stages, or the five of SDTP-low"},
+      {"stages", &s.stages, 1, shape.layers - 1, "how many, evenly from layer L / 8 to the last",
+       "the file's", "1 to L - 1"},
+      LayersKey(c.layers, shape, "tokens leave before these layers", "the file's", "layers of the file"),
+      {"r", &c.r, kAboveZero, 1, "each stage leaves this share of the one before", "the file's"},
+      {"first", &c.first, 0, kManyTokens, "positions below this always stay", "the file's"},
+      {"local", &c.local, 0, 1, "share of the prompt, at its end, that always stays", "the file's"},
+      MinKey(s.minimum),
+  };
+}
+
+void SetStages(const Keys& keys, const ModelShape& shape, const SdtpFile& file, SdtpSettings& s) {
+  std::vector<int>& layers = s.config.layers;
+  if (!keys.Given("layers")) {
+    const bool as_file = !keys.Given("stages") || static_cast<size_t>(s.stages) == file.layers().size();
+    layers = s.low ? SdtpLowLayers(shape) : as_file ? file.layers() : SdtpLayers(shape, s.stages);
+  }
+  if (keys.Given("stages") && static_cast<size_t>(s.stages) != layers.size()) {
+    throw PruneError("sdtp: stages={} but {} layers: {}", s.stages, layers.size(), fmt::join(layers, "/"));
+  }
+  s.stages = static_cast<int>(layers.size());
+  for (const int layer : layers) {
+    if (StageOf(file.layers(), layer) < 0) {
+      throw PruneError("sdtp: the file has no predictor for layer {}; it has {}", layer,
+                       fmt::join(file.layers(), "/"));
+    }
+  }
+}
+
+MethodInstance MakeSdtp(const MethodSpec& spec, const MethodContext& context) {
+  SdtpSettings s;
+  Keys keys = SdtpKeys(s, context.shape);
+  keys.Read(spec);
+  SdtpFile file(s.file, context.shape);
+  SetStages(keys, context.shape, file, s);
+  if (!keys.Given("r")) s.config.r = file.r();
+  if (!keys.Given("first")) s.config.first = file.first();
+  if (!keys.Given("local")) s.config.local = file.local();
+  return MakeInstance<SdtpPolicy>(keys, {LengthReason(context, s.minimum), WindowReason(context)}, s.config,
+                                  std::move(file));
+}
+
+}  // namespace
+
+MethodInfo SdtpMethod() {
+  return {"sdtp",
+          "drop tokens at many layers by small trained networks; they never return",
+          "Saliency-driven dynamic token pruning for large language models, arXiv 2504.04514",
+          kDropsRows,
+          HelpOf(&SdtpKeys),
+          &MakeSdtp};
+}
+
+}  // namespace coppice

@@ -1,0 +1,50 @@
+// SDTP: saliency-driven dynamic token pruning with trained predictors (file head of sdtp.cpp).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "policies/method_info.h"
+#include "policies/methods/sdtp_predictor.h"
+#include "policies/policy.h"
+
+namespace coppice {
+
+struct SdtpConfig {
+  // Stages: tokens are dropped before these layers. Ascending; the file has a predictor for each.
+  std::vector<int> layers;
+  double r = 0.9;      // r^(s+1) of the prompt stays at stage s, (0, 1]; 1 keeps everything
+  int64_t first = 4;   // positions below this always stay
+  double local = 0.1;  // share of the prompt, at its end, that always stays
+};
+
+// (3), (4): how many of a stage's rows stay: `keep` in all, the first `first` and the last `last` whatever
+// their scores. Training uses the same rule, so that it masks the rows that a run removes.
+struct SdtpStays {
+  int64_t keep = 0;
+  int64_t first = 0;
+  int64_t last = 0;  // at least 1
+
+  bool All(int64_t rows) const { return std::max(keep, first + last) >= rows; }
+};
+// For rows at ascending `positions` of a prompt of `prompt_tokens`.
+SdtpStays StaysAt(const SdtpConfig& config, int stage, int64_t prompt_tokens,
+                  std::span<const int32_t> positions);
+
+class SdtpPolicy final : public TokenPolicy {
+ public:
+  SdtpPolicy(SdtpConfig config, SdtpFile file);
+
+  LayerPoint FirstChoice() const override;
+  TokenSet BeforeLayer(const Observation& seen, Backend& be) override;
+
+ private:
+  SdtpConfig config_;
+  SdtpFile file_;
+};
+
+MethodInfo SdtpMethod();
+
+}  // namespace coppice

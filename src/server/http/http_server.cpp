@@ -1,0 +1,240 @@
+#include <netdb.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "base/field_error.h"
+#include "server/errors.h"
+#include "server/http/http_session.h"
+
+namespace coppice {
+
+using asio::ip::tcp;
+using std::chrono::milliseconds;
+
+const std::string& HttpRequest::Header(const std::string& name) const {
+  static const std::string none;
+  const auto found = headers.find(name);
+  return found == headers.end() ? none : found->second;
+}
+
+namespace {
+
+constexpr milliseconds kRetry{100};  // until there are descriptors or memory again
+
+tcp::endpoint Resolve(const std::string& host, int port) {
+  asio::io_context io;
+  tcp::resolver resolver(io);
+  error_code ec;
+  const auto found = resolver.resolve(host, std::to_string(port), tcp::resolver::numeric_service, ec);
+  if (ec || found.empty())
+    throw FieldError("host", " {}: is no address of this machine: {}", host, ec.message());
+  return found.begin()->endpoint();
+}
+
+// Thousands of connections need as many descriptors; the soft limit is often 1024.
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace
+
+bool IsLoopback(const std::string& host) { return Resolve(host, 0).address().is_loopback(); }
+
+struct HttpServer::Impl {
+  Impl(const HttpOptions& o, HttpService& service)
+      : options(o),
+        shared(options, service),
+        io(std::max(options.threads, 1)),
+        acceptor(io),
+        retry(io),
+        work(io.get_executor()) {}
+
+  void Listen() {
+    const tcp::endpoint where = Resolve(options.host, options.port);
+    const auto fail = [&](const error_code& ec) {
+      throw Error("cannot listen on {}:{}: {}", options.host, options.port, ec.message());
+    };
+    error_code ec;
+    if (acceptor.open(where.protocol(), ec)) fail(ec);
+    acceptor.set_option(tcp::acceptor::reuse_address(true), ec);  // connections of an earlier run linger
+    if (acceptor.bind(where, ec)) fail(ec);
+    if (acceptor.listen(asio::socket_base::max_listen_connections, ec)) fail(ec);
+    port = acceptor.local_endpoint().port();
+  }
+
+  // The callback of an accept, or of the wait before the next. If Asio has no memory to queue it, Asio throws
+  // out of run() and drops the callback; the destructor then notes that nothing is being accepted.
+  class Once {
+   public:
+    Once(Impl* impl, void (Impl::*call)(error_code, tcp::socket*)) : impl_(impl), call_(call) {}
+    Once(Once&& other) noexcept : impl_(std::exchange(other.impl_, nullptr)), call_(other.call_) {}
+    Once& operator=(Once&&) = delete;
+    ~Once() {
+      if (impl_ != nullptr) impl_->accept_lost = true;
+    }
+    void operator()(error_code ec, tcp::socket socket) {
+      (std::exchange(impl_, nullptr)->*call_)(ec, &socket);
+    }
+    void operator()(error_code ec) { (std::exchange(impl_, nullptr)->*call_)(ec, nullptr); }
+
+   private:
+    Impl* impl_;
+    void (Impl::*call_)(error_code, tcp::socket*);
+  };
+
+  // Each accept starts the next one and must not end without it, or the server would accept no further
+  // client. If there is no memory for the next, this thread waits until there is.
+  void Accept() noexcept {
+    while (!stopping) {
+      accept_lost = false;  // also what a failed attempt below noted
+      try {
+        const std::lock_guard lock(accepting);
+        if (stopping) return;
+        acceptor.async_accept(asio::make_strand(io), Once(this, &Impl::OnAccept));
+        return;
+      } catch (const std::exception&) {
+        std::this_thread::sleep_for(kRetry);
+      }
+    }
+  }
+
+  void OnAccept(error_code ec, tcp::socket* socket) noexcept {
+    if (stopping) return;
+    try {
+      if (ec) {  // mostly out of descriptors: other connections must close first
+        const std::lock_guard lock(accepting);
+        retry.expires_after(kRetry);
+        retry.async_wait(Once(this, &Impl::OnRetry));
+        return;
+      }
+      if (shared.connections >= options.max_connections) {
+        TurnAway(*socket);
+      } else {
+        Welcome(std::move(*socket));
+      }
+    } catch (const std::exception&) {  // out of memory: it is closed, and others are accepted
+    }
+    Accept();
+  }
+
+  void OnRetry(error_code stopped, tcp::socket* /*none*/) noexcept {
+    if (!stopped) Accept();
+  }
+
+  void Welcome(tcp::socket socket) {
+    auto session = std::make_shared<HttpSession>(std::move(socket), shared);
+    Remember(session);
+    session->Start();
+  }
+
+  static void TurnAway(tcp::socket& socket) {
+    const HttpReply reply = ErrorReply({503, "unavailable_error", "too many connections; try again later"});
+    const std::string text = fmt::format(
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: "
+        "close\r\n\r\n{}",
+        reply.type, reply.body.size(), reply.body);
+    error_code ignored;
+    socket.non_blocking(true, ignored);
+    socket.write_some(asio::buffer(text), ignored);
+  }
+
+  void Remember(const std::shared_ptr<HttpSession>& session) {
+    const std::lock_guard lock(mutex);
+    if (sessions.size() >= 2 * static_cast<size_t>(shared.connections) + 16) {
+      std::erase_if(sessions, [](const auto& weak) { return weak.expired(); });
+    }
+    sessions.push_back(session);
+  }
+
+  void Run() {
+    try {
+      for (int i = 0; i < std::max(options.threads, 1); ++i) threads.emplace_back([this] { Serve(); });
+    } catch (const std::system_error& error) {
+      Stop(milliseconds(0));
+      throw FieldError("threads_http", " {}: the system starts no more threads: {}", options.threads,
+                       error.what());
+    }
+  }
+
+  // Connections handle running out of memory themselves. Asio may still throw where it queues a callback.
+  void Serve() {
+    while (true) {
+      try {
+        io.run();
+        return;
+      } catch (const std::exception&) {
+        if (accept_lost.exchange(false)) Accept();
+      }
+    }
+  }
+
+  void Stop(milliseconds grace) {
+    if (threads.empty()) return;
+    stopping = true;
+    {
+      const std::lock_guard lock(accepting);
+      error_code ignored;
+      acceptor.close(ignored);
+      retry.cancel();
+    }
+    const auto end = std::chrono::steady_clock::now() + grace;
+    const auto wait_while = [&](const std::atomic<int>& count, std::chrono::steady_clock::time_point until) {
+      while (count > 0 && std::chrono::steady_clock::now() < until)
+        std::this_thread::sleep_for(milliseconds(5));
+    };
+    wait_while(shared.answering, end);
+    {
+      const std::lock_guard lock(mutex);
+      for (const auto& weak : sessions) {
+        if (const auto session = weak.lock()) session->PostClose();
+      }
+    }
+    shared.handlers->join();  // their work is bounded: parse and tokenize
+    wait_while(shared.connections, std::chrono::steady_clock::now() + milliseconds(500));
+    io.stop();
+    for (std::thread& thread : threads) thread.join();
+    threads.clear();
+    shared.handlers
+        .reset();  // a request that came after join() holds its connection, which needs `io` to end
+  }
+
+  const HttpOptions options;
+  HttpShared shared;
+  asio::io_context io;
+  // Not on a strand: where Asio has no memory to queue a strand's work, that strand never runs again.
+  std::mutex accepting;  // of the next two
+  tcp::acceptor acceptor;
+  asio::steady_timer retry;
+  // Without it run() would return for good when Asio drops the only callback there is.
+  asio::executor_work_guard<asio::io_context::executor_type> work;
+  std::vector<std::thread> threads;
+  std::atomic<bool> stopping{false};
+  std::atomic<bool> accept_lost{false};  // no accept is under way, and none will start
+  std::mutex mutex;
+  std::vector<std::weak_ptr<HttpSession>> sessions;
+  int port = 0;
+};
+
+HttpServer::HttpServer(const HttpOptions& options, HttpService& service)
+    : impl_(std::make_unique<Impl>(options, service)) {
+  RaiseDescriptorLimit();
+  impl_->Listen();
+  impl_->Accept();
+  impl_->Run();
+}
+
+HttpServer::~HttpServer() { Stop(milliseconds(0)); }
+
+int HttpServer::port() const { return impl_->port; }
+int HttpServer::connections() const { return impl_->shared.connections; }
+void HttpServer::Stop(milliseconds grace) { impl_->Stop(grace); }
+
+}  // namespace coppice

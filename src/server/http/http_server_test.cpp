@@ -1,0 +1,211 @@
+// Sockets, with a service that only pretends to compute: answers from other threads, streams, clients that
+// leave.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "server/errors.h"
+#include "server/http/http.h"
+#include "server/http/http_test_client.h"
+
+namespace coppice {
+namespace {
+
+using std::chrono::milliseconds;
+
+// /quick answers at once; /later from a thread of its own; /stream sends events from one; /silent says
+// nothing and notes when its client leaves; /throws and /throws/quickly fail; /slow takes its time to be
+// refused or not.
+class Service final : public HttpService {
+ public:
+  ~Service() override { Join(); }
+  std::optional<HttpReply> Refuse(const HttpRequest& head) override {
+    if (head.path == "/slow") {
+      ++refusing_;
+      std::this_thread::sleep_for(milliseconds(200));
+    }
+    if (head.path == "/refused") return ErrorReply({403, "permission_error", "no"});
+    return std::nullopt;
+  }
+  bool IsQuick(const HttpRequest& head) override {
+    return head.path.ends_with("/quick") || head.path.ends_with("quickly");
+  }
+  void Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) override {
+    if (request.path == "/quick") return exchange->Reply({.status = 200, .body = "quick " + request.body});
+    if (request.path.starts_with("/throws")) throw std::bad_alloc();
+    exchange->OnGone([this] { ++gone_; });
+    if (request.path == "/silent") {
+      const std::lock_guard lock(mutex_);
+      silent_.push_back(exchange);
+      return;
+    }
+    if (request.path == "/pings") exchange->StartPings(milliseconds(10));
+    const std::lock_guard lock(mutex_);
+    threads_.emplace_back([path = request.path, exchange] {
+      if (path == "/later") return exchange->Reply({.status = 200, .body = "later"});
+      if (path == "/pings") std::this_thread::sleep_for(milliseconds(100));
+      for (int i = 0; i < 50; ++i) exchange->Send("data: " + std::string(200, 'x') + "\n\n");
+      exchange->End();
+    });
+  }
+  void Join() {
+    const std::lock_guard lock(mutex_);
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+    silent_.clear();
+  }
+  int gone() const { return gone_; }
+  int refusing() const { return refusing_; }
+  size_t silent() {
+    const std::lock_guard lock(mutex_);
+    return silent_.size();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::thread> threads_;
+  std::vector<std::shared_ptr<Exchange>> silent_;
+  std::atomic<int> gone_{0};
+  std::atomic<int> refusing_{0};
+};
+
+void WaitUntil(const std::function<bool()>& what) {
+  for (int i = 0; i < 10'000 && !what(); ++i) std::this_thread::sleep_for(milliseconds(1));
+  ASSERT_TRUE(what());
+}
+
+class HttpServerTest : public testing::Test {
+ protected:
+  HttpServerTest() : server_(Options(), service_) {}
+  ~HttpServerTest() override {
+    server_.Stop(milliseconds(100));
+    service_.Join();
+  }
+  static HttpOptions Options() {
+    HttpOptions options;
+    options.port = 0;
+    return options;
+  }
+  Service service_;
+  HttpServer server_;
+};
+
+TEST_F(HttpServerTest, AnswersFromEveryThread) {
+  Client client(server_.port());
+  ASSERT_TRUE(client.connected());
+  client.Get("/quick");
+  EXPECT_NE(client.Until("quick ").find("HTTP/1.1 200 OK"), std::string::npos);
+  client.Get("/later");  // on the same connection
+  EXPECT_NE(client.Until("later").find("HTTP/1.1 200 OK"), std::string::npos);
+  client.Get("/stream");
+  const std::string stream = client.Until("\r\n0\r\n\r\n");
+  EXPECT_NE(stream.find("text/event-stream"), std::string::npos);
+  EXPECT_EQ(stream.substr(stream.size() - 5), "0\r\n\r\n");
+  client.Get("/pings");
+  EXPECT_NE(client.Until("\r\n0\r\n\r\n").find(":\n\n"), std::string::npos);
+  client.Get("/refused");
+  EXPECT_NE(client.Until("}}").find("HTTP/1.1 403"), std::string::npos);
+}
+
+TEST_F(HttpServerTest, ClientsThatLeaveAreNoticed) {
+  for (const bool by_reset : {false, true}) {
+    const int before = service_.gone();
+    Client client(server_.port());
+    client.Get("/silent");
+    WaitUntil([&] { return service_.silent() == 1; });
+    std::this_thread::sleep_for(milliseconds(20));
+    EXPECT_EQ(service_.gone(), before);
+    client.Leave(by_reset);
+    WaitUntil([&] { return service_.gone() == before + 1; });
+    service_.Join();  // whoever could still answer keeps the connection's memory
+    WaitUntil([&] { return server_.connections() == 0; });
+  }
+}
+
+// Their clients are not kept waiting for an answer that nobody will give.
+TEST_F(HttpServerTest, HandlersThatThrowEndTheirConnectionAlone) {
+  Client client(server_.port());
+  client.Get("/later");
+  EXPECT_NE(client.Until("later").find("200 OK"), std::string::npos);
+  for (const char* path : {"/throws", "/throws/quickly"}) {
+    Client broken(server_.port());
+    broken.Get(path);
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(broken.Until("never"), "");
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << path;
+  }
+  client.Get("/later");
+  EXPECT_NE(client.Until("later").find("200 OK"), std::string::npos);
+  client.Leave();
+  WaitUntil([&] { return server_.connections() == 0; });
+}
+
+TEST_F(HttpServerTest, ManyClientsAtOnce) {
+  std::atomic<int> whole{0};
+  std::vector<std::thread> clients;
+  for (int c = 0; c < 8; ++c) {
+    clients.emplace_back([&, c] {
+      for (int i = 0; i < 12; ++i) {
+        Client client(server_.port());
+        const int kind = (c + i) % 4;
+        client.Get(kind == 0 ? "/quick" : kind == 1 ? "/later" : "/stream");
+        if (kind == 3) {  // leaves in the middle of its stream
+          client.Until("data: ");
+          client.Leave(i % 2 == 0);
+          ++whole;
+          continue;
+        }
+        const std::string end = kind == 0 ? "quick" : kind == 1 ? "later" : "\r\n0\r\n\r\n";
+        whole += client.Until(end).find(end) != std::string::npos;
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(whole, 96);
+  WaitUntil([&] { return server_.connections() == 0; });
+}
+
+TEST_F(HttpServerTest, StopsWhileClientsWait) {
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 5; ++i) {
+    clients.push_back(std::make_unique<Client>(server_.port()));
+    clients.back()->Get(i % 2 == 0 ? "/silent" : "/quick");
+  }
+  WaitUntil([&] { return server_.connections() == 5; });
+  server_.Stop(milliseconds(50));
+  for (const auto& client : clients) client->Until("never");  // closed, not held
+  EXPECT_FALSE(Client(server_.port()).connected());
+}
+
+// Its handlers have ended by then; what it holds must go before that on which its socket rests.
+TEST(HttpServer, ARequestThatComesWhileItStops) {
+  for (int i = 0; i < 3; ++i) {
+    Service service;
+    HttpOptions options;
+    options.port = 0;
+    HttpServer server(options, service);
+    Client client(server.port());
+    client.Get("/slow");
+    WaitUntil([&] { return service.refusing() == 1; });
+    server.Stop(milliseconds(0));
+  }
+}
+
+TEST(HttpServer, OnePortHasOneServer) {
+  Service service;
+  HttpOptions options;
+  options.port = 0;
+  HttpServer server(options, service);
+  options.port = server.port();
+  EXPECT_THROW(HttpServer(options, service), Error);
+}
+
+}  // namespace
+}  // namespace coppice

@@ -1,0 +1,133 @@
+// One connection: a sequence of requests, each read within limits and answered whole or as a stream.
+// Functions run in the connection's strand unless they say otherwise. Included only by http_session.cpp and
+// http_server.cpp, which use Asio.
+#pragma once
+
+#include <atomic>
+#include <boost/asio.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "server/http/http.h"
+
+namespace coppice {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+// What all connections share.
+struct HttpShared {
+  const HttpOptions& options;
+  HttpService& service;
+  std::optional<asio::thread_pool> handlers;  // destroyed before the I/O context that their work refers to
+  std::atomic<int> connections{0};
+  std::atomic<int> answering{0};
+  std::atomic<int64_t> body_bytes{0};
+
+  HttpShared(const HttpOptions& o, HttpService& s)
+      : options(o), service(s), handlers(std::in_place, static_cast<size_t>(o.handler_threads)) {}
+};
+
+class HttpSession : public std::enable_shared_from_this<HttpSession> {
+ public:
+  HttpSession(asio::ip::tcp::socket socket, HttpShared& shared);
+  ~HttpSession();
+
+  void Start();
+  // Thread-safe. Does not throw: without memory to schedule it, the connection stays open until its client
+  // disconnects.
+  void PostClose() noexcept {
+    try {
+      Post([](HttpSession& self) { self.Close(); });
+    } catch (const std::exception&) {
+    }
+  }
+  // Runs `step` in the strand. If it runs out of memory the connection is closed, or the client would wait
+  // forever.
+  template <typename F>
+  void Post(F step) {
+    asio::dispatch(socket_.get_executor(), [self = shared_from_this(), f = std::move(step)]() mutable {
+      self->Step([&] { f(*self); });
+    });
+  }
+
+  // For exchange number `turn`; ignored if that exchange has ended.
+  void Reply(uint64_t turn, HttpReply reply);
+  void StartPings(uint64_t turn, std::chrono::milliseconds ping);
+  void Send(uint64_t turn, const std::string& events);
+  void End(uint64_t turn);
+  void OnGone(uint64_t turn, std::function<void()> callback);
+
+ private:
+  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+
+  void ReadHead();
+  void OnHead(error_code ec);
+  void ReadBody(HttpRequest request);
+  void OnBody(error_code ec, HttpRequest request);
+  void Dispatch(HttpRequest request);
+  HttpRequest TakeHead();
+  bool ReserveBody();
+  void ReleaseBody();
+  void RefuseBadHttp(error_code ec);
+  void Watch();
+  void OnWatch(error_code ec, size_t bytes);
+
+  void WriteHead(const HttpReply& reply, bool stream);
+  void Push(std::string bytes);
+  void Write();
+  void OnWrite(error_code ec, size_t bytes);
+  void Finish();
+  void OnFinished();
+  void Linger();
+  void ArmPing();
+  bool IsOpen(uint64_t turn) const { return turn == turn_ && busy_ && !finished_ && !closed_; }
+  template <typename F>
+  void Step(F&& step) {
+    try {
+      step();
+    } catch (const std::exception&) {
+      Close();
+    }
+  }
+  void Arm(asio::steady_timer& timer, std::chrono::milliseconds limit);
+  void Close();
+
+  asio::ip::tcp::socket socket_;
+  HttpShared& shared_;
+  asio::steady_timer read_deadline_;
+  asio::steady_timer write_deadline_;
+  asio::steady_timer ping_timer_;
+  boost::beast::flat_buffer buffer_;
+  std::optional<Parser> parser_;
+  int64_t reserved_ = 0;  // this request's part of shared_.body_bytes
+
+  uint64_t turn_ = 0;       // counts requests
+  bool busy_ = false;       // a request is being answered
+  bool started_ = false;    // bytes of the answer were written
+  bool stream_ = false;     // the answer is a stream
+  bool finished_ = false;   // the whole answer was queued for writing
+  bool watching_ = false;   // a pending read detects a disconnect
+  bool lingering_ = false;  // the answer was sent; further input is discarded
+  bool closed_ = false;
+  bool keep_alive_ = false;
+  bool http_1_0_ = false;
+  bool head_only_ = false;
+  std::function<void()> on_gone_;
+
+  std::deque<std::string> unsent_;
+  size_t unsent_bytes_ = 0;
+  size_t sent_of_first_ = 0;
+  bool writing_ = false;
+  bool quiet_ = true;  // nothing was written since the last ping
+  std::chrono::milliseconds ping_{0};
+};
+
+}  // namespace coppice

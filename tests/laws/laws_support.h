@@ -1,0 +1,254 @@
+// Running a tiny model under a policy and keeping everything that the laws of pruning speak of.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/transformer.h"
+#include "policies/registry.h"
+#include "tests_support.h"
+#include "tiny_model.h"
+
+namespace coppice {
+
+using Positions = std::vector<int32_t>;
+
+// Passes every question on, and writes the answers down as positions.
+class RecordingPolicy final : public TokenPolicy {
+ public:
+  explicit RecordingPolicy(TokenPolicy& inner) : inner_(inner) {}
+
+  TokenSet Input(int64_t tokens, Backend& be) override { return inner_.Input(tokens, be); }
+  PolicyFacts Facts() const override { return inner_.Facts(); }
+  LayerPoint FirstChoice() const override { return inner_.FirstChoice(); }
+  Needs NeedsAt(Phase phase, int layer) const override { return inner_.NeedsAt(phase, layer); }
+  TokenSet BeforeLayer(const Observation& seen, Backend& be) override {
+    EXPECT_EQ(seen.phase, Phase::kPrefill);
+    return inner_.BeforeLayer(seen, be);
+  }
+  TokenSet AfterAttention(const Observation& seen, Backend& be) override {
+    EXPECT_EQ(seen.phase, Phase::kPrefill);
+    return Note(inner_.AfterAttention(seen, be), seen, kept);
+  }
+  TokenSet RunFfn(const Observation& seen, Backend& be) override {
+    return Note(inner_.RunFfn(seen, be), seen, ffn);
+  }
+  TokenSet FillFrom(const Observation& seen, const TokenSet& ran) override {
+    return inner_.FillFrom(seen, ran);
+  }
+  bool ChoosesPattern(Phase phase, int layer) const override { return inner_.ChoosesPattern(phase, layer); }
+  SparsePattern Pattern(const AttentionScene& scene, Backend& be) override {
+    return inner_.Pattern(scene, be);
+  }
+  bool RetainsAt(Phase phase, int layer) const override { return inner_.RetainsAt(phase, layer); }
+  std::optional<Retained> Retain(const Observation& seen, const CacheScene& cache, Backend& be) override {
+    return inner_.Retain(seen, cache, be);
+  }
+  DecodePoint AttendsAt(int layer) const override { return inner_.AttendsAt(layer); }
+  TokenSet Attend(const Observation& seen, const Candidates& candidates, Backend& be) override {
+    TokenSet answer = inner_.Attend(seen, candidates, be);
+    // Who is attended from which layer on, and who of them has to be computed.
+    const int from = seen.layer + (AttendsAt(seen.layer) == DecodePoint::kAfterAttention ? 1 : 0);
+    Positions chosen;
+    for (const int32_t row : answer.ToRows()) {
+      const int32_t p = candidates.positions[static_cast<size_t>(row)];
+      chosen.push_back(p);
+      if (candidates.parked[static_cast<size_t>(row)] != 0) revived.emplace_back(from, p);
+    }
+    attended.emplace_back(from, std::move(chosen));
+    return answer;
+  }
+
+  std::vector<Positions> kept;                      // [layers] after attention, in prefill
+  std::vector<Positions> ffn;                       // [layers]
+  std::vector<std::pair<int, Positions>> attended;  // of the step at hand: from this layer on
+  std::vector<std::pair<int, int32_t>> revived;     // of the step at hand: (first layer, position)
+
+ private:
+  static TokenSet Note(TokenSet set, const Observation& seen, std::vector<Positions>& list) {
+    EXPECT_EQ(seen.phase, Phase::kPrefill);
+    Positions positions;
+    for (const int32_t row : set.ToRows()) positions.push_back(seen.positions[static_cast<size_t>(row)]);
+    list.push_back(std::move(positions));
+    return set;
+  }
+  TokenPolicy& inner_;
+};
+
+struct RunOptions {
+  std::string spec = "none";
+  Protection protection = {};
+  std::vector<PositionSpan> question = {};
+  TokenPolicy* policy = nullptr;  // instead of `spec`
+  int64_t decode = 0;             // greedy steps
+  int64_t tile_rows = 64;
+  ColdOptions cold = {};
+  TraceRecorder* trace = nullptr;
+  PrefixUse prefix = {};
+  PrefixCapture* capture = nullptr;
+  RunControl control = {};
+};
+
+struct RunResult {
+  std::vector<std::vector<float>> logits;  // of the prompt's end, then of each generated token
+  std::vector<int32_t> generated;          // greedy
+  SequenceState state;
+  std::vector<Positions> kept, ffn;                           // as RecordingPolicy
+  std::vector<std::vector<Positions>> attended;               // [steps][layers]
+  std::vector<std::vector<std::pair<int, int32_t>>> revived;  // [steps]
+  bool active = false;
+  std::string reason;
+};
+
+inline std::vector<float> RowOf(const Tensor& logits) {
+  const std::span<const float> row = logits.view().Row<float>(0);
+  return {row.begin(), row.end()};
+}
+
+// The tiny model has no tokenizer: its tokens are words, and what a second model would say of them is made
+// up, but always the same.
+inline MethodContext TinyContext(const Transformer& model, const std::vector<int32_t>& prompt,
+                                 std::span<const PositionSpan> question = {}) {
+  return {
+      .shape = model.config().shape,
+      .tokens = static_cast<int64_t>(prompt.size()),
+      .prompt = prompt,
+      .question = question,
+      .pieces =
+          [&prompt] {
+            std::vector<std::string> words;
+            for (const int32_t id : prompt)
+              words.push_back(" word" + std::to_string(id) + (id % 5 == 0 ? "." : ""));
+            return words;
+          },
+      .open_scorer = [&prompt](const std::string&) -> TokenScores {
+        return [&prompt] {
+          std::vector<float> bits;
+          for (size_t i = 0; i < prompt.size(); ++i)
+            bits.push_back(static_cast<float>((static_cast<uint32_t>(prompt[i]) + i) * 2654435761u >> 16));
+          return bits;
+        };
+      }};
+}
+
+inline RunResult RunTiny(const Transformer& model, const std::vector<int32_t>& prompt, Backend& be,
+                         const RunOptions& options) {
+  const auto tokens = static_cast<int64_t>(prompt.size());
+  PruneChoice choice =
+      MakePolicy(options.spec, TinyContext(model, prompt, options.question), options.protection);
+  RecordingPolicy policy(options.policy != nullptr ? *options.policy : *choice.policy);
+  RunResult run;
+  run.active = choice.active;
+  run.reason = choice.reason;
+  run.state = model.NewSequence(tokens, tokens + options.decode, be);
+  run.state.cold_options = options.cold;
+  run.state.trace = options.trace;
+  run.state.prefix = options.prefix;
+  run.state.capture = options.capture;
+  Workspace ws = model.NewWorkspace(options.tile_rows);
+  const Pass pass{policy, run.state, ws, be, options.control};
+  Tensor logits;
+  model.Prefill(prompt, pass, logits);
+  run.logits.push_back(RowOf(logits));
+  for (int64_t step = 0; step < options.decode; ++step) {
+    const std::vector<float>& row = run.logits.back();
+    run.generated.push_back(static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin()));
+    policy.attended.clear();
+    policy.revived.clear();
+    model.Decode(run.generated.back(), pass, logits);
+    run.logits.push_back(RowOf(logits));
+    run.revived.push_back(policy.revived);
+    std::vector<Positions>& attended = run.attended.emplace_back();
+    for (int l = 0; l < model.config().shape.layers; ++l) {
+      const LayerCache& cache = run.state.layers[static_cast<size_t>(l)].cache;
+      attended.emplace_back(cache.positions().begin(), cache.positions().end());
+      for (const auto& [from, positions] : policy.attended) {
+        if (from <= l) attended.back() = positions;
+      }
+    }
+  }
+  run.kept = std::move(policy.kept);
+  run.ffn = std::move(policy.ffn);
+  return run;
+}
+
+inline Positions PositionsOf(const LayerCache& cache) {
+  return {cache.positions().begin(), cache.positions().end()};
+}
+
+// Positions that have keys in a layer, hot or cold, in any kv head.
+inline Positions StoredPositions(const SequenceState& state, int layer) {
+  Positions all = state.cold ? state.cold->ColdPositions(layer) : Positions{};
+  for (const std::span<const int32_t> list :
+       state.layers[static_cast<size_t>(layer)].cache.position_lists()) {
+    Positions both;
+    std::set_union(all.begin(), all.end(), list.begin(), list.end(), std::back_inserter(both));
+    all = std::move(both);
+  }
+  return all;
+}
+
+inline bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+inline void ExpectSameLogits(const RunResult& a, const RunResult& b) {
+  ASSERT_EQ(a.logits.size(), b.logits.size());
+  for (size_t i = 0; i < a.logits.size(); ++i) {
+    ASSERT_TRUE(SameBits(a.logits[i], b.logits[i])) << "logits " << i << " differ";
+  }
+  EXPECT_EQ(a.generated, b.generated);
+}
+
+// The cached keys and values of one position, as bytes, of the kv heads that have it; empty where none has.
+inline std::string CachedBytes(const LayerCache& cache, int32_t position) {
+  std::string all;
+  for (int head = 0; head < cache.kv_heads(); ++head) {
+    const std::span<const int32_t> positions = cache.positions(head);
+    const auto it = std::lower_bound(positions.begin(), positions.end(), position);
+    if (it == positions.end() || *it != position) continue;
+    const int64_t columns = cache.width() / cache.kv_heads();
+    for (const TensorView& t : {cache.keys(), cache.values()}) {
+      const TensorView row = t.Cols(head * columns, columns).Rows(it - positions.begin(), 1);
+      all.append(reinterpret_cast<const char*>(row.data), static_cast<size_t>(BytesOf(t.dtype, columns)));
+    }
+  }
+  return all;
+}
+
+// Every row of `pruned` is bit-equal to the same position of `dense`.
+inline void ExpectRowsOf(const LayerCache& pruned, const LayerCache& dense) {
+  for (const int32_t p : pruned.ragged() ? std::span<const int32_t>() : pruned.positions()) {
+    ASSERT_EQ(CachedBytes(pruned, p), CachedBytes(dense, p)) << "position " << p;
+  }
+  const int64_t columns = pruned.width() / pruned.kv_heads();
+  for (int head = 0; head < pruned.kv_heads() && pruned.ragged(); ++head) {
+    for (int64_t row = 0; row < pruned.rows(); ++row) {
+      const int32_t p = pruned.positions(head)[static_cast<size_t>(row)];
+      const auto at = std::lower_bound(dense.positions().begin(), dense.positions().end(), p);
+      const TensorView mine = pruned.keys().Cols(head * columns, columns).Rows(row, 1);
+      const TensorView theirs =
+          dense.keys().Cols(head * columns, columns).Rows(at - dense.positions().begin(), 1);
+      ASSERT_EQ(std::memcmp(mine.data, theirs.data, static_cast<size_t>(BytesOf(mine.dtype, columns))), 0)
+          << "position " << p << " of kv head " << head;
+    }
+  }
+}
+
+inline bool IsSubset(const Positions& inner, const Positions& outer) {
+  return std::includes(outer.begin(), outer.end(), inner.begin(), inner.end());
+}
+
+inline bool Has(const Positions& set, int32_t position) {
+  return std::binary_search(set.begin(), set.end(), position);
+}
+
+}  // namespace coppice
