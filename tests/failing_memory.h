@@ -8,8 +8,8 @@
 
 namespace coppice {
 
-inline thread_local int spared_allocations = 0;   // so many of this thread's next ones succeed
-inline thread_local int failing_allocations = 0;  // so many after them fail
+inline thread_local int spared_allocations = 0;   // this many of this thread's next allocations succeed
+inline thread_local int failing_allocations = 0;  // this many after them fail
 inline thread_local bool has_own_memory = false;  // this thread does not notice what follows
 inline std::atomic<bool> memory_is_out{false};
 

@@ -31,7 +31,7 @@ pip=(python3 -m pip)
 { "${pip[@]}" --version || { python3 -m venv "$work/venv" && pip=("$work/venv/bin/pip"); }; } >"$work/log" 2>&1 \
   && "${pip[@]}" download -q --no-deps --only-binary :all: --retries 1 --timeout 20 -d "$work" "$package" \
     >"$work/log" 2>&1 || give_up "$(grep -m1 '^ERROR' "$work/log" || tail -1 "$work/log")"
-# Beside the target, so that the last step is a rename: whoever looks finds the whole file or none.
+# Beside the target, so that the last step is a rename: other programs see the whole file or none.
 { mkdir -p "$folder" && part=$(mktemp "$target.XXXXXX"); } 2>"$work/log" || give_up "$(tail -1 "$work/log")"
 python3 - "$work"/*.whl "$member" >"$part" 2>"$work/log" <<'END' || give_up "$(tail -1 "$work/log")"
 import shutil, sys, zipfile

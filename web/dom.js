@@ -32,7 +32,7 @@ export function problem(text) {
   byId('problem').hidden = text === '';
 }
 
-// [r, g, b] of a custom property. Only an element's own colour is resolved for the theme at hand.
+// [r, g, b] of a custom property. Only an element's own colour is resolved for the current theme.
 export function colour(property) {
   const probe = el('i');
   probe.style.color = `var(${property})`;

@@ -282,7 +282,7 @@ ResolvedPrune Calibrations::Resolve(std::string_view spec, int64_t prompt_tokens
   return ChooseSetting(usable_, *loss, prompt_tokens);
 }
 
-// A damaged file is told, because whoever put it there expects it to be used.
+// A damaged file beside the model is an error: the user who put it there expects it to be used.
 void Calibrations::Load() {
   usable_.clear();
   other_weights_.clear();

@@ -100,7 +100,7 @@ TEST(ChatPrompt, ManyProtectedMessages) {
   EXPECT_TRUE(too_long.protected_spans.empty());
 }
 
-// Whoever writes marks into a message gains nothing.
+// Marks that a user writes into a message have no effect.
 TEST(ChatPrompt, MarksInMessages) {
   const ByteTokenizer tokenizer(kPlain);
   for (const char* hostile : {"\ue000\ue001x\ue000\ue002", "\ue000\ue000\ue000", "a\ue000\ue002"}) {

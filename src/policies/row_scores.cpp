@@ -29,14 +29,15 @@ std::vector<float> RowScores::Spread(std::span<const float> scores,
 
 Keys RowScoresKeys(RowScores& s, const ModelShape& shape, std::string_view queries) {
   return {
-      {"queries", &s.queries, 1, 4096, "how many queries score", queries},
-      {"ask", &s.of_question, "end question", "whose: the prompt's last tokens, or the question's last"},
-      {"pool", &s.pool, "mean max", "over heads and queries"},
-      {"skip_sink", &s.skip_sink, 0, 4096, "keys at positions below this score nothing and take no mass"},
-      {"widen", &s.widen, 0, 4096, "a token has the best score of so many neighbours on both sides"},
+      {"queries", &s.queries, 1, 4096, "number of queries that score", queries},
+      {"ask", &s.of_question, "end question",
+       "score with the last queries of the prompt, or of the question"},
+      {"pool", &s.pool, "mean max", "how scores of heads and queries are pooled"},
+      {"skip_sink", &s.skip_sink, 0, 4096, "leave keys below this position out of the softmax that scores"},
+      {"widen", &s.widen, 0, 4096, "a token takes the best score within this many positions"},
       {"sum", &s.sum, 1, std::max(shape.layers, 1),
-       "layers before the choice whose scores add up; in decode the last alone", "", "1 to L"},
-      {"whole", &s.whole_sentence, "none sentence", "sentence: a token has the best score of its sentence"},
+       "number of layers before the choice whose scores are summed (prefill)", "", "1 to L"},
+      {"whole", &s.whole_sentence, "none sentence", "sentence: a token takes the best score of its sentence"},
   };
 }
 

@@ -41,7 +41,7 @@ struct TestJob {
   int Wait() const { return ending->Wait(); }
 };
 
-// A prompt of so many tiles, each a millisecond, and so many tokens as long.
+// A job with this many prompt tiles and generated tokens, one millisecond each.
 TestJob MakeJob(int tiles, int tokens = 1) {
   TestJob made{std::make_shared<Job>(), std::make_shared<Ending>()};
   made.job->request.tokens.resize(static_cast<size_t>(tiles));

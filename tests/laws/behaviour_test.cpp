@@ -163,9 +163,9 @@ TEST_F(Behaviour, AFactMayLeaveLateButNotEarly) {
   EXPECT_LT(early.log_p, -70);  // guessing 35 digits: -81
 }
 
-// T-FT9, the random control of FTP's table 3: as many rows by lot are worse. From layer 3 of ten on, where
-// the preset begins, both answer everything: the model has retrieved before that layer's FFN, and nothing is
-// left there to spoil. The law is tested where the FFN does matter, from layer 0 on.
+// T-FT9, the random control of FTP's table 3: the same number of rows at random is worse. From layer 3 of ten
+// on, where the preset begins, both answer everything, because the model has retrieved before that layer's
+// FFN. The law is tested where the FFN does matter, from layer 0 on.
 TEST_F(Behaviour, RowsOfTheFfnByLotAreWorse) {
   const Outcome ftp = AskAll("ftp:dense=0,eta=0.5");
   const Outcome lot = AskAll("ftp:dense=0,eta=0.5,choose=random");
@@ -198,7 +198,7 @@ TEST_F(MiddleLayers, ChosenTokensAnswerAndAsManyByLotDoNot) {
   EXPECT_LE(AskAll("random:layers=4/7/11,keep=0.5/0.5/0.5,min=0").right, 1);
 }
 
-// The predictors that are shipped beside it, ten stages from layer 2 on, against as many tokens by lot.
+// The shipped predictors, ten stages from layer 2 on, against the same number of tokens at random.
 TEST_F(MiddleLayers, ShippedPredictorsKeepTheFacts) {
   EXPECT_GE(AskAll("sdtp:file=" COPPICE_SOURCE_DIR "/models/coppice-12-sdtp.safetensors,min=0").right, 3);
 }

@@ -69,8 +69,8 @@ class RecordingPolicy final : public TokenPolicy {
 
   std::vector<Positions> kept;                      // [layers] after attention, in prefill
   std::vector<Positions> ffn;                       // [layers]
-  std::vector<std::pair<int, Positions>> attended;  // of the step at hand: from this layer on
-  std::vector<std::pair<int, int32_t>> revived;     // of the step at hand: (first layer, position)
+  std::vector<std::pair<int, Positions>> attended;  // of the current step: from this layer on
+  std::vector<std::pair<int, int32_t>> revived;     // of the current step: (first layer, position)
 
  private:
   static TokenSet Note(TokenSet set, const Observation& seen, std::vector<Positions>& list) {

@@ -80,9 +80,9 @@ class Pass {
   Matrix x;                          // [n] the residual stream
   std::vector<Matrix> q, k, v;       // [layers][n][..] after RoPE at the token's position
   std::vector<Matrix> raw_q, raw_k;  // before it
-  std::vector<Matrix> weights;       // [heads][n][n] of the layer at hand
+  std::vector<Matrix> weights;       // [heads][n][n] of the current layer
   Set alive;                         // prefill: in the stream. Decode: attended by the current token
-  Set runs;                          // prefill: run the FFN at hand. Decode: the running batch
+  Set runs;                          // prefill: run the current FFN. Decode: the running batch
   size_t current = 0;                // the current token; prefill: the last of the prompt
   std::vector<size_t> depth;         // [n]
   struct Parked {

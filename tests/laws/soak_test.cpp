@@ -352,7 +352,7 @@ TEST_P(SoakEngine, FullDisk) {
   if (!mounted) GTEST_SKIP() << "a test may not mount a file system here";
 }
 
-// C12: whoever stops in the middle, while transfers are under way, leaves nothing behind.
+// C12: a run that is cancelled while transfers are in progress leaves nothing behind.
 TEST_P(SoakEngine, Cancelling) {
   const std::unique_ptr<Engine> engine = NewEngine(folder_.path());
   const int64_t files = OpenFiles();

@@ -381,7 +381,7 @@ void DocumentCache::WriteEntry(const EntryPtr& entry, Lock& lock) {
   }
   try {
     MakeRoomInMemory();
-  } catch (const std::bad_alloc&) {  // whoever puts in the next entry makes room
+  } catch (const std::bad_alloc&) {  // the next insertion makes room
   }
 }
 

@@ -29,7 +29,7 @@ struct DocumentCacheOptions {
   std::string folder = {};                  // where it goes then; empty: it is gone
   int64_t disk_bytes = int64_t{16} << 30;   // of the files in `folder`, those of other models too
   int64_t least_taken = 64;                 // fewer tokens in common are computed again
-  int64_t least_new = 256;  // so many tokens more than an entry has are worth one of their own
+  int64_t least_new = 256;  // minimum number of new tokens before a longer prefix gets its own entry
 };
 
 struct DocumentCacheStats {

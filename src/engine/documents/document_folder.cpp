@@ -17,7 +17,7 @@
 namespace coppice {
 
 void MakeDocumentFolder(const std::string& folder) {
-  // What it will hold can be read back as text by whoever has the tokenizer.
+  // Private: with the tokenizer, its files can be turned back into prompts.
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
     throw Error("[documents] {}: cannot create: {}", folder, std::strerror(errno));
   std::error_code ignored;

@@ -260,8 +260,8 @@ class CpuBackend final : public Backend {
   enum class Form { kFloats, kBf16, kCodes };  // in order of falling precision
   static constexpr size_t kForms = 3;
 
-  // fp32 weights keep their precision: whoever stores a model in fp32 wants that. So do tiny matrices: with
-  // less than 64 inputs there is nothing to gain.
+  // fp32 weights keep their precision, because a user who stores a model in fp32 wants it. Matrices with
+  // fewer than 64 inputs keep theirs, because nothing would be gained.
   Form FormOf(const TensorView& w) const {
     constexpr int64_t kFewestInputs = 64;
     if (w.dtype == DType::kF32 || w.cols < kFewestInputs) return Form::kFloats;

@@ -160,25 +160,26 @@ Keys CoppiceKeys(CoppiceSettings& s, const ModelShape& shape) {
   CoppiceConfig& c = s.config;
   s.layers = CoppiceLayers(shape);
   return {
-      LayersKey(s.layers, shape, "tokens leave before these layers", "round(L {0.27,0.5,0.8})")
+      LayersKey(s.layers, shape, "tokens are dropped before these layers", "round(L {0.27,0.5,0.8})")
           .NoValues("none"),
-      {"keep", &s.keep, kAboveZero, 1, "share of the prompt that stays"},
-      {"queries", &s.queries, 1, 4096, "how many queries score"},
-      {"pool", &s.pool, "max mean", "over heads and queries"},
-      {"widen", &s.widen, 0, 4096, "neighbours on both sides that a token takes along"},
-      {"ask", &s.ask, "question end", "whose queries: the question's last, or the prompt's"},
-      {"skip_sink", &s.skip_sink, 0, 4096, "keys at positions below this score nothing and take no mass"},
+      {"keep", &s.keep, kAboveZero, 1, "share of the prompt to keep"},
+      {"queries", &s.queries, 1, 4096, "number of queries that score"},
+      {"pool", &s.pool, "max mean", "how scores of heads and queries are pooled"},
+      {"widen", &s.widen, 0, 4096, "a token keeps this many neighbours on either side"},
+      {"ask", &s.ask, "question end", "score with the last queries of the question, or of the prompt"},
+      {"skip_sink", &s.skip_sink, 0, 4096, "leave keys below this position out of the softmax that scores"},
       {"sum", &s.sum, 1, std::max(shape.layers, 1),
-       "layers before the choice whose scores add up; in decode the last alone", "",
+       "number of layers before the choice whose scores are summed (prefill)", "",
        "1 to L, one or one per layer"},
-      {"whole", &s.whole, "none sentence", "sentence: a token has the best score of its sentence"},
+      {"whole", &s.whole, "none sentence", "sentence: a token takes the best score of its sentence"},
       {"floor", &c.floor, 0, kManyTokens, "a stage keeps at least this many tokens"},
-      {"sink", &c.sink, 0, kManyTokens, "positions below this always stay"},
-      {"last", &c.last, 1, kManyTokens, "so many of the prompt's last tokens stay, and of the question's"},
-      {"revive", &c.revive, "none aux", "none: what left in prefill never returns"},
+      {"sink", &c.sink, 0, kManyTokens, "positions below this are always kept"},
+      {"last", &c.last, 1, kManyTokens, "this many last tokens of prompt and question are always kept"},
+      {"revive", &c.revive, "none aux", "aux: dropped tokens can come back while generating; none: never"},
       {"revive_mass", &c.revive_mass, 0, 1,
-       "tokens return where they hold more than this of a step's attention"},
-      {"revive_cap", &c.revive_cap, 0, kManyTokens, "so many at most, per stage and generated token"},
+       "dropped tokens come back if they hold more than this share of attention"},
+      {"revive_cap", &c.revive_cap, 0, kManyTokens,
+       "most tokens that come back per stage and generated token"},
       MinKey(s.minimum),
   };
 }

@@ -212,7 +212,7 @@ MethodInstance MakeFlexPrefill(const MethodSpec& spec, const MethodContext& cont
 MethodInfo FlexPrefillMethod() {
   return {
       "flexprefill",
-      "prefill attention on as many blocks per head as hold most of its mass",
+      "sparse prefill attention: the blocks of each head that hold most of its mass",
       "FlexPrefill: a context-aware sparse attention mechanism for efficient long-sequence inference, ICLR "
       "2025, arXiv 2502.20766",
       kSparsePrefill,

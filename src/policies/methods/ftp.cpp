@@ -74,12 +74,11 @@ Keys FtpKeys(FtpConfig& c, const ModelShape& shape) {
        "by model: 0.90 to 0.95"},
       {"dense", &c.dense, 0, shape.layers, "layers below this one stay dense",
        "10 where L >= 28, else round(10 L / 32)", "0 to L"},
-      {"first", &c.first, 0, kManyTokens, "positions below this always run"},
-      {"last", &c.num_queries, 1, 4096, "last tokens, which always run"},
+      {"first", &c.first, 0, kManyTokens, "positions below this always run the FFN"},
+      {"last", &c.num_queries, 1, 4096, "this many last tokens always run the FFN"},
       RowScoresKeys(c.scores, shape, "as last"),
-      {"fill", &c.fill_mean, "none mean",
-       "what skipped rows get: nothing, or the mean output of those that ran"},
-      {"choose", &c.random, "mass random", "random: as many tokens at random, as a control"},
+      {"fill", &c.fill_mean, "none mean", "skipped tokens get nothing, or the mean FFN output of the others"},
+      {"choose", &c.random, "mass random", "random: the same number of tokens, chosen at random (control)"},
       {"seed", &c.seed, 0, kMaxSeed, "of the random choice"},
       MinKey(c.minimum),
   };
@@ -99,7 +98,7 @@ MethodInstance MakeFtp(const MethodSpec& spec, const MethodContext& context) {
 
 MethodInfo FtpMethod() {
   return {"ftp",
-          "skip the FFN for tokens that the prompt's end does not look at; the cache stays whole",
+          "skip the FFN for tokens that the end of the prompt does not attend to; the cache stays whole",
           "FTP: efficient prefilling for long-context LLM inference via FFN token pruning, openreview "
           "fL8Zp8o6RL",
           kSkipsFfn,

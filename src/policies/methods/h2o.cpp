@@ -104,11 +104,11 @@ struct H2oSettings {
 Keys H2oKeys(H2oSettings& s, const ModelShape& /*shape*/) {
   H2oConfig& c = s.config;
   return {
-      BudgetKey("keep", s.keep,
-                "tokens in the cache; halves between heavy and recent where these are not set", "",
+      BudgetKey("keep", s.keep, "cache budget; half for heavy, half for recent, unless these are set", "",
                 "a share up to 1, or 4 tokens up"),
-      BudgetKey("heavy", c.heavy, "kept for the attention they drew; 0 leaves a local window", "keep / 2"),
-      BudgetKey("recent", c.recent, "kept for being last", "keep / 2"),
+      BudgetKey("heavy", c.heavy, "budget for the most attended tokens; 0 keeps a local window only",
+                "keep / 2"),
+      BudgetKey("recent", c.recent, "budget for the last tokens", "keep / 2"),
       {"norm", &c.per_query, "sum count", "rank by the sum of attention, or by its mean over the queries"},
       MinKey(s.minimum),
   };
@@ -154,7 +154,7 @@ MethodInstance MakeH2o(const MethodSpec& spec, const MethodContext& context) {
 MethodInfo H2oMethod() {
   return {
       "h2o",
-      "evict keys and values: keep those that drew the most attention so far, and the recent ones",
+      "evict keys and values: keep those that received the most attention so far, and the recent ones",
       "H2O: heavy-hitter oracle for efficient generative inference of large language models, NeurIPS 2023, "
       "arXiv 2306.14048",
       kEvicts,

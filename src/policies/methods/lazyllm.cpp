@@ -132,16 +132,16 @@ Keys LazyLlmKeys(LazyLlmConfig& c, const ModelShape& shape) {
   };
   return {
       {"preset", &c.paper, "default paper", "paper: strict_memory=0"},
-      LayersKey(c.layers, shape, "tokens leave before these layers", "round(L {10,20,30} / 32)")
+      LayersKey(c.layers, shape, "tokens are dropped before these layers", "round(L {10,20,30} / 32)")
           .NoValues("none"),
-      {"keep", &c.keep, kAboveZero, 1, "share of the prompt tokens still there that stays"},
-      {"sink", &c.sink, 0, kManyTokens, "positions below this always stay"},
-      {"revive", &c.revive, "none aux", "none: what left in prefill never returns"},
-      Keys("revive_mask", &c.mask, "append causal", "whether tokens that return see later ones",
+      {"keep", &c.keep, kAboveZero, 1, "share of the remaining prompt tokens to keep"},
+      {"sink", &c.sink, 0, kManyTokens, "positions below this are always kept"},
+      {"revive", &c.revive, "none aux", "aux: dropped tokens can come back while generating; none: never"},
+      Keys("revive_mask", &c.mask, "append causal", "whether tokens that come back attend to later positions",
            "append; causal with ALiBi")
           .Check(check_mask),
-      {"strict_memory", &c.strict_memory, 0, 1, "move late stages so that parked states never cost memory",
-       "", "0, 1"},
+      {"strict_memory", &c.strict_memory, 0, 1,
+       "move late stages so that KV and Aux together never exceed dense KV", "", "0, 1"},
       RowScoresKeys(c.scores, shape),
       MinKey(c.minimum),
   };
@@ -169,8 +169,8 @@ MethodInstance MakeLazyLlm(const MethodSpec& spec, const MethodContext& context)
 MethodInfo LazyLlmMethod() {
   return {
       "lazyllm",
-      "drop tokens at a few layers, choose again for every generated token, compute the chosen where they "
-      "left",
+      "drop tokens at a few layers, and choose again for every generated token; tokens that come back are "
+      "computed from the layer where they were dropped",
       "LazyLLM: dynamic token pruning for efficient long context LLM inference, arXiv 2407.14057",
       kDropsRows | kRevives,
       HelpOf(&LazyLlmKeys),

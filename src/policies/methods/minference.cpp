@@ -111,9 +111,9 @@ Keys MInferenceKeys(MInferenceConfig& c, const ModelShape& /*shape*/) {
       {"pattern", &c.block_sparse, "vertical_slash block_sparse",
        "columns and diagonals, or the best blocks of averaged queries and keys; for all heads"},
       {"vertical", &c.vertical, MInferenceConfig::kSinkColumns, kManyTokens,
-       "columns per head, the first 30 always"},
+       "columns per head, always with the first 30"},
       {"slash", &c.slash, MInferenceConfig::kLocalDiagonals, kManyTokens,
-       "diagonals per head, the nearest 100 always"},
+       "diagonals per head, always with the nearest 100"},
       {"blocks", &c.blocks, 2, kManyTokens, "block_sparse: key blocks of 64 per query block"},
       MinKey(c.minimum),
   };
@@ -136,7 +136,7 @@ MethodInstance MakeMInference(const MethodSpec& spec, const MethodContext& conte
 MethodInfo MInferenceMethod() {
   return {
       "minference",
-      "prefill attention on a few columns and diagonals per head, as the last 64 queries suggest them",
+      "sparse prefill attention: a few columns and diagonals per head, estimated with the last 64 queries",
       "MInference 1.0: accelerating pre-filling for long-context LLMs via dynamic sparse attention, NeurIPS "
       "2024, arXiv 2407.02490",
       kSparsePrefill,

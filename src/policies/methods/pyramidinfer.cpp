@@ -72,14 +72,14 @@ Keys PyramidInferKeys(PyramidInferConfig& c, const ModelShape& shape) {
   c.r = preset.r;
   c.interval = preset.interval;
   return {
-      {"r", &c.r, kAboveZero, 1, "share of the context that the last layers keep of the layer before",
+      {"r", &c.r, kAboveZero, 1, "share of the context that the last layers keep from the layer before",
        "0.9; 0.8 for Llama-2-13B"},
-      {"recent", &c.recent_share, 0, 1, "share of the prompt at its end that scores and stays"},
-      {"sink", &c.sink, 0, kManyTokens, "positions below this always stay"},
-      {"interval", &c.interval, 1, 1024, "layers from one pruning to the next", "1; 2 for 13B, 3 for 70B"},
+      {"recent", &c.recent_share, 0, 1, "share of the prompt, at its end, that scores and is always kept"},
+      {"sink", &c.sink, 0, kManyTokens, "positions below this are always kept"},
+      {"interval", &c.interval, 1, 1024, "number of layers between prunings", "1; 2 for 13B, 3 for 70B"},
       {"distance_weight", &c.distance_weight, kAboveZero, 1e6,
-       "of the last query against the first that scores"},
-      {"min_context", &c.min_context, 0, kManyTokens, "a context is not cut to this many tokens or fewer"},
+       "weight of the last scoring query relative to the first"},
+      {"min_context", &c.min_context, 0, kManyTokens, "a context always keeps more than this many tokens"},
       {"strategy", &c.linear, "cosine linear", "how the share falls from 1 to r over the layers"},
       MinKey(c.minimum),
   };

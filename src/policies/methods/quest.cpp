@@ -129,8 +129,7 @@ SparsePattern QuestPolicy::Pattern(const AttentionScene& scene, Backend& be) {
 namespace {
 
 Keys QuestKeys(QuestConfig& c, const ModelShape& shape) {
-  return {{"budget", &c.budget, 1, kManyTokens,
-           "keys that a query head reads, in whole pages, three pages at least"},
+  return {{"budget", &c.budget, 1, kManyTokens, "keys that a query head reads; whole pages, at least three"},
           {"page", &c.page, 1, 4096, "positions per page"},
           {"dense", &c.dense, 0, shape.layers, "layers below this one read every key", "", "0 to L"},
           MinKey(c.minimum)};
@@ -151,13 +150,12 @@ MethodInstance MakeQuest(const MethodSpec& spec, const MethodContext& context) {
 }  // namespace
 
 MethodInfo QuestMethod() {
-  return {
-      "quest",
-      "while generating, read only the pages of keys that may matter to the query; nothing leaves the cache",
-      "Quest: query-aware sparsity for efficient long-context LLM inference, ICML 2024, arXiv 2406.10774",
-      kSparseDecode,
-      HelpOf(&QuestKeys),
-      &MakeQuest};
+  return {"quest",
+          "while generating, read only the pages of keys that may matter to the query; nothing is evicted",
+          "Quest: query-aware sparsity for efficient long-context LLM inference, ICML 2024, arXiv 2406.10774",
+          kSparseDecode,
+          HelpOf(&QuestKeys),
+          &MakeQuest};
 }
 
 }  // namespace coppice

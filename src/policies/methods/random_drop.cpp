@@ -52,13 +52,13 @@ namespace {
 
 Keys RandomDropKeys(RandomDropConfig& c, const ModelShape& shape) {
   return {
-      {"keep", &c.keep, kAboveZero, kManyTokens, "share of what is still there that stays", "",
+      {"keep", &c.keep, kAboveZero, kManyTokens, "share of the remaining tokens to keep", "",
        "0 to 1, or tokens; one or one per layer"},
       LayersKey(c.layers, shape, "before the model, or before these layers", "input", "input, or 1 to L - 1")
           .NoValues("input"),
       {"seed", &c.seed, 0, kMaxSeed, "the same seed drops the same tokens"},
-      Keys("positions", &c.compact, "original compact", "whether what enters the model closes ranks",
-           "compact; original with layers")
+      Keys("positions", &c.compact, "original compact",
+           "compact: the remaining tokens are renumbered without gaps", "compact; original with layers")
           .Check([&c] { return c.compact && !c.layers.empty() ? "is not there; it can be original" : ""; }),
       MinKey(c.minimum),
   };
@@ -84,7 +84,7 @@ MethodInstance MakeRandomDrop(const MethodSpec& spec, const MethodContext& conte
 
 MethodInfo RandomDropMethod() {
   return {"random",
-          "drop tokens by lot, before the model or before some layers: a control",
+          "drop tokens at random, before the model or before some layers (control)",
           "random token drop, the baseline of LazyLLM, arXiv 2407.14057",
           kSelectsInput | kDropsRows,
           HelpOf(&RandomDropKeys),

@@ -77,12 +77,13 @@ Keys SdtpKeys(SdtpSettings& s, const ModelShape& shape) {
                  "SDTP needs predictors trained for this very model, in a safetensors file (docs/methods.md: "
                  "format and training); none are published"),
       {"preset", &s.low, "file low", "the file's stages, or the five of SDTP-low"},
-      {"stages", &s.stages, 1, shape.layers - 1, "how many, evenly from layer L / 8 to the last",
+      {"stages", &s.stages, 1, shape.layers - 1, "number of stages, evenly from layer L / 8 to the last",
        "the file's", "1 to L - 1"},
-      LayersKey(c.layers, shape, "tokens leave before these layers", "the file's", "layers of the file"),
-      {"r", &c.r, kAboveZero, 1, "each stage leaves this share of the one before", "the file's"},
-      {"first", &c.first, 0, kManyTokens, "positions below this always stay", "the file's"},
-      {"local", &c.local, 0, 1, "share of the prompt, at its end, that always stays", "the file's"},
+      LayersKey(c.layers, shape, "tokens are dropped before these layers", "the file's",
+                "layers of the file"),
+      {"r", &c.r, kAboveZero, 1, "share of the tokens that each stage keeps", "the file's"},
+      {"first", &c.first, 0, kManyTokens, "positions below this are always kept", "the file's"},
+      {"local", &c.local, 0, 1, "share of the prompt, at its end, that is always kept", "the file's"},
       MinKey(s.minimum),
   };
 }

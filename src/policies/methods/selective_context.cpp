@@ -61,9 +61,10 @@ Keys SelectiveContextKeys(SelectiveContextConfig& c, const ModelShape& /*shape*/
   return {
       Keys::File("model", &c.model, "a GGUF file or a folder", "the second model; may have another tokenizer",
                  "a second, small model that scores the prompt"),
-      {"keep", &c.keep, kAboveZero, 1, "share of the units that stays"},
-      {"unit", &c.unit, "phrase sentence token", "what stays or goes whole"},
-      {"positions", &c.compact, "original compact", "whether what enters the model closes ranks"},
+      {"keep", &c.keep, kAboveZero, 1, "share of the units to keep"},
+      {"unit", &c.unit, "phrase sentence token", "unit that is kept or dropped as a whole"},
+      {"positions", &c.compact, "original compact",
+       "compact: the remaining tokens are renumbered without gaps"},
       MinKey(c.minimum),
   };
 }

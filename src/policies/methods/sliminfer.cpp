@@ -264,22 +264,24 @@ Keys SlimInferKeys(SlimInferSettings& s, const ModelShape& shape) {
   SlimInferConfig& c = s.config;
   c.layers = StageLayers(shape);
   return {
-      LayersKey(c.layers, shape, "from these layers on fewer tokens remain", "round(L {10,20,30} / 32)")
+      LayersKey(c.layers, shape, "blocks are dropped after the attention of these layers",
+                "round(L {10,20,30} / 32)")
           .NoValues("none"),
       {"start", &s.start, 1, std::max(shape.layers - 1, 1),
        "moves the default layers so that they begin here", "the first of layers", "1 to L - 1"},
-      {"keep", &s.keep, kAboveZero, kManyTokens, "tokens that remain at each; one share: of what is left",
+      {"keep", &s.keep, kAboveZero, kManyTokens,
+       "tokens to keep at each; one share applies to the remaining tokens",
        "by model, else 1/4, 1/8, 1/16 of the prompt, at least 2048", "tokens, or shares up to 1"},
       {"decode_keep", &s.decode_keep, kAboveZero, kManyTokens, "prompt tokens that a generated one attends",
        "as keep", "tokens, or shares up to 1"},
       {"block", &c.block, 1, 4096, "tokens per block"},
       {"unit", &c.unit, 1, 4096, "tokens whose mean key scores together", "", "1 to 4096, divides block"},
-      {"window", &c.window, 1, 4096, "last queries, averaged, that score"},
+      {"window", &c.window, 1, 4096, "number of last queries, averaged, that score"},
       {"score", &c.score, "units avg max mass",
        "a block's key: best unit's mean, mean of all, maximum of all; mass: no key, softmax mass in prefill"},
-      {"gamma", &c.gamma, 0, 2, "blocks are exchanged where less than this share of them stays the same"},
-      {"revive", &c.revive, "none aux", "whether dropped blocks can come back while generating"},
-      {"revive_cap", &c.revive_cap, 0, 4096, "blocks that may come back per stage and generated token"},
+      {"gamma", &c.gamma, 0, 2, "blocks are swapped if less than this share of them stays the same"},
+      {"revive", &c.revive, "none aux", "aux: dropped blocks can come back while generating; none: never"},
+      {"revive_cap", &c.revive_cap, 0, 4096, "most blocks that come back per stage and generated token"},
       RowScoresKeys(c.scores, shape, "1, of score=mass"),
       MinKey(s.minimum),
   };
@@ -332,7 +334,7 @@ MethodInstance MakeSlimInfer(const MethodSpec& spec, const MethodContext& contex
 
 MethodInfo SlimInferMethod() {
   return {"sliminfer",
-          "drop blocks of hidden states at a few layers; later layers never see them",
+          "drop blocks of hidden states at a few layers; later layers do not compute them",
           "SlimInfer: accelerating long-context LLM inference via dynamic token pruning, arXiv 2508.06447",
           kDropsRows | kRevives,
           HelpOf(&SlimInferKeys),

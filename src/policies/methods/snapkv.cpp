@@ -85,14 +85,15 @@ namespace {
 
 Keys SnapKvKeys(SnapKvConfig& c, const ModelShape& /*shape*/) {
   return {
-      BudgetKey("cap", c.cap, "prompt tokens that stay in a layer's cache"),
-      {"window", &c.window, 1, 4096, "last tokens: they score the others and always stay", "",
+      BudgetKey("cap", c.cap, "prompt tokens to keep in each layer's cache"),
+      {"window", &c.window, 1, 4096, "this many last tokens score the others and are always kept", "",
        "1 to 4096, below cap"},
-      {"kernel", &c.kernel, 1, 4095, "neighbouring tokens whose scores are pooled", "", "1 to 4095, odd"},
+      {"kernel", &c.kernel, 1, 4095, "number of neighbouring tokens whose scores are pooled", "",
+       "1 to 4095, odd"},
       {"pool", &c.max_pool, "avg max", "how they are pooled"},
       {"heads", &c.per_kv_head, "all kv",
        "one choice per kv head, or one for all (TOVA: with window=1,kernel=1)"},
-      {"schedule", &c.pyramid, "flat pyramid", "the same cap in every layer, or more in the early ones"},
+      {"schedule", &c.pyramid, "flat pyramid", "the same cap in every layer, or larger caps in early layers"},
       {"beta", &c.beta, 1, 4096, "how steep the pyramid is"},
       MinKey(c.minimum),
   };
@@ -120,7 +121,7 @@ MethodInstance MakeSnapKv(const MethodSpec& spec, const MethodContext& context) 
 
 MethodInfo SnapKvMethod() {
   return {"snapkv",
-          "evict keys and values after prefill: keep those that the prompt's end looks at",
+          "evict keys and values after prefill: keep those that the end of the prompt attends to",
           "SnapKV: LLM knows what you are looking for before generation, NeurIPS 2024, arXiv 2404.14469",
           kEvicts,
           HelpOf(&SnapKvKeys),

@@ -47,9 +47,10 @@ Keys StaticKeys(StaticPruningConfig& c, const ModelShape& shape) {
   c.layer = StaticLayer(shape);
   // In a model of one layer the only value is 0: no stage.
   const int last = std::max(shape.layers - 1, 0);
-  return {{"layer", &c.layer, std::min(1, last), last, "tokens leave before this layer; those below score",
-           "4, or L / 2 where L < 8", "1 to L - 1"},
-          {"keep", &c.keep, kAboveZero, 1, "share of the tokens that stays"},
+  return {{"layer", &c.layer, std::min(1, last), last,
+           "tokens are dropped before this layer, by the attention of those below", "4, or L / 2 where L < 8",
+           "1 to L - 1"},
+          {"keep", &c.keep, kAboveZero, 1, "share of the tokens to keep"},
           MinKey(c.minimum)};
 }
 

@@ -45,8 +45,8 @@ std::optional<Retained> StreamingLlmPolicy::Retain(const Observation& seen, cons
 namespace {
 
 Keys StreamingLlmKeys(StreamingLlmConfig& c, const ModelShape& /*shape*/) {
-  return {{"sink", &c.sink, 0, kManyTokens, "first tokens that stay"},
-          {"recent", &c.recent, 1, kManyTokens, "last tokens that stay"},
+  return {{"sink", &c.sink, 0, kManyTokens, "number of first tokens to keep"},
+          {"recent", &c.recent, 1, kManyTokens, "number of last tokens to keep"},
           MinKey(c.minimum)};
 }
 

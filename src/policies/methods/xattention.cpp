@@ -221,7 +221,7 @@ MethodInstance MakeXAttention(const MethodSpec& spec, const MethodContext& conte
 
 MethodInfo XAttentionMethod() {
   return {"xattention",
-          "prefill attention on the blocks whose antidiagonals carry most of each query block's mass",
+          "sparse prefill attention: the blocks whose antidiagonals hold most of each query block's mass",
           "XAttention: block sparse attention with antidiagonal scoring, ICML 2025, arXiv 2503.16428",
           kSparsePrefill,
           HelpOf(&XAttentionKeys),

@@ -124,7 +124,7 @@ TEST_F(HttpServerTest, ClientsThatLeaveAreNoticed) {
     EXPECT_EQ(service_.gone(), before);
     client.Leave(by_reset);
     WaitUntil([&] { return service_.gone() == before + 1; });
-    service_.Join();  // whoever could still answer keeps the connection's memory
+    service_.Join();  // a handler that could still answer keeps the connection's memory
     WaitUntil([&] { return server_.connections() == 0; });
   }
 }
