@@ -94,6 +94,22 @@ std::string NothingFound(const SearchResult& result, const Pick& pick) {
       q.dense_score > 0 ? fmt::format("{:.1f} %", 100 * q.score / q.dense_score) : "nothing", q.samples);
 }
 
+// A setting that passed for one budget serves every budget that it keeps: the search's order may have led
+// another budget to a slower one.
+void ShareSettings(const SearchResult& result, std::vector<Pick>& picks) {
+  const auto time = [&](const Pick& pick) { return result.tried[*pick.chosen].cost->ttft; };
+  for (Pick& pick : picks) {
+    for (const Pick& other : picks) {
+      if (other.method != pick.method || !other.chosen || LosesTooMuch(pick.budget, other.held_out)) continue;
+      if (!Meets(pick.budget, result.tried[*other.chosen].quality)) continue;
+      if (pick.chosen && time(pick) <= time(other)) continue;
+      pick.chosen = other.chosen;
+      pick.held_out = other.held_out;
+      pick.why.clear();
+    }
+  }
+}
+
 }  // namespace
 
 Interval HeldOut::score_interval() const {
@@ -142,6 +158,7 @@ std::vector<Pick> PickSettings(TuneSearch& search, const std::vector<QualityBudg
     picker.share = static_cast<double>(i) / static_cast<double>(order.size());
     picker.Fill(picks[order[i]]);
   }
+  ShareSettings(search.result(), picks);
   return picks;
 }
 

@@ -123,6 +123,28 @@ TEST(HeldOut, TheTimeLimitLeavesWhatIsUntestedWithoutASetting) {
   EXPECT_THAT(tested.picks[1].why, HasSubstr("the time limit"));
 }
 
+// The larger budget's first setting fails, and the next milder one must compute 3 % of dense's FLOPs more.
+// The setting that passed for the smaller budget lies between them.
+TEST(HeldOut, ALargerBudgetTakesWhatPassedForASmallerOne) {
+  SearchOptions options;
+  options.budgets = {ParseBudget("1%"), ParseBudget("5%")};
+  options.most_steps = 0;
+  std::vector<double> searched(40, 0.2);
+  searched[3] = 0.31;
+  Half first(searched), second(std::vector<double>(40, 0.31));
+  const SearchNote note;
+  TuneSearch search(options, first, note);
+  search.Run({{"static", {"static:keep=0.9", "static:keep=0.6", "static:keep=0.32", "static:keep=0.3"}}});
+  const std::vector<Pick> picks = PickSettings(search, options.budgets, second, 1e9, note);
+  ASSERT_EQ(picks.size(), 2u);
+  EXPECT_EQ(picks[1].rejected.size(), 1u) << "0.3";
+  for (const Pick& pick : picks) {
+    ASSERT_TRUE(pick.chosen.has_value());
+    EXPECT_EQ(search.result().tried[*pick.chosen].spec, "static:keep=0.32");
+    EXPECT_DOUBLE_EQ(pick.held_out.loss(), 0);
+  }
+}
+
 TEST(HeldOut, DivergenceMayBeAboveItsBudgetByChanceOnly) {
   HeldOut held_out;
   for (int i = 0; i < 20; ++i) held_out.kl.push_back(i % 2 == 0 ? 0.0 : 0.2);
