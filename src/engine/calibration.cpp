@@ -118,8 +118,8 @@ std::string Grouped(int64_t number) {
 
 std::string PercentText(double share) { return fmt::format("{:g} %", std::round(1e4 * share) / 100); }
 
-std::string RangeText(const CalibrationEntry& entry) {
-  return fmt::format("{} to {} tokens", Grouped(entry.min_tokens), Grouped(entry.max_tokens));
+std::string RangeText(int64_t low, int64_t high) {
+  return fmt::format("{} to {} tokens", Grouped(low), Grouped(high));
 }
 
 // How far the prompt is from what the entry was measured with: 2,000 and 8,000 are as far from 4,000.
@@ -146,8 +146,9 @@ std::string NameOf(const Calibration& calibration) {
 }
 
 ResolvedPrune Chosen(const Calibration& calibration, const CalibrationEntry& entry) {
-  const std::string about = fmt::format("calibration {}: {} loss, {}", NameOf(calibration),
-                                        PercentText(entry.loss), RangeText(entry));
+  const std::string about =
+      fmt::format("calibration {}: {} loss, {}", NameOf(calibration), PercentText(entry.loss),
+                  RangeText(entry.min_tokens, entry.max_tokens));
   if (entry.prune == "none") return {"none", fmt::format("{}: dense, {}", about, entry.why)};
   const HeldOutScore& held = *entry.held_out;
   return {entry.prune, fmt::format("{}: held-out {:.1f} of dense {:.1f}, n={}", about, held.score, held.dense,
@@ -156,20 +157,23 @@ ResolvedPrune Chosen(const Calibration& calibration, const CalibrationEntry& ent
 
 // Why no entry of the calibration serves: its losses are larger, or its lengths are others.
 std::string NotCovered(const Calibration& calibration, double loss, int64_t tokens) {
-  std::vector<std::string> ranges;
+  std::vector<std::pair<int64_t, int64_t>> ranges;
   double smallest = 1;
   for (const CalibrationEntry& entry : calibration.entries) {
     smallest = std::min(smallest, entry.loss);
-    const std::string range = RangeText(entry);
-    if (entry.loss <= loss && std::find(ranges.begin(), ranges.end(), range) == ranges.end())
-      ranges.push_back(range);
+    if (entry.loss <= loss) ranges.emplace_back(entry.min_tokens, entry.max_tokens);
   }
   if (ranges.empty()) {
     return fmt::format("the calibration {} has no setting of at most {} loss, its smallest is {}: dense",
                        NameOf(calibration), PercentText(loss), PercentText(smallest));
   }
+  std::sort(ranges.begin(), ranges.end());
   std::string list;
-  for (const std::string& range : ranges) list += (list.empty() ? "" : " and ") + range;
+  for (size_t i = 0; i < ranges.size();) {
+    auto [low, high] = ranges[i];  // with those that overlap it
+    for (; i < ranges.size() && ranges[i].first <= high + 1; ++i) high = std::max(high, ranges[i].second);
+    list += (list.empty() ? "" : " and ") + RangeText(low, high);
+  }
   return fmt::format("the calibration {} covers {}, the prompt has {}: dense", NameOf(calibration), list,
                      Grouped(tokens));
 }

@@ -197,6 +197,9 @@ TEST(AutoChoice, RunsDenseBesideWhatIsCovered) {
   EXPECT_THAT(Choose(entries, 0.05, 900).reason,
               HasSubstr("covers 3,072 to 5,120 tokens and 6,144 to 10,240 tokens, the "
                         "prompt has 900: dense"));
+  EXPECT_THAT(Choose({Entry(0.01, 6000, "static"), Entry(0.01, 4096, "static")}, 0.01, 900).reason,
+              HasSubstr("covers 3,072 to 7,500 tokens, the prompt has"))
+      << "ranges that overlap are one";
   EXPECT_THAT(Choose(entries, 0.005, 4096).reason,
               HasSubstr("no setting of at most 0.5 % loss, its smallest is 1 %"));
   EXPECT_THAT(ChooseSetting({}, 0.01, 5).reason,
@@ -262,6 +265,14 @@ TEST(Calibrations, ThoseThatAreShippedAreGood) {
   for (const EmbeddedFile& file : CalibrationFiles()) {
     const Calibration calibration = ParseCalibration(file.content, std::string(file.name));
     EXPECT_EQ(calibration.fingerprint.size(), 32u) << file.name;
+    // A change of defaults must not silently end what is shipped: tune again, or write the old values out.
+    const json model = json::parse(file.content)["model"];
+    ModelShape shape;
+    shape.architecture = model["architecture"];
+    shape.layers = model["layers"];
+    const Calibration checked = CheckedFor(shape, calibration);
+    for (size_t i = 0; i < checked.entries.size(); ++i)
+      EXPECT_EQ(checked.entries[i].prune, calibration.entries[i].prune) << file.name;
   }
 }
 
