@@ -160,6 +160,21 @@ class Limits(unittest.TestCase):
         finally:
             self.assertEqual(server.stop(), 0)
 
+    def test_handlers_end_when_their_clients_leave(self):
+        server = Server(PROGRAM, MODEL).wait_ready()
+        try:
+            text = {"content": "a b " * (3 << 20), "with_pieces": True}
+            start = time.monotonic()
+            server.good("/tokenize", text)
+            alone = time.monotonic() - start
+            for client in [server.send_only("/tokenize", text) for _ in range(8)]:
+                client.close()
+            start = time.monotonic()
+            server.good("/tokenize", {"content": "a"})
+            self.assertLess(time.monotonic() - start, alone)
+        finally:
+            self.assertEqual(server.stop(), 0)
+
     def test_ends_cleanly_in_every_phase(self):
         for number in [signal.SIGTERM, signal.SIGINT]:
             server = Server(PROGRAM, MODEL, "-c", CTX, "-np", "1").wait_ready()
@@ -169,9 +184,14 @@ class Limits(unittest.TestCase):
             waiting = server.send_only("/v1/completions", {"prompt": "a"})
             idle = socket.create_connection((server.host, server.port))
             server.wait_for(lambda: "\ncoppice_requests_deferred 1\n" in server.good("/metrics"))
+            # Texts that keep every handler for seconds, and more of them in the queue.
+            texts = [server.send_only("/tokenize", {"content": "a b " * (3 << 20), "with_pieces": True}) for _ in range(6)]
+            time.sleep(1)
             start = time.monotonic()
             self.assertEqual(server.stop(number), 0)
             self.assertLess(time.monotonic() - start, 3)
+            for client in texts:
+                client.close()
             for client in [computing, waiting]:
                 self.assertIn(b"503 Service Unavailable", client.recv(4096))
                 client.close()

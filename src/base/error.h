@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <atomic>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -23,5 +24,10 @@ class Cancelled : public std::runtime_error {
  public:
   Cancelled() : std::runtime_error("cancelled") {}
 };
+
+// For work without a RunControl (model/run_control.h): throws Cancelled if the flag, which may be null, is set.
+inline void ThrowIfCancelled(const std::atomic<bool>* cancelled) {
+  if (cancelled != nullptr && cancelled->load(std::memory_order_relaxed)) throw Cancelled();
+}
 
 }  // namespace coppice

@@ -36,13 +36,16 @@ Marks FreeMarks(const std::vector<ChatMessage>& messages) {
 class ChatRenderer {
  public:
   ChatRenderer(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
-               const nlohmann::ordered_json& variables)
-      : messages_(messages), template_(tokenizer.chat_template()), marks_(FreeMarks(messages)) {
+               const ChatOptions& options)
+      : messages_(messages),
+        template_(tokenizer.chat_template()),
+        marks_(FreeMarks(messages)),
+        cancelled_(options.cancelled) {
     for (const auto& [name, id] : {std::pair("bos_token", tokenizer.bos()), {"eos_token", tokenizer.eos()}}) {
       context_[name] = id ? tokenizer.Piece(*id, true) : std::string();
     }
     context_["add_generation_prompt"] = true;
-    context_.update(variables);
+    context_.update(*options.variables);
   }
 
   // The chat's text; `marked` names a message (or none, -1) whose text stands between marks.
@@ -53,7 +56,7 @@ class ChatRenderer {
       list.push_back({{"role", m.role}, {"content", i == marked ? Marked(m.content) : m.content}});
     }
     context_["messages"] = list;
-    return template_.Render(context_);
+    return template_.Render(context_, cancelled_);
   }
 
   // Where the text of message `index` stands in `text`, the chat's; nowhere where the template changes it.
@@ -83,6 +86,7 @@ class ChatRenderer {
   const std::vector<ChatMessage>& messages_;
   ChatTemplate template_;
   Marks marks_;
+  const std::atomic<bool>* cancelled_;
   nlohmann::ordered_json context_;
 };
 
@@ -159,25 +163,39 @@ std::vector<ChatMessage> ReadMessages(const std::string& path) {
   return ParseMessages(nlohmann::json::parse(text, nullptr, false), path);
 }
 
-std::string RenderChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
-                       const nlohmann::ordered_json& variables) {
-  return ChatRenderer(messages, tokenizer, variables).Text(-1);
-}
+// ---- Tokens
+namespace {
 
-EncodedText EncodeRendered(std::string text, const Tokenizer& tokenizer, bool add_special) {
+EncodedText EncodeRendered(std::string text, const Tokenizer& tokenizer, const ChatOptions& options) {
   // Templates that write BOS themselves must not get a second one.
   const std::string bos = tokenizer.bos() ? tokenizer.Piece(*tokenizer.bos(), true) : std::string();
   const bool has_bos = !bos.empty() && text.starts_with(bos);
-  return {std::move(text), tokenizer, {.add_special = add_special && !has_bos, .parse_special = true}};
+  return {std::move(text),
+          tokenizer,
+          {.add_special = options.add_special && !has_bos,
+           .parse_special = true,
+           .cancelled = options.cancelled}};
 }
 
-ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer, bool add_special,
-                      const nlohmann::ordered_json& variables, int64_t span_limit) {
-  ChatRenderer renderer(messages, tokenizer, variables);
-  const EncodedText text = EncodeRendered(renderer.Text(-1), tokenizer, add_special);
+}  // namespace
+
+std::string RenderChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
+                       const ChatOptions& options) {
+  return ChatRenderer(messages, tokenizer, options).Text(-1);
+}
+
+EncodedText EncodeChatText(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
+                           const ChatOptions& options) {
+  return EncodeRendered(RenderChat(messages, tokenizer, options), tokenizer, options);
+}
+
+ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
+                      const ChatOptions& options) {
+  ChatRenderer renderer(messages, tokenizer, options);
+  const EncodedText text = EncodeRendered(renderer.Text(-1), tokenizer, options);
   ChatPrompt prompt{text.tokens(), {}, {}};
   const auto count = static_cast<int64_t>(prompt.tokens.size());
-  if (count > span_limit) return prompt;
+  if (count > options.span_limit) return prompt;
   CheckMarked(messages);
   const int implied = ImpliedQuestion(messages);
   for (int i = 0; i < static_cast<int>(messages.size()); ++i) {

@@ -2,12 +2,14 @@
 // are the question.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "formats/json.h"
 #include "policies/compose.h"
 #include "text/tokenizer/encoded_text.h"
 #include "text/tokenizer/tokenizer.h"
@@ -41,21 +43,30 @@ struct ChatPrompt {
   std::vector<PositionSpan> question;
 };
 
-// The text of the messages, with a generation prompt. `variables` are the template's own, beside those that
-// it always has, or in their place ("add_generation_prompt": false). Throws Error where the template fails.
+struct ChatOptions {
+  bool add_special = true;  // BOS, where the template has not written it
+  // The template's own variables, beside those that it always has, or in their place ("add_generation_prompt":
+  // false).
+  OwnedJson<nlohmann::ordered_json> variables = nlohmann::ordered_json::object();
+  // EncodeChat() does not look for spans in a chat of more tokens: a caller that cannot serve one needs none,
+  // and a dense run (0) neither.
+  int64_t span_limit = INT64_MAX;
+  const std::atomic<bool>* cancelled = nullptr;  // may be null; once it is set, all of these throw Cancelled
+};
+
+// The text of the messages, with a generation prompt. Throws Error where the template fails.
 std::string RenderChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
-                       const nlohmann::ordered_json& variables = nlohmann::ordered_json::object());
+                       const ChatOptions& options = {});
 
-// The tokens of what RenderChat gives. `add_special`: BOS, where the template has not written it.
-EncodedText EncodeRendered(std::string text, const Tokenizer& tokenizer, bool add_special);
+// That text with its tokens.
+EncodedText EncodeChatText(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
+                           const ChatOptions& options = {});
 
-// Both of the above, and the spans of messages. A protected message's span holds its content's tokens and one
-// on either side; the question's holds its content's tokens alone. Throws Error where the template fails,
-// where it does not show the text of a message that says that it is protected or the question, and where more
-// than kMaxMarkedMessages say either. Spans are not looked for in a chat of more than `span_limit` tokens: a
-// caller that cannot serve one needs none, and a dense run (0) neither.
-ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer, bool add_special,
-                      const nlohmann::ordered_json& variables = nlohmann::ordered_json::object(),
-                      int64_t span_limit = INT64_MAX);
+// The tokens of that text, and the spans of messages. A protected message's span holds its content's tokens
+// and one on either side; the question's holds its content's tokens alone. Throws Error where the template
+// fails, where it does not show the text of a message that says that it is protected or the question, and
+// where more than kMaxMarkedMessages say either.
+ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
+                      const ChatOptions& options = {});
 
 }  // namespace coppice

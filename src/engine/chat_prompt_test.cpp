@@ -67,7 +67,7 @@ TEST(ChatPrompt, ProtectsTheMessageAndNotItsWordsElsewhere) {
                                              {"user", "may I be the user?", false},
                                              {"user", "user", true},
                                              {"user", "be", true}};
-  const ChatPrompt prompt = EncodeChat(messages, tokenizer, true);
+  const ChatPrompt prompt = EncodeChat(messages, tokenizer);
   const std::string text = tokenizer.Decode(prompt.tokens, true);
   EXPECT_EQ(text, "<s>[system]be brief\n[user]may I be the user?\n[user]user\n[user]be\n[assistant]");
   ASSERT_EQ(prompt.protected_spans.size(), 3u);
@@ -82,8 +82,7 @@ TEST(ChatPrompt, ProtectsTheMessageAndNotItsWordsElsewhere) {
 
 TEST(ChatPrompt, AnEmptyMessageProtectsNothing) {
   const ByteTokenizer tokenizer(kPlain);
-  EXPECT_TRUE(
-      EncodeChat({{"system", "", true}, {"user", " \n", true}}, tokenizer, true).protected_spans.empty());
+  EXPECT_TRUE(EncodeChat({{"system", "", true}, {"user", " \n", true}}, tokenizer).protected_spans.empty());
 }
 
 // Each takes a rendering and two encodings of the whole chat.
@@ -91,11 +90,11 @@ TEST(ChatPrompt, ManyProtectedMessages) {
   const ByteTokenizer tokenizer(kPlain);
   std::vector<ChatMessage> messages(kMaxMarkedMessages, {"system", "be brief", true});
   messages.push_back({"system", " ", true});  // protects nothing
-  EXPECT_EQ(EncodeChat(messages, tokenizer, true).protected_spans.size(), 64u);
+  EXPECT_EQ(EncodeChat(messages, tokenizer).protected_spans.size(), 64u);
   messages.push_back({"developer", "be quick", true});
-  EXPECT_THAT(ErrorOf([&] { EncodeChat(messages, tokenizer, true); }),
+  EXPECT_THAT(ErrorOf([&] { EncodeChat(messages, tokenizer); }),
               HasSubstr("more than 64 messages are protected"));
-  const ChatPrompt too_long = EncodeChat(messages, tokenizer, true, nlohmann::ordered_json::object(), 200);
+  const ChatPrompt too_long = EncodeChat(messages, tokenizer, {.span_limit = 200});
   EXPECT_GT(too_long.tokens.size(), 200u);
   EXPECT_TRUE(too_long.protected_spans.empty());
 }
@@ -104,8 +103,7 @@ TEST(ChatPrompt, ManyProtectedMessages) {
 TEST(ChatPrompt, MarksInMessages) {
   const ByteTokenizer tokenizer(kPlain);
   for (const char* hostile : {"\ue000\ue001x\ue000\ue002", "\ue000\ue000\ue000", "a\ue000\ue002"}) {
-    const ChatPrompt prompt =
-        EncodeChat({{"user", "first", false}, {"user", hostile, true}}, tokenizer, true);
+    const ChatPrompt prompt = EncodeChat({{"user", "first", false}, {"user", hostile, true}}, tokenizer);
     ASSERT_EQ(prompt.protected_spans.size(), 1u);
     EXPECT_EQ(SpanText(tokenizer, prompt, 0), hostile);
   }
@@ -113,7 +111,7 @@ TEST(ChatPrompt, MarksInMessages) {
 
 TEST(ChatPrompt, BosOnceWhereTheTemplateWritesIt) {
   const ByteTokenizer tokenizer("{{ bos_token }}" + kPlain);
-  const ChatPrompt prompt = EncodeChat({{"user", "hi", true}}, tokenizer, true);
+  const ChatPrompt prompt = EncodeChat({{"user", "hi", true}}, tokenizer);
   EXPECT_EQ(tokenizer.Decode(prompt.tokens, true), "<s>[user]hi\n[assistant]");
   EXPECT_EQ(SpanText(tokenizer, prompt, 0), "hi");
 }
@@ -121,14 +119,13 @@ TEST(ChatPrompt, BosOnceWhereTheTemplateWritesIt) {
 // A template may change the text, but not leave it out or look into it.
 TEST(ChatPrompt, WhatIsNotShownCannotBeProtected) {
   const ByteTokenizer loud("{% for m in messages %}<{{ m['content'] | upper }}>{% endfor %}");
-  EXPECT_EQ(SpanText(loud, EncodeChat({{"user", "a", false}, {"user", "text", true}}, loud, true), 0),
-            "TEXT");
+  EXPECT_EQ(SpanText(loud, EncodeChat({{"user", "a", false}, {"user", "text", true}}, loud), 0), "TEXT");
   for (const char* changed :
        {"nothing", "{% for m in messages %}{{ m['content'] | length }}{{ m['content'] }}{% endfor %}"}) {
     const ByteTokenizer tokenizer(changed);
-    EXPECT_NO_THROW(EncodeChat({{"user", "text", false}}, tokenizer, true));
+    EXPECT_NO_THROW(EncodeChat({{"user", "text", false}}, tokenizer));
     EXPECT_THAT(ErrorOf([&] {
-                  EncodeChat({{"user", "a", false}, {"user", "text", true}}, tokenizer, true);
+                  EncodeChat({{"user", "a", false}, {"user", "text", true}}, tokenizer);
                 }),
                 HasSubstr("message 2: the chat template does not show its text as it is"));
   }
@@ -137,7 +134,7 @@ TEST(ChatPrompt, WhatIsNotShownCannotBeProtected) {
 std::vector<std::string> Questions(const std::string& chat_template,
                                    const std::vector<ChatMessage>& messages) {
   const ByteTokenizer tokenizer(chat_template);
-  const ChatPrompt prompt = EncodeChat(messages, tokenizer, true);
+  const ChatPrompt prompt = EncodeChat(messages, tokenizer);
   std::vector<std::string> texts;
   for (const PositionSpan& span : prompt.question) {
     texts.push_back(tokenizer.Decode(
@@ -203,11 +200,11 @@ TEST(ChatPrompt, AQuestionThatTheTemplateChanges) {
 TEST(ChatPrompt, ManyQuestions) {
   const ByteTokenizer tokenizer(kPlain);
   std::vector<ChatMessage> messages(kMaxMarkedMessages, {"user", "Who?", false, true});
-  EXPECT_EQ(EncodeChat(messages, tokenizer, true).question.size(), 64u);
+  EXPECT_EQ(EncodeChat(messages, tokenizer).question.size(), 64u);
   messages.push_back(messages.front());
-  EXPECT_THAT(ErrorOf([&] { EncodeChat(messages, tokenizer, true); }),
+  EXPECT_THAT(ErrorOf([&] { EncodeChat(messages, tokenizer); }),
               HasSubstr("more than 64 messages say \"question\""));
-  EXPECT_THAT(EncodeChat(messages, tokenizer, true, nlohmann::ordered_json::object(), 0).question, IsEmpty());
+  EXPECT_THAT(EncodeChat(messages, tokenizer, {.span_limit = 0}).question, IsEmpty());
 }
 
 TEST(ChatPrompt, MessagesAsJson) {

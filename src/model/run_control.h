@@ -21,7 +21,7 @@ struct RunControl {
   // tenths of a second calls this on the way.
   void Pause() const {
     if (pause) pause();
-    if (cancelled != nullptr && cancelled->load(std::memory_order_relaxed)) throw Cancelled();
+    ThrowIfCancelled(cancelled);
   }
   // As Pause, and reports progress.
   void Tick(double layers_done) const {

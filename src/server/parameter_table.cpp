@@ -132,6 +132,10 @@ void ReadMessages(const json& value, const std::string& name, Parameters& out) {
 
 void ReadTemplateVariables(const json& value, const std::string& name, Parameters& out) {
   if (!value.is_object()) throw BadField(name, "is not an object");
+  // The template's context is an ordered object, which finds a key by going through all of them.
+  if (value.size() > kMaxTemplateVariables) {
+    throw BadField(name, fmt::format("{} variables; the most is {}", value.size(), kMaxTemplateVariables));
+  }
   for (const auto& [key, variable] : value.items()) {
     if (key == "messages") throw BadField(name, "must not name messages");
     (*out.template_variables)[key] = variable;

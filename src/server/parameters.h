@@ -29,6 +29,7 @@ enum Route : unsigned {
 
 inline constexpr int kMaxChoices = 128;     // n times the number of prompts of one request
 inline constexpr int kMaxTopLogProbs = 20;  // as OpenAI and vLLM
+inline constexpr size_t kMaxTemplateVariables = 256;
 inline constexpr int64_t kMaxStopStrings = 64;
 inline constexpr size_t kMaxStopBytes = 1024;
 

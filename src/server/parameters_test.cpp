@@ -206,6 +206,18 @@ TEST(Parameters, RequestsNameNoFiles) {
   EXPECT_THAT(methods, testing::Not(IsEmpty()));
 }
 
+TEST(Parameters, TemplateVariablesAreFew) {
+  const auto body = [](size_t count) {
+    nlohmann::json variables;
+    for (size_t i = 0; i < count; ++i) variables["v" + std::to_string(i)] = i;
+    return nlohmann::json({{"messages", {{{"role", "user"}}}}, {"chat_template_kwargs", variables}}).dump();
+  };
+  EXPECT_EQ(Parse(body(kMaxTemplateVariables), kChat).template_variables->size(), kMaxTemplateVariables);
+  EXPECT_EQ(Refusal(body(kMaxTemplateVariables + 1), kChat),
+            std::pair(std::string("chat_template_kwargs"),
+                      std::string("chat_template_kwargs: 257 variables; the most is 256")));
+}
+
 // What a number's range is in words must be there for its message.
 TEST(Parameters, TheTableIsSound) {
   std::set<std::pair<Route, std::string>> seen;

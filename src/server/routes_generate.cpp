@@ -35,9 +35,11 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
   DecidePrune(p);
   std::vector<std::shared_ptr<const EncodedPrompt>> prompts;
   if (route == kChat) {
-    prompts.push_back(EncodeMessages(p));
+    prompts.push_back(EncodeMessages(p, request.cancelled.get()));
   } else {
-    for (const PromptInput& input : p.prompts) prompts.push_back(Encode(input, p));
+    for (const PromptInput& input : p.prompts) {
+      prompts.push_back(Encode(input, p, request.cancelled.get()));
+    }
   }
   p.prompts.clear();
   p.messages = {};

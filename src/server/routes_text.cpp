@@ -23,9 +23,11 @@ std::string WholeText(const std::vector<std::string>& pieces) {
 
 // The ids as JSON, with their pieces if a tokenizer is given. Written directly, because a JSON document takes
 // 600 bytes for a token with its piece: one body of 12 MiB took 4 GB.
-std::string TokenList(std::span<const int32_t> ids, const Tokenizer* pieces) {
+std::string TokenList(std::span<const int32_t> ids, const Tokenizer* pieces,
+                      const std::atomic<bool>* cancelled) {
   std::string list = "[";
   for (const int32_t id : ids) {
+    ThrowIfCancelled(cancelled);
     if (list.size() > 1) list += ',';
     if (pieces == nullptr) {
       fmt::format_to(std::back_inserter(list), "{}", id);
@@ -36,17 +38,21 @@ std::string TokenList(std::span<const int32_t> ids, const Tokenizer* pieces) {
   return list + "]";
 }
 
-// The messages in the form that the template takes. Throws HttpError if they do not fit it.
+// Calls `use` with the messages and options in the form that the template takes. Throws HttpError if they do
+// not fit it.
 template <typename Use>
-auto WithMessages(const Parameters& p, const Tokenizer& tokenizer, Use use) {
+auto WithMessages(const Parameters& p, const Tokenizer& tokenizer, const std::atomic<bool>* cancelled,
+                  Use use) {
   if (tokenizer.chat_template().empty()) throw BadField("messages", "the model has no chat template");
   try {
     std::vector<ChatMessage> messages = ParseMessages(*p.messages, "messages");
-    OwnedJson<ordered_json> variables = p.template_variables;
-    if (!variables->contains("add_generation_prompt")) {
-      variables->emplace("add_generation_prompt", p.add_generation_prompt);
+    ChatOptions options{.add_special = p.add_special.value_or(true),
+                        .variables = p.template_variables,
+                        .cancelled = cancelled};
+    if (!options.variables->contains("add_generation_prompt")) {
+      options.variables->emplace("add_generation_prompt", p.add_generation_prompt);
     }
-    return use(messages, *variables);
+    return use(messages, options);
   } catch (const Error& error) {
     throw HttpError({400, "invalid_request_error", error.what(), "messages"});
   }
@@ -58,12 +64,13 @@ void Server::Tokenize(const HttpRequest& request, const ExchangePtr& exchange) {
   const Parameters p = ParseParameters(request.body, kTokenize, {});
   // llama.cpp's form ("content") adds nothing unless told to, vLLM's ("prompt") does.
   const EncodeOptions how{.add_special = p.add_special.value_or(p.form_is_openai),
-                          .parse_special = p.parse_special};
+                          .parse_special = p.parse_special,
+                          .cancelled = request.cancelled.get()};
   const std::vector<int32_t> ids = tokenizer().Encode(std::get<std::string>(p.prompts.front()), how);
+  const std::string list = TokenList(ids, p.with_pieces ? &tokenizer() : nullptr, request.cancelled.get());
   metrics_.CountRequest(200);
   exchange->Reply({.status = 200,
-                   .body = fmt::format(R"({{"tokens":{},"count":{},"max_model_len":{}}})",
-                                       TokenList(ids, p.with_pieces ? &tokenizer() : nullptr), ids.size(),
+                   .body = fmt::format(R"({{"tokens":{},"count":{},"max_model_len":{}}})", list, ids.size(),
                                        engine_->context())});
 }
 
@@ -79,19 +86,20 @@ void Server::Detokenize(const HttpRequest& request, const ExchangePtr& exchange)
 
 void Server::ApplyTemplate(const HttpRequest& request, const ExchangePtr& exchange) {
   const Parameters p = ParseParameters(request.body, kApplyTemplate, {});
-  const std::string text =
-      WithMessages(p, tokenizer(), [&](const auto& messages, const ordered_json& variables) {
-        return RenderChat(messages, tokenizer(), variables);
-      });
+  const std::string text = WithMessages(p, tokenizer(), request.cancelled.get(),
+                                        [&](const auto& messages, const ChatOptions& options) {
+                                          return RenderChat(messages, tokenizer(), options);
+                                        });
   Answer(exchange, {{"prompt", text}});
 }
 
-std::shared_ptr<const EncodedPrompt> Server::Encode(const PromptInput& input, const Parameters& p) const {
+std::shared_ptr<const EncodedPrompt> Server::Encode(const PromptInput& input, const Parameters& p,
+                                                    const std::atomic<bool>* cancelled) const {
   auto prompt = std::make_shared<EncodedPrompt>();
   const auto* text = std::get_if<std::string>(&input);
   if (text != nullptr) {
-    prompt->tokens =
-        tokenizer().Encode(*text, {.add_special = p.add_special.value_or(true), .parse_special = true});
+    prompt->tokens = tokenizer().Encode(
+        *text, {.add_special = p.add_special.value_or(true), .parse_special = true, .cancelled = cancelled});
   } else {
     prompt->tokens = std::get<std::vector<int32_t>>(input);  // as they are: no BOS
   }
@@ -110,13 +118,14 @@ std::shared_ptr<const EncodedPrompt> Server::Encode(const PromptInput& input, co
   return prompt;
 }
 
-std::shared_ptr<const EncodedPrompt> Server::EncodeMessages(const Parameters& p) const {
+std::shared_ptr<const EncodedPrompt> Server::EncodeMessages(const Parameters& p,
+                                                            const std::atomic<bool>* cancelled) const {
   auto prompt = std::make_shared<EncodedPrompt>();
-  ChatPrompt chat = WithMessages(p, tokenizer(), [&](const auto& messages, const ordered_json& variables) {
+  ChatPrompt chat = WithMessages(p, tokenizer(), cancelled, [&](const auto& messages, ChatOptions& options) {
     // If the template changes a message's text, the message cannot be protected; that matters only with
     // pruning.
-    return EncodeChat(messages, tokenizer(), p.add_special.value_or(true), variables,
-                      p.prune == "none" ? 0 : engine_->context());
+    options.span_limit = p.prune == "none" ? 0 : engine_->context();
+    return EncodeChat(messages, tokenizer(), options);
   });
   prompt->tokens = std::move(chat.tokens);
   prompt->protected_spans = std::move(chat.protected_spans);

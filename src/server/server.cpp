@@ -47,13 +47,14 @@ void Server::Serve(std::unique_ptr<Engine> engine) {
 
 int Server::port() const { return http_->port(); }
 
-void Server::Stop() {
+bool Server::Stop() {
   const bool was_ready = ready_.exchange(false);
   // Handlers may still submit jobs, which the stopped scheduler refuses. It is destroyed after the threads
   // that use it.
   if (was_ready) scheduler_->Stop();
-  http_->Stop(kGrace);
-  scheduler_.reset();
+  const bool ended = http_->Stop(kGrace);
+  if (ended) scheduler_.reset();
+  return ended;
 }
 
 const std::vector<Server::Row>& Server::Rows() {
@@ -131,6 +132,8 @@ void Server::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
     (this->*row.handler)(request, exchange);
   } catch (const HttpError& error) {
     Fail(exchange, error.fault());
+  } catch (const Cancelled&) {
+    Fail(exchange, {503, "unavailable_error", "cancelled"});
   } catch (const std::bad_alloc&) {
     Fail(exchange, {503, "unavailable_error", "out of memory"});
   } catch (const std::exception& error) {

@@ -42,8 +42,9 @@ class Server final : public HttpService {
   // fit the model.
   void Serve(std::unique_ptr<Engine> engine);
   int port() const;
-  // Cancels all jobs, tells their clients, and closes every connection; takes about a second at most.
-  void Stop();
+  // Cancels all jobs and requests, tells their clients, and closes every connection; takes about two seconds at
+  // most. Returns false if a request goes on nevertheless: destroying the server waits for it.
+  bool Stop();
 
   std::optional<HttpReply> Refuse(const HttpRequest& head) override;
   bool IsQuick(const HttpRequest& head) override;
@@ -86,9 +87,11 @@ class Server final : public HttpService {
   void Chat(const HttpRequest& request, const ExchangePtr& exchange);
   void Generate(Route route, const HttpRequest& request, const ExchangePtr& exchange);
 
-  // These two throw HttpError for a prompt that cannot be served.
-  std::shared_ptr<const EncodedPrompt> Encode(const PromptInput& input, const Parameters& p) const;
-  std::shared_ptr<const EncodedPrompt> EncodeMessages(const Parameters& p) const;
+  // These two throw HttpError for a prompt that cannot be served, and Cancelled.
+  std::shared_ptr<const EncodedPrompt> Encode(const PromptInput& input, const Parameters& p,
+                                              const std::atomic<bool>* cancelled) const;
+  std::shared_ptr<const EncodedPrompt> EncodeMessages(const Parameters& p,
+                                                      const std::atomic<bool>* cancelled) const;
   void CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const std::string& field) const;
   void DecidePrune(Parameters& p) const;
   std::shared_ptr<Job> MakeJob(const EncodedPrompt& prompt, const Parameters& p, Route route, int64_t choice);

@@ -90,7 +90,7 @@ class TextReader {
     const EncodeOptions plain{.add_special = false, .parse_special = false};
     TrainingText text;
     if (options_.chat) {
-      text.tokens = EncodeRendered(RenderChat({{"user", prompt}}, tokenizer_), tokenizer_, true).tokens();
+      text.tokens = EncodeChatText({{"user", prompt}}, tokenizer_).tokens();
       text.prompt = static_cast<int64_t>(text.tokens.size());
       const std::vector<int32_t> answer = tokenizer_.Encode(response, plain);
       text.tokens.insert(text.tokens.end(), answer.begin(), answer.end());

@@ -143,9 +143,9 @@ ChatPrompt TokenizePrompt(const PromptOptions& o, const Tokenizer* tokenizer, co
   ChatPrompt prompt;
   if (is_chat) {
     const std::vector<ChatMessage> messages = ReadChat(o);
-    prompt = EncodeChat(messages, *tokenizer, add_special);
+    prompt = EncodeChat(messages, *tokenizer, {.add_special = add_special});
     if (o.question.text) {
-      const EncodedText text = EncodeRendered(RenderChat(messages, *tokenizer), *tokenizer, add_special);
+      const EncodedText text = EncodeChatText(messages, *tokenizer, {.add_special = add_special});
       prompt.question = {FindQuestion(*o.question.text, text)};
     }
   } else {

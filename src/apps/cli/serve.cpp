@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -107,7 +108,10 @@ void Serve(const ServeOptions& o) {
   fmt::print("ready: {}\n", o.model.model);
   std::fflush(stdout);
   while (!Interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  server.Stop();
+  if (server.Stop()) return;
+  // A request goes on although it was cancelled; its thread uses the server, so nothing of it may be freed.
+  std::fflush(nullptr);
+  std::_Exit(0);
 }
 
 void AddHttpOptions(CLI::App& app, ServeOptions& o) {

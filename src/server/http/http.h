@@ -1,6 +1,7 @@
 // HTTP as the routes see it, without sockets: a request comes in, an answer or a stream of events goes out.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -20,6 +21,8 @@ struct HttpRequest {
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;                            // empty while only the head was read
   std::chrono::steady_clock::time_point arrived = {};
+  std::shared_ptr<const std::atomic<bool>> cancelled =
+      {};  // set when the client has left, or the server stops
 
   // "" where the request has no such header.
   const std::string& Header(const std::string& name) const;
@@ -59,7 +62,8 @@ class HttpService {
   virtual std::optional<HttpReply> Refuse(const HttpRequest& head) = 0;
   // Whether Handle() returns at once for this request; other requests go to the pool of handler threads.
   virtual bool IsQuick(const HttpRequest& head) = 0;
-  // Answers now or later, through `exchange`. Must not throw.
+  // Answers now or later, through `exchange`. Must return soon after `request.cancelled` is set, and must not
+  // throw.
   virtual void Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) = 0;
 };
 
@@ -84,14 +88,16 @@ class HttpServer {
  public:
   // Listens at once. Throws Error, naming host and port, where it cannot. `service` outlives the server.
   HttpServer(const HttpOptions& options, HttpService& service);
-  ~HttpServer();
+  ~HttpServer();  // Stop(), and waits for every handler
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
   int port() const;
   int connections() const;
-  // Stops accepting, waits up to `grace` for replies in progress, then closes everything. Idempotent.
-  void Stop(std::chrono::milliseconds grace);
+  // Stops accepting, waits up to `grace` for replies in progress, then closes all connections and joins the
+  // threads. Returns false, and joins nothing, if a handler goes on for a second after its request was
+  // cancelled. May be called again.
+  bool Stop(std::chrono::milliseconds grace);
 
  private:
   struct Impl;

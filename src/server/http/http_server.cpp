@@ -24,7 +24,8 @@ const std::string& HttpRequest::Header(const std::string& name) const {
 
 namespace {
 
-constexpr milliseconds kRetry{100};  // until there are descriptors or memory again
+constexpr milliseconds kRetry{100};         // until there are descriptors or memory again
+constexpr milliseconds kHandlersEnd{1000};  // after their requests were cancelled
 
 tcp::endpoint Resolve(const std::string& host, int port) {
   asio::io_context io;
@@ -176,8 +177,8 @@ struct HttpServer::Impl {
     }
   }
 
-  void Stop(milliseconds grace) {
-    if (threads.empty()) return;
+  bool Stop(milliseconds grace) {
+    if (threads.empty()) return true;
     stopping = true;
     {
       const std::lock_guard lock(accepting);
@@ -185,20 +186,27 @@ struct HttpServer::Impl {
       acceptor.close(ignored);
       retry.cancel();
     }
-    const auto end = std::chrono::steady_clock::now() + grace;
-    const auto wait_while = [&](const std::atomic<int>& count, std::chrono::steady_clock::time_point until) {
-      while (count > 0 && std::chrono::steady_clock::now() < until)
-        std::this_thread::sleep_for(milliseconds(5));
-    };
-    wait_while(shared.answering, end);
+    WaitWhile(shared.answering, grace);
     {
       const std::lock_guard lock(mutex);
       for (const auto& weak : sessions) {
         if (const auto session = weak.lock()) session->PostClose();
       }
     }
-    shared.handlers->join();  // their work is bounded: parse and tokenize
-    wait_while(shared.connections, std::chrono::steady_clock::now() + milliseconds(500));
+    WaitWhile(shared.handling, kHandlersEnd);
+    if (shared.handling > 0) return false;
+    Join();
+    return true;
+  }
+
+  static void WaitWhile(const std::atomic<int>& count, milliseconds limit) {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (count > 0 && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(milliseconds(5));
+  }
+
+  void Join() {
+    shared.handlers->join();
+    WaitWhile(shared.connections, milliseconds(500));
     io.stop();
     for (std::thread& thread : threads) thread.join();
     threads.clear();
@@ -231,10 +239,12 @@ HttpServer::HttpServer(const HttpOptions& options, HttpService& service)
   impl_->Run();
 }
 
-HttpServer::~HttpServer() { Stop(milliseconds(0)); }
+HttpServer::~HttpServer() {
+  if (!Stop(milliseconds(0))) impl_->Join();
+}
 
 int HttpServer::port() const { return impl_->port; }
 int HttpServer::connections() const { return impl_->shared.connections; }
-void HttpServer::Stop(milliseconds grace) { impl_->Stop(grace); }
+bool HttpServer::Stop(milliseconds grace) { return impl_->Stop(grace); }
 
 }  // namespace coppice

@@ -21,7 +21,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // /quick answers at once; /later from a thread of its own; /stream sends events from one; /silent says
-// nothing and notes when its client leaves; /throws and /throws/quickly fail; /slow takes its time to be
+// nothing and notes when its client leaves; /works computes until it is cancelled, /goes-on until Finish(); /throws and /throws/quickly fail; /slow takes its time to be
 // refused or not.
 class Service final : public HttpService {
  public:
@@ -40,6 +40,13 @@ class Service final : public HttpService {
   void Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) override {
     if (request.path == "/quick") return exchange->Reply({.status = 200, .body = "quick " + request.body});
     if (request.path.starts_with("/throws")) throw std::bad_alloc();
+    if (request.path == "/works" || request.path == "/goes-on") {
+      ++working_;
+      while (!finish_ && !(request.path == "/works" && *request.cancelled))
+        std::this_thread::sleep_for(milliseconds(1));
+      --working_;
+      return;
+    }
     exchange->OnGone([this] { ++gone_; });
     if (request.path == "/silent") {
       const std::lock_guard lock(mutex_);
@@ -63,6 +70,8 @@ class Service final : public HttpService {
   }
   int gone() const { return gone_; }
   int refusing() const { return refusing_; }
+  int working() const { return working_; }
+  void Finish() { finish_ = true; }
   size_t silent() {
     const std::lock_guard lock(mutex_);
     return silent_.size();
@@ -74,6 +83,8 @@ class Service final : public HttpService {
   std::vector<std::shared_ptr<Exchange>> silent_;
   std::atomic<int> gone_{0};
   std::atomic<int> refusing_{0};
+  std::atomic<int> working_{0};
+  std::atomic<bool> finish_{false};
 };
 
 void WaitUntil(const std::function<bool()>& what) {
@@ -182,6 +193,33 @@ TEST_F(HttpServerTest, StopsWhileClientsWait) {
   server_.Stop(milliseconds(50));
   for (const auto& client : clients) client->Until("never");  // closed, not held
   EXPECT_FALSE(Client(server_.port()).connected());
+}
+
+// A handler ends when its request is cancelled, because its client left or the server stops.
+TEST_F(HttpServerTest, HandlersAreToldThatTheirRequestIsCancelled) {
+  {
+    Client client(server_.port());
+    client.Get("/works");
+    WaitUntil([&] { return service_.working() == 1; });
+  }
+  WaitUntil([&] { return service_.working() == 0; });
+  Client client(server_.port());
+  client.Get("/works");
+  WaitUntil([&] { return service_.working() == 1; });
+  EXPECT_TRUE(server_.Stop(milliseconds(0)));
+  EXPECT_EQ(service_.working(), 0);
+}
+
+// One that goes on holds up neither Stop() nor, later, the destructor for longer than it takes.
+TEST_F(HttpServerTest, StopDoesNotWaitForAHandlerThatGoesOn) {
+  Client client(server_.port());
+  client.Get("/goes-on");
+  WaitUntil([&] { return service_.working() == 1; });
+  EXPECT_FALSE(server_.Stop(milliseconds(0)));
+  EXPECT_EQ(service_.working(), 1);
+  service_.Finish();
+  WaitUntil([&] { return service_.working() == 0; });
+  EXPECT_TRUE(server_.Stop(milliseconds(0)));
 }
 
 // Its handlers have ended by then; what it holds must go before that on which its socket rests.

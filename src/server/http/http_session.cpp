@@ -40,6 +40,20 @@ void FindDeadPeers(asio::ip::tcp::socket& socket) {
   set(IPPROTO_TCP, TCP_NODELAY, 1);
 }
 
+// One more in `count`, for as long as it lives.
+class Counted {
+ public:
+  explicit Counted(std::atomic<int>& count) : count_(&count) { ++count; }
+  Counted(Counted&& other) noexcept : count_(std::exchange(other.count_, nullptr)) {}
+  Counted& operator=(Counted&&) = delete;
+  ~Counted() {
+    if (count_ != nullptr) --*count_;
+  }
+
+ private:
+  std::atomic<int>* count_;
+};
+
 class SessionExchange final : public Exchange {
  public:
   SessionExchange(std::shared_ptr<HttpSession> session, uint64_t turn)
@@ -219,10 +233,13 @@ void HttpSession::OnBody(error_code ec, HttpRequest request) {
 
 void HttpSession::Dispatch(HttpRequest request) {
   auto exchange = std::make_shared<SessionExchange>(shared_from_this(), turn_);
+  cancelled_ = std::make_shared<std::atomic<bool>>(false);
+  request.cancelled = cancelled_;
   HttpService& service = shared_.service;
   if (service.IsQuick(request)) return service.Handle(std::move(request), std::move(exchange));
   asio::post(*shared_.handlers, [&service, self = shared_from_this(), r = std::move(request),
-                                 e = std::move(exchange)]() mutable {
+                                 e = std::move(exchange), counted = Counted(shared_.handling)]() mutable {
+    if (*r.cancelled) return;
     try {
       service.Handle(std::move(r), std::move(e));
     } catch (const std::exception&) {  // no memory even to say so
@@ -394,6 +411,7 @@ void HttpSession::Close() {
   write_deadline_.cancel();
   ping_timer_.cancel();
   socket_.close(ignored);
+  if (cancelled_) *cancelled_ = true;
   const std::function<void()> gone = std::exchange(on_gone_, nullptr);
   if (gone && !finished_) gone();
 }

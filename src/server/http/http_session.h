@@ -29,6 +29,7 @@ struct HttpShared {
   std::optional<asio::thread_pool> handlers;  // destroyed before the I/O context that their work refers to
   std::atomic<int> connections{0};
   std::atomic<int> answering{0};
+  std::atomic<int> handling{0};  // requests that are with the handlers
   std::atomic<int64_t> body_bytes{0};
 
   HttpShared(const HttpOptions& o, HttpService& s)
@@ -121,6 +122,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   bool http_1_0_ = false;
   bool head_only_ = false;
   std::function<void()> on_gone_;
+  std::shared_ptr<std::atomic<bool>> cancelled_;  // the current request's
 
   std::deque<std::string> unsent_;
   size_t unsent_bytes_ = 0;

@@ -8,11 +8,13 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cstddef>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
+#include "base/error.h"
 #include "base/limits.h"
 
 namespace coppice::jinja {
@@ -34,7 +36,11 @@ class Budget {
   // same time.
   static constexpr size_t kMaxMemory = static_cast<size_t>(limits::kMaxTemplateMemoryBytes);
 
+  // `cancelled` may be null. Work() then throws Cancelled once it is set.
+  explicit Budget(const std::atomic<bool>* cancelled = nullptr) : cancelled_(cancelled) {}
+
   void Work(size_t units) {
+    ThrowIfCancelled(cancelled_);
     if (units > kMaxWork - work_) {
       throw Fault("the template takes more than {} steps", limits::kMaxTemplateSteps);
     }
@@ -59,6 +65,7 @@ class Budget {
   void Give(size_t bytes) noexcept { live_ -= bytes; }
 
  private:
+  const std::atomic<bool>* cancelled_;
   size_t work_ = 0;
   size_t live_ = 0;
 };

@@ -43,8 +43,9 @@ ChatTemplate::ChatTemplate(const std::string& source) : impl_(std::make_unique<I
 ChatTemplate::~ChatTemplate() = default;
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 
-std::string ChatTemplate::Render(const nlohmann::ordered_json& context) const {
-  jinja::Interpreter interpreter;
+std::string ChatTemplate::Render(const nlohmann::ordered_json& context,
+                                 const std::atomic<bool>* cancelled) const {
+  jinja::Interpreter interpreter(cancelled);
   try {
     return interpreter.Run(impl_->body, context);
   } catch (const jinja::Fault& fault) {

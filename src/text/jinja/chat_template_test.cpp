@@ -3,12 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/limits.h"
@@ -318,6 +322,50 @@ TEST(ChatTemplate, SurvivesRandomEdits) {
   }
   EXPECT_GT(rendered, 100);   // some edits leave the template valid
   EXPECT_LT(rendered, 2900);  // most do not
+}
+
+TEST(ChatTemplate, EndsWhenItIsCancelled) {
+  const std::atomic<bool> cancelled{true};
+  const std::string source = "{% for m in messages %}{{ m['content'] }}{% endfor %}";
+  EXPECT_THROW(ChatTemplate(source).Render(Conversation(), &cancelled), Cancelled);
+}
+
+// Two blocks of 8 bytes after which MurmurHash64A, the standard library's hash of strings, is in the same state
+// for all keys: the second block undoes what the first did. Half the tries are no ASCII, and so no key.
+std::vector<std::string> CollidingKeys(size_t count) {
+  constexpr uint64_t kMul = 0xc6a4a7935bd1e995;
+  uint64_t inverse = 1;
+  for (int i = 0; i < 6; ++i) inverse *= 2 - kMul * inverse;
+  const auto mix = [](uint64_t v) { return v ^ (v >> 47); };
+  std::vector<std::string> keys;
+  for (uint64_t i = 0; keys.size() < count; ++i) {
+    char block[17] = {};
+    for (int at = 0; at < 8; ++at) block[at] = static_cast<char>('A' + ((i >> (4 * at)) & 15));
+    uint64_t first = 0;
+    std::memcpy(&first, block, 8);
+    const uint64_t state = ((0xc70f6907ull ^ (16 * kMul)) ^ (mix(first * kMul) * kMul)) * kMul;
+    const uint64_t second = mix(state * inverse) * inverse;
+    std::memcpy(block + 8, &second, 8);
+    const auto is_plain = [](char c) { return c > ' ' && c < 127; };
+    if (std::all_of(block, block + 16, is_plain)) keys.emplace_back(block, 16);
+  }
+  return keys;
+}
+
+TEST(ChatTemplate, KeysThatCollideTakeNoLonger) {
+  const std::vector<std::string> keys = CollidingKeys(20'000);
+  const auto seconds = [](const std::vector<std::string>& names) {
+    Json object = Json::object();
+    auto& members = object.get_ref<Json::object_t&>();
+    for (const std::string& name : names) members.push_back({name, 1});
+    const auto start = std::chrono::steady_clock::now();
+    ChatTemplate("{{ x | length }}").Render(Json{{"x", object}});
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  ASSERT_EQ(std::hash<std::string>()(keys[0]), std::hash<std::string>()(keys[1]));
+  std::vector<std::string> others;
+  for (size_t i = 0; i < keys.size(); ++i) others.push_back("a plain key " + std::to_string(10'000 + i));
+  EXPECT_LT(seconds(keys), 10 * seconds(others) + 0.05);
 }
 
 }  // namespace

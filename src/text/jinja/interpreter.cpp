@@ -70,7 +70,8 @@ class Interpreter::Capture {
   std::string text_;
 };
 
-Interpreter::Interpreter() : globals_(std::make_shared<Scope>(nullptr)), scope_(globals_) {
+Interpreter::Interpreter(const std::atomic<bool>* cancelled)
+    : budget_(cancelled), globals_(std::make_shared<Scope>(nullptr)), scope_(globals_) {
   for (const char* name : {"range", "namespace", "dict", "raise_exception", "strftime_now"}) {
     globals_->Set(name, MakeCallable(CallableObject::Kind::kFunction, name));
   }

@@ -26,7 +26,8 @@ class Scope {
 
 class Interpreter {
  public:
-  Interpreter();
+  // `cancelled` may be null; once it is set, Run() throws Cancelled.
+  explicit Interpreter(const std::atomic<bool>* cancelled);
   // Throws Fault; line() is then the line of the template where it occurred.
   std::string Run(const Body& body, const nlohmann::ordered_json& context);
   int line() const { return line_; }

@@ -122,8 +122,12 @@ void BpeMerger::Encode(std::string_view piece, MergeScratch& scratch, std::vecto
   std::vector<MergeSymbol>& symbols = scratch.symbols;
   Split(piece, symbols);
   scratch.heap.clear();
-  for (size_t i = 0; i + 1 < symbols.size(); ++i) PushPair(scratch, static_cast<int32_t>(i));
+  for (size_t i = 0; i + 1 < symbols.size(); ++i) {
+    ThrowIfCancelled(scratch.cancelled);
+    PushPair(scratch, static_cast<int32_t>(i));
+  }
   while (!scratch.heap.empty()) {
+    ThrowIfCancelled(scratch.cancelled);
     std::pop_heap(scratch.heap.begin(), scratch.heap.end(), MergesAfter);
     const MergeCandidate best = scratch.heap.back();
     scratch.heap.pop_back();

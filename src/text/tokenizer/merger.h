@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -39,12 +40,13 @@ inline bool MergesAfter(const MergeCandidate& a, const MergeCandidate& b) {
 struct MergeScratch {
   std::vector<MergeSymbol> symbols;
   std::vector<MergeCandidate> heap;
+  const std::atomic<bool>* cancelled = nullptr;  // EncodeOptions'
 };
 
 class Merger {
  public:
   virtual ~Merger() = default;
-  // Appends the tokens of `piece` (normalised, at most 2^31 - 1 bytes). O(n log n).
+  // Appends the tokens of `piece` (normalised, at most 2^31 - 1 bytes). O(n log n). Throws Cancelled.
   virtual void Encode(std::string_view piece, MergeScratch& scratch, std::vector<int32_t>& ids) const = 0;
 };
 

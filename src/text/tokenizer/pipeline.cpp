@@ -59,8 +59,10 @@ std::vector<int32_t> PipelineTokenizer::Encode(std::string_view text, const Enco
                 kMaxTextBytes);
   }
   Run run{options, {}, {}};
+  run.scratch.cancelled = options.cancelled;
   if (options.add_special) run.ids = parts_.prefix;
   for (const Fragment& part : parts_.raw_added.Split(text, options.parse_special)) {
+    ThrowIfCancelled(options.cancelled);
     if (part.id >= 0) {
       run.ids.push_back(part.id);
     } else {
@@ -91,6 +93,7 @@ void PipelineTokenizer::EncodePlain(std::string text, bool at_start, Run& run) c
   pieces.at_start = at_start;
   if (parts_.pre_tokenizer != nullptr) parts_.pre_tokenizer->Apply(pieces);
   for (const TextRange range : pieces.ranges) {
+    ThrowIfCancelled(run.options.cancelled);
     const std::string_view piece = std::string_view(pieces.text).substr(range.begin, range.end - range.begin);
     parts_.merger->Encode(piece, run.scratch, run.ids);
   }

@@ -5,6 +5,7 @@
 #include <boost/unordered/unordered_flat_map.hpp>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "text/tokenizer/merger.h"
 #include "text/unicode/unicode.h"
 
@@ -84,8 +85,12 @@ void SpmMerger::Encode(std::string_view piece, MergeScratch& scratch, std::vecto
   Split(piece, symbols);
   scratch.heap.clear();
   Origins origins;
-  for (size_t i = 0; i + 1 < symbols.size(); ++i) PushPair(piece, scratch, static_cast<int32_t>(i));
+  for (size_t i = 0; i + 1 < symbols.size(); ++i) {
+    ThrowIfCancelled(scratch.cancelled);
+    PushPair(piece, scratch, static_cast<int32_t>(i));
+  }
   while (!scratch.heap.empty()) {
+    ThrowIfCancelled(scratch.cancelled);
     std::pop_heap(scratch.heap.begin(), scratch.heap.end(), MergesAfter);
     const MergeCandidate best = scratch.heap.back();
     scratch.heap.pop_back();

@@ -2,6 +2,7 @@
 // tokenizer.json.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@ namespace coppice {
 struct EncodeOptions {
   bool add_special = true;    // BOS (and EOS) according to the model's tokenizer
   bool parse_special = true;  // control tokens in written form ("<|im_start|>") become their ids
+  const std::atomic<bool>* cancelled = nullptr;  // may be null; once it is set, Encode() throws Cancelled
 };
 
 class Tokenizer {

@@ -234,5 +234,11 @@ TEST(TokenizerTest, ChatTemplateSources) {
   EXPECT_EQ(Tokenizer::FromHfFolder(folder.path())->chat_template(), "J");
 }
 
+TEST(Tokenizer, EncodeEndsWhenItIsCancelled) {
+  const std::atomic<bool> cancelled{true};
+  EXPECT_THROW(test::SmallSpm().Load()->Encode("aaa", {.cancelled = &cancelled}), Cancelled);
+  EXPECT_THROW(test::SmallBpe().Load()->Encode("ab", {.cancelled = &cancelled}), Cancelled);
+}
+
 }  // namespace
 }  // namespace coppice
