@@ -96,6 +96,38 @@ class Documents(unittest.TestCase):
         self.assertGreater(self.cached(again), 0.9 * saved["n_saved"])
         self.assertEqual(again["choices"], first["choices"])
 
+    def test_keys_and_salts_share_nothing(self):
+        """With one cache for all, cached_tokens tells one client, token by token, what another one asked."""
+        server = self.start("--api-key", "one,two")
+        body = {"prompt": DOCUMENT, "max_tokens": 1, "temperature": 0}
+
+        def ask(key, **fields):
+            return self.cached(server.good("/v1/completions", {**body, **fields}, headers={"X-Api-Key": key}))
+
+        def change(action, key, status=200):
+            got, _, reply = server.ask(f"/slots/0?action={action}", {"filename": "name"}, headers={"X-Api-Key": key})
+            self.assertEqual(got, status, (action, key, reply))
+            return reply
+        self.assertEqual(ask("one"), 0)
+        self.assertEqual(ask("two"), 0)
+        self.assertGreater(ask("one"), 1500)
+        self.assertGreater(ask("two"), 1500)
+        self.assertEqual(ask("one", cache_salt="a"), 0)
+        self.assertEqual(ask("one", cache_salt="b"), 0)
+        self.assertEqual(ask("two", cache_salt="a"), 0)
+        self.assertGreater(ask("one", cache_salt="a"), 1500)  # the slot's last prompt is that of key one and salt a
+        change("save", "two", 404)
+        change("erase", "two", 404)
+        saved = change("save", "one")
+        change("restore", "two", 400)  # each key has names of its own
+        self.assertEqual(change("erase", "one")["n_erased"], saved["n_saved"])
+        self.assertEqual(ask("one", cache_salt="a"), 0)
+        self.assertGreater(ask("one"), 1500)
+        self.assertEqual(change("restore", "one")["n_restored"], saved["n_saved"])
+        for salt in ["", "x" * 1025, 1]:
+            self.assertEqual(server.ask("/v1/completions", {**body, "cache_salt": salt}, headers={"X-Api-Key": "one"})[0], 400)
+        self.assertEqual(server.stop(), 0)
+
     def test_folder_outlives_the_server(self):
         with tempfile.TemporaryDirectory() as documents:
             server = self.start("--doc-cache", documents, "--cache-ram", "64")

@@ -149,7 +149,7 @@ void Engine::Prefill(Run& run, DocumentCache* documents) {
                   *run.workspace,
                   *backend_,
                   {request.progress, request.cancelled, request.pause}};
-  PrefixRun prefix(ScoresPrompt(request) ? nullptr : documents, request.tokens, *run.prune.policy,
+  PrefixRun prefix(ScoresPrompt(request) ? nullptr : documents, request, *run.prune.policy,
                    transformer_.config().shape, run.sequence);
   if (request.on_prefix) request.on_prefix(run.sequence.prefix.rows);
   try {

@@ -13,6 +13,7 @@
 #include "kernels/timed_backend.h"
 #include "model/ledger.h"
 #include "model/log_probs.h"
+#include "model/prefix.h"
 #include "policies/compose.h"
 #include "trace/trace.h"
 
@@ -53,8 +54,9 @@ struct Request {
   // likeliest token) over them is below this, it answers densely instead, and reuses the states that both
   // runs share.
   double least_confidence = 0;
-  bool use_documents = true;    // read from and write to the engine's document cache, if it has one
-  std::vector<int32_t> forced;  // replace the first generated tokens, whatever the model predicts
+  bool use_documents = true;         // read from and write to the engine's document cache, if it has one
+  PrefixOwner documents_owner = {};  // whose entries those are
+  std::vector<int32_t> forced;       // replace the first generated tokens, whatever the model predicts
   // Gets the logits [vocab] from which each generated token is chosen. The first call comes after the time to
   // the first token was taken. May be empty.
   std::function<void(std::span<const float> logits)> on_logits;

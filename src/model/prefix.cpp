@@ -105,11 +105,13 @@ void PrefixCapture::Reach(LayerPoint at, const TensorView& hidden, const LayerCa
   complete_ = at == point_ || (point_.layer == layers_ && at == LayerPoint{layers_ - 1, true});
 }
 
-std::shared_ptr<const PrefixState> PrefixCapture::Take(std::vector<int32_t> tokens) {
+std::shared_ptr<const PrefixState> PrefixCapture::Take(std::vector<int32_t> tokens,
+                                                       const PrefixOwner& owner) {
   auto state = std::make_shared<PrefixState>();
   state->point = complete_ ? point_ : reached_;
   if (state->point == LayerPoint()) return nullptr;
   state->complete = complete_;
+  state->owner = owner;
   state->tokens = std::move(tokens);
   captured_.resize(static_cast<size_t>(LayersWithKeys(state->point)));
   state->layers = std::move(captured_);

@@ -23,6 +23,14 @@
 
 namespace coppice {
 
+// Whose prompt a prefix is of. A server with several API keys gives each of them its own; 0 means that there is
+// only one owner, or no salt.
+struct PrefixOwner {
+  uint64_t key = 0;   // a hash of the API key
+  uint64_t salt = 0;  // a hash of the request's cache_salt
+  friend bool operator==(const PrefixOwner&, const PrefixOwner&) = default;
+};
+
 // Immutable: sequences and caches share it.
 struct PrefixState {
   struct Layer {
@@ -30,6 +38,7 @@ struct PrefixState {
     Tensor values;  // the same
   };
 
+  PrefixOwner owner;
   std::vector<int32_t> tokens;  // of positions 0, 1, ...
   LayerPoint point;
   bool complete = true;       // false: the prefill was cancelled before its point
@@ -77,7 +86,7 @@ class PrefixCapture {
   void Reach(LayerPoint at, const TensorView& hidden, const LayerCache& cache);
 
   // What was captured of a prefill of these tokens, or null. Call it once.
-  std::shared_ptr<const PrefixState> Take(std::vector<int32_t> tokens);
+  std::shared_ptr<const PrefixState> Take(std::vector<int32_t> tokens, const PrefixOwner& owner = {});
 
  private:
   void CopyHidden(LayerPoint at, const TensorView& hidden);

@@ -23,7 +23,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the file's numbers are read as they lie");
 
 constexpr char kMagic[8] = {'c', 'o', 'p', 'p', 'p', 'r', 'e', 'f'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr uint32_t kAfterAttention = 1;
 constexpr uint32_t kComplete = 2;
 
@@ -40,8 +40,9 @@ struct Head {
   uint64_t tokens;
   uint64_t sections;
   uint64_t file_bytes;
+  PrefixOwner owner;
 };
-static_assert(sizeof(Head) == 80 && sizeof(Fingerprint) == 16);
+static_assert(sizeof(Head) == 96 && sizeof(Fingerprint) == 16);
 
 template <typename T>
 std::span<const std::byte> BytesOfVector(const std::vector<T>& values) {
@@ -80,6 +81,7 @@ class PrefixReader {
   PrefixReader(const PrefixReader&) = delete;
   PrefixReader& operator=(const PrefixReader&) = delete;
 
+  const PrefixOwner& owner() const { return head_.owner; }
   LayerPoint point() const { return point_; }
   bool complete() const { return (head_.flags & kComplete) != 0; }
   int64_t file_bytes() const { return static_cast<int64_t>(head_.file_bytes); }
@@ -225,7 +227,8 @@ void WritePrefixFile(const PrefixState& state, const PrefixFormat& format, const
             .hidden = static_cast<uint64_t>(state.hidden.cols()),
             .tokens = state.tokens.size(),
             .sections = checksums.size(),
-            .file_bytes = sizeof(Head) + (checksums.size() + 1) * sizeof(uint64_t) + bytes};
+            .file_bytes = sizeof(Head) + (checksums.size() + 1) * sizeof(uint64_t) + bytes,
+            .owner = state.owner};
   std::memcpy(head.magic, kMagic, sizeof(kMagic));
   std::vector<std::byte> start(sizeof(Head) + checksums.size() * sizeof(uint64_t));
   std::memcpy(start.data(), &head, sizeof(Head));
@@ -241,7 +244,8 @@ void WritePrefixFile(const PrefixState& state, const PrefixFormat& format, const
 
 PrefixHead ReadPrefixHead(const std::string& path, const PrefixFormat& format) {
   PrefixReader reader(path, format);
-  return {.tokens = reader.Tokens(),
+  return {.owner = reader.owner(),
+          .tokens = reader.Tokens(),
           .point = reader.point(),
           .complete = reader.complete(),
           .file_bytes = reader.file_bytes()};
@@ -254,6 +258,7 @@ PrefixState ReadPrefixFile(const std::string& path, const PrefixFormat& format, 
                 most_bytes);
   }
   PrefixState state;
+  state.owner = reader.owner();
   state.tokens = reader.Tokens();
   state.point = reader.point();
   state.complete = reader.complete();

@@ -30,6 +30,7 @@ struct PrefixFormat {
 
 // What a file's head and tokens say of it.
 struct PrefixHead {
+  PrefixOwner owner;
   std::vector<int32_t> tokens;
   LayerPoint point;
   bool complete = true;

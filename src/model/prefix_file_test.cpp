@@ -89,9 +89,11 @@ TEST_F(PrefixFile, ComesBackAsItWas) {
   for (const LayerPoint point : {LayerPoint{1, false}, LayerPoint{2, true}, LayerPoint{4, false}}) {
     PrefixState state = MakeState(point);
     state.complete = point.layer != 1;
+    state.owner = {7, 8};
     const std::string path = dir_.Path("x.prefix");
     WritePrefixFile(state, Format(), path);
     const PrefixState back = ReadPrefixFile(path, Format());
+    EXPECT_EQ(back.owner, state.owner);
     EXPECT_EQ(back.tokens, state.tokens);
     EXPECT_EQ(back.point, point);
     EXPECT_EQ(back.complete, state.complete);
@@ -107,6 +109,7 @@ TEST_F(PrefixFile, ComesBackAsItWas) {
     }
     EXPECT_TRUE(same(back.hidden, state.hidden));
     const PrefixHead head = ReadPrefixHead(path, Format());
+    EXPECT_EQ(head.owner, state.owner);
     EXPECT_EQ(head.tokens, state.tokens);
     EXPECT_EQ(head.point, point);
     EXPECT_EQ(head.complete, state.complete);
@@ -160,7 +163,7 @@ TEST_F(PrefixFile, Row24OfAnotherModel) {
 TEST_F(PrefixFile, Row24ForgedHeads) {
   EXPECT_EQ(ErrorFor(Forged<uint64_t>(56, 37)), "no error");  // the forger's tool works
   EXPECT_THAT(ErrorFor(Forged<char>(0, 'C')), HasSubstr("does not begin as one"));
-  EXPECT_THAT(ErrorFor(Forged<uint32_t>(8, 2)), HasSubstr("version 2"));
+  EXPECT_THAT(ErrorFor(Forged<uint32_t>(8, 3)), HasSubstr("version 3"));
   EXPECT_THAT(ErrorFor(Forged<uint32_t>(12, 4)), HasSubstr("flags 4"));
   EXPECT_THAT(ErrorFor(Forged<uint32_t>(32, 3)), HasSubstr("sections"));
   EXPECT_THAT(ErrorFor(Forged<uint32_t>(32, 4)), HasSubstr("layer 4"));
@@ -173,7 +176,7 @@ TEST_F(PrefixFile, Row24ForgedHeads) {
     EXPECT_THAT(ErrorFor(Forged<uint64_t>(56, tokens)), HasSubstr("tokens; it may hold")) << tokens;
   EXPECT_THAT(ErrorFor(Forged<uint64_t>(56, uint64_t{1} << 24)), HasSubstr("cut or changed"));
   EXPECT_THAT(ErrorFor(Forged<uint64_t>(64, uint64_t{1} << 61)), HasSubstr("sections"));
-  EXPECT_THAT(ErrorFor(Forged<uint64_t>(72, 88)), HasSubstr("cut or changed"));
+  EXPECT_THAT(ErrorFor(Forged<uint64_t>(72, 104)), HasSubstr("cut or changed"));
 }
 
 // A sparse file that claims 16 million tokens is refused because of its length, not because memory runs out.
@@ -185,7 +188,7 @@ TEST_F(PrefixFile, Row24SparseAndLargerThanTheCache) {
   uint64_t bytes = 0;
   std::memcpy(&sections, head.data() + 64, sizeof(sections));
   std::memcpy(&bytes, head.data() + 72, sizeof(bytes));
-  const uint64_t head_bytes = 88 + 8 * sections;
+  const uint64_t head_bytes = 104 + 8 * sections;
   bytes = head_bytes + (bytes - head_bytes) / old_tokens * kTokens;
   std::memcpy(head.data() + 56, &kTokens, sizeof(kTokens));
   std::memcpy(head.data() + 72, &bytes, sizeof(bytes));

@@ -1,6 +1,9 @@
 #include "server/access.h"
 
 #include <algorithm>
+#include <span>
+
+#include "base/checksum.h"
 
 namespace coppice {
 
@@ -19,10 +22,26 @@ std::string HostOf(std::string_view authority) {
   return std::string(authority.substr(0, authority.find(':')));
 }
 
-bool Access::HasKey(const HttpRequest& head) const {
-  std::string_view given = head.Header("x-api-key");
+namespace {
+
+// What a request gives as its key; empty if it gives none.
+std::string_view GivenKey(const HttpRequest& head) {
   const std::string_view authorization = head.Header("authorization");
-  if (authorization.starts_with("Bearer ")) given = authorization.substr(7);
+  if (authorization.starts_with("Bearer ")) return authorization.substr(7);
+  return head.Header("x-api-key");
+}
+
+}  // namespace
+
+uint64_t HashOf(std::string_view text) {
+  return std::max<uint64_t>(ChecksumOf(std::as_bytes(std::span(text))), 1);  // 0 means none
+}
+
+uint64_t Access::ClientOf(const HttpRequest& head) const {
+  return keys_.size() > 1 ? HashOf(GivenKey(head)) : 0;
+}
+
+bool Access::IsKey(std::string_view given) const {
   bool found = false;
   for (const std::string& key : keys_) found |= EqualInConstantTime(given, key);  // all of them: no early end
   return found;
@@ -30,7 +49,7 @@ bool Access::HasKey(const HttpRequest& head) const {
 
 std::optional<HttpFault> Access::Refuse(const HttpRequest& head) const {
   if (!keys_.empty()) {
-    if (HasKey(head)) return std::nullopt;
+    if (IsKey(GivenKey(head))) return std::nullopt;
     return HttpFault{401, "authentication_error", "Invalid API Key"};
   }
   const std::string& authority = head.Header("host");

@@ -1,6 +1,7 @@
 // Access control: API keys, and the Host and Origin headers that a browser sends.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,9 @@ namespace coppice {
 // The time depends only on the lengths, so it does not tell where the texts differ.
 bool EqualInConstantTime(std::string_view a, std::string_view b);
 
+// A hash that is never 0.
+uint64_t HashOf(std::string_view text);
+
 class Access {
  public:
   // `host` is what the server listens on.
@@ -24,9 +28,12 @@ class Access {
   // send requests here, so requests are refused if their Host is not this machine (DNS rebinding) or their
   // Origin is another site.
   std::optional<HttpFault> Refuse(const HttpRequest& head) const;
+  // Tells the clients of several keys apart: a hash of the key that the request gives; 0 if there is at most
+  // one key, and so nobody to tell apart.
+  uint64_t ClientOf(const HttpRequest& head) const;
 
  private:
-  bool HasKey(const HttpRequest& head) const;
+  bool IsKey(std::string_view given) const;
 
   std::vector<std::string> keys_;
   std::string host_;

@@ -36,6 +36,24 @@ TEST(Access, AsksForAKey) {
       200);
 }
 
+TEST(Access, TellsTheClientsOfSeveralKeysApart) {
+  const auto client = [](const Access& access, const char* key) {
+    HttpRequest head;
+    head.headers["x-api-key"] = key;
+    HttpRequest bearer;
+    bearer.headers["authorization"] = std::string("Bearer ") + key;
+    EXPECT_EQ(access.ClientOf(head), access.ClientOf(bearer));
+    return access.ClientOf(head);
+  };
+  const Access two({"one", "two"}, "0.0.0.0");
+  EXPECT_NE(client(two, "one"), client(two, "two"));
+  EXPECT_NE(client(two, "one"), 0u);
+  EXPECT_EQ(client(two, "one"),
+            client(Access({"one", "three"}, "127.0.0.1"), "one"));  // files outlive servers
+  EXPECT_EQ(client(Access({"one"}, "0.0.0.0"), "one"), 0u);
+  EXPECT_EQ(client(Access({}, "127.0.0.1"), ""), 0u);
+}
+
 TEST(Access, WithoutAKeyOtherSitesAreRefused) {
   const Access access({}, "127.0.0.1");
   EXPECT_EQ(Status(access, {}), 200);

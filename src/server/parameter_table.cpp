@@ -104,6 +104,13 @@ void ReadLogProbs(const json& value, const std::string& name, Parameters& out) {
   out.top_log_probs = value.get<int64_t>();
 }
 
+void ReadCacheSalt(const json& value, const std::string& name, Parameters& out) {
+  if (!value.is_string()) throw BadField(name, "is not a text");
+  out.cache_salt = value.get<std::string>();
+  if (out.cache_salt.empty() || out.cache_salt.size() > kMaxSaltBytes)
+    throw BadField(name, fmt::format("is not 1 to {} bytes long", kMaxSaltBytes));
+}
+
 void ReadStreamOptions(const json& value, const std::string& name, Parameters& out) {
   if (!value.is_object()) throw BadField(name, "is not an object");
   for (const auto& [key, option] : value.items()) {
@@ -197,6 +204,7 @@ const Field kFields[] = {
     {"stop_token_ids", kGenerates, &ReadStopIds},
     {"ignore_eos", kGenerates, [](Parameters& p) -> bool& { return p.ignore_eos; }},
     {"cache_prompt", kGenerates, [](Parameters& p) -> bool& { return p.cache_prompt; }},
+    {"cache_salt", kGenerates, &ReadCacheSalt},
     {"echo", kCompletions, [](Parameters& p) -> bool& { return p.echo; }},
     {"logprobs n_probs", kCompletions, &ReadLogProbs},
     {"logprobs", kChat, [](Parameters& p) -> bool& { return p.log_probs; }},

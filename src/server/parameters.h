@@ -32,6 +32,7 @@ inline constexpr int kMaxTopLogProbs = 20;  // as OpenAI and vLLM
 inline constexpr size_t kMaxTemplateVariables = 256;
 inline constexpr int64_t kMaxStopStrings = 64;
 inline constexpr size_t kMaxStopBytes = 1024;
+inline constexpr size_t kMaxSaltBytes = 1024;
 
 // A prompt as sent: text, or ids.
 using PromptInput = std::variant<std::string, std::vector<int32_t>>;
@@ -53,6 +54,7 @@ struct Parameters {
   int64_t n = 1;
   bool ignore_eos = false;
   bool cache_prompt = true;
+  std::string cache_salt;  // requests with different ones share nothing in the document cache
   SamplingOptions sampling;
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;

@@ -49,11 +49,13 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
   auto reply = std::make_shared<GenerationReply>(
       ReplyOptions{route, NewId(route), options_.alias, std::time(nullptr), p}, choices, tokenizer(),
       metrics_, exchange);
+  const PrefixOwner owner{access_.ClientOf(request), p.cache_salt.empty() ? 0 : HashOf(p.cache_salt)};
   std::vector<std::shared_ptr<Job>> jobs;
   for (size_t i = 0; i < choices.size(); ++i) {
     jobs.push_back(MakeJob(*choices[i], p, route, static_cast<int64_t>(i) % p.n));
     jobs.back()->events = reply->Events(static_cast<int>(i));
     jobs.back()->request.trace = reply->Recorder(static_cast<int>(i));
+    jobs.back()->request.documents_owner = owner;
     jobs.back()->arrived = request.arrived;
   }
   Scheduler* scheduler = scheduler_.get();

@@ -60,32 +60,41 @@ std::string FileNameOf(const std::string& body) {
 
 void Server::ChangeSlot(const HttpRequest& request, const ExchangePtr& exchange) {
   const int64_t id = SlotOf(request.path);
-  const std::vector<int32_t> prompt = scheduler_->Prompt(id);
+  const SlotPrompt prompt = scheduler_->Prompt(id);
+  const uint64_t client = access_.ClientOf(request);
   const std::string action = ActionOf(request.query);
   DocumentCache* documents = engine_->documents();
   if (documents == nullptr) {
     throw HttpError({501, "not_supported_error", "this server keeps no documents"});
   }
+  if (action != "restore" && !prompt.tokens.empty() && prompt.owner.key != client) {
+    throw HttpError(
+        {404, "not_found_error", fmt::format("slot {}: its last prompt is another API key's", id)});
+  }
   const auto start = std::chrono::steady_clock::now();
   const auto ms = [&] {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   };
-  if (action == "erase") return Answer(exchange, {{"id_slot", id}, {"n_erased", documents->Erase(prompt)}});
+  if (action == "erase") {
+    return Answer(exchange, {{"id_slot", id}, {"n_erased", documents->Erase(prompt.tokens, prompt.owner)}});
+  }
   if (options_.slot_save_path.empty()) {
     throw HttpError({501, "not_supported_error", "this server has no folder for saved slots"});
   }
   const std::string name = FileNameOf(request.body);
-  const std::string path = options_.slot_save_path + "/" + name;
+  // Each key has names of its own.
+  const std::string path =
+      options_.slot_save_path + "/" + (client == 0 ? name : fmt::format("{:016x}-{}", client, name));
   try {
     if (action == "save") {
-      const DocumentCache::Saved saved = documents->Save(prompt, path);
+      const DocumentCache::Saved saved = documents->Save(prompt.tokens, path, prompt.owner);
       return Answer(exchange, {{"id_slot", id},
                                {"filename", name},
                                {"n_saved", saved.tokens},
                                {"n_written", saved.bytes},
                                {"timings", {{"save_ms", ms()}}}});
     }
-    const DocumentCache::Saved restored = documents->Restore(path);
+    const DocumentCache::Saved restored = documents->Restore(path, kNoPoint, client);
     Answer(exchange, {{"id_slot", id},
                       {"filename", name},
                       {"n_restored", restored.tokens},

@@ -103,13 +103,14 @@ int64_t TurnScheduler::waiting() const {
   return static_cast<int64_t>(queue_.size());
 }
 
-std::vector<int32_t> TurnScheduler::Prompt(int64_t slot) const {
+SlotPrompt TurnScheduler::Prompt(int64_t slot) const {
   const std::lock_guard lock(mutex_);
   if (slot < 0 || slot >= static_cast<int64_t>(slots_.size())) {
     throw HttpError({404, "not_found_error", fmt::format("slot {}: there are {}", slot, slots_.size())});
   }
   const Slot& found = slots_[static_cast<size_t>(slot)];
-  return found.job ? found.job->request.tokens : found.last_prompt;
+  if (!found.job) return found.last_prompt;
+  return {found.job->request.tokens, found.job->request.documents_owner};
 }
 
 void TurnScheduler::Work(Slot& slot) {
@@ -141,7 +142,7 @@ void TurnScheduler::Free(Slot& slot) {
   {
     const std::lock_guard lock(mutex_);
     if (slot.has_turn) CountTurn(slot);  // a job cancelled while it waited has no turn
-    slot.last_prompt = std::move(slot.job->request.tokens);
+    slot.last_prompt = {std::move(slot.job->request.tokens), slot.job->request.documents_owner};
     job = std::move(slot.job);
     slot.job = nullptr;
     slot.task = -1;

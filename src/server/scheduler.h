@@ -30,6 +30,11 @@ struct SlotState {
   double seconds = 0;
 };
 
+struct SlotPrompt {
+  std::vector<int32_t> tokens;
+  PrefixOwner owner;
+};
+
 class Scheduler {
  public:
   virtual ~Scheduler() = default;
@@ -42,7 +47,7 @@ class Scheduler {
   virtual int64_t waiting() const = 0;
   // The prompt that the slot computes, or computed last; empty before its first. Throws HttpError for an
   // unknown slot.
-  virtual std::vector<int32_t> Prompt(int64_t slot) const = 0;
+  virtual SlotPrompt Prompt(int64_t slot) const = 0;
   // Cancels all jobs, reports it to their events, and refuses new ones.
   virtual void Stop() = 0;
 };
@@ -70,7 +75,7 @@ class TurnScheduler final : public Scheduler {
   void Cancel(const std::vector<std::shared_ptr<Job>>& jobs) override;
   std::vector<SlotState> Slots() const override;
   int64_t waiting() const override;
-  std::vector<int32_t> Prompt(int64_t slot) const override;
+  SlotPrompt Prompt(int64_t slot) const override;
   void Stop() override;
 
  private:
@@ -78,7 +83,7 @@ class TurnScheduler final : public Scheduler {
   struct Slot {
     std::shared_ptr<Job> job;  // null: free
     int64_t task = -1;
-    std::vector<int32_t> last_prompt;  // of the slot's previous job
+    SlotPrompt last_prompt;  // of the slot's previous job
     Clock::time_point begun;
     bool has_turn = false;
     double computed = 0;  // seconds

@@ -68,6 +68,7 @@ void DocumentCache::ReadFolder() {
     entry->file = path;
     try {
       PrefixHead head = ReadPrefixHead(path, Format());
+      entry->owner = head.owner;
       entry->tokens = std::move(head.tokens);
       entry->point = head.point;
       entry->complete = head.complete;
@@ -85,11 +86,11 @@ void DocumentCache::ReadFolder() {
 
 // The first of the entries that save the most; of equals the one used last.
 DocumentCache::EntryPtr DocumentCache::Best(std::span<const int32_t> tokens, const PrefixRules& rules,
-                                            int64_t* rows) const {
+                                            const PrefixOwner& owner, int64_t* rows) const {
   EntryPtr best;
   int64_t best_work = 0;
   for (const EntryPtr& entry : entries_) {
-    if (entry->tokens.empty() || entry->point > rules.point) continue;
+    if (entry->tokens.empty() || entry->owner != owner || entry->point > rules.point) continue;
     const int64_t takes =
         std::min(InCommon(tokens, entry->tokens), static_cast<int64_t>(tokens.size()) - rules.tail);
     if (takes < std::max<int64_t>(options_.least_taken, 1)) continue;
@@ -102,10 +103,12 @@ DocumentCache::EntryPtr DocumentCache::Best(std::span<const int32_t> tokens, con
   return best;
 }
 
-DocumentCache::EntryPtr DocumentCache::MostShared(std::span<const int32_t> tokens) const {
+DocumentCache::EntryPtr DocumentCache::MostShared(std::span<const int32_t> tokens,
+                                                  const PrefixOwner& owner) const {
   EntryPtr most;
   std::pair<int64_t, int64_t> best{0, 0};
   for (const EntryPtr& entry : entries_) {
+    if (entry->owner != owner) continue;
     const std::pair<int64_t, int64_t> shares{InCommon(tokens, entry->tokens), DepthOf(entry->point)};
     if (shares.first == 0 || shares <= best) continue;
     most = entry;
@@ -125,8 +128,9 @@ std::shared_ptr<const PrefixState> DocumentCache::StateOf(const EntryPtr& entry,
   std::exception_ptr error;
   try {
     state = std::make_shared<const PrefixState>(ReadPrefixFile(path, format_));
-    // The name is made from the tokens, but somebody may have put another file there.
-    if (state->tokens != entry->tokens) throw Error("[documents] {}: was exchanged", path);
+    // The name is made from owner and tokens, but somebody may have put another file there.
+    if (state->tokens != entry->tokens || state->owner != entry->owner)
+      throw Error("[documents] {}: was exchanged", path);
     MarkDocumentUsed(path);
   } catch (...) {  // whatever it is, others may wait for the end of the loading
     error = std::current_exception();
@@ -145,11 +149,12 @@ std::shared_ptr<const PrefixState> DocumentCache::StateOf(const EntryPtr& entry,
   return state;
 }
 
-PrefixUse DocumentCache::Find(std::span<const int32_t> tokens, const PrefixRules& rules) {
+PrefixUse DocumentCache::Find(std::span<const int32_t> tokens, const PrefixRules& rules,
+                              const PrefixOwner& owner) {
   Lock lock(mutex_);
   for (;;) {
     int64_t rows = 0;
-    const EntryPtr entry = Best(tokens, rules, &rows);
+    const EntryPtr entry = Best(tokens, rules, owner, &rows);
     if (!entry) {
       ++stats_.misses;
       return {};
@@ -170,6 +175,7 @@ bool DocumentCache::Wants(int64_t tokens, int64_t bytes, LayerPoint point, const
 
 void DocumentCache::Put(std::shared_ptr<const PrefixState> state) {
   auto entry = std::make_shared<Entry>();
+  entry->owner = state->owner;
   entry->tokens = state->tokens;
   entry->point = state->point;
   entry->complete = state->complete;
@@ -181,7 +187,7 @@ void DocumentCache::Put(std::shared_ptr<const PrefixState> state) {
   const Lock lock(mutex_);
   std::vector<EntryPtr> replaced;
   for (const EntryPtr& old : entries_) {
-    if (old->tokens.empty()) continue;
+    if (old->tokens.empty() || old->owner != entry->owner) continue;
     if (replaces(*old, *entry)) {
       Touch(*old);
       return;
@@ -193,10 +199,11 @@ void DocumentCache::Put(std::shared_ptr<const PrefixState> state) {
   MakeRoomInMemory();
 }
 
-DocumentCache::Saved DocumentCache::Save(std::span<const int32_t> tokens, const std::string& path) {
+DocumentCache::Saved DocumentCache::Save(std::span<const int32_t> tokens, const std::string& path,
+                                         const PrefixOwner& owner) {
   const PrefixFormat& format = Format();
   Lock lock(mutex_);
-  const EntryPtr entry = MostShared(tokens);
+  const EntryPtr entry = MostShared(tokens, owner);
   const std::shared_ptr<const PrefixState> state = entry ? StateOf(entry, lock) : nullptr;
   if (!state) throw Error("[documents] {}: nothing of this prompt is in the document cache", path);
   lock.unlock();
@@ -205,8 +212,9 @@ DocumentCache::Saved DocumentCache::Save(std::span<const int32_t> tokens, const 
   return {state->rows(), state->bytes()};
 }
 
-DocumentCache::Saved DocumentCache::Restore(const std::string& path, LayerPoint latest) {
+DocumentCache::Saved DocumentCache::Restore(const std::string& path, LayerPoint latest, uint64_t key) {
   auto state = std::make_shared<const PrefixState>(ReadPrefixFile(path, Format(), options_.memory_bytes));
+  if (state->owner.key != key) throw Error("[documents] {}: was saved with another API key", path);
   if (state->point > latest) {
     throw Error("[documents] {}: its states are those of layer {}, the method chooses from layer {} on", path,
                 state->point.layer, latest.layer);
@@ -216,12 +224,12 @@ DocumentCache::Saved DocumentCache::Restore(const std::string& path, LayerPoint 
   return restored;
 }
 
-int64_t DocumentCache::Erase(std::span<const int32_t> tokens) {
+int64_t DocumentCache::Erase(std::span<const int32_t> tokens, const PrefixOwner& owner) {
   const Lock lock(mutex_);
   std::vector<EntryPtr> erased;
   int64_t most = 0;
   for (const EntryPtr& entry : entries_) {
-    if (entry->tokens.empty() || !BeginsWith(tokens, entry->tokens)) continue;
+    if (entry->tokens.empty() || entry->owner != owner || !BeginsWith(tokens, entry->tokens)) continue;
     erased.push_back(entry);
     most = std::max(most, static_cast<int64_t>(entry->tokens.size()));
   }
@@ -324,7 +332,8 @@ void DocumentCache::NoteError(const std::exception_ptr& error, const std::string
 // ---- Files
 
 std::string DocumentCache::FileOf(const PrefixState& state) const {
-  return fmt::format("{}/{:016x}-{:016x}-{}{}{}", options_.folder, format_.fingerprint.low,
+  return fmt::format("{}/{:016x}-{:016x}-{:016x}-{}{}{}", options_.folder, format_.fingerprint.low,
+                     ChecksumOf(std::as_bytes(std::span(&state.owner, 1))),
                      ChecksumOf(std::as_bytes(std::span(state.tokens))), state.point.layer,
                      state.point.after_attention ? "a" : "", kPrefixSuffix);
 }

@@ -5,6 +5,10 @@
 // about one document find each other without being declared. Entries do not belong to a method: what a dense
 // run left serves nobody but dense runs, because no hidden states were kept, and what a pruned run left
 // serves every run whose first choice is not earlier.
+//
+// Entries have an owner, and only requests of the same owner ever learn of them: whether a text was taken over
+// shows in a request's time and in the number of cached tokens, so a shared cache would tell one client, token
+// by token, what another one asked.
 #pragma once
 
 #include <condition_variable>
@@ -55,7 +59,7 @@ class DocumentCache {
 
   // What a prompt may take over. Reads a file where the entry is on disk alone; one that cannot be used is
   // forgotten.
-  PrefixUse Find(std::span<const int32_t> tokens, const PrefixRules& rules);
+  PrefixUse Find(std::span<const int32_t> tokens, const PrefixRules& rules, const PrefixOwner& owner = {});
   // Whether the prefix of `bytes` that a prompt of `tokens` tokens would leave at `point` is worth keeping.
   bool Wants(int64_t tokens, int64_t bytes, LayerPoint point, const PrefixUse& found) const;
   void Put(std::shared_ptr<const PrefixState> state);
@@ -67,12 +71,13 @@ class DocumentCache {
     int64_t tokens = 0;
     int64_t bytes = 0;
   };
-  Saved Save(std::span<const int32_t> tokens, const std::string& path);
-  // `latest`: the first choice of the method that the states shall serve; states from behind it are refused.
-  Saved Restore(const std::string& path, LayerPoint latest = kNoPoint);
+  Saved Save(std::span<const int32_t> tokens, const std::string& path, const PrefixOwner& owner = {});
+  // `latest`: the first choice of the method that the states shall serve; states from behind it are refused, and
+  // so are those whose owner has another key.
+  Saved Restore(const std::string& path, LayerPoint latest = kNoPoint, uint64_t key = 0);
   // Forgets the entries that hold nothing but tokens of this prompt, and their files; returns how many tokens
   // the longest of them had.
-  int64_t Erase(std::span<const int32_t> tokens);
+  int64_t Erase(std::span<const int32_t> tokens, const PrefixOwner& owner = {});
 
   // Waits until the folder has what it is to have.
   void Flush();
@@ -80,6 +85,7 @@ class DocumentCache {
 
  private:
   struct Entry {
+    PrefixOwner owner;
     std::vector<int32_t> tokens;  // empty for a file of another engine, which only counts
     LayerPoint point;
     bool complete = true;
@@ -99,8 +105,9 @@ class DocumentCache {
 
   const PrefixFormat& Format();
   void ReadFolder();
-  EntryPtr Best(std::span<const int32_t> tokens, const PrefixRules& rules, int64_t* rows) const;
-  EntryPtr MostShared(std::span<const int32_t> tokens) const;
+  EntryPtr Best(std::span<const int32_t> tokens, const PrefixRules& rules, const PrefixOwner& owner,
+                int64_t* rows) const;
+  EntryPtr MostShared(std::span<const int32_t> tokens, const PrefixOwner& owner) const;
   // The entry's states, from its file where they are not in memory; null where they cannot be had. Gives the
   // lock up while it reads.
   std::shared_ptr<const PrefixState> StateOf(const EntryPtr& entry, Lock& lock);

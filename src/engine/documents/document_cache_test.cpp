@@ -52,9 +52,11 @@ Tensor Filled(DType type, int64_t rows, int64_t cols, int32_t seed) {
   return tensor;
 }
 
-std::shared_ptr<const PrefixState> StateOf(Ids tokens, LayerPoint point = kAfterOne, bool complete = true) {
+std::shared_ptr<const PrefixState> StateOf(Ids tokens, LayerPoint point = kAfterOne, bool complete = true,
+                                           const PrefixOwner& owner = {}) {
   const auto rows = static_cast<int64_t>(tokens.size());
   auto state = std::make_shared<PrefixState>();
+  state->owner = owner;
   state->point = point;
   state->complete = complete;
   for (int l = 0; l < LayersWithKeys(point); ++l) {
@@ -344,6 +346,35 @@ TEST_F(DocumentFolder, SaveRestoreErase) {
   EXPECT_EQ(restarted->stats().entries, 0);
   EXPECT_EQ(restarted->Restore(path, kAfterOne).tokens, 400);
   EXPECT_EQ(RowsFound(*restarted, Text(1, 500)), 400);
+}
+
+TEST_F(DocumentFolder, OwnersShareNothing) {
+  const std::vector<PrefixOwner> owners = {{}, {1, 0}, {2, 0}, {2, 1}, {0, 1}};
+  const auto rows = [&](DocumentCache& cache, const PrefixOwner& owner) {
+    return cache.Find(Text(1, 500), {kAfterOne, 1}, owner).rows;
+  };
+  const auto own = [](size_t i) { return 400 - 10 * static_cast<int64_t>(i); };
+  {
+    const auto cache = Make(Options());
+    for (size_t i = 0; i < owners.size(); ++i) {
+      for (size_t j = 0; j < owners.size(); ++j)
+        EXPECT_EQ(rows(*cache, owners[j]), j < i ? own(j) : 0) << i << " " << j;
+      // Shorter than those before, to which it would add nothing.
+      cache->Put(StateOf(Text(1, own(i)), kAfterOne, true, owners[i]));
+    }
+    EXPECT_EQ(cache->stats().entries, 5);
+    const std::string path = dir_.Path("slot.bin");
+    EXPECT_EQ(cache->Save(Text(1, 450), path, owners[2]).tokens, 380);
+    EXPECT_THAT(ErrorOf([&] { cache->Restore(path, kNoPoint, 1); }), HasSubstr("another API key"));
+    EXPECT_THAT(ErrorOf([&] { cache->Restore(path); }), HasSubstr("another API key"));
+    EXPECT_EQ(cache->Restore(path, kNoPoint, 2).tokens, 380);
+    EXPECT_EQ(cache->Erase(Text(1, 450), owners[1]), 390);
+    EXPECT_EQ(rows(*cache, owners[1]), 0);
+    EXPECT_EQ(rows(*cache, owners[0]), 400);
+  }
+  const auto again = Make(Options());  // from its files
+  EXPECT_EQ(again->stats().entries, 4);
+  for (size_t j = 0; j < owners.size(); ++j) EXPECT_EQ(rows(*again, owners[j]), j == 1 ? 0 : own(j)) << j;
 }
 
 TEST_F(DocumentFolder, ErasedMeansOnDiskToo) {

@@ -1,11 +1,10 @@
 // What one request takes from the document cache, and what it leaves there.
 #pragma once
 
-#include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "engine/documents/document_cache.h"
+#include "engine/request.h"
 #include "formats/model_shape.h"
 #include "model/sequence.h"
 #include "policies/policy.h"
@@ -15,8 +14,8 @@ namespace coppice {
 // Stands beside a sequence from before its prefill until after it. Without a cache it does nothing.
 class PrefixRun {
  public:
-  PrefixRun(DocumentCache* cache, const std::vector<int32_t>& tokens, const TokenPolicy& policy,
-            const ModelShape& shape, SequenceState& sequence);
+  PrefixRun(DocumentCache* cache, const Request& request, const TokenPolicy& policy, const ModelShape& shape,
+            SequenceState& sequence);
   ~PrefixRun() { sequence_.capture = nullptr; }
   PrefixRun(const PrefixRun&) = delete;
   PrefixRun& operator=(const PrefixRun&) = delete;
@@ -26,7 +25,7 @@ class PrefixRun {
 
  private:
   DocumentCache* cache_;
-  const std::vector<int32_t>& tokens_;
+  const Request& request_;
   SequenceState& sequence_;
   std::optional<PrefixCapture> capture_;
 };
