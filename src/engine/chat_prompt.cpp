@@ -1,36 +1,84 @@
 #include "engine/chat_prompt.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
 #include "tensor/merge_spans.h"
 #include "text/jinja/chat_template.h"
+#include "text/unicode/unicode.h"
 
 namespace coppice {
 
 namespace {
 
+// Characters that no message holds.
 struct Marks {
-  std::string begin, end;
+  std::string begin, end;  // of a message's text
+  std::string plain;       // the byte that follows is part of no control token
 };
 
-// Marks that no message holds: a character of a private use area, once more in a row than messages have it at
-// all.
+// Characters of the supplementary private use areas, of which there are more than 131,000.
 Marks FreeMarks(const std::vector<ChatMessage>& messages) {
-  const std::string mark = "\ue000";
-  std::string row = mark;
+  constexpr char32_t kFirst = 0xF0000;
+  constexpr char32_t kLast = 0x10FFFD;
+  std::vector<bool> used(kLast - kFirst + 1);
   for (const ChatMessage& m : messages) {
-    for (size_t at = m.content.find(mark); at != std::string::npos;
-         at = m.content.find(mark, at + mark.size()))
-      row += mark;
+    const std::string_view text = m.content;
+    for (size_t at = text.find_first_of("\xF3\xF4"); at != text.npos;
+         at = text.find_first_of("\xF3\xF4", at + 1)) {
+      const char32_t code = DecodeUtf8(text, at).code;
+      if (code >= kFirst && code <= kLast) used[code - kFirst] = true;
+    }
   }
-  return {row + "\ue001", row + "\ue002"};
+  Marks marks;
+  auto free = used.begin();
+  for (std::string* mark : {&marks.begin, &marks.end, &marks.plain}) {
+    free = std::find(free, used.end(), false);
+    if (free == used.end()) throw Error("the messages hold every character of the private use areas");
+    AppendUtf8(kFirst + static_cast<char32_t>(free++ - used.begin()), *mark);
+  }
+  return marks;
+}
+
+struct Rendered {
+  std::string text;
+  std::vector<size_t> plain;  // as EncodeOptions::plain
+};
+
+// The name within a control token's written form: "im_start" of "<|im_start|>".
+std::string_view NameWithin(std::string_view written) {
+  const auto is_letter = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
+  while (!written.empty() && !is_letter(written.front())) written.remove_prefix(1);
+  while (!written.empty() && !is_letter(written.back())) written.remove_suffix(1);
+  return written;
+}
+
+// Templates put roles between the brackets of control tokens ("<|user|>"), so a role must not be the name of a
+// control token that is no role.
+void CheckRoles(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer) {
+  std::set<std::string_view> unusual;
+  for (const ChatMessage& m : messages) {
+    static const std::set<std::string_view> kUsual{"system",    "developer", "user", "human",
+                                                   "assistant", "model",     "tool", "function"};
+    if (!kUsual.contains(m.role)) unusual.insert(m.role);
+  }
+  if (unusual.empty()) return;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (!tokenizer.IsControl(id)) continue;
+    const std::string written = tokenizer.Piece(id, true);
+    const auto found = unusual.find(NameWithin(written));
+    if (found != unusual.end())
+      throw Error("the role {} is the name of the control token {}", *found, written);
+  }
 }
 
 class ChatRenderer {
@@ -41,6 +89,11 @@ class ChatRenderer {
         template_(tokenizer.chat_template()),
         marks_(FreeMarks(messages)),
         cancelled_(options.cancelled) {
+    if (!options.parse_messages) CheckRoles(messages, tokenizer);
+    for (const ChatMessage& m : messages) {
+      ThrowIfCancelled(cancelled_);
+      contents_.push_back(options.parse_messages ? m.content : Plain(m.content, tokenizer));
+    }
     for (const auto& [name, id] : {std::pair("bos_token", tokenizer.bos()), {"eos_token", tokenizer.eos()}}) {
       context_[name] = id ? tokenizer.Piece(*id, true) : std::string();
     }
@@ -49,21 +102,22 @@ class ChatRenderer {
   }
 
   // The chat's text; `marked` names a message (or none, -1) whose text stands between marks.
-  std::string Text(int marked) {
+  Rendered Text(int marked) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (int i = 0; i < static_cast<int>(messages_.size()); ++i) {
-      const ChatMessage& m = messages_[static_cast<size_t>(i)];
-      list.push_back({{"role", m.role}, {"content", i == marked ? Marked(m.content) : m.content}});
+      const std::string& content = contents_[static_cast<size_t>(i)];
+      list.push_back({{"role", messages_[static_cast<size_t>(i)].role},
+                      {"content", i == marked ? Marked(content) : content}});
     }
     context_["messages"] = list;
-    return template_.Render(context_, cancelled_);
+    return WithoutPlainMarks(template_.Render(context_, cancelled_));
   }
 
   // Where the text of message `index` stands in `text`, the chat's; nowhere where the template changes it.
   // Begin and end are found by rendering the chat once more with marks: the message's words may stand
   // elsewhere, too.
   std::optional<std::pair<size_t, size_t>> Find(int index, const std::string& text) {
-    std::string with = Text(index);
+    std::string with = Text(index).text;
     const size_t begin = with.find(marks_.begin);
     if (begin != std::string::npos) with.erase(begin, marks_.begin.size());
     const size_t end = with.find(marks_.end);
@@ -74,6 +128,31 @@ class ChatRenderer {
   }
 
  private:
+  // Marks what must not become a control token.
+  std::string Plain(const std::string& content, const Tokenizer& tokenizer) const {
+    std::string marked;
+    size_t done = 0;
+    for (const size_t start : tokenizer.ControlStarts(content)) {
+      marked.append(content, done, start - done);
+      marked += marks_.plain;
+      done = start;
+    }
+    return marked.append(content, done);
+  }
+
+  Rendered WithoutPlainMarks(const std::string& marked) const {
+    Rendered rendered;
+    size_t done = 0;
+    for (size_t at = marked.find(marks_.plain); at != std::string::npos;
+         at = marked.find(marks_.plain, done)) {
+      rendered.text.append(marked, done, at - done);
+      rendered.plain.push_back(rendered.text.size());
+      done = at + marks_.plain.size();
+    }
+    rendered.text.append(marked, done);
+    return rendered;
+  }
+
   // White space stays outside: templates trim it.
   std::string Marked(const std::string& content) const {
     const char* space = " \t\r\n";
@@ -84,6 +163,7 @@ class ChatRenderer {
   }
 
   const std::vector<ChatMessage>& messages_;
+  std::vector<std::string> contents_;  // with marks_.plain
   ChatTemplate template_;
   Marks marks_;
   const std::atomic<bool>* cancelled_;
@@ -103,6 +183,11 @@ std::string ContentText(const nlohmann::json& content, size_t message, const std
     text += part["text"].get_ref<const std::string&>();
   }
   return text;
+}
+
+bool IsWord(std::string_view text) {
+  const std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+  return !text.empty() && text.size() <= 64 && text.find_first_not_of(letters) == text.npos;
 }
 
 bool IsBlank(const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos; }
@@ -149,6 +234,10 @@ std::vector<ChatMessage> ParseMessages(const nlohmann::json& list, const std::st
     if (!item.is_object() || !item.contains("role") || !item["role"].is_string() || !item.contains("content"))
       throw Error("{}: message {} needs the strings role and content", source, number);
     const std::string role = item["role"];
+    if (!IsWord(role)) {
+      throw Error("{}: message {}: its role is not a word of 1 to 64 letters, digits, '_', '-' and '.'",
+                  source, number);
+    }
     const bool is_protected = Flag(item, "protect", role == "system" || role == "developer", number, source);
     messages.push_back({role, ContentText(item["content"], number, source), is_protected,
                         Flag(item, "question", false, number, source)});
@@ -166,27 +255,28 @@ std::vector<ChatMessage> ReadMessages(const std::string& path) {
 // ---- Tokens
 namespace {
 
-EncodedText EncodeRendered(std::string text, const Tokenizer& tokenizer, const ChatOptions& options) {
+EncodedText EncodeRendered(Rendered chat, const Tokenizer& tokenizer, const ChatOptions& options) {
   // Templates that write BOS themselves must not get a second one.
   const std::string bos = tokenizer.bos() ? tokenizer.Piece(*tokenizer.bos(), true) : std::string();
-  const bool has_bos = !bos.empty() && text.starts_with(bos);
-  return {std::move(text),
-          tokenizer,
-          {.add_special = options.add_special && !has_bos,
-           .parse_special = true,
-           .cancelled = options.cancelled}};
+  const bool has_bos =
+      !bos.empty() && chat.text.starts_with(bos) && (chat.plain.empty() || chat.plain.front() >= bos.size());
+  return {
+      std::move(chat.text),
+      tokenizer,
+      {.add_special = options.add_special && !has_bos, .parse_special = true, .cancelled = options.cancelled},
+      std::move(chat.plain)};
 }
 
 }  // namespace
 
 std::string RenderChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
                        const ChatOptions& options) {
-  return ChatRenderer(messages, tokenizer, options).Text(-1);
+  return ChatRenderer(messages, tokenizer, options).Text(-1).text;
 }
 
 EncodedText EncodeChatText(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
                            const ChatOptions& options) {
-  return EncodeRendered(RenderChat(messages, tokenizer, options), tokenizer, options);
+  return EncodeRendered(ChatRenderer(messages, tokenizer, options).Text(-1), tokenizer, options);
 }
 
 ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,

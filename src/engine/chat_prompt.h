@@ -25,7 +25,8 @@ struct ChatMessage {
 
 // A JSON array of {"role", "content", "protect", "question"}; "content" is a string or a list of parts
 // {"type": "text", "text"}; "protect" may be absent: the roles system and developer are protected then,
-// others are not; "question" is false where it is absent. Throws Error naming `source` and the message.
+// others are not; "question" is false where it is absent. A role is a word of up to 64 letters, digits, '_', '-'
+// and '.'. Throws Error naming `source` and the message.
 std::vector<ChatMessage> ParseMessages(const nlohmann::json& list, const std::string& source);
 // The same from a file.
 std::vector<ChatMessage> ReadMessages(const std::string& path);
@@ -48,6 +49,9 @@ struct ChatOptions {
   // The template's own variables, beside those that it always has, or in their place ("add_generation_prompt":
   // false).
   OwnedJson<nlohmann::ordered_json> variables = nlohmann::ordered_json::object();
+  // Whether control tokens in written form that a message holds become control tokens. Otherwise a message is
+  // text and nothing else: "</s>" in it ends no turn.
+  bool parse_messages = false;
   // EncodeChat() does not look for spans in a chat of more tokens: a caller that cannot serve one needs none,
   // and a dense run (0) neither.
   int64_t span_limit = INT64_MAX;

@@ -180,7 +180,11 @@ const Field kFields[] = {
        if (!v.is_boolean()) throw BadField(name, "is not true or false");
        p.add_special = v.get<bool>();
      }},
-    {"parse_special", kTokenize, [](Parameters& p) -> bool& { return p.parse_special; }},
+    {"parse_special", kTokenize | kGenerates,
+     [](const json& v, const std::string& name, Parameters& p) {
+       if (!v.is_boolean()) throw BadField(name, "is not true or false");
+       p.parse_special = v.get<bool>();
+     }},
     {"with_pieces return_token_strs", kTokenize, [](Parameters& p) -> bool& { return p.with_pieces; }},
 
     // What is generated.

@@ -43,8 +43,8 @@ struct Parameters {
   OwnedJson<nlohmann::json> messages;
   bool add_generation_prompt = true;
   OwnedJson<nlohmann::ordered_json> template_variables = nlohmann::ordered_json::object();
-  std::optional<bool> add_special;  // unset: the route's default
-  bool parse_special = true;
+  std::optional<bool> add_special;    // unset: the route's default
+  std::optional<bool> parse_special;  // unset: not in a chat's messages, but in other texts
   bool with_pieces = false;
   bool form_is_openai = false;  // /tokenize was sent "prompt", not llama.cpp's "content"
   std::vector<int32_t> tokens;

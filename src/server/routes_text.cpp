@@ -48,6 +48,7 @@ auto WithMessages(const Parameters& p, const Tokenizer& tokenizer, const std::at
     std::vector<ChatMessage> messages = ParseMessages(*p.messages, "messages");
     ChatOptions options{.add_special = p.add_special.value_or(true),
                         .variables = p.template_variables,
+                        .parse_messages = p.parse_special.value_or(false),
                         .cancelled = cancelled};
     if (!options.variables->contains("add_generation_prompt")) {
       options.variables->emplace("add_generation_prompt", p.add_generation_prompt);
@@ -64,7 +65,7 @@ void Server::Tokenize(const HttpRequest& request, const ExchangePtr& exchange) {
   const Parameters p = ParseParameters(request.body, kTokenize, {});
   // llama.cpp's form ("content") adds nothing unless told to, vLLM's ("prompt") does.
   const EncodeOptions how{.add_special = p.add_special.value_or(p.form_is_openai),
-                          .parse_special = p.parse_special,
+                          .parse_special = p.parse_special.value_or(true),
                           .cancelled = request.cancelled.get()};
   const std::vector<int32_t> ids = tokenizer().Encode(std::get<std::string>(p.prompts.front()), how);
   const std::string list = TokenList(ids, p.with_pieces ? &tokenizer() : nullptr, request.cancelled.get());
@@ -98,8 +99,9 @@ std::shared_ptr<const EncodedPrompt> Server::Encode(const PromptInput& input, co
   auto prompt = std::make_shared<EncodedPrompt>();
   const auto* text = std::get_if<std::string>(&input);
   if (text != nullptr) {
-    prompt->tokens = tokenizer().Encode(
-        *text, {.add_special = p.add_special.value_or(true), .parse_special = true, .cancelled = cancelled});
+    prompt->tokens = tokenizer().Encode(*text, {.add_special = p.add_special.value_or(true),
+                                                .parse_special = p.parse_special.value_or(true),
+                                                .cancelled = cancelled});
   } else {
     prompt->tokens = std::get<std::vector<int32_t>>(input);  // as they are: no BOS
   }

@@ -52,7 +52,7 @@ AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens, const std::
 }
 
 const AddedToken* AddedTokenMatcher::LongestAt(std::string_view text, size_t position,
-                                               bool parse_special) const {
+                                               size_t special_end) const {
   if (!starts_[static_cast<uint8_t>(text[position])]) return nullptr;
   const AddedToken* longest = nullptr;
   uint32_t node = 0;
@@ -62,17 +62,20 @@ const AddedToken* AddedTokenMatcher::LongestAt(std::string_view text, size_t pos
     node = child->second;
     if (accepts_[node] < 0) continue;
     const AddedToken& token = tokens_[static_cast<size_t>(accepts_[node])];
-    if (parse_special || !token.special) longest = &token;
+    if (!token.special || at < special_end) longest = &token;
   }
   return longest;
 }
 
-std::vector<Fragment> AddedTokenMatcher::Split(std::string_view text, bool parse_special) const {
+std::vector<Fragment> AddedTokenMatcher::Split(std::string_view text, bool parse_special,
+                                               std::span<const size_t> plain) const {
   std::vector<Fragment> fragments;
   size_t done = 0;
   size_t at = 0;
   while (!empty() && at < text.size()) {
-    const AddedToken* token = LongestAt(text, at, parse_special);
+    while (!plain.empty() && plain.front() < at) plain = plain.subspan(1);
+    const size_t special_end = !parse_special ? 0 : plain.empty() ? text.size() : plain.front();
+    const AddedToken* token = LongestAt(text, at, special_end);
     if (token == nullptr) {
       ++at;
       continue;
@@ -96,6 +99,23 @@ std::vector<Fragment> AddedTokenMatcher::Split(std::string_view text, bool parse
   }
   if (done < text.size()) fragments.push_back({done, text.size(), -1});
   return fragments;
+}
+
+void AddedTokenMatcher::AddSpecialStarts(std::string_view text, std::vector<size_t>& starts) const {
+  const size_t trimmed = text.find_last_not_of(" \t\r\n") + 1;
+  for (size_t begin = 0; begin < text.size(); ++begin) {
+    if (!starts_[static_cast<uint8_t>(text[begin])]) continue;
+    uint32_t node = 0;
+    for (size_t at = begin; at < text.size(); ++at) {
+      const auto child = children_.find(static_cast<uint64_t>(node) << 8 | static_cast<uint8_t>(text[at]));
+      if (child == children_.end()) break;
+      node = child->second;
+      const bool is_special = accepts_[node] >= 0 && tokens_[static_cast<size_t>(accepts_[node])].special;
+      if (!is_special && at + 1 != trimmed && at + 1 != text.size()) continue;
+      starts.push_back(begin);
+      break;
+    }
+  }
 }
 
 }  // namespace coppice

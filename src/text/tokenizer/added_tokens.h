@@ -4,7 +4,9 @@
 
 #include <array>
 #include <boost/unordered/unordered_flat_map.hpp>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,11 +39,16 @@ class AddedTokenMatcher {
   bool empty() const { return tokens_.empty(); }
   // The leftmost, longest matches from left to right, like Hugging Face's tokenizers. O(text) steps, each
   // limited by the longest token.
-  std::vector<Fragment> Split(std::string_view text, bool parse_special) const;
+  // A special token that holds a byte at one of the offsets `plain` (ascending) is none.
+  std::vector<Fragment> Split(std::string_view text, bool parse_special,
+                              std::span<const size_t> plain = {}) const;
+  // Appends the offsets at which a special token begins, or may begin if more follows: Tokenizer::ControlStarts.
+  void AddSpecialStarts(std::string_view text, std::vector<size_t>& starts) const;
 
  private:
-  // The longest permitted token at `position`, or null.
-  const AddedToken* LongestAt(std::string_view text, size_t position, bool parse_special) const;
+  // The longest permitted token at `position`, or null. Special tokens are permitted if they end at
+  // `special_end` or before.
+  const AddedToken* LongestAt(std::string_view text, size_t position, size_t special_end) const;
 
   std::vector<AddedToken> tokens_;
   boost::unordered_flat_map<uint64_t, uint32_t> children_;  // trie edges: node << 8 | byte -> node

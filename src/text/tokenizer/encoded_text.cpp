@@ -6,11 +6,12 @@
 
 namespace coppice {
 
-EncodedText::EncodedText(std::string text, const Tokenizer& tokenizer, const EncodeOptions& options)
-    : text_(std::move(text)),
-      tokenizer_(tokenizer),
-      options_(options),
-      tokens_(tokenizer.Encode(text_, options)) {}
+EncodedText::EncodedText(std::string text, const Tokenizer& tokenizer, const EncodeOptions& options,
+                         std::vector<size_t> plain)
+    : text_(std::move(text)), plain_(std::move(plain)), tokenizer_(tokenizer), options_(options) {
+  options_.plain = plain_;
+  tokens_ = tokenizer.Encode(text_, options_);
+}
 
 PositionSpan EncodedText::Span(size_t begin, size_t end) const {
   return {static_cast<int64_t>(TokensBefore(begin, false)), static_cast<int64_t>(TokensBefore(end, true))};

@@ -12,8 +12,11 @@ namespace coppice {
 
 class EncodedText {
  public:
-  // `tokenizer` must outlive this object.
-  EncodedText(std::string text, const Tokenizer& tokenizer, const EncodeOptions& options);
+  // `tokenizer` must outlive this object. `plain` takes the place of EncodeOptions::plain.
+  EncodedText(std::string text, const Tokenizer& tokenizer, const EncodeOptions& options,
+              std::vector<size_t> plain = {});
+  EncodedText(EncodedText&&) = default;
+  EncodedText(const EncodedText&) = delete;
 
   const std::string& text() const { return text_; }
   const std::vector<int32_t>& tokens() const { return tokens_; }
@@ -26,6 +29,7 @@ class EncodedText {
   size_t TokensBefore(size_t place, bool with_straddling) const;
 
   std::string text_;
+  std::vector<size_t> plain_;
   const Tokenizer& tokenizer_;
   EncodeOptions options_;
   std::vector<int32_t> tokens_;

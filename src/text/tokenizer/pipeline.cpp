@@ -22,6 +22,7 @@ class PipelineTokenizer final : public Tokenizer {
   std::string_view kind() const override { return parts_.kind; }
   int32_t vocab_size() const override { return parts_.vocabulary->size(); }
   std::vector<int32_t> Encode(std::string_view text, const EncodeOptions& options) const override;
+  std::vector<size_t> ControlStarts(std::string_view text) const override;
   std::string Piece(int32_t id, bool special) const override;
   std::string Decode(std::span<const int32_t> ids, bool special) const override;
 
@@ -45,7 +46,7 @@ class PipelineTokenizer final : public Tokenizer {
     std::vector<int32_t> ids;
   };
 
-  void EncodeText(std::string text, bool at_start, Run& run) const;
+  void EncodeText(std::string text, const Fragment& part, Run& run) const;
   void EncodePlain(std::string text, bool at_start, Run& run) const;
   // The text of a token for the decoder; nullopt if the token is hidden.
   std::optional<std::string> Shown(int32_t id, bool special) const;
@@ -61,26 +62,46 @@ std::vector<int32_t> PipelineTokenizer::Encode(std::string_view text, const Enco
   Run run{options, {}, {}};
   run.scratch.cancelled = options.cancelled;
   if (options.add_special) run.ids = parts_.prefix;
-  for (const Fragment& part : parts_.raw_added.Split(text, options.parse_special)) {
+  for (const Fragment& part : parts_.raw_added.Split(text, options.parse_special, options.plain)) {
     ThrowIfCancelled(options.cancelled);
     if (part.id >= 0) {
       run.ids.push_back(part.id);
     } else {
-      EncodeText(std::string(text.substr(part.begin, part.end - part.begin)), part.begin == 0, run);
+      EncodeText(std::string(text.substr(part.begin, part.end - part.begin)), part, run);
     }
   }
   if (options.add_special) run.ids.insert(run.ids.end(), parts_.suffix.begin(), parts_.suffix.end());
   return std::move(run.ids);
 }
 
-void PipelineTokenizer::EncodeText(std::string text, bool at_start, Run& run) const {
+std::vector<size_t> PipelineTokenizer::ControlStarts(std::string_view text) const {
+  std::vector<size_t> starts;
+  parts_.raw_added.AddSpecialStarts(text, starts);
+  if (parts_.normalized_added.empty()) return starts;
+  parts_.normalized_added.AddSpecialStarts(text, starts);
+  if (parts_.normalizer != nullptr) {
+    std::vector<size_t> normalized;
+    parts_.normalized_added.AddSpecialStarts(parts_.normalizer->Apply(std::string(text)), normalized);
+    if (!normalized.empty()) starts.push_back(0);
+  }
+  std::sort(starts.begin(), starts.end());
+  starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
+  return starts;
+}
+
+// `text` is that of `part` of the whole. Offsets do not survive normalisation, so a part with a plain byte has
+// no special token that is matched in the normalised text; most tokenizers have none.
+void PipelineTokenizer::EncodeText(std::string text, const Fragment& part, Run& run) const {
+  const bool at_start = part.begin == 0;
   if (parts_.normalizer != nullptr) text = parts_.normalizer->Apply(std::move(text));
   if (parts_.normalized_added.empty()) return EncodePlain(std::move(text), at_start, run);
-  for (const Fragment& part : parts_.normalized_added.Split(text, run.options.parse_special)) {
-    if (part.id >= 0) {
-      run.ids.push_back(part.id);
+  const auto plain = std::lower_bound(run.options.plain.begin(), run.options.plain.end(), part.begin);
+  const bool has_plain = plain != run.options.plain.end() && *plain < part.end;
+  for (const Fragment& inner : parts_.normalized_added.Split(text, run.options.parse_special && !has_plain)) {
+    if (inner.id >= 0) {
+      run.ids.push_back(inner.id);
     } else {
-      EncodePlain(text.substr(part.begin, part.end - part.begin), at_start && part.begin == 0, run);
+      EncodePlain(text.substr(inner.begin, inner.end - inner.begin), at_start && inner.begin == 0, run);
     }
   }
 }

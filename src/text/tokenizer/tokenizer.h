@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,6 +19,9 @@ namespace coppice {
 struct EncodeOptions {
   bool add_special = true;    // BOS (and EOS) according to the model's tokenizer
   bool parse_special = true;  // control tokens in written form ("<|im_start|>") become their ids
+  // Ascending offsets of bytes that are part of no control token, whatever parse_special says
+  // (ControlStarts()). The data must outlive the call.
+  std::span<const size_t> plain = {};
   const std::atomic<bool>* cancelled = nullptr;  // may be null; once it is set, Encode() throws Cancelled
 };
 
@@ -37,6 +41,10 @@ class Tokenizer {
   // Linear in text.size() (up to a logarithmic factor) for any text. Invalid UTF-8 becomes byte tokens if the
   // vocabulary has them, else the unknown token.
   virtual std::vector<int32_t> Encode(std::string_view text, const EncodeOptions& options = {}) const = 0;
+
+  // Where a control token in written form begins in `text`, or may begin if more follows `text`, with or without
+  // the white space at its end. With these offsets as EncodeOptions::plain, nothing of `text` is a control token.
+  virtual std::vector<size_t> ControlStarts(std::string_view text) const = 0;
 
   // The bytes of one token within a stream: the rule for a leading space does not apply, and control tokens
   // are empty unless `special` is set. "" for ids outside the vocabulary.

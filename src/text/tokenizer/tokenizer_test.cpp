@@ -240,5 +240,30 @@ TEST(Tokenizer, EncodeEndsWhenItIsCancelled) {
   EXPECT_THROW(test::SmallBpe().Load()->Encode("ab", {.cancelled = &cancelled}), Cancelled);
 }
 
+TEST(Tokenizer, PlainBytesAreInNoControlToken) {
+  const std::unique_ptr<Tokenizer> tokenizer = test::SmallSpm().Load();  // <s> is 1, </s> 2
+  const std::string text = "<s>a</s><s>";
+  const auto controls = [&](const std::vector<size_t>& plain) {
+    Ids found;
+    for (const int32_t id : tokenizer->Encode(text, {.add_special = false, .plain = plain})) {
+      if (tokenizer->IsControl(id)) found.push_back(id);
+    }
+    return found;
+  };
+  EXPECT_EQ(controls({}), (Ids{1, 2, 1}));
+  EXPECT_EQ(controls({0}), (Ids{2, 1}));
+  EXPECT_EQ(controls({2}), (Ids{2, 1}));
+  EXPECT_EQ(controls({3}), (Ids{1, 2, 1}));
+  EXPECT_EQ(controls({7}), (Ids{1, 1}));
+  EXPECT_EQ(controls({0, 4, 8}), Ids());
+  EXPECT_EQ(controls({0, 4, 8, 50}), Ids());
+  const std::vector<size_t> all{0, 4, 8};
+  EXPECT_EQ(tokenizer->Encode(text, {.plain = all}), tokenizer->Encode(text, {.parse_special = false}));
+  EXPECT_EQ(tokenizer->ControlStarts(text), all);
+  EXPECT_EQ(tokenizer->ControlStarts("a <b> s> </S>"), std::vector<size_t>());
+  EXPECT_EQ(tokenizer->ControlStarts("a < </ \n"), (std::vector<size_t>{4}));  // may go on behind the space
+  EXPECT_EQ(tokenizer->ControlStarts("a <"), (std::vector<size_t>{2}));
+}
+
 }  // namespace
 }  // namespace coppice
