@@ -86,9 +86,9 @@ class BadInput(Case):
     def test_chunked_body_and_expect(self):
         body = b'{"content": "Hello"}'
         chunked = b"".join(b"%x\r\n%s\r\n" % (1, body[i:i + 1]) for i in range(len(body))) + b"0\r\n\r\n"
-        reply = self.server.raw(b"POST /tokenize HTTP/1.1\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked)
+        reply = self.server.raw(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked)
         self.assertIn(b'"tokens":', reply)
-        reply = self.server.raw(b"POST /tokenize HTTP/1.1\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
+        reply = self.server.raw(b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
                                 % len(body) + body)
         self.assertTrue(reply.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n"), reply)
         body = b'{"prompt": "a", "stream": true, "max_tokens": 2}'
@@ -97,7 +97,7 @@ class BadInput(Case):
         self.assertNotIn(b"chunked", old)
 
     def test_pipelined_requests(self):
-        reply = self.server.raw(b"GET /health HTTP/1.1\r\n\r\n" * 5 + b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n")
+        reply = self.server.raw(b"GET /health HTTP/1.1\r\n\r\n" * 5 + b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         self.assertEqual(reply.count(b'{"status":"ok"}'), 6)
 
     def test_hard_texts(self):

@@ -91,7 +91,7 @@ class Limits(unittest.TestCase):
             self.assertIn(b"503 Service Unavailable", last.recv(4096))
             for client in clients:
                 client.close()
-            server.wait_for(lambda: server.raw(b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n").startswith(b"HTTP/1.1 200"))
+            server.wait_for(lambda: server.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").startswith(b"HTTP/1.1 200"))
         finally:
             self.assertEqual(server.stop(), 0)
 
@@ -100,7 +100,7 @@ class Limits(unittest.TestCase):
         try:
             clients = [socket.create_connection((server.host, server.port)) for _ in range(3)]
             clients[1].sendall(b"POST /v1/completions HTTP/1.1\r\nX")
-            clients[2].sendall(b"POST /v1/completions HTTP/1.1\r\nContent-Length: 10\r\n\r\n{")
+            clients[2].sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{")
             for client in clients:  # nothing, half a head, half a body
                 self.assertTrue(readable(client, 5))
                 self.assertEqual(client.recv(100), b"")
@@ -129,7 +129,7 @@ class Limits(unittest.TestCase):
                     self.assertEqual((status, headers.get("WWW-Authenticate")), (401, "Bearer"), (path, header))
             for header in [{"Authorization": "Bearer two"}, {"X-Api-Key": "from-file"}, {"Authorization": "Bearer second"}]:
                 self.assertEqual(server.ask("/v1/models", headers=header)[0], 200)
-            self.assertEqual(server.raw(b"POST /v1/completions HTTP/1.1\r\nContent-Length: 1000000\r\n\r\n")[:12], b"HTTP/1.1 401")
+            self.assertEqual(server.raw(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n")[:12], b"HTTP/1.1 401")
         finally:
             self.assertEqual(server.stop(), 0)
 

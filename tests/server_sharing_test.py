@@ -46,7 +46,7 @@ class Clients(Case):
         client.close()
         self.server.wait_idle(1)
         half = socket.create_connection((self.server.host, self.server.port))
-        half.sendall(b"POST /v1/completions HTTP/1.1\r\nContent-Length: 100\r\n\r\n{")
+        half.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
         half.close()
         self.server.good("/v1/completions", {"prompt": "a", "max_tokens": 1})
 

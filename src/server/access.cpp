@@ -59,8 +59,11 @@ std::optional<HttpFault> Access::Refuse(const HttpRequest& head) const {
       (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
   const std::string& origin = head.Header("origin");
   const size_t scheme = origin.find("://");
+  // Browsers send Sec-Fetch-Site where they send no Origin, too; "none" is what a user typed.
+  const std::string& fetched_by = head.Header("sec-fetch-site");
   const bool same_site =
-      origin.empty() || (scheme != std::string::npos && origin.substr(scheme + 3) == authority);
+      (origin.empty() || (scheme != std::string::npos && origin.substr(scheme + 3) == authority)) &&
+      (fetched_by.empty() || fetched_by == "same-origin" || fetched_by == "none");
   if (is_here && same_site) return std::nullopt;
   return HttpFault{403, "permission_error",
                    is_here ? "requests from other sites' pages are not served without an API key"

@@ -66,6 +66,11 @@ TEST(Access, WithoutAKeyOtherSitesAreRefused) {
   EXPECT_EQ(Status(access, {{"host", "evil.example:8080"}}),
             403);  // a name that was made to mean this machine
   EXPECT_EQ(Status(access, {{"host", "127.evil.example"}}), 403);
+  for (const auto& [site, status] :
+       {std::pair("same-origin", 200), {"none", 200}, {"same-site", 403}, {"cross-site", 403}, {"x", 403}}) {
+    EXPECT_EQ(Status(access, {{"host", "localhost"}, {"sec-fetch-site", site}}), status) << site;
+    EXPECT_EQ(Status(Access({"key"}, "0.0.0.0"), {{"x-api-key", "key"}, {"sec-fetch-site", site}}), 200);
+  }
 }
 
 }  // namespace

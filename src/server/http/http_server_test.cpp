@@ -31,7 +31,8 @@ class Service final : public HttpService {
       ++refusing_;
       std::this_thread::sleep_for(milliseconds(200));
     }
-    if (head.path == "/refused") return ErrorReply({403, "permission_error", "no"});
+    if (head.path == "/refused" || !head.Header("x-refused").empty())
+      return ErrorReply({403, "permission_error", "no"});
     return std::nullopt;
   }
   bool IsQuick(const HttpRequest& head) override {
@@ -193,6 +194,44 @@ TEST_F(HttpServerTest, StopsWhileClientsWait) {
   server_.Stop(milliseconds(50));
   for (const auto& client : clients) client->Until("never");  // closed, not held
   EXPECT_FALSE(Client(server_.port()).connected());
+}
+
+// What follows a request whose end a proxy may see elsewhere is never taken for the next request.
+TEST_F(HttpServerTest, NothingIsSmuggled) {
+  const std::string next = "GET /quick HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  const std::string post = "POST /later HTTP/1.1\r\nHost: localhost\r\n";
+  for (const std::string& head :
+       {post + "X-Refused: 1\r\nTransfer-Encoding: gzip\r\n\r\n",
+        post + "X-Refused: 1\r\nContent-Length: 70\r\n\r\n", post + "Host: evil.example\r\n\r\n",
+        post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: gzip\r\n\r\n",
+        post + "Content-Encoding: identity\r\nContent-Encoding: gzip\r\n\r\n",
+        post + "Origin: http://localhost\r\nOrigin: http://evil.example\r\n\r\n",
+        post + "X-Api-Key: a\r\nX-Api-Key: b\r\n\r\n",
+        post + "Sec-Fetch-Site: none\r\nsec-fetch-site: cross-site\r\n\r\n",
+        std::string("POST /later HTTP/1.1\r\n\r\n"),
+        std::string("POST /later HTTP/1.1\r\nHost: localhost:80@evil.example\r\n\r\n"),
+        std::string("POST /later HTTP/1.1\r\nHost: a b\r\n\r\n"),
+        std::string("POST /later HTTP/1.1\r\nHost: [::1\r\n\r\n"),
+        std::string("POST /later HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: "
+                    "chunked\r\n\r\n0\r\n\r\n")}) {
+    Client client(server_.port());
+    client.Send(head + next);
+    const std::string replies = client.Until("never");  // it closes
+    EXPECT_TRUE(replies.starts_with("HTTP/1.1 40")) << head << replies;
+    EXPECT_EQ(replies.find("quick"), std::string::npos) << head << replies;
+  }
+}
+
+TEST_F(HttpServerTest, SoundHeadsAreServed) {
+  for (const char* host :
+       {"localhost", "localhost:80", "[::1]:80", "a-b_c.example.", "127.0.0.1", "localhost:", ""}) {
+    Client client(server_.port());
+    client.Send(std::string("GET /quick HTTP/1.1\r\nHost: ") + host + "\r\nAccept: a\r\nAccept: b\r\n\r\n");
+    EXPECT_NE(client.Until("quick ").find("200 OK"), std::string::npos) << host;
+  }
+  Client old(server_.port());
+  old.Send("GET /quick HTTP/1.0\r\n\r\n");
+  EXPECT_NE(old.Until("quick ").find("200 OK"), std::string::npos);
 }
 
 // A handler ends when its request is cancelled, because its client left or the server stops.

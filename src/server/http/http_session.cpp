@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "server/errors.h"
+#include "server/http/http_head.h"
 #include "server/http/http_text.h"
 
 namespace coppice {
@@ -126,34 +127,21 @@ void HttpSession::ReadHead() {
   });
 }
 
-HttpRequest HttpSession::TakeHead() {
-  const auto& message = parser_->get();
-  HttpRequest request;
-  request.arrived = std::chrono::steady_clock::now();
-  request.method = std::string(message.method_string());
-  const std::string target(message.target());
-  const size_t question = target.find('?');
-  request.path = target.substr(0, question);
-  if (question != std::string::npos) request.query = target.substr(question + 1);
-  for (const auto& field : message) {
-    std::string name(field.name_string());
-    std::transform(name.begin(), name.end(), name.begin(),
-                   [](unsigned char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c); });
-    // The first of several headers with one name counts. Beast has checked the headers that give lengths.
-    request.headers.emplace(std::move(name), std::string(field.value()));
-  }
-  return request;
-}
-
 void HttpSession::OnHead(error_code ec) {
   if (closed_) return;
   read_deadline_.cancel();
   if (ec) return RefuseBadHttp(ec);
   keep_alive_ = parser_->keep_alive();
   http_1_0_ = parser_->get().version() < 11;
-  HttpRequest request = TakeHead();
+  HttpRequest request = HeadOf(parser_->get());
   head_only_ = request.method == "HEAD";
-  std::optional<HttpReply> refusal = shared_.service.Refuse(request);
+  std::optional<HttpReply> refusal;
+  if (const auto fault = FaultOfHead(parser_->get())) {
+    refusal = ErrorReply(*fault);
+    keep_alive_ = false;
+  } else {
+    refusal = shared_.service.Refuse(request);
+  }
   if (!refusal && !ReserveBody()) {
     refusal = ErrorReply({503, "unavailable_error", "too many bytes of requests are being read; try again"});
   }
@@ -162,7 +150,8 @@ void HttpSession::OnHead(error_code ec) {
   started_ = stream_ = finished_ = false;
   ++shared_.answering;
   if (refusal) {
-    if (!parser_->is_done()) keep_alive_ = false;  // the unread body precedes the next request
+    // What comes next may be this request's body.
+    if (!EndIsKnown(parser_->get(), parser_->is_done())) keep_alive_ = false;
     return Reply(turn_, std::move(*refusal));
   }
   if (!parser_->is_done() && request.Header("expect") == "100-continue") {

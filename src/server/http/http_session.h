@@ -74,7 +74,6 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void ReadBody(HttpRequest request);
   void OnBody(error_code ec, HttpRequest request);
   void Dispatch(HttpRequest request);
-  HttpRequest TakeHead();
   bool ReserveBody();
   void ReleaseBody();
   void RefuseBadHttp(error_code ec);
