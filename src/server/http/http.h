@@ -74,11 +74,13 @@ struct HttpOptions {
   int handler_threads = 2;                        // threads for requests that are not quick
   int max_connections = 4096;                     // further connections are refused
   int64_t max_body_bytes = 16 << 20;              // for one request
-  int64_t max_bodies_bytes = int64_t{256} << 20;  // for all requests that are being read or answered
+  int64_t max_bodies_bytes = int64_t{256} << 20;  // for all bodies that were read and are not handled yet
   int64_t max_unsent_bytes = int64_t{16}
                              << 20;  // of one client that does not read, beyond its answer's first piece
   std::chrono::milliseconds idle{60'000};      // for a request's head, from the end of the one before
   std::chrono::milliseconds timeout{600'000};  // for a whole body; for a client to read anything at all
+  // Of a body: slower clients are disconnected, though not before `idle`.
+  int64_t min_bytes_per_second = 4096;
 };
 
 // The address of `host`. Throws FieldError for "host".

@@ -234,6 +234,64 @@ TEST_F(HttpServerTest, SoundHeadsAreServed) {
   EXPECT_NE(old.Until("quick ").find("200 OK"), std::string::npos);
 }
 
+class BodyBudgetTest : public testing::Test {
+ protected:
+  static HttpOptions Options() {
+    HttpOptions options;
+    options.port = 0;
+    options.max_body_bytes = 1 << 20;
+    options.max_bodies_bytes = 1 << 20;
+    options.idle = milliseconds(1000);
+    options.min_bytes_per_second = 4 << 20;
+    return options;
+  }
+  std::string Ask(const std::string& body) {
+    Client client(server_.port());
+    client.Send(Head(body.size()) + body);
+    return client.Until("\r\n\r\n").substr(0, 12);
+  }
+  static std::string Head(size_t length) {
+    return "POST /quick HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + std::to_string(length) +
+           "\r\n\r\n";
+  }
+  Service service_;
+  HttpServer server_{Options(), service_};
+};
+
+// What a client announces takes nothing from others.
+TEST_F(BodyBudgetTest, OnlyWhatCameCounts) {
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.push_back(std::make_unique<Client>(server_.port()));
+    clients.back()->Send(Head(1 << 20));
+    clients.back()->Send(
+        "POST /silent HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n");
+  }
+  EXPECT_EQ(Ask(std::string(800 << 10, 'x')), "HTTP/1.1 200");
+}
+
+// An answer that takes long holds no body.
+TEST_F(BodyBudgetTest, ABodyCountsUntilItWasHandled) {
+  Client client(server_.port());
+  const std::string body(700 << 10, 'x');
+  client.Send("POST /silent HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + std::to_string(body.size()) +
+              "\r\n\r\n" + body);
+  WaitUntil([&] { return service_.silent() == 1; });
+  WaitUntil([&] { return Ask(body) == "HTTP/1.1 200"; });
+}
+
+// A slow client is disconnected, and what it sent is given back; meanwhile small bodies pass.
+TEST_F(BodyBudgetTest, SlowClientsDoNotFillIt) {
+  Client slow(server_.port());
+  slow.Send(Head(1 << 20) + std::string(900 << 10, 'x'));
+  EXPECT_EQ(Ask(std::string(1 << 10, 'x')), "HTTP/1.1 200");
+  EXPECT_EQ(slow.Until("never").substr(0, 12), "HTTP/1.1 503");  // beyond seven eighths
+  Client slower(server_.port());
+  slower.Send(Head(1 << 20) + std::string(600 << 10, 'x'));
+  EXPECT_EQ(slower.Until("never"), "");
+  EXPECT_EQ(Ask(std::string(800 << 10, 'x')), "HTTP/1.1 200");
+}
+
 // A handler ends when its request is cancelled, because its client left or the server stops.
 TEST_F(HttpServerTest, HandlersAreToldThatTheirRequestIsCancelled) {
   {

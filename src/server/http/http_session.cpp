@@ -23,6 +23,7 @@ namespace {
 constexpr uint32_t kMaxHeadBytes = 16 << 10;
 constexpr size_t kBufferBytes = 64 << 10;  // the most that a client can send ahead
 constexpr size_t kWatchBytes = 4096;
+constexpr int64_t kSmallBody = 64 << 10;
 constexpr size_t kLargestWrite = 256 << 10;  // so that a slow client still shows progress
 constexpr milliseconds kLinger{2000};
 
@@ -110,6 +111,10 @@ void HttpSession::Start() {
 
 void HttpSession::Arm(asio::steady_timer& timer, milliseconds limit) {
   timer.expires_after(limit);
+  CloseAtDeadline(timer);
+}
+
+void HttpSession::CloseAtDeadline(asio::steady_timer& timer) {
   timer.async_wait([weak = weak_from_this()](error_code ec) {
     if (ec) return;
     if (const auto self = weak.lock()) self->Close();
@@ -142,9 +147,7 @@ void HttpSession::OnHead(error_code ec) {
   } else {
     refusal = shared_.service.Refuse(request);
   }
-  if (!refusal && !ReserveBody()) {
-    refusal = ErrorReply({503, "unavailable_error", "too many bytes of requests are being read; try again"});
-  }
+  ReleaseBody();
   ++turn_;
   busy_ = true;
   started_ = stream_ = finished_ = false;
@@ -160,22 +163,29 @@ void HttpSession::OnHead(error_code ec) {
   ReadBody(std::move(request));
 }
 
-// The memory for all bodies together is bounded: the largest size of this body is reserved before reading
-// starts.
+// The memory of all bodies together is bounded. It is reserved as a body arrives, because a client can announce
+// more than it sends. The last eighth is for small bodies: clients that send large ones must not keep others
+// from asking anything.
 bool HttpSession::ReserveBody() {
-  ReleaseBody();
-  if (parser_->is_done()) return true;
-  const auto length = parser_->content_length();
-  const int64_t wanted = length ? static_cast<int64_t>(*length) : shared_.options.max_body_bytes;
-  if (shared_.body_bytes.fetch_add(wanted) + wanted > shared_.options.max_bodies_bytes) {
-    shared_.body_bytes -= wanted;
+  const auto held = static_cast<int64_t>(parser_->get().body().size());
+  const int64_t all = shared_.options.max_bodies_bytes;
+  const int64_t limit = held <= kSmallBody ? all : all - all / 8;
+  const int64_t more = held - reserved_;
+  if (shared_.body_bytes.fetch_add(more) + more > limit) {
+    shared_.body_bytes -= more;
     return false;
   }
-  reserved_ = wanted;
+  reserved_ = held;
   return true;
 }
 
 void HttpSession::ReleaseBody() { shared_.body_bytes -= std::exchange(reserved_, 0); }
+
+void HttpSession::RefuseForMemory() {
+  keep_alive_ = false;
+  Reply(turn_,
+        ErrorReply({503, "unavailable_error", "too many bytes of requests are held; try again later"}));
+}
 
 void HttpSession::RefuseBadHttp(error_code ec) {
   if (ec == http::error::end_of_stream ||
@@ -203,12 +213,25 @@ void HttpSession::RefuseBadHttp(error_code ec) {
 }
 
 void HttpSession::ReadBody(HttpRequest request) {
+  body_began_ = std::chrono::steady_clock::now();
+  parser_->eager(true);
+  ReadBodyPart(std::move(request));
+}
+
+void HttpSession::ReadBodyPart(HttpRequest request) {
   if (parser_->is_done()) return OnBody({}, std::move(request));
-  Arm(read_deadline_, shared_.options.timeout);
-  http::async_read(socket_, buffer_, *parser_,
-                   [self = shared_from_this(), r = std::move(request)](error_code ec, size_t) mutable {
-                     self->Step([&] { self->OnBody(ec, std::move(r)); });
-                   });
+  const HttpOptions& options = shared_.options;
+  const milliseconds earned(1000 * reserved_ / std::max<int64_t>(options.min_bytes_per_second, 1));
+  read_deadline_.expires_at(body_began_ + std::min(options.idle + earned, options.timeout));
+  CloseAtDeadline(read_deadline_);
+  http::async_read_some(socket_, buffer_, *parser_,
+                        [self = shared_from_this(), r = std::move(request)](error_code ec, size_t) mutable {
+                          self->Step([&] {
+                            if (ec || self->closed_) return self->OnBody(ec, std::move(r));
+                            if (!self->ReserveBody()) return self->RefuseForMemory();
+                            self->ReadBodyPart(std::move(r));
+                          });
+                        });
 }
 
 void HttpSession::OnBody(error_code ec, HttpRequest request) {
@@ -226,11 +249,15 @@ void HttpSession::Dispatch(HttpRequest request) {
   request.cancelled = cancelled_;
   HttpService& service = shared_.service;
   if (service.IsQuick(request)) return service.Handle(std::move(request), std::move(exchange));
-  asio::post(*shared_.handlers, [&service, self = shared_from_this(), r = std::move(request),
+  asio::post(*shared_.handlers, [&service, turn = turn_, self = shared_from_this(), r = std::move(request),
                                  e = std::move(exchange), counted = Counted(shared_.handling)]() mutable {
     if (*r.cancelled) return;
     try {
       service.Handle(std::move(r), std::move(e));
+      // The body is gone; the answer may take long.
+      self->Post([turn](HttpSession& s) {
+        if (s.turn_ == turn) s.ReleaseBody();
+      });
     } catch (const std::exception&) {  // no memory even to say so
       self->PostClose();
     }

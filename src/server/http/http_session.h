@@ -74,8 +74,10 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void ReadBody(HttpRequest request);
   void OnBody(error_code ec, HttpRequest request);
   void Dispatch(HttpRequest request);
+  void ReadBodyPart(HttpRequest request);
   bool ReserveBody();
   void ReleaseBody();
+  void RefuseForMemory();
   void RefuseBadHttp(error_code ec);
   void Watch();
   void OnWatch(error_code ec, size_t bytes);
@@ -98,6 +100,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     }
   }
   void Arm(asio::steady_timer& timer, std::chrono::milliseconds limit);
+  void CloseAtDeadline(asio::steady_timer& timer);
   void Close();
 
   asio::ip::tcp::socket socket_;
@@ -108,6 +111,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   int64_t reserved_ = 0;  // this request's part of shared_.body_bytes
+  std::chrono::steady_clock::time_point body_began_;
 
   uint64_t turn_ = 0;       // counts requests
   bool busy_ = false;       // a request is being answered
