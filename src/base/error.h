@@ -25,7 +25,8 @@ class Cancelled : public std::runtime_error {
   Cancelled() : std::runtime_error("cancelled") {}
 };
 
-// For work without a RunControl (model/run_control.h): throws Cancelled if the flag, which may be null, is set.
+// For work without a RunControl (model/run_control.h): throws Cancelled if the flag, which may be null, is
+// set.
 inline void ThrowIfCancelled(const std::atomic<bool>* cancelled) {
   if (cancelled != nullptr && cancelled->load(std::memory_order_relaxed)) throw Cancelled();
 }

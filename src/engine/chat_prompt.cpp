@@ -62,8 +62,8 @@ std::string_view NameWithin(std::string_view written) {
   return written;
 }
 
-// Templates put roles between the brackets of control tokens ("<|user|>"), so a role must not be the name of a
-// control token that is no role.
+// Templates put roles between the brackets of control tokens ("<|user|>"), so a role must not be the name of
+// a control token that is no role.
 void CheckRoles(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer) {
   std::set<std::string_view> unusual;
   for (const ChatMessage& m : messages) {

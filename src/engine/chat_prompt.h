@@ -25,8 +25,8 @@ struct ChatMessage {
 
 // A JSON array of {"role", "content", "protect", "question"}; "content" is a string or a list of parts
 // {"type": "text", "text"}; "protect" may be absent: the roles system and developer are protected then,
-// others are not; "question" is false where it is absent. A role is a word of up to 64 letters, digits, '_', '-'
-// and '.'. Throws Error naming `source` and the message.
+// others are not; "question" is false where it is absent. A role is a word of up to 64 letters, digits, '_',
+// '-' and '.'. Throws Error naming `source` and the message.
 std::vector<ChatMessage> ParseMessages(const nlohmann::json& list, const std::string& source);
 // The same from a file.
 std::vector<ChatMessage> ReadMessages(const std::string& path);
@@ -46,8 +46,8 @@ struct ChatPrompt {
 
 struct ChatOptions {
   bool add_special = true;  // BOS, where the template has not written it
-  // The template's own variables, beside those that it always has, or in their place ("add_generation_prompt":
-  // false).
+  // The template's own variables, beside those that it always has, or in their place
+  // ("add_generation_prompt": false).
   OwnedJson<nlohmann::ordered_json> variables = nlohmann::ordered_json::object();
   // Whether control tokens in written form that a message holds become control tokens. Otherwise a message is
   // text and nothing else: "</s>" in it ends no turn.

@@ -23,8 +23,8 @@
 
 namespace coppice {
 
-// Whose prompt a prefix is of. A server with several API keys gives each of them its own; 0 means that there is
-// only one owner, or no salt.
+// Whose prompt a prefix is of. A server with several API keys gives each of them its own; 0 means that there
+// is only one owner, or no salt.
 struct PrefixOwner {
   uint64_t key = 0;   // a hash of the API key
   uint64_t salt = 0;  // a hash of the request's cache_salt

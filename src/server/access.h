@@ -25,8 +25,8 @@ class Access {
 
   // Why the request may not be served; empty if it may. With keys, a request needs "Authorization: Bearer
   // KEY" or "X-Api-Key: KEY". Without keys, any page that a user of this machine opens in a browser could
-  // send requests here, so requests are refused if their Host is not this machine (DNS rebinding), or if their
-  // Origin or Sec-Fetch-Site says that another site's page sends them.
+  // send requests here, so requests are refused if their Host is not this machine (DNS rebinding), or if
+  // their Origin or Sec-Fetch-Site says that another site's page sends them.
   std::optional<HttpFault> Refuse(const HttpRequest& head) const;
   // Tells the clients of several keys apart: a hash of the key that the request gives; 0 if there is at most
   // one key, and so nobody to tell apart.

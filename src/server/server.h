@@ -42,8 +42,8 @@ class Server final : public HttpService {
   // fit the model.
   void Serve(std::unique_ptr<Engine> engine);
   int port() const;
-  // Cancels all jobs and requests, tells their clients, and closes every connection; takes about two seconds at
-  // most. Returns false if a request goes on nevertheless: destroying the server waits for it.
+  // Cancels all jobs and requests, tells their clients, and closes every connection; takes about two seconds
+  // at most. Returns false if a request goes on nevertheless: destroying the server waits for it.
   bool Stop();
 
   std::optional<HttpReply> Refuse(const HttpRequest& head) override;

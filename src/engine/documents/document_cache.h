@@ -6,9 +6,9 @@
 // run left serves nobody but dense runs, because no hidden states were kept, and what a pruned run left
 // serves every run whose first choice is not earlier.
 //
-// Entries have an owner, and only requests of the same owner ever learn of them: whether a text was taken over
-// shows in a request's time and in the number of cached tokens, so a shared cache would tell one client, token
-// by token, what another one asked.
+// Entries have an owner, and only requests of the same owner ever learn of them: whether a text was taken
+// over shows in a request's time and in the number of cached tokens, so a shared cache would tell one client,
+// token by token, what another one asked.
 #pragma once
 
 #include <condition_variable>
@@ -72,8 +72,8 @@ class DocumentCache {
     int64_t bytes = 0;
   };
   Saved Save(std::span<const int32_t> tokens, const std::string& path, const PrefixOwner& owner = {});
-  // `latest`: the first choice of the method that the states shall serve; states from behind it are refused, and
-  // so are those whose owner has another key.
+  // `latest`: the first choice of the method that the states shall serve; states from behind it are refused,
+  // and so are those whose owner has another key.
   Saved Restore(const std::string& path, LayerPoint latest = kNoPoint, uint64_t key = 0);
   // Forgets the entries that hold nothing but tokens of this prompt, and their files; returns how many tokens
   // the longest of them had.

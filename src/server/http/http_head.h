@@ -14,8 +14,8 @@ HttpRequest HeadOf(const boost::beast::http::request_header<>& header);
 
 // Why a head is refused for what it is, whatever it asks for; empty if it is sound. A proxy in front may read
 // such a head in another way, and so take a part of one request for the next one (request smuggling), or see
-// another Host: a header that must not repeat and does, Transfer-Encoding in HTTP/1.0, HTTP/1.1 without a Host,
-// a Host that is not a name or address with an optional port.
+// another Host: a header that must not repeat and does, Transfer-Encoding in HTTP/1.0, HTTP/1.1 without a
+// Host, a Host that is not a name or address with an optional port.
 std::optional<HttpFault> FaultOfHead(const boost::beast::http::request_header<>& header);
 
 // Whether the connection can serve another request after this one was refused before its body was read. It

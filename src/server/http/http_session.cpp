@@ -163,9 +163,9 @@ void HttpSession::OnHead(error_code ec) {
   ReadBody(std::move(request));
 }
 
-// The memory of all bodies together is bounded. It is reserved as a body arrives, because a client can announce
-// more than it sends. The last eighth is for small bodies: clients that send large ones must not keep others
-// from asking anything.
+// The memory of all bodies together is bounded. It is reserved as a body arrives, because a client can
+// announce more than it sends. The last eighth is for small bodies: clients that send large ones must not
+// keep others from asking anything.
 bool HttpSession::ReserveBody() {
   const auto held = static_cast<int64_t>(parser_->get().body().size());
   const int64_t all = shared_.options.max_bodies_bytes;
@@ -182,6 +182,7 @@ bool HttpSession::ReserveBody() {
 void HttpSession::ReleaseBody() { shared_.body_bytes -= std::exchange(reserved_, 0); }
 
 void HttpSession::RefuseForMemory() {
+  parser_->get().body() = {};
   keep_alive_ = false;
   Reply(turn_,
         ErrorReply({503, "unavailable_error", "too many bytes of requests are held; try again later"}));

@@ -330,8 +330,8 @@ TEST(ChatTemplate, EndsWhenItIsCancelled) {
   EXPECT_THROW(ChatTemplate(source).Render(Conversation(), &cancelled), Cancelled);
 }
 
-// Two blocks of 8 bytes after which MurmurHash64A, the standard library's hash of strings, is in the same state
-// for all keys: the second block undoes what the first did. Half the tries are no ASCII, and so no key.
+// Two blocks of 8 bytes after which MurmurHash64A, the standard library's hash of strings, is in the same
+// state for all keys: the second block undoes what the first did. Half the tries are no ASCII, and so no key.
 std::vector<std::string> CollidingKeys(size_t count) {
   constexpr uint64_t kMul = 0xc6a4a7935bd1e995;
   uint64_t inverse = 1;

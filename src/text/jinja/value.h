@@ -136,8 +136,8 @@ struct DictObject {
   const Value* Find(std::string_view key) const;
 
   std::vector<std::pair<Value, Value>> entries;  // in order of insertion
-  // The key's bytes are in `entries`; the value is the entry's index. A tree, because a request chooses the keys
-  // and could make them collide in a hash table.
+  // The key's bytes are in `entries`; the value is the entry's index. A tree, because a request chooses the
+  // keys and could make them collide in a hash table.
   std::map<std::string_view, size_t> string_keys;
   int depth = 1;
   Charge charge;

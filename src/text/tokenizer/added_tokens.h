@@ -42,7 +42,8 @@ class AddedTokenMatcher {
   // A special token that holds a byte at one of the offsets `plain` (ascending) is none.
   std::vector<Fragment> Split(std::string_view text, bool parse_special,
                               std::span<const size_t> plain = {}) const;
-  // Appends the offsets at which a special token begins, or may begin if more follows: Tokenizer::ControlStarts.
+  // Appends the offsets at which a special token begins, or may begin if more follows:
+  // Tokenizer::ControlStarts.
   void AddSpecialStarts(std::string_view text, std::vector<size_t>& starts) const;
 
  private:

@@ -89,8 +89,8 @@ std::vector<size_t> PipelineTokenizer::ControlStarts(std::string_view text) cons
   return starts;
 }
 
-// `text` is that of `part` of the whole. Offsets do not survive normalisation, so a part with a plain byte has
-// no special token that is matched in the normalised text; most tokenizers have none.
+// `text` is that of `part` of the whole. Offsets do not survive normalisation, so a part with a plain byte
+// has no special token that is matched in the normalised text; most tokenizers have none.
 void PipelineTokenizer::EncodeText(std::string text, const Fragment& part, Run& run) const {
   const bool at_start = part.begin == 0;
   if (parts_.normalizer != nullptr) text = parts_.normalizer->Apply(std::move(text));

@@ -42,8 +42,9 @@ class Tokenizer {
   // vocabulary has them, else the unknown token.
   virtual std::vector<int32_t> Encode(std::string_view text, const EncodeOptions& options = {}) const = 0;
 
-  // Where a control token in written form begins in `text`, or may begin if more follows `text`, with or without
-  // the white space at its end. With these offsets as EncodeOptions::plain, nothing of `text` is a control token.
+  // Where a control token in written form begins in `text`, or may begin if more follows `text`, with or
+  // without the white space at its end. With these offsets as EncodeOptions::plain, nothing of `text` is a
+  // control token.
   virtual std::vector<size_t> ControlStarts(std::string_view text) const = 0;
 
   // The bytes of one token within a stream: the rule for a leading space does not apply, and control tokens
