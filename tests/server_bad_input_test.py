@@ -97,7 +97,7 @@ class BadInput(Case):
         self.assertNotIn(b"chunked", old)
 
     def test_pipelined_requests(self):
-        reply = self.server.raw(b"GET /health HTTP/1.1\r\n\r\n" * 5 + b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        reply = self.server.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" * 5 + b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         self.assertEqual(reply.count(b'{"status":"ok"}'), 6)
 
     def test_hard_texts(self):

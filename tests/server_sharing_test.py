@@ -74,7 +74,7 @@ class Clients(Case):
         slow = []
         for i in range(60):  # heads that never come to an end
             plain = socket.create_connection((self.server.host, self.server.port))
-            plain.sendall(b"POST /v1/completions HTTP/1.1\r\nX-Slow: "[:20 + i % 15])
+            plain.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nX-Slow: "[:20 + i % 24])
             slow.append(plain)
         readers = [self.server.send_only("/v1/completions", {"prompt": "a", "max_tokens": 20, "stream": True}) for _ in range(20)]
         self.server.good("/v1/completions", {"prompt": "b", "max_tokens": 2})

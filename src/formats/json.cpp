@@ -80,8 +80,10 @@ class Builder final : public nlohmann::json_sax<json> {
   }
   // The pointers in open_ stay valid: a container gets no further element until its last one is closed.
   json* Insert(json value) {
-    if (values_left_ == 0) throw Error("[json] {}: holds too many values", source_);
-    --values_left_;
+    size_t cost = value.is_structured() || value.is_string() ? 5 : 1;
+    if (!open_.empty() && open_.back()->is_object()) cost += 6;
+    if (values_left_ < cost) throw Error("[json] {}: holds too many values", source_);
+    values_left_ -= cost;
     if (open_.empty()) {
       *root_ = std::move(value);
       return &*root_;

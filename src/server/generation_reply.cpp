@@ -1,6 +1,7 @@
 #include "server/generation_reply.h"
 
-#include <set>
+#include <map>
+#include <utility>
 
 #include "engine/prune_json.h"
 #include "server/errors.h"
@@ -11,6 +12,17 @@ namespace coppice {
 namespace {
 
 using nlohmann::ordered_json;
+
+// Adds a member to the object, with members, that `text` ends with. Replies are written as text: a JSON
+// document of a long one takes several times the memory.
+void AddMember(std::string& text, std::string_view name, std::string_view value) {
+  text.back() = ',';
+  text += '"';
+  text += name;
+  text += "\":";
+  text += value;
+  text += '}';
+}
 
 class ChoiceEvents final : public JobEvents {
  public:
@@ -36,11 +48,13 @@ GenerationReply::GenerationReply(ReplyOptions options,
                                  const Tokenizer& tokenizer, Metrics& metrics,
                                  std::shared_ptr<Exchange> exchange)
     : options_(std::move(options)), tokenizer_(tokenizer), metrics_(metrics), exchange_(std::move(exchange)) {
-  std::set<const EncodedPrompt*> counted;
+  std::map<const EncodedPrompt*, std::shared_ptr<LogProbList>> echoes;
   for (auto& prompt : prompts) {
-    const bool is_first = counted.insert(prompt.get()).second;
+    auto& echo = echoes[prompt.get()];
+    const bool is_first = echo == nullptr;
+    if (is_first) echo = std::make_shared<LogProbList>(tokenizer_, is_chat());
     if (is_first) prompt_tokens_ += static_cast<int64_t>(prompt->tokens.size());
-    choices_.push_back({std::move(prompt), LogProbList(tokenizer_)});
+    choices_.push_back({std::move(prompt), LogProbList(tokenizer_, is_chat())});
     Choice& choice = choices_.back();
     choice.is_first = is_first;
     if (options_.parameters.return_prune_depth) {
@@ -48,7 +62,10 @@ GenerationReply::GenerationReply(ReplyOptions options,
     }
     if (options_.parameters.echo) {
       choice.text = choice.prompt->text;
-      if (options_.parameters.log_probs) EchoLogProb(choice, nullptr);
+      if (options_.parameters.log_probs) {
+        choice.echo = echo;
+        EchoLogProb(choice, nullptr);
+      }
     }
   }
 }
@@ -64,8 +81,10 @@ TraceRecorder* GenerationReply::Recorder(int index) {
 
 // The log-probability of the next prompt token; the first prompt token has none.
 void GenerationReply::EchoLogProb(Choice& choice, const TokenLogProbs* known) {
-  choice.log_probs.Add(choice.prompt->tokens[choice.told], choice.prompt->pieces[choice.told], known);
+  if (choice.echo->size() == choice.told)  // else another choice of this prompt has told it
+    choice.echo->Add(choice.prompt->tokens[choice.told], choice.prompt->pieces[choice.told], known);
   ++choice.told;
+  if (choice.told == choice.prompt->tokens.size()) choice.log_probs.StartAt(choice.echo->offset());
 }
 
 void GenerationReply::OnPrefix(int index, int64_t tokens) {
@@ -136,7 +155,7 @@ void GenerationReply::OnText(int index, const std::string& text) {
   }
   // The role's chunk has no log-probabilities: those collected so far belong to the next chunk.
   BeginChoice(index);
-  if (text.empty() && choice.log_probs.empty()) return;
+  if (text.empty() && choice.log_probs.size() == 0) return;
   SendChunk(index, {{"content", text}}, text, "");
 }
 
@@ -162,7 +181,7 @@ void GenerationReply::OnDone(int index, const JobResult& result) {
   ++done_;
   if (options_.parameters.stream) {
     BeginChoice(index);
-    if (!result.tail.empty() || !choice.log_probs.empty()) {
+    if (!result.tail.empty() || choice.log_probs.size() > 0) {
       SendChunk(index, {{"content", result.tail}}, result.tail, "");
     }
     OwnedJson<ordered_json> owned = ordered_json::object();
@@ -187,10 +206,11 @@ void GenerationReply::OnError(const HttpFault& fault) {
   if (on_failure_) on_failure_();
 }
 
-ordered_json GenerationReply::TakeLogProbs(Choice& choice) {
-  if (!options_.parameters.log_probs) return nullptr;
-  if (choice.log_probs.empty()) return nullptr;
-  return is_chat() ? choice.log_probs.TakeChat() : choice.log_probs.TakeCompletion();
+std::string GenerationReply::TakeLogProbs(Choice& choice) {
+  const LogProbList* echo = choice.echo_told ? nullptr : choice.echo.get();
+  choice.echo_told = true;
+  if (echo == nullptr && choice.log_probs.size() == 0) return "null";
+  return choice.log_probs.Take(echo);
 }
 
 ordered_json GenerationReply::Head(bool chunk) const {
@@ -210,22 +230,21 @@ void GenerationReply::Account(ordered_json& reply) const {
 
 void GenerationReply::SendChunk(int index, const ordered_json& delta, const std::string& text,
                                 const std::string& finish_reason, const ordered_json& more) {
-  Choice& choice = choices_[static_cast<size_t>(index)];
-  OwnedJson<ordered_json> owned = Head(true);
-  ordered_json& chunk = *owned;
-  chunk["choices"] = ordered_json::array({{{"index", index}}});
-  ordered_json& item = chunk["choices"][0];
+  ordered_json item = {{"index", index}};
   if (is_chat()) {
     item["delta"] = delta;
   } else {
     item["text"] = text;
   }
   const bool is_role = is_chat() && delta.contains("role");
-  item["logprobs"] = is_role ? ordered_json() : TakeLogProbs(choice);
-  item["finish_reason"] = finish_reason.empty() ? ordered_json() : ordered_json(finish_reason);
-  if (options_.parameters.include_usage) chunk["usage"] = nullptr;
-  if (!more.is_null()) chunk.update(more);
-  exchange_->Send(SseEvent(chunk));
+  std::string choice = DumpJson(item);
+  AddMember(choice, "logprobs", is_role ? "null" : TakeLogProbs(choices_[static_cast<size_t>(index)]));
+  AddMember(choice, "finish_reason", finish_reason.empty() ? "null" : DumpJson(finish_reason));
+  std::string chunk = DumpJson(Head(true));
+  AddMember(chunk, "choices", "[" + choice + "]");
+  if (options_.parameters.include_usage) AddMember(chunk, "usage", "null");
+  for (const auto& [name, value] : more.items()) AddMember(chunk, name, DumpJson(value));
+  exchange_->Send(SseEventOf(chunk));
 }
 
 void GenerationReply::FinishStream() {
@@ -240,33 +259,41 @@ void GenerationReply::FinishStream() {
   metrics_.CountRequest(200);
 }
 
-void GenerationReply::AddChoice(int index, ordered_json& reply) {
+// Appends the choice to the reply, and gives its memory back.
+void GenerationReply::AddChoice(int index, std::string& reply) {
   Choice& choice = choices_[static_cast<size_t>(index)];
-  reply["choices"].push_back({{"index", index}});
-  ordered_json& item = reply["choices"].back();
+  const std::string text = std::exchange(choice.text, {});
+  OwnedJson<ordered_json> item = ordered_json({{"index", index}});
   if (is_chat()) {
-    item["message"] = {{"role", "assistant"}, {"content", choice.text}};
+    (*item)["message"] = {{"role", "assistant"}, {"content", text}};
   } else {
-    item["text"] = choice.text;
+    (*item)["text"] = text;
   }
-  item["logprobs"] = TakeLogProbs(choice);
-  item["finish_reason"] = choice.finish_reason;
+  reply += DumpJson(*item);
+  AddMember(reply, "logprobs", TakeLogProbs(choice));
+  AddMember(reply, "finish_reason", DumpJson(choice.finish_reason));
   if (options_.parameters.return_prompt_pieces) {
-    item["prompt_pieces"] = PromptPieces(tokenizer_, choice.prompt->tokens);
+    const OwnedJson<ordered_json> pieces = PromptPieces(tokenizer_, choice.prompt->tokens);
+    AddMember(reply, "prompt_pieces", DumpJson(*pieces));
   }
-  if (choices_.size() > 1 && !choice.prune->is_null()) item["prune"] = *choice.prune;
+  if (choices_.size() > 1 && !choice.prune->is_null()) AddMember(reply, "prune", DumpJson(*choice.prune));
 }
 
 void GenerationReply::FinishWhole() {
   if (failed_) return;
-  OwnedJson<ordered_json> owned = Head(false);
-  ordered_json& reply = *owned;
-  reply["choices"] = ordered_json::array();
-  for (size_t i = 0; i < choices_.size(); ++i) AddChoice(static_cast<int>(i), reply);
-  reply["usage"] = Usage();
-  Account(reply);
-  if (choices_.size() == 1 && !choices_[0].prune->is_null()) reply["prune"] = *choices_[0].prune;
-  exchange_->Reply({.status = 200, .body = DumpJson(reply)});
+  std::string reply = DumpJson(Head(false));
+  AddMember(reply, "choices", "[");
+  reply.pop_back();
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    if (i > 0) reply += ',';
+    AddChoice(static_cast<int>(i), reply);
+  }
+  reply += "]}";
+  OwnedJson<ordered_json> rest = ordered_json({{"usage", Usage()}});
+  Account(*rest);
+  if (choices_.size() == 1 && !choices_[0].prune->is_null()) (*rest)["prune"] = *choices_[0].prune;
+  for (const auto& [name, value] : rest->items()) AddMember(reply, name, DumpJson(value));
+  exchange_->Reply({.status = 200, .body = std::move(reply)});
   metrics_.CountRequest(200);
 }
 

@@ -62,7 +62,10 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
  private:
   struct Choice {
     std::shared_ptr<const EncodedPrompt> prompt;
-    LogProbList log_probs;
+    LogProbList log_probs;  // of what was generated
+    // Of the prompt, if they are to be told; the choices of one prompt share the list.
+    std::shared_ptr<LogProbList> echo = nullptr;
+    bool echo_told = false;
     size_t told = 0;  // the number of prompt log-probabilities so far
     std::string text = {};
     std::string finish_reason = {};
@@ -79,9 +82,9 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   void BeginChoice(int index);
   void AddDepth(Choice& choice, nlohmann::ordered_json& chunk);
   void EchoLogProb(Choice& choice, const TokenLogProbs* known);
-  nlohmann::ordered_json TakeLogProbs(Choice& choice);
+  std::string TakeLogProbs(Choice& choice);  // as JSON
   nlohmann::ordered_json Head(bool chunk) const;
-  void AddChoice(int index, nlohmann::ordered_json& reply);
+  void AddChoice(int index, std::string& reply);
   nlohmann::ordered_json Usage() const;
   nlohmann::ordered_json Timings() const;
   void Account(nlohmann::ordered_json& reply) const;

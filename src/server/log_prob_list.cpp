@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 
-#include "formats/json.h"
+#include "server/errors.h"
 #include "server/text_stream.h"
 
 namespace coppice {
@@ -35,57 +34,60 @@ std::string TokenLabel(const std::string& bytes) {
 void LogProbList::Add(int32_t id, const std::string& bytes, const TokenLogProbs* known) {
   // A control token has no bytes in the text; a text's first token may lack the space that its name has.
   const std::string shown = bytes.empty() ? Bytes(id) : bytes;
-  Entry entry{TokenLabel(shown), shown, offset_, std::nullopt};
-  if (known != nullptr) entry.known = *known;
-  entries_.push_back(std::move(entry));
+  const std::string label = TokenLabel(shown);
+  if (size_ > 0) {
+    for (std::string& list : lists_) list += ',';
+  }
+  if (is_chat_) {
+    lists_[0] += ChatEntry(label, shown, known);
+  } else {
+    lists_[0] += DumpJson(label);
+    lists_[1] += known != nullptr ? DumpJson(Shown(known->token.value)) : "null";
+    lists_[2] += known != nullptr ? Tops(label, *known) : "null";
+    lists_[3] += std::to_string(offset_);
+  }
+  ++size_;
   offset_ += CountCharacters(bytes);
 }
 
-ordered_json LogProbList::TakeCompletion() {
-  const ordered_json none = ordered_json::array();
-  OwnedJson<ordered_json> lists = ordered_json(
-      {{"tokens", none}, {"token_logprobs", none}, {"top_logprobs", none}, {"text_offset", none}});
-  ordered_json& tokens = (*lists)["tokens"];
-  ordered_json& values = (*lists)["token_logprobs"];
-  ordered_json& tops = (*lists)["top_logprobs"];
-  ordered_json& offsets = (*lists)["text_offset"];
-  for (const Entry& entry : entries_) {
-    tokens.push_back(entry.label);
-    offsets.push_back(entry.offset);
-    values.push_back(nullptr);
-    tops.push_back(nullptr);
-    if (!entry.known) continue;
-    values.back() = Shown(entry.known->token.value);
-    ordered_json top = ordered_json::object();
-    for (const TokenLogProb& other : entry.known->top) {
-      top.emplace(TokenLabel(Bytes(other.id)), Shown(other.value));  // the first of a name stays
-    }
-    top.emplace(entry.label, Shown(entry.known->token.value));
-    tops.back() = std::move(top);
+std::string LogProbList::Tops(const std::string& label, const TokenLogProbs& known) const {
+  ordered_json top = ordered_json::object();
+  for (const TokenLogProb& other : known.top) {
+    top.emplace(TokenLabel(Bytes(other.id)), Shown(other.value));  // the first of a name stays
   }
-  entries_.clear();
-  return lists.Take();
+  top.emplace(label, Shown(known.token.value));
+  return DumpJson(top);
 }
 
-ordered_json LogProbList::TakeChat() {
-  OwnedJson<ordered_json> list = ordered_json({{"content", ordered_json::array()}, {"refusal", nullptr}});
-  ordered_json& content = (*list)["content"];
-  for (const Entry& entry : entries_) {
-    ordered_json tops = ordered_json::array();
-    if (entry.known) {
-      for (const TokenLogProb& other : entry.known->top) {
-        const std::string bytes = Bytes(other.id);
-        tops.push_back(
-            {{"token", TokenLabel(bytes)}, {"logprob", Shown(other.value)}, {"bytes", ByteList(bytes)}});
-      }
+std::string LogProbList::ChatEntry(const std::string& label, const std::string& bytes,
+                                   const TokenLogProbs* known) const {
+  ordered_json tops = ordered_json::array();
+  if (known != nullptr) {
+    for (const TokenLogProb& other : known->top) {
+      const std::string name = Bytes(other.id);
+      tops.push_back(
+          {{"token", TokenLabel(name)}, {"logprob", Shown(other.value)}, {"bytes", ByteList(name)}});
     }
-    content.push_back({{"token", entry.label},
-                       {"logprob", entry.known ? Shown(entry.known->token.value) : -9999.0},
-                       {"bytes", ByteList(entry.bytes)},
-                       {"top_logprobs", tops}});
   }
-  entries_.clear();
-  return list.Take();
+  return DumpJson({{"token", label},
+                   {"logprob", known != nullptr ? Shown(known->token.value) : -9999.0},
+                   {"bytes", ByteList(bytes)},
+                   {"top_logprobs", tops}});
+}
+
+std::string LogProbList::Take(const LogProbList* front) {
+  static constexpr const char* kNames[] = {"tokens", "token_logprobs", "top_logprobs", "text_offset"};
+  std::string json = "{";
+  for (size_t i = 0; i < (is_chat_ ? 1 : lists_.size()); ++i) {
+    json += fmt::format("{}\"{}\":[", i > 0 ? "," : "", is_chat_ ? "content" : kNames[i]);
+    if (front != nullptr) json += front->lists_[i];
+    if (front != nullptr && front->size_ > 0 && size_ > 0) json += ',';
+    json += lists_[i];
+    json += ']';
+  }
+  lists_ = {};
+  size_ = 0;
+  return json + (is_chat_ ? ",\"refusal\":null}" : "}");
 }
 
 }  // namespace coppice

@@ -1,12 +1,10 @@
 // Log-probabilities as OpenAI's replies list them.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
-#include <nlohmann/json.hpp>
-#include <optional>
-#include <span>
 #include <string>
-#include <vector>
 
 #include "model/log_probs.h"
 #include "text/tokenizer/tokenizer.h"
@@ -17,33 +15,36 @@ namespace coppice {
 // tokens that are parts of characters do not look alike.
 std::string TokenLabel(const std::string& bytes);
 
-// The log-probabilities of one part of an answer at a time; text offsets continue from part to part.
+// The log-probabilities of one part of an answer at a time; text offsets continue from part to part. Kept as
+// the JSON that is sent, because a JSON document takes several times its text.
 class LogProbList {
  public:
-  explicit LogProbList(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  LogProbList(const Tokenizer& tokenizer, bool is_chat) : tokenizer_(tokenizer), is_chat_(is_chat) {}
 
   // Adds a token whose text is `bytes`. The first token of a prompt has no log-probability.
   void Add(int32_t id, const std::string& bytes, const TokenLogProbs* known);
-  bool empty() const { return entries_.empty(); }
+  size_t size() const { return size_; }
+  // In characters of the text: where the next token begins.
+  size_t offset() const { return offset_; }
+  void StartAt(size_t offset) { offset_ = offset; }
 
-  // {"tokens", "token_logprobs", "top_logprobs", "text_offset"}; empties the list. Of tokens with the same
-  // label, top_logprobs has the likeliest. It always has the token itself, with exactly the value in
-  // token_logprobs (lm-evaluation-harness compares the two for equality).
-  nlohmann::ordered_json TakeCompletion();
-  // {"content": [{"token", "logprob", "bytes", "top_logprobs"}]}
-  nlohmann::ordered_json TakeChat();
+  // The tokens of `front`, if there is one, and those of this list as JSON; empties this list. Of a
+  // completion: {"tokens", "token_logprobs", "top_logprobs", "text_offset"} Of tokens with the same label,
+  // top_logprobs has the likeliest. It always has the token itself, with exactly the value in token_logprobs
+  // (lm-evaluation-harness compares the two for equality). Of a chat: {"content": [{"token", "logprob",
+  // "bytes", "top_logprobs"}], "refusal"}
+  std::string Take(const LogProbList* front = nullptr);
 
  private:
-  struct Entry {
-    std::string label;
-    std::string bytes;
-    size_t offset;  // in characters of the text
-    std::optional<TokenLogProbs> known;
-  };
   std::string Bytes(int32_t id) const { return tokenizer_.Piece(id, true); }
+  std::string ChatEntry(const std::string& label, const std::string& bytes, const TokenLogProbs* known) const;
+  std::string Tops(const std::string& label, const TokenLogProbs& known) const;
 
   const Tokenizer& tokenizer_;
-  std::vector<Entry> entries_;
+  const bool is_chat_;
+  // The elements of each list, without its brackets. A chat has one list, a completion four.
+  std::array<std::string, 4> lists_;
+  size_t size_ = 0;
   size_t offset_ = 0;
 };
 

@@ -206,6 +206,19 @@ TEST(Parameters, RequestsNameNoFiles) {
   EXPECT_THAT(methods, testing::Not(IsEmpty()));
 }
 
+// A value's memory is many times its text: 16 MiB of "{}" and a comma would take a gigabyte.
+TEST(Parameters, ValuesWeighWhatTheyTake) {
+  const auto repeated = [](const std::string& text, int count) {
+    std::string body = R"({"prompt": "p", "metadata": [0)";
+    for (int i = 0; i < count; ++i) body += "," + text;
+    return body + "]}";
+  };
+  EXPECT_EQ(Refusal(repeated("1", 2'000'000)).second, "");
+  EXPECT_EQ(Refusal(repeated(R"({"role":"user","content":"a"})", 60'000)).second, "");
+  for (const char* text : {"{}", "[]", "\"\"", R"({"a":1})"})
+    EXPECT_THAT(Refusal(repeated(text, 450'000)).second, HasSubstr("too many values")) << text;
+}
+
 TEST(Parameters, TemplateVariablesAreFew) {
   const auto body = [](size_t count) {
     nlohmann::json variables;

@@ -35,7 +35,7 @@ std::string ActionOf(const std::string& query) {
 std::string FileNameOf(const std::string& body) {
   nlohmann::json object;
   try {
-    object = ParseJson(body, "request", 64);
+    object = ParseJson(body, "request", 1024);
   } catch (const Error& error) {
     throw HttpError({400, "invalid_request_error", error.what()});
   }

@@ -77,9 +77,11 @@ struct HttpOptions {
   int64_t max_bodies_bytes = int64_t{256} << 20;  // for all bodies that were read and are not handled yet
   int64_t max_unsent_bytes = int64_t{16}
                              << 20;  // of one client that does not read, beyond its answer's first piece
-  std::chrono::milliseconds idle{60'000};      // for a request's head, from the end of the one before
-  std::chrono::milliseconds timeout{600'000};  // for a whole body; for a client to read anything at all
-  // Of a body: slower clients are disconnected, though not before `idle`.
+  int64_t max_replies_bytes = int64_t{256} << 20;  // of replies that wait for their clients to read
+  std::chrono::milliseconds idle{60'000};          // for a request's head, from the end of the one before
+  std::chrono::milliseconds timeout{600'000};      // for a whole body
+  // Of a body that is sent, and of a reply that is read: slower clients are disconnected, though not before
+  // `idle` and `timeout`.
   int64_t min_bytes_per_second = 4096;
 };
 

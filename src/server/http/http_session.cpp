@@ -1,6 +1,7 @@
 #include "server/http/http_session.h"
 
 #include <fmt/core.h>
+#include <malloc.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
@@ -11,7 +12,6 @@
 
 #include "server/errors.h"
 #include "server/http/http_head.h"
-#include "server/http/http_text.h"
 
 namespace coppice {
 
@@ -24,8 +24,7 @@ constexpr uint32_t kMaxHeadBytes = 16 << 10;
 constexpr size_t kBufferBytes = 64 << 10;  // the most that a client can send ahead
 constexpr size_t kWatchBytes = 4096;
 constexpr int64_t kSmallBody = 64 << 10;
-constexpr size_t kLargestWrite = 256 << 10;  // so that a slow client still shows progress
-constexpr milliseconds kLinger{2000};
+constexpr int64_t kLargeBody = 1 << 20;
 
 // TCP keepalive finds a peer that vanished silently (a half-open connection, RFC 1122) within half a minute,
 // unless data are in flight to it: TCP sends no probes then. TCP_USER_TIMEOUT would also end clients that
@@ -98,6 +97,7 @@ HttpSession::HttpSession(asio::ip::tcp::socket socket, HttpShared& shared)
 
 HttpSession::~HttpSession() {
   ReleaseBody();
+  shared_.reply_bytes -= static_cast<int64_t>(unsent_bytes_);
   if (busy_) --shared_.answering;
   --shared_.connections;
 }
@@ -112,6 +112,11 @@ void HttpSession::Start() {
 void HttpSession::Arm(asio::steady_timer& timer, milliseconds limit) {
   timer.expires_after(limit);
   CloseAtDeadline(timer);
+}
+
+// The time that a client at the least rate takes for so many bytes.
+milliseconds HttpSession::Earned(int64_t bytes) const {
+  return milliseconds(1000 * bytes / std::max<int64_t>(shared_.options.min_bytes_per_second, 1));
 }
 
 void HttpSession::CloseAtDeadline(asio::steady_timer& timer) {
@@ -222,8 +227,7 @@ void HttpSession::ReadBody(HttpRequest request) {
 void HttpSession::ReadBodyPart(HttpRequest request) {
   if (parser_->is_done()) return OnBody({}, std::move(request));
   const HttpOptions& options = shared_.options;
-  const milliseconds earned(1000 * reserved_ / std::max<int64_t>(options.min_bytes_per_second, 1));
-  read_deadline_.expires_at(body_began_ + std::min(options.idle + earned, options.timeout));
+  read_deadline_.expires_at(body_began_ + std::min(options.idle + Earned(reserved_), options.timeout));
   CloseAtDeadline(read_deadline_);
   http::async_read_some(socket_, buffer_, *parser_,
                         [self = shared_from_this(), r = std::move(request)](error_code ec, size_t) mutable {
@@ -250,19 +254,22 @@ void HttpSession::Dispatch(HttpRequest request) {
   request.cancelled = cancelled_;
   HttpService& service = shared_.service;
   if (service.IsQuick(request)) return service.Handle(std::move(request), std::move(exchange));
-  asio::post(*shared_.handlers, [&service, turn = turn_, self = shared_from_this(), r = std::move(request),
-                                 e = std::move(exchange), counted = Counted(shared_.handling)]() mutable {
-    if (*r.cancelled) return;
-    try {
-      service.Handle(std::move(r), std::move(e));
-      // The body is gone; the answer may take long.
-      self->Post([turn](HttpSession& s) {
-        if (s.turn_ == turn) s.ReleaseBody();
-      });
-    } catch (const std::exception&) {  // no memory even to say so
-      self->PostClose();
-    }
-  });
+  const bool large = reserved_ > kLargeBody;
+  asio::post(*shared_.handlers,
+             [&service, large, turn = turn_, self = shared_from_this(), r = std::move(request),
+              e = std::move(exchange), counted = Counted(shared_.handling)]() mutable {
+               if (*r.cancelled) return;
+               try {
+                 service.Handle(std::move(r), std::move(e));
+                 // The body is gone; the answer may take long.
+                 if (large) malloc_trim(0);  // else the C library keeps what parsing it took
+                 self->Post([turn](HttpSession& s) {
+                   if (s.turn_ == turn) s.ReleaseBody();
+                 });
+               } catch (const std::exception&) {  // no memory even to say so
+                 self->PostClose();
+               }
+             });
 }
 
 // While a request waits or computes, a pending read detects that the client disconnects. Data that the client
@@ -287,137 +294,6 @@ void HttpSession::OnWatch(error_code ec, size_t bytes) {
   if (lingering_) buffer_.consume(buffer_.size());
   if (busy_ || lingering_) return Watch();
   ReadHead();
-}
-
-void HttpSession::WriteHead(const HttpReply& reply, bool stream) {
-  std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: coppice\r\nDate: {}\r\nContent-Type: {}\r\n",
-                                 reply.status, StatusText(reply.status), DateText(), reply.type);
-  for (const auto& [name, value] : reply.headers) head += fmt::format("{}: {}\r\n", name, value);
-  head += "X-Content-Type-Options: nosniff\r\n";
-  if (stream) {
-    // nginx holds events back until its buffer is full unless told not to.
-    head += "Cache-Control: no-store\r\nX-Accel-Buffering: no\r\n";
-    if (http_1_0_) keep_alive_ = false;
-    if (!http_1_0_) head += "Transfer-Encoding: chunked\r\n";
-  } else {
-    head += fmt::format("Content-Length: {}\r\n", reply.body.size());
-  }
-  head += keep_alive_ ? (http_1_0_ ? "Connection: keep-alive\r\n" : "") : "Connection: close\r\n";
-  started_ = true;
-  stream_ = stream;
-  Push(head + "\r\n");
-}
-
-void HttpSession::Reply(uint64_t turn, HttpReply reply) {
-  if (!IsOpen(turn)) return;
-  if (started_) {
-    Send(turn, "data: " + reply.body + "\n\n");
-    return End(turn);
-  }
-  finished_ = true;
-  WriteHead(reply, false);
-  if (!head_only_ && !reply.body.empty()) Push(std::move(reply.body));
-  Finish();
-}
-
-void HttpSession::StartPings(uint64_t turn, milliseconds ping) {
-  if (!IsOpen(turn) || ping.count() <= 0) return;
-  ping_ = ping;
-  ArmPing();
-}
-
-void HttpSession::ArmPing() {
-  quiet_ = true;
-  ping_timer_.expires_after(ping_);
-  ping_timer_.async_wait([weak = weak_from_this(), turn = turn_](error_code ec) {
-    const auto self = ec ? nullptr : weak.lock();
-    if (!self || !self->IsOpen(turn)) return;
-    self->Step([&] {
-      if (self->quiet_) self->Send(turn, ":\n\n");
-      if (self->IsOpen(turn)) self->ArmPing();
-    });
-  });
-}
-
-void HttpSession::Send(uint64_t turn, const std::string& events) {
-  if (!IsOpen(turn) || events.empty()) return;
-  if (!started_) WriteHead({.status = 200, .body = {}, .type = "text/event-stream; charset=utf-8"}, true);
-  Push(http_1_0_ ? events : fmt::format("{:x}\r\n{}\r\n", events.size(), events));
-  // A client that asks for more than it reads must not fill the memory.
-  if (unsent_bytes_ > static_cast<size_t>(shared_.options.max_unsent_bytes)) Close();
-}
-
-void HttpSession::End(uint64_t turn) {
-  if (!IsOpen(turn)) return;
-  if (!started_) WriteHead({.status = 200, .body = {}, .type = "text/event-stream; charset=utf-8"}, true);
-  finished_ = true;
-  if (!http_1_0_) Push("0\r\n\r\n");
-  Finish();
-}
-
-void HttpSession::OnGone(uint64_t turn, std::function<void()> callback) {
-  if (turn != turn_ || closed_ || !busy_) return callback();
-  if (!finished_) on_gone_ = std::move(callback);
-}
-
-void HttpSession::Push(std::string bytes) {
-  quiet_ = false;
-  unsent_bytes_ += bytes.size();
-  unsent_.push_back(std::move(bytes));
-  if (!writing_) Write();
-}
-
-void HttpSession::Write() {
-  if (closed_) return;
-  writing_ = true;
-  Arm(write_deadline_, shared_.options.timeout);
-  const std::string& front = unsent_.front();
-  const size_t size = std::min(front.size() - sent_of_first_, kLargestWrite);
-  socket_.async_write_some(
-      asio::buffer(front.data() + sent_of_first_, size),
-      [self = shared_from_this()](error_code ec, size_t n) { self->Step([&] { self->OnWrite(ec, n); }); });
-}
-
-void HttpSession::OnWrite(error_code ec, size_t bytes) {
-  writing_ = false;
-  if (closed_) return;
-  write_deadline_.cancel();
-  if (ec) return Close();
-  unsent_bytes_ -= bytes;
-  sent_of_first_ += bytes;
-  if (sent_of_first_ == unsent_.front().size()) {
-    unsent_.pop_front();
-    sent_of_first_ = 0;
-  }
-  if (!unsent_.empty()) return Write();
-  if (finished_) OnFinished();
-}
-
-void HttpSession::Finish() {
-  on_gone_ = nullptr;
-  ping_timer_.cancel();
-  if (!writing_ && unsent_.empty()) OnFinished();
-}
-
-void HttpSession::OnFinished() {
-  if (!busy_) return;
-  busy_ = false;
-  --shared_.answering;
-  ReleaseBody();
-  if (!keep_alive_) return Linger();
-  Arm(read_deadline_, shared_.options.idle);
-  if (!watching_) return ReadHead();
-  if (buffer_.size() > 0) socket_.cancel();
-}
-
-// Closing a socket that has unread bytes resets the connection, and the client would lose the answer.
-void HttpSession::Linger() {
-  error_code ignored;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
-  lingering_ = true;
-  buffer_.consume(buffer_.size());
-  Arm(read_deadline_, kLinger);
-  Watch();
 }
 
 void HttpSession::Close() {

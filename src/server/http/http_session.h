@@ -1,5 +1,5 @@
 // One connection: a sequence of requests, each read within limits and answered whole or as a stream.
-// Functions run in the connection's strand unless they say otherwise. Included only by http_session.cpp and
+// Functions run in the connection's strand unless they say otherwise. Included only by http_session*.cpp and
 // http_server.cpp, which use Asio.
 #pragma once
 
@@ -31,6 +31,7 @@ struct HttpShared {
   std::atomic<int> answering{0};
   std::atomic<int> handling{0};  // requests that are with the handlers
   std::atomic<int64_t> body_bytes{0};
+  std::atomic<int64_t> reply_bytes{0};
 
   HttpShared(const HttpOptions& o, HttpService& s)
       : options(o), service(s), handlers(std::in_place, static_cast<size_t>(o.handler_threads)) {}
@@ -100,6 +101,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     }
   }
   void Arm(asio::steady_timer& timer, std::chrono::milliseconds limit);
+  std::chrono::milliseconds Earned(int64_t bytes) const;
   void CloseAtDeadline(asio::steady_timer& timer);
   void Close();
 
@@ -130,6 +132,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   std::deque<std::string> unsent_;
   size_t unsent_bytes_ = 0;
   size_t sent_of_first_ = 0;
+  std::chrono::steady_clock::time_point unsent_since_;
+  int64_t sent_since_ = 0;
   bool writing_ = false;
   bool quiet_ = true;  // nothing was written since the last ping
   std::chrono::milliseconds ping_{0};

@@ -28,6 +28,12 @@ class Client {
   bool connected() const { return connected_; }
   void Send(const std::string& text) { (void)!write(fd_, text.data(), text.size()); }
   void Get(const std::string& path) { Send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n"); }
+  // How many bytes came, up to `most`; 0 if the server closed.
+  size_t Read(size_t most) {
+    std::string part(most, '\0');
+    const ssize_t count = read(fd_, part.data(), part.size());
+    return count > 0 ? static_cast<size_t>(count) : 0;
+  }
   // What comes until `end` has come, or the server closes.
   std::string Until(const std::string& end) {
     std::string text;

@@ -4,6 +4,8 @@
 
 namespace coppice {
 
-std::string SseEvent(const nlohmann::ordered_json& data) { return "data: " + DumpJson(data) + "\n\n"; }
+std::string SseEvent(const nlohmann::ordered_json& data) { return SseEventOf(DumpJson(data)); }
+
+std::string SseEventOf(const std::string& json) { return "data: " + json + "\n\n"; }
 
 }  // namespace coppice

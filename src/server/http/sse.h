@@ -10,5 +10,7 @@ inline constexpr const char* kSseDone = "data: [DONE]\n\n";
 
 // JSON in one line never holds a line break, so an event is one "data" line.
 std::string SseEvent(const nlohmann::ordered_json& data);
+// Of JSON that is text already.
+std::string SseEventOf(const std::string& json);
 
 }  // namespace coppice
