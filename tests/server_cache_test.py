@@ -162,7 +162,7 @@ class Documents(unittest.TestCase):
         for name, data in bad.items():
             (self.folder / name).write_bytes(data)
             message = self.change("restore", name, 400)["error"]["message"]
-            self.assertRegex(message, rf"\A\[prefix\] .*/{name}: .*\Z")  # one line
+            self.assertRegex(message, rf"\A\[prefix\] {name}: .*\Z")  # one line
         self.assertGreater(self.cached(self.ask(DOCUMENT, prune=SLIMINFER)), 1500)
         model = self.folder / "other.gguf"
         write_chat_model(MODEL, model)
@@ -174,6 +174,23 @@ class Documents(unittest.TestCase):
         other = self.start(model=model)
         self.change("restore", "good", 400, server=other)
         self.assertEqual(other.stop(), 0)
+
+    def test_files_are_the_owners_and_bounded(self):
+        server = self.start("--slot-save-size", "1")
+        self.ask(DOCUMENT[:1500], server, prune="none")
+        saved = self.change("save", "one", server=server)
+        self.assertEqual((self.folder / "one").stat().st_mode & 0o777, 0o600)
+        self.assertGreater(saved["n_written"], 1 << 18)
+        self.change("save", "one", server=server)  # in its own place
+        for number in range(4):  # does not fit beside the others
+            reply = server.ask("/slots/0?action=save", {"filename": f"more-{number}"})
+            if reply[0] != 200:
+                break
+        self.assertEqual(reply[0], 400)
+        self.assertIn("saved slots may still take", reply[2]["error"]["message"])
+        self.assertNotIn(str(self.folder), reply[2]["error"]["message"])
+        self.assertLessEqual(sum(p.stat().st_size for p in self.folder.iterdir()), (1 << 20) + 4096)
+        self.assertEqual(server.stop(), 0)
 
     def test_full_disk(self):
         self.ask(DOCUMENT, prune=SLIMINFER)

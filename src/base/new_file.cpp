@@ -55,7 +55,7 @@ void RemoveIfAbandoned(const fs::path& path) {
 
 }  // namespace
 
-NewFile::NewFile(const std::string& path, std::string_view part)
+NewFile::NewFile(const std::string& path, std::string_view part, Mode mode)
     : path_(path), part_(part), temporary_(fmt::format("{}.{}-{}.part", path, part, getpid())) {
   // The rename in Commit would replace a device, a pipe or a link by a file.
   std::error_code ignored;
@@ -63,14 +63,17 @@ NewFile::NewFile(const std::string& path, std::string_view part)
   if (fs::exists(before) && !fs::is_regular_file(before)) {
     throw Error("[{}] {}: exists and is not a regular file", part_, path);
   }
-  Open();
+  Open(mode);
 }
 
 // Opens without O_TRUNC: until the lock is held, the file may belong to a process with the same id in another
 // container.
-void NewFile::Open() {
+void NewFile::Open(Mode mode) {
+  const bool owner_only = mode == Mode::kOwnerOnly;
   for (;;) {
-    fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    // O_NOFOLLOW: a link under this name would lead the data elsewhere. O_NONBLOCK: a pipe would wait.
+    constexpr int kFlags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    fd_ = open(temporary_.c_str(), kFlags, owner_only ? 0600 : 0666);
     if (fd_ < 0) throw Error("[{}] {}: cannot create: {}", part_, temporary_, std::strerror(errno));
     if (flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
       close(std::exchange(fd_, -1));
@@ -78,8 +81,10 @@ void NewFile::Open() {
     }
     struct stat info {};
     if (fstat(fd_, &info) == 0 && info.st_nlink > 0) {
-      if (info.st_size == 0 || ftruncate(fd_, 0) == 0) return;
-      const int reason = errno;
+      // The file may have been there already, with another mode.
+      const bool own = !owner_only || fchmod(fd_, 0600) == 0;
+      if (own && S_ISREG(info.st_mode) && (info.st_size == 0 || ftruncate(fd_, 0) == 0)) return;
+      const int reason = S_ISREG(info.st_mode) ? errno : EINVAL;
       close(std::exchange(fd_, -1));
       throw Error("[{}] {}: cannot create: {}", part_, temporary_, std::strerror(reason));
     }

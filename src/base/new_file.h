@@ -12,10 +12,13 @@ namespace coppice {
 // destructor removes it, so an existing file is replaced only by a complete one. Throws Error, naming the
 // part of the program and the file, if the file cannot be created or written, if `path` is a device, a pipe,
 // a folder or a link, or if another process is writing it. The temporary file is called PATH.PART-PID.part
-// and is locked, so that RemoveAbandoned() can recognise the leftovers of a killed process.
+// and is locked, so that RemoveAbandoned() can recognise the leftovers of a killed process. It is never
+// opened through a link.
 class NewFile {
  public:
-  NewFile(const std::string& path, std::string_view part);
+  // kOwnerOnly: mode 0600 whatever the umask, for what others must not read.
+  enum class Mode { kByUmask, kOwnerOnly };
+  NewFile(const std::string& path, std::string_view part, Mode mode = Mode::kByUmask);
   ~NewFile();
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
@@ -28,7 +31,7 @@ class NewFile {
   void Commit();
 
  private:
-  void Open();
+  void Open(Mode mode);
 
   std::string path_;
   std::string part_;

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -95,6 +96,34 @@ TEST(RemoveAbandoned, OnlyOfTheDead) {
   EXPECT_EQ(folder.CountFiles(), 0u);
   close(ready[0]);
   close(ready[1]);
+}
+
+// What it holds may be somebody's prompt.
+TEST(NewFile, OwnerOnlyWhateverTheUmask) {
+  const TempFolder folder;
+  const mode_t before = umask(0);
+  for (const bool is_there : {false, true}) {
+    const std::string path = folder.Path("secret");
+    if (is_there) {
+      const std::string old = folder.Write(fmt::format("secret.test-{}.part", getpid()), "old");
+      std::filesystem::permissions(old, std::filesystem::perms(0666));
+    }
+    NewFile file(path, "test", NewFile::Mode::kOwnerOnly);
+    file.Append("text");
+    file.Commit();
+    EXPECT_EQ(std::filesystem::status(path).permissions(), std::filesystem::perms(0600)) << is_there;
+    EXPECT_EQ(std::filesystem::file_size(path), 4u);
+  }
+  umask(before);
+}
+
+TEST(NewFile, FollowsNoLink) {
+  const TempFolder folder;
+  const std::string other = folder.Write("other", "precious");
+  const std::string path = folder.Path("new");
+  std::filesystem::create_symlink(other, Unfinished(path));
+  EXPECT_NE(ErrorOf([&] { NewFile(path, "test"); }), "no error");
+  EXPECT_EQ(std::filesystem::file_size(other), 8u);
 }
 
 }  // namespace

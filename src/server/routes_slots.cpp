@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <filesystem>
 
 #include "base/error.h"
 #include "formats/json.h"
@@ -56,6 +57,27 @@ std::string FileNameOf(const std::string& body) {
   return name;
 }
 
+// The bytes of the files in a folder, but for the one at `path`, which will be replaced.
+int64_t BytesBeside(const std::string& path) {
+  namespace fs = std::filesystem;
+  int64_t bytes = 0;
+  std::error_code error;
+  for (fs::directory_iterator it(fs::path(path).parent_path(), error), end; !error && it != end;
+       it.increment(error)) {
+    std::error_code gone;
+    const uintmax_t size = it->path() == path ? 0 : it->file_size(gone);
+    if (!gone) bytes += static_cast<int64_t>(std::min<uintmax_t>(size, int64_t{1} << 50));
+  }
+  return bytes;
+}
+
+// A message without the server's folder, which is no client's business.
+std::string WithoutFolder(std::string message, const std::string& path, const std::string& name) {
+  for (size_t at = message.find(path); at != std::string::npos; at = message.find(path, at + name.size()))
+    message.replace(at, path.size(), name);
+  return message;
+}
+
 }  // namespace
 
 void Server::ChangeSlot(const HttpRequest& request, const ExchangePtr& exchange) {
@@ -87,7 +109,9 @@ void Server::ChangeSlot(const HttpRequest& request, const ExchangePtr& exchange)
       options_.slot_save_path + "/" + (client == 0 ? name : fmt::format("{:016x}-{}", client, name));
   try {
     if (action == "save") {
-      const DocumentCache::Saved saved = documents->Save(prompt.tokens, path, prompt.owner);
+      const std::lock_guard lock(save_mutex_);
+      const DocumentCache::Saved saved =
+          documents->Save(prompt.tokens, path, prompt.owner, options_.slot_save_bytes - BytesBeside(path));
       return Answer(exchange, {{"id_slot", id},
                                {"filename", name},
                                {"n_saved", saved.tokens},
@@ -101,7 +125,7 @@ void Server::ChangeSlot(const HttpRequest& request, const ExchangePtr& exchange)
                       {"n_read", restored.bytes},
                       {"timings", {{"restore_ms", ms()}}}});
   } catch (const Error& error) {
-    throw HttpError({400, "invalid_request_error", error.what(), "filename"});
+    throw HttpError({400, "invalid_request_error", WithoutFolder(error.what(), path, name), "filename"});
   }
 }
 

@@ -28,7 +28,8 @@ struct ServerOptions {
   std::chrono::milliseconds ping{30'000};  // between comments of a silent stream
   SchedulerOptions scheduler;
   std::string slot_save_path;  // the folder of files for POST /slots/ID; empty: not supported
-  Parameters defaults;         // for fields that a request does not send
+  int64_t slot_save_bytes = int64_t{16} << 30;  // of its files
+  Parameters defaults;                          // for fields that a request does not send
 };
 
 class Server final : public HttpService {
@@ -107,6 +108,7 @@ class Server final : public HttpService {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Scheduler> scheduler_;
   std::atomic<bool> ready_{false};  // the two above may be read
+  std::mutex save_mutex_;           // two slots saved at once must not exceed slot_save_bytes together
   std::mutex random_mutex_;
   std::mt19937_64 random_;
   std::unique_ptr<HttpServer> http_;  // last: its threads use all of the above

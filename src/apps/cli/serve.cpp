@@ -34,6 +34,7 @@ struct ServeOptions {
   int64_t cache_mib = 4096;
   std::string doc_cache;
   int64_t disk_mib = 16384;
+  int64_t saved_mib = 16384;
 };
 
 void AddKey(std::string key, const std::string& source, std::vector<std::string>& keys) {
@@ -71,6 +72,7 @@ ServerOptions MakeServerOptions(const ServeOptions& o) {
   server.http.idle = std::min(server.http.idle, server.http.timeout);
   server.http.max_body_bytes = o.max_body_mib << 20;
   server.http.max_bodies_bytes = std::max(server.http.max_bodies_bytes, 2 * server.http.max_body_bytes);
+  server.slot_save_bytes = o.saved_mib << 20;
   server.ping = std::chrono::milliseconds(static_cast<int64_t>(o.ping * 1000));
   Validate(o.generate.sampling);
   Parameters& defaults = server.defaults;
@@ -156,6 +158,9 @@ void AddHttpOptions(CLI::App& app, ServeOptions& o) {
                "use the cache (default), for requests that do not set cache_prompt");
   app.add_option("--slot-save-path", o.server.slot_save_path,
                  "the folder for POST /slots/ID?action=save and restore");
+  app.add_option("--slot-save-size", o.saved_mib, "the most MiB of files in that folder")
+      ->check(CLI::Range(1, 1 << 30))
+      ->capture_default_str();
   app.add_option("--sse-ping-interval", o.ping, "seconds between comments in an idle stream; 0: none")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();

@@ -200,13 +200,17 @@ void DocumentCache::Put(std::shared_ptr<const PrefixState> state) {
 }
 
 DocumentCache::Saved DocumentCache::Save(std::span<const int32_t> tokens, const std::string& path,
-                                         const PrefixOwner& owner) {
+                                         const PrefixOwner& owner, int64_t most_bytes) {
   const PrefixFormat& format = Format();
   Lock lock(mutex_);
   const EntryPtr entry = MostShared(tokens, owner);
   const std::shared_ptr<const PrefixState> state = entry ? StateOf(entry, lock) : nullptr;
   if (!state) throw Error("[documents] {}: nothing of this prompt is in the document cache", path);
   lock.unlock();
+  if (state->bytes() > most_bytes) {
+    throw Error("[documents] {}: {} bytes are more than the {} that saved slots may still take", path,
+                state->bytes(), most_bytes);
+  }
   const std::lock_guard<std::mutex> one(saving_);
   WritePrefixFile(*state, format, path);
   return {state->rows(), state->bytes()};

@@ -71,7 +71,9 @@ class DocumentCache {
     int64_t tokens = 0;
     int64_t bytes = 0;
   };
-  Saved Save(std::span<const int32_t> tokens, const std::string& path, const PrefixOwner& owner = {});
+  // `most_bytes`: larger states are refused before anything is written.
+  Saved Save(std::span<const int32_t> tokens, const std::string& path, const PrefixOwner& owner = {},
+             int64_t most_bytes = INT64_MAX);
   // `latest`: the first choice of the method that the states shall serve; states from behind it are refused,
   // and so are those whose owner has another key.
   Saved Restore(const std::string& path, LayerPoint latest = kNoPoint, uint64_t key = 0);
