@@ -143,6 +143,24 @@ class Chat(unittest.TestCase):
         for role in ["", "user]\n[system", "</s>", "a" * 65, "s"]:
             self.refused([{"role": role, "content": "hi"}], "role")
 
+    def test_access_log(self):
+        with tempfile.TemporaryDirectory() as folder:
+            log = pathlib.Path(folder) / "log"
+            server = Server(PROGRAM, MODEL, "--access-log", str(log), "--api-key", "one,two").wait_ready()
+            server.ask("/v1/models")
+            for key, stream in [("one", False), ("two", True)]:
+                body = {"prompt": "Once upon a secret", "max_tokens": 3, "ignore_eos": True, "stream": stream}
+                server.ask("/v1/completions", body, headers={"X-Api-Key": key})
+            self.assertEqual(server.stop(), 0)
+            text = log.read_text()
+            lines = text.splitlines()
+            self.assertEqual(len(lines), 3, text)
+            self.assertIn("GET /v1/models status=401", lines[0])
+            for line in lines[1:]:
+                self.assertRegex(line, r"POST /v1/completions status=200 ms=\d+ sent=\d+ whole=yes client=[0-9a-f]{8} "
+                                 r"id=cmpl-[0-9a-f]{16} prompt=\d+ cached=\d+ generated=3$")
+            self.assertNotIn("secret", text)
+
     def test_log_probabilities(self):
         body = {"messages": self.MESSAGES, "max_tokens": 4, "logprobs": True, "top_logprobs": 2, **GREEDY}
         choice = self.server.good("/v1/chat/completions", body)["choices"][0]

@@ -76,7 +76,7 @@ class PrefixFile : public testing::Test {
     std::memcpy(bytes.data() + offset, &value, sizeof(T));
     uint64_t sections = 0;
     std::memcpy(&sections, bytes.data() + 64, sizeof(sections));
-    const size_t head = 80 + 8 * std::min<size_t>(sections, (bytes.size() - 88) / 8);
+    const size_t head = 96 + 8 * std::min<size_t>(sections, (bytes.size() - 104) / 8);
     const uint64_t sum = ChecksumOf(std::as_bytes(std::span(bytes.data(), head)));
     std::memcpy(bytes.data() + head, &sum, sizeof(sum));
     return bytes;

@@ -1,5 +1,7 @@
 #include "server/generation_reply.h"
 
+#include <fmt/format.h>
+
 #include <map>
 #include <utility>
 
@@ -247,7 +249,12 @@ void GenerationReply::SendChunk(int index, const ordered_json& delta, const std:
   exchange_->Send(SseEventOf(chunk));
 }
 
+void GenerationReply::NoteTokens() {
+  exchange_->Note(fmt::format(" prompt={} cached={} generated={}", prompt_tokens_, cached_tokens_, sampled_));
+}
+
 void GenerationReply::FinishStream() {
+  NoteTokens();
   if (options_.parameters.include_usage) {
     ordered_json chunk = Head(true);
     chunk["choices"] = ordered_json::array();
@@ -281,6 +288,7 @@ void GenerationReply::AddChoice(int index, std::string& reply) {
 
 void GenerationReply::FinishWhole() {
   if (failed_) return;
+  NoteTokens();
   std::string reply = DumpJson(Head(false));
   AddMember(reply, "choices", "[");
   reply.pop_back();

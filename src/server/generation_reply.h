@@ -90,6 +90,7 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   void Account(nlohmann::ordered_json& reply) const;
   void SendChunk(int index, const nlohmann::ordered_json& delta, const std::string& text,
                  const std::string& finish_reason, const nlohmann::ordered_json& more = {});
+  void NoteTokens();
   void FinishStream();
   void FinishWhole();
 

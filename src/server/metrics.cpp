@@ -87,6 +87,8 @@ std::string Metrics::Text(const Gauges& gauges) const {
   Line(out, "documents", "gauge", "Entries of the document cache.", count(gauges.documents));
   Line(out, "documents_memory_bytes", "gauge", "Memory that they take.", count(gauges.documents_memory));
   Line(out, "documents_disk_bytes", "gauge", "Bytes of their files.", count(gauges.documents_disk));
+  Line(out, "documents_errors_total", "counter",
+       "Entries that could not be written to, or read from, a file.", count(gauges.documents_errors));
   out +=
       "# HELP coppice_http_requests_total Requests by the status of their answer.\n"
       "# TYPE coppice_http_requests_total counter\n";

@@ -34,6 +34,7 @@ struct Gauges {
   int64_t documents = 0;
   int64_t documents_memory = 0;
   int64_t documents_disk = 0;
+  int64_t documents_errors = 0;
 };
 
 class Metrics {

@@ -46,9 +46,11 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
   std::vector<std::shared_ptr<const EncodedPrompt>> choices;
   for (const auto& prompt : prompts) choices.insert(choices.end(), static_cast<size_t>(p.n), prompt);
 
-  auto reply = std::make_shared<GenerationReply>(
-      ReplyOptions{route, NewId(route), options_.alias, std::time(nullptr), p}, choices, tokenizer(),
-      metrics_, exchange);
+  const std::string id = NewId(route);
+  exchange->Note(" id=" + id);
+  auto reply =
+      std::make_shared<GenerationReply>(ReplyOptions{route, id, options_.alias, std::time(nullptr), p},
+                                        choices, tokenizer(), metrics_, exchange);
   const PrefixOwner owner{access_.ClientOf(request), p.cache_salt.empty() ? 0 : HashOf(p.cache_salt)};
   std::vector<std::shared_ptr<Job>> jobs;
   for (size_t i = 0; i < choices.size(); ++i) {

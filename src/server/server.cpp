@@ -25,6 +25,7 @@ Server::Server(ServerOptions options)
   if (options_.api_keys.empty() && !IsLoopback(options_.http.host)) {
     throw FieldError("api_key", " is missing: others can reach the address {}", options_.http.host);
   }
+  if (!options_.access_log.empty()) log_ = std::make_unique<const AccessLog>(options_.access_log);
   http_ = std::make_unique<HttpServer>(options_.http, *this);
 }
 
@@ -125,10 +126,17 @@ std::optional<HttpReply> Server::Refuse(const HttpRequest& head) {
 
 bool Server::IsQuick(const HttpRequest& head) { return Find(head)->is_quick; }
 
+void Server::Log(const HttpLogEntry& entry) {
+  if (log_) log_->Write(entry);
+}
+
 void Server::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   try {
     const Row& row = *Find(request);
     if (row.needs_model && !ready_) throw HttpError({503, "unavailable_error", "the server is stopping"});
+    // Enough of the hash to tell clients apart.
+    if (const uint64_t client = access_.ClientOf(request); client != 0)
+      exchange->Note(fmt::format(" client={:08x}", client >> 32));
     (this->*row.handler)(request, exchange);
   } catch (const HttpError& error) {
     Fail(exchange, error.fault());
@@ -233,6 +241,7 @@ void Server::MetricsText(const HttpRequest&, const ExchangePtr& exchange) {
       gauges.documents = stats.entries;
       gauges.documents_memory = stats.memory_bytes;
       gauges.documents_disk = stats.disk_bytes;
+      gauges.documents_errors = stats.errors;
     }
   }
   metrics_.CountRequest(200);

@@ -10,6 +10,7 @@
 
 #include "engine/engine.h"
 #include "server/access.h"
+#include "server/access_log.h"
 #include "server/generation_reply.h"
 #include "server/http/http.h"
 #include "server/metrics.h"
@@ -25,6 +26,7 @@ struct ServerOptions {
   std::vector<std::string> api_keys;       // a request needs one of them; empty: no key is needed
   bool slots = true;                       // GET /slots
   bool metrics = true;                     // GET /metrics
+  std::string access_log;                  // a file, "-" for stderr; empty: none
   std::chrono::milliseconds ping{30'000};  // between comments of a silent stream
   SchedulerOptions scheduler;
   std::string slot_save_path;  // the folder of files for POST /slots/ID; empty: not supported
@@ -50,6 +52,7 @@ class Server final : public HttpService {
   std::optional<HttpReply> Refuse(const HttpRequest& head) override;
   bool IsQuick(const HttpRequest& head) override;
   void Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) override;
+  void Log(const HttpLogEntry& entry) override;
 
   using ExchangePtr = std::shared_ptr<Exchange>;
   using Handler = void (Server::*)(const HttpRequest& request, const ExchangePtr& exchange);
@@ -103,7 +106,8 @@ class Server final : public HttpService {
 
   const ServerOptions options_;
   const Access access_;
-  const int64_t started_;  // Unix time
+  const int64_t started_;                 // Unix time
+  std::unique_ptr<const AccessLog> log_;  // may be null
   Metrics metrics_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Scheduler> scheduler_;

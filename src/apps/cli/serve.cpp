@@ -88,8 +88,11 @@ ServerOptions MakeServerOptions(const ServeOptions& o) {
 EngineOptions MakeEngineOptions(const ServeOptions& o) {
   EngineOptions engine = o.model.engine;
   if (o.cache_mib > 0) {
-    engine.documents = DocumentCacheOptions{
-        .memory_bytes = o.cache_mib << 20, .folder = o.doc_cache, .disk_bytes = o.disk_mib << 20};
+    engine.documents =
+        DocumentCacheOptions{.memory_bytes = o.cache_mib << 20,
+                             .folder = o.doc_cache,
+                             .disk_bytes = o.disk_mib << 20,
+                             .on_error = [](const std::string& error) { fmt::print(stderr, "{}\n", error); }};
   } else if (!o.doc_cache.empty()) {
     throw Error("--doc-cache {}: goes with a --cache-ram above 0", o.doc_cache);
   }
@@ -164,6 +167,8 @@ void AddHttpOptions(CLI::App& app, ServeOptions& o) {
   app.add_option("--sse-ping-interval", o.ping, "seconds between comments in an idle stream; 0: none")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
+  app.add_option("--access-log", o.server.access_log,
+                 "a file that gets a line for each request, without its content; -: stderr");
   app.add_flag("--slots,!--no-slots", o.server.slots, "serve GET /slots (default)");
   app.add_flag("--metrics,!--no-metrics", o.server.metrics, "serve GET /metrics (default)");
 }

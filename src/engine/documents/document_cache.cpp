@@ -320,6 +320,7 @@ void DocumentCache::MakeRoomOnDisk(int64_t incoming) {
 }
 
 void DocumentCache::NoteError(const std::exception_ptr& error, const std::string& path) noexcept {
+  ++stats_.errors;
   try {
     try {
       std::rethrow_exception(error);
@@ -330,6 +331,10 @@ void DocumentCache::NoteError(const std::exception_ptr& error, const std::string
     }
   } catch (const std::bad_alloc&) {
     stats_.last_error = "no memory";
+  }
+  try {
+    if (options_.on_error) options_.on_error(stats_.last_error);
+  } catch (const std::exception&) {  // the cache goes on
   }
 }
 

@@ -34,6 +34,9 @@ struct DocumentCacheOptions {
   int64_t disk_bytes = int64_t{16} << 30;   // of the files in `folder`, those of other models too
   int64_t least_taken = 64;                 // fewer tokens in common are computed again
   int64_t least_new = 256;  // minimum number of new tokens before a longer prefix gets its own entry
+  // Gets each error of a file; called under the cache's lock, so it must be quick and must not call the
+  // cache.
+  std::function<void(const std::string&)> on_error = {};
 };
 
 struct DocumentCacheStats {
@@ -43,6 +46,7 @@ struct DocumentCacheStats {
   int64_t hits = 0;
   int64_t misses = 0;
   int64_t tokens_taken = 0;
+  int64_t errors = 0;      // of files that could not be written or were not used
   std::string last_error;  // of a file that could not be written or was not used; empty where none
 };
 

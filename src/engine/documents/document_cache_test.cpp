@@ -348,6 +348,19 @@ TEST_F(DocumentFolder, SaveRestoreErase) {
   EXPECT_EQ(RowsFound(*restarted, Text(1, 500)), 400);
 }
 
+TEST_F(DocumentFolder, ErrorsAreToldAndCounted) {
+  std::vector<std::string> told;
+  DocumentCacheOptions options = Options();
+  options.on_error = [&](const std::string& error) { told.push_back(error); };
+  const auto cache = Make(options);
+  std::filesystem::remove_all(dir_.Path("cache"));
+  cache->Put(StateOf(Text(1, 400)));
+  cache->Flush();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0], cache->stats().last_error);
+  EXPECT_EQ(cache->stats().errors, 1);
+}
+
 TEST_F(DocumentFolder, OwnersShareNothing) {
   const std::vector<PrefixOwner> owners = {{}, {1, 0}, {2, 0}, {2, 1}, {0, 1}};
   const auto rows = [&](DocumentCache& cache, const PrefixOwner& owner) {
@@ -355,7 +368,7 @@ TEST_F(DocumentFolder, OwnersShareNothing) {
   };
   const auto own = [](size_t i) { return 400 - 10 * static_cast<int64_t>(i); };
   {
-    const auto cache = Make(Options());
+    const auto cache = Make(Options(3000, 9000));
     for (size_t i = 0; i < owners.size(); ++i) {
       for (size_t j = 0; j < owners.size(); ++j)
         EXPECT_EQ(rows(*cache, owners[j]), j < i ? own(j) : 0) << i << " " << j;
@@ -372,7 +385,7 @@ TEST_F(DocumentFolder, OwnersShareNothing) {
     EXPECT_EQ(rows(*cache, owners[1]), 0);
     EXPECT_EQ(rows(*cache, owners[0]), 400);
   }
-  const auto again = Make(Options());  // from its files
+  const auto again = Make(Options(3000, 9000));  // from its files
   EXPECT_EQ(again->stats().entries, 4);
   for (size_t j = 0; j < owners.size(); ++j) EXPECT_EQ(rows(*again, owners[j]), j == 1 ? 0 : own(j)) << j;
 }

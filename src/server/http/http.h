@@ -53,11 +53,26 @@ class Exchange {
   // `callback` runs once if the client disconnects before the end; at once if it already has. It must be
   // quick.
   virtual void OnGone(std::function<void()> callback) = 0;
+  // Adds " name=value" to what the log says of the request.
+  virtual void Note(std::string text) = 0;
+};
+
+// What became of one request. `note` is what the service says of it: " name=value ...".
+struct HttpLogEntry {
+  std::string method;  // empty if what came was no request
+  std::string path;
+  int status = 0;  // 0: the client left before there was a reply
+  std::chrono::milliseconds took{0};
+  int64_t sent = 0;    // bytes of the reply, its head included
+  bool whole = false;  // the reply was sent to its end
+  std::string note;
 };
 
 class HttpService {
  public:
   virtual ~HttpService() = default;
+  // Gets each request once, when its reply ended or its client left. Must be quick, and must not throw.
+  virtual void Log(const HttpLogEntry&) {}
   // Called with a request's head before the body is read. A returned reply refuses the request.
   virtual std::optional<HttpReply> Refuse(const HttpRequest& head) = 0;
   // Whether Handle() returns at once for this request; other requests go to the pool of handler threads.

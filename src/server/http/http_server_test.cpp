@@ -51,6 +51,7 @@ class Service final : public HttpService {
       return;
     }
     exchange->OnGone([this] { ++gone_; });
+    exchange->Note(" noted=yes");
     if (request.path == "/silent") {
       const std::lock_guard lock(mutex_);
       silent_.push_back(exchange);
@@ -64,6 +65,14 @@ class Service final : public HttpService {
       for (int i = 0; i < 50; ++i) exchange->Send("data: " + std::string(200, 'x') + "\n\n");
       exchange->End();
     });
+  }
+  void Log(const HttpLogEntry& entry) override {
+    const std::lock_guard lock(log_mutex_);
+    log_.push_back(entry);
+  }
+  std::vector<HttpLogEntry> log() {
+    const std::lock_guard lock(log_mutex_);
+    return log_;
   }
   void Join() {
     const std::lock_guard lock(mutex_);
@@ -81,6 +90,8 @@ class Service final : public HttpService {
   }
 
  private:
+  std::mutex log_mutex_;
+  std::vector<HttpLogEntry> log_;
   std::mutex mutex_;
   std::vector<std::thread> threads_;
   std::vector<std::shared_ptr<Exchange>> silent_;
@@ -198,6 +209,31 @@ TEST_F(HttpServerTest, StopsWhileClientsWait) {
   EXPECT_FALSE(Client(server_.port()).connected());
 }
 
+TEST_F(HttpServerTest, EveryRequestIsLogged) {
+  const auto ask = [&](const std::string& text, const std::string& until) {
+    const size_t before = service_.log().size();
+    Client client(server_.port());
+    client.Send(text);
+    if (!until.empty()) client.Until(until);
+    if (until.empty()) WaitUntil([&] { return service_.silent() == 1; });
+    client.Leave();
+    WaitUntil([&] { return service_.log().size() == before + 1; });
+    return service_.log().back();
+  };
+  const std::string end = " HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  const HttpLogEntry quick = ask("GET /quick?secret" + end, "quick ");
+  EXPECT_EQ(quick.method + quick.path, "GET/quick");  // what follows ? may be content
+  EXPECT_EQ(quick.status, 200);
+  EXPECT_GT(quick.sent, 100);
+  EXPECT_TRUE(quick.whole);
+  EXPECT_EQ(ask("GET /stream" + end, "\r\n0\r\n\r\n").note, " noted=yes");
+  EXPECT_EQ(ask("GET /refused" + end, "}}").status, 403);
+  EXPECT_EQ(ask("nonsense\r\n\r\n", "}}").status, 400);
+  const HttpLogEntry left = ask("GET /silent" + end, "");
+  EXPECT_EQ(left.status, 0);
+  EXPECT_FALSE(left.whole);
+}
+
 // What follows a request whose end a proxy may see elsewhere is never taken for the next request.
 TEST_F(HttpServerTest, NothingIsSmuggled) {
   const std::string next = "GET /quick HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -252,7 +288,7 @@ class ReplyBudgetTest : public testing::Test {
 
 // One reply of 20 MiB waits for its client, most of it in this process; a second one does not fit beside it.
 TEST_F(ReplyBudgetTest, RepliesThatNobodyReads) {
-  Client slow(server_.port());
+  Client slow(server_.port(), 64 << 10);
   slow.Get("/large/quick");
   slow.Until("HTTP/1.1 200 OK");
   Client other(server_.port());
@@ -267,7 +303,7 @@ TEST_F(ReplyBudgetTest, RepliesThatNobodyReads) {
 
 // To read a little every now and then is not enough.
 TEST_F(ReplyBudgetTest, ClientsThatReadTooSlowly) {
-  Client client(server_.port());
+  Client client(server_.port(), 64 << 10);
   client.Get("/large/quick");
   std::atomic<bool> done{false};
   size_t read = 0;

@@ -78,6 +78,10 @@ class SessionExchange final : public Exchange {
         [turn = turn_, c = std::move(callback)](HttpSession& s) mutable { s.OnGone(turn, std::move(c)); });
   }
 
+  void Note(std::string text) override {
+    session_->Post([turn = turn_, t = std::move(text)](HttpSession& s) { s.Note(turn, t); });
+  }
+
  private:
   std::shared_ptr<HttpSession> session_;
   uint64_t turn_;
@@ -145,6 +149,7 @@ void HttpSession::OnHead(error_code ec) {
   http_1_0_ = parser_->get().version() < 11;
   HttpRequest request = HeadOf(parser_->get());
   head_only_ = request.method == "HEAD";
+  BeginEntry(request.method, request.path);
   std::optional<HttpReply> refusal;
   if (const auto fault = FaultOfHead(parser_->get())) {
     refusal = ErrorReply(*fault);
@@ -210,6 +215,7 @@ void HttpSession::RefuseBadHttp(error_code ec) {
   }
   keep_alive_ = false;
   if (!busy_) {
+    BeginEntry("", "");
     ++turn_;
     busy_ = true;
     started_ = stream_ = finished_ = false;
@@ -299,6 +305,7 @@ void HttpSession::OnWatch(error_code ec, size_t bytes) {
 void HttpSession::Close() {
   if (closed_) return;
   closed_ = true;
+  if (busy_) LogRequest(false);
   error_code ignored;
   read_deadline_.cancel();
   write_deadline_.cancel();

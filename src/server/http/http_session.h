@@ -66,6 +66,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void Send(uint64_t turn, const std::string& events);
   void End(uint64_t turn);
   void OnGone(uint64_t turn, std::function<void()> callback);
+  void Note(uint64_t turn, const std::string& text);
 
  private:
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
@@ -104,6 +105,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   std::chrono::milliseconds Earned(int64_t bytes) const;
   void CloseAtDeadline(asio::steady_timer& timer);
   void Close();
+  void BeginEntry(std::string method, std::string path);
+  void LogRequest(bool whole);
 
   asio::ip::tcp::socket socket_;
   HttpShared& shared_;
@@ -135,6 +138,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   std::chrono::steady_clock::time_point unsent_since_;
   int64_t sent_since_ = 0;
   bool writing_ = false;
+  HttpLogEntry entry_;  // of the current request
+  std::chrono::steady_clock::time_point entry_began_;
   bool quiet_ = true;  // nothing was written since the last ping
   std::chrono::milliseconds ping_{0};
 };

@@ -34,6 +34,7 @@ void HttpSession::WriteHead(const HttpReply& reply, bool stream) {
   }
   head += keep_alive_ ? (http_1_0_ ? "Connection: keep-alive\r\n" : "") : "Connection: close\r\n";
   started_ = true;
+  entry_.status = reply.status;
   stream_ = stream;
   Push(head + "\r\n");
 }
@@ -46,7 +47,9 @@ void HttpSession::Reply(uint64_t turn, HttpReply reply) {
   }
   // Replies that nobody reads must not fill the memory. One always fits.
   const int64_t waiting = shared_.reply_bytes;
-  if (waiting > 0 && waiting + static_cast<int64_t>(reply.body.size()) > shared_.options.max_replies_bytes) {
+  const bool small = reply.body.size() <= kLargestWrite;
+  if (!small && waiting > 0 &&
+      waiting + static_cast<int64_t>(reply.body.size()) > shared_.options.max_replies_bytes) {
     reply =
         ErrorReply({503, "unavailable_error", "too many bytes of replies wait to be read; try again later"});
   }
@@ -81,7 +84,7 @@ void HttpSession::Send(uint64_t turn, const std::string& events) {
   Push(http_1_0_ ? events : fmt::format("{:x}\r\n{}\r\n", events.size(), events));
   // A client that asks for more than it reads must not fill the memory.
   if (unsent_bytes_ > static_cast<size_t>(shared_.options.max_unsent_bytes) ||
-      shared_.reply_bytes > shared_.options.max_replies_bytes) {
+      (unsent_bytes_ > kLargestWrite && shared_.reply_bytes > shared_.options.max_replies_bytes)) {
     Close();
   }
 }
@@ -134,6 +137,7 @@ void HttpSession::OnWrite(error_code ec, size_t bytes) {
   unsent_bytes_ -= bytes;
   shared_.reply_bytes -= static_cast<int64_t>(bytes);
   sent_since_ += static_cast<int64_t>(bytes);
+  entry_.sent += static_cast<int64_t>(bytes);
   sent_of_first_ += bytes;
   if (sent_of_first_ == unsent_.front().size()) {
     unsent_.pop_front();
@@ -152,12 +156,28 @@ void HttpSession::Finish() {
 void HttpSession::OnFinished() {
   if (!busy_) return;
   busy_ = false;
+  LogRequest(true);
   --shared_.answering;
   ReleaseBody();
   if (!keep_alive_) return Linger();
   Arm(read_deadline_, shared_.options.idle);
   if (!watching_) return ReadHead();
   if (buffer_.size() > 0) socket_.cancel();
+}
+
+void HttpSession::BeginEntry(std::string method, std::string path) {
+  entry_ = {.method = std::move(method), .path = std::move(path)};
+  entry_began_ = std::chrono::steady_clock::now();
+}
+
+void HttpSession::Note(uint64_t turn, const std::string& text) {
+  if (turn == turn_ && busy_) entry_.note += text;
+}
+
+void HttpSession::LogRequest(bool whole) {
+  entry_.whole = whole;
+  entry_.took = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - entry_began_);
+  shared_.service.Log(entry_);
 }
 
 // Closing a socket that has unread bytes resets the connection, and the client would lose the answer.

@@ -1,0 +1,31 @@
+// One line a request: who asked what, what became of it, how long it took. Nothing of what was asked or
+// answered.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "server/http/http.h"
+
+namespace coppice {
+
+// "2026-01-31T12:00:00.123Z POST /v1/completions status=200 ms=1234 sent=512 whole=yes NOTE". Of a path only
+// plain characters, and at most 256 of them: it is the client's, and must not begin a line of its own.
+std::string LogLine(const HttpLogEntry& entry, std::chrono::system_clock::time_point now);
+
+class AccessLog {
+ public:
+  // Appends to a file of mode 0600, or to stderr for "-". Throws Error if it cannot be opened.
+  explicit AccessLog(const std::string& path);
+  ~AccessLog();
+  AccessLog(const AccessLog&) = delete;
+  AccessLog& operator=(const AccessLog&) = delete;
+
+  // Thread-safe: a line is written by one call. A line that cannot be written is lost.
+  void Write(const HttpLogEntry& entry) const;
+
+ private:
+  int fd_;
+};
+
+}  // namespace coppice
