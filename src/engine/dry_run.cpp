@@ -48,7 +48,9 @@ class Walk {
   void FillScores(const Needs& needs);
   double Density(int layer);
   void Retain(int layer);
-  void OffloadAt(int layer);
+  void ChooseAttended(int layer);
+  void TakeBack(std::vector<int32_t> returning, int begin, int end);
+  void Offload(const std::vector<int32_t>& attended_blocks, int begin, int end);
   std::vector<int32_t> BlocksOf(const std::vector<int32_t>& positions) const;
   int64_t RowBytes() const {
     return 2 * BytesOf(be_.cache_dtype(), int64_t{shape_.kv_heads} * shape_.head_dim);
@@ -74,6 +76,7 @@ class Walk {
   std::vector<int32_t> positions_;           // of the stream
   std::vector<Place> places_;                // of every position
   std::vector<int64_t> cached_;              // [layers] rows
+  std::vector<int32_t> running_;             // decode: tokens that came back and are computed
   std::unique_ptr<std::byte, Free> hidden_;  // zeros that take no memory until a policy reads them
   std::map<int64_t, double> densities_;      // by rows: a layer's pattern costs seconds, and all get the like
 };
@@ -203,8 +206,9 @@ std::vector<int32_t> Walk::BlocksOf(const std::vector<int32_t>& positions) const
   return blocks;
 }
 
-// The first token's choice of what the layers behind `layer` attend: other blocks give up their hot memory.
-void Walk::OffloadAt(int layer) {
+// The first token's choice of what the layers behind `layer` attend: chosen tokens that are parked come back,
+// and blocks that are not attended give up their hot memory.
+void Walk::ChooseAttended(int layer) {
   const auto current = static_cast<int32_t>(tokens_);
   seen_.layer = layer;
   std::vector<int32_t> cached;
@@ -230,18 +234,42 @@ void Walk::OffloadAt(int layer) {
   candidates.push_back(current);
   parked.push_back(0);
   std::vector<int32_t> attended;
-  for (const int32_t row : policy_.Attend(seen_, {candidates, parked}, be_).ToRows())
+  std::vector<int32_t> returning;
+  for (const int32_t row : policy_.Attend(seen_, {candidates, parked}, be_).ToRows()) {
     attended.push_back(candidates[static_cast<size_t>(row)]);
-  const std::vector<int32_t> blocks = BlocksOf(attended);
+    if (parked[static_cast<size_t>(row)] != 0) returning.push_back(attended.back());
+  }
   int end = layer + 2;
   while (end < shape_.layers && policy_.AttendsAt(end - 1) == DecodePoint::kNone) ++end;
-  for (int l = layer + 1; l < std::min(end, shape_.layers); ++l) {
-    for (int32_t p = 0; p < current; ++p) {
+  end = std::min(end, shape_.layers);
+  TakeBack(std::move(returning), depth, end);
+  Offload(BlocksOf(attended), layer + 1, end);
+}
+
+// Computes what returns in the layers [begin, end). Until the next choice, it counts as parked there.
+void Walk::TakeBack(std::vector<int32_t> returning, int begin, int end) {
+  const int64_t state_bytes = BytesOf(be_.cache_dtype(), shape_.hidden);
+  for (const int32_t p : returning) {
+    const bool last = end == shape_.layers;
+    places_[static_cast<size_t>(p)] = {end, !last, !last};
+    ledger_.kv_bytes += (end - begin) * RowBytes();
+    if (last) ledger_.aux_bytes -= state_bytes;
+    if (!std::binary_search(running_.begin(), running_.end(), p)) ++ledger_.revived;
+  }
+  running_ = std::move(returning);
+}
+
+void Walk::Offload(const std::vector<int32_t>& attended_blocks, int begin, int end) {
+  const int block = policy_.Facts().offload_block;
+  int64_t cold = 0;
+  for (int l = begin; l < end; ++l) {
+    for (int32_t p = 0; p < static_cast<int32_t>(tokens_); ++p) {
       const bool hot = places_[static_cast<size_t>(p)].depth > l;
-      if (hot && !std::binary_search(blocks.begin(), blocks.end(), p / policy_.Facts().offload_block))
-        ledger_.cold_bytes += RowBytes();
+      if (hot && !std::binary_search(attended_blocks.begin(), attended_blocks.end(), p / block)) ++cold;
     }
   }
+  ledger_.cold_bytes += cold * RowBytes();
+  if (cold > 0) ++ledger_.swaps;
 }
 
 Ledger Walk::Run() {
@@ -253,7 +281,7 @@ Ledger Walk::Run() {
   if (policy_.Facts().offload_block > 0) {
     seen_.phase = Phase::kDecode;
     seen_.hidden = {};
-    for (int layer = 0; layer + 1 < shape_.layers; ++layer) OffloadAt(layer);
+    for (int layer = 0; layer + 1 < shape_.layers; ++layer) ChooseAttended(layer);
     ledger_.kv_bytes -= ledger_.cold_bytes;
   }
   return std::move(ledger_);

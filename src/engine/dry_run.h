@@ -22,8 +22,8 @@ struct DryRun {
 // `prompt` are ids of any kind, `prune` a --prune SPEC. Where a method's choice follows from scores it gets
 // random ones, the same in every run: shares of attention as exponential variates, of which 60 % hold 90 %
 // (of real prompts 60 % hold 95 %: FTP, figure 6); queries and keys, for methods of sparse attention, normal
-// variates. Where the current token's first choice sends blocks to the cold tier, these count as cold. Throws
-// Error for a spec that does not fit.
+// variates. For a method with a cold tier the first decode step is planned, too: `cold_bytes`, `revived` and
+// `swaps` are those of that step. Throws Error for a spec that does not fit.
 DryRun PlanRun(const ModelConfig& config, std::span<const int32_t> prompt, std::string_view prune,
                Backend& be);
 

@@ -87,6 +87,23 @@ TEST_F(DryRunTest, PlansTheColdTier) {
             answer.ledger.kv_bytes);
 }
 
+// With scores that have nothing in common from one step to the next, SlimInfer's published budgets let blocks
+// come back: four per stage, each in place of one that moves to the cold tier.
+TEST_F(DryRunTest, SlimInferExchangesBlocksAtThePublishedBudgets) {
+  for (const std::string shape : {"llama-3.1-8b", "qwen2.5-7b"}) {
+    SCOPED_TRACE(shape);
+    const DryRun plan = PlanRun(ParseShape(shape).config, Prompt(32768), "sliminfer", *backend_);
+    EXPECT_TRUE(plan.active);
+    EXPECT_EQ(plan.ledger.swaps, 3);
+    EXPECT_EQ(plan.ledger.revived, 3 * 4 * 64);
+    EXPECT_GT(plan.ledger.cold_bytes, 0);
+    const DryRun without =
+        PlanRun(ParseShape(shape).config, Prompt(32768), "sliminfer:revive=none", *backend_);
+    EXPECT_EQ(plan.ledger.kv_bytes, without.ledger.kv_bytes);  // as many blocks are hot
+    EXPECT_EQ(without.ledger.swaps + without.ledger.revived + without.ledger.cold_bytes, 0);
+  }
+}
+
 TEST_F(DryRunTest, ScoresDecideTheRest) {
   const DryRun half = Plan(1000, "ftp:eta=0.9,dense=1,first=0,last=1,min=0");
   const double rows = static_cast<double>(half.ledger.layers()[1].ffn_rows);

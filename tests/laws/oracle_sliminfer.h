@@ -84,58 +84,71 @@ struct SlimInfer : Method {
     }
   }
 
-  // The blocks that a step wants: of those with keys in the layers that follow, and (as many as the cap
-  // allows) of those that are parked just here.
-  Set Candidates(Pass& pass, size_t s, size_t layer) const {
-    Set with_keys, parked_here;
+  // What a step may attend: the blocks with keys in the layers that follow, and those that are parked just
+  // here.
+  struct Offer {
+    Set with_keys, parked;
+    Row r;
+    size_t room;  // blocks of the budget, apart from those that always stay
+  };
+  Offer Offered(const Pass& pass, size_t s, size_t layer) const {
+    Offer offer;
     for (size_t j = 0; j <= Tail(pass); ++j) {
       const size_t i = j * o.block;
       if (pass.Has(layer + 1, i)) {
-        with_keys.push_back(j);
+        offer.with_keys.push_back(j);
       } else if (o.revive && pass.Has(layer, i)) {  // parked here, or in the running batch and just come here
-        parked_here.push_back(j);
+        offer.parked.push_back(j);
       }
     }
-    const Set always = Sorted({0, Tail(pass)});
-    const Row r = Scores(pass, layer, Either(with_keys, parked_here), Range(0, pass.current + 1));
+    offer.r = Scores(pass, layer, Either(offer.with_keys, offer.parked), Range(0, pass.current + 1));
     const size_t budget = (o.decode_keep.empty() ? o.keep : o.decode_keep)[s];
-    const size_t room = budget / o.block - std::min<size_t>(2, budget / o.block);
-    // Best first, the cap on parked blocks: the best `revive_cap` of them compete with all that have keys.
-    Set rivals = Without(with_keys, always);
-    const bool none_parked = parked_here.empty();
-    auto best_parked = parked_here;
-    if (!none_parked) {
-      std::stable_sort(best_parked.begin(), best_parked.end(),
-                       [&](size_t a, size_t b) { return r[a] > r[b]; });
-      best_parked.resize(std::min(best_parked.size(), o.revive_cap));
-    }
-    rivals = Either(rivals, Sorted(best_parked));
-    const Set chosen = Sorted(Best(rivals, r, room, Scale::kSpread, pass));
-    // The cap's own cut decides something only where a block behind it would have been chosen.
-    const Set cut = Without(parked_here, Sorted(best_parked));
+    offer.room = budget / o.block - std::min<size_t>(2, budget / o.block);
+    return offer;
+  }
+  Set Always(const Pass& pass) const { return Sorted({0, Tail(pass)}); }
+
+  // The blocks that a step wants, whether they have keys or not.
+  Set Wanted(Pass& pass, const Offer& offer) const {
+    const Set rivals = Without(Either(offer.with_keys, offer.parked), Always(pass));
+    return Either(Always(pass), Sorted(Best(rivals, offer.r, offer.room, Scale::kSpread, pass)));
+  }
+
+  // The same where no more than `revive_cap` parked blocks may be computed: the best of them compete with all
+  // that have keys.
+  Set Affordable(Pass& pass, const Offer& offer) const {
+    auto best_parked = offer.parked;
+    std::stable_sort(best_parked.begin(), best_parked.end(),
+                     [&](size_t a, size_t b) { return offer.r[a] > offer.r[b]; });
+    best_parked.resize(std::min(best_parked.size(), o.revive_cap));
+    const Set rivals = Either(Without(offer.with_keys, Always(pass)), Sorted(best_parked));
+    const Set chosen = Sorted(Best(rivals, offer.r, offer.room, Scale::kSpread, pass));
+    // The cap's own cut decides something only where the last block before it is chosen.
+    const Set cut = Without(offer.parked, Sorted(best_parked));
     if (!cut.empty() && !best_parked.empty() && In(chosen, best_parked.back())) {
       double behind = -kInfinity;
-      for (const size_t j : cut) behind = std::max(behind, r[j]);
+      for (const size_t j : cut) behind = std::max(behind, offer.r[j]);
       double low = kInfinity, high = -kInfinity;
-      for (const size_t j : Either(with_keys, parked_here)) {
-        low = std::min(low, r[j]);
-        high = std::max(high, r[j]);
+      for (const size_t j : Either(offer.with_keys, offer.parked)) {
+        low = std::min(low, offer.r[j]);
+        high = std::max(high, offer.r[j]);
       }
-      pass.Clear((r[best_parked.back()] - behind) / (high - low));
+      pass.Clear((offer.r[best_parked.back()] - behind) / (high - low));
     }
-    return Either(always, chosen);
+    return Either(Always(pass), chosen);
   }
 
   void StepAfterAttention(Pass& pass, size_t layer) override {
     for (size_t s = 0; s < o.layers.size(); ++s) {
       if (o.layers[s] != layer + 1) continue;
-      const Set cand = Candidates(pass, s, layer);
+      const Offer offer = Offered(pass, s, layer);
+      const Set cand = Wanted(pass, offer);
       const size_t common = Both(cand, active[s]).size();
       // gamma = 0.9 means 9 / 10: compared in integers. An active set above the budget is never kept (T-SL4).
       const auto millionths = static_cast<size_t>(std::llround(o.gamma * 1e6));
       const bool swap = common * 1000000 < millionths * cand.size() || active[s].size() > cand.size();
       if (swap) {
-        active[s] = cand;
+        active[s] = Affordable(pass, offer);
         ++swaps;
       }
       const Set wanted = Either(Tokens(pass, active[s]), Range(pass.prompt, pass.current + 1));

@@ -33,7 +33,7 @@ class OracleSlimInfer : public OracleTest {
 
 // By revival, its cap, how readily sets are exchanged, and whether a step attends less than prefill kept.
 std::vector<oracle::SlimInfer::Options> Variants(const oracle::SlimInfer::Options& base) {
-  std::vector<oracle::SlimInfer::Options> all(7, base);
+  std::vector<oracle::SlimInfer::Options> all(8, base);
   for (size_t i = 0; i < 5; ++i) all[i].revive = true;
   all[0].revive_cap = 2;
   all[1].revive_cap = 1;
@@ -42,6 +42,9 @@ std::vector<oracle::SlimInfer::Options> Variants(const oracle::SlimInfer::Option
   all[4].decode_keep = base.keep;
   all[4].gamma = 0.3;
   all[6].gamma = 1;  // exchanged whenever anything differs
+  all[7].revive = true;
+  all[7].revive_cap = 1;  // one block in five or six may change: the overlap is below 0.7 if it is not capped
+  all[7].gamma = 0.7;
   return all;
 }
 

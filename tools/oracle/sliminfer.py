@@ -18,7 +18,8 @@ p_s on hold k_s tokens. Products are of rotated queries and keys, without softma
 was dropped in prefill has no keys, so its hidden states were parked before the FFN that they owe
 (revive=aux). At most `revive_cap` blocks of a stage are computed in one step, the best first. With
 revive=none `cand` is made of blocks that have keys. The overlap is that of all of `cand`, as in algorithm
-1, which knows no cap; blocks beyond the cap stay out of the step.
+1, which knows no cap. Blocks beyond the cap stay out of the step; the best blocks with keys take their
+places.
 """
 
 import math
@@ -100,19 +101,30 @@ class SlimInfer(Method):
         return np.concatenate([self.tokens_of(seq, self.active[stage]), np.arange(seq.prompt, seq.length)])
 
     def algorithm_1(self, choice, active, has_keys):
-        cand, score = choice.kept, dict(zip(choice.items.tolist(), choice.scores))
+        cand = choice.kept
         overlap = len(np.intersect1d(cand, active))
         over_budget = len(active) > len(cand)  # where decode_keep is below keep
-        missing = sorted((j for j in cand if not has_keys[j]), key=lambda j: (-score[j], j))
         swap = over_budget or overlap < self.gamma * len(cand)
-        kept = np.setdiff1d(cand, missing[self.cap:]) if swap else active
+        affordable, cap_margin = self.affordable(choice, has_keys)
+        kept = affordable.kept if swap else active
 
         # Scores that are nearly equal at a cut explain another active set. The cuts are that of the
-        # candidates and that of the cap. A margin is the worst score inside less the best outside.
-        out = [score[j] for j in choice.items if j not in cand]
-        margins = [min(score[j] for j in cand) - max(out)] if out else []
-        if 0 < self.cap < len(missing):
-            margins.append(score[missing[self.cap - 1]] - score[missing[self.cap]])
-        margin = min(margins, default=math.inf) / of_products(choice.scores, 0)
+        # candidates, that of the cap, and that of what the cap leaves.
+        margins = [self.margin(choice), self.margin(affordable), cap_margin]
+        margin = min(margins) / of_products(choice.scores, 0)
         known = lambda other: bool(np.isin(other, choice.items).all())
         return Choice(choice.items, choice.scores, kept, lambda other: margin if known(other) else math.inf)
+
+    def affordable(self, choice, has_keys):
+        """The best blocks, with at most `revive_cap` of those without keys; and the margin of that cap."""
+        parked = np.flatnonzero(~has_keys[choice.items] & np.isfinite(choice.scores))
+        order = parked[np.lexsort((parked, -choice.scores[parked]))]
+        out = order[self.cap:]
+        margin = choice.scores[order[self.cap - 1]] - choice.scores[out[0]] if self.cap and len(out) else math.inf
+        items, scores = np.delete(choice.items, out), np.delete(choice.scores, out)
+        return best(items, scores, len(choice.kept), of_products), margin
+
+    def margin(self, choice):
+        """The worst score inside less the best outside."""
+        inside = np.isin(choice.items, choice.kept)
+        return choice.scores[inside].min() - choice.scores[~inside].max() if not inside.all() else math.inf

@@ -23,7 +23,9 @@
 // to the cold tier. A block dropped in prefill has no keys in those layers; the paper does not say what
 // happens to it. Since SlimInfer builds on LazyLLM, revive=aux parks the hidden states of dropped blocks in
 // the Aux cache. At most revive_cap blocks per step, the best first, return from there: they run the FFN that
-// they missed and the layers of the segment. With revive=none only blocks with keys are candidates.
+// they missed and the layers of the segment. The cap does not change cand, and so not the overlap: where (4)
+// exchanges, the best blocks that have keys take the places of those beyond the cap. With revive=none only
+// blocks with keys are candidates.
 #include "policies/methods/sliminfer.h"
 
 #include <fmt/ranges.h>
@@ -138,10 +140,9 @@ DecodePoint SlimInferPolicy::AttendsAt(int layer) const {
   return decides_in_decode_ && StageAfter(layer) >= 0 ? DecodePoint::kAfterAttention : DecodePoint::kNone;
 }
 
-// (3) over blocks of positions: the best by (r descending, block ascending), no more than revive_cap of those
-// that would have to be computed.
 SlimInferPolicy::Blocks SlimInferPolicy::BestBlocks(const std::vector<float>& r,
-                                                    const std::vector<bool>& parked, int64_t count) const {
+                                                    const std::vector<bool>& parked, int64_t count,
+                                                    int64_t parked_room) {
   Blocks order;
   for (size_t j = 0; j < r.size(); ++j) {
     if (r[j] > -kInfinity) order.push_back(static_cast<int32_t>(j));
@@ -150,11 +151,9 @@ SlimInferPolicy::Blocks SlimInferPolicy::BestBlocks(const std::vector<float>& r,
     return r[static_cast<size_t>(a)] > r[static_cast<size_t>(b)];
   });
   Blocks best;
-  int room_for_parked = config_.revive_cap;
   for (const int32_t j : order) {
     if (static_cast<int64_t>(best.size()) == count) break;
-    // The cap does not apply to block 0 and the tail.
-    if (parked[static_cast<size_t>(j)] && r[static_cast<size_t>(j)] < kInfinity && room_for_parked-- <= 0)
+    if (parked[static_cast<size_t>(j)] && r[static_cast<size_t>(j)] < kInfinity && parked_room-- <= 0)
       continue;
     best.push_back(j);
   }
@@ -190,13 +189,13 @@ TokenSet SlimInferPolicy::Attend(const Observation& seen, const Candidates& cand
   const int64_t count = budget >= seen.prompt_tokens
                             ? all
                             : std::max<int64_t>(budget / config_.block, std::min<int64_t>(2, all));
-  Blocks cand = BestBlocks(r, parked, count);
+  const Blocks cand = BestBlocks(r, parked, count, all);
   Blocks common;
   std::set_intersection(cand.begin(), cand.end(), active.begin(), active.end(), std::back_inserter(common));
   const bool over_budget = static_cast<int64_t>(active.size()) > count;
   if (over_budget ||
       ShouldSwap(static_cast<int64_t>(common.size()), static_cast<int64_t>(cand.size()), config_.gamma)) {
-    active = std::move(cand);  // (4)
+    active = BestBlocks(r, parked, count, config_.revive_cap);  // (4)
   }
 
   std::vector<int32_t> rows;

@@ -28,7 +28,7 @@ struct SlimInferConfig {
   bool revive = false;    // dropped blocks are parked and may come back
   RowScores scores = {};  // of score = kMass
   std::vector<PositionSpan> question = {};
-  int revive_cap = 4;  // blocks that may come back per stage and step
+  int revive_cap = 4;  // parked blocks that a stage computes in one step, at most
 };
 
 class SlimInferPolicy final : public TokenPolicy {
@@ -61,7 +61,10 @@ class SlimInferPolicy final : public TokenPolicy {
   bool by_mass() const { return config_.score == SlimInferScore::kMass; }
   // Returns true if a stage ranks by the mass of `layer`.
   bool ScoresMass(int layer) const;
-  Blocks BestBlocks(const std::vector<float>& r, const std::vector<bool>& parked, int64_t count) const;
+  // (3) over blocks of positions: the best `count` by (r descending, block ascending), at most `parked_room`
+  // of the parked ones among them. That limit does not apply to blocks that always stay.
+  static Blocks BestBlocks(const std::vector<float>& r, const std::vector<bool>& parked, int64_t count,
+                           int64_t parked_room);
 
   SlimInferConfig config_;
   bool decides_in_decode_;
