@@ -1,5 +1,7 @@
 #include "eval/results.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "eval/json_fields.h"
@@ -176,6 +178,35 @@ SampleRecord RecordFromJson(const ordered_json& json) {
 }
 
 ordered_json ToJson(const ResultRow& row) { return json_fields::Write(row); }
+
+std::vector<std::string> AsideNotes(std::span<const ResultRow> rows) {
+  struct Tally {
+    std::string prune;
+    std::string reason;  // in the first of the tasks
+    int aside = 0;
+    int all = 0;
+  };
+  std::vector<Tally> methods;
+  for (const ResultRow& row : rows) {
+    if (row.prune == "none" || row.prune.empty()) continue;
+    auto at =
+        std::find_if(methods.begin(), methods.end(), [&](const Tally& t) { return t.prune == row.prune; });
+    if (at == methods.end()) at = methods.insert(at, {.prune = row.prune});
+    ++at->all;
+    if (!row.StoodAside()) continue;
+    if (++at->aside == 1) at->reason = row.reason;
+  }
+  std::vector<std::string> notes;
+  for (const Tally& t : methods) {
+    if (t.aside == 0) continue;
+    // The papers prune five-shot prompts of a few hundred tokens.
+    const bool too_short = t.reason.find("break-even") != std::string::npos;
+    notes.push_back(fmt::format("{} stood aside in {} of {} tasks, which are dense there ({}){}", t.prune,
+                                t.aside, t.all, t.reason,
+                                too_short ? "; with min=0 it prunes prompts of every length" : ""));
+  }
+  return notes;
+}
 
 std::vector<ResultRow> RowsFromJson(const ordered_json& list) {
   std::vector<ResultRow> rows;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -102,6 +103,9 @@ struct ResultRow {
   // The method was run and stood aside in every sample.
   bool StoodAside() const { return prune != "none" && active == 0; }
 };
+
+// One sentence for each method that stood aside in a whole task: its rows there are those of the dense model.
+std::vector<std::string> AsideNotes(std::span<const ResultRow> rows);
 
 nlohmann::ordered_json ToJson(const SampleResult& result);
 nlohmann::ordered_json ToJson(const SampleRecord& record);

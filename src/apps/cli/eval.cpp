@@ -75,6 +75,7 @@ void Eval(EvalCommand& o) {
       });
   line.Clear();
   PrintRows(result.rows);
+  for (const std::string& note : AsideNotes(result.rows)) fmt::print("{}\n", note);
   for (const std::string& reason : result.skipped) fmt::print("left out: {}\n", reason);
 }
 

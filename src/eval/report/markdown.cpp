@@ -88,9 +88,11 @@ std::string MarkdownTables(const ReportData& data) {
       "FLOPs of the prefill are shares of dense's, KL is the divergence from dense in nats.\n\n",
       MeansText(data, data.Scored().size()), data.groups().size());
   text += Means(data);
+  for (const std::string& note : data.AsideNotes()) text += "\n" + note + ".\n";
   text +=
       Matrix(data, "Score in percent (perplexity as it is), with 95 % intervals:", [&](size_t g, size_t a) {
-        return ScoreText(data.Row(g, a).score, data.Row(g, a).score_interval);
+        const ResultRow& row = data.Row(g, a);
+        return (row.StoodAside() ? "dense: " : "") + ScoreText(row.score, row.score_interval);
       });
   text += Matrix(data, "TTFT, of dense's:", [&](size_t g, size_t a) {
     return data.Row(g, a).StoodAside() ? "aside" : Cell(1 / data.Row(g, a).speed_up, PercentText);

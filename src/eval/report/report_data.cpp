@@ -88,6 +88,13 @@ std::string ReportData::model() const {
   return path.substr(path.find_last_of('/') + 1);
 }
 
+std::vector<std::string> ReportData::AsideNotes() const {
+  std::vector<ResultRow> all;
+  for (const std::vector<ResultRow>& of_group : rows_)
+    all.insert(all.end(), of_group.begin(), of_group.end());
+  return coppice::AsideNotes(all);
+}
+
 const ResultRow& ReportData::Row(size_t group, size_t arm) const {
   static const ResultRow none;
   return arm < rows_[group].size() ? rows_[group][arm] : none;

@@ -44,6 +44,8 @@ class ReportData {
   std::vector<int64_t> lengths() const;  // of made and cut texts, ascending
   std::string model() const;             // the file's name without its folders
 
+  std::vector<std::string> AsideNotes() const;  // eval/results.h
+
   const ResultRow& Row(size_t group, size_t arm) const;  // an empty row where the arm did not run the group
 
   // A column of the rows.

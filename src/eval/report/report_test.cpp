@@ -148,6 +148,27 @@ TEST(Report, NumbersAreThoseOfTheRows) {
   EXPECT_THAT(Find(figures, "scores").html, HasSubstr(">90.0 <i>(80 to 94)</i><small>2x</small>"));
 }
 
+// A row that is dense says so where its score is, and why below the table.
+TEST(Report, AMethodThatStoodAsideIsDense) {
+  ordered_json rows = Rows();
+  for (const char* task : {"fewshot/copa", "fewshot/boolq"}) {
+    for (const std::string& method : kMethods) rows.push_back(Row(task, 0, method, 58, 1));
+    rows.back()["active"] = 0;
+    rows.back()["reason"] = "sdtp: 431 prompt tokens are below its break-even of 1024";
+  }
+  const ReportData data(RowsFromJson(rows), Settings());
+  const std::string note =
+      kMethods.back() +
+      " stood aside in 2 of 6 tasks, which are dense there (sdtp: 431 prompt tokens are below its break-even "
+      "of 1024); with min=0 it prunes prompts of every length.";
+  const std::string html = ScoreTable(data).html;
+  EXPECT_THAT(html, HasSubstr(">dense: 58.0"));
+  EXPECT_THAT(html, HasSubstr("<p class=\"aside\">" + note));
+  EXPECT_THAT(MarkdownTables(data), HasSubstr("\n" + note));
+  EXPECT_THAT(MarkdownTables(data), HasSubstr("dense: 58.0"));
+  EXPECT_THAT(ScoreTable(ReportData(RowsFromJson(Rows()), Settings())).html, Not(HasSubstr("aside")));
+}
+
 TEST(Report, PerplexityIsNoScore) {
   ordered_json rows = Rows();
   rows.push_back(Row("perplexity", 1024, "none", 17, 1));

@@ -26,7 +26,8 @@ std::string IntervalMark(const Interval& interval) {
   return text.empty() ? "" : fmt::format(" <i>({})</i>", text);
 }
 
-// "58.0 (38 to 76)" over "1.52x", and further values in the tooltip.
+// "58.0 (38 to 76)" over "1.52x", and further values in the tooltip; "dense: 58.0" where the method stood
+// aside.
 std::string DataCell(const ReportData& data, size_t group, size_t arm) {
   const ResultRow& row = data.Row(group, arm);
   if (!std::isfinite(row.score)) return "<td></td>";
@@ -34,8 +35,8 @@ std::string DataCell(const ReportData& data, size_t group, size_t arm) {
       "{} samples; KL {}; FLOPs {}; TTFT {}{}", row.n ? CountText(static_cast<double>(*row.n)) : "",
       Cell(row.kl, PlainText), Cell(row.flops_ratio, PercentText), Cell(row.ttft_ms, TimeText),
       std::isfinite(row.score_norm) ? fmt::format("; acc_norm {:.1f}", row.score_norm) : "");
-  return fmt::format("<td title=\"{}\">{:.1f}{}<small>{}</small></td>", Escaped(title), row.score,
-                     IntervalMark(row.score_interval),
+  return fmt::format("<td title=\"{}\">{}{:.1f}{}<small>{}</small></td>", Escaped(title),
+                     row.StoodAside() ? "dense: " : "", row.score, IntervalMark(row.score_interval),
                      row.StoodAside() ? "stood aside" : Cell(row.speed_up, RatioText));
 }
 
@@ -99,6 +100,8 @@ Figure ScoreTable(const ReportData& data) {
   html = "<div class=\"scroll\"><table class=\"scores\"><thead>" + Head(data) + "</thead>\n<tbody>\n";
   for (size_t a = 0; a < data.arms().size(); ++a) html += ArmRow(data, a);
   html += "</tbody></table></div>\n";
+  for (const std::string& note : data.AsideNotes())
+    html += fmt::format("<p class=\"aside\">{}.</p>\n", Escaped(note));
   return figure;
 }
 
