@@ -55,7 +55,7 @@ struct PackedCache {
 };
 
 // Queries over keys. Query i sees key j iff key_positions[j] <= query_positions[i] and the window permits it.
-// Both position lists ascend strictly, and every query sees at least one key. All keys and values must be
+// Query positions ascend, key positions ascend strictly, and every query sees at least one key. All keys and values must be
 // finite, even unseen ones: within a tile an unseen NaN can still reach a query (0 * NaN). A call may cover
 // one kv head, {heads = group, kv_heads = 1}, on columns of wider matrices.
 struct AttentionInput {

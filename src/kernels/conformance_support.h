@@ -160,10 +160,12 @@ struct AttentionCase {
   int hole = 0;  // every hole-th position has no key, unless a query has that position
   int window = 0;
   bool alibi = false;
+  bool together = false;  // all queries are at the last position
 };
 inline void PrintTo(const AttentionCase& c, std::ostream* out) {
   *out << c.heads << "/" << c.kv_heads << " heads of " << c.head_dim << ", n " << c.n << ", m " << c.m
-       << ", hole " << c.hole << ", window " << c.window << (c.alibi ? ", alibi" : "");
+       << ", hole " << c.hole << ", window " << c.window << (c.alibi ? ", alibi" : "")
+       << (c.together ? ", all at the last position" : "");
 }
 
 inline const std::vector<AttentionCase> kAttentionCases = {
@@ -183,6 +185,7 @@ inline const std::vector<AttentionCase> kAttentionCases = {
     {.heads = 4, .kv_heads = 2, .head_dim = 64, .n = 300, .m = 50, .hole = 3},
     {.heads = 7, .kv_heads = 1, .head_dim = 128, .n = 257, .m = 4, .hole = 2, .alibi = true},
     {.heads = 2, .kv_heads = 2, .head_dim = 80, .n = 140, .m = 30, .hole = 2, .window = 40},
+    {.heads = 4, .kv_heads = 2, .head_dim = 64, .n = 140, .m = 30, .window = 40, .together = true},
 };
 
 // Owns the data of an AttentionInput.
@@ -193,6 +196,7 @@ struct AttentionData {
       if (query) query_positions.push_back(p);
       if (query || c.hole == 0 || p % c.hole != 1) key_positions.push_back(p);
     }
+    if (c.together) std::fill(query_positions.begin(), query_positions.end(), c.n - 1);
     for (int h = 0; c.alibi && h < c.heads; ++h) slopes.push_back(std::exp2(-8.0f * (h + 1) / c.heads));
     const int64_t n = static_cast<int64_t>(key_positions.size());
     queries = Random(c.m, c.heads * c.head_dim, seed, 1.5f);

@@ -25,6 +25,7 @@ Stream::Stream(Phase phase, SequenceState& sequence, Tensor hidden, std::vector<
   seen_.phase = phase;
   seen_.layers = static_cast<int>(sequence.layers.size());
   seen_.prompt_tokens = sequence.prompt_tokens;
+  if (sequence.entered < sequence.prompt_tokens) seen_.entered = sequence.input;
   Show();
 }
 
@@ -119,9 +120,7 @@ void Stream::SetDepth(int layers) {
 
 std::vector<int32_t> Stream::QueryPositions(ReviveMask mask) const {
   if (prefill() || rows() == 1 || mask == ReviveMask::kCausal) return positions_;
-  std::vector<int32_t> behind(positions_.size());
-  std::iota(behind.begin(), behind.end(), positions_.back());
-  return behind;
+  return std::vector<int32_t>(positions_.size(), positions_.back());
 }
 
 }  // namespace coppice

@@ -58,7 +58,7 @@ class Stream {
   // Decode: records that the rows now have keys in `layers` layers.
   void SetDepth(int layers);
   // The positions at which the rows attend: their own, or, if returned tokens shall see every attended token,
-  // later ones too, positions after all of them.
+  // later ones too, that of the current token. In a sliding window they then see what it sees.
   std::vector<int32_t> QueryPositions(ReviveMask mask) const;
 
  private:

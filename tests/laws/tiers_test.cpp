@@ -16,7 +16,8 @@ constexpr int kBlock = 16;  // 12 blocks, and a tail of 8 tokens
 
 // A block of the budget less than prefill left, every choice taken: something moves in every step.
 const std::string kSlim =
-    "sliminfer:layers=2/4,keep=112/64,decode_keep=64/48,block=16,unit=8,window=1,gamma=2,revive_cap=1,min=0";
+    "sliminfer:layers=2/4,keep=112/64,decode_keep=64/"
+    "48,block=16,last=1,unit=8,window=1,gamma=2,revive_cap=1,min=0";
 const std::string kLazy = "lazyllm:layers=2/4,keep=0.4,min=0";
 
 class Tiers : public testing::TestWithParam<Arithmetic> {
@@ -88,9 +89,9 @@ TEST_P(Tiers, ABudgetOfEverythingIsDense) {
 // And so is one for generating alone: with a share of 1 everything is attended, the short tail too, once all
 // have come back.
 TEST_P(Tiers, EverythingComesBackWhereTheBudgetHasRoom) {
-  const RunResult run =
-      Run({.spec = "sliminfer:layers=2/4,keep=112/64,decode_keep=1,block=16,gamma=2,revive_cap=100,min=0",
-           .decode = 3});
+  const RunResult run = Run(
+      {.spec = "sliminfer:layers=2/4,keep=112/64,decode_keep=1,block=16,last=1,gamma=2,revive_cap=100,min=0",
+       .decode = 3});
   for (size_t l = 0; l < 6; ++l) EXPECT_EQ(run.attended.back()[l].size(), kTokens + 3u) << "layer " << l;
   EXPECT_EQ(run.state.cold, nullptr);
 }
@@ -99,10 +100,10 @@ TEST_P(Tiers, EverythingComesBackWhereTheBudgetHasRoom) {
 TEST_P(Tiers, NoMoreBlocksComeBackThanTheCap) {
   for (const size_t cap : {0, 1, 2}) {
     SCOPED_TRACE(cap);
-    const RunResult run = Run(
-        {.spec = "sliminfer:layers=2,keep=112,decode_keep=112,block=16,window=1,gamma=2,min=0,revive_cap=" +
-                 std::to_string(cap),
-         .decode = kSteps});
+    const RunResult run = Run({.spec = "sliminfer:layers=2,keep=112,decode_keep=112,block=16,last=1,window=1,"
+                                       "gamma=2,min=0,revive_cap=" +
+                                       std::to_string(cap),
+                               .decode = kSteps});
     size_t most = 0;
     for (const auto& step : run.revived) {
       Positions blocks;
@@ -247,6 +248,22 @@ TEST_P(Tiers, LazyLlmMasks) {
   EXPECT_EQ(append.state.ledger.revived > 0 && causal.state.ledger.revived > 0, true);
   EXPECT_FALSE(SameBits(append.logits[1], causal.logits[1]));
   ExpectSameLogits(Run({.spec = kLazy, .decode = 8}), append);
+}
+
+// Before the last layer, where no other row sees what a returned token computes, the masks agree. Behind a
+// sliding window, too: the current token sees the window of its own position.
+TEST_P(Tiers, TheCurrentTokenSeesItsOwnWindow) {
+  const std::string spec = "lazyllm:layers=5,keep=0.3,strict_memory=0,min=0";
+  for (const int window : {0, static_cast<int>(kTokens)}) {
+    SCOPED_TRACE(window);
+    llama_.config.shape.window = window;
+    const RunResult append = Run({.spec = spec + ",revive_mask=append", .decode = 12});
+    const RunResult causal = Run({.spec = spec + ",revive_mask=causal", .decode = 12});
+    EXPECT_TRUE(append.active) << append.reason;
+    EXPECT_GT(append.state.ledger.revived, 12);
+    EXPECT_EQ(append.revived, causal.revived);
+    ExpectSameLogits(append, causal);
+  }
 }
 
 TEST_P(Tiers, AlibiRevivesCausally) {
