@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "model/layer.h"
+#include "model/sequence.h"
 #include "policies/registry.h"
 
 namespace coppice {
@@ -52,9 +53,7 @@ class Walk {
   void TakeBack(std::vector<int32_t> returning, int begin, int end);
   void Offload(const std::vector<int32_t>& attended_blocks, int begin, int end);
   std::vector<int32_t> BlocksOf(const std::vector<int32_t>& positions) const;
-  int64_t RowBytes() const {
-    return 2 * BytesOf(be_.cache_dtype(), int64_t{shape_.kv_heads} * shape_.head_dim);
-  }
+  int64_t RowBytes() const { return LayerBytes(shape_, be_.cache_dtype()); }
 
   struct Free {
     void operator()(std::byte* p) const { std::free(p); }
@@ -74,6 +73,7 @@ class Walk {
   Variates variates_;
   Observation seen_;
   std::vector<int32_t> positions_;           // of the stream
+  std::vector<int32_t> entered_;             // Observation::entered
   std::vector<Place> places_;                // of every position
   std::vector<int64_t> cached_;              // [layers] rows
   std::vector<int32_t> running_;             // decode: tokens that came back and are computed
@@ -93,6 +93,8 @@ Walk::Walk(const ModelConfig& config, int64_t tokens, TokenPolicy& policy, Backe
     std::iota(positions_.begin(), positions_.end(), 0);
     tokens_ = static_cast<int64_t>(positions_.size());
   }
+  if (std::ssize(positions_) < tokens_) entered_ = positions_;
+  seen_.entered = entered_;
   places_.resize(static_cast<size_t>(tokens_));
   for (const int32_t p : positions_) places_[static_cast<size_t>(p)].depth = shape_.layers;
   cached_.resize(static_cast<size_t>(shape_.layers));
@@ -119,7 +121,7 @@ void Walk::Choose(const TokenSet& kept, int depth, bool ffn_owed) {
     if (kept.Contains(row)) continue;
     const bool parked = policy_.Facts().parks && depth < shape_.layers;
     places_[static_cast<size_t>(positions_[static_cast<size_t>(row)])] = {depth, ffn_owed, parked};
-    if (parked) ledger_.aux_bytes += BytesOf(be_.cache_dtype(), shape_.hidden);
+    if (parked) ledger_.aux_bytes += ParkedBytes(shape_, be_.cache_dtype());
   }
   Compact(kept);
 }
@@ -248,7 +250,7 @@ void Walk::ChooseAttended(int layer) {
 
 // Computes what returns in the layers [begin, end). Until the next choice, it counts as parked there.
 void Walk::TakeBack(std::vector<int32_t> returning, int begin, int end) {
-  const int64_t state_bytes = BytesOf(be_.cache_dtype(), shape_.hidden);
+  const int64_t state_bytes = ParkedBytes(shape_, be_.cache_dtype());
   for (const int32_t p : returning) {
     const bool last = end == shape_.layers;
     places_[static_cast<size_t>(p)] = {end, !last, !last};
@@ -291,8 +293,11 @@ Ledger Walk::Run() {
 
 DryRun PlanRun(const ModelConfig& config, std::span<const int32_t> prompt, std::string_view prune,
                Backend& be) {
-  const MethodContext context{
-      .shape = config.shape, .tokens = static_cast<int64_t>(prompt.size()), .prompt = prompt};
+  const MethodContext context{.shape = config.shape,
+                              .tokens = static_cast<int64_t>(prompt.size()),
+                              .prompt = prompt,
+                              .parked_bytes = ParkedBytes(config.shape, be.cache_dtype()),
+                              .layer_bytes = LayerBytes(config.shape, be.cache_dtype())};
   PruneChoice choice = MakePolicy(prune, context, {});
   Ledger ledger = Walk(config, context.tokens, *choice.policy, be).Run();
   return {std::move(ledger), std::move(choice.spec), choice.active, std::move(choice.reason)};

@@ -123,7 +123,9 @@ MethodContext Engine::Context(Run& run) {
   MethodContext context{.shape = transformer_.config().shape,
                         .tokens = std::ssize(request.tokens),
                         .prompt = request.tokens,
-                        .question = request.question};
+                        .question = request.question,
+                        .parked_bytes = ParkedBytes(transformer_.config().shape, backend_->cache_dtype()),
+                        .layer_bytes = LayerBytes(transformer_.config().shape, backend_->cache_dtype())};
   if (request.confidence) context.dropped = &run.dropped;
   if (!tokenizer_) return context;
   context.pieces = [this, &request] { return PiecesOf(*tokenizer_, request.tokens); };

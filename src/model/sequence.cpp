@@ -21,6 +21,14 @@ DType ParkedType(DType cache) { return cache == DType::kQ8_0 ? DType::kBF16 : ca
 
 }  // namespace
 
+int64_t ParkedBytes(const ModelShape& shape, DType cache_type) {
+  return BytesOf(ParkedType(cache_type), shape.hidden);
+}
+
+int64_t LayerBytes(const ModelShape& shape, DType cache_type) {
+  return 2 * BytesOf(cache_type, int64_t{shape.kv_heads} * shape.head_dim);
+}
+
 void CheckCacheType(const ModelShape& shape, DType cache_type) {
   const DTypeInfo& type = Info(cache_type);
   if (shape.head_dim % type.block_elements == 0) return;

@@ -59,6 +59,10 @@ struct SequenceState {
   int64_t RoomForAnswer() const;
 };
 
+// Bytes that a token takes: its hidden state while it is parked, and its keys and values in one layer.
+int64_t ParkedBytes(const ModelShape& shape, DType cache_type);
+int64_t LayerBytes(const ModelShape& shape, DType cache_type);
+
 // Throws Error if the model's heads do not fill the blocks of a type of keys and values.
 void CheckCacheType(const ModelShape& shape, DType cache_type);
 

@@ -10,6 +10,11 @@ std::string WindowReason(const MethodContext& context) {
   return fmt::format("the model attends in a sliding window of {} tokens, shorter than the prompt", window);
 }
 
+std::string NothingToDrop(const MethodContext& context, int64_t stays) {
+  if (context.tokens > stays) return "";
+  return fmt::format("{} prompt tokens are no more than it always keeps", context.tokens);
+}
+
 std::string LengthReason(const MethodContext& context, int64_t minimum) {
   if (context.tokens >= minimum) return "";
   return fmt::format("{} prompt tokens are below its break-even of {}", context.tokens, minimum);

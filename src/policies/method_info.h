@@ -30,6 +30,10 @@ struct MethodContext {
   // Positions of the question in the prompt: ascending, disjoint, not empty. Its queries score the other
   // tokens. Empty if unknown: the prompt's last tokens are then used instead.
   std::span<const PositionSpan> question = {};
+  // Bytes that a token takes: its hidden state while it is parked, and its keys and values in one layer. 0:
+  // unknown; the numbers of both then count alike.
+  int64_t parked_bytes = 0;
+  int64_t layer_bytes = 0;
   // Receives the share of attention on dropped tokens, if not null.
   std::vector<DroppedShare>* dropped = nullptr;
   // The prompt's tokens as text, "" for control tokens. Not set for a model without a tokenizer.
@@ -45,6 +49,8 @@ struct MethodInstance {
   std::string settings = {};  // the spec with every key written out: "ftp:eta=0.9,dense=3,..."
   std::string reason = {};    // why the method does not act, or empty
   unsigned switched_off = 0;  // traits of the method that these settings switch off
+  // How many of the prompt's tokens enter the model, about, where the method selects them; -1: all.
+  int64_t entering = -1;
 };
 
 // What a method does to a run. registry.cpp derives from it which methods can be combined.
@@ -93,6 +99,8 @@ MethodInstance MakeInstance(const Keys& keys, std::initializer_list<std::string>
 // see no token outside the window, so their scores say nothing about the rest of the prompt. No paper tested
 // its method there.
 std::string WindowReason(const MethodContext& context);
+// Why a method that keeps at least `stays` of the prompt's tokens cannot act, or "".
+std::string NothingToDrop(const MethodContext& context, int64_t stays);
 // Why a prompt of this length runs densely, or "".
 std::string LengthReason(const MethodContext& context, int64_t minimum);
 

@@ -26,6 +26,12 @@ void Needs::Merge(const Needs& other) {
   MergeInto(unit_scores, other.unit_scores);
 }
 
+int64_t Observation::LastEntered(int64_t count) const {
+  const int64_t index = entered_tokens() - std::min(count, entered_tokens());
+  if (index == entered_tokens()) return prompt_tokens;
+  return entered.empty() ? index : entered[static_cast<size_t>(index)];
+}
+
 TensorView Observation::AttentionMass(const Needs::Mass& mass) const {
   const auto it = FindScore(masses_, mass);
   COPPICE_CHECK(it != masses_.end());

@@ -77,8 +77,16 @@ class Observation {
   // the scores were taken, the current token's last.
   std::span<const int32_t> positions;
   TensorView hidden;  // [rows, d] fp32: the current stream. Prefill only.
+  // The positions of the prompt's tokens that entered the model, ascending; empty: all of them. Shares of the
+  // prompt are shares of these.
+  std::span<const int32_t> entered;
 
   int64_t rows() const { return static_cast<int64_t>(positions.size()); }
+  int64_t entered_tokens() const {
+    return entered.empty() ? prompt_tokens : static_cast<int64_t>(entered.size());
+  }
+  // The position from which on there are `count` tokens of the prompt, of those that entered.
+  int64_t LastEntered(int64_t count) const;
 
   // [1, rows] fp32, or [kv_heads, rows] per kv head. NeedsAt must have declared it for this layer.
   TensorView AttentionMass(const Needs::Mass& mass) const;

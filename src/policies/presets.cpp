@@ -68,10 +68,12 @@ double FtpEta(const ModelShape& shape) {
   return 0.93;                                    // Qwen2-72B-Instruct, and where nothing is published
 }
 
-int LastStageWithinMemory(const ModelShape& shape) {
-  const int64_t numbers_per_layer = int64_t{2} * shape.kv_heads * shape.head_dim;  // a token's key and value
-  COPPICE_CHECK(numbers_per_layer > 0);
-  return static_cast<int>(shape.layers - (shape.hidden + numbers_per_layer - 1) / numbers_per_layer);
+int LastStageWithinMemory(const ModelShape& shape, int64_t parked_bytes, int64_t layer_bytes) {
+  const bool known = parked_bytes > 0 && layer_bytes > 0;
+  const int64_t parked = known ? parked_bytes : shape.hidden;
+  const int64_t layer = known ? layer_bytes : int64_t{2} * shape.kv_heads * shape.head_dim;
+  COPPICE_CHECK(layer > 0);
+  return static_cast<int>(shape.layers - (parked + layer - 1) / layer);
 }
 
 namespace {

@@ -90,6 +90,10 @@ TEST(Presets, LastStageWithinMemory) {
   EXPECT_EQ(last(32, 4096, 32, 128), 31);  // Llama-2-7B
   EXPECT_EQ(last(36, 4096, 8, 128), 34);   // Qwen3-8B
   EXPECT_EQ(last(36, 2048, 2, 128), 32);   // Qwen2.5-3B: 34 -> 32
+  // Llama-3.1-8B with keys and values in Q8_0: 2,176 bytes per layer, and 8,192 for a parked state in bf16.
+  const ModelShape llama = Shape("llama", 32, 4096, 8);
+  EXPECT_EQ(LastStageWithinMemory(llama, 2 * 4096, 2 * 8 * 128 * 34 / 32), 28);
+  EXPECT_EQ(LastStageWithinMemory(llama, 2 * 4096, 2 * 2 * 8 * 128), 30);
 }
 
 TEST(Presets, SdtpLayers) {

@@ -13,9 +13,10 @@ constexpr int64_t kTokens = 200;
 constexpr int64_t kSteps = 10;
 
 // Llama's tiny shape with heads of a whole block.
-TinyModel MakeWide() {
+TinyModel MakeWide(int kv_heads = 2) {
   TinyModel model{TinyConfig({}), std::make_shared<TinyStore>()};
   model.config.shape.head_dim = 32;
+  model.config.shape.kv_heads = kv_heads;
   model.config.rope.dims = 32;
   const ModelShape& s = model.config.shape;
   TestRandom random(1);
@@ -75,6 +76,25 @@ class Q8Cache : public testing::Test {
 
 TEST_F(Q8Cache, DenseIsCloseToBf16) { ExpectClose("none"); }
 
+// T-LZ4 in bytes. A parked state takes 128 bytes, keys and values of one layer 128 in bf16, but 68 in Q8_0:
+// there it pays before the last two layers only.
+TEST_F(Q8Cache, StrictMemoryCountsBytes) {
+  wide_ = MakeWide(1);
+  const auto share_of_dense = [&](Backend& be, const std::string& strict, int64_t steps) {
+    const RunResult run =
+        Run(be, {.spec = "lazyllm:layers=5,keep=0.3,min=0,strict_memory=" + strict, .decode = steps});
+    EXPECT_TRUE(run.active) << run.reason;
+    EXPECT_GT(run.state.aux.tokens(), 0);
+    return static_cast<double>(run.state.kv_bytes() + run.state.aux.bytes()) /
+           static_cast<double>(Run(be, {.decode = steps}).state.kv_bytes());
+  };
+  for (const int64_t steps : {0, 1, 4, 8}) {
+    EXPECT_LE(share_of_dense(*q8_, "1", steps), 1) << steps;
+    EXPECT_LE(share_of_dense(*bf16_, "1", steps), 1) << steps;
+    EXPECT_GT(share_of_dense(*q8_, "0", steps), 1) << steps;
+  }
+}
+
 // Rows leave by position alone, so both caches hold the same; its sinks' keys are rotated and quantised
 // again.
 TEST_F(Q8Cache, StreamingLlmMovesKeys) { ExpectClose("streamingllm:sink=4,recent=60,min=0"); }
@@ -82,7 +102,8 @@ TEST_F(Q8Cache, StreamingLlmMovesKeys) { ExpectClose("streamingllm:sink=4,recent
 // The cold tier gives back what it took, byte for byte.
 TEST_F(Q8Cache, ColdTier) {
   const std::string spec =
-      "sliminfer:layers=2/4,keep=112/64,decode_keep=64/48,block=16,unit=8,window=1,gamma=2,revive=none,min=0";
+      "sliminfer:layers=2/4,keep=112/64,decode_keep=64/"
+      "48,block=16,last=1,unit=8,window=1,gamma=2,revive=none,min=0";
   const RunResult before = Run(*q8_, {.spec = spec});
   RunResult after = Run(*q8_, {.spec = spec, .decode = 30});
   SequenceState& state = after.state;

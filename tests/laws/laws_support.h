@@ -116,12 +116,15 @@ inline std::vector<float> RowOf(const Tensor& logits) {
 // The tiny model has no tokenizer: its tokens are words, and what a second model would say of them is made
 // up, but always the same.
 inline MethodContext TinyContext(const Transformer& model, const std::vector<int32_t>& prompt,
-                                 std::span<const PositionSpan> question = {}) {
+                                 const Backend& be, std::span<const PositionSpan> question = {}) {
+  const ModelShape& shape = model.config().shape;
   return {
-      .shape = model.config().shape,
+      .shape = shape,
       .tokens = static_cast<int64_t>(prompt.size()),
       .prompt = prompt,
       .question = question,
+      .parked_bytes = ParkedBytes(shape, be.cache_dtype()),
+      .layer_bytes = LayerBytes(shape, be.cache_dtype()),
       .pieces =
           [&prompt] {
             std::vector<std::string> words;
@@ -143,7 +146,7 @@ inline RunResult RunTiny(const Transformer& model, const std::vector<int32_t>& p
                          const RunOptions& options) {
   const auto tokens = static_cast<int64_t>(prompt.size());
   PruneChoice choice =
-      MakePolicy(options.spec, TinyContext(model, prompt, options.question), options.protection);
+      MakePolicy(options.spec, TinyContext(model, prompt, be, options.question), options.protection);
   RecordingPolicy policy(options.policy != nullptr ? *options.policy : *choice.policy);
   RunResult run;
   run.active = choice.active;

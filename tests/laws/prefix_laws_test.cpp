@@ -47,7 +47,8 @@ std::vector<MethodEntry> PrefixEntries() {
                  "sentence,floor=0,last=8,min=0",
        .shared = {3, false}},
       {.name = "sliminfer_sum",
-       .active = "sliminfer:layers=2/4,keep=112/64,block=16,score=mass,queries=4,sum=2,whole=sentence,min=0",
+       .active =
+           "sliminfer:layers=2/4,keep=112/64,block=16,last=1,score=mass,queries=4,sum=2,whole=sentence,min=0",
        .shared = {1, true}},
       {.name = "ftp_sum",
        .active = "ftp:eta=0.5,dense=2,first=10,last=8,sum=3,whole=sentence,min=0",
@@ -131,7 +132,7 @@ class PrefixBase : public testing::Test {
     tiny_ = MakeTiny({.head_dim = head_dim_});
   }
   PrefixRules Rules(const std::string& spec, const std::vector<int32_t>& prompt) const {
-    return RulesOf(*MakePolicy(spec, TinyContext(tiny_.Make(), prompt), {}).policy, kLayers,
+    return RulesOf(*MakePolicy(spec, TinyContext(tiny_.Make(), prompt, *backend_), {}).policy, kLayers,
                    static_cast<int64_t>(prompt.size()));
   }
   RunResult Run(const std::vector<int32_t>& prompt, const RunOptions& options) {

@@ -84,7 +84,7 @@ class TraceLaws : public testing::TestWithParam<Case> {
 };
 
 std::vector<bool> TraceLaws::Stages(bool after) const {
-  const PruneChoice choice = MakePolicy(GetParam().entry.active, TinyContext(model_, prompt_), {});
+  const PruneChoice choice = MakePolicy(GetParam().entry.active, TinyContext(model_, prompt_, *backend_), {});
   std::vector<bool> stages;
   for (int l = 0; l < static_cast<int>(kLayers); ++l) {
     stages.push_back(choice.policy->AttendsAt(l) ==

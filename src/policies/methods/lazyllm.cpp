@@ -16,7 +16,8 @@
 //
 // A parked hidden state takes d numbers; the keys and values it replaces take 2 G c (L - l). With few kv
 // heads a late stage would therefore cost memory: strict_memory moves stages beyond L - ceil(d / (2 G c)) to
-// that layer, and removes stages that would then coincide.
+// that layer, and removes stages that would then coincide. It counts bytes: beside keys and values in Q8_0 a
+// parked state, which is bf16, takes nearly twice as many layers.
 //
 // revive_mask says which keys a returning token sees. append: every attended token, as in the paper's text.
 // causal: only earlier positions. ALiBi has no bias for keys behind a query, so it needs causal.
@@ -124,6 +125,14 @@ void ClampStages(int last, LazyLlmConfig& config) {
   config.keep = keep.empty() ? std::vector{config.keep.front()} : std::move(keep);
 }
 
+// Prompt tokens that the last stage keeps.
+int64_t Stays(const LazyLlmConfig& c, int64_t tokens) {
+  for (size_t s = 0; s < c.layers.size(); ++s) {
+    tokens = std::min(tokens, std::max<int64_t>(CeilShare(c.keep[s], tokens), c.sink));
+  }
+  return tokens;
+}
+
 Keys LazyLlmKeys(LazyLlmConfig& c, const ModelShape& shape) {
   c.layers = StageLayers(shape);
   c.mask = shape.alibi ? ReviveMask::kCausal : ReviveMask::kAppend;
@@ -155,11 +164,16 @@ MethodInstance MakeLazyLlm(const MethodSpec& spec, const MethodContext& context)
   FillStages(c.keep, c.layers.size(), spec.name, "keep");
   if (!keys.Given("strict_memory")) c.strict_memory = c.paper ? 0 : 1;
   // Without revive nothing is parked.
-  if (c.strict_memory == 1 && c.revive) ClampStages(LastStageWithinMemory(shape), c);
+  if (c.strict_memory == 1 && c.revive) {
+    ClampStages(LastStageWithinMemory(shape, context.parked_bytes, context.layer_bytes), c);
+  }
   FindSentences(spec.name, context, c.scores);
   c.question.assign(context.question.begin(), context.question.end());
-  MethodInstance made = MakeInstance<LazyLlmPolicy>(
-      keys, {StageReason(c.layers, shape), LengthReason(context, c.minimum), WindowReason(context)}, c);
+  MethodInstance made =
+      MakeInstance<LazyLlmPolicy>(keys,
+                                  {StageReason(c.layers, shape), LengthReason(context, c.minimum),
+                                   NothingToDrop(context, Stays(c, context.tokens)), WindowReason(context)},
+                                  c);
   if (!c.revive) made.switched_off = kRevives;
   return made;
 }
