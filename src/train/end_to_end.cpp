@@ -39,7 +39,10 @@ class Masks {
 
   // M_s [rows] from the scores [prompt] before stage s. Each mask builds on the previous one.
   at::Tensor Next(int stage, const at::Tensor& scores) {
-    const SdtpStays stays = StaysAt(pass_.config, stage, prompt_, alive_);
+    Observation seen;
+    seen.prompt_tokens = prompt_;
+    seen.positions = alive_;
+    const SdtpStays stays = StaysAt(pass_.config, stage, seen);
     const at::Tensor mask = pass_.mask == MaskKind::kTopK ? TopK(scores, stays) : Gumbel(scores, stays);
     prompt_mask_ = prompt_mask_.defined() ? mask * prompt_mask_ : mask;
     return at::cat({prompt_mask_, at::ones({rows_ - prompt_}, at::kFloat)});

@@ -3,14 +3,16 @@
 // Before layer l_s, s = 1 ... S, over the rows that are left, x the hidden states that enter the layer:
 //   pi_i   = W2 gelu(W1 LayerNorm(x_i) + b1) + b2                      (1) one small network per stage
 //   s_i    = pi_i,0 - pi_i,1                                           (2) log-odds of keeping the token
-//   keep_s = round(r^s N)                                              (3) of the original prompt; half up
+//   keep_s = round(r^s N)                                              (3) of what entered; half up
 //   S      = the first 4, the last ceil(0.1 N), the best others by s   (4) ties: the earlier
 // The first and last rows of (4) count inside keep_s; if they are more, they all stay. The method does not
 // read attention, so it works with every kind of attention and every number of kv heads. Tokens keep their
 // positions.
 //
 // The paper does not say whether it counts layers from 0 or 1: layers 4, 7, ..., 31 of 32, counted from 0,
-// reproduce its FLOPs table. The 10 % are of the original prompt. LayerNorm and h = d / 4 follow DynamicViT,
+// reproduce its FLOPs table; SDTP-low's are 4, 9, 14, 19, 24. A file trained for the first has no predictors
+// for all of the second: each stage then uses the nearest layer that the file has, and the settings name it.
+// The 10 % are of the prompt, of what entered the model of it. LayerNorm and h = d / 4 follow DynamicViT,
 // on which the paper builds. The user supplies the file of predictors: file head of sdtp_predictor.cpp.
 //
 // Cost: 2 n (d h + 2 h) FLOPs per stage, 0.4 % of a prefill in all.
@@ -34,14 +36,13 @@ SdtpPolicy::SdtpPolicy(SdtpConfig config, SdtpFile file)
   for (const int layer : config_.layers) COPPICE_CHECK(StageOf(file_.layers(), layer) >= 0);
 }
 
-SdtpStays StaysAt(const SdtpConfig& config, int stage, int64_t prompt_tokens,
-                  std::span<const int32_t> positions) {
-  const int64_t n = prompt_tokens;
-  const auto rows = static_cast<int64_t>(positions.size());
+SdtpStays StaysAt(const SdtpConfig& config, int stage, const Observation& seen) {
+  const int64_t n = seen.entered_tokens();
+  const int64_t local = seen.LastEntered(CeilShare(config.local, n));
   return {.keep = RoundShare(std::pow(config.r, stage + 1), n),  // (3)
-          .first = RowsBelow(positions, config.first),
+          .first = RowsBelow(seen.positions, config.first),
           // The last row stays even where local is 0.
-          .last = std::max<int64_t>(1, rows - RowsBelow(positions, n - CeilShare(config.local, n)))};
+          .last = std::max<int64_t>(1, seen.rows() - RowsBelow(seen.positions, local))};
 }
 
 LayerPoint SdtpPolicy::FirstChoice() const {
@@ -52,7 +53,7 @@ TokenSet SdtpPolicy::BeforeLayer(const Observation& seen, Backend& be) {
   const int64_t rows = seen.rows();
   const int stage = StageOf(config_.layers, seen.layer);
   if (stage < 0 || config_.r >= 1) return TokenSet::All(rows);
-  const SdtpStays stays = StaysAt(config_, stage, seen.prompt_tokens, seen.positions);
+  const SdtpStays stays = StaysAt(config_, stage, seen);
   if (stays.All(rows)) return TokenSet::All(rows);
   const auto predictor = static_cast<size_t>(StageOf(file_.layers(), seen.layer));
   std::vector<float> score(static_cast<size_t>(rows));
@@ -76,8 +77,10 @@ Keys SdtpKeys(SdtpSettings& s, const ModelShape& shape) {
       Keys::File("file", &s.file, "a safetensors file", "predictors trained for this model",
                  "SDTP needs predictors trained for this very model, in a safetensors file (docs/methods.md: "
                  "format and training); none are published"),
-      {"preset", &s.low, "file low", "the file's stages, or the five of SDTP-low"},
-      {"stages", &s.stages, 1, shape.layers - 1, "number of stages, evenly from layer L / 8 to the last",
+      {"preset", &s.low, "file low",
+       "the file's stages, or the five of SDTP-low, at the nearest layers of the file"},
+      {"stages", &s.stages, 1, shape.layers - 1,
+       "number of stages, evenly from layer L / 8 to the last, at the nearest layers of the file",
        "the file's", "1 to L - 1"},
       LayersKey(c.layers, shape, "tokens are dropped before these layers", "the file's",
                 "layers of the file"),
@@ -88,11 +91,31 @@ Keys SdtpKeys(SdtpSettings& s, const ModelShape& shape) {
   };
 }
 
+// For each of the `wanted` layers another one of those that the file `has`, the nearest that leaves enough
+// for the layers above; both lists ascend.
+std::vector<int> NearestLayers(const std::vector<int>& wanted, const std::vector<int>& has) {
+  if (wanted.size() > has.size()) {
+    throw PruneError("sdtp: {} stages, at layers {}, need as many predictors; the file has those of {}",
+                     wanted.size(), fmt::join(wanted, "/"), fmt::join(has, "/"));
+  }
+  std::vector<int> nearest;
+  auto from = has.begin();
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const auto end = has.end() - static_cast<std::ptrdiff_t>(wanted.size() - i - 1);
+    const auto best = std::min_element(
+        from, end, [&](int a, int b) { return std::abs(a - wanted[i]) < std::abs(b - wanted[i]); });
+    nearest.push_back(*best);
+    from = best + 1;
+  }
+  return nearest;
+}
+
 void SetStages(const Keys& keys, const ModelShape& shape, const SdtpFile& file, SdtpSettings& s) {
   std::vector<int>& layers = s.config.layers;
   if (!keys.Given("layers")) {
     const bool as_file = !keys.Given("stages") || static_cast<size_t>(s.stages) == file.layers().size();
     layers = s.low ? SdtpLowLayers(shape) : as_file ? file.layers() : SdtpLayers(shape, s.stages);
+    if (s.low || !as_file) layers = NearestLayers(layers, file.layers());
   }
   if (keys.Given("stages") && static_cast<size_t>(s.stages) != layers.size()) {
     throw PruneError("sdtp: stages={} but {} layers: {}", s.stages, layers.size(), fmt::join(layers, "/"));
@@ -115,8 +138,13 @@ MethodInstance MakeSdtp(const MethodSpec& spec, const MethodContext& context) {
   if (!keys.Given("r")) s.config.r = file.r();
   if (!keys.Given("first")) s.config.first = file.first();
   if (!keys.Given("local")) s.config.local = file.local();
-  return MakeInstance<SdtpPolicy>(keys, {LengthReason(context, s.minimum), WindowReason(context)}, s.config,
-                                  std::move(file));
+  const SdtpConfig& c = s.config;
+  const double left = std::pow(c.r, static_cast<double>(c.layers.size()));
+  const int64_t stays = std::max(RoundShare(left, context.tokens),
+                                 c.first + std::max<int64_t>(1, CeilShare(c.local, context.tokens)));
+  return MakeInstance<SdtpPolicy>(
+      keys, {LengthReason(context, s.minimum), NothingToDrop(context, stays), WindowReason(context)}, c,
+      std::move(file));
 }
 
 }  // namespace

@@ -29,9 +29,8 @@ struct SdtpStays {
 
   bool All(int64_t rows) const { return std::max(keep, first + last) >= rows; }
 };
-// For rows at ascending `positions` of a prompt of `prompt_tokens`.
-SdtpStays StaysAt(const SdtpConfig& config, int stage, int64_t prompt_tokens,
-                  std::span<const int32_t> positions);
+// Reads the positions of `seen`, and how long the prompt is.
+SdtpStays StaysAt(const SdtpConfig& config, int stage, const Observation& seen);
 
 class SdtpPolicy final : public TokenPolicy {
  public:

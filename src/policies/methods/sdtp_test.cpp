@@ -173,6 +173,28 @@ TEST_F(Sdtp, ProtectedOnesCountInsideAndWin) {
   EXPECT_EQ(Ask(few, 4, {1, 3, 4, 5, 17, 18, 20}, 21, Hidden(7)).ToRows(), (Rows{0, 1, 5, 6}));
 }
 
+// Every second token entered the model, at its own position: budgets and the local tenth are of these.
+TEST_F(Sdtp, CountsAreOfWhatEntered) {
+  const std::vector<int> layers = {4, 7, 10, 13, 16, 19, 22, 25, 28, 31};
+  SdtpPolicy policy({.layers = layers}, Open(SdtpTestFile(layers, kHidden, 4)));
+  Rows entered;
+  for (int32_t p = 1; p < 2000; p += 2) entered.push_back(p);
+  const int64_t counts[] = {900, 810, 729, 656, 590, 531, 478, 430, 387, 349};
+  Rows there = entered;
+  for (size_t s = 0; s < layers.size(); ++s) {
+    const Tensor x = Hidden(static_cast<int64_t>(there.size()));
+    Scene scene(there, 2000, layers[s]);
+    scene.seen.hidden = x.view();
+    scene.seen.entered = entered;
+    Rows next;
+    for (const int32_t row : policy.BeforeLayer(scene.seen, *scene.be).ToRows())
+      next.push_back(there[static_cast<size_t>(row)]);
+    ASSERT_EQ(static_cast<int64_t>(next.size()), counts[s]) << s;
+    EXPECT_EQ(next[next.size() - 100], 1801);
+    there = next;
+  }
+}
+
 TEST_F(Sdtp, TheBestScoresStayAndTiesGoToTheEarlier) {
   const SdtpTestFile file({4}, kHidden, 4);
   const auto be = MakeBackend("reference", {});
@@ -309,9 +331,23 @@ TEST_F(Sdtp, SettingsNameEverything) {
               HasSubstr(",preset=file,stages=2,layers=7/31,r=0.8,first=0,local=0.25,min=0"));
   EXPECT_THAT(SettingsOf(method, "sdtp:stages=4,file=" + path, Small()),
               HasSubstr(",stages=4,layers=4/13/22/31,"));
+  EXPECT_THAT(ErrorOf([&] { MakeMethod(method, "sdtp:preset=low,stages=4,file=" + path, Small()); }),
+              HasSubstr("stages=4 but 5 layers: 4/10/13/19/25"));
   const std::string low = folder_.Write("low", SdtpTestFile({4, 9, 14, 19, 24}, kHidden, 4).Bytes());
   EXPECT_THAT(SettingsOf(method, "sdtp:preset=low,file=" + low, Small()),
               HasSubstr("preset=low,stages=5,layers=4/9/14/19/24,"));
+  // With the file that the trainer makes by default, every preset and number of stages works, at the nearest
+  // layers that the file has.
+  EXPECT_THAT(SettingsOf(method, "sdtp:preset=low,file=" + path, Small()),
+              HasSubstr("preset=low,stages=5,layers=4/10/13/19/25,"));
+  EXPECT_THAT(SettingsOf(method, "sdtp:stages=5,file=" + path, Small()),
+              HasSubstr("preset=file,stages=5,layers=4/10/19/25/31,"));
+  EXPECT_THAT(SettingsOf(method, "sdtp:stages=9,file=" + path, Small()),
+              HasSubstr("stages=9,layers=4/7/10/13/19/22/25/28/31,"));
+  for (int stages = 1; stages <= 10; ++stages) {
+    EXPECT_THAT(SettingsOf(method, fmt::format("sdtp:stages={},file={}", stages, path), Small()),
+                HasSubstr(fmt::format("stages={},layers=4", stages)));
+  }
   ModelShape windowed = Small();
   windowed.window = 1500;
   EXPECT_EQ(MakeMethod(method, "sdtp:file=" + path, windowed, 1500).reason, "");
@@ -338,10 +374,10 @@ TEST_F(Sdtp, Refuses) {
       {"layers=7/4", "layers=7/4 must ascend"},
       {"layers=none", "layers=none"},
       {"layers=4/7,stages=3", "stages=3 but 2 layers: 4/7"},
-      {"stages=2", "no predictor for layer 31"},
+      {"stages=4", "4 stages, at layers 4/13/22/31, need as many predictors; the file has those of 4/7/10"},
       {"stages=0", "stages=0"},
-      {"preset=low", "no predictor for layer 9"},
-      {"preset=low,stages=4", "stages=4 but 5 layers"},
+      {"preset=low",
+       "5 stages, at layers 4/9/14/19/24, need as many predictors; the file has those of 4/7/10"},
       {"preset=high", "it can be file, low"},
       {"r=0", "r=0"},
       {"r=2", "r=2"},
