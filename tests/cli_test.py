@@ -87,7 +87,7 @@ class Run(Case):
 
     def test_protected_tokens_stay(self):
         args = ["run", "-m", MODEL, "-f", PROMPT_2K, "-n", "1", "--temp", "0", "--json", "--prune",
-                "sliminfer:layers=4,keep=128,block=64,min=0"]
+                "sliminfer:layers=4,keep=128,block=64,last=1,min=0"]
         plain = json.loads(self.good(*args))["prune"]["kept_per_layer"][4]
         more = json.loads(self.good(*args, "--protect-first", "500", "--protect-last", "300"))["prune"]["kept_per_layer"][4]
         self.assertLessEqual(plain, 128)
@@ -236,13 +236,13 @@ class Chat(Case):
                     layers.append(positions_of(line["kept"]) if "kept" in line else layers[-1])
                 return ["".join(tokens[p] for p in layer) for layer in layers]
 
-            for prune in ["sliminfer:layers=2/5,keep=64/32,block=16,min=0", "lazyllm:layers=2/5,keep=0.1,min=0",
+            for prune in ["sliminfer:layers=2/5,keep=64/32,block=16,last=1,min=0", "lazyllm:layers=2/5,keep=0.1,min=0",
                           "static:layer=2,keep=0.1,min=0", "snapkv:cap=128,window=8,min=0"]:
                 for layer in kept(prune):
                     self.assertIn(secret, layer, prune)
                     self.assertIn("Answer in one word.", layer, prune)  # a system message is protected by itself
             messages[0]["protect"] = messages[2]["protect"] = False
-            last = kept("sliminfer:layers=2/5,keep=64/32,block=16,min=0")[-1]
+            last = kept("sliminfer:layers=2/5,keep=64/32,block=16,last=1,min=0")[-1]
             self.assertNotIn(secret, last)
             for bad in ["{}", "[]", "[1]", "not json", '[{"role": "user"}]', '[{"role": "user", "content": 1}]',
                         '[{"role": "user", "content": "x", "protect": 1}]', '[{"role": "user", "content": "x", "question": 1}]']:

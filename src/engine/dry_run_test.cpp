@@ -104,6 +104,22 @@ TEST_F(DryRunTest, SlimInferExchangesBlocksAtThePublishedBudgets) {
   }
 }
 
+// The paper's table 2 at 8k tokens, which fit the first budget: 20.3 % of the cache is saved at the later
+// stages. Prompts below that are pruned there too.
+TEST_F(DryRunTest, SlimInferPrunesPromptsWithinItsFirstBudget) {
+  const ModelConfig llama = ParseShape("llama-3.1-8b").config;
+  for (const auto& [tokens, saved] : {std::pair(8192, 0.203), {6144, 0.146}, {3000, 0.020}}) {
+    SCOPED_TRACE(tokens);
+    const DryRun plan = PlanRun(llama, Prompt(tokens), "sliminfer:revive=none", *backend_);
+    EXPECT_TRUE(plan.active) << plan.reason;
+    const double share =
+        static_cast<double>(plan.ledger.kv_bytes) / static_cast<double>(plan.ledger.kv_bytes_dense);
+    EXPECT_NEAR(1 - share, saved, 0.0006);
+    EXPECT_LT(plan.ledger.prefill_flops(), plan.ledger.prefill_flops_dense());
+  }
+  EXPECT_FALSE(PlanRun(llama, Prompt(2048), "sliminfer", *backend_).active);
+}
+
 TEST_F(DryRunTest, ScoresDecideTheRest) {
   const DryRun half = Plan(1000, "ftp:eta=0.9,dense=1,first=0,last=1,min=0");
   const double rows = static_cast<double>(half.ledger.layers()[1].ffn_rows);

@@ -112,19 +112,28 @@ PruneChoice MakePolicy(std::string_view spec, const MethodContext& whole, const 
   if (selects) context.question = {};
   MethodContext renumbered = context;  // and so is the text at each position
   renumbered.pieces = {};
+  // Methods that select the input come first: the others' budgets and break-even lengths are of what enters.
+  std::vector<MethodInstance> made(methods.size());
+  for (const bool selecting : {true, false}) {
+    for (size_t i = 0; i < methods.size(); ++i) {
+      const MethodInfo& info = FindMethod(methods[i].name);
+      if (((info.traits & kSelectsInput) != 0) != selecting) continue;
+      made[i] = info.make(methods[i], selects && !selecting ? renumbered : context);
+      if (made[i].entering >= 0) renumbered.tokens = std::min(renumbered.tokens, made[i].entering);
+    }
+  }
   std::vector<std::unique_ptr<TokenPolicy>> policies;
   std::vector<Named> named;
-  for (const MethodSpec& method : methods) {
-    const MethodInfo& info = FindMethod(method.name);
-    MethodInstance made =
-        info.make(method, selects && (info.traits & kSelectsInput) == 0 ? renumbered : context);
-    named.push_back({info.name, info.traits & ~made.switched_off});
+  for (size_t m = 0; m < methods.size(); ++m) {
+    const MethodInfo& info = FindMethod(methods[m].name);
+    named.push_back({info.name, info.traits & ~made[m].switched_off});
     for (size_t i = 0; i + 1 < named.size(); ++i) RefuseConflict(named[i], named.back());
-    choice.spec += (choice.spec.empty() ? "" : "+") + made.settings;
-    if (made.policy) {
-      policies.push_back(std::move(made.policy));
+    choice.spec += (choice.spec.empty() ? "" : "+") + made[m].settings;
+    if (made[m].policy) {
+      policies.push_back(std::move(made[m].policy));
     } else {
-      choice.reason += fmt::format("{}{}: {}", choice.reason.empty() ? "" : "; ", method.name, made.reason);
+      choice.reason +=
+          fmt::format("{}{}: {}", choice.reason.empty() ? "" : "; ", methods[m].name, made[m].reason);
     }
   }
   if (choice.spec.empty()) choice.spec = "none";

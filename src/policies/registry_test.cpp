@@ -56,8 +56,8 @@ TEST(MakePolicy, BareNamesAreThePresetsWrittenOut) {
   EXPECT_EQ(
       both.spec,
       "sliminfer:layers=10/20/30,start=10,keep=8192/4096/2048,decode_keep=8192/4096/2048,block=64,unit=8,"
-      "window=4,score=units,gamma=0.9,revive=aux,revive_cap=4,queries=1,ask=end,pool=mean,skip_sink=0,widen="
-      "0,sum=1,whole=none,min=4096"
+      "window=4,last=64,score=units,gamma=0.9,revive=aux,revive_cap=4,queries=1,ask=end,pool=mean,skip_sink=0,widen="
+      "0,sum=1,whole=none,min=2048"
       "+ftp:eta=0.9,dense=10,first=100,last=50,queries=50,ask=end,pool=mean,skip_sink=0,widen=0,sum=1,"
       "whole=none,fill=none,choose=mass,seed=0,min=1024");
   EXPECT_TRUE(both.active);
@@ -198,11 +198,10 @@ TEST(MakePolicy, StandsAsideWithAReason) {
   };
   EXPECT_EQ(reason("ftp", 1023, Llama8B()), "ftp: 1023 prompt tokens are below its break-even of 1024");
   EXPECT_EQ(reason("ftp", 1024, Llama8B()), "");
-  EXPECT_EQ(reason("sliminfer", 4095, Llama8B()),
-            "sliminfer: 4095 prompt tokens are below its break-even of 4096");
-  EXPECT_EQ(reason("sliminfer", 8192, Llama8B()),
-            "sliminfer: 8192 prompt tokens fit its first budget of 8192");
-  EXPECT_EQ(reason("sliminfer", 8193, Llama8B()), "");
+  EXPECT_EQ(reason("sliminfer", 2048, Llama8B()),
+            "sliminfer: 2048 prompt tokens fit its last budget of 2048");
+  EXPECT_EQ(reason("sliminfer", 2049, Llama8B()), "");
+  EXPECT_EQ(reason("sliminfer", 8192, Llama8B()), "");
   ModelShape windowed = Llama8B();
   windowed.window = 4096;
   EXPECT_EQ(reason("ftp", 4096, windowed), "");
@@ -214,7 +213,7 @@ TEST(MakePolicy, StandsAsideWithAReason) {
   const PruneChoice mixed = Make("sliminfer+ftp", Llama8B(), 2000);
   EXPECT_TRUE(mixed.active);  // FTP acts
   EXPECT_THAT(mixed.reason, HasSubstr("sliminfer: 2000 prompt tokens"));
-  EXPECT_THAT(Make("sliminfer+ftp", Llama8B(), 500).reason, HasSubstr("of 4096; ftp: 500"));
+  EXPECT_THAT(Make("sliminfer+ftp", Llama8B(), 500).reason, HasSubstr("of 2048; ftp: 500"));
 }
 
 TEST(MakePolicy, AModelOfOneLayerHasNoStage) {

@@ -61,7 +61,7 @@ std::vector<Method> Variants() {
   return {variant("lazyllm", "lazyllm_that_revives_nothing", "lazyllm:layers=2/4,keep=0.5,revive=none,min=0",
                   "lazyllm:layers=2/4,keep=1,revive=none,min=0", kRevives),
           variant("sliminfer", "sliminfer_that_revives_nothing",
-                  "sliminfer:layers=2/4,keep=112/64,block=16,revive=none,min=0",
+                  "sliminfer:layers=2/4,keep=112/64,block=16,last=1,revive=none,min=0",
                   "sliminfer:layers=2/4,keep=1,revive=none,min=0", kRevives),
           variant("random", "random_input", "random:keep=0.6,min=0", "random:keep=1,min=0", kDropsRows)};
 }

@@ -1,6 +1,7 @@
 // One row per pruning method: settings under which the laws of pruning are tried (tests/laws/laws_test.cpp).
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,10 @@ struct MethodEntry {
   LayerPoint shared =
       {};                 // up to here `active` lets a prompt take over states of an earlier one; {}: nothing
   std::string bare = {};  // what the method is called with at least; empty: its name
+  bool counts = true;     // its settings say how much stays, and scores only which
+  // Settings that prune 256 tokens and promise that the last `question_tokens` stay; empty: `active`.
+  std::string question = {};
+  int64_t question_tokens = 1;
 };
 
 // Predictors for layers 2 and 4 of the tiny model (hidden size 64), irregular but always the same.
@@ -33,6 +38,8 @@ inline const std::string& TinySdtpFile() {
   static const std::string path = folder.Write("laws-sdtp.safetensors", SdtpTestFile({2, 4}, 64, 16).Bytes());
   return path;
 }
+
+inline void PrintTo(const MethodEntry& entry, std::ostream* out) { *out << entry.name; }
 
 inline std::vector<MethodEntry> LawEntries() {
   const std::string sdtp = "sdtp:file=" + TinySdtpFile();
@@ -60,30 +67,38 @@ inline std::vector<MethodEntry> LawEntries() {
                    "ftp:eta=0.7,dense=2,first=10,last=8,min=0", "ftp:eta=0.5,dense=2,first=10,last=8,min=0",
                    "ftp:eta=0.2,dense=2,first=10,last=8,min=0", "ftp:eta=0.2,dense=1,first=0,last=1,min=0"},
        .ties = true,
-       .shared = {2, true}},
+       .shared = {2, true},
+       .counts = false,
+       .question = "ftp:eta=0.2,dense=1,min=0",
+       .question_tokens = 50},
       {.name = "sdtp",
        .identity = {sdtp + ",r=1,min=0", sdtp + ",local=1,min=0"},
        .active = sdtp + ",r=0.6,min=0",
        .first_layer = 2,
        .cheaper = {sdtp + ",r=1,min=0", sdtp + ",r=0.8,min=0", sdtp + ",r=0.5,min=0", sdtp + ",r=0.2,min=0"},
        .shared = {2, false},
-       .bare = sdtp},
+       .bare = sdtp,
+       .question = sdtp + ",r=0.4,min=0",
+       .question_tokens = 26},
       {.name = "sliminfer",
        .identity = {"sliminfer:layers=2/4,keep=1,min=0",
                     "sliminfer:layers=2/4,keep=200/200,revive=none,min=0",
                     "sliminfer:layers=1/2/3/4/5,keep=100000,min=0",
                     "sliminfer:layers=2/4,keep=1,score=mass,pool=max,skip_sink=4,widen=3,min=0",
                     "sliminfer:layers=2/4,keep=1,score=mass,sum=2,whole=sentence,min=0"},
-       .active = "sliminfer:layers=2/4,keep=112/64,block=16,unit=8,window=4,gamma=1,revive_cap=2,min=0",
+       .active =
+           "sliminfer:layers=2/4,keep=112/64,block=16,last=1,unit=8,window=4,gamma=1,revive_cap=2,min=0",
        .first_layer = 2,
-       .cheaper = {"sliminfer:layers=2/4,keep=200/200,block=16,min=0",
-                   "sliminfer:layers=2/4,keep=160/112,block=16,min=0",
-                   "sliminfer:layers=2/4,keep=112/112,block=16,min=0",
-                   "sliminfer:layers=2/4,keep=112/64,block=16,min=0",
-                   "sliminfer:layers=2/4,keep=48/32,block=16,min=0",
-                   "sliminfer:layers=1/2,keep=48/32,block=16,min=0"},
+       .cheaper = {"sliminfer:layers=2/4,keep=200/200,block=16,last=1,min=0",
+                   "sliminfer:layers=2/4,keep=160/112,block=16,last=1,min=0",
+                   "sliminfer:layers=2/4,keep=112/112,block=16,last=1,min=0",
+                   "sliminfer:layers=2/4,keep=112/64,block=16,last=1,min=0",
+                   "sliminfer:layers=2/4,keep=48/32,block=16,last=1,min=0",
+                   "sliminfer:layers=1/2,keep=48/32,block=16,last=1,min=0"},
        .ties = true,
-       .shared = {1, true}},
+       .shared = {1, true},
+       .question = "sliminfer:layers=2/4,keep=192/128,decode_keep=128,gamma=2,min=0",
+       .question_tokens = 64},
       {.name = "coppice",
        .identity = {"coppice:layers=2/4,keep=1,min=0", "coppice:layers=1/2/3/4/5,keep=1,revive_mass=0,min=0",
                     "coppice:layers=2/4,keep=1,queries=8/1,pool=max/mean,widen=4/0,revive=none,min=0",
@@ -96,7 +111,9 @@ inline std::vector<MethodEntry> LawEntries() {
                    "coppice:layers=2/4,keep=0.4/0.1,widen=16/8,floor=0,last=8,min=0",
                    "coppice:layers=1/2,keep=0.2/0.1,widen=16/8,floor=0,last=8,min=0"},
        .ties = true,
-       .shared = {2, false}},
+       .shared = {2, false},
+       .question = "coppice:layers=2/4,keep=0.4/0.1,min=0",
+       .question_tokens = 64},
       {.name = "random",
        .identity = {"random:keep=1,min=0", "random:layers=2/4,keep=1,min=0"},
        .active = "random:layers=2/4,keep=0.5,min=0",
@@ -109,7 +126,8 @@ inline std::vector<MethodEntry> LawEntries() {
        .first_layer = -1,
        .cheaper = {"selective:model=tiny,keep=1,min=0", "selective:model=tiny,keep=0.8,unit=token,min=0",
                    "selective:model=tiny,keep=0.4,unit=token,min=0"},
-       .bare = "selective:model=tiny"},
+       .bare = "selective:model=tiny",
+       .counts = false},
       {.name = "static",
        .identity = {"static:layer=2,keep=1,min=0"},
        .active = "static:layer=2,keep=0.5,min=0",
@@ -149,17 +167,20 @@ inline std::vector<MethodEntry> LawEntries() {
        .identity = {"minference:vertical=1000,slash=1000,min=0"},
        .active = "minference:vertical=30,slash=100,min=0",
        .first_layer = 0,
-       .tokens = 500},
+       .tokens = 500,
+       .counts = false},
       {.name = "flexprefill",
        .identity = {"flexprefill:gamma=1,min=0", "flexprefill:gamma=0.5,min_budget=1000,min=0"},
        .active = "flexprefill:gamma=0.3,min_budget=16,block=16,min=0",
        .first_layer = 0,
-       .tokens = 500},
+       .tokens = 500,
+       .counts = false},
       {.name = "xattention",
        .identity = {"xattention:threshold=1,min=0"},
        .active = "xattention:threshold=0.3,stride=4,block=16,min=0",
        .first_layer = 0,
-       .tokens = 500},
+       .tokens = 500,
+       .counts = false},
   };
 }
 

@@ -91,7 +91,7 @@ TEST_P(MethodLaws, FtpKeepsTheCacheAndTheEnds) {
 // T-SL2, T-SL4, T-SL5: blocks 0 and the tail stay, budgets hold, and the cache's bytes are the formula's.
 TEST_P(MethodLaws, SlimInferFillsItsBudgets) {
   const RunResult run =
-      Run({.spec = "sliminfer:layers=2/4,keep=112/64,block=16,revive=none,min=0", .decode = 5});
+      Run({.spec = "sliminfer:layers=2/4,keep=112/64,block=16,last=1,revive=none,min=0", .decode = 5});
   // 200 tokens are 12 blocks and a tail of 8: 112 is 6 blocks and the tail, 64 is 3 and the tail.
   const int64_t rows[] = {200, 200, 6 * 16 + 8, 6 * 16 + 8, 3 * 16 + 8, 3 * 16 + 8};
   int64_t bytes = 0;
@@ -121,7 +121,7 @@ TEST_P(MethodLaws, SlimInferFillsItsBudgets) {
 // The first and the last layer that a stage may name.
 TEST_P(MethodLaws, StagesAtTheEdges) {
   const RunResult run =
-      Run({.spec = "sliminfer:layers=1/5,keep=112/64,block=16,revive=none,min=0", .decode = 1});
+      Run({.spec = "sliminfer:layers=1/5,keep=112/64,block=16,last=1,revive=none,min=0", .decode = 1});
   const int64_t rows[] = {200, 104, 104, 104, 104, 56};
   const int64_t ffn[] = {104, 104, 104, 104, 56, 1};
   for (size_t l = 0; l < 6; ++l) {
@@ -133,17 +133,17 @@ TEST_P(MethodLaws, StagesAtTheEdges) {
 // A share counts of what is left where one value stands for all stages, and of the prompt where each has its
 // own.
 TEST_P(MethodLaws, SlimInferShares) {
-  const RunResult halves = Run({.spec = "sliminfer:layers=2/4,keep=0.5,block=8,revive=none,min=0"});
+  const RunResult halves = Run({.spec = "sliminfer:layers=2/4,keep=0.5,block=8,last=1,revive=none,min=0"});
   EXPECT_EQ(halves.state.layers[2].cache.rows(), 96);  // 100 tokens hold 12 whole blocks
   EXPECT_EQ(halves.state.layers[4].cache.rows(), 48);
-  const RunResult each = Run({.spec = "sliminfer:layers=2/4,keep=0.5/0.4,block=8,revive=none,min=0"});
+  const RunResult each = Run({.spec = "sliminfer:layers=2/4,keep=0.5/0.4,block=8,last=1,revive=none,min=0"});
   EXPECT_EQ(each.state.layers[2].cache.rows(), 96);
   EXPECT_EQ(each.state.layers[4].cache.rows(), 80);
 }
 
 // SlimInfer decides first, FTP chooses among the survivors; both show in the ledger.
 TEST_P(MethodLaws, SlimInferAndFtpCompose) {
-  const std::string slim = "sliminfer:layers=2/4,keep=112/64,block=16,revive=none,min=0";
+  const std::string slim = "sliminfer:layers=2/4,keep=112/64,block=16,last=1,revive=none,min=0";
   const std::string ftp = "ftp:eta=0.5,dense=1,first=10,last=8,min=0";
   const RunResult both = Run({.spec = slim + "+" + ftp});
   const RunResult alone = Run({.spec = slim});
@@ -169,11 +169,11 @@ TEST_P(MethodLaws, SlimInferAndFtpCompose) {
 // Protected positions survive every stage and run every FFN; the rest is still pruned.
 TEST_P(MethodLaws, ProtectionHolds) {
   const Protection protection{.first = 37, .last = 41};
-  const RunResult run = Run(
-      {.spec =
-           "sliminfer:layers=2/4,keep=32,block=16,revive=none,min=0+ftp:eta=0.3,dense=1,first=0,last=1,min=0",
-       .protection = protection,
-       .decode = 2});
+  const RunResult run =
+      Run({.spec = "sliminfer:layers=2/"
+                   "4,keep=32,block=16,last=1,revive=none,min=0+ftp:eta=0.3,dense=1,first=0,last=1,min=0",
+           .protection = protection,
+           .decode = 2});
   for (size_t l = 0; l < 6; ++l) {
     const Positions cached = PositionsOf(run.state.layers[l].cache);
     for (int32_t p = 0; p < kTokens + 2; ++p) {
@@ -184,9 +184,9 @@ TEST_P(MethodLaws, ProtectionHolds) {
   }
   EXPECT_LT(run.state.layers[5].cache.rows(), 120);
   // More protection than there are tokens is everything.
-  ExpectSameLogits(
-      Run({.spec = "sliminfer:layers=2,keep=32,block=16,revive=none,min=0", .protection = {.last = 100000}}),
-      Run({}));
+  ExpectSameLogits(Run({.spec = "sliminfer:layers=2,keep=32,block=16,last=1,revive=none,min=0",
+                        .protection = {.last = 100000}}),
+                   Run({}));
 }
 
 // A token decoded after a dense prefill gets the logits that a prefill of the longer text gives: bit for bit
@@ -211,10 +211,9 @@ TEST_P(MethodLaws, DecodeIsPrefillOfTheLongerText) {
 
 // Forty tokens after a prompt cut to two blocks: all of them stay in every layer.
 TEST_P(MethodLaws, GeneratedTokensAreNeverPruned) {
-  const RunResult run = Run(
-      {.spec =
-           "sliminfer:layers=1,keep=32,block=16,revive=none,min=0+ftp:eta=0.1,dense=0,first=0,last=1,min=0",
-       .decode = 40});
+  const RunResult run = Run({.spec = "sliminfer:layers=1,keep=32,block=16,last=1,revive=none,min=0+ftp:eta=0."
+                                     "1,dense=0,first=0,last=1,min=0",
+                             .decode = 40});
   for (const LayerState& layer : run.state.layers) {
     const LayerCache& cache = layer.cache;
     for (int32_t p = kTokens; p < kTokens + 40; ++p) ASSERT_TRUE(Has(PositionsOf(cache), p));
@@ -226,7 +225,7 @@ TEST_P(MethodLaws, WindowedLayersStandAside) {
   llama_.config.shape.window = 64;
   const RunResult dense = Run({});
   for (const char* spec : {"ftp:eta=0.5,dense=0,first=0,last=8,min=0",
-                           "sliminfer:layers=2,keep=32,block=16,revive=none,min=0"}) {
+                           "sliminfer:layers=2,keep=32,block=16,last=1,revive=none,min=0"}) {
     const RunResult run = Run({.spec = spec});
     EXPECT_FALSE(run.active);
     EXPECT_NE(run.reason.find("window of 64"), std::string::npos) << run.reason;

@@ -10,6 +10,7 @@ struct SlimInfer : Method {
     std::vector<size_t> layers, keep;
     std::vector<size_t> decode_keep = {};  // empty: as `keep`
     size_t block, unit, window;
+    size_t last = 1;  // so many last tokens stay, with the blocks that hold them
     double gamma = 0.9;
     bool revive = false;
     size_t revive_cap = 4;
@@ -35,14 +36,23 @@ struct SlimInfer : Method {
     }
     return blocks;
   }
-  size_t Tail(const Pass& pass) const { return (pass.prompt - 1) / o.block; }
+  size_t LastBlock(const Pass& pass) const { return (pass.prompt - 1) / o.block; }
+  // Block 0, and the blocks of the last tokens: those that are kept for the question, those that score.
+  Set Always(const Pass& pass) const {
+    const size_t tail = std::min(pass.prompt, std::max(o.last, o.window));
+    return Either({0}, Blocks(Range(pass.prompt - tail, pass.prompt)));
+  }
+  // Blocks of a budget, apart from those that always stay.
+  size_t Room(const Pass& pass, size_t budget) const {
+    return budget / o.block - std::min(Always(pass).size(), budget / o.block);
+  }
 
   // r(j) = max over units of mean over heads of (mean of the last w queries) . (mean key of a unit), for the
   // blocks named; the last w queries of all tokens so far.
   Row Scores(const Pass& pass, size_t layer, const Set& blocks, const Set& queries) const {
     const size_t c = pass.model.dim();
     const size_t w = std::min(o.window, queries.size());
-    Row r(Tail(pass) + 1, -kInfinity);
+    Row r(LastBlock(pass) + 1, -kInfinity);
     for (const size_t j : blocks) {
       const size_t end = std::min(pass.prompt, (j + 1) * o.block);
       for (size_t u = j * o.block; u < end; u += o.unit) {
@@ -76,9 +86,8 @@ struct SlimInfer : Method {
       active.push_back(blocks);
       if (o.keep[s] >= pass.alive.size()) continue;
       const Row r = Scores(pass, layer, blocks, pass.alive);
-      const Set always = Both(blocks, Sorted({0, Tail(pass)}));
-      const size_t room = o.keep[s] / o.block - std::min<size_t>(2, o.keep[s] / o.block);
-      const auto best = Best(Without(blocks, always), r, room, Scale::kSpread, pass);
+      const Set always = Always(pass);
+      const auto best = Best(Without(blocks, always), r, Room(pass, o.keep[s]), Scale::kSpread, pass);
       active[s] = Either(always, Sorted(best));
       pass.Leave(Without(pass.alive, Tokens(pass, active[s])), layer + 1, true, o.revive);
     }
@@ -93,7 +102,7 @@ struct SlimInfer : Method {
   };
   Offer Offered(const Pass& pass, size_t s, size_t layer) const {
     Offer offer;
-    for (size_t j = 0; j <= Tail(pass); ++j) {
+    for (size_t j = 0; j <= LastBlock(pass); ++j) {
       const size_t i = j * o.block;
       if (pass.Has(layer + 1, i)) {
         offer.with_keys.push_back(j);
@@ -102,12 +111,9 @@ struct SlimInfer : Method {
       }
     }
     offer.r = Scores(pass, layer, Either(offer.with_keys, offer.parked), Range(0, pass.current + 1));
-    const size_t budget = (o.decode_keep.empty() ? o.keep : o.decode_keep)[s];
-    offer.room = budget / o.block - std::min<size_t>(2, budget / o.block);
+    offer.room = Room(pass, (o.decode_keep.empty() ? o.keep : o.decode_keep)[s]);
     return offer;
   }
-  Set Always(const Pass& pass) const { return Sorted({0, Tail(pass)}); }
-
   // The blocks that a step wants, whether they have keys or not.
   Set Wanted(Pass& pass, const Offer& offer) const {
     const Set rivals = Without(Either(offer.with_keys, offer.parked), Always(pass));

@@ -14,9 +14,10 @@ namespace {
 class OracleSlimInfer : public OracleTest {
  protected:
   OracleCase Case(const oracle::SlimInfer::Options& o) const {
-    std::string spec = fmt::format(
-        "sliminfer:layers={},keep={},block={},unit={},window={},gamma={},revive={}", fmt::join(o.layers, "/"),
-        fmt::join(o.keep, "/"), o.block, o.unit, o.window, o.gamma, o.revive ? "aux" : "none");
+    std::string spec =
+        fmt::format("sliminfer:layers={},keep={},block={},unit={},window={},last={},gamma={},revive={}",
+                    fmt::join(o.layers, "/"), fmt::join(o.keep, "/"), o.block, o.unit, o.window, o.last,
+                    o.gamma, o.revive ? "aux" : "none");
     if (!o.decode_keep.empty()) spec += fmt::format(",decode_keep={}", fmt::join(o.decode_keep, "/"));
     if (o.revive) spec += fmt::format(",revive_cap={}", o.revive_cap);
     if (o.unit == o.block) spec += o.largest_keys ? ",score=max" : ",score=avg";
@@ -53,6 +54,23 @@ TEST_P(OracleSlimInfer, RandomModelInFp32) {
   const oracle::SlimInfer::Options base{
       .layers = {2, 4}, .keep = {112, 64}, .decode_keep = {80, 48}, .block = 16, .unit = 8, .window = 4};
   for (const auto& o : Variants(base)) Compare(RandomText(200, 3), Case(o));
+}
+
+// A tail of two or three blocks, as the prompt ends in them; in the second case it takes the whole budget.
+TEST_P(OracleSlimInfer, LongerTailsInFp32) {
+  if (!arithmetic().exact) GTEST_SKIP() << "sets are only compared where scores are exact, or far apart";
+  oracle::SlimInfer::Options o{.layers = {2, 4},
+                               .keep = {112, 96},
+                               .decode_keep = {96, 80},
+                               .block = 16,
+                               .unit = 8,
+                               .window = 4,
+                               .last = 32,
+                               .revive = true};
+  for (const int64_t tokens : {192, 193, 200, 207}) Compare(RandomText(tokens, 3), Case(o));
+  o.decode_keep = {64, 32};
+  o.window = 40;
+  Compare(RandomText(200, 3), Case(o));
 }
 
 // The papers' ablation of the score: a block's key is the mean, or by channel the maximum, of all its keys.

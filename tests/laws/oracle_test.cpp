@@ -14,7 +14,8 @@ namespace {
 class Oracle : public OracleTest {};
 
 const char* const kFtpSpec = "ftp:eta=0.85,dense=1,first=10,last=8,min=0";
-const char* const kSlimSpec = "sliminfer:layers=2/4,keep=112/64,block=16,unit=8,window=4,revive=none,min=0";
+const char* const kSlimSpec =
+    "sliminfer:layers=2/4,keep=112/64,block=16,last=1,unit=8,window=4,revive=none,min=0";
 
 oracle::SlimInfer::Options Slim() {
   return {.layers = {2, 4}, .keep = {112, 64}, .block = 16, .unit = 8, .window = 4};
@@ -38,7 +39,7 @@ std::vector<OracleCase> Cases() {
 
 // T-SL7: blocks and units of one token rank by the last query's raw product with each key.
 OracleCase PerToken() {
-  return {"sliminfer:layers=2/4,keep=90/31,block=1,unit=1,window=1,revive=none,min=0",
+  return {"sliminfer:layers=2/4,keep=90/31,block=1,last=1,unit=1,window=1,revive=none,min=0",
           [] {
             return MethodsOf<oracle::SlimInfer>(oracle::SlimInfer::Options{
                 .layers = {2, 4}, .keep = {90, 31}, .block = 1, .unit = 1, .window = 1});

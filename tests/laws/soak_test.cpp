@@ -127,7 +127,8 @@ struct SoakCase {
 };
 
 const std::string kSlim =
-    "sliminfer:layers=2/4,keep=64/48,decode_keep=48/32,block=8,unit=4,window=1,gamma=1,revive_cap=1,min=0";
+    "sliminfer:layers=2/4,keep=64/48,decode_keep=48/"
+    "32,block=8,last=1,unit=4,window=1,gamma=1,revive_cap=1,min=0";
 const std::string kLazy = "lazyllm:layers=2/4,keep=0.3,min=0";
 
 std::vector<SoakCase> SoakCases() {
@@ -210,7 +211,8 @@ TEST(SoakGamma, SwapsFollowTheOverlap) {
   const auto attended = [&](const std::string& gamma, int64_t* swaps) {
     Steps run(
         tiny, prompt, *be,
-        "sliminfer:layers=2,keep=64,decode_keep=48,block=8,unit=4,window=1,revive=none,min=0,gamma=" + gamma);
+        "sliminfer:layers=2,keep=64,decode_keep=48,block=8,last=1,unit=4,window=1,revive=none,min=0,gamma=" +
+            gamma);
     std::vector<Positions> blocks;
     for (const int32_t token : fed) {
       run.Step(token);
@@ -265,7 +267,8 @@ Request LongRequest(const std::string& prune) {
 
 // Offloads in the first step, and exchanges blocks in every one.
 const std::string kSwapping =
-    "sliminfer:layers=1/2,keep=128/96,decode_keep=96/64,block=16,unit=8,window=1,gamma=2,revive_cap=1,min=0";
+    "sliminfer:layers=1/2,keep=128/96,decode_keep=96/"
+    "64,block=16,last=1,unit=8,window=1,gamma=2,revive_cap=1,min=0";
 
 class SoakEngine : public testing::TestWithParam<ColdIo> {
  protected:

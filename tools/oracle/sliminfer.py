@@ -5,8 +5,8 @@ with the mean of the last w queries and the mean key of every unit (equations 1 
 
     r(j) = max over units m of block j of (1/H) sum_h mean(q^h) . mean(k^g(h))(j, m)
 
-Block 0, the last block and the best others stay, k_s tokens in all. The others leave before this layer's
-FFN. In decode every deciding layer scores all blocks that have keys there, with the last w queries of
+Block 0, the tail and the best others stay, k_s tokens in all. The others leave before this layer's FFN.
+In decode every deciding layer scores all blocks that have keys there, with the last w queries of
 prompt and answer. Algorithm 1, with `cand` the best blocks and `active` what the step before attended:
 
     active = cand where |cand and active| / |cand| < gamma, otherwise unchanged
@@ -14,12 +14,12 @@ prompt and answer. Algorithm 1, with `cand` the best blocks and `active` what th
 The layers up to and including the next deciding layer attend the active blocks and all generated tokens.
 
 The paper leaves open, and docs/methods.md decides: stage s decides in layer p_s - 1, so that layers from
-p_s on hold k_s tokens. Products are of rotated queries and keys, without softmax and scale. A block that
-was dropped in prefill has no keys, so its hidden states were parked before the FFN that they owe
-(revive=aux). At most `revive_cap` blocks of a stage are computed in one step, the best first. With
-revive=none `cand` is made of blocks that have keys. The overlap is that of all of `cand`, as in algorithm
-1, which knows no cap. Blocks beyond the cap stay out of the step; the best blocks with keys take their
-places.
+p_s on hold k_s tokens. The tail is the blocks that hold the last `last` tokens and the window's.
+Products are of rotated queries and keys, without softmax and scale. A block that was dropped in prefill
+has no keys, so its hidden states were parked before the FFN that they owe (revive=aux). At most
+`revive_cap` blocks of a stage are computed in one step, the best first. With revive=none `cand` is made of
+blocks that have keys. The overlap is that of all of `cand`, as in algorithm 1, which knows no cap. Blocks
+beyond the cap stay out of the step; the best blocks with keys take their places.
 """
 
 import math
@@ -36,6 +36,7 @@ class SlimInfer(Method):
         self.stages = {p - 1: s for s, p in enumerate(layers)}  # deciding layer -> stage
         self.keep, self.decode_keep = settings.integers("keep"), settings.integers("decode_keep")
         self.block, self.unit = settings.integer("block"), settings.integer("unit")
+        self.last = max(settings.integer("last"), settings.integer("window"))
         self.queries, self.gamma = settings.integer("window"), settings.number("gamma")
         self.parks, self.cap = settings.text("revive") == "aux", settings.integer("revive_cap")
         self.pool = np.max if settings.text("score") == "max" else np.mean
@@ -47,10 +48,10 @@ class SlimInfer(Method):
     # Equations 1 and 2
 
     def scores(self, seq, layer, blocks):
-        """r(j) of `blocks`. Block 0 and the last block stay whatever they score."""
+        """r(j) of `blocks`. Block 0 and the tail stay whatever they score."""
         query = seq.last_queries[layer].mean(axis=0, dtype=np.float64)  # [H, c]
         r = np.array([self.score_of_block(seq, layer, query, j) for j in blocks])
-        r[(blocks == 0) | (blocks == (seq.prompt - 1) // self.block)] = ALWAYS
+        r[(blocks == 0) | (blocks >= self.tail(seq))] = ALWAYS
         return r
 
     def score_of_block(self, seq, layer, query, j):
@@ -62,10 +63,15 @@ class SlimInfer(Method):
             best_unit = max(best_unit, float(np.sum(query * key, axis=1).mean()))
         return best_unit
 
+    def tail(self, seq):
+        """The first of the last blocks that stay."""
+        return max(seq.prompt - self.last, 0) // self.block
+
     def count(self, seq, budget):
         """Blocks that a budget of tokens pays for."""
         blocks = -(-seq.prompt // self.block)
-        return blocks if budget >= seq.prompt else max(budget // self.block, min(2, blocks))
+        always = len(set(range(self.tail(seq), blocks)) | {0})
+        return blocks if budget >= seq.prompt else max(budget // self.block, always)
 
     def choose(self, seq, layer, blocks, budget):
         return best(blocks, self.scores(seq, layer, blocks), self.count(seq, budget), of_products)

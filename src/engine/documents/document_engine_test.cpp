@@ -29,7 +29,7 @@ struct Told {
   std::vector<std::vector<float>> logits;
 };
 
-constexpr const char* kMethod = "sliminfer:layers=2/3,keep=128/64,block=16,min=0";
+constexpr const char* kMethod = "sliminfer:layers=2/3,keep=128/64,block=16,last=1,min=0";
 
 class DocumentEngine : public testing::Test {
  protected:

@@ -69,8 +69,8 @@ Needs CoppicePolicy::NeedsAt(Phase phase, int layer) const {
   return needs;
 }
 
-bool CoppicePolicy::AlwaysStays(int64_t position, int64_t prompt_tokens) const {
-  if (position < config_.sink || position >= prompt_tokens - config_.last) return true;
+bool CoppicePolicy::AlwaysStays(int64_t position, int64_t tail) const {
+  if (position < config_.sink || position >= tail) return true;
   int64_t left = config_.last;  // of the question, from its end
   for (auto span = config_.question.rbegin(); span != config_.question.rend() && left > 0; ++span) {
     if (position < span->end && position >= std::max(span->begin, span->end - left)) return true;
@@ -91,16 +91,17 @@ TokenSet CoppicePolicy::BeforeLayer(const Observation& seen, Backend& be) {
   const CoppiceStage* stage = StageBefore(seen.layer);
   if (stage == nullptr) return TokenSet::All(seen.rows());
   std::vector<float> w = stage->scores.Spread(s, seen.positions);  // (2)
+  const int64_t tail = seen.LastEntered(config_.last);
   int64_t always = 0;
   for (size_t row = 0; row < w.size(); ++row) {
     w[row] =
         std::min(w[row], std::numeric_limits<float>::max());  // only rows that always stay rank at infinity
-    if (!AlwaysStays(seen.positions[row], seen.prompt_tokens)) continue;
+    if (!AlwaysStays(seen.positions[row], tail)) continue;
     w[row] = std::numeric_limits<float>::infinity();
     ++always;
   }
   const int64_t count =
-      std::max({CeilShare(stage->keep, seen.prompt_tokens), config_.floor, always, int64_t{1}});
+      std::max({CeilShare(stage->keep, seen.entered_tokens()), config_.floor, always, int64_t{1}});
   return be.TopK(TensorView(w.data(), DType::kF32, 1, seen.rows()), count).UnionLast(1);  // (3)
 }
 
@@ -226,6 +227,12 @@ void Finish(const Keys& keys, const MethodContext& context, CoppiceSettings& s) 
   s.config.question.assign(context.question.begin(), context.question.end());
 }
 
+// Prompt tokens that the last stage keeps at least.
+int64_t Stays(const CoppiceConfig& c, int64_t tokens) {
+  const double keep = c.stages.empty() ? 1 : c.stages.back().keep;
+  return std::max({CeilShare(keep, tokens), c.floor, int64_t{c.sink} + c.last});
+}
+
 MethodInstance MakeCoppice(const MethodSpec& spec, const MethodContext& context) {
   CoppiceSettings s;
   Keys keys = CoppiceKeys(s, context.shape);
@@ -234,7 +241,7 @@ MethodInstance MakeCoppice(const MethodSpec& spec, const MethodContext& context)
   MethodInstance made = MakeInstance<CoppicePolicy>(
       keys,
       {StageReason(s.layers, context.shape), LengthReason(context, std::max(s.minimum, s.config.floor + 1)),
-       WindowReason(context)},
+       NothingToDrop(context, Stays(s.config, context.tokens)), WindowReason(context)},
       s.config);
   if (!s.config.revive) made.switched_off = kRevives;
   return made;

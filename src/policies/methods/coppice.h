@@ -45,7 +45,8 @@ class CoppicePolicy final : public TokenPolicy {
  private:
   // The stage before `layer` if it drops tokens, else null.
   const CoppiceStage* StageBefore(int layer) const;
-  bool AlwaysStays(int64_t position, int64_t prompt_tokens) const;
+  // `tail`: the position from which on the prompt's last tokens stay.
+  bool AlwaysStays(int64_t position, int64_t tail) const;
   CoppiceConfig config_;
   std::vector<ScoreSum> sums_;  // [stages]
 };

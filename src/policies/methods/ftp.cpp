@@ -91,7 +91,10 @@ MethodInstance MakeFtp(const MethodSpec& spec, const MethodContext& context) {
   if (!keys.Given("queries")) c.scores.queries = c.num_queries;
   FindSentences(spec.name, context, c.scores);
   c.question.assign(context.question.begin(), context.question.end());
-  return MakeInstance<FtpPolicy>(keys, {LengthReason(context, c.minimum), WindowReason(context)}, c);
+  return MakeInstance<FtpPolicy>(keys,
+                                 {LengthReason(context, c.minimum),
+                                  NothingToDrop(context, c.first + c.num_queries), WindowReason(context)},
+                                 c);
 }
 
 }  // namespace

@@ -21,11 +21,13 @@ namespace coppice {
 
 namespace {
 
+int64_t Stays(double keep, int64_t rows) {
+  return std::clamp<int64_t>(keep > 1 ? CeilShare(keep, 1) : CeilShare(keep, rows), 1, rows);
+}
+
 // The last row and others at random, `keep` of `rows` in all.
 TokenSet Drop(double keep, int64_t rows, uint64_t seed) {
-  const int64_t wanted = keep > 1 ? CeilShare(keep, 1) : CeilShare(keep, rows);
-  const int64_t count = std::clamp<int64_t>(wanted, 1, rows);
-  return RandomSubset(count - 1, rows - 1, seed).Shift(0, rows).UnionLast(1);
+  return RandomSubset(Stays(keep, rows) - 1, rows - 1, seed).Shift(0, rows).UnionLast(1);
 }
 
 }  // namespace
@@ -75,8 +77,12 @@ MethodInstance MakeRandomDrop(const MethodSpec& spec, const MethodContext& conte
   FillStages(c.keep, c.layers.size(), spec.name, "keep");
   const bool input = c.layers.empty();
   if (!input) c.compact = false;
-  MethodInstance made = MakeInstance<RandomDropPolicy>(keys, {LengthReason(context, c.minimum)}, c);
+  int64_t stays = context.tokens;
+  for (const double keep : c.keep) stays = Stays(keep, stays);
+  MethodInstance made = MakeInstance<RandomDropPolicy>(
+      keys, {LengthReason(context, c.minimum), NothingToDrop(context, stays)}, c);
   made.switched_off = input ? kDropsRows : kSelectsInput;
+  if (input && made.policy) made.entering = stays;
   return made;
 }
 

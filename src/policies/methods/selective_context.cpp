@@ -80,6 +80,7 @@ MethodInstance MakeSelectiveContext(const MethodSpec& spec, const MethodContext&
   MethodInstance made{.settings = keys.Text(), .reason = LengthReason(context, c.minimum)};
   if (made.reason.empty()) made.reason = no_text;
   if (!made.reason.empty()) return made;
+  made.entering = CeilShare(c.keep, context.tokens);
   made.policy = std::make_unique<SelectiveContextPolicy>(c, context.pieces(), std::move(bits));
   return made;
 }

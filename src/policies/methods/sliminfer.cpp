@@ -4,8 +4,13 @@
 // layer
 //   q̄^h   = mean of the last w queries                                   (1)
 //   r(j)  = max over units m of block j of (1/H) sum_h q̄^h . k̄^g(h)(j,m)  (2) raw dots, k̄ the unit's mean key
-//   keep  = block 0, the tail block, and the best by r, k_s tokens in all (3) ties: the earlier block
+//   keep  = block 0, the tail, and the best by r, k_s tokens in all       (3) ties: the earlier block
 // The rows of the other blocks are dropped before this layer's FFN: they have no keys in later layers.
+//
+// The paper does not mention the tail, but its queries choose and its last row gives the logits. The tail is
+// the blocks that hold the last `last` tokens: the last block, and the one before it if the last is partial.
+// With the last block alone, prompts that ended 1 to 6 tokens into it lost their question, and later stages
+// took their window's queries from whatever blocks were left.
 //
 // Deciding layer: p_s - 1, so that layers >= p_s hold exactly k_s rows. This reading reproduces the paper's
 // memory table (32k tokens, Llama-3.1-8B, fp16: 10 * 32768 + 10 * 8192 + 10 * 4096 + 2 * 2048 rows = 1.73 GiB
@@ -17,7 +22,7 @@
 //
 // In decode every deciding layer scores all blocks that have keys in it, in memory or in the cold tier, with
 // the last w queries of prompt and answer:
-//   cand    = block 0, the tail, and the best by r                        (3)
+//   cand    = block 0, the tail, and the best by r                         (3)
 //   active  = cand if |cand and active| / |cand| < gamma, else unchanged  (4) Algorithm 1
 // Layers (p_s - 1, p_{s+1} - 1] attend the active blocks and all generated tokens. Keys of other blocks move
 // to the cold tier. A block dropped in prefill has no keys in those layers; the paper does not say what
@@ -47,6 +52,16 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 }  // namespace
+
+SlimInferBlocks::SlimInferBlocks(int block, int64_t prompt_tokens, int64_t tail_begin)
+    : count((prompt_tokens + block - 1) / block),
+      tail(tail_begin / block),
+      block_(block),
+      tokens_(prompt_tokens) {}
+
+int64_t SlimInferBlocks::Within(int64_t budget) const {
+  return budget >= tokens_ ? count : std::max(budget / block_, Always());
+}
 
 SlimInferPolicy::SlimInferPolicy(SlimInferConfig config)
     : config_(std::move(config)), sum_(config_.scores.sum) {
@@ -119,10 +134,17 @@ TokenSet SlimInferPolicy::AfterAttention(const Observation& seen, Backend& be) {
   if (budget >= rows) return TokenSet::All(rows);
 
   std::vector<float> r = by_mass() ? BlockMass(mass, seen.positions) : BlockScores(seen.UnitScores(Units()));
-  const auto blocks = static_cast<int64_t>(r.size());
-  r.front() = r.back() = kInfinity;  // block 0 and the tail stay
-  const int64_t kept_blocks = std::max<int64_t>(budget / config_.block, std::min<int64_t>(2, blocks));
-  const TokenSet best = be.TopK(TensorView(r.data(), DType::kF32, 1, blocks), kept_blocks);  // (3)
+  const SlimInferBlocks blocks = BlocksOf(seen);
+  // Blocks are counted in rows. Where something else dropped or kept rows they are not those of positions.
+  const auto tail_row = std::lower_bound(seen.positions.begin(), seen.positions.end(),
+                                         static_cast<int32_t>(blocks.tail * config_.block)) -
+                        seen.positions.begin();
+  r.front() = kInfinity;
+  std::fill(r.begin() + tail_row / config_.block, r.end(), kInfinity);
+  const auto count = static_cast<int64_t>(r.size());
+  const int64_t always = std::count(r.begin(), r.end(), kInfinity);
+  const int64_t kept_blocks = std::max(budget / config_.block, always);
+  const TokenSet best = be.TopK(TensorView(r.data(), DType::kF32, 1, count), kept_blocks);  // (3)
 
   std::vector<int32_t> kept;
   kept.reserve(static_cast<size_t>(kept_blocks * config_.block));
@@ -130,10 +152,7 @@ TokenSet SlimInferPolicy::AfterAttention(const Observation& seen, Backend& be) {
     const int64_t end = std::min<int64_t>((j + 1) * config_.block, rows);
     for (int64_t row = j * config_.block; row < end; ++row) kept.push_back(static_cast<int32_t>(row));
   }
-  // Rows that something else protected may have shifted the borders; the tail block stays whole.
-  const int32_t tail = seen.positions.back() / config_.block * config_.block;
-  const auto before_tail = std::lower_bound(seen.positions.begin(), seen.positions.end(), tail);
-  return TokenSet::Of(std::move(kept), rows).UnionLast(seen.positions.end() - before_tail);
+  return TokenSet::Of(std::move(kept), rows);
 }
 
 DecodePoint SlimInferPolicy::AttendsAt(int layer) const {
@@ -164,7 +183,8 @@ SlimInferPolicy::Blocks SlimInferPolicy::BestBlocks(const std::vector<float>& r,
 TokenSet SlimInferPolicy::Attend(const Observation& seen, const Candidates& candidates, Backend& /*be*/) {
   const auto stage = static_cast<size_t>(StageAfter(seen.layer));
   const std::vector<float> scored = BlockScores(seen.UnitScores(Units()));
-  const auto blocks = static_cast<size_t>((seen.prompt_tokens + config_.block - 1) / config_.block);
+  const SlimInferBlocks all = BlocksOf(seen);
+  const auto blocks = static_cast<size_t>(all.count);
   COPPICE_CHECK(scored.size() == blocks);
   // Only blocks with a candidate can be chosen; a block without keys is parked and would have to be computed.
   // If Protection kept a part of a block, that part is attended and the rest stays parked.
@@ -176,20 +196,17 @@ TokenSet SlimInferPolicy::Attend(const Observation& seen, const Candidates& cand
     r[j] = std::max(scored[j], std::numeric_limits<float>::lowest());
     if (candidates.parked[i] == 0) parked[j] = false;
   }
-  r.front() = r.back() = kInfinity;  // block 0 and the tail stay
+  r.front() = kInfinity;
+  std::fill(r.begin() + all.tail, r.end(), kInfinity);
   Blocks& active = active_[stage];
   if (active.empty()) {  // what prefill kept
     for (size_t j = 0; j < blocks; ++j) {
       if (r[j] > -kInfinity && !parked[j]) active.push_back(static_cast<int32_t>(j));
     }
   }
-  // A budget that covers the prompt covers a tail block shorter than the others.
-  const int64_t budget = config_.decode_keep[stage];
-  const auto all = static_cast<int64_t>(blocks);
-  const int64_t count = budget >= seen.prompt_tokens
-                            ? all
-                            : std::max<int64_t>(budget / config_.block, std::min<int64_t>(2, all));
-  const Blocks cand = BestBlocks(r, parked, count, all);
+  // Blocks are of positions, and budgets are of tokens that entered.
+  const int64_t count = all.Within(config_.decode_keep[stage] * seen.prompt_tokens / seen.entered_tokens());
+  const Blocks cand = BestBlocks(r, parked, count, all.count);
   Blocks common;
   std::set_intersection(cand.begin(), cand.end(), active.begin(), active.end(), std::back_inserter(common));
   const bool over_budget = static_cast<int64_t>(active.size()) > count;
@@ -256,7 +273,7 @@ struct SlimInferSettings {
   int start = 1;
   std::vector<double> keep = {};
   std::vector<double> decode_keep = {};
-  int64_t minimum = 4096;
+  int64_t minimum = 4096;  // where keep is shares of the prompt
 };
 
 Keys SlimInferKeys(SlimInferSettings& s, const ModelShape& shape) {
@@ -276,14 +293,30 @@ Keys SlimInferKeys(SlimInferSettings& s, const ModelShape& shape) {
       {"block", &c.block, 1, 4096, "tokens per block"},
       {"unit", &c.unit, 1, 4096, "tokens whose mean key scores together", "", "1 to 4096, divides block"},
       {"window", &c.window, 1, 4096, "number of last queries, averaged, that score"},
+      {"last", &c.last, 1, 4096, "last tokens that are always kept, with the blocks that hold them"},
       {"score", &c.score, "units avg max mass",
        "a block's key: best unit's mean, mean of all, maximum of all; mass: no key, softmax mass in prefill"},
       {"gamma", &c.gamma, 0, 2, "blocks are swapped if less than this share of them stays the same"},
       {"revive", &c.revive, "none aux", "aux: dropped blocks can come back while generating; none: never"},
       {"revive_cap", &c.revive_cap, 0, 4096, "most blocks that come back per stage and generated token"},
       RowScoresKeys(c.scores, shape, "1, of score=mass"),
-      MinKey(s.minimum),
+      {"min", &s.minimum, 0, kManyTokens, "shorter prompts run dense",
+       "the last budget; 4096 where keep is shares"},
   };
+}
+
+// Budgets do not grow from stage to stage.
+int64_t LeastBudget(const SlimInferConfig& c) { return std::min(c.keep.back(), c.decode_keep.back()); }
+
+// Why no stage can leave anything out, or "". A prompt that fits the first budget alone is pruned at the
+// later stages.
+std::string FitsReason(const SlimInferConfig& c, int64_t tokens) {
+  if (c.keep.empty()) return "";
+  if (tokens <= LeastBudget(c))
+    return fmt::format("{} prompt tokens fit its last budget of {}", tokens, LeastBudget(c));
+  const SlimInferBlocks blocks(c.block, tokens, std::max<int64_t>(tokens - c.Tail(), 0));
+  if (blocks.Within(LeastBudget(c)) < blocks.count) return "";
+  return fmt::format("{} prompt tokens are in blocks of {} that always stay", tokens, c.block);
 }
 
 // Sets what follows from other keys and from the prompt.
@@ -297,6 +330,7 @@ void Finish(const Keys& keys, const MethodContext& context, SlimInferSettings& s
   }
   if (c.score == SlimInferScore::kAvg || c.score == SlimInferScore::kMax) c.unit = c.block;
   const size_t stages = c.layers.size();
+  const bool shares = std::any_of(s.keep.begin(), s.keep.end(), [](double keep) { return keep <= 1; });
   c.keep = s.keep.empty() ? SlimInferBudgets(context.shape, context.tokens)
                           : Budgets(s.keep, stages, context.tokens);
   if (stages == 0) c.keep.clear();
@@ -306,6 +340,7 @@ void Finish(const Keys& keys, const MethodContext& context, SlimInferSettings& s
   c.decode_keep = s.decode_keep.empty() ? c.keep : Budgets(s.decode_keep, stages, context.tokens);
   s.keep.assign(c.keep.begin(), c.keep.end());
   s.decode_keep.assign(c.decode_keep.begin(), c.decode_keep.end());
+  if (!keys.Given("min") && !shares && stages > 0) s.minimum = LeastBudget(c);
   FindSentences("sliminfer", context, c.scores);
   c.question.assign(context.question.begin(), context.question.end());
 }
@@ -316,14 +351,11 @@ MethodInstance MakeSlimInfer(const MethodSpec& spec, const MethodContext& contex
   keys.Read(spec);
   Finish(keys, context, s);
   const SlimInferConfig& c = s.config;
-  std::string fits;
-  if (!c.keep.empty() && context.tokens <= c.keep.front()) {
-    fits = fmt::format("{} prompt tokens fit its first budget of {}", context.tokens, c.keep.front());
-  }
-  MethodInstance made = MakeInstance<SlimInferPolicy>(
-      keys,
-      {StageReason(c.layers, context.shape), LengthReason(context, s.minimum), fits, WindowReason(context)},
-      c);
+  MethodInstance made =
+      MakeInstance<SlimInferPolicy>(keys,
+                                    {StageReason(c.layers, context.shape), FitsReason(c, context.tokens),
+                                     LengthReason(context, s.minimum), WindowReason(context)},
+                                    c);
   // Without these, decode decides nothing.
   if (!c.revive && c.decode_keep == c.keep) made.switched_off = kRevives;
   return made;

@@ -1,6 +1,7 @@
 // SlimInfer: dynamic token pruning of hidden states by blocks (file head of sliminfer.cpp).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -18,17 +19,37 @@ enum class SlimInferScore { kUnits, kAvg, kMax, kMass };
 
 struct SlimInferConfig {
   std::vector<int> layers;    // p_s: from this layer on only keep[s] tokens; ascending, in [1, L - 1]
-  std::vector<int64_t> keep;  // k_s: tokens, block 0 and the tail block inside the count
+  std::vector<int64_t> keep;  // k_s: tokens, block 0 and the tail inside the count
   std::vector<int64_t> decode_keep = {};  // prompt tokens that a decode step attends; empty: as `keep`
   int block = 64;                         // B: tokens per block
   int unit = 8;                           // u: tokens per scoring unit; divides block
   int window = 4;                         // w: last queries, averaged
+  int last = 64;                          // this many last tokens stay, in whole blocks, and the window's
   SlimInferScore score = SlimInferScore::kUnits;  // kMass in prefill only, in decode as kUnits
   double gamma = 0.9;     // blocks are exchanged if the overlap falls below this share
   bool revive = false;    // dropped blocks are parked and may come back
   RowScores scores = {};  // of score = kMass
   std::vector<PositionSpan> question = {};
   int revive_cap = 4;  // parked blocks that a stage computes in one step, at most
+
+  // At least this many last tokens stay.
+  int64_t Tail() const { return std::max({last, window, 1}); }
+};
+
+// Blocks of `prompt_tokens` positions, the last of them perhaps shorter.
+struct SlimInferBlocks {
+  // `tail_begin`: the position of the first token of the tail.
+  SlimInferBlocks(int block, int64_t prompt_tokens, int64_t tail_begin);
+
+  int64_t count;  // of all blocks
+  int64_t tail;   // block 0 and those from this one on always stay
+  int64_t Always() const { return count - tail + (tail > 0 ? 1 : 0); }
+  // How many blocks `budget` tokens pay for.
+  int64_t Within(int64_t budget) const;
+
+ private:
+  int block_;
+  int64_t tokens_;
 };
 
 class SlimInferPolicy final : public TokenPolicy {
@@ -53,6 +74,9 @@ class SlimInferPolicy final : public TokenPolicy {
   Needs::Units Units() const {
     const bool max = config_.score == SlimInferScore::kMax;
     return {config_.window, config_.unit, max ? KeyPool::kMax : KeyPool::kMean};
+  }
+  SlimInferBlocks BlocksOf(const Observation& seen) const {
+    return {config_.block, seen.prompt_tokens, seen.LastEntered(config_.Tail())};
   }
   // r of every block (2), from the scores of its units; -inf where it has no keys.
   std::vector<float> BlockScores(const TensorView& unit_scores) const;

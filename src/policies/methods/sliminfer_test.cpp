@@ -20,14 +20,14 @@ using Rows = std::vector<int32_t>;
 using testing::HasSubstr;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr Needs::Units kUnits{.queries = 4, .unit = 2};
+constexpr Needs::Units kUnits{.queries = 1, .unit = 2};
 
 // Blocks of four rows, two units each. Decides after layer 9.
 TokenSet Answer(int64_t rows, int64_t keep, const std::vector<float>& units) {
   Scene scene(rows, 9);
   EXPECT_EQ(static_cast<int64_t>(units.size()), (rows + 1) / 2);
   scene.Units(kUnits, units);
-  SlimInferPolicy slim({.layers = {10}, .keep = {keep}, .block = 4, .unit = 2, .window = 4});
+  SlimInferPolicy slim({.layers = {10}, .keep = {keep}, .block = 4, .unit = 2, .window = 1, .last = 1});
   TokenSet set = slim.AfterAttention(scene.seen, *scene.be);
   EXPECT_EQ(set.universe(), rows);
   return set;
@@ -70,6 +70,55 @@ TEST(SlimInferPolicy, PartialTail) {
   EXPECT_EQ(Answer(21, 12, {0, 0, 1, 1, 2, 2, 9, 9, 3, 3, -5}).size(), 9);
 }
 
+// The last block may hold a single token: the tail reaches back to the last 64, and to the window's queries.
+TEST(SlimInferPolicy, TheQuestionStaysWhereverThePromptEnds) {
+  for (int32_t tokens = 1024; tokens < 1024 + 64; ++tokens) {
+    SCOPED_TRACE(tokens);
+    const MethodInstance made =
+        MakeMethod(SlimInferMethod(), "sliminfer:layers=10/20,keep=512/256,decode_keep=256/192,min=0",
+                   Llama8B(), tokens);
+    Rows positions(static_cast<size_t>(tokens));
+    std::iota(positions.begin(), positions.end(), 0);
+    for (const int layer : {9, 19}) {
+      // The worst scores are the tail's.
+      Scene scene(positions, tokens, layer);
+      std::vector<float> units((positions.size() + 7) / 8);
+      std::iota(units.rbegin(), units.rend(), 0.0f);
+      scene.Units({.queries = 4, .unit = 8}, units);
+      Rows kept;
+      for (const int32_t row : made.policy->AfterAttention(scene.seen, *scene.be).ToRows())
+        kept.push_back(positions[static_cast<size_t>(row)]);
+      EXPECT_LE(kept.size(), layer == 9 ? 512u : 256u);  // T-SL4
+      EXPECT_EQ(kept[kept.size() - 64], tokens - 64) << layer;
+      positions = kept;
+    }
+    Rows all(static_cast<size_t>(tokens) + 1);
+    std::iota(all.begin(), all.end(), 0);
+    Scene step(all, tokens, 19);
+    step.seen.phase = Phase::kDecode;
+    std::vector<float> units((static_cast<size_t>(tokens) + 7) / 8);
+    std::iota(units.rbegin(), units.rend(), 0.0f);
+    step.Units({.queries = 4, .unit = 8}, units);
+    const std::vector<uint8_t> parked(all.size(), 0);
+    const Rows attended = made.policy->Attend(step.seen, {all, parked}, *step.be).ToRows();
+    EXPECT_LE(attended.size(), 192u + 1);
+    EXPECT_EQ(attended[attended.size() - 65], tokens - 64);
+  }
+}
+
+TEST(SlimInferPolicy, TheTailHoldsTheWindow) {
+  const auto kept = [](int window, int last) {
+    Scene scene(400, 9);
+    scene.Units({.queries = window, .unit = 4}, std::vector<float>(100, 1.0f));
+    SlimInferPolicy slim(
+        {.layers = {10}, .keep = {8}, .block = 4, .unit = 4, .window = window, .last = last});
+    return slim.AfterAttention(scene.seen, *scene.be).ToRows();
+  };
+  EXPECT_EQ(kept(1, 1), (Rows{0, 1, 2, 3, 396, 397, 398, 399}));
+  EXPECT_EQ(kept(5, 1), (Rows{0, 1, 2, 3, 392, 393, 394, 395, 396, 397, 398, 399}));
+  EXPECT_EQ(kept(1, 6), kept(5, 1));
+}
+
 TEST(SlimInferPolicy, Lengths) {
   for (const int64_t rows : {1, 3, 4, 5, 8, 9, 12, 13}) {
     const std::vector<float> units(static_cast<size_t>((rows + 1) / 2), 0.5f);
@@ -106,7 +155,7 @@ TEST(SlimInferPolicy, ANanIsTheWorstUnitOfItsBlock) {
 }
 
 TEST(SlimInferPolicy, DecidesAfterTheLayerBeforeTheStage) {
-  SlimInferPolicy slim({.layers = {10, 20}, .keep = {16, 8}, .block = 4, .unit = 2, .window = 4});
+  SlimInferPolicy slim({.layers = {10, 20}, .keep = {16, 8}, .block = 4, .unit = 2, .window = 1, .last = 1});
   for (int layer = 0; layer < 32; ++layer) {
     const bool decides = layer == 9 || layer == 19;
     EXPECT_EQ(slim.NeedsAt(Phase::kPrefill, layer).empty(), !decides) << layer;
@@ -174,7 +223,14 @@ class SlimInferStep {
 };
 
 SlimInferConfig FiveBlocks() {
-  return {.layers = {10}, .keep = {20}, .block = 4, .unit = 2, .window = 4, .revive = true, .revive_cap = 2};
+  return {.layers = {10},
+          .keep = {20},
+          .block = 4,
+          .unit = 2,
+          .window = 1,
+          .last = 1,
+          .revive = true,
+          .revive_cap = 2};
 }
 
 // Units 2 j and 2 j + 1 are block j's.
@@ -306,14 +362,37 @@ TEST(SlimInferMethod, SharesThatAreWhole) {
   }
 }
 
+// Later stages prune a prompt that fits the first budget: the paper's prompts of 8k tokens.
+TEST(SlimInferMethod, StandsAsideWhereNoStageLeavesAnythingOut) {
+  const auto reason = [](const std::string& spec, int64_t tokens) {
+    return MakeMethod(SlimInferMethod(), spec, Llama8B(), tokens).reason;
+  };
+  for (const int64_t tokens : {2049, 4096, 6144, 8192}) EXPECT_EQ(reason("sliminfer", tokens), "") << tokens;
+  EXPECT_EQ(reason("sliminfer", 2048), "2048 prompt tokens fit its last budget of 2048");
+  EXPECT_EQ(reason("sliminfer:min=6000", 5000), "5000 prompt tokens are below its break-even of 6000");
+  EXPECT_THAT(SettingsOf(SlimInferMethod(), "sliminfer"), HasSubstr(",min=2048"));
+  // Shares of the prompt have a break-even length of their own.
+  EXPECT_EQ(reason("sliminfer:keep=0.5", 4095), "4095 prompt tokens are below its break-even of 4096");
+  EXPECT_EQ(reason("sliminfer:keep=0.5", 4096), "");
+  // Decode attends less than prefill kept.
+  EXPECT_EQ(reason("sliminfer:keep=2048,decode_keep=1024", 2000), "");
+  // Two blocks, of which none can go; of three one can, where the last is whole.
+  const std::string half = "sliminfer:keep=0.5,min=0";
+  EXPECT_EQ(reason(half, 52), "52 prompt tokens are in blocks of 64 that always stay");
+  EXPECT_EQ(reason(half, 128), "128 prompt tokens are in blocks of 64 that always stay");
+  EXPECT_EQ(reason(half, 191), "191 prompt tokens are in blocks of 64 that always stay");
+  EXPECT_EQ(reason(half, 192), "");
+}
+
 TEST(SlimInferMethod, StartAndScore) {
   const MethodInfo method = SlimInferMethod();
   EXPECT_THAT(SettingsOf(method, "sliminfer:start=5"),
               HasSubstr("layers=5/15/25,start=5,keep=8192/4096/2048,"));
   EXPECT_THAT(SettingsOf(method, "sliminfer:start=15,keep=0.5"), HasSubstr("layers=15/25,start=15,"));
-  EXPECT_THAT(SettingsOf(method, "sliminfer:score=avg"), HasSubstr("block=64,unit=64,window=4,score=avg,"));
+  EXPECT_THAT(SettingsOf(method, "sliminfer:score=avg"),
+              HasSubstr("block=64,unit=64,window=4,last=64,score=avg,"));
   EXPECT_THAT(SettingsOf(method, "sliminfer:score=max,block=32"),
-              HasSubstr("block=32,unit=32,window=4,score=max,"));
+              HasSubstr("block=32,unit=32,window=4,last=64,score=max,"));
   EXPECT_THAT(RefusalOf(method, "sliminfer:score=mean"), HasSubstr("it can be units, avg, max"));
   EXPECT_THAT(RefusalOf(method, "sliminfer:start=32"), HasSubstr("start=32"));
   const auto pool = [&](const char* spec) {
@@ -325,7 +404,8 @@ TEST(SlimInferMethod, StartAndScore) {
 }
 
 TEST(SlimInferPolicy, MassIsSummedOverLayersAndSpreadOverSentences) {
-  SlimInferConfig config{.layers = {10}, .keep = {12}, .block = 4, .unit = 2, .score = SlimInferScore::kMass};
+  SlimInferConfig config{
+      .layers = {10}, .keep = {12}, .block = 4, .unit = 2, .last = 1, .score = SlimInferScore::kMass};
   config.scores = {.queries = 1, .sum = 2};
   const auto kept = [&](SlimInferPolicy& slim) {
     Scene first(20, 8);

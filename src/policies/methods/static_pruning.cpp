@@ -60,7 +60,10 @@ MethodInstance MakeStaticPruning(const MethodSpec& spec, const MethodContext& co
   keys.Read(spec);
   const std::vector<int> stages(c.layer > 0 ? 1 : 0, c.layer);
   return MakeInstance<StaticPruningPolicy>(
-      keys, {StageReason(stages, context.shape), LengthReason(context, c.minimum), WindowReason(context)}, c);
+      keys,
+      {StageReason(stages, context.shape), LengthReason(context, c.minimum),
+       NothingToDrop(context, CeilShare(c.keep, context.tokens)), WindowReason(context)},
+      c);
 }
 
 }  // namespace
