@@ -112,7 +112,7 @@ inline std::vector<MethodEntry> LawEntries() {
                    "coppice:layers=1/2,keep=0.2/0.1,widen=16/8,floor=0,last=8,min=0"},
        .ties = true,
        .shared = {2, false},
-       .question = "coppice:layers=2/4,keep=0.4/0.1,min=0",
+       .question = "coppice:layers=2/4,keep=0.4/0.1,floor=0,min=0",
        .question_tokens = 64},
       {.name = "random",
        .identity = {"random:keep=1,min=0", "random:layers=2/4,keep=1,min=0"},

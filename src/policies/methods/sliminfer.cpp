@@ -301,7 +301,7 @@ Keys SlimInferKeys(SlimInferSettings& s, const ModelShape& shape) {
       {"revive_cap", &c.revive_cap, 0, 4096, "most blocks that come back per stage and generated token"},
       RowScoresKeys(c.scores, shape, "1, of score=mass"),
       {"min", &s.minimum, 0, kManyTokens, "shorter prompts run dense",
-       "the last budget; 4096 where keep is shares"},
+       "4096; with keep in tokens the last of them"},
   };
 }
 
