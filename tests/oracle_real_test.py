@@ -82,6 +82,8 @@ class EveryMethod(Oracle):
         self.assertEqual(self.good(f"{budget}{whole},gamma=0.3", 704, seed=9).revived, 0)
         less = f"{stages},keep=0.6/0.5/0.4,decode_keep=0.4/0.3/0.2,block=32,unit=4,window=8"
         self.good(less + whole, 704, seed=10)
+        # A cap below what the steps want, and a prompt whose last block holds three tokens.
+        self.assertGreater(self.good(f"{budget},revive_cap=2", 1283, seed=14, steps=20).revived, 0)
         self.good(f"{less},revive=none", 704, seed=11)
 
 

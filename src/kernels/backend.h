@@ -55,9 +55,9 @@ struct PackedCache {
 };
 
 // Queries over keys. Query i sees key j iff key_positions[j] <= query_positions[i] and the window permits it.
-// Query positions ascend, key positions ascend strictly, and every query sees at least one key. All keys and values must be
-// finite, even unseen ones: within a tile an unseen NaN can still reach a query (0 * NaN). A call may cover
-// one kv head, {heads = group, kv_heads = 1}, on columns of wider matrices.
+// Query positions ascend, key positions ascend strictly, and every query sees at least one key. All keys and
+// values must be finite, even unseen ones: within a tile an unseen NaN can still reach a query (0 * NaN). A
+// call may cover one kv head, {heads = group, kv_heads = 1}, on columns of wider matrices.
 struct AttentionInput {
   AttentionShape shape;
   TensorView queries;                        // [m, heads * head_dim] fp32, after RoPE

@@ -56,7 +56,8 @@ TEST(MakePolicy, BareNamesAreThePresetsWrittenOut) {
   EXPECT_EQ(
       both.spec,
       "sliminfer:layers=10/20/30,start=10,keep=8192/4096/2048,decode_keep=8192/4096/2048,block=64,unit=8,"
-      "window=4,last=64,score=units,gamma=0.9,revive=aux,revive_cap=4,queries=1,ask=end,pool=mean,skip_sink=0,widen="
+      "window=4,last=64,score=units,gamma=0.9,revive=aux,revive_cap=4,queries=1,ask=end,pool=mean,skip_sink="
+      "0,widen="
       "0,sum=1,whole=none,min=2048"
       "+ftp:eta=0.9,dense=10,first=100,last=50,queries=50,ask=end,pool=mean,skip_sink=0,widen=0,sum=1,"
       "whole=none,fill=none,choose=mass,seed=0,min=1024");

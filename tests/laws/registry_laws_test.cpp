@@ -29,8 +29,8 @@ class RegistryLaws : public testing::TestWithParam<MethodEntry> {
   TinyModel llama_ = MakeTiny({});
 };
 
-// C17: wherever the prompt ends, its last tokens are in every layer: as many as the method promises, and those
-// that it promises in every step, too.
+// C17: wherever the prompt ends, its last tokens are in every layer: as many as the method promises, and
+// those that it promises in every step, too.
 TEST_P(RegistryLaws, TheQuestionStays) {
   const MethodEntry& entry = GetParam();
   const std::string& spec = entry.question.empty() ? entry.active : entry.question;
