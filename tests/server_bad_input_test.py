@@ -63,6 +63,13 @@ class BadInput(Case):
             self.assertIn(b'"count":524290,' if path == "/tokenize" else b"exceed_context_size_error", reply[-200:])
             self.assertLess(peak() - before, 150 << 20)
 
+    @unittest.skipIf(is_sanitized(PROGRAM), "sanitizers keep what is freed")
+    def test_memory_is_given_back(self):
+        self.server.good("/tokenize", {"content": "a"})
+        before = self.server.memory()
+        self.server.good("/tokenize", {"content": "a b " * (1 << 20), "with_pieces": True})
+        self.server.wait_for(lambda: self.server.memory() - before < 64 << 20)
+
     def test_http(self):
         head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
         for request, status in [

@@ -3,6 +3,7 @@
     server_faults_test.py PROGRAM SOURCE_DIR [unittest arguments]
 """
 
+import json
 import os
 import pathlib
 import re
@@ -130,6 +131,34 @@ class Limits(unittest.TestCase):
             for header in [{"Authorization": "Bearer two"}, {"X-Api-Key": "from-file"}, {"Authorization": "Bearer second"}]:
                 self.assertEqual(server.ask("/v1/models", headers=header)[0], 200)
             self.assertEqual(server.raw(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n")[:12], b"HTTP/1.1 401")
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+    def test_limits_of_keys(self):
+        with tempfile.NamedTemporaryFile("w") as keys:
+            keys.write("free\none concurrent=1\nfew per_minute=2\nday tokens_per_day=10 per_minute=100\n")
+            keys.flush()
+            server = Server(PROGRAM, MODEL, "-c", CTX, "--cache-ram", "0", "--api-key-file", keys.name).wait_ready()
+        try:
+            def ask(key, path="/v1/completions", **fields):
+                status, headers, reply = server.ask(path, {"prompt": "a", "max_tokens": 2, **fields}, headers={"X-Api-Key": key})
+                if status == 429:
+                    self.assertEqual(reply["error"]["type"], "rate_limit_error")
+                    self.assertGreater(int(headers["Retry-After"]), 0)
+                return status
+            self.assertEqual([ask("few") for _ in range(3)], [200, 200, 429])
+            self.assertEqual([ask("day", max_tokens=9, ignore_eos=True) for _ in range(2)], [200, 429])
+            self.assertEqual([ask("one") for _ in range(5)], [200] * 5)
+            word = {"prompt": [1] * 8000, "max_tokens": 1}
+            data = json.dumps(word).encode()
+            with socket.create_connection((server.host, server.port)) as client:
+                client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nX-Api-Key: one\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+                busy = lambda: any(s["is_processing"] for s in server.ask("/slots", headers={"X-Api-Key": "free"})[2])
+                server.wait_for(busy)
+                self.assertEqual(ask("one"), 429)
+                self.assertEqual(ask("free"), 200)
+            server.wait_for(lambda: not busy())
+            server.wait_for(lambda: ask("one") == 200)
         finally:
             self.assertEqual(server.stop(), 0)
 

@@ -37,9 +37,9 @@ uint64_t HashOf(std::string_view text) {
   return std::max<uint64_t>(ChecksumOf(std::as_bytes(std::span(text))), 1);  // 0 means none
 }
 
-uint64_t Access::ClientOf(const HttpRequest& head) const {
-  return keys_.size() > 1 ? HashOf(GivenKey(head)) : 0;
-}
+uint64_t Access::KeyOf(const HttpRequest& head) const { return HashOf(GivenKey(head)); }
+
+uint64_t Access::ClientOf(const HttpRequest& head) const { return keys_.size() > 1 ? KeyOf(head) : 0; }
 
 bool Access::IsKey(std::string_view given) const {
   bool found = false;

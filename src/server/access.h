@@ -28,8 +28,10 @@ class Access {
   // send requests here, so requests are refused if their Host is not this machine (DNS rebinding), or if
   // their Origin or Sec-Fetch-Site says that another site's page sends them.
   std::optional<HttpFault> Refuse(const HttpRequest& head) const;
-  // Tells the clients of several keys apart: a hash of the key that the request gives; 0 if there is at most
-  // one key, and so nobody to tell apart.
+  // A hash of the key that the request gives.
+  uint64_t KeyOf(const HttpRequest& head) const;
+  // The same, to tell the clients of several keys apart; 0 if there is at most one key, and so nobody to tell
+  // apart.
   uint64_t ClientOf(const HttpRequest& head) const;
 
  private:

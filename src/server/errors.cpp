@@ -17,7 +17,8 @@ std::string ErrorBody(const HttpFault& fault) {
 HttpReply ErrorReply(const HttpFault& fault) {
   HttpReply reply{.status = fault.status, .body = ErrorBody(fault)};
   if (fault.status == 401) reply.headers.emplace_back("WWW-Authenticate", "Bearer");
-  if (fault.status == 503) reply.headers.emplace_back("Retry-After", "1");
+  const int64_t retry_after = fault.status == 503 ? 1 : fault.retry_after;
+  if (retry_after > 0) reply.headers.emplace_back("Retry-After", std::to_string(retry_after));
   return reply;
 }
 

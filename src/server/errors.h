@@ -15,6 +15,7 @@ struct HttpFault {
   std::string message;
   std::string param = {};  // the field at fault; "" where there is none
   nlohmann::ordered_json more = nlohmann::ordered_json::object();  // further members of the error object
+  int64_t retry_after = 0;                                         // seconds; 0: does not say
 };
 
 // Thrown while a request is handled.

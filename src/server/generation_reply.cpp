@@ -151,6 +151,7 @@ void GenerationReply::BeginChoice(int index) {
 void GenerationReply::OnText(int index, const std::string& text) {
   const std::lock_guard lock(mutex_);
   Choice& choice = choices_[static_cast<size_t>(index)];
+  if (options_.on_tokens) options_.on_tokens(1);
   if (!options_.parameters.stream) {
     choice.text += text;
     return;
@@ -203,6 +204,7 @@ void GenerationReply::OnError(const HttpFault& fault) {
   const std::lock_guard lock(mutex_);
   if (failed_) return;
   failed_ = true;
+  EndRequest();
   metrics_.CountRequest(fault.status);
   exchange_->Reply(ErrorReply(fault));
   if (on_failure_) on_failure_();
@@ -249,12 +251,14 @@ void GenerationReply::SendChunk(int index, const ordered_json& delta, const std:
   exchange_->Send(SseEventOf(chunk));
 }
 
-void GenerationReply::NoteTokens() {
+// The reply is about to end.
+void GenerationReply::EndRequest() {
+  options_.admission.reset();  // before the client learns of the end and asks again
   exchange_->Note(fmt::format(" prompt={} cached={} generated={}", prompt_tokens_, cached_tokens_, sampled_));
 }
 
 void GenerationReply::FinishStream() {
-  NoteTokens();
+  EndRequest();
   if (options_.parameters.include_usage) {
     ordered_json chunk = Head(true);
     chunk["choices"] = ordered_json::array();
@@ -288,7 +292,7 @@ void GenerationReply::AddChoice(int index, std::string& reply) {
 
 void GenerationReply::FinishWhole() {
   if (failed_) return;
-  NoteTokens();
+  EndRequest();
   std::string reply = DumpJson(Head(false));
   AddMember(reply, "choices", "[");
   reply.pop_back();

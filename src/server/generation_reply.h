@@ -34,6 +34,8 @@ struct ReplyOptions {
   std::string model;
   int64_t created = 0;
   Parameters parameters;
+  std::shared_ptr<void> admission = {};                // given back when the reply ends
+  std::function<void(int64_t tokens)> on_tokens = {};  // generated; may be empty
 };
 
 // Collects the events of one request's jobs. Thread-safe.
@@ -90,11 +92,11 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   void Account(nlohmann::ordered_json& reply) const;
   void SendChunk(int index, const nlohmann::ordered_json& delta, const std::string& text,
                  const std::string& finish_reason, const nlohmann::ordered_json& more = {});
-  void NoteTokens();
+  void EndRequest();
   void FinishStream();
   void FinishWhole();
 
-  const ReplyOptions options_;
+  ReplyOptions options_;
   const Tokenizer& tokenizer_;
   Metrics& metrics_;
   const std::shared_ptr<Exchange> exchange_;

@@ -48,9 +48,12 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
 
   const std::string id = NewId(route);
   exchange->Note(" id=" + id);
-  auto reply =
-      std::make_shared<GenerationReply>(ReplyOptions{route, id, options_.alias, std::time(nullptr), p},
-                                        choices, tokenizer(), metrics_, exchange);
+  const auto count = [this, key = access_.KeyOf(request)](int64_t tokens) {
+    limits_.CountTokens(key, tokens, std::chrono::system_clock::now());
+  };
+  auto reply = std::make_shared<GenerationReply>(
+      ReplyOptions{route, id, options_.alias, std::time(nullptr), p, request.admission, count}, choices,
+      tokenizer(), metrics_, exchange);
   const PrefixOwner owner{access_.ClientOf(request), p.cache_salt.empty() ? 0 : HashOf(p.cache_salt)};
   std::vector<std::shared_ptr<Job>> jobs;
   for (size_t i = 0; i < choices.size(); ++i) {
@@ -70,6 +73,7 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
     scheduler->Cancel(left);
   });
   scheduler->Submit(jobs);
+  for (const auto& prompt : choices) count(static_cast<int64_t>(prompt->tokens.size()));
   if (p.stream) exchange->StartPings(options_.ping);
   exchange->OnGone([scheduler, jobs] { scheduler->Cancel(jobs); });
 }

@@ -15,18 +15,26 @@ using nlohmann::ordered_json;
 
 constexpr std::chrono::milliseconds kGrace{500};
 
+std::map<uint64_t, ClientLimit> ByHash(const std::map<std::string, ClientLimit>& limits) {
+  std::map<uint64_t, ClientLimit> by_hash;
+  for (const auto& [key, limit] : limits) by_hash[HashOf(key)] = limit;
+  return by_hash;
+}
+
 }  // namespace
 
 Server::Server(ServerOptions options)
     : options_(std::move(options)),
       access_(options_.api_keys, options_.http.host),
       started_(std::time(nullptr)),
+      limits_(ByHash(options_.key_limits)),
       random_(std::random_device()()) {
   if (options_.api_keys.empty() && !IsLoopback(options_.http.host)) {
     throw FieldError("api_key", " is missing: others can reach the address {}", options_.http.host);
   }
   if (!options_.access_log.empty()) log_ = std::make_unique<const AccessLog>(options_.access_log);
   http_ = std::make_unique<HttpServer>(options_.http, *this);
+  listening_ = http_.get();
 }
 
 Server::~Server() { Stop(); }
@@ -137,6 +145,8 @@ void Server::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
     // Enough of the hash to tell clients apart.
     if (const uint64_t client = access_.ClientOf(request); client != 0)
       exchange->Note(fmt::format(" client={:08x}", client >> 32));
+    if (!row.is_quick)
+      request.admission = limits_.Admit(access_.KeyOf(request), std::chrono::system_clock::now());
     (this->*row.handler)(request, exchange);
   } catch (const HttpError& error) {
     Fail(exchange, error.fault());
@@ -232,7 +242,8 @@ void Server::Slots(const HttpRequest&, const ExchangePtr& exchange) {
 void Server::MetricsText(const HttpRequest&, const ExchangePtr& exchange) {
   if (!options_.metrics)
     throw HttpError({501, "not_supported_error", "metrics are switched off on this server"});
-  Gauges gauges{.connections = http_ ? http_->connections() : 0};
+  const HttpServer* http = listening_;
+  Gauges gauges{.connections = http != nullptr ? http->connections() : 0};
   if (ready_) {
     gauges.waiting = scheduler_->waiting();
     for (const SlotState& slot : scheduler_->Slots()) gauges.processing += slot.task >= 0 ? 1 : 0;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -11,6 +12,7 @@
 #include "engine/engine.h"
 #include "server/access.h"
 #include "server/access_log.h"
+#include "server/client_limits.h"
 #include "server/generation_reply.h"
 #include "server/http/http.h"
 #include "server/metrics.h"
@@ -21,13 +23,14 @@ namespace coppice {
 
 struct ServerOptions {
   HttpOptions http;
-  std::string alias = "coppice";           // the model's name in answers
-  std::string build;                       // the program's name and version
-  std::vector<std::string> api_keys;       // a request needs one of them; empty: no key is needed
-  bool slots = true;                       // GET /slots
-  bool metrics = true;                     // GET /metrics
-  std::string access_log;                  // a file, "-" for stderr; empty: none
-  std::chrono::milliseconds ping{30'000};  // between comments of a silent stream
+  std::string alias = "coppice";                  // the model's name in answers
+  std::string build;                              // the program's name and version
+  std::vector<std::string> api_keys;              // a request needs one of them; empty: no key is needed
+  std::map<std::string, ClientLimit> key_limits;  // by API key
+  bool slots = true;                              // GET /slots
+  bool metrics = true;                            // GET /metrics
+  std::string access_log;                         // a file, "-" for stderr; empty: none
+  std::chrono::milliseconds ping{30'000};         // between comments of a silent stream
   SchedulerOptions scheduler;
   std::string slot_save_path;  // the folder of files for POST /slots/ID; empty: not supported
   int64_t slot_save_bytes = int64_t{16} << 30;  // of its files
@@ -106,7 +109,8 @@ class Server final : public HttpService {
 
   const ServerOptions options_;
   const Access access_;
-  const int64_t started_;                 // Unix time
+  const int64_t started_;  // Unix time
+  ClientLimits limits_;
   std::unique_ptr<const AccessLog> log_;  // may be null
   Metrics metrics_;
   std::unique_ptr<Engine> engine_;
@@ -115,7 +119,8 @@ class Server final : public HttpService {
   std::mutex save_mutex_;           // two slots saved at once must not exceed slot_save_bytes together
   std::mutex random_mutex_;
   std::mt19937_64 random_;
-  std::unique_ptr<HttpServer> http_;  // last: its threads use all of the above
+  std::unique_ptr<HttpServer> http_;                   // last but one: its threads use all of the above
+  std::atomic<const HttpServer*> listening_{nullptr};  // http_, which its own threads must not read
 };
 
 }  // namespace coppice

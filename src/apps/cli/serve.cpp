@@ -2,12 +2,16 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
+#include <sstream>
 #include <thread>
+#include <utility>
 
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
@@ -37,6 +41,33 @@ struct ServeOptions {
   int64_t saved_mib = 16384;
 };
 
+int64_t LimitOf(const std::string& text, const std::string& source) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value <= 0)
+    throw Error("{}: a key's limit is not a whole number from 1", source);
+  return value;
+}
+
+// "KEY concurrent=2 per_minute=60 tokens_per_day=100000": the key stays in `line`.
+ClientLimit TakeLimits(std::string& line, const std::string& source) {
+  ClientLimit limit;
+  std::istringstream words(std::exchange(line, {}));
+  words >> line;
+  for (std::string word; words >> word;) {
+    const size_t equals = word.find('=');
+    const std::string name = word.substr(0, equals);
+    int64_t* target = name == "concurrent"       ? &limit.concurrent
+                      : name == "per_minute"     ? &limit.per_minute
+                      : name == "tokens_per_day" ? &limit.tokens_per_day
+                                                 : nullptr;
+    if (target == nullptr || equals == std::string::npos)
+      throw Error("{}: behind a key only concurrent=N, per_minute=N and tokens_per_day=N may follow", source);
+    *target = LimitOf(word.substr(equals + 1), source);
+  }
+  return limit;
+}
+
 void AddKey(std::string key, const std::string& source, std::vector<std::string>& keys) {
   while (!key.empty() && (key.back() == '\r' || key.back() == ' ')) key.pop_back();
   if (key.empty()) return;
@@ -46,7 +77,7 @@ void AddKey(std::string key, const std::string& source, std::vector<std::string>
   keys.push_back(std::move(key));
 }
 
-std::vector<std::string> ReadKeys(const ServeOptions& o) {
+std::vector<std::string> ReadKeys(const ServeOptions& o, std::map<std::string, ClientLimit>& limits) {
   std::vector<std::string> keys;
   for (size_t at = 0; at <= o.keys.size();) {
     const size_t comma = std::min(o.keys.find(',', at), o.keys.size());
@@ -55,7 +86,11 @@ std::vector<std::string> ReadKeys(const ServeOptions& o) {
   }
   if (!o.key_file.empty()) {
     std::ifstream in(o.key_file);
-    for (std::string line; std::getline(in, line);) AddKey(line, o.key_file, keys);
+    for (std::string line; std::getline(in, line);) {
+      const ClientLimit limit = TakeLimits(line, o.key_file);
+      AddKey(line, o.key_file, keys);
+      if (!line.empty()) limits[line] = limit;
+    }
     if (in.bad() || !in.eof()) throw Error("{}: cannot read", o.key_file);
   }
   if (keys.empty() && (!o.keys.empty() || !o.key_file.empty()))
@@ -65,7 +100,7 @@ std::vector<std::string> ReadKeys(const ServeOptions& o) {
 
 ServerOptions MakeServerOptions(const ServeOptions& o) {
   ServerOptions server = o.server;
-  server.api_keys = ReadKeys(o);
+  server.api_keys = ReadKeys(o, server.key_limits);
   server.alias = !o.alias.empty() ? o.alias : std::filesystem::path(o.model.model).stem().string();
   server.build = fmt::format("coppice {}", kVersion);
   server.http.timeout = std::chrono::milliseconds(static_cast<int64_t>(o.timeout * 1000));
@@ -125,7 +160,9 @@ void AddHttpOptions(CLI::App& app, ServeOptions& o) {
       ->capture_default_str();
   app.add_option("--port", http.port, "0: any free port")->check(CLI::Range(0, 65535))->capture_default_str();
   app.add_option("--api-key", o.keys, "requests need this key (or one of several, separated by commas)");
-  app.add_option("--api-key-file", o.key_file, "a file of such keys, one per line");
+  app.add_option("--api-key-file", o.key_file,
+                 "a file of such keys, one per line, each with limits behind it: concurrent=N per_minute=N "
+                 "tokens_per_day=N");
   app.add_option("-a,--alias", o.alias, "the model's name in answers; default: its file's name");
   app.add_option("--timeout", o.timeout,
                  "seconds to receive a request's body, and for a client to read anything")

@@ -21,6 +21,7 @@ struct HttpRequest {
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;                            // empty while only the head was read
   std::chrono::steady_clock::time_point arrived = {};
+  std::shared_ptr<void> admission = {};  // the service's: the request counts for as long as somebody holds it
   std::shared_ptr<const std::atomic<bool>> cancelled =
       {};  // set when the client has left, or the server stops
 

@@ -166,7 +166,9 @@ void HttpSession::OnFinished() {
 }
 
 void HttpSession::BeginEntry(std::string method, std::string path) {
-  entry_ = {.method = std::move(method), .path = std::move(path)};
+  entry_ = {};
+  entry_.method = std::move(method);
+  entry_.path = std::move(path);
   entry_began_ = std::chrono::steady_clock::now();
 }
 

@@ -1,0 +1,50 @@
+// What each API key may ask for: requests at once, requests a minute, tokens a day.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace coppice {
+
+struct ClientLimit {  // 0: no limit
+  int64_t concurrent = 0;
+  int64_t per_minute = 0;
+  int64_t tokens_per_day = 0;  // of prompts and answers, by UTC's days
+};
+
+// Thread-safe. Clients without a limit are not counted.
+class ClientLimits {
+ public:
+  using Clock = std::chrono::system_clock;
+
+  // By Access::KeyOf().
+  explicit ClientLimits(const std::map<uint64_t, ClientLimit>& limits);
+  ClientLimits(const ClientLimits&) = delete;
+  ClientLimits& operator=(const ClientLimits&) = delete;
+
+  // Begins a request, which lasts as long as what this returns; that must not outlive this object. Throws
+  // HttpError 429 that says when to try again.
+  std::shared_ptr<void> Admit(uint64_t client, Clock::time_point now);
+  // A request that was admitted may go beyond the day's tokens; the next one is refused.
+  void CountTokens(uint64_t client, int64_t tokens, Clock::time_point now);
+
+ private:
+  struct Client {
+    ClientLimit limit;
+    int64_t running = 0;
+    std::deque<Clock::time_point> begun;  // in the last minute
+    int64_t day = 0;
+    int64_t tokens = 0;  // of that day
+  };
+
+  struct Admission;
+
+  std::mutex mutex_;
+  std::map<uint64_t, Client> clients_;  // the keys never change
+};
+
+}  // namespace coppice
