@@ -67,7 +67,9 @@ class BadInput(Case):
     def test_memory_is_given_back(self):
         self.server.good("/tokenize", {"content": "a"})
         before = self.server.memory()
-        self.server.good("/tokenize", {"content": "a b " * (1 << 20), "with_pieces": True})
+        for _ in range(3):
+            self.server.good("/v1/completions", '{"prompt": "p", "max_tokens": 1, "metadata": [0' + ",{}" * 350000 + "]}")
+            self.server.good("/tokenize", {"content": "a b " * (1 << 20), "with_pieces": True})
         self.server.wait_for(lambda: self.server.memory() - before < 64 << 20)
 
     def test_http(self):
