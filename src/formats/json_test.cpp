@@ -86,8 +86,9 @@ TEST(Json, ReadsAFileAndNamesOneThatIsMissingOrBroken) {
 }
 
 TEST(Json, CountsValues) {
-  EXPECT_EQ(ParseJson("[1, {\"a\": []}]", "x", 4).size(), 2u);
-  EXPECT_THROW(ParseJson("[1, {\"a\": []}]", "x", 3), Error);
+  EXPECT_EQ(ParseJson("[1, {\"a\": []}]", "x", 5 + 1 + 5 + 11).size(), 2u);
+  EXPECT_THROW(ParseJson("[1, {\"a\": []}]", "x", 5 + 1 + 5 + 10), Error);
+  EXPECT_THROW(ParseJson("[\"\"]", "x", 9), Error);
 }
 
 #ifndef __SANITIZE_ADDRESS__  // its shadow memory needs address space at every moment

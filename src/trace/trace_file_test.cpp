@@ -7,6 +7,7 @@
 #include <random>
 #include <sstream>
 
+#include "full_disk.h"
 #include "test_files.h"
 #include "trace/page.h"
 #include "trace/trace_test_support.h"
@@ -210,10 +211,14 @@ TEST(TraceFile, AFileThatCannotBeWrittenIsNamed) {
   const TempFolder folder;
   EXPECT_THAT(ErrorOf([&] { WriteTrace(SmallTrace(), folder.Path("no/such/folder")); }),
               HasSubstr("no/such/folder"));
-  // What stood there stays until all of the new file is written, here stopped by the name of its first stage.
+  // What stood there stays until all of the new file is written, here stopped by a full disk.
   const std::string path = folder.Write("old", "old");
-  std::filesystem::create_symlink("/dev/full", fmt::format("{}.trace-{}.part", path, getpid()));
-  EXPECT_THAT(ErrorOf([&] { WriteTrace(SmallTrace(), path); }), HasSubstr("No space left"));
+  std::string error;
+  {
+    const FullDisk full;
+    error = ErrorOf([&] { WriteTrace(SmallTrace(), path); });
+  }
+  EXPECT_THAT(error, HasSubstr("File too large"));
   EXPECT_EQ(std::filesystem::file_size(path), 3u);
   EXPECT_THAT(ErrorOf([&] { WriteTrace(SmallTrace(), folder.Path("")); }), HasSubstr("not a regular file"));
 }

@@ -321,6 +321,10 @@ TEST_F(ReplyBudgetTest, ClientsThatReadTooSlowly) {
 
 class BodyBudgetTest : public testing::Test {
  protected:
+  ~BodyBudgetTest() override {
+    server_.Stop(milliseconds(100));
+    service_.Join();  // what it holds of requests needs the server
+  }
   static HttpOptions Options() {
     HttpOptions options;
     options.port = 0;
