@@ -307,8 +307,8 @@ TEST(ChatPrompt, RolesAreWords) {
     });
   };
   for (const char* good : {"user", "tool_result", "a-b.c"}) EXPECT_EQ(role(good), "no error");
-  for (const std::string bad : {std::string(), std::string("user\n"), std::string("</s>"), std::string("a b"),
-                                std::string(65, 'a')}) {
+  for (const std::string& bad : {std::string(), std::string("user\n"), std::string("</s>"),
+                                 std::string("a b"), std::string(65, 'a')}) {
     EXPECT_THAT(role(bad), HasSubstr("message 1: its role is not a word")) << bad;
   }
   const WithTemplate tokenizer("{% for m in messages %}<{{ m['role'] }}>{% endfor %}");
