@@ -18,7 +18,7 @@ class Measures(Case):
     def test_compare(self):
         rows = json.loads(self.good("compare", "-m", MODEL, "-f", PROMPT_2K, "-n", "8", "-r", "1", "--expect", ANSWER_2K,
                                     "--prune", "ftp", "--prune", "sliminfer", "--baseline", "streamingllm:recent=500,min=0", "--json"))
-        self.assertEqual([row["prune"]["active"] for row in rows], [False, True, False, True])
+        self.assertEqual([row["prune"]["active"] for row in rows], [False, True, True, True])
         self.assertEqual([row["right"] for row in rows], [True, True, True, False])
         self.assertEqual([row["baseline"] for row in rows], [False, False, False, True])
         self.assertEqual(rows[0]["prune"]["flops"], rows[0]["prune"]["flops_dense"])
@@ -145,9 +145,10 @@ class Eval(Case):
             command = ["eval", "niah", "-m", MODEL, "--lengths", "512", "--samples", "1", "--prune", "ftp", "-o", f"{folder}/out"]
             table = self.good(*command)
             lines = [line.rstrip() for line in table.splitlines()]
-            self.assertEqual(len(lines), 4, table)
+            self.assertEqual(len(lines), 5, table)
             self.assertTrue(lines[2].startswith("niah") and " dense " in lines[2], table)
-            self.assertIn(" ftp", lines[3])
+            self.assertIn(" ftp (stood aside)", lines[3])
+            self.assertIn("below its break-even of 1024", lines[4])
             rows = json.loads(pathlib.Path(f"{folder}/out/results.json").read_text())
             self.assertEqual([(row["task"], row["length"], row["prune"], row["n"]) for row in rows],
                              [("niah", 512, "none", 1), ("niah", 512, "ftp", 1)])
