@@ -78,7 +78,7 @@ class BadFiles(Case):
 
     # As a full disk: the cold tier's file may not grow.
     def test_no_room_for_the_cold_tier(self):
-        spec = "sliminfer:layers=4,keep=0.5,decode_keep=0.1,gamma=2,min=0"  # blocks come and go
+        spec = "sliminfer:layers=4,keep=0.5,decode_keep=0.2,gamma=2,min=0"  # blocks come and go
         for io in ["auto", "threads", "sync"]:
             done = run("run", "-m", MODEL, "-f", PROMPT_2K, "-n", "24", "--ignore-eos", "--temp", "0", "--prune", spec,
                        "--cold-io", io, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))

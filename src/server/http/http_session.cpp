@@ -233,7 +233,9 @@ void HttpSession::ReadBody(HttpRequest request) {
 void HttpSession::ReadBodyPart(HttpRequest request) {
   if (parser_->is_done()) return OnBody({}, std::move(request));
   const HttpOptions& options = shared_.options;
-  read_deadline_.expires_at(body_began_ + std::min(options.idle + Earned(reserved_), options.timeout));
+  const auto deadline = body_began_ + std::min(options.idle + Earned(reserved_), options.timeout);
+  if (deadline <= std::chrono::steady_clock::now()) return Close();  // as in Write()
+  read_deadline_.expires_at(deadline);
   CloseAtDeadline(read_deadline_);
   http::async_read_some(socket_, buffer_, *parser_,
                         [self = shared_from_this(), r = std::move(request)](error_code ec, size_t) mutable {

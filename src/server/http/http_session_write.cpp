@@ -120,7 +120,9 @@ void HttpSession::Write() {
   // A client must read something within the time limit, and all of it at the least rate.
   const auto now = std::chrono::steady_clock::now();
   const auto limit = shared_.options.timeout;
-  write_deadline_.expires_at(std::min(now, unsent_since_ + Earned(sent_since_)) + limit);
+  const auto deadline = std::min(now, unsent_since_ + Earned(sent_since_)) + limit;
+  if (deadline <= now) return Close();  // small writes could restart the timer for ever before it is heard
+  write_deadline_.expires_at(deadline);
   CloseAtDeadline(write_deadline_);
   const std::string& front = unsent_.front();
   const size_t size = std::min(front.size() - sent_of_first_, kLargestWrite);
