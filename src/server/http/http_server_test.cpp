@@ -216,7 +216,8 @@ TEST_F(HttpServerTest, EveryRequestIsLogged) {
     client.Send(text);
     if (!until.empty()) client.Until(until);
     if (until.empty()) WaitUntil([&] { return service_.silent() == 1; });
-    client.Leave();
+    if (until.empty())
+      client.Leave();  // one that leaves with its reply may be noticed before the reply's end
     WaitUntil([&] { return service_.log().size() == before + 1; });
     return service_.log().back();
   };
