@@ -156,8 +156,8 @@ std::vector<MethodSpec> Combinations(const MethodSpec& method, std::span<const G
 // The element's two neighbours; none if the key is not tuned.
 std::vector<std::string> StepsOf(const std::string& key, const std::string& element, double step) {
   static const std::set<std::string> layers = {"layers", "layer", "dense", "start"};
-  static const std::set<std::string> amounts = {"keep",      "eta",   "r",        "gamma",
-                                                "threshold", "slash", "vertical", "min_budget"};
+  static const std::set<std::string> amounts = {"keep",  "eta",      "r",          "gamma", "threshold",
+                                                "slash", "vertical", "min_budget", "blocks"};
   double value = 0;
   const auto [end, error] = std::from_chars(element.data(), element.data() + element.size(), value);
   if (error != std::errc() || end != element.data() + element.size()) return {};

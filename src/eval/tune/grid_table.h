@@ -7,11 +7,15 @@
 
 namespace coppice {
 
-// A value is written as in a spec, except for three forms: "@0.3/0.6/0.9"  layers at these depths of the
-// model, each once "#0.25"         this share of the prompt's tokens, at least 64 "-"             the key is
-// left out: the method's own preset A list with more elements than the candidate's `layers` loses its last
-// ones. A setting that a model cannot have (two stages in one layer) is dropped when it is planned. A row
-// without a name sets several keys: its values are parts of a spec, "queries=16,widen=8".
+// A value is written as in a spec, except for three forms:
+//
+//   "@0.3/0.6/0.9"  layers at these depths of the model, each once
+//   "#0.25"         this share of the prompt's tokens, at least 64
+//   "-"             the key is left out: the method's own preset
+//
+// A list with more elements than the candidate's `layers` loses its last ones. A setting that a model cannot
+// have (two stages in one layer) is dropped when it is planned. A row without a name sets several keys: its
+// values are parts of a spec, "queries=16,widen=8".
 struct GridKey {
   const char* key;
   std::vector<std::string> values;  // mild first

@@ -69,8 +69,8 @@ TEST(Grid, TableNamesMethodsAndKeysOnce) {
 TEST(Grid, FormsOfTheTable) {
   const std::vector<std::string> slim = GridOf("sliminfer:keep=0.5", ShapeOf(30), 4096, 5000).specs;
   EXPECT_THAT(slim, Contains("sliminfer:keep=0.5,layers=15/21/27"));
-  EXPECT_THAT(GridOf("minference:vertical=9", ShapeOf(30), 4000, 3000).specs,
-              Contains("minference:min=3000,slash=1000,vertical=9"));
+  EXPECT_THAT(GridOf("flexprefill:gamma=0.9", ShapeOf(30), 4000, 3000).specs,
+              Contains("flexprefill:gamma=0.9,min=3000,min_budget=500"));
   // Three stages where there is room for two: the last share goes, of the values of the table alone.
   EXPECT_THAT(GridOf("sliminfer:layers=4/6", ShapeOf(30), 4096, 5000).specs,
               Contains("sliminfer:keep=0.7/0.5,layers=4/6"));
