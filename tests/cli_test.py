@@ -180,6 +180,16 @@ class Others(Case):
         out = self.good("inspect", MODEL, "--tensors", "--check-tensors")
         for part in ["coppice-mini", "7.78 M", "blk.9.ffn_down.weight", "256 x 688", "all tensors are finite"]:
             self.assertIn(part, out)
+        self.assertRegex(out, "output +a matrix of its own|output +tied to the embedding")
+
+    def test_inspect_prints_no_control_characters(self):
+        name = b"general.name\x08\0\0\0\x0c\0\0\0\0\0\0\0coppice-mini"
+        model = pathlib.Path(MODEL).read_bytes()
+        self.assertEqual(model.count(name), 1)
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "model.gguf")
+            path.write_bytes(model.replace(name, name[:-12] + b"\x1b[2Joppice-\r"))
+            self.assertNotRegex(self.good("inspect", path, "--tensors"), "[^\n -~]")
 
     def test_synth_bench_and_run(self):
         with tempfile.TemporaryDirectory() as folder:

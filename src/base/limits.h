@@ -18,6 +18,9 @@ inline constexpr int kMaxSafetensorsTensors = 65536;
 inline constexpr int kMaxShards = 4096;
 inline constexpr int kMaxJsonDepth = 64;
 inline constexpr uint64_t kMaxJsonFileBytes = 256u << 20;
+// Units of about 16 bytes, as ParseJson() counts them. A tokenizer.json of 260 thousand tokens and 500
+// thousand merges takes 10 million.
+inline constexpr uint64_t kMaxJsonValues = 32u << 20;
 
 // Model shapes.
 inline constexpr int64_t kMaxLayers = 1024;

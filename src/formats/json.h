@@ -8,13 +8,16 @@
 #include <string_view>
 #include <utility>
 
+#include "base/limits.h"
+
 namespace coppice {
 
 // Parses `text`; `source` names it in messages ("model/config.json"). Throws Error for nesting deeper than
 // limits::kMaxJsonDepth, duplicate keys in an object, trailing bytes, numbers that overflow a double, and
 // more than `max_values` values: in memory, a value can take many times the size of its text. By what they
 // take, a list, an object and a string count as 4 values more, and a member of an object as 6 more.
-nlohmann::json ParseJson(std::string_view text, const std::string& source, size_t max_values = SIZE_MAX);
+nlohmann::json ParseJson(std::string_view text, const std::string& source,
+                         size_t max_values = limits::kMaxJsonValues);
 
 // Empties `value` without allocating memory. The library's own destructor allocates (3.11 flattens arrays and
 // objects into a vector, to save stack), and a destructor that cannot allocate terminates the process.

@@ -192,7 +192,9 @@ void ReadHfRope(const nlohmann::json& config, const KeyReader& read, ModelConfig
 }  // namespace
 
 ModelConfig ConfigFromGguf(const GgufMetadata& m) {
-  const std::string name = m.String("general.architecture").value_or("");
+  const std::optional<std::string> given = m.String("general.architecture");
+  if (!given) Refuse(m.path(), "general.architecture", "is missing");
+  const std::string& name = *given;
   const ArchitectureTraits* traits = nullptr;
   for (const ArchitectureTraits& t : Architectures()) {
     if (name == t.gguf) traits = &t;

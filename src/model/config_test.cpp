@@ -126,7 +126,7 @@ TEST(ConfigFromGguf, RefusesNamingFileKeyAndValue) {
   const Values good = LlamaValues();
   const double inf = std::numeric_limits<double>::infinity();
   const std::pair<Values, const char*> bad[] = {
-      {{}, "general.architecture = '' is not supported"},
+      {{}, "general.architecture is missing"},
       {With(good, "general.architecture", std::string("gpt2")),
        "general.architecture = 'gpt2' is not supported (llama,"},
       {With(good, "general.architecture", int64_t{1}), "general.architecture"},

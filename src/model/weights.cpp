@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "formats/printable.h"
 #include "formats/quants.h"
 
 namespace coppice {
@@ -237,8 +238,9 @@ std::vector<TensorFinding> CheckTensors(const TensorStore& store) {
         all_zero = all_zero && v == 0;
       }
     }
-    if (bad > 0) findings.push_back({fmt::format("{}: {} values are NaN or Inf", t.name, bad), false});
-    if (all_zero) findings.push_back({fmt::format("{}: all values are zero", t.name), true});
+    if (bad > 0)
+      findings.push_back({fmt::format("{}: {} values are NaN or Inf", Printable(t.name), bad), false});
+    if (all_zero) findings.push_back({fmt::format("{}: all values are zero", Printable(t.name)), true});
   }
   return findings;
 }

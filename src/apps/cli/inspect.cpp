@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "engine/open_model.h"
 #include "formats/gguf.h"
+#include "formats/printable.h"
 #include "model/synthetic.h"
 #include "policies/registry.h"
 
@@ -51,7 +52,7 @@ void Inspect(const InspectOptions& o) {
   }
   std::vector<std::pair<std::string, std::string>> lines = {
       {"file", fmt::format("{} ({})", o.model, m.format)},
-      {"architecture", s.architecture + (s.name.empty() ? "" : " (" + s.name + ")")},
+      {"architecture", s.architecture + (s.name.empty() ? "" : " (" + Printable(s.name) + ")")},
       {"parameters", fmt::format("{:.2f} M in {} tensors", static_cast<double>(weights->parameters) / 1e6,
                                  m.store->tensors().size())},
       {"types", types},
@@ -59,6 +60,7 @@ void Inspect(const InspectOptions& o) {
       {"attention", fmt::format("{} heads, {} key/value heads of {}{}", s.heads, s.kv_heads, s.head_dim,
                                 s.window > 0 ? fmt::format(", sliding window {}", s.window) : "")},
       {"FFN", fmt::format("{} ({})", s.ffn, s.gated_ffn ? "SwiGLU" : "GELU")},
+      {"output", m.config.tied_head ? "tied to the embedding" : "a matrix of its own"},
       {"positions", RopeText(m.config)},
       {"context", fmt::format("{}", m.config.context)},
       {"vocabulary", fmt::format("{}, {}", s.vocab, m.tokenizer ? m.tokenizer->kind() : "no tokenizer")},
@@ -77,7 +79,7 @@ void Inspect(const InspectOptions& o) {
     for (const StoredTensor& t : m.store->tensors()) {
       std::string shape;
       for (const int64_t d : t.shape) shape += fmt::format("{}{}", shape.empty() ? "" : " x ", d);
-      table.Add({t.name, shape, std::string(Info(t.view.dtype).name),
+      table.Add({Printable(t.name), shape, std::string(Info(t.view.dtype).name),
                  fmt::format("{}", t.view.rows * BytesOf(t.view.dtype, t.view.cols))});
     }
     fmt::print("\n{}", table.Text());

@@ -2,6 +2,8 @@
 // generation_config.json add the special tokens and the chat template.
 #include <algorithm>
 #include <filesystem>
+#include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "base/error.h"
@@ -63,9 +65,10 @@ std::vector<HfAddedToken> ReadAddedTokens(const Folder& folder, const json& conf
   const std::string other = folder.File("added_tokens.json");
   const json more = folder.Read("added_tokens.json");
   if (more.is_null()) return added;
+  std::unordered_set<std::string> known;
+  for (const HfAddedToken& one : added) known.insert(one.token.content);
   for (const auto& [text, id] : more.items()) {
-    const auto same = [&text = text](const HfAddedToken& one) { return one.token.content == text; };
-    if (std::any_of(added.begin(), added.end(), same)) continue;
+    if (known.contains(text)) continue;
     HfAddedToken token{
         {.id = TokenIdFrom(id, "an added token's id", other), .content = text, .special = true}, false};
     added.push_back(std::move(token));
