@@ -174,6 +174,10 @@ void AddHttpOptions(CLI::App& app, ServeOptions& o) {
   app.add_option("--max-connections", http.max_connections, "further connections are refused")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  app.add_option("--max-connections-per-address", http.max_connections_per_address,
+                 "of one client; addresses of this machine have no limit")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
   app.add_option("--max-body", o.max_body_mib, "the most MiB of a request's body")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();

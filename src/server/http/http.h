@@ -89,6 +89,7 @@ struct HttpOptions {
   int threads = 2;                                // threads that read and write
   int handler_threads = 2;                        // threads for requests that are not quick
   int max_connections = 4096;                     // further connections are refused
+  int max_connections_per_address = 1024;         // ClientAddresses
   int64_t max_body_bytes = 16 << 20;              // for one request
   int64_t max_bodies_bytes = int64_t{256} << 20;  // for all bodies that were read and are not handled yet
   int64_t max_unsent_bytes = int64_t{16}

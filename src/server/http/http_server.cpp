@@ -116,10 +116,13 @@ struct HttpServer::Impl {
         retry.async_wait(Once(this, &Impl::OnRetry));
         return;
       }
-      if (shared.connections >= options.max_connections) {
-        TurnAway(*socket);
+      error_code gone;
+      const tcp::endpoint client = socket->remote_endpoint(gone);
+      std::shared_ptr<void> counted = gone ? nullptr : shared.addresses.Add(client.address());
+      if (counted && shared.connections < options.max_connections) {
+        Welcome(std::move(*socket), std::move(counted));
       } else {
-        Welcome(std::move(*socket));
+        TurnAway(*socket);
       }
     } catch (const std::exception&) {  // out of memory: it is closed, and others are accepted
     }
@@ -130,8 +133,8 @@ struct HttpServer::Impl {
     if (!stopped) Accept();
   }
 
-  void Welcome(tcp::socket socket) {
-    auto session = std::make_shared<HttpSession>(std::move(socket), shared);
+  void Welcome(tcp::socket socket, std::shared_ptr<void> counted) {
+    auto session = std::make_shared<HttpSession>(std::move(socket), shared, std::move(counted));
     Remember(session);
     session->Start();
   }

@@ -154,6 +154,17 @@ TEST_F(HttpServerTest, ClientsThatLeaveAreNoticed) {
   }
 }
 
+TEST_F(HttpServerTest, ClientsThatLeaveAfterSendingAheadAreNoticed) {
+  Client client(server_.port());
+  client.Get("/silent");
+  WaitUntil([&] { return service_.silent() == 1; });
+  // More than the server reads ahead, and less than the sockets hold.
+  client.Send(std::string(128 << 10, 'x'));
+  std::this_thread::sleep_for(milliseconds(50));
+  client.Leave(false);
+  WaitUntil([&] { return service_.gone() == 1; });
+}
+
 // Their clients are not kept waiting for an answer that nobody will give.
 TEST_F(HttpServerTest, HandlersThatThrowEndTheirConnectionAlone) {
   Client client(server_.port());

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <malloc.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -23,6 +24,7 @@ namespace {
 constexpr uint32_t kMaxHeadBytes = 16 << 10;
 constexpr size_t kBufferBytes = 64 << 10;  // the most that a client can send ahead
 constexpr size_t kWatchBytes = 4096;
+constexpr milliseconds kLookAgain{100};
 constexpr int64_t kSmallBody = 64 << 10;
 constexpr int64_t kLargeBody = 1 << 20;
 
@@ -89,12 +91,14 @@ class SessionExchange final : public Exchange {
 
 }  // namespace
 
-HttpSession::HttpSession(asio::ip::tcp::socket socket, HttpShared& shared)
+HttpSession::HttpSession(asio::ip::tcp::socket socket, HttpShared& shared, std::shared_ptr<void> counted)
     : socket_(std::move(socket)),
       shared_(shared),
+      counted_(std::move(counted)),
       read_deadline_(socket_.get_executor()),
       write_deadline_(socket_.get_executor()),
       ping_timer_(socket_.get_executor()),
+      full_timer_(socket_.get_executor()),
       buffer_(kBufferBytes) {
   ++shared_.connections;
 }
@@ -234,7 +238,8 @@ void HttpSession::ReadBodyPart(HttpRequest request) {
   if (parser_->is_done()) return OnBody({}, std::move(request));
   const HttpOptions& options = shared_.options;
   const auto deadline = body_began_ + std::min(options.idle + Earned(reserved_), options.timeout);
-  if (deadline <= std::chrono::steady_clock::now()) return Close();  // as in Write()
+  // A timer that has expired and is set again would not run, and small pieces could do that for ever.
+  if (deadline <= std::chrono::steady_clock::now()) return Close();
   read_deadline_.expires_at(deadline);
   CloseAtDeadline(read_deadline_);
   http::async_read_some(socket_, buffer_, *parser_,
@@ -281,14 +286,26 @@ void HttpSession::Dispatch(HttpRequest request) {
 }
 
 // While a request waits or computes, a pending read detects that the client disconnects. Data that the client
-// sends ahead stay in the buffer; once the buffer is full, disconnects are no longer detected.
+// sends ahead stay in the buffer.
 void HttpSession::Watch() {
   if (watching_ || closed_) return;
   const size_t room = std::min(kWatchBytes, buffer_.max_size() - buffer_.size());
-  if (room == 0) return;
+  if (room == 0) return WatchFullBuffer();
   watching_ = true;
   socket_.async_read_some(buffer_.prepare(room), [self = shared_from_this()](error_code ec, size_t bytes) {
     self->Step([&] { self->OnWatch(ec, bytes); });
+  });
+}
+
+// No read fits into the buffer. The kernel still knows that the client has disconnected.
+void HttpSession::WatchFullBuffer() {
+  if (closed_ || !busy_) return;
+  pollfd socket{socket_.native_handle(), POLLRDHUP, 0};
+  if (poll(&socket, 1, 0) > 0) return Close();
+  full_timer_.expires_after(kLookAgain);
+  full_timer_.async_wait([weak = weak_from_this()](error_code ec) {
+    const auto self = ec ? nullptr : weak.lock();
+    if (self) self->Step([&] { self->WatchFullBuffer(); });
   });
 }
 
@@ -312,6 +329,7 @@ void HttpSession::Close() {
   read_deadline_.cancel();
   write_deadline_.cancel();
   ping_timer_.cancel();
+  full_timer_.cancel();
   socket_.close(ignored);
   if (cancelled_) *cancelled_ = true;
   const std::function<void()> gone = std::exchange(on_gone_, nullptr);

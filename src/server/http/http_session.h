@@ -15,6 +15,7 @@
 #include <string>
 #include <utility>
 
+#include "server/http/client_addresses.h"
 #include "server/http/http.h"
 
 namespace coppice {
@@ -32,14 +33,19 @@ struct HttpShared {
   std::atomic<int> handling{0};  // requests that are with the handlers
   std::atomic<int64_t> body_bytes{0};
   std::atomic<int64_t> reply_bytes{0};
+  ClientAddresses addresses;
 
   HttpShared(const HttpOptions& o, HttpService& s)
-      : options(o), service(s), handlers(std::in_place, static_cast<size_t>(o.handler_threads)) {}
+      : options(o),
+        service(s),
+        handlers(std::in_place, static_cast<size_t>(o.handler_threads)),
+        addresses(o.max_connections_per_address) {}
 };
 
 class HttpSession : public std::enable_shared_from_this<HttpSession> {
  public:
-  HttpSession(asio::ip::tcp::socket socket, HttpShared& shared);
+  // `counted`: of shared.addresses.
+  HttpSession(asio::ip::tcp::socket socket, HttpShared& shared, std::shared_ptr<void> counted);
   ~HttpSession();
 
   void Start();
@@ -83,6 +89,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void RefuseBadHttp(error_code ec);
   void Watch();
   void OnWatch(error_code ec, size_t bytes);
+  void WatchFullBuffer();
 
   void WriteHead(const HttpReply& reply, bool stream);
   void Push(std::string bytes);
@@ -110,9 +117,11 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
 
   asio::ip::tcp::socket socket_;
   HttpShared& shared_;
+  std::shared_ptr<void> counted_;
   asio::steady_timer read_deadline_;
   asio::steady_timer write_deadline_;
   asio::steady_timer ping_timer_;
+  asio::steady_timer full_timer_;
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   int64_t reserved_ = 0;  // this request's part of shared_.body_bytes

@@ -121,7 +121,8 @@ void HttpSession::Write() {
   const auto now = std::chrono::steady_clock::now();
   const auto limit = shared_.options.timeout;
   const auto deadline = std::min(now, unsent_since_ + Earned(sent_since_)) + limit;
-  if (deadline <= now) return Close();  // small writes could restart the timer for ever before it is heard
+  // A timer that has expired and is set again would not run, and small writes could do that for ever.
+  if (deadline <= now) return Close();
   write_deadline_.expires_at(deadline);
   CloseAtDeadline(write_deadline_);
   const std::string& front = unsent_.front();
