@@ -151,8 +151,7 @@ void Engine::Prefill(Run& run, DocumentCache* documents) {
                   *run.workspace,
                   *backend_,
                   {request.progress, request.cancelled, request.pause}};
-  PrefixRun prefix(ScoresPrompt(request) ? nullptr : documents, request, *run.prune.policy,
-                   transformer_.config().shape, run.sequence);
+  PrefixRun prefix(ScoresPrompt(request) ? nullptr : documents, request, transformer_.config().shape, pass);
   if (request.on_prefix) request.on_prefix(run.sequence.prefix.rows);
   try {
     if (ScoresPrompt(request)) {

@@ -26,6 +26,7 @@ constexpr char kMagic[8] = {'c', 'o', 'p', 'p', 'p', 'r', 'e', 'f'};
 constexpr uint32_t kVersion = 2;
 constexpr uint32_t kAfterAttention = 1;
 constexpr uint32_t kComplete = 2;
+constexpr size_t kPiece = 8 << 20;  // read at once: some milliseconds from memory, 0.1 s from a slow disk
 
 // Has no padding: the file contains its bytes.
 struct Head {
@@ -66,7 +67,8 @@ void VisitSections(const PrefixState& state, Visit&& visit) {
 
 class PrefixReader {
  public:
-  PrefixReader(const std::string& path, const PrefixFormat& format) : path_(path), format_(format) {
+  PrefixReader(const std::string& path, const PrefixFormat& format, const RunControl& control = {})
+      : path_(path), format_(format), control_(control) {
     // O_NONBLOCK: else opening a pipe would wait for a writer before this function could refuse it.
     fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd_ < 0) throw Error("[prefix] {}: cannot open: {}", path, std::strerror(errno));
@@ -111,6 +113,7 @@ class PrefixReader {
 
   std::string path_;
   const PrefixFormat& format_;
+  const RunControl control_;
   int fd_ = -1;
   Head head_{};
   LayerPoint point_;
@@ -120,7 +123,8 @@ class PrefixReader {
 
 void PrefixReader::Read(std::span<std::byte> to) {
   while (!to.empty()) {
-    const ssize_t got = read(fd_, to.data(), to.size());
+    control_.Pause();
+    const ssize_t got = read(fd_, to.data(), std::min(to.size(), kPiece));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw Error("[prefix] {}: cannot read: {}", path_, std::strerror(errno));
     if (got == 0) throw Error("[prefix] {}: ends early: it was cut while it was read", path_);
@@ -251,8 +255,9 @@ PrefixHead ReadPrefixHead(const std::string& path, const PrefixFormat& format) {
           .file_bytes = reader.file_bytes()};
 }
 
-PrefixState ReadPrefixFile(const std::string& path, const PrefixFormat& format, int64_t most_bytes) {
-  PrefixReader reader(path, format);
+PrefixState ReadPrefixFile(const std::string& path, const PrefixFormat& format, int64_t most_bytes,
+                           const RunControl& control) {
+  PrefixReader reader(path, format, control);
   if (reader.SectionBytes() > most_bytes) {
     throw Error("[prefix] {}: {} bytes do not fit in a document cache of {}", path, reader.SectionBytes(),
                 most_bytes);

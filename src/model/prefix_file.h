@@ -15,6 +15,7 @@
 
 #include "base/checksum.h"
 #include "model/prefix.h"
+#include "model/run_control.h"
 
 namespace coppice {
 
@@ -41,9 +42,10 @@ struct PrefixHead {
 void WritePrefixFile(const PrefixState& state, const PrefixFormat& format, const std::string& path);
 
 // These throw Error, naming the file and the cause. They refuse a state of more than `most_bytes` before they
-// allocate memory for it: a sparse file can be long without taking space on the disk.
+// allocate memory for it: a sparse file can be long without taking space on the disk. A state can be as large
+// as gigabytes, so reading it pauses between pieces and can be cancelled.
 PrefixHead ReadPrefixHead(const std::string& path, const PrefixFormat& format);
 PrefixState ReadPrefixFile(const std::string& path, const PrefixFormat& format,
-                           int64_t most_bytes = INT64_MAX);
+                           int64_t most_bytes = INT64_MAX, const RunControl& control = {});
 
 }  // namespace coppice

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <new>
 #include <utility>
@@ -82,6 +83,8 @@ void DocumentCache::ReadFolder() {
     Insert(entry);
   }
   MakeRoomOnDisk(0);
+  Lock lock(mutex_);
+  RemoveUnwanted(lock);
 }
 
 // The first of the entries that save the most; of equals the one used last.
@@ -117,27 +120,47 @@ DocumentCache::EntryPtr DocumentCache::MostShared(std::span<const int32_t> token
   return most;
 }
 
-std::shared_ptr<const PrefixState> DocumentCache::StateOf(const EntryPtr& entry, Lock& lock) {
-  // Another request reads the same file: its states serve both.
-  changed_.wait(lock, [&] { return !entry->loading; });
+// Pauses instead of waiting for good: the thread that reads may itself wait for this one's turn to end.
+void DocumentCache::WaitWhileLoading(const Entry& entry, Lock& lock, const RunControl& control) {
+  while (entry.loading) {
+    lock.unlock();
+    control.Pause();
+    lock.lock();
+    if (entry.loading) changed_.wait_for(lock, std::chrono::milliseconds(10));
+  }
+}
+
+PrefixState DocumentCache::Read(const Entry& entry, const std::string& path,
+                                const RunControl& control) const {
+  PrefixState state = ReadPrefixFile(path, format_, INT64_MAX, control);
+  // The name is made from owner and tokens, but somebody may have put another file there.
+  if (state.tokens != entry.tokens || state.owner != entry.owner)
+    throw Error("[documents] {}: was exchanged", path);
+  MarkDocumentUsed(path);
+  return state;
+}
+
+std::shared_ptr<const PrefixState> DocumentCache::StateOf(const EntryPtr& entry, Lock& lock,
+                                                          const RunControl& control) {
+  WaitWhileLoading(*entry, lock, control);  // what another request reads serves both
   if (entry->state || entry->file.empty()) return entry->state;
   const std::string path = entry->file;
   entry->loading = true;
   lock.unlock();
   std::shared_ptr<const PrefixState> state;
   std::exception_ptr error;
+  bool is_cancelled = false;
   try {
-    state = std::make_shared<const PrefixState>(ReadPrefixFile(path, format_));
-    // The name is made from owner and tokens, but somebody may have put another file there.
-    if (state->tokens != entry->tokens || state->owner != entry->owner)
-      throw Error("[documents] {}: was exchanged", path);
-    MarkDocumentUsed(path);
+    state = std::make_shared<const PrefixState>(Read(*entry, path, control));
+  } catch (const Cancelled&) {
+    is_cancelled = true;
   } catch (...) {  // whatever it is, others may wait for the end of the loading
     error = std::current_exception();
   }
   lock.lock();
   entry->loading = false;
   changed_.notify_all();
+  if (is_cancelled) throw Cancelled();
   if (error) {
     if (!entry->forgotten) NoteError(error, path);  // else somebody removed the file on purpose
     Forget(entry);
@@ -150,7 +173,7 @@ std::shared_ptr<const PrefixState> DocumentCache::StateOf(const EntryPtr& entry,
 }
 
 PrefixUse DocumentCache::Find(std::span<const int32_t> tokens, const PrefixRules& rules,
-                              const PrefixOwner& owner) {
+                              const PrefixOwner& owner, const RunControl& control) {
   Lock lock(mutex_);
   for (;;) {
     int64_t rows = 0;
@@ -159,7 +182,7 @@ PrefixUse DocumentCache::Find(std::span<const int32_t> tokens, const PrefixRules
       ++stats_.misses;
       return {};
     }
-    if (std::shared_ptr<const PrefixState> state = StateOf(entry, lock)) {
+    if (std::shared_ptr<const PrefixState> state = StateOf(entry, lock, control)) {
       Touch(*entry);
       ++stats_.hits;
       stats_.tokens_taken += rows;
@@ -229,7 +252,7 @@ DocumentCache::Saved DocumentCache::Restore(const std::string& path, LayerPoint 
 }
 
 int64_t DocumentCache::Erase(std::span<const int32_t> tokens, const PrefixOwner& owner) {
-  const Lock lock(mutex_);
+  Lock lock(mutex_);
   std::vector<EntryPtr> erased;
   int64_t most = 0;
   for (const EntryPtr& entry : entries_) {
@@ -238,6 +261,7 @@ int64_t DocumentCache::Erase(std::span<const int32_t> tokens, const PrefixOwner&
     most = std::max(most, static_cast<int64_t>(entry->tokens.size()));
   }
   for (const EntryPtr& entry : erased) Forget(entry);
+  changed_.wait(lock, [this] { return unwanted_.empty() && !removing_; });
   return most;
 }
 
@@ -264,7 +288,29 @@ void DocumentCache::Insert(const EntryPtr& entry) {
 void DocumentCache::Forget(const EntryPtr& entry) {
   if (std::exchange(entry->forgotten, true)) return;
   entries_.remove(entry);
-  if (!entry->file.empty()) unlink(entry->file.c_str());
+  if (!entry->file.empty()) Remove(entry->file);
+}
+
+// The writer removes the file.
+void DocumentCache::Remove(std::string path) noexcept {
+  try {
+    unwanted_.push_back(std::move(path));
+    changed_.notify_all();
+  } catch (const std::bad_alloc&) {
+    unlink(path.c_str());
+  }
+}
+
+// Gives the lock up while it removes.
+void DocumentCache::RemoveUnwanted(Lock& lock) {
+  const std::vector<std::string> paths = std::exchange(unwanted_, {});
+  if (paths.empty()) return;
+  removing_ = true;
+  lock.unlock();
+  for (const std::string& path : paths) unlink(path.c_str());
+  lock.lock();
+  removing_ = false;
+  changed_.notify_all();
 }
 
 bool DocumentCache::CanWrite(const Entry& entry) const {
@@ -312,7 +358,7 @@ void DocumentCache::MakeRoomOnDisk(int64_t incoming) {
     if (!victim) return;
     held -= std::exchange(victim->file_bytes, 0);
     if (victim->state) {
-      unlink(std::exchange(victim->file, {}).c_str());
+      Remove(std::exchange(victim->file, {}));
     } else {
       Forget(victim);
     }
@@ -352,14 +398,18 @@ void DocumentCache::Flush() {
   for (const EntryPtr& entry : entries_) {
     if (entry->state && entry->file.empty() && !entry->queued && CanWrite(*entry)) Queue(entry);
   }
-  changed_.wait(lock, [this] { return queue_.empty() && !writing_; });
+  changed_.wait(lock, [this] { return IsWritten(); });
 }
 
 void DocumentCache::WriteQueued() {
   Lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-    if (queue_.empty()) return;
+    changed_.wait(lock, [this] { return stopping_ || !queue_.empty() || !unwanted_.empty(); });
+    RemoveUnwanted(lock);  // first: a new file may take the name of an unwanted one
+    if (queue_.empty()) {
+      if (stopping_) return;
+      continue;
+    }
     const EntryPtr entry = queue_.front();
     queue_.pop_front();
     writing_ = true;
@@ -372,6 +422,7 @@ void DocumentCache::WriteQueued() {
 void DocumentCache::WriteEntry(const EntryPtr& entry, Lock& lock) {
   const std::shared_ptr<const PrefixState> state = entry->state;
   MakeRoomOnDisk(state->bytes());
+  RemoveUnwanted(lock);
   lock.unlock();
   std::string path;
   std::exception_ptr error;
@@ -392,7 +443,7 @@ void DocumentCache::WriteEntry(const EntryPtr& entry, Lock& lock) {
     entry->unwritable = true;
     NoteError(error, path);
   } else if (entry->forgotten) {
-    unlink(path.c_str());
+    Remove(std::move(path));
   } else {
     entry->file = std::move(path);
     entry->file_bytes = bytes;

@@ -62,8 +62,10 @@ class DocumentCache {
   DocumentCache& operator=(const DocumentCache&) = delete;
 
   // What a prompt may take over. Reads a file where the entry is on disk alone; one that cannot be used is
-  // forgotten.
-  PrefixUse Find(std::span<const int32_t> tokens, const PrefixRules& rules, const PrefixOwner& owner = {});
+  // forgotten. While it reads, or waits for another thread that reads the same file, it pauses and can be
+  // cancelled.
+  PrefixUse Find(std::span<const int32_t> tokens, const PrefixRules& rules, const PrefixOwner& owner = {},
+                 const RunControl& control = {});
   // Whether the prefix of `bytes` that a prompt of `tokens` tokens would leave at `point` is worth keeping.
   bool Wants(int64_t tokens, int64_t bytes, LayerPoint point, const PrefixUse& found) const;
   void Put(std::shared_ptr<const PrefixState> state);
@@ -81,11 +83,11 @@ class DocumentCache {
   // `latest`: the first choice of the method that the states shall serve; states from behind it are refused,
   // and so are those whose owner has another key.
   Saved Restore(const std::string& path, LayerPoint latest = kNoPoint, uint64_t key = 0);
-  // Forgets the entries that hold nothing but tokens of this prompt, and their files; returns how many tokens
-  // the longest of them had.
+  // Forgets the entries that hold nothing but tokens of this prompt, and removes their files. Returns the
+  // number of tokens of the longest one.
   int64_t Erase(std::span<const int32_t> tokens, const PrefixOwner& owner = {});
 
-  // Waits until the folder has what it is to have.
+  // Waits until the folder has what it is to have, and no more.
   void Flush();
   DocumentCacheStats stats() const;
 
@@ -116,7 +118,10 @@ class DocumentCache {
   EntryPtr MostShared(std::span<const int32_t> tokens, const PrefixOwner& owner) const;
   // The entry's states, from its file where they are not in memory; null where they cannot be had. Gives the
   // lock up while it reads.
-  std::shared_ptr<const PrefixState> StateOf(const EntryPtr& entry, Lock& lock);
+  std::shared_ptr<const PrefixState> StateOf(const EntryPtr& entry, Lock& lock,
+                                             const RunControl& control = {});
+  void WaitWhileLoading(const Entry& entry, Lock& lock, const RunControl& control);
+  PrefixState Read(const Entry& entry, const std::string& path, const RunControl& control) const;
   void Touch(Entry& entry);
   void Insert(const EntryPtr& entry);
   void Forget(const EntryPtr& entry);
@@ -125,6 +130,9 @@ class DocumentCache {
   void NoteError(const std::exception_ptr& error, const std::string& path) noexcept;
   void MakeRoomInMemory();
   void MakeRoomOnDisk(int64_t incoming);
+  void Remove(std::string path) noexcept;
+  void RemoveUnwanted(Lock& lock);
+  bool IsWritten() const { return queue_.empty() && !writing_ && unwanted_.empty() && !removing_; }
   void WriteQueued();
   void WriteEntry(const EntryPtr& entry, Lock& lock);
   std::string FileOf(const PrefixState& state) const;
@@ -139,7 +147,10 @@ class DocumentCache {
   std::condition_variable changed_;
   std::list<EntryPtr> entries_;
   std::list<EntryPtr> queue_;  // to be written, in order
+  std::vector<std::string>
+      unwanted_;  // files that the writer removes: that takes long, so not under the lock
   bool writing_ = false;
+  bool removing_ = false;
   bool stopping_ = false;
   uint64_t clock_ = 0;
   mutable DocumentCacheStats stats_;

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <thread>
 
 #include "base/error.h"
@@ -180,6 +181,12 @@ class DocumentFolder : public testing::Test {
       files.push_back(entry.path().string());
     return files;
   }
+  // The cache's own thread removes files.
+  void ExpectFiles(size_t count) const {
+    for (int i = 0; i < 10'000 && Files().size() != count; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(Files().size(), count);
+  }
   TempFolder dir_;
 };
 
@@ -215,7 +222,7 @@ TEST_F(DocumentFolder, IsThereAfterARestart) {
   EXPECT_EQ(RowsFound(*cache, Text(2, 500)), 300);
   EXPECT_EQ(RowsFound(*cache, Text(3, 500)), 350);
   cache->Put(StateOf(Text(3, 350)));  // the complete one takes its place, on disk too
-  EXPECT_EQ(Files().size(), 2u);
+  ExpectFiles(2);
 }
 
 TEST_F(DocumentFolder, TheDiskHasABudgetToo) {
@@ -281,7 +288,7 @@ TEST_F(DocumentFolder, ADamagedFileIsNotUsed) {
     EXPECT_EQ(RowsFound(*cache, Text(1, 500)), 0);
     EXPECT_THAT(cache->stats().last_error, HasSubstr("checksum of its hidden states"));
     EXPECT_EQ(cache->stats().entries, 0);
-    EXPECT_TRUE(Files().empty());
+    ExpectFiles(0);
     cache->Put(StateOf(Text(1, 400)));
   }
   std::filesystem::resize_file(Files().at(0), size / 2);
@@ -400,6 +407,42 @@ TEST_F(DocumentFolder, ErasedMeansOnDiskToo) {
 }
 
 // Under the thread sanitizer as well.
+TEST_F(DocumentFolder, ReadingPausesAndCanBeCancelled) {
+  { Make(Options())->Put(StateOf(Text(1, 400))); }
+  const auto cache = Make(Options());
+  std::atomic<bool> cancelled = false;
+  int pauses = 0;
+  const RunControl control{.progress = {}, .cancelled = &cancelled, .pause = [&] {
+                             if (++pauses == 5) cancelled = true;
+                           }};
+  EXPECT_THROW(cache->Find(Text(1, 500), {.point = kAfterOne}, {}, control), Cancelled);
+  cancelled = false;
+  EXPECT_EQ(cache->Find(Text(1, 500), {.point = kAfterOne}, {}, control).rows, 400);
+  EXPECT_GT(pauses, 10);
+  EXPECT_EQ(cache->stats().errors, 0);
+}
+
+// As in the server, where one job computes at a time: while one that reads a file pauses, another one that
+// wants the same file has the turn.
+TEST_F(DocumentFolder, ReadersOfOneFileTakeTurns) {
+  { Make(Options())->Put(StateOf(Text(1, 400))); }
+  const auto cache = Make(Options());
+  std::mutex turn;
+  std::vector<std::thread> jobs;
+  for (int job = 0; job < 3; ++job) {
+    jobs.emplace_back([&] {
+      std::unique_lock mine(turn);
+      const RunControl control{.progress = {}, .cancelled = nullptr, .pause = [&] {
+                                 mine.unlock();
+                                 std::this_thread::sleep_for(std::chrono::milliseconds(2));
+                                 mine.lock();
+                               }};
+      EXPECT_EQ(cache->Find(Text(1, 500), {.point = kAfterOne}, {}, control).rows, 400);
+    });
+  }
+  for (std::thread& job : jobs) job.join();
+}
+
 TEST_F(DocumentFolder, ManyThreads) {
   const auto cache = Make(Options(1000, 3000));
   std::atomic<int64_t> found = 0;

@@ -5,17 +5,16 @@
 
 namespace coppice {
 
-PrefixRun::PrefixRun(DocumentCache* cache, const Request& request, const TokenPolicy& policy,
-                     const ModelShape& shape, SequenceState& sequence)
-    : cache_(cache), request_(request), sequence_(sequence) {
+PrefixRun::PrefixRun(DocumentCache* cache, const Request& request, const ModelShape& shape, const Pass& pass)
+    : cache_(cache), request_(request), sequence_(pass.sequence) {
   if (cache == nullptr) return;
   const auto count = static_cast<int64_t>(request.tokens.size());
-  const PrefixRules rules = RulesOf(policy, shape.layers, count);
+  const PrefixRules rules = RulesOf(pass.policy, shape.layers, count);
   if (rules.point == LayerPoint()) return;  // the method looks at the whole prompt from the start
-  sequence.prefix = cache->Find(request.tokens, rules, request.documents_owner);
-  const int64_t bytes = PrefixBytes(shape, sequence.layers.front().cache.dtype(), rules.point, count);
-  if (cache->Wants(count, bytes, rules.point, sequence.prefix)) {
-    sequence.capture = &capture_.emplace(rules.point, shape.layers);
+  sequence_.prefix = cache->Find(request.tokens, rules, request.documents_owner, pass.control);
+  const int64_t bytes = PrefixBytes(shape, sequence_.layers.front().cache.dtype(), rules.point, count);
+  if (cache->Wants(count, bytes, rules.point, sequence_.prefix)) {
+    sequence_.capture = &capture_.emplace(rules.point, shape.layers);
   }
 }
 

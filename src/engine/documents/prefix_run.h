@@ -6,16 +6,14 @@
 #include "engine/documents/document_cache.h"
 #include "engine/request.h"
 #include "formats/model_shape.h"
-#include "model/sequence.h"
-#include "policies/policy.h"
+#include "model/pass.h"
 
 namespace coppice {
 
 // Stands beside a sequence from before its prefill until after it. Without a cache it does nothing.
 class PrefixRun {
  public:
-  PrefixRun(DocumentCache* cache, const Request& request, const TokenPolicy& policy, const ModelShape& shape,
-            SequenceState& sequence);
+  PrefixRun(DocumentCache* cache, const Request& request, const ModelShape& shape, const Pass& pass);
   ~PrefixRun() { sequence_.capture = nullptr; }
   PrefixRun(const PrefixRun&) = delete;
   PrefixRun& operator=(const PrefixRun&) = delete;
