@@ -1,17 +1,13 @@
 #include "engine/dry_run.h"
 
-#include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <map>
 #include <memory>
-#include <new>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "model/layer.h"
-#include "model/sequence.h"
+#include "model/record.h"
 #include "policies/registry.h"
 
 namespace coppice {
@@ -36,257 +32,153 @@ class Variates {
   uint64_t state_ = 1;
 };
 
-// The prompt's tokens on their way through layers that are not there.
-class Walk {
- public:
-  Walk(const ModelConfig& config, int64_t tokens, TokenPolicy& policy, Backend& be);
-  Ledger Run();
-
- private:
-  void Prefill(int layer);
-  void Choose(const TokenSet& kept, int depth, bool ffn_owed);
-  void Compact(const TokenSet& kept);
-  void FillScores(const Needs& needs);
-  double Density(int layer);
-  void Retain(int layer);
-  void ChooseAttended(int layer);
-  void TakeBack(std::vector<int32_t> returning, int begin, int end);
-  void Offload(const std::vector<int32_t>& attended_blocks, int begin, int end);
-  std::vector<int32_t> BlocksOf(const std::vector<int32_t>& positions) const;
-  int64_t RowBytes() const { return LayerBytes(shape_, be_.cache_dtype()); }
-
-  struct Free {
-    void operator()(std::byte* p) const { std::free(p); }
-  };
-  struct Place {
-    int depth = 0;  // layers that hold the token's keys
-    bool ffn_owed = false;
-    bool parked = false;
-  };
-
-  const ModelConfig& config_;
-  const ModelShape& shape_;
-  TokenPolicy& policy_;
-  Backend& be_;
-  int64_t tokens_;
-  Ledger ledger_;
-  Variates variates_;
-  Observation seen_;
-  std::vector<int32_t> positions_;           // of the stream
-  std::vector<int32_t> entered_;             // Observation::entered
-  std::vector<Place> places_;                // of every position
-  std::vector<int64_t> cached_;              // [layers] rows
-  std::vector<int32_t> running_;             // decode: tokens that came back and are computed
-  std::unique_ptr<std::byte, Free> hidden_;  // zeros that take no memory until a policy reads them
-  std::map<int64_t, double> densities_;      // by rows: a layer's pattern costs seconds, and all get the like
+// What all layers of a plan use.
+struct Random {
+  const ModelShape& shape;
+  Variates variates = {};
+  // By rows: a layer's pattern takes seconds, and those of other layers with as many rows are alike.
+  std::map<int64_t, double> densities = {};
+  std::vector<float> hidden = std::vector<float>(static_cast<size_t>(shape.hidden));  // zeros
 };
 
-Walk::Walk(const ModelConfig& config, int64_t tokens, TokenPolicy& policy, Backend& be)
-    : config_(config),
-      shape_(config.shape),
-      policy_(policy),
-      be_(be),
-      tokens_(tokens),
-      ledger_(shape_, tokens) {
-  positions_ = policy.Input(tokens, be).ToRows();
-  if (policy.Facts().compact_positions) {
-    std::iota(positions_.begin(), positions_.end(), 0);
-    tokens_ = static_cast<int64_t>(positions_.size());
-  }
-  if (std::ssize(positions_) < tokens_) entered_ = positions_;
-  seen_.entered = entered_;
-  places_.resize(static_cast<size_t>(tokens_));
-  for (const int32_t p : positions_) places_[static_cast<size_t>(p)].depth = shape_.layers;
-  cached_.resize(static_cast<size_t>(shape_.layers));
-  hidden_.reset(static_cast<std::byte*>(
-      std::calloc(positions_.size(), static_cast<size_t>(BytesOf(DType::kF32, shape_.hidden)))));
-  if (!hidden_) throw std::bad_alloc();
-  seen_.layers = shape_.layers;
-  seen_.prompt_tokens = tokens_;
-  Compact(TokenSet::All(static_cast<int64_t>(positions_.size())));
+const LayerWeights kNoWeights;
+
+// A layer without arithmetic. The stream, the caches and the policy's questions are those of a run, but
+// scores are random, and a hidden state, a key and a value have one channel, which is never computed.
+class PlannedLayer final : public Layer {
+ public:
+  PlannedLayer(int index, const ModelConfig& narrow, Random& random)
+      : Layer(index, narrow, kNoWeights, {}), random_(random) {}
+
+ private:
+  void Attention(Stream& x, const Pass& pass) const override;
+  void Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const override;
+  void AddScores(const Needs& needs, Observation& seen) const;
+  double Density(const Stream& x, const Pass& pass) const;
+
+  Random& random_;
+};
+
+// Policies see hidden states of the model's width: one row of zeros stands for all.
+void ShowHidden(const Random& random, Stream& x) {
+  if (x.prefill()) x.seen().hidden = {random.hidden.data(), DType::kF32, x.rows(), random.shape.hidden, 0};
 }
 
-void Walk::Compact(const TokenSet& kept) {
-  COPPICE_CHECK(kept.universe() == static_cast<int64_t>(positions_.size()) && kept.size() > 0);
-  seen_.KeepRows(kept, be_);
-  std::vector<int32_t> left;
-  for (const int32_t row : kept.ToRows()) left.push_back(positions_[static_cast<size_t>(row)]);
-  positions_ = std::move(left);
-  seen_.positions = positions_;
-  seen_.hidden = {hidden_.get(), DType::kF32, seen_.rows(), shape_.hidden};
+void PlannedLayer::Attention(Stream& x, const Pass& pass) const {
+  x.LoadColdKeys();
+  LayerCache& cache = pass.sequence.layer(x.seen().layer).cache;
+  cache.Add(x.positions());
+  x.SetDepth(x.seen().layer + 1);
+  x.seen().ClearScores();
+  if (!x.prefill()) x.seen().positions = x.attends_all() ? cache.positions() : x.attended();
+  ShowHidden(random_, x);
+  const double density = x.prefill() && AsksPattern(x, pass) ? Density(x, pass) : 1;
+  AddScores(NeedsOf(x, pass), x.seen());
+  RecordAttention(x, LastRowOnly(x) ? 1 : x.rows(), x.seen().rows(), density);
 }
 
-void Walk::Choose(const TokenSet& kept, int depth, bool ffn_owed) {
-  for (int64_t row = 0; !kept.IsAll() && row < kept.universe(); ++row) {
-    if (kept.Contains(row)) continue;
-    const bool parked = policy_.Facts().parks && depth < shape_.layers;
-    places_[static_cast<size_t>(positions_[static_cast<size_t>(row)])] = {depth, ffn_owed, parked};
-    if (parked) ledger_.aux_bytes += ParkedBytes(shape_, be_.cache_dtype());
-  }
-  Compact(kept);
+void PlannedLayer::Ffn(const TokenSet& /*rows*/, Stream& x, const Pass& /*pass*/) const {
+  ShowHidden(random_, x);
 }
 
-void Walk::FillScores(const Needs& needs) {
-  seen_.ClearScores();
+void PlannedLayer::AddScores(const Needs& needs, Observation& seen) const {
   const auto fill = [&](const MutableTensorView& scores) {
     for (int64_t list = 0; list < scores.rows; ++list) {
-      for (float& score : scores.Row<float>(list)) score = variates_.Exponential();
+      for (float& score : scores.Row<float>(list)) score = random_.variates.Exponential();
     }
   };
   for (const Needs::Mass& mass : needs.masses)
-    fill(seen_.AddMass(mass, mass.per_kv_head ? shape_.kv_heads : 1));
-  const int64_t rows = seen_.phase == Phase::kPrefill ? seen_.rows() : tokens_;
+    fill(seen.AddMass(mass, mass.per_kv_head ? random_.shape.kv_heads : 1));
+  const int64_t keys = seen.phase == Phase::kPrefill ? seen.rows() : seen.prompt_tokens;
   for (const Needs::Units& units : needs.unit_scores)
-    fill(seen_.AddUnitScores(units, (rows + units.unit - 1) / units.unit));
+    fill(seen.AddUnitScores(units, (keys + units.unit - 1) / units.unit));
 }
 
 // Of random queries over random keys.
-double Walk::Density(int layer) {
-  const int64_t rows = seen_.rows();
-  if (const auto known = densities_.find(rows); known != densities_.end()) return known->second;
-  const auto random = [&](int64_t width) {
+double PlannedLayer::Density(const Stream& x, const Pass& pass) const {
+  const int64_t rows = x.rows();
+  if (const auto known = random_.densities.find(rows); known != random_.densities.end()) return known->second;
+  const auto normal = [&](int64_t width) {
     Tensor t(DType::kF32, rows, width);
     for (int64_t i = 0; i < rows; ++i) {
-      for (float& x : t.mutable_view().Row<float>(i)) x = variates_.Normal();
+      for (float& value : t.mutable_view().Row<float>(i)) value = random_.variates.Normal();
     }
     return t;
   };
-  const std::vector<float> slopes = config_.shape.alibi ? AlibiSlopes(shape_.heads) : std::vector<float>{};
-  const Tensor queries = random(int64_t{shape_.heads} * shape_.head_dim);
-  const Tensor exact = random(int64_t{shape_.kv_heads} * shape_.head_dim);
-  Tensor keys(be_.cache_dtype(), exact.rows(), exact.cols());
-  be_.Convert(exact.view(), keys.mutable_view());
-  AttentionScene scene;
-  scene.layer = layer;
-  scene.pruned = layer > 0 && cached_[static_cast<size_t>(layer)] < cached_.front();
-  scene.in = {{.heads = shape_.heads,
-               .kv_heads = shape_.kv_heads,
-               .head_dim = shape_.head_dim,
-               .scale = 1 / std::sqrt(static_cast<float>(shape_.head_dim)),
-               .window = shape_.window,
-               .alibi_slopes = slopes},
-              queries.view(),
-              keys.view(),
-              keys.view(),
-              positions_,
-              positions_};
-  const SparsePattern pattern = policy_.Pattern(scene, be_);
-  const double density = pattern.empty() ? 1 : PatternDensity(pattern, rows, rows);
-  return densities_[rows] = density > kNearlyDense ? 1 : density;
+  const ModelShape& s = random_.shape;
+  const std::vector<float> slopes = s.alibi ? AlibiSlopes(s.heads) : std::vector<float>{};
+  const Tensor queries = normal(int64_t{s.heads} * s.head_dim);
+  const Tensor exact = normal(int64_t{s.kv_heads} * s.head_dim);
+  Tensor keys(pass.backend.cache_dtype(), exact.rows(), exact.cols());
+  pass.backend.Convert(exact.view(), keys.mutable_view());
+  const AttentionInput in = {{.heads = s.heads,
+                              .kv_heads = s.kv_heads,
+                              .head_dim = s.head_dim,
+                              .scale = 1 / std::sqrt(static_cast<float>(s.head_dim)),
+                              .window = s.window,
+                              .alibi_slopes = slopes},
+                             queries.view(),
+                             keys.view(),
+                             keys.view(),
+                             x.positions(),
+                             x.positions()};
+  const SparsePattern pattern = AskPattern(x, in, pass);
+  return random_.densities[rows] = pattern.empty() ? 1 : PatternDensity(pattern, rows, rows);
 }
 
-void Walk::Retain(int layer) {
-  if (!policy_.RetainsAt(Phase::kPrefill, layer)) return;
-  const std::optional<Retained> kept = policy_.Retain(seen_, {seen_.rows(), {positions_}, {}}, be_);
-  if (kept) cached_[static_cast<size_t>(layer)] = kept->rows.front().size();
-}
+// A cold tier that keeps nothing: the first step reads nothing back.
+class Nowhere final : public ColdStore {
+ public:
+  explicit Nowhere(int64_t record_bytes) : record_bytes_(record_bytes) {}
+  void Write(int64_t /*slot*/, std::span<const std::byte> /*record*/) override {}
+  void Prefetch(int64_t /*slot*/) override {}
+  void Read(int64_t /*slot*/, std::span<std::byte> /*record*/) override { COPPICE_CHECK(false); }
+  void Flush() override {}
+  int64_t record_bytes() const override { return record_bytes_; }
+  std::string_view kind() const override { return "none"; }
 
-// As Layer::Forward asks.
-void Walk::Prefill(int layer) {
-  const bool last = layer + 1 == shape_.layers;
-  seen_.layer = layer;
-  Choose(policy_.BeforeLayer(seen_, be_), layer, false);
-  LayerCounts& counts = ledger_.layer(layer);
-  counts.kv_rows = seen_.rows();
-  counts.query_rows = last ? 1 : seen_.rows();
-  cached_[static_cast<size_t>(layer)] = seen_.rows();
-  if (!last && policy_.ChoosesPattern(Phase::kPrefill, layer)) counts.density = Density(layer);
-  FillScores(last && !policy_.RetainsAt(Phase::kPrefill, layer) ? Needs{}
-                                                                : policy_.NeedsAt(Phase::kPrefill, layer));
-  Retain(layer);
-  if (last) Compact(TokenSet::None(seen_.rows()).UnionLast(1));
-  Choose(policy_.AfterAttention(seen_, be_), layer + 1, true);
-  counts.ffn_rows = policy_.RunFfn(seen_, be_).size();
-}
+ private:
+  int64_t record_bytes_;
+};
 
-std::vector<int32_t> Walk::BlocksOf(const std::vector<int32_t>& positions) const {
-  std::vector<int32_t> blocks;
-  for (const int32_t p : positions) {
-    const int32_t block = p / policy_.Facts().offload_block;
-    if (p < tokens_ && (blocks.empty() || blocks.back() != block)) blocks.push_back(block);
-  }
-  return blocks;
-}
+Ledger Plan(const ModelConfig& config, int64_t tokens, TokenPolicy& policy, Backend& be) {
+  const ModelShape& shape = config.shape;
+  ModelConfig narrow = config;
+  narrow.shape.hidden = 1;
+  narrow.shape.head_dim = 1;
+  narrow.shape.alibi = true;  // needs no tables of RoPE
+  SequenceState sequence(narrow, {}, DType::kBF16, tokens, tokens + 1);
+  const int64_t narrow_row = LayerBytes(narrow.shape, DType::kBF16);
+  const int64_t row = LayerBytes(shape, be.cache_dtype());
+  Ledger& ledger = sequence.ledger = Ledger(shape, tokens);
 
-// The first token's choice of what the layers behind `layer` attend: chosen tokens that are parked come back,
-// and blocks that are not attended give up their hot memory.
-void Walk::ChooseAttended(int layer) {
-  const auto current = static_cast<int32_t>(tokens_);
-  seen_.layer = layer;
-  std::vector<int32_t> cached;
-  for (int32_t p = 0; p < current; ++p) {
-    if (places_[static_cast<size_t>(p)].depth > layer) cached.push_back(p);
-  }
-  cached.push_back(current);
-  seen_.positions = cached;
-  FillScores(policy_.NeedsAt(Phase::kDecode, layer));
-  const DecodePoint point = policy_.AttendsAt(layer);
-  if (point == DecodePoint::kNone) return;
-  const bool before = point == DecodePoint::kBeforeLayer;
-  const int depth = before ? layer : layer + 1;
-  std::vector<int32_t> candidates;
-  std::vector<uint8_t> parked;
-  for (int32_t p = 0; p < current; ++p) {
-    const Place& place = places_[static_cast<size_t>(p)];
-    const bool waits = place.parked && place.depth == depth && place.ffn_owed != before;
-    if (place.depth <= depth && !waits && depth < shape_.layers) continue;
-    candidates.push_back(p);
-    parked.push_back(waits);
-  }
-  candidates.push_back(current);
-  parked.push_back(0);
-  std::vector<int32_t> attended;
-  std::vector<int32_t> returning;
-  for (const int32_t row : policy_.Attend(seen_, {candidates, parked}, be_).ToRows()) {
-    attended.push_back(candidates[static_cast<size_t>(row)]);
-    if (parked[static_cast<size_t>(row)] != 0) returning.push_back(attended.back());
-  }
-  int end = layer + 2;
-  while (end < shape_.layers && policy_.AttendsAt(end - 1) == DecodePoint::kNone) ++end;
-  end = std::min(end, shape_.layers);
-  TakeBack(std::move(returning), depth, end);
-  Offload(BlocksOf(attended), layer + 1, end);
-}
+  Workspace workspace(narrow.shape, 1);
+  const Pass pass{policy, sequence, workspace, be};
+  Random random{shape};
+  std::vector<PlannedLayer> layers;
+  for (int l = 0; l < shape.layers; ++l) layers.emplace_back(l, narrow, random);
+  const auto forward = [&](Phase phase, const std::vector<int32_t>& positions) {
+    Stream x(phase, sequence, Tensor::Zeros(DType::kF32, std::ssize(positions), 1), positions, true);
+    ShowHidden(random, x);
+    for (const PlannedLayer& layer : layers) layer.Forward(x, pass);
+    ledger.kv_bytes = sequence.kv_bytes() / narrow_row * row;
+    ledger.aux_bytes = sequence.aux.tokens() * ParkedBytes(shape, be.cache_dtype());
+  };
 
-// Computes what returns in the layers [begin, end). Until the next choice, it counts as parked there.
-void Walk::TakeBack(std::vector<int32_t> returning, int begin, int end) {
-  const int64_t state_bytes = ParkedBytes(shape_, be_.cache_dtype());
-  for (const int32_t p : returning) {
-    const bool last = end == shape_.layers;
-    places_[static_cast<size_t>(p)] = {end, !last, !last};
-    ledger_.kv_bytes += (end - begin) * RowBytes();
-    if (last) ledger_.aux_bytes -= state_bytes;
-    if (!std::binary_search(running_.begin(), running_.end(), p)) ++ledger_.revived;
+  const PolicyFacts facts = policy.Facts();
+  forward(Phase::kPrefill, sequence.Enter(policy.Input(tokens, be), facts.compact_positions));
+  ledger.kv_bytes_dense = tokens * shape.layers * row;
+  ledger.NoteHeld(ledger.kv_bytes, ledger.aux_bytes);
+  if (facts.offload_block > 0) {
+    sequence.cold = std::make_unique<ColdCache>(std::make_unique<Nowhere>(facts.offload_block * narrow_row),
+                                                shape.layers, facts.offload_block);
+    const auto current = static_cast<int32_t>(sequence.depth.size());
+    sequence.depth.push_back(shape.layers);
+    forward(Phase::kDecode, {current});
+    ledger.kv_bytes -= shape.layers * row;  // of the current token
+    ledger.cold_bytes = sequence.cold_bytes() / narrow_row * row;
   }
-  running_ = std::move(returning);
-}
-
-void Walk::Offload(const std::vector<int32_t>& attended_blocks, int begin, int end) {
-  const int block = policy_.Facts().offload_block;
-  int64_t cold = 0;
-  for (int l = begin; l < end; ++l) {
-    for (int32_t p = 0; p < static_cast<int32_t>(tokens_); ++p) {
-      const bool hot = places_[static_cast<size_t>(p)].depth > l;
-      if (hot && !std::binary_search(attended_blocks.begin(), attended_blocks.end(), p / block)) ++cold;
-    }
-  }
-  ledger_.cold_bytes += cold * RowBytes();
-  if (cold > 0) ++ledger_.swaps;
-}
-
-Ledger Walk::Run() {
-  for (int layer = 0; layer < shape_.layers; ++layer) Prefill(layer);
-  const int64_t rows = std::accumulate(cached_.begin(), cached_.end(), int64_t{0});
-  ledger_.kv_bytes = rows * RowBytes();
-  ledger_.kv_bytes_dense = ledger_.prompt_tokens() * shape_.layers * RowBytes();
-  ledger_.NoteHeld(ledger_.kv_bytes, ledger_.aux_bytes);
-  if (policy_.Facts().offload_block > 0) {
-    seen_.phase = Phase::kDecode;
-    seen_.hidden = {};
-    for (int layer = 0; layer + 1 < shape_.layers; ++layer) ChooseAttended(layer);
-    ledger_.kv_bytes -= ledger_.cold_bytes;
-  }
-  return std::move(ledger_);
+  return std::move(ledger);
 }
 
 }  // namespace
@@ -299,7 +191,7 @@ DryRun PlanRun(const ModelConfig& config, std::span<const int32_t> prompt, std::
                               .parked_bytes = ParkedBytes(config.shape, be.cache_dtype()),
                               .layer_bytes = LayerBytes(config.shape, be.cache_dtype())};
   PruneChoice choice = MakePolicy(prune, context, {});
-  Ledger ledger = Walk(config, context.tokens, *choice.policy, be).Run();
+  Ledger ledger = Plan(config, context.tokens, *choice.policy, be);
   return {std::move(ledger), std::move(choice.spec), choice.active, std::move(choice.reason)};
 }
 

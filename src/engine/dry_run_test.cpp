@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/peak_memory.h"
 #include "engine/engine.h"
 #include "model/synthetic.h"
 
@@ -132,6 +133,18 @@ TEST_F(DryRunTest, ScoresDecideTheRest) {
 TEST_F(DryRunTest, TheSameEveryTime) {
   const std::string spec = "ftp:eta=0.8,dense=1,min=0";
   EXPECT_EQ(Plan(500, spec).ledger.flops(), Plan(500, spec).ledger.flops());
+}
+
+// The model's keys and values would take 64 GiB, and its hidden states 2 GiB.
+TEST_F(DryRunTest, TakesLittleMemory) {
+  const ModelConfig config = ParseShape("llama-2-7b").config;
+  const int64_t before = PeakMemoryBytes();
+  for (const char* spec : {"pyramidinfer", "sliminfer:layers=8/16,keep=0.5/0.3,decode_keep=0.2"}) {
+    const DryRun plan = PlanRun(config, Prompt(131072), spec, *backend_);
+    EXPECT_TRUE(plan.active) << plan.reason;
+    EXPECT_GT(plan.ledger.kv_bytes_dense, int64_t{64} << 30);  // of fp32
+  }
+  EXPECT_LT(PeakMemoryBytes() - before, int64_t{1} << 30);
 }
 
 TEST_F(DryRunTest, RefusesWhatARunRefuses) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <utility>
 
 namespace coppice {
@@ -114,6 +115,14 @@ std::vector<int32_t> LayerCache::Insert(std::span<const int32_t> positions) {
     list[static_cast<size_t>(row)] = positions[static_cast<size_t>(i)];
   }
   rows_ += count;
+  return fresh;
+}
+
+std::vector<int32_t> LayerCache::Add(std::span<const int32_t> positions) {
+  if (rows_ > 0 && positions.front() < this->positions().back()) return Insert(positions);
+  std::vector<int32_t> fresh(positions.size());
+  std::iota(fresh.begin(), fresh.end(), static_cast<int32_t>(rows_));
+  Append(positions);
   return fresh;
 }
 

@@ -33,6 +33,8 @@ class LayerCache {
   // caller fills through mutable_keys and mutable_values. O(rows), because later rows move. Not for a ragged
   // cache.
   std::vector<int32_t> Insert(std::span<const int32_t> positions);
+  // Append or Insert, whichever the positions need; returns the new rows.
+  std::vector<int32_t> Add(std::span<const int32_t> positions);
   // Keeps only these rows: one set for all kv heads, or one per kv head, all of equal size. O(rows).
   void Keep(std::span<const TokenSet> rows);
 

@@ -109,6 +109,18 @@ TEST(LayerCache, InsertsIntoAnEmptyCache) {
   ExpectConsistent(cache);
 }
 
+TEST(LayerCache, AddsRowsWhereTheirPositionsBelong) {
+  LayerCache cache(DType::kF32, 2, 1);
+  EXPECT_THAT(cache.Add(std::vector<int32_t>{2, 5}), ElementsAre(0, 1));
+  EXPECT_THAT(cache.Add(std::vector<int32_t>{7}), ElementsAre(2));
+  EXPECT_THAT(cache.Add(std::vector<int32_t>{0, 6, 9}), ElementsAre(0, 3, 5));
+  EXPECT_THAT(List(cache.positions()), ElementsAre(0, 2, 5, 6, 7, 9));
+  EXPECT_THROW(cache.Add(std::vector<int32_t>{9}), CheckFailure);
+  cache.Keep(std::vector{TokenSet::Of({0, 5}, 6), TokenSet::Of({1, 5}, 6)});
+  EXPECT_THAT(cache.Add(std::vector<int32_t>{11}), ElementsAre(2));
+  EXPECT_THAT(List(cache.positions(1)), ElementsAre(2, 9, 11));
+}
+
 TEST(LayerCache, KeepsOneSetForAllHeads) {
   LayerCache cache = Ramp(20);
   cache.Keep(std::vector{TokenSet::All(20)});

@@ -24,13 +24,25 @@ class Layer {
   // `config` and `weights` must outlive the layer; `alibi_slopes` is [heads] or empty.
   Layer(int index, const ModelConfig& config, const LayerWeights& weights,
         std::span<const float> alibi_slopes);
+  virtual ~Layer() = default;
 
   // Advances the stream through this layer and adds its keys and values to the sequence's cache.
   void Forward(Stream& x, const Pass& pass) const;
 
+ protected:
+  // A layer's arithmetic. A dry run leaves it out (engine/dry_run.cpp).
+  virtual void Attention(Stream& x, const Pass& pass) const;
+  virtual void Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const;
+
+  // What the policy must see after this attention.
+  Needs NeedsOf(const Stream& x, const Pass& pass) const;
+  bool AsksPattern(const Stream& x, const Pass& pass) const;
+  // Asks for the pattern of the queries and keys in `in`. Empty: dense.
+  SparsePattern AskPattern(const Stream& x, const AttentionInput& in, const Pass& pass) const;
+  bool LastRowOnly(const Stream& x) const { return x.last_row_only() && index_ + 1 == config_.shape.layers; }
+
  private:
   // layer_attention.cpp
-  void Attention(Stream& x, const Pass& pass) const;
   void StoreKeysValues(Stream& x, const std::vector<Tile>& tiles, const Pass& pass) const;
   void StoreTile(Stream& x, const Tile& tile, std::span<const int32_t> cache_rows, const Pass& pass) const;
   void BeginSummaries(const Stream& x, const Pass& pass) const;
@@ -42,9 +54,7 @@ class Layer {
 
   // layer.cpp
   TokenSet FfnRows(Stream& x, const Pass& pass) const;
-  void Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const;
   void ApplyNorm(const Norm& norm, const TensorView& x, MutableTensorView y, Backend& be) const;
-  bool LastRowOnly(const Stream& x) const { return x.last_row_only() && index_ + 1 == config_.shape.layers; }
 
   int index_;
   const ModelConfig& config_;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <utility>
 
 #include "model/close_gap.h"
@@ -50,10 +49,8 @@ void Layer::Attention(Stream& x, const Pass& pass) const {
   x.seen().ClearScores();
   if (!x.prefill()) x.seen().positions = frame.key_positions.front();
 
-  // The last layer attends for the last row alone, but if the policy evicts there, all queries score.
   const bool last_only = LastRowOnly(x);
-  const bool scores = !last_only || pass.policy.RetainsAt(x.phase(), index_);
-  const Needs needs = scores ? pass.policy.NeedsAt(x.phase(), index_) : Needs();
+  const Needs needs = NeedsOf(x, pass);
   Observer observer(x.phase(), needs, frame, pass.sequence.layer(index_).units.get(), pass);
   const std::vector<Tile> attending =
       last_only ? std::vector<Tile>{{x.rows() - 1, 1, ProductKind::kDecode}} : tiles;
@@ -90,15 +87,14 @@ void Layer::Attention(Stream& x, const Pass& pass) const {
   RecordAttention(x, last_only ? 1 : x.rows(), frame.keys.rows, density);
 }
 
+// The last layer attends for the last row alone, but if the policy evicts there, all queries score.
+Needs Layer::NeedsOf(const Stream& x, const Pass& pass) const {
+  const bool scores = !LastRowOnly(x) || pass.policy.RetainsAt(x.phase(), index_);
+  return scores ? pass.policy.NeedsAt(x.phase(), index_) : Needs();
+}
+
 void Layer::StoreKeysValues(Stream& x, const std::vector<Tile>& tiles, const Pass& pass) const {
-  LayerCache& cache = pass.sequence.layer(index_).cache;
-  std::vector<int32_t> rows(x.positions().size());
-  if (cache.rows() == 0 || x.positions().front() > cache.positions().back()) {
-    std::iota(rows.begin(), rows.end(), static_cast<int32_t>(cache.rows()));
-    cache.Append(x.positions());
-  } else {
-    rows = cache.Insert(x.positions());
-  }
+  const std::vector<int32_t> rows = pass.sequence.layer(index_).cache.Add(x.positions());
   if (x.prefill()) BeginSummaries(x, pass);
   pass.workspace.key_value.PrepareStacked(weights_.key, weights_.value, tiles, pass.backend);
   for (const Tile& tile : tiles) {
@@ -186,8 +182,7 @@ TensorView Layer::Queries(Stream& x, const Tile& tile, const Pass& pass) const {
 // In decode the pattern is for the current token alone: few other rows run, if any.
 SparsePattern Layer::ChoosePattern(Stream& x, const std::vector<Tile>& tiles, const AttentionFrame& frame,
                                    const Pass& pass) const {
-  if (!pass.policy.ChoosesPattern(x.phase(), index_) || frame.ragged()) return {};
-  if (x.prefill() && LastRowOnly(x)) return {};
+  if (!AsksPattern(x, pass) || frame.ragged()) return {};
   Tensor& all_q = pass.workspace.all_q;
   all_q.Resize(DType::kF32, x.rows(), pass.workspace.q.cols());
   for (const Tile& tile : tiles) {
@@ -196,11 +191,19 @@ SparsePattern Layer::ChoosePattern(Stream& x, const std::vector<Tile>& tiles, co
     std::memcpy(all_q.mutable_view().RowBytes(tile.begin), q.data, static_cast<size_t>(q.stride * q.rows));
   }
   const int64_t queries = x.prefill() ? x.rows() : 1;
+  return AskPattern(x, frame.Input(all_q.view().Rows(x.rows() - queries, queries), x.rows() - queries), pass);
+}
+
+bool Layer::AsksPattern(const Stream& x, const Pass& pass) const {
+  return pass.policy.ChoosesPattern(x.phase(), index_) && !(x.prefill() && LastRowOnly(x));
+}
+
+SparsePattern Layer::AskPattern(const Stream& x, const AttentionInput& in, const Pass& pass) const {
   AttentionScene scene;
   scene.phase = x.phase();
   scene.layer = index_;
   scene.pruned = x.rows() < pass.sequence.entered;
-  scene.in = frame.Input(all_q.view().Rows(x.rows() - queries, queries), x.rows() - queries);
+  scene.in = in;
   if (const PageBounds* pages = pass.sequence.layer(index_).pages.get()) {
     scene.page_min = pages->minimum();
     scene.page_max = pages->maximum();
@@ -208,8 +211,8 @@ SparsePattern Layer::ChoosePattern(Stream& x, const std::vector<Tile>& tiles, co
   scene.pause = [&pass] { pass.control.Pause(); };
   SparsePattern pattern = pass.policy.Pattern(scene, pass.backend);
   // Gathering keys costs more than the last few percent save.
-  const bool nearly_dense =
-      !pattern.empty() && x.prefill() && PatternDensity(pattern, queries, frame.keys.rows) > kNearlyDense;
+  const bool nearly_dense = !pattern.empty() && x.prefill() &&
+                            PatternDensity(pattern, in.queries.rows, in.keys.rows) > kNearlyDense;
   return nearly_dense ? SparsePattern{} : std::move(pattern);
 }
 

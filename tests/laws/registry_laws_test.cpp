@@ -3,6 +3,7 @@
 // is no more than dense. Counts depend on no arithmetic: the cpu backend in fp32 stands for all.
 #include <gtest/gtest.h>
 
+#include "engine/dry_run.h"
 #include "laws_support.h"
 #include "laws_table.h"
 
@@ -101,6 +102,32 @@ TEST_P(RegistryLaws, BudgetsAreOfWhatEnters) {
       EXPECT_NEAR(behind.state.layers[l].cache.rows(), alone.state.layers[l].cache.rows(), 16)
           << "layer " << l;
     }
+  }
+}
+
+// C20: a dry run counts what a run computes and holds, if the settings alone say how much stays.
+TEST_P(RegistryLaws, ADryRunCountsWhatRuns) {
+  const MethodEntry& entry = GetParam();
+  if (!entry.counts || entry.name == "selective")
+    GTEST_SKIP() << "its scores say how much stays, or come from a second model";
+  const Transformer model = llama_.Make();
+  const std::vector<int32_t> prompt = RandomPrompt(entry.tokens, 50);
+  for (const std::string before : {"", "random:keep=0.5,min=0+"}) {
+    const std::string spec = before + entry.active;
+    if (entry.name == "random" && !before.empty()) continue;
+    if ((Traits() & kMovesPositions) != 0 && !before.empty()) continue;
+    SCOPED_TRACE(spec);
+    const RunResult run = RunTiny(model, prompt, *backend_, {.spec = spec});
+    const Ledger plan = PlanRun(model.config(), prompt, spec, *backend_).ledger;
+    for (size_t l = 0; l < 6; ++l) {
+      const LayerCounts& planned = plan.layers()[l];
+      const LayerCounts& ran = run.state.ledger.layers()[l];
+      EXPECT_EQ(planned.kv_rows, ran.kv_rows) << "layer " << l;
+      EXPECT_EQ(planned.query_rows, ran.query_rows) << "layer " << l;
+      EXPECT_EQ(planned.ffn_rows, ran.ffn_rows) << "layer " << l;
+    }
+    EXPECT_EQ(plan.peak_kv_bytes, run.state.kv_bytes());
+    EXPECT_EQ(plan.peak_held_bytes, run.state.kv_bytes() + run.state.aux.bytes());
   }
 }
 
