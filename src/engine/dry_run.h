@@ -1,4 +1,5 @@
-// What a run would cost, without running it: a policy's answers, counted by the closed forms of the ledger.
+// What a run would cost, without running it: the policy's answers act on the real stream and caches, and the
+// ledger counts them by its closed forms; nothing else is computed.
 #pragma once
 
 #include <cstdint>

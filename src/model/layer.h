@@ -30,7 +30,7 @@ class Layer {
   void Forward(Stream& x, const Pass& pass) const;
 
  protected:
-  // A layer's arithmetic. A dry run leaves it out (engine/dry_run.cpp).
+  // The layer's arithmetic, which a dry run replaces (engine/dry_run.cpp).
   virtual void Attention(Stream& x, const Pass& pass) const;
   virtual void Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const;
 
