@@ -44,7 +44,7 @@ struct Random {
 const LayerWeights kNoWeights;
 
 // A layer without arithmetic. The stream, the caches and the policy's questions are those of a run, but
-// scores are random, and a hidden state, a key and a value have one channel, which is never computed.
+// scores are random, and hidden states, keys and values have one channel, which is never computed.
 class PlannedLayer final : public Layer {
  public:
   PlannedLayer(int index, const ModelConfig& narrow, Random& random)
@@ -59,7 +59,7 @@ class PlannedLayer final : public Layer {
   Random& random_;
 };
 
-// Policies see hidden states of the model's width: one row of zeros stands for all.
+// BeforeLayer and AfterAttention see hidden states of the model's width: one row of zeros stands for all.
 void ShowHidden(const Random& random, Stream& x) {
   if (x.prefill()) x.seen().hidden = {random.hidden.data(), DType::kF32, x.rows(), random.shape.hidden, 0};
 }
