@@ -90,6 +90,7 @@ std::unique_ptr<Workspace> Engine::TakeWorkspace() {
 }
 
 void Engine::PutBack(std::unique_ptr<Workspace> workspace) {
+  workspace->kept.SetRoom(0);
   const std::lock_guard lock(mutex_);
   idle_.push_back(std::move(workspace));
 }

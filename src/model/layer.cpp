@@ -88,12 +88,12 @@ void Layer::Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const {
   const std::vector<Tile> tiles = TilesOf(rows.size(), one_row ? 1 : 0, ws.tile_rows);
   const bool gated = !weights_.gate.weight.empty();
   if (gated) {
-    ws.gate_up.PrepareGated(weights_.gate, weights_.up, tiles, be);
+    ws.gate_up.PrepareGated(weights_.gate, weights_.up, tiles, ws.kept, be);
   } else {
-    ws.gate_up.Prepare(weights_.up, tiles, be);
+    ws.gate_up.Prepare(weights_.up, tiles, ws.kept, be);
   }
   pass.control.Pause();
-  ws.down.Prepare(weights_.down, tiles, be);
+  ws.down.Prepare(weights_.down, tiles, ws.kept, be);
   const TokenSet fill_from = rows.IsAll() ? TokenSet::None(x.rows()) : pass.policy.FillFrom(x.seen(), rows);
   MeanOutput mean(fill_from, config_.shape.hidden);
   for (const auto& [begin, count, kind] : tiles) {

@@ -54,8 +54,8 @@ void Layer::Attention(Stream& x, const Pass& pass) const {
   Observer observer(x.phase(), needs, frame, pass.sequence.layer(index_).units.get(), pass);
   const std::vector<Tile> attending =
       last_only ? std::vector<Tile>{{x.rows() - 1, 1, ProductKind::kDecode}} : tiles;
-  ws.query.Prepare(weights_.query, needs.empty() ? attending : tiles, be);
-  ws.output.Prepare(weights_.output, attending, be);
+  ws.query.Prepare(weights_.query, needs.empty() ? attending : tiles, ws.kept, be);
+  ws.output.Prepare(weights_.output, attending, ws.kept, be);
   for (const Tile& tile : tiles) {
     if (last_only && tile.begin + tile.count > observer.first_row())
       observer.Add(tile, Queries(x, tile, pass));
@@ -96,7 +96,8 @@ Needs Layer::NeedsOf(const Stream& x, const Pass& pass) const {
 void Layer::StoreKeysValues(Stream& x, const std::vector<Tile>& tiles, const Pass& pass) const {
   const std::vector<int32_t> rows = pass.sequence.layer(index_).cache.Add(x.positions());
   if (x.prefill()) BeginSummaries(x, pass);
-  pass.workspace.key_value.PrepareStacked(weights_.key, weights_.value, tiles, pass.backend);
+  pass.workspace.key_value.PrepareStacked(weights_.key, weights_.value, tiles, pass.workspace.kept,
+                                          pass.backend);
   for (const Tile& tile : tiles) {
     pass.control.Tick(index_ + 0.25 * static_cast<double>(tile.begin) / static_cast<double>(x.rows()));
     StoreTile(x, tile, Slice(rows, tile.begin, tile.count), pass);

@@ -1,5 +1,6 @@
 #include "model/transformer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "model/record.h"
@@ -39,6 +40,7 @@ Stream Transformer::RunLayers(std::span<const int32_t> tokens, const Pass& pass,
   for (int64_t i = reused; i < sequence.entered; ++i)
     ids.push_back(tokens[static_cast<size_t>(sequence.input[static_cast<size_t>(i)])]);
 
+  pass.workspace.kept.SetRoom(0);  // another run's, perhaps of another model
   RecordPrefillBegin(sequence, compact);
   Stream x(Phase::kPrefill, sequence, EmbedTokens(ids, pass.backend), std::move(positions), last_row_only);
   for (int l = 0; l < config_->shape.layers; ++l) {
@@ -49,6 +51,20 @@ Stream Transformer::RunLayers(std::span<const int32_t> tokens, const Pass& pass,
   return x;
 }
 
+namespace {
+
+// What decode steps may keep packed: the memory that pruning saves, so that the run holds no more than a dense
+// one, and in any case the weights of a small model.
+int64_t RoomForWeights(const SequenceState& sequence) {
+  constexpr int64_t kInAnyCase = int64_t{128} << 20;
+  const LayerCache& cache = sequence.layers.front().cache;
+  const int64_t dense =
+      std::ssize(sequence.depth) * std::ssize(sequence.layers) * 2 * BytesOf(cache.dtype(), cache.width());
+  return std::max(kInAnyCase, dense - sequence.kv_bytes() - sequence.aux.bytes());
+}
+
+}  // namespace
+
 void Transformer::Decode(int32_t token, const Pass& pass, Tensor& logits) const {
   SequenceState& sequence = pass.sequence;
   // N, N + 1, ... however many tokens were pruned.
@@ -57,6 +73,7 @@ void Transformer::Decode(int32_t token, const Pass& pass, Tensor& logits) const 
   sequence.rope.Reach(position + 1);
   sequence.depth.push_back(config_->shape.layers);
 
+  pass.workspace.kept.SetRoom(RoomForWeights(sequence));
   RecordStepBegin(sequence, position);
   Stream x(Phase::kDecode, sequence, EmbedTokens({&token, 1}, pass.backend), {position}, true);
   for (const Layer& layer : layers_) layer.Forward(x, pass);
@@ -91,7 +108,7 @@ void Transformer::FinalNorm(MutableTensorView hidden, Backend& be) const {
 void Transformer::Head(const TensorView& normed, const Pass& pass, Tensor& logits) const {
   logits.Resize(DType::kF32, normed.rows, config_->shape.vocab);
   Projection& head = pass.workspace.head;
-  head.Prepare(weights_->head, {}, pass.backend);
+  head.Prepare(weights_->head, {}, pass.workspace.kept, pass.backend);
   head(normed, ProductKind::kDecode, ProductEnd::kStore, logits.mutable_view(), pass.backend);
 }
 

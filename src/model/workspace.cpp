@@ -7,8 +7,8 @@ namespace coppice {
 
 namespace {
 
-// Up to this many rows, packed weights are not kept (PackedMatrix::once): few tokens return in a decode step,
-// and every layer's packed weights would be written and read once for them.
+// Weights that are not kept are packed on the fly for up to this many rows (PackedMatrix::once): otherwise
+// every layer's packed weights would be written and read once for few rows.
 constexpr int64_t kFewRows = 64;
 
 }  // namespace
@@ -23,21 +23,45 @@ std::vector<Tile> TilesOf(int64_t rows, int64_t decode_rows, int64_t tile_rows) 
   return tiles;
 }
 
+void KeptWeights::SetRoom(int64_t bytes) {
+  room_ = bytes;
+  for (auto it = entries_.rbegin(); it != entries_.rend() && bytes_ > room_; ++it) {
+    Entry& entry = it->second;
+    if (!entry.kept) continue;
+    bytes_ -= entry.bytes;
+    entry.kept = false;
+    entry.packed = {};
+  }
+  if (room_ == 0) entries_.clear();
+}
+
+const PackedMatrix* KeptWeights::Find(const std::byte* weight) const {
+  const auto found = entries_.find(weight);
+  return found == entries_.end() || !found->second.kept ? nullptr : &found->second.packed;
+}
+
+bool KeptWeights::MayFit(const std::byte* weight) const {
+  const auto found = entries_.find(weight);
+  return bytes_ + (found == entries_.end() ? 1 : found->second.bytes) <= room_;
+}
+
+const PackedMatrix* KeptWeights::Keep(const std::byte* weight, PackedMatrix& packed) {
+  Entry& entry = entries_[weight];
+  entry.bytes = packed.storage.bytes() + packed.scales.bytes();
+  if (bytes_ + entry.bytes > room_) return &packed;
+  bytes_ += entry.bytes;
+  entry.kept = true;
+  entry.packed = std::exchange(packed, {});
+  return &entry.packed;
+}
+
 void Projection::Prepare(std::vector<const Linear*> parts, bool gated, const std::vector<Tile>& tiles,
-                         Backend& be) {
+                         KeptWeights& kept, Backend& be) {
   parts_ = std::move(parts);
   gated_ = gated;
   const auto packs = [](const Tile& t) { return t.kind == ProductKind::kPrefill; };
-  const auto first = std::find_if(tiles.begin(), tiles.end(), packs);
-  if (first == tiles.end()) return;
-  packed_.once = first->count <= kFewRows && std::count_if(tiles.begin(), tiles.end(), packs) == 1;
-  std::vector<TensorView> weights;
-  for (const Linear* part : parts_) weights.push_back(part->weight);
-  if (gated) {
-    be.PackGated(weights[0], weights[1], packed_);
-  } else {
-    be.PackParts(weights, packed_);
-  }
+  if (std::none_of(tiles.begin(), tiles.end(), packs)) return;
+  Pack(tiles, kept, be);
   const auto has_bias = [](const Linear* part) { return !part->bias.empty(); };
   bias_.Resize(DType::kF32, 0, 0);
   if (parts_.size() == 1 || std::none_of(parts_.begin(), parts_.end(), has_bias)) return;
@@ -51,10 +75,28 @@ void Projection::Prepare(std::vector<const Linear*> parts, bool gated, const std
   }
 }
 
+void Projection::Pack(const std::vector<Tile>& tiles, KeptWeights& kept, Backend& be) {
+  const std::byte* key = parts_[0]->weight.data;
+  const bool decode = tiles.back().kind == ProductKind::kDecode;  // the current token's
+  packed_ = decode ? kept.Find(key) : nullptr;
+  if (packed_ != nullptr) return;
+  const bool keep = decode && kept.MayFit(key);
+  const bool few = tiles.front().count <= kFewRows && tiles.size() == (decode ? 2 : 1);
+  own_.once = few && !keep;
+  std::vector<TensorView> weights;
+  for (const Linear* part : parts_) weights.push_back(part->weight);
+  if (gated_) {
+    be.PackGated(weights[0], weights[1], own_);
+  } else {
+    be.PackParts(weights, own_);
+  }
+  packed_ = keep ? kept.Keep(key, own_) : &own_;
+}
+
 void Projection::operator()(const TensorView& x, ProductKind kind, ProductEnd end, MutableTensorView y,
                             Backend& be) {
   if (kind == ProductKind::kDecode) return Decode(x, end, y, be);
-  be.ProductInto(x, packed_, parts_.size() == 1 ? parts_[0]->bias : bias_.view(), end, y);
+  be.ProductInto(x, *packed_, parts_.size() == 1 ? parts_[0]->bias : bias_.view(), end, y);
 }
 
 void Projection::Decode(const TensorView& x, ProductEnd end, MutableTensorView y, Backend& be) {

@@ -2,7 +2,9 @@
 // Allocated once, and reused by every layer and by later prompts.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "formats/model_shape.h"
@@ -28,34 +30,65 @@ struct Tile {
 // kernels.
 std::vector<Tile> TilesOf(int64_t rows, int64_t decode_rows, int64_t tile_rows);
 
+// Weights that decode steps packed for tokens that came back, kept for the next steps. Packing takes longer
+// than the products of a few rows: on SmolLM2 in Q4_1, 13.4 ms of a step of 38 (one thread, ten rows for each
+// layer).
+class KeptWeights {
+ public:
+  // From now on at most `bytes` are kept; what exceeds them is freed.
+  void SetRoom(int64_t bytes);
+  int64_t bytes() const { return bytes_; }
+  // Null if the weight whose stored values begin at `weight` is not kept.
+  const PackedMatrix* Find(const std::byte* weight) const;
+  // False if the weight is known not to fit.
+  bool MayFit(const std::byte* weight) const;
+  // Takes `packed` over if there is room. Returns where it is from now on.
+  const PackedMatrix* Keep(const std::byte* weight, PackedMatrix& packed);
+
+ private:
+  struct Entry {
+    PackedMatrix packed;
+    int64_t bytes = 0;  // also after `packed` was freed
+    bool kept = false;
+  };
+  std::map<const std::byte*, Entry> entries_;
+  int64_t room_ = 0;
+  int64_t bytes_ = 0;
+};
+
 // A linear map, or several over the same input, ready to run: packed for the prefill kernels, as stored for
 // the decode kernels.
 class Projection {
  public:
-  void Prepare(const Linear& w, const std::vector<Tile>& tiles, Backend& be) {
-    Prepare({&w}, false, tiles, be);
+  // In a decode step, takes the packed weight from `kept`, or puts it there.
+  void Prepare(const Linear& w, const std::vector<Tile>& tiles, KeptWeights& kept, Backend& be) {
+    Prepare({&w}, false, tiles, kept, be);
   }
   // y = the outputs of `first`, then those of `second`, in one pass over x.
   void PrepareStacked(const Linear& first, const Linear& second, const std::vector<Tile>& tiles,
-                      Backend& be) {
-    Prepare({&first, &second}, false, tiles, be);
+                      KeptWeights& kept, Backend& be) {
+    Prepare({&first, &second}, false, tiles, kept, be);
   }
   // y = silu(gate) * up
-  void PrepareGated(const Linear& gate, const Linear& up, const std::vector<Tile>& tiles, Backend& be) {
-    Prepare({&gate, &up}, true, tiles, be);
+  void PrepareGated(const Linear& gate, const Linear& up, const std::vector<Tile>& tiles, KeptWeights& kept,
+                    Backend& be) {
+    Prepare({&gate, &up}, true, tiles, kept, be);
   }
   // y [m, outputs] = x [m, inputs] w^T + bias, or y += that.
   void operator()(const TensorView& x, ProductKind kind, ProductEnd end, MutableTensorView y, Backend& be);
 
  private:
-  void Prepare(std::vector<const Linear*> parts, bool gated, const std::vector<Tile>& tiles, Backend& be);
+  void Prepare(std::vector<const Linear*> parts, bool gated, const std::vector<Tile>& tiles,
+               KeptWeights& kept, Backend& be);
+  void Pack(const std::vector<Tile>& tiles, KeptWeights& kept, Backend& be);
   void Decode(const TensorView& x, ProductEnd end, MutableTensorView y, Backend& be);
 
   std::vector<const Linear*> parts_;
   bool gated_ = false;
   Tensor bias_;  // of all parts, if there are several and any has one
-  PackedMatrix packed_;
-  Tensor stored_;  // decode: the outputs before they are gated or added
+  PackedMatrix own_;
+  const PackedMatrix* packed_ = nullptr;  // own_, or kept
+  Tensor stored_;                         // decode: the outputs before they are gated or added
 };
 
 struct Workspace {
@@ -77,6 +110,7 @@ struct Workspace {
   Tensor some_keys;   // [attended, kv_heads * head_dim]: the rows of the cache that a decode step attends
   Tensor some_values;
   PackedCache packed;  // of the layer whose attention runs
+  KeptWeights kept;
   Projection query, key_value, output, gate_up, down, head;
 };
 

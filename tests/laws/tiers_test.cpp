@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "kernels/timed_backend.h"
 #include "laws_support.h"
 #include "policies/methods/sliminfer.h"
 
@@ -113,6 +114,27 @@ TEST_P(Tiers, NoMoreBlocksComeBackThanTheCap) {
       most = std::max(most, blocks.size());
     }
     EXPECT_EQ(most, cap);
+  }
+}
+
+// Tokens that come back use packed weights, and packing a weight takes longer than its product with a few
+// rows. So the steps of an answer pack a weight once, not in each step.
+TEST_P(Tiers, StepsPackAWeightOnce) {
+  const Transformer model = llama_.Make();
+  for (const std::string& spec : {kSlim, kLazy}) {
+    SCOPED_TRACE(spec);
+    int64_t steps_with_returns = 0;
+    const auto packs = [&](int64_t steps) {
+      TimedBackend timed(MakeBackend(GetParam().backend, {.threads = 2, .exact = GetParam().exact}));
+      const RunResult run = RunTiny(model, prompt_, timed, {.spec = spec, .decode = steps});
+      steps_with_returns =
+          std::count_if(run.revived.begin(), run.revived.end(), [](const auto& r) { return !r.empty(); });
+      return timed.times().calls[static_cast<size_t>(OpKind::kPack)];
+    };
+    const int64_t of_prefill = packs(0);
+    constexpr int64_t kProducts = 5;
+    EXPECT_LE(packs(kSteps) - of_prefill, kProducts * 6);
+    EXPECT_GE(steps_with_returns, 5);
   }
 }
 

@@ -51,9 +51,10 @@ class PlainProducts final : public Products {
 void WeightRows::Prefetch(int64_t first, int64_t rows, int64_t begin, int64_t count) const {
   constexpr int64_t kCacheLine = 64;
   for (const TensorView& part : parts_) {
+    const int64_t offset = BytesOf(part.dtype, begin);
+    const int64_t bytes = BytesOf(part.dtype, count);
     for (int64_t i = std::max<int64_t>(first, 0); i < std::min(first + rows, part.rows); ++i) {
-      const std::byte* values = part.RowBytes(i) + BytesOf(part.dtype, begin);
-      const int64_t bytes = BytesOf(part.dtype, count);
+      const std::byte* values = part.RowBytes(i) + offset;
       for (int64_t at = 0; at < bytes; at += kCacheLine) __builtin_prefetch(values + at, 0, 2);
     }
     first -= part.rows;

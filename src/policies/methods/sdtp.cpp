@@ -23,6 +23,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
 
 #include "base/check.h"
@@ -31,9 +32,9 @@
 
 namespace coppice {
 
-SdtpPolicy::SdtpPolicy(SdtpConfig config, SdtpFile file)
+SdtpPolicy::SdtpPolicy(SdtpConfig config, std::shared_ptr<const SdtpFile> file)
     : config_(std::move(config)), file_(std::move(file)) {
-  for (const int layer : config_.layers) COPPICE_CHECK(StageOf(file_.layers(), layer) >= 0);
+  for (const int layer : config_.layers) COPPICE_CHECK(StageOf(file_->layers(), layer) >= 0);
 }
 
 SdtpStays StaysAt(const SdtpConfig& config, int stage, const Observation& seen) {
@@ -55,9 +56,9 @@ TokenSet SdtpPolicy::BeforeLayer(const Observation& seen, Backend& be) {
   if (stage < 0 || config_.r >= 1) return TokenSet::All(rows);
   const SdtpStays stays = StaysAt(config_, stage, seen);
   if (stays.All(rows)) return TokenSet::All(rows);
-  const auto predictor = static_cast<size_t>(StageOf(file_.layers(), seen.layer));
+  const auto predictor = static_cast<size_t>(StageOf(file_->layers(), seen.layer));
   std::vector<float> score(static_cast<size_t>(rows));
-  file_.predictors()[predictor].Score(seen.hidden, be, score);      // (1), (2)
+  file_->predictors()[predictor].Score(seen.hidden, be, score);     // (1), (2)
   return BestRows(score, stays.keep, stays.first, stays.last, be);  // (4)
 }
 
@@ -133,11 +134,11 @@ MethodInstance MakeSdtp(const MethodSpec& spec, const MethodContext& context) {
   SdtpSettings s;
   Keys keys = SdtpKeys(s, context.shape);
   keys.Read(spec);
-  SdtpFile file(s.file, context.shape);
-  SetStages(keys, context.shape, file, s);
-  if (!keys.Given("r")) s.config.r = file.r();
-  if (!keys.Given("first")) s.config.first = file.first();
-  if (!keys.Given("local")) s.config.local = file.local();
+  std::shared_ptr<const SdtpFile> file = OpenSdtpFile(s.file, context.shape);
+  SetStages(keys, context.shape, *file, s);
+  if (!keys.Given("r")) s.config.r = file->r();
+  if (!keys.Given("first")) s.config.first = file->first();
+  if (!keys.Given("local")) s.config.local = file->local();
   const SdtpConfig& c = s.config;
   const double left = std::pow(c.r, static_cast<double>(c.layers.size()));
   const int64_t stays = std::max(RoundShare(left, context.tokens),

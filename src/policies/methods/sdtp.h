@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -34,14 +35,14 @@ SdtpStays StaysAt(const SdtpConfig& config, int stage, const Observation& seen);
 
 class SdtpPolicy final : public TokenPolicy {
  public:
-  SdtpPolicy(SdtpConfig config, SdtpFile file);
+  SdtpPolicy(SdtpConfig config, std::shared_ptr<const SdtpFile> file);
 
   LayerPoint FirstChoice() const override;
   TokenSet BeforeLayer(const Observation& seen, Backend& be) override;
 
  private:
   SdtpConfig config_;
-  SdtpFile file_;
+  std::shared_ptr<const SdtpFile> file_;
 };
 
 MethodInfo SdtpMethod();

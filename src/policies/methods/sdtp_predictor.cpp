@@ -26,9 +26,13 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <map>
+#include <mutex>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -225,5 +229,46 @@ SdtpFile::SdtpFile(const std::string& path, const ModelShape& shape)
 SdtpFile::~SdtpFile() = default;
 SdtpFile::SdtpFile(SdtpFile&&) noexcept = default;
 SdtpFile& SdtpFile::operator=(SdtpFile&&) noexcept = default;
+
+namespace {
+
+using FileTime = std::filesystem::file_time_type;
+
+struct OpenFile {
+  std::string path;
+  int64_t hidden;
+  int layers;
+  std::uintmax_t size;
+  FileTime changed;
+  std::shared_ptr<const SdtpFile> file;
+};
+
+// A file that changes twice within the resolution of its time may keep size and time.
+bool MayChangeUnseen(FileTime changed) { return FileTime::clock::now() - changed < std::chrono::seconds(2); }
+
+}  // namespace
+
+std::shared_ptr<const SdtpFile> OpenSdtpFile(const std::string& path, const ModelShape& shape) {
+  constexpr size_t kMostFiles = 4;
+  static std::mutex mutex;
+  static std::vector<OpenFile> files;  // the latest last
+  std::error_code no_size;
+  std::error_code no_time;
+  const std::uintmax_t size = std::filesystem::file_size(path, no_size);
+  const FileTime changed = std::filesystem::last_write_time(path, no_time);
+  if (no_size || no_time || MayChangeUnseen(changed)) return std::make_shared<const SdtpFile>(path, shape);
+  const std::lock_guard lock(mutex);
+  for (const OpenFile& f : files) {
+    if (f.path == path && f.hidden == shape.hidden && f.layers == shape.layers && f.size == size &&
+        f.changed == changed) {
+      return f.file;
+    }
+  }
+  auto file = std::make_shared<const SdtpFile>(path, shape);
+  std::erase_if(files, [&](const OpenFile& f) { return f.path == path; });
+  if (files.size() == kMostFiles) files.erase(files.begin());
+  files.push_back({path, shape.hidden, shape.layers, size, changed, file});
+  return file;
+}
 
 }  // namespace coppice

@@ -59,4 +59,8 @@ class SdtpFile {
   std::vector<SdtpPredictor> predictors_;
 };
 
+// The file, read and validated by the first call of the process and shared by the next ones, until its size
+// or its time of change differs. Throws what the constructor throws.
+std::shared_ptr<const SdtpFile> OpenSdtpFile(const std::string& path, const ModelShape& shape);
+
 }  // namespace coppice

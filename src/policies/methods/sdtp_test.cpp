@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <numeric>
 
@@ -361,6 +363,41 @@ TEST_F(Sdtp, SettingsNameEverything) {
   other.metadata["local"] = "0.5";
   const std::string mine = folder_.Write("mine", other.Bytes());
   EXPECT_THAT(SettingsOf(method, "sdtp:file=" + mine, Small()), HasSubstr(",r=0.75,first=9,local=0.5,"));
+}
+
+// The file is read within the time to the first token. The second content here would be refused, if it were
+// read.
+TEST_F(Sdtp, AFileIsReadOnceUntilItChanges) {
+  const MethodInfo method = SdtpMethod();
+  SdtpTestFile file({4, 7}, kHidden, 5);
+  const std::string path = Write(file);
+  const std::string spec = "sdtp:file=" + path;
+  const auto before = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+  std::filesystem::last_write_time(path, before);
+  EXPECT_EQ(ErrorOf([&] { MakeMethod(method, spec, Small()); }), "no error");
+  file.metadata["r"] = "1.1";
+  ASSERT_EQ(Write(file), path);
+  std::filesystem::last_write_time(path, before);
+  EXPECT_EQ(ErrorOf([&] { MakeMethod(method, spec, Small()); }), "no error");
+  ModelShape deeper = Small();
+  ++deeper.layers;
+  EXPECT_THAT(ErrorOf([&] { MakeMethod(method, spec, deeper); }), HasSubstr("metadata r: '1.1'"));
+  std::filesystem::last_write_time(path, before + std::chrono::seconds(1));
+  EXPECT_THAT(ErrorOf([&] { MakeMethod(method, spec, Small()); }), HasSubstr("metadata r: '1.1'"));
+  file.metadata["r"] = "0.90";  // another size
+  Write(file);
+  std::filesystem::last_write_time(path, before);
+  EXPECT_EQ(ErrorOf([&] { MakeMethod(method, spec, Small()); }), "no error");
+}
+
+TEST_F(Sdtp, AFileThatWasJustWrittenIsReadAgain) {
+  const MethodInfo method = SdtpMethod();
+  SdtpTestFile file({4, 7}, kHidden, 5);
+  const std::string spec = "sdtp:file=" + Write(file);
+  EXPECT_EQ(ErrorOf([&] { MakeMethod(method, spec, Small()); }), "no error");
+  file.metadata["r"] = "1.1";
+  Write(file);
+  EXPECT_THAT(ErrorOf([&] { MakeMethod(method, spec, Small()); }), HasSubstr("metadata r: '1.1'"));
 }
 
 TEST_F(Sdtp, Refuses) {

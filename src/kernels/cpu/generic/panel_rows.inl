@@ -20,36 +20,84 @@ inline __m128i CodesOf(const float* x, float inverse) {
   return _mm512_cvtsepi32_epi8(wide);
 }
 
-// Sixteen rows of packed words, `row_bytes` apart, as a strip [words][kStripColumns], each byte xor `flip`.
-inline void TurnRows(const std::byte* rows, int64_t row_bytes, uint8_t flip, std::byte* strip) {
-  const __m512i mask = _mm512_set1_epi8(static_cast<char>(flip));
+// Sixteen rows of packed words, `row_bytes` apart, as a strip [words][kStripColumns].
+inline void TurnRows(const std::byte* rows, int64_t row_bytes, std::byte* strip) {
   for (int64_t i = 0; i < row_bytes; i += 64) {
     V words[kStripColumns];
     for (int r = 0; r < kStripColumns; ++r) words[r].v = _mm512_loadu_ps(rows + r * row_bytes + i);
     V::Transpose(words);
     for (int k = 0; k < 16; ++k) {
-      const __m512i flipped = _mm512_xor_si512(_mm512_castps_si512(words[k].v), mask);
-      _mm512_storeu_si512(strip + (i / 4 + k) * kStripColumns * 4, flipped);
+      words[k].Store(reinterpret_cast<float*>(strip + (i / 4 + k) * kStripColumns * 4));
     }
   }
 }
 
+// ScaleOf of sixteen rows, one per lane.
+struct RowScales {
+  __m512 scale;
+  __m512 inverse;
+};
+
+// Of `count` values of each row, a multiple of 16; rows are kPackValues floats apart. Rows from `rows` on are
+// zero.
+inline RowScales ScalesOfRows(const float* w, int rows, int64_t count) {
+  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+  V tops[kStripColumns];
+  for (int r = 0; r < kStripColumns; ++r) {
+    __m512i top = _mm512_setzero_si512();
+    for (int64_t i = 0; r < rows && i < count; i += 16) {
+      const __m512i bits = _mm512_loadu_si512(w + r * kPackValues + i);
+      top = _mm512_max_epu32(top, _mm512_and_si512(bits, magnitude));
+    }
+    tops[r].v = _mm512_castsi512_ps(top);
+  }
+  V::Transpose(tops);
+  __m512i most = _mm512_setzero_si512();
+  for (const V& top : tops) most = _mm512_max_epu32(most, _mm512_castps_si512(top.v));
+  const __m512 largest = _mm512_castsi512_ps(most);
+  const __mmask16 finite = _mm512_cmplt_epu32_mask(most, _mm512_set1_epi32(0x7f800000));
+  const __mmask16 there = _mm512_cmp_ps_mask(largest, _mm512_set1_ps(1e-30f), _CMP_GE_OQ);
+  const __m512 most_code = _mm512_set1_ps(127.0f);
+  const __m512 scale = _mm512_maskz_div_ps(there, largest, most_code);
+  return {_mm512_mask_mov_ps(_mm512_set1_ps(__builtin_nanf("")), finite, scale),
+          _mm512_maskz_div_ps(there & finite, most_code, largest)};
+}
+
+// 64 codes, rounded to nearest even, in order.
+inline __m512i CodesOf64(const float* x, float inverse) {
+  const __m512 factor = _mm512_set1_ps(inverse);
+  __m512i wide[4];
+  for (int i = 0; i < 4; ++i)
+    wide[i] = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + 16 * i), factor));
+  // The packs work within 128-bit lanes, so words of four codes come out as 0 4 8 12 1 5 9 13 ...
+  const __m512i packed =
+      _mm512_packs_epi16(_mm512_packs_epi32(wide[0], wide[1]), _mm512_packs_epi32(wide[2], wide[3]));
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return _mm512_permutexvar_epi32(order, packed);
+}
+
 template <uint8_t kFlip, int64_t kGroup>
 void PackCodes(const float* w, int rows, int64_t values, std::byte* strip, float* scales) {
-  alignas(64) std::byte codes[kStripColumns * kPackValues];
-  for (int r = 0; r < kStripColumns; ++r) {
-    for (int64_t begin = 0; begin < values; begin += kGroup) {
-      const int64_t count = values - begin < kGroup ? values - begin : kGroup;
-      const float* group = w + r * kPackValues + begin;
-      const IntScale s = r < rows ? ScaleOf(LargestMagnitude(group, count)) : IntScale{0.0f, 0.0f};
-      scales[begin / kGroup * kStripColumns + r] = s.scale;
-      for (int64_t i = 0; i < count; i += 16) {
-        const __m128i c = r < rows ? CodesOf(group + i, s.inverse) : _mm_setzero_si128();
-        _mm_store_si128(reinterpret_cast<__m128i*>(codes + r * values + begin + i), c);
+  const __m512i flip = _mm512_set1_epi8(static_cast<char>(kFlip));
+  for (int64_t begin = 0; begin < values; begin += kGroup) {
+    const int64_t count = values - begin < kGroup ? values - begin : kGroup;
+    const RowScales s = ScalesOfRows(w + begin, rows, count);
+    _mm512_storeu_ps(scales + begin / kGroup * kStripColumns, s.scale);
+    alignas(64) float inverse[kStripColumns];
+    _mm512_store_ps(inverse, s.inverse);
+    for (int64_t i = begin; i < begin + count; i += 64) {
+      V words[kStripColumns];
+      for (int r = 0; r < kStripColumns; ++r) {
+        words[r].v = r < rows ? _mm512_castsi512_ps(CodesOf64(w + r * kPackValues + i, inverse[r]))
+                              : _mm512_setzero_ps();
+      }
+      V::Transpose(words);
+      for (int k = 0; k < 16; ++k) {
+        const __m512i flipped = _mm512_xor_si512(_mm512_castps_si512(words[k].v), flip);
+        _mm512_storeu_si512(strip + (i / 4 + k) * kStripColumns * 4, flipped);
       }
     }
   }
-  TurnRows(codes, values, kFlip, strip);
 }
 
 void PackBf16(const float* w, int rows, int64_t values, std::byte* strip, float*) {
@@ -60,7 +108,7 @@ void PackBf16(const float* w, int rows, int64_t values, std::byte* strip, float*
       (r < rows ? V::Load(w + r * kPackValues + i) : V::Set(0.0f)).StoreBf16(to + i);
     }
   }
-  TurnRows(narrow, values * 2, 0, strip);
+  TurnRows(narrow, values * 2, strip);
 }
 
 template <int kRows, BlockOrder kOrder, int64_t kGroup>

@@ -1,0 +1,103 @@
+#include "model/workspace.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <utility>
+
+#include "tests_support.h"
+#include "tiny_model.h"
+
+namespace coppice {
+namespace {
+
+PackedMatrix OfFloats(int64_t count) {
+  PackedMatrix packed;
+  packed.storage = Tensor::Zeros(DType::kF32, 1, count);
+  return packed;
+}
+
+TEST(KeptWeights, KeepsWhatFits) {
+  const std::byte weights[4] = {};
+  KeptWeights kept;
+  kept.SetRoom(1000);
+  PackedMatrix first = OfFloats(150);
+  EXPECT_TRUE(kept.MayFit(&weights[0]));
+  const PackedMatrix* at = kept.Keep(&weights[0], first);
+  EXPECT_NE(at, &first);
+  EXPECT_EQ(kept.Find(&weights[0]), at);
+  EXPECT_EQ(kept.bytes(), 600);
+
+  PackedMatrix second = OfFloats(150);
+  EXPECT_TRUE(kept.MayFit(&weights[1]));  // its size is not known yet
+  EXPECT_EQ(kept.Keep(&weights[1], second), &second);
+  EXPECT_EQ(kept.Find(&weights[1]), nullptr);
+  EXPECT_FALSE(kept.MayFit(&weights[1]));
+  EXPECT_EQ(kept.bytes(), 600);
+
+  kept.SetRoom(1200);
+  EXPECT_TRUE(kept.MayFit(&weights[1]));
+  EXPECT_NE(kept.Keep(&weights[1], second), &second);
+  EXPECT_EQ(kept.bytes(), 1200);
+  EXPECT_FALSE(kept.MayFit(&weights[2]));
+
+  kept.SetRoom(1199);  // one of the two has to go, and fits no longer
+  EXPECT_EQ(kept.bytes(), 600);
+  EXPECT_NE(kept.Find(&weights[0]) == nullptr, kept.Find(&weights[1]) == nullptr);
+  kept.SetRoom(0);
+  EXPECT_EQ(kept.bytes(), 0);
+  EXPECT_EQ(kept.Find(&weights[0]), nullptr);
+}
+
+// The tokens of a decode step that come back get the same bits from a weight that is kept, from one that is
+// packed for this product alone, and from the prefill. 3 rows are few, 100 are not.
+TEST(KeptWeights, ChangeNoBit) {
+  const auto be = MakeBackend("cpu", {.threads = 2});
+  TestRandom random(5);
+  const auto matrix = [&](int64_t rows, int64_t cols) {
+    Tensor t(DType::kF32, rows, cols);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (float& x : t.mutable_view().Row<float>(r)) x = random.Uniform();
+    }
+    return t;
+  };
+  const Tensor wide = matrix(96, 128);
+  const Tensor x = matrix(100, 128);
+  for (const DType type : {DType::kF32, DType::kBF16, DType::kQ8_0}) {
+    Tensor stored(type, 96, 128);
+    be->Convert(wide.view(), stored.mutable_view());
+    const Linear weight{.weight = stored.view(), .bias = {}};
+    for (const int64_t rows : {3, 100}) {
+      const auto product = [&](KeptWeights& kept, int64_t decode_rows) {
+        Projection projection;
+        const std::vector<Tile> tiles = TilesOf(rows + decode_rows, decode_rows, 64);
+        projection.Prepare(weight, tiles, kept, *be);
+        Tensor y(DType::kF32, rows, 96);
+        for (const Tile& tile : tiles) {
+          if (tile.kind != ProductKind::kPrefill) continue;
+          projection(x.view().Rows(tile.begin, tile.count), tile.kind, ProductEnd::kStore,
+                     y.mutable_view().Rows(tile.begin, tile.count), *be);
+        }
+        return y;
+      };
+      const auto same = [](const Tensor& a, const Tensor& b) {
+        return std::memcmp(a.view().data, b.view().data, static_cast<size_t>(a.bytes())) == 0;
+      };
+      KeptWeights none;
+      KeptWeights kept;
+      kept.SetRoom(1 << 20);
+      const Tensor prefill = product(none, 0);
+      EXPECT_TRUE(same(product(none, 1), prefill));
+      EXPECT_TRUE(same(product(kept, 0), prefill));
+      EXPECT_EQ(kept.bytes(), 0);  // a prefill keeps nothing
+      EXPECT_TRUE(same(product(kept, 1), prefill));
+      const PackedMatrix* at = kept.Find(stored.view().data);
+      EXPECT_NE(at, nullptr);
+      EXPECT_TRUE(same(product(kept, 1), prefill));
+      EXPECT_EQ(kept.Find(stored.view().data), at);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace coppice
