@@ -53,8 +53,8 @@ Stream Transformer::RunLayers(std::span<const int32_t> tokens, const Pass& pass,
 
 namespace {
 
-// What decode steps may keep packed: the memory that pruning saves, so that the run holds no more than a dense
-// one, and in any case the weights of a small model.
+// What decode steps may keep packed: the memory that pruning saves, so that the run holds no more than a
+// dense one, and in any case the weights of a small model.
 int64_t RoomForWeights(const SequenceState& sequence) {
   constexpr int64_t kInAnyCase = int64_t{128} << 20;
   const LayerCache& cache = sequence.layers.front().cache;

@@ -31,8 +31,8 @@ struct Tile {
 std::vector<Tile> TilesOf(int64_t rows, int64_t decode_rows, int64_t tile_rows);
 
 // Weights that decode steps packed for tokens that came back, kept for the next steps. Packing takes longer
-// than the products of a few rows: on SmolLM2 in Q4_1, 13.4 ms of a step of 38 (one thread, ten rows for each
-// layer).
+// than the products of a few rows: 13.4 ms of a step of 38, with ten rows in each layer (SmolLM2, Q4_1, one
+// thread).
 class KeptWeights {
  public:
   // From now on at most `bytes` are kept; what exceeds them is freed.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <memory>
 #include <numeric>
 
 #include "policies/method_test_support.h"
@@ -31,7 +32,9 @@ ModelShape Small() {
 class Sdtp : public testing::Test {
  protected:
   std::string Write(const SdtpTestFile& file) { return folder_.Write("p.safetensors", file.Bytes()); }
-  SdtpFile Open(const SdtpTestFile& file) { return SdtpFile(Write(file), Small()); }
+  std::shared_ptr<const SdtpFile> Open(const SdtpTestFile& file) {
+    return std::make_shared<const SdtpFile>(Write(file), Small());
+  }
   std::string Refusal(const SdtpTestFile& file) {
     const std::string path = Write(file);
     const std::string message = ErrorOf([&] { SdtpFile(path, Small()); });
@@ -73,13 +76,13 @@ double Oracle(SdtpTestFile& file, int stage, std::span<const float> x) {
 
 TEST_F(Sdtp, PredictorAgainstTheEquations) {
   SdtpTestFile file({4, 7}, kHidden, 5);
-  const SdtpFile opened = Open(file);
+  const auto opened = Open(file);
   const Tensor x = Hidden(1100);  // three tiles, the last partial
   std::vector<float> score(1100);
   for (const char* name : {"reference", "cpu"}) {
     const auto be = MakeBackend(name, {.threads = 2, .exact = true});
     for (int stage = 0; stage < 2; ++stage) {
-      opened.predictors()[static_cast<size_t>(stage)].Score(x.view(), *be, score);
+      opened->predictors()[static_cast<size_t>(stage)].Score(x.view(), *be, score);
       for (int64_t i = 0; i < 1100; i += 7) {
         ASSERT_NEAR(score[static_cast<size_t>(i)], Oracle(file, stage, x.view().Row<float>(i)), 2e-5) << name;
       }
@@ -89,17 +92,17 @@ TEST_F(Sdtp, PredictorAgainstTheEquations) {
 
 // T-SD7: a row's score is a function of the row: not of its tile, its place or the other rows.
 TEST_F(Sdtp, PredictorIsAFunctionOfTheRow) {
-  const SdtpFile opened = Open(SdtpTestFile({4}, kHidden, 5));
+  const auto opened = Open(SdtpTestFile({4}, kHidden, 5));
   const Tensor x = Hidden(600);
   for (const char* name : {"reference", "cpu"}) {
     const auto be = MakeBackend(name, {.threads = 2});
     std::vector<float> all(600), one(1), some(90);
-    opened.predictors()[0].Score(x.view(), *be, all);
+    opened->predictors()[0].Score(x.view(), *be, all);
     for (const int64_t row : {0, 1, 511, 512, 599}) {
-      opened.predictors()[0].Score(x.view().Rows(row, 1), *be, one);
+      opened->predictors()[0].Score(x.view().Rows(row, 1), *be, one);
       EXPECT_EQ(one[0], all[static_cast<size_t>(row)]) << name;
     }
-    opened.predictors()[0].Score(x.view().Rows(500, 90), *be, some);
+    opened->predictors()[0].Score(x.view().Rows(500, 90), *be, some);
     EXPECT_TRUE(std::equal(some.begin(), some.end(), all.begin() + 500)) << name;
   }
 }
@@ -109,7 +112,7 @@ TEST_F(Sdtp, HalfFloatsAreReadToo) {
   const Tensor x = Hidden(3);
   const auto be = MakeBackend("reference", {});
   std::vector<float> full(3), half(3);
-  Open(file).predictors()[0].Score(x.view(), *be, full);
+  Open(file)->predictors()[0].Score(x.view(), *be, full);
   for (SdtpTestFile::Tensor& tensor : file.tensors) {  // two bf16 values in the place of one float
     std::vector<float> packed((tensor.values.size() + 1) / 2);
     for (size_t i = 0; i < tensor.values.size(); ++i) {
@@ -120,7 +123,7 @@ TEST_F(Sdtp, HalfFloatsAreReadToo) {
     tensor.dtype = "BF16";
     tensor.values = packed;
   }
-  Open(file).predictors()[0].Score(x.view(), *be, half);
+  Open(file)->predictors()[0].Score(x.view(), *be, half);
   for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(half[i], full[i], 0.02);
 }
 
@@ -200,10 +203,10 @@ TEST_F(Sdtp, CountsAreOfWhatEntered) {
 TEST_F(Sdtp, TheBestScoresStayAndTiesGoToTheEarlier) {
   const SdtpTestFile file({4}, kHidden, 4);
   const auto be = MakeBackend("reference", {});
-  const SdtpFile scorer = Open(file);
+  const auto scorer = Open(file);
   Tensor x = Hidden(20);
   std::vector<float> score(20);
-  scorer.predictors()[0].Score(x.view(), *be, score);
+  scorer->predictors()[0].Score(x.view(), *be, score);
   SdtpPolicy half({.layers = {4}, .r = 0.5, .first = 2, .local = 0.1}, Open(file));
   std::vector<float> rank = score;
   for (const size_t i : {0, 1, 18, 19}) rank[i] = 1e9f;
@@ -256,7 +259,7 @@ TEST_F(Sdtp, MetadataIsHostileUntilRead) {
       {"local", "1.5", "metadata local: '1.5'"},
       {"local", "NaN", "metadata local: 'NaN'"},
   };
-  EXPECT_EQ(Open(SdtpTestFile({4, 7}, kHidden, 5)).layers(), (std::vector<int>{4, 7}));
+  EXPECT_EQ(Open(SdtpTestFile({4, 7}, kHidden, 5))->layers(), (std::vector<int>{4, 7}));
   for (const auto& [field, value, part] : bad) {
     SdtpTestFile file({4, 7}, kHidden, 5);
     file.metadata[field] = value;
