@@ -34,6 +34,23 @@ function(coppice_library name)
   endif()
 endfunction()
 
+# coppice_embed(NAME FOLDER HEADER FUNCTION file...): compiles files of FOLDER into coppice_NAME, as the list that FUNCTION()
+# of HEADER returns.
+function(coppice_embed name folder header function)
+  get_filename_component(stem ${header} NAME_WE)
+  set(source ${CMAKE_CURRENT_BINARY_DIR}/${stem}.cpp)
+  set(paths ${ARGN})
+  list(TRANSFORM paths PREPEND ${folder}/)
+  set(script ${CMAKE_SOURCE_DIR}/cmake/EmbedFiles.cmake)
+  add_custom_command(
+    OUTPUT ${source}
+    COMMAND ${CMAKE_COMMAND} -D "OUTPUT=${source}" -D "FOLDER=${folder}" -D "FILES=${ARGN}" -D HEADER=${header}
+            -D FUNCTION=${function} -P ${script}
+    DEPENDS ${paths} ${script}
+    VERBATIM)
+  target_sources(coppice_${name} PRIVATE ${source})
+endfunction()
+
 # coppice_test(NAME SOURCES file... [DEPENDS target...] [LABELS label...]): a test program, one CTest test.
 function(coppice_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LABELS" ${ARGN})

@@ -14,11 +14,11 @@ from server_support import Server
 
 
 class Page(Case):
-    """The files of web/; web_test.py uses them in a browser."""
+    """The files of web/server/ and web/lib/; web_test.py uses them in a browser."""
 
     def test_served_with_a_strict_policy(self):
-        for path, kind in [("/", "text/html"), ("/web/main.js", "text/javascript"), ("/web/style.css", "text/css"),
-                           ("/web/icon.svg", "image/svg+xml")]:
+        for path, kind in [("/", "text/html"), ("/web/server/main.js", "text/javascript"),
+                           ("/web/lib/base.css", "text/css"), ("/web/server/icon.svg", "image/svg+xml")]:
             status, headers, body = self.server.ask(path)
             self.assertEqual(status, 200, path)
             self.assertTrue(headers["Content-Type"].startswith(kind), headers)
@@ -27,7 +27,8 @@ class Page(Case):
             self.assertIn("default-src 'none'", policy)
             self.assertNotIn("unsafe", policy)
         self.refused("/web/nothing.js", None, 404)
-        self.refused("/web/../index.html", None, 404)
+        self.refused("/web/trace/index.html", None, 404)
+        self.refused("/web/../server/index.html", None, 404)
         self.refused("/", {}, 405)
 
 

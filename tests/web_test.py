@@ -125,9 +125,10 @@ class Asking(Case):
                 self.assertEqual(shade, expected, (at, depths[at]))
                 text = text[len(pieces[at]):]
                 at += 1
-        rows = tab.js("""(() => { const c = document.querySelector('#map'); const g = c.getContext('2d');
-            return Array.from({length: %d}, (_, l) => { const y = Math.floor((l + .4) * c.height / %d);
-            const p = g.getImageData(40, y, c.width - 48, 1).data; let dark = 0;
+        # The map: `cellMap` of web/lib/charts.js, with rows of equal height above its axis.
+        rows = tab.js("""(() => { const c = document.querySelector('#map canvas'); const g = c.getContext('2d');
+            const high = c.height - 46; return Array.from({length: %d}, (_, l) => {
+            const p = g.getImageData(60, 4 + Math.floor((l + .5) * high / %d), c.width - 72, 1).data; let dark = 0;
             for (let i = 0; i < p.length; i += 4) dark += 255 - p[i]; return dark; }); })()""" % (LAYERS, LAYERS))
         self.assertLess(rows[-1], rows[0] * .8, rows)
         self.picture(tab, "desktop-light")

@@ -6,7 +6,7 @@
 namespace coppice {
 
 struct EmbeddedFile {
-  std::string_view name;  // "index.html"
+  std::string_view name;  // its path below the folder: "server/index.html"
   std::string_view content;
 };
 

@@ -91,17 +91,24 @@ std::string_view FileNamed(std::string_view name) {
 
 // What a file names must be there: a browser would find out too late.
 TEST(WebFiles, NameOnlyEachOther) {
-  ASSERT_FALSE(FileNamed("index.html").empty());
+  ASSERT_FALSE(FileNamed("server/index.html").empty());
+  const std::pair<std::string_view, std::string_view> kMarks[] = {
+      {"\"web/", ""}, {"from '../lib/", "lib/"}, {"from './", ""}};
+  int named = 0;
   for (const EmbeddedFile& file : WebFiles()) {
-    for (const std::string_view mark : {std::string_view("\"web/"), std::string_view("from './")}) {
+    const std::string folder(file.name.substr(0, file.name.find('/') + 1));
+    for (const auto& [mark, place] : kMarks) {
       for (size_t at = file.content.find(mark); at != std::string_view::npos;
            at = file.content.find(mark, at + 1)) {
         const std::string_view rest = file.content.substr(at + mark.size());
-        const std::string_view name = rest.substr(0, rest.find_first_of("\"'"));
-        EXPECT_FALSE(FileNamed(name).empty()) << file.name << " names " << name;
+        const std::string name(rest.substr(0, rest.find_first_of("\"'")));
+        const std::string whole = (mark == "from './" ? folder : std::string(place)) + name;
+        EXPECT_FALSE(FileNamed(whole).empty()) << file.name << " names " << whole;
+        ++named;
       }
     }
   }
+  EXPECT_GT(named, 15);
 }
 
 // Texts of users and models must not become markup, and nothing may be asked of elsewhere.

@@ -32,7 +32,7 @@ bool Server::IsPage(std::string_view path) { return path == "/" || path.starts_w
 
 void Server::Page(const HttpRequest& request, const ExchangePtr& exchange) {
   const std::string_view path = request.path;
-  const std::string_view name = path == "/" ? "index.html" : path.substr(kFolder.size());
+  const std::string_view name = path == "/" ? "server/index.html" : path.substr(kFolder.size());
   const auto files = WebFiles();
   const auto file =
       std::find_if(files.begin(), files.end(), [&](const EmbeddedFile& f) { return f.name == name; });

@@ -1,4 +1,4 @@
-// The web page's files (web/), as the build compiles them in.
+// The files of the server's page (web/server/, web/lib/), as the build compiles them in.
 #pragma once
 
 #include <span>

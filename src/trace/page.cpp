@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "trace/page_parts.h"
+#include "trace/page_files.h"
 #include "trace/ranges.h"
 #include "trace/texts.h"
 
@@ -78,6 +78,32 @@ void CopyUpTo(std::string_view mark, std::string_view& rest, std::string& page) 
   rest.remove_prefix(at + mark.size());
 }
 
+// Modules as one script: without their imports, and with names of the page in place of exported ones.
+std::string WithoutModuleSyntax(std::string_view script) {
+  constexpr std::string_view kImport = "import ", kExport = "export ";
+  std::string joined;
+  while (!script.empty()) {
+    const bool is_import = script.starts_with(kImport);
+    if (script.starts_with(kExport)) script.remove_prefix(kExport.size());
+    const size_t end = script.find(is_import ? ";\n" : "\n");
+    COPPICE_CHECK(end != std::string_view::npos);
+    const std::string_view line = script.substr(0, end + (is_import ? 2 : 1));
+    if (!is_import) joined += line;
+    script.remove_prefix(line.size());
+  }
+  return joined;
+}
+
+// The files whose names end in `type`, joined.
+std::string PageFiles(std::string_view type) {
+  std::string joined;
+  for (const EmbeddedFile& file : TracePageFiles()) {
+    if (!file.name.ends_with(type)) continue;
+    joined += type == ".js" ? WithoutModuleSyntax(file.content) : std::string(file.content);
+  }
+  return joined;
+}
+
 }  // namespace
 
 std::string TracePage(const Trace& trace) {
@@ -94,13 +120,14 @@ std::string TracePage(const Trace& trace) {
                {"steps", StepsJson(trace)},
                {"texts", ShownTexts(trace)}};
   std::string page;
-  std::string_view rest = kPageHtml;
+  const std::string frame = PageFiles(".html");
+  std::string_view rest = frame;
   CopyUpTo("<!--coppice:style-->", rest, page);
-  page += kPageCss;
+  page += PageFiles(".css");
   CopyUpTo("<!--coppice:data-->", rest, page);
   page += ForScript(data);
   CopyUpTo("<!--coppice:script-->", rest, page);
-  page += kPageJs;
+  page += PageFiles(".js");
   page += rest;
   return page;
 }

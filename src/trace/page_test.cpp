@@ -137,9 +137,18 @@ TEST(TracePage, HasEveryPartOfTheView) {
                          "kept", "bytes", "density", "heads", "events"}) {
     EXPECT_EQ(Count(page, std::string("id=\"") + id + "\""), 1) << id;
   }
-  EXPECT_THAT(page, HasSubstr("prefers-color-scheme: dark"));
+  EXPECT_THAT(page, HasSubstr("light-dark("));
   EXPECT_THAT(page, HasSubstr("name=\"viewport\""));
   EXPECT_THAT(page, Not(HasSubstr("<!--coppice:")));
+}
+
+// The modules of web/ are one script here.
+TEST(TracePage, ScriptsAreJoined) {
+  const std::string page = TracePage(SmallTrace());
+  EXPECT_THAT(page, HasSubstr("\nclass TokenText {"));
+  EXPECT_THAT(page, Not(HasSubstr("\nimport ")));
+  EXPECT_THAT(page, Not(HasSubstr("\nexport ")));
+  EXPECT_THAT(page, Not(HasSubstr("from '.")));
 }
 
 TEST(TracePage, EqualTracesGiveEqualPages) { EXPECT_EQ(TracePage(SmallTrace()), TracePage(SmallTrace())); }

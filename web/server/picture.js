@@ -1,12 +1,12 @@
 // What became of the prompt in each layer: a map of layers by tokens, the legend, and the text shaded by depth. Fed
 // while a prefill runs.
 
-import {byId, colour, el, mix, number, percent, plural, rgb} from './dom.js';
-import {TokenText} from './text.js';
+import {cellMap, legend} from '../lib/charts.js';
+import {byId, colour, mix, number, percent, plural} from '../lib/dom.js';
+import {TokenText} from '../lib/text.js';
 
 const kShades = 8;     // classes d1 to d8 of the style sheet
 const kPause = 120;    // ms between two drawings of a running prefill
-const kGutter = 30;    // of the map, for the layers' numbers
 const kLegend = 9;     // entries at most
 
 // "prompt_layers" says runs in and out in turn: calls `use(begin, end)` for those in.
@@ -20,7 +20,9 @@ function forRuns(lengths, use) {
 
 export class Picture {
   constructor() {
-    this.text = new TokenText(byId('text'), token => this.classOf(token), token => this.describe(token));
+    this.text = new TokenText(
+        byId('text'), token => this.classOf(token), token => this.describe(token),
+        token => token >= 0 && this.describe(token));
     this.timer = 0;
     this.begin(0);
     byId('shade').addEventListener('change', () => {
@@ -28,9 +30,6 @@ export class Picture {
       this.draw();
     });
     new ResizeObserver(() => this.drawMap()).observe(byId('map'));
-    const map = byId('map');
-    map.addEventListener('pointermove', event => this.onMap(event, false));
-    map.addEventListener('click', event => this.onMap(event, true));
   }
 
   // A new prompt, of which nothing is known yet.
@@ -138,44 +137,31 @@ export class Picture {
   }
 
   drawMap() {
-    const canvas = byId('map');
-    const width = canvas.clientWidth;
+    const width = byId('map').clientWidth;
     if (width === 0 || this.count === 0) return;
-    const ratio = devicePixelRatio || 1;
-    const cell = Math.max(4, Math.min(16, Math.floor(200 / this.layerCount)));
-    const height = cell * this.layerCount;
-    canvas.style.height = height + 'px';
-    canvas.width = Math.round(width * ratio);
-    canvas.height = Math.round(height * ratio);
-    const g = canvas.getContext('2d');
-    g.scale(ratio, ratio);
+    const bins = Math.min(this.count, width);
+    const held = this.layers.map(layer => this.shares(this.byFfn() ? layer.ffn : layer.kept, bins));
     const empty = colour('--empty');
     const full = colour(this.byFfn() ? '--ffn' : '--keys');
-    const bins = Math.min(this.count, width - kGutter);
-    const step = (width - kGutter) / bins;
-    for (let l = 0; l < this.layerCount; ++l) {
-      g.fillStyle = rgb(empty);
-      g.fillRect(kGutter, l * cell, width - kGutter, cell - 1);
-      const layer = this.layers[l];
-      if (!layer) continue;
-      const held = this.shares(this.byFfn() ? layer.ffn : layer.kept, bins);
-      for (let b = 0; b < bins;) {
-        let end = b + 1;
-        while (end < bins && held[end] === held[b]) ++end;
-        if (held[b] > 0) {
-          g.fillStyle = rgb(mix(empty, full, .25 + .75 * Math.min(1, held[b])));
-          g.fillRect(kGutter + b * step, l * cell, (end - b) * step, cell - 1);
-        }
-        b = end;
-      }
-    }
-    g.fillStyle = rgb(colour('--ink-2'));
-    g.font = '12px ' + getComputedStyle(document.body).fontFamily;
-    g.textAlign = 'right';
-    g.textBaseline = 'middle';
-    const every = Math.ceil(16 / cell);
-    for (let l = 0; l < this.layerCount; l += every) g.fillText(String(l), kGutter - 6, (l + .5) * cell);
-    canvas.setAttribute('aria-label', this.summary());
+    const shareOf = ({column, row}) => held[row] ? held[row][column] : 0;
+    cellMap(byId('map'), {
+      left: 48,
+      rows: this.layerCount,
+      columns: bins,
+      cell: Math.max(4, Math.min(16, Math.floor(200 / this.layerCount))),
+      xMax: this.count - 1,
+      xShift: .5,
+      xTitle: 'token',
+      yTitle: 'layer',
+      label: this.summary(),
+      colourOf: (column, row) => {
+        const share = Math.min(1, shareOf({column, row}));
+        return share > 0 ? mix(empty, full, .25 + .75 * share) : empty;
+      },
+      describe: cell => `layer ${cell.row}, token ${number(Math.floor(cell.x * this.count) + 1)}\n` +
+          (cell.row >= held.length ? 'not computed yet' : `${this.byFfn() ? 'FFN ran on' : 'keys of'} ${percent(shareOf(cell))}`),
+      pick: ({x}) => this.text.show(Math.floor(x * this.count), true),
+    });
   }
 
   summary() {
@@ -208,23 +194,11 @@ export class Picture {
     }
     const running = this.layers.length < this.layerCount && !this.finished;
     const of = running ? `of ${this.layers.length} so far` : `of ${plural(this.layerCount, 'layer')}`;
-    const entries = groups.map(({high, low, tokens}) => {
-      const sample = el('span', {class: `sample d${this.shadeOf(high)}`}, high === 0 ? 'word' : '');
-      return el('li', {}, sample, `${low === high ? low : low + ' to ' + high} ${of}: ${percent(tokens / this.count)}`);
-    });
-    if (this.depth.end !== null)
-      entries.push(el('li', {}, el('span', {class: 'sample d0 back'}, 'word'), 'brought back for the answer'));
-    byId('legend').replaceChildren(...entries);
-  }
-
-  onMap(event, isClick) {
-    const canvas = byId('map');
-    const box = canvas.getBoundingClientRect();
-    const share = (event.clientX - box.left - kGutter) / (box.width - kGutter);
-    const row = Math.floor((event.clientY - box.top) / box.height * this.layerCount);
-    if (share < 0 || share >= 1 || row < 0 || row >= this.layerCount) return;
-    const token = Math.floor(share * this.count);
-    if (isClick) return this.text.show(token, true);
-    byId('token').textContent = `Layer ${row}, token ${number(token + 1)} of ${number(this.count)}.`;
+    const entries = groups.map(({high, low, tokens}) => ({
+      ...(high === 0 ? {sample: 'd0'} : {swatch: {class: 'd' + this.shadeOf(high)}}),
+      text: `${low === high ? low : low + ' to ' + high} ${of}: ${percent(tokens / this.count)}`
+    }));
+    if (this.depth.end !== null) entries.push({sample: 'd0 back', text: 'brought back for the answer'});
+    legend(byId('legend'), entries);
   }
 }

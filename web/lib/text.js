@@ -7,38 +7,53 @@ const kLeast = 200;  // tokens of a chunk, which ends with a line where it can
 const kMost = 800;
 
 export class TokenText {
-  // `classOf(token)`: how it looks. `onToken(token)`: it was pointed at or moved to.
-  constructor(host, classOf, onToken) {
+  // `classOf(token)`: its CSS classes. `onMove(token)`: the cursor moved to it. `onPoint(token, event)`: the mouse is
+  // over it, or over no token (-1).
+  constructor(host, classOf, onMove, onPoint) {
     this.host = host;
     this.classOf = classOf;
-    this.onToken = onToken;
+    this.onMove = onMove;
     this.observer = new IntersectionObserver(entries => this.onSeen(entries), {root: host, rootMargin: '300px'});
-    host.addEventListener('pointermove', event => this.onPointer(event, false));
-    host.addEventListener('click', event => this.onPointer(event, true));
+    host.addEventListener('pointermove', event => {
+      if (event.pointerType === 'mouse') onPoint(this.tokenAt(event.clientX, event.clientY), event);
+    });
+    host.addEventListener('click', event => {
+      const token = this.tokenAt(event.clientX, event.clientY);
+      if (token >= 0) this.show(token, false);
+    });
     host.addEventListener('keydown', event => this.onKey(event));
     this.set([]);
   }
 
-  set(pieces) {
+  // A line with `title` divides the text before piece `divide`.
+  set(pieces, divide = pieces.length, title = '') {
     this.pieces = pieces;
     this.cursor = -1;
     this.chunks = [];  // {first, end, node, seen: near the view, stale: its shades}
     this.observer.disconnect();
-    for (let first = 0; first < pieces.length;) {
-      let end = Math.min(pieces.length, first + kMost);
+    this.host.replaceChildren();
+    this.cut(0, divide);
+    if (divide < pieces.length) {
+      this.host.append(el('div', {class: 'divider'}, title));
+      this.cut(divide, pieces.length);
+    }
+    this.host.scrollTop = 0;
+    for (const chunk of this.chunks) this.observer.observe(chunk.node);
+  }
+
+  cut(begin, stop) {
+    for (let first = begin; first < stop;) {
+      let end = Math.min(stop, first + kMost);
       for (let t = first + kLeast; t < end; ++t) {
-        if (pieces[t - 1].endsWith('\n')) end = t;
+        if (this.pieces[t - 1].endsWith('\n')) end = t;
       }
-      const node = el('div', {class: 'chunk'});
+      const node = el('div', {class: 'chunk'}, this.span(first, end, ''));
       const chunk = {first, end, node, seen: false, stale: true};
       node.chunk = chunk;
       this.chunks.push(chunk);
-      node.append(this.span(first, end, ''));
+      this.host.append(node);
       first = end;
     }
-    this.host.replaceChildren(...this.chunks.map(chunk => chunk.node));
-    this.host.scrollTop = 0;
-    for (const chunk of this.chunks) this.observer.observe(chunk.node);
   }
 
   span(first, end, classes) {
@@ -92,7 +107,7 @@ export class TokenText {
     const view = this.host.getBoundingClientRect();
     if (middle || box.top < view.top || box.bottom > view.bottom)
       this.host.scrollTop += box.top - view.top - this.host.clientHeight / 3;
-    this.onToken(this.cursor);
+    this.onMove(this.cursor);
   }
 
   // The token under a point of the window, or -1.
@@ -123,15 +138,6 @@ export class TokenText {
     for (; token + 1 < this.pieces.length && offset >= this.pieces[token].length; ++token)
       offset -= this.pieces[token].length;
     return token;
-  }
-
-  onPointer(event, isClick) {
-    const token = this.tokenAt(event.clientX, event.clientY);
-    if (token < 0) return;
-    if (isClick)
-      this.show(token, false);
-    else
-      this.onToken(token);
   }
 
   onKey(event) {

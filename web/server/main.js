@@ -2,7 +2,8 @@
 
 import {get, setKey} from './api.js';
 import {Conversation} from './ask.js';
-import {byId, plural, problem, startTheme} from './dom.js';
+import {byId, plural} from '../lib/dom.js';
+import {problem, startTheme} from './page.js';
 import {Picture} from './picture.js';
 import {Settings} from './settings.js';
 

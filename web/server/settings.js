@@ -1,6 +1,6 @@
 // The method and its settings, from what the server says it has.
 
-import {byId, el} from './dom.js';
+import {byId, el} from '../lib/dom.js';
 
 const kOwn = 'own';
 const kForm = '{document}\nQuestion: {question}\nAnswer:';

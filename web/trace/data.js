@@ -1,11 +1,10 @@
-'use strict';
 // The trace by tokens: indices 0 .. promptTokens-1 are the prompt, the answer follows.
 
-const data = JSON.parse(document.getElementById('trace').textContent);
-const layerCount = data.layers.length;
-const stepCount = data.steps.length;
-const promptTokens = data.promptTokens;
-const tokenCount = data.texts.length;
+export const data = JSON.parse(document.getElementById('trace').textContent);
+export const layerCount = data.layers.length;
+export const stepCount = data.steps.length;
+export const promptTokens = data.promptTokens;
+export const tokenCount = data.texts.length;
 
 // "0-99,120" as [0, 100, 120, 121]: begin and end of every run.
 function parseRanges(text) {
@@ -42,7 +41,7 @@ function tokenOf(position) {
 }
 
 // -1 for a token that has none.
-function positionOf(token) {
+export function positionOf(token) {
   if (!entered) return token;
   if (token >= promptTokens) return promptPositions + token - promptTokens;
   let low = 0;
@@ -74,7 +73,7 @@ function tokenRuns(text) {
   return out;
 }
 
-const layers = [];  // {kept, ffn: runs of tokens; rows, keptCount, ffnCount, density, heads}
+export const layers = [];  // {kept, ffn: runs of tokens; rows, keptCount, ffnCount, density, heads}
 for (const layer of data.layers) {
   const kept = layer.kept === null ? layers[layers.length - 1].kept : tokenRuns(layer.kept);
   const ffn = layer.ffn === null ? kept : tokenRuns(layer.ffn);
@@ -89,10 +88,10 @@ for (const layer of data.layers) {
   });
 }
 
-const kinds = ['revived', 'loaded', 'offloaded', 'dropped', 'evicted'];
+export const kinds = ['revived', 'loaded', 'offloaded', 'dropped', 'evicted'];
 const eventsOfLayer = layers.map(() => []);  // {step, kind, runs}; step 1 is the first after prefill
-const kindTotals = Object.fromEntries(kinds.map(kind => [kind, 0]));
-const steps = data.steps.map((step, i) => {
+export const kindTotals = Object.fromEntries(kinds.map(kind => [kind, 0]));
+export const steps = data.steps.map((step, i) => {
   const counts = Object.fromEntries(kinds.map(kind => [kind, 0]));
   for (const [layer, kind, ranges] of step.events) {
     const runs = tokenRuns(ranges);
@@ -102,16 +101,16 @@ const steps = data.steps.map((step, i) => {
   for (const kind of kinds) kindTotals[kind] += counts[kind];
   return {token: tokenOf(step.position), attended: step.attended, bytes: step.bytes, counts};
 });
-const hasHeads = layers.some(layer => layer.heads.length > 0);
-const hasCold = kindTotals.offloaded > 0;
-const ffnDiffers = layers.slice(0, -1).some(layer => layer.ffn !== layer.kept);
+export const hasHeads = layers.some(layer => layer.heads.length > 0);
+export const hasCold = kindTotals.offloaded > 0;
+export const ffnDiffers = layers.slice(0, -1).some(layer => layer.ffn !== layer.kept);
 
 // State of a token in a layer.
-const HELD = 1;     // its key is there
+export const HELD = 1;     // its key is there
 const REVIVED = 2;  // its key was computed during decode
 const COLD = 4;     // its key lies in the cold tier
 // What happened to it in the step shown.
-const MARK = {
+export const MARK = {
   revived: 1,
   loaded: 2,
   offloaded: 4,
@@ -127,7 +126,7 @@ function forRuns(runs, action) {
 
 // Writes the state of every token in one layer after `step` (0: after prefill) to `out`, and adds what
 // happened in that step to `marks`, if given.
-function layerState(layer, step, what, out, marks) {
+export function layerState(layer, step, what, out, marks) {
   out.fill(0);
   const runs = what === 'ffn' ? layers[layer].ffn : layers[layer].kept;
   for (let i = 0; i < runs.length; i += 2) out.fill(HELD, runs[i], runs[i + 1]);
@@ -166,7 +165,7 @@ function layerState(layer, step, what, out, marks) {
 
 // Over all layers: the number that hold the token (depth), what happened to it, and, in `bins` columns of
 // tokens, the share of each layer that is held, revived and cold: [layers * bins] each.
-function overview(step, what, bins) {
+export function overview(step, what, bins) {
   const depth = new Uint16Array(tokenCount);
   const marks = new Uint8Array(tokenCount);
   const state = new Uint8Array(tokenCount);

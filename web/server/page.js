@@ -1,22 +1,6 @@
-// Elements, numbers, colours, the theme. Texts of users and models reach the page as text nodes alone.
+// Messages of the page, its clock and its theme.
 
-export const byId = id => document.getElementById(id);
-
-export function el(tag, attributes = {}, ...children) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
-
-export const number = value => value.toLocaleString('en-US', {maximumFractionDigits: 0});
-export const plural = (count, word) => number(count) + ' ' + word + (count === 1 ? '' : 's');
-
-export function percent(share) {
-  const value = 100 * share;
-  if (value > 0 && value < .05) return 'below 0.1 %';
-  return (value > 0 && value < 10 ? value.toFixed(1) : value.toFixed(0)) + ' %';
-}
+import {byId} from '../lib/dom.js';
 
 export function seconds(ms) {
   const value = ms / 1000;
@@ -31,18 +15,6 @@ export function problem(text) {
   byId('problem').textContent = text;
   byId('problem').hidden = text === '';
 }
-
-// [r, g, b] of a custom property. Only an element's own colour is resolved for the current theme.
-export function colour(property) {
-  const probe = el('i');
-  probe.style.color = `var(${property})`;
-  document.body.append(probe);
-  const parts = getComputedStyle(probe).color.match(/[\d.]+/g).slice(0, 3).map(Number);
-  probe.remove();
-  return parts;
-}
-export const mix = (a, b, share) => a.map((value, i) => value + (b[i] - value) * share);
-export const rgb = ([r, g, b]) => `rgb(${Math.round(r)} ${Math.round(g)} ${Math.round(b)})`;
 
 const themes = ['system', 'light', 'dark'];
 const kThemeName = 'coppice-theme';

@@ -1,7 +1,8 @@
 // The conversation: one request at a time, its progress, its answer and its account.
 
 import {events} from './api.js';
-import {byId, el, number, percent, plural, problem, say, seconds} from './dom.js';
+import {byId, el, number, percent, plural} from '../lib/dom.js';
+import {problem, say, seconds} from './page.js';
 
 const kTick = 200;     // ms between two texts of the clock
 const kWindow = 3000;  // ms of progress that the rest is reckoned from

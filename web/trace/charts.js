@@ -1,5 +1,21 @@
 // Charts as SVG: axes with titles and units, a hairline with the values under the pointer or the arrow keys.
 
+import {ticks} from '../lib/charts.js';
+import {byId, el, hideTip, number, percent, showTip, svgEl} from '../lib/dom.js';
+import {data, kinds, kindTotals, layerCount, layers, promptTokens, stepCount, steps} from './data.js';
+
+const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+function unitOf(bytes) {
+  let unit = 0;
+  while (unit + 1 < units.length && bytes >= 1024 ** (unit + 1)) ++unit;
+  return unit;
+}
+export function bytesText(bytes) {
+  const unit = unitOf(bytes);
+  const value = bytes / 1024 ** unit;
+  return (unit === 0 || value >= 100 ? value.toFixed(0) : value.toPrecision(3)) + ' ' + units[unit];
+}
+
 // Axes and grid; x(i) is the middle of slot i of `slots`, y(value) a height.
 function frame(host, o) {
   const width = Math.max(260, host.clientWidth);
@@ -102,7 +118,7 @@ function bar(chart, i, from, to, width, shift, cls) {
   }));
 }
 
-function drawKept(step, layer, pickLayer) {
+export function drawKept(step, layer, pickLayer) {
   const host = byId('kept');
   const attended = step > 0 ? steps[step - 1].attended : null;
   const most = Math.max(promptTokens, ...layers.map(l => l.rows), ...(attended || [0]));
@@ -148,10 +164,10 @@ function drawKept(step, layer, pickLayer) {
 }
 
 // The bytes that a dense run would hold after `step`.
-const denseBytes = step => data.denseBytes * (promptTokens + step) / promptTokens;
-const bytesAt = step => step === 0 ? data.bytes : steps[step - 1].bytes;
+export const denseBytes = step => data.denseBytes * (promptTokens + step) / promptTokens;
+export const bytesAt = step => step === 0 ? data.bytes : steps[step - 1].bytes;
 
-function drawBytes(step, pickStep) {
+export function drawBytes(step, pickStep) {
   const host = byId('bytes');
   let most = denseBytes(stepCount);
   for (let s = 0; s <= stepCount; ++s) most = Math.max(most, bytesAt(s).reduce((a, b) => a + b, 0));
@@ -193,7 +209,7 @@ function drawBytes(step, pickStep) {
   }, pickStep);
 }
 
-function drawDensity(layer, pickLayer) {
+export function drawDensity(layer, pickLayer) {
   const host = byId('density');
   const chart = frame(host, {
     slots: layerCount,
@@ -219,7 +235,7 @@ function drawDensity(layer, pickLayer) {
       pickLayer);
 }
 
-function drawEvents(step, pickStep) {
+export function drawEvents(step, pickStep) {
   const host = byId('events');
   const shown = kinds.filter(kind => kindTotals[kind] > 0);
   const totals = steps.map(s => shown.reduce((sum, kind) => sum + s.counts[kind], 0));
@@ -251,4 +267,22 @@ function drawEvents(step, pickStep) {
           (s === 0 ? '\nend of prefill' :
                      shown.map(kind => `\n${kind} ${number(steps[s - 1].counts[kind])}`).join('')),
       pickStep);
+}
+
+// A table that is built when it is opened, and again when it is stale.
+export function lazyTable(id, make) {
+  const details = byId(id);
+  const fill = () => {
+    const {head, rows} = make();
+    const body =
+        el('table', {}, el('thead', {}, el('tr', {}, ...head.map(cell => el('th', {scope: 'col'}, cell)))),
+           el('tbody', {}, ...rows.map(row => el('tr', {}, ...row.map(cell => el('td', {}, String(cell)))))));
+    details.replaceChildren(details.firstElementChild, el('div', {class: 'scroll', tabindex: '0'}, body));
+  };
+  details.addEventListener('toggle', () => {
+    if (details.open) fill();
+  });
+  return () => {
+    if (details.open) fill();
+  };
 }

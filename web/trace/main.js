@@ -1,5 +1,13 @@
 // The selection (step, layer, token), and everything that is drawn from it.
 
+import {legend} from '../lib/charts.js';
+import {byId, el, hideTip, number, percent, plural, showTip} from '../lib/dom.js';
+import {TokenText} from '../lib/text.js';
+import {bytesAt, bytesText, denseBytes, drawBytes, drawDensity, drawEvents, drawKept, lazyTable} from './charts.js';
+import {data, ffnDiffers, hasCold, hasHeads, HELD, kinds, kindTotals, layerCount, layers, layerState, MARK, overview,
+  positionOf, promptTokens, stepCount, steps, tokenCount} from './data.js';
+import {drawHeads, drawMap, mapBins} from './map.js';
+
 const chosen = {
   layer: -1,
   step: stepCount,
@@ -9,6 +17,12 @@ let view = null;       // overview() of the step and shade
 let layerView = null;  // of the chosen layer: {state, marks}
 let scale = null;      // depth levels with colours of their own
 const scales = {};     // by shade
+const text = new TokenText(byId('text'), classesOf, showToken, (token, event) => {
+  if (token >= 0)
+    showTip(describeToken(token), event.clientX, event.clientY);
+  else
+    hideTip();
+});
 
 // The depths that get a colour: the ones that occur if they are few, else equal parts of 1 .. layerCount.
 // They are taken at the end of prefill, so that a colour means the same at every step.
@@ -56,7 +70,7 @@ function refreshView() {
   }
   drawMap(view, bins, chosen.shade, chosen.layer, (token, layer) => {
     select({layer});
-    focusToken(token, 'middle');
+    text.show(token, true);
   });
 }
 
@@ -124,12 +138,11 @@ function describeToken(token) {
   return lines.join('\n');
 }
 
-function focusToken(token, scroll) {
-  setCursor(token, scroll);
-  const info = byId('token-info');
-  info.replaceChildren(
-      el('b', {}, JSON.stringify(data.texts[token])),
-      ' ' + describeToken(token).split('\n').join(' \u00b7 '));
+function showToken(token) {
+  byId('token-info')
+      .replaceChildren(
+          el('b', {}, JSON.stringify(data.texts[token])),
+          ' ' + describeToken(token).split('\n').join(' \u00b7 '));
 }
 
 function drawCharts() {
@@ -146,10 +159,10 @@ function refresh() {
   refreshView();
   writeControls();
   writeTextLegend();
-  repaintText();
+  text.repaint();
   drawCharts();
   refreshTables.forEach(fill => fill());
-  if (cursor >= 0) focusToken(cursor, null);
+  if (text.cursor >= 0) showToken(text.cursor);
 }
 
 let pending = false;
@@ -285,11 +298,11 @@ const refreshTables = [
 function nextMark() {
   const marks = (layerView || view).marks;
   for (let i = 1; i <= tokenCount; ++i) {
-    const token = (Math.max(cursor, -1) + i) % tokenCount;
+    const token = (text.cursor + i) % tokenCount;
     const before = token > 0 ? marks[token - 1] & ~MARK.past : 0;
     const here = marks[token] & ~MARK.past;
     if (here && (here !== before || i === tokenCount)) {
-      focusToken(token, 'middle');
+      text.show(token, true);
       return;
     }
   }
@@ -305,31 +318,8 @@ function listen() {
     });
   }
   byId('next-mark').addEventListener('click', nextMark);
-  const text = byId('text');
-  text.addEventListener('pointermove', event => {
-    if (event.pointerType !== 'mouse') return;
-    const token = tokenAt(event.clientX, event.clientY);
-    if (token >= 0)
-      showTip(describeToken(token), event.clientX, event.clientY);
-    else
-      hideTip();
-  });
-  text.addEventListener('pointerleave', hideTip);
-  text.addEventListener('scroll', hideTip);
-  text.addEventListener('click', event => {
-    const token = tokenAt(event.clientX, event.clientY);
-    if (token >= 0) focusToken(token, null);
-  });
-  text.addEventListener('keydown', event => {
-    const move = {ArrowLeft: -1, ArrowRight: 1}[event.key];
-    let token =
-        move === undefined ? -1 : Math.max(0, Math.min(tokenCount - 1, cursor < 0 ? 0 : cursor + move));
-    if (event.key === 'Home') token = 0;
-    if (event.key === 'End') token = tokenCount - 1;
-    if (token < 0) return;
-    event.preventDefault();
-    focusToken(token, 'near');
-  });
+  byId('text').addEventListener('pointerleave', hideTip);
+  byId('text').addEventListener('scroll', hideTip);
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', refresh);
   let width = innerWidth;
   addEventListener('resize', () => {
@@ -352,7 +342,6 @@ for (const id of ['density-card', 'events-card']) byId(id).classList.toggle('wid
 writeHead();
 writeNotes();
 writeShade();
-makeText();
-look = classesOf;
+text.set(data.texts, promptTokens, 'generated');
 refresh();
 listen();
