@@ -86,6 +86,7 @@ struct TinyOptions {
   bool interleaved = true;  // llama and qwen2: the pairing of RoPE
   uint64_t seed = 1;
   int head_dim = 8;
+  int kv_heads = 2;  // bloom: as many as heads
 };
 
 inline ModelConfig TinyConfig(const TinyOptions& options) {
@@ -97,7 +98,7 @@ inline ModelConfig TinyConfig(const TinyOptions& options) {
              .hidden = 64,
              .ffn = 96,
              .heads = 8,
-             .kv_heads = bloom ? 8 : 2,
+             .kv_heads = bloom ? 8 : options.kv_heads,
              .head_dim = options.head_dim,
              .vocab = 50,
              .gated_ffn = !bloom,

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# setup_clients.sh [FOLDER]: a virtual environment with the HTTP clients that tests/server_clients_test.py drives
+# setup_clients.sh [FOLDER]: a virtual environment with the HTTP clients that tests/server/server_clients_test.py drives
 # (about 800 MB from PyPI). Does nothing where it is complete. Without a network it says so and succeeds: the test
 # then skips.
 set -euo pipefail

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <iterator>
 
+#include "base/ascends.h"
 #include "base/check.h"
 
 namespace coppice {
@@ -26,12 +26,8 @@ bool InRange(std::span<const int32_t> indices, int64_t end) {
   return std::all_of(indices.begin(), indices.end(), [end](int32_t i) { return i >= 0 && i < end; });
 }
 
-bool AscendsStrictly(std::span<const int32_t> list) {
-  return std::adjacent_find(list.begin(), list.end(), std::greater_equal<>()) == list.end();
-}
-
 bool AscendsFromZero(std::span<const int32_t> list) {
-  return AscendsStrictly(list) && (list.empty() || list.front() >= 0);
+  return Ascends(list) && (list.empty() || list.front() >= 0);
 }
 
 int64_t Count(std::span<const int32_t> list) { return static_cast<int64_t>(list.size()); }
@@ -106,7 +102,7 @@ void CheckAttentionInput(const AttentionInput& in, bool positions) {
   COPPICE_CHECK(s.alibi_slopes.empty() || s.alibi_slopes.size() == static_cast<size_t>(s.heads));
   COPPICE_CHECK(Count(in.query_positions) == in.queries.rows && Count(in.key_positions) == in.keys.rows);
   COPPICE_CHECK(std::is_sorted(in.query_positions.begin(), in.query_positions.end()));
-  COPPICE_CHECK(AscendsStrictly(in.key_positions));
+  COPPICE_CHECK(Ascends(in.key_positions));
 }
 
 void CheckAttention(const AttentionInput& in, const TensorView& out) {

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <utility>
+
+#include "base/ascends.h"
 
 namespace coppice {
 
 namespace {
-
-bool Ascends(std::span<const int32_t> blocks) {
-  return std::adjacent_find(blocks.begin(), blocks.end(), std::greater_equal<>()) == blocks.end();
-}
 
 // Bytes of one row: a key and a value.
 int64_t RowBytes(const LayerCache& hot) { return 2 * BytesOf(hot.dtype(), hot.width()); }

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <numeric>
 #include <utility>
+
+#include "base/ascends.h"
 
 namespace coppice {
 
@@ -22,10 +23,6 @@ Tensor Resized(const Tensor& old, DType dtype, int64_t capacity, int64_t width, 
 
 void MoveRows(MutableTensorView m, int64_t from, int64_t count, int64_t to) {
   std::memmove(m.RowBytes(to), m.RowBytes(from), static_cast<size_t>(count * m.stride));
-}
-
-bool Ascends(std::span<const int32_t> positions) {
-  return std::adjacent_find(positions.begin(), positions.end(), std::greater_equal<>()) == positions.end();
 }
 
 // Moves the rows `kept` (ascending) to the front. Where `columns` spans whole rows of the matrix, it moves a

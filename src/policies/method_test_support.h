@@ -1,6 +1,8 @@
 // For the tests of methods: a method made from the text of a spec, on a shape that is published.
 #pragma once
 
+#include <gmock/gmock.h>
+
 #include <string>
 
 #include "policies/method_info.h"
@@ -48,7 +50,21 @@ inline std::string SettingsOf(const MethodInfo& method, const std::string& text,
     EXPECT_NE(at, std::string::npos) << key.name << " in " << settings;
     if (at == std::string::npos) break;
   }
+  EXPECT_EQ(settings.find(',', at), std::string::npos) << settings << " has more than the method's keys";
+  EXPECT_THAT(RefusalOf(method, std::string(method.name) + ":nonsense=1"),
+              testing::HasSubstr("unknown key 'nonsense'"));
   return settings;
+}
+
+// It needs `tokens` tokens, and full attention.
+inline void ExpectStandsAside(const MethodInfo& method, int64_t tokens) {
+  const std::string name(method.name);
+  EXPECT_NE(MakeMethod(method, name, Llama8B(), tokens).policy, nullptr);
+  EXPECT_THAT(MakeMethod(method, name, Llama8B(), tokens - 1).reason,
+              testing::HasSubstr("below its break-even of " + std::to_string(tokens)));
+  ModelShape windowed = Llama8B();
+  windowed.window = 4096;
+  EXPECT_THAT(MakeMethod(method, name, windowed, 32768).reason, testing::HasSubstr("sliding window of 4096"));
 }
 
 }  // namespace coppice

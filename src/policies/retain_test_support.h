@@ -1,5 +1,4 @@
-// What the tests of evicting methods share: a method made from its spec, and a cache that follows the
-// answers.
+// What the tests of evicting methods share: a cache that follows the answers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,55 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.h"
-#include "policies/method_info.h"
+#include "policies/method_test_support.h"
 #include "policy_scene.h"
 
 namespace coppice {
-
-inline ModelShape ShapeOf32Layers() {
-  return {.architecture = "llama",
-          .name = "",
-          .layers = 32,
-          .hidden = 4096,
-          .ffn = 14336,
-          .heads = 32,
-          .kv_heads = 8,
-          .head_dim = 128,
-          .vocab = 128256,
-          .gated_ffn = true,
-          .window = 0};
-}
-
-inline MethodInstance MakeOne(const MethodInfo& method, const std::string& spec, int64_t tokens,
-                              const ModelShape& shape = ShapeOf32Layers()) {
-  const std::vector<MethodSpec> parsed = ParseSpec(spec);
-  EXPECT_EQ(parsed.front().name, method.name);
-  return method.make(parsed.front(), {.shape = shape, .tokens = tokens});
-}
-
-inline std::string SpecErrorOf(const MethodInfo& method, const std::string& spec, int64_t tokens = 32768) {
-  try {
-    MakeOne(method, spec, tokens);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-// The canonical settings mean themselves and name every documented key, in order.
-inline void ExpectCanonical(const MethodInfo& method, const std::string& spec, int64_t tokens = 32768) {
-  const std::string canonical = MakeOne(method, spec, tokens).settings;
-  EXPECT_EQ(MakeOne(method, canonical, tokens).settings, canonical) << spec;
-  size_t at = 0;
-  for (const MethodKey& key : method.keys) {
-    at = canonical.find((at == 0 ? ":" : ",") + std::string(key.name) + "=", at);
-    ASSERT_NE(at, std::string::npos) << canonical << " leaves out " << key.name;
-  }
-  EXPECT_EQ(canonical.find(',', at + 1), std::string::npos) << canonical;
-  EXPECT_NE(SpecErrorOf(method, std::string(method.name) + ":nonsense=1").find("unknown key 'nonsense'"),
-            std::string::npos);
-}
 
 // One layer's cache, by the prompt position of each row of each list, and a policy that evicts from it.
 class EvictedCache {

@@ -1,5 +1,5 @@
-// The files of the trace page (web/trace/, web/lib/), as the build compiles them in, in the order in which page.cpp joins
-// them.
+// The files of the trace page (web/trace/, web/lib/), as the build compiles them in, in the order in which
+// page.cpp joins them.
 #pragma once
 
 #include <span>
@@ -8,7 +8,8 @@
 
 namespace coppice {
 
-// index.html holds the marks <!--coppice:style-->, <!--coppice:data--> and <!--coppice:script-->, in this order.
+// index.html holds the marks <!--coppice:style-->, <!--coppice:data--> and <!--coppice:script-->, in this
+// order.
 std::span<const EmbeddedFile> TracePageFiles();
 
 }  // namespace coppice

@@ -12,20 +12,8 @@ namespace {
 constexpr int64_t kTokens = 200;
 constexpr int64_t kSteps = 10;
 
-// Llama's tiny shape with heads of a whole block.
-TinyModel MakeWide(int kv_heads = 2) {
-  TinyModel model{TinyConfig({}), std::make_shared<TinyStore>()};
-  model.config.shape.head_dim = 32;
-  model.config.shape.kv_heads = kv_heads;
-  model.config.rope.dims = 32;
-  const ModelShape& s = model.config.shape;
-  TestRandom random(1);
-  model.store->Add("token_embd.weight", {s.vocab, s.hidden}, 0.5f, 0, random);
-  for (int l = 0; l < s.layers; ++l) AddTinyLayer(s, l, *model.store, random);
-  model.store->Add("output_norm.weight", {s.hidden}, 0.1f, 1, random);
-  model.store->Add("output.weight", {s.vocab, s.hidden}, 0.06f, 0, random);
-  return model;
-}
+// Heads of a whole block.
+TinyModel MakeWide(int kv_heads = 2) { return MakeTiny({.head_dim = 32, .kv_heads = kv_heads}); }
 
 class Q8Cache : public testing::Test {
  protected:

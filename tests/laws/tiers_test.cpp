@@ -299,24 +299,11 @@ TEST_P(Tiers, AlibiRevivesCausally) {
   EXPECT_NE(ErrorOf([&] { run(kLazy + ",revive_mask=append"); }).find("ALiBi"), std::string::npos);
 }
 
-// Llama's tiny shape with another number of kv heads.
-TinyModel MakeGrouped(int kv_heads) {
-  TinyModel model{TinyConfig({}), std::make_shared<TinyStore>()};
-  model.config.shape.kv_heads = kv_heads;
-  const ModelShape& s = model.config.shape;
-  TestRandom random(1);
-  model.store->Add("token_embd.weight", {s.vocab, s.hidden}, 0.5f, 0, random);
-  for (int l = 0; l < s.layers; ++l) AddTinyLayer(s, l, *model.store, random);
-  model.store->Add("output_norm.weight", {s.hidden}, 0.1f, 1, random);
-  model.store->Add("output.weight", {s.vocab, s.hidden}, 0.06f, 0, random);
-  return model;
-}
-
 // T-LZ4: with strict_memory what is held never exceeds the dense cache; without, a late stage does.
 TEST_P(Tiers, LazyLlmHoldsNoMoreThanDense) {
   for (const int kv_heads : {1, 2, 4, 8}) {
     SCOPED_TRACE(kv_heads);
-    const TinyModel tiny = MakeGrouped(kv_heads);
+    const TinyModel tiny = MakeTiny({.kv_heads = kv_heads});
     for (const int64_t steps : {0, 1, 2, 4, 8}) {
       const int64_t dense = 6 * (kTokens + steps) * RowBytes(kv_heads);
       const auto held = [&](const std::string& strict) {

@@ -233,15 +233,7 @@ TEST(FlexPrefillMethod, Settings) {
   EXPECT_THAT(RefusalOf(method, "flexprefill:x=1"), HasSubstr("unknown key 'x'"));
 }
 
-TEST(FlexPrefillMethod, StandsAside) {
-  const MethodInfo method = FlexPrefillMethod();
-  EXPECT_NE(MakeMethod(method, "flexprefill", Llama8B(), 8192).policy, nullptr);
-  EXPECT_THAT(MakeMethod(method, "flexprefill", Llama8B(), 8191).reason,
-              HasSubstr("below its break-even of 8192"));
-  ModelShape windowed = Llama8B();
-  windowed.window = 4096;
-  EXPECT_THAT(MakeMethod(method, "flexprefill", windowed, 32768).reason, HasSubstr("sliding window of 4096"));
-}
+TEST(FlexPrefillMethod, StandsAside) { ExpectStandsAside(FlexPrefillMethod(), 8192); }
 
 }  // namespace
 }  // namespace coppice

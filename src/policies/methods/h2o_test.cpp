@@ -219,7 +219,7 @@ TEST(H2oPolicy, KeepsWhatComposePins) {
 TEST(H2oMethod, Settings) {
   const MethodInfo method = H2oMethod();
   EXPECT_EQ(method.traits, unsigned{kEvicts});
-  const auto settings = [&](const char* spec) { return MakeOne(method, spec, 32768).settings; };
+  const auto settings = [&](const char* spec) { return MakeMethod(method, spec, Llama8B(), 32768).settings; };
   EXPECT_EQ(settings("h2o"), "h2o:keep=0.4,heavy=0.2,recent=0.2,norm=sum,min=1024");
   EXPECT_EQ(settings("h2o:heavy=0"), "h2o:keep=0.2,heavy=0,recent=0.2,norm=sum,min=1024");
   EXPECT_EQ(settings("h2o:keep=401"), "h2o:keep=401,heavy=200,recent=201,norm=sum,min=1024");
@@ -227,7 +227,7 @@ TEST(H2oMethod, Settings) {
   for (const char* spec :
        {"h2o", "h2o:heavy=0", "h2o:keep=0.3,norm=count", "h2o:keep=5", "h2o:heavy=0.1,recent=64",
         "h2o:heavy=1,recent=1", "h2o:heavy=0,recent=2", "h2o:recent=1e-9,heavy=0,min=0"}) {
-    ExpectCanonical(method, spec);
+    SettingsOf(method, spec);
   }
 }
 
@@ -247,18 +247,15 @@ TEST(H2oMethod, RefusesWhatItCannotDo) {
       {"h2o:min=-1", "min=-1"},
       {"h2o:budget=3", "unknown key 'budget'; it has keep, heavy, recent, norm, min"},
   };
-  for (const auto& [spec, part] : bad) {
-    EXPECT_THAT(SpecErrorOf(method, spec), HasSubstr(part)) << spec;
-    EXPECT_THAT(SpecErrorOf(method, spec, 1), HasSubstr(part)) << spec;
-  }
+  for (const auto& [spec, part] : bad) EXPECT_THAT(RefusalOf(method, spec), HasSubstr(part)) << spec;
 }
 
 TEST(H2oMethod, StandsAsideWithAReason) {
   const MethodInfo method = H2oMethod();
   const auto reason = [&](const char* spec, int64_t tokens, int32_t window = 0) {
-    ModelShape shape = ShapeOf32Layers();
+    ModelShape shape = Llama8B();
     shape.window = window;
-    const MethodInstance made = MakeOne(method, spec, tokens, shape);
+    const MethodInstance made = MakeMethod(method, spec, shape, tokens);
     EXPECT_EQ(made.policy == nullptr, !made.reason.empty());
     return made.reason;
   };

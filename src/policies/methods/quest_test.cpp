@@ -287,32 +287,30 @@ TEST(QuestPolicy, ActsInDecodeAboveTheDenseLayers) {
 TEST(QuestMethod, Settings) {
   const MethodInfo method = QuestMethod();
   EXPECT_EQ(method.traits, unsigned{kSparseDecode});
-  EXPECT_EQ(MakeOne(method, "quest", 32768).settings, "quest:budget=1024,page=16,dense=2,min=1024");
-  ModelShape one = ShapeOf32Layers();
+  EXPECT_EQ(MakeMethod(method, "quest", Llama8B(), 32768).settings,
+            "quest:budget=1024,page=16,dense=2,min=1024");
+  ModelShape one = Llama8B();
   one.layers = 1;
-  EXPECT_EQ(MakeOne(method, "quest", 32768, one).settings, "quest:budget=1024,page=16,dense=1,min=1024");
+  EXPECT_EQ(MakeMethod(method, "quest", one, 32768).settings, "quest:budget=1024,page=16,dense=1,min=1024");
   for (const char* spec : {"quest", "quest:budget=1,page=1,dense=0,min=0", "quest:dense=32"}) {
-    ExpectCanonical(method, spec);
+    SettingsOf(method, spec);
   }
-  for (const auto& [spec, part] :
-       {std::pair{"quest:budget=0", "budget=0"},
-        {"quest:budget=0.5", "budget=0.5"},
-        {"quest:page=0", "page=0"},
-        {"quest:page=4097", "page=4097"},
-        {"quest:dense=33", "dense=33 is not a whole number from 0 to 32"},
-        {"quest:pages=3", "unknown key 'pages'; it has budget, page, dense, min"}}) {
-    EXPECT_THAT(SpecErrorOf(method, spec), HasSubstr(part)) << spec;
-    EXPECT_THAT(SpecErrorOf(method, spec, 1), HasSubstr(part)) << spec;
-  }
+  for (const auto& [spec, part] : {std::pair{"quest:budget=0", "budget=0"},
+                                   {"quest:budget=0.5", "budget=0.5"},
+                                   {"quest:page=0", "page=0"},
+                                   {"quest:page=4097", "page=4097"},
+                                   {"quest:dense=33", "dense=33 is not a whole number from 0 to 32"},
+                                   {"quest:pages=3", "unknown key 'pages'; it has budget, page, dense, min"}})
+    EXPECT_THAT(RefusalOf(method, spec), HasSubstr(part)) << spec;
 
-  EXPECT_EQ(MakeOne(method, "quest:budget=64", 1023).reason,
+  EXPECT_EQ(MakeMethod(method, "quest:budget=64", Llama8B(), 1023).reason,
             "1023 prompt tokens are below its break-even of 1024");
-  EXPECT_EQ(MakeOne(method, "quest", 1024).reason, "1024 prompt tokens fit its budget of 1024");
-  EXPECT_NE(MakeOne(method, "quest", 1025).policy, nullptr);
-  ModelShape windowed = ShapeOf32Layers();
+  EXPECT_EQ(MakeMethod(method, "quest", Llama8B(), 1024).reason, "1024 prompt tokens fit its budget of 1024");
+  EXPECT_NE(MakeMethod(method, "quest", Llama8B(), 1025).policy, nullptr);
+  ModelShape windowed = Llama8B();
   windowed.window = 4096;
-  EXPECT_THAT(MakeOne(method, "quest", 5000, windowed).reason, HasSubstr("sliding window of 4096"));
-  EXPECT_EQ(MakeOne(method, "quest", 5000, windowed).policy, nullptr);
+  EXPECT_THAT(MakeMethod(method, "quest", windowed, 5000).reason, HasSubstr("sliding window of 4096"));
+  EXPECT_EQ(MakeMethod(method, "quest", windowed, 5000).policy, nullptr);
 }
 
 }  // namespace

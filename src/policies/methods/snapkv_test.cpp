@@ -187,12 +187,12 @@ TEST(SnapKvPolicy, KeepsWhatComposePins) {
 TEST(SnapKvMethod, Settings) {
   const MethodInfo method = SnapKvMethod();
   EXPECT_EQ(method.traits, unsigned{kEvicts});
-  EXPECT_EQ(MakeOne(method, "snapkv", 32768).settings,
+  EXPECT_EQ(MakeMethod(method, "snapkv", Llama8B(), 32768).settings,
             "snapkv:cap=1024,window=32,kernel=5,pool=avg,heads=kv,schedule=flat,beta=20,min=1024");
   for (const char* spec :
        {"snapkv", "snapkv:cap=0.4", "snapkv:cap=1,window=64", "snapkv:window=1,kernel=1,heads=all",
         "snapkv:schedule=pyramid,beta=14", "snapkv:cap=4096,kernel=7,pool=max,min=0"}) {
-    ExpectCanonical(method, spec);
+    SettingsOf(method, spec);
   }
 }
 
@@ -212,23 +212,21 @@ TEST(SnapKvMethod, RefusesWhatItCannotDo) {
       {"snapkv:schedule=cone", "it can be flat, pyramid"},
       {"snapkv:beta=0", "beta=0"},
   };
-  for (const auto& [spec, part] : bad) {
-    EXPECT_THAT(SpecErrorOf(method, spec), HasSubstr(part)) << spec;
-    EXPECT_THAT(SpecErrorOf(method, spec, 1), HasSubstr(part)) << spec;
-  }
+  for (const auto& [spec, part] : bad) EXPECT_THAT(RefusalOf(method, spec), HasSubstr(part)) << spec;
 }
 
 TEST(SnapKvMethod, StandsAsideWithAReason) {
   const MethodInfo method = SnapKvMethod();
-  EXPECT_EQ(MakeOne(method, "snapkv:cap=500", 1023).reason,
+  EXPECT_EQ(MakeMethod(method, "snapkv:cap=500", Llama8B(), 1023).reason,
             "1023 prompt tokens are below its break-even of 1024");
-  EXPECT_EQ(MakeOne(method, "snapkv", 1024).reason, "1024 prompt tokens fit its cap of 1024");
-  EXPECT_EQ(MakeOne(method, "snapkv:cap=1", 5000).reason, "5000 prompt tokens fit its cap of 1");
-  EXPECT_EQ(MakeOne(method, "snapkv", 1025).reason, "");
-  EXPECT_NE(MakeOne(method, "snapkv", 1025).policy, nullptr);
-  ModelShape windowed = ShapeOf32Layers();
+  EXPECT_EQ(MakeMethod(method, "snapkv", Llama8B(), 1024).reason, "1024 prompt tokens fit its cap of 1024");
+  EXPECT_EQ(MakeMethod(method, "snapkv:cap=1", Llama8B(), 5000).reason,
+            "5000 prompt tokens fit its cap of 1");
+  EXPECT_EQ(MakeMethod(method, "snapkv", Llama8B(), 1025).reason, "");
+  EXPECT_NE(MakeMethod(method, "snapkv", Llama8B(), 1025).policy, nullptr);
+  ModelShape windowed = Llama8B();
   windowed.window = 4096;
-  EXPECT_THAT(MakeOne(method, "snapkv", 5000, windowed).reason, HasSubstr("sliding window of 4096"));
+  EXPECT_THAT(MakeMethod(method, "snapkv", windowed, 5000).reason, HasSubstr("sliding window of 4096"));
 }
 
 }  // namespace

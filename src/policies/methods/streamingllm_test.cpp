@@ -160,23 +160,21 @@ TEST(StreamingLlmPolicy, KeepsWhatComposePins) {
 TEST(StreamingLlmMethod, Settings) {
   const MethodInfo method = StreamingLlmMethod();
   EXPECT_EQ(method.traits, kEvicts | kMovesPositions);
-  EXPECT_EQ(MakeOne(method, "streamingllm", 32768).settings, "streamingllm:sink=4,recent=1020,min=1024");
-  for (const char* spec : {"streamingllm", "streamingllm:sink=0,recent=1,min=0"})
-    ExpectCanonical(method, spec);
-  EXPECT_THAT(SpecErrorOf(method, "streamingllm:recent=0"),
-              HasSubstr("recent=0 is not a whole number from 1"));
-  EXPECT_THAT(SpecErrorOf(method, "streamingllm:sink=-1", 1),
-              HasSubstr("sink=-1 is not a whole number from 0"));
-  EXPECT_THAT(SpecErrorOf(method, "streamingllm:sink=0.5"), HasSubstr("sink=0.5"));
+  EXPECT_EQ(MakeMethod(method, "streamingllm", Llama8B(), 32768).settings,
+            "streamingllm:sink=4,recent=1020,min=1024");
+  for (const char* spec : {"streamingllm", "streamingllm:sink=0,recent=1,min=0"}) SettingsOf(method, spec);
+  EXPECT_THAT(RefusalOf(method, "streamingllm:recent=0"), HasSubstr("recent=0 is not a whole number from 1"));
+  EXPECT_THAT(RefusalOf(method, "streamingllm:sink=-1"), HasSubstr("sink=-1 is not a whole number from 0"));
+  EXPECT_THAT(RefusalOf(method, "streamingllm:sink=0.5"), HasSubstr("sink=0.5"));
 
-  EXPECT_EQ(MakeOne(method, "streamingllm", 1023).reason,
+  EXPECT_EQ(MakeMethod(method, "streamingllm", Llama8B(), 1023).reason,
             "1023 prompt tokens are below its break-even of 1024");
-  EXPECT_EQ(MakeOne(method, "streamingllm", 1023).policy, nullptr);
+  EXPECT_EQ(MakeMethod(method, "streamingllm", Llama8B(), 1023).policy, nullptr);
   // The prompt fits, what comes after it does not.
-  EXPECT_NE(MakeOne(method, "streamingllm", 1024).policy, nullptr);
-  ModelShape windowed = ShapeOf32Layers();
+  EXPECT_NE(MakeMethod(method, "streamingllm", Llama8B(), 1024).policy, nullptr);
+  ModelShape windowed = Llama8B();
   windowed.window = 512;
-  EXPECT_NE(MakeOne(method, "streamingllm", 4096, windowed).policy, nullptr);
+  EXPECT_NE(MakeMethod(method, "streamingllm", windowed, 4096).policy, nullptr);
 }
 
 }  // namespace

@@ -205,15 +205,7 @@ TEST(XAttentionMethod, Settings) {
   EXPECT_THAT(RefusalOf(method, "xattention:tau=1"), HasSubstr("unknown key 'tau'"));
 }
 
-TEST(XAttentionMethod, StandsAside) {
-  const MethodInfo method = XAttentionMethod();
-  EXPECT_NE(MakeMethod(method, "xattention", Llama8B(), 4096).policy, nullptr);
-  EXPECT_THAT(MakeMethod(method, "xattention", Llama8B(), 4095).reason,
-              HasSubstr("below its break-even of 4096"));
-  ModelShape windowed = Llama8B();
-  windowed.window = 4096;
-  EXPECT_THAT(MakeMethod(method, "xattention", windowed, 32768).reason, HasSubstr("sliding window of 4096"));
-}
+TEST(XAttentionMethod, StandsAside) { ExpectStandsAside(XAttentionMethod(), 4096); }
 
 }  // namespace
 }  // namespace coppice

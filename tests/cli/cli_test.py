@@ -12,8 +12,8 @@ import subprocess
 import tempfile
 import unittest
 
-from chat_model import write_chat_model
 from cli_support import ANSWER_2K, Case, MODEL, PROGRAM, PROMPT_2K, SHARED, SOURCE, needs_shared, positions_of, run
+from chat_model import write_chat_model
 
 
 class Run(Case):

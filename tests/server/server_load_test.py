@@ -16,7 +16,8 @@ import struct
 import sys
 import time
 
-from server_support import Server
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
+from server_support import Server  # noqa: E402
 
 CACHE_MIB = 64
 PROGRAM, SOURCE, SECONDS = sys.argv[1], pathlib.Path(sys.argv[2]), float(sys.argv[3])

@@ -8,8 +8,8 @@ import tempfile
 import time
 import unittest
 
-from chat_model import write_chat_model
 from server_case import CTX, Case, GREEDY, MODEL, PROGRAM
+from chat_model import write_chat_model
 from server_support import Server
 
 

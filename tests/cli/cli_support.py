@@ -8,6 +8,8 @@ import subprocess
 import sys
 import unittest
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))  # what the rooms share
+
 PROGRAM = sys.argv.pop(1)
 SOURCE = pathlib.Path(sys.argv.pop(1))
 SHARED = SOURCE.parent / "shared"

@@ -14,9 +14,9 @@ import sys
 import tempfile
 import unittest
 
+from server_case import LAYERS, MODEL, PROGRAM
 from browser import Browser, Tab, find_browser
 from chat_model import write_chat_model
-from server_case import LAYERS, MODEL, PROGRAM
 from server_support import Server
 from web_support import Prompt, canned, set_value
 

@@ -8,8 +8,8 @@ import resource
 import tempfile
 import unittest
 
-from chat_model import write_chat_model
 from server_case import CTX, MODEL, PROGRAM, PROMPT_2K as DOCUMENT
+from chat_model import write_chat_model
 from server_support import Server
 
 SLIMINFER = "sliminfer:layers=4/6/8,keep=512/256/128,min=0"

@@ -21,8 +21,8 @@ except ImportError as error:
     print(f"skipped: {error}; tools/setup_clients.sh installs the clients")
     sys.exit(77)
 
-from chat_model import write_chat_model
 from server_case import ANSWER_2K, MODEL, PROGRAM, PROMPT_2K
+from chat_model import write_chat_model
 from server_support import Server
 
 KEY = "a-key"

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import unittest
 
-from server_support import Server
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))  # what the rooms share
+from server_support import Server  # noqa: E402
 
 PROGRAM = sys.argv.pop(1)
 SOURCE = pathlib.Path(sys.argv.pop(1))
