@@ -70,8 +70,8 @@ struct ResolvedPrune {
   std::string reason;  // of "auto": which entry was chosen, or why the run is dense; empty for other specs
 };
 
-// The loss that "auto" or "auto:loss=5%" asks for; nothing for a spec that is not auto. Throws Error for auto
-// joined with another method, and for keys that it does not have.
+// The loss that "auto" or "auto:loss=5%" allows; nullopt for a spec that is not auto. Throws Error if auto is
+// joined with another method or has an unknown key.
 std::optional<double> AutoLoss(std::string_view spec);
 
 // The calibrations of one model: the file beside it first, then what the program carries

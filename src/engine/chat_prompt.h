@@ -49,8 +49,8 @@ struct ChatOptions {
   // The template's own variables, beside those that it always has, or in their place
   // ("add_generation_prompt": false).
   OwnedJson<nlohmann::ordered_json> variables = nlohmann::ordered_json::object();
-  // Whether control tokens in written form that a message holds become control tokens. Otherwise a message is
-  // text and nothing else: "</s>" in it ends no turn.
+  // Whether the text of a control token in a message, such as "</s>", becomes that token. Otherwise it is
+  // ordinary text and cannot end a turn.
   bool parse_messages = false;
   // EncodeChat() does not look for spans in a chat of more tokens: a caller that cannot serve one needs none,
   // and a dense run (0) neither.

@@ -169,7 +169,7 @@ TEST(ChatPrompt, TheLastUserMessageIsTheQuestion) {
                                          {"assistant", "who asks?"}};
   for (const std::string& chat_template : {kPlain, kChatMl, kInst})
     EXPECT_THAT(Questions(chat_template, chat), ElementsAre("Who asks?"));
-  // Its words stand in the document and in the template, too.
+  // The question's text also occurs in the document and in the template.
   EXPECT_THAT(Questions(kPlain, {{"user", "user: is"}, {"user", "user"}}), ElementsAre("user"));
   EXPECT_THAT(Questions(kPlain, {{"user", "the first"}, {"user", " \n"}}), ElementsAre("the first"));
   EXPECT_THAT(Questions(kPlain, {{"system", "be brief"}, {"tool", "x"}}), IsEmpty());

@@ -8,7 +8,7 @@
 
 namespace coppice {
 
-// `question`: that of the request, told where it is known.
+// `question`: where the request has its question; the result says it unless it is empty.
 nlohmann::ordered_json PruneJson(const Answer& answer, std::span<const PositionSpan> question);
 
 }  // namespace coppice

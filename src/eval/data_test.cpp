@@ -1,5 +1,5 @@
-// Tasks over files: the prompts of their authors, cut where they cut, and one-line errors for everything
-// else.
+// Tasks over files: prompts are those of the tasks' authors, truncated as they do. Bad files give one-line
+// errors.
 #include "eval/data.h"
 
 #include <gmock/gmock.h>

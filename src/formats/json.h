@@ -14,8 +14,8 @@ namespace coppice {
 
 // Parses `text`; `source` names it in messages ("model/config.json"). Throws Error for nesting deeper than
 // limits::kMaxJsonDepth, duplicate keys in an object, trailing bytes, numbers that overflow a double, and
-// more than `max_values` values: in memory, a value can take many times the size of its text. By what they
-// take, a list, an object and a string count as 4 values more, and a member of an object as 6 more.
+// more than `max_values` values, because in memory a value can take many times the size of its text. By the
+// memory that they need, a list, an object and a string count as 5 values, a member of an object as 6 more.
 nlohmann::json ParseJson(std::string_view text, const std::string& source,
                          size_t max_values = limits::kMaxJsonValues);
 

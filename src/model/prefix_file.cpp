@@ -191,7 +191,7 @@ void PrefixReader::CheckHead(int64_t stored_bytes) {
   const bool after = (head_.flags & kAfterAttention) != 0;
   if (head_.flags > (kAfterAttention | kComplete) || head_.point_layer > layers ||
       (head_.point_layer == layers && after) || (head_.point_layer == 0 && !after)) {
-    throw Error("[prefix] {}: its states are of layer {} (flags {}), the model has {} layers", path_,
+    throw Error("[prefix] {}: its states are of layer {} (flags {}), but the model has {} layers", path_,
                 head_.point_layer, head_.flags, layers);
   }
   point_ = {static_cast<int>(head_.point_layer), after};

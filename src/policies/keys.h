@@ -96,7 +96,7 @@ class Keys {
 
   // For the last row: `check` returns what is wrong with a given value, as it follows "ftp: eta=2", or "".
   Keys Check(std::function<std::string()> check) &&;
-  // For the last row: `word` stands for a list without values.
+  // For the last row, a list: `word` is the text of an empty list.
   Keys NoValues(std::string_view word) &&;
 
   // Sets the variables. Throws PruneError for unknown keys, wrong values, and a missing file.

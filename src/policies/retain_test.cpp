@@ -49,7 +49,7 @@ TEST(RetainBest, TiesGoToTheEarlierAndNanRanksLast) {
   EXPECT_EQ(Best({{kInf, 3, kInf, 1, kNan}}, {}, {.budget = 2, .recent = 1}), (std::vector<Rows>{{0, 4}}));
 }
 
-// Where one row leaves, it is found without a selection: the answers must be those of the selection.
+// To evict a single row, RetainBest searches for it without a selection. The result must be the same.
 TEST(RetainBest, TheOneThatLeavesRanksLast) {
   EXPECT_EQ(Best({{3, 1, 1, 2, 0}}, {}, {.budget = 4, .recent = 1}), (std::vector<Rows>{{0, 1, 3, 4}}));
   EXPECT_EQ(Best({{1, 1, 1, 1}}, {}, {.budget = 3, .recent = 1}), (std::vector<Rows>{{0, 1, 3}}));

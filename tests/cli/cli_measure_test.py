@@ -135,6 +135,10 @@ class Measures(Case):
         table = self.good("bench", "--dry-run", "-m", MODEL, "-p", "4096", "--prune", "ftp")
         self.assertIn("nothing was run", table)
         self.assertIn("| FLOP bound |", table)
+        # The table has the spec as given; every key stands below it.
+        self.assertRegex(table, r"(?m)^\| +4096 \| ftp ")
+        self.assertRegex(table, r"(?m)^ftp: ftp:.*eta=")
+        self.assertLess(max(map(len, table.splitlines()[2:5])), 140)
         self.bad("bench", "--dry-run", "--shape", "tiny", "-p", "100", "--prune", "ftp:eta=7", says=["eta"])
         self.bad("bench", "--dry-run", says=["--shape"])
 
@@ -212,6 +216,8 @@ class Tune(Case):
         self.assertIn(ANSWER_2K, text)
         lines = self.good(*self.tune("--lengths", "2048", "--samples", "6", "--out", f"{self.folder}/spec.txt")).splitlines()
         self.assertTrue(lines[-1].startswith("static:"), lines)
+        self.assertIn("static: " + lines[-1], lines)
+        self.assertTrue(all(len(line) < 120 for line in lines if line.startswith("* static")), lines)
         self.assertEqual(pathlib.Path(f"{self.folder}/spec.txt").read_text(), lines[-1] + "\n")
         calibration = f"{self.model}.coppice.json"
         self.assertIn(f"calibration: {calibration}", lines)

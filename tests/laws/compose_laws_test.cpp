@@ -291,7 +291,7 @@ TEST_P(NamedPairs, FtpAndEviction) {
   }
 }
 
-// Quest reads pages of what the other attends, and evicts nothing.
+// Quest chooses pages among the tokens that the other method attends, and evicts nothing.
 TEST_P(NamedPairs, QuestAndWhoBringsTokensBack) {
   for (const char* name : {"sliminfer", "lazyllm"}) {
     SCOPED_TRACE(name);

@@ -103,8 +103,8 @@ struct StreamingLlm : Method {
   }
 };
 
-// Quest (7.6): a query head reads the pages whose bounds let the largest product with the query through, and
-// the page of the current token.
+// Quest: each query head reads the pages with the largest upper bound of query times key, and the page of the
+// current token.
 struct Quest : Method {
   size_t budget, page, dense;
   Quest(size_t tokens, size_t page_tokens, size_t dense_layers)

@@ -45,7 +45,7 @@ struct Coppice : Method {
     return row;
   }
 
-  // s of every position, from these queries of a layer, each at its place.
+  // The score s of every position: the attention that these queries give it in this layer, over all heads.
   Row Scores(const Pass& pass, size_t layer, const Set& queries, double shift, bool strongest) const {
     Row s(pass.n, 0.0);
     for (const size_t i : queries) {

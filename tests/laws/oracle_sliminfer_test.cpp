@@ -89,8 +89,8 @@ TEST_P(OracleSlimInfer, PooledBlocksInFp32) {
   EXPECT_NE(mean.kept[1], largest.kept[1]);
 }
 
-// SlimInfer and FTP, with blocks that come back: those run the FFN that they owe and those of the
-// layers that they pass, whatever FTP spared in prefill.
+// SlimInfer and FTP, with blocks that come back. These run the FFN that they were parked before and those of
+// all later layers, even where FTP skips FFNs in prefill.
 TEST_P(OracleSlimInfer, WithFtpInFp32) {
   if (!arithmetic().exact) GTEST_SKIP() << "sets are only compared where scores are exact, or far apart";
   const oracle::SlimInfer::Options base{

@@ -15,7 +15,7 @@ constexpr int64_t kTokens = 200;
 constexpr int64_t kSteps = 10;
 constexpr int kBlock = 16;  // 12 blocks, and a tail of 8 tokens
 
-// A block of the budget less than prefill left, every choice taken: something moves in every step.
+// Decode keeps fewer blocks than prefill and takes every new choice, so blocks move in every step.
 const std::string kSlim =
     "sliminfer:layers=2/4,keep=112/64,decode_keep=64/"
     "48,block=16,last=1,unit=8,window=1,gamma=2,revive_cap=1,min=0";

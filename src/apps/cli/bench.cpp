@@ -81,6 +81,7 @@ std::vector<BenchSample> Measure(const BenchOptions& o, const std::vector<Arm>& 
   for (int round = 0; round <= o.rounds; ++round) {
     for (size_t a = 0; a < arms.size(); ++a) {
       if (round == 0 && !o.warm_up && !arms[a].second) continue;
+      samples[a].asked = arms[a].prune;
       samples[a].second = arms[a].second ? o.second : 0;
       Request request = MakeRequest(o, arms[a], tokens, round, engine.model().config().shape.vocab);
       const Watch watch(fmt::format("{} tokens, {}{}, round {}/{}", tokens, arms[a].prune,
@@ -157,7 +158,7 @@ void PlanAll(const BenchOptions& o) {
     const std::vector<int32_t> prompt = RandomPrompt(tokens, model.config.shape.vocab);
     for (const Arm& arm : Arms(o)) {
       const ResolvedPrune resolved = model.Resolve(arm.prune, tokens);
-      rows.push_back(MakeRow(o.shape.empty() ? o.model.model : o.shape, tokens,
+      rows.push_back(MakeRow(o.shape.empty() ? o.model.model : o.shape, tokens, arm.prune,
                              PlanRun(model.config, prompt, resolved.spec, *backend), resolved.reason));
       if (o.output == "jsonl") fmt::print("{}\n", Dump(ToJson(rows.back())));
     }

@@ -55,14 +55,15 @@ std::string Number(double value, int digits) { return fmt::format("{:.{}f}", val
 std::string Times(double value) { return Number(value, 2) + "x"; }
 std::string Percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
 
-std::string Name(const BenchRow& row) {
-  std::string name = row.prune;
-  if (row.prune != "none" && !row.active) name += " (stood aside)";
-  if (row.second_question > 0) name += fmt::format(", question 2 of {}", row.second_question);
-  return name;
+template <typename Row>
+std::string AskedText(const Row& row) {
+  return row.prune != "none" && !row.active ? row.asked + " (stood aside)" : row.asked;
 }
-std::string Name(const PlanRow& row) {
-  return row.prune != "none" && !row.active ? row.prune + " (stood aside)" : row.prune;
+
+std::string Name(const PlanRow& row) { return AskedText(row); }
+std::string Name(const BenchRow& row) {
+  if (row.second_question == 0) return AskedText(row);
+  return fmt::format("{}, question 2 of {}", AskedText(row), row.second_question);
 }
 
 // All columns but the second hold numbers.
@@ -125,6 +126,17 @@ std::string AutoLines(const std::vector<Row>& rows) {
   return lines.empty() ? "" : lines + "\n";
 }
 
+// The whole spec behind each name of the table, below it, because it would make the table too wide.
+template <typename Row>
+std::string SpecLines(const std::vector<Row>& rows) {
+  std::string lines;
+  for (const Row& row : rows) {
+    const std::string line = fmt::format("\n{}: {}", row.asked, row.prune);
+    if (row.asked != row.prune && lines.find(line + "\n") == std::string::npos) lines += line + "\n";
+  }
+  return lines;
+}
+
 std::string CsvCell(const ordered_json& value) {
   const std::string text = value.is_string() ? value.get<std::string>() : Dump(value);
   if (text.find_first_of(",\"\n") == std::string::npos) return text;
@@ -148,6 +160,7 @@ BenchRow MakeRow(const Engine& engine, int64_t tokens, const BenchSample& sample
   row.threads = engine.backend().threads();
   row.rounds = static_cast<int64_t>(sample.ttft_ms.size());
   row.prompt = tokens;
+  row.asked = sample.asked;
   row.prune = sample.last.prune_spec;
   row.active = sample.last.prune_active;
   row.auto_reason = sample.last.auto_reason;
@@ -188,11 +201,13 @@ BenchRow MakeRow(const Engine& engine, int64_t tokens, const BenchSample& sample
   return row;
 }
 
-PlanRow MakeRow(const std::string& model, int64_t tokens, const DryRun& run, const std::string& auto_reason) {
+PlanRow MakeRow(const std::string& model, int64_t tokens, const std::string& asked, const DryRun& run,
+                const std::string& auto_reason) {
   const PrefillFlops parts = run.ledger.prefill_parts();
   const double dense = run.ledger.prefill_flops_dense();
   return {.model = model,
           .prompt = tokens,
+          .asked = asked,
           .prune = run.spec,
           .active = run.active,
           .kept = KeptText(run.ledger),
@@ -290,8 +305,8 @@ std::string Tables(const std::vector<PlanRow>& rows) {
                Number(r.flops / 1e12, 3), Times(r.flop_bound), BytesText(r.kv_bytes_dense),
                BytesText(r.kv_bytes), BytesText(r.aux_bytes), BytesText(r.cold_bytes)});
   }
-  return fmt::format("{}, nothing was run: closed forms of a prefill, random scores\n\n{}{}",
-                     rows.front().model, table.Markdown(), AutoLines(rows));
+  return fmt::format("{}, nothing was run: closed forms of a prefill, random scores\n\n{}{}{}",
+                     rows.front().model, table.Markdown(), SpecLines(rows), AutoLines(rows));
 }
 
 std::string CsvText(const ordered_json& rows) {

@@ -17,6 +17,7 @@ namespace coppice::cli {
 
 // The counted rounds of one method at one length.
 struct BenchSample {
+  std::string asked;  // the spec as it was given
   std::vector<double> ttft_ms;
   std::vector<double> decode_rates;
   std::vector<OpTimes> times;
@@ -29,7 +30,8 @@ struct BenchSample {
 struct BenchRow {
   std::string model, type, backend, isa;
   int64_t threads = 0, rounds = 0, prompt = 0;
-  std::string prune;
+  std::string asked;  // as BenchSample::asked
+  std::string prune;  // the same with every key written out
   bool active = false;
   int64_t second_question = 0;  // as BenchSample::second
   int64_t cached_tokens = 0;
@@ -56,7 +58,7 @@ struct BenchRow {
 struct PlanRow {
   std::string model;
   int64_t prompt = 0;
-  std::string prune;
+  std::string asked, prune;  // as in a BenchRow
   bool active = false;
   std::string kept;
   double flops = 0, flops_dense = 0, flop_bound = 0, product_flops = 0, attention_flops = 0;
@@ -66,7 +68,8 @@ struct PlanRow {
 
 // `dense`: the rounds of the dense run that alternated with these.
 BenchRow MakeRow(const Engine& engine, int64_t tokens, const BenchSample& sample, const BenchSample& dense);
-PlanRow MakeRow(const std::string& model, int64_t tokens, const DryRun& run, const std::string& auto_reason);
+PlanRow MakeRow(const std::string& model, int64_t tokens, const std::string& asked, const DryRun& run,
+                const std::string& auto_reason);
 
 nlohmann::ordered_json ToJson(const BenchRow& row);
 nlohmann::ordered_json ToJson(const PlanRow& row);

@@ -3,10 +3,9 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
 #include "apps/cli/terminal.h"
 #include "base/error.h"
+#include "eval/report/sweeps.h"
 
 namespace coppice::cli {
 
@@ -38,8 +37,9 @@ std::string HeldOutText(const HeldOut& held_out) {
 
 void PrintPicks(const RangeResult& range, const QualityBudget& budget) {
   fmt::print("\nWithin {}, on samples that the search has not seen:\n", budget.Text());
-  Table table({"method", "TTFT", "FLOPs", "KL", "held-out score, loss (95 %)", "setting"},
-              {false, true, true, true, false, false});
+  Table table({"method", "TTFT", "FLOPs", "KL", "held-out score, loss (95 %)"},
+              {false, true, true, true, false});
+  std::string settings;  // below the table, because they would make it too wide
   const Pick* best = BestPick(range.picks, budget, range.search);
   for (const Pick& pick : range.picks) {
     if (pick.budget != budget) continue;
@@ -49,11 +49,10 @@ void PrintPicks(const RangeResult& range, const QualityBudget& budget) {
         {(&pick == best ? "* " : "") + pick.method, fmt::format("{:.0f} %", 100 * c.cost->ttft),
          fmt::format("{:.0f} %", 100 * c.cost->flops),
          fmt::format("{:.4f}", pick.held_out.quality.kl / static_cast<double>(pick.held_out.quality.samples)),
-         HeldOutText(pick.held_out), c.spec});
+         HeldOutText(pick.held_out)});
+    settings += fmt::format("{}: {}\n", pick.method, c.spec);
   }
-  const bool any = std::any_of(range.picks.begin(), range.picks.end(),
-                               [&](const Pick& pick) { return pick.budget == budget && pick.chosen; });
-  if (any) fmt::print("{}", table.Text());
+  if (!settings.empty()) fmt::print("{}{}", table.Text(), settings);
   for (const Pick& pick : range.picks) {
     if (pick.budget != budget) continue;
     if (!pick.chosen) fmt::print("{}: none: {}\n", pick.method, pick.why);
@@ -62,13 +61,18 @@ void PrintPicks(const RangeResult& range, const QualityBudget& budget) {
   }
 }
 
+// Keys that all settings of a method share are left out; tune.json has them.
 void PrintTried(const SearchResult& result) {
-  Table table({"spec", "score", "of dense", "KL", "planned FLOPs", "samples", ""},
+  std::vector<std::string> specs;
+  for (const Candidate& c : result.tried) specs.push_back(c.spec);
+  const std::vector<std::string> names = ShortNames(specs);
+  Table table({"setting", "score", "of dense", "KL", "planned FLOPs", "samples", ""},
               {false, true, true, true, true, true, false});
-  for (const Candidate& c : result.tried) {
+  for (size_t i = 0; i < result.tried.size(); ++i) {
+    const Candidate& c = result.tried[i];
     const Quality& q = c.quality;
     if (q.samples == 0) continue;
-    table.Add({c.spec, fmt::format("{:.1f}", Percent(q.score, q.samples)),
+    table.Add({names[i], fmt::format("{:.1f}", Percent(q.score, q.samples)),
                q.dense_score > 0 ? fmt::format("{:.1f} %", 100 * q.score / q.dense_score) : "",
                fmt::format("{:.4f}", c.mean_kl()), fmt::format("{:.0f} %", 100 * c.flops),
                std::to_string(q.samples), VerdictText(c.verdict)});

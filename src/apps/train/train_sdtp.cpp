@@ -145,9 +145,10 @@ void AddTextOptions(CLI::App& app, SdtpTraining& t) {
          [&x](const std::string& name) {
            x.format = name == "jsonl" ? Format::kJsonl : name == "text" ? Format::kPlain : Format::kAuto;
          },
-         "of the texts: auto (JSON lines where the name ends in .jsonl), jsonl, text")
+         "format of the texts: auto (JSON lines if the name ends in .jsonl), jsonl, text")
       ->check(CLI::IsMember({"auto", "jsonl", "text"}));
-  app.add_option("--texts", x.limit, "how many of them, from the first on; 0: all")->check(cli::ZeroOrMore());
+  app.add_option("--texts", x.limit, "the number of texts to use, from the first on; 0: all")
+      ->check(cli::ZeroOrMore());
   app.add_option("--length", x.longest, "tokens of a text; longer ones are left out, plain text is cut")
       ->check(CLI::Range(16, 1 << 20))
       ->capture_default_str();
@@ -161,11 +162,12 @@ void AddTextOptions(CLI::App& app, SdtpTraining& t) {
 }
 
 void AddStageOptions(CLI::App& app, SdtpTraining& t) {
-  app.add_option("--stages", t.stages, "how many, evenly from layer L / 8 to the last")
+  app.add_option("--stages", t.stages, "the number of stages, spread evenly from layer L / 8 to the last")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  app.add_option("--layers", t.layers, "the stages' layers instead, e.g. 4/7/10")->delimiter('/');
-  app.add_option("-r", t.r, "each stage leaves this share of the one before")
+  app.add_option("--layers", t.layers, "the layers of the stages, e.g. 4/7/10, instead of --stages")
+      ->delimiter('/');
+  app.add_option("-r", t.r, "each stage keeps this share of the tokens that the stage before kept")
       ->check(CLI::Range(1e-6, 1.0))
       ->capture_default_str();
   app.add_option("--first", t.first, "positions below this always stay")

@@ -379,7 +379,7 @@ TEST_F(DocumentFolder, OwnersShareNothing) {
     for (size_t i = 0; i < owners.size(); ++i) {
       for (size_t j = 0; j < owners.size(); ++j)
         EXPECT_EQ(rows(*cache, owners[j]), j < i ? own(j) : 0) << i << " " << j;
-      // Shorter than those before, to which it would add nothing.
+      // Shorter than the entries of the owners before it: if they were shared, it would not be stored.
       cache->Put(StateOf(Text(1, own(i)), kAfterOne, true, owners[i]));
     }
     EXPECT_EQ(cache->stats().entries, 5);

@@ -39,8 +39,8 @@ TEST(Grid, EverySettingIsLegalAndActs) {
       EXPECT_GE(specs.size(), 2u) << wish;
       EXPECT_LE(specs.size(), 200u) << wish;
       EXPECT_EQ(std::set<std::string>(specs.begin(), specs.end()).size(), specs.size());
-      // Values that a method does not know yet, and depths that fall into one layer, are no specs of this
-      // model.
+      // Some specs of the grid are not legal for this model: a method may not have the value, or two stages
+      // may fall into one layer.
       size_t legal = 0;
       for (const std::string& spec : specs) {
         try {

@@ -18,8 +18,8 @@
 namespace coppice {
 
 struct TuneOptions {
-  // Tasks (none: DefaultTasks), lengths, the samples of both halves together, and their settings; `prune`
-  // stays empty. `folder` gets tune.jsonl, from which a run resumes, and tune.json.
+  // Tasks (empty: DefaultTasks), lengths, and the number of samples, searched and held out together. `prune`
+  // must be empty. `folder` gets tune.jsonl, from which a run resumes, and tune.json.
   EvalOptions eval;
   std::vector<std::string> methods = {};  // as GridOf takes them; empty: TunedMethods() and compositions
   std::vector<QualityBudget> budgets = {};

@@ -91,7 +91,8 @@ TEST(LazyLlmPolicy, CountsRoundUpAndNeverReachZero) {
 
 TEST(LazyLlmPolicy, InDecodeThePromptIsCountedAndTheGeneratedStay) {
   LazyLlmPolicy lazy({.layers = {3}, .keep = {0.5}});
-  // Of five prompt tokens three stay, outside the count all of 10, 11, 12; the prompt's last may go.
+  // Three of the five prompt tokens stay; the last of them may be dropped. The generated tokens 10, 11 and 12
+  // are not counted and all stay.
   EXPECT_EQ(Decode(lazy, 3, 10, {1, 2, 5, 8, 9, 10, 11, 12}, {.5f, .1f, .2f, .3f, 0, 0, 0, .9f}),
             (Rows{1, 5, 8, 10, 11, 12}));
   // Ties go to the earlier.

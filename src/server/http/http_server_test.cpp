@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 
 // /quick answers at once; /later from a thread of its own; /stream sends events from one; /silent says
 // nothing and notes when its client leaves; /works computes until it is cancelled, /goes-on until Finish();
-// /throws and /throws/quickly fail; /slow takes its time to be refused or not.
+// /throws and /throws/quickly fail; /slow waits before it refuses or accepts.
 class Service final : public HttpService {
  public:
   ~Service() override { Join(); }

@@ -238,7 +238,8 @@ void HttpSession::ReadBodyPart(HttpRequest request) {
   if (parser_->is_done()) return OnBody({}, std::move(request));
   const HttpOptions& options = shared_.options;
   const auto deadline = body_began_ + std::min(options.idle + Earned(reserved_), options.timeout);
-  // A timer that has expired and is set again would not run, and small pieces could do that for ever.
+  // To set a timer again cancels it, even if it has expired and its handler waits to run. Without this line,
+  // many small reads could therefore escape the deadline.
   if (deadline <= std::chrono::steady_clock::now()) return Close();
   read_deadline_.expires_at(deadline);
   CloseAtDeadline(read_deadline_);

@@ -121,7 +121,8 @@ void HttpSession::Write() {
   const auto now = std::chrono::steady_clock::now();
   const auto limit = shared_.options.timeout;
   const auto deadline = std::min(now, unsent_since_ + Earned(sent_since_)) + limit;
-  // A timer that has expired and is set again would not run, and small writes could do that for ever.
+  // To set a timer again cancels it, even if it has expired and its handler waits to run. Without this line,
+  // many small writes could therefore escape the deadline.
   if (deadline <= now) return Close();
   write_deadline_.expires_at(deadline);
   CloseAtDeadline(write_deadline_);

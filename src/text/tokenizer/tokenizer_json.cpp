@@ -132,7 +132,8 @@ TokenizerParts PartsFromTokenizerJson(const json& root, const std::string& sourc
   for (HfAddedToken& one : added) tokens.AddAdded(one);
   const std::string unknown = StringField(model, "unk_token", source, "");
   if (!unknown.empty()) {
-    if (!tokens.Contains(unknown)) throw Error("[tokenizer] {}: unk_token '{}' is no token", source, unknown);
+    if (!tokens.Contains(unknown))
+      throw Error("[tokenizer] {}: unk_token '{}' is not in the vocabulary", source, unknown);
     options.unknown = tokens.IdOf(unknown);
   }
   parts.vocabulary = tokens.Build();
