@@ -8,8 +8,10 @@ import pathlib
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
+import unittest
 
 NAMES = ["chromium", "chromium-headless-shell", "chromium-browser", "google-chrome", "chrome-headless-shell"]
 KEYS = {"Enter": 13, "Tab": 9, "Escape": 27, " ": 32, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40,
@@ -19,6 +21,19 @@ KEYS = {"Enter": 13, "Tab": 9, "Escape": 27, " ": 32, "ArrowLeft": 37, "ArrowUp"
 def find_browser():
     """COPPICE_BROWSER, or the first of the usual programs; None where there is none."""
     return os.environ.get("COPPICE_BROWSER") or next(filter(None, map(shutil.which, NAMES)), None)
+
+
+def run_tests(names):
+    """Runs the tests of a program whose globals are `names`. They find the browser as BROWSER; without one, they skip."""
+    program = find_browser()
+    if program is None:
+        print("skipped: no Chromium; `apt-get install chromium`, or name one by COPPICE_BROWSER")
+        sys.exit(77)
+    names["BROWSER"] = Browser(program)
+    try:
+        unittest.main(verbosity=2)
+    finally:
+        names["BROWSER"].close()
 
 
 class Browser:

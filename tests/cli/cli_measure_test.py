@@ -64,6 +64,10 @@ class Measures(Case):
         self.assertIn("| prompt |", tables)
         for column in ["TTFT ms", "tokens/s", "FLOP bound", "time bound", "peak memory", "products ms", "attention ms"]:
             self.assertIn(f" {column} |", tables)
+        # The table has the spec as given; the whole of it stands once below.
+        tables = self.good(*shape[:3], "-p", "64,96", "-r", "1", "--no-warmup", "--prune", "lazyllm:min=0")
+        self.assertEqual(tables.count("| lazyllm:min=0 "), 4)
+        self.assertEqual(tables.count("\nlazyllm:min=0: lazyllm:preset="), 1)
         csv = self.good(*shape, "-o", "csv").splitlines()
         self.assertEqual(len(csv), 2)
         self.assertEqual(csv[0].count(","), csv[1].count(","))

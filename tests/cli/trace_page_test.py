@@ -7,12 +7,11 @@ COPPICE_BROWSER names another program; COPPICE_SCREENSHOTS a folder for pictures
 
 import os
 import pathlib
-import sys
 import tempfile
 import unittest
 
 from cli_support import Case, MODEL, PROMPT_2K
-from browser import Browser, Tab, find_browser
+from browser import Tab, run_tests
 
 PICTURES = os.environ.get("COPPICE_SCREENSHOTS")
 STEPS = 6
@@ -77,12 +76,4 @@ class TracePage(Case):
 
 
 if __name__ == "__main__":
-    program = find_browser()
-    if program is None:
-        print("skipped: no Chromium; `apt-get install chromium`, or name one by COPPICE_BROWSER")
-        sys.exit(77)
-    BROWSER = Browser(program)
-    try:
-        unittest.main(verbosity=2)
-    finally:
-        BROWSER.close()
+    run_tests(globals())

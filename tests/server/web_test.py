@@ -10,12 +10,11 @@ import os
 import pathlib
 import random
 import re
-import sys
 import tempfile
 import unittest
 
 from server_case import LAYERS, MODEL, PROGRAM
-from browser import Browser, Tab, find_browser
+from browser import Tab, run_tests
 from chat_model import write_chat_model
 from server_support import Server
 from web_support import Prompt, canned, set_value
@@ -390,12 +389,4 @@ class Using(Case):
 
 
 if __name__ == "__main__":
-    program = find_browser()
-    if program is None:
-        print("skipped: no Chromium; `apt-get install chromium`, or name one by COPPICE_BROWSER")
-        sys.exit(77)
-    BROWSER = Browser(program)
-    try:
-        unittest.main(verbosity=2)
-    finally:
-        BROWSER.close()
+    run_tests(globals())
