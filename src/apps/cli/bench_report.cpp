@@ -292,8 +292,8 @@ ordered_json ToJson(const PlanRow& row) {
 
 std::string Tables(const std::vector<BenchRow>& rows) {
   const BenchRow& first = rows.front();
-  return fmt::format("{}, {}, backend {} ({}), {} threads, median of {}\n\n{}\n{}{}{}", first.model, first.type,
-                     first.backend, first.isa, first.threads, first.rounds, ResultTable(rows),
+  return fmt::format("{}, {}, backend {} ({}), {} threads, median of {}\n\n{}\n{}{}{}", first.model,
+                     first.type, first.backend, first.isa, first.threads, first.rounds, ResultTable(rows),
                      TimeTable(rows), SpecLines(rows), AutoLines(rows));
 }
 
