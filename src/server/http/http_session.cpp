@@ -315,8 +315,9 @@ void HttpSession::OnWatch(error_code ec, size_t bytes) {
   if (closed_) return;
   if (ec == asio::error::operation_aborted)
     return ReadHead();  // OnFinished: the next request is here already
-  // A client that has read the whole reply may close before the handler of the last write runs. That handler
-  // ends the reply, or the write fails.
+  // A client that has read the whole reply may close before the handler of the last write runs. Then
+  // OnFinished() closes the connection, or the write fails.
+  client_left_ = static_cast<bool>(ec);
   if (ec && finished_ && writing_) return;
   if (ec) return Close();
   buffer_.commit(bytes);

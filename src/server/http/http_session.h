@@ -134,6 +134,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   bool finished_ = false;   // the whole answer was queued for writing
   bool watching_ = false;   // a pending read detects a disconnect
   bool lingering_ = false;  // the answer was sent; further input is discarded
+  bool client_left_ = false;
   bool closed_ = false;
   bool keep_alive_ = false;
   bool http_1_0_ = false;

@@ -163,6 +163,7 @@ void HttpSession::OnFinished() {
   LogRequest(true);
   --shared_.answering;
   ReleaseBody();
+  if (client_left_) return Close();  // Asio does not report the end of a stream twice: a read would wait
   if (!keep_alive_) return Linger();
   Arm(read_deadline_, shared_.options.idle);
   if (!watching_) return ReadHead();
