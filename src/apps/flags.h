@@ -10,7 +10,7 @@
 
 namespace coppice::cli {
 
-// A field's flag: its name with dashes, but for flags that are named as llama.cpp names them.
+// A field's flag: the field's name with dashes, except for flags with llama.cpp's names.
 inline std::string FlagOf(std::string_view field) {
   constexpr std::pair<std::string_view, std::string_view> kOthers[] = {{"context", "ctx-size"},
                                                                        {"least_confidence", "fallback"},
@@ -25,7 +25,7 @@ inline std::string FlagOf(std::string_view field) {
   return flag;
 }
 
-// The message, in which a field's flag stands in place of its name.
+// The message, with the field's flag in place of its name.
 inline std::string MessageOf(const std::exception& error) {
   const std::string message = error.what();
   const auto* about = dynamic_cast<const FieldError*>(&error);

@@ -55,8 +55,8 @@ std::vector<double> Shares(const Ledger& ledger, double (*value)(const LayerCoun
   return shares;
 }
 
-// Adds up a sample's requests: a prefill for each choice. Times and FLOPs are means over requests, the rest
-// is of the last request.
+// Adds up a sample's requests: a prefill for each choice. Times and FLOPs are means over requests; other
+// fields are those of the last request.
 class Account {
  public:
   void Add(const Answer& answer, int64_t prompt_tokens, const Trace& trace) {

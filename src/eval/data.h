@@ -11,8 +11,8 @@
 
 namespace coppice {
 
-// No data folder has the file. A task that was named by its group is then left out; one that was named itself
-// fails.
+// Thrown if no data folder has the file. A task requested through its group is then left out; a task
+// requested by name fails.
 class MissingData : public Error {
  public:
   using Error::Error;

@@ -22,7 +22,7 @@ class Filler {
   std::vector<std::string> Sentences(int64_t count, Random& random) const;
 
  private:
-  std::vector<std::string> sentences_;  // empty: made ones
+  std::vector<std::string> sentences_;  // empty: generated sentences
 };
 
 // The sentences of a text, with single spaces. A sentence ends with a full stop, question or exclamation

@@ -8,7 +8,7 @@
 
 namespace coppice {
 
-// A stream for each sample, so that a sample does not depend on how many came before it.
+// Each sample has its own random stream, so that it does not depend on the samples before it.
 Random RandomFor(uint64_t seed, std::string_view task, int64_t length, int64_t sample);
 
 }  // namespace coppice

@@ -1,5 +1,4 @@
-// What a run of `coppice eval` found: of each sample in each arm (samples.jsonl), and summed up
-// (results.json).
+// The results of a `coppice eval` run: per sample and arm (samples.jsonl), and summed up (results.json).
 #pragma once
 
 #include <array>

@@ -23,7 +23,7 @@ struct EvalOptions {
   int64_t depths = 10;
   int64_t distractors = 8;
   std::vector<std::string> data = {};  // folders
-  std::string haystack = {};           // a text file; empty: made sentences
+  std::string haystack = {};           // a text file; empty: generated sentences
   std::string jieba = {};              // the folder of jieba's data; empty: Debian's
   bool chat = false;
   Protection protection = {};

@@ -24,7 +24,7 @@ std::string HostOf(std::string_view authority) {
 
 namespace {
 
-// What a request gives as its key; empty if it gives none.
+// The request's API key; empty if it has none.
 std::string_view GivenKey(const HttpRequest& head) {
   const std::string_view authorization = head.Header("authorization");
   if (authorization.starts_with("Bearer ")) return authorization.substr(7);
@@ -43,7 +43,7 @@ uint64_t Access::ClientOf(const HttpRequest& head) const { return keys_.size() >
 
 bool Access::IsKey(std::string_view given) const {
   bool found = false;
-  for (const std::string& key : keys_) found |= EqualInConstantTime(given, key);  // all of them: no early end
+  for (const std::string& key : keys_) found |= EqualInConstantTime(given, key);  // all keys: no early exit
   return found;
 }
 
@@ -59,7 +59,7 @@ std::optional<HttpFault> Access::Refuse(const HttpRequest& head) const {
       (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
   const std::string& origin = head.Header("origin");
   const size_t scheme = origin.find("://");
-  // Browsers send Sec-Fetch-Site where they send no Origin, too; "none" is what a user typed.
+  // Browsers send Sec-Fetch-Site even without Origin; "none" means that the user typed the address.
   const std::string& fetched_by = head.Header("sec-fetch-site");
   const bool same_site =
       (origin.empty() || (scheme != std::string::npos && origin.substr(scheme + 3) == authority)) &&

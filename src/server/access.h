@@ -20,7 +20,7 @@ uint64_t HashOf(std::string_view text);
 
 class Access {
  public:
-  // `host` is what the server listens on.
+  // `host` is the name or address that the server listens on.
   Access(std::vector<std::string> keys, std::string host) : keys_(std::move(keys)), host_(std::move(host)) {}
 
   // Why the request may not be served; empty if it may. With keys, a request needs "Authorization: Bearer
@@ -30,8 +30,7 @@ class Access {
   std::optional<HttpFault> Refuse(const HttpRequest& head) const;
   // A hash of the key that the request gives.
   uint64_t KeyOf(const HttpRequest& head) const;
-  // The same, to tell the clients of several keys apart; 0 if there is at most one key, and so nobody to tell
-  // apart.
+  // The same hash, to distinguish the clients of several keys; 0 if there is at most one key.
   uint64_t ClientOf(const HttpRequest& head) const;
 
  private:

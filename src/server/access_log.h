@@ -1,5 +1,5 @@
-// One line a request: who asked what, what became of it, how long it took. Nothing of what was asked or
-// answered.
+// Writes one line per request: method, path, status, duration. It contains nothing of the request's body or
+// of the answer.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// What each API key may ask for: requests at once, requests a minute, tokens a day.
+// Limits per API key: concurrent requests, requests per minute, tokens per day.
 #pragma once
 
 #include <chrono>
@@ -21,13 +21,13 @@ class ClientLimits {
  public:
   using Clock = std::chrono::system_clock;
 
-  // By Access::KeyOf().
+  // `limits` are keyed by Access::KeyOf().
   explicit ClientLimits(const std::map<uint64_t, ClientLimit>& limits);
   ClientLimits(const ClientLimits&) = delete;
   ClientLimits& operator=(const ClientLimits&) = delete;
 
-  // Begins a request, which lasts as long as what this returns; that must not outlive this object. Throws
-  // HttpError 429 that says when to try again.
+  // Begins a request; destroying the returned object ends it. The returned object must not outlive this one.
+  // Throws HttpError 429 with the time to try again.
   std::shared_ptr<void> Admit(uint64_t client, Clock::time_point now);
   // A request that was admitted may go beyond the day's tokens; the next one is refused.
   void CountTokens(uint64_t client, int64_t tokens, Clock::time_point now);

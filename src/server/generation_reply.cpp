@@ -253,7 +253,7 @@ void GenerationReply::SendChunk(int index, const ordered_json& delta, const std:
 
 // The reply is about to end.
 void GenerationReply::EndRequest() {
-  options_.admission.reset();  // before the client learns of the end and asks again
+  options_.admission.reset();  // before the client sees the end and sends its next request
   exchange_->Note(fmt::format(" prompt={} cached={} generated={}", prompt_tokens_, cached_tokens_, sampled_));
 }
 
@@ -270,7 +270,7 @@ void GenerationReply::FinishStream() {
   metrics_.CountRequest(200);
 }
 
-// Appends the choice to the reply, and gives its memory back.
+// Appends the choice to the reply, and frees the choice's memory.
 void GenerationReply::AddChoice(int index, std::string& reply) {
   Choice& choice = choices_[static_cast<size_t>(index)];
   const std::string text = std::exchange(choice.text, {});

@@ -34,7 +34,7 @@ struct ReplyOptions {
   std::string model;
   int64_t created = 0;
   Parameters parameters;
-  std::shared_ptr<void> admission = {};                // given back when the reply ends
+  std::shared_ptr<void> admission = {};                // released when the reply ends
   std::function<void(int64_t tokens)> on_tokens = {};  // generated; may be empty
 };
 
@@ -65,7 +65,7 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   struct Choice {
     std::shared_ptr<const EncodedPrompt> prompt;
     LogProbList log_probs;  // of what was generated
-    // Of the prompt, if they are to be told; the choices of one prompt share the list.
+    // Of the prompt, if the request asks for them; the choices of one prompt share the list.
     std::shared_ptr<LogProbList> echo = nullptr;
     bool echo_told = false;
     size_t told = 0;  // the number of prompt log-probabilities so far

@@ -168,7 +168,7 @@ constexpr double kAny = std::numeric_limits<double>::max();
 constexpr double kLeast = std::numeric_limits<double>::denorm_min();
 
 const Field kFields[] = {
-    // What is read.
+    // Input.
     {"prompt", kCompletions, &ReadPrompts},
     {"content prompt", kTokenize, &ReadText},
     {"messages", kRendersChat, &ReadMessages},
@@ -187,7 +187,7 @@ const Field kFields[] = {
      }},
     {"with_pieces return_token_strs", kTokenize, [](Parameters& p) -> bool& { return p.with_pieces; }},
 
-    // What is generated.
+    // Generation.
     {"max_tokens max_completion_tokens n_predict", kGenerates, &ReadMaxTokens},
     {"n n_cmpl", kGenerates, [](Parameters& p) -> int64_t& { return p.n; }, 1, kMaxChoices,
      "a whole number from 1 to 128"},
@@ -215,14 +215,14 @@ const Field kFields[] = {
     {"top_logprobs", kChat, [](Parameters& p) -> int64_t& { return p.top_log_probs; }, 0, kMaxTopLogProbs,
      "a whole number from 0 to 20"},
 
-    // How it is answered.
+    // Reply.
     {"stream", kGenerates, [](Parameters& p) -> bool& { return p.stream; }},
     {"stream_options", kGenerates, &ReadStreamOptions},
     {"return_progress", kGenerates, [](Parameters& p) -> bool& { return p.return_progress; }},
     {"return_prompt_pieces", kGenerates, [](Parameters& p) -> bool& { return p.return_prompt_pieces; }},
     {"return_prune_depth", kGenerates, [](Parameters& p) -> bool& { return p.return_prune_depth; }},
 
-    // What is pruned.
+    // Pruning.
     {"prune", kGenerates, &ReadPrune},
 
     // Safe to ignore: names, labels, hints for caches and schedulers, figures that are sent anyway.

@@ -38,7 +38,7 @@ inline constexpr size_t kMaxSaltBytes = 1024;
 using PromptInput = std::variant<std::string, std::vector<int32_t>>;
 
 struct Parameters {
-  // What is read.
+  // Input.
   std::vector<PromptInput> prompts;
   OwnedJson<nlohmann::json> messages;
   bool add_generation_prompt = true;
@@ -49,7 +49,7 @@ struct Parameters {
   bool form_is_openai = false;  // /tokenize was sent "prompt", not llama.cpp's "content"
   std::vector<int32_t> tokens;
 
-  // What is generated.
+  // Generation.
   std::optional<int64_t> max_tokens;  // -1: until the model stops
   int64_t n = 1;
   bool ignore_eos = false;
@@ -63,14 +63,14 @@ struct Parameters {
   bool log_probs = false;
   int64_t top_log_probs = 0;
 
-  // How it is answered.
+  // Reply.
   bool stream = false;
   bool include_usage = false;
   bool return_progress = false;
   bool return_prompt_pieces = false;
   bool return_prune_depth = false;
 
-  // What is pruned.
+  // Pruning.
   std::string prune = "none";
   bool prune_asked = false;            // the request has the field
   bool prompt_scored_densely = false;  // the default stands aside for echo with logprobs

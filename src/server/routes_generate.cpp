@@ -119,7 +119,7 @@ void Server::DecidePrune(Parameters& p) const {
     throw BadField("prune", "echo with logprobs scores every token of the prompt: send none");
   p.prune = "none";
   p.prompt_scored_densely = true;
-  p.prune_asked = true;  // so that the answer says what became of the default
+  p.prune_asked = true;  // so that the reply reports what the default did
 }
 
 std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Parameters& p, Route route,
@@ -131,7 +131,7 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
   request.ignore_eos = p.ignore_eos;
   request.use_documents = p.cache_prompt;
   request.sampling = p.sampling;
-  // Several answers to one prompt must differ, and each be found again with the same seed.
+  // Several answers to one prompt must differ, and the same seed must reproduce each of them.
   request.sampling.seed = p.seed ? *p.seed + static_cast<uint64_t>(choice) : Random();
   request.prune = p.prune;
   request.protection = p.protection;

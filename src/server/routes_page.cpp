@@ -1,4 +1,4 @@
-// The web page, and what it is made of besides the API: the list of methods.
+// The web page's files, and the list of methods that the page shows.
 #include <algorithm>
 
 #include "policies/registry.h"

@@ -71,7 +71,7 @@ int64_t BytesBeside(const std::string& path) {
   return bytes;
 }
 
-// A message without the server's folder, which is no client's business.
+// The message without the server's folder, which clients must not learn.
 std::string WithoutFolder(std::string message, const std::string& path, const std::string& name) {
   for (size_t at = message.find(path); at != std::string::npos; at = message.find(path, at + name.size()))
     message.replace(at, path.size(), name);
@@ -104,7 +104,7 @@ void Server::ChangeSlot(const HttpRequest& request, const ExchangePtr& exchange)
     throw HttpError({501, "not_supported_error", "this server has no folder for saved slots"});
   }
   const std::string name = FileNameOf(request.body);
-  // Each key has names of its own.
+  // Each API key has file names of its own.
   const std::string path =
       options_.slot_save_path + "/" + (client == 0 ? name : fmt::format("{:016x}-{}", client, name));
   try {

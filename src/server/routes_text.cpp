@@ -63,7 +63,7 @@ auto WithMessages(const Parameters& p, const Tokenizer& tokenizer, const std::at
 
 void Server::Tokenize(const HttpRequest& request, const ExchangePtr& exchange) {
   const Parameters p = ParseParameters(request.body, kTokenize, {});
-  // llama.cpp's form ("content") adds nothing unless told to, vLLM's ("prompt") does.
+  // llama.cpp's form ("content") adds special tokens only on request, vLLM's ("prompt") by default.
   const EncodeOptions how{.add_special = p.add_special.value_or(p.form_is_openai),
                           .parse_special = p.parse_special.value_or(true),
                           .cancelled = request.cancelled.get()};
@@ -108,7 +108,7 @@ std::shared_ptr<const EncodedPrompt> Server::Encode(const PromptInput& input, co
   prompt->question = p.question.value_or(std::vector<PositionSpan>());
   CheckPrompt(*prompt, p, "prompt");  // before its pieces take many times its memory
   if (!p.echo) return prompt;
-  // Control tokens show as they are written, but for a BOS in front, which is no part of the text.
+  // Control tokens are shown in written form, except a leading BOS, which is not part of the text.
   prompt->pieces = PiecesOf(tokenizer(), prompt->tokens);
   for (size_t i = 0; i < prompt->tokens.size(); ++i) {
     const int32_t id = prompt->tokens[i];

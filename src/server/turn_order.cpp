@@ -39,7 +39,7 @@ size_t TurnOrder::Next(std::span<const Contender> contenders) {
     }
   }
   if (token != kNone && prompt != kNone) return used_[true] <= used_[false] ? token : prompt;
-  // Time in which one kind had no work is not made up for.
+  // A kind gets no compensation for time in which it had no work.
   used_[false] = used_[true] = 0;
   return token != kNone ? token : prompt;
 }

@@ -122,7 +122,7 @@ void Print(const BenchOptions& o, const std::vector<Row>& rows) {
   if (o.output == "json") fmt::print("{}\n", Dump(json, 1));
 }
 
-// What a dry run needs of a model: its sizes, and for "auto" the fingerprint of its weights.
+// The parts of a model that a dry run needs: its sizes, and for "auto" the fingerprint of its weights.
 struct PlannedModel {
   explicit PlannedModel(const BenchOptions& o) {
     if (!o.shape.empty()) {

@@ -68,7 +68,7 @@ int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGBUS, OnBusError);
   CLI::App app("coppice: long prompts, pruned while they are read", "coppice");
-  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // the last word counts
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // the last value counts
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", VersionText);
   app.footer("Each command explains itself: coppice run --help");
@@ -111,6 +111,6 @@ int main(int argc, char** argv) {
     return Fail("out of memory: a shorter prompt, a smaller --ctx-size or a pruning method may fit", 1);
   } catch (const std::exception& error) {
     return Fail(std::ferror(stdout) != 0 ? kUnwritten : coppice::cli::MessageOf(error),
-                1);  // fmt's own words name no file
+                1);  // fmt's message names no file
   }
 }

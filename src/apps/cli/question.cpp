@@ -10,7 +10,7 @@ namespace coppice::cli {
 
 namespace {
 
-// A position as written; `fallback` where nothing is.
+// Parses a position; returns `fallback` if the text is empty.
 std::optional<int64_t> Position(std::string_view text, int64_t fallback) {
   if (text.empty()) return fallback;
   int64_t value = 0;

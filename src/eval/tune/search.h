@@ -102,7 +102,7 @@ struct SearchResult {
 };
 
 struct SearchProgress {
-  std::string label;  // what is going on
+  std::string label;  // the current step
   double share = 0;   // of the work, by an estimate that never goes back
 };
 using SearchNote = std::function<void(const SearchProgress& progress)>;

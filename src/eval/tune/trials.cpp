@@ -193,7 +193,7 @@ double Trials::seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
 }
 
-// Makes sure that dense's logits of the sample are there, by another dense run if needed.
+// Ensures that dense's logits of the sample are in memory; runs dense again if needed.
 void Trials::NeedDense(size_t index) {
   if (!dense_[index].positions.empty()) return;
   context_.use_documents = false;

@@ -28,7 +28,7 @@ struct TuneOptions {
   size_t most_steps = 12;
 };
 
-// Generated tasks that a model that uses its prompt can do; with data also tasks that need them.
+// Generated tasks that a model can do if it uses its prompt; with `has_data` also tasks that need data files.
 std::vector<std::string> DefaultTasks(bool has_data);
 
 // A task at one length, and whether the search used it.

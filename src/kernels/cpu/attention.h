@@ -18,7 +18,7 @@ std::pair<int64_t, int64_t> VisibleRows(const AttentionInput& in, int32_t positi
 // Whether keys and values of this type use the kernels with bf16 factors.
 bool HasBf16Kernels(DType cache);
 const AttentionKernels& KernelsFor(const KernelTable& kernels, DType cache);
-// Whether the shape permits these kernels to round values to int8, and they can.
+// Whether the shape permits rounding values to int8, and these kernels support it.
 bool Int8Values(const AttentionShape& shape, const AttentionKernels& kernels);
 // Returns true if packing K and V pays off: at least two row tiles share them, or values are quantised to
 // int8 (that kernel reads packed data only).

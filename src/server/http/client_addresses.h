@@ -1,4 +1,4 @@
-// How many connections each client address has.
+// Counts the connections of each client address.
 #pragma once
 
 #include <array>
@@ -13,12 +13,12 @@ namespace coppice {
 // Thread-safe.
 class ClientAddresses {
  public:
-  explicit ClientAddresses(int most) : most_(most) {}  // of one address, 1 at least
+  explicit ClientAddresses(int most) : most_(most) {}  // per address, at least 1
   ClientAddresses(const ClientAddresses&) = delete;
   ClientAddresses& operator=(const ClientAddresses&) = delete;
 
-  // Counts a connection for as long as the result lives, which must not outlive this object. Null if the
-  // address has the most already. Addresses of this machine have no limit, because a reverse proxy connects
+  // Counts a connection while the returned object lives; it must not outlive this one. Returns null if the
+  // address is at its limit. Addresses of this machine have no limit, because a reverse proxy connects
   // from there for everybody. An IPv6 client counts by its network of 64 bits, in which it can take any
   // address.
   std::shared_ptr<void> Add(const boost::asio::ip::address& address);

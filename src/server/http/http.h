@@ -21,9 +21,9 @@ struct HttpRequest {
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;                            // empty while only the head was read
   std::chrono::steady_clock::time_point arrived = {};
-  std::shared_ptr<void> admission = {};  // the service's: the request counts for as long as somebody holds it
+  std::shared_ptr<void> admission = {};  // set by the service: the request counts until this is released
   std::shared_ptr<const std::atomic<bool>> cancelled =
-      {};  // set when the client has left, or the server stops
+      {};  // set when the client disconnects or the server stops
 
   // "" where the request has no such header.
   const std::string& Header(const std::string& name) const;
@@ -58,11 +58,11 @@ class Exchange {
   virtual void Note(std::string text) = 0;
 };
 
-// What became of one request. `note` is what the service says of it: " name=value ...".
+// The outcome of one request. `note` joins the texts of Exchange::Note: " name=value ...".
 struct HttpLogEntry {
-  std::string method;  // empty if what came was no request
+  std::string method;  // empty if the input was no request
   std::string path;
-  int status = 0;  // 0: the client left before there was a reply
+  int status = 0;  // 0: the client disconnected before the reply
   std::chrono::milliseconds took{0};
   int64_t sent = 0;    // bytes of the reply, its head included
   bool whole = false;  // the reply was sent to its end
@@ -72,7 +72,7 @@ struct HttpLogEntry {
 class HttpService {
  public:
   virtual ~HttpService() = default;
-  // Gets each request once, when its reply ended or its client left. Must be quick, and must not throw.
+  // Called once per request, after its reply or its client's disconnect. Must be quick, and must not throw.
   virtual void Log(const HttpLogEntry&) {}
   // Called with a request's head before the body is read. A returned reply refuses the request.
   virtual std::optional<HttpReply> Refuse(const HttpRequest& head) = 0;

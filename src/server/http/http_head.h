@@ -1,4 +1,4 @@
-// The head of a request: from Beast's form into HttpRequest, and what of it no server should serve.
+// Converts a request's head from Beast's form to HttpRequest, and finds heads that no server should accept.
 #pragma once
 
 #include <boost/beast/http/fields.hpp>

@@ -43,7 +43,7 @@ void FindDeadPeers(asio::ip::tcp::socket& socket) {
   set(IPPROTO_TCP, TCP_NODELAY, 1);
 }
 
-// One more in `count`, for as long as it lives.
+// Increments `count` for the lifetime of the object.
 class Counted {
  public:
   explicit Counted(std::atomic<int>& count) : count_(&count) { ++count; }
@@ -122,7 +122,7 @@ void HttpSession::Arm(asio::steady_timer& timer, milliseconds limit) {
   CloseAtDeadline(timer);
 }
 
-// The time that a client at the least rate takes for so many bytes.
+// The time that a client at the minimum rate takes for `bytes` bytes.
 milliseconds HttpSession::Earned(int64_t bytes) const {
   return milliseconds(1000 * bytes / std::max<int64_t>(shared_.options.min_bytes_per_second, 1));
 }
@@ -275,12 +275,12 @@ void HttpSession::Dispatch(HttpRequest request) {
                if (*r.cancelled) return;
                try {
                  service.Handle(std::move(r), std::move(e));
-                 // The body is gone; the answer may take long.
-                 if (large) malloc_trim(0);  // else the C library keeps what parsing it took
+                 // The body is freed; computing the answer may take long.
+                 if (large) malloc_trim(0);  // else the C library keeps the memory of parsing
                  self->Post([turn](HttpSession& s) {
                    if (s.turn_ == turn) s.ReleaseBody();
                  });
-               } catch (const std::exception&) {  // no memory even to say so
+               } catch (const std::exception&) {  // no memory even for an error reply
                  self->PostClose();
                }
              });

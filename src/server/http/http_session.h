@@ -30,7 +30,7 @@ struct HttpShared {
   std::optional<asio::thread_pool> handlers;  // destroyed before the I/O context that their work refers to
   std::atomic<int> connections{0};
   std::atomic<int> answering{0};
-  std::atomic<int> handling{0};  // requests that are with the handlers
+  std::atomic<int> handling{0};  // requests that handlers are processing
   std::atomic<int64_t> body_bytes{0};
   std::atomic<int64_t> reply_bytes{0};
   ClientAddresses addresses;
