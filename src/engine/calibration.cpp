@@ -42,7 +42,7 @@ class Fields {
       throw Error("[calibration] {}: {} is no text of up to {} bytes", source_, Where(name), most);
     return value;
   }
-  // `otherwise` where the field is missing.
+  // Returns `otherwise` if the field is missing.
   std::string Text(const char* name, size_t most, const char* otherwise) const {
     return object_.contains(name) ? Text(name, most) : otherwise;
   }
@@ -122,12 +122,13 @@ std::string RangeText(int64_t low, int64_t high) {
   return fmt::format("{} to {} tokens", Grouped(low), Grouped(high));
 }
 
-// How far the prompt is from what the entry was measured with: 2,000 and 8,000 are as far from 4,000.
+// The distance of the prompt's length from the entry's measured length: 2,000 and 8,000 are equally far from
+// 4,000.
 double Distance(const CalibrationEntry& entry, int64_t tokens) {
   return std::abs(std::log(static_cast<double>(entry.length) / static_cast<double>(tokens)));
 }
 
-// Null where no entry of at most this loss covers the prompt.
+// Null if no entry of at most this loss covers the prompt.
 const CalibrationEntry* BestEntry(const Calibration& calibration, double loss, int64_t tokens) {
   constexpr double kRounding = 1e-9;
   const CalibrationEntry* best = nullptr;
@@ -140,7 +141,7 @@ const CalibrationEntry* BestEntry(const Calibration& calibration, double loss, i
   return best;
 }
 
-// Without its folder: clients of a server read it.
+// The file's name without its folder, because clients of a server read it.
 std::string NameOf(const Calibration& calibration) {
   return std::filesystem::path(calibration.source).filename().string();
 }
@@ -155,7 +156,7 @@ ResolvedPrune Chosen(const Calibration& calibration, const CalibrationEntry& ent
                                    held.samples)};
 }
 
-// Why no entry of the calibration serves: its losses are larger, or its lengths are others.
+// Why no entry of the calibration covers the prompt: by its allowed losses, or by its ranges of lengths.
 std::string NotCovered(const Calibration& calibration, double loss, int64_t tokens) {
   std::vector<std::pair<int64_t, int64_t>> ranges;
   double smallest = 1;
@@ -170,7 +171,7 @@ std::string NotCovered(const Calibration& calibration, double loss, int64_t toke
   std::sort(ranges.begin(), ranges.end());
   std::string list;
   for (size_t i = 0; i < ranges.size();) {
-    auto [low, high] = ranges[i];  // with those that overlap it
+    auto [low, high] = ranges[i];  // merged with the ranges that overlap or touch it
     for (; i < ranges.size() && ranges[i].first <= high + 1; ++i) high = std::max(high, ranges[i].second);
     list += (list.empty() ? "" : " and ") + RangeText(low, high);
   }

@@ -1,9 +1,9 @@
-// Calibrations: which pruning setting was shown to keep the answers of a model, and how `--prune auto`
-// chooses one.
+// Calibrations: which pruning settings were measured to preserve a model's answers, and how `--prune auto`
+// chooses one of them.
 //
-// A calibration is a JSON file that `coppice tune` writes (docs/tune.md has its format). It belongs to one
-// set of weights, by fingerprint, and holds entries: for a loss and a range of prompt lengths, the setting
-// that was measured there. Every prompt that no entry covers runs densely.
+// A calibration is a JSON file that `coppice tune` writes (docs/tune.md has its format). It names one set of
+// weights by their fingerprint. Each of its entries gives a measured setting for one loss and one range of
+// prompt lengths. A prompt that no entry covers runs densely.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace coppice {
 
-// How a setting answered the samples that its search had not seen, in percent.
+// The score of a setting on samples that its search did not use, in percent.
 struct HeldOutScore {
   double score = 0;
   double dense = 0;
@@ -28,14 +28,14 @@ struct HeldOutScore {
 };
 
 struct CalibrationEntry {
-  double loss = 0;     // at most this share of the dense score
-  int64_t length = 0;  // tokens that it was measured with
+  double loss = 0;     // allowed loss, as a share of the dense score
+  int64_t length = 0;  // number of prompt tokens in the measurement
   int64_t min_tokens = 0;
   int64_t max_tokens = 0;
-  std::string prune;     // "none" where no setting kept the answers and was faster
+  std::string prune;     // "none" if no setting preserved the answers and was faster
   std::string settings;  // `prune` with every key written out when it was measured; empty if not recorded
-  std::string why;       // why it is "none"
-  std::optional<HeldOutScore> held_out;  // set where `prune` is not "none"
+  std::string why;       // why `prune` is "none"
+  std::optional<HeldOutScore> held_out;  // set if `prune` is not "none"
 };
 
 struct Calibration {
@@ -47,21 +47,21 @@ struct Calibration {
 inline constexpr std::string_view kCalibrationFormat = "coppice calibration";
 inline constexpr int64_t kCalibrationVersion = 1;
 
-// Checks everything that is used. Throws Error, naming `source` and the field, for what is missing, of
-// another type or out of range, an unknown version, and a setting that names a file.
+// Checks every field that it uses. Throws Error, naming `source` and the field, if a field is missing, has
+// another type or is out of range, if the version is unknown, or if a setting names a file.
 Calibration ParseCalibration(std::string_view text, const std::string& source);
-// `prune` with every key written out, as this program runs it on a model of this shape. Throws Error.
+// Returns `prune` with every key written out, as this program runs it on a model of this shape. Throws Error.
 std::string SettingsOf(const std::string& prune, const ModelShape& shape, int64_t tokens);
-// Throws Error, naming the entry, for a setting that a model of this shape cannot have. An entry whose
-// `settings` differ from what this program makes of `prune`, because defaults have changed, becomes "none":
-// what would run is not what was measured.
+// Throws Error, naming the entry, if a setting is invalid for a model of this shape. An entry becomes "none"
+// if its `settings` differ from those that `prune` gives now, because defaults have changed: the setting that
+// would run was not measured.
 Calibration CheckedFor(const ModelShape& shape, Calibration calibration);
 
-// Where the calibration of a model lies: MODEL.gguf.coppice.json beside a file, coppice.json inside a folder.
+// The path of a model's calibration: MODEL.gguf.coppice.json beside a file, coppice.json inside a folder.
 std::string CalibrationPathOf(const std::string& model);
 
-// The first key of a --prune spec that names a file of this machine, as "sdtp:file"; empty where none does.
-// Throws Error for what is no spec.
+// The first key of a --prune spec that names a file of this machine, as "sdtp:file"; empty if no key does.
+// Throws Error if `spec` is not a valid spec.
 std::string FileKeyOf(std::string_view spec);
 
 // A spec as the engine runs it.
@@ -74,17 +74,16 @@ struct ResolvedPrune {
 // joined with another method or has an unknown key.
 std::optional<double> AutoLoss(std::string_view spec);
 
-// The calibrations of one model: the file beside it first, then what the program carries
-// (models/calibrations/). The files are read when "auto" is first asked for. Thread-safe. `store` and
-// `config` must outlive it.
+// The calibrations of one model: first the file beside the model, then those built into the program
+// (models/calibrations/). The first call of Resolve with "auto" reads them. Thread-safe. `store` and `config`
+// must outlive the object.
 class Calibrations {
  public:
   Calibrations(const TensorStore& store, const ModelConfig& config) : store_(store), config_(config) {}
   Calibrations(const Calibrations&) = delete;
   Calibrations& operator=(const Calibrations&) = delete;
 
-  // Specs other than auto are returned as they are. Throws Error for a calibration beside the model that
-  // cannot be used.
+  // Returns specs other than auto unchanged. Throws Error if the calibration beside the model cannot be used.
   ResolvedPrune Resolve(std::string_view spec, int64_t prompt_tokens);
 
  private:
@@ -94,11 +93,12 @@ class Calibrations {
   const ModelConfig& config_;
   std::mutex mutex_;
   bool loaded_ = false;
-  std::vector<Calibration> usable_;  // in the order in which they are asked
-  std::string other_weights_;        // the file beside the model, where it was made for other weights
+  std::vector<Calibration> usable_;  // in order of preference
+  std::string other_weights_;        // the file beside the model, if its fingerprint is of other weights
 };
 
-// What `calibrations` (in order, all of one model) say about a prompt.
+// The setting for a prompt, from the first of `calibrations` (all of one model) that covers it; "none" if no
+// calibration does.
 ResolvedPrune ChooseSetting(const std::vector<Calibration>& calibrations, double loss, int64_t prompt_tokens);
 
 }  // namespace coppice

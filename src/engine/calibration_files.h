@@ -1,4 +1,4 @@
-// The calibrations of models/calibrations/, as the build compiles them in.
+// The calibrations of models/calibrations/, which the build embeds in the program.
 #pragma once
 
 #include <span>

@@ -20,10 +20,10 @@ namespace coppice {
 
 namespace {
 
-// Characters that no message holds.
+// Characters that occur in no message.
 struct Marks {
   std::string begin, end;  // of a message's text
-  std::string plain;       // the byte that follows is part of no control token
+  std::string plain;       // no control token may begin at the byte after it
 };
 
 // Characters of the supplementary private use areas, of which there are more than 131,000.
@@ -62,8 +62,8 @@ std::string_view NameWithin(std::string_view written) {
   return written;
 }
 
-// Templates put roles between the brackets of control tokens ("<|user|>"), so a role must not be the name of
-// a control token that is no role.
+// Templates put roles between the brackets of control tokens ("<|user|>"). A role must therefore not be the
+// name of any other control token.
 void CheckRoles(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer) {
   std::set<std::string_view> unusual;
   for (const ChatMessage& m : messages) {
@@ -101,7 +101,7 @@ class ChatRenderer {
     context_.update(*options.variables);
   }
 
-  // The chat's text; `marked` names a message (or none, -1) whose text stands between marks.
+  // The chat's text. `marked`: index of the message whose text is put between marks, or -1.
   Rendered Text(int marked) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (int i = 0; i < static_cast<int>(messages_.size()); ++i) {
@@ -113,9 +113,9 @@ class ChatRenderer {
     return WithoutPlainMarks(template_.Render(context_, cancelled_));
   }
 
-  // Where the text of message `index` stands in `text`, the chat's; nowhere where the template changes it.
-  // Begin and end are found by rendering the chat once more with marks: the message's words may stand
-  // elsewhere, too.
+  // The range of message `index` in the chat's text `text`; nullopt if the template changes the message.
+  // Renders the chat once more, with marks around the message, because the same words may occur elsewhere
+  // too.
   std::optional<std::pair<size_t, size_t>> Find(int index, const std::string& text) {
     std::string with = Text(index).text;
     const size_t begin = with.find(marks_.begin);
@@ -128,7 +128,7 @@ class ChatRenderer {
   }
 
  private:
-  // Marks what must not become a control token.
+  // Puts the mark `plain` before each text that would be encoded as a control token.
   std::string Plain(const std::string& content, const Tokenizer& tokenizer) const {
     std::string marked;
     size_t done = 0;
@@ -153,7 +153,7 @@ class ChatRenderer {
     return rendered;
   }
 
-  // White space stays outside: templates trim it.
+  // Leaves white space at the ends outside the marks, because templates trim it.
   std::string Marked(const std::string& content) const {
     const char* space = " \t\r\n";
     const size_t begin = content.find_first_not_of(space);
@@ -170,7 +170,7 @@ class ChatRenderer {
   nlohmann::ordered_json context_;
 };
 
-// A string, or the text of the parts that clients send in its place.
+// The text of a message's content, which is a string or a list of text parts.
 std::string ContentText(const nlohmann::json& content, size_t message, const std::string& source) {
   if (content.is_string()) return content;
   if (!content.is_array()) throw Error("{}: message {} needs the strings role and content", source, message);
@@ -192,7 +192,7 @@ bool IsWord(std::string_view text) {
 
 bool IsBlank(const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos; }
 
-// A field of a message that is true or false.
+// A boolean field of a message.
 bool Flag(const nlohmann::json& message, const char* name, bool fallback, size_t number,
           const std::string& source) {
   if (!message.contains(name)) return fallback;
@@ -215,7 +215,7 @@ void CheckMarked(const std::vector<ChatMessage>& messages) {
     throw Error("more than {} messages say \"question\": true", kMaxMarkedMessages);
 }
 
-// The last message of the user, where no message says that it is the question; -1 for none.
+// The index of the last user message that is not blank; -1 if there is none, or if a message has is_question.
 int ImpliedQuestion(const std::vector<ChatMessage>& messages) {
   if (std::ranges::any_of(messages, IsQuestion)) return -1;
   auto last = static_cast<int>(messages.size()) - 1;

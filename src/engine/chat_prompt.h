@@ -1,5 +1,5 @@
-// Prompts made of messages, through the model's chat template: which tokens no method may prune, and which
-// are the question.
+// Prompts made of messages by the model's chat template, with the spans of tokens that no method may prune
+// and the spans of the question.
 #pragma once
 
 #include <atomic>
@@ -23,53 +23,52 @@ struct ChatMessage {
   bool is_question = false;
 };
 
-// A JSON array of {"role", "content", "protect", "question"}; "content" is a string or a list of parts
-// {"type": "text", "text"}; "protect" may be absent: the roles system and developer are protected then,
-// others are not; "question" is false where it is absent. A role is a word of up to 64 letters, digits, '_',
-// '-' and '.'. Throws Error naming `source` and the message.
+// Parses a JSON array of {"role", "content", "protect", "question"}. "content" is a string or a list of parts
+// {"type": "text", "text"}. The default of "protect" is true for the roles system and developer, else false;
+// the default of "question" is false. A role is a word of up to 64 letters, digits, '_', '-' and '.'. Throws
+// Error, naming `source` and the message.
 std::vector<ChatMessage> ParseMessages(const nlohmann::json& list, const std::string& source);
 // The same from a file.
 std::vector<ChatMessage> ReadMessages(const std::string& path);
 
-// To find one message's tokens, the chat is rendered once more and encoded twice: without a limit, a request
-// of a hundred thousand short system messages would keep its thread for days. So many messages may be
-// protected, and as many may be the question.
+// The maximum number of protected messages, and of messages that are the question. EncodeChat() renders the
+// chat once more for each of them: without a limit, a request of a hundred thousand short system messages
+// would occupy its thread for days.
 inline constexpr int64_t kMaxMarkedMessages = 64;
 
 struct ChatPrompt {
   std::vector<int32_t> tokens;
   std::vector<PositionSpan> protected_spans;
-  // As Request::question: the text of the messages that say so, else of the user's last one that is not
-  // blank. Empty where there is none, and where the template does not show the user's last text as it is.
+  // For Request::question: the text of the messages with is_question, else of the last user message that is
+  // not blank. Empty if there is no such message, or if the template changes the text of that last message.
   std::vector<PositionSpan> question;
 };
 
 struct ChatOptions {
-  bool add_special = true;  // BOS, where the template has not written it
-  // The template's own variables, beside those that it always has, or in their place
-  // ("add_generation_prompt": false).
+  bool add_special = true;  // add BOS if the template has not written it
+  // More variables for the template. They override the standard ones ("add_generation_prompt": false).
   OwnedJson<nlohmann::ordered_json> variables = nlohmann::ordered_json::object();
   // Whether the text of a control token in a message, such as "</s>", becomes that token. Otherwise it is
   // ordinary text and cannot end a turn.
   bool parse_messages = false;
-  // EncodeChat() does not look for spans in a chat of more tokens: a caller that cannot serve one needs none,
-  // and a dense run (0) neither.
+  // EncodeChat() finds no spans in a chat of more tokens than this. A caller sets its largest prompt, since
+  // it will refuse a longer one; a dense run needs no spans (0).
   int64_t span_limit = INT64_MAX;
-  const std::atomic<bool>* cancelled = nullptr;  // may be null; once it is set, all of these throw Cancelled
+  const std::atomic<bool>* cancelled = nullptr;  // may be null; when set, the functions below throw Cancelled
 };
 
-// The text of the messages, with a generation prompt. Throws Error where the template fails.
+// The text of the messages, with a generation prompt. Throws Error if the template fails.
 std::string RenderChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
                        const ChatOptions& options = {});
 
-// That text with its tokens.
+// The text of RenderChat with its tokens.
 EncodedText EncodeChatText(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
                            const ChatOptions& options = {});
 
-// The tokens of that text, and the spans of messages. A protected message's span holds its content's tokens
-// and one on either side; the question's holds its content's tokens alone. Throws Error where the template
-// fails, where it does not show the text of a message that says that it is protected or the question, and
-// where more than kMaxMarkedMessages say either.
+// The tokens of RenderChat's text, and the spans of messages. The span of a protected message covers the
+// tokens of its content and one token on either side; the span of a question covers only its content. Throws
+// Error if the template fails, if it changes the text of a message with is_protected or is_question, or if
+// more than kMaxMarkedMessages messages have one of these flags.
 ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
                       const ChatOptions& options = {});
 

@@ -36,15 +36,15 @@ class Variates {
 struct Random {
   const ModelShape& shape;
   Variates variates = {};
-  // By rows: a layer's pattern takes seconds, and those of other layers with as many rows are alike.
+  // By number of rows: computing a pattern takes seconds, and layers with equally many rows share one result.
   std::map<int64_t, double> densities = {};
   std::vector<float> hidden = std::vector<float>(static_cast<size_t>(shape.hidden));  // zeros
 };
 
 const LayerWeights kNoWeights;
 
-// A layer without arithmetic. The stream, the caches and the policy's questions are those of a run, but
-// scores are random, and hidden states, keys and values have one channel, which is never computed.
+// A layer without arithmetic. The stream, the caches and the questions to the policy are those of a real run.
+// Scores are random. Hidden states, keys and values have one channel, which is never computed.
 class PlannedLayer final : public Layer {
  public:
   PlannedLayer(int index, const ModelConfig& narrow, Random& random)
@@ -59,7 +59,8 @@ class PlannedLayer final : public Layer {
   Random& random_;
 };
 
-// BeforeLayer and AfterAttention see hidden states of the model's width: one row of zeros stands for all.
+// Shows BeforeLayer and AfterAttention hidden states of the model's width. All rows are views of one row of
+// zeros.
 void ShowHidden(const Random& random, Stream& x) {
   if (x.prefill()) x.seen().hidden = {random.hidden.data(), DType::kF32, x.rows(), random.shape.hidden, 0};
 }
@@ -94,7 +95,7 @@ void PlannedLayer::AddScores(const Needs& needs, Observation& seen) const {
     fill(seen.AddUnitScores(units, (keys + units.unit - 1) / units.unit));
 }
 
-// Of random queries over random keys.
+// The density of the policy's pattern for random queries and keys.
 double PlannedLayer::Density(const Stream& x, const Pass& pass) const {
   const int64_t rows = x.rows();
   if (const auto known = random_.densities.find(rows); known != random_.densities.end()) return known->second;
@@ -126,7 +127,7 @@ double PlannedLayer::Density(const Stream& x, const Pass& pass) const {
   return random_.densities[rows] = pattern.empty() ? 1 : PatternDensity(pattern, rows, rows);
 }
 
-// A cold tier that keeps nothing: the first step reads nothing back.
+// A cold tier that stores nothing, because the first decode step reads nothing back.
 class Nowhere final : public ColdStore {
  public:
   explicit Nowhere(int64_t record_bytes) : record_bytes_(record_bytes) {}
@@ -146,7 +147,7 @@ Ledger Plan(const ModelConfig& config, int64_t tokens, TokenPolicy& policy, Back
   ModelConfig narrow = config;
   narrow.shape.hidden = 1;
   narrow.shape.head_dim = 1;
-  narrow.shape.alibi = true;  // needs no tables of RoPE
+  narrow.shape.alibi = true;  // so that no RoPE tables are needed
   SequenceState sequence(narrow, {}, DType::kBF16, tokens, tokens + 1);
   const int64_t narrow_row = LayerBytes(narrow.shape, DType::kBF16);
   const int64_t row = LayerBytes(shape, be.cache_dtype());
@@ -175,7 +176,7 @@ Ledger Plan(const ModelConfig& config, int64_t tokens, TokenPolicy& policy, Back
     const auto current = static_cast<int32_t>(sequence.depth.size());
     sequence.depth.push_back(shape.layers);
     forward(Phase::kDecode, {current});
-    ledger.kv_bytes -= shape.layers * row;  // of the current token
+    ledger.kv_bytes -= shape.layers * row;  // the current token's keys and values
     ledger.cold_bytes = sequence.cold_bytes() / narrow_row * row;
   }
   return std::move(ledger);

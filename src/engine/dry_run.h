@@ -1,5 +1,5 @@
-// What a run would cost, without running it: the policy's answers act on the real stream and caches, and the
-// ledger counts them by its closed forms; nothing else is computed.
+// The cost of a run, without running it. The policy's answers act on the real stream and caches, and the
+// ledger counts them with its closed forms. The layers compute nothing.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ struct DryRun {
   Ledger ledger;  // of the prefill; bytes as they are after it
   std::string spec;
   bool active = false;
-  std::string reason;  // why a method stood aside, or empty
+  std::string reason;  // why a method does not act, or empty
 };
 
-// `prompt` are ids of any kind, `prune` a --prune SPEC. Where a method's choice follows from scores it gets
-// random ones, the same in every run: shares of attention as exponential variates, of which 60 % hold 90 %
-// (of real prompts 60 % hold 95 %: FTP, figure 6); queries and keys, for methods of sparse attention, normal
-// variates. For a method with a cold tier the first decode step is planned, too: `cold_bytes`, `revived` and
-// `swaps` are those of that step. Throws Error for a spec that does not fit.
+// `prompt`: any token ids. `prune`: a --prune spec. A method that chooses by scores gets random scores, the
+// same in every run. Attention mass is exponentially distributed: 60 % of the tokens hold 90 % of it (in real
+// prompts 60 % hold 95 %: FTP, figure 6). Methods of sparse attention get normally distributed queries and
+// keys. For a method with a cold tier, PlanRun also plans the first decode step, to which `cold_bytes`,
+// `revived` and `swaps` then refer. Throws Error for a spec that does not fit the model.
 DryRun PlanRun(const ModelConfig& config, std::span<const int32_t> prompt, std::string_view prune,
                Backend& be);
 

@@ -75,7 +75,7 @@ Answer Engine::GenerateOnce(const Request& request, DocumentCache* documents, bo
   const OpTimes before = timed_ != nullptr ? timed_->times() : OpTimes();  // of all requests so far
   const Clock::time_point start = Clock::now();
   Answer answer;
-  // If the request fails, its memory goes with it: the workspace may be in any state.
+  // If the request fails, its workspace is freed and not reused, because it may be in any state.
   Run run(request);
   Prepare(run);
   if (active != nullptr) *active = run.prune.active;
@@ -108,7 +108,7 @@ void Engine::Prepare(Run& run) {
     throw Error("log-probabilities of the prompt need all of it: they do not go with the method {}",
                 run.prune.spec);
   }
-  // Finds out before the work, not after it, that a folder cannot hold the cold tier.
+  // Throws before the prefill if the folder cannot hold the cold tier.
   if (run.prune.policy->Facts().offload_block > 0) OpenColdFile(cold_options_, 4096);
   const int64_t room = context_ - prompt_tokens;
   run.wanted = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
@@ -141,8 +141,8 @@ MethodContext Engine::Context(Run& run) {
   return context;
 }
 
-// Computes the part of the prompt that the document cache does not have, and gives the cache what it lacks.
-// The logits of all positions need all positions: then the cache is not used.
+// Computes the part of the prompt that is not in the document cache, and adds it to the cache. Does not use
+// the cache for log-probabilities of the prompt, because these need every position.
 void Engine::Prefill(Run& run, DocumentCache* documents) {
   const Request& request = run.request;
   const std::span<const int32_t> tokens = request.tokens;
@@ -170,7 +170,7 @@ void Engine::Prefill(Run& run, DocumentCache* documents) {
   run.sequence.ledger.selection_flops = run.selection_flops;
 }
 
-// Generates the answer, whose first token is known.
+// Generates the answer. `first`: its first token, which was sampled after the prefill.
 void Engine::Decode(Run& run, int32_t first, Answer& answer) {
   const Request& request = run.request;
   const Pass pass{*run.prune.policy,
@@ -179,7 +179,7 @@ void Engine::Decode(Run& run, int32_t first, Answer& answer) {
                   *backend_,
                   {.progress = {}, .cancelled = request.cancelled, .pause = request.pause}};
   answer.finish_reason = "length";
-  // A full context still has a next token, though no place for it.
+  // If the context is full, the next token's probability is reported, but the token is not generated.
   if (run.wanted == 0 && request.max_tokens != 0) TellLogProbs(request, first, run.last_logits());
   for (int32_t next = first; std::ssize(answer.tokens) < run.wanted; next = run.NextToken()) {
     if (request.on_logits) request.on_logits(run.last_logits());
@@ -200,7 +200,7 @@ void Engine::Decode(Run& run, int32_t first, Answer& answer) {
   }
 }
 
-// What the answer tells of the run, apart from tokens and times.
+// Fills in the answer, except for tokens and times.
 void Engine::Account(Run& run, Answer& answer) const {
   SequenceState& sequence = run.sequence;
   Ledger& ledger = sequence.ledger;
@@ -225,7 +225,7 @@ void Engine::Account(Run& run, Answer& answer) const {
   answer.ledger = std::move(ledger);
 }
 
-// Adds to the trace what the model does not know: names and texts.
+// Adds the names and texts to the trace, which the model does not know.
 void Engine::NameTrace(const Request& request, const Answer& answer, Trace& trace) const {
   trace.model = store_->path();
   trace.spec = answer.prune_spec;

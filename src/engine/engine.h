@@ -1,4 +1,4 @@
-// A loaded model, ready to answer: files in, tokens out, and an account of what was computed.
+// A loaded model that answers requests and reports what it computed.
 #pragma once
 
 #include <atomic>
@@ -56,8 +56,8 @@ class Engine {
   // Runs `tokens` densely and shows the logits of every position but the last, a tile at a time.
   void Score(std::span<const int32_t> tokens, const LogitsVisitor& visit, const std::atomic<bool>* cancelled);
 
-  // The methods that a --prune spec stands for with a prompt of `prompt_tokens` tokens: "auto" becomes a
-  // setting or "none". Thread-safe. Throws Error if the calibration beside the model cannot be used.
+  // Replaces "auto" by the calibrated setting for a prompt of `prompt_tokens` tokens, or by "none"; returns
+  // other specs unchanged. Thread-safe. Throws Error if the calibration beside the model cannot be used.
   ResolvedPrune ResolvePrune(std::string_view spec, int64_t prompt_tokens) {
     return calibrations_.Resolve(spec, prompt_tokens);
   }
@@ -83,8 +83,8 @@ class Engine {
 
   Answer GenerateTrusted(const Request& request);  // trusted_answer.cpp
 
-  // engine.cpp. One run of the request. `documents` may be null. `active` is set before the prefill: whether
-  // any method acts on this prompt; may be null.
+  // engine.cpp. Runs the request once. `documents` may be null. Sets `active`, which may be null, before the
+  // prefill: true if any method acts on this prompt.
   Answer GenerateOnce(const Request& request, DocumentCache* documents, bool* active = nullptr);
   void Prepare(Run& run);
   MethodContext Context(Run& run);

@@ -1,4 +1,4 @@
-// From a model's files to an engine, and the memory that its requests share.
+// Makes an engine from a model's files, and manages the workspaces and the second model that requests share.
 #include <algorithm>
 #include <utility>
 
@@ -71,7 +71,7 @@ std::unique_ptr<Engine> Engine::FromShape(const std::string& shape, const Engine
 
 std::shared_ptr<TextScorer> Engine::Scorer(const std::string& path) {
   if (!scorer_ || scorer_->path() != path) {
-    scorer_.reset();  // first, so that no two second models are in memory
+    scorer_.reset();  // before loading, so that two second models are never in memory at once
     scorer_ = std::make_shared<TextScorer>(path, tile_rows_);
   }
   return scorer_;

@@ -46,8 +46,8 @@ void AddConfig(const ModelConfig& c, Fingerprinter& print) {
   }
 }
 
-// What decides how the weights are used. AddConfig is not called here: a field that is added to it later must
-// not make the calibration files of today useless.
+// Adds the fields that decide how the weights are used. Does not call AddConfig: a field added to AddConfig
+// later would invalidate existing calibration files.
 void AddIdentity(const ModelConfig& c, Fingerprinter& print) {
   const ModelShape& s = c.shape;
   print.Add(s.architecture);
@@ -61,7 +61,7 @@ void AddIdentity(const ModelConfig& c, Fingerprinter& print) {
   print.Add(c.rope.factor);
 }
 
-// Evenly spaced, the tensor's first and last bytes among them; all of a small tensor.
+// Adds evenly spaced pieces, including the tensor's first and last bytes; a small tensor completely.
 void AddPieces(std::span<const std::byte> bytes, Fingerprinter& print) {
   constexpr size_t kPieces = 8;
   constexpr size_t kPieceBytes = 512;
@@ -77,7 +77,7 @@ void AddPieces(std::span<const std::byte> bytes, Fingerprinter& print) {
 std::string WeightsFingerprintOf(const TensorStore& store, const ModelConfig& config) {
   Fingerprinter print;
   AddIdentity(config, print);
-  // By name: how a model is split into files does not matter.
+  // Sorted by name, so that the split of a model into files does not matter.
   std::vector<const StoredTensor*> tensors;
   for (const StoredTensor& tensor : store.tensors()) tensors.push_back(&tensor);
   std::sort(tensors.begin(), tensors.end(), [](const auto* a, const auto* b) { return a->name < b->name; });

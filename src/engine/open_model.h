@@ -1,4 +1,4 @@
-// A model's files, opened and understood: what Engine::Load and `coppice inspect` both begin with.
+// Opens a model's files, for Engine::Load and `coppice inspect`.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ struct OpenedModel {
   std::shared_ptr<const TensorStore> store;
   std::string format;  // "GGUF v3", "Hugging Face folder"
   ModelConfig config;
-  std::unique_ptr<Tokenizer> tokenizer;  // null where the files have none
+  std::unique_ptr<Tokenizer> tokenizer;  // null if the files have none
 };
 
 // `path` is a GGUF file (the first of its splits) or a Hugging Face folder. Throws Error, naming the file and

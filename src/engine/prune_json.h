@@ -1,4 +1,4 @@
-// The account of what pruning did to a run, as `run --json` prints it and the server answers it.
+// What pruning did in a run, as the JSON object that `run --json` prints and the server returns.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,7 +8,7 @@
 
 namespace coppice {
 
-// `question`: where the request has its question; the result says it unless it is empty.
+// `question`: Request::question; the result contains it unless it is empty.
 nlohmann::ordered_json PruneJson(const Answer& answer, std::span<const PositionSpan> question);
 
 }  // namespace coppice

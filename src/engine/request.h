@@ -1,4 +1,4 @@
-// What an engine is asked, and what it answers.
+// A request to an engine, and its answer.
 #pragma once
 
 #include <atomic>
@@ -26,8 +26,7 @@ struct Confidence {
   // largest.
   double dropped_mass = 0;
   double first_probability = 1;  // of the likeliest first token, at temperature 1
-  // Mean over the answer's tokens of the natural log-probability of the likeliest token; 0 is a model that is
-  // certain.
+  // Mean over the answer's tokens of the natural log-probability of the likeliest token; 0 means certainty.
   double mean_log_probability = 0;
   int64_t tokens = 0;  // in the answer, the stop token included
 };
@@ -45,7 +44,7 @@ struct Request {
   bool ignore_eos = false;
   SamplingOptions sampling;
   std::string prune =
-      "none";  // a method spec, as --prune takes it; "auto": what the model's calibration says
+      "none";  // a method spec, as --prune takes it; "auto": the setting of the model's calibration
   Protection protection;
   // The positions of the question's tokens, as in MethodContext::question. Empty: the prompt's last tokens.
   std::vector<PositionSpan> question;
@@ -55,10 +54,10 @@ struct Request {
   // runs share.
   double least_confidence = 0;
   bool use_documents = true;         // read from and write to the engine's document cache, if it has one
-  PrefixOwner documents_owner = {};  // whose entries those are
+  PrefixOwner documents_owner = {};  // the owner of these entries
   std::vector<int32_t> forced;       // replace the first generated tokens, whatever the model predicts
-  // Gets the logits [vocab] from which each generated token is chosen. The first call comes after the time to
-  // the first token was taken. May be empty.
+  // Gets the logits [vocab] from which each generated token is chosen. The first call comes after ttft_ms is
+  // measured. May be empty.
   std::function<void(std::span<const float> logits)> on_logits;
   // For on_log_probs: how many of the likeliest tokens it gets beside each, and whether it also gets the
   // prompt's tokens, from the second on, before the first generated one (this needs a dense run).
@@ -69,7 +68,7 @@ struct Request {
   std::function<void(const TokenLogProbs& token)> on_log_probs;
   TokenCallback on_token;                            // may be empty
   std::function<void(double layers_done)> progress;  // of the prefill, in [0, layers]; may be empty
-  // Progress before that, while a second model reads the prompt: the share done. May be empty.
+  // Progress of a second model that reads the prompt before the prefill: the share done. May be empty.
   std::function<void(double share)> scoring;
   const std::atomic<bool>* cancelled = nullptr;  // may be null
   std::function<void()> pause;                   // RunControl::pause, in decode too; may be empty

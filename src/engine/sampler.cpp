@@ -68,8 +68,8 @@ int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> 
   std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(keep),
                     candidates.end(), Better);
   candidates.resize(keep);
-  // top-p and min-p look at probabilities at temperature 1, as llama.cpp's chain does; temperature comes
-  // last.
+  // top-p and min-p use probabilities at temperature 1, and temperature is applied last, as in llama.cpp's
+  // chain.
   double sum = 0;
   for (Candidate& c : candidates)
     sum += c.weight = std::exp(static_cast<double>(c.logit - candidates.front().logit));

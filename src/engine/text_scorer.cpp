@@ -11,10 +11,10 @@ namespace coppice {
 
 namespace {
 
-// How far ahead a token is looked for that does not follow at once.
+// Number of bytes after the cursor in which a token is searched.
 constexpr size_t kSearchBytes = 256;
 
-// Where `token` stands in `text` from `cursor` on; npos where it is not near.
+// The offset of `token` in `text`, searched from `cursor` on; npos if it does not begin within kSearchBytes.
 size_t Place(std::string_view text, size_t cursor, std::string_view token) {
   const std::string_view ahead = text.substr(cursor, token.size() + kSearchBytes);
   const size_t at = ahead.find(token);
@@ -78,7 +78,7 @@ ScoredText TextScorer::Score(std::span<const std::string> pieces, const RunContr
   for (const std::string& piece : pieces) text += piece;
   const EncodeOptions plain{.add_special = false, .parse_special = false};
   const std::vector<int32_t> ids = tokenizer_->Encode(text, plain);
-  // A model that knows a start of text gets one before each window.
+  // A model with a BOS token gets it before each window.
   const std::vector<int32_t> start = tokenizer_->Encode("", {.add_special = true, .parse_special = false});
   const bool has_bos = !start.empty() && tokenizer_->bos() == start.front();
   const int64_t bos = has_bos ? 1 : 0;

@@ -1,4 +1,4 @@
-// Another model's view of a text, for input compression.
+// Scores a text with a second model, for input compression.
 #pragma once
 
 #include <cstdint>
@@ -18,27 +18,27 @@ struct ScoredText {
   double flops = 0;
 };
 
-// What tokens of one tokenizer are worth, laid over the pieces of another. `worth` and `tokens` belong
-// together: a token's worth spreads evenly over its bytes, and a piece is worth what its bytes are. Tokens
-// need not spell the text exactly (a space put first, characters they do not know): what cannot be placed
-// goes to the text that the next token which can be placed skips. The sum stays, where `pieces` have any
-// byte.
+// Converts values of one tokenizer's tokens to values of another tokenizer's pieces. `worth` has the value of
+// each of `tokens`. A token's value spreads evenly over its bytes; a piece gets the sum of its bytes' values.
+// Tokens need not spell the text exactly (an added first space, unknown characters): the value of a token
+// that does not match the text goes to the bytes up to the end of the next token that does. The sum of all
+// values is preserved, unless `pieces` has no bytes.
 std::vector<float> LayOver(std::span<const double> worth, std::span<const std::string> tokens,
                            std::span<const std::string> pieces);
 
 class TextScorer {
  public:
-  // Tokens that the model sees at once, the context it was trained for permitting. A longer text is read in
-  // windows that begin kOverlap tokens before what they score.
+  // Number of tokens that the model reads at once, limited by the context it was trained for. A longer text
+  // is read in windows. Each begins kOverlap tokens before the tokens that it scores.
   static constexpr int64_t kWindow = 2048;
   static constexpr int64_t kOverlap = 512;
 
-  // `path` as Engine::Load takes it. Throws Error, naming it, also where it has no tokenizer.
+  // `path`: as for Engine::Load. Throws Error, naming `path`, also if the model has no tokenizer.
   TextScorer(const std::string& path, int64_t tile_rows);
 
   const std::string& path() const { return path_; }
-  // `control.progress` is told the share that is done. Throws Cancelled. Its memory is its own, so several
-  // may score in turns (RunControl::pause).
+  // `control.progress` gets the share done. Throws Cancelled. Each call allocates its own workspace, so
+  // several calls may take turns (RunControl::pause).
   ScoredText Score(std::span<const std::string> pieces, const RunControl& control, Backend& be) const;
 
  private:

@@ -1,9 +1,9 @@
-// Request::least_confidence: a pruned answer that the model itself is not sure of is answered densely.
+// Request::least_confidence: replaces a pruned answer by a dense one if the model's confidence is low.
 //
-// The signal is the mean log-probability of the likeliest token over the answer's first kHeldTokens tokens.
-// Of pruned answers on real weights it tells right from wrong (docs/quality.md); what share of attention was
-// dropped does not. Nothing is shown before the verdict. The dense run takes over the states below the
-// method's first choice, so it computes the layers from there on alone.
+// The confidence is the mean log-probability of the likeliest token over the answer's first kHeldTokens
+// tokens. On real weights it separates right pruned answers from wrong ones (docs/quality.md); the share of
+// dropped attention does not. The caller gets no token before the decision. The dense run reuses the states
+// below the method's first choice, so it computes only the layers above.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -19,16 +19,16 @@ namespace coppice {
 
 namespace {
 
-constexpr int64_t kHeldTokens = 8;  // as long as the answers that the signal was measured on
+constexpr int64_t kHeldTokens = 8;  // the length of the answers on which the confidence was measured
 
 using Clock = std::chrono::steady_clock;
 
-// Keeps what a run tells until the verdict.
+// Holds back a run's callbacks until the decision.
 class HeldAnswer {
  public:
   explicit HeldAnswer(const Request& request) : request_(request), start_(Clock::now()) {}
 
-  // The request whose callbacks are held.
+  // The request with callbacks that are held back.
   Request Held() {
     Request held = request_;
     held.least_confidence = 0;
@@ -58,7 +58,8 @@ class HeldAnswer {
     return held;
   }
 
-  // The verdict, and what was held where it is good. False where the generation shall end.
+  // Decides whether the answer is trusted, and if so makes the calls held back. Returns false if the
+  // generation must end.
   bool Decide() {
     if (decided_) return true;
     decided_ = true;
@@ -72,7 +73,7 @@ class HeldAnswer {
     return true;
   }
 
-  bool active = false;  // some method acts; a dense answer is trusted
+  bool active = false;  // some method acts; otherwise the answer is dense, and trusted
   bool trusted() const { return trusted_; }
   double confidence() const { return std::exp(sum_ / static_cast<double>(count_)); }
   double released_ms() const { return released_ms_; }
@@ -97,7 +98,7 @@ class HeldAnswer {
 }  // namespace
 
 Answer Engine::GenerateTrusted(const Request& request) {
-  // Where the engine keeps no documents, the states live as long as the request.
+  // Without a document cache for this request, the states live as long as the request.
   std::optional<DocumentCache> own;
   DocumentCache* documents = request.use_documents ? documents_.get() : nullptr;
   if (documents == nullptr) {

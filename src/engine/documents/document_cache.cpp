@@ -25,11 +25,11 @@ bool BeginsWith(std::span<const int32_t> tokens, std::span<const int32_t> beginn
   return InCommon(tokens, beginning) == static_cast<int64_t>(beginning.size());
 }
 
-// More than any disk holds. A sparse file may claim up to 2^63 bytes, and the sum of two such claims
+// More than any disk holds. A sparse file may report up to 2^63 - 1 bytes, and the sum of two such sizes
 // overflows.
 constexpr uintmax_t kMostFileBytes = uintmax_t{1} << 50;
 
-// The work that lies below a point, per token, in half layers.
+// The work per token below a point, in half layers.
 int64_t DepthOf(LayerPoint point) { return 2 * int64_t{point.layer} + (point.after_attention ? 1 : 0); }
 
 }  // namespace
@@ -46,7 +46,7 @@ DocumentCache::~DocumentCache() {
   if (!writer_.joinable()) return;
   try {
     Flush();
-  } catch (const std::bad_alloc&) {  // what cannot even be queued is lost
+  } catch (const std::bad_alloc&) {  // entries that could not be queued are lost
   }
   {
     const Lock lock(mutex_);
@@ -63,7 +63,7 @@ const PrefixFormat& DocumentCache::Format() {
 
 void DocumentCache::ReadFolder() {
   const std::vector<std::string> paths = DocumentFilesIn(options_.folder);
-  if (!paths.empty()) Format();  // its errors are not the files'
+  if (!paths.empty()) Format();  // outside the try block: errors of Format() are not file errors
   for (const std::string& path : paths) {
     auto entry = std::make_shared<Entry>();
     entry->file = path;
@@ -74,7 +74,7 @@ void DocumentCache::ReadFolder() {
       entry->point = head.point;
       entry->complete = head.complete;
       entry->file_bytes = head.file_bytes;
-    } catch (const Error&) {  // another engine's, or damaged: it takes room, and goes when that is wanted
+    } catch (const Error&) {  // another engine's file, or damaged: evicted when its space is needed
       std::error_code gone;
       const uintmax_t bytes = std::filesystem::file_size(path, gone);
       if (gone) continue;
@@ -87,7 +87,7 @@ void DocumentCache::ReadFolder() {
   RemoveUnwanted(lock);
 }
 
-// The first of the entries that save the most; of equals the one used last.
+// The entry that saves the most work; of equal entries the most recently used one.
 DocumentCache::EntryPtr DocumentCache::Best(std::span<const int32_t> tokens, const PrefixRules& rules,
                                             const PrefixOwner& owner, int64_t* rows) const {
   EntryPtr best;
@@ -120,7 +120,7 @@ DocumentCache::EntryPtr DocumentCache::MostShared(std::span<const int32_t> token
   return most;
 }
 
-// Pauses instead of waiting for good: the thread that reads may itself wait for this one's turn to end.
+// Pauses between short waits: the reading thread may itself be waiting for this thread's turn to end.
 void DocumentCache::WaitWhileLoading(const Entry& entry, Lock& lock, const RunControl& control) {
   while (entry.loading) {
     lock.unlock();
@@ -133,7 +133,7 @@ void DocumentCache::WaitWhileLoading(const Entry& entry, Lock& lock, const RunCo
 PrefixState DocumentCache::Read(const Entry& entry, const std::string& path,
                                 const RunControl& control) const {
   PrefixState state = ReadPrefixFile(path, format_, INT64_MAX, control);
-  // The name is made from owner and tokens, but somebody may have put another file there.
+  // The file's name encodes owner and tokens, but another file may have replaced it.
   if (state.tokens != entry.tokens || state.owner != entry.owner)
     throw Error("[documents] {}: was exchanged", path);
   MarkDocumentUsed(path);
@@ -142,7 +142,7 @@ PrefixState DocumentCache::Read(const Entry& entry, const std::string& path,
 
 std::shared_ptr<const PrefixState> DocumentCache::StateOf(const EntryPtr& entry, Lock& lock,
                                                           const RunControl& control) {
-  WaitWhileLoading(*entry, lock, control);  // what another request reads serves both
+  WaitWhileLoading(*entry, lock, control);  // one read serves all requests that wait for it
   if (entry->state || entry->file.empty()) return entry->state;
   const std::string path = entry->file;
   entry->loading = true;
@@ -154,7 +154,7 @@ std::shared_ptr<const PrefixState> DocumentCache::StateOf(const EntryPtr& entry,
     state = std::make_shared<const PrefixState>(Read(*entry, path, control));
   } catch (const Cancelled&) {
     is_cancelled = true;
-  } catch (...) {  // whatever it is, others may wait for the end of the loading
+  } catch (...) {  // any exception: other threads may be waiting until `loading` is false
     error = std::current_exception();
   }
   lock.lock();
@@ -162,7 +162,7 @@ std::shared_ptr<const PrefixState> DocumentCache::StateOf(const EntryPtr& entry,
   changed_.notify_all();
   if (is_cancelled) throw Cancelled();
   if (error) {
-    if (!entry->forgotten) NoteError(error, path);  // else somebody removed the file on purpose
+    if (!entry->forgotten) NoteError(error, path);  // else the cache itself removed the file
     Forget(entry);
     return nullptr;
   }
@@ -203,7 +203,8 @@ void DocumentCache::Put(std::shared_ptr<const PrefixState> state) {
   entry->point = state->point;
   entry->complete = state->complete;
   entry->state = std::move(state);
-  // `a` does all that `b` can do; for what a cancelled prefill left, a later point is always better.
+  // True if `a` serves every prompt that `b` serves. If `b` is from a cancelled prefill, any later point will
+  // do.
   const auto replaces = [](const Entry& a, const Entry& b) {
     return (a.point == b.point || (!b.complete && a.point > b.point)) && BeginsWith(a.tokens, b.tokens);
   };
@@ -301,7 +302,7 @@ void DocumentCache::Remove(std::string path) noexcept {
   }
 }
 
-// Gives the lock up while it removes.
+// Releases the lock while it removes files.
 void DocumentCache::RemoveUnwanted(Lock& lock) {
   const std::vector<std::string> paths = std::exchange(unwanted_, {});
   if (paths.empty()) return;
@@ -318,13 +319,13 @@ bool DocumentCache::CanWrite(const Entry& entry) const {
 }
 
 void DocumentCache::Queue(const EntryPtr& entry) {
-  queue_.push_back(entry);  // first: where there is no memory for it, nobody would ever write the entry
+  queue_.push_back(entry);  // before `queued` is set: push_back may throw, and the entry is then not queued
   entry->queued = true;
   changed_.notify_all();
 }
 
-// What waits to be written does not count, as long as it is no more than the cache itself: a disk that does
-// not keep up costs entries, not memory.
+// Entries that wait to be written do not count, but may together take at most memory_bytes more. With a slow
+// disk the cache therefore loses entries instead of using more memory.
 void DocumentCache::MakeRoomInMemory() {
   int64_t held = 0;
   int64_t leaving = 0;
@@ -380,7 +381,7 @@ void DocumentCache::NoteError(const std::exception_ptr& error, const std::string
   }
   try {
     if (options_.on_error) options_.on_error(stats_.last_error);
-  } catch (const std::exception&) {  // the cache goes on
+  } catch (const std::exception&) {  // an error of the callback does not stop the cache
   }
 }
 
@@ -434,7 +435,7 @@ void DocumentCache::WriteEntry(const EntryPtr& entry, Lock& lock) {
     std::error_code gone;
     bytes = static_cast<int64_t>(std::filesystem::file_size(path, gone));
     if (gone) throw Error("[documents] {}: is gone again", path);
-  } catch (...) {  // also where there is no memory: the thread must go on
+  } catch (...) {  // any exception, bad_alloc too: the writer thread must continue
     error = std::current_exception();
   }
   lock.lock();

@@ -1,14 +1,14 @@
 // The document cache: prefixes (model/prefix.h) of earlier prompts, in memory first, then on disk.
 //
-// A prompt takes over from the entry that saves it the most: the longest beginning in common, times the
-// layers that the entry's point lies above. Any length will do, so turns of a conversation and questions
-// about one document find each other without being declared. Entries do not belong to a method: what a dense
-// run left serves nobody but dense runs, because no hidden states were kept, and what a pruned run left
-// serves every run whose first choice is not earlier.
+// A prompt reuses the entry that saves the most work: the length of the common prefix times the number of
+// layers below the entry's point. No minimum granularity applies, so turns of a conversation and questions
+// about one document share entries without being declared. Entries do not belong to a method. An entry of a
+// dense run serves only dense runs, because it has no hidden states. An entry of a pruned run serves every
+// run whose first choice is not earlier than the entry's point.
 //
-// Entries have an owner, and only requests of the same owner ever learn of them: whether a text was taken
-// over shows in a request's time and in the number of cached tokens, so a shared cache would tell one client,
-// token by token, what another one asked.
+// Each entry has an owner and serves only requests of that owner. A request's time and its number of cached
+// tokens reveal whether a text was reused, so a shared cache would reveal one client's prompts to another
+// client, token by token.
 #pragma once
 
 #include <condition_variable>
@@ -29,13 +29,13 @@
 namespace coppice {
 
 struct DocumentCacheOptions {
-  int64_t memory_bytes = int64_t{4} << 30;  // what is used least leaves first
-  std::string folder = {};                  // where it goes then; empty: it is gone
-  int64_t disk_bytes = int64_t{16} << 30;   // of the files in `folder`, those of other models too
-  int64_t least_taken = 64;                 // fewer tokens in common are computed again
+  int64_t memory_bytes = int64_t{4} << 30;  // beyond it, the least recently used entries are evicted
+  std::string folder = {};                  // evicted entries are written here; empty: they are lost
+  int64_t disk_bytes = int64_t{16} << 30;   // limit on all files in `folder`, also those of other models
+  int64_t least_taken = 64;                 // shorter common prefixes are not reused
   int64_t least_new = 256;  // minimum number of new tokens before a longer prefix gets its own entry
-  // Gets each error of a file; called under the cache's lock, so it must be quick and must not call the
-  // cache.
+  // Gets each file error. The cache holds its lock during the call, so the function must be quick and must
+  // not call the cache.
   std::function<void(const std::string&)> on_error = {};
 };
 
@@ -46,64 +46,65 @@ struct DocumentCacheStats {
   int64_t hits = 0;
   int64_t misses = 0;
   int64_t tokens_taken = 0;
-  int64_t errors = 0;      // of files that could not be written or were not used
-  std::string last_error;  // of a file that could not be written or was not used; empty where none
+  int64_t errors = 0;      // number of failed writes and reads of files
+  std::string last_error;  // the message of the last of these; empty if there was none
 };
 
 // Thread-safe. One lock guards the list of entries and is never held while a file is read or written.
 class DocumentCache {
  public:
-  // `format` is asked once, when the first file is written or read: it may read the whole model. Throws Error
-  // where the folder cannot be used.
+  // Calls `format` once, when it writes or reads the first file, because `format` may read the whole model.
+  // Throws Error if the folder cannot be used.
   DocumentCache(DocumentCacheOptions options, std::function<PrefixFormat()> format);
-  // Writes what the folder lacks.
+  // Writes the entries that have no file yet.
   ~DocumentCache();
   DocumentCache(const DocumentCache&) = delete;
   DocumentCache& operator=(const DocumentCache&) = delete;
 
-  // What a prompt may take over. Reads a file where the entry is on disk alone; one that cannot be used is
-  // forgotten. While it reads, or waits for another thread that reads the same file, it pauses and can be
-  // cancelled.
+  // Returns the prefix that a prompt may reuse. Reads the entry's file if its states are not in memory, and
+  // forgets an entry whose file cannot be used. While Find reads, or waits for another thread that reads the
+  // same file, it calls `control.Pause`, which may throw Cancelled.
   PrefixUse Find(std::span<const int32_t> tokens, const PrefixRules& rules, const PrefixOwner& owner = {},
                  const RunControl& control = {});
-  // Whether the prefix of `bytes` that a prompt of `tokens` tokens would leave at `point` is worth keeping.
+  // Returns true if the cache should keep the prefix that a prompt of `tokens` tokens leaves at `point`.
+  // `bytes`: the size of that prefix. `found`: what the prompt itself reused.
   bool Wants(int64_t tokens, int64_t bytes, LayerPoint point, const PrefixUse& found) const;
   void Put(std::shared_ptr<const PrefixState> state);
 
-  // One entry as a file of the caller's choosing: of the entries that share tokens with the prompt, the one
-  // that shares most. Throw Error, the cache as it was, where there is none, and where the file cannot be
-  // written or read.
+  // Save writes one entry to a file of the caller's choosing: the entry with the longest common prefix with
+  // the prompt. Restore adds the entry of such a file. Both throw Error, and leave the cache unchanged, if
+  // there is no such entry or the file cannot be written or read.
   struct Saved {
     int64_t tokens = 0;
     int64_t bytes = 0;
   };
-  // `most_bytes`: larger states are refused before anything is written.
+  // Refuses states of more than `most_bytes` before it writes anything.
   Saved Save(std::span<const int32_t> tokens, const std::string& path, const PrefixOwner& owner = {},
              int64_t most_bytes = INT64_MAX);
-  // `latest`: the first choice of the method that the states shall serve; states from behind it are refused,
-  // and so are those whose owner has another key.
+  // `latest`: the first choice of the method that will use the states. Refuses states at a later point, and
+  // states whose owner has another key.
   Saved Restore(const std::string& path, LayerPoint latest = kNoPoint, uint64_t key = 0);
-  // Forgets the entries that hold nothing but tokens of this prompt, and removes their files. Returns the
-  // number of tokens of the longest one.
+  // Forgets the entries whose tokens are a prefix of this prompt, and removes their files. Returns the number
+  // of tokens of the longest such entry.
   int64_t Erase(std::span<const int32_t> tokens, const PrefixOwner& owner = {});
 
-  // Waits until the folder has what it is to have, and no more.
+  // Writes the entries that have no file yet, and waits until all pending writes and removals are done.
   void Flush();
   DocumentCacheStats stats() const;
 
  private:
   struct Entry {
     PrefixOwner owner;
-    std::vector<int32_t> tokens;  // empty for a file of another engine, which only counts
+    std::vector<int32_t> tokens;  // empty for a file that this engine cannot use: only its size counts
     LayerPoint point;
     bool complete = true;
-    std::shared_ptr<const PrefixState> state;  // null: on disk alone
-    std::string file;                          // empty: in memory alone
+    std::shared_ptr<const PrefixState> state;  // null: only on disk
+    std::string file;                          // empty: only in memory
     int64_t file_bytes = 0;
-    uint64_t used = 0;        // when, by clock_
-    bool queued = false;      // for the writer, or in its hands
+    uint64_t used = 0;        // value of clock_ at the last use
+    bool queued = false;      // waits for the writer, or is being written
     bool loading = false;     // its file is being read
-    bool unwritable = false;  // it was tried
+    bool unwritable = false;  // an attempt to write it failed
     bool forgotten = false;   // no longer in the list
 
     int64_t held_bytes() const { return state ? state->bytes() : 0; }
@@ -116,8 +117,8 @@ class DocumentCache {
   EntryPtr Best(std::span<const int32_t> tokens, const PrefixRules& rules, const PrefixOwner& owner,
                 int64_t* rows) const;
   EntryPtr MostShared(std::span<const int32_t> tokens, const PrefixOwner& owner) const;
-  // The entry's states, from its file where they are not in memory; null where they cannot be had. Gives the
-  // lock up while it reads.
+  // Returns the entry's states, read from its file if they are not in memory; null if reading fails. Releases
+  // the lock while it reads.
   std::shared_ptr<const PrefixState> StateOf(const EntryPtr& entry, Lock& lock,
                                              const RunControl& control = {});
   void WaitWhileLoading(const Entry& entry, Lock& lock, const RunControl& control);
@@ -142,13 +143,13 @@ class DocumentCache {
   std::once_flag format_made_;
   PrefixFormat format_;
 
-  std::mutex saving_;  // two saves under one name would write into one file
+  std::mutex saving_;  // held during Save: two saves to one name would write the same file
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::list<EntryPtr> entries_;
   std::list<EntryPtr> queue_;  // to be written, in order
   std::vector<std::string>
-      unwanted_;  // files that the writer removes: that takes long, so not under the lock
+      unwanted_;  // files that the writer removes, without the lock because removal is slow
   bool writing_ = false;
   bool removing_ = false;
   bool stopping_ = false;

@@ -17,7 +17,7 @@
 namespace coppice {
 
 void MakeDocumentFolder(const std::string& folder) {
-  // Private: with the tokenizer, its files can be turned back into prompts.
+  // Private: anyone with the tokenizer can turn these files back into prompts.
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
     throw Error("[documents] {}: cannot create: {}", folder, std::strerror(errno));
   std::error_code ignored;
@@ -46,7 +46,7 @@ std::vector<std::string> DocumentFilesIn(const std::string& folder) {
   return paths;
 }
 
-// Not by the file system's own clock, which may stand still for milliseconds.
+// Sets the time explicitly: the file system's own clock may not advance for some milliseconds.
 void MarkDocumentUsed(const std::string& path) {
   struct timespec now {};
   clock_gettime(CLOCK_REALTIME, &now);

@@ -1,5 +1,5 @@
-// The folder that a document cache keeps its files in: who may read it, what is there, and in which order it
-// was used.
+// The folder of a document cache's files: its permissions, its contents, and the order in which the files
+// were used.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@ namespace coppice {
 
 inline constexpr std::string_view kPrefixSuffix = ".prefix";
 
-// Makes the folder where there is none. Throws Error where it cannot be made or written.
+// Creates the folder if it does not exist. Throws Error if it cannot be created or written.
 void MakeDocumentFolder(const std::string& folder);
-// Removes what WritePrefixFile() (model/prefix_file.h) left half written in a folder where its process was
-// killed.
+// Removes the unfinished files that WritePrefixFile() (model/prefix_file.h) left in a folder when its process
+// was killed.
 void RemoveUnfinishedPrefixFiles(const std::string& folder);
-// Paths of the cache's files, those used longest ago first. Unfinished ones are removed.
+// Returns the paths of the cache's files, least recently used first. Removes unfinished files.
 std::vector<std::string> DocumentFilesIn(const std::string& folder);
-// The order of use outlives the process.
+// Records the time of use in the file's modification time, so that the order of use survives the process.
 void MarkDocumentUsed(const std::string& path);
 
 }  // namespace coppice

@@ -10,7 +10,7 @@ PrefixRun::PrefixRun(DocumentCache* cache, const Request& request, const ModelSh
   if (cache == nullptr) return;
   const auto count = static_cast<int64_t>(request.tokens.size());
   const PrefixRules rules = RulesOf(pass.policy, shape.layers, count);
-  if (rules.point == LayerPoint()) return;  // the method looks at the whole prompt from the start
+  if (rules.point == LayerPoint()) return;  // the method chooses before layer 0: nothing can be reused
   sequence_.prefix = cache->Find(request.tokens, rules, request.documents_owner, pass.control);
   const int64_t bytes = PrefixBytes(shape, sequence_.layers.front().cache.dtype(), rules.point, count);
   if (cache->Wants(count, bytes, rules.point, sequence_.prefix)) {

@@ -1,4 +1,4 @@
-// What one request takes from the document cache, and what it leaves there.
+// What one request reuses from the document cache, and what it adds to the cache.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace coppice {
 
-// Stands beside a sequence from before its prefill until after it. Without a cache it does nothing.
+// Lives from before a sequence's prefill until after it. Does nothing without a cache.
 class PrefixRun {
  public:
   PrefixRun(DocumentCache* cache, const Request& request, const ModelShape& shape, const Pass& pass);
@@ -18,7 +18,8 @@ class PrefixRun {
   PrefixRun(const PrefixRun&) = delete;
   PrefixRun& operator=(const PrefixRun&) = delete;
 
-  // The prefill is done or was cancelled: what it computed goes to the cache. Not after an error.
+  // Puts what the prefill computed into the cache. Call it after the prefill ended or was cancelled, but not
+  // after an error.
   void Keep();
 
  private:
