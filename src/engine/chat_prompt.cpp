@@ -23,7 +23,7 @@ namespace {
 // Characters that occur in no message.
 struct Marks {
   std::string begin, end;  // of a message's text
-  std::string plain;       // no control token may begin at the byte after it
+  std::string plain;       // the byte after it is plain text, not part of a control token
 };
 
 // Characters of the supplementary private use areas, of which there are more than 131,000.

@@ -225,7 +225,7 @@ void Engine::Account(Run& run, Answer& answer) const {
   answer.ledger = std::move(ledger);
 }
 
-// Adds the names and texts to the trace, which the model does not know.
+// Adds to the trace the model's path, the spec, the backend and the text of each token.
 void Engine::NameTrace(const Request& request, const Answer& answer, Trace& trace) const {
   trace.model = store_->path();
   trace.spec = answer.prune_spec;

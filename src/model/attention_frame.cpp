@@ -6,10 +6,10 @@ namespace coppice {
 
 namespace {
 
-// The kv heads of one call: as many as take some tenths of a second at 100 GFLOP/s per thread, because a run
-// cannot be cancelled or paused within a call. A tile of 512 rows over 32k keys with the heads of a 7b shape
-// is 275 GFLOP. The cut is by heads and not by rows, because a head's keys then pass through the CPU caches
-// once.
+// The number of kv heads per call, chosen so that a call takes some tenths of a second at 100 GFLOP/s per
+// thread: a run cannot be cancelled or paused within a call. A tile of 512 rows over 32k keys with the heads
+// of a 7b shape is 275 GFLOP. Calls divide heads, not rows, so that each head's keys pass through the CPU
+// caches once.
 int HeadsOfCall(const AttentionInput& in, int threads) {
   constexpr double kFlopsOfThread = 25e9;
   const AttentionShape& s = in.shape;
@@ -19,7 +19,7 @@ int HeadsOfCall(const AttentionInput& in, int threads) {
   return heads >= s.kv_heads ? s.kv_heads : std::max(1, static_cast<int>(heads));
 }
 
-// Without the keys behind the tile's last position, which none of its queries may attend.
+// Removes the keys after the tile's last position, which none of its queries may attend.
 AttentionInput Visible(AttentionInput in) {
   const auto end =
       std::upper_bound(in.key_positions.begin(), in.key_positions.end(), in.query_positions.back());

@@ -1,4 +1,4 @@
-// What one layer's attention works on, apart from its queries.
+// The input of one layer's attention, apart from its queries.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,22 @@ struct AttentionFrame {
   TensorView keys;
   TensorView values;
   std::vector<std::span<const int32_t>> key_positions;  // one list, or one per kv head
-  std::vector<int32_t> query_positions;                 // of all rows of the stream, as they attend
+  std::vector<int32_t> query_positions;                 // where each row of the stream attends
 
   bool ragged() const { return key_positions.size() > 1; }
   std::span<const int32_t> KeyPositions(int kv_head) const {
     return key_positions[ragged() ? static_cast<size_t>(kv_head) : 0];
   }
-  // `queries` belong to the rows of the stream from `first_row` on.
+  // `queries`: those of the stream's rows from `first_row` on.
   AttentionInput Input(const TensorView& queries, int64_t first_row) const;
 };
 
-// `count` kv heads from `kv_head` on, and the query heads that read them, as a layer of its own.
+// The part of `in` for the `count` kv heads from `kv_head` on and for the query heads that share them.
 AttentionInput HeadInput(const AttentionInput& in, int kv_head, std::span<const int32_t> key_positions,
                          int count = 1);
 
-// Dense attention of the queries of one tile, some heads at a time, so that other sequences get a turn in
-// between.
+// Computes dense attention for the queries of one tile. Large tiles are computed a few heads at a time, with
+// control.Pause() in between.
 void Attend(const AttentionFrame& frame, const AttentionInput& in, ProductKind kind, MutableTensorView out,
             const RunControl& control, Backend& be);
 

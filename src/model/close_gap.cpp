@@ -18,8 +18,8 @@ int64_t RowsBeforeLastGap(const LayerCache& cache) {
   return 0;
 }
 
-// Copies the keys of rows that are before a gap for the first time. They have not moved yet, so their keys
-// are as first written.
+// Copies the keys of rows that are before a gap for the first time. These rows have not moved yet, so their
+// keys are as first written.
 void Remember(const LayerCache& cache, int64_t rows, SinkKeys& sinks) {
   const auto known = static_cast<int64_t>(sinks.positions.size());
   COPPICE_CHECK(known <= rows);
@@ -51,7 +51,7 @@ void CloseGap(LayerCache& cache, SinkKeys& sinks, int head_dim, const RopeTable&
     cache.SetPosition(i, position);
     DequantizeRow(cache.dtype(), sinks.keys.view().RowBytes(i), keys.mutable_view().Row<float>(i));
   }
-  if (rope.cos.empty()) return;  // ALiBi needs the positions alone
+  if (rope.cos.empty()) return;  // with ALiBi, keys do not depend on positions
   RotateFurther(keys.mutable_view(), head_dim, offsets, rope, be);
   be.Convert(keys.view(), cache.mutable_keys().Rows(0, rows));
 }

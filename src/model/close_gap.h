@@ -1,4 +1,4 @@
-// Positions as slots of the cache (StreamingLLM).
+// Numbers the rows of a cache by slot instead of by position (StreamingLLM).
 #pragma once
 
 #include "kernels/backend.h"
@@ -7,10 +7,10 @@
 
 namespace coppice {
 
-// Moves the rows before the last gap in the cache's positions up to the row after it: they get the positions
-// right below that row's, and their keys are rotated to there. Attention depends on differences of positions
-// alone, so this equals numbering all rows by slot. `sinks` keeps the keys as first written, and every later
-// rotation starts from those, so that rounding errors do not add up. Does nothing if there is no gap.
+// Closes the last gap in the cache's positions: the rows before the gap get the positions right below that of
+// the row after it, and their keys are rotated to match. Attention depends only on differences of positions,
+// so this equals numbering all rows by slot. `sinks` keeps these keys as first written; every rotation starts
+// from them, so that rounding errors do not add up. Does nothing if there is no gap.
 void CloseGap(LayerCache& cache, SinkKeys& sinks, int head_dim, const RopeTable& rope, Backend& be);
 
 }  // namespace coppice

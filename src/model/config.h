@@ -26,7 +26,7 @@ struct RopeConfig {
   double high_freq_factor = 4;  // llama3
   double beta_fast = 32;        // yarn
   double beta_slow = 1;         // yarn
-  double attention_factor = 0;  // yarn: of cos and sin; 0: 0.1 ln(factor) + 1
+  double attention_factor = 0;  // yarn: multiplies cos and sin; 0: 0.1 ln(factor) + 1
 };
 
 struct ModelConfig {
@@ -35,9 +35,9 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   NormKind norm = NormKind::kRms;
   FfnKind ffn = FfnKind::kSwiGlu;
-  RopeConfig rope;  // unless the model has ALiBi
+  RopeConfig rope;  // unused if the model has ALiBi
   bool qkv_bias = false;
-  bool all_biases = false;      // every product and norm has one (BLOOM)
+  bool all_biases = false;      // every linear map and norm has a bias (BLOOM)
   bool embedding_norm = false;  // a norm right after the embedding (BLOOM)
   bool tied_head = false;       // the output head is the embedding
   bool hf_names = false;        // Hugging Face's tensor names, and its order in BLOOM's fused q, k, v

@@ -1,10 +1,10 @@
-// A pre-norm decoder layer, over tiles of the stream. The policy is asked where its answers act.
+// A pre-norm decoder layer, over tiles of the stream. The layer asks the policy where an answer takes effect.
 //
 //   q, k, v = norm(x) W_qkv
 //   x'      = x + softmax(q k^T / sqrt(c)) v W_o
 //   x''     = x' + FFN(norm(x'))
 //
-// layer_attention.cpp has the attention, with what a policy may see and choose there.
+// layer_attention.cpp has the attention, including the policy's scores, patterns and evictions.
 #include "model/layer.h"
 
 #include <cmath>

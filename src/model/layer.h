@@ -34,10 +34,10 @@ class Layer {
   virtual void Attention(Stream& x, const Pass& pass) const;
   virtual void Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const;
 
-  // What the policy must see after this attention.
+  // The scores that the policy needs after this attention.
   Needs NeedsOf(const Stream& x, const Pass& pass) const;
   bool AsksPattern(const Stream& x, const Pass& pass) const;
-  // Asks for the pattern of the queries and keys in `in`. Empty: dense.
+  // Asks the policy for the pattern of the queries and keys in `in`. An empty pattern means dense attention.
   SparsePattern AskPattern(const Stream& x, const AttentionInput& in, const Pass& pass) const;
   bool LastRowOnly(const Stream& x) const { return x.last_row_only() && index_ + 1 == config_.shape.layers; }
 

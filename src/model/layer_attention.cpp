@@ -180,7 +180,7 @@ TensorView Layer::Queries(Stream& x, const Tile& tile, const Pass& pass) const {
   return q;
 }
 
-// In decode the pattern is for the current token alone: few other rows run, if any.
+// In decode only the current token has a pattern: few other rows run, if any.
 SparsePattern Layer::ChoosePattern(Stream& x, const std::vector<Tile>& tiles, const AttentionFrame& frame,
                                    const Pass& pass) const {
   if (!AsksPattern(x, pass) || frame.ragged()) return {};

@@ -1,4 +1,4 @@
-// Everything that one sequence keeps for one layer.
+// The state of one sequence in one layer.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace coppice {
 
-// The keys of the first tokens as they were first written, for a method that moves them (StreamingLLM).
+// The keys of the first tokens as first written, for a method that moves these tokens (StreamingLLM).
 struct SinkKeys {
   Tensor keys;                     // [rows, kv_heads * head_dim] in the cache's type
   std::vector<int32_t> positions;  // their original positions

@@ -13,7 +13,7 @@ struct LayerCounts {
   int64_t kv_rows = 0;     // n_l: rows with a key and value computed here
   int64_t query_rows = 0;  // rows that went through q, attention and o; n_l, but 1 in the last layer
   int64_t ffn_rows = 0;    // m_l
-  int64_t taken_over = 0;  // rows before those, with keys reused from an earlier prompt
+  int64_t taken_over = 0;  // rows before these, whose keys are reused from an earlier prompt
   double density = 1;      // share of causal attention's query-key pairs that was computed
 };
 
@@ -43,8 +43,8 @@ double DensePrefillFlops(const ModelShape& shape, int64_t tokens);
 
 // The parts of a prefill, which run at different speeds.
 struct PrefillFlops {
-  double products = 0;     // of many rows with packed weights; selection_flops too
-  double single_rows = 0;  // of the last position alone: the last layer's q, o and FFN, and the head
+  double products = 0;     // of many rows with packed weights; includes selection_flops
+  double single_rows = 0;  // of only the last position: the last layer's q, o and FFN, and the head
   double attention = 0;
 
   double total() const { return products + single_rows + attention; }
@@ -73,17 +73,17 @@ class Ledger {
   double flops_dense() const { return prefill_flops_dense() + decode_flops_dense_; }
 
   double selection_flops = 0;   // of a second model that chose this prompt's tokens; in prefill_flops()
-  int64_t cached_tokens = 0;    // of the prompt, reused from an earlier one
+  int64_t cached_tokens = 0;    // prompt tokens reused from an earlier prompt
   int64_t kv_bytes = 0;         // held at the end of the run
   int64_t kv_bytes_dense = 0;   // what a dense run would hold
   int64_t aux_bytes = 0;        // parked hidden states at the end of the run
-  int64_t cold_bytes = 0;       // keys and values in the cold tier alone, at the end of the run
-  int64_t peak_kv_bytes = 0;    // the most that keys and values took at the end of a step
-  int64_t peak_held_bytes = 0;  // the most that they and parked states took together, likewise
+  int64_t cold_bytes = 0;       // keys and values that only the cold tier holds at the end of the run
+  int64_t peak_kv_bytes = 0;    // maximum of keys and values, over the ends of prefill and of each step
+  int64_t peak_held_bytes = 0;  // the same maximum for keys, values and parked states together
   int64_t revived = 0;          // tokens that returned; a token counts each time
   int64_t swaps = 0;            // times that blocks moved between memory and the cold tier
   int64_t blocks_written = 0;   // to the cold tier; a block counts once per layer
-  int64_t blocks_loaded = 0;    // from it, likewise
+  int64_t blocks_loaded = 0;    // from the cold tier; a block counts once per layer
 
  private:
   ModelShape shape_;

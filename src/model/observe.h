@@ -1,4 +1,4 @@
-// From the queries and keys of one layer to the scores that a policy asked for.
+// Computes the scores that a policy asked for from one layer's queries and keys.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,9 @@ namespace coppice {
 // in groups of a fixed number of rows, so that they do not depend on the size of the tiles.
 class Observer {
  public:
-  // In decode only the last row is observed. `units` scores blocks of keys in decode, and so sees the queries
-  // of the prefill too; it may be null. The references must outlive the observer.
+  // In decode only the last row is observed. `units` (may be null) scores blocks of keys in decode; its last
+  // queries reach back into the prompt, so it gets the queries of the prefill too. The references must
+  // outlive the observer.
   Observer(Phase phase, const Needs& needs, const AttentionFrame& frame, UnitKeys* units, const Pass& pass);
 
   // Rows before this one are not observed.
@@ -44,15 +45,15 @@ class Observer {
   Workspace& ws_;
   Backend& be_;
   int64_t rows_;
-  int64_t tail_ = 0;  // rows of ws.tail_q: the last ones
+  int64_t tail_ = 0;  // number of last rows whose queries are in ws.tail_q
   int64_t first_row_ = 0;
   std::vector<int32_t> question_rows_;       // of the stream, ascending: their queries are in ws.question_q
-  std::vector<int32_t> question_positions_;  // where they are asked: moved to the prompt's end
+  std::vector<int32_t> question_positions_;  // of these rows, moved to the prompt's end
   bool sums_[2] = {};                        // column sums over all queries: over all heads, per kv head
   Tensor column_sums_[2];                    // [1, keys], [kv_heads, keys]
   Tensor part_;                              // one group's share of a column sum
   int64_t pending_ = 0;                      // rows in ws.sum_q
-  int64_t summed_ = 0;                       // rows that are in the sums
+  int64_t summed_ = 0;                       // rows already in the sums
 };
 
 }  // namespace coppice

@@ -1,4 +1,4 @@
-// One pass of a sequence through the model: what every layer of it works with.
+// What every layer uses during one pass of a sequence through the model.
 #pragma once
 
 #include "kernels/backend.h"
@@ -9,7 +9,7 @@
 
 namespace coppice {
 
-// Everything it refers to must outlive it. The same Pass may serve a prefill and the decode steps that
+// The referenced objects must outlive the Pass. One Pass may serve a prefill and the decode steps that
 // follow.
 struct Pass {
   TokenPolicy& policy;

@@ -56,7 +56,7 @@ int64_t TailOf(const Needs::Mass& mass, int64_t tokens) {
 
 PrefixRules RulesOf(const TokenPolicy& policy, int layers, int64_t tokens) {
   PrefixRules rules{.point = policy.FirstChoice()};
-  // After the last layer's attention a single row remains, and no policy chooses.
+  // After the last layer's attention only one row remains, so no policy chooses any more.
   if (rules.point >= LayerPoint{layers - 1, true}) rules.point = {layers, false};
   for (int l = 0; l < LayersWithKeys(rules.point); ++l) {
     const Needs needs = policy.NeedsAt(Phase::kPrefill, l);

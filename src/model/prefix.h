@@ -1,14 +1,14 @@
-// The partial-depth prefix: what later prompts with the same beginning can reuse of a prompt.
+// The partial-depth prefix: the states of a prompt that later prompts with the same beginning can reuse.
 //
 // Attention is causal, so the keys, values and hidden states of a prompt's first m tokens do not depend on
-// what follows. This holds up to the first point at which a method lets the rest of the prompt decide: there
-// the question's queries score the document's tokens, and there all hidden states of the beginning are
-// needed. So a prefix consists of
+// what follows. This holds up to the first point at which a method's choice depends on the rest of the
+// prompt: there the question's queries score the document's tokens, and the run needs all hidden states of
+// the beginning. So a prefix consists of
 //   the keys and values of the layers below the point, and the hidden states X at the point.
-// A later prompt runs its own rows alone through these layers. At the point X joins them in front, and the
-// run continues as a fresh one. The kernels are batch invariant, so the result equals that of a fresh run,
-// bit for bit. In a dense run the point is after the last layer, and X is not needed: this is an ordinary
-// prefix cache.
+// A later prompt runs only its remaining rows through these layers. At the point, X is put in front of them,
+// and the run continues like one without a prefix. The kernels are batch invariant, so both give the same
+// result, bit for bit. In a dense run the point is after the last layer, and X is not needed: this is an
+// ordinary prefix cache.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@
 
 namespace coppice {
 
-// Whose prompt a prefix is of. A server with several API keys gives each of them its own; 0 means that there
-// is only one owner, or no salt.
+// The owner of a prefix. A server with several API keys has one owner for each key and salt. A `key` of 0
+// means that there is only one key; a `salt` of 0 means no salt.
 struct PrefixOwner {
   uint64_t key = 0;   // a hash of the API key
   uint64_t salt = 0;  // a hash of the request's cache_salt
@@ -55,10 +55,10 @@ inline int LayersWithKeys(LayerPoint point) { return point.layer + (point.after_
 // The size in bytes that a PrefixState of `tokens` tokens will have.
 int64_t PrefixBytes(const ModelShape& shape, DType cache_type, LayerPoint point, int64_t tokens);
 
-// What a policy allows a prompt to reuse, and to leave for later prompts.
+// What a policy allows a prompt to reuse from earlier prompts and to keep for later ones.
 struct PrefixRules {
-  // Up to here the states equal those of every other prompt with the same beginning. {0}: nothing can be
-  // reused.
+  // Up to this point the states equal those of every other prompt with the same beginning. {0}: nothing can
+  // be reused.
   LayerPoint point;
   int64_t tail = 1;  // number of rows at the end that must be computed, because their queries score
 };
@@ -77,15 +77,15 @@ void RestoreKeys(const PrefixUse& use, size_t layer, LayerCache& cache);
 // the beginning of its last layer form an incomplete prefix, from which a retry continues.
 class PrefixCapture {
  public:
-  // `layers`: of the model. `point` comes after the beginning of layer 0, where nothing has been computed
-  // yet.
+  // `layers`: the model's number of layers. `point` must be later than the beginning of layer 0, where
+  // nothing has been computed yet.
   PrefixCapture(LayerPoint point, int layers);
 
-  // The stream reached `at`. `hidden` [tokens, d]: all rows of the prompt, or empty while a reused prefix has
-  // not joined yet. `cache`: of the layer; it is read only if `at` is after the attention.
+  // Call it when the stream reaches `at`. `hidden` [tokens, d]: all rows of the prompt, or empty until a
+  // reused prefix has joined. `cache`: that of the layer; Reach reads it only if `at` is after the attention.
   void Reach(LayerPoint at, const TensorView& hidden, const LayerCache& cache);
 
-  // What was captured of a prefill of these tokens, or null. Call it once.
+  // Returns what was captured in the prefill of `tokens`, or null. Call it once.
   std::shared_ptr<const PrefixState> Take(std::vector<int32_t> tokens, const PrefixOwner& owner = {});
 
  private:

@@ -238,7 +238,7 @@ void WritePrefixFile(const PrefixState& state, const PrefixFormat& format, const
   std::memcpy(start.data(), &head, sizeof(Head));
   std::memcpy(start.data() + sizeof(Head), checksums.data(), checksums.size() * sizeof(uint64_t));
   const uint64_t of_head = ChecksumOf(start);
-  NewFile file(path, "prefix", NewFile::Mode::kOwnerOnly);  // tokens are as good as the prompt's text
+  NewFile file(path, "prefix", NewFile::Mode::kOwnerOnly);  // the tokens reveal the prompt's text
   file.Append(start);
   file.Append(std::as_bytes(std::span(&of_head, 1)));
   VisitSections(state, [&](std::span<const std::byte> section) { file.Append(section); });

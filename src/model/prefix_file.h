@@ -29,7 +29,7 @@ struct PrefixFormat {
   int64_t vocab = 0;
 };
 
-// What a file's head and tokens say of it.
+// The contents of a file's head and of its token section.
 struct PrefixHead {
   PrefixOwner owner;
   std::vector<int32_t> tokens;
@@ -38,7 +38,7 @@ struct PrefixHead {
   int64_t file_bytes = 0;
 };
 
-// Throws Error, naming the file, if it cannot be written; a file that was there before is then unchanged.
+// Throws Error, naming the file, if it cannot be written; an existing file is then unchanged.
 void WritePrefixFile(const PrefixState& state, const PrefixFormat& format, const std::string& path);
 
 // These throw Error, naming the file and the cause. They refuse a state of more than `most_bytes` before they

@@ -18,7 +18,7 @@ std::vector<int32_t> StoredTokens(const LayerState& layer) {
     std::set_union(stored.begin(), stored.end(), list.begin(), list.end(), std::back_inserter(both));
     stored = std::move(both);
   }
-  // Rows that CloseGap moved stand at slots; the trace names their tokens.
+  // Rows that CloseGap moved have slots as positions; the trace needs their original positions.
   std::copy(layer.sinks.positions.begin(), layer.sinks.positions.end(), stored.begin());
   return stored;
 }

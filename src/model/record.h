@@ -1,5 +1,5 @@
-// What a pass writes down: counts of rows in the ledger, and what happened to each token in the trace, if
-// there is one.
+// Records a pass: counts of rows in the ledger, and what happened to each token in the trace, if there is
+// one.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@ void RecordPrefillEnd(SequenceState& sequence);
 void RecordStepBegin(SequenceState& sequence, int32_t position);
 void RecordStepEnd(SequenceState& sequence);
 
-// The attention of the stream's current layer: rows that asked, keys they could attend, share of the pairs
-// computed.
+// Records the attention of the stream's current layer. `query_rows`: rows that attended. `keys`: keys that
+// they could attend. `density`: share of the pairs that was computed.
 void RecordAttention(Stream& x, int64_t query_rows, int64_t keys, double density);
-// The FFN of the stream's current layer, which is over.
+// Records the FFN of the stream's current layer, after it ran on `rows`.
 void RecordFfn(Stream& x, const TokenSet& rows);
 
-// In decode: the positions of `before` that are not in `after`. Both ascend.
+// Decode: records the positions of `before` that are not in `after`. Both ascend.
 void RecordRemoved(SequenceState& sequence, int layer, TraceEventKind kind, std::span<const int32_t> before,
                    std::span<const int32_t> after);
-// In decode: the positions that lie in the blocks, which ascend.
+// Decode: records the positions that lie in `blocks`, which ascend.
 void RecordBlocks(SequenceState& sequence, int layer, TraceEventKind kind, std::span<const int32_t> positions,
                   int block, std::span<const int32_t> blocks);
 

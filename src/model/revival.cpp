@@ -1,6 +1,5 @@
-// Where dropped tokens go and how they return: parking in the Aux cache, and in decode the choice of what is
-// attended, with the hidden states that return to the stream and the keys that move between memory and the
-// cold tier.
+// Parks dropped tokens in the Aux cache. In decode, applies the policy's choice of the attended tokens:
+// parked hidden states return to the stream, and keys move between memory and the cold tier.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -11,8 +10,8 @@
 
 namespace coppice {
 
-// A token that is parked higher up already has keys in the layers up to there: it is attended, but does not
-// return here.
+// A token that is parked at a later point already has keys in the layers below that point: this layer attends
+// it, but it does not return here.
 bool Stream::IsParkedAt(int32_t position, Place place) const {
   return sequence_.depth[static_cast<size_t>(position)] == place.depth && sequence_.aux.Has(position) &&
          sequence_.aux.FfnOwed(position) == place.ffn_owed;
@@ -86,7 +85,7 @@ void Stream::TakeBack(const std::vector<int32_t>& returning) {
 
 namespace {
 
-// Blocks of the prompt, ascending, of the positions for which `wanted`.
+// The prompt's blocks, ascending, that contain any of `positions` and for which `wanted` is true.
 template <typename Predicate>
 std::vector<int32_t> BlocksOf(std::span<const int32_t> positions, int64_t prompt_tokens, int block,
                               Predicate&& wanted) {
@@ -129,8 +128,8 @@ bool BeginSwapOfLayer(SequenceState& sequence, int l, int block, std::span<const
 
 }  // namespace
 
-// Starts the transfers of all layers up to the policy's next choice. They run beside the FFN and the next
-// layers; each layer waits for its own before it attends (LoadColdKeys).
+// Starts the transfers of all layers up to the policy's next choice. They run while the FFN and the next
+// layers compute; each layer waits for its own transfers before it attends (LoadColdKeys).
 void Stream::BeginSwap(const Pass& pass) {
   const int block = pass.policy.Facts().offload_block;
   attended_blocks_ = BlocksOf(attended_, sequence_.prompt_tokens, block, [](int32_t) { return true; });

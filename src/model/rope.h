@@ -42,7 +42,7 @@ class RopeTables {
 };
 
 // Rotates rows [rows, heads * head_dim] that RoPE has rotated before, each by its offset in positions:
-// rotations add up. YaRN's factor on cosines and sines is in them already, and is not applied again.
+// rotations add up. The rows already include YaRN's factor on cosines and sines, so it is not applied again.
 void RotateFurther(MutableTensorView rows, int head_dim, std::span<const int32_t> offsets,
                    const RopeTable& rope, Backend& be);
 

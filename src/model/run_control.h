@@ -8,7 +8,7 @@
 
 namespace coppice {
 
-// The model looks at all three between tiles.
+// The model uses all three between tiles.
 struct RunControl {
   // Gets the number of layers done, from 0 to `layers`, never falling. May be empty.
   std::function<void(double layers_done)> progress;

@@ -25,10 +25,10 @@ struct SequenceState {
 
   LayerState& layer(int l) { return layers[static_cast<size_t>(l)]; }
 
-  // Takes note of which of the prompt's tokens enter the model, and returns their positions: their own, or 0,
-  // 1, ... where `compact`.
+  // Records which of the prompt's tokens enter the model, and returns their positions: the original ones, or
+  // 0, 1, ... if `compact`.
   std::vector<int32_t> Enter(const TokenSet& entering, bool compact);
-  // Fills the caches with the rows that `prefix` takes over.
+  // Fills the caches with the rows that `prefix` reuses.
   void RestorePrefix();
   // Makes room in one layer's cache for `rows` rows of the prompt and an answer of usual length.
   void Reserve(int l, int64_t rows);
@@ -47,7 +47,7 @@ struct SequenceState {
   Ledger ledger;
   ColdOptions cold_options;
   TraceRecorder* trace = nullptr;  // may be null
-  // What the prompt reuses of an earlier one; the caller has checked it against RulesOf.
+  // What the prompt reuses from an earlier prompt. The caller has checked it against RulesOf.
   PrefixUse prefix;
   PrefixCapture* capture = nullptr;  // collects what later prompts may reuse; may be null
   int64_t prompt_tokens = 0;         // positions that the prompt takes
@@ -59,7 +59,7 @@ struct SequenceState {
   int64_t RoomForAnswer() const;
 };
 
-// Bytes that a token takes: its hidden state while it is parked, and its keys and values in one layer.
+// Bytes per token: of its parked hidden state, and of its keys and values in one layer.
 int64_t ParkedBytes(const ModelShape& shape, DType cache_type);
 int64_t LayerBytes(const ModelShape& shape, DType cache_type);
 

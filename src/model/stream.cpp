@@ -1,5 +1,5 @@
-// The rows of a prefill: the prefix that joins them, and the policy's choice of those that stay. What decode
-// does at the same points is in revival.cpp.
+// The rows of a prefill: a reused prefix joins them, and the policy chooses which of them stay. For decode,
+// revival.cpp applies the policy's choices.
 #include "model/stream.h"
 
 #include <cstring>
@@ -52,7 +52,7 @@ void Stream::Join() {
   hidden_ = std::move(all);
   positions_ = std::exchange(all_positions_, {});
   in_front_ = 0;
-  sequence_.prefix.state.reset();  // a cache may want the memory
+  sequence_.prefix.state.reset();  // the document cache may then free the memory
   Show();
 }
 
@@ -95,7 +95,7 @@ void Stream::Keep(const TokenSet& kept, Place place, const Pass& pass) {
 }
 
 void Stream::KeepLastOnly(Backend& be) {
-  in_front_ = 0;  // a prefix that still waits is not needed either
+  in_front_ = 0;  // a prefix that has not joined yet is not needed any more
   Compact(TokenSet::None(rows()).UnionLast(1), TokenSet::None(seen_.rows()).UnionLast(1), be);
 }
 

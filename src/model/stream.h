@@ -33,8 +33,8 @@ class Stream {
 
   // Begins a layer. The scores of layer l - 1 stay visible until layer l observes its own.
   void Enter(int layer);
-  // Prefill: the prefix joins the stream if it waited for this point, and the sequence's capture copies what
-  // it keeps. Enter calls it for the beginning of a layer.
+  // Prefill: at the reused prefix's point its hidden states join the stream. The sequence's capture copies
+  // the states that it keeps. Enter calls Reach for the beginning of a layer.
   void Reach(LayerPoint point);
   // Number of prefix positions reused from the cache. They already have keys in this layer; their hidden
   // states join the stream later. Until then policies see all positions, and must keep them all.
@@ -48,8 +48,8 @@ class Stream {
   // pruning.
   void KeepLastOnly(Backend& be);
 
-  // What this layer attends in decode: every token that has keys here, until the policy has chosen. From then
-  // on `attended`, ascending with the current token last, in these blocks of the cold tier.
+  // What this layer attends in decode: every token that has keys here until the policy has chosen, then the
+  // positions attended(), ascending, with the current token last.
   bool attends_all() const { return attends_all_; }
   std::span<const int32_t> attended() const { return attended_; }
   // Decode: waits until the attended keys of this layer are back from the cold tier.
@@ -57,19 +57,19 @@ class Stream {
 
   // Decode: records that the rows now have keys in `layers` layers.
   void SetDepth(int layers);
-  // The positions at which the rows attend: their own, or, if returned tokens shall see every attended token,
-  // later ones too, that of the current token. In a sliding window they then see what it sees.
+  // The positions at which the rows attend. kCausal: their own. kAppend: all at the current token's position,
+  // so returned tokens see every token that the current one sees, also within a sliding window.
   std::vector<int32_t> QueryPositions(ReviveMask mask) const;
 
  private:
-  // Where tokens are parked and return: how many layers hold their keys, and whether they still owe the last
-  // of these layers its FFN.
+  // The point at which tokens are parked and return: the number of layers that hold their keys, and whether
+  // they still need the FFN of the last of these layers.
   struct Place {
     int depth;
     bool ffn_owed;
   };
   void Keep(const TokenSet& kept, Place place, const Pass& pass);
-  // `kept` among the rows, `kept_seen` among what the policy sees.
+  // `kept`: a set of the stream's rows; `kept_seen`: the same tokens as a set of seen_'s rows.
   void Compact(const TokenSet& kept, const TokenSet& kept_seen, Backend& be);
   void Join();
   void Show();

@@ -1,4 +1,4 @@
-// Random weights in the shape of a real model, which cost the same arithmetic without a download.
+// Models with random weights in the shape of real models: the same arithmetic without a download.
 #pragma once
 
 #include <atomic>
@@ -33,8 +33,8 @@ struct SyntheticModel {
 SyntheticModel ParseShape(const std::string& text);
 std::vector<std::string> ShapeNames();
 
-// The bytes of one tensor. They depend on its name and shape alone, so the same model comes from a file and
-// from memory.
+// Fills in the bytes of one tensor. They depend only on its name, type and shape, so a model in a file equals
+// the same model in memory.
 void FillSynthetic(const SyntheticModel::TensorPlan& plan, std::span<std::byte> bytes,
                    const ThreadPool& pool);
 

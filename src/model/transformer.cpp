@@ -33,14 +33,14 @@ Stream Transformer::RunLayers(std::span<const int32_t> tokens, const Pass& pass,
 
   const bool compact = pass.policy.Facts().compact_positions;
   std::vector<int32_t> positions = sequence.Enter(pass.policy.Input(count, pass.backend), compact);
-  const int64_t reused = sequence.prefix.rows;  // these have keys already: the stream begins after them
+  const int64_t reused = sequence.prefix.rows;  // these rows already have keys: the stream begins after them
   if (reused > 0) sequence.RestorePrefix();
   positions.erase(positions.begin(), positions.begin() + reused);
   std::vector<int32_t> ids;
   for (int64_t i = reused; i < sequence.entered; ++i)
     ids.push_back(tokens[static_cast<size_t>(sequence.input[static_cast<size_t>(i)])]);
 
-  pass.workspace.kept.SetRoom(0);  // another run's, perhaps of another model
+  pass.workspace.kept.SetRoom(0);  // frees the weights kept by an earlier run, perhaps of another model
   RecordPrefillBegin(sequence, compact);
   Stream x(Phase::kPrefill, sequence, EmbedTokens(ids, pass.backend), std::move(positions), last_row_only);
   for (int l = 0; l < config_->shape.layers; ++l) {
@@ -53,8 +53,8 @@ Stream Transformer::RunLayers(std::span<const int32_t> tokens, const Pass& pass,
 
 namespace {
 
-// What decode steps may keep packed: the memory that pruning saves, so that the run holds no more than a
-// dense one, and in any case the weights of a small model.
+// The memory for packed weights that decode steps keep: what pruning saves, so that the run holds no more
+// than a dense run, but at least enough for the weights of a small model.
 int64_t RoomForWeights(const SequenceState& sequence) {
   constexpr int64_t kInAnyCase = int64_t{128} << 20;
   const LayerCache& cache = sequence.layers.front().cache;
@@ -67,7 +67,7 @@ int64_t RoomForWeights(const SequenceState& sequence) {
 
 void Transformer::Decode(int32_t token, const Pass& pass, Tensor& logits) const {
   SequenceState& sequence = pass.sequence;
-  // N, N + 1, ... however many tokens were pruned.
+  // N, N + 1, ...: does not depend on how many tokens were pruned.
   const auto position = static_cast<int32_t>(sequence.depth.size());
   COPPICE_CHECK(position < sequence.capacity);
   sequence.rope.Reach(position + 1);

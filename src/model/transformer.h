@@ -44,13 +44,13 @@ class Transformer {
   // again.
   void Prefill(std::span<const int32_t> tokens, const Pass& pass, Tensor& logits,
                bool all_logits = false) const;
-  // As Prefill, densely whatever the policy; also shows the logits of every position but the last, a tile at
-  // a time. logits becomes [1, vocab], bit for bit the result of a dense Prefill.
+  // As Prefill, but dense whatever the policy. Also calls `visit` with the logits of every position but the
+  // last, a tile at a time. logits becomes [1, vocab], bit for bit the result of a dense Prefill.
   void PrefillScored(std::span<const int32_t> tokens, const Pass& pass, Tensor& logits,
                      const LogitsVisitor& visit) const;
   // Runs one more token at the next position. logits becomes [1, vocab].
   void Decode(int32_t token, const Pass& pass, Tensor& logits) const;
-  // The probability of each of a text's tokens to this model, densely. Holds at most a tile of logits at
+  // Computes the log-probabilities of a text's tokens in a dense run. Holds at most one tile of logits at
   // once.
   TextScore Score(std::span<const int32_t> tokens, Workspace& ws, Backend& be,
                   const RunControl& control = {}) const;

@@ -1,4 +1,4 @@
-// The logits of every position of a text, of which at most a tile exists at once.
+// Computes the logits of every position of a text, at most one tile of them at once.
 #include <utility>
 
 #include "model/log_probs.h"
@@ -48,7 +48,7 @@ TextScore Transformer::Score(std::span<const int32_t> tokens, Workspace& ws, Bac
 // Uses the prefill kernel, because there are many rows.
 void Transformer::VisitLogits(const TensorView& normed, const Pass& pass, const LogitsVisitor& visit) const {
   const std::vector<Tile> tiles = TilesOf(normed.rows, 0, kScoredRows);
-  Projection head;  // not the workspace's: that one is for single rows and stays unpacked
+  Projection head;  // not workspace.head, which is for single rows and stays unpacked
   head.Prepare(weights_->head, tiles, pass.workspace.kept, pass.backend);
   Tensor logits;
   for (const Tile& tile : tiles) {

@@ -30,12 +30,12 @@ struct Tile {
 // kernels.
 std::vector<Tile> TilesOf(int64_t rows, int64_t decode_rows, int64_t tile_rows);
 
-// Weights that decode steps packed for tokens that came back, kept for the next steps. Packing takes longer
-// than the products of a few rows: 13.4 ms of a step of 38, with ten rows in each layer (SmolLM2, Q4_1, one
+// Packed weights that decode steps with returned tokens keep for the next steps. Packing takes longer than
+// the products of a few rows: 13.4 ms of a step of 38 ms, with ten rows in each layer (SmolLM2, Q4_1, one
 // thread).
 class KeptWeights {
  public:
-  // From now on at most `bytes` are kept; what exceeds them is freed.
+  // Keeps at most `bytes` from now on, and frees the rest.
   void SetRoom(int64_t bytes);
   int64_t bytes() const { return bytes_; }
   // Null if the weight whose stored values begin at `weight` is not kept.
@@ -60,7 +60,7 @@ class KeptWeights {
 // the decode kernels.
 class Projection {
  public:
-  // In a decode step, takes the packed weight from `kept`, or puts it there.
+  // In a decode step, takes the packed weight from `kept`, or packs it and adds it to `kept` if it fits.
   void Prepare(const Linear& w, const std::vector<Tile>& tiles, KeptWeights& kept, Backend& be) {
     Prepare({&w}, false, tiles, kept, be);
   }
@@ -74,7 +74,7 @@ class Projection {
                     Backend& be) {
     Prepare({&gate, &up}, true, tiles, kept, be);
   }
-  // y [m, outputs] = x [m, inputs] w^T + bias, or y += that.
+  // y [m, outputs] = x [m, inputs] w^T + bias, or adds this to y.
   void operator()(const TensorView& x, ProductKind kind, ProductEnd end, MutableTensorView y, Backend& be);
 
  private:

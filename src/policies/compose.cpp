@@ -147,7 +147,7 @@ class ComposedPolicy final : public TokenPolicy {
            });
   }
 
-  // The protected rows of a list of positions, and its last row. Generated tokens are protected.
+  // The rows of `positions` that must stay: protected prompt tokens, all generated tokens, and the last row.
   TokenSet ProtectedRows(std::span<const int32_t> positions, int64_t prompt_tokens) const {
     const auto rows = static_cast<int64_t>(positions.size());
     const auto rows_below = [&](int64_t position) {

@@ -20,9 +20,9 @@ struct Protection {
 
 // Intersects the answers of all methods to a question, then adds the protected rows and the last row. RunFfn
 // chooses among the rows that stay, because the layer asks it about the stream that is left. Pattern, Retain
-// and Attend have one answering method at most; the registry refuses two. Checks that every answer is over
-// the stream (TokenSet keeps it sorted, unique and in range). Without policies the result is the dense
-// policy.
+// and Attend have at most one answering method; the registry refuses two. Checks that the universe of every
+// answer is the stream (TokenSet keeps it sorted, unique and in range). Without policies the result is the
+// dense policy.
 std::unique_ptr<TokenPolicy> Compose(std::vector<std::unique_ptr<TokenPolicy>> policies,
                                      const Protection& protection);
 

@@ -11,7 +11,7 @@
 
 namespace coppice {
 
-// Measured where tokens were dropped: before or after the attention of `layer`.
+// One measurement, at a point where tokens were dropped: before or after the attention of `layer`.
 struct DroppedShare {
   int layer = 0;
   double share = 0;  // of the last token's softmax mass, heads summed, without the prompt's first tokens

@@ -68,7 +68,7 @@ void Keys::Read(const MethodSpec& spec) {
   }
 }
 
-// Returns "", or what is wrong as it follows "ftp: eta=2".
+// Returns "", or the error as text after "ftp: eta=2".
 std::string Keys::Take(const Row& row, const std::string& text) {
   std::string wrong;
   if (!row.clear) {

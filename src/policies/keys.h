@@ -9,8 +9,8 @@
 //   }
 //
 // A row binds a key to a variable. The variable's value when the table is made is the default. Defaults that
-// follow from other keys are set after Read, where Given says that the key is absent. A row ends with two
-// texts for help, where the variable and the limits do not tell them: the default and the range.
+// follow from other keys are set after Read, if Given returns false for the key. The last two texts of a row
+// are for help, and optional: the default and the range, if the variable and the limits do not give them.
 #pragma once
 
 #include <fmt/format.h>
@@ -38,7 +38,7 @@ struct MethodKey {
   std::string fallback = {};  // the default
   std::string range = {};
   std::string meaning = {};
-  bool names_file = false;  // of the machine that runs the model: not for requests from elsewhere
+  bool names_file = false;  // a file of the machine that runs the model: remote requests must not set the key
 };
 
 template <typename T>
@@ -90,20 +90,21 @@ class Keys {
   // Several tables, one after the other.
   Keys(std::initializer_list<Keys> tables);
 
-  // The name of a file. The key must be given; `missing` is the error where it is not.
+  // The name of a file. The key must be given; `missing` is the error message if it is not.
   static Keys File(std::string_view name, std::string* path, std::string_view kind, std::string_view meaning,
                    std::string_view missing);
 
-  // For the last row: `check` returns what is wrong with a given value, as it follows "ftp: eta=2", or "".
+  // Adds a check to the last row: `check` returns the error of a given value, as text after "ftp: eta=2", or
+  // "".
   Keys Check(std::function<std::string()> check) &&;
-  // For the last row, a list: `word` is the text of an empty list.
+  // For a last row that is a list: sets the word for an empty list.
   Keys NoValues(std::string_view word) &&;
 
   // Sets the variables. Throws PruneError for unknown keys, wrong values, and a missing file.
   void Read(const MethodSpec& spec);
   bool Given(std::string_view key) const { return spec_.values.contains(std::string(key)); }
 
-  // The spec that gives the variables their present values: every key, but for lists that are empty.
+  // The spec that gives the variables their present values: every key, except empty lists without a word.
   std::string Text() const;
   std::vector<MethodKey> Help() const;
 

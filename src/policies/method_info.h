@@ -1,4 +1,4 @@
-// What the registry knows about a method, and what a method may ask when it is made.
+// What the registry knows about a method, and what a method may use when its policy is made.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ struct MethodContext {
   // Positions of the question in the prompt: ascending, disjoint, not empty. Its queries score the other
   // tokens. Empty if unknown: the prompt's last tokens are then used instead.
   std::span<const PositionSpan> question = {};
-  // Bytes that a token takes: its hidden state while it is parked, and its keys and values in one layer. 0:
-  // unknown; the numbers of both then count alike.
+  // Bytes per token: of its parked hidden state, and of its keys and values in one layer. 0: unknown; numbers
+  // are then compared instead of bytes.
   int64_t parked_bytes = 0;
   int64_t layer_bytes = 0;
   // Receives the share of attention on dropped tokens, if not null.
@@ -43,13 +43,13 @@ struct MethodContext {
   std::function<TokenScores(const std::string& file)> open_scorer = {};
 };
 
-// What a method made of its spec for one prompt.
+// A method's policy and settings for one prompt.
 struct MethodInstance {
   std::unique_ptr<TokenPolicy> policy = nullptr;  // null if the method does not act on this prompt
   std::string settings = {};  // the spec with every key written out: "ftp:eta=0.9,dense=3,..."
   std::string reason = {};    // why the method does not act, or empty
   unsigned switched_off = 0;  // traits of the method that these settings switch off
-  // How many of the prompt's tokens enter the model, about, where the method selects them; -1: all.
+  // Approximate number of prompt tokens that enter the model, if the method selects them; -1: all.
   int64_t entering = -1;
 };
 

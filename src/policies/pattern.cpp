@@ -12,8 +12,8 @@ int64_t BlockGrid::LastDiagonal(int64_t b) const {
 }
 
 BlockGrid::Place BlockGrid::PlaceOf(int64_t diagonal) const {
-  // Rows x of query block b are key rows (b + first) * block + into + x on this diagonal, the last `into` of
-  // them in the next block.
+  // On this diagonal, row x of query block b reads key row (b + first) * block + into + x. The last `into`
+  // rows therefore read the next key block.
   const int64_t start = offset() - diagonal;
   const int64_t first = start >= 0 ? start / block : -((-start + block - 1) / block);
   const int64_t into = start - first * block;

@@ -85,7 +85,7 @@ class Observation {
   int64_t entered_tokens() const {
     return entered.empty() ? prompt_tokens : static_cast<int64_t>(entered.size());
   }
-  // The position from which on there are `count` tokens of the prompt, of those that entered.
+  // The position of the first of the last `count` prompt tokens that entered.
   int64_t LastEntered(int64_t count) const;
 
   // [1, rows] fp32, or [kv_heads, rows] per kv head. NeedsAt must have declared it for this layer.
@@ -198,7 +198,7 @@ class TokenPolicy {
   // not count, because no hidden state depends on it; NeedsAt and ChoosesPattern are checked separately.
   virtual LayerPoint FirstChoice() const { return kNoPoint; }
 
-  // What the policy must see after the attention of `layer`.
+  // The scores that the policy needs after the attention of `layer`.
   virtual Needs NeedsAt(Phase phase, int layer) const;
 
   virtual TokenSet BeforeLayer(const Observation& seen, Backend& be);
@@ -208,18 +208,18 @@ class TokenPolicy {
   // nothing is.
   virtual TokenSet FillFrom(const Observation& seen, const TokenSet& ran);
 
-  // Pattern is asked if ChoosesPattern returns true: the layer then holds all its queries at once. An empty
-  // pattern is dense attention.
+  // The layer calls Pattern if ChoosesPattern returns true, and then holds all its queries at once. An empty
+  // pattern means dense attention.
   virtual bool ChoosesPattern(Phase phase, int layer) const;
   virtual SparsePattern Pattern(const AttentionScene& scene, Backend& be);
 
-  // Retain is asked after the attention of a layer if RetainsAt returns true, before rows are dropped.
-  // nullopt keeps all rows. The scores' rows are the cache's rows; in decode the current token is the last.
+  // The layer calls Retain after its attention, before rows are dropped, if RetainsAt returns true. nullopt
+  // keeps all rows. The scores' rows are the cache's rows; in decode the current token is the last.
   virtual bool RetainsAt(Phase phase, int layer) const;
   virtual std::optional<Retained> Retain(const Observation& seen, const CacheScene& cache, Backend& be);
 
-  // Returns a set over candidates.positions: what the layers from here on attend, until the next answer. Each
-  // decode step begins with every token.
+  // Returns a set over candidates.positions: the tokens that the layers attend from here until the next
+  // answer. Each decode step begins with every token.
   virtual DecodePoint AttendsAt(int layer) const;
   virtual TokenSet Attend(const Observation& seen, const Candidates& candidates, Backend& be);
 };

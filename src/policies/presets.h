@@ -27,8 +27,8 @@ int FtpDenseLayers(const ModelShape& shape);
 double FtpEta(const ModelShape& shape);
 
 // The latest layer before which tokens may be parked so that no parked hidden state takes more memory than
-// the keys and values it stands for. `parked_bytes` and `layer_bytes` as in MethodContext; where they are
-// unknown: L - ceil(d / (2 G c)).
+// the keys and values it replaces. `parked_bytes` and `layer_bytes`: as in MethodContext; if they are
+// unknown, L - ceil(d / (2 G c)).
 int LastStageWithinMemory(const ModelShape& shape, int64_t parked_bytes = 0, int64_t layer_bytes = 0);
 
 // SDTP's stages: evenly from a = round(L / 8) to L - 1; SDTP-low's five stages: from a in steps of round(5 L

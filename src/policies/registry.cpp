@@ -33,7 +33,7 @@ const std::vector<MethodInfo>& MethodList() {
       SdtpMethod(),
       SlimInferMethod(),
       CoppiceMethod(),
-      // What they are compared with.
+      // The baselines.
       RandomDropMethod(),
       SelectiveContextMethod(),
       StaticPruningMethod(),
@@ -110,9 +110,10 @@ PruneChoice MakePolicy(std::string_view spec, const MethodContext& whole, const 
     return (FindMethod(method.name).traits & kSelectsInput) != 0;
   });
   if (selects) context.question = {};
-  MethodContext renumbered = context;  // and so is the text at each position
+  MethodContext renumbered = context;  // the text at each position is then unknown too
   renumbered.pieces = {};
-  // Methods that select the input come first: the others' budgets and break-even lengths are of what enters.
+  // Methods that select the input come first: the other methods' budgets and break-even lengths count only
+  // tokens that enter.
   std::vector<MethodInstance> made(methods.size());
   for (const bool selecting : {true, false}) {
     for (size_t i = 0; i < methods.size(); ++i) {

@@ -1,4 +1,4 @@
-// Every pruning method, named once.
+// The list of all pruning methods, and policies made from specs.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ std::span<const MethodInfo> Methods();
 struct PruneChoice {
   std::unique_ptr<TokenPolicy> policy;  // never null; the dense policy if nothing is pruned
   std::string spec;                     // canonical: every key written out; "none" for dense
-  bool active = false;                  // some method acts
+  bool active = false;                  // at least one method acts
   std::string reason;                   // which methods do not act, and why; empty if all act
 };
 

@@ -71,7 +71,7 @@ Needs CoppicePolicy::NeedsAt(Phase phase, int layer) const {
 
 bool CoppicePolicy::AlwaysStays(int64_t position, int64_t tail) const {
   if (position < config_.sink || position >= tail) return true;
-  int64_t left = config_.last;  // of the question, from its end
+  int64_t left = config_.last;  // question tokens that stay, counted from the question's end
   for (auto span = config_.question.rbegin(); span != config_.question.rend() && left > 0; ++span) {
     if (position < span->end && position >= std::max(span->begin, span->end - left)) return true;
     left -= span->end - span->begin;
@@ -143,8 +143,8 @@ namespace {
 
 struct CoppiceSettings {
   CoppiceConfig config = {};
-  // Of the stages, or one value for all. The defaults are of three stages: the first two by many queries, the
-  // last by one.
+  // One value per stage, or one for all. The defaults are for three stages: many queries score in the first
+  // two, one query in the last.
   std::vector<int> layers = {};
   std::vector<double> keep = {0.25, 0.1, 0.05};
   std::vector<int> queries = {16, 16, 1};
@@ -185,8 +185,8 @@ Keys CoppiceKeys(CoppiceSettings& s, const ModelShape& shape) {
   };
 }
 
-// Makes `values` one per stage. Defaults are of three stages: fewer stages take the last ones, more repeat
-// the last one.
+// Makes `values` one per stage. Defaults are for three stages: fewer stages take the last values, more stages
+// repeat the last value.
 template <typename T>
 void PerStage(const Keys& keys, std::string_view key, size_t stages, std::vector<T>& values) {
   if (keys.Given(key) && stages > 0) return FillStages(values, stages, "coppice", key);
@@ -227,7 +227,7 @@ void Finish(const Keys& keys, const MethodContext& context, CoppiceSettings& s) 
   s.config.question.assign(context.question.begin(), context.question.end());
 }
 
-// Prompt tokens that the last stage keeps at least.
+// Minimum number of prompt tokens that the last stage keeps.
 int64_t Stays(const CoppiceConfig& c, int64_t tokens) {
   const double keep = c.stages.empty() ? 1 : c.stages.back().keep;
   return std::max({CeilShare(keep, tokens), c.floor, int64_t{c.sink} + c.last});

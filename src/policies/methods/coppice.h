@@ -20,8 +20,8 @@ struct CoppiceStage {
 struct CoppiceConfig {
   std::vector<CoppiceStage> stages;  // layers ascend
   int sink = 4;                      // positions below this stay
-  int last = 64;                     // this many last tokens of the prompt stay, and of the question
-  int64_t floor = 256;               // a stage keeps at least this many tokens
+  int last = 64;        // number of last tokens that stay, of the prompt and of the question each
+  int64_t floor = 256;  // a stage keeps at least this many tokens
   bool revive = true;
   // Parked tokens come back if they receive more than this share of a step's attention.
   double revive_mass = 0.3;

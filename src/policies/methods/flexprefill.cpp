@@ -86,7 +86,8 @@ std::vector<int32_t> CellsWithin(std::span<const float> map, double gamma, Backe
   for (size_t cell = 0; cell < map.size(); ++cell) total += mass(static_cast<int32_t>(cell));
   for (const int32_t cell : cells) sum += mass(cell);
   if (sum <= gamma * total) return cells;
-  // The cell of the lowest rank exceeded the limit: the smallest, of equals the last one.
+  // Finds the cell of the lowest rank, whose mass exceeded the limit: the smallest cell, of equal ones the
+  // last.
   auto last = cells.begin();
   for (auto it = cells.begin(); it != cells.end(); ++it) {
     if (mass(*it) <= mass(*last)) last = it;

@@ -13,7 +13,7 @@ namespace coppice {
 struct FlexPrefillConfig {
   double gamma = 0.9;        // share of the attention mass to cover, (0, 1]; 1 is dense
   double tau = 0.1;          // a head is query-aware if its estimate is closer to the true mass than this
-  int64_t min_budget = 512;  // tokens of columns and of diagonals that a head reads at least
+  int64_t min_budget = 512;  // minimum number of tokens in columns, and in diagonals, that a head reads
   int block = 128;
   int64_t minimum = 8192;  // shorter prompts run densely
 

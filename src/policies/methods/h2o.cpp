@@ -1,6 +1,6 @@
 // H2O: heavy-hitter oracle. No training. The cache of every layer and kv head stays at a fixed number of
 // rows, in prefill and in decode:
-//   s_j  = sum_q sum_{h in group} A[h,q,j]                           (1) over all queries since row j came
+//   s_j  = sum_q sum_{h in group} A[h,q,j]                           (1) over all queries since row j exists
 //   B    = int(heavy N) + int(recent N)                              (2) fixed by the prompt that entered
 //   keep = the last int(recent N) rows, and the best others by s, B in all   (3) ties: the earlier row
 // The sum of an evicted row is discarded. A step's attention runs before its eviction, so the softmax ranges
@@ -63,8 +63,8 @@ std::optional<Retained> H2oPolicy::Retain(const Observation& seen, const CacheSc
   return kept;
 }
 
-// Rows without a sum are new, one per query. Of n new rows, row i was seen by n - i queries; old rows by all
-// n.
+// Rows without a sum are new, one per query. If n rows are new, n - i queries saw new row i, and all n
+// queries saw the old rows.
 void H2oPolicy::Accumulate(const TensorView& mass, Sums& sums) const {
   const auto lists = static_cast<size_t>(mass.rows);
   const auto rows = static_cast<size_t>(mass.cols);

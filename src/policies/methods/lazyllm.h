@@ -14,8 +14,8 @@ namespace coppice {
 
 struct LazyLlmConfig {
   std::vector<int> layers;  // stages: tokens are dropped before these layers; ascending, in [1, L - 1]
-  std::vector<double> keep = {0.5};  // of the prompt tokens that are left, (0, 1]; one per stage
-  int sink = 0;                      // positions below this always stay, inside the count
+  std::vector<double> keep = {0.5};  // share of the remaining prompt tokens that stays, (0, 1]; one per stage
+  int sink = 0;                      // positions below this always stay, and count toward keep
   bool revive = true;  // choose again in each decode step; else tokens dropped in prefill are lost
   ReviveMask mask = ReviveMask::kAppend;
   RowScores scores = {};  // the paper's: one query, the prompt's last, the mean over heads

@@ -21,7 +21,7 @@ struct MInferenceConfig {
   static constexpr int kBlock = 64;
   static constexpr int64_t kLastQueries = 64;
 
-  // The pattern covers prompts up to this many tokens, or nearly.
+  // The pattern covers all, or nearly all, of a prompt of up to this many tokens.
   int64_t Reach() const { return block_sparse ? blocks * kBlock : vertical + slash; }
 };
 

@@ -5,7 +5,7 @@
 //   rho_l  = (1 - r) (cos(pi l / L) + 1) / 2 + r                                             (2) from 1 to r
 //   S      = the best floor(|context| rho_l) of the context by w, and all recent rows   (3) ties: earlier
 // Rows outside S are dropped before layer l + 1, every `interval` layers. The shares multiply (r = 0.9, 32
-// layers: 77 % on average, 38 % in the last layer). The first `sink` positions stay, inside the count. A
+// layers: 77 % on average, 38 % in the last layer). (3) counts the first `sink` positions, which stay. A
 // count of min_context or fewer keeps the whole context.
 //
 // strategy=linear is rho_l = 1 - (1 - r) l / L, the straight line between the ends of (2). The public code

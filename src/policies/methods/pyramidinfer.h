@@ -11,12 +11,12 @@ namespace coppice {
 struct PyramidInferConfig {
   int layers = 32;               // L
   double recent_share = 0.2;     // of the prompt: the last rows, which score the others and always stay
-  int recent = 1;                // their number
+  int recent = 1;                // the number of these rows
   double r = 0.9;                // the ratio that the schedule falls to, (0, 1]; 1 keeps everything
   bool linear = false;           // the schedule: a straight line, or half a cosine
-  int sink = 4;                  // positions below this always stay, inside the count
+  int sink = 4;                  // positions below this always stay, and count toward the budget
   int interval = 1;              // layers from one pruning to the next
-  double distance_weight = 1.2;  // of the last query against the first that scores
+  double distance_weight = 1.2;  // weight of the last scoring query relative to the first
   int min_context = 64;          // a context is not cut to this many tokens or fewer
   int64_t minimum = 1024;        // shorter prompts run densely
 };

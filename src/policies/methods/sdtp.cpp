@@ -12,7 +12,7 @@
 // The paper does not say whether it counts layers from 0 or 1: layers 4, 7, ..., 31 of 32, counted from 0,
 // reproduce its FLOPs table; SDTP-low's are 4, 9, 14, 19, 24. A file trained for the first has no predictors
 // for all of the second: each stage then uses the nearest layer that the file has, and the settings name it.
-// The 10 % are of the prompt, of what entered the model of it. LayerNorm and h = d / 4 follow DynamicViT,
+// The 10 % refer to the prompt tokens that entered the model. LayerNorm and h = d / 4 follow DynamicViT,
 // on which the paper builds. The user supplies the file of predictors: file head of sdtp_predictor.cpp.
 //
 // Cost: 2 n (d h + 2 h) FLOPs per stage, 0.4 % of a prefill in all.
@@ -92,8 +92,8 @@ Keys SdtpKeys(SdtpSettings& s, const ModelShape& shape) {
   };
 }
 
-// For each of the `wanted` layers another one of those that the file `has`, the nearest that leaves enough
-// for the layers above; both lists ascend.
+// Assigns each of the `wanted` layers a different layer that the file `has`: the nearest one that leaves
+// enough for the later wanted layers. Both lists ascend.
 std::vector<int> NearestLayers(const std::vector<int>& wanted, const std::vector<int>& has) {
   if (wanted.size() > has.size()) {
     throw PruneError("sdtp: {} stages, at layers {}, need as many predictors; the file has those of {}",

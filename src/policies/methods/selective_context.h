@@ -13,7 +13,7 @@
 namespace coppice {
 
 struct SelectiveContextConfig {
-  double keep = 0.65;  // of the units, (0, 1]
+  double keep = 0.65;  // share of the units that stays, (0, 1]
   LexicalUnit unit = LexicalUnit::kPhrase;
   bool compact = true;     // tokens that enter the model take positions 0, 1, ...
   std::string model = {};  // file of the second model

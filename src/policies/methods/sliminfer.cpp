@@ -68,7 +68,7 @@ SlimInferPolicy::SlimInferPolicy(SlimInferConfig config)
   if (config_.decode_keep.empty()) config_.decode_keep = config_.keep;
   COPPICE_CHECK(config_.layers.size() == config_.keep.size() && config_.block % config_.unit == 0);
   COPPICE_CHECK(config_.layers.size() == config_.decode_keep.size());
-  // Otherwise every step would choose the blocks that are active already.
+  // Otherwise every step would choose the blocks that are already active.
   decides_in_decode_ = config_.revive || config_.decode_keep != config_.keep;
   active_.resize(config_.layers.size());
 }
@@ -135,7 +135,7 @@ TokenSet SlimInferPolicy::AfterAttention(const Observation& seen, Backend& be) {
 
   std::vector<float> r = by_mass() ? BlockMass(mass, seen.positions) : BlockScores(seen.UnitScores(Units()));
   const SlimInferBlocks blocks = BlocksOf(seen);
-  // Blocks are counted in rows. Where something else dropped or kept rows they are not those of positions.
+  // Blocks are of rows. If another method dropped or kept rows, they differ from blocks of positions.
   const auto tail_row = std::lower_bound(seen.positions.begin(), seen.positions.end(),
                                          static_cast<int32_t>(blocks.tail * config_.block)) -
                         seen.positions.begin();
@@ -199,12 +199,12 @@ TokenSet SlimInferPolicy::Attend(const Observation& seen, const Candidates& cand
   r.front() = kInfinity;
   std::fill(r.begin() + all.tail, r.end(), kInfinity);
   Blocks& active = active_[stage];
-  if (active.empty()) {  // what prefill kept
+  if (active.empty()) {  // first step: the blocks that prefill kept
     for (size_t j = 0; j < blocks; ++j) {
       if (r[j] > -kInfinity && !parked[j]) active.push_back(static_cast<int32_t>(j));
     }
   }
-  // Blocks are of positions, and budgets are of tokens that entered.
+  // Blocks count positions; budgets count tokens that entered.
   const int64_t count = all.Within(config_.decode_keep[stage] * seen.prompt_tokens / seen.entered_tokens());
   const Blocks cand = BestBlocks(r, parked, count, all.count);
   Blocks common;
@@ -273,7 +273,7 @@ struct SlimInferSettings {
   int start = 1;
   std::vector<double> keep = {};
   std::vector<double> decode_keep = {};
-  int64_t minimum = 4096;  // where keep is shares of the prompt
+  int64_t minimum = 4096;  // the default if keep gives shares of the prompt
 };
 
 Keys SlimInferKeys(SlimInferSettings& s, const ModelShape& shape) {
@@ -319,7 +319,7 @@ std::string FitsReason(const SlimInferConfig& c, int64_t tokens) {
   return fmt::format("{} prompt tokens are in blocks of {} that always stay", tokens, c.block);
 }
 
-// Sets what follows from other keys and from the prompt.
+// Sets the values that follow from other keys and from the prompt.
 void Finish(const Keys& keys, const MethodContext& context, SlimInferSettings& s) {
   SlimInferConfig& c = s.config;
   if (keys.Given("start") && !keys.Given("layers")) c.layers = MoveStages(c.layers, s.start, context.shape);

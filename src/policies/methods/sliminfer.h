@@ -19,7 +19,7 @@ enum class SlimInferScore { kUnits, kAvg, kMax, kMass };
 
 struct SlimInferConfig {
   std::vector<int> layers;    // p_s: from this layer on only keep[s] tokens; ascending, in [1, L - 1]
-  std::vector<int64_t> keep;  // k_s: tokens, block 0 and the tail inside the count
+  std::vector<int64_t> keep;  // k_s: tokens, including block 0 and the tail
   std::vector<int64_t> decode_keep = {};  // prompt tokens that a decode step attends; empty: as `keep`
   int block = 64;                         // B: tokens per block
   int unit = 8;                           // u: tokens per scoring unit; divides block
@@ -44,7 +44,7 @@ struct SlimInferBlocks {
   int64_t count;  // of all blocks
   int64_t tail;   // block 0 and those from this one on always stay
   int64_t Always() const { return count - tail + (tail > 0 ? 1 : 0); }
-  // How many blocks `budget` tokens pay for.
+  // Number of blocks that `budget` tokens allow.
   int64_t Within(int64_t budget) const;
 
  private:

@@ -14,7 +14,7 @@ namespace coppice {
 
 struct SnapKvConfig {
   TokenBudget cap = {1024};  // rows that stay in a layer
-  int window = 32;           // the last of these, whose queries score the others
+  int window = 32;           // number of last rows among these, whose queries score the other rows
   int kernel = 5;            // rows pooled together, odd
   bool max_pool = false;     // else their mean
   bool per_kv_head = true;   // else one set for all kv heads

@@ -54,7 +54,7 @@ MethodInstance MakeStreamingLlm(const MethodSpec& spec, const MethodContext& con
   StreamingLlmConfig c;
   Keys keys = StreamingLlmKeys(c, context.shape);
   keys.Read(spec);
-  // A prompt that fits is no reason to stand aside: the cache must stay this small in decode.
+  // The method acts even if the prompt fits, because the cache must stay this small in decode.
   return MakeInstance<StreamingLlmPolicy>(keys, {LengthReason(context, c.minimum)}, c);
 }
 
