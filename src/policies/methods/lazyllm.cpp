@@ -3,7 +3,7 @@
 // At a stage, before layer l, with the scores of layer l - 1 over the tokens A that take part in it:
 //   s_i = (1/H) sum_h softmax_i(q_last,h . k_i,g(h) / sqrt(c))               (1) the last token's attention
 //   A'  = the best max(1, ceil(keep_s |A n prompt|)) prompt tokens by s      (2) ties: the earlier
-// In prefill q_last is the last prompt token's query; that token stays, and (2) counts it. Dropped tokens move
+// In prefill q_last is the last prompt token's query; that token stays and (2) counts it. Dropped tokens move
 // to the Aux cache: their hidden states are stored as the input of layer l (parked). In decode q_last is the
 // current token's query. Every step begins with all tokens, and (2) chooses again at each stage. A chosen
 // token that has no keys yet continues from its parked hidden state, at its own position. Generated tokens
