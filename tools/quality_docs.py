@@ -21,7 +21,7 @@ LEAST = 80  # percent
 KEPT_FIELDS = ["task", "length", "prune", "n", "score", "score_interval", "ttft_ms", "speed_up", "flops_ratio", "kl",
                "decode_tokens_per_second"]
 COPPICE = "coppice:keep=0.12/0.06/0.03,layers=8/15/24"
-# --prune, name on the page, colour, whether the setting is the paper's.
+# --prune, name on the page, colour, and whether its point is hollow: the paper's setting, a default or a control.
 ARMS = [
     ("none", "dense", "--c5", False),
     ("lazyllm:min=0", "LazyLLM, the paper's", "--c1", True),
@@ -87,7 +87,7 @@ def interval(right: int, n: int) -> str:
     z, p = 1.96, right / n
     middle, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     low, high = (middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n)
-    return f"{100 * low:.0f} to {100 * high:.0f} %"
+    return f"{max(100 * low, 0):.0f} to {100 * high:.0f} %"
 
 
 def table(rows: list[dict], length: int) -> str:
