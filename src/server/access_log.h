@@ -9,8 +9,9 @@
 
 namespace coppice {
 
-// "2026-01-31T12:00:00.123Z POST /v1/completions status=200 ms=1234 sent=512 whole=yes NOTE". Of a path only
-// plain characters, and at most 256 of them: it is the client's, and must not begin a line of its own.
+// "2026-01-31T12:00:00.123Z POST /v1/completions status=200 ms=1234 sent=512 whole=yes NOTE". A path
+// comes from the client and must not begin a new line: other than plain characters become '?', and it is cut
+// to 256 characters.
 std::string LogLine(const HttpLogEntry& entry, std::chrono::system_clock::time_point now);
 
 class AccessLog {

@@ -25,7 +25,7 @@ HttpError TooMany(const std::string& what, seconds retry_after) {
 
 }  // namespace
 
-// Made before the mutex is taken: it takes it again when it ends.
+// Constructed before the mutex is locked, because its destructor locks the mutex.
 struct ClientLimits::Admission {
   Admission(ClientLimits& all, Client& one) : limits(all), client(one) {}
   Admission(const Admission&) = delete;

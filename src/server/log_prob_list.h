@@ -29,7 +29,7 @@ class LogProbList {
   void StartAt(size_t offset) { offset_ = offset; }
 
   // The tokens of `front`, if there is one, and those of this list as JSON; empties this list. Of a
-  // completion: {"tokens", "token_logprobs", "top_logprobs", "text_offset"} Of tokens with the same label,
+  // completion: {"tokens", "token_logprobs", "top_logprobs", "text_offset"}. Of tokens with the same label,
   // top_logprobs has the likeliest. It always has the token itself, with exactly the value in token_logprobs
   // (lm-evaluation-harness compares the two for equality). Of a chat: {"content": [{"token", "logprob",
   // "bytes", "top_logprobs"}], "refusal"}

@@ -302,7 +302,7 @@ void HttpSession::Watch() {
 void HttpSession::WatchFullBuffer() {
   if (closed_ || !busy_) return;
   pollfd socket{socket_.native_handle(), POLLRDHUP, 0};
-  if (poll(&socket, 1, 0) > 0) return Close();
+  if (poll(&socket, 1, 0) > 0) return ClientLeft();
   full_timer_.expires_after(kLookAgain);
   full_timer_.async_wait([weak = weak_from_this()](error_code ec) {
     const auto self = ec ? nullptr : weak.lock();
@@ -310,16 +310,19 @@ void HttpSession::WatchFullBuffer() {
   });
 }
 
+// A client that has read the whole reply may close before the handler of the last write runs. Then
+// OnFinished() closes the connection, or the write fails.
+void HttpSession::ClientLeft() {
+  client_left_ = true;
+  if (!finished_ || !writing_) Close();
+}
+
 void HttpSession::OnWatch(error_code ec, size_t bytes) {
   watching_ = false;
   if (closed_) return;
   if (ec == asio::error::operation_aborted)
     return ReadHead();  // OnFinished: the next request is here already
-  // A client that has read the whole reply may close before the handler of the last write runs. Then
-  // OnFinished() closes the connection, or the write fails.
-  client_left_ = static_cast<bool>(ec);
-  if (ec && finished_ && writing_) return;
-  if (ec) return Close();
+  if (ec) return ClientLeft();
   buffer_.commit(bytes);
   if (lingering_) buffer_.consume(buffer_.size());
   if (busy_ || lingering_) return Watch();

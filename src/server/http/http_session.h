@@ -90,6 +90,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void Watch();
   void OnWatch(error_code ec, size_t bytes);
   void WatchFullBuffer();
+  void ClientLeft();
 
   void WriteHead(const HttpReply& reply, bool stream);
   void Push(std::string bytes);
@@ -127,14 +128,14 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   int64_t reserved_ = 0;  // this request's part of shared_.body_bytes
   std::chrono::steady_clock::time_point body_began_;
 
-  uint64_t turn_ = 0;       // counts requests
-  bool busy_ = false;       // a request is being answered
-  bool started_ = false;    // bytes of the answer were written
-  bool stream_ = false;     // the answer is a stream
-  bool finished_ = false;   // the whole answer was queued for writing
-  bool watching_ = false;   // a pending read detects a disconnect
-  bool lingering_ = false;  // the answer was sent; further input is discarded
-  bool client_left_ = false;
+  uint64_t turn_ = 0;         // counts requests
+  bool busy_ = false;         // a request is being answered
+  bool started_ = false;      // bytes of the answer were written
+  bool stream_ = false;       // the answer is a stream
+  bool finished_ = false;     // the whole answer was queued for writing
+  bool watching_ = false;     // a pending read detects a disconnect
+  bool lingering_ = false;    // the answer was sent; further input is discarded
+  bool client_left_ = false;  // the client has closed; nothing more can be read
   bool closed_ = false;
   bool keep_alive_ = false;
   bool http_1_0_ = false;
