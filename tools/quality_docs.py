@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Makes the figure and the tables of docs/quality.md from runs of `coppice eval`.
 
-    tools/quality_docs.py RESULTS...     # folders of coppice eval -o: keeps their rows in docs/data/quality-smollm2.json
+    tools/quality_docs.py RESULTS...     # folders of coppice eval -o: adds their rows to docs/data/quality-smollm2.json
     tools/quality_docs.py                # makes the same again from the kept rows
+
+A new row replaces the kept one of the same task, length and setting. Every share of dense is of the same run's dense.
 
 Writes docs/quality-smollm2.svg (answers kept over the speed-up, a panel for each length) and the tables of
 docs/quality.md between the comments BEGIN and END. Tasks count that dense does at 80 % and more.
@@ -12,14 +14,14 @@ import argparse
 import json
 import math
 import pathlib
+import re
 
 from performance_report import ROOT, line, markdown, svg, text
 
 DATA, FIGURE, PAGE = ROOT / "docs/data/quality-smollm2.json", ROOT / "docs/quality-smollm2.svg", ROOT / "docs/quality.md"
 BEGIN, END = "<!-- tables: made by tools/quality_docs.py -->", "<!-- end of tables -->"
 LEAST = 80  # percent
-KEPT_FIELDS = ["task", "length", "prune", "n", "score", "score_interval", "ttft_ms", "speed_up", "flops_ratio", "kl",
-               "decode_tokens_per_second"]
+KEPT_FIELDS = ["task", "length", "prune", "n", "score", "score_interval", "ttft_ms", "speed_up", "flops_ratio", "kl"]
 COPPICE = "coppice:keep=0.12/0.06/0.03,layers=8/15/24"
 # --prune, name on the page, colour, and whether its point is hollow: the paper's setting, a default or a control.
 ARMS = [
@@ -30,6 +32,8 @@ ARMS = [
     ("sliminfer:keep=0.7/0.35/0.3,layers=15/19/27,score=mass,min=0", "SlimInfer, tuned", "--c2", False),
     ("ftp", "FTP, the paper's", "--c3", True),
     ("ftp:dense=21,eta=0.5,fill=mean", "FTP, tuned", "--c3", False),
+    ("sdtp:file=FILE,min=0", "SDTP, the paper's", "--c4", True),
+    ("sdtp:file=FILE,r=0.85,min=0", "SDTP, r=0.85", "--c4", False),
     ("random:keep=0.25/0.1/0.05,layers=8/15/24", "at random, as many as `coppice`", "--c5", True),
     ("coppice", "`coppice`, default", "--c0", True),
     (COPPICE, "`coppice`, tuned", "--c0", False),
@@ -50,11 +54,19 @@ def rows_of(folder: pathlib.Path) -> list[dict]:
             score = arm["score"]
             for i, value in enumerate((score, max(dense - score, 0), max(score - dense, 0))):
                 of[i] += value
-    rows = []
+    rows, dense_rate = [], {}
     for row in json.loads((folder / "results.json").read_text(encoding="utf-8")):
+        rate = row.get("decode_tokens_per_second")
+        dense = dense_rate.setdefault((row["task"], row["length"]), rate)  # a task's first row is dense
         right, lost, won = counts[row["task"], row["length"], row["prune"]]
-        rows.append({field: row.get(field) for field in KEPT_FIELDS} | {"right": right, "lost": lost, "won": won})
+        rows.append({field: row.get(field) for field in KEPT_FIELDS} |
+                    {"prune": re.sub(r"\bfile=[^,+]*", "file=FILE", row["prune"]),
+                     "decode_of_dense": rate and dense and rate / dense, "right": right, "lost": lost, "won": won})
     return rows
+
+
+def key(row: dict) -> tuple:
+    return row["task"], row["length"], row["prune"]
 
 
 def tasks_at(rows: list[dict], length: int) -> list[str]:
@@ -79,7 +91,7 @@ def summary(rows: list[dict], length: int, prune: str) -> dict | None:
 
     return {"n": total("n"), "right": total("right"), "lost": total("lost"), "won": total("won"), "flops": mean("flops_ratio"),
             "speed": math.exp(sum(math.log(row["speed_up"]) for row in answers) / len(answers)), "kl": mean("kl"),
-            "decode": mean("decode_tokens_per_second"), "text": text_rows[0] if text_rows else None}
+            "decode": mean("decode_of_dense"), "text": text_rows[0] if text_rows else None}
 
 
 def interval(right: int, n: int) -> str:
@@ -92,16 +104,14 @@ def interval(right: int, n: int) -> str:
 
 def table(rows: list[dict], length: int) -> str:
     lines = []
-    dense_speed = None
     for prune, name, _, _ in ARMS:
         s = summary(rows, length, prune)
         if s is None:
             continue
-        dense_speed = dense_speed or s["decode"]
         prose = [f"{s['text']['score']:.1f}", f"{s['text']['kl']:.3f}"] if s["text"] else ["", ""]
         lines.append([name, f"{100 / s['speed']:.0f} %", f"{100 * s['flops']:.0f} %", f"{s['right']} ({interval(s['right'], s['n'])})",
                       "" if prune == "none" else f"{s['lost']}, {s['won']}", f"{s['kl']:.3f}", *prose,
-                      f"{s['decode'] / dense_speed:.2f}"])
+                      f"{s['decode']:.2f}"])
     tasks = ", ".join(f"`{task.removeprefix('ruler/')}`" for task in tasks_at(rows, length))
     n = summary(rows, length, "none")["n"]
     head = ["setting", "TTFT", "FLOPs", f"right of {n}", "lost, won", "KL", "perplexity", "KL, prose", "decode"]
@@ -146,7 +156,7 @@ def figure(rows: list[dict]) -> str:
     for i, length in enumerate(lengths):
         body += panel(rows, length, LEFT + i * (width + GAP), width, fastest)
     at = float(LEFT)
-    for name, colour in [("coppice", "--c0"), ("LazyLLM", "--c1"), ("SlimInfer", "--c2"), ("FTP", "--c3"), ("at random", "--c5")]:
+    for name, colour in [("coppice", "--c0"), ("LazyLLM", "--c1"), ("SlimInfer", "--c2"), ("FTP", "--c3"), ("SDTP", "--c4"), ("at random", "--c5")]:
         body.append(f'<circle cx="{at:.1f}" cy="{TOP + HEIGHT + 44}" r="5.5" style="fill: var({colour})"/>')
         body.append(text(at + 11, TOP + HEIGHT + 48, name))
         at += 34 + 8 * len(name)
@@ -160,7 +170,8 @@ def main() -> None:
     parser.add_argument("results", type=pathlib.Path, nargs="*", help="folders of coppice eval; none: the kept rows")
     args = parser.parse_args()
     if args.results:
-        rows = [row for folder in args.results for row in rows_of(folder)]
+        kept = json.loads(DATA.read_text(encoding="utf-8")) if DATA.exists() else []
+        rows = list({key(row): row for row in kept + [row for folder in args.results for row in rows_of(folder)]}.values())
         DATA.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", encoding="utf-8", newline="\n")
     rows = json.loads(DATA.read_text(encoding="utf-8"))
     FIGURE.write_text(figure(rows), encoding="utf-8", newline="\n")
