@@ -12,6 +12,7 @@
 #include "engine/calibration_files.h"
 #include "engine/fingerprint.h"
 #include "formats/json.h"
+#include "model/prefix.h"
 #include "policies/registry.h"
 
 namespace coppice {
@@ -44,7 +45,7 @@ class Fields {
   }
   // Returns `otherwise` if the field is missing.
   std::string Text(const char* name, size_t most, const char* otherwise) const {
-    return object_.contains(name) ? Text(name, most) : otherwise;
+    return Has(name) ? Text(name, most) : otherwise;
   }
   int64_t Whole(const char* name, int64_t low, int64_t high) const {
     const json& value = At(name);
@@ -58,6 +59,7 @@ class Fields {
       throw Error("[calibration] {}: {} is no number from {} to {}", source_, Where(name), low, high);
     return value;
   }
+  bool Has(const char* name) const { return object_.contains(name); }
   Fields Object(const char* name) const { return {At(name), source_, Where(name)}; }
   const json& List(const char* name, size_t most) const {
     const json& value = At(name);
@@ -82,29 +84,36 @@ class Fields {
   std::string path_;
 };
 
+CalibratedSetting ParseSetting(const Fields& fields, const std::string& source) {
+  CalibratedSetting setting;
+  setting.prune = fields.Text("prune", kMaxSpecBytes);
+  if (setting.prune == "none") {
+    setting.why = fields.Text("why", kMaxSpecBytes);
+    return setting;
+  }
+  try {
+    if (AutoLoss(setting.prune)) throw Error("a setting cannot be auto");
+    const std::string key = FileKeyOf(setting.prune);
+    if (!key.empty()) throw Error("{} names a file, which a calibration may not", key);
+  } catch (const Error& error) {
+    throw Error("[calibration] {}: {}: {}", source, fields.Where("prune"), error.what());
+  }
+  setting.settings = fields.Text("settings", kMaxSpecBytes, "");
+  const Fields held = fields.Object("held_out");
+  setting.held_out = {.score = held.Number("score", 0, 100),
+                      .dense = held.Number("dense", 0, 100),
+                      .samples = held.Whole("n", 1, kManyTokens)};
+  return setting;
+}
+
 CalibrationEntry ParseEntry(const Fields& fields, const std::string& source) {
   CalibrationEntry entry;
   entry.loss = fields.Number("loss", 0, 1);
   entry.length = fields.Whole("length", 1, kManyTokens);
   entry.min_tokens = fields.Whole("min_tokens", 1, entry.length);
   entry.max_tokens = fields.Whole("max_tokens", entry.length, 2 * kManyTokens);
-  entry.prune = fields.Text("prune", kMaxSpecBytes);
-  if (entry.prune == "none") {
-    entry.why = fields.Text("why", kMaxSpecBytes);
-    return entry;
-  }
-  try {
-    if (AutoLoss(entry.prune)) throw Error("a setting cannot be auto");
-    const std::string key = FileKeyOf(entry.prune);
-    if (!key.empty()) throw Error("{} names a file, which a calibration may not", key);
-  } catch (const Error& error) {
-    throw Error("[calibration] {}: {}: {}", source, fields.Where("prune"), error.what());
-  }
-  entry.settings = fields.Text("settings", kMaxSpecBytes, "");
-  const Fields held = fields.Object("held_out");
-  entry.held_out = {.score = held.Number("score", 0, 100),
-                    .dense = held.Number("dense", 0, 100),
-                    .samples = held.Whole("n", 1, kManyTokens)};
+  entry.setting = ParseSetting(fields, source);
+  if (fields.Has("one_question")) entry.one_question = ParseSetting(fields.Object("one_question"), source);
   return entry;
 }
 
@@ -146,14 +155,23 @@ std::string NameOf(const Calibration& calibration) {
   return std::filesystem::path(calibration.source).filename().string();
 }
 
-ResolvedPrune Chosen(const Calibration& calibration, const CalibrationEntry& entry) {
+ResolvedPrune Chosen(const Calibration& calibration, const CalibrationEntry& entry, PromptStates states) {
+  const bool one_question = states == PromptStates::kDiscarded && entry.one_question;
+  const CalibratedSetting& setting = one_question ? *entry.one_question : entry.setting;
   const std::string about =
-      fmt::format("calibration {}: {} loss, {}", NameOf(calibration), PercentText(entry.loss),
-                  RangeText(entry.min_tokens, entry.max_tokens));
-  if (entry.prune == "none") return {"none", fmt::format("{}: dense, {}", about, entry.why)};
-  const HeldOutScore& held = *entry.held_out;
-  return {entry.prune, fmt::format("{}: held-out {:.1f} of dense {:.1f}, n={}", about, held.score, held.dense,
-                                   held.samples)};
+      fmt::format("calibration {}: {} loss, {}{}", NameOf(calibration), PercentText(entry.loss),
+                  RangeText(entry.min_tokens, entry.max_tokens), one_question ? ", one question" : "");
+  if (setting.prune == "none") return {"none", fmt::format("{}: dense, {}", about, setting.why)};
+  const HeldOutScore& held = *setting.held_out;
+  return {setting.prune, fmt::format("{}: held-out {:.1f} of dense {:.1f}, n={}", about, held.score,
+                                     held.dense, held.samples)};
+}
+
+// Whether the setting that was measured is the one that `prune` gives now. Throws Error if a model of this
+// shape cannot have it.
+bool StillMeasured(const CalibratedSetting& setting, const CalibrationEntry& entry, const ModelShape& shape) {
+  for (const int64_t tokens : {entry.min_tokens, entry.max_tokens}) SettingsOf(setting.prune, shape, tokens);
+  return setting.settings.empty() || SettingsOf(setting.prune, shape, entry.length) == setting.settings;
 }
 
 // Why no entry of the calibration covers the prompt: by its allowed losses, or by its ranges of lengths.
@@ -206,17 +224,25 @@ std::string SettingsOf(const std::string& prune, const ModelShape& shape, int64_
   return MakePolicy(prune, {.shape = shape, .tokens = tokens}, {}).spec;
 }
 
+int64_t ReusedLayers(const std::string& prune, const ModelShape& shape, int64_t tokens) {
+  const PruneChoice choice = MakePolicy(prune, {.shape = shape, .tokens = tokens}, {});
+  return RulesOf(*choice.policy, shape.layers, tokens).point.layer;
+}
+
 Calibration CheckedFor(const ModelShape& shape, Calibration calibration) {
   for (size_t i = 0; i < calibration.entries.size(); ++i) {
     CalibrationEntry& entry = calibration.entries[i];
+    const char* field = "prune";
     try {
-      for (const int64_t tokens : {entry.min_tokens, entry.max_tokens})
-        SettingsOf(entry.prune, shape, tokens);
-      if (entry.settings.empty() || SettingsOf(entry.prune, shape, entry.length) == entry.settings) continue;
-      entry.why = fmt::format("defaults of {} have changed since: tune the model again", entry.prune);
-      entry.prune = "none";
+      if (!StillMeasured(entry.setting, entry, shape)) {
+        entry.setting.why =
+            fmt::format("defaults of {} have changed since: tune the model again", entry.setting.prune);
+        entry.setting.prune = "none";
+      }
+      field = "one_question.prune";
+      if (entry.one_question && !StillMeasured(*entry.one_question, entry, shape)) entry.one_question.reset();
     } catch (const Error& error) {
-      throw Error("[calibration] {}: entries[{}].prune: {}", calibration.source, i, error.what());
+      throw Error("[calibration] {}: entries[{}].{}: {}", calibration.source, i, field, error.what());
     }
   }
   return calibration;
@@ -263,17 +289,17 @@ std::optional<double> AutoLoss(std::string_view spec) {
   return share;
 }
 
-ResolvedPrune ChooseSetting(const std::vector<Calibration>& calibrations, double loss,
-                            int64_t prompt_tokens) {
+ResolvedPrune ChooseSetting(const std::vector<Calibration>& calibrations, double loss, int64_t prompt_tokens,
+                            PromptStates states) {
   for (const Calibration& calibration : calibrations) {
     if (const CalibrationEntry* entry = BestEntry(calibration, loss, prompt_tokens))
-      return Chosen(calibration, *entry);
+      return Chosen(calibration, *entry, states);
   }
   if (!calibrations.empty()) return {"none", NotCovered(calibrations.front(), loss, prompt_tokens)};
   return {"none", std::string(kNoCalibration)};
 }
 
-ResolvedPrune Calibrations::Resolve(std::string_view spec, int64_t prompt_tokens) {
+ResolvedPrune Calibrations::Resolve(std::string_view spec, int64_t prompt_tokens, PromptStates states) {
   const std::optional<double> loss = AutoLoss(spec);
   if (!loss) return {std::string(spec), ""};
   const std::lock_guard lock(mutex_);
@@ -284,7 +310,7 @@ ResolvedPrune Calibrations::Resolve(std::string_view spec, int64_t prompt_tokens
             fmt::format("the calibration {} is of other weights: dense; `coppice tune -m MODEL` makes one",
                         other_weights_)};
   }
-  return ChooseSetting(usable_, *loss, prompt_tokens);
+  return ChooseSetting(usable_, *loss, prompt_tokens, states);
 }
 
 // A damaged file beside the model is an error: the user who put it there expects it to be used.

@@ -27,16 +27,26 @@ struct HeldOutScore {
   int64_t samples = 0;
 };
 
-struct CalibrationEntry {
-  double loss = 0;     // allowed loss, as a share of the dense score
-  int64_t length = 0;  // number of prompt tokens in the measurement
-  int64_t min_tokens = 0;
-  int64_t max_tokens = 0;
+struct CalibratedSetting {
   std::string prune;     // "none" if no setting preserved the answers and was faster
   std::string settings;  // `prune` with every key written out when it was measured; empty if not recorded
   std::string why;       // why `prune` is "none"
   std::optional<HeldOutScore> held_out;  // set if `prune` is not "none"
 };
+
+struct CalibrationEntry {
+  double loss = 0;     // allowed loss, as a share of the dense score
+  int64_t length = 0;  // number of prompt tokens in the measurement
+  int64_t min_tokens = 0;
+  int64_t max_tokens = 0;
+  CalibratedSetting setting;
+  // A faster setting that acts from the first layer on, as sparse attention does. It leaves no states that
+  // would make a second question about the prompt cheaper.
+  std::optional<CalibratedSetting> one_question;
+};
+
+// Whether a document cache keeps the prompt's states for later questions.
+enum class PromptStates { kKept, kDiscarded };
 
 struct Calibration {
   std::string source;       // the file, for messages
@@ -52,9 +62,12 @@ inline constexpr int64_t kCalibrationVersion = 1;
 Calibration ParseCalibration(std::string_view text, const std::string& source);
 // Returns `prune` with every key written out, as this program runs it on a model of this shape. Throws Error.
 std::string SettingsOf(const std::string& prune, const ModelShape& shape, int64_t tokens);
-// Throws Error, naming the entry, if a setting is invalid for a model of this shape. An entry becomes "none"
-// if its `settings` differ from those that `prune` gives now, because defaults have changed: the setting that
-// would run was not measured.
+// Returns the number of layers whose states of a prompt's beginning a second question can reuse, because
+// `prune` acts behind these layers only (model/prefix.h). Throws Error.
+int64_t ReusedLayers(const std::string& prune, const ModelShape& shape, int64_t tokens);
+// Throws Error, naming the entry, if a setting is invalid for a model of this shape. A setting whose
+// `settings` differ from those that `prune` gives now was not measured, because defaults have changed: the
+// entry's setting becomes "none", and a setting for one question is dropped.
 Calibration CheckedFor(const ModelShape& shape, Calibration calibration);
 
 // The path of a model's calibration: MODEL.gguf.coppice.json beside a file, coppice.json inside a folder.
@@ -84,7 +97,7 @@ class Calibrations {
   Calibrations& operator=(const Calibrations&) = delete;
 
   // Returns specs other than auto unchanged. Throws Error if the calibration beside the model cannot be used.
-  ResolvedPrune Resolve(std::string_view spec, int64_t prompt_tokens);
+  ResolvedPrune Resolve(std::string_view spec, int64_t prompt_tokens, PromptStates states);
 
  private:
   void Load();
@@ -99,6 +112,7 @@ class Calibrations {
 
 // The setting for a prompt, from the first of `calibrations` (all of one model) that covers it; "none" if no
 // calibration does.
-ResolvedPrune ChooseSetting(const std::vector<Calibration>& calibrations, double loss, int64_t prompt_tokens);
+ResolvedPrune ChooseSetting(const std::vector<Calibration>& calibrations, double loss, int64_t prompt_tokens,
+                            PromptStates states);
 
 }  // namespace coppice

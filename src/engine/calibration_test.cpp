@@ -48,6 +48,11 @@ std::string FailureOf(const std::function<void(json&)>& change) {
   return ErrorOf([&] { Parse(file); });
 }
 
+ResolvedPrune Choose(const std::vector<json>& entries, double loss, int64_t tokens,
+                     PromptStates states = PromptStates::kKept) {
+  return ChooseSetting({Parse(File(entries))}, loss, tokens, states);
+}
+
 TEST(Calibration, IsRead) {
   const Calibration calibration =
       Parse(File({Entry(0.01, 4096, "static:keep=0.5"), Entry(0.05, 4096, "none")}));
@@ -57,9 +62,9 @@ TEST(Calibration, IsRead) {
   EXPECT_DOUBLE_EQ(entry.loss, 0.01);
   EXPECT_EQ(entry.min_tokens, 3072);
   EXPECT_EQ(entry.max_tokens, 5120);
-  EXPECT_EQ(entry.prune, "static:keep=0.5");
-  EXPECT_EQ(entry.held_out->samples, 50);
-  EXPECT_EQ(calibration.entries[1].why, "no setting kept the answers");
+  EXPECT_EQ(entry.setting.prune, "static:keep=0.5");
+  EXPECT_EQ(entry.setting.held_out->samples, 50);
+  EXPECT_EQ(calibration.entries[1].setting.why, "no setting kept the answers");
 }
 
 TEST(Calibration, BadFilesAreErrorsThatNameFileAndField) {
@@ -116,8 +121,6 @@ TEST(Calibration, SettingsMustFitTheModel) {
   }
 }
 
-// Keys whose values the model's shape limits must be caught wherever they lie in the tree of a file that was
-// damaged.
 // Defaults belong to the program, a calibration to what was measured.
 TEST(Calibration, ChangedDefaultsEndASetting) {
   ModelShape shape;
@@ -127,11 +130,61 @@ TEST(Calibration, ChangedDefaultsEndASetting) {
   json changed = Entry(0.01, 8192, "static:keep=0.5,layer=5");
   changed["settings"] = "static:layer=5,keep=0.5,min=77";
   const Calibration calibration = CheckedFor(shape, Parse(File({kept, changed})));
-  EXPECT_EQ(calibration.entries[0].prune, "static:keep=0.5,layer=5");
-  EXPECT_EQ(calibration.entries[1].prune, "none");
-  const ResolvedPrune resolved = ChooseSetting({calibration}, 0.01, 8192);
+  EXPECT_EQ(calibration.entries[0].setting.prune, "static:keep=0.5,layer=5");
+  EXPECT_EQ(calibration.entries[1].setting.prune, "none");
+  const ResolvedPrune resolved = ChooseSetting({calibration}, 0.01, 8192, PromptStates::kKept);
   EXPECT_EQ(resolved.spec, "none");
   EXPECT_THAT(resolved.reason, HasSubstr("dense, defaults of static:keep=0.5,layer=5 have changed since"));
+}
+
+json OneQuestion(const std::string& prune) {
+  return {{"prune", prune}, {"held_out", {{"score", 97.0}, {"dense", 98.5}, {"n", 40}}}};
+}
+
+// A setting that acts from layer 0 on serves prompts of which nothing is kept.
+TEST(Calibration, ASettingForOneQuestionServesWhereNothingIsKept) {
+  json both = Entry(0.01, 4096, "static:keep=0.5,layer=5");
+  both["one_question"] = OneQuestion("static:keep=0.5,layer=5+minference");
+  const std::vector<Calibration> calibrations = {Parse(File({both}))};
+  const ResolvedPrune once = ChooseSetting(calibrations, 0.01, 4096, PromptStates::kDiscarded);
+  EXPECT_EQ(once.spec, "static:keep=0.5,layer=5+minference");
+  EXPECT_THAT(once.reason,
+              HasSubstr("3,072 to 5,120 tokens, one question: held-out 97.0 of dense 98.5, n=40"));
+  const ResolvedPrune kept = ChooseSetting(calibrations, 0.01, 4096, PromptStates::kKept);
+  EXPECT_EQ(kept.spec, "static:keep=0.5,layer=5");
+  EXPECT_EQ(Choose({Entry(0.01, 4096, "ftp")}, 0.01, 4096, PromptStates::kDiscarded).spec, "ftp");
+}
+
+TEST(Calibration, ASettingForOneQuestionIsChecked) {
+  const auto with = [](const json& one_question) {
+    json entry = Entry(0.01, 4096, "static:keep=0.5,layer=5");
+    entry["one_question"] = one_question;
+    return File({entry});
+  };
+  for (const auto& [one_question, part] : std::vector<std::pair<json, std::string>>{
+           {5, "entries[0].one_question is no object"},
+           {json::object(), "entries[0].one_question.prune is missing"},
+           {{{"prune", "ftp"}}, "entries[0].one_question.held_out is missing"},
+           {OneQuestion("sdtp:file=/etc/passwd"), "entries[0].one_question.prune: sdtp:file names a file"}})
+    EXPECT_THAT(ErrorOf([&] { Parse(with(one_question)); }), HasSubstr(part));
+  ModelShape shape;
+  shape.layers = 8;
+  EXPECT_THAT(ErrorOf([&] { CheckedFor(shape, Parse(with(OneQuestion("static:layer=50")))); }),
+              HasSubstr("entries[0].one_question.prune: static"));
+  json changed = OneQuestion("static:keep=0.5,layer=5");
+  changed["settings"] = "static:layer=5,keep=0.5,min=77";
+  EXPECT_FALSE(CheckedFor(shape, Parse(with(changed))).entries[0].one_question)
+      << "its defaults have changed";
+}
+
+TEST(Calibration, LayersThatASecondQuestionReuses) {
+  const ModelShape shape = OpenModel(kModel).config.shape;
+  const auto reused = [&](const std::string& prune) { return ReusedLayers(prune, shape, 4096); };
+  EXPECT_EQ(reused("none"), shape.layers);
+  EXPECT_EQ(reused("static:layer=5,keep=0.5"), 5);
+  EXPECT_EQ(reused("static:layer=5,keep=0.5+minference:pattern=block_sparse,blocks=16,min=0"), 0)
+      << "a pattern depends on queries that a prefix does not keep";
+  EXPECT_EQ(reused("pyramidinfer:min=0"), 2);
 }
 
 TEST(Calibration, DamagedBytesAreErrorsOrHarmless) {
@@ -160,10 +213,6 @@ TEST(AutoSpec, IsReadAndStandsAlone) {
   for (const char* loss : {"5", "-1%", "101%", "x", "%", "nan", "1%%"})
     EXPECT_THAT(ErrorOf([&] { AutoLoss(fmt::format("auto:loss={}", loss)); }),
                 HasSubstr("neither a share like 5%"));
-}
-
-ResolvedPrune Choose(const std::vector<json>& entries, double loss, int64_t tokens) {
-  return ChooseSetting({Parse(File(entries))}, loss, tokens);
 }
 
 TEST(AutoChoice, TakesWhatCoversThePrompt) {
@@ -202,7 +251,7 @@ TEST(AutoChoice, RunsDenseBesideWhatIsCovered) {
       << "ranges that overlap are one";
   EXPECT_THAT(Choose(entries, 0.005, 4096).reason,
               HasSubstr("no setting of at most 0.5 % loss, its smallest is 1 %"));
-  EXPECT_THAT(ChooseSetting({}, 0.01, 5).reason,
+  EXPECT_THAT(ChooseSetting({}, 0.01, 5, PromptStates::kKept).reason,
               HasSubstr("no calibration for this model: dense; `coppice tune -m MODEL`"));
 }
 
@@ -210,8 +259,9 @@ TEST(AutoChoice, TheFileBesideTheModelComesFirst) {
   const Calibration beside = Parse(File({Entry(0.01, 4096, "static:keep=0.5")}));
   Calibration shipped = Parse(File({Entry(0.01, 4096, "static:keep=0.9"), Entry(0.01, 512, "ftp")}));
   shipped.source = "m.json (shipped)";
-  EXPECT_EQ(ChooseSetting({beside, shipped}, 0.01, 4096).spec, "static:keep=0.5");
-  EXPECT_EQ(ChooseSetting({beside, shipped}, 0.01, 512).spec, "ftp") << "what the first does not cover";
+  EXPECT_EQ(ChooseSetting({beside, shipped}, 0.01, 4096, PromptStates::kKept).spec, "static:keep=0.5");
+  EXPECT_EQ(ChooseSetting({beside, shipped}, 0.01, 512, PromptStates::kKept).spec, "ftp")
+      << "what the first does not cover";
 }
 
 Request Ask(int64_t tokens, const std::string& prune) {
@@ -248,6 +298,27 @@ TEST(AutoEngine, RunsTheSettingAndSaysSo) {
   EXPECT_THAT(AskBeside(file, Ask(400, "static:min=0")).auto_reason, "");
 }
 
+// The document cache of an engine keeps a prompt's states, if the request lets it.
+TEST(AutoEngine, OneQuestionWithoutTheDocumentCache) {
+  json entry = Entry(0.01, 400, "static:keep=0.5,layer=5,min=0");
+  entry["one_question"] = OneQuestion("static:keep=0.5,layer=3,min=0");
+  const TempFolder dir;
+  dir.Copy(kModel, "m.gguf");
+  dir.Write("m.gguf.coppice.json", File({entry}, FingerprintOfBundled()).dump());
+  const auto spec = [&](bool cache, bool use, double least_confidence = 0) {
+    EngineOptions options{.threads = 1};
+    if (cache) options.documents = DocumentCacheOptions();
+    Request request = Ask(400, "auto");
+    request.use_documents = use;
+    request.least_confidence = least_confidence;
+    return Engine::Load(dir.Path("m.gguf"), options)->Generate(request).prune_spec;
+  };
+  EXPECT_THAT(spec(false, true), HasSubstr("layer=3"));
+  EXPECT_THAT(spec(true, false), HasSubstr("layer=3"));
+  EXPECT_THAT(spec(true, true), HasSubstr("layer=5"));
+  EXPECT_THAT(spec(false, true, 1e-9), HasSubstr("layer=5")) << "a fallback reads the states that were kept";
+}
+
 TEST(AutoEngine, OtherWeightsAndDamagedFiles) {
   const Answer other = AskBeside(File({Entry(0.01, 400, "static:min=0")}, "beef"), Ask(400, "auto"));
   EXPECT_EQ(other.prune_spec, "none");
@@ -271,8 +342,11 @@ TEST(Calibrations, ThoseThatAreShippedAreGood) {
     shape.architecture = model["architecture"];
     shape.layers = model["layers"];
     const Calibration checked = CheckedFor(shape, calibration);
-    for (size_t i = 0; i < checked.entries.size(); ++i)
-      EXPECT_EQ(checked.entries[i].prune, calibration.entries[i].prune) << file.name;
+    for (size_t i = 0; i < checked.entries.size(); ++i) {
+      EXPECT_EQ(checked.entries[i].setting.prune, calibration.entries[i].setting.prune) << file.name;
+      EXPECT_EQ(checked.entries[i].one_question.has_value(), calibration.entries[i].one_question.has_value())
+          << file.name;
+    }
   }
 }
 

@@ -77,7 +77,7 @@ Answer Engine::GenerateOnce(const Request& request, DocumentCache* documents, bo
   Answer answer;
   // If the request fails, its workspace is freed and not reused, because it may be in any state.
   Run run(request);
-  Prepare(run);
+  Prepare(run, documents != nullptr ? PromptStates::kKept : PromptStates::kDiscarded);
   if (active != nullptr) *active = run.prune.active;
   Prefill(run, documents);
   const int32_t first = run.NextToken();
@@ -98,10 +98,10 @@ Answer Engine::GenerateOnce(const Request& request, DocumentCache* documents, bo
   return answer;
 }
 
-void Engine::Prepare(Run& run) {
+void Engine::Prepare(Run& run, PromptStates states) {
   const Request& request = run.request;
   const int64_t prompt_tokens = std::ssize(request.tokens);
-  ResolvedPrune resolved = ResolvePrune(request.prune, prompt_tokens);
+  ResolvedPrune resolved = ResolvePrune(request.prune, prompt_tokens, states);
   run.prune = MakePolicy(resolved.spec, Context(run), request.protection);
   run.auto_reason = std::move(resolved.reason);
   if (request.prompt_log_probs && run.prune.active) {
@@ -233,19 +233,6 @@ void Engine::NameTrace(const Request& request, const Answer& answer, Trace& trac
   for (const std::vector<int32_t>* list : {&request.tokens, &answer.tokens}) {
     for (const int32_t id : *list) trace.tokens.push_back(tokenizer_ ? tokenizer_->Piece(id, true) : "");
   }
-}
-
-void Engine::Score(std::span<const int32_t> tokens, const LogitsVisitor& visit,
-                   const std::atomic<bool>* cancelled) {
-  const int64_t count = std::ssize(tokens);
-  CheckTokens(tokens, transformer_.config().shape.vocab, context_);
-  TokenPolicy dense;
-  SequenceState sequence = transformer_.NewSequence(count, count, *backend_);
-  std::unique_ptr<Workspace> workspace = TakeWorkspace();
-  const Pass pass{dense, sequence, *workspace, *backend_, {.progress = {}, .cancelled = cancelled}};
-  Tensor last;
-  transformer_.PrefillScored(tokens, pass, last, visit);
-  PutBack(std::move(workspace));
 }
 
 }  // namespace coppice

@@ -58,8 +58,8 @@ class Engine {
 
   // Replaces "auto" by the calibrated setting for a prompt of `prompt_tokens` tokens, or by "none"; returns
   // other specs unchanged. Thread-safe. Throws Error if the calibration beside the model cannot be used.
-  ResolvedPrune ResolvePrune(std::string_view spec, int64_t prompt_tokens) {
-    return calibrations_.Resolve(spec, prompt_tokens);
+  ResolvedPrune ResolvePrune(std::string_view spec, int64_t prompt_tokens, PromptStates states) {
+    return calibrations_.Resolve(spec, prompt_tokens, states);
   }
 
   const Transformer& model() const { return transformer_; }
@@ -86,7 +86,7 @@ class Engine {
   // engine.cpp. Runs the request once. `documents` may be null. Sets `active`, which may be null, before the
   // prefill: true if any method acts on this prompt.
   Answer GenerateOnce(const Request& request, DocumentCache* documents, bool* active = nullptr);
-  void Prepare(Run& run);
+  void Prepare(Run& run, PromptStates states);
   MethodContext Context(Run& run);
   void Prefill(Run& run, DocumentCache* documents);
   void Decode(Run& run, int32_t first, Answer& answer);

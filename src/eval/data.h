@@ -67,8 +67,8 @@ void AddDatasets(const std::string& group, const std::string& benchmark, const D
 std::string FillTemplate(std::string_view text,
                          const std::vector<std::pair<std::string_view, std::string_view>>& values);
 
-// A text of more than `limit` tokens without its middle, as LongBench cuts it: the decoded first and last
-// halves.
+// Cuts a text of more than `limit` tokens as LongBench does: returns the decoded first and last limit / 2
+// tokens.
 std::string CutMiddle(const TaskRequest& request, const std::string& text, int64_t limit);
 
 }  // namespace coppice

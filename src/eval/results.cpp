@@ -191,7 +191,7 @@ std::vector<std::string> AsideNotes(std::span<const ResultRow> rows) {
     if (row.prune == "none" || row.prune.empty()) continue;
     auto at =
         std::find_if(methods.begin(), methods.end(), [&](const Tally& t) { return t.prune == row.prune; });
-    if (at == methods.end()) at = methods.insert(at, {.prune = row.prune});
+    if (at == methods.end()) at = methods.insert(at, {.prune = row.prune, .reason = {}});
     ++at->all;
     if (!row.StoodAside()) continue;
     if (++at->aside == 1) at->reason = row.reason;

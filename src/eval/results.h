@@ -22,13 +22,13 @@ struct PartTimes {
   std::array<double, kOpKindNames.size()> ms = {};
 };
 
-// One sample in one arm: dense ("none"), or a method. What does not apply to the sample, or was not recorded,
-// is absent. Times and FLOPs are means over the sample's requests (one for each choice); the rest is of its
-// last request.
+// One sample in one arm: dense ("none"), or a method. An optional field is absent if it does not apply to the
+// sample or was not recorded. A multiple-choice sample takes one request per choice: times and FLOPs are
+// means over its requests, the other fields describe the last one.
 struct SampleResult {
   std::string prune;                        // as it was asked for
   std::optional<double> nll;                // of a continuation, in nats
-  std::optional<int64_t> scored_tokens;     // that nll adds up
+  std::optional<int64_t> scored_tokens;     // the number of tokens in nll
   std::optional<double> score, score_norm;  // score_norm: by likelihood per character
   std::vector<double> log_likelihoods;      // of the choices
   std::optional<std::string> text;          // the answer
@@ -72,9 +72,9 @@ struct DepthScore {
   int64_t n = 0;
 };
 
-// A row of results.json: a task at a length in one arm. Scores are percentages, those of perplexity the
-// perplexity; times are medians over samples, shares and bytes are means. NaN, or an empty list, where no
-// sample says it.
+// A row of results.json: a task at a length in one arm. A score is a percentage, or the perplexity of a
+// perplexity task. Times are medians over samples, shares and bytes are means. A field is NaN, or an empty
+// list, if no sample has it.
 struct ResultRow {
   std::string task;
   int64_t length = 0;

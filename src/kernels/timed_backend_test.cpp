@@ -94,64 +94,47 @@ TEST_F(TimedBackendTest, SaysWhatTheOtherSays) {
   EXPECT_EQ(timed_.cache_dtype(), DType::kF16);
 }
 
+struct Operation {
+  std::string name;
+  OpKind kind;
+  std::function<void()> run;
+};
+
 TEST_F(TimedBackendTest, EveryOperationIsPassedOnAndCountedUnderItsKind) {
   PackedMatrix packed;
-  const std::vector<std::pair<OpKind, std::function<void()>>> operations = {
-      {OpKind::kPack, [&] { timed_.PackParts({}, packed); }},
-      {OpKind::kPack, [&] { timed_.PackGated({}, {}, packed); }},
-      {OpKind::kProduct, [&] { timed_.Product({}, packed, {}, {}); }},
-      {OpKind::kDecodeProduct, [&] { timed_.DecodeProduct({}, {}, {}, {}); }},
-      {OpKind::kRows, [&] { timed_.Embed({}, {}, {}); }},
-      {OpKind::kRows, [&] { timed_.RmsNorm({}, {}, 0, {}); }},
-      {OpKind::kRows, [&] { timed_.LayerNorm({}, {}, {}, 0, {}); }},
-      {OpKind::kRows, [&] { timed_.Rope({}, 2, {}, {}); }},
-      {OpKind::kRows, [&] { timed_.SiluMul({}, {}); }},
-      {OpKind::kRows, [&] { timed_.Gelu({}); }},
-      {OpKind::kRows, [&] { timed_.Add({}, {}); }},
-      {OpKind::kRows, [&] { timed_.GatherRows({}, {}, {}); }},
-      {OpKind::kRows, [&] { timed_.ScatterAddRows({}, {}, {}); }},
-      {OpKind::kRows, [&] { timed_.Convert({}, {}); }},
-      {OpKind::kAttention, [&] { timed_.Attention({}, {}); }},
-      {OpKind::kScoring, [&] { timed_.AttentionMass({}, {}, MassPool::kSum, {}); }},
-      {OpKind::kScoring, [&] { timed_.AttentionWeights({}, {}); }},
-      {OpKind::kAttention, [&] { timed_.SparseAttention({}, {}, 0, {}); }},
-      {OpKind::kAttention, [&] { timed_.DecodeAttention({}, {}, {}); }},
-      {OpKind::kScoring, [&] { timed_.UnitScores({}, 1, KeyPool::kMean, {}); }},
-      {OpKind::kSelection, [&] { timed_.TopK({}, 1); }},
-      {OpKind::kSelection, [&] { timed_.SmallestSetWithMass({}, 0.5); }}};
-  const std::vector<std::string> names = {"PackParts",
-                                          "PackGated",
-                                          "ProductInto",
-                                          "DecodeProduct",
-                                          "Embed",
-                                          "RmsNorm",
-                                          "LayerNorm",
-                                          "Rope",
-                                          "SiluMul",
-                                          "Gelu",
-                                          "Add",
-                                          "GatherRows",
-                                          "ScatterAddRows",
-                                          "Convert",
-                                          "Attention",
-                                          "AttentionMass",
-                                          "AttentionWeights",
-                                          "SparseAttention",
-                                          "DecodeAttention",
-                                          "UnitScores",
-                                          "TopK",
-                                          "SmallestSetWithMass"};
-  ASSERT_EQ(operations.size(), names.size());
-  for (size_t i = 0; i < operations.size(); ++i) {
+  const std::vector<Operation> operations = {
+      {"PackParts", OpKind::kPack, [&] { timed_.PackParts({}, packed); }},
+      {"PackGated", OpKind::kPack, [&] { timed_.PackGated({}, {}, packed); }},
+      {"ProductInto", OpKind::kProduct, [&] { timed_.Product({}, packed, {}, {}); }},
+      {"DecodeProduct", OpKind::kDecodeProduct, [&] { timed_.DecodeProduct({}, {}, {}, {}); }},
+      {"Embed", OpKind::kRows, [&] { timed_.Embed({}, {}, {}); }},
+      {"RmsNorm", OpKind::kRows, [&] { timed_.RmsNorm({}, {}, 0, {}); }},
+      {"LayerNorm", OpKind::kRows, [&] { timed_.LayerNorm({}, {}, {}, 0, {}); }},
+      {"Rope", OpKind::kRows, [&] { timed_.Rope({}, 2, {}, {}); }},
+      {"SiluMul", OpKind::kRows, [&] { timed_.SiluMul({}, {}); }},
+      {"Gelu", OpKind::kRows, [&] { timed_.Gelu({}); }},
+      {"Add", OpKind::kRows, [&] { timed_.Add({}, {}); }},
+      {"GatherRows", OpKind::kRows, [&] { timed_.GatherRows({}, {}, {}); }},
+      {"ScatterAddRows", OpKind::kRows, [&] { timed_.ScatterAddRows({}, {}, {}); }},
+      {"Convert", OpKind::kRows, [&] { timed_.Convert({}, {}); }},
+      {"Attention", OpKind::kAttention, [&] { timed_.Attention({}, {}); }},
+      {"AttentionMass", OpKind::kScoring, [&] { timed_.AttentionMass({}, {}, MassPool::kSum, {}); }},
+      {"AttentionWeights", OpKind::kScoring, [&] { timed_.AttentionWeights({}, {}); }},
+      {"SparseAttention", OpKind::kAttention, [&] { timed_.SparseAttention({}, {}, 0, {}); }},
+      {"DecodeAttention", OpKind::kAttention, [&] { timed_.DecodeAttention({}, {}, {}); }},
+      {"UnitScores", OpKind::kScoring, [&] { timed_.UnitScores({}, 1, KeyPool::kMean, {}); }},
+      {"TopK", OpKind::kSelection, [&] { timed_.TopK({}, 1); }},
+      {"SmallestSetWithMass", OpKind::kSelection, [&] { timed_.SmallestSetWithMass({}, 0.5); }}};
+  for (const Operation& operation : operations) {
     const OpTimes before = timed_.times();
-    operations[i].second();
-    ASSERT_EQ(calls_.size(), i + 1);
-    EXPECT_EQ(calls_.back(), names[i]);
+    calls_.clear();
+    operation.run();
+    EXPECT_THAT(calls_, testing::ElementsAre(operation.name));
     const OpTimes one = timed_.times() - before;
     for (size_t kind = 0; kind < kOpKindNames.size(); ++kind) {
-      const bool its = kind == static_cast<size_t>(operations[i].first);
-      EXPECT_EQ(one.calls[kind], its ? 1 : 0) << names[i] << " under " << kOpKindNames[kind];
-      EXPECT_EQ(one.seconds[kind] > 0, its) << names[i] << " under " << kOpKindNames[kind];
+      const bool its = kind == static_cast<size_t>(operation.kind);
+      EXPECT_EQ(one.calls[kind], its ? 1 : 0) << operation.name << " under " << kOpKindNames[kind];
+      EXPECT_EQ(one.seconds[kind] > 0, its) << operation.name << " under " << kOpKindNames[kind];
     }
   }
 }

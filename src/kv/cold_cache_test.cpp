@@ -173,6 +173,33 @@ TEST_P(ColdCacheTest, AFailedReadLeavesTheHotCacheAsItWas) {
   EXPECT_EQ(cold.bytes(), 24 * kRowBytes);
 }
 
+// Which positions of each layer are in memory and which are cold, as plain sets.
+struct PlainCopy {
+  using Positions = std::set<int32_t>;
+  std::vector<Positions> hot{kLayers}, cold{kLayers};
+  std::map<std::pair<int, int32_t>, Positions> record;  // by layer and block: the last record written
+  int64_t written = 0, loaded = 0;
+
+  static Positions OfBlock(const Positions& positions, int32_t b) {
+    return {positions.lower_bound(b * kBlock), positions.lower_bound((b + 1) * kBlock)};
+  }
+  void Offload(int l, int32_t b) {
+    const Positions out = OfBlock(hot[l], b);
+    if (out.empty()) return;
+    if (!OfBlock(cold[l], b).empty()) ++loaded;  // to be merged
+    for (const int32_t p : out) hot[l].erase(p), cold[l].insert(p);
+    Positions& last = record[{l, b}];
+    const Positions now = OfBlock(cold[l], b);
+    if (last != now) ++written;
+    last = now;
+  }
+  void Load(int l, int32_t b) {
+    const Positions in = OfBlock(cold[l], b);
+    if (!in.empty()) ++loaded;
+    for (const int32_t p : in) cold[l].erase(p), hot[l].insert(p);
+  }
+};
+
 // Random offloads, prefetches, loads and returning tokens in several layers, against a plain copy. Every
 // engine runs the same sequence, so asynchronous results equal synchronous ones.
 TEST_P(ColdCacheTest, RandomSwapsAgreeWithAPlainCopy) {
@@ -180,9 +207,7 @@ TEST_P(ColdCacheTest, RandomSwapsAgreeWithAPlainCopy) {
   std::mt19937 random(9);
   ColdCache cold = NewCold();
   std::vector<LayerCache> hot;
-  std::vector<std::set<int32_t>> hot_model(kLayers), cold_model(kLayers);
-  std::map<std::pair<int, int32_t>, std::set<int32_t>> record;  // by layer and block: the last record written
-  int64_t written = 0, loaded = 0;
+  PlainCopy plain;
   for (int l = 0; l < kLayers; ++l) {
     hot.push_back(NewHot());
     std::vector<int32_t> positions;
@@ -190,7 +215,7 @@ TEST_P(ColdCacheTest, RandomSwapsAgreeWithAPlainCopy) {
       if (random() % 3 != 0) positions.push_back(p);
     }
     Add(hot[l], l, positions);
-    hot_model[l].insert(positions.begin(), positions.end());
+    plain.hot[l].insert(positions.begin(), positions.end());
   }
   for (int step = 0; step < 1500; ++step) {
     const int l = static_cast<int>(random() % kLayers);
@@ -198,51 +223,35 @@ TEST_P(ColdCacheTest, RandomSwapsAgreeWithAPlainCopy) {
     for (int32_t b = 0; b < kBlocks; ++b) {
       if (random() % 4 == 0) blocks.push_back(b);
     }
-    const auto of_block = [](const std::set<int32_t>& positions, int32_t b) {
-      return std::set<int32_t>(positions.lower_bound(b * kBlock), positions.lower_bound((b + 1) * kBlock));
-    };
     switch (random() % 4) {
       case 0:
         cold.Offload(l, blocks, hot[l]);
-        for (const int32_t b : blocks) {
-          const std::set<int32_t> out = of_block(hot_model[l], b);
-          if (out.empty()) continue;
-          if (!of_block(cold_model[l], b).empty()) ++loaded;  // to be merged
-          for (const int32_t p : out) hot_model[l].erase(p), cold_model[l].insert(p);
-          std::set<int32_t>& last = record[{l, b}];
-          const std::set<int32_t> now = of_block(cold_model[l], b);
-          if (last != now) ++written;
-          last = now;
-        }
+        for (const int32_t b : blocks) plain.Offload(l, b);
         break;
       case 1:
         cold.Load(l, blocks, hot[l]);
-        for (const int32_t b : blocks) {
-          const std::set<int32_t> in = of_block(cold_model[l], b);
-          if (!in.empty()) ++loaded;
-          for (const int32_t p : in) cold_model[l].erase(p), hot_model[l].insert(p);
-        }
+        for (const int32_t b : blocks) plain.Load(l, b);
         break;
       case 2:
         cold.Prefetch(l, blocks);
         break;
       default: {
         const int32_t p = static_cast<int32_t>(random() % (kBlocks * kBlock));
-        if (random() % 4 != 0 || hot_model[l].contains(p) || cold_model[l].contains(p)) break;
+        if (random() % 4 != 0 || plain.hot[l].contains(p) || plain.cold[l].contains(p)) break;
         Add(hot[l], l, {p});
-        hot_model[l].insert(p);
+        plain.hot[l].insert(p);
       }
     }
-    ASSERT_NO_FATAL_FAILURE(ExpectHot(hot[l], l, {hot_model[l].begin(), hot_model[l].end()}))
+    ASSERT_NO_FATAL_FAILURE(ExpectHot(hot[l], l, {plain.hot[l].begin(), plain.hot[l].end()}))
         << "step " << step;
-    ASSERT_THAT(cold.ColdPositions(l), testing::ElementsAreArray(cold_model[l]));
+    ASSERT_THAT(cold.ColdPositions(l), testing::ElementsAreArray(plain.cold[l]));
   }
   int64_t tokens = 0;
-  for (const auto& positions : cold_model) tokens += static_cast<int64_t>(positions.size());
+  for (const auto& positions : plain.cold) tokens += static_cast<int64_t>(positions.size());
   EXPECT_EQ(cold.bytes(), tokens * kRowBytes);
-  EXPECT_EQ(cold.blocks_written(), written);
-  EXPECT_EQ(cold.blocks_loaded(), loaded);
-  EXPECT_GT(written, 0);
+  EXPECT_EQ(cold.blocks_written(), plain.written);
+  EXPECT_EQ(cold.blocks_loaded(), plain.loaded);
+  EXPECT_GT(plain.written, 0);
 }
 
 }  // namespace

@@ -142,12 +142,6 @@ class SyntheticStore final : public TensorStore {
 
 }  // namespace
 
-std::vector<std::string> ShapeNames() {
-  std::vector<std::string> names;
-  for (const KnownShape& k : kShapes) names.emplace_back(k.name);
-  return names;
-}
-
 SyntheticModel ParseShape(const std::string& text) {
   const size_t colon = text.find(':');
   SyntheticModel model;

@@ -31,7 +31,6 @@ struct SyntheticModel {
 // NAME[:TYPE], e.g. "llama-2-7b:q4_0"; TYPE is bf16 (default), f32, f16, q8_0 or q4_0. Throws Error for
 // other names, and lists the known ones.
 SyntheticModel ParseShape(const std::string& text);
-std::vector<std::string> ShapeNames();
 
 // Fills in the bytes of one tensor. They depend only on its name, type and shape, so a model in a file equals
 // the same model in memory.

@@ -97,7 +97,9 @@ void Server::CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const
   if (p.prune_asked && p.prune != options_.defaults.prune) {
     try {
       // Checks the spec before the request waits for its turn.
-      const ResolvedPrune resolved = engine_->ResolvePrune(p.prune, count);
+      const bool kept = p.cache_prompt && engine_->documents() != nullptr;
+      const ResolvedPrune resolved =
+          engine_->ResolvePrune(p.prune, count, kept ? PromptStates::kKept : PromptStates::kDiscarded);
       MakePolicy(resolved.spec,
                  {.shape = shape,
                   .tokens = count,

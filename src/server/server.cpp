@@ -43,7 +43,7 @@ void Server::Serve(std::unique_ptr<Engine> engine) {
   if (engine->tokenizer() == nullptr)
     throw Error("{}: has no tokenizer, so it cannot be served", engine->store().path());
   // An invalid default is an error at the start, not with the first request. It may name files.
-  const ResolvedPrune resolved = engine->ResolvePrune(options_.defaults.prune, 1);
+  const ResolvedPrune resolved = engine->ResolvePrune(options_.defaults.prune, 1, PromptStates::kKept);
   MakePolicy(resolved.spec, {.shape = engine->model().config().shape, .tokens = 1}, {});
   if (!options_.slot_save_path.empty()) RemoveUnfinishedPrefixFiles(options_.slot_save_path);
   engine_ = std::move(engine);

@@ -137,7 +137,7 @@ struct PlannedModel {
   }
 
   ResolvedPrune Resolve(const std::string& spec, int64_t tokens) {
-    if (calibrations) return calibrations->Resolve(spec, tokens);
+    if (calibrations) return calibrations->Resolve(spec, tokens, PromptStates::kDiscarded);
     if (AutoLoss(spec))
       throw Error("--prune {}: a shape has no weights that a calibration could be of", spec);
     return {spec, ""};

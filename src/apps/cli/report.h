@@ -14,10 +14,10 @@ namespace coppice::cli {
 nlohmann::ordered_json AnswerJson(const Answer& answer, const std::string& text, const ChatPrompt& prompt,
                                   const Engine& engine);
 
-// The shares of the dense run's rows with keys and values, and of its FFN rows: "25 % / 12 %".
+// Rows with keys and values, and FFN rows, as shares of the dense run's: "25 % / 12 %".
 std::string KeptText(const Ledger& ledger);
 
-// Over the rounds of a measurement.
+// The times of all rounds of a measurement.
 struct Spread {
   double median, min, max;
 };

@@ -34,9 +34,8 @@ void PrintSummary(const Answer& answer, int64_t prompt_tokens) {
   fmt::print(stderr, "\n{} prompt tokens, first token after {:.0f} ms; {} generated ({}), {:.1f} tokens/s\n",
              prompt_tokens, answer.ttft_ms, answer.tokens.size(), answer.finish_reason,
              answer.decode_tokens_per_second);
-  if (answer.cached_tokens() > 0) {
+  if (answer.cached_tokens() > 0)
     fmt::print(stderr, "{} tokens taken from the document cache\n", answer.cached_tokens());
-  }
   if (answer.prune_spec == "none") return;
   fmt::print(stderr, "prune {}: kept {} of the dense KV / FFN rows, {:.0f} % of the FLOPs, KV {} of {}\n",
              answer.prune_spec, KeptText(ledger), 100 * ledger.flops() / ledger.flops_dense(),
@@ -45,9 +44,8 @@ void PrintSummary(const Answer& answer, int64_t prompt_tokens) {
 }
 
 void Write(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
     throw Error("cannot write to stdout");
-  }
 }
 
 // Writes the prompt's entry of the document cache to a file for the next process; a failure is only reported.

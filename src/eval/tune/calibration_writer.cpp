@@ -1,6 +1,7 @@
 #include "eval/tune/calibration_writer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 
@@ -61,6 +62,7 @@ ordered_json PickJson(const Pick& pick, const SearchResult& result, int64_t leng
     json["settings"] = SettingsOf(c.spec, shape, length);
     json["ttft_ratio"] = Rounded(c.cost->ttft, 1e3);
     json["flops_ratio"] = Rounded(c.cost->flops, 1e3);
+    json["reused_layers"] = ReusedLayers(c.spec, shape, length);
     json["tuned"] = ScoreJson(c.quality);
     json["held_out"] = HeldOutJson(pick.held_out);
   }
@@ -99,6 +101,49 @@ std::string WhyNone(const RangeResult& range, const QualityBudget& budget) {
   return "no setting kept the answers";
 }
 
+// An entry's members in the order in which they are written: those of its key, then those of a setting, as
+// PickJson makes them.
+constexpr const char* kKeyMembers[] = {"loss", "kl_bound", "length", "min_tokens", "max_tokens"};
+constexpr const char* kSettingMembers[] = {"method",     "prune",       "settings",      "why",
+                                           "ttft_ratio", "flops_ratio", "reused_layers", "tuned",
+                                           "held_out",   "rejected"};
+
+// The fastest of an entry's methods; null if none is faster than dense. `reuse`: only of those that leave
+// states for a second question. Files of earlier versions do not say which do.
+const ordered_json* Fastest(const ordered_json& methods, bool reuse) {
+  const ordered_json* best = nullptr;
+  double best_time = 1;
+  for (const ordered_json& method : methods) {
+    const bool usable =
+        method.value("prune", "none") != "none" && (!reuse || method.value("reused_layers", 1) > 0);
+    const double time = method.value("ttft_ratio", 1.0);
+    if (!usable || time >= best_time) continue;
+    best = &method;
+    best_time = time;
+  }
+  return best;
+}
+
+// The entry with the settings that follow from its methods: the fastest that leaves states for a second
+// question, and in `one_question` the fastest of all, if that is another one.
+ordered_json WithBestSettings(const ordered_json& entry) {
+  const ordered_json& methods = entry["methods"];
+  const ordered_json* fastest = Fastest(methods, false);
+  const ordered_json* main = Fastest(methods, true);
+  if (main == nullptr) main = fastest;
+  ordered_json made;
+  const auto copy = [&made](const ordered_json& from, const auto& names) {
+    for (const char* name : names) {
+      if (from.contains(name)) made[name] = from[name];
+    }
+  };
+  copy(entry, kKeyMembers);
+  copy(main != nullptr ? *main : entry, kSettingMembers);
+  if (main != fastest) made["one_question"] = *fastest;
+  copy(entry, std::array{"methods", "made"});
+  return made;
+}
+
 ordered_json EntryJson(const RangeResult& range, const QualityBudget& budget, const TuneOptions& o,
                        const TuneRun& run, const Engine& engine) {
   const ModelShape& shape = engine.model().config().shape;
@@ -107,9 +152,7 @@ ordered_json EntryJson(const RangeResult& range, const QualityBudget& budget, co
   entry.update({{"length", range.length},
                 {"min_tokens", range.min_tokens},
                 {"max_tokens", std::min(range.max_tokens, engine.context())}});
-  if (const Pick* best = BestPick(range.picks, budget, range.search)) {
-    entry.update(PickJson(*best, range.search, range.length, shape));
-  } else {
+  if (BestPick(range.picks, budget, range.search) == nullptr) {
     const std::string why = WhyNone(range, budget);
     if (why.empty()) return nullptr;
     entry.update({{"prune", "none"}, {"why", why}});
@@ -120,7 +163,7 @@ ordered_json EntryJson(const RangeResult& range, const QualityBudget& budget, co
   }
   entry["methods"] = std::move(methods);
   entry["made"] = MadeJson(range, o, run, engine);
-  return entry;
+  return WithBestSettings(entry);
 }
 
 bool SameKey(const ordered_json& a, const ordered_json& b) {
@@ -140,39 +183,15 @@ bool SameSamples(const ordered_json& a, const ordered_json& b) {
   return true;
 }
 
-// An entry's members in the order in which they are written; those of a setting, as PickJson makes them, are
-// in the middle.
-constexpr const char* kKeyMembers[] = {"loss", "kl_bound", "length", "min_tokens", "max_tokens"};
-constexpr const char* kSettingMembers[] = {"method",      "prune", "settings", "why",     "ttft_ratio",
-                                           "flops_ratio", "tuned", "held_out", "rejected"};
-
-// `key` with the setting of another entry.
-ordered_json WithSetting(const ordered_json& key, const ordered_json& setting) {
-  ordered_json entry;
-  for (const char* name : kKeyMembers) {
-    if (key.contains(name)) entry[name] = key[name];
-  }
-  for (const char* name : kSettingMembers) {
-    if (setting.contains(name)) entry[name] = setting[name];
-  }
-  for (const char* name : {"methods", "made"}) entry[name] = key[name];
-  return entry;
-}
-
 void KeepOtherMethods(const ordered_json& before, ordered_json& made) {
-  ordered_json methods = made["methods"];
-  ordered_json best = made;
+  ordered_json& methods = made["methods"];
   for (const ordered_json& old : before.value("methods", ordered_json::array())) {
     const bool tuned_again = std::any_of(methods.begin(), methods.end(), [&](const ordered_json& m) {
       return m.value("method", "") == old.value("method", "");
     });
-    if (tuned_again) continue;
-    methods.push_back(old);
-    const bool has_setting = old.value("prune", "none") != "none";
-    if (has_setting && old.value("ttft_ratio", 1.0) < best.value("ttft_ratio", 1.0)) best = old;
+    if (!tuned_again) methods.push_back(old);
   }
-  made = WithSetting(made, best);
-  made["methods"] = std::move(methods);
+  made = WithBestSettings(made);
 }
 
 // On one line, with a space after commas and colons.

@@ -69,6 +69,26 @@ TEST(MergeCalibrations, MethodsThatWereNotTunedAgainStay) {
   EXPECT_EQ(made["entries"][0]["methods"].size(), 3u);
 }
 
+// Attention that is sparse from layer 0 on leaves a second question nothing.
+TEST(MergeCalibrations, TheFastestServesOneQuestionIfItLeavesNoStates) {
+  ordered_json sparse = Setting("static+minference", 0.3);
+  sparse["reused_layers"] = 0;
+  ordered_json late = Setting("static", 0.5);
+  late["reused_layers"] = 8;
+  const auto merged = [](const ordered_json& old, const ordered_json& made) {
+    return MergeCalibrations(FileOf({EntryOf(0.01, 4096, {old})}),
+                             FileOf({EntryOf(0.01, 4096, {made})}))["entries"][0];
+  };
+  for (const ordered_json& entry : {merged(sparse, late), merged(late, sparse)}) {
+    EXPECT_EQ(entry["prune"], "static:min=0");
+    EXPECT_EQ(entry["one_question"]["prune"], "static+minference:min=0");
+    EXPECT_EQ(entry["methods"].size(), 2u);
+  }
+  const ordered_json alone = merged(sparse, Setting("static", 1.2));
+  EXPECT_EQ(alone["prune"], "static+minference:min=0") << "still faster than dense for the first question";
+  EXPECT_FALSE(alone.contains("one_question"));
+}
+
 TEST(MergeCalibrations, OtherWeightsStartAnew) {
   const ordered_json before = FileOf({EntryOf(0.05, 4096, {Setting("ftp", 0.8)})}, "other");
   EXPECT_EQ(
@@ -126,7 +146,7 @@ TEST(Calibration, OfARunServesThePrompts) {
   EXPECT_EQ(entry["made"]["tasks"][0]["task"], "niah");
   EXPECT_EQ(entry["made"]["date"], "2026-01-02");
   WriteCalibration(CalibrationPathOf(model), made);
-  const ResolvedPrune resolved = engine->ResolvePrune("auto", 512);
+  const ResolvedPrune resolved = engine->ResolvePrune("auto", 512, PromptStates::kKept);
   EXPECT_EQ(resolved.spec, entry["prune"]);
   EXPECT_THAT(resolved.reason, HasSubstr("calibration m.gguf.coppice.json: 1 % loss, 461 to 768 tokens"));
 }

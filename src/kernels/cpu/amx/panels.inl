@@ -1,17 +1,18 @@
-// Panel products on AMX tiles. A block is 64 rows of x, a panel is four strips. Tiles are multiplied 2 x 2 at
-// a time (sums in 0 to 3, rows in 4 and 5, strips in 6 and 7), over a range of K of 256 bytes of bf16, or one
-// group of codes. A range is 16 (8) KiB of rows and as many of weights, which stay in L1 with 16 KiB of
-// results while all four pairs of tiles pass. A tile unit that loads both sides from L2 would wait for them:
-// 64 bytes in every cycle.
+// Panel products on AMX tiles. A block is 64 rows of x, a panel is four strips of weights. The kernel
+// multiplies 2 x 2 tiles at a time: sums are in tiles 0 to 3, rows in 4 and 5, strips in 6 and 7.
 //
-// Beyond L1, the side that passes is read once for all data of the other side that stays in L2: 1024 bytes
-// per cycle divided by the number of rows (or columns) that stay, in int8 as in bf16. With the 64 columns of
-// a panel staying, that would be 16 bytes per cycle and core, more than the last-level cache delivers. So
-// rows stay (PanelKernels::x_bytes) and panels pass, prefetched.
+// L1: the kernel works on one range of K at a time, 256 bytes of bf16 or one group of codes. A range has 16
+// KiB of rows (8 with codes) and the same of weights. Both stay in L1, with 16 KiB of sums, while the kernel
+// multiplies all pairs of tiles. From L2 the tile unit would need 64 bytes per cycle, and wait for them.
 //
-// After each range, codes leave the tiles to be scaled. The AVX-512 units scale them while the tile unit
-// multiplies the next tiles. A few rows of this work are placed after each step: all in one place would fill
-// the reorder window.
+// L2: one side stays there, and the other is streamed through it. Streaming costs 1024 / n bytes per cycle if
+// n rows (or columns) stay, in int8 as in bf16. If a panel's 64 columns stayed, that would be 16 bytes per
+// cycle and core, more than the last-level cache delivers. So rows stay (PanelKernels::x_bytes), and panels
+// are streamed and prefetched.
+//
+// After each range of codes the sums must be scaled. The AVX-512 units do this while the tile unit
+// multiplies the next tiles. The kernel spreads this work over the steps, a few rows after each, because all
+// of it in one place would fill the reorder window.
 //
 // These counts are calculated (16 cycles for a product of tiles); the kernels have run in an emulator only.
 
