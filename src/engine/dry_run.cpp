@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/draft_reader.h"
+#include "engine/open_model.h"
 #include "model/layer.h"
 #include "model/record.h"
 #include "policies/registry.h"
@@ -182,17 +184,35 @@ Ledger Plan(const ModelConfig& config, int64_t tokens, TokenPolicy& policy, Back
   return std::move(ledger);
 }
 
+ModelShape ShapeOfFile(const std::string& file) {
+  const OpenedModel model = OpenModel(file);
+  ModelShape shape = model.config.shape;
+  if (shape.vocab == 0 && model.tokenizer) shape.vocab = model.tokenizer->vocab_size();
+  return shape;
+}
+
 }  // namespace
 
 DryRun PlanRun(const ModelConfig& config, std::span<const int32_t> prompt, std::string_view prune,
                Backend& be) {
-  const MethodContext context{.shape = config.shape,
-                              .tokens = static_cast<int64_t>(prompt.size()),
-                              .prompt = prompt,
-                              .parked_bytes = ParkedBytes(config.shape, be.cache_dtype()),
-                              .layer_bytes = LayerBytes(config.shape, be.cache_dtype())};
+  MethodContext context{.shape = config.shape,
+                        .tokens = static_cast<int64_t>(prompt.size()),
+                        .prompt = prompt,
+                        .parked_bytes = ParkedBytes(config.shape, be.cache_dtype()),
+                        .layer_bytes = LayerBytes(config.shape, be.cache_dtype())};
+  double selection_flops = 0;
+  context.open_draft = [&](const std::string& file) -> Draft {
+    return {.read = [&, shape = ShapeOfFile(file)](int look_ahead, int /*pool*/) {
+      selection_flops += LookAheadFlops(shape, context.tokens, look_ahead);
+      Variates variates;
+      std::vector<float> importance(prompt.size());
+      for (float& score : importance) score = variates.Exponential();
+      return importance;
+    }};
+  };
   PruneChoice choice = MakePolicy(prune, context, {});
   Ledger ledger = Plan(config, context.tokens, *choice.policy, be);
+  ledger.selection_flops = selection_flops;
   return {std::move(ledger), std::move(choice.spec), choice.active, std::move(choice.reason)};
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -128,6 +129,21 @@ TEST_F(DryRunTest, ScoresDecideTheRest) {
   const DryRun sparse = Plan(1024, "xattention:threshold=0.5,min=0,block=64");
   EXPECT_LT(sparse.ledger.layers()[0].density, 0.9);
   EXPECT_LT(sparse.ledger.prefill_flops(), sparse.ledger.prefill_flops_dense());
+}
+
+// What FlashPrefill always reads is a closed form: the first two key blocks, the four up to the own one, and
+// everything in the query blocks of the last 128 rows. Each other query block reads its best block, too.
+TEST_F(DryRunTest, FlashPrefillReadsItsFloorAndTheBest) {
+  const auto pairs = [&](int64_t read) {
+    double sum = 0;
+    for (int64_t b = 0; b < 64; ++b) sum += (b >= 64 - 8 ? b : std::min(b, read - 1)) * 256.0 + 136;
+    return sum;
+  };
+  const DryRun plan = Plan(64 * 16, "flashprefill:alpha=1,block=16,min=0");
+  const double density = plan.ledger.layers()[0].density;
+  EXPECT_GT(density, pairs(6) / pairs(64));
+  EXPECT_LE(density, pairs(7) / pairs(64));
+  EXPECT_EQ(Plan(64 * 16, "flashprefill:alpha=1,block=16,sink=64,min=0").ledger.layers()[0].density, 1);
 }
 
 TEST_F(DryRunTest, TheSameEveryTime) {

@@ -138,6 +138,18 @@ MethodContext Engine::Context(Run& run) {
       return std::move(scored.bits);
     };
   };
+  context.open_draft = [this, &run](const std::string& path) -> Draft {
+    std::shared_ptr<DraftReader> draft = DraftOf(path);
+    Draft opened{.reason = draft->Refusal(run.request.tokens)};
+    opened.read = [this, &run, draft = std::move(draft)](int look_ahead, int pool) {
+      const Request& r = run.request;
+      DraftReading reading =
+          draft->Read(r.tokens, look_ahead, pool, {r.scoring, r.cancelled, r.pause}, *backend_);
+      run.selection_flops += reading.flops;
+      return std::move(reading.importance);
+    };
+    return opened;
+  };
   return context;
 }
 

@@ -13,6 +13,7 @@
 
 #include "engine/calibration.h"
 #include "engine/documents/document_cache.h"
+#include "engine/draft_reader.h"
 #include "engine/request.h"
 #include "engine/text_scorer.h"
 #include "kernels/backend.h"
@@ -78,6 +79,7 @@ class Engine {
   Engine(std::shared_ptr<const TensorStore> store, ModelConfig config, std::unique_ptr<Tokenizer> tokenizer,
          const EngineOptions& options);
   std::shared_ptr<TextScorer> Scorer(const std::string& path);
+  std::shared_ptr<DraftReader> DraftOf(const std::string& path);
   std::unique_ptr<Workspace> TakeWorkspace();
   void PutBack(std::unique_ptr<Workspace> workspace);
 
@@ -104,7 +106,8 @@ class Engine {
   int64_t tile_rows_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Workspace>> idle_;  // of finished requests
-  std::shared_ptr<TextScorer> scorer_;            // the second model that a request used last
+  std::shared_ptr<TextScorer> scorer_;            // the second models that a request used last
+  std::shared_ptr<DraftReader> draft_;
   std::unique_ptr<DocumentCache> documents_;
 };
 

@@ -11,15 +11,6 @@
 
 namespace coppice {
 
-namespace {
-
-Transformer MakeTransformer(std::shared_ptr<const TensorStore> store, ModelConfig config) {
-  std::shared_ptr<const Weights> weights = Weights::Load(std::move(store), config);
-  return {std::move(config), std::move(weights)};
-}
-
-}  // namespace
-
 Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
                std::unique_ptr<Tokenizer> tokenizer, const EngineOptions& options)
     : store_(std::move(store)),
@@ -75,6 +66,14 @@ std::shared_ptr<TextScorer> Engine::Scorer(const std::string& path) {
     scorer_ = std::make_shared<TextScorer>(path, tile_rows_);
   }
   return scorer_;
+}
+
+std::shared_ptr<DraftReader> Engine::DraftOf(const std::string& path) {
+  if (!draft_ || draft_->path() != path) {
+    draft_.reset();  // as in Scorer
+    draft_ = std::make_shared<DraftReader>(path, *tokenizer_, tile_rows_);
+  }
+  return draft_;
 }
 
 std::unique_ptr<Workspace> Engine::TakeWorkspace() {

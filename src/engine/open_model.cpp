@@ -27,4 +27,9 @@ OpenedModel OpenModel(const std::string& path) {
   return {std::move(folder), "Hugging Face folder", std::move(config), Tokenizer::FromHfFolder(path)};
 }
 
+Transformer MakeTransformer(std::shared_ptr<const TensorStore> store, ModelConfig config) {
+  std::shared_ptr<const Weights> weights = Weights::Load(std::move(store), config);
+  return {std::move(config), std::move(weights)};
+}
+
 }  // namespace coppice

@@ -6,6 +6,7 @@
 
 #include "formats/tensor_store.h"
 #include "model/config.h"
+#include "model/transformer.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace coppice {
@@ -20,5 +21,8 @@ struct OpenedModel {
 // `path` is a GGUF file (the first of its splits) or a Hugging Face folder. Throws Error, naming the file and
 // the cause.
 OpenedModel OpenModel(const std::string& path);
+
+// Loads the weights. The model's files stay open as long as the result needs them.
+Transformer MakeTransformer(std::shared_ptr<const TensorStore> store, ModelConfig config);
 
 }  // namespace coppice

@@ -21,11 +21,6 @@ size_t Place(std::string_view text, size_t cursor, std::string_view token) {
   return at == std::string_view::npos ? at : cursor + at;
 }
 
-Transformer MakeTransformer(OpenedModel& model) {
-  std::shared_ptr<const Weights> weights = Weights::Load(std::move(model.store), model.config);
-  return {std::move(model.config), std::move(weights)};
-}
-
 }  // namespace
 
 std::vector<float> LayOver(std::span<const double> worth, std::span<const std::string> tokens,
@@ -68,7 +63,7 @@ TextScorer::TextScorer(const std::string& path, int64_t tile_rows)
         OpenedModel model = OpenModel(path);
         if (!model.tokenizer) throw Error("{}: has no tokenizer, so it cannot score a text", path);
         tokenizer_ = std::move(model.tokenizer);
-        return MakeTransformer(model);
+        return MakeTransformer(std::move(model.store), std::move(model.config));
       }()),
       tile_rows_(std::max<int64_t>(tile_rows, 1)) {}
 

@@ -186,6 +186,23 @@ TEST(Ledger, PublishedBoundsOfLlama31) {
   }
 }
 
+// FlashPrefill where no block is near the best: blocks of 128 read the first two and the four up to their
+// own, the last two read everything.
+TEST(Ledger, FlashPrefillsFloorOfLlama31) {
+  const ModelShape s = ShapeOf("llama-3.1-8b");
+  for (const auto& [n, bound] : {std::pair<int64_t, double>{8192, 1.12}, {32768, 1.56}, {131072, 3.34}}) {
+    const int64_t blocks = n / 128;
+    double read = 0, all = 0;
+    for (int64_t b = 0; b < blocks; ++b) {
+      all += static_cast<double>(b) * 128 * 128 + 128 * 129 / 2;
+      read += static_cast<double>(b >= blocks - 2 ? b : std::min<int64_t>(b, 5)) * 128 * 128 + 128 * 129 / 2;
+    }
+    const double flops =
+        (s.layers - 1) * LayerFlops(s, {n, n, n, 0, read / all}) + LayerFlops(s, {n, 1, 1}) + HeadFlops(s);
+    EXPECT_NEAR(DensePrefillFlops(s, n) / flops, bound, 0.0051) << n;
+  }
+}
+
 // Rows of each layer if `kept[i]` rows remain from layer stages[i] on, FFN included.
 double NestedFlops(const ModelShape& s, int64_t tokens, const std::vector<int>& stages,
                    const std::vector<int64_t>& kept) {

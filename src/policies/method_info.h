@@ -22,6 +22,15 @@ namespace coppice {
 // Computes one number for each prompt token. May take as long as a prefill. Throws Cancelled.
 using TokenScores = std::function<std::vector<float>()>;
 
+// Computes the importance of each prompt token to a second model with the same tokens: (1) to (3) of
+// methods/specprefill.cpp. May take as long as a prefill. Throws Cancelled.
+using DraftScores = std::function<std::vector<float>(int look_ahead, int pool)>;
+
+struct Draft {
+  DraftScores read = {};
+  std::string reason = {};  // why it cannot read this prompt, or ""
+};
+
 // The prompt and the model that a policy is made for.
 struct MethodContext {
   const ModelShape& shape;
@@ -41,6 +50,9 @@ struct MethodContext {
   // For input compression: opens a second model, which returns -log2 p of every prompt token's text given the
   // text before it. Throws Error, naming the file. Not set where the prompt has no text.
   std::function<TokenScores(const std::string& file)> open_scorer = {};
+  // For speculative prefill: opens a second model. Throws Error, naming the file, also if its tokens are not
+  // this model's. Not set for a model without a tokenizer.
+  std::function<Draft(const std::string& file)> open_draft = {};
 };
 
 // A method's policy and settings for one prompt.

@@ -1,4 +1,5 @@
-// Shared by the methods of sparse prefill (minference.cpp, flexprefill.cpp, xattention.cpp): a layer's
+// Shared by the methods of sparse prefill (minference.cpp, flexprefill.cpp, xattention.cpp,
+// flashprefill.cpp): a layer's
 // attention in blocks, and estimates of the softmax mass.
 #pragma once
 

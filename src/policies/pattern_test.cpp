@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "policies/methods/flashprefill.h"
 #include "policies/methods/flexprefill.h"
 #include "policies/methods/minference.h"
 #include "policies/methods/xattention.h"
@@ -158,6 +159,8 @@ std::vector<std::unique_ptr<TokenPolicy>> EveryMethod() {
   methods.push_back(
       std::make_unique<FlexPrefillPolicy>(FlexPrefillConfig{.gamma = 0.5, .tau = 1, .min_budget = 1}));
   methods.push_back(std::make_unique<XAttentionPolicy>(XAttentionConfig{.threshold = 0.5}));
+  methods.push_back(std::make_unique<FlashPrefillPolicy>(
+      FlashPrefillConfig{.alpha = 1, .block = 32, .sink = 1, .window = 1}));
   return methods;
 }
 

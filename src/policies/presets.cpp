@@ -107,6 +107,12 @@ std::vector<int> SdtpLowLayers(const ModelShape& shape) {
 
 int StaticLayer(const ModelShape& shape) { return std::min(4, shape.layers / 2); }
 
+double FlashPrefillAlpha(const ModelShape& shape) {
+  if (shape.architecture == "llama") return 0.18;  // Llama-3.1-8B-Instruct
+  if (shape.architecture == "qwen2") return 0.08;  // Qwen2.5-7B-Instruct
+  return 0.12;                                     // Qwen3-30B-A3B, and where nothing is published
+}
+
 PyramidInferPreset PyramidInferFor(const ModelShape& shape) {
   if (Is(shape, "llama", 40, 5120)) return {.r = 0.8, .interval = 2};  // Llama-2-13B
   if (Is(shape, "llama", 80, 8192)) return {.r = 0.9, .interval = 3};  // Llama-2-70B, Llama-3-70B

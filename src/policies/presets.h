@@ -26,6 +26,9 @@ std::vector<int64_t> SlimInferBudgets(const ModelShape& shape, int64_t tokens);
 int FtpDenseLayers(const ModelShape& shape);
 double FtpEta(const ModelShape& shape);
 
+// FlashPrefill's published thresholds, by architecture.
+double FlashPrefillAlpha(const ModelShape& shape);
+
 // The latest layer before which tokens may be parked so that no parked hidden state takes more memory than
 // the keys and values it replaces. `parked_bytes` and `layer_bytes`: as in MethodContext; if they are
 // unknown, L - ceil(d / (2 G c)).

@@ -136,5 +136,11 @@ TEST(Presets, StaticAndPyramidInfer) {
   EXPECT_EQ(PyramidInferFor(Shape("qwen2", 28, 3584)).interval, 1);
 }
 
+TEST(Presets, FlashPrefill) {
+  EXPECT_EQ(FlashPrefillAlpha(Llama3With8B()), 0.18);
+  EXPECT_EQ(FlashPrefillAlpha(Shape("qwen2", 28, 3584)), 0.08);
+  EXPECT_EQ(FlashPrefillAlpha(Shape("bloom", 30, 4096)), 0.12);
+}
+
 }  // namespace
 }  // namespace coppice

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "policies/methods/coppice.h"
+#include "policies/methods/flashprefill.h"
 #include "policies/methods/flexprefill.h"
 #include "policies/methods/ftp.h"
 #include "policies/methods/h2o.h"
@@ -18,6 +19,7 @@
 #include "policies/methods/selective_context.h"
 #include "policies/methods/sliminfer.h"
 #include "policies/methods/snapkv.h"
+#include "policies/methods/specprefill.h"
 #include "policies/methods/static_pruning.h"
 #include "policies/methods/streamingllm.h"
 #include "policies/methods/xattention.h"
@@ -45,6 +47,8 @@ const std::vector<MethodInfo>& MethodList() {
       MInferenceMethod(),
       FlexPrefillMethod(),
       XAttentionMethod(),
+      FlashPrefillMethod(),
+      SpecPrefillMethod(),
   };
   return methods;
 }

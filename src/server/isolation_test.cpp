@@ -78,6 +78,7 @@ std::vector<Request> MixedRequests(int count) {
                          "h2o:min=0",
                          "snapkv:cap=64,min=0",
                          "xattention:min=0",
+                         "flashprefill:block=32,min=0",
                          "pyramidinfer:min=0",
                          "quest:min=0"};
   std::vector<Request> requests;

@@ -176,6 +176,16 @@ class Others(Case):
         self.bad("run", "-m", MODEL, "-f", PROMPT_2K, "--prune", "selective:model=/none.gguf", says=["/none.gguf"])
         self.bad("run", "-m", MODEL, "-f", PROMPT_2K, "--prune", "selective", says=["model= is missing"])
 
+    def test_specprefill(self):
+        spec = f"specprefill:draft={MODEL},keep=0.3"
+        answer = json.loads(self.good("run", "-m", MODEL, "-f", PROMPT_2K, "-n", "1", "--temp", "0", "--prune", spec, "--json"))
+        prune = answer["prune"]
+        self.assertTrue(prune["active"])
+        self.assertGreater(prune["selection_flops"], 0)
+        self.assertLess(prune["kept_per_layer"][0], 0.35 * answer["prompt_tokens"])
+        self.bad("run", "-m", MODEL, "-f", PROMPT_2K, "--prune", "specprefill:draft=/none.gguf", says=["/none.gguf"])
+        self.bad("run", "-m", MODEL, "-f", PROMPT_2K, "--prune", "specprefill", says=["draft= is missing"])
+
     def test_inspect(self):
         out = self.good("inspect", MODEL, "--tensors", "--check-tensors")
         for part in ["coppice-mini", "7.78 M", "blk.9.ffn_down.weight", "256 x 688", "all tensors are finite"]:

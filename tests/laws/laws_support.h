@@ -139,6 +139,14 @@ inline MethodContext TinyContext(const Transformer& model, const std::vector<int
             bits.push_back(static_cast<float>((static_cast<uint32_t>(prompt[i]) + i) * 2654435761u >> 16));
           return bits;
         };
+      },
+      .open_draft = [&prompt](const std::string&) -> Draft {
+        return {.read = [&prompt](int, int) {
+          std::vector<float> scores;
+          for (size_t i = 0; i < prompt.size(); ++i)
+            scores.push_back(static_cast<float>((static_cast<uint32_t>(prompt[i]) + i) * 2246822519u >> 16));
+          return scores;
+        }};
       }};
 }
 

@@ -181,6 +181,20 @@ inline std::vector<MethodEntry> LawEntries() {
        .first_layer = 0,
        .tokens = 500,
        .counts = false},
+      {.name = "flashprefill",
+       .identity = {"flashprefill:alpha=0,min=0", "flashprefill:alpha=1,window=1000,min=0",
+                    "flashprefill:alpha=1,sink=1000,min=0", "flashprefill:alpha=1,last=1000,min=0"},
+       .active = "flashprefill:alpha=1,block=16,sink=1,window=1,min=0",
+       .first_layer = 0,
+       .tokens = 500,
+       .counts = false},
+      {.name = "specprefill",
+       .identity = {"specprefill:draft=tiny,keep=1,min=0"},
+       .active = "specprefill:draft=tiny,keep=0.5,chunk=8,min=0",
+       .first_layer = -1,
+       .cheaper = {"specprefill:draft=tiny,keep=1,min=0", "specprefill:draft=tiny,keep=0.8,chunk=8,min=0",
+                   "specprefill:draft=tiny,keep=0.4,chunk=4,min=0"},
+       .bare = "specprefill:draft=tiny"},
   };
 }
 

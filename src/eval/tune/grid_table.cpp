@@ -35,6 +35,7 @@ std::span<const GridMethod> GridTable() {
         {"fill", {"-", "mean"}}}},
       {"flexprefill", true, true, 1, {{"gamma", {"0.95", "0.9", "0.8"}}, {"min_budget", {"#0.125"}}}},
       {"xattention", true, true, 1, {{"threshold", {"0.95", "0.9", "0.8"}}}},
+      {"flashprefill", true, true, 1, {{"alpha", {"0.04", "0.08", "0.18", "0.35"}}}},
       // Blocks of 64 keys for each query block.
       {"minference",
        true,

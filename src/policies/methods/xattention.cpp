@@ -21,7 +21,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -29,29 +28,13 @@
 #include <vector>
 
 #include "base/check.h"
+#include "policies/exp_of_negative.h"
 
 namespace coppice {
 
 namespace {
 
 constexpr int64_t kTile = 512;  // strided rows per product, of queries and of keys
-
-// exp(x) for x <= 0 with a relative error of 2e-7; below -87, exp(-87). Without branches or calls, so that
-// the compiler can vectorise it: the softmax is the part of the estimate that the backend does not run on
-// several threads.
-float ExpOfNegative(float x) {
-  constexpr float kRound = 12582912;  // 1.5 * 2^23: adding it rounds to a whole number in the low bits
-  constexpr float kLog2E = 1.44269504f;
-  x = x < -87 ? -87 : x;
-  const float shifted = x * kLog2E + kRound;
-  const float whole = shifted - kRound;
-  const float r =
-      x - whole * 0.693359375f + whole * 2.12194440e-4f;  // ln 2 in two parts, the first one exact
-  float p = 1.0f / 720;
-  for (const float factor : {1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = p * r + factor;
-  const uint32_t exponent = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound) + 127;
-  return p * std::bit_cast<float>(exponent << 23);
-}
 
 // Adds softmax(scores) to `mass` by groups of `per_block`. A NaN among the scores makes all of it NaN.
 void AddSoftmax(std::span<float> scores, int64_t per_block, double* mass) {
