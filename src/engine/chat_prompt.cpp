@@ -87,6 +87,7 @@ class ChatRenderer {
                const ChatOptions& options)
       : messages_(messages),
         template_(tokenizer.chat_template()),
+        knows_developer_(tokenizer.chat_template().find("developer") != std::string::npos),
         marks_(FreeMarks(messages)),
         cancelled_(options.cancelled) {
     if (!options.parse_messages) CheckRoles(messages, tokenizer);
@@ -106,7 +107,7 @@ class ChatRenderer {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (int i = 0; i < static_cast<int>(messages_.size()); ++i) {
       const std::string& content = contents_[static_cast<size_t>(i)];
-      list.push_back({{"role", messages_[static_cast<size_t>(i)].role},
+      list.push_back({{"role", RoleInTemplate(messages_[static_cast<size_t>(i)].role)},
                       {"content", i == marked ? Marked(content) : content}});
     }
     context_["messages"] = list;
@@ -162,15 +163,22 @@ class ChatRenderer {
            content.substr(end);
   }
 
+  // OpenAI's clients say "developer" where most templates say "system".
+  std::string RoleInTemplate(const std::string& role) const {
+    return role == "developer" && !knows_developer_ ? "system" : role;
+  }
+
   const std::vector<ChatMessage>& messages_;
   std::vector<std::string> contents_;  // with marks_.plain
   ChatTemplate template_;
+  bool knows_developer_;
   Marks marks_;
   const std::atomic<bool>* cancelled_;
   nlohmann::ordered_json context_;
 };
 
-// The text of a message's content, which is a string or a list of text parts.
+// The text of a message's content, which is a string or a list of text parts. Parts become lines, as llama.cpp
+// has it.
 std::string ContentText(const nlohmann::json& content, size_t message, const std::string& source) {
   if (content.is_string()) return content;
   if (!content.is_array()) throw Error("{}: message {} needs the strings role and content", source, message);
@@ -180,6 +188,7 @@ std::string ContentText(const nlohmann::json& content, size_t message, const std
         !part["text"].is_string()) {
       throw Error("{}: message {}: only parts of the type text can be read", source, message);
     }
+    if (&part != &content.front()) text += '\n';
     text += part["text"].get_ref<const std::string&>();
   }
   return text;

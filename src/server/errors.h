@@ -16,6 +16,7 @@ struct HttpFault {
   std::string param = {};  // the field at fault; "" where there is none
   nlohmann::ordered_json more = nlohmann::ordered_json::object();  // further members of the error object
   int64_t retry_after = 0;                                         // seconds; 0: does not say
+  std::string allow = {};                                          // the Allow header of 405
 };
 
 // Thrown while a request is handled.
@@ -30,6 +31,9 @@ class HttpError : public std::runtime_error {
 
 // A field that is wrong: 400, its name first in the message.
 HttpError BadField(const std::string& field, const std::string& message);
+
+// Of a request that was cancelled: 503 if the server stops, else 499, which nobody reads but the metrics.
+HttpFault CancelledFault(bool server_stops);
 
 // {"error": {"message", "type", "param", "code"}}, in one line.
 std::string ErrorBody(const HttpFault& fault);

@@ -168,6 +168,7 @@ void GenerationReply::OnDone(int index, const JobResult& result) {
   choice.done = true;
   choice.finish_reason = result.finish_reason;
   sampled_ += result.sampled;
+  decoded_ += std::max<int64_t>(result.sampled - 1, 0);
   if (choice.is_first) cached_tokens_ += choice.cached;
   computed_prompt_ += static_cast<int64_t>(choice.prompt->tokens.size());
   computed_cached_ += choice.cached;
@@ -316,12 +317,12 @@ ordered_json GenerationReply::Usage() const {
           {"prompt_tokens_details", {{"cached_tokens", cached_tokens_}}}};
 }
 
-// llama.cpp's names. The time of the first token counts as the prompt's.
+// llama.cpp's names. The time of the first token counts as the prompt's, so rates of decode leave it out.
 ordered_json GenerationReply::Timings() const {
   const auto rate = [](double count, double ms) { return ms > 0 ? 1000 * count / ms : 0.0; };
   const auto each = [](double count, double ms) { return count > 0 ? ms / count : 0.0; };
   const auto prompt = static_cast<double>(computed_prompt_ - computed_cached_);
-  const auto predicted = static_cast<double>(sampled_);
+  const auto decoded = static_cast<double>(decoded_);
   return {{"cache_n", computed_cached_},
           {"prompt_n", computed_prompt_ - computed_cached_},
           {"prompt_ms", prompt_ms_},
@@ -329,8 +330,8 @@ ordered_json GenerationReply::Timings() const {
           {"prompt_per_second", rate(prompt, prompt_ms_)},
           {"predicted_n", sampled_},
           {"predicted_ms", decode_ms_},
-          {"predicted_per_token_ms", each(predicted, decode_ms_)},
-          {"predicted_per_second", rate(predicted, decode_ms_)}};
+          {"predicted_per_token_ms", each(decoded, decode_ms_)},
+          {"predicted_per_second", rate(decoded, decode_ms_)}};
 }
 
 }  // namespace coppice

@@ -106,6 +106,7 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   size_t done_ = 0;
   bool failed_ = false;
   int64_t sampled_ = 0;
+  int64_t decoded_ = 0;          // without the first token of each answer, which the prefill gave
   int64_t prompt_tokens_ = 0;    // each prompt of the request counted once
   int64_t cached_tokens_ = 0;    // those reused from the document cache
   int64_t computed_prompt_ = 0;  // prompt tokens that the jobs computed

@@ -77,11 +77,11 @@ class JobRun {
 };
 
 // The reply for the exception being handled. May itself throw, because a fault allocates.
-HttpFault FaultAtHand() {
+HttpFault FaultAtHand(const Job& job) {
   try {
     throw;
   } catch (const Cancelled&) {
-    return {503, "unavailable_error", "cancelled"};
+    return CancelledFault(job.server_stops);
   } catch (const std::bad_alloc&) {
     return {503, "unavailable_error", "out of memory: a shorter prompt or a pruning method may fit"};
   } catch (const HttpError& error) {
@@ -101,7 +101,7 @@ bool RunJob(Engine& engine, Job& job, const std::function<void()>& pause, JobRes
     return true;
   } catch (const std::exception&) {
     try {
-      job.events->OnError(FaultAtHand());
+      job.events->OnError(FaultAtHand(job));
     } catch (const std::exception&) {  // no memory even for the error reply; the client gets none
     }
   }

@@ -47,6 +47,7 @@ struct Job {
   std::chrono::steady_clock::time_point arrived = {};
   std::shared_ptr<JobEvents> events;
   std::atomic<bool> cancelled{false};
+  std::atomic<bool> server_stops{false};  // the cause of `cancelled`
 
   // State for GET /slots.
   std::atomic<int64_t> cached{0};

@@ -41,7 +41,10 @@ void TurnScheduler::Stop() {
     stopping_ = true;
     left.swap(queue_);
     for (Slot& slot : slots_) {
-      if (slot.job) slot.job->cancelled = true;
+      if (slot.job) {
+        slot.job->server_stops = true;
+        slot.job->cancelled = true;
+      }
       slot.wake.notify_all();
     }
   }

@@ -71,6 +71,8 @@ const std::vector<Server::Row>& Server::Rows() {
       {"GET", "/", &Server::Page, true, false},
       {"GET", "/web/", &Server::Page, true, false},
       {"GET", "/health", &Server::Health, true, false},
+      {"GET", "/v1/health", &Server::Health, true, false},
+      {"GET", "/models", &Server::Models, true, true},
       {"GET", "/v1/models", &Server::Models, true, true},
       {"GET", "/v1/models/", &Server::Models, true, true},
       {"GET", "/props", &Server::Props, true, true},
@@ -83,6 +85,7 @@ const std::vector<Server::Row>& Server::Rows() {
       {"POST", "/detokenize", &Server::Detokenize, false, true},
       {"POST", "/apply-template", &Server::ApplyTemplate, false, true},
       {"POST", "/v1/completions", &Server::Completions, false, true},
+      {"POST", "/chat/completions", &Server::Chat, false, true},
       {"POST", "/v1/chat/completions", &Server::Chat, false, true},
   };
   return rows;
@@ -90,18 +93,20 @@ const std::vector<Server::Row>& Server::Rows() {
 
 const Server::Row* Server::Find(const HttpRequest& head) const {
   const std::string method = head.method == "HEAD" ? "GET" : head.method;
-  bool known = false;
+  std::string allowed;
   for (const Row& row : Rows()) {
     const std::string_view path = row.path;
     const bool matches =
         path.size() > 1 && path.ends_with('/') ? head.path.starts_with(path) : head.path == path;
     if (!matches) continue;
-    known = true;
     if (method == row.method) return &row;
+    allowed = std::string_view(row.method) == "GET" ? "GET, HEAD" : row.method;
   }
-  if (known)
-    throw HttpError(
-        {405, "invalid_request_error", fmt::format("{} does not take {}", head.path, head.method)});
+  if (!allowed.empty()) {
+    throw HttpError({.status = 405,
+                     .message = fmt::format("{} takes {}, not {}", head.path, allowed, head.method),
+                     .allow = allowed});
+  }
   throw HttpError({404, "not_found_error", "there is no such path here; docs/server.md lists them"});
 }
 
@@ -109,7 +114,7 @@ std::optional<HttpReply> Server::Refuse(const HttpRequest& head) {
   HttpFault fault;
   try {
     // The page needs no key: it holds nothing secret, and asks the user for the key.
-    if (head.path != "/health" && !IsPage(head.path)) {
+    if (!head.path.ends_with("/health") && !IsPage(head.path)) {
       if (const auto refusal = access_.Refuse(head)) throw HttpError(*refusal);
     }
     const Row& row = *Find(head);
@@ -151,7 +156,7 @@ void Server::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   } catch (const HttpError& error) {
     Fail(exchange, error.fault());
   } catch (const Cancelled&) {
-    Fail(exchange, {503, "unavailable_error", "cancelled"});
+    Fail(exchange, CancelledFault(!ready_));
   } catch (const std::bad_alloc&) {
     Fail(exchange, {503, "unavailable_error", "out of memory"});
   } catch (const std::exception& error) {
@@ -187,7 +192,7 @@ void Server::Models(const HttpRequest& request, const ExchangePtr& exchange) {
                                 {"n_ctx_train", config.context},
                                 {"n_embd", config.shape.hidden},
                                 {"n_layer", config.shape.layers}}}};
-  if (request.path == "/v1/models")
+  if (request.path.ends_with("/models"))
     return Answer(exchange, {{"object", "list"}, {"data", ordered_json::array({model})}});
   if (request.path != "/v1/models/" + options_.alias) {
     throw HttpError({404, "not_found_error", fmt::format("the model here is {}", options_.alias)});

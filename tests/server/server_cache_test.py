@@ -68,8 +68,12 @@ class Documents(unittest.TestCase):
         prompt = [word] * 6000
         client = self.server.send_only("/v1/completions", {"prompt": prompt, "max_tokens": 1})
         self.server.wait_for(lambda: self.server.slot().get("n_prompt_tokens_processed", 0) > 1500, 60)
+        before = self.server.metrics().get('coppice_http_requests_total{status="503"}', 0)
         client.close()
         self.server.wait_idle(1)
+        metrics = self.server.metrics()
+        self.assertGreaterEqual(metrics['coppice_http_requests_total{status="499"}'], 1)
+        self.assertEqual(metrics.get('coppice_http_requests_total{status="503"}', 0), before)
         again = self.ask(prompt)
         self.assertGreater(self.cached(again), 0)
         self.assertEqual(again["choices"], self.ask(prompt, cache_prompt=False)["choices"])

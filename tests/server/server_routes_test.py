@@ -31,6 +31,11 @@ class Page(Case):
         self.refused("/web/../server/index.html", None, 404)
         self.refused("/", {}, 405)
 
+    def test_405_names_the_methods(self):
+        for path, body, allow in [("/v1/completions", None, "POST"), ("/health", {}, "GET, HEAD")]:
+            status, headers, _ = self.server.ask(path, body)
+            self.assertEqual((status, headers["Allow"]), (405, allow))
+
 
 class Routes(Case):
     def test_models_props_health(self):
@@ -39,6 +44,8 @@ class Routes(Case):
         self.assertEqual([m["id"] for m in models["data"]], ["coppice-mini-f16"])
         self.assertEqual(self.server.good("/v1/models/coppice-mini-f16"), models["data"][0])
         self.refused("/v1/models/other", None, 404)
+        self.assertEqual(self.server.good("/models"), models)
+        self.assertEqual(self.server.good("/v1/health"), {"status": "ok"})
         props = self.server.good("/props")
         self.assertEqual(props["default_generation_settings"]["n_ctx"], int(CTX))
         self.assertEqual(props["total_slots"], 4)
@@ -112,9 +119,11 @@ class Chat(unittest.TestCase):
     def test_template(self):
         def render(**fields):
             return self.server.good("/apply-template", {"messages": self.MESSAGES, **fields})["prompt"]
-        text = "[system] Be brief.\n[user] Hello\n"
+        text = "[system] Be brief.\n[user] Hel\nlo\n"
         self.assertEqual(render(), text + "[assistant] ")
         self.assertEqual(render(add_generation_prompt=False), text)
+        developer = [{"role": "developer", "content": "Be brief."}, *self.MESSAGES[1:]]
+        self.assertEqual(self.server.good("/apply-template", {"messages": developer})["prompt"], text + "[assistant] ")
         self.assertEqual(render(chat_template_kwargs={"mood": "!"}), text + "[assistant]! ")
         self.assertIn("chat_template", self.server.good("/tokenizer_info"))
 
@@ -123,6 +132,7 @@ class Chat(unittest.TestCase):
         body = {"max_tokens": 8, **GREEDY}
         plain = self.server.good("/v1/completions", {"prompt": text, **body})
         chat = self.server.good("/v1/chat/completions", {"messages": self.MESSAGES, **body})
+        self.assertEqual(self.server.good("/chat/completions", {"messages": self.MESSAGES, **body})["choices"], chat["choices"])
         self.assertEqual((chat["object"], chat["model"]), ("chat.completion", "a-name"))
         self.assertEqual(chat["choices"][0]["message"], {"role": "assistant", "content": plain["choices"][0]["text"]})
         self.assertEqual(chat["usage"], plain["usage"])

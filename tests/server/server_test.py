@@ -297,7 +297,9 @@ class LogProbs(Case):
         info = self.server.good("/tokenizer_info")
         end = self.server.good("/tokenize", {"content": info["eos_token"]})["tokens"]
         body = {"prompt": end * 3, "max_tokens": 1, "logprobs": 1, "echo": True, "seed": 1, "temperature": 5}
-        self.assertEqual(len(self.server.good("/v1/completions", body)["choices"][0]["logprobs"]["tokens"]), 3 * len(end) + 1)
+        reply = self.server.good("/v1/completions", body)
+        self.assertEqual(len(reply["choices"][0]["logprobs"]["tokens"]), 3 * len(end) + 1)
+        self.assertEqual(reply["timings"]["predicted_per_second"], 0)  # no token was decoded after the prefill
 
     def test_pruned_echo_is_refused(self):
         self.refused("/v1/completions", {"prompt": "a", "echo": True, "logprobs": 1, "prune": "ftp"}, param="prune")
