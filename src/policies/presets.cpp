@@ -107,6 +107,16 @@ std::vector<int> SdtpLowLayers(const ModelShape& shape) {
 
 int StaticLayer(const ModelShape& shape) { return std::min(4, shape.layers / 2); }
 
+std::vector<int> UniPrefillLayers(const ModelShape& shape) {
+  const int least = IsBundledModel(shape) ? 3 : 1;
+  std::vector<int> layers;
+  for (int of32 = 8; of32 <= 28; of32 += 4) {
+    const int layer = std::max(RoundDiv(shape.layers * of32, 32) - 1, least);
+    if (layer < shape.layers && (layers.empty() || layer > layers.back())) layers.push_back(layer);
+  }
+  return layers;
+}
+
 PyramidInferPreset PyramidInferFor(const ModelShape& shape) {
   if (Is(shape, "llama", 40, 5120)) return {.r = 0.8, .interval = 2};  // Llama-2-13B
   if (Is(shape, "llama", 80, 8192)) return {.r = 0.9, .interval = 3};  // Llama-2-70B, Llama-3-70B

@@ -40,6 +40,11 @@ std::vector<int> SdtpLowLayers(const ModelShape& shape);
 // Static pruning: before layer 4, or L / 2 in a model of fewer than 8 layers; 0 if L is 1.
 int StaticLayer(const ModelShape& shape);
 
+// The layers after whose attention UniPrefill drops: 7, 11, ..., 27 of 32 layers as published for
+// Llama-3.1-8B, else round(L {8, 12, ..., 28} / 32) - 1, strictly ascending. The bundled model begins at
+// layer 3 (see StageLayers).
+std::vector<int> UniPrefillLayers(const ModelShape& shape);
+
 // PyramidInfer's published configurations (configs/*.json of its repository).
 struct PyramidInferPreset {
   double r = 0.9;    // the ratio that the schedule ends at

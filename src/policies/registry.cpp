@@ -20,6 +20,7 @@
 #include "policies/methods/snapkv.h"
 #include "policies/methods/static_pruning.h"
 #include "policies/methods/streamingllm.h"
+#include "policies/methods/uniprefill.h"
 #include "policies/methods/xattention.h"
 
 namespace coppice {
@@ -38,6 +39,7 @@ const std::vector<MethodInfo>& MethodList() {
       SelectiveContextMethod(),
       StaticPruningMethod(),
       PyramidInferMethod(),
+      UniPrefillMethod(),
       StreamingLlmMethod(),
       H2oMethod(),
       SnapKvMethod(),
