@@ -45,6 +45,10 @@ int StaticLayer(const ModelShape& shape);
 // layer 3 (see StageLayers).
 std::vector<int> UniPrefillLayers(const ModelShape& shape);
 
+// FastKV: the layer whose attention chooses the rows of later layers. Published: 15 of Llama-3.1-8B's 32;
+// else round(15 L / 32), L - 2 at most. The bundled model's is 4 (see StageLayers).
+int FastKvLayer(const ModelShape& shape);
+
 // PyramidInfer's published configurations (configs/*.json of its repository).
 struct PyramidInferPreset {
   double r = 0.9;    // the ratio that the schedule ends at

@@ -138,6 +138,17 @@ TEST(Presets, UniPrefillLayers) {
   }
 }
 
+TEST(Presets, FastKvLayer) {
+  EXPECT_EQ(FastKvLayer(Shape("llama", 32, 4096)), 15);
+  EXPECT_EQ(FastKvLayer(Shape("llama", 40, 5120)), 19);
+  EXPECT_EQ(FastKvLayer(Shape("llama", 30, 576)), 14);
+  EXPECT_EQ(FastKvLayer(Shape("llama", 2, 64)), 0);
+  EXPECT_EQ(FastKvLayer(Shape("llama", 1, 64)), 0);
+  ModelShape mini = Shape("llama", 10, 256);
+  mini.name = "coppice-mini";
+  EXPECT_EQ(FastKvLayer(mini), 4);
+}
+
 TEST(Presets, StaticAndPyramidInfer) {
   EXPECT_EQ(StaticLayer(Shape("llama", 32, 4096)), 4);
   EXPECT_EQ(StaticLayer(Shape("llama", 8, 4096)), 4);

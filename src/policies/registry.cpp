@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "policies/methods/coppice.h"
+#include "policies/methods/fastkv.h"
 #include "policies/methods/flexprefill.h"
 #include "policies/methods/ftp.h"
 #include "policies/methods/h2o.h"
@@ -40,6 +41,7 @@ const std::vector<MethodInfo>& MethodList() {
       StaticPruningMethod(),
       PyramidInferMethod(),
       UniPrefillMethod(),
+      FastKvMethod(),
       StreamingLlmMethod(),
       H2oMethod(),
       SnapKvMethod(),

@@ -79,6 +79,7 @@ std::vector<Request> MixedRequests(int count) {
                          "snapkv:cap=64,min=0",
                          "xattention:min=0",
                          "pyramidinfer:min=0",
+                         "fastkv:layer=1,min=0",
                          "uniprefill:layers=1/2,p=0.5,block=16,sink=16,last=16,min=0",
                          "quest:min=0"};
   std::vector<Request> requests;
