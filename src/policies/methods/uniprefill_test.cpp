@@ -67,7 +67,9 @@ TEST(UniPrefillPolicy, WhereItActs) {
               decides ? std::vector<Needs::Mass>{{.queries = 1}} : std::vector<Needs::Mass>{});
     EXPECT_TRUE(policy.NeedsAt(Phase::kDecode, layer).empty());
     Scene scene(9, layer);
-    if (!decides) EXPECT_TRUE(policy.AfterAttention(scene.seen, *scene.be).IsAll());
+    if (!decides) {
+      EXPECT_TRUE(policy.AfterAttention(scene.seen, *scene.be).IsAll());
+    }
   }
   UniPrefillConfig whole = Small();
   whole.p = 1;
