@@ -1,4 +1,4 @@
-"""The engine against tools/oracle: all four methods in plain NumPy, on trained weights.
+"""The engine against tools/oracle: five methods in plain NumPy, on trained weights.
 
     oracle_real_test.py PROGRAM SOURCE_DIR real|bundled [unittest arguments]
 
@@ -74,6 +74,12 @@ class EveryMethod(Oracle):
         self.good(f'sdtp:file="{path}",min=0', 1000, seed=7, steps=4)
         self.good(f'sdtp:file="{path}",r=0.7,first=10,local=0.05,min=0', 700, seed=8, steps=4)
 
+    # A partial last block, and tails of two blocks and of three.
+    def test_uniprefill(self):
+        at = layers(.2, .4, .7)
+        self.good(f"uniprefill:layers={at},p=0.8,min=0", 1283, seed=15, steps=4)
+        self.good(f"uniprefill:layers={at},p=0.5,block=16,sink=32,last=20,min=0", 700, seed=16, steps=4)
+
     # Prompts of whole blocks, and a cap above all blocks. Twenty blocks leave ten: nine in common are gamma exactly.
     def test_sliminfer(self):
         stages, whole = f"sliminfer:layers={layers(.3, .6, .9)},min=0", ",revive_cap=4096"
@@ -99,6 +105,7 @@ class Itself(Oracle):
     def test_other_counts(self):
         self.finds("lazyllm:min=0", steps=0, keep="0.51/0.5/0.5")
         self.finds("ftp:min=0", steps=0, eta="0.94")
+        self.finds("uniprefill:p=0.6,block=16,sink=32,last=16,min=0", steps=0, p="0.7")
         self.finds(f'sdtp:file="{SDTP_FILE}",min=0', steps=0, r="0.91")
 
     def test_other_scores(self):
@@ -106,6 +113,7 @@ class Itself(Oracle):
         self.finds("ftp:min=0", steps=0, last="49")
         self.finds("sliminfer:keep=0.5,block=16,min=0", steps=0, window="1")
         self.finds("sliminfer:keep=0.5,block=16,min=0", steps=0, unit="2")
+        self.finds("uniprefill:p=0.6,block=16,sink=32,last=16,min=0", steps=0, last="3")
 
     def test_other_networks(self):
         other = str(compared().random_predictors(seed=1, stages=10))

@@ -52,6 +52,7 @@ TEST_F(DryRunTest, PlansWhatRuns) {
                          "h2o:keep=0.4,min=0",
                          "streamingllm:recent=100,min=0",
                          "pyramidinfer:min=0",
+                         "fastkv:layer=1,keep=0.3,cache=0.2,min=0",
                          "sliminfer"};
   for (const std::string spec : specs) {
     const DryRun plan = Plan(290, spec);

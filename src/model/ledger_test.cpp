@@ -229,6 +229,16 @@ TEST(Ledger, PublishedBoundsOfLazyLlmAndSdtp) {
   }
 }
 
+// FastKV with its published settings: a fifth of the prompt goes on behind layer 15. The paper measures up to
+// 1.82.
+TEST(Ledger, BoundsOfFastKv) {
+  const ModelShape s = ShapeOf("llama-3.1-8b");
+  const std::pair<int64_t, double> table[] = {{8192, 1.66}, {32768, 1.71}, {131072, 1.79}};
+  for (const auto& [n, bound] : table)
+    EXPECT_NEAR(DensePrefillFlops(s, n) / NestedFlops(s, n, {FastKvLayer(s) + 1}, {n / 5}), bound, 0.0051)
+        << n;
+}
+
 // Test T-LZ4 at its limit: a token that is parked at the last stage that strict_memory allows takes no more
 // memory than its keys and values would have; one layer later it takes more.
 TEST(Ledger, ParkedStatesFitBehindTheLastStage) {

@@ -113,6 +113,22 @@ double FlashPrefillAlpha(const ModelShape& shape) {
   return 0.12;                                     // Qwen3-30B-A3B, and where nothing is published
 }
 
+std::vector<int> UniPrefillLayers(const ModelShape& shape) {
+  const int least = IsBundledModel(shape) ? 3 : 1;
+  std::vector<int> layers;
+  for (int of32 = 8; of32 <= 28; of32 += 4) {
+    const int layer = std::max(RoundDiv(shape.layers * of32, 32) - 1, least);
+    if (layer < shape.layers && (layers.empty() || layer > layers.back())) layers.push_back(layer);
+  }
+  return layers;
+}
+
+int FastKvLayer(const ModelShape& shape) {
+  return IsBundledModel(shape)
+             ? 4
+             : std::clamp(RoundDiv(15 * shape.layers, 32), 0, std::max(shape.layers - 2, 0));
+}
+
 PyramidInferPreset PyramidInferFor(const ModelShape& shape) {
   if (Is(shape, "llama", 40, 5120)) return {.r = 0.8, .interval = 2};  // Llama-2-13B
   if (Is(shape, "llama", 80, 8192)) return {.r = 0.9, .interval = 3};  // Llama-2-70B, Llama-3-70B

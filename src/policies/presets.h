@@ -43,6 +43,15 @@ std::vector<int> SdtpLowLayers(const ModelShape& shape);
 // Static pruning: before layer 4, or L / 2 in a model of fewer than 8 layers; 0 if L is 1.
 int StaticLayer(const ModelShape& shape);
 
+// The layers after whose attention UniPrefill drops: 7, 11, ..., 27 of 32 layers as published for
+// Llama-3.1-8B, else round(L {8, 12, ..., 28} / 32) - 1, strictly ascending. The bundled model begins at
+// layer 3 (see StageLayers).
+std::vector<int> UniPrefillLayers(const ModelShape& shape);
+
+// FastKV: the layer whose attention chooses the rows of later layers. Published: 15 of Llama-3.1-8B's 32;
+// else round(15 L / 32), L - 2 at most. The bundled model's is 4 (see StageLayers).
+int FastKvLayer(const ModelShape& shape);
+
 // PyramidInfer's published configurations (configs/*.json of its repository).
 struct PyramidInferPreset {
   double r = 0.9;    // the ratio that the schedule ends at

@@ -123,6 +123,32 @@ TEST(Presets, SdtpLayersOfSmallModelsAscend) {
   }
 }
 
+TEST(Presets, UniPrefillLayers) {
+  EXPECT_EQ(UniPrefillLayers(Shape("llama", 32, 4096)), (std::vector<int>{7, 11, 15, 19, 23, 27}));
+  EXPECT_EQ(UniPrefillLayers(Shape("llama", 30, 576)), (std::vector<int>{7, 10, 14, 18, 22, 25}));
+  EXPECT_EQ(UniPrefillLayers(Shape("llama", 1, 64)), std::vector<int>{});
+  ModelShape mini = Shape("llama", 10, 256);
+  mini.name = "coppice-mini";
+  EXPECT_EQ(UniPrefillLayers(mini), (std::vector<int>{3, 4, 5, 7, 8}));
+  for (int layers = 2; layers <= 40; ++layers) {
+    const std::vector<int> stages = UniPrefillLayers(Shape("llama", layers, 64));
+    ASSERT_FALSE(stages.empty()) << layers;
+    for (size_t i = 0; i < stages.size(); ++i)
+      EXPECT_TRUE(stages[i] >= 1 && stages[i] < layers && (i == 0 || stages[i] > stages[i - 1])) << layers;
+  }
+}
+
+TEST(Presets, FastKvLayer) {
+  EXPECT_EQ(FastKvLayer(Shape("llama", 32, 4096)), 15);
+  EXPECT_EQ(FastKvLayer(Shape("llama", 40, 5120)), 19);
+  EXPECT_EQ(FastKvLayer(Shape("llama", 30, 576)), 14);
+  EXPECT_EQ(FastKvLayer(Shape("llama", 2, 64)), 0);
+  EXPECT_EQ(FastKvLayer(Shape("llama", 1, 64)), 0);
+  ModelShape mini = Shape("llama", 10, 256);
+  mini.name = "coppice-mini";
+  EXPECT_EQ(FastKvLayer(mini), 4);
+}
+
 TEST(Presets, StaticAndPyramidInfer) {
   EXPECT_EQ(StaticLayer(Shape("llama", 32, 4096)), 4);
   EXPECT_EQ(StaticLayer(Shape("llama", 8, 4096)), 4);

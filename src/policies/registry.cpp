@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "policies/methods/coppice.h"
+#include "policies/methods/fastkv.h"
 #include "policies/methods/flashprefill.h"
 #include "policies/methods/flexprefill.h"
 #include "policies/methods/ftp.h"
@@ -22,6 +23,7 @@
 #include "policies/methods/specprefill.h"
 #include "policies/methods/static_pruning.h"
 #include "policies/methods/streamingllm.h"
+#include "policies/methods/uniprefill.h"
 #include "policies/methods/xattention.h"
 
 namespace coppice {
@@ -40,6 +42,8 @@ const std::vector<MethodInfo>& MethodList() {
       SelectiveContextMethod(),
       StaticPruningMethod(),
       PyramidInferMethod(),
+      UniPrefillMethod(),
+      FastKvMethod(),
       StreamingLlmMethod(),
       H2oMethod(),
       SnapKvMethod(),

@@ -237,6 +237,11 @@ TEST(MakePolicy, RefusesPairsThatDestroyEachOther) {
       {"quest+h2o", "quest needs pages"},
       {"streamingllm+pyramidinfer", "streamingllm numbers tokens by their slot"},
       {"lazyllm+random:layers=4", "random drops tokens for good"},
+      {"lazyllm+fastkv", "fastkv deletes keys that lazyllm attends again"},
+      {"fastkv+snapkv", "both delete keys"},
+      {"fastkv+streamingllm", "both delete keys"},
+      {"sliminfer+uniprefill", "uniprefill drops tokens for good"},
+      {"uniprefill+streamingllm", "what uniprefill drops leaves no slots"},
       {"sliminfer:revive=none,decode_keep=0.1/0.1/0.1+h2o", "h2o deletes keys that sliminfer attends again"},
       {"lazyllm:revive=none+streamingllm", "what lazyllm drops leaves no slots"},
   };
@@ -246,7 +251,7 @@ TEST(MakePolicy, RefusesPairsThatDestroyEachOther) {
         // What the settings switch off does not count.
         "lazyllm:revive=none+h2o", "static+lazyllm:revive=none", "sliminfer:revive=none+snapkv",
         "lazyllm:revive=none+sliminfer:revive=none", "random+lazyllm", "random+sliminfer",
-        "random+streamingllm"}) {
+        "random+streamingllm", "uniprefill+ftp", "uniprefill+snapkv", "uniprefill+quest", "fastkv+ftp"}) {
     EXPECT_EQ(ErrorOf(good), "no error") << good;
   }
 }

@@ -6,8 +6,8 @@
 // does not attend are masked in the same way. Each key and value is written once: a token that comes back is
 // computed from the state that it had when it left. Shares no code with the engine.
 //
-// Methods are in oracle_tokens.h (LazyLLM, SDTP, FTP, static pruning, PyramidInfer), oracle_sliminfer.h and
-// oracle_cache.h (H2O, SnapKV, StreamingLLM, Quest, a given pattern).
+// Methods are in oracle_tokens.h (LazyLLM, SDTP, FTP, static pruning, PyramidInfer, UniPrefill),
+// oracle_sliminfer.h and oracle_cache.h (H2O, SnapKV, FastKV, StreamingLLM, Quest, a given pattern).
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// The oracle's methods that choose among keys and values: H2O, SnapKV, StreamingLLM, Quest, and a given
-// pattern for prefill. Written from the papers and docs/methods.md,
-// without looking at the engine.
+// The oracle's methods that choose among keys and values: H2O, SnapKV, FastKV, StreamingLLM, Quest, and a
+// given pattern for prefill. Written from the papers and docs/methods.md, without looking at the
+// engine.
 #pragma once
 
 #include <functional>
@@ -78,6 +78,30 @@ struct SnapKv : Method {
       const Set best = Sorted(Best(Without(rows, tail), pooled, cap - window, Scale::kShare, pass));
       EvictAllBut(Either(best, tail), pass, layer, g);
     }
+  }
+};
+
+// FastKV: SnapKV in every layer; and of the last layer that computes all tokens, the sum over kv heads of the
+// same pooled scores says which tokens go on.
+struct FastKv : SnapKv {
+  size_t layer_of_choice, keep;
+  FastKv(size_t layer, size_t go_on, size_t most, size_t queries, size_t pool_kernel)
+      : SnapKv(most, queries, pool_kernel, false), layer_of_choice(layer), keep(go_on) {}
+
+  void BeforeLayer(Pass& pass, size_t layer) override {
+    if (layer != layer_of_choice + 1 || pass.alive.size() <= keep) return;
+    const size_t prefix = pass.alive.size() - window;
+    Row pooled(pass.n, 0.0);
+    for (size_t i = prefix; i < pass.alive.size(); ++i) {
+      const Row row = pass.MeanOverHeads(pass.alive[i]);
+      for (size_t a = 0; a < prefix; ++a) {
+        for (size_t b = a - std::min(a, kernel / 2); b <= std::min(prefix - 1, a + kernel / 2); ++b)
+          pooled[pass.alive[a]] += row[pass.alive[b]];
+      }
+    }
+    const Set tail(pass.alive.begin() + static_cast<std::ptrdiff_t>(prefix), pass.alive.end());
+    const Set best = Sorted(Best(Without(pass.alive, tail), pooled, keep - window, Scale::kShare, pass));
+    pass.Leave(Without(pass.alive, Either(best, tail)), layer, false, false);
   }
 };
 

@@ -22,6 +22,11 @@ class OracleCache : public OracleTest {
                                 max ? "max" : "avg"),
             .methods = [=] { return MethodsOf<oracle::SnapKv>(cap, window, kernel, max); }};
   }
+  static OracleCase FastKv(size_t layer, size_t keep, size_t cache, size_t kernel) {
+    return {.spec = fmt::format("fastkv:layer={},keep={},cache={},window=8,kernel={},min=0", layer, keep,
+                                cache, kernel),
+            .methods = [=] { return MethodsOf<oracle::FastKv>(layer, keep, cache, 8, kernel); }};
+  }
   static OracleCase Streaming(size_t sink, size_t recent) {
     return {.spec = fmt::format("streamingllm:sink={},recent={},min=0", sink, recent),
             .methods = [=] { return MethodsOf<oracle::StreamingLlm>(sink, recent); },
@@ -42,6 +47,11 @@ TEST_P(OracleCache, RandomModelInFp32) {
   const OracleText text = RandomText(200, 3);
   Compare(text, H2o(0.2, 0.2));
   Compare(text, SnapKv(64, 8, 5, false));
+  const RunResult run = Compare(text, FastKv(2, 80, 40, 7));
+  EXPECT_EQ(run.kept[2].size(), 200u);
+  EXPECT_EQ(run.kept[3].size(), 80u);
+  EXPECT_EQ(run.state.layers[1].cache.rows(), 40 + kOracleSteps);
+  Compare(text, FastKv(3, 50, 100, 3));  // later caches keep all that goes on
   Compare(text, Streaming(4, 60));
   Compare(text, Quest(64, 16));
 }

@@ -1,5 +1,5 @@
 // The oracle's methods that drop hidden states token by token, or a token's FFN: LazyLLM, SDTP, static
-// pruning, PyramidInfer, FTP. Written from the papers and docs/methods.md, without looking at the
+// pruning, PyramidInfer, UniPrefill, FTP. Written from the papers and docs/methods.md, without looking at the
 // engine.
 #pragma once
 
@@ -163,6 +163,49 @@ struct PyramidInfer : Gone {
     const Set always(context.begin(), context.begin() + static_cast<std::ptrdiff_t>(sink));
     const Set kept = KeepBest(context, always, score, count, Scale::kShare, pass);
     Keep(pass, Either(kept, rows), layer);
+  }
+};
+
+// UniPrefill: after the attention of a deciding layer the smallest set of blocks of the rows in the stream
+// that holds the share p of what the last rows give to all of them stays, with the first positions and the
+// last rows' blocks.
+struct UniPrefill : Gone {
+  std::vector<size_t> at;
+  double p;
+  size_t block, sink, last;
+  UniPrefill(std::vector<size_t> layers, double share, size_t rows_per_block, size_t sinks, size_t last_rows)
+      : at(std::move(layers)), p(share), block(rows_per_block), sink(sinks), last(last_rows) {}
+
+  void AfterAttention(Pass& pass, size_t layer) override {
+    const Set rows = pass.alive;
+    const size_t n = rows.size();
+    if (std::find(at.begin(), at.end(), layer) == at.end() || p >= 1 || n <= sink + last) return;
+    Row given((n + block - 1) / block, 0.0);
+    double total = 0;
+    for (size_t i = n - last; i < n; ++i) {
+      const Row row = pass.MeanOverHeads(rows[i]);
+      for (size_t j = 0; j < n; ++j) given[j / block] += row[rows[j]];
+      for (const size_t j : rows) total += row[j];
+    }
+    Set order = Range(0, given.size());
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return given[a] > given[b]; });
+    double sum = 0;
+    Set chosen;
+    for (size_t i = 0; i < order.size() && sum < p * total; ++i) {
+      const double before = sum;
+      sum += given[order[i]];
+      chosen.push_back(order[i]);
+      if (sum < p * total) continue;
+      pass.Clear(std::min(sum - p * total, p * total - before) / total);
+      if (i + 1 < order.size()) pass.Clear(1 - given[order[i + 1]] / given[order[i]]);
+    }
+    Set kept;
+    for (size_t j = 0; j < n; ++j) {
+      const bool tail = j / block >= (n - last) / block;
+      if (tail || rows[j] < sink || std::count(chosen.begin(), chosen.end(), j / block) > 0)
+        kept.push_back(rows[j]);
+    }
+    pass.Leave(Without(rows, kept), layer + 1, true, false);
   }
 };
 

@@ -1,5 +1,5 @@
 // C13 and C14 for the methods that drop tokens between layers, against the oracle that only masks them:
-// LazyLLM in prefill and in every step, static pruning, PyramidInfer, SDTP.
+// LazyLLM in prefill and in every step, static pruning, PyramidInfer, UniPrefill, SDTP.
 #include "oracle_tokens.h"
 
 #include <fmt/format.h>
@@ -32,6 +32,11 @@ class OracleTokens : public OracleTest {
                                 r, recent),
             .methods = [=] { return MethodsOf<oracle::PyramidInfer>(r, recent, 4, 1.2, 8); }};
   }
+  static OracleCase Uni(const std::vector<size_t>& layers, double p, size_t block, size_t sink, size_t last) {
+    return {.spec = fmt::format("uniprefill:layers={},p={},block={},sink={},last={},min=0",
+                                fmt::join(layers, "/"), p, block, sink, last),
+            .methods = [=] { return MethodsOf<oracle::UniPrefill>(layers, p, block, sink, last); }};
+  }
   // Every two blocks in turn, so that half of the directions are half of the tokens.
   OracleText CompassText() const {
     return {Named("compass"), MakeCompass({.interleaved = interleaved(), .seed = 8}),
@@ -51,6 +56,26 @@ TEST_P(OracleTokens, RandomModelInFp32) {
   }
   Compare(text, Static(4, 0.5));
   Compare(RandomText(200, 4), Pyramid(0.5, 0.2));
+}
+
+// A partial last block, tails of one block and of more, rows that are no longer a multiple of a block, and a
+// choice at the last layer but one.
+TEST_P(OracleTokens, UniPrefillInFp32) {
+  if (!arithmetic().exact) GTEST_SKIP() << "sets are only compared where scores are exact, or far apart";
+  const RunResult run = Compare(RandomText(200, 3), Uni({1, 3}, 0.6, 16, 10, 8));
+  EXPECT_EQ(run.state.ledger.layers()[1].kv_rows, 200);
+  EXPECT_LT(run.ffn[1].size(), 200u);  // before the FFN of the same layer
+  EXPECT_EQ(run.kept[2], run.ffn[1]);
+  EXPECT_LT(run.kept[4].size(), run.kept[2].size());
+  Compare(RandomText(200, 4), Uni({1, 2, 4}, 0.8, 8, 0, 20));
+  OracleCase with_ftp = Uni({2}, 0.5, 16, 10, 8);
+  with_ftp.spec += "+ftp:eta=0.85,dense=1,first=10,last=8,min=0";
+  with_ftp.methods = [] {
+    auto methods = MethodsOf<oracle::UniPrefill>(std::vector<size_t>{2}, 0.5, 16, 10, 8);
+    methods.push_back(std::make_unique<oracle::Ftp>(0.85, 1, 10, 8));
+    return methods;
+  };
+  Compare(RandomText(200, 3), with_ftp);
 }
 
 // What FTP spared leaves and comes back like any other token.

@@ -31,9 +31,10 @@ from sdtp import Sdtp, write_random_predictors
 from sequence import Method, Sequence
 from sliminfer import SlimInfer
 from spec import Settings
+from uniprefill import UniPrefill
 
 METHODS = {"none": lambda settings: Method(), "lazyllm": LazyLlm, "ftp": Ftp, "sdtp": Sdtp,
-           "sliminfer": SlimInfer}
+           "sliminfer": SlimInfer, "uniprefill": UniPrefill}
 DEFAULT_SPECS = ["none", "lazyllm:min=0", "ftp:min=0", "sdtp", "sliminfer:keep=0.5,min=0"]
 
 # Of scores that decide, as choices.py measures them. On SmolLM2-135M the oracle's float32 scores differ from

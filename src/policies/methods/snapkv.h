@@ -34,10 +34,12 @@ class SnapKvPolicy final : public TokenPolicy {
   // Number of rows that stay in `layer` for a prompt of `tokens`.
   int64_t Budget(int layer, int layers, int64_t tokens) const;
 
- private:
+  // Also for FastKV, which chooses rows by the same scores.
   Needs::Mass Mass() const { return {.queries = config_.window, .per_kv_head = config_.per_kv_head}; }
   // Pools the scores of the rows before the window.
   std::vector<float> Pooled(std::span<const float> mass, int64_t window) const;
+
+ private:
   SnapKvConfig config_;
   int64_t tokens_ = 0;  // N: prompt tokens that entered the model
 };
