@@ -95,7 +95,7 @@ std::string PageText(const PaperPage& page) {
   if (!page.reports.empty()) {
     html +=
         "<section>\n<h2>Reports of the runs</h2>\n<p class=\"note\">Scores by task with their intervals, "
-        "settings, and every figure of `coppice eval`.</p>\n<ul>\n";
+        "settings, and every figure of coppice eval.</p>\n<ul>\n";
     for (const std::string& report : page.reports)
       html += fmt::format("<li><a href=\"{0}\">{0}</a></li>\n", Escaped(report));
     html += "</ul>\n</section>\n";
