@@ -19,6 +19,7 @@ const std::vector<TaskInfo>& Tasks() {
     AddBabi(all);
     AddFewShot(all);
     AddPerplexity(all);
+    AddKamradt(all);
     return all;
   }();
   return tasks;

@@ -123,6 +123,8 @@ void Fields(T& r, const Field& field) {
   field("n", r.n);
   field("ttft_ms", r.ttft_ms);
   field("speed_up", r.speed_up);
+  field("total_speed_up", r.total_speed_up);
+  field("flops", r.flops);
   field("flops_ratio", r.flops_ratio);
   field("kl", r.kl);
   field("active", r.active);

@@ -85,7 +85,9 @@ struct ResultRow {
   double score_norm = NAN;
   std::optional<int64_t> n;  // samples
   double ttft_ms = NAN;
-  double speed_up = NAN;  // the median over samples of dense's time over the arm's
+  double speed_up = NAN;        // the median over samples of dense's TTFT over the arm's
+  double total_speed_up = NAN;  // the same of the whole answer
+  double flops = NAN;           // of the prefill
   double flops_ratio = NAN, kl = NAN;
   std::optional<int64_t> active;  // samples in which the method did not stand aside
   std::string spec, reason, auto_reason;

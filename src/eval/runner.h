@@ -27,7 +27,8 @@ struct EvalOptions {
   std::string jieba = {};              // the folder of jieba's data; empty: Debian's
   bool chat = false;
   Protection protection = {};
-  std::string folder;  // gets samples.jsonl, results.json and report.html
+  bool skip_missing = false;  // tasks named themselves are left out, too, where their data are missing
+  std::string folder;         // gets samples.jsonl, results.json and report.html
 };
 
 // Throws Error for options that do not fit each other or the engine.

@@ -41,7 +41,7 @@ std::vector<EvalGroup> GroupsOf(const EvalOptions& o, const Engine& engine) {
         lengths = {task->length == TaskLength::kMade ? std::min(kDefaultLength, engine.context())
                                                      : engine.context()};
       if (task->length == TaskLength::kOwn) lengths = {0};
-      for (const int64_t length : lengths) add(*task, length, task->name == name);
+      for (const int64_t length : lengths) add(*task, length, task->name == name && !o.skip_missing);
     }
   }
   return groups;

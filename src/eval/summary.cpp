@@ -174,11 +174,12 @@ Interval IntervalOf(const Group& group, const std::vector<double>& scores) {
   return {100 * interval.low, 100 * interval.high};
 }
 
-double SpeedUp(const Group& group) {
+// The median over samples of dense's time over the arm's.
+double SpeedUp(const Group& group, std::optional<double> SampleResult::*time) {
   std::vector<double> ratios;
   for (size_t i = 0; i < group.runs.size(); ++i) {
-    const double own = group.runs[i]->ttft_ms.value_or(0);
-    if (group.dense[i] != nullptr && own > 0) ratios.push_back(group.dense[i]->ttft_ms.value_or(0) / own);
+    const double own = (group.runs[i]->*time).value_or(0);
+    if (group.dense[i] != nullptr && own > 0) ratios.push_back((group.dense[i]->*time).value_or(0) / own);
   }
   return Median(ratios);
 }
@@ -214,6 +215,7 @@ void AddCosts(const Runs& runs, ResultRow& row) {
   row.ttft_ms = Median(Values(runs, &SampleResult::ttft_ms));
   row.total_ms = Median(Values(runs, &SampleResult::total_ms));
   row.decode_tokens_per_second = Median(Values(runs, &SampleResult::decode_tokens_per_second));
+  row.flops = Mean(Values(runs, &SampleResult::flops));
   const double dense_flops = Sum(Values(runs, &SampleResult::flops_dense));
   if (dense_flops > 0) row.flops_ratio = Sum(Values(runs, &SampleResult::flops)) / dense_flops;
   row.prompt_tokens = Mean(Values(runs, &SampleResult::prompt_tokens));
@@ -250,7 +252,8 @@ ResultRow RowOf(const Group& group) {
   row.n = static_cast<int64_t>(group.runs.size());
   AddScores(group, row);
   AddCosts(group.runs, row);
-  row.speed_up = SpeedUp(group);
+  row.speed_up = SpeedUp(group, &SampleResult::ttft_ms);
+  row.total_speed_up = SpeedUp(group, &SampleResult::total_ms);
   AddPruned(group.runs, row);
   row.attention_mass = AttentionMass(group);
   return row;

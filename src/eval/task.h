@@ -56,6 +56,7 @@ void AddKeyValue(std::vector<TaskInfo>& tasks);
 void AddBabi(std::vector<TaskInfo>& tasks);
 void AddFewShot(std::vector<TaskInfo>& tasks);
 void AddPerplexity(std::vector<TaskInfo>& tasks);
+void AddKamradt(std::vector<TaskInfo>& tasks);
 
 // Helpers of tasks.
 

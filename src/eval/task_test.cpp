@@ -84,6 +84,21 @@ TEST_P(EveryMadeTask, FillsItsLengthAndNoMore) {
   }
 }
 
+TEST(Kamradt, HidesTheNeedleAtItsDepth) {
+  TaskRequest request = RequestOf(2000, 3);
+  request.depths = 3;
+  const std::vector<Sample> samples = SamplesOf("kamradt", request);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const std::string& prompt = samples[i].prompt;
+    EXPECT_EQ(Occurrences(prompt, "eat a sandwich"), 1u);
+    EXPECT_EQ(samples[i].depth, static_cast<double>(i) / 2);
+    const double share =
+        static_cast<double>(prompt.find("The best thing to do")) / static_cast<double>(prompt.size());
+    EXPECT_NEAR(share, samples[i].depth, 0.05);
+    for (const std::string& phrase : samples[i].references) EXPECT_EQ(Occurrences(prompt, phrase), 1u);
+  }
+}
+
 TEST_P(EveryMadeTask, TheSeedDecides) {
   TaskRequest request = RequestOf(1500, 2);
   const std::vector<Sample> first = SamplesOf(GetParam(), request);

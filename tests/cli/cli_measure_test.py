@@ -196,6 +196,68 @@ class Eval(Case):
             self.bad("eval", "niah", *out, "--haystack", f"{folder}/empty.txt", says=["empty.txt"])
 
 
+class Paper(Case):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.base = ["eval", "-m", MODEL, "-o", f"{self.folder}/out", "--samples", "1"]
+
+    def rows(self, text):
+        """The table's lines by their cells, which two spaces separate."""
+        return [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
+
+    def test_a_table_by_length(self):
+        command = [*self.base, "--paper", "sliminfer", "--table", "F", "--lengths", "512,4096", "--prune", "random:keep=0.5,min=0"]
+        text = self.good(*command)
+        self.assertTrue(text.startswith("SlimInfer: "), text)
+        self.assertIn("published figures: table F, on a Jetson Orin", text)
+        rows = self.rows(text)
+        dense = next(row for row in rows if row[:2] == ["4k", "Dense"])
+        self.assertEqual(dense[-1], "12.49", "the paper's figure of that length")
+        random = [row for row in rows if row[0] == "random:keep=0.5,min=0"]
+        self.assertEqual(len(random), 2, "a method of the user gets a line at each length")
+        self.assertGreater(float(random[1][2]), 1)
+        self.assertIn("[1] Llama-3.1-8B-Instruct, published", text)
+        self.assertIn("one sample of each task", text)
+        self.assertIn("sliminfer:keep=8192/4096/2048,min=0 stood aside in 1 of 2 tasks", text)  # it prunes 4,096 tokens
+        page = pathlib.Path(f"{self.folder}/out/sliminfer-F.html")
+        self.assertEqual(text.splitlines()[-1], str(page))
+        self.assertIn("<svg", page.read_text())
+        samples = pathlib.Path(f"{self.folder}/out/sliminfer-lengths/samples.jsonl").read_bytes()
+        self.assertEqual(self.good(*command), text)  # nothing is run again
+        self.assertEqual(pathlib.Path(f"{self.folder}/out/sliminfer-lengths/samples.jsonl").read_bytes(), samples)
+
+    def test_missing_data_leave_cells_blank_and_are_said(self):
+        line = {"context": "def add(a, b):\n    return a + b\n" * 20, "input": "", "answers": ["    return a + b"], "all_classes": None}
+        for name in ["lcc", "repobench-p", "hotpotqa"]:
+            pathlib.Path(self.folder, f"{name}.jsonl").write_text(json.dumps(line) + "\n")
+        text = self.good(*self.base, "--paper", "lazyllm", "--table", "1", "--data", self.folder, "--lengths", "512")
+        rows = self.rows(text)
+        code = next(row for row in rows if row[:2] == ["Code completion", "Baseline"])
+        self.assertEqual(len(code), 9, code)  # three of this run, two of each published model
+        self.assertEqual(code[5:], ["55.18", "1.00", "36.49", "1.00"])
+        # Of this category one data set is there: ratios without a score.
+        multi = next(row for row in rows if row[:2] == ["Multi-document QA", "Baseline"])
+        self.assertEqual(multi[2:], ["1.00", "1.00", "22.43", "1.00", "20.71", "1.00"])
+        single = next(row for row in rows if row[:2] == ["Single-document QA", "Baseline"])
+        self.assertEqual(single[2:], ["25.79", "1.00", "25.19", "1.00"])
+        self.assertIn("no data: longbench/musique: no musique.jsonl", text)
+        self.assertIn("Prompt compression needs a second model", text)
+        # Table 2 has the same run: its folder is there already.
+        again = self.good(*self.base, "--paper", "lazyllm", "--table", "2", "--data", self.folder, "--lengths", "512")
+        self.assertIn("computed %", again)
+        self.assertEqual(sorted(os.listdir(f"{self.folder}/out")), ["lazyllm-1.html", "lazyllm-2.html", "lazyllm-longbench"])
+
+    def test_wrong_use(self):
+        self.bad(*self.base, "--paper", "gemfilter", says=["--paper gemfilter", "lazyllm, ftp, sdtp, sliminfer"])
+        self.bad(*self.base, "--paper", "ftp", "--table", "9", says=["--table 9", "1, 2, 3, 4, 6, eta, dense"])
+        self.bad(*self.base, "--table", "1", code=2, says=["--paper"])
+        self.bad(*self.base, "niah", "--paper", "ftp", says=["--paper ftp"])
+        self.bad(*self.base, "--paper", "ftp", "--table", "1", says=["longbench/narrativeqa", "data"])
+        self.assertIn("coppice eval --paper lazyllm", self.good("eval", "--help"))
+
+
 class Tune(Case):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

@@ -9,6 +9,7 @@
 
 #include "apps/cli/commands.h"
 #include "apps/cli/eval_options.h"
+#include "apps/cli/eval_paper.h"
 #include "apps/cli/options.h"
 #include "apps/cli/terminal.h"
 #include "base/error.h"
@@ -21,6 +22,7 @@ namespace {
 struct EvalCommand {
   ModelOptions model;
   EvalOptions eval;
+  PaperOptions paper;
   bool list = false;
 };
 
@@ -65,8 +67,13 @@ void Eval(EvalCommand& o) {
   if (o.eval.folder.empty())
     throw Error("-o FOLDER is required: results.json, report.html and samples.jsonl go there");
   for (const std::string& task : o.eval.tasks) FindTasks(task);  // before a model is loaded
+  if (!o.paper.paper.empty()) {
+    o.paper.eval = o.eval;
+    Check(o.paper);
+  }
   o.model.engine.time_operations = true;
   const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, o.model.engine);
+  if (!o.paper.paper.empty()) return EvalPaper(o.paper, o.model.model, *engine);
   ProgressLine line("eval", 1, "");
   const EvalResult result =
       Evaluate(o.eval, o.model.model, *engine, &Interrupted(), [&](const EvalProgress& progress) {
@@ -90,13 +97,26 @@ void AddEval(CLI::App& app) {
   AddSampleOptions(*eval, o->eval);
   eval->add_option("-o,--output", o->eval.folder,
                    "a folder for results.json, report.html and samples.jsonl; resumes a run there");
+  CLI::Option* paper = eval->add_option("--paper", o->paper.paper,
+                                        "instead of tasks: the tables of a paper, with its settings, beside "
+                                        "its own figures; lazyllm, ftp, sdtp, "
+                                        "sliminfer");
+  eval->add_option("--table", o->paper.table, "one table of the paper; default: all")->needs(paper);
+  eval->add_option("--predictors", o->paper.predictors,
+                   "the file of SDTP's predictors for this model, for the tables that need it")
+      ->needs(paper);
+  eval->add_option("--compressor", o->paper.compressor,
+                   "the second model of prompt compression, for the tables that need it")
+      ->needs(paper);
   AddModelOptions(*eval, o->model, false);
   eval->add_flag("--list", o->list, "list every task");
   eval->footer(
       "Example:\n  coppice eval niah ruler -m model.gguf --lengths 4096,8192 --prune sliminfer --prune ftp "
-      "-o results");
-  eval->callback([o] {
+      "-o results\n  coppice eval --paper lazyllm --table 1 -m model.gguf --data LongBench -o lazyllm\n"
+      "With --paper every sample of the data counts unless --samples is given.");
+  eval->callback([o, eval, paper] {
     InstallInterruptHandler();
+    if (paper->count() > 0 && eval->count("--samples") == 0) o->eval.samples = PaperRun::kAll;
     Eval(*o);
   });
 }

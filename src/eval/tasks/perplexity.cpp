@@ -1,16 +1,27 @@
 // Perplexity of the last tokens of a text after a pruned prefill of the rest, and the divergence from dense
 // at each of them. Perplexity needs a haystack of real text; with generated sentences only the divergence is
 // meaningful.
-#include "eval/random.h"
-#include "eval/task.h"
+//
+// continue/N is the same with N tokens: papers give times of prompts of one length with N tokens behind them.
+#include <fmt/core.h>
+
+#include <algorithm>
 
 #include "base/error.h"
+#include "eval/random.h"
+#include "eval/task.h"
 
 namespace coppice {
 
 namespace {
 
-constexpr int64_t kScored = 64;  // tokens; each keeps a row of dense's logits in memory
+// Tokens that are scored; each keeps a row of dense's logits in memory.
+struct Continued {
+  const char* name;
+  int64_t tokens;
+};
+constexpr Continued kContinued[] = {{"perplexity", 64}, {"continue/16", 16}, {"continue/128", 128}};
+constexpr int64_t kLeastPrompt = 32;
 
 // The next place at or after `at` where a character begins.
 size_t CharacterStart(const std::string& text, size_t at) {
@@ -18,7 +29,7 @@ size_t CharacterStart(const std::string& text, size_t at) {
   return at;
 }
 
-Sample MakeSample(const TaskRequest& request, int64_t number) {
+Sample MakeSample(const TaskRequest& request, int64_t scored, int64_t number) {
   const auto wanted = static_cast<size_t>(request.length - 1);  // one for the start of the text
   std::vector<int32_t> ids;
   for (int64_t count = request.length / 16 + 1; ids.size() < wanted; count *= 2) {
@@ -31,7 +42,7 @@ Sample MakeSample(const TaskRequest& request, int64_t number) {
   std::string text;
   size_t seam = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {
-    if (i == wanted - kScored) seam = text.size();
+    if (i == wanted - static_cast<size_t>(scored)) seam = text.size();
     text += pieces[i];
   }
   seam = CharacterStart(text, seam);
@@ -42,22 +53,27 @@ Sample MakeSample(const TaskRequest& request, int64_t number) {
   return sample;
 }
 
-std::vector<Sample> PerplexitySamples(const TaskRequest& request) {
-  if (request.length < 2 * kScored)
-    throw Error("perplexity: the length {} is below {}, twice the tokens that are scored", request.length,
-                2 * kScored);
+std::vector<Sample> SamplesOf(const Continued& task, const TaskRequest& request) {
+  const int64_t least = task.tokens + std::max(task.tokens, kLeastPrompt);
+  if (request.length < least)
+    throw Error("{}: the length {} is below {}, the least for {} scored tokens", task.name, request.length,
+                least, task.tokens);
   std::vector<Sample> samples;
-  for (int64_t i = 0; i < request.samples; ++i) samples.push_back(MakeSample(request, i));
+  for (int64_t i = 0; i < request.samples; ++i) samples.push_back(MakeSample(request, task.tokens, i));
   return samples;
 }
 
 }  // namespace
 
 void AddPerplexity(std::vector<TaskInfo>& tasks) {
-  tasks.push_back({.name = "perplexity",
-                   .about = "of the last 64 tokens of a text, and the divergence from dense",
-                   .length = TaskLength::kMade,
-                   .samples = PerplexitySamples});
+  for (const Continued& task : kContinued) {
+    tasks.push_back(
+        {.name = task.name,
+         .about = fmt::format("perplexity of the last {} tokens of a text, and the divergence from dense",
+                              task.tokens),
+         .length = TaskLength::kMade,
+         .samples = [&task](const TaskRequest& request) { return SamplesOf(task, request); }});
+  }
 }
 
 }  // namespace coppice

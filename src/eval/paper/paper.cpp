@@ -1,0 +1,96 @@
+#include "eval/paper/paper.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/field_error.h"
+
+namespace coppice {
+
+namespace {
+
+struct PaperMaker {
+  std::string_view name;
+  Paper (*make)(const PaperModel& model);
+};
+constexpr PaperMaker kPapers[] = {
+    {"lazyllm", LazyLlmPaper}, {"ftp", FtpPaper}, {"sdtp", SdtpPaper}, {"sliminfer", SlimInferPaper}};
+
+// LongBench's table of task types (README.md of https://github.com/THUDM/LongBench), without Chinese.
+struct LongBenchCategory {
+  const char* label;
+  std::vector<std::string> tasks;
+};
+const std::vector<LongBenchCategory>& Categories() {
+  static const std::vector<LongBenchCategory> categories = {
+      {"Single-document QA", {"longbench/narrativeqa", "longbench/qasper", "longbench/multifieldqa_en"}},
+      {"Multi-document QA", {"longbench/hotpotqa", "longbench/2wikimqa", "longbench/musique"}},
+      {"Summarization", {"longbench/gov_report", "longbench/qmsum", "longbench/multi_news"}},
+      {"Few-shot learning", {"longbench/trec", "longbench/triviaqa", "longbench/samsum"}},
+      {"Synthetic", {"longbench/passage_count", "longbench/passage_retrieval_en"}},
+      {"Code completion", {"longbench/lcc", "longbench/repobench-p"}}};
+  return categories;
+}
+
+std::string ListOf(const std::vector<std::string>& items) {
+  std::string list;
+  for (const std::string& item : items) list += (list.empty() ? "" : ", ") + item;
+  return list;
+}
+
+}  // namespace
+
+const PaperRun& Paper::Run(std::string_view run) const {
+  const auto found = std::find_if(runs.begin(), runs.end(), [&](const PaperRun& r) { return r.name == run; });
+  COPPICE_CHECK(found != runs.end());
+  return *found;
+}
+
+Paper MakePaper(std::string_view name, const PaperModel& model) {
+  std::vector<std::string> names;
+  for (const PaperMaker& paper : kPapers) {
+    if (paper.name == name) return paper.make(model);
+    names.emplace_back(paper.name);
+  }
+  throw FieldError("paper", " {}: there are {}", name, ListOf(names));
+}
+
+std::vector<PaperTable> TablesOf(const Paper& paper, std::string_view id) {
+  if (id.empty()) return paper.tables;
+  std::vector<std::string> ids;
+  for (const PaperTable& table : paper.tables) {
+    if (table.id == id) return {table};
+    ids.push_back(table.id);
+  }
+  throw FieldError("table", " {}: {} has {}", id, paper.name, ListOf(ids));
+}
+
+std::vector<std::string> LongBenchTasks() {
+  std::vector<std::string> all;
+  for (const LongBenchCategory& category : Categories())
+    all.insert(all.end(), category.tasks.begin(), category.tasks.end());
+  return all;
+}
+
+std::vector<PaperGroup> LongBenchCategories(const std::string& run) {
+  std::vector<PaperGroup> groups;
+  for (const LongBenchCategory& category : Categories())
+    groups.push_back({.label = category.label, .run = run, .tasks = category.tasks});
+  groups.push_back({.label = "Macro-average", .average = true});
+  return groups;
+}
+
+std::vector<PaperGroup> LongBenchColumns(const std::string& run) {
+  std::vector<PaperGroup> columns = LongBenchCategories(run);
+  columns.push_back(
+      {.label = "TTFT x", .run = run, .tasks = LongBenchTasks(), .measure = PaperMeasure::kTtftSpeedUp});
+  columns.push_back({.label = "end to end x",
+                     .run = run,
+                     .tasks = LongBenchTasks(),
+                     .measure = PaperMeasure::kTotalSpeedUp});
+  return columns;
+}
+
+int ScaledLayer(const PaperModel& model, int layer) { return std::max((layer * model.layers + 16) / 32, 1); }
+
+}  // namespace coppice

@@ -1,0 +1,115 @@
+// The tables of the four papers that this engine implements, as data: which settings answer which tasks, how
+// the table is laid out, and the figures that the paper gives for its own models.
+//
+// A figure is here only where it could be read; kNotGiven marks the others. The settings are those of the
+// paper with min=0, because the papers prune prompts of every length. Where a paper does not publish a
+// setting, the method's default stands in (docs/methods.md).
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace coppice {
+
+enum class PaperMeasure {
+  kScore,         // percent
+  kTtftSpeedUp,   // dense's time to the first token over the method's
+  kTotalSpeedUp,  // the same of the whole answer
+  kFlopsRatio,    // dense's FLOPs of the prefill over the method's
+  kTtftSeconds,
+  kTotalSeconds,
+  kTeraFlops,  // of the prefill
+  kComputed,   // percent of the prompt's keys that were computed by the answer's end
+  kKvGib,      // keys and values held after the answer
+  kKvSaved,    // percent of dense's
+  kMemoryGib,  // the process, at its peak
+};
+
+inline constexpr double kNotGiven = std::numeric_limits<double>::quiet_NaN();
+
+// What the settings of a table depend on.
+struct PaperModel {
+  int layers = 32;
+  std::string predictors = {};  // a file of SDTP's predictors for this model; empty: not given
+  std::string compressor = {};  // the second model of prompt compression; empty: not given
+};
+
+// Samples that one journal records. Tables of equal arms share a run.
+struct PaperRun {
+  std::string name;  // its folder's
+  std::vector<std::string> tasks;
+  std::vector<int64_t> lengths = {};  // empty: texts are cut to the context
+  int64_t samples = kAll;             // at most
+
+  static constexpr int64_t kAll = int64_t{1} << 30;  // every sample of the data
+};
+
+// A row group of a tall table ("Single-document QA"), or a column of a wide one.
+struct PaperGroup {
+  std::string label;
+  std::string run = {};
+  std::vector<std::string> tasks = {};
+  int64_t length = 0;                           // 0: the only one that the run has
+  PaperMeasure measure = PaperMeasure::kScore;  // of a wide table's column
+  bool average = false;  // the mean of the groups before it, in a wide table of its scores
+};
+
+struct PaperMethod {
+  std::string label;
+  std::vector<std::string> specs = {};  // several, such as seeds, are averaged; empty: published figures only
+  std::string missing = {};             // why nothing is run
+};
+
+struct PublishedRow {
+  std::string model;
+  std::string group;           // of a tall table, else empty
+  std::string method;          // a PaperMethod's label
+  std::vector<double> values;  // of the table's measures, or of a wide table's columns
+};
+
+struct PaperTable {
+  std::string id;  // "2": the paper's number; a word where the number is not known
+  std::string title;
+  std::string source;  // of the published figures
+  std::string note = {};
+  bool wide = false;  // a line for each method, a column for each group
+  std::vector<PaperGroup> groups = {};
+  std::vector<PaperMethod> methods = {};
+  std::vector<PaperMeasure> measures = {};  // the columns of a tall table
+  std::vector<PublishedRow> published = {};
+};
+
+struct Paper {
+  std::string name;   // "lazyllm"
+  std::string title;  // with its place
+  std::vector<PaperRun> runs;
+  std::vector<PaperTable> tables;
+
+  const PaperRun& Run(std::string_view run) const;
+};
+
+// Throws FieldError of `paper` for an unknown name.
+Paper MakePaper(std::string_view name, const PaperModel& model);
+// The table of that id, or every table where it is empty. Throws FieldError of `table`, with the choices.
+std::vector<PaperTable> TablesOf(const Paper& paper, std::string_view id);
+
+Paper LazyLlmPaper(const PaperModel& model);
+Paper FtpPaper(const PaperModel& model);
+Paper SdtpPaper(const PaperModel& model);
+Paper SlimInferPaper(const PaperModel& model);
+
+// Shared by the papers.
+
+// LongBench's 16 data sets in English and code, as the papers use them.
+std::vector<std::string> LongBenchTasks();
+// Its six categories, in the order of LongBench's own table; tall tables end with the mean of the six.
+std::vector<PaperGroup> LongBenchCategories(const std::string& run);
+// The columns of a wide table: the categories, their mean, and the ratios of all data sets.
+std::vector<PaperGroup> LongBenchColumns(const std::string& run);
+// round(layer L / 32), at least 1, for a layer that a paper gives for a model of 32 layers.
+int ScaledLayer(const PaperModel& model, int layer);
+
+}  // namespace coppice
