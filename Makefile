@@ -1,7 +1,7 @@
 # Shortcuts for what one does most; CMake does the work (CMakePresets.json). `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-train setup-web clients models build train demo demo-arguments test format lint clean
+.PHONY: help setup setup-train setup-web clients models build train demo demo-arguments test fuzz format lint clean
 MAKEFLAGS += --no-print-directory
 
 # What `make demo` asks: a real model a question about a real document, with methods that answer it and the baselines of
@@ -67,6 +67,12 @@ test: setup-train setup-web clients models  ## builds everything, runs every tes
 	@cmake --build build --parallel $(JOBS)
 	@ctest --test-dir build --label-exclude '^long$$' --output-on-failure --no-tests=error --timeout 600 \
 	  --parallel $(JOBS)
+
+MINUTES ?= 10
+fuzz:  ## builds the fuzzers with clang and runs them, MINUTES=10 in all (apt-get install clang libclang-rt-14-dev)
+	@$(CONFIGURE) --preset fuzz >/dev/null
+	@cmake --build build-fuzz --parallel $(JOBS) --target fuzzers
+	@bash tools/fuzz.sh $(MINUTES)
 
 format:  ## formats all C++ files
 	@$(SOURCES) | xargs clang-format -i

@@ -9,6 +9,9 @@ if(COPPICE_SANITIZE)
   add_compile_options(-fsanitize=${COPPICE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${COPPICE_SANITIZE})
 endif()
+if(COPPICE_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
 
 # coppice_library(NAME [DEPENDS target...] [SUBDIRS dir...]): coppice_NAME from this folder's sources.
 function(coppice_library name)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -22,7 +23,7 @@ namespace {
 
 // Characters that occur in no message.
 struct Marks {
-  std::string begin, end;  // of a message's text
+  std::string begin, end;  // of a message's text, on both sides of its number; of the same length
   std::string plain;       // the byte after it is plain text, not part of a control token
 };
 
@@ -48,6 +49,8 @@ Marks FreeMarks(const std::vector<ChatMessage>& messages) {
   }
   return marks;
 }
+
+using MessageRange = std::optional<std::pair<size_t, size_t>>;  // of a message in the chat's text
 
 struct Rendered {
   std::string text;
@@ -102,33 +105,67 @@ class ChatRenderer {
     context_.update(*options.variables);
   }
 
-  // The chat's text. `marked`: index of the message whose text is put between marks, or -1.
-  Rendered Text(int marked) {
+  // The chat's text. The texts of the messages `marked`, in ascending order, are put between marks.
+  Rendered Text(const std::vector<int>& marked) {
     nlohmann::ordered_json list = nlohmann::ordered_json::array();
     for (int i = 0; i < static_cast<int>(messages_.size()); ++i) {
       const std::string& content = contents_[static_cast<size_t>(i)];
+      const auto place = std::ranges::lower_bound(marked, i);
+      const bool is_marked = place != marked.end() && *place == i;
       list.push_back({{"role", RoleInTemplate(messages_[static_cast<size_t>(i)].role)},
-                      {"content", i == marked ? Marked(content) : content}});
+                      {"content", is_marked ? Marked(content, place - marked.begin()) : content}});
     }
     context_["messages"] = list;
     return WithoutPlainMarks(template_.Render(context_, cancelled_));
   }
 
-  // The range of message `index` in the chat's text `text`; nullopt if the template changes the message.
-  // Renders the chat once more, with marks around the message, because the same words may occur elsewhere
-  // too.
-  std::optional<std::pair<size_t, size_t>> Find(int index, const std::string& text) {
-    std::string with = Text(index).text;
-    const size_t begin = with.find(marks_.begin);
-    if (begin != std::string::npos) with.erase(begin, marks_.begin.size());
-    const size_t end = with.find(marks_.end);
-    if (end != std::string::npos) with.erase(end, marks_.end.size());
-    if (begin == std::string::npos || end == std::string::npos || end < begin || with != text)
-      return std::nullopt;
-    return std::pair(begin, end);
+  // The ranges of the messages `indices` in the chat's text `text`; nullopt for a message that the template
+  // changes. Renders the chat once more, with marks around the messages, because the same words may occur
+  // elsewhere too. If marks change what the template writes elsewhere, renders once for each message.
+  std::vector<MessageRange> Find(const std::vector<int>& indices, const std::string& text) {
+    std::vector<MessageRange> ranges(indices.size());
+    if (indices.empty() || FindMarked(indices, text, ranges) || indices.size() == 1) return ranges;
+    for (size_t i = 0; i < indices.size(); ++i) {
+      std::vector<MessageRange> one(1);
+      FindMarked({indices[i]}, text, one);
+      ranges[i] = one.front();
+    }
+    return ranges;
   }
 
  private:
+  // Fills `ranges` from one rendering. Returns false, with nothing found, if it differs from `text` in more
+  // than its marks.
+  bool FindMarked(const std::vector<int>& indices, const std::string& text,
+                  std::vector<MessageRange>& ranges) {
+    const std::string with = Text(indices).text;
+    std::string plain;
+    std::vector<std::vector<size_t>> begins(indices.size()), ends(indices.size());
+    for (size_t at = 0; at < with.size();) {
+      const bool begin = with.compare(at, marks_.begin.size(), marks_.begin) == 0;
+      if (!begin && with.compare(at, marks_.end.size(), marks_.end) != 0) {
+        plain += with[at++];
+        continue;
+      }
+      const size_t number_end = with.find(begin ? marks_.begin : marks_.end, at + 1);
+      size_t number = 0;
+      at += marks_.begin.size();
+      if (number_end == std::string::npos ||
+          std::from_chars(with.data() + at, with.data() + number_end, number).ptr !=
+              with.data() + number_end ||
+          number >= indices.size())
+        return false;
+      (begin ? begins : ends)[number].push_back(plain.size());
+      at = number_end + marks_.begin.size();
+    }
+    if (plain != text) return false;
+    for (size_t i = 0; i < indices.size(); ++i) {
+      if (begins[i].size() == 1 && ends[i].size() == 1 && begins[i].front() <= ends[i].front())
+        ranges[i] = std::pair(begins[i].front(), ends[i].front());
+    }
+    return true;
+  }
+
   // Puts the mark `plain` before each text that would be encoded as a control token.
   std::string Plain(const std::string& content, const Tokenizer& tokenizer) const {
     std::string marked;
@@ -155,12 +192,13 @@ class ChatRenderer {
   }
 
   // Leaves white space at the ends outside the marks, because templates trim it.
-  std::string Marked(const std::string& content) const {
+  std::string Marked(const std::string& content, ptrdiff_t mark) const {
+    const std::string number = std::to_string(mark);
     const char* space = " \t\r\n";
     const size_t begin = content.find_first_not_of(space);
     const size_t end = content.find_last_not_of(space) + 1;
-    return content.substr(0, begin) + marks_.begin + content.substr(begin, end - begin) + marks_.end +
-           content.substr(end);
+    return content.substr(0, begin) + marks_.begin + number + marks_.begin +
+           content.substr(begin, end - begin) + marks_.end + number + marks_.end + content.substr(end);
   }
 
   // OpenAI's clients say "developer" where most templates say "system".
@@ -280,28 +318,34 @@ EncodedText EncodeRendered(Rendered chat, const Tokenizer& tokenizer, const Chat
 
 std::string RenderChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
                        const ChatOptions& options) {
-  return ChatRenderer(messages, tokenizer, options).Text(-1).text;
+  return ChatRenderer(messages, tokenizer, options).Text({}).text;
 }
 
 EncodedText EncodeChatText(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
                            const ChatOptions& options) {
-  return EncodeRendered(ChatRenderer(messages, tokenizer, options).Text(-1), tokenizer, options);
+  return EncodeRendered(ChatRenderer(messages, tokenizer, options).Text({}), tokenizer, options);
 }
 
 ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
                       const ChatOptions& options) {
   ChatRenderer renderer(messages, tokenizer, options);
-  const EncodedText text = EncodeRendered(renderer.Text(-1), tokenizer, options);
+  const EncodedText text = EncodeRendered(renderer.Text({}), tokenizer, options);
   ChatPrompt prompt{text.tokens(), {}, {}};
   const auto count = static_cast<int64_t>(prompt.tokens.size());
   if (count > options.span_limit) return prompt;
   CheckMarked(messages);
   const int implied = ImpliedQuestion(messages);
+  std::vector<int> wanted;
   for (int i = 0; i < static_cast<int>(messages.size()); ++i) {
     const ChatMessage& message = messages[static_cast<size_t>(i)];
+    if (IsProtected(message) || IsQuestion(message) || i == implied) wanted.push_back(i);
+  }
+  const std::vector<MessageRange> places = renderer.Find(wanted, text.text());
+  for (size_t at = 0; at < wanted.size(); ++at) {
+    const int i = wanted[at];
+    const ChatMessage& message = messages[static_cast<size_t>(i)];
     const bool is_protected = IsProtected(message);
-    if (!is_protected && !IsQuestion(message) && i != implied) continue;
-    const auto place = renderer.Find(i, text.text());
+    const MessageRange& place = places[at];
     if (!place && (is_protected || IsQuestion(message))) {
       throw Error("message {}: the chat template does not show its text as it is, so it cannot be {}", i + 1,
                   is_protected ? "protected; use protect_first" : "the question");

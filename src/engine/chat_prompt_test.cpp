@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ctime>
 
 #include "formats/gguf.h"
 #include "test_files.h"
@@ -93,7 +94,38 @@ TEST(ChatPrompt, AnEmptyMessageProtectsNothing) {
   EXPECT_TRUE(EncodeChat({{"system", "", true}, {"user", " \n", true}}, tokenizer).protected_spans.empty());
 }
 
-// Each takes a rendering and two encodings of the whole chat.
+// The first message's marks change what this template writes before it. The second one's do not.
+TEST(ChatPrompt, MarksThatChangeTheTextElsewhere) {
+  const ByteTokenizer tokenizer(
+      "{% for m in messages %}{% if loop.first %}{{ m['content'] | length }}{% endif %}[{{ m['content'] }}]"
+      "{% endfor %}");
+  const ChatPrompt prompt =
+      EncodeChat({{"user", "Who?"}, {"system", "be brief", true}, {"system", "be kind", true}}, tokenizer);
+  EXPECT_THAT(prompt.question, IsEmpty());
+  ASSERT_EQ(prompt.protected_spans.size(), 2u);
+  EXPECT_EQ(SpanText(tokenizer, prompt, 0), "be brief");
+  EXPECT_EQ(SpanText(tokenizer, prompt, 1), "be kind");
+}
+
+double ThreadSeconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// One rendering finds all of them: this template's own work is much longer than the chat.
+TEST(ChatPrompt, ProtectedMessagesShareARendering) {
+  const ByteTokenizer tokenizer("{% for i in range(100000) %}{% endfor %}" + kPlain);
+  const auto seconds = [&](bool is_protected) {
+    const std::vector<ChatMessage> messages(kMaxMarkedMessages, {"system", "be brief", is_protected});
+    const double start = ThreadSeconds();
+    EncodeChat(messages, tokenizer);
+    return ThreadSeconds() - start;
+  };
+  const double plain = seconds(false);
+  EXPECT_LT(seconds(true), 10 * plain);  // 65 times when each was found by a rendering of its own
+}
+
 TEST(ChatPrompt, ManyProtectedMessages) {
   const ByteTokenizer tokenizer(kPlain);
   std::vector<ChatMessage> messages(kMaxMarkedMessages, {"system", "be brief", true});

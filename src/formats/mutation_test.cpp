@@ -2,57 +2,16 @@
 // rejected; the sanitizers check memory accesses.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <random>
 
 #include "formats/gguf_parse.h"
 #include "formats/json.h"
-#include "formats/quants.h"
 #include "formats/safetensors.h"
 #include "formats/test_bytes.h"
+#include "mutate.h"
 
 namespace coppice {
 namespace {
-
-// Makes one to four changes. Small and extreme numbers are more frequent than at random, because readers fail
-// on lengths, counts and types.
-std::string Mutate(const std::string& original, std::mt19937& random) {
-  std::string text = original;
-  for (auto changes = random() % 4 + 1; changes > 0 && !text.empty(); --changes) {
-    const size_t at = random() % text.size();
-    switch (random() % 6) {
-      case 0:
-        text[at] = static_cast<char>(text[at] ^ (1 << random() % 8));
-        break;
-      case 1:
-        text[at] = static_cast<char>(random());
-        break;
-      case 2:
-        text[at] = static_cast<char>(random() % 14);
-        break;
-      case 3:
-        std::fill_n(text.begin() + at, std::min<size_t>(8, text.size() - at),
-                    random() % 2 != 0 ? '\xff' : '\0');
-        break;
-      case 4:
-        text.resize(at);
-        break;
-      default:
-        text.insert(at, text.substr(random() % text.size(), random() % 16));
-        break;
-    }
-  }
-  return text;
-}
-
-// Reads every value, to detect a view that leaves the file.
-void ReadAll(const std::vector<StoredTensor>& tensors) {
-  for (const StoredTensor& tensor : tensors) {
-    std::vector<float> row(static_cast<size_t>(tensor.view.cols));
-    for (int64_t i = 0; i < tensor.view.rows; ++i)
-      DequantizeRow(tensor.view.dtype, tensor.view.RowBytes(i), row);
-  }
-}
 
 // Counts files that load and files that are rejected. Both must occur, or the test would show nothing.
 template <typename Parse>
@@ -85,7 +44,7 @@ TEST(Mutation, Gguf) {
   file.Tensor("norm", {8}, 0, 0).Tensor("q8", {32, 2}, 8, 32).Tensor("q4k", {256}, 12, 128).PadTo(32);
   file.Zeros(32 + 96 + 144);
   RunMutations(file.text(), 6000,
-               [](std::span<const std::byte> bytes) { ReadAll(ParseGguf(bytes, "x.gguf").tensors); });
+               [](std::span<const std::byte> bytes) { ReadAllValues(ParseGguf(bytes, "x.gguf").tensors); });
 }
 
 TEST(Mutation, Safetensors) {
@@ -98,7 +57,7 @@ TEST(Mutation, Safetensors) {
   wide.replace(wide.find("[8]"), 3, "[400]");
   wide.replace(wide.find("[32,40]"), 7, "[32,432]");
   RunMutations(Bytes().String(wide).Zeros(432).text(), 6000, [](std::span<const std::byte> bytes) {
-    ReadAll(ParseSafetensors(bytes, "x.safetensors").tensors);
+    ReadAllValues(ParseSafetensors(bytes, "x.safetensors").tensors);
   });
 }
 

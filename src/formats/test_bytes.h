@@ -9,8 +9,11 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "base/error.h"
+#include "formats/quants.h"
+#include "formats/tensor_store.h"
 #include "test_files.h"
 
 namespace coppice {
@@ -53,5 +56,14 @@ class Bytes {
  private:
   std::string text_;
 };
+
+// Reads every value, to detect a view that leaves the file.
+inline void ReadAllValues(const std::vector<StoredTensor>& tensors) {
+  for (const StoredTensor& tensor : tensors) {
+    std::vector<float> row(static_cast<size_t>(tensor.view.cols));
+    for (int64_t i = 0; i < tensor.view.rows; ++i)
+      DequantizeRow(tensor.view.dtype, tensor.view.RowBytes(i), row);
+  }
+}
 
 }  // namespace coppice

@@ -26,7 +26,8 @@ constexpr char kMagic[8] = {'c', 'o', 'p', 'p', 'p', 'r', 'e', 'f'};
 constexpr uint32_t kVersion = 2;
 constexpr uint32_t kAfterAttention = 1;
 constexpr uint32_t kComplete = 2;
-constexpr size_t kPiece = 8 << 20;  // read at once: some milliseconds from memory, 0.1 s from a slow disk
+constexpr size_t kPiece =
+    8 << 20;  // read or written at once: some milliseconds from memory, 0.1 s from a slow disk
 
 // Has no padding: the file contains its bytes.
 struct Head {
@@ -214,10 +215,12 @@ void PrefixReader::CheckHead(int64_t stored_bytes) {
 
 }  // namespace
 
-void WritePrefixFile(const PrefixState& state, const PrefixFormat& format, const std::string& path) {
+void WritePrefixFile(const PrefixState& state, const PrefixFormat& format, const std::string& path,
+                     const RunControl& control) {
   std::vector<uint64_t> checksums;
   uint64_t bytes = 0;
   VisitSections(state, [&](std::span<const std::byte> section) {
+    control.Pause();
     checksums.push_back(ChecksumOf(section));
     bytes += section.size();
   });
@@ -241,7 +244,12 @@ void WritePrefixFile(const PrefixState& state, const PrefixFormat& format, const
   NewFile file(path, "prefix", NewFile::Mode::kOwnerOnly);  // the tokens reveal the prompt's text
   file.Append(start);
   file.Append(std::as_bytes(std::span(&of_head, 1)));
-  VisitSections(state, [&](std::span<const std::byte> section) { file.Append(section); });
+  VisitSections(state, [&](std::span<const std::byte> section) {
+    for (size_t at = 0; at < section.size(); at += kPiece) {
+      control.Pause();
+      file.Append(section.subspan(at, std::min(kPiece, section.size() - at)));
+    }
+  });
   file.Sync();
   file.Commit();
 }

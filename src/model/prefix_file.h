@@ -38,8 +38,10 @@ struct PrefixHead {
   int64_t file_bytes = 0;
 };
 
-// Throws Error, naming the file, if it cannot be written; an existing file is then unchanged.
-void WritePrefixFile(const PrefixState& state, const PrefixFormat& format, const std::string& path);
+// Throws Error, naming the file, if it cannot be written; an existing file is then unchanged, as it is when
+// `control` cancels. Writing pauses between pieces, as reading does.
+void WritePrefixFile(const PrefixState& state, const PrefixFormat& format, const std::string& path,
+                     const RunControl& control = {});
 
 // These throw Error, naming the file and the cause. They refuse a state of more than `most_bytes` before they
 // allocate memory for it: a sparse file can be long without taking space on the disk. A state can be as large

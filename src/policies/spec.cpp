@@ -47,6 +47,10 @@ bool Unquote(std::string_view value, std::string* plain) {
 std::vector<MethodSpec> ParseSpec(std::string_view text) {
   std::vector<MethodSpec> methods;
   if (text == "none") return methods;
+  // Messages quote the spec, and a message is one line.
+  const auto is_control = [](char c) { return static_cast<uint8_t>(c) < 0x20 || c == 0x7F; };
+  if (const auto found = std::ranges::find_if(text, is_control); found != text.end())
+    throw PruneError("byte {} of the spec is a control character", found - text.begin() + 1);
   std::vector<std::string_view> parts;
   if (!SplitUnquoted(text, '+', &parts)) throw PruneError("'{}': a quote is not closed", text);
   for (const std::string_view part : parts) {

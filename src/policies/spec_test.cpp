@@ -42,6 +42,11 @@ TEST(ParseSpec, QuotesHideWhatJoins) {
   EXPECT_EQ(QuotedValue("plain/path.gguf"), "plain/path.gguf");
 }
 
+TEST(ParseSpec, HasNoControlCharacters) {
+  for (const std::string text : {"lazy\nllm", "ftp:eta=\x1b[31m", "a:b='\r'", "\x7f"})
+    EXPECT_THAT(ErrorOf([&] { ParseSpec(text); }), testing::HasSubstr("is a control character")) << text;
+}
+
 TEST(ParseSpec, EveryErrorQuotesThePart) {
   const std::pair<const char*, const char*> bad[] = {{"", "a method's name is missing"},
                                                      {"+", "a method's name is missing"},

@@ -107,18 +107,19 @@ void Server::ChangeSlot(const HttpRequest& request, const ExchangePtr& exchange)
   // Each API key has file names of its own.
   const std::string path =
       options_.slot_save_path + "/" + (client == 0 ? name : fmt::format("{:016x}-{}", client, name));
+  const RunControl control{.cancelled = request.cancelled.get()};
   try {
     if (action == "save") {
       const std::lock_guard lock(save_mutex_);
-      const DocumentCache::Saved saved =
-          documents->Save(prompt.tokens, path, prompt.owner, options_.slot_save_bytes - BytesBeside(path));
+      const DocumentCache::Saved saved = documents->Save(
+          prompt.tokens, path, prompt.owner, options_.slot_save_bytes - BytesBeside(path), control);
       return Answer(exchange, {{"id_slot", id},
                                {"filename", name},
                                {"n_saved", saved.tokens},
                                {"n_written", saved.bytes},
                                {"timings", {{"save_ms", ms()}}}});
     }
-    const DocumentCache::Saved restored = documents->Restore(path, kNoPoint, client);
+    const DocumentCache::Saved restored = documents->Restore(path, kNoPoint, client, control);
     Answer(exchange, {{"id_slot", id},
                       {"filename", name},
                       {"n_restored", restored.tokens},

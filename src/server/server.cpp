@@ -29,7 +29,7 @@ Server::Server(ServerOptions options)
       started_(std::time(nullptr)),
       limits_(ByHash(options_.key_limits)),
       random_(std::random_device()()) {
-  if (options_.api_keys.empty() && !IsLoopback(options_.http.host)) {
+  if (options_.api_keys.empty() && !IsLocal(options_.http.host)) {
     throw FieldError("api_key", " is missing: others can reach the address {}", options_.http.host);
   }
   if (!options_.access_log.empty()) log_ = std::make_unique<const AccessLog>(options_.access_log);
@@ -64,6 +64,11 @@ bool Server::Stop() {
   const bool ended = http_->Stop(kGrace);
   if (ended) scheduler_.reset();
   return ended;
+}
+
+bool Server::WriteDocuments(std::chrono::milliseconds limit) {
+  DocumentCache* documents = engine_ ? engine_->documents() : nullptr;
+  return documents == nullptr || documents->FlushWithin(limit);
 }
 
 const std::vector<Server::Row>& Server::Rows() {

@@ -51,6 +51,9 @@ class Server final : public HttpService {
   // Cancels all jobs and requests, tells their clients, and closes every connection; takes about two seconds
   // at most. Returns false if a request goes on nevertheless: destroying the server waits for it.
   bool Stop();
+  // After Stop(): writes the document cache's entries that have no file yet. Returns false if that takes
+  // longer than `limit`; destroying the server would then wait until all are written.
+  bool WriteDocuments(std::chrono::milliseconds limit);
 
   std::optional<HttpReply> Refuse(const HttpRequest& head) override;
   bool IsQuick(const HttpRequest& head) override;

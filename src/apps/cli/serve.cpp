@@ -34,6 +34,7 @@ struct ServeOptions {
   std::string alias;
   double timeout = 600;
   double ping = 30;
+  double write_seconds = 1;
   int64_t max_body_mib = 16;
   int64_t cache_mib = 4096;
   std::string doc_cache;
@@ -141,22 +142,33 @@ void Serve(const ServeOptions& o) {
   if (o.generate.predict < -1) throw Error("--predict {}: not a whole number from -1", o.generate.predict);
   Server server(MakeServerOptions(o));
   const std::string& host = o.server.http.host;
-  fmt::print("listening on http://{}:{}\n", host.find(':') == std::string::npos ? host : "[" + host + "]",
-             server.port());
+  if (!UnixSocketPath(host).empty()) {
+    fmt::print("listening on {}\n", host);
+  } else {
+    fmt::print("listening on http://{}:{}\n", host.find(':') == std::string::npos ? host : "[" + host + "]",
+               server.port());
+  }
   std::fflush(stdout);
   server.Serve(Engine::Load(o.model.model, MakeEngineOptions(o)));
   fmt::print("ready: {}\n", o.model.model);
   std::fflush(stdout);
   while (!Interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  if (server.Stop()) return;
-  // A request goes on although it was cancelled; its thread uses the server, so nothing of it may be freed.
+  const bool ended = server.Stop();
+  const bool written =
+      server.WriteDocuments(std::chrono::milliseconds(static_cast<int64_t>(o.write_seconds * 1000)));
+  if (ended && written) return;
+  if (!written)
+    fmt::print(stderr, "warning: some of the document cache was not written in time and is lost\n");
+  // A request goes on although it was cancelled, or a file is still being written; these threads use the
+  // server, so nothing of it may be freed.
   std::fflush(nullptr);
   std::_Exit(0);
 }
 
 void AddHttpOptions(CLI::App& app, ServeOptions& o) {
   HttpOptions& http = o.server.http;
-  app.add_option("--host", http.host, "address to listen on; an address that others can reach needs a key")
+  app.add_option("--host", http.host,
+                 "address to listen on, or unix:PATH; an address that others can reach needs a key")
       ->capture_default_str();
   app.add_option("--port", http.port, "0: any free port")->check(CLI::Range(0, 65535))->capture_default_str();
   app.add_option("--api-key", o.keys, "requests need this key (or one of several, separated by commas)");
@@ -197,6 +209,10 @@ void AddHttpOptions(CLI::App& app, ServeOptions& o) {
                  "a folder for what does not fit in memory; the next server reuses it");
   app.add_option("--doc-cache-size", o.disk_mib, "the most MiB of files in that folder")
       ->check(CLI::Range(1, 1 << 30))
+      ->capture_default_str();
+  app.add_option("--doc-cache-exit", o.write_seconds,
+                 "seconds that a server which ends may write to that folder; the rest is lost")
+      ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
   app.add_flag("--cache-prompt,!--no-cache-prompt", o.server.defaults.cache_prompt,
                "use the cache (default), for requests that do not set cache_prompt");

@@ -224,11 +224,12 @@ void DocumentCache::Put(std::shared_ptr<const PrefixState> state) {
 }
 
 DocumentCache::Saved DocumentCache::Save(std::span<const int32_t> tokens, const std::string& path,
-                                         const PrefixOwner& owner, int64_t most_bytes) {
+                                         const PrefixOwner& owner, int64_t most_bytes,
+                                         const RunControl& control) {
   const PrefixFormat& format = Format();
   Lock lock(mutex_);
   const EntryPtr entry = MostShared(tokens, owner);
-  const std::shared_ptr<const PrefixState> state = entry ? StateOf(entry, lock) : nullptr;
+  const std::shared_ptr<const PrefixState> state = entry ? StateOf(entry, lock, control) : nullptr;
   if (!state) throw Error("[documents] {}: nothing of this prompt is in the document cache", path);
   lock.unlock();
   if (state->bytes() > most_bytes) {
@@ -236,12 +237,14 @@ DocumentCache::Saved DocumentCache::Save(std::span<const int32_t> tokens, const 
                 state->bytes(), most_bytes);
   }
   const std::lock_guard<std::mutex> one(saving_);
-  WritePrefixFile(*state, format, path);
+  WritePrefixFile(*state, format, path, control);
   return {state->rows(), state->bytes()};
 }
 
-DocumentCache::Saved DocumentCache::Restore(const std::string& path, LayerPoint latest, uint64_t key) {
-  auto state = std::make_shared<const PrefixState>(ReadPrefixFile(path, Format(), options_.memory_bytes));
+DocumentCache::Saved DocumentCache::Restore(const std::string& path, LayerPoint latest, uint64_t key,
+                                            const RunControl& control) {
+  auto state =
+      std::make_shared<const PrefixState>(ReadPrefixFile(path, Format(), options_.memory_bytes, control));
   if (state->owner.key != key) throw Error("[documents] {}: was saved with another API key", path);
   if (state->point > latest) {
     throw Error("[documents] {}: its states are those of layer {}, the method chooses from layer {} on", path,
@@ -324,6 +327,16 @@ void DocumentCache::Queue(const EntryPtr& entry) {
   changed_.notify_all();
 }
 
+// The most recently used entries first: time may end before all are written.
+void DocumentCache::QueueUnwritten() {
+  std::vector<EntryPtr> unwritten;
+  for (const EntryPtr& entry : entries_) {
+    if (entry->state && entry->file.empty() && !entry->queued && CanWrite(*entry)) unwritten.push_back(entry);
+  }
+  std::ranges::sort(unwritten, std::ranges::greater(), [](const EntryPtr& entry) { return entry->used; });
+  for (const EntryPtr& entry : unwritten) Queue(entry);
+}
+
 // Entries that wait to be written do not count, but may together take at most memory_bytes more. With a slow
 // disk the cache therefore loses entries instead of using more memory.
 void DocumentCache::MakeRoomInMemory() {
@@ -396,10 +409,14 @@ std::string DocumentCache::FileOf(const PrefixState& state) const {
 
 void DocumentCache::Flush() {
   Lock lock(mutex_);
-  for (const EntryPtr& entry : entries_) {
-    if (entry->state && entry->file.empty() && !entry->queued && CanWrite(*entry)) Queue(entry);
-  }
+  QueueUnwritten();
   changed_.wait(lock, [this] { return IsWritten(); });
+}
+
+bool DocumentCache::FlushWithin(std::chrono::milliseconds limit) {
+  Lock lock(mutex_);
+  QueueUnwritten();
+  return changed_.wait_for(lock, limit, [this] { return IsWritten(); });
 }
 
 void DocumentCache::WriteQueued() {

@@ -11,6 +11,7 @@
 // client, token by token.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
@@ -73,23 +74,27 @@ class DocumentCache {
 
   // Save writes one entry to a file of the caller's choosing: the entry with the longest common prefix with
   // the prompt. Restore adds the entry of such a file. Both throw Error, and leave the cache unchanged, if
-  // there is no such entry or the file cannot be written or read.
+  // there is no such entry or the file cannot be written or read, and Cancelled when `control` cancels.
   struct Saved {
     int64_t tokens = 0;
     int64_t bytes = 0;
   };
   // Refuses states of more than `most_bytes` before it writes anything.
   Saved Save(std::span<const int32_t> tokens, const std::string& path, const PrefixOwner& owner = {},
-             int64_t most_bytes = INT64_MAX);
+             int64_t most_bytes = INT64_MAX, const RunControl& control = {});
   // `latest`: the first choice of the method that will use the states. Refuses states at a later point, and
   // states whose owner has another key.
-  Saved Restore(const std::string& path, LayerPoint latest = kNoPoint, uint64_t key = 0);
+  Saved Restore(const std::string& path, LayerPoint latest = kNoPoint, uint64_t key = 0,
+                const RunControl& control = {});
   // Forgets the entries whose tokens are a prefix of this prompt, and removes their files. Returns the number
   // of tokens of the longest such entry.
   int64_t Erase(std::span<const int32_t> tokens, const PrefixOwner& owner = {});
 
   // Writes the entries that have no file yet, and waits until all pending writes and removals are done.
   void Flush();
+  // As Flush(), the most recently used entries first, but waits at most this long. Returns false if something
+  // is still to be written.
+  bool FlushWithin(std::chrono::milliseconds limit);
   DocumentCacheStats stats() const;
 
  private:
@@ -128,6 +133,7 @@ class DocumentCache {
   void Forget(const EntryPtr& entry);
   bool CanWrite(const Entry& entry) const;
   void Queue(const EntryPtr& entry);
+  void QueueUnwritten();
   void NoteError(const std::exception_ptr& error, const std::string& path) noexcept;
   void MakeRoomInMemory();
   void MakeRoomOnDisk(int64_t incoming);

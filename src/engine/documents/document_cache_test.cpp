@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <mutex>
 #include <thread>
 
@@ -353,6 +354,36 @@ TEST_F(DocumentFolder, SaveRestoreErase) {
   EXPECT_EQ(restarted->stats().entries, 0);
   EXPECT_EQ(restarted->Restore(path, kAfterOne).tokens, 400);
   EXPECT_EQ(RowsFound(*restarted, Text(1, 500)), 400);
+}
+
+TEST_F(DocumentFolder, SaveAndRestoreCanBeCancelled) {
+  const std::string path = dir_.Path("slot.bin");
+  const auto cache = Make();
+  cache->Put(StateOf(Text(1, 400)));
+  const std::atomic<bool> gone{true};
+  EXPECT_THROW(cache->Save(Text(1, 450), path, {}, INT64_MAX, {.cancelled = &gone}), Cancelled);
+  EXPECT_EQ(dir_.CountFiles(), 0u);
+  cache->Save(Text(1, 450), path);
+  const auto restarted = Make();
+  EXPECT_THROW(restarted->Restore(path, kAfterOne, 0, {.cancelled = &gone}), Cancelled);
+  EXPECT_EQ(restarted->stats().entries, 0);
+}
+
+// The first file that is written needs the format, which blocks here as a slow disk would.
+TEST_F(DocumentFolder, FlushGivesUpWhenItsTimeIsOver) {
+  std::promise<void> disk;
+  const std::shared_future<void> answers = disk.get_future().share();
+  DocumentCache cache(Options(), [answers] {
+    answers.wait();
+    return Format();
+  });
+  cache.Put(StateOf(Text(1, 400)));
+  cache.Put(StateOf(Text(2, 300)));
+  EXPECT_FALSE(cache.FlushWithin(std::chrono::milliseconds(20)));
+  EXPECT_EQ(cache.stats().disk_bytes, 0);
+  disk.set_value();
+  EXPECT_TRUE(cache.FlushWithin(std::chrono::hours(1)));
+  EXPECT_GT(cache.stats().disk_bytes, 700 * kToken);
 }
 
 TEST_F(DocumentFolder, ErrorsAreToldAndCounted) {

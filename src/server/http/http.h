@@ -84,8 +84,8 @@ class HttpService {
 };
 
 struct HttpOptions {
-  std::string host = "127.0.0.1";
-  int port = 8080;                                // 0: any that is free
+  std::string host = "127.0.0.1";                 // or "unix:" and the path of a socket
+  int port = 8080;                                // 0: any that is free; of no meaning for a Unix socket
   int threads = 2;                                // threads that read and write
   int handler_threads = 2;                        // threads for requests that are not quick
   int max_connections = 4096;                     // further connections are refused
@@ -102,12 +102,15 @@ struct HttpOptions {
   int64_t min_bytes_per_second = 4096;
 };
 
-// The address of `host`. Throws FieldError for "host".
-bool IsLoopback(const std::string& host);
+// The path of a host that begins with "unix:", otherwise empty.
+std::string UnixSocketPath(const std::string& host);
+// Whether only this machine can reach `host`. Throws FieldError for "host".
+bool IsLocal(const std::string& host);
 
 class HttpServer {
  public:
-  // Listens at once. Throws Error, naming host and port, where it cannot. `service` outlives the server.
+  // Listens at once. Throws Error, naming host and port, if it cannot. `service` outlives the server. A Unix
+  // socket gets mode 0660, replaces one on which nobody listens, and is removed with the server.
   HttpServer(const HttpOptions& options, HttpService& service);
   ~HttpServer();  // Stop(), and waits for every handler
   HttpServer(const HttpServer&) = delete;

@@ -1,7 +1,11 @@
 #include <netdb.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -14,6 +18,8 @@
 namespace coppice {
 
 using asio::ip::tcp;
+using StreamAcceptor = asio::basic_socket_acceptor<asio::generic::stream_protocol>;
+using StreamEndpoint = asio::generic::stream_protocol::endpoint;
 using std::chrono::milliseconds;
 
 const std::string& HttpRequest::Header(const std::string& name) const {
@@ -37,6 +43,30 @@ tcp::endpoint Resolve(const std::string& host, int port) {
   return found.begin()->endpoint();
 }
 
+// The client's address; of a Unix socket's client, this machine's.
+asio::ip::address AddressOf(const StreamEndpoint& client) {
+  const int family = client.protocol().family();
+  if (family != AF_INET && family != AF_INET6) return asio::ip::address_v4::loopback();
+  tcp::endpoint endpoint;
+  std::memcpy(endpoint.data(), client.data(), std::min(client.size(), endpoint.capacity()));
+  return endpoint.address();
+}
+
+bool SomeoneListensOn(const asio::local::stream_protocol::endpoint& where) {
+  asio::io_context io;
+  asio::local::stream_protocol::socket socket(io);
+  error_code ec;
+  socket.connect(where, ec);
+  return !ec;
+}
+
+// Removes a socket that a killed server left. Another kind of file stays, and bind() then fails.
+void RemoveAbandonedSocket(const std::string& path, const asio::local::stream_protocol::endpoint& where) {
+  struct stat info {};
+  if (lstat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode) && !SomeoneListensOn(where))
+    unlink(path.c_str());
+}
+
 // Thousands of connections need as many descriptors; the soft limit is often 1024.
 void RaiseDescriptorLimit() {
   rlimit limit{};
@@ -47,7 +77,13 @@ void RaiseDescriptorLimit() {
 
 }  // namespace
 
-bool IsLoopback(const std::string& host) { return Resolve(host, 0).address().is_loopback(); }
+std::string UnixSocketPath(const std::string& host) {
+  return host.starts_with("unix:") ? host.substr(5) : "";
+}
+
+bool IsLocal(const std::string& host) {
+  return !UnixSocketPath(host).empty() || Resolve(host, 0).address().is_loopback();
+}
 
 struct HttpServer::Impl {
   Impl(const HttpOptions& o, HttpService& service)
@@ -59,36 +95,55 @@ struct HttpServer::Impl {
         work(io.get_executor()) {}
 
   void Listen() {
-    const tcp::endpoint where = Resolve(options.host, options.port);
+    if (const std::string path = UnixSocketPath(options.host); !path.empty()) return ListenUnix(path);
     const auto fail = [&](const error_code& ec) {
       throw Error("cannot listen on {}:{}: {}", options.host, options.port, ec.message());
     };
+    const tcp::endpoint where = Resolve(options.host, options.port);
     error_code ec;
     if (acceptor.open(where.protocol(), ec)) fail(ec);
     acceptor.set_option(tcp::acceptor::reuse_address(true), ec);  // connections of an earlier run linger
     if (acceptor.bind(where, ec)) fail(ec);
     if (acceptor.listen(asio::socket_base::max_listen_connections, ec)) fail(ec);
-    port = acceptor.local_endpoint().port();
+    tcp::endpoint bound;
+    const StreamEndpoint local = acceptor.local_endpoint();
+    std::memcpy(bound.data(), local.data(), std::min(local.size(), bound.capacity()));
+    port = bound.port();
+  }
+
+  void ListenUnix(const std::string& path) {
+    const auto fail = [&](const std::string& why) {
+      throw Error("cannot listen on {}: {}", options.host, why);
+    };
+    if (path.size() >= sizeof(sockaddr_un::sun_path)) fail("the path is longer than 107 bytes");
+    const asio::local::stream_protocol::endpoint where(path);
+    RemoveAbandonedSocket(path, where);
+    error_code ec;
+    if (acceptor.open(where.protocol(), ec) || acceptor.bind(where, ec)) fail(ec.message());
+    unix_path = path;
+    // Before listen(): nobody can connect until then.
+    if (chmod(path.c_str(), 0660) != 0) fail(std::strerror(errno));
+    if (acceptor.listen(asio::socket_base::max_listen_connections, ec)) fail(ec.message());
   }
 
   // The callback of an accept, or of the wait before the next. If Asio has no memory to queue it, Asio throws
   // out of run() and drops the callback; the destructor then notes that nothing is being accepted.
   class Once {
    public:
-    Once(Impl* impl, void (Impl::*call)(error_code, tcp::socket*)) : impl_(impl), call_(call) {}
+    Once(Impl* impl, void (Impl::*call)(error_code, StreamSocket*)) : impl_(impl), call_(call) {}
     Once(Once&& other) noexcept : impl_(std::exchange(other.impl_, nullptr)), call_(other.call_) {}
     Once& operator=(Once&&) = delete;
     ~Once() {
       if (impl_ != nullptr) impl_->accept_lost = true;
     }
-    void operator()(error_code ec, tcp::socket socket) {
+    void operator()(error_code ec, StreamSocket socket) {
       (std::exchange(impl_, nullptr)->*call_)(ec, &socket);
     }
     void operator()(error_code ec) { (std::exchange(impl_, nullptr)->*call_)(ec, nullptr); }
 
    private:
     Impl* impl_;
-    void (Impl::*call_)(error_code, tcp::socket*);
+    void (Impl::*call_)(error_code, StreamSocket*);
   };
 
   // Each accept starts the next one and must not end without it, or the server would accept no further
@@ -107,7 +162,7 @@ struct HttpServer::Impl {
     }
   }
 
-  void OnAccept(error_code ec, tcp::socket* socket) noexcept {
+  void OnAccept(error_code ec, StreamSocket* socket) noexcept {
     if (stopping) return;
     try {
       if (ec) {  // mostly out of descriptors: other connections must close first
@@ -117,8 +172,8 @@ struct HttpServer::Impl {
         return;
       }
       error_code gone;
-      const tcp::endpoint client = socket->remote_endpoint(gone);
-      std::shared_ptr<void> counted = gone ? nullptr : shared.addresses.Add(client.address());
+      const StreamEndpoint client = socket->remote_endpoint(gone);
+      std::shared_ptr<void> counted = gone ? nullptr : shared.addresses.Add(AddressOf(client));
       if (counted && shared.connections < options.max_connections) {
         Welcome(std::move(*socket), std::move(counted));
       } else {
@@ -129,17 +184,17 @@ struct HttpServer::Impl {
     Accept();
   }
 
-  void OnRetry(error_code stopped, tcp::socket* /*none*/) noexcept {
+  void OnRetry(error_code stopped, StreamSocket* /*none*/) noexcept {
     if (!stopped) Accept();
   }
 
-  void Welcome(tcp::socket socket, std::shared_ptr<void> counted) {
+  void Welcome(StreamSocket socket, std::shared_ptr<void> counted) {
     auto session = std::make_shared<HttpSession>(std::move(socket), shared, std::move(counted));
     Remember(session);
     session->Start();
   }
 
-  static void TurnAway(tcp::socket& socket) {
+  static void TurnAway(StreamSocket& socket) {
     const HttpReply reply = ErrorReply({503, "unavailable_error", "too many connections; try again later"});
     const std::string text = fmt::format(
         "HTTP/1.1 503 Service Unavailable\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: "
@@ -187,6 +242,7 @@ struct HttpServer::Impl {
       const std::lock_guard lock(accepting);
       error_code ignored;
       acceptor.close(ignored);
+      if (!unix_path.empty()) unlink(unix_path.c_str());
       retry.cancel();
     }
     WaitWhile(shared.answering, grace);
@@ -222,7 +278,7 @@ struct HttpServer::Impl {
   asio::io_context io;
   // Not on a strand: where Asio has no memory to queue a strand's work, that strand never runs again.
   std::mutex accepting;  // of the next two
-  tcp::acceptor acceptor;
+  StreamAcceptor acceptor;
   asio::steady_timer retry;
   // Without it run() would return for good when Asio drops the only callback there is.
   asio::executor_work_guard<asio::io_context::executor_type> work;
@@ -232,6 +288,7 @@ struct HttpServer::Impl {
   std::mutex mutex;
   std::vector<std::weak_ptr<HttpSession>> sessions;
   int port = 0;
+  std::string unix_path;  // empty for TCP
 };
 
 HttpServer::HttpServer(const HttpOptions& options, HttpService& service)

@@ -1,9 +1,13 @@
 // Sockets, with a service that only pretends to compute: answers from other threads, streams, clients that
 // leave.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -137,6 +141,42 @@ TEST_F(HttpServerTest, AnswersFromEveryThread) {
   EXPECT_NE(client.Until("\r\n0\r\n\r\n").find(":\n\n"), std::string::npos);
   client.Get("/refused");
   EXPECT_NE(client.Until("}}").find("HTTP/1.1 403"), std::string::npos);
+}
+
+TEST(UnixSocket, IsServedAndRemoved) {
+  char folder[] = "/tmp/coppice-test-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string path = std::string(folder) + "/http.sock";
+  const HttpOptions options{.host = "unix:" + path};
+  EXPECT_TRUE(IsLocal(options.host));
+  Service service;
+  for (int run = 0; run < 2; ++run) {
+    HttpServer server(options, service);
+    struct stat info {};
+    ASSERT_EQ(stat(path.c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0660u);
+    Client client(path);
+    ASSERT_TRUE(client.connected());
+    client.Get("/quick");
+    EXPECT_NE(client.Until("quick ").find("HTTP/1.1 200 OK"), std::string::npos);
+    EXPECT_THROW(HttpServer(options, service), Error);  // someone listens there
+    client.Get("/quick");
+    EXPECT_NE(client.Until("quick ").find("HTTP/1.1 200 OK"), std::string::npos);
+  }
+  EXPECT_NE(access(path.c_str(), F_OK), 0);
+  EXPECT_THROW(HttpServer({.host = "unix:" + std::string(200, 'x')}, service), Error);
+  // What a killed server left is replaced, another kind of file is not.
+  const int left = socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  path.copy(name.sun_path, sizeof name.sun_path - 1);
+  ASSERT_EQ(bind(left, reinterpret_cast<const sockaddr*>(&name), sizeof name), 0);
+  close(left);
+  HttpServer(options, service).Stop(milliseconds(0));
+  fclose(fopen(path.c_str(), "w"));
+  EXPECT_THROW(HttpServer(options, service), Error);
+  EXPECT_EQ(unlink(path.c_str()), 0);
+  rmdir(folder);
 }
 
 TEST_F(HttpServerTest, ClientsThatLeaveAreNoticed) {

@@ -31,7 +31,7 @@ constexpr int64_t kLargeBody = 1 << 20;
 // TCP keepalive finds a peer that vanished silently (a half-open connection, RFC 1122) within half a minute,
 // unless data are in flight to it: TCP sends no probes then. TCP_USER_TIMEOUT would also end clients that
 // read nothing (tcp(7)).
-void FindDeadPeers(asio::ip::tcp::socket& socket) {
+void FindDeadPeers(StreamSocket& socket) {
   const int fd = socket.native_handle();
   const auto set = [fd](int level, int name, unsigned value) {
     setsockopt(fd, level, name, &value, sizeof value);
@@ -91,7 +91,7 @@ class SessionExchange final : public Exchange {
 
 }  // namespace
 
-HttpSession::HttpSession(asio::ip::tcp::socket socket, HttpShared& shared, std::shared_ptr<void> counted)
+HttpSession::HttpSession(StreamSocket socket, HttpShared& shared, std::shared_ptr<void> counted)
     : socket_(std::move(socket)),
       shared_(shared),
       counted_(std::move(counted)),

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <boost/asio.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
@@ -21,6 +22,7 @@
 namespace coppice {
 
 namespace asio = boost::asio;
+using StreamSocket = asio::generic::stream_protocol::socket;  // of TCP, or a Unix socket
 using boost::system::error_code;
 
 // What all connections share.
@@ -45,7 +47,7 @@ struct HttpShared {
 class HttpSession : public std::enable_shared_from_this<HttpSession> {
  public:
   // `counted`: of shared.addresses.
-  HttpSession(asio::ip::tcp::socket socket, HttpShared& shared, std::shared_ptr<void> counted);
+  HttpSession(StreamSocket socket, HttpShared& shared, std::shared_ptr<void> counted);
   ~HttpSession();
 
   void Start();
@@ -116,7 +118,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void BeginEntry(std::string method, std::string path);
   void LogRequest(bool whole);
 
-  asio::ip::tcp::socket socket_;
+  StreamSocket socket_;
   HttpShared& shared_;
   std::shared_ptr<void> counted_;
   asio::steady_timer read_deadline_;

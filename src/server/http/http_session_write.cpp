@@ -190,7 +190,7 @@ void HttpSession::LogRequest(bool whole) {
 // Closing a socket that has unread bytes resets the connection, and the client would lose the answer.
 void HttpSession::Linger() {
   error_code ignored;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  socket_.shutdown(StreamSocket::shutdown_send, ignored);
   lingering_ = true;
   buffer_.consume(buffer_.size());
   Arm(read_deadline_, kLinger);

@@ -4,8 +4,11 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
 #include <string>
 
 namespace coppice {
@@ -21,6 +24,13 @@ class Client {
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     timeval limit{20, 0};
     setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    connected_ = connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
+  }
+  // Of a Unix socket.
+  explicit Client(const std::string& path) : fd_(socket(AF_UNIX, SOCK_STREAM, 0)) {
+    sockaddr_un to{};
+    to.sun_family = AF_UNIX;
+    std::memcpy(to.sun_path, path.data(), std::min(path.size(), sizeof to.sun_path - 1));
     connected_ = connect(fd_, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
   }
   ~Client() { Leave(); }

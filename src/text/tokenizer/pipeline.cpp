@@ -112,6 +112,7 @@ void PipelineTokenizer::EncodePlain(std::string text, bool at_start, Run& run) c
   pieces.ranges.push_back({0, text.size()});
   pieces.text = std::move(text);
   pieces.at_start = at_start;
+  pieces.cancelled = run.options.cancelled;
   if (parts_.pre_tokenizer != nullptr) parts_.pre_tokenizer->Apply(pieces);
   for (const TextRange range : pieces.ranges) {
     ThrowIfCancelled(run.options.cancelled);

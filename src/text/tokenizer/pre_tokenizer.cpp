@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "text/tokenizer/merger.h"
 #include "text/tokenizer/text_json.h"
 #include "text/unicode/unicode.h"
@@ -72,7 +73,9 @@ class Splitter : public PreTokenizer {
     for (const TextRange piece : pieces.ranges) {
       matches.clear();
       parts.clear();
-      Find(std::string_view(pieces.text).substr(piece.begin, piece.end - piece.begin), matches);
+      ThrowIfCancelled(pieces.cancelled);
+      Find(std::string_view(pieces.text).substr(piece.begin, piece.end - piece.begin), matches,
+           pieces.cancelled);
       size_t done = piece.begin;
       for (const TextRange match : matches) {
         const TextRange range{piece.begin + match.begin, piece.begin + match.end};
@@ -87,7 +90,8 @@ class Splitter : public PreTokenizer {
   }
 
  protected:
-  virtual void Find(std::string_view text, std::vector<TextRange>& matches) const = 0;
+  virtual void Find(std::string_view text, std::vector<TextRange>& matches,
+                    const std::atomic<bool>* cancelled) const = 0;
 
  private:
   SplitBehavior behavior_;
@@ -100,8 +104,9 @@ class RegexSplitter final : public Splitter {
       : Splitter(behavior, invert), regex_(std::move(regex)) {}
 
  protected:
-  void Find(std::string_view text, std::vector<TextRange>& matches) const override {
-    regex_.FindAll(text, matches);
+  void Find(std::string_view text, std::vector<TextRange>& matches,
+            const std::atomic<bool>* cancelled) const override {
+    regex_.FindAll(text, matches, cancelled);
   }
 
  private:
@@ -114,7 +119,7 @@ class StringSplitter final : public Splitter {
       : Splitter(behavior, invert), pattern_(std::move(pattern)) {}
 
  protected:
-  void Find(std::string_view text, std::vector<TextRange>& matches) const override {
+  void Find(std::string_view text, std::vector<TextRange>& matches, const std::atomic<bool>*) const override {
     for (size_t at = text.find(pattern_); at != std::string_view::npos; at = text.find(pattern_, at)) {
       matches.push_back({at, at + pattern_.size()});
       at += pattern_.size();
@@ -132,7 +137,7 @@ class ClassSplitter final : public Splitter {
       : Splitter(behavior, false), is_member_(is_member) {}
 
  protected:
-  void Find(std::string_view text, std::vector<TextRange>& matches) const override {
+  void Find(std::string_view text, std::vector<TextRange>& matches, const std::atomic<bool>*) const override {
     for (size_t at = 0; at < text.size();) {
       const Char c = DecodeUtf8(text, at);
       if (is_member_(c.code)) matches.push_back({at, at + c.size});

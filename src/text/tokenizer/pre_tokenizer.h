@@ -2,6 +2,7 @@
 // tokenizer.json, and the sequences named by tokenizer.ggml.pre in GGUF.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -14,8 +15,9 @@ namespace coppice {
 
 struct Pieces {
   std::string text;
-  std::vector<TextRange> ranges;  // ascending, not overlapping; text between them is dropped
-  bool at_start = false;          // the text starts at the start of the whole input
+  std::vector<TextRange> ranges;                 // ascending, not overlapping; text between them is dropped
+  bool at_start = false;                         // the text starts at the start of the whole input
+  const std::atomic<bool>* cancelled = nullptr;  // EncodeOptions'
 };
 
 // Whether the pieces use GPT-2's byte alphabet.
@@ -28,7 +30,7 @@ enum class ByteAlphabet {
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
-  virtual void Apply(Pieces& pieces) const = 0;  // linear time
+  virtual void Apply(Pieces& pieces) const = 0;  // linear time; throws Cancelled
   virtual ByteAlphabet Alphabet() const { return ByteAlphabet::kNone; }
 };
 

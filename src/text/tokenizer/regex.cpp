@@ -19,8 +19,10 @@ constexpr uint32_t kMatchLimit = 200'000'000;
 // The match limit applies to a single match. A pattern whose matches all stay below it can still take time
 // quadratic in the text. Real patterns take well under 0.1 us per byte.
 constexpr double kSecondsAtLeast = 10;
-constexpr double kSecondsPerByte = 20e-6;
-constexpr size_t kMatchesPerLook = 16;  // at the clock: a look takes as long as a short match
+constexpr double kSecondsPerByte = 1e-6;
+// A look at the clock takes as long as a short match, so short matches share one.
+constexpr size_t kMatchesPerLook = 16;
+constexpr std::chrono::milliseconds kShort{1};  // for kMatchesPerLook matches
 constexpr uint32_t kHeapLimitKib = 256 * 1024;
 
 struct CodeDeleter {
@@ -126,7 +128,8 @@ int Regex::Impl::Match(std::string_view text, size_t at, pcre2_match_data* data)
   return found == PCRE2_ERROR_JIT_STACKLIMIT ? match(PCRE2_NO_JIT) : found;
 }
 
-void Regex::FindAll(std::string_view text, std::vector<TextRange>& matches) const {
+void Regex::FindAll(std::string_view text, std::vector<TextRange>& matches,
+                    const std::atomic<bool>* cancelled) const {
   if (text.empty()) return;
   const auto& [pattern, source, code, context] = *impl_;
   std::string copy;
@@ -138,10 +141,17 @@ void Regex::FindAll(std::string_view text, std::vector<TextRange>& matches) cons
   const std::chrono::duration<double> allowed(kSecondsAtLeast +
                                               kSecondsPerByte * static_cast<double>(text.size()));
   const Clock::time_point start = Clock::now();
+  Clock::time_point last_look = start;
+  size_t next_look = 0;
   size_t step = 0;
   for (size_t at = 0; at < text.size(); ++step) {
-    if (step % kMatchesPerLook == 0 && Clock::now() - start > allowed) {
-      throw Error("[tokenizer] {}: regex '{}' takes too long on this text", source, pattern);
+    if (step == next_look) {
+      ThrowIfCancelled(cancelled);
+      const Clock::time_point now = Clock::now();
+      if (now - start > allowed)
+        throw Error("[tokenizer] {}: regex '{}' takes too long on this text", source, pattern);
+      next_look += now - last_look < kShort ? kMatchesPerLook : 1;
+      last_look = now;
     }
     const int found = impl_->Match(text, at, data.get());
     if (found == PCRE2_ERROR_NOMATCH) return;

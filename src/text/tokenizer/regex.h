@@ -1,6 +1,7 @@
 // Regular expressions that split text into pieces, through PCRE2.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -24,8 +25,10 @@ class Regex {
   Regex(Regex&&) noexcept;
 
   // Appends every non-empty match, in order. A byte that is not UTF-8 is a character of its own, neither
-  // letter, number nor white space. Throws Error if a match takes more than a fixed number of steps.
-  void FindAll(std::string_view text, std::vector<TextRange>& matches) const;
+  // letter, number nor white space. Throws Error if one match takes more than a fixed number of steps, or all
+  // of them more than 10 s and 1 us per byte, and Cancelled once `cancelled`, which may be null, is set.
+  void FindAll(std::string_view text, std::vector<TextRange>& matches,
+               const std::atomic<bool>* cancelled = nullptr) const;
 
  private:
   struct Impl;

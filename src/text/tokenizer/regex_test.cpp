@@ -65,6 +65,15 @@ TEST(RegexTest, StopsAtTheMatchLimit) {
   EXPECT_THROW(regex.FindAll(std::string(64, 'a') + "c b", matches), Error);
 }
 
+// Each match scans the rest of the text and stays below the match limit; together they would take minutes.
+TEST(RegexTest, StopsWhenCancelled) {
+  const std::atomic<bool> cancelled{true};
+  std::vector<TextRange> matches;
+  EXPECT_THROW(Regex("a(?=[^b]*b)|a", "f").FindAll(std::string(4 << 20, 'a'), matches, &cancelled),
+               Cancelled);
+  EXPECT_TRUE(matches.empty());
+}
+
 // A group that repeats takes more of the JIT's stack with every turn.
 TEST(RegexTest, OutgrowsTheStackOfTheCompiler) {
   std::string text;

@@ -1,0 +1,44 @@
+// A calibration beside a model.
+#include "engine/calibration.h"
+
+#include "fuzz/fuzz_support.h"
+#include "fuzz/fuzz_target.h"
+
+namespace coppice {
+namespace {
+
+std::vector<std::string> Seeds() {
+  return {
+      R"({"format":"coppice calibration","version":1,"model":{"name":"m","fingerprint":"0123"},"entries":[)"
+      R"({"loss":0.01,"length":4096,"min_tokens":3072,"max_tokens":5120,"prune":"static:keep=0.5,layer=2",)"
+      R"("why":"no setting kept the answers","held_out":{"score":98.0,"dense":98.5,"n":50}},)"
+      R"({"loss":0.05,"length":4096,"min_tokens":1,"max_tokens":9000,"prune":"none","why":"x"}]})"};
+}
+
+bool Run(std::string_view input) {
+  static const ModelShape shape = {.architecture = "llama",
+                                   .name = "x",
+                                   .layers = 6,
+                                   .hidden = 64,
+                                   .ffn = 96,
+                                   .heads = 8,
+                                   .kv_heads = 2,
+                                   .head_dim = 8,
+                                   .vocab = 50};
+  return Accepts([&] {
+    const Calibration calibration = CheckedFor(shape, ParseCalibration(input, "x.json"));
+    for (const int64_t tokens : {1, 4096, 100'000}) ChooseSetting({calibration}, 0.02, tokens);
+  });
+}
+
+}  // namespace
+
+FuzzTarget CalibrationTarget() {
+  return {"calibration",
+          Seeds,
+          {"\"format\"", "\"version\"", "\"entries\"", "\"prune\"", "\"loss\"", "\"held_out\"",
+           "\"settings\"", "\"min_tokens\"", "\"none\"", "lazyllm", "sdtp:file=x", "ftp:dense=4"},
+          Run};
+}
+
+}  // namespace coppice

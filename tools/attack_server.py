@@ -1,0 +1,245 @@
+"""attack_server.py HOST:PORT [--key KEY --key KEY]: tries the attacks on a running server that need nothing but requests.
+
+Give it two keys to try what one client can learn of another. Each attack prints one line: "held" with what the server did,
+"FAILED" with what it let happen, "skipped" with what is missing. The exit code is 1 if one failed. Run it only against a
+server of your own: some attacks keep its handlers busy for seconds. Standard library only.
+"""
+
+import argparse
+import http.client
+import json
+import socket
+import statistics
+import sys
+import threading
+import time
+
+
+class Failed(Exception):
+    pass
+
+
+class Skipped(Exception):
+    pass
+
+
+class Target:
+    def __init__(self, host, port, keys=()):
+        self.host, self.port, self.keys = host, port, list(keys)
+
+    def headers(self, key=0):
+        return {"Authorization": "Bearer " + self.keys[key]} if self.keys else {}
+
+    def head(self, path, *lines, method="POST"):
+        """A request's head with the first key, ready for raw bytes."""
+        given = [f"{name}: {value}" for name, value in self.headers().items()]
+        return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: localhost", *given, *lines, "", ""]).encode()
+
+    def ask(self, path, body=None, key=0, timeout=120):
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+        try:
+            text = body if body is None or isinstance(body, (str, bytes)) else json.dumps(body)
+            connection.request("GET" if body is None else "POST", path, text, self.headers(key))
+            reply = connection.getresponse()
+            data = reply.read()
+            try:
+                return reply.status, json.loads(data)
+            except ValueError:
+                return reply.status, data
+        finally:
+            connection.close()
+
+    def open(self, data=b"", receive_buffer=None):
+        connection = socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET)
+        if receive_buffer:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        connection.settimeout(20)
+        connection.connect((self.host, self.port))
+        connection.sendall(data)
+        return connection
+
+    def raw(self, data):
+        """All that comes back until the server closes or says nothing for two seconds."""
+        with self.open(data) as connection:
+            connection.settimeout(2)
+            reply = b""
+            try:
+                while part := connection.recv(65536):
+                    reply += part
+            except (TimeoutError, ConnectionError):
+                pass
+            return reply
+
+    def health_seconds(self):
+        start = time.monotonic()
+        status, _ = self.ask("/health", timeout=30)
+        if status != 200:
+            raise Failed(f"/health answers {status}")
+        return time.monotonic() - start
+
+
+def check(condition, message):
+    if not condition:
+        raise Failed(message)
+
+
+def cache_oracle(target):
+    """The second key guesses a prompt of the first."""
+    if len(target.keys) < 2:
+        raise Skipped("needs two keys")
+    secret = {"prompt": "the pass phrase of this house is a secret " * 40, "max_tokens": 1}
+    for _ in range(2):
+        status, answer = target.ask("/v1/completions", secret)
+        check(status == 200, f"the first key got {status}")
+    check(answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 0, "the first key's own prompt is not reused; nothing is shown")
+    status, answer = target.ask("/v1/completions", secret, key=1)
+    cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+    check(cached == 0, f"the second key learns that {cached} tokens were seen before")
+    for slot in range(8):
+        status, answer = target.ask(f"/slots/{slot}?action=erase", "{}", key=1)
+        if status == 404 and "another API key" in str(answer):
+            return "nothing reused, slots refused"
+    return "nothing reused"
+
+
+def quadratic_fields(target):
+    """Fields whose handling could be quadratic in their number."""
+    kwargs = {"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {f"k{i}": i for i in range(40_000)}}
+    status, _ = target.ask("/apply-template", kwargs)
+    check(status in (400, 413, 501), f"40,000 template arguments got {status}")
+    status, _ = target.ask("/v1/completions", {"prompt": "x", "max_tokens": 1, **{f"field{i}": i for i in range(40_000)}})
+    check(status in (200, 400, 413), f"40,000 unknown fields got {status}")
+    status, _ = target.ask("/v1/completions", '{"prompt":' + "[" * 60_000 + "]" * 60_000 + "}")
+    check(status == 400, f"60,000 nested lists got {status}")
+    return "refused or linear"
+
+
+def busy_handlers(target):
+    """Requests that keep every handler; quick routes must not wait, and handlers must come back when their clients leave."""
+    text = json.dumps({"content": "a b" * 1_000_000}).encode()
+    held = [target.open(target.head("/tokenize", f"Content-Length: {len(text)}") + text) for _ in range(8)]
+    slowest = max(target.health_seconds() for _ in range(10))
+    for connection in held:
+        connection.close()
+    start = time.monotonic()
+    status, _ = target.ask("/tokenize", {"content": "x"})
+    check(status == 200, f"a small request got {status}")
+    return f"/health within {slowest * 1000:.0f} ms; a handler again after {time.monotonic() - start:.1f} s"
+
+
+def announced_bodies(target):
+    """Bodies that are announced and do not come, and chunked ones that come in bytes."""
+    held = [target.open(target.head("/tokenize", f"Content-Length: {16 << 20}")) for _ in range(20)]
+    held += [target.open(target.head("/tokenize", "Transfer-Encoding: chunked") + b'1\r\n{\r\n') for _ in range(20)]
+    time.sleep(0.2)
+    status, _ = target.ask("/tokenize", {"content": "x" * 4000})
+    for connection in held:
+        connection.close()
+    check(status == 200, f"a small request beside 40 announced bodies got {status}")
+    return "small requests are served"
+
+
+def smuggling(target):
+    """A second request hidden in a body that the server may refuse to read."""
+    hidden = target.head("/tokenizer_info", method="GET")
+    heads = {"unknown encoding": ["Transfer-Encoding: xchunked", f"Content-Length: {len(hidden)}"],
+             "two encodings": ["Transfer-Encoding: gzip, chunked"],
+             "two lengths": ["Content-Length: 0", f"Content-Length: {len(hidden)}"],
+             "length and chunks": ["Transfer-Encoding: chunked", "Content-Length: 4"],
+             "signed length": ["Content-Length: +4"],
+             "two hosts": ["Host: elsewhere", "Content-Length: 0"],
+             "compressed": ["Content-Encoding: gzip", f"Content-Length: {len(hidden)}"]}
+    for name, lines in heads.items():
+        reply = target.raw(target.head("/tokenize", *lines) + hidden)
+        check(b"tokenizer_class" not in reply, f"{name}: the hidden request was executed")
+        check(reply.startswith((b"HTTP/1.1 4", b"HTTP/1.1 5")), f"{name}: {reply[:40]!r}")
+    return f"{len(heads)} refused and closed"
+
+
+def slow_readers(target):
+    """Clients that read nothing of large replies."""
+    body = json.dumps({"content": "a b " * 40_000, "with_pieces": True}).encode()
+    request = target.head("/tokenize", f"Content-Length: {len(body)}") + body
+    held = [target.open(request, receive_buffer=4096) for _ in range(12)]
+    time.sleep(1)
+    times = [target.health_seconds() for _ in range(10)]
+    status, _ = target.ask("/tokenize", {"content": "x"})
+    for connection in held:
+        connection.close()
+    check(status == 200, f"a small request beside 12 readers of nothing got {status}")
+    return f"/health in {statistics.median(times) * 1000:.0f} ms, small requests served"
+
+
+def names_that_leave(target):
+    """Names of saved slots that would leave their folder."""
+    for name in ("../x", "/etc/passwd", "a/b", ".hidden", "x.part", "", "x" * 200, "a\0b", "..", "a\nb"):
+        status, answer = target.ask("/slots/0?action=save", {"filename": name})
+        check(status in (400, 404, 501), f"{name!r} got {status}")
+        check("/" not in str(answer.get("error", {}).get("message", "")).replace("[", ""), f"{name!r}: a path in {answer}")
+    return "refused"
+
+
+def control_tokens(target):
+    """Text that looks like the template's control tokens."""
+    info = target.ask("/tokenizer_info")[1]
+    token = info.get("eos_token") or info.get("bos_token")
+    if not token or "chat_template" not in info:
+        raise Skipped("the model has no control tokens or no chat template")
+    def count(content):
+        chat = {"messages": [{"role": "user", "content": content}], "max_tokens": 1, "ignore_eos": True}
+        return target.ask("/v1/chat/completions", chat)[1]["usage"]["prompt_tokens"]
+    plain, loaded = count("x"), count("x" + token)
+    check(loaded > plain + 1, f"{token} in a message became a control token ({loaded - plain} token more)")
+    status, _ = target.ask("/apply-template", {"messages": [{"role": token, "content": "x"}]})
+    check(status == 400, f"the role {token} got {status}")
+    return "text"
+
+
+def other_origins(target):
+    """A page of another site, in a browser of this machine."""
+    if target.keys:
+        raise Skipped("the server has keys, which a page does not know")
+    for line in ("Host: evil.example", "Origin: http://evil.example", "Sec-Fetch-Site: cross-site"):
+        host = [] if line.startswith("Host") else ["Host: localhost"]
+        reply = target.raw("\r\n".join(["GET /v1/models HTTP/1.1", *host, line, "Connection: close", "", ""]).encode())
+        check(reply.startswith((b"HTTP/1.1 403", b"HTTP/1.1 400")), f"{line}: {reply[:40]!r}")
+    return "403"
+
+
+def many_connections(target):
+    """Connections that send nothing, and half a head each."""
+    held = [target.open(b"GET /v1/mod" if i % 2 else b"") for i in range(200)]
+    slowest = max(target.health_seconds() for _ in range(10))
+    threads = [threading.Thread(target=connection.close) for connection in held]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return f"/health within {slowest * 1000:.0f} ms beside 200"
+
+
+ATTACKS = (cache_oracle, quadratic_fields, busy_handlers, announced_bodies, smuggling, slow_readers, names_that_leave,
+           control_tokens, other_origins, many_connections)
+
+
+def run(target, say=print):
+    failed = 0
+    for attack in ATTACKS:
+        try:
+            outcome = "held     " + str(attack(target))
+        except Skipped as reason:
+            outcome = f"skipped  {reason}"
+        except (Failed, OSError, http.client.HTTPException) as reason:
+            failed += 1
+            outcome = f"FAILED   {reason}"
+        say(f"{attack.__name__:18} {outcome}")
+    return failed
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("address", help="HOST:PORT")
+    parser.add_argument("--key", action="append", default=[], help="an API key of the server; give two to try one against the other")
+    arguments = parser.parse_args()
+    name, _, number = arguments.address.rpartition(":")
+    sys.exit(1 if run(Target(name.strip("[]"), int(number), arguments.key)) else 0)

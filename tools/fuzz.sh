@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# fuzz.sh MINUTES [TARGET...]: runs each fuzzer of build-fuzz (all of them by default) in turn, together for about MINUTES, from its
+# seeds and from what earlier runs found (build-fuzz/corpus). Prints for each the inputs that it ran. Fails if an
+# input broke something; the input lies in build-fuzz/crashes, and belongs into tests/fuzz/regressions once it is fixed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+minutes=${1:?usage: fuzz.sh MINUTES [TARGET...]}
+shift
+build=build-fuzz
+programs=()
+if [[ $# -gt 0 ]]; then
+  for name in "$@"; do programs+=("$build/tests/fuzz/fuzz_$name"); done
+else
+  for program in "$build"/tests/fuzz/fuzz_*; do [[ -f $program && -x $program ]] && programs+=("$program"); done
+fi
+[[ ${#programs[@]} -gt 0 ]] || { echo "fuzz: no fuzzers in $build: cmake --preset fuzz && cmake --build $build --target fuzzers" >&2; exit 1; }
+
+mkdir -p "$build/crashes" "$build/logs"
+seconds=$((minutes * 60 / ${#programs[@]}))
+[[ $seconds -gt 0 ]] || seconds=1  # 0 means no limit to libFuzzer
+failed=0
+for program in "${programs[@]}"; do
+  name=${program##*/fuzz_}
+  "$program" write "$build"
+  log=$build/logs/$name.log
+  # Two gigabytes: a hundred times what any of these inputs may make a reader allocate.
+  if ! nice -n 15 "$program" "$build/corpus/$name" -dict="$build/$name.dict" -max_total_time="$seconds" -max_len=65536 \
+      -timeout=25 -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$build/crashes/$name-" >"$log" 2>&1; then
+    failed=1
+    echo "fuzz: $name broke: $(grep -m1 -E 'ERROR|SUMMARY|runtime error|deadly signal' "$log" || tail -1 "$log")"
+  fi
+  runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+  printf '%-14s %12s inputs in %4d s\n' "$name" "${runs:-?}" "$seconds"
+done
+exit "$failed"
