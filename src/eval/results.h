@@ -26,7 +26,7 @@ struct PartTimes {
 // sample or was not recorded. A multiple-choice sample takes one request per choice: times and FLOPs are
 // means over its requests, the other fields describe the last one.
 struct SampleResult {
-  std::string prune;                        // as it was asked for
+  std::string prune;                        // as requested
   std::optional<double> nll;                // of a continuation, in nats
   std::optional<int64_t> scored_tokens;     // the number of tokens in nll
   std::optional<double> score, score_norm;  // score_norm: by likelihood per character

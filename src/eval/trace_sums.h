@@ -1,4 +1,4 @@
-// Sums over the trace of a run, small enough for every record of a sample.
+// Summaries of a run's trace, small enough to be stored with every sample.
 #pragma once
 
 #include <cstdint>
@@ -9,32 +9,34 @@
 
 namespace coppice {
 
-// Shares by place are of tenths of the prompt, from its start to its end.
+// Number of equal parts of the prompt for which shares are recorded, from its start to its end.
 inline constexpr int kPlaces = 10;
-// Cumulative attention mass is recorded for every twentieth of the tokens.
+// Number of points of the cumulative curve of attention mass: one per twentieth of the tokens.
 inline constexpr int kMassPoints = 20;
 
-// The share of each tenth of the prompt that has keys after prefill, from `layer` up to the next row's.
+// For the layers from `layer` up to that of the next row: which share of each part of the prompt has keys
+// after prefill.
 struct PlaceRow {
   int64_t layer = 0;
   std::vector<double> shares;  // [kPlaces]
 };
-// A row for each layer that differs from the layer below. Where each kv head keeps its own tokens, shares are
-// scaled to what one head keeps.
+// Returns a row for each layer whose shares differ from those of the layer below. If each kv head keeps its
+// own tokens, shares are scaled to the number that one head keeps.
 std::vector<PlaceRow> PlacesOf(const Trace& trace);
 // [layers][kPlaces]; empty if `rows` do not fit that number of layers.
 std::vector<std::vector<double>> AllPlaces(const std::vector<PlaceRow>& rows, size_t layers);
 
-// The share of the prompt whose keys were computed after prefill, after the first generated token that went
-// through the model, and so on, without the numbers at the end that repeat the one before.
+// The share of the prompt's tokens whose keys have been computed: first after prefill, then after each decode
+// step. Revival raises it. Trailing numbers that equal the one before them are left out.
 struct TokenUse {
   std::vector<double> all;   // over all layers
   std::vector<double> last;  // in the last layer
 };
-// `prefill` holds the rows of each layer.
+// `prefill`: the number of rows of each layer after prefill.
 TokenUse UseOf(const Trace& trace, std::span<const int64_t> prefill);
 
-// The share of the total mass on the best 5 %, 10 %, ..., 100 % of the tokens: [kMassPoints], rounded.
+// The share of the total mass that the tokens with the most mass hold, for the top 5 %, 10 %, ..., 100 % of
+// them: [kMassPoints], rounded.
 std::vector<double> MassCurve(std::span<const float> mass);
 
 }  // namespace coppice

@@ -11,7 +11,7 @@ namespace coppice {
 
 class TextStream {
  public:
-  // `stop`: texts that end the answer and are no part of it; none of them empty.
+  // The answer ends in front of the first of these stop strings. None may be empty.
   explicit TextStream(std::vector<std::string> stop) : stop_(std::move(stop)) {}
 
   // Returns the text that can be sent now. A possible beginning of a stop string is held back.

@@ -19,8 +19,9 @@ namespace {
 
 using nlohmann::json;
 
-// A range of any length takes a few bytes, so the size of the file does not bound the memory. 1 GiB of
-// positions: a million tokens kept in all of 80 layers take 0.6 GiB.
+// Maximum number of positions in all lists of a file: 1 GiB. A limit on the file's size would not bound the
+// memory, because a range of any length takes a few bytes. A million tokens kept in all of 80 layers take 0.6
+// GiB.
 constexpr int64_t kMaxPositions = int64_t{1} << 28;
 constexpr uint64_t kMaxFileBytes = uint64_t{4} << 30;
 constexpr uint64_t kMaxLineBytes = 64 << 20;             // a header of a million tokens has 7 MB
@@ -37,7 +38,7 @@ class Lines {
     rest_ = {reinterpret_cast<const char*>(file_.bytes().data()), file_.size()};
   }
 
-  // The next line's object. `what` names it where it is missing.
+  // Parses the next line. `what` names the line in the error message if the file ends before it.
   json Next(const std::string& what) {
     ++number_;
     if (rest_.empty()) throw Error("[trace] {}: the file ends before {}", Here(), what);
@@ -83,7 +84,8 @@ class Fields {
   }
   int64_t Int(const char* key, int64_t low, int64_t high) const { return Int(At(key), key, low, high); }
   int64_t Int(const json& value, const char* key, int64_t low, int64_t high) const {
-    // A number above INT64_MAX is unsigned in the library, and would come out negative.
+    // The JSON library stores integers from 0 on as unsigned; get<int64_t>() turns those above INT64_MAX
+    // negative.
     const bool fits = value.is_number_unsigned() ? value.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX)
                                                  : value.is_number_integer();
     if (!fits || value.get<int64_t>() < low || value.get<int64_t>() > high) {

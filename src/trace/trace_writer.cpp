@@ -15,7 +15,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A token's bytes need not be UTF-8, as a JSON string must: such a token is {"bytes": "e282"}.
+// JSON strings must be UTF-8, but a token's bytes may end inside a character. Such a token is written in hex:
+// {"bytes": "e282"}.
 Json TokenJson(const std::string& bytes) {
   if (IsUtf8(bytes)) return bytes;
   std::string hex;

@@ -1,6 +1,6 @@
 // The trainer's view of a model: frozen weights in fp32, a forward pass in libtorch, and the gradients that
-// show which tokens an answer depends on. It follows the papers' equations, not the engine's code, with which
-// it shares only file reading and RoPE's frequencies. So each checks the other.
+// show which tokens an answer depends on. It implements the papers' equations and shares only file reading
+// and RoPE's frequencies with the engine, so each checks the other.
 //
 // Memory: the weights in fp32; per sequence of n tokens, the hidden states of all L layers (4 L n d bytes);
 // and, because the backward pass recomputes one layer at a time, about five matrices of H x n x n floats for

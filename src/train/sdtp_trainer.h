@@ -38,7 +38,7 @@ struct SdtpTraining {
   bool end_to_end = false;
   MaskKind mask = MaskKind::kTopK;
   SdtpLossWeights losses;
-  int epochs = 0;  // 0: 15, or 2 end to end
+  int epochs = 0;  // 0: the default, which is 15, or 2 with end_to_end
   int batch = 32;  // texts per step
   double learning_rate = 1e-3;
   double holdout = 0.1;  // share of the texts that are held out

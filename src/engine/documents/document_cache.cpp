@@ -120,7 +120,8 @@ DocumentCache::EntryPtr DocumentCache::MostShared(std::span<const int32_t> token
   return most;
 }
 
-// Pauses between short waits: the reading thread may itself be waiting for this thread's turn to end.
+// Calls Pause() between short waits, because the thread that reads the file may need the turn that this
+// thread holds.
 void DocumentCache::WaitWhileLoading(const Entry& entry, Lock& lock, const RunControl& control) {
   while (entry.loading) {
     lock.unlock();
@@ -203,8 +204,8 @@ void DocumentCache::Put(std::shared_ptr<const PrefixState> state) {
   entry->point = state->point;
   entry->complete = state->complete;
   entry->state = std::move(state);
-  // True if `a` serves every prompt that `b` serves. If `b` is from a cancelled prefill, any later point will
-  // do.
+  // True if `a` serves every prompt that `b` serves. If `b` comes from a cancelled prefill, `a` may also have
+  // a later point.
   const auto replaces = [](const Entry& a, const Entry& b) {
     return (a.point == b.point || (!b.complete && a.point > b.point)) && BeginsWith(a.tokens, b.tokens);
   };

@@ -11,7 +11,8 @@ namespace coppice {
 
 namespace {
 
-// From this number of characters on, difflib ignores characters that are more than 1 % + 1 of the text.
+// In a `b` of this length or more, difflib calls a character popular if it occurs more than length / 100 + 1
+// times. Popular characters start no block.
 constexpr size_t kPopularFrom = 200;
 
 struct Block {
@@ -46,11 +47,11 @@ class Matcher {
   }
 
  private:
-  // The earliest of the longest blocks that consist of characters which are not popular, widened by what
-  // equals on either side.
+  // Finds the longest block without popular characters (of equally long ones the earliest), then extends it
+  // on both sides while the characters match, popular or not.
   Block Longest(const Range& range) const {
     Block best{range.a_begin, range.b_begin, 0};
-    std::unordered_map<size_t, size_t> lengths;  // of the match that ends at a's last and b's j-th character
+    std::unordered_map<size_t, size_t> lengths;  // of the match that ends at a[i - 1] and b[j]
     for (size_t i = range.a_begin; i < range.a_end; ++i) {
       std::unordered_map<size_t, size_t> next;
       const auto found = places_.find(a_[i]);

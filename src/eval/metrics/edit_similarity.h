@@ -10,9 +10,9 @@ namespace coppice {
 // characters of `reference` start no block. In [0, 1].
 double SequenceRatio(std::u32string_view prediction, std::u32string_view reference);
 
-// The ratio, in whole percent, of the reference with the prediction's first line that is neither a comment
-// nor Markdown: fuzzywuzzy's ratio, which is difflib's where python-Levenshtein is not installed, and
-// LongBench's requirements do not name that.
+// SequenceRatio of the reference and the prediction's first line that is neither a comment nor Markdown,
+// rounded to whole percent. LongBench calls fuzzywuzzy, which uses difflib unless python-Levenshtein is
+// installed; LongBench's requirements do not list that.
 double CodeSimilarity(std::string_view prediction, std::string_view reference);
 
 }  // namespace coppice

@@ -3,7 +3,7 @@
 //
 // L1: the kernel works on one range of K at a time, 256 bytes of bf16 or one group of codes. A range has 16
 // KiB of rows (8 with codes) and the same of weights. Both stay in L1, with 16 KiB of sums, while the kernel
-// multiplies all pairs of tiles. From L2 the tile unit would need 64 bytes per cycle, and wait for them.
+// multiplies all pairs of tiles. If both came from L2, the tile unit would need 64 bytes per cycle and stall.
 //
 // L2: one side stays there, and the other is streamed through it. Streaming costs 1024 / n bytes per cycle if
 // n rows (or columns) stay, in int8 as in bf16. If a panel's 64 columns stayed, that would be 16 bytes per

@@ -1,4 +1,4 @@
-// Integer products for AVX-512 with VNNI, on 256-bit vectors, which are already faster than memory.
+// Integer products for AVX-512 with VNNI, in 256-bit vectors: with these, memory already limits the speed.
 #include <immintrin.h>
 
 #include "kernels/cpu/int_dot.h"
@@ -9,13 +9,15 @@ namespace {
 #include "kernels/cpu/generic/int_dot_loads.inl"
 
 // How far ahead blocks of four and five bits are prefetched into L2. Beyond the end of a mapped file, a
-// prefetch does nothing. Zen 4, Q4_0 in a mapped file, two threads, rows of 2048: 30 GB/s without, 39 with,
-// about the same for 8 to 32 kB. The loads of BlockWords, of two cache lines each, hide the stream from the
-// hardware prefetcher. The other types have no such loads and would lose up to a fifth.
+// prefetch does nothing. Zen 4, Q4_0 in a mapped file, two threads, rows of 2048: 30 GB/s without
+// prefetching, 39 GB/s with it, about the same for distances of 8 to 32 kB. The loads of BlockWords touch two
+// cache lines each, which hides the stream from the hardware prefetcher. The other types have no such loads;
+// prefetching would slow them by up to a fifth.
 constexpr int64_t kDotAhead = 16384;
 
-// Two loads and one permutation, if two vectors of 32 words, one from the first number on and one that ends
-// with the last, hold all eight numbers. Eight loads and insertions are as slow as the products.
+// Returns what InsertWords returns. Its eight loads and insertions take as long as the products, so this uses
+// two loads and one permutation if two vectors of 32 words contain all eight numbers: the first begins with
+// the first number, the second follows it or ends with the last number.
 template <int kBytes>
 inline __m128i BlockWords(const std::byte* p) {
   constexpr int kStep = kBytes / 2;
