@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -13,13 +14,14 @@
 
 namespace coppice {
 
-// Returns true if `read` accepts the input, false if it throws an Error.
+// Returns true if `read` accepts the input, false if it throws an Error of one line.
 template <typename Read>
 bool Accepts(Read read) {
   try {
     read();
     return true;
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (std::strchr(error.what(), '\n') != nullptr) abort();  // a message of several lines forges log lines
     return false;
   }
 }

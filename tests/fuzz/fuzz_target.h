@@ -15,8 +15,8 @@ struct FuzzTarget {
   std::vector<std::string> (*seeds)();
   // Words of the format, which a fuzzer inserts.
   std::vector<std::string> words;
-  // Returns false if the input was refused in the way that the reader promises, with an Error. Any other
-  // exception, or a report of a sanitizer, is a fault.
+  // Returns false if the input was refused in the way that the reader promises, with an Error of one line.
+  // Any other exception, or a report of a sanitizer, is a fault.
   bool (*run)(std::string_view input);
 };
 
