@@ -12,11 +12,21 @@ namespace coppice {
 
 // The message is one line that names the file, tensor, field or option, and the values:
 //   throw Error("[gguf] {}: tensor '{}' is {}, config says {}", path, name, shape, expected);
+// Control characters in it become '?', because a value that a file or a request holds could otherwise forge
+// lines of a log or command a terminal.
 class Error : public std::runtime_error {
  public:
   template <typename... Args>
   explicit Error(fmt::format_string<Args...> format, Args&&... args)
-      : std::runtime_error(fmt::format(format, std::forward<Args>(args)...)) {}
+      : std::runtime_error(OneLine(fmt::format(format, std::forward<Args>(args)...))) {}
+
+ private:
+  static std::string OneLine(std::string message) {
+    for (char& c : message) {
+      if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = '?';
+    }
+    return message;
+  }
 };
 
 // Thrown when the caller asked to stop (a disconnected client, Ctrl-C); never used for invalid input.

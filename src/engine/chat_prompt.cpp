@@ -215,8 +215,8 @@ class ChatRenderer {
   nlohmann::ordered_json context_;
 };
 
-// The text of a message's content, which is a string or a list of text parts. Parts become lines, as llama.cpp
-// has it.
+// The text of a message's content, which is a string or a list of text parts. Parts become lines, as in
+// llama.cpp.
 std::string ContentText(const nlohmann::json& content, size_t message, const std::string& source) {
   if (content.is_string()) return content;
   if (!content.is_array()) throw Error("{}: message {} needs the strings role and content", source, message);
