@@ -4,7 +4,8 @@
     tools/quality_docs.py RESULTS...     # folders of coppice eval -o: adds their rows to docs/data/quality-smollm2.json
     tools/quality_docs.py                # makes the same again from the kept rows
 
-A new row replaces the kept one of the same task, length and setting. Every share of dense is of the same run's dense.
+A new row replaces the kept one of the same task, length and setting; dense's row stays. Every share of dense is of the
+same run's dense.
 
 Writes docs/quality-smollm2.svg (answers kept over the speed-up, a panel for each length) and the tables of
 docs/quality.md between the comments BEGIN and END. Tasks count that dense does at 80 % and more.
@@ -34,6 +35,8 @@ ARMS = [
     ("ftp:dense=21,eta=0.5,fill=mean", "FTP, tuned", "--c3", False),
     ("sdtp:file=FILE,min=0", "SDTP, the paper's", "--c4", True),
     ("sdtp:file=FILE,r=0.85,min=0", "SDTP, r=0.85", "--c4", False),
+    ("uniprefill", "UniPrefill, the paper's", "--c6", True),
+    ("fastkv", "FastKV, the paper's", "--c7", True),
     ("random:keep=0.25/0.1/0.05,layers=8/15/24", "at random, as many as `coppice`", "--c5", True),
     ("coppice", "`coppice`, default", "--c0", True),
     (COPPICE, "`coppice`, tuned", "--c0", False),
@@ -156,13 +159,14 @@ def figure(rows: list[dict]) -> str:
     for i, length in enumerate(lengths):
         body += panel(rows, length, LEFT + i * (width + GAP), width, fastest)
     at = float(LEFT)
-    for name, colour in [("coppice", "--c0"), ("LazyLLM", "--c1"), ("SlimInfer", "--c2"), ("FTP", "--c3"), ("SDTP", "--c4"), ("at random", "--c5")]:
+    for name, colour in [("coppice", "--c0"), ("LazyLLM", "--c1"), ("SlimInfer", "--c2"), ("FTP", "--c3"), ("SDTP", "--c4"),
+                         ("UniPrefill", "--c6"), ("FastKV", "--c7"), ("at random", "--c5")]:
         body.append(f'<circle cx="{at:.1f}" cy="{TOP + HEIGHT + 44}" r="5.5" style="fill: var({colour})"/>')
         body.append(text(at + 11, TOP + HEIGHT + 48, name))
         at += 34 + 8 * len(name)
-    body.append(text(WIDTH - 20, TOP + HEIGHT + 48, "hollow: the paper's setting or the default; filled: tuned", "end", "soft"))
-    title = "Right answers, of dense's, over how much sooner the first token comes (SmolLM2-135M-Instruct)"
-    return svg(WIDTH, TOP + HEIGHT + 64, title, body)
+    body.append(text(LEFT - 6, TOP + HEIGHT + 72, "hollow: the paper's setting or the default; filled: tuned", kind="soft"))
+    title = "Right answers, as a share of dense's, over the speed-up of the first token (SmolLM2-135M-Instruct)"
+    return svg(WIDTH, TOP + HEIGHT + 88, title, body)
 
 
 def main() -> None:
@@ -171,7 +175,9 @@ def main() -> None:
     args = parser.parse_args()
     if args.results:
         kept = json.loads(DATA.read_text(encoding="utf-8")) if DATA.exists() else []
-        rows = list({key(row): row for row in kept + [row for folder in args.results for row in rows_of(folder)]}.values())
+        new = [row for folder in args.results for row in rows_of(folder)]
+        dense = {key(row): row for row in kept if row["prune"] == "none"}
+        rows = list(({key(row): row for row in kept + new} | dense).values())
         DATA.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", encoding="utf-8", newline="\n")
     rows = json.loads(DATA.read_text(encoding="utf-8"))
     FIGURE.write_text(figure(rows), encoding="utf-8", newline="\n")

@@ -361,11 +361,12 @@ TEST_F(DocumentFolder, SaveAndRestoreCanBeCancelled) {
   const auto cache = Make();
   cache->Put(StateOf(Text(1, 400)));
   const std::atomic<bool> gone{true};
-  EXPECT_THROW(cache->Save(Text(1, 450), path, {}, INT64_MAX, {.cancelled = &gone}), Cancelled);
+  const RunControl control{.progress = {}, .cancelled = &gone};
+  EXPECT_THROW(cache->Save(Text(1, 450), path, {}, INT64_MAX, control), Cancelled);
   EXPECT_EQ(dir_.CountFiles(), 0u);
   cache->Save(Text(1, 450), path);
   const auto restarted = Make();
-  EXPECT_THROW(restarted->Restore(path, kAfterOne, 0, {.cancelled = &gone}), Cancelled);
+  EXPECT_THROW(restarted->Restore(path, kAfterOne, 0, control), Cancelled);
   EXPECT_EQ(restarted->stats().entries, 0);
 }
 
