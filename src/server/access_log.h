@@ -10,8 +10,8 @@
 namespace coppice {
 
 // "2026-01-31T12:00:00.123Z POST /v1/completions status=200 ms=1234 sent=512 whole=yes NOTE". A path
-// comes from the client and must not begin a new line: other than plain characters become '?', and it is cut
-// to 256 characters.
+// comes from the client and must not begin a new line: all but plain characters become '?', and the path is
+// cut to 256 characters.
 std::string LogLine(const HttpLogEntry& entry, std::chrono::system_clock::time_point now);
 
 class AccessLog {

@@ -130,7 +130,7 @@ struct PlannedModel {
       return;
     }
     OpenedModel model = OpenModel(o.model.model);
-    Weights::Load(model.store, model.config);  // reads no weight; knows the vocabulary's size
+    Weights::Load(model.store, model.config);  // sets the vocabulary's size; reads no weights
     store = std::move(model.store);
     config = std::move(model.config);
     calibrations.emplace(*store, config);

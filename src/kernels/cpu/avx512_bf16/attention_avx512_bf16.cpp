@@ -15,7 +15,7 @@ namespace {
 #include "kernels/cpu/avx512/softmax_weights.inl"
 #include "kernels/cpu/generic/kernel_cache_rows.inl"
 
-// Need the cache rows, in this order.
+// Need kernel_cache_rows.inl; the order matters.
 // clang-format off
 #include "kernels/cpu/avx512_bf16/attention_int8.inl"
 #include "kernels/cpu/avx512_bf16/attention.inl"
