@@ -27,7 +27,10 @@ bool Run(std::string_view input) {
                                    .vocab = 50};
   return Accepts([&] {
     const Calibration calibration = CheckedFor(shape, ParseCalibration(input, "x.json"));
-    for (const int64_t tokens : {1, 4096, 100'000}) ChooseSetting({calibration}, 0.02, tokens);
+    for (const int64_t tokens : {1, 4096, 100'000}) {
+      for (const PromptStates states : {PromptStates::kKept, PromptStates::kDiscarded})
+        ChooseSetting({calibration}, 0.02, tokens, states);
+    }
   });
 }
 
