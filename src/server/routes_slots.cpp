@@ -107,7 +107,7 @@ void Server::ChangeSlot(const HttpRequest& request, const ExchangePtr& exchange)
   // Each API key has file names of its own.
   const std::string path =
       options_.slot_save_path + "/" + (client == 0 ? name : fmt::format("{:016x}-{}", client, name));
-  const RunControl control{.cancelled = request.cancelled.get()};
+  const RunControl control{.progress = {}, .cancelled = request.cancelled.get()};
   try {
     if (action == "save") {
       const std::lock_guard lock(save_mutex_);
