@@ -201,6 +201,9 @@ void AddHttpOptions(CLI::App& app, ServeOptions& o) {
                  "answers in progress at once, which take turns; each holds its keys and values (-np)")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
+}
+
+void AddCacheOptions(CLI::App& app, ServeOptions& o) {
   app.add_option("--cache-ram", o.cache_mib,
                  "MiB for the computed beginnings of prompts, reused by later prompts; 0: none (-cram)")
       ->check(CLI::Range(0, 1 << 30))
@@ -221,6 +224,9 @@ void AddHttpOptions(CLI::App& app, ServeOptions& o) {
   app.add_option("--slot-save-size", o.saved_mib, "the most MiB of files in that folder")
       ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
+}
+
+void AddReportOptions(CLI::App& app, ServeOptions& o) {
   app.add_option("--sse-ping-interval", o.ping, "seconds between comments in an idle stream; 0: none")
       ->check(CLI::Range(0.0, 3600.0))
       ->capture_default_str();
@@ -237,6 +243,8 @@ void AddServe(CLI::App& app) {
   CLI::App* serve = app.add_subcommand("serve", "answer requests over HTTP, as OpenAI's clients send them");
   AddModelOptions(*serve, o->model);
   AddHttpOptions(*serve, *o);
+  AddCacheOptions(*serve, *o);
+  AddReportOptions(*serve, *o);
   AddGenerateOptions(*serve, o->generate);
   serve
       ->add_option("--prune", o->prune, "for requests that do not choose: none, auto, or methods joined by +")
