@@ -51,8 +51,8 @@ Keys Keys::NoValues(std::string_view word) && {
 void Keys::Read(const MethodSpec& spec) {
   spec_ = spec;
   for (const auto& [key, value] : spec.values) {
-    if (std::any_of(rows_.begin(), rows_.end(), [&](const Row& row) { return row.help.name == key; }))
-      continue;
+    const auto is_key = [&name = key](const Row& row) { return row.help.name == name; };
+    if (std::any_of(rows_.begin(), rows_.end(), is_key)) continue;
     std::string known;
     for (const Row& row : rows_) known += (known.empty() ? "" : ", ") + row.help.name;
     throw PruneError("{}: unknown key '{}'; it has {}", spec.name, key, known);

@@ -22,11 +22,16 @@
 // revive_mask says which keys a returning token sees. append: every attended token, as in the paper's text.
 // causal: only earlier positions. ALiBi has no bias for keys behind a query, so it needs causal.
 //
+// revive_cap bounds the tokens that come back at a stage in one step to the best by s. The paper has no bound.
+// A token that comes back costs as much as in prefill, and a step of 91 costs three dense steps. The others
+// stay parked, and later steps can choose them.
+//
 // Cost per stage: one query against |A| keys, 2 |A| H c FLOPs, and one selection.
 // Source: LazyLLM: dynamic token pruning for efficient long context LLM inference, arXiv 2407.14057.
 #include "policies/methods/lazyllm.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -106,7 +111,28 @@ TokenSet LazyLlmPolicy::Attend(const Observation& seen, const Candidates& candid
       chosen.push_back(static_cast<int32_t>(row));
     }
   }
-  return TokenSet::Of(std::move(chosen), count);
+  const TokenSet all = TokenSet::Of(std::move(chosen), count);
+  return config_.revive_cap > 0 ? WithinCap(all, candidates, seen, scores, be) : all;
+}
+
+TokenSet LazyLlmPolicy::WithinCap(const TokenSet& chosen, const Candidates& candidates,
+                                  const Observation& seen, std::span<const float> scores, Backend& be) const {
+  std::vector<float> rank(candidates.positions.size(), -std::numeric_limits<float>::infinity());
+  int64_t back = 0;
+  for (size_t i = 0, row = 0; i < rank.size(); ++i) {
+    if (candidates.parked[i] == 0 || !chosen.Contains(static_cast<int64_t>(i))) continue;
+    while (seen.positions[row] < candidates.positions[i]) ++row;  // it is there: it was chosen by its score
+    rank[i] = scores[row];
+    ++back;
+  }
+  if (back <= config_.revive_cap) return chosen;
+  const TokenSet best =
+      be.TopK(TensorView(rank.data(), DType::kF32, 1, chosen.universe()), config_.revive_cap);
+  std::vector<int32_t> kept;
+  for (const int32_t i : chosen.ToRows()) {
+    if (candidates.parked[static_cast<size_t>(i)] == 0 || best.Contains(i)) kept.push_back(i);
+  }
+  return TokenSet::Of(std::move(kept), chosen.universe());
 }
 
 namespace {
@@ -149,6 +175,8 @@ Keys LazyLlmKeys(LazyLlmConfig& c, const ModelShape& shape) {
       Keys("revive_mask", &c.mask, "append causal", "whether tokens that come back attend to later positions",
            "append; causal with ALiBi")
           .Check(check_mask),
+      {"revive_cap", &c.revive_cap, 0, kManyTokens,
+       "most tokens that come back per stage and generated token, 0: all that are chosen"},
       {"strict_memory", &c.strict_memory, 0, 1,
        "move late stages so that KV and Aux together never exceed dense KV", "", "0, 1"},
       RowScoresKeys(c.scores, shape),

@@ -18,6 +18,7 @@ struct LazyLlmConfig {
   int sink = 0;                      // positions below this always stay, and count toward keep
   bool revive = true;  // choose again in each decode step; else tokens dropped in prefill are lost
   ReviveMask mask = ReviveMask::kAppend;
+  int revive_cap = 0;     // tokens that come back at a stage in one step, at most; 0: all that are chosen
   RowScores scores = {};  // the paper's: one query, the prompt's last, the mean over heads
   std::vector<PositionSpan> question = {};
   bool paper = false;     // the preset: strict_memory=0
@@ -44,6 +45,10 @@ class LazyLlmPolicy final : public TokenPolicy {
   // Returns true if a stage ranks by the scores of `layer`.
   bool Scores(Phase phase, int layer) const;
   std::span<const float> Mass(const Observation& seen) const;
+  // `chosen`, rows of the candidates, without all but the best revive_cap of those that are parked. `scores`
+  // has a value for each of seen.positions.
+  TokenSet WithinCap(const TokenSet& chosen, const Candidates& candidates, const Observation& seen,
+                     std::span<const float> scores, Backend& be) const;
   LazyLlmConfig config_;
   ScoreSum sum_;
 };

@@ -32,15 +32,18 @@ Rows Prefill(LazyLlmPolicy& lazy, int layer, const Rows& positions, const std::v
   return PositionsOf(lazy.BeforeLayer(scene.seen, *scene.be), positions);
 }
 
-// Which are attended from `layer` on, where `attended` were before it; candidates are these and `more`.
+// Which are attended from `layer` on, where `attended` were before it; candidates are these and `more`, and
+// `waiting` of them are parked.
 Rows Decode(LazyLlmPolicy& lazy, int layer, int64_t prompt, const Rows& attended,
-            const std::vector<float>& mass, const Rows& more = {}) {
+            const std::vector<float>& mass, const Rows& more = {}, const Rows& waiting = {}) {
   Scene scene(attended, prompt, layer);
   scene.seen.phase = Phase::kDecode;
   scene.Mass(1, mass);
   Rows candidates;
   std::merge(attended.begin(), attended.end(), more.begin(), more.end(), std::back_inserter(candidates));
-  const std::vector<uint8_t> parked(candidates.size(), 0);
+  std::vector<uint8_t> parked;
+  for (const int32_t p : candidates)
+    parked.push_back(std::find(waiting.begin(), waiting.end(), p) != waiting.end());
   return PositionsOf(lazy.Attend(scene.seen, {candidates, parked}, *scene.be), candidates);
 }
 
@@ -104,6 +107,23 @@ TEST(LazyLlmPolicy, InDecodeThePromptIsCountedAndTheGeneratedStay) {
   LazyLlmPolicy least({.layers = {3}, .keep = {1e-6}});
   EXPECT_EQ(Decode(least, 3, 10, {2, 5, 10}, {1, 2, 3}), (Rows{5, 10}));
   EXPECT_EQ(Decode(least, 3, 10, {10, 11}, {1, 2}), (Rows{10, 11}));  // no prompt token is there
+}
+
+TEST(LazyLlmPolicy, TheCapBoundsWhatComesBackToTheBest) {
+  const Rows attended = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};  // 8 and 9 are generated
+  const std::vector<float> mass = {9, 1, 8, 2, 7, 3, 6, 4, 0, 0};
+  const Rows waiting = {0, 2, 3, 4, 7};
+  const auto with_cap = [&](int cap, const std::vector<float>& scores) {
+    LazyLlmPolicy lazy({.layers = {3}, .keep = {0.625}, .revive_cap = cap});
+    return Decode(lazy, 3, 8, attended, scores, {}, waiting);
+  };
+  EXPECT_EQ(with_cap(0, mass), (Rows{0, 2, 4, 6, 7, 8, 9}));  // four of them come back
+  EXPECT_EQ(with_cap(4, mass), (Rows{0, 2, 4, 6, 7, 8, 9}));
+  EXPECT_EQ(with_cap(3, mass), (Rows{0, 2, 4, 6, 8, 9}));
+  EXPECT_EQ(with_cap(1, mass), (Rows{0, 6, 8, 9}));  // 6 has its keys: the cap does not count it
+  EXPECT_EQ(with_cap(2, std::vector<float>(10, 1)), (Rows{0, 1, 2, 8, 9}));  // ties: the earlier
+  // Without a score none comes back.
+  EXPECT_EQ(with_cap(1, std::vector<float>(10, kNan)), (Rows{1, 8, 9}));
 }
 
 TEST(LazyLlmPolicy, SinksAndTheLastStandInsideTheCount) {
@@ -212,11 +232,12 @@ TEST(LazyLlmMethod, Settings) {
   const MethodInfo method = LazyLlmMethod();
   EXPECT_EQ(SettingsOf(method, "lazyllm"),
             "lazyllm:preset=default,layers=10/20/30,keep=0.5/0.5/0.5,sink=0,revive=aux,revive_mask=append,"
-            "strict_memory=1,queries=1,ask=end,pool=mean,skip_sink=0,widen=0,sum=1,whole=none,min=2048");
+            "revive_cap=0,strict_memory=1,queries=1,ask=end,pool=mean,skip_sink=0,widen=0,sum=1,whole=none,"
+            "min=2048");
   EXPECT_THAT(SettingsOf(method, "lazyllm", Qwen05B()), HasSubstr("layers=8/15/20,keep=0.5/0.5/0.5,"));
-  EXPECT_THAT(
-      SettingsOf(method, "lazyllm:preset=paper", Qwen05B()),
-      HasSubstr("layers=8/15/23,keep=0.5/0.5/0.5,sink=0,revive=aux,revive_mask=append,strict_memory=0"));
+  EXPECT_THAT(SettingsOf(method, "lazyllm:preset=paper", Qwen05B()),
+              HasSubstr("layers=8/15/23,keep=0.5/0.5/0.5,sink=0,revive=aux,revive_mask=append,"
+                        "revive_cap=0,strict_memory=0"));
   EXPECT_THAT(SettingsOf(method, "lazyllm:preset=paper,strict_memory=1", Qwen05B()),
               HasSubstr("layers=8/15/20,"));
   // Stages that would coincide with an earlier one go, and their keep with them.
