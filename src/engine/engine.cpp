@@ -77,7 +77,7 @@ Answer Engine::GenerateOnce(const Request& request, DocumentCache* documents, bo
   Answer answer;
   // If the request fails, its workspace is freed and not reused, because it may be in any state.
   Run run(request);
-  Prepare(run, documents != nullptr ? PromptStates::kKept : PromptStates::kDiscarded);
+  Prepare(run, documents);
   if (active != nullptr) *active = run.prune.active;
   Prefill(run, documents);
   const int32_t first = run.NextToken();
@@ -98,12 +98,14 @@ Answer Engine::GenerateOnce(const Request& request, DocumentCache* documents, bo
   return answer;
 }
 
-void Engine::Prepare(Run& run, PromptStates states) {
+void Engine::Prepare(Run& run, const DocumentCache* documents) {
   const Request& request = run.request;
   const int64_t prompt_tokens = std::ssize(request.tokens);
-  ResolvedPrune resolved = ResolvePrune(request.prune, prompt_tokens, states);
+  ResolvedPrune resolved = ResolvePrune(
+      request.prune, prompt_tokens, documents != nullptr ? PromptStates::kKept : PromptStates::kDiscarded);
   run.prune = MakePolicy(resolved.spec, Context(run), request.protection);
   run.auto_reason = std::move(resolved.reason);
+  if (request.complete && documents != nullptr && run.prune.active) PreferDense(run, *documents);
   if (request.prompt_log_probs && run.prune.active) {
     throw Error("log-probabilities of the prompt need all of it: they do not go with the method {}",
                 run.prune.spec);
@@ -116,6 +118,15 @@ void Engine::Prepare(Run& run, PromptStates states) {
   run.sequence.cold_options = cold_options_;
   run.sequence.trace = request.trace;
   run.workspace = TakeWorkspace();
+}
+
+void Engine::PreferDense(Run& run, const DocumentCache& documents) {
+  const Request& request = run.request;
+  const int64_t dense =
+      documents.DenseTokens(request.tokens, transformer_.config().shape.layers, request.documents_owner);
+  if (!DocumentCache::IsMost(dense, std::ssize(request.tokens))) return;
+  run.prune = MakePolicy("none", Context(run), {});
+  run.prune.reason = fmt::format("the document's read is complete: {} tokens have dense states", dense);
 }
 
 MethodContext Engine::Context(Run& run) {

@@ -88,7 +88,8 @@ class Engine {
   // engine.cpp. Runs the request once. `documents` may be null. Sets `active`, which may be null, before the
   // prefill: true if any method acts on this prompt.
   Answer GenerateOnce(const Request& request, DocumentCache* documents, bool* active = nullptr);
-  void Prepare(Run& run, PromptStates states);
+  void Prepare(Run& run, const DocumentCache* documents);
+  void PreferDense(Run& run, const DocumentCache& documents);
   MethodContext Context(Run& run);
   void Prefill(Run& run, DocumentCache* documents);
   void Decode(Run& run, int32_t first, Answer& answer);

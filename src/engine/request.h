@@ -55,7 +55,10 @@ struct Request {
   double least_confidence = 0;
   bool use_documents = true;         // read from and write to the engine's document cache, if it has one
   PrefixOwner documents_owner = {};  // the owner of these entries
-  std::vector<int32_t> forced;       // replace the first generated tokens, whatever the model predicts
+  // The prompt is a document's that may be complete: if the document cache has dense states of nearly all of
+  // it, the answer is dense, whatever `prune` says.
+  bool complete = false;
+  std::vector<int32_t> forced;  // replace the first generated tokens, whatever the model predicts
   // Gets the logits [vocab] from which each generated token is chosen. The first call comes after ttft_ms is
   // measured. May be empty.
   std::function<void(std::span<const float> logits)> on_logits;

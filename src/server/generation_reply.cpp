@@ -175,7 +175,7 @@ void GenerationReply::OnDone(int index, const JobResult& result) {
   prompt_ms_ += result.answer.ttft_ms;
   decode_ms_ += result.answer.total_ms - result.answer.ttft_ms;
   if (options_.parameters.prune_asked || result.answer.prune_spec != "none" ||
-      !result.answer.auto_reason.empty() || choice.depth) {
+      !result.answer.auto_reason.empty() || !result.answer.prune_reason.empty() || choice.depth) {
     choice.prune = PruneJson(result.answer, choice.prompt->question);
     if (choice.depth) choice.depth->AddDepths(*choice.prune);
     if (options_.parameters.prompt_scored_densely) {

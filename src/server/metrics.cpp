@@ -62,6 +62,11 @@ void Metrics::CountCancelled(int64_t jobs) {
   cancelled_ += jobs;
 }
 
+void Metrics::CountCompleted() {
+  const std::lock_guard lock(mutex_);
+  ++completed_;
+}
+
 void Metrics::CountRequest(int status) {
   const std::lock_guard lock(mutex_);
   ++requests_[status];
@@ -87,6 +92,9 @@ std::string Metrics::Text(const Gauges& gauges) const {
   Line(out, "documents", "gauge", "Entries of the document cache.", count(gauges.documents));
   Line(out, "documents_memory_bytes", "gauge", "Memory that they take.", count(gauges.documents_memory));
   Line(out, "documents_disk_bytes", "gauge", "Bytes of their files.", count(gauges.documents_disk));
+  Line(out, "documents_incomplete", "gauge", "Pruned documents whose read will be completed.",
+       count(gauges.incomplete));
+  Line(out, "documents_completed_total", "counter", "Documents whose read was completed.", count(completed_));
   Line(out, "documents_errors_total", "counter",
        "Entries that could not be written to, or read from, a file.", count(gauges.documents_errors));
   out +=

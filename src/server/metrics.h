@@ -30,6 +30,7 @@ class Histogram {
 struct Gauges {
   int64_t processing = 0;
   int64_t waiting = 0;
+  int64_t incomplete = 0;
   int64_t connections = 0;
   int64_t documents = 0;
   int64_t documents_memory = 0;
@@ -41,6 +42,7 @@ class Metrics {
  public:
   void CountAnswer(const Answer& answer, int64_t prompt_tokens, int64_t sampled, double queued_seconds);
   void CountCancelled(int64_t jobs);
+  void CountCompleted();
   void CountRequest(int status);
   std::string Text(const Gauges& gauges) const;
 
@@ -52,6 +54,7 @@ class Metrics {
   int64_t predicted_tokens_ = 0;
   double predicted_seconds_ = 0;
   int64_t cancelled_ = 0;
+  int64_t completed_ = 0;
   std::map<int, int64_t> requests_;  // by status
   Histogram first_token_{{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300}};
   Histogram queued_{{0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300}};

@@ -76,6 +76,7 @@ struct Parameters {
   bool prompt_scored_densely = false;  // the default stands aside for echo with logprobs
   bool prune_confidence = false;       // report how far the answer can be trusted
   double least_confidence = 0;         // as in Request
+  bool complete = false;               // read what a pruned answer left out, once the server is idle
   Protection protection;
   std::optional<std::vector<PositionSpan>> question;  // unset: a chat's own; empty: the prompt's last tokens
 

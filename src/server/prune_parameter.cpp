@@ -113,6 +113,9 @@ void ReadPrune(const json& value, const std::string& name, Parameters& out) {
     } else if (key == "confidence") {
       if (!item.is_boolean()) throw BadField(path, "is not true or false");
       out.prune_confidence = item.get<bool>();
+    } else if (key == "complete") {
+      if (!item.is_boolean()) throw BadField(path, "is not true or false");
+      out.complete = item.get<bool>();
     } else if (key == "fallback") {
       out.least_confidence = LeastConfidence(item, path);
     } else if (key == "question") {

@@ -142,12 +142,45 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
   request.question = prompt.question;
   request.confidence = p.prune_confidence;
   request.least_confidence = p.least_confidence;
+  request.complete = p.complete;
   request.top_log_probs = static_cast<int>(p.top_log_probs);
   request.prompt_log_probs = p.echo && p.log_probs;
   job->log_probs = p.log_probs;
   job->stop = p.stop;
   job->stop_token_ids = p.stop_token_ids;
   return job;
+}
+
+namespace {
+
+class NoEvents final : public JobEvents {
+ public:
+  void OnPrefix(int64_t) override {}
+  void OnProgress(int64_t, int64_t, double) override {}
+  void OnLogProbs(const TokenLogProbs&) override {}
+  void OnText(const std::string&) override {}
+  void OnDone(const JobResult&) override {}
+  void OnError(const HttpFault&) override {}
+};
+
+}  // namespace
+
+// After a pruned answer: lets the scheduler compute what the prefill left out. That is a dense prefill, which
+// continues from the states that the pruned one left in the document cache.
+void Server::CompleteDocument(const Job& job, const ::coppice::Answer& answer) {
+  const Request& request = job.request;
+  const DocumentCache* documents = engine_->documents();
+  if (!request.complete || !answer.prune_active || !request.use_documents || documents == nullptr) return;
+  const ModelShape& shape = engine_->model().config().shape;
+  const LayerPoint end{shape.layers, false};
+  if (!documents->Fits(PrefixBytes(shape, engine_->backend().cache_dtype(), end, std::ssize(request.tokens))))
+    return;
+  auto rest = std::make_shared<Job>();
+  rest->request.tokens = request.tokens;
+  rest->request.documents_owner = request.documents_owner;
+  rest->request.max_tokens = 0;
+  rest->events = std::make_shared<NoEvents>();
+  scheduler_->Complete(std::move(rest));
 }
 
 uint64_t Server::Random() {

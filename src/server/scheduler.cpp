@@ -19,11 +19,28 @@ constexpr std::chrono::milliseconds kLongToken{100};
 
 double Seconds(std::chrono::steady_clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
+// The tokens at the beginning of both prompts that the one can reuse of the other's prefill. A pruned prefill
+// keeps states that a dense one or another of the same method can use.
+int64_t SharedTokens(const Request& reader, const Request& later) {
+  if (!reader.use_documents || !later.use_documents || reader.documents_owner != later.documents_owner)
+    return 0;
+  if (later.prune != "none" && later.prune != reader.prune) return 0;
+  if (reader.prompt_log_probs || later.prompt_log_probs) return 0;  // they do not use the document cache
+  return InCommon(reader.tokens, later.tokens);
+}
+
+bool IsSameDocument(const Request& a, const Request& b) {
+  const auto longer = static_cast<int64_t>(std::max(a.tokens.size(), b.tokens.size()));
+  return a.documents_owner == b.documents_owner &&
+         DocumentCache::IsMost(InCommon(a.tokens, b.tokens), longer);
+}
+
 }  // namespace
 
 TurnScheduler::TurnScheduler(Run run, Metrics& metrics, const SchedulerOptions& options)
     : run_(std::move(run)), metrics_(metrics), options_(options) {
-  for (int64_t i = 0; i < std::max<int64_t>(options.slots, 1); ++i) slots_.emplace_back();
+  for (int64_t i = 0; i < std::max<int64_t>(options.slots, 1) + 1; ++i) slots_.emplace_back();
+  slots_.back().completes = true;
   contenders_.reserve(slots_.size());
   from_.reserve(slots_.size());
   try {
@@ -35,11 +52,12 @@ TurnScheduler::TurnScheduler(Run run, Metrics& metrics, const SchedulerOptions& 
 }
 
 void TurnScheduler::Stop() {
-  std::deque<std::shared_ptr<Job>> left;
+  std::deque<Queued> left;
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
     left.swap(queue_);
+    incomplete_.clear();
     for (Slot& slot : slots_) {
       if (slot.job) {
         slot.job->server_stops = true;
@@ -48,7 +66,7 @@ void TurnScheduler::Stop() {
       slot.wake.notify_all();
     }
   }
-  for (const auto& job : left) job->events->OnError(kStopping);
+  for (const Queued& queued : left) queued.job->events->OnError(kStopping);
   for (Slot& slot : slots_) {
     if (slot.thread.joinable()) slot.thread.join();
   }
@@ -57,15 +75,31 @@ void TurnScheduler::Stop() {
 void TurnScheduler::Submit(const std::vector<std::shared_ptr<Job>>& jobs) {
   const std::lock_guard lock(mutex_);
   if (stopping_) throw HttpError(kStopping);
-  const auto free = std::count_if(slots_.begin(), slots_.end(), [](const Slot& s) { return !s.job; });
+  const auto free =
+      std::count_if(slots_.begin(), slots_.end(), [](const Slot& s) { return !s.job && !s.completes; });
   // An idle server takes any request, however many answers it asks for.
-  const bool idle = queue_.empty() && free == static_cast<ptrdiff_t>(slots_.size());
+  const bool idle = queue_.empty() && free == static_cast<ptrdiff_t>(slots_.size()) - 1;
   if (!idle && static_cast<int64_t>(queue_.size() + jobs.size()) > options_.max_waiting + free) {
     throw HttpError({503, "unavailable_error",
                      fmt::format("the queue is full ({} wait); try again later", queue_.size())});
   }
   contenders_.reserve(slots_.size() + queue_.size() + jobs.size());
-  queue_.insert(queue_.end(), jobs.begin(), jobs.end());
+  queued_.reserve(queue_.size() + jobs.size());
+  for (const auto& job : jobs) {
+    queue_.push_back({job});
+    for (const Slot& slot : slots_) NoteReader(slot, queue_.back());
+  }
+  GiveTurn();
+}
+
+void TurnScheduler::Complete(std::shared_ptr<Job> job) {
+  const std::lock_guard lock(mutex_);
+  if (stopping_ || std::ssize(incomplete_) >= options_.max_incomplete) return;
+  const auto is_same = [&](const std::shared_ptr<Job>& other) {
+    return other && IsSameDocument(other->request, job->request);
+  };
+  if (is_same(slots_.back().job) || std::any_of(incomplete_.begin(), incomplete_.end(), is_same)) return;
+  incomplete_.push_back(std::move(job));
   GiveTurn();
 }
 
@@ -73,7 +107,7 @@ void TurnScheduler::Cancel(const std::vector<std::shared_ptr<Job>>& jobs) {
   for (const auto& job : jobs) job->cancelled = true;
   const std::lock_guard lock(mutex_);
   metrics_.CountCancelled(static_cast<int64_t>(
-      std::erase_if(queue_, [](const std::shared_ptr<Job>& job) { return job->cancelled.load(); })));
+      std::erase_if(queue_, [](const Queued& queued) { return queued.job->cancelled.load(); })));
   for (Slot& slot : slots_) {
     if (slot.job && slot.job->cancelled) slot.wake.notify_all();
   }
@@ -85,8 +119,10 @@ std::vector<SlotState> TurnScheduler::Slots() const {
   const Clock::time_point now = Clock::now();
   const std::lock_guard lock(mutex_);
   for (const Slot& slot : slots_) {
+    if (slot.completes && !slot.job) continue;
     SlotState state;
     state.id = static_cast<int64_t>(states.size());
+    state.completes = slot.completes;
     if (slot.job) {
       state.task = slot.task;
       state.prompt_tokens = static_cast<int64_t>(slot.job->request.tokens.size());
@@ -106,11 +142,16 @@ int64_t TurnScheduler::waiting() const {
   return static_cast<int64_t>(queue_.size());
 }
 
+int64_t TurnScheduler::incomplete() const {
+  const std::lock_guard lock(mutex_);
+  return std::ssize(incomplete_) + (slots_.back().job ? 1 : 0);
+}
+
 SlotPrompt TurnScheduler::Prompt(int64_t slot) const {
   const std::lock_guard lock(mutex_);
-  if (slot < 0 || slot >= static_cast<int64_t>(slots_.size())) {
-    throw HttpError({404, "not_found_error", fmt::format("slot {}: there are {}", slot, slots_.size())});
-  }
+  const int64_t slots = std::ssize(slots_) - 1;
+  if (slot < 0 || slot >= slots)
+    throw HttpError({404, "not_found_error", fmt::format("slot {}: there are {}", slot, slots)});
   const Slot& found = slots_[static_cast<size_t>(slot)];
   if (!found.job) return found.last_prompt;
   return {found.job->request.tokens, found.job->request.documents_owner};
@@ -131,8 +172,11 @@ void TurnScheduler::Work(Slot& slot) {
 void TurnScheduler::Compute(Slot& slot) {
   Job& job = *slot.job;
   JobResult result;
-  if (run_(
-          job, [this, &slot] { Pause(slot); }, result)) {
+  const bool ended = run_(
+      job, [this, &slot] { Pause(slot); }, result);
+  if (slot.completes) {
+    if (ended) metrics_.CountCompleted();
+  } else if (ended) {
     metrics_.CountAnswer(result.answer, static_cast<int64_t>(job.request.tokens.size()), result.sampled,
                          Seconds(slot.begun - job.arrived));
   } else if (job.cancelled) {
@@ -158,7 +202,7 @@ void TurnScheduler::Pause(Slot& slot) {
   const Job& job = *slot.job;
   const Clock::time_point now = Clock::now();
   const auto had = now - slot.turn_since;
-  if (had < options_.shortest_turn) return;
+  if (!slot.completes && had < options_.shortest_turn) return;
   if (job.decoded > 0 && job.decoded == slot.decoded_before && had < kLongToken) return;
   std::unique_lock lock(mutex_);
   CountTurn(slot);
@@ -172,38 +216,74 @@ void TurnScheduler::CountTurn(Slot& slot) {
   slot.computed += seconds;
   slot.has_turn = false;
   taken_ = false;
+  if (slot.completes) return;  // its time is nobody's
   const int64_t processed = slot.job->processed - slot.processed_before;
   order_.Count(slot.decoded_before > 0, seconds, static_cast<double>(processed));
 }
 
 // Gives the turn to the best of the jobs that wait in a slot and, if a slot is free, of the jobs in the
-// queue.
+// queue. Where nobody wants it, a document is completed.
 void TurnScheduler::GiveTurn() {
   if (taken_) return NoteOthers();
   const Clock::time_point now = Clock::now();
   contenders_.clear();
   from_.clear();
+  queued_.clear();
   for (Slot& slot : slots_) {
-    if (!slot.job || slot.job->cancelled) continue;
+    if (slot.completes || !slot.job || slot.job->cancelled) continue;
     contenders_.push_back(Describe(*slot.job, now, slot.computed));
     contenders_.back().last_turn = slot.last_turn;
     from_.push_back(&slot);
   }
   Slot* free = FreeSlot();
-  if (free != nullptr) {
-    for (const auto& job : queue_) contenders_.push_back(Describe(*job, now, 0));
+  for (Queued& queued : queue_) {
+    if (free == nullptr || WaitsForReader(queued)) continue;
+    contenders_.push_back(Describe(*queued.job, now, 0));
+    queued_.push_back(&queued);
   }
-  if (!contenders_.empty()) {
-    const size_t next = order_.Next(contenders_);
-    if (next < from_.size()) {
-      StartTurn(*from_[next]);
-    } else {
-      const auto chosen = queue_.begin() + static_cast<ptrdiff_t>(next - from_.size());
-      Begin(*free, std::move(*chosen));
-      queue_.erase(chosen);
-    }
+  if (contenders_.empty()) {
+    CompleteNext();
+  } else if (const size_t next = order_.Next(contenders_); next < from_.size()) {
+    StartTurn(*from_[next]);
+  } else {
+    Queued* chosen = queued_[next - from_.size()];
+    const std::shared_ptr<Job> job = std::move(chosen->job);
+    queue_.erase(std::find_if(queue_.begin(), queue_.end(), [&](const Queued& q) { return &q == chosen; }));
+    Begin(*free, job);
   }
   NoteOthers();
+}
+
+void TurnScheduler::CompleteNext() {
+  Slot& slot = slots_.back();
+  if (slot.job && !slot.job->cancelled) {
+    StartTurn(slot);
+  } else if (!slot.job && !incomplete_.empty()) {
+    const std::shared_ptr<Job> job = std::move(incomplete_.front());
+    incomplete_.pop_front();
+    Begin(slot, job);
+  }
+}
+
+// Notes for `queued` that the slot computes the beginning of its prompt.
+void TurnScheduler::NoteReader(const Slot& slot, Queued& queued) const {
+  if (options_.least_shared == 0 || slot.completes || !slot.in_prefill()) return;
+  const int64_t shared = SharedTokens(slot.job->request, queued.job->request);
+  if (shared < options_.least_shared || (shared <= queued.shared && WaitsForReader(queued))) return;
+  queued.reader = slot.task;
+  queued.shared = shared;
+}
+
+// One job computes at a time, so to wait costs nothing but the order. A prompt does not wait for one that
+// needs much longer than the shared part would take it alone.
+bool TurnScheduler::WaitsForReader(const Queued& queued) const {
+  if (queued.reader < 0) return false;
+  const auto reader = std::find_if(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+    return slot.task == queued.reader && slot.in_prefill();
+  });
+  if (reader == slots_.end()) return false;
+  const int64_t left = std::ssize(reader->job->request.tokens) - reader->job->processed;
+  return left <= queued.shared + queued.shared / 4;
 }
 
 void TurnScheduler::Begin(Slot& slot, std::shared_ptr<Job> job) {
@@ -211,6 +291,7 @@ void TurnScheduler::Begin(Slot& slot, std::shared_ptr<Job> job) {
   slot.task = started_++;
   slot.begun = Clock::now();
   slot.computed = 0;
+  for (Queued& queued : queue_) NoteReader(slot, queued);
   StartTurn(slot);
 }
 
@@ -225,13 +306,15 @@ void TurnScheduler::StartTurn(Slot& slot) {
 }
 
 void TurnScheduler::NoteOthers() {
-  const bool waits = std::any_of(slots_.begin(), slots_.end(),
-                                 [](const Slot& s) { return s.job && !s.has_turn && !s.job->cancelled; });
+  const bool waits = std::any_of(slots_.begin(), slots_.end(), [](const Slot& s) {
+    return s.job && !s.completes && !s.has_turn && !s.job->cancelled;
+  });
   others_ = waits || (!queue_.empty() && FreeSlot() != nullptr);
 }
 
 TurnScheduler::Slot* TurnScheduler::FreeSlot() {
-  const auto free = std::find_if(slots_.begin(), slots_.end(), [](const Slot& s) { return !s.job; });
+  const auto free =
+      std::find_if(slots_.begin(), slots_.end(), [](const Slot& s) { return !s.job && !s.completes; });
   return free == slots_.end() ? nullptr : &*free;
 }
 

@@ -21,7 +21,8 @@ namespace coppice {
 
 struct SlotState {
   int64_t id = 0;
-  int64_t task = -1;  // which job, counted from 0; -1: none
+  bool completes = false;  // the extra slot, which completes documents while no request computes
+  int64_t task = -1;       // which job, counted from 0; -1: none
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t processed_tokens = 0;
@@ -40,11 +41,16 @@ class Scheduler {
   virtual ~Scheduler() = default;
   // Takes all the jobs or, if the queue has no room, none: throws HttpError.
   virtual void Submit(const std::vector<std::shared_ptr<Job>>& jobs) = 0;
+  // Takes a job that nobody waits for. It computes only while no other job could, and gives way within a
+  // tile. Does nothing if a job of the same document is there or if too many are.
+  virtual void Complete(std::shared_ptr<Job> job) = 0;
   // Cancels jobs that wait or compute; they end within a tile. Does not block.
   virtual void Cancel(const std::vector<std::shared_ptr<Job>>& jobs) = 0;
   // These two do not wait for a computation.
   virtual std::vector<SlotState> Slots() const = 0;
   virtual int64_t waiting() const = 0;
+  // Documents to be completed, with the one that is being completed.
+  virtual int64_t incomplete() const = 0;
   // The prompt that the slot computes, or computed last; empty before its first. Throws HttpError for an
   // unknown slot.
   virtual SlotPrompt Prompt(int64_t slot) const = 0;
@@ -55,13 +61,18 @@ class Scheduler {
 struct SchedulerOptions {
   int64_t slots = 4;          // sequences in progress at once; each holds its keys, values and a workspace
   int64_t max_waiting = 512;  // jobs in the queue
+  // A queued job waits while a prefill computes the beginning that both share, if that is at least this many
+  // tokens: then it finds them in the document cache. 0: there is none.
+  int64_t least_shared = 0;
+  int64_t max_incomplete = 16;  // documents that wait to be completed; later ones are not
   // Passing the turn takes some 20 us; a tile or a token of a tiny model takes little more.
   std::chrono::microseconds shortest_turn{4000};
 };
 
 // Runs several jobs, each on its own thread, of which one at a time computes (engine.h): the one that has the
 // turn. turn_order.h chooses it. Queued jobs compete for the turn as soon as a slot is free, so a short
-// prompt can overtake a long one that has begun, and a prompt begins only when it gets the turn.
+// prompt can overtake a long one that has begun, and a prompt begins only when it gets the turn. One more slot
+// completes documents while nothing else can compute.
 class TurnScheduler final : public Scheduler {
  public:
   // Computes one job; calls `pause` between tiles and between tokens, and ends soon if that throws.
@@ -72,15 +83,18 @@ class TurnScheduler final : public Scheduler {
   ~TurnScheduler() override { Stop(); }
 
   void Submit(const std::vector<std::shared_ptr<Job>>& jobs) override;
+  void Complete(std::shared_ptr<Job> job) override;
   void Cancel(const std::vector<std::shared_ptr<Job>>& jobs) override;
   std::vector<SlotState> Slots() const override;
   int64_t waiting() const override;
+  int64_t incomplete() const override;
   SlotPrompt Prompt(int64_t slot) const override;
   void Stop() override;
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Slot {
+    bool completes = false;    // the extra slot
     std::shared_ptr<Job> job;  // null: free
     int64_t task = -1;
     SlotPrompt last_prompt;  // of the slot's previous job
@@ -94,6 +108,13 @@ class TurnScheduler final : public Scheduler {
     Clock::time_point turn_since;
     int64_t processed_before = 0;
     int64_t decoded_before = 0;
+
+    bool in_prefill() const { return job && job->decoded == 0; }
+  };
+  struct Queued {
+    std::shared_ptr<Job> job;
+    int64_t reader = -1;  // the task whose prompt shares the most tokens with this one's
+    int64_t shared = 0;   // so many
   };
 
   void Work(Slot& slot);
@@ -106,6 +127,9 @@ class TurnScheduler final : public Scheduler {
   void Begin(Slot& slot, std::shared_ptr<Job> job);
   void StartTurn(Slot& slot);
   void NoteOthers();
+  void NoteReader(const Slot& slot, Queued& queued) const;
+  bool WaitsForReader(const Queued& queued) const;
+  void CompleteNext();
   Slot* FreeSlot();
   static Contender Describe(const Job& job, Clock::time_point now, double computed);
 
@@ -113,12 +137,14 @@ class TurnScheduler final : public Scheduler {
   Metrics& metrics_;
   const SchedulerOptions options_;
   mutable std::mutex mutex_;  // guards the members below; never held during a computation
-  std::deque<std::shared_ptr<Job>> queue_;
-  std::deque<Slot> slots_;
+  std::deque<Queued> queue_;
+  std::deque<std::shared_ptr<Job>> incomplete_;
+  std::deque<Slot> slots_;  // the extra one is the last
   TurnOrder order_;
   // Used by GiveTurn, which must not allocate: it is called when memory has run out.
   std::vector<Contender> contenders_;
   std::vector<Slot*> from_;
+  std::vector<Queued*> queued_;
   bool taken_ = false;  // a slot has the turn
   int64_t turns_ = 0;
   int64_t started_ = 0;

@@ -148,6 +148,84 @@ TEST_F(SchedulerTest, SequencesThatGenerateGoOnBesideAPrefill) {
   EXPECT_EQ(writer.Wait(), 503);
 }
 
+TEST_F(SchedulerTest, AJobWaitsWhileAnotherReadsItsDocument) {
+  TurnScheduler& scheduler = Start({.slots = 3, .max_waiting = 100, .least_shared = 50, .shortest_turn = {}});
+  const TestJob first = MakeJob(200, 100'000);
+  const TestJob second = MakeJob(210, 1);  // the same document, another question
+  const TestJob other = MakeJob(205, 1);
+  other.job->request.documents_owner.key = 7;
+  const TestJob pruned = MakeJob(190, 1);
+  pruned.job->request.prune = "sliminfer";  // it cannot use the first's states
+  scheduler.Submit({first.job});
+  WaitUntil([&] { return first.job->processed > 5; });
+  scheduler.Submit({second.job, other.job, pruned.job});
+  while (first.job->decoded == 0) {
+    EXPECT_EQ(second.job->processed, 0);
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_EQ(second.Wait(), 200);  // it does not wait for the answer
+  EXPECT_EQ(other.Wait(), 200);
+  EXPECT_EQ(pruned.Wait(), 200);
+  scheduler.Cancel({first.job});
+  EXPECT_EQ(first.Wait(), 503);
+}
+
+TEST_F(SchedulerTest, ThoseWhoShareADocumentDoNotWaitForALongOneOrForOneThatLeaves) {
+  TurnScheduler& scheduler = Start({.slots = 3, .max_waiting = 100, .least_shared = 50, .shortest_turn = {}});
+  const TestJob book = MakeJob(20'000);
+  scheduler.Submit({book.job});
+  WaitUntil([&] { return book.job->processed > 5; });
+  const TestJob page = MakeJob(60);
+  scheduler.Submit({page.job});
+  EXPECT_EQ(page.Wait(), 200);
+  EXPECT_EQ(book.job->decoded, 0);
+  const TestJob again = MakeJob(19'000);
+  scheduler.Submit({again.job});
+  std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_EQ(again.job->processed, 0);
+  scheduler.Cancel({book.job});
+  WaitUntil([&] { return again.job->processed > 0; });
+  scheduler.Cancel({again.job});
+  EXPECT_EQ(again.Wait(), 503);
+  EXPECT_EQ(book.Wait(), 503);
+}
+
+TEST_F(SchedulerTest, DocumentsAreCompletedWhileNothingElseComputes) {
+  TurnScheduler& scheduler = Start({.slots = 2, .max_waiting = 100, .max_incomplete = 2});
+  const TestJob rest = MakeJob(2000, 0);
+  scheduler.Complete(rest.job);
+  scheduler.Complete(MakeJob(1950, 0).job);  // the same document
+  EXPECT_EQ(scheduler.incomplete(), 1);
+  WaitUntil([&] { return rest.job->processed > 5; });
+  EXPECT_EQ(scheduler.Slots().size(), 3u);
+  EXPECT_TRUE(scheduler.Slots().back().completes);
+  EXPECT_THROW(scheduler.Prompt(2), HttpError);
+
+  const TestJob request = MakeJob(100, 20);
+  scheduler.Submit({request.job});
+  WaitUntil([&] { return request.job->processed > 0; });
+  const int64_t before = rest.job->processed;
+  EXPECT_EQ(request.Wait(), 200);
+  EXPECT_LE(rest.job->processed, before + 1);
+  WaitUntil([&] { return rest.job->processed > before + 5; });  // it goes on
+
+  const TestJob next = MakeJob(30, 0);
+  const TestJob after = MakeJob(10, 0);
+  scheduler.Complete(next.job);
+  scheduler.Complete(after.job);
+  scheduler.Complete(MakeJob(5, 0).job);  // too many
+  EXPECT_EQ(scheduler.incomplete(), 3);
+  EXPECT_EQ(rest.Wait(), 200);
+  EXPECT_EQ(next.Wait(), 200);
+  EXPECT_EQ(after.Wait(), 200);
+  WaitUntil([&] { return scheduler.incomplete() == 0; });
+  const TestJob last = MakeJob(20'000, 0);
+  scheduler.Complete(last.job);
+  WaitUntil([&] { return last.job->processed > 5; });
+  scheduler.Stop();
+  EXPECT_EQ(last.Wait(), 503);
+}
+
 TEST_F(SchedulerTest, CancelledInEveryPlace) {
   TurnScheduler& scheduler = Start({.slots = 2, .max_waiting = 100});
   const TestJob computes = MakeJob(20'000);

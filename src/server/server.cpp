@@ -48,9 +48,14 @@ void Server::Serve(std::unique_ptr<Engine> engine) {
   if (!options_.slot_save_path.empty()) RemoveUnfinishedPrefixFiles(options_.slot_save_path);
   engine_ = std::move(engine);
   const auto run = [this](Job& job, const std::function<void()>& pause, JobResult& result) {
-    return RunJob(*engine_, job, pause, result);
+    const bool ended = RunJob(*engine_, job, pause, result);
+    if (ended) CompleteDocument(job, result.answer);
+    return ended;
   };
-  scheduler_ = std::make_unique<TurnScheduler>(run, metrics_, options_.scheduler);
+  SchedulerOptions scheduling = options_.scheduler;
+  // Of shorter prompts the document cache keeps nothing that a waiting job could find.
+  if (engine_->documents() != nullptr) scheduling.least_shared = DocumentCacheOptions().least_new;
+  scheduler_ = std::make_unique<TurnScheduler>(run, metrics_, scheduling);
   ready_ = true;
 }
 
@@ -235,6 +240,7 @@ void Server::Slots(const HttpRequest&, const ExchangePtr& exchange) {
   ordered_json list = ordered_json::array();
   for (const SlotState& slot : scheduler_->Slots()) {
     ordered_json item = {{"id", slot.id}, {"n_ctx", engine_->context()}, {"is_processing", slot.task >= 0}};
+    if (slot.completes) item["is_completing"] = true;
     if (slot.task >= 0) {
       item.update({{"id_task", slot.task},
                    {"n_prompt_tokens", slot.prompt_tokens},
@@ -256,7 +262,9 @@ void Server::MetricsText(const HttpRequest&, const ExchangePtr& exchange) {
   Gauges gauges{.connections = http != nullptr ? http->connections() : 0};
   if (ready_) {
     gauges.waiting = scheduler_->waiting();
-    for (const SlotState& slot : scheduler_->Slots()) gauges.processing += slot.task >= 0 ? 1 : 0;
+    gauges.incomplete = scheduler_->incomplete();
+    for (const SlotState& slot : scheduler_->Slots())
+      gauges.processing += slot.task >= 0 && !slot.completes ? 1 : 0;
     if (DocumentCache* documents = engine_->documents()) {
       const DocumentCacheStats stats = documents->stats();
       gauges.documents = stats.entries;

@@ -105,6 +105,7 @@ class Server final : public HttpService {
   void CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const std::string& field) const;
   void DecidePrune(Parameters& p) const;
   std::shared_ptr<Job> MakeJob(const EncodedPrompt& prompt, const Parameters& p, Route route, int64_t choice);
+  void CompleteDocument(const Job& job, const ::coppice::Answer& answer);
   std::string NewId(Route route);
   uint64_t Random();
 

@@ -219,6 +219,10 @@ void AddCacheOptions(CLI::App& app, ServeOptions& o) {
       ->capture_default_str();
   app.add_flag("--cache-prompt,!--no-cache-prompt", o.server.defaults.cache_prompt,
                "use the cache (default), for requests that do not set cache_prompt");
+  app.add_flag(
+      "--complete,!--no-complete", o.server.defaults.complete,
+      "while idle, compute what pruned answers left out of their prompts; later questions about them "
+      "are then answered densely");
   app.add_option("--slot-save-path", o.server.slot_save_path,
                  "the folder for POST /slots/ID?action=save and restore");
   app.add_option("--slot-save-size", o.saved_mib, "the most MiB of files in that folder")

@@ -14,12 +14,12 @@
 
 namespace coppice {
 
-namespace {
-
 int64_t InCommon(std::span<const int32_t> a, std::span<const int32_t> b) {
   const auto count = static_cast<ptrdiff_t>(std::min(a.size(), b.size()));
   return std::mismatch(a.begin(), a.begin() + count, b.begin()).first - a.begin();
 }
+
+namespace {
 
 bool BeginsWith(std::span<const int32_t> tokens, std::span<const int32_t> beginning) {
   return InCommon(tokens, beginning) == static_cast<int64_t>(beginning.size());
@@ -192,8 +192,19 @@ PrefixUse DocumentCache::Find(std::span<const int32_t> tokens, const PrefixRules
   }
 }
 
+int64_t DocumentCache::DenseTokens(std::span<const int32_t> tokens, int layers,
+                                   const PrefixOwner& owner) const {
+  const Lock lock(mutex_);
+  int64_t most = 0;
+  for (const EntryPtr& entry : entries_) {
+    if (entry->owner == owner && entry->complete && entry->point == LayerPoint{layers, false})
+      most = std::max(most, InCommon(tokens, entry->tokens));
+  }
+  return most;
+}
+
 bool DocumentCache::Wants(int64_t tokens, int64_t bytes, LayerPoint point, const PrefixUse& found) const {
-  if (point == LayerPoint() || bytes > options_.memory_bytes) return false;
+  if (point == LayerPoint() || !Fits(bytes)) return false;
   return tokens - found.rows >= options_.least_new || (found.state && found.state->point < point);
 }
 
