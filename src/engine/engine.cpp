@@ -38,7 +38,7 @@ void NoteProbability(double log_probability, Confidence& confidence) {
 }  // namespace
 
 struct Engine::Run {
-  explicit Run(const Request& r) : request(r), sampler(r.sampling), history(r.tokens) {}
+  explicit Run(const Request& r) : request(r), sampler(r.sampling, std::ssize(r.tokens)), history(r.tokens) {}
 
   std::span<const float> last_logits() const { return logits.view().Row<float>(0); }
   // The token that follows `history`.

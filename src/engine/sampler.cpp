@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "base/field_error.h"
@@ -36,12 +38,25 @@ void Validate(const SamplingOptions& o) {
           "above 0");
   Require(o.repeat_last_n >= -1, "repeat_last_n", static_cast<double>(o.repeat_last_n),
           "a whole number from -1");
+  Require(std::abs(o.presence_penalty) <= 2, "presence_penalty", o.presence_penalty, "from -2 to 2");
+  Require(std::abs(o.frequency_penalty) <= 2, "frequency_penalty", o.frequency_penalty, "from -2 to 2");
+  Require(o.typical_p > 0 && o.typical_p <= 1, "typical_p", o.typical_p, "above 0 and at most 1");
+  Require(std::isfinite(o.top_n_sigma), "top_n_sigma", o.top_n_sigma, "a number");
+  Require(o.xtc_probability >= 0 && o.xtc_probability <= 1, "xtc_probability", o.xtc_probability,
+          "from 0 to 1");
+  Require(o.xtc_threshold >= 0 && o.xtc_threshold <= 1, "xtc_threshold", o.xtc_threshold, "from 0 to 1");
+  for (const TokenBias& bias : o.logit_bias) {
+    Require(!std::isnan(bias.bias) && bias.bias < std::numeric_limits<double>::infinity(), "logit_bias",
+            bias.bias, "a number or -infinity");
+  }
 }
 
-Sampler::Sampler(const SamplingOptions& options) : options_(options), random_(options.seed) {}
+namespace {
 
-int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> history) {
-  std::vector<Candidate> candidates;
+using Candidates = std::vector<Candidate>;
+
+Candidates Finite(std::span<const float> logits) {
+  Candidates candidates;
   candidates.reserve(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) {
     if (std::isfinite(logits[i])) candidates.push_back({static_cast<int32_t>(i), logits[i]});
@@ -49,48 +64,152 @@ int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> 
   if (candidates.empty()) {
     throw Error("no logit is finite: the weights hold NaN or Inf, or overflow (check_tensors tells which)");
   }
-  if (options_.repeat_penalty != 1 && options_.repeat_last_n != 0) {
-    const size_t span = options_.repeat_last_n < 0
-                            ? history.size()
-                            : std::min(history.size(), static_cast<size_t>(options_.repeat_last_n));
-    const std::unordered_set<int32_t> recent(history.end() - static_cast<std::ptrdiff_t>(span),
-                                             history.end());
-    for (Candidate& c : candidates) {
-      if (recent.count(c.id) == 0) continue;
-      const auto penalty = static_cast<float>(options_.repeat_penalty);
-      c.logit = c.logit > 0 ? c.logit / penalty : c.logit * penalty;
+  return candidates;
+}
+
+void ApplyBias(std::span<const TokenBias> biases, Candidates& candidates) {
+  for (const TokenBias& bias : biases) {  // candidates are still in order of their ids
+    const auto at = std::lower_bound(candidates.begin(), candidates.end(), bias.id,
+                                     [](const Candidate& c, int32_t id) { return c.id < id; });
+    if (at == candidates.end() || at->id != bias.id) continue;
+    if (std::isinf(bias.bias)) {
+      candidates.erase(at);
+    } else {
+      at->logit += static_cast<float>(bias.bias);
     }
   }
-  if (options_.temperature == 0) return std::min_element(candidates.begin(), candidates.end(), Better)->id;
+  if (candidates.empty()) throw Error("logit_bias bans every token");
+}
 
+void PenalizeRepeats(const SamplingOptions& o, std::span<const int32_t> history, Candidates& candidates) {
+  if (o.repeat_penalty == 1 || o.repeat_last_n == 0) return;
+  const size_t span =
+      o.repeat_last_n < 0 ? history.size() : std::min(history.size(), static_cast<size_t>(o.repeat_last_n));
+  const std::unordered_set<int32_t> recent(history.end() - static_cast<std::ptrdiff_t>(span), history.end());
+  const auto penalty = static_cast<float>(o.repeat_penalty);
+  for (Candidate& c : candidates) {
+    if (recent.count(c.id) == 0) continue;
+    c.logit = c.logit > 0 ? c.logit / penalty : c.logit * penalty;
+  }
+}
+
+void PenalizeGenerated(const SamplingOptions& o, std::span<const int32_t> generated, Candidates& candidates) {
+  if (o.presence_penalty == 0 && o.frequency_penalty == 0) return;
+  std::unordered_map<int32_t, int> counts;
+  for (const int32_t id : generated) ++counts[id];
+  for (Candidate& c : candidates) {
+    const auto count = counts.find(c.id);
+    if (count != counts.end())
+      c.logit -= static_cast<float>(o.presence_penalty + o.frequency_penalty * count->second);
+  }
+}
+
+// These keep at least one candidate. CutTopK sorts, the best first; those after it keep that order.
+
+// Keeps logits within `sigmas` standard deviations of the best (arXiv 2411.07641).
+void CutTopSigma(double sigmas, Candidates& candidates) {
+  if (sigmas <= 0) return;
+  double mean = 0;
+  double best = candidates.front().logit;
+  for (const Candidate& c : candidates) {
+    mean += c.logit / static_cast<double>(candidates.size());
+    best = std::max(best, static_cast<double>(c.logit));
+  }
+  double variance = 0;
+  for (const Candidate& c : candidates)
+    variance += (c.logit - mean) * (c.logit - mean) / static_cast<double>(candidates.size());
+  const double least = best - sigmas * std::sqrt(variance);
+  std::erase_if(candidates, [&](const Candidate& c) { return c.logit < least; });
+}
+
+void CutTopK(int64_t top_k, Candidates& candidates) {
   size_t keep = candidates.size();
-  if (options_.top_k > 0) keep = std::min(keep, static_cast<size_t>(options_.top_k));
+  if (top_k > 0) keep = std::min(keep, static_cast<size_t>(top_k));
   std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(keep),
                     candidates.end(), Better);
   candidates.resize(keep);
-  // top-p and min-p use probabilities at temperature 1, and temperature is applied last, as in llama.cpp's
-  // chain.
+}
+
+// Sets the weights at temperature 1 and returns their sum.
+double Weigh(Candidates& candidates) {
   double sum = 0;
   for (Candidate& c : candidates)
     sum += c.weight = std::exp(static_cast<double>(c.logit - candidates.front().logit));
-  double mass = 0;
-  keep = 0;
-  while (keep < candidates.size() && (keep == 0 || mass < options_.top_p * sum))
-    mass += candidates[keep++].weight;
-  while (keep > 1 && candidates[keep - 1].weight < options_.min_p) --keep;
-  candidates.resize(keep);
+  return sum;
+}
 
-  sum = 0;
+// Keeps the tokens whose information is closest to the entropy, as many as hold typical_p of the probability.
+void CutTypical(double typical_p, Candidates& candidates) {
+  if (typical_p >= 1) return;
+  const double sum = Weigh(candidates);
+  double entropy = 0;
+  for (const Candidate& c : candidates) {
+    if (c.weight > 0) entropy -= c.weight / sum * std::log(c.weight / sum);
+  }
+  const auto distance = [&](const Candidate& c) { return std::abs(-std::log(c.weight / sum) - entropy); };
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [&](const Candidate& a, const Candidate& b) { return distance(a) < distance(b); });
+  double mass = 0;
+  size_t keep = 0;
+  while (keep < candidates.size() && (keep == 0 || mass < typical_p * sum)) mass += candidates[keep++].weight;
+  candidates.resize(keep);
+  std::sort(candidates.begin(), candidates.end(), Better);
+}
+
+void CutTopPMinP(const SamplingOptions& o, Candidates& candidates) {
+  const double sum = Weigh(candidates);
+  double mass = 0;
+  size_t keep = 0;
+  while (keep < candidates.size() && (keep == 0 || mass < o.top_p * sum)) mass += candidates[keep++].weight;
+  while (keep > 1 && candidates[keep - 1].weight < o.min_p) --keep;
+  candidates.resize(keep);
+}
+
+// Exclude top choices: of the tokens whose probability is at least the threshold only the least likely stays.
+void CutTopChoices(const SamplingOptions& o, Random& random, Candidates& candidates) {
+  if (o.xtc_probability <= 0 || random.Uniform() >= o.xtc_probability) return;
+  const double sum = Weigh(candidates);
+  size_t above = 0;
+  while (above < candidates.size() && candidates[above].weight >= o.xtc_threshold * sum) ++above;
+  if (above >= 2)
+    candidates.erase(candidates.begin(), candidates.begin() + static_cast<ptrdiff_t>(above) - 1);
+}
+
+int32_t Draw(double temperature, Random& random, Candidates& candidates) {
+  double sum = 0;
   for (Candidate& c : candidates) {
-    c.weight = std::exp(static_cast<double>(c.logit - candidates.front().logit) / options_.temperature);
+    c.weight = std::exp(static_cast<double>(c.logit - candidates.front().logit) / temperature);
     sum += c.weight;
   }
-  double ticket = random_.Uniform() * sum;
+  double ticket = random.Uniform() * sum;
   for (const Candidate& c : candidates) {
     ticket -= c.weight;
     if (ticket < 0) return c.id;
   }
   return candidates.back().id;
+}
+
+}  // namespace
+
+Sampler::Sampler(const SamplingOptions& options, int64_t prompt_tokens)
+    : prompt_tokens_(prompt_tokens), options_(options), random_(options.seed) {}
+
+// The order of llama.cpp's chain: top-p, min-p and the others use probabilities at temperature 1, and
+// temperature is applied last.
+int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> history) {
+  const SamplingOptions& o = options_;
+  Candidates candidates = Finite(logits);
+  ApplyBias(o.logit_bias, candidates);
+  PenalizeRepeats(o, history, candidates);
+  const auto prompt = std::min(history.size(), static_cast<size_t>(prompt_tokens_));
+  PenalizeGenerated(o, history.subspan(prompt), candidates);
+  if (o.temperature == 0) return std::min_element(candidates.begin(), candidates.end(), Better)->id;
+  CutTopSigma(o.top_n_sigma, candidates);
+  CutTopK(o.top_k, candidates);
+  CutTypical(o.typical_p, candidates);
+  CutTopPMinP(o, candidates);
+  CutTopChoices(o, random_, candidates);
+  return Draw(o.temperature, random_, candidates);
 }
 
 }  // namespace coppice

@@ -9,14 +9,27 @@
 
 namespace coppice {
 
-// Names, meanings and defaults as llama.cpp's; temperature 0 is greedy.
+struct TokenBias {
+  int32_t id = 0;
+  double bias = 0;  // added to the logit; -infinity: the token never comes
+};
+
+// Names, meanings and defaults as llama.cpp's; temperature 0 is greedy. Presence and frequency count
+// generated tokens only, as in OpenAI's and vLLM's servers.
 struct SamplingOptions {
   double temperature = 0.8;
-  int64_t top_k = 40;           // 0: no limit
-  double top_p = 0.95;          // 1: no limit
-  double min_p = 0.05;          // 0: no limit
-  double repeat_penalty = 1.0;  // 1: none
-  int64_t repeat_last_n = 64;   // number of last tokens that the penalty covers; 0: none, -1: all
+  int64_t top_k = 40;            // 0: no limit
+  double top_p = 0.95;           // 1: no limit
+  double min_p = 0.05;           // 0: no limit
+  double repeat_penalty = 1.0;   // 1: none
+  int64_t repeat_last_n = 64;    // number of last tokens that the penalty covers; 0: none, -1: all
+  double presence_penalty = 0;   // subtracted from the logit of a token that was generated before
+  double frequency_penalty = 0;  // the same, times how often it was
+  double typical_p = 1;          // locally typical sampling (arXiv 2202.00666); 1: no limit
+  double top_n_sigma = -1;       // logits this many standard deviations below the best; <= 0: no limit
+  double xtc_probability = 0;    // of removing all but the last token above xtc_threshold
+  double xtc_threshold = 0.1;    // above 0.5 there is nothing to remove
+  std::vector<TokenBias> logit_bias;
   uint64_t seed = 0;
 };
 
@@ -25,13 +38,15 @@ void Validate(const SamplingOptions& options);
 
 class Sampler {
  public:
-  explicit Sampler(const SamplingOptions& options);
+  // `prompt_tokens`: how many tokens at the beginning of each history are the prompt's.
+  explicit Sampler(const SamplingOptions& options, int64_t prompt_tokens = 0);
 
-  // logits [vocab]; `history`: the prompt and all generated tokens. Throws Error if no logit is finite. The
-  // same seed, logits and history give the same token on every machine.
+  // logits [vocab]; `history`: the prompt and all generated tokens. Throws Error if no logit is finite, or if
+  // logit_bias bans every token. The same seed, logits and history give the same token on every machine.
   int32_t Sample(std::span<const float> logits, std::span<const int32_t> history);
 
  private:
+  int64_t prompt_tokens_;
   SamplingOptions options_;
   Random random_;
 };

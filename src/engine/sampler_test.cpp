@@ -76,6 +76,71 @@ TEST(Sampler, RepeatPenaltyLooksBackOnlySoFar) {
             1);  // -4 against -3
 }
 
+TEST(Sampler, PresenceAndFrequencyCountWhatWasGenerated) {
+  const std::vector<float> logits = {3, 2, 1};
+  const std::vector<int32_t> history = {0, 0, 1, 0, 1, 0};  // the first two are the prompt's
+  const auto best = [&](double presence, double frequency) {
+    SamplingOptions options = {
+        .temperature = 0, .presence_penalty = presence, .frequency_penalty = frequency};
+    return Sampler(options, 2).Sample(logits, history);
+  };
+  EXPECT_EQ(best(0, 0), 0);
+  EXPECT_EQ(best(1.5, 0), 0);  // 1.5, 0.5, 1
+  EXPECT_EQ(best(2, 0), 0);    // 1, 0, 1
+  EXPECT_EQ(best(0, 0.9), 0);  // both were generated twice: 1.2, 0.2, 1
+  EXPECT_EQ(best(0, 1.1), 2);  // 0.8, -0.2, 1
+  EXPECT_EQ(best(-2, -2), 0);
+  SamplingOptions options = {.temperature = 0, .frequency_penalty = 2};
+  EXPECT_EQ(Sampler(options, 6).Sample(logits, history), 0);  // all of it is the prompt
+  EXPECT_EQ(Sampler(options, 99).Sample(logits, history), 0);
+}
+
+TEST(Sampler, BiasMovesAndBans) {
+  const double ban = -std::numeric_limits<double>::infinity();
+  const std::vector<float> logits = {3, 2, 1};
+  const auto best = [&](std::vector<TokenBias> biases) {
+    return Sampler({.temperature = 0, .logit_bias = std::move(biases)}).Sample(logits, {});
+  };
+  EXPECT_EQ(best({{2, 2.5}}), 2);
+  EXPECT_EQ(best({{0, -1.5}}), 1);
+  EXPECT_EQ(best({{0, ban}, {1, ban}, {77, 5}}), 2);
+  EXPECT_EQ(best({{0, ban}, {0, 5}}), 1);
+  EXPECT_THROW(best({{0, ban}, {1, ban}, {2, ban}}), Error);
+}
+
+TEST(Sampler, TypicalSigmaAndExcludedTopChoices) {
+  const std::vector<float> logits = {std::log(0.5f), std::log(0.3f), std::log(0.15f), std::log(0.05f)};
+  const auto survivors = [&](auto change) {
+    SamplingOptions options = Plain();
+    change(options);
+    std::vector<int32_t> ids;
+    for (const auto& [id, count] : Draw(options, logits)) ids.push_back(id);
+    return ids;
+  };
+  using Ids = std::vector<int32_t>;
+  // Entropy 1.142 nats; the tokens' information is 0.69, 1.20, 1.90, 3.00: the order is 1, 0, 2, 3.
+  EXPECT_EQ(survivors([](SamplingOptions& o) { o.typical_p = 0.2; }), Ids{1});
+  EXPECT_EQ(survivors([](SamplingOptions& o) { o.typical_p = 0.6; }), (Ids{0, 1}));
+  EXPECT_EQ(survivors([](SamplingOptions& o) { o.typical_p = 0.9; }), (Ids{0, 1, 2}));
+  // The logits' standard deviation is 0.860; the others are 0.51, 1.20 and 2.30 below the best.
+  EXPECT_EQ(survivors([](SamplingOptions& o) { o.top_n_sigma = 0.5; }), Ids{0});
+  EXPECT_EQ(survivors([](SamplingOptions& o) { o.top_n_sigma = 1; }), (Ids{0, 1}));
+  EXPECT_EQ(survivors([](SamplingOptions& o) { o.top_n_sigma = 2; }), (Ids{0, 1, 2}));
+  EXPECT_EQ(survivors([](SamplingOptions& o) { o.top_n_sigma = 0; }).size(), 4u);
+  const auto excluding = [](double probability, double threshold) {
+    return [=](SamplingOptions& o) {
+      o.xtc_probability = probability;
+      o.xtc_threshold = threshold;
+    };
+  };
+  EXPECT_EQ(survivors(excluding(1, 0.1)), (Ids{2, 3}));
+  EXPECT_EQ(survivors(excluding(1, 0.2)), (Ids{1, 2, 3}));
+  EXPECT_EQ(survivors(excluding(1, 0.4)).size(), 4u);  // one alone is not excluded
+  SamplingOptions half = Plain();
+  excluding(0.5, 0.1)(half);
+  EXPECT_NEAR(Draw(half, logits)[0] / 20000.0, 0.25, 0.012);
+}
+
 TEST(Sampler, SameSeedSameTokens) {
   const std::vector<float> logits = {0, 0.1f, 0.2f, 0.3f};
   SamplingOptions options = Plain();
@@ -116,6 +181,13 @@ TEST(Sampler, RefusesValuesOutOfRange) {
   refused([](SamplingOptions& o) { o.min_p = 1.5; });
   refused([](SamplingOptions& o) { o.repeat_penalty = 0; });
   refused([](SamplingOptions& o) { o.repeat_last_n = -2; });
+  refused([](SamplingOptions& o) { o.presence_penalty = 2.1; });
+  refused([&](SamplingOptions& o) { o.frequency_penalty = nan; });
+  refused([](SamplingOptions& o) { o.typical_p = 0; });
+  refused([&](SamplingOptions& o) { o.top_n_sigma = nan; });
+  refused([](SamplingOptions& o) { o.xtc_probability = 1.5; });
+  refused([](SamplingOptions& o) { o.xtc_threshold = -0.1; });
+  refused([&](SamplingOptions& o) { o.logit_bias = {{1, nan}}; });
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 // Every field of every route: its names (OpenAI's, llama.cpp's, vLLM's), routes, target and range.
 #include <fmt/format.h>
 
+#include <charconv>
+#include <cmath>
 #include <limits>
+#include <system_error>
 
 #include "policies/registry.h"
 #include "policies/spec.h"
@@ -158,6 +161,38 @@ void ReadStopIds(const json& value, const std::string& name, Parameters& out) {
   if (out.stop_token_ids.size() > 1024) throw BadField(name, "more than 1024 ids");
 }
 
+constexpr size_t kMostBiases = 1024;
+
+double Bias(const json& value, const std::string& name) {
+  if (value.is_boolean() && !value.get<bool>())
+    return -std::numeric_limits<double>::infinity();  // llama.cpp's
+  if (!value.is_number() || !(std::abs(value.get<double>()) <= 1000))
+    throw BadField(name, "holds a bias that is neither a number from -1000 to 1000 nor false");
+  return value.get<double>() <= -100 ? -std::numeric_limits<double>::infinity() : value.get<double>();
+}
+
+// {"ID": bias} as OpenAI's clients send it, where -100 bans a token, or [[ID, bias], ...] as llama.cpp's.
+void ReadLogitBias(const json& value, const std::string& name, Parameters& out) {
+  if (!value.is_object() && !value.is_array()) throw BadField(name, "is not an object {\"ID\": bias}");
+  if (value.size() > kMostBiases) throw BadField(name, fmt::format("more than {} tokens", kMostBiases));
+  std::vector<TokenBias>& biases = out.sampling.logit_bias;
+  biases.clear();
+  if (value.is_array()) {
+    for (const json& pair : value) {
+      if (!pair.is_array() || pair.size() != 2) throw BadField(name, "holds something that is no [ID, bias]");
+      biases.push_back({TokenId(pair[0], name), Bias(pair[1], name)});
+    }
+    return;
+  }
+  for (const auto& [key, bias] : value.items()) {
+    int32_t id = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc() || end != key.data() + key.size() || id < 0)
+      throw BadField(name, fmt::format("{} is not a token's id", json(key.substr(0, 40)).dump()));
+    biases.push_back({id, Bias(bias, name)});
+  }
+}
+
 void ReadResponseFormat(const json& value, const std::string& name, Parameters&) {
   if (!value.is_object() || value.value("type", json()) != "text") {
     throw BadField(name, "only {\"type\": \"text\"} is supported");
@@ -203,6 +238,19 @@ const Field kFields[] = {
      [](Parameters& p) -> double& { return p.sampling.repeat_penalty; }, kLeast, kAny, "a number above 0"},
     {"repeat_last_n", kGenerates, [](Parameters& p) -> int64_t& { return p.sampling.repeat_last_n; }, -1,
      1 << 30, "a whole number from -1 (all)"},
+    {"presence_penalty", kGenerates, [](Parameters& p) -> double& { return p.sampling.presence_penalty; }, -2,
+     2, "a number from -2 to 2"},
+    {"frequency_penalty", kGenerates, [](Parameters& p) -> double& { return p.sampling.frequency_penalty; },
+     -2, 2, "a number from -2 to 2"},
+    {"logit_bias", kGenerates, &ReadLogitBias},
+    {"typical_p", kGenerates, [](Parameters& p) -> double& { return p.sampling.typical_p; }, kLeast, 1,
+     "a number above 0 and at most 1"},
+    {"top_n_sigma", kGenerates, [](Parameters& p) -> double& { return p.sampling.top_n_sigma; }, -kAny, kAny,
+     "a number"},
+    {"xtc_probability", kGenerates, [](Parameters& p) -> double& { return p.sampling.xtc_probability; }, 0, 1,
+     "a number from 0 to 1"},
+    {"xtc_threshold", kGenerates, [](Parameters& p) -> double& { return p.sampling.xtc_threshold; }, 0, 1,
+     "a number from 0 to 1"},
     {"seed", kGenerates, &ReadSeed},
     {"stop", kGenerates, &ReadStop},
     {"stop_token_ids", kGenerates, &ReadStopIds},
@@ -243,12 +291,6 @@ const Field kFields[] = {
     // Not supported: accepted only with the value that changes nothing.
     {"best_of", kGenerates, Field::Neutral{"1"}},
     {"suffix", kGenerates, Field::Neutral{"\"\""}},
-    {"presence_penalty", kGenerates, Field::Neutral{"0"}},
-    {"frequency_penalty", kGenerates, Field::Neutral{"0"}},
-    {"logit_bias", kGenerates, Field::Neutral{"{}"}},
-    {"typical_p", kGenerates, Field::Neutral{"1"}},
-    {"top_n_sigma", kGenerates, Field::Neutral{"-1"}},
-    {"xtc_probability", kGenerates, Field::Neutral{"0"}},
     {"dry_multiplier", kGenerates, Field::Neutral{"0"}},
     {"dynatemp_range", kGenerates, Field::Neutral{"0"}},
     {"mirostat", kGenerates, Field::Neutral{"0"}},

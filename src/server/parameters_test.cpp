@@ -102,8 +102,17 @@ TEST(Parameters, OutOfRangeNamesTheField) {
                                                      {"suffix", "\"x\""},
                                                      {"grammar", "\"root\""},
                                                      {"json_schema", "{}"},
-                                                     {"logit_bias", "{\"1\": 2}"},
-                                                     {"presence_penalty", "0.5"},
+                                                     {"logit_bias", "{\"one\": 2}"},
+                                                     {"logit_bias", "{\"-1\": 2}"},
+                                                     {"logit_bias", "{\"1\": true}"},
+                                                     {"logit_bias", "[[1]]"},
+                                                     {"logit_bias", "[[1.5, 2]]"},
+                                                     {"logit_bias", "[[\"text\", 2]]"},
+                                                     {"logit_bias", "3"},
+                                                     {"presence_penalty", "2.5"},
+                                                     {"frequency_penalty", "\"x\""},
+                                                     {"typical_p", "0"},
+                                                     {"xtc_probability", "2"},
                                                      {"response_format", "{\"type\": \"json_object\"}"},
                                                      {"prune", "3"},
                                                      {"stop_token_ids", "[-1]"},
@@ -114,6 +123,20 @@ TEST(Parameters, OutOfRangeNamesTheField) {
     EXPECT_EQ(param, name) << value;
     EXPECT_THAT(message, HasSubstr(name));
   }
+}
+
+TEST(Parameters, LogitBias) {
+  const auto biases = [](const std::string& value) {
+    std::vector<std::pair<int32_t, double>> pairs;
+    for (const TokenBias& bias : Parse(With("\"logit_bias\": " + value)).sampling.logit_bias)
+      pairs.emplace_back(bias.id, bias.bias);
+    return pairs;
+  };
+  using Pairs = std::vector<std::pair<int32_t, double>>;
+  const double ban = -std::numeric_limits<double>::infinity();
+  EXPECT_EQ(biases(R"({"15": 2.5, "7": -100})"), (Pairs{{15, 2.5}, {7, ban}}));
+  EXPECT_EQ(biases(R"([[15, -1], [3, false]])"), (Pairs{{15, -1}, {3, ban}}));
+  EXPECT_EQ(biases("{}"), Pairs());
 }
 
 TEST(Parameters, WhatAsksForNothingIsAccepted) {

@@ -92,6 +92,10 @@ void Server::CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const
   } catch (const Error& error) {
     throw BadField(field, error.what());
   }
+  for (const TokenBias& bias : p.sampling.logit_bias) {
+    if (bias.id >= shape.vocab)
+      throw BadField("logit_bias", fmt::format("the vocabulary has no token {}", bias.id));
+  }
   CheckSpans(p.protection.spans, count, "prune.protect");
   CheckSpans(prompt.question, count, "prune.question");
   if (p.prune_asked && p.prune != options_.defaults.prune) {

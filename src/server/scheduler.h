@@ -71,8 +71,8 @@ struct SchedulerOptions {
 
 // Runs several jobs, each on its own thread, of which one at a time computes (engine.h): the one that has the
 // turn. turn_order.h chooses it. Queued jobs compete for the turn as soon as a slot is free, so a short
-// prompt can overtake a long one that has begun, and a prompt begins only when it gets the turn. One more slot
-// completes documents while nothing else can compute.
+// prompt can overtake a long one that has begun, and a prompt begins only when it gets the turn. One more
+// slot completes documents while nothing else can compute.
 class TurnScheduler final : public Scheduler {
  public:
   // Computes one job; calls `pause` between tiles and between tokens, and ends soon if that throws.

@@ -95,9 +95,9 @@ double LeastConfidence(const std::string& text) {
 
 }  // namespace
 
-void AddGenerateOptions(CLI::App& app, GenerateOptions& o) {
-  app.add_option("-n,--predict,--n-predict", o.predict, "tokens to generate; -1: until the model stops");
-  app.add_flag("--ignore-eos", o.ignore_eos, "go on after the end token");
+namespace {
+
+void AddSamplingOptions(CLI::App& app, GenerateOptions& o) {
   app.add_option("--temp,--temperature", o.sampling.temperature, "0: always the likeliest token")
       ->capture_default_str();
   app.add_option("--top-k", o.sampling.top_k, "0: no limit")->capture_default_str();
@@ -106,9 +106,33 @@ void AddGenerateOptions(CLI::App& app, GenerateOptions& o) {
   app.add_option("--repeat-penalty", o.sampling.repeat_penalty, "1: none")->capture_default_str();
   app.add_option("--repeat-last-n", o.sampling.repeat_last_n, "tokens it looks back; -1: all")
       ->capture_default_str();
+  app.add_option("--presence-penalty", o.sampling.presence_penalty,
+                 "lowers the logits of tokens that were generated before; 0: none")
+      ->capture_default_str();
+  app.add_option("--frequency-penalty", o.sampling.frequency_penalty,
+                 "the same, times how often each was; 0: none")
+      ->capture_default_str();
+  app.add_option("--typical,--typical-p", o.sampling.typical_p, "locally typical sampling; 1: no limit")
+      ->capture_default_str();
+  app.add_option("--top-nsigma,--top-n-sigma", o.sampling.top_n_sigma,
+                 "only logits within so many standard deviations of the best; -1: no limit")
+      ->capture_default_str();
+  app.add_option("--xtc-probability", o.sampling.xtc_probability,
+                 "the chance that the likeliest tokens are excluded, down to the last above the threshold")
+      ->capture_default_str();
+  app.add_option("--xtc-threshold", o.sampling.xtc_threshold, "the probability from which on they are")
+      ->capture_default_str();
   app.add_option("-s,--seed", o.seed, "-1: a new one each run")
       ->check(CLI::Range(int64_t{-1}, std::numeric_limits<int64_t>::max()))
       ->capture_default_str();
+}
+
+}  // namespace
+
+void AddGenerateOptions(CLI::App& app, GenerateOptions& o) {
+  app.add_option("-n,--predict,--n-predict", o.predict, "tokens to generate; -1: until the model stops");
+  app.add_flag("--ignore-eos", o.ignore_eos, "go on after the end token");
+  AddSamplingOptions(app, o);
   app.add_option("--protect-first", o.protection.first,
                  "prompt tokens at the start that no method may prune, kept beyond its budget")
       ->check(ZeroOrMore());

@@ -22,9 +22,9 @@
 // revive_mask says which keys a returning token sees. append: every attended token, as in the paper's text.
 // causal: only earlier positions. ALiBi has no bias for keys behind a query, so it needs causal.
 //
-// revive_cap bounds the tokens that come back at a stage in one step to the best by s. The paper has no bound.
-// A token that comes back costs as much as in prefill, and a step of 91 costs three dense steps. The others
-// stay parked, and later steps can choose them.
+// revive_cap bounds the tokens that come back at a stage in one step to the best by s; the others stay
+// parked, and later steps can choose them. The paper has no bound. A token that comes back costs as much as
+// in prefill, and a step of 91 costs three dense steps.
 //
 // Cost per stage: one query against |A| keys, 2 |A| H c FLOPs, and one selection.
 // Source: LazyLLM: dynamic token pruning for efficient long context LLM inference, arXiv 2407.14057.
