@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "engine/documents/common_prefix.h"
 #include "engine/documents/prefix_run.h"
 #include "policies/registry.h"
 
@@ -124,7 +125,7 @@ void Engine::PreferDense(Run& run, const DocumentCache& documents) {
   const Request& request = run.request;
   const int64_t dense =
       documents.DenseTokens(request.tokens, transformer_.config().shape.layers, request.documents_owner);
-  if (!DocumentCache::IsMost(dense, std::ssize(request.tokens))) return;
+  if (!IsMost(dense, std::ssize(request.tokens))) return;
   run.prune = MakePolicy("none", Context(run), {});
   run.prune.reason = fmt::format("the document's read is complete: {} tokens have dense states", dense);
 }

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/field_error.h"
+#include "engine/documents/common_prefix.h"
 
 namespace coppice {
 
@@ -31,8 +32,7 @@ int64_t SharedTokens(const Request& reader, const Request& later) {
 
 bool IsSameDocument(const Request& a, const Request& b) {
   const auto longer = static_cast<int64_t>(std::max(a.tokens.size(), b.tokens.size()));
-  return a.documents_owner == b.documents_owner &&
-         DocumentCache::IsMost(InCommon(a.tokens, b.tokens), longer);
+  return a.documents_owner == b.documents_owner && IsMost(InCommon(a.tokens, b.tokens), longer);
 }
 
 }  // namespace

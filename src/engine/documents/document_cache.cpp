@@ -10,14 +10,10 @@
 #include <utility>
 
 #include "base/error.h"
+#include "engine/documents/common_prefix.h"
 #include "engine/documents/document_folder.h"
 
 namespace coppice {
-
-int64_t InCommon(std::span<const int32_t> a, std::span<const int32_t> b) {
-  const auto count = static_cast<ptrdiff_t>(std::min(a.size(), b.size()));
-  return std::mismatch(a.begin(), a.begin() + count, b.begin()).first - a.begin();
-}
 
 namespace {
 

@@ -29,9 +29,6 @@
 
 namespace coppice {
 
-// The number of tokens that both begin with.
-int64_t InCommon(std::span<const int32_t> a, std::span<const int32_t> b);
-
 struct DocumentCacheOptions {
   int64_t memory_bytes = int64_t{4} << 30;  // beyond it, the least recently used entries are evicted
   std::string folder = {};                  // evicted entries are written here; empty: they are lost
@@ -75,8 +72,6 @@ class DocumentCache {
   int64_t DenseTokens(std::span<const int32_t> tokens, int layers, const PrefixOwner& owner = {}) const;
   // Returns false if states of this size cannot be kept.
   bool Fits(int64_t bytes) const { return bytes <= options_.memory_bytes; }
-  // Returns true if `shared` tokens are nearly all of a prompt's: the rest costs little, however it is read.
-  static bool IsMost(int64_t shared, int64_t tokens) { return tokens - shared <= tokens / 8; }
   // Returns true if the cache should keep the prefix that a prompt of `tokens` tokens leaves at `point`.
   // `bytes`: the size of that prefix. `found`: what the prompt itself reused.
   bool Wants(int64_t tokens, int64_t bytes, LayerPoint point, const PrefixUse& found) const;
