@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <stdexcept>
@@ -32,8 +33,6 @@ class Budget {
   static constexpr size_t kUnitsPerStep = 512;
   static constexpr size_t kUnitsPerItem = 64;  // per expression, or per list element visited
   static constexpr size_t kMaxWork = kUnitsPerStep * static_cast<size_t>(limits::kMaxTemplateSteps);
-  // Two full outputs: a template that builds its prompt in a variable holds the old and the new string at the
-  // same time.
   static constexpr size_t kMaxMemory = static_cast<size_t>(limits::kMaxTemplateMemoryBytes);
 
   // `cancelled` may be null. Work() then throws Cancelled once it is set.
@@ -88,26 +87,67 @@ class Charge {
   size_t bytes_;
 };
 
-// Builds a string that cannot exceed the budget.
-class TextWriter {
+// A string that grows. The budget holds its whole allocation, and while it moves to a larger one both.
+class ChargedText {
  public:
-  explicit TextWriter(Budget& budget) : budget_(budget) {}
+  explicit ChargedText(Budget& budget) : budget_(budget) {}
+  ~ChargedText() { budget_.Give(charged_); }
+  ChargedText(const ChargedText&) = delete;
+  ChargedText& operator=(const ChargedText&) = delete;
+
   void Append(std::string_view text) {
-    budget_.Work(text.size() + 1);
-    budget_.Fits(out_.size() + text.size());
-    out_.append(text);
+    Reserve(text.size());
+    text_.append(text);
   }
   void Fill(size_t count, char c) {
-    budget_.FitsTimes(count + out_.size(), 1);
+    Reserve(count);
+    text_.append(count, c);
+  }
+  size_t size() const { return text_.size(); }
+  // The budget no longer holds what it returns.
+  std::string Take() {
+    budget_.Give(std::exchange(charged_, 0));
+    return std::exchange(text_, {});
+  }
+
+ private:
+  static constexpr size_t kMaxGrowth = 8 << 20;
+
+  void Reserve(size_t more) {
+    budget_.Fits(more);  // so the sum does not overflow
+    const size_t needed = text_.size() + more;
+    if (needed <= text_.capacity()) return;
+    const size_t larger = std::max(needed, text_.capacity() + std::min(text_.capacity(), kMaxGrowth));
+    budget_.Take(larger);
+    charged_ += larger;
+    text_.reserve(larger);
+    budget_.Give(charged_ - larger);
+    charged_ = larger;
+  }
+
+  Budget& budget_;
+  std::string text_;
+  size_t charged_ = 0;
+};
+
+// Builds a string and counts the work.
+class TextWriter {
+ public:
+  explicit TextWriter(Budget& budget) : budget_(budget), out_(budget) {}
+  void Append(std::string_view text) {
+    budget_.Work(text.size() + 1);
+    out_.Append(text);
+  }
+  void Fill(size_t count, char c) {
     budget_.Work(count);
-    out_.append(count, c);
+    out_.Fill(count, c);
   }
   Budget& budget() { return budget_; }
-  std::string Finish() { return std::move(out_); }
+  std::string Finish() { return out_.Take(); }
 
  private:
   Budget& budget_;
-  std::string out_;
+  ChargedText out_;
 };
 
 }  // namespace coppice::jinja

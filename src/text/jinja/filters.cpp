@@ -123,39 +123,36 @@ std::string TitleWords(std::string_view text) {
   return out;
 }
 
-std::string Escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      case '"':
-        out += "&#34;";
-        break;
-      default:
-        out.push_back(c);
-    }
+std::string_view EscapeOf(char c) {
+  switch (c) {
+    case '&':
+      return "&amp;";
+    case '<':
+      return "&lt;";
+    case '>':
+      return "&gt;";
+    case '\'':
+      return "&#39;";
+    case '"':
+      return "&#34;";
+    default:
+      return {};
   }
-  return out;
 }
 
 Value EscapeFilter(B& b, const V& value, const A& a) {
   const Bound bound("escape", a, {});
   if (value.IsMarkup()) return value;
-  const std::string text = ToText(b, value);
-  b.FitsTimes(text.size(), 6);
-  b.Work(text.size());
-  return Value::Markup(b, Value::String(&b, Escaped(text)));
+  const Value plain = ToString(b, value);
+  const std::string_view text = plain.text();
+  TextWriter out(b);
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find_first_of("&<>'\"", begin), text.size());
+    out.Append(text.substr(begin, end - begin));
+    if (end < text.size()) out.Append(EscapeOf(text[end]));
+    begin = end + 1;
+  }
+  return Value::Markup(b, Value::String(&b, out.Finish()));
 }
 
 Value ReplaceFilter(B& b, const V& value, const A& a) {

@@ -52,7 +52,8 @@ class Interpreter::Level {
 
 class Interpreter::Capture {
  public:
-  explicit Capture(Interpreter& owner) : owner_(owner), outer_(std::exchange(owner.sink_, &text_)) {}
+  explicit Capture(Interpreter& owner)
+      : owner_(owner), outer_(std::exchange(owner.sink_, &text_)), text_(owner.budget_) {}
   ~Capture() {
     owner_.sink_ = outer_;
     owner_.pending_output_ -= text_.size();
@@ -61,13 +62,13 @@ class Interpreter::Capture {
   Capture& operator=(const Capture&) = delete;
   std::string Take() {
     owner_.pending_output_ -= text_.size();
-    return std::exchange(text_, {});
+    return text_.Take();
   }
 
  private:
   Interpreter& owner_;
-  std::string* outer_;
-  std::string text_;
+  ChargedText* outer_;
+  ChargedText text_;
 };
 
 Interpreter::Interpreter(const std::atomic<bool>* cancelled)
@@ -80,7 +81,7 @@ Interpreter::Interpreter(const std::atomic<bool>* cancelled)
 std::string Interpreter::Run(const Body& body, const nlohmann::ordered_json& context) {
   for (const auto& [name, value] : context.items()) globals_->Set(name, Value::FromJson(budget_, value));
   RunBody(body);
-  return std::move(output_);
+  return output_.Take();
 }
 
 void Interpreter::Emit(std::string_view text) {
@@ -89,7 +90,7 @@ void Interpreter::Emit(std::string_view text) {
     throw Fault("the output is longer than {} bytes", limits::kMaxTemplateOutputBytes);
   }
   pending_output_ += text.size();
-  sink_->append(text);
+  sink_->Append(text);
 }
 
 std::string Interpreter::CaptureBody(const Body& body) {

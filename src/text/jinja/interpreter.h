@@ -80,8 +80,8 @@ class Interpreter {
   std::shared_ptr<Scope> globals_;
   std::shared_ptr<Scope> scope_;
   Value filter_input_;
-  std::string output_;
-  std::string* sink_ = &output_;
+  ChargedText output_{budget_};
+  ChargedText* sink_ = &output_;
   size_t pending_output_ = 0;  // bytes in all unfinished strings
   int line_ = 1;
   int level_ = 0;

@@ -56,7 +56,7 @@ int Order(const T& a, const T& b) {
 }  // namespace
 
 StringObject::StringObject(Budget* budget, std::string value, bool is_markup)
-    : text(std::move(value)), markup(is_markup), charge(budget, kObjectBytes + text.size()) {}
+    : text(std::move(value)), markup(is_markup), charge(budget, kObjectBytes + text.capacity()) {}
 
 ListObject::ListObject(Budget* budget, std::vector<Value> values, ListKind list_kind)
     : items(std::move(values)),
