@@ -34,8 +34,9 @@ inline constexpr int64_t kMaxContext = 1 << 24;
 inline constexpr int64_t kMaxAddedTokens = 65536;
 inline constexpr int64_t kMaxTemplateSteps = 1'000'000;
 inline constexpr int64_t kMaxTemplateOutputBytes = 64 << 20;
-// Limits the values that are alive at the same time.
-inline constexpr int64_t kMaxTemplateMemoryBytes = 2 * kMaxTemplateOutputBytes;
+// Of the values that are alive at the same time, and of strings that grow. A template that builds its prompt
+// in a variable holds the old and the new string, and the output while it grows.
+inline constexpr int64_t kMaxTemplateMemoryBytes = 3 * kMaxTemplateOutputBytes;
 inline constexpr int kMaxTemplateDepth = 64;
 
 }  // namespace coppice::limits

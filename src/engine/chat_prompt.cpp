@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "engine/chat_tools.h"
 #include "tensor/merge_spans.h"
 #include "text/jinja/chat_template.h"
 #include "text/unicode/unicode.h"
@@ -28,17 +29,23 @@ struct Marks {
 };
 
 // Characters of the supplementary private use areas, of which there are more than 131,000.
-Marks FreeMarks(const std::vector<ChatMessage>& messages) {
+Marks FreeMarks(const std::vector<ChatMessage>& messages, const nlohmann::ordered_json& tools) {
   constexpr char32_t kFirst = 0xF0000;
   constexpr char32_t kLast = 0x10FFFD;
   std::vector<bool> used(kLast - kFirst + 1);
-  for (const ChatMessage& m : messages) {
-    const std::string_view text = m.content;
+  const auto mark_used = [&](std::string_view text) {
     for (size_t at = text.find_first_of("\xF3\xF4"); at != text.npos;
          at = text.find_first_of("\xF3\xF4", at + 1)) {
       const char32_t code = DecodeUtf8(text, at).code;
       if (code >= kFirst && code <= kLast) used[code - kFirst] = true;
     }
+  };
+  ForEachText(tools, mark_used);
+  for (const ChatMessage& m : messages) {
+    mark_used(m.content);
+    mark_used(m.tool_call_id);
+    mark_used(m.name);
+    ForEachText(*m.tool_calls, mark_used);
   }
   Marks marks;
   auto free = used.begin();
@@ -91,18 +98,39 @@ class ChatRenderer {
       : messages_(messages),
         template_(tokenizer.chat_template()),
         knows_developer_(tokenizer.chat_template().find("developer") != std::string::npos),
-        marks_(FreeMarks(messages)),
+        marks_(FreeMarks(messages, *options.tools)),
         cancelled_(options.cancelled) {
     if (!options.parse_messages) CheckRoles(messages, tokenizer);
+    const auto plain = [&](const std::string& text) {
+      return options.parse_messages ? text : Plain(text, tokenizer);
+    };
     for (const ChatMessage& m : messages) {
       ThrowIfCancelled(cancelled_);
-      contents_.push_back(options.parse_messages ? m.content : Plain(m.content, tokenizer));
+      contents_.push_back(plain(m.content));
+      more_.push_back(nlohmann::ordered_json::object());
+      if (!m.tool_calls->empty()) more_.back()["tool_calls"] = WithTexts(*m.tool_calls, plain);
+      if (!m.tool_call_id.empty()) more_.back()["tool_call_id"] = plain(m.tool_call_id);
+      if (!m.name.empty()) more_.back()["name"] = plain(m.name);
     }
+    if (!options.tools->empty()) context_["tools"] = WithTexts(*options.tools, plain);
     for (const auto& [name, id] : {std::pair("bos_token", tokenizer.bos()), {"eos_token", tokenizer.eos()}}) {
       context_[name] = id ? tokenizer.Piece(*id, true) : std::string();
     }
     context_["add_generation_prompt"] = true;
     context_.update(*options.variables);
+  }
+
+  // Changes the chat's text so that it ends where the answer begins.
+  Rendered Ended(Rendered whole, const ChatOptions& options) {
+    if (options.continue_final_message) {
+      const MessageRange last = Find({static_cast<int>(messages_.size()) - 1}, whole.text).front();
+      if (!last)
+        throw Error("the chat template does not show the last message as it is, so it cannot be continued");
+      whole.text.resize(last->second);
+      std::erase_if(whole.plain, [&](size_t at) { return at >= whole.text.size(); });
+    }
+    whole.text += options.answer_start;
+    return whole;
   }
 
   // The chat's text. The texts of the messages `marked`, in ascending order, are put between marks.
@@ -114,6 +142,7 @@ class ChatRenderer {
       const bool is_marked = place != marked.end() && *place == i;
       list.push_back({{"role", RoleInTemplate(messages_[static_cast<size_t>(i)].role)},
                       {"content", is_marked ? Marked(content, place - marked.begin()) : content}});
+      list.back().update(more_[static_cast<size_t>(i)]);
     }
     context_["messages"] = list;
     return WithoutPlainMarks(template_.Render(context_, cancelled_));
@@ -207,7 +236,8 @@ class ChatRenderer {
   }
 
   const std::vector<ChatMessage>& messages_;
-  std::vector<std::string> contents_;  // with marks_.plain
+  std::vector<std::string> contents_;         // with marks_.plain
+  std::vector<nlohmann::ordered_json> more_;  // further members of each message, with marks_.plain
   ChatTemplate template_;
   bool knows_developer_;
   Marks marks_;
@@ -278,7 +308,11 @@ std::vector<ChatMessage> ParseMessages(const nlohmann::json& list, const std::st
   std::vector<ChatMessage> messages;
   for (const nlohmann::json& item : list) {
     const size_t number = messages.size() + 1;
-    if (!item.is_object() || !item.contains("role") || !item["role"].is_string() || !item.contains("content"))
+    const nlohmann::json calls =
+        item.is_object() ? item.value("tool_calls", nlohmann::json()) : nlohmann::json();
+    const bool has_calls = calls.is_array() && !calls.empty();
+    if (!item.is_object() || !item.contains("role") || !item["role"].is_string() ||
+        !(item.contains("content") || has_calls))
       throw Error("{}: message {} needs the strings role and content", source, number);
     const std::string role = item["role"];
     if (!IsWord(role)) {
@@ -286,8 +320,16 @@ std::vector<ChatMessage> ParseMessages(const nlohmann::json& list, const std::st
                   source, number);
     }
     const bool is_protected = Flag(item, "protect", role == "system" || role == "developer", number, source);
-    messages.push_back({role, ContentText(item["content"], number, source), is_protected,
-                        Flag(item, "question", false, number, source)});
+    const nlohmann::json content = item.value("content", nlohmann::json());
+    ChatMessage message{.role = role,
+                        .content = content.is_null() && has_calls ? "" : ContentText(content, number, source),
+                        .is_protected = is_protected,
+                        .is_question = Flag(item, "question", false, number, source)};
+    if (!calls.is_null()) message.tool_calls = ParseToolCalls(calls, number, source);
+    for (auto [key, text] : {std::pair("tool_call_id", &message.tool_call_id), {"name", &message.name}}) {
+      if (const nlohmann::json value = item.value(key, nlohmann::json()); value.is_string()) *text = value;
+    }
+    messages.push_back(std::move(message));
   }
   return messages;
 }
@@ -301,6 +343,30 @@ std::vector<ChatMessage> ReadMessages(const std::string& path) {
 
 // ---- Tokens
 namespace {
+
+bool NeedsToolsAsText(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
+                      const ChatOptions& options) {
+  const std::string& chat_template = tokenizer.chat_template();
+  const auto uses_tools = [](const ChatMessage& m) { return !m.tool_calls->empty(); };
+  return (!options.tools->empty() && chat_template.find("tools") == chat_template.npos) ||
+         (std::ranges::any_of(messages, uses_tools) &&
+          chat_template.find("tool_calls") == chat_template.npos);
+}
+
+ChatOptions WithoutTools(ChatOptions options) {
+  options.tools = nlohmann::ordered_json::array();
+  return options;
+}
+
+// The bytes of `text` between what it has in common with `without` at its beginning and at its end.
+std::pair<size_t, size_t> Inserted(std::string_view text, std::string_view without) {
+  const size_t most = std::min(text.size(), without.size());
+  size_t front = 0;
+  while (front < most && text[front] == without[front]) ++front;
+  size_t back = 0;
+  while (back < most - front && text[text.size() - 1 - back] == without[without.size() - 1 - back]) ++back;
+  return {front, text.size() - back};
+}
 
 EncodedText EncodeRendered(Rendered chat, const Tokenizer& tokenizer, const ChatOptions& options) {
   // Templates that write BOS themselves must not get a second one.
@@ -318,18 +384,27 @@ EncodedText EncodeRendered(Rendered chat, const Tokenizer& tokenizer, const Chat
 
 std::string RenderChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
                        const ChatOptions& options) {
-  return ChatRenderer(messages, tokenizer, options).Text({}).text;
+  if (NeedsToolsAsText(messages, tokenizer, options))
+    return RenderChat(WithToolsAsText(messages, *options.tools), tokenizer, WithoutTools(options));
+  ChatRenderer renderer(messages, tokenizer, options);
+  return renderer.Ended(renderer.Text({}), options).text;
 }
 
 EncodedText EncodeChatText(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
                            const ChatOptions& options) {
-  return EncodeRendered(ChatRenderer(messages, tokenizer, options).Text({}), tokenizer, options);
+  if (NeedsToolsAsText(messages, tokenizer, options))
+    return EncodeChatText(WithToolsAsText(messages, *options.tools), tokenizer, WithoutTools(options));
+  ChatRenderer renderer(messages, tokenizer, options);
+  return EncodeRendered(renderer.Ended(renderer.Text({}), options), tokenizer, options);
 }
 
 ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
                       const ChatOptions& options) {
+  if (NeedsToolsAsText(messages, tokenizer, options))
+    return EncodeChat(WithToolsAsText(messages, *options.tools), tokenizer, WithoutTools(options));
   ChatRenderer renderer(messages, tokenizer, options);
-  const EncodedText text = EncodeRendered(renderer.Text({}), tokenizer, options);
+  const Rendered whole = renderer.Text({});
+  const EncodedText text = EncodeRendered(renderer.Ended(whole, options), tokenizer, options);
   ChatPrompt prompt{text.tokens(), {}, {}};
   const auto count = static_cast<int64_t>(prompt.tokens.size());
   if (count > options.span_limit) return prompt;
@@ -340,7 +415,7 @@ ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer&
     const ChatMessage& message = messages[static_cast<size_t>(i)];
     if (IsProtected(message) || IsQuestion(message) || i == implied) wanted.push_back(i);
   }
-  const std::vector<MessageRange> places = renderer.Find(wanted, text.text());
+  const std::vector<MessageRange> places = renderer.Find(wanted, whole.text);
   for (size_t at = 0; at < wanted.size(); ++at) {
     const int i = wanted[at];
     const ChatMessage& message = messages[static_cast<size_t>(i)];
@@ -359,6 +434,12 @@ ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer&
     if (IsQuestion(message) || i == implied) prompt.question.push_back(span);
   }
   prompt.question = MergeSpans(std::move(prompt.question));
+  if (!options.tools->empty()) {
+    const Rendered without = ChatRenderer(messages, tokenizer, WithoutTools(options)).Text({});
+    const auto [begin, end] = Inserted(whole.text, without.text);
+    if (begin < std::min(end, text.text().size()))
+      prompt.protected_spans.push_back(text.Span(begin, std::min(end, text.text().size())));
+  }
   return prompt;
 }
 

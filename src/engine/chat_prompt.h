@@ -21,12 +21,17 @@ struct ChatMessage {
   std::string content;
   bool is_protected = false;
   bool is_question = false;
+  OwnedJson<nlohmann::ordered_json> tool_calls =
+      nlohmann::ordered_json::array();  // an assistant's, chat_tools.h
+  // Of a tool's result: the call's id, and the function's name. They may be empty.
+  std::string tool_call_id = {};
+  std::string name = {};
 };
 
-// Parses a JSON array of {"role", "content", "protect", "question"}. "content" is a string or a list of parts
-// {"type": "text", "text"}. The default of "protect" is true for the roles system and developer, else false;
-// the default of "question" is false. A role is a word of up to 64 letters, digits, '_', '-' and '.'. Throws
-// Error, naming `source` and the message.
+// Parses a JSON array of {"role", "content", "protect", "question", "tool_calls", "tool_call_id", "name"}.
+// "content" is a string or a list of parts {"type": "text", "text"}; it may be null beside calls. The default
+// of "protect" is true for the roles system and developer, else false; the default of "question" is false. A
+// role is a word of up to 64 letters, digits, '_', '-' and '.'. Throws Error that names `source` and message.
 std::vector<ChatMessage> ParseMessages(const nlohmann::json& list, const std::string& source);
 // The same from a file.
 std::vector<ChatMessage> ReadMessages(const std::string& path);
@@ -48,6 +53,13 @@ struct ChatOptions {
   bool add_special = true;  // add BOS if the template has not written it
   // More variables for the template. They override the standard ones ("add_generation_prompt": false).
   OwnedJson<nlohmann::ordered_json> variables = nlohmann::ordered_json::object();
+  // The functions that the model may call, as CheckTools() takes them. A template that does not know tools
+  // gets them in the system message. They are protected.
+  OwnedJson<nlohmann::ordered_json> tools = nlohmann::ordered_json::array();
+  // The answer continues the last message, which must end the chat.
+  bool continue_final_message = false;
+  // The answer's first words, in written form; control tokens are parsed.
+  std::string answer_start = {};
   // Whether the text of a control token in a message, such as "</s>", becomes that token. Otherwise it is
   // ordinary text and cannot end a turn.
   bool parse_messages = false;

@@ -117,6 +117,33 @@ json ParseJson(std::string_view text, const std::string& source, size_t max_valu
   return builder.Take();
 }
 
+namespace {
+
+void CheckKeys(const json& value, const std::string& source) {
+  if (value.is_object() && value.size() > kMaxOrderedKeys)
+    throw Error("[json] {}: an object has {} keys; the most is {}", source, value.size(), kMaxOrderedKeys);
+  if (!value.is_structured()) return;
+  for (const json& item : value) CheckKeys(item, source);
+}
+
+}  // namespace
+
+nlohmann::ordered_json ParseOrderedJson(std::string_view text, const std::string& source, size_t max_values,
+                                        std::string_view member) {
+  using nlohmann::ordered_json;
+  const OwnedJson<json> checked = ParseJson(text, source, max_values);
+  if (member.empty()) {
+    CheckKeys(*checked, source);
+    return ordered_json::parse(text);
+  }
+  if (!checked->is_object() || !checked->contains(member)) return nullptr;
+  CheckKeys((*checked)[std::string(member)], source);
+  const auto keep = [&](int depth, ordered_json::parse_event_t event, const ordered_json& parsed) {
+    return event != ordered_json::parse_event_t::key || depth != 1 || parsed == member;
+  };
+  return ordered_json::parse(text, keep)[std::string(member)];
+}
+
 json ReadJsonFile(const std::string& path) {
   const MappedFile file(path);
   if (file.size() > limits::kMaxJsonFileBytes) {

@@ -19,6 +19,44 @@ namespace coppice {
 nlohmann::json ParseJson(std::string_view text, const std::string& source,
                          size_t max_values = limits::kMaxJsonValues);
 
+// The keys that an object in ParseOrderedJson() may have: an ordered object finds a key by going through all
+// of them.
+inline constexpr size_t kMaxOrderedKeys = 1024;
+
+// ParseJson() with the keys of objects in the order of the text. If `member` is not empty, only that member
+// of the object is read; null if there is none. Throws Error for an object of more than kMaxOrderedKeys keys.
+nlohmann::ordered_json ParseOrderedJson(std::string_view text, const std::string& source,
+                                        size_t max_values = limits::kMaxJsonValues,
+                                        std::string_view member = {});
+
+// Calls `use` with every string in the value, keys too.
+template <typename Use>
+void ForEachText(const nlohmann::ordered_json& value, const Use& use) {
+  if (value.is_string()) use(value.get_ref<const std::string&>());
+  if (!value.is_structured()) return;
+  for (const auto& [key, item] : value.items()) {
+    if (value.is_object()) use(key);
+    ForEachText(item, use);
+  }
+}
+
+// The value with `map` applied to every string in it, keys too.
+template <typename Map>
+nlohmann::ordered_json WithTexts(const nlohmann::ordered_json& value, const Map& map) {
+  using nlohmann::ordered_json;
+  if (value.is_string()) return map(value.get_ref<const std::string&>());
+  if (!value.is_structured()) return value;
+  ordered_json result = value.is_object() ? ordered_json::object() : ordered_json::array();
+  for (const auto& [key, item] : value.items()) {
+    if (value.is_object()) {
+      result[map(key)] = WithTexts(item, map);
+    } else {
+      result.push_back(WithTexts(item, map));
+    }
+  }
+  return result;
+}
+
 // Empties `value` without allocating memory. The library's own destructor allocates (3.11 flattens arrays and
 // objects into a vector, to save stack), and a destructor that cannot allocate terminates the process.
 // Recurses to the depth of the value.

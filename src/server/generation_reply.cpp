@@ -8,6 +8,7 @@
 #include "engine/prune_json.h"
 #include "server/errors.h"
 #include "server/http/sse.h"
+#include "server/native_reply.h"
 
 namespace coppice {
 
@@ -34,7 +35,7 @@ class ChoiceEvents final : public JobEvents {
     reply_->OnProgress(index_, processed, total, ms);
   }
   void OnLogProbs(const TokenLogProbs& token) override { reply_->OnLogProbs(index_, token); }
-  void OnText(const std::string& text) override { reply_->OnText(index_, text); }
+  void OnText(int32_t id, const std::string& text) override { reply_->OnText(index_, id, text); }
   void OnDone(const JobResult& result) override { reply_->OnDone(index_, result); }
   void OnError(const HttpFault& fault) override { reply_->OnError(fault); }
 
@@ -54,11 +55,14 @@ GenerationReply::GenerationReply(ReplyOptions options,
   for (auto& prompt : prompts) {
     auto& echo = echoes[prompt.get()];
     const bool is_first = echo == nullptr;
-    if (is_first) echo = std::make_shared<LogProbList>(tokenizer_, is_chat());
+    if (is_first) echo = std::make_shared<LogProbList>(tokenizer_, is_chat() || is_native());
     if (is_first) prompt_tokens_ += static_cast<int64_t>(prompt->tokens.size());
-    choices_.push_back({std::move(prompt), LogProbList(tokenizer_, is_chat())});
+    choices_.push_back({std::move(prompt), LogProbList(tokenizer_, is_chat() || is_native())});
     Choice& choice = choices_.back();
     choice.is_first = is_first;
+    if (options_.tools) choice.parser.emplace(*options_.tools);
+    if (options_.tools && options_.parameters.tool_choice >= ToolChoice::kAny)  // the prompt ends with this
+      choice.parser->Push(ToolCallStart(*options_.tools, options_.parameters.tool_name));
     if (options_.parameters.return_prune_depth) {
       choice.depth = std::make_unique<DepthReport>(static_cast<int64_t>(choice.prompt->tokens.size()));
     }
@@ -100,14 +104,18 @@ void GenerationReply::OnProgress(int index, int64_t processed, int64_t total, do
   if (!options_.parameters.return_progress || choice.begun) return;
   OwnedJson<ordered_json> owned = Head(true);
   ordered_json& chunk = *owned;
-  ordered_json empty = {{"index", index}};
-  if (is_chat()) {
-    empty["delta"] = ordered_json::object();
+  if (is_native()) {
+    chunk = {{"index", index}, {"content", ""}, {"tokens", ordered_json::array()}, {"stop", false}};
   } else {
-    empty["text"] = "";
+    ordered_json empty = {{"index", index}};
+    if (is_chat()) {
+      empty["delta"] = ordered_json::object();
+    } else {
+      empty["text"] = "";
+    }
+    empty["finish_reason"] = nullptr;
+    chunk["choices"] = ordered_json::array({empty});
   }
-  empty["finish_reason"] = nullptr;
-  chunk["choices"] = ordered_json::array({empty});
   chunk["prompt_progress"] = {
       {"total", total}, {"cache", choice.cached}, {"processed", processed}, {"time_ms", ms}};
   AddDepth(choice, chunk);
@@ -148,10 +156,21 @@ void GenerationReply::BeginChoice(int index) {
   }
 }
 
-void GenerationReply::OnText(int index, const std::string& text) {
+void GenerationReply::OnText(int index, int32_t id, const std::string& text) {
   const std::lock_guard lock(mutex_);
   Choice& choice = choices_[static_cast<size_t>(index)];
+  ++choice.generated;
+  if (options_.parameters.return_tokens) choice.tokens.push_back(id);
   if (options_.on_tokens) options_.on_tokens(1);
+  if (choice.parser) {
+    AddParts(index, choice.parser->Push(text));
+  } else {
+    AddText(index, text);
+  }
+}
+
+void GenerationReply::AddText(int index, const std::string& text) {
+  Choice& choice = choices_[static_cast<size_t>(index)];
   if (!options_.parameters.stream) {
     choice.text += text;
     return;
@@ -162,18 +181,50 @@ void GenerationReply::OnText(int index, const std::string& text) {
   SendChunk(index, {{"content", text}}, text, "");
 }
 
+void GenerationReply::AddCall(int index, const ToolCall& call) {
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  const size_t number = choice.calls->size();
+  if (number > 0 && !options_.parameters.parallel_tool_calls) return;
+  ordered_json item = {{"id", ToolCallId(*options_.tools, fmt::format("{} {}", options_.id, index), number)},
+                       {"type", "function"},
+                       {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+  choice.calls->push_back(item);
+  if (!options_.parameters.stream) return;
+  BeginChoice(index);
+  item["index"] = number;
+  SendChunk(index, {{"tool_calls", ordered_json::array({item})}}, "", "");
+}
+
+void GenerationReply::AddParts(int index, const std::vector<AnswerPart>& parts) {
+  for (const AnswerPart& part : parts) {
+    if (part.call) {
+      AddCall(index, *part.call);
+    } else {
+      AddText(index, part.text);
+    }
+  }
+}
+
 void GenerationReply::OnDone(int index, const JobResult& result) {
   const std::lock_guard lock(mutex_);
   Choice& choice = choices_[static_cast<size_t>(index)];
   choice.done = true;
   choice.finish_reason = result.finish_reason;
-  sampled_ += result.sampled;
-  decoded_ += std::max<int64_t>(result.sampled - 1, 0);
+  std::string tail = result.tail;
+  if (choice.parser) {
+    AddParts(index, choice.parser->Push(std::exchange(tail, {})));
+    AddParts(index, choice.parser->Flush());
+    if (!choice.calls->empty() && choice.finish_reason == "stop") choice.finish_reason = "tool_calls";
+  }
+  choice.figures = {.prompt = static_cast<int64_t>(choice.prompt->tokens.size()),
+                    .cached = choice.cached,
+                    .sampled = result.sampled,
+                    .decoded = std::max<int64_t>(result.sampled - 1, 0),
+                    .prompt_ms = result.answer.ttft_ms,
+                    .decode_ms = result.answer.total_ms - result.answer.ttft_ms};
+  figures_ += choice.figures;
   if (choice.is_first) cached_tokens_ += choice.cached;
-  computed_prompt_ += static_cast<int64_t>(choice.prompt->tokens.size());
-  computed_cached_ += choice.cached;
-  prompt_ms_ += result.answer.ttft_ms;
-  decode_ms_ += result.answer.total_ms - result.answer.ttft_ms;
+  if (is_native()) choice.ending = NativeEnding(result, options_.parameters);
   if (options_.parameters.prune_asked || result.answer.prune_spec != "none" ||
       !result.answer.auto_reason.empty() || !result.answer.prune_reason.empty() || choice.depth) {
     choice.prune = PruneJson(result.answer, choice.prompt->question);
@@ -185,18 +236,20 @@ void GenerationReply::OnDone(int index, const JobResult& result) {
   ++done_;
   if (options_.parameters.stream) {
     BeginChoice(index);
-    if (!result.tail.empty() || choice.log_probs.size() > 0) {
-      SendChunk(index, {{"content", result.tail}}, result.tail, "");
-    }
+    if (!tail.empty() || choice.log_probs.size() > 0) SendChunk(index, {{"content", tail}}, tail, "");
     OwnedJson<ordered_json> owned = ordered_json::object();
     ordered_json& more = *owned;
     AddDepth(choice, more);  // the layers that the prefill's progress did not report
     if (!choice.prune->is_null()) more["prune"] = *choice.prune;
-    if (done_ == choices_.size()) Account(more);
+    if (is_native()) {
+      more["timings"] = Timings(choice.figures);
+    } else if (done_ == choices_.size()) {
+      Account(more);
+    }
     SendChunk(index, ordered_json::object(), "", choice.finish_reason, more);
     if (done_ == choices_.size()) FinishStream();
   } else {
-    choice.text += result.tail;
+    choice.text += tail;
     if (done_ == choices_.size()) FinishWhole();
   }
 }
@@ -229,12 +282,18 @@ ordered_json GenerationReply::Head(bool chunk) const {
 
 // Members beyond OpenAI's replies.
 void GenerationReply::Account(ordered_json& reply) const {
-  reply["timings"] = Timings();
+  reply["timings"] = Timings(figures_);
   if (!options_.parameters.ignored.empty()) reply["ignored_parameters"] = options_.parameters.ignored;
 }
 
 void GenerationReply::SendChunk(int index, const ordered_json& delta, const std::string& text,
                                 const std::string& finish_reason, const ordered_json& more) {
+  if (is_native()) {
+    std::string chunk = NativePart(index, text, !finish_reason.empty());
+    for (const auto& [name, value] : more.items()) AddMember(chunk, name, DumpJson(value));
+    exchange_->Send(SseEventOf(chunk));
+    return;
+  }
   ordered_json item = {{"index", index}};
   if (is_chat()) {
     item["delta"] = delta;
@@ -245,6 +304,8 @@ void GenerationReply::SendChunk(int index, const ordered_json& delta, const std:
   std::string choice = DumpJson(item);
   AddMember(choice, "logprobs", is_role ? "null" : TakeLogProbs(choices_[static_cast<size_t>(index)]));
   AddMember(choice, "finish_reason", finish_reason.empty() ? "null" : DumpJson(finish_reason));
+  if (options_.parameters.return_tokens && !is_role)
+    AddMember(choice, "tokens", DumpJson(std::exchange(choices_[static_cast<size_t>(index)].tokens, {})));
   std::string chunk = DumpJson(Head(true));
   AddMember(chunk, "choices", "[" + choice + "]");
   if (options_.parameters.include_usage) AddMember(chunk, "usage", "null");
@@ -252,21 +313,51 @@ void GenerationReply::SendChunk(int index, const ordered_json& delta, const std:
   exchange_->Send(SseEventOf(chunk));
 }
 
+GenerationReply::Figures& GenerationReply::Figures::operator+=(const Figures& other) {
+  prompt += other.prompt;
+  cached += other.cached;
+  sampled += other.sampled;
+  decoded += other.decoded;
+  prompt_ms += other.prompt_ms;
+  decode_ms += other.decode_ms;
+  return *this;
+}
+
+std::string GenerationReply::NativePart(int index, const std::string& text, bool stop) {
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  OwnedJson<ordered_json> part = ordered_json({{"index", index},
+                                               {"content", text},
+                                               {"tokens", std::exchange(choice.tokens, {})},
+                                               {"stop", stop},
+                                               {"id_slot", -1},
+                                               {"tokens_predicted", choice.generated},
+                                               {"tokens_evaluated", choice.prompt->tokens.size()}});
+  if (stop) {
+    (*part)["model"] = options_.model;
+    part->update(*choice.ending);
+  }
+  std::string json = DumpJson(*part);
+  if (choice.log_probs.size() > 0)
+    AddMember(json, "completion_probabilities", choice.log_probs.TakeEntries());
+  return json;
+}
+
 // The reply is about to end.
 void GenerationReply::EndRequest() {
   options_.admission.reset();  // before the client sees the end and sends its next request
-  exchange_->Note(fmt::format(" prompt={} cached={} generated={}", prompt_tokens_, cached_tokens_, sampled_));
+  exchange_->Note(
+      fmt::format(" prompt={} cached={} generated={}", prompt_tokens_, cached_tokens_, figures_.sampled));
 }
 
 void GenerationReply::FinishStream() {
   EndRequest();
-  if (options_.parameters.include_usage) {
+  if (options_.parameters.include_usage && !is_native()) {
     ordered_json chunk = Head(true);
     chunk["choices"] = ordered_json::array();
     chunk["usage"] = Usage();
     exchange_->Send(SseEvent(chunk));
   }
-  exchange_->Send(kSseDone);
+  if (!is_native()) exchange_->Send(kSseDone);
   exchange_->End();
   metrics_.CountRequest(200);
 }
@@ -275,15 +366,31 @@ void GenerationReply::FinishStream() {
 void GenerationReply::AddChoice(int index, std::string& reply) {
   Choice& choice = choices_[static_cast<size_t>(index)];
   const std::string text = std::exchange(choice.text, {});
+  if (is_native()) {
+    std::string part = NativePart(index, text, true);
+    AddMember(part, "timings", DumpJson(Timings(choice.figures)));
+    if (!choice.prune->is_null()) AddMember(part, "prune", DumpJson(*choice.prune));
+    if (!options_.parameters.ignored.empty())
+      AddMember(part, "ignored_parameters", DumpJson(options_.parameters.ignored));
+    reply += part;
+    return;
+  }
   OwnedJson<ordered_json> item = ordered_json({{"index", index}});
   if (is_chat()) {
-    (*item)["message"] = {{"role", "assistant"}, {"content", text}};
+    ordered_json message = {{"role", "assistant"}, {"content", text}};
+    if (!choice.calls->empty()) {
+      if (text.empty()) message["content"] = nullptr;
+      message["tool_calls"] = choice.calls.Take();
+    }
+    (*item)["message"] = std::move(message);
   } else {
     (*item)["text"] = text;
   }
   reply += DumpJson(*item);
   AddMember(reply, "logprobs", TakeLogProbs(choice));
   AddMember(reply, "finish_reason", DumpJson(choice.finish_reason));
+  if (options_.parameters.return_tokens)
+    AddMember(reply, "tokens", DumpJson(std::exchange(choice.tokens, {})));
   if (options_.parameters.return_prompt_pieces) {
     const OwnedJson<ordered_json> pieces = PromptPieces(tokenizer_, choice.prompt->tokens);
     AddMember(reply, "prompt_pieces", DumpJson(*pieces));
@@ -294,12 +401,23 @@ void GenerationReply::AddChoice(int index, std::string& reply) {
 void GenerationReply::FinishWhole() {
   if (failed_) return;
   EndRequest();
-  std::string reply = DumpJson(Head(false));
-  AddMember(reply, "choices", "[");
-  reply.pop_back();
+  std::string reply;
+  if (!is_native()) {
+    reply = DumpJson(Head(false));
+    AddMember(reply, "choices", "[");
+    reply.pop_back();
+  } else if (choices_.size() > 1) {
+    reply = "[";
+  }
   for (size_t i = 0; i < choices_.size(); ++i) {
     if (i > 0) reply += ',';
     AddChoice(static_cast<int>(i), reply);
+  }
+  if (is_native()) {
+    if (choices_.size() > 1) reply += ']';
+    exchange_->Reply({.status = 200, .body = std::move(reply)});
+    metrics_.CountRequest(200);
+    return;
   }
   reply += "]}";
   OwnedJson<ordered_json> rest = ordered_json({{"usage", Usage()}});
@@ -312,26 +430,26 @@ void GenerationReply::FinishWhole() {
 
 ordered_json GenerationReply::Usage() const {
   return {{"prompt_tokens", prompt_tokens_},
-          {"completion_tokens", sampled_},
-          {"total_tokens", prompt_tokens_ + sampled_},
+          {"completion_tokens", figures_.sampled},
+          {"total_tokens", prompt_tokens_ + figures_.sampled},
           {"prompt_tokens_details", {{"cached_tokens", cached_tokens_}}}};
 }
 
 // llama.cpp's names. The time of the first token counts as the prompt's, so rates of decode leave it out.
-ordered_json GenerationReply::Timings() const {
+ordered_json GenerationReply::Timings(const Figures& f) {
   const auto rate = [](double count, double ms) { return ms > 0 ? 1000 * count / ms : 0.0; };
   const auto each = [](double count, double ms) { return count > 0 ? ms / count : 0.0; };
-  const auto prompt = static_cast<double>(computed_prompt_ - computed_cached_);
-  const auto decoded = static_cast<double>(decoded_);
-  return {{"cache_n", computed_cached_},
-          {"prompt_n", computed_prompt_ - computed_cached_},
-          {"prompt_ms", prompt_ms_},
-          {"prompt_per_token_ms", each(prompt, prompt_ms_)},
-          {"prompt_per_second", rate(prompt, prompt_ms_)},
-          {"predicted_n", sampled_},
-          {"predicted_ms", decode_ms_},
-          {"predicted_per_token_ms", each(decoded, decode_ms_)},
-          {"predicted_per_second", rate(decoded, decode_ms_)}};
+  const auto prompt = static_cast<double>(f.prompt - f.cached);
+  const auto decoded = static_cast<double>(f.decoded);
+  return {{"cache_n", f.cached},
+          {"prompt_n", f.prompt - f.cached},
+          {"prompt_ms", f.prompt_ms},
+          {"prompt_per_token_ms", each(prompt, f.prompt_ms)},
+          {"prompt_per_second", rate(prompt, f.prompt_ms)},
+          {"predicted_n", f.sampled},
+          {"predicted_ms", f.decode_ms},
+          {"predicted_per_token_ms", each(decoded, f.decode_ms)},
+          {"predicted_per_second", rate(decoded, f.decode_ms)}};
 }
 
 }  // namespace coppice

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "server/log_prob_list.h"
 #include "server/parameters.h"
 #include "server/scheduler.h"
+#include "server/tool_calls.h"
 
 namespace coppice {
 
@@ -34,6 +36,7 @@ struct ReplyOptions {
   std::string model;
   int64_t created = 0;
   Parameters parameters;
+  std::optional<ToolFormat> tools = {};                // the answer may call functions, in this form
   std::shared_ptr<void> admission = {};                // released when the reply ends
   std::function<void(int64_t tokens)> on_tokens = {};  // generated; may be empty
 };
@@ -57,11 +60,21 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   void OnPrefix(int index, int64_t tokens);
   void OnProgress(int index, int64_t processed, int64_t total, double ms);
   void OnLogProbs(int index, const TokenLogProbs& token);
-  void OnText(int index, const std::string& text);
+  void OnText(int index, int32_t id, const std::string& text);
   void OnDone(int index, const JobResult& result);
   void OnError(const HttpFault& fault);
 
  private:
+  struct Figures {
+    int64_t prompt = 0;   // prompt tokens
+    int64_t cached = 0;   // those of them that the document cache had
+    int64_t sampled = 0;  // tokens, the one that ended the answer among them
+    int64_t decoded = 0;  // without the first token of each answer, which the prefill gave
+    double prompt_ms = 0;
+    double decode_ms = 0;
+
+    Figures& operator+=(const Figures& other);
+  };
   struct Choice {
     std::shared_ptr<const EncodedPrompt> prompt;
     LogProbList log_probs;  // of what was generated
@@ -70,28 +83,40 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
     bool echo_told = false;
     size_t told = 0;  // the number of prompt log-probabilities so far
     std::string text = {};
+    std::optional<ToolCallParser> parser = {};  // if the answer may call functions
+    OwnedJson<nlohmann::ordered_json> calls = nlohmann::ordered_json::array();
     std::string finish_reason = {};
     OwnedJson<nlohmann::ordered_json> prune = {};
     bool is_first = false;  // the first choice of its prompt
     int64_t cached = 0;     // prompt tokens reused from the document cache
     std::unique_ptr<DepthReport> depth = nullptr;
     bool pieces_told = false;
-    bool begun = false;  // the stream has its first chunk
+    Figures figures = {};
+    std::vector<int32_t> tokens = {};  // if the request wants them: those that were not sent yet
+    int64_t generated = 0;
+    OwnedJson<nlohmann::ordered_json> ending = {};  // what llama.cpp's form says at the end
+    bool begun = false;                             // the stream has its first chunk
     bool done = false;
   };
 
   bool is_chat() const { return options_.route == kChat; }
+  bool is_native() const { return options_.route == kNative; }
   void BeginChoice(int index);
+  void AddText(int index, const std::string& text);
+  void AddCall(int index, const ToolCall& call);
+  void AddParts(int index, const std::vector<AnswerPart>& parts);
   void AddDepth(Choice& choice, nlohmann::ordered_json& chunk);
   void EchoLogProb(Choice& choice, const TokenLogProbs* known);
   std::string TakeLogProbs(Choice& choice);  // as JSON
   nlohmann::ordered_json Head(bool chunk) const;
   void AddChoice(int index, std::string& reply);
   nlohmann::ordered_json Usage() const;
-  nlohmann::ordered_json Timings() const;
+  static nlohmann::ordered_json Timings(const Figures& figures);
   void Account(nlohmann::ordered_json& reply) const;
   void SendChunk(int index, const nlohmann::ordered_json& delta, const std::string& text,
                  const std::string& finish_reason, const nlohmann::ordered_json& more = {});
+  // llama.cpp's form.
+  std::string NativePart(int index, const std::string& text, bool stop);
   void EndRequest();
   void FinishStream();
   void FinishWhole();
@@ -105,14 +130,9 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   std::vector<Choice> choices_;
   size_t done_ = 0;
   bool failed_ = false;
-  int64_t sampled_ = 0;
-  int64_t decoded_ = 0;          // without the first token of each answer, which the prefill gave
-  int64_t prompt_tokens_ = 0;    // each prompt of the request counted once
-  int64_t cached_tokens_ = 0;    // those reused from the document cache
-  int64_t computed_prompt_ = 0;  // prompt tokens that the jobs computed
-  int64_t computed_cached_ = 0;
-  double prompt_ms_ = 0;
-  double decode_ms_ = 0;
+  int64_t prompt_tokens_ = 0;  // each prompt of the request counted once
+  int64_t cached_tokens_ = 0;  // those reused from the document cache
+  Figures figures_;            // of all jobs
 };
 
 }  // namespace coppice

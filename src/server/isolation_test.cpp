@@ -25,7 +25,7 @@ class Listener final : public JobEvents {
   void OnPrefix(int64_t) override {}
   void OnProgress(int64_t, int64_t, double) override {}
   void OnLogProbs(const TokenLogProbs& token) override { told_.log_probs.push_back(token); }
-  void OnText(const std::string&) override {}
+  void OnText(int32_t, const std::string&) override {}
   void OnDone(const JobResult& result) override {
     told_.answer = result.answer;
     end_.set_value(told_);

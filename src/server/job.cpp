@@ -39,6 +39,7 @@ class JobRun {
     result.tail = text_.Flush();
     const bool by_token = result.answer.finish_reason == "stop";
     result.finish_reason = by_token || ended_ || text_.stopped() ? "stop" : "length";
+    result.stop_string = text_.stopped_by();
     result.sampled = static_cast<int64_t>(result.answer.tokens.size()) + (by_token ? 1 : 0);
   }
 
@@ -63,7 +64,8 @@ class JobRun {
       ended_ = true;
       return false;
     }
-    job_.events->OnText(text_.Push(engine_.tokenizer()->Piece(id)));
+    const bool written = std::ranges::find(job_.written_tokens, id) != job_.written_tokens.end();
+    job_.events->OnText(id, text_.Push(engine_.tokenizer()->Piece(id, written)));
     return !text_.stopped();
   }
 

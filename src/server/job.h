@@ -17,6 +17,7 @@ namespace coppice {
 struct JobResult {
   Answer answer;
   std::string finish_reason;  // "stop" or "length"
+  std::string stop_string;    // the one that ended the answer; empty: none did
   std::string tail;           // text that was held back until the end
   int64_t sampled = 0;        // tokens, the one that ended the answer among them
 };
@@ -32,8 +33,8 @@ class JobEvents {
   // If the job asks for log-probabilities: of the prompt's tokens from the second on, then of each generated
   // token before its text.
   virtual void OnLogProbs(const TokenLogProbs& token) = 0;
-  // The text that a token completed; may be empty.
-  virtual void OnText(const std::string& text) = 0;
+  // A generated token, and the text that it completed; may be empty.
+  virtual void OnText(int32_t id, const std::string& text) = 0;
   // The last event is one of these two.
   virtual void OnDone(const JobResult& result) = 0;
   virtual void OnError(const HttpFault& fault) = 0;
@@ -44,6 +45,7 @@ struct Job {
   bool log_probs = false;
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;
+  std::vector<int32_t> written_tokens;  // control tokens whose written form belongs to the text
   std::chrono::steady_clock::time_point arrived = {};
   std::shared_ptr<JobEvents> events;
   std::atomic<bool> cancelled{false};

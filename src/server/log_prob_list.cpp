@@ -39,7 +39,7 @@ void LogProbList::Add(int32_t id, const std::string& bytes, const TokenLogProbs*
     for (std::string& list : lists_) list += ',';
   }
   if (is_chat_) {
-    lists_[0] += ChatEntry(label, shown, known);
+    lists_[0] += ChatEntry(id, label, shown, known);
   } else {
     lists_[0] += DumpJson(label);
     lists_[1] += known != nullptr ? DumpJson(Shown(known->token.value)) : "null";
@@ -59,20 +59,30 @@ std::string LogProbList::Tops(const std::string& label, const TokenLogProbs& kno
   return DumpJson(top);
 }
 
-std::string LogProbList::ChatEntry(const std::string& label, const std::string& bytes,
+std::string LogProbList::ChatEntry(int32_t id, const std::string& label, const std::string& bytes,
                                    const TokenLogProbs* known) const {
   ordered_json tops = ordered_json::array();
   if (known != nullptr) {
     for (const TokenLogProb& other : known->top) {
       const std::string name = Bytes(other.id);
-      tops.push_back(
-          {{"token", TokenLabel(name)}, {"logprob", Shown(other.value)}, {"bytes", ByteList(name)}});
+      tops.push_back({{"id", other.id},
+                      {"token", TokenLabel(name)},
+                      {"logprob", Shown(other.value)},
+                      {"bytes", ByteList(name)}});
     }
   }
-  return DumpJson({{"token", label},
+  return DumpJson({{"id", id},
+                   {"token", label},
                    {"logprob", known != nullptr ? Shown(known->token.value) : -9999.0},
                    {"bytes", ByteList(bytes)},
                    {"top_logprobs", tops}});
+}
+
+std::string LogProbList::TakeEntries() {
+  std::string json = "[" + lists_[0] + "]";
+  lists_ = {};
+  size_ = 0;
+  return json;
 }
 
 std::string LogProbList::Take(const LogProbList* front) {

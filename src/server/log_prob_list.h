@@ -34,10 +34,13 @@ class LogProbList {
   // (lm-evaluation-harness compares the two for equality). Of a chat: {"content": [{"token", "logprob",
   // "bytes", "top_logprobs"}], "refusal"}
   std::string Take(const LogProbList* front = nullptr);
+  // Of a chat: the entries alone, as a list.
+  std::string TakeEntries();
 
  private:
   std::string Bytes(int32_t id) const { return tokenizer_.Piece(id, true); }
-  std::string ChatEntry(const std::string& label, const std::string& bytes, const TokenLogProbs* known) const;
+  std::string ChatEntry(int32_t id, const std::string& label, const std::string& bytes,
+                        const TokenLogProbs* known) const;
   std::string Tops(const std::string& label, const TokenLogProbs& known) const;
 
   const Tokenizer& tokenizer_;

@@ -74,7 +74,7 @@ class Listener final : public JobEvents {
   void OnPrefix(int64_t) override {}
   void OnProgress(int64_t, int64_t, double) override {}
   void OnLogProbs(const TokenLogProbs&) override {}
-  void OnText(const std::string&) override {}
+  void OnText(int32_t, const std::string&) override {}
   void OnDone(const JobResult&) override {
     failing_allocations = 1000;
     throw std::bad_alloc();

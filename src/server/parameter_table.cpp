@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <system_error>
 
 #include "policies/registry.h"
@@ -127,7 +128,7 @@ void ReadMessages(const json& value, const std::string& name, Parameters& out) {
   if (!value.is_array() || value.empty()) throw BadField(name, "is not a list of messages");
   for (const json& message : value) {
     if (!message.is_object()) throw BadField(name, "holds something that is no message");
-    for (const char* key : {"tool_calls", "function_call", "audio"}) {
+    for (const char* key : {"function_call", "audio"}) {
       if (message.contains(key) && !message[key].is_null() && !message[key].empty()) {
         throw BadField(name, fmt::format("{} of a message is not supported", key));
       }
@@ -193,6 +194,28 @@ void ReadLogitBias(const json& value, const std::string& name, Parameters& out) 
   }
 }
 
+// ParseParameters() has read the field already, with the keys in their order; this is for the table.
+void ReadTools(const json&, const std::string&, Parameters&) {}
+
+// "none", "auto", "required", or {"type": "function", "function": {"name"}}.
+void ReadToolChoice(const json& value, const std::string& name, Parameters& out) {
+  static const std::map<json, ToolChoice> kWords = {{"none", ToolChoice::kNone},
+                                                    {"auto", ToolChoice::kAuto},
+                                                    {"required", ToolChoice::kAny},
+                                                    {"any", ToolChoice::kAny}};
+  if (const auto word = kWords.find(value); word != kWords.end()) {
+    out.tool_choice = word->second;
+    return;
+  }
+  const json function = value.is_object() ? value.value("function", json()) : json();
+  const json called = function.is_object() ? function.value("name", json()) : json();
+  if (!called.is_string())
+    throw BadField(name,
+                   "is not none, auto, required or {\"type\": \"function\", \"function\": {\"name\": ...}}");
+  out.tool_choice = ToolChoice::kOne;
+  out.tool_name = called;
+}
+
 void ReadResponseFormat(const json& value, const std::string& name, Parameters&) {
   if (!value.is_object() || value.value("type", json()) != "text") {
     throw BadField(name, "only {\"type\": \"text\"} is supported");
@@ -204,13 +227,17 @@ constexpr double kLeast = std::numeric_limits<double>::denorm_min();
 
 const Field kFields[] = {
     // Input.
-    {"prompt", kCompletions, &ReadPrompts},
+    {"prompt", kCompletes, &ReadPrompts},
     {"content prompt", kTokenize, &ReadText},
     {"messages", kRendersChat, &ReadMessages},
     {"tokens", kDetokenize, &ReadTokens},
     {"add_generation_prompt", kRendersChat, [](Parameters& p) -> bool& { return p.add_generation_prompt; }},
     {"chat_template_kwargs", kRendersChat, &ReadTemplateVariables},
-    {"add_special add_special_tokens", kCompletions | kTokenize,
+    {"continue_final_message", kRendersChat, [](Parameters& p) -> bool& { return p.continue_final_message; }},
+    {"tools", kRendersChat, &ReadTools},
+    {"tool_choice", kRendersChat, &ReadToolChoice},
+    {"parallel_tool_calls", kRendersChat, [](Parameters& p) -> bool& { return p.parallel_tool_calls; }},
+    {"add_special add_special_tokens", kCompletes | kTokenize,
      [](const json& v, const std::string& name, Parameters& p) {
        if (!v.is_boolean()) throw BadField(name, "is not true or false");
        p.add_special = v.get<bool>();
@@ -259,12 +286,14 @@ const Field kFields[] = {
     {"cache_salt", kGenerates, &ReadCacheSalt},
     {"echo", kCompletions, [](Parameters& p) -> bool& { return p.echo; }},
     {"logprobs n_probs", kCompletions, &ReadLogProbs},
+    {"n_probs", kNative, &ReadLogProbs},
     {"logprobs", kChat, [](Parameters& p) -> bool& { return p.log_probs; }},
     {"top_logprobs", kChat, [](Parameters& p) -> int64_t& { return p.top_log_probs; }, 0, kMaxTopLogProbs,
      "a whole number from 0 to 20"},
 
     // Reply.
     {"stream", kGenerates, [](Parameters& p) -> bool& { return p.stream; }},
+    {"return_tokens", kGenerates, [](Parameters& p) -> bool& { return p.return_tokens; }},
     {"stream_options", kGenerates, &ReadStreamOptions},
     {"return_progress", kGenerates, [](Parameters& p) -> bool& { return p.return_progress; }},
     {"return_prompt_pieces", kGenerates, [](Parameters& p) -> bool& { return p.return_prompt_pieces; }},
@@ -286,7 +315,6 @@ const Field kFields[] = {
     {"priority", kGenerates, Field::Ignored{}},
     {"request_id", kGenerates, Field::Ignored{}},
     {"timings_per_token", kGenerates, Field::Ignored{}},
-    {"parallel_tool_calls", kChat, Field::Ignored{}},
 
     // Not supported: accepted only with the value that changes nothing.
     {"best_of", kGenerates, Field::Neutral{"1"}},
@@ -312,18 +340,14 @@ const Field kFields[] = {
     {"include_stop_str_in_output", kGenerates, Field::Neutral{"false"}},
     {"skip_special_tokens", kGenerates, Field::Neutral{"true"}},
     {"spaces_between_special_tokens", kGenerates, Field::Neutral{"true"}},
-    {"return_tokens", kGenerates, Field::Neutral{"false"}},
     {"return_token_ids", kGenerates, Field::Neutral{"false"}},
     {"return_tokens_as_token_ids", kGenerates, Field::Neutral{"false"}},
     {"response_fields", kGenerates, Field::Neutral{"[]"}},
     {"lora", kGenerates, Field::Neutral{"[]"}},
-    {"tools", kChat, Field::Neutral{"[]"}},
     {"functions", kChat, Field::Neutral{"[]"}},
-    {"tool_choice", kChat, Field::Neutral{"\"none\""}},
     {"modalities", kChat, Field::Neutral{"[\"text\"]"}},
     {"audio", kChat, Field::Neutral{"null"}},
     {"chat_template", kRendersChat, Field::Neutral{"null"}},
-    {"continue_final_message", kRendersChat, Field::Neutral{"false"}},
     {"echo", kChat, Field::Neutral{"false"}},
 };
 

@@ -1,10 +1,12 @@
 #include "server/parameters.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <type_traits>
 
 #include "base/error.h"
+#include "engine/chat_tools.h"
 #include "formats/json.h"
 #include "server/errors.h"
 
@@ -13,9 +15,6 @@ namespace coppice {
 namespace {
 
 using nlohmann::json;
-
-// Ids of two prompts of 1 M tokens; a value of JSON takes up to 64 bytes.
-constexpr size_t kMaxJsonValues = size_t{2} << 20;
 
 double NumberOf(const json& value, const std::string& name, const Field& field) {
   if (!value.is_number()) throw BadField(name, fmt::format("is not {}", field.range));
@@ -75,7 +74,8 @@ NameTable MakeNames(Route route) {
 const NameTable& Names(Route route) {
   static const std::map<Route, NameTable> tables = [] {
     std::map<Route, NameTable> all;
-    for (const Route r : {kCompletions, kChat, kTokenize, kDetokenize, kApplyTemplate}) all[r] = MakeNames(r);
+    for (const Route r : {kCompletions, kChat, kTokenize, kDetokenize, kApplyTemplate, kNative})
+      all[r] = MakeNames(r);
     return all;
   }();
   return tables.at(route);
@@ -84,7 +84,7 @@ const NameTable& Names(Route route) {
 OwnedJson<json> ParseObject(std::string_view body) {
   OwnedJson<json> object;
   try {
-    object = ParseJson(body, "request", kMaxJsonValues);
+    object = ParseJson(body, "request", kMaxRequestValues);
   } catch (const Error& error) {
     throw HttpError({400, "invalid_request_error", error.what()});
   }
@@ -103,13 +103,30 @@ void CheckTogether(const json& object, Route route, Parameters& p) {
     throw BadField("top_logprobs", "goes with logprobs: true");
   }
   if ((route & kRendersChat) != 0 && !sent("messages")) throw BadField("messages", "is missing");
-  if (route == kCompletions && p.prompts.empty()) throw BadField("prompt", "is missing");
+  if ((route & kCompletes) != 0 && p.prompts.empty()) throw BadField("prompt", "is missing");
   if (route == kTokenize && p.prompts.empty()) throw BadField("content", "is missing (or prompt)");
   if (route == kDetokenize && !sent("tokens")) throw BadField("tokens", "is missing");
+  if (p.tool_choice != ToolChoice::kNone && p.tool_choice != ToolChoice::kAuto && p.tools->empty())
+    throw BadField("tool_choice", "asks for a call, but there are no tools");
+  const auto has_name = [&](const nlohmann::ordered_json& tool) {
+    return tool["function"]["name"] == p.tool_name;
+  };
+  if (p.tool_choice == ToolChoice::kOne && std::ranges::none_of(*p.tools, has_name))
+    throw BadField("tool_choice", "names none of the tools");
   const auto choices = p.n * static_cast<int64_t>(p.prompts.size());
-  if (route == kCompletions && choices > kMaxChoices) {
+  if ((route & kCompletes) != 0 && choices > kMaxChoices) {
     throw BadField(p.n > 1 ? "n" : "prompt",
                    fmt::format("{} answers in one request; the most is {}", choices, kMaxChoices));
+  }
+}
+
+// Templates write the definitions of tools as they were sent, so their keys keep their order.
+void ReadTools(std::string_view body, Parameters& p) {
+  try {
+    p.tools = ParseOrderedJson(body, "tools", kMaxRequestValues, "tools");
+    CheckTools(*p.tools, "tools");
+  } catch (const Error& error) {
+    throw HttpError({400, "invalid_request_error", error.what(), "tools"});
   }
 }
 
@@ -132,6 +149,8 @@ Parameters ParseParameters(std::string_view body, Route route, const Parameters&
     if (!is_first) throw BadField(name, fmt::format("means the same as {}; send one of them", other->second));
     Store(*found->second, value, name, result);
   }
+  if ((route & kRendersChat) != 0 && object.contains("tools") && !object["tools"].is_null())
+    ReadTools(body, result);
   CheckTogether(object, route, result);
   return result;
 }

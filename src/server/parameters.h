@@ -23,10 +23,14 @@ enum Route : unsigned {
   kTokenize = 4,
   kDetokenize = 8,
   kApplyTemplate = 16,
-  kGenerates = kCompletions | kChat,
+  kNative = 32,  // llama.cpp's own form of completions
+  kCompletes = kCompletions | kNative,
+  kGenerates = kCompletes | kChat,
   kRendersChat = kChat | kApplyTemplate,
 };
 
+// Of JSON in a request: ids of two prompts of 1 M tokens; a value takes up to 64 bytes.
+inline constexpr size_t kMaxRequestValues = size_t{2} << 20;
 inline constexpr int kMaxChoices = 128;     // n times the number of prompts of one request
 inline constexpr int kMaxTopLogProbs = 20;  // as OpenAI and vLLM
 inline constexpr size_t kMaxTemplateVariables = 256;
@@ -37,12 +41,20 @@ inline constexpr size_t kMaxSaltBytes = 1024;
 // A prompt as sent: text, or ids.
 using PromptInput = std::variant<std::string, std::vector<int32_t>>;
 
+// Whether an answer may call functions: as the model likes, not at all, at least one, or this one.
+enum class ToolChoice { kAuto, kNone, kAny, kOne };
+
 struct Parameters {
   // Input.
   std::vector<PromptInput> prompts;
   OwnedJson<nlohmann::json> messages;
   bool add_generation_prompt = true;
+  bool continue_final_message = false;
   OwnedJson<nlohmann::ordered_json> template_variables = nlohmann::ordered_json::object();
+  OwnedJson<nlohmann::ordered_json> tools = nlohmann::ordered_json::array();  // as CheckTools() takes them
+  ToolChoice tool_choice = ToolChoice::kAuto;
+  std::string tool_name;  // of kOne
+  bool parallel_tool_calls = true;
   std::optional<bool> add_special;    // unset: the route's default
   std::optional<bool> parse_special;  // unset: not in a chat's messages, but in other texts
   bool with_pieces = false;
@@ -65,6 +77,7 @@ struct Parameters {
 
   // Reply.
   bool stream = false;
+  bool return_tokens = false;
   bool include_usage = false;
   bool return_progress = false;
   bool return_prompt_pieces = false;

@@ -261,7 +261,7 @@ TEST(Parameters, TheTableIsSound) {
     const bool is_number = field.target.index() == 1 || field.target.index() == 2;
     EXPECT_EQ(is_number, !field.range.empty()) << field.names;
     std::string rest(field.names);
-    for (const Route route : {kCompletions, kChat, kTokenize, kDetokenize, kApplyTemplate}) {
+    for (const Route route : {kCompletions, kChat, kTokenize, kDetokenize, kApplyTemplate, kNative}) {
       if ((field.routes & route) == 0) continue;
       for (size_t at = 0; at < rest.size();) {
         const size_t end = std::min(rest.find(' ', at), rest.size());

@@ -26,6 +26,10 @@ void Server::Completions(const HttpRequest& request, const ExchangePtr& exchange
   Generate(kCompletions, request, exchange);
 }
 
+void Server::NativeCompletion(const HttpRequest& request, const ExchangePtr& exchange) {
+  Generate(kNative, request, exchange);
+}
+
 void Server::Chat(const HttpRequest& request, const ExchangePtr& exchange) {
   Generate(kChat, request, exchange);
 }
@@ -48,20 +52,21 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
 
   const std::string id = NewId(route);
   exchange->Note(" id=" + id);
-  const auto count = [this, key = access_.KeyOf(request)](int64_t tokens) {
-    limits_.CountTokens(key, tokens, std::chrono::system_clock::now());
-  };
-  auto reply = std::make_shared<GenerationReply>(
-      ReplyOptions{route, id, options_.alias, std::time(nullptr), p, request.admission, count}, choices,
-      tokenizer(), metrics_, exchange);
-  const PrefixOwner owner{access_.ClientOf(request), p.cache_salt.empty() ? 0 : HashOf(p.cache_salt)};
+  auto reply =
+      std::make_shared<GenerationReply>(ReplyOptions{.route = route,
+                                                     .id = id,
+                                                     .model = options_.alias,
+                                                     .created = std::time(nullptr),
+                                                     .parameters = p,
+                                                     .tools = route == kChat ? ToolsOf(p) : std::nullopt,
+                                                     .admission = request.admission,
+                                                     .on_tokens = TokenCounter(request)},
+                                        choices, tokenizer(), metrics_, exchange);
   std::vector<std::shared_ptr<Job>> jobs;
   for (size_t i = 0; i < choices.size(); ++i) {
     jobs.push_back(MakeJob(*choices[i], p, route, static_cast<int64_t>(i) % p.n));
     jobs.back()->events = reply->Events(static_cast<int>(i));
     jobs.back()->request.trace = reply->Recorder(static_cast<int>(i));
-    jobs.back()->request.documents_owner = owner;
-    jobs.back()->arrived = request.arrived;
   }
   Scheduler* scheduler = scheduler_.get();
   std::vector<std::weak_ptr<Job>> siblings(jobs.begin(), jobs.end());
@@ -72,10 +77,34 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
     }
     scheduler->Cancel(left);
   });
+  Start(std::move(jobs), p, request, exchange);
+}
+
+std::function<void(int64_t)> Server::TokenCounter(const HttpRequest& request) {
+  return [this, key = access_.KeyOf(request)](int64_t tokens) {
+    limits_.CountTokens(key, tokens, std::chrono::system_clock::now());
+  };
+}
+
+std::optional<ToolFormat> Server::ToolsOf(const Parameters& p) const {
+  if (p.tools->empty() || p.tool_choice == ToolChoice::kNone) return std::nullopt;
+  return ToolFormatOf(tokenizer().chat_template());
+}
+
+// Hands the jobs of one request to the scheduler.
+void Server::Start(std::vector<std::shared_ptr<Job>> jobs, const Parameters& p, const HttpRequest& request,
+                   const ExchangePtr& exchange) {
+  const PrefixOwner owner{access_.ClientOf(request), p.cache_salt.empty() ? 0 : HashOf(p.cache_salt)};
+  for (const auto& job : jobs) {
+    job->request.documents_owner = owner;
+    job->arrived = request.arrived;
+  }
+  Scheduler* scheduler = scheduler_.get();
   scheduler->Submit(jobs);
-  for (const auto& prompt : choices) count(static_cast<int64_t>(prompt->tokens.size()));
+  const auto count = TokenCounter(request);
+  for (const auto& job : jobs) count(std::ssize(job->request.tokens));
   if (p.stream) exchange->StartPings(options_.ping);
-  exchange->OnGone([scheduler, jobs] { scheduler->Cancel(jobs); });
+  exchange->OnGone([scheduler, jobs = std::move(jobs)] { scheduler->Cancel(jobs); });
 }
 
 void Server::CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const std::string& field) const {
@@ -128,12 +157,22 @@ void Server::DecidePrune(Parameters& p) const {
   p.prune_asked = true;  // so that the reply reports what the default did
 }
 
+// Of these texts, those that are control tokens.
+std::vector<int32_t> Server::ControlTokens(const std::vector<std::string_view>& texts) const {
+  std::vector<int32_t> ids;
+  for (const std::string_view text : texts) {
+    const std::optional<int32_t> id = tokenizer().Find(text);
+    if (id && tokenizer().IsControl(*id)) ids.push_back(*id);
+  }
+  return ids;
+}
+
 std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Parameters& p, Route route,
                                      int64_t choice) {
   auto job = std::make_shared<Job>();
   Request& request = job->request;
   request.tokens = prompt.tokens;
-  request.max_tokens = p.max_tokens.value_or(route == kChat ? -1 : kDefaultCompletionTokens);
+  request.max_tokens = p.max_tokens.value_or(route == kCompletions ? kDefaultCompletionTokens : -1);
   request.ignore_eos = p.ignore_eos;
   request.use_documents = p.cache_prompt;
   request.sampling = p.sampling;
@@ -150,6 +189,8 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
   request.top_log_probs = static_cast<int>(p.top_log_probs);
   request.prompt_log_probs = p.echo && p.log_probs;
   job->log_probs = p.log_probs;
+  if (const auto tools = route == kChat ? ToolsOf(p) : std::nullopt)
+    job->written_tokens = ControlTokens(ToolMarks(*tools));
   job->stop = p.stop;
   job->stop_token_ids = p.stop_token_ids;
   return job;
@@ -162,7 +203,7 @@ class NoEvents final : public JobEvents {
   void OnPrefix(int64_t) override {}
   void OnProgress(int64_t, int64_t, double) override {}
   void OnLogProbs(const TokenLogProbs&) override {}
-  void OnText(const std::string&) override {}
+  void OnText(int32_t, const std::string&) override {}
   void OnDone(const JobResult&) override {}
   void OnError(const HttpFault&) override {}
 };

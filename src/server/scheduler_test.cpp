@@ -21,7 +21,7 @@ class Ending final : public JobEvents {
   void OnPrefix(int64_t) override {}
   void OnProgress(int64_t, int64_t, double) override {}
   void OnLogProbs(const TokenLogProbs&) override {}
-  void OnText(const std::string&) override {}
+  void OnText(int32_t, const std::string&) override {}
   void OnDone(const JobResult&) override { end_.set_value(200); }
   void OnError(const HttpFault& fault) override { end_.set_value(fault.status); }
   // 200, the status of its error, or 0 where neither came in time.

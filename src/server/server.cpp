@@ -6,6 +6,7 @@
 #include "base/field_error.h"
 #include "engine/documents/document_folder.h"
 #include "policies/registry.h"
+#include "server/native_reply.h"
 
 namespace coppice {
 
@@ -94,9 +95,14 @@ const std::vector<Server::Row>& Server::Rows() {
       {"POST", "/tokenize", &Server::Tokenize, false, true},
       {"POST", "/detokenize", &Server::Detokenize, false, true},
       {"POST", "/apply-template", &Server::ApplyTemplate, false, true},
+      {"POST", "/completion", &Server::NativeCompletion, false, true},
+      {"POST", "/completions", &Server::NativeCompletion, false, true},
       {"POST", "/v1/completions", &Server::Completions, false, true},
       {"POST", "/chat/completions", &Server::Chat, false, true},
       {"POST", "/v1/chat/completions", &Server::Chat, false, true},
+      {"POST", "/v1/messages", &Server::Messages, false, true},
+      {"POST", "/v1/messages/count_tokens", &Server::CountMessageTokens, false, true},
+      {"POST", "/v1/responses", &Server::Responses, false, true},
   };
   return rows;
 }
@@ -215,30 +221,15 @@ void Server::Props(const HttpRequest&, const ExchangePtr& exchange) {
   const auto control = [&](const std::optional<int32_t>& id) {
     return id ? tokenizer().Piece(*id, true) : std::string();
   };
-  Answer(exchange, {{"default_generation_settings",
-                     {{"n_ctx", engine_->context()},
-                      {"params",
-                       {{"n_predict", d.max_tokens.value_or(-1)},
-                        {"temperature", d.sampling.temperature},
-                        {"top_k", d.sampling.top_k},
-                        {"top_p", d.sampling.top_p},
-                        {"min_p", d.sampling.min_p},
-                        {"repeat_penalty", d.sampling.repeat_penalty},
-                        {"repeat_last_n", d.sampling.repeat_last_n},
-                        {"presence_penalty", d.sampling.presence_penalty},
-                        {"frequency_penalty", d.sampling.frequency_penalty},
-                        {"typical_p", d.sampling.typical_p},
-                        {"top_n_sigma", d.sampling.top_n_sigma},
-                        {"xtc_probability", d.sampling.xtc_probability},
-                        {"xtc_threshold", d.sampling.xtc_threshold},
-                        {"prune", d.prune}}}}},
-                    {"total_slots", options_.scheduler.slots},
-                    {"model_alias", options_.alias},
-                    {"chat_template", tokenizer().chat_template()},
-                    {"bos_token", control(tokenizer().bos())},
-                    {"eos_token", control(tokenizer().eos())},
-                    {"modalities", {{"vision", false}, {"audio", false}}},
-                    {"build_info", options_.build}});
+  Answer(exchange,
+         {{"default_generation_settings", {{"n_ctx", engine_->context()}, {"params", SettingsJson(d)}}},
+          {"total_slots", options_.scheduler.slots},
+          {"model_alias", options_.alias},
+          {"chat_template", tokenizer().chat_template()},
+          {"bos_token", control(tokenizer().bos())},
+          {"eos_token", control(tokenizer().eos())},
+          {"modalities", {{"vision", false}, {"audio", false}}},
+          {"build_info", options_.build}});
 }
 
 void Server::Slots(const HttpRequest&, const ExchangePtr& exchange) {

@@ -94,8 +94,20 @@ class Server final : public HttpService {
   void ApplyTemplate(const HttpRequest& request, const ExchangePtr& exchange);
   // routes_generate.cpp
   void Completions(const HttpRequest& request, const ExchangePtr& exchange);
+  void NativeCompletion(const HttpRequest& request, const ExchangePtr& exchange);
   void Chat(const HttpRequest& request, const ExchangePtr& exchange);
   void Generate(Route route, const HttpRequest& request, const ExchangePtr& exchange);
+  void Start(std::vector<std::shared_ptr<Job>> jobs, const Parameters& p, const HttpRequest& request,
+             const ExchangePtr& exchange);
+  std::function<void(int64_t)> TokenCounter(const HttpRequest& request);
+  std::optional<ToolFormat> ToolsOf(const Parameters& p) const;  // if the answer may call functions
+  // routes_blocks.cpp
+  void Messages(const HttpRequest& request, const ExchangePtr& exchange);
+  void CountMessageTokens(const HttpRequest& request, const ExchangePtr& exchange);
+  void Responses(const HttpRequest& request, const ExchangePtr& exchange);
+  template <typename Reply>
+  void GenerateBlocks(const std::string& chat, const char* prefix, const HttpRequest& request,
+                      const ExchangePtr& exchange);
 
   // These two throw HttpError for a prompt that cannot be served, and Cancelled.
   std::shared_ptr<const EncodedPrompt> Encode(const PromptInput& input, const Parameters& p,
@@ -104,6 +116,7 @@ class Server final : public HttpService {
                                                       const std::atomic<bool>* cancelled) const;
   void CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const std::string& field) const;
   void DecidePrune(Parameters& p) const;
+  std::vector<int32_t> ControlTokens(const std::vector<std::string_view>& texts) const;
   std::shared_ptr<Job> MakeJob(const EncodedPrompt& prompt, const Parameters& p, Route route, int64_t choice);
   void CompleteDocument(const Job& job, const ::coppice::Answer& answer);
   std::string NewId(Route route);

@@ -18,7 +18,12 @@ std::string TextStream::Flush() {
 
 std::string TextStream::Release(bool at_end) {
   size_t end = std::string::npos;
-  for (const std::string& stop : stop_) end = std::min(end, held_.find(stop));
+  for (const std::string& stop : stop_) {
+    const size_t at = held_.find(stop);
+    if (at >= end) continue;
+    end = at;
+    stopped_by_ = stop;
+  }
   if (end != std::string::npos) {
     stopped_ = true;
   } else {

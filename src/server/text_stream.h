@@ -19,6 +19,8 @@ class TextStream {
   // Returns the rest of the text if the answer ends without a stop string.
   std::string Flush();
   bool stopped() const { return stopped_; }
+  // The stop string that ended the answer; empty if none did.
+  const std::string& stopped_by() const { return stopped_by_; }
 
  private:
   std::string Release(bool at_end);
@@ -27,6 +29,7 @@ class TextStream {
   Utf8Stream characters_;
   std::string held_;
   bool stopped_ = false;
+  std::string stopped_by_;
 };
 
 // The number of characters that begin in these bytes of a UTF-8 text.

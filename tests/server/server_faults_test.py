@@ -110,7 +110,7 @@ class Limits(unittest.TestCase):
             word = server.good("/tokenize", {"content": " the"})["tokens"][0]
             client = server.send_only("/v1/completions", {"prompt": [word] * 10000, "echo": True, "logprobs": 20, "max_tokens": 1}, 4096)
             server.wait_busy()
-            server.wait_idle(60)
+            server.wait_idle(300 if is_sanitized(PROGRAM) else 60)
             server.wait_for(lambda: "\ncoppice_connections 1\n" in server.good("/metrics"))
             client.close()
         finally:
@@ -225,6 +225,39 @@ class Limits(unittest.TestCase):
                 self.assertIn(b"503 Service Unavailable", client.recv(4096))
                 client.close()
             idle.close()
+
+    def test_ends_soon_while_it_is_attacked(self):
+        server = Server(PROGRAM, MODEL, "-np", "4").wait_ready()
+        clients = []
+        try:
+            head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\n"
+            for _ in range(16):  # bodies that are announced and begun
+                clients.append(socket.create_connection((server.host, server.port)))
+                clients[-1].sendall(head + b"Content-Length: 16000000\r\n\r\n{")
+            for _ in range(16):  # chunks that never end
+                clients.append(socket.create_connection((server.host, server.port)))
+                clients[-1].sendall(head + b"Transfer-Encoding: chunked\r\n\r\n100\r\n{")
+            for _ in range(100):  # half a head
+                clients.append(socket.create_connection((server.host, server.port)))
+                clients[-1].sendall(b"POST / HT")
+            # Replies of megabytes that nobody reads.
+            echo = {"prompt": [5] * 1000, "max_tokens": 1, "n": 64, "echo": True, "logprobs": 5, "stream": True}
+            clients += [server.send_only("/v1/completions", echo) for _ in range(2)]
+            # Texts and templates that keep the handlers.
+            keys = {f"key{i}": i for i in range(4000)}
+            messages = [{"role": "user", "content": f"part {i}", "protect": True} for i in range(64)]
+            clients += [server.send_only("/v1/chat/completions", {"messages": messages, "chat_template_kwargs": keys, "prune": "lazyllm"})
+                        for _ in range(4)]
+            clients += [server.send_only("/tokenize", {"content": "a b " * (3 << 20), "with_pieces": True}) for _ in range(4)]
+            clients += [server.send_only("/v1/completions", {"prompt": [7] * LONG, "n": 4}) for _ in range(2)]
+            time.sleep(1)
+            start = time.monotonic()
+            self.assertEqual(server.stop(), 0)
+            self.assertLess(time.monotonic() - start, 3)
+        finally:
+            for client in clients:
+                client.close()
+            server.process.kill()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
     server_routes_test.py PROGRAM SOURCE_DIR [unittest arguments]
 """
 
+import json
 import pathlib
 import tempfile
 import time
@@ -257,10 +258,98 @@ class Chat(unittest.TestCase):
         self.refused([], "messages")
         self.refused([{"content": "x"}], "message 1")
         self.refused([user, {"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], "message 2")
-        self.refused([user, {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}], "tool_calls")
+        self.refused([user, {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}], "message 2: a call")
         self.refused([user], "tools", tools=[{"type": "function"}])
-        self.refused([user], "continue_final_message", continue_final_message=True)
         self.refused([user], "messages", chat_template_kwargs={"messages": []})
+
+    TOOL = {"name": "weather", "description": "of a place", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}}}
+
+    def events(self, path, body):
+        """(name, data) of each event of a stream."""
+        status, _, text = self.server.ask(path, {**body, "stream": True})
+        self.assertEqual(status, 200, text)
+        blocks = [block.split("\n") for block in text.split("\n\n")[:-1] if not block.startswith(":")]
+        events = [(lines[0].removeprefix("event: "), json.loads(lines[1].removeprefix("data: "))) for lines in blocks]
+        self.assertEqual([name for name, _ in events], [data["type"] for _, data in events])
+        return events
+
+    def test_anthropics_form(self):
+        chat = {"messages": self.MESSAGES, "temperature": 0, "max_tokens": 8, "ignore_eos": True}
+        plain = self.server.good("/v1/chat/completions", chat)
+        body = {**chat, "system": "Be brief.", "messages": self.MESSAGES[1:], "model": "any"}
+        reply = self.server.good("/v1/messages", body)
+        self.assertEqual(reply["content"], [{"type": "text", "text": plain["choices"][0]["message"]["content"]}])
+        self.assertEqual((reply["role"], reply["stop_reason"], reply["usage"]["output_tokens"]), ("assistant", "max_tokens", 8))
+        prompt = plain["usage"]["prompt_tokens"]
+        self.assertEqual(reply["usage"]["input_tokens"] + reply["usage"]["cache_read_input_tokens"], prompt)
+        self.assertEqual(self.server.good("/v1/messages/count_tokens", body), {"input_tokens": prompt})
+        events = self.events("/v1/messages", body)
+        self.assertEqual("".join(d["delta"]["text"] for n, d in events if n == "content_block_delta"), reply["content"][0]["text"])
+        self.assertEqual([events[0][0], events[1][0]], ["message_start", "content_block_start"])
+        self.assertEqual([n for n, _ in events[-3:]], ["content_block_stop", "message_delta", "message_stop"])
+        self.assertEqual(events[-2][1]["delta"]["stop_reason"], "max_tokens")
+        text = reply["content"][0]["text"]
+        stopped = self.server.good("/v1/messages", {**body, "stop_sequences": [text[2]]})
+        self.assertEqual((stopped["stop_reason"], stopped["stop_sequence"]), ("stop_sequence", text[2]))
+        self.assertTrue(self.server.good("/v1/messages", {**body, "prune": "random:keep=0.5,min=0"})["prune"]["active"])
+        # What was said already is continued.
+        half = {**body, "messages": [*self.MESSAGES[1:], {"role": "assistant", "content": text[:5].strip()}]}
+        self.assertEqual(self.server.good("/v1/messages", half)["stop_reason"], "max_tokens")
+        for wrong, names in [({"messages": []}, "messages"), ({"messages": [{"role": "system", "content": "x"}]}, "messages"),
+                             ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages"), ({"tools": [{"type": "web_search"}]}, "tools"),
+                             ({"tool_choice": {"type": "any"}}, "tool_choice"), ({"n": 2}, "n"), ({"system": [3]}, "messages")]:
+            status, _, reply = self.server.ask("/v1/messages", {**body, **wrong})
+            self.assertEqual((status, reply["error"]["param"]), (400, names), reply)
+
+    def test_openais_newer_form(self):
+        chat = {"messages": self.MESSAGES, "temperature": 0, "max_tokens": 8, "ignore_eos": True}
+        text = self.server.good("/v1/chat/completions", chat)["choices"][0]["message"]["content"]
+        body = {"instructions": "Be brief.", "input": "Hel\nlo", "temperature": 0, "max_output_tokens": 8, "ignore_eos": True}
+        reply = self.server.good("/v1/responses", body)
+        self.assertEqual([item["content"][0]["text"] for item in reply["output"]], [text])
+        self.assertEqual((reply["status"], reply["incomplete_details"]), ("incomplete", {"reason": "max_output_tokens"}))
+        items = [{"role": "user", "content": [{"type": "input_text", "text": "Hel"}, {"type": "input_text", "text": "lo"}]}]
+        self.assertEqual(self.server.good("/v1/responses", {**body, "input": items})["output"][0]["content"][0]["text"], text)
+        events = self.events("/v1/responses", body)
+        self.assertEqual([data["sequence_number"] for _, data in events], list(range(len(events))))
+        self.assertEqual("".join(d["delta"] for n, d in events if n == "response.output_text.delta"), text)
+        self.assertEqual(events[-1][1]["response"]["output"][0]["content"], reply["output"][0]["content"])
+        self.assertEqual(events[-1][0], "response.incomplete")
+        for wrong, names in [({"input": []}, "input"), ({"input": [{"type": "image"}]}, "input"), ({"previous_response_id": "x"}, "previous_response_id"),
+                             ({"tools": [{"type": "web_search"}]}, "tools"), ({"background": True}, "background")]:
+            status, _, reply = self.server.ask("/v1/responses", {**body, **wrong})
+            self.assertEqual((status, reply["error"]["param"]), (400, names), reply)
+
+    def test_conversations_with_calls_read_alike_in_every_form(self):
+        arguments = {"place": "Ulm", "day": 1}
+        call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": json.dumps(arguments)}}
+        chat = [{"role": "user", "content": "Weather?"}, {"role": "assistant", "content": "Wait.", "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "c1", "content": "rain"}, {"role": "user", "content": "Thanks"}]
+        prompt = self.server.good("/apply-template", {"messages": chat, "tools": [{"type": "function", "function": self.TOOL}]})["prompt"]
+        for part in ['"weather"', '"day":1', "rain", "Thanks", "of a place"]:
+            self.assertIn(part, prompt)
+        count = len(self.server.good("/tokenize", {"prompt": prompt})["tokens"])
+        anthropic = {"messages": [chat[0], {"role": "assistant", "content": [{"type": "text", "text": "Wait."},
+                                                                             {"type": "tool_use", "id": "c1", "name": "weather", "input": arguments}]},
+                                  {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "rain"}]},
+                                                               {"type": "text", "text": "Thanks"}]}],
+                     "tools": [{"name": self.TOOL["name"], "description": self.TOOL["description"], "input_schema": self.TOOL["parameters"]}]}
+        self.assertEqual(self.server.good("/v1/messages/count_tokens", anthropic)["input_tokens"], count)
+        items = {"input": [chat[0], chat[1] | {"tool_calls": []}, {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": json.dumps(arguments)},
+                           {"type": "function_call_output", "call_id": "c1", "output": "rain"}, chat[3]], "tools": [{"type": "function", **self.TOOL}]}
+        self.assertEqual(self.server.good("/v1/responses", {**items, "max_output_tokens": 1})["usage"]["input_tokens"], count)
+
+    def test_tools_that_cannot_be(self):
+        user = {"role": "user", "content": "x"}
+        tool = {"type": "function", "function": self.TOOL}
+        self.refused([user], "no tools", tool_choice="required")
+        self.refused([user], "names none", tools=[tool], tool_choice={"type": "function", "function": {"name": "g"}})
+        self.refused([user], "tool_choice", tools=[tool], tool_choice=7)
+        self.refused([user], "most is", tools=[tool] * 300)
+        wide = {"type": "function", "function": {"name": "f", "parameters": {"properties": {str(i): {} for i in range(40000)}}}}
+        start = time.monotonic()
+        self.refused([user], "keys", tools=[wide])
+        self.assertLess(time.monotonic() - start, 5)
 
 
 if __name__ == "__main__":

@@ -94,6 +94,59 @@ class Answers(Case):
             self.assertEqual(done.returncode, 1)
             self.assertIn(b"m.gguf.coppice.json: the file is no object", done.stderr)
 
+    def test_llama_cpps_own_form(self):
+        alone = run_json("-p", PROMPT_2K, "-n", "8")
+        body = {"prompt": PROMPT_2K, "n_predict": 8, **GREEDY}
+        for path in ["/completion", "/completions"]:
+            reply = self.server.good(path, {**body, "return_tokens": True, "n_probs": 2})
+            self.assertEqual(reply["content"], alone["text"])
+            self.assertEqual(len(reply["tokens"]), reply["tokens_predicted"])
+            self.assertEqual(self.server.good("/detokenize", {"tokens": reply["tokens"]})["content"].strip(), alone["text"].strip())
+            self.assertIs(reply["stop"], True)
+            self.assertIs(reply["truncated"], False)
+            self.assertEqual(reply["tokens_evaluated"], alone["prompt_tokens"])
+            self.assertEqual(reply["timings"]["prompt_n"], alone["prompt_tokens"])
+            self.assertEqual(reply["generation_settings"]["temperature"], 0)
+            self.assertEqual(reply["generation_settings"]["n_predict"], 8)
+            self.assertEqual([len(p["top_logprobs"]) for p in reply["completion_probabilities"]], [2] * len(reply["completion_probabilities"]))
+            self.assertEqual(reply["completion_probabilities"][0]["id"], reply["tokens"][0])
+        self.assertEqual(self.server.good("/completion", body)["tokens"], [])
+        ends = lambda **more: {key: self.server.good("/completion", {**body, **more})[key] for key in ["stop_type", "stopping_word", "content"]}
+        text = self.server.good("/completion", {**body, "ignore_eos": True})["content"]
+        self.assertEqual(ends(n_predict=1, ignore_eos=True)["stop_type"], "limit")
+        self.assertEqual(ends(stop=["never", text[2]], ignore_eos=True), {"stop_type": "word", "stopping_word": text[2], "content": text[:text.index(text[2])]})
+        eos = self.server.good("/completion", {**body, "stop_token_ids": [self.server.good("/completion", {**body, "return_tokens": True})["tokens"][0]]})
+        self.assertEqual((eos["stop_type"], eos["content"]), ("eos", ""))
+        # Several prompts are a list; a stream's parts join to the whole, and it has no [DONE].
+        both = self.server.good("/completion", {**body, "prompt": ["Once upon a time", "The secret"]})
+        self.assertEqual([part["index"] for part in both], [0, 1])
+        self.assertEqual(both[1]["content"], self.server.good("/completion", {**body, "prompt": "The secret"})["content"])
+        events = self.server.stream("/completion", {**body, "return_tokens": True, "return_progress": True, "prune": "ftp:min=0"})
+        self.assertEqual("".join(event["content"] for event in events), self.server.good("/completion", {**body, "prune": "ftp:min=0"})["content"])
+        self.assertEqual([event["stop"] for event in events], [False] * (len(events) - 1) + [True])
+        self.assertTrue(any("prompt_progress" in event for event in events))
+        self.assertEqual(len(sum((event["tokens"] for event in events), [])), events[-1]["tokens_predicted"])
+        self.assertTrue(events[-1]["prune"]["active"])
+        self.assertIn("timings", events[-1])
+        self.refused("/completion", {"n_predict": 3}, param="prompt")
+        self.refused("/completion", {**body, "echo": 3, "n_probs": 99}, param="n_probs")
+        # Until the model stops, as llama.cpp, unless the request says otherwise.
+        self.assertGreater(self.server.good("/completion", {"prompt": "Once", "seed": 3, "ignore_eos": True, "n_predict": 40})["tokens_predicted"], 39)
+
+    def test_sampling_fields_change_answers(self):
+        body = {"prompt": "Once upon a time", "n_predict": 6, "return_tokens": True, "ignore_eos": True, **GREEDY}
+        plain = self.server.good("/completion", body)["tokens"]
+        banned = self.server.good("/completion", {**body, "logit_bias": {str(plain[0]): -100}})["tokens"]
+        self.assertNotIn(plain[0], banned)
+        forced = self.server.good("/completion", {**body, "logit_bias": [[7, 1000]]})["tokens"]
+        self.assertEqual(forced, [7] * 6)
+        # Each time a token appears its logit falls by two, until the other one of the two is the likelier.
+        two = {**body, "n_predict": 16, "logit_bias": [[7, 1000], [8, 1000]]}
+        varied = self.server.good("/completion", {**two, "frequency_penalty": 2})["tokens"]
+        self.assertEqual(set(varied), {7, 8})
+        self.assertNotEqual(varied, self.server.good("/completion", two)["tokens"])
+        self.refused("/completion", {**body, "logit_bias": {"99999999": 1}}, param="logit_bias")
+
     def test_prompts_in_every_form(self):
         texts = ["Once upon a time", "The secret"]
         ids = [self.server.good("/tokenize", {"prompt": t})["tokens"] for t in texts]

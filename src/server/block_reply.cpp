@@ -1,0 +1,132 @@
+#include "server/block_reply.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "engine/prune_json.h"
+#include "server/errors.h"
+
+namespace coppice {
+
+using nlohmann::ordered_json;
+
+BlockReply::BlockReply(BlockReplyOptions options, Metrics& metrics, std::shared_ptr<Exchange> exchange)
+    : options_(std::move(options)),
+      metrics_(metrics),
+      exchange_(std::move(exchange)),
+      admission_(options_.admission) {
+  if (!options_.tools) return;
+  parser_.emplace(*options_.tools);
+  if (options_.parameters.tool_choice >= ToolChoice::kAny)  // the prompt ends with this
+    parser_->Push(ToolCallStart(*options_.tools, options_.parameters.tool_name));
+}
+
+void BlockReply::Send(const std::string& name, const ordered_json& data) {
+  exchange_->Send(fmt::format("event: {}\ndata: {}\n\n", name, DumpJson(data)));
+}
+
+void BlockReply::Begin() {
+  if (std::exchange(begun_, true) || !options_.parameters.stream) return;
+  SendBegin();
+}
+
+void BlockReply::OnPrefix(int64_t tokens) {
+  const std::lock_guard lock(mutex_);
+  cached_ = tokens;
+}
+
+void BlockReply::OnText(int32_t, const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  ++generated_;
+  if (options_.on_tokens) options_.on_tokens(1);
+  Begin();
+  if (parser_) {
+    AddParts(parser_->Push(text));
+  } else {
+    AddText(text);
+  }
+}
+
+void BlockReply::AddParts(const std::vector<AnswerPart>& parts) {
+  for (const AnswerPart& part : parts) {
+    if (part.call) {
+      AddCall(*part.call);
+    } else {
+      AddText(part.text);
+    }
+  }
+}
+
+void BlockReply::AddText(const std::string& text) {
+  if (text.empty()) return;
+  const bool stream = options_.parameters.stream;
+  if (!text_is_open_) {
+    text_is_open_ = true;
+    blocks_.push_back({.id = fmt::format("{}-{}", options_.id, blocks_.size()), .text = "", .call = {}});
+    if (stream) SendBlock(blocks_.size() - 1, blocks_.back());
+  }
+  blocks_.back().text += text;
+  if (stream) SendText(blocks_.size() - 1, blocks_.back(), text);
+}
+
+void BlockReply::CloseText() {
+  if (!std::exchange(text_is_open_, false) || !options_.parameters.stream) return;
+  SendBlockEnd(blocks_.size() - 1, blocks_.back());
+}
+
+void BlockReply::AddCall(const ToolCall& call) {
+  if (calls_ > 0 && !options_.parameters.parallel_tool_calls) return;
+  CloseText();
+  blocks_.push_back({.id = ToolCallId(*options_.tools, options_.id, calls_++), .text = "", .call = call});
+  if (!options_.parameters.stream) return;
+  SendBlock(blocks_.size() - 1, blocks_.back());
+  SendBlockEnd(blocks_.size() - 1, blocks_.back());
+}
+
+void BlockReply::OnDone(const JobResult& result) {
+  const std::lock_guard lock(mutex_);
+  Begin();
+  if (parser_) {
+    AddParts(parser_->Push(result.tail));
+    AddParts(parser_->Flush());
+  } else {
+    AddText(result.tail);
+  }
+  CloseText();
+  End end{.finish_reason = result.finish_reason,
+          .stop_string = result.stop_string,
+          .sampled = result.sampled,
+          .more = ordered_json::object()};
+  if (calls_ > 0 && end.finish_reason == "stop") end.finish_reason = "tool_calls";
+  const Answer& answer = result.answer;
+  if (options_.parameters.prune_asked || answer.prune_spec != "none" || !answer.auto_reason.empty() ||
+      !answer.prune_reason.empty())
+    end.more["prune"] = PruneJson(answer, options_.question);
+  if (!options_.parameters.ignored.empty()) end.more["ignored_parameters"] = options_.parameters.ignored;
+  EndRequest();
+  if (options_.parameters.stream) {
+    SendEnd(end);
+    exchange_->End();
+  } else {
+    exchange_->Reply({.status = 200, .body = DumpJson(Whole(end))});
+  }
+  metrics_.CountRequest(200);
+}
+
+void BlockReply::OnError(const HttpFault& fault) {
+  const std::lock_guard lock(mutex_);
+  EndRequest();
+  metrics_.CountRequest(fault.status);
+  if (!begun_ || !options_.parameters.stream) return exchange_->Reply(ErrorReply(fault));
+  Send("error", {{"type", "error"}, {"error", {{"type", fault.type}, {"message", fault.message}}}});
+  exchange_->End();
+}
+
+void BlockReply::EndRequest() {
+  admission_.reset();  // before the client sees the end and sends its next request
+  exchange_->Note(
+      fmt::format(" prompt={} cached={} generated={}", options_.prompt_tokens, cached_, generated_));
+}
+
+}  // namespace coppice

@@ -1,0 +1,98 @@
+// Replies that list an answer's texts and calls as blocks: Anthropic's messages and OpenAI's responses.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/http/http.h"
+#include "server/job.h"
+#include "server/metrics.h"
+#include "server/parameters.h"
+#include "server/tool_calls.h"
+
+namespace coppice {
+
+struct BlockReplyOptions {
+  std::string id;
+  std::string model;
+  int64_t created = 0;
+  Parameters parameters;
+  int64_t prompt_tokens = 0;
+  std::vector<PositionSpan> question;
+  std::optional<ToolFormat> tools = {};                // the answer may call functions, in this form
+  std::shared_ptr<void> admission = {};                // released when the reply ends
+  std::function<void(int64_t tokens)> on_tokens = {};  // generated; may be empty
+};
+
+// Collects the events of one job. A form derives from it and writes the reply. Thread-safe.
+class BlockReply : public JobEvents {
+ public:
+  // `exchange` takes the reply; `metrics` must outlive this object.
+  BlockReply(BlockReplyOptions options, Metrics& metrics, std::shared_ptr<Exchange> exchange);
+
+  void OnPrefix(int64_t tokens) final;
+  void OnProgress(int64_t, int64_t, double) final {}
+  void OnLogProbs(const TokenLogProbs&) final {}
+  void OnText(int32_t id, const std::string& text) final;
+  void OnDone(const JobResult& result) final;
+  void OnError(const HttpFault& fault) final;
+
+ protected:
+  struct Block {
+    std::string id;
+    std::string text;
+    std::optional<ToolCall> call;  // instead of the text
+  };
+  // The figures of the answer, which are whole at its end.
+  struct End {
+    std::string finish_reason;  // "stop", "length" or "tool_calls"
+    std::string stop_string;
+    int64_t sampled = 0;
+    nlohmann::ordered_json more;  // members beyond the form's own: prune, timings
+  };
+
+  // A stream's parts, in this order: the begin, each block's begin, texts and end, and the end. A call has no
+  // texts.
+  virtual void SendBegin() = 0;
+  virtual void SendBlock(size_t index, const Block& block) = 0;
+  virtual void SendText(size_t index, const Block& block, const std::string& text) = 0;
+  virtual void SendBlockEnd(size_t index, const Block& block) = 0;
+  virtual void SendEnd(const End& end) = 0;
+  // The reply without a stream.
+  virtual nlohmann::ordered_json Whole(const End& end) = 0;
+
+  // Sends an event with a name.
+  void Send(const std::string& name, const nlohmann::ordered_json& data);
+  const BlockReplyOptions& options() const { return options_; }
+  const std::vector<Block>& blocks() const { return blocks_; }
+  int64_t cached() const { return cached_; }
+
+ private:
+  void Begin();
+  void AddParts(const std::vector<AnswerPart>& parts);
+  void AddText(const std::string& text);
+  void AddCall(const ToolCall& call);
+  void CloseText();
+  void EndRequest();
+
+  const BlockReplyOptions options_;
+  Metrics& metrics_;
+  const std::shared_ptr<Exchange> exchange_;
+  std::mutex mutex_;
+  std::optional<ToolCallParser> parser_;
+  std::vector<Block> blocks_;
+  bool text_is_open_ = false;
+  bool begun_ = false;
+  size_t calls_ = 0;
+  int64_t cached_ = 0;
+  int64_t generated_ = 0;
+  std::shared_ptr<void> admission_;
+};
+
+}  // namespace coppice

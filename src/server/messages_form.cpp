@@ -1,0 +1,204 @@
+#include "server/messages_form.h"
+
+#include <fmt/format.h>
+
+#include "server/errors.h"
+#include "server/request_json.h"
+
+namespace coppice {
+
+using nlohmann::ordered_json;
+
+namespace {
+
+// The text of a list of blocks; `where` names it in messages.
+std::string TextOf(const ordered_json& content, const std::string& where) {
+  if (content.is_string()) return content;
+  if (content.is_null()) return "";
+  if (!content.is_array()) throw BadField("messages", where + " is neither a text nor a list of blocks");
+  std::string text;
+  for (const ordered_json& block : content) {
+    const std::string type = TextMember(block, "type");
+    const ordered_json source = Member(block, "source");
+    const bool is_document = type == "document" && TextMember(source, "type") == "text";
+    if (type != "text" && !is_document) {
+      throw BadField("messages", fmt::format("{} has a block of the type {}; only texts can be read", where,
+                                             DumpJson(type.substr(0, 40))));
+    }
+    if (!text.empty()) text += '\n';
+    text += is_document ? TextMember(source, "data") : TextMember(block, "text");
+  }
+  return text;
+}
+
+// Appends the message's own form: results of calls become messages of their own, in front of its text.
+void AddMessage(const ordered_json& message, size_t number, ordered_json& list) {
+  const std::string where = fmt::format("message {}", number);
+  const std::string role = TextMember(message, "role");
+  if (!message.is_object() || !message.contains("content") || (role != "user" && role != "assistant"))
+    throw BadField("messages", where + " needs content and the role user or assistant");
+  const ordered_json& content = message["content"];
+  ordered_json texts = ordered_json::array();
+  ordered_json calls = ordered_json::array();
+  bool has_results = false;
+  for (const ordered_json& block : content.is_array() ? content : ordered_json::array()) {
+    const std::string type = TextMember(block, "type");
+    if (type == "tool_use") {
+      calls.push_back({{"id", TextMember(block, "id")},
+                       {"type", "function"},
+                       {"function",
+                        {{"name", TextMember(block, "name")},
+                         {"arguments", DumpJson(block.value("input", ordered_json::object()))}}}});
+    } else if (type == "tool_result") {
+      has_results = true;
+      list.push_back({{"role", "tool"},
+                      {"tool_call_id", TextMember(block, "tool_use_id")},
+                      {"content", TextOf(Member(block, "content"), where)}});
+    } else if (type != "thinking" && type != "redacted_thinking") {
+      texts.push_back(block);
+    }
+  }
+  ordered_json chat = {{"role", role}, {"content", TextOf(content.is_array() ? texts : content, where)}};
+  if (has_results && texts.empty()) return;
+  if (!calls.empty()) chat["tool_calls"] = std::move(calls);
+  for (const char* key : {"protect", "question"}) {
+    if (message.contains(key)) chat[key] = message[key];
+  }
+  list.push_back(std::move(chat));
+}
+
+ordered_json ChatTools(const ordered_json& tools) {
+  ordered_json list = ordered_json::array();
+  if (!tools.is_array()) throw BadField("tools", "is not a list");
+  for (const ordered_json& tool : tools) {
+    const std::string type = TextMember(tool, "type");
+    if (!tool.is_object() || !(type.empty() || type == "custom"))
+      throw BadField("tools", "only functions of the client's own can be called");
+    ordered_json function = {{"name", Member(tool, "name")}};
+    if (tool.contains("description")) function["description"] = tool["description"];
+    function["parameters"] = tool.value("input_schema", ordered_json::object());
+    list.push_back({{"type", "function"}, {"function", std::move(function)}});
+  }
+  return list;
+}
+
+void SetToolChoice(const ordered_json& choice, ordered_json& chat) {
+  const std::string type = TextMember(choice, "type");
+  if (type == "tool") {
+    chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", TextMember(choice, "name")}}}};
+  } else if (type == "auto" || type == "any" || type == "none") {
+    chat["tool_choice"] = type;
+  } else {
+    throw BadField("tool_choice", "its type is not auto, any, tool or none");
+  }
+  if (Member(choice, "disable_parallel_tool_use") == true) chat["parallel_tool_calls"] = false;
+}
+
+}  // namespace
+
+std::string ChatOfMessages(std::string_view body) {
+  ordered_json chat = ParseRequestObject(body);
+  const ordered_json messages = TakeMember(chat, "messages");
+  if (!messages.is_array() || messages.empty()) throw BadField("messages", "is not a list of messages");
+  ordered_json list = ordered_json::array();
+  if (const ordered_json system = TakeMember(chat, "system"); !system.is_null())
+    list.push_back({{"role", "system"}, {"content", TextOf(system, "system")}});
+  for (size_t i = 0; i < messages.size(); ++i) AddMessage(messages[i], i + 1, list);
+  // Anthropic's API continues an assistant's message that ends the chat.
+  if (list.back()["role"] == "assistant" && !list.back().contains("tool_calls"))
+    chat["continue_final_message"] = true;
+  chat["messages"] = std::move(list);
+  if (const ordered_json stop = TakeMember(chat, "stop_sequences"); !stop.is_null()) chat["stop"] = stop;
+  if (const ordered_json tools = TakeMember(chat, "tools"); !tools.is_null())
+    chat["tools"] = ChatTools(tools);
+  if (const ordered_json choice = TakeMember(chat, "tool_choice"); !choice.is_null())
+    SetToolChoice(choice, chat);
+  TakeMember(chat, "thinking");
+  return DumpJson(chat);
+}
+
+ordered_json MessagesReply::Usage(int64_t sampled) const {
+  return {{"input_tokens", options().prompt_tokens - cached()},
+          {"cache_creation_input_tokens", 0},
+          {"cache_read_input_tokens", cached()},
+          {"output_tokens", sampled}};
+}
+
+ordered_json MessagesReply::Message() const {
+  return {{"id", options().id},
+          {"type", "message"},
+          {"role", "assistant"},
+          {"model", options().model},
+          {"content", ordered_json::array()},
+          {"stop_reason", nullptr},
+          {"stop_sequence", nullptr}};
+}
+
+namespace {
+
+// The block without its text or input, as a stream begins it, or whole.
+template <typename Block>
+ordered_json BlockJson(const Block& block, bool whole) {
+  if (!block.call) return {{"type", "text"}, {"text", whole ? block.text : ""}};
+  return {{"type", "tool_use"},
+          {"id", block.id},
+          {"name", block.call->name},
+          {"input", whole ? ordered_json::parse(block.call->arguments) : ordered_json::object()}};
+}
+
+template <typename End>
+ordered_json StopJson(const End& end) {
+  const char* reason = end.finish_reason == "tool_calls" ? "tool_use"
+                       : end.finish_reason == "length"   ? "max_tokens"
+                       : !end.stop_string.empty()        ? "stop_sequence"
+                                                         : "end_turn";
+  ordered_json stop = {{"stop_reason", reason}, {"stop_sequence", nullptr}};
+  if (!end.stop_string.empty()) stop["stop_sequence"] = end.stop_string;
+  return stop;
+}
+
+}  // namespace
+
+void MessagesReply::SendBegin() {
+  ordered_json message = Message();
+  message["usage"] = Usage(0);
+  Send("message_start", {{"type", "message_start"}, {"message", std::move(message)}});
+}
+
+void MessagesReply::SendBlock(size_t index, const Block& block) {
+  Send("content_block_start",
+       {{"type", "content_block_start"}, {"index", index}, {"content_block", BlockJson(block, false)}});
+  if (!block.call) return;
+  Send("content_block_delta",
+       {{"type", "content_block_delta"},
+        {"index", index},
+        {"delta", {{"type", "input_json_delta"}, {"partial_json", block.call->arguments}}}});
+}
+
+void MessagesReply::SendText(size_t index, const Block&, const std::string& text) {
+  Send("content_block_delta", {{"type", "content_block_delta"},
+                               {"index", index},
+                               {"delta", {{"type", "text_delta"}, {"text", text}}}});
+}
+
+void MessagesReply::SendBlockEnd(size_t index, const Block&) {
+  Send("content_block_stop", {{"type", "content_block_stop"}, {"index", index}});
+}
+
+void MessagesReply::SendEnd(const End& end) {
+  ordered_json delta = {{"type", "message_delta"}, {"delta", StopJson(end)}, {"usage", Usage(end.sampled)}};
+  delta.update(end.more);
+  Send("message_delta", delta);
+  Send("message_stop", {{"type", "message_stop"}});
+}
+
+ordered_json MessagesReply::Whole(const End& end) {
+  ordered_json message = Message();
+  for (const Block& block : blocks()) message["content"].push_back(BlockJson(block, true));
+  message.update(StopJson(end));
+  message["usage"] = Usage(end.sampled);
+  message.update(end.more);
+  return message;
+}
+
+}  // namespace coppice

@@ -1,0 +1,31 @@
+// Anthropic's form of chats, POST /v1/messages.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "server/block_reply.h"
+
+namespace coppice {
+
+// The same request as /v1/chat/completions takes it; fields that it does not know stay. Throws HttpError,
+// naming the field.
+std::string ChatOfMessages(std::string_view body);
+
+class MessagesReply final : public BlockReply {
+ public:
+  using BlockReply::BlockReply;
+
+ private:
+  void SendBegin() override;
+  void SendBlock(size_t index, const Block& block) override;
+  void SendText(size_t index, const Block& block, const std::string& text) override;
+  void SendBlockEnd(size_t index, const Block& block) override;
+  void SendEnd(const End& end) override;
+  nlohmann::ordered_json Whole(const End& end) override;
+
+  nlohmann::ordered_json Message() const;
+  nlohmann::ordered_json Usage(int64_t sampled) const;
+};
+
+}  // namespace coppice

@@ -1,0 +1,34 @@
+// OpenAI's newer form of chats, POST /v1/responses. Nothing is stored: a request brings the conversation.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "server/block_reply.h"
+
+namespace coppice {
+
+// The same request as /v1/chat/completions takes it; fields that it does not know stay. Throws HttpError,
+// naming the field.
+std::string ChatOfResponses(std::string_view body);
+
+class ResponsesReply final : public BlockReply {
+ public:
+  using BlockReply::BlockReply;
+
+ private:
+  void SendBegin() override;
+  void SendBlock(size_t index, const Block& block) override;
+  void SendText(size_t index, const Block& block, const std::string& text) override;
+  void SendBlockEnd(size_t index, const Block& block) override;
+  void SendEnd(const End& end) override;
+  nlohmann::ordered_json Whole(const End& end) override;
+
+  // Sends an event under its type, with its number.
+  void SendTyped(const std::string& type, nlohmann::ordered_json data);
+  nlohmann::ordered_json Response(const char* status) const;
+
+  int64_t sent_ = 0;
+};
+
+}  // namespace coppice

@@ -1,0 +1,277 @@
+#include "server/tool_calls.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.h"
+#include "base/fnv.h"
+#include "formats/json.h"
+#include "server/errors.h"
+
+namespace coppice {
+
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr const char* kSpace = " \t\r\n";
+constexpr std::string_view kHermesEnd = "</tool_call>";
+constexpr std::string_view kMistralArguments = "[ARGS]";
+
+std::string_view MarkOf(ToolFormat format) {
+  switch (format) {
+    case ToolFormat::kLlama:
+      return "<|python_tag|>";
+    case ToolFormat::kMistral:
+      return "[TOOL_CALLS]";
+    default:
+      return "<tool_call>";
+  }
+}
+
+// What may stand between calls.
+const char* SeparatorsOf(ToolFormat format) {
+  return format == ToolFormat::kHermes ? kSpace : format == ToolFormat::kLlama ? " \t\r\n;," : " \t\r\n[],";
+}
+
+bool IsPartOf(std::string_view begin, std::string_view whole) {
+  return begin.size() < whole.size() && whole.starts_with(begin);
+}
+
+// The length of the longest end of `text` that begins `mark`.
+size_t BegunMark(std::string_view text, std::string_view mark) {
+  for (size_t size = std::min(text.size(), mark.size() - 1); size > 0; --size) {
+    if (text.ends_with(mark.substr(0, size))) return size;
+  }
+  return 0;
+}
+
+bool IsNameCharacter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+         c == '.';
+}
+
+// The object that the text is; null if it is none, or too deep or wide to be taken from a model.
+ordered_json ObjectOf(const std::string& text) {
+  try {
+    ordered_json value = ParseOrderedJson(text, "call");
+    return value.is_object() ? value : ordered_json();
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+// The call that the object is, or nullopt. `name`: it is the arguments of this function.
+std::optional<ToolCall> CallOf(const std::string& object, const std::string& name) {
+  const OwnedJson<ordered_json> owned = ObjectOf(object);
+  const ordered_json& json = *owned;
+  if (!json.is_object()) return std::nullopt;
+  if (!name.empty()) return ToolCall{name, DumpJson(json)};
+  if (!json.contains("name") || !json["name"].is_string() || json["name"].empty()) return std::nullopt;
+  ToolCall call{json["name"], "{}"};
+  for (const char* key : {"arguments", "parameters"}) {
+    if (!json.contains(key)) continue;
+    const ordered_json& given = json[key];
+    const ordered_json arguments = given.is_string() ? ObjectOf(given) : given;
+    if (!arguments.is_object()) return std::nullopt;
+    call.arguments = DumpJson(arguments);
+    return call;
+  }
+  return call;
+}
+
+}  // namespace
+
+ToolFormat ToolFormatOf(std::string_view chat_template) {
+  const auto has = [&](std::string_view text) { return chat_template.find(text) != chat_template.npos; };
+  if (has("<tool_call>")) return ToolFormat::kHermes;
+  if (has("[TOOL_CALLS]")) return ToolFormat::kMistral;
+  return has("<|python_tag|>") || has("\"parameters\": dictionary") ? ToolFormat::kLlama
+                                                                    : ToolFormat::kHermes;
+}
+
+std::vector<std::string_view> ToolMarks(ToolFormat format) {
+  if (format == ToolFormat::kHermes) return {MarkOf(format), kHermesEnd};
+  if (format == ToolFormat::kMistral) return {MarkOf(format), kMistralArguments};
+  return {MarkOf(format)};
+}
+
+std::string ToolCallStart(ToolFormat format, std::string_view name) {
+  const char* arguments = format == ToolFormat::kLlama ? "parameters" : "arguments";
+  const std::string call =
+      name.empty() ? "{\"name\": \"" : fmt::format(R"({{"name": "{}", "{}": {{)", name, arguments);
+  switch (format) {
+    case ToolFormat::kLlama:
+      return call;
+    case ToolFormat::kMistral:
+      return "[TOOL_CALLS][" + call;
+    default:
+      return "<tool_call>\n" + call;
+  }
+}
+
+std::string ToolCallId(ToolFormat format, std::string_view answer, size_t number) {
+  const std::string id = fmt::format("{:016x}", Fnv1a(std::to_string(number), Fnv1a(answer)));
+  return format == ToolFormat::kMistral ? id.substr(0, 9) : "call_" + id;
+}
+
+std::optional<size_t> ToolCallParser::ObjectEnd::Find(std::string_view text) {
+  for (; at < text.size(); ++at) {
+    const char c = text[at];
+    if (in_string) {
+      if (escaped) {
+        escaped = false;
+      } else if (c == '\\') {
+        escaped = true;
+      } else if (c == '"') {
+        in_string = false;
+      }
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{') {
+      ++depth;
+    } else if (c == '}' && --depth == 0) {
+      return at + 1;
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<AnswerPart> ToolCallParser::Push(std::string_view text) {
+  held_ += text;
+  return Parse(false);
+}
+
+std::vector<AnswerPart> ToolCallParser::Flush() { return Parse(true); }
+
+std::vector<AnswerPart> ToolCallParser::Parse(bool at_end) {
+  std::vector<AnswerPart> parts;
+  while (in_calls_ ? TakeCall(at_end, parts) : TakeText(at_end, parts)) {
+  }
+  return parts;
+}
+
+void ToolCallParser::Emit(std::string text, std::vector<AnswerPart>& parts) {
+  if (after_call_) text.erase(0, std::min(text.find_first_not_of(kSpace), text.size()));
+  if (text.empty()) return;
+  at_start_ = after_call_ = false;
+  if (parts.empty() || parts.back().call) parts.emplace_back();
+  parts.back().text += text;
+}
+
+// What looked like a call is text, with what introduced it. Behind a call that is nothing.
+void ToolCallParser::GiveUp(size_t bytes, std::vector<AnswerPart>& parts) {
+  Emit(std::exchange(mark_, {}) + std::exchange(name_mark_, {}) + held_.substr(0, bytes), parts);
+  name_.clear();
+  held_.erase(0, bytes);
+  in_calls_ = false;
+}
+
+bool ToolCallParser::TakeText(bool at_end, std::vector<AnswerPart>& parts) {
+  if (format_ == ToolFormat::kLlama && at_start_) {
+    const size_t first = held_.find_first_not_of(kSpace);
+    if (first == held_.npos && !at_end) return false;
+    if (first != held_.npos && held_[first] == '{') {
+      mark_ = held_.substr(0, first);
+      held_.erase(0, first);
+      end_ = {};
+      return in_calls_ = true;
+    }
+  }
+  const std::string_view mark = MarkOf(format_);
+  const size_t at = held_.find(mark);
+  size_t text = std::min(at, held_.size());
+  if (at == held_.npos && !at_end) text -= BegunMark(held_, mark);
+  // White space in front of a call belongs to it.
+  size_t said = at == held_.npos && at_end && calls_ == 0
+                    ? text
+                    : held_.find_last_not_of(kSpace, text - 1) + 1;  // npos + 1 is 0
+  if (text == 0) said = 0;
+  Emit(held_.substr(0, said), parts);
+  if (at == held_.npos) {
+    held_.erase(0, at_end ? held_.size() : said);
+    return false;
+  }
+  mark_ = held_.substr(said, at + mark.size() - said);
+  held_.erase(0, at + mark.size());
+  end_ = {};
+  return in_calls_ = true;
+}
+
+ToolCallParser::Next ToolCallParser::TakeSeparators(bool at_end) {
+  const std::string_view begin = MarkOf(format_);
+  const std::string_view end = format_ == ToolFormat::kHermes ? kHermesEnd : begin;
+  while (!held_.empty()) {
+    if (!at_end && (IsPartOf(held_, begin) || IsPartOf(held_, end))) return Next::kUnknown;
+    size_t size =
+        std::string_view(SeparatorsOf(format_)).find(held_.front()) == std::string_view::npos ? 0 : 1;
+    if (held_.starts_with(begin)) size = begin.size();
+    const bool is_end = end != begin && held_.starts_with(end);
+    if (is_end) size = end.size();
+    if (size == 0) return Next::kCall;
+    if (!after_call_) mark_ += held_.substr(0, size);
+    held_.erase(0, size);
+    if (is_end) return Next::kText;
+  }
+  return at_end ? Next::kText : Next::kUnknown;
+}
+
+std::optional<std::string> ToolCallParser::TakeName(bool at_end) {
+  const auto last = std::ranges::find_if_not(held_, IsNameCharacter);
+  const auto size = static_cast<size_t>(last - held_.begin());
+  if (size == 0) return std::string();
+  const std::string_view rest = std::string_view(held_).substr(size);
+  if (!at_end && IsPartOf(rest, kMistralArguments)) return std::nullopt;
+  const bool named = rest.starts_with(kMistralArguments);
+  if (!named && !rest.starts_with('{')) return std::string();
+  std::string name = held_.substr(0, size);
+  name_mark_ = held_.substr(0, size + (named ? kMistralArguments.size() : 0));
+  held_.erase(0, name_mark_.size());
+  return name;
+}
+
+bool ToolCallParser::TakeCall(bool at_end, std::vector<AnswerPart>& parts) {
+  if (end_.at == 0 && name_.empty()) {
+    const Next next = TakeSeparators(at_end);
+    if (next == Next::kUnknown) return false;
+    if (next == Next::kText) {
+      GiveUp(0, parts);
+      return true;
+    }
+    if (format_ == ToolFormat::kMistral) {
+      const std::optional<std::string> name = TakeName(at_end);
+      if (!name) return false;
+      name_ = *name;
+    }
+  }
+  if (held_.empty() && !at_end) return false;
+  if (held_.empty() || held_.front() != '{') {
+    GiveUp(0, parts);
+    return true;
+  }
+  const std::optional<size_t> end = end_.Find(held_);
+  if (!end) {
+    if (at_end) GiveUp(held_.size(), parts);
+    return false;
+  }
+  end_ = {};
+  std::optional<ToolCall> call = CallOf(held_.substr(0, *end), name_);
+  if (!call) {
+    GiveUp(*end, parts);
+    return true;
+  }
+  held_.erase(0, *end);
+  mark_.clear();
+  name_.clear();
+  name_mark_.clear();
+  at_start_ = false;
+  after_call_ = true;
+  ++calls_;
+  parts.push_back({.call = std::move(call)});
+  return true;
+}
+
+}  // namespace coppice

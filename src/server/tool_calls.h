@@ -1,0 +1,90 @@
+// Finds calls of functions in an answer's text, in the forms that the chat templates of models teach them.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace coppice {
+
+enum class ToolFormat {
+  kHermes,   // <tool_call>{"name": N, "arguments": A}</tool_call>: Qwen, SmolLM2, Hermes; the general form
+  kLlama,    // the answer is {"name": N, "parameters": A}, perhaps behind <|python_tag|>: Llama 3.1 and 3.2
+  kMistral,  // [TOOL_CALLS][{"name": N, "arguments": A}, ...], or [TOOL_CALLS]N[ARGS]A
+};
+
+// The form that a template with this text asks for.
+ToolFormat ToolFormatOf(std::string_view chat_template);
+// The texts that a form is made of. Where the tokenizer has control tokens for them, their text must reach
+// the parser too.
+std::vector<std::string_view> ToolMarks(ToolFormat format);
+
+struct ToolCall {
+  std::string name;
+  std::string arguments;  // a JSON object
+};
+
+// How an answer begins that must call a function: `name`, or any if that is empty.
+std::string ToolCallStart(ToolFormat format, std::string_view name);
+
+// A call's id: of its own for each `number` in each `answer`. Mistral's templates take nine letters and
+// digits.
+std::string ToolCallId(ToolFormat format, std::string_view answer, size_t number);
+
+// What an answer consists of: pieces of text, and calls.
+struct AnswerPart {
+  std::string text = {};
+  std::optional<ToolCall> call = {};
+};
+
+// Takes an answer's text piece by piece. Holds text back while it may belong to a call; what turns out to be
+// none is text. White space between calls is left out.
+class ToolCallParser {
+ public:
+  explicit ToolCallParser(ToolFormat format) : format_(format) {}
+
+  std::vector<AnswerPart> Push(std::string_view text);
+  // The answer has ended.
+  std::vector<AnswerPart> Flush();
+  bool has_calls() const { return calls_ > 0; }
+
+ private:
+  // Finds the end of the JSON object at the front of a text that grows.
+  struct ObjectEnd {
+    size_t at = 0;
+    int depth = 0;
+    bool in_string = false;
+    bool escaped = false;
+
+    // In bytes; nullopt: the text ends before the object does.
+    std::optional<size_t> Find(std::string_view text);
+  };
+
+  std::vector<AnswerPart> Parse(bool at_end);
+  // Each takes something from the front of held_ and returns true, or returns false: more text is needed.
+  bool TakeText(bool at_end, std::vector<AnswerPart>& parts);
+  bool TakeCall(bool at_end, std::vector<AnswerPart>& parts);
+  enum class Next { kCall, kText, kUnknown };
+  // Takes what stands between calls, and says what follows it; kUnknown: more text is needed.
+  Next TakeSeparators(bool at_end);
+  // The name in front of the arguments, in Mistral's later form; empty if there is none. nullopt: more text
+  // is needed.
+  std::optional<std::string> TakeName(bool at_end);
+  void Emit(std::string text, std::vector<AnswerPart>& parts);
+  void GiveUp(size_t bytes, std::vector<AnswerPart>& parts);
+
+  const ToolFormat format_;
+  std::string held_;
+  bool in_calls_ = false;
+  std::string mark_;         // what introduced the calls; it is text if no call follows
+  std::string name_;         // taken by TakeName()
+  std::string name_mark_;    // its text, with what follows it
+  bool at_start_ = true;     // the answer has neither text nor calls yet
+  bool after_call_ = false;  // no text since the last call
+  int calls_ = 0;
+  ObjectEnd end_;
+};
+
+}  // namespace coppice
