@@ -71,8 +71,8 @@ class Engine {
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }
   const Backend& backend() const { return *backend_; }
   int64_t context() const { return context_; }
-  // The vocabulary for grammars, made when it is first asked for (some 50 ms). Thread-safe. Throws Error if the
-  // model has no tokenizer.
+  // The vocabulary for grammars, made when it is first asked for (some 50 ms). Thread-safe. Throws Error if
+  // the model has no tokenizer.
   std::shared_ptr<const TokenTexts> token_texts();
   // Null if EngineOptions::documents is unset.
   DocumentCache* documents() { return documents_.get(); }

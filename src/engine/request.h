@@ -61,8 +61,8 @@ struct Request {
   // The prompt is a document's that may be complete: if the document cache has dense states of nearly all of
   // it, the answer is dense, whatever `prune` says.
   bool complete = false;
-  // What the answer must follow; may be null. An answer behind which nothing may follow ends there. Unused with
-  // `forced`.
+  // What the answer must follow; may be null. An answer behind which nothing may follow ends there. Unused
+  // with `forced`.
   std::shared_ptr<const TokenGrammar> grammar;
   std::vector<int32_t> forced;  // replace the first generated tokens, whatever the model predicts
   // Gets the logits [vocab] from which each generated token is chosen. The first call comes after ttft_ms is
@@ -88,8 +88,8 @@ struct Request {
 
 struct Answer {
   std::vector<int32_t> tokens;  // the generated tokens without the stop token
-  // "stop": at a token that ends answers. "complete": where the grammar ended. "length". "cancelled": on_token
-  // returned false.
+  // "stop": at a token that ends answers. "complete": where the grammar ended. "length". "cancelled":
+  // on_token returned false.
   std::string finish_reason;
   double ttft_ms = 0;  // from the tokenised prompt to the first sampled token, with all pruning work
   double total_ms = 0;

@@ -105,8 +105,9 @@ void PenalizeGenerated(const SamplingOptions& o, std::span<const int32_t> genera
   }
 }
 
-// A look at one token costs a microsecond and the whole vocabulary up to some milliseconds, and most of the best
-// tokens of a model that was told the form are allowed. So it tries as many of the best as the options can keep.
+// A look at one token costs a microsecond and the whole vocabulary up to some milliseconds, and most of the
+// best tokens of a model that was told the form are allowed. So it tries as many of the best as the options
+// can keep.
 constexpr size_t kMostTried = 1024;
 
 void KeepAllowed(const SamplingOptions& o, TokenFilter& filter, Candidates& candidates) {

@@ -43,9 +43,9 @@ class Sampler {
   // `prompt_tokens`: how many tokens at the beginning of each history are the prompt's.
   explicit Sampler(const SamplingOptions& options, int64_t prompt_tokens = 0);
 
-  // logits [vocab]; `history`: the prompt and all generated tokens. With a filter, which may be null, the other
-  // options act on the tokens that it allows. Throws Error if no logit is finite, or if no token is left by
-  // logit_bias or the filter. The same seed, logits and history give the same token on every machine.
+  // logits [vocab]; `history`: the prompt and all generated tokens. With a filter, which may be null, the
+  // other options act on the tokens that it allows. Throws Error if no logit is finite, or if logit_bias and
+  // the filter leave no token. The same seed, logits and history give the same token on every machine.
   int32_t Sample(std::span<const float> logits, std::span<const int32_t> history,
                  TokenFilter* filter = nullptr);
 

@@ -17,8 +17,8 @@ class GrammarMatcher {
  public:
   explicit GrammarMatcher(std::shared_ptr<const Automaton> automaton);
 
-  // Returns whether the text may go on with this byte; if not, nothing changes. Throws Error if the grammar is
-  // so ambiguous that the byte takes more than limits::kMaxGrammarItems items.
+  // Returns whether the text may go on with this byte; if not, nothing changes. Throws Error if the grammar
+  // is so ambiguous that the byte takes more than limits::kMaxGrammarItems items.
   bool Push(uint8_t byte);
   // The cost of all Push() since this was called is limited by limits::kMaxGrammarSteps: Push() throws Error.
   void RenewBudget() { steps_ = 0; }

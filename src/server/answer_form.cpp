@@ -136,8 +136,8 @@ class CallRules {
   int32_t named_ = 0;
 };
 
-// The answer of a model that has functions: calls, if it must call; else calls or the form; else text, behind
-// which calls may come. Null if calls cannot be told from text.
+// The answer of a model that has functions: calls, if it must call; else calls or the form; else text,
+// behind which calls may come. Null if calls cannot be told from text.
 std::optional<Expr> WithCalls(const Parameters& p, const CallRules& calls, Expr form) {
   if (p.tool_choice == ToolChoice::kAny || p.tool_choice == ToolChoice::kOne) return calls.Calls();
   if (p.form != AnswerForm::kFree) return Choice({calls.Calls(), std::move(form)});
@@ -155,8 +155,8 @@ std::shared_ptr<const Automaton> CompiledForm(const Parameters& p, std::optional
   return std::make_shared<const Automaton>(Compile(rules));
 }
 
-// Parameters of functions that are too large, all together, are no reason to refuse the request, unless one is
-// strict.
+// Parameters of functions that are too large, all together, are no reason to refuse the request, unless one
+// is strict.
 std::shared_ptr<const Automaton> CompiledForm(const Parameters& p, std::optional<ToolFormat> tools) {
   const std::string field = p.form == AnswerForm::kFree ? "tools" : p.form_field;
   try {

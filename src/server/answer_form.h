@@ -17,8 +17,8 @@ namespace coppice {
 class AnswerForms {
  public:
   // The compiled form: of response_format, json_schema, grammar and their kin, and of calls in the form
-  // `tools`, whose arguments must fit the functions' parameters. Null if any answer will do. Throws HttpError,
-  // naming the field.
+  // `tools`, whose arguments must fit the functions' parameters. Null if any answer will do. Throws
+  // HttpError, naming the field.
   std::shared_ptr<const Automaton> Compiled(const Parameters& p, std::optional<ToolFormat> tools);
 
  private:
