@@ -26,14 +26,14 @@ class Parser {
 
   Rules Parse() {
     if (text_.size() > limits::kMaxGrammarBytes)
-      throw Error("grammar: {} bytes; the most is {}", text_.size(), limits::kMaxGrammarBytes);
-    if (!IsUtf8(text_)) throw Error("grammar: it is not UTF-8");
+      throw Error("{} bytes; the most is {}", text_.size(), limits::kMaxGrammarBytes);
+    if (!IsUtf8(text_)) throw Error("it is not UTF-8");
     for (SkipSpace(true); at_ < text_.size(); SkipSpace(true)) ParseRule();
     for (const auto& [name, number] : numbers_) {
-      if (!defined_[static_cast<size_t>(number)]) throw Error("grammar: no rule defines '{}'", name);
+      if (!defined_[static_cast<size_t>(number)]) throw Error("no rule defines '{}'", name);
     }
     const auto root = numbers_.find("root");
-    if (root == numbers_.end()) throw Error("grammar: it has no rule 'root'");
+    if (root == numbers_.end()) throw Error("it has no rule 'root'");
     rules_.root = root->second;
     return std::move(rules_);
   }
@@ -41,7 +41,7 @@ class Parser {
  private:
   [[noreturn]] void Fail(std::string_view what) const {
     const auto line = 1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(at_), '\n');
-    throw Error("grammar, line {}: {}", line, what);
+    throw Error("line {}: {}", line, what);
   }
 
   char Peek(size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
@@ -70,7 +70,7 @@ class Parser {
         numbers_.emplace(std::string(name), static_cast<int32_t>(rules_.rules.size()));
     if (is_new) {
       if (rules_.rules.size() >= limits::kMaxGrammarRules)
-        throw Error("grammar: more than {} rules", limits::kMaxGrammarRules);
+        throw Error("more than {} rules", limits::kMaxGrammarRules);
       rules_.Add();
       defined_.push_back(false);
     }

@@ -1,6 +1,5 @@
 #include "grammar/gbnf.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -12,8 +11,6 @@
 
 namespace coppice {
 namespace {
-
-using testing::HasSubstr;
 
 std::shared_ptr<const Automaton> Gbnf(std::string_view text) { return Compiled(ParseGbnf(text)); }
 
@@ -106,20 +103,19 @@ TEST(GbnfTest, SaysWhatIsWrongAndWhere) {
     }
     return "";
   };
-  EXPECT_EQ(message("root ::= a"), "grammar: no rule defines 'a'");
-  EXPECT_EQ(message("a ::= \"a\""), "grammar: it has no rule 'root'");
-  EXPECT_EQ(message("root ::= \"a\"\nroot ::= \"b\""), "grammar, line 2: the rule is defined a second time");
-  EXPECT_EQ(message("root = \"a\""), "grammar, line 1: expected ::= behind the rule's name");
-  EXPECT_EQ(message("root ::= (\"a\""), "grammar, line 1: expected )");
-  EXPECT_EQ(message("root ::= \"a"), "grammar, line 1: a text or a class does not end");
-  EXPECT_EQ(message("root ::= [a-\n]"), "grammar, line 1: a text or a class does not end on its line");
-  EXPECT_EQ(message("root ::= \"\\q\""), "grammar, line 1: an unknown escape");
-  EXPECT_EQ(message("root ::= \"a\"{3,2}"), "grammar, line 1: a repetition's end is below its beginning");
-  EXPECT_EQ(message("root ::= \"a\")"), "grammar, line 1: expected the end of the rule");
-  EXPECT_EQ(message("root ::= <think>"),
-            "grammar, line 1: tokens (<...>) are not supported: write their text");
+  EXPECT_EQ(message("root ::= a"), "no rule defines 'a'");
+  EXPECT_EQ(message("a ::= \"a\""), "it has no rule 'root'");
+  EXPECT_EQ(message("root ::= \"a\"\nroot ::= \"b\""), "line 2: the rule is defined a second time");
+  EXPECT_EQ(message("root = \"a\""), "line 1: expected ::= behind the rule's name");
+  EXPECT_EQ(message("root ::= (\"a\""), "line 1: expected )");
+  EXPECT_EQ(message("root ::= \"a"), "line 1: a text or a class does not end");
+  EXPECT_EQ(message("root ::= [a-\n]"), "line 1: a text or a class does not end on its line");
+  EXPECT_EQ(message("root ::= \"\\q\""), "line 1: an unknown escape");
+  EXPECT_EQ(message("root ::= \"a\"{3,2}"), "line 1: a repetition's end is below its beginning");
+  EXPECT_EQ(message("root ::= \"a\")"), "line 1: expected the end of the rule");
+  EXPECT_EQ(message("root ::= <think>"), "line 1: tokens (<...>) are not supported: write their text");
   EXPECT_EQ(message("root ::= root \"a\""), "no text fits the grammar");
-  EXPECT_EQ(message("\xFF"), "grammar: it is not UTF-8");
+  EXPECT_EQ(message("\xFF"), "it is not UTF-8");
 }
 
 TEST(GbnfTest, BranchesWithoutEndAreLeftOut) {
@@ -155,8 +151,7 @@ TEST(GbnfTest, HostileGrammarsEndSoon) {
       for (int i = 0; i < 50; ++i) {
         if (!matcher.Push('a') && !matcher.Push('x')) break;
       }
-    } catch (const Error& error) {
-      EXPECT_THAT(error.what(), HasSubstr("grammar"));
+    } catch (const Error&) {
     }
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20)) << text.substr(0, 80);
   }

@@ -18,7 +18,7 @@ namespace {
 std::shared_ptr<const Automaton> Schema(std::string_view text) {
   Rules rules;
   const OwnedJson<nlohmann::ordered_json> schema = ParseOrderedJson(text, "schema");
-  Expr root = AddJsonSchema(*schema, "schema", rules);
+  Expr root = AddJsonSchema(*schema, rules);
   rules.root = rules.Add(std::move(root));
   return Compiled(rules);
 }
@@ -160,26 +160,24 @@ TEST(JsonSchemaTest, References) {
        {R"({"$defs": {"s": {"type": "string"}}, "properties": {"a": {"$ref": "#/$defs/s", "minLength": 2, "description": "x"}}})",
         {R"({"a":"xx"})"},
         {R"({"a":"x"})"}}});
-  EXPECT_EQ(Refusal(R"({"$ref": "#/nowhere"})"), "schema: $ref \"#/nowhere\" refers to nothing");
+  EXPECT_EQ(Refusal(R"({"$ref": "#/nowhere"})"), "$ref \"#/nowhere\" refers to nothing");
   EXPECT_EQ(Refusal(R"({"$ref": "http://example.com/s"})"),
-            "schema: $ref \"http://example.com/s\": only references within the schema (#/...) are supported");
+            "$ref \"http://example.com/s\": only references within the schema (#/...) are supported");
   EXPECT_EQ(Refusal(R"({"$ref": "#"})"), "no text fits the grammar");
-  EXPECT_EQ(Refusal(R"({"allOf": [{"$ref": "#"}]})"), "schema: schemas in schemas are too deep");
+  EXPECT_EQ(Refusal(R"({"allOf": [{"$ref": "#"}]})"), "schemas in schemas are too deep");
 }
 
 TEST(JsonSchemaTest, RefusesWhatItCannotKeep) {
-  EXPECT_EQ(Refusal(R"({"not": {}})"), "schema: not is not supported");
-  EXPECT_EQ(Refusal(R"({"items": {"uniqueItems": true}})"), "schema: uniqueItems is not supported");
-  EXPECT_EQ(Refusal(R"({"multipleOf": 3})"), "schema: multipleOf is not supported, except 1");
-  EXPECT_EQ(
-      Refusal(R"({"oneOf": [{"type": "string"}, {"minLength": 3}]})"),
-      "schema: alternatives 0 and 1 of oneOf may hold at once, which a grammar cannot exclude: send anyOf");
-  EXPECT_EQ(Refusal(R"({"type": "strnig"})"), "schema: type \"strnig\" is none of JSON's");
-  EXPECT_EQ(Refusal("3"), "schema: a schema is neither an object nor true or false");
+  EXPECT_EQ(Refusal(R"({"not": {}})"), "not is not supported");
+  EXPECT_EQ(Refusal(R"({"items": {"uniqueItems": true}})"), "uniqueItems is not supported");
+  EXPECT_EQ(Refusal(R"({"multipleOf": 3})"), "multipleOf is not supported, except 1");
+  EXPECT_EQ(Refusal(R"({"oneOf": [{"type": "string"}, {"minLength": 3}]})"),
+            "alternatives 0 and 1 of oneOf may hold at once, which a grammar cannot exclude: send anyOf");
+  EXPECT_EQ(Refusal(R"({"type": "strnig"})"), "type \"strnig\" is none of JSON's");
+  EXPECT_EQ(Refusal("3"), "a schema is neither an object nor true or false");
   EXPECT_EQ(Refusal(R"x({"pattern": "(?=a)"})x"),
-            "schema: the pattern '(?=a)' looks ahead or behind, which is not supported");
-  EXPECT_EQ(Refusal(R"({"enum": [1], "minimum": 2})"),
-            "schema: minimum beside enum or const is not supported");
+            "the pattern '(?=a)' looks ahead or behind, which is not supported");
+  EXPECT_EQ(Refusal(R"({"enum": [1], "minimum": 2})"), "minimum beside enum or const is not supported");
   EXPECT_EQ(Refusal("false"), "no text fits the grammar");
 }
 

@@ -96,6 +96,24 @@ Json MergeKeyword(const std::string& keyword, const Json& a, const Json& b) {
   throw Error("{} stands in two schemas that both hold, which is not supported", keyword);
 }
 
+// What the keywords of arrays say depends on those beside them.
+void CheckArrays(const Json& a, const Json& b) {
+  const auto keywords = [](const Json& schema) {
+    Json found = Json::object();
+    for (const char* keyword : {"items", "prefixItems", "additionalItems"}) {
+      if (schema.contains(keyword)) found[keyword] = schema[keyword];
+    }
+    return found;
+  };
+  const Json in_a = keywords(a);
+  const Json in_b = keywords(b);
+  const auto is_list = [](const Json& found) {
+    return found.contains("prefixItems") || (found.contains("items") && found["items"].is_array());
+  };
+  if (!in_a.empty() && !in_b.empty() && in_a != in_b && (is_list(in_a) || is_list(in_b)))
+    throw Error("the items of an array stand in two schemas that both hold, which is not supported");
+}
+
 }  // namespace
 
 bool IsAnnotation(std::string_view keyword) {
@@ -128,6 +146,7 @@ Json MergeSchemas(const Json& a, const Json& b) {
   if (a.is_boolean()) return a.get<bool>() ? b : a;
   if (b.is_boolean()) return b.get<bool>() ? a : b;
   if (!a.is_object() || !b.is_object()) throw Error("a schema is neither an object nor true or false");
+  CheckArrays(a, b);
   Json merged = Json::object();
   for (const auto& [keyword, value] : a.items()) {
     if (!IsAnnotation(keyword)) merged[keyword] = value;

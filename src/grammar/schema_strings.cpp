@@ -58,7 +58,7 @@ int64_t Length(const Json& schema, const char* keyword, int64_t otherwise) {
 
 }  // namespace
 
-Expr SchemaString(const Json& schema) {
+Expr SchemaString(const Json& schema, const Expr& character) {
   const int64_t least = Length(schema, "minLength", 0);
   const int64_t most = Length(schema, "maxLength", kNoLimit);
   std::string pattern;
@@ -69,7 +69,7 @@ Expr SchemaString(const Json& schema) {
     pattern = schema["pattern"];
   }
   if (most != kNoLimit && most < least) return Choice({});
-  if (pattern.empty()) return JsonQuoted(Repeat(JsonChar(), least, most));
+  if (pattern.empty()) return JsonQuoted(Repeat(character, least, most));
   if (least > 0 || most != kNoLimit)
     throw Error("minLength and maxLength beside pattern or format are not supported: say it in the pattern");
   return JsonQuoted(ParseRegex(pattern, &JsonCharOf));

@@ -9,9 +9,10 @@
 
 namespace coppice {
 
-// A JSON string that keeps minLength, maxLength, pattern and format. Formats that are not date, time,
-// date-time, uuid, ipv4 or email are annotations. Throws Error for combinations that are not supported.
-grammar::Expr SchemaString(const nlohmann::ordered_json& schema);
+// A JSON string of `character`s that keeps minLength, maxLength, pattern and format. Formats that are not
+// date, time, date-time, uuid, ipv4 or email are annotations. Throws Error for combinations that are not
+// supported.
+grammar::Expr SchemaString(const nlohmann::ordered_json& schema, const grammar::Expr& character);
 
 // A JSON string, without escapes, that is none of `names`.
 grammar::Expr OtherName(const std::vector<std::string>& names);

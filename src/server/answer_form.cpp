@@ -39,7 +39,7 @@ Expr FormOf(const Parameters& p, Rules& rules) {
     case AnswerForm::kObject:
       return AddJsonObject(rules);
     case AnswerForm::kSchema:
-      return AddJsonSchema(*p.form_value, "the schema", rules);
+      return AddJsonSchema(*p.form_value, rules);
     case AnswerForm::kChoice: {
       std::vector<Expr> choices;
       for (const ordered_json& text : *p.form_value)
@@ -112,7 +112,7 @@ class CallRules {
     if (!fitting_ || !parameters.is_object() || parameters.empty()) return AddJsonObject(rules_);
     const size_t before = rules_.rules.size();
     try {
-      return AddJsonSchema(parameters, "its parameters", rules_);
+      return AddJsonSchema(parameters, rules_);
     } catch (const Error& error) {
       if (IsStrict(function))
         throw BadField("tools", fmt::format("{}: {}", function["name"].get<std::string>(), error.what()));

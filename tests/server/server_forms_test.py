@@ -116,7 +116,7 @@ class Forms(Case):
         doubling = {"$ref": "#/$defs/a0", "$defs": {f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(40)} | {"a40": {"type": "string"}}}
         bombs = [{"grammar": "root ::= " + "(" * 500000}, {"grammar": 'root ::= "a"' + "{1000}" * 20},
                  {"grammar": "\n".join(["root ::= a0"] + [f"a{i} ::= a{i + 1} a{i + 1}" for i in range(50)] + ['a50 ::= "x"'])},
-                 {"grammar": "root ::= root root root | \"a\" | \"\"", "max_tokens": 400, "temperature": 0},
+                 {"grammar": "root ::= root root root | \"a\" | \"\"", "max_tokens": 60, "temperature": 0},
                  {"json_schema": doubling}, {"json_schema": {"type": "string", "maxLength": 99999}},
                  {"json_schema": {"type": "string", "pattern": "^(((a{99}){99}){99})$"}}, {"guided_regex": "(a|b)*a(a|b){40}"}]
         for bomb in bombs:

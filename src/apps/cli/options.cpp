@@ -179,19 +179,28 @@ void AddFormOptions(CLI::App& app, FormOptions& o) {
 }
 
 std::shared_ptr<const TokenGrammar> FormGrammar(const FormOptions& o, Engine& engine) {
+  const bool is_gbnf = o.grammar || o.grammar_file;
+  if (!is_gbnf && !o.schema && !o.schema_file) return nullptr;
+  const std::string source = o.grammar        ? "--grammar"
+                             : o.grammar_file ? *o.grammar_file
+                             : o.schema       ? "--json-schema"
+                                              : *o.schema_file;
+  const std::string text = o.grammar ? *o.grammar : o.schema ? *o.schema : ReadTextFile(source);
   grammar::Rules rules;
-  if (o.grammar || o.grammar_file) {
-    rules = ParseGbnf(o.grammar ? *o.grammar : ReadTextFile(*o.grammar_file));
-  } else if (o.schema || o.schema_file) {
-    const std::string source = o.schema ? "--json-schema" : *o.schema_file;
-    const auto schema = ParseOrderedJson(o.schema ? *o.schema : ReadTextFile(*o.schema_file), source);
-    grammar::Expr value = AddJsonSchema(schema, source, rules);
-    rules.root = rules.Add(std::move(value));
-  } else {
-    return nullptr;
+  Automaton automaton;
+  try {
+    if (is_gbnf) {
+      rules = ParseGbnf(text);
+    } else {
+      grammar::Expr value = AddJsonSchema(ParseOrderedJson(text, "JSON"), rules);
+      rules.root = rules.Add(std::move(value));
+    }
+    automaton = Compile(rules);
+  } catch (const Error& error) {
+    throw Error("{}: {}", source, error.what());
   }
   return std::make_shared<const TokenGrammar>(
-      TokenGrammar{std::make_shared<const Automaton>(Compile(rules)), engine.token_texts(), {}});
+      TokenGrammar{std::make_shared<const Automaton>(std::move(automaton)), engine.token_texts(), {}});
 }
 
 ChatPrompt TokenizePrompt(const PromptOptions& o, const Tokenizer* tokenizer, const std::string& model,
