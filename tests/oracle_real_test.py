@@ -1,4 +1,4 @@
-"""The engine against tools/oracle: five methods in plain NumPy, on trained weights.
+"""The engine against tools/oracle: nine methods in plain NumPy, on trained weights.
 
     oracle_real_test.py PROGRAM SOURCE_DIR real|bundled [unittest arguments]
 
@@ -80,6 +80,25 @@ class EveryMethod(Oracle):
         self.good(f"uniprefill:layers={at},p=0.8,min=0", 1283, seed=15, steps=4)
         self.good(f"uniprefill:layers={at},p=0.5,block=16,sink=32,last=20,min=0", 700, seed=16, steps=4)
 
+    # Of fastkv: tokens of late layers and keys of every kv head, and either of them alone.
+    def test_snapkv_and_fastkv(self):
+        self.good("snapkv:cap=0.25,min=0", 700, seed=17, steps=4)
+        self.good("snapkv:cap=100,window=8,kernel=7,pool=max,min=0", 700, seed=18, steps=4)
+        at = layers(.5)
+        self.good(f"fastkv:layer={at},keep=0.25,cache=0.125,min=0", 1000, seed=19, steps=4)
+        self.good(f"fastkv:layer={at},keep=150,cache=1,pool=max,min=0", 700, seed=20, steps=4)
+        self.good(f"fastkv:layer={at},keep=1,cache=100,window=20,kernel=3,min=0", 700, seed=21, steps=4)
+
+    # The model is its own second model.
+    def test_specprefill(self):
+        self.good(f'specprefill:draft="{MODEL}",keep=0.3,min=0', 700, seed=22, steps=4)
+        self.good(f'specprefill:draft="{MODEL}",keep=0.5,look_ahead=3,pool=5,chunk=8,min=0', 500, seed=23, steps=4)
+
+    def test_gemfilter(self):
+        self.good("gemfilter:keep=0.25,min=0", 1000, seed=24, steps=4)
+        self.good(f"gemfilter:layer={layers(.7)},keep=100,kernel=1,min=0", 700, seed=25, steps=4)
+        self.good(f"gemfilter:layer={layers(.2)},keep=0.5,positions=original,kernel=7,min=0", 500, seed=26, steps=4)
+
     # Prompts of whole blocks, and a cap above all blocks. Twenty blocks leave ten: nine in common are gamma exactly.
     def test_sliminfer(self):
         stages, whole = f"sliminfer:layers={layers(.3, .6, .9)},min=0", ",revive_cap=4096"
@@ -108,7 +127,16 @@ class Itself(Oracle):
         self.finds("uniprefill:p=0.6,block=16,sink=32,last=16,min=0", steps=0, p="0.7")
         self.finds(f'sdtp:file="{SDTP_FILE}",min=0', steps=0, r="0.91")
 
+        self.finds("gemfilter:keep=0.5,min=0", steps=0, keep="0.51")
+        self.finds("snapkv:cap=100,min=0", steps=0, cap="101")
+
     def test_other_scores(self):
+        self.finds("gemfilter:keep=0.5,min=0", steps=0, layer="3")
+        self.finds("gemfilter:keep=0.5,min=0", steps=0, kernel="3")
+        self.finds("gemfilter:keep=0.5,min=0", steps=0, positions="original")
+        self.finds("fastkv:keep=0.5,cache=1,min=0", steps=0, window="7")
+        self.finds("fastkv:keep=1,cache=100,min=0", pool="max")
+        self.finds(f'specprefill:draft="{MODEL}",keep=0.3,min=0', steps=0, look_ahead="1")
         self.finds("lazyllm:min=0", steps=0, sink="300")
         self.finds("ftp:min=0", steps=0, last="49")
         self.finds("sliminfer:keep=0.5,block=16,min=0", steps=0, window="1")

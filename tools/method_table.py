@@ -48,6 +48,7 @@ METHODS = [
     "pyramidinfer",
     "random",
     f"selective:model={MODEL}",
+    "gemfilter:keep=0.4",
     "streamingllm:recent=508",
     "h2o",
     "h2o:heavy=0,recent=0.4",

@@ -37,6 +37,7 @@ ARMS = [
     ("sdtp:file=FILE,r=0.85,min=0", "SDTP, r=0.85", "--c4", False),
     ("uniprefill", "UniPrefill, the paper's", "--c6", True),
     ("fastkv", "FastKV, the paper's", "--c7", True),
+    ("gemfilter", "GemFilter, the paper's", "--c8", True),
     ("flashprefill:min=0", "FlashPrefill, the paper's", "--c5", True),
     ("random:keep=0.25/0.1/0.05,layers=8/15/24", "at random, as many as `coppice`", "--c5", True),
     ("coppice", "`coppice`, default", "--c0", True),
@@ -162,7 +163,8 @@ def figure(rows: list[dict]) -> str:
         body += panel(rows, length, LEFT + i * (width + GAP), width, fastest)
     at = float(LEFT)
     for name, colour in [("coppice", "--c0"), ("LazyLLM", "--c1"), ("SlimInfer", "--c2"), ("FTP", "--c3"), ("SDTP", "--c4"),
-                         ("UniPrefill", "--c6"), ("FastKV", "--c7"), ("FlashPrefill, at random", "--c5")]:
+                         ("UniPrefill", "--c6"), ("FastKV", "--c7"), ("GemFilter", "--c8"),
+                         ("FlashPrefill, at random", "--c5")]:
         body.append(f'<circle cx="{at:.1f}" cy="{TOP + HEIGHT + 44}" r="5.5" style="fill: var({colour})"/>')
         body.append(text(at + 11, TOP + HEIGHT + 48, name))
         at += 34 + 8 * len(name)

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/draft_reader.h"
+#include "engine/filter_pass.h"
 #include "engine/open_model.h"
 #include "model/layer.h"
 #include "model/record.h"
@@ -184,6 +185,14 @@ Ledger Plan(const ModelConfig& config, int64_t tokens, TokenPolicy& policy, Back
   return std::move(ledger);
 }
 
+// Scores for a method that selects the input.
+std::vector<float> RandomScores(int64_t tokens) {
+  Variates variates;
+  std::vector<float> scores(static_cast<size_t>(tokens));
+  for (float& score : scores) score = variates.Exponential();
+  return scores;
+}
+
 ModelShape ShapeOfFile(const std::string& file) {
   const OpenedModel model = OpenModel(file);
   ModelShape shape = model.config.shape;
@@ -204,11 +213,12 @@ DryRun PlanRun(const ModelConfig& config, std::span<const int32_t> prompt, std::
   context.open_draft = [&](const std::string& file) -> Draft {
     return {.read = [&, shape = ShapeOfFile(file)](int look_ahead, int /*pool*/) {
       selection_flops += LookAheadFlops(shape, context.tokens, look_ahead);
-      Variates variates;
-      std::vector<float> importance(prompt.size());
-      for (float& score : importance) score = variates.Exponential();
-      return importance;
+      return RandomScores(context.tokens);
     }};
+  };
+  context.first_layers = [&](int layer) {
+    selection_flops += FilterFlops(config.shape, context.tokens, layer);
+    return RandomScores(context.tokens);
   };
   PruneChoice choice = MakePolicy(prune, context, {});
   Ledger ledger = Plan(config, context.tokens, *choice.policy, be);

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "engine/documents/common_prefix.h"
 #include "engine/documents/prefix_run.h"
+#include "engine/filter_pass.h"
 #include "grammar/token_filter.h"
 #include "policies/registry.h"
 
@@ -66,7 +67,7 @@ struct Engine::Run {
   std::vector<int32_t> history;       // the prompt and the generated tokens
   int64_t wanted = 0;                 // tokens to generate, at most
   int64_t decoded = 0;                // decode steps
-  double selection_flops = 0;         // of second models that chose tokens
+  double selection_flops = 0;         // of passes that chose tokens
   std::vector<DroppedShare> dropped;  // if the request asks for confidence
   Confidence confidence;
 };
@@ -144,6 +145,13 @@ MethodContext Engine::Context(Run& run) {
                         .parked_bytes = ParkedBytes(transformer_.config().shape, backend_->cache_dtype()),
                         .layer_bytes = LayerBytes(transformer_.config().shape, backend_->cache_dtype())};
   if (request.confidence) context.dropped = &run.dropped;
+  context.first_layers = [this, &run](int layer) {
+    const Request& r = run.request;
+    FilterReading reading = RunFilter(transformer_, r.tokens, layer, *run.workspace,
+                                      {r.scoring, r.cancelled, r.pause}, *backend_);
+    run.selection_flops += reading.flops;
+    return std::move(reading.scores);
+  };
   if (!tokenizer_) return context;
   context.pieces = [this, &request] { return PiecesOf(*tokenizer_, request.tokens); };
   context.open_scorer = [this, &run](const std::string& path) -> TokenScores {

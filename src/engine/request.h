@@ -77,7 +77,7 @@ struct Request {
   std::function<void(const TokenLogProbs& token)> on_log_probs;
   TokenCallback on_token;                            // may be empty
   std::function<void(double layers_done)> progress;  // of the prefill, in [0, layers]; may be empty
-  // Progress of a second model that reads the prompt before the prefill: the share done. May be empty.
+  // Progress of a pass that scores the prompt before the prefill: the share done. May be empty.
   std::function<void(double share)> scoring;
   const std::atomic<bool>* cancelled = nullptr;  // may be null
   std::function<void()> pause;                   // RunControl::pause, in decode too; may be empty

@@ -72,7 +72,7 @@ class Ledger {
   double flops() const { return prefill_flops() + decode_flops_; }
   double flops_dense() const { return prefill_flops_dense() + decode_flops_dense_; }
 
-  double selection_flops = 0;   // of a second model that chose this prompt's tokens; in prefill_flops()
+  double selection_flops = 0;   // of a pass that chose this prompt's tokens; in prefill_flops()
   int64_t cached_tokens = 0;    // prompt tokens reused from an earlier prompt
   int64_t kv_bytes = 0;         // held at the end of the run
   int64_t kv_bytes_dense = 0;   // what a dense run would hold

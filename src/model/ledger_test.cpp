@@ -239,6 +239,20 @@ TEST(Ledger, BoundsOfFastKv) {
         << n;
 }
 
+// GemFilter with its published settings: a pass of layers 0 to 13 over the prompt, then one of 1,024 tokens.
+TEST(Ledger, BoundsOfGemFilter) {
+  const ModelShape s = ShapeOf("llama-3.1-8b");
+  const double layer = LayerFlops(s, {100, 100, 100});
+  ModelShape first = s;
+  first.layers = GemFilterLayer(s) + 1;
+  EXPECT_GT(DensePrefillFlops(first, 100) - HeadFlops(s), 13 * layer);
+  const std::pair<int64_t, double> table[] = {{8192, 1.89}, {32768, 2.28}, {131072, 2.37}};
+  for (const auto& [n, bound] : table) {
+    const double passes = DensePrefillFlops(first, n) - HeadFlops(s) + DensePrefillFlops(s, 1024);
+    EXPECT_NEAR(DensePrefillFlops(s, n) / passes, bound, 0.0051) << n;
+  }
+}
+
 // Test T-LZ4 at its limit: a token that is parked at the last stage that strict_memory allows takes no more
 // memory than its keys and values would have; one layer later it takes more.
 TEST(Ledger, ParkedStatesFitBehindTheLastStage) {

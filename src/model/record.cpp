@@ -27,8 +27,9 @@ std::vector<int32_t> StoredTokens(const LayerState& layer) {
 
 void RecordPrefillBegin(SequenceState& sequence, bool compact_positions) {
   if (sequence.trace == nullptr) return;
+  const bool moved = compact_positions && sequence.entered < sequence.ledger.prompt_tokens();
   sequence.trace->BeginPrefill(static_cast<int>(sequence.layers.size()), sequence.ledger.prompt_tokens(),
-                               compact_positions ? sequence.input : std::vector<int32_t>{});
+                               moved ? sequence.input : std::vector<int32_t>{});
 }
 
 void RecordPrefillEnd(SequenceState& sequence) {

@@ -15,6 +15,13 @@ Transformer::Transformer(ModelConfig config, std::shared_ptr<const Weights> weig
   }
 }
 
+Transformer Transformer::FirstLayers(int layers) const {
+  COPPICE_CHECK(layers > 0 && layers <= config_->shape.layers);
+  ModelConfig first = *config_;
+  first.shape.layers = layers;
+  return {std::move(first), weights_};
+}
+
 void Transformer::Prefill(std::span<const int32_t> tokens, const Pass& pass, Tensor& logits,
                           bool all_logits) const {
   COPPICE_CHECK(!all_logits || pass.sequence.prefix.rows == 0);
@@ -22,6 +29,11 @@ void Transformer::Prefill(std::span<const int32_t> tokens, const Pass& pass, Ten
   COPPICE_CHECK(!all_logits || x.rows() == std::ssize(tokens));
   FinalNorm(x.hidden(), pass.backend);
   Head(x.hidden(), pass, logits);
+  pass.control.Tick(config_->shape.layers);
+}
+
+void Transformer::PrefillLayers(std::span<const int32_t> tokens, const Pass& pass) const {
+  RunLayers(tokens, pass, true);
   pass.control.Tick(config_->shape.layers);
 }
 

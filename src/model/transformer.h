@@ -31,6 +31,9 @@ class Transformer {
   const ModelConfig& config() const { return *config_; }
   const Weights& weights() const { return *weights_; }
 
+  // This model without the layers from `layers` on, with the same weights. For passes without a head.
+  Transformer FirstLayers(int layers) const;
+
   // An empty sequence for a prompt of `prompt_tokens` and at most `capacity` positions in all. Throws Error
   // if the model's heads do not fill the blocks in which the backend keeps keys.
   SequenceState NewSequence(int64_t prompt_tokens, int64_t capacity, const Backend& be) const {
@@ -48,6 +51,8 @@ class Transformer {
   // last, a tile at a time. logits becomes [1, vocab], bit for bit the result of a dense Prefill.
   void PrefillScored(std::span<const int32_t> tokens, const Pass& pass, Tensor& logits,
                      const LogitsVisitor& visit) const;
+  // As Prefill, but without the final norm and the head: for policies that watch the layers.
+  void PrefillLayers(std::span<const int32_t> tokens, const Pass& pass) const;
   // Runs one more token at the next position. logits becomes [1, vocab].
   void Decode(int32_t token, const Pass& pass, Tensor& logits) const;
   // Computes the log-probabilities of a text's tokens in a dense run. Holds at most one tile of logits at

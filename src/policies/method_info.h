@@ -26,6 +26,10 @@ using TokenScores = std::function<std::vector<float>()>;
 // methods/specprefill.cpp. May take as long as a prefill. Throws Cancelled.
 using DraftScores = std::function<std::vector<float>(int look_ahead, int pool)>;
 
+// Runs the prompt through this model's layers 0 to `layer`, and computes a score of each prompt token there:
+// (1) of methods/gemfilter.cpp, in any unit. Takes as long as a prefill of these layers. Throws Cancelled.
+using FilterScores = std::function<std::vector<float>(int layer)>;
+
 struct Draft {
   DraftScores read = {};
   std::string reason = {};  // why it cannot read this prompt, or ""
@@ -53,6 +57,8 @@ struct MethodContext {
   // For speculative prefill: opens a second model. Throws Error, naming the file, also if its tokens are not
   // this model's. Not set for a model without a tokenizer.
   std::function<Draft(const std::string& file)> open_draft = {};
+  // For a choice by the model's own first layers. Not set where only the settings are wanted.
+  FilterScores first_layers = {};
 };
 
 // A method's policy and settings for one prompt.

@@ -129,6 +129,8 @@ int FastKvLayer(const ModelShape& shape) {
              : std::clamp(RoundDiv(15 * shape.layers, 32), 0, std::max(shape.layers - 2, 0));
 }
 
+int GemFilterLayer(const ModelShape& shape) { return RoundDiv(13 * shape.layers, 32); }
+
 PyramidInferPreset PyramidInferFor(const ModelShape& shape) {
   if (Is(shape, "llama", 40, 5120)) return {.r = 0.8, .interval = 2};  // Llama-2-13B
   if (Is(shape, "llama", 80, 8192)) return {.r = 0.9, .interval = 3};  // Llama-2-70B, Llama-3-70B

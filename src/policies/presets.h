@@ -52,6 +52,9 @@ std::vector<int> UniPrefillLayers(const ModelShape& shape);
 // else round(15 L / 32), L - 2 at most. The bundled model's is 4 (see StageLayers).
 int FastKvLayer(const ModelShape& shape);
 
+// GemFilter's filter layer. Published: 13 of Llama-3.1-8B's 32; else round(13 L / 32).
+int GemFilterLayer(const ModelShape& shape);
+
 // PyramidInfer's published configurations (configs/*.json of its repository).
 struct PyramidInferPreset {
   double r = 0.9;    // the ratio that the schedule ends at

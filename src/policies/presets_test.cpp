@@ -149,6 +149,13 @@ TEST(Presets, FastKvLayer) {
   EXPECT_EQ(FastKvLayer(mini), 4);
 }
 
+TEST(Presets, GemFilterLayer) {
+  EXPECT_EQ(GemFilterLayer(Shape("llama", 32, 4096)), 13);
+  EXPECT_EQ(GemFilterLayer(Shape("llama", 30, 576)), 12);
+  EXPECT_EQ(GemFilterLayer(Shape("llama", 2, 64)), 1);
+  EXPECT_EQ(GemFilterLayer(Shape("llama", 1, 64)), 0);
+}
+
 TEST(Presets, StaticAndPyramidInfer) {
   EXPECT_EQ(StaticLayer(Shape("llama", 32, 4096)), 4);
   EXPECT_EQ(StaticLayer(Shape("llama", 8, 4096)), 4);

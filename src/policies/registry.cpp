@@ -10,6 +10,7 @@
 #include "policies/methods/flashprefill.h"
 #include "policies/methods/flexprefill.h"
 #include "policies/methods/ftp.h"
+#include "policies/methods/gemfilter.h"
 #include "policies/methods/h2o.h"
 #include "policies/methods/lazyllm.h"
 #include "policies/methods/minference.h"
@@ -53,6 +54,7 @@ const std::vector<MethodInfo>& MethodList() {
       XAttentionMethod(),
       FlashPrefillMethod(),
       SpecPrefillMethod(),
+      GemFilterMethod(),
   };
   return methods;
 }

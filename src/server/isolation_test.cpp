@@ -81,6 +81,7 @@ std::vector<Request> MixedRequests(int count) {
                          "flashprefill:block=32,min=0",
                          "pyramidinfer:min=0",
                          "fastkv:layer=1,min=0",
+                         "gemfilter:layer=1,keep=0.5,min=0",
                          "uniprefill:layers=1/2,p=0.5,block=16,sink=16,last=16,min=0",
                          "quest:min=0"};
   std::vector<Request> requests;

@@ -186,6 +186,17 @@ class Others(Case):
         self.bad("run", "-m", MODEL, "-f", PROMPT_2K, "--prune", "specprefill:draft=/none.gguf", says=["/none.gguf"])
         self.bad("run", "-m", MODEL, "-f", PROMPT_2K, "--prune", "specprefill", says=["draft= is missing"])
 
+    def test_gemfilter(self):
+        run = ["run", "-m", MODEL, "-f", PROMPT_2K, "-n", "1", "--temp", "0", "--json", "--prune"]
+        answer = json.loads(self.good(*run, "gemfilter:keep=0.25"))
+        prune = answer["prune"]
+        self.assertTrue(prune["active"])
+        self.assertEqual(set(prune["kept_per_layer"]), {int(0.25 * answer["prompt_tokens"])})
+        self.assertTrue(0 < prune["selection_flops"] < prune["flops"] < prune["flops_dense"])
+        aside = json.loads(self.good(*run, "gemfilter:keep=0.9"))["prune"]
+        self.assertRegex(aside["reason"], "no less work than the dense prefill")
+        self.bad("run", "-m", MODEL, "-f", PROMPT_2K, "--prune", "gemfilter:layer=10", says=["gemfilter: layer=10"])
+
     def test_inspect(self):
         out = self.good("inspect", MODEL, "--tensors", "--check-tensors")
         for part in ["coppice-mini", "7.78 M", "blk.9.ffn_down.weight", "256 x 688", "all tensors are finite"]:

@@ -23,6 +23,7 @@ std::vector<std::string> Seeds() {
           "pyramidinfer",
           "minference",
           "flexprefill",
+          "gemfilter:layer=2,keep=0.5,kernel=3",
           "xattention",
           "ftp:fill=mean,eta=0.5"};
 }

@@ -291,6 +291,13 @@ TEST_P(NamedPairs, FtpAndEviction) {
   }
 }
 
+// StreamingLLM's positions are slots: tokens that enter the model with gaps between them are moved together.
+TEST_P(NamedPairs, StreamingLlmNumbersWhatEnters) {
+  const std::string window = "+streamingllm:sink=4,recent=60,min=0";
+  const RunResult compact = Run("random:keep=0.5,min=0" + window, kSteps);
+  ExpectSameLogits(Run("random:keep=0.5,positions=original,min=0" + window, kSteps), compact);
+}
+
 // Quest chooses pages among the tokens that the other method attends, and evicts nothing.
 TEST_P(NamedPairs, QuestAndWhoBringsTokensBack) {
   for (const char* name : {"sliminfer", "lazyllm"}) {

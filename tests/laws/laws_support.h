@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/filter_pass.h"
 #include "model/transformer.h"
 #include "policies/registry.h"
 #include "tests_support.h"
@@ -114,9 +115,9 @@ inline std::vector<float> RowOf(const Tensor& logits) {
 }
 
 // The tiny model has no tokenizer: its tokens are words, and what a second model would say of them is made
-// up, but always the same.
-inline MethodContext TinyContext(const Transformer& model, const std::vector<int32_t>& prompt,
-                                 const Backend& be, std::span<const PositionSpan> question = {}) {
+// up, but always the same. What its own first layers say is computed.
+inline MethodContext TinyContext(const Transformer& model, const std::vector<int32_t>& prompt, Backend& be,
+                                 std::span<const PositionSpan> question = {}) {
   const ModelShape& shape = model.config().shape;
   return {
       .shape = shape,
@@ -147,7 +148,12 @@ inline MethodContext TinyContext(const Transformer& model, const std::vector<int
             scores.push_back(static_cast<float>((static_cast<uint32_t>(prompt[i]) + i) * 2246822519u >> 16));
           return scores;
         }};
-      }};
+      },
+      .first_layers =
+          [&](int layer) {
+            Workspace workspace = model.NewWorkspace(64);
+            return RunFilter(model, prompt, layer, workspace, {}, be).scores;
+          }};
 }
 
 inline RunResult RunTiny(const Transformer& model, const std::vector<int32_t>& prompt, Backend& be,

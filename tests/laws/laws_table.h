@@ -216,6 +216,13 @@ inline std::vector<MethodEntry> LawEntries() {
        .cheaper = {"specprefill:draft=tiny,keep=1,min=0", "specprefill:draft=tiny,keep=0.8,chunk=8,min=0",
                    "specprefill:draft=tiny,keep=0.4,chunk=4,min=0"},
        .bare = "specprefill:draft=tiny"},
+      {.name = "gemfilter",
+       .identity = {"gemfilter:layer=2,keep=1,min=0", "gemfilter:layer=5,keep=200,positions=original,min=0"},
+       .active = "gemfilter:layer=2,keep=0.4,positions=original,min=0",
+       .first_layer = -1,
+       .cheaper = {"gemfilter:layer=2,keep=1,min=0", "gemfilter:layer=2,keep=0.6,min=0",
+                   "gemfilter:layer=2,keep=0.2,positions=original,min=0",
+                   "gemfilter:layer=1,keep=0.1,min=0"}},
   };
 }
 

@@ -24,17 +24,21 @@ import vocabulary
 from choices import Referee
 from engine import Engine, Trace
 from ftp import Ftp
+from gemfilter import GemFilter
 from lazyllm import LazyLlm
 from model import Model
 from prompts import make_prompt
 from sdtp import Sdtp, write_random_predictors
 from sequence import Method, Sequence
 from sliminfer import SlimInfer
+from snapkv import FastKv, SnapKv
 from spec import Settings
+from specprefill import SpecPrefill
 from uniprefill import UniPrefill
 
 METHODS = {"none": lambda settings: Method(), "lazyllm": LazyLlm, "ftp": Ftp, "sdtp": Sdtp,
-           "sliminfer": SlimInfer, "uniprefill": UniPrefill}
+           "sliminfer": SlimInfer, "uniprefill": UniPrefill, "snapkv": SnapKv, "fastkv": FastKv,
+           "specprefill": SpecPrefill, "gemfilter": GemFilter}
 DEFAULT_SPECS = ["none", "lazyllm:min=0", "ftp:min=0", "sdtp", "sliminfer:keep=0.5,min=0"]
 
 # Of scores that decide, as choices.py measures them. On SmolLM2-135M the oracle's float32 scores differ from
@@ -75,6 +79,12 @@ def engine_sets(trace):
             rows = trace.ffn[layer]
             in_middle = (rows >= settings.integer("first")) & (rows < trace.prompt - settings.integer("last"))
             return rows[in_middle]
+        if what == "stream":
+            return trace.ffn[layer]
+        if what == "input":
+            return trace.kept[0] if trace.entered is None else trace.entered
+        if what == "chunks":  # the last token enters with its chunk or without it
+            return np.unique(trace.kept[0][trace.kept[0] < trace.prompt - 1] // settings.integer("chunk"))
         tokens = trace.kept[layer] if step < 0 else trace.attended[step][layer]
         tokens = tokens[tokens < trace.prompt]
         return np.unique(tokens // settings.integer("block")) if what == "blocks" else tokens
@@ -155,8 +165,8 @@ def judge(result, seq, trace: Trace, referee):
         if not error <= LOG_PROBABILITY_TOLERANCE:
             result.faults.append(f"log-probabilities after {what} differ by {error:.2g}")
     result.revived = sum(len(rows) for step in seq.revived for rows in step)
-    result.kept = sum(len(kept) for kept in seq.kept) / (seq.prompt * len(layers))
-    result.ffn = sum(len(rows) for rows in seq.ffn) / (seq.prompt * (len(layers) - 1) + 1)
+    result.kept = sum(len(kept) for kept in seq.kept) / (result.tokens * len(layers))
+    result.ffn = sum(len(rows) for rows in seq.ffn) / (result.tokens * (len(layers) - 1) + 1)
 
 
 def read_options():
@@ -165,7 +175,7 @@ def read_options():
     add = parser.add_argument
     add("model")
     add("--binary", default="build/coppice")
-    add("--method", action="append", help="a value of --prune; may be repeated. Default: none, and all four")
+    add("--method", action="append", help="a value of --prune; may be repeated. Default: none, and four methods")
     add("--tokens", type=int, action="append", help="length of a prompt; may be repeated. Default: 1024")
     add("--seed", type=int, default=1, help="of prompts and of random predictors")
     add("--generate", type=int, default=12, help="tokens to generate")

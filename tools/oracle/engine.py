@@ -94,10 +94,15 @@ class Trace:
         layers, steps = lines[:header["layers"]], lines[header["layers"]:]
         self.spec, self.prompt = header["prune"], header["prompt_tokens"]
         self.generated = [label_of(token) for token in header["tokens"][self.prompt:]]
+        # The prompt's tokens at positions 0, 1, ..., if an input selection moved them.
+        self.entered = positions_of(header["entered"]) if "entered" in header else None
         self.kept, self.ffn, self.attended, self.revived = [], [], [], []
+        self.in_some_heads = []  # positions of `kept` that a kv head lacks, by layer
         for layer in layers:
             self.kept.append(positions_of(layer["kept"]) if "kept" in layer else self.kept[-1])
             self.ffn.append(positions_of(layer["ffn"]) if "ffn" in layer else self.kept[-1])
+            held = len(self.kept[-1])
+            self.in_some_heads.append(held - layer.get("rows_per_head", held))
         in_memory = [set(kept.tolist()) for kept in self.kept]
         for step in steps:
             self.play(step, in_memory)
@@ -120,8 +125,9 @@ class Trace:
             attended = held - of("dropped")
             if self.spec.startswith("lazyllm") and layer > 0:
                 attended &= set(self.attended[-1][-1].tolist())
-            if len(attended) != step["attended"][layer]:
-                raise RuntimeError(f"step {step['step']}, layer {layer}: the events give {len(attended)} "
+            count = len(attended) - self.in_some_heads[layer]  # of one head
+            if count != step["attended"][layer]:
+                raise RuntimeError(f"step {step['step']}, layer {layer}: the events give {count} "
                                    f"keys, the trace tells {step['attended'][layer]}")
             self.attended[-1].append(np.array(sorted(attended), int))
             self.revived[-1].append(np.array(sorted(of("revived")), int))

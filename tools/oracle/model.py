@@ -76,12 +76,12 @@ class Model:
         return self.rope(q, positions), self.rope(k, positions), project("attn_v")
 
     def attention_weights(self, q, k, visible):
-        """softmax(q k^T / sqrt(c)): [H, queries, keys]. visible [queries, keys]: which keys a query sees."""
+        """softmax(q k^T / sqrt(c)): [H, queries, keys]. visible [queries, keys], or [H, queries, keys]: which keys it sees."""
         weights = np.empty((self.heads, len(q), len(k)), self.dtype)
         for head in range(self.heads):
             weights[head] = q[:, head] @ k[:, head // (self.heads // self.kv_heads)].T
         weights *= self.dtype(self.head_dim ** -0.5)
-        weights[:, ~visible] = -np.inf
+        weights[np.broadcast_to(~visible, weights.shape)] = -np.inf
         weights -= weights.max(axis=-1, keepdims=True)
         np.exp(weights, out=weights)
         return weights / weights.sum(axis=-1, keepdims=True)

@@ -24,12 +24,19 @@ class Method:
     queries = 1  # last queries of each layer that the method looks at
     parks = False  # whether dropped tokens can return while generating
     append = True  # returning tokens see every attended token; otherwise only earlier positions
+    compact = False  # the tokens that enter take positions 0, 1, ...; otherwise they keep their own
+
+    def input(self, seq, ids):
+        """Which tokens of the prompt enter the model, or None for all."""
 
     def enters(self, seq, layer):
         """Prefill: positions that enter the layer, or None for all."""
 
     def stays(self, seq, layer):
         """Prefill, after the layer's attention: positions that stay in the stream, or None for all."""
+
+    def evicts(self, seq, layer):
+        """Prefill, after the layer's attention: the positions that each kv head's cache keeps, or None."""
 
     def runs_ffn(self, seq, layer):
         """Prefill: positions whose FFN runs, or None for all in the stream."""
@@ -52,12 +59,18 @@ class Sequence:
         self.model, self.method, self.referee, self.prompt = model, method, referee, len(ids)
         shape = (model.layers, capacity, model.kv_heads, model.head_dim)
         self.keys, self.values = np.zeros(shape, model.dtype), np.zeros(shape, model.dtype)
-        self.has = np.zeros(shape[:2], bool)  # [layers, positions]: whether there are keys
+        self.has = np.zeros(shape[:2], bool)  # [layers, positions]: whether there are keys, in any kv head
+        self.evicted = {}  # layer -> [kv heads, positions]: whether the head's keys were deleted
         self.parked = {}  # position -> Parked
         self.last_queries = [None] * model.layers  # each [up to method.queries, H, c]
         self.length, self.step = len(ids), -1
         self.kept, self.ffn, self.attended, self.revived = [], [], [], []
-        self.positions, self.x = np.arange(len(ids)), model.embed(ids)  # the stream
+        entering = method.input(self, ids)
+        entering = np.arange(len(ids)) if entering is None else entering
+        if method.compact:
+            self.prompt = self.length = len(entering)
+        self.positions = np.arange(len(entering)) if method.compact else entering
+        self.x = model.embed(np.asarray(ids)[entering])  # the stream, with its positions
         self.log_probabilities = self.prefill()
 
     # Prefill
@@ -66,6 +79,7 @@ class Sequence:
         for layer in range(self.model.layers):
             self.drop_others(self.method.enters(self, layer), layer, owes_ffn=False)
             self.prefill_attention(layer)
+            self.evict(self.method.evicts(self, layer), layer)
             self.kept.append(np.flatnonzero(self.has[layer]))
             self.drop_others(self.method.stays(self, layer), layer + 1, owes_ffn=True)
             rows = self.method.runs_ffn(self, layer)
@@ -82,6 +96,14 @@ class Sequence:
         self.store(layer, q, k, v)
         sees = lambda begin, end: self.positions[None, :] <= self.positions[begin:end, None]
         self.x = self.model.attend(self.x, layer, q, k, v, sees)
+
+    def evict(self, kept, layer):
+        """Deletes the keys of all positions but those that `kept` lists for each kv head."""
+        if kept is None:
+            return
+        held = np.stack([np.isin(np.arange(self.has.shape[1]), rows) for rows in kept])
+        self.evicted[layer] = self.has[layer] & ~held
+        self.has[layer] &= held.any(axis=0)
 
     def drop_others(self, kept, layer, owes_ffn):
         """Takes all tokens but `kept` out of the stream. They would enter `layer` next."""
@@ -121,8 +143,11 @@ class Sequence:
             visible = np.ones((len(q), len(seen)), bool)
         else:
             visible = seen[None, :] <= self.positions[:, None]
+        if layer in self.evicted:  # then only the current token runs
+            held = np.repeat(~self.evicted[layer][:, seen], self.model.heads // self.model.kv_heads, axis=0)
+            visible = visible & held[:, None, :]
         self.x = self.model.attend(self.x, layer, q, self.keys[layer, seen], self.values[layer, seen],
-                                   lambda begin, end: visible[begin:end])
+                                   lambda begin, end: visible[..., begin:end, :])
         self.attended[-1].append(seen)
         self.revived[-1].append(self.positions[:-1])
 
@@ -144,6 +169,8 @@ class Sequence:
 
     def check_parked(self):
         """Every token has keys in all layers below one, and is parked there, unless that is all of them."""
+        if self.evicted:
+            return
         depth = self.has[:, :self.length].sum(axis=0)
         assert all(self.has[:d, p].all() for p, d in enumerate(depth)), "keys above a layer without keys"
         if self.method.parks:

@@ -12,7 +12,7 @@ namespace coppice::cli {
 class Watch {
  public:
   Watch(const std::string& label, int layers, Request& request)
-      : scoring_(label + ", a second model scores the prompt", 1, ""), prefill_(label, layers, "layer") {
+      : scoring_(label + ", a first pass scores the prompt", 1, ""), prefill_(label, layers, "layer") {
     request.scoring = [this](double share) { scoring_.Update(share); };
     request.progress = [this](double layers_done) { prefill_.Update(layers_done); };
   }

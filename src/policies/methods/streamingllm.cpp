@@ -13,7 +13,7 @@
 // Prefill is dense, and the cache is cut after it, as in kvpress. The paper's alternative, to evict while the
 // prompt is read, is a pattern of prefill attention (sinks and a window), not of the cache. Protected rows
 // stay in addition to (1) and move up with the sinks. The policy remembers them as rows, because their
-// positions change.
+// positions change. Tokens that another method lets into the model take positions without gaps.
 #include "policies/methods/streamingllm.h"
 
 #include <algorithm>

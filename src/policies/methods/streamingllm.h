@@ -20,6 +20,8 @@ class StreamingLlmPolicy final : public TokenPolicy {
  public:
   explicit StreamingLlmPolicy(const StreamingLlmConfig& config) : config_(config) {}
 
+  // Slots have no gaps: what an input selection lets in moves together. A whole prompt keeps its positions.
+  PolicyFacts Facts() const override { return {.compact_positions = true}; }
   bool RetainsAt(Phase phase, int layer) const override;
   std::optional<Retained> Retain(const Observation& seen, const CacheScene& cache, Backend& be) override;
 
