@@ -1,22 +1,30 @@
-"""`coppice serve` through clients that others wrote, unmodified: the official openai package and
-lm-evaluation-harness's local-completions. Skips (77) where they are not installed: tools/setup_clients.sh does that.
+"""`coppice serve` through clients that others wrote, unmodified: the official openai and anthropic packages, LangChain,
+LiteLLM, and lm-evaluation-harness's local-completions. Skips (77) where they are not installed: tools/setup_clients.sh does that.
 
     server_clients_test.py PROGRAM SOURCE_DIR [unittest arguments]
 """
 
+import asyncio
 import json
 import os
 import pathlib
 import sys
 import tempfile
 import unittest
+from typing import Literal, Optional
 
-os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALLELISM="false",
+                  LITELLM_LOCAL_MODEL_COST_MAP="True")
 os.environ.setdefault("HF_HOME", tempfile.mkdtemp(prefix="coppice-hf-"))
 try:
+    import anthropic
+    import jsonschema
+    import langchain_openai
+    import litellm
     import lm_eval
     import lm_eval.tasks
     import openai
+    import pydantic
 except ImportError as error:
     print(f"skipped: {error}; tools/setup_clients.sh installs the clients")
     sys.exit(77)
@@ -122,6 +130,86 @@ class OpenAi(Case):
         next(iter(stream))
         stream.close()
         self.server.wait_for(lambda: not self.good("/slots")[0]["is_processing"], 1)
+
+
+class AnswersInAForm(Case):
+    """What agents do with the official clients. The model knows nothing of it, so the server has to keep the forms."""
+
+    WEATHER = {"type": "function", "function": {"name": "weather", "description": "of a place", "parameters": {
+        "type": "object", "properties": {"place": {"type": "string", "maxLength": 12}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+        "required": ["place", "days"], "additionalProperties": False}}}
+    USER = [{"role": "user", "content": "Weather in Ulm?"}]
+
+    def check(self, arguments):
+        jsonschema.validate(arguments, self.WEATHER["function"]["parameters"])
+
+    def test_openai(self):
+        class Town(pydantic.BaseModel):
+            name: str = pydantic.Field(max_length=9)
+            people: int = pydantic.Field(ge=0, le=10**6)
+            kind: Literal["town", "city"]
+            twin: Optional["Town"]
+
+        with openai.OpenAI(base_url=self.base + "/v1", api_key=KEY, max_retries=0) as client:
+            for seed in range(3):
+                town = client.chat.completions.parse(model="any", messages=self.USER, response_format=Town, seed=seed, max_tokens=1500,
+                                                     extra_body={"logit_bias": {}}).choices[0].message.parsed
+                self.assertIsInstance(town, Town)
+                said = client.responses.parse(model="any", input="A town", text_format=Town, max_output_tokens=1500)
+                self.assertIsInstance(said.output_parsed, Town)
+            reply = client.chat.completions.create(model="any", messages=self.USER, tools=[self.WEATHER], tool_choice="required",
+                                                   parallel_tool_calls=False, max_tokens=300)
+            self.check(json.loads(reply.choices[0].message.tool_calls[0].function.arguments))
+            history = [*self.USER, reply.choices[0].message.model_dump(exclude_none=True),
+                       {"role": "tool", "tool_call_id": reply.choices[0].message.tool_calls[0].id, "content": "rain"}]
+            client.chat.completions.create(model="any", messages=history, tools=[self.WEATHER], max_tokens=4)
+            with client.chat.completions.stream(model="any", messages=self.USER, tools=[{**self.WEATHER, "function": {**self.WEATHER["function"], "strict": True}}],
+                                                tool_choice="required", parallel_tool_calls=False, max_tokens=300) as stream:
+                call = stream.get_final_completion().choices[0].message.tool_calls[0]
+            self.check(call.function.parsed_arguments)
+
+    def test_anthropic(self):
+        tool = {"name": "weather", "input_schema": self.WEATHER["function"]["parameters"]}
+        choice = {"type": "tool", "name": "weather", "disable_parallel_tool_use": True}
+        with anthropic.Anthropic(base_url=self.base, api_key=KEY, max_retries=0) as client:
+            reply = client.messages.create(model="any", max_tokens=300, messages=self.USER, tools=[tool], tool_choice=choice)
+            self.assertEqual(reply.stop_reason, "tool_use")
+            self.check(reply.content[0].input)
+            with client.messages.stream(model="any", max_tokens=300, messages=self.USER, tools=[tool], tool_choice=choice) as stream:
+                self.check(stream.get_final_message().content[0].input)
+            result = {"type": "tool_result", "tool_use_id": reply.content[0].id, "content": "rain"}
+            more = [*self.USER, {"role": "assistant", "content": [block.model_dump() for block in reply.content]}, {"role": "user", "content": [result]}]
+            self.assertGreater(client.messages.count_tokens(model="any", messages=more, tools=[tool]).input_tokens, 10)
+            self.assertTrue(client.messages.create(model="any", max_tokens=4, messages=more, tools=[tool]).usage.output_tokens)
+
+    def test_langchain(self):
+        class Town(pydantic.BaseModel):
+            """A town."""
+            name: str = pydantic.Field(max_length=9)
+            people: int = pydantic.Field(ge=0, le=10**6)
+
+        chat = langchain_openai.ChatOpenAI(base_url=self.base + "/v1", api_key=KEY, model="any", max_tokens=300, max_retries=0)
+        short = chat.bind(max_tokens=4)
+        self.assertEqual(short.invoke("Hello").usage_metadata["output_tokens"], 4)
+        self.assertEqual(len(short.batch(["a", "b"])), 2)
+        self.assertTrue("".join(chunk.text for chunk in short.stream("Hello")) is not None)
+        self.assertTrue(asyncio.run(short.ainvoke("Hello")).response_metadata)
+        self.assertTrue(short.bind(logprobs=True).invoke("Hello").response_metadata["logprobs"]["content"])
+        self.assertIsInstance(short.bind(stop=["e"]).invoke("Hello").content, str)
+        self.assertIsInstance(short.invoke([("human", "a"), ("ai", "b"), ("human", "c")]).content, str)
+        for method in ["json_schema", "function_calling"]:
+            self.assertIsInstance(chat.with_structured_output(Town, method=method).invoke("A town"), Town)
+        for parallel in [True, False]:
+            tools = chat.bind_tools([self.WEATHER], tool_choice="required", parallel_tool_calls=parallel)
+            for call in tools.invoke("Weather?").tool_calls:
+                self.check(call["args"])
+
+    def test_litellm(self):
+        where = {"model": "openai/any", "api_base": self.base + "/v1", "api_key": KEY, "max_tokens": 300, "num_retries": 0}
+        reply = litellm.completion(messages=self.USER, tools=[self.WEATHER], tool_choice="required", parallel_tool_calls=False, **where)
+        self.check(json.loads(reply.choices[0].message.tool_calls[0].function.arguments))
+        schema = {"type": "json_schema", "json_schema": {"name": "weather", "schema": self.WEATHER["function"]["parameters"]}}
+        self.check(json.loads(litellm.completion(messages=self.USER, response_format=schema, **where).choices[0].message.content))
 
 
 class LmEval(Case):
