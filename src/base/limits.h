@@ -39,4 +39,14 @@ inline constexpr int64_t kMaxTemplateOutputBytes = 64 << 20;
 inline constexpr int64_t kMaxTemplateMemoryBytes = 3 * kMaxTemplateOutputBytes;
 inline constexpr int kMaxTemplateDepth = 64;
 
+// Grammars that answers must follow. The JSON schema of a tool takes some hundred states.
+inline constexpr uint64_t kMaxGrammarBytes = 1 << 20;  // of GBNF, or of a schema's JSON
+inline constexpr int kMaxGrammarDepth = 64;            // of groups in groups
+inline constexpr uint64_t kMaxGrammarRules = 16384;
+inline constexpr int64_t kMaxGrammarRepeats = 100'000;   // of one {m,n}; states limit it further
+inline constexpr uint64_t kMaxGrammarStates = 200'000;   // compiled
+inline constexpr uint64_t kMaxGrammarWork = 10'000'000;  // steps of compiling
+inline constexpr uint64_t kMaxGrammarItems = 1024;       // after one byte; JSON takes 1 to 6
+inline constexpr uint64_t kMaxGrammarSteps = 100'000'000;  // for one token of the answer, about 0.3 s
+
 }  // namespace coppice::limits

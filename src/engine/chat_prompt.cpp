@@ -129,7 +129,6 @@ class ChatRenderer {
       whole.text.resize(last->second);
       std::erase_if(whole.plain, [&](size_t at) { return at >= whole.text.size(); });
     }
-    whole.text += options.answer_start;
     return whole;
   }
 

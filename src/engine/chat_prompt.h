@@ -58,8 +58,6 @@ struct ChatOptions {
   OwnedJson<nlohmann::ordered_json> tools = nlohmann::ordered_json::array();
   // The answer continues the last message, which must end the chat.
   bool continue_final_message = false;
-  // The answer's first words, in written form; control tokens are parsed.
-  std::string answer_start = {};
   // Whether the text of a control token in a message, such as "</s>", becomes that token. Otherwise it is
   // ordinary text and cannot end a turn.
   bool parse_messages = false;

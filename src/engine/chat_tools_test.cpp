@@ -81,8 +81,6 @@ TEST(ChatTools, AnAnswerMayBeBegun) {
   EXPECT_EQ(tokenizer.Decode(prompt.tokens, true), "[user]Say so</end>[assistant]So");
   ASSERT_EQ(prompt.question.size(), 1u);
   EXPECT_EQ(prompt.question[0].begin, 6);
-  options = {.add_special = false, .answer_start = "<s>"};
-  EXPECT_EQ(EncodeChat(messages, tokenizer, options).tokens.back(), 256);
   const ByteTokenizer silent("{{ messages[0].content }}");
   EXPECT_THROW(RenderChat(messages, silent, {.continue_final_message = true}), Error);
 }

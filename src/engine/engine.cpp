@@ -13,6 +13,7 @@
 #include "engine/documents/common_prefix.h"
 #include "engine/documents/prefix_run.h"
 #include "engine/filter_pass.h"
+#include "grammar/token_filter.h"
 #include "policies/registry.h"
 
 namespace coppice {
@@ -40,14 +41,17 @@ void NoteProbability(double log_probability, Confidence& confidence) {
 }  // namespace
 
 struct Engine::Run {
-  explicit Run(const Request& r) : request(r), sampler(r.sampling, std::ssize(r.tokens)), history(r.tokens) {}
+  explicit Run(const Request& r) : request(r), sampler(r.sampling, std::ssize(r.tokens)), history(r.tokens) {
+    if (r.grammar && r.forced.empty()) filter.emplace(r.grammar);
+  }
 
   std::span<const float> last_logits() const { return logits.view().Row<float>(0); }
   // The token that follows `history`.
   int32_t NextToken() {
     const size_t index = history.size() - request.tokens.size();
-    const int32_t id =
-        index < request.forced.size() ? request.forced[index] : sampler.Sample(last_logits(), history);
+    const int32_t id = index < request.forced.size()
+                           ? request.forced[index]
+                           : sampler.Sample(last_logits(), history, filter ? &*filter : nullptr);
     if (request.confidence) NoteProbability(LogSoftmax(last_logits()).Highest(), confidence);
     return id;
   }
@@ -59,6 +63,7 @@ struct Engine::Run {
   std::unique_ptr<Workspace> workspace;
   Tensor logits;  // [1, vocab], of the last position
   Sampler sampler;
+  std::optional<TokenFilter> filter;
   std::vector<int32_t> history;       // the prompt and the generated tokens
   int64_t wanted = 0;                 // tokens to generate, at most
   int64_t decoded = 0;                // decode steps
@@ -224,6 +229,11 @@ void Engine::Decode(Run& run, int32_t first, Answer& answer) {
     run.history.push_back(next);
     if (request.on_token && !request.on_token(next)) {
       answer.finish_reason = "cancelled";
+      break;
+    }
+    if (run.filter) run.filter->Accept(next);
+    if (run.filter && run.filter->done()) {
+      answer.finish_reason = "complete";
       break;
     }
     if (std::ssize(answer.tokens) == run.wanted) break;

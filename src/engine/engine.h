@@ -24,6 +24,8 @@
 
 namespace coppice {
 
+class TokenTexts;
+
 struct EngineOptions {
   std::string backend = "cpu";   // or "reference"
   int threads = 0;               // 0: all usable cores
@@ -69,6 +71,9 @@ class Engine {
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }
   const Backend& backend() const { return *backend_; }
   int64_t context() const { return context_; }
+  // The vocabulary for grammars, made when it is first asked for (some 50 ms). Thread-safe. Throws Error if
+  // the model has no tokenizer.
+  std::shared_ptr<const TokenTexts> token_texts();
   // Null if EngineOptions::documents is unset.
   DocumentCache* documents() { return documents_.get(); }
 
@@ -106,6 +111,7 @@ class Engine {
   ColdOptions cold_options_;
   int64_t tile_rows_;
   std::mutex mutex_;
+  std::shared_ptr<const TokenTexts> token_texts_;
   std::vector<std::unique_ptr<Workspace>> idle_;  // of finished requests
   std::shared_ptr<TextScorer> scorer_;            // the second models that a request used last
   std::shared_ptr<DraftReader> draft_;

@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "engine/fingerprint.h"
 #include "engine/open_model.h"
+#include "grammar/token_texts.h"
 #include "model/synthetic.h"
 
 namespace coppice {
@@ -74,6 +75,13 @@ std::shared_ptr<DraftReader> Engine::DraftOf(const std::string& path) {
     draft_ = std::make_shared<DraftReader>(path, *tokenizer_, tile_rows_);
   }
   return draft_;
+}
+
+std::shared_ptr<const TokenTexts> Engine::token_texts() {
+  if (!tokenizer_) throw Error("a grammar needs the model's tokenizer, and its files have none");
+  const std::lock_guard lock(mutex_);
+  if (!token_texts_) token_texts_ = std::make_shared<const TokenTexts>(*tokenizer_);
+  return token_texts_;
 }
 
 std::unique_ptr<Workspace> Engine::TakeWorkspace() {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -38,6 +39,8 @@ inline constexpr double kDefaultLeastConfidence = 0.8;
 // Gets a generated token. Returns false to stop the generation.
 using TokenCallback = std::function<bool(int32_t id)>;
 
+struct TokenGrammar;
+
 struct Request {
   std::vector<int32_t> tokens;  // the prompt
   int64_t max_tokens = -1;      // -1: until the model stops or the context is full
@@ -58,6 +61,9 @@ struct Request {
   // The prompt is a document's that may be complete: if the document cache has dense states of nearly all of
   // it, the answer is dense, whatever `prune` says.
   bool complete = false;
+  // What the answer must follow; may be null. An answer behind which nothing may follow ends there. Unused
+  // with `forced`.
+  std::shared_ptr<const TokenGrammar> grammar;
   std::vector<int32_t> forced;  // replace the first generated tokens, whatever the model predicts
   // Gets the logits [vocab] from which each generated token is chosen. The first call comes after ttft_ms is
   // measured. May be empty.
@@ -82,8 +88,10 @@ struct Request {
 
 struct Answer {
   std::vector<int32_t> tokens;  // the generated tokens without the stop token
-  std::string finish_reason;    // "stop", "length", or "cancelled" if on_token returned false
-  double ttft_ms = 0;           // from the tokenised prompt to the first sampled token, with all pruning work
+  // "stop": at a token that ends answers. "complete": where the grammar ended. "length". "cancelled":
+  // on_token returned false.
+  std::string finish_reason;
+  double ttft_ms = 0;  // from the tokenised prompt to the first sampled token, with all pruning work
   double total_ms = 0;
   double decode_tokens_per_second = 0;
   OpTimes prefill_times;   // within ttft_ms, if EngineOptions::time_operations is set

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "base/field_error.h"
+#include "grammar/token_filter.h"
 
 namespace coppice {
 
@@ -104,6 +105,43 @@ void PenalizeGenerated(const SamplingOptions& o, std::span<const int32_t> genera
   }
 }
 
+// A look at one token costs a microsecond and the whole vocabulary up to some milliseconds, and most of the
+// best tokens of a model that was told the form are allowed. So it tries as many of the best as the options
+// can keep.
+constexpr size_t kMostTried = 1024;
+
+void KeepAllowed(const SamplingOptions& o, TokenFilter& filter, Candidates& candidates) {
+  const bool greedy = o.temperature == 0;
+  if (greedy) {
+    const Candidate best = *std::min_element(candidates.begin(), candidates.end(), Better);
+    if (filter.Allows(best.id)) {
+      candidates = {best};
+      return;
+    }
+  }
+  // top_n_sigma looks at all tokens.
+  const size_t wanted = greedy ? 1 : o.top_n_sigma > 0 ? 0 : static_cast<size_t>(o.top_k);
+  const size_t tried = std::min(4 * wanted + 64, candidates.size());
+  if (wanted > 0 && tried <= kMostTried) {
+    std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(tried),
+                      candidates.end(), Better);
+    Candidates allowed;
+    for (size_t i = 0; i < tried && allowed.size() < wanted; ++i) {
+      if (filter.Allows(candidates[i].id)) allowed.push_back(candidates[i]);
+    }
+    if (allowed.size() == wanted) {
+      candidates = std::move(allowed);
+      return;
+    }
+  }
+  const std::vector<uint8_t>& mask = filter.Mask();
+  std::erase_if(candidates, [&](const Candidate& c) {
+    const auto id = static_cast<size_t>(c.id);
+    return id >= mask.size() || mask[id] == 0;
+  });
+  if (candidates.empty()) throw Error("no token of the vocabulary continues the grammar");
+}
+
 // These keep at least one candidate. CutTopK sorts, the best first; those after it keep that order.
 
 // Keeps logits within `sigmas` standard deviations of the best (arXiv 2411.07641).
@@ -196,13 +234,15 @@ Sampler::Sampler(const SamplingOptions& options, int64_t prompt_tokens)
 
 // The order of llama.cpp's chain: top-p, min-p and the others use probabilities at temperature 1, and
 // temperature is applied last.
-int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> history) {
+int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> history,
+                        TokenFilter* filter) {
   const SamplingOptions& o = options_;
   Candidates candidates = Finite(logits);
   ApplyBias(o.logit_bias, candidates);
   PenalizeRepeats(o, history, candidates);
   const auto prompt = std::min(history.size(), static_cast<size_t>(prompt_tokens_));
   PenalizeGenerated(o, history.subspan(prompt), candidates);
+  if (filter != nullptr) KeepAllowed(o, *filter, candidates);
   if (o.temperature == 0) return std::min_element(candidates.begin(), candidates.end(), Better)->id;
   CutTopSigma(o.top_n_sigma, candidates);
   CutTopK(o.top_k, candidates);

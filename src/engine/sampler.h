@@ -9,6 +9,8 @@
 
 namespace coppice {
 
+class TokenFilter;
+
 struct TokenBias {
   int32_t id = 0;
   double bias = 0;  // added to the logit; -infinity: the token never comes
@@ -41,9 +43,11 @@ class Sampler {
   // `prompt_tokens`: how many tokens at the beginning of each history are the prompt's.
   explicit Sampler(const SamplingOptions& options, int64_t prompt_tokens = 0);
 
-  // logits [vocab]; `history`: the prompt and all generated tokens. Throws Error if no logit is finite, or if
-  // logit_bias bans every token. The same seed, logits and history give the same token on every machine.
-  int32_t Sample(std::span<const float> logits, std::span<const int32_t> history);
+  // logits [vocab]; `history`: the prompt and all generated tokens. With a filter, which may be null, the
+  // other options act on the tokens that it allows. Throws Error if no logit is finite, or if logit_bias and
+  // the filter leave no token. The same seed, logits and history give the same token on every machine.
+  int32_t Sample(std::span<const float> logits, std::span<const int32_t> history,
+                 TokenFilter* filter = nullptr);
 
  private:
   int64_t prompt_tokens_;

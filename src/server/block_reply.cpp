@@ -16,10 +16,7 @@ BlockReply::BlockReply(BlockReplyOptions options, Metrics& metrics, std::shared_
       metrics_(metrics),
       exchange_(std::move(exchange)),
       admission_(options_.admission) {
-  if (!options_.tools) return;
-  parser_.emplace(*options_.tools);
-  if (options_.parameters.tool_choice >= ToolChoice::kAny)  // the prompt ends with this
-    parser_->Push(ToolCallStart(*options_.tools, options_.parameters.tool_name));
+  if (options_.tools) parser_.emplace(*options_.tools);
 }
 
 void BlockReply::Send(const std::string& name, const ordered_json& data) {

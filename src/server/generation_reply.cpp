@@ -61,8 +61,6 @@ GenerationReply::GenerationReply(ReplyOptions options,
     Choice& choice = choices_.back();
     choice.is_first = is_first;
     if (options_.tools) choice.parser.emplace(*options_.tools);
-    if (options_.tools && options_.parameters.tool_choice >= ToolChoice::kAny)  // the prompt ends with this
-      choice.parser->Push(ToolCallStart(*options_.tools, options_.parameters.tool_name));
     if (options_.parameters.return_prune_depth) {
       choice.depth = std::make_unique<DepthReport>(static_cast<int64_t>(choice.prompt->tokens.size()));
     }

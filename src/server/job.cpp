@@ -38,7 +38,8 @@ class JobRun {
     result.answer = engine_.Generate(request_);
     result.tail = text_.Flush();
     const bool by_token = result.answer.finish_reason == "stop";
-    result.finish_reason = by_token || ended_ || text_.stopped() ? "stop" : "length";
+    const bool ended = by_token || ended_ || text_.stopped() || result.answer.finish_reason == "complete";
+    result.finish_reason = ended ? "stop" : "length";
     result.stop_string = text_.stopped_by();
     result.sampled = static_cast<int64_t>(result.answer.tokens.size()) + (by_token ? 1 : 0);
   }

@@ -216,10 +216,26 @@ void ReadToolChoice(const json& value, const std::string& name, Parameters& out)
   out.tool_name = called;
 }
 
-void ReadResponseFormat(const json& value, const std::string& name, Parameters&) {
-  if (!value.is_object() || value.value("type", json()) != "text") {
-    throw BadField(name, "only {\"type\": \"text\"} is supported");
-  }
+// ParseParameters() has read the schema already, with the keys in their order; this is for the table.
+void ReadSchema(const json&, const std::string&, Parameters&) {}
+
+void SetForm(AnswerForm form, const std::string& name, const json& value, Parameters& out) {
+  if (!value.is_string()) throw BadField(name, "is not a text");
+  const auto text = value.get<std::string>();
+  if (text.empty()) return;  // clients that always send the field
+  if (out.form != AnswerForm::kFree)
+    throw BadField(name, fmt::format("does not go with {}: an answer has one form", out.form_field));
+  out.form = form;
+  out.form_field = name;
+  out.form_text = text;
+}
+
+void ReadGrammar(const json& value, const std::string& name, Parameters& out) {
+  SetForm(AnswerForm::kGrammar, name, value, out);
+}
+
+void ReadRegex(const json& value, const std::string& name, Parameters& out) {
+  SetForm(AnswerForm::kRegex, name, value, out);
 }
 
 constexpr double kAny = std::numeric_limits<double>::max();
@@ -291,6 +307,13 @@ const Field kFields[] = {
     {"top_logprobs", kChat, [](Parameters& p) -> int64_t& { return p.top_log_probs; }, 0, kMaxTopLogProbs,
      "a whole number from 0 to 20"},
 
+    // The answer's form: llama.cpp's, OpenAI's and vLLM's names.
+    {"grammar guided_grammar", kGenerates, &ReadGrammar},
+    {"guided_regex", kGenerates, &ReadRegex},
+    {"json_schema guided_json", kGenerates, &ReadSchema},
+    {"guided_choice", kGenerates, &ReadSchema},
+    {"response_format", kGenerates, &ReadSchema},
+
     // Reply.
     {"stream", kGenerates, [](Parameters& p) -> bool& { return p.stream; }},
     {"return_tokens", kGenerates, [](Parameters& p) -> bool& { return p.return_tokens; }},
@@ -322,9 +345,6 @@ const Field kFields[] = {
     {"dry_multiplier", kGenerates, Field::Neutral{"0"}},
     {"dynatemp_range", kGenerates, Field::Neutral{"0"}},
     {"mirostat", kGenerates, Field::Neutral{"0"}},
-    {"grammar", kGenerates, Field::Neutral{"\"\""}},
-    {"json_schema", kGenerates, Field::Neutral{"null"}},
-    {"response_format", kGenerates, &ReadResponseFormat},
     {"samplers", kGenerates, Field::Neutral{"null"}},
     {"min_tokens", kGenerates, Field::Neutral{"0"}},
     {"length_penalty", kGenerates, Field::Neutral{"1"}},

@@ -15,6 +15,7 @@ namespace coppice {
 namespace {
 
 using nlohmann::json;
+using nlohmann::ordered_json;
 
 double NumberOf(const json& value, const std::string& name, const Field& field) {
   if (!value.is_number()) throw BadField(name, fmt::format("is not {}", field.range));
@@ -130,6 +131,49 @@ void ReadTools(std::string_view body, Parameters& p) {
   }
 }
 
+void SetForm(AnswerForm form, const std::string& name, ordered_json value, Parameters& p) {
+  if (p.form != AnswerForm::kFree)
+    throw BadField(name, fmt::format("does not go with {}: an answer has one form", p.form_field));
+  p.form = form;
+  p.form_field = name;
+  p.form_value = std::move(value);
+}
+
+// OpenAI's {"type": "text" or "json_object"} and {"type": "json_schema", "json_schema": {"schema": ...}};
+// llama.cpp takes a schema beside either type.
+void ReadResponseFormat(ordered_json format, Parameters& p) {
+  const char* name = "response_format";
+  const ordered_json type = format.is_object() ? format.value("type", ordered_json()) : ordered_json();
+  if (type == "text") return;
+  if (type != "json_object" && type != "json_schema")
+    throw BadField(name, "has a type that is none of text, json_object and json_schema");
+  for (ordered_json* at : {&format, format.contains("json_schema") ? &format["json_schema"] : nullptr}) {
+    if (at == nullptr || !at->is_object() || !at->contains("schema")) continue;
+    return SetForm(AnswerForm::kSchema, name, std::move((*at)["schema"]), p);
+  }
+  if (type == "json_schema") throw BadField(name, "has no json_schema.schema");
+  SetForm(AnswerForm::kObject, name, nullptr, p);
+}
+
+// Schemas order the members of answers, so their keys keep their order.
+void ReadForm(std::string_view body, const char* name, Parameters& p) {
+  OwnedJson<ordered_json> value;
+  try {
+    value = ParseOrderedJson(body, name, kMaxRequestValues, name);
+    if (value->is_string() && std::string_view(name) == "guided_json")
+      value = ParseOrderedJson(value->get_ref<const std::string&>(), name, kMaxRequestValues);
+  } catch (const Error& error) {
+    throw HttpError({400, "invalid_request_error", error.what(), name});
+  }
+  if (std::string_view(name) == "response_format") return ReadResponseFormat(value.Take(), p);
+  const bool is_choice = std::string_view(name) == "guided_choice";
+  if (is_choice && (!value->is_array() || value->empty() ||
+                    !std::ranges::all_of(*value, [](const ordered_json& one) { return one.is_string(); }))) {
+    throw BadField(name, "is not a list of texts");
+  }
+  SetForm(is_choice ? AnswerForm::kChoice : AnswerForm::kSchema, name, value.Take(), p);
+}
+
 }  // namespace
 
 Parameters ParseParameters(std::string_view body, Route route, const Parameters& defaults) {
@@ -151,6 +195,10 @@ Parameters ParseParameters(std::string_view body, Route route, const Parameters&
   }
   if ((route & kRendersChat) != 0 && object.contains("tools") && !object["tools"].is_null())
     ReadTools(body, result);
+  for (const char* name : {"json_schema", "guided_json", "guided_choice", "response_format"}) {
+    if ((route & kGenerates) != 0 && object.contains(name) && !object[name].is_null())
+      ReadForm(body, name, result);
+  }
   CheckTogether(object, route, result);
   return result;
 }

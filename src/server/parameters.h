@@ -44,6 +44,16 @@ using PromptInput = std::variant<std::string, std::vector<int32_t>>;
 // Whether an answer may call functions: as the model likes, not at all, at least one, or this one.
 enum class ToolChoice { kAuto, kNone, kAny, kOne };
 
+// What an answer must be.
+enum class AnswerForm {
+  kFree,
+  kGrammar,  // what Parameters::form_text says in GBNF
+  kRegex,    // a match of form_text, as a whole
+  kObject,   // a JSON object
+  kSchema,   // JSON that fits form_value
+  kChoice,   // one of the texts in form_value
+};
+
 struct Parameters {
   // Input.
   std::vector<PromptInput> prompts;
@@ -62,6 +72,10 @@ struct Parameters {
   std::vector<int32_t> tokens;
 
   // Generation.
+  AnswerForm form = AnswerForm::kFree;
+  std::string form_field;  // the field that asked for it
+  std::string form_text;
+  OwnedJson<nlohmann::ordered_json> form_value;
   std::optional<int64_t> max_tokens;  // -1: until the model stops
   int64_t n = 1;
   bool ignore_eos = false;

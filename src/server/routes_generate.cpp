@@ -189,8 +189,13 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
   request.top_log_probs = static_cast<int>(p.top_log_probs);
   request.prompt_log_probs = p.echo && p.log_probs;
   job->log_probs = p.log_probs;
-  if (const auto tools = route == kChat ? ToolsOf(p) : std::nullopt)
-    job->written_tokens = ControlTokens(ToolMarks(*tools));
+  const auto tools = route == kChat ? ToolsOf(p) : std::nullopt;
+  if (tools) job->written_tokens = ControlTokens(ToolMarks(*tools));
+  if (auto automaton = forms_.Compiled(p, tools)) {
+    TokenGrammar grammar{std::move(automaton), engine_->token_texts(), {}};
+    for (const int32_t id : job->written_tokens) grammar.marks.push_back({id, tokenizer().Piece(id, true)});
+    request.grammar = std::make_shared<const TokenGrammar>(std::move(grammar));
+  }
   job->stop = p.stop;
   job->stop_token_ids = p.stop_token_ids;
   return job;

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "engine/chat_prompt.h"
 #include "server/server.h"
-#include "server/tool_calls.h"
 
 namespace coppice {
 
@@ -39,12 +38,6 @@ void AddTokens(std::span<const int32_t> ids, const Tokenizer* pieces, const std:
   list += ']';
 }
 
-std::string AnswerStart(const Parameters& p, const Tokenizer& tokenizer) {
-  if (p.tool_choice != ToolChoice::kAny && p.tool_choice != ToolChoice::kOne) return "";
-  if (p.continue_final_message) throw BadField("tool_choice", "does not go with continue_final_message");
-  return ToolCallStart(ToolFormatOf(tokenizer.chat_template()), p.tool_name);
-}
-
 // Calls `use` with the messages and options in the form that the template takes. Throws HttpError if they do
 // not fit it.
 template <typename Use>
@@ -58,7 +51,6 @@ auto WithMessages(const Parameters& p, const Tokenizer& tokenizer, const std::at
         .variables = p.template_variables,
         .tools = p.tool_choice == ToolChoice::kNone ? nlohmann::ordered_json::array() : *p.tools,
         .continue_final_message = p.continue_final_message,
-        .answer_start = AnswerStart(p, tokenizer),
         .parse_messages = p.parse_special.value_or(false),
         .cancelled = cancelled};
     if (!options.variables->contains("add_generation_prompt")) {

@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "server/access.h"
 #include "server/access_log.h"
+#include "server/answer_form.h"
 #include "server/client_limits.h"
 #include "server/generation_reply.h"
 #include "server/http/http.h"
@@ -128,6 +129,7 @@ class Server final : public HttpService {
   const Access access_;
   const int64_t started_;  // Unix time
   ClientLimits limits_;
+  AnswerForms forms_;
   std::unique_ptr<const AccessLog> log_;  // may be null
   Metrics metrics_;
   std::unique_ptr<Engine> engine_;

@@ -99,20 +99,6 @@ std::vector<std::string_view> ToolMarks(ToolFormat format) {
   return {MarkOf(format)};
 }
 
-std::string ToolCallStart(ToolFormat format, std::string_view name) {
-  const char* arguments = format == ToolFormat::kLlama ? "parameters" : "arguments";
-  const std::string call =
-      name.empty() ? "{\"name\": \"" : fmt::format(R"({{"name": "{}", "{}": {{)", name, arguments);
-  switch (format) {
-    case ToolFormat::kLlama:
-      return call;
-    case ToolFormat::kMistral:
-      return "[TOOL_CALLS][" + call;
-    default:
-      return "<tool_call>\n" + call;
-  }
-}
-
 std::string ToolCallId(ToolFormat format, std::string_view answer, size_t number) {
   const std::string id = fmt::format("{:016x}", Fnv1a(std::to_string(number), Fnv1a(answer)));
   return format == ToolFormat::kMistral ? id.substr(0, 9) : "call_" + id;

@@ -26,9 +26,6 @@ struct ToolCall {
   std::string arguments;  // a JSON object
 };
 
-// How an answer begins that must call a function: `name`, or any if that is empty.
-std::string ToolCallStart(ToolFormat format, std::string_view name);
-
 // A call's id: of its own for each `number` in each `answer`. Mistral's templates take nine letters and
 // digits.
 std::string ToolCallId(ToolFormat format, std::string_view answer, size_t number);

@@ -45,8 +45,9 @@ TEST_P(FuzzReplay, Regressions) {
 
 INSTANTIATE_TEST_SUITE_P(Targets, FuzzReplay,
                          testing::Values(CalibrationTarget, GgufTarget, HfFolderTarget, HttpTarget,
-                                         JsonTarget, ParametersTarget, PredictorsTarget, PrefixTarget,
-                                         PruneSpecTarget, SafetensorsTarget, TemplateTarget, TraceTarget),
+                                         GrammarTarget, JsonSchemaTarget, JsonTarget, ParametersTarget,
+                                         PredictorsTarget, PrefixTarget, PruneSpecTarget, SafetensorsTarget,
+                                         TemplateTarget, TraceTarget),
                          [](const auto& test) { return std::string(test.param().name); });
 
 }  // namespace

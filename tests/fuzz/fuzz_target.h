@@ -22,8 +22,10 @@ struct FuzzTarget {
 
 FuzzTarget CalibrationTarget();
 FuzzTarget GgufTarget();
+FuzzTarget GrammarTarget();
 FuzzTarget HfFolderTarget();
 FuzzTarget HttpTarget();
+FuzzTarget JsonSchemaTarget();
 FuzzTarget JsonTarget();
 FuzzTarget ParametersTarget();
 FuzzTarget PredictorsTarget();

@@ -13,6 +13,9 @@
 
 #include "apps/checks.h"
 #include "base/error.h"
+#include "formats/json.h"
+#include "grammar/gbnf.h"
+#include "grammar/json_schema.h"
 
 namespace coppice::cli {
 
@@ -146,15 +149,58 @@ void AddGenerateOptions(CLI::App& app, GenerateOptions& o) {
       ->type_name("dense|P");
 }
 
+std::string ReadTextFile(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) throw Error("{}: is a folder, not a text", path);
+  std::ifstream in(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  if (!in.is_open() || in.bad()) throw Error("{}: cannot read: {}", path, std::strerror(errno));
+  return text;
+}
+
 std::string ReadPrompt(const PromptOptions& o) {
   if (o.text) return *o.text;
   if (!o.file) throw Error("no prompt: give -p TEXT or -f FILE");
-  std::error_code ignored;
-  if (std::filesystem::is_directory(*o.file, ignored)) throw Error("{}: is a folder, not a prompt", *o.file);
-  std::ifstream in(*o.file, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  if (!in.is_open() || in.bad()) throw Error("{}: cannot read: {}", *o.file, std::strerror(errno));
-  return text;
+  return ReadTextFile(*o.file);
+}
+
+void AddFormOptions(CLI::App& app, FormOptions& o) {
+  CLI::Option* grammar = app.add_option("--grammar", o.grammar, "the answer follows this grammar, in GBNF");
+  CLI::Option* file =
+      app.add_option("--grammar-file", o.grammar_file, "the same from a file")->excludes(grammar);
+  CLI::Option* schema =
+      app.add_option("-j,--json-schema", o.schema, "the answer is JSON that fits this schema ({}: any JSON)")
+          ->excludes(grammar)
+          ->excludes(file);
+  app.add_option("--json-schema-file", o.schema_file, "the same from a file")
+      ->excludes(grammar)
+      ->excludes(file)
+      ->excludes(schema);
+}
+
+std::shared_ptr<const TokenGrammar> FormGrammar(const FormOptions& o, Engine& engine) {
+  const bool is_gbnf = o.grammar || o.grammar_file;
+  if (!is_gbnf && !o.schema && !o.schema_file) return nullptr;
+  const std::string source = o.grammar        ? "--grammar"
+                             : o.grammar_file ? *o.grammar_file
+                             : o.schema       ? "--json-schema"
+                                              : *o.schema_file;
+  const std::string text = o.grammar ? *o.grammar : o.schema ? *o.schema : ReadTextFile(source);
+  grammar::Rules rules;
+  Automaton automaton;
+  try {
+    if (is_gbnf) {
+      rules = ParseGbnf(text);
+    } else {
+      grammar::Expr value = AddJsonSchema(ParseOrderedJson(text, "JSON"), rules);
+      rules.root = rules.Add(std::move(value));
+    }
+    automaton = Compile(rules);
+  } catch (const Error& error) {
+    throw Error("{}: {}", source, error.what());
+  }
+  return std::make_shared<const TokenGrammar>(
+      TokenGrammar{std::make_shared<const Automaton>(std::move(automaton)), engine.token_texts(), {}});
 }
 
 ChatPrompt TokenizePrompt(const PromptOptions& o, const Tokenizer* tokenizer, const std::string& model,
@@ -197,8 +243,10 @@ Request MakeRequest(const GenerateOptions& o, ChatPrompt prompt) {
 }
 
 std::vector<std::string> RewriteAliases(int argc, const char* const* argv) {
-  static const std::map<std::string, std::string> aliases = {
-      {"-ub", "--ubatch-size"}, {"-np", "--parallel"}, {"-cram", "--cache-ram"}};
+  static const std::map<std::string, std::string> aliases = {{"-ub", "--ubatch-size"},
+                                                             {"-np", "--parallel"},
+                                                             {"-cram", "--cache-ram"},
+                                                             {"-jf", "--json-schema-file"}};
   std::vector<std::string> words;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];

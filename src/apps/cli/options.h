@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "apps/cli/question.h"
 #include "engine/chat_prompt.h"
 #include "engine/engine.h"
+#include "grammar/token_filter.h"
 
 namespace coppice::cli {
 
@@ -36,6 +38,18 @@ struct GenerateOptions {
   Protection protection;
   double least_confidence = 0;
 };
+
+// The form of the answer; at most one of them.
+struct FormOptions {
+  std::optional<std::string> grammar;
+  std::optional<std::string> grammar_file;
+  std::optional<std::string> schema;
+  std::optional<std::string> schema_file;
+};
+
+void AddFormOptions(CLI::App& app, FormOptions& options);
+// Null if no option was given. Throws Error that names the option or the file.
+std::shared_ptr<const TokenGrammar> FormGrammar(const FormOptions& options, Engine& engine);
 
 void AddModelOptions(CLI::App& app, ModelOptions& options, bool required = true);
 void AddPromptOptions(CLI::App& app, PromptOptions& options);

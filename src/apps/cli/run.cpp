@@ -23,6 +23,7 @@ struct RunOptions {
   ModelOptions model;
   PromptOptions prompt;
   GenerateOptions generate;
+  FormOptions form;
   std::string prune = "none";
   std::string trace;
   std::string doc_cache;
@@ -67,6 +68,7 @@ void Run(const RunOptions& o) {
   const ChatPrompt prompt = TokenizePrompt(o.prompt, engine->tokenizer(), o.model.model);
   Request request = MakeRequest(o.generate, prompt);
   request.prune = o.prune;
+  request.grammar = FormGrammar(o.form, *engine);
   request.cancelled = &Interrupted();
   request.confidence = o.json;
   Watch watch("prefill", engine->model().config().shape.layers, request);
@@ -103,6 +105,7 @@ void AddRun(CLI::App& app) {
   AddPromptOptions(*run, o->prompt);
   AddQuestionOptions(*run, o->prompt.question);
   AddGenerateOptions(*run, o->generate);
+  AddFormOptions(*run, o->form);
   run->add_option(
          "--prune", o->prune,
          "none, auto (the setting that coppice tune found for this model, else none), or methods joined "
@@ -117,7 +120,10 @@ void AddRun(CLI::App& app) {
       "Examples:\n  coppice run -m model.gguf -p \"Once upon a time\" -n 64 --temp 0\n"
       "  coppice run -m model.gguf -f report.txt --prune auto\n"
       "  coppice run -m model.gguf -f report.txt --prune sliminfer+ftp:dense=4 --json\n"
-      "  coppice run -m model.gguf -f report.txt --prune lazyllm --trace run.jsonl");
+      "  coppice run -m model.gguf -f report.txt --prune lazyllm --trace run.jsonl\n"
+      "  coppice run -m model.gguf --chat -p \"Name a town.\" --json-schema '{\"properties\": {\"town\": "
+      "{\"type\": "
+      "\"string\"}}, \"required\": [\"town\"]}'");
   run->callback([o] {
     InstallInterruptHandler();
     Run(*o);

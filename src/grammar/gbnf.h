@@ -1,0 +1,15 @@
+// GBNF, the grammar format of llama.cpp.
+#pragma once
+
+#include <string_view>
+
+#include "grammar/rules.h"
+
+namespace coppice {
+
+// Reads rules `name ::= ...`, of which `root` is the whole answer: "texts", [character classes], `.`, names,
+// groups, | and the repetitions * + ? {m} {m,} {m,n}; # begins a comment. Throws Error with the line and what
+// is wrong there ("line 2: expected )").
+grammar::Rules ParseGbnf(std::string_view text);
+
+}  // namespace coppice

@@ -1,0 +1,301 @@
+#include "grammar/json_schema.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "base/error.h"
+#include "base/limits.h"
+#include "grammar/json_rules.h"
+#include "grammar/json_text.h"
+#include "grammar/regex_rules.h"
+#include "grammar/schema_keywords.h"
+#include "grammar/schema_merge.h"
+#include "grammar/schema_strings.h"
+
+namespace coppice {
+
+using namespace grammar;  // of expressions
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMaxWork = 1'000'000;  // values looked at and copied
+constexpr size_t kMaxRequired = 1024;   // names
+constexpr int kMaxNesting = 128;        // with the schemas that merging makes
+
+class Compiler {
+ public:
+  Compiler(const Json& root, Rules& rules) : root_(root), rules_(rules), json_(rules) {}
+
+  Expr Root() { return Visit(root_, 0); }
+
+ private:
+  static size_t CountValues(const Json& value) {
+    size_t count = 1;
+    if (value.is_structured()) {
+      for (const Json& item : value) count += CountValues(item);
+    }
+    return count;
+  }
+
+  void Spend(size_t values = 1) {
+    rules_.work += values;
+    if (rules_.work > kMaxWork) throw Error("the schema is too large once its parts are merged");
+  }
+
+  // What a value of the schema may be.
+  Expr Visit(const Json& schema, int depth) {
+    Spend();
+    if (depth > kMaxNesting) throw Error("schemas in schemas are too deep");
+    if (schema.is_boolean()) return schema.get<bool>() ? json_.AnyValue() : Choice({});
+    if (!schema.is_object()) throw Error("a schema is neither an object nor true or false");
+    for (const char* keyword : {"allOf", "anyOf", "oneOf", "$ref"}) {
+      if (schema.contains(keyword)) return VisitCombined(schema, keyword, depth);
+    }
+    RefuseKeywords(schema);
+    if (schema.contains("const") || schema.contains("enum")) return SchemaValues(schema);
+    std::vector<Expr> choices;
+    for (const std::string& type : SchemaTypes(schema)) choices.push_back(OfType(schema, type, depth));
+    return choices.size() == 1 ? std::move(choices.front()) : Choice(std::move(choices));
+  }
+
+  Json Merged(const Json& a, const Json& b) {
+    Spend(CountValues(a) + CountValues(b));
+    return MergeSchemas(a, b);
+  }
+
+  static bool IsAlone(const Json& schema, std::string_view keyword) {
+    return std::ranges::all_of(
+        schema.items(), [&](const auto& item) { return item.key() == keyword || IsAnnotation(item.key()); });
+  }
+
+  Expr VisitCombined(const Json& schema, const std::string& keyword, int depth) {
+    const Json& value = schema[keyword];
+    const bool alone = IsAlone(schema, keyword);
+    if (keyword == "$ref") return alone ? Reference(value, depth) : Visit(Resolved(schema, depth), depth + 1);
+    if (!value.is_array() || value.empty()) throw Error("{} is not a list of schemas", keyword);
+    Spend(CountValues(schema));
+    Json rest = schema;
+    rest.erase(keyword);
+    if (keyword == "allOf") {
+      Json merged = Resolved(rest, depth);
+      for (const Json& part : value) merged = Merged(merged, Resolved(part, depth));
+      return Visit(merged, depth + 1);
+    }
+    if (keyword == "oneOf") CheckDisjoint(value, depth);
+    std::vector<Expr> choices;
+    for (const Json& part : value)
+      choices.push_back(
+          Visit(alone ? part : Merged(Resolved(rest, depth), Resolved(part, depth)), depth + 1));
+    return Choice(std::move(choices));
+  }
+
+  void CheckDisjoint(const Json& alternatives, int depth) {
+    std::vector<Json> resolved;
+    for (const Json& alternative : alternatives) resolved.push_back(Resolved(alternative, depth));
+    for (size_t i = 0; i < resolved.size(); ++i) {
+      for (size_t j = 0; j < i; ++j) {
+        Spend();
+        if (!AreDisjoint(resolved[i], resolved[j])) {
+          throw Error(
+              "alternatives {} and {} of oneOf may hold at once, which a grammar cannot exclude: send anyOf",
+              j, i);
+        }
+      }
+    }
+  }
+
+  // The schema without $ref: what that refers to, merged with what stands beside it.
+  Json Resolved(const Json& schema, int depth) {
+    Spend(CountValues(schema));
+    if (!schema.is_object() || !schema.contains("$ref")) return schema;
+    if (depth > kMaxNesting) throw Error("$ref refers to itself");
+    const Json target = Resolved(Target(schema["$ref"]), depth + 1);
+    if (IsAlone(schema, "$ref")) return target;
+    Json rest = schema;
+    rest.erase("$ref");
+    return Merged(rest, target);
+  }
+
+  const Json& Target(const Json& reference) {
+    if (!reference.is_string() || !reference.get_ref<const std::string&>().starts_with('#'))
+      throw Error("$ref {}: only references within the schema (#/...) are supported",
+                  reference.dump().substr(0, 100));
+    try {
+      return root_.at(Json::json_pointer(Decoded(reference.get_ref<const std::string&>().substr(1))));
+    } catch (const nlohmann::json::exception&) {
+      throw Error("$ref {} refers to nothing", reference.dump().substr(0, 100));
+    }
+  }
+
+  // Percent-encoded bytes of a fragment.
+  static std::string Decoded(const std::string& text) {
+    std::string decoded;
+    for (size_t i = 0; i < text.size(); ++i) {
+      unsigned byte = 0;
+      if (text[i] == '%' && i + 2 < text.size() &&
+          std::sscanf(text.c_str() + i + 1, "%2x", &byte) == 1) {  // NOLINT
+        decoded += static_cast<char>(byte);
+        i += 2;
+      } else {
+        decoded += text[i];
+      }
+    }
+    return decoded;
+  }
+
+  // References may be recursive, so that each is a rule.
+  Expr Reference(const Json& reference, int depth) {
+    const Json& target = Target(reference);
+    const auto [found, is_new] = references_.emplace(&target, 0);
+    if (!is_new) return Rule(found->second);
+    const int32_t rule = json_.NewRule({});
+    found->second = rule;
+    Expr made = Visit(target, depth + 1);
+    rules_.rules[static_cast<size_t>(rule)] = std::move(made);
+    return Rule(rule);
+  }
+
+  Expr OfType(const Json& schema, const std::string& type, int depth) {
+    if (type == "object") return Object(schema, depth);
+    if (type == "array") return Array(schema, depth);
+    if (type == "string")
+      return HasKeywordsOf("string", schema) ? SchemaString(schema, json_.AnyChar()) : json_.AnyString();
+    if (type == "integer") return SchemaNumber(schema, true);
+    if (type == "number") return SchemaNumber(schema, false);
+    if (type == "boolean") return Choice({Text("true"), Text("false")});
+    return Text("null");
+  }
+
+  Expr Array(const Json& schema, int depth) {
+    const bool old_form = schema.contains("items") && schema["items"].is_array();
+    const Json first = old_form ? schema["items"] : schema.value("prefixItems", Json::array());
+    const Json rest =
+        old_form ? schema.value("additionalItems", Json(true)) : schema.value("items", Json(true));
+    if (!first.is_array()) throw Error("prefixItems is not a list of schemas");
+    const int64_t least = SchemaCount(schema, "minItems", 0);
+    int64_t most = SchemaCount(schema, "maxItems", kNoLimit);
+    const auto fixed = static_cast<int64_t>(first.size());
+    if (rest == false) most = most == kNoLimit ? fixed : std::min(most, fixed);
+    if (most != kNoLimit && most < least) return Choice({});
+    if (fixed == 0) {
+      Expr item = rest == false ? Choice({}) : json_.Kept(Visit(rest, depth + 1));
+      return json_.ArrayOf(item, least, most);
+    }
+    return Tuple(first, rest, least, most, depth);
+  }
+
+  // The list may end behind each item from `least` on: item 0 (, item 1 (, item 2 ...)).
+  Expr Tuple(const Json& first, const Json& rest, int64_t least, int64_t most, int depth) {
+    const auto fixed = static_cast<int64_t>(first.size());
+    Expr tail = Sequence({});
+    if (rest != false && (most == kNoLimit || most > fixed)) {
+      tail = Repeat(Sequence({Text(","), json_.Space(), json_.Kept(Visit(rest, depth + 1))}),
+                    std::max<int64_t>(least - fixed, 0), most == kNoLimit ? kNoLimit : most - fixed);
+    }
+    for (int64_t i = most == kNoLimit ? fixed : std::min(fixed, most); i-- > 0;) {
+      Expr item = Visit(first[static_cast<size_t>(i)], depth + 1);
+      tail = Sequence({json_.Space(), std::move(item), std::move(tail)});
+      if (i > 0) tail = Sequence({Text(","), std::move(tail)});
+      if (i >= least) tail = Optional(std::move(tail));
+      tail = Rule(json_.NewRule(std::move(tail)));
+    }
+    return Sequence({Text("["), std::move(tail), json_.Space(), Text("]")});
+  }
+
+  struct Property {
+    Expr member;
+    bool required = false;
+  };
+
+  Expr Object(const Json& schema, int depth) {
+    const Json properties = schema.value("properties", Json::object());
+    const Json required = schema.value("required", Json::array());
+    if (!properties.is_object()) throw Error("properties is not an object");
+    if (!required.is_array() || required.size() > kMaxRequired)
+      throw Error("required is not a list of at most {} names", kMaxRequired);
+    const Json rest = schema.value("additionalProperties", Json(properties.empty() && required.empty()));
+    const int64_t least = SchemaCount(schema, "minProperties", 0);
+    const int64_t most = SchemaCount(schema, "maxProperties", kNoLimit);
+    if (schema.contains("patternProperties") && !schema["patternProperties"].empty())
+      return PatternObject(schema, properties.empty() && required.empty(), depth);
+    std::vector<Property> members;
+    std::vector<std::string> names;
+    const auto add = [&](const std::string& name, const Json& value, bool is_required) {
+      names.push_back(name);
+      Expr member = json_.Member(Text(Json(name).dump()), Visit(value, depth + 1));
+      members.push_back({json_.Kept(std::move(member)), is_required});
+    };
+    for (const auto& [name, value] : properties.items())
+      add(name, value, std::ranges::find(required, Json(name)) != required.end());
+    for (const Json& name : required) {
+      if (!name.is_string()) throw Error("required holds something that is no name");
+      if (!properties.contains(name.get_ref<const std::string&>()))
+        add(name, schema.value("additionalProperties", Json(true)), true);
+    }
+    if (members.empty()) {
+      if (rest == false) return least > 0 ? Choice({}) : Sequence({Text("{"), json_.Space(), Text("}")});
+      if (least > 1) throw Error("minProperties is not supported, except 0 and 1: names may repeat");
+      return json_.ObjectOf(json_.Kept(Visit(rest, depth + 1)), least, most);
+    }
+    const auto all = static_cast<int64_t>(members.size());
+    const auto must = std::ranges::count_if(members, [](const Property& p) { return p.required; });
+    if (least > must) throw Error("minProperties beside optional properties is not supported");
+    if (most != kNoLimit && (most < all || rest != false))
+      throw Error("maxProperties beside optional properties is not supported");
+    return Members(members,
+                   rest == false
+                       ? std::nullopt
+                       : std::optional(json_.Kept(json_.Member(OtherName(names), Visit(rest, depth + 1)))));
+  }
+
+  // Members in their order, then any number of `other`. `after`: what may follow once there was a member;
+  // `first`: the members from here on, if there was none yet.
+  Expr Members(const std::vector<Property>& members, const std::optional<Expr>& other) {
+    const auto behind = [&](const Expr& member) { return Sequence({Text(","), json_.Space(), member}); };
+    Expr after = other ? Repeat(behind(*other), 0) : Sequence({});
+    Expr first = other ? Optional(Sequence({json_.Space(), *other, after})) : Sequence({});
+    after = json_.Kept(std::move(after));
+    for (size_t i = members.size(); i-- > 0;) {
+      Expr here = Sequence({json_.Space(), members[i].member, after});
+      first = json_.Kept(members[i].required ? std::move(here) : Choice({std::move(here), std::move(first)}));
+      Expr next = behind(members[i].member);
+      if (!members[i].required) next = Optional(std::move(next));
+      after = json_.Kept(Sequence({std::move(next), std::move(after)}));
+    }
+    return Sequence({Text("{"), std::move(first), json_.Space(), Text("}")});
+  }
+
+  Expr PatternObject(const Json& schema, bool alone, int depth) {
+    const Json& patterns = schema["patternProperties"];
+    const bool closed = schema.contains("additionalProperties") && schema["additionalProperties"] == false;
+    if (!patterns.is_object() || patterns.size() != 1 || !alone || !closed)
+      throw Error("patternProperties is supported alone, with one pattern and additionalProperties false");
+    const int64_t least = SchemaCount(schema, "minProperties", 0);
+    if (least > 1) throw Error("minProperties is not supported, except 0 and 1: names may repeat");
+    const auto& [pattern, value] = *patterns.items().begin();
+    const Expr key = JsonQuoted(ParseRegex(pattern, &JsonCharOf));
+    const Expr member = json_.Kept(json_.Member(key, Visit(value, depth + 1)));
+    return Sequence({Text("{"), json_.List(member, least, SchemaCount(schema, "maxProperties", kNoLimit)),
+                     json_.Space(), Text("}")});
+  }
+
+  const Json& root_;
+  Rules& rules_;
+  JsonRules json_;
+  std::map<const Json*, int32_t> references_;
+};
+
+}  // namespace
+
+Expr AddJsonSchema(const Json& schema, Rules& rules) { return Compiler(schema, rules).Root(); }
+
+Expr AddJsonObject(Rules& rules) { return JsonRules(rules).AnyObject(); }
+
+}  // namespace coppice

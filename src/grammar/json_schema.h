@@ -1,0 +1,20 @@
+// JSON schemas (drafts 4 to 2020-12) as a grammar of the JSON texts that they allow.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include "grammar/rules.h"
+
+namespace coppice {
+
+// Adds rules for values that fit `schema`, and returns the expression for one value. Every text of the
+// grammar fits the schema, but not every value that fits has a text: members come in the order of
+// `properties`, those that no property names only if additionalProperties is there (or there are no
+// properties), keywords of a type stand for that type, and white space is bounded. Throws Error for keywords
+// that a grammar cannot keep (`not`, uniqueItems, ...), so that none is ignored silently; annotations and
+// unknown formats are ignored, as the standard says.
+grammar::Expr AddJsonSchema(const nlohmann::ordered_json& schema, grammar::Rules& rules);
+
+// Any JSON object.
+grammar::Expr AddJsonObject(grammar::Rules& rules);
+
+}  // namespace coppice

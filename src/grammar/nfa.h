@@ -1,0 +1,30 @@
+// The first step of compiling a rule: an automaton with empty edges (Thompson's construction).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "grammar/rules.h"
+
+namespace coppice {
+
+struct Nfa {
+  struct Edge {
+    enum class Kind : uint8_t { kEmpty, kBytes, kCall };
+    Kind kind = Kind::kEmpty;
+    uint8_t first = 0;  // of kBytes, inclusive
+    uint8_t last = 0;
+    uint32_t rule = 0;  // of kCall
+    uint32_t to = 0;
+  };
+  std::vector<std::vector<Edge>> nodes;
+  uint32_t start = 0;
+  uint32_t end = 0;
+};
+
+// `inlined`: of each rule, whether it is put in place instead of being called; such rules must not be
+// recursive. Throws Error if it would have more than `max_nodes`.
+Nfa BuildNfa(const grammar::Rules& rules, const grammar::Expr& expr, const std::vector<uint8_t>& inlined,
+             size_t max_nodes);
+
+}  // namespace coppice

@@ -1,0 +1,35 @@
+// The form that a request wants its answers in, as a grammar.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "grammar/token_filter.h"
+#include "server/parameters.h"
+#include "server/tool_calls.h"
+
+namespace coppice {
+
+// Grammars by what asked for them, so that requests with the same schema compile it once. Thread-safe.
+class AnswerForms {
+ public:
+  // The compiled form: of response_format, json_schema, grammar and their kin, and of calls in the form
+  // `tools`, whose arguments must fit the functions' parameters. Null if any answer will do. Throws
+  // HttpError, naming the field.
+  std::shared_ptr<const Automaton> Compiled(const Parameters& p, std::optional<ToolFormat> tools);
+
+ private:
+  struct Entry {
+    std::string key;
+    std::shared_ptr<const Automaton> automaton;
+  };
+  static size_t SizeOf(const Entry& entry);
+
+  std::mutex mutex_;
+  std::vector<Entry> entries_;  // the one that was used last comes last
+};
+
+}  // namespace coppice
