@@ -23,6 +23,7 @@ import numpy as np
 import vocabulary
 from choices import Referee
 from engine import Engine, Trace
+from flashprefill import FlashPrefill
 from ftp import Ftp
 from gemfilter import GemFilter
 from lazyllm import LazyLlm
@@ -38,13 +39,14 @@ from uniprefill import UniPrefill
 
 METHODS = {"none": lambda settings: Method(), "lazyllm": LazyLlm, "ftp": Ftp, "sdtp": Sdtp,
            "sliminfer": SlimInfer, "uniprefill": UniPrefill, "snapkv": SnapKv, "fastkv": FastKv,
-           "specprefill": SpecPrefill, "gemfilter": GemFilter}
+           "specprefill": SpecPrefill, "gemfilter": GemFilter, "flashprefill": FlashPrefill}
 DEFAULT_SPECS = ["none", "lazyllm:min=0", "ftp:min=0", "sdtp", "sliminfer:keep=0.5,min=0"]
 
 # Of scores that decide, as choices.py measures them. On SmolLM2-135M the oracle's float32 scores differ from
 # its float64 scores by at most 3.3e-5, and log-probabilities of the engine and the oracle by at most 1.7e-4.
 SET_TOLERANCE = 1e-4
 LOG_PROBABILITY_TOLERANCE = 5e-4
+DENSITY_TOLERANCE = 1e-6  # of a pattern; one block of 16 of one of 9 heads is 6e-5 of 1,000 tokens' pairs
 
 
 @dataclasses.dataclass
@@ -60,14 +62,15 @@ class Result:
     revived: int = 0  # token-layers
     kept: float = 1.0  # share of token-layers with keys after prefill
     ffn: float = 1.0  # share of dense FFN rows that ran in prefill
+    density: float = 1.0  # mean share of causal attention's pairs that prefill computed
     seconds: float = 0.0
 
     def line(self):
         state = f"{len(self.ties)} ties, {len(self.faults)} faults" if self.ties or self.faults else "equal"
         return (f"{self.tokens:5} tokens, {self.choices:3} choices: {state}; kept {self.kept:.1%}, "
-                f"FFN {self.ffn:.1%}; log-probabilities differ by {self.first_error:.1e} and, over "
-                f"{self.steps} steps, {self.later_error:.1e}; {self.revived} token-layers revived; "
-                f"{self.seconds:.0f} s; {self.spec}")
+                f"FFN {self.ffn:.1%}, density {self.density:.1%}; log-probabilities differ by "
+                f"{self.first_error:.1e} and, over {self.steps} steps, {self.later_error:.1e}; "
+                f"{self.revived} token-layers revived; {self.seconds:.0f} s; {self.spec}")
 
 
 def engine_sets(trace):
@@ -161,6 +164,11 @@ def judge(result, seq, trace: Trace, referee):
         differ = [layer for layer in layers if not np.array_equal(ours[layer], theirs[layer])]
         if differ:
             result.faults.append(f"{what}: other tokens in the layers {differ}")
+    differ = [layer for layer in layers
+              if abs(seq.density[layer] - trace.density[layer]) > DENSITY_TOLERANCE]
+    if differ:
+        result.faults.append(f"density: other patterns in the layers {differ}")
+    result.density = float(np.mean(seq.density))
     for what, error in (("prefill", result.first_error), ("decode", result.later_error)):
         if not error <= LOG_PROBABILITY_TOLERANCE:
             result.faults.append(f"log-probabilities after {what} differ by {error:.2g}")

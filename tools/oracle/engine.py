@@ -97,6 +97,7 @@ class Trace:
         # The prompt's tokens at positions 0, 1, ..., if an input selection moved them.
         self.entered = positions_of(header["entered"]) if "entered" in header else None
         self.kept, self.ffn, self.attended, self.revived = [], [], [], []
+        self.density = [layer["density"] for layer in layers]
         self.in_some_heads = []  # positions of `kept` that a kv head lacks, by layer
         for layer in layers:
             self.kept.append(positions_of(layer["kept"]) if "kept" in layer else self.kept[-1])

@@ -76,7 +76,10 @@ class Model:
         return self.rope(q, positions), self.rope(k, positions), project("attn_v")
 
     def attention_weights(self, q, k, visible):
-        """softmax(q k^T / sqrt(c)): [H, queries, keys]. visible [queries, keys], or [H, queries, keys]: which keys it sees."""
+        """softmax(q k^T / sqrt(c)): [H, queries, keys].
+
+        visible [queries, keys], or by head [H, queries, keys]: which keys a query sees.
+        """
         weights = np.empty((self.heads, len(q), len(k)), self.dtype)
         for head in range(self.heads):
             weights[head] = q[:, head] @ k[:, head // (self.heads // self.kv_heads)].T

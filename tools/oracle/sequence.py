@@ -32,6 +32,9 @@ class Method:
     def enters(self, seq, layer):
         """Prefill: positions that enter the layer, or None for all."""
 
+    def reads(self, seq, layer, q, k):
+        """Prefill: [H, rows, rows], which keys each query reads of those before it; or None for all."""
+
     def stays(self, seq, layer):
         """Prefill, after the layer's attention: positions that stay in the stream, or None for all."""
 
@@ -65,6 +68,7 @@ class Sequence:
         self.last_queries = [None] * model.layers  # each [up to method.queries, H, c]
         self.length, self.step = len(ids), -1
         self.kept, self.ffn, self.attended, self.revived = [], [], [], []
+        self.density = []  # share of causal attention's pairs that each layer reads in prefill
         entering = method.input(self, ids)
         entering = np.arange(len(ids)) if entering is None else entering
         if method.compact:
@@ -95,6 +99,10 @@ class Sequence:
         q, k, v = self.model.queries_keys_values(self.x, layer, self.positions)
         self.store(layer, q, k, v)
         sees = lambda begin, end: self.positions[None, :] <= self.positions[begin:end, None]
+        mask = self.method.reads(self, layer, q, k)
+        if mask is not None:
+            sees = lambda begin, end: mask[:, begin:end]
+        self.density.append(1.0 if mask is None else mask.mean() / np.tri(len(q)).mean())
         self.x = self.model.attend(self.x, layer, q, k, v, sees)
 
     def evict(self, kept, layer):
