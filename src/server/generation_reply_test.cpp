@@ -73,14 +73,6 @@ TEST(GenerationReply, AnAnswerOfOneCallHasNoContent) {
   EXPECT_EQ(choice["message"]["tool_calls"].size(), 1u);
 }
 
-TEST(GenerationReply, ACallThatThePromptBeginsIsWhole) {
-  Parameters p = WithTools(false);
-  p.tool_choice = ToolChoice::kOne;
-  p.tool_name = "f";
-  const ordered_json message = ordered_json::parse(Answered("\"a\": 2}}", p)->body)["choices"][0]["message"];
-  EXPECT_EQ(message["tool_calls"][0]["function"], ordered_json({{"name", "f"}, {"arguments", "{\"a\":2}"}}));
-}
-
 TEST(GenerationReply, WithoutToolsTheSameTextIsText) {
   const ordered_json choice = ordered_json::parse(Answered(kAnswer, {})->body)["choices"][0];
   EXPECT_EQ(choice["finish_reason"], "stop");

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <tuple>
 
 #include "policies/registry.h"
 #include "server/errors.h"
@@ -100,8 +101,11 @@ TEST(Parameters, OutOfRangeNamesTheField) {
                                                      {"stream", "\"yes\""},
                                                      {"best_of", "2"},
                                                      {"suffix", "\"x\""},
-                                                     {"grammar", "\"root\""},
-                                                     {"json_schema", "{}"},
+                                                     {"grammar", "3"},
+                                                     {"guided_regex", "{}"},
+                                                     {"guided_choice", "[]"},
+                                                     {"guided_choice", "[1]"},
+                                                     {"guided_json", "\"{\""},
                                                      {"logit_bias", "{\"one\": 2}"},
                                                      {"logit_bias", "{\"-1\": 2}"},
                                                      {"logit_bias", "{\"1\": true}"},
@@ -113,7 +117,9 @@ TEST(Parameters, OutOfRangeNamesTheField) {
                                                      {"frequency_penalty", "\"x\""},
                                                      {"typical_p", "0"},
                                                      {"xtc_probability", "2"},
-                                                     {"response_format", "{\"type\": \"json_object\"}"},
+                                                     {"response_format", "3"},
+                                                     {"response_format", "{\"type\": \"xml\"}"},
+                                                     {"response_format", "{\"type\": \"json_schema\"}"},
                                                      {"prune", "3"},
                                                      {"stop_token_ids", "[-1]"},
                                                      {"n", "1e300"},
@@ -123,6 +129,27 @@ TEST(Parameters, OutOfRangeNamesTheField) {
     EXPECT_EQ(param, name) << value;
     EXPECT_THAT(message, HasSubstr(name));
   }
+}
+
+TEST(Parameters, FormsOfAnAnswer) {
+  const auto form = [](const std::string& fields) {
+    const Parameters p = Parse(With(fields));
+    return std::make_tuple(p.form, p.form_field, p.form_value->dump());
+  };
+  using Form = std::tuple<AnswerForm, std::string, std::string>;
+  EXPECT_EQ(form(R"("response_format": {"type": "text"})"), (Form{AnswerForm::kFree, "", "null"}));
+  EXPECT_EQ(form(R"("response_format": {"type": "json_object"})"),
+            (Form{AnswerForm::kObject, "response_format", "null"}));
+  // Keys keep their order.
+  EXPECT_EQ(
+      form(R"("response_format": {"type": "json_schema", "json_schema": {"schema": {"b": 1, "a": 2}}})"),
+      (Form{AnswerForm::kSchema, "response_format", R"({"b":1,"a":2})"}));
+  EXPECT_EQ(form(R"("json_schema": {"b": 1, "a": 2})"),
+            (Form{AnswerForm::kSchema, "json_schema", R"({"b":1,"a":2})"}));
+  EXPECT_EQ(form(R"("guided_json": "{}")"), (Form{AnswerForm::kSchema, "guided_json", "{}"}));
+  EXPECT_EQ(form(R"("guided_choice": ["x", "y"])"),
+            (Form{AnswerForm::kChoice, "guided_choice", R"(["x","y"])"}));
+  EXPECT_EQ(Refusal(With(R"("json_schema": {}, "guided_choice": ["x"])")).first, "guided_choice");
 }
 
 TEST(Parameters, LogitBias) {
