@@ -158,13 +158,13 @@ class AnswersInAForm(Case):
                 said = client.responses.parse(model="any", input="A town", text_format=Town, max_output_tokens=1500)
                 self.assertIsInstance(said.output_parsed, Town)
             reply = client.chat.completions.create(model="any", messages=self.USER, tools=[self.WEATHER], tool_choice="required",
-                                                   parallel_tool_calls=False, max_tokens=300)
+                                                   parallel_tool_calls=False, max_tokens=1500)
             self.check(json.loads(reply.choices[0].message.tool_calls[0].function.arguments))
             history = [*self.USER, reply.choices[0].message.model_dump(exclude_none=True),
                        {"role": "tool", "tool_call_id": reply.choices[0].message.tool_calls[0].id, "content": "rain"}]
             client.chat.completions.create(model="any", messages=history, tools=[self.WEATHER], max_tokens=4)
             with client.chat.completions.stream(model="any", messages=self.USER, tools=[{**self.WEATHER, "function": {**self.WEATHER["function"], "strict": True}}],
-                                                tool_choice="required", parallel_tool_calls=False, max_tokens=300) as stream:
+                                                tool_choice="required", parallel_tool_calls=False, max_tokens=1500) as stream:
                 call = stream.get_final_completion().choices[0].message.tool_calls[0]
             self.check(call.function.parsed_arguments)
 
@@ -172,10 +172,10 @@ class AnswersInAForm(Case):
         tool = {"name": "weather", "input_schema": self.WEATHER["function"]["parameters"]}
         choice = {"type": "tool", "name": "weather", "disable_parallel_tool_use": True}
         with anthropic.Anthropic(base_url=self.base, api_key=KEY, max_retries=0) as client:
-            reply = client.messages.create(model="any", max_tokens=300, messages=self.USER, tools=[tool], tool_choice=choice)
+            reply = client.messages.create(model="any", max_tokens=1500, messages=self.USER, tools=[tool], tool_choice=choice)
             self.assertEqual(reply.stop_reason, "tool_use")
             self.check(reply.content[0].input)
-            with client.messages.stream(model="any", max_tokens=300, messages=self.USER, tools=[tool], tool_choice=choice) as stream:
+            with client.messages.stream(model="any", max_tokens=1500, messages=self.USER, tools=[tool], tool_choice=choice) as stream:
                 self.check(stream.get_final_message().content[0].input)
             result = {"type": "tool_result", "tool_use_id": reply.content[0].id, "content": "rain"}
             more = [*self.USER, {"role": "assistant", "content": [block.model_dump() for block in reply.content]}, {"role": "user", "content": [result]}]
@@ -188,7 +188,7 @@ class AnswersInAForm(Case):
             name: str = pydantic.Field(max_length=9)
             people: int = pydantic.Field(ge=0, le=10**6)
 
-        chat = langchain_openai.ChatOpenAI(base_url=self.base + "/v1", api_key=KEY, model="any", max_tokens=300, max_retries=0)
+        chat = langchain_openai.ChatOpenAI(base_url=self.base + "/v1", api_key=KEY, model="any", max_tokens=1500, max_retries=0)
         short = chat.bind(max_tokens=4)
         self.assertEqual(short.invoke("Hello").usage_metadata["output_tokens"], 4)
         self.assertEqual(len(short.batch(["a", "b"])), 2)
@@ -205,7 +205,7 @@ class AnswersInAForm(Case):
                 self.check(call["args"])
 
     def test_litellm(self):
-        where = {"model": "openai/any", "api_base": self.base + "/v1", "api_key": KEY, "max_tokens": 300, "num_retries": 0}
+        where = {"model": "openai/any", "api_base": self.base + "/v1", "api_key": KEY, "max_tokens": 1500, "num_retries": 0}
         reply = litellm.completion(messages=self.USER, tools=[self.WEATHER], tool_choice="required", parallel_tool_calls=False, **where)
         self.check(json.loads(reply.choices[0].message.tool_calls[0].function.arguments))
         schema = {"type": "json_schema", "json_schema": {"name": "weather", "schema": self.WEATHER["function"]["parameters"]}}
