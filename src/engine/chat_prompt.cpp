@@ -20,6 +20,14 @@
 
 namespace coppice {
 
+const std::string kChatMl =
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + "
+    "'<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
+
+const std::string& ChatTemplateOf(const Tokenizer& tokenizer) {
+  return tokenizer.chat_template().empty() ? kChatMl : tokenizer.chat_template();
+}
+
 namespace {
 
 // Characters that occur in no message.
@@ -96,8 +104,8 @@ class ChatRenderer {
   ChatRenderer(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
                const ChatOptions& options)
       : messages_(messages),
-        template_(tokenizer.chat_template()),
-        knows_developer_(tokenizer.chat_template().find("developer") != std::string::npos),
+        template_(ChatTemplateOf(tokenizer)),
+        knows_developer_(ChatTemplateOf(tokenizer).find("developer") != std::string::npos),
         marks_(FreeMarks(messages, *options.tools)),
         cancelled_(options.cancelled) {
     if (!options.parse_messages) CheckRoles(messages, tokenizer);
@@ -345,7 +353,7 @@ namespace {
 
 bool NeedsToolsAsText(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
                       const ChatOptions& options) {
-  const std::string& chat_template = tokenizer.chat_template();
+  const std::string& chat_template = ChatTemplateOf(tokenizer);
   const auto uses_tools = [](const ChatMessage& m) { return !m.tool_calls->empty(); };
   return (!options.tools->empty() && chat_template.find("tools") == chat_template.npos) ||
          (std::ranges::any_of(messages, uses_tools) &&

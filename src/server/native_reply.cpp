@@ -21,7 +21,8 @@ nlohmann::ordered_json SettingsJson(const Parameters& p) {
           {"stream", p.stream},
           {"stop", p.stop},
           {"n_probs", p.log_probs ? p.top_log_probs : 0},
-          {"prune", p.prune}};
+          {"prune", p.prune},
+          {"complete", p.complete}};
 }
 
 nlohmann::ordered_json NativeEnding(const JobResult& result, const Parameters& parameters) {

@@ -75,8 +75,7 @@ NameTable MakeNames(Route route) {
 const NameTable& Names(Route route) {
   static const std::map<Route, NameTable> tables = [] {
     std::map<Route, NameTable> all;
-    for (const Route r : {kCompletions, kChat, kTokenize, kDetokenize, kApplyTemplate, kNative})
-      all[r] = MakeNames(r);
+    for (const Route r : kRoutes) all[r] = MakeNames(r);
     return all;
   }();
   return tables.at(route);
@@ -105,6 +104,7 @@ void CheckTogether(const json& object, Route route, Parameters& p) {
   }
   if ((route & kRendersChat) != 0 && !sent("messages")) throw BadField("messages", "is missing");
   if ((route & kCompletes) != 0 && p.prompts.empty()) throw BadField("prompt", "is missing");
+  if (route == kEmbeddings && p.prompts.empty()) throw BadField("input", "is missing");
   if (route == kTokenize && p.prompts.empty()) throw BadField("content", "is missing (or prompt)");
   if (route == kDetokenize && !sent("tokens")) throw BadField("tokens", "is missing");
   if (p.tool_choice != ToolChoice::kNone && p.tool_choice != ToolChoice::kAuto && p.tools->empty())

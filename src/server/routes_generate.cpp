@@ -2,6 +2,7 @@
 #include <ctime>
 
 #include "base/field_error.h"
+#include "engine/chat_prompt.h"
 #include "policies/registry.h"
 #include "server/server.h"
 
@@ -42,7 +43,7 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
     prompts.push_back(EncodeMessages(p, request.cancelled.get()));
   } else {
     for (const PromptInput& input : p.prompts) {
-      prompts.push_back(Encode(input, p, request.cancelled.get()));
+      prompts.push_back(Encode(input, "prompt", p, request.cancelled.get()));
     }
   }
   p.prompts.clear();
@@ -88,7 +89,7 @@ std::function<void(int64_t)> Server::TokenCounter(const HttpRequest& request) {
 
 std::optional<ToolFormat> Server::ToolsOf(const Parameters& p) const {
   if (p.tools->empty() || p.tool_choice == ToolChoice::kNone) return std::nullopt;
-  return ToolFormatOf(tokenizer().chat_template());
+  return ToolFormatOf(ChatTemplateOf(tokenizer()));
 }
 
 // Hands the jobs of one request to the scheduler.
@@ -127,22 +128,28 @@ void Server::CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const
   }
   CheckSpans(p.protection.spans, count, "prune.protect");
   CheckSpans(prompt.question, count, "prune.question");
-  if (p.prune_asked && p.prune != options_.defaults.prune) {
-    try {
-      // Checks the spec before the request waits for its turn.
-      const bool kept = p.cache_prompt && engine_->documents() != nullptr;
-      const ResolvedPrune resolved =
-          engine_->ResolvePrune(p.prune, count, kept ? PromptStates::kKept : PromptStates::kDiscarded);
-      MakePolicy(resolved.spec,
-                 {.shape = shape,
-                  .tokens = count,
-                  .prompt = prompt.tokens,
-                  .question = prompt.question,
-                  .pieces = [&] { return PiecesOf(tokenizer(), prompt.tokens); }},
-                 p.protection);
-    } catch (const Error& error) {
-      throw BadField("prune", error.what());
-    }
+  // Checks the spec before the request waits for its turn.
+  if (p.prune_asked && p.prune != options_.defaults.prune) PrunePlan(prompt, p);
+}
+
+// What the request's method would do with the prompt.
+PruneChoice Server::PrunePlan(const EncodedPrompt& prompt, const Parameters& p) const {
+  const auto count = static_cast<int64_t>(prompt.tokens.size());
+  try {
+    const bool kept = p.cache_prompt && engine_->documents() != nullptr;
+    const ResolvedPrune resolved =
+        engine_->ResolvePrune(p.prune, count, kept ? PromptStates::kKept : PromptStates::kDiscarded);
+    PruneChoice choice = MakePolicy(resolved.spec,
+                                    {.shape = engine_->model().config().shape,
+                                     .tokens = count,
+                                     .prompt = prompt.tokens,
+                                     .question = prompt.question,
+                                     .pieces = [&] { return PiecesOf(tokenizer(), prompt.tokens); }},
+                                    p.protection);
+    if (choice.reason.empty()) choice.reason = resolved.reason;
+    return choice;
+  } catch (const Error& error) {
+    throw BadField("prune", error.what());
   }
 }
 
@@ -173,9 +180,13 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
   Request& request = job->request;
   request.tokens = prompt.tokens;
   request.max_tokens = p.max_tokens.value_or(route == kCompletions ? kDefaultCompletionTokens : -1);
+  request.min_tokens = p.min_tokens;
+  request.ends = p.stop_token_ids;
   request.ignore_eos = p.ignore_eos;
   request.use_documents = p.cache_prompt;
   request.sampling = p.sampling;
+  if (p.sampling.dry.multiplier > 0)
+    request.sampling.dry.breakers = TokensWith(tokenizer(), p.dry_breakers);  // 15 ms for 150,000 tokens
   // Several answers to one prompt must differ, and the same seed must reproduce each of them.
   request.sampling.seed = p.seed ? *p.seed + static_cast<uint64_t>(choice) : Random();
   request.prune = p.prune;
@@ -194,9 +205,12 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
   if (auto automaton = forms_.Compiled(p, tools)) {
     TokenGrammar grammar{std::move(automaton), engine_->token_texts(), {}};
     for (const int32_t id : job->written_tokens) grammar.marks.push_back({id, tokenizer().Piece(id, true)});
+    if (p.min_tokens > 0)
+      throw BadField("min_tokens", "does not go with a form of the answer, or with tools");
     request.grammar = std::make_shared<const TokenGrammar>(std::move(grammar));
   }
   job->stop = p.stop;
+  if (route == kChat && tokenizer().chat_template().empty()) job->stop.push_back(kChatMlEnd);
   job->stop_token_ids = p.stop_token_ids;
   return job;
 }

@@ -38,12 +38,27 @@ void AddTokens(std::span<const int32_t> ids, const Tokenizer* pieces, const std:
   list += ']';
 }
 
+// Ids stay as they are, and only a text at the beginning gets BOS.
+std::vector<int32_t> TokensOf(const PromptInput& input, const Tokenizer& tokenizer, EncodeOptions how) {
+  if (const auto* text = std::get_if<std::string>(&input)) return tokenizer.Encode(*text, how);
+  if (const auto* ids = std::get_if<std::vector<int32_t>>(&input)) return *ids;
+  std::vector<int32_t> tokens;
+  for (const PromptPart& part : std::get<std::vector<PromptPart>>(input)) {
+    if (const auto* id = std::get_if<int32_t>(&part)) {
+      tokens.push_back(*id);
+    } else {
+      const std::vector<int32_t> more = tokenizer.Encode(std::get<std::string>(part), how);
+      tokens.insert(tokens.end(), more.begin(), more.end());
+    }
+    how.add_special = false;
+  }
+  return tokens;
+}
+
 // Calls `use` with the messages and options in the form that the template takes. Throws HttpError if they do
 // not fit it.
 template <typename Use>
-auto WithMessages(const Parameters& p, const Tokenizer& tokenizer, const std::atomic<bool>* cancelled,
-                  Use use) {
-  if (tokenizer.chat_template().empty()) throw BadField("messages", "the model has no chat template");
+auto WithMessages(const Parameters& p, const std::atomic<bool>* cancelled, Use use) {
   try {
     std::vector<ChatMessage> messages = ParseMessages(*p.messages, "messages");
     ChatOptions options{
@@ -73,7 +88,14 @@ void Server::Tokenize(const HttpRequest& request, const ExchangePtr& exchange) {
   const std::vector<int32_t> ids = tokenizer().Encode(std::get<std::string>(p.prompts.front()), how);
   std::string body = "{\"tokens\":";
   AddTokens(ids, p.with_pieces ? &tokenizer() : nullptr, request.cancelled.get(), body);
-  body += fmt::format(",\"count\":{},\"max_model_len\":{}}}", ids.size(), engine_->context());
+  body += fmt::format(",\"count\":{},\"max_model_len\":{}", ids.size(), engine_->context());
+  if (p.prune_asked && !ids.empty()) {
+    EncodedPrompt prompt;
+    prompt.tokens = ids;
+    const PruneChoice plan = PrunePlan(prompt, p);
+    body += ",\"prune\":" + DumpJson({{"spec", plan.spec}, {"active", plan.active}, {"reason", plan.reason}});
+  }
+  body += '}';
   metrics_.CountRequest(200);
   exchange->Reply({.status = 200, .body = std::move(body)});
 }
@@ -90,26 +112,24 @@ void Server::Detokenize(const HttpRequest& request, const ExchangePtr& exchange)
 
 void Server::ApplyTemplate(const HttpRequest& request, const ExchangePtr& exchange) {
   const Parameters p = ParseParameters(request.body, kApplyTemplate, {});
-  const std::string text = WithMessages(p, tokenizer(), request.cancelled.get(),
-                                        [&](const auto& messages, const ChatOptions& options) {
-                                          return RenderChat(messages, tokenizer(), options);
-                                        });
+  const std::string text =
+      WithMessages(p, request.cancelled.get(), [&](const auto& messages, const ChatOptions& options) {
+        return RenderChat(messages, tokenizer(), options);
+      });
   Answer(exchange, {{"prompt", text}});
 }
 
-std::shared_ptr<const EncodedPrompt> Server::Encode(const PromptInput& input, const Parameters& p,
+std::shared_ptr<const EncodedPrompt> Server::Encode(const PromptInput& input, const std::string& field,
+                                                    const Parameters& p,
                                                     const std::atomic<bool>* cancelled) const {
   auto prompt = std::make_shared<EncodedPrompt>();
   const auto* text = std::get_if<std::string>(&input);
-  if (text != nullptr) {
-    prompt->tokens = tokenizer().Encode(*text, {.add_special = p.add_special.value_or(true),
-                                                .parse_special = p.parse_special.value_or(true),
-                                                .cancelled = cancelled});
-  } else {
-    prompt->tokens = std::get<std::vector<int32_t>>(input);  // as they are: no BOS
-  }
+  prompt->tokens = TokensOf(input, tokenizer(),
+                            {.add_special = p.add_special.value_or(true),
+                             .parse_special = p.parse_special.value_or(true),
+                             .cancelled = cancelled});
   prompt->question = p.question.value_or(std::vector<PositionSpan>());
-  CheckPrompt(*prompt, p, "prompt");  // before its pieces take many times its memory
+  CheckPrompt(*prompt, p, field);  // before its pieces take many times its memory
   if (!p.echo) return prompt;
   // Control tokens are shown in written form, except a leading BOS, which is not part of the text.
   prompt->pieces = PiecesOf(tokenizer(), prompt->tokens);
@@ -126,7 +146,7 @@ std::shared_ptr<const EncodedPrompt> Server::Encode(const PromptInput& input, co
 std::shared_ptr<const EncodedPrompt> Server::EncodeMessages(const Parameters& p,
                                                             const std::atomic<bool>* cancelled) const {
   auto prompt = std::make_shared<EncodedPrompt>();
-  ChatPrompt chat = WithMessages(p, tokenizer(), cancelled, [&](const auto& messages, ChatOptions& options) {
+  ChatPrompt chat = WithMessages(p, cancelled, [&](const auto& messages, ChatOptions& options) {
     // If the template changes a message's text, the message cannot be protected; that matters only with
     // pruning.
     options.span_limit = p.prune == "none" ? 0 : engine_->context();

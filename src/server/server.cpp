@@ -2,6 +2,7 @@
 
 #include <ctime>
 #include <new>
+#include <thread>
 
 #include "base/field_error.h"
 #include "engine/documents/document_folder.h"
@@ -26,7 +27,7 @@ std::map<uint64_t, ClientLimit> ByHash(const std::map<std::string, ClientLimit>&
 
 Server::Server(ServerOptions options)
     : options_(std::move(options)),
-      access_(options_.api_keys, options_.http.host),
+      access_(options_.api_keys, options_.http.host, options_.allowed_hosts, options_.cors_origins),
       started_(std::time(nullptr)),
       limits_(ByHash(options_.key_limits)),
       random_(std::random_device()()) {
@@ -61,6 +62,14 @@ void Server::Serve(std::unique_ptr<Engine> engine) {
 }
 
 int Server::port() const { return http_->port(); }
+
+void Server::Drain(std::chrono::milliseconds limit) {
+  if (!ready_ || limit.count() <= 0) return;
+  draining_ = true;
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (http_->answering() > 0 && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
 
 bool Server::Stop() {
   const bool was_ready = ready_.exchange(false);
@@ -100,6 +109,9 @@ const std::vector<Server::Row>& Server::Rows() {
       {"POST", "/v1/completions", &Server::Completions, false, true},
       {"POST", "/chat/completions", &Server::Chat, false, true},
       {"POST", "/v1/chat/completions", &Server::Chat, false, true},
+      {"POST", "/embedding", &Server::Embeddings, false, true},
+      {"POST", "/embeddings", &Server::Embeddings, false, true},
+      {"POST", "/v1/embeddings", &Server::Embeddings, false, true},
       {"POST", "/v1/messages", &Server::Messages, false, true},
       {"POST", "/v1/messages/count_tokens", &Server::CountMessageTokens, false, true},
       {"POST", "/v1/responses", &Server::Responses, false, true},
@@ -129,6 +141,10 @@ const Server::Row* Server::Find(const HttpRequest& head) const {
 std::optional<HttpReply> Server::Refuse(const HttpRequest& head) {
   HttpFault fault;
   try {
+    if (auto reply = access_.Preflight(head)) {
+      metrics_.CountRequest(reply->status);
+      return reply;
+    }
     // The page needs no key: it holds nothing secret, and asks the user for the key.
     if (!head.path.ends_with("/health") && !IsPage(head.path)) {
       if (const auto refusal = access_.Refuse(head)) throw HttpError(*refusal);
@@ -145,6 +161,8 @@ std::optional<HttpReply> Server::Refuse(const HttpRequest& head) {
                        fmt::format("Transfer-Encoding {}: only chunked is taken", transfer)});
     }
     if (row.needs_model && !ready_) throw HttpError({503, "unavailable_error", "Loading model"});
+    if (draining_ && !row.is_quick)
+      throw HttpError({503, "unavailable_error", "the server finishes its requests and ends"});
     return std::nullopt;
   } catch (const HttpError& error) {
     fault = error.fault();
@@ -192,6 +210,8 @@ void Server::Fail(const ExchangePtr& exchange, const HttpFault& fault) {
 
 void Server::Health(const HttpRequest&, const ExchangePtr& exchange) {
   if (!ready_) return Fail(exchange, {503, "unavailable_error", "Loading model"});
+  if (draining_)
+    return Fail(exchange, {503, "unavailable_error", "the server finishes its requests and ends"});
   Answer(exchange, {{"status", "ok"}});
 }
 

@@ -82,8 +82,9 @@ class Asking(Case):
         lazy = next(m for m in methods if m["name"] == "lazyllm")
         tab.js(set_value("#method", "lazyllm"))
         self.assertIn(lazy["summary"], tab.text("#method-note"))
-        labels = tab.js("[...document.querySelectorAll('#method-keys label')].map(l => l.textContent)")
-        self.assertEqual(labels, [k["name"] for k in lazy["keys"]])
+        for place, first in [("#first-keys", True), ("#method-keys", False)]:
+            labels = tab.js(f"[...document.querySelectorAll('{place} label')].map(l => l.textContent)")
+            self.assertEqual(labels, [k["name"] for k in lazy["keys"] if (k["name"] in ["keep", "min"]) == first])
         self.assertTrue(tab.js("document.querySelector('#method option[value=sdtp]').disabled"))
 
     def test_progress_shading_and_a_second_question(self):
@@ -187,6 +188,112 @@ class Asking(Case):
             self.ask(tab, "again")
             self.assertEqual(tab.text("#problem"), words)
 
+    def test_tokens_and_advice_before_asking(self):
+        tab = self.open()
+        prompt = Prompt(SHORT)
+        self.prepare(tab, "A short text.", "lazyllm")
+        count = len(self.server.good("/tokenize", {"prompt": "A short text."})["tokens"])
+        tab.wait(f"document.querySelector('#document-size').textContent === '{count} tokens'")
+        tab.wait("!document.querySelector('#advice').hidden")
+        self.assertIn("dense run", tab.text("#advice-text"))
+        tab.click("#prune-anyway")
+        tab.wait("document.querySelector('#advice').hidden")
+        self.assertEqual(tab.js("document.querySelector('#key-of-min').value"), "0")
+        self.ask(tab, "What now?")
+        self.assertIn("min=0", tab.text(".facts"))
+        # Where the method acts, there is nothing to say; a dense run is what was asked for.
+        self.prepare(tab, prompt.document, "sliminfer", prompt.form)
+        tab.js(set_value("#method", "none"))
+        tab.wait("/tokens/.test(document.querySelector('#document-size').textContent)")
+        self.assertFalse(tab.visible("#advice"))
+        self.prepare(tab, "word " * 30000, "none")
+        tab.wait("/more than the context of 20,000/.test(document.querySelector('#document-size').textContent)")
+
+    def test_documents_are_read_without_chance(self):
+        tab = self.open()
+        tab.js("""window.sent = []; const old = window.fetch;
+                  window.fetch = (path, options) => { if (options.body) sent.push([path, JSON.parse(options.body)]); return old(path, options); }""")
+        self.prepare(tab, "", "none")
+        self.ask(tab, "Hello")
+        self.prepare(tab, "A text.", "none")
+        self.ask(tab, "Hello")
+        asked = [body.get("temperature") for path, body in tab.js("sent") if "completions" in path]
+        self.assertEqual(asked, [None, 0])
+
+    def test_answers_are_marked_down(self):
+        tab = self.open()
+        text = ("# A *title*\n\nSome **bold** and `code <b>` and [a link](https://example.org/a) or [none](javascript:alert(1)).\n"
+                "\n- one\n- two\n  - deeper\n\n3. three\n4. four\n\n> quoted\n\n```python\nx = '<i>'\n**no**\n```\nsnake_case_name 2 * 3 * 4 <script>1</script>")
+        self.prepare(tab, "A text.", "none")
+        tab.answer_instead("/v1/completions", canned(["a"], [{"kept": [1]}], text))
+        self.ask(tab, "Say it")
+        shape = tab.js("""[...document.querySelectorAll('.answer *')].map(e => e.tagName.toLowerCase() + ':' +
+                          [...e.childNodes].filter(n => n.nodeType === 3).map(n => n.data).join('|'))""")
+        self.assertEqual(shape, ["h3:A ", "em:title", "p:Some | and | and | or [none](javascript:alert(1)).", "strong:bold", "code:code <b>",
+                                 "a:a link", "ul:", "li:one", "li:two", "ul:", "li:deeper", "ol:", "li:three", "li:four", "blockquote:", "p:quoted",
+                                 "pre:", "code:x = '<i>'\n**no**", "p:snake_case_name 2 * 3 * 4 <script>1</script>"])
+        self.assertEqual(tab.js("document.querySelector('.answer ol').start"), 3)
+        self.assertEqual(tab.js("[...document.querySelectorAll('.answer a')].map(a => [a.href, a.rel])"),
+                         [["https://example.org/a", "noopener noreferrer"]])
+        tab.call("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+        tab.click(".actions button")
+        tab.wait("document.querySelector('.actions button').textContent === 'Copied'")
+        self.picture(tab, "markdown")
+
+    def test_a_cut_answer_says_so(self):
+        tab = self.open()
+        self.prepare(tab, "A text about light.", "none")
+        tab.js(set_value("#max-tokens", "3"))
+        self.ask(tab, "Go on")
+        self.assertIn("Cut after 3 tokens", tab.text(".cut"))
+
+    def test_dense_beside_pruned(self):
+        tab = self.open()
+        prompt = self.prepare_prompt(tab, SHORT, "random")
+        tab.js(set_value("#key-of-min", "0"))
+        self.ask(tab, prompt.question)
+        pruned = tab.text(".answer")
+        tab.js("[...document.querySelectorAll('.actions button')].find(b => /densely/.test(b.textContent)).click()")
+        tab.wait("document.querySelectorAll('.columns > div').length === 2", 60)
+        self.idle(tab)
+        texts = tab.js("[...document.querySelectorAll('.columns .plain')].map(e => e.textContent)")
+        self.assertIn(prompt.answer, texts[1])
+        self.assertEqual(texts[0].split(), pruned.split())
+        self.assertEqual(tab.js("[...document.querySelectorAll('.columns .who')].map(e => e.textContent.split(':')[0])"), ["random", "Dense"])
+        marks = tab.js("[...document.querySelectorAll('.columns mark')].map(e => e.textContent)")
+        if texts[0] == texts[1]:
+            self.assertEqual(marks, [])
+        else:
+            self.assertNotEqual(marks[0][:1], marks[-1][:1] if len(marks) > 1 else None)
+        self.picture(tab, "dense-beside-pruned")
+        # A dense answer has nothing to be compared with.
+        tab.js(set_value("#method", "none"))
+        self.ask(tab, prompt.question)
+        self.assertEqual(tab.js("[...document.querySelectorAll('.turn:first-child .actions button')].filter(b => /densely/.test(b.textContent)).length"), 0)
+
+    def test_the_read_that_completes_itself(self):
+        server = Server(PROGRAM, MODEL, "-c", "20000", "--temp", "0").wait_ready()
+        self.addCleanup(lambda: self.assertEqual(server.stop(), 0))
+        tab = self.open(server)
+        prompt = self.prepare_prompt(tab, LONG, "coppice")
+        tab.js("document.querySelector('#complete').click()")
+        tab.js("""window.seen = new Set(); new MutationObserver(() => seen.add(document.querySelector('#completing').textContent))
+                  .observe(document.querySelector('#completing'), {childList: true, characterData: true, subtree: true})""")
+        self.ask(tab, prompt.question)
+        tab.wait("/The read is complete/.test(document.querySelector('#completing').textContent)", 120)
+        self.assertTrue(any(re.search(r"Completing the read: [\d.]+ % of 8,", text) for text in tab.js("[...seen]")), tab.js("[...seen]"))
+        self.ask(tab, "What is the secret code of the misty harbor?")
+        self.assertIn("the document's read is complete", tab.text(".turn:first-child"))
+
+    def test_the_newest_answer_is_the_first(self):
+        tab = self.open(width=360, height=740, mobile=True)
+        self.prepare(tab, "A text.", "none")
+        for question in ["First?", "Second?"]:
+            self.ask(tab, question)
+        self.assertIn("Second?", tab.text(".turn:first-child"))
+        top = tab.js("document.querySelector('.turn:first-child').getBoundingClientRect().top")
+        self.assertTrue(0 <= top < 700, top)
+
     def test_stop_frees_the_server(self):
         tab = self.open()
         random.seed(1)
@@ -200,12 +307,12 @@ class Asking(Case):
             tab.click("#stop") if way == "button" else tab.press("Escape")
             self.server.wait_idle(5)
             self.idle(tab, 5)
-            self.assertEqual(tab.text(".turn:last-child .note"), "Stopped.")
+            self.assertEqual(tab.text(".turn:first-child .cut"), "Stopped.")
             self.assertEqual(tab.focus(), "question")
             tab.js(set_value("#question", ""))
         prompt = self.prepare_prompt(tab, SHORT)
         self.ask(tab, prompt.question)
-        self.assertIn(prompt.answer, tab.text(".turn:last-child .answer"))
+        self.assertIn(prompt.answer, tab.text(".turn:first-child .answer"))
 
     def test_files(self):
         tab = self.open()
@@ -282,7 +389,7 @@ class Using(Case):
                 break
             order.append(tab.focus())
             self.assertNotEqual(tab.js("getComputedStyle(document.activeElement).outlineStyle"), "none", order)
-        self.assertEqual(order, ["skip", "theme", "document", "choose", "clear", "method", "SUMMARY", "question", "send"])
+        self.assertEqual(order, ["skip", "theme", "document", "choose", "clear", "method", "complete", "SUMMARY", "question", "send"])
         tab.js("document.activeElement.blur(); window.getSelection().removeAllRanges(); document.querySelector('.skip').focus()")
         tab.press("Enter")  # to the question
         tab.wait("document.activeElement.id === 'question'")
@@ -295,7 +402,7 @@ class Using(Case):
         tab.press("ArrowDown")
         tab.press("ArrowDown")
         self.assertNotEqual(tab.js("document.querySelector('#method').value"), "default")
-        for _ in range(2):
+        for _ in range(3):
             tab.press("Tab")
         tab.write("Where does Ada live?")
         tab.press("Tab")

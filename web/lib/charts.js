@@ -59,7 +59,8 @@ export function cellMap(host, o) {
   g.textAlign = 'right';
   g.textBaseline = 'middle';
   for (const row of ticks(o.rows - 1, Math.max(2, Math.floor(box.height / 30)))) {
-    if (Number.isInteger(row)) g.fillText(String(row), left - 6, box.top + (row + .5) * o.cell);
+    // The first row may be lower than its label.
+    if (Number.isInteger(row)) g.fillText(String(row), left - 6, Math.max(7, box.top + (row + .5) * o.cell));
   }
   g.textAlign = 'center';
   g.textBaseline = 'alphabetic';

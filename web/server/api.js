@@ -32,6 +32,11 @@ async function ask(path, options) {
   throw new ApiError(reply.status, message || `${reply.status} ${reply.statusText}`);
 }
 
+export async function post(path, body, signal) {
+  const options = {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(body), signal};
+  return (await ask(path, options)).json();
+}
+
 export async function get(path) { return (await ask(path, {})).json(); }
 
 // The events of a stream, parsed, without the comments that keep it alive.

@@ -1,10 +1,13 @@
 // The conversation: one request at a time, its progress, its answer and its account.
 
-import {events} from './api.js';
+import {events, get} from './api.js';
+import {offerDense} from './compare.js';
 import {byId, el, number, percent, plural} from '../lib/dom.js';
+import {markdown} from '../lib/markdown.js';
 import {problem, say, seconds} from './page.js';
 
 const kTick = 200;     // ms between two texts of the clock
+const kPoll = 500;     // ms between two looks at a read that completes itself
 const kWindow = 3000;  // ms of progress that the rest is reckoned from
 
 // How far a prefill is, and how long the rest takes at its latest speed: pruned layers are faster than those before.
@@ -119,6 +122,7 @@ export class Conversation {
     this.turns = [];  // {question, answer} about `document`
     this.document = '';
     byId('log').replaceChildren();
+    byId('answers').hidden = true;
     byId('restart').hidden = true;
   }
 
@@ -128,7 +132,7 @@ export class Conversation {
 
   request(document, question) {
     const body = {
-      ...this.settings.request(),
+      ...this.settings.request(document),
       stream: true,
       stream_options: {include_usage: true},
       return_progress: true,
@@ -169,9 +173,13 @@ export class Conversation {
     this.setRunning(new AbortController());
     this.picture.begin(this.layerCount);
     try {
-      await this.receive(request, turn);
+      const prune = await this.receive(request, turn);
       this.turns.push({question, answer: turn.answer});
       say('Answer: ' + turn.answer.slice(0, 2000));
+      if (prune && prune.active) {
+        offerDense(turn, request, prune.spec, (one, work) => this.again(one, work));
+        if (request.body.prune.complete) this.watchCompletion();
+      }
     } catch (error) {
       this.fail(error, turn);
       if (turn.answer === '' && byId('question').value === '') byId('question').value = question;
@@ -182,18 +190,22 @@ export class Conversation {
   }
 
   newTurn(question) {
-    const answer = el('p', {class: 'answer'});
-    const node = el('article', {class: 'turn'}, el('p', {class: 'who'}, 'You'), el('p', {}, question), el('p', {class: 'who'}, 'Answer'), answer);
-    byId('log').append(node);
+    const answer = el('div', {class: 'answer'});
+    const actions = el('div', {class: 'row actions'});
+    const node = el('article', {class: 'turn'}, el('p', {class: 'who'}, 'You'), el('p', {class: 'plain'}, question),
+                    el('p', {class: 'who'}, 'Answer'), answer, actions);
+    byId('log').prepend(node);  // the newest first: it is what the picture below shows
+    byId('answers').hidden = false;
+    if (matchMedia('(max-width: 1019px)').matches) byId('answers').scrollIntoView();
     byId('question').value = '';
     say('The question is on its way.');
     const letters = document.createTextNode('');
     answer.append(letters);
-    return {node, letters, answer: '', first: null, progress: new Progress(this.layerCount)};
+    return {node, box: answer, actions, letters, answer: '', first: null, progress: new Progress(this.layerCount)};
   }
 
   async receive({path, body}, turn) {
-    let usage, timings, prune;
+    let usage, timings, prune, finish;
     for await (const event of events(path, body, this.running.signal)) {
       if (event.prompt_pieces) this.picture.setPieces(event.prompt_pieces);
       if (event.prompt_layers) this.picture.addLayers(event.prompt_layers);
@@ -202,6 +214,7 @@ export class Conversation {
       if (event.timings) timings = event.timings;
       if (event.prune) prune = event.prune;
       const choice = event.choices && event.choices[0];
+      if (choice && choice.finish_reason) finish = choice.finish_reason;
       let text = (choice && (choice.delta ? choice.delta.content : choice.text)) || '';
       if (text === '') continue;
       if (turn.first === null) {
@@ -214,15 +227,76 @@ export class Conversation {
       turn.letters.appendData(text);
     }
     if (prune) this.picture.finish(prune);
+    this.showAnswer(turn);
+    if (finish === 'length')
+      turn.node.append(el('p', {class: 'cut'}, `Cut after ${plural(usage.completion_tokens, 'token')}: see Longest answer in the settings.`));
     turn.node.append(facts(usage, timings, prune, turn.first));
     if (prune && prune.reason) turn.node.append(el('p', {class: 'note'}, prune.reason));
+    return prune;
+  }
+
+  // The whole answer, in place of the letters as they came.
+  showAnswer(turn) {
+    turn.box.replaceChildren(...markdown(turn.answer));
+    if (turn.answer === '' || !navigator.clipboard) return;  // browsers have none on pages without TLS, but for this machine
+    const copy = el('button', {type: 'button', class: 'small'}, 'Copy');
+    copy.addEventListener('click', async () => {
+      await navigator.clipboard.writeText(turn.answer);
+      copy.textContent = 'Copied';
+      say('The answer is copied.');
+    });
+    turn.actions.append(copy);
+  }
+
+  // Another request about an answered turn. Returns undefined if it failed or was stopped.
+  async again(turn, work) {
+    if (this.running) return undefined;
+    problem('');
+    this.setRunning(new AbortController());
+    turn.progress = new Progress(this.layerCount);
+    try {
+      return await work(this.running.signal);
+    } catch (error) {
+      if (error.name !== 'AbortError') problem(error.message);
+      return undefined;
+    } finally {
+      turn.progress.end();
+      this.setRunning(null);
+    }
+  }
+
+  // Shows how far the server is with what the pruned read left out, until it is done or somebody asks.
+  async watchCompletion() {
+    const line = byId('completing');
+    let seen = false;
+    for (let idle = 0; idle < 4; await new Promise(done => setTimeout(done, kPoll))) {
+      if (this.running) break;
+      let slot;
+      try {
+        slot = (await get('slots')).find(one => one.is_completing);
+      } catch {
+        break;  // a server without this route
+      }
+      idle = slot ? 0 : idle + 1;
+      if (!slot && seen) {
+        line.textContent = 'The read is complete: further questions about this document are answered exactly.';
+        return;
+      }
+      if (!slot) continue;
+      seen = true;
+      line.hidden = false;
+      line.textContent = `Completing the read: ${percent(slot.n_prompt_tokens_processed / slot.n_prompt_tokens)} of ` +
+          `${plural(slot.n_prompt_tokens, 'token')}.`;
+    }
+    line.hidden = true;
   }
 
   // The server's own words; a stop is no failure.
   fail(error, turn) {
     const stopped = error.name === 'AbortError';
     const text = stopped ? 'Stopped.' : error.message;
-    turn.node.append(el('p', {class: stopped ? 'note' : 'failed'}, text));
+    if (turn.answer !== '') this.showAnswer(turn);
+    turn.node.append(el('p', {class: stopped ? 'cut' : 'failed'}, text));
     if (stopped)
       say(text);
     else

@@ -5,6 +5,7 @@ import {Conversation} from './ask.js';
 import {byId, plural} from '../lib/dom.js';
 import {problem, startTheme} from './page.js';
 import {Picture} from './picture.js';
+import {Preview} from './preview.js';
 import {Settings} from './settings.js';
 
 const kRetry = 1000;  // ms, while the model is loaded
@@ -12,6 +13,7 @@ const kRetry = 1000;  // ms, while the model is loaded
 const picture = new Picture();
 const settings = new Settings();
 const conversation = new Conversation(settings, picture);
+const preview = new Preview(settings, () => byId('question').focus());
 startTheme(() => picture.draw());
 
 const wait = ms => new Promise(done => setTimeout(done, ms));
@@ -25,6 +27,7 @@ async function connect() {
     byId('model').textContent = `${props.model_alias}: ${plural(meta.n_layer, 'layer')}, a context of ` +
         `${plural(props.default_generation_settings.n_ctx, 'token')}`;
     byId('key-form').hidden = true;
+    preview.changed();
     problem('');
   } catch (error) {
     if (error.status === 503) {
@@ -48,11 +51,6 @@ byId('key-form').addEventListener('submit', event => {
 
 // The document.
 
-function showSize() {
-  const text = byId('document').value;
-  byId('document-size').textContent = text === '' ? 'No text yet.' : plural(text.length, 'character');
-}
-
 async function readFile(file) {
   problem('');
   const bytes = new Uint8Array(await file.arrayBuffer());
@@ -65,11 +63,10 @@ async function readFile(file) {
   }
   byId('document').value = text;
   byId('document').scrollTop = 0;
-  showSize();
-  byId('document-size').textContent += `, from ${file.name}`;
+  preview.changed(file.name);
 }
 
-byId('document').addEventListener('input', showSize);
+byId('document').addEventListener('input', () => preview.changed(''));
 byId('choose').addEventListener('click', () => byId('file').click());
 byId('file').addEventListener('change', event => {
   const [file] = event.target.files;
@@ -78,7 +75,7 @@ byId('file').addEventListener('change', event => {
 });
 byId('clear').addEventListener('click', () => {
   byId('document').value = '';
-  showSize();
+  preview.changed('');
   byId('document').focus();
 });
 
@@ -99,9 +96,9 @@ document.addEventListener('drop', event => {
   } else if (event.target !== byId('document')) {
     event.preventDefault();
     byId('document').value = event.dataTransfer.getData('text/plain');
-    showSize();
+    preview.changed('');
   }
 });
 
-showSize();
+preview.changed();
 connect();

@@ -3,6 +3,7 @@
 import {byId, el} from '../lib/dom.js';
 
 const kOwn = 'own';
+const kFirst = ['keep', 'min'];  // what people change most
 const kForm = '{document}\nQuestion: {question}\nAnswer:';
 
 function field(id, name, help, placeholder) {
@@ -30,7 +31,9 @@ export class Settings {
     this.hasTemplate = props.chat_template !== '';
     const defaults = props.default_generation_settings.params;
     this.fallback = defaults.prune;
-    byId('temperature').placeholder = String(defaults.temperature);
+    this.temperature = defaults.temperature;
+    byId('temperature').placeholder = `0 with a document, else ${defaults.temperature}`;
+    byId('complete').checked = defaults.complete === true;
     byId('form-fields').hidden = this.hasTemplate;
     const options = [
       el('option', {value: 'default'}, `The server's choice (${this.fallback})`),
@@ -65,18 +68,28 @@ export class Settings {
     };
     byId('method-note').textContent = method ? `${method.summary}. ${method.paper}` : notes[value];
     let fields = [];
+    let first = [];
     if (method) {
-      fields = method.keys.filter(key => !key.names_file)
-                   .map(key => field('key-of-' + key.name, key.name, `${key.meaning} (${key.range}); default: ${key.default}`, ''));
+      const fieldOf = key => field('key-of-' + key.name, key.name, `${key.meaning} (${key.range}); default: ${key.default}`, '');
+      const keys = method.keys.filter(key => !key.names_file);
+      first = keys.filter(key => kFirst.includes(key.name)).map(fieldOf);
+      fields = keys.filter(key => !kFirst.includes(key.name)).map(fieldOf);
     } else if (value === kOwn) {
       fields = [field('spec', 'Spec', 'as --prune takes it', 'sliminfer+ftp')];
       byId('settings').open = true;
     }
+    byId('first-keys').replaceChildren(...first);
     byId('method-keys').replaceChildren(...fields);
   }
 
-  // The part of a request that they make. Throws Error for what the server could not even be asked.
-  request() {
+  wantsPruning() { return byId('method').value !== 'none' && (byId('method').value !== 'default' || this.fallback !== 'none'); }
+  // Whether the method has a shortest prompt, which the user may set aside.
+  hasLeast() { return byId('key-of-min') !== null && byId('key-of-min').value.trim() !== '0'; }
+  pruneAnyway() { byId('key-of-min').value = '0'; }
+
+  // The part of a request about this document that they make. Throws Error for what the server could not even be
+  // asked.
+  request(document) {
     const value = byId('method').value;
     const method = this.methods.find(m => m.name === value);
     const prune = {};
@@ -92,11 +105,14 @@ export class Settings {
     }
     const last = wholeNumber('protect-last', 'Never prune the last');
     if (last !== undefined) prune.protect_last = last;
+    prune.complete = byId('complete').checked;
     const body = {prune, max_tokens: wholeNumber('max-tokens', 'Longest answer')};
     const temperature = byId('temperature').value.trim();
     if (temperature !== '') {
       body.temperature = Number(temperature);
       if (!Number.isFinite(body.temperature)) throw new Error(`Temperature: ${temperature} is not a number`);
+    } else if (document !== '') {
+      body.temperature = 0;  // what the document says, not what the dice say
     }
     return body;
   }
