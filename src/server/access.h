@@ -22,7 +22,7 @@ class Access {
  public:
   // `host` is the name or address that the server listens on; `hosts` are further names that a request's Host
   // may give without a key ("*": any). `origins` are the sites whose pages may send requests and read the
-  // answers ("https://example.org"; "*": any).
+  // answers ("https://example.org"; "localhost": of this machine, at any port; "*": any).
   Access(std::vector<std::string> keys, std::string host, std::vector<std::string> hosts = {},
          std::vector<std::string> origins = {})
       : keys_(std::move(keys)),
@@ -37,7 +37,8 @@ class Access {
   std::optional<HttpFault> Refuse(const HttpRequest& head) const;
   // The CORS headers of every reply to a request; none unless its Origin is one of `origins`.
   HttpHeaders CorsHeaders(const HttpRequest& head) const;
-  // The reply to the request that a browser sends ahead to ask whether a page may send another one.
+  // The reply to the request that a browser sends ahead to ask whether a page may send another one; the CORS
+  // headers, which it also gets, say so.
   std::optional<HttpReply> Preflight(const HttpRequest& head) const;
   // A hash of the key that the request gives.
   uint64_t KeyOf(const HttpRequest& head) const;

@@ -55,13 +55,24 @@ TEST(Access, OriginsThatAreListed) {
   EXPECT_EQ(access.CorsHeaders(FromPage("POST", "https://other.example")), HttpHeaders());
   const auto reply = access.Preflight(FromPage("OPTIONS", "https://app.example"));
   ASSERT_TRUE(reply);
-  EXPECT_EQ(reply->status, 204);
+  EXPECT_EQ(reply->status, 200);
   EXPECT_THAT(reply->headers,
               testing::Contains(std::pair<std::string, std::string>("Access-Control-Allow-Headers", "x-y")));
-  EXPECT_FALSE(access.Preflight(FromPage("OPTIONS", "https://other.example")));
+  EXPECT_EQ(access.Preflight(FromPage("OPTIONS", "https://other.example"))->headers, HttpHeaders());
+  EXPECT_FALSE(Access({}, "127.0.0.1").Preflight(FromPage("OPTIONS", "https://other.example")));
   EXPECT_FALSE(access.Preflight(FromPage("POST", "https://app.example")));
   // A key is needed from everywhere.
   EXPECT_TRUE(Access({"key"}, "0.0.0.0", {}, {"*"}).Refuse(FromPage("POST", "https://app.example")));
+}
+
+TEST(Access, OriginsOfThisMachine) {
+  const Access access({}, "127.0.0.1", {}, {"localhost"});
+  for (const char* origin :
+       {"http://localhost", "http://localhost:3000", "http://127.0.0.1:80", "http://[::1]:3000"})
+    EXPECT_FALSE(access.Refuse(FromPage("POST", origin))) << origin;
+  for (const char* origin : {"http://localhost.example", "http://notlocalhost", "http://127.0.0.1.example",
+                             "localhost.example", "null", "http://"})
+    EXPECT_TRUE(access.Refuse(FromPage("POST", origin))) << origin;
 }
 
 TEST(Access, AnyOriginGetsNoCredentials) {

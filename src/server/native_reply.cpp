@@ -4,6 +4,8 @@ namespace coppice {
 
 nlohmann::ordered_json SettingsJson(const Parameters& p) {
   const SamplingOptions& s = p.sampling;
+  nlohmann::ordered_json biases = nlohmann::ordered_json::array();
+  for (const TokenBias& bias : s.logit_bias) biases.push_back({{"token", bias.id}, {"bias", bias.bias}});
   return {{"n_predict", p.max_tokens.value_or(-1)},
           {"temperature", s.temperature},
           {"top_k", s.top_k},
@@ -17,6 +19,14 @@ nlohmann::ordered_json SettingsJson(const Parameters& p) {
           {"repeat_last_n", s.repeat_last_n},
           {"presence_penalty", s.presence_penalty},
           {"frequency_penalty", s.frequency_penalty},
+          {"dry_multiplier", s.dry.multiplier},
+          {"dry_base", s.dry.base},
+          {"dry_allowed_length", s.dry.allowed_length},
+          {"dry_penalty_last_n", s.dry.last_n},
+          {"dry_sequence_breakers", p.dry_breakers},
+          {"logit_bias", std::move(biases)},
+          {"seed", p.seed ? nlohmann::ordered_json(*p.seed) : nlohmann::ordered_json(-1)},
+          {"min_tokens", p.min_tokens},
           {"ignore_eos", p.ignore_eos},
           {"stream", p.stream},
           {"stop", p.stop},

@@ -225,25 +225,41 @@ double Bias(const json& value, const std::string& name) {
   return value.get<double>() <= -100 ? -std::numeric_limits<double>::infinity() : value.get<double>();
 }
 
-// {"ID": bias} as OpenAI's clients send it, where -100 bans a token, or [[ID, bias], ...] as llama.cpp's.
+void AddTextBias(const std::string& text, double bias, const std::string& name, Parameters& out) {
+  if (text.empty() || text.size() > kMaxStopBytes)
+    throw BadField(name, fmt::format("holds a text that is not 1 to {} bytes long", kMaxStopBytes));
+  out.biased_texts.emplace_back(text, bias);
+}
+
+// {"ID": bias} as OpenAI's clients send it, where -100 bans a token, or [[ID, bias], ...] as llama.cpp's. A
+// text instead of an id stands for each of its tokens.
 void ReadLogitBias(const json& value, const std::string& name, Parameters& out) {
   if (!value.is_object() && !value.is_array()) throw BadField(name, "is not an object {\"ID\": bias}");
   if (value.size() > kMostBiases) throw BadField(name, fmt::format("more than {} tokens", kMostBiases));
   std::vector<TokenBias>& biases = out.sampling.logit_bias;
   biases.clear();
+  out.biased_texts.clear();
   if (value.is_array()) {
     for (const json& pair : value) {
       if (!pair.is_array() || pair.size() != 2) throw BadField(name, "holds something that is no [ID, bias]");
-      biases.push_back({TokenId(pair[0], name), Bias(pair[1], name)});
+      if (pair[0].is_string()) {
+        AddTextBias(pair[0], Bias(pair[1], name), name, out);
+      } else {
+        biases.push_back({TokenId(pair[0], name), Bias(pair[1], name)});
+      }
     }
     return;
   }
   for (const auto& [key, bias] : value.items()) {
     int32_t id = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (error != std::errc() || end != key.data() + key.size() || id < 0)
+    if (end != key.data() + key.size()) {
+      AddTextBias(key, Bias(bias, name), name, out);
+    } else if (error != std::errc() || id < 0) {
       throw BadField(name, fmt::format("{} is not a token's id", json(key.substr(0, 40)).dump()));
-    biases.push_back({id, Bias(bias, name)});
+    } else {
+      biases.push_back({id, Bias(bias, name)});
+    }
   }
 }
 

@@ -96,6 +96,7 @@ struct Parameters {
   bool cache_prompt = true;
   std::string cache_salt;  // requests with different ones share nothing in the document cache
   SamplingOptions sampling;
+  std::vector<std::pair<std::string, double>> biased_texts;  // logit_bias for each token of a text
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;

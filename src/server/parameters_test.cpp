@@ -116,12 +116,11 @@ TEST(Parameters, OutOfRangeNamesTheField) {
                                                      {"guided_choice", "[]"},
                                                      {"guided_choice", "[1]"},
                                                      {"guided_json", "\"{\""},
-                                                     {"logit_bias", "{\"one\": 2}"},
                                                      {"logit_bias", "{\"-1\": 2}"},
                                                      {"logit_bias", "{\"1\": true}"},
                                                      {"logit_bias", "[[1]]"},
                                                      {"logit_bias", "[[1.5, 2]]"},
-                                                     {"logit_bias", "[[\"text\", 2]]"},
+                                                     {"logit_bias", "[[\"\", 2]]"},
                                                      {"logit_bias", "3"},
                                                      {"presence_penalty", "2.5"},
                                                      {"frequency_penalty", "\"x\""},
@@ -189,6 +188,9 @@ TEST(Parameters, LogitBias) {
   EXPECT_EQ(biases(R"({"15": 2.5, "7": -100})"), (Pairs{{15, 2.5}, {7, ban}}));
   EXPECT_EQ(biases(R"([[15, -1], [3, false]])"), (Pairs{{15, -1}, {3, ban}}));
   EXPECT_EQ(biases("{}"), Pairs());
+  EXPECT_EQ(Parse(With(R"("logit_bias": [[" the", -100], [3, 1]])")).biased_texts.at(0).first, " the");
+  EXPECT_EQ(Parse(With(R"("logit_bias": {"one": 2})")).biased_texts,
+            (std::vector<std::pair<std::string, double>>{{"one", 2}}));
 }
 
 TEST(Parameters, WhatAsksForNothingIsAccepted) {

@@ -57,6 +57,7 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
       std::make_shared<GenerationReply>(ReplyOptions{.route = route,
                                                      .id = id,
                                                      .model = options_.alias,
+                                                     .build = options_.build,
                                                      .created = std::time(nullptr),
                                                      .parameters = p,
                                                      .tools = route == kChat ? ToolsOf(p) : std::nullopt,
@@ -185,6 +186,10 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
   request.ignore_eos = p.ignore_eos;
   request.use_documents = p.cache_prompt;
   request.sampling = p.sampling;
+  for (const auto& [text, bias] : p.biased_texts) {
+    for (const int32_t id : tokenizer().Encode(text, {.add_special = false, .parse_special = false}))
+      request.sampling.logit_bias.push_back({id, bias});
+  }
   if (p.sampling.dry.multiplier > 0)
     request.sampling.dry.breakers = TokensWith(tokenizer(), p.dry_breakers);  // 15 ms for 150,000 tokens
   // Several answers to one prompt must differ, and the same seed must reproduce each of them.

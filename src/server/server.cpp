@@ -1,6 +1,7 @@
 #include "server/server.h"
 
 #include <ctime>
+#include <filesystem>
 #include <new>
 #include <thread>
 
@@ -109,6 +110,8 @@ const std::vector<Server::Row>& Server::Rows() {
       {"POST", "/v1/completions", &Server::Completions, false, true},
       {"POST", "/chat/completions", &Server::Chat, false, true},
       {"POST", "/v1/chat/completions", &Server::Chat, false, true},
+      {"POST", "/chat/completions/input_tokens", &Server::CountChatTokens, false, true},
+      {"POST", "/v1/chat/completions/input_tokens", &Server::CountChatTokens, false, true},
       {"POST", "/embedding", &Server::Embeddings, false, true},
       {"POST", "/embeddings", &Server::Embeddings, false, true},
       {"POST", "/v1/embeddings", &Server::Embeddings, false, true},
@@ -241,15 +244,17 @@ void Server::Props(const HttpRequest&, const ExchangePtr& exchange) {
   const auto control = [&](const std::optional<int32_t>& id) {
     return id ? tokenizer().Piece(*id, true) : std::string();
   };
-  Answer(exchange,
-         {{"default_generation_settings", {{"n_ctx", engine_->context()}, {"params", SettingsJson(d)}}},
-          {"total_slots", options_.scheduler.slots},
-          {"model_alias", options_.alias},
-          {"chat_template", tokenizer().chat_template()},
-          {"bos_token", control(tokenizer().bos())},
-          {"eos_token", control(tokenizer().eos())},
-          {"modalities", {{"vision", false}, {"audio", false}}},
-          {"build_info", options_.build}});
+  Answer(
+      exchange,
+      {{"default_generation_settings", {{"n_ctx", engine_->context()}, {"params", SettingsJson(d)}}},
+       {"total_slots", options_.scheduler.slots},
+       {"model_alias", options_.alias},
+       {"model_path", std::filesystem::path(engine_->store().path()).filename().string()},  // not its folder
+       {"chat_template", tokenizer().chat_template()},
+       {"bos_token", control(tokenizer().bos())},
+       {"eos_token", control(tokenizer().eos())},
+       {"modalities", {{"vision", false}, {"audio", false}}},
+       {"build_info", options_.build}});
 }
 
 void Server::Slots(const HttpRequest&, const ExchangePtr& exchange) {

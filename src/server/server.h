@@ -113,6 +113,8 @@ class Server final : public HttpService {
   // routes_blocks.cpp
   void Messages(const HttpRequest& request, const ExchangePtr& exchange);
   void CountMessageTokens(const HttpRequest& request, const ExchangePtr& exchange);
+  void CountChatTokens(const HttpRequest& request, const ExchangePtr& exchange);
+  void AnswerTokens(const std::string& chat, const HttpRequest& request, const ExchangePtr& exchange);
   void Responses(const HttpRequest& request, const ExchangePtr& exchange);
   template <typename Reply>
   void GenerateBlocks(const std::string& chat, const char* prefix, const HttpRequest& request,

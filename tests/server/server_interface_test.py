@@ -95,11 +95,10 @@ class Pages(Case):
 
     def test_a_site_that_is_listed(self):
         status, headers, _ = self.preflight("https://app.example")
-        self.assertEqual(status, 204)
+        self.assertEqual(status, 200)
         self.assertEqual(headers["Access-Control-Allow-Origin"], "https://app.example")
         self.assertIn("POST", headers["Access-Control-Allow-Methods"])
         self.assertEqual(headers["Access-Control-Allow-Headers"], "authorization, x-y")
-        self.assertNotIn("Content-Length", headers)
         for path, body, expected in [("/v1/completions", {"prompt": "a", "max_tokens": 1}, 200), ("/v1/completions", {}, 400), ("/health", None, 200)]:
             got, headers, _ = self.server.ask(path, body, headers={"Origin": "https://app.example", "Sec-Fetch-Site": "cross-site"})
             self.assertEqual(got, expected)
@@ -108,8 +107,8 @@ class Pages(Case):
 
     def test_other_sites(self):
         status, headers, _ = self.preflight("https://other.example")
-        self.assertEqual(status, 403)
-        self.assertNotIn("Access-Control-Allow-Origin", headers)
+        self.assertEqual(status, 200)
+        self.assertFalse([name for name in headers if name.startswith("Access-Control")])
         self.refused("/v1/completions", {"prompt": "a"}, 403, headers={"Origin": "https://other.example"})
         self.assertNotIn("Access-Control-Allow-Origin", self.server.ask("/health")[1])
 

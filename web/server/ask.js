@@ -170,16 +170,14 @@ export class Conversation {
       return problem(error.message);
     }
     const turn = this.newTurn(question || '(continue the text)');
+    let prune;
     this.setRunning(new AbortController());
     this.picture.begin(this.layerCount);
     try {
-      const prune = await this.receive(request, turn);
+      prune = await this.receive(request, turn);
       this.turns.push({question, answer: turn.answer});
       say('Answer: ' + turn.answer.slice(0, 2000));
-      if (prune && prune.active) {
-        offerDense(turn, request, prune.spec, (one, work) => this.again(one, work));
-        if (request.body.prune.complete) this.watchCompletion();
-      }
+      if (prune && prune.active) offerDense(turn, request, prune.spec, (one, work) => this.again(one, work));
     } catch (error) {
       this.fail(error, turn);
       if (turn.answer === '' && byId('question').value === '') byId('question').value = question;
@@ -187,6 +185,7 @@ export class Conversation {
       turn.progress.end();
       this.setRunning(null);
     }
+    if (prune && prune.active && request.body.prune.complete) this.watchCompletion();
   }
 
   newTurn(question) {
@@ -241,9 +240,13 @@ export class Conversation {
     if (turn.answer === '' || !navigator.clipboard) return;  // browsers have none on pages without TLS, but for this machine
     const copy = el('button', {type: 'button', class: 'small'}, 'Copy');
     copy.addEventListener('click', async () => {
-      await navigator.clipboard.writeText(turn.answer);
-      copy.textContent = 'Copied';
-      say('The answer is copied.');
+      try {
+        await navigator.clipboard.writeText(turn.answer);
+        copy.textContent = 'Copied';
+        say('The answer is copied.');
+      } catch (error) {
+        problem('The browser does not copy: ' + error.message);
+      }
     });
     turn.actions.append(copy);
   }

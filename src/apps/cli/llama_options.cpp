@@ -35,7 +35,8 @@ void SetCacheType(const std::string& option, const std::string& name, ModelOptio
 // A template's text, or the name of one that is built in.
 std::string TemplateOf(const std::string& text) {
   if (text == "chatml") return kChatMl;
-  if (text.find("{{") != text.npos || text.find("{%") != text.npos) return text;
+  const bool is_name = text.find_first_of(" {%\n") == text.npos;
+  if (!is_name) return text;
   throw CLI::ValidationError("--chat-template",
                              text + " is neither a Jinja template nor chatml, the one that is built in");
 }

@@ -188,7 +188,7 @@ void AddHttpOptions(CLI::App& app, ServeOptions& o) {
       ->delimiter(',');
   app.add_option("--cors-origins", o.server.cors_origins,
                  "sites, separated by commas, whose pages may send requests and read answers "
-                 "(https://app.example); *: any")
+                 "(https://app.example); localhost: of this machine; *: any")
       ->delimiter(',');
   app.add_option("-a,--alias", o.alias, "the model's name in answers; default: its file's name");
   app.add_option("--timeout", o.timeout,

@@ -20,10 +20,8 @@ constexpr milliseconds kLinger{2000};
 }  // namespace
 
 void HttpSession::WriteHead(const HttpReply& reply, bool stream) {
-  const bool has_body = reply.status != 204;  // RFC 9110 forbids Content-Length there
-  std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: coppice\r\nDate: {}\r\n", reply.status,
-                                 StatusText(reply.status), DateText());
-  if (has_body) head += fmt::format("Content-Type: {}\r\n", reply.type);
+  std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: coppice\r\nDate: {}\r\nContent-Type: {}\r\n",
+                                 reply.status, StatusText(reply.status), DateText(), reply.type);
   for (const HttpHeaders* headers : {&reply.headers, &std::as_const(more_headers_)}) {
     for (const auto& [name, value] : *headers) head += fmt::format("{}: {}\r\n", name, value);
   }
@@ -33,7 +31,7 @@ void HttpSession::WriteHead(const HttpReply& reply, bool stream) {
     head += "Cache-Control: no-store\r\nX-Accel-Buffering: no\r\n";
     if (http_1_0_) keep_alive_ = false;
     if (!http_1_0_) head += "Transfer-Encoding: chunked\r\n";
-  } else if (has_body) {
+  } else {
     head += fmt::format("Content-Length: {}\r\n", reply.body.size());
   }
   head += keep_alive_ ? (http_1_0_ ? "Connection: keep-alive\r\n" : "") : "Connection: close\r\n";

@@ -8,8 +8,6 @@ const char* StatusText(int status) {
   switch (status) {
     case 200:
       return "OK";
-    case 204:
-      return "No Content";
     case 400:
       return "Bad Request";
     case 401:
