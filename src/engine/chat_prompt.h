@@ -71,6 +71,8 @@ struct ChatOptions {
 // is text to a model without such a token.
 extern const std::string kChatMl;
 inline constexpr const char* kChatMlEnd = "<|im_end|>";
+// Templates that are built in, by llama.cpp's names: chatml, llama3, command-r. Empty for other names.
+std::string BuiltInTemplate(std::string_view name);
 // The model's chat template, or kChatMl.
 const std::string& ChatTemplateOf(const Tokenizer& tokenizer);
 

@@ -267,6 +267,23 @@ TEST(ChatPrompt, WithoutATemplateChatMlStandsIn) {
   EXPECT_EQ(RenderChat({{"user", "Hi"}}, *WithTemplate("{{ messages[0].content }}")), "Hi");
 }
 
+TEST(ChatPrompt, TemplatesThatAreBuiltIn) {
+  const std::vector<ChatMessage> chat = {{"system", "Be brief."}, {"user", "Hi"}, {"assistant", "Yes?"}};
+  EXPECT_EQ(RenderChat(chat, *WithTemplate(BuiltInTemplate("llama3"))),
+            "<|start_header_id|>system<|end_header_id|>\n\nBe "
+            "brief.<|eot_id|><|start_header_id|>user<|end_header_id|>"
+            "\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\nYes?<|eot_id|><|start_header_"
+            "id|>assistant"
+            "<|end_header_id|>\n\n");
+  EXPECT_EQ(RenderChat(chat, *WithTemplate(BuiltInTemplate("command-r"))),
+            "<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>Be "
+            "brief.<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|USER_TOKEN|>"
+            "Hi<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>Yes?<|END_OF_TURN_TOKEN|>"
+            "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>");
+  EXPECT_EQ(BuiltInTemplate("chatml"), kChatMl);
+  EXPECT_EQ(BuiltInTemplate("llama9"), "");
+}
+
 TEST(ChatPrompt, TextWithoutControlTokensIsEncodedAsBefore) {
   const auto owned_tokenizer = WithTemplate(kChatMl);
   const Tokenizer& tokenizer = *owned_tokenizer;

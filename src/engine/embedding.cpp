@@ -12,6 +12,14 @@ namespace coppice {
 std::vector<float> Pool(const TensorView& states, Pooling pooling) {
   const std::span<const float> last = states.Row<float>(states.rows - 1);
   if (pooling == Pooling::kLast) return {last.begin(), last.end()};
+  if (pooling == Pooling::kNone) {
+    std::vector<float> all;
+    for (int64_t row = 0; row < states.rows; ++row) {
+      const std::span<const float> state = states.Row<float>(row);
+      all.insert(all.end(), state.begin(), state.end());
+    }
+    return all;
+  }
   std::vector<double> sum(last.size(), 0);
   for (int64_t row = 0; row < states.rows; ++row) {
     const std::span<const float> state = states.Row<float>(row);

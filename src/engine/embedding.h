@@ -11,9 +11,10 @@ namespace coppice {
 enum class Pooling {
   kMean,  // the mean over all tokens
   kLast,  // the last token's state, which has attended to all others
+  kNone,  // every token's own
 };
 
-// [hidden], of final states [tokens, hidden] in fp32.
+// [hidden], or [tokens * hidden] for kNone, of final states [tokens, hidden] in fp32.
 std::vector<float> Pool(const TensorView& states, Pooling pooling);
 
 // Divides in place by a norm, as llama.cpp's embd_normalize: -1 does not divide; 0 scales the largest

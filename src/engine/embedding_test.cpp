@@ -32,6 +32,7 @@ TEST(Embedding, Pools) {
   }
   EXPECT_EQ(Pool(states.view(), Pooling::kLast), (std::vector<float>{8, 5}));
   EXPECT_EQ(Pool(states.view(), Pooling::kMean), (std::vector<float>{4, 1}));
+  EXPECT_EQ(Pool(states.view(), Pooling::kNone), (std::vector<float>{1, 2, 3, -4, 8, 5}));
 }
 
 // A causal model's states of a text do not depend on what follows. So the last token's states of all

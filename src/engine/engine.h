@@ -60,8 +60,8 @@ class Engine {
   Answer Generate(const Request& request);
   // Runs `tokens` densely and shows the logits of every position but the last, a tile at a time.
   void Score(std::span<const int32_t> tokens, const LogitsVisitor& visit, const std::atomic<bool>* cancelled);
-  // The text's embedding [hidden], not normalised, from a dense run (embedding.cpp). As Generate() to other
-  // threads.
+  // The text's embedding, as Pool() has it, not normalised, from a dense run (embedding.cpp). The same rules
+  // for threads apply as to Generate().
   std::vector<float> Embed(std::span<const int32_t> tokens, Pooling pooling, const RunControl& control);
 
   // Replaces "auto" by the calibrated setting for a prompt of `prompt_tokens` tokens, or by "none"; returns

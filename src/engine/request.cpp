@@ -10,9 +10,11 @@ void CheckTokens(std::span<const int32_t> prompt, int64_t vocab, int64_t context
     if (id < 0 || id >= vocab) throw Error("prompt token {} is not in the vocabulary of {}", id, vocab);
   }
   if (std::ssize(prompt) > context) {
-    throw FieldError("context",
-                     " {}: the prompt has {} tokens; shorten it, or raise the context where the model allows",
-                     context, prompt.size());
+    throw FieldError(
+        "context",
+        " {}: the prompt has {} tokens, which exceeds the available context size; shorten it, or raise the "
+        "context where the model allows",
+        context, prompt.size());
   }
 }
 

@@ -102,7 +102,7 @@ std::optional<HttpReply> Access::Preflight(const HttpRequest& head) const {
   const std::string& wanted = head.Header("access-control-request-headers");
   HttpReply reply{.status = 200, .body = {}, .type = "text/plain; charset=utf-8"};
   if (!IsAllowedOrigin(head.Header("origin"))) return reply;
-  reply.headers = {{"Access-Control-Allow-Methods", "GET, POST"},
+  reply.headers = {{"Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS"},
                    {"Access-Control-Allow-Headers", wanted.empty() ? "*" : wanted},
                    {"Access-Control-Max-Age", "600"}};
   return reply;

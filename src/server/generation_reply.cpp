@@ -425,6 +425,11 @@ void GenerationReply::FinishWhole() {
   OwnedJson<ordered_json> rest = ordered_json({{"usage", Usage()}});
   Account(*rest);
   if (choices_.size() == 1 && !choices_[0].prune->is_null()) (*rest)["prune"] = *choices_[0].prune;
+  if (options_.parameters.verbose && is_chat()) {
+    std::string prompt;
+    for (const int32_t id : choices_[0].prompt->tokens) prompt += tokenizer_.Piece(id, true);
+    (*rest)["__verbose"] = {{"prompt", prompt}};
+  }
   for (const auto& [name, value] : rest->items()) AddMember(reply, name, DumpJson(value));
   exchange_->Reply({.status = 200, .body = std::move(reply)});
   metrics_.CountRequest(200);

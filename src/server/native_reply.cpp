@@ -36,9 +36,12 @@ nlohmann::ordered_json SettingsJson(const Parameters& p) {
 }
 
 nlohmann::ordered_json NativeEnding(const JobResult& result, const Parameters& parameters) {
+  // The context was full before the answer was as long as it might have been.
+  const int64_t most = parameters.max_tokens.value_or(-1);
+  const bool truncated = result.finish_reason == "length" && (most < 0 || result.sampled < most);
   const char* type = !result.stop_string.empty() ? "word" : result.finish_reason == "stop" ? "eos" : "limit";
   return {{"generation_settings", SettingsJson(parameters)},
-          {"truncated", false},
+          {"truncated", truncated},
           {"stop_type", type},
           {"stopping_word", result.stop_string}};
 }

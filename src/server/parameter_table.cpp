@@ -318,7 +318,11 @@ const Field kFields[] = {
     {"tokens", kDetokenize, &ReadTokens},
     {"add_generation_prompt", kRendersChat, [](Parameters& p) -> bool& { return p.add_generation_prompt; }},
     {"chat_template_kwargs", kRendersChat, &ReadTemplateVariables},
-    {"continue_final_message", kRendersChat, [](Parameters& p) -> bool& { return p.continue_final_message; }},
+    {"continue_final_message", kRendersChat,
+     [](const json& v, const std::string& name, Parameters& p) {
+       if (!v.is_boolean()) throw BadField(name, "is not true or false");
+       p.continue_final_message = v.get<bool>();
+     }},
     {"tools", kRendersChat, &ReadTools},
     {"tool_choice", kRendersChat, &ReadToolChoice},
     {"parallel_tool_calls", kRendersChat, [](Parameters& p) -> bool& { return p.parallel_tool_calls; }},
@@ -339,7 +343,9 @@ const Field kFields[] = {
      }},
     {"pooling", kEmbeddings,
      [](const json& v, const std::string& name, Parameters& p) {
-       p.pooling = IsWord(v, name, "mean", "last") ? Pooling::kMean : Pooling::kLast;
+       p.pooling = v == "none"                       ? Pooling::kNone
+                   : IsWord(v, name, "mean", "last") ? Pooling::kMean
+                                                     : Pooling::kLast;
      }},
     {"embd_normalize", kEmbeddings, [](Parameters& p) -> int64_t& { return p.norm; }, -1, 64,
      "a whole number from -1 (not) to 64; 2: Euclidean"},
@@ -410,6 +416,7 @@ const Field kFields[] = {
     {"stream", kGenerates, [](Parameters& p) -> bool& { return p.stream; }},
     {"return_tokens", kGenerates, [](Parameters& p) -> bool& { return p.return_tokens; }},
     {"stream_options", kGenerates, &ReadStreamOptions},
+    {"verbose", kChat, [](Parameters& p) -> bool& { return p.verbose; }},
     {"return_progress", kGenerates, [](Parameters& p) -> bool& { return p.return_progress; }},
     {"return_prompt_pieces", kGenerates, [](Parameters& p) -> bool& { return p.return_prompt_pieces; }},
     {"return_prune_depth", kGenerates, [](Parameters& p) -> bool& { return p.return_prune_depth; }},

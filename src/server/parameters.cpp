@@ -103,8 +103,9 @@ void CheckTogether(const json& object, Route route, Parameters& p) {
     throw BadField("top_logprobs", "goes with logprobs: true");
   }
   if ((route & kRendersChat) != 0 && !sent("messages")) throw BadField("messages", "is missing");
-  if (p.continue_final_message && sent("add_generation_prompt") && p.add_generation_prompt)
+  if (p.continue_final_message.value_or(false) && sent("add_generation_prompt") && p.add_generation_prompt)
     throw BadField("continue_final_message", "does not go with add_generation_prompt: true");
+  if (sent("add_generation_prompt") && !p.continue_final_message) p.continue_final_message = false;
   if ((route & kCompletes) != 0 && p.prompts.empty()) throw BadField("prompt", "is missing");
   if (route == kEmbeddings && p.prompts.empty()) throw BadField("input", "is missing");
   if (route == kTokenize && p.prompts.empty()) throw BadField("content", "is missing (or prompt)");

@@ -66,7 +66,7 @@ struct Parameters {
   std::vector<PromptInput> prompts;
   OwnedJson<nlohmann::json> messages;
   bool add_generation_prompt = true;
-  bool continue_final_message = false;
+  std::optional<bool> continue_final_message;  // unset: if that is the assistant's
   OwnedJson<nlohmann::ordered_json> template_variables = nlohmann::ordered_json::object();
   OwnedJson<nlohmann::ordered_json> tools = nlohmann::ordered_json::array();  // as CheckTools() takes them
   ToolChoice tool_choice = ToolChoice::kAuto;
@@ -107,6 +107,7 @@ struct Parameters {
   // Reply.
   bool stream = false;
   bool return_tokens = false;
+  bool verbose = false;  // a chat's reply shows the prompt as the model read it
   bool include_usage = false;
   bool return_progress = false;
   bool return_prompt_pieces = false;

@@ -170,7 +170,7 @@ TEST(Parameters, Embeddings) {
   EXPECT_TRUE(p.as_base64);
   EXPECT_EQ(p.pooling, Pooling::kLast);
   EXPECT_EQ(Refusal("{}", kEmbeddings).first, "input");
-  EXPECT_EQ(Refusal(R"({"input": "a", "pooling": "none"})", kEmbeddings).first, "pooling");
+  EXPECT_EQ(Refusal(R"({"input": "a", "pooling": "cls"})", kEmbeddings).first, "pooling");
   EXPECT_EQ(Refusal(R"({"input": "a", "encoding_format": "hex"})", kEmbeddings).first, "encoding_format");
   EXPECT_EQ(Refusal(R"({"input": "a", "dimensions": 5})", kEmbeddings).first, "dimensions");
   EXPECT_EQ(Refusal(R"({"input": "a", "embd_normalize": -2})", kEmbeddings).first, "embd_normalize");

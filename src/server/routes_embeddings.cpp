@@ -32,12 +32,16 @@ std::string Base64(const std::vector<float>& values) {
   return Base64(bytes);
 }
 
+constexpr int64_t kMostUnpooled = 4 << 20;  // values of one reply, which take some 12 bytes each
+
 struct EmbeddingReplyOptions {
   std::string model;
   std::vector<std::string> ignored;  // fields
   bool as_base64 = false;
   bool is_native = false;  // llama.cpp's form: a list, and a list of vectors in each of its items
   int norm = 2;
+  int64_t width = 0;      // of the model's states
+  bool is_pooled = true;  // otherwise each text has a vector for each of its tokens, as they are
   int64_t tokens = 0;
   std::shared_ptr<void> admission;
 };
@@ -75,10 +79,16 @@ class EmbeddingReply final : public JobEvents {
   std::string Body(const std::vector<std::vector<float>>& embeddings) const {
     std::string list = "[";
     for (size_t index = 0; index < embeddings.size(); ++index) {
-      std::vector<float> values = embeddings[index];
-      Normalize(options_.norm, values);
-      const std::string vector =
-          options_.as_base64 ? '"' + Base64(values) + '"' : fmt::format("[{}]", fmt::join(values, ","));
+      const std::vector<float>& all = embeddings[index];
+      std::string vector;
+      for (size_t at = 0; at < all.size(); at += static_cast<size_t>(options_.width)) {
+        const auto begin = all.begin() + static_cast<std::ptrdiff_t>(at);
+        std::vector<float> values(begin, begin + options_.width);
+        if (options_.is_pooled) Normalize(options_.norm, values);
+        if (at > 0) vector += ',';
+        vector +=
+            options_.as_base64 ? '"' + Base64(values) + '"' : fmt::format("[{}]", fmt::join(values, ","));
+      }
       fmt::format_to(std::back_inserter(list), "{}{{{}\"index\":{},\"embedding\":{}}}", index == 0 ? "" : ",",
                      options_.is_native ? "" : "\"object\":\"embedding\",", index,
                      options_.is_native ? '[' + vector + ']' : vector);
@@ -110,15 +120,24 @@ void Server::Embeddings(const HttpRequest& request, const ExchangePtr& exchange)
     all.insert(all.end(), text->tokens.begin(), text->tokens.end());
     job->texts.push_back(text->tokens);
   }
-  job->events =
-      std::make_shared<EmbeddingReply>(EmbeddingReplyOptions{.model = options_.alias,
-                                                             .ignored = p.ignored,
-                                                             .as_base64 = p.as_base64,
-                                                             .is_native = request.path != "/v1/embeddings",
-                                                             .norm = static_cast<int>(p.norm),
-                                                             .tokens = std::ssize(all),
-                                                             .admission = request.admission},
-                                       metrics_, exchange);
+  const int64_t width = engine_->model().config().shape.hidden;
+  const bool is_native = request.path != "/v1/embeddings";
+  const bool is_pooled = p.pooling != Pooling::kNone;
+  if (!is_pooled && !is_native)
+    throw BadField("pooling", "none is for /embeddings: a text has one vector here");
+  if (!is_pooled && std::ssize(all) * width > kMostUnpooled)
+    throw BadField("input", fmt::format("{} tokens are too many without pooling; the most is {}", all.size(),
+                                        kMostUnpooled / width));
+  job->events = std::make_shared<EmbeddingReply>(EmbeddingReplyOptions{.model = options_.alias,
+                                                                       .ignored = p.ignored,
+                                                                       .as_base64 = p.as_base64,
+                                                                       .is_native = is_native,
+                                                                       .norm = static_cast<int>(p.norm),
+                                                                       .width = width,
+                                                                       .is_pooled = is_pooled,
+                                                                       .tokens = std::ssize(all),
+                                                                       .admission = request.admission},
+                                                 metrics_, exchange);
   Start({job}, p, request, exchange);
 }
 

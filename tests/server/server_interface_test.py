@@ -54,6 +54,16 @@ class Embeddings(Case):
             self.assertEqual(together, self.embed(ids, pooling=pooling))
         self.assertNotEqual(self.embed(TEXTS[0], pooling="mean"), self.embed(TEXTS[0], pooling="last"))
 
+    def test_every_tokens_own(self):
+        (item,) = self.server.good("/embeddings", {"input": TEXTS[0], "pooling": "none"})
+        ids = self.server.good("/tokenize", {"prompt": TEXTS[0]})["tokens"]
+        self.assertEqual(len(item["embedding"]), len(ids))
+        (last,) = self.server.good("/embeddings", {"input": TEXTS[0], "pooling": "last", "embd_normalize": -1})
+        for got, want in zip(item["embedding"][-1], last["embedding"][0]):
+            self.assertAlmostEqual(got, want, delta=1e-2)  # the same row, among others
+        self.refused("/v1/embeddings", {"input": "a", "pooling": "none"}, param="pooling")
+        self.refused("/embeddings", {"input": "word " * 19000, "pooling": "none"}, param="input")
+
     def test_beside_a_generation(self):
         alone = self.embed(TEXTS)
         answers = []
@@ -137,6 +147,19 @@ class ChatMl(Case):
         text = self.server.good("/v1/completions", {"prompt": prompt, "max_tokens": 4, "temperature": 0, "parse_special": False})
         self.assertEqual(chat["choices"][0]["message"]["content"], text["choices"][0]["text"])
 
+    def test_an_answer_that_has_begun(self):
+        begun = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Once upon"}]
+        start = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nOnce upon"
+        for fields, end in [({}, ""), ({"continue_final_message": True}, ""), ({"continue_final_message": True, "add_generation_prompt": False}, ""),
+                            ({"continue_final_message": False}, "<|im_end|>\n<|im_start|>assistant\n"), ({"add_generation_prompt": False}, "<|im_end|>\n"),
+                            ({"add_generation_prompt": True}, "<|im_end|>\n<|im_start|>assistant\n")]:
+            self.assertEqual(self.server.good("/apply-template", {"messages": begun, **fields})["prompt"], start + end, fields)
+        chat = self.server.good("/v1/chat/completions", {"messages": begun, "max_tokens": 4, "temperature": 0, "verbose": True})
+        self.assertTrue(chat["__verbose"]["prompt"].endswith("Once upon"), chat)
+        self.refused("/apply-template", {"messages": [*begun, {"role": "assistant", "content": "more"}]}, param="messages")
+        self.refused("/apply-template", {"messages": begun, "continue_final_message": True, "add_generation_prompt": True},
+                     param="continue_final_message")
+
     def test_options(self):
         for options, prompt in [(("--chat-template", "chatml"), "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"),
                                 (("--chat-template", "{{ messages[0].content }}!", "--jinja", "-fa", "on", "-b", "64"), "Hi!")]:
@@ -176,6 +199,19 @@ class Sampling(Case):
         dry = self.ask(ignore_eos=True, max_tokens=120, dry_multiplier=5, dry_allowed_length=2, dry_sequence_breakers=[])["tokens"]
         self.assertGreater(repeats(free), repeats(dry))
         self.assertEqual(self.ask(dry_multiplier=0, dry_base=3)["tokens"], self.ask()["tokens"])
+
+
+    def test_truncated(self):
+        server = Server(PROGRAM, MODEL, "-c", "64").wait_ready()
+        ask = lambda **fields: server.good("/completion", {"prompt": "One, two,", "ignore_eos": True, **fields})
+        self.assertEqual([ask(n_predict=4)["truncated"], ask()["truncated"], ask(n_predict=500)["truncated"]], [False, True, True])
+        self.assertIsInstance(ask(n_predict=4)["has_new_line"], bool)
+        self.assertEqual(server.stop(), 0)
+
+    def test_logit_bias_of_texts(self):
+        likely = self.ask(max_tokens=1)["text"]
+        self.assertNotEqual(self.ask(max_tokens=1, logit_bias=[[likely, False]])["text"], likely)
+        self.assertNotEqual(self.ask(max_tokens=1, logit_bias={likely: -100})["text"], likely)
 
 
 class Drain(unittest.TestCase):

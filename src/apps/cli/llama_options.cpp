@@ -34,11 +34,13 @@ void SetCacheType(const std::string& option, const std::string& name, ModelOptio
 
 // A template's text, or the name of one that is built in.
 std::string TemplateOf(const std::string& text) {
-  if (text == "chatml") return kChatMl;
+  if (std::string built_in = BuiltInTemplate(text); !built_in.empty()) return built_in;
   const bool is_name = text.find_first_of(" {%\n") == text.npos;
   if (!is_name) return text;
   throw CLI::ValidationError("--chat-template",
-                             text + " is neither a Jinja template nor chatml, the one that is built in");
+                             text +
+                                 " is neither a Jinja template nor one that is built in: chatml, llama3, "
+                                 "command-r");
 }
 
 std::string FileText(const std::string& path) {
@@ -105,7 +107,7 @@ void AddLlamaOptions(CLI::App& app, ModelOptions& o) {
   }
   CLI::Option* text = app.add_option_function<std::string>(
       "--chat-template", [&o](const std::string& t) { o.engine.chat_template = TemplateOf(t); },
-      "Jinja, or chatml: instead of the model's chat template");
+      "Jinja, or chatml, llama3, command-r: instead of the model's chat template");
   app.add_option_function<std::string>(
          "--chat-template-file", [&o](const std::string& path) { o.engine.chat_template = FileText(path); },
          "the same from a file")

@@ -258,10 +258,14 @@ void AddReportOptions(CLI::App& app, ServeOptions& o) {
   app.add_option_function<std::string>(
          "--pooling",
          [&o](const std::string& name) {
-           o.server.defaults.pooling = name == "last" ? Pooling::kLast : Pooling::kMean;
+           o.server.defaults.pooling = name == "last"   ? Pooling::kLast
+                                       : name == "none" ? Pooling::kNone
+                                                        : Pooling::kMean;
          },
-         "of /v1/embeddings, for requests that do not choose: mean (default) or last")
-      ->check(CLI::IsMember({"mean", "last"}));
+         "of embeddings, for requests that do not choose: mean (default), last, or none (/embeddings only)")
+      ->check(CLI::IsMember({"mean", "last", "none"}));
+  app.add_flag("-v,--verbose", o.server.defaults.verbose,
+               "replies to chats show the prompt as the model read it, under __verbose");
   app.add_flag("--slots,!--no-slots", o.server.slots, "serve GET /slots (default)");
   app.add_flag("--metrics,!--no-metrics", o.server.metrics, "serve GET /metrics (default)");
 }

@@ -216,9 +216,7 @@ TEST_F(DocumentFolder, WritesWhileNobodyUsesIt) {
   cache->Put(StateOf(Text(1, 400)));
   cache->Put(StateOf(Text(2, 400)));
   ExpectFiles(2);
-  // The states stay in memory, and nothing is left to do at the end.
-  EXPECT_EQ(cache->stats().memory_bytes, 800 * kToken);
-  EXPECT_TRUE(cache->FlushWithin(std::chrono::milliseconds(0)));
+  EXPECT_EQ(cache->stats().memory_bytes, 800 * kToken);  // the states stay in memory
   cache->Put(StateOf(Text(3, 400)));
   ExpectFiles(3);
 }
