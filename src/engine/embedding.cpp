@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "base/error.h"
 #include "engine/engine.h"
 
 namespace coppice {
@@ -55,6 +56,8 @@ std::vector<float> Engine::Embed(std::span<const int32_t> tokens, Pooling poolin
                              pooling == Pooling::kLast,
                              [&](const TensorView& states) { embedding = Pool(states, pooling); });
   PutBack(std::move(workspace));
+  if (!std::ranges::all_of(embedding, [](float value) { return std::isfinite(value); }))
+    throw Error("the text's states are not finite: the weights hold NaN or Inf, or overflow");
   return embedding;
 }
 

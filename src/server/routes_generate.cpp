@@ -191,7 +191,7 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
       request.sampling.logit_bias.push_back({id, bias});
   }
   if (p.sampling.dry.multiplier > 0)
-    request.sampling.dry.breakers = TokensWith(tokenizer(), p.dry_breakers);  // 15 ms for 150,000 tokens
+    request.sampling.dry.breakers = TokensWith(tokenizer(), p.dry_breakers);
   // Several answers to one prompt must differ, and the same seed must reproduce each of them.
   request.sampling.seed = p.seed ? *p.seed + static_cast<uint64_t>(choice) : Random();
   request.prune = p.prune;

@@ -197,6 +197,10 @@ class AnswersInAForm(Case):
         self.assertTrue(short.bind(logprobs=True).invoke("Hello").response_metadata["logprobs"]["content"])
         self.assertIsInstance(short.bind(stop=["e"]).invoke("Hello").content, str)
         self.assertIsInstance(short.invoke([("human", "a"), ("ai", "b"), ("human", "c")]).content, str)
+        embeddings = langchain_openai.OpenAIEmbeddings(base_url=self.base + "/v1", api_key=KEY, model="any", check_embedding_ctx_length=False)
+        vectors = embeddings.embed_documents(["a door", "a key"])
+        self.assertEqual(vectors[1], embeddings.embed_query("a key"))
+        self.assertNotEqual(vectors[0], vectors[1])
         for method in ["json_schema", "function_calling"]:
             self.assertIsInstance(chat.with_structured_output(Town, method=method).invoke("A town"), Town)
         for parallel in [True, False]:
@@ -210,6 +214,21 @@ class AnswersInAForm(Case):
         self.check(json.loads(reply.choices[0].message.tool_calls[0].function.arguments))
         schema = {"type": "json_schema", "json_schema": {"name": "weather", "schema": self.WEATHER["function"]["parameters"]}}
         self.check(json.loads(litellm.completion(messages=self.USER, response_format=schema, **where).choices[0].message.content))
+
+
+class Embeddings(Case):
+    def test_openai(self):
+        with openai.OpenAI(base_url=self.base + "/v1", api_key=KEY, max_retries=0) as client:
+            plain = client.embeddings.create(model="any", input=["a", "b"], encoding_format="float")
+            packed = client.embeddings.create(model="any", input=["a", "b"])  # in base64
+        self.assertEqual(plain.usage.prompt_tokens, plain.usage.total_tokens)
+        for one, other in zip(plain.data, packed.data):
+            for a, b in zip(one.embedding, other.embedding, strict=True):
+                self.assertAlmostEqual(a, b, places=6)
+
+    def test_litellm(self):
+        reply = litellm.embedding(model="openai/any", input=["a", "b"], api_base=self.base + "/v1", api_key=KEY)
+        self.assertEqual([item["index"] for item in reply.data], [0, 1])
 
 
 class LmEval(Case):
