@@ -31,6 +31,8 @@ struct Gauges {
   int64_t processing = 0;
   int64_t waiting = 0;
   int64_t incomplete = 0;
+  int64_t sequence_tokens = 0;  // read or generated, of the sequences that have started
+  int64_t sequence_room = 0;    // the most there may be
   int64_t connections = 0;
   int64_t documents = 0;
   int64_t documents_memory = 0;

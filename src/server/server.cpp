@@ -285,8 +285,11 @@ void Server::MetricsText(const HttpRequest&, const ExchangePtr& exchange) {
   if (ready_) {
     gauges.waiting = scheduler_->waiting();
     gauges.incomplete = scheduler_->incomplete();
-    for (const SlotState& slot : scheduler_->Slots())
+    gauges.sequence_room = options_.scheduler.slots * engine_->context();
+    for (const SlotState& slot : scheduler_->Slots()) {
       gauges.processing += slot.task >= 0 && !slot.completes ? 1 : 0;
+      gauges.sequence_tokens += slot.processed_tokens + slot.decoded_tokens;
+    }
     if (DocumentCache* documents = engine_->documents()) {
       const DocumentCacheStats stats = documents->stats();
       gauges.documents = stats.entries;

@@ -201,6 +201,14 @@ class Sampling(Case):
         self.assertEqual(self.ask(dry_multiplier=0, dry_base=3)["tokens"], self.ask()["tokens"])
 
 
+    def test_gauges(self):
+        client = self.server.send_only("/v1/completions", {"prompt": "a", "max_tokens": 15000, "ignore_eos": True})
+        self.server.wait_for(lambda: self.server.metrics()["coppice_sequence_tokens"] > 50)
+        self.assertGreater(self.server.metrics()["coppice_sequence_tokens_usage_ratio"], 0)
+        client.close()
+        self.server.wait_idle()
+        self.assertEqual(self.server.metrics()["coppice_sequence_tokens"], 0)
+
     def test_truncated(self):
         server = Server(PROGRAM, MODEL, "-c", "64").wait_ready()
         ask = lambda **fields: server.good("/completion", {"prompt": "One, two,", "ignore_eos": True, **fields})

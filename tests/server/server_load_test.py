@@ -28,9 +28,27 @@ BODIES = [{"prompt": "Once upon a time", "max_tokens": 24, "prune": "none"},
           {"prompt": "The secret code is " * 40, "max_tokens": 8, "prune": "sliminfer:layers=4/6/8,keep=64/32/16,min=0"},
           {"prompt": "one two three " * 60, "max_tokens": 12, "prune": "lazyllm:min=0"},
           {"prompt": "Hello", "max_tokens": 40, "prune": "none"},
-          {"prompt": "a b c d e " * 50, "max_tokens": 4, "prune": "ftp:min=0", "n": 2}]
+          {"prompt": "a b c d e " * 50, "max_tokens": 4, "prune": "ftp:min=0", "n": 2},
+          {"prompt": "A town as JSON: ", "max_tokens": 60, "prune": "none",
+           "json_schema": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}}, "required": ["name"]}},
+          {"prompt": "the key is blue " * 60, "max_tokens": 30, "prune": "lazyllm:min=0", "guided_regex": "[a-z]{4} [0-9]{2}"},
+          {"messages": [{"role": "user", "content": "Weather in Ulm?"}], "max_tokens": 400, "prune": "none", "tool_choice": "required",
+           "parallel_tool_calls": False, "tools": [{"type": "function", "function": {"name": "weather", "parameters": {
+               "type": "object", "properties": {"days": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["days"]}}}]}]
 for body in BODIES:
     body.update(temperature=0, ignore_eos=True)
+
+
+def path_of(body):
+    return "/v1/chat/completions" if "messages" in body else "/v1/completions"
+
+
+def text_of(choice):
+    """What a choice of a reply, or of a chunk, says."""
+    if "text" in choice:
+        return choice["text"]
+    message = choice.get("message") or choice["delta"]
+    return (message.get("content") or "") + "".join(json.dumps(call["function"]) for call in message.get("tool_calls", []))
 
 
 def watch_health(port, seconds, result):
@@ -55,7 +73,7 @@ class Load:
     def __init__(self, server):
         self.server = server
         self.choose = random.Random(3)
-        self.expected = [[c["text"] for c in server.good("/v1/completions", body)["choices"]] for body in BODIES]
+        self.expected = [[text_of(c) for c in server.good(path_of(body), body)["choices"]] for body in BODIES]
         self.word = server.good("/tokenize", {"content": " the"})["tokens"][0]
         self.answers = self.left = self.prefills = 0
         self.errors = []
@@ -64,7 +82,7 @@ class Load:
     async def send(self, body, slow=False):
         reader, writer = await asyncio.open_connection(self.server.host, self.server.port, limit=1 << 16)
         data = json.dumps(body).encode()
-        request = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(data) + data
+        request = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (path_of(body).encode(), len(data)) + data
         step = 16 if slow else len(request)
         for at in range(0, len(request), step):
             writer.write(request[at:at + step])
@@ -88,12 +106,12 @@ class Load:
             raise ValueError(received[:300])
         if not stream:
             reply = json.loads(received[received.index(b"\r\n\r\n"):])
-            return [c["text"] for c in reply["choices"]]
+            return [text_of(c) for c in reply["choices"]]
         texts = {}
         for line in received.split(b"\n"):
             if line.startswith(b"data: {"):
                 for choice in json.loads(line[6:])["choices"]:
-                    texts[choice["index"]] = texts.get(choice["index"], "") + choice["text"]
+                    texts[choice["index"]] = texts.get(choice["index"], "") + text_of(choice)
         return [texts[i] for i in sorted(texts)]
 
     async def client(self, end):
@@ -114,7 +132,7 @@ class Load:
                 else:
                     texts = await self.read_answer(reader, stream)
                     if texts != self.expected[index]:
-                        self.errors.append((BODIES[index]["prompt"][:20], texts, self.expected[index]))
+                        self.errors.append((index, texts, self.expected[index]))
                     self.answers += 1
             except (OSError, ValueError) as error:
                 self.errors.append(error)
