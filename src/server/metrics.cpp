@@ -88,7 +88,7 @@ std::string Metrics::Text(const Gauges& gauges) const {
        prompt_seconds_);
   Line(out, "tokens_predicted_total", "counter", "Tokens generated.", count(predicted_tokens_));
   Line(out, "embedding_tokens_total", "counter", "Tokens of texts whose embeddings were asked for.",
-       static_cast<double>(embedded_tokens_));
+       count(embedded_tokens_));
   Line(out, "tokens_predicted_seconds_total", "counter", "Time spent generating after the first token.",
        predicted_seconds_);
   Line(out, "sequences_cancelled_total", "counter", "Sequences that ended because the client left.",
