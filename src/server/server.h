@@ -87,6 +87,8 @@ class Server final : public HttpService {
   static bool IsPage(std::string_view path);
   void Page(const HttpRequest& request, const ExchangePtr& exchange);
   void ListMethods(const HttpRequest&, const ExchangePtr& exchange);
+  // routes_plan.cpp
+  void Plan(const HttpRequest& request, const ExchangePtr& exchange);
   // routes_slots.cpp
   void ChangeSlot(const HttpRequest& request, const ExchangePtr& exchange);
   // routes_text.cpp
