@@ -6,7 +6,6 @@ COPPICE_BROWSER names another program; COPPICE_SCREENSHOTS a folder for pictures
 """
 
 import json
-import os
 import pathlib
 import random
 import re
@@ -14,60 +13,13 @@ import tempfile
 import unittest
 
 from server_case import LAYERS, MODEL, PROGRAM
-from browser import Tab, run_tests
+from browser import run_tests
 from chat_model import write_chat_model
 from server_support import Server
-from web_support import Prompt, canned, set_value
+import web_support
+from web_support import Case, Prompt, canned, set_value
 
 LONG, SHORT = "models/demo-prompt", "tests/data/prompt-2k"  # 8,746 and 2,220 tokens
-PICTURES = os.environ.get("COPPICE_SCREENSHOTS")
-
-
-class Case(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server(PROGRAM, MODEL, "-c", "20000", "--temp", "0", "--cache-ram", "0").wait_ready()
-
-    @classmethod
-    def tearDownClass(cls):
-        assert cls.server.stop() == 0
-
-    def open(self, server=None, ready=True, **kwargs):
-        server = server or self.server
-        tab = Tab(BROWSER, f"http://127.0.0.1:{server.port}/", **kwargs)
-        self.addCleanup(self.finish, tab)
-        if ready:
-            tab.wait("document.querySelector('#method').options.length > 3")
-        return tab
-
-    def finish(self, tab):
-        tab.close()
-        self.assertEqual(tab.problems, [])
-
-    def picture(self, tab, name):
-        if PICTURES:
-            pathlib.Path(PICTURES).mkdir(parents=True, exist_ok=True)
-            tab.screenshot(f"{PICTURES}/{name}.png")
-
-    def prepare(self, tab, document, method="lazyllm", form="{document}\nQuestion: {question}\nAnswer:"):
-        tab.js(set_value("#document", document) + set_value("#method", method) + set_value("#form", form)
-               + set_value("#max-tokens", "8"))
-
-    def prepare_prompt(self, tab, name, method="lazyllm"):
-        prompt = Prompt(name)
-        self.prepare(tab, prompt.document, method, prompt.form)
-        return prompt
-
-    def ask(self, tab, question, seconds=180):
-        before = tab.js("document.querySelectorAll('.turn').length")
-        tab.js("document.querySelector('#question').focus()")
-        tab.write(question)
-        tab.press("Enter")
-        tab.wait(f"document.querySelectorAll('.turn').length > {before}")
-        self.idle(tab, seconds)
-
-    def idle(self, tab, seconds=180):
-        tab.wait("document.querySelector('#progress').hidden", seconds)
 
 
 class Asking(Case):
@@ -82,8 +34,15 @@ class Asking(Case):
         lazy = next(m for m in methods if m["name"] == "lazyllm")
         tab.js(set_value("#method", "lazyllm"))
         self.assertIn(lazy["summary"], tab.text("#method-note"))
-        labels = tab.js("[...document.querySelectorAll('#method-keys label')].map(l => l.textContent)")
-        self.assertEqual(labels, [k["name"] for k in lazy["keys"]])
+        # Few keys are in sight, the others behind "More settings".
+        labels = "[...document.querySelectorAll('%s label')].map(l => l.textContent)"
+        self.assertEqual(tab.js(labels % "#main-keys"), ["keep", "min"])
+        self.assertEqual(tab.js(labels % "#method-keys"), [k["name"] for k in lazy["keys"] if k["name"] not in ("keep", "min")])
+        self.assertTrue(tab.visible("#key-of-keep"))
+        self.assertFalse(tab.visible("#key-of-layers"))
+        for name, share in [("ftp", "eta"), ("quest", "budget"), ("xattention", "threshold"), ("minference", "vertical")]:
+            tab.js(set_value("#method", name))
+            self.assertEqual(set(tab.js(labels % "#main-keys")), {share, "min"})
         self.assertTrue(tab.js("document.querySelector('#method option[value=sdtp]').disabled"))
 
     def test_progress_shading_and_a_second_question(self):
@@ -126,8 +85,8 @@ class Asking(Case):
                 at += 1
         # The map: `cellMap` of web/lib/charts.js, with rows of equal height above its axis.
         rows = tab.js("""(() => { const c = document.querySelector('#map canvas'); const g = c.getContext('2d');
-            const high = c.height - 46; return Array.from({length: %d}, (_, l) => {
-            const p = g.getImageData(60, 4 + Math.floor((l + .5) * high / %d), c.width - 72, 1).data; let dark = 0;
+            const high = c.height - 51; return Array.from({length: %d}, (_, l) => {
+            const p = g.getImageData(60, 9 + Math.floor((l + .5) * high / %d), c.width - 72, 1).data; let dark = 0;
             for (let i = 0; i < p.length; i += 4) dark += 255 - p[i]; return dark; }); })()""" % (LAYERS, LAYERS))
         self.assertLess(rows[-1], rows[0] * .8, rows)
         self.picture(tab, "desktop-light")
@@ -200,12 +159,12 @@ class Asking(Case):
             tab.click("#stop") if way == "button" else tab.press("Escape")
             self.server.wait_idle(5)
             self.idle(tab, 5)
-            self.assertEqual(tab.text(".turn:last-child .note"), "Stopped.")
+            self.assertEqual(tab.text("#log .note"), "Stopped.")
             self.assertEqual(tab.focus(), "question")
             tab.js(set_value("#question", ""))
         prompt = self.prepare_prompt(tab, SHORT)
         self.ask(tab, prompt.question)
-        self.assertIn(prompt.answer, tab.text(".turn:last-child .answer"))
+        self.assertIn(prompt.answer, tab.text("#log .answer"))
 
     def test_files(self):
         tab = self.open()
@@ -217,6 +176,9 @@ class Asking(Case):
             tab.call("DOM.setFileInputFiles", nodeId=node, files=[str(good)])
             tab.wait("document.querySelector('#document').value === 'from a file \\u00e9'")
             self.assertEqual(tab.text("#document-size"), "13 characters, from text.txt")
+            tab.wait("/token/.test(document.querySelector('#document-size').textContent)")
+            count = self.server.good("/tokenize", {"content": "from a file \u00e9"})["count"]
+            self.assertEqual(tab.text("#document-size"), f"{count} tokens, from text.txt")
             tab.call("DOM.setFileInputFiles", nodeId=node, files=[str(bad)])
             tab.wait("/picture.bin is not a text/.test(document.querySelector('#problem').textContent)")
         tab.js("""const data = new DataTransfer(); data.items.add(new File(['dropped'], 'd.txt'));
@@ -259,7 +221,7 @@ class Access(Case):
         for question in ["How far?", "How bright?"]:
             self.ask(tab, question)
         bodies = [json.loads(body) for _, url, body in tab.requests if url.endswith("/v1/chat/completions")]
-        first = tab.text(".answer")
+        first = tab.text("#earlier .answer")
         self.assertEqual(bodies[1]["messages"], [
             {"role": "user", "content": "The moon is far.\n\nHow far?"}, {"role": "assistant", "content": first},
             {"role": "user", "content": "How bright?"}])
@@ -282,11 +244,12 @@ class Using(Case):
                 break
             order.append(tab.focus())
             self.assertNotEqual(tab.js("getComputedStyle(document.activeElement).outlineStyle"), "none", order)
-        self.assertEqual(order, ["skip", "theme", "document", "choose", "clear", "method", "SUMMARY", "question", "send"])
+        self.assertEqual(order, ["skip", "theme", "document", "choose", "clear", "method", "compare", "complete", "SUMMARY",
+                                 "question", "send"])
         tab.js("document.activeElement.blur(); window.getSelection().removeAllRanges(); document.querySelector('.skip').focus()")
         tab.press("Enter")  # to the question
         tab.wait("document.activeElement.id === 'question'")
-        for _ in range(5):
+        for _ in range(7):
             tab.press("Tab", shift=True)
         self.assertEqual(tab.focus(), "document")
         tab.write("Ada the brave lives in Lisbon. " * 20)
@@ -295,7 +258,7 @@ class Using(Case):
         tab.press("ArrowDown")
         tab.press("ArrowDown")
         self.assertNotEqual(tab.js("document.querySelector('#method').value"), "default")
-        for _ in range(2):
+        for _ in range(4):
             tab.press("Tab")
         tab.write("Where does Ada live?")
         tab.press("Tab")
@@ -333,7 +296,7 @@ class Using(Case):
         for stage in ["before", "after"]:
             self.assertEqual(tab.js("document.documentElement.scrollWidth"), 360, stage)
             self.assertEqual(tab.js(wide), [], stage)
-            small = tab.js("""[...document.querySelectorAll('button, select, input:not([type=radio]), textarea')]
+            small = tab.js("""[...document.querySelectorAll('button, select, input:not([type=radio], [type=checkbox]), label.check, textarea')]
                 .filter(e => e.checkVisibility() && e.getBoundingClientRect().height < 36).map(e => e.id)""")
             self.assertEqual(small, [], stage)
             if stage == "before":
@@ -380,7 +343,7 @@ class Using(Case):
         self.prepare(tab, text)
         self.ask(tab, "Is it long?")
         self.assertEqual(tab.js("document.querySelector('#text').textContent.length"), len(text))
-        tab.js("document.querySelector('#text').scrollTop = 1e6")
+        tab.js("document.querySelector('#text').scrollTo({top: 1e6, behavior: 'instant'})")
         tab.wait("document.querySelector('#text .chunk:last-child').children.length > 20")
         longest, spans = tab.js("[long, document.querySelectorAll('#text span').length]")
         self.assertLess(spans, 8000, "of 35,000 tokens only what is near has shades")
@@ -389,4 +352,4 @@ class Using(Case):
 
 
 if __name__ == "__main__":
-    run_tests(globals())
+    run_tests(vars(web_support))
