@@ -49,9 +49,11 @@ def canned(pieces, layers, text, cached=0, depth=None, finish="stop"):
 
 
 class Case(unittest.TestCase):
+    options = ("-c", "20000", "--temp", "0", "--cache-ram", "0")
+
     @classmethod
     def setUpClass(cls):
-        cls.server = Server(PROGRAM, MODEL, "-c", "20000", "--temp", "0", "--cache-ram", "0").wait_ready()
+        cls.server = Server(PROGRAM, MODEL, *cls.options).wait_ready()
 
     @classmethod
     def tearDownClass(cls):

@@ -125,30 +125,44 @@ export class AnswerView {
   }
 }
 
-// Where two answers first differ, as readers see them; both get a mark there. Returns what is to be said.
-export function markDifference(a, b) {
-  const texts = [a.body.textContent, b.body.textContent];
-  if (texts[0] === texts[1]) return 'Both answers are the same, word for word.';
-  let at = 0;
-  while (at < texts[0].length && texts[0][at] === texts[1][at]) ++at;
-  const between = texts.every(text => at >= text.length || /\s/.test(text[at]));
-  while (!between && at > 0 && /\S/.test(texts[0][at - 1])) --at;  // the whole word
-  for (const view of [a, b]) markWord(view.body, at);
-  const words = texts[0].slice(0, at).split(/\s+/).filter(word => word !== '').length;
-  return `The answers first differ at word ${number(words + 1)}, which is marked.`;
+// What readers see of an answer: its text, with a line for each block, and the text nodes with their places in it.
+function shown(body) {
+  const walker = document.createTreeWalker(body, NodeFilter.SHOW_TEXT);
+  const nodes = [];
+  let text = '';
+  let last = null;
+  for (let node; (node = walker.nextNode());) {
+    const block = node.parentElement.closest('p, li, h3, h4, h5, h6, pre, blockquote, td, th');
+    if (last !== null && block !== last) text += '\n';
+    last = block;
+    nodes.push({node, begin: text.length});
+    text += node.data;
+  }
+  return {body, text, nodes};
 }
 
-function markWord(body, at) {
-  const walker = document.createTreeWalker(body, NodeFilter.SHOW_TEXT);
-  for (let node; (node = walker.nextNode()); at -= node.length) {
-    if (at >= node.length) continue;
-    const word = node.splitText(at);
-    const length = /^\s*\S*/.exec(word.data)[0].length;
-    if (length < word.length) word.splitText(length);
-    const mark = el('mark', {});
-    word.replaceWith(mark);
-    mark.append(word);
-    return;
-  }
-  body.append(el('mark', {class: 'ends'}, 'ends here'));
+// Marks the word that begins there, or the answer's end.
+function markWord({body, nodes}, at) {
+  const place = nodes.find(({node, begin}) => at < begin + node.length);
+  if (!place) return body.append(el('mark', {class: 'ends'}, 'ends here'));
+  const word = place.node.splitText(Math.max(0, at - place.begin));
+  const length = /^\s*\S*/.exec(word.data)[0].length;
+  if (length < word.length) word.splitText(length);
+  const mark = el('mark');
+  word.replaceWith(mark);
+  mark.append(word);
+}
+
+// Where two answers first differ, as readers see them; both get a mark there. Returns what is to be said.
+export function markDifference(a, b) {
+  const both = [shown(a.body), shown(b.body)];
+  const [one, other] = both.map(({text}) => text);
+  if (one === other) return 'Both answers are the same, word for word.';
+  let at = 0;
+  while (at < one.length && one[at] === other[at]) ++at;
+  const between = [one, other].every(text => at >= text.length || /\s/.test(text[at]));
+  while (!between && at > 0 && /\S/.test(one[at - 1])) --at;  // the whole word
+  for (const view of both) markWord(view, at);
+  const words = one.slice(0, at).split(/\s+/).filter(word => word !== '').length;
+  return `The answers first differ at word ${number(words + 1)}, which is marked.`;
 }
