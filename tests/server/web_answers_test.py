@@ -259,6 +259,14 @@ class Answers(Case):
             if mobile:
                 self.assertGreater(document, bottom)
 
+    def test_a_phone_stays_at_an_answer_that_grows(self):
+        tab = self.open(width=360, height=740, mobile=True, scheme="dark")
+        prompt = self.prepare_prompt(tab, SHORT, "random")
+        tab.js(set_value("#key-of-min", "0") + set_value("#max-tokens", "150") + "document.querySelector('#compare').checked = true")
+        self.ask(tab, prompt.question)
+        self.assertLess(abs(tab.js("document.querySelector('#log-card').getBoundingClientRect().top")), 40)
+        self.picture(tab, "phone-compare")
+
     def test_answers_stand_in_the_wide_column(self):
         tab = self.open()
         self.prepare(tab, "A text.")
@@ -364,6 +372,8 @@ class Completing(Case):
         self.assertTrue(shares, tab.js("window.seen"))
         self.assertEqual(shares, sorted(shares))
         self.assertGreater(self.server.metrics()["coppice_documents_completed_total"], 0)
+        tab.js(set_value("#question", ""))
+        tab.wait("/the read of the document is complete/.test(document.querySelector('#plan').textContent)")
         self.ask(tab, "What is the secret code of the misty harbor?")
         self.assertIn("the document's read is complete", tab.text("#log"))
         self.assertFalse(tab.visible("#completing"), "a dense answer leaves nothing out")

@@ -219,7 +219,12 @@ class Access(Case):
         self.assertFalse(tab.js("document.querySelector('#form-fields').checkVisibility()"))
         tab.js(set_value("#document", "The moon is far.") + set_value("#max-tokens", "4"))
         for question in ["How far?", "How bright?"]:
-            self.ask(tab, question)
+            # Counted before it is asked, with the template, the document and what was said so far.
+            tab.js("document.querySelector('#plan').textContent = '';" + set_value("#question", question))
+            said = tab.wait("/about (\\d+) tokens/.exec(document.querySelector('#plan').textContent)?.[1]")
+            self.ask(tab, "")
+            read = tab.js("/Prompt(\\d+) token/.exec(document.querySelector('#log .facts').textContent)[1]")
+            self.assertAlmostEqual(int(said), int(read), delta=4)
         bodies = [json.loads(body) for _, url, body in tab.requests if url.endswith("/v1/chat/completions")]
         first = tab.text("#earlier .answer")
         self.assertEqual(bodies[1]["messages"], [

@@ -116,7 +116,7 @@ export class Conversation {
     const [first, dense] = turn.views;
     if (!compares) {
       const end = await this.receive(request, first, '', true);
-      if (end) this.completing.watch(request.body, end);
+      if (end) this.completing.watch(request.body, end, this.document);
       return end !== null;
     }
     const body = {...request.body, cache_prompt: false, seed: Math.floor(Math.random() * 2 ** 31)};

@@ -11,7 +11,7 @@ const kPatience = 8;    // looks without a sign of it
 export class Completing {
   constructor() {
     this.round = 0;  // counts watches: an old one ends when a new one begins
-    this.isDone = false;
+    this.document = null;  // the one whose read is known to be complete
     this.end();
   }
 
@@ -40,8 +40,8 @@ export class Completing {
     if (share !== null) byId('completing-bar').value = share;
   }
 
-  // After the answer to `body` that ended as `end`.
-  async watch(body, end) {
+  // After the answer to `body`, about `document`, that ended as `end`.
+  async watch(body, end, document) {
     const asked = typeof body.prune === 'object' && body.prune.complete;
     if (!asked || !end.prune || !end.prune.active || !end.usage) return;
     const round = ++this.round;
@@ -49,7 +49,7 @@ export class Completing {
     for (let missed = 0; missed < kPatience;) {
       const state = await this.look(end.usage.prompt_tokens);
       if (round !== this.round) return;
-      if (state.done) return this.finish();
+      if (state.done) return this.finish(document);
       if (state.share === null)
         ++missed;
       else {
@@ -70,7 +70,8 @@ export class Completing {
     return {share: counts && counts.incomplete > 0 ? 0 : null, done: false};
   }
 
-  finish() {
+  finish(document) {
+    this.document = document;
     const text = 'The read is complete: further questions about this document are answered densely, and cost their own tokens.';
     this.show(text, 1);
     byId('completing-bar').hidden = true;

@@ -96,6 +96,8 @@ export class Plan {
     }
     const about = `The prompt has about ${plural(tokens, 'token')}`;
     const plan = await post('plan', {prompt_tokens: tokens, prune}, signal);
+    if (plan.active && prune.complete && this.conversation.completing.document === this.documents.text())
+      return this.show(`${about}; the read of the document is complete, so the answer will be dense.`);
     if (plan.active) return this.show(`${about}; the method will prune it${plan.reason ? `, but: ${plan.reason}` : ''}.`);
     const reason = plan.reason || plan.auto || '';
     if (reason === '' && byId('method').value === 'none') return this.show(`${about}; all of it will be computed.`);
