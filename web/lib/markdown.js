@@ -99,7 +99,7 @@ function inline(text, depth = 0) {
 }
 
 const indentOf = line => line.length - line.trimStart().length;
-const begins = line => kFence.test(line) || kHeading.test(line) || kRule.test(line) || kQuote.test(line) || kItem.test(line);
+const begins = line => [kFence, kHeading, kRule, kQuote, kItem].some(mark => mark.test(line));
 
 // Each of these reads a block of `lines` from `at` on and returns [end, build].
 function readFence(lines, at) {
@@ -123,8 +123,9 @@ function readTable(lines, at) {
   while (end < lines.length && kRow.test(lines[end])) ++end;
   const cells = (line, tag) =>
       el('tr', {}, ...line.trim().slice(1, -1).split(/(?<!\\)\|/).map(cell => el(tag, {}, ...inline(cell.trim()))));
-  return [end, () => el('div', {class: 'table', tabindex: '0'}, el('table', {},
-      el('thead', {}, cells(lines[at], 'th')), el('tbody', {}, ...lines.slice(at + 2, end).map(line => cells(line, 'td')))))];
+  const rows = () => lines.slice(at + 2, end).map(line => cells(line, 'td'));
+  const table = () => el('table', {}, el('thead', {}, cells(lines[at], 'th')), el('tbody', {}, ...rows()));
+  return [end, () => el('div', {class: 'table', tabindex: '0'}, table())];
 }
 
 function readList(lines, at, depth) {
@@ -149,7 +150,8 @@ function readList(lines, at, depth) {
       break;
   }
   const start = isOrdered && parseInt(first, 10) !== 1 ? parseInt(first, 10) : null;
-  return [end, () => el(isOrdered ? 'ol' : 'ul', {start}, ...items.map(item => el('li', {}, ...build(item, depth + 1))))];
+  const nodes = () => items.map(item => el('li', {}, ...build(item, depth + 1)));
+  return [end, () => el(isOrdered ? 'ol' : 'ul', {start}, ...nodes())];
 }
 
 function readParagraph(lines, at) {
@@ -158,12 +160,17 @@ function readParagraph(lines, at) {
   return [end, () => el('p', {}, ...inline(lines.slice(at, end).join('\n').trimStart()))];
 }
 
+// The page's own headings are of the levels 1 and 2.
+function readHeading(lines, at) {
+  const [mark, signs] = kHeading.exec(lines[at]);
+  const text = lines[at].slice(mark.length).replace(/ #+ *$/, '');
+  return [at + 1, () => el('h' + Math.min(6, signs.length + 2), {}, ...inline(text))];
+}
+
 function readBlock(lines, at, depth) {
   const line = lines[at];
-  const heading = kHeading.exec(line);
   if (kFence.test(line)) return readFence(lines, at);
-  // The page's own headings are of the levels 1 and 2.
-  if (heading) return [at + 1, () => el('h' + Math.min(6, heading[1].length + 2), {}, ...inline(line.slice(heading[0].length).replace(/ #+ *$/, '')))];
+  if (kHeading.test(line)) return readHeading(lines, at);
   if (kRule.test(line)) return [at + 1, () => el('hr')];
   if (depth < kDepth && kQuote.test(line)) return readQuote(lines, at, depth);
   if (depth < kDepth && kItem.test(line)) return readList(lines, at, depth);

@@ -63,7 +63,8 @@ function facts({usage, timings, prune}, firstMs, totalMs) {
   const list = readFacts(usage, firstMs, totalMs);
   if (prune && usage) list.push(...pruneFacts(usage, prune));
   if (usage) list.push(['Answer', plural(usage.completion_tokens, 'token')]);
-  if (timings && timings.predicted_per_second > 0) list.push(['Speed', timings.predicted_per_second.toFixed(1) + ' tokens/s']);
+  if (timings && timings.predicted_per_second > 0)
+    list.push(['Speed', timings.predicted_per_second.toFixed(1) + ' tokens/s']);
   if (prune) list.push(['Method', methodFact(prune.spec)]);
   if (prune && prune.auto) list.push(['Why', prune.auto]);
   return el('dl', {class: 'facts'}, ...list.map(([name, value]) => el('div', {}, el('dt', {}, name), el('dd', {}, value))));

@@ -54,7 +54,8 @@ export class Completing {
         ++missed;
       else {
         missed = 0;
-        this.show(`Reading what was left out of ${plural(end.usage.prompt_tokens, 'token')}: ${percent(state.share)}`, state.share);
+        const of = plural(end.usage.prompt_tokens, 'token');
+        this.show(`Reading what was left out of ${of}: ${percent(state.share)}`, state.share);
       }
       await new Promise(done => setTimeout(done, kPause));
     }
@@ -72,7 +73,8 @@ export class Completing {
 
   finish(document) {
     this.document = document;
-    const text = 'The read is complete: further questions about this document are answered densely, and cost their own tokens.';
+    const text = 'The read is complete: further questions about this document are answered densely, and cost their ' +
+        'own tokens.';
     this.show(text, 1);
     byId('completing-bar').hidden = true;
     say(text);

@@ -5,6 +5,7 @@ import {post} from './api.js';
 import {byId, number, plural} from '../lib/dom.js';
 
 const kPause = 500;          // ms without a key
+const kQuiet = 60 * 1000;    // ms without asking, after the server had too many requests of this client
 const kSample = 400 * 1000;  // characters: a longer document is estimated from its beginning
 
 // `spec` with min=0 in every method.
@@ -25,6 +26,7 @@ export class Plan {
     this.counted = {text: '', tokens: 0, isExact: true};
     this.timer = 0;
     this.controller = null;
+    this.quietUntil = 0;
     for (const id of ['question', 'method-card']) byId(id).addEventListener('input', () => this.schedule());
     byId('prune-anyway').addEventListener('click', () => {
       this.settings.set(this.offered);
@@ -39,7 +41,7 @@ export class Plan {
     if (this.controller) this.controller.abort();
     this.controller = null;
     if (this.documents.text() === '' && byId('question').value === '') this.show('');
-    if (this.context > 0) this.timer = setTimeout(() => this.update(), kPause);
+    if (this.context > 0 && performance.now() > this.quietUntil) this.timer = setTimeout(() => this.update(), kPause);
   }
 
   // A server that refuses to count (no key, too many requests) is no problem yet: it will say so to the question.
@@ -53,8 +55,10 @@ export class Plan {
       const tokens = this.counted.tokens + await this.countRest(question, signal);
       if (tokens > this.context) return this.show(this.tooLong(tokens));
       await this.showPlan(tokens, signal);
-    } catch {
-      if (!signal.aborted) this.show('');
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error.status === 429) this.quietUntil = performance.now() + kQuiet;
+      this.show('');
     }
   }
 
@@ -63,7 +67,8 @@ export class Plan {
     if (this.counted.text !== text) {
       let sample = text.slice(0, kSample);
       if (/[\ud800-\udbff]$/.test(sample)) sample = sample.slice(0, -1);  // half a character
-      const {count} = sample === '' ? {count: 0} : await post('tokenize', {content: sample, parse_special: !this.settings.hasTemplate}, signal);
+      const body = {content: sample, parse_special: !this.settings.hasTemplate};  // messages of a chat are text
+      const {count} = sample === '' ? {count: 0} : await post('tokenize', body, signal);
       const isExact = sample.length === text.length;
       this.counted = {text, isExact, tokens: isExact ? count : Math.round(count * text.length / sample.length)};
     }
@@ -96,7 +101,8 @@ export class Plan {
     }
     const about = `The prompt has about ${plural(tokens, 'token')}`;
     const plan = await post('plan', {prompt_tokens: tokens, prune}, signal);
-    if (plan.active && prune.complete && this.conversation.completing.document === this.documents.text())
+    const isComplete = prune.complete && this.conversation.completing.document === this.documents.text();
+    if (plan.active && isComplete)
       return this.show(`${about}; the read of the document is complete, so the answer will be dense.`);
     if (plan.active) return this.show(`${about}; the method will prune it${plan.reason ? `, but: ${plan.reason}` : ''}.`);
     const reason = plan.reason || plan.auto || '';
