@@ -50,6 +50,7 @@ class ByteTokenizer final : public Tokenizer {
   bool IsControl(int32_t id) const override { return id == 256; }
   std::optional<int32_t> Find(std::string_view) const override { return std::nullopt; }
   const std::string& chat_template() const override { return template_; }
+  void SetChatTemplate(std::string) override {}
 
  private:
   std::string template_;

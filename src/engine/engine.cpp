@@ -38,6 +38,15 @@ void NoteProbability(double log_probability, Confidence& confidence) {
   confidence.mean_log_probability += (log_probability - confidence.mean_log_probability) / (n + 1);
 }
 
+std::vector<int32_t> EndsOf(const Request& request, const Tokenizer* tokenizer) {
+  std::vector<int32_t> ends = request.ends;
+  for (int32_t id = 0; tokenizer != nullptr && id < tokenizer->vocab_size(); ++id) {
+    if (tokenizer->EndsGeneration(id)) ends.push_back(id);
+  }
+  std::ranges::sort(ends);
+  return ends;
+}
+
 }  // namespace
 
 struct Engine::Run {
@@ -49,9 +58,11 @@ struct Engine::Run {
   // The token that follows `history`.
   int32_t NextToken() {
     const size_t index = history.size() - request.tokens.size();
+    const bool may_end = std::ssize(history) - std::ssize(request.tokens) >= request.min_tokens;
     const int32_t id = index < request.forced.size()
                            ? request.forced[index]
-                           : sampler.Sample(last_logits(), history, filter ? &*filter : nullptr);
+                           : sampler.Sample(last_logits(), history, filter ? &*filter : nullptr,
+                                            may_end ? std::span<const int32_t>() : ends);
     if (request.confidence) NoteProbability(LogSoftmax(last_logits()).Highest(), confidence);
     return id;
   }
@@ -65,6 +76,7 @@ struct Engine::Run {
   Sampler sampler;
   std::optional<TokenFilter> filter;
   std::vector<int32_t> history;       // the prompt and the generated tokens
+  std::vector<int32_t> ends;          // ascending: the tokens that Request::min_tokens puts off
   int64_t wanted = 0;                 // tokens to generate, at most
   int64_t decoded = 0;                // decode steps
   double selection_flops = 0;         // of passes that chose tokens
@@ -119,6 +131,7 @@ void Engine::Prepare(Run& run, const DocumentCache* documents) {
   }
   // Throws before the prefill if the folder cannot hold the cold tier.
   if (run.prune.policy->Facts().offload_block > 0) OpenColdFile(cold_options_, 4096);
+  if (request.min_tokens > 0) run.ends = EndsOf(request, tokenizer_.get());
   const int64_t room = context_ - prompt_tokens;
   run.wanted = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
   run.sequence = transformer_.NewSequence(prompt_tokens, prompt_tokens + run.wanted, *backend_);

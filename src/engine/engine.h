@@ -14,6 +14,7 @@
 #include "engine/calibration.h"
 #include "engine/documents/document_cache.h"
 #include "engine/draft_reader.h"
+#include "engine/embedding.h"
 #include "engine/request.h"
 #include "engine/text_scorer.h"
 #include "kernels/backend.h"
@@ -35,7 +36,8 @@ struct EngineOptions {
   ColdOptions cold = {};         // where and how offloaded keys and values are stored
   bool check_tensors = false;    // read every weight once and refuse NaN and Inf
   bool time_operations = false;  // fill Answer::prefill_times
-  std::optional<DType> cache_type = {};  // of keys and values; unset: the default of BackendOptions
+  std::optional<std::string> chat_template = {};  // Jinja, instead of the model's own
+  std::optional<DType> cache_type = {};           // of keys and values; unset: the default of BackendOptions
   std::optional<DocumentCacheOptions> documents = {};  // unset: no document cache
 };
 
@@ -58,6 +60,9 @@ class Engine {
   Answer Generate(const Request& request);
   // Runs `tokens` densely and shows the logits of every position but the last, a tile at a time.
   void Score(std::span<const int32_t> tokens, const LogitsVisitor& visit, const std::atomic<bool>* cancelled);
+  // The text's embedding, as Pool() has it, not normalised, from a dense run (embedding.cpp). The same rules
+  // for threads apply as to Generate().
+  std::vector<float> Embed(std::span<const int32_t> tokens, Pooling pooling, const RunControl& control);
 
   // Replaces "auto" by the calibrated setting for a prompt of `prompt_tokens` tokens, or by "none"; returns
   // other specs unchanged. Thread-safe. Throws Error if the calibration beside the model cannot be used.

@@ -9,6 +9,7 @@
 #include "engine/open_model.h"
 #include "grammar/token_texts.h"
 #include "model/synthetic.h"
+#include "text/jinja/chat_template.h"
 
 namespace coppice {
 
@@ -27,6 +28,11 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
   CheckCacheType(transformer_.config().shape, backend_->cache_dtype());
   if (context_ > limits::kMaxContext)
     throw FieldError("context", " {}: at most {}", context_, limits::kMaxContext);
+  if (options.chat_template) {
+    if (!tokenizer_) throw Error("{}: has no tokenizer that a chat template could be for", store_->path());
+    ChatTemplate(*options.chat_template);  // throws if it is none
+    tokenizer_->SetChatTemplate(*options.chat_template);
+  }
   if (options.time_operations) {
     auto timed = std::make_unique<TimedBackend>(std::move(backend_));
     timed_ = timed.get();

@@ -10,9 +10,11 @@ void CheckTokens(std::span<const int32_t> prompt, int64_t vocab, int64_t context
     if (id < 0 || id >= vocab) throw Error("prompt token {} is not in the vocabulary of {}", id, vocab);
   }
   if (std::ssize(prompt) > context) {
-    throw FieldError("context",
-                     " {}: the prompt has {} tokens; shorten it, or raise the context where the model allows",
-                     context, prompt.size());
+    throw FieldError(
+        "context",
+        " {}: the prompt has {} tokens, which exceeds the available context size; shorten it, or raise the "
+        "context where the model allows",
+        context, prompt.size());
   }
 }
 
@@ -25,6 +27,10 @@ void CheckRequest(const Request& request, int64_t vocab, int64_t context) {
     throw FieldError("least_confidence", " {}: not a probability from 0 to 1", request.least_confidence);
   if (request.max_tokens < -1)
     throw FieldError("max_tokens", " {}: not a whole number from -1", request.max_tokens);
+  if (request.min_tokens < 0)
+    throw FieldError("min_tokens", " {}: not a whole number from 0", request.min_tokens);
+  if (request.min_tokens > 0 && request.grammar)
+    throw FieldError("min_tokens", " {}: does not go with a grammar", request.min_tokens);
   if (request.protection.first < 0)
     throw FieldError("protect_first", " {}: not a number of tokens", request.protection.first);
   if (request.protection.last < 0)

@@ -44,6 +44,9 @@ struct TokenGrammar;
 struct Request {
   std::vector<int32_t> tokens;  // the prompt
   int64_t max_tokens = -1;      // -1: until the model stops or the context is full
+  // The answer's first tokens are none that end it: neither an end token of the model nor one of `ends`.
+  int64_t min_tokens = 0;
+  std::vector<int32_t> ends;
   bool ignore_eos = false;
   SamplingOptions sampling;
   std::string prune =

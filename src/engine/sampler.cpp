@@ -42,6 +42,13 @@ void Validate(const SamplingOptions& o) {
   Require(std::abs(o.presence_penalty) <= 2, "presence_penalty", o.presence_penalty, "from -2 to 2");
   Require(std::abs(o.frequency_penalty) <= 2, "frequency_penalty", o.frequency_penalty, "from -2 to 2");
   Require(o.typical_p > 0 && o.typical_p <= 1, "typical_p", o.typical_p, "above 0 and at most 1");
+  Require(o.dry.multiplier >= 0 && std::isfinite(o.dry.multiplier), "dry_multiplier", o.dry.multiplier,
+          "a number from 0");
+  Require(o.dry.base >= 1 && std::isfinite(o.dry.base), "dry_base", o.dry.base, "a number from 1");
+  Require(o.dry.allowed_length >= 1, "dry_allowed_length", static_cast<double>(o.dry.allowed_length),
+          "a whole number from 1");
+  Require(o.dry.last_n >= -1, "dry_penalty_last_n", static_cast<double>(o.dry.last_n),
+          "a whole number from -1");
   Require(std::isfinite(o.top_n_sigma), "top_n_sigma", o.top_n_sigma, "a number");
   Require(o.xtc_probability >= 0 && o.xtc_probability <= 1, "xtc_probability", o.xtc_probability,
           "from 0 to 1");
@@ -82,6 +89,12 @@ void ApplyBias(std::span<const TokenBias> biases, Candidates& candidates) {
   if (candidates.empty()) throw Error("logit_bias bans every token");
 }
 
+void Ban(std::span<const int32_t> banned, Candidates& candidates) {
+  if (banned.empty()) return;
+  std::erase_if(candidates, [&](const Candidate& c) { return std::ranges::binary_search(banned, c.id); });
+  if (candidates.empty()) throw Error("every token is banned");
+}
+
 void PenalizeRepeats(const SamplingOptions& o, std::span<const int32_t> history, Candidates& candidates) {
   if (o.repeat_penalty == 1 || o.repeat_last_n == 0) return;
   const size_t span =
@@ -102,6 +115,15 @@ void PenalizeGenerated(const SamplingOptions& o, std::span<const int32_t> genera
     const auto count = counts.find(c.id);
     if (count != counts.end())
       c.logit -= static_cast<float>(o.presence_penalty + o.frequency_penalty * count->second);
+  }
+}
+
+void PenalizeRepetitions(const DryOptions& dry, std::span<const int32_t> history, Candidates& candidates) {
+  const std::unordered_map<int32_t, double> penalties = DryPenalties(dry, history);
+  if (penalties.empty()) return;
+  for (Candidate& c : candidates) {
+    const auto found = penalties.find(c.id);
+    if (found != penalties.end()) c.logit -= static_cast<float>(found->second);
   }
 }
 
@@ -234,14 +256,16 @@ Sampler::Sampler(const SamplingOptions& options, int64_t prompt_tokens)
 
 // The order of llama.cpp's chain: top-p, min-p and the others use probabilities at temperature 1, and
 // temperature is applied last.
-int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> history,
-                        TokenFilter* filter) {
+int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> history, TokenFilter* filter,
+                        std::span<const int32_t> banned) {
   const SamplingOptions& o = options_;
   Candidates candidates = Finite(logits);
+  Ban(banned, candidates);
   ApplyBias(o.logit_bias, candidates);
   PenalizeRepeats(o, history, candidates);
   const auto prompt = std::min(history.size(), static_cast<size_t>(prompt_tokens_));
   PenalizeGenerated(o, history.subspan(prompt), candidates);
+  PenalizeRepetitions(o.dry, history, candidates);
   if (filter != nullptr) KeepAllowed(o, *filter, candidates);
   if (o.temperature == 0) return std::min_element(candidates.begin(), candidates.end(), Better)->id;
   CutTopSigma(o.top_n_sigma, candidates);

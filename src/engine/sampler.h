@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "engine/dry_penalty.h"
 
 namespace coppice {
 
@@ -31,6 +32,7 @@ struct SamplingOptions {
   double top_n_sigma = -1;       // logits this many standard deviations below the best; <= 0: no limit
   double xtc_probability = 0;    // of removing all but the last token above xtc_threshold
   double xtc_threshold = 0.1;    // above 0.5 there is nothing to remove
+  DryOptions dry;
   std::vector<TokenBias> logit_bias;
   uint64_t seed = 0;
 };
@@ -44,10 +46,11 @@ class Sampler {
   explicit Sampler(const SamplingOptions& options, int64_t prompt_tokens = 0);
 
   // logits [vocab]; `history`: the prompt and all generated tokens. With a filter, which may be null, the
-  // other options act on the tokens that it allows. Throws Error if no logit is finite, or if logit_bias and
-  // the filter leave no token. The same seed, logits and history give the same token on every machine.
+  // other options act on the tokens that it allows; the ids in `banned`, ascending, never come. Throws Error
+  // if no logit is finite, or if logit_bias, `banned` and the filter leave no token. The same seed, logits
+  // and history give the same token on every machine.
   int32_t Sample(std::span<const float> logits, std::span<const int32_t> history,
-                 TokenFilter* filter = nullptr);
+                 TokenFilter* filter = nullptr, std::span<const int32_t> banned = {});
 
  private:
   int64_t prompt_tokens_;

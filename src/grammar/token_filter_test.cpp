@@ -33,6 +33,7 @@ class WordTokenizer final : public Tokenizer {
   bool IsControl(int32_t id) const override { return id >= std::ssize(words_); }
   std::optional<int32_t> Find(std::string_view) const override { return std::nullopt; }
   const std::string& chat_template() const override { return template_; }
+  void SetChatTemplate(std::string) override {}
 
  private:
   std::vector<std::string> words_;

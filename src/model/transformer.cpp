@@ -32,6 +32,14 @@ void Transformer::Prefill(std::span<const int32_t> tokens, const Pass& pass, Ten
   pass.control.Tick(config_->shape.layers);
 }
 
+void Transformer::PrefillStates(std::span<const int32_t> tokens, const Pass& pass, bool last_row_only,
+                                const StatesVisitor& visit) const {
+  Stream x = RunLayers(tokens, pass, last_row_only);
+  FinalNorm(x.hidden(), pass.backend);
+  visit(x.hidden());
+  pass.control.Tick(config_->shape.layers);
+}
+
 void Transformer::PrefillLayers(std::span<const int32_t> tokens, const Pass& pass) const {
   RunLayers(tokens, pass, true);
   pass.control.Tick(config_->shape.layers);

@@ -23,6 +23,8 @@ struct TextScore {
 
 // Logits [rows, vocab] of the positions from `first` on, in order. They are valid during the call only.
 using LogitsVisitor = std::function<void(int64_t first, const TensorView& logits)>;
+// Final hidden states [rows, hidden]. They are valid during the call only.
+using StatesVisitor = std::function<void(const TensorView& states)>;
 
 class Transformer {
  public:
@@ -51,6 +53,10 @@ class Transformer {
   // last, a tile at a time. logits becomes [1, vocab], bit for bit the result of a dense Prefill.
   void PrefillScored(std::span<const int32_t> tokens, const Pass& pass, Tensor& logits,
                      const LogitsVisitor& visit) const;
+  // As Prefill, but without the head: calls `visit` once with the states after the final norm, of every
+  // token that entered, or with `last_row_only` of the last one.
+  void PrefillStates(std::span<const int32_t> tokens, const Pass& pass, bool last_row_only,
+                     const StatesVisitor& visit) const;
   // As Prefill, but without the final norm and the head: for policies that watch the layers.
   void PrefillLayers(std::span<const int32_t> tokens, const Pass& pass) const;
   // Runs one more token at the next position. logits becomes [1, vocab].

@@ -1,5 +1,6 @@
 #include "server/access.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace coppice {
@@ -34,6 +35,60 @@ TEST(Access, AsksForAKey) {
   EXPECT_EQ(
       Status(access, {{"x-api-key", "one"}, {"host", "llm.example"}, {"origin", "https://llm.example"}}),
       200);
+}
+
+HttpRequest FromPage(const std::string& method, const std::string& origin) {
+  HttpRequest head;
+  head.method = method;
+  head.headers = {{"host", "localhost:8080"}, {"origin", origin}, {"access-control-request-headers", "x-y"}};
+  return head;
+}
+
+TEST(Access, OriginsThatAreListed) {
+  const Access access({}, "127.0.0.1", {}, {"https://app.example"});
+  EXPECT_FALSE(access.Refuse(FromPage("POST", "https://app.example")));
+  EXPECT_TRUE(access.Refuse(FromPage("POST", "https://other.example")));
+  EXPECT_TRUE(access.Refuse(FromPage("POST", "https://app.example.org")));
+  const HttpHeaders cors = access.CorsHeaders(FromPage("POST", "https://app.example"));
+  EXPECT_THAT(cors, testing::Contains(std::pair<std::string, std::string>("Access-Control-Allow-Origin",
+                                                                          "https://app.example")));
+  EXPECT_EQ(access.CorsHeaders(FromPage("POST", "https://other.example")), HttpHeaders());
+  const auto reply = access.Preflight(FromPage("OPTIONS", "https://app.example"));
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->status, 200);
+  EXPECT_THAT(reply->headers,
+              testing::Contains(std::pair<std::string, std::string>("Access-Control-Allow-Headers", "x-y")));
+  EXPECT_EQ(access.Preflight(FromPage("OPTIONS", "https://other.example"))->headers, HttpHeaders());
+  EXPECT_FALSE(Access({}, "127.0.0.1").Preflight(FromPage("OPTIONS", "https://other.example")));
+  EXPECT_FALSE(access.Preflight(FromPage("POST", "https://app.example")));
+  // A key is needed from everywhere.
+  EXPECT_TRUE(Access({"key"}, "0.0.0.0", {}, {"*"}).Refuse(FromPage("POST", "https://app.example")));
+}
+
+TEST(Access, OriginsOfThisMachine) {
+  const Access access({}, "127.0.0.1", {}, {"localhost"});
+  for (const char* origin :
+       {"http://localhost", "http://localhost:3000", "http://127.0.0.1:80", "http://[::1]:3000"})
+    EXPECT_FALSE(access.Refuse(FromPage("POST", origin))) << origin;
+  for (const char* origin : {"http://localhost.example", "http://notlocalhost", "http://127.0.0.1.example",
+                             "localhost.example", "null", "http://"})
+    EXPECT_TRUE(access.Refuse(FromPage("POST", origin))) << origin;
+}
+
+TEST(Access, AnyOriginGetsNoCredentials) {
+  const Access access({}, "127.0.0.1", {}, {"*"});
+  EXPECT_FALSE(access.Refuse(FromPage("POST", "https://other.example")));
+  for (const auto& [name, value] : access.CorsHeaders(FromPage("POST", "https://other.example")))
+    EXPECT_NE(name, "Access-Control-Allow-Credentials");
+}
+
+TEST(Access, HostsThatAreListed) {
+  const Access access({}, "127.0.0.1", {"llm.local"});
+  EXPECT_EQ(Status(access, {{"host", "llm.local:8080"}}), 200);
+  EXPECT_EQ(Status(access, {{"host", "other.local"}}), 403);
+  EXPECT_EQ(Status(Access({}, "127.0.0.1", {"*"}), {{"host", "other.local"}}), 200);
+  // A page elsewhere stays a page elsewhere.
+  EXPECT_EQ(Status(access, {{"host", "llm.local"}, {"origin", "https://other.local"}}), 403);
 }
 
 TEST(Access, TellsTheClientsOfSeveralKeysApart) {

@@ -158,7 +158,9 @@ void GenerationReply::OnText(int index, int32_t id, const std::string& text) {
   const std::lock_guard lock(mutex_);
   Choice& choice = choices_[static_cast<size_t>(index)];
   ++choice.generated;
-  if (options_.parameters.return_tokens) choice.tokens.push_back(id);
+  // llama.cpp's own streams always have them.
+  if (options_.parameters.return_tokens || (is_native() && options_.parameters.stream))
+    choice.tokens.push_back(id);
   if (options_.on_tokens) options_.on_tokens(1);
   if (choice.parser) {
     AddParts(index, choice.parser->Push(text));
@@ -275,7 +277,7 @@ ordered_json GenerationReply::Head(bool chunk) const {
           {"object", object},
           {"created", options_.created},
           {"model", options_.model},
-          {"system_fingerprint", "coppice"}};
+          {"system_fingerprint", "build " + options_.build}};
 }
 
 // Members beyond OpenAI's replies.
@@ -323,6 +325,7 @@ GenerationReply::Figures& GenerationReply::Figures::operator+=(const Figures& ot
 
 std::string GenerationReply::NativePart(int index, const std::string& text, bool stop) {
   Choice& choice = choices_[static_cast<size_t>(index)];
+  choice.has_new_line |= text.find('\n') != text.npos;
   OwnedJson<ordered_json> part = ordered_json({{"index", index},
                                                {"content", text},
                                                {"tokens", std::exchange(choice.tokens, {})},
@@ -332,6 +335,7 @@ std::string GenerationReply::NativePart(int index, const std::string& text, bool
                                                {"tokens_evaluated", choice.prompt->tokens.size()}});
   if (stop) {
     (*part)["model"] = options_.model;
+    (*part)["has_new_line"] = choice.has_new_line;
     part->update(*choice.ending);
   }
   std::string json = DumpJson(*part);
@@ -421,6 +425,11 @@ void GenerationReply::FinishWhole() {
   OwnedJson<ordered_json> rest = ordered_json({{"usage", Usage()}});
   Account(*rest);
   if (choices_.size() == 1 && !choices_[0].prune->is_null()) (*rest)["prune"] = *choices_[0].prune;
+  if (options_.parameters.verbose && is_chat()) {
+    std::string prompt;
+    for (const int32_t id : choices_[0].prompt->tokens) prompt += tokenizer_.Piece(id, true);
+    (*rest)["__verbose"] = {{"prompt", prompt}};
+  }
   for (const auto& [name, value] : rest->items()) AddMember(reply, name, DumpJson(value));
   exchange_->Reply({.status = 200, .body = std::move(reply)});
   metrics_.CountRequest(200);

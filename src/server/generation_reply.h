@@ -34,6 +34,7 @@ struct ReplyOptions {
   Route route = kCompletions;
   std::string id;
   std::string model;
+  std::string build = {};  // of the program
   int64_t created = 0;
   Parameters parameters;
   std::optional<ToolFormat> tools = {};                // the answer may call functions, in this form
@@ -92,6 +93,7 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
     std::unique_ptr<DepthReport> depth = nullptr;
     bool pieces_told = false;
     Figures figures = {};
+    bool has_new_line = false;         // of llama.cpp's own form
     std::vector<int32_t> tokens = {};  // if the request wants them: those that were not sent yet
     int64_t generated = 0;
     OwnedJson<nlohmann::ordered_json> ending = {};  // what llama.cpp's form says at the end

@@ -35,6 +35,7 @@ class JobRun {
 
   void Run(JobResult& result) {
     start_ = Clock::now();
+    if (!job_.texts.empty()) return Embed(result);
     result.answer = engine_.Generate(request_);
     result.tail = text_.Flush();
     const bool by_token = result.answer.finish_reason == "stop";
@@ -45,10 +46,24 @@ class JobRun {
   }
 
  private:
+  void Embed(JobResult& result) {
+    job_.events->OnPrefix(0);
+    for (const std::vector<int32_t>& text : job_.texts) {
+      if (job_.cancelled) throw Cancelled();
+      result.embeddings.push_back(engine_.Embed(
+          text, job_.pooling, {.progress = {}, .cancelled = request_.cancelled, .pause = request_.pause}));
+      Processed(job_.processed + std::ssize(text));
+    }
+  }
+
   void Progress(double layers_done) {
     const double layers = engine_.model().config().shape.layers;
-    const auto total = static_cast<int64_t>(request_.tokens.size());
-    const auto done = static_cast<int64_t>(static_cast<double>(total) * std::min(layers_done / layers, 1.0));
+    const auto total = static_cast<double>(request_.tokens.size());
+    Processed(static_cast<int64_t>(total * std::min(layers_done / layers, 1.0)));
+  }
+
+  void Processed(int64_t done) {
+    const auto total = std::ssize(request_.tokens);
     if (done <= job_.processed) return;
     job_.processed = done;
     const Clock::time_point now = Clock::now();

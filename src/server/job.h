@@ -16,10 +16,11 @@ namespace coppice {
 
 struct JobResult {
   Answer answer;
-  std::string finish_reason;  // "stop" or "length"
-  std::string stop_string;    // the one that ended the answer; empty: none did
-  std::string tail;           // text that was held back until the end
-  int64_t sampled = 0;        // tokens, the one that ended the answer among them
+  std::string finish_reason;                   // "stop" or "length"
+  std::string stop_string;                     // the one that ended the answer; empty: none did
+  std::string tail;                            // text that was held back until the end
+  int64_t sampled = 0;                         // tokens, the one that ended the answer among them
+  std::vector<std::vector<float>> embeddings;  // of Job::texts
 };
 
 // Called in order by the thread that computes; must return quickly.
@@ -42,6 +43,10 @@ class JobEvents {
 
 struct Job {
   Request request;  // without callbacks
+  // If there are any, the job computes their embeddings and generates nothing; request.tokens then holds all
+  // of their tokens.
+  std::vector<std::vector<int32_t>> texts;
+  Pooling pooling = Pooling::kMean;
   bool log_probs = false;
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;

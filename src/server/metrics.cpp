@@ -57,6 +57,11 @@ void Metrics::CountAnswer(const Answer& answer, int64_t prompt_tokens, int64_t s
   if (answer.prune_active) kept_.Add(KeptShare(answer.ledger));
 }
 
+void Metrics::CountTexts(int64_t tokens) {
+  const std::lock_guard lock(mutex_);
+  embedded_tokens_ += tokens;
+}
+
 void Metrics::CountCancelled(int64_t jobs) {
   const std::lock_guard lock(mutex_);
   cancelled_ += jobs;
@@ -82,6 +87,8 @@ std::string Metrics::Text(const Gauges& gauges) const {
   Line(out, "prompt_seconds_total", "counter", "Time from computing a prompt's start to its first token.",
        prompt_seconds_);
   Line(out, "tokens_predicted_total", "counter", "Tokens generated.", count(predicted_tokens_));
+  Line(out, "embedding_tokens_total", "counter", "Tokens of texts whose embeddings were asked for.",
+       static_cast<double>(embedded_tokens_));
   Line(out, "tokens_predicted_seconds_total", "counter", "Time spent generating after the first token.",
        predicted_seconds_);
   Line(out, "sequences_cancelled_total", "counter", "Sequences that ended because the client left.",

@@ -41,6 +41,7 @@ struct Gauges {
 class Metrics {
  public:
   void CountAnswer(const Answer& answer, int64_t prompt_tokens, int64_t sampled, double queued_seconds);
+  void CountTexts(int64_t tokens);  // of an embeddings request
   void CountCancelled(int64_t jobs);
   void CountCompleted();
   void CountRequest(int status);
@@ -53,6 +54,7 @@ class Metrics {
   double prompt_seconds_ = 0;
   int64_t predicted_tokens_ = 0;
   double predicted_seconds_ = 0;
+  int64_t embedded_tokens_ = 0;
   int64_t cancelled_ = 0;
   int64_t completed_ = 0;
   std::map<int, int64_t> requests_;  // by status

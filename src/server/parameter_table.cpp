@@ -33,26 +33,72 @@ std::vector<int32_t> TokenIds(const json& value, const std::string& name) {
   return ids;
 }
 
+// llama.cpp's objects: {"prompt_string": "text"}, or {"content": [{"type": "text", "text": "text"}, ...]}.
+std::string TextOfObject(const json& value, const std::string& name) {
+  const auto text = [&](const json& object, const char* member) {
+    const auto found = object.is_object() ? object.find(member) : object.end();
+    if (!object.is_object() || found == object.end() || !found->is_string() ||
+        object.contains("multimodal_data"))
+      throw BadField(name, "has an object that is no text");
+    return found->get<std::string>();
+  };
+  if (!value.contains("content")) return text(value, "prompt_string");
+  std::string whole;
+  if (!value["content"].is_array()) throw BadField(name, "has an object whose content is no list of parts");
+  for (const json& part : value["content"]) {
+    if (text(part, "type") != "text") throw BadField(name, "has a part that is no text");
+    whole += text(part, "text");
+  }
+  return whole;
+}
+
 PromptInput OnePrompt(const json& value, const std::string& name) {
   if (value.is_string()) return value.get<std::string>();
+  if (value.is_object()) return TextOfObject(value, name);
   if (!value.is_array() || value.empty()) {
     throw BadField(name, "is not a text, a list of token ids, or a list of either");
   }
-  return TokenIds(value, name);
+  if (std::ranges::none_of(value, [](const json& one) { return one.is_string(); }))
+    return TokenIds(value, name);
+  std::vector<PromptPart> parts;
+  for (const json& one : value) {
+    if (one.is_string()) {
+      parts.emplace_back(one.get<std::string>());
+    } else {
+      parts.emplace_back(TokenId(one, name));
+    }
+  }
+  return parts;
 }
 
-// "text", [ids], ["text", ...], [[ids], ...], or the last two mixed.
-void ReadPrompts(const json& value, const std::string& name, Parameters& out) {
+// "text", [ids], ["text", ...], [[ids], ...], or the last two mixed. A list that begins with an id, or has an
+// id beside texts, is one prompt.
+void ReadInputs(const json& value, const std::string& name, int most, Parameters& out) {
   out.prompts.clear();
-  if (!value.is_array() || (!value.empty() && value.front().is_number())) {
+  const auto is_id = [](const json& one) { return one.is_number(); };
+  if (!value.is_array() || std::ranges::any_of(value, is_id)) {
     out.prompts.push_back(OnePrompt(value, name));
     return;
   }
   if (value.empty()) throw BadField(name, "is an empty list");
-  if (value.size() > kMaxChoices) {
-    throw BadField(name, fmt::format("{} prompts in one request; the most is {}", value.size(), kMaxChoices));
-  }
+  if (value.size() > static_cast<size_t>(most))
+    throw BadField(name, fmt::format("{} texts in one request; the most is {}", value.size(), most));
   for (const json& one : value) out.prompts.push_back(OnePrompt(one, name));
+}
+
+void ReadPrompts(const json& value, const std::string& name, Parameters& out) {
+  ReadInputs(value, name, kMaxChoices, out);
+}
+
+void ReadTexts(const json& value, const std::string& name, Parameters& out) {
+  ReadInputs(value, name, kMaxTexts, out);
+}
+
+// One of two words.
+bool IsWord(const json& value, const std::string& name, const char* word, const char* other) {
+  if (value == word) return true;
+  if (value != other) throw BadField(name, fmt::format("is neither {} nor {}", word, other));
+  return false;
 }
 
 void ReadText(const json& value, const std::string& name, Parameters& out) {
@@ -74,6 +120,13 @@ void ReadStop(const json& value, const std::string& name, Parameters& out) {
     if (!text.empty())
       out.stop.push_back(std::move(text));  // clients send "" where a tokenizer has no end token
   }
+}
+
+void ReadBreakers(const json& value, const std::string& name, Parameters& out) {
+  const auto is_text = [](const json& one) { return one.is_string() && one != ""; };
+  if (!value.is_array() || value.size() > kMaxStopStrings || !std::ranges::all_of(value, is_text))
+    throw BadField(name, fmt::format("is not a list of up to {} texts", kMaxStopStrings));
+  out.dry_breakers = value.get<std::vector<std::string>>();
 }
 
 void ReadSeed(const json& value, const std::string& name, Parameters& out) {
@@ -172,25 +225,41 @@ double Bias(const json& value, const std::string& name) {
   return value.get<double>() <= -100 ? -std::numeric_limits<double>::infinity() : value.get<double>();
 }
 
-// {"ID": bias} as OpenAI's clients send it, where -100 bans a token, or [[ID, bias], ...] as llama.cpp's.
+void AddTextBias(const std::string& text, double bias, const std::string& name, Parameters& out) {
+  if (text.empty() || text.size() > kMaxStopBytes)
+    throw BadField(name, fmt::format("holds a text that is not 1 to {} bytes long", kMaxStopBytes));
+  out.biased_texts.emplace_back(text, bias);
+}
+
+// {"ID": bias} as OpenAI's clients send it, where -100 bans a token, or [[ID, bias], ...] as llama.cpp's. A
+// text instead of an id stands for each of its tokens.
 void ReadLogitBias(const json& value, const std::string& name, Parameters& out) {
   if (!value.is_object() && !value.is_array()) throw BadField(name, "is not an object {\"ID\": bias}");
   if (value.size() > kMostBiases) throw BadField(name, fmt::format("more than {} tokens", kMostBiases));
   std::vector<TokenBias>& biases = out.sampling.logit_bias;
   biases.clear();
+  out.biased_texts.clear();
   if (value.is_array()) {
     for (const json& pair : value) {
       if (!pair.is_array() || pair.size() != 2) throw BadField(name, "holds something that is no [ID, bias]");
-      biases.push_back({TokenId(pair[0], name), Bias(pair[1], name)});
+      if (pair[0].is_string()) {
+        AddTextBias(pair[0], Bias(pair[1], name), name, out);
+      } else {
+        biases.push_back({TokenId(pair[0], name), Bias(pair[1], name)});
+      }
     }
     return;
   }
   for (const auto& [key, bias] : value.items()) {
     int32_t id = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (error != std::errc() || end != key.data() + key.size() || id < 0)
+    if (end != key.data() + key.size()) {
+      AddTextBias(key, Bias(bias, name), name, out);
+    } else if (error != std::errc() || id < 0) {
       throw BadField(name, fmt::format("{} is not a token's id", json(key.substr(0, 40)).dump()));
-    biases.push_back({id, Bias(bias, name)});
+    } else {
+      biases.push_back({id, Bias(bias, name)});
+    }
   }
 }
 
@@ -249,11 +318,15 @@ const Field kFields[] = {
     {"tokens", kDetokenize, &ReadTokens},
     {"add_generation_prompt", kRendersChat, [](Parameters& p) -> bool& { return p.add_generation_prompt; }},
     {"chat_template_kwargs", kRendersChat, &ReadTemplateVariables},
-    {"continue_final_message", kRendersChat, [](Parameters& p) -> bool& { return p.continue_final_message; }},
+    {"continue_final_message", kRendersChat,
+     [](const json& v, const std::string& name, Parameters& p) {
+       if (!v.is_boolean()) throw BadField(name, "is not true or false");
+       p.continue_final_message = v.get<bool>();
+     }},
     {"tools", kRendersChat, &ReadTools},
     {"tool_choice", kRendersChat, &ReadToolChoice},
     {"parallel_tool_calls", kRendersChat, [](Parameters& p) -> bool& { return p.parallel_tool_calls; }},
-    {"add_special add_special_tokens", kCompletes | kTokenize,
+    {"add_special add_special_tokens", kCompletes | kTokenize | kEmbeddings,
      [](const json& v, const std::string& name, Parameters& p) {
        if (!v.is_boolean()) throw BadField(name, "is not true or false");
        p.add_special = v.get<bool>();
@@ -263,6 +336,19 @@ const Field kFields[] = {
        if (!v.is_boolean()) throw BadField(name, "is not true or false");
        p.parse_special = v.get<bool>();
      }},
+    {"input content", kEmbeddings, &ReadTexts},
+    {"encoding_format", kEmbeddings,
+     [](const json& v, const std::string& name, Parameters& p) {
+       p.as_base64 = IsWord(v, name, "base64", "float");
+     }},
+    {"pooling", kEmbeddings,
+     [](const json& v, const std::string& name, Parameters& p) {
+       p.pooling = v == "none"                       ? Pooling::kNone
+                   : IsWord(v, name, "mean", "last") ? Pooling::kMean
+                                                     : Pooling::kLast;
+     }},
+    {"embd_normalize", kEmbeddings, [](Parameters& p) -> int64_t& { return p.norm; }, -1, 64,
+     "a whole number from -1 (not) to 64; 2: Euclidean"},
     {"with_pieces return_token_strs", kTokenize, [](Parameters& p) -> bool& { return p.with_pieces; }},
 
     // Generation.
@@ -294,6 +380,18 @@ const Field kFields[] = {
      "a number from 0 to 1"},
     {"xtc_threshold", kGenerates, [](Parameters& p) -> double& { return p.sampling.xtc_threshold; }, 0, 1,
      "a number from 0 to 1"},
+    {"dry_multiplier", kGenerates, [](Parameters& p) -> double& { return p.sampling.dry.multiplier; }, 0,
+     kAny, "a number from 0"},
+    {"dry_base", kGenerates, [](Parameters& p) -> double& { return p.sampling.dry.base; }, 1, kAny,
+     "a number from 1"},
+    {"dry_allowed_length", kGenerates,
+     [](Parameters& p) -> int64_t& { return p.sampling.dry.allowed_length; }, 1, 1 << 30,
+     "a whole number from 1"},
+    {"dry_penalty_last_n", kGenerates, [](Parameters& p) -> int64_t& { return p.sampling.dry.last_n; }, -1,
+     1 << 30, "a whole number from -1 (all)"},
+    {"dry_sequence_breakers", kGenerates, &ReadBreakers},
+    {"min_tokens", kGenerates, [](Parameters& p) -> int64_t& { return p.min_tokens; }, 0, 1 << 30,
+     "a whole number from 0"},
     {"seed", kGenerates, &ReadSeed},
     {"stop", kGenerates, &ReadStop},
     {"stop_token_ids", kGenerates, &ReadStopIds},
@@ -318,6 +416,7 @@ const Field kFields[] = {
     {"stream", kGenerates, [](Parameters& p) -> bool& { return p.stream; }},
     {"return_tokens", kGenerates, [](Parameters& p) -> bool& { return p.return_tokens; }},
     {"stream_options", kGenerates, &ReadStreamOptions},
+    {"verbose", kChat, [](Parameters& p) -> bool& { return p.verbose; }},
     {"return_progress", kGenerates, [](Parameters& p) -> bool& { return p.return_progress; }},
     {"return_prompt_pieces", kGenerates, [](Parameters& p) -> bool& { return p.return_prompt_pieces; }},
     {"return_prune_depth", kGenerates, [](Parameters& p) -> bool& { return p.return_prune_depth; }},
@@ -340,13 +439,12 @@ const Field kFields[] = {
     {"timings_per_token", kGenerates, Field::Ignored{}},
 
     // Not supported: accepted only with the value that changes nothing.
+    {"dimensions", kEmbeddings, Field::Neutral{"null"}},
     {"best_of", kGenerates, Field::Neutral{"1"}},
     {"suffix", kGenerates, Field::Neutral{"\"\""}},
-    {"dry_multiplier", kGenerates, Field::Neutral{"0"}},
     {"dynatemp_range", kGenerates, Field::Neutral{"0"}},
     {"mirostat", kGenerates, Field::Neutral{"0"}},
     {"samplers", kGenerates, Field::Neutral{"null"}},
-    {"min_tokens", kGenerates, Field::Neutral{"0"}},
     {"length_penalty", kGenerates, Field::Neutral{"1"}},
     {"use_beam_search", kGenerates, Field::Neutral{"false"}},
     {"n_keep", kGenerates, Field::Neutral{"0"}},

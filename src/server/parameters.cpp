@@ -75,8 +75,7 @@ NameTable MakeNames(Route route) {
 const NameTable& Names(Route route) {
   static const std::map<Route, NameTable> tables = [] {
     std::map<Route, NameTable> all;
-    for (const Route r : {kCompletions, kChat, kTokenize, kDetokenize, kApplyTemplate, kNative})
-      all[r] = MakeNames(r);
+    for (const Route r : kRoutes) all[r] = MakeNames(r);
     return all;
   }();
   return tables.at(route);
@@ -104,7 +103,11 @@ void CheckTogether(const json& object, Route route, Parameters& p) {
     throw BadField("top_logprobs", "goes with logprobs: true");
   }
   if ((route & kRendersChat) != 0 && !sent("messages")) throw BadField("messages", "is missing");
+  if (p.continue_final_message.value_or(false) && sent("add_generation_prompt") && p.add_generation_prompt)
+    throw BadField("continue_final_message", "does not go with add_generation_prompt: true");
+  if (sent("add_generation_prompt") && !p.continue_final_message) p.continue_final_message = false;
   if ((route & kCompletes) != 0 && p.prompts.empty()) throw BadField("prompt", "is missing");
+  if (route == kEmbeddings && p.prompts.empty()) throw BadField("input", "is missing");
   if (route == kTokenize && p.prompts.empty()) throw BadField("content", "is missing (or prompt)");
   if (route == kDetokenize && !sent("tokens")) throw BadField("tokens", "is missing");
   if (p.tool_choice != ToolChoice::kNone && p.tool_choice != ToolChoice::kAuto && p.tools->empty())

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/embedding.h"
 #include "engine/sampler.h"
 #include "formats/json.h"
 #include "policies/compose.h"
@@ -24,22 +25,28 @@ enum Route : unsigned {
   kDetokenize = 8,
   kApplyTemplate = 16,
   kNative = 32,  // llama.cpp's own form of completions
+  kEmbeddings = 64,
   kCompletes = kCompletions | kNative,
   kGenerates = kCompletes | kChat,
   kRendersChat = kChat | kApplyTemplate,
 };
 
+inline constexpr Route kRoutes[] = {kCompletions,   kChat,   kTokenize,  kDetokenize,
+                                    kApplyTemplate, kNative, kEmbeddings};
+
 // Of JSON in a request: ids of two prompts of 1 M tokens; a value takes up to 64 bytes.
 inline constexpr size_t kMaxRequestValues = size_t{2} << 20;
 inline constexpr int kMaxChoices = 128;     // n times the number of prompts of one request
+inline constexpr int kMaxTexts = 2048;      // of one embeddings request, as OpenAI's
 inline constexpr int kMaxTopLogProbs = 20;  // as OpenAI and vLLM
 inline constexpr size_t kMaxTemplateVariables = 256;
 inline constexpr int64_t kMaxStopStrings = 64;
 inline constexpr size_t kMaxStopBytes = 1024;
 inline constexpr size_t kMaxSaltBytes = 1024;
 
-// A prompt as sent: text, or ids.
-using PromptInput = std::variant<std::string, std::vector<int32_t>>;
+// A prompt as sent: text, ids, or a list in which both are mixed.
+using PromptPart = std::variant<std::string, int32_t>;
+using PromptInput = std::variant<std::string, std::vector<int32_t>, std::vector<PromptPart>>;
 
 // Whether an answer may call functions: as the model likes, not at all, at least one, or this one.
 enum class ToolChoice { kAuto, kNone, kAny, kOne };
@@ -59,7 +66,7 @@ struct Parameters {
   std::vector<PromptInput> prompts;
   OwnedJson<nlohmann::json> messages;
   bool add_generation_prompt = true;
-  bool continue_final_message = false;
+  std::optional<bool> continue_final_message;  // unset: if that is the assistant's
   OwnedJson<nlohmann::ordered_json> template_variables = nlohmann::ordered_json::object();
   OwnedJson<nlohmann::ordered_json> tools = nlohmann::ordered_json::array();  // as CheckTools() takes them
   ToolChoice tool_choice = ToolChoice::kAuto;
@@ -71,6 +78,11 @@ struct Parameters {
   bool form_is_openai = false;  // /tokenize was sent "prompt", not llama.cpp's "content"
   std::vector<int32_t> tokens;
 
+  // Embeddings.
+  Pooling pooling = Pooling::kMean;
+  int64_t norm = 2;  // Normalize()
+  bool as_base64 = false;
+
   // Generation.
   AnswerForm form = AnswerForm::kFree;
   std::string form_field;  // the field that asked for it
@@ -78,10 +90,13 @@ struct Parameters {
   OwnedJson<nlohmann::ordered_json> form_value;
   std::optional<int64_t> max_tokens;  // -1: until the model stops
   int64_t n = 1;
+  int64_t min_tokens = 0;
+  std::vector<std::string> dry_breakers = DefaultDryBreakers();
   bool ignore_eos = false;
   bool cache_prompt = true;
   std::string cache_salt;  // requests with different ones share nothing in the document cache
   SamplingOptions sampling;
+  std::vector<std::pair<std::string, double>> biased_texts;  // logit_bias for each token of a text
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;
@@ -92,6 +107,7 @@ struct Parameters {
   // Reply.
   bool stream = false;
   bool return_tokens = false;
+  bool verbose = false;  // a chat's reply shows the prompt as the model read it
   bool include_usage = false;
   bool return_progress = false;
   bool return_prompt_pieces = false;

@@ -40,8 +40,18 @@ TEST(Parameters, EveryFormOfAPrompt) {
               ElementsAre(1, 2));
   EXPECT_EQ(Parse(R"({"prompt": ["a", "b"]})").prompts.size(), 2u);
   EXPECT_EQ(Parse(R"({"prompt": [[1], [2], "c"]})").prompts.size(), 3u);
+  EXPECT_EQ(std::get<std::string>(Parse(R"({"prompt": {"prompt_string": "text"}})").prompts.at(0)), "text");
+  EXPECT_EQ(std::get<std::string>(Parse(R"({"prompt": {"content": [{"type": "text", "text": "a"},
+                                            {"type": "text", "text": "b"}]}})")
+                                      .prompts.at(0)),
+            "ab");
+  const std::vector<PromptInput> mixed = Parse(R"({"prompt": [1, "a", 2]})").prompts;
+  ASSERT_EQ(mixed.size(), 1u);
+  EXPECT_EQ(std::get<std::vector<PromptPart>>(mixed[0]), (std::vector<PromptPart>{1, "a", 2}));
   for (const char* bad :
-       {"[]", "[[]]", "[1, \"a\"]", "[-1]", "[1.5]", "[2147483648]", "{}", "true", "[null]"}) {
+       {"[]", "[[]]", "[1, []]", R"([1, "a", -1])", R"({"content": "a"})",
+        R"({"content": [{"type": "image_url"}]})", R"({"prompt_string": "a", "multimodal_data": "b"})",
+        "[-1]", "[1.5]", "[2147483648]", "{}", "true", "[null]"}) {
     EXPECT_EQ(Refusal(std::string(R"({"prompt": )") + bad + "}").first, "prompt") << bad;
   }
   EXPECT_EQ(Refusal("{}").first, "prompt");
@@ -106,12 +116,11 @@ TEST(Parameters, OutOfRangeNamesTheField) {
                                                      {"guided_choice", "[]"},
                                                      {"guided_choice", "[1]"},
                                                      {"guided_json", "\"{\""},
-                                                     {"logit_bias", "{\"one\": 2}"},
                                                      {"logit_bias", "{\"-1\": 2}"},
                                                      {"logit_bias", "{\"1\": true}"},
                                                      {"logit_bias", "[[1]]"},
                                                      {"logit_bias", "[[1.5, 2]]"},
-                                                     {"logit_bias", "[[\"text\", 2]]"},
+                                                     {"logit_bias", "[[\"\", 2]]"},
                                                      {"logit_bias", "3"},
                                                      {"presence_penalty", "2.5"},
                                                      {"frequency_penalty", "\"x\""},
@@ -123,7 +132,9 @@ TEST(Parameters, OutOfRangeNamesTheField) {
                                                      {"prune", "3"},
                                                      {"stop_token_ids", "[-1]"},
                                                      {"n", "1e300"},
-                                                     {"min_tokens", "4"}};
+                                                     {"dry_base", "0.5"},
+                                                     {"dry_sequence_breakers", "[\"\"]"},
+                                                     {"min_tokens", "-4"}};
   for (const auto& [name, value] : bad) {
     const auto [param, message] = Refusal(With("\"" + std::string(name) + "\": " + value));
     EXPECT_EQ(param, name) << value;
@@ -152,6 +163,19 @@ TEST(Parameters, FormsOfAnAnswer) {
   EXPECT_EQ(Refusal(With(R"("json_schema": {}, "guided_choice": ["x"])")).first, "guided_choice");
 }
 
+TEST(Parameters, Embeddings) {
+  const Parameters p =
+      Parse(R"({"input": ["a", [1, 2]], "encoding_format": "base64", "pooling": "last"})", kEmbeddings);
+  EXPECT_EQ(p.prompts.size(), 2u);
+  EXPECT_TRUE(p.as_base64);
+  EXPECT_EQ(p.pooling, Pooling::kLast);
+  EXPECT_EQ(Refusal("{}", kEmbeddings).first, "input");
+  EXPECT_EQ(Refusal(R"({"input": "a", "pooling": "cls"})", kEmbeddings).first, "pooling");
+  EXPECT_EQ(Refusal(R"({"input": "a", "encoding_format": "hex"})", kEmbeddings).first, "encoding_format");
+  EXPECT_EQ(Refusal(R"({"input": "a", "dimensions": 5})", kEmbeddings).first, "dimensions");
+  EXPECT_EQ(Refusal(R"({"input": "a", "embd_normalize": -2})", kEmbeddings).first, "embd_normalize");
+}
+
 TEST(Parameters, LogitBias) {
   const auto biases = [](const std::string& value) {
     std::vector<std::pair<int32_t, double>> pairs;
@@ -164,6 +188,9 @@ TEST(Parameters, LogitBias) {
   EXPECT_EQ(biases(R"({"15": 2.5, "7": -100})"), (Pairs{{15, 2.5}, {7, ban}}));
   EXPECT_EQ(biases(R"([[15, -1], [3, false]])"), (Pairs{{15, -1}, {3, ban}}));
   EXPECT_EQ(biases("{}"), Pairs());
+  EXPECT_EQ(Parse(With(R"("logit_bias": [[" the", -100], [3, 1]])")).biased_texts.at(0).first, " the");
+  EXPECT_EQ(Parse(With(R"("logit_bias": {"one": 2})")).biased_texts,
+            (std::vector<std::pair<std::string, double>>{{"one", 2}}));
 }
 
 TEST(Parameters, WhatAsksForNothingIsAccepted) {
@@ -288,7 +315,7 @@ TEST(Parameters, TheTableIsSound) {
     const bool is_number = field.target.index() == 1 || field.target.index() == 2;
     EXPECT_EQ(is_number, !field.range.empty()) << field.names;
     std::string rest(field.names);
-    for (const Route route : {kCompletions, kChat, kTokenize, kDetokenize, kApplyTemplate, kNative}) {
+    for (const Route route : kRoutes) {
       if ((field.routes & route) == 0) continue;
       for (size_t at = 0; at < rest.size();) {
         const size_t end = std::min(rest.find(' ', at), rest.size());

@@ -17,7 +17,15 @@ void Server::Responses(const HttpRequest& request, const ExchangePtr& exchange) 
 }
 
 void Server::CountMessageTokens(const HttpRequest& request, const ExchangePtr& exchange) {
-  Parameters p = ParseParameters(ChatOfMessages(request.body), kChat, options_.defaults);
+  AnswerTokens(ChatOfMessages(request.body), request, exchange);
+}
+
+void Server::CountChatTokens(const HttpRequest& request, const ExchangePtr& exchange) {
+  AnswerTokens(request.body, request, exchange);
+}
+
+void Server::AnswerTokens(const std::string& chat, const HttpRequest& request, const ExchangePtr& exchange) {
+  Parameters p = ParseParameters(chat, kChat, options_.defaults);
   p.prune = "none";  // so that no spans are searched
   Answer(exchange, {{"input_tokens", EncodeMessages(p, request.cancelled.get())->tokens.size()}});
 }

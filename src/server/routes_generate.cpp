@@ -2,6 +2,7 @@
 #include <ctime>
 
 #include "base/field_error.h"
+#include "engine/chat_prompt.h"
 #include "policies/registry.h"
 #include "server/server.h"
 
@@ -42,7 +43,7 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
     prompts.push_back(EncodeMessages(p, request.cancelled.get()));
   } else {
     for (const PromptInput& input : p.prompts) {
-      prompts.push_back(Encode(input, p, request.cancelled.get()));
+      prompts.push_back(Encode(input, "prompt", p, request.cancelled.get()));
     }
   }
   p.prompts.clear();
@@ -56,6 +57,7 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
       std::make_shared<GenerationReply>(ReplyOptions{.route = route,
                                                      .id = id,
                                                      .model = options_.alias,
+                                                     .build = options_.build,
                                                      .created = std::time(nullptr),
                                                      .parameters = p,
                                                      .tools = route == kChat ? ToolsOf(p) : std::nullopt,
@@ -88,7 +90,7 @@ std::function<void(int64_t)> Server::TokenCounter(const HttpRequest& request) {
 
 std::optional<ToolFormat> Server::ToolsOf(const Parameters& p) const {
   if (p.tools->empty() || p.tool_choice == ToolChoice::kNone) return std::nullopt;
-  return ToolFormatOf(tokenizer().chat_template());
+  return ToolFormatOf(ChatTemplateOf(tokenizer()));
 }
 
 // Hands the jobs of one request to the scheduler.
@@ -173,9 +175,17 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
   Request& request = job->request;
   request.tokens = prompt.tokens;
   request.max_tokens = p.max_tokens.value_or(route == kCompletions ? kDefaultCompletionTokens : -1);
+  request.min_tokens = p.min_tokens;
+  request.ends = p.stop_token_ids;
   request.ignore_eos = p.ignore_eos;
   request.use_documents = p.cache_prompt;
   request.sampling = p.sampling;
+  for (const auto& [text, bias] : p.biased_texts) {
+    for (const int32_t id : tokenizer().Encode(text, {.add_special = false, .parse_special = false}))
+      request.sampling.logit_bias.push_back({id, bias});
+  }
+  if (p.sampling.dry.multiplier > 0)
+    request.sampling.dry.breakers = TokensWith(tokenizer(), p.dry_breakers);  // 15 ms for 150,000 tokens
   // Several answers to one prompt must differ, and the same seed must reproduce each of them.
   request.sampling.seed = p.seed ? *p.seed + static_cast<uint64_t>(choice) : Random();
   request.prune = p.prune;
@@ -194,9 +204,12 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
   if (auto automaton = forms_.Compiled(p, tools)) {
     TokenGrammar grammar{std::move(automaton), engine_->token_texts(), {}};
     for (const int32_t id : job->written_tokens) grammar.marks.push_back({id, tokenizer().Piece(id, true)});
+    if (p.min_tokens > 0)
+      throw BadField("min_tokens", "does not go with a form of the answer, or with tools");
     request.grammar = std::make_shared<const TokenGrammar>(std::move(grammar));
   }
   job->stop = p.stop;
+  if (route == kChat && tokenizer().chat_template().empty()) job->stop.push_back(kChatMlEnd);
   job->stop_token_ids = p.stop_token_ids;
   return job;
 }

@@ -38,19 +38,43 @@ void AddTokens(std::span<const int32_t> ids, const Tokenizer* pieces, const std:
   list += ']';
 }
 
+// Ids stay as they are, and only a text at the beginning gets BOS.
+std::vector<int32_t> TokensOf(const PromptInput& input, const Tokenizer& tokenizer, EncodeOptions how) {
+  if (const auto* text = std::get_if<std::string>(&input)) return tokenizer.Encode(*text, how);
+  if (const auto* ids = std::get_if<std::vector<int32_t>>(&input)) return *ids;
+  std::vector<int32_t> tokens;
+  for (const PromptPart& part : std::get<std::vector<PromptPart>>(input)) {
+    if (const auto* id = std::get_if<int32_t>(&part)) {
+      tokens.push_back(*id);
+    } else {
+      const std::vector<int32_t> more = tokenizer.Encode(std::get<std::string>(part), how);
+      tokens.insert(tokens.end(), more.begin(), more.end());
+    }
+    how.add_special = false;
+  }
+  return tokens;
+}
+
+// llama.cpp's convention: an assistant's message at the end is the beginning of the answer.
+bool EndsWithAnAnswer(const std::vector<ChatMessage>& messages) {
+  const auto is_answer = [](const ChatMessage& m) { return m.role == "assistant" && m.tool_calls->empty(); };
+  if (messages.empty() || !is_answer(messages.back())) return false;
+  if (messages.size() > 1 && is_answer(messages[messages.size() - 2]))
+    throw Error("two messages of the assistant end the chat, so it is not clear which the answer continues");
+  return !messages.back().content.empty();
+}
+
 // Calls `use` with the messages and options in the form that the template takes. Throws HttpError if they do
 // not fit it.
 template <typename Use>
-auto WithMessages(const Parameters& p, const Tokenizer& tokenizer, const std::atomic<bool>* cancelled,
-                  Use use) {
-  if (tokenizer.chat_template().empty()) throw BadField("messages", "the model has no chat template");
+auto WithMessages(const Parameters& p, const std::atomic<bool>* cancelled, Use use) {
   try {
     std::vector<ChatMessage> messages = ParseMessages(*p.messages, "messages");
     ChatOptions options{
         .add_special = p.add_special.value_or(true),
         .variables = p.template_variables,
         .tools = p.tool_choice == ToolChoice::kNone ? nlohmann::ordered_json::array() : *p.tools,
-        .continue_final_message = p.continue_final_message,
+        .continue_final_message = p.continue_final_message.value_or(EndsWithAnAnswer(messages)),
         .parse_messages = p.parse_special.value_or(false),
         .cancelled = cancelled};
     if (!options.variables->contains("add_generation_prompt")) {
@@ -90,26 +114,24 @@ void Server::Detokenize(const HttpRequest& request, const ExchangePtr& exchange)
 
 void Server::ApplyTemplate(const HttpRequest& request, const ExchangePtr& exchange) {
   const Parameters p = ParseParameters(request.body, kApplyTemplate, {});
-  const std::string text = WithMessages(p, tokenizer(), request.cancelled.get(),
-                                        [&](const auto& messages, const ChatOptions& options) {
-                                          return RenderChat(messages, tokenizer(), options);
-                                        });
+  const std::string text =
+      WithMessages(p, request.cancelled.get(), [&](const auto& messages, const ChatOptions& options) {
+        return RenderChat(messages, tokenizer(), options);
+      });
   Answer(exchange, {{"prompt", text}});
 }
 
-std::shared_ptr<const EncodedPrompt> Server::Encode(const PromptInput& input, const Parameters& p,
+std::shared_ptr<const EncodedPrompt> Server::Encode(const PromptInput& input, const std::string& field,
+                                                    const Parameters& p,
                                                     const std::atomic<bool>* cancelled) const {
   auto prompt = std::make_shared<EncodedPrompt>();
   const auto* text = std::get_if<std::string>(&input);
-  if (text != nullptr) {
-    prompt->tokens = tokenizer().Encode(*text, {.add_special = p.add_special.value_or(true),
-                                                .parse_special = p.parse_special.value_or(true),
-                                                .cancelled = cancelled});
-  } else {
-    prompt->tokens = std::get<std::vector<int32_t>>(input);  // as they are: no BOS
-  }
+  prompt->tokens = TokensOf(input, tokenizer(),
+                            {.add_special = p.add_special.value_or(true),
+                             .parse_special = p.parse_special.value_or(true),
+                             .cancelled = cancelled});
   prompt->question = p.question.value_or(std::vector<PositionSpan>());
-  CheckPrompt(*prompt, p, "prompt");  // before its pieces take many times its memory
+  CheckPrompt(*prompt, p, field);  // before its pieces take many times its memory
   if (!p.echo) return prompt;
   // Control tokens are shown in written form, except a leading BOS, which is not part of the text.
   prompt->pieces = PiecesOf(tokenizer(), prompt->tokens);
@@ -126,7 +148,7 @@ std::shared_ptr<const EncodedPrompt> Server::Encode(const PromptInput& input, co
 std::shared_ptr<const EncodedPrompt> Server::EncodeMessages(const Parameters& p,
                                                             const std::atomic<bool>* cancelled) const {
   auto prompt = std::make_shared<EncodedPrompt>();
-  ChatPrompt chat = WithMessages(p, tokenizer(), cancelled, [&](const auto& messages, ChatOptions& options) {
+  ChatPrompt chat = WithMessages(p, cancelled, [&](const auto& messages, ChatOptions& options) {
     // If the template changes a message's text, the message cannot be protected; that matters only with
     // pruning.
     options.span_limit = p.prune == "none" ? 0 : engine_->context();

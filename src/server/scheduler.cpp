@@ -176,6 +176,8 @@ void TurnScheduler::Compute(Slot& slot) {
       job, [this, &slot] { Pause(slot); }, result);
   if (slot.completes) {
     if (ended) metrics_.CountCompleted();
+  } else if (ended && !job.texts.empty()) {
+    metrics_.CountTexts(std::ssize(job.request.tokens));
   } else if (ended) {
     metrics_.CountAnswer(result.answer, static_cast<int64_t>(job.request.tokens.size()), result.sampled,
                          Seconds(slot.begun - job.arrived));

@@ -1,7 +1,9 @@
 #include "server/server.h"
 
 #include <ctime>
+#include <filesystem>
 #include <new>
+#include <thread>
 
 #include "base/field_error.h"
 #include "engine/documents/document_folder.h"
@@ -26,7 +28,7 @@ std::map<uint64_t, ClientLimit> ByHash(const std::map<std::string, ClientLimit>&
 
 Server::Server(ServerOptions options)
     : options_(std::move(options)),
-      access_(options_.api_keys, options_.http.host),
+      access_(options_.api_keys, options_.http.host, options_.allowed_hosts, options_.cors_origins),
       started_(std::time(nullptr)),
       limits_(ByHash(options_.key_limits)),
       random_(std::random_device()()) {
@@ -61,6 +63,14 @@ void Server::Serve(std::unique_ptr<Engine> engine) {
 }
 
 int Server::port() const { return http_->port(); }
+
+void Server::Drain(std::chrono::milliseconds limit) {
+  if (!ready_ || limit.count() <= 0) return;
+  draining_ = true;
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (http_->answering() > 0 && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
 
 bool Server::Stop() {
   const bool was_ready = ready_.exchange(false);
@@ -101,6 +111,11 @@ const std::vector<Server::Row>& Server::Rows() {
       {"POST", "/v1/completions", &Server::Completions, false, true},
       {"POST", "/chat/completions", &Server::Chat, false, true},
       {"POST", "/v1/chat/completions", &Server::Chat, false, true},
+      {"POST", "/chat/completions/input_tokens", &Server::CountChatTokens, false, true},
+      {"POST", "/v1/chat/completions/input_tokens", &Server::CountChatTokens, false, true},
+      {"POST", "/embedding", &Server::Embeddings, false, true},
+      {"POST", "/embeddings", &Server::Embeddings, false, true},
+      {"POST", "/v1/embeddings", &Server::Embeddings, false, true},
       {"POST", "/v1/messages", &Server::Messages, false, true},
       {"POST", "/v1/messages/count_tokens", &Server::CountMessageTokens, false, true},
       {"POST", "/v1/responses", &Server::Responses, false, true},
@@ -130,6 +145,10 @@ const Server::Row* Server::Find(const HttpRequest& head) const {
 std::optional<HttpReply> Server::Refuse(const HttpRequest& head) {
   HttpFault fault;
   try {
+    if (auto reply = access_.Preflight(head)) {
+      metrics_.CountRequest(reply->status);
+      return reply;
+    }
     // The page needs no key: it holds nothing secret, and asks the user for the key.
     if (!head.path.ends_with("/health") && !IsPage(head.path)) {
       if (const auto refusal = access_.Refuse(head)) throw HttpError(*refusal);
@@ -146,6 +165,8 @@ std::optional<HttpReply> Server::Refuse(const HttpRequest& head) {
                        fmt::format("Transfer-Encoding {}: only chunked is taken", transfer)});
     }
     if (row.needs_model && !ready_) throw HttpError({503, "unavailable_error", "Loading model"});
+    if (draining_ && !row.is_quick)
+      throw HttpError({503, "unavailable_error", "the server finishes its requests and ends"});
     return std::nullopt;
   } catch (const HttpError& error) {
     fault = error.fault();
@@ -193,6 +214,8 @@ void Server::Fail(const ExchangePtr& exchange, const HttpFault& fault) {
 
 void Server::Health(const HttpRequest&, const ExchangePtr& exchange) {
   if (!ready_) return Fail(exchange, {503, "unavailable_error", "Loading model"});
+  if (draining_)
+    return Fail(exchange, {503, "unavailable_error", "the server finishes its requests and ends"});
   Answer(exchange, {{"status", "ok"}});
 }
 
@@ -222,15 +245,17 @@ void Server::Props(const HttpRequest&, const ExchangePtr& exchange) {
   const auto control = [&](const std::optional<int32_t>& id) {
     return id ? tokenizer().Piece(*id, true) : std::string();
   };
-  Answer(exchange,
-         {{"default_generation_settings", {{"n_ctx", engine_->context()}, {"params", SettingsJson(d)}}},
-          {"total_slots", options_.scheduler.slots},
-          {"model_alias", options_.alias},
-          {"chat_template", tokenizer().chat_template()},
-          {"bos_token", control(tokenizer().bos())},
-          {"eos_token", control(tokenizer().eos())},
-          {"modalities", {{"vision", false}, {"audio", false}}},
-          {"build_info", options_.build}});
+  Answer(
+      exchange,
+      {{"default_generation_settings", {{"n_ctx", engine_->context()}, {"params", SettingsJson(d)}}},
+       {"total_slots", options_.scheduler.slots},
+       {"model_alias", options_.alias},
+       {"model_path", std::filesystem::path(engine_->store().path()).filename().string()},  // not its folder
+       {"chat_template", tokenizer().chat_template()},
+       {"bos_token", control(tokenizer().bos())},
+       {"eos_token", control(tokenizer().eos())},
+       {"modalities", {{"vision", false}, {"audio", false}}},
+       {"build_info", options_.build}});
 }
 
 void Server::Slots(const HttpRequest&, const ExchangePtr& exchange) {

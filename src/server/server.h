@@ -28,10 +28,12 @@ struct ServerOptions {
   std::string build;                              // the program's name and version
   std::vector<std::string> api_keys;              // a request needs one of them; empty: no key is needed
   std::map<std::string, ClientLimit> key_limits;  // by API key
-  bool slots = true;                              // GET /slots
-  bool metrics = true;                            // GET /metrics
-  std::string access_log;                         // a file, "-" for stderr; empty: none
-  std::chrono::milliseconds ping{30'000};         // between comments of a silent stream
+  std::vector<std::string> allowed_hosts;         // as in Access
+  std::vector<std::string> cors_origins;
+  bool slots = true;                       // GET /slots
+  bool metrics = true;                     // GET /metrics
+  std::string access_log;                  // a file, "-" for stderr; empty: none
+  std::chrono::milliseconds ping{30'000};  // between comments of a silent stream
   SchedulerOptions scheduler;
   std::string slot_save_path;  // the folder of files for POST /slots/ID; empty: not supported
   int64_t slot_save_bytes = int64_t{16} << 30;  // of its files
@@ -49,6 +51,8 @@ class Server final : public HttpService {
   // fit the model.
   void Serve(std::unique_ptr<Engine> engine);
   int port() const;
+  // Refuses new requests, and waits until those that have begun are answered, at most for `limit`.
+  void Drain(std::chrono::milliseconds limit);
   // Cancels all jobs and requests, tells their clients, and closes every connection; takes about two seconds
   // at most. Returns false if a request goes on nevertheless: destroying the server waits for it.
   bool Stop();
@@ -56,6 +60,7 @@ class Server final : public HttpService {
   // longer than `limit`; destroying the server would then wait until all are written.
   bool WriteDocuments(std::chrono::milliseconds limit);
 
+  HttpHeaders HeadersFor(const HttpRequest& head) override { return access_.CorsHeaders(head); }
   std::optional<HttpReply> Refuse(const HttpRequest& head) override;
   bool IsQuick(const HttpRequest& head) override;
   void Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) override;
@@ -104,17 +109,21 @@ class Server final : public HttpService {
              const ExchangePtr& exchange);
   std::function<void(int64_t)> TokenCounter(const HttpRequest& request);
   std::optional<ToolFormat> ToolsOf(const Parameters& p) const;  // if the answer may call functions
+  // routes_embeddings.cpp
+  void Embeddings(const HttpRequest& request, const ExchangePtr& exchange);
   // routes_blocks.cpp
   void Messages(const HttpRequest& request, const ExchangePtr& exchange);
   void CountMessageTokens(const HttpRequest& request, const ExchangePtr& exchange);
+  void CountChatTokens(const HttpRequest& request, const ExchangePtr& exchange);
+  void AnswerTokens(const std::string& chat, const HttpRequest& request, const ExchangePtr& exchange);
   void Responses(const HttpRequest& request, const ExchangePtr& exchange);
   template <typename Reply>
   void GenerateBlocks(const std::string& chat, const char* prefix, const HttpRequest& request,
                       const ExchangePtr& exchange);
 
   // These two throw HttpError for a prompt that cannot be served, and Cancelled.
-  std::shared_ptr<const EncodedPrompt> Encode(const PromptInput& input, const Parameters& p,
-                                              const std::atomic<bool>* cancelled) const;
+  std::shared_ptr<const EncodedPrompt> Encode(const PromptInput& input, const std::string& field,
+                                              const Parameters& p, const std::atomic<bool>* cancelled) const;
   std::shared_ptr<const EncodedPrompt> EncodeMessages(const Parameters& p,
                                                       const std::atomic<bool>* cancelled) const;
   void CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const std::string& field) const;
@@ -137,7 +146,8 @@ class Server final : public HttpService {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Scheduler> scheduler_;
   std::atomic<bool> ready_{false};  // the two above may be read
-  std::mutex save_mutex_;           // two slots saved at once must not exceed slot_save_bytes together
+  std::atomic<bool> draining_{false};
+  std::mutex save_mutex_;  // two slots saved at once must not exceed slot_save_bytes together
   std::mutex random_mutex_;
   std::mt19937_64 random_;
   std::unique_ptr<HttpServer> http_;                   // last but one: its threads use all of the above

@@ -48,7 +48,8 @@ class Before(Case):
         self.idle(tab)
         tab.press("Enter")
         tab.wait("document.querySelectorAll('.facts').length === 1", 60)
-        self.assertEqual(bodies(tab, "/v1/completions")[0]["prune"], {"method": "coppice", "keep": "0.2", "min": "0"})
+        self.assertEqual(bodies(tab, "/v1/completions")[0]["prune"],
+                         {"method": "coppice", "keep": "0.2", "min": "0", "complete": False})
         self.assertIn("FLOPs saved", tab.text(".facts"))
 
     def test_what_the_server_would_do_by_itself(self):
@@ -110,10 +111,11 @@ class Before(Case):
         tab = self.open(server)
         self.prepare(tab, "A text.")
         self.ask(tab, "Which?")
-        self.assertEqual(bodies(tab, "/v1/completions")[0]["temperature"], 0)
-        tab.js(set_value("#temperature", ""))
+        tab.js(set_value("#temperature", "0.5"))
         self.ask(tab, "Which?")
-        self.assertNotIn("temperature", bodies(tab, "/v1/completions")[1])
+        tab.js(set_value("#temperature", "") + set_value("#document", ""))
+        self.ask(tab, "Which?")
+        self.assertEqual([body.get("temperature") for body in bodies(tab, "/v1/completions")], [0, 0.5, None])
 
 
 class Answers(Case):
@@ -365,14 +367,14 @@ class Completing(Case):
         self.assertFalse(tab.visible("#completing"), "a dense answer leaves nothing out")
         tab.js("document.querySelector('#complete').checked = false")
         self.ask(tab, "What is the secret code of the misty harbor?")
-        self.assertNotIn("complete", bodies(tab, "/v1/completions")[-1]["prune"])
+        self.assertIs(bodies(tab, "/v1/completions")[-1]["prune"]["complete"], False)
 
     def test_what_is_not_completed_is_said(self):
-        server = Server(PROGRAM, MODEL, "-c", "20000", "--temp", "0", "--cache-ram", "1").wait_ready()
+        server = Server(PROGRAM, MODEL, "-c", "20000", "--temp", "0", "--cache-ram", "1", "--complete").wait_ready()
         self.addCleanup(lambda: self.assertEqual(server.stop(), 0))
         tab = self.open(server)
         prompt = self.prepare_prompt(tab, SHORT)
-        tab.js("document.querySelector('#complete').checked = true")
+        self.assertTrue(tab.js("document.querySelector('#complete').checked"), "as the server was started")
         self.ask(tab, prompt.question)
         tab.wait("/does not complete this read/.test(document.querySelector('#completing-text').textContent)")
 

@@ -66,7 +66,7 @@ export class Conversation {
 
   request(document, question) {
     const body = {
-      ...this.settings.request(),
+      ...this.settings.request(document),
       ...this.prompt(document, question),
       stream: true,
       stream_options: {include_usage: true},

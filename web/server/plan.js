@@ -95,7 +95,7 @@ export class Plan {
   async showPlan(tokens, signal) {
     let prune;
     try {
-      ({prune} = this.settings.request());
+      ({prune} = this.settings.request(this.documents.text()));
     } catch {
       return this.show('');  // the question will say what is wrong
     }

@@ -36,6 +36,8 @@ export class Settings {
     this.hasTemplate = props.chat_template !== '';
     const defaults = props.default_generation_settings.params;
     this.fallback = defaults.prune;
+    byId('temperature').placeholder = `0 with a document, else ${defaults.temperature}`;
+    byId('complete').checked = defaults.complete === true;
     byId('form-fields').hidden = this.hasTemplate;
     const options = [
       el('option', {value: 'default'}, `The server's choice (${this.fallback})`),
@@ -122,8 +124,9 @@ export class Settings {
     return keys;
   }
 
-  // The part of a request that they make. Throws Error for what the server could not even be asked.
-  request() {
+  // The part of a request about this document that they make. Throws Error for what the server could not even be
+  // asked.
+  request(document) {
     const value = byId('method').value;
     const prune = {};
     if (this.methods.some(method => method.name === value)) {
@@ -134,12 +137,14 @@ export class Settings {
     }
     const last = wholeNumber('protect-last', 'Never prune the last');
     if (last !== undefined) prune.protect_last = last;
-    if (byId('complete').checked) prune.complete = true;
+    prune.complete = byId('complete').checked;
     const body = {prune, max_tokens: wholeNumber('max-tokens', 'Longest answer')};
     const temperature = byId('temperature').value.trim();
     if (temperature !== '') {
       body.temperature = Number(temperature);
       if (!Number.isFinite(body.temperature)) throw new Error(`Temperature: ${temperature} is not a number`);
+    } else if (document !== '') {
+      body.temperature = 0;  // what the document says, not what chance says
     }
     return body;
   }

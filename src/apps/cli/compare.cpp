@@ -71,7 +71,7 @@ std::vector<Arm> RunArms(const CompareOptions& o, Engine& engine, const ChatProm
   // speed affects all alike.
   for (int round = 0; round <= o.rounds; ++round) {
     for (Arm& arm : arms) {
-      Request request = MakeRequest(o.generate, prompt);
+      Request request = MakeRequest(o.generate, prompt, engine.tokenizer());
       request.prune = arm.prune;
       request.sampling.temperature = 0;
       request.cancelled = &Interrupted();

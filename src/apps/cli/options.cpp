@@ -1,6 +1,7 @@
 #include "apps/cli/options.h"
 
-#include <cctype>
+#include <fmt/core.h>
+
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -51,10 +52,7 @@ void AddModelOptions(CLI::App& app, ModelOptions& o, bool required) {
       ->capture_default_str();
   app.add_flag("--exact", o.engine.exact, "fp32 products and cache instead of bf16");
   app.add_option_function<std::string>(
-         "--cache-type",
-         [&o](const std::string& type) {
-           o.engine.cache_type = type == "q8_0" ? DType::kQ8_0 : type == "f32" ? DType::kF32 : DType::kBF16;
-         },
+         "--cache-type", [&o](const std::string& type) { o.engine.cache_type = CacheType(type); },
          "format of cached keys and values: bf16, q8_0 (8 bits and a scale per 32), f32; default bf16, f32 "
          "with --exact")
       ->check(CLI::IsMember({"bf16", "q8_0", "f32"}));
@@ -71,6 +69,7 @@ void AddModelOptions(CLI::App& app, ModelOptions& o, bool required) {
          "how that folder is written and read: auto, uring, threads, sync")
       ->check(CLI::IsMember({"auto", "uring", "threads", "sync"}));
   app.add_flag("--check-tensors", o.engine.check_tensors, "read every weight first, refuse NaN and Inf");
+  AddLlamaOptions(app, o);
 }
 
 void AddPromptOptions(CLI::App& app, PromptOptions& o) {
@@ -124,6 +123,15 @@ void AddSamplingOptions(CLI::App& app, GenerateOptions& o) {
                  "the chance that the likeliest tokens are excluded, down to the last above the threshold")
       ->capture_default_str();
   app.add_option("--xtc-threshold", o.sampling.xtc_threshold, "the probability from which on they are")
+      ->capture_default_str();
+  app.add_option("--dry-multiplier", o.sampling.dry.multiplier,
+                 "penalty on tokens that would continue a repetition (DRY); 0: none")
+      ->capture_default_str();
+  app.add_option("--dry-base", o.sampling.dry.base, "its growth for each token of the repetition")
+      ->capture_default_str();
+  app.add_option("--dry-allowed-length", o.sampling.dry.allowed_length, "repetitions up to one less are free")
+      ->capture_default_str();
+  app.add_option("--dry-penalty-last-n", o.sampling.dry.last_n, "tokens it looks back; -1: all")
       ->capture_default_str();
   app.add_option("-s,--seed", o.seed, "-1: a new one each run")
       ->check(CLI::Range(int64_t{-1}, std::numeric_limits<int64_t>::max()))
@@ -209,7 +217,7 @@ ChatPrompt TokenizePrompt(const PromptOptions& o, const Tokenizer* tokenizer, co
   const bool is_chat = o.chat || o.messages;
   if (o.system && !is_chat) throw Error("--system goes with --chat");
   if (is_chat && tokenizer->chat_template().empty())
-    throw Error("{}: has no chat template for --chat or --messages", model);
+    fmt::print(stderr, "note: {} has no chat template, so the chat is written in ChatML\n", model);
   ChatPrompt prompt;
   if (is_chat) {
     const std::vector<ChatMessage> messages = ReadChat(o);
@@ -228,38 +236,20 @@ ChatPrompt TokenizePrompt(const PromptOptions& o, const Tokenizer* tokenizer, co
   return prompt;
 }
 
-Request MakeRequest(const GenerateOptions& o, ChatPrompt prompt) {
+Request MakeRequest(const GenerateOptions& o, ChatPrompt prompt, const Tokenizer* tokenizer) {
   Request request;
   request.tokens = std::move(prompt.tokens);
   request.max_tokens = o.predict;
   request.ignore_eos = o.ignore_eos;
   request.sampling = o.sampling;
+  if (o.sampling.dry.multiplier > 0 && tokenizer != nullptr)
+    request.sampling.dry.breakers = TokensWith(*tokenizer, DefaultDryBreakers());
   request.sampling.seed = o.seed < 0 ? std::random_device()() : static_cast<uint64_t>(o.seed);
   request.protection = o.protection;
   request.protection.spans = std::move(prompt.protected_spans);
   request.question = std::move(prompt.question);
   request.least_confidence = o.least_confidence;
   return request;
-}
-
-std::vector<std::string> RewriteAliases(int argc, const char* const* argv) {
-  static const std::map<std::string, std::string> aliases = {{"-ub", "--ubatch-size"},
-                                                             {"-np", "--parallel"},
-                                                             {"-cram", "--cache-ram"},
-                                                             {"-jf", "--json-schema-file"}};
-  std::vector<std::string> words;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const auto alias = aliases.find(word);
-    const auto letter = [&](size_t at) { return std::isalpha(static_cast<unsigned char>(word[at])) != 0; };
-    // The parser would read "-ngl 0" as "-n gl 0".
-    if (alias == aliases.end() && word.size() > 2 && word[0] == '-' && letter(1) && letter(2) &&
-        word.find(' ') == std::string::npos) {
-      throw CLI::ExtrasError({word});
-    }
-    words.push_back(alias == aliases.end() ? word : alias->second);
-  }
-  return words;
 }
 
 }  // namespace coppice::cli

@@ -65,7 +65,13 @@ ChatPrompt TokenizePrompt(const PromptOptions& options, const Tokenizer* tokeniz
                           bool add_special = true);
 
 // A request with everything but the method set.
-Request MakeRequest(const GenerateOptions& options, ChatPrompt prompt);
+Request MakeRequest(const GenerateOptions& options, ChatPrompt prompt, const Tokenizer* tokenizer);
+
+// Of "bf16", "q8_0" or "f32".
+DType CacheType(const std::string& name);
+
+// llama.cpp's options that mean something else or nothing here (llama_options.cpp).
+void AddLlamaOptions(CLI::App& app, ModelOptions& options);
 
 // llama.cpp's single-dash long names ("-ub 512") as the parser reads them ("--ubatch-size 512").
 std::vector<std::string> RewriteAliases(int argc, const char* const* argv);

@@ -66,7 +66,7 @@ void Run(const RunOptions& o) {
   if (!o.doc_cache.empty()) options.documents = DocumentCacheOptions{.folder = o.doc_cache};
   const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, options);
   const ChatPrompt prompt = TokenizePrompt(o.prompt, engine->tokenizer(), o.model.model);
-  Request request = MakeRequest(o.generate, prompt);
+  Request request = MakeRequest(o.generate, prompt, engine->tokenizer());
   request.prune = o.prune;
   request.grammar = FormGrammar(o.form, *engine);
   request.cancelled = &Interrupted();

@@ -35,6 +35,7 @@ struct ServeOptions {
   double timeout = 600;
   double ping = 30;
   double write_seconds = 1;
+  double drain_seconds = 0;
   int64_t max_body_mib = 16;
   int64_t cache_mib = 4096;
   std::string doc_cache;
@@ -128,6 +129,7 @@ EngineOptions MakeEngineOptions(const ServeOptions& o) {
         DocumentCacheOptions{.memory_bytes = o.cache_mib << 20,
                              .folder = o.doc_cache,
                              .disk_bytes = o.disk_mib << 20,
+                             .write_when_idle = std::chrono::seconds(2),
                              .on_error = [](const std::string& error) { fmt::print(stderr, "{}\n", error); }};
   } else if (!o.doc_cache.empty()) {
     throw Error("--doc-cache {}: goes with a --cache-ram above 0", o.doc_cache);
@@ -149,10 +151,15 @@ void Serve(const ServeOptions& o) {
                server.port());
   }
   std::fflush(stdout);
-  server.Serve(Engine::Load(o.model.model, MakeEngineOptions(o)));
+  std::unique_ptr<Engine> engine = Engine::Load(o.model.model, MakeEngineOptions(o));
+  const bool has_template = engine->tokenizer() == nullptr || !engine->tokenizer()->chat_template().empty();
+  server.Serve(std::move(engine));
   fmt::print("ready: {}\n", o.model.model);
   std::fflush(stdout);
+  if (!has_template)
+    fmt::print(stderr, "note: the model has no chat template, so chats are written in ChatML\n");
   while (!Interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  server.Drain(std::chrono::milliseconds(static_cast<int64_t>(o.drain_seconds * 1000)));
   const bool ended = server.Stop();
   const bool written =
       server.WriteDocuments(std::chrono::milliseconds(static_cast<int64_t>(o.write_seconds * 1000)));
@@ -175,6 +182,14 @@ void AddHttpOptions(CLI::App& app, ServeOptions& o) {
   app.add_option("--api-key-file", o.key_file,
                  "a file of such keys, one per line, each with limits behind it: concurrent=N per_minute=N "
                  "tokens_per_day=N");
+  app.add_option(
+         "--allowed-hosts", o.server.allowed_hosts,
+         "further names, separated by commas, that requests without a key may use for this machine; *: any")
+      ->delimiter(',');
+  app.add_option("--cors-origins", o.server.cors_origins,
+                 "sites, separated by commas, whose pages may send requests and read answers "
+                 "(https://app.example); localhost: of this machine; *: any")
+      ->delimiter(',');
   app.add_option("-a,--alias", o.alias, "the model's name in answers; default: its file's name");
   app.add_option("--timeout", o.timeout,
                  "seconds to receive a request's body, and for a client to read anything")
@@ -236,6 +251,21 @@ void AddReportOptions(CLI::App& app, ServeOptions& o) {
       ->capture_default_str();
   app.add_option("--access-log", o.server.access_log,
                  "a file that gets a line for each request, without its content; -: stderr");
+  app.add_option("--drain", o.drain_seconds,
+                 "seconds that a server which ends lets requests go on that have begun; new ones get 503")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
+  app.add_option_function<std::string>(
+         "--pooling",
+         [&o](const std::string& name) {
+           o.server.defaults.pooling = name == "last"   ? Pooling::kLast
+                                       : name == "none" ? Pooling::kNone
+                                                        : Pooling::kMean;
+         },
+         "of embeddings, for requests that do not choose: mean (default), last, or none (/embeddings only)")
+      ->check(CLI::IsMember({"mean", "last", "none"}));
+  app.add_flag("-v,--verbose", o.server.defaults.verbose,
+               "replies to chats show the prompt as the model read it, under __verbose");
   app.add_flag("--slots,!--no-slots", o.server.slots, "serve GET /slots (default)");
   app.add_flag("--metrics,!--no-metrics", o.server.metrics, "serve GET /metrics (default)");
 }

@@ -427,10 +427,24 @@ bool DocumentCache::FlushWithin(std::chrono::milliseconds limit) {
   return changed_.wait_for(lock, limit, [this] { return IsWritten(); });
 }
 
+void DocumentCache::AwaitWork(Lock& lock) {
+  const auto has_work = [this] { return stopping_ || !queue_.empty() || !unwanted_.empty(); };
+  const bool when_idle = options_.write_when_idle.count() > 0 && !options_.folder.empty();
+  if (!when_idle) return changed_.wait(lock, has_work);
+  uint64_t used = clock_;
+  while (!changed_.wait_for(lock, options_.write_when_idle, has_work)) {
+    if (std::exchange(used, clock_) != clock_) continue;
+    try {
+      QueueUnwritten();
+    } catch (const std::bad_alloc&) {  // the next try may find memory
+    }
+  }
+}
+
 void DocumentCache::WriteQueued() {
   Lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stopping_ || !queue_.empty() || !unwanted_.empty(); });
+    AwaitWork(lock);
     RemoveUnwanted(lock);  // first: a new file may take the name of an unwanted one
     if (queue_.empty()) {
       if (stopping_) return;

@@ -33,8 +33,11 @@ struct DocumentCacheOptions {
   int64_t memory_bytes = int64_t{4} << 30;  // beyond it, the least recently used entries are evicted
   std::string folder = {};                  // evicted entries are written here; empty: they are lost
   int64_t disk_bytes = int64_t{16} << 30;   // limit on all files in `folder`, also those of other models
-  int64_t least_taken = 64;                 // shorter common prefixes are not reused
-  int64_t least_new = 256;  // minimum number of new tokens before a longer prefix gets its own entry
+  // If no prompt uses the cache for this long, it writes the entries that have no file yet, so that little is
+  // left to write at the end. 0: it writes evicted entries only.
+  std::chrono::milliseconds write_when_idle{0};
+  int64_t least_taken = 64;  // shorter common prefixes are not reused
+  int64_t least_new = 256;   // minimum number of new tokens before a longer prefix gets its own entry
   // Gets each file error. The cache holds its lock during the call, so the function must be quick and must
   // not call the cache.
   std::function<void(const std::string&)> on_error = {};
@@ -145,6 +148,7 @@ class DocumentCache {
   void Remove(std::string path) noexcept;
   void RemoveUnwanted(Lock& lock);
   bool IsWritten() const { return queue_.empty() && !writing_ && unwanted_.empty() && !removing_; }
+  void AwaitWork(Lock& lock);
   void WriteQueued();
   void WriteEntry(const EntryPtr& entry, Lock& lock);
   std::string FileOf(const PrefixState& state) const;

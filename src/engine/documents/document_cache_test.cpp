@@ -209,6 +209,18 @@ TEST_F(DocumentFolder, WhatLeavesMemoryIsOnDisk) {
   EXPECT_EQ(cache->stats().last_error, "");
 }
 
+TEST_F(DocumentFolder, WritesWhileNobodyUsesIt) {
+  DocumentCacheOptions options = Options(2000);
+  options.write_when_idle = std::chrono::milliseconds(50);
+  const auto cache = Make(options);
+  cache->Put(StateOf(Text(1, 400)));
+  cache->Put(StateOf(Text(2, 400)));
+  ExpectFiles(2);
+  EXPECT_EQ(cache->stats().memory_bytes, 800 * kToken);  // the states stay in memory
+  cache->Put(StateOf(Text(3, 400)));
+  ExpectFiles(3);
+}
+
 TEST_F(DocumentFolder, IsThereAfterARestart) {
   {
     const auto cache = Make(Options(2000));

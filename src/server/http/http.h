@@ -29,11 +29,13 @@ struct HttpRequest {
   const std::string& Header(const std::string& name) const;
 };
 
+using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
+
 struct HttpReply {
   int status = 200;
   std::string body;
   std::string type = "application/json; charset=utf-8";
-  std::vector<std::pair<std::string, std::string>> headers = {};
+  HttpHeaders headers = {};
 };
 
 // The reply channel of one request. Thread-safe; calls return at once, and do nothing after the end of the
@@ -74,6 +76,8 @@ class HttpService {
   virtual ~HttpService() = default;
   // Called once per request, after its reply or its client's disconnect. Must be quick, and must not throw.
   virtual void Log(const HttpLogEntry&) {}
+  // More headers for whatever reply this request gets.
+  virtual HttpHeaders HeadersFor(const HttpRequest&) { return {}; }
   // Called with a request's head before the body is read. A returned reply refuses the request.
   virtual std::optional<HttpReply> Refuse(const HttpRequest& head) = 0;
   // Whether Handle() returns at once for this request; other requests go to the pool of handler threads.
@@ -118,6 +122,7 @@ class HttpServer {
 
   int port() const;
   int connections() const;
+  int answering() const;  // requests without a whole reply
   // Stops accepting, waits up to `grace` for replies in progress, then closes all connections and joins the
   // threads. Returns false, and joins nothing, if a handler goes on for a second after its request was
   // cancelled. May be called again.

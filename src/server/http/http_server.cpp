@@ -305,6 +305,7 @@ HttpServer::~HttpServer() {
 
 int HttpServer::port() const { return impl_->port; }
 int HttpServer::connections() const { return impl_->shared.connections; }
+int HttpServer::answering() const { return impl_->shared.answering; }
 bool HttpServer::Stop(milliseconds grace) { return impl_->Stop(grace); }
 
 }  // namespace coppice

@@ -154,6 +154,7 @@ void HttpSession::OnHead(error_code ec) {
   HttpRequest request = HeadOf(parser_->get());
   head_only_ = request.method == "HEAD";
   BeginEntry(request.method, request.path);
+  more_headers_ = shared_.service.HeadersFor(request);
   std::optional<HttpReply> refusal;
   if (const auto fault = FaultOfHead(parser_->get())) {
     refusal = ErrorReply(*fault);
@@ -219,6 +220,7 @@ void HttpSession::RefuseBadHttp(error_code ec) {
   }
   keep_alive_ = false;
   if (!busy_) {
+    more_headers_.clear();
     BeginEntry("", "");
     ++turn_;
     busy_ = true;

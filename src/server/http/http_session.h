@@ -142,6 +142,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   bool keep_alive_ = false;
   bool http_1_0_ = false;
   bool head_only_ = false;
+  HttpHeaders more_headers_;  // of the current request's reply
   std::function<void()> on_gone_;
   std::shared_ptr<std::atomic<bool>> cancelled_;  // the current request's
 

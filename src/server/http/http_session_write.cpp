@@ -22,7 +22,9 @@ constexpr milliseconds kLinger{2000};
 void HttpSession::WriteHead(const HttpReply& reply, bool stream) {
   std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: coppice\r\nDate: {}\r\nContent-Type: {}\r\n",
                                  reply.status, StatusText(reply.status), DateText(), reply.type);
-  for (const auto& [name, value] : reply.headers) head += fmt::format("{}: {}\r\n", name, value);
+  for (const HttpHeaders* headers : {&reply.headers, &std::as_const(more_headers_)}) {
+    for (const auto& [name, value] : *headers) head += fmt::format("{}: {}\r\n", name, value);
+  }
   head += "X-Content-Type-Options: nosniff\r\n";
   if (stream) {
     // nginx holds events back until its buffer is full unless told not to.

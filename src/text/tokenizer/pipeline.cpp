@@ -38,6 +38,7 @@ class PipelineTokenizer final : public Tokenizer {
     return parts_.vocabulary->Find(token);
   }
   const std::string& chat_template() const override { return parts_.chat_template; }
+  void SetChatTemplate(std::string jinja) override { parts_.chat_template = std::move(jinja); }
 
  private:
   struct Run {
@@ -51,7 +52,7 @@ class PipelineTokenizer final : public Tokenizer {
   // The text of a token for the decoder; nullopt if the token is hidden.
   std::optional<std::string> Shown(int32_t id, bool special) const;
 
-  const TokenizerParts parts_;
+  TokenizerParts parts_;
 };
 
 std::vector<int32_t> PipelineTokenizer::Encode(std::string_view text, const EncodeOptions& options) const {

@@ -62,6 +62,8 @@ class Tokenizer {
   virtual std::optional<int32_t> Find(std::string_view token) const = 0;
   // The Jinja source, or empty.
   virtual const std::string& chat_template() const = 0;
+  // Replaces it. Not thread-safe.
+  virtual void SetChatTemplate(std::string jinja) = 0;
 };
 
 // The bytes of each token of a sequence. Their concatenation is Decode(ids).
