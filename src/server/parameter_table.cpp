@@ -422,7 +422,7 @@ const Field kFields[] = {
     {"return_prune_depth", kGenerates, [](Parameters& p) -> bool& { return p.return_prune_depth; }},
 
     // Pruning.
-    {"prune", kGenerates | kTokenize, &ReadPrune},
+    {"prune", kGenerates, &ReadPrune},
 
     // Safe to ignore: names, labels, hints for caches and schedulers, figures that are sent anyway.
     {"model", ~0u, Field::Ignored{}},

@@ -129,28 +129,22 @@ void Server::CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const
   }
   CheckSpans(p.protection.spans, count, "prune.protect");
   CheckSpans(prompt.question, count, "prune.question");
-  // Checks the spec before the request waits for its turn.
-  if (p.prune_asked && p.prune != options_.defaults.prune) PrunePlan(prompt, p);
-}
-
-// What the request's method would do with the prompt.
-PruneChoice Server::PrunePlan(const EncodedPrompt& prompt, const Parameters& p) const {
-  const auto count = static_cast<int64_t>(prompt.tokens.size());
-  try {
-    const bool kept = p.cache_prompt && engine_->documents() != nullptr;
-    const ResolvedPrune resolved =
-        engine_->ResolvePrune(p.prune, count, kept ? PromptStates::kKept : PromptStates::kDiscarded);
-    PruneChoice choice = MakePolicy(resolved.spec,
-                                    {.shape = engine_->model().config().shape,
-                                     .tokens = count,
-                                     .prompt = prompt.tokens,
-                                     .question = prompt.question,
-                                     .pieces = [&] { return PiecesOf(tokenizer(), prompt.tokens); }},
-                                    p.protection);
-    if (choice.reason.empty()) choice.reason = resolved.reason;
-    return choice;
-  } catch (const Error& error) {
-    throw BadField("prune", error.what());
+  if (p.prune_asked && p.prune != options_.defaults.prune) {
+    try {
+      // Checks the spec before the request waits for its turn.
+      const bool kept = p.cache_prompt && engine_->documents() != nullptr;
+      const ResolvedPrune resolved =
+          engine_->ResolvePrune(p.prune, count, kept ? PromptStates::kKept : PromptStates::kDiscarded);
+      MakePolicy(resolved.spec,
+                 {.shape = shape,
+                  .tokens = count,
+                  .prompt = prompt.tokens,
+                  .question = prompt.question,
+                  .pieces = [&] { return PiecesOf(tokenizer(), prompt.tokens); }},
+                 p.protection);
+    } catch (const Error& error) {
+      throw BadField("prune", error.what());
+    }
   }
 }
 

@@ -97,14 +97,7 @@ void Server::Tokenize(const HttpRequest& request, const ExchangePtr& exchange) {
   const std::vector<int32_t> ids = tokenizer().Encode(std::get<std::string>(p.prompts.front()), how);
   std::string body = "{\"tokens\":";
   AddTokens(ids, p.with_pieces ? &tokenizer() : nullptr, request.cancelled.get(), body);
-  body += fmt::format(",\"count\":{},\"max_model_len\":{}", ids.size(), engine_->context());
-  if (p.prune_asked && !ids.empty()) {
-    EncodedPrompt prompt;
-    prompt.tokens = ids;
-    const PruneChoice plan = PrunePlan(prompt, p);
-    body += ",\"prune\":" + DumpJson({{"spec", plan.spec}, {"active", plan.active}, {"reason", plan.reason}});
-  }
-  body += '}';
+  body += fmt::format(",\"count\":{},\"max_model_len\":{}}}", ids.size(), engine_->context());
   metrics_.CountRequest(200);
   exchange->Reply({.status = 200, .body = std::move(body)});
 }

@@ -102,6 +102,7 @@ const std::vector<Server::Row>& Server::Rows() {
       {"POST", "/slots/", &Server::ChangeSlot, false, true},
       {"GET", "/metrics", &Server::MetricsText, true, false},
       {"GET", "/tokenizer_info", &Server::TokenizerInfo, true, true},
+      {"POST", "/plan", &Server::Plan, false, true},
       {"POST", "/tokenize", &Server::Tokenize, false, true},
       {"POST", "/detokenize", &Server::Detokenize, false, true},
       {"POST", "/apply-template", &Server::ApplyTemplate, false, true},

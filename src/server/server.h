@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "policies/registry.h"
 #include "server/access.h"
 #include "server/access_log.h"
 #include "server/answer_form.h"
@@ -93,6 +92,8 @@ class Server final : public HttpService {
   static bool IsPage(std::string_view path);
   void Page(const HttpRequest& request, const ExchangePtr& exchange);
   void ListMethods(const HttpRequest&, const ExchangePtr& exchange);
+  // routes_plan.cpp
+  void Plan(const HttpRequest& request, const ExchangePtr& exchange);
   // routes_slots.cpp
   void ChangeSlot(const HttpRequest& request, const ExchangePtr& exchange);
   // routes_text.cpp
@@ -126,7 +127,6 @@ class Server final : public HttpService {
   std::shared_ptr<const EncodedPrompt> EncodeMessages(const Parameters& p,
                                                       const std::atomic<bool>* cancelled) const;
   void CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const std::string& field) const;
-  PruneChoice PrunePlan(const EncodedPrompt& prompt, const Parameters& p) const;
   void DecidePrune(Parameters& p) const;
   std::vector<int32_t> ControlTokens(const std::vector<std::string_view>& texts) const;
   std::shared_ptr<Job> MakeJob(const EncodedPrompt& prompt, const Parameters& p, Route route, int64_t choice);

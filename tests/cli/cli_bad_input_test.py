@@ -115,7 +115,9 @@ class BadFiles(Case):
         self.bad("run", "-m", str(SHARED / "data/tokenizer/ggml-vocab-gpt-2.gguf"), "-p", "x", says=["'gpt2' is not supported"])
 
     def test_no_chat_template(self):
-        self.bad("run", "-m", MODEL, "-p", "x", "--chat", says=["chat template"])
+        self.bad("run", "-m", MODEL, "-p", "x", "--chat", "--chat-template", "{% oops", says=["chat template"])
+        self.bad("run", "-m", MODEL, "-p", "x", "-hf", "a/b", says=["--hf-repo", "downloads nothing"])
+        self.bad("run", "-m", MODEL, "-p", "x", "-ctk", "q4_0", says=["--cache-type-k", "q4_0"])
 
 
 if __name__ == "__main__":

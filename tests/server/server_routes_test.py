@@ -9,7 +9,7 @@ import tempfile
 import time
 import unittest
 
-from server_case import CTX, Case, GREEDY, MODEL, PROGRAM
+from server_case import CTX, Case, GREEDY, MODEL, PROGRAM, PROMPT_2K
 from chat_model import write_chat_model
 from server_support import Server
 
@@ -53,6 +53,31 @@ class Routes(Case):
         self.assertEqual(self.server.good("/slots"), [{"id": i, "n_ctx": int(CTX), "is_processing": False} for i in range(4)])
         for action in ["save", "restore", "erase"]:
             self.refused(f"/slots/0?action={action}", {"filename": "../x"}, 501, kind="not_supported_error")
+
+    def test_plan_says_what_an_answer_will(self):
+        plan = self.server.good("/plan", {"prompt_tokens": 100, "prune": "lazyllm"})
+        self.assertEqual((plan["prompt_tokens"], plan["active"]), (100, False))
+        self.assertEqual(plan["reason"], "lazyllm: 100 prompt tokens are below its break-even of 2048")
+        names = [m["name"] for m in self.server.good("/methods")["methods"]
+                 if not any(key["names_file"] and key["default"].startswith("none") for key in m["keys"])]
+        self.assertGreater(len(names), 12)
+        text = PROMPT_2K[:3000]
+        for prune in ["none", "auto", *names, *(name + ":min=0" for name in names), "lazyllm:min=0+ftp"]:
+            reply = self.server.good("/v1/completions", {"prompt": text, "max_tokens": 1, "prune": prune})
+            plan = self.server.good("/plan", {"prompt_tokens": reply["usage"]["prompt_tokens"], "prune": prune})
+            for name in ["spec", "active", "reason", "auto"]:
+                self.assertEqual(plan.get(name), reply["prune"].get(name), (prune, name))
+        for options in ["specprefill:min=0,draft=", "selective:min=0,model="]:
+            server = Server(PROGRAM, MODEL, "-c", "4096", "--prune", options + str(MODEL)).wait_ready()
+            self.assertTrue(server.good("/plan", {"prompt_tokens": 3000})["active"])
+            self.assertEqual(server.stop(), 0)
+        self.assertTrue(self.server.good("/plan", {"prompt_tokens": 3000, "prune": {"method": "lazyllm"}})["active"])
+        self.assertEqual(self.server.good("/plan", {"prompt_tokens": 3000})["spec"], "none")
+        for body, param in [({}, "prompt_tokens"), ({"prompt_tokens": 20001}, "prompt_tokens"),
+                            ({"prompt_tokens": 1.5}, "prompt_tokens"), ({"prompt_tokens": 9, "prune": "nothing"}, "prune"),
+                            ({"prompt_tokens": 9, "prune": "sdtp:file=/etc/passwd"}, "prune"),
+                            ({"prompt_tokens": 9, "prune": "lazyllm:layers=99"}, "prune")]:
+            self.refused("/plan", body, param=param)
 
     def test_tokenize_and_back(self):
         text = "Hello, \u20ac world"

@@ -1,8 +1,16 @@
-"""What tests of the page write into it, and answers that no server of theirs gives."""
+"""What tests of the page have in common: a server and a tab, what they write, answers that no server of theirs gives."""
 
 import json
+import os
+import pathlib
+import unittest
 
-from server_case import SOURCE
+from browser import Tab
+from server_case import MODEL, PROGRAM, SOURCE
+from server_support import Server
+
+BROWSER = None  # set by browser.run_tests
+PICTURES = os.environ.get("COPPICE_SCREENSHOTS")
 
 
 class Prompt:
@@ -25,7 +33,7 @@ def sse(*events):
     return "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
 
 
-def canned(pieces, layers, text, cached=0, depth=None):
+def canned(pieces, layers, text, cached=0, depth=None, finish="stop"):
     """A stream as the server sends it: pieces, what each layer kept, an answer, the account."""
     head = {"id": "x", "object": "text_completion"}
     progress = {"total": len(pieces), "cache": cached, "processed": len(pieces) // 2, "time_ms": 5}
@@ -34,7 +42,56 @@ def canned(pieces, layers, text, cached=0, depth=None):
     return sse({**head, "choices": [{"index": 0, "text": ""}], "prompt_progress": progress, "prompt_pieces": pieces,
                 "prompt_layers": [{"layer": l, **kept} for l, kept in enumerate(layers)]},
                {**head, "choices": [{"index": 0, "text": text}]},
-               {**head, "choices": [{"index": 0, "text": "", "finish_reason": "stop"}], "prune": prune,
+               {**head, "choices": [{"index": 0, "text": "", "finish_reason": finish}], "prune": prune,
                 "timings": {"predicted_per_second": 12.5}},
                {**head, "choices": [], "usage": {"prompt_tokens": len(pieces), "completion_tokens": 3,
                                                  "prompt_tokens_details": {"cached_tokens": cached}}})
+
+
+class Case(unittest.TestCase):
+    options = ("-c", "20000", "--temp", "0", "--cache-ram", "0")
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(PROGRAM, MODEL, *cls.options).wait_ready()
+
+    @classmethod
+    def tearDownClass(cls):
+        assert cls.server.stop() == 0
+
+    def open(self, server=None, ready=True, **kwargs):
+        server = server or self.server
+        tab = Tab(BROWSER, f"http://127.0.0.1:{server.port}/", **kwargs)
+        self.addCleanup(self.finish, tab)
+        if ready:
+            tab.wait("document.querySelector('#method').options.length > 3")
+        return tab
+
+    def finish(self, tab):
+        tab.close()
+        self.assertEqual(tab.problems, [])
+
+    def picture(self, tab, name):
+        if PICTURES:
+            pathlib.Path(PICTURES).mkdir(parents=True, exist_ok=True)
+            tab.screenshot(f"{PICTURES}/{name}.png")
+
+    def prepare(self, tab, document, method="lazyllm", form="{document}\nQuestion: {question}\nAnswer:"):
+        tab.js(set_value("#document", document) + set_value("#method", method) + set_value("#form", form)
+               + set_value("#max-tokens", "8"))
+
+    def prepare_prompt(self, tab, name, method="lazyllm"):
+        prompt = Prompt(name)
+        self.prepare(tab, prompt.document, method, prompt.form)
+        return prompt
+
+    def ask(self, tab, question, seconds=180):
+        before = tab.js("document.querySelectorAll('.turn').length")
+        tab.js("document.querySelector('#question').focus()")
+        tab.write(question)
+        tab.press("Enter")
+        tab.wait(f"document.querySelectorAll('.turn').length > {before}")
+        self.idle(tab, seconds)
+
+    def idle(self, tab, seconds=180):
+        tab.wait("document.querySelector('#progress').hidden", seconds)

@@ -6,7 +6,6 @@ COPPICE_BROWSER names another program; COPPICE_SCREENSHOTS a folder for pictures
 """
 
 import json
-import os
 import pathlib
 import random
 import re
@@ -14,60 +13,13 @@ import tempfile
 import unittest
 
 from server_case import LAYERS, MODEL, PROGRAM
-from browser import Tab, run_tests
+from browser import run_tests
 from chat_model import write_chat_model
 from server_support import Server
-from web_support import Prompt, canned, set_value
+import web_support
+from web_support import Case, Prompt, canned, set_value
 
 LONG, SHORT = "models/demo-prompt", "tests/data/prompt-2k"  # 8,746 and 2,220 tokens
-PICTURES = os.environ.get("COPPICE_SCREENSHOTS")
-
-
-class Case(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server(PROGRAM, MODEL, "-c", "20000", "--temp", "0", "--cache-ram", "0").wait_ready()
-
-    @classmethod
-    def tearDownClass(cls):
-        assert cls.server.stop() == 0
-
-    def open(self, server=None, ready=True, **kwargs):
-        server = server or self.server
-        tab = Tab(BROWSER, f"http://127.0.0.1:{server.port}/", **kwargs)
-        self.addCleanup(self.finish, tab)
-        if ready:
-            tab.wait("document.querySelector('#method').options.length > 3")
-        return tab
-
-    def finish(self, tab):
-        tab.close()
-        self.assertEqual(tab.problems, [])
-
-    def picture(self, tab, name):
-        if PICTURES:
-            pathlib.Path(PICTURES).mkdir(parents=True, exist_ok=True)
-            tab.screenshot(f"{PICTURES}/{name}.png")
-
-    def prepare(self, tab, document, method="lazyllm", form="{document}\nQuestion: {question}\nAnswer:"):
-        tab.js(set_value("#document", document) + set_value("#method", method) + set_value("#form", form)
-               + set_value("#max-tokens", "8"))
-
-    def prepare_prompt(self, tab, name, method="lazyllm"):
-        prompt = Prompt(name)
-        self.prepare(tab, prompt.document, method, prompt.form)
-        return prompt
-
-    def ask(self, tab, question, seconds=180):
-        before = tab.js("document.querySelectorAll('.turn').length")
-        tab.js("document.querySelector('#question').focus()")
-        tab.write(question)
-        tab.press("Enter")
-        tab.wait(f"document.querySelectorAll('.turn').length > {before}")
-        self.idle(tab, seconds)
-
-    def idle(self, tab, seconds=180):
-        tab.wait("document.querySelector('#progress').hidden", seconds)
 
 
 class Asking(Case):
@@ -82,9 +34,15 @@ class Asking(Case):
         lazy = next(m for m in methods if m["name"] == "lazyllm")
         tab.js(set_value("#method", "lazyllm"))
         self.assertIn(lazy["summary"], tab.text("#method-note"))
-        for place, first in [("#first-keys", True), ("#method-keys", False)]:
-            labels = tab.js(f"[...document.querySelectorAll('{place} label')].map(l => l.textContent)")
-            self.assertEqual(labels, [k["name"] for k in lazy["keys"] if (k["name"] in ["keep", "min"]) == first])
+        # Few keys are in sight, the others behind "More settings".
+        labels = "[...document.querySelectorAll('%s label')].map(l => l.textContent)"
+        self.assertEqual(tab.js(labels % "#main-keys"), ["keep", "min"])
+        self.assertEqual(tab.js(labels % "#method-keys"), [k["name"] for k in lazy["keys"] if k["name"] not in ("keep", "min")])
+        self.assertTrue(tab.visible("#key-of-keep"))
+        self.assertFalse(tab.visible("#key-of-layers"))
+        for name, share in [("ftp", "eta"), ("quest", "budget"), ("xattention", "threshold"), ("minference", "vertical")]:
+            tab.js(set_value("#method", name))
+            self.assertEqual(set(tab.js(labels % "#main-keys")), {share, "min"})
         self.assertTrue(tab.js("document.querySelector('#method option[value=sdtp]').disabled"))
 
     def test_progress_shading_and_a_second_question(self):
@@ -127,8 +85,8 @@ class Asking(Case):
                 at += 1
         # The map: `cellMap` of web/lib/charts.js, with rows of equal height above its axis.
         rows = tab.js("""(() => { const c = document.querySelector('#map canvas'); const g = c.getContext('2d');
-            const high = c.height - 46; return Array.from({length: %d}, (_, l) => {
-            const p = g.getImageData(60, 4 + Math.floor((l + .5) * high / %d), c.width - 72, 1).data; let dark = 0;
+            const high = c.height - 51; return Array.from({length: %d}, (_, l) => {
+            const p = g.getImageData(60, 9 + Math.floor((l + .5) * high / %d), c.width - 72, 1).data; let dark = 0;
             for (let i = 0; i < p.length; i += 4) dark += 255 - p[i]; return dark; }); })()""" % (LAYERS, LAYERS))
         self.assertLess(rows[-1], rows[0] * .8, rows)
         self.picture(tab, "desktop-light")
@@ -188,113 +146,6 @@ class Asking(Case):
             self.ask(tab, "again")
             self.assertEqual(tab.text("#problem"), words)
 
-    def test_tokens_and_advice_before_asking(self):
-        tab = self.open()
-        prompt = Prompt(SHORT)
-        self.prepare(tab, "A short text.", "lazyllm")
-        count = len(self.server.good("/tokenize", {"prompt": "A short text."})["tokens"])
-        tab.wait(f"document.querySelector('#document-size').textContent === '{count} tokens'")
-        tab.wait("!document.querySelector('#advice').hidden")
-        self.assertIn("dense run", tab.text("#advice-text"))
-        tab.click("#prune-anyway")
-        tab.wait("document.querySelector('#advice').hidden")
-        self.assertEqual(tab.js("document.querySelector('#key-of-min').value"), "0")
-        self.ask(tab, "What now?")
-        self.assertIn("min=0", tab.text(".facts"))
-        # Where the method acts, there is nothing to say; a dense run is what was asked for.
-        self.prepare(tab, prompt.document, "sliminfer", prompt.form)
-        tab.js(set_value("#method", "none"))
-        tab.wait("/tokens/.test(document.querySelector('#document-size').textContent)")
-        self.assertFalse(tab.visible("#advice"))
-        self.prepare(tab, "word " * 30000, "none")
-        tab.wait("/more than the context of 20,000/.test(document.querySelector('#document-size').textContent)")
-
-    def test_documents_are_read_without_chance(self):
-        tab = self.open()
-        tab.js("""window.sent = []; const old = window.fetch;
-                  window.fetch = (path, options) => { if (options.body) sent.push([path, JSON.parse(options.body)]); return old(path, options); }""")
-        self.prepare(tab, "", "none")
-        self.ask(tab, "Hello")
-        self.prepare(tab, "A text.", "none")
-        self.ask(tab, "Hello")
-        asked = [body.get("temperature") for path, body in tab.js("sent") if "completions" in path]
-        self.assertEqual(asked, [None, 0])
-
-    def test_answers_are_marked_down(self):
-        tab = self.open()
-        text = ("# A *title*\n\nSome **bold** and `code <b>` and [a link](https://example.org/a) or [none](javascript:alert(1)).\n"
-                "\n- one\n- two\n  - deeper\n\n3. three\n4. four\n\n> quoted\n\n```python\nx = '<i>'\n**no**\n```\nsnake_case_name 2 * 3 * 4 <script>1</script>")
-        self.prepare(tab, "A text.", "none")
-        tab.answer_instead("/v1/completions", canned(["a"], [{"kept": [1]}], text))
-        self.ask(tab, "Say it")
-        shape = tab.js("""[...document.querySelectorAll('.answer *')].map(e => e.tagName.toLowerCase() + ':' +
-                          [...e.childNodes].filter(n => n.nodeType === 3).map(n => n.data).join('|'))""")
-        self.assertEqual(shape, ["h3:A ", "em:title", "p:Some | and | and | or [none](javascript:alert(1)).", "strong:bold", "code:code <b>",
-                                 "a:a link", "ul:", "li:one", "li:two", "ul:", "li:deeper", "ol:", "li:three", "li:four", "blockquote:", "p:quoted",
-                                 "pre:", "code:x = '<i>'\n**no**", "p:snake_case_name 2 * 3 * 4 <script>1</script>"])
-        self.assertEqual(tab.js("document.querySelector('.answer ol').start"), 3)
-        self.assertEqual(tab.js("[...document.querySelectorAll('.answer a')].map(a => [a.href, a.rel])"),
-                         [["https://example.org/a", "noopener noreferrer"]])
-        tab.js("navigator.clipboard.writeText = async text => { window.copied = text; }")
-        tab.click(".actions button")
-        tab.wait("document.querySelector('.actions button').textContent === 'Copied'")
-        self.assertEqual(tab.js("window.copied"), text)
-        self.picture(tab, "markdown")
-
-    def test_a_cut_answer_says_so(self):
-        tab = self.open()
-        self.prepare(tab, "A text about light.", "none")
-        tab.js(set_value("#max-tokens", "3"))
-        self.ask(tab, "Go on")
-        self.assertIn("Cut after 3 tokens", tab.text(".cut"))
-
-    def test_dense_beside_pruned(self):
-        tab = self.open()
-        prompt = self.prepare_prompt(tab, SHORT, "random")
-        tab.js(set_value("#key-of-min", "0"))
-        self.ask(tab, prompt.question)
-        pruned = tab.text(".answer")
-        tab.js("[...document.querySelectorAll('.actions button')].find(b => /densely/.test(b.textContent)).click()")
-        tab.wait("document.querySelectorAll('.columns > div').length === 2", 60)
-        self.idle(tab)
-        texts = tab.js("[...document.querySelectorAll('.columns .plain')].map(e => e.textContent)")
-        self.assertIn(prompt.answer, texts[1])
-        self.assertEqual("".join(texts[0].split()), "".join(pruned.split()))
-        self.assertEqual(tab.js("[...document.querySelectorAll('.columns .who')].map(e => e.textContent.split(':')[0])"), ["random", "Dense"])
-        marks = tab.js("[...document.querySelectorAll('.columns mark')].map(e => e.textContent)")
-        if texts[0] == texts[1]:
-            self.assertEqual(marks, [])
-        else:
-            self.assertNotEqual(marks[0][:1], marks[-1][:1] if len(marks) > 1 else None)
-        self.picture(tab, "dense-beside-pruned")
-        # A dense answer has nothing to be compared with.
-        tab.js(set_value("#method", "none"))
-        self.ask(tab, prompt.question)
-        self.assertEqual(tab.js("[...document.querySelectorAll('.turn:first-child .actions button')].filter(b => /densely/.test(b.textContent)).length"), 0)
-
-    def test_the_read_that_completes_itself(self):
-        server = Server(PROGRAM, MODEL, "-c", "20000", "--temp", "0").wait_ready()
-        self.addCleanup(lambda: self.assertEqual(server.stop(), 0))
-        tab = self.open(server)
-        prompt = self.prepare_prompt(tab, LONG, "coppice")
-        tab.js("document.querySelector('#complete').click()")
-        tab.js("""window.seen = new Set(); new MutationObserver(() => seen.add(document.querySelector('#completing').textContent))
-                  .observe(document.querySelector('#completing'), {childList: true, characterData: true, subtree: true})""")
-        self.ask(tab, prompt.question)
-        tab.wait("/The read is complete/.test(document.querySelector('#completing').textContent)", 120)
-        self.assertTrue(any(re.search(r"Completing the read: [\d.]+ % of 8,", text) for text in tab.js("[...seen]")), tab.js("[...seen]"))
-        self.ask(tab, "What is the secret code of the misty harbor?")
-        self.assertIn("the document's read is complete", tab.text(".turn:first-child"))
-
-    def test_the_newest_answer_is_the_first(self):
-        tab = self.open(width=360, height=740, mobile=True)
-        self.prepare(tab, "A text.", "none")
-        for question in ["First?", "Second?"]:
-            self.ask(tab, question)
-        self.assertIn("Second?", tab.text(".turn:first-child"))
-        top = tab.js("document.querySelector('.turn:first-child').getBoundingClientRect().top")
-        self.assertTrue(0 <= top < 700, top)
-
     def test_stop_frees_the_server(self):
         tab = self.open()
         random.seed(1)
@@ -308,12 +159,12 @@ class Asking(Case):
             tab.click("#stop") if way == "button" else tab.press("Escape")
             self.server.wait_idle(5)
             self.idle(tab, 5)
-            self.assertEqual(tab.text(".turn:first-child .cut"), "Stopped.")
+            self.assertEqual(tab.text("#log .note"), "Stopped.")
             self.assertEqual(tab.focus(), "question")
             tab.js(set_value("#question", ""))
         prompt = self.prepare_prompt(tab, SHORT)
         self.ask(tab, prompt.question)
-        self.assertIn(prompt.answer, tab.text(".turn:first-child .answer"))
+        self.assertIn(prompt.answer, tab.text("#log .answer"))
 
     def test_files(self):
         tab = self.open()
@@ -325,6 +176,9 @@ class Asking(Case):
             tab.call("DOM.setFileInputFiles", nodeId=node, files=[str(good)])
             tab.wait("document.querySelector('#document').value === 'from a file \\u00e9'")
             self.assertEqual(tab.text("#document-size"), "13 characters, from text.txt")
+            tab.wait("/token/.test(document.querySelector('#document-size').textContent)")
+            count = self.server.good("/tokenize", {"content": "from a file \u00e9"})["count"]
+            self.assertEqual(tab.text("#document-size"), f"{count} tokens, from text.txt")
             tab.call("DOM.setFileInputFiles", nodeId=node, files=[str(bad)])
             tab.wait("/picture.bin is not a text/.test(document.querySelector('#problem').textContent)")
         tab.js("""const data = new DataTransfer(); data.items.add(new File(['dropped'], 'd.txt'));
@@ -365,9 +219,14 @@ class Access(Case):
         self.assertFalse(tab.js("document.querySelector('#form-fields').checkVisibility()"))
         tab.js(set_value("#document", "The moon is far.") + set_value("#max-tokens", "4"))
         for question in ["How far?", "How bright?"]:
-            self.ask(tab, question)
+            # Counted before it is asked, with the template, the document and what was said so far.
+            tab.js("document.querySelector('#plan').textContent = '';" + set_value("#question", question))
+            said = tab.wait("/about (\\d+) tokens/.exec(document.querySelector('#plan').textContent)?.[1]")
+            self.ask(tab, "")
+            read = tab.js("/Prompt(\\d+) token/.exec(document.querySelector('#log .facts').textContent)[1]")
+            self.assertAlmostEqual(int(said), int(read), delta=4)
         bodies = [json.loads(body) for _, url, body in tab.requests if url.endswith("/v1/chat/completions")]
-        first = tab.text(".turn:last-child .answer")
+        first = tab.text("#earlier .answer")
         self.assertEqual(bodies[1]["messages"], [
             {"role": "user", "content": "The moon is far.\n\nHow far?"}, {"role": "assistant", "content": first},
             {"role": "user", "content": "How bright?"}])
@@ -390,11 +249,12 @@ class Using(Case):
                 break
             order.append(tab.focus())
             self.assertNotEqual(tab.js("getComputedStyle(document.activeElement).outlineStyle"), "none", order)
-        self.assertEqual(order, ["skip", "theme", "document", "choose", "clear", "method", "complete", "SUMMARY", "question", "send"])
+        self.assertEqual(order, ["skip", "theme", "document", "choose", "clear", "method", "compare", "complete", "SUMMARY",
+                                 "question", "send"])
         tab.js("document.activeElement.blur(); window.getSelection().removeAllRanges(); document.querySelector('.skip').focus()")
         tab.press("Enter")  # to the question
         tab.wait("document.activeElement.id === 'question'")
-        for _ in range(6):
+        for _ in range(7):
             tab.press("Tab", shift=True)
         self.assertEqual(tab.focus(), "document")
         tab.write("Ada the brave lives in Lisbon. " * 20)
@@ -403,7 +263,7 @@ class Using(Case):
         tab.press("ArrowDown")
         tab.press("ArrowDown")
         self.assertNotEqual(tab.js("document.querySelector('#method').value"), "default")
-        for _ in range(3):
+        for _ in range(4):
             tab.press("Tab")
         tab.write("Where does Ada live?")
         tab.press("Tab")
@@ -488,7 +348,7 @@ class Using(Case):
         self.prepare(tab, text)
         self.ask(tab, "Is it long?")
         self.assertEqual(tab.js("document.querySelector('#text').textContent.length"), len(text))
-        tab.js("document.querySelector('#text').scrollTop = 1e6")
+        tab.js("document.querySelector('#text').scrollTo({top: 1e6, behavior: 'instant'})")
         tab.wait("document.querySelector('#text .chunk:last-child').children.length > 20")
         longest, spans = tab.js("[long, document.querySelectorAll('#text span').length]")
         self.assertLess(spans, 8000, "of 35,000 tokens only what is near has shades")
@@ -497,4 +357,4 @@ class Using(Case):
 
 
 if __name__ == "__main__":
-    run_tests(globals())
+    run_tests(vars(web_support))

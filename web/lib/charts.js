@@ -31,8 +31,9 @@ const rgb = ([r, g, b]) => `rgb(${r} ${g} ${b})`;
 export function cellMap(host, o) {
   const width = Math.max(260, host.clientWidth);
   const left = o.left;
+  const top = 9;  // the upper half of the first row's label, where rows are low
   const bottom = 42;
-  const height = o.rows * o.cell + bottom + 4;
+  const height = top + o.rows * o.cell + bottom;
   const ratio = window.devicePixelRatio || 1;
   const canvas = el('canvas', {
     width: Math.round(width * ratio),
@@ -43,7 +44,7 @@ export function cellMap(host, o) {
   canvas.style.height = height + 'px';
   const g = canvas.getContext('2d');
   g.scale(ratio, ratio);
-  const box = {left, top: 4, width: width - left - 8, height: o.rows * o.cell};
+  const box = {left, top, width: width - left - 8, height: o.rows * o.cell};
   const small = new OffscreenCanvas(o.columns, o.rows);
   const image = new ImageData(o.columns, o.rows);
   for (let i = 0; i < o.columns * o.rows; ++i) {
@@ -59,8 +60,7 @@ export function cellMap(host, o) {
   g.textAlign = 'right';
   g.textBaseline = 'middle';
   for (const row of ticks(o.rows - 1, Math.max(2, Math.floor(box.height / 30)))) {
-    // The first row may be lower than its label.
-    if (Number.isInteger(row)) g.fillText(String(row), left - 6, Math.max(7, box.top + (row + .5) * o.cell));
+    if (Number.isInteger(row)) g.fillText(String(row), left - 6, box.top + (row + .5) * o.cell);
   }
   g.textAlign = 'center';
   g.textBaseline = 'alphabetic';

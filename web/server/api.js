@@ -32,17 +32,17 @@ async function ask(path, options) {
   throw new ApiError(reply.status, message || `${reply.status} ${reply.statusText}`);
 }
 
-export async function post(path, body, signal) {
-  const options = {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(body), signal};
-  return (await ask(path, options)).json();
-}
-
 export async function get(path) { return (await ask(path, {})).json(); }
+export async function getText(path) { return (await ask(path, {})).text(); }
+
+function send(path, body, signal) {
+  return ask(path, {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(body), signal});
+}
+export async function post(path, body, signal) { return (await send(path, body, signal)).json(); }
 
 // The events of a stream, parsed, without the comments that keep it alive.
 export async function* events(path, body, signal) {
-  const reply = await ask(
-      path, {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(body), signal});
+  const reply = await send(path, body, signal);
   const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
   for (;;) {

@@ -3,13 +3,18 @@
 import {byId, el} from '../lib/dom.js';
 
 const kOwn = 'own';
-const kFirst = ['keep', 'min'];  // what people change most
+// The keys that are shown at once: how much stays, by whatever name the method has for it, and from which length on.
+const kShare = ['keep', 'eta', 'r', 'p', 'cap', 'budget', 'recent', 'gamma', 'threshold', 'alpha', 'vertical'];
+const kFirst = 'min';
 const kForm = '{document}\nQuestion: {question}\nAnswer:';
 
 function field(id, name, help, placeholder) {
   const input = el('input', {id, placeholder, spellcheck: 'false', autocapitalize: 'off', 'aria-describedby': id + '-help'});
   return el('div', {class: 'field'}, el('label', {for: id}, name), input, el('span', {class: 'note', id: id + '-help'}, help));
 }
+
+// A key's default as a hint in its field, where it is short enough to be read there.
+const hintOf = key => key.default.length <= 20 ? key.default : '';
 
 function wholeNumber(id, name) {
   const text = byId(id).value.trim();
@@ -31,7 +36,6 @@ export class Settings {
     this.hasTemplate = props.chat_template !== '';
     const defaults = props.default_generation_settings.params;
     this.fallback = defaults.prune;
-    this.temperature = defaults.temperature;
     byId('temperature').placeholder = `0 with a document, else ${defaults.temperature}`;
     byId('complete').checked = defaults.complete === true;
     byId('form-fields').hidden = this.hasTemplate;
@@ -64,41 +68,69 @@ export class Settings {
       default: 'What the server was started with.',
       none: 'Every token in every layer.',
       auto: "The fastest setting that was shown to keep this model's answers on prompts of this length; else none. The answer says which.",
-      [kOwn]: 'Methods joined by +, keys by commas, lists by slashes: sliminfer:layers=5/10/14+ftp:dense=4. See Settings.',
+      [kOwn]: 'Methods joined by +, keys by commas, lists by slashes: sliminfer:layers=5/10/14+ftp:dense=4.',
     };
     byId('method-note').textContent = method ? `${method.summary}. ${method.paper}` : notes[value];
-    let fields = [];
-    let first = [];
+    let shown = [];
+    let folded = [];
     if (method) {
-      const fieldOf = key => field('key-of-' + key.name, key.name, `${key.meaning} (${key.range}); default: ${key.default}`, '');
       const keys = method.keys.filter(key => !key.names_file);
-      first = keys.filter(key => kFirst.includes(key.name)).map(fieldOf);
-      fields = keys.filter(key => !kFirst.includes(key.name)).map(fieldOf);
+      const share = kShare.find(name => keys.some(key => key.name === name));
+      const fieldOf = key =>
+          field('key-of-' + key.name, key.name, `${key.meaning} (${key.range}); default: ${key.default}`, hintOf(key));
+      const isShown = key => key.name === share || key.name === kFirst;
+      shown = keys.filter(isShown).map(fieldOf);
+      folded = keys.filter(key => !isShown(key)).map(fieldOf);
     } else if (value === kOwn) {
-      fields = [field('spec', 'Spec', 'as --prune takes it', 'sliminfer+ftp')];
-      byId('settings').open = true;
+      shown = [field('spec', 'Spec', 'as --prune takes it', 'sliminfer+ftp')];
     }
-    byId('first-keys').replaceChildren(...first);
-    byId('method-keys').replaceChildren(...fields);
+    byId('main-keys').replaceChildren(...shown);
+    byId('method-keys').replaceChildren(...folded);
   }
 
-  wantsPruning() { return byId('method').value !== 'none' && (byId('method').value !== 'default' || this.fallback !== 'none'); }
-  // Whether the method has a shortest prompt, which the user may set aside.
-  hasLeast() { return byId('key-of-min') !== null && byId('key-of-min').value.trim() !== '0'; }
-  pruneAnyway() { byId('key-of-min').value = '0'; }
+  // The method with its keys as one text; '' for an empty one of the user's.
+  spec() {
+    const value = byId('method').value;
+    if (value === kOwn) return byId('spec').value.trim();
+    const keys = Object.entries(this.keys()).map(([name, text]) => `${name}=${text}`);
+    return keys.length === 0 ? value : `${value}:${keys.join(',')}`;
+  }
+
+  // Chooses what `spec` says, in the fields of its method or, for several, as a text.
+  set(spec) {
+    const [name, keys = ''] = spec.split(/:(.*)/s);
+    const isOne = !spec.includes('+') && this.methods.some(method => method.name === name);
+    byId('method').value = isOne ? name : kOwn;
+    this.showMethod();
+    if (!isOne) {
+      byId('spec').value = spec;
+      return;
+    }
+    for (const key of keys.split(',').filter(text => text !== '')) {
+      const [id, text] = key.split(/=(.*)/s);
+      const input = byId('key-of-' + id);
+      if (input) input.value = text;
+    }
+  }
+
+  // What the method's fields say.
+  keys() {
+    const method = this.methods.find(m => m.name === byId('method').value);
+    const keys = {};
+    for (const key of method ? method.keys : []) {
+      const input = byId('key-of-' + key.name);
+      if (input && input.value.trim() !== '') keys[key.name] = input.value.trim();
+    }
+    return keys;
+  }
 
   // The part of a request about this document that they make. Throws Error for what the server could not even be
   // asked.
   request(document) {
     const value = byId('method').value;
-    const method = this.methods.find(m => m.name === value);
     const prune = {};
-    if (method) {
-      prune.method = method.name;
-      for (const key of method.keys) {
-        const input = byId('key-of-' + key.name);
-        if (input && input.value.trim() !== '') prune[key.name] = input.value.trim();
-      }
+    if (this.methods.some(method => method.name === value)) {
+      Object.assign(prune, {method: value}, this.keys());
     } else {
       prune.spec = value === kOwn ? byId('spec').value.trim() : value;
       if (prune.spec === '') throw new Error('Spec: say which methods, or choose another entry of the list');
@@ -112,7 +144,7 @@ export class Settings {
       body.temperature = Number(temperature);
       if (!Number.isFinite(body.temperature)) throw new Error(`Temperature: ${temperature} is not a number`);
     } else if (document !== '') {
-      body.temperature = 0;  // what the document says, not what the dice say
+      body.temperature = 0;  // what the document says, not what chance says
     }
     return body;
   }

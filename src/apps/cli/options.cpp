@@ -216,12 +216,12 @@ ChatPrompt TokenizePrompt(const PromptOptions& o, const Tokenizer* tokenizer, co
   if (tokenizer == nullptr) throw Error("{}: has no tokenizer", model);
   const bool is_chat = o.chat || o.messages;
   if (o.system && !is_chat) throw Error("--system goes with --chat");
-  if (is_chat && tokenizer->chat_template().empty())
-    fmt::print(stderr, "note: {} has no chat template, so the chat is written in ChatML\n", model);
   ChatPrompt prompt;
   if (is_chat) {
     const std::vector<ChatMessage> messages = ReadChat(o);
     prompt = EncodeChat(messages, *tokenizer, {.add_special = add_special});
+    if (tokenizer->chat_template().empty())
+      fmt::print(stderr, "note: {} has no chat template, so the chat is written in ChatML\n", model);
     if (o.question.text) {
       const EncodedText text = EncodeChatText(messages, *tokenizer, {.add_special = add_special});
       prompt.question = {FindQuestion(*o.question.text, text)};
