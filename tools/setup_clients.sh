@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # setup_clients.sh [FOLDER]: a virtual environment with the HTTP clients that tests/server/server_clients_test.py drives
-# (about 800 MB from PyPI), each package held to its checksum. Does nothing where it is complete. Where they cannot be had,
+# (about 1 GB from PyPI), each package held to its checksum. Does nothing where it is complete. Where they cannot be had,
 # it says so and succeeds: the test then skips.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
