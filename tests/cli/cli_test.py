@@ -279,7 +279,13 @@ class Chat(Case):
                         '[{"role": "user", "content": "x", "protect": 1}]', '[{"role": "user", "content": "x", "question": 1}]']:
                 pathlib.Path(file).write_text(bad)
                 self.bad("run", "-m", model, "--messages", file, says=[file])
-            self.bad("run", "-m", MODEL, "--messages", file, says=["chat template"])
+
+    def test_chatml_where_the_model_has_no_template(self):
+        done = run("run", "-m", MODEL, "--chat", "-p", "Hi", "-n", "1", "--json")
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stderr.decode(), r"^note: .*coppice-mini-f16.gguf has no chat template, so the chat is written in ChatML\n$")
+        ids = json.loads(self.good("tokenize", "-m", MODEL, "--ids", "-p", "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"))
+        self.assertEqual(json.loads(done.stdout)["prompt_tokens"], len(ids))
 
 
 class Question(Case):
