@@ -20,7 +20,7 @@ class Usage(Case):
         self.bad("run", code=2, says=["--model"])
         self.bad("run", "-m", MODEL, "--no-such-option", code=2, says=["--no-such-option"])
         self.bad("walk", code=2, says=["not expected: walk"])
-        self.bad("run", "-m", MODEL, "-p", "x", "-ngl", "0", code=2, says=["-ngl"])
+        self.bad("run", "-m", MODEL, "-p", "x", "-ngx", "0", code=2, says=["-ngx"])
         self.bad("inspect", MODEL, "--json", "--tensors", code=2, says=["--tensors excludes --json"])
 
     def test_bad_values_name_themselves(self):
@@ -114,10 +114,10 @@ class BadFiles(Case):
         self.bad("run", "-m", str(SHARED / "data/tokenizer/ggml-vocab-llama-spm.gguf"), "-p", "x", says=["token_embd.weight"])
         self.bad("run", "-m", str(SHARED / "data/tokenizer/ggml-vocab-gpt-2.gguf"), "-p", "x", says=["'gpt2' is not supported"])
 
-    def test_no_chat_template(self):
+    def test_templates_and_options_of_llama_cpp(self):
         self.bad("run", "-m", MODEL, "-p", "x", "--chat", "--chat-template", "{% oops", says=["chat template"])
-        self.bad("run", "-m", MODEL, "-p", "x", "-hf", "a/b", says=["--hf-repo", "downloads nothing"])
-        self.bad("run", "-m", MODEL, "-p", "x", "-ctk", "q4_0", says=["--cache-type-k", "q4_0"])
+        self.bad("run", "-m", MODEL, "-p", "x", "-hf", "a/b", code=2, says=["--hf-repo", "downloads nothing"])
+        self.bad("run", "-m", MODEL, "-p", "x", "-ctk", "q4_0", code=2, says=["--cache-type-k", "q4_0"])
 
 
 if __name__ == "__main__":
