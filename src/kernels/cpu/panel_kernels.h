@@ -8,16 +8,24 @@
 //
 // Floats: y[m][n] = sum_k x[m][k] w[n][k], summed in fp32 along K. For bf16, the factors are rounded to bf16.
 //
-// Integers: both sides are int8 codes in groups of PanelKernels::group values along K, each group with an
-// fp32 scale:
+// Integers: both sides are rotated, x' = H x and w' = H w / n, by Hadamard matrices H of n x n along K, which
+// changes no product (H H = n) and spreads an outlier over its group (QuaRot, arXiv 2404.00456, does the same
+// to whole layers). Then both sides become int8 codes in groups of PanelKernels::group values along K, each
+// group with an fp32 scale:
 //
 //   y[m][n] = sum over groups g, in order:  fma(float(sum_k xq[m][k] wq[n][k]), ws[n][g] * xs[m][g], y[m][n])
 //
-// The sums within a group are exact, so every ISA with the same groups gives the same bits. A scale is the
-// group's largest magnitude / 127: an outlier costs only its own group precision, not the row. A group has 64
-// values where sums stay in registers, and 128 with AMX tiles, which pass their sums through memory once per
-// group. On a small model whose weight blocks vary strongly in size, the divergence from fp32 (KL, Q8_0) is
-// 2.5e-4 with groups of 64, 5.1e-4 with 128 and 6.7e-3 with 256.
+// n is the size of a group; the last group may be shorter, and is rotated in the largest powers of two that
+// fit. The sums within a group are exact, so every ISA with the same groups gives the same bits. A scale is
+// the group's largest magnitude / 127, with one exception: where a group is a stored block of weights, the
+// rotated block is again integers times the block's step d. If they fit into a byte, d / n is the scale, and
+// rounding loses nothing. Nearly all blocks of 4-bit formats fit: of 32 codes of 4 bits the sums with signs
+// have a deviation of 26.
+//
+// The divergence from fp32 (KL in nats, SmolLM2-135M-Instruct in Q4_1, 1,024 tokens) is 0.0006 with groups of
+// 32, 0.0027 with 128, and 0.0031 with 256; without rotation it is 0.0063 with groups of 64. Groups of 32 cost
+// some 12 % of the rate with groups of 64. AMX tiles pass their sums through memory once per group, so theirs
+// have 128 values.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +33,10 @@
 
 namespace coppice::cpu {
 
-inline constexpr int64_t kVectorGroup = 64;
+inline constexpr int64_t kVectorGroup = 32;
 inline constexpr int64_t kTileGroup = 128;
+// Values that share a step in WeightRows::Steps.
+inline constexpr int64_t kStepValues = 32;
 // Values of a row that are packed at a time; a multiple of every group.
 inline constexpr int64_t kPackValues = 256;
 inline constexpr int64_t kStripColumns = 16;
@@ -66,8 +76,9 @@ struct PanelKernels {
   int64_t x_bytes = 0;
   // Packs at most kStripColumns rows of weights, kPackValues floats apart, into `values` values of a strip
   // and the scales [groups][kStripColumns] of their groups. `values` is at most kPackValues and a multiple of
-  // kDepthStep.
-  void (*pack)(const float* w, int rows, int64_t values, std::byte* strip, float* scales);
+  // kDepthStep. `steps` [groups][kStripColumns]: each group's step as stored; null, or 0, if unknown.
+  // Overwrites w.
+  void (*pack)(float* w, int rows, int64_t values, const float* steps, std::byte* strip, float* scales);
   // Packs `count` values as row `row` of a block of x, zero-padded to PanelDepth(count).
   void (*prepare)(const float* x, int64_t count, int row, std::byte* block, float* scales, int32_t* sums);
   void (*multiply)(const PanelTask& task);

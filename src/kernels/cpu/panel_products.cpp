@@ -1,8 +1,6 @@
 // Products over packed panels; panel_kernels.h defines the arithmetic. Weights of any stored type are packed
 // once per prompt and layer. Integer panels hold 8-bit codes with a scale per group of a row, whatever the
-// stored format. For a 4-bit format, even groups of 256 add less than 1 % to the variance of its own rounding
-// (calculated: the largest of 256 normal values is 3.0 sigma, that of 32 is 2.3, so the steps are 3.0 / 127
-// and 2.3 / 8).
+// stored format.
 //
 // A task is a panel times a range of rows. Batch invariance: the sums of a row run over K in one order,
 // whatever its block and its place there.
@@ -37,7 +35,7 @@ class PanelProducts final : public Products {
 
  private:
   bool scaled() const { return kernels_.scaled; }
-  int64_t Groups(int64_t inputs) const { return GroupsOf(inputs, kernels_.group); }
+  int64_t Groups(int64_t inputs) const { return GroupsOf(PanelDepth(inputs), kernels_.group); }
   int64_t FloatsOf(int64_t values) const { return values * kernels_.value_bytes / 4; }
   struct RowRange {
     int64_t first;
@@ -111,6 +109,8 @@ void PanelProducts::PackStrip(const WeightRows& w, const PackedMatrix& packed, i
                               std::byte* strip_values, float* strip_scales) const {
   const int64_t depth = PanelDepth(packed.inputs);
   alignas(64) float values[kStripColumns * kPackValues];
+  const bool with_steps = scaled() && kernels_.group == kStepValues;
+  float steps[kPackValues / kStepValues * kStripColumns] = {};
   const RowRange rows = RowsOfStrip(packed, strip);
   w.Prefetch(rows.first, rows.count, 0, std::min(kPackValues, packed.inputs));
   for (int64_t begin = 0; begin < packed.inputs; begin += kPackValues) {
@@ -124,8 +124,10 @@ void PanelProducts::PackStrip(const WeightRows& w, const PackedMatrix& packed, i
       float* row = values + r * kPackValues;
       w.Dequantize(context_.kernels, rows.first + r, begin, count, row);
       std::fill(row + count, row + padded, 0.0f);
+      if (with_steps) w.Steps(context_.kernels, rows.first + r, begin, count, steps + r, kStripColumns);
     }
-    kernels_.pack(values, rows.count, padded, strip_values + begin * kStripColumns * kernels_.value_bytes,
+    kernels_.pack(values, rows.count, padded, with_steps ? steps : nullptr,
+                  strip_values + begin * kStripColumns * kernels_.value_bytes,
                   scaled() ? strip_scales + begin / kernels_.group * kStripColumns : nullptr);
   }
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <string>
@@ -28,33 +29,93 @@ struct Codes {
   std::vector<float> scales;  // by group
 };
 
-Codes Quantize(std::span<const float> x, size_t values) {
+// x = H x in blocks of `values`, the rest in powers of two.
+void Rotate(std::span<float> x, size_t values) {
+  while (x.size() >= values) {
+    for (size_t stride = values / 2; stride > 0; stride /= 2) {
+      for (size_t i = 0; i < values; ++i) {
+        if ((i & stride) != 0) continue;
+        const float a = x[i];
+        const float b = x[i + stride];
+        x[i] = a + b;
+        x[i + stride] = a - b;
+      }
+    }
+    x = x.subspan(values);
+  }
+  if (!x.empty()) Rotate(x, values / 2);
+}
+
+// The factor by which Rotate multiplies the product of two rows at value k.
+float FactorAt(size_t k, size_t count, size_t values) {
+  const size_t whole = count / values * values;
+  return k < whole ? static_cast<float>(values) : FactorAt(k - whole, count - whole, values / 2);
+}
+
+// `steps`: of each 32 values, 0 where there is none; empty where they do not count.
+Codes Quantize(std::span<const float> row, size_t values, bool is_weight, std::span<const float> steps = {}) {
+  std::vector<float> x(row.begin(), row.end());
+  x.resize(static_cast<size_t>(cpu::PanelDepth(static_cast<int64_t>(x.size()))));
+  Rotate(x, values);
+  if (is_weight) {
+    for (size_t k = 0; k < x.size(); ++k) x[k] /= FactorAt(k, x.size(), values);
+  }
   Codes q;
   for (size_t begin = 0; begin < x.size(); begin += values) {
-    const auto group = x.subspan(begin, std::min(values, x.size() - begin));
+    const auto group = std::span(x).subspan(begin, std::min(values, x.size() - begin));
     float largest = 0;
     for (float v : group) largest = std::max(largest, std::abs(v));
-    q.scales.push_back(largest / 127.0f);
-    const float inverse = largest == 0 ? 0 : 127.0f / largest;
+    float scale = largest / 127.0f;
+    float inverse = largest == 0 ? 0 : 127.0f / largest;
+    if (begin / values < steps.size() && largest > 0) {
+      const float step = steps[begin / values] / 32.0f;
+      if (step != 0 && largest <= 127.4f * std::abs(step)) {
+        scale = step;
+        inverse = 1.0f / step;
+      }
+    }
+    q.scales.push_back(scale);
     for (float v : group) q.codes.push_back(static_cast<int>(std::nearbyint(v * inverse)));
   }
   return q;
 }
 
+// The steps of the stored codes of 32 values each, written from the layouts (formats/quant_blocks.h).
+std::vector<float> StepsOf(const TensorView& w, int64_t row) {
+  std::vector<float> steps(static_cast<size_t>(w.cols / 32), 0.0f);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const int64_t value = static_cast<int64_t>(i) * 32;
+    const std::byte* block = w.RowBytes(row) + BytesOf(w.dtype, value / Info(w.dtype).block_elements *
+                                                                    Info(w.dtype).block_elements);
+    F16 d;
+    std::memcpy(&d, block, sizeof d);
+    if (w.dtype == DType::kQ6_K) continue;
+    steps[i] = ToFloat(d);
+    if (w.dtype != DType::kQ4_K) continue;
+    const auto* scales = reinterpret_cast<const uint8_t*>(block) + 4;
+    const size_t j = i % 8;
+    const int scale = j < 4 ? scales[j] & 63 : (scales[j + 4] & 15) | (scales[j - 4] >> 6 << 4);
+    steps[i] *= static_cast<float>(scale);
+  }
+  return steps;
+}
+
 Tensor Expected(const TensorView& x, const TensorView& w, const TensorView& bias, size_t values) {
   std::vector<Codes> rows(static_cast<size_t>(x.rows));
-  for (int64_t i = 0; i < x.rows; ++i) rows[static_cast<size_t>(i)] = Quantize(x.Row<float>(i), values);
+  for (int64_t i = 0; i < x.rows; ++i)
+    rows[static_cast<size_t>(i)] = Quantize(x.Row<float>(i), values, false);
   Tensor y(DType::kF32, x.rows, w.rows);
   std::vector<float> weights(static_cast<size_t>(w.cols));
   for (int64_t o = 0; o < w.rows; ++o) {
     DequantizeRow(w.dtype, w.RowBytes(o), weights);
-    const Codes column = Quantize(weights, values);
+    const std::vector<float> steps = values == 32 ? StepsOf(w, o) : std::vector<float>();
+    const Codes column = Quantize(weights, values, true, steps);
     for (int64_t i = 0; i < x.rows; ++i) {
       const Codes& row = rows[static_cast<size_t>(i)];
       float sum = 0;
       for (size_t g = 0; g < column.scales.size(); ++g) {
         int32_t exact = 0;
-        for (size_t k = g * values; k < std::min(weights.size(), (g + 1) * values); ++k) {
+        for (size_t k = g * values; k < std::min(column.codes.size(), (g + 1) * values); ++k) {
           exact += row.codes[k] * column.codes[k];
         }
         sum = std::fma(static_cast<float>(exact), column.scales[g] * row.scales[g], sum);
@@ -121,7 +182,7 @@ class IntProducts : public ::testing::TestWithParam<Isa> {
 };
 
 // Rows that are and are not multiples of blocks of 6, 24 and 64; columns likewise for strips and panels, K
-// for groups of 64 and 128.
+// for groups of 32 and 128.
 TEST_P(IntProducts, AreTheStatedArithmeticBitForBit) {
   const auto product = [this](const TensorView& x, const TensorView& w, const TensorView& bias) {
     return Product(x, w, bias);

@@ -73,6 +73,18 @@ void WeightRows::Dequantize(const KernelTable& kernels, int64_t i, int64_t begin
   }
 }
 
+void WeightRows::Steps(const KernelTable& kernels, int64_t i, int64_t begin, int64_t count, float* y,
+                       int64_t stride) const {
+  for (const TensorView& part : parts_) {
+    if (i < part.rows) {
+      const auto steps = kernels.steps[static_cast<size_t>(part.dtype)];
+      if (steps != nullptr) steps(part.RowBytes(i) + BytesOf(part.dtype, begin), count, y, stride);
+      return;
+    }
+    i -= part.rows;
+  }
+}
+
 std::unique_ptr<Products> MakePlainProducts(const ProductContext& context) {
   return std::make_unique<PlainProducts>(context);
 }

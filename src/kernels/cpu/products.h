@@ -25,6 +25,9 @@ class WeightRows {
   // Dequantises values [begin, begin + count) of row i; `begin` and `count` must be multiples of the block
   // size.
   void Dequantize(const KernelTable& kernels, int64_t i, int64_t begin, int64_t count, float* y) const;
+  // y[g * stride] = KernelTable::steps of group g of the same values; left alone where the type has none.
+  void Steps(const KernelTable& kernels, int64_t i, int64_t begin, int64_t count, float* y,
+             int64_t stride) const;
 
  private:
   std::span<const TensorView> parts_;

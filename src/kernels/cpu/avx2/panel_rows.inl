@@ -67,19 +67,23 @@ inline void WordRow(const float* x, int64_t values, float inverse, uint8_t flip,
 }
 
 template <typename Dot>
-void PackWords(const float* w, int rows, int64_t values, std::byte* strip, float* scales) {
+void PackWords(float* w, int rows, int64_t values, const float* steps, std::byte* strip, float* scales) {
   alignas(32) std::byte words[kStripColumns * kPackValues / Dot::kValues * kWordBytes];
   const int64_t row_bytes = values / Dot::kValues * kWordBytes;
   constexpr uint8_t kFlip = Dot::kFromSums ? 0x80 : 0;
+  constexpr float kOne = 1.0f / static_cast<float>(Dot::kGroup);
   for (int r = 0; r < kStripColumns; ++r) {
     std::byte* to = words + r * row_bytes;
     if (r >= rows) __builtin_memset(to, kFlip, static_cast<size_t>(row_bytes));
+    if (Dot::kScaled && r < rows) RotateBack<Dot::kGroup>(w + r * kPackValues, values);
     for (int64_t begin = 0; begin < values; begin += Dot::kGroup) {
       const int64_t count = values - begin < Dot::kGroup ? values - begin : Dot::kGroup;
       const float* group = w + r * kPackValues + begin;
+      const int64_t at = begin / Dot::kGroup * kStripColumns + r;
       IntScale s = {0.0f, 0.0f};
-      if (Dot::kScaled && r < rows) s = ScaleOf(LargestMagnitude(group, count));
-      if (Dot::kScaled) scales[begin / Dot::kGroup * kStripColumns + r] = s.scale;
+      if (Dot::kScaled && r < rows)
+        s = ScaleOfWeights(LargestMagnitude(group, count), steps == nullptr ? 0.0f : steps[at] * kOne);
+      if (Dot::kScaled) scales[at] = s.scale;
       if (r < rows) WordRow<Dot>(group, count, s.inverse, kFlip, to + begin / Dot::kValues * kWordBytes);
     }
   }
@@ -110,14 +114,15 @@ inline int64_t GroupWords(int64_t depth, int64_t group) {
 // a power of two.
 template <typename Dot>
 void PrepareWords(const float* x, int64_t count, int row, std::byte* block, float* scales, int32_t* sums) {
-  alignas(32) float padded[Dot::kGroup];
+  alignas(32) float values[Dot::kGroup];
   alignas(32) std::byte words[Dot::kGroup / Dot::kValues * kWordBytes];
-  for (int64_t begin = 0; begin < count; begin += Dot::kGroup) {
-    const int64_t there = count - begin < Dot::kGroup ? count - begin : Dot::kGroup;
-    const int64_t depth = PanelDepth(there);
-    const float* values = PadValues(x + begin, there, padded);
+  const int64_t all = PanelDepth(count);
+  for (int64_t begin = 0; begin < all; begin += Dot::kGroup) {
+    const int64_t depth = all - begin < Dot::kGroup ? all - begin : Dot::kGroup;
+    PadValues(x + begin, count - begin, depth, values);
     IntScale s = {0.0f, 0.0f};
     if constexpr (Dot::kScaled) {
+      Rotate<Dot::kGroup>(values, depth);
       s = ScaleOf(LargestMagnitude(values, depth));
       const int64_t group = begin / Dot::kGroup * kBlockRows + row;
       scales[group] = s.scale;

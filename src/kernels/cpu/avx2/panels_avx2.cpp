@@ -12,6 +12,7 @@ namespace {
 // clang-format off
 #include "kernels/cpu/generic/kernel_math.inl"
 #include "kernels/cpu/generic/panel_common.inl"
+#include "kernels/cpu/generic/rotation.inl"
 #include "kernels/cpu/avx2/panels.inl"
 // clang-format on
 

@@ -81,6 +81,16 @@ struct V {
       r[4 + k].v = _mm256_permute2f128_ps(u[k], u[4 + k], 0x31);
     }
   }
+  // For strides of 4, 2 and 1 lanes: lanes a and b, a stride apart, become a + b and a - b.
+  V AddAndSubtractLanes() const {
+    // fma(+-1, v, swapped) rounds like an addition.
+    const __m256 fours = _mm256_setr_ps(1, 1, 1, 1, -1, -1, -1, -1);
+    const __m256 twos = _mm256_setr_ps(1, 1, -1, -1, 1, 1, -1, -1);
+    const __m256 ones = _mm256_setr_ps(1, -1, 1, -1, 1, -1, 1, -1);
+    __m256 r = _mm256_fmadd_ps(v, fours, _mm256_permute2f128_ps(v, v, 0x01));
+    r = _mm256_fmadd_ps(r, twos, _mm256_permute_ps(r, 0x4e));
+    return {_mm256_fmadd_ps(r, ones, _mm256_permute_ps(r, 0xb1))};
+  }
   float Sum() const {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));

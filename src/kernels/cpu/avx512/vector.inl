@@ -89,6 +89,17 @@ struct V {
       r[12 + k].v = _mm512_castsi512_ps(_mm512_shuffle_i32x4(b, d, 0xdd));
     }
   }
+  // For strides of 8, 4, 2 and 1 lanes: lanes a and b, a stride apart, become a + b and a - b.
+  V AddAndSubtractLanes() const {
+    // fma(+-1, v, swapped) rounds like an addition.
+    const auto signs = [](__mmask16 minus) {
+      return _mm512_mask_mov_ps(_mm512_set1_ps(1.0f), minus, _mm512_set1_ps(-1.0f));
+    };
+    __m512 r = _mm512_fmadd_ps(v, signs(0xff00), _mm512_shuffle_f32x4(v, v, 0x4e));
+    r = _mm512_fmadd_ps(r, signs(0xf0f0), _mm512_shuffle_f32x4(r, r, 0xb1));
+    r = _mm512_fmadd_ps(r, signs(0xcccc), _mm512_permute_ps(r, 0x4e));
+    return {_mm512_fmadd_ps(r, signs(0xaaaa), _mm512_permute_ps(r, 0xb1))};
+  }
   float Sum() const {
     __m256 h = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));

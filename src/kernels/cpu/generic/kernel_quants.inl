@@ -24,9 +24,12 @@ inline void Scaled(float scale, float shift, float* y, F codes) {
     (V::Set(scale) * codes(i).ToFloat() + V::Set(shift)).Store(y + i);
 }
 
-// Each format: values per block, bytes per block, and the conversion of one block to fp32.
+// Each format: values per block, bytes per block, and the conversion of one block to fp32. Formats in which 32
+// values share a scale also have Steps: y[i * stride] is the difference of neighbouring codes' values in group i
+// of 32.
 struct Q4_0 {
   static constexpr int kValues = 32, kBytes = 18;
+  static void Steps(const std::byte* b, float* y, int64_t) { *y = HalfToFloat(b); }
   static void Decode(const std::byte* b, float* y) {
     const float d = HalfToFloat(b);
     Scaled<16>(d, y, [b](int i) { return Codes::Load(b + 2 + i).Bits(0, 15).Minus(8); });
@@ -36,6 +39,7 @@ struct Q4_0 {
 
 struct Q4_1 {
   static constexpr int kValues = 32, kBytes = 20;
+  static void Steps(const std::byte* b, float* y, int64_t) { *y = HalfToFloat(b); }
   static void Decode(const std::byte* b, float* y) {
     const float d = HalfToFloat(b);
     const float m = HalfToFloat(b + 2);
@@ -47,6 +51,7 @@ struct Q4_1 {
 // One word holds the fifth bits of all 32 values: bit i belongs to value i.
 struct Q5_0 {
   static constexpr int kValues = 32, kBytes = 22;
+  static void Steps(const std::byte* b, float* y, int64_t) { *y = HalfToFloat(b); }
   static void Decode(const std::byte* b, float* y) {
     const float d = HalfToFloat(b);
     const uint32_t fifth = Word(b + 2);
@@ -61,6 +66,7 @@ struct Q5_0 {
 
 struct Q5_1 {
   static constexpr int kValues = 32, kBytes = 24;
+  static void Steps(const std::byte* b, float* y, int64_t) { *y = HalfToFloat(b); }
   static void Decode(const std::byte* b, float* y) {
     const float d = HalfToFloat(b);
     const float m = HalfToFloat(b + 2);
@@ -75,6 +81,7 @@ struct Q5_1 {
 
 struct Q8_0 {
   static constexpr int kValues = 32, kBytes = 34;
+  static void Steps(const std::byte* b, float* y, int64_t) { *y = HalfToFloat(b); }
   static void Decode(const std::byte* b, float* y) {
     Scaled<32>(HalfToFloat(b), y, [b](int i) { return Codes::LoadSigned(b + 2 + i); });
   }
@@ -141,9 +148,19 @@ inline void DecodeGroups(const std::byte* b, float* y, F codes) {
   }
 }
 
+inline void GroupSteps(const std::byte* b, float* y, int64_t stride) {
+  const float d = HalfToFloat(b);
+  for (int j = 0; j < 8; ++j) {
+    int scale = 0, minimum = 0;
+    ScaleAndMinimum(b + 4, j, &scale, &minimum);
+    y[j * stride] = d * static_cast<float>(scale);
+  }
+}
+
 // Block: d, dmin, scales [12], quants [128].
 struct Q4_K {
   static constexpr int kValues = 256, kBytes = 144;
+  static void Steps(const std::byte* b, float* y, int64_t stride) { GroupSteps(b, y, stride); }
   static void Decode(const std::byte* b, float* y) {
     DecodeGroups(b, y,
                  [b](int j, int i) { return Codes::Load(b + 16 + 32 * (j / 2) + i).Bits(4 * (j % 2), 15); });
@@ -153,6 +170,7 @@ struct Q4_K {
 // Block: d, dmin, scales [12], fifth bits [32], quants [128].
 struct Q5_K {
   static constexpr int kValues = 256, kBytes = 176;
+  static void Steps(const std::byte* b, float* y, int64_t stride) { GroupSteps(b, y, stride); }
   static void Decode(const std::byte* b, float* y) {
     DecodeGroups(b, y, [b](int j, int i) {
       const Codes fifth = Codes::Load(b + 16 + i).Bits(j, 1);
@@ -182,6 +200,12 @@ template <typename Format>
 void DequantizeBlocks(const std::byte* blocks, int64_t count, float* y) {
   for (int64_t i = 0; i < count; i += Format::kValues, blocks += Format::kBytes)
     Format::Decode(blocks, y + i);
+}
+
+template <typename Format>
+void StepsOfBlocks(const std::byte* blocks, int64_t count, float* y, int64_t stride) {
+  for (int64_t i = 0; i < count; i += Format::kValues, blocks += Format::kBytes)
+    Format::Steps(blocks, y + i / 32 * stride, stride);
 }
 
 void CopyF32(const std::byte* x, int64_t count, float* y) {

@@ -18,6 +18,16 @@ inline IntScale ScaleOf(uint32_t magnitude) {
   return {largest / 127.0f, 127.0f / largest};
 }
 
+// The scale of a group of weights: the stored codes' `step` if the group's values are such steps and at most
+// 127 of them, else that of its magnitude. 127.4 leaves room for the rounding of the sums.
+inline IntScale ScaleOfWeights(uint32_t magnitude, float step) {
+  const IntScale s = ScaleOf(magnitude);
+  float largest;
+  __builtin_memcpy(&largest, &magnitude, sizeof largest);
+  const float size = __builtin_fabsf(step);
+  return s.inverse != 0.0f && size >= 1e-30f && largest <= 127.4f * size ? IntScale{step, 1.0f / step} : s;
+}
+
 // The order of a block's words. Dot products broadcast words of neighbouring rows one after another, so
 // kWords interleaves rows. kTiles stores tiles of 16 rows of 16 words, each 1 KiB without gaps, tiles of the
 // same 16 rows consecutively: rows that are a power of two of bytes apart would share few sets of the L1
@@ -31,13 +41,11 @@ inline int64_t WordOffset(int64_t row, int64_t i, int64_t depth_words) {
   return row / 16 * 16 * depth_words + i / 16 * 256 + row % 16 * 16 + i % 16;
 }
 
-// Up to kPackValues values, zero-padded to a multiple of kDepthStep.
-inline const float* PadValues(const float* x, int64_t count, float* padded) {
-  const int64_t depth = PanelDepth(count);
-  if (count == depth) return x;
-  __builtin_memcpy(padded, x, static_cast<size_t>(count) * sizeof(float));
-  for (int64_t i = count; i < depth; ++i) padded[i] = 0.0f;
-  return padded;
+// Copies `count` values, none if it is negative, and pads them with zeros to `depth`.
+inline void PadValues(const float* x, int64_t count, int64_t depth, float* padded) {
+  const int64_t there = count < 0 ? 0 : count < depth ? count : depth;
+  __builtin_memcpy(padded, x, static_cast<size_t>(there) * sizeof(float));
+  for (int64_t i = there; i < depth; ++i) padded[i] = 0.0f;
 }
 
 // Stores `count` words of row `row` at word `first` of the block; for kTiles `count` is a multiple of 16.

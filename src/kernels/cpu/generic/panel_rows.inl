@@ -1,6 +1,7 @@
 // Shared by the panel products of AVX-512 and AMX: conversion of float rows to int8 codes or bf16, in strips
 // of weights and blocks of x, and the output of results. Included after V.
 #include "kernels/cpu/generic/panel_common.inl"
+#include "kernels/cpu/generic/rotation.inl"
 
 // The largest magnitude of `count` floats, a multiple of 16, as bits. A NaN ranks above infinity, so neither
 // is lost.
@@ -32,7 +33,7 @@ inline void TurnRows(const std::byte* rows, int64_t row_bytes, std::byte* strip)
   }
 }
 
-// ScaleOf of sixteen rows, one per lane.
+// ScaleOfWeights of sixteen rows, one per lane.
 struct RowScales {
   __m512 scale;
   __m512 inverse;
@@ -40,7 +41,7 @@ struct RowScales {
 
 // Of `count` values of each row, a multiple of 16; rows are kPackValues floats apart. Rows from `rows` on are
 // zero.
-inline RowScales ScalesOfRows(const float* w, int rows, int64_t count) {
+inline RowScales ScalesOfRows(const float* w, int rows, int64_t count, __m512 steps) {
   const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
   V tops[kStripColumns];
   for (int r = 0; r < kStripColumns; ++r) {
@@ -58,17 +59,24 @@ inline RowScales ScalesOfRows(const float* w, int rows, int64_t count) {
   const __mmask16 finite = _mm512_cmplt_epu32_mask(most, _mm512_set1_epi32(0x7f800000));
   const __mmask16 there = _mm512_cmp_ps_mask(largest, _mm512_set1_ps(1e-30f), _CMP_GE_OQ);
   const __m512 most_code = _mm512_set1_ps(127.0f);
-  const __m512 scale = _mm512_maskz_div_ps(there, largest, most_code);
+  const __m512 size = _mm512_abs_ps(steps);
+  const __mmask16 known = _mm512_cmp_ps_mask(size, _mm512_set1_ps(1e-30f), _CMP_GE_OQ);
+  const __m512 room = _mm512_mul_ps(size, _mm512_set1_ps(127.4f));
+  const __mmask16 fits =
+      _mm512_mask_cmp_ps_mask(static_cast<__mmask16>(there & finite & known), largest, room, _CMP_LE_OQ);
+  const __m512 scale = _mm512_mask_mov_ps(_mm512_maskz_div_ps(there, largest, most_code), fits, steps);
+  const __m512 inverse = _mm512_maskz_div_ps(static_cast<__mmask16>(there & finite), most_code, largest);
   return {_mm512_mask_mov_ps(_mm512_set1_ps(__builtin_nanf("")), finite, scale),
-          _mm512_maskz_div_ps(there & finite, most_code, largest)};
+          _mm512_mask_div_ps(inverse, fits, _mm512_set1_ps(1.0f), steps)};
 }
 
-// 64 codes, rounded to nearest even, in order.
-inline __m512i CodesOf64(const float* x, float inverse) {
-  const __m512 factor = _mm512_set1_ps(inverse);
+// 64 codes, rounded to nearest even, in order; each half has a scale.
+inline __m512i CodesOf64(const float* x, float low, float high) {
   __m512i wide[4];
-  for (int i = 0; i < 4; ++i)
+  for (int i = 0; i < 4; ++i) {
+    const __m512 factor = _mm512_set1_ps(i < 2 ? low : high);
     wide[i] = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + 16 * i), factor));
+  }
   // The packs work within 128-bit lanes, so words of four codes come out as 0 4 8 12 1 5 9 13 ...
   const __m512i packed =
       _mm512_packs_epi16(_mm512_packs_epi32(wide[0], wide[1]), _mm512_packs_epi32(wide[2], wide[3]));
@@ -77,30 +85,37 @@ inline __m512i CodesOf64(const float* x, float inverse) {
 }
 
 template <uint8_t kFlip, int64_t kGroup>
-void PackCodes(const float* w, int rows, int64_t values, std::byte* strip, float* scales) {
+void PackCodes(float* w, int rows, int64_t values, const float* steps, std::byte* strip, float* scales) {
   const __m512i flip = _mm512_set1_epi8(static_cast<char>(kFlip));
+  for (int r = 0; r < rows; ++r) RotateBack<kGroup>(w + r * kPackValues, values);
+  alignas(64) float inverses[kPackValues / kGroup][kStripColumns];
   for (int64_t begin = 0; begin < values; begin += kGroup) {
-    const int64_t count = values - begin < kGroup ? values - begin : kGroup;
-    const RowScales s = ScalesOfRows(w + begin, rows, count);
-    _mm512_storeu_ps(scales + begin / kGroup * kStripColumns, s.scale);
-    alignas(64) float inverse[kStripColumns];
-    _mm512_store_ps(inverse, s.inverse);
-    for (int64_t i = begin; i < begin + count; i += 64) {
-      V words[kStripColumns];
-      for (int r = 0; r < kStripColumns; ++r) {
-        words[r].v = r < rows ? _mm512_castsi512_ps(CodesOf64(w + r * kPackValues + i, inverse[r]))
-                              : _mm512_setzero_ps();
-      }
-      V::Transpose(words);
-      for (int k = 0; k < 16; ++k) {
-        const __m512i flipped = _mm512_xor_si512(_mm512_castps_si512(words[k].v), flip);
-        _mm512_storeu_si512(strip + (i / 4 + k) * kStripColumns * 4, flipped);
-      }
+    const int64_t group = begin / kGroup * kStripColumns;
+    const __m512 step = steps == nullptr ? _mm512_setzero_ps()
+                                         : _mm512_mul_ps(_mm512_loadu_ps(steps + group),
+                                                         _mm512_set1_ps(1.0f / static_cast<float>(kGroup)));
+    const RowScales s =
+        ScalesOfRows(w + begin, rows, values - begin < kGroup ? values - begin : kGroup, step);
+    _mm512_storeu_ps(scales + group, s.scale);
+    _mm512_store_ps(inverses[begin / kGroup], s.inverse);
+  }
+  for (int64_t i = 0; i < values; i += 64) {
+    const float* low = inverses[i / kGroup];
+    const float* high = inverses[(i + 32) / kGroup];
+    V words[kStripColumns];
+    for (int r = 0; r < kStripColumns; ++r) {
+      words[r].v = r < rows ? _mm512_castsi512_ps(CodesOf64(w + r * kPackValues + i, low[r], high[r]))
+                            : _mm512_setzero_ps();
+    }
+    V::Transpose(words);
+    for (int k = 0; k < 16; ++k) {
+      const __m512i flipped = _mm512_xor_si512(_mm512_castps_si512(words[k].v), flip);
+      _mm512_storeu_si512(strip + (i / 4 + k) * kStripColumns * 4, flipped);
     }
   }
 }
 
-void PackBf16(const float* w, int rows, int64_t values, std::byte* strip, float*) {
+void PackBf16(float* w, int rows, int64_t values, const float*, std::byte* strip, float*) {
   alignas(64) std::byte narrow[kStripColumns * kPackValues * 2];
   for (int r = 0; r < kStripColumns; ++r) {
     auto* to = reinterpret_cast<uint16_t*>(narrow + r * values * 2);
@@ -113,12 +128,13 @@ void PackBf16(const float* w, int rows, int64_t values, std::byte* strip, float*
 
 template <int kRows, BlockOrder kOrder, int64_t kGroup>
 void PrepareCodes(const float* x, int64_t count, int row, std::byte* block, float* scales, int32_t* sums) {
-  alignas(64) float padded[kGroup];
+  alignas(64) float values[kGroup];
   alignas(64) std::byte codes[kGroup];
-  for (int64_t begin = 0; begin < count; begin += kGroup) {
-    const int64_t there = count - begin < kGroup ? count - begin : kGroup;
-    const int64_t depth = PanelDepth(there);
-    const float* values = PadValues(x + begin, there, padded);
+  const int64_t all = PanelDepth(count);
+  for (int64_t begin = 0; begin < all; begin += kGroup) {
+    const int64_t depth = all - begin < kGroup ? all - begin : kGroup;
+    PadValues(x + begin, count - begin, depth, values);
+    Rotate<kGroup>(values, depth);
     const IntScale s = ScaleOf(LargestMagnitude(values, depth));
     __m512i sum = _mm512_setzero_si512();
     for (int64_t i = 0; i < depth; i += 16) {
@@ -129,7 +145,7 @@ void PrepareCodes(const float* x, int64_t count, int row, std::byte* block, floa
     const int64_t group = begin / kGroup * kRows + row;
     scales[group] = s.scale;
     sums[group] = _mm512_reduce_add_epi32(sum);
-    PlaceWords<kRows, kOrder>(codes, depth / 4, row, begin / 4, PanelDepth(count) / 4, block);
+    PlaceWords<kRows, kOrder>(codes, depth / 4, row, begin / 4, all / 4, block);
   }
 }
 
@@ -140,9 +156,9 @@ void PrepareBf16(const float* x, int64_t count, int row, std::byte* block, float
   for (int64_t begin = 0; begin < count; begin += kPackValues) {
     const int64_t there = count - begin < kPackValues ? count - begin : kPackValues;
     const int64_t depth = PanelDepth(there);
-    const float* values = PadValues(x + begin, there, padded);
+    PadValues(x + begin, there, depth, padded);
     for (int64_t i = 0; i < depth; i += 16) {
-      V::Load(values + i).StoreBf16(reinterpret_cast<uint16_t*>(narrow) + i);
+      V::Load(padded + i).StoreBf16(reinterpret_cast<uint16_t*>(narrow) + i);
     }
     PlaceWords<kRows, kOrder>(narrow, depth / 2, row, begin / 2, PanelDepth(count) / 2, block);
   }
