@@ -49,9 +49,11 @@ constexpr int64_t StripsOf(int64_t outputs) { return (outputs + kStripColumns - 
 
 // The product of some rows of x with the strips of one panel.
 struct PanelTask {
-  const std::byte* x;       // blocks of depth * block_rows values, in the kernel's own order
-  const float* x_scales;    // blocks of [groups][block_rows]; integers only
-  const int32_t* x_sums;    // blocks of [groups][block_rows], sums of the codes; integers only
+  const std::byte* x;     // blocks of depth * block_rows values, in the kernel's own order
+  const float* x_scales;  // blocks of [groups][block_rows]; integers only
+  // Blocks of [groups][block_rows]: -128 * the sum of the codes, which makes up for weights stored as code +
+  // 128; integers only.
+  const int32_t* x_starts;
   const std::byte* w;       // strips
   const std::byte* next_w;  // the panel that the thread is likely to take next, for prefetching, or null
   const float* w_scales;    // strips of [groups][kStripColumns]; integers only
@@ -80,7 +82,7 @@ struct PanelKernels {
   // Overwrites w.
   void (*pack)(float* w, int rows, int64_t values, const float* steps, std::byte* strip, float* scales);
   // Packs `count` values as row `row` of a block of x, zero-padded to PanelDepth(count).
-  void (*prepare)(const float* x, int64_t count, int row, std::byte* block, float* scales, int32_t* sums);
+  void (*prepare)(const float* x, int64_t count, int row, std::byte* block, float* scales, int32_t* starts);
   void (*multiply)(const PanelTask& task);
 };
 

@@ -113,7 +113,7 @@ inline int64_t GroupWords(int64_t depth, int64_t group) {
 // so that words used together are adjacent. Rows far apart would compete for the same few cache lines if K is
 // a power of two.
 template <typename Dot>
-void PrepareWords(const float* x, int64_t count, int row, std::byte* block, float* scales, int32_t* sums) {
+void PrepareWords(const float* x, int64_t count, int row, std::byte* block, float* scales, int32_t* starts) {
   alignas(32) float values[Dot::kGroup];
   alignas(32) std::byte words[Dot::kGroup / Dot::kValues * kWordBytes];
   const int64_t all = PanelDepth(count);
@@ -126,7 +126,7 @@ void PrepareWords(const float* x, int64_t count, int row, std::byte* block, floa
       s = ScaleOf(LargestMagnitude(values, depth));
       const int64_t group = begin / Dot::kGroup * kBlockRows + row;
       scales[group] = s.scale;
-      if constexpr (Dot::kFromSums) sums[group] = SumOfCodes(values, depth, s.inverse);
+      if constexpr (Dot::kFromSums) starts[group] = -128 * SumOfCodes(values, depth, s.inverse);
     }
     WordRow<Dot>(values, depth, s.inverse, 0, words);
     const int64_t count_words = depth / Dot::kValues;

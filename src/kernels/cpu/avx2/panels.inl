@@ -121,7 +121,7 @@ inline void AddGroup(const PanelBlock& b, int64_t group, int strip, int row, flo
   Sums sums;
   for (int r = 0; r < kSumRows; ++r) {
     if constexpr (Dot::kScaled) {
-      const int32_t start = Dot::kFromSums ? -128 * b.x_sums[group * kBlockRows + row + r] : 0;
+      const int32_t start = Dot::kFromSums ? b.x_starts[group * kBlockRows + row + r] : 0;
       sums[r][0] = sums[r][1] = _mm256_set1_epi32(start);
     } else {
       const float* at = ResultsAt(y, row + r, strip);

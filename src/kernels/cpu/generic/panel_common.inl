@@ -64,7 +64,7 @@ struct PanelBlock {
   const PanelTask& task;
   const std::byte* x;
   const float* x_scales;  // [groups][block rows]
-  const int32_t* x_sums;
+  const int32_t* x_starts;
   int64_t groups;
   int64_t first_row;
 };
@@ -76,7 +76,7 @@ inline PanelBlock BlockOf(const PanelTask& t, int64_t index, int64_t block_rows,
   return {t,
           t.x + index * t.depth * block_rows * value_bytes,
           t.x_scales + scales,
-          t.x_sums + scales,
+          t.x_starts + scales,
           groups,
           index * block_rows};
 }

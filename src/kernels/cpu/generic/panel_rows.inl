@@ -127,7 +127,7 @@ void PackBf16(float* w, int rows, int64_t values, const float*, std::byte* strip
 }
 
 template <int kRows, BlockOrder kOrder, int64_t kGroup>
-void PrepareCodes(const float* x, int64_t count, int row, std::byte* block, float* scales, int32_t* sums) {
+void PrepareCodes(const float* x, int64_t count, int row, std::byte* block, float* scales, int32_t* starts) {
   alignas(64) float values[kGroup];
   alignas(64) std::byte codes[kGroup];
   const int64_t all = PanelDepth(count);
@@ -144,7 +144,7 @@ void PrepareCodes(const float* x, int64_t count, int row, std::byte* block, floa
     }
     const int64_t group = begin / kGroup * kRows + row;
     scales[group] = s.scale;
-    sums[group] = _mm512_reduce_add_epi32(sum);
+    starts[group] = -128 * _mm512_reduce_add_epi32(sum);
     PlaceWords<kRows, kOrder>(codes, depth / 4, row, begin / 4, all / 4, block);
   }
 }
