@@ -23,9 +23,10 @@ for program in "${programs[@]}"; do
   name=${program##*/fuzz_}
   "$program" write "$build"
   log=$build/logs/$name.log
-  # Two gigabytes: a hundred times what any of these inputs may make a reader allocate.
+  # Two gigabytes: a hundred times what any of these inputs may make a reader allocate. 100 seconds: the budgets of
+  # grammars and templates take a second or two without the sanitizers, and machines that fuzz are busy.
   if ! nice -n 15 "$program" "$build/corpus/$name" -dict="$build/$name.dict" -max_total_time="$seconds" -max_len=65536 \
-      -timeout=25 -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$build/crashes/$name-" >"$log" 2>&1; then
+      -timeout=100 -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$build/crashes/$name-" >"$log" 2>&1; then
     failed=1
     echo "fuzz: $name broke: $(grep -m1 -E 'ERROR|SUMMARY|runtime error|deadly signal' "$log" || tail -1 "$log")"
   fi

@@ -31,8 +31,9 @@ struct EngineOptions {
   std::string backend = "cpu";   // or "reference"
   int threads = 0;               // 0: all usable cores
   bool exact = false;            // fp32 products and cache instead of the backend's bf16
+  bool fast = false;             // BackendOptions::fast
   int64_t context = 0;           // positions that a sequence may take; 0: what the model was trained for
-  int64_t tile_rows = 512;       // rows per tile inside a layer; the result does not depend on it
+  int64_t tile_rows = 768;       // rows per tile inside a layer; the result does not depend on it
   ColdOptions cold = {};         // where and how offloaded keys and values are stored
   bool check_tensors = false;    // read every weight once and refuse NaN and Inf
   bool time_operations = false;  // fill Answer::prefill_times

@@ -17,9 +17,10 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
                std::unique_ptr<Tokenizer> tokenizer, const EngineOptions& options)
     : store_(std::move(store)),
       tokenizer_(std::move(tokenizer)),
-      backend_(MakeBackend(
-          options.backend,
-          {.threads = options.threads, .exact = options.exact, .cache_type = options.cache_type})),
+      backend_(MakeBackend(options.backend, {.threads = options.threads,
+                                             .exact = options.exact,
+                                             .fast = options.fast,
+                                             .cache_type = options.cache_type})),
       transformer_(MakeTransformer(store_, std::move(config))),
       calibrations_(*store_, transformer_.config()),
       context_(options.context > 0 ? options.context : transformer_.config().context),
@@ -44,15 +45,16 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
     }
   }
   if (!options.documents) return;
-  documents_ = std::make_unique<DocumentCache>(*options.documents, [this, exact = options.exact] {
-    const ModelConfig& model = transformer_.config();
-    return PrefixFormat{.fingerprint = FingerprintOf(*store_, model, *backend_, exact),
-                        .cache_type = backend_->cache_dtype(),
-                        .layers = model.shape.layers,
-                        .key_width = int64_t{model.shape.kv_heads} * model.shape.head_dim,
-                        .hidden = model.shape.hidden,
-                        .vocab = model.shape.vocab};
-  });
+  documents_ =
+      std::make_unique<DocumentCache>(*options.documents, [this, exact = options.exact, fast = options.fast] {
+        const ModelConfig& model = transformer_.config();
+        return PrefixFormat{.fingerprint = FingerprintOf(*store_, model, *backend_, exact, fast),
+                            .cache_type = backend_->cache_dtype(),
+                            .layers = model.shape.layers,
+                            .key_width = int64_t{model.shape.kv_heads} * model.shape.head_dim,
+                            .hidden = model.shape.hidden,
+                            .vocab = model.shape.vocab};
+      });
 }
 
 std::unique_ptr<Engine> Engine::Load(const std::string& path, const EngineOptions& options) {

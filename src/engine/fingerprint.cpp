@@ -92,14 +92,15 @@ std::string WeightsFingerprintOf(const TensorStore& store, const ModelConfig& co
   return fmt::format("{:016x}{:016x}", result.high, result.low);
 }
 
-Fingerprint FingerprintOf(const TensorStore& store, const ModelConfig& config, const Backend& be,
-                          bool exact) {
+Fingerprint FingerprintOf(const TensorStore& store, const ModelConfig& config, const Backend& be, bool exact,
+                          bool fast) {
   Fingerprinter print;
   AddConfig(config, print);
   AddTensors(store, print);
   print.Add(be.name());
   print.Add(be.isa());
   print.Add(static_cast<int64_t>(exact));
+  print.Add(static_cast<int64_t>(fast));
   print.Add(Info(be.cache_dtype()).name);
   print.Add(Cpu().model);  // oneDNN chooses its kernels by it
   print.Add(MappedFile("/proc/self/exe").bytes());

@@ -15,7 +15,8 @@ namespace coppice {
 // model, and this program's own file, because the kernels of another build may round differently. Threads and
 // tiles change nothing and are left out (docs/laws.md, C7 and C9). Reads the whole model: 60 ms for 0.7 GB in
 // memory. Throws Error if the program's file cannot be read.
-Fingerprint FingerprintOf(const TensorStore& store, const ModelConfig& config, const Backend& be, bool exact);
+Fingerprint FingerprintOf(const TensorStore& store, const ModelConfig& config, const Backend& be, bool exact,
+                          bool fast);
 
 // Identifies a model's weights, as 32 hexadecimal digits that are the same on every machine, for every
 // backend and for every build of this program, so calibration files can store them. Hashes the sizes and the

@@ -194,6 +194,9 @@ class Backend {
 struct BackendOptions {
   int threads = 0;     // 0: all usable cores
   bool exact = false;  // cpu only: fp32 products and cache, even where bf16 is faster
+  // cpu only: products of quantised weights in prefill with a scale per 256 values instead of 32. Faster, and
+  // about as far from fp32 as llama.cpp (docs/performance.md). No effect on AMX. Not together with `exact`.
+  bool fast = false;
   // The type of keys and values: BF16, Q8_0 or F32. Unset means F32 for `exact` and for "reference", which
   // support nothing else, and otherwise BF16.
   std::optional<DType> cache_type = {};

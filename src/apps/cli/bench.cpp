@@ -150,8 +150,9 @@ struct PlannedModel {
 
 void PlanAll(const BenchOptions& o) {
   PlannedModel model(o);
-  const std::unique_ptr<Backend> backend =
-      MakeBackend(o.model.engine.backend, {.threads = o.model.engine.threads, .exact = o.model.engine.exact});
+  const std::unique_ptr<Backend> backend = MakeBackend(
+      o.model.engine.backend,
+      {.threads = o.model.engine.threads, .exact = o.model.engine.exact, .fast = o.model.engine.fast});
   std::vector<PlanRow> rows;
   for (const int64_t tokens : o.prompts) {
     if (tokens > limits::kMaxContext) throw Error("-p {}: at most {}", tokens, limits::kMaxContext);

@@ -143,6 +143,7 @@ void PrintResult(const PerplexityCommand& o, const PerplexitySum& ppl, const Div
 std::unique_ptr<Engine> OpenBase(const PerplexityCommand& o, const Engine& engine) {
   EngineOptions exact = o.model.engine;
   exact.exact = true;
+  exact.fast = false;
   exact.cache_type.reset();
   std::unique_ptr<Engine> base = Engine::Load(o.base.empty() ? o.model.model : o.base, exact);
   if (base->model().config().shape.vocab != engine.model().config().shape.vocab) {

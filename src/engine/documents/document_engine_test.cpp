@@ -172,6 +172,9 @@ TEST_F(DocumentEngine, AnotherProcessFindsItOnDisk) {
   other.exact = true;
   EXPECT_EQ(Tell(*Load(other), second).answer.cached_tokens(), 0);
   other = Options();
+  other.fast = true;
+  EXPECT_EQ(Tell(*Load(other), second).answer.cached_tokens(), 0);
+  other = Options();
   other.backend = "reference";
   EXPECT_EQ(Tell(*Load(other), second).answer.cached_tokens(), 0);
   EXPECT_EQ(Tell(*Load(Options(), "tiny:f16"), second).answer.cached_tokens(), 0);

@@ -92,12 +92,13 @@ class CpuBackend final : public Backend {
     set(Form::kFloats, FloatProducts(context, isa));
     if (exact_) return;
     if (isa == Isa::kAvx2) {
-      set(Form::kCodes,
-          MakePanelProducts(context, Cpu().avx_vnni ? cpu::AvxVnniPanels() : cpu::Avx2IntPanels()));
+      set(Form::kCodes, MakePanelProducts(context, Cpu().avx_vnni ? cpu::AvxVnniPanels(options.fast)
+                                                                  : cpu::Avx2IntPanels(options.fast)));
     }
     const bool avx512 = isa == Isa::kAvx512;
     if (avx512 && BestBf16IsAvx512()) set(Form::kBf16, MakePanelProducts(context, cpu::Avx512Bf16Panels()));
-    if (avx512 && Cpu().avx512_vnni) set(Form::kCodes, MakePanelProducts(context, cpu::Avx512VnniPanels()));
+    if (avx512 && Cpu().avx512_vnni)
+      set(Form::kCodes, MakePanelProducts(context, cpu::Avx512VnniPanels(options.fast)));
     if (isa != Isa::kAmx) return;
     set(Form::kBf16, MakePanelProducts(context, cpu::AmxBf16Panels()));
     set(Form::kCodes, MakePanelProducts(context, cpu::AmxIntPanels()));

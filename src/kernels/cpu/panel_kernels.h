@@ -34,6 +34,7 @@
 namespace coppice::cpu {
 
 inline constexpr int64_t kVectorGroup = 32;
+inline constexpr int64_t kFastGroup = 256;  // BackendOptions::fast
 inline constexpr int64_t kTileGroup = 128;
 // Values that share a step in WeightRows::Steps.
 inline constexpr int64_t kStepValues = 32;
@@ -86,11 +87,11 @@ struct PanelKernels {
   void (*multiply)(const PanelTask& task);
 };
 
-// The CPU must have the instructions (base/cpu_info.h).
-const PanelKernels& Avx2IntPanels();
-const PanelKernels& AvxVnniPanels();
+// The CPU must have the instructions (base/cpu_info.h). `fast`: groups of kFastGroup.
+const PanelKernels& Avx2IntPanels(bool fast);
+const PanelKernels& AvxVnniPanels(bool fast);
 const PanelKernels& Avx2FloatPanels();
-const PanelKernels& Avx512VnniPanels();
+const PanelKernels& Avx512VnniPanels(bool fast);
 const PanelKernels& Avx512Bf16Panels();
 const PanelKernels& AmxIntPanels();
 const PanelKernels& AmxBf16Panels();

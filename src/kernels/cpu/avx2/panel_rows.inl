@@ -119,10 +119,11 @@ void PrepareWords(const float* x, int64_t count, int row, std::byte* block, floa
   const int64_t all = PanelDepth(count);
   for (int64_t begin = 0; begin < all; begin += Dot::kGroup) {
     const int64_t depth = all - begin < Dot::kGroup ? all - begin : Dot::kGroup;
-    PadValues(x + begin, count - begin, depth, values);
+    const bool whole = count - begin >= depth;
+    if (!whole || !Dot::kScaled) PadValues(x + begin, count - begin, depth, values);
     IntScale s = {0.0f, 0.0f};
     if constexpr (Dot::kScaled) {
-      Rotate<Dot::kGroup>(values, depth);
+      Rotate<Dot::kGroup>(whole ? x + begin : values, depth, values);
       s = ScaleOf(LargestMagnitude(values, depth));
       const int64_t group = begin / Dot::kGroup * kBlockRows + row;
       scales[group] = s.scale;

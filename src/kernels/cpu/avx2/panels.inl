@@ -23,10 +23,11 @@ constexpr int64_t kWordBytes = 4;
 // sum += words of weights * one word of x in every lane; a word holds kValues values. Written as assembly
 // because GCC 12 places all products of a step before all sums, runs out of registers and keeps the sums in
 // memory.
+template <int64_t kCodeGroup>
 struct WideDot {
   static constexpr int kValues = 2;
   static constexpr bool kScaled = true;
-  static constexpr int64_t kGroup = kVectorGroup;
+  static constexpr int64_t kGroup = kCodeGroup;
   static constexpr bool kFromSums = false;
   static void Add(__m256i weights, __m256i x, __m256i* sum) {
     __m256i pairs;
@@ -34,10 +35,11 @@ struct WideDot {
   }
 };
 
+template <int64_t kCodeGroup>
 struct VnniDot {
   static constexpr int kValues = 4;
   static constexpr bool kScaled = true;
-  static constexpr int64_t kGroup = kVectorGroup;
+  static constexpr int64_t kGroup = kCodeGroup;
   static constexpr bool kFromSums = true;
   static void Add(__m256i weights, __m256i x, __m256i* sum) {
     __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(*sum) : "x"(weights), "x"(x));

@@ -16,13 +16,19 @@ namespace {
 #include "kernels/cpu/avx2/panels.inl"
 // clang-format on
 
-constexpr PanelKernels kIntPanels = PanelsOf<WideDot>();
-constexpr PanelKernels kVnniPanels = PanelsOf<VnniDot>();
+template <int64_t kGroup>
+constexpr PanelKernels kIntPanels = PanelsOf<WideDot<kGroup>>();
+template <int64_t kGroup>
+constexpr PanelKernels kVnniPanels = PanelsOf<VnniDot<kGroup>>();
 constexpr PanelKernels kFloatPanels = PanelsOf<FloatDot>();
 }  // namespace
 
-const PanelKernels& Avx2IntPanels() { return kIntPanels; }
-const PanelKernels& AvxVnniPanels() { return kVnniPanels; }
+const PanelKernels& Avx2IntPanels(bool fast) {
+  return fast ? kIntPanels<kFastGroup> : kIntPanels<kVectorGroup>;
+}
+const PanelKernels& AvxVnniPanels(bool fast) {
+  return fast ? kVnniPanels<kFastGroup> : kVnniPanels<kVectorGroup>;
+}
 const PanelKernels& Avx2FloatPanels() { return kFloatPanels; }
 
 }  // namespace coppice::cpu

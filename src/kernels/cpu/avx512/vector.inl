@@ -91,14 +91,18 @@ struct V {
   }
   // For strides of 8, 4, 2 and 1 lanes: lanes a and b, a stride apart, become a + b and a - b.
   V AddAndSubtractLanes() const {
-    // fma(+-1, v, swapped) rounds like an addition.
-    const auto signs = [](__mmask16 minus) {
-      return _mm512_mask_mov_ps(_mm512_set1_ps(1.0f), minus, _mm512_set1_ps(-1.0f));
+    // fma(+-1, v, swapped) rounds like an addition. A table, because the compiler would make each constant
+    // anew, with three instructions, for every vector.
+    alignas(64) static constexpr float kSigns[4][kLanes] = {
+        {1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1},
+        {1, 1, 1, 1, -1, -1, -1, -1, 1, 1, 1, 1, -1, -1, -1, -1},
+        {1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1},
+        {1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1},
     };
-    __m512 r = _mm512_fmadd_ps(v, signs(0xff00), _mm512_shuffle_f32x4(v, v, 0x4e));
-    r = _mm512_fmadd_ps(r, signs(0xf0f0), _mm512_shuffle_f32x4(r, r, 0xb1));
-    r = _mm512_fmadd_ps(r, signs(0xcccc), _mm512_permute_ps(r, 0x4e));
-    return {_mm512_fmadd_ps(r, signs(0xaaaa), _mm512_permute_ps(r, 0xb1))};
+    __m512 r = _mm512_fmadd_ps(v, _mm512_load_ps(kSigns[0]), _mm512_shuffle_f32x4(v, v, 0x4e));
+    r = _mm512_fmadd_ps(r, _mm512_load_ps(kSigns[1]), _mm512_shuffle_f32x4(r, r, 0xb1));
+    r = _mm512_fmadd_ps(r, _mm512_load_ps(kSigns[2]), _mm512_permute_ps(r, 0x4e));
+    return {_mm512_fmadd_ps(r, _mm512_load_ps(kSigns[3]), _mm512_permute_ps(r, 0xb1))};
   }
   float Sum() const {
     __m256 h = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));

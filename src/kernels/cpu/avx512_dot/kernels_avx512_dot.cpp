@@ -17,15 +17,16 @@ namespace {
 // Needs the panel rows.
 #include "kernels/cpu/avx512_dot/panels.inl"
 
+template <int64_t kGroup>
 constexpr PanelKernels kVnniPanels = {
     .value_bytes = 1,
     .scaled = true,
-    .group = kVectorGroup,
+    .group = kGroup,
     .block_rows = kDotRows,
     .strips = kDotStrips,
-    .pack = PackCodes<0x80, kVectorGroup>,
-    .prepare = PrepareCodes<kDotRows, BlockOrder::kWords, kVectorGroup>,
-    .multiply = MultiplyPanel<CodeDot>,
+    .pack = PackCodes<0x80, kGroup>,
+    .prepare = PrepareCodes<kDotRows, BlockOrder::kWords, kGroup>,
+    .multiply = MultiplyPanel<CodeDot, kGroup>,
 };
 
 constexpr PanelKernels kBf16Panels = {
@@ -36,11 +37,13 @@ constexpr PanelKernels kBf16Panels = {
     .strips = kDotStrips,
     .pack = PackBf16,
     .prepare = PrepareBf16<kDotRows, BlockOrder::kWords>,
-    .multiply = MultiplyPanel<Bf16Dot>,
+    .multiply = MultiplyPanel<Bf16Dot, kPackValues>,
 };
 }  // namespace
 
-const PanelKernels& Avx512VnniPanels() { return kVnniPanels; }
+const PanelKernels& Avx512VnniPanels(bool fast) {
+  return fast ? kVnniPanels<kFastGroup> : kVnniPanels<kVectorGroup>;
+}
 const PanelKernels& Avx512Bf16Panels() { return kBf16Panels; }
 
 }  // namespace coppice::cpu

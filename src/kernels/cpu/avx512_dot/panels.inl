@@ -65,9 +65,11 @@ inline void MultiplyRange(const PanelBlock& b, int64_t begin, int64_t count,
 
 // y = the results of `kStrips` strips, from `strip` on, over all of K, in rows of `stride` floats. One loop with
 // all accumulators in it, because the compiler keeps them in registers only if none is passed on.
-template <int kStrips>
+template <int kStrips, int64_t kGroup>
 inline void MultiplyCodes(const PanelBlock& b, int strip, float* y, int64_t stride) {
   constexpr int64_t kWordBytes = 4;
+  constexpr int64_t kStep = kGroup < kDepthStep ? kGroup : kDepthStep;  // divides every group
+  static_assert(kDepthStep % kStep == 0 && kGroup % kStep == 0);
   const int64_t strip_bytes = b.task.depth * kStripColumns;
   const std::byte* x = b.x;
   const std::byte* w = b.task.w + strip * strip_bytes;
@@ -86,22 +88,25 @@ inline void MultiplyCodes(const PanelBlock& b, int strip, float* y, int64_t stri
 #pragma GCC unroll 2
       for (int s = 0; s < kStrips; ++s) sums[s][r] = start;
     }
-    static_assert(kDepthStep % kVectorGroup == 0, "every group is whole");
+    const int64_t left = b.task.depth - g * kGroup;
+    const int64_t steps = (left < kGroup ? left : kGroup) / kStep;
+    for (int64_t step = 0; step < (kGroup == kStep ? 1 : steps); ++step) {
 #pragma GCC unroll 8
-    for (int64_t k = 0; k < kVectorGroup; k += CodeDot::kValues) {
-      __m512i weights[kStrips];
+      for (int64_t k = 0; k < kStep; k += CodeDot::kValues) {
+        __m512i weights[kStrips];
 #pragma GCC unroll 2
-      for (int s = 0; s < kStrips; ++s) weights[s] = _mm512_loadu_si512(w + s * strip_bytes);
+        for (int s = 0; s < kStrips; ++s) weights[s] = _mm512_loadu_si512(w + s * strip_bytes);
 #pragma GCC unroll 6
-      for (int r = 0; r < kDotRows; ++r) {
-        int32_t word;
-        __builtin_memcpy(&word, x + r * kWordBytes, sizeof word);
-        const __m512i values = _mm512_set1_epi32(word);
+        for (int r = 0; r < kDotRows; ++r) {
+          int32_t word;
+          __builtin_memcpy(&word, x + r * kWordBytes, sizeof word);
+          const __m512i values = _mm512_set1_epi32(word);
 #pragma GCC unroll 2
-        for (int s = 0; s < kStrips; ++s) CodeDot::Add(weights[s], values, &sums[s][r]);
+          for (int s = 0; s < kStrips; ++s) CodeDot::Add(weights[s], values, &sums[s][r]);
+        }
+        x += kDotRows * kWordBytes;
+        w += kStripColumns * kWordBytes;
       }
-      x += kDotRows * kWordBytes;
-      w += kStripColumns * kWordBytes;
     }
 #pragma GCC unroll 2
     for (int s = 0; s < kStrips; ++s) {
@@ -121,12 +126,12 @@ inline void MultiplyCodes(const PanelBlock& b, int strip, float* y, int64_t stri
   }
 }
 
-template <int kStrips>
+template <int kStrips, int64_t kGroup>
 void MultiplyCodeBlock(const PanelBlock& b) {
   constexpr int64_t kStride = kStrips * kStripColumns;
   alignas(64) float y[kDotRows * kStride];
-  for (int s = 0; s + 2 <= kStrips; s += 2) MultiplyCodes<2>(b, s, y, kStride);
-  if constexpr (kStrips % 2 == 1) MultiplyCodes<1>(b, kStrips - 1, y, kStride);
+  for (int s = 0; s + 2 <= kStrips; s += 2) MultiplyCodes<2, kGroup>(b, s, y, kStride);
+  if constexpr (kStrips % 2 == 1) MultiplyCodes<1, kGroup>(b, kStrips - 1, y, kStride);
   WriteBlock(b, kDotRows, y, kStride);
 }
 
@@ -142,23 +147,23 @@ void MultiplyBf16Block(const PanelBlock& b) {
   WriteBlock(b, kDotRows, y, kStride);
 }
 
-template <typename Dot, int kStrips>
+template <typename Dot, int64_t kGroup, int kStrips>
 void MultiplyStrips(const PanelTask& task) {
   for (int64_t i = 0; i * kDotRows < task.rows; ++i) {
-    const PanelBlock block = BlockOf(task, i, kDotRows, 4 / Dot::kValues, kVectorGroup);
+    const PanelBlock block = BlockOf(task, i, kDotRows, 4 / Dot::kValues, kGroup);
     if constexpr (Dot::kValues == 4) {
-      MultiplyCodeBlock<kStrips>(block);
+      MultiplyCodeBlock<kStrips, kGroup>(block);
     } else {
       MultiplyBf16Block<kStrips>(block);
     }
   }
 }
 
-template <typename Dot>
+template <typename Dot, int64_t kGroup>
 void MultiplyPanel(const PanelTask& task) {
   const int64_t strips = task.gated ? kDotStrips : StripsOf(task.columns);
-  if (strips == 1) MultiplyStrips<Dot, 1>(task);
-  if (strips == 2) MultiplyStrips<Dot, 2>(task);
-  if (strips == 3) MultiplyStrips<Dot, 3>(task);
-  if (strips == 4) MultiplyStrips<Dot, 4>(task);
+  if (strips == 1) MultiplyStrips<Dot, kGroup, 1>(task);
+  if (strips == 2) MultiplyStrips<Dot, kGroup, 2>(task);
+  if (strips == 3) MultiplyStrips<Dot, kGroup, 3>(task);
+  if (strips == 4) MultiplyStrips<Dot, kGroup, 4>(task);
 }

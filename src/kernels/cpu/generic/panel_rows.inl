@@ -133,8 +133,9 @@ void PrepareCodes(const float* x, int64_t count, int row, std::byte* block, floa
   const int64_t all = PanelDepth(count);
   for (int64_t begin = 0; begin < all; begin += kGroup) {
     const int64_t depth = all - begin < kGroup ? all - begin : kGroup;
-    PadValues(x + begin, count - begin, depth, values);
-    Rotate<kGroup>(values, depth);
+    const bool whole = count - begin >= depth;
+    if (!whole) PadValues(x + begin, count - begin, depth, values);
+    Rotate<kGroup>(whole ? x + begin : values, depth, values);
     const IntScale s = ScaleOf(LargestMagnitude(values, depth));
     __m512i sum = _mm512_setzero_si512();
     for (int64_t i = 0; i < depth; i += 16) {
