@@ -6,6 +6,9 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <thread>
+
 #include "engine/engine.h"
 #include "fuzz/fuzz_support.h"
 #include "fuzz/fuzz_target.h"
@@ -47,17 +50,28 @@ std::unique_ptr<Server> Start() {
   return server;
 }
 
-// The status of the first reply, 0 if there is none within half a second.
-int FirstStatus(int port, std::string_view input) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+// A connection to the server, with half a second for each transfer. On a busy machine a connection may fail
+// for want of time or of free ports, so it is tried for some seconds.
+int Connect(int port) {
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_port = htons(static_cast<uint16_t>(port));
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const timeval limit{0, 500'000};
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  if (connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) abort();  // the server is deaf
+  for (int attempt = 0; attempt < 50; ++attempt) {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    if (connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0) return fd;
+    close(fd);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+  abort();  // the server is deaf
+}
+
+// The status of the first reply, 0 if there is none within half a second.
+int FirstStatus(int port, std::string_view input) {
+  const int fd = Connect(port);
   const std::string text = std::string(input) + std::string(kLast);
   (void)!send(fd, text.data(), text.size(), MSG_NOSIGNAL);
   std::string reply;

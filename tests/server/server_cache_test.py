@@ -43,6 +43,21 @@ class Documents(unittest.TestCase):
         self.assertEqual(got, status, (action, name, reply))
         return reply
 
+    def test_short_prompts_are_reused_and_saved(self):
+        first, second = "The capital of France is", "The capital of Germany is"
+        self.ask(first)
+        reply = self.ask(first + " Paris, and")
+        self.assertGreaterEqual(self.cached(reply), 8)
+        self.assertEqual(reply["choices"], self.ask(first + " Paris, and", cache_prompt=False)["choices"])
+        self.ask(second)
+        saved = self.change("save", "short")
+        self.assertGreaterEqual(saved["n_saved"], 8)
+        other = self.start("--doc-cache", str(pathlib.Path(self.home.name) / "documents"))
+        self.assertEqual(self.change("restore", "short", server=other)["n_restored"], saved["n_saved"])
+        self.assertGreaterEqual(self.cached(self.ask(second, server=other)), 8)
+        self.assertEqual(other.stop(), 0)
+        self.assertEqual(list((pathlib.Path(self.home.name) / "documents").iterdir()), [], "a file for a few tokens")
+
     def test_second_question_is_answered_as_fresh(self):
         questions = [DOCUMENT + end for end in ["\nWhat is the code?", "\nWho wrote this, and why?", ""]]
         for prune in ["none", SLIMINFER, "lazyllm:layers=4/6/8,keep=0.5/0.3/0.2,min=0", SLIMINFER + "+ftp:dense=4,min=0"]:

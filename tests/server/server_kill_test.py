@@ -168,6 +168,38 @@ class Killed(unittest.TestCase):
                 self.end(server)
         self.some(hits, "writing the folder")
 
+    def test_while_a_read_is_completed(self):
+        hits = 0
+        document = (self.documents["a"] * 4)[:12000]
+        ask = {"prompt": document + self.question, "max_tokens": 4, "temperature": 0, "logprobs": 2, "ignore_eos": True}
+        server = self.begin()
+        fresh = {prune: server.good("/v1/completions", {**ask, "prune": prune, "cache_prompt": False})["choices"]
+                 for prune in [SLIMINFER, "none"]}
+        self.end(server)
+        for number in range(ROUNDS):
+            with tempfile.TemporaryDirectory(dir=self.home) as folder:
+                options = "--doc-cache", folder, "--complete", "--prune", SLIMINFER
+                server = self.begin(*options)
+                self.assertEqual(server.good("/v1/completions", ask)["choices"], fresh[SLIMINFER])
+                completing = lambda: any(slot.get("is_completing") for slot in server.slots())
+                server.wait_for(completing, 60)
+                time.sleep(self.choose.random() * (0.5 if number % 2 else 4))
+                hits += completing()
+                server.process.send_signal(signal.SIGSTOP)  # so that what is seen now is what it dies of
+                os.waitid(os.P_PID, server.process.pid, os.WSTOPPED | os.WNOWAIT)
+                before = {name.name for name in pathlib.Path(folder).iterdir() if name.suffix != ".part"}
+                self.kill(server)
+                server = self.begin(*options)
+                self.assertEqual(unfinished(folder), [], "left behind")
+                self.assertEqual({name.name for name in pathlib.Path(folder).iterdir()}, before, "something whole is lost")
+                reply = server.good("/v1/completions", ask)
+                self.assertEqual(reply["choices"], fresh[SLIMINFER if reply["prune"]["active"] else "none"])
+                self.assertEqual(reply["usage"]["prompt_tokens_details"]["cached_tokens"] > 0, bool(before))
+                server.wait_for(lambda: server.metrics()["coppice_documents_incomplete"] == 0, 60)
+                self.assertEqual(server.good("/v1/completions", ask)["choices"], fresh["none"])
+                self.end(server)
+        self.some(hits, "completing a read")
+
     def test_while_a_document_is_read(self):
         folder = self.home / "documents"
         options = "--doc-cache", str(folder)

@@ -201,7 +201,9 @@ int64_t DocumentCache::DenseTokens(std::span<const int32_t> tokens, int layers,
 
 bool DocumentCache::Wants(int64_t tokens, int64_t bytes, LayerPoint point, const PrefixUse& found) const {
   if (point == LayerPoint() || !Fits(bytes)) return false;
-  return tokens - found.rows >= options_.least_new || (found.state && found.state->point < point);
+  const int64_t added = tokens - found.rows;
+  return added >= options_.least_new || (added >= options_.least_taken && 4 * added >= tokens) ||
+         (found.state && found.state->point < point);
 }
 
 void DocumentCache::Put(std::shared_ptr<const PrefixState> state) {
@@ -326,7 +328,8 @@ void DocumentCache::RemoveUnwanted(Lock& lock) {
 }
 
 bool DocumentCache::CanWrite(const Entry& entry) const {
-  return !options_.folder.empty() && !entry.unwritable && entry.held_bytes() <= options_.disk_bytes;
+  return !options_.folder.empty() && !entry.unwritable && entry.held_bytes() <= options_.disk_bytes &&
+         std::ssize(entry.tokens) >= options_.least_written;
 }
 
 void DocumentCache::Queue(const EntryPtr& entry) {
@@ -350,8 +353,12 @@ void DocumentCache::QueueUnwritten() {
 void DocumentCache::MakeRoomInMemory() {
   int64_t held = 0;
   int64_t leaving = 0;
-  for (const EntryPtr& entry : entries_) (entry->queued ? leaving : held) += entry->held_bytes();
-  while (held > options_.memory_bytes) {
+  int64_t entries = 0;
+  for (const EntryPtr& entry : entries_) {
+    (entry->queued ? leaving : held) += entry->held_bytes();
+    entries += entry->state && !entry->queued ? 1 : 0;
+  }
+  for (; held > options_.memory_bytes || entries > options_.most_entries; --entries) {
     EntryPtr victim;
     for (const EntryPtr& entry : entries_) {
       if (entry->state && !entry->queued && (!victim || entry->used < victim->used)) victim = entry;

@@ -36,8 +36,12 @@ struct DocumentCacheOptions {
   // If no prompt uses the cache for this long, it writes the entries that have no file yet, so that little is
   // left to write at the end. 0: it writes evicted entries only.
   std::chrono::milliseconds write_when_idle{0};
-  int64_t least_taken = 64;  // shorter common prefixes are not reused
-  int64_t least_new = 256;   // minimum number of new tokens before a longer prefix gets its own entry
+  int64_t least_taken = 8;  // shorter common prefixes are not reused
+  // A prompt gets an entry of its own if it has this many new tokens, or a quarter of it is new. So short
+  // prompts are kept, and a long chat does not copy all its states for each short turn.
+  int64_t least_new = 256;
+  int64_t least_written = 256;  // shorter prefixes get no file: computing them again is as quick
+  int64_t most_entries = 4096;  // in memory; each search compares with all of them
   // Gets each file error. The cache holds its lock during the call, so the function must be quick and must
   // not call the cache.
   std::function<void(const std::string&)> on_error = {};

@@ -94,7 +94,7 @@ TEST(DocumentCache, TheLongestBeginningInCommon) {
   EXPECT_EQ(RowsFound(*cache, Joined(Text(1, 350), Text(3, 50))), 350);
   EXPECT_EQ(RowsFound(*cache, Joined(Text(1, 300), Text(2, 150))), 400);
   EXPECT_EQ(RowsFound(*cache, Joined(Text(1, 70), Text(3, 50))), 70);
-  EXPECT_EQ(RowsFound(*cache, Joined(Text(1, 63), Text(3, 50))), 0);  // too little to matter
+  EXPECT_EQ(RowsFound(*cache, Joined(Text(1, 7), Text(3, 50))), 0);  // too little to matter
   EXPECT_EQ(RowsFound(*cache, Text(9, 500)), 0);
   EXPECT_EQ(cache->stats().hits, 6);
   EXPECT_EQ(cache->stats().misses, 4);
@@ -123,12 +123,15 @@ TEST(DocumentCache, OnlyStatesFromBeforeTheFirstChoice) {
 TEST(DocumentCache, WhatIsWorthKeeping) {
   const auto cache = Make({.memory_bytes = 1000 * kToken});
   EXPECT_TRUE(cache->Wants(500, 500 * kToken, kAfterOne, {}));
-  EXPECT_FALSE(cache->Wants(255, 255 * kToken, kAfterOne, {}));    // cheap to compute again
+  EXPECT_TRUE(cache->Wants(8, 8 * kToken, kAfterOne, {}));
+  EXPECT_FALSE(cache->Wants(7, 7 * kToken, kAfterOne, {}));        // cheap to compute again
   EXPECT_FALSE(cache->Wants(1001, 1001 * kToken, kAfterOne, {}));  // larger than the cache
   EXPECT_FALSE(cache->Wants(500, 500 * kToken, {}, {}));
   const PrefixUse found{StateOf(Text(1, 400)), 400};
   EXPECT_FALSE(cache->Wants(600, 600 * kToken, kAfterOne, found));
   EXPECT_TRUE(cache->Wants(656, 656 * kToken, kAfterOne, found));
+  EXPECT_FALSE(cache->Wants(533, 533 * kToken, kAfterOne, found));
+  EXPECT_TRUE(cache->Wants(534, 534 * kToken, kAfterOne, found));  // a quarter of it is new
   EXPECT_TRUE(cache->Wants(401, 401 * kToken, kDense, found));  // the states found are not as deep
 }
 
@@ -160,6 +163,14 @@ TEST(DocumentCache, TheLeastRecentlyUsedLeaves) {
   EXPECT_EQ(RowsFound(*cache, Text(1, 500)), 400);
   EXPECT_EQ(RowsFound(*cache, Text(2, 500)), 0);
   EXPECT_EQ(RowsFound(*cache, Text(3, 500)), 400);
+}
+
+TEST(DocumentCache, ManyShortPromptsLeaveAsFewLongOnesDo) {
+  const auto cache = Make({.most_entries = 10});
+  for (int32_t text = 1; text <= 25; ++text) cache->Put(StateOf(Text(text, 20)));
+  EXPECT_EQ(cache->stats().entries, 10);
+  EXPECT_EQ(RowsFound(*cache, Text(15, 30)), 0);
+  EXPECT_EQ(RowsFound(*cache, Text(16, 30)), 20);
 }
 
 TEST(DocumentCache, StatesOutliveTheirEntry) {
@@ -219,6 +230,16 @@ TEST_F(DocumentFolder, WritesWhileNobodyUsesIt) {
   EXPECT_EQ(cache->stats().memory_bytes, 800 * kToken);  // the states stay in memory
   cache->Put(StateOf(Text(3, 400)));
   ExpectFiles(3);
+}
+
+TEST_F(DocumentFolder, ShortPromptsStayInMemory) {
+  {
+    const auto cache = Make(Options(500));
+    cache->Put(StateOf(Text(1, 255)));
+    cache->Put(StateOf(Text(2, 256)));  // the first must leave
+    EXPECT_EQ(cache->stats().entries, 1);
+  }
+  EXPECT_EQ(Files().size(), 1u);
 }
 
 TEST_F(DocumentFolder, IsThereAfterARestart) {

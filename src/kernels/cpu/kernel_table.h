@@ -150,8 +150,8 @@ struct StreamTask {
 struct KernelTable {
   // Stored values to fp32; `count` is a multiple of the block size.
   void (*dequantize[kDTypes])(const std::byte* blocks, int64_t count, float* y);
-  // y[i * y_stride] = the difference of neighbouring codes' values, in group i of 32 of `count` stored values.
-  // Null for types in which 32 values have no common one.
+  // y[i * y_stride] = the difference of neighbouring codes' values, in group i of 32 of `count` stored
+  // values. Null for types in which 32 values have no common one.
   void (*steps[kDTypes])(const std::byte* blocks, int64_t count, float* y, int64_t y_stride);
   // y[i * y_stride] = w . x[i * x_stride ...] + bias for `rows` rows of x. The order of summation depends
   // only on `count`.

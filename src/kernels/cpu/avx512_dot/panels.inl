@@ -2,9 +2,9 @@
 //
 // Registers hold the sums of 6 rows x 4 strips: 24, with 4 for the weights and one for the broadcast of x.
 // Codes in small groups take 6 rows x 2 strips instead, so that registers also hold their 12 results: with 4
-// strips the results would pass through memory once per group. Measured from L1 and L2 (K = 2048, one thread of
-// Zen 4, peak 458): 372 GOP/s with groups of 32, and 343 with 4 strips. A panel of four strips (K * 64 bytes of
-// codes) stays in L2 while all rows pass.
+// strips the results would pass through memory once per group. Measured from L1 and L2 (K = 2048, one thread
+// of Zen 4, peak 458): 372 GOP/s with groups of 32, and 343 with 4 strips. A panel of four strips (K * 64
+// bytes of codes) stays in L2 while all rows pass.
 //
 // vpdpbusd multiplies unsigned by signed bytes: weights are stored as code + 128, and the sums start at
 // PanelTask::x_starts to compensate.
@@ -63,8 +63,8 @@ inline void MultiplyRange(const PanelBlock& b, int64_t begin, int64_t count,
   }
 }
 
-// y = the results of `kStrips` strips, from `strip` on, over all of K, in rows of `stride` floats. One loop with
-// all accumulators in it, because the compiler keeps them in registers only if none is passed on.
+// y = the results of `kStrips` strips, from `strip` on, over all of K, in rows of `stride` floats. One loop
+// with all accumulators in it, because the compiler keeps them in registers only if none is passed on.
 template <int kStrips, int64_t kGroup>
 inline void MultiplyCodes(const PanelBlock& b, int strip, float* y, int64_t stride) {
   constexpr int64_t kWordBytes = 4;

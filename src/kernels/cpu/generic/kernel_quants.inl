@@ -24,9 +24,9 @@ inline void Scaled(float scale, float shift, float* y, F codes) {
     (V::Set(scale) * codes(i).ToFloat() + V::Set(shift)).Store(y + i);
 }
 
-// Each format: values per block, bytes per block, and the conversion of one block to fp32. Formats in which 32
-// values share a scale also have Steps: y[i * stride] is the difference of neighbouring codes' values in group i
-// of 32.
+// Each format: values per block, bytes per block, and the conversion of one block to fp32. Formats in which
+// 32 values share a scale also have Steps: y[i * stride] is the difference of neighbouring codes' values in
+// group i of 32.
 struct Q4_0 {
   static constexpr int kValues = 32, kBytes = 18;
   static void Steps(const std::byte* b, float* y, int64_t) { *y = HalfToFloat(b); }

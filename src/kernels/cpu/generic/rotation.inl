@@ -1,9 +1,9 @@
-// Rotation of rows by Hadamard matrices, over any vector type; panel_kernels.h says what for. Included after V
-// into the namespace of the ISA's file.
+// Rotation of rows by Hadamard matrices, over any vector type; panel_kernels.h says what for. Included after
+// V into the namespace of the ISA's file.
 
-// y = H x for `kSize` values, without the factor 1 / sqrt(kSize); y may be x. Each stage replaces values a and b,
-// `stride` apart, by a + b and a - b, from the widest stride to 1. That order is part of the arithmetic: with it
-// every ISA rounds alike.
+// y = H x for `kSize` values, without the factor 1 / sqrt(kSize); y may be x. Each stage replaces values a
+// and b, `stride` apart, by a + b and a - b, from the widest stride to 1. That order is part of the
+// arithmetic: with it every ISA rounds alike.
 template <int64_t kSize>
 inline void RotateBlock(const float* x, float* y) {
   for (int64_t stride = kSize / 2; stride >= V::kLanes; stride /= 2) {
