@@ -128,7 +128,6 @@ TEST(DocumentCache, WhatIsWorthKeeping) {
   EXPECT_FALSE(cache->Wants(1001, 1001 * kToken, kAfterOne, {}));  // larger than the cache
   EXPECT_FALSE(cache->Wants(500, 500 * kToken, {}, {}));
   const PrefixUse found{StateOf(Text(1, 400)), 400};
-  EXPECT_FALSE(cache->Wants(600, 600 * kToken, kAfterOne, found));
   EXPECT_TRUE(cache->Wants(656, 656 * kToken, kAfterOne, found));
   EXPECT_FALSE(cache->Wants(533, 533 * kToken, kAfterOne, found));
   EXPECT_TRUE(cache->Wants(534, 534 * kToken, kAfterOne, found));  // a quarter of it is new
