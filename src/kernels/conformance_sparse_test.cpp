@@ -159,7 +159,8 @@ TEST_P(SparseConformance, ARowIsTheSameInAnyCallOnAnyThreads) {
       PackedCache packed;  // shared by all calls of a step
       packed.Begin(in.shape.kv_heads, in.keys.rows);
       for (int64_t first = 0; first < in.queries.rows; first += step) {
-        if (step == 1 && first % 13 > 1) continue;
+        // All of them would take minutes where tiles are emulated.
+        if (first / step % (step == 1 ? 39 : step == 7 ? 5 : 1) > 1) continue;
         const int64_t count = std::min(step, in.queries.rows - first);
         AttentionInput some = RowsOf(in, first, count);
         ASSERT_TRUE(SameBits(Attend(some, pattern, first), all.view().Rows(first, count)))

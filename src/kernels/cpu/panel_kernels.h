@@ -8,10 +8,15 @@
 //
 // Floats: y[m][n] = sum_k x[m][k] w[n][k], summed in fp32 along K. For bf16, the factors are rounded to bf16.
 //
-// Integers: both sides are rotated, x' = H x and w' = H w / n, by Hadamard matrices H of n x n along K, which
-// changes no product (H H = n) and spreads an outlier over its group (QuaRot, arXiv 2404.00456, does the same
-// to whole layers). Then both sides become int8 codes in groups of PanelKernels::group values along K, each
-// group with an fp32 scale:
+// Integers: both sides are rotated, x' = H S x and w' = H S w / n, by Hadamard matrices H of n x n along K,
+// which changes no product (H H = n, S S = 1) and spreads an outlier over its group (QuaRot, arXiv
+// 2404.00456, does the same to whole layers). S holds signs. H alone would gather a group's mean in one
+// value, which sets the scale if the group is large. With the signs of a bent function,
+// (-1)^(i0 i1 + i2 i3 + i4 i5 + i6 i7) for the bits of index i, H S spreads a mean evenly. In groups of 32
+// values S is 1.
+//
+// Then both sides become int8 codes in groups of PanelKernels::group values along K, each group with an fp32
+// scale:
 //
 //   y[m][n] = sum over groups g, in order:  fma(float(sum_k xq[m][k] wq[n][k]), ws[n][g] * xs[m][g], y[m][n])
 //

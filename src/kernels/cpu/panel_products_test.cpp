@@ -29,9 +29,18 @@ struct Codes {
   std::vector<float> scales;  // by group
 };
 
-// x = H x in blocks of `values`, the rest in powers of two.
+// The sign of value i in a rotated block.
+float SignOf(size_t i, size_t values) {
+  if (values <= 32) return 1;
+  int pairs = 0;
+  for (size_t bit = 1; bit < values; bit *= 4) pairs += (i & bit) != 0 && (i & (2 * bit)) != 0;
+  return pairs % 2 == 0 ? 1.0f : -1.0f;
+}
+
+// x = H S x in blocks of `values`, the rest in powers of two.
 void Rotate(std::span<float> x, size_t values) {
   while (x.size() >= values) {
+    for (size_t i = 0; i < values; ++i) x[i] *= SignOf(i, values);
     for (size_t stride = values / 2; stride > 0; stride /= 2) {
       for (size_t i = 0; i < values; ++i) {
         if ((i & stride) != 0) continue;

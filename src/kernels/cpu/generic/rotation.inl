@@ -1,7 +1,16 @@
 // Rotation of rows by Hadamard matrices, over any vector type; panel_kernels.h says what for. Included after
 // V into the namespace of the ISA's file.
 
-// y = H x for `kSize` values, without the factor 1 / sqrt(kSize); y may be x. Each stage replaces values a
+// The signs S of panel_kernels.h.
+struct Signs {
+  alignas(64) float of[kFastGroup];
+  constexpr Signs() : of() {
+    for (unsigned i = 0; i < kFastGroup; ++i) of[i] = __builtin_parity(i & (i >> 1) & 0x55) ? -1.0f : 1.0f;
+  }
+};
+inline constexpr Signs kSigns;
+
+// y = H S x for `kSize` values, without the factor 1 / sqrt(kSize); y may be x. Each stage replaces values a
 // and b, `stride` apart, by a + b and a - b, from the widest stride to 1. That order is part of the
 // arithmetic: with it every ISA rounds alike.
 template <int64_t kSize>
@@ -10,8 +19,12 @@ inline void RotateBlock(const float* x, float* y) {
     const float* from = stride == kSize / 2 ? x : y;
     for (int64_t i = 0; i < kSize; i += 2 * stride) {
       for (int64_t j = i; j < i + stride; j += V::kLanes) {
-        const V a = V::Load(from + j);
-        const V b = V::Load(from + j + stride);
+        V a = V::Load(from + j);
+        V b = V::Load(from + j + stride);
+        if (kSize > kVectorGroup && stride == kSize / 2) {
+          a = a * V::Load(kSigns.of + j);
+          b = b * V::Load(kSigns.of + j + stride);
+        }
         (a + b).Store(y + j);
         (a - b).Store(y + j + stride);
       }
