@@ -228,6 +228,7 @@ void Engine::Decode(Run& run, int32_t first, Answer& answer) {
                   *run.workspace,
                   *backend_,
                   {.progress = {}, .cancelled = request.cancelled, .pause = request.pause}};
+  const bool together = request.decode && run.wanted > 0 && IsPlainDecode(pass);
   answer.finish_reason = "length";
   // If the context is full, the next token's probability is reported, but the token is not generated.
   if (run.wanted == 0 && request.max_tokens != 0) TellLogProbs(request, first, run.last_logits());
@@ -250,7 +251,12 @@ void Engine::Decode(Run& run, int32_t first, Answer& answer) {
       break;
     }
     if (std::ssize(answer.tokens) == run.wanted) break;
-    transformer_.Decode(next, pass, run.logits);
+    if (together) {
+      DecodeStep step{{&next, 1}, pass, run.logits};
+      request.decode(step);
+    } else {
+      transformer_.Decode(next, pass, run.logits);
+    }
     ++run.decoded;
   }
 }

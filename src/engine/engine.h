@@ -53,12 +53,15 @@ class Engine {
   // cancelled; the engine stays usable after either.
   //
   // Several threads may be inside a call at once, but only one of them computes: a thread may enter, return
-  // or leave its request's `pause` only while every other thread is outside or waits in its own `pause`. Each
+  // or leave its request's `pause` or `decode` only while every other thread is outside or waits in one of
+  // them. Each
   // request has its own policy, sequence, sampler and workspace. The requests share the backend, whose
   // scratch memory and threads serve one operation at a time, and the second model of Scorer. A request's
   // results are the same bits whatever runs beside it; only operation times (time_operations) contain those
   // of all requests.
   Answer Generate(const Request& request);
+  // Computes steps that Request::decode got from calls of Generate that wait in it.
+  void DecodeTogether(std::span<DecodeStep* const> steps) { transformer_.DecodeTogether(steps); }
   // Runs `tokens` densely and shows the logits of every position but the last, a tile at a time.
   void Score(std::span<const int32_t> tokens, const LogitsVisitor& visit, const std::atomic<bool>* cancelled);
   // The text's embedding, as Pool() has it, not normalised, from a dense run (embedding.cpp). The same rules

@@ -12,6 +12,7 @@
 
 #include "engine/sampler.h"
 #include "kernels/timed_backend.h"
+#include "model/decode_batch.h"
 #include "model/ledger.h"
 #include "model/log_probs.h"
 #include "model/prefix.h"
@@ -84,6 +85,9 @@ struct Request {
   std::function<void(double share)> scoring;
   const std::atomic<bool>* cancelled = nullptr;  // may be null
   std::function<void()> pause;                   // RunControl::pause, in decode too; may be empty
+  // Computes a plain decode step by Engine::DecodeTogether, perhaps with steps of other requests. Empty: the
+  // engine computes every step at once.
+  std::function<void(DecodeStep& step)> decode;
   std::function<void(int64_t tokens)>
       on_prefix;                   // before the prefill: tokens reused from the cache; may be empty
   TraceRecorder* trace = nullptr;  // records what happened to every token; may be null

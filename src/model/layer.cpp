@@ -86,14 +86,7 @@ void Layer::Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const {
   Backend& be = pass.backend;
   const bool one_row = !x.prefill() || LastRowOnly(x);
   const std::vector<Tile> tiles = TilesOf(rows.size(), one_row ? 1 : 0, ws.tile_rows);
-  const bool gated = !weights_.gate.weight.empty();
-  if (gated) {
-    ws.gate_up.PrepareGated(weights_.gate, weights_.up, tiles, ws.kept, be);
-  } else {
-    ws.gate_up.Prepare(weights_.up, tiles, ws.kept, be);
-  }
-  pass.control.Pause();
-  ws.down.Prepare(weights_.down, tiles, ws.kept, be);
+  PrepareFfn(tiles, ws, pass.control, be);
   const TokenSet fill_from = rows.IsAll() ? TokenSet::None(x.rows()) : pass.policy.FillFrom(x.seen(), rows);
   MeanOutput mean(fill_from, config_.shape.hidden);
   for (const auto& [begin, count, kind] : tiles) {
@@ -106,21 +99,37 @@ void Layer::Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const {
       chosen = rows.rows().subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
       be.GatherRows(x.hidden(), chosen, in);
     }
-    const MutableTensorView normed = ws.normed.mutable_view().Rows(0, count);
-    const MutableTensorView inner = ws.inner.mutable_view().Rows(0, count);
-    ApplyNorm(weights_.ffn_norm, in, normed, be);
-    ws.gate_up(normed, kind, ProductEnd::kStore, inner, be);
-    if (!gated) be.Gelu(inner);
     if (rows.IsAll()) {
-      ws.down(inner, kind, ProductEnd::kAdd, in, be);
+      FfnTile(in, kind, ProductEnd::kAdd, in, ws, be);
     } else {
       const MutableTensorView out = ws.out.mutable_view().Rows(0, count);
-      ws.down(inner, kind, ProductEnd::kStore, out, be);
+      FfnTile(in, kind, ProductEnd::kStore, out, ws, be);
       be.ScatterAddRows(out, chosen, x.hidden());
       if (fill_from.size() > 0) mean.Add(chosen, out);
     }
   }
   if (fill_from.size() > 0) mean.Fill(rows, x.hidden(), be);
+}
+
+void Layer::PrepareFfn(const std::vector<Tile>& tiles, Workspace& ws, const RunControl& control,
+                       Backend& be) const {
+  if (weights_.gate.weight.empty()) {
+    ws.gate_up.Prepare(weights_.up, tiles, ws.kept, be);
+  } else {
+    ws.gate_up.PrepareGated(weights_.gate, weights_.up, tiles, ws.kept, be);
+  }
+  control.Pause();
+  ws.down.Prepare(weights_.down, tiles, ws.kept, be);
+}
+
+void Layer::FfnTile(const TensorView& x, ProductKind kind, ProductEnd end, MutableTensorView y, Workspace& ws,
+                    Backend& be) const {
+  const MutableTensorView normed = ws.normed.mutable_view().Rows(0, x.rows);
+  const MutableTensorView inner = ws.inner.mutable_view().Rows(0, x.rows);
+  ApplyNorm(weights_.ffn_norm, x, normed, be);
+  ws.gate_up(normed, kind, ProductEnd::kStore, inner, be);
+  if (weights_.gate.weight.empty()) be.Gelu(inner);
+  ws.down(inner, kind, end, y, be);
 }
 
 void Layer::ApplyNorm(const Norm& norm, const TensorView& x, MutableTensorView y, Backend& be) const {

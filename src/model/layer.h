@@ -8,6 +8,7 @@
 #include "kernels/backend.h"
 #include "model/attention_frame.h"
 #include "model/config.h"
+#include "model/decode_batch.h"
 #include "model/pass.h"
 #include "model/stream.h"
 #include "model/weights.h"
@@ -28,6 +29,8 @@ class Layer {
 
   // Advances the stream through this layer and adds its keys and values to the sequence's cache.
   void Forward(Stream& x, const Pass& pass) const;
+  // The same for plain decode steps of several sequences (IsPlainDecode).
+  void Step(DecodeBatch& batch) const;
 
  protected:
   // The layer's arithmetic, which a dry run replaces (engine/dry_run.cpp).
@@ -45,6 +48,9 @@ class Layer {
   // layer_attention.cpp
   void StoreKeysValues(Stream& x, const std::vector<Tile>& tiles, const Pass& pass) const;
   void StoreTile(Stream& x, const Tile& tile, std::span<const int32_t> cache_rows, const Pass& pass) const;
+  // Rotates the keys in kv [rows, keys and values] and writes both to the cache.
+  void StoreRows(MutableTensorView kv, std::span<const int32_t> positions,
+                 std::span<const int32_t> cache_rows, SequenceState& sequence, Backend& be) const;
   void BeginSummaries(const Stream& x, const Pass& pass) const;
   AttentionFrame FrameOf(Stream& x, const Pass& pass) const;
   TensorView Queries(Stream& x, const Tile& tile, const Pass& pass) const;
@@ -52,8 +58,17 @@ class Layer {
                               const Pass& pass) const;
   void Retain(Stream& x, const Pass& pass) const;
 
+  // layer_step.cpp
+  void AttendOwn(const DecodeBatch::Part& part, MutableTensorView kv, MutableTensorView q,
+                 MutableTensorView attended, Backend& be) const;
+
   // layer.cpp
   TokenSet FfnRows(Stream& x, const Pass& pass) const;
+  void PrepareFfn(const std::vector<Tile>& tiles, Workspace& ws, const RunControl& control,
+                  Backend& be) const;
+  // y = FFN(norm(x)), or adds it to y; x and y may be the same.
+  void FfnTile(const TensorView& x, ProductKind kind, ProductEnd end, MutableTensorView y, Workspace& ws,
+               Backend& be) const;
   void ApplyNorm(const Norm& norm, const TensorView& x, MutableTensorView y, Backend& be) const;
 
   int index_;

@@ -112,14 +112,19 @@ void Layer::StoreTile(Stream& x, const Tile& tile, std::span<const int32_t> cach
   const std::span<const int32_t> positions = Slice(x.positions(), tile.begin, tile.count);
   const MutableTensorView normed = ws.normed.mutable_view().Rows(0, tile.count);
   const MutableTensorView kv = ws.kv.mutable_view().Rows(0, tile.count);
-  const MutableTensorView k = kv.Cols(0, kv.cols / 2);
-  const MutableTensorView v = kv.Cols(kv.cols / 2, kv.cols / 2);
   ApplyNorm(weights_.attention_norm, x.hidden().Rows(tile.begin, tile.count), normed, be);
   ws.key_value(normed, tile.kind, ProductEnd::kStore, kv, be);
-  const RopeTable rope = pass.sequence.rope.view();
+  StoreRows(kv, positions, cache_rows, pass.sequence, be);
+}
+
+void Layer::StoreRows(MutableTensorView kv, std::span<const int32_t> positions,
+                      std::span<const int32_t> cache_rows, SequenceState& sequence, Backend& be) const {
+  const MutableTensorView k = kv.Cols(0, kv.cols / 2);
+  const MutableTensorView v = kv.Cols(kv.cols / 2, kv.cols / 2);
+  const RopeTable rope = sequence.rope.view();
   if (!rope.cos.empty()) be.Rope(k, attention_.head_dim, positions, rope);
 
-  LayerState& layer = pass.sequence.layer(index_);
+  LayerState& layer = sequence.layer(index_);
   ForRuns(cache_rows, [&](int64_t row, int64_t begin, int64_t count) {
     be.Convert(k.Rows(begin, count), layer.cache.mutable_keys().Rows(row, count));
     be.Convert(v.Rows(begin, count), layer.cache.mutable_values().Rows(row, count));

@@ -102,6 +102,23 @@ void Transformer::Decode(int32_t token, const Pass& pass, Tensor& logits) const 
   Head(x.hidden(), pass, logits);
 }
 
+void Transformer::DecodeTogether(std::span<DecodeStep* const> steps) const {
+  const Pass& first = steps.front()->pass;
+  std::vector<int32_t> tokens;
+  for (const DecodeStep* step : steps) tokens.insert(tokens.end(), step->tokens.begin(), step->tokens.end());
+  DecodeBatch batch(steps, EmbedTokens(tokens, first.backend), config_->shape.layers);
+  for (const Layer& layer : layers_) layer.Step(batch);
+  for (const DecodeBatch::Part& part : batch.parts()) RecordStepEnd(part.sequence);
+  FinalNorm(batch.hidden(), first.backend);
+  Tensor logits;
+  Head(batch.hidden(), first, logits);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const DecodeBatch::Part& part = batch.parts()[i];
+    steps[i]->logits.Resize(DType::kF32, part.rows(), logits.cols());
+    first.backend.Convert(logits.view().Rows(part.first, part.rows()), steps[i]->logits.mutable_view());
+  }
+}
+
 Tensor Transformer::EmbedTokens(std::span<const int32_t> tokens, Backend& be) const {
   Tensor hidden(DType::kF32, std::ssize(tokens), config_->shape.hidden);
   const MutableTensorView x = hidden.mutable_view();

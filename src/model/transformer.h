@@ -9,6 +9,7 @@
 
 #include "kernels/backend.h"
 #include "model/config.h"
+#include "model/decode_batch.h"
 #include "model/layer.h"
 #include "model/pass.h"
 #include "model/weights.h"
@@ -61,6 +62,10 @@ class Transformer {
   void PrefillLayers(std::span<const int32_t> tokens, const Pass& pass) const;
   // Runs one more token at the next position. logits becomes [1, vocab].
   void Decode(int32_t token, const Pass& pass, Tensor& logits) const;
+  // Takes plain decode steps (IsPlainDecode) of several sequences together. Each gets the bits that Decode
+  // gives it, token by token; the weights are read once for all. At most as many tokens in all as the first
+  // step's workspace has tile rows.
+  void DecodeTogether(std::span<DecodeStep* const> steps) const;
   // Computes the log-probabilities of a text's tokens in a dense run. Holds at most one tile of logits at
   // once.
   TextScore Score(std::span<const int32_t> tokens, Workspace& ws, Backend& be,

@@ -43,11 +43,12 @@ class Listener final : public JobEvents {
 };
 
 // As RunJob, of a model without a tokenizer.
-bool Compute(Engine& engine, Job& job, const std::function<void()>& pause, JobResult& result) {
+bool Compute(Engine& engine, Job& job, const JobTurns& turns, JobResult& result) {
   try {
     Request request = job.request;
     request.cancelled = &job.cancelled;
-    request.pause = pause;
+    request.pause = turns.pause;
+    request.decode = turns.decode;
     request.progress = [&](double layers) {
       job.processed = static_cast<int64_t>(layers / engine.model().config().shape.layers *
                                            static_cast<double>(job.request.tokens.size()));
@@ -89,7 +90,7 @@ std::vector<Request> MixedRequests(int count) {
     Request request;
     request.prune = specs[static_cast<size_t>(i) % std::size(specs)];
     request.tokens = RandomPrompt(150 + 61 * (i % 7), 320, static_cast<uint64_t>(i));
-    request.max_tokens = 4 + i % 9;
+    request.max_tokens = 12 + i % 19;
     request.ignore_eos = true;
     request.sampling.temperature = i % 3 == 0 ? 0 : 1.2;
     request.sampling.seed = static_cast<uint64_t>(100 + i);
@@ -146,17 +147,22 @@ TEST_P(IsolationTest, AnswersAreThoseOfRequestsAlone) {
   int pauses = 0;
   int handed_over = 0;
   const Job* computing = nullptr;
-  const auto run = [&](Job& job, const std::function<void()>& pause, JobResult& result) {
+  const auto run = [&](Job& job, const JobTurns& turns, JobResult& result) {
     computing = &job;
     const auto counted = [&] {
-      pause();
+      turns.pause();
       ++pauses;
       handed_over += computing != &job;
       computing = &job;
     };
-    return Compute(*engine, job, counted, result);
+    return Compute(*engine, job, {counted, turns.decode}, result);
   };
-  TurnScheduler scheduler(run, metrics, {.slots = 6, .max_waiting = 1000, .shortest_turn = {}});
+  size_t most_together = 0;
+  const auto decode = [&](std::span<DecodeStep* const> steps) {
+    most_together = std::max(most_together, steps.size());
+    engine->DecodeTogether(steps);
+  };
+  TurnScheduler scheduler(run, decode, metrics, {.slots = 6, .max_waiting = 1000, .shortest_turn = {}});
   std::vector<std::shared_ptr<Listener>> listeners;
   std::vector<std::shared_ptr<Job>> leaving;
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -178,6 +184,7 @@ TEST_P(IsolationTest, AnswersAreThoseOfRequestsAlone) {
   scheduler.Stop();
   EXPECT_GT(handed_over, 50);  // they did run at once
   EXPECT_LT(handed_over, pauses);
+  EXPECT_GT(most_together, 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, IsolationTest, testing::Values("tiny:f32", "tiny:bf16", "tiny:q8_0"),

@@ -18,10 +18,11 @@ constexpr std::chrono::milliseconds kProgressPause{20};
 // One run of a job: the engine's request with this job's callbacks, which refer to this object.
 class JobRun {
  public:
-  JobRun(Engine& engine, Job& job, const std::function<void()>& pause)
+  JobRun(Engine& engine, Job& job, const JobTurns& turns)
       : engine_(engine), job_(job), text_(job.stop), request_(job.request) {
     request_.cancelled = &job.cancelled;
-    request_.pause = pause;
+    request_.pause = turns.pause;
+    request_.decode = turns.decode;
     request_.on_prefix = [this](int64_t tokens) {
       job_.cached = tokens;
       job_.events->OnPrefix(tokens);
@@ -111,10 +112,10 @@ HttpFault FaultAtHand(const Job& job) {
 
 }  // namespace
 
-bool RunJob(Engine& engine, Job& job, const std::function<void()>& pause, JobResult& result) {
+bool RunJob(Engine& engine, Job& job, const JobTurns& turns, JobResult& result) {
   try {
     if (job.cancelled) throw Cancelled();
-    JobRun(engine, job, pause).Run(result);
+    JobRun(engine, job, turns).Run(result);
     job.events->OnDone(result);
     return true;
   } catch (const std::exception&) {

@@ -62,8 +62,14 @@ struct Job {
   std::atomic<int64_t> decoded{0};
 };
 
-// Computes one job and reports to its events; `pause` as in Request. Does not throw. Fills `result` and
-// returns true if the job ran to its end.
-bool RunJob(Engine& engine, Job& job, const std::function<void()>& pause, JobResult& result);
+// What a running job calls to share the engine with others.
+struct JobTurns {
+  std::function<void()> pause;                   // Request::pause
+  std::function<void(DecodeStep& step)> decode;  // Request::decode
+};
+
+// Computes one job and reports to its events. Does not throw. Fills `result` and returns true if the job ran
+// to its end.
+bool RunJob(Engine& engine, Job& job, const JobTurns& turns, JobResult& result);
 
 }  // namespace coppice

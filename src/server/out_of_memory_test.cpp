@@ -119,8 +119,8 @@ TEST(OutOfThreads, IsAnErrorOfTheOptionThatAskedForThem) {
 #endif
   const auto scheduler = [] {
     Metrics metrics;
-    const auto run = [](Job&, const std::function<void()>&, JobResult&) { return true; };
-    const TurnScheduler made(run, metrics, {.slots = 256});
+    const auto run = [](Job&, const JobTurns&, JobResult&) { return true; };
+    const TurnScheduler made(run, {}, metrics, {.slots = 256});
   };
   EXPECT_EXIT(WithFewThreads(scheduler), testing::ExitedWithCode(3), "parallel 256: .* no more threads");
   const auto server = [] {

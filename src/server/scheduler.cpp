@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <system_error>
+#include <utility>
 
 #include "base/field_error.h"
 #include "engine/documents/common_prefix.h"
@@ -37,12 +38,14 @@ bool IsSameDocument(const Request& a, const Request& b) {
 
 }  // namespace
 
-TurnScheduler::TurnScheduler(Run run, Metrics& metrics, const SchedulerOptions& options)
-    : run_(std::move(run)), metrics_(metrics), options_(options) {
+TurnScheduler::TurnScheduler(Run run, DecodeTogether decode, Metrics& metrics,
+                             const SchedulerOptions& options)
+    : run_(std::move(run)), decode_(std::move(decode)), metrics_(metrics), options_(options) {
   for (int64_t i = 0; i < std::max<int64_t>(options.slots, 1) + 1; ++i) slots_.emplace_back();
   slots_.back().completes = true;
   contenders_.reserve(slots_.size());
   from_.reserve(slots_.size());
+  together_.reserve(slots_.size());
   try {
     for (Slot& slot : slots_) slot.thread = std::thread([this, &slot] { Work(slot); });
   } catch (const std::system_error& error) {
@@ -172,8 +175,9 @@ void TurnScheduler::Work(Slot& slot) {
 void TurnScheduler::Compute(Slot& slot) {
   Job& job = *slot.job;
   JobResult result;
-  const bool ended = run_(
-      job, [this, &slot] { Pause(slot); }, result);
+  const JobTurns turns{[this, &slot] { Pause(slot); },
+                       [this, &slot](DecodeStep& step) { Decode(slot, step); }};
+  const bool ended = run_(job, turns, result);
   if (slot.completes) {
     if (ended) metrics_.CountCompleted();
   } else if (ended && !job.texts.empty()) {
@@ -195,6 +199,8 @@ void TurnScheduler::Free(Slot& slot) {
     job = std::move(slot.job);
     slot.job = nullptr;
     slot.task = -1;
+    slot.sampling = false;
+    slot.failed = nullptr;
     GiveTurn();
   }
 }
@@ -209,8 +215,73 @@ void TurnScheduler::Pause(Slot& slot) {
   std::unique_lock lock(mutex_);
   CountTurn(slot);
   GiveTurn();
-  slot.wake.wait(lock, [&] { return slot.has_turn || job.cancelled; });
-  if (!slot.has_turn) throw Cancelled();
+  WaitForTurn(slot, lock);
+}
+
+// Computes the step, or waits until another slot has computed it; returns with the turn.
+void TurnScheduler::Decode(Slot& slot, DecodeStep& step) {
+  std::unique_lock lock(mutex_);
+  slot.step = &step;
+  if (!KeepsTurn(slot)) {
+    CountTurn(slot);
+    GiveTurn();
+    WaitForTurn(slot, lock);
+  }
+  if (slot.step != nullptr) {
+    lock.unlock();
+    return ComputeSteps(slot);
+  }
+  slot.sampling = false;
+  if (slot.failed) std::rethrow_exception(std::exchange(slot.failed, nullptr));
+}
+
+// Computes the slot's step and those of all other slots that wait with one.
+void TurnScheduler::ComputeSteps(Slot& slot) {
+  {
+    const std::lock_guard lock(mutex_);
+    together_.assign(1, slot.step);
+    for (Slot& other : slots_) {
+      if (other.step == nullptr || &other == &slot || other.job->cancelled) continue;
+      if (std::ssize(together_) >= options_.most_together) break;
+      together_.push_back(other.step);
+      other.taken = true;
+    }
+  }
+  std::exception_ptr failed;
+  try {
+    decode_(together_);
+  } catch (const std::exception&) {
+    failed = std::current_exception();
+  }
+  const std::lock_guard lock(mutex_);
+  slot.step = nullptr;
+  for (Slot& other : slots_) {
+    if (!other.taken) continue;
+    other.taken = false;
+    other.step = nullptr;
+    other.failed = failed;
+    other.sampling = true;
+    if (other.job->cancelled) other.wake.notify_all();
+  }
+  if (failed) std::rethrow_exception(failed);
+}
+
+// Whether the slot computes its own step at once: nobody else wants to compute, or there are only prompts,
+// and its turn is still short.
+bool TurnScheduler::KeepsTurn(const Slot& slot) const {
+  if (!others_) return true;
+  const bool decodes = std::any_of(slots_.begin(), slots_.end(), [&](const Slot& other) {
+    return &other != &slot && (other.step != nullptr || other.sampling);
+  });
+  return !decodes && Clock::now() - slot.turn_since < options_.shortest_turn;
+}
+
+void TurnScheduler::WaitForTurn(Slot& slot, std::unique_lock<std::mutex>& lock) {
+  const Job& job = *slot.job;
+  slot.wake.wait(lock, [&] { return slot.has_turn || (job.cancelled && !slot.taken); });
+  if (slot.has_turn) return;
+  slot.step = nullptr;
+  throw Cancelled();
 }
 
 void TurnScheduler::CountTurn(Slot& slot) {
@@ -227,6 +298,10 @@ void TurnScheduler::CountTurn(Slot& slot) {
 // queue. Where nobody wants it, a document is completed.
 void TurnScheduler::GiveTurn() {
   if (taken_) return NoteOthers();
+  if (Slot* slot = NextToSample()) {
+    StartTurn(*slot);
+    return NoteOthers();
+  }
   const Clock::time_point now = Clock::now();
   contenders_.clear();
   from_.clear();
@@ -318,6 +393,12 @@ TurnScheduler::Slot* TurnScheduler::FreeSlot() {
   const auto free =
       std::find_if(slots_.begin(), slots_.end(), [](const Slot& s) { return !s.job && !s.completes; });
   return free == slots_.end() ? nullptr : &*free;
+}
+
+TurnScheduler::Slot* TurnScheduler::NextToSample() {
+  const auto next = std::find_if(slots_.begin(), slots_.end(),
+                                 [](const Slot& s) { return s.sampling && !s.job->cancelled; });
+  return next == slots_.end() ? nullptr : &*next;
 }
 
 Contender TurnScheduler::Describe(const Job& job, Clock::time_point now, double computed) {

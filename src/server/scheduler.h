@@ -6,9 +6,11 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -65,6 +67,7 @@ struct SchedulerOptions {
   // tokens: then it finds them in the document cache. 0: there is none.
   int64_t least_shared = 0;
   int64_t max_incomplete = 16;  // documents that wait to be completed; later ones are not
+  int64_t most_together = 64;   // decode steps that are computed together
   // Passing the turn takes some 20 us; a tile or a token of a tiny model takes little more.
   std::chrono::microseconds shortest_turn{4000};
 };
@@ -73,13 +76,18 @@ struct SchedulerOptions {
 // turn. turn_order.h chooses it. Queued jobs compete for the turn as soon as a slot is free, so a short
 // prompt can overtake a long one that has begun, and a prompt begins only when it gets the turn. One more
 // slot completes documents while nothing else can compute.
+//
+// The job whose turn it is to decode computes the steps of all jobs that wait with one. These then get the
+// turn one after the other, to sample and to come back with the next step.
 class TurnScheduler final : public Scheduler {
  public:
-  // Computes one job; calls `pause` between tiles and between tokens, and ends soon if that throws.
-  using Run = std::function<bool(Job& job, const std::function<void()>& pause, JobResult& result)>;
+  // Computes one job. Calls turns.pause between tiles and between tokens, and turns.decode with steps that
+  // may be computed together; ends soon if one of them throws.
+  using Run = std::function<bool(Job& job, const JobTurns& turns, JobResult& result)>;
+  using DecodeTogether = std::function<void(std::span<DecodeStep* const> steps)>;
 
   // `metrics` outlives it.
-  TurnScheduler(Run run, Metrics& metrics, const SchedulerOptions& options);
+  TurnScheduler(Run run, DecodeTogether decode, Metrics& metrics, const SchedulerOptions& options);
   ~TurnScheduler() override { Stop(); }
 
   void Submit(const std::vector<std::shared_ptr<Job>>& jobs) override;
@@ -104,6 +112,10 @@ class TurnScheduler final : public Scheduler {
     int64_t last_turn = 0;
     std::condition_variable wake;  // the slot got the turn, or its job was cancelled
     std::thread thread;
+    DecodeStep* step = nullptr;  // waits to be computed
+    bool taken = false;          // another slot computes it
+    bool sampling = false;       // another slot computed it: this one gets the turn next
+    std::exception_ptr failed;   // why that failed
     // About the current turn; the slot's own thread reads them without the mutex.
     Clock::time_point turn_since;
     int64_t processed_before = 0;
@@ -120,10 +132,14 @@ class TurnScheduler final : public Scheduler {
   void Work(Slot& slot);
   void Compute(Slot& slot);
   void Pause(Slot& slot);
+  void Decode(Slot& slot, DecodeStep& step);
+  void ComputeSteps(Slot& slot);
   void Free(Slot& slot);
   // With the mutex held.
   void CountTurn(Slot& slot);
-  void GiveTurn();  // does nothing while a slot has the turn
+  bool KeepsTurn(const Slot& slot) const;
+  void WaitForTurn(Slot& slot, std::unique_lock<std::mutex>& lock);  // throws Cancelled
+  void GiveTurn();                                                   // does nothing while a slot has the turn
   void Begin(Slot& slot, std::shared_ptr<Job> job);
   void StartTurn(Slot& slot);
   void NoteOthers();
@@ -131,9 +147,11 @@ class TurnScheduler final : public Scheduler {
   bool WaitsForReader(const Queued& queued) const;
   void CompleteNext();
   Slot* FreeSlot();
+  Slot* NextToSample();
   static Contender Describe(const Job& job, Clock::time_point now, double computed);
 
   const Run run_;
+  const DecodeTogether decode_;
   Metrics& metrics_;
   const SchedulerOptions options_;
   mutable std::mutex mutex_;  // guards the members below; never held during a computation
@@ -145,7 +163,8 @@ class TurnScheduler final : public Scheduler {
   std::vector<Contender> contenders_;
   std::vector<Slot*> from_;
   std::vector<Queued*> queued_;
-  bool taken_ = false;  // a slot has the turn
+  std::vector<DecodeStep*> together_;  // of the slot that has the turn
+  bool taken_ = false;                 // a slot has the turn
   int64_t turns_ = 0;
   int64_t started_ = 0;
   bool stopping_ = false;

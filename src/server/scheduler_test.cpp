@@ -55,8 +55,8 @@ class SchedulerTest : public testing::Test {
  protected:
   TurnScheduler& Start(const SchedulerOptions& options) {
     return scheduler_.emplace(
-        [this](Job& job, const std::function<void()>& pause, JobResult&) { return Pretend(job, pause); },
-        metrics_, options);
+        [this](Job& job, const JobTurns& turns, JobResult&) { return Pretend(job, turns.pause); },
+        TurnScheduler::DecodeTogether(), metrics_, options);
   }
   void TearDown() override {
     scheduler_.reset();
@@ -287,14 +287,15 @@ TEST_F(SchedulerTest, QueueHasALimit) {
 
 TEST_F(SchedulerTest, JobsThatFailLeaveTheirSlot) {
   TurnScheduler& scheduler = scheduler_.emplace(
-      [this](Job& job, const std::function<void()>& pause, JobResult&) {
+      [this](Job& job, const JobTurns& turns, JobResult&) {
         if (job.request.tokens.size() == 7) {
           job.events->OnError({500, "", ""});
           return false;
         }
-        return Pretend(job, pause);
+        return Pretend(job, turns.pause);
       },
-      metrics_, SchedulerOptions{.slots = 2, .max_waiting = 100, .shortest_turn = {}});
+      TurnScheduler::DecodeTogether(), metrics_,
+      SchedulerOptions{.slots = 2, .max_waiting = 100, .shortest_turn = {}});
   std::vector<TestJob> jobs;
   for (int i = 0; i < 30; ++i) {
     jobs.push_back(MakeJob(i % 3 == 0 ? 7 : 2));

@@ -50,15 +50,16 @@ void Server::Serve(std::unique_ptr<Engine> engine) {
   MakePolicy(resolved.spec, {.shape = engine->model().config().shape, .tokens = 1}, {});
   if (!options_.slot_save_path.empty()) RemoveUnfinishedPrefixFiles(options_.slot_save_path);
   engine_ = std::move(engine);
-  const auto run = [this](Job& job, const std::function<void()>& pause, JobResult& result) {
-    const bool ended = RunJob(*engine_, job, pause, result);
+  const auto run = [this](Job& job, const JobTurns& turns, JobResult& result) {
+    const bool ended = RunJob(*engine_, job, turns, result);
     if (ended) CompleteDocument(job, result.answer);
     return ended;
   };
+  const auto decode = [this](std::span<DecodeStep* const> steps) { engine_->DecodeTogether(steps); };
   SchedulerOptions scheduling = options_.scheduler;
   // Of shorter prompts the document cache keeps nothing that a waiting job could find.
   if (engine_->documents() != nullptr) scheduling.least_shared = DocumentCacheOptions().least_new;
-  scheduler_ = std::make_unique<TurnScheduler>(run, metrics_, scheduling);
+  scheduler_ = std::make_unique<TurnScheduler>(run, decode, metrics_, scheduling);
   ready_ = true;
 }
 

@@ -135,12 +135,10 @@ class CpuBackend final : public Backend {
     const auto type = static_cast<size_t>(w.dtype);
     const auto int_dot = int_dots_ == nullptr ? nullptr : int_dots_->dot[type];
     if (int_dot != nullptr) {
-      const int64_t groups = QuantizeRows(x, int_dots_->layout[type]);
+      QuantizeRows(x, int_dots_->layout[type]);
       ForWeights(w, [&](int64_t begin, int64_t end) {
-        for (int64_t i = 0; i < x.rows; ++i) {
-          int_dot({w.RowBytes(begin), w.stride, end - begin, codes_.data() + i * groups, w.cols,
-                   bias_row == nullptr ? nullptr : bias_row + begin, Out(y, i) + begin});
-        }
+        int_dot({w.RowBytes(begin), w.stride, end - begin, codes_.data(), x.rows, w.cols,
+                 bias_row == nullptr ? nullptr : bias_row + begin, Out(y, 0) + begin, y.stride / 4});
       });
       return;
     }
@@ -279,8 +277,8 @@ class CpuBackend final : public Backend {
     if (packed.outputs > 0 && packed.inputs > 0) Of(packed.form).Pack(cpu::WeightRows(parts), packed);
   }
   cpu::Products& Of(int form) { return *products_[static_cast<size_t>(form)]; }
-  // Quantises x, row after row, into codes_. Returns the number of groups per row.
-  int64_t QuantizeRows(const TensorView& x, cpu::DotLayout layout) {
+  // Quantises x, row after row, into codes_.
+  void QuantizeRows(const TensorView& x, cpu::DotLayout layout) {
     const int64_t groups = cpu::DotGroups(x.cols);
     if (static_cast<int64_t>(codes_.size()) < x.rows * groups)
       codes_.resize(static_cast<size_t>(x.rows * groups));
@@ -288,7 +286,6 @@ class CpuBackend final : public Backend {
       for (int64_t i = begin; i < end; ++i)
         int_dots_->quantize(In(x, i), x.cols, layout, codes_.data() + i * groups);
     });
-    return groups;
   }
 
   // x in the order in which the stream kernel of `weights` reads it.

@@ -4,8 +4,8 @@
 // Weights keep their stored codes. x becomes int8 codes with one fp32 scale per block of 32 or super-block of
 // 256 values, whichever shares a scale in the weights; the scale is the largest magnitude / 127. Sums of
 // codes are exact within a block of weights. fp32 adds up the blocks, in an order that depends only on the
-// row's length. So a product has the same bits on every ISA with these kernels, whatever other rows the call
-// has, on any number of threads.
+// row's length. So a product has the same bits on every ISA with these kernels, whatever other rows of
+// weights or of x the call has, on any number of threads.
 #pragma once
 
 #include <cstddef>
@@ -44,15 +44,17 @@ struct alignas(64) DotGroup {
 
 constexpr int64_t DotGroups(int64_t count) { return (count + kDotGroup - 1) / kDotGroup; }
 
-// y[o] = row o of w . x + bias[o]
+// y[i][o] = row o of w . row i of x + bias[o]
 struct IntDotTask {
   const std::byte* w;  // row 0
   int64_t w_stride;    // bytes
   int64_t rows;        // of w
-  const DotGroup* x;   // [DotGroups(count)]
-  int64_t count;       // values per row; a multiple of the block size
-  const float* bias;   // of row 0, or null
-  float* y;            // of row 0
+  const DotGroup* x;   // rows of DotGroups(count)
+  int64_t x_rows;
+  int64_t count;      // values per row; a multiple of the block size
+  const float* bias;  // of row 0, or null
+  float* y;           // row 0 of x with row 0 of w
+  int64_t y_stride;   // floats
 };
 
 struct IntDotKernels {

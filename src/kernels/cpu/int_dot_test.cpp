@@ -69,7 +69,7 @@ std::vector<float> Dots(const IntDotKernels& kernels, const Tensor& w, std::span
   const std::vector<DotGroup> x = Quantised(kernels, row, kernels.layout[type]);
   std::vector<float> y(static_cast<size_t>(w.rows()));
   const TensorView view = w.view();
-  kernels.dot[type]({view.data, view.stride, view.rows, x.data(), view.cols, bias, y.data()});
+  kernels.dot[type]({view.data, view.stride, view.rows, x.data(), 1, view.cols, bias, y.data(), 0});
   return y;
 }
 
@@ -120,6 +120,34 @@ TEST(IntDot, CodesAreTheNearest) {
           ASSERT_EQ(code.scale, LargestBeside(row, layout, k) / 127) << k;
         }
         ASSERT_EQ(CodeAt(groups, layout, row.size() - 1).code, -127);
+      }
+    }
+  }
+}
+
+// Rows of x that share unpacked weights.
+TEST(IntDot, ARowIsTheSameBesideOthers) {
+  constexpr int64_t kRows = 7;
+  for (const IntDotKernels* kernels : Tables()) {
+    for (DType type : kQuantised) {
+      const int64_t count = Info(type).block_elements == 256 ? 768 : 800;
+      SCOPED_TRACE(Info(type).name);
+      const Tensor w = RandomWeight(type, 5, count, 3);
+      const Tensor x = Random(kRows, count, 4);
+      const Tensor bias = Random(1, 5, 5);
+      const float* bias_row = bias.view().Row<float>(0).data();
+      const auto index = static_cast<size_t>(type);
+      std::vector<DotGroup> all;
+      for (int64_t i = 0; i < kRows; ++i) {
+        const std::vector<DotGroup> row = Quantised(*kernels, x.view().Row<float>(i), kernels->layout[index]);
+        all.insert(all.end(), row.begin(), row.end());
+      }
+      Tensor y(DType::kF32, kRows, 9);
+      kernels->dot[index]({w.view().data, w.view().stride, 5, all.data(), kRows, count, bias_row,
+                           y.mutable_view().Row<float>(0).data() + 2, 9});
+      for (int64_t i = 0; i < kRows; ++i) {
+        const std::vector<float> alone = Dots(*kernels, w, x.view().Row<float>(i), bias_row);
+        EXPECT_TRUE(std::ranges::equal(alone, y.view().Row<float>(i).subspan(2, 5))) << i;
       }
     }
   }

@@ -90,13 +90,29 @@ void QuantizeDotRow(const float* x, int64_t count, DotLayout layout, DotGroup* g
 
 // ---- Rows
 
-// One row at a time, so that the weights are a single stream, which the hardware prefetcher follows best, and
-// the sums stay in registers.
+// One row of weights at a time, so that they are a single stream, which the hardware prefetcher follows best,
+// and the sums stay in registers. Up to kDotRows rows of x, the most whose sums fit into the registers, share
+// the unpacked codes.
+template <typename Walk, int kRows>
+[[gnu::always_inline]] inline void IntDotRows(const IntDotTask& t, const std::byte* w, float bias, int64_t i,
+                                              float* y) {
+  const int64_t groups = DotGroups(t.count);
+  __m256 sums[kRows];
+  Walk::template Dot<kRows>(w, t.x + i * groups, groups, t.count, sums);
+  for (int r = 0; r < kRows; ++r) y[(i + r) * t.y_stride] = SumOf(sums[r]) + bias;
+}
+
 template <typename Walk>
 void IntDot(const IntDotTask& t) {
   for (int64_t row = 0; row < t.rows; ++row) {
-    const float sum = SumOf(Walk::Dot(t.w + row * t.w_stride, t.x, t.count));
-    t.y[row] = sum + (t.bias == nullptr ? 0.0f : t.bias[row]);
+    const std::byte* w = t.w + row * t.w_stride;
+    const float bias = t.bias == nullptr ? 0.0f : t.bias[row];
+    int64_t i = 0;
+    for (; i + kDotRows <= t.x_rows; i += kDotRows) IntDotRows<Walk, kDotRows>(t, w, bias, i, t.y + row);
+    if constexpr (kDotRows > 2) {
+      for (; i + 2 <= t.x_rows; i += 2) IntDotRows<Walk, 2>(t, w, bias, i, t.y + row);
+    }
+    for (; i < t.x_rows; ++i) IntDotRows<Walk, 1>(t, w, bias, i, t.y + row);
   }
 }
 

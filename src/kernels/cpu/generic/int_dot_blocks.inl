@@ -67,28 +67,37 @@ struct DotQ5_1 {
   static TwoBlocks Codes(const std::byte* b) { return WithFifthBits<kBytes>(b + 4, Nibbles<kBytes>(b + 8)); }
 };
 
-// Adds the products of the eight blocks at b with x to the sums.
-template <typename Format>
-[[gnu::always_inline]] inline void AddBlocks(const Format*, const std::byte* b, const DotGroup& x,
-                                             BlockSums* sums) {
+// Adds the products of the eight blocks at b with kRows rows of x, `x_stride` groups apart, to the sums.
+template <int kRows, typename Format>
+[[gnu::always_inline]] inline void AddBlocks(const Format*, const std::byte* b, const DotGroup* x,
+                                             int64_t x_stride, BlockSums* sums) {
   constexpr int kBytes = Format::kBytes;
-  const __m256 scales = _mm256_load_ps(x.scales);
-  const __m256 factors = _mm256_mul_ps(BlockFactors<kBytes>(b), scales);
+  const __m256 steps = BlockFactors<kBytes>(b);
+  __m256 factors[kRows];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) factors[r] = _mm256_mul_ps(steps, _mm256_load_ps(x[r * x_stride].scales));
 #pragma GCC unroll 4
   for (int i = 0; i < kGroupBlocks / 2; ++i) {
     const TwoBlocks codes = Format::Codes(b + 2 * i * kBytes);
-    const int8_t* pair = x.codes + 2 * i * kDotBlock;
-    const __m256i dot = DotTwo(codes.first, LoadBytes(pair), codes.last, LoadBytes(pair + kDotBlock));
     const int a = 2 * i;
-    const __m256 each =
-        _mm256_permutevar8x32_ps(factors, _mm256_setr_epi32(a, a, a, a, a + 1, a + 1, a + 1, a + 1));
-    sums->s[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), each, sums->s[i]);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const int8_t* pair = x[r * x_stride].codes + 2 * i * kDotBlock;
+      const __m256i dot = DotTwo(codes.first, LoadBytes(pair), codes.last, LoadBytes(pair + kDotBlock));
+      const __m256 each =
+          _mm256_permutevar8x32_ps(factors[r], _mm256_setr_epi32(a, a, a, a, a + 1, a + 1, a + 1, a + 1));
+      sums[r].s[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), each, sums[r].s[i]);
+    }
   }
-  __m256 minima = _mm256_mul_ps(factors, _mm256_set1_ps(-Format::kOffset));
-  if constexpr (Format::kMinimum >= 0) {
-    minima = _mm256_mul_ps(BlockFactors<kBytes>(b + Format::kMinimum), scales);
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    const DotGroup& group = x[r * x_stride];
+    __m256 minima = _mm256_mul_ps(factors[r], _mm256_set1_ps(-Format::kOffset));
+    if constexpr (Format::kMinimum >= 0) {
+      minima = _mm256_mul_ps(BlockFactors<kBytes>(b + Format::kMinimum), _mm256_load_ps(group.scales));
+    }
+    sums[r].s[0] = _mm256_fmadd_ps(minima, _mm256_load_ps(group.block_sums), sums[r].s[0]);
   }
-  sums->s[0] = _mm256_fmadd_ps(minima, _mm256_load_ps(x.block_sums), sums->s[0]);
 }
 
 // ---- Eight bits: the codes are signed, like x. The sign of a code moves to x, whose codes are never -128.
@@ -99,17 +108,25 @@ struct DotQ8_0 {
   static constexpr int64_t kAhead = 0;
 };
 
-[[gnu::always_inline]] inline void AddBlocks(const DotQ8_0*, const std::byte* b, const DotGroup& x,
-                                             BlockSums* sums) {
+template <int kRows>
+[[gnu::always_inline]] inline void AddBlocks(const DotQ8_0*, const std::byte* b, const DotGroup* x,
+                                             int64_t x_stride, BlockSums* sums) {
   constexpr int kBytes = DotQ8_0::kBytes;
-  alignas(32) float factors[kGroupBlocks];
-  _mm256_store_ps(factors, _mm256_mul_ps(BlockFactors<kBytes>(b), _mm256_load_ps(x.scales)));
+  const __m256 steps = BlockFactors<kBytes>(b);
+  alignas(32) float factors[kRows][kGroupBlocks];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+    _mm256_store_ps(factors[r], _mm256_mul_ps(steps, _mm256_load_ps(x[r * x_stride].scales)));
 #pragma GCC unroll 8
   for (int i = 0; i < kGroupBlocks; ++i) {
     const __m256i codes = LoadBytes(b + i * kBytes + 2);
-    const __m256i signed_x = _mm256_sign_epi8(LoadBytes(x.codes + i * kDotBlock), codes);
-    const __m256 dot = _mm256_cvtepi32_ps(DotBytes(_mm256_abs_epi8(codes), signed_x));
-    sums->s[i % 4] = _mm256_fmadd_ps(dot, _mm256_broadcast_ss(factors + i), sums->s[i % 4]);
+    const __m256i magnitudes = _mm256_abs_epi8(codes);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const __m256i signed_x = _mm256_sign_epi8(LoadBytes(x[r * x_stride].codes + i * kDotBlock), codes);
+      const __m256 dot = _mm256_cvtepi32_ps(DotBytes(magnitudes, signed_x));
+      sums[r].s[i % 4] = _mm256_fmadd_ps(dot, _mm256_broadcast_ss(factors[r] + i), sums[r].s[i % 4]);
+    }
   }
 }
 
@@ -117,11 +134,15 @@ struct DotQ8_0 {
 
 template <typename Format>
 struct Blocks {
-  [[gnu::always_inline]] static __m256 Dot(const std::byte* w, const DotGroup* x, int64_t count) {
+  template <int kRows>
+  [[gnu::always_inline]] static void Dot(const std::byte* w, const DotGroup* x, int64_t x_stride,
+                                         int64_t count, __m256* y) {
     constexpr int64_t kGroupBytes = kGroupBlocks * Format::kBytes;
     constexpr const Format* kFormat = nullptr;  // selects the overload
-    BlockSums sums;
-    for (__m256& s : sums.s) s = _mm256_setzero_ps();
+    BlockSums sums[kRows];
+    for (BlockSums& row : sums) {
+      for (__m256& s : row.s) s = _mm256_setzero_ps();
+    }
     int64_t left = count / kDotBlock;
     for (; left >= kGroupBlocks; left -= kGroupBlocks, w += kGroupBytes, ++x) {
       if constexpr (Format::kAhead > 0) {
@@ -129,13 +150,16 @@ struct Blocks {
         for (int64_t i = 0; i < kGroupBytes; i += kCacheLine)
           __builtin_prefetch(w + Format::kAhead + i, 0, 2);
       }
-      AddBlocks(kFormat, w, *x, &sums);
+      AddBlocks<kRows>(kFormat, w, x, x_stride, sums);
     }
     if (left > 0) {  // pads the last group with zero factors
       std::byte padded[kGroupBytes] = {};
       __builtin_memcpy(padded, w, static_cast<size_t>(left * Format::kBytes));
-      AddBlocks(kFormat, padded, *x, &sums);
+      AddBlocks<kRows>(kFormat, padded, x, x_stride, sums);
     }
-    return _mm256_add_ps(_mm256_add_ps(sums.s[0], sums.s[1]), _mm256_add_ps(sums.s[2], sums.s[3]));
+    for (int r = 0; r < kRows; ++r) {
+      const __m256* s = sums[r].s;
+      y[r] = _mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3]));
+    }
   }
 };

@@ -103,27 +103,30 @@ struct DotQ6_K {
   }
 };
 
-// Adds groups j and j + 4 to two sums, so that a product need not wait for the previous one.
-template <typename Format, int j>
-[[gnu::always_inline]] inline void AddGroups(const std::byte* b, const DotGroup& x, __m256i scales,
-                                             __m256i* sums) {
+// Adds groups j and j + 4 to two sums of each row of x, so that a product need not wait for the previous one.
+template <int kRows, typename Format, int j>
+[[gnu::always_inline]] inline void AddGroups(const std::byte* b, const DotGroup* x, int64_t x_stride,
+                                             __m256i scales, __m256i (*sums)[2]) {
   const auto spread = [&](int at) {  // scale `at` of each half
     return _mm256_shuffle_epi8(scales, _mm256_set1_epi16(static_cast<short>(2 * at | (2 * at + 1) << 8)));
   };
-  sums[0] = AddScaled(sums[0], Format::template Codes<j>(b), LoadBytes(x.codes + j * kDotBlock), spread(j));
-  sums[1] = AddScaled(sums[1], Format::template Codes<j + 4>(b), LoadBytes(x.codes + (j + 4) * kDotBlock),
-                      spread(j + 4));
-  if constexpr (j < 3) AddGroups<Format, j + 1>(b, x, scales, sums);
+  const __m256i near = Format::template Codes<j>(b);
+  const __m256i far = Format::template Codes<j + 4>(b);
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    const int8_t* codes = x[r * x_stride].codes;
+    sums[r][0] = AddScaled(sums[r][0], near, LoadBytes(codes + j * kDotBlock), spread(j));
+    sums[r][1] = AddScaled(sums[r][1], far, LoadBytes(codes + (j + 4) * kDotBlock), spread(j + 4));
+  }
+  if constexpr (j < 3) AddGroups<kRows, Format, j + 1>(b, x, x_stride, scales, sums);
 }
 
 template <typename Format>
 struct SuperBlocks {
-  static __m256 Add(const std::byte* b, const DotGroup& x, __m256 sum) {
-    const SuperScales s = Format::Scales(b);
+  // sum + the products of the block with x, of whose codes `dot` holds the products.
+  [[gnu::always_inline]] static __m256 AddFactors(const std::byte* b, const SuperScales& s, __m256i dot,
+                                                  const DotGroup& x, __m256 sum) {
     const __m256i x_sums = LoadBytes(x.sums);
-    __m256i dots[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-    AddGroups<Format, 0>(b, x, s.scales, dots);
-    __m256i dot = _mm256_add_epi32(dots[0], dots[1]);
     if constexpr (Format::kOffsetBits > 0) {
       const __m256i offset = _mm256_madd_epi16(s.scales, x_sums);
       dot = _mm256_sub_epi32(dot, _mm256_slli_epi32(offset, Format::kOffsetBits));
@@ -140,9 +143,21 @@ struct SuperBlocks {
       return _mm256_fnmadd_ps(below, _mm256_broadcastss_ps(_mm_movehdup_ps(both)), sum);
     }
   }
-  static __m256 Dot(const std::byte* w, const DotGroup* x, int64_t count) {
-    __m256 sum = _mm256_setzero_ps();
-    for (int64_t i = 0; i < count; i += kDotGroup, w += Format::kBytes, ++x) sum = Add(w, *x, sum);
-    return sum;
+  template <int kRows>
+  [[gnu::always_inline]] static void Add(const std::byte* b, const DotGroup* x, int64_t x_stride,
+                                         __m256* sums) {
+    const SuperScales s = Format::Scales(b);
+    __m256i dots[kRows][2];
+    for (auto& two : dots) two[0] = two[1] = _mm256_setzero_si256();
+    AddGroups<kRows, Format, 0>(b, x, x_stride, s.scales, dots);
+    for (int r = 0; r < kRows; ++r) {
+      sums[r] = AddFactors(b, s, _mm256_add_epi32(dots[r][0], dots[r][1]), x[r * x_stride], sums[r]);
+    }
+  }
+  template <int kRows>
+  [[gnu::always_inline]] static void Dot(const std::byte* w, const DotGroup* x, int64_t x_stride,
+                                         int64_t count, __m256* sums) {
+    for (int r = 0; r < kRows; ++r) sums[r] = _mm256_setzero_ps();
+    for (int64_t i = 0; i < count; i += kDotGroup, w += Format::kBytes, ++x) Add<kRows>(w, x, x_stride, sums);
   }
 };

@@ -1,0 +1,55 @@
+// A decode step of several sequences together, in which no policy acts. Products take the rows of all of
+// them, so the weights come from memory once for all; positions, caches and attention are each sequence's
+// own. A row has the bits that Forward gives it, because a decode kernel's result does not depend on the rows
+// of the call.
+#include <vector>
+
+#include "model/layer.h"
+
+namespace coppice {
+
+void Layer::Step(DecodeBatch& batch) const {
+  Workspace& ws = batch.workspace();
+  Backend& be = batch.backend();
+  const int64_t rows = batch.rows();
+  const std::vector<Tile> all = {{0, rows, ProductKind::kDecode}};
+  const MutableTensorView normed = ws.normed.mutable_view().Rows(0, rows);
+  const MutableTensorView kv = ws.kv.mutable_view().Rows(0, rows);
+  const MutableTensorView q = ws.q.mutable_view().Rows(0, rows);
+  const MutableTensorView attended = ws.attended.mutable_view().Rows(0, rows);
+
+  ws.key_value.PrepareStacked(weights_.key, weights_.value, all, ws.kept, be);
+  ws.query.Prepare(weights_.query, all, ws.kept, be);
+  ws.output.Prepare(weights_.output, all, ws.kept, be);
+  ApplyNorm(weights_.attention_norm, batch.hidden(), normed, be);
+  ws.key_value(normed, ProductKind::kDecode, ProductEnd::kStore, kv, be);
+  ws.query(normed, ProductKind::kDecode, ProductEnd::kStore, q, be);
+  for (const DecodeBatch::Part& part : batch.parts()) {
+    AttendOwn(part, kv.Rows(part.first, part.rows()), q.Rows(part.first, part.rows()),
+              attended.Rows(part.first, part.rows()), be);
+  }
+  ws.output(attended, ProductKind::kDecode, ProductEnd::kAdd, batch.hidden(), be);
+
+  PrepareFfn(all, ws, {}, be);
+  FfnTile(batch.hidden(), ProductKind::kDecode, ProductEnd::kAdd, batch.hidden(), ws, be);
+}
+
+// Stores the part's keys and values, and attends. RoPE changes kv and q in place.
+void Layer::AttendOwn(const DecodeBatch::Part& part, MutableTensorView kv, MutableTensorView q,
+                      MutableTensorView attended, Backend& be) const {
+  SequenceState& sequence = part.sequence;
+  LayerState& layer = sequence.layer(index_);
+  StoreRows(kv, part.positions, layer.cache.Add(part.positions), sequence, be);
+  const RopeTable rope = sequence.rope.view();
+  if (!rope.cos.empty()) be.Rope(q, attention_.head_dim, part.positions, rope);
+  const AttentionFrame frame{attention_, layer.cache.keys(), layer.cache.values(),
+                             layer.cache.position_lists(), part.positions};
+  Attend(frame, frame.Input(q, 0), ProductKind::kDecode, attended, {}, be);
+  layer.step = {.kv_rows = part.rows(),
+                .query_rows = part.rows(),
+                .ffn_rows = part.rows(),
+                .keys = frame.keys.rows,
+                .density = 1};
+}
+
+}  // namespace coppice
