@@ -13,6 +13,7 @@
 #include "engine/documents/common_prefix.h"
 #include "engine/documents/prefix_run.h"
 #include "engine/filter_pass.h"
+#include "engine/prompt_lookup.h"
 #include "grammar/token_filter.h"
 #include "policies/registry.h"
 
@@ -50,11 +51,12 @@ std::vector<int32_t> EndsOf(const Request& request, const Tokenizer* tokenizer) 
 }  // namespace
 
 struct Engine::Run {
-  explicit Run(const Request& r) : request(r), sampler(r.sampling, std::ssize(r.tokens)), history(r.tokens) {
+  explicit Run(const Request& r)
+      : request(r), sampler(r.sampling, std::ssize(r.tokens)), lookup(r.prompt_lookup), history(r.tokens) {
     if (r.grammar && r.forced.empty()) filter.emplace(r.grammar);
   }
 
-  std::span<const float> last_logits() const { return logits.view().Row<float>(0); }
+  std::span<const float> last_logits() const { return logits.view().Row<float>(accepted); }
   // The token that follows `history`.
   int32_t NextToken() {
     const size_t index = history.size() - request.tokens.size();
@@ -72,7 +74,10 @@ struct Engine::Run {
   std::string auto_reason;
   SequenceState sequence;
   std::unique_ptr<Workspace> workspace;
-  Tensor logits;  // [1, vocab], of the last position
+  Tensor logits;  // [1 + proposals, vocab], of the last step
+  PromptLookup lookup;
+  std::vector<int32_t> ahead;  // the tokens behind the first of the last step: proposals
+  int64_t accepted = 0;        // of these, those that the text goes on with
   Sampler sampler;
   std::optional<TokenFilter> filter;
   std::vector<int32_t> history;       // the prompt and the generated tokens
@@ -228,7 +233,7 @@ void Engine::Decode(Run& run, int32_t first, Answer& answer) {
                   *run.workspace,
                   *backend_,
                   {.progress = {}, .cancelled = request.cancelled, .pause = request.pause}};
-  const bool together = request.decode && run.wanted > 0 && IsPlainDecode(pass);
+  const bool plain = (request.decode || request.prompt_lookup > 0) && IsPlainDecode(pass);
   answer.finish_reason = "length";
   // If the context is full, the next token's probability is reported, but the token is not generated.
   if (run.wanted == 0 && request.max_tokens != 0) TellLogProbs(request, first, run.last_logits());
@@ -251,14 +256,46 @@ void Engine::Decode(Run& run, int32_t first, Answer& answer) {
       break;
     }
     if (std::ssize(answer.tokens) == run.wanted) break;
-    if (together) {
-      DecodeStep step{{&next, 1}, pass, run.logits};
-      request.decode(step);
+    if (plain) {
+      PlainStep(run, next, pass);
     } else {
       transformer_.Decode(next, pass, run.logits);
     }
     ++run.decoded;
   }
+  DropProposals(run);
+  answer.proposed = run.lookup.proposed();
+  answer.accepted = run.lookup.accepted();
+}
+
+// Provides the logits behind `next`: the last step's, if that computed `next` ahead, else those of a step
+// with what lookup proposes behind it.
+void Engine::PlainStep(Run& run, int32_t next, const Pass& pass) {
+  if (run.accepted < std::ssize(run.ahead) && run.ahead[static_cast<size_t>(run.accepted)] == next) {
+    ++run.accepted;
+    return;
+  }
+  DropProposals(run);
+  const int64_t generated = std::ssize(run.history) - std::ssize(run.request.tokens);
+  const int64_t room = std::min(run.wanted - generated - 1, tile_rows_ - 1);
+  run.ahead = run.lookup.Propose(run.history, room);
+  std::vector<int32_t> tokens = {next};
+  tokens.insert(tokens.end(), run.ahead.begin(), run.ahead.end());
+  DecodeStep step{tokens, pass, run.logits};
+  if (run.request.decode) {
+    run.request.decode(step);
+  } else {
+    DecodeStep* const one = &step;
+    DecodeTogether({&one, 1});
+  }
+}
+
+// Takes back the proposals that the text did not go on with.
+void Engine::DropProposals(Run& run) {
+  run.lookup.Learn(run.accepted);
+  run.sequence.DropLast(std::ssize(run.ahead) - run.accepted);
+  run.ahead.clear();
+  run.accepted = 0;
 }
 
 // Fills in the answer, except for tokens and times.

@@ -107,6 +107,8 @@ class Engine {
   MethodContext Context(Run& run);
   void Prefill(Run& run, DocumentCache* documents);
   void Decode(Run& run, int32_t first, Answer& answer);
+  void PlainStep(Run& run, int32_t next, const Pass& pass);
+  void DropProposals(Run& run);
   void Account(Run& run, Answer& answer) const;
   void NameTrace(const Request& request, const Answer& answer, Trace& trace) const;
 

@@ -37,6 +37,9 @@ struct Confidence {
 // reason.
 inline constexpr double kDefaultLeastConfidence = 0.8;
 
+// Request::prompt_lookup at most.
+inline constexpr int64_t kMostLookup = 64;
+
 // Gets a generated token. Returns false to stop the generation.
 using TokenCallback = std::function<bool(int32_t id)>;
 
@@ -60,6 +63,9 @@ struct Request {
   // likeliest token) over them is below this, it answers densely instead, and reuses the states that both
   // runs share.
   double least_confidence = 0;
+  // Tokens that a decode step computes ahead at most, if the text repeats itself (prompt_lookup.h): up to
+  // kMostLookup; 0: none. The answer is the same.
+  int64_t prompt_lookup = 0;
   bool use_documents = true;         // read from and write to the engine's document cache, if it has one
   PrefixOwner documents_owner = {};  // the owner of these entries
   // The prompt is a document's that may be complete: if the document cache has dense states of nearly all of
@@ -101,6 +107,8 @@ struct Answer {
   double ttft_ms = 0;  // from the tokenised prompt to the first sampled token, with all pruning work
   double total_ms = 0;
   double decode_tokens_per_second = 0;
+  int64_t proposed = 0;    // tokens computed ahead (Request::prompt_lookup)
+  int64_t accepted = 0;    // of these, those in the answer
   OpTimes prefill_times;   // within ttft_ms, if EngineOptions::time_operations is set
   std::string prune_spec;  // canonical
   bool prune_active = false;

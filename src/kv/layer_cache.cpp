@@ -123,6 +123,12 @@ std::vector<int32_t> LayerCache::Add(std::span<const int32_t> positions) {
   return fresh;
 }
 
+void LayerCache::DropLast(int64_t count) {
+  COPPICE_CHECK(count >= 0 && count <= rows_);
+  rows_ -= count;
+  for (std::vector<int32_t>& list : positions_) list.resize(static_cast<size_t>(rows_));
+}
+
 void LayerCache::Keep(std::span<const TokenSet> rows) {
   COPPICE_CHECK(rows.size() == 1 || rows.size() == static_cast<size_t>(kv_heads_));
   for (const TokenSet& set : rows) {

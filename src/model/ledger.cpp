@@ -89,11 +89,16 @@ double DensePrefillFlops(const ModelShape& shape, int64_t tokens) {
   return DensePrefillParts(shape, tokens).total();
 }
 
-void Ledger::CountDecodeStep(const std::vector<StepCounts>& layers) {
-  ++decode_steps_;
+void Ledger::CountDecodeStep(const std::vector<StepCounts>& layers, int64_t tokens) {
   for (const StepCounts& step : layers) decode_token_layers_ += step.kv_rows;
-  decode_flops_ += DecodeFlops(shape_, layers);
-  decode_flops_dense_ += DenseDecodeFlops(shape_, prompt_tokens_ + decode_steps_);
+  decode_flops_ += DecodeFlops(shape_, layers) + static_cast<double>(tokens - 1) * HeadFlops(shape_);
+  for (int64_t i = 0; i < tokens; ++i)
+    decode_flops_dense_ += DenseDecodeFlops(shape_, prompt_tokens_ + ++decode_tokens_);
+}
+
+void Ledger::DropTokens(int64_t tokens) {
+  for (int64_t i = 0; i < tokens; ++i)
+    decode_flops_dense_ -= DenseDecodeFlops(shape_, prompt_tokens_ + decode_tokens_--);
 }
 
 void Ledger::NoteHeld(int64_t kv, int64_t aux) {
@@ -107,7 +112,7 @@ int64_t Ledger::token_layers() const {
   return sum;
 }
 
-int64_t Ledger::token_layers_dense() const { return (prompt_tokens_ + decode_steps_) * shape_.layers; }
+int64_t Ledger::token_layers_dense() const { return (prompt_tokens_ + decode_tokens_) * shape_.layers; }
 
 PrefillFlops Ledger::prefill_parts() const {
   PrefillFlops parts = PartsOf(shape_, layers_);

@@ -59,7 +59,10 @@ class Ledger {
 
   LayerCounts& layer(int l) { return layers_[static_cast<size_t>(l)]; }
   const std::vector<LayerCounts>& layers() const { return layers_; }
-  void CountDecodeStep(const std::vector<StepCounts>& layers);
+  // A step with the sequence's next `tokens` tokens.
+  void CountDecodeStep(const std::vector<StepCounts>& layers, int64_t tokens = 1);
+  // The last `tokens` tokens of steps were not kept: their work counts, but a dense run has fewer tokens.
+  void DropTokens(int64_t tokens);
   // Updates the peaks below; called at the end of prefill and of each step.
   void NoteHeld(int64_t kv, int64_t aux);
 
@@ -89,7 +92,7 @@ class Ledger {
   ModelShape shape_;
   int64_t prompt_tokens_ = 0;
   std::vector<LayerCounts> layers_;
-  int64_t decode_steps_ = 0;
+  int64_t decode_tokens_ = 0;
   int64_t decode_token_layers_ = 0;
   double decode_flops_ = 0;
   double decode_flops_dense_ = 0;

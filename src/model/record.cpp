@@ -45,10 +45,10 @@ void RecordStepBegin(SequenceState& sequence, int32_t position) {
   if (sequence.trace != nullptr) sequence.trace->BeginStep(position);
 }
 
-void RecordStepEnd(SequenceState& sequence) {
+void RecordStepEnd(SequenceState& sequence, int64_t tokens) {
   std::vector<StepCounts> counts;
   for (const LayerState& layer : sequence.layers) counts.push_back(layer.step);
-  sequence.ledger.CountDecodeStep(counts);
+  sequence.ledger.CountDecodeStep(counts, tokens);
   sequence.ledger.NoteHeld(sequence.kv_bytes(), sequence.aux.bytes());
   if (sequence.trace != nullptr) sequence.trace->EndStep(sequence.bytes_held());
 }

@@ -14,7 +14,8 @@ namespace coppice {
 void RecordPrefillBegin(SequenceState& sequence, bool compact_positions);
 void RecordPrefillEnd(SequenceState& sequence);
 void RecordStepBegin(SequenceState& sequence, int32_t position);
-void RecordStepEnd(SequenceState& sequence);
+// `tokens`: of the sequence, at its next positions.
+void RecordStepEnd(SequenceState& sequence, int64_t tokens = 1);
 
 // Records the attention of the stream's current layer. `query_rows`: rows that attended. `keys`: keys that
 // they could attend. `density`: share of the pairs that was computed.

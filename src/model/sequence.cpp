@@ -83,6 +83,12 @@ int64_t SequenceState::RoomForAnswer() const {
 
 void SequenceState::Reserve(int l, int64_t rows) { layer(l).cache.Reserve(rows + RoomForAnswer()); }
 
+void SequenceState::DropLast(int64_t tokens) {
+  for (LayerState& layer : layers) layer.cache.DropLast(tokens);
+  depth.resize(depth.size() - static_cast<size_t>(tokens));
+  ledger.DropTokens(tokens);
+}
+
 int64_t SequenceState::kv_bytes() const {
   int64_t bytes = 0;
   for (const LayerState& layer : layers) bytes += layer.cache.bytes();

@@ -33,6 +33,9 @@ struct SequenceState {
   // Makes room in one layer's cache for `rows` rows of the prompt and an answer of usual length.
   void Reserve(int l, int64_t rows);
 
+  // Takes back the last `tokens` positions of a plain decode step (IsPlainDecode).
+  void DropLast(int64_t tokens);
+
   int64_t kv_bytes() const;
   int64_t cold_bytes() const { return cold ? cold->bytes() : 0; }
   TraceBytes bytes_held() const { return {.kv = kv_bytes(), .aux = aux.bytes(), .cold = cold_bytes()}; }

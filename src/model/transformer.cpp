@@ -103,12 +103,29 @@ void Transformer::Decode(int32_t token, const Pass& pass, Tensor& logits) const 
 }
 
 void Transformer::DecodeTogether(std::span<DecodeStep* const> steps) const {
+  // As many at a time as the workspace has rows.
+  const int64_t most = steps.front()->pass.workspace.tile_rows;
+  int64_t rows = 0;
+  size_t begin = 0;
+  for (size_t end = 0; end < steps.size(); ++end) {
+    const auto more = std::ssize(steps[end]->tokens);
+    if (end > begin && rows + more > most) {
+      DecodeSome(steps.subspan(begin, end - begin));
+      begin = end;
+      rows = 0;
+    }
+    rows += more;
+  }
+  DecodeSome(steps.subspan(begin));
+}
+
+void Transformer::DecodeSome(std::span<DecodeStep* const> steps) const {
   const Pass& first = steps.front()->pass;
   std::vector<int32_t> tokens;
   for (const DecodeStep* step : steps) tokens.insert(tokens.end(), step->tokens.begin(), step->tokens.end());
   DecodeBatch batch(steps, EmbedTokens(tokens, first.backend), config_->shape.layers);
   for (const Layer& layer : layers_) layer.Step(batch);
-  for (const DecodeBatch::Part& part : batch.parts()) RecordStepEnd(part.sequence);
+  for (const DecodeBatch::Part& part : batch.parts()) RecordStepEnd(part.sequence, part.rows());
   FinalNorm(batch.hidden(), first.backend);
   Tensor logits;
   Head(batch.hidden(), first, logits);

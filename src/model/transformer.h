@@ -63,8 +63,8 @@ class Transformer {
   // Runs one more token at the next position. logits becomes [1, vocab].
   void Decode(int32_t token, const Pass& pass, Tensor& logits) const;
   // Takes plain decode steps (IsPlainDecode) of several sequences together. Each gets the bits that Decode
-  // gives it, token by token; the weights are read once for all. At most as many tokens in all as the first
-  // step's workspace has tile rows.
+  // gives it, token by token; the weights are read once for all. A step has at most as many tokens as the
+  // first one's workspace has tile rows.
   void DecodeTogether(std::span<DecodeStep* const> steps) const;
   // Computes the log-probabilities of a text's tokens in a dense run. Holds at most one tile of logits at
   // once.
@@ -73,6 +73,7 @@ class Transformer {
 
  private:
   Stream RunLayers(std::span<const int32_t> tokens, const Pass& pass, bool last_row_only) const;
+  void DecodeSome(std::span<DecodeStep* const> steps) const;
   Tensor EmbedTokens(std::span<const int32_t> tokens, Backend& be) const;
   void FinalNorm(MutableTensorView hidden, Backend& be) const;
   void Head(const TensorView& normed, const Pass& pass, Tensor& logits) const;

@@ -220,6 +220,8 @@ void GenerationReply::OnDone(int index, const JobResult& result) {
                     .cached = choice.cached,
                     .sampled = result.sampled,
                     .decoded = std::max<int64_t>(result.sampled - 1, 0),
+                    .proposed = result.answer.proposed,
+                    .accepted = result.answer.accepted,
                     .prompt_ms = result.answer.ttft_ms,
                     .decode_ms = result.answer.total_ms - result.answer.ttft_ms};
   figures_ += choice.figures;
@@ -318,6 +320,8 @@ GenerationReply::Figures& GenerationReply::Figures::operator+=(const Figures& ot
   cached += other.cached;
   sampled += other.sampled;
   decoded += other.decoded;
+  proposed += other.proposed;
+  accepted += other.accepted;
   prompt_ms += other.prompt_ms;
   decode_ms += other.decode_ms;
   return *this;
@@ -448,15 +452,20 @@ ordered_json GenerationReply::Timings(const Figures& f) {
   const auto each = [](double count, double ms) { return count > 0 ? ms / count : 0.0; };
   const auto prompt = static_cast<double>(f.prompt - f.cached);
   const auto decoded = static_cast<double>(f.decoded);
-  return {{"cache_n", f.cached},
-          {"prompt_n", f.prompt - f.cached},
-          {"prompt_ms", f.prompt_ms},
-          {"prompt_per_token_ms", each(prompt, f.prompt_ms)},
-          {"prompt_per_second", rate(prompt, f.prompt_ms)},
-          {"predicted_n", f.sampled},
-          {"predicted_ms", f.decode_ms},
-          {"predicted_per_token_ms", each(decoded, f.decode_ms)},
-          {"predicted_per_second", rate(decoded, f.decode_ms)}};
+  ordered_json timings = {{"cache_n", f.cached},
+                          {"prompt_n", f.prompt - f.cached},
+                          {"prompt_ms", f.prompt_ms},
+                          {"prompt_per_token_ms", each(prompt, f.prompt_ms)},
+                          {"prompt_per_second", rate(prompt, f.prompt_ms)},
+                          {"predicted_n", f.sampled},
+                          {"predicted_ms", f.decode_ms},
+                          {"predicted_per_token_ms", each(decoded, f.decode_ms)},
+                          {"predicted_per_second", rate(decoded, f.decode_ms)}};
+  if (f.proposed > 0) {
+    timings["draft_n"] = f.proposed;
+    timings["draft_n_accepted"] = f.accepted;
+  }
+  return timings;
 }
 
 }  // namespace coppice

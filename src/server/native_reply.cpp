@@ -28,6 +28,7 @@ nlohmann::ordered_json SettingsJson(const Parameters& p) {
           {"seed", p.seed ? nlohmann::ordered_json(*p.seed) : nlohmann::ordered_json(-1)},
           {"min_tokens", p.min_tokens},
           {"ignore_eos", p.ignore_eos},
+          {"prompt_lookup", p.prompt_lookup},
           {"stream", p.stream},
           {"stop", p.stop},
           {"n_probs", p.log_probs ? p.top_log_probs : 0},

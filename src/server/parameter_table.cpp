@@ -7,6 +7,7 @@
 #include <map>
 #include <system_error>
 
+#include "engine/request.h"
 #include "policies/registry.h"
 #include "policies/spec.h"
 #include "server/errors.h"
@@ -392,6 +393,8 @@ const Field kFields[] = {
     {"dry_sequence_breakers", kGenerates, &ReadBreakers},
     {"min_tokens", kGenerates, [](Parameters& p) -> int64_t& { return p.min_tokens; }, 0, 1 << 30,
      "a whole number from 0"},
+    {"prompt_lookup", kGenerates, [](Parameters& p) -> int64_t& { return p.prompt_lookup; }, 0, kMostLookup,
+     "a whole number from 0 to 64"},
     {"seed", kGenerates, &ReadSeed},
     {"stop", kGenerates, &ReadStop},
     {"stop_token_ids", kGenerates, &ReadStopIds},

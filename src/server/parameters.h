@@ -93,6 +93,7 @@ struct Parameters {
   int64_t min_tokens = 0;
   std::vector<std::string> dry_breakers = DefaultDryBreakers();
   bool ignore_eos = false;
+  int64_t prompt_lookup = 0;  // as in Request
   bool cache_prompt = true;
   std::string cache_salt;  // requests with different ones share nothing in the document cache
   SamplingOptions sampling;

@@ -177,6 +177,7 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
   request.max_tokens = p.max_tokens.value_or(route == kCompletions ? kDefaultCompletionTokens : -1);
   request.min_tokens = p.min_tokens;
   request.ends = p.stop_token_ids;
+  request.prompt_lookup = p.prompt_lookup;
   request.ignore_eos = p.ignore_eos;
   request.use_documents = p.cache_prompt;
   request.sampling = p.sampling;
@@ -184,8 +185,7 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
     for (const int32_t id : tokenizer().Encode(text, {.add_special = false, .parse_special = false}))
       request.sampling.logit_bias.push_back({id, bias});
   }
-  if (p.sampling.dry.multiplier > 0)
-    request.sampling.dry.breakers = TokensWith(tokenizer(), p.dry_breakers);
+  if (p.sampling.dry.multiplier > 0) request.sampling.dry.breakers = TokensWith(tokenizer(), p.dry_breakers);
   // Several answers to one prompt must differ, and the same seed must reproduce each of them.
   request.sampling.seed = p.seed ? *p.seed + static_cast<uint64_t>(choice) : Random();
   request.prune = p.prune;

@@ -146,6 +146,12 @@ void AddSamplingOptions(CLI::App& app, GenerateOptions& o) {
 void AddGenerateOptions(CLI::App& app, GenerateOptions& o) {
   app.add_option("-n,--predict,--n-predict", o.predict, "tokens to generate; -1: until the model stops");
   app.add_flag("--ignore-eos", o.ignore_eos, "go on after the end token");
+  app.add_option(
+         "--prompt-lookup", o.prompt_lookup,
+         "compute up to N tokens ahead where the answer repeats the prompt; the answer stays the same "
+         "(7 is good); 0: none")
+      ->check(CLI::Range(int64_t{0}, kMostLookup))
+      ->capture_default_str();
   AddSamplingOptions(app, o);
   app.add_option("--protect-first", o.protection.first,
                  "prompt tokens at the start that no method may prune, kept beyond its budget")
@@ -252,6 +258,7 @@ Request MakeRequest(const GenerateOptions& o, ChatPrompt prompt, const Tokenizer
   request.protection.spans = std::move(prompt.protected_spans);
   request.question = std::move(prompt.question);
   request.least_confidence = o.least_confidence;
+  request.prompt_lookup = o.prompt_lookup;
   return request;
 }
 

@@ -118,6 +118,7 @@ ServerOptions MakeServerOptions(const ServeOptions& o) {
   defaults.protection = o.generate.protection;
   if (o.generate.predict != -1) defaults.max_tokens = o.generate.predict;
   if (o.generate.seed >= 0) defaults.seed = static_cast<uint64_t>(o.generate.seed);
+  defaults.prompt_lookup = o.generate.prompt_lookup;
   defaults.prune = o.prune;
   return server;
 }

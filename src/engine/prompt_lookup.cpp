@@ -1,0 +1,59 @@
+#include "engine/prompt_lookup.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace coppice {
+
+namespace {
+
+// Tokens with other ids may have the same key: a proposal need not be right.
+uint64_t KeyOf(std::span<const int32_t> tokens) {
+  uint64_t key = 0;
+  for (const int32_t id : tokens) key = (key ^ static_cast<uint32_t>(id)) * 0x9e3779b97f4a7c15;
+  return key;
+}
+
+// A miss costs a step with several rows, and misses come in runs.
+constexpr int64_t kMostPauses = 32;
+
+}  // namespace
+
+std::vector<int32_t> PromptLookup::Propose(std::span<const int32_t> history, int64_t room) {
+  last_ = 0;
+  const int64_t count = std::ssize(history);
+  if (most_ == 0 || count < kMatch) return {};
+  const auto key_before = [&](int64_t end) {
+    return KeyOf(history.subspan(static_cast<size_t>(end - kMatch), kMatch));
+  };
+  // The history's own end is not indexed yet, so it does not find itself.
+  for (indexed_ = std::max(indexed_, kMatch); indexed_ < count; ++indexed_)
+    after_[key_before(indexed_)] = indexed_;
+  if (pauses_ > 0) {
+    --pauses_;
+    return {};
+  }
+  const auto found = after_.find(key_before(count));
+  if (found == after_.end()) return {};
+  last_ = std::clamp<int64_t>(std::min(width_, room), 0, count - found->second);
+  proposed_ += last_;
+  const auto begin = history.begin() + found->second;
+  return {begin, begin + last_};
+}
+
+void PromptLookup::Learn(int64_t accepted) {
+  COPPICE_CHECK(accepted <= last_);
+  if (last_ == 0) return;
+  accepted_ += accepted;
+  if (accepted == last_) {
+    width_ = std::min(most_, 2 * width_ + 1);
+  } else {
+    width_ = std::max<int64_t>(1, std::min(width_, accepted + 1));
+  }
+  misses_ = accepted > 0 ? 0 : misses_ + 1;
+  if (misses_ > 1) pauses_ = std::min<int64_t>(kMostPauses, int64_t{1} << std::min<int64_t>(misses_, 10));
+  last_ = 0;
+}
+
+}  // namespace coppice
