@@ -47,6 +47,7 @@ struct Job {
   // of their tokens.
   std::vector<std::vector<int32_t>> texts;
   Pooling pooling = Pooling::kMean;
+  int64_t slot = -1;  // the slot that computes the job if it is free; another one does otherwise
   bool log_probs = false;
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;

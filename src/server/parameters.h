@@ -94,6 +94,7 @@ struct Parameters {
   std::vector<std::string> dry_breakers = DefaultDryBreakers();
   bool ignore_eos = false;
   int64_t prompt_lookup = 0;  // as in Request
+  int64_t slot = -1;          // as in Job
   bool cache_prompt = true;
   std::string cache_salt;  // requests with different ones share nothing in the document cache
   SamplingOptions sampling;

@@ -172,6 +172,7 @@ std::vector<int32_t> Server::ControlTokens(const std::vector<std::string_view>& 
 std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Parameters& p, Route route,
                                      int64_t choice) {
   auto job = std::make_shared<Job>();
+  job->slot = p.slot;
   Request& request = job->request;
   request.tokens = prompt.tokens;
   request.max_tokens = p.max_tokens.value_or(route == kCompletions ? kDefaultCompletionTokens : -1);

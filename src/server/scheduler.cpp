@@ -326,7 +326,7 @@ void TurnScheduler::GiveTurn() {
     Queued* chosen = queued_[next - from_.size()];
     const std::shared_ptr<Job> job = std::move(chosen->job);
     queue_.erase(std::find_if(queue_.begin(), queue_.end(), [&](const Queued& q) { return &q == chosen; }));
-    Begin(*free, job);
+    Begin(*FreeSlot(job->slot), job);
   }
   NoteOthers();
 }
@@ -389,9 +389,13 @@ void TurnScheduler::NoteOthers() {
   others_ = waits || (!queue_.empty() && FreeSlot() != nullptr);
 }
 
-TurnScheduler::Slot* TurnScheduler::FreeSlot() {
-  const auto free =
-      std::find_if(slots_.begin(), slots_.end(), [](const Slot& s) { return !s.job && !s.completes; });
+TurnScheduler::Slot* TurnScheduler::FreeSlot(int64_t preferred) {
+  const auto is_free = [](const Slot& s) { return !s.job && !s.completes; };
+  if (preferred >= 0 && preferred < std::ssize(slots_)) {
+    Slot& slot = slots_[static_cast<size_t>(preferred)];
+    if (is_free(slot)) return &slot;
+  }
+  const auto free = std::find_if(slots_.begin(), slots_.end(), is_free);
   return free == slots_.end() ? nullptr : &*free;
 }
 

@@ -58,6 +58,18 @@ class Documents(unittest.TestCase):
         self.assertEqual(other.stop(), 0)
         self.assertEqual(list((pathlib.Path(self.home.name) / "documents").iterdir()), [], "a file for a few tokens")
 
+    def test_a_request_chooses_its_slot(self):
+        other = self.start("-np", "3")
+        for slot, prompt in [(2, "The capital of France is"), (0, "A prompt of a few more words, in another slot,"), (99, "any slot")]:
+            self.ask(prompt, server=other, id_slot=slot)
+        saved = [self.change("save", f"slot-{slot}", slot=slot, server=other)["n_saved"] for slot in (2, 0)]
+        self.assertNotEqual(saved[0], saved[1])
+        self.change("save", "none", slot=1, status=400, server=other)
+        self.assertEqual(self.change("erase", slot=2, server=other)["n_erased"], saved[0])
+        got, _, reply = other.ask("/v1/completions", {"prompt": "x", "id_slot": -2})
+        self.assertEqual((got, reply["error"]["param"]), (400, "id_slot"))
+        self.assertEqual(other.stop(), 0)
+
     def test_second_question_is_answered_as_fresh(self):
         questions = [DOCUMENT + end for end in ["\nWhat is the code?", "\nWho wrote this, and why?", ""]]
         for prune in ["none", SLIMINFER, "lazyllm:layers=4/6/8,keep=0.5/0.3/0.2,min=0", SLIMINFER + "+ftp:dense=4,min=0"]:

@@ -36,7 +36,7 @@ struct DocumentCacheOptions {
   // If no prompt uses the cache for this long, it writes the entries that have no file yet, so that little is
   // left to write at the end. 0: it writes evicted entries only.
   std::chrono::milliseconds write_when_idle{0};
-  int64_t least_taken = 8;  // shorter common prefixes are not reused
+  int64_t least_taken = 4;  // shorter common prefixes are not reused
   // A prompt gets an entry of its own if it has this many new tokens, or a quarter of it is new. So short
   // prompts are kept, and a long chat does not copy all its states for each short turn.
   int64_t least_new = 256;

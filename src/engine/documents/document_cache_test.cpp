@@ -94,7 +94,7 @@ TEST(DocumentCache, TheLongestBeginningInCommon) {
   EXPECT_EQ(RowsFound(*cache, Joined(Text(1, 350), Text(3, 50))), 350);
   EXPECT_EQ(RowsFound(*cache, Joined(Text(1, 300), Text(2, 150))), 400);
   EXPECT_EQ(RowsFound(*cache, Joined(Text(1, 70), Text(3, 50))), 70);
-  EXPECT_EQ(RowsFound(*cache, Joined(Text(1, 7), Text(3, 50))), 0);  // too little to matter
+  EXPECT_EQ(RowsFound(*cache, Joined(Text(1, 3), Text(3, 50))), 0);  // too little to matter
   EXPECT_EQ(RowsFound(*cache, Text(9, 500)), 0);
   EXPECT_EQ(cache->stats().hits, 6);
   EXPECT_EQ(cache->stats().misses, 4);
@@ -123,15 +123,15 @@ TEST(DocumentCache, OnlyStatesFromBeforeTheFirstChoice) {
 TEST(DocumentCache, WhatIsWorthKeeping) {
   const auto cache = Make({.memory_bytes = 1000 * kToken});
   EXPECT_TRUE(cache->Wants(500, 500 * kToken, kAfterOne, {}));
-  EXPECT_TRUE(cache->Wants(8, 8 * kToken, kAfterOne, {}));
-  EXPECT_FALSE(cache->Wants(7, 7 * kToken, kAfterOne, {}));        // cheap to compute again
+  EXPECT_TRUE(cache->Wants(4, 4 * kToken, kAfterOne, {}));
+  EXPECT_FALSE(cache->Wants(3, 3 * kToken, kAfterOne, {}));        // cheap to compute again
   EXPECT_FALSE(cache->Wants(1001, 1001 * kToken, kAfterOne, {}));  // larger than the cache
   EXPECT_FALSE(cache->Wants(500, 500 * kToken, {}, {}));
   const PrefixUse found{StateOf(Text(1, 400)), 400};
   EXPECT_TRUE(cache->Wants(656, 656 * kToken, kAfterOne, found));
   EXPECT_FALSE(cache->Wants(533, 533 * kToken, kAfterOne, found));
   EXPECT_TRUE(cache->Wants(534, 534 * kToken, kAfterOne, found));  // a quarter of it is new
-  EXPECT_TRUE(cache->Wants(401, 401 * kToken, kDense, found));  // the states found are not as deep
+  EXPECT_TRUE(cache->Wants(401, 401 * kToken, kDense, found));     // the states found are not as deep
 }
 
 TEST(DocumentCache, ALongerPromptTakesThePlaceOfItsBeginning) {
