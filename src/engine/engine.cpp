@@ -278,13 +278,14 @@ void Engine::PlainStep(Run& run, int32_t next, const Pass& pass) {
   DropProposals(run);
   const int64_t generated = std::ssize(run.history) - std::ssize(run.request.tokens);
   const int64_t room = std::min(run.wanted - generated - 1, tile_rows_ - 1);
-  run.ahead = run.lookup.Propose(run.history, room);
+  if (!run.request.others || !run.request.others()) run.ahead = run.lookup.Propose(run.history, room);
   std::vector<int32_t> tokens = {next};
   tokens.insert(tokens.end(), run.ahead.begin(), run.ahead.end());
   DecodeStep step{tokens, pass, run.logits};
   if (run.request.decode) {
     run.request.decode(step);
   } else {
+    pass.control.Pause();
     DecodeStep* const one = &step;
     DecodeTogether({&one, 1});
   }

@@ -1,7 +1,7 @@
-// Prompt lookup decoding: the tokens that followed the last place where the text's last tokens stood before
-// are proposed as its next tokens (Saxena 2023, "Prompt Lookup Decoding"; vLLM calls it n-gram speculation).
-// The engine computes proposals in one step with the token before them and keeps those that it would have
-// sampled, so answers do not change. It pays where answers quote the prompt.
+// Prompt lookup decoding: the tokens that followed the place where most of the text's last tokens stood
+// before are proposed as its next tokens (Saxena 2023, "Prompt Lookup Decoding"; vLLM calls it n-gram
+// speculation). The engine computes proposals in one step with the token before them and keeps those that it
+// would have sampled, so answers do not change. It pays where answers quote the prompt.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,6 @@ namespace coppice {
 
 class PromptLookup {
  public:
-  static constexpr int64_t kDefaultMost = 7;
-
   // Proposes at most `most` tokens at a time; 0: never any.
   explicit PromptLookup(int64_t most) : most_(most), width_(most < 3 ? most : 3) {}
 
@@ -29,6 +27,14 @@ class PromptLookup {
  private:
   static constexpr int64_t kMatch = 3;  // tokens that must be equal
 
+  struct Place {
+    int64_t end = 0;    // the index behind it
+    int64_t equal = 0;  // tokens before `end` that are the history's last ones
+  };
+
+  // Of the places with one key, the latest of which ends at `end`, that with the most equal tokens.
+  Place Longest(std::span<const int32_t> history, int64_t end) const;
+
   int64_t most_;
   int64_t width_;        // tokens of the next proposal, at most
   int64_t last_ = 0;     // tokens of the last one
@@ -37,6 +43,8 @@ class PromptLookup {
   int64_t indexed_ = 0;  // tokens of the history before which `after_` knows all places
   // By kMatch tokens: the index behind the last place where they stand.
   std::unordered_map<uint64_t, int64_t> after_;
+  std::vector<int64_t>
+      earlier_;  // by the index behind a place: that of the place before with its key; 0: none
   int64_t proposed_ = 0;
   int64_t accepted_ = 0;
 };

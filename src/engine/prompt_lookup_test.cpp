@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "engine/engine.h"
 #include "tiny_model.h"
 
@@ -26,10 +28,18 @@ TEST(PromptLookup, ProposesWhatFollowedTheLastPlace) {
   EXPECT_EQ(lookup.accepted(), 4);
 }
 
-TEST(PromptLookup, AProposalMayContainItself) {
+TEST(PromptLookup, AProposalMayRepeatItself) {
   PromptLookup lookup(8);
-  const Ids text = {5, 5, 5, 5, 5};
-  EXPECT_EQ(lookup.Propose(text, 8), Ids({5}));  // what stands there already
+  EXPECT_EQ(lookup.Propose(Ids({5, 5, 5, 5, 5}), 8), Ids({5, 5, 5}));
+  PromptLookup other(8);
+  EXPECT_EQ(other.Propose(Ids({1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3}), 8), Ids({4, 1, 2, 3, 4, 1}));
+}
+
+TEST(PromptLookup, ALongMatchGoesBeforeALaterOne) {
+  PromptLookup lookup(8);
+  // The last 5 tokens stood before 70, the last 3 alone, later, before 80.
+  const Ids text = {1, 2, 3, 4, 5, 70, 71, 72, 73, 74, 9, 3, 4, 5, 80, 81, 82, 83, 1, 2, 3, 4, 5};
+  EXPECT_EQ(lookup.Propose(text, 8), Ids({70, 71, 72, 73}));  // one fewer than are equal
 }
 
 TEST(PromptLookup, ShortTextsAndNoRoomGetNothing) {
@@ -102,6 +112,24 @@ TEST_P(LookupAnswers, AreTheSame) {
 
 INSTANTIATE_TEST_SUITE_P(Types, LookupAnswers, testing::Values("tiny:f32", "tiny:q8_0"),
                          [](const auto& type) { return std::string(type.param).substr(5); });
+
+TEST(PromptLookup, StepsCanBeCancelled) {
+  const std::unique_ptr<Engine> engine = Engine::FromShape("tiny:f32", {.backend = "reference"});
+  Request request;
+  request.tokens = RandomPrompt(40, 320, 9);
+  request.max_tokens = 50;
+  request.ignore_eos = true;
+  request.prompt_lookup = 7;
+  std::atomic<bool> cancelled{false};
+  request.cancelled = &cancelled;
+  int told = 0;
+  request.on_token = [&](int32_t) {
+    cancelled = ++told == 3;
+    return true;
+  };
+  EXPECT_THROW(engine->Generate(request), Cancelled);
+  EXPECT_EQ(told, 3);
+}
 
 // A model that repeats itself: most proposals are right, and they save steps.
 TEST(PromptLookup, TakesFewerStepsWhereTheTextRepeats) {

@@ -23,6 +23,7 @@ class JobRun {
     request_.cancelled = &job.cancelled;
     request_.pause = turns.pause;
     request_.decode = turns.decode;
+    request_.others = turns.others;
     request_.on_prefix = [this](int64_t tokens) {
       job_.cached = tokens;
       job_.events->OnPrefix(tokens);

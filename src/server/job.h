@@ -67,6 +67,7 @@ struct Job {
 struct JobTurns {
   std::function<void()> pause;                   // Request::pause
   std::function<void(DecodeStep& step)> decode;  // Request::decode
+  std::function<bool()> others;                  // Request::others
 };
 
 // Computes one job and reports to its events. Does not throw. Fills `result` and returns true if the job ran

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/embedding.h"
+#include "engine/request.h"
 #include "engine/sampler.h"
 #include "formats/json.h"
 #include "policies/compose.h"
@@ -93,8 +94,8 @@ struct Parameters {
   int64_t min_tokens = 0;
   std::vector<std::string> dry_breakers = DefaultDryBreakers();
   bool ignore_eos = false;
-  int64_t prompt_lookup = 0;  // as in Request
-  int64_t slot = -1;          // as in Job
+  int64_t prompt_lookup = kDefaultLookup;  // as in Request
+  int64_t slot = -1;                       // as in Job
   bool cache_prompt = true;
   std::string cache_salt;  // requests with different ones share nothing in the document cache
   SamplingOptions sampling;

@@ -176,7 +176,8 @@ void TurnScheduler::Compute(Slot& slot) {
   Job& job = *slot.job;
   JobResult result;
   const JobTurns turns{[this, &slot] { Pause(slot); },
-                       [this, &slot](DecodeStep& step) { Decode(slot, step); }};
+                       [this, &slot](DecodeStep& step) { Decode(slot, step); },
+                       [this] { return others_.load(std::memory_order_relaxed); }};
   const bool ended = run_(job, turns, result);
   if (slot.completes) {
     if (ended) metrics_.CountCompleted();

@@ -142,6 +142,7 @@ void AddCompare(CLI::App& app) {
   AddModelOptions(*compare, o->model);
   AddPromptOptions(*compare, o->prompt);
   AddQuestionOptions(*compare, o->prompt.question);
+  o->generate.prompt_lookup = 0;  // its gain depends on each answer, and not every method has it
   AddGenerateOptions(*compare, o->generate);
   compare->add_option("--prune", o->prune, "a method, or auto, to compare with dense; may be repeated")
       ->required()

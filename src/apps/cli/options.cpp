@@ -148,8 +148,8 @@ void AddGenerateOptions(CLI::App& app, GenerateOptions& o) {
   app.add_flag("--ignore-eos", o.ignore_eos, "go on after the end token");
   app.add_option(
          "--prompt-lookup", o.prompt_lookup,
-         "compute up to N tokens ahead where the answer repeats the prompt; the answer stays the same "
-         "(7 is good); 0: none")
+         "compute up to N tokens ahead where the answer repeats the prompt; the answer stays the same; "
+         "0: none")
       ->check(CLI::Range(int64_t{0}, kMostLookup))
       ->capture_default_str();
   AddSamplingOptions(app, o);

@@ -37,7 +37,7 @@ struct GenerateOptions {
   int64_t seed = -1;  // -1: a new one each run
   Protection protection;
   double least_confidence = 0;
-  int64_t prompt_lookup = 0;
+  int64_t prompt_lookup = kDefaultLookup;
 };
 
 // The form of the answer; at most one of them.
