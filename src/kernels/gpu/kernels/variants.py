@@ -104,13 +104,14 @@ def products() -> list[Variant]:
         if form == "bf16":
             continue
         weight = WEIGHT.format(code)
+        constants = constants | {"N": 8, "K": 128}
         result.append(Variant(
-            f"embed_{form}", "embed.embed", f"{weight} ids:i32* y:f32* d:i32 k:i32! sy:i32 zero:f32 group:i32 flags:i32",
-            f"(m, cd(d, {TILE}))", 4, constants | {"TILE": TILE}))
+            f"embed_{form}", "embed.embed", f"{weight} ids:i32* y:f32* m:i32 d:i32 k:i32! sy:i32 zero:f32 group:i32 "
+            "flags:i32", "(cd(m, 8), cd(d, 128))", 4, constants))
         result.append(Variant(
-            f"dequantize_{form}", "embed.dequantize", f"{weight} y:bf16*! first:i32 step:i32 k:i32! zero:f32 group:i32 "
-            "flags:i32", f"(weight rows, cd(k, {TILE}))", 4, constants | {"TILE": TILE},
-            "row i of the weight becomes row first + i * step of y [rows, k]"))
+            f"dequantize_{form}", "embed.dequantize", f"{weight} y:bf16*! rows:i32 first:i32 step:i32 k:i32! zero:f32 "
+            "group:i32 flags:i32", "(cd(rows, 8), k / 128)", 4, constants,
+            "row i below rows becomes row first + i * step of y [, k]"))
     return result
 
 
