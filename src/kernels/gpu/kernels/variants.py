@@ -138,7 +138,7 @@ def attention() -> list[Variant]:
         "q:f32*! k:bf16*! v:bf16*! query_positions:i32* key_positions:i32* tiles:i32* slopes:f32* out:f32*! lse:f32* "
         "m:i32 n:i32 group:i32 head_dim:i32! sq:i32! sk:i32! sv:i32! so:i32! window:i32 scale:f32 flags:i32",
         "(cd(m, 128), heads)", 8, {"BM": 128, "BN": 128}, stages=2, alibi=True)
-    add("sparse_attention", "attention.sparse_attention",
+    add("sparse_attention", "sparse.sparse_attention",
         "q:f32*! k:bf16*! v:bf16*! query_positions:i32* key_positions:i32* tiles:i32* lists:i32* blocks:i32* "
         "columns:i32* chosen:i32* slopes:f32* out:f32*! m:i32 n:i32 group:i32 head_dim:i32! sq:i32! sk:i32! sv:i32! "
         "so:i32! words:i32 key_block:i32 window:i32 scale:f32", "(tiles, heads)", 4, {"BM": 64, "BN": 128}, stages=2)
