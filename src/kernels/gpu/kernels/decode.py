@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from attention import accumulate, load_cache, load_queries, scores_of
-from common import INFINITY, LOG2E, multiply
+from common import INFINITY, LOG2E, multiply, to_bf16
 
 
 @triton.jit
@@ -34,7 +34,7 @@ def decode_attention(q, k, v, query_positions, key_positions, slopes, ranges, li
         kv_head = tl.program_id(1) * unit // group
         d = tl.arange(0, D)[None, :]
         at = q + query.to(tl.int64) * sq + head[:, None] * head_dim + d
-        queries = tl.load(at, mask=(d < head_dim) & (number[:, None] < unit), other=0.0).to(tl.bfloat16)
+        queries = to_bf16(tl.load(at, mask=(d < head_dim) & (number[:, None] < unit), other=0.0))
         position = tl.load(query_positions + query) + tl.zeros((BH,), tl.int32)
         slope = tl.load(slopes + head)[:, None] * LOG2E if ALIBI else 0.0
         factor = scale * LOG2E
