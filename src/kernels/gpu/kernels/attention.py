@@ -52,7 +52,7 @@ def seen(query_position, key_position, window):
     """Whether each query sees each key. A key that does not exist has a position beyond all queries."""
     p = query_position[:, None]
     j = key_position[None, :]
-    return (j <= p) & ((window == 0) | (j > p - window))
+    return (j <= p) & (j > p - tl.where(window == 0, 0x7FFFFFFF, window))
 
 
 @triton.jit

@@ -44,7 +44,7 @@ def decode_attention(q, k, v, query_positions, key_positions, slopes, ranges, li
         for start in range(piece * PIECE, end, BN):
             index = start + tl.arange(0, BN)
             valid = index < end
-            listed = tl.load(list + offset + index, mask=valid & (offset >= 0), other=0)
+            listed = tl.load(list + offset + index, mask=index < tl.where(offset >= 0, end, 0), other=0)
             row = tl.where(offset >= 0, listed, first + tl.minimum(index, count - 1))
             keys = load_cache(k, row, kv_head, sk, head_dim, D, EXACT)
             dots = multiply(queries, tl.trans(keys), tl.zeros((BH, BN), tl.float32))

@@ -26,8 +26,8 @@ def finish(y, result, row, column, rows, outputs, sy, flags):
 
 @triton.jit
 def add_bias(result, bias, column, outputs, flags):
-    used = (column < outputs) & ((flags & 2) != 0)
-    return result + tl.load(bias + column, mask=used, other=0.0)[None, :]
+    end = tl.where((flags & 2) != 0, outputs, 0)
+    return result + tl.load(bias + column, mask=column < end, other=0.0)[None, :]
 
 
 @triton.jit
