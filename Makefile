@@ -1,7 +1,7 @@
 # Shortcuts for what one does most; CMake does the work (CMakePresets.json). `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-train setup-web clients models build train demo demo-arguments test fuzz format lint clean
+.PHONY: help setup setup-train setup-web clients gpu models build train demo demo-arguments test fuzz format lint clean
 MAKEFLAGS += --no-print-directory
 
 # What `make demo` asks: a real model a question about a real document, with methods that answer it and the baselines of
