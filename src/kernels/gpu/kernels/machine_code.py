@@ -8,17 +8,18 @@ Prints a table of registers, stack and shared memory; with --check, fails if the
 if there are no cubins.
 """
 
+import concurrent.futures
 import json
 import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 HEADING = "## Registers and memory\n\n"
 # The instruction that multiplies, by architecture, in kernels whose tiles fill it.
 INSTRUCTION = {80: "HMMA", 90: "HGMMA", 100: "UTCHMMA", 120: "HMMA"}
 PREFILL = re.compile(r"product_|attention_(alibi_)?(d64|d128|any)$|sparse_attention_|attention_(lse|mass)_")
-MULTIPLIES = re.compile(r"product_|attention_")
 # They take unaligned rows and heads of any size, with an address for every value.
 FALLBACK = re.compile(r"_any$")
 LINE = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+ )?([A-Z0-9_]+)([^;]*);")
@@ -57,14 +58,31 @@ def faults_of(row: dict, text: str) -> list[str]:
     name, architecture = row["name"], row["architecture"]
     code, labels = instructions(text)
     multiply = INSTRUCTION[architecture]
-    names = {opcode for opcode, _ in code}
     what = f"{name} for sm_{architecture}"
     faults = []
-    if PREFILL.match(name) and not FALLBACK.search(name) and multiply not in names:
+    if multiply not in {opcode for opcode, _ in code}:
         faults.append(f"{what} has no {multiply}")
-    if architecture == 90 and not FALLBACK.search(name) and spilling_loop(code, labels, multiply if multiply in names else "HMMA"):
+    if architecture == 90 and spilling_loop(code, labels, multiply):
         faults.append(f"{what} spills in a loop")
     return faults
+
+
+def checked(rows: list[dict], blob: bytes) -> list[dict]:
+    """The kernels that have to fill the tensor cores, each with its bytes."""
+    offset, result = 0, []
+    for row in rows:
+        offset += -offset % 16
+        if PREFILL.match(row["name"]) and not FALLBACK.search(row["name"]):
+            result.append(row | {"cubin": blob[offset:offset + row["bytes"]]})
+        offset += row["bytes"]
+    return result
+
+
+def disassembled(tool: str, cubin: bytes) -> str:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        return subprocess.run([tool, "-c", file.name], check=True, capture_output=True, text=True).stdout
 
 
 def table(rows: list[dict]) -> str:
@@ -90,18 +108,8 @@ def main() -> int:
     blob = (folder / "cubins.bin").read_bytes()
     tool = subprocess.run([python, "-c", "import triton, pathlib; print(pathlib.Path(triton.__file__).parent)"], check=True,
                           capture_output=True, text=True).stdout.strip() + "/backends/nvidia/bin/nvdisasm"
-    faults, offset = [], 0
-    one = folder / "one.cubin"
-    for row in rows:
-        offset += -offset % 16
-        cubin = blob[offset:offset + row["bytes"]]
-        offset += row["bytes"]
-        if not MULTIPLIES.search(row["name"]):
-            continue
-        one.write_bytes(cubin)
-        text = subprocess.run([tool, "-c", one], check=True, capture_output=True, text=True).stdout
-        faults += faults_of(row, text)
-    one.unlink()
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        faults = sum(pool.map(lambda row: faults_of(row, disassembled(tool, row["cubin"])), checked(rows, blob)), [])
     if "--check" not in sys.argv:
         print(table(rows), end="")
     elif HEADING + table(rows) not in pathlib.Path(sys.argv[-1]).read_text(encoding="utf-8"):
