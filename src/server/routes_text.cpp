@@ -121,6 +121,31 @@ void Server::ApplyTemplate(const HttpRequest& request, const ExchangePtr& exchan
   Answer(exchange, {{"prompt", text}});
 }
 
+// vLLM's routes that show the tokens a request's prompts have, which routers look up. They refuse what the
+// requests themselves would be refused for.
+void Server::RenderPrompts(const HttpRequest& request, const ExchangePtr& exchange) {
+  Parameters p = ParseParameters(request.body, kCompletions, options_.defaults);
+  DecidePrune(p);
+  p.echo = false;  // so that no pieces are made
+  std::string body = "[";
+  for (const PromptInput& input : p.prompts) {
+    body += body.size() > 1 ? ",{\"token_ids\":" : "{\"token_ids\":";
+    AddTokens(Encode(input, "prompt", p, request.cancelled.get())->tokens, nullptr, request.cancelled.get(),
+              body);
+    body += '}';
+  }
+  metrics_.CountRequest(200);
+  exchange->Reply({.status = 200, .body = body + "]"});
+}
+
+void Server::RenderChat(const HttpRequest& request, const ExchangePtr& exchange) {
+  const Parameters p = ParseParameters(request.body, kChat, options_.defaults);
+  std::string body = "{\"token_ids\":";
+  AddTokens(EncodeMessages(p, request.cancelled.get())->tokens, nullptr, request.cancelled.get(), body);
+  metrics_.CountRequest(200);
+  exchange->Reply({.status = 200, .body = body + "}"});
+}
+
 std::shared_ptr<const EncodedPrompt> Server::Encode(const PromptInput& input, const std::string& field,
                                                     const Parameters& p,
                                                     const std::atomic<bool>* cancelled) const {
