@@ -19,10 +19,10 @@ def is_sanitized(program):
 
 
 class Server:
-    """Starts `coppice serve` on a free port; `ready` says when the model is loaded."""
+    """Starts `coppice serve` on a port (0: any that is free); `ready` says when the model is loaded."""
 
-    def __init__(self, program, model, *options):
-        self.process = subprocess.Popen([program, "serve", "-m", str(model), "--port", "0", *options],
+    def __init__(self, program, model, *options, port=0):
+        self.process = subprocess.Popen([program, "serve", "-m", str(model), "--port", str(port), *options],
                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         line = self.process.stdout.readline().decode()
         match = re.fullmatch(r"listening on http://(.+):(\d+)\n", line)

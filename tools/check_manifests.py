@@ -64,10 +64,9 @@ def faults_of_model(value, kind, place):
     for key, part in value.items():
         if key in names:
             faults += faults_of_model(part, model.openapi_types[names[key]], f"{place}.{key}")
-    try:
-        kubernetes.client.ApiClient()._ApiClient__deserialize(value, model)  # required fields, and their values
-    except ValueError as error:
-        faults.append(f"{place}: {error}")
+    for python, field in model.model_fields.items():
+        if field.is_required() and model.attribute_map[python] not in value:
+            faults.append(f"{place}: {model.attribute_map[python]} is missing")
     return faults
 
 

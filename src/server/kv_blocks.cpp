@@ -1,5 +1,7 @@
 #include "server/kv_blocks.h"
 
+#include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "base/checksum.h"
@@ -89,7 +91,9 @@ std::vector<json> BlockLedger::Take() {
   std::vector<json> events = std::exchange(stored_, {});
   for (const bool in_memory : {true, false}) {
     std::vector<uint64_t> gone = std::exchange(dropped_[in_memory], {});
-    std::erase_if(gone, [&](uint64_t hash) { return counts_[in_memory].contains(hash); });
+    std::unordered_set<uint64_t> seen;
+    std::erase_if(
+        gone, [&](uint64_t hash) { return counts_[in_memory].contains(hash) || !seen.insert(hash).second; });
     if (gone.empty()) continue;
     events.push_back({{"type", "BlockRemoved"}, {"block_hashes", gone}, {"medium", MediumOf(in_memory)}});
   }

@@ -52,7 +52,7 @@ class BlockLedger {
   std::map<uint64_t, Held> documents_;
   std::unordered_map<uint64_t, int64_t> counts_[2];  // by whether in memory: how many documents hold a block
   std::vector<nlohmann::json> stored_;
-  std::vector<uint64_t> dropped_[2];  // no document held them when this was noted
+  std::vector<uint64_t> dropped_[2];  // no document held them when this was noted; may repeat
 };
 
 }  // namespace coppice

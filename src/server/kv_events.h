@@ -16,8 +16,8 @@ namespace coppice {
 
 struct KvEventsOptions {
   std::string endpoint;       // "tcp://HOST:PORT" (port 0: any) or "ipc://PATH", to listen on
-  std::string replay;         // the same, for subscribers that ask for what they have missed; empty: none
-  std::string topic;          // the first frame of each message
+  std::string replay = {};    // the same, for subscribers that ask for what they have missed; empty: none
+  std::string topic = {};     // the first frame of each message
   bool open = false;          // other machines may connect; else HOST is an address of this machine
   int most_unread = 1000;     // messages that wait for one subscriber; it loses further ones
   int64_t most_kept = 10000;  // messages kept for `replay`, at most 64 MiB of them

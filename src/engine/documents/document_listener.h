@@ -10,9 +10,9 @@ namespace coppice {
 
 // An entry of the cache.
 struct HeldDocument {
-  PrefixOwner owner;
-  std::vector<int32_t> tokens;
-  LayerPoint point;
+  PrefixOwner owner = {};
+  std::vector<int32_t> tokens = {};
+  LayerPoint point = {};
   bool complete = true;    // false: of a cancelled prefill
   bool in_memory = false;  // false: only in a file
 };
