@@ -1,6 +1,6 @@
 // What the document cache holds, in blocks of tokens, as the KV events that routers read (docs/scale-out.md).
 //
-// The events are vLLM's (vllm/distributed/kv_events.py there): a prompt is cut into blocks of 16 tokens, and a
+// The events are vLLM's (vllm/distributed/kv_events.py there): a prompt is cut into blocks of 16 tokens. A
 // block's hash covers its tokens and all before them, so a block stands for a beginning of prompts. A router
 // looks up how many of a request's first blocks a server has announced.
 #pragma once

@@ -6,7 +6,7 @@
 
 namespace coppice {
 
-// The latest point of the entries that a prompt of so many tokens takes over under the server's default method.
+// The latest point of the entries that a prompt of so many tokens can take over under the default method.
 LayerPoint Server::ReusedPoint(int64_t tokens) const {
   const ModelShape& shape = engine_->model().config().shape;
   const ResolvedPrune resolved = engine_->ResolvePrune(options_.defaults.prune, tokens, PromptStates::kKept);

@@ -115,8 +115,8 @@ void KvEvents::Impl::Step() {
   for (const uint64_t id : changes.released) ledger.Release(id);
   const Clock::time_point now = Clock::now();
   if (wants_snapshot && now >= next_snapshot) {
-    // A router that knew an earlier process at this address compares the numbers of messages: after a lower one
-    // it starts anew, and an equal one it ignores. So an empty message goes ahead.
+    // A router that knew an earlier process at this address compares the numbers of messages: after a lower
+    // one it starts anew, and an equal one it ignores. So an empty message goes ahead.
     outbox.PublishNothing();
     outbox.Publish(ledger.Everything());
     wants_snapshot = false;

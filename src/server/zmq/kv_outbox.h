@@ -23,8 +23,8 @@ class KvOutbox {
   void Publish(std::vector<nlohmann::json> events);
   // An empty message: a subscriber that has lost count learns the number.
   void PublishNothing() { Send(nlohmann::json::array()); }
-  // Waits for something to read from the sockets or from `wake`, an eventfd, at most for `limit`; less than 0: as
-  // long as it takes.
+  // Waits for something to read from the sockets or from `wake`, an eventfd, at most for `limit`; if that is
+  // below 0, as long as it takes.
   void Wait(int wake, std::chrono::milliseconds limit);
   // Reads what subscribers have sent. Returns true if one of them has subscribed.
   bool ReadSubscriptions();
