@@ -40,8 +40,8 @@ std::string LabelText(std::string_view text) {
   return out;
 }
 
-// The gauges that routers read, under vLLM's names and with its labels. Usage counts what sequences hold, as it
-// does there. Routers take the blocks for the size of the prefix cache, which is the document cache here.
+// The gauges that routers read, under vLLM's names and with its labels. Usage counts what sequences hold, as
+// it does there. Routers take the blocks for the size of the prefix cache, which is the document cache here.
 std::string RouterGauges(const Gauges& gauges) {
   const std::string labels = fmt::format("engine=\"0\",model_name=\"{}\"", LabelText(gauges.model));
   std::string out;

@@ -73,6 +73,7 @@ class Connection:
         flags, body = self.frame()
         assert flags & 4 and body.startswith(b"\x05READY"), (flags, body)
         self.socket.sendall(bytes([0, len(topic) + 1]) + b"\x01" + topic)
+        self.socket.settimeout(None)
 
     def frame(self):
         """(flags, body): 1 another frame follows, 4 a command."""
@@ -124,7 +125,7 @@ class Router:
                 topic, number, payload = self.connection.message()
                 with self.lock:
                     self._read(topic, number, payload)
-        except (OSError, ValueError):  # closed, or nothing for a while
+        except (OSError, ValueError):  # closed
             return
         except Exception as error:
             self.fault = error

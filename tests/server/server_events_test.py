@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 from kv_subscriber import Connection, Router
-from server_case import GREEDY, MODEL, PROGRAM, Case, Server
+from server_case import CTX, GREEDY, MODEL, PROGRAM, Case, Server
 
 
 def has_events():
@@ -153,12 +153,12 @@ class Events(unittest.TestCase):
 
     def test_options(self):
         here = ("--kv-events", "tcp://127.0.0.1:0")
-        self.assertIn("--kv-events-open", self.refusal("--kv-events", "tcp://0.0.0.0:0"))
+        self.assertIn("kv_events_open", self.refusal("--kv-events", "tcp://0.0.0.0:0"))
         self.assertIn("--kv-events-replay", self.refusal(*here, "--kv-events-replay", "tcp://*:1"))
         self.assertIn("--kv-events", self.refusal("--kv-events", "5557"))
         self.assertIn("one API key", self.refusal(*here, "--api-key", "a,b"))
         self.assertIn("--cache-ram", self.refusal(*here, "--cache-ram", "0"))
-        self.assertIn("cache_prompt", self.refusal(*here, "--no-cache-prompt").replace("-", "_"))
+        self.assertIn("cache_prompt", self.refusal(*here, "--no-cache-prompt"))
         self.assertIn("--kv-events", self.refusal("--kv-events-topic", "x"))
         self.assertIn("--kv-events-topic", self.refusal(*here, "--kv-events-topic", "x" * 300))
         with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -166,7 +166,9 @@ class Events(unittest.TestCase):
 
 
 class Render(Case):
-    options = ("--alias", 'a "model"\\', "--cache-ram", "64")
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(PROGRAM, MODEL, "-c", CTX, "--cache-ram", "64", "--alias", 'a "model"\\').wait_ready()
 
     def test_prompts_are_those_of_the_route(self):
         for prompt, fields in [("Once upon a time", {}), ("Once", {"add_special_tokens": False}), ([5, 6, 7], {}),
@@ -230,8 +232,6 @@ class Render(Case):
 
 
 class Keys(Case):
-    options = ("--api-key-file", "")
-
     @classmethod
     def setUpClass(cls):
         cls.keys = tempfile.NamedTemporaryFile("w")
