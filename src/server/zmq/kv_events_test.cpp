@@ -160,10 +160,10 @@ std::vector<Message> Replayed(const std::string& endpoint, const std::vector<std
   std::vector<Message> messages;
   std::vector<zmq::message_t> frames;
   while (zmq::recv_multipart(socket, std::back_inserter(frames))) {
-    EXPECT_EQ(frames.size(), 3u);
-    const auto* data = frames[2].data<uint8_t>();
-    messages.push_back({"", NumberOf(frames[1]),
-                        frames[2].size() == 0 ? json() : json::from_msgpack(data, data + frames[2].size())});
+    EXPECT_EQ(frames.size(), 4u);
+    const auto* data = frames[3].data<uint8_t>();
+    messages.push_back({frames[1].to_string(), NumberOf(frames[2]),
+                        frames[3].size() == 0 ? json() : json::from_msgpack(data, data + frames[3].size())});
     if (messages.back().number == -1) break;
     frames.clear();
   }
@@ -172,7 +172,7 @@ std::vector<Message> Replayed(const std::string& endpoint, const std::vector<std
 
 TEST(KvEvents, ReplayGivesWhatWasSentBefore) {
   const std::string replay = "ipc://" + testing::TempDir() + "kv_replay.sock";
-  KvEvents events({.endpoint = "tcp://127.0.0.1:0", .replay = replay, .most_kept = 3});
+  KvEvents events({.endpoint = "tcp://127.0.0.1:0", .replay = replay, .topic = "t", .most_kept = 3});
   events.Start(ServesAll);
   Subscriber subscriber(events.endpoint());
   EXPECT_EQ(subscriber.Events().size(), 1u);
@@ -188,6 +188,7 @@ TEST(KvEvents, ReplayGivesWhatWasSentBefore) {
   };
   const std::vector<Message> two = Replayed(replay, {"", number(last - 1)});
   ASSERT_EQ(two.size(), 3u);
+  EXPECT_EQ(two[0].topic, "t");
   EXPECT_EQ(two[0].number, last - 1);
   EXPECT_EQ(two[1].payload[1][0]["token_ids"], json(Document(4, 16).tokens));
   EXPECT_EQ(two[2].number, -1);

@@ -125,8 +125,9 @@ void KvOutbox::AnswerReplays() {
   }
 }
 
-// vLLM's form: [client, "", number] asks for everything from this number on. Each message comes back as
-// [client, "", number, payload], and at the end [client, "", -1, ""].
+// The form of vLLM 0.26: [client, "", number] asks for everything from this number on. Each message comes back
+// as [client, "", topic, number, payload], and at the end [client, "", "", -1, ""]. Before 0.26 replies had no
+// topic; vllm-router 0.1.17 ignores those.
 bool KvOutbox::AnswerReplay() {
   std::vector<zmq::message_t> frames;
   do {
@@ -138,17 +139,18 @@ bool KvOutbox::AnswerReplay() {
   uint64_t bytes = 0;
   std::memcpy(&bytes, frames[2].data(), sizeof(bytes));
   const auto from = static_cast<int64_t>(be64toh(bytes));
-  const auto reply = [&](int64_t number, zmq::message_t payload) {
+  const auto reply = [&](const std::string& topic, int64_t number, zmq::message_t payload) {
     const auto how = zmq::send_flags::sndmore | zmq::send_flags::dontwait;
     replays_.send(CopyOf(frames[0]), how);
     replays_.send(zmq::message_t(), how);
+    replays_.send(zmq::message_t(topic), how);
     replays_.send(NumberFrame(number), how);
     replays_.send(std::move(payload), zmq::send_flags::dontwait);
   };
   for (Sent& sent : kept_) {
-    if (sent.number >= from) reply(sent.number, CopyOf(sent.payload));
+    if (sent.number >= from) reply(options_.topic, sent.number, CopyOf(sent.payload));
   }
-  reply(-1, {});
+  reply("", -1, {});
   return true;
 }
 
