@@ -125,9 +125,9 @@ void KvOutbox::AnswerReplays() {
   }
 }
 
-// The form of vLLM 0.26: [client, "", number] asks for everything from this number on. Each message comes back
-// as [client, "", topic, number, payload], and at the end [client, "", "", -1, ""]. Before 0.26 replies had no
-// topic; vllm-router 0.1.17 ignores those.
+// The form of vLLM 0.26: [client, "", number] asks for everything from this number on. Each message comes
+// back as [client, "", topic, number, payload], and at the end [client, "", "", -1, ""]. Before 0.26 replies
+// had no topic; vllm-router 0.1.17 ignores those.
 bool KvOutbox::AnswerReplay() {
   std::vector<zmq::message_t> frames;
   do {
