@@ -138,7 +138,7 @@ void Server::RenderPrompts(const HttpRequest& request, const ExchangePtr& exchan
   exchange->Reply({.status = 200, .body = body + "]"});
 }
 
-void Server::RenderChat(const HttpRequest& request, const ExchangePtr& exchange) {
+void Server::RenderMessages(const HttpRequest& request, const ExchangePtr& exchange) {
   const Parameters p = ParseParameters(request.body, kChat, options_.defaults);
   std::string body = "{\"token_ids\":";
   AddTokens(EncodeMessages(p, request.cancelled.get())->tokens, nullptr, request.cancelled.get(), body);

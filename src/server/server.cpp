@@ -118,7 +118,7 @@ const std::vector<Server::Row>& Server::Rows() {
       {"POST", "/detokenize", &Server::Detokenize, false, true},
       {"POST", "/apply-template", &Server::ApplyTemplate, false, true},
       {"POST", "/v1/completions/render", &Server::RenderPrompts, false, true},
-      {"POST", "/v1/chat/completions/render", &Server::RenderChat, false, true},
+      {"POST", "/v1/chat/completions/render", &Server::RenderMessages, false, true},
       {"POST", "/completion", &Server::NativeCompletion, false, true},
       {"POST", "/completions", &Server::NativeCompletion, false, true},
       {"POST", "/v1/completions", &Server::Completions, false, true},

@@ -104,7 +104,7 @@ class Server final : public HttpService {
   void Detokenize(const HttpRequest& request, const ExchangePtr& exchange);
   void ApplyTemplate(const HttpRequest& request, const ExchangePtr& exchange);
   void RenderPrompts(const HttpRequest& request, const ExchangePtr& exchange);
-  void RenderChat(const HttpRequest& request, const ExchangePtr& exchange);
+  void RenderMessages(const HttpRequest& request, const ExchangePtr& exchange);
   // routes_generate.cpp
   void Completions(const HttpRequest& request, const ExchangePtr& exchange);
   void NativeCompletion(const HttpRequest& request, const ExchangePtr& exchange);
