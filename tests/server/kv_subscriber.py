@@ -175,6 +175,14 @@ class Router:
         if self.fault:
             raise AssertionError(f"the events are wrong: {self.fault!r}")
 
+    def wait_first(self, seconds=10):
+        """Until everything that is held has come, which may take a second."""
+        end = time.monotonic() + seconds
+        while not self.events:
+            assert time.monotonic() < end, "no event came"
+            time.sleep(0.02)
+        return self
+
     def close(self):
         with contextlib.suppress(OSError):
             self.connection.socket.shutdown(socket.SHUT_RDWR)

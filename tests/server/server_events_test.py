@@ -30,8 +30,7 @@ class Announcing:
         line = self.server.process.stdout.readline().decode()
         assert line.startswith("KV events on tcp://127.0.0.1:"), line
         self.endpoint = line.split()[-1]
-        self.router = Router(self.endpoint, (topic or "").encode())
-        self.router.settle()
+        self.router = Router(self.endpoint, (topic or "").encode()).wait_first()
 
     def __enter__(self):
         return self
@@ -54,14 +53,14 @@ def document(seed, tokens):
 @unittest.skipUnless(HAS_EVENTS, "this program was built without libzmq")
 class Events(unittest.TestCase):
     def test_what_is_announced_is_reused(self):
-        """The longest announced beginning of any prompt is what a request then takes, to a block. Memory holds some six
-        documents, so most leave again."""
-        with Announcing("--cache-ram", "8") as a:
+        """The longest announced beginning of any prompt is what a request then takes, to a block. Memory holds a part
+        of the documents, so many leave again."""
+        with Announcing("--cache-ram", "16") as a:
             numbers = random.Random(3)
             documents = [document(i, numbers.randrange(40, 700)) for i in range(12)]
             documents += [d[:len(d) // 2] + document(100 + i, 300) for i, d in enumerate(documents)]
             reused = 0
-            for step in range(60):
+            for step in range(80):
                 known = numbers.choice(documents)
                 prompt = known + document(1000 + step, numbers.choice([3, 20]))
                 announced = a.router.announced(prompt)
@@ -122,7 +121,7 @@ class Events(unittest.TestCase):
             a.ask(document(1, 300))
             a.router.settle()
             self.assertEqual(a.router.topics, {b"kv@pod@model"})
-            late = Router(a.endpoint, b"kv@")
+            late = Router(a.endpoint, b"kv@").wait_first()
             self.assertEqual(late.announced(document(1, 300)), 288)
             late.close()
             other = Router(a.endpoint, b"other")
@@ -219,8 +218,9 @@ class Render(Case):
         self.assertEqual(metrics[f'vllm:cache_config_info{{block_size="16",{labels},num_gpu_blocks="{blocks}"}}'], 1)
         # 64 MiB hold so many blocks: one document of as many tokens fits, and is what the gauge of bytes says.
         tokens = 1600
+        before = self.server.metrics()["coppice_documents_memory_bytes"]
         self.server.good("/v1/completions", {"prompt": document(1, tokens), "max_tokens": 1})
-        held = self.server.metrics()["coppice_documents_memory_bytes"]
+        held = self.server.metrics()["coppice_documents_memory_bytes"] - before
         self.assertAlmostEqual(blocks / ((64 << 20) / (held / (tokens / 16))), 1, delta=0.01)
         body = {"prompt": document(2, 15000), "max_tokens": 1}
         plain = self.server.send_only("/v1/completions", body)
@@ -235,6 +235,7 @@ class Keys(Case):
     @classmethod
     def setUpClass(cls):
         cls.keys = tempfile.NamedTemporaryFile("w")
+        cls.addClassCleanup(cls.keys.close)
         cls.keys.write("one per_minute=2\n")
         cls.keys.flush()
         cls.options = ("--api-key-file", cls.keys.name)
