@@ -18,6 +18,12 @@ def is_sanitized(program):
     return b"__asan_init" in pathlib.Path(program).read_bytes()
 
 
+def has_events(program):
+    """Whether the program was built with KV events."""
+    done = subprocess.run([program, "serve", "-m", "/nowhere", "--port", "0", "--kv-events", "tcp://127.0.0.1:0"], capture_output=True)
+    return b"without libzmq" not in done.stderr
+
+
 class Server:
     """Starts `coppice serve` on a port (0: any that is free); `ready` says when the model is loaded."""
 

@@ -11,14 +11,7 @@ import unittest
 
 from kv_subscriber import Connection, Router
 from server_case import CTX, GREEDY, MODEL, PROGRAM, Case, Server
-
-
-def has_events():
-    done = subprocess.run([PROGRAM, "serve", "-m", "/nowhere", "--kv-events", "tcp://127.0.0.1:0"], capture_output=True, text=True)
-    return "without libzmq" not in done.stderr
-
-
-HAS_EVENTS = has_events()
+from server_support import has_events
 
 
 class Announcing:
@@ -50,7 +43,7 @@ def document(seed, tokens):
     return [numbers.randrange(300, 900) for _ in range(tokens)]
 
 
-@unittest.skipUnless(HAS_EVENTS, "this program was built without libzmq")
+@unittest.skipUnless(has_events(PROGRAM), "this program was built without libzmq")
 class Events(unittest.TestCase):
     def test_what_is_announced_is_reused(self):
         """The longest announced beginning of any prompt is what a request then takes, to a block. Memory holds a part

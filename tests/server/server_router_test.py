@@ -23,7 +23,7 @@ import time
 import unittest
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
-from server_support import Server  # noqa: E402
+from server_support import Server, has_events  # noqa: E402
 
 PROGRAM, ROOT = sys.argv[1], pathlib.Path(sys.argv[2])
 ROUTER = shutil.which(sys.argv[3] if len(sys.argv) > 3 else "vllm-router") or ""
@@ -37,12 +37,15 @@ def free_ports(count):
         return [stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(count)]
 
 
+KEY = {"Authorization": "Bearer one-key"}  # of the servers; clients send it, and the router passes it on
+
+
 def ask(port, prompt):
     """The reply, which must be a good one."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     try:
         body = {"prompt": prompt, "model": "model", "max_tokens": 6, "temperature": 0}
-        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json", **KEY})
         reply = connection.getresponse()
         text = reply.read()
         assert reply.status == 200, (reply.status, text[:500])
@@ -68,7 +71,7 @@ class Replica:
     def __init__(self, folder, name, events):
         self.port, self.events = free_ports(2)
         self.log = pathlib.Path(folder, f"{name}.log")
-        self.options = ["-c", "8192", "--alias", "model", "--access-log", str(self.log)]
+        self.options = ["-c", "8192", "--alias", "model", "--access-log", str(self.log), "--api-key", "one-key"]
         if events:
             self.options += ["--kv-events", f"tcp://127.0.0.1:{self.events}"]
         self.start()
@@ -150,7 +153,7 @@ class Behind(unittest.TestCase):
 
     def count_tokens(self, documents):
         server = self.replicas[0].server
-        return {text: len(server.good("/tokenize", {"prompt": text})["tokens"]) for text in documents}
+        return {text: len(server.good("/tokenize", {"prompt": text}, headers=KEY)["tokens"]) for text in documents}
 
     def check(self):
         self.lengths = self.count_tokens(self.documents + self.later)
@@ -195,6 +198,7 @@ class Behind(unittest.TestCase):
         self.fail("the restarted server gets no requests")
 
 
+@unittest.skipUnless(has_events(PROGRAM), "this program was built without libzmq")
 @unittest.skipUnless(ROUTER, "vllm-router is not installed (tools/setup_router.sh)")
 class VllmRouter(Behind):
     events = True
