@@ -4,9 +4,11 @@
 """
 
 import random
+import resource
 import socket
 import subprocess
 import tempfile
+import time
 import unittest
 
 from kv_subscriber import Connection, Router
@@ -136,6 +138,19 @@ class Events(unittest.TestCase):
             for connection in stuck:
                 connection.close()
             silent.close()
+
+    def test_peers_that_take_every_file(self):
+        """Nobody new is served meanwhile; then all is as before."""
+        with Announcing() as a:
+            resource.prlimit(a.server.process.pid, resource.RLIMIT_NOFILE, (64, 64))
+            host, port = a.endpoint.removeprefix("tcp://").split(":")
+            peers = [socket.create_connection((host, int(port)), timeout=5) for _ in range(100)]
+            time.sleep(0.5)
+            self.assertIsNone(a.server.process.poll())
+            for peer in peers:
+                peer.close()
+            a.ask(document(1, 300))
+            self.assertEqual(a.router.announced(document(1, 300)), 288)
 
     def refusal(self, *options):
         done = subprocess.run([PROGRAM, "serve", "-m", str(MODEL), "--port", "0", *options], capture_output=True, text=True, timeout=60)
