@@ -47,14 +47,14 @@ class Commands(unittest.TestCase):
         return done.stdout.decode()
 
     def test_commands(self):
-        self.assertIn("architecture", self.command("inspect", "-m", MODEL))
+        self.assertIn("architecture", self.command("inspect", MODEL))
         self.assertIn("lazyllm", self.command("methods"))
         self.command("tokenize", "-m", MODEL, "-p", TEXT)
         with tempfile.TemporaryDirectory() as folder:
             trace = str(pathlib.Path(folder) / "trace.jsonl")
             self.command("run", "-m", MODEL, "-p", TEXT, "-n", "4", "--prune", METHODS[3], "--trace", trace)
             self.command("trace", trace, "-o", str(pathlib.Path(folder) / "trace.html"))
-            self.command("inspect", "-m", trace, code=1)
+            self.command("inspect", trace, code=1)
         self.command("run", "-m", MODEL, "-p", "Hello", "--prune", "nothing", code=1)
         self.command("run", "-m", MODEL, "--no-such-option", code=2)
 

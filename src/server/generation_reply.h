@@ -89,7 +89,8 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
     // Of the prompt, if the request asks for them; the choices of one prompt share the list.
     std::shared_ptr<LogProbList> echo = nullptr;
     bool echo_told = false;
-    size_t told = 0;                            // the number of prompt log-probabilities so far
+    size_t told = 0;  // the number of prompt log-probabilities so far
+    std::function<void()> on_scored = {};
     std::string text = {};                      // generated, if the reply is no stream
     std::optional<ToolCallParser> parser = {};  // if the answer may call functions
     OwnedJson<nlohmann::ordered_json> calls = nlohmann::ordered_json::array();
