@@ -99,7 +99,7 @@ class Clients:
             "chat": ("/v1/chat/completions", {"messages": chat, "prune": "none"}),
             "tools": ("/v1/chat/completions", {"messages": chat, "tools": [TOOL], "tool_choice": "required",
                                                "parallel_tool_calls": False, "max_tokens": 300, "prune": "none"}),
-            "native": ("/completion", {"prompt": words, "n_predict": 5, "prune": "none"}),
+            "native": ("/completion", {"prompt": words, "prune": "none"}),
         }
 
     @staticmethod

@@ -89,7 +89,7 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
 }
 
 // The log-probabilities of a prompt are computed once, by its first job. Its other jobs begin afterwards and
-// compute only answers.
+// compute only answers, with the bits of requests for one choice.
 void Server::ScoreOnce(const std::vector<std::shared_ptr<Job>>& jobs, GenerationReply& reply) {
   std::map<int, std::vector<std::weak_ptr<Job>>> later;  // weak, because jobs own the reply
   int first = 0;
@@ -100,7 +100,7 @@ void Server::ScoreOnce(const std::vector<std::shared_ptr<Job>>& jobs, Generation
       first = i;
       continue;
     }
-    job.request.prompt_log_probs = false;
+    job.request.tell_prompt_log_probs = false;
     if (job.request.tokens.size() == 1) continue;  // nothing is scored
     job.is_later = true;
     later[first].push_back(jobs[static_cast<size_t>(i)]);

@@ -16,8 +16,8 @@ import tempfile
 import time
 import unittest
 
-from chat_model import write_chat_model
 from server_case import CTX, LONG, MODEL, PROGRAM
+from chat_model import write_chat_model  # beside the rooms: server_case makes it known
 from server_support import Server, is_sanitized, readable
 
 MOST = 30 if is_sanitized(PROGRAM) else 3  # seconds in which a server ends
