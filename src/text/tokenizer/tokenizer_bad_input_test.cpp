@@ -216,14 +216,14 @@ TEST(AddedTokensTest, PlainTextIsNoNormalizedToken) {
   folder.Write("tokenizer.json",
                R"({"added_tokens": [{"id": 3, "content": "<s>", "normalized": true, "special": true},
                                     {"id": 4, "content": "</s>", "normalized": true, "special": true}],
-                "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKC"}, {"type": "Lowercase"},
+                "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"},
+                               {"type": "Replace", "pattern": {"String": "S"}, "content": "s"},
                                {"type": "Replace", "pattern": {"String": "~"}, "content": "<s"}]},
                 "model": {"type": "BPE", "vocab": {"a": 0, ">": 1, "<unk>": 2}, "merges": [], "unk_token": "<unk>",
                           "fuse_unk": true}})");
   const auto tokenizer = Tokenizer::FromHfFolder(folder.path());
   EXPECT_EQ(tokenizer->Encode("<s>a</S>"), (Ids{3, 0, 4}));
-  for (const std::string content :
-       {"<s>", "a</S>a", "\uFF1Cs\uFF1E", "~>", "a~>~>", "<s", "a", "\U0010FFFD</s>"}) {
+  for (const std::string content : {"<s>", "a</S>a", "~>", "a~>~>", "<s", "a", "\U0010FFFD</s>"}) {
     const std::string text = "<s>" + content + "</s>";
     std::vector<size_t> plain = tokenizer->ControlStarts(content);
     for (size_t& at : plain) at += 3;
