@@ -14,8 +14,9 @@ import time
 
 
 def is_sanitized(program):
-    """Then it needs the address space, and freed memory stays for a while."""
-    return b"__asan_init" in pathlib.Path(program).read_bytes()
+    """Then it needs the address space, freed memory stays for a while, and everything takes several times as long."""
+    program = pathlib.Path(program).read_bytes()
+    return b"__asan_init" in program or b"__tsan_init" in program
 
 
 def has_events(program):
@@ -108,6 +109,9 @@ class Server:
                     if not close and b"\r\n\r\n" in received:
                         break
             return received
+
+    def connect(self):
+        return socket.create_connection((self.host, self.port), timeout=60)
 
     def slots(self):
         """Those that are in use."""

@@ -210,10 +210,12 @@ void Engine::Prefill(Run& run, DocumentCache* documents) {
   if (request.on_prefix) request.on_prefix(run.sequence.prefix.rows);
   try {
     if (ScoresPrompt(request)) {
-      transformer_.PrefillScored(tokens, pass, run.logits, [&](int64_t position, const TensorView& logits) {
+      const LogitsVisitor tell = [&](int64_t position, const TensorView& logits) {
         for (int64_t row = 0; row < logits.rows; ++row)
           TellLogProbs(request, tokens[static_cast<size_t>(position + row + 1)], logits.Row<float>(row));
-      });
+      };
+      transformer_.PrefillScored(tokens, pass, run.logits,
+                                 request.tell_prompt_log_probs ? tell : LogitsVisitor());
     } else {
       transformer_.Prefill(tokens, pass, run.logits);
     }

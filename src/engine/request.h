@@ -85,6 +85,9 @@ struct Request {
   // prompt's tokens, from the second on, before the first generated one (this needs a dense run).
   int top_log_probs = 0;
   bool prompt_log_probs = false;
+  // With prompt_log_probs: whether they are computed and told. If not, the answer still has the bits of a
+  // request that gets them.
+  bool tell_prompt_log_probs = true;
   // Gets every sampled token, the stop token too, before on_token does. Probabilities are at temperature 1,
   // before any sampling option. May be empty.
   std::function<void(const TokenLogProbs& token)> on_log_probs;

@@ -50,8 +50,8 @@ class Transformer {
   // again.
   void Prefill(std::span<const int32_t> tokens, const Pass& pass, Tensor& logits,
                bool all_logits = false) const;
-  // As Prefill, but dense whatever the policy. Also calls `visit` with the logits of every position but the
-  // last, a tile at a time. logits becomes [1, vocab], bit for bit the result of a dense Prefill.
+  // As Prefill, but dense whatever the policy. Also calls `visit`, unless it is empty, with the logits of
+  // every position but the last, by tiles. logits: a dense Prefill's but for the last layer's rounding.
   void PrefillScored(std::span<const int32_t> tokens, const Pass& pass, Tensor& logits,
                      const LogitsVisitor& visit) const;
   // As Prefill, but without the head: calls `visit` once with the states after the final norm, of every

@@ -1,8 +1,8 @@
 // Routes between text and tokens.
 #include <fmt/format.h>
 
-#include <iterator>
 #include <span>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "engine/chat_prompt.h"
@@ -14,6 +14,8 @@ using nlohmann::ordered_json;
 
 namespace {
 
+constexpr size_t kRestOfTokenize = 128;  // bytes of its reply beside the list of tokens
+
 std::string WholeText(const std::vector<std::string>& pieces) {
   Utf8Stream stream;
   std::string text;
@@ -21,21 +23,45 @@ std::string WholeText(const std::vector<std::string>& pieces) {
   return text + stream.Flush();
 }
 
-// Appends the ids as JSON, with their pieces if a tokenizer is given. Written directly, because a JSON
-// document takes 600 bytes for a token with its piece: one body of 12 MiB took 4 GB.
-void AddTokens(std::span<const int32_t> ids, const Tokenizer* pieces, const std::atomic<bool>* cancelled,
-               std::string& list) {
-  list += '[';
+// How /tokenize lists a token: its id, or with `pieces` its id and text. The text of each id is made once.
+class TokenItems {
+ public:
+  explicit TokenItems(const Tokenizer* pieces) : pieces_(pieces) {}
+
+  const std::string& operator[](int32_t id) {
+    std::string& item = items_[id];
+    if (!item.empty()) return item;
+    item = pieces_ == nullptr ? std::to_string(id)
+                              : DumpJson({{"id", id}, {"piece", TokenLabel(pieces_->Piece(id, true))}});
+    return item;
+  }
+
+ private:
+  const Tokenizer* pieces_;
+  std::unordered_map<int32_t, std::string> items_;
+};
+
+// The beginning of /tokenize's reply, up to the end of its list. Written directly into memory of the right
+// size, because a JSON document takes 600 bytes for a token with its piece, and a text that grows takes up to
+// three times its length. Throws HttpError if `exchange` has no room for it.
+std::string TokenListBegun(std::span<const int32_t> ids, const Tokenizer* pieces,
+                           const std::atomic<bool>* cancelled, Exchange& exchange) {
+  TokenItems items(pieces);
+  size_t bytes = 2;
+  for (const int32_t id : ids) {
+    ThrowIfCancelled(cancelled);
+    bytes += items[id].size() + 1;
+  }
+  if (!exchange.Hold(static_cast<int64_t>(bytes))) throw HttpError(NoRoomForReplies());
+  std::string list;
+  list.reserve(bytes + kRestOfTokenize);
+  list += "{\"tokens\":[";
   for (const int32_t id : ids) {
     ThrowIfCancelled(cancelled);
     if (list.back() != '[') list += ',';
-    if (pieces == nullptr) {
-      fmt::format_to(std::back_inserter(list), "{}", id);
-    } else {
-      list += DumpJson({{"id", id}, {"piece", TokenLabel(pieces->Piece(id, true))}});
-    }
+    list += items[id];
   }
-  list += ']';
+  return list += ']';
 }
 
 // Ids stay as they are, and only a text at the beginning gets BOS.
@@ -95,8 +121,8 @@ void Server::Tokenize(const HttpRequest& request, const ExchangePtr& exchange) {
                           .parse_special = p.parse_special.value_or(true),
                           .cancelled = request.cancelled.get()};
   const std::vector<int32_t> ids = tokenizer().Encode(std::get<std::string>(p.prompts.front()), how);
-  std::string body = "{\"tokens\":";
-  AddTokens(ids, p.with_pieces ? &tokenizer() : nullptr, request.cancelled.get(), body);
+  std::string body =
+      TokenListBegun(ids, p.with_pieces ? &tokenizer() : nullptr, request.cancelled.get(), *exchange);
   body += fmt::format(",\"count\":{},\"max_model_len\":{}}}", ids.size(), engine_->context());
   metrics_.CountRequest(200);
   exchange->Reply({.status = 200, .body = std::move(body)});

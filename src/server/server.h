@@ -110,6 +110,7 @@ class Server final : public HttpService {
   void NativeCompletion(const HttpRequest& request, const ExchangePtr& exchange);
   void Chat(const HttpRequest& request, const ExchangePtr& exchange);
   void Generate(Route route, const HttpRequest& request, const ExchangePtr& exchange);
+  void ScoreOnce(const std::vector<std::shared_ptr<Job>>& jobs, GenerationReply& reply);
   void Start(std::vector<std::shared_ptr<Job>> jobs, const Parameters& p, const HttpRequest& request,
              const ExchangePtr& exchange);
   std::function<void(int64_t)> TokenCounter(const HttpRequest& request);

@@ -75,9 +75,11 @@ int main(int argc, char** argv) {
   coppice::cli::AddRun(app);
   coppice::cli::AddCompare(app);
   coppice::cli::AddBench(app);
+#ifndef COPPICE_SMALL
   coppice::cli::AddEval(app);
   coppice::cli::AddReport(app);
   coppice::cli::AddTune(app);
+#endif
   coppice::cli::AddInspect(app);
   coppice::cli::AddTokenize(app);
   coppice::cli::AddMethods(app);
@@ -85,7 +87,9 @@ int main(int argc, char** argv) {
   coppice::cli::AddTrace(app);
   coppice::cli::AddTrain(app);
   coppice::cli::AddServe(app);
+#ifndef COPPICE_SMALL
   coppice::cli::AddPerplexity(app);
+#endif
   try {
     std::vector<std::string> words = coppice::cli::RewriteAliases(argc, argv);
     std::reverse(words.begin(), words.end());  // CLI11 takes them from the back
