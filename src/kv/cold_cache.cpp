@@ -18,8 +18,8 @@ size_t Size(int64_t bytes) { return static_cast<size_t>(bytes); }
 // Copies a record of rows.size() rows into these rows of the hot cache, one run of consecutive rows at a
 // time.
 void CopyRows(const std::byte* record, std::span<const int32_t> rows, LayerCache& hot) {
-  const MutableTensorView keys = hot.mutable_keys();
-  const MutableTensorView values = hot.mutable_values();
+  const MutableTensorView keys = hot.stored_keys();
+  const MutableTensorView values = hot.stored_values();
   const std::byte* of_values = record + static_cast<int64_t>(rows.size()) * keys.stride;
   for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
     for (end = begin + 1; end < rows.size() && rows[end] == rows[end - 1] + 1; ++end) {
