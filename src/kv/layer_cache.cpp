@@ -175,8 +175,48 @@ void LayerCache::Keep(std::span<const TokenSet> rows) {
   }
   if (std::equal(positions_.begin() + 1, positions_.end(), positions_.begin())) positions_.resize(1);
   rows_ = rows[0].size();
-  // Eviction returns the memory of the evicted rows and leaves a quarter for rows to come.
+  ReturnMemory();
+}
+
+void LayerCache::ReturnMemory() {
+  // Leaves a quarter for rows to come.
   if (rows_ < keys_.rows() / 2) SetCapacity(rows_ + rows_ / 4);
+}
+
+void LayerCache::Remove(std::span<const int32_t> rows) {
+  COPPICE_CHECK(!ragged() && Ascends(rows));
+  if (rows.empty()) return;
+  COPPICE_CHECK(rows.front() >= 0 && rows.back() < rows_);
+  const int64_t left = rows_ - static_cast<int64_t>(rows.size());
+  std::vector<int32_t> gaps;  // in the part of the store that stays
+  for (const int32_t row : rows) {
+    if (StoredRow(row) < left) gaps.push_back(static_cast<int32_t>(StoredRow(row)));
+  }
+  std::vector<int32_t>& list = positions_[0];
+  std::vector<int32_t> stored;
+  stored.reserve(static_cast<size_t>(left));
+  const auto row_bytes = static_cast<size_t>(keys_.view().stride);
+  size_t gone = 0;
+  for (int32_t row = 0; row < rows_; ++row) {
+    if (gone < rows.size() && rows[gone] == row) {
+      ++gone;
+      continue;
+    }
+    auto at = static_cast<int32_t>(StoredRow(row));
+    if (at >= left) {
+      const int32_t gap = gaps.back();
+      gaps.pop_back();
+      std::memcpy(keys_.mutable_view().RowBytes(gap), keys_.view().RowBytes(at), row_bytes);
+      std::memcpy(values_.mutable_view().RowBytes(gap), values_.view().RowBytes(at), row_bytes);
+      at = gap;
+    }
+    list[stored.size()] = list[static_cast<size_t>(row)];
+    stored.push_back(at);
+  }
+  list.resize(stored.size());
+  stored_ = std::move(stored);
+  rows_ = left;
+  ReturnMemory();
 }
 
 std::vector<std::span<const int32_t>> LayerCache::position_lists() const {

@@ -15,8 +15,8 @@ namespace coppice {
 // position, so dropping tokens recomputes nothing. A cache belongs to one sequence.
 //
 // Rows that are inserted between others are stored behind them, because moving the others costs as much as
-// reading the cache (6,000 rows of SmolLM2: 4.6 MB per layer). keys() and values() move the rows of a cache into
-// order when they are first called after that; stored_keys() and stored_values() do not.
+// reading the cache (6,000 rows of SmolLM2: 4.6 MB per layer). keys() and values() move the rows of a cache
+// into order when they are first called after that; stored_keys() and stored_values() do not.
 //
 // Eviction may keep different rows for each kv head (a ragged cache). A row then holds one position per kv
 // head, in ascending order within each head; every head has the same number of rows.
@@ -43,6 +43,9 @@ class LayerCache {
   void DropLast(int64_t count);
   // Keeps only these rows: one set for all kv heads, or one per kv head, all of equal size. O(rows).
   void Keep(std::span<const TokenSet> rows);
+  // Removes these rows, which ascend. Rows from the end of the store fill the gaps, so that it moves no more
+  // bytes than it removes. Not for a ragged cache.
+  void Remove(std::span<const int32_t> rows);
 
   int64_t rows() const { return rows_; }
   bool ragged() const { return positions_.size() > 1; }  // the kv heads hold different positions
@@ -52,8 +55,8 @@ class LayerCache {
   }
   // One list, or one per kv head.
   std::vector<std::span<const int32_t>> position_lists() const;
-  // Where the rows of these positions, which must ascend, are stored. Positions without a row are skipped. Not
-  // for a ragged cache.
+  // Where the rows of these positions, which must ascend, are stored. Positions without a row are skipped.
+  // Not for a ragged cache.
   std::vector<int32_t> StoredRowsOf(std::span<const int32_t> positions) const;
   void SetPosition(int64_t row, int32_t position);  // must keep the order; not for a ragged cache
 
@@ -68,6 +71,7 @@ class LayerCache {
   MutableTensorView stored_keys() { return keys_.mutable_view().Rows(0, rows()); }
   MutableTensorView stored_values() { return values_.mutable_view().Rows(0, rows()); }
   std::span<const int32_t> stored_rows() const { return stored_; }
+  int64_t StoredRow(int64_t row) const { return stored_.empty() ? row : stored_[static_cast<size_t>(row)]; }
   DType dtype() const { return dtype_; }
   int64_t width() const { return int64_t{kv_heads_} * head_dim_; }
   int kv_heads() const { return kv_heads_; }
@@ -78,6 +82,7 @@ class LayerCache {
   const LayerCache& Sorted() const;
   LayerCache& Sorted() { return const_cast<LayerCache&>(std::as_const(*this).Sorted()); }
   void SetCapacity(int64_t rows);
+  void ReturnMemory();      // of evicted rows
   void Grow(int64_t rows);  // allocates capacity for `rows`, growing geometrically
 
   DType dtype_;

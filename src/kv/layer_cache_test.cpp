@@ -138,6 +138,23 @@ TEST(LayerCache, InsertedRowsStayWithTheirPositions) {
   ExpectConsistent(cache);
 }
 
+TEST(LayerCache, RemovesRowsWithoutMovingTheOthers) {
+  LayerCache cache = Ramp(8);
+  cache.Remove(std::vector<int32_t>{1, 2, 6});
+  EXPECT_THAT(List(cache.positions()), ElementsAre(0, 3, 4, 5, 7));
+  EXPECT_THAT(List(cache.stored_rows()), ElementsAre(0, 3, 4, 2, 1));  // only the last rows moved
+  Insert(cache, {2, 9});
+  cache.Remove(std::vector<int32_t>{0, 6});
+  EXPECT_THAT(List(cache.positions()), ElementsAre(2, 3, 4, 5, 7));
+  ExpectConsistent(cache);
+  cache.Remove({});
+  cache.Remove(std::vector<int32_t>{0, 1, 2, 3, 4});
+  EXPECT_EQ(cache.rows(), 0);
+  Insert(cache, {5, 6});
+  ExpectConsistent(cache);
+  EXPECT_THROW(cache.Remove(std::vector<int32_t>{2}), CheckFailure);
+}
+
 TEST(LayerCache, InsertsIntoAnEmptyCache) {
   LayerCache cache(DType::kF32, kHeads, kDim);
   Insert(cache, {3, 8});

@@ -161,7 +161,7 @@ AttentionFrame Layer::FrameOf(Stream& x, const Needs& needs, const Pass& pass) c
                        {},
                        cache.position_lists(),
                        x.QueryPositions(alibi ? ReviveMask::kCausal : pass.policy.Facts().revive_mask)};
-  const bool in_place = needs.empty() && !alibi && !AsksPattern(x, pass);
+  const bool in_place = needs.masses.empty() && !alibi && !AsksPattern(x, pass);
   if (!x.attends_all()) {
     frame.rows = cache.StoredRowsOf(x.attended());
     COPPICE_CHECK(frame.rows.size() == x.attended().size());  // every attended token has a key here

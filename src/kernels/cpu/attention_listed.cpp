@@ -1,6 +1,6 @@
 // Attention of few queries over listed rows of a cache, for tokens that come back in a decode step. A task is
-// a chunk of keys of one kv head: a thread copies and packs these keys into its own memory, where all tiles of
-// queries read them. So the chosen keys pass through memory once, while copies and packed keys of a whole
+// a chunk of keys of one kv head: a thread copies and packs these keys into its own memory, where all tiles
+// of queries read them. So the chosen keys pass through memory once, while copies and packed keys of a whole
 // layer would be written and read again. The kernels and the order of merging are those of
 // AttentionOps::Attention, so the bits are the same.
 #include <algorithm>
@@ -46,7 +46,8 @@ void CopyRows(const AttentionInput& in, const std::byte* from, int64_t stride, i
   }
 }
 
-// The tile of queries over copies of the keys [begin, ...): key j of the list is where the kernels look for it.
+// The tile of queries over copies of the keys from `begin` on. Kernels find key j of the list where it would
+// be in a whole cache.
 AttentionTile OverCopies(AttentionTile tile, const ChunkMemory& memory, int64_t begin) {
   tile.keys = memory.keys - begin * memory.head_bytes;
   tile.values = memory.values - begin * memory.head_bytes;

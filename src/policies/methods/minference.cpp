@@ -12,11 +12,11 @@
 //
 // a_shape: the first `first` keys and the `nearest` keys up to the query's own, in whole blocks of 64  (4)
 //
-// The published method finds a pattern and its sizes for every head offline, within the FLOPs of an A-shape of
-// 1024 + 4096 tokens; `coppice tune --head-patterns` does the same (eval/tune/head_search.h), and `heads` names
-// its file. Without a file all heads have one setting. The default is the largest common setting of the
-// published configurations of Llama-3.1-8B and Qwen2.5-7B, (1000, 6096). Their second version has (512, 2048)
-// for every head: vertical=512,slash=2048.
+// The published method finds a pattern and its sizes for every head offline, within the FLOPs of an A-shape
+// of 1024 + 4096 tokens. `coppice tune` does the same (eval/tune/head_search.h), and `heads` names its file.
+// Without a file all heads have one setting. The default is the largest common setting of the published
+// configurations of Llama-3.1-8B and Qwen2.5-7B, (1000, 6096). Their second version has (512, 2048) for every
+// head: vertical=512,slash=2048.
 //
 // The estimate costs 2 * 64 N H c FLOPs per layer and the memory of one head's [64, N] weights. It pays off
 // if there are far fewer lines than N: with the default sizes from about 32k tokens on.
@@ -92,7 +92,7 @@ Keys MInferenceKeys(MInferenceConfig& c, const ModelShape& /*shape*/) {
       {"blocks", &c.blocks, 2, kManyTokens, "block_sparse: key blocks of 64 per query block"},
       {"first", &c.first, 1, kManyTokens, "a_shape: keys at the prompt's start"},
       {"nearest", &c.nearest, 1, kManyTokens, "a_shape: keys up to the query's own"},
-      Keys::OptionalFile("heads", &c.file, "a file of coppice tune --head-patterns",
+      Keys::OptionalFile("heads", &c.file, "a file that coppice tune writes",
                          "a pattern for each head, in place of the one of `pattern`"),
       MinKey(c.minimum),
   };

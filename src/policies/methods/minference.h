@@ -1,5 +1,5 @@
-// MInference: prefill attention on a few columns and diagonals, on blocks, or on the first and the nearest keys
-// (file head of minference.cpp).
+// MInference: prefill attention on a few columns and diagonals, on blocks, or on the first and the nearest
+// keys (file head of minference.cpp).
 #pragma once
 
 #include <cstdint>
