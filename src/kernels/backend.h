@@ -67,12 +67,6 @@ struct AttentionInput {
   std::span<const int32_t> key_positions;    // [n]
   PackedCache* packed = nullptr;             // shared with other calls, or null
   int first_kv_head = 0;                     // the first kv head of this call in `packed`
-  // Key j is in row rows[j] of `keys` and `values`; empty: in row j. The results have the bits of a
-  // call on copies of these rows. For Attention, and for DecodeAttention without a pattern, without ALiBi.
-  std::span<const int32_t> rows = {};
-
-  // n: the number of keys.
-  int64_t key_count() const { return rows.empty() ? keys.rows : static_cast<int64_t>(rows.size()); }
 };
 
 // How the softmax weights that several heads and queries give a key are combined.

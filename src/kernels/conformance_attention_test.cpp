@@ -244,23 +244,6 @@ TEST_P(AttentionConformance, KeepingAllKeysIsTheIdentity) {
   }
 }
 
-// Queries that fit the tiles of tokens that come back, and more; keys of one chunk and of two.
-TEST_P(AttentionConformance, ListedRowsAreCopiedRows) {
-  std::vector<AttentionCase> cases = kAttentionCases;
-  cases.push_back({.heads = 6, .kv_heads = 2, .head_dim = 64, .n = 2100, .m = 3});
-  cases.push_back({.heads = 3, .kv_heads = 1, .head_dim = 32, .n = 4200, .m = 70, .window = 2000});
-  cases.push_back({.heads = 8, .kv_heads = 1, .head_dim = 16, .n = 2101, .m = 110});
-  for (const AttentionCase& c : cases) {
-    if (c.alibi) continue;
-    for (const DType type : CacheTypes(c.head_dim)) {
-      SCOPED_TRACE(::testing::PrintToString(c) + " " + std::string(Info(type).name));
-      const AttentionData data(c, type);
-      const ScatteredRows scattered(data.Input());
-      ASSERT_TRUE(SameBits(Attend(scattered.input), Attend(data.Input())));
-    }
-  }
-}
-
 TEST_P(AttentionConformance, ThreadsChangeNothing) {
   const AttentionData data({.heads = 7, .kv_heads = 1, .head_dim = 64, .n = 300, .m = 130},
                            be().cache_dtype());

@@ -120,14 +120,6 @@ TEST_P(DecodeConformance, APatternOfEverythingIsNoPattern) {
   });
 }
 
-TEST_P(DecodeConformance, ListedRowsAreCopiedRows) {
-  ForCases([&](const AttentionInput& in) {
-    if (!in.shape.alibi_slopes.empty()) return;
-    const ScatteredRows scattered(in);
-    ASSERT_TRUE(SameBits(Attend(scattered.input), Attend(in)));
-  });
-}
-
 // Keys at their original positions, with all other keys absent.
 TEST_P(DecodeConformance, APatternIsAttentionOverItsKeysAlone) {
   ForCases([&](const AttentionInput& all) {

@@ -222,33 +222,6 @@ struct AttentionData {
   Tensor queries, keys, values;
 };
 
-// A cache that holds the rows of `in` in another order, among rows that no key is in.
-struct ScatteredRows {
-  explicit ScatteredRows(const AttentionInput& in)
-      : keys(Other(in.keys)), values(Other(in.values)), input(in) {
-    const int64_t n = in.keys.rows;
-    for (int64_t j = 0; j < n; ++j) rows.push_back(static_cast<int32_t>(j % 3 == 1 ? 2 * n - 1 - j : j));
-    for (int64_t j = 0; j < n; ++j) {
-      const auto row = rows[static_cast<size_t>(j)];
-      std::memcpy(keys.mutable_view().RowBytes(row), in.keys.RowBytes(j), RowBytes(in.keys));
-      std::memcpy(values.mutable_view().RowBytes(row), in.values.RowBytes(j), RowBytes(in.values));
-    }
-    input.keys = keys.view();
-    input.values = values.view();
-    input.rows = rows;
-  }
-
-  Tensor keys, values;
-  std::vector<int32_t> rows;
-  AttentionInput input;
-
- private:
-  static size_t RowBytes(const TensorView& x) { return static_cast<size_t>(BytesOf(x.dtype, x.cols)); }
-  static Tensor Other(const TensorView& x) {
-    return Converted(Random(2 * x.rows, x.cols, 77, 9.0f), x.dtype);
-  }
-};
-
 // Some queries of a call.
 inline AttentionInput RowsOf(const AttentionInput& in, int64_t first, int64_t count) {
   AttentionInput some = in;

@@ -100,9 +100,7 @@ void CheckAttentionInput(const AttentionInput& in, bool positions) {
   if (!positions) return;
   COPPICE_CHECK(s.window >= 0);
   COPPICE_CHECK(s.alibi_slopes.empty() || s.alibi_slopes.size() == static_cast<size_t>(s.heads));
-  COPPICE_CHECK(Count(in.query_positions) == in.queries.rows && Count(in.key_positions) == in.key_count());
-  COPPICE_CHECK(InRange(in.rows, in.keys.rows));
-  COPPICE_CHECK(in.rows.empty() || s.alibi_slopes.empty());
+  COPPICE_CHECK(Count(in.query_positions) == in.queries.rows && Count(in.key_positions) == in.keys.rows);
   COPPICE_CHECK(std::is_sorted(in.query_positions.begin(), in.query_positions.end()));
   COPPICE_CHECK(Ascends(in.key_positions));
 }
@@ -114,14 +112,13 @@ void CheckAttention(const AttentionInput& in, const TensorView& out) {
   COPPICE_CHECK(in.packed == nullptr ||
                 (in.first_kv_head >= 0 &&
                  in.first_kv_head + in.shape.kv_heads <= std::ssize(in.packed->ready) &&
-                 in.key_count() <= in.packed->max_rows));
+                 in.keys.rows <= in.packed->max_rows));
   CheckSameShape(in.queries, out);
 }
 
 void CheckAttentionMass(const AttentionInput& in, std::span<const float> query_weights,
                         const TensorView& mass) {
   CheckAttentionInput(in);
-  COPPICE_CHECK(in.rows.empty());
   COPPICE_CHECK(query_weights.empty() || static_cast<int64_t>(query_weights.size()) == in.queries.rows);
   COPPICE_CHECK(std::all_of(query_weights.begin(), query_weights.end(),
                             [](float w) { return w > 0 && std::isfinite(w); }));
@@ -130,14 +127,13 @@ void CheckAttentionMass(const AttentionInput& in, std::span<const float> query_w
 
 void CheckAttentionWeights(const AttentionInput& in, const TensorView& weights) {
   CheckAttentionInput(in);
-  COPPICE_CHECK(in.rows.empty());
   COPPICE_CHECK(IsF32(weights, in.queries.rows * in.shape.heads, in.keys.rows));
 }
 
 void CheckSparseAttention(const AttentionInput& in, const SparsePattern& pattern, int64_t first_query,
                           const TensorView& out) {
   CheckAttention(in, out);
-  COPPICE_CHECK(first_query >= 0 && (in.rows.empty() || pattern.empty()));
+  COPPICE_CHECK(first_query >= 0);
   if (pattern.empty() || in.queries.rows == 0) return;
   COPPICE_CHECK(pattern.heads.size() == static_cast<size_t>(in.shape.heads));
   COPPICE_CHECK(pattern.query_block > 0);

@@ -18,8 +18,8 @@ size_t Size(int64_t bytes) { return static_cast<size_t>(bytes); }
 // Copies a record of rows.size() rows into these rows of the hot cache, one run of consecutive rows at a
 // time.
 void CopyRows(const std::byte* record, std::span<const int32_t> rows, LayerCache& hot) {
-  const MutableTensorView keys = hot.stored_keys();
-  const MutableTensorView values = hot.stored_values();
+  const MutableTensorView keys = hot.mutable_keys();
+  const MutableTensorView values = hot.mutable_values();
   const std::byte* of_values = record + static_cast<int64_t>(rows.size()) * keys.stride;
   for (size_t begin = 0, end = 0; begin < rows.size(); begin = end) {
     for (end = begin + 1; end < rows.size() && rows[end] == rows[end - 1] + 1; ++end) {
@@ -45,19 +45,27 @@ void ColdCache::Offload(int layer, std::span<const int32_t> blocks, LayerCache& 
   // Allocates all blocks, so that the pointers below stay valid.
   if (!blocks.empty()) At(layer, blocks.back());
   const std::span<const int32_t> positions = hot.positions();
-  std::vector<int32_t> removed;
+  std::vector<int32_t> kept;
   std::vector<Block*> gone;
+  kept.reserve(positions.size());
+  int32_t next = 0;  // the first row not yet examined
+  const auto keep_until = [&](int32_t row) {
+    for (; next < row; ++next) kept.push_back(next);
+  };
   for (const int32_t b : blocks) {
     const auto [first, end] = RowsOfBlock(b, hot);
     if (first == end) continue;
     Block& block = At(layer, b);
     Store(block, first, positions.subspan(Size(first), Size(end - first)), hot);
     gone.push_back(&block);
-    for (int32_t row = first; row < end; ++row) removed.push_back(row);
+    keep_until(first);
+    next = end;
   }
   if (gone.empty()) return;
+  keep_until(static_cast<int32_t>(hot.rows()));
   const int64_t rows = hot.rows();
-  hot.Remove(removed);
+  const TokenSet left = TokenSet::Of(std::move(kept), rows);
+  hot.Keep(std::span(&left, 1));
   for (Block* block : gone) block->cold = true;
   cold_bytes_ += (rows - hot.rows()) * RowBytes(hot);
 }
@@ -66,14 +74,10 @@ void ColdCache::Store(Block& block, int64_t first, std::span<const int32_t> posi
                       const LayerCache& hot) {
   // Keys and values of a position never change, so equal positions mean an equal record.
   if (std::ranges::equal(block.positions, positions)) return;
-  const int64_t row_bytes = RowBytes(hot) / 2;
-  const int64_t half = static_cast<int64_t>(positions.size()) * row_bytes;
+  const int64_t half = static_cast<int64_t>(positions.size()) * hot.keys().stride;
   COPPICE_CHECK(2 * half <= store_->record_bytes());
-  for (int64_t i = 0; i < std::ssize(positions); ++i) {
-    const int64_t row = hot.StoredRow(first + i);
-    std::memcpy(record_.data() + i * row_bytes, hot.stored_keys().RowBytes(row), Size(row_bytes));
-    std::memcpy(record_.data() + half + i * row_bytes, hot.stored_values().RowBytes(row), Size(row_bytes));
-  }
+  std::memcpy(record_.data(), hot.keys().RowBytes(first), Size(half));
+  std::memcpy(record_.data() + half, hot.values().RowBytes(first), Size(half));
   if (block.slot < 0) block.slot = slots_++;
   block.positions.clear();  // in case the write fails
   store_->Write(block.slot, record_);

@@ -32,8 +32,8 @@ uint16_t Bits(int layer, int32_t position, int64_t channel, int half) {
 
 void FillRow(LayerCache& cache, int layer, int64_t row, int32_t position) {
   for (int64_t c = 0; c < cache.width(); ++c) {
-    cache.stored_keys().Row<BF16>(row)[c].bits = Bits(layer, position, c, 0);
-    cache.stored_values().Row<BF16>(row)[c].bits = Bits(layer, position, c, 1);
+    cache.mutable_keys().Row<BF16>(row)[c].bits = Bits(layer, position, c, 0);
+    cache.mutable_values().Row<BF16>(row)[c].bits = Bits(layer, position, c, 1);
   }
 }
 

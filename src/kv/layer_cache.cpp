@@ -50,20 +50,6 @@ void Compact(std::vector<int32_t>& positions, std::span<const int32_t> kept) {
   positions.resize(kept.size());
 }
 
-// Inserts items[i] before the element that was at places[i]; `places` ascend.
-void InsertAt(std::span<const int32_t> places, std::span<const int32_t> items, std::vector<int32_t>& list) {
-  size_t end = list.size();
-  list.resize(list.size() + items.size());
-  for (size_t i = items.size(); i-- > 0;) {
-    const auto place = static_cast<size_t>(places[i]);
-    std::move_backward(list.begin() + static_cast<std::ptrdiff_t>(place),
-                       list.begin() + static_cast<std::ptrdiff_t>(end),
-                       list.begin() + static_cast<std::ptrdiff_t>(end + i + 1));
-    list[place + i] = items[i];
-    end = place;
-  }
-}
-
 }  // namespace
 
 LayerCache::LayerCache(DType dtype, int kv_heads, int head_dim)
@@ -73,20 +59,6 @@ LayerCache::LayerCache(DType dtype, int kv_heads, int head_dim)
 
 void LayerCache::Reserve(int64_t rows) {
   if (rows > keys_.rows()) SetCapacity(rows);
-}
-
-const LayerCache& LayerCache::Sorted() const {
-  if (stored_.empty()) return *this;
-  const auto row_bytes = static_cast<size_t>(BytesOf(dtype_, width()));
-  for (Tensor* of : {&keys_, &values_}) {
-    Tensor sorted(dtype_, of->rows(), width());
-    const MutableTensorView to = sorted.mutable_view();
-    for (size_t i = 0; i < stored_.size(); ++i)
-      std::memcpy(to.RowBytes(static_cast<int64_t>(i)), of->view().RowBytes(stored_[i]), row_bytes);
-    *of = std::move(sorted);
-  }
-  stored_.clear();
-  return *this;
 }
 
 void LayerCache::SetCapacity(int64_t rows) {
@@ -107,7 +79,6 @@ LayerCache::Fresh LayerCache::Append(std::span<const int32_t> positions) {
   }
   Grow(before + count);
   for (std::vector<int32_t>& list : positions_) list.insert(list.end(), positions.begin(), positions.end());
-  for (int64_t i = 0; i < count && !stored_.empty(); ++i) stored_.push_back(static_cast<int32_t>(before + i));
   rows_ = before + count;
   return {keys_.mutable_view().Rows(before, count), values_.mutable_view().Rows(before, count)};
 }
@@ -117,23 +88,29 @@ std::vector<int32_t> LayerCache::Insert(std::span<const int32_t> positions) {
   if (positions.empty()) return {};
   COPPICE_CHECK(positions.front() >= 0 && Ascends(positions));
   std::vector<int32_t>& list = positions_[0];
-  const auto count = static_cast<int64_t>(positions.size());
-  Grow(rows_ + count);
-  std::vector<int32_t> fresh(positions.size());
-  std::iota(fresh.begin(), fresh.end(), static_cast<int32_t>(rows_));
-  if (stored_.empty()) {
-    stored_.resize(list.size());
-    std::iota(stored_.begin(), stored_.end(), 0);
-  }
-  std::vector<int32_t> places;  // for each position, the row that it goes before
+  const int64_t count = static_cast<int64_t>(positions.size());
+  std::vector<int32_t> fresh(positions.size());  // for each position, the old row that it goes before
   auto at = list.begin();
-  for (const int32_t position : positions) {
-    at = std::lower_bound(at, list.end(), position);
-    COPPICE_CHECK(at == list.end() || *at != position);
-    places.push_back(static_cast<int32_t>(at - list.begin()));
+  for (size_t i = 0; i < positions.size(); ++i) {
+    at = std::lower_bound(at, list.end(), positions[i]);
+    COPPICE_CHECK(at == list.end() || *at != positions[i]);
+    fresh[i] = static_cast<int32_t>(at - list.begin());
   }
-  InsertAt(places, positions, list);
-  InsertAt(places, fresh, stored_);
+  Grow(rows_ + count);
+  list.resize(list.size() + positions.size());
+  // From the back: the old rows between the i-th new row and the next one move by i + 1.
+  int64_t end = rows_;
+  for (int64_t i = count - 1; i >= 0; --i) {
+    int32_t& row = fresh[static_cast<size_t>(i)];
+    if (row < end) {
+      MoveRows(keys_.mutable_view(), row, end - row, row + i + 1);
+      MoveRows(values_.mutable_view(), row, end - row, row + i + 1);
+      std::move_backward(list.begin() + row, list.begin() + end, list.begin() + end + i + 1);
+    }
+    end = row;
+    row += static_cast<int32_t>(i);
+    list[static_cast<size_t>(row)] = positions[static_cast<size_t>(i)];
+  }
   rows_ += count;
   return fresh;
 }
@@ -148,7 +125,6 @@ std::vector<int32_t> LayerCache::Add(std::span<const int32_t> positions) {
 
 void LayerCache::DropLast(int64_t count) {
   COPPICE_CHECK(count >= 0 && count <= rows_);
-  Sorted();
   rows_ -= count;
   for (std::vector<int32_t>& list : positions_) list.resize(static_cast<size_t>(rows_));
 }
@@ -159,7 +135,6 @@ void LayerCache::Keep(std::span<const TokenSet> rows) {
     COPPICE_CHECK(set.universe() == rows_ && set.size() == rows[0].size());
   }
   if (rows[0].size() == rows_) return;  // every set is then the full set
-  Sorted();
   if (rows.size() == 1) {
     Compact(keys_.mutable_view(), rows[0].rows());
     Compact(values_.mutable_view(), rows[0].rows());
@@ -175,55 +150,15 @@ void LayerCache::Keep(std::span<const TokenSet> rows) {
   }
   if (std::equal(positions_.begin() + 1, positions_.end(), positions_.begin())) positions_.resize(1);
   rows_ = rows[0].size();
-  ReturnMemory();
-}
-
-void LayerCache::ReturnMemory() {
-  // Leaves a quarter for rows to come.
+  // Eviction returns the memory of the evicted rows and leaves a quarter for rows to come.
   if (rows_ < keys_.rows() / 2) SetCapacity(rows_ + rows_ / 4);
-}
-
-void LayerCache::Remove(std::span<const int32_t> rows) {
-  COPPICE_CHECK(!ragged() && Ascends(rows));
-  if (rows.empty()) return;
-  COPPICE_CHECK(rows.front() >= 0 && rows.back() < rows_);
-  const int64_t left = rows_ - static_cast<int64_t>(rows.size());
-  std::vector<int32_t> gaps;  // in the part of the store that stays
-  for (const int32_t row : rows) {
-    if (StoredRow(row) < left) gaps.push_back(static_cast<int32_t>(StoredRow(row)));
-  }
-  std::vector<int32_t>& list = positions_[0];
-  std::vector<int32_t> stored;
-  stored.reserve(static_cast<size_t>(left));
-  const auto row_bytes = static_cast<size_t>(keys_.view().stride);
-  size_t gone = 0;
-  for (int32_t row = 0; row < rows_; ++row) {
-    if (gone < rows.size() && rows[gone] == row) {
-      ++gone;
-      continue;
-    }
-    auto at = static_cast<int32_t>(StoredRow(row));
-    if (at >= left) {
-      const int32_t gap = gaps.back();
-      gaps.pop_back();
-      std::memcpy(keys_.mutable_view().RowBytes(gap), keys_.view().RowBytes(at), row_bytes);
-      std::memcpy(values_.mutable_view().RowBytes(gap), values_.view().RowBytes(at), row_bytes);
-      at = gap;
-    }
-    list[stored.size()] = list[static_cast<size_t>(row)];
-    stored.push_back(at);
-  }
-  list.resize(stored.size());
-  stored_ = std::move(stored);
-  rows_ = left;
-  ReturnMemory();
 }
 
 std::vector<std::span<const int32_t>> LayerCache::position_lists() const {
   return {positions_.begin(), positions_.end()};
 }
 
-std::vector<int32_t> LayerCache::StoredRowsOf(std::span<const int32_t> positions) const {
+std::vector<int32_t> LayerCache::RowsOf(std::span<const int32_t> positions) const {
   COPPICE_CHECK(!ragged());
   const std::vector<int32_t>& list = positions_[0];
   std::vector<int32_t> found;
@@ -233,10 +168,7 @@ std::vector<int32_t> LayerCache::StoredRowsOf(std::span<const int32_t> positions
     // Usually a hit: callers ask for runs of positions.
     if (at != list.end() && *at < position) at = std::lower_bound(at + 1, list.end(), position);
     if (at == list.end()) break;
-    if (*at == position) {
-      const auto row = static_cast<size_t>(at++ - list.begin());
-      found.push_back(stored_.empty() ? static_cast<int32_t>(row) : stored_[row]);
-    }
+    if (*at == position) found.push_back(static_cast<int32_t>(at++ - list.begin()));
   }
   return found;
 }

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "tensor/tensor.h"
@@ -13,10 +12,6 @@ namespace coppice {
 
 // Rows are in order of position; a pruned layer has fewer. Keys are stored after RoPE at their original
 // position, so dropping tokens recomputes nothing. A cache belongs to one sequence.
-//
-// Rows that are inserted between others are stored behind them, because moving the others costs as much as
-// reading the cache (6,000 rows of SmolLM2: 4.6 MB per layer). keys() and values() move the rows of a cache
-// into order when they are first called after that; stored_keys() and stored_values() do not.
 //
 // Eviction may keep different rows for each kv head (a ragged cache). A row then holds one position per kv
 // head, in ascending order within each head; every head has the same number of rows.
@@ -34,18 +29,16 @@ class LayerCache {
   // Appends one row per position; positions must ascend and exceed the last one. The caller fills the views.
   // Grows geometrically beyond what Reserve allocated.
   Fresh Append(std::span<const int32_t> positions);
-  // Inserts one row per position; positions must ascend and have no row yet. Returns where the new rows are
-  // stored; the caller fills them through stored_keys and stored_values. Not for a ragged cache.
+  // Inserts one row per position; positions must ascend and have no row yet. Returns the new rows, which the
+  // caller fills through mutable_keys and mutable_values. O(rows), because later rows move. Not for a ragged
+  // cache.
   std::vector<int32_t> Insert(std::span<const int32_t> positions);
-  // Append or Insert, whichever the positions need; returns where the new rows are stored.
+  // Append or Insert, whichever the positions need; returns the new rows.
   std::vector<int32_t> Add(std::span<const int32_t> positions);
   // Removes the last `count` rows.
   void DropLast(int64_t count);
   // Keeps only these rows: one set for all kv heads, or one per kv head, all of equal size. O(rows).
   void Keep(std::span<const TokenSet> rows);
-  // Removes these rows, which ascend. Rows from the end of the store fill the gaps, so that it moves no more
-  // bytes than it removes. Not for a ragged cache.
-  void Remove(std::span<const int32_t> rows);
 
   int64_t rows() const { return rows_; }
   bool ragged() const { return positions_.size() > 1; }  // the kv heads hold different positions
@@ -55,42 +48,29 @@ class LayerCache {
   }
   // One list, or one per kv head.
   std::vector<std::span<const int32_t>> position_lists() const;
-  // Where the rows of these positions, which must ascend, are stored. Positions without a row are skipped.
-  // Not for a ragged cache.
-  std::vector<int32_t> StoredRowsOf(std::span<const int32_t> positions) const;
+  // The rows of these positions, which must ascend. Positions without a row are skipped. Not for a ragged
+  // cache.
+  std::vector<int32_t> RowsOf(std::span<const int32_t> positions) const;
   void SetPosition(int64_t row, int32_t position);  // must keep the order; not for a ragged cache
 
-  // [rows, width], in order of position.
-  TensorView keys() const { return Sorted().keys_.view().Rows(0, rows()); }
-  TensorView values() const { return Sorted().values_.view().Rows(0, rows()); }
-  MutableTensorView mutable_keys() { return Sorted().keys_.mutable_view().Rows(0, rows()); }
-  MutableTensorView mutable_values() { return Sorted().values_.mutable_view().Rows(0, rows()); }
-  // [rows, width], as stored. Row i in order of position is row stored_rows()[i]; empty: row i.
-  TensorView stored_keys() const { return keys_.view().Rows(0, rows()); }
-  TensorView stored_values() const { return values_.view().Rows(0, rows()); }
-  MutableTensorView stored_keys() { return keys_.mutable_view().Rows(0, rows()); }
-  MutableTensorView stored_values() { return values_.mutable_view().Rows(0, rows()); }
-  std::span<const int32_t> stored_rows() const { return stored_; }
-  int64_t StoredRow(int64_t row) const { return stored_.empty() ? row : stored_[static_cast<size_t>(row)]; }
+  TensorView keys() const { return keys_.view().Rows(0, rows()); }      // [rows, width]
+  TensorView values() const { return values_.view().Rows(0, rows()); }  // [rows, width]
+  MutableTensorView mutable_keys() { return keys_.mutable_view().Rows(0, rows()); }
+  MutableTensorView mutable_values() { return values_.mutable_view().Rows(0, rows()); }
   DType dtype() const { return dtype_; }
   int64_t width() const { return int64_t{kv_heads_} * head_dim_; }
   int kv_heads() const { return kv_heads_; }
   int64_t bytes() const { return 2 * rows() * BytesOf(dtype_, width()); }
 
  private:
-  // This cache, stored in order of position. The cache's contents stay the same, so it is const.
-  const LayerCache& Sorted() const;
-  LayerCache& Sorted() { return const_cast<LayerCache&>(std::as_const(*this).Sorted()); }
   void SetCapacity(int64_t rows);
-  void ReturnMemory();      // of evicted rows
   void Grow(int64_t rows);  // allocates capacity for `rows`, growing geometrically
 
   DType dtype_;
   int kv_heads_;
   int head_dim_;
-  mutable Tensor keys_;                  // [capacity, width]
-  mutable Tensor values_;                // [capacity, width]
-  mutable std::vector<int32_t> stored_;  // [rows], or empty: in order
+  Tensor keys_;    // [capacity, width]
+  Tensor values_;  // [capacity, width]
   int64_t rows_ = 0;
   std::vector<std::vector<int32_t>> positions_ = {{}};  // one list, or [kv_heads]
 };

@@ -13,7 +13,7 @@ namespace {
 int HeadsOfCall(const AttentionInput& in, int threads) {
   constexpr double kFlopsOfThread = 25e9;
   const AttentionShape& s = in.shape;
-  const double of_head = 4.0 * static_cast<double>(in.queries.rows) * static_cast<double>(in.key_count()) *
+  const double of_head = 4.0 * static_cast<double>(in.queries.rows) * static_cast<double>(in.keys.rows) *
                          (s.heads / s.kv_heads) * s.head_dim;
   const double heads = kFlopsOfThread * threads / of_head;
   return heads >= s.kv_heads ? s.kv_heads : std::max(1, static_cast<int>(heads));
@@ -24,13 +24,9 @@ AttentionInput Visible(AttentionInput in) {
   const auto end =
       std::upper_bound(in.key_positions.begin(), in.key_positions.end(), in.query_positions.back());
   const int64_t count = end - in.key_positions.begin();
-  in.key_positions = in.key_positions.first(static_cast<size_t>(count));
-  if (!in.rows.empty()) {
-    in.rows = in.rows.first(static_cast<size_t>(count));
-    return in;
-  }
   in.keys = in.keys.Rows(0, count);
   in.values = in.values.Rows(0, count);
+  in.key_positions = in.key_positions.first(static_cast<size_t>(count));
   return in;
 }
 
@@ -38,14 +34,12 @@ AttentionInput Visible(AttentionInput in) {
 
 AttentionInput AttentionFrame::Input(const TensorView& queries, int64_t first_row) const {
   const std::span<const int32_t> positions(query_positions);
-  return {
-      .shape = shape,
-      .queries = queries,
-      .keys = keys,
-      .values = values,
-      .query_positions = positions.subspan(static_cast<size_t>(first_row), static_cast<size_t>(queries.rows)),
-      .key_positions = key_positions.front(),
-      .rows = rows};
+  return {shape,
+          queries,
+          keys,
+          values,
+          positions.subspan(static_cast<size_t>(first_row), static_cast<size_t>(queries.rows)),
+          key_positions.front()};
 }
 
 AttentionInput HeadInput(const AttentionInput& in, int kv_head, std::span<const int32_t> key_positions,

@@ -13,15 +13,12 @@ namespace coppice {
 
 struct AttentionFrame {
   AttentionShape shape;
-  // The attended keys and values: the layer's whole cache, or copies of the rows that a decode step chose.
+  // The attended keys and values: the layer's whole cache, or the part that a decode step chose.
   TensorView keys;
   TensorView values;
   std::vector<std::span<const int32_t>> key_positions;  // one list, or one per kv head
   std::vector<int32_t> query_positions;                 // where each row of the stream attends
-  // The rows of `keys` and `values` that a decode step chose, read in place; empty: all of them.
-  std::vector<int32_t> rows = {};
 
-  int64_t key_count() const { return rows.empty() ? keys.rows : static_cast<int64_t>(rows.size()); }
   bool ragged() const { return key_positions.size() > 1; }
   std::span<const int32_t> KeyPositions(int kv_head) const {
     return key_positions[ragged() ? static_cast<size_t>(kv_head) : 0];

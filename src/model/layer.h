@@ -52,7 +52,7 @@ class Layer {
   void StoreRows(MutableTensorView kv, std::span<const int32_t> positions,
                  std::span<const int32_t> cache_rows, SequenceState& sequence, Backend& be) const;
   void BeginSummaries(const Stream& x, const Pass& pass) const;
-  AttentionFrame FrameOf(Stream& x, const Needs& needs, const Pass& pass) const;
+  AttentionFrame FrameOf(Stream& x, const Pass& pass) const;
   TensorView Queries(Stream& x, const Tile& tile, const Pass& pass) const;
   SparsePattern ChoosePattern(Stream& x, const std::vector<Tile>& tiles, const AttentionFrame& frame,
                               const Pass& pass) const;

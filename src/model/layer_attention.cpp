@@ -45,12 +45,12 @@ void Layer::Attention(Stream& x, const Pass& pass) const {
   x.LoadColdKeys();
   const std::vector<Tile> tiles = TilesOf(x.rows(), x.prefill() ? 0 : 1, ws.tile_rows);
   StoreKeysValues(x, tiles, pass);
-  const bool last_only = LastRowOnly(x);
-  const Needs needs = NeedsOf(x, pass);
-  const AttentionFrame frame = FrameOf(x, needs, pass);
+  const AttentionFrame frame = FrameOf(x, pass);
   x.seen().ClearScores();
   if (!x.prefill()) x.seen().positions = frame.key_positions.front();
 
+  const bool last_only = LastRowOnly(x);
+  const Needs needs = NeedsOf(x, pass);
   Observer observer(x.phase(), needs, frame, pass.sequence.layer(index_).units.get(), pass);
   const std::vector<Tile> attending =
       last_only ? std::vector<Tile>{{x.rows() - 1, 1, ProductKind::kDecode}} : tiles;
@@ -62,7 +62,7 @@ void Layer::Attention(Stream& x, const Pass& pass) const {
   }
 
   const SparsePattern pattern = ChoosePattern(x, attending, frame, pass);
-  ws.packed.Begin(attention_.kv_heads, frame.key_count());
+  ws.packed.Begin(attention_.kv_heads, frame.keys.rows);
   for (const Tile& tile : attending) {
     pass.control.Tick(index_ + 0.25 + 0.25 * static_cast<double>(tile.begin) / static_cast<double>(x.rows()));
     const TensorView q =
@@ -83,8 +83,8 @@ void Layer::Attention(Stream& x, const Pass& pass) const {
   }
   observer.Finish(x.seen());
   const double density =
-      pattern.empty() ? 1 : PatternDensity(pattern, x.prefill() ? x.rows() : 1, frame.key_count());
-  RecordAttention(x, last_only ? 1 : x.rows(), frame.key_count(), density);
+      pattern.empty() ? 1 : PatternDensity(pattern, x.prefill() ? x.rows() : 1, frame.keys.rows);
+  RecordAttention(x, last_only ? 1 : x.rows(), frame.keys.rows, density);
 }
 
 // The last layer attends for the last row alone, but if the policy evicts there, all queries score.
@@ -126,9 +126,9 @@ void Layer::StoreRows(MutableTensorView kv, std::span<const int32_t> positions,
 
   LayerState& layer = sequence.layer(index_);
   ForRuns(cache_rows, [&](int64_t row, int64_t begin, int64_t count) {
-    be.Convert(k.Rows(begin, count), layer.cache.stored_keys().Rows(row, count));
-    be.Convert(v.Rows(begin, count), layer.cache.stored_values().Rows(row, count));
-    AddToSummaries(layer, Slice(positions, begin, count), layer.cache.stored_keys().Rows(row, count));
+    be.Convert(k.Rows(begin, count), layer.cache.mutable_keys().Rows(row, count));
+    be.Convert(v.Rows(begin, count), layer.cache.mutable_values().Rows(row, count));
+    AddToSummaries(layer, Slice(positions, begin, count), layer.cache.keys().Rows(row, count));
   });
 }
 
@@ -150,41 +150,26 @@ void Layer::BeginSummaries(const Stream& x, const Pass& pass) const {
   }
 }
 
-// The whole cache, or the rows that a decode step chose: in place, or copies where scores or a pattern need
-// them.
-AttentionFrame Layer::FrameOf(Stream& x, const Needs& needs, const Pass& pass) const {
+// The whole cache, or copies of the rows that a decode step chose.
+AttentionFrame Layer::FrameOf(Stream& x, const Pass& pass) const {
   const LayerCache& cache = pass.sequence.layer(index_).cache;
   // ALiBi's biases are distances: query positions must not be moved.
   const bool alibi = !attention_.alibi_slopes.empty();
-  AttentionFrame frame{attention_,
-                       {},
-                       {},
-                       cache.position_lists(),
+  AttentionFrame frame{attention_, cache.keys(), cache.values(), cache.position_lists(),
                        x.QueryPositions(alibi ? ReviveMask::kCausal : pass.policy.Facts().revive_mask)};
-  const bool in_place = needs.masses.empty() && !alibi && !AsksPattern(x, pass);
-  if (!x.attends_all()) {
-    frame.rows = cache.StoredRowsOf(x.attended());
-    COPPICE_CHECK(frame.rows.size() == x.attended().size());  // every attended token has a key here
-  }
-  if (x.attends_all() || std::ssize(frame.rows) == cache.rows()) {
-    frame.rows.clear();
-    if (in_place) frame.rows.assign(cache.stored_rows().begin(), cache.stored_rows().end());
-    frame.keys = in_place ? cache.stored_keys() : cache.keys();
-    frame.values = in_place ? cache.stored_values() : cache.values();
-    return frame;
-  }
-  frame.key_positions = {x.attended()};
-  frame.keys = cache.stored_keys();
-  frame.values = cache.stored_values();
-  if (in_place) return frame;
+  if (x.attends_all()) return frame;
+  const std::vector<int32_t> rows = cache.RowsOf(x.attended());
+  COPPICE_CHECK(rows.size() == x.attended().size());  // every attended token has a key here
+  const auto count = static_cast<int64_t>(rows.size());
+  if (count == cache.rows()) return frame;
   Workspace& ws = pass.workspace;
-  ws.some_keys.Resize(cache.dtype(), frame.key_count(), cache.width());
-  ws.some_values.Resize(cache.dtype(), frame.key_count(), cache.width());
-  pass.backend.GatherRows(frame.keys, frame.rows, ws.some_keys.mutable_view());
-  pass.backend.GatherRows(frame.values, frame.rows, ws.some_values.mutable_view());
+  ws.some_keys.Resize(cache.dtype(), count, cache.width());
+  ws.some_values.Resize(cache.dtype(), count, cache.width());
+  pass.backend.GatherRows(cache.keys(), rows, ws.some_keys.mutable_view());
+  pass.backend.GatherRows(cache.values(), rows, ws.some_values.mutable_view());
   frame.keys = ws.some_keys.view();
   frame.values = ws.some_values.view();
-  frame.rows.clear();
+  frame.key_positions = {x.attended()};
   return frame;
 }
 

@@ -107,7 +107,7 @@ struct Workspace {
   Tensor tail_q;      // [w, heads * head_dim]: queries of the last rows
   Tensor question_q;  // [w, heads * head_dim]: queries of the question's rows
   Tensor sum_q;       // [group, heads * head_dim]: queries not yet added to a column sum
-  Tensor some_keys;   // [attended, kv_heads * head_dim]: the rows of the cache that a decode step scores
+  Tensor some_keys;   // [attended, kv_heads * head_dim]: the rows of the cache that a decode step attends
   Tensor some_values;
   PackedCache packed;  // of the layer whose attention runs
   KeptWeights kept;

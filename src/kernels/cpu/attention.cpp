@@ -112,7 +112,6 @@ PackedCache& AttentionOps::PackedOf(const AttentionInput& in) {
 void AttentionOps::Attention(const AttentionInput& in, MutableTensorView out) {
   CheckAttention(in, out);
   if (in.queries.rows == 0) return;
-  if (!in.rows.empty()) return ListedAttention(in, out);
   AttentionPlan plan(in, kernels_);
   if (plan.Packs()) plan.Pack(pool_, PackedOf(in));
   const int64_t dim = in.shape.head_dim;

@@ -1,6 +1,5 @@
 // Attention over tiles of rows and chunks of keys, run by a thread pool. SparseAttention is in
-// sparse_attention.cpp, DecodeAttention in decode_attention.cpp, attention over listed rows in
-// attention_listed.cpp.
+// sparse_attention.cpp, DecodeAttention in decode_attention.cpp.
 #pragma once
 
 #include <span>
@@ -40,10 +39,6 @@ class AttentionOps {
   void UnitScores(const AttentionInput& in, int unit, KeyPool pool, MutableTensorView unit_scores);
 
  private:
-  // attention_listed.cpp: Attention over AttentionInput::rows.
-  void ListedAttention(const AttentionInput& in, MutableTensorView out);
-  // The input on copies of its rows, which are valid until the next call.
-  AttentionInput CopyListed(AttentionInput in);
   static void Grow(Tensor& scratch, int64_t rows, int64_t floats);
   // The call's cache, or an empty one owned by this object.
   PackedCache& PackedOf(const AttentionInput& in);
@@ -57,9 +52,7 @@ class AttentionOps {
   Tensor states_;         // [tiles * chunks, floats]
   Tensor decode_states_;  // [1, heads * pieces * floats]
   Tensor copies_;         // [threads, bytes / 4]; keys and values gathered for a sparse pattern
-  Tensor listed_keys_;    // of CopyListed
-  Tensor listed_values_;
-  PackedCache packed_;  // for calls without a cache
+  PackedCache packed_;    // for calls without a cache
 };
 
 }  // namespace coppice::cpu

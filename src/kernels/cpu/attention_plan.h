@@ -38,9 +38,7 @@ class AttentionPlan {
     const int64_t end = end_[static_cast<size_t>((t.first_row + t.rows - 1) / group_)];
     return (end + kKeyChunk - 1) / kKeyChunk;
   }
-  int64_t ChunkEnd(int64_t chunk) const {
-    return std::min<int64_t>((chunk + 1) * kKeyChunk, in_.key_count());
-  }
+  int64_t ChunkEnd(int64_t chunk) const { return std::min<int64_t>((chunk + 1) * kKeyChunk, in_.keys.rows); }
 
  private:
   int64_t HeadBytes(const PackedCache& packed) const;

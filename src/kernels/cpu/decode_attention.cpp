@@ -54,7 +54,6 @@ class DecodeRun {
         const int step = HeadsPerUnit(in, std::max<int64_t>(1, end - begin), threads);
         for (int g = 0; g < in.shape.kv_heads; g += step) {
           Add(i, g * group_, std::min(step, in.shape.kv_heads - g), group_, {begin, end});
-          units_.back().heads.rows = in.rows.empty() ? nullptr : in.rows.data();
         }
         continue;
       }

@@ -24,28 +24,6 @@ float BiasOf(const TensorView& bias, int64_t column) {
   return bias.empty() ? 0.0f : bias.Row<float>(0)[static_cast<size_t>(column)];
 }
 
-// The input on copies of AttentionInput::rows.
-struct ListedRows {
-  explicit ListedRows(const AttentionInput& all) : in(all) {
-    if (all.rows.empty()) return;
-    CheckAttention(all, all.queries);
-    keys = Copy(all.keys, all.rows);
-    values = Copy(all.values, all.rows);
-    in.keys = keys.view();
-    in.values = values.view();
-    in.rows = {};
-  }
-  static Tensor Copy(const TensorView& x, std::span<const int32_t> rows) {
-    Tensor copy(x.dtype, static_cast<int64_t>(rows.size()), x.cols);
-    reference::GatherRows(x, rows, copy.mutable_view());
-    return copy;
-  }
-
-  AttentionInput in;
-  Tensor keys;
-  Tensor values;
-};
-
 class ReferenceBackend final : public Backend {
  public:
   std::string_view name() const override { return "reference"; }
@@ -128,10 +106,7 @@ class ReferenceBackend final : public Backend {
   }
   void Convert(const TensorView& x, MutableTensorView y) override { reference::Convert(x, y); }
 
-  void Attention(const AttentionInput& in, MutableTensorView out) override {
-    const ListedRows listed(in);
-    reference::Attention(listed.in, out);
-  }
+  void Attention(const AttentionInput& in, MutableTensorView out) override { reference::Attention(in, out); }
   void AttentionMass(const AttentionInput& in, std::span<const float> query_weights, MassPool pool,
                      MutableTensorView mass) override {
     reference::AttentionMass(in, query_weights, pool, mass);
@@ -145,8 +120,7 @@ class ReferenceBackend final : public Backend {
   }
   void DecodeAttention(const AttentionInput& in, const SparsePattern& pattern,
                        MutableTensorView out) override {
-    const ListedRows listed(in);
-    reference::SparseAttention(listed.in, pattern, 0, out);
+    reference::SparseAttention(in, pattern, 0, out);
   }
   void UnitScores(const AttentionInput& in, int unit, KeyPool pool, MutableTensorView unit_scores) override {
     reference::UnitScores(in, unit, pool, unit_scores);
