@@ -23,6 +23,7 @@ struct FuzzTarget {
 FuzzTarget CalibrationTarget();
 FuzzTarget GgufTarget();
 FuzzTarget GrammarTarget();
+FuzzTarget HeadPatternsTarget();
 FuzzTarget HfFolderTarget();
 FuzzTarget HttpTarget();
 FuzzTarget JsonSchemaTarget();
