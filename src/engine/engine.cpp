@@ -160,6 +160,7 @@ MethodContext Engine::Context(Run& run) {
                         .tokens = std::ssize(request.tokens),
                         .prompt = request.tokens,
                         .question = request.question,
+                        .evidence = request.evidence,
                         .parked_bytes = ParkedBytes(transformer_.config().shape, backend_->cache_dtype()),
                         .layer_bytes = LayerBytes(transformer_.config().shape, backend_->cache_dtype())};
   if (request.confidence) context.dropped = &run.dropped;

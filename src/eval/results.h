@@ -45,6 +45,7 @@ struct SampleResult {
   std::optional<Confidence> confidence;                                  // of samples with one request
   std::vector<double> kept_per_layer, ffn_per_layer, density_per_layer;  // shares of the prompt's rows
   std::vector<PlaceRow> kept_by_place;
+  std::vector<PlaceRow> ffn_by_place;  // of FFNs; empty if every row that a layer holds runs its FFN
   TokenUse used_by_step;
   std::optional<PartTimes> parts_ms;
   std::optional<int64_t> kv_bytes, kv_bytes_dense, aux_bytes, cold_bytes;
@@ -97,6 +98,9 @@ struct ResultRow {
   std::vector<double> kept_per_layer, ffn_per_layer, density_per_layer;
   std::optional<PartTimes> parts_ms;
   std::vector<std::vector<double>> dropped_by_place;  // [layers][kPlaces]; empty where nothing is missing
+  // [layers - 1][kPlaces]: the share of all tokens that do not run a layer's FFN; empty where none skips only
+  // the FFN.
+  std::vector<std::vector<double>> ffn_skipped_by_place;
   TokenUse used_by_step;
   std::vector<std::vector<double>> attention_mass;  // [layers - 1][kMassPoints], of the dense arm
   std::vector<DepthScore> by_depth;

@@ -43,6 +43,9 @@ struct MethodContext {
   // Positions of the question in the prompt: ascending, disjoint, not empty. Its queries score the other
   // tokens. Empty if unknown: the prompt's last tokens are then used instead.
   std::span<const PositionSpan> question = {};
+  // Positions of the text that holds the answer, ascending and disjoint; empty if unknown, as for users'
+  // prompts. For probes only.
+  std::span<const PositionSpan> evidence = {};
   // Bytes per token: of its parked hidden state, and of its keys and values in one layer. 0: unknown; numbers
   // are then compared instead of bytes.
   int64_t parked_bytes = 0;

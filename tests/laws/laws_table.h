@@ -223,6 +223,15 @@ inline std::vector<MethodEntry> LawEntries() {
        .cheaper = {"gemfilter:layer=2,keep=1,min=0", "gemfilter:layer=2,keep=0.6,min=0",
                    "gemfilter:layer=2,keep=0.2,positions=original,min=0",
                    "gemfilter:layer=1,keep=0.1,min=0"}},
+      {.name = "drop",
+       .identity = {"drop:span=5000/6000,layer=2,min=0", "drop:span=199/200,layer=2,min=0"},
+       .active = "drop:span=40/140,layer=2,min=0",
+       .first_layer = 2,
+       .cheaper = {"drop:span=0/1,layer=2,min=0", "drop:span=0/100,layer=2,min=0",
+                   "drop:span=0/190,layer=2,min=0", "drop:span=0/190,layer=1,min=0"},
+       .shared = {2, false},
+       .question = "drop:span=40/140,layer=2,min=0",
+       .question_tokens = 64},
   };
 }
 

@@ -98,10 +98,11 @@ void AddEval(CLI::App& app) {
   eval->add_option("-o,--output", o->eval.folder,
                    "a folder for results.json, report.html and samples.jsonl; resumes a run there");
   CLI::Option* paper = eval->add_option("--paper", o->paper.paper,
-                                        "instead of tasks: the tables of a paper, with its settings, beside "
-                                        "its own figures; lazyllm, ftp, sdtp, "
-                                        "sliminfer");
+                                        "the tables of a paper, with its settings, beside its own figures; "
+                                        "tasks replace LongBench's; lazyllm, ftp, sdtp, sliminfer");
   eval->add_option("--table", o->paper.table, "one table of the paper; default: all")->needs(paper);
+  eval->add_option("--figure", o->paper.figure, "one figure of the paper, as a table and a picture")
+      ->needs(paper);
   eval->add_option("--predictors", o->paper.predictors,
                    "the file of SDTP's predictors for this model, for the tables that need it")
       ->needs(paper);

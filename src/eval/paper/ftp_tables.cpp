@@ -201,6 +201,17 @@ PaperTable DenseSweep(const PaperModel& model) {
   return table;
 }
 
+PaperTable HeatMap(const PaperModel& model) {
+  return {.id = "heat-map",
+          .title = "Heat map: which tokens run the FFN, by layer and place",
+          .source = "none here; the paper's own heat map could not be read",
+          .note = "Of Kamradt's needle, whose text is made to the length.",
+          .groups = {{.label = "8k", .run = "heat-map", .tasks = {"kamradt"}, .length = 8192}},
+          .methods = {{"Baseline", {"none"}}, Eta(model, 0.90), Eta(model, 0.95)},
+          .measures = {PaperMeasure::kScore, PaperMeasure::kFlopsRatio},
+          .drawing = PaperDrawing::kFfns};
+}
+
 }  // namespace
 
 Paper FtpPaper(const PaperModel& model) {
@@ -208,8 +219,9 @@ Paper FtpPaper(const PaperModel& model) {
       .name = "ftp", .title = kTitle, .runs = {{.name = "leval", .tasks = LEvalTasks()}}, .tables = {}};
   for (const char* run : {"longbench", "random", "ends", "eta", "dense"})
     paper.runs.push_back({.name = run, .tasks = LongBenchTasks()});
+  paper.runs.push_back({.name = "heat-map", .tasks = {"kamradt"}, .lengths = {8192}, .samples = 3});
   paper.tables = {Table1(model),   Table2(model),   Table3(model),    Table4(model),
-                  KeptEnds(model), EtaSweep(model), DenseSweep(model)};
+                  KeptEnds(model), EtaSweep(model), DenseSweep(model), HeatMap(model)};
   return paper;
 }
 

@@ -65,6 +65,13 @@ std::vector<PaperTable> TablesOf(const Paper& paper, std::string_view id) {
   throw FieldError("table", " {}: {} has {}", id, paper.name, ListOf(ids));
 }
 
+std::string FigureId(const Paper& paper, std::string_view figure) {
+  const std::string numbered = "figure-" + std::string(figure);
+  const bool has = std::any_of(paper.tables.begin(), paper.tables.end(),
+                               [&](const PaperTable& table) { return table.id == numbered; });
+  return has ? numbered : std::string(figure);
+}
+
 std::vector<std::string> LongBenchTasks() {
   std::vector<std::string> all;
   for (const LongBenchCategory& category : Categories())
@@ -89,6 +96,15 @@ std::vector<PaperGroup> LongBenchColumns(const std::string& run) {
                      .tasks = LongBenchTasks(),
                      .measure = PaperMeasure::kTotalSpeedUp});
   return columns;
+}
+
+std::vector<int> SweepLayers(const PaperModel& model) {
+  std::vector<int> layers;
+  for (const int layer : {5, 10, 15, 20, 25, 30}) {
+    const int scaled = ScaledLayer(model, layer);
+    if (scaled < model.layers && (layers.empty() || scaled != layers.back())) layers.push_back(scaled);
+  }
+  return layers;
 }
 
 int ScaledLayer(const PaperModel& model, int layer) { return std::max((layer * model.layers + 16) / 32, 1); }

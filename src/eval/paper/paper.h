@@ -23,6 +23,7 @@ enum class PaperMeasure {
   kTotalSeconds,
   kTeraFlops,  // of the prefill
   kComputed,   // percent of the prompt's keys that were computed by the answer's end
+  kPrefilled,  // the same after prefill
   kKvGib,      // keys and values held after the answer
   kKvSaved,    // percent of dense's
   kMemoryGib,  // the process, at its peak
@@ -54,6 +55,7 @@ struct PaperGroup {
   std::vector<std::string> tasks = {};
   int64_t length = 0;                           // 0: the only one that the run has
   PaperMeasure measure = PaperMeasure::kScore;  // of a wide table's column
+  int layer = -1;        // kComputed and kPrefilled: of this layer; -1: of all layers
   bool average = false;  // the mean of the groups before it, in a wide table of its scores
 };
 
@@ -61,6 +63,18 @@ struct PaperMethod {
   std::string label;
   std::vector<std::string> specs = {};  // several, such as seeds, are averaged; empty: published figures only
   std::string missing = {};             // why nothing is run
+  // Of a table drawn as curves: the curve's name, and the method's place on it.
+  std::string curve = {};
+  double x = kNotGiven;
+};
+
+// How a table is drawn.
+enum class PaperDrawing {
+  kSpeedUps,   // a tall table with TTFT speed-ups: by group, or by length
+  kCurves,     // the last score column against PaperMethod::x
+  kTokenUse,   // what is computed by step of the answer, a curve for each layer that begins a group
+  kKeys,       // heat maps: keys of the prompt, by layer and place
+  kFfns,       // heat maps: FFNs that run, by layer and place
 };
 
 struct PublishedRow {
@@ -80,6 +94,8 @@ struct PaperTable {
   std::vector<PaperMethod> methods = {};
   std::vector<PaperMeasure> measures = {};  // the columns of a tall table
   std::vector<PublishedRow> published = {};
+  PaperDrawing drawing = PaperDrawing::kSpeedUps;
+  std::string x_title = {};  // of kCurves
 };
 
 struct Paper {
@@ -95,6 +111,8 @@ struct Paper {
 Paper MakePaper(std::string_view name, const PaperModel& model);
 // The table of that id, or every table where it is empty. Throws FieldError of `table`, with the choices.
 std::vector<PaperTable> TablesOf(const Paper& paper, std::string_view id);
+// The id of a figure's table: figure "8" is the table "figure-8", figure "heat-map" the table "heat-map".
+std::string FigureId(const Paper& paper, std::string_view figure);
 
 Paper LazyLlmPaper(const PaperModel& model);
 Paper FtpPaper(const PaperModel& model);
@@ -109,6 +127,8 @@ std::vector<std::string> LongBenchTasks();
 std::vector<PaperGroup> LongBenchCategories(const std::string& run);
 // The columns of a wide table: the categories, their mean, and the ratios of all data sets.
 std::vector<PaperGroup> LongBenchColumns(const std::string& run);
+// The paper's layers 5, 10, ..., 30 of 32, each a layer of this model and different from the others.
+std::vector<int> SweepLayers(const PaperModel& model);
 // round(layer L / 32), at least 1, for a layer that a paper gives for a model of 32 layers.
 int ScaledLayer(const PaperModel& model, int layer);
 

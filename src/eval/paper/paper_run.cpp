@@ -27,6 +27,10 @@ PaperModel ModelOf(const PaperOptions& o, int layers) {
   return {.layers = layers, .predictors = o.predictors, .compressor = o.compressor};
 }
 
+std::string TableOf(const PaperOptions& o, const Paper& paper) {
+  return o.figure.empty() ? o.table : FigureId(paper, o.figure);
+}
+
 bool Uses(const PaperTable& table, const std::string& run) {
   return std::any_of(table.groups.begin(), table.groups.end(),
                      [&](const PaperGroup& group) { return group.run == run; });
@@ -61,8 +65,10 @@ class PaperEvaluation {
         paper_(MakePaper(options.paper,
                          ModelOf(options, static_cast<int>(engine.model().config().shape.layers)))) {
     AddMethods();
+    if (!options.eval.tasks.empty()) ReplaceTasks(options.eval.tasks, paper_);
     if (!options.eval.lengths.empty()) ReplaceLengths(options.eval.lengths, paper_);
-    tables_ = TablesOf(paper_, options.table);
+    table_ = TableOf(options, paper_);
+    tables_ = TablesOf(paper_, table_);
     for (const PaperRun& run : paper_.runs) {
       const bool used = std::any_of(tables_.begin(), tables_.end(),
                                     [&](const PaperTable& table) { return Uses(table, run.name); });
@@ -180,7 +186,7 @@ class PaperEvaluation {
     for (const auto& [run, rows] : rows_)
       page.reports.push_back(fmt::format("{}-{}/report.html", paper_.name, run));
     result.page = fmt::format("{}/{}{}.html", options_.eval.folder, paper_.name,
-                              options_.table.empty() ? "" : "-" + options_.table);
+                              table_.empty() ? "" : "-" + table_);
     NewFile file(result.page, "eval");
     file.Append(PageText(page));
     file.Commit();
@@ -193,6 +199,7 @@ class PaperEvaluation {
   const std::atomic<bool>* cancelled_;
   const std::function<void(const EvalProgress&)>& progress_;
   Paper paper_;
+  std::string table_;  // the id of the only one; empty: all
   std::vector<PaperTable> tables_;
   std::vector<PaperRun> runs_;  // that the tables use
   PaperRows rows_;
@@ -214,6 +221,27 @@ void ReplaceTall(const std::vector<int64_t>& lengths, PaperTable& table) {
   table.groups = std::move(groups);
 }
 
+// Categories become the tasks themselves, and whatever was of all tasks is of the new ones.
+void ReplaceGroups(const std::vector<std::string>& tasks, const std::string& run, PaperTable& table) {
+  std::vector<PaperGroup> groups;
+  bool listed = false;
+  for (const PaperGroup& group : table.groups) {
+    const bool of_run = group.run == run;
+    const bool category = of_run && (!table.wide || group.measure == PaperMeasure::kScore);
+    if (!category) {
+      groups.push_back(group);
+      if (of_run) groups.back().tasks = tasks;
+      continue;
+    }
+    for (const std::string& task : listed ? std::vector<std::string>{} : tasks)
+      groups.push_back({.label = task, .run = run, .tasks = {task}});
+    listed = true;
+  }
+  table.groups = std::move(groups);
+  table.published.clear();
+  table.source = "none: the tasks are not the paper's";
+}
+
 }  // namespace
 
 void ReplaceLengths(const std::vector<int64_t>& lengths, Paper& paper) {
@@ -223,7 +251,7 @@ void ReplaceLengths(const std::vector<int64_t>& lengths, Paper& paper) {
   }
   for (PaperTable& table : paper.tables) {
     if (!table.wide && table.groups.front().length > 0) {
-      ReplaceTall(lengths, table);
+      ReplaceTall(paper.Run(table.groups.front().run).lengths, table);
       continue;
     }
     for (PaperGroup& group : table.groups) {
@@ -234,9 +262,24 @@ void ReplaceLengths(const std::vector<int64_t>& lengths, Paper& paper) {
   }
 }
 
+void ReplaceTasks(const std::vector<std::string>& names, Paper& paper) {
+  std::vector<std::string> tasks;
+  for (const std::string& name : names) {
+    for (const TaskInfo* task : FindTasks(name)) tasks.push_back(task->name);
+  }
+  for (PaperRun& run : paper.runs) {
+    if (run.tasks != LongBenchTasks()) continue;
+    run.tasks = tasks;
+    for (PaperTable& table : paper.tables) {
+      if (Uses(table, run.name)) ReplaceGroups(tasks, run.name, table);
+    }
+  }
+}
+
 void Check(const PaperOptions& o) {
-  TablesOf(MakePaper(o.paper, ModelOf(o, 32)), o.table);
-  if (!o.eval.tasks.empty()) throw FieldError("paper", " {} decides the tasks: name none", o.paper);
+  if (!o.table.empty() && !o.figure.empty()) throw FieldError("figure", ": not together with a table");
+  const Paper paper = MakePaper(o.paper, ModelOf(o, 32));
+  TablesOf(paper, TableOf(o, paper));
 }
 
 PaperResult EvaluatePaper(const PaperOptions& options, const std::string& model, Engine& engine,

@@ -132,6 +132,17 @@ PaperTable FewShotTable(const PaperModel& model) {
   return table;
 }
 
+PaperTable HeatMap(const PaperModel& model) {
+  return {.id = "heat-map",
+          .title = "Heat map: which tokens each layer computes, by layer and place",
+          .source = "none here; the paper's own heat map could not be read",
+          .note = "Of Kamradt's needle, whose text is made to the length.",
+          .groups = {{.label = "8k", .run = "heat-map", .tasks = {"kamradt"}, .length = 8192}},
+          .methods = {{"Dense", {"none"}}, Sdtp(model, "SDTP", "file"), Sdtp(model, "SDTP-low", "low")},
+          .measures = {PaperMeasure::kScore, PaperMeasure::kFlopsRatio},
+          .drawing = PaperDrawing::kKeys};
+}
+
 }  // namespace
 
 Paper SdtpPaper(const PaperModel& model) {
@@ -141,8 +152,9 @@ Paper SdtpPaper(const PaperModel& model) {
           .title = kTitle,
           .runs = {lengths,
                    {.name = "longbench", .tasks = LongBenchTasks()},
-                   {.name = "fewshot", .tasks = FewShotTasks()}},
-          .tables = {Table2(model), LongBench(model), FewShotTable(model)}};
+                   {.name = "fewshot", .tasks = FewShotTasks()},
+                   {.name = "heat-map", .tasks = {"kamradt"}, .lengths = {8192}, .samples = 3}},
+          .tables = {Table2(model), LongBench(model), FewShotTable(model), HeatMap(model)}};
 }
 
 }  // namespace coppice
