@@ -60,6 +60,8 @@ struct MethodContext {
   // For speculative prefill: opens a second model. Throws Error, naming the file, also if its tokens are not
   // this model's. Not set for a model without a tokenizer.
   std::function<Draft(const std::string& file)> open_draft = {};
+  // Nothing is computed, only counted: a method may plan with random weights where it would need trained ones.
+  bool planned = false;
   // For a choice by the model's own first layers. Not set where only the settings are wanted.
   FilterScores first_layers = {};
 };
