@@ -107,6 +107,7 @@ void Fields(T& r, const Field& field) {
   field("prompt", r.prompt);
   field("depth", r.depth);
   field("references", r.references);
+  field("question", r.question);
   field("cutter", r.cutter);
   field("attention_mass", r.attention_mass);
 }
@@ -128,6 +129,8 @@ void Fields(T& r, const Field& field) {
   field("score_error", r.score_error);
   field("score_interval", r.score_interval);
   field("score_norm", r.score_norm);
+  field("win_rate", r.win_rate);
+  field("verdicts", r.verdicts);
   field("n", r.n);
   field("ttft_ms", r.ttft_ms);
   field("speed_up", r.speed_up);

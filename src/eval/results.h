@@ -61,6 +61,7 @@ struct SampleRecord {
   std::string prompt = {};           // a hash of the sample
   std::optional<double> depth = {};  // where the answer lies in the prompt, from 0 to 1
   std::vector<std::string> references = {};
+  std::string question = {};                             // of samples that a judge may see
   std::string cutter = {};                               // of Chinese words, where the metric counts them
   std::vector<std::vector<double>> attention_mass = {};  // [layers - 1][kMassPoints], of the dense run
   std::vector<SampleResult> arms = {};
@@ -84,6 +85,8 @@ struct ResultRow {
   double score = NAN, score_error = NAN;
   Interval score_interval = {NAN, NAN};  // 95 %
   double score_norm = NAN;
+  double win_rate = NAN;           // percent: how often a judge prefers the answers (judge/judge.h)
+  std::vector<int64_t> verdicts;   // the judge's: wins, ties, losses, and answers without a verdict
   std::optional<int64_t> n;  // samples
   double ttft_ms = NAN;
   double speed_up = NAN;        // the median over samples of dense's TTFT over the arm's

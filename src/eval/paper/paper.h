@@ -16,6 +16,7 @@ namespace coppice {
 
 enum class PaperMeasure {
   kScore,         // percent
+  kWinRate,       // percent of a judge's verdicts for the method's answers
   kTtftSpeedUp,   // dense's time to the first token over the method's
   kTotalSpeedUp,  // the same of the whole answer
   kFlopsRatio,    // dense's FLOPs of the prefill over the method's

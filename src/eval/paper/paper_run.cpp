@@ -160,8 +160,24 @@ class PaperEvaluation {
             {of_run.label, (static_cast<double>(done_) + of_run.share) / static_cast<double>(runs_.size())});
     };
     EvalResult result = Evaluate(eval, model_, engine_, cancelled_, show);
+    Judge(run, show, result.rows);
     rows_[run.name] = std::move(result.rows);
     for (std::string& reason : result.skipped) notes_[run.name].push_back("no data: " + reason);
+  }
+
+  void Judge(const PaperRun& run, const std::function<void(const EvalProgress&)>& show,
+             std::vector<ResultRow>& rows) {
+    const bool asked = std::any_of(paper_.tables.begin(), paper_.tables.end(), [&](const PaperTable& table) {
+      return Uses(table, run.name) && std::find(table.measures.begin(), table.measures.end(),
+                                                PaperMeasure::kWinRate) != table.measures.end();
+    });
+    if (!asked) return;
+    if (!options_.judge.wanted()) {
+      notes_[run.name].push_back("no win rates: give `judge`, the address of a judge model");
+      return;
+    }
+    JudgeRun(FolderOf(run), options_.judge, cancelled_,
+             [&](const std::string& label, double share) { show({label, share}); }, rows);
   }
 
   // The rows of a run that was interrupted.
@@ -280,6 +296,7 @@ void Check(const PaperOptions& o) {
   if (!o.table.empty() && !o.figure.empty()) throw FieldError("figure", ": not together with a table");
   const Paper paper = MakePaper(o.paper, ModelOf(o, 32));
   TablesOf(paper, TableOf(o, paper));
+  Check(o.judge);
 }
 
 PaperResult EvaluatePaper(const PaperOptions& options, const std::string& model, Engine& engine,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "eval/judge/judge.h"
 #include "eval/paper/sheet.h"
 #include "eval/runner.h"
 
@@ -18,6 +19,7 @@ struct PaperOptions {
   std::string figure = {};      // instead of a table: "8", "heat-map"
   std::string predictors = {};  // a file of SDTP's predictors for the model
   std::string compressor = {};  // the second model of prompt compression
+  JudgeOptions judge = {};      // for FTP's table 5
   // `tasks` replaces LongBench's data sets, which the user may not have. `prune` adds methods, `lengths` replaces the lengths of the tables, `samples`
   // bounds theirs. Each run gets a folder in `folder`.
   EvalOptions eval = {};

@@ -30,6 +30,8 @@ double ValueOf(const ResultRow& row, PaperMeasure measure, int layer) {
   switch (measure) {
     case PaperMeasure::kScore:
       return row.score;
+    case PaperMeasure::kWinRate:
+      return row.win_rate;
     case PaperMeasure::kTtftSpeedUp:
       return row.speed_up;
     case PaperMeasure::kTotalSpeedUp:
@@ -205,6 +207,8 @@ std::string MeasureName(PaperMeasure measure) {
   switch (measure) {
     case PaperMeasure::kScore:
       return "score";
+    case PaperMeasure::kWinRate:
+      return "win rate %";
     case PaperMeasure::kTtftSpeedUp:
       return "TTFT x";
     case PaperMeasure::kTotalSpeedUp:
