@@ -182,6 +182,14 @@ MethodContext Engine::Context(Run& run) {
       return std::move(scored.bits);
     };
   };
+  context.open_words = [this, &run](const std::string& path) -> WordReader {
+    return [this, &run, reader = WordsOf(path)] {
+      const Request& r = run.request;
+      ReadText read = reader->Read(PiecesOf(*tokenizer_, r.tokens), {r.scoring, r.cancelled, r.pause}, *backend_);
+      run.selection_flops += read.flops;
+      return std::move(read.words);
+    };
+  };
   context.open_draft = [this, &run](const std::string& path) -> Draft {
     std::shared_ptr<DraftReader> draft = DraftOf(path);
     Draft opened{.reason = draft->Refusal(run.request.tokens)};

@@ -14,6 +14,7 @@
 #include "policies/methods/gemfilter.h"
 #include "policies/methods/h2o.h"
 #include "policies/methods/lazyllm.h"
+#include "policies/methods/llmlingua2.h"
 #include "policies/methods/minference.h"
 #include "policies/methods/pyramidinfer.h"
 #include "policies/methods/quest.h"
@@ -42,6 +43,7 @@ const std::vector<MethodInfo>& MethodList() {
       // The baselines.
       RandomDropMethod(),
       SelectiveContextMethod(),
+      LlmLingua2Method(),
       StaticPruningMethod(),
       PyramidInferMethod(),
       UniPrefillMethod(),

@@ -163,6 +163,11 @@ void AddEval(CLI::App& app) {
   eval->add_option("--compressor", o->paper.compressor,
                    "the second model of prompt compression, for the tables that need it")
       ->needs(paper);
+  eval->add_option("--classifier", o->paper.classifier,
+                   "the folder of LLMLingua-2's classifier, for the tables that need it")
+      ->needs(paper);
+  eval->add_option("--small-classifier", o->paper.small_classifier, "the same of its small classifier")
+      ->needs(paper);
   AddJudgeOptions(*eval, *o);
   AddModelOptions(*eval, o->model, false);
   eval->add_flag("--list", o->list, "list every task");

@@ -101,7 +101,7 @@ PaperTable Table1(const PaperModel& model) {
   table.methods.push_back(Eta(model, 0.90));
   table.methods.push_back(Eta(model, 0.95));
   table.methods.push_back({"PyramidInfer", {"pyramidinfer:min=0"}});
-  table.methods.push_back({"LLMLingua-2", {}, "needs its classifier, which this engine does not run"});
+  table.methods.push_back(LlmLingua2("LLMLingua-2", model.classifier, 0.2));
   for (const FtpModelFigures& of : kTable1) AddPublished(of, table);
   for (const FtpCompared& row : kCompared) {
     const auto add = [&](const char* of, const char* method, double speed_up) {

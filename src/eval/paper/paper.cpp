@@ -1,5 +1,7 @@
 #include "eval/paper/paper.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "base/check.h"
@@ -63,6 +65,16 @@ std::vector<PaperTable> TablesOf(const Paper& paper, std::string_view id) {
     ids.push_back(table.id);
   }
   throw FieldError("table", " {}: {} has {}", id, paper.name, ListOf(ids));
+}
+
+PaperMethod LlmLingua2(const char* label, const std::string& folder, double keep) {
+  PaperMethod method{.label = label};
+  if (folder.empty()) {
+    method.missing = "needs its published classifier: give its folder";
+  } else {
+    method.specs = {fmt::format("llmlingua2:model={},keep={},min=0", folder, keep)};
+  }
+  return method;
 }
 
 std::string FigureId(const Paper& paper, std::string_view figure) {

@@ -37,6 +37,8 @@ struct PaperModel {
   int layers = 32;
   std::string predictors = {};  // a file of SDTP's predictors for this model; empty: not given
   std::string compressor = {};  // the second model of prompt compression; empty: not given
+  std::string classifier = {};  // the folder of LLMLingua-2's classifier; empty: not given
+  std::string small_classifier = {};  // of its small one
 };
 
 // Samples that one journal records. Tables of equal arms share a run.
@@ -121,6 +123,9 @@ Paper SdtpPaper(const PaperModel& model);
 Paper SlimInferPaper(const PaperModel& model);
 
 // Shared by the papers.
+
+// LLMLingua-2 with the classifier of the folder; without one, why it is missing.
+PaperMethod LlmLingua2(const char* label, const std::string& folder, double keep);
 
 // LongBench's 16 data sets in English and code, as the papers use them.
 std::vector<std::string> LongBenchTasks();

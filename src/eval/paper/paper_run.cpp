@@ -24,7 +24,11 @@ std::string NameOf(const std::string& path) {
 }
 
 PaperModel ModelOf(const PaperOptions& o, int layers) {
-  return {.layers = layers, .predictors = o.predictors, .compressor = o.compressor};
+  return {.layers = layers,
+          .predictors = o.predictors,
+          .compressor = o.compressor,
+          .classifier = o.classifier,
+          .small_classifier = o.small_classifier};
 }
 
 std::string TableOf(const PaperOptions& o, const Paper& paper) {
@@ -41,9 +45,9 @@ bool NeedsData(const PaperRun& run) {
                      [](const std::string& name) { return FindTasks(name).front()->needs_data; });
 }
 
-// Why the model cannot take a method, or "". The second model of prompt compression is opened only for a run.
+// Why the model cannot take a method, or "". Second models of prompt compression are opened only for a run.
 std::string Refusal(const std::string& spec, const Engine& engine, const Protection& protection) {
-  if (spec.starts_with("selective")) return "";
+  if (spec.starts_with("selective") || spec.starts_with("llmlingua2")) return "";
   try {
     MakePolicy(spec, {.shape = engine.model().config().shape, .tokens = engine.context()}, protection);
   } catch (const Error& error) {

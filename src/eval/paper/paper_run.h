@@ -19,6 +19,8 @@ struct PaperOptions {
   std::string figure = {};      // instead of a table: "8", "heat-map"
   std::string predictors = {};  // a file of SDTP's predictors for the model
   std::string compressor = {};  // the second model of prompt compression
+  std::string classifier = {};  // the folder of LLMLingua-2's classifier, and of its small one
+  std::string small_classifier = {};
   JudgeOptions judge = {};      // for FTP's table 5
   // `tasks` replaces LongBench's data sets, which the user may not have. `prune` adds methods, `lengths` replaces the lengths of the tables, `samples`
   // bounds theirs. Each run gets a folder in `folder`.

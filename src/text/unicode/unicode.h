@@ -27,6 +27,10 @@ struct Char {
   uint32_t size = 0;  // bytes; 0 at the end of the text
 };
 
+// The number of bytes, at least 1, of the grapheme cluster at `position` (UAX 29); a byte that is not UTF-8 is
+// one of its own.
+size_t GraphemeSize(std::string_view text, size_t position);
+
 inline constexpr uint32_t kInvalidByte = 0xFFFFFFFFu;
 
 // The character at `position`. A byte that is not valid UTF-8 (including overlong forms and surrogates) is a

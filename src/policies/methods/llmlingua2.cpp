@@ -1,0 +1,216 @@
+// LLMLingua-2: a classifier, trained on texts that GPT-4 compressed, reads the prompt first, in chunks of 512 tokens
+// of its own. Words that it would leave out do not enter the model.
+//
+//   p(t) = the probability of class 1 of token t                            (1) engine/word_classifier.h
+//   p(w) = mean of p(t) over the tokens of word w                           (2)
+//   T    = percentile of p over the tokens of a chunk, at 100 (1 - keep) + 1  (3) linear between ranks
+//   S    = the words with p(w) > T, and those with p(w) = T = 1             (4)
+// In (3) a word counts as often as it has tokens of the model (the authors' program: of GPT-3.5, whose vocabulary is
+// not here). With keep = 1 every token stays. A token of the model stays if it holds a byte of a word of S; white
+// space goes with the words, as in the authors' program, which joins words anew. Control tokens always stay.
+//
+// force=ends sets p of ".", "?" and "!" to 1, digits=keep that of parts with a digit. repeated=drop: a forced word that
+// equals the forced word before it, with no word above percentile 100 (1 - keep) between them, gets p = 0 and,
+// right behind its equal, is dropped.
+//
+// The method does not know which part of a prompt is the question. Protect it (Protection::last), because the
+// authors compress only the context. FTP's authors compare with keep = 0.2.
+//
+// Cost: one pass of the classifier over the text, counted in the ledger and in TTFT.
+// Sources: Pan et al., "LLMLingua-2: data distillation for efficient and faithful task-agnostic prompt
+// compression", arXiv 2403.12968; the rules (3), (4) and of forced words from
+// https://github.com/microsoft/LLMLingua, prompt_compressor.py.
+#include "policies/methods/llmlingua2.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include "base/check.h"
+#include "policies/stages.h"
+
+namespace coppice {
+
+namespace {
+
+bool IsEnd(std::string_view text) { return text == "." || text == "?" || text == "!"; }
+
+bool HasDigit(std::string_view text) {
+  return std::any_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// As NumPy: linear between the two nearest ranks. `values` is not empty.
+double Percentile(std::vector<float> values, int percent) {
+  std::sort(values.begin(), values.end());
+  const double rank = std::min(percent, 100) / 100.0 * static_cast<double>(values.size() - 1);
+  const auto low = static_cast<size_t>(rank);
+  const size_t high = std::min(low + 1, values.size() - 1);
+  const double part = rank - static_cast<double>(low);
+  return values[low] + part * (static_cast<double>(values[high]) - values[low]);
+}
+
+// The words of one chunk.
+class Chunk {
+ public:
+  Chunk(const LlmLingua2Config& config, const std::vector<ReadWord>& words, const std::vector<std::string>& texts,
+        const std::vector<int64_t>& weights, size_t begin, size_t end)
+      : config_(config), words_(words), texts_(texts), weights_(weights), begin_(begin), end_(end) {
+    for (size_t w = begin_; w < end_; ++w) probability_.push_back(Mean(w));
+  }
+
+  void Choose(std::vector<bool>& stay) {
+    const double reduce = std::max(0.0, 1 - config_.keep);
+    if (config_.drop_repeated) ZeroRepeated(Percentile(probability_, static_cast<int>(100 * reduce)));
+    std::vector<float> weighted;
+    for (size_t w = begin_; w < end_; ++w)
+      weighted.insert(weighted.end(), static_cast<size_t>(weights_[w]), probability_[w - begin_]);
+    if (weighted.empty()) return;
+    const double threshold = Percentile(std::move(weighted), static_cast<int>(100 * reduce + 1));  // (3)
+    std::string_view last;  // the word that stayed last
+    for (size_t w = begin_; w < end_; ++w) {
+      const double p = probability_[w - begin_];
+      if (!(p > threshold || (threshold == 1 && p == threshold))) continue;  // (4)
+      if (config_.drop_repeated && IsForced(w) && last == texts_[w]) continue;
+      last = texts_[w];
+      stay[w] = true;
+    }
+  }
+
+ private:
+  float Mean(size_t w) const {  // (2)
+    const ReadWord& word = words_[w];
+    float sum = 0;
+    for (size_t i = 0; i < word.parts.size(); ++i) {
+      const ReadWord::Part& part = word.parts[i];
+      const size_t origin = word.parts.front().begin;
+      const std::string_view text = std::string_view(texts_[w]).substr(part.begin - origin, part.end - part.begin);
+      const bool forced =
+          (config_.force_ends && i == 0 && IsEnd(text)) || (config_.force_digits && HasDigit(text));
+      sum += forced ? 1 : part.keep;
+    }
+    return sum / static_cast<float>(word.parts.size());
+  }
+
+  bool IsForced(size_t w) const { return config_.force_ends && !words_[w].spaced && IsEnd(texts_[w]); }
+
+  void ZeroRepeated(double threshold) {
+    bool between = false;
+    std::string_view before;
+    for (size_t w = begin_; w < end_; ++w) {
+      float& p = probability_[w - begin_];
+      if (!IsForced(w)) {
+        between |= p > threshold;
+        continue;
+      }
+      if (between) {
+        between = false;
+      } else if (texts_[w] == before) {
+        p = 0;
+      }
+      before = texts_[w];
+    }
+  }
+
+  const LlmLingua2Config& config_;
+  const std::vector<ReadWord>& words_;
+  const std::vector<std::string>& texts_;
+  const std::vector<int64_t>& weights_;
+  size_t begin_, end_;
+  std::vector<float> probability_;  // [end - begin]
+};
+
+bool IsSpace(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+
+}  // namespace
+
+std::vector<bool> ChooseWords(const LlmLingua2Config& config, const std::vector<ReadWord>& words,
+                              const std::vector<std::string>& texts, const std::vector<int64_t>& weights) {
+  std::vector<bool> stay(words.size());
+  for (size_t begin = 0; begin < words.size();) {
+    size_t end = begin;
+    while (end < words.size() && words[end].chunk == words[begin].chunk) ++end;
+    Chunk(config, words, texts, weights, begin, end).Choose(stay);
+    begin = end;
+  }
+  return stay;
+}
+
+LlmLingua2Policy::LlmLingua2Policy(LlmLingua2Config config, std::vector<std::string> pieces, WordReader read)
+    : config_(std::move(config)), pieces_(std::move(pieces)), read_(std::move(read)) {}
+
+TokenSet LlmLingua2Policy::Input(int64_t tokens, Backend& /*be*/) {
+  if (config_.keep >= 1) return TokenSet::All(tokens);
+  COPPICE_CHECK(std::ssize(pieces_) == tokens);
+  const std::vector<ReadWord> words = read_();
+  std::string text;
+  std::vector<size_t> token_of;  // of each byte
+  for (size_t t = 0; t < pieces_.size(); ++t) {
+    text += pieces_[t];
+    token_of.resize(text.size(), t);
+  }
+  std::vector<std::string> texts;
+  std::vector<int64_t> weights;
+  for (const ReadWord& word : words) {
+    const size_t begin = word.parts.front().begin, end = word.parts.back().end;
+    COPPICE_CHECK(begin <= end && end <= text.size());
+    texts.push_back(text.substr(begin, end - begin));
+    weights.push_back(end > begin ? static_cast<int64_t>(token_of[end - 1] - token_of[begin]) + 1 : 0);
+  }
+  const std::vector<bool> chosen = ChooseWords(config_, words, texts, weights);
+  std::vector<bool> stays(pieces_.size());
+  for (size_t w = 0; w < words.size(); ++w) {
+    if (!chosen[w]) continue;
+    for (size_t i = words[w].parts.front().begin; i < words[w].parts.back().end; ++i) {
+      if (!IsSpace(text[i])) stays[token_of[i]] = true;
+    }
+  }
+  std::vector<int32_t> rows;
+  for (size_t t = 0; t < pieces_.size(); ++t) {
+    if (stays[t] || pieces_[t].empty() || t + 1 == pieces_.size()) rows.push_back(static_cast<int32_t>(t));
+  }
+  return TokenSet::Of(std::move(rows), tokens);
+}
+
+namespace {
+
+Keys LlmLingua2Keys(LlmLingua2Config& c, const ModelShape& /*shape*/) {
+  return {
+      Keys::File("model", &c.model, "a Hugging Face folder", "the classifier: BERT or XLM-RoBERTa, safetensors",
+                 "LLMLingua-2's classifier; its authors publish two"),
+      {"keep", &c.keep, kAboveZero, 1, "share of the tokens to keep (the authors' rate)"},
+      {"force", &c.force_ends, "none ends", "ends: . ? and ! always stay"},
+      {"digits", &c.force_digits, "choose keep", "keep: words with digits always stay"},
+      {"repeated", &c.drop_repeated, "keep drop", "drop: of forced words next to each other one stays"},
+      {"positions", &c.compact, "original compact", "compact: the remaining tokens are renumbered without gaps"},
+      MinKey(c.minimum),
+  };
+}
+
+MethodInstance MakeLlmLingua2(const MethodSpec& spec, const MethodContext& context) {
+  LlmLingua2Config c;
+  Keys keys = LlmLingua2Keys(c, context.shape);
+  keys.Read(spec);
+  const bool text = context.pieces && context.open_words;
+  WordReader read = text ? context.open_words(c.model) : WordReader{};  // a wrong folder is an error for every prompt
+  const std::string no_text = text ? "" : "the model has no tokenizer, so there is no text to read";
+  MethodInstance made{.settings = keys.Text(), .reason = LengthReason(context, c.minimum)};
+  if (made.reason.empty()) made.reason = no_text;
+  if (!made.reason.empty()) return made;
+  made.entering = CeilShare(c.keep, context.tokens);
+  made.policy = std::make_unique<LlmLingua2Policy>(c, context.pieces(), std::move(read));
+  return made;
+}
+
+}  // namespace
+
+MethodInfo LlmLingua2Method() {
+  return {"llmlingua2",
+          "drop words that a trained classifier would leave out, before the model",
+          "LLMLingua-2, arXiv 2403.12968",
+          kSelectsInput,
+          HelpOf(&LlmLingua2Keys),
+          &MakeLlmLingua2};
+}
+
+}  // namespace coppice
