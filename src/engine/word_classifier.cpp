@@ -14,7 +14,8 @@ WordClassifier::WordClassifier(const std::string& path)
     throw Error("{}: the tokenizer has {} tokens, the classifier {}", path, tokenizer_->vocab_size(),
                 classifier_.config().vocab);
   if (classifier_.config().longest() < 8)
-    throw Error("{}: the classifier has {} positions, which is no chunk", path, classifier_.config().longest());
+    throw Error("{}: the classifier has {} positions, which is no chunk", path,
+                classifier_.config().longest());
 }
 
 std::vector<std::pair<size_t, size_t>> WordClassifier::ChunksOf(std::string_view text) const {
@@ -38,7 +39,8 @@ std::vector<std::pair<size_t, size_t>> WordClassifier::ChunksOf(std::string_view
   return chunks;
 }
 
-ReadText WordClassifier::Read(std::span<const std::string> pieces, const RunControl& control, Backend& be) const {
+ReadText WordClassifier::Read(std::span<const std::string> pieces, const RunControl& control,
+                              Backend& be) const {
   std::string text;
   for (const std::string& piece : pieces) text += piece;
   const auto most = static_cast<size_t>(std::min(kChunkTokens, classifier_.config().longest()));
@@ -50,7 +52,7 @@ ReadText WordClassifier::Read(std::span<const std::string> pieces, const RunCont
     ids.push_back({tokenizer_->first()});
     for (const PlacedToken& token : tokens.back()) ids.back().push_back(token.id);
     ids.back().push_back(tokenizer_->last());
-    if (ids.back().size() > most) ids.back().resize(most);  // as the authors' program does, without the last token
+    if (ids.back().size() > most) ids.back().resize(most);  // as the authors' program: without the last one
   }
   RunControl part = control;
   const double layers = classifier_.config().layers;

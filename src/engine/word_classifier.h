@@ -20,7 +20,8 @@ struct ReadText {
 
 class WordClassifier {
  public:
-  // Tokens that the classifier reads at once, with the two around a text; fewer if its table of positions is shorter.
+  // Tokens that the classifier reads at once, with the two around a text; fewer if its table of positions is
+  // shorter.
   static constexpr int64_t kChunkTokens = 512;
 
   // `path`: a Hugging Face folder. Throws Error, naming it and the cause.
@@ -28,8 +29,8 @@ class WordClassifier {
 
   const std::string& path() const { return path_; }
   // The words of the pieces' text. As in the authors' program, a chunk ends behind the last full stop that it
-  // can hold, and the text of each chunk is cut into tokens anew. Words with unknown tokens alone are left out, so they
-  // never stay. control.progress gets the share done. Throws Cancelled.
+  // can hold, and the text of each chunk is cut into tokens anew. Words with unknown tokens alone are left
+  // out, so they never stay. control.progress gets the share done. Throws Cancelled.
   ReadText Read(std::span<const std::string> pieces, const RunControl& control, Backend& be) const;
 
   // The begin and end of each chunk's text, for tests.

@@ -103,7 +103,8 @@ TEST_P(WordClassifierTest, ReadsAndChoosesTheSameWords) {
       const std::vector<bool> stay = ChooseWords(config, read.words, texts, weights);
       const auto labels = wanted["labels"].get<std::vector<int>>();
       for (size_t w = 0; w < words.size(); ++w)
-        EXPECT_EQ(stay[w], labels[w] == 1) << "word " << w << " '" << words[w] << "' " << wanted.dump().substr(0, 60);
+        EXPECT_EQ(stay[w], labels[w] == 1)
+            << "word " << w << " '" << words[w] << "' " << wanted.dump().substr(0, 60);
     }
   }
 }
@@ -131,7 +132,8 @@ TEST_P(WordClassifierTest, AnyBytesAreRead) {
     for (const ReadWord::Part& part : word.parts) EXPECT_TRUE(part.keep >= 0 && part.keep <= 1);
   }
   const std::atomic<bool> cancelled = true;
-  EXPECT_THROW(classifier.Read(std::vector<std::string>{"a text"}, {.progress = {}, .cancelled = &cancelled}, *reference_),
+  EXPECT_THROW(classifier.Read(std::vector<std::string>{"a text"}, {.progress = {}, .cancelled = &cancelled},
+                               *reference_),
                Cancelled);
 }
 
@@ -158,12 +160,16 @@ TEST(WordClassifierFiles, FaultsAreErrorsThatNameThem) {
       return text.replace(at, from.size(), to);
     };
   };
-  EXPECT_THAT(Failure("tokenizer.json", [](const std::string&) { return ""; }), HasSubstr("neither tokenizer.json nor"));
+  EXPECT_THAT(Failure("tokenizer.json", [](const std::string&) { return ""; }),
+              HasSubstr("neither tokenizer.json nor"));
   EXPECT_THAT(Failure("tokenizer.json", [](const std::string&) { return "{}"; }), HasSubstr("has no model"));
   EXPECT_THAT(Failure("tokenizer.json", replace("[CLS]", "[XXX]")), HasSubstr("has no token [CLS]"));
-  EXPECT_THAT(Failure("tokenizer.json", replace("\"WordPiece\"", "\"BPE\"")), HasSubstr("'BPE' is no WordPiece"));
-  EXPECT_THAT(Failure("tokenizer.json", replace("\"lowercase\": false", "\"lowercase\": true")), HasSubstr("cased"));
-  EXPECT_THAT(Failure("config.json", replace("\"model_type\": \"bert\"", "\"model_type\": \"gpt2\"")), HasSubstr("'gpt2'"));
+  EXPECT_THAT(Failure("tokenizer.json", replace("\"WordPiece\"", "\"BPE\"")),
+              HasSubstr("'BPE' is no WordPiece"));
+  EXPECT_THAT(Failure("tokenizer.json", replace("\"lowercase\": false", "\"lowercase\": true")),
+              HasSubstr("cased"));
+  EXPECT_THAT(Failure("config.json", replace("\"model_type\": \"bert\"", "\"model_type\": \"gpt2\"")),
+              HasSubstr("'gpt2'"));
   EXPECT_THAT(Failure("config.json", replace("\"hidden_size\": 32", "\"hidden_size\": 31")), HasSubstr("31"));
   EXPECT_THAT(Failure("config.json", replace("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3")),
               HasSubstr("layer.2.attention"));

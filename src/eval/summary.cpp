@@ -85,8 +85,8 @@ std::optional<PartTimes> MeanParts(const Runs& runs) {
 
 double Rounded(double share) { return std::round(share * 1e4) / 1e4; }
 
-// The share of each tenth of the prompt that a layer misses, without the `left_out` last layers; empty where no
-// layer misses any.
+// The share of each tenth of the prompt that a layer misses, without the `left_out` last layers; empty where
+// no layer misses any.
 std::vector<std::vector<double>> MissingByPlace(const Runs& runs, std::vector<PlaceRow> SampleResult::*field,
                                                 size_t left_out) {
   std::vector<std::vector<double>> sum;

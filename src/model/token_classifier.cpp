@@ -1,12 +1,9 @@
-// Post-norm layers with attention in both directions:
-//   x   = LN(word[id] + place[first + i] + type[0])
-//   a   = softmax(q k^T / sqrt(c)) v          over all tokens of the text
-//   x   = LN(x + Wo a + bo)
-//   x   = LN(x + W2 gelu(W1 x + b1) + b2)     gelu with erf
-//   p_i = softmax(W x_i + b)[1]
-// Backend::Attention is causal: a query sees the keys at its own position and before. All queries of a text get the
-// position of its last token, so they see every key; no position enters the scores, because there is no RoPE.
-// Sources: Devlin et al., arXiv 1810.04805; Conneau et al., arXiv 1911.02116.
+// Post-norm layers with attention in both directions:   x   = LN(word[id] + place[first + i] + type[0])   a
+// = softmax(q k^T / sqrt(c)) v          over all tokens of the text   x   = LN(x + Wo a + bo)   x   = LN(x +
+// W2 gelu(W1 x + b1) + b2)     gelu with erf   p_i = softmax(W x_i + b)[1] Backend::Attention is causal: a
+// query sees the keys at its own position and before. All queries of a text get the position of its last
+// token, so they see every key; no position enters the scores, because there is no RoPE. Sources: Devlin et
+// al., arXiv 1810.04805; Conneau et al., arXiv 1911.02116.
 #include "model/token_classifier.h"
 
 #include <fmt/core.h>
@@ -30,7 +27,8 @@ using nlohmann::json;
 
 constexpr int64_t kTileRows = 512;  // of the FFN, which bounds the workspace
 
-int64_t WholeField(const json& config, const char* name, int64_t low, int64_t high, const std::string& source) {
+int64_t WholeField(const json& config, const char* name, int64_t low, int64_t high,
+                   const std::string& source) {
   const auto field = config.find(name);
   if (field == config.end() || !field->is_number_integer() || field->get<int64_t>() < low ||
       field->get<int64_t>() > high)
@@ -43,7 +41,8 @@ std::string TextField(const json& config, const char* name, const std::string& f
   return field != config.end() && field->is_string() ? field->get<std::string>() : fallback;
 }
 
-// gelu(x) = x / 2 (1 + erf(x / sqrt 2)), in place. Backend::Gelu is the tanh form, which differs by up to 5e-4.
+// gelu(x) = x / 2 (1 + erf(x / sqrt 2)), in place. Backend::Gelu is the tanh form, which differs by up to
+// 5e-4.
 void GeluErf(MutableTensorView x) {
   constexpr float kInverseRoot2 = 0.70710678f;
   for (int64_t i = 0; i < x.rows; ++i) {
@@ -80,19 +79,21 @@ EncoderConfig EncoderConfigFrom(const json& config, const std::string& source) {
 
 class TokenClassifier::Loader {
  public:
-  explicit Loader(TokenClassifier& to) : to_(to), store_(*to.folder_), prefix_(to.config_.roberta ? "roberta." : "bert.") {}
+  explicit Loader(TokenClassifier& to)
+      : to_(to), store_(*to.folder_), prefix_(to.config_.roberta ? "roberta." : "bert.") {}
 
   void Load() {
     const EncoderConfig& c = to_.config_;
     const std::string embeddings = prefix_ + "embeddings.";
-    to_.words_ = Matrix(embeddings + "word_embeddings.weight", Rows(embeddings + "word_embeddings.weight", c.vocab),
-                        c.hidden);
+    to_.words_ = Matrix(embeddings + "word_embeddings.weight",
+                        Rows(embeddings + "word_embeddings.weight", c.vocab), c.hidden);
     to_.config_.vocab = to_.words_.rows;
     to_.places_ = Matrix(embeddings + "position_embeddings.weight", c.positions, c.hidden);
     const std::string types = embeddings + "token_type_embeddings.weight";
     to_.types_ = Matrix(types, Rows(types, 1), c.hidden);
     to_.embedding_norm_ = LoadNorm(embeddings + "LayerNorm");
-    for (int l = 0; l < c.layers; ++l) to_.blocks_.push_back(LoadBlock(fmt::format("{}encoder.layer.{}.", prefix_, l)));
+    for (int l = 0; l < c.layers; ++l)
+      to_.blocks_.push_back(LoadBlock(fmt::format("{}encoder.layer.{}.", prefix_, l)));
     to_.head_ = LoadLinear("classifier", c.classes, c.hidden);
   }
 
@@ -101,8 +102,8 @@ class TokenClassifier::Loader {
     throw Error("[model] {}: tensor '{}' {}", store_.path(), name, why);
   }
 
-  // The stored number of rows, at least `least`. LLMLingua-2 adds tokens to its vocabulary that config.json may not
-  // count.
+  // The stored number of rows, at least `least`. LLMLingua-2 adds tokens to its vocabulary that config.json
+  // may not count.
   int64_t Rows(const std::string& name, int64_t least) const {
     const StoredTensor* t = store_.Find(name);
     return t == nullptr ? least : std::max(least, t->view.rows);
@@ -150,7 +151,8 @@ class TokenClassifier::Loader {
 };
 
 TokenClassifier::TokenClassifier(std::shared_ptr<const HfFolder> folder)
-    : folder_(std::move(folder)), config_(EncoderConfigFrom(folder_->config(), folder_->path() + "/config.json")) {
+    : folder_(std::move(folder)),
+      config_(EncoderConfigFrom(folder_->config(), folder_->path() + "/config.json")) {
   Loader(*this).Load();
 }
 
@@ -165,7 +167,6 @@ class TokenClassifier::Pass {
   }
 
   void Embed() {
-    const int64_t d = c_.hidden;
     std::vector<int32_t> ids, places;
     for (const std::vector<int32_t>& text : texts_) {
       COPPICE_CHECK(std::ssize(text) <= c_.longest());
@@ -173,13 +174,12 @@ class TokenClassifier::Pass {
       for (int64_t i = 0; i < std::ssize(text); ++i)
         places.push_back(static_cast<int32_t>(c_.first_position + i));
     }
-    const std::vector<int32_t> types(ids.size(), 0);
-    Tensor part(DType::kF32, rows_, d);
+    Tensor part(DType::kF32, rows_, c_.hidden);
     be_.Embed(of_.words_, ids, x_.mutable_view());
-    for (const auto& [table, indices] : {std::pair(of_.places_, &places), std::pair(of_.types_, &types)}) {
-      be_.Embed(table, *indices, part.mutable_view());
-      be_.Add(part.view(), x_.mutable_view());
-    }
+    be_.Embed(of_.places_, places, part.mutable_view());
+    be_.Add(part.view(), x_.mutable_view());
+    be_.Embed(of_.types_, std::vector<int32_t>(ids.size(), 0), part.mutable_view());
+    be_.Add(part.view(), x_.mutable_view());
     Normalize(of_.embedding_norm_, x_.mutable_view());
   }
 
@@ -198,7 +198,8 @@ class TokenClassifier::Pass {
       Tensor wide(DType::kF32, rows, c_.ffn);
       be_.Product(x_.view().Rows(begin, rows), up, block.up.bias, wide.mutable_view());
       GeluErf(wide.mutable_view());
-      be_.ProductInto(wide.view(), down, block.down.bias, ProductEnd::kAdd, x_.mutable_view().Rows(begin, rows));
+      be_.ProductInto(wide.view(), down, block.down.bias, ProductEnd::kAdd,
+                      x_.mutable_view().Rows(begin, rows));
       control.Pause();
     }
     Normalize(block.ffn_norm, x_.mutable_view());
@@ -226,11 +227,14 @@ class TokenClassifier::Pass {
     double attention = 0;
     for (const std::vector<int32_t>& text : texts_)
       attention += 4 * d * static_cast<double>(text.size()) * static_cast<double>(text.size());
-    return c_.layers * (static_cast<double>(rows_) * (8 * d * d + 4 * d * static_cast<double>(c_.ffn)) + attention);
+    return c_.layers *
+           (static_cast<double>(rows_) * (8 * d * d + 4 * d * static_cast<double>(c_.ffn)) + attention);
   }
 
  private:
-  void Normalize(const Norm& norm, MutableTensorView x) { be_.LayerNorm(x, norm.weight, norm.bias, c_.eps, x); }
+  void Normalize(const Norm& norm, MutableTensorView x) {
+    be_.LayerNorm(x, norm.weight, norm.bias, c_.eps, x);
+  }
 
   Tensor Project(const Linear& linear) {
     PackedMatrix packed;
@@ -240,11 +244,16 @@ class TokenClassifier::Pass {
     return y;
   }
 
+  // In the type that Attention reads.
+  Tensor InCache(const Tensor& x) {
+    Tensor y(be_.cache_dtype(), rows_, c_.hidden);
+    be_.Convert(x.view(), y.mutable_view());
+    return y;
+  }
+
   void Attend(const Block& block, const RunControl& control) {
     const Tensor queries = Project(block.query);
-    Tensor keys(be_.cache_dtype(), rows_, c_.hidden), values(be_.cache_dtype(), rows_, c_.hidden);
-    be_.Convert(Project(block.key).view(), keys.mutable_view());
-    be_.Convert(Project(block.value).view(), values.mutable_view());
+    const Tensor keys = InCache(Project(block.key)), values = InCache(Project(block.value));
     const auto head_dim = static_cast<int>(c_.hidden / c_.heads);
     const AttentionShape shape{.heads = c_.heads,
                                .kv_heads = c_.heads,
@@ -257,8 +266,8 @@ class TokenClassifier::Pass {
       const std::vector<int32_t> last(text.size(), static_cast<int32_t>(n - 1));
       std::vector<int32_t> places(text.size());
       std::iota(places.begin(), places.end(), 0);
-      be_.Attention({shape, queries.view().Rows(begin, n), keys.view().Rows(begin, n), values.view().Rows(begin, n),
-                     last, places},
+      be_.Attention({shape, queries.view().Rows(begin, n), keys.view().Rows(begin, n),
+                     values.view().Rows(begin, n), last, places},
                     attended_.mutable_view().Rows(begin, n));
       begin += n;
       control.Pause();

@@ -1,5 +1,5 @@
-// An encoder that gives each token of a text the probabilities of some classes: BERT and XLM-RoBERTa with a linear
-// head (Hugging Face's BertForTokenClassification and XLMRobertaForTokenClassification).
+// An encoder that gives each token of a text the probabilities of some classes: BERT and XLM-RoBERTa with a
+// linear head (Hugging Face's BertForTokenClassification and XLMRobertaForTokenClassification).
 #pragma once
 
 #include <cstdint>
@@ -43,8 +43,9 @@ class TokenClassifier {
     std::vector<std::vector<float>> probability;  // of class 1: [texts][tokens]
     double flops = 0;
   };
-  // Texts of token ids, each up to config().longest(). Layer by layer over all texts, so that a layer's weights are
-  // packed once; every token of a text sees all of that text. control.progress gets the layers done.
+  // Texts of token ids, each up to config().longest(). Layer by layer over all texts, so that a layer's
+  // weights are packed once; every token of a text sees all of that text. control.progress gets the layers
+  // done.
   Classes Classify(std::span<const std::vector<int32_t>> texts, const RunControl& control, Backend& be) const;
 
  private:

@@ -71,13 +71,13 @@ struct MethodContext {
   // For input compression: opens a second model, which returns -log2 p of every prompt token's text given the
   // text before it. Throws Error, naming the file. Not set where the prompt has no text.
   std::function<TokenScores(const std::string& file)> open_scorer = {};
-  // For LLMLingua-2: opens a classifier of words. Throws Error, naming the folder. Not set where the prompt has no
-  // text.
+  // For LLMLingua-2: opens a classifier of words. Throws Error, naming the folder. Not set where the prompt
+  // has no text.
   std::function<WordReader(const std::string& folder)> open_words = {};
   // For speculative prefill: opens a second model. Throws Error, naming the file, also if its tokens are not
   // this model's. Not set for a model without a tokenizer.
   std::function<Draft(const std::string& file)> open_draft = {};
-  // Nothing is computed, only counted: a method may plan with random weights where it would need trained ones.
+  // Nothing is computed, only counted: a method may plan with random weights instead of trained ones.
   bool planned = false;
   // For a choice by the model's own first layers. Not set where only the settings are wanted.
   FilterScores first_layers = {};

@@ -310,8 +310,9 @@ std::string Tables(const std::vector<PlanRow>& rows) {
                BytesText(r.kv_bytes), BytesText(r.aux_bytes), BytesText(r.cold_bytes)});
   }
   const char* const predictors =
-      random_predictors ? "\nsdtp: random predictors at the trainer's default stages; file= names trained ones\n"
-                        : "";
+      random_predictors
+          ? "\nsdtp: random predictors at the trainer's default stages; file= names trained ones\n"
+          : "";
   return fmt::format("{}, nothing was run: closed forms of a prefill, random scores\n\n{}{}{}{}",
                      rows.front().model, table.Markdown(), SpecLines(rows), AutoLines(rows), predictors);
 }

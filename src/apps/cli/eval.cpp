@@ -78,22 +78,25 @@ void PrintVerdicts(const std::vector<ResultRow>& rows) {
                        : "the judge saw nothing: no task of this run has answers for one (leval_open has)\n");
 }
 
-// The key is read from the environment, so that it stands neither in the shell's history nor among the processes.
+// The key is read from the environment, so that it stands neither in the shell's history nor among the
+// processes.
 void TakeKey(const std::string& variable, ChatEndpoint& endpoint) {
   if (variable.empty()) return;
   const char* const key = std::getenv(variable.c_str());
-  if (key == nullptr || *key == '\0') throw Error("--judge-key-env {}: the environment has no such variable", variable);
+  if (key == nullptr || *key == '\0')
+    throw Error("--judge-key-env {}: the environment has no such variable", variable);
   endpoint.key = key;
 }
 
 void JudgeAndPrint(const EvalCommand& o, std::vector<ResultRow>& rows) {
   ProgressLine line("judge", 1, "");
-  JudgeRun(o.eval.folder, o.paper.judge, &Interrupted(),
-           [&](const std::string& label, double share) {
-             line.SetLabel(label);
-             line.Update(share);
-           },
-           rows);
+  JudgeRun(
+      o.eval.folder, o.paper.judge, &Interrupted(),
+      [&](const std::string& label, double share) {
+        line.SetLabel(label);
+        line.Update(share);
+      },
+      rows);
   line.Clear();
   WriteRows(rows, o.eval.folder + "/results.json");
   PrintVerdicts(rows);
@@ -135,8 +138,9 @@ void AddJudgeOptions(CLI::App& eval, EvalCommand& o) {
   eval.add_option("--judge-model", judge.endpoint.model, "the judge's name there")->needs(url);
   eval.add_option("--judge-key-env", o.key_variable, "the environment variable that holds the endpoint's key")
       ->needs(url);
-  eval.add_option("--judge-against", judge.against,
-                  "compare with the answers of this file instead of dense's: JSON lines of L-Eval's predictions")
+  eval.add_option(
+          "--judge-against", judge.against,
+          "compare with the answers of this file instead of dense's: JSON lines of L-Eval's predictions")
       ->needs(url);
 }
 

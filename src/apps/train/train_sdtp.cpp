@@ -113,9 +113,9 @@ void PrintTable(const SdtpTraining& t, const SdtpReport& r) {
   fmt::print("{}\nwritten: {}\n", table.Text(), t.output);
 }
 
-// The paper's training, where it says how (arXiv 2504.04514, sections 3.2 and 4.1): ten stages of 0.9, the first
-// 4 and the last 10 % protected, Gumbel masks, the three losses in an unweighted sum, two epochs. No ratio loss:
-// the paper's text has none.
+// The paper's training, where it says how (arXiv 2504.04514, sections 3.2 and 4.1): ten stages of 0.9, the
+// first 4 and the last 10 % protected, Gumbel masks, the three losses in an unweighted sum, two epochs. No
+// ratio loss: the paper's text has none.
 void TakePapersSettings(SdtpTraining& t) {
   t.stages = 10;
   t.r = 0.9;
@@ -248,9 +248,9 @@ void AddSdtp(CLI::App& app) {
   AddTextOptions(*sdtp, o->training);
   AddStageOptions(*sdtp, o->training);
   AddLearningOptions(*sdtp, *o);
-  CLI::Option* paper = sdtp->add_flag(
-      "--paper", o->paper,
-      "train as the paper says: its stages, masks, losses and epochs; give Dolly (databricks-dolly-15k) as data");
+  CLI::Option* paper = sdtp->add_flag("--paper", o->paper,
+                                      "train as the paper says: its stages, masks, losses and epochs; give "
+                                      "Dolly (databricks-dolly-15k) as data");
   for (const char* decided : {"--stages", "--layers", "-r", "--first", "--local", "--epochs", "--no-rank",
                               "--no-mse", "--end-to-end", "--mask", "--distill", "--ratio"})
     paper->excludes(sdtp->get_option(decided));

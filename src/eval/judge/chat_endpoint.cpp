@@ -97,10 +97,11 @@ std::string Excerpt(const std::string& body) {
 EndpointUrl ParseEndpointUrl(std::string_view url) {
   constexpr std::string_view kScheme = "http://";
   if (url.starts_with("https://")) {
-    throw FieldError("judge",
-                     " {}: this program speaks no TLS: let a proxy add it (socat TCP-LISTEN:8443,fork,bind=127.0.0.1 "
-                     "OPENSSL:HOST:443) and name http://127.0.0.1:8443",
-                     Printable(url));
+    throw FieldError(
+        "judge",
+        " {}: this program speaks no TLS: let a proxy add it (socat TCP-LISTEN:8443,fork,bind=127.0.0.1 "
+        "OPENSSL:HOST:443) and name http://127.0.0.1:8443",
+        Printable(url));
   }
   const auto refuse = [&] {
     throw FieldError("judge", " {}: is no address of the form http://HOST:PORT/v1", Printable(url));
@@ -130,12 +131,11 @@ EndpointUrl ParseEndpointUrl(std::string_view url) {
 std::string AskChat(const ChatEndpoint& endpoint, std::string_view system, std::string_view question,
                     int64_t max_tokens, const std::atomic<bool>* cancelled) {
   const EndpointUrl to = ParseEndpointUrl(endpoint.url);
-  const nlohmann::json body = {{"model", endpoint.model},
-                               {"temperature", 0},
-                               {"max_tokens", max_tokens},
-                               {"messages",
-                                {{{"role", "system"}, {"content", system}},
-                                 {{"role", "user"}, {"content", question}}}}};
+  const nlohmann::json body = {
+      {"model", endpoint.model},
+      {"temperature", 0},
+      {"max_tokens", max_tokens},
+      {"messages", {{{"role", "system"}, {"content", system}}, {{"role", "user"}, {"content", question}}}}};
   http::request<http::string_body> request(http::verb::post, to.path + "/chat/completions", 11);
   request.set(http::field::host, to.host);
   request.set(http::field::content_type, "application/json");

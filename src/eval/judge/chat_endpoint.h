@@ -1,5 +1,5 @@
-// A client of an OpenAI-compatible endpoint: one question, one answer. The only place of this program that opens
-// a connection, and only to the address that the user names.
+// A client of an OpenAI-compatible endpoint: one question, one answer. The only place of this program that
+// opens a connection, and only to the address that the user names.
 #pragma once
 
 #include <atomic>
@@ -16,8 +16,8 @@ struct EndpointUrl {
   std::string port;  // "80" if the address names none
   std::string path;  // "/v1"; may be empty
 };
-// Throws FieldError of `judge` for anything else. https is refused, because this program links no TLS; the message
-// says what to do.
+// Throws FieldError of `judge` for anything else. https is refused, because this program links no TLS; the
+// message says what to do.
 EndpointUrl ParseEndpointUrl(std::string_view url);
 
 struct ChatEndpoint {
@@ -26,7 +26,7 @@ struct ChatEndpoint {
   std::string key;    // sent as a bearer token unless empty; no error quotes it
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // of one try
   int tries = 3;  // if the connection fails, or the server answers 429 or 5xx
-  std::chrono::milliseconds pause = std::chrono::seconds(2);     // before the next try, doubled each time
+  std::chrono::milliseconds pause = std::chrono::seconds(2);  // before the next try, doubled each time
 };
 
 // The answer to a system prompt and a question, at temperature 0. Throws Error, naming the address, if the

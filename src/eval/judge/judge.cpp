@@ -33,8 +33,7 @@ Opponents ReadOpponents(const std::string& path) {
   Opponents opponents;
   for (const DataRow& row : ReadRows(path)) {
     for (const std::string& field : row.Fields()) {
-      if (field.ends_with("_pred"))
-        opponents[{row.Text("query"), row.Text("gt")}] = row.Text(field.c_str());
+      if (field.ends_with("_pred")) opponents[{row.Text("query"), row.Text("gt")}] = row.Text(field.c_str());
     }
   }
   if (opponents.empty()) throw Error("[judge] {}: no line has a field that ends with _pred", path);
@@ -62,8 +61,8 @@ class Verdicts {
 
   // The judge's text, from the file or from `ask`.
   template <typename Ask>
-  std::string Get(const SampleRecord& record, const std::string& prune, int order, const std::string& question,
-                  const Ask& ask) {
+  std::string Get(const SampleRecord& record, const std::string& prune, int order,
+                  const std::string& question, const Ask& ask) {
     const std::string comparison = fmt::format("{:016x}", Fnv1a(question, Fnv1a("\n", Fnv1a(judge_))));
     const auto found = known_.find(comparison);
     if (found != known_.end()) return found->second;
@@ -93,35 +92,39 @@ const SampleResult* ArmOf(const SampleRecord& record, const std::string& prune) 
 
 }  // namespace
 
-Verdict VerdictOf(std::string_view text) {
+JudgeVerdict VerdictOf(std::string_view text) {
   const size_t at = text.rfind("[[");
   if (at == std::string_view::npos || !text.substr(at).starts_with("[[") || text.size() < at + 5 ||
       text.substr(at + 3, 2) != "]]")
-    return Verdict::kNone;
+    return JudgeVerdict::kNone;
   switch (text[at + 2]) {
     case 'A':
-      return Verdict::kFirst;
+      return JudgeVerdict::kFirst;
     case 'B':
-      return Verdict::kSecond;
+      return JudgeVerdict::kSecond;
     case 'C':
-      return Verdict::kTie;
+      return JudgeVerdict::kTie;
     default:
-      return Verdict::kNone;
+      return JudgeVerdict::kNone;
   }
 }
 
 std::string_view JudgeSystem() {
-  return "You compare two answers, A and B, to a question about a long document, which you do not see. A person "
-         "wrote the reference answer; take it as the truth. The better answer agrees with the reference in its facts "
-         "and answers the question. What the reference does not mention counts neither for nor against an answer. "
-         "Neither the order of the answers nor their length matters. Explain your judgement in a few sentences. "
+  return "You compare two answers, A and B, to a question about a long document, which you do not see. A "
+         "person "
+         "wrote the reference answer; take it as the truth. The better answer agrees with the reference in "
+         "its facts "
+         "and answers the question. What the reference does not mention counts neither for nor against an "
+         "answer. "
+         "Neither the order of the answers nor their length matters. Explain your judgement in a few "
+         "sentences. "
          "Then end with [[A]] if A is better, [[B]] if B is better, or [[C]] if neither is.";
 }
 
 std::string JudgeQuestion(std::string_view question, std::string_view reference, std::string_view first,
                           std::string_view second) {
-  return fmt::format("Question:\n{}\n\nReference answer:\n{}\n\nAnswer A:\n{}\n\nAnswer B:\n{}", question, reference,
-                     first, second);
+  return fmt::format("Question:\n{}\n\nReference answer:\n{}\n\nAnswer A:\n{}\n\nAnswer B:\n{}", question,
+                     reference, first, second);
 }
 
 void Check(const JudgeOptions& o) {
@@ -155,14 +158,14 @@ void JudgeRun(const std::string& folder, const JudgeOptions& options, const std:
         const std::string question =
             JudgeQuestion(record.question, record.references.front(), order == 1 ? *arm.text : other,
                           order == 1 ? other : *arm.text);
-        const Verdict verdict = VerdictOf(verdicts.Get(record, arm.prune, order, question, [&] {
+        const JudgeVerdict verdict = VerdictOf(verdicts.Get(record, arm.prune, order, question, [&] {
           return AskChat(options.endpoint, JudgeSystem(), question, kVerdictTokens, cancelled);
         }));
-        const Verdict win = order == 1 ? Verdict::kFirst : Verdict::kSecond;
-        ++(verdict == Verdict::kNone  ? tally.without
-           : verdict == Verdict::kTie ? tally.ties
-           : verdict == win           ? tally.wins
-                                      : tally.losses);
+        const JudgeVerdict win = order == 1 ? JudgeVerdict::kFirst : JudgeVerdict::kSecond;
+        ++(verdict == JudgeVerdict::kNone  ? tally.without
+           : verdict == JudgeVerdict::kTie ? tally.ties
+           : verdict == win                ? tally.wins
+                                           : tally.losses);
       }
     }
   }

@@ -33,8 +33,9 @@ TEST(ChatEndpoint, TakesAddressesApart) {
   EXPECT_EQ(parts("http://localhost:8080/v1"), "localhost 8080 /v1");
   EXPECT_EQ(parts("http://judge"), "judge 80 ");
   EXPECT_EQ(parts("http://[::1]:81/a/b/"), "::1 81 /a/b");
-  for (const char* url : {"", "judge", "ftp://x", "http://", "http://:80", "http://x:", "http://x:port",
-                          "http://x:123456", "http://[::1", "http://x y", "http://x/a b", "http://u@x", "http://x/?a"})
+  for (const char* url :
+       {"", "judge", "ftp://x", "http://", "http://:80", "http://x:", "http://x:port", "http://x:123456",
+        "http://[::1", "http://x y", "http://x/a b", "http://u@x", "http://x/?a"})
     EXPECT_THROW(ParseEndpointUrl(url), FieldError) << url;
   EXPECT_THAT(ErrorOf([] { ParseEndpointUrl("https://x/v1"); }), HasSubstr("no TLS"));
 }
@@ -46,7 +47,8 @@ TEST(ChatEndpoint, SendsAChatAndReturnsItsAnswer) {
     body = b;
     return Answer("fine [[A]]");
   });
-  EXPECT_EQ(AskChat({.url = server.url(), .model = "m", .key = "secret"}, "sys", "que\xFF", 7, nullptr), "fine [[A]]");
+  EXPECT_EQ(AskChat({.url = server.url(), .model = "m", .key = "secret"}, "sys", "que\xFF", 7, nullptr),
+            "fine [[A]]");
   EXPECT_THAT(head, HasSubstr("POST /v1/chat/completions HTTP/1.1"));
   EXPECT_THAT(head, HasSubstr("Authorization: Bearer secret"));
   const json sent = json::parse(body);
@@ -80,13 +82,15 @@ TEST(ChatEndpoint, TriesAgainOnlyWhereThatCanHelp) {
 TEST(ChatEndpoint, BadAnswersAndSilenceAreErrors) {
   std::string response;
   FakeEndpoint server([&](const std::string&, const std::string&) { return response; });
-  ChatEndpoint endpoint{.url = server.url(), .model = "m", .key = {}, .timeout = std::chrono::milliseconds(2000), .tries = 1};
+  ChatEndpoint endpoint{
+      .url = server.url(), .model = "m", .key = {}, .timeout = std::chrono::milliseconds(2000), .tries = 1};
   for (const std::string& bad :
        {FakeEndpoint::Response(200, "{}"), FakeEndpoint::Response(200, "[1"), FakeEndpoint::Response(200, ""),
         FakeEndpoint::Response(200, R"({"choices": [{"message": {"content": null}}]})"),
         FakeEndpoint::Response(200, R"({"choices": 5})"), std::string("no http\r\n\r\n"), std::string()}) {
     response = bad;
-    EXPECT_THAT(ErrorOf([&] { AskChat(endpoint, "s", "q", 1, nullptr); }), HasSubstr("[judge] " + server.url()));
+    EXPECT_THAT(ErrorOf([&] { AskChat(endpoint, "s", "q", 1, nullptr); }),
+                HasSubstr("[judge] " + server.url()));
   }
   endpoint.url = "http://127.0.0.1:1";  // nothing listens
   EXPECT_THAT(ErrorOf([&] { AskChat(endpoint, "s", "q", 1, nullptr); }), HasSubstr("127.0.0.1:1"));
@@ -103,10 +107,11 @@ TEST(ChatEndpoint, CanBeCancelledWhileItWaits) {
 }
 
 TEST(Judge, ReadsTheLastVerdict) {
-  EXPECT_EQ(VerdictOf("[[A]]"), Verdict::kFirst);
-  EXPECT_EQ(VerdictOf("not [[A]] but [[B]]."), Verdict::kSecond);
-  EXPECT_EQ(VerdictOf("so [[C]]"), Verdict::kTie);
-  for (const char* text : {"", "A", "[[D]]", "[[", "[[A", "[[A]", "[A]"}) EXPECT_EQ(VerdictOf(text), Verdict::kNone);
+  EXPECT_EQ(VerdictOf("[[A]]"), JudgeVerdict::kFirst);
+  EXPECT_EQ(VerdictOf("not [[A]] but [[B]]."), JudgeVerdict::kSecond);
+  EXPECT_EQ(VerdictOf("so [[C]]"), JudgeVerdict::kTie);
+  for (const char* text : {"", "A", "[[D]]", "[[", "[[A", "[[A]", "[A]"})
+    EXPECT_EQ(VerdictOf(text), JudgeVerdict::kNone);
 }
 
 SampleResult Arm(const std::string& prune, const std::string& text) {
@@ -174,9 +179,10 @@ TEST_F(JudgeRunTest, ComparesWithTheAnswersOfAFile) {
     EXPECT_THAT(body, HasSubstr("question 0"));
     return Answer("no idea");
   });
-  const std::string file = folder_.Write(
-      "pred.jsonl", R"({"query": "question 0", "gt": "reference 0", "turbo_pred": "turbo"})" "\n"
-                    R"({"query": "question 9", "gt": "reference 0", "turbo_pred": "turbo"})");
+  const std::string file =
+      folder_.Write("pred.jsonl", R"({"query": "question 0", "gt": "reference 0", "turbo_pred": "turbo"})"
+                                  "\n"
+                                  R"({"query": "question 9", "gt": "reference 0", "turbo_pred": "turbo"})");
   const std::vector<ResultRow> rows =
       Judge({.endpoint = {.url = server.url(), .model = "judge"}, .against = file});
   EXPECT_THAT(rows[0].verdicts, ElementsAre(0, 0, 0, 2)) << "dense is judged, too";
@@ -188,8 +194,9 @@ TEST_F(JudgeRunTest, OptionsAreCheckedBeforeAnythingRuns) {
   const std::string url = "http://127.0.0.1:9/v1";
   EXPECT_NO_THROW(Check(JudgeOptions{}));
   EXPECT_THAT(ErrorOf([&] { Check(JudgeOptions{.endpoint = {.url = url}}); }), HasSubstr("judge_model"));
-  EXPECT_THAT(ErrorOf([&] { Check(JudgeOptions{.endpoint = {.url = url, .model = "m"}, .against = "/none"}); }),
-              HasSubstr("/none"));
+  EXPECT_THAT(
+      ErrorOf([&] { Check(JudgeOptions{.endpoint = {.url = url, .model = "m"}, .against = "/none"}); }),
+      HasSubstr("/none"));
   const std::string file = folder_.Write("wrong.jsonl", R"({"query": "q", "gt": "r"})");
   EXPECT_THAT(ErrorOf([&] { Check(JudgeOptions{.endpoint = {.url = url, .model = "m"}, .against = file}); }),
               HasSubstr("ends with _pred"));

@@ -21,7 +21,8 @@ class FakeEndpoint {
   // Gets the head and the body of a request; returns the whole response.
   using Respond = std::function<std::string(const std::string& head, const std::string& body)>;
 
-  explicit FakeEndpoint(Respond respond) : respond_(std::move(respond)), fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+  explicit FakeEndpoint(Respond respond)
+      : respond_(std::move(respond)), fd_(socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -45,8 +46,9 @@ class FakeEndpoint {
   int requests() const { return requests_; }
 
   static std::string Response(int status, const std::string& body) {
-    return "HTTP/1.1 " + std::to_string(status) + " X\r\nContent-Type: application/json\r\nContent-Length: " +
-           std::to_string(body.size()) + "\r\nConnection: close\r\n\r\n" + body;
+    return "HTTP/1.1 " + std::to_string(status) +
+           " X\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) +
+           "\r\nConnection: close\r\n\r\n" + body;
   }
 
  private:

@@ -157,8 +157,9 @@ std::vector<std::string> OpenTasks() {
 PaperTable Table4(const PaperModel& model) {
   PaperTable table = LongBench("4", "L-Eval's closed tasks");
   table.source = "table 4, of which only these figures are here";
-  table.note = "Instructions are worded anew, because L-Eval's texts are under the GPL; with a copy of its "
-               "repository among the data, its own are read from there.";
+  table.note =
+      "Instructions are worded anew, because L-Eval's texts are under the GPL; with a copy of its "
+      "repository among the data, its own are read from there.";
   table.groups.clear();
   for (const std::string& name : ClosedTasks())
     table.groups.push_back({.label = name, .run = "leval", .tasks = {"leval/" + name}});
@@ -171,14 +172,16 @@ PaperTable Table4(const PaperModel& model) {
 
 // L-Eval's open tasks under a judge model.
 PaperTable Table5(const PaperModel& model) {
-  PaperTable table = {.id = "5",
-                      .title = "L-Eval's open tasks, judged by a model",
-                      .source = "none here",
-                      .note = "The win rate is against the dense model's answers, or those of `judge_against`; 50 is "
-                              "as good. Instructions are worded anew, because L-Eval's texts are under the GPL.",
-                      .methods = {{"Baseline", {"none"}}, Eta(model, 0.90), Eta(model, 0.95)},
-                      .measures = {PaperMeasure::kWinRate, PaperMeasure::kScore, PaperMeasure::kTtftSpeedUp,
-                                   PaperMeasure::kTotalSpeedUp}};
+  PaperTable table = {
+      .id = "5",
+      .title = "L-Eval's open tasks, judged by a model",
+      .source = "none here",
+      .note =
+          "The win rate is against the dense model's answers, or those of `judge_against`; 50 is "
+          "as good. Instructions are worded anew, because L-Eval's texts are under the GPL.",
+      .methods = {{"Baseline", {"none"}}, Eta(model, 0.90), Eta(model, 0.95)},
+      .measures = {PaperMeasure::kWinRate, PaperMeasure::kScore, PaperMeasure::kTtftSpeedUp,
+                   PaperMeasure::kTotalSpeedUp}};
   for (const TaskInfo* task : FindTasks(kOpenTasks))
     table.groups.push_back({.label = task->name.substr(std::string(kOpenTasks).size() + 1),
                             .run = "leval-open",
@@ -244,11 +247,14 @@ PaperTable HeatMap(const PaperModel& model) {
 
 Paper FtpPaper(const PaperModel& model) {
   Paper paper{
-      .name = "ftp", .title = kTitle, .runs = {{.name = "leval", .tasks = LEvalTasks()}, {.name = "leval-open", .tasks = OpenTasks()}}, .tables = {}};
+      .name = "ftp",
+      .title = kTitle,
+      .runs = {{.name = "leval", .tasks = LEvalTasks()}, {.name = "leval-open", .tasks = OpenTasks()}},
+      .tables = {}};
   for (const char* run : {"longbench", "random", "ends", "eta", "dense"})
     paper.runs.push_back({.name = run, .tasks = LongBenchTasks()});
   paper.runs.push_back({.name = "heat-map", .tasks = {"kamradt"}, .lengths = {8192}, .samples = 3});
-  paper.tables = {Table1(model),   Table2(model),   Table3(model),    Table4(model),   Table5(model),
+  paper.tables = {Table1(model),   Table2(model),   Table3(model),     Table4(model), Table5(model),
                   KeptEnds(model), EtaSweep(model), DenseSweep(model), HeatMap(model)};
   return paper;
 }

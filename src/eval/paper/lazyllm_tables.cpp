@@ -126,8 +126,8 @@ PaperTable Figure6(const PaperModel& model) {
   return table;
 }
 
-// Figure 8: the share of the prompt that has been computed by each step of the answer, "for various stages within
-// the network". A column pair for the layers of each stage.
+// Figure 8: the share of the prompt that has been computed by each step of the answer, "for various stages
+// within the network". A column pair for the layers of each stage.
 PaperTable Figure8(const PaperModel& model) {
   PaperTable table{.id = "figure-8",
                    .title = "Token use by step of the answer, for each stage",

@@ -35,9 +35,9 @@ inline constexpr double kNotGiven = std::numeric_limits<double>::quiet_NaN();
 // What the settings of a table depend on.
 struct PaperModel {
   int layers = 32;
-  std::string predictors = {};  // a file of SDTP's predictors for this model; empty: not given
-  std::string compressor = {};  // the second model of prompt compression; empty: not given
-  std::string classifier = {};  // the folder of LLMLingua-2's classifier; empty: not given
+  std::string predictors = {};        // a file of SDTP's predictors for this model; empty: not given
+  std::string compressor = {};        // the second model of prompt compression; empty: not given
+  std::string classifier = {};        // the folder of LLMLingua-2's classifier; empty: not given
   std::string small_classifier = {};  // of its small one
 };
 
@@ -58,7 +58,7 @@ struct PaperGroup {
   std::vector<std::string> tasks = {};
   int64_t length = 0;                           // 0: the only one that the run has
   PaperMeasure measure = PaperMeasure::kScore;  // of a wide table's column
-  int layer = -1;        // kComputed and kPrefilled: of this layer; -1: of all layers
+  int layer = -1;                               // kComputed and kPrefilled: of this layer; -1: of all layers
   bool average = false;  // the mean of the groups before it, in a wide table of its scores
 };
 
@@ -73,11 +73,11 @@ struct PaperMethod {
 
 // How a table is drawn.
 enum class PaperDrawing {
-  kSpeedUps,   // a tall table with TTFT speed-ups: by group, or by length
-  kCurves,     // the last score column against PaperMethod::x
-  kTokenUse,   // what is computed by step of the answer, a curve for each layer that begins a group
-  kKeys,       // heat maps: keys of the prompt, by layer and place
-  kFfns,       // heat maps: FFNs that run, by layer and place
+  kSpeedUps,  // a tall table with TTFT speed-ups: by group, or by length
+  kCurves,    // the last score column against PaperMethod::x
+  kTokenUse,  // what is computed by step of the answer, a curve for each layer that begins a group
+  kKeys,      // heat maps: keys of the prompt, by layer and place
+  kFfns,      // heat maps: FFNs that run, by layer and place
 };
 
 struct PublishedRow {

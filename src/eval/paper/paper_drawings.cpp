@@ -140,9 +140,8 @@ std::optional<Svg> CurvesFigure(const PaperTable& table, const PaperRows& rows) 
 }
 
 std::optional<Svg> TokenUseOfStages(const PaperTable& table, const PaperRows& rows) {
-  const auto method = std::find_if(table.methods.begin(), table.methods.end(), [](const PaperMethod& m) {
-    return !IsDense(m) && !m.specs.empty();
-  });
+  const auto method = std::find_if(table.methods.begin(), table.methods.end(),
+                                   [](const PaperMethod& m) { return !IsDense(m) && !m.specs.empty(); });
   if (method == table.methods.end()) return std::nullopt;
   const std::vector<const ResultRow*> of_method = RowsOf(table, rows, *method);
   std::map<int, std::string> names;  // by layer
@@ -152,8 +151,7 @@ std::optional<Svg> TokenUseOfStages(const PaperTable& table, const PaperRows& ro
   Plot plot;
   std::vector<LegendEntry> legend;
   size_t steps = StepsOf(of_method);
-  for (const auto& [layer, name] : names)
-    steps = std::max(steps, MeanUseOfLayer(of_method, layer).size());
+  for (const auto& [layer, name] : names) steps = std::max(steps, MeanUseOfLayer(of_method, layer).size());
   for (const auto& [layer, name] : names) {
     const std::vector<double> use = MeanUseOfLayer(of_method, layer);
     if (use.empty()) continue;
@@ -168,7 +166,8 @@ std::optional<Svg> TokenUseOfStages(const PaperTable& table, const PaperRows& ro
   if (plot.series.empty()) return std::nullopt;
   plot.x = {"tokens generated", NiceScale(0, static_cast<double>(steps), 8), CountText};
   plot.y = {"of the prompt", NiceScale(0, 1), PercentText};
-  return PaperPicture{table, "The share of the prompt that each stage's layers have computed.", legend}.Of(plot);
+  return PaperPicture{table, "The share of the prompt that each stage's layers have computed.", legend}.Of(
+      plot);
 }
 
 std::optional<Svg> PlacesFigure(const PaperTable& table, const PaperRows& rows) {

@@ -1,5 +1,5 @@
-// Pictures of a paper's tables that are no comparison of speed-ups. Each returns nothing if the rows lack what
-// it draws.
+// Pictures of a paper's tables that are no comparison of speed-ups. Each returns nothing if the rows lack
+// what it draws.
 #pragma once
 
 #include <optional>

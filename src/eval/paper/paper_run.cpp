@@ -180,8 +180,12 @@ class PaperEvaluation {
       notes_[run.name].push_back("no win rates: give `judge`, the address of a judge model");
       return;
     }
-    JudgeRun(FolderOf(run), options_.judge, cancelled_,
-             [&](const std::string& label, double share) { show({label, share}); }, rows);
+    JudgeRun(
+        FolderOf(run), options_.judge, cancelled_,
+        [&](const std::string& label, double share) {
+          show({label, share});
+        },
+        rows);
   }
 
   // The rows of a run that was interrupted.
@@ -205,8 +209,8 @@ class PaperEvaluation {
     }
     for (const auto& [run, rows] : rows_)
       page.reports.push_back(fmt::format("{}-{}/report.html", paper_.name, run));
-    result.page = fmt::format("{}/{}{}.html", options_.eval.folder, paper_.name,
-                              table_.empty() ? "" : "-" + table_);
+    result.page =
+        fmt::format("{}/{}{}.html", options_.eval.folder, paper_.name, table_.empty() ? "" : "-" + table_);
     NewFile file(result.page, "eval");
     file.Append(PageText(page));
     file.Commit();

@@ -21,9 +21,9 @@ struct PaperOptions {
   std::string compressor = {};  // the second model of prompt compression
   std::string classifier = {};  // the folder of LLMLingua-2's classifier, and of its small one
   std::string small_classifier = {};
-  JudgeOptions judge = {};      // for FTP's table 5
-  // `tasks` replaces LongBench's data sets, which the user may not have. `prune` adds methods, `lengths` replaces the lengths of the tables, `samples`
-  // bounds theirs. Each run gets a folder in `folder`.
+  JudgeOptions judge = {};  // for FTP's table 5
+  // `tasks` replaces LongBench's data sets, which the user may not have. `prune` adds methods, `lengths`
+  // replaces the lengths of the tables, `samples` bounds theirs. Each run gets a folder in `folder`.
   EvalOptions eval = {};
 };
 

@@ -16,7 +16,8 @@ bool IsRatio(PaperMeasure measure) {
          measure == PaperMeasure::kFlopsRatio;
 }
 
-// Percent of the prompt whose keys are computed: in one layer, or over all; by the answer's end, or after prefill.
+// Percent of the prompt whose keys are computed: in one layer, or over all; by the answer's end, or after
+// prefill.
 double ComputedOf(const TokenUse& use, int layer, bool at_end) {
   const std::vector<double>* shares = layer < 0 ? &use.all : nullptr;
   for (const LayerUse& row : use.layers) {

@@ -1,10 +1,10 @@
 // L-Eval's closed tasks (https://github.com/OpenLMLab/LEval): its data format and metrics, from the user's
 // folder.
 //
-// The prompts around a document are reworded, because L-Eval's own texts are under the GPL. If the user's folder
-// is a copy of its repository, the prompts are read from there (leval_wording.h). Documents that
-// are too long lose their end (code loses its beginning), as in L-Eval. Answers are shorter than its 512
-// tokens if the metric reads only their beginning. Tasks that need a judge model are left out.
+// The prompts around a document are reworded, because L-Eval's own texts are under the GPL. If the user's
+// folder is a copy of its repository, the prompts are read from there (leval_wording.h). Documents that are
+// too long lose their end (code loses its beginning), as in L-Eval. Answers are shorter than its 512 tokens
+// if the metric reads only their beginning. Tasks that need a judge model are left out.
 #include <algorithm>
 
 #include "eval/data.h"
@@ -75,7 +75,8 @@ Around AroundOf(const Dataset& dataset, const std::string& instruction,
   }
   // As for its authors' Llama 2, whose system prompt stands before the message.
   const std::string system = std::string(wording->System(dataset.name)) + "\n\n";
-  const bool bare = dataset.metric == "final_number" || dataset.metric == "code_output" || dataset.metric == "exact";
+  const bool bare =
+      dataset.metric == "final_number" || dataset.metric == "code_output" || dataset.metric == "exact";
   if (bare) return {system, "\n\n" + instruction};
   const size_t document = wording->question.find("{document}");
   const std::string rest = wording->question.substr(document + std::string_view("{document}").size());

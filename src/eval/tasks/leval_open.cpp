@@ -1,9 +1,10 @@
-// L-Eval's open tasks (https://github.com/OpenLMLab/LEval): questions and summaries whose answers a judge model
-// compares (eval/judge/judge.h). Without a judge they have the n-gram scores that L-Eval gives beside: F1 of
-// words for answers, ROUGE-L for summaries.
+// L-Eval's open tasks (https://github.com/OpenLMLab/LEval): questions and summaries whose answers a judge
+// model compares (eval/judge/judge.h). Without a judge they have the n-gram scores that L-Eval gives beside:
+// F1 of words for answers, ROUGE-L for summaries.
 //
-// The prompts are worded anew, because L-Eval's are under the GPL. As there, the prompt tells the number of words
-// of the reference, so that neither score nor judge measures length. Documents that are too long lose their end.
+// The prompts are worded anew, because L-Eval's are under the GPL. As there, the prompt tells the number of
+// words of the reference, so that neither score nor judge measures length. Documents that are too long lose
+// their end.
 #include <fmt/core.h>
 
 #include <sstream>
@@ -55,7 +56,8 @@ Sample MakeSample(const Dataset& dataset, const TaskRequest& request, const Data
       request.tokenizer->Encode(document, {.add_special = false, .parse_special = false});
   const bool fits = std::ssize(ids) <= room;
   sample.prompt =
-      kHead + (fits ? document : request.tokenizer->Decode(std::span(ids).first(static_cast<size_t>(room)))) + tail;
+      kHead + (fits ? document : request.tokenizer->Decode(std::span(ids).first(static_cast<size_t>(room)))) +
+      tail;
   return sample;
 }
 

@@ -13,8 +13,8 @@
 namespace coppice {
 
 struct LEvalWording {
-  // What its authors' programs look for in a task's name ("gsm", "topic"; "exam" is every other closed task), and
-  // the system prompt.
+  // What its authors' programs look for in a task's name ("gsm", "topic"; "exam" is every other closed task),
+  // and the system prompt.
   std::vector<std::pair<std::string, std::string>> systems;
   std::string question;  // around {document} and {inst}, of tasks that are neither gsm, codeU nor topic
 
@@ -22,8 +22,8 @@ struct LEvalWording {
   std::string_view System(std::string_view task) const;
 };
 
-// From Baselines/LEval_config.py and Baselines/llama2-chat-test.py below a data folder; nothing if they are not
-// there. Throws Error, naming the file, if they hold no prompts.
+// From Baselines/LEval_config.py and Baselines/llama2-chat-test.py below a data folder; nothing if they are
+// not there. Throws Error, naming the file, if they hold no prompts.
 std::optional<LEvalWording> FindLEvalWording(const TaskRequest& request);
 
 // The prompts of the two files' texts, for tests. `source` names them in errors.

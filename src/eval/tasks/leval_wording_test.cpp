@@ -42,9 +42,9 @@ TEST(LEvalWording, ReadsThePromptsOfItsRepository) {
 }
 
 TEST(LEvalWording, FilesWithoutPromptsAreErrorsThatNameThem) {
-  for (const auto& [config, program] : {std::pair("", kProgram), std::pair(kConfig, ""),
-                                        std::pair("def get_sys_prompt: if \"a", kProgram),
-                                        std::pair("def get_sys_prompt \"\\", kProgram)}) {
+  for (const auto& [config, program] :
+       {std::pair("", kProgram), std::pair(kConfig, ""), std::pair("def get_sys_prompt: if \"a", kProgram),
+        std::pair("def get_sys_prompt \"\\", kProgram)}) {
     EXPECT_THAT(ErrorOf([&, c = config, p = program] { ParseLEvalWording(c, p, "L-Eval/Baselines"); }),
                 HasSubstr("[eval] L-Eval/Baselines: holds no prompts"));
   }

@@ -3,8 +3,8 @@
 //
 //   S = all rows but those at positions of the span, before layer p; the last row stays
 //
-// SlimInfer's figure 2 drops the needle's blocks this way, before one layer after the other: an answer that is
-// still right shows that the layers below have spread the needle over the other tokens ("information
+// SlimInfer's figure 2 drops the needle's blocks this way, before one layer after the other: an answer that
+// is still right shows that the layers below have spread the needle over the other tokens ("information
 // diffusion"). span=evidence takes the span from the request: coppice eval knows where a needle lies.
 // block=64 widens the span to whole blocks of 64 positions, as SlimInfer drops them.
 //

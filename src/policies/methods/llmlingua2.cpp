@@ -1,17 +1,17 @@
-// LLMLingua-2: a classifier, trained on texts that GPT-4 compressed, reads the prompt first, in chunks of 512 tokens
-// of its own. Words that it would leave out do not enter the model.
+// LLMLingua-2: a classifier, trained on texts that GPT-4 compressed, reads the prompt first, in chunks of 512
+// tokens of its own. Words that it would leave out do not enter the model.
 //
 //   p(t) = the probability of class 1 of token t                            (1) engine/word_classifier.h
-//   p(w) = mean of p(t) over the tokens of word w                           (2)
-//   T    = percentile of p over the tokens of a chunk, at 100 (1 - keep) + 1  (3) linear between ranks
-//   S    = the words with p(w) > T, and those with p(w) = T = 1             (4)
-// In (3) a word counts as often as it has tokens of the model (the authors' program: of GPT-3.5, whose vocabulary is
-// not here). With keep = 1 every token stays. A token of the model stays if it holds a byte of a word of S; white
-// space goes with the words, as in the authors' program, which joins words anew. Control tokens always stay.
+// p(w) = mean of p(t) over the tokens of word w                           (2)   T    = percentile of p over a
+// chunk's tokens, at 100 (1 - keep) + 1     (3) linear between ranks   S    = the words with p(w) > T, and
+// those with p(w) = T = 1             (4) In (3) a word counts as often as it has tokens of the model (the
+// authors' program: of GPT-3.5, whose vocabulary is not here). With keep = 1 every token stays. A token of
+// the model stays if it holds a byte of a word of S; white space goes with the words, as in the authors'
+// program, which joins words anew. Control tokens always stay.
 //
-// force=ends sets p of ".", "?" and "!" to 1, digits=keep that of parts with a digit. repeated=drop: a forced word that
-// equals the forced word before it, with no word above percentile 100 (1 - keep) between them, gets p = 0 and,
-// right behind its equal, is dropped.
+// force=ends sets p of ".", "?" and "!" to 1, digits=keep that of parts with a digit. repeated=drop: a forced
+// word that equals the forced word before it, with no word above percentile 100 (1 - keep) between them, gets
+// p = 0 and, right behind its equal, is dropped.
 //
 // The method does not know which part of a prompt is the question. Protect it (Protection::last), because the
 // authors compress only the context. FTP's authors compare with keep = 0.2.
@@ -53,8 +53,8 @@ double Percentile(std::vector<float> values, int percent) {
 // The words of one chunk.
 class Chunk {
  public:
-  Chunk(const LlmLingua2Config& config, const std::vector<ReadWord>& words, const std::vector<std::string>& texts,
-        const std::vector<int64_t>& weights, size_t begin, size_t end)
+  Chunk(const LlmLingua2Config& config, const std::vector<ReadWord>& words,
+        const std::vector<std::string>& texts, const std::vector<int64_t>& weights, size_t begin, size_t end)
       : config_(config), words_(words), texts_(texts), weights_(weights), begin_(begin), end_(end) {
     for (size_t w = begin_; w < end_; ++w) probability_.push_back(Mean(w));
   }
@@ -84,7 +84,8 @@ class Chunk {
     for (size_t i = 0; i < word.parts.size(); ++i) {
       const ReadWord::Part& part = word.parts[i];
       const size_t origin = word.parts.front().begin;
-      const std::string_view text = std::string_view(texts_[w]).substr(part.begin - origin, part.end - part.begin);
+      const std::string_view text =
+          std::string_view(texts_[w]).substr(part.begin - origin, part.end - part.begin);
       const bool forced =
           (config_.force_ends && i == 0 && IsEnd(text)) || (config_.force_digits && HasDigit(text));
       sum += forced ? 1 : part.keep;
@@ -176,13 +177,15 @@ namespace {
 
 Keys LlmLingua2Keys(LlmLingua2Config& c, const ModelShape& /*shape*/) {
   return {
-      Keys::File("model", &c.model, "a Hugging Face folder", "the classifier: BERT or XLM-RoBERTa, safetensors",
+      Keys::File("model", &c.model, "a Hugging Face folder",
+                 "the classifier: BERT or XLM-RoBERTa, safetensors",
                  "LLMLingua-2's classifier; its authors publish two"),
       {"keep", &c.keep, kAboveZero, 1, "share of the tokens to keep (the authors' rate)"},
       {"force", &c.force_ends, "none ends", "ends: . ? and ! always stay"},
       {"digits", &c.force_digits, "choose keep", "keep: words with digits always stay"},
       {"repeated", &c.drop_repeated, "keep drop", "drop: of forced words next to each other one stays"},
-      {"positions", &c.compact, "original compact", "compact: the remaining tokens are renumbered without gaps"},
+      {"positions", &c.compact, "original compact",
+       "compact: the remaining tokens are renumbered without gaps"},
       MinKey(c.minimum),
   };
 }
@@ -192,7 +195,8 @@ MethodInstance MakeLlmLingua2(const MethodSpec& spec, const MethodContext& conte
   Keys keys = LlmLingua2Keys(c, context.shape);
   keys.Read(spec);
   const bool text = context.pieces && context.open_words;
-  WordReader read = text ? context.open_words(c.model) : WordReader{};  // a wrong folder is an error for every prompt
+  // A wrong folder is an error for every prompt.
+  WordReader read = text ? context.open_words(c.model) : WordReader{};
   const std::string no_text = text ? "" : "the model has no tokenizer, so there is no text to read";
   MethodInstance made{.settings = keys.Text(), .reason = LengthReason(context, c.minimum)};
   if (made.reason.empty()) made.reason = no_text;

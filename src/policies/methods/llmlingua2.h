@@ -11,13 +11,13 @@
 namespace coppice {
 
 struct LlmLingua2Config {
-  std::string model = {};  // folder of the classifier
-  double keep = 0.5;       // share of the tokens that stays, (0, 1]
-  bool force_ends = false;    // ".", "?" and "!" stay
-  bool force_digits = false;  // what holds a digit stays
+  std::string model = {};      // folder of the classifier
+  double keep = 0.5;           // share of the tokens that stays, (0, 1]
+  bool force_ends = false;     // ".", "?" and "!" stay
+  bool force_digits = false;   // what holds a digit stays
   bool drop_repeated = false;  // of forced words that would follow each other, one stays
-  bool compact = true;        // tokens that enter the model take positions 0, 1, ...
-  int64_t minimum = 1024;     // shorter prompts run densely
+  bool compact = true;         // tokens that enter the model take positions 0, 1, ...
+  int64_t minimum = 1024;      // shorter prompts run densely
 };
 
 // Which words stay: (2) to (4). `texts` are the words' bytes, `weights` how often a word counts in (3).

@@ -1,5 +1,5 @@
-// The trie is darts-clone's (https://github.com/s-yata/darts-clone): a unit of 32 bits holds a label, whether a
-// value follows, and the offset of its children, which are reached by XOR.
+// The trie is darts-clone's (https://github.com/s-yata/darts-clone): a unit of 32 bits holds a label, whether
+// a value follows, and the offset of its children, which are reached by XOR.
 #include "text/tokenizer/charsmap.h"
 
 #include <array>
@@ -23,7 +23,8 @@ Charsmap::Charsmap(std::string_view table, const std::string& source) {
   const bool has_size = table.size() >= sizeof bytes;
   if (has_size) std::memcpy(&bytes, table.data(), sizeof bytes);
   if (!has_size || bytes % sizeof(uint32_t) != 0 || bytes == 0 || bytes > table.size() - sizeof bytes)
-    throw Error("[tokenizer] {}: precompiled_charsmap has {} bytes, its trie {}", source, table.size(), bytes);
+    throw Error("[tokenizer] {}: precompiled_charsmap has {} bytes, its trie {}", source, table.size(),
+                bytes);
   units_.resize(bytes / sizeof(uint32_t));
   std::memcpy(units_.data(), table.data() + sizeof bytes, bytes);
   texts_ = table.substr(sizeof bytes + bytes);
@@ -54,7 +55,8 @@ std::string FromBase64(std::string_view text, const std::string& source) {
   int count = 0;
   for (const char c : text) {
     const size_t digit = kDigits.find(c);
-    if (digit == std::string_view::npos) throw Error("[tokenizer] {}: precompiled_charsmap is no base64", source);
+    if (digit == std::string_view::npos)
+      throw Error("[tokenizer] {}: precompiled_charsmap is no base64", source);
     bits = bits << 6 | static_cast<uint32_t>(digit);
     count += 6;
     if (count < 8) continue;

@@ -16,8 +16,8 @@ class Charsmap {
   // Throws Error, naming `source`, for a table that is cut off or whose trie leaves it.
   Charsmap(std::string_view table, const std::string& source);
 
-  // The text that replaces the beginning of `characters`: of its shortest prefix in the trie, as in Hugging Face's
-  // tokenizers. Nothing if it has no prefix there.
+  // The text that replaces the beginning of `characters`: of its shortest prefix in the trie, as in Hugging
+  // Face's tokenizers. Nothing if it has no prefix there.
   std::optional<std::string_view> Replacement(std::string_view characters) const;
 
  private:

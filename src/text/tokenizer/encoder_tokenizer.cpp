@@ -37,7 +37,8 @@ void RefuseLowercase(bool lowercase, const std::string& source) {
     throw Error("[tokenizer] {}: a WordPiece that lowers case is not supported: only cased models", source);
 }
 
-std::unique_ptr<EncoderTokenizer> WordPieceOf(const json& file, const json& model, const std::string& source) {
+std::unique_ptr<EncoderTokenizer> WordPieceOf(const json& file, const json& model,
+                                              const std::string& source) {
   const json* normalizer = PartOfType(FindField(file, "normalizer"), "normalizers", "BertNormalizer");
   if (normalizer == nullptr ||
       PartOfType(FindField(file, "pre_tokenizer"), "pretokenizers", "BertPreTokenizer") == nullptr)
@@ -116,7 +117,8 @@ std::unique_ptr<EncoderTokenizer> EncoderTokenizer::FromHfFolder(const std::stri
   const json whole = ReadJsonFile(source);
   const json* model = FindField(whole, "model");
   if (model == nullptr || !model->is_object()) throw Error("[tokenizer] {}: has no model", source);
-  const std::string type = StringField(*model, "type", source, model->contains("unk_id") ? "Unigram" : "WordPiece");
+  const std::string type =
+      StringField(*model, "type", source, model->contains("unk_id") ? "Unigram" : "WordPiece");
   if (type == "WordPiece") return WordPieceOf(whole, *model, source);
   if (type == "Unigram") return UnigramOf(whole, *model, source);
   throw Error("[tokenizer] {}: model '{}' is no WordPiece or Unigram", source, Printable(type));

@@ -1,5 +1,6 @@
-// Tokenizers of encoders, which classify the words of a text: BERT's WordPiece and XLM-RoBERTa's Unigram. Tokens
-// carry their places in the text, because such a model says something about the text, and never writes one.
+// Tokenizers of encoders, which classify the words of a text: BERT's WordPiece and XLM-RoBERTa's Unigram.
+// Tokens carry their places in the text, because such a model says something about the text, and never writes
+// one.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@ namespace coppice {
 
 struct PlacedToken {
   int32_t id = 0;
-  size_t begin = 0;  // bytes of the text that the token stands for; may be empty (XLM-RoBERTa's bare word mark)
+  size_t begin = 0;  // bytes of the text that the token stands for; empty for a bare word mark
   size_t end = 0;
   bool begins_word = false;  // else it continues the word of the token before it
   bool marked = false;       // XLM-RoBERTa: the token has the mark of a word that follows white space
@@ -28,12 +29,13 @@ class EncoderTokenizer {
   // From tokenizer.json, or for BERT from vocab.txt. Throws Error, naming the file, for other kinds.
   static std::unique_ptr<EncoderTokenizer> FromHfFolder(const std::string& path);
 
-  // Without the tokens around a text. Bytes that are not UTF-8 count as U+FFFD. Texts of special tokens are plain text.
+  // Without the tokens around a text. Bytes that are not UTF-8 count as U+FFFD. Texts of special tokens are
+  // plain text.
   virtual std::vector<PlacedToken> Encode(std::string_view text) const = 0;
 
-  int32_t first() const { return first_; }            // [CLS] or <s>
-  int32_t last() const { return last_; }              // [SEP] or </s>
-  int32_t full_stop() const { return full_stop_; }    // the token "."; -1 if there is none
+  int32_t first() const { return first_; }          // [CLS] or <s>
+  int32_t last() const { return last_; }            // [SEP] or </s>
+  int32_t full_stop() const { return full_stop_; }  // the token "."; -1 if there is none
   int64_t vocab_size() const { return vocab_size_; }
 
  protected:

@@ -1,5 +1,5 @@
 // SentencePiece's Unigram model, as XLM-RoBERTa uses it:
-//   1. replace characters by the charsmap, grapheme by grapheme; cut at white space; a word begins with U+2581
+//   1. replace characters by the charsmap, by grapheme; cut at white space; a word begins with U+2581
 //   2. the tokens of a word: of all ways to cut it, the one with the greatest sum of log probabilities
 // A character without a token costs the least log probability - 10; unknown neighbours are one token.
 // Sources: Kudo, "Subword regularization", arXiv 1804.10959; tokenizers of Hugging Face, Unigram and
@@ -24,7 +24,7 @@ constexpr size_t kLongGrapheme = 6;  // from here on its characters are replaced
 constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
 struct Word {
-  std::string text;  // with the mark
+  std::string text;                  // with the mark
   std::vector<size_t> begins, ends;  // of the source of each byte
 };
 
@@ -141,7 +141,8 @@ class Unigram final : public EncoderTokenizer {
   void Cut(const Word& word, std::vector<PlacedToken>& tokens) const {
     const std::vector<Arrival> best = Best(word.text);
     std::vector<std::pair<size_t, int32_t>> cuts;  // begin and id, from the end
-    for (size_t end = word.text.size(); end > 0; end = best[end].from) cuts.emplace_back(best[end].from, best[end].id);
+    for (size_t end = word.text.size(); end > 0; end = best[end].from)
+      cuts.emplace_back(best[end].from, best[end].id);
     std::reverse(cuts.begin(), cuts.end());
     for (size_t i = 0; i < cuts.size(); ++i) {
       const auto [begin, id] = cuts[i];

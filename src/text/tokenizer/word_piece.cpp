@@ -1,6 +1,6 @@
 // WordPiece, as BERT's cased models use it:
 //   1. drop control characters; white space, punctuation and each Chinese character end a word
-//   2. a word's tokens: the longest token that begins it, then the longest "##..." at each place where that ended
+//   2. a word's tokens: the longest token that begins it, then the longest "##..." where that ended
 // A word that cannot be cut this way is one unknown token.
 // Source: tokenizers of Hugging Face, BertNormalizer, BertPreTokenizer and WordPiece (read for the rules).
 #include <algorithm>
@@ -23,7 +23,9 @@ bool IsChinese(char32_t c) {
                      [c](const auto& range) { return c >= range.first && c <= range.second; });
 }
 
-bool IsSpace(char32_t c) { return c == '\t' || c == '\n' || c == '\r' || (IsWhiteSpace(c) && c > 0x9F) || c == ' '; }
+bool IsSpace(char32_t c) {
+  return c == '\t' || c == '\n' || c == '\r' || (IsWhiteSpace(c) && c > 0x9F) || c == ' ';
+}
 
 bool IsDropped(char32_t c) {
   return c == 0 || c == 0xFFFD || c == kInvalidByte || (!IsPrintable(c) && !IsSpace(c));

@@ -27,8 +27,8 @@ struct Char {
   uint32_t size = 0;  // bytes; 0 at the end of the text
 };
 
-// The number of bytes, at least 1, of the grapheme cluster at `position` (UAX 29); a byte that is not UTF-8 is
-// one of its own.
+// The number of bytes, at least 1, of the grapheme cluster at `position` (UAX 29); a byte that is not UTF-8
+// is one of its own.
 size_t GraphemeSize(std::string_view text, size_t position);
 
 inline constexpr uint32_t kInvalidByte = 0xFFFFFFFFu;
