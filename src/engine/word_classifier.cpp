@@ -1,12 +1,25 @@
 #include "engine/word_classifier.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 #include "base/error.h"
+#include "text/unicode/unicode.h"
 
 namespace coppice {
+
+namespace {
+
+bool HasDigit(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const Char c = DecodeUtf8(text, at);
+    if (c.code != kInvalidByte && IsDecimal(c.code)) return true;
+    at += c.size;
+  }
+  return false;
+}
+
+}  // namespace
 
 WordClassifier::WordClassifier(const std::string& path)
     : path_(path), tokenizer_(EncoderTokenizer::FromHfFolder(path)), classifier_(HfFolder::Open(path)) {
@@ -69,9 +82,12 @@ ReadText WordClassifier::Read(std::span<const std::string> pieces, const RunCont
       if (token.begins_word || !begun)
         read.words.push_back({.parts = {}, .chunk = static_cast<int>(c), .spaced = token.marked});
       begun = true;
+      const std::string_view spelled = tokenizer_->Text(token.id);
       read.words.back().parts.push_back({.begin = chunks[c].first + token.begin,
                                          .end = chunks[c].first + token.end,
-                                         .keep = classes.probability[c][t + 1]});
+                                         .keep = classes.probability[c][t + 1],
+                                         .text = std::string(spelled),
+                                         .digit = HasDigit(spelled)});
     }
   }
   return read;

@@ -27,7 +27,9 @@ struct ReadWord {
   struct Part {
     size_t begin = 0;  // bytes of the prompt's text: its tokens' pieces, one behind the other
     size_t end = 0;
-    float keep = 0;  // probability that the word should stay, by this part
+    float keep = 0;      // probability that the word should stay, by this part
+    std::string text;    // as the classifier spells it: "1" for a wide digit
+    bool digit = false;  // the text holds a decimal digit of any script
   };
   std::vector<Part> parts;  // not empty
   int chunk = 0;            // the classifier read the chunks one by one, from 0 on

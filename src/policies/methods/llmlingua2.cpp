@@ -24,6 +24,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -35,10 +36,6 @@ namespace coppice {
 namespace {
 
 bool IsEnd(std::string_view text) { return text == "." || text == "?" || text == "!"; }
-
-bool HasDigit(std::string_view text) {
-  return std::any_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
 
 // As NumPy: linear between the two nearest ranks. `values` is not empty.
 double Percentile(std::vector<float> values, int percent) {
@@ -53,41 +50,42 @@ double Percentile(std::vector<float> values, int percent) {
 // The words of one chunk.
 class Chunk {
  public:
-  Chunk(const LlmLingua2Config& config, const std::vector<ReadWord>& words,
-        const std::vector<std::string>& texts, const std::vector<int64_t>& weights, size_t begin, size_t end)
-      : config_(config), words_(words), texts_(texts), weights_(weights), begin_(begin), end_(end) {
-    for (size_t w = begin_; w < end_; ++w) probability_.push_back(Mean(w));
-  }
-
-  void Choose(std::vector<bool>& stay) {
-    const double reduce = std::max(0.0, 1 - config_.keep);
-    if (config_.drop_repeated) ZeroRepeated(Percentile(probability_, static_cast<int>(100 * reduce)));
-    std::vector<float> weighted;
-    for (size_t w = begin_; w < end_; ++w)
-      weighted.insert(weighted.end(), static_cast<size_t>(weights_[w]), probability_[w - begin_]);
-    if (weighted.empty()) return;
-    const double threshold = Percentile(std::move(weighted), static_cast<int>(100 * reduce + 1));  // (3)
-    std::string_view last;  // the word that stayed last
-    for (size_t w = begin_; w < end_; ++w) {
-      const double p = probability_[w - begin_];
-      if (!(p > threshold || (threshold == 1 && p == threshold))) continue;  // (4)
-      if (config_.drop_repeated && IsForced(w) && last == texts_[w]) continue;
-      last = texts_[w];
-      stay[w] = true;
+  Chunk(const LlmLingua2Config& config, std::span<const ReadWord> words, std::span<const int64_t> weights)
+      : config_(config), words_(words), weights_(weights) {
+    for (const ReadWord& word : words) {
+      probability_.push_back(Mean(word));
+      texts_.emplace_back();
+      for (const ReadWord::Part& part : word.parts) texts_.back() += part.text;
     }
   }
 
+  // Which of the words stay.
+  std::vector<bool> Choose() {
+    std::vector<bool> stay(words_.size());
+    const double reduce = std::max(0.0, 1 - config_.keep);
+    if (config_.drop_repeated) ZeroRepeated(Percentile(probability_, static_cast<int>(100 * reduce)));
+    std::vector<float> weighted;
+    for (size_t w = 0; w < words_.size(); ++w)
+      weighted.insert(weighted.end(), static_cast<size_t>(weights_[w]), probability_[w]);
+    if (weighted.empty()) return stay;
+    const double threshold = Percentile(std::move(weighted), static_cast<int>(100 * reduce + 1));  // (3)
+    std::string_view last;  // the word that stayed last
+    for (size_t w = 0; w < words_.size(); ++w) {
+      const double p = probability_[w];
+      if (!(p > threshold || (threshold == 1 && p == threshold))) continue;  // (4)
+      if (config_.drop_repeated && IsForced(w) && last == texts_[w]) continue;
+      last = words_[w].spaced ? std::string_view() : texts_[w];  // the mark of a space makes words differ
+      stay[w] = true;
+    }
+    return stay;
+  }
+
  private:
-  float Mean(size_t w) const {  // (2)
-    const ReadWord& word = words_[w];
+  float Mean(const ReadWord& word) const {  // (2)
     float sum = 0;
-    for (size_t i = 0; i < word.parts.size(); ++i) {
-      const ReadWord::Part& part = word.parts[i];
-      const size_t origin = word.parts.front().begin;
-      const std::string_view text =
-          std::string_view(texts_[w]).substr(part.begin - origin, part.end - part.begin);
-      const bool forced =
-          (config_.force_ends && i == 0 && IsEnd(text)) || (config_.force_digits && HasDigit(text));
+    for (const ReadWord::Part& part : word.parts) {
+      const bool end = &part == &word.parts.front() && IsEnd(part.text);
+      const bool forced = (config_.force_ends && end) || (config_.force_digits && part.digit);
       sum += forced ? 1 : part.keep;
     }
     return sum / static_cast<float>(word.parts.size());
@@ -98,8 +96,8 @@ class Chunk {
   void ZeroRepeated(double threshold) {
     bool between = false;
     std::string_view before;
-    for (size_t w = begin_; w < end_; ++w) {
-      float& p = probability_[w - begin_];
+    for (size_t w = 0; w < words_.size(); ++w) {
+      float& p = probability_[w];
       if (!IsForced(w)) {
         between |= p > threshold;
         continue;
@@ -114,24 +112,25 @@ class Chunk {
   }
 
   const LlmLingua2Config& config_;
-  const std::vector<ReadWord>& words_;
-  const std::vector<std::string>& texts_;
-  const std::vector<int64_t>& weights_;
-  size_t begin_, end_;
-  std::vector<float> probability_;  // [end - begin]
+  std::span<const ReadWord> words_;
+  std::span<const int64_t> weights_;
+  std::vector<std::string> texts_;
+  std::vector<float> probability_;
 };
 
 bool IsSpace(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 }  // namespace
 
-std::vector<bool> ChooseWords(const LlmLingua2Config& config, const std::vector<ReadWord>& words,
-                              const std::vector<std::string>& texts, const std::vector<int64_t>& weights) {
-  std::vector<bool> stay(words.size());
+std::vector<bool> ChooseWords(const LlmLingua2Config& config, std::span<const ReadWord> words,
+                              std::span<const int64_t> weights) {
+  std::vector<bool> stay;
   for (size_t begin = 0; begin < words.size();) {
     size_t end = begin;
     while (end < words.size() && words[end].chunk == words[begin].chunk) ++end;
-    Chunk(config, words, texts, weights, begin, end).Choose(stay);
+    const std::vector<bool> of_chunk =
+        Chunk(config, words.subspan(begin, end - begin), weights.subspan(begin, end - begin)).Choose();
+    stay.insert(stay.end(), of_chunk.begin(), of_chunk.end());
     begin = end;
   }
   return stay;
@@ -150,15 +149,13 @@ TokenSet LlmLingua2Policy::Input(int64_t tokens, Backend& /*be*/) {
     text += pieces_[t];
     token_of.resize(text.size(), t);
   }
-  std::vector<std::string> texts;
   std::vector<int64_t> weights;
   for (const ReadWord& word : words) {
     const size_t begin = word.parts.front().begin, end = word.parts.back().end;
     COPPICE_CHECK(begin <= end && end <= text.size());
-    texts.push_back(text.substr(begin, end - begin));
     weights.push_back(end > begin ? static_cast<int64_t>(token_of[end - 1] - token_of[begin]) + 1 : 0);
   }
-  const std::vector<bool> chosen = ChooseWords(config_, words, texts, weights);
+  const std::vector<bool> chosen = ChooseWords(config_, words, weights);
   std::vector<bool> stays(pieces_.size());
   for (size_t w = 0; w < words.size(); ++w) {
     if (!chosen[w]) continue;

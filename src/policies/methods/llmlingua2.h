@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,9 +21,9 @@ struct LlmLingua2Config {
   int64_t minimum = 1024;      // shorter prompts run densely
 };
 
-// Which words stay: (2) to (4). `texts` are the words' bytes, `weights` how often a word counts in (3).
-std::vector<bool> ChooseWords(const LlmLingua2Config& config, const std::vector<ReadWord>& words,
-                              const std::vector<std::string>& texts, const std::vector<int64_t>& weights);
+// Which words stay: (2) to (4). `weights`: how often each word counts in (3).
+std::vector<bool> ChooseWords(const LlmLingua2Config& config, std::span<const ReadWord> words,
+                              std::span<const int64_t> weights);
 
 class LlmLingua2Policy final : public TokenPolicy {
  public:

@@ -33,6 +33,9 @@ class EncoderTokenizer {
   // plain text.
   virtual std::vector<PlacedToken> Encode(std::string_view text) const = 0;
 
+  // The text of a token, without the marks of words and of their parts.
+  virtual std::string_view Text(int32_t id) const = 0;
+
   int32_t first() const { return first_; }          // [CLS] or <s>
   int32_t last() const { return last_; }            // [SEP] or </s>
   int32_t full_stop() const { return full_stop_; }  // the token "."; -1 if there is none

@@ -54,6 +54,12 @@ class Unigram final : public EncoderTokenizer {
     if (stop != ids_.end()) full_stop_ = stop->second;
   }
 
+  std::string_view Text(int32_t id) const override {
+    std::string_view text = parts_.tokens.at(static_cast<size_t>(id)).first;
+    while (text.starts_with(kMark)) text.remove_prefix(kMark.size());
+    return text;
+  }
+
   std::vector<PlacedToken> Encode(std::string_view text) const override {
     std::vector<PlacedToken> tokens;
     Word word;

@@ -54,6 +54,12 @@ class WordPiece final : public EncoderTokenizer {
     if (stop != ids_.end()) full_stop_ = stop->second;
   }
 
+  std::string_view Text(int32_t id) const override {
+    std::string_view text = parts_.tokens.at(static_cast<size_t>(id));
+    if (text.size() > 2 && text.starts_with("##")) text.remove_prefix(2);
+    return text;
+  }
+
   std::vector<PlacedToken> Encode(std::string_view text) const override {
     std::vector<PlacedToken> tokens;
     Word word;
