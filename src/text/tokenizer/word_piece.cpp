@@ -28,7 +28,7 @@ bool IsSpace(char32_t c) {
 }
 
 bool IsDropped(char32_t c) {
-  return c == 0 || c == 0xFFFD || c == kInvalidByte || (!IsPrintable(c) && !IsSpace(c));
+  return c == 0 || c == 0xFFFD || c == kInvalidByte || (IsControl(c) && !IsSpace(c));
 }
 
 // A word as the vocabulary spells it, and where each of its bytes comes from.

@@ -52,6 +52,11 @@ bool IsPrintable(char32_t code) {
   return code == ' ' || (c != UTF8PROC_CATEGORY_CN && c < UTF8PROC_CATEGORY_ZS);
 }
 
+bool IsControl(char32_t code) {
+  const utf8proc_category_t c = CategoryOf(code);
+  return c >= UTF8PROC_CATEGORY_CC && c <= UTF8PROC_CATEGORY_CO;
+}
+
 size_t GraphemeSize(std::string_view text, size_t position) {
   Char c = DecodeUtf8(text, position);
   size_t size = c.size;

@@ -16,6 +16,7 @@ bool IsWhiteSpace(char32_t code);   // the White_Space property
 bool IsPunctuation(char32_t code);  // \p{P} and ASCII punctuation
 bool IsWordPart(char32_t code);   // \w of UTS 18: letters, marks, Nd, Nl, Pc, join controls, circled letters
 bool IsPrintable(char32_t code);  // str.isprintable of Python
+bool IsControl(char32_t code);    // Cc, Cf, Cs or Co: \p{C} without what is not assigned
 
 // The mappings of one code point to one. Characters that become two, such as sharp s, need care of their own.
 char32_t UpperOf(char32_t code);
