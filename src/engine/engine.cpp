@@ -160,6 +160,7 @@ MethodContext Engine::Context(Run& run) {
                         .tokens = std::ssize(request.tokens),
                         .prompt = request.tokens,
                         .question = request.question,
+                        .evidence = request.evidence,
                         .parked_bytes = ParkedBytes(transformer_.config().shape, backend_->cache_dtype()),
                         .layer_bytes = LayerBytes(transformer_.config().shape, backend_->cache_dtype())};
   if (request.confidence) context.dropped = &run.dropped;
@@ -179,6 +180,15 @@ MethodContext Engine::Context(Run& run) {
           scorer->Score(PiecesOf(*tokenizer_, r.tokens), {r.scoring, r.cancelled, r.pause}, *backend_);
       run.selection_flops += scored.flops;
       return std::move(scored.bits);
+    };
+  };
+  context.open_words = [this, &run](const std::string& path) -> WordReader {
+    return [this, &run, reader = WordsOf(path)] {
+      const Request& r = run.request;
+      ReadText read =
+          reader->Read(PiecesOf(*tokenizer_, r.tokens), {r.scoring, r.cancelled, r.pause}, *backend_);
+      run.selection_flops += read.flops;
+      return std::move(read.words);
     };
   };
   context.open_draft = [this, &run](const std::string& path) -> Draft {

@@ -17,6 +17,7 @@
 #include "engine/embedding.h"
 #include "engine/request.h"
 #include "engine/text_scorer.h"
+#include "engine/word_classifier.h"
 #include "kernels/backend.h"
 #include "kernels/timed_backend.h"
 #include "model/transformer.h"
@@ -94,6 +95,7 @@ class Engine {
          const EngineOptions& options);
   std::shared_ptr<TextScorer> Scorer(const std::string& path);
   std::shared_ptr<DraftReader> DraftOf(const std::string& path);
+  std::shared_ptr<WordClassifier> WordsOf(const std::string& path);
   std::unique_ptr<Workspace> TakeWorkspace();
   void PutBack(std::unique_ptr<Workspace> workspace);
 
@@ -126,6 +128,7 @@ class Engine {
   std::vector<std::unique_ptr<Workspace>> idle_;  // of finished requests
   std::shared_ptr<TextScorer> scorer_;            // the second models that a request used last
   std::shared_ptr<DraftReader> draft_;
+  std::shared_ptr<WordClassifier> words_;
   std::unique_ptr<DocumentCache> documents_;
 };
 

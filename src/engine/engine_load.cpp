@@ -85,6 +85,14 @@ std::shared_ptr<DraftReader> Engine::DraftOf(const std::string& path) {
   return draft_;
 }
 
+std::shared_ptr<WordClassifier> Engine::WordsOf(const std::string& path) {
+  if (!words_ || words_->path() != path) {
+    words_.reset();  // as in Scorer
+    words_ = std::make_shared<WordClassifier>(path);
+  }
+  return words_;
+}
+
 std::shared_ptr<const TokenTexts> Engine::token_texts() {
   if (!tokenizer_) throw Error("a grammar needs the model's tokenizer, and its files have none");
   const std::lock_guard lock(mutex_);

@@ -21,6 +21,7 @@ struct FuzzTarget {
 };
 
 FuzzTarget CalibrationTarget();
+FuzzTarget EncoderTarget();
 FuzzTarget GgufTarget();
 FuzzTarget GrammarTarget();
 FuzzTarget HeadPatternsTarget();

@@ -141,6 +141,22 @@ inline MethodContext TinyContext(const Transformer& model, const std::vector<int
           return bits;
         };
       },
+      .open_words = [&prompt](const std::string&) -> WordReader {
+        return [&prompt] {
+          std::vector<ReadWord> words;
+          size_t at = 0;
+          for (size_t i = 0; i < prompt.size(); ++i) {
+            const std::string piece = " word" + std::to_string(prompt[i]) + (prompt[i] % 5 == 0 ? "." : "");
+            const uint32_t mixed =
+                (static_cast<uint32_t>(prompt[i]) + static_cast<uint32_t>(i)) * 3266489917u;
+            words.push_back({.parts = {{at + 1, at + piece.size(), static_cast<float>(mixed >> 8) * 0x1p-24f,
+                                        piece.substr(1)}},
+                             .chunk = static_cast<int>(i / 50)});
+            at += piece.size();
+          }
+          return words;
+        };
+      },
       .open_draft = [&prompt](const std::string&) -> Draft {
         return {.read = [&prompt](int, int) {
           std::vector<float> scores;

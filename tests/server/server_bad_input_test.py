@@ -31,7 +31,7 @@ class BadInput(Case):
         for keep in ["0", "-1", "nan", "1e400", "2"]:
             self.refused("/v1/completions", {"prompt": "a", "prune": f"ftp:eta={keep}"}, param="prune")
         for prune in ["nothing", "lazyllm+nothing", "ftp:never=1", "sdtp:file=/etc/passwd", "selective:model=/etc/passwd",
-                      "specprefill:draft=/etc/passwd",
+                      "specprefill:draft=/etc/passwd", "llmlingua2:model=/etc",
                       {"method": "sdtp", "file": "/etc/passwd"}]:
             self.refused("/v1/completions", {"prompt": "a", "prune": prune}, param="prune")
         for name in ["protect", "question"]:

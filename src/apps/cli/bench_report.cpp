@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "apps/cli/terminal.h"
+#include "policies/methods/sdtp.h"
 
 namespace coppice::cli {
 
@@ -298,6 +299,9 @@ std::string Tables(const std::vector<BenchRow>& rows) {
 }
 
 std::string Tables(const std::vector<PlanRow>& rows) {
+  const bool random_predictors = std::any_of(rows.begin(), rows.end(), [](const PlanRow& row) {
+    return row.prune.find(fmt::format("sdtp:file={},", kRandomPredictors)) != std::string::npos;
+  });
   Table table = NewTable({"prompt", "prune", "kept KV / FFN", "TFLOP dense", "TFLOP", "FLOP bound",
                           "KV dense", "KV", "Aux", "cold"});
   for (const PlanRow& r : rows) {
@@ -305,8 +309,12 @@ std::string Tables(const std::vector<PlanRow>& rows) {
                Number(r.flops / 1e12, 3), Times(r.flop_bound), BytesText(r.kv_bytes_dense),
                BytesText(r.kv_bytes), BytesText(r.aux_bytes), BytesText(r.cold_bytes)});
   }
-  return fmt::format("{}, nothing was run: closed forms of a prefill, random scores\n\n{}{}{}",
-                     rows.front().model, table.Markdown(), SpecLines(rows), AutoLines(rows));
+  const char* const predictors =
+      random_predictors
+          ? "\nsdtp: random predictors at the trainer's default stages; file= names trained ones\n"
+          : "";
+  return fmt::format("{}, nothing was run: closed forms of a prefill, random scores\n\n{}{}{}{}",
+                     rows.front().model, table.Markdown(), SpecLines(rows), AutoLines(rows), predictors);
 }
 
 std::string CsvText(const ordered_json& rows) {

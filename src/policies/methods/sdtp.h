@@ -45,6 +45,9 @@ class SdtpPolicy final : public TokenPolicy {
   std::shared_ptr<const SdtpFile> file_;
 };
 
+// The value of the key `file` in the settings of a dry run that was given none.
+inline constexpr const char* kRandomPredictors = "random";
+
 MethodInfo SdtpMethod();
 
 }  // namespace coppice
