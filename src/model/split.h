@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/check.h"
 #include "comm/comm.h"
 #include "model/ledger.h"
 #include "model/run_control.h"
@@ -18,8 +19,8 @@ namespace coppice {
 
 class Split {
  public:
-  // `outer`: how process 0's caller watches the run; the other processes' is empty.
-  Split(Comm& comm, RunControl outer) : comm_(comm), outer_(std::move(outer)) {}
+  // Two processes at least. `outer`: how process 0's caller watches the run; the other processes' is empty.
+  Split(Comm& comm, RunControl outer) : comm_(comm), outer_(std::move(outer)) { COPPICE_CHECK(comm.size() > 1); }
 
   Comm& comm() const { return comm_; }
   bool leads() const { return comm_.rank() == 0; }
