@@ -28,8 +28,9 @@ SPECS = ["none", "lazyllm:min=0", "ftp:min=0", "sliminfer:layers=4/7/11,keep=0.2
          "static:min=0", "uniprefill:min=0", "fastkv:min=0", "streamingllm:sink=4,recent=200,min=0",
          "snapkv:cap=100,min=0", "quest:budget=128,min=0", f"specprefill:draft={MODEL},min=0",
          "gemfilter:keep=200,min=0", f"selective:model={MODEL},min=0",
-         "sliminfer:layers=4/7/11,keep=0.5/0.3/0.2,min=0+ftp:dense=4,min=0", "lazyllm:min=0+snapkv:cap=100,min=0"]
-REFUSED = ["h2o:min=0", "pyramidinfer:min=0", "minference:min=0", "xattention:min=0", "ftp:fill=mean,min=0"]
+         "sliminfer:layers=4/7/11,keep=0.5/0.3/0.2,min=0+ftp:dense=4,min=0", f"sdtp:file={MODELS}/coppice-12-sdtp.safetensors,min=0+snapkv:cap=100,min=0"]
+REFUSED = ["h2o:min=0", "pyramidinfer:min=0", "minference:vertical=30,slash=100,min=0",
+           "xattention:threshold=0.3,min=0", "ftp:fill=mean,min=0"]
 
 
 def bits(processes, *specs, options=()):

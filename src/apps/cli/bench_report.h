@@ -50,6 +50,7 @@ struct BenchRow {
   std::string auto_reason;
   int64_t weights_bytes = 0, kv_bytes = 0, aux_bytes = 0, cold_bytes = 0, peak_bytes = 0;
   std::optional<Spread> decode_tokens_per_second;  // where tokens were generated
+  std::vector<ProcessWork> processes;              // of the last round; empty: one process
 
   double part_ms(OpKind kind) const { return parts_ms[static_cast<size_t>(kind)]; }
 };

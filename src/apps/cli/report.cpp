@@ -10,7 +10,7 @@ namespace coppice::cli {
 
 nlohmann::ordered_json AnswerJson(const Answer& answer, const std::string& text, const ChatPrompt& prompt,
                                   const Engine& engine) {
-  return {{"text", text},
+  nlohmann::ordered_json json = {{"text", text},
           {"prompt_tokens", prompt.tokens.size()},
           {"cached_tokens", answer.cached_tokens()},
           {"generated_tokens", answer.tokens.size()},
@@ -24,6 +24,21 @@ nlohmann::ordered_json AnswerJson(const Answer& answer, const std::string& text,
           {"isa", engine.backend().isa()},
           {"threads", engine.backend().threads()},
           {"prune", PruneJson(answer, prompt.question)}};
+  if (!answer.ledger.processes.empty()) json["processes"] = ProcessesJson(answer.ledger.processes);
+  return json;
+}
+
+nlohmann::ordered_json ProcessesJson(const std::vector<ProcessWork>& processes) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const ProcessWork& work : processes) {
+    list.push_back({{"kv_rows", work.rows.kv},
+                    {"query_rows", work.rows.query},
+                    {"ffn_rows", work.rows.ffn},
+                    {"bytes_sent", work.bytes_sent},
+                    {"seconds_waited", work.seconds_waited},
+                    {"cpu_seconds", work.cpu_seconds}});
+  }
+  return list;
 }
 
 std::string KeptText(const Ledger& ledger) {
