@@ -63,7 +63,8 @@ class ThreadGroup {
       for (int p = 0; p < size(); ++p) {
         const RowRange& range = ranges[static_cast<size_t>(p)];
         if (p == rank_ || range.count == 0) continue;
-        std::memcpy(rows.RowBytes(range.begin), group_.at_[static_cast<size_t>(p)].data + range.begin * rows.stride,
+        std::memcpy(rows.RowBytes(range.begin),
+                    group_.at_[static_cast<size_t>(p)].data + range.begin * rows.stride,
                     static_cast<size_t>(range.count * rows.stride));
       }
       counts_.bytes_sent += ranges[static_cast<size_t>(rank_)].count * rows.stride * (size() - 1);
@@ -81,7 +82,8 @@ class ThreadGroup {
         int64_t begin = 0;
         for (int q = 0; q < rank_; ++q) begin += from.counts[static_cast<size_t>(q)];
         const int64_t count = from.counts[static_cast<size_t>(rank_)];
-        if (count != receive_rows[static_cast<size_t>(p)]) throw std::logic_error("rows sent are not those expected");
+        if (count != receive_rows[static_cast<size_t>(p)])
+          throw std::logic_error("rows sent are not those expected");
         if (count > 0) {
           std::memcpy(receive.RowBytes(to), from.data + begin * send.stride,
                       static_cast<size_t>(count * send.stride));

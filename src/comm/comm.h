@@ -20,7 +20,7 @@ namespace coppice {
 
 // Of one process, since it started.
 struct CommCounts {
-  int64_t bytes_sent = 0;   // to other processes, without headers
+  int64_t bytes_sent = 0;     // to other processes, without headers
   double seconds_waited = 0;  // for other processes and for transfers
 };
 
@@ -51,7 +51,8 @@ class Comm {
   // ---- Agreement: replaces each value by the smallest of all processes.
   virtual void Smallest(std::span<uint64_t> values) = 0;
 
-  // ---- Commands. Process 0 sends; the others receive, and use next to no CPU while they wait, maybe for hours.
+  // ---- Commands. Process 0 sends. The others receive, and use next to no CPU while they wait, maybe for
+  // hours.
   virtual void Send(std::span<const std::byte> message) = 0;
   virtual std::vector<std::byte> Receive() = 0;
 

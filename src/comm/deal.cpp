@@ -22,7 +22,8 @@ Deal::Deal(int64_t rows, int processes, int64_t tile_rows) : processes_(processe
     return;
   }
   const int64_t unit = tile_rows >= kLargeTile ? kUnit : 1;
-  const int64_t most = (tile_rows - unit / 2) / unit * unit;  // rounding may add half a unit to the last piece
+  const int64_t most =
+      (tile_rows - unit / 2) / unit * unit;  // rounding may add half a unit to the last piece
   const int64_t two_rounds = 2 * int64_t{processes};
   const int64_t pieces =
       two_rounds * std::max<int64_t>(1, (rows + two_rounds * most - 1) / (two_rounds * most));

@@ -42,7 +42,8 @@ TEST(Deal, RowsAndTheirKeysAreBalanced) {
       const auto rows_of_all = static_cast<double>(rows);
       for (int p = 0; p < processes; ++p) {
         EXPECT_NEAR(count[static_cast<size_t>(p)] * processes / rows_of_all, 1, 0.02);
-        EXPECT_NEAR(keys[static_cast<size_t>(p)] * processes / (rows_of_all * (rows_of_all + 1) / 2), 1, 0.02);
+        EXPECT_NEAR(keys[static_cast<size_t>(p)] * processes / (rows_of_all * (rows_of_all + 1) / 2), 1,
+                    0.02);
       }
     }
   }

@@ -141,7 +141,8 @@ void Engine::Prepare(Run& run, const DocumentCache* documents) {
   run.spec = std::move(resolved.spec);
   run.auto_reason = std::move(resolved.reason);
   if (comm_ != nullptr) {
-    if (const std::string why = SplitRefusal(*run.prune.policy, transformer_.config().shape.layers); !why.empty())
+    if (const std::string why = SplitRefusal(*run.prune.policy, transformer_.config().shape.layers);
+        !why.empty())
       throw PruneError("{}: does not go with {} processes: {}", run.prune.spec, comm_->size(), why);
   }
   if (request.complete && documents != nullptr && run.prune.active) PreferDense(run, *documents);
@@ -180,9 +181,8 @@ MethodContext Engine::Context(Run& run) {
   if (request.confidence) context.dropped = &run.dropped;
   context.first_layers = [this, &run](int layer) {
     const Request& r = run.request;
-    FilterReading reading =
-        RunFilter(transformer_, r.tokens, layer, *run.workspace, run.ScoringControl(), *backend_,
-                  run.split ? &*run.split : nullptr);
+    FilterReading reading = RunFilter(transformer_, r.tokens, layer, *run.workspace, run.ScoringControl(),
+                                      *backend_, run.split ? &*run.split : nullptr);
     run.selection_flops += reading.flops;
     return std::move(reading.scores);
   };
@@ -191,8 +191,7 @@ MethodContext Engine::Context(Run& run) {
   context.open_scorer = [this, &run](const std::string& path) -> TokenScores {
     return [this, &run, scorer = Scorer(path)] {
       const Request& r = run.request;
-      ScoredText scored =
-          scorer->Score(PiecesOf(*tokenizer_, r.tokens), run.ScoringControl(), *backend_);
+      ScoredText scored = scorer->Score(PiecesOf(*tokenizer_, r.tokens), run.ScoringControl(), *backend_);
       run.selection_flops += scored.flops;
       return std::move(scored.bits);
     };
@@ -202,8 +201,7 @@ MethodContext Engine::Context(Run& run) {
     Draft opened{.reason = draft->Refusal(run.request.tokens)};
     opened.read = [this, &run, draft = std::move(draft)](int look_ahead, int pool) {
       const Request& r = run.request;
-      DraftReading reading =
-          draft->Read(r.tokens, look_ahead, pool, run.ScoringControl(), *backend_);
+      DraftReading reading = draft->Read(r.tokens, look_ahead, pool, run.ScoringControl(), *backend_);
       run.selection_flops += reading.flops;
       return std::move(reading.importance);
     };
@@ -249,7 +247,8 @@ void Engine::PrefillTogether(Run& run) {
   if (request.on_prefix) request.on_prefix(0);
   const WorkMeter meter(*comm_);
   run.split.emplace(*comm_, RunControl{request.progress, request.cancelled, request.pause});
-  const Pass pass{*run.prune.policy, run.sequence, *run.workspace, *backend_, run.split->control(), &*run.split};
+  const Pass pass{*run.prune.policy, run.sequence,         *run.workspace,
+                  *backend_,         run.split->control(), &*run.split};
   try {
     transformer_.Prefill(request.tokens, pass, run.logits);
     run.sequence.ledger.processes = meter.OfAll(run.split->computed);

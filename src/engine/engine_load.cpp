@@ -31,7 +31,8 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
       tile_rows_(std::max<int64_t>(options.tile_rows, 1)),
       comm_(options.comm != nullptr && options.comm->size() > 1 ? options.comm : nullptr) {
   if (comm_ != nullptr && options.documents)
-    throw Error("the document cache does not go with several processes: only one of them would have the states");
+    throw Error(
+        "the document cache does not go with several processes: only one of them would have the states");
   CheckCacheType(transformer_.config().shape, backend_->cache_dtype());
   if (context_ > limits::kMaxContext)
     throw FieldError("context", " {}: at most {}", context_, limits::kMaxContext);

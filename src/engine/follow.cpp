@@ -59,7 +59,8 @@ std::unique_ptr<Engine> LoadAs(const json& command, Comm& comm) {
   options.fast = command["fast"].get<bool>();
   options.context = command["context"].get<int64_t>();
   options.tile_rows = command["tile_rows"].get<int64_t>();
-  if (const int type = command["cache_type"].get<int>(); type >= 0) options.cache_type = static_cast<DType>(type);
+  if (const int type = command["cache_type"].get<int>(); type >= 0)
+    options.cache_type = static_cast<DType>(type);
   options.comm = &comm;
   const auto path = command["path"].get<std::string>();
   try {
@@ -141,7 +142,8 @@ std::vector<Row> FromAll(Comm& comm, const Row& own) {
   all[static_cast<size_t>(comm.rank())] = own;
   std::vector<RowRange> ranges;
   for (int p = 0; p < comm.size(); ++p) ranges.push_back({p, 1});
-  comm.Share({all.data(), DType::kF32, comm.size(), static_cast<int64_t>(sizeof(Row) / sizeof(float))}, ranges);
+  comm.Share({all.data(), DType::kF32, comm.size(), static_cast<int64_t>(sizeof(Row) / sizeof(float))},
+             ranges);
   return all;
 }
 
@@ -161,7 +163,8 @@ void AgreeOnLoad(Comm& comm, const std::string& error, uint64_t bits) {
     if (all[p].error[0] != 0) throw Error("process {} of {}: {}", p, all.size(), all[p].error);
     if (all[p].bits != all.front().bits) {
       throw Error(
-          "process {} of {} has other weights, another instruction set or another type of keys and values than "
+          "process {} of {} has other weights, another instruction set or another type of keys and values "
+          "than "
           "process 0: their results would differ (COPPICE_ISA sets the instruction set)",
           p, all.size());
     }

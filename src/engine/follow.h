@@ -1,5 +1,5 @@
-// Several processes that prefill together (comm/comm.h). Process 0 runs the program: it reads the command line
-// and prints, samples and decodes. The others read no command line. They load what process 0 loads, and
+// Several processes that prefill together (comm/comm.h). Process 0 runs the program: it reads the command
+// line and prints, samples and decodes. The others read no command line. They load what process 0 loads, and
 // compute their rows of the prompts that it prefills.
 #pragma once
 

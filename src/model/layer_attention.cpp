@@ -133,8 +133,8 @@ void Layer::StoreShares(Stream& x, std::span<const int32_t> cache_rows, const Pa
     const std::vector<RowRange> ranges = x.deal().Round(round);
     const RowRange& own = ranges[static_cast<size_t>(pass.split->comm().rank())];
     if (own.count > 0) {
-      StoreTile(x, {own.begin, own.count, ProductKind::kPrefill},
-                Slice(cache_rows, own.begin, own.count), pass);
+      StoreTile(x, {own.begin, own.count, ProductKind::kPrefill}, Slice(cache_rows, own.begin, own.count),
+                pass);
     }
     pass.split->comm().BeginShare(layer.cache.mutable_keys(), ranges);
     pass.split->comm().BeginShare(layer.cache.mutable_values(), ranges);

@@ -69,10 +69,12 @@ std::string SplitRefusal(const TokenPolicy& policy, int layers) {
   if (!own.empty()) return std::string(own);
   for (int l = 0; l < layers; ++l) {
     const Needs needs = policy.NeedsAt(Phase::kPrefill, l);
-    if (std::ranges::any_of(needs.masses, [](const Needs::Mass& m) { return m.queries == Needs::kAllQueries; }))
+    if (std::ranges::any_of(needs.masses,
+                            [](const Needs::Mass& m) { return m.queries == Needs::kAllQueries; }))
       return fmt::format("layer {} sums the scores of all queries, and each process has only its own", l);
     if (policy.ChoosesPattern(Phase::kPrefill, l))
-      return fmt::format("layer {} chooses its pattern from all queries, and each process has only its own", l);
+      return fmt::format("layer {} chooses its pattern from all queries, and each process has only its own",
+                         l);
   }
   return "";
 }

@@ -20,16 +20,18 @@ namespace coppice {
 class Split {
  public:
   // Two processes at least. `outer`: how process 0's caller watches the run; the other processes' is empty.
-  Split(Comm& comm, RunControl outer) : comm_(comm), outer_(std::move(outer)) { COPPICE_CHECK(comm.size() > 1); }
+  Split(Comm& comm, RunControl outer) : comm_(comm), outer_(std::move(outer)) {
+    COPPICE_CHECK(comm.size() > 1);
+  }
 
   Comm& comm() const { return comm_; }
   bool leads() const { return comm_.rank() == 0; }
-  // For the pass: a process that left a layer alone would leave the others waiting. So this never throws, and
-  // a run that was cancelled ends where the processes next agree.
+  // For the pass. A process that left a layer on its own would keep the others waiting. So this never throws,
+  // and a run that was cancelled ends where the processes next agree.
   RunControl control();
 
-  // Compares a policy's answer over all processes. Throws Error in all of them if it differs, and Cancelled in
-  // all if process 0's caller cancelled the run. `question` names the answer in the message.
+  // Compares a policy's answer over all processes. Throws Error in all of them if it differs, and Cancelled
+  // in all if process 0's caller cancelled the run. `question` names the answer in the message.
   void Agree(const TokenSet& answer, std::string_view question, int layer);
   void Agree(std::span<const TokenSet> answers, std::string_view question, int layer);
 

@@ -33,8 +33,8 @@ class Stream {
   const std::vector<int32_t>& positions() const { return positions_; }
   MutableTensorView hidden() { return hidden_.mutable_view().Rows(0, rows()); }  // [rows, d]
   SequenceState& sequence() { return sequence_; }
-  // Who computes which rows: one process all of them, or several. Then hidden() holds this process's rows, and
-  // rows of others are undefined.
+  // Who computes which rows: one process all of them, or several. Then hidden() holds this process's rows,
+  // and rows of others are undefined.
   const Deal& deal() const { return deal_; }
   // The rows that this process computes: tiles of at most `tile_rows`, and a set.
   std::vector<Tile> Tiles(int64_t tile_rows) const;

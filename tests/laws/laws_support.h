@@ -164,8 +164,8 @@ inline RunResult RunTiny(const Transformer& model, const std::vector<int32_t>& p
   std::optional<Split> split;
   if (options.comm != nullptr) split.emplace(*options.comm, options.control);
   Split* const together = split ? &*split : nullptr;
-  PruneChoice choice =
-      MakePolicy(options.spec, TinyContext(model, prompt, be, options.question, together), options.protection);
+  PruneChoice choice = MakePolicy(options.spec, TinyContext(model, prompt, be, options.question, together),
+                                  options.protection);
   RecordingPolicy policy(options.policy != nullptr ? *options.policy : *choice.policy);
   RunResult run;
   run.active = choice.active;

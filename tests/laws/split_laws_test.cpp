@@ -49,8 +49,8 @@ std::vector<MethodEntry> SplitEntries() {
 
 // The methods that need all queries, or outputs, of a layer in one place.
 bool IsRefused(const std::string& name) {
-  for (const char* refused : {"h2o", "pyramidinfer", "minference", "flexprefill", "xattention", "flashprefill",
-                              "ftp_mean"}) {
+  for (const char* refused :
+       {"h2o", "pyramidinfer", "minference", "flexprefill", "xattention", "flashprefill", "ftp_mean"}) {
     if (name == refused) return true;
   }
   return false;
@@ -79,7 +79,8 @@ class SplitLaws : public testing::TestWithParam<SplitCase> {
     return MakeBackendOrSkip(arm.backend, {.threads = 1, .exact = arm.exact, .cache_type = arm.cache});
   }
   // Of process 0; `computed` gets the rows of all.
-  RunResult Together(int processes, const RunOptions& options, std::vector<ComputedRows>* computed = nullptr) {
+  RunResult Together(int processes, const RunOptions& options,
+                     std::vector<ComputedRows>* computed = nullptr) {
     RunResult leader;
     std::mutex mutex;
     ThreadGroup(processes).Run([&](Comm& comm) {
@@ -120,7 +121,8 @@ void ExpectSameRun(const RunResult& run, const RunResult& alone) {
   EXPECT_EQ(run.state.ledger.flops_dense(), alone.state.ledger.flops_dense());
   EXPECT_EQ(run.state.ledger.peak_held_bytes, alone.state.ledger.peak_held_bytes);
   for (size_t l = 0; l < alone.state.layers.size(); ++l) {
-    ASSERT_EQ(PositionsOf(run.state.layers[l].cache), PositionsOf(alone.state.layers[l].cache)) << "layer " << l;
+    ASSERT_EQ(PositionsOf(run.state.layers[l].cache), PositionsOf(alone.state.layers[l].cache))
+        << "layer " << l;
     for (const int32_t p : StoredPositions(alone.state, static_cast<int>(l))) {
       ASSERT_EQ(CachedBytes(run.state.layers[l].cache, p), CachedBytes(alone.state.layers[l].cache, p))
           << "layer " << l << " position " << p;
@@ -132,8 +134,8 @@ void ExpectSameRun(const RunResult& run, const RunResult& alone) {
 TEST_P(SplitLaws, TheNumberOfProcessesChangesNothing) {
   RunOptions options{.spec = GetParam().entry.active, .question = {{20, 30}}, .decode = kSteps};
   const std::unique_ptr<Backend> backend = Backend1();
-  const PruneChoice choice = MakePolicy(
-      options.spec, TinyContext(model_, prompt_, *backend, options.question), options.protection);
+  const PruneChoice choice =
+      MakePolicy(options.spec, TinyContext(model_, prompt_, *backend, options.question), options.protection);
   const std::string why = SplitRefusal(*choice.policy, model_.config().shape.layers);
   ASSERT_EQ(!why.empty(), IsRefused(GetParam().entry.name)) << why;
   if (!why.empty()) return;
@@ -183,7 +185,8 @@ TEST(Split, APromptOfFewerRowsThanProcessesIsTheSame) {
   const SplitModel m;
   const auto backend = MakeBackend("reference", {});
   for (const size_t tokens : {1u, 2u, 3u, 5u}) {
-    const std::vector<int32_t> prompt(m.prompt.begin(), m.prompt.begin() + static_cast<std::ptrdiff_t>(tokens));
+    const std::vector<int32_t> prompt(m.prompt.begin(),
+                                      m.prompt.begin() + static_cast<std::ptrdiff_t>(tokens));
     const RunResult alone = RunTiny(m.model, prompt, *backend, {.decode = 2});
     ThreadGroup(4).Run([&](Comm& comm) {
       const auto own = MakeBackend("reference", {});

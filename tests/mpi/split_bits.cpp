@@ -52,9 +52,10 @@ void Run(Engine& engine, const std::vector<int32_t>& tokens, const std::string& 
   try {
     const Answer answer = engine.Generate(request);
     const Ledger& ledger = answer.ledger;
-    fmt::print("{}: logits {:016x} trace {:016x} token-layers {} flops {:.0f} kv {} aux {} peak {} tokens {}\n", spec,
-               logits, HashOf(trace.trace()), ledger.token_layers(), ledger.flops(), ledger.kv_bytes, ledger.aux_bytes,
-               ledger.peak_held_bytes, HashOf(answer.tokens, kFnvBasis));
+    fmt::print(
+        "{}: logits {:016x} trace {:016x} token-layers {} flops {:.0f} kv {} aux {} peak {} tokens {}\n",
+        spec, logits, HashOf(trace.trace()), ledger.token_layers(), ledger.flops(), ledger.kv_bytes,
+        ledger.aux_bytes, ledger.peak_held_bytes, HashOf(answer.tokens, kFnvBasis));
     // Not on stdout, because it depends on the number of processes.
     for (const ProcessWork& work : ledger.processes) {
       fmt::print(stderr, "{}: rows {} {} {} sent {}\n", spec, work.rows.kv, work.rows.query, work.rows.ffn,

@@ -128,13 +128,14 @@ std::string AutoLines(const std::vector<Row>& rows) {
 
 // Of the last round. Nothing for one process.
 std::string ProcessTable(const std::vector<BenchRow>& rows) {
-  Table table = NewTable({"prompt", "prune", "", "K/V rows", "queries", "FFN rows", "sent", "waited s", "CPU s"});
+  Table table =
+      NewTable({"prompt", "prune", "", "K/V rows", "queries", "FFN rows", "sent", "waited s", "CPU s"});
   for (const BenchRow& r : rows) {
     for (size_t p = 0; p < r.processes.size(); ++p) {
       const ProcessWork& work = r.processes[p];
-      table.Add({std::to_string(r.prompt), Name(r), fmt::format("process {}", p), std::to_string(work.rows.kv),
-                 std::to_string(work.rows.query), std::to_string(work.rows.ffn), BytesText(work.bytes_sent),
-                 Number(work.seconds_waited, 2), Number(work.cpu_seconds, 2)});
+      table.Add({std::to_string(r.prompt), Name(r), fmt::format("process {}", p),
+                 std::to_string(work.rows.kv), std::to_string(work.rows.query), std::to_string(work.rows.ffn),
+                 BytesText(work.bytes_sent), Number(work.seconds_waited, 2), Number(work.cpu_seconds, 2)});
     }
   }
   return rows.front().processes.empty() ? "" : "\n" + table.Markdown();

@@ -1,5 +1,5 @@
-// mpirun -n N coppice: becomes coppice-mpi, the same program linked with MPI. If this program were linked with
-// MPI, every machine would need MPI's libraries, and every command would load them.
+// mpirun -n N coppice: becomes coppice-mpi, the same program linked with MPI. If this program were linked
+// with MPI, every machine would need MPI's libraries, and every command would load them.
 #include <unistd.h>
 
 #include <cerrno>

@@ -87,7 +87,8 @@ class MpiComm final : public Comm {
     Layout out;
     Layout in;
     for (int p = 0; p < size_; ++p) {
-      out.Add(send_rows[static_cast<size_t>(p)], std::accumulate(send_rows.begin(), send_rows.begin() + p, int64_t{0}));
+      out.Add(send_rows[static_cast<size_t>(p)],
+              std::accumulate(send_rows.begin(), send_rows.begin() + p, int64_t{0}));
       in.Add(receive_rows[static_cast<size_t>(p)],
              std::accumulate(receive_rows.begin(), receive_rows.begin() + p, int64_t{0}));
       if (p != rank_) counts_.bytes_sent += send_rows[static_cast<size_t>(p)] * row_bytes;
