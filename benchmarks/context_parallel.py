@@ -128,9 +128,9 @@ def report(args, counts, samples, memory):
     if args.output is None:
         return
     dense = [{"processes": n, "ttft_s": median("ttft_ms", n, "none") / 1000,
-              "products_s": median("products_ms", n, "none") / 1000,
+              "products_s": median("product_ms", n, "none") / 1000,
               "attention_s": median("attention_ms", n, "none") / 1000,
-              "packing_s": median("packing_ms", n, "none") / 1000} for n in counts]
+              "packing_s": median("pack_ms", n, "none") / 1000} for n in counts]
     args.output.write_text(json.dumps(
         {"kind": "context-parallel", "date": datetime.date.today().isoformat(), "machine": platform.processor(),
          "shape": args.shape, "tokens": args.tokens, "threads": args.threads, "rounds": args.rounds, "dense": dense,
