@@ -8,9 +8,8 @@ Every run is a `coppice bench` of its own under `mpirun --bind-to core`, with --
 every number of processes once. Needs as many idle cores as processes x threads. scale_out_model.py --check compares the
 dense runs of the record with the formula.
 
-On a machine that is not idle, times say little. `CPU` is then the number to read: the CPU seconds of the process that
-computed longest, which is what the prefill would take if every process had a core of its own. One process's CPU seconds
-are those of its prefill under `mpirun -n 1`, where nothing waits.
+On a machine that is not idle, times say little. CPU seconds are then the figures to read: with one thread each, the
+prefill would take those of the process that computed longest, if every process had a core of its own and nobody waited.
 """
 
 import argparse
@@ -103,9 +102,14 @@ def main():
 
 def cpu_of(row):
     if "processes" not in row:
-        return "-"
+        return f"{row['cpu_seconds']:.2f} s"
     return " + ".join(f"{p['cpu_seconds']:.2f} s (waited {p['seconds_waited']:.2f}, sent {p['bytes_sent'] / 2**20:.0f} MiB)"
                       for p in row["processes"])
+
+
+def longest(row):
+    """CPU seconds of the process that computed longest."""
+    return max([p["cpu_seconds"] for p in row.get("processes", [])] or [row["cpu_seconds"]])
 
 
 def report(args, counts, samples, memory):
@@ -113,14 +117,15 @@ def report(args, counts, samples, memory):
         return statistics.median(row[key] for row in samples[(name, processes)])
 
     names = list(dict.fromkeys(name for name, _ in samples))
-    print(f"\n| method | {' | '.join(f'{n} x {args.threads} s' for n in counts)} | speed-up, by round |")
-    print("|---|" + "--:|" * (len(counts) + 1))
+    print(f"\n| method | {' | '.join(f'{n} x {args.threads} s' for n in counts)} | speed-up, by round | by CPU seconds |")
+    print("|---|" + "--:|" * (len(counts) + 2))
     for name in names:
         times = [median("ttft_ms", n, name) / 1000 for n in counts]
         ratios = sorted(a["ttft_ms"] / b["ttft_ms"]
                         for a, b in zip(samples[(name, counts[0])], samples[(name, counts[-1])]))
+        cpu = sorted(longest(a) / longest(b) for a, b in zip(samples[(name, counts[0])], samples[(name, counts[-1])]))
         print(f"| {name} | {' | '.join(f'{t:.2f}' for t in times)} | {statistics.median(ratios):.2f} "
-              f"({ratios[0]:.2f} to {ratios[-1]:.2f}) |")
+              f"({ratios[0]:.2f} to {ratios[-1]:.2f}) | {statistics.median(cpu):.2f} ({cpu[0]:.2f} to {cpu[-1]:.2f}) |")
     for processes in counts:
         if memory[processes]:
             print(f"{processes} x: " + "; ".join(f"resident {m['rss'] / 1024:.0f} MiB, of it shared {m['shared'] / 1024:.0f}, "

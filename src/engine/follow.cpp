@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/cpu_seconds.h"
 #include "base/error.h"
 
 namespace coppice {
@@ -68,12 +68,6 @@ std::unique_ptr<Engine> LoadAs(const json& command, Comm& comm) {
   } catch (const Error&) {
     return nullptr;  // process 0 has the message, and sends no prompt for this engine
   }
-}
-
-double CpuSeconds() {
-  timespec time = {};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 }  // namespace

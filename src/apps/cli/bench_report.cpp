@@ -213,6 +213,7 @@ BenchRow MakeRow(const Engine& engine, int64_t tokens, const BenchSample& sample
   row.peak_bytes = sample.peak_bytes;
   const Spread decode = SpreadOf(sample.decode_rates);
   if (decode.max > 0) row.decode_tokens_per_second = decode;
+  row.cpu_seconds = sample.cpu_seconds;
   row.processes = ledger.processes;
   return row;
 }
@@ -273,6 +274,7 @@ ordered_json ToJson(const BenchRow& row) {
                            {"attention_flops", row.attention_flops},
                            {"product_tflops_per_second", row.product_tflops_per_second},
                            {"attention_tflops_per_second", row.attention_tflops_per_second},
+                           {"cpu_seconds", row.cpu_seconds},
                            {"auto", row.auto_reason},
                            {"weights_bytes", row.weights_bytes},
                            {"kv_bytes", row.kv_bytes},
