@@ -77,7 +77,9 @@ def predict(shape, tokens, processes, rates, bandwidth=math.inf, latency=0.0, ti
 def span(seconds):
     if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    if seconds < 5400:
+        return f"{seconds / 60:.1f} min" if seconds < 600 else f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
 
 
 def tables(args):

@@ -150,8 +150,10 @@ void Engine::Prepare(Run& run, const DocumentCache* documents) {
     throw Error("log-probabilities of the prompt need all of it: they do not go with the method {}",
                 run.prune.spec);
   }
-  // Throws before the prefill if the folder cannot hold the cold tier.
-  if (run.prune.policy->Facts().offload_block > 0) OpenColdFile(cold_options_, 4096);
+  // Throws before the prefill if the folder cannot hold the cold tier, which belongs to the process that
+  // decodes.
+  const bool decodes = comm_ == nullptr || comm_->rank() == 0;
+  if (decodes && run.prune.policy->Facts().offload_block > 0) OpenColdFile(cold_options_, 4096);
   if (request.min_tokens > 0) run.ends = EndsOf(request, tokenizer_.get());
   const int64_t room = context_ - prompt_tokens;
   run.wanted = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
@@ -243,8 +245,8 @@ void Engine::Prefill(Run& run, DocumentCache* documents) {
 
 void Engine::PrefillTogether(Run& run) {
   const Request& request = run.request;
-  if (comm_->rank() == 0) SendPrefill(*comm_, id_, request, run.spec);
   if (request.on_prefix) request.on_prefix(0);
+  if (comm_->rank() == 0) SendPrefill(*comm_, id_, request, run.spec);
   const WorkMeter meter(*comm_);
   run.split.emplace(*comm_, RunControl{request.progress, request.cancelled, request.pause});
   const Pass pass{*run.prune.policy, run.sequence,         *run.workspace,

@@ -120,16 +120,23 @@ int Main(int argc, char** argv) {
   }
 }
 
+// The program of the other processes.
+int FollowOrAbort(coppice::Comm& world) {
+  try {
+    coppice::Follow(world);
+    return 0;
+  } catch (const std::exception& error) {
+    world.Abort(error.what());  // process 0 would wait for this one
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
     coppice::cli::StartMpiProgram(argv);
     coppice::Comm& world = coppice::World();
-    if (world.rank() > 0) {
-      coppice::Follow(world);
-      return 0;
-    }
+    if (world.rank() > 0) return FollowOrAbort(world);
     const int code = Main(argc, argv);
     if (world.size() > 1) coppice::SendEnd(world);
     return code;
