@@ -54,7 +54,7 @@ class Watch(threading.Thread):
             now = [m for m in map(memory_of, children(self.pid)) if m]
             if sum(m["pss"] for m in now) > sum(m["pss"] for m in self.most):
                 self.most = now
-            time.sleep(0.5)
+            time.sleep(2)
 
 
 def run(args, processes):

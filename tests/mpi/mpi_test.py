@@ -158,6 +158,12 @@ class Commands(unittest.TestCase):
         for done in texts:
             self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_processes_whose_bits_would_differ_do_not_start(self):
+        words = [PROGRAM, "run", "-m", str(MODEL), "-p", "a b c", "-n", "1"]
+        done = mpirun(1, *words, ":", "-n", "1", "env", "COPPICE_ISA=scalar", *words, timeout=60)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("process 1 of 2 has other weights, another instruction set", done.stderr)
+
     def test_errors_are_one_line_and_end_all(self):
         for words, says in ((["run", "-m", MODEL, "-p", "a b c", "--prune", "h2o:min=0"], "does not go with 2 processes"),
                             (["run", "-m", "/absent.gguf", "-p", "a"], "absent.gguf"),
