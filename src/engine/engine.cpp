@@ -13,6 +13,7 @@
 #include "engine/documents/common_prefix.h"
 #include "engine/documents/prefix_run.h"
 #include "engine/filter_pass.h"
+#include "engine/follow.h"
 #include "engine/prompt_lookup.h"
 #include "grammar/token_filter.h"
 #include "policies/registry.h"
@@ -56,6 +57,13 @@ struct Engine::Run {
     if (r.grammar && r.forced.empty()) filter.emplace(r.grammar);
   }
 
+  // For passes that score the prompt. Every process computes such a pass whole, unless it can be split.
+  RunControl ScoringControl() {
+    RunControl control{{}, request.cancelled, request.pause};
+    if (split) control = split->control();
+    control.progress = request.scoring;
+    return control;
+  }
   std::span<const float> last_logits() const { return logits.view().Row<float>(accepted); }
   // The token that follows `history`.
   int32_t NextToken() {
@@ -85,6 +93,8 @@ struct Engine::Run {
   int64_t wanted = 0;                 // tokens to generate, at most
   int64_t decoded = 0;                // decode steps
   double selection_flops = 0;         // of passes that chose tokens
+  std::string spec;                   // as it was resolved
+  std::optional<Split> split;         // if several processes prefill
   std::vector<DroppedShare> dropped;  // if the request asks for confidence
   Confidence confidence;
 };
@@ -128,14 +138,22 @@ void Engine::Prepare(Run& run, const DocumentCache* documents) {
   ResolvedPrune resolved = ResolvePrune(
       request.prune, prompt_tokens, documents != nullptr ? PromptStates::kKept : PromptStates::kDiscarded);
   run.prune = MakePolicy(resolved.spec, Context(run), request.protection);
+  run.spec = std::move(resolved.spec);
   run.auto_reason = std::move(resolved.reason);
+  if (comm_ != nullptr) {
+    if (const std::string why = SplitRefusal(*run.prune.policy, transformer_.config().shape.layers);
+        !why.empty())
+      throw PruneError("{}: does not go with {} processes: {}", run.prune.spec, comm_->size(), why);
+  }
   if (request.complete && documents != nullptr && run.prune.active) PreferDense(run, *documents);
   if (request.prompt_log_probs && run.prune.active) {
     throw Error("log-probabilities of the prompt need all of it: they do not go with the method {}",
                 run.prune.spec);
   }
-  // Throws before the prefill if the folder cannot hold the cold tier.
-  if (run.prune.policy->Facts().offload_block > 0) OpenColdFile(cold_options_, 4096);
+  // Throws before the prefill if the folder cannot hold the cold tier, which belongs to the process that
+  // decodes.
+  const bool decodes = comm_ == nullptr || comm_->rank() == 0;
+  if (decodes && run.prune.policy->Facts().offload_block > 0) OpenColdFile(cold_options_, 4096);
   if (request.min_tokens > 0) run.ends = EndsOf(request, tokenizer_.get());
   const int64_t room = context_ - prompt_tokens;
   run.wanted = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
@@ -166,8 +184,8 @@ MethodContext Engine::Context(Run& run) {
   if (request.confidence) context.dropped = &run.dropped;
   context.first_layers = [this, &run](int layer) {
     const Request& r = run.request;
-    FilterReading reading = RunFilter(transformer_, r.tokens, layer, *run.workspace,
-                                      {r.scoring, r.cancelled, r.pause}, *backend_);
+    FilterReading reading = RunFilter(transformer_, r.tokens, layer, *run.workspace, run.ScoringControl(),
+                                      *backend_, run.split ? &*run.split : nullptr);
     run.selection_flops += reading.flops;
     return std::move(reading.scores);
   };
@@ -176,8 +194,7 @@ MethodContext Engine::Context(Run& run) {
   context.open_scorer = [this, &run](const std::string& path) -> TokenScores {
     return [this, &run, scorer = Scorer(path)] {
       const Request& r = run.request;
-      ScoredText scored =
-          scorer->Score(PiecesOf(*tokenizer_, r.tokens), {r.scoring, r.cancelled, r.pause}, *backend_);
+      ScoredText scored = scorer->Score(PiecesOf(*tokenizer_, r.tokens), run.ScoringControl(), *backend_);
       run.selection_flops += scored.flops;
       return std::move(scored.bits);
     };
@@ -196,8 +213,7 @@ MethodContext Engine::Context(Run& run) {
     Draft opened{.reason = draft->Refusal(run.request.tokens)};
     opened.read = [this, &run, draft = std::move(draft)](int look_ahead, int pool) {
       const Request& r = run.request;
-      DraftReading reading =
-          draft->Read(r.tokens, look_ahead, pool, {r.scoring, r.cancelled, r.pause}, *backend_);
+      DraftReading reading = draft->Read(r.tokens, look_ahead, pool, run.ScoringControl(), *backend_);
       run.selection_flops += reading.flops;
       return std::move(reading.importance);
     };
@@ -210,6 +226,8 @@ MethodContext Engine::Context(Run& run) {
 // the cache for log-probabilities of the prompt, because these need every position.
 void Engine::Prefill(Run& run, DocumentCache* documents) {
   const Request& request = run.request;
+  // Log-probabilities of the prompt need every row's logits: process 0 computes such a prompt alone.
+  if (comm_ != nullptr && !ScoresPrompt(request)) return PrefillTogether(run);
   const std::span<const int32_t> tokens = request.tokens;
   const Pass pass{*run.prune.policy,
                   run.sequence,
@@ -235,6 +253,36 @@ void Engine::Prefill(Run& run, DocumentCache* documents) {
   }
   prefix.Keep();
   run.sequence.ledger.selection_flops = run.selection_flops;
+}
+
+void Engine::PrefillTogether(Run& run) {
+  const Request& request = run.request;
+  if (request.on_prefix) request.on_prefix(0);
+  if (comm_->rank() == 0) SendPrefill(*comm_, id_, request, run.spec);
+  const WorkMeter meter(*comm_);
+  run.split.emplace(*comm_, RunControl{request.progress, request.cancelled, request.pause});
+  const Pass pass{*run.prune.policy, run.sequence,         *run.workspace,
+                  *backend_,         run.split->control(), &*run.split};
+  try {
+    transformer_.Prefill(request.tokens, pass, run.logits);
+    run.sequence.ledger.processes = meter.OfAll(run.split->computed);
+  } catch (const Cancelled&) {
+    throw;  // in all processes at the same place: they stay usable
+  } catch (const std::exception& error) {
+    comm_->Abort(error.what());  // the others wait for this process's rows
+  }
+  run.sequence.ledger.selection_flops = run.selection_flops;
+}
+
+void Engine::Assist(const Request& request) {
+  Run run(request);
+  try {
+    Prepare(run, nullptr);
+  } catch (const std::exception& error) {
+    comm_->Abort(error.what());
+  }
+  PrefillTogether(run);
+  PutBack(std::move(run.workspace));
 }
 
 // Generates the answer. `first`: its first token, which was sampled after the prefill.

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/comm.h"
 #include "engine/calibration.h"
 #include "engine/documents/document_cache.h"
 #include "engine/draft_reader.h"
@@ -41,6 +42,9 @@ struct EngineOptions {
   std::optional<std::string> chat_template = {};  // Jinja, instead of the model's own
   std::optional<DType> cache_type = {};           // of keys and values; unset: the default of BackendOptions
   std::optional<DocumentCacheOptions> documents = {};  // unset: no document cache
+  // The processes that prefill together, with this one as process 0; the others run Follow (follow.h). Null,
+  // or one process: this one alone. Does not go with `documents`. Must outlive the engine.
+  Comm* comm = nullptr;
 };
 
 class Engine {
@@ -49,6 +53,8 @@ class Engine {
   static std::unique_ptr<Engine> Load(const std::string& path, const EngineOptions& options);
   // The random model of a known shape ("llama-3.2-1b:bf16"), in memory (model/synthetic.h).
   static std::unique_ptr<Engine> FromShape(const std::string& shape, const EngineOptions& options);
+
+  ~Engine();
 
   // Answers one request. Throws Error for a request that cannot be served, and Cancelled if the request was
   // cancelled; the engine stays usable after either.
@@ -75,6 +81,9 @@ class Engine {
     return calibrations_.Resolve(spec, prompt_tokens, states);
   }
 
+  // In a process other than 0: prefills a prompt together with process 0, which called Generate.
+  void Assist(const Request& request);
+
   const Transformer& model() const { return transformer_; }
   const TensorStore& store() const { return *store_; }
   // Null if the model's files have none.
@@ -93,6 +102,9 @@ class Engine {
   // engine_load.cpp
   Engine(std::shared_ptr<const TensorStore> store, ModelConfig config, std::unique_ptr<Tokenizer> tokenizer,
          const EngineOptions& options);
+  template <typename Make>
+  static std::unique_ptr<Engine> Together(const std::string& path, bool shape, const EngineOptions& options,
+                                          Make&& make);
   std::shared_ptr<TextScorer> Scorer(const std::string& path);
   std::shared_ptr<DraftReader> DraftOf(const std::string& path);
   std::shared_ptr<WordClassifier> WordsOf(const std::string& path);
@@ -108,6 +120,7 @@ class Engine {
   void PreferDense(Run& run, const DocumentCache& documents);
   MethodContext Context(Run& run);
   void Prefill(Run& run, DocumentCache* documents);
+  void PrefillTogether(Run& run);
   void Decode(Run& run, int32_t first, Answer& answer);
   void PlainStep(Run& run, int32_t next, const Pass& pass);
   void DropProposals(Run& run);
@@ -123,6 +136,8 @@ class Engine {
   int64_t context_;
   ColdOptions cold_options_;
   int64_t tile_rows_;
+  Comm* comm_ = nullptr;  // null: this process alone
+  int64_t id_ = -1;       // in the commands to the other processes
   std::mutex mutex_;
   std::shared_ptr<const TokenTexts> token_texts_;
   std::vector<std::unique_ptr<Workspace>> idle_;  // of finished requests

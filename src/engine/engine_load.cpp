@@ -1,11 +1,14 @@
 // Makes an engine from a model's files, and manages the workspaces and the second model that requests share.
 #include <algorithm>
+#include <exception>
 #include <utility>
 
+#include "base/checksum.h"
 #include "base/field_error.h"
 #include "base/limits.h"
 #include "engine/engine.h"
 #include "engine/fingerprint.h"
+#include "engine/follow.h"
 #include "engine/open_model.h"
 #include "grammar/token_texts.h"
 #include "model/synthetic.h"
@@ -25,7 +28,11 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
       calibrations_(*store_, transformer_.config()),
       context_(options.context > 0 ? options.context : transformer_.config().context),
       cold_options_(options.cold),
-      tile_rows_(std::max<int64_t>(options.tile_rows, 1)) {
+      tile_rows_(std::max<int64_t>(options.tile_rows, 1)),
+      comm_(options.comm != nullptr && options.comm->size() > 1 ? options.comm : nullptr) {
+  if (comm_ != nullptr && options.documents)
+    throw Error(
+        "the document cache does not go with several processes: only one of them would have the states");
   CheckCacheType(transformer_.config().shape, backend_->cache_dtype());
   if (context_ > limits::kMaxContext)
     throw FieldError("context", " {}: at most {}", context_, limits::kMaxContext);
@@ -57,16 +64,61 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
       });
 }
 
+// Makes an engine in every process. Process 0 tells the others; what they hold must be the same.
+template <typename Make>
+std::unique_ptr<Engine> Engine::Together(const std::string& path, bool shape, const EngineOptions& options,
+                                         Make&& make) {
+  Comm* const comm = options.comm;
+  if (comm == nullptr || comm->size() == 1) return make();
+  int64_t id = -1;
+  if (comm->rank() == 0) id = SendLoad(*comm, path, shape, options);
+  std::unique_ptr<Engine> engine;
+  std::string error;
+  std::exception_ptr own;
+  try {
+    engine = make();
+  } catch (const std::exception& failed) {
+    error = failed.what();
+    own = std::current_exception();
+  }
+  uint64_t bits = 0;
+  if (engine) {
+    Fingerprinter hash;
+    hash.Add(WeightsFingerprintOf(*engine->store_, engine->transformer_.config()));
+    hash.Add(engine->backend_->isa());
+    hash.Add(Info(engine->backend_->cache_dtype()).name);
+    bits = hash.Result().low;
+  }
+  try {
+    AgreeOnLoad(*comm, error, bits);
+  } catch (const Error&) {
+    if (comm->rank() == 0) SendUnload(*comm, id);
+    if (own) std::rethrow_exception(own);
+    throw;
+  }
+  engine->id_ = id;
+  return engine;
+}
+
+Engine::~Engine() {
+  if (comm_ != nullptr && id_ >= 0) SendUnload(*comm_, id_);
+}
+
 std::unique_ptr<Engine> Engine::Load(const std::string& path, const EngineOptions& options) {
-  OpenedModel model = OpenModel(path);
-  return std::unique_ptr<Engine>(
-      new Engine(std::move(model.store), std::move(model.config), std::move(model.tokenizer), options));
+  return Together(path, false, options, [&] {
+    OpenedModel model = OpenModel(path);
+    return std::unique_ptr<Engine>(
+        new Engine(std::move(model.store), std::move(model.config), std::move(model.tokenizer), options));
+  });
 }
 
 std::unique_ptr<Engine> Engine::FromShape(const std::string& shape, const EngineOptions& options) {
-  SyntheticModel model = ParseShape(shape);
-  ModelConfig config = model.config;
-  return std::unique_ptr<Engine>(new Engine(MakeSyntheticStore(model), std::move(config), nullptr, options));
+  return Together(shape, true, options, [&] {
+    SyntheticModel model = ParseShape(shape);
+    ModelConfig config = model.config;
+    return std::unique_ptr<Engine>(
+        new Engine(MakeSyntheticStore(model), std::move(config), nullptr, options));
+  });
 }
 
 std::shared_ptr<TextScorer> Engine::Scorer(const std::string& path) {

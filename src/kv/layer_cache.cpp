@@ -123,6 +123,8 @@ std::vector<int32_t> LayerCache::Add(std::span<const int32_t> positions) {
   return fresh;
 }
 
+void LayerCache::Clear() { *this = LayerCache(dtype_, kv_heads_, head_dim_); }
+
 void LayerCache::DropLast(int64_t count) {
   COPPICE_CHECK(count >= 0 && count <= rows_);
   rows_ -= count;

@@ -35,6 +35,8 @@ class LayerCache {
   std::vector<int32_t> Insert(std::span<const int32_t> positions);
   // Append or Insert, whichever the positions need; returns the new rows.
   std::vector<int32_t> Add(std::span<const int32_t> positions);
+  // Removes all rows and frees their memory.
+  void Clear();
   // Removes the last `count` rows.
   void DropLast(int64_t count);
   // Keeps only these rows: one set for all kv heads, or one per kv head, all of equal size. O(rows).

@@ -43,6 +43,7 @@ void Layer::Forward(Stream& x, const Pass& pass) const {
 TokenSet Layer::FfnRows(Stream& x, const Pass& pass) const {
   if (!x.prefill()) return TokenSet::All(x.rows());
   TokenSet rows = pass.policy.RunFfn(x.seen(), pass.backend);
+  if (pass.split != nullptr) pass.split->Agree(rows, "FFN", index_);
   if (x.in_front() == 0) return rows;
   COPPICE_CHECK(rows.IsAll());  // TokenPolicy::FirstChoice promised it
   return TokenSet::All(x.rows());
@@ -81,22 +82,25 @@ class MeanOutput {
 }  // namespace
 
 void Layer::Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const {
-  if (rows.size() == 0) return;
+  const TokenSet own = x.Own(rows);
+  if (own.size() == 0) return;
   Workspace& ws = pass.workspace;
   Backend& be = pass.backend;
-  const bool one_row = !x.prefill() || LastRowOnly(x);
-  const std::vector<Tile> tiles = TilesOf(rows.size(), one_row ? 1 : 0, ws.tile_rows);
+  std::vector<Tile> tiles = {{0, 1, ProductKind::kDecode}};
+  if (!x.prefill() || !LastRowOnly(x))
+    tiles = rows.IsAll() ? x.Tiles(ws.tile_rows) : TilesOf(own.size(), 0, ws.tile_rows);
   PrepareFfn(tiles, ws, pass.control, be);
   const TokenSet fill_from = rows.IsAll() ? TokenSet::None(x.rows()) : pass.policy.FillFrom(x.seen(), rows);
   MeanOutput mean(fill_from, config_.shape.hidden);
   for (const auto& [begin, count, kind] : tiles) {
-    pass.control.Tick(index_ + 0.5 + 0.5 * static_cast<double>(begin) / static_cast<double>(rows.size()));
+    const int64_t of = rows.IsAll() ? rows.size() : own.size();
+    pass.control.Tick(index_ + 0.5 + 0.5 * static_cast<double>(begin) / static_cast<double>(of));
     std::span<const int32_t> chosen;
     MutableTensorView in = ws.gathered.mutable_view().Rows(0, count);
     if (rows.IsAll()) {
       in = x.hidden().Rows(begin, count);
     } else {
-      chosen = rows.rows().subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+      chosen = own.rows().subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
       be.GatherRows(x.hidden(), chosen, in);
     }
     if (rows.IsAll()) {
@@ -109,6 +113,7 @@ void Layer::Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const {
     }
   }
   if (fill_from.size() > 0) mean.Fill(rows, x.hidden(), be);
+  if (pass.split != nullptr) pass.split->computed.ffn += own.size();
 }
 
 void Layer::PrepareFfn(const std::vector<Tile>& tiles, Workspace& ws, const RunControl& control,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 namespace coppice {
 
@@ -109,6 +110,24 @@ void Observer::Add(const Tile& tile, const TensorView& q) {
                 q.RowBytes(*row - tile.begin), bytes);
   }
   if (sums_[0] || sums_[1]) AddToSum(tile, q);
+}
+
+void Observer::Share(const Deal& deal, Comm& comm) {
+  COPPICE_CHECK(!sums_[0] && !sums_[1]);  // SplitRefusal
+  std::vector<int32_t> tail_rows(static_cast<size_t>(tail_));
+  std::iota(tail_rows.begin(), tail_rows.end(), static_cast<int32_t>(rows_ - tail_));
+  const auto share = [&](Tensor& queries, const std::vector<int32_t>& rows) {
+    if (rows.empty()) return;
+    const auto from = [&](int64_t row) { return std::ranges::lower_bound(rows, row) - rows.begin(); };
+    for (int round = 0; round < deal.rounds(); ++round) {
+      std::vector<RowRange> ranges = deal.Round(round);
+      for (RowRange& range : ranges) range = {from(range.begin), from(range.end()) - from(range.begin)};
+      comm.BeginShare(queries.mutable_view(), ranges);
+    }
+  };
+  share(ws_.tail_q, tail_rows);
+  share(ws_.question_q, question_rows_);
+  comm.FinishShares();
 }
 
 void Observer::AddToSum(const Tile& tile, const TensorView& q) {

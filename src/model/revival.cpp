@@ -19,8 +19,8 @@ bool Stream::IsParkedAt(int32_t position, Place place) const {
 
 void Stream::Park(int32_t position, const TensorView& hidden, Place place, const Pass& pass) {
   sequence_.depth[static_cast<size_t>(position)] = place.depth;
-  // After the last layer there is nothing to return to.
-  if (!pass.policy.Facts().parks || place.depth == seen_.layers) return;
+  // After the last layer there is nothing to return to, and process 0 alone decodes.
+  if (!pass.policy.Facts().parks || place.depth == seen_.layers || process_ != 0) return;
   sequence_.aux.Park(position, place.ffn_owed, hidden, pass.backend);
 }
 

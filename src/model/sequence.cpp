@@ -83,6 +83,8 @@ int64_t SequenceState::RoomForAnswer() const {
 
 void SequenceState::Reserve(int l, int64_t rows) { layer(l).cache.Reserve(rows + RoomForAnswer()); }
 
+void SequenceState::DropKeys(int l) { layer(l).cache.Clear(); }
+
 void SequenceState::DropLast(int64_t tokens) {
   for (LayerState& layer : layers) layer.cache.DropLast(tokens);
   depth.resize(depth.size() - static_cast<size_t>(tokens));

@@ -33,6 +33,9 @@ struct SequenceState {
   // Makes room in one layer's cache for `rows` rows of the prompt and an answer of usual length.
   void Reserve(int l, int64_t rows);
 
+  // Forgets the keys and values of a layer, which must not be read again.
+  void DropKeys(int l);
+
   // Takes back the last `tokens` positions of a plain decode step (IsPlainDecode).
   void DropLast(int64_t tokens);
 

@@ -2,6 +2,7 @@
 // revival.cpp applies the policy's choices.
 #include "model/stream.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <utility>
@@ -15,6 +16,7 @@ Stream::Stream(Phase phase, SequenceState& sequence, Tensor hidden, std::vector<
       hidden_(std::move(hidden)),
       positions_(std::move(positions)) {
   COPPICE_CHECK(hidden_.rows() == rows());
+  deal_ = Deal(rows(), 1, std::max<int64_t>(rows(), 1));
   if (phase == Phase::kPrefill && sequence.prefix.rows > 0) {
     in_front_ = sequence.prefix.rows;
     COPPICE_CHECK(!positions_.empty() && positions_.front() == in_front_);
@@ -61,7 +63,7 @@ void Stream::Show() {
   if (!prefill()) return;
   const bool whole = in_front_ == 0;
   seen_.positions = whole ? positions_ : all_positions_;
-  seen_.hidden = whole ? TensorView(hidden()) : TensorView();
+  seen_.hidden = whole && deal_.processes() == 1 ? TensorView(hidden()) : TensorView();
 }
 
 void Stream::Choose(DecodePoint point, const Pass& pass) {
@@ -71,8 +73,10 @@ void Stream::Choose(DecodePoint point, const Pass& pass) {
     if (pass.policy.AttendsAt(seen_.layer) == point) ChooseAttended(place, pass);
     return;
   }
+  if (before && pass.split != nullptr) ShowAllHidden(pass);
   const TokenSet kept =
       before ? pass.policy.BeforeLayer(seen_, pass.backend) : pass.policy.AfterAttention(seen_, pass.backend);
+  if (pass.split != nullptr) pass.split->Agree(kept, before ? "before" : "after attention", seen_.layer);
   if (in_front_ > 0) {
     COPPICE_CHECK(kept.IsAll());  // TokenPolicy::FirstChoice promised it
     return;
@@ -83,6 +87,7 @@ void Stream::Choose(DecodePoint point, const Pass& pass) {
 void Stream::Keep(const TokenSet& kept, Place place, const Pass& pass) {
   COPPICE_CHECK(kept.universe() == rows() && kept.size() > 0);
   if (kept.IsAll()) return;
+  if (deal_.processes() > 1) return DealAgain(kept, place, pass);
   size_t next = 0;
   for (int64_t row = 0; row < rows(); ++row) {
     if (next < kept.rows().size() && kept.rows()[next] == row) {
@@ -97,6 +102,7 @@ void Stream::Keep(const TokenSet& kept, Place place, const Pass& pass) {
 void Stream::KeepLastOnly(Backend& be) {
   in_front_ = 0;  // a prefix that has not joined yet is not needed any more
   Compact(TokenSet::None(rows()).UnionLast(1), TokenSet::None(seen_.rows()).UnionLast(1), be);
+  deal_ = Deal(1, deal_.processes(), 1);  // process 0's, as it was before
 }
 
 void Stream::Compact(const TokenSet& kept, const TokenSet& kept_seen, Backend& be) {

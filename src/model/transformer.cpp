@@ -24,8 +24,9 @@ Transformer Transformer::FirstLayers(int layers) const {
 
 void Transformer::Prefill(std::span<const int32_t> tokens, const Pass& pass, Tensor& logits,
                           bool all_logits) const {
-  COPPICE_CHECK(!all_logits || pass.sequence.prefix.rows == 0);
+  COPPICE_CHECK(!all_logits || (pass.sequence.prefix.rows == 0 && pass.split == nullptr));
   Stream x = RunLayers(tokens, pass, !all_logits);
+  if (pass.split != nullptr && !pass.split->leads()) return;
   COPPICE_CHECK(!all_logits || x.rows() == std::ssize(tokens));
   FinalNorm(x.hidden(), pass.backend);
   Head(x.hidden(), pass, logits);
@@ -34,6 +35,7 @@ void Transformer::Prefill(std::span<const int32_t> tokens, const Pass& pass, Ten
 
 void Transformer::PrefillStates(std::span<const int32_t> tokens, const Pass& pass, bool last_row_only,
                                 const StatesVisitor& visit) const {
+  COPPICE_CHECK(pass.split == nullptr);
   Stream x = RunLayers(tokens, pass, last_row_only);
   FinalNorm(x.hidden(), pass.backend);
   visit(x.hidden());
@@ -52,7 +54,9 @@ Stream Transformer::RunLayers(std::span<const int32_t> tokens, const Pass& pass,
   COPPICE_CHECK(sequence.layers.front().cache.rows() == 0);
 
   const bool compact = pass.policy.Facts().compact_positions;
-  std::vector<int32_t> positions = sequence.Enter(pass.policy.Input(count, pass.backend), compact);
+  const TokenSet entering = pass.policy.Input(count, pass.backend);
+  if (pass.split != nullptr) pass.split->Agree(entering, "input", 0);
+  std::vector<int32_t> positions = sequence.Enter(entering, compact);
   const int64_t reused = sequence.prefix.rows;  // these rows already have keys: the stream begins after them
   if (reused > 0) sequence.RestorePrefix();
   positions.erase(positions.begin(), positions.begin() + reused);
@@ -62,12 +66,37 @@ Stream Transformer::RunLayers(std::span<const int32_t> tokens, const Pass& pass,
 
   pass.workspace.kept.SetRoom(0);  // frees the weights kept by an earlier run, perhaps of another model
   RecordPrefillBegin(sequence, compact);
-  Stream x(Phase::kPrefill, sequence, EmbedTokens(ids, pass.backend), std::move(positions), last_row_only);
+  Stream x = Embedded(ids, std::move(positions), pass, last_row_only);
   for (int l = 0; l < config_->shape.layers; ++l) {
     sequence.Reserve(l, x.rows());
     layers_[static_cast<size_t>(l)].Forward(x, pass);
+    // Process 0 alone decodes: the others need no keys of layers that they have left.
+    if (pass.split != nullptr && !pass.split->leads()) sequence.DropKeys(l);
   }
   RecordPrefillEnd(sequence);
+  return x;
+}
+
+// The stream before the first layer. Of several processes, each embeds its own rows; memory that it never
+// writes is never committed.
+Stream Transformer::Embedded(std::span<const int32_t> ids, std::vector<int32_t> positions, const Pass& pass,
+                             bool last_row_only) const {
+  if (pass.split == nullptr) {
+    return {Phase::kPrefill, pass.sequence, EmbedTokens(ids, pass.backend), std::move(positions),
+            last_row_only};
+  }
+  COPPICE_CHECK(pass.sequence.prefix.rows == 0 && pass.sequence.capture == nullptr);
+  const Comm& comm = pass.split->comm();
+  Tensor hidden(DType::kF32, std::ssize(ids), config_->shape.hidden);
+  const Deal deal(hidden.rows(), comm.size(), pass.workspace.tile_rows);
+  for (int round = 0; round < deal.rounds(); ++round) {
+    const RowRange own = deal.Piece(round, comm.rank());
+    if (own.count == 0) continue;
+    Embed(ids.subspan(static_cast<size_t>(own.begin), static_cast<size_t>(own.count)), pass.backend,
+          hidden.mutable_view().Rows(own.begin, own.count));
+  }
+  Stream x(Phase::kPrefill, pass.sequence, std::move(hidden), std::move(positions), last_row_only);
+  x.Split(deal, comm.rank());
   return x;
 }
 
@@ -138,13 +167,16 @@ void Transformer::DecodeSome(std::span<DecodeStep* const> steps) const {
 
 Tensor Transformer::EmbedTokens(std::span<const int32_t> tokens, Backend& be) const {
   Tensor hidden(DType::kF32, std::ssize(tokens), config_->shape.hidden);
-  const MutableTensorView x = hidden.mutable_view();
+  Embed(tokens, be, hidden.mutable_view());
+  return hidden;
+}
+
+void Transformer::Embed(std::span<const int32_t> tokens, Backend& be, MutableTensorView x) const {
   be.Embed(weights_->embedding, tokens, x);
   const Norm& norm = weights_->embedding_norm;
   if (!norm.weight.empty()) {
     be.LayerNorm(x, norm.weight, norm.bias, static_cast<float>(config_->norm_eps), x);
   }
-  return hidden;
 }
 
 void Transformer::FinalNorm(MutableTensorView hidden, Backend& be) const {

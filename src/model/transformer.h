@@ -47,7 +47,8 @@ class Transformer {
   // Runs the whole prompt, or the tokens that the policy lets in. logits becomes [1, vocab], of the last
   // position. With `all_logits` it becomes [tokens, vocab]: the last layer then computes every row, the
   // policy may drop none, and the sequence may reuse no prefix. The rows of a reused prefix are not computed
-  // again.
+  // again. With Pass::split, logits are set in process 0 only, and the others keep no keys; neither a prefix
+  // nor `all_logits` goes with it.
   void Prefill(std::span<const int32_t> tokens, const Pass& pass, Tensor& logits,
                bool all_logits = false) const;
   // As Prefill, but dense whatever the policy. Also calls `visit`, unless it is empty, with the logits of
@@ -74,7 +75,10 @@ class Transformer {
  private:
   Stream RunLayers(std::span<const int32_t> tokens, const Pass& pass, bool last_row_only) const;
   void DecodeSome(std::span<DecodeStep* const> steps) const;
+  Stream Embedded(std::span<const int32_t> ids, std::vector<int32_t> positions, const Pass& pass,
+                  bool last_row_only) const;
   Tensor EmbedTokens(std::span<const int32_t> tokens, Backend& be) const;
+  void Embed(std::span<const int32_t> tokens, Backend& be, MutableTensorView x) const;  // x [tokens, d]
   void FinalNorm(MutableTensorView hidden, Backend& be) const;
   void Head(const TensorView& normed, const Pass& pass, Tensor& logits) const;
   void VisitLogits(const TensorView& normed, const Pass& pass, const LogitsVisitor& visit) const;

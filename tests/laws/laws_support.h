@@ -96,6 +96,7 @@ struct RunOptions {
   PrefixUse prefix = {};
   PrefixCapture* capture = nullptr;
   RunControl control = {};
+  Comm* comm = nullptr;  // the processes that prefill together
 };
 
 struct RunResult {
@@ -107,6 +108,7 @@ struct RunResult {
   std::vector<std::vector<std::pair<int, int32_t>>> revived;  // [steps]
   bool active = false;
   std::string reason;
+  ComputedRows computed;  // by this process, if several prefill together
 };
 
 inline std::vector<float> RowOf(const Tensor& logits) {
@@ -117,7 +119,7 @@ inline std::vector<float> RowOf(const Tensor& logits) {
 // The tiny model has no tokenizer: its tokens are words, and what a second model would say of them is made
 // up, but always the same. What its own first layers say is computed.
 inline MethodContext TinyContext(const Transformer& model, const std::vector<int32_t>& prompt, Backend& be,
-                                 std::span<const PositionSpan> question = {}) {
+                                 std::span<const PositionSpan> question = {}, Split* split = nullptr) {
   const ModelShape& shape = model.config().shape;
   return {
       .shape = shape,
@@ -166,17 +168,20 @@ inline MethodContext TinyContext(const Transformer& model, const std::vector<int
         }};
       },
       .first_layers =
-          [&](int layer) {
+          [&, split](int layer) {
             Workspace workspace = model.NewWorkspace(64);
-            return RunFilter(model, prompt, layer, workspace, {}, be).scores;
+            return RunFilter(model, prompt, layer, workspace, {}, be, split).scores;
           }};
 }
 
 inline RunResult RunTiny(const Transformer& model, const std::vector<int32_t>& prompt, Backend& be,
                          const RunOptions& options) {
   const auto tokens = static_cast<int64_t>(prompt.size());
-  PruneChoice choice =
-      MakePolicy(options.spec, TinyContext(model, prompt, be, options.question), options.protection);
+  std::optional<Split> split;
+  if (options.comm != nullptr) split.emplace(*options.comm, options.control);
+  Split* const together = split ? &*split : nullptr;
+  PruneChoice choice = MakePolicy(options.spec, TinyContext(model, prompt, be, options.question, together),
+                                  options.protection);
   RecordingPolicy policy(options.policy != nullptr ? *options.policy : *choice.policy);
   RunResult run;
   run.active = choice.active;
@@ -187,9 +192,12 @@ inline RunResult RunTiny(const Transformer& model, const std::vector<int32_t>& p
   run.state.prefix = options.prefix;
   run.state.capture = options.capture;
   Workspace ws = model.NewWorkspace(options.tile_rows);
-  const Pass pass{policy, run.state, ws, be, options.control};
+  Pass pass{policy, run.state, ws, be, split ? split->control() : options.control, together};
   Tensor logits;
   model.Prefill(prompt, pass, logits);
+  if (split) run.computed = split->computed;
+  pass.split = nullptr;
+  if (split && !split->leads()) return run;
   run.logits.push_back(RowOf(logits));
   for (int64_t step = 0; step < options.decode; ++step) {
     const std::vector<float>& row = run.logits.back();

@@ -17,6 +17,8 @@
 #include "apps/flags.h"
 #include "base/cpu_info.h"
 #include "base/error.h"
+#include "comm/comm.h"
+#include "engine/follow.h"
 #include "policies/spec.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -62,7 +64,10 @@ int Done() {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+namespace {
+
+// The program of one process, or of process 0.
+int Main(int argc, char** argv) {
   // Writing beyond a file size limit is an error like a full disk (the cold tier's file, a model being made),
   // and must not kill the process.
   std::signal(SIGXFSZ, SIG_IGN);
@@ -116,5 +121,30 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     return Fail(std::ferror(stdout) != 0 ? kUnwritten : coppice::cli::MessageOf(error),
                 1);  // fmt's message names no file
+  }
+}
+
+// The program of the other processes.
+int FollowOrAbort(coppice::Comm& world) {
+  try {
+    coppice::Follow(world);
+    return 0;
+  } catch (const std::exception& error) {
+    world.Abort(error.what());  // process 0 would wait for this one
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    coppice::cli::StartMpiProgram(argv);
+    coppice::Comm& world = coppice::World();
+    if (world.rank() > 0) return FollowOrAbort(world);
+    const int code = Main(argc, argv);
+    if (world.size() > 1) coppice::SendEnd(world);
+    return code;
+  } catch (const std::exception& error) {
+    return Fail(error.what(), 1);
   }
 }

@@ -14,6 +14,7 @@
 
 #include "apps/checks.h"
 #include "base/error.h"
+#include "comm/comm.h"
 #include "formats/json.h"
 #include "grammar/gbnf.h"
 #include "grammar/json_schema.h"
@@ -36,6 +37,7 @@ std::vector<ChatMessage> ReadChat(const PromptOptions& o) {
 }  // namespace
 
 void AddModelOptions(CLI::App& app, ModelOptions& o, bool required) {
+  o.engine.comm = &World();
   CLI::Option* model = app.add_option("-m,--model,model", o.model, "GGUF file, or Hugging Face folder");
   if (required) model->required();
   app.add_option("-c,--ctx-size", o.engine.context,

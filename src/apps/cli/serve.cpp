@@ -18,6 +18,7 @@
 #include "apps/cli/terminal.h"
 #include "apps/cli/version.h"
 #include "base/error.h"
+#include "comm/comm.h"
 #include "server/server.h"
 
 namespace coppice::cli {
@@ -154,7 +155,20 @@ EngineOptions MakeEngineOptions(const ServeOptions& o, std::shared_ptr<DocumentL
   return engine;
 }
 
-void Serve(const ServeOptions& o) {
+// Several processes read one prompt at a time, and only process 0 would have the states of earlier prompts.
+void FitToProcesses(ServeOptions& o) {
+  const int processes = World().size();
+  if (processes == 1) return;
+  if (!o.doc_cache.empty())
+    throw Error("--doc-cache {}: does not go with {} processes", o.doc_cache, processes);
+  o.server.scheduler.slots = 1;
+  o.cache_mib = 0;
+  fmt::print(stderr, "note: {} processes read one prompt at a time (--parallel 1), without --cache-ram\n",
+             processes);
+}
+
+void Serve(ServeOptions o) {
+  FitToProcesses(o);
   if (o.generate.predict < -1) throw Error("--predict {}: not a whole number from -1", o.generate.predict);
   ServerOptions options = MakeServerOptions(o);
   const std::shared_ptr<KvEvents> events = MakeKvEvents(o);
