@@ -15,6 +15,7 @@
 #include "apps/cli/terminal.h"
 #include "base/error.h"
 #include "eval/report/figures/figures.h"
+#include "eval/summary.h"
 
 namespace coppice::cli {
 

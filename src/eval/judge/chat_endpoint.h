@@ -21,9 +21,9 @@ struct EndpointUrl {
 EndpointUrl ParseEndpointUrl(std::string_view url);
 
 struct ChatEndpoint {
-  std::string url;    // as the user gave it
-  std::string model;  // sent as "model"
-  std::string key;    // sent as a bearer token unless empty; no error quotes it
+  std::string url = {};    // as the user gave it
+  std::string model = {};  // sent as "model"
+  std::string key = {};    // sent as a bearer token unless empty; no error quotes it
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  // of one try
   int tries = 3;  // if the connection fails, or the server answers 429 or 5xx
   std::chrono::milliseconds pause = std::chrono::seconds(2);  // before the next try, doubled each time

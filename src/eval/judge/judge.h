@@ -21,7 +21,7 @@
 namespace coppice {
 
 struct JudgeOptions {
-  ChatEndpoint endpoint;  // without an address: no judge
+  ChatEndpoint endpoint = {};  // without an address: no judge
   // A file of JSON lines with "query", "gt" and one field "..._pred": the other answers. Empty: dense's.
   std::string against = {};
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "base/error.h"
+#include "base/field_error.h"
 #include "eval/journal.h"
 #include "eval/judge/judge_test_server.h"
 #include "eval/summary.h"
