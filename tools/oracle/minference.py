@@ -88,7 +88,7 @@ def softmax(x):
 
 
 def write_random_head_patterns(path, layers, heads, seed):
-    """A file of patterns, some of which cover a prompt of 900 tokens."""
+    """A file of patterns, some of which cover a prompt of 1,000 tokens."""
     random = np.random.default_rng(seed)
     kinds = [lambda: ["vertical_slash", int(random.integers(30, 90)), int(random.integers(100, 150))],
              lambda: ["block_sparse", int(random.integers(2, 18))],

@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kTileRows = 512;
 // Shares of the budget that a vertical_slash candidate spends on columns. The published search space ranges
 // from few columns with many diagonals to the opposite.
-constexpr std::array kColumnShares = {1.0 / 32, 1.0 / 8, 1.0 / 3};
+constexpr std::array kColumnShares = {1.0 / 32, 1.0 / 8, 1.0 / 3, 2.0 / 3};
 
 HeadPattern AShapeOf(int64_t budget) {
   const int64_t first = std::max<int64_t>(1, budget / 5);

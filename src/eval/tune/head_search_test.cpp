@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "engine/engine.h"
 #include "policies/pattern_test_support.h"
 #include "policies/registry.h"
@@ -34,9 +36,17 @@ struct OneHeadScene {
       return a.error < b.error;
     });
   }
+  // The least of a kind of pattern.
+  double Error(int64_t budget, PatternKind kind) const {
+    double least = std::numeric_limits<double>::infinity();
+    for (const HeadCandidate& c : Candidates(budget)) {
+      if (c.pattern.kind == kind) least = std::min(least, c.error);
+    }
+    return least;
+  }
   // Of attention over the keys that `reads` holds true for, relative to all, in fp64.
   template <typename Reads>
-  double Error(int64_t rows, const Reads& reads) const {
+  double ErrorOfReading(int64_t rows, const Reads& reads) const {
     double error = 0;
     double size = 0;
     for (int64_t i = 0; i < rows; ++i) {
@@ -72,7 +82,9 @@ TEST(HeadSearch, CandidatesCostAtMostTheAShape) {
   for (const HeadCandidate& c : all) {
     EXPECT_LE(c.cost, all.front().cost);
     // The largest of its kind: a block more would cost too much.
-    if (c.pattern.kind == PatternKind::kBlockSparse) EXPECT_GT(c.cost, 0.8 * all.front().cost);
+    if (c.pattern.kind == PatternKind::kBlockSparse) {
+      EXPECT_GT(c.cost, 0.8 * all.front().cost);
+    }
   }
   EXPECT_TRUE(one.Candidates(1500).empty());
 }
@@ -84,21 +96,27 @@ TEST(HeadSearch, TheErrorIsThatOfPlainLoops) {
   // 40 keys are in the first block, 160 keys reach into the third block from the own one.
   const int64_t rows = (700 - 128) / 64 * 64;
   const double expected =
-      one.Error(rows, [](int64_t i, int64_t j) { return j / 64 == 0 || j / 64 > i / 64 - 3; });
+      one.ErrorOfReading(rows, [](int64_t i, int64_t j) { return j / 64 == 0 || j / 64 > i / 64 - 3; });
   EXPECT_NEAR(a_shape.error, expected, 1e-4 * expected);
   EXPECT_GT(expected, 0);
 }
 
+// What a kind of pattern can read, its candidate reads.
 TEST(HeadSearch, PlantedPatternsAreFound) {
-  OneHeadScene local(1500);
-  for (const int64_t distance : {0, 1, 2, 3}) local.scene.PlantDiagonal(0, distance, 30);
-  EXPECT_EQ(local.Best(500).pattern.kind, PatternKind::kAShape);
-  OneHeadScene column(1500);
-  for (const int64_t j : {300, 700, 900}) column.scene.PlantColumn(0, j, 40);
-  EXPECT_EQ(column.Best(500).pattern.kind, PatternKind::kVerticalSlash);
-  OneHeadScene diagonal(1500);
-  diagonal.scene.PlantDiagonal(0, 640, 60);
-  EXPECT_EQ(diagonal.Best(500).pattern.kind, PatternKind::kVerticalSlash);
+  // Columns in every block: blocks cannot hold them all.
+  OneHeadScene columns(1500);
+  for (int64_t j = 7; j < 1500; j += 64) columns.scene.PlantColumn(0, j, 40);
+  EXPECT_EQ(columns.Best(500).pattern.kind, PatternKind::kVerticalSlash);
+  EXPECT_GT(columns.Error(500, PatternKind::kBlockSparse), 5 * columns.Best(500).error);
+  // A diagonal that is too far for the A-shape, and one that is near.
+  OneHeadScene far(1500);
+  far.scene.PlantDiagonal(0, 640, 60);
+  EXPECT_LT(far.Error(500, PatternKind::kVerticalSlash), 1e-3);
+  EXPECT_GT(far.Error(500, PatternKind::kAShape), 0.1);
+  OneHeadScene near(1500);
+  near.scene.PlantDiagonal(0, 200, 60);
+  EXPECT_LT(near.Error(500, PatternKind::kVerticalSlash), 1e-3);
+  EXPECT_LT(near.Error(500, PatternKind::kAShape), 1e-3);
 }
 
 TEST(HeadSearch, GivesEveryHeadOfAModelAPatternThatTheMethodReads) {
