@@ -61,7 +61,8 @@ std::string TokenListBegun(std::span<const int32_t> ids, const Tokenizer* pieces
     if (list.back() != '[') list += ',';
     list += items[id];
   }
-  return list += ']';
+  list += ']';
+  return list;
 }
 
 // Ids stay as they are, and only a text at the beginning gets BOS.
