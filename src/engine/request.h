@@ -62,7 +62,7 @@ struct Request {
   // The positions of the question's tokens, as in MethodContext::question. Empty: the prompt's last tokens.
   std::vector<PositionSpan> question;
   std::vector<PositionSpan> evidence;  // as MethodContext::evidence
-  bool confidence = false;  // fill Answer::confidence
+  bool confidence = false;             // fill Answer::confidence
   // Above 0: the engine holds back the first tokens of a pruned answer. If exp(mean log-probability of the
   // likeliest token) over them is below this, it answers densely instead, and reuses the states that both
   // runs share.

@@ -85,9 +85,9 @@ struct ResultRow {
   double score = NAN, score_error = NAN;
   Interval score_interval = {NAN, NAN};  // 95 %
   double score_norm = NAN;
-  double win_rate = NAN;           // percent: how often a judge prefers the answers (judge/judge.h)
-  std::vector<int64_t> verdicts;   // the judge's: wins, ties, losses, and answers without a verdict
-  std::optional<int64_t> n;  // samples
+  double win_rate = NAN;          // percent: how often a judge prefers the answers (judge/judge.h)
+  std::vector<int64_t> verdicts;  // the judge's: wins, ties, losses, and answers without a verdict
+  std::optional<int64_t> n;       // samples
   double ttft_ms = NAN;
   double speed_up = NAN;        // the median over samples of dense's TTFT over the arm's
   double total_speed_up = NAN;  // the same of the whole answer

@@ -108,7 +108,7 @@ PaperTable Figure6(const PaperModel& model) {
   PaperTable table{.id = "figure-6",
                    .title = "One stage: the layer and the share that it keeps",
                    .source = "figure 6 has curves without numbers",
-                   .note = "Layers of 32, scaled to this model's.",
+                   .note = "Layers of 32, scaled to this model's. The dashed line is dense.",
                    .wide = true,
                    .groups = LongBenchColumns("one-stage"),
                    .methods = {{"Baseline", {"none"}}},

@@ -216,15 +216,18 @@ PaperTable Needle() {
 
 // Figure 2: the blocks that hold the needle leave before one layer after the other.
 PaperTable Figure2(const PaperModel& model) {
-  PaperTable table{.id = "figure-2",
-                   .title = "The needle's blocks dropped before one layer (information diffusion)",
-                   .source = "none here; the paper finds answers lost at layer 5 of 32 and kept at 25",
-                   .note = "Blocks of 64 tokens. The score is the share of answers that are still right.",
-                   .groups = {{.label = "4k", .run = "figure-2", .tasks = {"niah"}, .length = 4 * kK}},
-                   .methods = {Dense()},
-                   .measures = {PaperMeasure::kScore},
-                   .drawing = PaperDrawing::kCurves,
-                   .x_title = "dropped before layer"};
+  PaperTable table{
+      .id = "figure-2",
+      .title = "The needle's blocks dropped before one layer (information diffusion)",
+      .source = "none here; the paper finds answers lost at layer 5 of 32 and kept at 25",
+      .note =
+          "Blocks of 64 tokens. The score is the share of answers that are still right; the dashed "
+          "line is dense's.",
+      .groups = {{.label = "4k", .run = "figure-2", .tasks = {"niah"}, .length = 4 * kK}},
+      .methods = {Dense()},
+      .measures = {PaperMeasure::kScore},
+      .drawing = PaperDrawing::kCurves,
+      .x_title = "dropped before layer"};
   std::vector<int> layers = {1};
   for (const int layer : SweepLayers(model)) {
     if (layer > 1) layers.push_back(layer);
@@ -243,7 +246,7 @@ PaperTable Figure7(const PaperModel& model) {
   PaperTable table{.id = "figure-7",
                    .title = "One stage: the layer and the budget",
                    .source = "figure 7 has curves without numbers",
-                   .note = "Layers of 32, scaled to this model's.",
+                   .note = "Layers of 32, scaled to this model's. The dashed line is dense.",
                    .wide = true,
                    .groups = LongBenchColumns("figure-7"),
                    .methods = {Dense()},
