@@ -124,7 +124,7 @@ class Commands(unittest.TestCase):
             trace = pathlib.Path(folder) / "trace.jsonl"
             together = run_json(2, "--prune", "lazyllm:min=0", "--trace", trace)
             lines = [json.loads(line) for line in trace.read_text().splitlines()]
-            page = subprocess.run([PROGRAM, "trace", trace], capture_output=True, cwd=folder)
+            page = subprocess.run([PROGRAM, "trace", trace, "-o", f"{folder}/page.html"], capture_output=True)
             self.assertEqual(page.returncode, 0, page.stderr)
         alone = run_json(1, "--prune", "lazyllm:min=0")
         for key in ("text", "prompt_tokens", "generated_tokens"):
