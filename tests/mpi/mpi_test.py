@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.request
 
 import mpi_support
 from mpi_support import Job, mpirun, wait_for
@@ -124,7 +125,7 @@ class Commands(unittest.TestCase):
             trace = pathlib.Path(folder) / "trace.jsonl"
             together = run_json(2, "--prune", "lazyllm:min=0", "--trace", trace)
             lines = [json.loads(line) for line in trace.read_text().splitlines()]
-            page = subprocess.run([PROGRAM, "trace", trace], capture_output=True, cwd=folder)
+            page = subprocess.run([PROGRAM, "trace", trace, "-o", f"{folder}/page.html"], capture_output=True)
             self.assertEqual(page.returncode, 0, page.stderr)
         alone = run_json(1, "--prune", "lazyllm:min=0")
         for key in ("text", "prompt_tokens", "generated_tokens"):
@@ -258,6 +259,8 @@ class Serving(unittest.TestCase):
             gone.close()
             status, answer = self.post(port, body)
             self.assertEqual((status, answer["choices"][0]["text"]), (200, alone["text"]))
+            metrics = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60).read().decode()
+            self.assertIn('coppice_http_requests_total{status="499"} 1\n', metrics)
             os.kill(job.pids[0], signal.SIGTERM)
             status, _, err = job.end(30)
             self.assertEqual(status, 0, err)
