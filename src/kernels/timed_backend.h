@@ -39,6 +39,9 @@ class TimedBackend final : public Backend {
   std::string_view isa() const override { return inner_->isa(); }
   int threads() const override { return inner_->threads(); }
   DType cache_dtype() const override { return inner_->cache_dtype(); }
+  DeviceMemory* memory() override { return inner_->memory(); }
+  Tensor PlaceWeight(const TensorView& w) override { return inner_->PlaceWeight(w); }
+  void CheckFits(const RunBytes& bytes) override { inner_->CheckFits(bytes); }
 
   void PackParts(std::span<const TensorView> parts, PackedMatrix& packed) override;
   void PackGated(const TensorView& gate, const TensorView& up, PackedMatrix& packed) override;
