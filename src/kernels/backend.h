@@ -99,6 +99,7 @@ struct PackedMatrix {
   Tensor storage;                   // in that layout
   Tensor scales;                    // of integer codes; empty in other layouts
   std::vector<TensorView> sources;  // if the backend packs on the fly: the weights; `storage` is then unused
+  std::vector<Tensor> copies;       // of those `sources` that the backend does not keep anyway
 };
 
 // The bytes that a run needs in a backend's memory().
@@ -107,6 +108,14 @@ struct RunBytes {
   int64_t keys_values = 0;  // of all layers
   int64_t workspace = 0;    // hidden states and tiles of activations
   int64_t total() const { return weights + keys_values + workspace; }
+};
+
+// What a tensor of a model is read as: a factor of products, a table of rows (Embed), or a norm or bias.
+enum class WeightUse { kProduct, kTable, kVector };
+
+struct PlacedWeight {
+  Tensor storage;   // the copy; empty if there is none. It must outlive `view`.
+  TensorView view;  // for operations
 };
 
 // What to do with a product: y = result, or y += result (a residual).
@@ -124,12 +133,18 @@ class Backend {
   // ---- Memory. The defaults are those of a backend that computes in host memory.
   // Where tensors should be that operations of this backend exchange; null: host memory. It lives as long as
   // the backend.
-  virtual DeviceMemory* memory() { return nullptr; }
-  // A copy of a stored weight [outputs, inputs], norm or bias, in memory() and in the layout that operations
-  // read fastest; empty if they read the stored one. Only operations can read the copy.
-  virtual Tensor PlaceWeight(const TensorView& /*w*/) { return {}; }
+  virtual DeviceMemory* memory() const { return nullptr; }
+  // Copies a stored tensor of a model to where, and in the layout in which, operations read it fastest. Only
+  // operations can read the copy of a weight. The stored tensor itself if the backend reads that one.
+  virtual PlacedWeight PlaceWeight(const TensorView& w, WeightUse /*use*/) { return {{}, w}; }
   // Throws Error, with the arithmetic, if this many more bytes do not fit into memory().
   virtual void CheckFits(const RunBytes& /*bytes*/) {}
+  // Waits until every operation has finished.
+  virtual void Finish() {}
+  // The operations between the two are a decode step: much the same ones as those of the last step. A backend
+  // may collect them and start them together.
+  virtual void BeginStep() {}
+  virtual void EndStep() {}
 
   // ---- Products: y [m, outputs] = x [m, inputs] w^T + bias. `bias` is [1, outputs] fp32 or empty.
   // For prefill: Pack dequantises and packs a weight once per prompt, and every tile of rows reads the

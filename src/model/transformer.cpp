@@ -36,7 +36,8 @@ void Transformer::PrefillStates(std::span<const int32_t> tokens, const Pass& pas
                                 const StatesVisitor& visit) const {
   Stream x = RunLayers(tokens, pass, last_row_only);
   FinalNorm(x.hidden(), pass.backend);
-  visit(x.hidden());
+  const HostRows states(x.hidden());
+  visit(states.view());
   pass.control.Tick(config_->shape.layers);
 }
 
@@ -96,7 +97,9 @@ void Transformer::Decode(int32_t token, const Pass& pass, Tensor& logits) const 
   pass.workspace.kept.SetRoom(RoomForWeights(sequence));
   RecordStepBegin(sequence, position);
   Stream x(Phase::kDecode, sequence, EmbedTokens({&token, 1}, pass.backend), {position}, true);
+  pass.backend.BeginStep();
   for (const Layer& layer : layers_) layer.Forward(x, pass);
+  pass.backend.EndStep();
   RecordStepEnd(sequence);
   FinalNorm(x.hidden(), pass.backend);
   Head(x.hidden(), pass, logits);
@@ -124,7 +127,9 @@ void Transformer::DecodeSome(std::span<DecodeStep* const> steps) const {
   std::vector<int32_t> tokens;
   for (const DecodeStep* step : steps) tokens.insert(tokens.end(), step->tokens.begin(), step->tokens.end());
   DecodeBatch batch(steps, EmbedTokens(tokens, first.backend), config_->shape.layers);
+  first.backend.BeginStep();
   for (const Layer& layer : layers_) layer.Step(batch);
+  first.backend.EndStep();
   for (const DecodeBatch::Part& part : batch.parts()) RecordStepEnd(part.sequence, part.rows());
   FinalNorm(batch.hidden(), first.backend);
   Tensor logits;
@@ -132,12 +137,12 @@ void Transformer::DecodeSome(std::span<DecodeStep* const> steps) const {
   for (size_t i = 0; i < steps.size(); ++i) {
     const DecodeBatch::Part& part = batch.parts()[i];
     steps[i]->logits.Resize(DType::kF32, part.rows(), logits.cols());
-    first.backend.Convert(logits.view().Rows(part.first, part.rows()), steps[i]->logits.mutable_view());
+    CopyRows(logits.view().Rows(part.first, part.rows()), steps[i]->logits.mutable_view());
   }
 }
 
 Tensor Transformer::EmbedTokens(std::span<const int32_t> tokens, Backend& be) const {
-  Tensor hidden(DType::kF32, std::ssize(tokens), config_->shape.hidden);
+  Tensor hidden(DType::kF32, std::ssize(tokens), config_->shape.hidden, be.memory());
   const MutableTensorView x = hidden.mutable_view();
   be.Embed(weights_->embedding, tokens, x);
   const Norm& norm = weights_->embedding_norm;

@@ -151,7 +151,7 @@ inline MethodContext TinyContext(const Transformer& model, const std::vector<int
       },
       .first_layers =
           [&](int layer) {
-            Workspace workspace = model.NewWorkspace(64);
+            Workspace workspace = model.NewWorkspace(64, be.memory());
             return RunFilter(model, prompt, layer, workspace, {}, be).scores;
           }};
 }
@@ -170,7 +170,7 @@ inline RunResult RunTiny(const Transformer& model, const std::vector<int32_t>& p
   run.state.trace = options.trace;
   run.state.prefix = options.prefix;
   run.state.capture = options.capture;
-  Workspace ws = model.NewWorkspace(options.tile_rows);
+  Workspace ws = model.NewWorkspace(options.tile_rows, be.memory());
   const Pass pass{policy, run.state, ws, be, options.control};
   Tensor logits;
   model.Prefill(prompt, pass, logits);
