@@ -86,6 +86,33 @@ int64_t RoomForWeights(const SequenceState& sequence) {
 
 }  // namespace
 
+namespace {
+
+// Ends a backend's step also where it is cancelled, so that later operations are no part of it.
+class StepScope {
+ public:
+  explicit StepScope(Backend& be) : be_(be) { be_.BeginStep(); }
+  ~StepScope() {
+    if (ended_) return;
+    try {
+      be_.EndStep();
+    } catch (...) {  // the error that is under way says more
+    }
+  }
+  StepScope(const StepScope&) = delete;
+  StepScope& operator=(const StepScope&) = delete;
+  void End() {
+    ended_ = true;
+    be_.EndStep();
+  }
+
+ private:
+  Backend& be_;
+  bool ended_ = false;
+};
+
+}  // namespace
+
 void Transformer::Decode(int32_t token, const Pass& pass, Tensor& logits) const {
   SequenceState& sequence = pass.sequence;
   // N, N + 1, ...: does not depend on how many tokens were pruned.
@@ -97,9 +124,9 @@ void Transformer::Decode(int32_t token, const Pass& pass, Tensor& logits) const 
   pass.workspace.kept.SetRoom(RoomForWeights(sequence));
   RecordStepBegin(sequence, position);
   Stream x(Phase::kDecode, sequence, EmbedTokens({&token, 1}, pass.backend), {position}, true);
-  pass.backend.BeginStep();
+  StepScope step(pass.backend);
   for (const Layer& layer : layers_) layer.Forward(x, pass);
-  pass.backend.EndStep();
+  step.End();
   RecordStepEnd(sequence);
   FinalNorm(x.hidden(), pass.backend);
   Head(x.hidden(), pass, logits);
@@ -127,9 +154,9 @@ void Transformer::DecodeSome(std::span<DecodeStep* const> steps) const {
   std::vector<int32_t> tokens;
   for (const DecodeStep* step : steps) tokens.insert(tokens.end(), step->tokens.begin(), step->tokens.end());
   DecodeBatch batch(steps, EmbedTokens(tokens, first.backend), config_->shape.layers);
-  first.backend.BeginStep();
+  StepScope step(first.backend);
   for (const Layer& layer : layers_) layer.Step(batch);
-  first.backend.EndStep();
+  step.End();
   for (const DecodeBatch::Part& part : batch.parts()) RecordStepEnd(part.sequence, part.rows());
   FinalNorm(batch.hidden(), first.backend);
   Tensor logits;
