@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <utility>
 
 #include "base/check.h"
@@ -45,18 +44,6 @@ void ForSegments(Device::Rows rows, bool contiguous, Fn&& fn) {
 
 }  // namespace
 
-std::shared_ptr<Device> Device::Open(int ordinal) {
-  static std::mutex mutex;
-  static std::map<int, std::weak_ptr<Device>> open;
-  const std::lock_guard lock(mutex);
-  std::shared_ptr<Device> device = open[ordinal].lock();
-  if (!device) {
-    device = std::shared_ptr<Device>(new Device(ordinal));
-    open[ordinal] = device;
-  }
-  return device;
-}
-
 Device::Device(int ordinal) : ordinal_(ordinal) {
   try {
     Start();
@@ -86,6 +73,7 @@ void Device::Start() {
   };
   architecture_ = 10 * attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
                   attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  multiprocessors_ = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   if (attribute(CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED) == 0)
     throw Error("[gpu] {} has no memory pools", name_);
   d.Check(d.cuDevicePrimaryCtxRetain(&context_, device_), "opening the device's context");

@@ -25,9 +25,8 @@ struct LaunchShape {
 // calls: every function but Download, Synchronize and FreeBytes only appends to the stream.
 class Device {
  public:
-  // The device with this ordinal. Backends of one process share it, because the tensors of one may be used by
-  // another. Throws Error if there is no driver or no such device.
-  static std::shared_ptr<Device> Open(int ordinal = 0);
+  // Throws Error if there is no driver or no such device.
+  explicit Device(int ordinal);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -35,6 +34,7 @@ class Device {
   const Driver& driver() const { return driver_; }
   const std::string& name() const { return name_; }
   int architecture() const { return architecture_; }  // 90 for sm_90
+  int multiprocessors() const { return multiprocessors_; }
   // Held during an operation, whose steps must follow each other.
   std::recursive_mutex& mutex() { return mutex_; }
 
@@ -83,7 +83,6 @@ class Device {
   void Use() const;  // makes the context the calling thread's
 
  private:
-  explicit Device(int ordinal);
   void Start();  // what must be undone if it fails half way
   void Stop() noexcept;
   std::byte* Stage(int64_t bytes);
@@ -101,6 +100,7 @@ class Device {
   CUdevice device_ = 0;
   std::string name_;
   int architecture_ = 0;
+  int multiprocessors_ = 0;
   CUcontext context_ = nullptr;
   CUmemoryPool pool_ = nullptr;
   CUstream stream_ = nullptr;

@@ -18,11 +18,9 @@ std::string DriverName() {
 }  // namespace
 
 SharedLibrary::SharedLibrary(const std::string& name)
-    : name_(name), handle_(dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+    : name_(name), handle_(dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) {
   if (handle_ == nullptr) throw Error("[gpu] cannot load {}: {}", name, dlerror());
 }
-
-SharedLibrary::~SharedLibrary() { dlclose(handle_); }
 
 void* SharedLibrary::Find(const char* symbol) const { return dlsym(handle_, symbol); }
 

@@ -8,14 +8,11 @@
 
 namespace coppice::gpu {
 
-// A shared library that dlopen has loaded.
+// A shared library that dlopen has loaded. It stays loaded: a driver keeps threads of its own.
 class SharedLibrary {
  public:
   // Throws Error, with dlopen's text, if it cannot be loaded.
   explicit SharedLibrary(const std::string& name);
-  ~SharedLibrary();
-  SharedLibrary(const SharedLibrary&) = delete;
-  SharedLibrary& operator=(const SharedLibrary&) = delete;
 
   const std::string& name() const { return name_; }
   void* Find(const char* symbol) const;  // null if absent
@@ -40,6 +37,7 @@ class Driver {
 
   // Throws Error, with the driver's name and text of the error, if `result` is one. `what` says what failed.
   void Check(CUresult result, const char* what) const;
+  const SharedLibrary& library() const { return library_; }
 
  private:
   SharedLibrary library_;
