@@ -11,7 +11,7 @@ tiles of keys are fixed rows of the cache, or of a list, so a row's result depen
 import triton
 import triton.language as tl
 
-from common import INFINITY, LOG2E, multiply
+from common import INFINITY, LOG2E, multiply, to_bf16
 
 
 @triton.jit
@@ -23,7 +23,7 @@ def load_queries(q, row, head, sq, head_dim, D: tl.constexpr, EXACT: tl.constexp
         value = tl.load(at)
     else:
         value = tl.load(at, mask=(d < head_dim) & (row[:, None] >= 0), other=0.0)
-    return value.to(tl.bfloat16)
+    return to_bf16(value)
 
 
 @triton.jit
@@ -52,7 +52,7 @@ def seen(query_position, key_position, window):
     """Whether each query sees each key. A key that does not exist has a position beyond all queries."""
     p = query_position[:, None]
     j = key_position[None, :]
-    return (j <= p) & ((window == 0) | (j > p - window))
+    return (j <= p) & (j > p - tl.where(window == 0, 0x7FFFFFFF, window))
 
 
 @triton.jit
@@ -67,7 +67,7 @@ def accumulate(dots, values, m, l, acc, factor, ALIBI: tl.constexpr):
         weights = tl.exp2(tl.fma(dots, tl.zeros_like(dots) + factor, tl.zeros_like(dots) - base[:, None]))
     decay = tl.exp2(m - base)
     l = l * decay + tl.sum(weights, axis=1)
-    acc = multiply(weights.to(tl.bfloat16), values, acc * decay[:, None])
+    acc = multiply(to_bf16(weights), values, acc * decay[:, None])
     return new, l, acc
 
 

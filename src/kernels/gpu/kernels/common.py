@@ -22,5 +22,20 @@ def multiply(a, b, c):
 
 
 @triton.jit
+def to_bf16(x):
+    """Rounds fp32 to nearest even."""
+    # The interpreter cuts the low bits off instead. Adding 0x7fff and the last bit that stays carries where it must; a NaN
+    # would carry into the exponent, so it keeps its upper half, with a bit set that the conversion may not lose.
+    if INTERPRETED:
+        word = x.to(tl.uint32, bitcast=True)
+        rounded = word + 0x7FFF + ((word >> 16) & 1)
+        half = tl.where(x == x, rounded >> 16, (word >> 16) | 64)
+        result = half.to(tl.uint16).to(tl.bfloat16, bitcast=True)
+    else:
+        result = x.to(tl.bfloat16)
+    return result
+
+
+@triton.jit
 def silu(x):
     return x / (1.0 + tl.exp(-x))

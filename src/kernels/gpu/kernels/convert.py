@@ -9,13 +9,19 @@
 import triton
 import triton.language as tl
 
+from common import to_bf16
+
 
 @triton.jit
 def convert(x, y, d, width, sx, sy, TILE: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * TILE + tl.arange(0, TILE)
     value = tl.load(x + row * sx + column, mask=column < d, other=0.0).to(tl.float32)
-    tl.store(y + row * sy + column, value.to(y.dtype.element_ty), mask=column < width)
+    if y.dtype.element_ty == tl.bfloat16:
+        value = to_bf16(value)
+    else:
+        value = value.to(y.dtype.element_ty)
+    tl.store(y + row * sy + column, value, mask=column < width)
 
 
 @triton.jit
@@ -46,7 +52,7 @@ def from_q8_0(x, y, d, sx, sy, BLOCKS: tl.constexpr):
     scale = tl.load(start.to(tl.pointer_type(tl.float16)), mask=inside, other=0.0).to(tl.float32)
     code = tl.load(start[:, None] + 2 + value[None, :], mask=inside[:, None], other=0).to(tl.float32)
     out = y + row * sy + block[:, None] * 32 + value[None, :]
-    tl.store(out, (scale[:, None] * code).to(tl.bfloat16), mask=inside[:, None])
+    tl.store(out, to_bf16(scale[:, None] * code), mask=inside[:, None])
 
 
 @triton.jit
@@ -55,4 +61,4 @@ def store_rows(x, rows, y, d, sx, sy, TILE: tl.constexpr):
     column = tl.program_id(1) * TILE + tl.arange(0, TILE)
     inside = column < d
     value = tl.load(x + row * sx + column, mask=inside)
-    tl.store(y + tl.load(rows + row).to(tl.int64) * sy + column, value.to(tl.bfloat16), mask=inside)
+    tl.store(y + tl.load(rows + row).to(tl.int64) * sy + column, to_bf16(value), mask=inside)

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from attention import accumulate, load_cache, load_queries, scores_of
-from common import INFINITY, LOG2E, multiply
+from common import INFINITY, LOG2E, multiply, to_bf16
 
 
 @triton.jit
@@ -34,7 +34,7 @@ def decode_attention(q, k, v, query_positions, key_positions, slopes, ranges, li
         kv_head = tl.program_id(1) * unit // group
         d = tl.arange(0, D)[None, :]
         at = q + query.to(tl.int64) * sq + head[:, None] * head_dim + d
-        queries = tl.load(at, mask=(d < head_dim) & (number[:, None] < unit), other=0.0).to(tl.bfloat16)
+        queries = to_bf16(tl.load(at, mask=(d < head_dim) & (number[:, None] < unit), other=0.0))
         position = tl.load(query_positions + query) + tl.zeros((BH,), tl.int32)
         slope = tl.load(slopes + head)[:, None] * LOG2E if ALIBI else 0.0
         factor = scale * LOG2E
@@ -44,7 +44,7 @@ def decode_attention(q, k, v, query_positions, key_positions, slopes, ranges, li
         for start in range(piece * PIECE, end, BN):
             index = start + tl.arange(0, BN)
             valid = index < end
-            listed = tl.load(list + offset + index, mask=valid & (offset >= 0), other=0)
+            listed = tl.load(list + offset + index, mask=index < tl.where(offset >= 0, end, 0), other=0)
             row = tl.where(offset >= 0, listed, first + tl.minimum(index, count - 1))
             keys = load_cache(k, row, kv_head, sk, head_dim, D, EXACT)
             dots = multiply(queries, tl.trans(keys), tl.zeros((BH, BN), tl.float32))

@@ -7,6 +7,7 @@
 import triton
 import triton.language as tl
 
+from common import to_bf16
 from weights import weight_tile
 
 
@@ -37,4 +38,4 @@ def dequantize(codes, scales, mins, groups, group_mins, y, rows, first, step, k,
     start = tl.program_id(1) * K
     w = weight_tile(codes, scales, mins, groups, group_mins, row, start, k, zero, group, flags & 1, BITS, SUPER, N, K)
     column = start + tl.arange(0, K)[None, :]
-    tl.store(y + (first + row[:, None] * step) * k + column, w.to(tl.bfloat16), mask=row[:, None] < rows)
+    tl.store(y + (first + row[:, None] * step) * k + column, to_bf16(w), mask=row[:, None] < rows)

@@ -93,7 +93,7 @@ def attention_mass(q, k, query_positions, key_positions, slopes, lse, weights, p
     factor = scale * LOG2E
     maximum = (flags & 1) != 0
     column = partial + head.to(tl.int64) * n + key_row
-    mass = tl.load(column, mask=(key_row < n) & ((flags & 4) != 0), other=0.0)
+    mass = tl.load(column, mask=key_row < tl.where((flags & 4) != 0, n, 0), other=0.0)
     nearest = tl.min(key_position)
     for first in range(0, m, BM):
         row = first + tl.arange(0, BM)
@@ -103,7 +103,7 @@ def attention_mass(q, k, query_positions, key_positions, slopes, lse, weights, p
             queries = load_queries(q, at, head, sq, head_dim, D, EXACT)
             scores = score_tile(queries, keys, position, key_position, key_row, n, window, slope, factor, ALIBI)
             share = tl.exp2(scores - tl.load(lse + head.to(tl.int64) * m + at)[:, None])
-            weight = tl.load(weights + at, mask=(row < m) & ((flags & 2) != 0), other=1.0)
+            weight = tl.load(weights + at, mask=row < tl.where((flags & 2) != 0, m, 0), other=1.0)
             share = tl.where(row[:, None] < m, share * weight[:, None], 0.0)
             if maximum:
                 mass = tl.maximum(mass, tl.max(share, axis=0))

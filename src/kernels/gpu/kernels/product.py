@@ -8,7 +8,7 @@ result depends on that row and the weight alone.
 import triton
 import triton.language as tl
 
-from common import multiply, silu
+from common import multiply, silu, to_bf16
 from weights import weight_tile
 
 GROUP = tl.constexpr(8)  # tiles of rows whose programs run together, so that their weights are read from the L2 cache
@@ -26,8 +26,8 @@ def finish(y, result, row, column, rows, outputs, sy, flags):
 
 @triton.jit
 def add_bias(result, bias, column, outputs, flags):
-    used = (column < outputs) & ((flags & 2) != 0)
-    return result + tl.load(bias + column, mask=used, other=0.0)[None, :]
+    end = tl.where((flags & 2) != 0, outputs, 0)
+    return result + tl.load(bias + column, mask=column < end, other=0.0)[None, :]
 
 
 @triton.jit
@@ -63,7 +63,7 @@ def product(x, codes, scales, mins, groups, group_mins, bias, y, rows, outputs, 
         for first in range(0, k, BK):
             w = weight_tile(codes, scales, mins, groups, group_mins, weight_row, first, k, zero, group, flags & 1, BITS,
                             SUPER, BN, BK)
-            turned = multiply(w.to(tl.bfloat16), tl.trans(tl.load(xs)), turned)
+            turned = multiply(to_bf16(w), tl.trans(tl.load(xs)), turned)
             xs += BK
         acc = tl.trans(turned)
     if gated:
@@ -89,11 +89,11 @@ def decode_product(x, codes, scales, mins, groups, group_mins, bias, y, rows, ou
     for first in range(0, k, BK):
         at = first + tl.arange(0, BK)[None, :]
         inside = (row[:, None] < rows) & (at < inputs)
-        xs = tl.load(x + row[:, None].to(tl.int64) * sx + at, mask=inside, other=0.0).to(tl.bfloat16)
+        xs = to_bf16(tl.load(x + row[:, None].to(tl.int64) * sx + at, mask=inside, other=0.0))
         if BITS == 16:
             w = tl.load(codes + weight_row[:, None] * k + at)
         else:
-            w = weight_tile(codes, scales, mins, groups, group_mins, weight_row, first, k, zero, group, flags & 1, BITS,
-                            SUPER, BN, BK).to(tl.bfloat16)
+            w = to_bf16(weight_tile(codes, scales, mins, groups, group_mins, weight_row, first, k, zero, group, flags & 1,
+                                    BITS, SUPER, BN, BK))
         acc = multiply(xs, tl.trans(w), acc)
     finish(y, add_bias(acc, bias, column, outputs, flags), row, column, rows, outputs, sy, flags)

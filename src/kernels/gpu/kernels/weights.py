@@ -31,7 +31,8 @@ def weight_tile(codes, scales, mins, groups, group_mins, rows, first, k, zero, g
     # G values with one scale and one minimum. Groups of 32 are read as two of 16.
     G: tl.constexpr = 16 if SUPER else 32
     block = first // G + tl.arange(0, K // G)[None, :]
-    used = (at >= 0) & (block >= 0) & (has_mins != 0)
+    # A mask is a comparison with a number, not a conjunction with a scalar, of which the interpreter makes integers.
+    used = (at >= 0) & (block < tl.where(has_mins != 0, 0x7FFFFFFF, 0))
     if SUPER:
         super_block = at * ((k + 255) // 256) + block // 16
         small = at * (k // group) + block * 16 // group
