@@ -35,9 +35,9 @@ inline std::string NameOf(const Config& c) {
 }
 inline void PrintTo(const Config& c, std::ostream* out) { *out << NameOf(c); }
 inline std::string ConfigName(const ::testing::TestParamInfo<Config>& info) { return NameOf(info.param); }
-inline const std::vector<Config> kConfigs = {{"reference", true}, {"cpu", true}, {"cpu", false}};
+inline const std::vector<Config> kConfigs = {{"reference", true}, {"cpu", true}, {"cpu", false}, {"gpu", false}};
 inline const std::vector<Config> kAttentionConfigs = {
-    {"reference", true}, {"cpu", true}, {"cpu", false}, {"cpu", false, true}};
+    {"reference", true}, {"cpu", true}, {"cpu", false}, {"cpu", false, true}, {"gpu", false}};
 
 inline Tensor Random(int64_t rows, int64_t cols, uint32_t seed, float scale = 1) {
   std::mt19937 generator(seed);
@@ -261,7 +261,7 @@ class ConformanceTest : public ::testing::TestWithParam<Config> {
   void SetUp() override {
     AttentionData::int8_values = GetParam().int8_values;
     backend_ = Make(2);
-    if (!backend_) GTEST_SKIP() << "this CPU lacks the instruction set that COPPICE_ISA names";
+    if (!backend_) GTEST_SKIP() << "this machine lacks the instruction set that COPPICE_ISA names, or a GPU";
   }
   void TearDown() override { AttentionData::int8_values = false; }  // other tests have no Config
   std::unique_ptr<Backend> Make(int threads) const {

@@ -38,20 +38,18 @@ void CheckCacheType(const ModelShape& shape, DType cache_type) {
       type.name, type.block_elements, shape.architecture, shape.head_dim);
 }
 
-SequenceState::SequenceState(const ModelConfig& config, std::span<const float> rope_factors,
-                             const Backend& backend, int64_t prompt, int64_t most_positions)
-    : aux(ParkedType(backend.cache_dtype()), config.shape.hidden),
+SequenceState::SequenceState(const ModelConfig& config, std::span<const float> rope_factors, DType cache_type,
+                             int64_t prompt, int64_t most_positions, DeviceMemory* memory)
+    : aux(ParkedType(cache_type), config.shape.hidden),
       ledger(config.shape, prompt),
       prompt_tokens(prompt),
       capacity(most_positions) {
   const ModelShape& s = config.shape;
-  const DType cache_type = backend.cache_dtype();
   CheckCacheType(s, cache_type);
   for (int l = 0; l < s.layers; ++l)
-    layers.emplace_back(LayerCache(cache_type, s.kv_heads, s.head_dim, backend.memory()));
+    layers.emplace_back(LayerCache(cache_type, s.kv_heads, s.head_dim, memory));
   if (!config.shape.alibi) {
-    rope = RopeTables(MakeRopeFrequencies(config.rope, rope_factors), config.rope.interleaved,
-                      backend.memory());
+    rope = RopeTables(MakeRopeFrequencies(config.rope, rope_factors), config.rope.interleaved, memory);
     rope.Reach(prompt_tokens);
   }
 }

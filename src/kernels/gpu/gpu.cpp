@@ -48,7 +48,7 @@ void Heap::Gather(const TensorView& from, std::span<const int32_t> rows, const M
   COPPICE_CHECK(from.memory == this && to.memory == this && from.dtype == to.dtype && from.cols == to.cols);
   COPPICE_CHECK(to.rows == std::ssize(rows));
   COPPICE_CHECK(std::ranges::all_of(rows, [&](int32_t row) { return row >= 0 && row < from.rows; }));
-  if (to.empty()) return;
+  if (TensorView(to).empty()) return;
   Operands op(gpu_);
   const Device::Rows moved = RowsOf(to);
   const bool aside = Overlap(from, to);

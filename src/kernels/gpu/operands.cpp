@@ -30,7 +30,7 @@ Operands::Place Operands::In(const TensorView& x) {
 }
 
 Operands::Place Operands::Out(const MutableTensorView& y) {
-  if (y.empty()) return {};
+  if (TensorView(y).empty()) return {};
   if (y.memory != nullptr) return In(y);
   const int64_t row = BytesOf(y.dtype, y.cols);
   const CUdeviceptr address = Scratch(y.rows * row);
@@ -40,7 +40,7 @@ Operands::Place Operands::Out(const MutableTensorView& y) {
 
 Operands::Place Operands::InOut(const MutableTensorView& y) {
   const Place place = Out(y);
-  if (y.empty() || y.memory != nullptr) return place;
+  if (TensorView(y).empty() || y.memory != nullptr) return place;
   const int64_t row = BytesOf(y.dtype, y.cols);
   gpu_.device().Upload(y.data, y.stride, place.address, row, {y.rows, row});
   return place;

@@ -29,8 +29,10 @@ struct Work {
 
 }  // namespace coppice::gpu::fake
 
-using coppice::gpu::fake::Fault;
-using coppice::gpu::fake::Work;
+namespace coppice::gpu {
+
+using fake::Fault;
+using fake::Work;
 
 struct CUgraph_st {
   std::vector<Work> works;
@@ -48,11 +50,13 @@ struct CUevent_st {
   int64_t after = 0;  // works of the stream
 };
 struct CUfunc_st {
-  coppice::gpu::fake::FakeKernel kernel;
+  fake::FakeKernel kernel;
 };
 struct CUmod_st {
   std::vector<std::unique_ptr<CUfunc_st>> functions;
 };
+
+}  // namespace coppice::gpu
 
 namespace coppice::gpu::fake {
 
