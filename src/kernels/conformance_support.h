@@ -269,7 +269,8 @@ class ConformanceTest : public ::testing::TestWithParam<Config> {
   }
   Backend& be() { return *backend_; }
   // For products and attention: fp32, or bf16 inputs with fp32 sums, or 8-bit codes.
-  double tolerance() const { return GetParam().exact ? 1e-5 : 2.5e-2; }
+  // On a GPU, queries are rounded to bf16 too.
+  double tolerance() const { return GetParam().exact ? 1e-5 : GetParam().name == "gpu" ? 3e-2 : 2.5e-2; }
 
  private:
   std::unique_ptr<Backend> backend_;

@@ -1,5 +1,6 @@
 // Attention in its forms, the softmax weights that score keys, and scores of units.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -20,28 +21,36 @@ float Rounded(float x) { return ToFloat(ToBF16(x)); }
 class Query {
  public:
   Query(const KernelCall& k, int64_t row, int64_t head, bool alibi)
-      : k_(k), dim_(k.I("head_dim")), kv_head_(head / k.I("group")), alibi_(alibi) {
+      : k_(k),
+        dim_(k.I("head_dim")),
+        column_(head / k.I("group") * dim_),
+        key_stride_(k.I("sk")),
+        scale_(k.F("scale")),
+        positions_(k.At("key_positions")),
+        keys_(k.At("k")),
+        alibi_(alibi) {
     const float* q = k.P<float>("q", dim_, row * k.I("sq") + head * dim_);
     for (int64_t c = 0; c < dim_; ++c) query_.push_back(Rounded(q[c]));
     position_ = *k.P<int32_t>("query_positions", 1, row);
     if (alibi) slope_ = *k.P<float>("slopes", 1, head);
   }
 
-  bool Sees(int64_t key) const {
-    const int32_t at = *k_.P<int32_t>("key_positions", 1, key);
-    const int64_t window = k_.I("window");
+  bool Sees(int64_t key, int64_t window) const {
+    const int32_t at = *k_.P<int32_t>(positions_, 1, key);
     return at <= position_ && (window == 0 || at > position_ - window);
   }
   float Score(int64_t key) const {
-    const BF16* row = k_.P<BF16>("k", dim_, key * k_.I("sk") + kv_head_ * dim_);
+    const BF16* row = k_.P<BF16>(keys_, dim_, key * key_stride_ + column_);
     float dot = 0;
-    for (int64_t c = 0; c < dim_; ++c) dot += query_[static_cast<size_t>(c)] * ToFloat(row[c]);
-    float score = dot * k_.F("scale");
-    if (alibi_) score += slope_ * static_cast<float>(*k_.P<int32_t>("key_positions", 1, key) - position_);
+    for (int64_t c = 0; c < dim_; ++c) dot += query_[static_cast<size_t>(c)] * Widened(row[c]);
+    float score = dot * scale_;
+    if (alibi_) score += slope_ * static_cast<float>(*k_.P<int32_t>(positions_, 1, key) - position_);
     return score;
   }
   // sum of weights, and out [head_dim] = their sum of values, relative to the largest score, which it returns.
   float Attend(const std::vector<int64_t>& keys, std::vector<float>& out, float& total) const {
+    const int64_t stride = k_.I("sv");
+    const KernelCall::Pointer values = k_.At("v");
     std::vector<float> scores;
     float best = -kInfinity;
     for (const int64_t key : keys) best = std::max(best, scores.emplace_back(Score(key)));
@@ -50,16 +59,22 @@ class Query {
     for (size_t j = 0; j < keys.size(); ++j) {
       const float weight = std::exp(scores[j] - best);
       total += weight;
-      const BF16* row = k_.P<BF16>("v", dim_, keys[j] * k_.I("sv") + kv_head_ * dim_);
-      for (int64_t c = 0; c < dim_; ++c) out[static_cast<size_t>(c)] += weight * ToFloat(row[c]);
+      const BF16* row = k_.P<BF16>(values, dim_, keys[j] * stride + column_);
+      for (int64_t c = 0; c < dim_; ++c) out[static_cast<size_t>(c)] += weight * Widened(row[c]);
     }
     return best;
   }
 
  private:
+  static float Widened(BF16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16); }
+
   const KernelCall& k_;
   int64_t dim_;
-  int64_t kv_head_;
+  int64_t column_;
+  int64_t key_stride_;
+  float scale_;
+  KernelCall::Pointer positions_;
+  KernelCall::Pointer keys_;
   bool alibi_;
   std::vector<float> query_;
   int32_t position_ = 0;
@@ -76,6 +91,7 @@ void StoreHead(const KernelCall& k, int64_t row, int64_t head, const std::vector
 template <bool kAlibi>
 void Attention(const KernelCall& k) {
   const int64_t n = k.I("n");
+  const int64_t window = k.I("window");
   for (int64_t i = 0; i < k.I("m"); ++i) {
     const int32_t* tile = k.P<int32_t>("tiles", 4, i / 128 * 4);
     if (tile[0] > tile[1] || tile[1] > tile[2] || tile[2] > tile[3]) Fault("attention: tiles do not ascend");
@@ -84,7 +100,7 @@ void Attention(const KernelCall& k) {
       std::vector<int64_t> keys;
       for (int64_t j = int64_t{tile[0]} * 128; j < int64_t{tile[3]} * 128; ++j) {
         const bool full = j >= int64_t{tile[1]} * 128 && j < int64_t{tile[2]} * 128;
-        if (full || (j < n && query.Sees(j))) keys.push_back(j);
+        if (full || (j < n && query.Sees(j, window))) keys.push_back(j);
       }
       std::vector<float> out;
       float total = 0;
@@ -99,6 +115,7 @@ void SparseAttention(const KernelCall& k) {
   const int64_t n = k.I("n");
   const int64_t block_rows = k.I("key_block");
   const int64_t words = k.I("words");
+  const int64_t window = k.I("window");
   for (int64_t t = 0; t < k.grid(0); ++t) {
     const int32_t* tile = k.P<int32_t>("tiles", 3, 3 * t);
     if (tile[1] < 1 || tile[1] > 64) Fault("sparse_attention: a tile of too many queries");
@@ -120,7 +137,7 @@ void SparseAttention(const KernelCall& k) {
       for (int64_t i = tile[0]; i < tile[0] + tile[1]; ++i) {
         const Query query(k, i, head, kAlibi);
         std::vector<int64_t> keys;
-        std::ranges::copy_if(listed, std::back_inserter(keys), [&](int64_t j) { return query.Sees(j); });
+        std::ranges::copy_if(listed, std::back_inserter(keys), [&](int64_t j) { return query.Sees(j, window); });
         std::vector<float> out;
         float total = 0;
         query.Attend(keys, out, total);
@@ -188,6 +205,7 @@ void MergeDecode(const KernelCall& k) {
 template <bool kAlibi>
 void AttentionLse(const KernelCall& k) {
   const int64_t m = k.I("m");
+  const int64_t window = k.I("window");
   for (int64_t piece = 0; piece < k.grid(2); ++piece) {
     for (int64_t head = 0; head < k.grid(1); ++head) {
       for (int64_t i = 0; i < m; ++i) {
@@ -195,7 +213,7 @@ void AttentionLse(const KernelCall& k) {
         std::vector<float> scores;
         float best = -kInfinity;
         for (int64_t j = piece * 4096; j < std::min(k.I("n"), (piece + 1) * 4096); ++j) {
-          if (query.Sees(j)) best = std::max(best, scores.emplace_back(query.Score(j) * kLog2E));
+          if (query.Sees(j, window)) best = std::max(best, scores.emplace_back(query.Score(j) * kLog2E));
         }
         float total = 0;
         for (const float score : scores) total += std::exp2(score - best);
@@ -227,6 +245,7 @@ void AttentionMass(const KernelCall& k) {
   const int64_t m = k.I("m");
   const int64_t n = k.I("n");
   const int64_t flags = k.I("flags");
+  const int64_t window = k.I("window");
   for (int64_t head = 0; head < k.grid(1); ++head) {
     std::vector<float> mass(static_cast<size_t>(n));
     if ((flags & 4) != 0) std::copy_n(k.P<float>("partial", n, head * n), n, mass.begin());
@@ -235,7 +254,7 @@ void AttentionMass(const KernelCall& k) {
       const float lse = *k.P<float>("lse", 1, head * m + i);
       const float weight = (flags & 2) != 0 ? *k.P<float>("weights", 1, i) : 1;
       for (int64_t j = 0; j < n; ++j) {
-        if (!query.Sees(j)) continue;
+        if (!query.Sees(j, window)) continue;
         const float share = weight * std::exp2(query.Score(j) * kLog2E - lse);
         float& sum = mass[static_cast<size_t>(j)];
         sum = (flags & 1) != 0 ? std::max(sum, share) : sum + share;
@@ -257,11 +276,12 @@ void MergeMass(const KernelCall& k) {
 }
 
 void AttentionScores(const KernelCall& k) {
+  const int64_t window = k.I("window");
   for (int64_t i = 0; i < k.I("m"); ++i) {
     for (int64_t head = 0; head < k.grid(1); ++head) {
       const Query query(k, i, head, true);
       float* y = k.P<float>("y", k.I("n"), (i * k.grid(1) + head) * k.I("sy"));
-      for (int64_t j = 0; j < k.I("n"); ++j) y[j] = query.Sees(j) ? query.Score(j) * kLog2E : -kInfinity;
+      for (int64_t j = 0; j < k.I("n"); ++j) y[j] = query.Sees(j, window) ? query.Score(j) * kLog2E : -kInfinity;
     }
   }
 }

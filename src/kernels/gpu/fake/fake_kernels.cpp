@@ -40,20 +40,14 @@ KernelCall::KernelCall(std::string_view kernel, std::string_view arguments, cons
   }
 }
 
-const KernelCall::Argument& KernelCall::At(std::string_view name) const {
+const KernelCall::Argument& KernelCall::Find(std::string_view name) const {
   const auto found = arguments_.find(name);
   if (found == arguments_.end()) Fault(kernel_ + " has no argument " + std::string(name));
   return found->second;
 }
 
-int64_t KernelCall::I(std::string_view name) const { return At(name).integer; }
-float KernelCall::F(std::string_view name) const { return At(name).number; }
-bool KernelCall::IsNull(std::string_view name) const { return At(name).address == 0; }
-
-std::byte* KernelCall::Bytes(std::string_view name, int64_t bytes, int64_t offset) const {
-  return memory_.Use(At(name).address + static_cast<uint64_t>(offset), bytes,
-                     kernel_ + ": " + std::string(name));
-}
+int64_t KernelCall::I(std::string_view name) const { return Find(name).integer; }
+float KernelCall::F(std::string_view name) const { return Find(name).number; }
 
 std::vector<FakeKernel> AllKernels() {
   std::vector<FakeKernel> all;

@@ -22,12 +22,22 @@ class KernelCall {
   int64_t grid(int axis) const { return grid_[axis]; }
   int64_t I(std::string_view name) const;
   float F(std::string_view name) const;
-  bool IsNull(std::string_view name) const;
+  // An argument that is read often.
+  struct Pointer {
+    uint64_t address = 0;
+    std::string_view name;
+  };
+  Pointer At(std::string_view name) const { return {Find(name).address, name}; }
   // `count` elements from `offset` on; faults if they are not the device's.
   template <typename T>
+  T* P(const Pointer& pointer, int64_t count, int64_t offset = 0) const {
+    constexpr auto kSize = static_cast<int64_t>(sizeof(T));
+    return reinterpret_cast<T*>(memory_.Use(pointer.address + static_cast<uint64_t>(offset * kSize), count * kSize,
+                                            kernel_, pointer.name));
+  }
+  template <typename T>
   T* P(std::string_view name, int64_t count, int64_t offset = 0) const {
-    return reinterpret_cast<T*>(Bytes(name, count * static_cast<int64_t>(sizeof(T)),
-                                      offset * static_cast<int64_t>(sizeof(T))));
+    return P<T>(At(name), count, offset);
   }
 
  private:
@@ -37,8 +47,7 @@ class KernelCall {
     int64_t integer = 0;
     float number = 0;
   };
-  const Argument& At(std::string_view name) const;
-  std::byte* Bytes(std::string_view name, int64_t bytes, int64_t offset) const;
+  const Argument& Find(std::string_view name) const;
 
   std::string kernel_;
   int64_t grid_[3];

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 namespace coppice::gpu::fake {
 
@@ -53,17 +54,24 @@ void DeviceBytes::Release(uint64_t address) {
   live_.erase(found);
 }
 
-std::byte* DeviceBytes::Use(uint64_t address, int64_t bytes, const std::string& what) {
+std::byte* DeviceBytes::Use(uint64_t address, int64_t bytes, std::string_view what, std::string_view part) {
   auto found = live_.upper_bound(address);
-  if (found != live_.begin()) {
-    --found;
-    const uint64_t offset = address - found->first;
-    if (offset + static_cast<uint64_t>(bytes) <= found->second.bytes) return found->second.data.get() + offset;
-    if (offset < found->second.bytes) Fault(what + ": beyond the end of its allocation");
-  }
-  auto gone = gone_.upper_bound(address);
-  if (gone != gone_.begin() && address - (--gone)->first < gone->second) Fault(what + ": use after free");
-  Fault(what + ": not device memory");
+  if (found == live_.begin()) FaultAt(address, what, part);
+  --found;
+  const uint64_t offset = address - found->first;
+  if (offset + static_cast<uint64_t>(bytes) > found->second.bytes) FaultAt(address, what, part);
+  return found->second.data.get() + offset;
+}
+
+void DeviceBytes::FaultAt(uint64_t address, std::string_view what, std::string_view part) const {
+  const std::string where = std::string(what) + (part.empty() ? "" : ": ") + std::string(part);
+  const auto holds = [&](const auto& blocks, auto&& bytes) {
+    const auto next = blocks.upper_bound(address);
+    return next != blocks.begin() && address - std::prev(next)->first < bytes(std::prev(next)->second);
+  };
+  if (holds(live_, [](const Block& block) { return block.bytes; })) Fault(where + ": beyond the end of its allocation");
+  if (holds(gone_, [](size_t bytes) { return bytes; })) Fault(where + ": use after free");
+  Fault(where + ": not device memory");
 }
 
 void* DeviceBytes::Pin(size_t bytes) {
@@ -77,12 +85,12 @@ void DeviceBytes::Unpin(void* address) {
   std::free(address);
 }
 
-void DeviceBytes::CheckPinned(const void* address, size_t bytes, const std::string& what) const {
+void DeviceBytes::CheckPinned(const void* address, size_t bytes, const char* what) const {
   const auto at = reinterpret_cast<uintptr_t>(address);
   auto found = pinned_.upper_bound(at);
-  if (found == pinned_.begin()) Fault(what + ": host memory that is not pinned");
+  if (found == pinned_.begin()) Fault(std::string(what) + ": host memory that is not pinned");
   --found;
-  if (at + bytes > found->first + found->second) Fault(what + ": host memory that is not pinned");
+  if (at + bytes > found->first + found->second) Fault(std::string(what) + ": host memory that is not pinned");
 }
 
 }  // namespace coppice::gpu::fake

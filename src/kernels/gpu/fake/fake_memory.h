@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace coppice::gpu::fake {
 
@@ -28,14 +29,15 @@ class DeviceBytes {
   // The call that frees. Use() may still reach the bytes until Release.
   void MarkFreed(uint64_t address);
   void Release(uint64_t address);  // when the stream gets there
-  // The bytes of [address, address + bytes), which must lie in one allocation. `what` is for the message.
-  std::byte* Use(uint64_t address, int64_t bytes, const std::string& what);
+  // The bytes of [address, address + bytes), which must lie in one allocation. `what` and `part` are for
+  // the message.
+  std::byte* Use(uint64_t address, int64_t bytes, std::string_view what, std::string_view part = {});
 
   // Pinned host memory.
   void* Pin(size_t bytes);
   void Unpin(void* address);
   int64_t pinned() const { return static_cast<int64_t>(pinned_.size()); }
-  void CheckPinned(const void* address, size_t bytes, const std::string& what) const;
+  void CheckPinned(const void* address, size_t bytes, const char* what) const;
 
  private:
   struct Block {
@@ -43,6 +45,8 @@ class DeviceBytes {
     bool freed = false;
     std::unique_ptr<std::byte[]> data;
   };
+  [[noreturn]] void FaultAt(uint64_t address, std::string_view what, std::string_view part) const;
+
   int64_t total_;
   int64_t used_ = 0;
   uint64_t next_;

@@ -1,6 +1,8 @@
 // Products by weights in the layouts of kernels/README.md, and rows of such a weight.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/gpu/fake/fake_kernels.h"
@@ -46,26 +48,48 @@ std::vector<float> WeightRow(const KernelCall& k, int64_t row) {
   return values;
 }
 
-void Store(const KernelCall& k, int64_t row, int64_t column, float value) {
-  float* y = k.P<float>("y", 1, row * k.I("sy") + column);
-  *y = (k.I("flags") & 4) != 0 ? value + *y : value;
-}
-
 float Bias(const KernelCall& k, int64_t column) {
   return (k.I("flags") & 2) != 0 ? *k.P<float>("bias", 1, column) : 0;
 }
 
+using Matrix = std::vector<std::vector<float>>;
+
+// The rows of x, rounded to bf16.
 template <typename X>
-float Dot(const X* x, const std::vector<float>& w, int64_t inputs) {
-  float sum = 0;
-  for (int64_t c = 0; c < inputs; ++c) {
-    const float value = [&] {
-      if constexpr (std::is_same_v<X, BF16>) return ToFloat(x[c]);
-      else return Rounded(x[c]);
-    }();
-    sum += value * Rounded(w[static_cast<size_t>(c)]);
+Matrix RowsOfX(const KernelCall& k, int64_t rows, int64_t width) {
+  Matrix matrix;
+  for (int64_t i = 0; i < rows; ++i) {
+    const X* x = k.P<X>("x", width, i * k.I("sx"));
+    std::vector<float>& row = matrix.emplace_back(static_cast<size_t>(width));
+    for (int64_t c = 0; c < width; ++c) {
+      if constexpr (std::is_same_v<X, BF16>) row[static_cast<size_t>(c)] = ToFloat(x[c]);
+      else row[static_cast<size_t>(c)] = Rounded(x[c]);
+    }
   }
-  return sum;
+  return matrix;
+}
+
+// x w^T of every row. In sixteen sums, so that the compiler can keep them in vector registers.
+std::vector<float> Dots(const Matrix& x, std::vector<float> w) {
+  for (float& value : w) value = Rounded(value);
+  std::vector<float> dots;
+  for (const std::vector<float>& row : x) {
+    float sums[16] = {};
+    for (size_t c = 0; c < row.size(); ++c) sums[c % 16] += row[c] * w[c];
+    dots.push_back(std::accumulate(sums, sums + 16, 0.0f));
+  }
+  return dots;
+}
+
+// Stores column j of y, or adds to it.
+void StoreColumn(const KernelCall& k, int64_t j, const std::vector<float>& values) {
+  const bool add = (k.I("flags") & 4) != 0;
+  const int64_t stride = k.I("sy");
+  float* y = k.P<float>("y", (std::ssize(values) - 1) * stride + 1, j);
+  for (size_t i = 0; i < values.size(); ++i) {
+    float& to = y[static_cast<int64_t>(i) * stride];
+    to = add ? values[i] + to : values[i];
+  }
 }
 
 template <int kBits, bool kSuper>
@@ -73,19 +97,20 @@ void Product(const KernelCall& k) {
   const bool gated = (k.I("flags") & 8) != 0;
   const int64_t rows = k.I("rows");
   const int64_t outputs = k.I("outputs");
-  const int64_t width = k.I("k");
   const int64_t weight_rows = gated ? 2 * outputs : outputs;
   if (k.grid(0) != (rows + 127) / 128 * ((weight_rows + 127) / 128)) Fault("product: a wrong grid");
   WeightRow<kBits, kSuper>(k, (weight_rows + 127) / 128 * 128 - 1);  // the kernel reads whole tiles
+  const Matrix x = RowsOfX<BF16>(k, rows, k.I("k"));
   for (int64_t j = 0; j < outputs; ++j) {
-    const std::vector<float> w = WeightRow<kBits, kSuper>(k, gated ? 2 * j : j);
-    const std::vector<float> up = gated ? WeightRow<kBits, kSuper>(k, 2 * j + 1) : std::vector<float>();
-    for (int64_t i = 0; i < rows; ++i) {
-      const BF16* x = k.P<BF16>("x", width, i * k.I("sx"));
-      float value = Dot(x, w, width) + Bias(k, j);
-      if (gated) value = value / (1 + std::exp(-value)) * (Dot(x, up, width) + Bias(k, outputs + j));
-      Store(k, i, j, value);
+    std::vector<float> y = Dots(x, WeightRow<kBits, kSuper>(k, gated ? 2 * j : j));
+    const float bias = Bias(k, j);
+    for (float& value : y) value += bias;
+    if (gated) {
+      const std::vector<float> up = Dots(x, WeightRow<kBits, kSuper>(k, 2 * j + 1));
+      const float up_bias = Bias(k, outputs + j);
+      for (size_t i = 0; i < y.size(); ++i) y[i] = y[i] / (1 + std::exp(-y[i])) * (up[i] + up_bias);
     }
+    StoreColumn(k, j, y);
   }
 }
 
@@ -95,12 +120,12 @@ void DecodeProduct(const KernelCall& k) {
   const int64_t outputs = k.I("outputs");
   if (k.grid(0) != (rows + 15) / 16 || k.grid(1) != (outputs + 31) / 32) Fault("decode_product: a wrong grid");
   WeightRow<kBits, kSuper>(k, (outputs + 31) / 32 * 32 - 1);
+  const Matrix x = RowsOfX<float>(k, rows, k.I("inputs"));
   for (int64_t j = 0; j < outputs; ++j) {
-    const std::vector<float> w = WeightRow<kBits, kSuper>(k, j);
-    for (int64_t i = 0; i < rows; ++i) {
-      const float* x = k.P<float>("x", k.I("inputs"), i * k.I("sx"));
-      Store(k, i, j, Dot(x, w, k.I("inputs")) + Bias(k, j));
-    }
+    std::vector<float> y = Dots(x, WeightRow<kBits, kSuper>(k, j));
+    const float bias = Bias(k, j);
+    for (float& value : y) value += bias;
+    StoreColumn(k, j, y);
   }
 }
 
