@@ -93,10 +93,12 @@ def key_tiles(first, last, queries, k, v, query_position, key_positions, n, kv_h
 
 
 @triton.jit
-def store_heads(out, acc, l, row, valid, head, so, head_dim, D: tl.constexpr, EXACT: tl.constexpr):
-    """out = acc / l; 0 for a query without keys."""
+def store_heads(out, acc, l, first, valid, head, so, head_dim, D: tl.constexpr, EXACT: tl.constexpr):
+    """out = acc / l, rows from `first` on; 0 for a query without keys."""
     d = tl.arange(0, D)[None, :]
-    at = out + row[:, None].to(tl.int64) * so + head * head_dim + d
+    row = tl.arange(0, acc.shape[0])[:, None]
+    # Offsets of 32 bits within the tile: pointers of 64 to every value spill.
+    at = (out + first.to(tl.int64) * so + head * head_dim) + (row * so + d)
     result = acc / tl.where(l == 0, 1.0, l)[:, None]
     tl.store(at, result, mask=valid[:, None] if EXACT else valid[:, None] & (d < head_dim))
 
@@ -128,6 +130,6 @@ def attention(q, k, v, query_positions, key_positions, tiles, slopes, out, lse, 
                                  head_dim, window, slope, factor, best, total, acc, False, BN, D, EXACT, ALIBI)
     best, total, acc = key_tiles(full_end, end, queries, k, v, position, key_positions, n, head // group, sk, sv,
                                  head_dim, window, slope, factor, best, total, acc, True, BN, D, EXACT, ALIBI)
-    store_heads(out, acc, total, row, row < m, head, so, head_dim, D, EXACT)
+    store_heads(out, acc, total, tile * BM, row < m, head, so, head_dim, D, EXACT)
     if (flags & 1) != 0:
         tl.store(lse + head.to(tl.int64) * m + row, (best + tl.log2(total)) / LOG2E, mask=row < m)

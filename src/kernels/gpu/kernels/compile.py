@@ -12,6 +12,7 @@ import argparse
 import concurrent.futures
 import hashlib
 import importlib
+import inspect
 import json
 import os
 import pathlib
@@ -22,7 +23,9 @@ import tempfile
 import time
 
 HERE = pathlib.Path(__file__).parent
-ARCHITECTURES = (80, 90, 100, 120)
+# Compute capability, and the dynamic shared memory that a block may have: CUDA C++ Programming Guide, technical
+# specifications per compute capability.
+SHARED = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024}
 # Products and sums are fused where the source says fma and nowhere else, so the bits do not depend on the compiler.
 os.environ["TRITON_DEFAULT_FP_FUSION"] = "0"
 os.environ["TRITON_DISABLE_LINE_INFO"] = "1"  # a third of a cubin's bytes
@@ -48,10 +51,9 @@ def key_of(variant, architecture: int, triton_version: str) -> str:
     sources = sources_of(variant.function.split(".")[0])
     for name in sorted(sources):
         state.update(name.encode() + b"\0" + sources[name] + b"\0")
-    state.update(repr((variant.function, variant.arguments, variant.warps, variant.stages, variant.constants,
+    state.update(repr((variant.function, variant.arguments, variant.warps, variant.stages, variant.registers, variant.constants,
                        architecture, triton_version)).encode())
-    # The way this file compiles counts too.
-    state.update(pathlib.Path(__file__).read_bytes())
+    state.update(inspect.getsource(compile_one).encode())  # the way it compiles counts too
     return state.hexdigest()[:24]
 
 
@@ -80,14 +82,20 @@ def compile_one(variant, architecture: int, path: pathlib.Path) -> None:
     started = time.monotonic()
     source = ASTSource(fn=getattr(importlib.import_module(module), function), signature=signature,
                        constexprs=variant.constants, attrs=aligned)
-    compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32),
-                              options={"num_warps": variant.warps, "num_stages": variant.stages})
+    # Fewer stages of copies in flight where an architecture has less shared memory.
+    for stages in range(variant.stages, 0, -1):
+        compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options={
+            "num_warps": variant.warps, "num_stages": stages, "maxnreg": variant.registers or None})
+        if compiled.metadata.shared <= SHARED[architecture]:
+            break
+    else:
+        raise RuntimeError(f"{compiled.metadata.shared} bytes of shared memory")
     seconds = time.monotonic() - started
     if compiled.metadata.global_scratch_size or compiled.metadata.profile_scratch_size:
         raise RuntimeError(f"{variant.name} needs scratch memory, which the host does not provide")
     path.write_bytes(compiled.asm["cubin"])
     facts = {"name": variant.name, "entry": compiled.metadata.name, "architecture": architecture,
-             "shared": compiled.metadata.shared, "warps": compiled.metadata.num_warps,
+             "shared": compiled.metadata.shared, "stages": stages, "warps": compiled.metadata.num_warps,
              "arguments": "".join("p" if kind.endswith("*") else LETTERS[kind] for _, kind, _ in parsed),
              "bytes": len(compiled.asm["cubin"]), "seconds": round(seconds, 2)} | resources(path)
     path.with_suffix(".json").write_text(json.dumps(facts))
@@ -129,7 +137,7 @@ def write(out: pathlib.Path, paths: list[pathlib.Path]) -> list[dict]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=pathlib.Path)
-    parser.add_argument("--arch", default=",".join(map(str, ARCHITECTURES)))
+    parser.add_argument("--arch", default=",".join(map(str, SHARED)))
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", default="", help="variants whose name contains this")
     options = parser.parse_args()

@@ -15,19 +15,54 @@ GROUP = tl.constexpr(8)  # tiles of rows whose programs run together, so that th
 
 
 @triton.jit
-def finish(y, result, row, column, rows, outputs, sy, flags):
-    """y (+)= result, where it is inside."""
-    inside = (row[:, None] < rows) & (column[None, :] < outputs)
-    at = y + row[:, None].to(tl.int64) * sy + column[None, :]
+def store_part(y, result, first, start, rows, outputs, sy, flags):
+    """y (+)= result, rows from `first` and columns from `start` on, where they are inside."""
+    row = tl.arange(0, result.shape[0])
+    column = start + tl.arange(0, result.shape[1])
+    inside = (row[:, None] < rows - first) & (column[None, :] < outputs)
+    # Offsets of 32 bits within the tile: pointers of 64 to every value spill.
+    at = (y + first.to(tl.int64) * sy) + (row[:, None] * sy + column[None, :])
     if (flags & 4) != 0:
         result = result + tl.load(at, mask=inside, other=0.0)
     tl.store(at, result, mask=inside)
 
 
 @triton.jit
-def add_bias(result, bias, column, outputs, flags):
+def halves(x):
+    """The left and the right columns."""
+    return tl.split(tl.permute(tl.reshape(x, (x.shape[0], 2, x.shape[1] // 2)), (0, 2, 1)))
+
+
+@triton.jit
+def add_bias(result, bias, start, outputs, flags):
+    column = start + tl.arange(0, result.shape[1])
     end = tl.where((flags & 2) != 0, outputs, 0)
     return result + tl.load(bias + column, mask=column < end, other=0.0)[None, :]
+
+
+@triton.jit
+def finish(y, acc, bias, first, start, rows, outputs, sy, flags):
+    """acc + bias, by quarters: values and addresses of a whole tile would not fit the registers."""
+    WIDTH: tl.constexpr = acc.shape[1]
+    left, right = halves(acc)
+    for half in tl.static_range(2):
+        a, b = halves(left if half == 0 else right)
+        at = start + half * (WIDTH // 2)
+        store_part(y, add_bias(a, bias, at, outputs, flags), first, at, rows, outputs, sy, flags)
+        at += WIDTH // 4
+        store_part(y, add_bias(b, bias, at, outputs, flags), first, at, rows, outputs, sy, flags)
+
+
+@triton.jit
+def finish_gated(y, acc, bias, first, start, rows, outputs, sy, flags):
+    """silu(gate + bias) * (up + bias) of interleaved columns, by halves."""
+    gate, up = tl.split(tl.reshape(acc, (acc.shape[0], acc.shape[1] // 2, 2)))
+    gates, ups = halves(gate), halves(up)
+    for half in tl.static_range(2):
+        at = start + half * (gate.shape[1] // 2)
+        g = add_bias(gates[half], bias, at, outputs, flags)
+        u = add_bias(ups[half], bias + outputs, at, outputs, flags)
+        store_part(y, silu(g) * u, first, at, rows, outputs, sy, flags)
 
 
 @triton.jit
@@ -67,14 +102,9 @@ def product(x, codes, scales, mins, groups, group_mins, bias, y, rows, outputs, 
             xs += BK
         acc = tl.trans(turned)
     if gated:
-        gate, up = tl.split(tl.reshape(acc, (BM, BN // 2, 2)))
-        output = tile_n * (BN // 2) + tl.arange(0, BN // 2)
-        gate = add_bias(gate, bias, output, outputs, flags)
-        up = add_bias(up, bias + outputs, output, outputs, flags)
-        finish(y, silu(gate) * up, row, output, rows, outputs, sy, flags)
+        finish_gated(y, acc, bias, tile_m * BM, tile_n * (BN // 2), rows, outputs, sy, flags)
     else:
-        column = tile_n * BN + tl.arange(0, BN)
-        finish(y, add_bias(acc, bias, column, outputs, flags), row, column, rows, outputs, sy, flags)
+        finish(y, acc, bias, tile_m * BM, tile_n * BN, rows, outputs, sy, flags)
 
 
 @triton.jit
@@ -83,8 +113,8 @@ def decode_product(x, codes, scales, mins, groups, group_mins, bias, y, rows, ou
                    BK: tl.constexpr):
     """For few rows: reads a weight once for each BM rows, and rounds fp32 x to bf16 itself."""
     row = tl.program_id(0) * BM + tl.arange(0, BM)
-    column = tl.program_id(1) * BN + tl.arange(0, BN)
-    weight_row = column.to(tl.int64)
+    start = tl.program_id(1) * BN
+    weight_row = (start + tl.arange(0, BN)).to(tl.int64)
     acc = tl.zeros((BM, BN), tl.float32)
     for first in range(0, k, BK):
         at = first + tl.arange(0, BK)[None, :]
@@ -96,4 +126,5 @@ def decode_product(x, codes, scales, mins, groups, group_mins, bias, y, rows, ou
             w = to_bf16(weight_tile(codes, scales, mins, groups, group_mins, weight_row, first, k, zero, group, flags & 1,
                                     BITS, SUPER, BN, BK))
         acc = multiply(xs, tl.trans(w), acc)
-    finish(y, add_bias(acc, bias, column, outputs, flags), row, column, rows, outputs, sy, flags)
+    acc = add_bias(acc, bias, start, outputs, flags)
+    store_part(y, acc, tl.program_id(0) * BM, start, rows, outputs, sy, flags)

@@ -68,4 +68,4 @@ def sparse_attention(q, k, v, query_positions, key_positions, tiles, lists, bloc
             valid = valid & (((word >> (block % 32)) & 1) == 0)
         best, total, acc = listed_tile(column, valid, queries, k, v, position, key_positions, n, head // group, sk, sv,
                                        head_dim, window, slope, factor, best, total, acc, D, EXACT, ALIBI)
-    store_heads(out, acc, total, row, tl.arange(0, BM) < count, head, so, head_dim, D, EXACT)
+    store_heads(out, acc, total, first, tl.arange(0, BM) < count, head, so, head_dim, D, EXACT)

@@ -20,6 +20,7 @@ class Variant:
     constants: dict
     note: str = ""
     stages: int = 1
+    registers: int = 0  # at most so many a thread; 0: as the compiler likes
 
     def parsed(self) -> list[tuple[str, str, bool]]:
         """Name, type and whether it is aligned, of each argument."""
@@ -91,7 +92,7 @@ def products() -> list[Variant]:
         result.append(Variant(
             f"product_{form}", "product.product", f"x:bf16*! {weight} bias:f32* y:f32* rows:i32 outputs:i32 k:i32! "
             "sx:i32! sy:i32 zero:f32 group:i32 flags:i32", "(cd(rows, 128) * cd(width, 128))", 8,
-            constants | {"BM": 128, "BN": 128, "BK": 64}, "width: outputs, or 2 outputs if gated", stages=3))
+            constants | {"BM": 128, "BN": 128, "BK": 64}, "width: outputs, or 2 outputs if gated", stages=3, registers=128))
         result.append(Variant(
             f"decode_product_{form}", "product.decode_product", f"x:f32* {weight} bias:f32* y:f32* rows:i32 "
             "outputs:i32 inputs:i32 k:i32! sx:i32 sy:i32 zero:f32 group:i32 flags:i32",
