@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/gpu/cublaslt.h"
 #include "kernels/gpu/device.h"
 #include "kernels/gpu/kernel_table.h"
 #include "kernels/gpu/weight_layout.h"
@@ -86,6 +87,7 @@ class Gpu {
   Device& device() { return device_; }
   KernelTable& kernels() { return kernels_; }
   Arena& arena() { return arena_; }
+  CublasLt* cublaslt() { return cublaslt_.get(); }  // null if it is not installed
   Heap& heap() { return heap_; }
   WeightHeap& weight_heap() { return weight_heap_; }
 
@@ -116,6 +118,7 @@ class Gpu {
   };
   Device device_{0};
   KernelTable kernels_{device_};
+  std::unique_ptr<CublasLt> cublaslt_ = CublasLt::Load(device_);
   Arena arena_{device_};
   Heap heap_{*this};
   WeightHeap weight_heap_{*this};

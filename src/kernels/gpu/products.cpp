@@ -72,8 +72,22 @@ struct ProductCall {
   int64_t flags = 0;
 };
 
+// cuBLASLt takes plain weights; which of the two multiplies depends on the weight alone.
+bool ByCublasLt(Gpu& gpu, const WeightLayout& l) { return l.bits == 16 && gpu.cublaslt() != nullptr; }
+
 void Launch(Gpu& gpu, const WeightArrays& w, const ProductCall& c) {
   const WeightLayout& l = w.layout;
+  if (ByCublasLt(gpu, l) && (c.flags & kGated) == 0) {
+    return gpu.cublaslt()->Multiply({.x = c.x,
+                                     .w = w.codes,
+                                     .bias = c.bias,
+                                     .y = c.y,
+                                     .rows = c.rows,
+                                     .outputs = c.outputs,
+                                     .k = l.k,
+                                     .y_stride = c.y_stride,
+                                     .add = (c.flags & kAdd) != 0});
+  }
   const int64_t width = (c.flags & kGated) != 0 ? 2 * c.outputs : c.outputs;
   const int64_t flags = c.flags | (l.minima ? kMinima : kNone) | (c.bias != 0 ? kBias : kNone);
   gpu.kernels().Launch(Kernel("product", l), {CeilDiv(c.rows, 128) * CeilDiv(width, 128)}, c.x, w.codes, w.scales,
@@ -102,7 +116,7 @@ void PackGated(Gpu& gpu, const TensorView& gate, const TensorView& up, PackedMat
   PackParts(gpu, parts, packed);
   packed.outputs = gate.rows;
   packed.gated = true;
-  if (gate.dtype != up.dtype) return;
+  if (gate.dtype != up.dtype || ByCublasLt(gpu, gpu.LayoutOfPlaced(packed.sources[0]))) return;
   const WeightArrays halves[] = {ArraysOf(gpu, packed.sources[0]), ArraysOf(gpu, packed.sources[1])};
   const WeightLayout both = LayoutOf(gate.dtype, 2 * gate.rows, gate.cols);
   packed.form = kInterleaved;
@@ -149,7 +163,7 @@ void Product(Gpu& gpu, const TensorView& x, const PackedMatrix& w, const TensorV
   const auto column = [](CUdeviceptr list, int64_t c) {
     return list == 0 ? list : list + static_cast<CUdeviceptr>(4 * c);
   };
-  if (w.gated) {  // of two types
+  if (w.gated) {  // of two types, or two products of cuBLASLt
     const CUdeviceptr halves = op.Scratch(x.rows * 2 * w.outputs * 4);
     for (int64_t half = 0; half < 2; ++half) {
       Launch(gpu, ArraysOf(gpu, w.sources[static_cast<size_t>(half)]),

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "kernels/gpu/cuda_api.h"
+#include "kernels/gpu/fake/fake_device.h"
 #include "kernels/gpu/fake/fake_kernels.h"
 #include "kernels/gpu/fake/fake_memory.h"
 
@@ -135,6 +136,19 @@ class FakeDevice {
   std::string fail_name_;
   int64_t fail_in_ = 0;
 };
+
+}  // namespace
+
+void Submit(CUstream stream, std::string kind, std::function<void()> run) {
+  const std::lock_guard lock(FakeDevice::Get().mutex);
+  FakeDevice::Get().Add(stream, std::move(kind), std::move(run));
+}
+
+std::byte* UseBytes(uint64_t address, int64_t bytes, const char* what) {
+  return FakeDevice::Get().memory.Use(address, bytes, what);
+}
+
+namespace {
 
 CUresult ErrorOf(const std::string& name) {
   return name == "cuMemAllocAsync" || name == "cuMemHostAlloc" ? CUDA_ERROR_OUT_OF_MEMORY
