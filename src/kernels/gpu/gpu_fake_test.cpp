@@ -5,10 +5,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <map>
-#include <sstream>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "base/error.h"
@@ -86,9 +87,13 @@ std::vector<Tensor> RunOperations() {
   };
   const Tensor x = placed(Random(40, 256, 1));
   const Tensor norm = placed(Random(1, 256, 2));
-  const PlacedWeight w = be->PlaceWeight(RandomWeight(DType::kQ4_K, 96, 256, 3).view(), WeightUse::kProduct);
-  const PlacedWeight gate = be->PlaceWeight(RandomWeight(DType::kQ8_0, 64, 256, 4).view(), WeightUse::kProduct);
-  const PlacedWeight up = be->PlaceWeight(RandomWeight(DType::kQ8_0, 64, 256, 5).view(), WeightUse::kProduct);
+  const auto weight = [&](DType type, int64_t rows, uint32_t seed) {
+    const Tensor stored = RandomWeight(type, rows, 256, seed);
+    return be->PlaceWeight(stored.view(), WeightUse::kProduct);
+  };
+  const PlacedWeight w = weight(DType::kQ4_K, 96, 3);
+  const PlacedWeight gate = weight(DType::kQ8_0, 64, 4);
+  const PlacedWeight up = weight(DType::kQ8_0, 64, 5);
   Tensor normed(DType::kF32, 40, 256, memory);
   Tensor y(DType::kF32, 40, 96, memory);
   Tensor inner(DType::kF32, 40, 64, memory);
