@@ -390,7 +390,12 @@ CUresult cuStreamBeginCapture_v2(CUstream stream, int /*mode*/) {
   return CUDA_SUCCESS;
 }
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
-  COPPICE_ENTER("cuStreamEndCapture");
+  FakeDevice& device = FakeDevice::Get();
+  const std::lock_guard lock(device.mutex);
+  if (device.Fails("cuStreamEndCapture")) {
+    device.At(stream).capture.reset();  // a recording that failed has ended too
+    return ErrorOf("cuStreamEndCapture");
+  }
   if (!device.At(stream).capture) return CUDA_ERROR_INVALID_VALUE;
   *graph = new CUgraph_st(std::move(*stream->capture));
   stream->capture.reset();
