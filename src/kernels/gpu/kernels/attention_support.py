@@ -19,26 +19,31 @@ class AttentionCase:
     together: bool = False  # all queries are at the last position
 
 
+# A few small ones, because the interpreter takes milliseconds for a tile.
 SHORT = [
-    AttentionCase(1, 1, 4, 1, 1),
     AttentionCase(2, 1, 8, 5, 5),
+    AttentionCase(2, 1, 64, 140, 140, window=50),
+    AttentionCase(2, 1, 128, 150, 37, hole=3),
+    AttentionCase(2, 1, 80, 90, 90, window=30, alibi=True),
+    AttentionCase(2, 2, 64, 140, 20, window=40, together=True),
+]
+ALL = SHORT + [
+    AttentionCase(1, 1, 4, 1, 1),
+    AttentionCase(3, 3, 4, 19, 19),
     AttentionCase(4, 4, 64, 33, 33),
     AttentionCase(4, 2, 80, 70, 70),
     AttentionCase(4, 1, 128, 150, 37),
-    AttentionCase(4, 2, 64, 200, 200, window=50),
-    AttentionCase(4, 1, 8, 90, 90, window=30, alibi=True),
-    AttentionCase(4, 2, 64, 300, 50, hole=3),
-    AttentionCase(4, 4, 64, 111, 111, alibi=True),
-    AttentionCase(4, 2, 64, 140, 30, window=40, together=True),
-]
-ALL = SHORT + [
-    AttentionCase(3, 3, 4, 19, 19),
     AttentionCase(7, 1, 64, 129, 129),
     AttentionCase(14, 2, 64, 100, 1),
     AttentionCase(2, 1, 64, 700, 260),
+    AttentionCase(4, 2, 64, 200, 200, window=50),
     AttentionCase(4, 2, 64, 90, 90, window=1),
+    AttentionCase(4, 4, 64, 111, 111, alibi=True),
+    AttentionCase(4, 1, 8, 90, 90, window=30, alibi=True),
+    AttentionCase(4, 2, 64, 300, 50, hole=3),
     AttentionCase(7, 1, 128, 257, 4, hole=2, alibi=True),
     AttentionCase(2, 2, 80, 140, 30, hole=2, window=40),
+    AttentionCase(4, 2, 64, 140, 30, window=40, together=True),
 ]
 
 

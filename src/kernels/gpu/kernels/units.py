@@ -37,8 +37,10 @@ def unit_scores(query, k, y, n, width, heads, unit, sk, flags, TILE: tl.constexp
         column = start + tl.arange(0, TILE)
         inside = column < width
         pooled = tl.where(maximum, -INFINITY, 0.0) + tl.zeros((TILE,), tl.float32)
-        for row in range(first, end):
-            key = tl.load(k + row.to(tl.int64) * sk + column, mask=inside, other=0.0).to(tl.float32)
+        at = k + first.to(tl.int64) * sk + column
+        for _ in range(first, end):
+            key = tl.load(at, mask=inside, other=0.0).to(tl.float32)
+            at += sk
             pooled = tl.where(maximum, tl.maximum(pooled, key), pooled + key)
         pooled = tl.where(maximum, pooled, pooled / (end - first))
         total += tl.load(query + column, mask=inside, other=0.0) * pooled
