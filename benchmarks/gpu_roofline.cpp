@@ -73,23 +73,26 @@ void MeasureProducts(gpu::Gpu& gpu, const std::string& name, const Shape& s, Sam
   const Tensor x = Random(s.rows, s.k, &gpu.heap());
   const Tensor w = Random(s.outputs, s.k, &gpu.heap());
   Tensor y(DType::kF32, s.rows, s.outputs, &gpu.heap());
-  const double flops = 2e-9 * static_cast<double>(s.rows) * static_cast<double>(s.outputs) * static_cast<double>(s.k);
+  const double flops =
+      2e-9 * static_cast<double>(s.rows) * static_cast<double>(s.outputs) * static_cast<double>(s.k);
   const auto at = [](const Tensor& t) { return gpu::AddressOf(t.view().data); };
   const gpu::CUdeviceptr none = 0;
-  samples["product_own_" + name].push_back(flops * RateOf(gpu.device(), [&] {
-    gpu.kernels().Launch("product_bf16", {(s.rows + 127) / 128 * ((s.outputs + 127) / 128)}, at(x), at(w), none, none,
-                         none, none, none, at(y), s.rows, s.outputs, s.k, s.k, s.outputs, 0.0f, int64_t{0}, int64_t{0});
-  }));
+  samples["product_own_" + name].push_back(
+      flops * RateOf(gpu.device(), [&] {
+        gpu.kernels().Launch("product_bf16", {(s.rows + 127) / 128 * ((s.outputs + 127) / 128)}, at(x), at(w),
+                             none, none, none, none, none, at(y), s.rows, s.outputs, s.k, s.k, s.outputs,
+                             0.0f, int64_t{0}, int64_t{0});
+      }));
   if (gpu.cublaslt() == nullptr) return;
   samples["product_cublaslt_" + name].push_back(flops * RateOf(gpu.device(), [&] {
-    gpu.cublaslt()->Multiply({.x = at(x),
-                              .w = at(w),
-                              .y = at(y),
-                              .rows = s.rows,
-                              .outputs = s.outputs,
-                              .k = s.k,
-                              .y_stride = s.outputs});
-  }));
+                                                  gpu.cublaslt()->Multiply({.x = at(x),
+                                                                            .w = at(w),
+                                                                            .y = at(y),
+                                                                            .rows = s.rows,
+                                                                            .outputs = s.outputs,
+                                                                            .k = s.k,
+                                                                            .y_stride = s.outputs});
+                                                }));
 }
 
 void MeasureMemory(gpu::Gpu& gpu, Samples& samples) {
@@ -100,25 +103,30 @@ void MeasureMemory(gpu::Gpu& gpu, Samples& samples) {
   const gpu::CUdeviceptr source = gpu::AddressOf(from.view().data);
   const gpu::CUdeviceptr target = gpu::AddressOf(to.view().data);
   // A copy reads and writes each byte.
-  samples["memory_copy"].push_back(
-      2e-9 * static_cast<double>(kBytes) *
-      RateOf(device, [&] { device.Copy(source, kBytes, target, kBytes, {1, kBytes}); }));
+  samples["memory_copy"].push_back(2e-9 * static_cast<double>(kBytes) * RateOf(device, [&] {
+                                     device.Copy(source, kBytes, target, kBytes, {1, kBytes});
+                                   }));
   constexpr int64_t kPinned = int64_t{64} << 20;
   const gpu::Device::Pinned pinned(device, kPinned);
   const gpu::Driver& d = device.driver();
-  samples["host_to_device"].push_back(1e-9 * static_cast<double>(kPinned) * RateOf(device, [&] {
-    d.Check(d.cuMemcpyHtoDAsync(target, pinned.data(), kPinned, device.stream()), "copying to the device");
-  }));
-  samples["device_to_host"].push_back(1e-9 * static_cast<double>(kPinned) * RateOf(device, [&] {
-    d.Check(d.cuMemcpyDtoHAsync(pinned.data(), source, kPinned, device.stream()), "copying from the device");
-  }));
+  samples["host_to_device"].push_back(
+      1e-9 * static_cast<double>(kPinned) * RateOf(device, [&] {
+        d.Check(d.cuMemcpyHtoDAsync(target, pinned.data(), kPinned, device.stream()),
+                "copying to the device");
+      }));
+  samples["device_to_host"].push_back(
+      1e-9 * static_cast<double>(kPinned) * RateOf(device, [&] {
+        d.Check(d.cuMemcpyDtoHAsync(pinned.data(), source, kPinned, device.stream()),
+                "copying from the device");
+      }));
 }
 
 nlohmann::ordered_json Summary(Samples samples) {
   nlohmann::ordered_json all = nlohmann::ordered_json::object();
   for (auto& [name, values] : samples) {
     std::sort(values.begin(), values.end());
-    all[name] = {{"median", values[values.size() / 2]}, {"minimum", values.front()}, {"maximum", values.back()}};
+    all[name] = {
+        {"median", values[values.size() / 2]}, {"minimum", values.front()}, {"maximum", values.back()}};
   }
   return all;
 }
@@ -129,7 +137,8 @@ int RoundsOf(int argc, char** argv) {
   const char* text = argc == 3 && std::strcmp(argv[1], "--rounds") == 0 ? argv[2] : "";
   const char* end = text + std::strlen(text);
   const auto read = std::from_chars(text, end, rounds);
-  if (read.ec != std::errc() || read.ptr != end || rounds < 1) throw Error("usage: gpu_roofline [--rounds N]");
+  if (read.ec != std::errc() || read.ptr != end || rounds < 1)
+    throw Error("usage: gpu_roofline [--rounds N]");
   return rounds;
 }
 

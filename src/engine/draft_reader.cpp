@@ -38,7 +38,8 @@ double LookAheadFlops(const ModelShape& draft, int64_t tokens, int look_ahead) {
   return flops;
 }
 
-DraftReader::DraftReader(const std::string& path, const Tokenizer& target, int64_t tile_rows, Backend* backend)
+DraftReader::DraftReader(const std::string& path, const Tokenizer& target, int64_t tile_rows,
+                         Backend* backend)
     : path_(path),
       transformer_([&] {
         OpenedModel model = OpenModel(path);

@@ -35,7 +35,8 @@ inline std::string NameOf(const Config& c) {
 }
 inline void PrintTo(const Config& c, std::ostream* out) { *out << NameOf(c); }
 inline std::string ConfigName(const ::testing::TestParamInfo<Config>& info) { return NameOf(info.param); }
-inline const std::vector<Config> kConfigs = {{"reference", true}, {"cpu", true}, {"cpu", false}, {"gpu", false}};
+inline const std::vector<Config> kConfigs = {
+    {"reference", true}, {"cpu", true}, {"cpu", false}, {"gpu", false}};
 inline const std::vector<Config> kAttentionConfigs = {
     {"reference", true}, {"cpu", true}, {"cpu", false}, {"cpu", false, true}, {"gpu", false}};
 

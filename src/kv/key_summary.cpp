@@ -63,7 +63,8 @@ void UnitKeys::AddQueries(const TensorView& queries) {
       std::max<int64_t>(0, queries.rows - ring_.rows());  // earlier rows would be overwritten
   const HostRows last(queries.Rows(first, queries.rows - first));
   for (int64_t i = first; i < queries.rows; ++i) {
-    CopyRows(last.view().Rows(i - first, 1), ring_.mutable_view().Rows((queries_seen_ + i) % ring_.rows(), 1));
+    CopyRows(last.view().Rows(i - first, 1),
+             ring_.mutable_view().Rows((queries_seen_ + i) % ring_.rows(), 1));
   }
   queries_seen_ += queries.rows;
 }

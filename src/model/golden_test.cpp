@@ -61,8 +61,9 @@ class Golden : public testing::TestWithParam<Arithmetic> {
     return logits;
   }
 
-  // `fp32` is the tolerance of fp32 arithmetic; bf16 products get 3e-2, those of a GPU, which round queries and
-  // softmax weights too, 5e-2; and the same argmax wherever the reference's best two differ by more than that.
+  // `fp32` is the tolerance of fp32 arithmetic; bf16 products get 3e-2, those of a GPU, which round queries
+  // and softmax weights too, 5e-2; and the same argmax wherever the reference's best two differ by more than
+  // that.
   void ExpectRow(std::span<const float> got, const std::vector<double>& want, double fp32) const {
     ASSERT_EQ(got.size(), want.size());
     const double tolerance = GetParam().exact ? fp32 : std::string(GetParam().backend) == "gpu" ? 5e-2 : 3e-2;

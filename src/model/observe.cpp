@@ -57,8 +57,8 @@ Observer::Observer(Phase phase, const Needs& needs, const AttentionFrame& frame,
   if (all) ws_.sum_q.Resize(DType::kF32, kSumGroup, width);
   for (const int list : {0, 1}) {
     if (sums_[list]) {
-      column_sums_[list] = Tensor::Zeros(DType::kF32, list == 0 ? 1 : frame.shape.kv_heads, frame.keys.rows,
-                                         be_.memory());
+      column_sums_[list] =
+          Tensor::Zeros(DType::kF32, list == 0 ? 1 : frame.shape.kv_heads, frame.keys.rows, be_.memory());
     }
   }
 }
@@ -107,7 +107,8 @@ void Observer::Add(const Tile& tile, const TensorView& q) {
   const int64_t tail_begin = rows_ - tail_;
   const int64_t end = tile.begin + tile.count;
   if (const int64_t row = std::max(tile.begin, tail_begin); row < end)
-    CopyRows(q.Rows(row - tile.begin, end - row), ws_.tail_q.mutable_view().Rows(row - tail_begin, end - row));
+    CopyRows(q.Rows(row - tile.begin, end - row),
+             ws_.tail_q.mutable_view().Rows(row - tail_begin, end - row));
   const auto first = std::lower_bound(question_rows_.begin(), question_rows_.end(), tile.begin);
   for (auto row = first; row != question_rows_.end() && *row < end; ++row) {
     CopyRows(q.Rows(*row - tile.begin, 1),

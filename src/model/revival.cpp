@@ -24,7 +24,8 @@ void Stream::Park(std::span<const int32_t> dropped, Place place, const Pass& pas
   if (!pass.policy.Facts().parks || place.depth == seen_.layers) return;
   if (hidden_.memory() == nullptr) {
     for (const int32_t row : dropped)
-      sequence_.aux.Park(positions_[static_cast<size_t>(row)], place.ffn_owed, hidden().Rows(row, 1), pass.backend);
+      sequence_.aux.Park(positions_[static_cast<size_t>(row)], place.ffn_owed, hidden().Rows(row, 1),
+                         pass.backend);
     return;
   }
   std::vector<int32_t> parked;

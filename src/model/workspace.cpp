@@ -120,8 +120,8 @@ void Projection::Decode(const TensorView& x, ProductEnd end, MutableTensorView y
 }
 
 int64_t Workspace::Bytes(const ModelShape& s, int64_t tokens, int64_t tile_rows) {
-  const int64_t tile = 3 * s.hidden + 2 * int64_t{s.heads} * s.head_dim +
-                       2 * int64_t{s.kv_heads} * s.head_dim + s.ffn;
+  const int64_t tile =
+      3 * s.hidden + 2 * int64_t{s.heads} * s.head_dim + 2 * int64_t{s.kv_heads} * s.head_dim + s.ffn;
   return BytesOf(DType::kF32, tokens * s.hidden + tile_rows * tile);
 }
 

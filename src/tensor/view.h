@@ -63,7 +63,9 @@ struct MutableTensorView {
   MutableTensorView(void* d, DType t, int64_t r, int64_t c, int64_t s, DeviceMemory* m = nullptr)
       : data(static_cast<std::byte*>(d)), dtype(t), rows(r), cols(c), stride(s), memory(m) {}
 
-  operator TensorView() const { return {data, dtype, rows, cols, stride, memory}; }  // NOLINT: views convert freely
+  operator TensorView() const {
+    return {data, dtype, rows, cols, stride, memory};
+  }  // NOLINT: views convert freely
 
   std::byte* RowBytes(int64_t i) const { return data + i * stride; }
   template <typename T>

@@ -1,4 +1,5 @@
-// Dense attention, its decode form, and the softmax weights that score keys. sparse_attention.cpp has patterns.
+// Dense attention, its decode form, and the softmax weights that score keys. sparse_attention.cpp has
+// patterns.
 #include "kernels/gpu/attention.h"
 
 #include <algorithm>
@@ -10,8 +11,8 @@ namespace coppice::gpu {
 
 namespace {
 
-constexpr int64_t kTile = 128;        // queries, and keys, of a tile of `attention`
-constexpr int64_t kLsePiece = 4096;   // keys of a program of `attention_lse`
+constexpr int64_t kTile = 128;         // queries, and keys, of a tile of `attention`
+constexpr int64_t kLsePiece = 4096;    // keys of a program of `attention_lse`
 constexpr int64_t kDecodePiece = 256;  // keys of a program of `decode_attention`
 constexpr int64_t kMostUnit = 16;      // heads of one
 // Queries that AttentionMass takes at once: their partial sums are [keys / 4096, heads, queries, 2].
@@ -25,7 +26,8 @@ Seen SeenBy(std::span<const int32_t> keys, int32_t first, int32_t last, int64_t 
   const auto up_to = [&](int64_t position) {
     return std::upper_bound(keys.begin(), keys.end(), position) - keys.begin();
   };
-  return {window > 0 ? up_to(first - window) : 0, window > 0 ? up_to(last - window) : 0, up_to(first), up_to(last)};
+  return {window > 0 ? up_to(first - window) : 0, window > 0 ? up_to(last - window) : 0, up_to(first),
+          up_to(last)};
 }
 
 // [queries / 128 rounded up, 4]: the tiles of keys that a tile of queries reads.
@@ -44,8 +46,8 @@ std::vector<int32_t> TilesOf(const AttentionInput& in) {
   return tiles;
 }
 
-// For each query and unit of heads: the first of the keys that it sees, their number, and where their rows are
-// in `list` (-1: they follow each other).
+// For each query and unit of heads: the first of the keys that it sees, their number, and where their rows
+// are in `list` (-1: they follow each other).
 struct DecodeKeys {
   int64_t unit = 1;
   int64_t pieces = 1;
@@ -97,13 +99,14 @@ void Attention(Gpu& gpu, const AttentionInput& in, MutableTensorView out) {
   a.aligned = a.aligned && IsAligned(y, 4);
   const CUdeviceptr no_lse = 0;
   gpu.kernels().Launch(a.Variant("attention", true), {CeilDiv(a.m, kTile), a.heads}, a.q.address, a.k.address,
-                       a.v.address, a.query_positions, a.key_positions, op.List(TilesOf(in)), a.slopes, y.address,
-                       no_lse, a.m, a.n, a.group, a.head_dim, a.q.stride, a.k.stride, a.v.stride, y.stride, a.window,
-                       a.scale, int64_t{0});
+                       a.v.address, a.query_positions, a.key_positions, op.List(TilesOf(in)), a.slopes,
+                       y.address, no_lse, a.m, a.n, a.group, a.head_dim, a.q.stride, a.k.stride, a.v.stride,
+                       y.stride, a.window, a.scale, int64_t{0});
   op.Finish();
 }
 
-void DecodeAttention(Gpu& gpu, const AttentionInput& in, const SparsePattern& pattern, MutableTensorView out) {
+void DecodeAttention(Gpu& gpu, const AttentionInput& in, const SparsePattern& pattern,
+                     MutableTensorView out) {
   if (in.queries.rows == 0) return;
   Operands op(gpu);
   const AttentionOperands a(gpu, op, in, true);
@@ -112,12 +115,12 @@ void DecodeAttention(Gpu& gpu, const AttentionInput& in, const SparsePattern& pa
   const CUdeviceptr ranges = op.List(keys.ranges);
   const CUdeviceptr partial = op.Scratch(a.m * a.heads * keys.pieces * a.head_dim * 4);
   const CUdeviceptr stats = op.Scratch(a.m * a.heads * keys.pieces * 2 * 4);
-  gpu.kernels().Launch(a.Variant("decode_attention", true), {a.m, a.heads / keys.unit, keys.pieces}, a.q.address,
-                       a.k.address, a.v.address, a.query_positions, a.key_positions, a.slopes, ranges,
-                       op.List(keys.list), partial, stats, keys.pieces, a.group, keys.unit, a.head_dim, a.q.stride,
-                       a.k.stride, a.v.stride, a.scale);
-  gpu.kernels().Launch("merge_decode", {a.m, a.heads}, partial, stats, ranges, y.address, keys.pieces, keys.unit,
-                       a.head_dim, y.stride);
+  gpu.kernels().Launch(a.Variant("decode_attention", true), {a.m, a.heads / keys.unit, keys.pieces},
+                       a.q.address, a.k.address, a.v.address, a.query_positions, a.key_positions, a.slopes,
+                       ranges, op.List(keys.list), partial, stats, keys.pieces, a.group, keys.unit,
+                       a.head_dim, a.q.stride, a.k.stride, a.v.stride, a.scale);
+  gpu.kernels().Launch("merge_decode", {a.m, a.heads}, partial, stats, ranges, y.address, keys.pieces,
+                       keys.unit, a.head_dim, y.stride);
   op.Finish();
 }
 
@@ -134,7 +137,9 @@ void AttentionMass(Gpu& gpu, const AttentionInput& in, std::span<const float> qu
   const CUdeviceptr parts = op.Scratch(pieces * a.heads * most * 2 * 4);
   const CUdeviceptr lse = op.Scratch(a.heads * most * 4);
   const int64_t pooled = pool == MassPool::kMaximum ? 1 : 0;
-  const auto at = [](CUdeviceptr list, int64_t i) { return list == 0 ? list : list + static_cast<CUdeviceptr>(4 * i); };
+  const auto at = [](CUdeviceptr list, int64_t i) {
+    return list == 0 ? list : list + static_cast<CUdeviceptr>(4 * i);
+  };
   if (a.m == 0) gpu.device().Zero(partial, a.heads * a.n * 4, {1, a.heads * a.n * 4});
   for (int64_t first = 0; first < a.m; first += most) {
     const int64_t m = std::min(most, a.m - first);
@@ -145,9 +150,9 @@ void AttentionMass(Gpu& gpu, const AttentionInput& in, std::span<const float> qu
                          a.k.stride, a.window, a.scale);
     gpu.kernels().Launch("merge_lse", {CeilDiv(a.heads * m, 256)}, parts, lse, pieces, a.heads * m);
     const int64_t flags = pooled | (weights != 0 ? 2 : 0) | (first > 0 ? 4 : 0);
-    gpu.kernels().Launch(a.Variant("attention_mass", false), {CeilDiv(a.n, 128), a.heads}, q, a.k.address, positions,
-                         a.key_positions, a.slopes, lse, at(weights, first), partial, m, a.n, a.group, a.head_dim,
-                         a.q.stride, a.k.stride, a.window, a.scale, flags);
+    gpu.kernels().Launch(a.Variant("attention_mass", false), {CeilDiv(a.n, 128), a.heads}, q, a.k.address,
+                         positions, a.key_positions, a.slopes, lse, at(weights, first), partial, m, a.n,
+                         a.group, a.head_dim, a.q.stride, a.k.stride, a.window, a.scale, flags);
   }
   gpu.kernels().Launch("merge_mass", {CeilDiv(a.n, 256)}, partial, y.address, a.heads, a.n, pooled);
   op.Finish();
@@ -159,8 +164,8 @@ void AttentionWeights(Gpu& gpu, const AttentionInput& in, MutableTensorView weig
   const AttentionOperands a(gpu, op, in, false);
   const Operands::Place y = op.Out(weights);
   gpu.kernels().Launch("attention_scores_any", {CeilDiv(a.m, 16), a.heads, CeilDiv(a.n, 128)}, a.q.address,
-                       a.k.address, a.query_positions, a.key_positions, a.slopes, y.address, a.m, a.n, a.group,
-                       a.head_dim, a.q.stride, a.k.stride, y.stride, a.window, a.scale);
+                       a.k.address, a.query_positions, a.key_positions, a.slopes, y.address, a.m, a.n,
+                       a.group, a.head_dim, a.q.stride, a.k.stride, y.stride, a.window, a.scale);
   gpu.kernels().Launch("softmax_rows", {a.m * a.heads}, y.address, a.n, y.stride);
   op.Finish();
 }

@@ -17,11 +17,11 @@ Operands::Place AsBf16(Gpu& gpu, Operands& op, const TensorView& cache) {
   const CUdeviceptr widened = op.Scratch(cache.rows * cache.cols * 2);
   const Grid grid{cache.rows, CeilDiv(cache.cols, 1024)};
   if (cache.dtype == DType::kQ8_0) {
-    gpu.kernels().Launch("convert_q8_0_bf16", {cache.rows, CeilDiv(cache.cols / 32, 32)}, stored.address, widened,
-                         cache.cols, stored.stride, cache.cols);
+    gpu.kernels().Launch("convert_q8_0_bf16", {cache.rows, CeilDiv(cache.cols / 32, 32)}, stored.address,
+                         widened, cache.cols, stored.stride, cache.cols);
   } else {
-    gpu.kernels().Launch(cache.dtype == DType::kF16 ? "convert_f16_bf16" : "convert_f32_bf16", grid, stored.address,
-                         widened, cache.cols, cache.cols, stored.stride, cache.cols);
+    gpu.kernels().Launch(cache.dtype == DType::kF16 ? "convert_f16_bf16" : "convert_f32_bf16", grid,
+                         stored.address, widened, cache.cols, cache.cols, stored.stride, cache.cols);
   }
   return {widened, cache.cols};
 }

@@ -13,7 +13,8 @@ inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 struct AttentionOperands {
   // Keys and values that are not bf16 are converted to it. Throws Error if the heads are too wide.
-  AttentionOperands(Gpu& gpu, Operands& op, const AttentionInput& in, bool with_values, bool positions = true);
+  AttentionOperands(Gpu& gpu, Operands& op, const AttentionInput& in, bool with_values,
+                    bool positions = true);
 
   // The variant of `kernel` that these operands allow: "_d64", "_d128" or "_any", after "_alibi" if there are
   // slopes and the kernel has such a variant (`alibi`).

@@ -14,16 +14,16 @@ namespace coppice::gpu {
 namespace {
 
 // Values of the library's enumerations.
-constexpr int kCompute32F = 68;     // CUBLAS_COMPUTE_32F
-constexpr int kTypeF32 = 0;         // CUDA_R_32F
-constexpr int kTypeBf16 = 14;       // CUDA_R_16BF
-constexpr int kTransposeA = 3;      // CUBLASLT_MATMUL_DESC_TRANSA
-constexpr int kEpilogue = 7;        // CUBLASLT_MATMUL_DESC_EPILOGUE
-constexpr int kBiasPointer = 8;     // CUBLASLT_MATMUL_DESC_BIAS_POINTER
-constexpr int32_t kTranspose = 1;   // CUBLAS_OP_T
+constexpr int kCompute32F = 68;       // CUBLAS_COMPUTE_32F
+constexpr int kTypeF32 = 0;           // CUDA_R_32F
+constexpr int kTypeBf16 = 14;         // CUDA_R_16BF
+constexpr int kTransposeA = 3;        // CUBLASLT_MATMUL_DESC_TRANSA
+constexpr int kEpilogue = 7;          // CUBLASLT_MATMUL_DESC_EPILOGUE
+constexpr int kBiasPointer = 8;       // CUBLASLT_MATMUL_DESC_BIAS_POINTER
+constexpr int32_t kTranspose = 1;     // CUBLAS_OP_T
 constexpr int32_t kBiasEpilogue = 4;  // CUBLASLT_EPILOGUE_BIAS
-constexpr int kWorkspaceBytes = 1;  // CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
-constexpr int kReductions = 3;      // CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK
+constexpr int kWorkspaceBytes = 1;    // CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
+constexpr int kReductions = 3;        // CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK
 constexpr int64_t kWorkspace = int64_t{32} << 20;
 
 // cublasLtMatmulHeuristicResult_t
@@ -158,11 +158,13 @@ const CublasLt::Algorithm& CublasLt::AlgorithmOf(const LtProduct& product) {
   int status = f.preference_set(preference, kWorkspaceBytes, &workspace, sizeof(workspace));
   if (status == 0) status = f.preference_set(preference, kReductions, &no_reduction, sizeof(no_reduction));
   if (status == 0)
-    status = f.heuristic(handle_, problem.desc, problem.w, problem.x, problem.y, problem.y, preference, 1, &best, &found);
+    status = f.heuristic(handle_, problem.desc, problem.w, problem.x, problem.y, problem.y, preference, 1,
+                         &best, &found);
   f.preference_destroy(preference);
   Check(status, "choosing an algorithm");
   if (found == 0)
-    throw Error("[gpu] {} has no algorithm for a weight [{}, {}]", library_.name(), product.outputs, product.k);
+    throw Error("[gpu] {} has no algorithm for a weight [{}, {}]", library_.name(), product.outputs,
+                product.k);
   Algorithm& algorithm = algorithms_[shape];
   std::copy(std::begin(best.algorithm), std::end(best.algorithm), algorithm.data);
   return algorithm;
@@ -176,8 +178,8 @@ void CublasLt::Multiply(const LtProduct& p) {
   const float alpha = 1;
   const float beta = p.add ? 1 : 0;
   const auto at = [](CUdeviceptr address) { return reinterpret_cast<void*>(address); };
-  Check(functions_->matmul(handle_, problem.desc, &alpha, at(p.w), problem.w, at(p.x), problem.x, &beta, at(p.y),
-                           problem.y, at(p.y), problem.y, algorithm.data, at(workspace_),
+  Check(functions_->matmul(handle_, problem.desc, &alpha, at(p.w), problem.w, at(p.x), problem.x, &beta,
+                           at(p.y), problem.y, at(p.y), problem.y, algorithm.data, at(workspace_),
                            static_cast<size_t>(kWorkspace), device_.stream()),
         "a product");
 }

@@ -11,7 +11,8 @@
 
 namespace coppice::gpu {
 
-// y [rows, outputs] (fp32) = x [rows, k] w [outputs, k]^T + bias, or adds this to y; x and w bf16, without gaps.
+// y [rows, outputs] (fp32) = x [rows, k] w [outputs, k]^T + bias, or adds this to y; x and w bf16, without
+// gaps.
 struct LtProduct {
   CUdeviceptr x = 0;
   CUdeviceptr w = 0;
@@ -26,15 +27,15 @@ struct LtProduct {
 
 class CublasLt {
  public:
-  // Loads libcublasLt.so.13 or .12, or the library that COPPICE_CUBLASLT_LIBRARY names. Null if there is none, and
-  // with COPPICE_CUBLASLT_LIBRARY=none. Throws Error if the library fails.
+  // Loads libcublasLt.so.13 or .12, or the library that COPPICE_CUBLASLT_LIBRARY names. Null if there is
+  // none, and with COPPICE_CUBLASLT_LIBRARY=none. Throws Error if the library fails.
   static std::unique_ptr<CublasLt> Load(Device& device);
   ~CublasLt();
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
 
-  // One algorithm for each shape of weight, whatever the rows: a row's sums must not depend on the other rows. It
-  // is chosen for kRows rows, among those that do not split k. Throws Error if the library fails.
+  // One algorithm for each shape of weight, whatever the rows: a row's sums must not depend on the other
+  // rows. It is chosen for kRows rows, among those that do not split k. Throws Error if the library fails.
   void Multiply(const LtProduct& product);
 
   static constexpr int64_t kRows = 512;

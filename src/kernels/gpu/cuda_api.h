@@ -66,60 +66,59 @@ struct CUgraphExecUpdateResultInfo {
 };
 
 // Every entry point that is used: name, exported symbol, parameters. All return CUresult.
-#define COPPICE_CUDA_API(X)                                                                              \
-  X(cuInit, "cuInit", (unsigned flags))                                                                  \
-  X(cuDeviceGetCount, "cuDeviceGetCount", (int* count))                                                  \
-  X(cuDeviceGet, "cuDeviceGet", (CUdevice * device, int ordinal))                                        \
-  X(cuDeviceGetName, "cuDeviceGetName", (char* name, int length, CUdevice device))                       \
-  X(cuDeviceGetAttribute, "cuDeviceGetAttribute", (int* value, int attribute, CUdevice device))          \
-  X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (CUcontext * context, CUdevice device))        \
-  X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (CUdevice device))                        \
-  X(cuCtxSetCurrent, "cuCtxSetCurrent", (CUcontext context))                                             \
-  X(cuMemGetInfo, "cuMemGetInfo_v2", (size_t* free, size_t* total))                                      \
-  X(cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool", (CUmemoryPool * pool, CUdevice device))      \
-  X(cuMemPoolSetAttribute, "cuMemPoolSetAttribute", (CUmemoryPool pool, int attribute, void* value))     \
-  X(cuMemPoolGetAttribute, "cuMemPoolGetAttribute", (CUmemoryPool pool, int attribute, void* value))     \
-  X(cuMemPoolTrimTo, "cuMemPoolTrimTo", (CUmemoryPool pool, size_t keep))                                \
-  X(cuMemAlloc, "cuMemAlloc_v2", (CUdeviceptr * address, size_t bytes))                                  \
-  X(cuMemFree, "cuMemFree_v2", (CUdeviceptr address))                                                    \
-  X(cuMemAllocAsync, "cuMemAllocAsync", (CUdeviceptr * address, size_t bytes, CUstream stream))          \
-  X(cuMemFreeAsync, "cuMemFreeAsync", (CUdeviceptr address, CUstream stream))                            \
-  X(cuMemHostAlloc, "cuMemHostAlloc", (void** address, size_t bytes, unsigned flags))                    \
-  X(cuMemFreeHost, "cuMemFreeHost", (void* address))                                                     \
-  X(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2",                                                           \
-    (CUdeviceptr to, const void* from, size_t bytes, CUstream stream))                                   \
-  X(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2",                                                           \
-    (void* to, CUdeviceptr from, size_t bytes, CUstream stream))                                         \
-  X(cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2",                                                           \
-    (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream))                                   \
-  X(cuMemcpy2DAsync, "cuMemcpy2DAsync_v2", (const CUDA_MEMCPY2D* copy, CUstream stream))                 \
-  X(cuMemsetD2D8Async, "cuMemsetD2D8Async",                                                              \
-    (CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height, CUstream stream))   \
-  X(cuStreamCreate, "cuStreamCreate", (CUstream * stream, unsigned flags))                               \
-  X(cuStreamDestroy, "cuStreamDestroy_v2", (CUstream stream))                                            \
-  X(cuStreamSynchronize, "cuStreamSynchronize", (CUstream stream))                                       \
-  X(cuStreamWaitEvent, "cuStreamWaitEvent", (CUstream stream, CUevent event, unsigned flags))            \
-  X(cuStreamBeginCapture, "cuStreamBeginCapture_v2", (CUstream stream, int mode))                        \
-  X(cuStreamEndCapture, "cuStreamEndCapture", (CUstream stream, CUgraph * graph))                        \
+#define COPPICE_CUDA_API(X)                                                                                 \
+  X(cuInit, "cuInit", (unsigned flags))                                                                     \
+  X(cuDeviceGetCount, "cuDeviceGetCount", (int* count))                                                     \
+  X(cuDeviceGet, "cuDeviceGet", (CUdevice * device, int ordinal))                                           \
+  X(cuDeviceGetName, "cuDeviceGetName", (char* name, int length, CUdevice device))                          \
+  X(cuDeviceGetAttribute, "cuDeviceGetAttribute", (int* value, int attribute, CUdevice device))             \
+  X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", (CUcontext * context, CUdevice device))           \
+  X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (CUdevice device))                           \
+  X(cuCtxSetCurrent, "cuCtxSetCurrent", (CUcontext context))                                                \
+  X(cuMemGetInfo, "cuMemGetInfo_v2", (size_t * free, size_t * total))                                       \
+  X(cuDeviceGetDefaultMemPool, "cuDeviceGetDefaultMemPool", (CUmemoryPool * pool, CUdevice device))         \
+  X(cuMemPoolSetAttribute, "cuMemPoolSetAttribute", (CUmemoryPool pool, int attribute, void* value))        \
+  X(cuMemPoolGetAttribute, "cuMemPoolGetAttribute", (CUmemoryPool pool, int attribute, void* value))        \
+  X(cuMemPoolTrimTo, "cuMemPoolTrimTo", (CUmemoryPool pool, size_t keep))                                   \
+  X(cuMemAlloc, "cuMemAlloc_v2", (CUdeviceptr * address, size_t bytes))                                     \
+  X(cuMemFree, "cuMemFree_v2", (CUdeviceptr address))                                                       \
+  X(cuMemAllocAsync, "cuMemAllocAsync", (CUdeviceptr * address, size_t bytes, CUstream stream))             \
+  X(cuMemFreeAsync, "cuMemFreeAsync", (CUdeviceptr address, CUstream stream))                               \
+  X(cuMemHostAlloc, "cuMemHostAlloc", (void** address, size_t bytes, unsigned flags))                       \
+  X(cuMemFreeHost, "cuMemFreeHost", (void* address))                                                        \
+  X(cuMemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2",                                                              \
+    (CUdeviceptr to, const void* from, size_t bytes, CUstream stream))                                      \
+  X(cuMemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", (void* to, CUdeviceptr from, size_t bytes, CUstream stream)) \
+  X(cuMemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2",                                                              \
+    (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream))                                      \
+  X(cuMemcpy2DAsync, "cuMemcpy2DAsync_v2", (const CUDA_MEMCPY2D* copy, CUstream stream))                    \
+  X(cuMemsetD2D8Async, "cuMemsetD2D8Async",                                                                 \
+    (CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height, CUstream stream))      \
+  X(cuStreamCreate, "cuStreamCreate", (CUstream * stream, unsigned flags))                                  \
+  X(cuStreamDestroy, "cuStreamDestroy_v2", (CUstream stream))                                               \
+  X(cuStreamSynchronize, "cuStreamSynchronize", (CUstream stream))                                          \
+  X(cuStreamWaitEvent, "cuStreamWaitEvent", (CUstream stream, CUevent event, unsigned flags))               \
+  X(cuStreamBeginCapture, "cuStreamBeginCapture_v2", (CUstream stream, int mode))                           \
+  X(cuStreamEndCapture, "cuStreamEndCapture", (CUstream stream, CUgraph * graph))                           \
   X(cuGraphInstantiate, "cuGraphInstantiateWithFlags", (CUgraphExec * exec, CUgraph graph, uint64_t flags)) \
-  X(cuGraphExecUpdate, "cuGraphExecUpdate_v2",                                                           \
-    (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo * info))                               \
-  X(cuGraphLaunch, "cuGraphLaunch", (CUgraphExec exec, CUstream stream))                                 \
-  X(cuGraphExecDestroy, "cuGraphExecDestroy", (CUgraphExec exec))                                        \
-  X(cuGraphDestroy, "cuGraphDestroy", (CUgraph graph))                                                   \
-  X(cuEventCreate, "cuEventCreate", (CUevent * event, unsigned flags))                                   \
-  X(cuEventDestroy, "cuEventDestroy_v2", (CUevent event))                                                \
-  X(cuEventRecord, "cuEventRecord", (CUevent event, CUstream stream))                                    \
-  X(cuEventSynchronize, "cuEventSynchronize", (CUevent event))                                           \
-  X(cuModuleLoadData, "cuModuleLoadData", (CUmodule * module, const void* image))                        \
-  X(cuModuleUnload, "cuModuleUnload", (CUmodule module))                                                 \
+  X(cuGraphExecUpdate, "cuGraphExecUpdate_v2",                                                              \
+    (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo * info))                                  \
+  X(cuGraphLaunch, "cuGraphLaunch", (CUgraphExec exec, CUstream stream))                                    \
+  X(cuGraphExecDestroy, "cuGraphExecDestroy", (CUgraphExec exec))                                           \
+  X(cuGraphDestroy, "cuGraphDestroy", (CUgraph graph))                                                      \
+  X(cuEventCreate, "cuEventCreate", (CUevent * event, unsigned flags))                                      \
+  X(cuEventDestroy, "cuEventDestroy_v2", (CUevent event))                                                   \
+  X(cuEventRecord, "cuEventRecord", (CUevent event, CUstream stream))                                       \
+  X(cuEventSynchronize, "cuEventSynchronize", (CUevent event))                                              \
+  X(cuModuleLoadData, "cuModuleLoadData", (CUmodule * module, const void* image))                           \
+  X(cuModuleUnload, "cuModuleUnload", (CUmodule module))                                                    \
   X(cuModuleGetFunction, "cuModuleGetFunction", (CUfunction * function, CUmodule module, const char* name)) \
-  X(cuFuncSetAttribute, "cuFuncSetAttribute", (CUfunction function, int attribute, int value))           \
-  X(cuLaunchKernel, "cuLaunchKernel",                                                                    \
-    (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,           \
-     unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void** parameters,      \
-     void** extra))                                                                                      \
-  X(cuGetErrorName, "cuGetErrorName", (CUresult result, const char** name))                              \
+  X(cuFuncSetAttribute, "cuFuncSetAttribute", (CUfunction function, int attribute, int value))              \
+  X(cuLaunchKernel, "cuLaunchKernel",                                                                       \
+    (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,              \
+     unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void** parameters,         \
+     void** extra))                                                                                         \
+  X(cuGetErrorName, "cuGetErrorName", (CUresult result, const char** name))                                 \
   X(cuGetErrorString, "cuGetErrorString", (CUresult result, const char** text))
 
 }  // namespace coppice::gpu

@@ -80,7 +80,8 @@ void Device::Start() {
   Use();
   d.Check(d.cuDeviceGetDefaultMemPool(&pool_, device_), "opening the device's memory pool");
   uint64_t keep = ~uint64_t{0};  // memory that was freed stays in the pool for the next tensor
-  d.Check(d.cuMemPoolSetAttribute(pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep), "setting up the memory pool");
+  d.Check(d.cuMemPoolSetAttribute(pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep),
+          "setting up the memory pool");
   d.Check(d.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "making a stream");
   d.Check(d.cuStreamCreate(&side_stream_, CU_STREAM_NON_BLOCKING), "making a stream");
   recorder_ = std::make_unique<GraphRecorder>(driver_, stream_);
@@ -114,10 +115,12 @@ CUdeviceptr Device::Allocate(int64_t bytes) {
   CUstream stream = recorder_->recording() ? side_stream_ : stream_;
   const CUresult result = driver_.cuMemAllocAsync(&address, Size(std::max<int64_t>(bytes, 1)), stream);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    throw Error("[gpu] {} bytes do not fit into the memory of {}: {} bytes are free", bytes, name_, FreeBytes());
+    throw Error("[gpu] {} bytes do not fit into the memory of {}: {} bytes are free", bytes, name_,
+                FreeBytes());
   }
   driver_.Check(result, "allocating device memory");
-  if (recorder_->recording()) driver_.Check(driver_.cuStreamSynchronize(side_stream_), "allocating device memory");
+  if (recorder_->recording())
+    driver_.Check(driver_.cuStreamSynchronize(side_stream_), "allocating device memory");
   return address;
 }
 
@@ -171,7 +174,8 @@ std::byte* Device::Stage(int64_t bytes) {
   return place;
 }
 
-void Device::Upload(const std::byte* from, int64_t from_stride, CUdeviceptr to, int64_t to_stride, Rows rows) {
+void Device::Upload(const std::byte* from, int64_t from_stride, CUdeviceptr to, int64_t to_stride,
+                    Rows rows) {
   const std::lock_guard lock(mutex_);
   Use();
   const bool contiguous = from_stride == rows.width && to_stride == rows.width;
@@ -276,8 +280,8 @@ void Device::EndStep() {
 }
 
 void Device::Launch(CUfunction function, const LaunchShape& s, std::span<void*> parameters) {
-  driver_.Check(driver_.cuLaunchKernel(function, s.grid[0], s.grid[1], s.grid[2], s.threads, 1, 1, s.shared_bytes,
-                                       stream_, parameters.data(), nullptr),
+  driver_.Check(driver_.cuLaunchKernel(function, s.grid[0], s.grid[1], s.grid[2], s.threads, 1, 1,
+                                       s.shared_bytes, stream_, parameters.data(), nullptr),
                 "starting a kernel");
 }
 
@@ -293,12 +297,14 @@ CUmodule Device::LoadModule(const void* image) {
 Device::Pinned::Pinned(Device& device, int64_t bytes) : device_(device), bytes_(bytes) {
   device_.Use();
   void* address = nullptr;
-  device_.driver().Check(device_.driver().cuMemHostAlloc(&address, Size(bytes), 0), "allocating pinned memory");
+  device_.driver().Check(device_.driver().cuMemHostAlloc(&address, Size(bytes), 0),
+                         "allocating pinned memory");
   data_ = static_cast<std::byte*>(address);
 }
 
 Device::Pinned::~Pinned() {
-  if (device_.driver().cuCtxSetCurrent(device_.context_) == CUDA_SUCCESS) device_.driver().cuMemFreeHost(data_);
+  if (device_.driver().cuCtxSetCurrent(device_.context_) == CUDA_SUCCESS)
+    device_.driver().cuMemFreeHost(data_);
 }
 
 }  // namespace coppice::gpu

@@ -87,8 +87,8 @@ class Device {
   void Stop() noexcept;
   std::byte* Stage(int64_t bytes);
 
-  // Pinned memory through which transfers pass, in segments that are filled in turn. A segment is filled again
-  // only after the transfers out of it have ended.
+  // Pinned memory through which transfers pass, in segments that are filled in turn. A segment is filled
+  // again only after the transfers out of it have ended.
   struct Segment {
     std::unique_ptr<Pinned> memory;
     CUevent ended = nullptr;
@@ -109,7 +109,7 @@ class Device {
   std::vector<CUmodule> modules_;
   std::vector<Segment> segments_;
   size_t segment_ = 0;
-  int64_t staged_ = 0;  // bytes of the current segment
+  int64_t staged_ = 0;              // bytes of the current segment
   std::vector<CUdeviceptr> freed_;  // while the stream records
   std::recursive_mutex mutex_;
 };

@@ -31,7 +31,8 @@ void* SharedLibrary::Get(const char* symbol) const {
 }
 
 Driver::Driver() : library_(DriverName()) {
-#define COPPICE_BIND(name, symbol, parameters) name = reinterpret_cast<CUresult(*) parameters>(library_.Get(symbol));
+#define COPPICE_BIND(name, symbol, parameters) \
+  name = reinterpret_cast<CUresult(*) parameters>(library_.Get(symbol));
   COPPICE_CUDA_API(COPPICE_BIND)
 #undef COPPICE_BIND
 }

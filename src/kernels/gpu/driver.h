@@ -27,8 +27,8 @@ class SharedLibrary {
 // The entry points, as pointers of the same names. Check() turns what they return into errors.
 class Driver {
  public:
-  // Loads libcuda.so.1, or the library that COPPICE_CUDA_LIBRARY names. Throws Error if it or one of the entry
-  // points is absent.
+  // Loads libcuda.so.1, or the library that COPPICE_CUDA_LIBRARY names. Throws Error if it or one of the
+  // entry points is absent.
   Driver();
 
 #define COPPICE_DECLARE(name, symbol, parameters) CUresult(*name) parameters = nullptr;

@@ -17,7 +17,7 @@ namespace coppice::gpu {
 namespace {
 
 constexpr EmbeddedKernel kKernels[] = {
-#include "cubins.inc"
+#include COPPICE_CUBINS_INC
     {nullptr, nullptr, 0, 0, 0, nullptr, 0, 0},
 };
 

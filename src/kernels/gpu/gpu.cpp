@@ -17,7 +17,9 @@ std::byte* DataAt(CUdeviceptr address) { return reinterpret_cast<std::byte*>(add
 Device::Rows RowsOf(const TensorView& v) { return {v.rows, BytesOf(v.dtype, v.cols)}; }
 
 bool Overlap(const TensorView& a, const TensorView& b) {
-  const auto end = [](const TensorView& v) { return v.data + (v.rows - 1) * v.stride + BytesOf(v.dtype, v.cols); };
+  const auto end = [](const TensorView& v) {
+    return v.data + (v.rows - 1) * v.stride + BytesOf(v.dtype, v.cols);
+  };
   return a.data < end(b) && b.data < end(a);
 }
 
@@ -30,13 +32,17 @@ void Heap::Free(std::byte* data) noexcept { gpu_.device().Free(AddressOf(data));
 
 void Heap::Copy(const TensorView& from, const MutableTensorView& to) {
   COPPICE_CHECK(from.dtype == to.dtype && from.rows == to.rows && from.cols == to.cols);
-  COPPICE_CHECK((from.memory == nullptr || from.memory == this) && (to.memory == nullptr || to.memory == this));
+  COPPICE_CHECK((from.memory == nullptr || from.memory == this) &&
+                (to.memory == nullptr || to.memory == this));
   if (from.empty()) return;
   Device& device = gpu_.device();
   const Device::Rows rows = RowsOf(from);
-  if (from.memory == nullptr) return device.Upload(from.data, from.stride, AddressOf(to.data), to.stride, rows);
-  if (to.memory == nullptr) return device.Download(AddressOf(from.data), from.stride, to.data, to.stride, rows);
-  if (!Overlap(from, to)) return device.Copy(AddressOf(from.data), from.stride, AddressOf(to.data), to.stride, rows);
+  if (from.memory == nullptr)
+    return device.Upload(from.data, from.stride, AddressOf(to.data), to.stride, rows);
+  if (to.memory == nullptr)
+    return device.Download(AddressOf(from.data), from.stride, to.data, to.stride, rows);
+  if (!Overlap(from, to))
+    return device.Copy(AddressOf(from.data), from.stride, AddressOf(to.data), to.stride, rows);
   Operands op(gpu_);
   const CUdeviceptr aside = op.Scratch(rows.count * rows.width);
   device.Copy(AddressOf(from.data), from.stride, aside, rows.width, rows);
@@ -56,12 +62,15 @@ void Heap::Gather(const TensorView& from, std::span<const int32_t> rows, const M
   const int64_t stride = aside ? moved.width : to.stride;
   const auto divides = [&](int64_t unit) {
     return moved.width % unit == 0 && from.stride % unit == 0 && stride % unit == 0 &&
-           AddressOf(from.data) % static_cast<CUdeviceptr>(unit) == 0 && target % static_cast<CUdeviceptr>(unit) == 0;
+           AddressOf(from.data) % static_cast<CUdeviceptr>(unit) == 0 &&
+           target % static_cast<CUdeviceptr>(unit) == 0;
   };
   const int64_t unit = divides(4) ? 4 : divides(2) ? 2 : 1;
-  gpu_.kernels().Launch(unit == 4 ? "gather_32" : unit == 2 ? "gather_16" : "gather_8",
-                        {moved.count, CeilDiv(moved.width / unit, 1024)}, AddressOf(from.data), op.List(rows), target,
-                        moved.width / unit, from.stride / unit, stride / unit);
+  gpu_.kernels().Launch(unit == 4   ? "gather_32"
+                        : unit == 2 ? "gather_16"
+                                    : "gather_8",
+                        {moved.count, CeilDiv(moved.width / unit, 1024)}, AddressOf(from.data), op.List(rows),
+                        target, moved.width / unit, from.stride / unit, stride / unit);
   if (aside) gpu_.device().Copy(target, stride, AddressOf(to.data), to.stride, moved);
 }
 
@@ -171,7 +180,8 @@ void Gpu::Forget(const std::byte* data) noexcept {
 
 CUdeviceptr Gpu::CachedList(std::span<const int32_t> list) {
   const size_t common = std::min(list.size(), cached_.size());
-  const bool same = std::equal(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(common), cached_.begin());
+  const bool same =
+      std::equal(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(common), cached_.begin());
   if (same && list.size() <= cached_.size()) return cached_address_;
   const auto count = static_cast<int64_t>(list.size());
   int64_t kept = same ? static_cast<int64_t>(cached_.size()) : 0;

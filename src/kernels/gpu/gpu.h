@@ -34,8 +34,8 @@ class Heap final : public DeviceMemory {
   Gpu& gpu_;
 };
 
-// Device memory that holds weights in the kernels' layouts. Only products and Embed can read it, so it refuses
-// copies.
+// Device memory that holds weights in the kernels' layouts. Only products and Embed can read it, so it
+// refuses copies.
 class WeightHeap final : public DeviceMemory {
  public:
   explicit WeightHeap(Gpu& gpu) : gpu_(gpu) {}
@@ -64,8 +64,8 @@ class Arena {
     int64_t used = 0;
   };
   Mark mark() const { return at_; }
-  // Gives back everything that was taken since. If several blocks were needed, the next operations get one that
-  // is as large as all of them.
+  // Gives back everything that was taken since. If several blocks were needed, the next operations get one
+  // that is as large as all of them.
   void Release(const Mark& mark);
 
  private:
@@ -102,9 +102,9 @@ class Gpu {
   const WeightLayout& LayoutOfPlaced(const TensorView& w) const;
   void Forget(const std::byte* data) noexcept;  // the weight heap frees it
 
-  // Copies a list to device memory that stays as it is until the next call of this function with another list.
-  // A list that begins with the last one, or is its beginning, costs only what is new: the positions of keys
-  // are the same for all layers, and grow by one in a step.
+  // Copies a list to device memory that stays as it is until the next call of this function with another
+  // list. A list that begins with the last one, or is its beginning, costs only what is new: the positions of
+  // keys are the same for all layers, and grow by one in a step.
   CUdeviceptr CachedList(std::span<const int32_t> list);
 
  private:

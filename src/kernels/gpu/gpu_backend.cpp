@@ -27,7 +27,9 @@ Grid RowGrid(const TensorView& x) { return {x.rows, CeilDiv(x.cols, 1024)}; }
 class GpuBackend final : public Backend {
  public:
   explicit GpuBackend(DType cache_type)
-      : gpu_(Gpu::Open()), cache_type_(cache_type), isa_("sm_" + std::to_string(gpu_->device().architecture())) {}
+      : gpu_(Gpu::Open()),
+        cache_type_(cache_type),
+        isa_("sm_" + std::to_string(gpu_->device().architecture())) {}
   ~GpuBackend() override = default;
 
   std::string_view name() const override { return "gpu"; }
@@ -51,7 +53,8 @@ class GpuBackend final : public Backend {
     const int64_t free = gpu_->device().FreeBytes();
     if (bytes.total() <= free) return;
     throw Error(
-        "[gpu] this does not fit into the memory of {}: weights {} + keys and values {} + workspace {} = {} bytes, "
+        "[gpu] this does not fit into the memory of {}: weights {} + keys and values {} + workspace {} = {} "
+        "bytes, "
         "and {} bytes are free",
         gpu_->device().name(), bytes.weights, bytes.keys_values, bytes.workspace, bytes.total(), free);
   }
@@ -72,7 +75,8 @@ class GpuBackend final : public Backend {
     CheckProduct(x, w, bias, y);
     gpu::Product(*gpu_, x, w, bias, end, y);
   }
-  void DecodeProduct(const TensorView& x, const TensorView& w, const TensorView& bias, MutableTensorView y) override {
+  void DecodeProduct(const TensorView& x, const TensorView& w, const TensorView& bias,
+                     MutableTensorView y) override {
     CheckProduct(x, w.rows, w.cols, bias, y);
     gpu::DecodeProduct(*gpu_, x, w, bias, y);
   }
@@ -100,7 +104,8 @@ class GpuBackend final : public Backend {
            to_stride, eps);
     op.Finish();
   }
-  void Rope(MutableTensorView x, int head_dim, std::span<const int32_t> positions, const RopeTable& table) override {
+  void Rope(MutableTensorView x, int head_dim, std::span<const int32_t> positions,
+            const RopeTable& table) override {
     CheckRope(x, head_dim, positions, table);
     if (TensorView(x).empty() || table.cos.cols == 0) return;
     Operands op(*gpu_);
@@ -108,8 +113,8 @@ class GpuBackend final : public Backend {
     const auto [cos, table_stride] = op.In(table.cos);
     const auto [sin, sin_stride] = op.In(table.sin);
     COPPICE_CHECK(table_stride == sin_stride);
-    Launch("rope", {x.rows, x.cols / head_dim}, to, op.List(positions), cos, sin, int64_t{head_dim}, table.cos.cols,
-           stride, table_stride, int64_t{table.interleaved ? 1 : 0});
+    Launch("rope", {x.rows, x.cols / head_dim}, to, op.List(positions), cos, sin, int64_t{head_dim},
+           table.cos.cols, stride, table_stride, int64_t{table.interleaved ? 1 : 0});
     op.Finish();
   }
   void SiluMul(MutableTensorView gate, const TensorView& up) override {
@@ -163,7 +168,8 @@ class GpuBackend final : public Backend {
     const auto [from, from_stride] = op.In(x);
     const auto [to, to_stride] = op.Out(y);
     if (y.dtype == DType::kQ8_0) {
-      Launch("convert_f32_q8_0", {x.rows, CeilDiv(x.cols / 32, 32)}, from, to, x.cols, from_stride, to_stride);
+      Launch("convert_f32_q8_0", {x.rows, CeilDiv(x.cols / 32, 32)}, from, to, x.cols, from_stride,
+             to_stride);
     } else {
       const std::string_view name = y.dtype == DType::kF32   ? "convert_f32_f32"
                                     : y.dtype == DType::kF16 ? "convert_f32_f16"
@@ -191,7 +197,8 @@ class GpuBackend final : public Backend {
     CheckSparseAttention(in, pattern, first_query, out);
     gpu::SparseAttention(*gpu_, in, pattern, first_query, out);
   }
-  void DecodeAttention(const AttentionInput& in, const SparsePattern& pattern, MutableTensorView out) override {
+  void DecodeAttention(const AttentionInput& in, const SparsePattern& pattern,
+                       MutableTensorView out) override {
     CheckSparseAttention(in, pattern, 0, out);
     gpu::DecodeAttention(*gpu_, in, pattern, out);
   }
@@ -236,7 +243,8 @@ class GpuBackend final : public Backend {
 std::unique_ptr<Backend> MakeGpuBackend(const BackendOptions& options) {
   if (options.exact) throw Error("[kernels] the gpu backend has no exact arithmetic: its products take bf16");
   const DType type = options.cache_type.value_or(DType::kBF16);
-  if (type == DType::kF32) throw Error("[kernels] the gpu backend keeps keys and values in bf16 or q8_0, not in F32");
+  if (type == DType::kF32)
+    throw Error("[kernels] the gpu backend keeps keys and values in bf16 or q8_0, not in F32");
   return std::make_unique<GpuBackend>(type);
 }
 

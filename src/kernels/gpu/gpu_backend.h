@@ -1,5 +1,5 @@
-// The backend of a CUDA device. Weights stay as the file has them, quantised ones as codes; products round their
-// other factor to bf16 and sum in fp32. Keys and values are bf16 or Q8_0.
+// The backend of a CUDA device. Weights stay as the file has them, quantised ones as codes; products round
+// their other factor to bf16 and sum in fp32. Keys and values are bf16 or Q8_0.
 #pragma once
 
 #include <memory>

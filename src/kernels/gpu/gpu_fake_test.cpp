@@ -1,5 +1,5 @@
-// The host code over the fake device (fake/fake_driver.cpp): every failing call is an error, nothing leaks, and what
-// would be luck on a real device is a fault. Runs where COPPICE_CUDA_LIBRARY names that driver.
+// The host code over the fake device (fake/fake_driver.cpp): every failing call is an error, nothing leaks,
+// and what would be luck on a real device is a fault. Runs where COPPICE_CUDA_LIBRARY names that driver.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -76,7 +76,8 @@ class GpuFake : public testing::Test {
   const FakeDriver& fake() { return *FakeDriver::Get(); }
 };
 
-// A run of most operations, with operands in device memory, as the model has them. Returns what the host sees.
+// A run of most operations, with operands in device memory, as the model has them. Returns what the host
+// sees.
 std::vector<Tensor> RunOperations() {
   const std::unique_ptr<Backend> be = MakeGpuBackend({});
   DeviceMemory* memory = be->memory();
@@ -112,7 +113,8 @@ std::vector<Tensor> RunOperations() {
   // Rows that are kept move to the front, and a cache grows in the middle.
   be->GatherRows(y.view(), std::vector<int32_t>{1, 5, 39}, y.mutable_view().Rows(0, 3));
   std::vector<Tensor> seen;
-  for (const TensorView& view : {TensorView(y.view()).Rows(0, 3), TensorView(inner.view()), TensorView(step.view())}) {
+  for (const TensorView& view :
+       {TensorView(y.view()).Rows(0, 3), TensorView(inner.view()), TensorView(step.view())}) {
     Tensor host(DType::kF32, view.rows, view.cols);
     CopyRows(view, host.mutable_view());
     seen.push_back(std::move(host));

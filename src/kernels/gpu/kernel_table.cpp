@@ -36,7 +36,8 @@ void KernelTable::ArgumentList::Add(CUdeviceptr address) {
 }
 
 void KernelTable::ArgumentList::Add(int64_t number) {
-  COPPICE_CHECK(number >= std::numeric_limits<int32_t>::min() && number <= std::numeric_limits<int32_t>::max());
+  COPPICE_CHECK(number >= std::numeric_limits<int32_t>::min() &&
+                number <= std::numeric_limits<int32_t>::max());
   const auto value = static_cast<int32_t>(number);
   letters[count] = 'i';
   std::memcpy(&values[count++], &value, sizeof(value));
@@ -60,10 +61,12 @@ void KernelTable::AddEmbedded() {
   for (const EmbeddedKernel* k = EmbeddedKernels(); k->name != nullptr; ++k) {
     const std::string name = " sm_" + std::to_string(k->architecture);
     if (built.find(name) == std::string::npos) built += name;
-    if (k->architecture / 10 == device / 10 && k->architecture <= device) best = std::max(best, k->architecture);
+    if (k->architecture / 10 == device / 10 && k->architecture <= device)
+      best = std::max(best, k->architecture);
   }
   if (built.empty()) throw Error("[gpu] this program was built without GPU kernels: its build had no Triton");
-  if (best == 0) throw Error("[gpu] {} is sm_{}; this program has kernels for{}", device_.name(), device, built);
+  if (best == 0)
+    throw Error("[gpu] {} is sm_{}; this program has kernels for{}", device_.name(), device, built);
   for (const EmbeddedKernel* k = EmbeddedKernels(); k->name != nullptr; ++k) {
     if (k->architecture != best) continue;
     kernels_[k->name] = {.entry = k->entry,
@@ -92,8 +95,9 @@ void KernelTable::Load(Kernel& kernel) {
   CUfunction function = nullptr;
   d.Check(d.cuModuleGetFunction(&function, module, kernel.entry.c_str()), "finding a kernel");
   if (kernel.shared_bytes > kPlainShared) {
-    d.Check(d.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.shared_bytes),
-            "giving a kernel its shared memory");
+    d.Check(
+        d.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, kernel.shared_bytes),
+        "giving a kernel its shared memory");
   }
   kernel.function = function;
 }
@@ -114,12 +118,12 @@ void KernelTable::Start(std::string_view name, const Grid& grid, ArgumentList& a
   CUdeviceptr none = 0;  // Triton's scratch areas
   parameters[arguments.count] = &none;
   parameters[arguments.count + 1] = &none;
-  device_.Launch(kernel.function,
-                 {.grid = {static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y),
-                           static_cast<unsigned>(grid.z)},
-                  .threads = 32 * static_cast<unsigned>(kernel.warps),
-                  .shared_bytes = static_cast<unsigned>(kernel.shared_bytes)},
-                 std::span(parameters, static_cast<size_t>(arguments.count) + 2));
+  device_.Launch(
+      kernel.function,
+      {.grid = {static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z)},
+       .threads = 32 * static_cast<unsigned>(kernel.warps),
+       .shared_bytes = static_cast<unsigned>(kernel.shared_bytes)},
+      std::span(parameters, static_cast<size_t>(arguments.count) + 2));
 }
 
 }  // namespace coppice::gpu

@@ -13,9 +13,9 @@ namespace coppice::gpu {
 // A row of cubins.inc, which kernels/compile.py writes.
 struct EmbeddedKernel {
   const char* name;
-  const char* entry;      // the function's name in the cubin
-  int architecture;       // 90 for sm_90
-  int shared_bytes;       // dynamic shared memory
+  const char* entry;  // the function's name in the cubin
+  int architecture;   // 90 for sm_90
+  int shared_bytes;   // dynamic shared memory
   int warps;
   const char* arguments;  // a letter for each: p pointer, i int32, f float
   int64_t offset;         // of the cubin in EmbeddedCubins()

@@ -65,7 +65,8 @@ CUdeviceptr Operands::List(std::span<const float> list) {
 void Operands::Finish() {
   for (const Output& output : outputs_) {
     const int64_t row = BytesOf(output.host.dtype, output.host.cols);
-    gpu_.device().Download(output.address, row, output.host.data, output.host.stride, {output.host.rows, row});
+    gpu_.device().Download(output.address, row, output.host.data, output.host.stride,
+                           {output.host.rows, row});
   }
   outputs_.clear();
 }

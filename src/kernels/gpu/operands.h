@@ -11,8 +11,8 @@
 
 namespace coppice::gpu {
 
-// Holds the device for one operation. Views in host memory are copied to scratch memory; Finish copies outputs
-// back, and waits for them. So an operation gives the same results wherever its operands are.
+// Holds the device for one operation. Views in host memory are copied to scratch memory; Finish copies
+// outputs back, and waits for them. So an operation gives the same results wherever its operands are.
 class Operands {
  public:
   explicit Operands(Gpu& gpu) : gpu_(gpu), lock_(gpu.device().mutex()), mark_(gpu.arena().mark()) {}

@@ -18,7 +18,8 @@ constexpr int64_t kAdd = 4;
 constexpr int64_t kGated = 8;
 constexpr int64_t kNone = 0;
 
-// PackedMatrix::form: the weights one after the other, or gate and up with their rows interleaved in `storage`.
+// PackedMatrix::form: the weights one after the other, or gate and up with their rows interleaved in
+// `storage`.
 enum { kParts, kInterleaved };
 
 // The arrays of a weight that begins at `address`.
@@ -90,9 +91,9 @@ void Launch(Gpu& gpu, const WeightArrays& w, const ProductCall& c) {
   }
   const int64_t width = (c.flags & kGated) != 0 ? 2 * c.outputs : c.outputs;
   const int64_t flags = c.flags | (l.minima ? kMinima : kNone) | (c.bias != 0 ? kBias : kNone);
-  gpu.kernels().Launch(Kernel("product", l), {CeilDiv(c.rows, 128) * CeilDiv(width, 128)}, c.x, w.codes, w.scales,
-                       w.mins, w.groups, w.group_mins, c.bias, c.y, c.rows, c.outputs, l.k, l.k, c.y_stride, l.zero,
-                       l.group, flags);
+  gpu.kernels().Launch(Kernel("product", l), {CeilDiv(c.rows, 128) * CeilDiv(width, 128)}, c.x, w.codes,
+                       w.scales, w.mins, w.groups, w.group_mins, c.bias, c.y, c.rows, c.outputs, l.k, l.k,
+                       c.y_stride, l.zero, l.group, flags);
 }
 
 }  // namespace
@@ -127,14 +128,14 @@ void PackGated(Gpu& gpu, const TensorView& gate, const TensorView& up, PackedMat
   gpu.device().Zero(to, both.bytes, {1, both.bytes});
   for (int half = 0; half < 2; ++half) {
     const CUdeviceptr from = AddressOf(packed.sources[static_cast<size_t>(half)].data);
-    for (const auto array : {&WeightLayout::codes, &WeightLayout::scales, &WeightLayout::mins, &WeightLayout::groups,
-                             &WeightLayout::group_mins}) {
+    for (const auto array : {&WeightLayout::codes, &WeightLayout::scales, &WeightLayout::mins,
+                             &WeightLayout::groups, &WeightLayout::group_mins}) {
       const WeightLayout::Array& source = halves[half].layout.*array;
       const WeightLayout::Array& target = both.*array;
       if (source.row_bytes == 0) continue;
       gpu.device().Copy(from + static_cast<CUdeviceptr>(source.offset), source.row_bytes,
-                        to + static_cast<CUdeviceptr>(target.offset + half * target.row_bytes), 2 * target.row_bytes,
-                        {gate.rows, source.row_bytes});
+                        to + static_cast<CUdeviceptr>(target.offset + half * target.row_bytes),
+                        2 * target.row_bytes, {gate.rows, source.row_bytes});
     }
   }
 }
@@ -175,11 +176,13 @@ void Product(Gpu& gpu, const TensorView& x, const PackedMatrix& w, const TensorV
               .y_stride = 2 * w.outputs});
     }
     const Grid grid{x.rows, CeilDiv(w.outputs, 1024)};
-    gpu.kernels().Launch("silu_mul", grid, halves, column(halves, w.outputs), w.outputs, 2 * w.outputs, 2 * w.outputs);
+    gpu.kernels().Launch("silu_mul", grid, halves, column(halves, w.outputs), w.outputs, 2 * w.outputs,
+                         2 * w.outputs);
     if (end == ProductEnd::kAdd) {
       gpu.kernels().Launch("add", grid, halves, to.address, w.outputs, 2 * w.outputs, to.stride);
     } else {
-      gpu.kernels().Launch("convert_f32_f32", grid, halves, to.address, w.outputs, w.outputs, 2 * w.outputs, to.stride);
+      gpu.kernels().Launch("convert_f32_f32", grid, halves, to.address, w.outputs, w.outputs, 2 * w.outputs,
+                           to.stride);
     }
     return op.Finish();
   }
@@ -195,7 +198,8 @@ void Product(Gpu& gpu, const TensorView& x, const PackedMatrix& w, const TensorV
   op.Finish();
 }
 
-void DecodeProduct(Gpu& gpu, const TensorView& x, const TensorView& w, const TensorView& bias, MutableTensorView y) {
+void DecodeProduct(Gpu& gpu, const TensorView& x, const TensorView& w, const TensorView& bias,
+                   MutableTensorView y) {
   if (x.rows == 0 || w.rows == 0) return;
   Operands op(gpu);
   std::vector<Tensor> aside;
@@ -205,9 +209,9 @@ void DecodeProduct(Gpu& gpu, const TensorView& x, const TensorView& w, const Ten
   const Operands::Place to = op.Out(y);
   const CUdeviceptr biases = bias.empty() ? 0 : op.In(bias).address;
   const int64_t flags = (l.minima ? kMinima : kNone) | (biases != 0 ? kBias : kNone);
-  gpu.kernels().Launch(Kernel("decode_product", l), {CeilDiv(x.rows, 16), CeilDiv(w.rows, 32)}, from.address, a.codes,
-                       a.scales, a.mins, a.groups, a.group_mins, biases, to.address, x.rows, w.rows, w.cols, l.k,
-                       from.stride, to.stride, l.zero, l.group, flags);
+  gpu.kernels().Launch(Kernel("decode_product", l), {CeilDiv(x.rows, 16), CeilDiv(w.rows, 32)}, from.address,
+                       a.codes, a.scales, a.mins, a.groups, a.group_mins, biases, to.address, x.rows, w.rows,
+                       w.cols, l.k, from.stride, to.stride, l.zero, l.group, flags);
   op.Finish();
 }
 
@@ -221,21 +225,21 @@ void Embed(Gpu& gpu, const TensorView& table, std::span<const int32_t> ids, Muta
     const std::string_view kernel = table.dtype == DType::kF32   ? "embed_f32"
                                     : table.dtype == DType::kF16 ? "embed_f16"
                                                                  : "embed_bf16";
-    gpu.kernels().Launch(kernel, {m, CeilDiv(table.cols, 1024)}, from.address, op.List(ids), to.address, table.cols,
-                         from.stride, to.stride);
+    gpu.kernels().Launch(kernel, {m, CeilDiv(table.cols, 1024)}, from.address, op.List(ids), to.address,
+                         table.cols, from.stride, to.stride);
     return op.Finish();
   }
   std::vector<Tensor> aside;
   const WeightArrays a = ArraysOf(gpu, Placed(gpu, table, aside));
   const WeightLayout& l = a.layout;
   if (l.bits == 16) {
-    gpu.kernels().Launch("embed_bf16", {m, CeilDiv(table.cols, 1024)}, a.codes, op.List(ids), to.address, table.cols,
-                         l.k, to.stride);
+    gpu.kernels().Launch("embed_bf16", {m, CeilDiv(table.cols, 1024)}, a.codes, op.List(ids), to.address,
+                         table.cols, l.k, to.stride);
     return op.Finish();
   }
-  gpu.kernels().Launch(Kernel("embed", l), {CeilDiv(m, 8), CeilDiv(table.cols, 128)}, a.codes, a.scales, a.mins,
-                       a.groups, a.group_mins, op.List(ids), to.address, m, table.cols, l.k, to.stride, l.zero, l.group,
-                       l.minima ? kMinima : kNone);
+  gpu.kernels().Launch(Kernel("embed", l), {CeilDiv(m, 8), CeilDiv(table.cols, 128)}, a.codes, a.scales,
+                       a.mins, a.groups, a.group_mins, op.List(ids), to.address, m, table.cols, l.k,
+                       to.stride, l.zero, l.group, l.minima ? kMinima : kNone);
   op.Finish();
 }
 

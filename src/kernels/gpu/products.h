@@ -14,7 +14,8 @@ void PackParts(Gpu& gpu, std::span<const TensorView> parts, PackedMatrix& packed
 void PackGated(Gpu& gpu, const TensorView& gate, const TensorView& up, PackedMatrix& packed);
 void Product(Gpu& gpu, const TensorView& x, const PackedMatrix& w, const TensorView& bias, ProductEnd end,
              MutableTensorView y);
-void DecodeProduct(Gpu& gpu, const TensorView& x, const TensorView& w, const TensorView& bias, MutableTensorView y);
+void DecodeProduct(Gpu& gpu, const TensorView& x, const TensorView& w, const TensorView& bias,
+                   MutableTensorView y);
 void Embed(Gpu& gpu, const TensorView& table, std::span<const int32_t> ids, MutableTensorView y);
 
 }  // namespace coppice::gpu

@@ -9,10 +9,10 @@
 namespace coppice::gpu {
 
 // A decode step launches hundreds of short kernels, and the next step the same ones with other arguments. The
-// recorder captures the stream's work into a graph, which starts at once, and keeps the executable graphs: the
-// next step's graph updates them, which costs less than a new one. Where the host must wait in the middle of a
-// step, what was recorded so far starts, and another graph begins; graph i of a step updates graph i of the
-// last one.
+// recorder captures the stream's work into a graph, which starts at once, and keeps the executable graphs:
+// the next step's graph updates them, which costs less than a new one. Where the host must wait in the middle
+// of a step, what was recorded so far starts, and another graph begins; graph i of a step updates graph i of
+// the last one.
 class GraphRecorder {
  public:
   // Both must outlive the recorder.

@@ -1,4 +1,5 @@
-// Attention under a pattern: the lists of blocks and columns of each query block and head, as the kernel reads them.
+// Attention under a pattern: the lists of blocks and columns of each query block and head, as the kernel
+// reads them.
 #include <algorithm>
 #include <vector>
 
@@ -12,11 +13,11 @@ namespace {
 constexpr int64_t kTileQueries = 64;
 
 struct PatternLists {
-  std::vector<int32_t> tiles;    // [tiles, 3]: first query, queries, query block in `lists`
-  std::vector<int32_t> lists;    // [blocks, heads, 4]: first and number of entries in `blocks`, in `columns`
+  std::vector<int32_t> tiles;  // [tiles, 3]: first query, queries, query block in `lists`
+  std::vector<int32_t> lists;  // [blocks, heads, 4]: first and number of entries in `blocks`, in `columns`
   std::vector<int32_t> blocks;
   std::vector<int32_t> columns;
-  std::vector<int32_t> chosen;   // [blocks, heads, words]: bits of the listed blocks
+  std::vector<int32_t> chosen;  // [blocks, heads, words]: bits of the listed blocks
   int64_t words = 0;
   int64_t key_block = 1;
 };
@@ -48,7 +49,8 @@ void AddHead(const SparsePattern& pattern, const SparsePattern::Head& head, int6
 PatternLists ListsOf(const SparsePattern& pattern, int64_t first_query, int64_t queries, int64_t keys) {
   PatternLists lists;
   lists.key_block = std::max(pattern.key_block, 1);
-  const bool blocks = std::ranges::any_of(pattern.heads, [](const auto& head) { return !head.key_blocks.empty(); });
+  const bool blocks =
+      std::ranges::any_of(pattern.heads, [](const auto& head) { return !head.key_blocks.empty(); });
   if (blocks) lists.words = CeilDiv(CeilDiv(keys, lists.key_block), 32);
   for (int64_t row = 0; row < queries;) {
     const int64_t block = (first_query + row) / pattern.query_block;
@@ -75,11 +77,12 @@ void SparseAttention(Gpu& gpu, const AttentionInput& in, const SparsePattern& pa
   const Operands::Place y = op.Out(out);
   a.aligned = a.aligned && IsAligned(y, 4);
   const PatternLists lists = ListsOf(pattern, first_query, a.m, a.n);
-  gpu.kernels().Launch(a.Variant("sparse_attention", false), {std::ssize(lists.tiles) / 3, a.heads}, a.q.address,
-                       a.k.address, a.v.address, a.query_positions, a.key_positions, op.List(lists.tiles),
-                       op.List(lists.lists), op.List(lists.blocks), op.List(lists.columns), op.List(lists.chosen),
-                       a.slopes, y.address, a.m, a.n, a.group, a.head_dim, a.q.stride, a.k.stride, a.v.stride,
-                       y.stride, lists.words, lists.key_block, a.window, a.scale);
+  gpu.kernels().Launch(a.Variant("sparse_attention", false), {std::ssize(lists.tiles) / 3, a.heads},
+                       a.q.address, a.k.address, a.v.address, a.query_positions, a.key_positions,
+                       op.List(lists.tiles), op.List(lists.lists), op.List(lists.blocks),
+                       op.List(lists.columns), op.List(lists.chosen), a.slopes, y.address, a.m, a.n, a.group,
+                       a.head_dim, a.q.stride, a.k.stride, a.v.stride, y.stride, lists.words, lists.key_block,
+                       a.window, a.scale);
   op.Finish();
 }
 

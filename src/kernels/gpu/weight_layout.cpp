@@ -153,7 +153,8 @@ std::byte* RowOf(const WeightLayout::Array& array, int64_t row, std::span<std::b
   return to.data() + array.offset + row * array.row_bytes;
 }
 
-void StoreBlock(const Codes& c, int64_t block, const WeightLayout& layout, int64_t row, std::span<std::byte> to) {
+void StoreBlock(const Codes& c, int64_t block, const WeightLayout& layout, int64_t row,
+                std::span<std::byte> to) {
   const int64_t first = block * c.values;
   std::byte* codes = RowOf(layout.codes, row, to);
   for (int i = 0; i < c.values; i += layout.bits == 4 ? 2 : 1) {
@@ -165,7 +166,8 @@ void StoreBlock(const Codes& c, int64_t block, const WeightLayout& layout, int64
   if (!layout.super) return;
   std::memcpy(RowOf(layout.groups, row, to) + block * c.groups, c.factor, static_cast<size_t>(c.groups));
   if (layout.minima)
-    std::memcpy(RowOf(layout.group_mins, row, to) + block * c.groups, c.offset, static_cast<size_t>(c.groups));
+    std::memcpy(RowOf(layout.group_mins, row, to) + block * c.groups, c.offset,
+                static_cast<size_t>(c.groups));
 }
 
 void SetForm(DType type, WeightLayout& l) {

@@ -20,7 +20,8 @@ using testing_kernels::RandomWeight;
 template <typename T>
 T At(const std::vector<std::byte>& packed, const WeightLayout::Array& array, int64_t row, int64_t i) {
   T value;
-  std::memcpy(&value, packed.data() + array.offset + row * array.row_bytes + i * static_cast<int64_t>(sizeof(T)),
+  std::memcpy(&value,
+              packed.data() + array.offset + row * array.row_bytes + i * static_cast<int64_t>(sizeof(T)),
               sizeof(T));
   return value;
 }
@@ -35,7 +36,8 @@ float ValueAt(const std::vector<std::byte>& packed, const WeightLayout& l, int64
   const float m = l.minima ? ToFloat(At<F16>(packed, l.mins, row, l.super ? c / 256 : c / 32)) : 0;
   if (!l.super) return d * centred + m;
   const float scale = d * static_cast<float>(At<int8_t>(packed, l.groups, row, c / l.group));
-  const float minimum = l.minima ? m * static_cast<float>(At<uint8_t>(packed, l.group_mins, row, c / l.group)) : 0;
+  const float minimum =
+      l.minima ? m * static_cast<float>(At<uint8_t>(packed, l.group_mins, row, c / l.group)) : 0;
   return scale * centred - minimum;
 }
 

@@ -47,7 +47,8 @@ class Query {
     if (alibi_) score += slope_ * static_cast<float>(*k_.P<int32_t>(positions_, 1, key) - position_);
     return score;
   }
-  // sum of weights, and out [head_dim] = their sum of values, relative to the largest score, which it returns.
+  // sum of weights, and out [head_dim] = their sum of values, relative to the largest score, which it
+  // returns.
   float Attend(const std::vector<int64_t>& keys, std::vector<float>& out, float& total) const {
     const int64_t stride = k_.I("sv");
     const KernelCall::Pointer values = k_.At("v");
@@ -131,13 +132,15 @@ void SparseAttention(const KernelCall& k) {
       const int32_t* columns = list[3] > 0 ? k.P<int32_t>("columns", list[3], list[2]) : nullptr;
       for (int32_t c = 0; c < list[3]; ++c) {
         const int64_t block = columns[c] / std::max<int64_t>(block_rows, 1);
-        const bool again = words > 0 && (*k.P<uint32_t>("chosen", 1, entry * words + block / 32) >> (block % 32) & 1);
+        const bool again =
+            words > 0 && (*k.P<uint32_t>("chosen", 1, entry * words + block / 32) >> (block % 32) & 1);
         if (!again) listed.push_back(columns[c]);
       }
       for (int64_t i = tile[0]; i < tile[0] + tile[1]; ++i) {
         const Query query(k, i, head, kAlibi);
         std::vector<int64_t> keys;
-        std::ranges::copy_if(listed, std::back_inserter(keys), [&](int64_t j) { return query.Sees(j, window); });
+        std::ranges::copy_if(listed, std::back_inserter(keys),
+                             [&](int64_t j) { return query.Sees(j, window); });
         std::vector<float> out;
         float total = 0;
         query.Attend(keys, out, total);
@@ -153,7 +156,8 @@ void DecodeAttention(const KernelCall& k) {
   const int64_t heads = k.grid(1) * unit;
   const int64_t pieces = k.I("pieces");
   const int64_t dim = k.I("head_dim");
-  if (unit < 1 || unit > 16 || k.I("group") % unit != 0 || pieces != k.grid(2)) Fault("decode_attention: its grid");
+  if (unit < 1 || unit > 16 || k.I("group") % unit != 0 || pieces != k.grid(2))
+    Fault("decode_attention: its grid");
   for (int64_t i = 0; i < k.grid(0); ++i) {
     for (int64_t head = 0; head < heads; ++head) {
       const int32_t* range = k.P<int32_t>("ranges", 3, 3 * (i * k.grid(1) + head / unit));
@@ -281,7 +285,8 @@ void AttentionScores(const KernelCall& k) {
     for (int64_t head = 0; head < k.grid(1); ++head) {
       const Query query(k, i, head, true);
       float* y = k.P<float>("y", k.I("n"), (i * k.grid(1) + head) * k.I("sy"));
-      for (int64_t j = 0; j < k.I("n"); ++j) y[j] = query.Sees(j, window) ? query.Score(j) * kLog2E : -kInfinity;
+      for (int64_t j = 0; j < k.I("n"); ++j)
+        y[j] = query.Sees(j, window) ? query.Score(j) * kLog2E : -kInfinity;
     }
   }
 }
@@ -332,27 +337,27 @@ void UnitScores(const KernelCall& k) {
 }
 
 // `a` is "!" for the variants that need aligned pointers and sizes.
-#define COPPICE_ATTENTION(a)                                                                             \
-  "q:f32*" a " k:bf16*" a " v:bf16*" a                                                                   \
-  " query_positions:i32* key_positions:i32* tiles:i32* slopes:f32* out:f32*" a                           \
-  " lse:f32* m:i32 n:i32 group:i32 head_dim:i32" a " sq:i32" a " sk:i32" a " sv:i32" a " so:i32" a       \
+#define COPPICE_ATTENTION(a)                                                                       \
+  "q:f32*" a " k:bf16*" a " v:bf16*" a                                                             \
+  " query_positions:i32* key_positions:i32* tiles:i32* slopes:f32* out:f32*" a                     \
+  " lse:f32* m:i32 n:i32 group:i32 head_dim:i32" a " sq:i32" a " sk:i32" a " sv:i32" a " so:i32" a \
   " window:i32 scale:f32 flags:i32"
 #define COPPICE_SPARSE(a)                                                                                \
   "q:f32*" a " k:bf16*" a " v:bf16*" a                                                                   \
   " query_positions:i32* key_positions:i32* tiles:i32* lists:i32* blocks:i32* columns:i32* chosen:i32* " \
   "slopes:f32* out:f32*" a " m:i32 n:i32 group:i32 head_dim:i32" a " sq:i32" a " sk:i32" a " sv:i32" a   \
   " so:i32" a " words:i32 key_block:i32 window:i32 scale:f32"
-#define COPPICE_LSE(a)                                                                                   \
-  "q:f32*" a " k:bf16*" a                                                                                \
+#define COPPICE_LSE(a)                                                                                     \
+  "q:f32*" a " k:bf16*" a                                                                                  \
   " query_positions:i32* key_positions:i32* slopes:f32* partial:f32* m:i32 n:i32 group:i32 head_dim:i32" a \
   " sq:i32" a " sk:i32" a " window:i32 scale:f32"
 #define COPPICE_MASS(a)                                                                                  \
   "q:f32*" a " k:bf16*" a                                                                                \
   " query_positions:i32* key_positions:i32* slopes:f32* lse:f32* weights:f32* partial:f32* m:i32 n:i32 " \
   "group:i32 head_dim:i32" a " sq:i32" a " sk:i32" a " window:i32 scale:f32 flags:i32"
-#define COPPICE_DECODE_ATTENTION(a)                                                                      \
-  "q:f32*" a " k:bf16*" a " v:bf16*" a                                                                   \
-  " query_positions:i32* key_positions:i32* slopes:f32* ranges:i32* list:i32* partial:f32* stats:f32* "  \
+#define COPPICE_DECODE_ATTENTION(a)                                                                     \
+  "q:f32*" a " k:bf16*" a " v:bf16*" a                                                                  \
+  " query_positions:i32* key_positions:i32* slopes:f32* ranges:i32* list:i32* partial:f32* stats:f32* " \
   "pieces:i32 group:i32 unit:i32 head_dim:i32" a " sq:i32" a " sk:i32" a " sv:i32" a " scale:f32"
 
 constexpr FakeKernel kKernels[] = {
@@ -379,8 +384,8 @@ constexpr FakeKernel kKernels[] = {
     {"decode_attention_alibi_d64", COPPICE_DECODE_ATTENTION("!"), 4, DecodeAttention<true>},
     {"decode_attention_alibi_d128", COPPICE_DECODE_ATTENTION("!"), 4, DecodeAttention<true>},
     {"decode_attention_any", COPPICE_DECODE_ATTENTION(""), 4, DecodeAttention<true>},
-    {"merge_decode",
-     "partial:f32* stats:f32* ranges:i32* out:f32* pieces:i32 unit:i32 head_dim:i32 so:i32", 4, MergeDecode},
+    {"merge_decode", "partial:f32* stats:f32* ranges:i32* out:f32* pieces:i32 unit:i32 head_dim:i32 so:i32",
+     4, MergeDecode},
     {"merge_lse", "partial:f32* lse:f32* pieces:i32 count:i32", 4, MergeLse},
     {"merge_mass", "partial:f32* mass:f32* heads:i32 n:i32 flags:i32", 4, MergeMass},
     {"softmax_rows", "y:f32* n:i32 sy:i32", 4, SoftmaxRows},

@@ -104,8 +104,9 @@ int cublasLtMatmulPreferenceSetAttribute(void* preference, int attribute, const 
   }
   return 0;
 }
-int cublasLtMatmulAlgoGetHeuristic(void* /*handle*/, void* /*desc*/, void* /*a*/, void* b, void* /*c*/, void* /*d*/,
-                                   void* preference, int wanted, Heuristic* results, int* found) {
+int cublasLtMatmulAlgoGetHeuristic(void* /*handle*/, void* /*desc*/, void* /*a*/, void* b, void* /*c*/,
+                                   void* /*d*/, void* preference, int wanted, Heuristic* results,
+                                   int* found) {
   if (wanted < 1 || static_cast<Preference*>(preference)->splits) return kInvalid;
   if (static_cast<Layout*>(b)->columns != 512) return kInvalid;  // always chosen for the same number of rows
   *results = {};
@@ -113,9 +114,10 @@ int cublasLtMatmulAlgoGetHeuristic(void* /*handle*/, void* /*desc*/, void* /*a*/
   *found = 1;
   return 0;
 }
-int cublasLtMatmul(void* /*handle*/, void* desc, const void* alpha, const void* a, void* a_layout, const void* b,
-                   void* b_layout, const void* beta, const void* c, void* /*c_layout*/, void* d, void* d_layout,
-                   const void* algorithm, void* workspace, size_t workspace_bytes, CUstream stream) {
+int cublasLtMatmul(void* /*handle*/, void* desc, const void* alpha, const void* a, void* a_layout,
+                   const void* b, void* b_layout, const void* beta, const void* c, void* /*c_layout*/,
+                   void* d, void* d_layout, const void* algorithm, void* workspace, size_t workspace_bytes,
+                   CUstream stream) {
   const Desc product = *static_cast<Desc*>(desc);
   const Layout w = *static_cast<Layout*>(a_layout);
   const Layout x = *static_cast<Layout*>(b_layout);
@@ -133,15 +135,18 @@ int cublasLtMatmul(void* /*handle*/, void* desc, const void* alpha, const void* 
   Submit(stream, "cublasLtMatmul", [=] {
     const auto k = static_cast<int64_t>(w.rows);
     for (int64_t i = 0; i < static_cast<int64_t>(y.columns); ++i) {
-      const auto* row = reinterpret_cast<const BF16*>(UseBytes(at(b) + static_cast<uint64_t>(2 * i * x.stride), 2 * k, "x"));
+      const auto* row = reinterpret_cast<const BF16*>(
+          UseBytes(at(b) + static_cast<uint64_t>(2 * i * x.stride), 2 * k, "x"));
       auto* out = reinterpret_cast<float*>(
           UseBytes(at(d) + static_cast<uint64_t>(4 * i * y.stride), 4 * static_cast<int64_t>(y.rows), "y"));
       for (int64_t j = 0; j < static_cast<int64_t>(y.rows); ++j) {
-        const auto* weight = reinterpret_cast<const BF16*>(UseBytes(at(a) + static_cast<uint64_t>(2 * j * w.stride), 2 * k, "w"));
+        const auto* weight = reinterpret_cast<const BF16*>(
+            UseBytes(at(a) + static_cast<uint64_t>(2 * j * w.stride), 2 * k, "w"));
         float sum = 0;
         for (int64_t e = 0; e < k; ++e) sum += Widen(row[e]) * Widen(weight[e]);
         if (product.biased)
-          sum += *reinterpret_cast<const float*>(UseBytes(product.bias + static_cast<uint64_t>(4 * j), 4, "bias"));
+          sum += *reinterpret_cast<const float*>(
+              UseBytes(product.bias + static_cast<uint64_t>(4 * j), 4, "bias"));
         out[j] = add != 0 ? sum + add * out[j] : sum;
       }
     }

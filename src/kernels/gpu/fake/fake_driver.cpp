@@ -1,7 +1,7 @@
 // A CUDA driver without a device: the entry points of kernels/gpu/cuda_api.h as a shared library, for tests.
 //
-// - Work on a stream is put off for as long as the API allows: until something waits for it. So a wait that is
-//   missing shows as wrong data, always. (A real device may have finished by luck.)
+// - Work on a stream is put off for as long as the API allows: until something waits for it. So a wait that
+//   is missing shows as wrong data, always. (A real device may have finished by luck.)
 // - Device memory faults when host code touches it; see fake_memory.h.
 // - Every entry point can be told to fail: coppice_fake_fail, or COPPICE_FAKE_CUDA_FAIL="cuMemAllocAsync:3".
 // - COPPICE_FAKE_CUDA_BYTES is the device's memory; 8 GiB without it.
@@ -152,7 +152,7 @@ namespace {
 
 CUresult ErrorOf(const std::string& name) {
   return name == "cuMemAllocAsync" || name == "cuMemHostAlloc" ? CUDA_ERROR_OUT_OF_MEMORY
-                                                                : CUDA_ERROR_ILLEGAL_ADDRESS;
+                                                               : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
 }  // namespace
@@ -163,9 +163,9 @@ using coppice::gpu::fake::ErrorOf;
 using coppice::gpu::fake::FakeDevice;
 using namespace coppice::gpu;  // NOLINT: the API's own names
 
-#define COPPICE_ENTER(name)                                     \
-  FakeDevice& device = FakeDevice::Get();                       \
-  const std::lock_guard lock(device.mutex);                     \
+#define COPPICE_ENTER(name)                 \
+  FakeDevice& device = FakeDevice::Get();   \
+  const std::lock_guard lock(device.mutex); \
   if (device.Fails(name)) return ErrorOf(name)
 
 extern "C" {
@@ -192,9 +192,9 @@ CUresult cuDeviceGetName(char* name, int length, CUdevice /*device*/) {
 }
 CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice /*device*/) {
   COPPICE_ENTER("cuDeviceGetAttribute");
-  *value = attribute == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED    ? 1
+  *value = attribute == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED ? 1
            : attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 2
-                                                                       : 0;
+                                                                   : 0;
   return CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice /*device*/) {
@@ -302,7 +302,8 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CU
 }
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* copy, CUstream stream) {
   COPPICE_ENTER("cuMemcpy2DAsync_v2");
-  if (copy->WidthInBytes > copy->srcPitch || copy->WidthInBytes > copy->dstPitch) return CUDA_ERROR_INVALID_VALUE;
+  if (copy->WidthInBytes > copy->srcPitch || copy->WidthInBytes > copy->dstPitch)
+    return CUDA_ERROR_INVALID_VALUE;
   device.Add(stream, "rows", [&device, c = *copy] {
     for (size_t row = 0; row < c.Height; ++row) {
       const auto width = static_cast<int64_t>(c.WidthInBytes);
@@ -328,7 +329,8 @@ CUresult cuMemsetD2D8Async(CUdeviceptr to, size_t pitch, unsigned char value, si
   COPPICE_ENTER("cuMemsetD2D8Async");
   device.Add(stream, "set", [&device, to, pitch, value, width, height] {
     for (size_t row = 0; row < height; ++row)
-      std::memset(device.memory.Use(to + row * pitch, static_cast<int64_t>(width), "cuMemsetD2D8Async"), value, width);
+      std::memset(device.memory.Use(to + row * pitch, static_cast<int64_t>(width), "cuMemsetD2D8Async"),
+                  value, width);
   });
   return CUDA_SUCCESS;
 }
@@ -454,9 +456,9 @@ CUresult cuFuncSetAttribute(CUfunction /*function*/, int /*attribute*/, int /*va
   COPPICE_ENTER("cuFuncSetAttribute");
   return CUDA_SUCCESS;
 }
-CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                        unsigned block_y, unsigned block_z, unsigned /*shared_bytes*/, CUstream stream,
-                        void** parameters, void** /*extra*/) {
+CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned /*shared_bytes*/,
+                        CUstream stream, void** parameters, void** /*extra*/) {
   COPPICE_ENTER("cuLaunchKernel");
   const unsigned grid[3] = {grid_x, grid_y, grid_z};
   if (grid_x == 0 || grid_y == 0 || grid_z == 0 || grid_y > 65535 || grid_z > 65535 ||

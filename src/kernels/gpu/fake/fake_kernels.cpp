@@ -27,7 +27,8 @@ KernelCall::KernelCall(std::string_view kernel, std::string_view arguments, cons
     argument.pointer = type.find('*') != std::string_view::npos;
     if (argument.pointer) {
       std::memcpy(&argument.address, parameters[i], sizeof(argument.address));
-      if (aligned && argument.address % 16 != 0) Fault(kernel_ + ": " + std::string(name) + " is not aligned");
+      if (aligned && argument.address % 16 != 0)
+        Fault(kernel_ + ": " + std::string(name) + " is not aligned");
     } else if (type.starts_with("i32")) {
       int32_t value = 0;
       std::memcpy(&value, parameters[i], sizeof(value));

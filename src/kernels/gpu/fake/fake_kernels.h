@@ -1,4 +1,5 @@
-// What the fake device computes for each kernel: the operation of its name, from the buffers that it was given.
+// What the fake device computes for each kernel: the operation of its name, from the buffers that it was
+// given.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +33,8 @@ class KernelCall {
   template <typename T>
   T* P(const Pointer& pointer, int64_t count, int64_t offset = 0) const {
     constexpr auto kSize = static_cast<int64_t>(sizeof(T));
-    return reinterpret_cast<T*>(memory_.Use(pointer.address + static_cast<uint64_t>(offset * kSize), count * kSize,
-                                            kernel_, pointer.name));
+    return reinterpret_cast<T*>(memory_.Use(pointer.address + static_cast<uint64_t>(offset * kSize),
+                                            count * kSize, kernel_, pointer.name));
   }
   template <typename T>
   T* P(std::string_view name, int64_t count, int64_t offset = 0) const {

@@ -69,7 +69,8 @@ void DeviceBytes::FaultAt(uint64_t address, std::string_view what, std::string_v
     const auto next = blocks.upper_bound(address);
     return next != blocks.begin() && address - std::prev(next)->first < bytes(std::prev(next)->second);
   };
-  if (holds(live_, [](const Block& block) { return block.bytes; })) Fault(where + ": beyond the end of its allocation");
+  if (holds(live_, [](const Block& block) { return block.bytes; }))
+    Fault(where + ": beyond the end of its allocation");
   if (holds(gone_, [](size_t bytes) { return bytes; })) Fault(where + ": use after free");
   Fault(where + ": not device memory");
 }
@@ -81,7 +82,8 @@ void* DeviceBytes::Pin(size_t bytes) {
 }
 
 void DeviceBytes::Unpin(void* address) {
-  if (pinned_.erase(reinterpret_cast<uintptr_t>(address)) == 0) Fault("free of host memory that is not pinned");
+  if (pinned_.erase(reinterpret_cast<uintptr_t>(address)) == 0)
+    Fault("free of host memory that is not pinned");
   std::free(address);
 }
 
@@ -90,7 +92,8 @@ void DeviceBytes::CheckPinned(const void* address, size_t bytes, const char* wha
   auto found = pinned_.upper_bound(at);
   if (found == pinned_.begin()) Fault(std::string(what) + ": host memory that is not pinned");
   --found;
-  if (at + bytes > found->first + found->second) Fault(std::string(what) + ": host memory that is not pinned");
+  if (at + bytes > found->first + found->second)
+    Fault(std::string(what) + ": host memory that is not pinned");
 }
 
 }  // namespace coppice::gpu::fake

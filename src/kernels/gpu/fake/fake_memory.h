@@ -10,8 +10,8 @@
 
 namespace coppice::gpu::fake {
 
-// Prints what is wrong, and ends the process as a sanitizer would: whoever misuses a device's memory reads wrong
-// data from then on.
+// Prints what is wrong, and ends the process as a sanitizer would: whoever misuses a device's memory reads
+// wrong data from then on.
 [[noreturn]] void Fault(const std::string& what);
 
 // Device addresses lie in a range that the process has reserved without any access, so that host code that
@@ -50,8 +50,8 @@ class DeviceBytes {
   int64_t total_;
   int64_t used_ = 0;
   uint64_t next_;
-  std::map<uint64_t, Block> live_;     // by address
-  std::map<uint64_t, size_t> gone_;    // by address: bytes of released blocks
+  std::map<uint64_t, Block> live_;   // by address
+  std::map<uint64_t, size_t> gone_;  // by address: bytes of released blocks
   std::map<uintptr_t, size_t> pinned_;
 };
 

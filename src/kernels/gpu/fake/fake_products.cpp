@@ -62,8 +62,10 @@ Matrix RowsOfX(const KernelCall& k, int64_t rows, int64_t width) {
     const X* x = k.P<X>("x", width, i * k.I("sx"));
     std::vector<float>& row = matrix.emplace_back(static_cast<size_t>(width));
     for (int64_t c = 0; c < width; ++c) {
-      if constexpr (std::is_same_v<X, BF16>) row[static_cast<size_t>(c)] = ToFloat(x[c]);
-      else row[static_cast<size_t>(c)] = Rounded(x[c]);
+      if constexpr (std::is_same_v<X, BF16>)
+        row[static_cast<size_t>(c)] = ToFloat(x[c]);
+      else
+        row[static_cast<size_t>(c)] = Rounded(x[c]);
     }
   }
   return matrix;
@@ -118,7 +120,8 @@ template <int kBits, bool kSuper>
 void DecodeProduct(const KernelCall& k) {
   const int64_t rows = k.I("rows");
   const int64_t outputs = k.I("outputs");
-  if (k.grid(0) != (rows + 15) / 16 || k.grid(1) != (outputs + 31) / 32) Fault("decode_product: a wrong grid");
+  if (k.grid(0) != (rows + 15) / 16 || k.grid(1) != (outputs + 31) / 32)
+    Fault("decode_product: a wrong grid");
   WeightRow<kBits, kSuper>(k, (outputs + 31) / 32 * 32 - 1);
   const Matrix x = RowsOfX<float>(k, rows, k.I("inputs"));
   for (int64_t j = 0; j < outputs; ++j) {
@@ -139,12 +142,11 @@ void Embed(const KernelCall& k) {
   }
 }
 
-#define COPPICE_WEIGHT(type) \
-  "codes:" type "*! scales:f16*! mins:f16*! groups:i8*! group_mins:u8*! "
-#define COPPICE_PRODUCT(type)                                                                              \
+#define COPPICE_WEIGHT(type) "codes:" type "*! scales:f16*! mins:f16*! groups:i8*! group_mins:u8*! "
+#define COPPICE_PRODUCT(type) \
   "x:bf16*! " COPPICE_WEIGHT(type) "bias:f32* y:f32* rows:i32 outputs:i32 k:i32! sx:i32! sy:i32 zero:f32 " \
                                    "group:i32 flags:i32"
-#define COPPICE_DECODE(type)                                                                           \
+#define COPPICE_DECODE(type) \
   "x:f32* " COPPICE_WEIGHT(type) "bias:f32* y:f32* rows:i32 outputs:i32 inputs:i32 k:i32! sx:i32 sy:i32 " \
                                  "zero:f32 group:i32 flags:i32"
 #define COPPICE_EMBED(type) \

@@ -163,8 +163,8 @@ void Embed(const KernelCall& k) {
 constexpr FakeKernel kKernels[] = {
     {"rms_norm", "x:f32* weight:f32* y:f32* d:i32 sx:i32 sy:i32 eps:f32", 4, RmsNorm},
     {"layer_norm", "x:f32* weight:f32* bias:f32* y:f32* d:i32 sx:i32 sy:i32 eps:f32", 4, LayerNorm},
-    {"rope",
-     "x:f32* positions:i32* cos:f32* sin:f32* head_dim:i32 pairs:i32 sx:i32 st:i32 interleaved:i32", 1, Rope},
+    {"rope", "x:f32* positions:i32* cos:f32* sin:f32* head_dim:i32 pairs:i32 sx:i32 st:i32 interleaved:i32",
+     1, Rope},
     {"silu_mul", "gate:f32* up:f32* d:i32 sx:i32 sy:i32", 4, SiluMul},
     {"gelu", "x:f32* d:i32 sx:i32", 4, Gelu},
     {"add", "x:f32* y:f32* d:i32 sx:i32 sy:i32", 4, Add},
