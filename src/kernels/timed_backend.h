@@ -26,8 +26,8 @@ struct OpTimes {
 };
 OpTimes operator-(const OpTimes& later, const OpTimes& earlier);
 
-// Forwards every operation and waits for its end; results are unchanged. The two clock readings per call (50 ns) are negligible
-// beside an operation on a layer's matrices.
+// Forwards every operation and waits for its end; results are unchanged. The two clock readings per call (50
+// ns) are negligible beside an operation on a layer's matrices.
 class TimedBackend final : public Backend {
  public:
   explicit TimedBackend(std::unique_ptr<Backend> inner);

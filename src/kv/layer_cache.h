@@ -66,7 +66,8 @@ class LayerCache {
 
  private:
   void SetCapacity(int64_t rows);
-  // Insert in a device's memory: row i becomes old row old_rows[i]. One pass over the rows, whatever their number.
+  // Insert in a device's memory: row i becomes old row old_rows[i]. One pass over the rows, whatever their
+  // number.
   void Reorder(std::span<const int32_t> old_rows);
   void Grow(int64_t rows);  // allocates capacity for `rows`, growing geometrically
 

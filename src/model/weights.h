@@ -43,8 +43,8 @@ class Weights {
   // Finds every tensor and checks it against the config. Sets `config.shape.vocab` from the embedding if the
   // file's metadata has none. Throws Error, naming the file and the tensor.
   static std::shared_ptr<const Weights> Load(std::shared_ptr<const TensorStore> store, ModelConfig& config);
-  // The same weights, each where the backend reads it fastest; `loaded` itself if it reads all where they are.
-  // Throws Error if they do not fit. The backend must outlive the result.
+  // The same weights, each where the backend reads it fastest; `loaded` itself if it reads all where they
+  // are. Throws Error if they do not fit. The backend must outlive the result.
   static std::shared_ptr<const Weights> Place(std::shared_ptr<const Weights> loaded, Backend& backend);
 
   TensorView embedding;  // [vocab, d]

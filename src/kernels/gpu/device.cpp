@@ -289,8 +289,10 @@ CUmodule Device::LoadModule(const void* image) {
   const std::lock_guard lock(mutex_);
   Use();
   CUmodule module = nullptr;
+  recorder_->Flush();  // loading may wait for the device, which nothing may do while a stream records
   driver_.Check(driver_.cuModuleLoadData(&module, image), "loading kernels");
   modules_.push_back(module);
+  recorder_->Resume();
   return module;
 }
 
