@@ -30,7 +30,7 @@ namespace coppice {
 class TokenTexts;
 
 struct EngineOptions {
-  std::string backend = "cpu";   // or "reference"
+  std::string backend = "cpu";   // or "gpu", "reference"
   int threads = 0;               // 0: all usable cores
   bool exact = false;            // fp32 products and cache instead of the backend's bf16
   bool fast = false;             // BackendOptions::fast

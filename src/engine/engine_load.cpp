@@ -24,7 +24,7 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
                                              .exact = options.exact,
                                              .fast = options.fast,
                                              .cache_type = options.cache_type})),
-      transformer_(MakeTransformer(store_, std::move(config))),
+      transformer_(MakeTransformer(store_, std::move(config), backend_.get())),
       calibrations_(*store_, transformer_.config()),
       context_(options.context > 0 ? options.context : transformer_.config().context),
       cold_options_(options.cold),
@@ -33,6 +33,9 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
   if (comm_ != nullptr && options.documents)
     throw Error(
         "the document cache does not go with several processes: only one of them would have the states");
+  if (comm_ != nullptr && backend_->memory() != nullptr)
+    throw Error("the {} backend does not go with several processes: they send each other host memory",
+                backend_->name());
   CheckCacheType(transformer_.config().shape, backend_->cache_dtype());
   if (context_ > limits::kMaxContext)
     throw FieldError("context", " {}: at most {}", context_, limits::kMaxContext);
@@ -124,7 +127,7 @@ std::unique_ptr<Engine> Engine::FromShape(const std::string& shape, const Engine
 std::shared_ptr<TextScorer> Engine::Scorer(const std::string& path) {
   if (!scorer_ || scorer_->path() != path) {
     scorer_.reset();  // before loading, so that two second models are never in memory at once
-    scorer_ = std::make_shared<TextScorer>(path, tile_rows_);
+    scorer_ = std::make_shared<TextScorer>(path, tile_rows_, backend_.get());
   }
   return scorer_;
 }
@@ -132,7 +135,7 @@ std::shared_ptr<TextScorer> Engine::Scorer(const std::string& path) {
 std::shared_ptr<DraftReader> Engine::DraftOf(const std::string& path) {
   if (!draft_ || draft_->path() != path) {
     draft_.reset();  // as in Scorer
-    draft_ = std::make_shared<DraftReader>(path, *tokenizer_, tile_rows_);
+    draft_ = std::make_shared<DraftReader>(path, *tokenizer_, tile_rows_, backend_.get());
   }
   return draft_;
 }
@@ -161,7 +164,7 @@ std::unique_ptr<Workspace> Engine::TakeWorkspace() {
       return workspace;
     }
   }
-  return std::make_unique<Workspace>(transformer_.NewWorkspace(tile_rows_));
+  return std::make_unique<Workspace>(transformer_.NewWorkspace(tile_rows_, backend_->memory()));
 }
 
 void Engine::PutBack(std::unique_ptr<Workspace> workspace) {

@@ -58,9 +58,10 @@ class MeanOutput {
       : from_(from), sum_(from.size() > 0 ? static_cast<size_t>(hidden) : 0) {}
 
   void Add(std::span<const int32_t> rows, const TensorView& out) {
+    const HostRows host(out);
     for (size_t i = 0; i < rows.size(); ++i) {
       if (!from_.Contains(rows[i])) continue;
-      const std::span<const float> y = out.Row<float>(static_cast<int64_t>(i));
+      const std::span<const float> y = host.view().Row<float>(static_cast<int64_t>(i));
       for (size_t c = 0; c < sum_.size(); ++c) sum_[c] += y[c];
     }
   }
@@ -69,8 +70,10 @@ class MeanOutput {
     Tensor mean(DType::kF32, 1, hidden.cols);
     for (size_t c = 0; c < sum_.size(); ++c)
       mean.mutable_view().Row<float>(0)[c] = static_cast<float>(sum_[c] / static_cast<double>(from_.size()));
+    Tensor where_rows_are(DType::kF32, 1, hidden.cols, hidden.memory);
+    CopyRows(mean.view(), where_rows_are.mutable_view());
     for (int64_t row = 0; row < ran.universe(); ++row) {
-      if (!ran.Contains(row)) be.Add(mean.view(), hidden.Rows(row, 1));
+      if (!ran.Contains(row)) be.Add(where_rows_are.view(), hidden.Rows(row, 1));
     }
   }
 

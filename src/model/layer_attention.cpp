@@ -2,7 +2,6 @@
 // output. If the policy wants scores, an Observer sees the queries as they are computed. If it chooses a
 // pattern, all queries are computed before the first one attends.
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -232,7 +231,7 @@ SparsePattern Layer::ChoosePattern(Stream& x, const std::vector<Tile>& tiles, co
   for (const Tile& tile : tiles) {
     pass.control.Pause();
     const TensorView q = Queries(x, tile, pass);
-    std::memcpy(all_q.mutable_view().RowBytes(tile.begin), q.data, static_cast<size_t>(q.stride * q.rows));
+    CopyRows(q, all_q.mutable_view().Rows(tile.begin, tile.count));
   }
   const int64_t queries = x.prefill() ? x.rows() : 1;
   return AskPattern(x, frame.Input(all_q.view().Rows(x.rows() - queries, queries), x.rows() - queries), pass);

@@ -20,8 +20,9 @@ struct SequenceState {
   SequenceState() = default;
   // Empty, for a prompt of `prompt_tokens` and at most `capacity` positions in all. `rope_factors`: of the
   // model's file, or empty. Throws Error if the heads do not fill the blocks of `cache_type`.
+  // Keys, values and RoPE's tables are in host memory, or in `memory`.
   SequenceState(const ModelConfig& config, std::span<const float> rope_factors, DType cache_type,
-                int64_t prompt_tokens, int64_t capacity);
+                int64_t prompt_tokens, int64_t capacity, DeviceMemory* memory = nullptr);
 
   LayerState& layer(int l) { return layers[static_cast<size_t>(l)]; }
 

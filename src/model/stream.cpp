@@ -3,7 +3,6 @@
 #include "model/stream.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -46,11 +45,9 @@ void Stream::Reach(LayerPoint point) {
 
 void Stream::Join() {
   const TensorView front = sequence_.prefix.state->hidden.view().Rows(0, in_front_);
-  Tensor all(DType::kF32, in_front_ + rows(), hidden_.cols());
-  const auto row_bytes = static_cast<size_t>(BytesOf(DType::kF32, hidden_.cols()));
-  std::memcpy(all.mutable_view().data, front.data, row_bytes * static_cast<size_t>(in_front_));
-  std::memcpy(all.mutable_view().RowBytes(in_front_), hidden_.view().data,
-              row_bytes * static_cast<size_t>(rows()));
+  Tensor all(DType::kF32, in_front_ + rows(), hidden_.cols(), hidden_.memory());
+  CopyRows(front, all.mutable_view().Rows(0, in_front_));
+  CopyRows(hidden(), all.mutable_view().Rows(in_front_, rows()));
   hidden_ = std::move(all);
   positions_ = std::exchange(all_positions_, {});
   in_front_ = 0;
@@ -88,14 +85,16 @@ void Stream::Keep(const TokenSet& kept, Place place, const Pass& pass) {
   COPPICE_CHECK(kept.universe() == rows() && kept.size() > 0);
   if (kept.IsAll()) return;
   if (deal_.processes() > 1) return DealAgain(kept, place, pass);
+  std::vector<int32_t> dropped;
   size_t next = 0;
-  for (int64_t row = 0; row < rows(); ++row) {
+  for (int32_t row = 0; row < static_cast<int32_t>(rows()); ++row) {
     if (next < kept.rows().size() && kept.rows()[next] == row) {
       ++next;
     } else {
-      Park(positions_[static_cast<size_t>(row)], hidden().Rows(row, 1), place, pass);
+      dropped.push_back(row);
     }
   }
+  Park(dropped, place, pass);
   Compact(kept, kept, pass.backend);
 }
 
@@ -113,7 +112,7 @@ void Stream::Compact(const TokenSet& kept, const TokenSet& kept_seen, Backend& b
       positions_[i] = positions_[static_cast<size_t>(kept.rows()[i])];
     positions_.resize(kept.rows().size());
   }
-  if (prefill()) seen_.KeepRows(kept_seen, be);
+  if (prefill()) seen_.KeepRows(kept_seen);
   Show();
 }
 

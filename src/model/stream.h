@@ -88,7 +88,9 @@ class Stream {
   void Show();
   // revival.cpp
   bool IsParkedAt(int32_t position, Place place) const;
-  void Park(int32_t position, const TensorView& hidden, Place place, const Pass& pass);
+  bool Parks(Place place, const Pass& pass) const;
+  void Park(std::span<const int32_t> dropped, Place place, const Pass& pass);  // rows of the stream
+  void ParkRow(int32_t position, const TensorView& hidden, Place place, const Pass& pass);
   void ChooseAttended(Place place, const Pass& pass);
   void TakeBack(const std::vector<int32_t>& returning);
   void BeginSwap(const Pass& pass);

@@ -124,7 +124,7 @@ void Stream::DealAgain(const TokenSet& kept, Place place, const Pass& pass) {
     const TensorView now =
         arrives ? arrived.Next(moves.from[row]) : hidden().Rows(static_cast<int64_t>(row), 1);
     if (moves.stays[row] == 0) {
-      Park(positions_[row], now, place, pass);
+      ParkRow(positions_[row], now, place, pass);
       continue;
     }
     if (moves.to[row] == process_) {

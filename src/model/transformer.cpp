@@ -38,7 +38,8 @@ void Transformer::PrefillStates(std::span<const int32_t> tokens, const Pass& pas
   COPPICE_CHECK(pass.split == nullptr);
   Stream x = RunLayers(tokens, pass, last_row_only);
   FinalNorm(x.hidden(), pass.backend);
-  visit(x.hidden());
+  const HostRows states(x.hidden());
+  visit(states.view());
   pass.control.Tick(config_->shape.layers);
 }
 
@@ -114,6 +115,33 @@ int64_t RoomForWeights(const SequenceState& sequence) {
 
 }  // namespace
 
+namespace {
+
+// Ends a backend's step also where it is cancelled, so that later operations are no part of it.
+class StepScope {
+ public:
+  explicit StepScope(Backend& be) : be_(be) { be_.BeginStep(); }
+  ~StepScope() {
+    if (ended_) return;
+    try {
+      be_.EndStep();
+    } catch (...) {  // the error that is under way says more
+    }
+  }
+  StepScope(const StepScope&) = delete;
+  StepScope& operator=(const StepScope&) = delete;
+  void End() {
+    ended_ = true;
+    be_.EndStep();
+  }
+
+ private:
+  Backend& be_;
+  bool ended_ = false;
+};
+
+}  // namespace
+
 void Transformer::Decode(int32_t token, const Pass& pass, Tensor& logits) const {
   SequenceState& sequence = pass.sequence;
   // N, N + 1, ...: does not depend on how many tokens were pruned.
@@ -125,7 +153,9 @@ void Transformer::Decode(int32_t token, const Pass& pass, Tensor& logits) const 
   pass.workspace.kept.SetRoom(RoomForWeights(sequence));
   RecordStepBegin(sequence, position);
   Stream x(Phase::kDecode, sequence, EmbedTokens({&token, 1}, pass.backend), {position}, true);
+  StepScope step(pass.backend);
   for (const Layer& layer : layers_) layer.Forward(x, pass);
+  step.End();
   RecordStepEnd(sequence);
   FinalNorm(x.hidden(), pass.backend);
   Head(x.hidden(), pass, logits);
@@ -153,7 +183,9 @@ void Transformer::DecodeSome(std::span<DecodeStep* const> steps) const {
   std::vector<int32_t> tokens;
   for (const DecodeStep* step : steps) tokens.insert(tokens.end(), step->tokens.begin(), step->tokens.end());
   DecodeBatch batch(steps, EmbedTokens(tokens, first.backend), config_->shape.layers);
+  StepScope step(first.backend);
   for (const Layer& layer : layers_) layer.Step(batch);
+  step.End();
   for (const DecodeBatch::Part& part : batch.parts()) RecordStepEnd(part.sequence, part.rows());
   FinalNorm(batch.hidden(), first.backend);
   Tensor logits;
@@ -161,12 +193,12 @@ void Transformer::DecodeSome(std::span<DecodeStep* const> steps) const {
   for (size_t i = 0; i < steps.size(); ++i) {
     const DecodeBatch::Part& part = batch.parts()[i];
     steps[i]->logits.Resize(DType::kF32, part.rows(), logits.cols());
-    first.backend.Convert(logits.view().Rows(part.first, part.rows()), steps[i]->logits.mutable_view());
+    CopyRows(logits.view().Rows(part.first, part.rows()), steps[i]->logits.mutable_view());
   }
 }
 
 Tensor Transformer::EmbedTokens(std::span<const int32_t> tokens, Backend& be) const {
-  Tensor hidden(DType::kF32, std::ssize(tokens), config_->shape.hidden);
+  Tensor hidden(DType::kF32, std::ssize(tokens), config_->shape.hidden, be.memory());
   Embed(tokens, be, hidden.mutable_view());
   return hidden;
 }

@@ -40,9 +40,12 @@ class Transformer {
   // An empty sequence for a prompt of `prompt_tokens` and at most `capacity` positions in all. Throws Error
   // if the model's heads do not fill the blocks in which the backend keeps keys.
   SequenceState NewSequence(int64_t prompt_tokens, int64_t capacity, const Backend& be) const {
-    return {*config_, weights_->rope_factors, be.cache_dtype(), prompt_tokens, capacity};
+    return {*config_, weights_->rope_factors, be.cache_dtype(), prompt_tokens, capacity, be.memory()};
   }
-  Workspace NewWorkspace(int64_t tile_rows) const { return {config_->shape, tile_rows}; }
+  // For passes on a backend with this memory().
+  Workspace NewWorkspace(int64_t tile_rows, DeviceMemory* memory = nullptr) const {
+    return {config_->shape, tile_rows, memory};
+  }
 
   // Runs the whole prompt, or the tokens that the policy lets in. logits becomes [1, vocab], of the last
   // position. With `all_logits` it becomes [tokens, vocab]: the last layer then computes every row, the

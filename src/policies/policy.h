@@ -103,7 +103,7 @@ class Observation {
   void ClearScores();
   MutableTensorView AddMass(const Needs::Mass& mass, int64_t lists);  // [lists, rows]
   MutableTensorView AddUnitScores(const Needs::Units& units, int64_t count);
-  void KeepRows(const TokenSet& kept, Backend& be);
+  void KeepRows(const TokenSet& kept);
 
  private:
   struct Mass {

@@ -169,7 +169,7 @@ inline MethodContext TinyContext(const Transformer& model, const std::vector<int
       },
       .first_layers =
           [&, split](int layer) {
-            Workspace workspace = model.NewWorkspace(64);
+            Workspace workspace = model.NewWorkspace(64, be.memory());
             return RunFilter(model, prompt, layer, workspace, {}, be, split).scores;
           }};
 }
@@ -191,7 +191,7 @@ inline RunResult RunTiny(const Transformer& model, const std::vector<int32_t>& p
   run.state.trace = options.trace;
   run.state.prefix = options.prefix;
   run.state.capture = options.capture;
-  Workspace ws = model.NewWorkspace(options.tile_rows);
+  Workspace ws = model.NewWorkspace(options.tile_rows, be.memory());
   Pass pass{policy, run.state, ws, be, split ? split->control() : options.control, together};
   Tensor logits;
   model.Prefill(prompt, pass, logits);
@@ -258,8 +258,9 @@ inline std::string CachedBytes(const LayerCache& cache, int32_t position) {
     if (it == positions.end() || *it != position) continue;
     const int64_t columns = cache.width() / cache.kv_heads();
     for (const TensorView& t : {cache.keys(), cache.values()}) {
-      const TensorView row = t.Cols(head * columns, columns).Rows(it - positions.begin(), 1);
-      all.append(reinterpret_cast<const char*>(row.data), static_cast<size_t>(BytesOf(t.dtype, columns)));
+      const HostRows row(t.Cols(head * columns, columns).Rows(it - positions.begin(), 1));
+      all.append(reinterpret_cast<const char*>(row.view().data),
+                 static_cast<size_t>(BytesOf(t.dtype, columns)));
     }
   }
   return all;
@@ -275,10 +276,12 @@ inline void ExpectRowsOf(const LayerCache& pruned, const LayerCache& dense) {
     for (int64_t row = 0; row < pruned.rows(); ++row) {
       const int32_t p = pruned.positions(head)[static_cast<size_t>(row)];
       const auto at = std::lower_bound(dense.positions().begin(), dense.positions().end(), p);
-      const TensorView mine = pruned.keys().Cols(head * columns, columns).Rows(row, 1);
-      const TensorView theirs =
-          dense.keys().Cols(head * columns, columns).Rows(at - dense.positions().begin(), 1);
-      ASSERT_EQ(std::memcmp(mine.data, theirs.data, static_cast<size_t>(BytesOf(mine.dtype, columns))), 0)
+      const HostRows mine(pruned.keys().Cols(head * columns, columns).Rows(row, 1));
+      const HostRows theirs(
+          dense.keys().Cols(head * columns, columns).Rows(at - dense.positions().begin(), 1));
+      ASSERT_EQ(std::memcmp(mine.view().data, theirs.view().data,
+                            static_cast<size_t>(BytesOf(pruned.dtype(), columns))),
+                0)
           << "position " << p << " of kv head " << head;
     }
   }

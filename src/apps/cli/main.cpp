@@ -31,7 +31,7 @@ std::string VersionText() {
   } catch (const coppice::Error& error) {
     isa = error.what();
   }
-  return fmt::format("coppice {} ({}), {}\nisa: {} on {}\nbackends: cpu, reference", coppice::kVersion,
+  return fmt::format("coppice {} ({}), {}\nisa: {} on {}\nbackends: cpu, gpu, reference", coppice::kVersion,
                      coppice::kBuildType, coppice::kCompiler, isa, coppice::Cpu().model);
 }
 

@@ -49,8 +49,8 @@ void AddModelOptions(CLI::App& app, ModelOptions& o, bool required) {
                  "-ub: prompt tokens per tile inside a layer (memory, not results)")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  app.add_option("--backend", o.engine.backend, "cpu, or reference: plain fp32 loops")
-      ->check(CLI::IsMember({"cpu", "reference"}))
+  app.add_option("--backend", o.engine.backend, "cpu; gpu: a CUDA device; or reference: plain fp32 loops")
+      ->check(CLI::IsMember({"cpu", "gpu", "reference"}))
       ->capture_default_str();
   CLI::Option* exact = app.add_flag("--exact", o.engine.exact, "fp32 products and cache instead of bf16");
   app.add_flag("--fast", o.engine.fast,

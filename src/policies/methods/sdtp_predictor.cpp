@@ -70,8 +70,8 @@ void SdtpPredictor::Score(const TensorView& x, Backend& be, std::span<float> sco
   be.Pack(fc1_weight_, fc1);
   be.Pack(fc2_weight_, fc2);
   const int64_t tile = std::min(kTileRows, x.rows);
-  Tensor normed(DType::kF32, tile, x.cols);
-  Tensor wide(DType::kF32, tile, fc1.outputs);
+  Tensor normed(DType::kF32, tile, x.cols, be.memory());
+  Tensor wide(DType::kF32, tile, fc1.outputs, be.memory());
   Tensor pi(DType::kF32, tile, 2);
   for (int64_t begin = 0; begin < x.rows; begin += tile) {
     const int64_t rows = std::min(tile, x.rows - begin);
