@@ -133,6 +133,7 @@ def report(args, counts, samples, memory):
     if args.output is None:
         return
     dense = [{"processes": n, "ttft_s": median("ttft_ms", n, "none") / 1000,
+              "cpu_s": statistics.median(longest(row) for row in samples[("none", n)]),
               "products_s": median("product_ms", n, "none") / 1000,
               "attention_s": median("attention_ms", n, "none") / 1000,
               "packing_s": median("pack_ms", n, "none") / 1000} for n in counts]
