@@ -92,7 +92,8 @@ void Device::Stop() noexcept {
   const Driver& d = driver_;
   if (context_ == nullptr) return;
   d.cuCtxSetCurrent(context_);
-  recorder_.reset();
+  recorder_.reset();  // ends a step that an error left open
+  for (const CUdeviceptr address : freed_) d.cuMemFreeAsync(address, stream_);
   if (stream_ != nullptr) d.cuStreamSynchronize(stream_);
   for (Segment& segment : segments_) {
     if (segment.ended != nullptr) d.cuEventDestroy(segment.ended);

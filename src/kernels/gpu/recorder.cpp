@@ -24,9 +24,14 @@ GraphRecorder::~GraphRecorder() {
 }
 
 void GraphRecorder::Begin() {
-  in_step_ = true;
   next_ = 0;
-  Resume();
+  in_step_ = true;
+  try {
+    Resume();
+  } catch (...) {
+    in_step_ = false;
+    throw;
+  }
 }
 
 void GraphRecorder::Resume() {
