@@ -135,7 +135,7 @@ void Stream::DealAgain(const TokenSet& kept, Place place, const Pass& pass) {
   }
   positions_.resize(end);
   deal_ = std::move(next);
-  seen_.KeepRows(kept, pass.backend);
+  seen_.KeepRows(kept);
   Show();
 }
 
