@@ -132,7 +132,10 @@ void ExpectSameRun(const RunResult& run, const RunResult& alone) {
 
 // P1
 TEST_P(SplitLaws, TheNumberOfProcessesChangesNothing) {
-  RunOptions options{.spec = GetParam().entry.active, .question = {{20, 30}}, .decode = kSteps};
+  RunOptions options;
+  options.spec = GetParam().entry.active;
+  options.question = {{20, 30}};
+  options.decode = kSteps;
   const std::unique_ptr<Backend> backend = Backend1();
   const PruneChoice choice =
       MakePolicy(options.spec, TinyContext(model_, prompt_, *backend, options.question), options.protection);
@@ -216,8 +219,11 @@ TEST(Split, DifferentChoicesEndTheRunEverywhere) {
   ThreadGroup(3).Run([&](Comm& comm) {
     const auto own = MakeBackend("reference", {});
     Disloyal policy(comm.rank() == 1);
+    RunOptions options;
+    options.policy = &policy;
+    options.comm = &comm;
     try {
-      RunTiny(m.model, m.prompt, *own, {.policy = &policy, .comm = &comm});
+      RunTiny(m.model, m.prompt, *own, options);
     } catch (const Error& error) {
       EXPECT_THAT(error.what(), testing::HasSubstr("chose different tokens (before, layer 3)"));
       ++ended;
@@ -240,8 +246,11 @@ TEST(Split, ACancelledRunEndsEverywhereAndTheNextOneIsTheSame) {
       control.cancelled = &flag;
       control.progress = [&](double layers) { flag = layers > 2.3; };
     }
+    RunOptions options;
+    options.control = control;
+    options.comm = &comm;
     try {
-      RunTiny(m.model, m.prompt, *own, {.control = control, .comm = &comm});
+      RunTiny(m.model, m.prompt, *own, options);
     } catch (const Cancelled&) {
       ++cancelled;
     }
