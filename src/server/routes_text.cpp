@@ -1,6 +1,7 @@
 // Routes between text and tokens.
 #include <fmt/format.h>
 
+#include <iterator>
 #include <span>
 #include <unordered_map>
 
@@ -63,6 +64,20 @@ std::string TokenListBegun(std::span<const int32_t> ids, const Tokenizer* pieces
   }
   list += ']';
   return list;
+}
+
+// Appends a list of ids to a reply. Throws HttpError if `exchange` has no room for it.
+void AddIds(std::span<const int32_t> ids, const std::atomic<bool>* cancelled, Exchange& exchange,
+            std::string& reply) {
+  constexpr int64_t kIdBytes = 11;  // at most ten digits and a comma
+  if (!exchange.Hold(std::ssize(reply) + kIdBytes * std::ssize(ids))) throw HttpError(NoRoomForReplies());
+  reply += '[';
+  for (const int32_t id : ids) {
+    ThrowIfCancelled(cancelled);
+    if (reply.back() != '[') reply += ',';
+    fmt::format_to(std::back_inserter(reply), "{}", id);
+  }
+  reply += ']';
 }
 
 // Ids stay as they are, and only a text at the beginning gets BOS.
@@ -157,8 +172,8 @@ void Server::RenderPrompts(const HttpRequest& request, const ExchangePtr& exchan
   std::string body = "[";
   for (const PromptInput& input : p.prompts) {
     body += body.size() > 1 ? ",{\"token_ids\":" : "{\"token_ids\":";
-    AddTokens(Encode(input, "prompt", p, request.cancelled.get())->tokens, nullptr, request.cancelled.get(),
-              body);
+    AddIds(Encode(input, "prompt", p, request.cancelled.get())->tokens, request.cancelled.get(), *exchange,
+           body);
     body += '}';
   }
   metrics_.CountRequest(200);
@@ -168,7 +183,7 @@ void Server::RenderPrompts(const HttpRequest& request, const ExchangePtr& exchan
 void Server::RenderMessages(const HttpRequest& request, const ExchangePtr& exchange) {
   const Parameters p = ParseParameters(request.body, kChat, options_.defaults);
   std::string body = "{\"token_ids\":";
-  AddTokens(EncodeMessages(p, request.cancelled.get())->tokens, nullptr, request.cancelled.get(), body);
+  AddIds(EncodeMessages(p, request.cancelled.get())->tokens, request.cancelled.get(), *exchange, body);
   metrics_.CountRequest(200);
   exchange->Reply({.status = 200, .body = body + "}"});
 }
