@@ -164,12 +164,11 @@ def main() -> int:
         for architecture in map(int, options.arch.split(",")):
             if options.only not in variant.name:
                 continue
-            if architecture not in ROOMY:
-                variant = dataclasses.replace(variant, registers=0)
-            path = cache / f"{variant.name}-{architecture}-{key_of(variant, architecture, triton.__version__)}.cubin"
+            chosen = variant if architecture in ROOMY else dataclasses.replace(variant, registers=0)
+            path = cache / f"{variant.name}-{architecture}-{key_of(chosen, architecture, triton.__version__)}.cubin"
             paths.append(path)
             if not path.with_suffix(".json").exists():
-                missing.append((variant, architecture, path))
+                missing.append((chosen, architecture, path))
     jobs = max(1, min(options.jobs, len(missing)))
     with concurrent.futures.ProcessPoolExecutor(jobs) as pool:
         faults = sum(pool.map(compile_apart, missing), [])
