@@ -278,19 +278,19 @@ class Paper(Case):
         row = {"instructions": ["What is the code?", "Who said so?"], "outputs": ["It is 12345.", "The keeper did."],
                "input": "The secret code of the misty harbor is 12345, the keeper said. " * 20}
         pathlib.Path(self.folder, "scientific_qa.jsonl").write_text(json.dumps(row) + "\n")
-        server = Server(PROGRAM, MODEL, "-c", "4096", "--api-key", "secret").wait_ready()
+        server = Server(PROGRAM, MODEL, "-c", "4096", "--api-key", "a-judges-key").wait_ready()
         url = f"http://127.0.0.1:{server.port}/v1"
         run = [*self.base[:3], "-o", f"{self.folder}/judged", "leval_open", "--data", self.folder, "--lengths", "1400",
                "--samples", "2", "--prune", "random:keep=0.5,min=0"]
         judge, key = ["--judge", url, "--judge-model"], ["--judge-key-env", "COPPICE_TEST_KEY"]
-        os.environ["COPPICE_TEST_KEY"] = "secret"
+        os.environ["COPPICE_TEST_KEY"] = "a-judges-key"
         text = self.good(*run, *judge, "coppice", *key)
         verdicts = self.rows(text)[-1]
         self.assertEqual((verdicts[0], verdicts[1]), ("leval_open/scientific_qa", "random:keep=0.5,min=0"), text)
         self.assertEqual(sum(int(cell) for cell in verdicts[-4:]), 4, text)  # two answers in two orders
         lines = pathlib.Path(f"{self.folder}/judged/judge.jsonl").read_text().splitlines()
         self.assertEqual(len(lines), 4)
-        self.assertNotIn("secret", "".join(lines) + text)
+        self.assertNotIn("a-judges-key", "".join(lines) + text)
         results = json.loads(pathlib.Path(f"{self.folder}/judged/results.json").read_text())
         self.assertEqual(sum(results[1]["verdicts"]), 4)
         self.bad(*run, *judge, "other", says=[url, "status 401"])  # without the key

@@ -77,7 +77,9 @@ MethodInstance MakeDrop(const MethodSpec& spec, const MethodContext& context) {
   DropConfig config{.spans = SpansOf(s, context), .layer = s.layer};
   std::string unknown;
   if (s.span.empty() && context.evidence.empty())
-    unknown = "the request does not say where the evidence lies; tasks with a needle do";
+    unknown =
+        fmt::format("nothing says where in the {} prompt tokens the evidence lies; tasks with a needle do",
+                    context.tokens);
   const std::string outside = config.spans.empty() ? "the span lies outside the prompt" : "";
   return MakeInstance<DropPolicy>(
       keys, {StageReason(stages, context.shape), LengthReason(context, s.minimum), unknown, outside},
