@@ -60,7 +60,7 @@ TEST(DropMethod, StandsAsideWhereItKnowsNoSpan) {
               HasSubstr("outside"));
   const PruneChoice packed =
       MakePolicy("random:keep=0.5,min=0+drop", {.shape = shape, .tokens = 200, .evidence = evidence}, {});
-  EXPECT_THAT(packed.reason, HasSubstr("drop: the request does not say"));
+  EXPECT_THAT(packed.reason, HasSubstr("drop: nothing says where in the 100 prompt tokens"));
 }
 
 TEST(DropMethod, RefusesSpansThatAreNone) {
