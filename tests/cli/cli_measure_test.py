@@ -293,7 +293,7 @@ class Paper(Case):
         self.assertNotIn("a-judges-key", "".join(lines) + text)
         results = json.loads(pathlib.Path(f"{self.folder}/judged/results.json").read_text())
         self.assertEqual(sum(results[1]["verdicts"]), 4)
-        self.bad(*run, *judge, "other", says=[url, "status 401"])  # without the key
+        self.bad(*run, *judge, "other", says=[url, "status 401"], prints=True)  # without the key
         server.stop()
         self.assertEqual(self.good(*run, *judge, "coppice"), text)  # nothing is asked again
         for wrong, says in [(["--judge", "https://x/v1", "--judge-model", "m"], "--judge https://x/v1"),
