@@ -1,7 +1,7 @@
 # Shortcuts for what one does most; CMake does the work (CMakePresets.json). `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-train setup-web clients gpu models build train demo demo-arguments test fuzz format lint clean
+.PHONY: help setup setup-train setup-web clients router gpu models build train mpi demo demo-arguments test fuzz format lint clean
 MAKEFLAGS += --no-print-directory
 
 # What `make demo` asks: a real model a question about a real document, with methods that answer it and the baselines of
@@ -41,6 +41,9 @@ setup-web:  ## installs a headless browser for the test of the server's page, wh
 clients:  ## installs the HTTP clients from PyPI that the server's tests drive; they skip without
 	@bash tools/setup_clients.sh
 
+router:  ## installs vllm-router from PyPI for the test server_router, which takes minutes and skips without
+	@bash tools/setup_router.sh
+
 gpu:  ## installs the compiler of the GPU kernels from PyPI; the build leaves them out without
 	@bash tools/setup_gpu.sh
 
@@ -54,6 +57,11 @@ build: setup  ## builds the release: build/coppice
 train: setup-train  ## builds the release with its trainer: build/coppice, build/coppice-train
 	@$(CONFIGURE) --preset release -DCOPPICE_TRAIN=ON >/dev/null
 	@cmake --build build --parallel $(JOBS) --target coppice coppice-train
+
+mpi: build  ## builds the release for several processes as well: build/coppice-mpi (docs/scale-out.md)
+	@bash tools/setup.sh mpi
+	@$(CONFIGURE) --preset release -DCOPPICE_MPI=ON >/dev/null
+	@cmake --build build --parallel $(JOBS) --target coppice coppice-mpi
 
 demo: build models  ## answers one question about a long document, densely and with each pruning method
 	@if [ -f $(DEMO_MODEL) ]; then echo "build/coppice $(DEMO)"; build/coppice $(DEMO); \

@@ -4,7 +4,7 @@ import pathlib
 import re
 import sys
 
-LAYERS = ["base", "tensor", "formats", "kernels", "text", "grammar", "trace", "kv", "policies", "model", "engine", "train", "eval", "server", "apps"]
+LAYERS = ["base", "tensor", "comm", "formats", "kernels", "text", "grammar", "trace", "kv", "policies", "model", "engine", "train", "eval", "server", "apps"]
 # Finer than the order: what a folder may not see although it lies below.
 FORBIDDEN = {("policies", "kv"), ("policies", "text"), ("kv", "text"), ("model", "text"), ("policies", "trace"),
              ("model", "grammar"), ("policies", "grammar"), ("kv", "grammar")}

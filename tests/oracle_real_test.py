@@ -1,4 +1,4 @@
-"""The engine against tools/oracle: ten methods in plain NumPy, on trained weights.
+"""The engine against tools/oracle: eleven methods in plain NumPy, on trained weights.
 
     oracle_real_test.py PROGRAM SOURCE_DIR real|bundled [unittest arguments]
 
@@ -95,6 +95,13 @@ class EveryMethod(Oracle):
         self.good(f'specprefill:draft="{MODEL}",keep=0.5,look_ahead=3,pool=5,chunk=8,min=0', 500, seed=23, steps=4)
 
     # Partial last blocks, and last query blocks before the dense rows.
+    def test_minference(self):
+        self.good("minference:vertical=40,slash=105,min=0", 1500, seed=31, steps=4)
+        self.good("minference:pattern=block_sparse,blocks=4,min=0", 1003, seed=32, steps=4)
+        self.good("minference:pattern=a_shape,first=65,nearest=130,min=0", 700, seed=33, steps=4)
+        heads = compared().random_head_patterns(seed=34)
+        self.good(f'minference:heads="{heads}",min=0', 1500, seed=34, steps=4)
+
     def test_flashprefill(self):
         self.good("flashprefill:alpha=0.5,block=16,sink=1,window=1,min=0", 700, seed=27, steps=4)
         self.good("flashprefill:alpha=0.18,block=32,sink=2,window=2,last=10,min=0", 1003, seed=28, steps=4)
@@ -139,6 +146,7 @@ class Itself(Oracle):
         self.finds("gemfilter:keep=0.5,min=0", steps=0, layer="3")
         self.finds("gemfilter:keep=0.5,min=0", steps=0, kernel="3")
         self.finds("gemfilter:keep=0.5,min=0", steps=0, positions="original")
+        self.finds("minference:pattern=block_sparse,blocks=2,min=0", steps=0, blocks="3")
         self.finds("flashprefill:alpha=0.5,block=16,sink=1,window=1,min=0", steps=0, alpha="0.6")
         self.finds("fastkv:keep=0.5,cache=1,min=0", steps=0, window="7")
         self.finds("fastkv:keep=1,cache=100,min=0", pool="max")

@@ -14,15 +14,22 @@ import time
 
 
 def is_sanitized(program):
-    """Then it needs the address space, and freed memory stays for a while."""
-    return b"__asan_init" in pathlib.Path(program).read_bytes()
+    """Then it needs the address space, freed memory stays for a while, and everything takes several times as long."""
+    program = pathlib.Path(program).read_bytes()
+    return b"__asan_init" in program or b"__tsan_init" in program
+
+
+def has_events(program):
+    """Whether the program was built with KV events."""
+    done = subprocess.run([program, "serve", "-m", "/nowhere", "--port", "0", "--kv-events", "tcp://127.0.0.1:0"], capture_output=True)
+    return b"without libzmq" not in done.stderr
 
 
 class Server:
-    """Starts `coppice serve` on a free port; `ready` says when the model is loaded."""
+    """Starts `coppice serve` on a port (0: any that is free); `ready` says when the model is loaded."""
 
-    def __init__(self, program, model, *options):
-        self.process = subprocess.Popen([program, "serve", "-m", str(model), "--port", "0", *options],
+    def __init__(self, program, model, *options, port=0):
+        self.process = subprocess.Popen([program, "serve", "-m", str(model), "--port", str(port), *options],
                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         line = self.process.stdout.readline().decode()
         match = re.fullmatch(r"listening on http://(.+):(\d+)\n", line)
@@ -102,6 +109,9 @@ class Server:
                     if not close and b"\r\n\r\n" in received:
                         break
             return received
+
+    def connect(self):
+        return socket.create_connection((self.host, self.port), timeout=60)
 
     def slots(self):
         """Those that are in use."""

@@ -16,22 +16,29 @@
 
 namespace coppice {
 
-// A backend and how close to fp32 arithmetic it is: fp32 itself, or bf16 products and cache.
+// A backend and how close to fp32 arithmetic it is: fp32 itself, or bf16 products and cache. Cases of "gpu"
+// skip on a machine without one.
 struct Arithmetic {
   const char* name;
   const char* backend;
   bool exact;
 };
-inline constexpr Arithmetic kArithmetics[] = {
-    {"reference", "reference", true}, {"cpu_exact", "cpu", true}, {"cpu", "cpu", false}};
+inline constexpr Arithmetic kArithmetics[] = {{"reference", "reference", true},
+                                              {"cpu_exact", "cpu", true},
+                                              {"cpu", "cpu", false},
+                                              {"gpu", "gpu", false}};
 
-// Null where COPPICE_ISA names an ISA that this CPU lacks. For tests that take too long to emulate.
+// Null where COPPICE_ISA names an ISA that this CPU lacks, and for "gpu" on a machine without one. For tests
+// that take too long to emulate.
 inline std::unique_ptr<Backend> MakeNativeBackendOrSkip(const std::string& name,
                                                         const BackendOptions& options) {
   try {
     return MakeBackend(name, options);
   } catch (const Error& error) {
-    if (std::string(error.what()).find("this CPU has at most") != std::string::npos) return nullptr;
+    const std::string what = error.what();
+    if (what.find("this CPU has at most") != std::string::npos) return nullptr;
+    // A driver that was named must work.
+    if (what.starts_with("[gpu]") && std::getenv("COPPICE_CUDA_LIBRARY") == nullptr) return nullptr;
     throw;
   }
 }

@@ -16,7 +16,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HEADER_ONLY = ("nlohmann-json3-dev", "libcli11-dev", "libboost1.81-dev")
 LICENSE_IDS = {"MIT": "MIT", "BSD-2-Clause": "BSD-2-Clause", "BSD-3-Clause": "BSD-3-Clause", "BSL-1.0": "BSL-1.0",
-               "Apache-2.0": "Apache-2.0", "LGPL-2.1 or MIT": "LGPL-2.1-only OR MIT"}
+               "Apache-2.0": "Apache-2.0", "LGPL-2.1 or MIT": "LGPL-2.1-only OR MIT",
+               "LGPL-3.0 with a linking exception": "LGPL-3.0-or-later WITH LGPL-3.0-linking-exception"}
 
 # What every program of Debian's compiler is linked with.
 COMPILERS_OWN = {"libc": "LGPL-2.1-or-later", "libgcc-s": "GPL-3.0-or-later WITH GCC-exception-3.1",
@@ -66,8 +67,9 @@ def package(name: str, version: str, license_id: str, **more: object) -> dict:
 
 def debian_package(name: str, by_name: dict[str, str]) -> dict:
     version = output("dpkg-query", "-W", "-f", "${Version}", name).strip()
-    # A library's package is listed under its -dev package: libfmt9 under libfmt-dev.
-    developed = (by_name[dev] for dev in by_name if dev.endswith("-dev") and re.fullmatch(re.escape(dev[:-4]) + r"[\d.-]*", name))
+    # A library's package is listed under its -dev package: libfmt9 under libfmt-dev, libzmq5 under libzmq3-dev.
+    developed = (by_name[dev] for dev in by_name if dev.endswith("-dev") and
+                 re.fullmatch(re.escape(dev[:-4].rstrip("0123456789")) + r"[\d.-]*", name))
     declared = by_name.get(name) or next(developed, None) or COMPILERS_OWN.get(re.sub(r"[\d.-]+$", "", name), "NOASSERTION")
     locator = f"pkg:deb/debian/{name}@{version}"
     return package(name, version, declared, externalRefs=[

@@ -5,14 +5,16 @@
 #   setup.sh        all that coppice itself needs
 #   setup.sh web    a browser as well, for the test of the server's page, where there is none
 #   setup.sh train  what the trainer and the oracles of the tests need as well: libtorch, a fast BLAS, NumPy, Jinja (121 MB to
-#                   download, 500 MB on disk)
+#                   download, 500 MB on disk); and Open MPI, for coppice-mpi
+#   setup.sh mpi    Open MPI alone: one prompt over several processes (docs/scale-out.md)
 set -euo pipefail
 
 # Why each of them: docs/dependencies.md.
 packages=(g++ cmake ninja-build make pkg-config python3 python3-venv libdnnl-dev ocl-icd-opencl-dev libfmt-dev
           libpcre2-dev libutf8proc-dev liburing-dev libxxhash-dev nlohmann-json3-dev libcli11-dev libboost1.81-dev
-          libgtest-dev libgmock-dev)
+          libzmq3-dev cppzmq-dev libgtest-dev libgmock-dev)
 [[ ${1:-} == train ]] && packages+=(libtorch-dev libopenblas0-pthread python3-numpy python3-jinja2)
+[[ ${1:-} == train || ${1:-} == mpi ]] && packages+=(libopenmpi-dev openmpi-bin)
 if [[ ${1:-} == web ]] && ! command -v chromium google-chrome >/dev/null; then
   packages+=(chromium-headless-shell)
 fi

@@ -260,7 +260,8 @@ std::string FileKeyOf(std::string_view spec) {
     for (const MethodInfo& info : Methods()) {
       if (info.name != method.name) continue;
       for (const MethodKey& key : info.keys) {
-        if (key.names_file && method.values.count(std::string(key.name)) > 0)
+        const auto given = method.values.find(key.name);
+        if (key.names_file && given != method.values.end() && given->second != key.fallback)
           return fmt::format("{}:{}", info.name, key.name);
       }
     }

@@ -53,6 +53,13 @@ ResolvedPrune Choose(const std::vector<json>& entries, double loss, int64_t toke
   return ChooseSetting({Parse(File(entries))}, loss, tokens, states);
 }
 
+TEST(FileKeyOf, NamesAKeyThatNamesAFile) {
+  EXPECT_EQ(FileKeyOf("ftp+minference:heads=x.json"), "minference:heads");
+  EXPECT_EQ(FileKeyOf("minference:heads=none"), "");
+  EXPECT_EQ(FileKeyOf("sdtp:file=none"), "sdtp:file");  // a file of this name
+  EXPECT_EQ(FileKeyOf("ftp"), "");
+}
+
 TEST(Calibration, IsRead) {
   const Calibration calibration =
       Parse(File({Entry(0.01, 4096, "static:keep=0.5"), Entry(0.05, 4096, "none")}));

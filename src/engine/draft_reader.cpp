@@ -38,13 +38,14 @@ double LookAheadFlops(const ModelShape& draft, int64_t tokens, int look_ahead) {
   return flops;
 }
 
-DraftReader::DraftReader(const std::string& path, const Tokenizer& target, int64_t tile_rows)
+DraftReader::DraftReader(const std::string& path, const Tokenizer& target, int64_t tile_rows,
+                         Backend* backend)
     : path_(path),
       transformer_([&] {
         OpenedModel model = OpenModel(path);
         CheckTokensMatch(path, model.tokenizer.get(), target);
         tokenizer_ = std::move(model.tokenizer);
-        return MakeTransformer(std::move(model.store), std::move(model.config));
+        return MakeTransformer(std::move(model.store), std::move(model.config), backend);
       }()),
       tile_rows_(std::max<int64_t>(tile_rows, 1)) {}
 
@@ -70,7 +71,7 @@ DraftReading DraftReader::Read(std::span<const int32_t> tokens, int look_ahead, 
   COPPICE_CHECK(count >= 2);
   LookAhead scores(count, pool);
   SequenceState sequence = transformer_.NewSequence(count - 1, count + look_ahead, be);
-  Workspace workspace = transformer_.NewWorkspace(tile_rows_);
+  Workspace workspace = transformer_.NewWorkspace(tile_rows_, be.memory());
   RunControl part = control;
   part.progress = [&](double layers) {
     if (control.progress) control.progress(layers / transformer_.config().shape.layers);

@@ -25,7 +25,9 @@ class DraftReader {
  public:
   // `path`: as for Engine::Load. `target`: of the large model. Throws Error, naming `path`, if the second
   // model has other tokens.
-  DraftReader(const std::string& path, const Tokenizer& target, int64_t tile_rows);
+  // `backend` (may be null): the one that will run the model; its weights are placed for it.
+  DraftReader(const std::string& path, const Tokenizer& target, int64_t tile_rows,
+              Backend* backend = nullptr);
 
   const std::string& path() const { return path_; }
   // Why the second model cannot read a prompt, or "".

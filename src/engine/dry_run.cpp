@@ -208,7 +208,8 @@ DryRun PlanRun(const ModelConfig& config, std::span<const int32_t> prompt, std::
                         .tokens = static_cast<int64_t>(prompt.size()),
                         .prompt = prompt,
                         .parked_bytes = ParkedBytes(config.shape, be.cache_dtype()),
-                        .layer_bytes = LayerBytes(config.shape, be.cache_dtype())};
+                        .layer_bytes = LayerBytes(config.shape, be.cache_dtype()),
+                        .planned = true};
   double selection_flops = 0;
   context.open_draft = [&](const std::string& file) -> Draft {
     return {.read = [&, shape = ShapeOfFile(file)](int look_ahead, int /*pool*/) {

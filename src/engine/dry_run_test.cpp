@@ -1,8 +1,10 @@
 #include "engine/dry_run.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "base/peak_memory.h"
 #include "engine/engine.h"
 #include "model/synthetic.h"
+#include "policies/presets.h"
 
 namespace coppice {
 namespace {
@@ -39,6 +42,19 @@ class DryRunTest : public ::testing::Test {
   std::unique_ptr<Engine> engine_ = Engine::FromShape(kShape, {.backend = "reference"});
   std::unique_ptr<Backend> backend_ = MakeBackend("reference", {});
 };
+
+// The counts follow from the settings, so no trained predictors are needed to plan.
+TEST_F(DryRunTest, SdtpPlansWithoutAFile) {
+  const DryRun plan = Plan(1000, "sdtp:min=0");
+  EXPECT_TRUE(plan.active) << plan.reason;
+  EXPECT_THAT(plan.spec, testing::StartsWith("sdtp:file=random,"));
+  const std::vector<LayerCounts>& layers = plan.ledger.layers();
+  EXPECT_EQ(layers.front().kv_rows, 1000);
+  const auto stages = static_cast<double>(SdtpLayers(ParseShape(kShape).config.shape, 10).size());
+  EXPECT_EQ(layers.back().kv_rows, std::llround(1000 * std::pow(0.9, stages)));
+  EXPECT_EQ(Plan(1000, "sdtp:min=0").ledger.prefill_flops(), plan.ledger.prefill_flops());
+  EXPECT_THROW(Run(1000, "sdtp:min=0", 1), PruneError) << "a run needs a file";
+}
 
 // Methods whose counts follow from their settings: what is planned is what runs.
 TEST_F(DryRunTest, PlansWhatRuns) {

@@ -13,6 +13,7 @@
 #include "engine/documents/common_prefix.h"
 #include "engine/documents/prefix_run.h"
 #include "engine/filter_pass.h"
+#include "engine/follow.h"
 #include "engine/prompt_lookup.h"
 #include "grammar/token_filter.h"
 #include "policies/registry.h"
@@ -56,6 +57,13 @@ struct Engine::Run {
     if (r.grammar && r.forced.empty()) filter.emplace(r.grammar);
   }
 
+  // For passes that score the prompt. Every process computes such a pass whole, unless it can be split.
+  RunControl ScoringControl() {
+    RunControl control{{}, request.cancelled, request.pause};
+    if (split) control = split->control();
+    control.progress = request.scoring;
+    return control;
+  }
   std::span<const float> last_logits() const { return logits.view().Row<float>(accepted); }
   // The token that follows `history`.
   int32_t NextToken() {
@@ -85,6 +93,8 @@ struct Engine::Run {
   int64_t wanted = 0;                 // tokens to generate, at most
   int64_t decoded = 0;                // decode steps
   double selection_flops = 0;         // of passes that chose tokens
+  std::string spec;                   // as it was resolved
+  std::optional<Split> split;         // if several processes prefill
   std::vector<DroppedShare> dropped;  // if the request asks for confidence
   Confidence confidence;
 };
@@ -128,17 +138,29 @@ void Engine::Prepare(Run& run, const DocumentCache* documents) {
   ResolvedPrune resolved = ResolvePrune(
       request.prune, prompt_tokens, documents != nullptr ? PromptStates::kKept : PromptStates::kDiscarded);
   run.prune = MakePolicy(resolved.spec, Context(run), request.protection);
+  run.spec = std::move(resolved.spec);
   run.auto_reason = std::move(resolved.reason);
+  if (comm_ != nullptr) {
+    if (const std::string why = SplitRefusal(*run.prune.policy, transformer_.config().shape.layers);
+        !why.empty())
+      throw PruneError("{}: does not go with {} processes: {}", run.prune.spec, comm_->size(), why);
+  }
   if (request.complete && documents != nullptr && run.prune.active) PreferDense(run, *documents);
   if (request.prompt_log_probs && run.prune.active) {
     throw Error("log-probabilities of the prompt need all of it: they do not go with the method {}",
                 run.prune.spec);
   }
-  // Throws before the prefill if the folder cannot hold the cold tier.
-  if (run.prune.policy->Facts().offload_block > 0) OpenColdFile(cold_options_, 4096);
+  // Throws before the prefill if the folder cannot hold the cold tier, which belongs to the process that
+  // decodes.
+  const bool decodes = comm_ == nullptr || comm_->rank() == 0;
+  if (decodes && run.prune.policy->Facts().offload_block > 0) OpenColdFile(cold_options_, 4096);
   if (request.min_tokens > 0) run.ends = EndsOf(request, tokenizer_.get());
   const int64_t room = context_ - prompt_tokens;
   run.wanted = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
+  const ModelShape& shape = transformer_.config().shape;
+  backend_->CheckFits(
+      {.keys_values = prompt_tokens * shape.layers * LayerBytes(shape, backend_->cache_dtype()),
+       .workspace = Workspace::Bytes(shape, prompt_tokens, tile_rows_)});
   run.sequence = transformer_.NewSequence(prompt_tokens, prompt_tokens + run.wanted, *backend_);
   run.sequence.cold_options = cold_options_;
   run.sequence.trace = request.trace;
@@ -160,13 +182,14 @@ MethodContext Engine::Context(Run& run) {
                         .tokens = std::ssize(request.tokens),
                         .prompt = request.tokens,
                         .question = request.question,
+                        .evidence = request.evidence,
                         .parked_bytes = ParkedBytes(transformer_.config().shape, backend_->cache_dtype()),
                         .layer_bytes = LayerBytes(transformer_.config().shape, backend_->cache_dtype())};
   if (request.confidence) context.dropped = &run.dropped;
   context.first_layers = [this, &run](int layer) {
     const Request& r = run.request;
-    FilterReading reading = RunFilter(transformer_, r.tokens, layer, *run.workspace,
-                                      {r.scoring, r.cancelled, r.pause}, *backend_);
+    FilterReading reading = RunFilter(transformer_, r.tokens, layer, *run.workspace, run.ScoringControl(),
+                                      *backend_, run.split ? &*run.split : nullptr);
     run.selection_flops += reading.flops;
     return std::move(reading.scores);
   };
@@ -175,10 +198,18 @@ MethodContext Engine::Context(Run& run) {
   context.open_scorer = [this, &run](const std::string& path) -> TokenScores {
     return [this, &run, scorer = Scorer(path)] {
       const Request& r = run.request;
-      ScoredText scored =
-          scorer->Score(PiecesOf(*tokenizer_, r.tokens), {r.scoring, r.cancelled, r.pause}, *backend_);
+      ScoredText scored = scorer->Score(PiecesOf(*tokenizer_, r.tokens), run.ScoringControl(), *backend_);
       run.selection_flops += scored.flops;
       return std::move(scored.bits);
+    };
+  };
+  context.open_words = [this, &run](const std::string& path) -> WordReader {
+    return [this, &run, reader = WordsOf(path)] {
+      const Request& r = run.request;
+      ReadText read =
+          reader->Read(PiecesOf(*tokenizer_, r.tokens), {r.scoring, r.cancelled, r.pause}, *backend_);
+      run.selection_flops += read.flops;
+      return std::move(read.words);
     };
   };
   context.open_draft = [this, &run](const std::string& path) -> Draft {
@@ -186,8 +217,7 @@ MethodContext Engine::Context(Run& run) {
     Draft opened{.reason = draft->Refusal(run.request.tokens)};
     opened.read = [this, &run, draft = std::move(draft)](int look_ahead, int pool) {
       const Request& r = run.request;
-      DraftReading reading =
-          draft->Read(r.tokens, look_ahead, pool, {r.scoring, r.cancelled, r.pause}, *backend_);
+      DraftReading reading = draft->Read(r.tokens, look_ahead, pool, run.ScoringControl(), *backend_);
       run.selection_flops += reading.flops;
       return std::move(reading.importance);
     };
@@ -200,6 +230,8 @@ MethodContext Engine::Context(Run& run) {
 // the cache for log-probabilities of the prompt, because these need every position.
 void Engine::Prefill(Run& run, DocumentCache* documents) {
   const Request& request = run.request;
+  // Log-probabilities of the prompt need every row's logits: process 0 computes such a prompt alone.
+  if (comm_ != nullptr && !ScoresPrompt(request)) return PrefillTogether(run);
   const std::span<const int32_t> tokens = request.tokens;
   const Pass pass{*run.prune.policy,
                   run.sequence,
@@ -210,10 +242,12 @@ void Engine::Prefill(Run& run, DocumentCache* documents) {
   if (request.on_prefix) request.on_prefix(run.sequence.prefix.rows);
   try {
     if (ScoresPrompt(request)) {
-      transformer_.PrefillScored(tokens, pass, run.logits, [&](int64_t position, const TensorView& logits) {
+      const LogitsVisitor tell = [&](int64_t position, const TensorView& logits) {
         for (int64_t row = 0; row < logits.rows; ++row)
           TellLogProbs(request, tokens[static_cast<size_t>(position + row + 1)], logits.Row<float>(row));
-      });
+      };
+      transformer_.PrefillScored(tokens, pass, run.logits,
+                                 request.tell_prompt_log_probs ? tell : LogitsVisitor());
     } else {
       transformer_.Prefill(tokens, pass, run.logits);
     }
@@ -223,6 +257,36 @@ void Engine::Prefill(Run& run, DocumentCache* documents) {
   }
   prefix.Keep();
   run.sequence.ledger.selection_flops = run.selection_flops;
+}
+
+void Engine::PrefillTogether(Run& run) {
+  const Request& request = run.request;
+  if (request.on_prefix) request.on_prefix(0);
+  if (comm_->rank() == 0) SendPrefill(*comm_, id_, request, run.spec);
+  const WorkMeter meter(*comm_);
+  run.split.emplace(*comm_, RunControl{request.progress, request.cancelled, request.pause});
+  const Pass pass{*run.prune.policy, run.sequence,         *run.workspace,
+                  *backend_,         run.split->control(), &*run.split};
+  try {
+    transformer_.Prefill(request.tokens, pass, run.logits);
+    run.sequence.ledger.processes = meter.OfAll(run.split->computed);
+  } catch (const Cancelled&) {
+    throw;  // in all processes at the same place: they stay usable
+  } catch (const std::exception& error) {
+    comm_->Abort(error.what());  // the others wait for this process's rows
+  }
+  run.sequence.ledger.selection_flops = run.selection_flops;
+}
+
+void Engine::Assist(const Request& request) {
+  Run run(request);
+  try {
+    Prepare(run, nullptr);
+  } catch (const std::exception& error) {
+    comm_->Abort(error.what());
+  }
+  PrefillTogether(run);
+  PutBack(std::move(run.workspace));
 }
 
 // Generates the answer. `first`: its first token, which was sampled after the prefill.

@@ -11,12 +11,14 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/comm.h"
 #include "engine/calibration.h"
 #include "engine/documents/document_cache.h"
 #include "engine/draft_reader.h"
 #include "engine/embedding.h"
 #include "engine/request.h"
 #include "engine/text_scorer.h"
+#include "engine/word_classifier.h"
 #include "kernels/backend.h"
 #include "kernels/timed_backend.h"
 #include "model/transformer.h"
@@ -28,7 +30,7 @@ namespace coppice {
 class TokenTexts;
 
 struct EngineOptions {
-  std::string backend = "cpu";   // or "reference"
+  std::string backend = "cpu";   // or "gpu", "reference"
   int threads = 0;               // 0: all usable cores
   bool exact = false;            // fp32 products and cache instead of the backend's bf16
   bool fast = false;             // BackendOptions::fast
@@ -40,6 +42,9 @@ struct EngineOptions {
   std::optional<std::string> chat_template = {};  // Jinja, instead of the model's own
   std::optional<DType> cache_type = {};           // of keys and values; unset: the default of BackendOptions
   std::optional<DocumentCacheOptions> documents = {};  // unset: no document cache
+  // The processes that prefill together, with this one as process 0; the others run Follow (follow.h). Null,
+  // or one process: this one alone. Does not go with `documents`. Must outlive the engine.
+  Comm* comm = nullptr;
 };
 
 class Engine {
@@ -48,6 +53,8 @@ class Engine {
   static std::unique_ptr<Engine> Load(const std::string& path, const EngineOptions& options);
   // The random model of a known shape ("llama-3.2-1b:bf16"), in memory (model/synthetic.h).
   static std::unique_ptr<Engine> FromShape(const std::string& shape, const EngineOptions& options);
+
+  ~Engine();
 
   // Answers one request. Throws Error for a request that cannot be served, and Cancelled if the request was
   // cancelled; the engine stays usable after either.
@@ -74,6 +81,9 @@ class Engine {
     return calibrations_.Resolve(spec, prompt_tokens, states);
   }
 
+  // In a process other than 0: prefills a prompt together with process 0, which called Generate.
+  void Assist(const Request& request);
+
   const Transformer& model() const { return transformer_; }
   const TensorStore& store() const { return *store_; }
   // Null if the model's files have none.
@@ -92,8 +102,12 @@ class Engine {
   // engine_load.cpp
   Engine(std::shared_ptr<const TensorStore> store, ModelConfig config, std::unique_ptr<Tokenizer> tokenizer,
          const EngineOptions& options);
+  template <typename Make>
+  static std::unique_ptr<Engine> Together(const std::string& path, bool shape, const EngineOptions& options,
+                                          Make&& make);
   std::shared_ptr<TextScorer> Scorer(const std::string& path);
   std::shared_ptr<DraftReader> DraftOf(const std::string& path);
+  std::shared_ptr<WordClassifier> WordsOf(const std::string& path);
   std::unique_ptr<Workspace> TakeWorkspace();
   void PutBack(std::unique_ptr<Workspace> workspace);
 
@@ -106,6 +120,7 @@ class Engine {
   void PreferDense(Run& run, const DocumentCache& documents);
   MethodContext Context(Run& run);
   void Prefill(Run& run, DocumentCache* documents);
+  void PrefillTogether(Run& run);
   void Decode(Run& run, int32_t first, Answer& answer);
   void PlainStep(Run& run, int32_t next, const Pass& pass);
   void DropProposals(Run& run);
@@ -121,11 +136,14 @@ class Engine {
   int64_t context_;
   ColdOptions cold_options_;
   int64_t tile_rows_;
+  Comm* comm_ = nullptr;  // null: this process alone
+  int64_t id_ = -1;       // in the commands to the other processes
   std::mutex mutex_;
   std::shared_ptr<const TokenTexts> token_texts_;
   std::vector<std::unique_ptr<Workspace>> idle_;  // of finished requests
   std::shared_ptr<TextScorer> scorer_;            // the second models that a request used last
   std::shared_ptr<DraftReader> draft_;
+  std::shared_ptr<WordClassifier> words_;
   std::unique_ptr<DocumentCache> documents_;
 };
 

@@ -1,11 +1,14 @@
 // Makes an engine from a model's files, and manages the workspaces and the second model that requests share.
 #include <algorithm>
+#include <exception>
 #include <utility>
 
+#include "base/checksum.h"
 #include "base/field_error.h"
 #include "base/limits.h"
 #include "engine/engine.h"
 #include "engine/fingerprint.h"
+#include "engine/follow.h"
 #include "engine/open_model.h"
 #include "grammar/token_texts.h"
 #include "model/synthetic.h"
@@ -21,11 +24,18 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
                                              .exact = options.exact,
                                              .fast = options.fast,
                                              .cache_type = options.cache_type})),
-      transformer_(MakeTransformer(store_, std::move(config))),
+      transformer_(MakeTransformer(store_, std::move(config), backend_.get())),
       calibrations_(*store_, transformer_.config()),
       context_(options.context > 0 ? options.context : transformer_.config().context),
       cold_options_(options.cold),
-      tile_rows_(std::max<int64_t>(options.tile_rows, 1)) {
+      tile_rows_(std::max<int64_t>(options.tile_rows, 1)),
+      comm_(options.comm != nullptr && options.comm->size() > 1 ? options.comm : nullptr) {
+  if (comm_ != nullptr && options.documents)
+    throw Error(
+        "the document cache does not go with several processes: only one of them would have the states");
+  if (comm_ != nullptr && backend_->memory() != nullptr)
+    throw Error("the {} backend does not go with several processes: they send each other host memory",
+                backend_->name());
   CheckCacheType(transformer_.config().shape, backend_->cache_dtype());
   if (context_ > limits::kMaxContext)
     throw FieldError("context", " {}: at most {}", context_, limits::kMaxContext);
@@ -57,22 +67,67 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
       });
 }
 
+// Makes an engine in every process. Process 0 tells the others; what they hold must be the same.
+template <typename Make>
+std::unique_ptr<Engine> Engine::Together(const std::string& path, bool shape, const EngineOptions& options,
+                                         Make&& make) {
+  Comm* const comm = options.comm;
+  if (comm == nullptr || comm->size() == 1) return make();
+  int64_t id = -1;
+  if (comm->rank() == 0) id = SendLoad(*comm, path, shape, options);
+  std::unique_ptr<Engine> engine;
+  std::string error;
+  std::exception_ptr own;
+  try {
+    engine = make();
+  } catch (const std::exception& failed) {
+    error = failed.what();
+    own = std::current_exception();
+  }
+  uint64_t bits = 0;
+  if (engine) {
+    Fingerprinter hash;
+    hash.Add(WeightsFingerprintOf(*engine->store_, engine->transformer_.config()));
+    hash.Add(engine->backend_->isa());
+    hash.Add(Info(engine->backend_->cache_dtype()).name);
+    bits = hash.Result().low;
+  }
+  try {
+    AgreeOnLoad(*comm, error, bits);
+  } catch (const Error&) {
+    if (comm->rank() == 0) SendUnload(*comm, id);
+    if (own) std::rethrow_exception(own);
+    throw;
+  }
+  engine->id_ = id;
+  return engine;
+}
+
+Engine::~Engine() {
+  if (comm_ != nullptr && id_ >= 0) SendUnload(*comm_, id_);
+}
+
 std::unique_ptr<Engine> Engine::Load(const std::string& path, const EngineOptions& options) {
-  OpenedModel model = OpenModel(path);
-  return std::unique_ptr<Engine>(
-      new Engine(std::move(model.store), std::move(model.config), std::move(model.tokenizer), options));
+  return Together(path, false, options, [&] {
+    OpenedModel model = OpenModel(path);
+    return std::unique_ptr<Engine>(
+        new Engine(std::move(model.store), std::move(model.config), std::move(model.tokenizer), options));
+  });
 }
 
 std::unique_ptr<Engine> Engine::FromShape(const std::string& shape, const EngineOptions& options) {
-  SyntheticModel model = ParseShape(shape);
-  ModelConfig config = model.config;
-  return std::unique_ptr<Engine>(new Engine(MakeSyntheticStore(model), std::move(config), nullptr, options));
+  return Together(shape, true, options, [&] {
+    SyntheticModel model = ParseShape(shape);
+    ModelConfig config = model.config;
+    return std::unique_ptr<Engine>(
+        new Engine(MakeSyntheticStore(model), std::move(config), nullptr, options));
+  });
 }
 
 std::shared_ptr<TextScorer> Engine::Scorer(const std::string& path) {
   if (!scorer_ || scorer_->path() != path) {
     scorer_.reset();  // before loading, so that two second models are never in memory at once
-    scorer_ = std::make_shared<TextScorer>(path, tile_rows_);
+    scorer_ = std::make_shared<TextScorer>(path, tile_rows_, backend_.get());
   }
   return scorer_;
 }
@@ -80,9 +135,17 @@ std::shared_ptr<TextScorer> Engine::Scorer(const std::string& path) {
 std::shared_ptr<DraftReader> Engine::DraftOf(const std::string& path) {
   if (!draft_ || draft_->path() != path) {
     draft_.reset();  // as in Scorer
-    draft_ = std::make_shared<DraftReader>(path, *tokenizer_, tile_rows_);
+    draft_ = std::make_shared<DraftReader>(path, *tokenizer_, tile_rows_, backend_.get());
   }
   return draft_;
+}
+
+std::shared_ptr<WordClassifier> Engine::WordsOf(const std::string& path) {
+  if (!words_ || words_->path() != path) {
+    words_.reset();  // as in Scorer
+    words_ = std::make_shared<WordClassifier>(path);
+  }
+  return words_;
 }
 
 std::shared_ptr<const TokenTexts> Engine::token_texts() {
@@ -101,7 +164,7 @@ std::unique_ptr<Workspace> Engine::TakeWorkspace() {
       return workspace;
     }
   }
-  return std::make_unique<Workspace>(transformer_.NewWorkspace(tile_rows_));
+  return std::make_unique<Workspace>(transformer_.NewWorkspace(tile_rows_, backend_->memory()));
 }
 
 void Engine::PutBack(std::unique_ptr<Workspace> workspace) {

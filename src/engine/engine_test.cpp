@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <utility>
 
 #include "base/error.h"
 #include "formats/gguf_writer.h"
@@ -247,6 +248,14 @@ TEST(Engine, LogProbs) {
       EXPECT_EQ(told[i].token.value, expected) << i;
       EXPECT_EQ(told[i].top.size(), 3u);
     }
+    // Those of the prompt are not told: the answer's have the same bits.
+    const std::vector<TokenLogProbs> all = std::exchange(told, {});
+    request.tell_prompt_log_probs = false;
+    EXPECT_EQ(engine->Generate(request).tokens, plain);
+    ASSERT_EQ(told.size(), plain.size());
+    for (size_t i = 0; i < told.size(); ++i)
+      EXPECT_EQ(told[i].token.value, all[prompt.size() - 1 + i].token.value);
+    request.tell_prompt_log_probs = true;
     // A full context has a next token, too.
     request.tokens.resize(302, 1);
     told.clear();

@@ -11,7 +11,7 @@ double FilterFlops(const ModelShape& shape, int64_t tokens, int layer) {
 }
 
 FilterReading RunFilter(const Transformer& model, std::span<const int32_t> tokens, int layer, Workspace& ws,
-                        const RunControl& control, Backend& be) {
+                        const RunControl& control, Backend& be, Split* split) {
   const Transformer first = model.FirstLayers(layer + 1);
   const int64_t count = std::ssize(tokens);
   FilterWatch watch(layer);
@@ -20,7 +20,7 @@ FilterReading RunFilter(const Transformer& model, std::span<const int32_t> token
   part.progress = [&](double layers) {
     if (control.progress) control.progress(layers / (layer + 1));
   };
-  first.PrefillLayers(tokens, {watch, sequence, ws, be, part});
+  first.PrefillLayers(tokens, {watch, sequence, ws, be, part, split});
   return {watch.scores(), sequence.ledger.prefill_flops() - HeadFlops(model.config().shape)};
 }
 

@@ -21,6 +21,6 @@ struct FilterReading {
 // `ws` may be the workspace of a run that has not begun its first layer. `control.progress` gets the share
 // done. Throws Cancelled.
 FilterReading RunFilter(const Transformer& model, std::span<const int32_t> tokens, int layer, Workspace& ws,
-                        const RunControl& control, Backend& be);
+                        const RunControl& control, Backend& be, Split* split = nullptr);
 
 }  // namespace coppice

@@ -27,8 +27,9 @@ OpenedModel OpenModel(const std::string& path) {
   return {std::move(folder), "Hugging Face folder", std::move(config), Tokenizer::FromHfFolder(path)};
 }
 
-Transformer MakeTransformer(std::shared_ptr<const TensorStore> store, ModelConfig config) {
+Transformer MakeTransformer(std::shared_ptr<const TensorStore> store, ModelConfig config, Backend* backend) {
   std::shared_ptr<const Weights> weights = Weights::Load(std::move(store), config);
+  if (backend != nullptr) weights = Weights::Place(std::move(weights), *backend);
   return {std::move(config), std::move(weights)};
 }
 

@@ -23,6 +23,8 @@ struct OpenedModel {
 OpenedModel OpenModel(const std::string& path);
 
 // Loads the weights. The model's files stay open as long as the result needs them.
-Transformer MakeTransformer(std::shared_ptr<const TensorStore> store, ModelConfig config);
+// With a backend, the weights are where it reads them fastest, and it must outlive the result.
+Transformer MakeTransformer(std::shared_ptr<const TensorStore> store, ModelConfig config,
+                            Backend* backend = nullptr);
 
 }  // namespace coppice

@@ -61,7 +61,8 @@ struct Request {
   Protection protection;
   // The positions of the question's tokens, as in MethodContext::question. Empty: the prompt's last tokens.
   std::vector<PositionSpan> question;
-  bool confidence = false;  // fill Answer::confidence
+  std::vector<PositionSpan> evidence;  // as MethodContext::evidence
+  bool confidence = false;             // fill Answer::confidence
   // Above 0: the engine holds back the first tokens of a pruned answer. If exp(mean log-probability of the
   // likeliest token) over them is below this, it answers densely instead, and reuses the states that both
   // runs share.
@@ -85,6 +86,9 @@ struct Request {
   // prompt's tokens, from the second on, before the first generated one (this needs a dense run).
   int top_log_probs = 0;
   bool prompt_log_probs = false;
+  // With prompt_log_probs: whether they are computed and told. If not, the answer still has the bits of a
+  // request that gets them.
+  bool tell_prompt_log_probs = true;
   // Gets every sampled token, the stop token too, before on_token does. Probabilities are at temperature 1,
   // before any sampling option. May be empty.
   std::function<void(const TokenLogProbs& token)> on_log_probs;

@@ -57,13 +57,13 @@ std::vector<float> LayOver(std::span<const double> worth, std::span<const std::s
   return result;
 }
 
-TextScorer::TextScorer(const std::string& path, int64_t tile_rows)
+TextScorer::TextScorer(const std::string& path, int64_t tile_rows, Backend* backend)
     : path_(path),
       transformer_([&] {
         OpenedModel model = OpenModel(path);
         if (!model.tokenizer) throw Error("{}: has no tokenizer, so it cannot score a text", path);
         tokenizer_ = std::move(model.tokenizer);
-        return MakeTransformer(std::move(model.store), std::move(model.config));
+        return MakeTransformer(std::move(model.store), std::move(model.config), backend);
       }()),
       tile_rows_(std::max<int64_t>(tile_rows, 1)) {}
 
@@ -82,7 +82,7 @@ ScoredText TextScorer::Score(std::span<const std::string> pieces, const RunContr
   const int64_t window = std::max<int64_t>(std::min(transformer_.config().context, kWindow) - bos, 2);
   const int64_t overlap = std::min(kOverlap, window / 2);
   ScoredText scored;
-  Workspace workspace = transformer_.NewWorkspace(tile_rows_);
+  Workspace workspace = transformer_.NewWorkspace(tile_rows_, be.memory());
   RunControl part = control;
   std::vector<double> bits(ids.size());
   std::vector<std::string> tokens;

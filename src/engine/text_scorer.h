@@ -34,7 +34,8 @@ class TextScorer {
   static constexpr int64_t kOverlap = 512;
 
   // `path`: as for Engine::Load. Throws Error, naming `path`, also if the model has no tokenizer.
-  TextScorer(const std::string& path, int64_t tile_rows);
+  // `backend` (may be null): the one that will run the model; its weights are placed for it.
+  TextScorer(const std::string& path, int64_t tile_rows, Backend* backend = nullptr);
 
   const std::string& path() const { return path_; }
   // `control.progress` gets the share done. Throws Cancelled. Each call allocates its own workspace, so

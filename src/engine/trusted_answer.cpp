@@ -101,7 +101,7 @@ Answer Engine::GenerateTrusted(const Request& request) {
   // Without a document cache for this request, the states live as long as the request.
   std::optional<DocumentCache> own;
   DocumentCache* documents = request.use_documents ? documents_.get() : nullptr;
-  if (documents == nullptr) {
+  if (documents == nullptr && comm_ == nullptr) {
     documents =
         &own.emplace(DocumentCacheOptions{.least_taken = 1, .least_new = 1}, [] { return PrefixFormat(); });
   }

@@ -41,6 +41,23 @@ std::string TextOf(std::span<const int32_t> tokens, const Tokenizer& tokenizer) 
   return text + stream.Flush();
 }
 
+// The tokens that hold a byte of the sample's evidence, which stands in the prompt once.
+std::vector<PositionSpan> EvidenceOf(const Sample& sample, std::span<const int32_t> tokens,
+                                     const Tokenizer& tokenizer) {
+  if (sample.evidence.empty()) return {};
+  std::string text;
+  std::vector<size_t> ends;
+  for (const int32_t id : tokens) {
+    text += tokenizer.Piece(id);
+    ends.push_back(text.size());
+  }
+  const size_t begin = text.find(sample.evidence);
+  if (begin == std::string::npos) return {};
+  const auto first = std::upper_bound(ends.begin(), ends.end(), begin);
+  const auto last = std::lower_bound(first, ends.end(), begin + sample.evidence.size());
+  return {{first - ends.begin(), last - ends.begin() + 1}};
+}
+
 bool HoldsFirstLine(std::string_view text) {
   const size_t begin = text.find_first_not_of('\n');
   return begin != std::string_view::npos && text.find('\n', begin) != std::string_view::npos;
@@ -71,6 +88,8 @@ class Account {
     std::vector<int64_t> rows;
     for (const LayerCounts& layer : answer.ledger.layers()) rows.push_back(layer.kv_rows);
     places_ = PlacesOf(trace);
+    ffn_places_ = FfnPlacesOf(trace);
+    if (AllPlaces(ffn_places_, rows.size()) == AllPlaces(places_, rows.size())) ffn_places_.clear();
     use_ = UseOf(trace, rows);
   }
 
@@ -96,6 +115,7 @@ class Account {
         ledger, [](const LayerCounts& l, double prompt) { return static_cast<double>(l.ffn_rows) / prompt; });
     result.density_per_layer = Shares(ledger, [](const LayerCounts& l, double) { return l.density; });
     result.kept_by_place = places_;
+    result.ffn_by_place = ffn_places_;
     result.used_by_step = use_;
     result.parts_ms.emplace();
     for (size_t i = 0; i < parts_.size(); ++i) result.parts_ms->ms[i] = 1000 * parts_[i] / n;
@@ -112,7 +132,7 @@ class Account {
   double ttft_ms_ = 0, total_ms_ = 0, flops_ = 0, flops_dense_ = 0;
   std::array<double, kOpKindNames.size()> parts_ = {};
   Answer last_;
-  std::vector<PlaceRow> places_;
+  std::vector<PlaceRow> places_, ffn_places_;
   TokenUse use_;
 };
 
@@ -174,6 +194,7 @@ void RunAnswer(const Sample& sample, const std::string& prune, const ArmContext&
   ChatPrompt prompt = EncodePrompt(sample, context);
   request.tokens = std::move(prompt.tokens);
   request.question = std::move(prompt.question);
+  request.evidence = EvidenceOf(sample, request.tokens, tokenizer);
   request.max_tokens = sample.max_tokens;
   request.on_logits = [&](std::span<const float> logits) { comparison.See(logits); };
   std::string so_far;

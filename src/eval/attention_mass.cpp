@@ -40,7 +40,7 @@ std::vector<std::vector<double>> AttentionMassOf(const Engine& engine, std::span
                   {.threads = engine.backend().threads(), .cache_type = engine.backend().cache_dtype()});
   const auto count = static_cast<int64_t>(tokens.size());
   SequenceState sequence = engine.model().NewSequence(count, count, *backend);
-  Workspace workspace = engine.model().NewWorkspace(kTileRows);
+  Workspace workspace = engine.model().NewWorkspace(kTileRows, backend->memory());
   MassProbe probe;
   Tensor logits;
   engine.model().Prefill(

@@ -29,6 +29,12 @@ const nlohmann::json& DataRow::At(const char* field, bool right, const char* kin
 
 bool DataRow::Has(const char* field) const { return value_.contains(field) && !value_[field].is_null(); }
 
+std::vector<std::string> DataRow::Fields() const {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : value_.items()) names.push_back(name);
+  return names;
+}
+
 std::string DataRow::Text(const char* field) const {
   return TextOf(At(field, value_.contains(field) && IsText(value_[field]), "a text"));
 }

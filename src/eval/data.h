@@ -26,6 +26,7 @@ class DataRow {
 
   const std::string& source() const { return source_; }
   bool Has(const char* field) const;          // and it is not null
+  std::vector<std::string> Fields() const;    // their names
   std::string Text(const char* field) const;  // numbers as they are written
   std::vector<std::string> Texts(const char* field) const;
   int64_t Whole(const char* field) const;               // false is 0, true 1

@@ -14,6 +14,7 @@ const std::vector<TaskInfo>& Tasks() {
     AddRulerWords(all);
     AddLongBench(all);
     AddLEval(all);
+    AddLEvalOpen(all);
     AddLongEval(all);
     AddKeyValue(all);
     AddBabi(all);

@@ -35,10 +35,17 @@ static bool Read(const ordered_json& json, Interval& interval, WrongKind wrong) 
   return true;
 }
 
+template <IsA<LayerUse> T, typename Field>
+void Fields(T& use, const Field& field) {
+  field("layer", use.layer);
+  field("shares", use.shares);
+}
+
 template <IsA<TokenUse> T, typename Field>
 void Fields(T& use, const Field& field) {
   field("all", use.all);
   field("last", use.last);
+  field("layers", use.layers);
 }
 
 template <IsA<PartTimes> T, typename Field>
@@ -80,6 +87,7 @@ void Fields(T& r, const Field& field) {
   field("ffn_per_layer", r.ffn_per_layer);
   field("density_per_layer", r.density_per_layer);
   field("kept_by_place", r.kept_by_place);
+  field("ffn_by_place", r.ffn_by_place);
   field("used_by_step", r.used_by_step);
   field("parts_ms", r.parts_ms);
   field("kv_bytes", r.kv_bytes);
@@ -99,6 +107,7 @@ void Fields(T& r, const Field& field) {
   field("prompt", r.prompt);
   field("depth", r.depth);
   field("references", r.references);
+  field("question", r.question);
   field("cutter", r.cutter);
   field("attention_mass", r.attention_mass);
 }
@@ -120,6 +129,8 @@ void Fields(T& r, const Field& field) {
   field("score_error", r.score_error);
   field("score_interval", r.score_interval);
   field("score_norm", r.score_norm);
+  field("win_rate", r.win_rate);
+  field("verdicts", r.verdicts);
   field("n", r.n);
   field("ttft_ms", r.ttft_ms);
   field("speed_up", r.speed_up);
@@ -146,6 +157,7 @@ void Fields(T& r, const Field& field) {
   field("density_per_layer", r.density_per_layer);
   field("parts_ms", r.parts_ms);
   field("dropped_by_place", r.dropped_by_place);
+  field("ffn_skipped_by_place", r.ffn_skipped_by_place);
   field("used_by_step", r.used_by_step);
   field("attention_mass", r.attention_mass);
   field("by_depth", r.by_depth);

@@ -45,6 +45,7 @@ struct SampleResult {
   std::optional<Confidence> confidence;                                  // of samples with one request
   std::vector<double> kept_per_layer, ffn_per_layer, density_per_layer;  // shares of the prompt's rows
   std::vector<PlaceRow> kept_by_place;
+  std::vector<PlaceRow> ffn_by_place;  // of FFNs; empty if every row that a layer holds runs its FFN
   TokenUse used_by_step;
   std::optional<PartTimes> parts_ms;
   std::optional<int64_t> kv_bytes, kv_bytes_dense, aux_bytes, cold_bytes;
@@ -60,6 +61,7 @@ struct SampleRecord {
   std::string prompt = {};           // a hash of the sample
   std::optional<double> depth = {};  // where the answer lies in the prompt, from 0 to 1
   std::vector<std::string> references = {};
+  std::string question = {};                             // of samples that a judge may see
   std::string cutter = {};                               // of Chinese words, where the metric counts them
   std::vector<std::vector<double>> attention_mass = {};  // [layers - 1][kMassPoints], of the dense run
   std::vector<SampleResult> arms = {};
@@ -83,7 +85,9 @@ struct ResultRow {
   double score = NAN, score_error = NAN;
   Interval score_interval = {NAN, NAN};  // 95 %
   double score_norm = NAN;
-  std::optional<int64_t> n;  // samples
+  double win_rate = NAN;          // percent: how often a judge prefers the answers (judge/judge.h)
+  std::vector<int64_t> verdicts;  // the judge's: wins, ties, losses, and answers without a verdict
+  std::optional<int64_t> n;       // samples
   double ttft_ms = NAN;
   double speed_up = NAN;        // the median over samples of dense's TTFT over the arm's
   double total_speed_up = NAN;  // the same of the whole answer
@@ -97,6 +101,9 @@ struct ResultRow {
   std::vector<double> kept_per_layer, ffn_per_layer, density_per_layer;
   std::optional<PartTimes> parts_ms;
   std::vector<std::vector<double>> dropped_by_place;  // [layers][kPlaces]; empty where nothing is missing
+  // [layers - 1][kPlaces]: the share of all tokens that do not run a layer's FFN; empty where none skips only
+  // the FFN.
+  std::vector<std::vector<double>> ffn_skipped_by_place;
   TokenUse used_by_step;
   std::vector<std::vector<double>> attention_mass;  // [layers - 1][kMassPoints], of the dense arm
   std::vector<DepthScore> by_depth;

@@ -113,6 +113,7 @@ class Run {
                         .prompt = HashOf(sample),
                         .references = sample.references,
                         .attention_mass = std::move(attention_mass)};
+    if (sample.judged) record.question = sample.question;
     if (sample.depth >= 0) record.depth = sample.depth;
     if (sample.kind == SampleKind::kAnswer && TaskMetrics::NeedsChineseWords(sample.metric))
       record.cutter = metrics_.ChineseCutter();

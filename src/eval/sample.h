@@ -38,7 +38,10 @@ struct Sample {
   std::vector<Choice> choices = {};
   int gold = 0;
 
-  double depth = -1;  // where the answer is in the prompt, from 0 to 1; below 0: not in one place
+  bool judged = false;  // a judge model may compare the answer with another (judge/judge.h)
+
+  std::string evidence = {};  // the text of the prompt that holds the answer, if it is one piece
+  double depth = -1;          // where the answer is in the prompt, from 0 to 1; below 0: not in one place
 };
 
 }  // namespace coppice

@@ -85,12 +85,15 @@ std::optional<PartTimes> MeanParts(const Runs& runs) {
 
 double Rounded(double share) { return std::round(share * 1e4) / 1e4; }
 
-// The share of each tenth of the prompt whose keys a layer does not hold; empty where no layer misses any.
-std::vector<std::vector<double>> DroppedByPlace(const Runs& runs) {
+// The share of each tenth of the prompt that a layer misses, without the `left_out` last layers; empty where
+// no layer misses any.
+std::vector<std::vector<double>> MissingByPlace(const Runs& runs, std::vector<PlaceRow> SampleResult::*field,
+                                                size_t left_out) {
   std::vector<std::vector<double>> sum;
   double count = 0;
   for (const SampleResult* run : runs) {
-    const auto places = AllPlaces(run->kept_by_place, run->kept_per_layer.size());
+    const size_t layers = run->kept_per_layer.size();
+    const auto places = AllPlaces(run->*field, layers - std::min(left_out, layers));
     if (places.empty() || (!sum.empty() && sum.size() != places.size())) continue;
     sum.resize(places.size(), std::vector<double>(kPlaces));
     for (size_t l = 0; l < places.size(); ++l) {
@@ -128,6 +131,19 @@ std::vector<double> MeanUse(const Runs& runs, std::vector<double> TokenUse::*par
     if (!(run->used_by_step.*part).empty()) lists.push_back(run->used_by_step.*part);
   }
   return MeanOfLists(lists);
+}
+
+std::vector<LayerUse> MeanLayerUse(const Runs& runs) {
+  std::vector<std::vector<std::vector<double>>> lists;  // [layers][runs]
+  for (const SampleResult* run : runs) {
+    const auto uses = AllUses(run->used_by_step.layers, run->kept_per_layer.size());
+    if (uses.empty() || (!lists.empty() && lists.size() != uses.size())) continue;
+    lists.resize(uses.size());
+    for (size_t l = 0; l < uses.size(); ++l) lists[l].push_back(uses[l]);
+  }
+  std::vector<std::vector<double>> mean;
+  for (const auto& of_layer : lists) mean.push_back(MeanOfLists(of_layer));
+  return UseRows(mean);
 }
 
 // [layers - 1][kMassPoints].
@@ -239,8 +255,9 @@ void AddPruned(const Runs& runs, ResultRow& row) {
   row.kept_per_layer = MeanList(runs, &SampleResult::kept_per_layer);
   row.ffn_per_layer = MeanList(runs, &SampleResult::ffn_per_layer);
   row.density_per_layer = MeanList(runs, &SampleResult::density_per_layer);
-  row.dropped_by_place = DroppedByPlace(runs);
-  row.used_by_step = {MeanUse(runs, &TokenUse::all), MeanUse(runs, &TokenUse::last)};
+  row.dropped_by_place = MissingByPlace(runs, &SampleResult::kept_by_place, 0);
+  row.ffn_skipped_by_place = MissingByPlace(runs, &SampleResult::ffn_by_place, 1);
+  row.used_by_step = {MeanUse(runs, &TokenUse::all), MeanUse(runs, &TokenUse::last), MeanLayerUse(runs)};
 }
 
 ResultRow RowOf(const Group& group) {

@@ -51,6 +51,7 @@ void AddRulerTracking(std::vector<TaskInfo>& tasks);
 void AddRulerWords(std::vector<TaskInfo>& tasks);
 void AddLongBench(std::vector<TaskInfo>& tasks);
 void AddLEval(std::vector<TaskInfo>& tasks);
+void AddLEvalOpen(std::vector<TaskInfo>& tasks);
 void AddLongEval(std::vector<TaskInfo>& tasks);
 void AddKeyValue(std::vector<TaskInfo>& tasks);
 void AddBabi(std::vector<TaskInfo>& tasks);

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/gpu/gpu_backend.h"
 #include "kernels/reference/reference_backend.h"
 
 namespace coppice {
@@ -27,7 +28,8 @@ std::unique_ptr<Backend> MakeBackend(std::string_view name, const BackendOptions
   CheckCacheType(name, options);
   if (name == "reference") return MakeReferenceBackend();
   if (name == "cpu") return MakeCpuBackend(options);
-  throw Error("[kernels] no backend '{}'; there are: cpu, reference", name);
+  if (name == "gpu") return MakeGpuBackend(options);
+  throw Error("[kernels] no backend '{}'; there are: cpu, gpu, reference", name);
 }
 
 }  // namespace coppice

@@ -1,11 +1,14 @@
 // The interface to a device's arithmetic: about twenty operations on matrices. It knows neither models nor
 // pruning methods.
 //
-// Three rules hold for every implementation:
+// Four rules hold for every implementation:
 // - Activations are fp32. Weights have any type of tensor/dtype.h. Keys and values have cache_dtype().
 // - Batch invariance: the choice of kernel and the order in which a product sums over K depend on the
 //   operation, never on the number of rows. A kept row of a pruned run is therefore bit-equal to that row of
 //   a dense run.
+// - A view may be in host memory or in the backend's own memory() (TensorView::memory). An operation that
+//   writes to host memory has finished when it returns. Lists (ids, rows, positions) are always host memory,
+//   and an operation has read them when it returns.
 // - Outputs never overlap inputs unless the comment says "in place". Shapes are checked; a mismatch throws
 //   CheckFailure.
 #pragma once
@@ -18,6 +21,7 @@
 #include <vector>
 
 #include "kernels/sparse_pattern.h"
+#include "tensor/device_memory.h"
 #include "tensor/tensor.h"
 #include "tensor/token_set.h"
 #include "tensor/view.h"
@@ -95,6 +99,23 @@ struct PackedMatrix {
   Tensor storage;                   // in that layout
   Tensor scales;                    // of integer codes; empty in other layouts
   std::vector<TensorView> sources;  // if the backend packs on the fly: the weights; `storage` is then unused
+  std::vector<Tensor> copies;       // of those `sources` that the backend does not keep anyway
+};
+
+// The bytes that a run needs in a backend's memory().
+struct RunBytes {
+  int64_t weights = 0;      // that are not there yet
+  int64_t keys_values = 0;  // of all layers
+  int64_t workspace = 0;    // hidden states and tiles of activations
+  int64_t total() const { return weights + keys_values + workspace; }
+};
+
+// What a tensor of a model is read as: a factor of products, a table of rows (Embed), or a norm or bias.
+enum class WeightUse { kProduct, kTable, kVector };
+
+struct PlacedWeight {
+  Tensor storage;   // the copy; empty if there is none. It must outlive `view`.
+  TensorView view;  // for operations
 };
 
 // What to do with a product: y = result, or y += result (a residual).
@@ -104,10 +125,26 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  virtual std::string_view name() const = 0;  // "reference", "cpu"
-  virtual std::string_view isa() const = 0;   // "scalar", "avx2", "avx512", "amx"
+  virtual std::string_view name() const = 0;  // "reference", "cpu", "gpu"
+  virtual std::string_view isa() const = 0;   // "scalar", "avx2", "avx512", "amx"; of a gpu: "sm_90"
   virtual int threads() const = 0;
   virtual DType cache_dtype() const = 0;  // of keys and values
+
+  // ---- Memory. The defaults are those of a backend that computes in host memory.
+  // Where tensors should be that operations of this backend exchange; null: host memory. It lives as long as
+  // the backend.
+  virtual DeviceMemory* memory() const { return nullptr; }
+  // Copies a stored tensor of a model to where, and in the layout in which, operations read it fastest. Only
+  // operations can read the copy of a weight. The stored tensor itself if the backend reads that one.
+  virtual PlacedWeight PlaceWeight(const TensorView& w, WeightUse /*use*/) { return {{}, w}; }
+  // Throws Error, with the arithmetic, if this many more bytes do not fit into memory().
+  virtual void CheckFits(const RunBytes& /*bytes*/) {}
+  // Waits until every operation has finished.
+  virtual void Finish() {}
+  // The operations between the two are a decode step: much the same ones as those of the last step. A backend
+  // may collect them and start them together.
+  virtual void BeginStep() {}
+  virtual void EndStep() {}
 
   // ---- Products: y [m, outputs] = x [m, inputs] w^T + bias. `bias` is [1, outputs] fp32 or empty.
   // For prefill: Pack dequantises and packs a weight once per prompt, and every tile of rows reads the
@@ -202,8 +239,9 @@ struct BackendOptions {
   std::optional<DType> cache_type = {};
 };
 
-// name: "reference" (plain fp32 loops on one thread, the oracle for all others) or "cpu". Throws Error for
-// any other name, and for a cache type that the backend does not support.
+// name: "reference" (plain fp32 loops on one thread, the oracle for all others), "cpu" or "gpu". Throws Error
+// for any other name, for a cache type that the backend does not support, and for "gpu" if there is no driver
+// or device, or if the program was built without its kernels.
 std::unique_ptr<Backend> MakeBackend(std::string_view name, const BackendOptions& options);
 
 }  // namespace coppice

@@ -36,7 +36,9 @@ TEST_P(WeightsConformance, MatchFp64AndAddUpToOne) {
       in.values = {};  // must not be read
       const Tensor weights = Weights(in);
       const Matrix expected = NaiveRows(in);
-      ExpectClose(weights, expected, tolerance());
+      // On a GPU keys of other types are rounded to bf16 as well as queries, and exp multiplies a score's
+      // error.
+      ExpectClose(weights, expected, GetParam().name == "gpu" ? 2 * tolerance() : tolerance());
       if (HasFatalFailure()) return;
       for (int64_t row = 0; row < weights.rows(); ++row) {
         double sum = 0;

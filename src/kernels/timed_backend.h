@@ -26,8 +26,8 @@ struct OpTimes {
 };
 OpTimes operator-(const OpTimes& later, const OpTimes& earlier);
 
-// Forwards every operation; results are unchanged. The two clock readings per call (50 ns) are negligible
-// beside an operation on a layer's matrices.
+// Forwards every operation and waits for its end; results are unchanged. The two clock readings per call (50
+// ns) are negligible beside an operation on a layer's matrices.
 class TimedBackend final : public Backend {
  public:
   explicit TimedBackend(std::unique_ptr<Backend> inner);
@@ -39,6 +39,13 @@ class TimedBackend final : public Backend {
   std::string_view isa() const override { return inner_->isa(); }
   int threads() const override { return inner_->threads(); }
   DType cache_dtype() const override { return inner_->cache_dtype(); }
+  DeviceMemory* memory() const override { return inner_->memory(); }
+  PlacedWeight PlaceWeight(const TensorView& w, WeightUse use) override {
+    return inner_->PlaceWeight(w, use);
+  }
+  void CheckFits(const RunBytes& bytes) override { inner_->CheckFits(bytes); }
+  void Finish() override { inner_->Finish(); }
+  // A step is not collected, because then no operation would have a time of its own.
 
   void PackParts(std::span<const TensorView> parts, PackedMatrix& packed) override;
   void PackGated(const TensorView& gate, const TensorView& up, PackedMatrix& packed) override;

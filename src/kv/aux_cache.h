@@ -19,9 +19,13 @@ class AuxCache {
 
   bool Has(int32_t position) const { return SlotOf(position) >= 0; }
   bool FfnOwed(int32_t position) const { return Has(position) && owed_[static_cast<size_t>(position)]; }
-  // hidden [1, width] fp32. The position must not hold a state.
-  void Park(int32_t position, bool ffn_owed, const TensorView& hidden, Backend& be);
-  // Writes the state to hidden [1, width] fp32 and frees its slot.
+  // hidden [positions, width] fp32. The positions must not hold a state. The states are in host memory from
+  // now on, wherever `hidden` is.
+  void Park(std::span<const int32_t> positions, bool ffn_owed, const TensorView& hidden, Backend& be);
+  void Park(int32_t position, bool ffn_owed, const TensorView& hidden, Backend& be) {
+    Park({&position, 1}, ffn_owed, hidden, be);
+  }
+  // Writes the state to hidden [1, width] fp32, wherever it is, and frees its slot.
   void Take(int32_t position, MutableTensorView hidden);
 
   int64_t tokens() const { return tokens_; }
@@ -31,6 +35,7 @@ class AuxCache {
   static constexpr int32_t kChunk = 64;
 
   MutableTensorView RowOf(int32_t slot);
+  int32_t NewSlot(int32_t position, bool ffn_owed);
   int32_t SlotOf(int32_t position) const {
     return static_cast<size_t>(position) < slots_.size() ? slots_[static_cast<size_t>(position)] : -1;
   }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/ascends.h"
+#include "tensor/device_memory.h"
 
 namespace coppice {
 
@@ -17,7 +18,7 @@ size_t Size(int64_t bytes) { return static_cast<size_t>(bytes); }
 
 // Copies a record of rows.size() rows into these rows of the hot cache, one run of consecutive rows at a
 // time.
-void CopyRows(const std::byte* record, std::span<const int32_t> rows, LayerCache& hot) {
+void TakeRecord(const std::byte* record, std::span<const int32_t> rows, LayerCache& hot) {
   const MutableTensorView keys = hot.mutable_keys();
   const MutableTensorView values = hot.mutable_values();
   const std::byte* of_values = record + static_cast<int64_t>(rows.size()) * keys.stride;
@@ -25,9 +26,9 @@ void CopyRows(const std::byte* record, std::span<const int32_t> rows, LayerCache
     for (end = begin + 1; end < rows.size() && rows[end] == rows[end - 1] + 1; ++end) {
     }
     const int64_t from = static_cast<int64_t>(begin) * keys.stride;
-    const int64_t bytes = static_cast<int64_t>(end - begin) * keys.stride;
-    std::memcpy(keys.RowBytes(rows[begin]), record + from, Size(bytes));
-    std::memcpy(values.RowBytes(rows[begin]), of_values + from, Size(bytes));
+    const auto count = static_cast<int64_t>(end - begin);
+    CopyRows({record + from, keys.dtype, count, keys.cols}, keys.Rows(rows[begin], count));
+    CopyRows({of_values + from, keys.dtype, count, keys.cols}, values.Rows(rows[begin], count));
   }
 }
 
@@ -76,8 +77,9 @@ void ColdCache::Store(Block& block, int64_t first, std::span<const int32_t> posi
   if (std::ranges::equal(block.positions, positions)) return;
   const int64_t half = static_cast<int64_t>(positions.size()) * hot.keys().stride;
   COPPICE_CHECK(2 * half <= store_->record_bytes());
-  std::memcpy(record_.data(), hot.keys().RowBytes(first), Size(half));
-  std::memcpy(record_.data() + half, hot.values().RowBytes(first), Size(half));
+  const auto count = std::ssize(positions);
+  CopyRows(hot.keys().Rows(first, count), {record_.data(), hot.dtype(), count, hot.width()});
+  CopyRows(hot.values().Rows(first, count), {record_.data() + half, hot.dtype(), count, hot.width()});
   if (block.slot < 0) block.slot = slots_++;
   block.positions.clear();  // in case the write fails
   store_->Write(block.slot, record_);
@@ -111,7 +113,7 @@ void ColdCache::Load(int layer, std::span<const int32_t> blocks, LayerCache& hot
   size_t done = 0;
   for (size_t i = 0; i < loaded.size(); ++i) {
     const size_t count = loaded[i]->positions.size();
-    CopyRows(records.get() + i * record, std::span(rows).subspan(done, count), hot);
+    TakeRecord(records.get() + i * record, std::span(rows).subspan(done, count), hot);
     loaded[i]->cold = false;
     done += count;
   }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "formats/quants.h"
+#include "tensor/device_memory.h"
 
 namespace coppice {
 
@@ -36,12 +37,13 @@ UnitKeys::UnitKeys(const AttentionShape& shape, int queries, int unit, KeyPool p
 
 void UnitKeys::AddKeys(std::span<const int32_t> positions, const TensorView& keys) {
   COPPICE_CHECK(keys.rows == static_cast<int64_t>(positions.size()) && keys.cols == pooled_.cols());
+  const HostRows host(keys);
   std::vector<float> key(static_cast<size_t>(keys.cols));
   const MutableTensorView pooled = pooled_.mutable_view();
   for (int64_t i = 0; i < keys.rows; ++i) {
     const int32_t position = positions[static_cast<size_t>(i)];
     if (position >= prompt_tokens_) continue;
-    WidenRow(keys, i, key);
+    WidenRow(host.view(), i, key);
     const std::span<float> unit = pooled.Row<float>(position / unit_);
     int32_t& count = counts_[static_cast<size_t>(position / unit_)];
     if (count == 0) {
@@ -59,10 +61,10 @@ void UnitKeys::AddQueries(const TensorView& queries) {
   COPPICE_CHECK(queries.dtype == DType::kF32 && queries.cols == ring_.cols());
   const int64_t first =
       std::max<int64_t>(0, queries.rows - ring_.rows());  // earlier rows would be overwritten
-  const MutableTensorView ring = ring_.mutable_view();
+  const HostRows last(queries.Rows(first, queries.rows - first));
   for (int64_t i = first; i < queries.rows; ++i) {
-    std::memcpy(ring.RowBytes((queries_seen_ + i) % ring_.rows()), queries.RowBytes(i),
-                static_cast<size_t>(ring.stride));
+    CopyRows(last.view().Rows(i - first, 1),
+             ring_.mutable_view().Rows((queries_seen_ + i) % ring_.rows(), 1));
   }
   queries_seen_ += queries.rows;
 }
@@ -94,11 +96,12 @@ void PageBounds::AddKeys(std::span<const int32_t> positions, const TensorView& k
   COPPICE_CHECK(keys.rows == static_cast<int64_t>(positions.size()) && keys.cols == width_);
   if (positions.empty()) return;
   Grow(*std::max_element(positions.begin(), positions.end()) / page_ + 1);
+  const HostRows host(keys);
   std::vector<float> key(static_cast<size_t>(width_));
   const MutableTensorView minimum = min_.mutable_view();
   const MutableTensorView maximum = max_.mutable_view();
   for (int64_t i = 0; i < keys.rows; ++i) {
-    WidenRow(keys, i, key);
+    WidenRow(host.view(), i, key);
     const int64_t page = positions[static_cast<size_t>(i)] / page_;
     const std::span<float> low = minimum.Row<float>(page);
     const std::span<float> high = maximum.Row<float>(page);

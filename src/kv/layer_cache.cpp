@@ -13,11 +13,8 @@ namespace {
 
 // A copy of the first `rows` rows of `old`, in a matrix of `capacity` rows.
 Tensor Resized(const Tensor& old, DType dtype, int64_t capacity, int64_t width, int64_t rows) {
-  Tensor resized(dtype, capacity, width);
-  if (rows > 0) {
-    std::memcpy(resized.mutable_view().data, old.view().data,
-                static_cast<size_t>(rows * BytesOf(dtype, width)));
-  }
+  Tensor resized(dtype, capacity, width, old.memory());
+  CopyRows(old.view().Rows(0, rows), resized.mutable_view().Rows(0, rows));
   return resized;
 }
 
@@ -25,24 +22,9 @@ void MoveRows(MutableTensorView m, int64_t from, int64_t count, int64_t to) {
   std::memmove(m.RowBytes(to), m.RowBytes(from), static_cast<size_t>(count * m.stride));
 }
 
-// Moves the rows `kept` (ascending) to the front. Where `columns` spans whole rows of the matrix, it moves a
-// run of consecutive rows at a time.
+// Moves the rows `kept` (ascending) to the front.
 void Compact(MutableTensorView columns, std::span<const int32_t> kept) {
-  const int64_t count = static_cast<int64_t>(kept.size());
-  const size_t row_bytes = static_cast<size_t>(BytesOf(columns.dtype, columns.cols));
-  const bool whole = static_cast<int64_t>(row_bytes) == columns.stride;
-  for (int64_t to = 0, run = 1; to < count; to += run, run = 1) {
-    const int64_t from = kept[static_cast<size_t>(to)];
-    if (whole) {
-      while (to + run < count && kept[static_cast<size_t>(to + run)] == from + run) ++run;
-    }
-    if (from == to) continue;
-    if (whole) {
-      MoveRows(columns, from, run, to);
-    } else {
-      std::memcpy(columns.RowBytes(to), columns.RowBytes(from), row_bytes);
-    }
-  }
+  KeepRows(columns, kept, columns.Rows(0, std::ssize(kept)));
 }
 
 void Compact(std::vector<int32_t>& positions, std::span<const int32_t> kept) {
@@ -52,8 +34,8 @@ void Compact(std::vector<int32_t>& positions, std::span<const int32_t> kept) {
 
 }  // namespace
 
-LayerCache::LayerCache(DType dtype, int kv_heads, int head_dim)
-    : dtype_(dtype), kv_heads_(kv_heads), head_dim_(head_dim) {
+LayerCache::LayerCache(DType dtype, int kv_heads, int head_dim, DeviceMemory* memory)
+    : dtype_(dtype), kv_heads_(kv_heads), head_dim_(head_dim), keys_(memory), values_(memory) {
   COPPICE_CHECK(kv_heads > 0 && head_dim > 0);
 }
 
@@ -96,15 +78,27 @@ std::vector<int32_t> LayerCache::Insert(std::span<const int32_t> positions) {
     COPPICE_CHECK(at == list.end() || *at != positions[i]);
     fresh[i] = static_cast<int32_t>(at - list.begin());
   }
-  Grow(rows_ + count);
+  if (keys_.memory() != nullptr) {
+    std::vector<int32_t> old_rows;  // of every row; any old row where the row is new
+    size_t next = 0;
+    for (int32_t row = 0; row <= rows_; ++row) {
+      for (; next < fresh.size() && fresh[next] == row; ++next) old_rows.push_back(0);
+      if (row < rows_) old_rows.push_back(row);
+    }
+    Reorder(old_rows);
+  } else {
+    Grow(rows_ + count);
+  }
   list.resize(list.size() + positions.size());
   // From the back: the old rows between the i-th new row and the next one move by i + 1.
   int64_t end = rows_;
   for (int64_t i = count - 1; i >= 0; --i) {
     int32_t& row = fresh[static_cast<size_t>(i)];
     if (row < end) {
-      MoveRows(keys_.mutable_view(), row, end - row, row + i + 1);
-      MoveRows(values_.mutable_view(), row, end - row, row + i + 1);
+      if (keys_.memory() == nullptr) {
+        MoveRows(keys_.mutable_view(), row, end - row, row + i + 1);
+        MoveRows(values_.mutable_view(), row, end - row, row + i + 1);
+      }
       std::move_backward(list.begin() + row, list.begin() + end, list.begin() + end + i + 1);
     }
     end = row;
@@ -115,6 +109,20 @@ std::vector<int32_t> LayerCache::Insert(std::span<const int32_t> positions) {
   return fresh;
 }
 
+void LayerCache::Reorder(std::span<const int32_t> old_rows) {
+  const auto rows = std::ssize(old_rows);
+  const int64_t before = keys_.rows();
+  const int64_t capacity = rows > before ? std::max(rows, before + before / 2) : before;
+  for (Tensor* tensor : {&keys_, &values_}) {
+    Tensor reordered(dtype_, capacity, width(), tensor->memory());
+    if (rows_ > 0) {
+      tensor->memory()->Gather(tensor->view().Rows(0, rows_), old_rows,
+                               reordered.mutable_view().Rows(0, rows));
+    }
+    *tensor = std::move(reordered);
+  }
+}
+
 std::vector<int32_t> LayerCache::Add(std::span<const int32_t> positions) {
   if (rows_ > 0 && positions.front() < this->positions().back()) return Insert(positions);
   std::vector<int32_t> fresh(positions.size());
@@ -122,6 +130,8 @@ std::vector<int32_t> LayerCache::Add(std::span<const int32_t> positions) {
   Append(positions);
   return fresh;
 }
+
+void LayerCache::Clear() { *this = LayerCache(dtype_, kv_heads_, head_dim_); }
 
 void LayerCache::DropLast(int64_t count) {
   COPPICE_CHECK(count >= 0 && count <= rows_);

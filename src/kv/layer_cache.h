@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "tensor/device_memory.h"
 #include "tensor/tensor.h"
 #include "tensor/token_set.h"
 
@@ -17,7 +18,8 @@ namespace coppice {
 // head, in ascending order within each head; every head has the same number of rows.
 class LayerCache {
  public:
-  LayerCache(DType dtype, int kv_heads, int head_dim);
+  // In host memory, or in `memory`, which must outlive the cache.
+  LayerCache(DType dtype, int kv_heads, int head_dim, DeviceMemory* memory = nullptr);
 
   // Allocates capacity for `rows` rows in total and keeps those already there.
   void Reserve(int64_t rows);
@@ -35,6 +37,8 @@ class LayerCache {
   std::vector<int32_t> Insert(std::span<const int32_t> positions);
   // Append or Insert, whichever the positions need; returns the new rows.
   std::vector<int32_t> Add(std::span<const int32_t> positions);
+  // Removes all rows and frees their memory.
+  void Clear();
   // Removes the last `count` rows.
   void DropLast(int64_t count);
   // Keeps only these rows: one set for all kv heads, or one per kv head, all of equal size. O(rows).
@@ -64,6 +68,9 @@ class LayerCache {
 
  private:
   void SetCapacity(int64_t rows);
+  // Insert in a device's memory: row i becomes old row old_rows[i]. One pass over the rows, whatever their
+  // number.
+  void Reorder(std::span<const int32_t> old_rows);
   void Grow(int64_t rows);  // allocates capacity for `rows`, growing geometrically
 
   DType dtype_;

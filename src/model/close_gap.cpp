@@ -1,10 +1,10 @@
 #include "model/close_gap.h"
 
-#include <cstring>
 #include <utility>
 
 #include "formats/quants.h"
 #include "model/rope.h"
+#include "tensor/device_memory.h"
 
 namespace coppice {
 
@@ -24,12 +24,9 @@ void Remember(const LayerCache& cache, int64_t rows, SinkKeys& sinks) {
   const auto known = static_cast<int64_t>(sinks.positions.size());
   COPPICE_CHECK(known <= rows);
   if (known == rows) return;
-  const auto row_bytes = static_cast<size_t>(BytesOf(cache.dtype(), cache.width()));
-  Tensor keys(cache.dtype(), rows, cache.width());
-  for (int64_t i = 0; i < rows; ++i) {
-    const TensorView from = i < known ? sinks.keys.view() : cache.keys();
-    std::memcpy(keys.mutable_view().RowBytes(i), from.RowBytes(i), row_bytes);
-  }
+  Tensor keys(cache.dtype(), rows, cache.width());  // few, and in host memory
+  CopyRows(sinks.keys.view().Rows(0, known), keys.mutable_view().Rows(0, known));
+  CopyRows(cache.keys().Rows(known, rows - known), keys.mutable_view().Rows(known, rows - known));
   sinks.keys = std::move(keys);
   const std::span<const int32_t> positions = cache.positions();
   sinks.positions.insert(sinks.positions.end(), positions.begin() + known, positions.begin() + rows);

@@ -43,6 +43,7 @@ void Layer::Forward(Stream& x, const Pass& pass) const {
 TokenSet Layer::FfnRows(Stream& x, const Pass& pass) const {
   if (!x.prefill()) return TokenSet::All(x.rows());
   TokenSet rows = pass.policy.RunFfn(x.seen(), pass.backend);
+  if (pass.split != nullptr) pass.split->Agree(rows, "FFN", index_);
   if (x.in_front() == 0) return rows;
   COPPICE_CHECK(rows.IsAll());  // TokenPolicy::FirstChoice promised it
   return TokenSet::All(x.rows());
@@ -57,9 +58,10 @@ class MeanOutput {
       : from_(from), sum_(from.size() > 0 ? static_cast<size_t>(hidden) : 0) {}
 
   void Add(std::span<const int32_t> rows, const TensorView& out) {
+    const HostRows host(out);
     for (size_t i = 0; i < rows.size(); ++i) {
       if (!from_.Contains(rows[i])) continue;
-      const std::span<const float> y = out.Row<float>(static_cast<int64_t>(i));
+      const std::span<const float> y = host.view().Row<float>(static_cast<int64_t>(i));
       for (size_t c = 0; c < sum_.size(); ++c) sum_[c] += y[c];
     }
   }
@@ -68,8 +70,10 @@ class MeanOutput {
     Tensor mean(DType::kF32, 1, hidden.cols);
     for (size_t c = 0; c < sum_.size(); ++c)
       mean.mutable_view().Row<float>(0)[c] = static_cast<float>(sum_[c] / static_cast<double>(from_.size()));
+    Tensor where_rows_are(DType::kF32, 1, hidden.cols, hidden.memory);
+    CopyRows(mean.view(), where_rows_are.mutable_view());
     for (int64_t row = 0; row < ran.universe(); ++row) {
-      if (!ran.Contains(row)) be.Add(mean.view(), hidden.Rows(row, 1));
+      if (!ran.Contains(row)) be.Add(where_rows_are.view(), hidden.Rows(row, 1));
     }
   }
 
@@ -81,22 +85,25 @@ class MeanOutput {
 }  // namespace
 
 void Layer::Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const {
-  if (rows.size() == 0) return;
+  const TokenSet own = x.Own(rows);
+  if (own.size() == 0) return;
   Workspace& ws = pass.workspace;
   Backend& be = pass.backend;
-  const bool one_row = !x.prefill() || LastRowOnly(x);
-  const std::vector<Tile> tiles = TilesOf(rows.size(), one_row ? 1 : 0, ws.tile_rows);
+  std::vector<Tile> tiles = {{0, 1, ProductKind::kDecode}};
+  if (!x.prefill() || !LastRowOnly(x))
+    tiles = rows.IsAll() ? x.Tiles(ws.tile_rows) : TilesOf(own.size(), 0, ws.tile_rows);
   PrepareFfn(tiles, ws, pass.control, be);
   const TokenSet fill_from = rows.IsAll() ? TokenSet::None(x.rows()) : pass.policy.FillFrom(x.seen(), rows);
   MeanOutput mean(fill_from, config_.shape.hidden);
   for (const auto& [begin, count, kind] : tiles) {
-    pass.control.Tick(index_ + 0.5 + 0.5 * static_cast<double>(begin) / static_cast<double>(rows.size()));
+    const int64_t of = rows.IsAll() ? rows.size() : own.size();
+    pass.control.Tick(index_ + 0.5 + 0.5 * static_cast<double>(begin) / static_cast<double>(of));
     std::span<const int32_t> chosen;
     MutableTensorView in = ws.gathered.mutable_view().Rows(0, count);
     if (rows.IsAll()) {
       in = x.hidden().Rows(begin, count);
     } else {
-      chosen = rows.rows().subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+      chosen = own.rows().subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
       be.GatherRows(x.hidden(), chosen, in);
     }
     if (rows.IsAll()) {
@@ -109,6 +116,7 @@ void Layer::Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const {
     }
   }
   if (fill_from.size() > 0) mean.Fill(rows, x.hidden(), be);
+  if (pass.split != nullptr) pass.split->computed.ffn += own.size();
 }
 
 void Layer::PrepareFfn(const std::vector<Tile>& tiles, Workspace& ws, const RunControl& control,

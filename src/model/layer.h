@@ -48,6 +48,7 @@ class Layer {
   // layer_attention.cpp
   void StoreKeysValues(Stream& x, const std::vector<Tile>& tiles, const Pass& pass) const;
   void StoreTile(Stream& x, const Tile& tile, std::span<const int32_t> cache_rows, const Pass& pass) const;
+  void StoreShares(Stream& x, std::span<const int32_t> cache_rows, const Pass& pass) const;
   // Rotates the keys in kv [rows, keys and values] and writes both to the cache.
   void StoreRows(MutableTensorView kv, std::span<const int32_t> positions,
                  std::span<const int32_t> cache_rows, SequenceState& sequence, Backend& be) const;

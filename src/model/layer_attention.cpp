@@ -2,8 +2,8 @@
 // output. If the policy wants scores, an Observer sees the queries as they are computed. If it chooses a
 // pattern, all queries are computed before the first one attends.
 #include <algorithm>
-#include <cstring>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "model/close_gap.h"
@@ -30,12 +30,20 @@ void ForRuns(std::span<const int32_t> rows, Fn&& fn) {
   }
 }
 
-// Adds keys to the summaries that score keys in decode. In order of rows, because sums in fp32 depend on the
-// order.
-void AddToSummaries(LayerState& layer, std::span<const int32_t> positions, const TensorView& keys) {
-  if (layer.units) layer.units->AddKeys(positions, keys);
-  if (layer.pages) layer.pages->AddKeys(positions, keys);
+// Adds rows of the cache to the summaries that score keys in decode. In order of rows, because sums in fp32
+// depend on the order.
+void AddToSummaries(LayerState& layer, std::span<const int32_t> cache_rows) {
+  if (!layer.units && !layer.pages) return;
+  ForRuns(cache_rows, [&](int64_t row, int64_t /*begin*/, int64_t count) {
+    const std::span<const int32_t> positions = Slice(layer.cache.positions(), row, count);
+    const TensorView keys = layer.cache.keys().Rows(row, count);
+    if (layer.units) layer.units->AddKeys(positions, keys);
+    if (layer.pages) layer.pages->AddKeys(positions, keys);
+  });
 }
+
+// Whether this process computes the last row.
+bool Leads(const Pass& pass) { return pass.split == nullptr || pass.split->leads(); }
 
 }  // namespace
 
@@ -43,7 +51,7 @@ void Layer::Attention(Stream& x, const Pass& pass) const {
   Workspace& ws = pass.workspace;
   Backend& be = pass.backend;
   x.LoadColdKeys();
-  const std::vector<Tile> tiles = TilesOf(x.rows(), x.prefill() ? 0 : 1, ws.tile_rows);
+  const std::vector<Tile> tiles = x.Tiles(ws.tile_rows);
   StoreKeysValues(x, tiles, pass);
   const AttentionFrame frame = FrameOf(x, pass);
   x.seen().ClearScores();
@@ -52,8 +60,8 @@ void Layer::Attention(Stream& x, const Pass& pass) const {
   const bool last_only = LastRowOnly(x);
   const Needs needs = NeedsOf(x, pass);
   Observer observer(x.phase(), needs, frame, pass.sequence.layer(index_).units.get(), pass);
-  const std::vector<Tile> attending =
-      last_only ? std::vector<Tile>{{x.rows() - 1, 1, ProductKind::kDecode}} : tiles;
+  std::vector<Tile> attending = tiles;
+  if (last_only) attending.assign(Leads(pass) ? 1 : 0, {x.rows() - 1, 1, ProductKind::kDecode});
   ws.query.Prepare(weights_.query, needs.empty() ? attending : tiles, ws.kept, be);
   ws.output.Prepare(weights_.output, attending, ws.kept, be);
   for (const Tile& tile : tiles) {
@@ -81,6 +89,10 @@ void Layer::Attention(Stream& x, const Pass& pass) const {
     ws.output(attended, tile.kind, ProductEnd::kAdd, x.hidden().Rows(tile.begin, tile.count), be);
     if (!last_only && tile.begin + tile.count > observer.first_row()) observer.Add(tile, q);
   }
+  if (pass.split != nullptr) {
+    observer.Share(x.deal(), pass.split->comm());
+    for (const Tile& tile : attending) pass.split->computed.query += tile.count;
+  }
   observer.Finish(x.seen());
   const double density =
       pattern.empty() ? 1 : PatternDensity(pattern, x.prefill() ? x.rows() : 1, frame.keys.rows);
@@ -98,11 +110,37 @@ void Layer::StoreKeysValues(Stream& x, const std::vector<Tile>& tiles, const Pas
   if (x.prefill()) BeginSummaries(x, pass);
   pass.workspace.key_value.PrepareStacked(weights_.key, weights_.value, tiles, pass.workspace.kept,
                                           pass.backend);
-  for (const Tile& tile : tiles) {
-    pass.control.Tick(index_ + 0.25 * static_cast<double>(tile.begin) / static_cast<double>(x.rows()));
-    StoreTile(x, tile, Slice(rows, tile.begin, tile.count), pass);
+  if (pass.split != nullptr) {
+    StoreShares(x, rows, pass);
+  } else {
+    for (const Tile& tile : tiles) {
+      const std::span<const int32_t> some = Slice(rows, tile.begin, tile.count);
+      StoreTile(x, tile, some, pass);
+      AddToSummaries(pass.sequence.layer(index_), some);
+    }
   }
   x.SetDepth(index_ + 1);
+}
+
+// Prefill by several processes: this one computes its rows, and a round of rows travels while the next one is
+// computed. Afterwards every process has the keys and values of all rows in order of position, so attention
+// sums them in the order of one process.
+void Layer::StoreShares(Stream& x, std::span<const int32_t> cache_rows, const Pass& pass) const {
+  LayerState& layer = pass.sequence.layer(index_);
+  COPPICE_CHECK(layer.cache.rows() == x.rows());  // so a row of the cache is a row of the stream
+  for (int round = 0; round < x.deal().rounds(); ++round) {
+    const std::vector<RowRange> ranges = x.deal().Round(round);
+    const RowRange& own = ranges[static_cast<size_t>(pass.split->comm().rank())];
+    if (own.count > 0) {
+      StoreTile(x, {own.begin, own.count, ProductKind::kPrefill}, Slice(cache_rows, own.begin, own.count),
+                pass);
+    }
+    pass.split->comm().BeginShare(layer.cache.mutable_keys(), ranges);
+    pass.split->comm().BeginShare(layer.cache.mutable_values(), ranges);
+    pass.split->computed.kv += own.count;
+  }
+  pass.split->comm().FinishShares();
+  AddToSummaries(layer, cache_rows);
 }
 
 void Layer::StoreTile(Stream& x, const Tile& tile, std::span<const int32_t> cache_rows,
@@ -110,6 +148,7 @@ void Layer::StoreTile(Stream& x, const Tile& tile, std::span<const int32_t> cach
   Workspace& ws = pass.workspace;
   Backend& be = pass.backend;
   const std::span<const int32_t> positions = Slice(x.positions(), tile.begin, tile.count);
+  pass.control.Tick(index_ + 0.25 * static_cast<double>(tile.begin) / static_cast<double>(x.rows()));
   const MutableTensorView normed = ws.normed.mutable_view().Rows(0, tile.count);
   const MutableTensorView kv = ws.kv.mutable_view().Rows(0, tile.count);
   ApplyNorm(weights_.attention_norm, x.hidden().Rows(tile.begin, tile.count), normed, be);
@@ -128,7 +167,6 @@ void Layer::StoreRows(MutableTensorView kv, std::span<const int32_t> positions,
   ForRuns(cache_rows, [&](int64_t row, int64_t begin, int64_t count) {
     be.Convert(k.Rows(begin, count), layer.cache.mutable_keys().Rows(row, count));
     be.Convert(v.Rows(begin, count), layer.cache.mutable_values().Rows(row, count));
-    AddToSummaries(layer, Slice(positions, begin, count), layer.cache.keys().Rows(row, count));
   });
 }
 
@@ -144,10 +182,9 @@ void Layer::BeginSummaries(const Stream& x, const Pass& pass) const {
   }
   if (pass.policy.Facts().page_size > 0 && pass.policy.ChoosesPattern(Phase::kDecode, index_))
     layer.pages = std::make_unique<PageBounds>(pass.policy.Facts().page_size, layer.cache.width());
-  if (x.in_front() > 0) {
-    AddToSummaries(layer, layer.cache.positions().first(static_cast<size_t>(x.in_front())),
-                   layer.cache.keys().Rows(0, x.in_front()));
-  }
+  std::vector<int32_t> reused(static_cast<size_t>(x.in_front()));
+  std::iota(reused.begin(), reused.end(), 0);
+  AddToSummaries(layer, reused);
 }
 
 // The whole cache, or copies of the rows that a decode step chose.
@@ -194,7 +231,7 @@ SparsePattern Layer::ChoosePattern(Stream& x, const std::vector<Tile>& tiles, co
   for (const Tile& tile : tiles) {
     pass.control.Pause();
     const TensorView q = Queries(x, tile, pass);
-    std::memcpy(all_q.mutable_view().RowBytes(tile.begin), q.data, static_cast<size_t>(q.stride * q.rows));
+    CopyRows(q, all_q.mutable_view().Rows(tile.begin, tile.count));
   }
   const int64_t queries = x.prefill() ? x.rows() : 1;
   return AskPattern(x, frame.Input(all_q.view().Rows(x.rows() - queries, queries), x.rows() - queries), pass);
@@ -228,6 +265,7 @@ void Layer::Retain(Stream& x, const Pass& pass) const {
   LayerCache& cache = layer.cache;
   const std::optional<Retained> kept =
       pass.policy.Retain(x.seen(), {cache.rows(), cache.position_lists(), {}}, pass.backend);
+  if (pass.split != nullptr) pass.split->Agree(kept ? kept->rows : std::vector<TokenSet>(), "cache", index_);
   if (!kept) return;
   const std::vector<int32_t> before(cache.positions().begin(), cache.positions().end());
   const bool one_list = !cache.ragged();

@@ -51,6 +51,21 @@ struct PrefillFlops {
 };
 PrefillFlops DensePrefillParts(const ModelShape& shape, int64_t tokens);
 
+// The rows that one process computed in a prefill, summed over layers.
+struct ComputedRows {
+  int64_t kv = 0;
+  int64_t query = 0;
+  int64_t ffn = 0;
+};
+
+// What one of several processes did in a prefill that they computed together.
+struct ProcessWork {
+  ComputedRows rows;
+  int64_t bytes_sent = 0;     // to the other processes
+  double seconds_waited = 0;  // for the others and for transfers
+  double cpu_seconds = 0;     // of all its threads
+};
+
 class Ledger {
  public:
   Ledger() = default;
@@ -75,11 +90,12 @@ class Ledger {
   double flops() const { return prefill_flops() + decode_flops_; }
   double flops_dense() const { return prefill_flops_dense() + decode_flops_dense_; }
 
-  double selection_flops = 0;   // of a pass that chose this prompt's tokens; in prefill_flops()
-  int64_t cached_tokens = 0;    // prompt tokens reused from an earlier prompt
-  int64_t kv_bytes = 0;         // held at the end of the run
-  int64_t kv_bytes_dense = 0;   // what a dense run would hold
-  int64_t aux_bytes = 0;        // parked hidden states at the end of the run
+  double selection_flops = 0;               // of a pass that chose this prompt's tokens; in prefill_flops()
+  std::vector<ProcessWork> processes = {};  // of the prefill; empty: one process computed it
+  int64_t cached_tokens = 0;                // prompt tokens reused from an earlier prompt
+  int64_t kv_bytes = 0;                     // held at the end of the run
+  int64_t kv_bytes_dense = 0;               // what a dense run would hold
+  int64_t aux_bytes = 0;                    // parked hidden states at the end of the run
   int64_t cold_bytes = 0;       // keys and values that only the cold tier holds at the end of the run
   int64_t peak_kv_bytes = 0;    // maximum of keys and values, over the ends of prefill and of each step
   int64_t peak_held_bytes = 0;  // the same maximum for keys, values and parked states together

@@ -1,7 +1,7 @@
 #include "model/observe.h"
 
 #include <algorithm>
-#include <cstring>
+#include <numeric>
 
 namespace coppice {
 
@@ -20,6 +20,11 @@ std::vector<float> Linspace(float last, int64_t count) {
   return weights;
 }
 
+void SetZero(const MutableTensorView& row) {
+  if (row.memory != nullptr) return row.memory->Zero(row);
+  std::ranges::fill(row.Row<float>(0), 0.0f);
+}
+
 int64_t ListsOf(const Needs::Mass& mass, const AttentionShape& shape) {
   return mass.per_kv_head ? shape.kv_heads : 1;
 }
@@ -34,7 +39,8 @@ Observer::Observer(Phase phase, const Needs& needs, const AttentionFrame& frame,
       pass_(pass),
       ws_(pass.workspace),
       be_(pass.backend),
-      rows_(std::ssize(frame.query_positions)) {
+      rows_(std::ssize(frame.query_positions)),
+      part_(pass.backend.memory()) {
   for (const Needs::Mass& mass : needs.masses) {
     if (mass.queries == Needs::kAllQueries) {
       sums_[mass.per_kv_head ? 1 : 0] = true;
@@ -52,7 +58,8 @@ Observer::Observer(Phase phase, const Needs& needs, const AttentionFrame& frame,
   if (all) ws_.sum_q.Resize(DType::kF32, kSumGroup, width);
   for (const int list : {0, 1}) {
     if (sums_[list]) {
-      column_sums_[list] = Tensor::Zeros(DType::kF32, list == 0 ? 1 : frame.shape.kv_heads, frame.keys.rows);
+      column_sums_[list] =
+          Tensor::Zeros(DType::kF32, list == 0 ? 1 : frame.shape.kv_heads, frame.keys.rows, be_.memory());
     }
   }
 }
@@ -99,23 +106,43 @@ void Observer::MoveQuestionToTheEnd() {
 
 void Observer::Add(const Tile& tile, const TensorView& q) {
   const int64_t tail_begin = rows_ - tail_;
-  const auto bytes = static_cast<size_t>(BytesOf(DType::kF32, q.cols));
-  for (int64_t row = std::max(tile.begin, tail_begin); row < tile.begin + tile.count; ++row) {
-    std::memcpy(ws_.tail_q.mutable_view().RowBytes(row - tail_begin), q.RowBytes(row - tile.begin), bytes);
-  }
+  const int64_t end = tile.begin + tile.count;
+  if (const int64_t row = std::max(tile.begin, tail_begin); row < end)
+    CopyRows(q.Rows(row - tile.begin, end - row),
+             ws_.tail_q.mutable_view().Rows(row - tail_begin, end - row));
   const auto first = std::lower_bound(question_rows_.begin(), question_rows_.end(), tile.begin);
-  for (auto row = first; row != question_rows_.end() && *row < tile.begin + tile.count; ++row) {
-    std::memcpy(ws_.question_q.mutable_view().RowBytes(row - question_rows_.begin()),
-                q.RowBytes(*row - tile.begin), bytes);
+  for (auto row = first; row != question_rows_.end() && *row < end; ++row) {
+    CopyRows(q.Rows(*row - tile.begin, 1),
+             ws_.question_q.mutable_view().Rows(row - question_rows_.begin(), 1));
   }
   if (sums_[0] || sums_[1]) AddToSum(tile, q);
 }
 
+void Observer::Share(const Deal& deal, Comm& comm) {
+  COPPICE_CHECK(!sums_[0] && !sums_[1]);  // SplitRefusal
+  std::vector<int32_t> tail_rows(static_cast<size_t>(tail_));
+  std::iota(tail_rows.begin(), tail_rows.end(), static_cast<int32_t>(rows_ - tail_));
+  const auto share = [&](Tensor& queries, const std::vector<int32_t>& rows) {
+    if (rows.empty()) return;
+    const auto from = [&](int64_t row) { return std::ranges::lower_bound(rows, row) - rows.begin(); };
+    for (int round = 0; round < deal.rounds(); ++round) {
+      std::vector<RowRange> ranges = deal.Round(round);
+      for (RowRange& range : ranges) range = {from(range.begin), from(range.end()) - from(range.begin)};
+      comm.BeginShare(queries.mutable_view(), ranges);
+    }
+  };
+  share(ws_.tail_q, tail_rows);
+  share(ws_.question_q, question_rows_);
+  comm.FinishShares();
+}
+
 void Observer::AddToSum(const Tile& tile, const TensorView& q) {
   COPPICE_CHECK(tile.begin == summed_ + pending_);
-  const auto bytes = static_cast<size_t>(BytesOf(DType::kF32, q.cols));
-  for (int64_t row = 0; row < tile.count; ++row) {
-    std::memcpy(ws_.sum_q.mutable_view().RowBytes(pending_++), q.RowBytes(row), bytes);
+  for (int64_t row = 0; row < tile.count;) {
+    const int64_t count = std::min(tile.count - row, kSumGroup - pending_);
+    CopyRows(q.Rows(row, count), ws_.sum_q.mutable_view().Rows(pending_, count));
+    row += count;
+    pending_ += count;
     if (pending_ == kSumGroup) FlushSum();
   }
 }
@@ -147,7 +174,7 @@ void Observer::Mass(const AttentionInput& in, const Needs::Mass& mass, MutableTe
     some.keys = some.keys.Rows(sinks, some.keys.rows - sinks);
     if (!some.values.empty()) some.values = some.values.Rows(sinks, some.values.rows - sinks);
     some.key_positions = some.key_positions.subspan(static_cast<size_t>(sinks));
-    std::fill_n(list.Row<float>(0).begin(), sinks, 0.0f);
+    if (sinks > 0) SetZero(list.Cols(0, sinks));
     be_.AttentionMass(some, weights, mass.pool, list.Cols(sinks, list.cols - sinks));
   };
   if (!mass.per_kv_head) {
@@ -181,8 +208,7 @@ void Observer::Finish(Observation& seen) {
     const MutableTensorView lists = seen.AddMass(mass, ListsOf(mass, frame_.shape));
     if (mass.queries == Needs::kAllQueries) {
       const TensorView sum = column_sums_[mass.per_kv_head ? 1 : 0].view();
-      for (int64_t i = 0; i < sum.rows; ++i)
-        std::memcpy(lists.RowBytes(i), sum.RowBytes(i), static_cast<size_t>(sum.stride));
+      CopyRows(sum, lists);
       continue;
     }
     Mass(QueriesOf(mass), mass, lists);

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "comm/comm.h"
 #include "kernels/backend.h"
 #include "kv/key_summary.h"
 #include "model/attention_frame.h"
@@ -26,6 +27,8 @@ class Observer {
   int64_t first_row() const { return first_row_; }
   // Tiles come in order; those before first_row may be left out. q [tile.count, heads * head_dim] fp32.
   void Add(const Tile& tile, const TensorView& q);
+  // Prefill by several processes, which added the tiles that they computed: every process gets all queries.
+  void Share(const Deal& deal, Comm& comm);
   // Fills in what the policy asked for. In decode unit scores come from `units`.
   void Finish(Observation& seen);
 

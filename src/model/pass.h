@@ -4,6 +4,7 @@
 #include "kernels/backend.h"
 #include "model/run_control.h"
 #include "model/sequence.h"
+#include "model/split.h"
 #include "model/workspace.h"
 #include "policies/policy.h"
 
@@ -17,6 +18,7 @@ struct Pass {
   Workspace& workspace;
   Backend& backend;
   RunControl control = {};
+  Split* split = nullptr;  // prefill: the other processes that compute rows of it; null: there are none
 };
 
 }  // namespace coppice

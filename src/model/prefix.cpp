@@ -1,23 +1,15 @@
 #include "model/prefix.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
 #include "base/check.h"
+#include "tensor/device_memory.h"
 
 namespace coppice {
 
 namespace {
-
-// The rows of a Tensor are contiguous, so one copy moves them all.
-void CopyRows(const TensorView& from, MutableTensorView to) {
-  COPPICE_CHECK(from.dtype == to.dtype && from.rows == to.rows && from.cols == to.cols);
-  if (from.rows > 0) {
-    std::memcpy(to.data, from.data, static_cast<size_t>(from.rows * BytesOf(from.dtype, from.cols)));
-  }
-}
 
 Tensor CopyOf(const TensorView& from) {
   Tensor copy(from.dtype, from.rows, from.cols);

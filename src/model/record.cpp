@@ -23,6 +23,15 @@ std::vector<int32_t> StoredTokens(const LayerState& layer) {
   return stored;
 }
 
+// By process: the positions of the rows that it computes.
+std::vector<std::vector<int32_t>> ComputedBy(const Stream& x) {
+  std::vector<std::vector<int32_t>> positions(static_cast<size_t>(x.deal().processes()));
+  const std::vector<int> owners = x.deal().Owners();
+  for (size_t row = 0; row < owners.size(); ++row)
+    positions[static_cast<size_t>(owners[row])].push_back(x.positions()[row]);
+  return positions;
+}
+
 }  // namespace
 
 void RecordPrefillBegin(SequenceState& sequence, bool compact_positions) {
@@ -62,6 +71,7 @@ void RecordAttention(Stream& x, int64_t query_rows, int64_t keys, double density
                                     .ffn_rows = 0,
                                     .taken_over = x.in_front(),
                                     .density = density};
+    if (sequence.trace != nullptr && x.deal().processes() > 1) sequence.trace->Computed(ComputedBy(x));
     return;
   }
   sequence.layer(layer).step = {

@@ -1,12 +1,12 @@
 // Parks dropped tokens in the Aux cache. In decode, applies the policy's choice of the attended tokens:
 // parked hidden states return to the stream, and keys move between memory and the cold tier.
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <utility>
 
 #include "model/record.h"
 #include "model/stream.h"
+#include "tensor/device_memory.h"
 
 namespace coppice {
 
@@ -17,11 +17,29 @@ bool Stream::IsParkedAt(int32_t position, Place place) const {
          sequence_.aux.FfnOwed(position) == place.ffn_owed;
 }
 
-void Stream::Park(int32_t position, const TensorView& hidden, Place place, const Pass& pass) {
+// After the last layer there is nothing to return to, and process 0 alone decodes.
+bool Stream::Parks(Place place, const Pass& pass) const {
+  return pass.policy.Facts().parks && place.depth < seen_.layers && process_ == 0;
+}
+
+void Stream::ParkRow(int32_t position, const TensorView& hidden, Place place, const Pass& pass) {
   sequence_.depth[static_cast<size_t>(position)] = place.depth;
-  // After the last layer there is nothing to return to.
-  if (!pass.policy.Facts().parks || place.depth == seen_.layers) return;
-  sequence_.aux.Park(position, place.ffn_owed, hidden, pass.backend);
+  if (Parks(place, pass)) sequence_.aux.Park(position, place.ffn_owed, hidden, pass.backend);
+}
+
+void Stream::Park(std::span<const int32_t> dropped, Place place, const Pass& pass) {
+  if (hidden_.memory() == nullptr) {
+    for (const int32_t row : dropped)
+      ParkRow(positions_[static_cast<size_t>(row)], hidden().Rows(row, 1), place, pass);
+    return;
+  }
+  std::vector<int32_t> parked;
+  for (const int32_t row : dropped) parked.push_back(positions_[static_cast<size_t>(row)]);
+  for (const int32_t position : parked) sequence_.depth[static_cast<size_t>(position)] = place.depth;
+  if (!Parks(place, pass)) return;
+  Tensor rows(DType::kF32, std::ssize(dropped), hidden_.cols(), hidden_.memory());
+  KeepRows(hidden(), dropped, rows.mutable_view());
+  sequence_.aux.Park(parked, place.ffn_owed, rows.view(), pass.backend);
 }
 
 void Stream::ChooseAttended(Place place, const Pass& pass) {
@@ -67,13 +85,12 @@ void Stream::TakeBack(const std::vector<int32_t>& returning) {
   std::vector<int32_t> merged;
   std::merge(positions_.begin(), positions_.end(), returning.begin(), returning.end(),
              std::back_inserter(merged));
-  Tensor hidden(DType::kF32, static_cast<int64_t>(merged.size()), hidden_.cols());
-  const auto bytes = static_cast<size_t>(BytesOf(DType::kF32, hidden_.cols()));
-  size_t old = 0;
+  Tensor hidden(DType::kF32, static_cast<int64_t>(merged.size()), hidden_.cols(), hidden_.memory());
+  int64_t old = 0;
   for (size_t i = 0; i < merged.size(); ++i) {
     const MutableTensorView row = hidden.mutable_view().Rows(static_cast<int64_t>(i), 1);
-    if (old < positions_.size() && positions_[old] == merged[i]) {
-      std::memcpy(row.data, hidden_.view().RowBytes(static_cast<int64_t>(old++)), bytes);
+    if (old < rows() && positions_[static_cast<size_t>(old)] == merged[i]) {
+      CopyRows(hidden_.view().Rows(old++, 1), row);
     } else {
       sequence_.aux.Take(merged[i], row);
     }

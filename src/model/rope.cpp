@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numbers>
 #include <utility>
 
@@ -77,10 +76,8 @@ void RopeTables::Reach(int64_t positions) {
   const int64_t reached = std::max(positions, before + before / 2);
   Tensor cos(DType::kF32, reached, half);
   Tensor sin(DType::kF32, reached, half);
-  if (before > 0) {
-    std::memcpy(cos.mutable_view().data, cos_.view().data, static_cast<size_t>(cos_.bytes()));
-    std::memcpy(sin.mutable_view().data, sin_.view().data, static_cast<size_t>(sin_.bytes()));
-  }
+  CopyRows(cos_.view(), cos.mutable_view().Rows(0, before));
+  CopyRows(sin_.view(), sin.mutable_view().Rows(0, before));
   for (int64_t p = before; p < reached; ++p) {
     const std::span<float> cos_row = cos.mutable_view().Row<float>(p);
     const std::span<float> sin_row = sin.mutable_view().Row<float>(p);
@@ -90,21 +87,44 @@ void RopeTables::Reach(int64_t positions) {
       sin_row[i] = static_cast<float>(frequencies_.magnitude * std::sin(angle));
     }
   }
-  cos_ = std::move(cos);
-  sin_ = std::move(sin);
+  if (memory_ == nullptr) {
+    cos_ = std::move(cos);
+    sin_ = std::move(sin);
+    return;
+  }
+  cos_ = Tensor(DType::kF32, reached, half, memory_);
+  sin_ = Tensor(DType::kF32, reached, half, memory_);
+  CopyRows(cos.view(), cos_.mutable_view());
+  CopyRows(sin.view(), sin_.mutable_view());
 }
 
-void RotateFurther(MutableTensorView rows, int head_dim, std::span<const int32_t> offsets,
-                   const RopeTable& rope, Backend& be) {
-  be.Rope(rows, head_dim, offsets, rope);
-  const float magnitude = rope.cos.Row<float>(0)[0];  // cos 0 times YaRN's factor
-  if (magnitude == 1) return;
-  const int64_t rotary = 2 * rope.cos.cols;
+namespace {
+
+void DivideRotated(MutableTensorView rows, int head_dim, int64_t rotary, float magnitude) {
   for (int64_t i = 0; i < rows.rows; ++i) {
     const std::span<float> row = rows.Row<float>(i);
     for (int64_t c = 0; c < rows.cols; ++c) {
       if (c % head_dim < rotary) row[static_cast<size_t>(c)] /= magnitude;
     }
+  }
+}
+
+}  // namespace
+
+void RotateFurther(MutableTensorView rows, int head_dim, std::span<const int32_t> offsets,
+                   const RopeTable& rope, Backend& be) {
+  be.Rope(rows, head_dim, offsets, rope);
+  const HostRows first(rope.cos.Rows(0, 1));
+  const float magnitude = first.view().Row<float>(0)[0];  // cos 0 times YaRN's factor
+  if (magnitude == 1) return;
+  const int64_t rotary = 2 * rope.cos.cols;
+  if (rows.memory != nullptr) {
+    Tensor host(DType::kF32, rows.rows, rows.cols);
+    CopyRows(rows, host.mutable_view());
+    DivideRotated(host.mutable_view(), head_dim, rotary, magnitude);
+    CopyRows(host.view(), rows);
+  } else {
+    DivideRotated(rows, head_dim, rotary, magnitude);
   }
 }
 

@@ -26,8 +26,9 @@ RopeFrequencies MakeRopeFrequencies(const RopeConfig& config, std::span<const fl
 class RopeTables {
  public:
   RopeTables() = default;
-  RopeTables(RopeFrequencies frequencies, bool interleaved)
-      : frequencies_(std::move(frequencies)), interleaved_(interleaved) {}
+  // In host memory, or in `memory`.
+  RopeTables(RopeFrequencies frequencies, bool interleaved, DeviceMemory* memory = nullptr)
+      : frequencies_(std::move(frequencies)), memory_(memory), interleaved_(interleaved) {}
 
   // Makes the table hold at least `positions` rows. It grows by at least half, because the length of an
   // answer is not known beforehand. Does nothing for a model without RoPE.
@@ -36,6 +37,7 @@ class RopeTables {
 
  private:
   RopeFrequencies frequencies_;
+  DeviceMemory* memory_ = nullptr;
   Tensor cos_;  // [reached, dims / 2]
   Tensor sin_;  // [reached, dims / 2]
   bool interleaved_ = false;

@@ -39,16 +39,17 @@ void CheckCacheType(const ModelShape& shape, DType cache_type) {
 }
 
 SequenceState::SequenceState(const ModelConfig& config, std::span<const float> rope_factors, DType cache_type,
-                             int64_t prompt, int64_t most_positions)
+                             int64_t prompt, int64_t most_positions, DeviceMemory* memory)
     : aux(ParkedType(cache_type), config.shape.hidden),
       ledger(config.shape, prompt),
       prompt_tokens(prompt),
       capacity(most_positions) {
   const ModelShape& s = config.shape;
   CheckCacheType(s, cache_type);
-  for (int l = 0; l < s.layers; ++l) layers.emplace_back(LayerCache(cache_type, s.kv_heads, s.head_dim));
+  for (int l = 0; l < s.layers; ++l)
+    layers.emplace_back(LayerCache(cache_type, s.kv_heads, s.head_dim, memory));
   if (!config.shape.alibi) {
-    rope = RopeTables(MakeRopeFrequencies(config.rope, rope_factors), config.rope.interleaved);
+    rope = RopeTables(MakeRopeFrequencies(config.rope, rope_factors), config.rope.interleaved, memory);
     rope.Reach(prompt_tokens);
   }
 }
@@ -82,6 +83,8 @@ int64_t SequenceState::RoomForAnswer() const {
 }
 
 void SequenceState::Reserve(int l, int64_t rows) { layer(l).cache.Reserve(rows + RoomForAnswer()); }
+
+void SequenceState::DropKeys(int l) { layer(l).cache.Clear(); }
 
 void SequenceState::DropLast(int64_t tokens) {
   for (LayerState& layer : layers) layer.cache.DropLast(tokens);

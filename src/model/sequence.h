@@ -20,8 +20,9 @@ struct SequenceState {
   SequenceState() = default;
   // Empty, for a prompt of `prompt_tokens` and at most `capacity` positions in all. `rope_factors`: of the
   // model's file, or empty. Throws Error if the heads do not fill the blocks of `cache_type`.
+  // Keys, values and RoPE's tables are in host memory, or in `memory`.
   SequenceState(const ModelConfig& config, std::span<const float> rope_factors, DType cache_type,
-                int64_t prompt_tokens, int64_t capacity);
+                int64_t prompt_tokens, int64_t capacity, DeviceMemory* memory = nullptr);
 
   LayerState& layer(int l) { return layers[static_cast<size_t>(l)]; }
 
@@ -32,6 +33,9 @@ struct SequenceState {
   void RestorePrefix();
   // Makes room in one layer's cache for `rows` rows of the prompt and an answer of usual length.
   void Reserve(int l, int64_t rows);
+
+  // Forgets the keys and values of a layer, which must not be read again.
+  void DropKeys(int l);
 
   // Takes back the last `tokens` positions of a plain decode step (IsPlainDecode).
   void DropLast(int64_t tokens);

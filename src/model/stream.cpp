@@ -2,7 +2,7 @@
 // revival.cpp applies the policy's choices.
 #include "model/stream.h"
 
-#include <cstring>
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -15,6 +15,7 @@ Stream::Stream(Phase phase, SequenceState& sequence, Tensor hidden, std::vector<
       hidden_(std::move(hidden)),
       positions_(std::move(positions)) {
   COPPICE_CHECK(hidden_.rows() == rows());
+  deal_ = Deal(rows(), 1, std::max<int64_t>(rows(), 1));
   if (phase == Phase::kPrefill && sequence.prefix.rows > 0) {
     in_front_ = sequence.prefix.rows;
     COPPICE_CHECK(!positions_.empty() && positions_.front() == in_front_);
@@ -44,11 +45,9 @@ void Stream::Reach(LayerPoint point) {
 
 void Stream::Join() {
   const TensorView front = sequence_.prefix.state->hidden.view().Rows(0, in_front_);
-  Tensor all(DType::kF32, in_front_ + rows(), hidden_.cols());
-  const auto row_bytes = static_cast<size_t>(BytesOf(DType::kF32, hidden_.cols()));
-  std::memcpy(all.mutable_view().data, front.data, row_bytes * static_cast<size_t>(in_front_));
-  std::memcpy(all.mutable_view().RowBytes(in_front_), hidden_.view().data,
-              row_bytes * static_cast<size_t>(rows()));
+  Tensor all(DType::kF32, in_front_ + rows(), hidden_.cols(), hidden_.memory());
+  CopyRows(front, all.mutable_view().Rows(0, in_front_));
+  CopyRows(hidden(), all.mutable_view().Rows(in_front_, rows()));
   hidden_ = std::move(all);
   positions_ = std::exchange(all_positions_, {});
   in_front_ = 0;
@@ -61,7 +60,7 @@ void Stream::Show() {
   if (!prefill()) return;
   const bool whole = in_front_ == 0;
   seen_.positions = whole ? positions_ : all_positions_;
-  seen_.hidden = whole ? TensorView(hidden()) : TensorView();
+  seen_.hidden = whole && deal_.processes() == 1 ? TensorView(hidden()) : TensorView();
 }
 
 void Stream::Choose(DecodePoint point, const Pass& pass) {
@@ -71,8 +70,10 @@ void Stream::Choose(DecodePoint point, const Pass& pass) {
     if (pass.policy.AttendsAt(seen_.layer) == point) ChooseAttended(place, pass);
     return;
   }
+  if (before && pass.split != nullptr) ShowAllHidden(pass);
   const TokenSet kept =
       before ? pass.policy.BeforeLayer(seen_, pass.backend) : pass.policy.AfterAttention(seen_, pass.backend);
+  if (pass.split != nullptr) pass.split->Agree(kept, before ? "before" : "after attention", seen_.layer);
   if (in_front_ > 0) {
     COPPICE_CHECK(kept.IsAll());  // TokenPolicy::FirstChoice promised it
     return;
@@ -83,20 +84,24 @@ void Stream::Choose(DecodePoint point, const Pass& pass) {
 void Stream::Keep(const TokenSet& kept, Place place, const Pass& pass) {
   COPPICE_CHECK(kept.universe() == rows() && kept.size() > 0);
   if (kept.IsAll()) return;
+  if (deal_.processes() > 1) return DealAgain(kept, place, pass);
+  std::vector<int32_t> dropped;
   size_t next = 0;
-  for (int64_t row = 0; row < rows(); ++row) {
+  for (int32_t row = 0; row < static_cast<int32_t>(rows()); ++row) {
     if (next < kept.rows().size() && kept.rows()[next] == row) {
       ++next;
     } else {
-      Park(positions_[static_cast<size_t>(row)], hidden().Rows(row, 1), place, pass);
+      dropped.push_back(row);
     }
   }
+  Park(dropped, place, pass);
   Compact(kept, kept, pass.backend);
 }
 
 void Stream::KeepLastOnly(Backend& be) {
   in_front_ = 0;  // a prefix that has not joined yet is not needed any more
   Compact(TokenSet::None(rows()).UnionLast(1), TokenSet::None(seen_.rows()).UnionLast(1), be);
+  deal_ = Deal(1, deal_.processes(), 1);  // process 0's, as it was before
 }
 
 void Stream::Compact(const TokenSet& kept, const TokenSet& kept_seen, Backend& be) {
@@ -107,7 +112,7 @@ void Stream::Compact(const TokenSet& kept, const TokenSet& kept_seen, Backend& b
       positions_[i] = positions_[static_cast<size_t>(kept.rows()[i])];
     positions_.resize(kept.rows().size());
   }
-  if (prefill()) seen_.KeepRows(kept_seen, be);
+  if (prefill()) seen_.KeepRows(kept_seen);
   Show();
 }
 

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "comm/deal.h"
 #include "kernels/backend.h"
 #include "model/pass.h"
 #include "policies/policy.h"
@@ -21,6 +22,9 @@ class Stream {
   // `last_row_only`: the caller wants the last layer's output for the last row alone.
   Stream(Phase phase, SequenceState& sequence, Tensor hidden, std::vector<int32_t> positions,
          bool last_row_only);
+  // Prefill by several processes, without a prefix: `process` computes its rows of the deal, and only these
+  // rows of `hidden` need to be filled.
+  void Split(Deal deal, int process);
 
   Phase phase() const { return seen_.phase; }
   bool prefill() const { return seen_.phase == Phase::kPrefill; }
@@ -29,6 +33,12 @@ class Stream {
   const std::vector<int32_t>& positions() const { return positions_; }
   MutableTensorView hidden() { return hidden_.mutable_view().Rows(0, rows()); }  // [rows, d]
   SequenceState& sequence() { return sequence_; }
+  // Who computes which rows: one process all of them, or several. Then hidden() holds this process's rows,
+  // and rows of others are undefined.
+  const Deal& deal() const { return deal_; }
+  // The rows that this process computes: tiles of at most `tile_rows`, and a set.
+  std::vector<Tile> Tiles(int64_t tile_rows) const;
+  TokenSet Own(const TokenSet& rows) const;
   Observation& seen() { return seen_; }
 
   // Begins a layer. The scores of layer l - 1 stay visible until layer l observes its own.
@@ -69,13 +79,18 @@ class Stream {
     bool ffn_owed;
   };
   void Keep(const TokenSet& kept, Place place, const Pass& pass);
+  // stream_split.cpp
+  void ShowAllHidden(const Pass& pass);
+  void DealAgain(const TokenSet& kept, Place place, const Pass& pass);
   // `kept`: a set of the stream's rows; `kept_seen`: the same tokens as a set of seen_'s rows.
   void Compact(const TokenSet& kept, const TokenSet& kept_seen, Backend& be);
   void Join();
   void Show();
   // revival.cpp
   bool IsParkedAt(int32_t position, Place place) const;
-  void Park(int32_t position, const TensorView& hidden, Place place, const Pass& pass);
+  bool Parks(Place place, const Pass& pass) const;
+  void Park(std::span<const int32_t> dropped, Place place, const Pass& pass);  // rows of the stream
+  void ParkRow(int32_t position, const TensorView& hidden, Place place, const Pass& pass);
   void ChooseAttended(Place place, const Pass& pass);
   void TakeBack(const std::vector<int32_t>& returning);
   void BeginSwap(const Pass& pass);
@@ -84,6 +99,8 @@ class Stream {
   bool last_row_only_;
   Tensor hidden_;
   std::vector<int32_t> positions_;
+  int process_ = 0;  // this one, of the deal's
+  Deal deal_;
   int64_t in_front_ = 0;
   std::vector<int32_t> all_positions_;  // of the prefix and of the rows, while in_front_ > 0
   bool attends_all_ = true;

@@ -24,8 +24,9 @@ Transformer Transformer::FirstLayers(int layers) const {
 
 void Transformer::Prefill(std::span<const int32_t> tokens, const Pass& pass, Tensor& logits,
                           bool all_logits) const {
-  COPPICE_CHECK(!all_logits || pass.sequence.prefix.rows == 0);
+  COPPICE_CHECK(!all_logits || (pass.sequence.prefix.rows == 0 && pass.split == nullptr));
   Stream x = RunLayers(tokens, pass, !all_logits);
+  if (pass.split != nullptr && !pass.split->leads()) return;
   COPPICE_CHECK(!all_logits || x.rows() == std::ssize(tokens));
   FinalNorm(x.hidden(), pass.backend);
   Head(x.hidden(), pass, logits);
@@ -34,9 +35,11 @@ void Transformer::Prefill(std::span<const int32_t> tokens, const Pass& pass, Ten
 
 void Transformer::PrefillStates(std::span<const int32_t> tokens, const Pass& pass, bool last_row_only,
                                 const StatesVisitor& visit) const {
+  COPPICE_CHECK(pass.split == nullptr);
   Stream x = RunLayers(tokens, pass, last_row_only);
   FinalNorm(x.hidden(), pass.backend);
-  visit(x.hidden());
+  const HostRows states(x.hidden());
+  visit(states.view());
   pass.control.Tick(config_->shape.layers);
 }
 
@@ -52,7 +55,9 @@ Stream Transformer::RunLayers(std::span<const int32_t> tokens, const Pass& pass,
   COPPICE_CHECK(sequence.layers.front().cache.rows() == 0);
 
   const bool compact = pass.policy.Facts().compact_positions;
-  std::vector<int32_t> positions = sequence.Enter(pass.policy.Input(count, pass.backend), compact);
+  const TokenSet entering = pass.policy.Input(count, pass.backend);
+  if (pass.split != nullptr) pass.split->Agree(entering, "input", 0);
+  std::vector<int32_t> positions = sequence.Enter(entering, compact);
   const int64_t reused = sequence.prefix.rows;  // these rows already have keys: the stream begins after them
   if (reused > 0) sequence.RestorePrefix();
   positions.erase(positions.begin(), positions.begin() + reused);
@@ -62,12 +67,37 @@ Stream Transformer::RunLayers(std::span<const int32_t> tokens, const Pass& pass,
 
   pass.workspace.kept.SetRoom(0);  // frees the weights kept by an earlier run, perhaps of another model
   RecordPrefillBegin(sequence, compact);
-  Stream x(Phase::kPrefill, sequence, EmbedTokens(ids, pass.backend), std::move(positions), last_row_only);
+  Stream x = Embedded(ids, std::move(positions), pass, last_row_only);
   for (int l = 0; l < config_->shape.layers; ++l) {
     sequence.Reserve(l, x.rows());
     layers_[static_cast<size_t>(l)].Forward(x, pass);
+    // Process 0 alone decodes: the others need no keys of layers that they have left.
+    if (pass.split != nullptr && !pass.split->leads()) sequence.DropKeys(l);
   }
   RecordPrefillEnd(sequence);
+  return x;
+}
+
+// The stream before the first layer. Of several processes, each embeds its own rows; memory that it never
+// writes is never committed.
+Stream Transformer::Embedded(std::span<const int32_t> ids, std::vector<int32_t> positions, const Pass& pass,
+                             bool last_row_only) const {
+  if (pass.split == nullptr) {
+    return {Phase::kPrefill, pass.sequence, EmbedTokens(ids, pass.backend), std::move(positions),
+            last_row_only};
+  }
+  COPPICE_CHECK(pass.sequence.prefix.rows == 0 && pass.sequence.capture == nullptr);
+  const Comm& comm = pass.split->comm();
+  Tensor hidden(DType::kF32, std::ssize(ids), config_->shape.hidden);
+  const Deal deal(hidden.rows(), comm.size(), pass.workspace.tile_rows);
+  for (int round = 0; round < deal.rounds(); ++round) {
+    const RowRange own = deal.Piece(round, comm.rank());
+    if (own.count == 0) continue;
+    Embed(ids.subspan(static_cast<size_t>(own.begin), static_cast<size_t>(own.count)), pass.backend,
+          hidden.mutable_view().Rows(own.begin, own.count));
+  }
+  Stream x(Phase::kPrefill, pass.sequence, std::move(hidden), std::move(positions), last_row_only);
+  x.Split(deal, comm.rank());
   return x;
 }
 
@@ -85,6 +115,33 @@ int64_t RoomForWeights(const SequenceState& sequence) {
 
 }  // namespace
 
+namespace {
+
+// Ends a backend's step also where it is cancelled, so that later operations are no part of it.
+class StepScope {
+ public:
+  explicit StepScope(Backend& be) : be_(be) { be_.BeginStep(); }
+  ~StepScope() {
+    if (ended_) return;
+    try {
+      be_.EndStep();
+    } catch (...) {  // the error that is under way says more
+    }
+  }
+  StepScope(const StepScope&) = delete;
+  StepScope& operator=(const StepScope&) = delete;
+  void End() {
+    ended_ = true;
+    be_.EndStep();
+  }
+
+ private:
+  Backend& be_;
+  bool ended_ = false;
+};
+
+}  // namespace
+
 void Transformer::Decode(int32_t token, const Pass& pass, Tensor& logits) const {
   SequenceState& sequence = pass.sequence;
   // N, N + 1, ...: does not depend on how many tokens were pruned.
@@ -96,7 +153,9 @@ void Transformer::Decode(int32_t token, const Pass& pass, Tensor& logits) const 
   pass.workspace.kept.SetRoom(RoomForWeights(sequence));
   RecordStepBegin(sequence, position);
   Stream x(Phase::kDecode, sequence, EmbedTokens({&token, 1}, pass.backend), {position}, true);
+  StepScope step(pass.backend);
   for (const Layer& layer : layers_) layer.Forward(x, pass);
+  step.End();
   RecordStepEnd(sequence);
   FinalNorm(x.hidden(), pass.backend);
   Head(x.hidden(), pass, logits);
@@ -124,7 +183,9 @@ void Transformer::DecodeSome(std::span<DecodeStep* const> steps) const {
   std::vector<int32_t> tokens;
   for (const DecodeStep* step : steps) tokens.insert(tokens.end(), step->tokens.begin(), step->tokens.end());
   DecodeBatch batch(steps, EmbedTokens(tokens, first.backend), config_->shape.layers);
+  StepScope step(first.backend);
   for (const Layer& layer : layers_) layer.Step(batch);
+  step.End();
   for (const DecodeBatch::Part& part : batch.parts()) RecordStepEnd(part.sequence, part.rows());
   FinalNorm(batch.hidden(), first.backend);
   Tensor logits;
@@ -132,19 +193,22 @@ void Transformer::DecodeSome(std::span<DecodeStep* const> steps) const {
   for (size_t i = 0; i < steps.size(); ++i) {
     const DecodeBatch::Part& part = batch.parts()[i];
     steps[i]->logits.Resize(DType::kF32, part.rows(), logits.cols());
-    first.backend.Convert(logits.view().Rows(part.first, part.rows()), steps[i]->logits.mutable_view());
+    CopyRows(logits.view().Rows(part.first, part.rows()), steps[i]->logits.mutable_view());
   }
 }
 
 Tensor Transformer::EmbedTokens(std::span<const int32_t> tokens, Backend& be) const {
-  Tensor hidden(DType::kF32, std::ssize(tokens), config_->shape.hidden);
-  const MutableTensorView x = hidden.mutable_view();
+  Tensor hidden(DType::kF32, std::ssize(tokens), config_->shape.hidden, be.memory());
+  Embed(tokens, be, hidden.mutable_view());
+  return hidden;
+}
+
+void Transformer::Embed(std::span<const int32_t> tokens, Backend& be, MutableTensorView x) const {
   be.Embed(weights_->embedding, tokens, x);
   const Norm& norm = weights_->embedding_norm;
   if (!norm.weight.empty()) {
     be.LayerNorm(x, norm.weight, norm.bias, static_cast<float>(config_->norm_eps), x);
   }
-  return hidden;
 }
 
 void Transformer::FinalNorm(MutableTensorView hidden, Backend& be) const {

@@ -40,18 +40,22 @@ class Transformer {
   // An empty sequence for a prompt of `prompt_tokens` and at most `capacity` positions in all. Throws Error
   // if the model's heads do not fill the blocks in which the backend keeps keys.
   SequenceState NewSequence(int64_t prompt_tokens, int64_t capacity, const Backend& be) const {
-    return {*config_, weights_->rope_factors, be.cache_dtype(), prompt_tokens, capacity};
+    return {*config_, weights_->rope_factors, be.cache_dtype(), prompt_tokens, capacity, be.memory()};
   }
-  Workspace NewWorkspace(int64_t tile_rows) const { return {config_->shape, tile_rows}; }
+  // For passes on a backend with this memory().
+  Workspace NewWorkspace(int64_t tile_rows, DeviceMemory* memory = nullptr) const {
+    return {config_->shape, tile_rows, memory};
+  }
 
   // Runs the whole prompt, or the tokens that the policy lets in. logits becomes [1, vocab], of the last
   // position. With `all_logits` it becomes [tokens, vocab]: the last layer then computes every row, the
   // policy may drop none, and the sequence may reuse no prefix. The rows of a reused prefix are not computed
-  // again.
+  // again. With Pass::split, logits are set in process 0 only, and the others keep no keys; neither a prefix
+  // nor `all_logits` goes with it.
   void Prefill(std::span<const int32_t> tokens, const Pass& pass, Tensor& logits,
                bool all_logits = false) const;
-  // As Prefill, but dense whatever the policy. Also calls `visit` with the logits of every position but the
-  // last, a tile at a time. logits becomes [1, vocab], bit for bit the result of a dense Prefill.
+  // As Prefill, but dense whatever the policy. Also calls `visit`, unless it is empty, with the logits of
+  // every position but the last, by tiles. logits: a dense Prefill's but for the last layer's rounding.
   void PrefillScored(std::span<const int32_t> tokens, const Pass& pass, Tensor& logits,
                      const LogitsVisitor& visit) const;
   // As Prefill, but without the head: calls `visit` once with the states after the final norm, of every
@@ -74,7 +78,10 @@ class Transformer {
  private:
   Stream RunLayers(std::span<const int32_t> tokens, const Pass& pass, bool last_row_only) const;
   void DecodeSome(std::span<DecodeStep* const> steps) const;
+  Stream Embedded(std::span<const int32_t> ids, std::vector<int32_t> positions, const Pass& pass,
+                  bool last_row_only) const;
   Tensor EmbedTokens(std::span<const int32_t> tokens, Backend& be) const;
+  void Embed(std::span<const int32_t> tokens, Backend& be, MutableTensorView x) const;  // x [tokens, d]
   void FinalNorm(MutableTensorView hidden, Backend& be) const;
   void Head(const TensorView& normed, const Pass& pass, Tensor& logits) const;
   void VisitLogits(const TensorView& normed, const Pass& pass, const LogitsVisitor& visit) const;

@@ -20,7 +20,7 @@ void Transformer::PrefillScored(std::span<const int32_t> tokens, const Pass& pas
   Stream x = RunLayers(tokens, run, false);
   FinalNorm(x.hidden(), run.backend);
   const TensorView normed = x.hidden();
-  if (x.rows() > 1) VisitLogits(normed.Rows(0, x.rows() - 1), run, visit);
+  if (visit && x.rows() > 1) VisitLogits(normed.Rows(0, x.rows() - 1), run, visit);
   Head(normed.Rows(x.rows() - 1, 1), run, logits);
 }
 

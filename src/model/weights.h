@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "formats/tensor_store.h"
+#include "kernels/backend.h"
 #include "model/config.h"
 #include "tensor/tensor.h"
 
@@ -42,6 +43,9 @@ class Weights {
   // Finds every tensor and checks it against the config. Sets `config.shape.vocab` from the embedding if the
   // file's metadata has none. Throws Error, naming the file and the tensor.
   static std::shared_ptr<const Weights> Load(std::shared_ptr<const TensorStore> store, ModelConfig& config);
+  // The same weights, each where the backend reads it fastest; `loaded` itself if it reads all where they
+  // are. Throws Error if they do not fit. The backend must outlive the result.
+  static std::shared_ptr<const Weights> Place(std::shared_ptr<const Weights> loaded, Backend& backend);
 
   TensorView embedding;  // [vocab, d]
   Norm embedding_norm;   // empty if the architecture has none
@@ -54,9 +58,11 @@ class Weights {
 
  private:
   Weights() = default;
+  TensorView Placed(const TensorView& stored, WeightUse use, Backend& backend);
   friend class WeightsLoader;
   std::shared_ptr<const TensorStore> store_;
   std::vector<Tensor> owned_;
+  std::shared_ptr<const Weights> loaded_;  // of placed weights: for those that stay where they are
 };
 
 // Something odd about a tensor. An all-zero tensor that is not a bias is suspicious but harmless; values that

@@ -63,15 +63,15 @@ void Projection::Prepare(std::vector<const Linear*> parts, bool gated, const std
   if (std::none_of(tiles.begin(), tiles.end(), packs)) return;
   Pack(tiles, kept, be);
   const auto has_bias = [](const Linear* part) { return !part->bias.empty(); };
-  bias_.Resize(DType::kF32, 0, 0);
+  bias_ = {};
   if (parts_.size() == 1 || std::none_of(parts_.begin(), parts_.end(), has_bias)) return;
   int64_t outputs = 0;
   for (const Linear* part : parts_) outputs += part->weight.rows;
-  bias_ = Tensor::Zeros(DType::kF32, 1, outputs);
-  float* to = bias_.mutable_view().Row<float>(0).data();
+  bias_ = Tensor::Zeros(DType::kF32, 1, outputs, be.memory());
+  int64_t column = 0;
   for (const Linear* part : parts_) {
-    if (has_bias(part)) std::ranges::copy(part->bias.Row<float>(0), to);
-    to += part->weight.rows;
+    if (has_bias(part)) CopyRows(part->bias, bias_.mutable_view().Cols(column, part->weight.rows));
+    column += part->weight.rows;
   }
 }
 
@@ -101,6 +101,7 @@ void Projection::operator()(const TensorView& x, ProductKind kind, ProductEnd en
 
 void Projection::Decode(const TensorView& x, ProductEnd end, MutableTensorView y, Backend& be) {
   const bool aside = gated_ || end == ProductEnd::kAdd;
+  if (stored_.memory() != be.memory()) stored_ = Tensor(be.memory());
   if (aside) stored_.Resize(DType::kF32, x.rows, gated_ ? 2 * y.cols : y.cols);
   const MutableTensorView all = aside ? stored_.mutable_view() : y;
   int64_t column = 0;
@@ -118,14 +119,26 @@ void Projection::Decode(const TensorView& x, ProductEnd end, MutableTensorView y
   }
 }
 
-Workspace::Workspace(const ModelShape& s, int64_t rows)
+int64_t Workspace::Bytes(const ModelShape& s, int64_t tokens, int64_t tile_rows) {
+  const int64_t tile =
+      3 * s.hidden + 2 * int64_t{s.heads} * s.head_dim + 2 * int64_t{s.kv_heads} * s.head_dim + s.ffn;
+  return BytesOf(DType::kF32, tokens * s.hidden + tile_rows * tile);
+}
+
+Workspace::Workspace(const ModelShape& s, int64_t rows, DeviceMemory* memory)
     : tile_rows(rows),
-      normed(DType::kF32, rows, s.hidden),
-      q(DType::kF32, rows, static_cast<int64_t>(s.heads) * s.head_dim),
-      kv(DType::kF32, rows, 2 * static_cast<int64_t>(s.kv_heads) * s.head_dim),
-      attended(DType::kF32, rows, static_cast<int64_t>(s.heads) * s.head_dim),
-      inner(DType::kF32, rows, s.ffn),
-      out(DType::kF32, rows, s.hidden),
-      gathered(DType::kF32, rows, s.hidden) {}
+      normed(DType::kF32, rows, s.hidden, memory),
+      q(DType::kF32, rows, static_cast<int64_t>(s.heads) * s.head_dim, memory),
+      kv(DType::kF32, rows, 2 * static_cast<int64_t>(s.kv_heads) * s.head_dim, memory),
+      attended(DType::kF32, rows, static_cast<int64_t>(s.heads) * s.head_dim, memory),
+      inner(DType::kF32, rows, s.ffn, memory),
+      out(DType::kF32, rows, s.hidden, memory),
+      gathered(DType::kF32, rows, s.hidden, memory),
+      all_q(memory),
+      tail_q(memory),
+      question_q(memory),
+      sum_q(memory),
+      some_keys(memory),
+      some_values(memory) {}
 
 }  // namespace coppice

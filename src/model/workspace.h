@@ -92,7 +92,11 @@ class Projection {
 };
 
 struct Workspace {
-  Workspace(const ModelShape& shape, int64_t tile_rows);
+  // In host memory, or in `memory`, which must outlive the workspace.
+  Workspace(const ModelShape& shape, int64_t tile_rows, DeviceMemory* memory = nullptr);
+
+  // The bytes of its tiles, and of the hidden states of a prompt of `tokens` tokens.
+  static int64_t Bytes(const ModelShape& shape, int64_t tokens, int64_t tile_rows);
 
   int64_t tile_rows;
   Tensor normed;    // [tile, d]

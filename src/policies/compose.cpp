@@ -24,6 +24,8 @@ class ComposedPolicy final : public TokenPolicy {
       all.parks |= one.parks;
       if (all.page_size == 0) all.page_size = one.page_size;
       if (all.offload_block == 0) all.offload_block = one.offload_block;
+      all.hidden_layers.insert(all.hidden_layers.end(), one.hidden_layers.begin(), one.hidden_layers.end());
+      if (all.one_process.empty()) all.one_process = one.one_process;
     }
     return all;
   }

@@ -129,9 +129,9 @@ TEST(Observation, MassFollowsTheRowsAndUnitScoresDoNot) {
   Scene scene(5);
   scene.Mass(50, {1, 2, 3, 4, 5}).Mass(1, {10, 20, 30, 40, 50}).Units({4, 2}, {7, 8, 9});
   EXPECT_THROW(scene.seen.UnitScores({4, 8}), CheckFailure);
-  scene.seen.KeepRows(TokenSet::All(5), *scene.be);
+  scene.seen.KeepRows(TokenSet::All(5));
   EXPECT_EQ(scene.seen.UnitScores({4, 2}).cols, 3);
-  scene.seen.KeepRows(TokenSet::Of({0, 3, 4}, 5), *scene.be);
+  scene.seen.KeepRows(TokenSet::Of({0, 3, 4}, 5));
   const auto row = [](const TensorView& t) {
     return std::vector<float>(t.Row<float>(0).begin(), t.Row<float>(0).end());
   };

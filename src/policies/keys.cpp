@@ -38,6 +38,19 @@ Keys Keys::File(std::string_view name, std::string* path, std::string_view kind,
   return Keys(std::move(row));
 }
 
+Keys Keys::OptionalFile(std::string_view name, std::string* path, std::string_view kind,
+                        std::string_view meaning) {
+  Row row{.help = Help(name, meaning, "none", kind, ""),
+          .take =
+              [path](const std::string& text) {
+                *path = text == "none" ? "" : text;
+                return "";
+              },
+          .text = [path] { return path->empty() ? "none" : QuotedValue(*path); }};
+  row.help.names_file = true;
+  return Keys(std::move(row));
+}
+
 Keys Keys::Check(std::function<std::string()> check) && {
   rows_.back().check = std::move(check);
   return std::move(*this);

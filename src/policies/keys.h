@@ -93,6 +93,9 @@ class Keys {
   // The name of a file. The key must be given; `missing` is the error message if it is not.
   static Keys File(std::string_view name, std::string* path, std::string_view kind, std::string_view meaning,
                    std::string_view missing);
+  // The name of a file, or `none`, the default, which leaves `path` empty.
+  static Keys OptionalFile(std::string_view name, std::string* path, std::string_view kind,
+                           std::string_view meaning);
 
   // Adds a check to the last row: `check` returns the error of a given value, as text after "ftp: eta=2", or
   // "".

@@ -128,6 +128,19 @@ TEST(Keys, WordsAndUnknownKeys) {
             "m: unknown key 'hole'; it has whole, share, seed, layers, keep, pools, mean, colour");
 }
 
+TEST(Keys, AFileMayBeLeftOut) {
+  std::string path;
+  Keys keys = Keys::OptionalFile("file", &path, "a file", "sizes");
+  keys.Read({.name = "m"});
+  EXPECT_EQ(keys.Text(), "m:file=none");
+  keys.Read(ParseSpec("m:file=x.json").front());
+  EXPECT_EQ(path, "x.json");
+  EXPECT_EQ(keys.Text(), "m:file=x.json");
+  keys.Read(ParseSpec("m:file=none").front());
+  EXPECT_EQ(path, "");
+  EXPECT_TRUE(keys.Help().front().names_file);
+}
+
 TEST(Keys, AFileMustBeGiven) {
   std::string path;
   Keys keys = Keys::File("file", &path, "a safetensors file", "weights", "no weights, no run");

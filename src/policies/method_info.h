@@ -22,6 +22,22 @@ namespace coppice {
 // Computes one number for each prompt token. May take as long as a prefill. Throws Cancelled.
 using TokenScores = std::function<std::vector<float>()>;
 
+// A word of the prompt's text, as a classifier of words reads it: LLMLingua-2's (methods/llmlingua2.cpp).
+struct ReadWord {
+  struct Part {
+    size_t begin = 0;  // bytes of the prompt's text: its tokens' pieces, one behind the other
+    size_t end = 0;
+    float keep = 0;      // probability that the word should stay, by this part
+    std::string text;    // as the classifier spells it: "1" for a wide digit
+    bool digit = false;  // the text holds a decimal digit of any script
+  };
+  std::vector<Part> parts;  // not empty
+  int chunk = 0;            // the classifier read the chunks one by one, from 0 on
+  bool spaced = false;      // XLM-RoBERTa: the word follows white space
+};
+// Computes the words of the prompt. May take as long as a prefill. Throws Cancelled.
+using WordReader = std::function<std::vector<ReadWord>()>;
+
 // Computes the importance of each prompt token to a second model with the same tokens: (1) to (3) of
 // methods/specprefill.cpp. May take as long as a prefill. Throws Cancelled.
 using DraftScores = std::function<std::vector<float>(int look_ahead, int pool)>;
@@ -43,6 +59,9 @@ struct MethodContext {
   // Positions of the question in the prompt: ascending, disjoint, not empty. Its queries score the other
   // tokens. Empty if unknown: the prompt's last tokens are then used instead.
   std::span<const PositionSpan> question = {};
+  // Positions of the text that holds the answer, ascending and disjoint; empty if unknown, as for users'
+  // prompts. For probes only.
+  std::span<const PositionSpan> evidence = {};
   // Bytes per token: of its parked hidden state, and of its keys and values in one layer. 0: unknown; numbers
   // are then compared instead of bytes.
   int64_t parked_bytes = 0;
@@ -54,9 +73,14 @@ struct MethodContext {
   // For input compression: opens a second model, which returns -log2 p of every prompt token's text given the
   // text before it. Throws Error, naming the file. Not set where the prompt has no text.
   std::function<TokenScores(const std::string& file)> open_scorer = {};
+  // For LLMLingua-2: opens a classifier of words. Throws Error, naming the folder. Not set where the prompt
+  // has no text.
+  std::function<WordReader(const std::string& folder)> open_words = {};
   // For speculative prefill: opens a second model. Throws Error, naming the file, also if its tokens are not
   // this model's. Not set for a model without a tokenizer.
   std::function<Draft(const std::string& file)> open_draft = {};
+  // Nothing is computed, only counted: a method may plan with random weights instead of trained ones.
+  bool planned = false;
   // For a choice by the model's own first layers. Not set where only the settings are wanted.
   FilterScores first_layers = {};
 };

@@ -86,7 +86,9 @@ LineMass MassOfLines(const AttentionInput& head, int64_t queries, Backend& be) {
   return mass;
 }
 
-Tensor MeanRows(const TensorView& rows, int block) {
+Tensor MeanRows(const TensorView& of, int block) {
+  const HostRows host(of);
+  const TensorView rows = host.view();
   Tensor means = Tensor::Zeros(DType::kF32, (rows.rows + block - 1) / block, rows.cols);
   std::vector<float> row(static_cast<size_t>(rows.cols));
   for (int64_t u = 0; u < means.rows(); ++u) {

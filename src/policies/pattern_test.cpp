@@ -153,7 +153,8 @@ TEST(PooledMap, IsTheSoftmaxOfMeanQueriesAndKeys) {
 std::vector<std::unique_ptr<TokenPolicy>> EveryMethod() {
   std::vector<std::unique_ptr<TokenPolicy>> methods;
   methods.push_back(std::make_unique<MInferencePolicy>(MInferenceConfig{.vertical = 40, .slash = 110}));
-  methods.push_back(std::make_unique<MInferencePolicy>(MInferenceConfig{.block_sparse = true, .blocks = 3}));
+  methods.push_back(std::make_unique<MInferencePolicy>(
+      MInferenceConfig{.pattern = PatternKind::kBlockSparse, .blocks = 3}));
   methods.push_back(
       std::make_unique<FlexPrefillPolicy>(FlexPrefillConfig{.gamma = 0.5, .tau = 0, .min_budget = 1}));
   methods.push_back(

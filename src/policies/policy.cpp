@@ -59,16 +59,16 @@ MutableTensorView Observation::AddUnitScores(const Needs::Units& units, int64_t 
   return unit_scores_.back().score.mutable_view();
 }
 
-void Observation::KeepRows(const TokenSet& kept, Backend& be) {
+void Observation::KeepRows(const TokenSet& kept) {
   if (kept.IsAll()) return;
   unit_scores_.clear();
   for (Mass& mass : masses_) {
     Tensor compact(DType::kF32, mass.score.rows(), kept.size());
     for (int64_t list = 0; list < compact.rows(); ++list) {
-      // GatherRows moves rows, and the list has one score per column: view it as a column.
+      // The function moves rows, and the list has one score per column: view it as a column.
       const TensorView column(mass.score.view().RowBytes(list), DType::kF32, mass.score.cols(), 1);
-      be.GatherRows(column, kept.rows(),
-                    {compact.mutable_view().RowBytes(list), DType::kF32, kept.size(), 1});
+      coppice::KeepRows(column, kept.rows(),
+                        {compact.mutable_view().RowBytes(list), DType::kF32, kept.size(), 1});
     }
     mass.score = std::move(compact);
   }

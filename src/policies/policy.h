@@ -23,6 +23,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -76,7 +77,9 @@ class Observation {
   // Ascending. Prefill: the position of each row of the stream. Decode: the positions that were attended when
   // the scores were taken, the current token's last.
   std::span<const int32_t> positions;
-  TensorView hidden;  // [rows, d] fp32: the current stream. Prefill only.
+  // [rows, d] fp32: the current stream. Prefill only, and only before layers of PolicyFacts::hidden_layers if
+  // several processes compute it.
+  TensorView hidden;
   // The positions of the prompt's tokens that entered the model, ascending; empty: all of them. Shares of the
   // prompt are shares of these.
   std::span<const int32_t> entered;
@@ -100,7 +103,7 @@ class Observation {
   void ClearScores();
   MutableTensorView AddMass(const Needs::Mass& mass, int64_t lists);  // [lists, rows]
   MutableTensorView AddUnitScores(const Needs::Units& units, int64_t count);
-  void KeepRows(const TokenSet& kept, Backend& be);
+  void KeepRows(const TokenSet& kept);
 
  private:
   struct Mass {
@@ -180,6 +183,10 @@ struct PolicyFacts {
   ReviveMask revive_mask = ReviveMask::kAppend;
   int page_size = 0;      // positions per page in AttentionScene; 0: no pages
   int offload_block = 0;  // above 0: keys that Attend leaves out are offloaded, in blocks of this size
+  std::vector<int> hidden_layers = {};  // before these layers, BeforeLayer reads Observation::hidden
+  // Why several processes cannot compute the prefill together, or "". What follows from NeedsAt and
+  // ChoosesPattern need not be told.
+  std::string_view one_process = {};
 };
 
 // One method, for one sequence. The default answers are those of the dense policy: all rows, nothing

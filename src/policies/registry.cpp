@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "policies/methods/coppice.h"
+#include "policies/methods/drop.h"
 #include "policies/methods/fastkv.h"
 #include "policies/methods/flashprefill.h"
 #include "policies/methods/flexprefill.h"
@@ -13,6 +14,7 @@
 #include "policies/methods/gemfilter.h"
 #include "policies/methods/h2o.h"
 #include "policies/methods/lazyllm.h"
+#include "policies/methods/llmlingua2.h"
 #include "policies/methods/minference.h"
 #include "policies/methods/pyramidinfer.h"
 #include "policies/methods/quest.h"
@@ -41,6 +43,7 @@ const std::vector<MethodInfo>& MethodList() {
       // The baselines.
       RandomDropMethod(),
       SelectiveContextMethod(),
+      LlmLingua2Method(),
       StaticPruningMethod(),
       PyramidInferMethod(),
       UniPrefillMethod(),
@@ -55,6 +58,8 @@ const std::vector<MethodInfo>& MethodList() {
       FlashPrefillMethod(),
       SpecPrefillMethod(),
       GemFilterMethod(),
+      // A probe.
+      DropMethod(),
   };
   return methods;
 }
@@ -119,7 +124,10 @@ PruneChoice MakePolicy(std::string_view spec, const MethodContext& whole, const 
   const bool selects = std::any_of(methods.begin(), methods.end(), [](const MethodSpec& method) {
     return (FindMethod(method.name).traits & kSelectsInput) != 0;
   });
-  if (selects) context.question = {};
+  if (selects) {
+    context.question = {};
+    context.evidence = {};
+  }
   MethodContext renumbered = context;  // the text at each position is then unknown too
   renumbered.pieces = {};
   // Methods that select the input come first: the other methods' budgets and break-even lengths count only

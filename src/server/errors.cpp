@@ -11,6 +11,12 @@ HttpFault CancelledFault(bool server_stops) {
   return {499, "request_cancelled", "the client closed the connection"};
 }
 
+HttpFault NoRoomForReplies() {
+  return {
+      503, "unavailable_error",
+      "this reply and those that others still read take too much memory: ask for less, or try again later"};
+}
+
 std::string ErrorBody(const HttpFault& fault) {
   nlohmann::ordered_json error = {{"message", fault.message}, {"type", fault.type}, {"param", nullptr}};
   if (!fault.param.empty()) error["param"] = fault.param;

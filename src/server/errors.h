@@ -35,6 +35,9 @@ HttpError BadField(const std::string& field, const std::string& message);
 // Of a request that was cancelled: 503 if the server stops, else 499, which nobody reads but the metrics.
 HttpFault CancelledFault(bool server_stops);
 
+// Of a reply for which Exchange::Hold has no room.
+HttpFault NoRoomForReplies();
+
 // {"error": {"message", "type", "param", "code"}}, in one line.
 std::string ErrorBody(const HttpFault& fault);
 HttpReply ErrorReply(const HttpFault& fault);

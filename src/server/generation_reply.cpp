@@ -64,13 +64,10 @@ GenerationReply::GenerationReply(ReplyOptions options,
     if (options_.parameters.return_prune_depth) {
       choice.depth = std::make_unique<DepthReport>(static_cast<int64_t>(choice.prompt->tokens.size()));
     }
-    if (options_.parameters.echo) {
-      choice.text = choice.prompt->text;
-      if (options_.parameters.log_probs) {
-        choice.echo = echo;
-        EchoLogProb(choice, nullptr);
-      }
-    }
+    if (options_.parameters.echo && options_.parameters.log_probs) choice.echo = echo;
+  }
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    if (ScoresPrompt(static_cast<int>(i))) EchoLogProb(choices_[i], nullptr);
   }
 }
 
@@ -83,12 +80,29 @@ TraceRecorder* GenerationReply::Recorder(int index) {
   return choice.depth ? &choice.depth->recorder() : nullptr;
 }
 
+bool GenerationReply::ScoresPrompt(int index) const {
+  const Choice& choice = choices_[static_cast<size_t>(index)];
+  return choice.echo != nullptr && choice.is_first;
+}
+
+void GenerationReply::OnScored(int index, std::function<void()> callback) {
+  choices_[static_cast<size_t>(index)].on_scored = std::move(callback);
+}
+
 // The log-probability of the next prompt token; the first prompt token has none.
 void GenerationReply::EchoLogProb(Choice& choice, const TokenLogProbs* known) {
-  if (choice.echo->size() == choice.told)  // else another choice of this prompt has told it
-    choice.echo->Add(choice.prompt->tokens[choice.told], choice.prompt->pieces[choice.told], known);
-  ++choice.told;
-  if (choice.told == choice.prompt->tokens.size()) choice.log_probs.StartAt(choice.echo->offset());
+  choice.echo->Add(choice.prompt->tokens[choice.told], choice.prompt->pieces[choice.told], known);
+  if (++choice.told == choice.prompt->tokens.size()) EndEcho(choice);
+}
+
+// The prompt of `choice` is scored, for all choices of this prompt.
+void GenerationReply::EndEcho(Choice& choice) {
+  for (Choice& other : choices_) {
+    if (other.echo != choice.echo) continue;
+    other.told = choice.told;
+    other.log_probs.StartAt(choice.echo->offset());
+  }
+  if (const auto scored = std::exchange(choice.on_scored, nullptr)) scored();
 }
 
 void GenerationReply::OnPrefix(int index, int64_t tokens) {
@@ -134,6 +148,7 @@ void GenerationReply::AddDepth(Choice& choice, ordered_json& chunk) {
 void GenerationReply::OnLogProbs(int index, const TokenLogProbs& token) {
   const std::lock_guard lock(mutex_);
   Choice& choice = choices_[static_cast<size_t>(index)];
+  Count();
   if (options_.parameters.echo && choice.told < choice.prompt->tokens.size())
     return EchoLogProb(choice, &token);
   // A chat lists only the tokens of its text; a completion also lists the token that ended it.
@@ -158,6 +173,7 @@ void GenerationReply::OnText(int index, int32_t id, const std::string& text) {
   const std::lock_guard lock(mutex_);
   Choice& choice = choices_[static_cast<size_t>(index)];
   ++choice.generated;
+  Count();
   // llama.cpp's own streams always have them.
   if (options_.parameters.return_tokens || (is_native() && options_.parameters.stream))
     choice.tokens.push_back(id);
@@ -207,6 +223,7 @@ void GenerationReply::AddParts(int index, const std::vector<AnswerPart>& parts) 
 
 void GenerationReply::OnDone(int index, const JobResult& result) {
   const std::lock_guard lock(mutex_);
+  if (failed_) return;
   Choice& choice = choices_[static_cast<size_t>(index)];
   choice.done = true;
   choice.finish_reason = result.finish_reason;
@@ -258,12 +275,7 @@ void GenerationReply::OnDone(int index, const JobResult& result) {
 
 void GenerationReply::OnError(const HttpFault& fault) {
   const std::lock_guard lock(mutex_);
-  if (failed_) return;
-  failed_ = true;
-  EndRequest();
-  metrics_.CountRequest(fault.status);
-  exchange_->Reply(ErrorReply(fault));
-  if (on_failure_) on_failure_();
+  Fail(fault);
 }
 
 std::string GenerationReply::TakeLogProbs(Choice& choice) {
@@ -371,7 +383,8 @@ void GenerationReply::FinishStream() {
 // Appends the choice to the reply, and frees the choice's memory.
 void GenerationReply::AddChoice(int index, std::string& reply) {
   Choice& choice = choices_[static_cast<size_t>(index)];
-  const std::string text = std::exchange(choice.text, {});
+  std::string text = std::exchange(choice.text, {});
+  if (options_.parameters.echo) text.insert(0, choice.prompt->text);
   if (is_native()) {
     std::string part = NativePart(index, text, true);
     AddMember(part, "timings", DumpJson(Timings(choice.figures)));
@@ -405,11 +418,13 @@ void GenerationReply::AddChoice(int index, std::string& reply) {
 }
 
 void GenerationReply::FinishWhole() {
-  if (failed_) return;
+  const int64_t bytes = WholeBytes();
+  if (!exchange_->Hold(HeldBytes() + bytes)) return Fail(NoRoomForReplies());
   EndRequest();
   std::string reply;
+  reply.reserve(static_cast<size_t>(bytes));
   if (!is_native()) {
-    reply = DumpJson(Head(false));
+    reply += DumpJson(Head(false));
     AddMember(reply, "choices", "[");
     reply.pop_back();
   } else if (choices_.size() > 1) {

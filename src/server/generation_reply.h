@@ -52,6 +52,11 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
 
   // `callback` is called when a job fails; it cancels the request's other jobs.
   void OnFailure(std::function<void()> callback) { on_failure_ = std::move(callback); }
+  // Whether the job of choice `index` should score its prompt. Of the choices of one prompt, one does so.
+  bool ScoresPrompt(int index) const;
+  // `callback` is called once, when the job of choice `index` has scored its prompt: the prompt's other jobs
+  // may begin.
+  void OnScored(int index, std::function<void()> callback);
   // The listener of choice `index`.
   std::shared_ptr<JobEvents> Events(int index);
   // The recorder for that choice's job; null if the request does not ask for depths. Lives as long as the
@@ -85,7 +90,8 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
     std::shared_ptr<LogProbList> echo = nullptr;
     bool echo_told = false;
     size_t told = 0;  // the number of prompt log-probabilities so far
-    std::string text = {};
+    std::function<void()> on_scored = {};
+    std::string text = {};                      // generated, if the reply is no stream
     std::optional<ToolCallParser> parser = {};  // if the answer may call functions
     OwnedJson<nlohmann::ordered_json> calls = nlohmann::ordered_json::array();
     std::string finish_reason = {};
@@ -110,7 +116,12 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   void AddCall(int index, const ToolCall& call);
   void AddParts(int index, const std::vector<AnswerPart>& parts);
   void AddDepth(Choice& choice, nlohmann::ordered_json& chunk);
+  void Count();  // one event more; now and then counts the reply's memory, and fails if there is too much
+  int64_t HeldBytes() const;
+  int64_t WholeBytes() const;
+  void Fail(const HttpFault& fault);
   void EchoLogProb(Choice& choice, const TokenLogProbs* known);
+  void EndEcho(Choice& choice);
   std::string TakeLogProbs(Choice& choice);  // as JSON
   nlohmann::ordered_json Head(bool chunk) const;
   void AddChoice(int index, std::string& reply);
@@ -134,6 +145,7 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   std::vector<Choice> choices_;
   size_t done_ = 0;
   bool failed_ = false;
+  int64_t events_ = 0;         // since the last Count()
   int64_t prompt_tokens_ = 0;  // each prompt of the request counted once
   int64_t cached_tokens_ = 0;  // those reused from the document cache
   Figures figures_;            // of all jobs

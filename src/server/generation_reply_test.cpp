@@ -1,4 +1,4 @@
-// Replies whose answers call functions.
+// Replies whose answers call functions, that score their prompts, and that take too much memory.
 #include "server/generation_reply.h"
 
 #include <gtest/gtest.h>
@@ -12,15 +12,25 @@ using nlohmann::ordered_json;
 
 class Sent final : public Exchange {
  public:
-  void Reply(HttpReply reply) override { body = std::move(reply.body); }
+  void Reply(HttpReply reply) override {
+    status = reply.status;
+    body = std::move(reply.body);
+  }
   void StartPings(std::chrono::milliseconds) override {}
   void Send(std::string text) override { events += text; }
   void End() override {}
+  bool Hold(int64_t bytes) override {
+    held = bytes;
+    return bytes <= room;
+  }
   void OnGone(std::function<void()>) override {}
   void Note(std::string) override {}
 
   std::string body;
   std::string events;
+  int status = 0;
+  int64_t held = 0;
+  int64_t room = int64_t{1} << 40;
 };
 
 const std::string kAnswer =
@@ -97,6 +107,106 @@ TEST(GenerationReply, CallsAreStreamed) {
   EXPECT_EQ(calls[1]["index"], 1);
   EXPECT_EQ(calls[0]["function"]["arguments"], "{\"a\":1}");
   EXPECT_TRUE(events.ends_with("data: [DONE]\n\n"));
+}
+
+Parameters WithScores(bool stream) {
+  Parameters p;
+  p.stream = stream;
+  p.echo = p.log_probs = true;
+  return p;
+}
+
+// A completion's reply with `n` choices of one prompt of three tokens.
+std::shared_ptr<GenerationReply> Scored(int n, const Parameters& parameters, std::shared_ptr<Sent> sent) {
+  static const ByteTokenizer tokenizer("");
+  static Metrics metrics;
+  auto prompt = std::make_shared<EncodedPrompt>();
+  prompt->tokens = {'a', 'b', 'c'};
+  prompt->pieces = {"a", "b", "c"};
+  prompt->text = "abc";
+  const std::vector<std::shared_ptr<const EncodedPrompt>> choices(static_cast<size_t>(n), prompt);
+  return std::make_shared<GenerationReply>(
+      ReplyOptions{.id = "cmpl-1", .model = "m", .parameters = parameters}, choices, tokenizer, metrics,
+      std::move(sent));
+}
+
+void Generate(JobEvents& events, char c) {
+  events.OnLogProbs({.token = {c, -1.0}, .top = {}});
+  events.OnText(c, std::string(1, c));
+  JobResult result;
+  result.finish_reason = "length";
+  events.OnDone(result);
+}
+
+TEST(GenerationReply, OneChoiceScoresThePromptOfAll) {
+  for (const bool stream : {false, true}) {
+    auto sent = std::make_shared<Sent>();
+    const auto reply = Scored(2, WithScores(stream), sent);
+    EXPECT_TRUE(reply->ScoresPrompt(0));
+    EXPECT_FALSE(reply->ScoresPrompt(1));
+    int calls = 0;
+    reply->OnScored(0, [&] { ++calls; });
+    const auto first = reply->Events(0), second = reply->Events(1);
+    first->OnLogProbs({.token = {'b', -0.25}, .top = {}});
+    EXPECT_EQ(calls, 0);
+    first->OnLogProbs({.token = {'c', -0.5}, .top = {}});
+    EXPECT_EQ(calls, 1);
+    Generate(*second, 'y');
+    Generate(*first, 'x');
+    EXPECT_EQ(calls, 1);
+    const std::string all = stream ? sent->events : sent->body;
+    for (const char* text : {"[\"a\",\"b\",\"c\",\"x\"]", "[\"a\",\"b\",\"c\",\"y\"]"}) {
+      EXPECT_NE(all.find(std::string("\"tokens\":") + text), std::string::npos) << all;
+    }
+    const std::string values = "\"token_logprobs\":[null,-0.25,-0.5,-1.0]",
+                      offsets = "\"text_offset\":[0,1,2,3]";
+    EXPECT_NE(all.find(values), all.rfind(values)) << all;
+    EXPECT_NE(all.find(offsets), all.rfind(offsets)) << all;
+  }
+}
+
+TEST(GenerationReply, IsCountedWhileItIsMade) {
+  auto sent = std::make_shared<Sent>();
+  const auto reply = Scored(2, WithScores(false), sent);
+  const auto events = reply->Events(0);
+  for (int i = 0; i < 1000; ++i) {
+    events->OnLogProbs({.token = {'x', -1.0}, .top = {{'y', -2.0}, {'z', -3.0}}});
+    events->OnText('x', "x");
+  }
+  EXPECT_GT(sent->held, 20'000);
+  EXPECT_EQ(sent->status, 0);
+}
+
+// The request fails once, and its other jobs are told.
+TEST(GenerationReply, FailsWhereItTakesTooMuchMemory) {
+  for (const bool stream : {false, true}) {
+    auto sent = std::make_shared<Sent>();
+    sent->room = 0;
+    const auto reply = Scored(2, WithScores(stream), sent);
+    int failures = 0;
+    reply->OnFailure([&] { ++failures; });
+    const auto events = reply->Events(0);
+    for (int i = 0; i < 1000; ++i) {
+      events->OnLogProbs({.token = {'x', -1.0}, .top = {}});
+      if (!stream) events->OnText('x', "x");
+    }
+    EXPECT_EQ(sent->status, 503);
+    EXPECT_NE(sent->body.find("too much memory"), std::string::npos);
+    EXPECT_EQ(failures, 1);
+    events->OnDone({});
+    reply->Events(1)->OnError({499, "", ""});
+    EXPECT_EQ(failures, 1);
+    EXPECT_EQ(sent->status, 503);
+  }
+}
+
+// What is written at the end, with the prompt of every choice, counts before it is written.
+TEST(GenerationReply, AWholeReplyNeedsRoom) {
+  auto sent = std::make_shared<Sent>();
+  sent->room = 1000;
+  const auto reply = Scored(2, WithScores(false), sent);
+  for (int i = 0; i < 2; ++i) Generate(*reply->Events(i), 'x');
+  EXPECT_EQ(sent->status, 503);
 }
 
 }  // namespace

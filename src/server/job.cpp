@@ -4,6 +4,8 @@
 #include <new>
 
 #include "base/error.h"
+#include "policies/spec.h"
+#include "server/errors.h"
 #include "server/text_stream.h"
 
 namespace coppice {
@@ -106,6 +108,8 @@ HttpFault FaultAtHand(const Job& job) {
     return {503, "unavailable_error", "out of memory: a shorter prompt or a pruning method may fit"};
   } catch (const HttpError& error) {
     return error.fault();
+  } catch (const PruneError& error) {  // what parsing cannot tell: a method that several processes refuse
+    return BadField("prune", error.what()).fault();
   } catch (const std::exception& error) {
     return {500, "server_error", error.what()};
   }

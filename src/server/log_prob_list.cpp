@@ -78,6 +78,12 @@ std::string LogProbList::ChatEntry(int32_t id, const std::string& label, const s
                    {"top_logprobs", tops}});
 }
 
+size_t LogProbList::bytes() const {
+  size_t sum = 0;
+  for (const std::string& list : lists_) sum += list.size();
+  return sum;
+}
+
 std::string LogProbList::TakeEntries() {
   std::string json = "[" + lists_[0] + "]";
   lists_ = {};
@@ -88,6 +94,7 @@ std::string LogProbList::TakeEntries() {
 std::string LogProbList::Take(const LogProbList* front) {
   static constexpr const char* kNames[] = {"tokens", "token_logprobs", "top_logprobs", "text_offset"};
   std::string json = "{";
+  json.reserve(bytes() + (front != nullptr ? front->bytes() : 0) + 128);
   for (size_t i = 0; i < (is_chat_ ? 1 : lists_.size()); ++i) {
     json += fmt::format("{}\"{}\":[", i > 0 ? "," : "", is_chat_ ? "content" : kNames[i]);
     if (front != nullptr) json += front->lists_[i];

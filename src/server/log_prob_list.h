@@ -24,6 +24,8 @@ class LogProbList {
   // Adds a token whose text is `bytes`. The first token of a prompt has no log-probability.
   void Add(int32_t id, const std::string& bytes, const TokenLogProbs* known);
   size_t size() const { return size_; }
+  // Of the JSON so far.
+  size_t bytes() const;
   // In characters of the text: where the next token begins.
   size_t offset() const { return offset_; }
   void StartAt(size_t offset) { offset_ = offset; }

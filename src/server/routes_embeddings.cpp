@@ -32,7 +32,8 @@ std::string Base64(const std::vector<float>& values) {
   return Base64(bytes);
 }
 
-constexpr int64_t kMostUnpooled = 4 << 20;  // values of one reply, which take some 12 bytes each
+constexpr int64_t kMostUnpooled = 4 << 20;  // values of one reply
+constexpr int64_t kBytesPerValue = 12;      // of its text, on average
 
 struct EmbeddingReplyOptions {
   std::string model;
@@ -57,6 +58,9 @@ class EmbeddingReply final : public JobEvents {
   void OnText(int32_t, const std::string&) override {}
 
   void OnDone(const JobResult& result) override {
+    int64_t values = 0;
+    for (const auto& all : result.embeddings) values += std::ssize(all);
+    if (!exchange_->Hold(values * kBytesPerValue)) return OnError(NoRoomForReplies());
     std::string body = Body(result.embeddings);
     EndRequest();
     metrics_.CountRequest(200);

@@ -1,5 +1,8 @@
 // The routes that generate: they turn a request's parameters into jobs.
+#include <algorithm>
 #include <ctime>
+#include <iterator>
+#include <map>
 
 #include "base/field_error.h"
 #include "engine/chat_prompt.h"
@@ -19,6 +22,14 @@ void CheckSpans(const std::vector<PositionSpan>& spans, int64_t tokens, const ch
                                         span.end, tokens));
     }
   }
+}
+
+std::vector<std::shared_ptr<Job>> Living(const std::vector<std::weak_ptr<Job>>& jobs) {
+  std::vector<std::shared_ptr<Job>> living;
+  for (const auto& weak : jobs) {
+    if (auto job = weak.lock()) living.push_back(std::move(job));
+  }
+  return living;
 }
 
 }  // namespace
@@ -70,16 +81,34 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
     jobs.back()->events = reply->Events(static_cast<int>(i));
     jobs.back()->request.trace = reply->Recorder(static_cast<int>(i));
   }
+  ScoreOnce(jobs, *reply);
   Scheduler* scheduler = scheduler_.get();
   std::vector<std::weak_ptr<Job>> siblings(jobs.begin(), jobs.end());
-  reply->OnFailure([scheduler, siblings] {
-    std::vector<std::shared_ptr<Job>> left;
-    for (const auto& weak : siblings) {
-      if (auto job = weak.lock()) left.push_back(std::move(job));
-    }
-    scheduler->Cancel(left);
-  });
+  reply->OnFailure([scheduler, siblings] { scheduler->Cancel(Living(siblings)); });
   Start(std::move(jobs), p, request, exchange);
+}
+
+// The log-probabilities of a prompt are computed once, by its first job. Its other jobs begin afterwards and
+// compute only answers, with the bits of requests for one choice.
+void Server::ScoreOnce(const std::vector<std::shared_ptr<Job>>& jobs, GenerationReply& reply) {
+  std::map<int, std::vector<std::weak_ptr<Job>>> later;  // weak, because jobs own the reply
+  int first = 0;
+  for (int i = 0; i < static_cast<int>(jobs.size()); ++i) {
+    Job& job = *jobs[static_cast<size_t>(i)];
+    if (!job.request.prompt_log_probs) return;
+    if (reply.ScoresPrompt(i)) {
+      first = i;
+      continue;
+    }
+    job.request.tell_prompt_log_probs = false;
+    if (job.request.tokens.size() == 1) continue;  // nothing is scored
+    job.is_later = true;
+    later[first].push_back(jobs[static_cast<size_t>(i)]);
+  }
+  for (const auto& [index, waiting] : later) {
+    reply.OnScored(index,
+                   [scheduler = scheduler_.get(), waiting] { scheduler->SubmitMore(Living(waiting)); });
+  }
 }
 
 std::function<void(int64_t)> Server::TokenCounter(const HttpRequest& request) {
@@ -102,7 +131,9 @@ void Server::Start(std::vector<std::shared_ptr<Job>> jobs, const Parameters& p, 
     job->arrived = request.arrived;
   }
   Scheduler* scheduler = scheduler_.get();
-  scheduler->Submit(jobs);
+  std::vector<std::shared_ptr<Job>> now;
+  std::ranges::copy_if(jobs, std::back_inserter(now), [](const auto& job) { return !job->is_later; });
+  scheduler->Submit(now);
   const auto count = TokenCounter(request);
   for (const auto& job : jobs) count(std::ssize(job->request.tokens));
   if (p.stream) exchange->StartPings(options_.ping);

@@ -28,6 +28,7 @@ MethodContext ContextOf(const Engine& engine, int64_t tokens) {
           .layer_bytes = LayerBytes(shape, cache),
           .pieces = [] { return std::vector<std::string>(); },
           .open_scorer = [](const std::string&) { return TokenScores(); },
+          .open_words = [](const std::string&) { return WordReader(); },
           .open_draft = [](const std::string&) { return Draft(); }};
 }
 

@@ -3,6 +3,7 @@
 
 #include <iterator>
 #include <span>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "engine/chat_prompt.h"
@@ -14,6 +15,8 @@ using nlohmann::ordered_json;
 
 namespace {
 
+constexpr size_t kRestOfTokenize = 128;  // bytes of its reply beside the list of tokens
+
 std::string WholeText(const std::vector<std::string>& pieces) {
   Utf8Stream stream;
   std::string text;
@@ -21,21 +24,60 @@ std::string WholeText(const std::vector<std::string>& pieces) {
   return text + stream.Flush();
 }
 
-// Appends the ids as JSON, with their pieces if a tokenizer is given. Written directly, because a JSON
-// document takes 600 bytes for a token with its piece: one body of 12 MiB took 4 GB.
-void AddTokens(std::span<const int32_t> ids, const Tokenizer* pieces, const std::atomic<bool>* cancelled,
-               std::string& list) {
-  list += '[';
+// How /tokenize lists a token: its id, or with `pieces` its id and text. The text of each id is made once.
+class TokenItems {
+ public:
+  explicit TokenItems(const Tokenizer* pieces) : pieces_(pieces) {}
+
+  const std::string& operator[](int32_t id) {
+    std::string& item = items_[id];
+    if (!item.empty()) return item;
+    item = pieces_ == nullptr ? std::to_string(id)
+                              : DumpJson({{"id", id}, {"piece", TokenLabel(pieces_->Piece(id, true))}});
+    return item;
+  }
+
+ private:
+  const Tokenizer* pieces_;
+  std::unordered_map<int32_t, std::string> items_;
+};
+
+// The beginning of /tokenize's reply, up to the end of its list. Written directly into memory of the right
+// size, because a JSON document takes 600 bytes for a token with its piece, and a text that grows takes up to
+// three times its length. Throws HttpError if `exchange` has no room for it.
+std::string TokenListBegun(std::span<const int32_t> ids, const Tokenizer* pieces,
+                           const std::atomic<bool>* cancelled, Exchange& exchange) {
+  TokenItems items(pieces);
+  size_t bytes = 2;
+  for (const int32_t id : ids) {
+    ThrowIfCancelled(cancelled);
+    bytes += items[id].size() + 1;
+  }
+  if (!exchange.Hold(static_cast<int64_t>(bytes))) throw HttpError(NoRoomForReplies());
+  std::string list;
+  list.reserve(bytes + kRestOfTokenize);
+  list += "{\"tokens\":[";
   for (const int32_t id : ids) {
     ThrowIfCancelled(cancelled);
     if (list.back() != '[') list += ',';
-    if (pieces == nullptr) {
-      fmt::format_to(std::back_inserter(list), "{}", id);
-    } else {
-      list += DumpJson({{"id", id}, {"piece", TokenLabel(pieces->Piece(id, true))}});
-    }
+    list += items[id];
   }
   list += ']';
+  return list;
+}
+
+// Appends a list of ids to a reply. Throws HttpError if `exchange` has no room for it.
+void AddIds(std::span<const int32_t> ids, const std::atomic<bool>* cancelled, Exchange& exchange,
+            std::string& reply) {
+  constexpr int64_t kIdBytes = 11;  // at most ten digits and a comma
+  if (!exchange.Hold(std::ssize(reply) + kIdBytes * std::ssize(ids))) throw HttpError(NoRoomForReplies());
+  reply += '[';
+  for (const int32_t id : ids) {
+    ThrowIfCancelled(cancelled);
+    if (reply.back() != '[') reply += ',';
+    fmt::format_to(std::back_inserter(reply), "{}", id);
+  }
+  reply += ']';
 }
 
 // Ids stay as they are, and only a text at the beginning gets BOS.
@@ -95,8 +137,8 @@ void Server::Tokenize(const HttpRequest& request, const ExchangePtr& exchange) {
                           .parse_special = p.parse_special.value_or(true),
                           .cancelled = request.cancelled.get()};
   const std::vector<int32_t> ids = tokenizer().Encode(std::get<std::string>(p.prompts.front()), how);
-  std::string body = "{\"tokens\":";
-  AddTokens(ids, p.with_pieces ? &tokenizer() : nullptr, request.cancelled.get(), body);
+  std::string body =
+      TokenListBegun(ids, p.with_pieces ? &tokenizer() : nullptr, request.cancelled.get(), *exchange);
   body += fmt::format(",\"count\":{},\"max_model_len\":{}}}", ids.size(), engine_->context());
   metrics_.CountRequest(200);
   exchange->Reply({.status = 200, .body = std::move(body)});
@@ -119,6 +161,31 @@ void Server::ApplyTemplate(const HttpRequest& request, const ExchangePtr& exchan
         return RenderChat(messages, tokenizer(), options);
       });
   Answer(exchange, {{"prompt", text}});
+}
+
+// vLLM's routes that show the tokens a request's prompts have, which routers look up. They refuse what the
+// requests themselves would be refused for.
+void Server::RenderPrompts(const HttpRequest& request, const ExchangePtr& exchange) {
+  Parameters p = ParseParameters(request.body, kCompletions, options_.defaults);
+  DecidePrune(p);
+  p.echo = false;  // so that no pieces are made
+  std::string body = "[";
+  for (const PromptInput& input : p.prompts) {
+    body += body.size() > 1 ? ",{\"token_ids\":" : "{\"token_ids\":";
+    AddIds(Encode(input, "prompt", p, request.cancelled.get())->tokens, request.cancelled.get(), *exchange,
+           body);
+    body += '}';
+  }
+  metrics_.CountRequest(200);
+  exchange->Reply({.status = 200, .body = body + "]"});
+}
+
+void Server::RenderMessages(const HttpRequest& request, const ExchangePtr& exchange) {
+  const Parameters p = ParseParameters(request.body, kChat, options_.defaults);
+  std::string body = "{\"token_ids\":";
+  AddIds(EncodeMessages(p, request.cancelled.get())->tokens, request.cancelled.get(), *exchange, body);
+  metrics_.CountRequest(200);
+  exchange->Reply({.status = 200, .body = body + "}"});
 }
 
 std::shared_ptr<const EncodedPrompt> Server::Encode(const PromptInput& input, const std::string& field,

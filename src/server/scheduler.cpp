@@ -86,6 +86,16 @@ void TurnScheduler::Submit(const std::vector<std::shared_ptr<Job>>& jobs) {
     throw HttpError({503, "unavailable_error",
                      fmt::format("the queue is full ({} wait); try again later", queue_.size())});
   }
+  Queue(jobs);
+}
+
+void TurnScheduler::SubmitMore(const std::vector<std::shared_ptr<Job>>& jobs) {
+  const std::lock_guard lock(mutex_);
+  if (stopping_) throw HttpError(kStopping);
+  Queue(jobs);
+}
+
+void TurnScheduler::Queue(const std::vector<std::shared_ptr<Job>>& jobs) {
   contenders_.reserve(slots_.size() + queue_.size() + jobs.size());
   queued_.reserve(queue_.size() + jobs.size());
   for (const auto& job : jobs) {

@@ -280,9 +280,13 @@ TEST_F(SchedulerTest, QueueHasALimit) {
   scheduler.Submit(many);  // an idle server takes what comes
   EXPECT_THROW(scheduler.Submit({MakeJob(1).job}), HttpError);
   EXPECT_EQ(scheduler.waiting(), 3);
+  jobs.push_back(MakeJob(5000));
+  scheduler.SubmitMore({jobs.back().job});  // of a request that was taken
+  EXPECT_EQ(scheduler.waiting(), 4);
   scheduler.Stop();
   for (const TestJob& job : jobs) EXPECT_EQ(job.Wait(), 503);
   EXPECT_THROW(scheduler.Submit({MakeJob(1).job}), HttpError);
+  EXPECT_THROW(scheduler.SubmitMore({MakeJob(1).job}), HttpError);
 }
 
 TEST_F(SchedulerTest, JobsThatFailLeaveTheirSlot) {

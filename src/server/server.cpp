@@ -35,6 +35,12 @@ Server::Server(ServerOptions options)
   if (options_.api_keys.empty() && !IsLocal(options_.http.host)) {
     throw FieldError("api_key", " is missing: others can reach the address {}", options_.http.host);
   }
+  // Entries belong to a key (PrefixOwner), and no router can say whose request it routes.
+  if (options_.kv_events && options_.api_keys.size() > 1) {
+    throw FieldError("kv_events", " goes with one API key: each key's documents serve only its own requests");
+  }
+  if (options_.kv_events && !options_.defaults.cache_prompt)
+    throw FieldError("kv_events", " tells what requests reuse, and cache_prompt is false");
   if (!options_.access_log.empty()) log_ = std::make_unique<const AccessLog>(options_.access_log);
   http_ = std::make_unique<HttpServer>(options_.http, *this);
   listening_ = http_.get();
@@ -50,6 +56,7 @@ void Server::Serve(std::unique_ptr<Engine> engine) {
   MakePolicy(resolved.spec, {.shape = engine->model().config().shape, .tokens = 1}, {});
   if (!options_.slot_save_path.empty()) RemoveUnfinishedPrefixFiles(options_.slot_save_path);
   engine_ = std::move(engine);
+  cache_blocks_ = CacheBlocks();
   const auto run = [this](Job& job, const JobTurns& turns, JobResult& result) {
     const bool ended = RunJob(*engine_, job, turns, result);
     if (ended) CompleteDocument(job, result.answer);
@@ -60,6 +67,8 @@ void Server::Serve(std::unique_ptr<Engine> engine) {
   // Of shorter prompts the document cache keeps nothing that a waiting job could find.
   if (engine_->documents() != nullptr) scheduling.least_shared = DocumentCacheOptions().least_new;
   scheduler_ = std::make_unique<TurnScheduler>(run, decode, metrics_, scheduling);
+  if (options_.kv_events)
+    options_.kv_events->Start([this](const HeldDocument& document) { return ServesLater(document); });
   ready_ = true;
 }
 
@@ -78,6 +87,7 @@ bool Server::Stop() {
   // Handlers may still submit jobs, which the stopped scheduler refuses. It is destroyed after the threads
   // that use it.
   if (was_ready) scheduler_->Stop();
+  if (options_.kv_events) options_.kv_events->Stop();
   const bool ended = http_->Stop(kGrace);
   if (ended) scheduler_.reset();
   return ended;
@@ -107,6 +117,8 @@ const std::vector<Server::Row>& Server::Rows() {
       {"POST", "/tokenize", &Server::Tokenize, false, true},
       {"POST", "/detokenize", &Server::Detokenize, false, true},
       {"POST", "/apply-template", &Server::ApplyTemplate, false, true},
+      {"POST", "/v1/completions/render", &Server::RenderPrompts, false, true},
+      {"POST", "/v1/chat/completions/render", &Server::RenderMessages, false, true},
       {"POST", "/completion", &Server::NativeCompletion, false, true},
       {"POST", "/completions", &Server::NativeCompletion, false, true},
       {"POST", "/v1/completions", &Server::Completions, false, true},
@@ -283,7 +295,7 @@ void Server::MetricsText(const HttpRequest&, const ExchangePtr& exchange) {
   if (!options_.metrics)
     throw HttpError({501, "not_supported_error", "metrics are switched off on this server"});
   const HttpServer* http = listening_;
-  Gauges gauges{.connections = http != nullptr ? http->connections() : 0};
+  Gauges gauges{.connections = http != nullptr ? http->connections() : 0, .model = options_.alias};
   if (ready_) {
     gauges.waiting = scheduler_->waiting();
     gauges.incomplete = scheduler_->incomplete();
@@ -298,6 +310,7 @@ void Server::MetricsText(const HttpRequest&, const ExchangePtr& exchange) {
       gauges.documents_memory = stats.memory_bytes;
       gauges.documents_disk = stats.disk_bytes;
       gauges.documents_errors = stats.errors;
+      gauges.cache_blocks = cache_blocks_;
     }
   }
   metrics_.CountRequest(200);

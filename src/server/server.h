@@ -16,6 +16,7 @@
 #include "server/client_limits.h"
 #include "server/generation_reply.h"
 #include "server/http/http.h"
+#include "server/kv_events.h"
 #include "server/metrics.h"
 #include "server/parameters.h"
 #include "server/scheduler.h"
@@ -38,6 +39,8 @@ struct ServerOptions {
   std::string slot_save_path;  // the folder of files for POST /slots/ID; empty: not supported
   int64_t slot_save_bytes = int64_t{16} << 30;  // of its files
   Parameters defaults;                          // for fields that a request does not send
+  // Also the listener of the engine's document cache; null: nobody hears of it.
+  std::shared_ptr<KvEvents> kv_events;
 };
 
 class Server final : public HttpService {
@@ -100,17 +103,24 @@ class Server final : public HttpService {
   void Tokenize(const HttpRequest& request, const ExchangePtr& exchange);
   void Detokenize(const HttpRequest& request, const ExchangePtr& exchange);
   void ApplyTemplate(const HttpRequest& request, const ExchangePtr& exchange);
+  void RenderPrompts(const HttpRequest& request, const ExchangePtr& exchange);
+  void RenderMessages(const HttpRequest& request, const ExchangePtr& exchange);
   // routes_generate.cpp
   void Completions(const HttpRequest& request, const ExchangePtr& exchange);
   void NativeCompletion(const HttpRequest& request, const ExchangePtr& exchange);
   void Chat(const HttpRequest& request, const ExchangePtr& exchange);
   void Generate(Route route, const HttpRequest& request, const ExchangePtr& exchange);
+  void ScoreOnce(const std::vector<std::shared_ptr<Job>>& jobs, GenerationReply& reply);
   void Start(std::vector<std::shared_ptr<Job>> jobs, const Parameters& p, const HttpRequest& request,
              const ExchangePtr& exchange);
   std::function<void(int64_t)> TokenCounter(const HttpRequest& request);
   std::optional<ToolFormat> ToolsOf(const Parameters& p) const;  // if the answer may call functions
   // routes_embeddings.cpp
   void Embeddings(const HttpRequest& request, const ExchangePtr& exchange);
+  // reuse.cpp
+  LayerPoint ReusedPoint(int64_t tokens) const;
+  bool ServesLater(const HeldDocument& document) const;
+  int64_t CacheBlocks() const;
   // routes_blocks.cpp
   void Messages(const HttpRequest& request, const ExchangePtr& exchange);
   void CountMessageTokens(const HttpRequest& request, const ExchangePtr& exchange);
@@ -144,8 +154,9 @@ class Server final : public HttpService {
   std::unique_ptr<const AccessLog> log_;  // may be null
   Metrics metrics_;
   std::unique_ptr<Engine> engine_;
+  int64_t cache_blocks_ = 0;  // CacheBlocks()
   std::unique_ptr<Scheduler> scheduler_;
-  std::atomic<bool> ready_{false};  // the two above may be read
+  std::atomic<bool> ready_{false};  // the three above may be read
   std::atomic<bool> draining_{false};
   std::mutex save_mutex_;  // two slots saved at once must not exceed slot_save_bytes together
   std::mutex random_mutex_;

@@ -4,21 +4,36 @@
 #include <cstring>
 #include <new>
 
+#include "tensor/device_memory.h"
+
 namespace coppice {
 
-void Tensor::Free::operator()(std::byte* p) const { std::free(p); }
+void Tensor::Free::operator()(std::byte* p) const {
+  if (device != nullptr) {
+    device->Free(p);
+  } else {
+    std::free(p);
+  }
+}
 
-Tensor::Tensor(DType dtype, int64_t rows, int64_t cols) { Resize(dtype, rows, cols); }
+Tensor::Tensor(DType dtype, int64_t rows, int64_t cols, DeviceMemory* memory) : device_(memory) {
+  Resize(dtype, rows, cols);
+}
 
-Tensor Tensor::Zeros(DType dtype, int64_t rows, int64_t cols) {
-  Tensor t(dtype, rows, cols);
-  if (t.bytes() > 0) std::memset(t.memory_.get(), 0, static_cast<size_t>(t.bytes()));
+Tensor Tensor::Zeros(DType dtype, int64_t rows, int64_t cols, DeviceMemory* memory) {
+  Tensor t(dtype, rows, cols, memory);
+  if (t.bytes() == 0) return t;
+  if (memory != nullptr) {
+    memory->Zero(t.mutable_view());
+  } else {
+    std::memset(t.memory_.get(), 0, static_cast<size_t>(t.bytes()));
+  }
   return t;
 }
 
 Tensor Tensor::Clone() const {
-  Tensor copy(dtype_, rows_, cols_);
-  if (bytes() > 0) std::memcpy(copy.memory_.get(), memory_.get(), static_cast<size_t>(bytes()));
+  Tensor copy(dtype_, rows_, cols_, device_);
+  CopyRows(view(), copy.mutable_view());
   return copy;
 }
 
@@ -29,12 +44,16 @@ void Tensor::Resize(DType dtype, int64_t rows, int64_t cols) {
   cols_ = cols;
   if (bytes() <= capacity_) return;
   memory_.reset();  // freed before the new allocation, so that the two never coexist
-  capacity_ = (bytes() + 63) / 64 * 64;
-  memory_.reset(static_cast<std::byte*>(std::aligned_alloc(64, static_cast<size_t>(capacity_))));
-  if (!memory_) {
-    capacity_ = 0;
-    throw std::bad_alloc();
+  capacity_ = 0;
+  const int64_t capacity = (bytes() + 63) / 64 * 64;
+  if (device_ != nullptr) {
+    memory_ = std::unique_ptr<std::byte[], Free>(device_->Allocate(capacity), Free{device_});
+    capacity_ = capacity;
+    return;
   }
+  memory_.reset(static_cast<std::byte*>(std::aligned_alloc(64, static_cast<size_t>(capacity))));
+  if (!memory_) throw std::bad_alloc();
+  capacity_ = capacity;
 }
 
 }  // namespace coppice

@@ -36,6 +36,7 @@ Json LayersJson(const Trace& trace) {
     out["rows"] = layer.rows_per_head;
     out["density"] = layer.density;
     out["heads"] = layer.head_density;
+    for (const std::vector<int32_t>& process : layer.computed) out["computed"].push_back(RangesText(process));
     before = &layer.kept;
   }
   return layers;

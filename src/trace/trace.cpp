@@ -31,6 +31,7 @@ void TraceRecorder::Layer(TraceLayer layer) {
   SortUnique(layer.kept);
   SortUnique(layer.ffn);
   if (layer.rows_per_head == 0) layer.rows_per_head = static_cast<int64_t>(layer.kept.size());
+  if (!computed_.empty()) layer.computed = std::exchange(computed_, {});
   trace_.prefill.push_back(std::move(layer));
 }
 

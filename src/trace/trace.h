@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace coppice {
@@ -22,6 +23,8 @@ struct TraceLayer {
   // The computed share of the query-key pairs that causal attention has over the layer's rows; 1 is dense.
   double density = 1;
   std::vector<float> head_density = {};  // the same per query head; empty if all heads are alike
+  // By process: positions whose keys it computed here. Empty if one process prefilled.
+  std::vector<std::vector<int32_t>> computed = {};
   friend bool operator==(const TraceLayer&, const TraceLayer&) = default;
 };
 
@@ -94,6 +97,8 @@ class TraceRecorder {
  public:
   // Starts anew: a recorder holds one run. `entered` as in Trace.
   void BeginPrefill(int layers, int64_t prompt_tokens, std::vector<int32_t> entered = {});
+  // Before Layer: TraceLayer::computed of the next layer.
+  void Computed(std::vector<std::vector<int32_t>> by_process) { computed_ = std::move(by_process); }
   void Layer(TraceLayer layer);  // rows_per_head 0 means kept.size()
   void EndPrefill(const TraceBytes& bytes, int64_t kv_bytes_dense);
 
@@ -109,6 +114,7 @@ class TraceRecorder {
 
  private:
   Trace trace_;
+  std::vector<std::vector<int32_t>> computed_;
   bool in_step_ = false;
 };
 

@@ -69,6 +69,23 @@ TEST(TraceFile, PackedPromptAndNoStepsComeBack) {
   EXPECT_EQ(trace.Positions(), 4);
 }
 
+TEST(TraceFile, KeepsWhichProcessComputedWhat) {
+  TraceRecorder recorder;
+  recorder.BeginPrefill(2, 6);
+  recorder.Computed({{0, 1, 5}, {2, 3, 4}});
+  recorder.Layer({.kept = Span(0, 6), .ffn = Span(0, 6)});
+  recorder.Layer({.kept = Span(0, 6), .ffn = {5}});
+  recorder.EndPrefill({.kv = 1}, 2);
+  Trace trace = recorder.Take();
+  trace.tokens.assign(6, "x");
+  const TempFolder folder;
+  WriteTrace(trace, folder.Path("t"));
+  const Trace read = ReadTrace(folder.Path("t"));
+  EXPECT_TRUE(read == trace);
+  EXPECT_EQ(read.prefill[0].computed, (std::vector<std::vector<int32_t>>{{0, 1, 5}, {2, 3, 4}}));
+  EXPECT_TRUE(read.prefill[1].computed.empty());
+}
+
 TEST(TraceFile, TheFormatIsTheOneDescribed) {
   std::istringstream text(TextOf(SmallTrace()));
   std::vector<std::string> lines;
@@ -123,6 +140,10 @@ TEST(TraceFile, EveryBadFieldIsNamedWithItsLine) {
       {"\"rows_per_head\":4", "\"rows_per_head\":6", ":4: ", "\"rows_per_head\" is 6"},
       {"\"density\":0.25", "\"density\":1.25", ":3: ", "\"density\" is 1.25"},
       {"\"density\":0.25,", "", ":3: ", "no \"density\""},
+      {"\"density\":0.25,", "\"density\":0.25,\"computed\":[\"0-8\"],", ":3: ", "\"computed\": position 8"},
+      {"\"density\":0.25,", "\"density\":0.25,\"computed\":[1],", ":3: ", "\"computed\" is 1"},
+      {"\"density\":0.25,", "\"density\":0.25,\"computed\":\"0\",",
+       ":3: ", "\"computed\" is \"0\", not a list"},
       {"[0.1,0.3]", "[0.1,\"a\"]", ":3: ", "\"head_density\""},
       {"\"position\":8", "\"position\":7", ":5: ", "\"position\" is 7"},
       {"\"position\":9", "\"position\":8", ":6: ", "\"position\" is 8"},

@@ -27,6 +27,7 @@ constexpr uint64_t kMaxFileBytes = uint64_t{4} << 30;
 constexpr uint64_t kMaxLineBytes = 64 << 20;             // a header of a million tokens has 7 MB
 constexpr int64_t kMaxTokens = 2 * limits::kMaxContext;  // prompt and answer
 constexpr int64_t kMaxBytes = int64_t{1} << 53;          // exact in the page's numbers
+constexpr int64_t kMaxProcesses = 4096;
 
 // The lines of a file, one after the other.
 class Lines {
@@ -111,8 +112,12 @@ class Fields {
   }
   // Positions below `end`; `budget` is the number of positions that the file's lists may still have.
   std::vector<int32_t> Positions(const char* key, int64_t end, int64_t& budget) const {
+    return Positions(At(key), key, end, budget);
+  }
+  std::vector<int32_t> Positions(const json& value, const char* key, int64_t end, int64_t& budget) const {
+    if (!value.is_string()) Fail("\"{}\" is {}, not a text", key, Shown(value));
     std::vector<int32_t> positions;
-    const std::string wrong = ParseRanges(Text(key), end, budget, positions);
+    const std::string wrong = ParseRanges(value.get_ref<const std::string&>(), end, budget, positions);
     if (!wrong.empty()) Fail("\"{}\": {}", key, wrong);
     budget -= static_cast<int64_t>(positions.size());
     return positions;
@@ -211,6 +216,14 @@ class Reader {
       if (static_cast<int64_t>(heads.size()) > limits::kMaxHeads) fields.Fail("{} heads", heads.size());
       for (const json& head : heads) {
         layer.head_density.push_back(static_cast<float>(fields.Share(head, "head_density")));
+      }
+    }
+    if (fields.Has("computed")) {
+      const json& processes = fields.List("computed");
+      if (static_cast<int64_t>(processes.size()) > kMaxProcesses)
+        fields.Fail("{} processes, the limit is {}", processes.size(), kMaxProcesses);
+      for (const json& process : processes) {
+        layer.computed.push_back(fields.Positions(process, "computed", trace_.PromptPositions(), budget_));
       }
     }
     trace_.prefill.push_back(std::move(layer));

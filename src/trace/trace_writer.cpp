@@ -65,6 +65,7 @@ Json LayerJson(const Trace& trace, int l) {
     Json& heads = line["head_density"] = Json::array();
     for (const float density : layer.head_density) heads.push_back(Shortest(density));
   }
+  for (const std::vector<int32_t>& process : layer.computed) line["computed"].push_back(RangesText(process));
   return line;
 }
 

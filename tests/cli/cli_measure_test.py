@@ -11,7 +11,8 @@ import shutil
 import tempfile
 import unittest
 
-from cli_support import ANSWER_2K, Case, MODEL, PROMPT_2K, run
+from cli_support import ANSWER_2K, Case, MODEL, PROGRAM, PROMPT_2K, run
+from server_support import Server
 
 
 class Measures(Case):
@@ -136,6 +137,10 @@ class Measures(Case):
         self.assertEqual(rows[0]["kv_bytes"], rows[0]["kv_bytes_dense"])
         self.assertLess(rows[3]["kv_bytes"], rows[3]["kv_bytes_dense"] / 4)
         self.assertGreater(rows[2]["aux_bytes"], 0)
+        # SDTP's counts follow from its settings, so no trained file is needed.
+        planned = self.good("bench", "--dry-run", "--shape", "llama-3.1-8b", "-p", "32768", "--prune", "sdtp")
+        self.assertIn("sdtp: random predictors at the trainer's default stages", planned)
+        self.assertIn("1.69x", planned)
         table = self.good("bench", "--dry-run", "-m", MODEL, "-p", "4096", "--prune", "ftp")
         self.assertIn("nothing was run", table)
         self.assertIn("| FLOP bound |", table)
@@ -249,11 +254,59 @@ class Paper(Case):
         self.assertIn("computed %", again)
         self.assertEqual(sorted(os.listdir(f"{self.folder}/out")), ["lazyllm-1.html", "lazyllm-2.html", "lazyllm-longbench"])
 
+    def test_figures(self):
+        probe = self.good(*self.base, "--paper", "sliminfer", "--figure", "2", "--lengths", "512")
+        self.assertIn("Figure 2: The needle's blocks dropped before one layer", probe)
+        rows = self.rows(probe)
+        self.assertEqual(len([row for row in rows if row[0].startswith("before layer")]), 7)  # of 9
+        self.assertNotIn("stood aside", probe)
+        self.assertIn("<svg", pathlib.Path(f"{self.folder}/out/sliminfer-figure-2.html").read_text())
+        use = self.good(*self.base, "niah", "--paper", "lazyllm", "--figure", "8", "--lengths", "1024")
+        lazy = next(row for row in self.rows(use) if "LazyLLM" in row)
+        shares = [float(cell) for cell in lazy[2:]]
+        self.assertEqual(shares[:2], [100, 100], use)  # below the first stage nothing is left out
+        self.assertTrue(shares[0] > shares[2] > shares[4], shares)
+        self.assertTrue(all(after >= before for before, after in zip(shares[::2], shares[1::2])), shares)
+        self.assertIn("layers 3 to 5", pathlib.Path(f"{self.folder}/out/lazyllm-figure-8.html").read_text())
+        self.good(*self.base, "--paper", "ftp", "--figure", "heat-map", "--lengths", "1024")
+        page = pathlib.Path(f"{self.folder}/out/ftp-heat-map.html").read_text()
+        self.assertIn("skip the FFN", page)
+        self.assertIn("FTP, eta 0.95", page)
+
+    def test_a_judge(self):
+        """A model of this program judges. It knows no verdict, so the win rate stays open, and every answer is asked once."""
+        row = {"instructions": ["What is the code?", "Who said so?"], "outputs": ["It is 12345.", "The keeper did."],
+               "input": "The secret code of the misty harbor is 12345, the keeper said. " * 20}
+        pathlib.Path(self.folder, "scientific_qa.jsonl").write_text(json.dumps(row) + "\n")
+        server = Server(PROGRAM, MODEL, "-c", "4096", "--api-key", "a-judges-key").wait_ready()
+        url = f"http://127.0.0.1:{server.port}/v1"
+        run = [*self.base[:3], "-o", f"{self.folder}/judged", "leval_open", "--data", self.folder, "--lengths", "1400",
+               "--samples", "2", "--prune", "random:keep=0.5,min=0"]
+        judge, key = ["--judge", url, "--judge-model"], ["--judge-key-env", "COPPICE_TEST_KEY"]
+        os.environ["COPPICE_TEST_KEY"] = "a-judges-key"
+        text = self.good(*run, *judge, "coppice", *key)
+        verdicts = self.rows(text)[-1]
+        self.assertEqual((verdicts[0], verdicts[1]), ("leval_open/scientific_qa", "random:keep=0.5,min=0"), text)
+        self.assertEqual(sum(int(cell) for cell in verdicts[-4:]), 4, text)  # two answers in two orders
+        lines = pathlib.Path(f"{self.folder}/judged/judge.jsonl").read_text().splitlines()
+        self.assertEqual(len(lines), 4)
+        self.assertNotIn("a-judges-key", "".join(lines) + text)
+        results = json.loads(pathlib.Path(f"{self.folder}/judged/results.json").read_text())
+        self.assertEqual(sum(results[1]["verdicts"]), 4)
+        self.bad(*run, *judge, "other", says=[url, "status 401"], prints=True)  # without the key
+        server.stop()
+        self.assertEqual(self.good(*run, *judge, "coppice"), text)  # nothing is asked again
+        for wrong, says in [(["--judge", "https://x/v1", "--judge-model", "m"], "--judge https://x/v1"),
+                            (["--judge", url], "--judge-model"), ([*judge, "m", "--judge-key-env", "NO_SUCH"], "NO_SUCH"),
+                            ([*judge, "m", "--judge-against", "/none"], "/none")]:
+            self.bad(*run, *wrong, says=[says])
+
     def test_wrong_use(self):
         self.bad(*self.base, "--paper", "gemfilter", says=["--paper gemfilter", "lazyllm, ftp, sdtp, sliminfer"])
-        self.bad(*self.base, "--paper", "ftp", "--table", "9", says=["--table 9", "1, 2, 3, 4, 6, eta, dense"])
+        self.bad(*self.base, "--paper", "ftp", "--table", "9", says=["--table 9", "1, 2, 3, 4, 5, 6, eta, dense, heat-map"])
         self.bad(*self.base, "--table", "1", code=2, says=["--paper"])
-        self.bad(*self.base, "niah", "--paper", "ftp", says=["--paper ftp"])
+        self.bad(*self.base, "--paper", "ftp", "--table", "1", "--figure", "heat-map", says=["--figure"])
+        self.bad(*self.base, "--paper", "ftp", "--figure", "9", says=["--table 9"])
         self.bad(*self.base, "--paper", "ftp", "--table", "1", says=["longbench/narrativeqa", "data"])
         self.assertIn("coppice eval --paper lazyllm", self.good("eval", "--help"))
 

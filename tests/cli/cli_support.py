@@ -33,10 +33,11 @@ class Case(unittest.TestCase):
         self.assertEqual(done.stderr, b"", "stderr is no terminal: nothing may be written to it")
         return done.stdout.decode()
 
-    def bad(self, *args, code=1, says=()):
+    def bad(self, *args, code=1, says=(), prints=False):
+        """`prints`: whether results that were there before the fault are on stdout."""
         done = run(*args)
         self.assertEqual(done.returncode, code, done.stderr)
-        self.assertEqual(done.stdout, b"")
+        self.assertEqual(done.stdout != b"", prints, done.stdout)
         message = done.stderr.decode()
         if code == 1:
             self.assertEqual(message.count("\n"), 1, f"not one line: {message!r}")

@@ -186,6 +186,24 @@ class Others(Case):
         self.bad("run", "-m", MODEL, "-f", PROMPT_2K, "--prune", "specprefill:draft=/none.gguf", says=["/none.gguf"])
         self.bad("run", "-m", MODEL, "-f", PROMPT_2K, "--prune", "specprefill", says=["draft= is missing"])
 
+    def test_llmlingua2(self):
+        for name in ["bert", "xlmr"]:  # random weights: the words are arbitrary, their number is not
+            spec = f"llmlingua2:model={SOURCE}/tests/data/llmlingua2/{name},keep=0.5"
+            answer = json.loads(self.good("run", "-m", MODEL, "-f", PROMPT_2K, "-n", "1", "--temp", "0", "--prune", spec, "--json"))
+            prune = answer["prune"]
+            self.assertTrue(prune["active"], prune)
+            self.assertGreater(prune["selection_flops"], 0)
+            self.assertTrue(0.3 < prune["kept_per_layer"][0] / answer["prompt_tokens"] < 0.7, prune["kept_per_layer"])
+        self.bad("run", "-m", MODEL, "-f", PROMPT_2K, "--prune", "llmlingua2:model=/none", says=["/none"])
+        self.bad("run", "-m", MODEL, "-f", PROMPT_2K, "--prune", "llmlingua2", says=["model= is missing"])
+
+    def test_drop(self):
+        run = ["run", "-m", MODEL, "-f", PROMPT_2K, "-n", "1", "--temp", "0", "--json", "--prune"]
+        answer = json.loads(self.good(*run, "drop:span=100/200,layer=4"))
+        tokens = answer["prompt_tokens"]
+        self.assertEqual(answer["prune"]["kept_per_layer"], [tokens] * 4 + [tokens - 100] * 6)
+        self.assertIn("evidence", json.loads(self.good(*run, "drop:layer=4"))["prune"]["reason"])
+
     def test_gemfilter(self):
         run = ["run", "-m", MODEL, "-f", PROMPT_2K, "-n", "1", "--temp", "0", "--json", "--prune"]
         answer = json.loads(self.good(*run, "gemfilter:keep=0.25"))

@@ -35,6 +35,8 @@ class Train(Case):
         self.bad("train", "sdtp", code=2)
         self.bad("train", "sdtp", "-m", "x", "-d", "y", "-o", "z", "--mask", "topk", code=2, says=["--end-to-end"])
         self.bad("train", "sdtp", "-m", "x", "-d", "y", "-o", "z", "-r", "1.5", code=2)
+        for decided in [["--epochs", "3"], ["--no-rank"], ["-r", "0.8"], ["--end-to-end"]]:
+            self.bad("train", "sdtp", "-m", "x", "-d", "y", "-o", "z", "--paper", *decided, code=2, says=["--paper"])
         self.bad("train", "sdtp", "-m", str(self.folder), "-d", "y", "-o", "z", says=[str(self.folder)])
         helped = run("train", "sdtp", "--help")
         self.assertEqual(helped.returncode, 0)

@@ -44,10 +44,10 @@ TEST_P(FuzzReplay, Regressions) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, FuzzReplay,
-                         testing::Values(CalibrationTarget, GgufTarget, HfFolderTarget, HttpTarget,
-                                         GrammarTarget, JsonSchemaTarget, JsonTarget, ParametersTarget,
-                                         PredictorsTarget, PrefixTarget, PruneSpecTarget, SafetensorsTarget,
-                                         TemplateTarget, TraceTarget),
+                         testing::Values(CalibrationTarget, EncoderTarget, GgufTarget, HeadPatternsTarget,
+                                         HfFolderTarget, HttpTarget, GrammarTarget, JsonSchemaTarget,
+                                         JsonTarget, ParametersTarget, PredictorsTarget, PrefixTarget,
+                                         PruneSpecTarget, SafetensorsTarget, TemplateTarget, TraceTarget),
                          [](const auto& test) { return std::string(test.param().name); });
 
 }  // namespace

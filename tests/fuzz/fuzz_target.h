@@ -21,8 +21,10 @@ struct FuzzTarget {
 };
 
 FuzzTarget CalibrationTarget();
+FuzzTarget EncoderTarget();
 FuzzTarget GgufTarget();
 FuzzTarget GrammarTarget();
+FuzzTarget HeadPatternsTarget();
 FuzzTarget HfFolderTarget();
 FuzzTarget HttpTarget();
 FuzzTarget JsonSchemaTarget();

@@ -96,6 +96,7 @@ struct RunOptions {
   PrefixUse prefix = {};
   PrefixCapture* capture = nullptr;
   RunControl control = {};
+  Comm* comm = nullptr;  // the processes that prefill together
 };
 
 struct RunResult {
@@ -107,6 +108,7 @@ struct RunResult {
   std::vector<std::vector<std::pair<int, int32_t>>> revived;  // [steps]
   bool active = false;
   std::string reason;
+  ComputedRows computed;  // by this process, if several prefill together
 };
 
 inline std::vector<float> RowOf(const Tensor& logits) {
@@ -117,7 +119,7 @@ inline std::vector<float> RowOf(const Tensor& logits) {
 // The tiny model has no tokenizer: its tokens are words, and what a second model would say of them is made
 // up, but always the same. What its own first layers say is computed.
 inline MethodContext TinyContext(const Transformer& model, const std::vector<int32_t>& prompt, Backend& be,
-                                 std::span<const PositionSpan> question = {}) {
+                                 std::span<const PositionSpan> question = {}, Split* split = nullptr) {
   const ModelShape& shape = model.config().shape;
   return {
       .shape = shape,
@@ -141,6 +143,22 @@ inline MethodContext TinyContext(const Transformer& model, const std::vector<int
           return bits;
         };
       },
+      .open_words = [&prompt](const std::string&) -> WordReader {
+        return [&prompt] {
+          std::vector<ReadWord> words;
+          size_t at = 0;
+          for (size_t i = 0; i < prompt.size(); ++i) {
+            const std::string piece = " word" + std::to_string(prompt[i]) + (prompt[i] % 5 == 0 ? "." : "");
+            const uint32_t mixed =
+                (static_cast<uint32_t>(prompt[i]) + static_cast<uint32_t>(i)) * 3266489917u;
+            words.push_back({.parts = {{at + 1, at + piece.size(), static_cast<float>(mixed >> 8) * 0x1p-24f,
+                                        piece.substr(1)}},
+                             .chunk = static_cast<int>(i / 50)});
+            at += piece.size();
+          }
+          return words;
+        };
+      },
       .open_draft = [&prompt](const std::string&) -> Draft {
         return {.read = [&prompt](int, int) {
           std::vector<float> scores;
@@ -150,17 +168,20 @@ inline MethodContext TinyContext(const Transformer& model, const std::vector<int
         }};
       },
       .first_layers =
-          [&](int layer) {
-            Workspace workspace = model.NewWorkspace(64);
-            return RunFilter(model, prompt, layer, workspace, {}, be).scores;
+          [&, split](int layer) {
+            Workspace workspace = model.NewWorkspace(64, be.memory());
+            return RunFilter(model, prompt, layer, workspace, {}, be, split).scores;
           }};
 }
 
 inline RunResult RunTiny(const Transformer& model, const std::vector<int32_t>& prompt, Backend& be,
                          const RunOptions& options) {
   const auto tokens = static_cast<int64_t>(prompt.size());
-  PruneChoice choice =
-      MakePolicy(options.spec, TinyContext(model, prompt, be, options.question), options.protection);
+  std::optional<Split> split;
+  if (options.comm != nullptr) split.emplace(*options.comm, options.control);
+  Split* const together = split ? &*split : nullptr;
+  PruneChoice choice = MakePolicy(options.spec, TinyContext(model, prompt, be, options.question, together),
+                                  options.protection);
   RecordingPolicy policy(options.policy != nullptr ? *options.policy : *choice.policy);
   RunResult run;
   run.active = choice.active;
@@ -170,10 +191,13 @@ inline RunResult RunTiny(const Transformer& model, const std::vector<int32_t>& p
   run.state.trace = options.trace;
   run.state.prefix = options.prefix;
   run.state.capture = options.capture;
-  Workspace ws = model.NewWorkspace(options.tile_rows);
-  const Pass pass{policy, run.state, ws, be, options.control};
+  Workspace ws = model.NewWorkspace(options.tile_rows, be.memory());
+  Pass pass{policy, run.state, ws, be, split ? split->control() : options.control, together};
   Tensor logits;
   model.Prefill(prompt, pass, logits);
+  if (split) run.computed = split->computed;
+  pass.split = nullptr;
+  if (split && !split->leads()) return run;
   run.logits.push_back(RowOf(logits));
   for (int64_t step = 0; step < options.decode; ++step) {
     const std::vector<float>& row = run.logits.back();
@@ -234,8 +258,9 @@ inline std::string CachedBytes(const LayerCache& cache, int32_t position) {
     if (it == positions.end() || *it != position) continue;
     const int64_t columns = cache.width() / cache.kv_heads();
     for (const TensorView& t : {cache.keys(), cache.values()}) {
-      const TensorView row = t.Cols(head * columns, columns).Rows(it - positions.begin(), 1);
-      all.append(reinterpret_cast<const char*>(row.data), static_cast<size_t>(BytesOf(t.dtype, columns)));
+      const HostRows row(t.Cols(head * columns, columns).Rows(it - positions.begin(), 1));
+      all.append(reinterpret_cast<const char*>(row.view().data),
+                 static_cast<size_t>(BytesOf(t.dtype, columns)));
     }
   }
   return all;
@@ -251,10 +276,12 @@ inline void ExpectRowsOf(const LayerCache& pruned, const LayerCache& dense) {
     for (int64_t row = 0; row < pruned.rows(); ++row) {
       const int32_t p = pruned.positions(head)[static_cast<size_t>(row)];
       const auto at = std::lower_bound(dense.positions().begin(), dense.positions().end(), p);
-      const TensorView mine = pruned.keys().Cols(head * columns, columns).Rows(row, 1);
-      const TensorView theirs =
-          dense.keys().Cols(head * columns, columns).Rows(at - dense.positions().begin(), 1);
-      ASSERT_EQ(std::memcmp(mine.data, theirs.data, static_cast<size_t>(BytesOf(mine.dtype, columns))), 0)
+      const HostRows mine(pruned.keys().Cols(head * columns, columns).Rows(row, 1));
+      const HostRows theirs(
+          dense.keys().Cols(head * columns, columns).Rows(at - dense.positions().begin(), 1));
+      ASSERT_EQ(std::memcmp(mine.view().data, theirs.view().data,
+                            static_cast<size_t>(BytesOf(pruned.dtype(), columns))),
+                0)
           << "position " << p << " of kv head " << head;
     }
   }

@@ -199,11 +199,12 @@ TEST_P(Laws, KeysStandAtTheirOriginalPositions) {
     const double tolerance = GetParam().arithmetic.exact ? 1e-5 : 4e-3;
     for (size_t l = 0; l < run.state.layers.size(); ++l) {
       const LayerCache& cache = run.state.layers[l].cache;
+      const HostRows keys(cache.keys());
       const std::span<const float> bias =
           tiny.store->Find("blk." + std::to_string(l) + ".attn_k.bias")->view.Row<float>(0);
       for (int64_t row = 0; row < cache.rows(); ++row) {
         const auto key = [&](int i) {
-          const TensorView& k = cache.keys();
+          const TensorView k = keys.view();
           return k.dtype == DType::kF32 ? double{k.Row<float>(row)[static_cast<size_t>(i)]}
                                         : double{ToFloat(k.Row<BF16>(row)[static_cast<size_t>(i)])};
         };

@@ -17,7 +17,10 @@ import time
 import unittest
 
 from server_case import CTX, LONG, MODEL, PROGRAM
+from chat_model import write_chat_model  # beside the rooms: server_case makes it known
 from server_support import Server, is_sanitized, readable
+
+MOST = 30 if is_sanitized(PROGRAM) else 3  # seconds in which a server ends
 
 
 class Faults(unittest.TestCase):
@@ -217,8 +220,8 @@ class Limits(unittest.TestCase):
             texts = [server.send_only("/tokenize", {"content": "a b " * (3 << 20), "with_pieces": True}) for _ in range(6)]
             time.sleep(1)
             start = time.monotonic()
-            self.assertEqual(server.stop(number), 0)
-            self.assertLess(time.monotonic() - start, 3)
+            self.assertEqual(server.stop(number, timeout=60), 0)
+            self.assertLess(time.monotonic() - start, MOST)
             for client in texts:
                 client.close()
             for client in [computing, waiting]:
@@ -252,12 +255,53 @@ class Limits(unittest.TestCase):
             clients += [server.send_only("/v1/completions", {"prompt": [7] * LONG, "n": 4}) for _ in range(2)]
             time.sleep(1)
             start = time.monotonic()
-            self.assertEqual(server.stop(), 0)
-            self.assertLess(time.monotonic() - start, 3)
+            self.assertEqual(server.stop(timeout=60), 0)
+            self.assertLess(time.monotonic() - start, MOST)
         finally:
             for client in clients:
                 client.close()
             server.process.kill()
+
+    def test_ends_soon_in_every_other_state(self):
+        """Templates and forms that take long, replies that nobody reads, slots and documents that are written, completed reads."""
+        endless = "{% for i in range(100000) %}{% for j in range(100000) %}{% set x = i * j %}{% endfor %}{% endfor %}"
+        chat = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
+        forms = [{"grammar": "\n".join(["root ::= a0"] + [f"a{i} ::= a{i + 1} a{i + 1}" for i in range(50)] + ['a50 ::= "x"'])},
+                 {"grammar": 'root ::= root root root | "a" | ""', "max_tokens": 1000},
+                 {"json_schema": {"type": "string", "pattern": "^(((a{99}){99}){99})$"}}, {"guided_regex": "(a|b)*a(a|b){40}"}]
+        pieces = {"content": "a b " * (1 << 18), "with_pieces": True}
+        states = {
+            "handlers": [("/v1/chat/completions", chat)] * 6 + [("/tokenize", pieces, 4096)] * 12,
+            "forms": [("/v1/completions", {"prompt": "x", "ignore_eos": True, **form}) for form in forms * 2],
+            "slots busy": [("/v1/embeddings", {"input": [[7] * LONG] * 2}),
+                           ("/v1/completions", {"prompt": "x", "max_tokens": 9000, "ignore_eos": True, "n": 4}),
+                           ("/v1/completions", {"prompt": [7] * LONG, "max_tokens": 1, "echo": True, "logprobs": 20, "n": 4})],
+            "slots saved": [(f"/slots/{i % 4}?action={action}", {"filename": f"f{i}"})
+                            for i in range(12) for action in ["save", "restore"]],
+            "completing": []}  # the document that each of these servers is asked about first
+        for name, requests in states.items():
+            with self.subTest(name), tempfile.TemporaryDirectory() as home:
+                model = pathlib.Path(home) / "model.gguf"
+                write_chat_model(MODEL, model, endless)
+                for folder in ["documents", "slots"]:
+                    (pathlib.Path(home) / folder).mkdir()
+                server = Server(PROGRAM, model, "-c", CTX, "-np", "8", "--complete", "--prune", "sliminfer:layers=4/6/8,keep=512/256/128,min=0",
+                                "--doc-cache", f"{home}/documents", "--slot-save-path", f"{home}/slots").wait_ready()
+                clients = []
+                try:
+                    server.good("/v1/completions", {"prompt": [9] * 12000, "max_tokens": 1})
+                    clients += [server.send_only(*request) for request in requests]
+                    if name == "completing":
+                        server.wait_for(lambda: any(slot.get("is_completing") for slot in server.slots()), 60)
+                    else:
+                        time.sleep(0.5)
+                    start = time.monotonic()
+                    self.assertEqual(server.stop(timeout=30), 0)
+                    self.assertLess(time.monotonic() - start, MOST, name)
+                finally:
+                    for client in clients:
+                        client.close()
+                    server.process.kill()
 
 
 if __name__ == "__main__":

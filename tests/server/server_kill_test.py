@@ -182,7 +182,7 @@ class Killed(unittest.TestCase):
                 server = self.begin(*options)
                 self.assertEqual(server.good("/v1/completions", ask)["choices"], fresh[SLIMINFER])
                 completing = lambda: any(slot.get("is_completing") for slot in server.slots())
-                server.wait_for(completing, 60)
+                server.wait_for(completing, 600)
                 time.sleep(self.choose.random() * (0.5 if number % 2 else 4))
                 hits += completing()
                 server.process.send_signal(signal.SIGSTOP)  # so that what is seen now is what it dies of
@@ -196,7 +196,7 @@ class Killed(unittest.TestCase):
                 self.assertEqual(reply["choices"], fresh[SLIMINFER if reply["prune"]["active"] else "none"])
                 self.assertEqual(reply["usage"]["prompt_tokens_details"]["cached_tokens"] > 0, bool(before))
                 if reply["prune"]["active"]:
-                    server.wait_for(lambda: server.metrics()["coppice_documents_completed_total"] == 1, 60)
+                    server.wait_for(lambda: server.metrics()["coppice_documents_completed_total"] == 1, 600)
                 self.assertEqual(server.good("/v1/completions", ask)["choices"], fresh["none"])
                 self.end(server)
         self.some(hits, "completing a read", rounds)

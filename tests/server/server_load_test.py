@@ -215,6 +215,9 @@ def main():
         print(f"{load.answers} answers, {load.left} left, {load.prefills} prefills of {LONG} tokens; idle {idle:.2f} s after the end")
         print(f"/health {len(times)} times: median {1000 * times[len(times) // 2]:.1f} ms, p99 {1000 * p99:.1f} ms, most {1000 * times[-1]:.1f} ms")
         print(f"memory: at most {early >> 20} MiB in the first half, {late >> 20} MiB in the second")
+        step = -(-len(load.memory) // 10)
+        tenths = [sorted(load.memory[at:at + step]) for at in range(0, len(load.memory), step)]
+        print("its median in each tenth of the time, MiB:", *(tenth[len(tenth) // 2] >> 20 for tenth in tenths))
         print(f"half-open connection: {half_open.result()}")
         assert not load.errors, load.errors[:3]
         assert load.answers > SECONDS / 2 and load.left > 0, f"too little was done: {load.answers} answers, {load.left} left"

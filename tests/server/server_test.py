@@ -337,6 +337,24 @@ class LogProbs(Case):
                 if not token.startswith("<"):
                     self.assertTrue(choice["text"][offset:].startswith(token), (token, offset))
 
+    def test_choices_of_one_prompt_have_its_scores(self):
+        """They are computed once; the answers are those of requests for one choice."""
+        body = {"prompt": ["Once upon a time there was", "a"], "echo": True, "logprobs": 2, "max_tokens": 5, "ignore_eos": True,
+                "temperature": 1}
+        alone = [self.server.good("/v1/completions", {**body, "seed": 7 + i})["choices"] for i in range(3)]
+        expected = [alone[i][at] for at in range(2) for i in range(3)]
+        choices = self.server.good("/v1/completions", {**body, "n": 3, "seed": 7})["choices"]
+        self.assertEqual([c["index"] for c in choices], list(range(6)))
+        for choice, one in zip(choices, expected):
+            self.assertEqual((choice["text"], choice["logprobs"]), (one["text"], one["logprobs"]))
+        streamed = [{"text": "", "tokens": []} for _ in range(6)]
+        for event in self.server.stream("/v1/completions", {**body, "n": 3, "seed": 7}):
+            for part in event["choices"] if isinstance(event, dict) else []:
+                streamed[part["index"]]["text"] += part["text"]
+                streamed[part["index"]]["tokens"] += part["logprobs"]["tokens"] if part["logprobs"] else []
+        for choice, one in zip(streamed, expected):
+            self.assertEqual((choice["text"], choice["tokens"]), (one["text"], one["logprobs"]["tokens"]))
+
     def test_scores_do_not_depend_on_the_request(self):
         ids = self.server.good("/tokenize", {"content": PROMPT_2K})["tokens"][:700]
         def score(prompt):

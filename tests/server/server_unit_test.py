@@ -19,6 +19,9 @@ import tempfile
 import time
 import unittest
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
+from server_support import has_events  # noqa: E402
+
 PROGRAM, ROOT = sys.argv[1], pathlib.Path(sys.argv[2])
 MODEL = ROOT / "models/coppice-mini-f16.gguf"
 ALLOW, FAIL_WITH_EPERM = 0x7FFF0000, 0x00050001
@@ -119,10 +122,18 @@ class UnixSocket(unittest.TestCase):
         self.assertIn("epoll_wait", calls)
         self.assertNotIn("ptrace", calls)
         cache = self.folder.name + "/cache"
+        events = self.folder.name + "/kv.sock"
         options = ["--doc-cache", cache, "--slot-save-path", self.folder.name]
+        if has_events(PROGRAM):
+            options += ["--kv-events", "ipc://" + events]
         with self.server(*options, preexec_fn=lambda: load_filter(calls)) as process:
             status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
             self.assertIn("Seccomp:\t2", status)
+            if has_events(PROGRAM):
+                with socket.socket(socket.AF_UNIX) as subscriber:
+                    subscriber.connect(events)
+                    subscriber.sendall(b"\xff" + bytes(8) + b"\x7f")
+                    self.assertEqual(subscriber.recv(1), b"\xff", "ZeroMQ answers")
             connection = UnixConnection(self.path)
             self.addCleanup(connection.close)
             text = "a text that is long enough for the document cache " * 40

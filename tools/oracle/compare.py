@@ -27,6 +27,7 @@ from flashprefill import FlashPrefill
 from ftp import Ftp
 from gemfilter import GemFilter
 from lazyllm import LazyLlm
+from minference import MInference, write_random_head_patterns
 from model import Model
 from prompts import make_prompt
 from sdtp import Sdtp, write_random_predictors
@@ -39,7 +40,8 @@ from uniprefill import UniPrefill
 
 METHODS = {"none": lambda settings: Method(), "lazyllm": LazyLlm, "ftp": Ftp, "sdtp": Sdtp,
            "sliminfer": SlimInfer, "uniprefill": UniPrefill, "snapkv": SnapKv, "fastkv": FastKv,
-           "specprefill": SpecPrefill, "gemfilter": GemFilter, "flashprefill": FlashPrefill}
+           "specprefill": SpecPrefill, "gemfilter": GemFilter, "flashprefill": FlashPrefill,
+           "minference": MInference}
 DEFAULT_SPECS = ["none", "lazyllm:min=0", "ftp:min=0", "sdtp", "sliminfer:keep=0.5,min=0"]
 
 # Of scores that decide, as choices.py measures them. On SmolLM2-135M the oracle's float32 scores differ from
@@ -114,6 +116,11 @@ class Comparison:
         layers = sorted({round(float(layer)) for layer in evenly})
         path = pathlib.Path(self.folder.name) / f"predictors-{seed}.safetensors"
         write_random_predictors(path, self.model.d, layers, seed)
+        return path
+
+    def random_head_patterns(self, seed):
+        path = pathlib.Path(self.folder.name) / f"heads-{seed}.json"
+        write_random_head_patterns(path, self.model.layers, self.model.heads, seed)
         return path
 
     def compare(self, spec, text, generate, altered=()):

@@ -73,7 +73,8 @@ function tokenRuns(text) {
   return out;
 }
 
-export const layers = [];  // {kept, ffn: runs of tokens; rows, keptCount, ffnCount, density, heads}
+// {kept, ffn: runs of tokens; rows, keptCount, ffnCount, density, heads; computed: runs by process, or []}
+export const layers = [];
 for (const layer of data.layers) {
   const kept = layer.kept === null ? layers[layers.length - 1].kept : tokenRuns(layer.kept);
   const ffn = layer.ffn === null ? kept : tokenRuns(layer.ffn);
@@ -84,8 +85,22 @@ for (const layer of data.layers) {
     keptCount: sizeOf(kept),
     ffnCount: sizeOf(ffn),
     density: layer.density,
-    heads: layer.heads
+    heads: layer.heads,
+    computed: (layer.computed || []).map(tokenRuns)
   });
+}
+
+// The processes that computed a layer's keys of the tokens first to last; [] where there was one.
+export function processesOf(layer, first, last) {
+  const found = [];
+  layers[layer].computed.forEach((runs, process) => {
+    for (let i = 0; i < runs.length; i += 2) {
+      if (runs[i] > last || runs[i + 1] <= first) continue;
+      found.push(process);
+      break;
+    }
+  });
+  return found;
 }
 
 export const kinds = ['revived', 'loaded', 'offloaded', 'dropped', 'evicted'];

@@ -2,10 +2,15 @@
 
 import {cellMap} from '../lib/charts.js';
 import {byId, colour, mix, number, percent} from '../lib/dom.js';
-import {layerCount, layers, promptTokens} from './data.js';
+import {layerCount, layers, processesOf, promptTokens} from './data.js';
 
 export const mapBins = step =>
     Math.max(1, Math.min(promptTokens + step, Math.max(260, byId('map').clientWidth) - 60));
+
+function computedBy(layer, first, last) {
+  const processes = processesOf(layer, first, last);
+  return processes.length ? `\ncomputed by process ${processes.join(', ')}` : '';
+}
 
 export function drawMap(view, bins, what, layer, pick) {
   const empty = colour('--empty');
@@ -40,7 +45,7 @@ export function drawMap(view, bins, what, layer, pick) {
                                   `tokens ${number(first)} to ${number(last)}`}\n` +
           `${what === 'ffn' ? 'FFN ran on' : 'keys of'} ${percent(h[i])}` +
           (r[i] > 0 ? `\nrevived ${percent(r[i])}` : '') +
-          (c[i] > 0 ? `\nin the cold tier ${percent(c[i])}` : '');
+          (c[i] > 0 ? `\nin the cold tier ${percent(c[i])}` : '') + computedBy(row, first, last);
     },
     pick: ({row, x}) => pick(Math.min(view.shown - 1, Math.floor(x * view.shown)), row),
   });

@@ -14,6 +14,7 @@
 #include "apps/cli/report.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/watch.h"
+#include "base/cpu_seconds.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/peak_memory.h"
@@ -88,7 +89,9 @@ std::vector<BenchSample> Measure(const BenchOptions& o, const std::vector<Arm>& 
                                     arms[a].second ? ", second question" : "", round, o.rounds),
                         engine.model().config().shape.layers, request);
       ResetPeakMemory();
+      const double before = CpuSeconds();
       samples[a].last = engine.Generate(request);
+      samples[a].cpu_seconds = CpuSeconds() - before;
       samples[a].peak_bytes = std::max(samples[a].peak_bytes, PeakMemoryBytes());
       if (round == 0) continue;
       samples[a].ttft_ms.push_back(samples[a].last.ttft_ms);

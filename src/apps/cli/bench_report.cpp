@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "apps/cli/terminal.h"
+#include "policies/methods/sdtp.h"
 
 namespace coppice::cli {
 
@@ -126,6 +127,21 @@ std::string AutoLines(const std::vector<Row>& rows) {
   return lines.empty() ? "" : lines + "\n";
 }
 
+// Of the last round. Nothing for one process.
+std::string ProcessTable(const std::vector<BenchRow>& rows) {
+  Table table =
+      NewTable({"prompt", "prune", "", "K/V rows", "queries", "FFN rows", "sent", "waited s", "CPU s"});
+  for (const BenchRow& r : rows) {
+    for (size_t p = 0; p < r.processes.size(); ++p) {
+      const ProcessWork& work = r.processes[p];
+      table.Add({std::to_string(r.prompt), Name(r), fmt::format("process {}", p),
+                 std::to_string(work.rows.kv), std::to_string(work.rows.query), std::to_string(work.rows.ffn),
+                 BytesText(work.bytes_sent), Number(work.seconds_waited, 2), Number(work.cpu_seconds, 2)});
+    }
+  }
+  return rows.front().processes.empty() ? "" : "\n" + table.Markdown();
+}
+
 // The whole spec behind each name of the table, below it, because it would make the table too wide.
 template <typename Row>
 std::string SpecLines(const std::vector<Row>& rows) {
@@ -198,6 +214,8 @@ BenchRow MakeRow(const Engine& engine, int64_t tokens, const BenchSample& sample
   row.peak_bytes = sample.peak_bytes;
   const Spread decode = SpreadOf(sample.decode_rates);
   if (decode.max > 0) row.decode_tokens_per_second = decode;
+  row.cpu_seconds = sample.cpu_seconds;
+  row.processes = ledger.processes;
   return row;
 }
 
@@ -257,6 +275,7 @@ ordered_json ToJson(const BenchRow& row) {
                            {"attention_flops", row.attention_flops},
                            {"product_tflops_per_second", row.product_tflops_per_second},
                            {"attention_tflops_per_second", row.attention_tflops_per_second},
+                           {"cpu_seconds", row.cpu_seconds},
                            {"auto", row.auto_reason},
                            {"weights_bytes", row.weights_bytes},
                            {"kv_bytes", row.kv_bytes},
@@ -268,6 +287,7 @@ ordered_json ToJson(const BenchRow& row) {
     json["decode_tokens_per_second_min"] = row.decode_tokens_per_second->min;
     json["decode_tokens_per_second_max"] = row.decode_tokens_per_second->max;
   }
+  if (!row.processes.empty()) json["processes"] = ProcessesJson(row.processes);
   return json;
 }
 
@@ -294,10 +314,13 @@ std::string Tables(const std::vector<BenchRow>& rows) {
   const BenchRow& first = rows.front();
   return fmt::format("{}, {}, backend {} ({}), {} threads, median of {}\n\n{}\n{}{}{}", first.model,
                      first.type, first.backend, first.isa, first.threads, first.rounds, ResultTable(rows),
-                     TimeTable(rows), SpecLines(rows), AutoLines(rows));
+                     TimeTable(rows) + ProcessTable(rows), SpecLines(rows), AutoLines(rows));
 }
 
 std::string Tables(const std::vector<PlanRow>& rows) {
+  const bool random_predictors = std::any_of(rows.begin(), rows.end(), [](const PlanRow& row) {
+    return row.prune.find(fmt::format("sdtp:file={},", kRandomPredictors)) != std::string::npos;
+  });
   Table table = NewTable({"prompt", "prune", "kept KV / FFN", "TFLOP dense", "TFLOP", "FLOP bound",
                           "KV dense", "KV", "Aux", "cold"});
   for (const PlanRow& r : rows) {
@@ -305,17 +328,25 @@ std::string Tables(const std::vector<PlanRow>& rows) {
                Number(r.flops / 1e12, 3), Times(r.flop_bound), BytesText(r.kv_bytes_dense),
                BytesText(r.kv_bytes), BytesText(r.aux_bytes), BytesText(r.cold_bytes)});
   }
-  return fmt::format("{}, nothing was run: closed forms of a prefill, random scores\n\n{}{}{}",
-                     rows.front().model, table.Markdown(), SpecLines(rows), AutoLines(rows));
+  const char* const predictors =
+      random_predictors
+          ? "\nsdtp: random predictors at the trainer's default stages; file= names trained ones\n"
+          : "";
+  return fmt::format("{}, nothing was run: closed forms of a prefill, random scores\n\n{}{}{}{}",
+                     rows.front().model, table.Markdown(), SpecLines(rows), AutoLines(rows), predictors);
 }
 
 std::string CsvText(const ordered_json& rows) {
   std::string text;
-  for (const auto& [key, value] : rows.front().items()) text += (text.empty() ? "" : ",") + key;
+  for (const auto& [key, value] : rows.front().items()) {
+    if (!value.is_structured()) text += (text.empty() ? "" : ",") + key;
+  }
   text += '\n';
   for (const ordered_json& row : rows) {
     std::string line;
-    for (const auto& [key, value] : row.items()) line += (line.empty() ? "" : ",") + CsvCell(value);
+    for (const auto& [key, value] : row.items()) {
+      if (!value.is_structured()) line += (line.empty() ? "" : ",") + CsvCell(value);
+    }
     text += line + '\n';
   }
   return text;

@@ -23,6 +23,7 @@ struct BenchSample {
   std::vector<OpTimes> times;
   int64_t peak_bytes = 0;  // resident, the warming round included
   int64_t second = 0;      // tokens of the second question that these are; 0: of the first
+  double cpu_seconds = 0;  // of the last round, in this process
   Answer last;
 };
 
@@ -48,8 +49,10 @@ struct BenchRow {
   double flops = 0, product_flops = 0, attention_flops = 0;
   double product_tflops_per_second = 0, attention_tflops_per_second = 0;
   std::string auto_reason;
+  double cpu_seconds = 0;  // as BenchSample::cpu_seconds
   int64_t weights_bytes = 0, kv_bytes = 0, aux_bytes = 0, cold_bytes = 0, peak_bytes = 0;
   std::optional<Spread> decode_tokens_per_second;  // where tokens were generated
+  std::vector<ProcessWork> processes;              // of the last round; empty: one process
 
   double part_ms(OpKind kind) const { return parts_ms[static_cast<size_t>(kind)]; }
 };

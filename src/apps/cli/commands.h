@@ -20,4 +20,8 @@ void AddTrain(CLI::App& app);
 void AddServe(CLI::App& app);
 void AddPerplexity(CLI::App& app);
 
+// If mpirun started several processes and this program has no MPI, becomes the program that has it. Throws
+// Error where that is not there.
+void StartMpiProgram(char** argv);
+
 }  // namespace coppice::cli

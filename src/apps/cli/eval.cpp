@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 
 #include "apps/cli/commands.h"
@@ -14,6 +15,7 @@
 #include "apps/cli/terminal.h"
 #include "base/error.h"
 #include "eval/report/figures/figures.h"
+#include "eval/summary.h"
 
 namespace coppice::cli {
 
@@ -22,7 +24,8 @@ namespace {
 struct EvalCommand {
   ModelOptions model;
   EvalOptions eval;
-  PaperOptions paper;
+  PaperOptions paper;  // and the judge, without a paper too
+  std::string key_variable;
   bool list = false;
 };
 
@@ -61,12 +64,53 @@ void PrintRows(const std::vector<ResultRow>& rows) {
   fmt::print("{}", table.Text());
 }
 
+void PrintVerdicts(const std::vector<ResultRow>& rows) {
+  Table table({"task", "method", "win rate", "wins", "ties", "losses", "no verdict"},
+              {false, false, true, true, true, true, true});
+  bool any = false;
+  for (const ResultRow& row : rows) {
+    if (row.verdicts.size() != 4) continue;
+    any = true;
+    table.Add({row.task, row.prune == "none" ? "dense" : row.prune, Cell(row.win_rate, "{:.1f} %"),
+               std::to_string(row.verdicts[0]), std::to_string(row.verdicts[1]),
+               std::to_string(row.verdicts[2]), std::to_string(row.verdicts[3])});
+  }
+  fmt::print("{}", any ? "\nThe judge's verdicts, each answer in both orders\n" + table.Text()
+                       : "the judge saw nothing: no task of this run has answers for one (leval_open has)\n");
+}
+
+// The key is read from the environment, so that it stands neither in the shell's history nor among the
+// processes.
+void TakeKey(const std::string& variable, ChatEndpoint& endpoint) {
+  if (variable.empty()) return;
+  const char* const key = std::getenv(variable.c_str());
+  if (key == nullptr || *key == '\0')
+    throw Error("--judge-key-env {}: the environment has no such variable", variable);
+  endpoint.key = key;
+}
+
+void JudgeAndPrint(const EvalCommand& o, std::vector<ResultRow>& rows) {
+  ProgressLine line("judge", 1, "");
+  JudgeRun(
+      o.eval.folder, o.paper.judge, &Interrupted(),
+      [&](const std::string& label, double share) {
+        line.SetLabel(label);
+        line.Update(share);
+      },
+      rows);
+  line.Clear();
+  WriteRows(rows, o.eval.folder + "/results.json");
+  PrintVerdicts(rows);
+}
+
 void Eval(EvalCommand& o) {
   if (o.list) return PrintTasks();
   if (o.model.model.empty()) throw Error("--model is required");
   if (o.eval.folder.empty())
     throw Error("-o FOLDER is required: results.json, report.html and samples.jsonl go there");
   for (const std::string& task : o.eval.tasks) FindTasks(task);  // before a model is loaded
+  TakeKey(o.key_variable, o.paper.judge.endpoint);
+  Check(o.paper.judge);
   if (!o.paper.paper.empty()) {
     o.paper.eval = o.eval;
     Check(o.paper);
@@ -75,7 +119,7 @@ void Eval(EvalCommand& o) {
   const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, o.model.engine);
   if (!o.paper.paper.empty()) return EvalPaper(o.paper, o.model.model, *engine);
   ProgressLine line("eval", 1, "");
-  const EvalResult result =
+  EvalResult result =
       Evaluate(o.eval, o.model.model, *engine, &Interrupted(), [&](const EvalProgress& progress) {
         line.SetLabel(progress.label);
         line.Update(progress.share);
@@ -84,6 +128,21 @@ void Eval(EvalCommand& o) {
   PrintRows(result.rows);
   for (const std::string& note : AsideNotes(result.rows)) fmt::print("{}\n", note);
   for (const std::string& reason : result.skipped) fmt::print("left out: {}\n", reason);
+  if (o.paper.judge.wanted()) JudgeAndPrint(o, result.rows);
+}
+
+void AddJudgeOptions(CLI::App& eval, EvalCommand& o) {
+  JudgeOptions& judge = o.paper.judge;
+  CLI::Option* url = eval.add_option("--judge", judge.endpoint.url,
+                                     "an OpenAI-compatible endpoint, such as http://127.0.0.1:8080/v1, whose "
+                                     "model compares the answers of leval_open with dense's");
+  eval.add_option("--judge-model", judge.endpoint.model, "the judge's name there")->needs(url);
+  eval.add_option("--judge-key-env", o.key_variable, "the environment variable that holds the endpoint's key")
+      ->needs(url);
+  eval.add_option(
+          "--judge-against", judge.against,
+          "compare with the answers of this file instead of dense's: JSON lines of L-Eval's predictions")
+      ->needs(url);
 }
 
 }  // namespace
@@ -98,16 +157,23 @@ void AddEval(CLI::App& app) {
   eval->add_option("-o,--output", o->eval.folder,
                    "a folder for results.json, report.html and samples.jsonl; resumes a run there");
   CLI::Option* paper = eval->add_option("--paper", o->paper.paper,
-                                        "instead of tasks: the tables of a paper, with its settings, beside "
-                                        "its own figures; lazyllm, ftp, sdtp, "
-                                        "sliminfer");
+                                        "the tables of a paper, with its settings, beside its own figures; "
+                                        "tasks replace LongBench's; lazyllm, ftp, sdtp, sliminfer");
   eval->add_option("--table", o->paper.table, "one table of the paper; default: all")->needs(paper);
+  eval->add_option("--figure", o->paper.figure, "one figure of the paper, as a table and a picture")
+      ->needs(paper);
   eval->add_option("--predictors", o->paper.predictors,
                    "the file of SDTP's predictors for this model, for the tables that need it")
       ->needs(paper);
   eval->add_option("--compressor", o->paper.compressor,
                    "the second model of prompt compression, for the tables that need it")
       ->needs(paper);
+  eval->add_option("--classifier", o->paper.classifier,
+                   "the folder of LLMLingua-2's classifier, for the tables that need it")
+      ->needs(paper);
+  eval->add_option("--small-classifier", o->paper.small_classifier, "the same of its small classifier")
+      ->needs(paper);
+  AddJudgeOptions(*eval, *o);
   AddModelOptions(*eval, o->model, false);
   eval->add_flag("--list", o->list, "list every task");
   eval->footer(

@@ -17,6 +17,8 @@
 #include "apps/flags.h"
 #include "base/cpu_info.h"
 #include "base/error.h"
+#include "comm/comm.h"
+#include "engine/follow.h"
 #include "policies/spec.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -29,7 +31,7 @@ std::string VersionText() {
   } catch (const coppice::Error& error) {
     isa = error.what();
   }
-  return fmt::format("coppice {} ({}), {}\nisa: {} on {}\nbackends: cpu, reference", coppice::kVersion,
+  return fmt::format("coppice {} ({}), {}\nisa: {} on {}\nbackends: cpu, gpu, reference", coppice::kVersion,
                      coppice::kBuildType, coppice::kCompiler, isa, coppice::Cpu().model);
 }
 
@@ -62,7 +64,10 @@ int Done() {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+namespace {
+
+// The program of one process, or of process 0.
+int Main(int argc, char** argv) {
   // Writing beyond a file size limit is an error like a full disk (the cold tier's file, a model being made),
   // and must not kill the process.
   std::signal(SIGXFSZ, SIG_IGN);
@@ -75,9 +80,11 @@ int main(int argc, char** argv) {
   coppice::cli::AddRun(app);
   coppice::cli::AddCompare(app);
   coppice::cli::AddBench(app);
+#ifndef COPPICE_SMALL
   coppice::cli::AddEval(app);
   coppice::cli::AddReport(app);
   coppice::cli::AddTune(app);
+#endif
   coppice::cli::AddInspect(app);
   coppice::cli::AddTokenize(app);
   coppice::cli::AddMethods(app);
@@ -85,7 +92,9 @@ int main(int argc, char** argv) {
   coppice::cli::AddTrace(app);
   coppice::cli::AddTrain(app);
   coppice::cli::AddServe(app);
+#ifndef COPPICE_SMALL
   coppice::cli::AddPerplexity(app);
+#endif
   try {
     std::vector<std::string> words = coppice::cli::RewriteAliases(argc, argv);
     std::reverse(words.begin(), words.end());  // CLI11 takes them from the back
@@ -112,5 +121,30 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     return Fail(std::ferror(stdout) != 0 ? kUnwritten : coppice::cli::MessageOf(error),
                 1);  // fmt's message names no file
+  }
+}
+
+// The program of the other processes.
+int FollowOrAbort(coppice::Comm& world) {
+  try {
+    coppice::Follow(world);
+    return 0;
+  } catch (const std::exception& error) {
+    world.Abort(error.what());  // process 0 would wait for this one
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    coppice::cli::StartMpiProgram(argv);
+    coppice::Comm& world = coppice::World();
+    if (world.rank() > 0) return FollowOrAbort(world);
+    const int code = Main(argc, argv);
+    if (world.size() > 1) coppice::SendEnd(world);
+    return code;
+  } catch (const std::exception& error) {
+    return Fail(error.what(), 1);
   }
 }

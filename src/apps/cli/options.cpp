@@ -14,6 +14,7 @@
 
 #include "apps/checks.h"
 #include "base/error.h"
+#include "comm/comm.h"
 #include "formats/json.h"
 #include "grammar/gbnf.h"
 #include "grammar/json_schema.h"
@@ -36,6 +37,7 @@ std::vector<ChatMessage> ReadChat(const PromptOptions& o) {
 }  // namespace
 
 void AddModelOptions(CLI::App& app, ModelOptions& o, bool required) {
+  o.engine.comm = &World();
   CLI::Option* model = app.add_option("-m,--model,model", o.model, "GGUF file, or Hugging Face folder");
   if (required) model->required();
   app.add_option("-c,--ctx-size", o.engine.context,
@@ -47,8 +49,8 @@ void AddModelOptions(CLI::App& app, ModelOptions& o, bool required) {
                  "-ub: prompt tokens per tile inside a layer (memory, not results)")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  app.add_option("--backend", o.engine.backend, "cpu, or reference: plain fp32 loops")
-      ->check(CLI::IsMember({"cpu", "reference"}))
+  app.add_option("--backend", o.engine.backend, "cpu; gpu: a CUDA device; or reference: plain fp32 loops")
+      ->check(CLI::IsMember({"cpu", "gpu", "reference"}))
       ->capture_default_str();
   CLI::Option* exact = app.add_flag("--exact", o.engine.exact, "fp32 products and cache instead of bf16");
   app.add_flag("--fast", o.engine.fast,

@@ -10,20 +10,35 @@ namespace coppice::cli {
 
 nlohmann::ordered_json AnswerJson(const Answer& answer, const std::string& text, const ChatPrompt& prompt,
                                   const Engine& engine) {
-  return {{"text", text},
-          {"prompt_tokens", prompt.tokens.size()},
-          {"cached_tokens", answer.cached_tokens()},
-          {"generated_tokens", answer.tokens.size()},
-          {"finish_reason", answer.finish_reason},
-          {"ttft_ms", answer.ttft_ms},
-          {"total_ms", answer.total_ms},
-          {"decode_tokens_per_second", answer.decode_tokens_per_second},
-          {"proposed", answer.proposed},
-          {"accepted", answer.accepted},
-          {"backend", engine.backend().name()},
-          {"isa", engine.backend().isa()},
-          {"threads", engine.backend().threads()},
-          {"prune", PruneJson(answer, prompt.question)}};
+  nlohmann::ordered_json json = {{"text", text},
+                                 {"prompt_tokens", prompt.tokens.size()},
+                                 {"cached_tokens", answer.cached_tokens()},
+                                 {"generated_tokens", answer.tokens.size()},
+                                 {"finish_reason", answer.finish_reason},
+                                 {"ttft_ms", answer.ttft_ms},
+                                 {"total_ms", answer.total_ms},
+                                 {"decode_tokens_per_second", answer.decode_tokens_per_second},
+                                 {"proposed", answer.proposed},
+                                 {"accepted", answer.accepted},
+                                 {"backend", engine.backend().name()},
+                                 {"isa", engine.backend().isa()},
+                                 {"threads", engine.backend().threads()},
+                                 {"prune", PruneJson(answer, prompt.question)}};
+  if (!answer.ledger.processes.empty()) json["processes"] = ProcessesJson(answer.ledger.processes);
+  return json;
+}
+
+nlohmann::ordered_json ProcessesJson(const std::vector<ProcessWork>& processes) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const ProcessWork& work : processes) {
+    list.push_back({{"kv_rows", work.rows.kv},
+                    {"query_rows", work.rows.query},
+                    {"ffn_rows", work.rows.ffn},
+                    {"bytes_sent", work.bytes_sent},
+                    {"seconds_waited", work.seconds_waited},
+                    {"cpu_seconds", work.cpu_seconds}});
+  }
+  return list;
 }
 
 std::string KeptText(const Ledger& ledger) {

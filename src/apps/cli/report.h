@@ -14,6 +14,9 @@ namespace coppice::cli {
 nlohmann::ordered_json AnswerJson(const Answer& answer, const std::string& text, const ChatPrompt& prompt,
                                   const Engine& engine);
 
+// What each of several processes did in a prefill; empty for one process.
+nlohmann::ordered_json ProcessesJson(const std::vector<ProcessWork>& processes);
+
 // Rows with keys and values, and FFN rows, as shares of the dense run's: "25 % / 12 %".
 std::string KeptText(const Ledger& ledger);
 

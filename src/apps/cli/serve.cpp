@@ -18,6 +18,7 @@
 #include "apps/cli/terminal.h"
 #include "apps/cli/version.h"
 #include "base/error.h"
+#include "comm/comm.h"
 #include "server/server.h"
 
 namespace coppice::cli {
@@ -41,6 +42,7 @@ struct ServeOptions {
   std::string doc_cache;
   int64_t disk_mib = 16384;
   int64_t saved_mib = 16384;
+  KvEventsOptions events;
 };
 
 int64_t LimitOf(const std::string& text, const std::string& source) {
@@ -123,7 +125,18 @@ ServerOptions MakeServerOptions(const ServeOptions& o) {
   return server;
 }
 
-EngineOptions MakeEngineOptions(const ServeOptions& o) {
+std::shared_ptr<KvEvents> MakeKvEvents(const ServeOptions& o) {
+  const KvEventsOptions& events = o.events;
+  if (events.endpoint.empty()) {
+    if (!events.replay.empty() || !events.topic.empty() || events.open)
+      throw Error("--kv-events-replay, --kv-events-topic, --kv-events-open: go with --kv-events");
+    return nullptr;
+  }
+  if (o.cache_mib == 0) throw Error("--kv-events {}: goes with a --cache-ram above 0", events.endpoint);
+  return std::make_shared<KvEvents>(events);
+}
+
+EngineOptions MakeEngineOptions(const ServeOptions& o, std::shared_ptr<DocumentListener> listener) {
   EngineOptions engine = o.model.engine;
   if (o.cache_mib > 0) {
     engine.documents =
@@ -131,7 +144,8 @@ EngineOptions MakeEngineOptions(const ServeOptions& o) {
                              .folder = o.doc_cache,
                              .disk_bytes = o.disk_mib << 20,
                              .write_when_idle = std::chrono::seconds(2),
-                             .on_error = [](const std::string& error) { fmt::print(stderr, "{}\n", error); }};
+                             .on_error = [](const std::string& error) { fmt::print(stderr, "{}\n", error); },
+                             .listener = std::move(listener)};
   } else if (!o.doc_cache.empty()) {
     throw Error("--doc-cache {}: goes with a --cache-ram above 0", o.doc_cache);
   }
@@ -141,9 +155,25 @@ EngineOptions MakeEngineOptions(const ServeOptions& o) {
   return engine;
 }
 
-void Serve(const ServeOptions& o) {
+// Several processes read one prompt at a time, and only process 0 would have the states of earlier prompts.
+void FitToProcesses(ServeOptions& o) {
+  const int processes = World().size();
+  if (processes == 1) return;
+  if (!o.doc_cache.empty())
+    throw Error("--doc-cache {}: does not go with {} processes", o.doc_cache, processes);
+  o.server.scheduler.slots = 1;
+  o.cache_mib = 0;
+  fmt::print(stderr, "note: {} processes read one prompt at a time (--parallel 1), without --cache-ram\n",
+             processes);
+}
+
+void Serve(ServeOptions o) {
+  FitToProcesses(o);
   if (o.generate.predict < -1) throw Error("--predict {}: not a whole number from -1", o.generate.predict);
-  Server server(MakeServerOptions(o));
+  ServerOptions options = MakeServerOptions(o);
+  const std::shared_ptr<KvEvents> events = MakeKvEvents(o);
+  options.kv_events = events;
+  Server server(std::move(options));
   const std::string& host = o.server.http.host;
   if (!UnixSocketPath(host).empty()) {
     fmt::print("listening on {}\n", host);
@@ -152,10 +182,11 @@ void Serve(const ServeOptions& o) {
                server.port());
   }
   std::fflush(stdout);
-  std::unique_ptr<Engine> engine = Engine::Load(o.model.model, MakeEngineOptions(o));
+  std::unique_ptr<Engine> engine = Engine::Load(o.model.model, MakeEngineOptions(o, events));
   const bool has_template = engine->tokenizer() == nullptr || !engine->tokenizer()->chat_template().empty();
   server.Serve(std::move(engine));
   fmt::print("ready: {}\n", o.model.model);
+  if (events) fmt::print("KV events on {}\n", events->endpoint());
   std::fflush(stdout);
   if (!has_template)
     fmt::print(stderr, "note: the model has no chat template, so chats are written in ChatML\n");
@@ -246,6 +277,18 @@ void AddCacheOptions(CLI::App& app, ServeOptions& o) {
       ->capture_default_str();
 }
 
+void AddRouterOptions(CLI::App& app, ServeOptions& o) {
+  app.add_option(
+      "--kv-events", o.events.endpoint,
+      "tell routers which prompts the cache holds: tcp://HOST:PORT or ipc://PATH to publish on (ZeroMQ, "
+      "vLLM's KV events); an address of this machine");
+  app.add_option("--kv-events-topic", o.events.topic, "the topic of these messages; default: empty");
+  app.add_option("--kv-events-replay", o.events.replay,
+                 "an address where routers ask for messages that they missed");
+  app.add_flag("--kv-events-open", o.events.open,
+               "let other machines connect to these addresses; whoever does reads the tokens of all prompts");
+}
+
 void AddReportOptions(CLI::App& app, ServeOptions& o) {
   app.add_option("--sse-ping-interval", o.ping, "seconds between comments in an idle stream; 0: none")
       ->check(CLI::Range(0.0, 3600.0))
@@ -279,6 +322,7 @@ void AddServe(CLI::App& app) {
   AddModelOptions(*serve, o->model);
   AddHttpOptions(*serve, *o);
   AddCacheOptions(*serve, *o);
+  AddRouterOptions(*serve, *o);
   AddReportOptions(*serve, *o);
   AddGenerateOptions(*serve, o->generate);
   serve

@@ -16,10 +16,12 @@
 #include "apps/cli/version.h"
 #include "base/error.h"
 #include "base/fnv.h"
+#include "base/mmap.h"
 #include "base/new_file.h"
 #include "engine/calibration.h"
 #include "eval/setup.h"
 #include "eval/tune/calibration_writer.h"
+#include "eval/tune/head_search.h"
 
 namespace coppice::cli {
 
@@ -34,6 +36,9 @@ struct TuneCommand {
   std::string out;
   int64_t cache_mib = 4096;
   bool all = false;
+  std::string head_patterns;
+  std::string reference;
+  int64_t head_budget = HeadSearchOptions().budget;
 };
 
 std::string Today() {
@@ -93,6 +98,50 @@ void Tune(TuneCommand& o) {
   fmt::print("{}\n", spec);
 }
 
+// --head-patterns: a pattern for each query head, for minference:heads=FILE.
+void TuneHeads(const TuneCommand& o) {
+  if (o.reference.empty()) throw Error("--head-patterns needs --reference, a text that the heads read");
+  NewFile file(o.head_patterns, "tune");
+  const MappedFile text(o.reference);
+  const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, o.model.engine);
+  if (engine->tokenizer() == nullptr) throw Error("{}: has no tokenizer", o.model.model);
+  const std::vector<int32_t> tokens =
+      engine->tokenizer()->Encode({reinterpret_cast<const char*>(text.bytes().data()), text.size()},
+                                  {.add_special = true, .parse_special = false});
+  ProgressLine line("tune", 1, "");
+  HeadSearchResult found = SearchHeadPatterns(
+      *engine, tokens, {.budget = o.head_budget, .cancelled = &Interrupted(), .progress = [&](double share) {
+                          line.Update(share);
+                        }});
+  line.Clear();
+  found.patterns.model = std::filesystem::path(o.model.model).filename().string();
+  file.Append(TextOf(found.patterns));
+  file.Commit();
+  size_t heads[3] = {0, 0, 0};
+  for (const std::vector<HeadPattern>& layer : found.patterns.heads) {
+    for (const HeadPattern& head : layer) ++heads[static_cast<size_t>(head.kind)];
+  }
+  fmt::print("reference of {} tokens; {:.1f} % of the pairs\n", found.patterns.tokens, 100 * found.density);
+  fmt::print("{:15} {:>6}  error of the attention's output if all heads had it\n", "", "heads");
+  for (size_t kind = 0; kind < 3; ++kind)
+    fmt::print("{:15} {:>6}  {:.5f}\n", kPatternNames[kind], heads[kind], found.error_of[kind]);
+  fmt::print("{:15} {:>6}  {:.5f}\n", "the best of each", "", found.error);
+  fmt::print("minference:heads={}\n", QuotedValue(o.head_patterns));
+}
+
+void AddHeadOptions(CLI::App& tune, TuneCommand& o) {
+  tune.add_option(
+      "--head-patterns", o.head_patterns,
+      "search no settings, but MInference's attention pattern for each head, and write them to this "
+      "file, for minference:heads=FILE");
+  tune.add_option("--reference", o.reference,
+                  "--head-patterns: a text file, whose last tokens (at most -c) the heads are compared on");
+  tune.add_option("--head-budget", o.head_budget,
+                  "--head-patterns: what a head may cost, as the tokens of an A-shape")
+      ->check(CLI::Range(int64_t{2}, kManyTokens))
+      ->capture_default_str();
+}
+
 void AddSearchOptions(CLI::App& tune, TuneCommand& o) {
   tune.add_option(
           "--tasks", o.tune.eval.tasks,
@@ -128,6 +177,7 @@ void AddTune(CLI::App& app) {
   o->tune.eval.samples = 32;
   CLI::App* tune = app.add_subcommand("tune", "find the fastest setting that keeps a model's answers");
   AddSearchOptions(*tune, *o);
+  AddHeadOptions(*tune, *o);
   AddSampleOptions(*tune, o->tune.eval);
   tune->add_option("-o,--output", o->calibration,
                    "the calibration file; default: beside the model, where --prune auto finds it");
@@ -147,10 +197,15 @@ void AddTune(CLI::App& app) {
       "keeps the budget and is faster than dense, the exit code is 1. docs/tune.md has the rest.\n"
       "Examples:\n  coppice tune -m model.gguf --chat\n"
       "  coppice tune -m model.gguf --lengths 4096,8192 --budget 1% --budget 5% --time-limit 120\n"
-      "  coppice tune -m model.gguf --tasks niah,ruler/vt --methods lazyllm --methods sliminfer+ftp");
+      "  coppice tune -m model.gguf --tasks niah,ruler/vt --methods lazyllm --methods sliminfer+ftp\n"
+      "  coppice tune -m model.gguf --head-patterns heads.json --reference report.txt --head-budget 1280");
   tune->callback([o] {
     InstallInterruptHandler();
-    Tune(*o);
+    if (o->head_patterns.empty()) {
+      Tune(*o);
+    } else {
+      TuneHeads(*o);
+    }
   });
 }
 

@@ -26,6 +26,7 @@ struct Options {
   bool no_rank = false;
   std::optional<double> ratio;
   bool json = false;
+  bool paper = false;
 };
 
 std::string LossText(const SdtpLosses& l, bool end_to_end) {
@@ -112,8 +113,26 @@ void PrintTable(const SdtpTraining& t, const SdtpReport& r) {
   fmt::print("{}\nwritten: {}\n", table.Text(), t.output);
 }
 
+// The paper's training, where it says how (arXiv 2504.04514, sections 3.2 and 4.1): ten stages of 0.9, the
+// first 4 and the last 10 % protected, Gumbel masks, the three losses in an unweighted sum, two epochs. No
+// ratio loss: the paper's text has none.
+void TakePapersSettings(SdtpTraining& t) {
+  t.stages = 10;
+  t.r = 0.9;
+  t.first = 4;
+  t.local = 0.1;
+  t.end_to_end = true;
+  t.mask = MaskKind::kGumbel;
+  t.losses = {};
+  t.epochs = 2;
+}
+
 void Train(Options& o) {
   SdtpTraining& t = o.training;
+  if (o.paper) {
+    TakePapersSettings(t);
+    o.ratio = 0;
+  }
   if (o.no_mse) t.losses.mse = 0;
   if (o.no_rank) t.losses.rank = 0;
   // DynamicViT's weight, where nothing else ties the number of kept tokens to r.
@@ -229,6 +248,12 @@ void AddSdtp(CLI::App& app) {
   AddTextOptions(*sdtp, o->training);
   AddStageOptions(*sdtp, o->training);
   AddLearningOptions(*sdtp, *o);
+  CLI::Option* paper = sdtp->add_flag("--paper", o->paper,
+                                      "train as the paper says: its stages, masks, losses and epochs; give "
+                                      "Dolly (databricks-dolly-15k) as data");
+  for (const char* decided : {"--stages", "--layers", "-r", "--first", "--local", "--epochs", "--no-rank",
+                              "--no-mse", "--end-to-end", "--mask", "--distill", "--ratio"})
+    paper->excludes(sdtp->get_option(decided));
   sdtp->callback([o] { Train(*o); });
 }
 

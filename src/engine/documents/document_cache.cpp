@@ -164,6 +164,7 @@ std::shared_ptr<const PrefixState> DocumentCache::StateOf(const EntryPtr& entry,
     return nullptr;
   }
   entry->state = state;
+  TellMoved(*entry);
   Touch(*entry);
   MakeRoomInMemory();
   return state;
@@ -297,10 +298,26 @@ void DocumentCache::Touch(Entry& entry) { entry.used = ++clock_; }
 void DocumentCache::Insert(const EntryPtr& entry) {
   Touch(*entry);
   entries_.push_back(entry);
+  entry->id = ++last_id_;
+  TellHeld(*entry);
+}
+
+void DocumentCache::TellHeld(const Entry& entry) {
+  if (!options_.listener || entry.tokens.empty()) return;
+  options_.listener->Hold(entry.id, {.owner = entry.owner,
+                                     .tokens = entry.tokens,
+                                     .point = entry.point,
+                                     .complete = entry.complete,
+                                     .in_memory = entry.state != nullptr});
+}
+
+void DocumentCache::TellMoved(const Entry& entry) {
+  if (options_.listener && !entry.forgotten) options_.listener->Move(entry.id, entry.state != nullptr);
 }
 
 void DocumentCache::Forget(const EntryPtr& entry) {
   if (std::exchange(entry->forgotten, true)) return;
+  if (options_.listener) options_.listener->Release(entry->id);
   entries_.remove(entry);
   if (!entry->file.empty()) Remove(entry->file);
 }
@@ -367,6 +384,7 @@ void DocumentCache::MakeRoomInMemory() {
     held -= bytes;
     if (!victim->file.empty()) {
       victim->state.reset();
+      TellMoved(*victim);
     } else if (CanWrite(*victim) && leaving + bytes <= options_.memory_bytes) {
       leaving += bytes;
       Queue(victim);

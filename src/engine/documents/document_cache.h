@@ -24,6 +24,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/documents/document_listener.h"
 #include "model/prefix.h"
 #include "model/prefix_file.h"
 
@@ -45,6 +46,7 @@ struct DocumentCacheOptions {
   // Gets each file error. The cache holds its lock during the call, so the function must be quick and must
   // not call the cache.
   std::function<void(const std::string&)> on_error = {};
+  std::shared_ptr<DocumentListener> listener = {};  // hears of every entry; may be null
 };
 
 struct DocumentCacheStats {
@@ -79,6 +81,7 @@ class DocumentCache {
   int64_t DenseTokens(std::span<const int32_t> tokens, int layers, const PrefixOwner& owner = {}) const;
   // Returns false if states of this size cannot be kept.
   bool Fits(int64_t bytes) const { return bytes <= options_.memory_bytes; }
+  int64_t memory_limit() const { return options_.memory_bytes; }
   // Returns true if the cache should keep the prefix that a prompt of `tokens` tokens leaves at `point`.
   // `bytes`: the size of that prefix. `found`: what the prompt itself reused.
   bool Wants(int64_t tokens, int64_t bytes, LayerPoint point, const PrefixUse& found) const;
@@ -111,6 +114,7 @@ class DocumentCache {
 
  private:
   struct Entry {
+    uint64_t id = 0;  // for the listener
     PrefixOwner owner;
     std::vector<int32_t> tokens;  // empty for a file that this engine cannot use: only its size counts
     LayerPoint point;
@@ -143,6 +147,8 @@ class DocumentCache {
   void Touch(Entry& entry);
   void Insert(const EntryPtr& entry);
   void Forget(const EntryPtr& entry);
+  void TellHeld(const Entry& entry);
+  void TellMoved(const Entry& entry);
   bool CanWrite(const Entry& entry) const;
   void Queue(const EntryPtr& entry);
   void QueueUnwritten();
@@ -173,6 +179,7 @@ class DocumentCache {
   bool removing_ = false;
   bool stopping_ = false;
   uint64_t clock_ = 0;
+  uint64_t last_id_ = 0;
   mutable DocumentCacheStats stats_;
   std::thread writer_;  // last: it uses all of the above
 };

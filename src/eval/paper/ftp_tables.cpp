@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "eval/paper/paper.h"
+#include "eval/task.h"
 
 namespace coppice {
 
@@ -100,7 +101,7 @@ PaperTable Table1(const PaperModel& model) {
   table.methods.push_back(Eta(model, 0.90));
   table.methods.push_back(Eta(model, 0.95));
   table.methods.push_back({"PyramidInfer", {"pyramidinfer:min=0"}});
-  table.methods.push_back({"LLMLingua-2", {}, "needs its classifier, which this engine does not run"});
+  table.methods.push_back(LlmLingua2("LLMLingua-2", model.classifier, 0.2));
   for (const FtpModelFigures& of : kTable1) AddPublished(of, table);
   for (const FtpCompared& row : kCompared) {
     const auto add = [&](const char* of, const char* method, double speed_up) {
@@ -145,10 +146,20 @@ std::vector<std::string> LEvalTasks() {
   return tasks;
 }
 
+constexpr const char* kOpenTasks = "leval_open";
+
+std::vector<std::string> OpenTasks() {
+  std::vector<std::string> names;
+  for (const TaskInfo* task : FindTasks(kOpenTasks)) names.push_back(task->name);
+  return names;
+}
+
 PaperTable Table4(const PaperModel& model) {
   PaperTable table = LongBench("4", "L-Eval's closed tasks");
   table.source = "table 4, of which only these figures are here";
-  table.note = "Instructions are worded anew, because L-Eval's texts are under the GPL.";
+  table.note =
+      "Instructions are worded anew, because L-Eval's texts are under the GPL; with a copy of its "
+      "repository among the data, its own are read from there.";
   table.groups.clear();
   for (const std::string& name : ClosedTasks())
     table.groups.push_back({.label = name, .run = "leval", .tasks = {"leval/" + name}});
@@ -156,6 +167,26 @@ PaperTable Table4(const PaperModel& model) {
   table.methods = {{"Baseline", {"none"}}, Eta(model, 0.90), Eta(model, 0.95)};
   table.published = {{"Llama3-8B-Instruct", "gsm100", "Baseline", {66, kNotGiven, kNotGiven}},
                      {"Llama3-8B-Instruct", "gsm100", "FTP, eta 0.90", {38, kNotGiven, kNotGiven}}};
+  return table;
+}
+
+// L-Eval's open tasks under a judge model.
+PaperTable Table5(const PaperModel& model) {
+  PaperTable table = {
+      .id = "5",
+      .title = "L-Eval's open tasks, judged by a model",
+      .source = "none here",
+      .note =
+          "The win rate is against the dense model's answers, or those of `judge_against`; 50 is "
+          "as good. Instructions are worded anew, because L-Eval's texts are under the GPL.",
+      .methods = {{"Baseline", {"none"}}, Eta(model, 0.90), Eta(model, 0.95)},
+      .measures = {PaperMeasure::kWinRate, PaperMeasure::kScore, PaperMeasure::kTtftSpeedUp,
+                   PaperMeasure::kTotalSpeedUp}};
+  for (const TaskInfo* task : FindTasks(kOpenTasks))
+    table.groups.push_back({.label = task->name.substr(std::string(kOpenTasks).size() + 1),
+                            .run = "leval-open",
+                            .tasks = {task->name}});
+  table.groups.push_back({.label = "Average", .average = true});
   return table;
 }
 
@@ -201,15 +232,30 @@ PaperTable DenseSweep(const PaperModel& model) {
   return table;
 }
 
+PaperTable HeatMap(const PaperModel& model) {
+  return {.id = "heat-map",
+          .title = "Heat map: which tokens run the FFN, by layer and place",
+          .source = "none here; the paper's own heat map could not be read",
+          .note = "Of Kamradt's needle, whose text is made to the length.",
+          .groups = {{.label = "8k", .run = "heat-map", .tasks = {"kamradt"}, .length = 8192}},
+          .methods = {{"Baseline", {"none"}}, Eta(model, 0.90), Eta(model, 0.95)},
+          .measures = {PaperMeasure::kScore, PaperMeasure::kFlopsRatio},
+          .drawing = PaperDrawing::kFfns};
+}
+
 }  // namespace
 
 Paper FtpPaper(const PaperModel& model) {
   Paper paper{
-      .name = "ftp", .title = kTitle, .runs = {{.name = "leval", .tasks = LEvalTasks()}}, .tables = {}};
+      .name = "ftp",
+      .title = kTitle,
+      .runs = {{.name = "leval", .tasks = LEvalTasks()}, {.name = "leval-open", .tasks = OpenTasks()}},
+      .tables = {}};
   for (const char* run : {"longbench", "random", "ends", "eta", "dense"})
     paper.runs.push_back({.name = run, .tasks = LongBenchTasks()});
-  paper.tables = {Table1(model),   Table2(model),   Table3(model),    Table4(model),
-                  KeptEnds(model), EtaSweep(model), DenseSweep(model)};
+  paper.runs.push_back({.name = "heat-map", .tasks = {"kamradt"}, .lengths = {8192}, .samples = 3});
+  paper.tables = {Table1(model),   Table2(model),   Table3(model),     Table4(model), Table5(model),
+                  KeptEnds(model), EtaSweep(model), DenseSweep(model), HeatMap(model)};
   return paper;
 }
 

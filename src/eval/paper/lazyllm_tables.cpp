@@ -108,19 +108,54 @@ PaperTable Figure6(const PaperModel& model) {
   PaperTable table{.id = "figure-6",
                    .title = "One stage: the layer and the share that it keeps",
                    .source = "figure 6 has curves without numbers",
-                   .note = "Layers of 32, scaled to this model's.",
+                   .note = "Layers of 32, scaled to this model's. The dashed line is dense.",
                    .wide = true,
                    .groups = LongBenchColumns("one-stage"),
-                   .methods = {{"Baseline", {"none"}}}};
-  int last = 0;
-  for (const int layer : {5, 10, 15, 20, 25, 30}) {
-    const int scaled = ScaledLayer(model, layer);
-    if (scaled == last || scaled >= model.layers) continue;
-    last = scaled;
+                   .methods = {{"Baseline", {"none"}}},
+                   .drawing = PaperDrawing::kCurves,
+                   .x_title = "share that stays, %"};
+  for (const int layer : SweepLayers(model)) {
     for (const int percent : {10, 30, 50, 70, 90}) {
       table.methods.push_back(
-          {fmt::format("layer {}, keep {} %", scaled, percent),
-           {fmt::format("lazyllm:preset=paper,layers={},keep=0.{},min=0", scaled, percent / 10)}});
+          {.label = fmt::format("layer {}, keep {} %", layer, percent),
+           .specs = {fmt::format("lazyllm:preset=paper,layers={},keep=0.{},min=0", layer, percent / 10)},
+           .curve = fmt::format("layer {}", layer),
+           .x = static_cast<double>(percent)});
+    }
+  }
+  return table;
+}
+
+// Figure 8: the share of the prompt that has been computed by each step of the answer, "for various stages
+// within the network". A column pair for the layers of each stage.
+PaperTable Figure8(const PaperModel& model) {
+  PaperTable table{.id = "figure-8",
+                   .title = "Token use by step of the answer, for each stage",
+                   .source = "figure 8 has curves without numbers",
+                   .note = "Percent of the prompt's tokens whose keys a stage's layers have computed.",
+                   .wide = true,
+                   .methods = {Methods(model).back()},
+                   .drawing = PaperDrawing::kTokenUse};
+  std::vector<int> begins = {0};
+  for (const int layer : {10, 20, 30}) {
+    const int scaled = ScaledLayer(model, layer);
+    if (scaled > begins.back() && scaled < model.layers) begins.push_back(scaled);
+  }
+  // Named, because the method scales its layers to the model by a rounding of its own.
+  if (begins.size() == 4) {
+    table.methods.back().specs = {
+        fmt::format("lazyllm:preset=paper,layers={}/{}/{},min=0", begins[1], begins[2], begins[3])};
+  }
+  begins.push_back(model.layers);
+  for (size_t s = 0; s + 1 < begins.size(); ++s) {
+    const std::string layers = fmt::format("layers {} to {}", begins[s], begins[s + 1] - 1);
+    for (const PaperMeasure measure : {PaperMeasure::kPrefilled, PaperMeasure::kComputed}) {
+      const char* const when = measure == PaperMeasure::kPrefilled ? "prefill" : "end";
+      table.groups.push_back({.label = fmt::format("{}, {}", layers, when),
+                              .run = "longbench",
+                              .tasks = LongBenchTasks(),
+                              .measure = measure,
+                              .layer = begins[s]});
     }
   }
   return table;
@@ -133,7 +168,7 @@ Paper LazyLlmPaper(const PaperModel& model) {
           .title = kTitle,
           .runs = {{.name = "longbench", .tasks = LongBenchTasks()},
                    {.name = "one-stage", .tasks = LongBenchTasks()}},
-          .tables = {Table1(model), Table2(model), Figure6(model)}};
+          .tables = {Table1(model), Table2(model), Figure6(model), Figure8(model)}};
 }
 
 }  // namespace coppice

@@ -1,5 +1,7 @@
 #include "eval/paper/paper.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 
 #include "base/check.h"
@@ -65,6 +67,23 @@ std::vector<PaperTable> TablesOf(const Paper& paper, std::string_view id) {
   throw FieldError("table", " {}: {} has {}", id, paper.name, ListOf(ids));
 }
 
+PaperMethod LlmLingua2(const char* label, const std::string& folder, double keep) {
+  PaperMethod method{.label = label};
+  if (folder.empty()) {
+    method.missing = "needs its published classifier: give its folder";
+  } else {
+    method.specs = {fmt::format("llmlingua2:model={},keep={},min=0", folder, keep)};
+  }
+  return method;
+}
+
+std::string FigureId(const Paper& paper, std::string_view figure) {
+  const std::string numbered = "figure-" + std::string(figure);
+  const bool has = std::any_of(paper.tables.begin(), paper.tables.end(),
+                               [&](const PaperTable& table) { return table.id == numbered; });
+  return has ? numbered : std::string(figure);
+}
+
 std::vector<std::string> LongBenchTasks() {
   std::vector<std::string> all;
   for (const LongBenchCategory& category : Categories())
@@ -89,6 +108,15 @@ std::vector<PaperGroup> LongBenchColumns(const std::string& run) {
                      .tasks = LongBenchTasks(),
                      .measure = PaperMeasure::kTotalSpeedUp});
   return columns;
+}
+
+std::vector<int> SweepLayers(const PaperModel& model) {
+  std::vector<int> layers;
+  for (const int layer : {5, 10, 15, 20, 25, 30}) {
+    const int scaled = ScaledLayer(model, layer);
+    if (scaled < model.layers && (layers.empty() || scaled != layers.back())) layers.push_back(scaled);
+  }
+  return layers;
 }
 
 int ScaledLayer(const PaperModel& model, int layer) { return std::max((layer * model.layers + 16) / 32, 1); }

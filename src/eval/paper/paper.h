@@ -16,6 +16,7 @@ namespace coppice {
 
 enum class PaperMeasure {
   kScore,         // percent
+  kWinRate,       // percent of a judge's verdicts for the method's answers
   kTtftSpeedUp,   // dense's time to the first token over the method's
   kTotalSpeedUp,  // the same of the whole answer
   kFlopsRatio,    // dense's FLOPs of the prefill over the method's
@@ -23,6 +24,7 @@ enum class PaperMeasure {
   kTotalSeconds,
   kTeraFlops,  // of the prefill
   kComputed,   // percent of the prompt's keys that were computed by the answer's end
+  kPrefilled,  // the same after prefill
   kKvGib,      // keys and values held after the answer
   kKvSaved,    // percent of dense's
   kMemoryGib,  // the process, at its peak
@@ -33,8 +35,10 @@ inline constexpr double kNotGiven = std::numeric_limits<double>::quiet_NaN();
 // What the settings of a table depend on.
 struct PaperModel {
   int layers = 32;
-  std::string predictors = {};  // a file of SDTP's predictors for this model; empty: not given
-  std::string compressor = {};  // the second model of prompt compression; empty: not given
+  std::string predictors = {};        // a file of SDTP's predictors for this model; empty: not given
+  std::string compressor = {};        // the second model of prompt compression; empty: not given
+  std::string classifier = {};        // the folder of LLMLingua-2's classifier; empty: not given
+  std::string small_classifier = {};  // of its small one
 };
 
 // Samples that one journal records. Tables of equal arms share a run.
@@ -54,6 +58,7 @@ struct PaperGroup {
   std::vector<std::string> tasks = {};
   int64_t length = 0;                           // 0: the only one that the run has
   PaperMeasure measure = PaperMeasure::kScore;  // of a wide table's column
+  int layer = -1;                               // kComputed and kPrefilled: of this layer; -1: of all layers
   bool average = false;  // the mean of the groups before it, in a wide table of its scores
 };
 
@@ -61,6 +66,18 @@ struct PaperMethod {
   std::string label;
   std::vector<std::string> specs = {};  // several, such as seeds, are averaged; empty: published figures only
   std::string missing = {};             // why nothing is run
+  // Of a table drawn as curves: the curve's name, and the method's place on it.
+  std::string curve = {};
+  double x = kNotGiven;
+};
+
+// How a table is drawn.
+enum class PaperDrawing {
+  kSpeedUps,  // a tall table with TTFT speed-ups: by group, or by length
+  kCurves,    // the last score column against PaperMethod::x
+  kTokenUse,  // what is computed by step of the answer, a curve for each layer that begins a group
+  kKeys,      // heat maps: keys of the prompt, by layer and place
+  kFfns,      // heat maps: FFNs that run, by layer and place
 };
 
 struct PublishedRow {
@@ -80,6 +97,8 @@ struct PaperTable {
   std::vector<PaperMethod> methods = {};
   std::vector<PaperMeasure> measures = {};  // the columns of a tall table
   std::vector<PublishedRow> published = {};
+  PaperDrawing drawing = PaperDrawing::kSpeedUps;
+  std::string x_title = {};  // of kCurves
 };
 
 struct Paper {
@@ -95,6 +114,8 @@ struct Paper {
 Paper MakePaper(std::string_view name, const PaperModel& model);
 // The table of that id, or every table where it is empty. Throws FieldError of `table`, with the choices.
 std::vector<PaperTable> TablesOf(const Paper& paper, std::string_view id);
+// The id of a figure's table: figure "8" is the table "figure-8", figure "heat-map" the table "heat-map".
+std::string FigureId(const Paper& paper, std::string_view figure);
 
 Paper LazyLlmPaper(const PaperModel& model);
 Paper FtpPaper(const PaperModel& model);
@@ -103,12 +124,17 @@ Paper SlimInferPaper(const PaperModel& model);
 
 // Shared by the papers.
 
+// LLMLingua-2 with the classifier of the folder; without one, why it is missing.
+PaperMethod LlmLingua2(const char* label, const std::string& folder, double keep);
+
 // LongBench's 16 data sets in English and code, as the papers use them.
 std::vector<std::string> LongBenchTasks();
 // Its six categories, in the order of LongBench's own table; tall tables end with the mean of the six.
 std::vector<PaperGroup> LongBenchCategories(const std::string& run);
 // The columns of a wide table: the categories, their mean, and the ratios of all data sets.
 std::vector<PaperGroup> LongBenchColumns(const std::string& run);
+// The paper's layers 5, 10, ..., 30 of 32, each a layer of this model and different from the others.
+std::vector<int> SweepLayers(const PaperModel& model);
 // round(layer L / 32), at least 1, for a layer that a paper gives for a model of 32 layers.
 int ScaledLayer(const PaperModel& model, int layer);
 

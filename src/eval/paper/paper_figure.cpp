@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "eval/paper/paper_drawings.h"
 #include "eval/paper/paper_page.h"
 #include "eval/report/chart.h"
 #include "eval/report/marks.h"
@@ -84,17 +85,10 @@ std::vector<double> Coordinates(const Plot& plot, double Point::*of) {
 }
 
 Svg Picture(const PaperTable& table, DrawnTable drawn, const char* description) {
-  return DrawLayout({.id = "figure-" + table.id,
-                     .title = table.title,
-                     .description = description,
-                     .panel_height = 300,
-                     .legend = std::move(drawn.legend)},
-                    {[plot = std::move(drawn.plot)](Svg& svg, const Box& box) { DrawPlot(svg, box, plot); }});
+  return PaperPicture{table, description, std::move(drawn.legend)}.Of(std::move(drawn.plot));
 }
 
-}  // namespace
-
-std::optional<Svg> PaperFigure(const PaperTable& table, const PaperRows& rows, const std::string& model) {
+std::optional<Svg> SpeedUpsFigure(const PaperTable& table, const PaperRows& rows, const std::string& model) {
   if (table.wide || ColumnOf(table, PaperMeasure::kTtftSpeedUp) == SIZE_MAX) return std::nullopt;
   const bool by_length = table.groups.front().length > 0;
   if (!by_length && ColumnOf(table, PaperMeasure::kScore) == SIZE_MAX) return std::nullopt;
@@ -126,6 +120,23 @@ std::optional<Svg> PaperFigure(const PaperTable& table, const PaperRows& rows, c
   return Picture(table, std::move(drawn),
                  "A point for each group of tasks: its score as a share of the dense model's, against the "
                  "TTFT speed-up. The dashed line is dense.");
+}
+
+}  // namespace
+
+std::optional<Svg> PaperFigure(const PaperTable& table, const PaperRows& rows, const std::string& model) {
+  switch (table.drawing) {
+    case PaperDrawing::kSpeedUps:
+      return SpeedUpsFigure(table, rows, model);
+    case PaperDrawing::kCurves:
+      return CurvesFigure(table, rows);
+    case PaperDrawing::kTokenUse:
+      return TokenUseOfStages(table, rows);
+    case PaperDrawing::kKeys:
+    case PaperDrawing::kFfns:
+      return PlacesFigure(table, rows);
+  }
+  return std::nullopt;
 }
 
 }  // namespace coppice

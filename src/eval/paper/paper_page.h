@@ -24,8 +24,9 @@ struct PaperPage {
 // One self-contained HTML file, like a report's.
 std::string PageText(const PaperPage& page);
 
-// A tall table as a picture: of tasks, the score as a share of the dense model's against the TTFT speed-up
-// (LazyLLM's figure 5); of lengths, the TTFT speed-up by length. None where the table lacks what it needs.
+// A table as a picture. PaperDrawing::kSpeedUps, of a tall table: of tasks, the score as a share of the dense
+// model's against the TTFT speed-up (LazyLLM's figure 5); of lengths, the TTFT speed-up by length. The
+// others: paper_drawings.h. None where the table lacks what it needs.
 std::optional<Svg> PaperFigure(const PaperTable& table, const PaperRows& rows, const std::string& model);
 
 }  // namespace coppice

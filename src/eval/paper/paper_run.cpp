@@ -24,7 +24,15 @@ std::string NameOf(const std::string& path) {
 }
 
 PaperModel ModelOf(const PaperOptions& o, int layers) {
-  return {.layers = layers, .predictors = o.predictors, .compressor = o.compressor};
+  return {.layers = layers,
+          .predictors = o.predictors,
+          .compressor = o.compressor,
+          .classifier = o.classifier,
+          .small_classifier = o.small_classifier};
+}
+
+std::string TableOf(const PaperOptions& o, const Paper& paper) {
+  return o.figure.empty() ? o.table : FigureId(paper, o.figure);
 }
 
 bool Uses(const PaperTable& table, const std::string& run) {
@@ -37,9 +45,9 @@ bool NeedsData(const PaperRun& run) {
                      [](const std::string& name) { return FindTasks(name).front()->needs_data; });
 }
 
-// Why the model cannot take a method, or "". The second model of prompt compression is opened only for a run.
+// Why the model cannot take a method, or "". Second models of prompt compression are opened only for a run.
 std::string Refusal(const std::string& spec, const Engine& engine, const Protection& protection) {
-  if (spec.starts_with("selective")) return "";
+  if (spec.starts_with("selective") || spec.starts_with("llmlingua2")) return "";
   try {
     MakePolicy(spec, {.shape = engine.model().config().shape, .tokens = engine.context()}, protection);
   } catch (const Error& error) {
@@ -61,8 +69,10 @@ class PaperEvaluation {
         paper_(MakePaper(options.paper,
                          ModelOf(options, static_cast<int>(engine.model().config().shape.layers)))) {
     AddMethods();
+    if (!options.eval.tasks.empty()) ReplaceTasks(options.eval.tasks, paper_);
     if (!options.eval.lengths.empty()) ReplaceLengths(options.eval.lengths, paper_);
-    tables_ = TablesOf(paper_, options.table);
+    table_ = TableOf(options, paper_);
+    tables_ = TablesOf(paper_, table_);
     for (const PaperRun& run : paper_.runs) {
       const bool used = std::any_of(tables_.begin(), tables_.end(),
                                     [&](const PaperTable& table) { return Uses(table, run.name); });
@@ -154,8 +164,28 @@ class PaperEvaluation {
             {of_run.label, (static_cast<double>(done_) + of_run.share) / static_cast<double>(runs_.size())});
     };
     EvalResult result = Evaluate(eval, model_, engine_, cancelled_, show);
+    Judge(run, show, result.rows);
     rows_[run.name] = std::move(result.rows);
     for (std::string& reason : result.skipped) notes_[run.name].push_back("no data: " + reason);
+  }
+
+  void Judge(const PaperRun& run, const std::function<void(const EvalProgress&)>& show,
+             std::vector<ResultRow>& rows) {
+    const bool asked = std::any_of(paper_.tables.begin(), paper_.tables.end(), [&](const PaperTable& table) {
+      return Uses(table, run.name) && std::find(table.measures.begin(), table.measures.end(),
+                                                PaperMeasure::kWinRate) != table.measures.end();
+    });
+    if (!asked) return;
+    if (!options_.judge.wanted()) {
+      notes_[run.name].push_back("no win rates: give `judge`, the address of a judge model");
+      return;
+    }
+    JudgeRun(
+        FolderOf(run), options_.judge, cancelled_,
+        [&](const std::string& label, double share) {
+          show({label, share});
+        },
+        rows);
   }
 
   // The rows of a run that was interrupted.
@@ -179,8 +209,8 @@ class PaperEvaluation {
     }
     for (const auto& [run, rows] : rows_)
       page.reports.push_back(fmt::format("{}-{}/report.html", paper_.name, run));
-    result.page = fmt::format("{}/{}{}.html", options_.eval.folder, paper_.name,
-                              options_.table.empty() ? "" : "-" + options_.table);
+    result.page =
+        fmt::format("{}/{}{}.html", options_.eval.folder, paper_.name, table_.empty() ? "" : "-" + table_);
     NewFile file(result.page, "eval");
     file.Append(PageText(page));
     file.Commit();
@@ -193,6 +223,7 @@ class PaperEvaluation {
   const std::atomic<bool>* cancelled_;
   const std::function<void(const EvalProgress&)>& progress_;
   Paper paper_;
+  std::string table_;  // the id of the only one; empty: all
   std::vector<PaperTable> tables_;
   std::vector<PaperRun> runs_;  // that the tables use
   PaperRows rows_;
@@ -214,6 +245,27 @@ void ReplaceTall(const std::vector<int64_t>& lengths, PaperTable& table) {
   table.groups = std::move(groups);
 }
 
+// Categories become the tasks themselves, and whatever was of all tasks is of the new ones.
+void ReplaceGroups(const std::vector<std::string>& tasks, const std::string& run, PaperTable& table) {
+  std::vector<PaperGroup> groups;
+  bool listed = false;
+  for (const PaperGroup& group : table.groups) {
+    const bool of_run = group.run == run;
+    const bool category = of_run && (!table.wide || group.measure == PaperMeasure::kScore);
+    if (!category) {
+      groups.push_back(group);
+      if (of_run) groups.back().tasks = tasks;
+      continue;
+    }
+    for (const std::string& task : listed ? std::vector<std::string>{} : tasks)
+      groups.push_back({.label = task, .run = run, .tasks = {task}});
+    listed = true;
+  }
+  table.groups = std::move(groups);
+  table.published.clear();
+  table.source = "none: the tasks are not the paper's";
+}
+
 }  // namespace
 
 void ReplaceLengths(const std::vector<int64_t>& lengths, Paper& paper) {
@@ -223,7 +275,7 @@ void ReplaceLengths(const std::vector<int64_t>& lengths, Paper& paper) {
   }
   for (PaperTable& table : paper.tables) {
     if (!table.wide && table.groups.front().length > 0) {
-      ReplaceTall(lengths, table);
+      ReplaceTall(paper.Run(table.groups.front().run).lengths, table);
       continue;
     }
     for (PaperGroup& group : table.groups) {
@@ -234,9 +286,25 @@ void ReplaceLengths(const std::vector<int64_t>& lengths, Paper& paper) {
   }
 }
 
+void ReplaceTasks(const std::vector<std::string>& names, Paper& paper) {
+  std::vector<std::string> tasks;
+  for (const std::string& name : names) {
+    for (const TaskInfo* task : FindTasks(name)) tasks.push_back(task->name);
+  }
+  for (PaperRun& run : paper.runs) {
+    if (run.tasks != LongBenchTasks()) continue;
+    run.tasks = tasks;
+    for (PaperTable& table : paper.tables) {
+      if (Uses(table, run.name)) ReplaceGroups(tasks, run.name, table);
+    }
+  }
+}
+
 void Check(const PaperOptions& o) {
-  TablesOf(MakePaper(o.paper, ModelOf(o, 32)), o.table);
-  if (!o.eval.tasks.empty()) throw FieldError("paper", " {} decides the tasks: name none", o.paper);
+  if (!o.table.empty() && !o.figure.empty()) throw FieldError("figure", ": not together with a table");
+  const Paper paper = MakePaper(o.paper, ModelOf(o, 32));
+  TablesOf(paper, TableOf(o, paper));
+  Check(o.judge);
 }
 
 PaperResult EvaluatePaper(const PaperOptions& options, const std::string& model, Engine& engine,

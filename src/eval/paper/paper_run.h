@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "eval/judge/judge.h"
 #include "eval/paper/sheet.h"
 #include "eval/runner.h"
 
@@ -15,10 +16,14 @@ namespace coppice {
 struct PaperOptions {
   std::string paper;            // "lazyllm"
   std::string table = {};       // empty: all of them
+  std::string figure = {};      // instead of a table: "8", "heat-map"
   std::string predictors = {};  // a file of SDTP's predictors for the model
   std::string compressor = {};  // the second model of prompt compression
-  // Tasks are the tables'. `prune` adds methods, `lengths` replaces the lengths of the tables, `samples`
-  // bounds theirs. Each run gets a folder in `folder`.
+  std::string classifier = {};  // the folder of LLMLingua-2's classifier, and of its small one
+  std::string small_classifier = {};
+  JudgeOptions judge = {};  // for FTP's table 5
+  // `tasks` replaces LongBench's data sets, which the user may not have. `prune` adds methods, `lengths`
+  // replaces the lengths of the tables, `samples` bounds theirs. Each run gets a folder in `folder`.
   EvalOptions eval = {};
 };
 
@@ -38,7 +43,8 @@ PaperResult EvaluatePaper(const PaperOptions& options, const std::string& model,
                           const std::atomic<bool>* cancelled,
                           const std::function<void(const EvalProgress& progress)>& progress);
 
-// For tests: the paper's lengths replaced by a user's.
+// For tests: the paper's lengths, and the data sets of LongBench, replaced by a user's.
+void ReplaceTasks(const std::vector<std::string>& names, Paper& paper);
 void ReplaceLengths(const std::vector<int64_t>& lengths, Paper& paper);
 
 }  // namespace coppice

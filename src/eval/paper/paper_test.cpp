@@ -103,7 +103,17 @@ TEST(Paper, UnknownNamesSayWhatThereIs) {
               HasSubstr("paper gemfilter: there are lazyllm, ftp, sdtp, sliminfer"));
   EXPECT_THAT(ErrorOf([] { TablesOf(MakePaper("lazyllm", {}), "9"); }),
               HasSubstr("table 9: lazyllm has 1, 2, figure-6"));
-  EXPECT_EQ(TablesOf(MakePaper("lazyllm", {}), "").size(), 3u);
+  EXPECT_EQ(TablesOf(MakePaper("lazyllm", {}), "").size(), 4u);
+}
+
+TEST(Paper, AFigureIsATable) {
+  EXPECT_EQ(FigureId(MakePaper("lazyllm", {}), "8"), "figure-8");
+  EXPECT_EQ(FigureId(MakePaper("ftp", {}), "heat-map"), "heat-map");
+  EXPECT_THAT(ErrorOf([] { Check(PaperOptions{.paper = "sliminfer", .figure = "3"}); }),
+              HasSubstr("table 3: sliminfer has 2, longbench"));
+  EXPECT_NO_THROW(Check(PaperOptions{.paper = "sliminfer", .figure = "2"})) << "figure 2, not table 2";
+  EXPECT_THAT(ErrorOf([] { Check(PaperOptions{.paper = "ftp", .table = "1", .figure = "heat-map"}); }),
+              HasSubstr("not together with a table"));
 }
 
 TEST(Paper, FilesOfTheUserMakeMethodsRun) {
@@ -227,6 +237,24 @@ TEST(Sheet, LengthsOfTheUserReplaceThePapers) {
   const PaperSheet sheet = FillTable(table, {}, "m.gguf");
   EXPECT_EQ(sheet.lines[2].cells[0], "4K");
   EXPECT_EQ(sheet.lines[3].cells[8], "47.81") << "the published figures of that length stay beside it";
+}
+
+// LongBench's categories become the tasks, and published figures, which are not of these tasks, go.
+TEST(Sheet, TasksOfTheUserReplaceLongBench) {
+  Paper paper = MakePaper("lazyllm", {});
+  ReplaceTasks({"niah", "kv_retrieval/75"}, paper);
+  EXPECT_THAT(paper.Run("longbench").tasks, ElementsAre("niah", "kv_retrieval/75"));
+  const PaperTable& tall = paper.tables[0];
+  ASSERT_EQ(tall.groups.size(), 3u);
+  EXPECT_EQ(tall.groups[1].label, "kv_retrieval/75");
+  EXPECT_TRUE(tall.groups[2].average);
+  EXPECT_TRUE(tall.published.empty());
+  const PaperTable& wide = paper.tables[2];
+  ASSERT_EQ(wide.groups.size(), 5u) << "two tasks, their mean, and two ratios of both";
+  EXPECT_THAT(wide.groups[4].tasks, ElementsAre("niah", "kv_retrieval/75"));
+  const PaperTable& stages = paper.tables[3];
+  EXPECT_EQ(stages.groups.size(), 8u) << "its columns are layers";
+  EXPECT_THAT(stages.groups[0].tasks, ElementsAre("niah", "kv_retrieval/75"));
 }
 
 TEST(PaperPage, HoldsTablesFiguresAndNotesAsText) {

@@ -16,10 +16,23 @@ bool IsRatio(PaperMeasure measure) {
          measure == PaperMeasure::kFlopsRatio;
 }
 
-double ValueOf(const ResultRow& row, PaperMeasure measure) {
+// Percent of the prompt whose keys are computed: in one layer, or over all; by the answer's end, or after
+// prefill.
+double ComputedOf(const TokenUse& use, int layer, bool at_end) {
+  const std::vector<double>* shares = layer < 0 ? &use.all : nullptr;
+  for (const LayerUse& row : use.layers) {
+    if (row.layer <= layer) shares = &row.shares;
+  }
+  if (shares == nullptr || shares->empty()) return NAN;
+  return 100 * (at_end ? shares->back() : shares->front());
+}
+
+double ValueOf(const ResultRow& row, PaperMeasure measure, int layer) {
   switch (measure) {
     case PaperMeasure::kScore:
       return row.score;
+    case PaperMeasure::kWinRate:
+      return row.win_rate;
     case PaperMeasure::kTtftSpeedUp:
       return row.speed_up;
     case PaperMeasure::kTotalSpeedUp:
@@ -33,7 +46,9 @@ double ValueOf(const ResultRow& row, PaperMeasure measure) {
     case PaperMeasure::kTeraFlops:
       return row.flops / 1e12;
     case PaperMeasure::kComputed:
-      return row.used_by_step.all.empty() ? NAN : 100 * row.used_by_step.all.back();
+      return ComputedOf(row.used_by_step, layer, true);
+    case PaperMeasure::kPrefilled:
+      return ComputedOf(row.used_by_step, layer, false);
     case PaperMeasure::kKvGib:
       return row.kv_bytes / kGib;
     case PaperMeasure::kKvSaved:
@@ -193,6 +208,8 @@ std::string MeasureName(PaperMeasure measure) {
   switch (measure) {
     case PaperMeasure::kScore:
       return "score";
+    case PaperMeasure::kWinRate:
+      return "win rate %";
     case PaperMeasure::kTtftSpeedUp:
       return "TTFT x";
     case PaperMeasure::kTotalSpeedUp:
@@ -207,6 +224,8 @@ std::string MeasureName(PaperMeasure measure) {
       return "TFLOPs";
     case PaperMeasure::kComputed:
       return "computed %";
+    case PaperMeasure::kPrefilled:
+      return "after prefill %";
     case PaperMeasure::kKvGib:
       return "KV GiB";
     case PaperMeasure::kKvSaved:
@@ -232,7 +251,7 @@ double CellValue(const PaperRows& rows, const PaperGroup& group, const PaperMeth
     std::vector<double> of_tasks;
     for (const std::string& task : group.tasks) {
       const ResultRow* row = Find(run->second, task, group.length, spec);
-      const double value = row == nullptr ? NAN : ValueOf(*row, measure);
+      const double value = row == nullptr ? NAN : ValueOf(*row, measure, group.layer);
       if (std::isfinite(value)) {
         of_tasks.push_back(value);
       } else if (!IsRatio(measure)) {

@@ -214,11 +214,61 @@ PaperTable Needle() {
   return table;
 }
 
+// Figure 2: the blocks that hold the needle leave before one layer after the other.
+PaperTable Figure2(const PaperModel& model) {
+  PaperTable table{
+      .id = "figure-2",
+      .title = "The needle's blocks dropped before one layer (information diffusion)",
+      .source = "none here; the paper finds answers lost at layer 5 of 32 and kept at 25",
+      .note =
+          "Blocks of 64 tokens. The score is the share of answers that are still right; the dashed "
+          "line is dense's.",
+      .groups = {{.label = "4k", .run = "figure-2", .tasks = {"niah"}, .length = 4 * kK}},
+      .methods = {Dense()},
+      .measures = {PaperMeasure::kScore},
+      .drawing = PaperDrawing::kCurves,
+      .x_title = "dropped before layer"};
+  std::vector<int> layers = {1};
+  for (const int layer : SweepLayers(model)) {
+    if (layer > 1) layers.push_back(layer);
+  }
+  for (const int layer : layers) {
+    table.methods.push_back({.label = fmt::format("before layer {}", layer),
+                             .specs = {fmt::format("drop:layer={},block=64,min=0", layer)},
+                             .curve = "needle's blocks dropped",
+                             .x = static_cast<double>(layer)});
+  }
+  return table;
+}
+
+// Figure 7: one stage instead of three.
+PaperTable Figure7(const PaperModel& model) {
+  PaperTable table{.id = "figure-7",
+                   .title = "One stage: the layer and the budget",
+                   .source = "figure 7 has curves without numbers",
+                   .note = "Layers of 32, scaled to this model's. The dashed line is dense.",
+                   .wide = true,
+                   .groups = LongBenchColumns("figure-7"),
+                   .methods = {Dense()},
+                   .drawing = PaperDrawing::kCurves,
+                   .x_title = "layer of the stage"};
+  for (const int budget : {2, 4, 8}) {
+    for (const int layer : SweepLayers(model)) {
+      table.methods.push_back(
+          {.label = fmt::format("layer {}, {}k tokens", layer, budget),
+           .specs = {fmt::format("sliminfer:layers={},keep={},min=0", layer, budget * kK)},
+           .curve = fmt::format("{}k tokens", budget),
+           .x = static_cast<double>(layer)});
+    }
+  }
+  return table;
+}
+
 }  // namespace
 
-Paper SlimInferPaper(const PaperModel&) {
+Paper SlimInferPaper(const PaperModel& model) {
   Paper paper{.name = "sliminfer", .title = kTitle, .runs = {}, .tables = {}};
-  for (const char* run : {"longbench", "trade-off", "gamma", "scoring"})
+  for (const char* run : {"longbench", "trade-off", "gamma", "scoring", "figure-7"})
     paper.runs.push_back({.name = run, .tasks = LongBenchTasks()});
   for (const char* run : {"trade-off-32k", "gamma-32k", "scoring-32k"})
     paper.runs.push_back({.name = run, .tasks = {"continue/16"}, .lengths = {32 * kK}, .samples = 3});
@@ -229,7 +279,9 @@ Paper SlimInferPaper(const PaperModel&) {
                         .tasks = {"kamradt"},
                         .lengths = {4 * kK, 8 * kK, 16 * kK, 24 * kK, 32 * kK},
                         .samples = 10});
-  paper.tables = {Table2(), LongBench(), TradeOff(), Gamma(), Scoring(), Latency(), TableF(), Needle()};
+  paper.runs.push_back({.name = "figure-2", .tasks = {"niah"}, .lengths = {4 * kK}, .samples = 10});
+  paper.tables = {Table2(),  LongBench(), TradeOff(), Gamma(),        Scoring(),
+                  Latency(), TableF(),    Needle(),   Figure2(model), Figure7(model)};
   return paper;
 }
 

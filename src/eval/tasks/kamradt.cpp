@@ -33,6 +33,7 @@ Sample MakeSample(const TaskRequest& request, int64_t number, int64_t filler_sen
   sample.metric = "string_match_all";
   sample.references = {"eat a sandwich", "Dolores Park", "sunny day"};
   sample.max_tokens = kAnswerTokens;
+  sample.evidence = kNeedle;
   sample.depth = depth;
   return sample;
 }

@@ -1,13 +1,15 @@
 // L-Eval's closed tasks (https://github.com/OpenLMLab/LEval): its data format and metrics, from the user's
 // folder.
 //
-// The prompts around a document are reworded, because L-Eval's own texts are under the GPL. Documents that
-// are too long lose their end (code loses its beginning), as in L-Eval. Answers are shorter than its 512
-// tokens if the metric reads only their beginning. Tasks that need a judge model are left out.
+// The prompts around a document are reworded, because L-Eval's own texts are under the GPL. If the user's
+// folder is a copy of its repository, the prompts are read from there (leval_wording.h). Documents that are
+// too long lose their end (code loses its beginning), as in L-Eval. Answers are shorter than its 512 tokens
+// if the metric reads only their beginning. Tasks that need a judge model are left out.
 #include <algorithm>
 
 #include "eval/data.h"
 #include "eval/task.h"
+#include "eval/tasks/leval_wording.h"
 
 namespace coppice {
 
@@ -59,10 +61,33 @@ std::string Cut(const TaskRequest& request, const std::string& document, int64_t
   return request.tokenizer->Decode(keep_end ? std::span(ids).last(most) : std::span(ids).first(most));
 }
 
-Sample MakeSample(const Dataset& dataset, const TaskRequest& request, const DataRow& row, size_t question) {
+// What stands before and behind the document.
+struct Around {
+  std::string head;
+  std::string tail;
+};
+
+Around AroundOf(const Dataset& dataset, const std::string& instruction,
+                const std::optional<LEvalWording>& wording) {
+  if (!wording) {
+    return {std::string(dataset.instruction) + "\n\n",
+            FillTemplate(dataset.question, {{"instruction", instruction}})};
+  }
+  // As for its authors' Llama 2, whose system prompt stands before the message.
+  const std::string system = std::string(wording->System(dataset.name)) + "\n\n";
+  const bool bare =
+      dataset.metric == "final_number" || dataset.metric == "code_output" || dataset.metric == "exact";
+  if (bare) return {system, "\n\n" + instruction};
+  const size_t document = wording->question.find("{document}");
+  const std::string rest = wording->question.substr(document + std::string_view("{document}").size());
+  return {system + wording->question.substr(0, document),
+          FillTemplate(rest, {{"inst", instruction}}) + "\nAnswer:"};
+}
+
+Sample MakeSample(const Dataset& dataset, const TaskRequest& request, const DataRow& row, size_t question,
+                  const std::optional<LEvalWording>& wording) {
   const std::string instruction = row.Texts("instructions").at(question);
-  const std::string head = std::string(dataset.instruction) + "\n\n";
-  const std::string tail = FillTemplate(dataset.question, {{"instruction", instruction}});
+  const auto [head, tail] = AroundOf(dataset, instruction, wording);
   const int64_t room =
       request.length - dataset.max_tokens - CountTokens(request, head + tail) - 2;  // two seams
   if (room < 1)
@@ -82,6 +107,7 @@ std::vector<Sample> SamplesOf(const Dataset& dataset, const TaskRequest& request
   const std::vector<DataRow> rows =
       ReadRows(FindDataFile(request, "leval/" + name, "LEval-data/Closed-ended-tasks",
                             {name + ".jsonl", "leval_" + name + ".jsonl"}));
+  const std::optional<LEvalWording> wording = FindLEvalWording(request);
   size_t most = 0;
   for (const DataRow& row : rows) {
     const size_t count = row.List("instructions").size();
@@ -93,7 +119,7 @@ std::vector<Sample> SamplesOf(const Dataset& dataset, const TaskRequest& request
   for (size_t question = 0; question < most; ++question) {
     for (size_t r = 0; r < rows.size() && static_cast<int64_t>(samples.size()) < request.samples; ++r) {
       if (question >= rows[r].List("instructions").size()) continue;
-      samples.push_back(MakeSample(dataset, request, rows[r], question));
+      samples.push_back(MakeSample(dataset, request, rows[r], question, wording));
       samples.back().id = std::to_string(r) + "/" + std::to_string(question);
     }
   }

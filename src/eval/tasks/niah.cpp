@@ -78,6 +78,7 @@ Sample MakeNeedle(const TaskRequest& request, int64_t number, int64_t filler_sen
   sample.metric = "number_match";
   sample.references = {facts.front().number};
   sample.max_tokens = kAnswerTokens;
+  sample.evidence = facts.front().Sentence();
   sample.depth = depth;
   return sample;
 }

@@ -29,6 +29,10 @@ class FtpPolicy final : public TokenPolicy {
  public:
   explicit FtpPolicy(FtpConfig config) : config_(std::move(config)), sum_(config_.scores.sum) {}
 
+  PolicyFacts Facts() const override {
+    return {.one_process =
+                config_.fill_mean ? "ftp:fill=mean sums FFN outputs in the order of all rows" : ""};
+  }
   LayerPoint FirstChoice() const override;
   Needs NeedsAt(Phase phase, int layer) const override;
   TokenSet RunFfn(const Observation& seen, Backend& be) override;

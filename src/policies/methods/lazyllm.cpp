@@ -23,8 +23,9 @@
 // causal: only earlier positions. ALiBi has no bias for keys behind a query, so it needs causal.
 //
 // revive_cap bounds the tokens that come back at a stage in one step to the best by s; the others stay
-// parked, and later steps can choose them. The paper has no bound. A token that comes back costs as much as
-// in prefill, and a step of 91 costs three dense steps.
+// parked, and later steps can choose them. With revive_every = n, tokens come back in every n-th step only,
+// from the first one on; between them, parked tokens stay parked whatever their score. The paper has neither.
+// A token that comes back costs as much as in prefill, and a step in which any does reads the weights twice.
 //
 // Cost per stage: one query against |A| keys, 2 |A| H c FLOPs, and one selection.
 // Source: LazyLLM: dynamic token pruning for efficient long context LLM inference, arXiv 2407.14057.
@@ -112,11 +113,14 @@ TokenSet LazyLlmPolicy::Attend(const Observation& seen, const Candidates& candid
     }
   }
   const TokenSet all = TokenSet::Of(std::move(chosen), count);
-  return config_.revive_cap > 0 ? WithinCap(all, candidates, seen, scores, be) : all;
+  const bool rests = (positions.back() - seen.prompt_tokens) % config_.revive_every != 0;
+  if (!rests && config_.revive_cap == 0) return all;
+  return WithinCap(all, candidates, seen, scores, rests ? 0 : config_.revive_cap, be);
 }
 
 TokenSet LazyLlmPolicy::WithinCap(const TokenSet& chosen, const Candidates& candidates,
-                                  const Observation& seen, std::span<const float> scores, Backend& be) const {
+                                  const Observation& seen, std::span<const float> scores, int64_t cap,
+                                  Backend& be) {
   std::vector<float> rank(candidates.positions.size(), -std::numeric_limits<float>::infinity());
   int64_t back = 0;
   for (size_t i = 0, row = 0; i < rank.size(); ++i) {
@@ -125,9 +129,9 @@ TokenSet LazyLlmPolicy::WithinCap(const TokenSet& chosen, const Candidates& cand
     rank[i] = scores[row];
     ++back;
   }
-  if (back <= config_.revive_cap) return chosen;
-  const TokenSet best =
-      be.TopK(TensorView(rank.data(), DType::kF32, 1, chosen.universe()), config_.revive_cap);
+  if (back <= cap) return chosen;
+  const TokenSet best = cap == 0 ? TokenSet::None(chosen.universe())
+                                 : be.TopK(TensorView(rank.data(), DType::kF32, 1, chosen.universe()), cap);
   std::vector<int32_t> kept;
   for (const int32_t i : chosen.ToRows()) {
     if (candidates.parked[static_cast<size_t>(i)] == 0 || best.Contains(i)) kept.push_back(i);
@@ -177,6 +181,8 @@ Keys LazyLlmKeys(LazyLlmConfig& c, const ModelShape& shape) {
           .Check(check_mask),
       {"revive_cap", &c.revive_cap, 0, kManyTokens,
        "most tokens that come back per stage and generated token, 0: all that are chosen"},
+      {"revive_every", &c.revive_every, 1, kManyTokens,
+       "tokens come back at the first of so many generated tokens only"},
       {"strict_memory", &c.strict_memory, 0, 1,
        "move late stages so that KV and Aux together never exceed dense KV", "", "0, 1"},
       RowScoresKeys(c.scores, shape),

@@ -19,6 +19,7 @@ struct LazyLlmConfig {
   bool revive = true;  // choose again in each decode step; else tokens dropped in prefill are lost
   ReviveMask mask = ReviveMask::kAppend;
   int revive_cap = 0;     // tokens that come back at a stage in one step, at most; 0: all that are chosen
+  int revive_every = 1;   // generated tokens from one step in which tokens come back to the next
   RowScores scores = {};  // the paper's: one query, the prompt's last, the mean over heads
   std::vector<PositionSpan> question = {};
   bool paper = false;     // the preset: strict_memory=0
@@ -45,10 +46,10 @@ class LazyLlmPolicy final : public TokenPolicy {
   // Returns true if a stage ranks by the scores of `layer`.
   bool Scores(Phase phase, int layer) const;
   std::span<const float> Mass(const Observation& seen) const;
-  // `chosen`, rows of the candidates, without all but the best revive_cap of those that are parked. `scores`
-  // has a value for each of seen.positions.
-  TokenSet WithinCap(const TokenSet& chosen, const Candidates& candidates, const Observation& seen,
-                     std::span<const float> scores, Backend& be) const;
+  // `chosen`, rows of the candidates, without all but the best `cap` of those that are parked. `scores` has a
+  // value for each of seen.positions.
+  static TokenSet WithinCap(const TokenSet& chosen, const Candidates& candidates, const Observation& seen,
+                            std::span<const float> scores, int64_t cap, Backend& be);
   LazyLlmConfig config_;
   ScoreSum sum_;
 };

@@ -126,6 +126,24 @@ TEST(LazyLlmPolicy, TheCapBoundsWhatComesBackToTheBest) {
   EXPECT_EQ(with_cap(1, std::vector<float>(10, kNan)), (Rows{1, 8, 9}));
 }
 
+TEST(LazyLlmPolicy, TokensComeBackEveryFewSteps) {
+  const std::vector<float> mass = {9, 1, 8, 2, 7, 3, 6, 4};
+  const Rows waiting = {0, 2, 3, 4, 7};
+  for (const int every : {1, 3}) {
+    LazyLlmPolicy lazy({.layers = {3}, .keep = {0.625}, .revive_every = every});
+    Rows attended = {0, 1, 2, 3, 4, 5, 6, 7};
+    std::vector<float> scores = mass;
+    for (int32_t step = 0; step < 7; ++step) {
+      attended.push_back(8 + step);
+      scores.push_back(0);
+      Rows expected = {6};  // of the best five it alone has keys
+      if (step % every == 0) expected = {0, 2, 4, 6, 7};
+      for (int32_t p = 8; p <= 8 + step; ++p) expected.push_back(p);
+      EXPECT_EQ(Decode(lazy, 3, 8, attended, scores, {}, waiting), expected) << every << ", step " << step;
+    }
+  }
+}
+
 TEST(LazyLlmPolicy, SinksAndTheLastStandInsideTheCount) {
   LazyLlmPolicy lazy({.layers = {3}, .keep = {0.5}, .sink = 2});
   EXPECT_EQ(Prefill(lazy, 3, {0, 1, 2, 3, 4, 5, 6, 7}, {0, 0, 1, 9, 8, 7, 6, 0}), (Rows{0, 1, 3, 7}));
@@ -230,14 +248,15 @@ ModelShape Qwen05B() {
 
 TEST(LazyLlmMethod, Settings) {
   const MethodInfo method = LazyLlmMethod();
-  EXPECT_EQ(SettingsOf(method, "lazyllm"),
-            "lazyllm:preset=default,layers=10/20/30,keep=0.5/0.5/0.5,sink=0,revive=aux,revive_mask=append,"
-            "revive_cap=0,strict_memory=1,queries=1,ask=end,pool=mean,skip_sink=0,widen=0,sum=1,whole=none,"
-            "min=2048");
+  EXPECT_EQ(
+      SettingsOf(method, "lazyllm"),
+      "lazyllm:preset=default,layers=10/20/30,keep=0.5/0.5/0.5,sink=0,revive=aux,revive_mask=append,"
+      "revive_cap=0,revive_every=1,strict_memory=1,queries=1,ask=end,pool=mean,skip_sink=0,widen=0,sum=1,"
+      "whole=none,min=2048");
   EXPECT_THAT(SettingsOf(method, "lazyllm", Qwen05B()), HasSubstr("layers=8/15/20,keep=0.5/0.5/0.5,"));
   EXPECT_THAT(SettingsOf(method, "lazyllm:preset=paper", Qwen05B()),
               HasSubstr("layers=8/15/23,keep=0.5/0.5/0.5,sink=0,revive=aux,revive_mask=append,"
-                        "revive_cap=0,strict_memory=0"));
+                        "revive_cap=0,revive_every=1,strict_memory=0"));
   EXPECT_THAT(SettingsOf(method, "lazyllm:preset=paper,strict_memory=1", Qwen05B()),
               HasSubstr("layers=8/15/20,"));
   // Stages that would coincide with an earlier one go, and their keep with them.

@@ -1,41 +1,41 @@
-// MInference: prefill attention on a few columns and diagonals, or on blocks (file head of minference.cpp).
+// MInference: prefill attention on a few columns and diagonals, on blocks, or on the first and the nearest
+// keys (file head of minference.cpp).
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
 
 #include "policies/method_info.h"
-#include "policies/pattern.h"
+#include "policies/methods/head_patterns.h"
 #include "policies/policy.h"
 
 namespace coppice {
 
 struct MInferenceConfig {
-  bool block_sparse = false;
-  int64_t vertical = 1000;  // columns per head, the first kSinkColumns among them
-  int64_t slash = 6096;     // diagonals per head, the nearest kLocalDiagonals among them
-  int64_t blocks = 100;     // block_sparse: key blocks per query block, the first and its own among them
-  int64_t minimum = 8192;   // shorter prompts run densely
+  PatternKind pattern = PatternKind::kVerticalSlash;  // of all heads, if there is no file
+  int64_t vertical = 1000;                            // columns per head, the first kSinkColumns among them
+  int64_t slash = 6096;    // diagonals per head, the nearest kLocalDiagonals among them
+  int64_t blocks = 100;    // block_sparse: key blocks per query block, the first and its own among them
+  int64_t first = 1024;    // a_shape: keys at the prompt's start
+  int64_t nearest = 4096;  // a_shape: keys up to the query's own
+  std::string file = {};
+  std::shared_ptr<const HeadPatterns> heads = nullptr;  // of `file`
+  int64_t minimum = 8192;                               // shorter prompts run densely
 
-  static constexpr int64_t kSinkColumns = 30;
-  static constexpr int64_t kLocalDiagonals = 100;
-  static constexpr int kBlock = 64;
-  static constexpr int64_t kLastQueries = 64;
-
-  // The pattern covers all, or nearly all, of a prompt of up to this many tokens.
-  int64_t Reach() const { return block_sparse ? blocks * kBlock : vertical + slash; }
+  HeadPattern Of(int layer, int head) const;
+  // The patterns cover all, or nearly all, of a prompt of up to this many tokens.
+  int64_t Reach() const { return heads ? heads->LeastReach() : Of(0, 0).Reach(); }
 };
 
 class MInferencePolicy final : public TokenPolicy {
  public:
-  explicit MInferencePolicy(const MInferenceConfig& config) : config_(config) {}
+  explicit MInferencePolicy(MInferenceConfig config) : config_(std::move(config)) {}
 
   bool ChoosesPattern(Phase phase, int layer) const override;
   SparsePattern Pattern(const AttentionScene& scene, Backend& be) override;
 
  private:
-  SparsePattern::Head VerticalSlash(const AttentionInput& head, const BlockGrid& grid, Backend& be) const;
-  SparsePattern::Head BlockSparse(const AttentionInput& head, const BlockGrid& grid,
-                                  const MeanKeys& mean_keys, Backend& be) const;
   MInferenceConfig config_;
 };
 

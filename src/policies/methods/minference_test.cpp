@@ -97,7 +97,7 @@ TEST(MInference, FindsPlantedLinesInTheirHeadOnly) {
 TEST(MInference, BlockSparseReadsTheBestBlocks) {
   for (const auto& [queries, keys] : {std::pair<int64_t, int64_t>{700, 700}, {704, 704}, {600, 777}}) {
     PrefillScene scene(queries, keys, 4, 2, 3);
-    const SparsePattern pattern = PatternOf(scene, {.block_sparse = true, .blocks = 5});
+    const SparsePattern pattern = PatternOf(scene, {.pattern = PatternKind::kBlockSparse, .blocks = 5});
     ExpectSound(pattern, scene);
     const BlockGrid grid = GridOf(scene.Input(), 64);
     for (int head = 0; head < 4; ++head) {
@@ -126,6 +126,60 @@ TEST(MInference, BlockSparseReadsTheBestBlocks) {
   }
 }
 
+TEST(MInference, AShapeReadsTheFirstAndTheNearestKeys) {
+  for (const auto& [queries, keys] : {std::pair<int64_t, int64_t>{700, 700}, {704, 704}, {600, 777}}) {
+    PrefillScene scene(queries, keys, 2, 1);
+    const SparsePattern pattern =
+        PatternOf(scene, {.pattern = PatternKind::kAShape, .first = 65, .nearest = 100});
+    ExpectSound(pattern, scene);
+    const BlockGrid grid = GridOf(scene.Input(), 64);
+    for (int64_t b = 0; b < grid.first_dense(); ++b) {
+      std::set<int32_t> expected;
+      for (int64_t j = 0; j <= grid.LastDiagonal(b); ++j) {
+        // Two blocks hold 65 keys, and 100 keys before the block's own rows begin at most two blocks earlier.
+        if (j < 2 || j >= grid.FirstDiagonal(b) - 1) expected.insert(static_cast<int32_t>(j));
+      }
+      for (const SparsePattern::Head& head : pattern.heads) {
+        const std::vector<int32_t>& read = head.key_blocks[static_cast<size_t>(b)];
+        EXPECT_EQ(std::set<int32_t>(read.begin(), read.end()), expected) << "block " << b;
+      }
+    }
+  }
+}
+
+// Each head has the pattern that a policy with this pattern for all heads gives it.
+TEST(MInference, AFileGivesEachHeadItsPattern) {
+  PrefillScene scene(700, 700, 4, 2, 5);
+  const std::vector<HeadPattern> of_heads = {{PatternKind::kAShape, 65, 100},
+                                             {PatternKind::kBlockSparse, 5, 0},
+                                             {PatternKind::kBlockSparse, 100, 0},  // covers the prompt
+                                             {PatternKind::kVerticalSlash, 40, 120}};
+  HeadPatterns patterns;
+  patterns.heads.assign(4, {4, HeadPattern{PatternKind::kAShape, 700, 700}});
+  patterns.heads[3] = of_heads;  // the scene's layer
+  const auto file = std::make_shared<const HeadPatterns>(patterns);
+  const SparsePattern mixed = PatternOf(scene, {.heads = file});
+  ExpectSound(mixed, scene);
+  const auto alone = [&](size_t h) {
+    const HeadPattern& p = of_heads[h];
+    return PatternOf(scene, {.pattern = p.kind,
+                             .vertical = p.first,
+                             .slash = p.second,
+                             .blocks = p.first,
+                             .first = p.first,
+                             .nearest = p.second})
+        .heads[h];
+  };
+  for (const size_t h : {0, 1, 3}) {
+    EXPECT_EQ(mixed.heads[h].columns, alone(h).columns) << h;
+    EXPECT_EQ(mixed.heads[h].key_blocks, alone(h).key_blocks) << h;
+  }
+  for (size_t b = 0; b < mixed.heads[2].key_blocks.size(); ++b)
+    EXPECT_EQ(mixed.heads[2].key_blocks[b].size(), b + 1);
+  patterns.heads[3].assign(4, HeadPattern{PatternKind::kAShape, 700, 700});
+  EXPECT_TRUE(PatternOf(scene, {.heads = std::make_shared<const HeadPatterns>(patterns)}).empty());
+}
+
 TEST(MInference, EqualMassGoesToTheEarlierColumnAndTheNearerDiagonal) {
   PrefillScene scene(512, 512, 1, 1);
   for (int64_t i = 0; i < 512; ++i) std::fill_n(scene.Query(0, i).begin(), PrefillScene::kDim, 0.0f);
@@ -141,7 +195,7 @@ TEST(MInference, EqualMassGoesToTheEarlierColumnAndTheNearerDiagonal) {
 TEST(MInference, AShortPromptStaysDense) {
   MInferencePolicy lines({.vertical = 40, .slash = 160});
   ExpectDenseWhereNothingIsChosen(lines, 200);
-  MInferencePolicy blocks({.block_sparse = true, .blocks = 4});
+  MInferencePolicy blocks({.pattern = PatternKind::kBlockSparse, .blocks = 4});
   ExpectDenseWhereNothingIsChosen(blocks, 256);
 }
 
@@ -150,21 +204,26 @@ TEST(MInference, NansAreNotChosenAndBreakNothing) {
   scene.Query(0, 590)[0] = std::numeric_limits<float>::quiet_NaN();
   scene.Query(1, 70)[0] = std::numeric_limits<float>::quiet_NaN();
   ExpectSound(PatternOf(scene, {.vertical = 40, .slash = 110}), scene);
-  ExpectSound(PatternOf(scene, {.block_sparse = true, .blocks = 3}), scene);
+  ExpectSound(PatternOf(scene, {.pattern = PatternKind::kBlockSparse, .blocks = 3}), scene);
 }
 
 TEST(MInferenceMethod, Settings) {
   const MethodInfo method = MInferenceMethod();
   EXPECT_EQ(SettingsOf(method, "minference"),
-            "minference:pattern=vertical_slash,vertical=1000,slash=6096,blocks=100,min=8192");
+            "minference:pattern=vertical_slash,vertical=1000,slash=6096,blocks=100,first=1024,nearest=4096,"
+            "heads=none,min=8192");
   EXPECT_EQ(SettingsOf(method, "minference:vertical=512,slash=2048,min=0"),
-            "minference:pattern=vertical_slash,vertical=512,slash=2048,blocks=100,min=0");
+            "minference:pattern=vertical_slash,vertical=512,slash=2048,blocks=100,first=1024,nearest=4096,"
+            "heads=none,min=0");
   SettingsOf(method, "minference:pattern=block_sparse,blocks=7");
   EXPECT_EQ(method.traits, kSparsePrefill);
   EXPECT_THAT(RefusalOf(method, "minference:vertical=29"), HasSubstr("vertical=29"));
   EXPECT_THAT(RefusalOf(method, "minference:slash=99"), HasSubstr("slash=99"));
   EXPECT_THAT(RefusalOf(method, "minference:blocks=1"), HasSubstr("blocks=1"));
-  EXPECT_THAT(RefusalOf(method, "minference:pattern=a_shape"), HasSubstr("a_shape"));
+  SettingsOf(method, "minference:pattern=a_shape,first=128,nearest=512");
+  EXPECT_THAT(RefusalOf(method, "minference:pattern=b_shape"), HasSubstr("b_shape"));
+  EXPECT_THAT(RefusalOf(method, "minference:first=0"), HasSubstr("first=0"));
+  EXPECT_THAT(RefusalOf(method, "minference:heads=absent.json"), HasSubstr("absent.json"));
   EXPECT_THAT(RefusalOf(method, "minference:sink=1"), HasSubstr("unknown key 'sink'"));
 }
 

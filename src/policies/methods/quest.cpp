@@ -53,9 +53,10 @@ Tensor UpperBounds(const AttentionScene& scene, Backend& be) {
   const int64_t pages = scene.page_max.rows;
   Tensor positive(DType::kF32, shape.heads * m, c);
   Tensor negative(DType::kF32, shape.heads * m, c);
+  const HostRows queries(scene.in.queries);
   for (int64_t h = 0; h < shape.heads; ++h) {
     for (int64_t i = 0; i < m; ++i) {
-      const std::span<const float> q = scene.in.queries.Cols(h * c, c).Row<float>(i);
+      const std::span<const float> q = queries.view().Cols(h * c, c).Row<float>(i);
       const std::span<float> above = positive.mutable_view().Row<float>(h * m + i);
       const std::span<float> below = negative.mutable_view().Row<float>(h * m + i);
       for (size_t d = 0; d < q.size(); ++d) {

@@ -130,11 +130,15 @@ void SetStages(const Keys& keys, const ModelShape& shape, const SdtpFile& file, 
   }
 }
 
-MethodInstance MakeSdtp(const MethodSpec& spec, const MethodContext& context) {
+MethodInstance MakeSdtp(const MethodSpec& asked, const MethodContext& context) {
   SdtpSettings s;
   Keys keys = SdtpKeys(s, context.shape);
+  MethodSpec spec = asked;
+  // How many tokens stay follows from the settings, whatever the predictors say.
+  const bool no_file = context.planned && spec.values.emplace("file", kRandomPredictors).second;
   keys.Read(spec);
-  std::shared_ptr<const SdtpFile> file = OpenSdtpFile(s.file, context.shape);
+  std::shared_ptr<const SdtpFile> file =
+      no_file ? SdtpFile::OfNoFile(context.shape) : OpenSdtpFile(s.file, context.shape);
   SetStages(keys, context.shape, *file, s);
   if (!keys.Given("r")) s.config.r = file->r();
   if (!keys.Given("first")) s.config.first = file->first();

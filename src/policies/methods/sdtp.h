@@ -37,6 +37,9 @@ class SdtpPolicy final : public TokenPolicy {
  public:
   SdtpPolicy(SdtpConfig config, std::shared_ptr<const SdtpFile> file);
 
+  PolicyFacts Facts() const override {
+    return {.hidden_layers = config_.r < 1 ? config_.layers : std::vector<int>()};
+  }
   LayerPoint FirstChoice() const override;
   TokenSet BeforeLayer(const Observation& seen, Backend& be) override;
 
@@ -44,6 +47,9 @@ class SdtpPolicy final : public TokenPolicy {
   SdtpConfig config_;
   std::shared_ptr<const SdtpFile> file_;
 };
+
+// The value of the key `file` in the settings of a dry run that was given none.
+inline constexpr const char* kRandomPredictors = "random";
 
 MethodInfo SdtpMethod();
 

@@ -38,10 +38,12 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/mmap.h"
+#include "base/random.h"
 #include "formats/printable.h"
 #include "formats/quants.h"
 #include "formats/safetensors.h"
 #include "policies/method_info.h"
+#include "policies/presets.h"
 
 namespace coppice {
 
@@ -50,15 +52,26 @@ constexpr float kNormEps = 1e-5f;
 constexpr int64_t kTileRows = 512;  // bounds the workspace; the result does not depend on it
 }  // namespace
 
+SdtpPredictor SdtpPredictor::OfSeed(uint64_t seed) {
+  SdtpPredictor predictor;
+  predictor.seed_ = seed;
+  return predictor;
+}
+
 void SdtpPredictor::Score(const TensorView& x, Backend& be, std::span<float> scores) const {
+  if (seed_ > 0) {
+    Random random(seed_);
+    for (float& score : scores) score = static_cast<float>(random.Next() >> 40);
+    return;
+  }
   COPPICE_CHECK(x.cols == norm_weight_.cols() && static_cast<int64_t>(scores.size()) == x.rows);
   PackedMatrix fc1;
   PackedMatrix fc2;
   be.Pack(fc1_weight_, fc1);
   be.Pack(fc2_weight_, fc2);
   const int64_t tile = std::min(kTileRows, x.rows);
-  Tensor normed(DType::kF32, tile, x.cols);
-  Tensor wide(DType::kF32, tile, fc1.outputs);
+  Tensor normed(DType::kF32, tile, x.cols, be.memory());
+  Tensor wide(DType::kF32, tile, fc1.outputs, be.memory());
   Tensor pi(DType::kF32, tile, 2);
   for (int64_t begin = 0; begin < x.rows; begin += tile) {
     const int64_t rows = std::min(tile, x.rows - begin);
@@ -225,6 +238,18 @@ class SdtpFileReader {
 SdtpFile::SdtpFile(const std::string& path, const ModelShape& shape)
     : storage_(std::make_unique<Storage>(path)) {
   SdtpFileReader(path, shape, *this).Read();
+}
+SdtpFile::SdtpFile() = default;
+std::shared_ptr<const SdtpFile> SdtpFile::OfNoFile(const ModelShape& shape) {
+  constexpr int kStages = 10;  // as src/train/sdtp_trainer.h
+  SdtpFile file;
+  file.layers_ = SdtpLayers(shape, std::min(kStages, shape.layers - 1));
+  file.r_ = 0.9;
+  file.first_ = 4;
+  file.local_ = 0.1;
+  for (const int layer : file.layers_)
+    file.predictors_.push_back(SdtpPredictor::OfSeed(static_cast<uint64_t>(layer) + 1));
+  return std::make_shared<const SdtpFile>(std::move(file));
 }
 SdtpFile::~SdtpFile() = default;
 SdtpFile::SdtpFile(SdtpFile&&) noexcept = default;

@@ -21,6 +21,9 @@ class SdtpPredictor {
   // row.
   void Score(const TensorView& x, Backend& be, std::span<float> scores) const;
 
+  // Without weights: a score depends on the row's number and the seed alone. For dry runs.
+  static SdtpPredictor OfSeed(uint64_t seed);
+
  private:
   friend class SdtpFileReader;
   Tensor norm_weight_;     // [1, d] fp32
@@ -29,6 +32,7 @@ class SdtpPredictor {
   Tensor fc1_bias_;        // [1, h] fp32
   TensorView fc2_weight_;  // [2, h], in the file
   Tensor fc2_bias_;        // [1, 2] fp32
+  uint64_t seed_ = 0;      // above 0: no weights
 };
 
 // A validated file of predictors.
@@ -40,6 +44,8 @@ class SdtpFile {
   ~SdtpFile();
   SdtpFile(SdtpFile&&) noexcept;
   SdtpFile& operator=(SdtpFile&&) noexcept;
+  // The trainer's default stages with random predictors, of no file. For dry runs.
+  static std::shared_ptr<const SdtpFile> OfNoFile(const ModelShape& shape);
 
   const std::vector<int>& layers() const { return layers_; }
   double r() const { return r_; }
@@ -50,6 +56,7 @@ class SdtpFile {
 
  private:
   friend class SdtpFileReader;
+  SdtpFile();
   struct Storage;  // the mapped file and its directory
   std::unique_ptr<Storage> storage_;
   std::vector<int> layers_;

@@ -53,6 +53,11 @@ class Exchange {
   // Sends events (sse.h); the first begins the stream.
   virtual void Send(std::string events) = 0;
   virtual void End() = 0;
+  // Counts `bytes` as the memory of a reply that is being made, in place of what the last call counted, until
+  // Reply() or the exchange's end. Returns false, and counts what it did before, if the replies of all
+  // clients would then take more than HttpOptions::max_replies_bytes: the caller should refuse the request.
+  // One caller at a time.
+  virtual bool Hold(int64_t bytes) = 0;
   // `callback` runs once if the client disconnects before the end; at once if it already has. It must be
   // quick.
   virtual void OnGone(std::function<void()> callback) = 0;
@@ -98,7 +103,7 @@ struct HttpOptions {
   int64_t max_bodies_bytes = int64_t{256} << 20;  // for all bodies that were read and are not handled yet
   int64_t max_unsent_bytes = int64_t{16}
                              << 20;  // of one client that does not read, beyond its answer's first piece
-  int64_t max_replies_bytes = int64_t{256} << 20;  // of replies that wait for their clients to read
+  int64_t max_replies_bytes = int64_t{256} << 20;  // of replies that are made, or that wait to be read
   std::chrono::milliseconds idle{60'000};          // for a request's head, from the end of the one before
   std::chrono::milliseconds timeout{600'000};      // for a whole body
   // Of a body that is sent, and of a reply that is read: slower clients are disconnected, though not before

@@ -26,7 +26,8 @@ using std::chrono::milliseconds;
 
 // /quick answers at once; /later from a thread of its own; /stream sends events from one; /silent says
 // nothing and notes when its client leaves; /works computes until it is cancelled, /goes-on until Finish();
-// /throws and /throws/quickly fail; /slow waits before it refuses or accepts.
+// /throws and /throws/quickly fail; /slow waits before it refuses or accepts; /holds/N makes a reply of N MiB
+// until ReplyToAll().
 class Service final : public HttpService {
  public:
   ~Service() override { Join(); }
@@ -47,6 +48,14 @@ class Service final : public HttpService {
     if (request.path == "/large/quick")
       return exchange->Reply({.status = 200, .body = std::string(20 << 20, 'x')});
     if (request.path.starts_with("/throws")) throw std::bad_alloc();
+    if (request.path.starts_with("/holds/")) {
+      const int64_t bytes = std::stoll(request.path.substr(7)) << 20;
+      const bool held = exchange->Hold(1 << 20) && exchange->Hold(bytes);
+      if (!held) return exchange->Reply(ErrorReply(NoRoomForReplies()));
+      const std::lock_guard lock(mutex_);
+      silent_.push_back(exchange);
+      return;
+    }
     if (request.path == "/works" || request.path == "/goes-on") {
       ++working_;
       while (!finish_ && !(request.path == "/works" && *request.cancelled))
@@ -88,6 +97,11 @@ class Service final : public HttpService {
   int refusing() const { return refusing_; }
   int working() const { return working_; }
   void Finish() { finish_ = true; }
+  void ReplyToAll() {
+    const std::lock_guard lock(mutex_);
+    for (const auto& exchange : silent_) exchange->Reply({.status = 200, .body = "made"});
+    silent_.clear();
+  }
   size_t silent() {
     const std::lock_guard lock(mutex_);
     return silent_.size();
@@ -352,6 +366,37 @@ TEST_F(ReplyBudgetTest, RepliesThatNobodyReads) {
   WaitUntil([&] { return server_.connections() == 1; });  // the slow one is disconnected
   other.Get("/large/quick");
   EXPECT_NE(other.Until("xxx").find("HTTP/1.1 200"), std::string::npos);
+}
+
+// A reply counts while it is made: no more than it needs, and no longer than until it is sent or its client
+// leaves.
+TEST_F(ReplyBudgetTest, RepliesThatAreMade) {
+  const auto ask = [&](Client& client, const char* path) {
+    const size_t silent = service_.silent();
+    client.Get(path);
+    WaitUntil([&] { return service_.silent() > silent; });
+  };
+  const auto status = [&](const char* path) {
+    Client client(server_.port());
+    client.Get(path);
+    return client.Until("\r\n\r\n").substr(9, 3);
+  };
+  EXPECT_EQ(status("/holds/31"), "503");  // more than all replies together may take
+  Client first(server_.port());
+  ask(first, "/holds/20");
+  EXPECT_EQ(status("/holds/20"), "503");
+  EXPECT_EQ(status("/large/quick"), "503");
+  Client second(server_.port());
+  ask(second, "/holds/9");
+  EXPECT_EQ(status("/holds/2"), "503");
+  service_.ReplyToAll();
+  EXPECT_NE(first.Until("made").find("HTTP/1.1 200"), std::string::npos);
+  Client third(server_.port());
+  ask(third, "/holds/29");
+  service_.Join();  // the reply is given up
+  Client fourth(server_.port());
+  ask(fourth, "/holds/29");
+  service_.ReplyToAll();
 }
 
 // To read a little every now and then is not enough.

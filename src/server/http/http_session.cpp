@@ -61,8 +61,10 @@ class SessionExchange final : public Exchange {
  public:
   SessionExchange(std::shared_ptr<HttpSession> session, uint64_t turn)
       : session_(std::move(session)), turn_(turn) {}
+  ~SessionExchange() override { session_->HoldReply(held_, 0); }
 
   void Reply(HttpReply reply) override {
+    Hold(0);  // from here on its bytes count as unsent ones
     session_->Post(
         [turn = turn_, r = std::move(reply)](HttpSession& s) mutable { s.Reply(turn, std::move(r)); });
   }
@@ -75,6 +77,7 @@ class SessionExchange final : public Exchange {
   void End() override {
     session_->Post([turn = turn_](HttpSession& s) { s.End(turn); });
   }
+  bool Hold(int64_t bytes) override { return session_->HoldReply(held_, bytes); }
   void OnGone(std::function<void()> callback) override {
     session_->Post(
         [turn = turn_, c = std::move(callback)](HttpSession& s) mutable { s.OnGone(turn, std::move(c)); });
@@ -87,6 +90,7 @@ class SessionExchange final : public Exchange {
  private:
   std::shared_ptr<HttpSession> session_;
   uint64_t turn_;
+  int64_t held_ = 0;
 };
 
 }  // namespace

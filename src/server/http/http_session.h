@@ -75,6 +75,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void End(uint64_t turn);
   void OnGone(uint64_t turn, std::function<void()> callback);
   void Note(uint64_t turn, const std::string& text);
+  // Exchange::Hold: `held` is what this reply counts. From any thread.
+  bool HoldReply(int64_t& held, int64_t bytes) const;
 
  private:
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;

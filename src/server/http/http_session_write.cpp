@@ -61,6 +61,16 @@ void HttpSession::Reply(uint64_t turn, HttpReply reply) {
   Finish();
 }
 
+bool HttpSession::HoldReply(int64_t& held, int64_t bytes) const {
+  const int64_t more = bytes - held;
+  if (shared_.reply_bytes.fetch_add(more) + more > shared_.options.max_replies_bytes && more > 0) {
+    shared_.reply_bytes -= more;
+    return false;
+  }
+  held = bytes;
+  return true;
+}
+
 void HttpSession::StartPings(uint64_t turn, milliseconds ping) {
   if (!IsOpen(turn) || ping.count() <= 0) return;
   ping_ = ping;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "text/unicode/unicode.h"
 
 namespace coppice {
 namespace {
@@ -14,6 +15,48 @@ constexpr size_t kMaxTextBytes = std::numeric_limits<int32_t>::max() / 4;  // in
 
 constexpr std::array<std::string_view, 6> kEndNames{"<|eot_id|>",    "<|im_end|>",    "<|end|>",
                                                     "<end_of_turn>", "<|endoftext|>", "<|eom_id|>"};
+
+// A character that `text` does not hold, or "" if that is not known soon.
+std::string UnusedCharacter(std::string_view text) {
+  constexpr uint32_t kLastPrivate = 0x10FFFD;
+  constexpr uint32_t kTries = 16;
+  for (uint32_t code = kLastPrivate; code > kLastPrivate - kTries; --code) {
+    std::string character;
+    AppendUtf8(code, character);
+    if (text.find(character) == text.npos) return character;
+  }
+  return "";
+}
+
+// Normalises `text`, and turns its offsets `plain` into those of the normalised text: a mark before each of
+// these bytes goes through the normaliser. Returns false, with the text normalised, if the marks got lost.
+bool NormalizeMarked(const Normalizer& normalizer, std::string& text, std::vector<size_t>& plain) {
+  const std::string mark = UnusedCharacter(text);
+  if (mark.empty()) {
+    text = normalizer.Apply(std::move(text));
+    return false;
+  }
+  std::string marked;
+  size_t done = 0;
+  for (const size_t at : plain) {
+    marked.append(text, done, at - done);
+    marked += mark;
+    done = at;
+  }
+  marked.append(text, done);
+  marked = normalizer.Apply(std::move(marked));
+  const size_t marks = plain.size();
+  text.clear();
+  plain.clear();
+  done = 0;
+  for (size_t at = marked.find(mark); at != marked.npos; at = marked.find(mark, done)) {
+    text.append(marked, done, at - done);
+    plain.push_back(text.size());
+    done = at + mark.size();
+  }
+  text.append(marked, done);
+  return plain.size() == marks;
+}
 
 class PipelineTokenizer final : public Tokenizer {
  public:
@@ -83,22 +126,35 @@ std::vector<size_t> PipelineTokenizer::ControlStarts(std::string_view text) cons
   if (parts_.normalizer != nullptr) {
     std::vector<size_t> normalized;
     parts_.normalized_added.AddSpecialStarts(parts_.normalizer->Apply(std::string(text)), normalized);
-    if (!normalized.empty()) starts.push_back(0);
+    // Offsets in the normalised text say nothing of the text's own, so none of its characters may be a part.
+    for (size_t at = 0; !normalized.empty() && at < text.size(); at += DecodeUtf8(text, at).size)
+      starts.push_back(at);
   }
   std::sort(starts.begin(), starts.end());
   starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
   return starts;
 }
 
-// `text` is that of `part` of the whole. Offsets do not survive normalisation, so a part with a plain byte
-// has no special token that is matched in the normalised text; most tokenizers have none.
+// `text` is that of `part` of the whole.
 void PipelineTokenizer::EncodeText(std::string text, const Fragment& part, Run& run) const {
   const bool at_start = part.begin == 0;
-  if (parts_.normalizer != nullptr) text = parts_.normalizer->Apply(std::move(text));
+  bool parse_special = run.options.parse_special;
+  std::vector<size_t> plain;
+  if (!parts_.normalized_added.empty()) {
+    const auto first = std::ranges::lower_bound(run.options.plain, part.begin);
+    for (auto at = first; at != run.options.plain.end() && *at < part.end; ++at)
+      plain.push_back(*at - part.begin);
+  }
+  if (parts_.normalizer != nullptr) {
+    // Where the offsets are lost, text must not become a control token; the template's own are lost as well.
+    if (plain.empty()) {
+      text = parts_.normalizer->Apply(std::move(text));
+    } else if (!NormalizeMarked(*parts_.normalizer, text, plain)) {
+      parse_special = false;
+    }
+  }
   if (parts_.normalized_added.empty()) return EncodePlain(std::move(text), at_start, run);
-  const auto plain = std::lower_bound(run.options.plain.begin(), run.options.plain.end(), part.begin);
-  const bool has_plain = plain != run.options.plain.end() && *plain < part.end;
-  for (const Fragment& inner : parts_.normalized_added.Split(text, run.options.parse_special && !has_plain)) {
+  for (const Fragment& inner : parts_.normalized_added.Split(text, parse_special, plain)) {
     if (inner.id >= 0) {
       run.ids.push_back(inner.id);
     } else {

@@ -209,6 +209,32 @@ TEST(AddedTokensTest, StripsAndWords) {
   EXPECT_EQ(tokenizer->Decode(Ids{0, 3, 5}, true), "a<l>word");
 }
 
+// Special tokens that are matched in the normalised text, as in the first tokenizer files of Llama 2: a text
+// between two of the template's makes none, whether it is written as they are or becomes so.
+TEST(AddedTokensTest, PlainTextIsNoNormalizedToken) {
+  const TempFolder folder;
+  folder.Write("tokenizer.json",
+               R"({"added_tokens": [{"id": 3, "content": "<s>", "normalized": true, "special": true},
+                                    {"id": 4, "content": "</s>", "normalized": true, "special": true}],
+                "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"},
+                               {"type": "Replace", "pattern": {"String": "S"}, "content": "s"},
+                               {"type": "Replace", "pattern": {"String": "~"}, "content": "<s"}]},
+                "model": {"type": "BPE", "vocab": {"a": 0, ">": 1, "<unk>": 2}, "merges": [], "unk_token": "<unk>",
+                          "fuse_unk": true}})");
+  const auto tokenizer = Tokenizer::FromHfFolder(folder.path());
+  EXPECT_EQ(tokenizer->Encode("<s>a</S>"), (Ids{3, 0, 4}));
+  for (const std::string content : {"<s>", "a</S>a", "~>", "a~>~>", "<s", "a", "\U0010FFFD</s>"}) {
+    const std::string text = "<s>" + content + "</s>";
+    std::vector<size_t> plain = tokenizer->ControlStarts(content);
+    for (size_t& at : plain) at += 3;
+    const std::vector<int32_t> ids = tokenizer->Encode(text, {.plain = plain});
+    ASSERT_GE(ids.size(), 2u) << content;
+    EXPECT_EQ(ids.front(), 3) << content;
+    EXPECT_EQ(ids.back(), 4) << content;
+    for (size_t i = 1; i + 1 < ids.size(); ++i) EXPECT_LT(ids[i], 3) << content;
+  }
+}
+
 // CPU time of this thread, so that other load on the machine does not affect the test.
 double CpuSeconds() {
   timespec now{};

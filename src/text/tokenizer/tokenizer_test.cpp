@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <random>
+
 #include "formats/json.h"
 #include "text/tokenizer/tokenizer_test_support.h"
 
@@ -12,6 +14,7 @@ namespace {
 using test::Ids;
 using test::ReadAll;
 using test::SharedPath;
+using test::Strings;
 using test::TempFolder;
 
 std::vector<std::string> SplitBy(const std::string& text, const std::string& separator) {
@@ -238,6 +241,36 @@ TEST(Tokenizer, EncodeEndsWhenItIsCancelled) {
   const std::atomic<bool> cancelled{true};
   EXPECT_THROW(test::SmallSpm().Load()->Encode("aaa", {.cancelled = &cancelled}), Cancelled);
   EXPECT_THROW(test::SmallBpe().Load()->Encode("ab", {.cancelled = &cancelled}), Cancelled);
+}
+
+// A vocabulary with a token that reaches into the next word is merged over the whole text. One without is
+// merged word by word: the tokens are the same where that token does not occur.
+TEST(Tokenizer, WordsAreMergedAsTheWholeText) {
+  const auto load = [](bool reaches_over) {
+    Strings tokens{"<unk>", "\u2581"};
+    for (const char* text :
+         {"a", "b", "ab", "\u2581a", "\u2581ab", "\u2581\u2581", "\u2581\u2581a", "ba", "abab"})
+      tokens.emplace_back(text);
+    if (reaches_over) tokens.emplace_back("q\u2581q");
+    std::vector<int64_t> types(tokens.size(), 1);
+    types[0] = 2;
+    std::vector<double> scores(tokens.size());
+    for (size_t i = 0; i < scores.size(); ++i) scores[i] = -static_cast<double>(i * 7 % 11);
+    return test::MetadataBuilder()
+        .Set("tokenizer.ggml.model", std::string("llama"))
+        .Array("tokenizer.ggml.tokens", std::move(tokens))
+        .Array("tokenizer.ggml.token_type", std::move(types))
+        .Array("tokenizer.ggml.scores", std::move(scores))
+        .Load();
+  };
+  const auto by_words = load(false), whole = load(true);
+  std::mt19937 random(7);
+  for (int round = 0; round < 2000; ++round) {
+    std::string text;
+    for (int i = 0; i < 12; ++i) text += "aabb  x"[random() % 7];  // x has no token
+    EXPECT_EQ(by_words->Encode(text), whole->Encode(text)) << '"' << text << '"';
+  }
+  EXPECT_EQ(by_words->Encode(""), whole->Encode(""));
 }
 
 TEST(Tokenizer, PlainBytesAreInNoControlToken) {

@@ -52,6 +52,27 @@ bool IsPrintable(char32_t code) {
   return code == ' ' || (c != UTF8PROC_CATEGORY_CN && c < UTF8PROC_CATEGORY_ZS);
 }
 
+bool IsControl(char32_t code) {
+  const utf8proc_category_t c = CategoryOf(code);
+  return c >= UTF8PROC_CATEGORY_CC && c <= UTF8PROC_CATEGORY_CO;
+}
+
+size_t GraphemeSize(std::string_view text, size_t position) {
+  Char c = DecodeUtf8(text, position);
+  size_t size = c.size;
+  utf8proc_int32_t state = 0;
+  while (c.code != kInvalidByte && position + size < text.size()) {
+    const Char next = DecodeUtf8(text, position + size);
+    if (next.code == kInvalidByte ||
+        utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(c.code),
+                                         static_cast<utf8proc_int32_t>(next.code), &state))
+      break;
+    size += next.size;
+    c = next;
+  }
+  return size;
+}
+
 char32_t UpperOf(char32_t code) {
   return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(code)));
 }

@@ -16,6 +16,7 @@ bool IsWhiteSpace(char32_t code);   // the White_Space property
 bool IsPunctuation(char32_t code);  // \p{P} and ASCII punctuation
 bool IsWordPart(char32_t code);   // \w of UTS 18: letters, marks, Nd, Nl, Pc, join controls, circled letters
 bool IsPrintable(char32_t code);  // str.isprintable of Python
+bool IsControl(char32_t code);    // Cc, Cf, Cs or Co: \p{C} without what is not assigned
 
 // The mappings of one code point to one. Characters that become two, such as sharp s, need care of their own.
 char32_t UpperOf(char32_t code);
@@ -26,6 +27,10 @@ struct Char {
   uint32_t code = 0;
   uint32_t size = 0;  // bytes; 0 at the end of the text
 };
+
+// The number of bytes, at least 1, of the grapheme cluster at `position` (UAX 29); a byte that is not UTF-8
+// is one of its own.
+size_t GraphemeSize(std::string_view text, size_t position);
 
 inline constexpr uint32_t kInvalidByte = 0xFFFFFFFFu;
 

@@ -1,0 +1,49 @@
+#include "kernels/gpu/driver.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+
+#include "base/error.h"
+
+namespace coppice::gpu {
+
+namespace {
+
+std::string DriverName() {
+  const char* name = std::getenv("COPPICE_CUDA_LIBRARY");
+  return name != nullptr && *name != '\0' ? name : "libcuda.so.1";
+}
+
+}  // namespace
+
+SharedLibrary::SharedLibrary(const std::string& name)
+    : name_(name), handle_(dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) {
+  if (handle_ == nullptr) throw Error("[gpu] cannot load {}: {}", name, dlerror());
+}
+
+void* SharedLibrary::Find(const char* symbol) const { return dlsym(handle_, symbol); }
+
+void* SharedLibrary::Get(const char* symbol) const {
+  void* found = Find(symbol);
+  if (found == nullptr) throw Error("[gpu] {} has no {}: it is too old", name_, symbol);
+  return found;
+}
+
+Driver::Driver() : library_(DriverName()) {
+#define COPPICE_BIND(name, symbol, parameters) \
+  name = reinterpret_cast<CUresult(*) parameters>(library_.Get(symbol));
+  COPPICE_CUDA_API(COPPICE_BIND)
+#undef COPPICE_BIND
+}
+
+void Driver::Check(CUresult result, const char* what) const {
+  if (result == CUDA_SUCCESS) return;
+  const char* name = nullptr;
+  const char* text = nullptr;
+  if (cuGetErrorName(result, &name) != CUDA_SUCCESS || name == nullptr) name = "unknown error";
+  if (cuGetErrorString(result, &text) != CUDA_SUCCESS || text == nullptr) text = "";
+  throw Error("[gpu] {} failed: {} ({}) {}", what, name, result, text);
+}
+
+}  // namespace coppice::gpu

@@ -1,0 +1,157 @@
+// cuBLASLt over the fake device: one algorithm, and products that wait on the stream as kernels do.
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "kernels/gpu/cuda_api.h"
+#include "kernels/gpu/fake/fake_device.h"
+#include "tensor/dtype.h"
+
+namespace {
+
+using coppice::BF16;
+using coppice::gpu::CUdeviceptr;
+using coppice::gpu::CUstream;
+using coppice::gpu::fake::Fault;
+using coppice::gpu::fake::Submit;
+using coppice::gpu::fake::UseBytes;
+
+struct Desc {
+  bool transposes_a = false;
+  bool biased = false;
+  CUdeviceptr bias = 0;
+};
+struct Layout {
+  int type = 0;
+  uint64_t rows = 0;
+  uint64_t columns = 0;
+  int64_t stride = 0;
+};
+struct Preference {
+  bool splits = true;  // may split k, which would make a row's sums depend on the number of rows
+};
+struct Heuristic {
+  uint64_t algorithm[8];
+  size_t workspace;
+  int status;
+  float waves;
+  int reserved[4];
+};
+
+constexpr uint64_t kAlgorithm = 0xC0BB1CE;
+constexpr int kInvalid = 7;  // CUBLAS_STATUS_INVALID_VALUE
+
+float Widen(BF16 x) { return coppice::ToFloat(x); }
+
+}  // namespace
+
+extern "C" {
+
+int cublasLtCreate(void** handle) {
+  *handle = new int(0);
+  return 0;
+}
+int cublasLtDestroy(void* handle) {
+  delete static_cast<int*>(handle);
+  return 0;
+}
+int cublasLtMatmulDescCreate(void** desc, int compute, int scale) {
+  if (compute != 68 || scale != 0) return kInvalid;
+  *desc = new Desc;
+  return 0;
+}
+int cublasLtMatmulDescDestroy(void* desc) {
+  delete static_cast<Desc*>(desc);
+  return 0;
+}
+int cublasLtMatmulDescSetAttribute(void* desc, int attribute, const void* value, size_t bytes) {
+  Desc& d = *static_cast<Desc*>(desc);
+  int32_t number = 0;
+  if (bytes == sizeof(number)) std::memcpy(&number, value, sizeof(number));
+  if (attribute == 3 && number == 1) {
+    d.transposes_a = true;
+  } else if (attribute == 7 && number == 4) {
+    d.biased = true;
+  } else if (attribute == 8 && bytes == sizeof(d.bias)) {
+    std::memcpy(&d.bias, value, sizeof(d.bias));
+  } else {
+    return kInvalid;
+  }
+  return 0;
+}
+int cublasLtMatrixLayoutCreate(void** layout, int type, uint64_t rows, uint64_t columns, int64_t stride) {
+  if (stride < static_cast<int64_t>(rows)) return kInvalid;
+  *layout = new Layout{type, rows, columns, stride};
+  return 0;
+}
+int cublasLtMatrixLayoutDestroy(void* layout) {
+  delete static_cast<Layout*>(layout);
+  return 0;
+}
+int cublasLtMatmulPreferenceCreate(void** preference) {
+  *preference = new Preference;
+  return 0;
+}
+int cublasLtMatmulPreferenceDestroy(void* preference) {
+  delete static_cast<Preference*>(preference);
+  return 0;
+}
+int cublasLtMatmulPreferenceSetAttribute(void* preference, int attribute, const void* value, size_t bytes) {
+  uint32_t mask = 1;
+  if (attribute == 3 && bytes == sizeof(mask)) {
+    std::memcpy(&mask, value, sizeof(mask));
+    static_cast<Preference*>(preference)->splits = mask != 0;
+  }
+  return 0;
+}
+int cublasLtMatmulAlgoGetHeuristic(void* /*handle*/, void* /*desc*/, void* /*a*/, void* b, void* /*c*/,
+                                   void* /*d*/, void* preference, int wanted, Heuristic* results,
+                                   int* found) {
+  if (wanted < 1 || static_cast<Preference*>(preference)->splits) return kInvalid;
+  if (static_cast<Layout*>(b)->columns != 512) return kInvalid;  // always chosen for the same number of rows
+  *results = {};
+  results->algorithm[0] = kAlgorithm;
+  *found = 1;
+  return 0;
+}
+int cublasLtMatmul(void* /*handle*/, void* desc, const void* alpha, const void* a, void* a_layout,
+                   const void* b, void* b_layout, const void* beta, const void* c, void* /*c_layout*/,
+                   void* d, void* d_layout, const void* algorithm, void* workspace, size_t workspace_bytes,
+                   CUstream stream) {
+  const Desc product = *static_cast<Desc*>(desc);
+  const Layout w = *static_cast<Layout*>(a_layout);
+  const Layout x = *static_cast<Layout*>(b_layout);
+  const Layout y = *static_cast<Layout*>(d_layout);
+  const bool shapes = w.rows == x.rows && w.columns == y.rows && x.columns == y.columns;
+  const bool types = w.type == 14 && x.type == 14 && y.type == 0;
+  uint64_t chosen = 0;
+  std::memcpy(&chosen, algorithm, sizeof(chosen));
+  if (!shapes || !types || !product.transposes_a || c != d || chosen != kAlgorithm ||
+      *static_cast<const float*>(alpha) != 1)
+    return kInvalid;
+  const float add = *static_cast<const float*>(beta);
+  const auto at = [](const void* address) { return reinterpret_cast<uint64_t>(address); };
+  UseBytes(at(workspace), static_cast<int64_t>(workspace_bytes), "cublasLtMatmul: workspace");
+  Submit(stream, "cublasLtMatmul", [=] {
+    const auto k = static_cast<int64_t>(w.rows);
+    for (int64_t i = 0; i < static_cast<int64_t>(y.columns); ++i) {
+      const auto* row = reinterpret_cast<const BF16*>(
+          UseBytes(at(b) + static_cast<uint64_t>(2 * i * x.stride), 2 * k, "x"));
+      auto* out = reinterpret_cast<float*>(
+          UseBytes(at(d) + static_cast<uint64_t>(4 * i * y.stride), 4 * static_cast<int64_t>(y.rows), "y"));
+      for (int64_t j = 0; j < static_cast<int64_t>(y.rows); ++j) {
+        const auto* weight = reinterpret_cast<const BF16*>(
+            UseBytes(at(a) + static_cast<uint64_t>(2 * j * w.stride), 2 * k, "w"));
+        float sum = 0;
+        for (int64_t e = 0; e < k; ++e) sum += Widen(row[e]) * Widen(weight[e]);
+        if (product.biased)
+          sum += *reinterpret_cast<const float*>(
+              UseBytes(product.bias + static_cast<uint64_t>(4 * j), 4, "bias"));
+        out[j] = add != 0 ? sum + add * out[j] : sum;
+      }
+    }
+  });
+  return 0;
+}
+
+}  // extern "C"

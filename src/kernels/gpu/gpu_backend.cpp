@@ -1,0 +1,251 @@
+#include "kernels/gpu/gpu_backend.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/gpu/attention.h"
+#include "kernels/gpu/attention_operands.h"
+#include "kernels/gpu/products.h"
+#include "kernels/op_checks.h"
+#include "kernels/selection.h"
+
+namespace coppice {
+
+namespace {
+
+using gpu::CeilDiv;
+using gpu::Gpu;
+using gpu::Grid;
+using gpu::Operands;
+
+// Programs of a kernel that passes over rows: one for each row and 1,024 columns.
+Grid RowGrid(const TensorView& x) { return {x.rows, CeilDiv(x.cols, 1024)}; }
+
+class GpuBackend final : public Backend {
+ public:
+  explicit GpuBackend(DType cache_type)
+      : gpu_(Gpu::Open()),
+        cache_type_(cache_type),
+        isa_("sm_" + std::to_string(gpu_->device().architecture())) {}
+  ~GpuBackend() override = default;
+
+  std::string_view name() const override { return "gpu"; }
+  std::string_view isa() const override { return isa_; }
+  int threads() const override { return gpu_->device().multiprocessors(); }
+  DType cache_dtype() const override { return cache_type_; }
+
+  DeviceMemory* memory() const override { return &gpu_->heap(); }
+  PlacedWeight PlaceWeight(const TensorView& w, WeightUse use) override {
+    const bool plain = Info(w.dtype).block_elements == 1;
+    if (use == WeightUse::kVector || (use == WeightUse::kTable && plain)) {
+      Tensor copy(w.dtype, w.rows, w.cols, memory());
+      CopyRows(w, copy.mutable_view());
+      const TensorView view = copy.view();
+      return {std::move(copy), view};
+    }
+    Gpu::Placed placed = gpu_->Place(w);
+    return {std::move(placed.storage), placed.view};
+  }
+  void CheckFits(const RunBytes& bytes) override {
+    const int64_t free = gpu_->device().FreeBytes();
+    if (bytes.total() <= free) return;
+    throw Error(
+        "[gpu] this does not fit into the memory of {}: weights {} + keys and values {} + workspace {} = {} "
+        "bytes, "
+        "and {} bytes are free",
+        gpu_->device().name(), bytes.weights, bytes.keys_values, bytes.workspace, bytes.total(), free);
+  }
+  void Finish() override { gpu_->device().Synchronize(); }
+  void BeginStep() override { gpu_->device().BeginStep(); }
+  void EndStep() override { gpu_->device().EndStep(); }
+
+  void PackParts(std::span<const TensorView> parts, PackedMatrix& packed) override {
+    CheckParts(parts);
+    gpu::PackParts(*gpu_, parts, packed);
+  }
+  void PackGated(const TensorView& gate, const TensorView& up, PackedMatrix& packed) override {
+    COPPICE_CHECK(gate.rows == up.rows && gate.cols == up.cols);
+    gpu::PackGated(*gpu_, gate, up, packed);
+  }
+  void ProductInto(const TensorView& x, const PackedMatrix& w, const TensorView& bias, ProductEnd end,
+                   MutableTensorView y) override {
+    CheckProduct(x, w, bias, y);
+    gpu::Product(*gpu_, x, w, bias, end, y);
+  }
+  void DecodeProduct(const TensorView& x, const TensorView& w, const TensorView& bias,
+                     MutableTensorView y) override {
+    CheckProduct(x, w.rows, w.cols, bias, y);
+    gpu::DecodeProduct(*gpu_, x, w, bias, y);
+  }
+  void Embed(const TensorView& table, std::span<const int32_t> ids, MutableTensorView y) override {
+    CheckEmbed(table, ids, y);
+    gpu::Embed(*gpu_, table, ids, y);
+  }
+
+  void RmsNorm(const TensorView& x, const TensorView& weight, float eps, MutableTensorView y) override {
+    CheckNorm(x, weight, y);
+    Operands op(*gpu_);
+    const auto [from, from_stride] = op.In(x);
+    const auto [to, to_stride] = op.Out(y);
+    Launch("rms_norm", {x.rows}, from, op.In(weight).address, to, x.cols, from_stride, to_stride, eps);
+    op.Finish();
+  }
+  void LayerNorm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
+                 MutableTensorView y) override {
+    CheckNorm(x, weight, y);
+    CheckNorm(x, bias, y);
+    Operands op(*gpu_);
+    const auto [from, from_stride] = op.In(x);
+    const auto [to, to_stride] = op.Out(y);
+    Launch("layer_norm", {x.rows}, from, op.In(weight).address, op.In(bias).address, to, x.cols, from_stride,
+           to_stride, eps);
+    op.Finish();
+  }
+  void Rope(MutableTensorView x, int head_dim, std::span<const int32_t> positions,
+            const RopeTable& table) override {
+    CheckRope(x, head_dim, positions, table);
+    if (TensorView(x).empty() || table.cos.cols == 0) return;
+    Operands op(*gpu_);
+    const auto [to, stride] = op.InOut(x);
+    const auto [cos, table_stride] = op.In(table.cos);
+    const auto [sin, sin_stride] = op.In(table.sin);
+    COPPICE_CHECK(table_stride == sin_stride);
+    Launch("rope", {x.rows, x.cols / head_dim}, to, op.List(positions), cos, sin, int64_t{head_dim},
+           table.cos.cols, stride, table_stride, int64_t{table.interleaved ? 1 : 0});
+    op.Finish();
+  }
+  void SiluMul(MutableTensorView gate, const TensorView& up) override {
+    CheckSameShape(gate, up);
+    Operands op(*gpu_);
+    const auto [to, stride] = op.InOut(gate);
+    const auto [from, from_stride] = op.In(up);
+    Launch("silu_mul", RowGrid(up), to, from, up.cols, stride, from_stride);
+    op.Finish();
+  }
+  void Gelu(MutableTensorView x) override {
+    CheckSameShape(x, x);
+    Operands op(*gpu_);
+    const auto [to, stride] = op.InOut(x);
+    Launch("gelu", RowGrid(x), to, x.cols, stride);
+    op.Finish();
+  }
+  void Add(const TensorView& x, MutableTensorView y) override {
+    CheckSameShape(x, y);
+    Operands op(*gpu_);
+    const auto [from, from_stride] = op.In(x);
+    const auto [to, to_stride] = op.InOut(y);
+    Launch("add", RowGrid(x), from, to, x.cols, from_stride, to_stride);
+    op.Finish();
+  }
+  void GatherRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) override {
+    CheckGatherRows(x, rows, y);
+    if (TensorView(y).empty()) return;
+    if (x.memory == nullptr && y.memory == nullptr) return GatherOnHost(x, rows, y);
+    Tensor from_aside(memory());
+    Tensor to_aside(memory());
+    const TensorView from = Staged(x, from_aside);
+    if (y.memory != nullptr) return gpu_->heap().Gather(from, rows, y);
+    to_aside.Resize(y.dtype, y.rows, y.cols);
+    gpu_->heap().Gather(from, rows, to_aside.mutable_view());
+    CopyRows(to_aside.view(), y);
+  }
+  void ScatterAddRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) override {
+    CheckScatterAddRows(x, rows, y);
+    if (x.empty()) return;
+    Operands op(*gpu_);
+    const auto [from, from_stride] = op.In(x);
+    const auto [to, to_stride] = op.InOut(y);
+    Launch("scatter_add", RowGrid(x), from, op.List(rows), to, x.cols, from_stride, to_stride);
+    op.Finish();
+  }
+  void Convert(const TensorView& x, MutableTensorView y) override {
+    CheckConvert(x, y);
+    if (x.empty()) return;
+    Operands op(*gpu_);
+    const auto [from, from_stride] = op.In(x);
+    const auto [to, to_stride] = op.Out(y);
+    if (y.dtype == DType::kQ8_0) {
+      Launch("convert_f32_q8_0", {x.rows, CeilDiv(x.cols / 32, 32)}, from, to, x.cols, from_stride,
+             to_stride);
+    } else {
+      const std::string_view name = y.dtype == DType::kF32   ? "convert_f32_f32"
+                                    : y.dtype == DType::kF16 ? "convert_f32_f16"
+                                                             : "convert_f32_bf16";
+      Launch(name, RowGrid(x), from, to, x.cols, x.cols, from_stride, to_stride);
+    }
+    op.Finish();
+  }
+
+  void Attention(const AttentionInput& in, MutableTensorView out) override {
+    CheckAttention(in, out);
+    gpu::Attention(*gpu_, in, out);
+  }
+  void AttentionMass(const AttentionInput& in, std::span<const float> query_weights, MassPool pool,
+                     MutableTensorView mass) override {
+    CheckAttentionMass(in, query_weights, mass);
+    gpu::AttentionMass(*gpu_, in, query_weights, pool, mass);
+  }
+  void AttentionWeights(const AttentionInput& in, MutableTensorView weights) override {
+    CheckAttentionWeights(in, weights);
+    gpu::AttentionWeights(*gpu_, in, weights);
+  }
+  void SparseAttention(const AttentionInput& in, const SparsePattern& pattern, int64_t first_query,
+                       MutableTensorView out) override {
+    CheckSparseAttention(in, pattern, first_query, out);
+    gpu::SparseAttention(*gpu_, in, pattern, first_query, out);
+  }
+  void DecodeAttention(const AttentionInput& in, const SparsePattern& pattern,
+                       MutableTensorView out) override {
+    CheckSparseAttention(in, pattern, 0, out);
+    gpu::DecodeAttention(*gpu_, in, pattern, out);
+  }
+  void UnitScores(const AttentionInput& in, int unit, KeyPool pool, MutableTensorView unit_scores) override {
+    CheckUnitScores(in, unit, unit_scores);
+    gpu::UnitScores(*gpu_, in, unit, pool, unit_scores);
+  }
+
+  // Scores are in host memory, where the policies read them.
+  TokenSet TopK(const TensorView& scores, int64_t k) override {
+    const HostRows host(scores);
+    return SelectTopK(host.view(), k);
+  }
+  TokenSet SmallestSetWithMass(const TensorView& scores, double eta) override {
+    const HostRows host(scores);
+    return SelectSmallestSetWithMass(host.view(), eta);
+  }
+
+ private:
+  template <typename... Arguments>
+  void Launch(std::string_view kernel, const Grid& grid, const Arguments&... arguments) {
+    gpu_->kernels().Launch(kernel, grid, arguments...);
+  }
+  // x in device memory; `aside` holds the copy if it was not.
+  TensorView Staged(const TensorView& x, Tensor& aside) {
+    if (x.memory != nullptr) return x;
+    aside.Resize(x.dtype, x.rows, x.cols);
+    CopyRows(x, aside.mutable_view());
+    return aside.view();
+  }
+  static void GatherOnHost(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) {
+    for (int64_t i = 0; i < y.rows; ++i) CopyRows(x.Rows(rows[static_cast<size_t>(i)], 1), y.Rows(i, 1));
+  }
+
+  std::shared_ptr<Gpu> gpu_;
+  DType cache_type_;
+  std::string isa_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> MakeGpuBackend(const BackendOptions& options) {
+  if (options.exact) throw Error("[kernels] the gpu backend has no exact arithmetic: its products take bf16");
+  const DType type = options.cache_type.value_or(DType::kBF16);
+  if (type == DType::kF32)
+    throw Error("[kernels] the gpu backend keeps keys and values in bf16 or q8_0, not in F32");
+  return std::make_unique<GpuBackend>(type);
+}
+
+}  // namespace coppice

@@ -1,0 +1,373 @@
+// The host code over the fake device (fake/fake_driver.cpp): every failing call is an error, nothing leaks,
+// and what would be luck on a real device is a fault. Runs where COPPICE_CUDA_LIBRARY names that driver.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/conformance_support.h"
+#include "kernels/gpu/gpu.h"
+#include "kernels/gpu/gpu_backend.h"
+#include "kernels/gpu/operands.h"
+#include "tensor/device_memory.h"
+
+namespace coppice {
+namespace {
+
+using gpu::Gpu;
+using testing_kernels::ExpectClose;
+using testing_kernels::Random;
+using testing_kernels::RandomWeight;
+using testing_kernels::SameBits;
+using testing_kernels::ToMatrix;
+
+// The functions of the fake driver that are for tests.
+class FakeDriver {
+ public:
+  static const FakeDriver* Get() {
+    static const FakeDriver driver;
+    return driver.library_ != nullptr && driver.fail_ != nullptr ? &driver : nullptr;
+  }
+  void FailAt(const char* name, int64_t in) const { fail_(name, in); }
+  int64_t Calls(const char* name) const { return calls_(name); }
+  int64_t allocations() const { return allocations_(); }
+  int64_t pinned() const { return pinned_(); }
+  void RunAll() const { run_all_(); }
+  const char* Kernel(int i, const char** arguments, int* warps) const { return kernel_(i, arguments, warps); }
+
+ private:
+  FakeDriver() {
+    const char* name = std::getenv("COPPICE_CUDA_LIBRARY");
+    if (name == nullptr) return;
+    library_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (library_ == nullptr) return;
+    const auto bind = [&](auto& function, const char* symbol) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library_, symbol));
+    };
+    bind(fail_, "coppice_fake_fail");
+    bind(calls_, "coppice_fake_calls");
+    bind(allocations_, "coppice_fake_allocations");
+    bind(pinned_, "coppice_fake_pinned");
+    bind(run_all_, "coppice_fake_run_all");
+    bind(kernel_, "coppice_fake_kernel");
+  }
+  void* library_ = nullptr;
+  void (*fail_)(const char*, int64_t) = nullptr;
+  int64_t (*calls_)(const char*) = nullptr;
+  int64_t (*allocations_)() = nullptr;
+  int64_t (*pinned_)() = nullptr;
+  void (*run_all_)() = nullptr;
+  const char* (*kernel_)(int, const char**, int*) = nullptr;
+};
+
+class GpuFake : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (FakeDriver::Get() == nullptr) GTEST_SKIP() << "COPPICE_CUDA_LIBRARY does not name the fake driver";
+  }
+  const FakeDriver& fake() { return *FakeDriver::Get(); }
+};
+
+// A run of most operations, with operands in device memory, as the model has them. Returns what the host
+// sees.
+std::vector<Tensor> RunOperations() {
+  const std::unique_ptr<Backend> be = MakeGpuBackend({});
+  DeviceMemory* memory = be->memory();
+  const auto placed = [&](const Tensor& t) {
+    Tensor copy(t.dtype(), t.rows(), t.cols(), memory);
+    CopyRows(t.view(), copy.mutable_view());
+    return copy;
+  };
+  const Tensor x = placed(Random(40, 256, 1));
+  const Tensor norm = placed(Random(1, 256, 2));
+  const auto weight = [&](DType type, int64_t rows, uint32_t seed) {
+    const Tensor stored = RandomWeight(type, rows, 256, seed);
+    return be->PlaceWeight(stored.view(), WeightUse::kProduct);
+  };
+  const PlacedWeight w = weight(DType::kQ4_K, 96, 3);
+  const PlacedWeight gate = weight(DType::kQ8_0, 64, 4);
+  const PlacedWeight up = weight(DType::kQ8_0, 64, 5);
+  Tensor normed(DType::kF32, 40, 256, memory);
+  Tensor y(DType::kF32, 40, 96, memory);
+  Tensor inner(DType::kF32, 40, 64, memory);
+  PackedMatrix packed;
+  PackedMatrix gated;
+  be->RmsNorm(x.view(), norm.view(), 1e-5f, normed.mutable_view());
+  be->Pack(w.view, packed);
+  be->Product(normed.view(), packed, {}, y.mutable_view());
+  be->PackGated(gate.view, up.view, gated);
+  be->Product(normed.view(), gated, {}, inner.mutable_view());
+  be->BeginStep();
+  Tensor step(DType::kF32, 2, 96, memory);
+  be->DecodeProduct(normed.view().Rows(38, 2), w.view, {}, step.mutable_view());
+  be->Add(step.view(), y.mutable_view().Rows(0, 2));
+  be->EndStep();
+  // Rows that are kept move to the front, and a cache grows in the middle.
+  be->GatherRows(y.view(), std::vector<int32_t>{1, 5, 39}, y.mutable_view().Rows(0, 3));
+  std::vector<Tensor> seen;
+  for (const TensorView& view :
+       {TensorView(y.view()).Rows(0, 3), TensorView(inner.view()), TensorView(step.view())}) {
+    Tensor host(DType::kF32, view.rows, view.cols);
+    CopyRows(view, host.mutable_view());
+    seen.push_back(std::move(host));
+  }
+  return seen;
+}
+
+TEST_F(GpuFake, EveryFailingCallIsAnErrorAndLeaksNothing) {
+  const std::vector<Tensor> expected = RunOperations();
+  const int64_t before = fake().Calls("");
+  const std::vector<Tensor> again = RunOperations();
+  const int64_t calls = fake().Calls("") - before;
+  ASSERT_GT(calls, 100);
+  int64_t errors = 0;
+  for (int64_t i = 1; i <= calls; ++i) {
+    fake().FailAt("", i);
+    try {
+      const std::vector<Tensor> seen = RunOperations();
+      // A failed call whose result is not needed (a free, a destructor) changes nothing.
+      for (size_t t = 0; t < seen.size(); ++t) ASSERT_TRUE(SameBits(seen[t], expected[t])) << "call " << i;
+    } catch (const Error& error) {
+      ++errors;
+      EXPECT_TRUE(std::string(error.what()).starts_with("[gpu] ")) << error.what();
+    }
+    fake().FailAt("", 0);
+  }
+  EXPECT_GT(errors, calls / 2);
+  fake().RunAll();
+  for (size_t t = 0; t < again.size(); ++t) EXPECT_TRUE(SameBits(again[t], expected[t]));
+}
+
+TEST_F(GpuFake, NothingIsLeftWhenTheLastBackendIsGone) {
+  RunOperations();
+  fake().RunAll();
+  const int64_t allocations = fake().allocations();
+  const int64_t pinned = fake().pinned();
+  RunOperations();
+  fake().RunAll();
+  EXPECT_EQ(fake().allocations(), allocations);
+  EXPECT_EQ(fake().pinned(), pinned);
+}
+
+TEST_F(GpuFake, AMissingDriverOrDeviceIsAnErrorOfOneLine) {
+  const auto error_of = [](const char* variable, const char* value) {
+    const char* before = std::getenv(variable);
+    const std::string kept = before != nullptr ? before : "";
+    setenv(variable, value, 1);
+    std::string what;
+    try {
+      MakeGpuBackend({});
+    } catch (const Error& error) {
+      what = error.what();
+    }
+    before != nullptr ? setenv(variable, kept.c_str(), 1) : unsetenv(variable);
+    return what;
+  };
+  EXPECT_NE(error_of("COPPICE_CUDA_LIBRARY", "/no/such/library.so").find("cannot load /no/such/library.so"),
+            std::string::npos);
+  EXPECT_EQ(error_of("COPPICE_FAKE_CUDA_DEVICES", "0"), "[gpu] there is no CUDA device");
+}
+
+TEST_F(GpuFake, WhatDoesNotFitIsRefusedWithTheArithmetic) {
+  const std::unique_ptr<Backend> be = MakeGpuBackend({});
+  be->CheckFits({.weights = 1000, .keys_values = 100, .workspace = 10});
+  try {
+    be->CheckFits({.weights = int64_t{1} << 40, .keys_values = 100, .workspace = 10});
+    FAIL() << "a terabyte fits";
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    EXPECT_NE(what.find("weights 1099511627776 + keys and values 100 + workspace 10 = 1099511627886 bytes"),
+              std::string::npos)
+        << what;
+  }
+  EXPECT_THROW(Tensor(DType::kF32, int64_t{1} << 20, int64_t{1} << 20, be->memory()), Error);
+}
+
+TEST_F(GpuFake, RefusesOtherArithmetic) {
+  EXPECT_THROW(MakeGpuBackend({.exact = true}), Error);
+  EXPECT_THROW(MakeGpuBackend({.cache_type = DType::kF32}), Error);
+  EXPECT_EQ(MakeGpuBackend({.cache_type = DType::kQ8_0})->cache_dtype(), DType::kQ8_0);
+}
+
+TEST_F(GpuFake, OperandsAreTheSameInEitherMemory) {
+  const std::unique_ptr<Backend> be = MakeGpuBackend({});
+  const Tensor x = Random(33, 96, 1);
+  const Tensor w = RandomWeight(DType::kQ8_0, 50, 96, 2);
+  Tensor device_x(DType::kF32, 33, 96, be->memory());
+  CopyRows(x.view(), device_x.mutable_view());
+  const PlacedWeight placed = be->PlaceWeight(w.view(), WeightUse::kProduct);
+  Tensor expected;
+  for (const TensorView& from : {x.view(), TensorView(device_x.view())}) {
+    for (const TensorView& weight : {w.view(), placed.view}) {
+      Tensor y(DType::kF32, 33, 50);
+      be->DecodeProduct(from, weight, {}, y.mutable_view());
+      if (expected.rows() == 0) expected = y.Clone();
+      EXPECT_TRUE(SameBits(y, expected));
+    }
+  }
+}
+
+TEST_F(GpuFake, CopiesMayOverlapAndHaveGaps) {
+  const std::unique_ptr<Backend> be = MakeGpuBackend({});
+  const Tensor x = Random(20, 24, 1);
+  for (const int64_t to : {0, 3, 8}) {
+    Tensor device(DType::kF32, 20, 24, be->memory());
+    Tensor host = x.Clone();
+    CopyRows(x.view(), device.mutable_view());
+    CopyRows(device.view().Rows(4, 10).Cols(8, 8), device.mutable_view().Rows(to, 10).Cols(8, 8));
+    CopyRows(host.view().Rows(4, 10).Cols(8, 8), host.mutable_view().Rows(to, 10).Cols(8, 8));
+    const HostRows seen(device.view());
+    EXPECT_TRUE(SameBits(seen.view(), host.view())) << to;
+  }
+}
+
+// More than the pinned segments hold at once.
+TEST_F(GpuFake, LongTransfersPassThroughThePinnedSegments) {
+  const std::unique_ptr<Backend> be = MakeGpuBackend({});
+  const Tensor x = Random(5000, 3000, 1);  // 60 MB
+  Tensor device(DType::kF32, 5000, 3008, be->memory());
+  CopyRows(x.view(), device.mutable_view().Cols(8, 3000));
+  const HostRows seen(TensorView(device.view()).Cols(8, 3000));
+  EXPECT_TRUE(SameBits(seen.view(), x.view()));
+}
+
+// The device may begin as late as it likes: nothing has run before the host waits.
+TEST_F(GpuFake, WorkWaitsForTheHost) {
+  const std::shared_ptr<Gpu> gpu = Gpu::Open();
+  const Tensor x = Random(4, 16, 1);
+  Tensor a(DType::kF32, 4, 16, &gpu->heap());
+  CopyRows(x.view(), a.mutable_view());
+  gpu::Device::Pinned pinned(gpu->device(), x.bytes());
+  std::memset(pinned.data(), 0, static_cast<size_t>(x.bytes()));
+  const gpu::Driver& d = gpu->device().driver();
+  d.Check(d.cuMemcpyDtoHAsync(pinned.data(), gpu::AddressOf(a.view().data), static_cast<size_t>(x.bytes()),
+                              gpu->device().stream()),
+          "copying");
+  EXPECT_NE(std::memcmp(pinned.data(), x.view().data, static_cast<size_t>(x.bytes())), 0);
+  gpu->device().Synchronize();
+  EXPECT_EQ(std::memcmp(pinned.data(), x.view().data, static_cast<size_t>(x.bytes())), 0);
+}
+
+TEST_F(GpuFake, AStepIsOneGraphThatTheNextStepUpdates) {
+  const std::unique_ptr<Backend> be = MakeGpuBackend({});
+  const std::shared_ptr<Gpu> gpu = Gpu::Open();
+  const Tensor x = Random(1, 64, 1);
+  Tensor sum = Tensor::Zeros(DType::kF32, 1, 64, be->memory());
+  Tensor other = Tensor::Zeros(DType::kF32, 1, 64, be->memory());
+  be->Add(x.view(), other.mutable_view());  // loads the kernel, which would cut a step in two
+  const int64_t graphs = gpu->device().recorder().launched();
+  const int64_t made = gpu->device().recorder().instantiated();
+  for (int step = 0; step < 5; ++step) {
+    be->BeginStep();
+    be->Add(x.view(), sum.mutable_view());
+    be->Add(x.view(), sum.mutable_view());
+    be->EndStep();
+  }
+  EXPECT_EQ(gpu->device().recorder().launched() - graphs, 5);
+  EXPECT_EQ(gpu->device().recorder().instantiated() - made, 1);
+  // Another step waits in its middle: two graphs, the first of which is of another shape.
+  be->BeginStep();
+  be->Add(x.view(), sum.mutable_view());
+  const HostRows middle(sum.view());
+  be->Add(x.view(), sum.mutable_view());
+  be->EndStep();
+  EXPECT_EQ(gpu->device().recorder().launched() - graphs, 7);
+  const HostRows end(sum.view());
+  for (size_t c = 0; c < 64; ++c) {
+    EXPECT_NEAR(middle.view().Row<float>(0)[c], 11 * x.view().Row<float>(0)[c], 1e-4);
+    EXPECT_NEAR(end.view().Row<float>(0)[c], 12 * x.view().Row<float>(0)[c], 1e-4);
+  }
+}
+
+using GpuFakeDeathTest = GpuFake;
+
+TEST_F(GpuFakeDeathTest, HostCodeThatTouchesDeviceMemoryFaults) {
+  const std::unique_ptr<Backend> be = MakeGpuBackend({});
+  const Tensor t = Tensor::Zeros(DType::kF32, 1, 16, be->memory());
+  EXPECT_DEATH(
+      {
+        volatile float value = *reinterpret_cast<const float*>(t.view().data);
+        static_cast<void>(value);
+      },
+      "");
+}
+
+TEST_F(GpuFakeDeathTest, AUseAfterFreeAndADoubleFreeFault) {
+  const std::shared_ptr<Gpu> gpu = Gpu::Open();
+  gpu::Device& device = gpu->device();
+  const auto freed = device.Allocate(64);
+  const auto other = device.Allocate(64);
+  device.Free(freed);
+  EXPECT_DEATH(device.Free(freed), "double free");
+  EXPECT_DEATH(
+      {
+        device.Copy(freed, 64, other, 64, {1, 64});
+        device.Synchronize();
+      },
+      "use after free");
+  EXPECT_DEATH(
+      {
+        device.Copy(other + 32, 64, other, 64, {1, 64});
+        device.Synchronize();
+      },
+      "beyond the end");
+  device.Free(other);
+}
+
+TEST_F(GpuFakeDeathTest, TransfersOfHostMemoryThatIsNotPinnedFault) {
+  const std::shared_ptr<Gpu> gpu = Gpu::Open();
+  const gpu::Driver& d = gpu->device().driver();
+  Tensor a(DType::kF32, 1, 16, &gpu->heap());
+  std::vector<float> pageable(16);
+  EXPECT_DEATH(
+      {
+        d.cuMemcpyHtoDAsync(gpu::AddressOf(a.view().data), pageable.data(), 64, gpu->device().stream());
+        gpu->device().Synchronize();
+      },
+      "not pinned");
+}
+
+// The fake computes what kernels/README.md lists, so it cannot drift from what is compiled.
+TEST_F(GpuFake, TheKernelsAreThoseOfTheReadme) {
+  std::ifstream file(COPPICE_SOURCE_DIR "/src/kernels/gpu/kernels/README.md");
+  ASSERT_TRUE(file);
+  std::map<std::string, std::pair<std::string, int>> listed;  // arguments, warps
+  std::string name;
+  std::string head;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("**")) {
+      name = line.substr(2, line.find("**", 2) - 2);
+      head = line;
+    } else if (line.starts_with("    ") && !name.empty()) {
+      std::string& arguments = listed[name].first;
+      arguments += (arguments.empty() ? "" : " ") + line.substr(4);
+      const size_t warp = head.find(" warp");
+      const size_t comma = head.rfind(' ', warp - 1);
+      listed[name].second = std::atoi(head.substr(comma + 1, warp - comma - 1).c_str());
+    } else if (!line.empty() && !name.empty()) {
+      head += " " + line;
+    }
+  }
+  ASSERT_GT(listed.size(), 40u);
+  const char* arguments = nullptr;
+  int warps = 0;
+  int count = 0;
+  while (const char* kernel = fake().Kernel(count, &arguments, &warps)) {
+    ++count;
+    ASSERT_TRUE(listed.contains(kernel)) << kernel;
+    EXPECT_EQ(listed[kernel].first, arguments) << kernel;
+    EXPECT_EQ(listed[kernel].second, warps) << kernel;
+  }
+  EXPECT_GT(count, 40);
+}
+
+}  // namespace
+}  // namespace coppice
