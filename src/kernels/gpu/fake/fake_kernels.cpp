@@ -52,7 +52,8 @@ float KernelCall::F(std::string_view name) const { return Find(name).number; }
 
 std::vector<FakeKernel> AllKernels() {
   std::vector<FakeKernel> all;
-  for (const std::span<const FakeKernel> some : {RowKernels(), ProductKernels(), AttentionKernels()})
+  for (const std::span<const FakeKernel> some :
+       {RowKernels(), ProductKernels(), AttentionKernels(), ScoreKernels()})
     all.insert(all.end(), some.begin(), some.end());
   return all;
 }

@@ -63,10 +63,11 @@ struct FakeKernel {
   void (*run)(const KernelCall&);
 };
 
-// Those of fake_rows.cpp, fake_products.cpp and fake_attention.cpp.
+// Those of fake_rows.cpp, fake_products.cpp, fake_attention.cpp and fake_scores.cpp.
 std::span<const FakeKernel> RowKernels();
 std::span<const FakeKernel> ProductKernels();
 std::span<const FakeKernel> AttentionKernels();
+std::span<const FakeKernel> ScoreKernels();
 std::vector<FakeKernel> AllKernels();
 
 }  // namespace coppice::gpu::fake

@@ -1,0 +1,92 @@
+#include "kernels/gpu/fake/fake_state.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "kernels/gpu/fake/fake_device.h"
+
+namespace coppice::gpu::fake {
+
+namespace {
+
+int64_t TotalBytes() {
+  const char* bytes = std::getenv("COPPICE_FAKE_CUDA_BYTES");
+  return bytes != nullptr ? std::atoll(bytes) : int64_t{8} << 30;
+}
+
+}  // namespace
+
+FakeDevice& FakeDevice::Get() {
+  static FakeDevice device;
+  return device;
+}
+
+FakeDevice::FakeDevice() : memory(TotalBytes()) {
+  const char* fail = std::getenv("COPPICE_FAKE_CUDA_FAIL");
+  if (fail == nullptr) return;
+  const std::string text = fail;
+  const size_t colon = text.find(':');
+  FailAt(text.substr(0, colon), colon == std::string::npos ? 1 : std::atoll(text.c_str() + colon + 1));
+}
+
+bool FakeDevice::Fails(const std::string& name) {
+  ++calls_[name];
+  ++all_calls_;
+  if (fail_in_ == 0 || (!fail_name_.empty() && fail_name_ != name)) return false;
+  return --fail_in_ == 0;
+}
+
+void FakeDevice::FailAt(const std::string& name, int64_t in) {
+  fail_name_ = name;
+  fail_in_ = in;
+}
+
+int64_t FakeDevice::Calls(const std::string& name) { return name.empty() ? all_calls_ : calls_[name]; }
+
+CUstream_st& FakeDevice::At(CUstream stream) {
+  if (!streams.contains(stream)) Fault("a stream that does not exist");
+  return *stream;
+}
+
+CUevent_st& FakeDevice::At(CUevent event) {
+  if (!events.contains(event)) Fault("an event that does not exist");
+  return *event;
+}
+
+void FakeDevice::Add(CUstream stream, std::string kind, std::function<void()> run) {
+  CUstream_st& at = At(stream);
+  if (at.capture) {
+    at.capture->works.push_back({std::move(kind), std::move(run)});
+    return;
+  }
+  at.waiting.push_back({std::move(kind), std::move(run)});
+  ++at.added;
+}
+
+void FakeDevice::RunUntil(CUstream_st& stream, int64_t number) {
+  while (stream.added - static_cast<int64_t>(stream.waiting.size()) < number) {
+    const Work work = std::move(stream.waiting.front());
+    stream.waiting.pop_front();
+    work.run();
+  }
+}
+
+void FakeDevice::RunAll() {
+  for (CUstream_st* stream : streams) RunUntil(*stream, stream->added);
+}
+
+CUresult ErrorOf(const std::string& name) {
+  return name == "cuMemAllocAsync" || name == "cuMemHostAlloc" ? CUDA_ERROR_OUT_OF_MEMORY
+                                                               : CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+void Submit(CUstream stream, std::string kind, std::function<void()> run) {
+  const std::lock_guard lock(FakeDevice::Get().mutex);
+  FakeDevice::Get().Add(stream, std::move(kind), std::move(run));
+}
+
+std::byte* UseBytes(uint64_t address, int64_t bytes, const char* what) {
+  return FakeDevice::Get().memory.Use(address, bytes, what);
+}
+
+}  // namespace coppice::gpu::fake

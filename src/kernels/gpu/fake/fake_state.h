@@ -1,0 +1,99 @@
+// The state of the fake device: its memory, its streams and events, and the call that shall fail. The entry
+// points of the driver over it are in fake_driver.cpp, fake_transfers.cpp and fake_streams.cpp.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kernels/gpu/cuda_api.h"
+#include "kernels/gpu/fake/fake_kernels.h"
+#include "kernels/gpu/fake/fake_memory.h"
+
+namespace coppice::gpu::fake {
+
+struct Work {
+  std::string kind;  // two graphs with works of the same kinds in order have the same shape
+  std::function<void()> run;
+};
+
+}  // namespace coppice::gpu::fake
+
+namespace coppice::gpu {
+
+struct CUgraph_st {
+  std::vector<fake::Work> works;
+};
+struct CUgraphExec_st {
+  std::vector<fake::Work> works;
+};
+struct CUstream_st {
+  std::deque<fake::Work> waiting;
+  int64_t added = 0;  // works ever added; added - waiting.size() have run
+  std::optional<CUgraph_st> capture;
+};
+struct CUevent_st {
+  CUstream_st* stream = nullptr;
+  int64_t after = 0;  // works of the stream
+};
+struct CUfunc_st {
+  fake::FakeKernel kernel;
+};
+struct CUmod_st {
+  std::vector<std::unique_ptr<CUfunc_st>> functions;
+};
+
+}  // namespace coppice::gpu
+
+namespace coppice::gpu::fake {
+
+class FakeDevice {
+ public:
+  static FakeDevice& Get();
+
+  std::recursive_mutex mutex;
+  DeviceBytes memory;
+  std::set<CUstream_st*> streams;
+  std::set<CUevent_st*> events;
+
+  // Counts the call, and returns true if it is the one that shall fail.
+  bool Fails(const std::string& name);
+  // The `in`-th call of this entry point from now on fails; of any, if `name` is empty. 0: none.
+  void FailAt(const std::string& name, int64_t in);
+  int64_t Calls(const std::string& name);  // of all entry points, if `name` is empty
+
+  // Fault if there is no such stream or event.
+  CUstream_st& At(CUstream stream);
+  CUevent_st& At(CUevent event);
+  // Appends work to what the stream has to do, or to what it records.
+  void Add(CUstream stream, std::string kind, std::function<void()> run);
+  // Runs the stream's works up to the one with this number.
+  void RunUntil(CUstream_st& stream, int64_t number);
+  void RunAll();
+
+ private:
+  FakeDevice();
+
+  std::map<std::string, int64_t> calls_;
+  int64_t all_calls_ = 0;
+  std::string fail_name_;
+  int64_t fail_in_ = 0;
+};
+
+// What a call that shall fail returns.
+CUresult ErrorOf(const std::string& name);
+
+}  // namespace coppice::gpu::fake
+
+// The beginning of an entry point: the device, locked, and a failure if it was asked for.
+#define COPPICE_ENTER(name)                                                       \
+  coppice::gpu::fake::FakeDevice& device = coppice::gpu::fake::FakeDevice::Get(); \
+  const std::lock_guard lock(device.mutex);                                       \
+  if (device.Fails(name)) return coppice::gpu::fake::ErrorOf(name)
