@@ -67,8 +67,8 @@ class Engine {
   // results are the same bits whatever runs beside it; only operation times (time_operations) contain those
   // of all requests.
   Answer Generate(const Request& request);
-  // Whether the next requests fill Answer::prefill_times, in an engine with EngineOptions::time_operations. Waiting for
-  // each operation costs time on a device. Call it between requests.
+  // Whether the next requests fill Answer::prefill_times, in an engine with EngineOptions::time_operations.
+  // Waiting for each operation costs time on a device. Call it between requests.
   void TimeOperations(bool on) {
     if (timed_ != nullptr) timed_->SetTiming(on);
   }

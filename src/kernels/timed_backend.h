@@ -27,7 +27,8 @@ struct OpTimes {
 OpTimes operator-(const OpTimes& later, const OpTimes& earlier);
 
 // Forwards every operation and waits for its end; results are unchanged. The two clock readings per call (50
-// ns) are negligible beside an operation on a layer's matrices. On a device, the waits are not: SetTiming(false).
+// ns) are negligible beside an operation on a layer's matrices. On a device, the waits are not:
+// SetTiming(false).
 class TimedBackend final : public Backend {
  public:
   explicit TimedBackend(std::unique_ptr<Backend> inner);
@@ -51,7 +52,8 @@ class TimedBackend final : public Backend {
   void CheckHeads(int head_dim) const override { inner_->CheckHeads(head_dim); }
   void CheckFits(const RunBytes& bytes) override { inner_->CheckFits(bytes); }
   void Finish() override { inner_->Finish(); }
-  // While operations are timed, a step is not collected, because then no operation would have a time of its own.
+  // While operations are timed, a step is not collected, because then no operation would have a time of its
+  // own.
   void BeginStep() override {
     if (!timing_) inner_->BeginStep();
   }

@@ -75,8 +75,8 @@ Request MakeRequest(const BenchOptions& o, const Arm& arm, int64_t tokens, int r
 }
 
 // Methods alternate run by run, dense first, after one uncounted round, so that a drift of the machine's
-// speed affects all alike. Where a device computes, waiting for each operation would cost time, so one more round
-// measures the parts, and counts for nothing else.
+// speed affects all alike. Where a device computes, waiting for each operation would cost time, so one more
+// round measures the parts, and counts for nothing else.
 std::vector<BenchSample> Measure(const BenchOptions& o, const std::vector<Arm>& arms, int64_t tokens,
                                  Engine& engine) {
   std::vector<BenchSample> samples(arms.size());

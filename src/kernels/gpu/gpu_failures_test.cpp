@@ -20,7 +20,8 @@ using testing_kernels::Random;
 using testing_kernels::RandomWeight;
 using testing_kernels::SameBits;
 
-// A run of all operations, with operands in device memory, as the model has them, and what the host sees of it.
+// A run of all operations, with operands in device memory, as the model has them, and what the host sees of
+// it.
 class Operations {
  public:
   std::vector<Tensor> All() {

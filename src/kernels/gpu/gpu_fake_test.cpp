@@ -1,5 +1,5 @@
-// The host code over the fake device (fake/fake_driver.cpp): memory, transfers, steps and limits; and what would
-// be luck on a real device is a fault. Runs where COPPICE_CUDA_LIBRARY names that driver.
+// The host code over the fake device (fake/fake_driver.cpp): memory, transfers, steps and limits; and what
+// would be luck on a real device is a fault. Runs where COPPICE_CUDA_LIBRARY names that driver.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -58,8 +58,8 @@ constexpr int kInvalid = 7;  // CUBLAS_STATUS_INVALID_VALUE
 
 float Widen(BF16 x) { return coppice::ToFloat(x); }
 
-// Whether the algorithm was chosen for such a product, and its operands are aligned as was promised then. A real
-// algorithm would compute garbage, or fault.
+// Whether the algorithm was chosen for such a product, and its operands are aligned as was promised then. A
+// real algorithm would compute garbage, or fault.
 bool Suits(const void* algorithm, const Desc& product, const Layout& w, const Layout& y,
            std::array<const void*, 4> operands) {
   Algorithm chosen;

@@ -105,8 +105,8 @@ CUresult ErrorOf(const std::string& name);
 
 }  // namespace coppice::gpu::fake
 
-// The beginning of an entry point: the device, locked, and a failure if it was asked for. Most entry points also
-// need a context that is the calling thread's.
+// The beginning of an entry point: the device, locked, and a failure if it was asked for. Most entry points
+// also need a context that is the calling thread's.
 #define COPPICE_ENTER_ANYWHERE(name)                                              \
   coppice::gpu::fake::FakeDevice& device = coppice::gpu::fake::FakeDevice::Get(); \
   const std::lock_guard lock(device.mutex);                                       \
