@@ -2,7 +2,10 @@
 result depends on that row and the weight alone.
 
   store  y = x w^T + bias        add  y += x w^T + bias
-  gated  y = silu(x gate^T + bias) * (x up^T + bias),  the rows of gate and up interleaved in w
+  gated  y = silu(x gate^T + bias) * (x up^T + bias)  (SwiGLU, arXiv 2002.05202), the rows of gate and up interleaved in w
+
+x [rows, k] bf16, or [rows, inputs] fp32 in decode_product; w [outputs, k] in the layouts of README.md; bias [outputs] fp32;
+y [rows, outputs] fp32.
 """
 
 import triton
