@@ -53,7 +53,9 @@ TEST_F(DryRunTest, SdtpPlansWithoutAFile) {
   const auto stages = static_cast<double>(SdtpLayers(ParseShape(kShape).config.shape, 10).size());
   EXPECT_EQ(layers.back().kv_rows, std::llround(1000 * std::pow(0.9, stages)));
   EXPECT_EQ(Plan(1000, "sdtp:min=0").ledger.prefill_flops(), plan.ledger.prefill_flops());
+  EXPECT_EQ(Plan(1000, plan.spec).spec, plan.spec) << "its settings mean themselves";
   EXPECT_THROW(Run(1000, "sdtp:min=0", 1), PruneError) << "a run needs a file";
+  EXPECT_THAT(ErrorOf([&] { Run(1000, "sdtp:file=random,min=0", 1); }), testing::HasSubstr("random"));
 }
 
 // Methods whose counts follow from their settings: what is planned is what runs.

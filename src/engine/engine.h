@@ -94,6 +94,8 @@ class Engine {
   // Null if the model's files have none.
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }
   const Backend& backend() const { return *backend_; }
+  // Another backend with the same settings, for passes beside the engine's own.
+  std::unique_ptr<Backend> NewBackend() const;
   int64_t context() const { return context_; }
   // The vocabulary for grammars, made when it is first asked for (some 50 ms). Thread-safe. Throws Error if
   // the model has no tokenizer.
@@ -134,6 +136,7 @@ class Engine {
 
   std::shared_ptr<const TensorStore> store_;
   std::unique_ptr<Tokenizer> tokenizer_;
+  BackendOptions backend_options_;
   std::unique_ptr<Backend> backend_;
   TimedBackend* timed_ = nullptr;  // *backend_, if operations are timed
   Transformer transformer_;

@@ -20,10 +20,11 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
                std::unique_ptr<Tokenizer> tokenizer, const EngineOptions& options)
     : store_(std::move(store)),
       tokenizer_(std::move(tokenizer)),
-      backend_(MakeBackend(options.backend, {.threads = options.threads,
-                                             .exact = options.exact,
-                                             .fast = options.fast,
-                                             .cache_type = options.cache_type})),
+      backend_options_{.threads = options.threads,
+                       .exact = options.exact,
+                       .fast = options.fast,
+                       .cache_type = options.cache_type},
+      backend_(MakeBackend(options.backend, backend_options_)),
       transformer_(MakeTransformer(store_, std::move(config), backend_.get())),
       calibrations_(*store_, transformer_.config()),
       context_(options.context > 0 ? options.context : transformer_.config().context),
@@ -65,6 +66,10 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
                             .hidden = model.shape.hidden,
                             .vocab = model.shape.vocab};
       });
+}
+
+std::unique_ptr<Backend> Engine::NewBackend() const {
+  return MakeBackend(std::string(backend_->name()), backend_options_);
 }
 
 // Makes an engine in every process. Process 0 tells the others; what they hold must be the same.

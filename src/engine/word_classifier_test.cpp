@@ -128,6 +128,16 @@ TEST_P(WordClassifierTest, AnyBytesAreRead) {
                Cancelled);
 }
 
+// The heads of these classifiers have 16 channels, half a block of Q8_0.
+TEST_P(WordClassifierTest, ACacheTypeThatHeadsDoNotFillIsAnError) {
+  const WordClassifier classifier(Folder(GetParam()));
+  const std::unique_ptr<Backend> be = MakeBackend("cpu", {.threads = 1, .cache_type = DType::kQ8_0});
+  const std::vector<std::string> pieces = {"a text"};
+  const std::string model = GetParam() == "bert" ? "bert" : "xlm-roberta";
+  EXPECT_THAT(ErrorOf([&] { classifier.Read(pieces, {}, *be); }),
+              AllOf(HasSubstr("Q8_0"), HasSubstr("heads of this " + model + " model 16")));
+}
+
 INSTANTIATE_TEST_SUITE_P(Folders, WordClassifierTest, ::testing::Values("bert", "xlmr"),
                          [](const auto& of) { return of.param; });
 
@@ -155,14 +165,15 @@ TEST(WordClassifierFiles, FaultsAreErrorsThatNameThem) {
   EXPECT_THAT(Failure("tokenizer.json", [](const std::string&) { return ""; }),
               HasSubstr("neither tokenizer.json nor"));
   EXPECT_THAT(Failure("tokenizer.json", [](const std::string&) { return "{}"; }), HasSubstr("has no model"));
-  EXPECT_THAT(Failure("tokenizer.json", replace("[CLS]", "[XXX]")), HasSubstr("has no token [CLS]"));
+  EXPECT_THAT(Failure("tokenizer.json", replace("[CLS]", "[BEGIN]")), HasSubstr("has no token [CLS]"));
   EXPECT_THAT(Failure("tokenizer.json", replace("\"WordPiece\"", "\"BPE\"")),
               HasSubstr("'BPE' is no WordPiece"));
   EXPECT_THAT(Failure("tokenizer.json", replace("\"lowercase\": false", "\"lowercase\": true")),
               HasSubstr("cased"));
   EXPECT_THAT(Failure("config.json", replace("\"model_type\": \"bert\"", "\"model_type\": \"gpt2\"")),
               HasSubstr("'gpt2'"));
-  EXPECT_THAT(Failure("config.json", replace("\"hidden_size\": 32", "\"hidden_size\": 31")), HasSubstr("31"));
+  EXPECT_THAT(Failure("config.json", replace("\"hidden_size\": 32", "\"hidden_size\": 31")),
+              HasSubstr("hidden_size 31 is no multiple of 2 heads"));
   EXPECT_THAT(Failure("config.json", replace("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3")),
               HasSubstr("layer.2.attention"));
   EXPECT_THAT(Failure("config.json", replace("\"intermediate_size\": 48", "\"intermediate_size\": 40")),

@@ -1,17 +1,15 @@
 #include "eval/attention_mass.h"
 
 #include <algorithm>
-#include <memory>
-#include <string>
+#include <utility>
 
 #include "eval/trace_sums.h"
+#include "eval/watch_prefill.h"
 #include "policies/policy.h"
 
 namespace coppice {
 
 namespace {
-
-constexpr int64_t kTileRows = 512;
 
 // Drops nothing, and records attention mass.
 class MassProbe final : public TokenPolicy {
@@ -34,17 +32,8 @@ std::vector<std::vector<double>> AttentionMassOf(const Engine& engine, std::span
                                                  const std::atomic<bool>* cancelled) {
   // Cuts a prompt that is too long, as RunSample does.
   tokens = tokens.last(std::min(tokens.size(), static_cast<size_t>(engine.context())));
-  // A backend of its own, so that the engine's operation times do not count this run.
-  const std::unique_ptr<Backend> backend =
-      MakeBackend(std::string(engine.backend().name()),
-                  {.threads = engine.backend().threads(), .cache_type = engine.backend().cache_dtype()});
-  const auto count = static_cast<int64_t>(tokens.size());
-  SequenceState sequence = engine.model().NewSequence(count, count, *backend);
-  Workspace workspace = engine.model().NewWorkspace(kTileRows, backend->memory());
   MassProbe probe;
-  Tensor logits;
-  engine.model().Prefill(
-      tokens, {probe, sequence, workspace, *backend, {.progress = {}, .cancelled = cancelled}}, logits);
+  WatchPrefill(engine, tokens, probe, cancelled);
   return std::move(probe.curves);
 }
 

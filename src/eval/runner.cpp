@@ -33,6 +33,7 @@ class Run {
         metrics_(options.jieba),
         context_{engine, metrics_, options.chat, options.protection, cancelled, {}},
         journal_(options.folder + "/samples.jsonl", SettingsOf(options, model, engine)),
+        resumed_(!journal_.records().empty()),
         groups_(GroupsOf(options, engine)) {
     arms_.push_back("none");
     arms_.insert(arms_.end(), options.prune.begin(), options.prune.end());
@@ -43,6 +44,7 @@ class Run {
     for (const EvalGroup& group : groups_) {
       if (group.named && group.task->needs_data) OneSample(group);
     }
+    if (!resumed_) WriteResults();  // rows of an earlier run do not stay beside the first samples
     try {
       for (const EvalGroup& group : groups_) RunIfThere(group);
     } catch (const Cancelled&) {
@@ -155,6 +157,7 @@ class Run {
 
   void WriteResults() {
     rows_ = Summarize(journal_.records());
+    if (resumed_) KeepVerdicts(options_.folder, rows_);
     WriteRows(rows_, options_.folder + "/results.json");
     written_ = Clock::now();
   }
@@ -166,6 +169,7 @@ class Run {
   TaskMetrics metrics_;
   ArmContext context_;
   Journal journal_;
+  bool resumed_;  // verdicts in results.json are of these samples, not of others that were here before
   std::vector<EvalGroup> groups_;
   std::vector<std::string> arms_;
   std::vector<ResultRow> rows_;

@@ -147,6 +147,23 @@ TEST(Runner, GoesOnWhereItWas) {
   EXPECT_EQ(second["arms"][1]["text"], ordered_json::parse(lines[2])["arms"][1]["text"]);
 }
 
+// A judge's verdicts are in results.json alone. They stay while the samples do.
+TEST(Runner, KeepsVerdictsWithTheirSamples) {
+  EvalOptions options = OptionsOf("verdicts");
+  options.samples = 1;
+  std::vector<ResultRow> rows = Evaluate(options, kModel, Bundled(), nullptr, nullptr).rows;
+  ASSERT_EQ(rows.size(), 2u);
+  rows[1].win_rate = 75;
+  rows[1].verdicts = {1, 1, 0, 0};
+  WriteRows(rows, options.folder + "/results.json");
+  const ordered_json again = RowsOf(options);
+  EXPECT_EQ(again[1]["verdicts"], ordered_json({1, 1, 0, 0}));
+  EXPECT_EQ(ReadJsonFile(options.folder + "/results.json")[1]["win_rate"], 75.0);
+  EXPECT_FALSE(again[0].contains("verdicts"));
+  std::filesystem::remove(options.folder + "/samples.jsonl");
+  EXPECT_FALSE(RowsOf(options)[1].contains("verdicts")) << "of samples that are no longer there";
+}
+
 TEST(Runner, MissingDataShowsBeforeAnythingIsRun) {
   EvalOptions options = OptionsOf("missing");
   options.tasks = {"niah", "kv_retrieval/75"};
@@ -225,35 +242,6 @@ TEST(HashOf, KeepsItsValues) {
   sample.references = {"阅", "b"};
   sample.choices = {{.context = "one", .continuation = "two"}};
   EXPECT_EQ(HashOf(sample), "8ac7b486c30b81e8");
-}
-
-TEST(Journal, RefusesWhatIsNoRecord) {
-  const TempFolder folder;
-  const std::string path = folder.Path("journal.jsonl");
-  const auto failure = [&](const std::string& content) -> std::string {
-    std::ofstream(path, std::ios::binary) << content;
-    try {
-      Journal journal(path, {{"seed", 1}});
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
-  };
-  const std::string head = "{\"settings\": {\"seed\": 1}}\n";
-  EXPECT_EQ(failure(head), "no error");
-  for (const std::string& bad : {std::string(""), std::string("{}\n"), std::string("x\n"),
-                                 std::string("[]\n"), head.substr(0, 9), head + "{}\n", head + "nonsense\n",
-                                 head + "{\"task\": 1, \"length\": 1, \"id\": \"0\", \"arms\": []}\n",
-                                 head + std::string(1000, '[') + "\n"}) {
-    EXPECT_THAT(failure(bad), HasSubstr(path)) << bad;
-  }
-  const std::string record = "{\"task\": \"t\", \"length\": 1, \"id\": \"0\", \"arms\": []}\n";
-  EXPECT_EQ(failure(head + record), "no error");
-  EXPECT_THAT(failure("{\"settings\": {\"seed\": 1, \"more\": 2}}\n" + record),
-              HasSubstr("was begun with more = 2"));
-  EXPECT_THAT(failure("{\"settings\": {}}\n" + record), HasSubstr("was begun with seed = null, not 1"));
-  EXPECT_EQ(failure("{\"settings\": {\"seed\": 2}}\n"), "no error")
-      << "without records there is nothing to mix";
 }
 
 TEST(Summary, MediansMeansAndPerplexity) {

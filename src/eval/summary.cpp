@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <string>
 #include <tuple>
 
+#include "base/error.h"
 #include "base/new_file.h"
 #include "eval/intervals.h"
+#include "formats/json.h"
 
 namespace coppice {
 
@@ -312,6 +315,31 @@ void WriteRows(const std::vector<ResultRow>& rows, const std::string& path) {
                 (i + 1 < rows.size() ? ",\n" : "\n"));
   file.Append("]\n");
   file.Commit();
+}
+
+std::vector<ResultRow> ReadResults(const std::string& path) {
+  ReadJsonFile(path);  // bounded depth and size, no duplicate keys
+  std::ifstream file(path);
+  const auto rows = nlohmann::ordered_json::parse(file);
+  if (!rows.is_array()) throw Error("[eval] {}: is no list of rows, as `coppice eval` writes", path);
+  return RowsFromJson(rows);
+}
+
+void KeepVerdicts(const std::string& folder, std::vector<ResultRow>& rows) {
+  std::vector<ResultRow> before;
+  try {
+    before = ReadResults(folder + "/results.json");
+  } catch (const Error&) {
+    return;
+  }
+  for (ResultRow& row : rows) {
+    const auto same = std::find_if(before.begin(), before.end(), [&](const ResultRow& other) {
+      return other.task == row.task && other.length == row.length && other.prune == row.prune;
+    });
+    if (same == before.end()) continue;
+    row.win_rate = same->win_rate;
+    row.verdicts = same->verdicts;
+  }
 }
 
 }  // namespace coppice

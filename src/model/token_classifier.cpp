@@ -1,9 +1,14 @@
-// Post-norm layers with attention in both directions:   x   = LN(word[id] + place[first + i] + type[0])   a
-// = softmax(q k^T / sqrt(c)) v          over all tokens of the text   x   = LN(x + Wo a + bo)   x   = LN(x +
-// W2 gelu(W1 x + b1) + b2)     gelu with erf   p_i = softmax(W x_i + b)[1] Backend::Attention is causal: a
-// query sees the keys at its own position and before. All queries of a text get the position of its last
-// token, so they see every key; no position enters the scores, because there is no RoPE. Sources: Devlin et
-// al., arXiv 1810.04805; Conneau et al., arXiv 1911.02116.
+// Post-norm layers with attention in both directions:
+//
+//   x   = LN(word[id] + place[first + i] + type[0])
+//   a   = softmax(q k^T / sqrt(c)) v          over all tokens of the text
+//   x   = LN(x + Wo a + bo)
+//   x   = LN(x + W2 gelu(W1 x + b1) + b2)     gelu with erf
+//   p_i = softmax(W x_i + b)[1]
+//
+// Backend::Attention is causal: a query sees the keys at its own position and before. All queries of a text
+// get the position of its last token, so they see every key; no position enters the scores, because there is
+// no RoPE. Sources: Devlin et al., arXiv 1810.04805; Conneau et al., arXiv 1911.02116.
 #include "model/token_classifier.h"
 
 #include <fmt/core.h>
@@ -18,6 +23,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "formats/quants.h"
+#include "model/sequence.h"
 
 namespace coppice {
 
@@ -285,6 +291,10 @@ class TokenClassifier::Pass {
 
 TokenClassifier::Classes TokenClassifier::Classify(std::span<const std::vector<int32_t>> texts,
                                                    const RunControl& control, Backend& be) const {
+  ModelShape shape;
+  shape.architecture = config_.roberta ? "xlm-roberta" : "bert";
+  shape.head_dim = static_cast<int>(config_.hidden / config_.heads);
+  CheckCacheType(shape, be.cache_dtype());
   Pass pass(*this, texts, be);
   const bool any = std::any_of(texts.begin(), texts.end(), [](const auto& text) { return !text.empty(); });
   if (!any) return {std::vector<std::vector<float>>(texts.size()), 0};

@@ -45,7 +45,8 @@ class TokenClassifier {
   };
   // Texts of token ids, each up to config().longest(). Layer by layer over all texts, so that a layer's
   // weights are packed once; every token of a text sees all of that text. control.progress gets the layers
-  // done.
+  // done. Throws Error if the heads do not fill the blocks of the backend's type of keys and values, and
+  // Cancelled.
   Classes Classify(std::span<const std::vector<int32_t>> texts, const RunControl& control, Backend& be) const;
 
  private:
@@ -66,7 +67,9 @@ class TokenClassifier {
   std::shared_ptr<const HfFolder> folder_;
   EncoderConfig config_;
   std::vector<Tensor> owned_;  // vectors that the file does not store in fp32
-  TensorView words_, places_, types_;
+  TensorView words_;           // [vocab, hidden]
+  TensorView places_;          // [positions, hidden]
+  TensorView types_;           // [types, hidden]
   Norm embedding_norm_;
   std::vector<Block> blocks_;
   Linear head_;

@@ -24,11 +24,13 @@ bool IsBundledModel(const ModelShape& s) { return s.name == "coppice-mini" && s.
 
 }  // namespace
 
+int ScaledLayer(int layers, int layer) { return RoundDiv(layers * layer, 32); }
+
 std::vector<int> StageLayers(const ModelShape& shape) {
   if (IsBundledModel(shape)) return {4, 6, 8};
   std::vector<int> layers;
-  for (const int tenth : {10, 20, 30}) {
-    const int layer = RoundDiv(shape.layers * tenth, 32);
+  for (const int of_32 : {10, 20, 30}) {
+    const int layer = ScaledLayer(shape.layers, of_32);
     if (layer >= 1 && layer < shape.layers && (layers.empty() || layer > layers.back()))
       layers.push_back(layer);
   }

@@ -9,6 +9,9 @@
 
 namespace coppice {
 
+// round(layer L / 32) of a model of L = `layers`, for a layer that a paper gives for 32 layers.
+int ScaledLayer(int layers, int layer);
+
 // SlimInfer's and LazyLLM's stages: round(L {10, 20, 30} / 32), strictly ascending and below L. The bundled
 // model is an exception: it retrieves in layer 3 of 10, so pruning may not begin before layer 4
 // (models/README.md).

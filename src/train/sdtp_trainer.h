@@ -29,10 +29,10 @@ struct SdtpTraining {
   TextOptions texts;
 
   std::vector<int> layers;  // stages; empty: `stages` of them, as in the preset
-  int stages = 10;
-  double r = 0.9;
-  int64_t first = 4;
-  double local = 0.1;
+  int stages = SdtpPaperSetting().stages;
+  double r = SdtpPaperSetting().r;
+  int64_t first = SdtpPaperSetting().first;
+  double local = SdtpPaperSetting().local;
   int64_t width = 0;  // of the networks' hidden layer; 0: a quarter of the model's hidden size
 
   bool end_to_end = false;

@@ -267,7 +267,7 @@ class Paper(Case):
         self.assertEqual(shares[:2], [100, 100], use)  # below the first stage nothing is left out
         self.assertTrue(shares[0] > shares[2] > shares[4], shares)
         self.assertTrue(all(after >= before for before, after in zip(shares[::2], shares[1::2])), shares)
-        self.assertIn("layers 3 to 5", pathlib.Path(f"{self.folder}/out/lazyllm-figure-8.html").read_text())
+        self.assertIn("layers 4 to 5", pathlib.Path(f"{self.folder}/out/lazyllm-figure-8.html").read_text())
         self.good(*self.base, "--paper", "ftp", "--figure", "heat-map", "--lengths", "1024")
         page = pathlib.Path(f"{self.folder}/out/ftp-heat-map.html").read_text()
         self.assertIn("skip the FFN", page)
@@ -293,6 +293,8 @@ class Paper(Case):
         self.assertNotIn("a-judges-key", "".join(lines) + text)
         results = json.loads(pathlib.Path(f"{self.folder}/judged/results.json").read_text())
         self.assertEqual(sum(results[1]["verdicts"]), 4)
+        self.good("report", f"{self.folder}/judged")
+        self.assertEqual(json.loads(pathlib.Path(f"{self.folder}/judged/results.json").read_text()), results)
         self.bad(*run, *judge, "other", says=[url, "status 401"], prints=True)  # without the key
         server.stop()
         self.assertEqual(self.good(*run, *judge, "coppice"), text)  # nothing is asked again
@@ -306,7 +308,8 @@ class Paper(Case):
         self.bad(*self.base, "--paper", "ftp", "--table", "9", says=["--table 9", "1, 2, 3, 4, 5, 6, eta, dense, heat-map"])
         self.bad(*self.base, "--table", "1", code=2, says=["--paper"])
         self.bad(*self.base, "--paper", "ftp", "--table", "1", "--figure", "heat-map", says=["--figure"])
-        self.bad(*self.base, "--paper", "ftp", "--figure", "9", says=["--table 9"])
+        self.bad(*self.base, "--paper", "ftp", "--figure", "9", says=["--figure 9: ftp has heat-map"])
+        self.bad(*self.base, "--paper", "ftp", "--figure", "1", says=["--figure 1: ftp has heat-map"])
         self.bad(*self.base, "--paper", "ftp", "--table", "1", says=["longbench/narrativeqa", "data"])
         self.assertIn("coppice eval --paper lazyllm", self.good("eval", "--help"))
 
@@ -385,6 +388,12 @@ class Tune(Case):
         self.bad(*command, "--time-limit", "0.0001", "--seed", "2", "--work", f"{self.folder}/other", says=["--time-limit"])
         self.bad(*self.tune("-o", f"{self.folder}/missing/c.json"), says=["missing/c.json"])
         self.bad("tune", "-m", self.model, "--least", "200", code=2, says=["--least"])
+        self.bad("tune", "-m", self.model, "--head-patterns", "h.json", code=2, says=["--reference"])
+        self.bad("tune", "-m", self.model, "--head-budget", "99", code=2, says=["--head-patterns"])
+        heads, text = f"{self.folder}/heads.json", pathlib.Path(f"{self.folder}/text.txt")
+        text.write_text("A line of the reference. " * 100)
+        said = self.good("tune", "-m", self.model, "--head-patterns", heads, "--reference", text, "-c", "400", "--head-budget", "99")
+        self.good("run", "-m", self.model, "-f", text, "-n", "1", "--prune", f"{said.splitlines()[-1]},min=0")
 
 
 if __name__ == "__main__":

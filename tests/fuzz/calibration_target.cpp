@@ -16,15 +16,7 @@ std::vector<std::string> Seeds() {
 }
 
 bool Run(std::string_view input) {
-  static const ModelShape shape = {.architecture = "llama",
-                                   .name = "x",
-                                   .layers = 6,
-                                   .hidden = 64,
-                                   .ffn = 96,
-                                   .heads = 8,
-                                   .kv_heads = 2,
-                                   .head_dim = 8,
-                                   .vocab = 50};
+  static const ModelShape shape = SmallShape(6, 8, 8);
   return Accepts([&] {
     const Calibration calibration = CheckedFor(shape, ParseCalibration(input, "x.json"));
     for (const int64_t tokens : {1, 4096, 100'000}) {

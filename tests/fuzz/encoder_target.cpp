@@ -1,4 +1,5 @@
-// LLMLingua-2's classifier: config.json and tokenizer.json of an encoder in one input, with a separator.
+// LLMLingua-2's classifier: the files of an encoder in one input, with separators: config.json, then
+// tokenizer.json, or nothing, tokenizer_config.json and vocab.txt.
 #include "formats/json.h"
 #include "fuzz/fuzz_support.h"
 #include "fuzz/fuzz_target.h"
@@ -24,14 +25,27 @@ std::vector<std::string> Seeds() {
       R"("vocab":[["<s>",0],["</s>",0],["<unk>",0],["\u2581a",-1.5],["b",-2],[".",-3]]}})";
   const std::string separator(kSeparator);
   return {R"({"model_type":"bert",)" + sizes + separator + bert,
-          R"({"model_type":"xlm-roberta",)" + sizes + separator + unigram};
+          R"({"model_type":"xlm-roberta",)" + sizes + separator + unigram,
+          R"({"model_type":"bert",)" + sizes + separator + separator + R"({"do_lower_case":false})" +
+              separator + "[UNK]\n[CLS]\r\n[SEP]\na\n##b\n.\n"};
 }
 
 bool Run(std::string_view input) {
   static const FuzzFolder folder;
-  const size_t end = std::min(input.find(kSeparator), input.size());
-  const std::string config = folder.Write("config.json", input.substr(0, end));
-  folder.Write("tokenizer.json", input.substr(std::min(end + kSeparator.size(), input.size())));
+  const auto next = [&input] {
+    const size_t end = std::min(input.find(kSeparator), input.size());
+    const std::string_view part = input.substr(0, end);
+    input.remove_prefix(std::min(end + kSeparator.size(), input.size()));
+    return part;
+  };
+  const std::string config = folder.Write("config.json", next());
+  if (const std::string_view tokenizer = next(); !tokenizer.empty() || input.empty()) {
+    folder.Write("tokenizer.json", tokenizer);
+  } else {
+    std::filesystem::remove(folder.path() + "/tokenizer.json");
+    folder.Write("tokenizer_config.json", next());
+    folder.Write("vocab.txt", input);
+  }
   return Accepts([&] {
     EncoderConfigFrom(ReadJsonFile(config), config);
     const std::string text = "ab a.b <s> \xff\xc3\xa9 e\xcc\x81\r\n \xef\xac\x81";

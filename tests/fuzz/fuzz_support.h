@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "formats/model_shape.h"
 
 namespace coppice {
 
@@ -30,6 +31,20 @@ bool Accepts(Read read) {
 inline std::vector<std::byte> ExactBytes(std::string_view input) {
   const auto* begin = reinterpret_cast<const std::byte*>(input.data());
   return {begin, begin + input.size()};
+}
+
+// A model for readers that check a file against one.
+inline ModelShape SmallShape(int layers, int heads, int head_dim) {
+  const int64_t hidden = int64_t{heads} * head_dim;
+  return {.architecture = "llama",
+          .name = "x",
+          .layers = layers,
+          .hidden = hidden,
+          .ffn = hidden * 3 / 2,
+          .heads = heads,
+          .kv_heads = heads >= 4 ? heads / 4 : 1,
+          .head_dim = head_dim,
+          .vocab = 50};
 }
 
 // A folder in memory for readers that take a path, one for each process.

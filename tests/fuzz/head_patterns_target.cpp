@@ -15,15 +15,7 @@ std::vector<std::string> Seeds() {
 }
 
 bool Run(std::string_view input) {
-  static const ModelShape shape = {.architecture = "llama",
-                                   .name = "x",
-                                   .layers = 2,
-                                   .hidden = 4,
-                                   .ffn = 8,
-                                   .heads = 2,
-                                   .kv_heads = 1,
-                                   .head_dim = 2,
-                                   .vocab = 50};
+  static const ModelShape shape = SmallShape(2, 2, 2);
   return Accepts([&] {
     const HeadPatterns patterns = ParseHeadPatterns(input, "x.json", shape);
     ParseHeadPatterns(TextOf(patterns), "again.json", shape);

@@ -12,15 +12,7 @@ std::vector<std::string> Seeds() {
 }
 
 bool Run(std::string_view input) {
-  static const ModelShape shape = {.architecture = "llama",
-                                   .name = "x",
-                                   .layers = 4,
-                                   .hidden = 4,
-                                   .ffn = 8,
-                                   .heads = 2,
-                                   .kv_heads = 1,
-                                   .head_dim = 2,
-                                   .vocab = 50};
+  static const ModelShape shape = SmallShape(4, 2, 2);
   static const FuzzFolder folder;
   const std::string path = folder.Write("x.safetensors", input);
   return Accepts([&] { SdtpFile(path, shape); });

@@ -17,6 +17,7 @@
 
 #include "engine/open_model.h"
 #include "laws_support.h"
+#include "policies/methods/drop.h"
 
 namespace coppice {
 namespace {
@@ -41,25 +42,6 @@ struct Outcome {
   double log_p = 0;  // the sum
   int right = 0;     // answers that greedy decoding gives
   int64_t ffn_rows = 0;
-};
-
-// Drops the rows of positions [begin, end) after the attention of one layer, for good.
-class DropSpan final : public TokenPolicy {
- public:
-  DropSpan(int layer, int64_t begin, int64_t end) : layer_(layer), begin_(begin), end_(end) {}
-  TokenSet AfterAttention(const Observation& seen, Backend&) override {
-    if (seen.layer != layer_) return TokenSet::All(seen.rows());
-    Positions rows;
-    for (int64_t row = 0; row < seen.rows(); ++row) {
-      const int32_t p = seen.positions[static_cast<size_t>(row)];
-      if (p < begin_ || p >= end_) rows.push_back(static_cast<int32_t>(row));
-    }
-    return TokenSet::Of(std::move(rows), seen.rows());
-  }
-
- private:
-  int layer_;
-  int64_t begin_, end_;
 };
 
 class Behaviour : public testing::Test {
@@ -138,7 +120,9 @@ class Behaviour : public testing::Test {
   Outcome AskAllWithoutTheFactAfter(int layer) {
     Outcome outcome;
     for (const Question& q : questions_) {
-      DropSpan drop(layer, q.fact_begin / kBlock * kBlock, (q.fact_end + kBlock - 1) / kBlock * kBlock);
+      DropPolicy drop(
+          {.spans = {{q.fact_begin / kBlock * kBlock, (q.fact_end + kBlock - 1) / kBlock * kBlock}},
+           .layer = layer + 1});
       Ask(q, drop, outcome);
     }
     return outcome;

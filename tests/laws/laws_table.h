@@ -27,6 +27,8 @@ struct MethodEntry {
       {};                 // up to here `active` lets a prompt take over states of an earlier one; {}: nothing
   std::string bare = {};  // what the method is called with at least; empty: its name
   bool counts = true;     // its settings say how much stays, and scores only which
+  bool budget = true;     // its settings are shares or numbers of tokens, not positions
+  bool planned = true;    // a dry run counts it without a second model
   // Settings that prune 256 tokens and promise that the last `question_tokens` stay; empty: `active`.
   std::string question = {};
   int64_t question_tokens = 1;
@@ -225,7 +227,8 @@ inline std::vector<MethodEntry> LawEntries() {
        .first_layer = -1,
        .cheaper = {"specprefill:draft=tiny,keep=1,min=0", "specprefill:draft=tiny,keep=0.8,chunk=8,min=0",
                    "specprefill:draft=tiny,keep=0.4,chunk=4,min=0"},
-       .bare = "specprefill:draft=tiny"},
+       .bare = "specprefill:draft=tiny",
+       .planned = false},
       {.name = "gemfilter",
        .identity = {"gemfilter:layer=2,keep=1,min=0", "gemfilter:layer=5,keep=200,positions=original,min=0"},
        .active = "gemfilter:layer=2,keep=0.4,positions=original,min=0",
@@ -240,6 +243,7 @@ inline std::vector<MethodEntry> LawEntries() {
        .cheaper = {"drop:span=0/1,layer=2,min=0", "drop:span=0/100,layer=2,min=0",
                    "drop:span=0/190,layer=2,min=0", "drop:span=0/190,layer=1,min=0"},
        .shared = {2, false},
+       .budget = false,
        .question = "drop:span=40/140,layer=2,min=0",
        .question_tokens = 64},
   };

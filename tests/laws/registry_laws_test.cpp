@@ -87,7 +87,7 @@ TEST_P(RegistryLaws, BudgetsAreOfWhatEnters) {
   const MethodEntry& entry = GetParam();
   if (!entry.counts || (Traits() & (kSelectsInput | kMovesPositions)) != 0)
     GTEST_SKIP() << "its scores say how much stays, or it is the one that selects";
-  if (entry.name == "drop") GTEST_SKIP() << "it names positions of the prompt, not a budget";
+  if (!entry.budget) GTEST_SKIP() << "it names positions of the prompt, not a budget";
   const int64_t half = entry.tokens / 2;
   const RunResult alone = Run(half, {.spec = entry.active, .decode = 2});
   ASSERT_TRUE(alone.active) << alone.reason;
@@ -109,7 +109,7 @@ TEST_P(RegistryLaws, BudgetsAreOfWhatEnters) {
 // C20: a dry run counts what a run computes and holds, if the settings alone say how much stays.
 TEST_P(RegistryLaws, ADryRunCountsWhatRuns) {
   const MethodEntry& entry = GetParam();
-  if (!entry.counts || entry.name == "selective" || entry.name == "specprefill")
+  if (!entry.counts || !entry.planned)
     GTEST_SKIP() << "its scores say how much stays, or come from a second model";
   const Transformer model = llama_.Make();
   const std::vector<int32_t> prompt = RandomPrompt(entry.tokens, 50);

@@ -15,7 +15,6 @@
 #include "apps/cli/terminal.h"
 #include "base/error.h"
 #include "eval/report/figures/figures.h"
-#include "eval/summary.h"
 
 namespace coppice::cli {
 
@@ -99,7 +98,6 @@ void JudgeAndPrint(const EvalCommand& o, std::vector<ResultRow>& rows) {
       },
       rows);
   line.Clear();
-  WriteRows(rows, o.eval.folder + "/results.json");
   PrintVerdicts(rows);
 }
 
@@ -110,10 +108,11 @@ void Eval(EvalCommand& o) {
     throw Error("-o FOLDER is required: results.json, report.html and samples.jsonl go there");
   for (const std::string& task : o.eval.tasks) FindTasks(task);  // before a model is loaded
   TakeKey(o.key_variable, o.paper.judge.endpoint);
-  Check(o.paper.judge);
-  if (!o.paper.paper.empty()) {
+  if (o.paper.paper.empty()) {
+    Check(o.paper.judge);
+  } else {
     o.paper.eval = o.eval;
-    Check(o.paper);
+    Check(o.paper);  // the judge, too
   }
   o.model.engine.time_operations = true;
   const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, o.model.engine);

@@ -100,7 +100,6 @@ void Tune(TuneCommand& o) {
 
 // --head-patterns: a pattern for each query head, for minference:heads=FILE.
 void TuneHeads(const TuneCommand& o) {
-  if (o.reference.empty()) throw Error("--head-patterns needs --reference, a text that the heads read");
   NewFile file(o.head_patterns, "tune");
   const MappedFile text(o.reference);
   const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, o.model.engine);
@@ -118,8 +117,9 @@ void TuneHeads(const TuneCommand& o) {
   file.Append(TextOf(found.patterns));
   file.Commit();
   size_t heads[3] = {0, 0, 0};
-  for (const std::vector<HeadPattern>& layer : found.patterns.heads) {
-    for (const HeadPattern& head : layer) ++heads[static_cast<size_t>(head.kind)];
+  const auto& layers = found.patterns.heads;
+  for (size_t l = 0; l + 1 < layers.size(); ++l) {  // the last layer's are not searched
+    for (const HeadPattern& head : layers[l]) ++heads[static_cast<size_t>(head.kind)];
   }
   fmt::print("reference of {} tokens; {:.1f} % of the pairs\n", found.patterns.tokens, 100 * found.density);
   fmt::print("{:15} {:>6}  error of the attention's output if all heads had it\n", "", "heads");
@@ -130,16 +130,20 @@ void TuneHeads(const TuneCommand& o) {
 }
 
 void AddHeadOptions(CLI::App& tune, TuneCommand& o) {
-  tune.add_option(
+  CLI::Option* patterns = tune.add_option(
       "--head-patterns", o.head_patterns,
       "search no settings, but MInference's attention pattern for each head, and write them to this "
       "file, for minference:heads=FILE");
-  tune.add_option("--reference", o.reference,
-                  "--head-patterns: a text file, whose last tokens (at most -c) the heads are compared on");
+  CLI::Option* reference =
+      tune.add_option("--reference", o.reference,
+                      "--head-patterns: a text file; the heads are compared on its last tokens (at most -c)");
+  reference->needs(patterns);
+  patterns->needs(reference);
   tune.add_option("--head-budget", o.head_budget,
                   "--head-patterns: what a head may cost, as the tokens of an A-shape")
       ->check(CLI::Range(int64_t{2}, kManyTokens))
-      ->capture_default_str();
+      ->capture_default_str()
+      ->needs(patterns);
 }
 
 void AddSearchOptions(CLI::App& tune, TuneCommand& o) {

@@ -117,10 +117,11 @@ void PrintTable(const SdtpTraining& t, const SdtpReport& r) {
 // first 4 and the last 10 % protected, Gumbel masks, the three losses in an unweighted sum, two epochs. No
 // ratio loss: the paper's text has none.
 void TakePapersSettings(SdtpTraining& t) {
-  t.stages = 10;
-  t.r = 0.9;
-  t.first = 4;
-  t.local = 0.1;
+  const SdtpPaperSetting paper;
+  t.stages = paper.stages;
+  t.r = paper.r;
+  t.first = paper.first;
+  t.local = paper.local;
   t.end_to_end = true;
   t.mask = MaskKind::kGumbel;
   t.losses = {};

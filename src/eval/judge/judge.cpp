@@ -3,16 +3,19 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "base/error.h"
 #include "base/field_error.h"
 #include "base/fnv.h"
 #include "eval/data.h"
 #include "eval/journal.h"
+#include "eval/summary.h"
 
 namespace coppice {
 
@@ -63,7 +66,7 @@ class Verdicts {
   template <typename Ask>
   std::string Get(const SampleRecord& record, const std::string& prune, int order,
                   const std::string& question, const Ask& ask) {
-    const std::string comparison = fmt::format("{:016x}", Fnv1a(question, Fnv1a("\n", Fnv1a(judge_))));
+    const std::string comparison = KeyOf(question);
     const auto found = known_.find(comparison);
     if (found != known_.end()) return found->second;
     std::string text = ask();
@@ -79,6 +82,12 @@ class Verdicts {
   }
 
  private:
+  // Everything that decides the judge's text: its model, its instructions and the question.
+  std::string KeyOf(const std::string& question) const {
+    return fmt::format("{:016x}",
+                       Fnv1a(question, Fnv1a("\n", Fnv1a(JudgeSystem(), Fnv1a("\n", Fnv1a(judge_))))));
+  }
+
   std::string path_;
   std::string judge_;
   std::map<std::string, std::string> known_;
@@ -90,34 +99,74 @@ const SampleResult* ArmOf(const SampleRecord& record, const std::string& prune) 
   return found == record.arms.end() || !found->text ? nullptr : &*found;
 }
 
-}  // namespace
+// By task, length and arm, as the rows of results.json.
+using Tallies = std::map<std::tuple<std::string, int64_t, std::string>, Tally>;
 
-JudgeVerdict VerdictOf(std::string_view text) {
-  const size_t at = text.rfind("[[");
-  if (at == std::string_view::npos || !text.substr(at).starts_with("[[") || text.size() < at + 5 ||
-      text.substr(at + 3, 2) != "]]")
-    return JudgeVerdict::kNone;
-  switch (text[at + 2]) {
-    case 'A':
-      return JudgeVerdict::kFirst;
-    case 'B':
-      return JudgeVerdict::kSecond;
-    case 'C':
-      return JudgeVerdict::kTie;
-    default:
-      return JudgeVerdict::kNone;
+// What the record's answers are compared with, or null: the record is for no judge, or has no other answer.
+const std::string* OtherAnswer(const SampleRecord& record, const JudgeOptions& options,
+                               const Opponents& opponents) {
+  if (record.question.empty() || record.references.empty()) return nullptr;
+  if (options.against.empty()) {
+    const SampleResult* const dense = ArmOf(record, "none");
+    return dense == nullptr ? nullptr : &*dense->text;
+  }
+  const auto found = opponents.find({record.question, record.references.front()});
+  return found == opponents.end() ? nullptr : &found->second;
+}
+
+// Compares an answer with the other one, in both orders.
+template <typename Ask>
+void JudgeArm(const SampleRecord& record, const SampleResult& arm, const std::string& other,
+              Verdicts& verdicts, Tally& tally, const Ask& ask) {
+  for (const int order : {1, 2}) {
+    const std::string question =
+        JudgeQuestion(record.question, record.references.front(), order == 1 ? *arm.text : other,
+                      order == 1 ? other : *arm.text);
+    const JudgeVerdict verdict =
+        VerdictOf(verdicts.Get(record, arm.prune, order, question, [&] { return ask(question); }));
+    const JudgeVerdict win = order == 1 ? JudgeVerdict::kFirst : JudgeVerdict::kSecond;
+    ++(verdict == JudgeVerdict::kNone  ? tally.without
+       : verdict == JudgeVerdict::kTie ? tally.ties
+       : verdict == win                ? tally.wins
+                                       : tally.losses);
   }
 }
 
+void AddTo(std::vector<ResultRow>& rows, const Tallies& tallies) {
+  for (ResultRow& row : rows) {
+    const auto found = tallies.find({row.task, row.length, row.prune});
+    if (found == tallies.end()) continue;
+    const auto& [wins, ties, losses, without] = found->second;
+    if (wins + ties + losses + without == 0) continue;  // stopped before the first verdict
+    const auto judged = static_cast<double>(wins + ties + losses);
+    row.win_rate =
+        judged > 0 ? 100 * (static_cast<double>(wins) + static_cast<double>(ties) / 2) / judged : NAN;
+    row.verdicts = {wins, ties, losses, without};
+  }
+}
+
+}  // namespace
+
+JudgeVerdict VerdictOf(std::string_view text) {
+  JudgeVerdict verdict = JudgeVerdict::kNone;
+  size_t last = 0;
+  for (const auto& [mark, of_mark] :
+       {std::pair("[[A]]", JudgeVerdict::kFirst), std::pair("[[B]]", JudgeVerdict::kSecond),
+        std::pair("[[C]]", JudgeVerdict::kTie)}) {
+    const size_t at = text.rfind(mark);
+    if (at == std::string_view::npos || (verdict != JudgeVerdict::kNone && at < last)) continue;
+    last = at;
+    verdict = of_mark;
+  }
+  return verdict;
+}
+
 std::string_view JudgeSystem() {
-  return "You compare two answers, A and B, to a question about a long document, which you do not see. A "
-         "person "
-         "wrote the reference answer; take it as the truth. The better answer agrees with the reference in "
-         "its facts "
-         "and answers the question. What the reference does not mention counts neither for nor against an "
-         "answer. "
-         "Neither the order of the answers nor their length matters. Explain your judgement in a few "
-         "sentences. "
+  return "You compare two answers, A and B, to a question about a long document, which you do not see. "
+         "A person wrote the reference answer; take it as the truth. The better answer agrees with the "
+         "reference in its facts and answers the question. What the reference does not mention counts "
+         "neither for nor against an answer. Neither the order of the answers nor their length matters. "
+         "Explain your judgement in a few sentences. "
          "Then end with [[A]] if A is better, [[B]] if B is better, or [[C]] if neither is.";
 }
 
@@ -129,7 +178,7 @@ std::string JudgeQuestion(std::string_view question, std::string_view reference,
 
 void Check(const JudgeOptions& o) {
   if (!o.wanted()) return;
-  ParseEndpointUrl(o.endpoint.url);
+  Check(o.endpoint);
   if (o.endpoint.model.empty()) throw FieldError("judge_model", ": name the model that the endpoint runs");
   if (!o.against.empty()) ReadOpponents(o.against);
 }
@@ -140,43 +189,32 @@ void JudgeRun(const std::string& folder, const JudgeOptions& options, const std:
   const std::vector<SampleRecord> records = ReadRecordedRun(folder + "/samples.jsonl").records;
   const Opponents opponents = options.against.empty() ? Opponents() : ReadOpponents(options.against);
   Verdicts verdicts(folder + "/judge.jsonl", options.endpoint.model);
-  std::map<std::tuple<std::string, int64_t, std::string>, Tally> tallies;  // by row
-  for (size_t r = 0; r < records.size(); ++r) {
-    const SampleRecord& record = records[r];
-    if (record.question.empty() || record.references.empty()) continue;
-    const SampleResult* dense = ArmOf(record, "none");
-    const auto opponent = opponents.find({record.question, record.references.front()});
-    if (options.against.empty() ? dense == nullptr : opponent == opponents.end()) continue;
-    const std::string& other = options.against.empty() ? *dense->text : opponent->second;
-    for (const SampleResult& arm : record.arms) {
-      if (!arm.text || (options.against.empty() && arm.prune == "none")) continue;
-      Tally& tally = tallies[{record.task, record.length, arm.prune}];
-      for (const int order : {1, 2}) {
+  Tallies tallies;
+  const auto write = [&] {
+    AddTo(rows, tallies);
+    WriteRows(rows, folder + "/results.json");
+  };
+  try {
+    for (size_t r = 0; r < records.size(); ++r) {
+      const SampleRecord& record = records[r];
+      const std::string* const other = OtherAnswer(record, options, opponents);
+      if (other == nullptr) continue;
+      for (const SampleResult& arm : record.arms) {
+        if (!arm.text || (options.against.empty() && arm.prune == "none")) continue;
         if (progress)
           progress(fmt::format("judge, {} {}, {}", record.task, record.id, arm.prune),
                    static_cast<double>(r) / static_cast<double>(records.size()));
-        const std::string question =
-            JudgeQuestion(record.question, record.references.front(), order == 1 ? *arm.text : other,
-                          order == 1 ? other : *arm.text);
-        const JudgeVerdict verdict = VerdictOf(verdicts.Get(record, arm.prune, order, question, [&] {
+        Tally& tally = tallies[{record.task, record.length, arm.prune}];
+        JudgeArm(record, arm, *other, verdicts, tally, [&](const std::string& question) {
           return AskChat(options.endpoint, JudgeSystem(), question, kVerdictTokens, cancelled);
-        }));
-        const JudgeVerdict win = order == 1 ? JudgeVerdict::kFirst : JudgeVerdict::kSecond;
-        ++(verdict == JudgeVerdict::kNone  ? tally.without
-           : verdict == JudgeVerdict::kTie ? tally.ties
-           : verdict == win                ? tally.wins
-                                           : tally.losses);
+        });
       }
     }
+  } catch (...) {
+    write();
+    throw;
   }
-  for (ResultRow& row : rows) {
-    const auto found = tallies.find({row.task, row.length, row.prune});
-    if (found == tallies.end()) continue;
-    const auto& [wins, ties, losses, without] = found->second;
-    const auto judged = static_cast<double>(wins + ties + losses);
-    if (judged > 0) row.win_rate = 100 * (static_cast<double>(wins) + static_cast<double>(ties) / 2) / judged;
-    row.verdicts = {wins, ties, losses, without};
-  }
+  write();
 }
 
 }  // namespace coppice

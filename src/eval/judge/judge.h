@@ -39,10 +39,10 @@ std::string JudgeQuestion(std::string_view question, std::string_view reference,
 // Throws FieldError of `judge` or Error for options that cannot be used.
 void Check(const JudgeOptions& options);
 
-// Judges the answers of samples.jsonl in `folder` whose records have a question, and adds win rates to
-// `rows`. Every verdict is kept in judge.jsonl there, with the judge's text; what is there already is not
-// asked again. Against dense, dense itself is not judged. Throws Error, naming address or file, and
-// Cancelled.
+// Judges the answers of samples.jsonl in `folder` whose records have a question, adds win rates to `rows`,
+// and writes the rows to results.json there. Every verdict is kept in judge.jsonl, with the judge's text;
+// what is there already is not asked again. Against dense, dense itself is not judged. Throws Error, naming
+// address or file, and Cancelled; rows and file then have the verdicts that were given before.
 void JudgeRun(const std::string& folder, const JudgeOptions& options, const std::atomic<bool>* cancelled,
               const std::function<void(const std::string& label, double share)>& progress,
               std::vector<ResultRow>& rows);

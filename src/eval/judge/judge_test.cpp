@@ -10,6 +10,7 @@
 #include "base/field_error.h"
 #include "eval/journal.h"
 #include "eval/judge/judge_test_server.h"
+#include "eval/report/page.h"
 #include "eval/summary.h"
 #include "test_files.h"
 
@@ -28,16 +29,66 @@ std::string Answer(const std::string& content) {
 TEST(ChatEndpoint, TakesAddressesApart) {
   const auto parts = [](const char* url) {
     const EndpointUrl u = ParseEndpointUrl(url);
-    return u.host + " " + u.port + " " + u.path;
+    return u.host + " " + std::to_string(u.port) + " " + u.path + " " + u.Host();
   };
-  EXPECT_EQ(parts("http://localhost:8080/v1"), "localhost 8080 /v1");
-  EXPECT_EQ(parts("http://judge"), "judge 80 ");
-  EXPECT_EQ(parts("http://[::1]:81/a/b/"), "::1 81 /a/b");
-  for (const char* url :
-       {"", "judge", "ftp://x", "http://", "http://:80", "http://x:", "http://x:port", "http://x:123456",
-        "http://[::1", "http://x y", "http://x/a b", "http://u@x", "http://x/?a"})
+  EXPECT_EQ(parts("http://localhost:8080/v1"), "localhost 8080 /v1 localhost:8080");
+  EXPECT_EQ(parts("http://judge"), "judge 80  judge");
+  EXPECT_EQ(parts("http://[::1]:81/a/b/"), "::1 81 /a/b [::1]:81");
+  EXPECT_EQ(parts("http://[::1]/v1"), "::1 80 /v1 [::1]");
+  for (const char* url : {"",
+                          "judge",
+                          "ftp://x",
+                          "http://",
+                          "http://:80",
+                          "http://x:",
+                          "http://x:port",
+                          "http://x:123456",
+                          "http://x:65536",
+                          "http://x:0",
+                          "http://x:+1",
+                          "http://x:-1",
+                          "http://x:1:2",
+                          "http://::1:80",
+                          "http://[::1",
+                          "http://[::1]x",
+                          "http://[::1]80",
+                          "http://[]",
+                          "http://[x]",
+                          "http://x]",
+                          "http://x y",
+                          "http://x/a b",
+                          "http://u@x",
+                          "http://x/?a",
+                          "http://x\\y"})
     EXPECT_THROW(ParseEndpointUrl(url), FieldError) << url;
   EXPECT_THAT(ErrorOf([] { ParseEndpointUrl("https://x/v1"); }), HasSubstr("no TLS"));
+}
+
+TEST(ChatEndpoint, NoMessageQuotesASecret) {
+  for (const char* url : {"http://user:pass@host/v1", "https://user:pass@host/v1", "user:pass@host",
+                          "http://user:pass/@?@host", "http://host/v1?key=pass", "https://host?key=pass"}) {
+    const std::string message = ErrorOf([&] { ParseEndpointUrl(url); });
+    EXPECT_THAT(message, HasSubstr("host")) << url;
+    EXPECT_THAT(message, HasSubstr("***"));
+    EXPECT_THAT(message, Not(HasSubstr("pass")));
+  }
+  // An endpoint that quotes the key that it refuses.
+  FakeEndpoint server([](const std::string&, const std::string&) {
+    return FakeEndpoint::Response(401, "wrong key: s3cret (s3cret)");
+  });
+  EXPECT_THAT(
+      ErrorOf([&] { AskChat({.url = server.url(), .model = "m", .key = "s3cret"}, "s", "q", 1, nullptr); }),
+      HasSubstr("wrong key: *** (***)"));
+}
+
+TEST(ChatEndpoint, AKeyCannotBeginAHeader) {
+  FakeEndpoint server([](const std::string&, const std::string&) { return Answer("fine"); });
+  for (const std::string key : {"a\r\nX: y", "a b", "a\n", "\x7F", "\xC3\xA9"}) {
+    const ChatEndpoint endpoint{.url = server.url(), .model = "m", .key = key};
+    EXPECT_THAT(ErrorOf([&] { Check(endpoint); }), HasSubstr("judge_key_env"));
+    EXPECT_THROW(AskChat(endpoint, "s", "q", 1, nullptr), FieldError);
+  }
+  EXPECT_EQ(server.requests(), 0);
 }
 
 TEST(ChatEndpoint, SendsAChatAndReturnsItsAnswer) {
@@ -51,6 +102,7 @@ TEST(ChatEndpoint, SendsAChatAndReturnsItsAnswer) {
             "fine [[A]]");
   EXPECT_THAT(head, HasSubstr("POST /v1/chat/completions HTTP/1.1"));
   EXPECT_THAT(head, HasSubstr("Authorization: Bearer secret"));
+  EXPECT_THAT(head, HasSubstr("Host: " + ParseEndpointUrl(server.url()).Host() + "\r\n"));
   const json sent = json::parse(body);
   EXPECT_EQ(sent["model"], "m");
   EXPECT_EQ(sent["temperature"], 0);
@@ -87,13 +139,30 @@ TEST(ChatEndpoint, BadAnswersAndSilenceAreErrors) {
   for (const std::string& bad :
        {FakeEndpoint::Response(200, "{}"), FakeEndpoint::Response(200, "[1"), FakeEndpoint::Response(200, ""),
         FakeEndpoint::Response(200, R"({"choices": [{"message": {"content": null}}]})"),
-        FakeEndpoint::Response(200, R"({"choices": 5})"), std::string("no http\r\n\r\n"), std::string()}) {
+        FakeEndpoint::Response(200, R"({"choices": 5})"), std::string("no http\r\n\r\n"), std::string(),
+        FakeEndpoint::Response(200, std::string(100'000, '['))}) {
     response = bad;
     EXPECT_THAT(ErrorOf([&] { AskChat(endpoint, "s", "q", 1, nullptr); }),
                 HasSubstr("[judge] " + server.url()));
   }
   endpoint.url = "http://127.0.0.1:1";  // nothing listens
   EXPECT_THAT(ErrorOf([&] { AskChat(endpoint, "s", "q", 1, nullptr); }), HasSubstr("127.0.0.1:1"));
+}
+
+// It accepts the connection, reads the question and says nothing.
+TEST(ChatEndpoint, ASilentServerIsAnErrorAfterTheTimeout) {
+  std::atomic<bool> done = false;
+  FakeEndpoint silent([&](const std::string&, const std::string&) {
+    while (!done) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return std::string();
+  });
+  const ChatEndpoint endpoint{
+      .url = silent.url(), .model = "m", .key = {}, .timeout = std::chrono::milliseconds(100), .tries = 1};
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_THAT(ErrorOf([&] { AskChat(endpoint, "s", "q", 1, nullptr); }),
+              HasSubstr("[judge] " + silent.url() + ": "));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  done = true;
 }
 
 TEST(ChatEndpoint, CanBeCancelledWhileItWaits) {
@@ -110,6 +179,8 @@ TEST(Judge, ReadsTheLastVerdict) {
   EXPECT_EQ(VerdictOf("[[A]]"), JudgeVerdict::kFirst);
   EXPECT_EQ(VerdictOf("not [[A]] but [[B]]."), JudgeVerdict::kSecond);
   EXPECT_EQ(VerdictOf("so [[C]]"), JudgeVerdict::kTie);
+  EXPECT_EQ(VerdictOf("[[A]], as in the [[note]] and [[D]]"), JudgeVerdict::kFirst) << "other brackets";
+  EXPECT_EQ(VerdictOf("[[B]] or [[C]] or [[A]]"), JudgeVerdict::kFirst);
   for (const char* text : {"", "A", "[[D]]", "[[", "[[A", "[[A]", "[A]"})
     EXPECT_EQ(VerdictOf(text), JudgeVerdict::kNone);
 }
@@ -171,6 +242,26 @@ TEST_F(JudgeRunTest, AsksInBothOrdersAndKeepsTheVerdicts) {
   Judge(other);
   Judge(other);
   EXPECT_EQ(server.requests(), 12);
+}
+
+TEST_F(JudgeRunTest, ResultsKeepTheVerdicts) {
+  const auto verdicts = [&] { return ReadResults(folder_.path() + "/results.json")[1].verdicts; };
+  std::atomic<bool> cancelled = false;
+  FakeEndpoint server([&](const std::string&, const std::string& body) {
+    if (body.find("question 2") != std::string::npos) cancelled = true;
+    return Answer(Opinion(body));
+  });
+  JudgeOptions options{.endpoint = {.url = server.url(), .model = "judge"}};
+  std::vector<ResultRow> rows = Summarize(records_);
+  EXPECT_THROW(JudgeRun(folder_.path(), options, &cancelled, {}, rows), Cancelled);
+  // The two questions before it, and maybe an answer that came before the interruption was seen.
+  ASSERT_EQ(verdicts().size(), 4u);
+  EXPECT_THAT(verdicts(), testing::AnyOf(ElementsAre(2, 2, 0, 0), ElementsAre(3, 2, 0, 0)));
+  Judge(options);
+  EXPECT_THAT(verdicts(), ElementsAre(3, 2, 1, 0));
+  WriteReport(folder_.path());  // sums up the samples anew
+  EXPECT_THAT(verdicts(), ElementsAre(3, 2, 1, 0));
+  EXPECT_NEAR(ReadResults(folder_.path() + "/results.json")[1].win_rate, 100.0 * 4 / 6, 1e-9);
 }
 
 TEST_F(JudgeRunTest, ComparesWithTheAnswersOfAFile) {

@@ -6,6 +6,7 @@
 
 #include "eval/paper/paper.h"
 #include "eval/task.h"
+#include "policies/presets.h"
 
 namespace coppice {
 
@@ -16,7 +17,7 @@ constexpr const char* kTitle =
 
 // The paper's F, which it keeps for models of 28 layers and more.
 int DenseLayers(const PaperModel& model, int layers) {
-  return model.layers >= 28 ? layers : ScaledLayer(model, layers);
+  return model.shape.layers >= 28 ? layers : std::max(ScaledLayer(model.shape.layers, layers), 1);
 }
 
 std::string Spec(const PaperModel& model, double eta, int dense = 10, const char* more = "") {

@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include "eval/paper/paper.h"
+#include "policies/presets.h"
+#include "policies/spec.h"
 
 namespace coppice {
 
@@ -17,7 +19,7 @@ std::vector<PaperMethod> Methods(const PaperModel& model) {
   if (model.compressor.empty()) {
     compression.missing = "needs a second model: give `compressor`";
   } else {
-    compression.specs = {fmt::format("selective:model={},min=0", model.compressor)};
+    compression.specs = {fmt::format("selective:model={},min=0", QuotedValue(model.compressor))};
   }
   PaperMethod random{.label = "Random token drop"};
   for (int seed = 1; seed <= 5; ++seed) random.specs.push_back(fmt::format("random:seed={},min=0", seed));
@@ -105,15 +107,9 @@ PaperTable Table2(const PaperModel& model) {
 
 // "a simplified version of LazyLLM that prunes tokens just once": section 5.4. The figure has curves only.
 PaperTable Figure6(const PaperModel& model) {
-  PaperTable table{.id = "figure-6",
-                   .title = "One stage: the layer and the share that it keeps",
-                   .source = "figure 6 has curves without numbers",
-                   .note = "Layers of 32, scaled to this model's. The dashed line is dense.",
-                   .wide = true,
-                   .groups = LongBenchColumns("one-stage"),
-                   .methods = {{"Baseline", {"none"}}},
-                   .drawing = PaperDrawing::kCurves,
-                   .x_title = "share that stays, %"};
+  PaperTable table =
+      OneStage("6", "One stage: the layer and the share that it keeps", "Baseline", "one-stage");
+  table.x_title = "share that stays, %";
   for (const int layer : SweepLayers(model)) {
     for (const int percent : {10, 30, 50, 70, 90}) {
       table.methods.push_back(
@@ -136,17 +132,9 @@ PaperTable Figure8(const PaperModel& model) {
                    .wide = true,
                    .methods = {Methods(model).back()},
                    .drawing = PaperDrawing::kTokenUse};
-  std::vector<int> begins = {0};
-  for (const int layer : {10, 20, 30}) {
-    const int scaled = ScaledLayer(model, layer);
-    if (scaled > begins.back() && scaled < model.layers) begins.push_back(scaled);
-  }
-  // Named, because the method scales its layers to the model by a rounding of its own.
-  if (begins.size() == 4) {
-    table.methods.back().specs = {
-        fmt::format("lazyllm:preset=paper,layers={}/{}/{},min=0", begins[1], begins[2], begins[3])};
-  }
-  begins.push_back(model.layers);
+  std::vector<int> begins = StageLayers(model.shape);  // the method's own: no key of it names others
+  begins.insert(begins.begin(), 0);
+  begins.push_back(model.shape.layers);
   for (size_t s = 0; s + 1 < begins.size(); ++s) {
     const std::string layers = fmt::format("layers {} to {}", begins[s], begins[s + 1] - 1);
     for (const PaperMeasure measure : {PaperMeasure::kPrefilled, PaperMeasure::kComputed}) {

@@ -6,6 +6,8 @@
 
 #include "base/check.h"
 #include "base/field_error.h"
+#include "policies/presets.h"
+#include "policies/spec.h"
 
 namespace coppice {
 
@@ -72,16 +74,21 @@ PaperMethod LlmLingua2(const char* label, const std::string& folder, double keep
   if (folder.empty()) {
     method.missing = "needs its published classifier: give its folder";
   } else {
-    method.specs = {fmt::format("llmlingua2:model={},keep={},min=0", folder, keep)};
+    method.specs = {fmt::format("llmlingua2:model={},keep={},min=0", QuotedValue(folder), keep)};
   }
   return method;
 }
 
 std::string FigureId(const Paper& paper, std::string_view figure) {
-  const std::string numbered = "figure-" + std::string(figure);
-  const bool has = std::any_of(paper.tables.begin(), paper.tables.end(),
-                               [&](const PaperTable& table) { return table.id == numbered; });
-  return has ? numbered : std::string(figure);
+  constexpr std::string_view kNumbered = "figure-";
+  std::vector<std::string> figures;
+  for (const PaperTable& table : paper.tables) {
+    if (table.drawing == PaperDrawing::kSpeedUps) continue;
+    const bool numbered = table.id.starts_with(kNumbered);
+    figures.push_back(numbered ? table.id.substr(kNumbered.size()) : table.id);
+    if (figures.back() == figure) return table.id;
+  }
+  throw FieldError("figure", " {}: {} has {}", figure, paper.name, ListOf(figures));
 }
 
 std::vector<std::string> LongBenchTasks() {
@@ -113,12 +120,21 @@ std::vector<PaperGroup> LongBenchColumns(const std::string& run) {
 std::vector<int> SweepLayers(const PaperModel& model) {
   std::vector<int> layers;
   for (const int layer : {5, 10, 15, 20, 25, 30}) {
-    const int scaled = ScaledLayer(model, layer);
-    if (scaled < model.layers && (layers.empty() || scaled != layers.back())) layers.push_back(scaled);
+    const int scaled = std::max(ScaledLayer(model.shape.layers, layer), 1);
+    if (scaled < model.shape.layers && (layers.empty() || scaled != layers.back())) layers.push_back(scaled);
   }
   return layers;
 }
 
-int ScaledLayer(const PaperModel& model, int layer) { return std::max((layer * model.layers + 16) / 32, 1); }
+PaperTable OneStage(const char* figure, const char* title, const char* dense, const std::string& run) {
+  return {.id = fmt::format("figure-{}", figure),
+          .title = title,
+          .source = fmt::format("figure {} has curves without numbers", figure),
+          .note = "Layers of 32, scaled to this model's. The dashed line is dense.",
+          .wide = true,
+          .groups = LongBenchColumns(run),
+          .methods = {{dense, {"none"}}},
+          .drawing = PaperDrawing::kCurves};
+}
 
 }  // namespace coppice

@@ -1,9 +1,9 @@
 // The tables of the four papers that this engine implements, as data: which settings answer which tasks, how
 // the table is laid out, and the figures that the paper gives for its own models.
 //
-// A figure is here only where it could be read; kNotGiven marks the others. The settings are those of the
-// paper with min=0, because the papers prune prompts of every length. Where a paper does not publish a
-// setting, the method's default stands in (docs/methods.md).
+// A published number is here only if it could be read; kNotGiven marks the others. The settings are those of
+// the paper with min=0, because the papers prune prompts of every length. Where a paper does not publish a
+// setting, the method's default replaces it (docs/methods.md).
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "formats/model_shape.h"
 
 namespace coppice {
 
@@ -34,7 +36,7 @@ inline constexpr double kNotGiven = std::numeric_limits<double>::quiet_NaN();
 
 // What the settings of a table depend on.
 struct PaperModel {
-  int layers = 32;
+  ModelShape shape = {.architecture = {}, .name = {}, .layers = 32};
   std::string predictors = {};        // a file of SDTP's predictors for this model; empty: not given
   std::string compressor = {};        // the second model of prompt compression; empty: not given
   std::string classifier = {};        // the folder of LLMLingua-2's classifier; empty: not given
@@ -115,6 +117,7 @@ Paper MakePaper(std::string_view name, const PaperModel& model);
 // The table of that id, or every table where it is empty. Throws FieldError of `table`, with the choices.
 std::vector<PaperTable> TablesOf(const Paper& paper, std::string_view id);
 // The id of a figure's table: figure "8" is the table "figure-8", figure "heat-map" the table "heat-map".
+// Figures are the tables with a drawing of their own. Throws FieldError of `figure`, with the choices.
 std::string FigureId(const Paper& paper, std::string_view figure);
 
 Paper LazyLlmPaper(const PaperModel& model);
@@ -135,7 +138,8 @@ std::vector<PaperGroup> LongBenchCategories(const std::string& run);
 std::vector<PaperGroup> LongBenchColumns(const std::string& run);
 // The paper's layers 5, 10, ..., 30 of 32, each a layer of this model and different from the others.
 std::vector<int> SweepLayers(const PaperModel& model);
-// round(layer L / 32), at least 1, for a layer that a paper gives for a model of 32 layers.
-int ScaledLayer(const PaperModel& model, int layer);
+// A wide table of curves over LongBench, for one stage whose layer and share or budget vary; with the dense
+// line `dense`. Methods follow.
+PaperTable OneStage(const char* figure, const char* title, const char* dense, const std::string& run);
 
 }  // namespace coppice

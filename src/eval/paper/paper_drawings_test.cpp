@@ -33,7 +33,7 @@ ResultRow RowOf(const std::string& task, int64_t length, const std::string& prun
 }
 
 TEST(PaperDrawings, ProbesAreACurveByLayerBesideDense) {
-  const Paper paper = MakePaper("sliminfer", {.layers = 32});
+  const Paper paper = MakePaper("sliminfer", {});
   const PaperTable& table = TableOf(paper, "figure-2");
   EXPECT_FALSE(CurvesFigure(table, {}));
   PaperRows rows;
@@ -47,7 +47,7 @@ TEST(PaperDrawings, ProbesAreACurveByLayerBesideDense) {
 }
 
 TEST(PaperDrawings, TokenUseHasACurveForEachStage) {
-  const Paper paper = MakePaper("lazyllm", {.layers = 32});
+  const Paper paper = MakePaper("lazyllm", {});
   const PaperTable& table = TableOf(paper, "figure-8");
   EXPECT_FALSE(TokenUseOfStages(table, {}));
   PaperRows rows;
@@ -68,7 +68,7 @@ TEST(PaperDrawings, TokenUseHasACurveForEachStage) {
 }
 
 TEST(PaperDrawings, HeatMapsAreOfTheMethodsThatLeaveTokensOut) {
-  const Paper paper = MakePaper("ftp", {.layers = 32});
+  const Paper paper = MakePaper("ftp", {});
   const PaperTable& table = TableOf(paper, "heat-map");
   PaperRows rows;
   rows["heat-map"] = {RowOf("kamradt", 8192, "none", 100),

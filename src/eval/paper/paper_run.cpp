@@ -23,8 +23,8 @@ std::string NameOf(const std::string& path) {
   return name.empty() ? path : name;
 }
 
-PaperModel ModelOf(const PaperOptions& o, int layers) {
-  return {.layers = layers,
+PaperModel ModelOf(const PaperOptions& o, const ModelShape& shape) {
+  return {.shape = shape,
           .predictors = o.predictors,
           .compressor = o.compressor,
           .classifier = o.classifier,
@@ -45,9 +45,8 @@ bool NeedsData(const PaperRun& run) {
                      [](const std::string& name) { return FindTasks(name).front()->needs_data; });
 }
 
-// Why the model cannot take a method, or "". Second models of prompt compression are opened only for a run.
+// Why the model cannot take a method, or "". Without a tokenizer here, no method opens a second model.
 std::string Refusal(const std::string& spec, const Engine& engine, const Protection& protection) {
-  if (spec.starts_with("selective") || spec.starts_with("llmlingua2")) return "";
   try {
     MakePolicy(spec, {.shape = engine.model().config().shape, .tokens = engine.context()}, protection);
   } catch (const Error& error) {
@@ -66,8 +65,7 @@ class PaperEvaluation {
         engine_(engine),
         cancelled_(cancelled),
         progress_(progress),
-        paper_(MakePaper(options.paper,
-                         ModelOf(options, static_cast<int>(engine.model().config().shape.layers)))) {
+        paper_(MakePaper(options.paper, ModelOf(options, engine.model().config().shape))) {
     AddMethods();
     if (!options.eval.tasks.empty()) ReplaceTasks(options.eval.tasks, paper_);
     if (!options.eval.lengths.empty()) ReplaceLengths(options.eval.lengths, paper_);
@@ -192,7 +190,9 @@ class PaperEvaluation {
   void Recover(const PaperRun& run) {
     const std::string path = FolderOf(run) + "/samples.jsonl";
     std::error_code ignored;
-    if (std::filesystem::exists(path, ignored)) rows_[run.name] = Summarize(ReadRecordedRun(path).records);
+    if (!std::filesystem::exists(path, ignored)) return;
+    rows_[run.name] = Summarize(ReadRecordedRun(path).records);
+    KeepVerdicts(FolderOf(run), rows_[run.name]);
   }
 
   PaperResult Finish() {
@@ -302,7 +302,7 @@ void ReplaceTasks(const std::vector<std::string>& names, Paper& paper) {
 
 void Check(const PaperOptions& o) {
   if (!o.table.empty() && !o.figure.empty()) throw FieldError("figure", ": not together with a table");
-  const Paper paper = MakePaper(o.paper, ModelOf(o, 32));
+  const Paper paper = MakePaper(o.paper, ModelOf(o, PaperModel().shape));
   TablesOf(paper, TableOf(o, paper));
   Check(o.judge);
 }

@@ -1,6 +1,7 @@
 // The tables of the papers: that their data hold together, and how a table is filled.
 #include "eval/paper/paper.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -81,8 +82,13 @@ TEST(Paper, EverySettingIsAccepted) {
                            .kv_heads = 4,
                            .head_dim = 32,
                            .vocab = 256};
+    // Methods open these when a prompt is there, so no file is needed. SDTP's predictors are read at once.
+    const PaperModel model{.shape = shape,
+                           .compressor = "a,b+c.gguf",
+                           .classifier = "lingua,2",
+                           .small_classifier = "lingua \"small\""};
     for (const char* name : kPapers) {
-      for (const PaperTable& table : MakePaper(name, {.layers = layers}).tables) {
+      for (const PaperTable& table : MakePaper(name, model).tables) {
         for (const PaperMethod& method : table.methods) {
           EXPECT_TRUE(!method.specs.empty() || !method.missing.empty()) << table.id << " " << method.label;
           for (const std::string& spec : method.specs) {
@@ -109,11 +115,35 @@ TEST(Paper, UnknownNamesSayWhatThereIs) {
 TEST(Paper, AFigureIsATable) {
   EXPECT_EQ(FigureId(MakePaper("lazyllm", {}), "8"), "figure-8");
   EXPECT_EQ(FigureId(MakePaper("ftp", {}), "heat-map"), "heat-map");
-  EXPECT_THAT(ErrorOf([] { Check(PaperOptions{.paper = "sliminfer", .figure = "3"}); }),
-              HasSubstr("table 3: sliminfer has 2, longbench"));
+  for (const char* figure : {"3", "longbench", "figure-2", ""})
+    EXPECT_THAT(ErrorOf([&] { FigureId(MakePaper("sliminfer", {}), figure); }),
+                HasSubstr(fmt::format("figure {}: sliminfer has 2, 7", figure)));
+  EXPECT_THAT(ErrorOf([] { Check(PaperOptions{.paper = "lazyllm", .figure = "1"}); }),
+              HasSubstr("figure 1: lazyllm has 6, 8"))
+      << "a table is no figure";
   EXPECT_NO_THROW(Check(PaperOptions{.paper = "sliminfer", .figure = "2"})) << "figure 2, not table 2";
   EXPECT_THAT(ErrorOf([] { Check(PaperOptions{.paper = "ftp", .table = "1", .figure = "heat-map"}); }),
               HasSubstr("not together with a table"));
+}
+
+// The stages of figure 8 are those of the method's own setting, which tables 1 and 2 run, too.
+TEST(Paper, LazyLlmsStagesAreTheMethods) {
+  const auto columns = [](const ModelShape& shape) {
+    const Paper paper = MakePaper("lazyllm", {.shape = shape});
+    const PaperTable& figure = paper.tables.back();
+    EXPECT_EQ(figure.methods.back().specs, paper.tables.front().methods.back().specs);
+    std::vector<std::string> labels;
+    for (size_t g = 0; g < figure.groups.size(); g += 2) labels.push_back(figure.groups[g].label);
+    return labels;
+  };
+  EXPECT_THAT(columns({.architecture = "llama", .name = "coppice-mini", .layers = 10}),
+              ElementsAre("layers 0 to 3, prefill", "layers 4 to 5, prefill", "layers 6 to 7, prefill",
+                          "layers 8 to 9, prefill"));
+  EXPECT_THAT(columns({.architecture = "llama", .name = "another", .layers = 10}),
+              ElementsAre("layers 0 to 2, prefill", "layers 3 to 5, prefill", "layers 6 to 8, prefill",
+                          "layers 9 to 9, prefill"));
+  EXPECT_THAT(columns({.architecture = "llama", .name = {}, .layers = 1}),
+              ElementsAre("layers 0 to 0, prefill"));
 }
 
 TEST(Paper, FilesOfTheUserMakeMethodsRun) {
@@ -123,6 +153,7 @@ TEST(Paper, FilesOfTheUserMakeMethodsRun) {
   EXPECT_TRUE(specs({}).empty());
   EXPECT_THAT(specs({.predictors = "p.safetensors"}),
               ElementsAre("sdtp:file=p.safetensors,preset=file,min=0"));
+  EXPECT_THAT(specs({.predictors = "p,1+2"}), ElementsAre("sdtp:file=\"p,1+2\",preset=file,min=0"));
 }
 
 // Rows as a run gives them.
@@ -224,6 +255,25 @@ TEST(Sheet, LazyLlmsFirstTableHasThePapersShape) {
               ElementsAre("Multi-document QA", "Baseline", "", "", "", "22.43", "1.00", "20.71", "1.00"));
   EXPECT_THAT(sheet.lines[9].cells, ElementsAre("", "LazyLLM", "", "", "", "22.31", "2.34", "20.68", "2.65"));
   EXPECT_EQ(sheet.lines[30].cells[0], "Macro-average");
+}
+
+TEST(Sheet, WinRatesAreOfTheJudgesVerdicts) {
+  const Paper paper = MakePaper("ftp", {});
+  const PaperTable table = TablesOf(paper, "5").front();
+  PaperRows rows;
+  for (const PaperGroup& group : table.groups) {
+    if (group.average) continue;
+    rows["leval-open"].push_back(RowOf(group.tasks.front(), "none", 20, 1));
+    rows["leval-open"].push_back(RowOf(group.tasks.front(), table.methods[1].specs.front(), 18, 1.5));
+    rows["leval-open"].back().win_rate = group.label == "news_summ" ? 20 : 46;
+  }
+  const PaperSheet sheet = FillTable(table, rows, "m.gguf");
+  EXPECT_EQ(sheet.columns[2].name, "win rate %");
+  EXPECT_THAT(sheet.lines[0].cells, ElementsAre("financial_qa", "Baseline", "", "20.00", "1.00", "0.50"));
+  EXPECT_EQ(sheet.lines[1].cells[2], "46.00");
+  const std::vector<std::string>& average = sheet.lines[table.groups.size() * 3 - 2].cells;
+  EXPECT_EQ(average[1], table.methods[1].label);
+  EXPECT_EQ(average[2], "44.00") << "12 of 46, one of 20";
 }
 
 TEST(Sheet, LengthsOfTheUserReplaceThePapers) {

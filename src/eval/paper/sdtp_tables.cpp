@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include "eval/paper/paper.h"
+#include "policies/spec.h"
 
 namespace coppice {
 
@@ -15,7 +16,8 @@ PaperMethod Sdtp(const PaperModel& model, const char* label, const char* preset,
   if (model.predictors.empty()) {
     method.missing = "needs predictors trained for this model: give `predictors`";
   } else {
-    method.specs = {fmt::format("sdtp:file={},preset={},min=0{}", model.predictors, preset, more)};
+    method.specs = {
+        fmt::format("sdtp:file={},preset={},min=0{}", QuotedValue(model.predictors), preset, more)};
   }
   return method;
 }

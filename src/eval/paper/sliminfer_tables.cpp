@@ -243,15 +243,8 @@ PaperTable Figure2(const PaperModel& model) {
 
 // Figure 7: one stage instead of three.
 PaperTable Figure7(const PaperModel& model) {
-  PaperTable table{.id = "figure-7",
-                   .title = "One stage: the layer and the budget",
-                   .source = "figure 7 has curves without numbers",
-                   .note = "Layers of 32, scaled to this model's. The dashed line is dense.",
-                   .wide = true,
-                   .groups = LongBenchColumns("figure-7"),
-                   .methods = {Dense()},
-                   .drawing = PaperDrawing::kCurves,
-                   .x_title = "layer of the stage"};
+  PaperTable table = OneStage("7", "One stage: the layer and the budget", "Dense", "figure-7");
+  table.x_title = "layer of the stage";
   for (const int budget : {2, 4, 8}) {
     for (const int layer : SweepLayers(model)) {
       table.methods.push_back(

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include "base/error.h"
 #include "base/new_file.h"
@@ -12,7 +11,6 @@
 #include "eval/report/markdown.h"
 #include "eval/report/page_style.h"
 #include "eval/summary.h"
-#include "formats/json.h"
 
 namespace coppice {
 
@@ -119,15 +117,6 @@ void WritePictures(const std::vector<Figure>& figures, const std::string& folder
   }
 }
 
-// As WriteRows writes them.
-std::vector<ResultRow> ReadRows(const std::string& path) {
-  ReadJsonFile(path);  // bounded depth and size, no duplicate keys
-  std::ifstream file(path);
-  const ordered_json rows = ordered_json::parse(file);
-  if (!rows.is_array()) throw Error("[report] {}: is no list of rows, as `coppice eval` writes", path);
-  return RowsFromJson(rows);
-}
-
 }  // namespace
 
 std::string ReportPage(const ReportData& data) { return Page(data, Figures(data)); }
@@ -140,7 +129,8 @@ std::string WriteReport(const std::string& source, const ReportOutputs& outputs)
       is_rows ? std::filesystem::path(path).replace_extension(".html").string() : source + "/report.html";
   RecordedRun run;
   if (!is_rows) run = ReadRecordedRun(from);
-  const std::vector<ResultRow> rows = is_rows ? ReadRows(from) : Summarize(run.records);
+  std::vector<ResultRow> rows = is_rows ? ReadResults(from) : Summarize(run.records);
+  if (!is_rows) KeepVerdicts(source, rows);
   const ReportData data(rows, run.settings);
   const std::vector<Figure> figures = Figures(data);
   if (!is_rows) WriteRows(rows, source + "/results.json");

@@ -5,10 +5,11 @@
 // folder is a copy of its repository, the prompts are read from there (leval_wording.h). Documents that are
 // too long lose their end (code loses its beginning), as in L-Eval. Answers are shorter than its 512 tokens
 // if the metric reads only their beginning. Tasks that need a judge model are left out.
-#include <algorithm>
+#include <optional>
 
 #include "eval/data.h"
 #include "eval/task.h"
+#include "eval/tasks/leval_samples.h"
 #include "eval/tasks/leval_wording.h"
 
 namespace coppice {
@@ -29,8 +30,7 @@ constexpr std::string_view kOneLetter =
 constexpr Dataset kDatasets[] = {
     {"coursera", "choice_several", 32, false,
      "Read the document and answer the question about it. One or more options are right; answer with their "
-     "letters alone, "
-     "such as A or AC.",
+     "letters alone, such as A or AC.",
      "\n\n{instruction}\nAnswer:"},
     {"quality", "choice", 32, false, kOneLetter, "\n\n{instruction}\nAnswer:"},
     {"tpo", "choice", 32, false, kOneLetter, "\n\n{instruction}\nAnswer:"},
@@ -43,87 +43,52 @@ constexpr Dataset kDatasets[] = {
      "\n\n{instruction}"},
     {"sci_fi", "loyalty_fact", 64, false,
      "Read the story. Say whether the statement is true in it, and in brackets whether it is true in the "
-     "real world, in "
-     "the form: True [fact: False]",
+     "real world, in the form: True [fact: False]",
      "\n\n{instruction}\nAnswer:"},
     {"topic_retrieval_longchat", "exact", 64, false,
      "The following is a record of conversations. Each begins with the topic that the user names. At the end "
-     "you are asked "
-     "for one of the topics.",
+     "you are asked for one of the topics.",
      "\n\n{instruction}\nAnswer:"},
 };
 
-std::string Cut(const TaskRequest& request, const std::string& document, int64_t limit, bool keep_end) {
-  const std::vector<int32_t> ids =
-      request.tokenizer->Encode(document, {.add_special = false, .parse_special = false});
-  const auto most = static_cast<size_t>(std::max<int64_t>(limit, 0));
-  if (ids.size() <= most) return document;
-  return request.tokenizer->Decode(keep_end ? std::span(ids).last(most) : std::span(ids).first(most));
-}
-
-// What stands before and behind the document.
-struct Around {
-  std::string head;
-  std::string tail;
-};
-
-Around AroundOf(const Dataset& dataset, const std::string& instruction,
-                const std::optional<LEvalWording>& wording) {
+// Without the answer's tokens and what is kept.
+LEvalPrompt PromptOf(const Dataset& dataset, const std::string& instruction,
+                     const std::optional<LEvalWording>& wording) {
   if (!wording) {
-    return {std::string(dataset.instruction) + "\n\n",
-            FillTemplate(dataset.question, {{"instruction", instruction}})};
+    return {.head = std::string(dataset.instruction) + "\n\n",
+            .tail = FillTemplate(dataset.question, {{"instruction", instruction}})};
   }
   // As for its authors' Llama 2, whose system prompt stands before the message.
   const std::string system = std::string(wording->System(dataset.name)) + "\n\n";
   const bool bare =
       dataset.metric == "final_number" || dataset.metric == "code_output" || dataset.metric == "exact";
-  if (bare) return {system, "\n\n" + instruction};
+  if (bare) return {.head = system, .tail = "\n\n" + instruction};
   const size_t document = wording->question.find("{document}");
   const std::string rest = wording->question.substr(document + std::string_view("{document}").size());
-  return {system + wording->question.substr(0, document),
-          FillTemplate(rest, {{"inst", instruction}}) + "\nAnswer:"};
+  return {.head = system + wording->question.substr(0, document),
+          .tail = FillTemplate(rest, {{"inst", instruction}}) + "\nAnswer:"};
 }
 
 Sample MakeSample(const Dataset& dataset, const TaskRequest& request, const DataRow& row, size_t question,
                   const std::optional<LEvalWording>& wording) {
-  const std::string instruction = row.Texts("instructions").at(question);
-  const auto [head, tail] = AroundOf(dataset, instruction, wording);
-  const int64_t room =
-      request.length - dataset.max_tokens - CountTokens(request, head + tail) - 2;  // two seams
-  if (room < 1)
-    throw Error("{}: question {} alone fills the length of {} tokens", row.source(), question,
-                request.length);
+  LEvalPrompt prompt = PromptOf(dataset, row.Texts("instructions").at(question), wording);
+  prompt.answer_tokens = dataset.max_tokens;
+  prompt.keep_end = dataset.keep_end;
   Sample sample;
-  sample.prompt = head + Cut(request, row.Text("input"), room, dataset.keep_end) + tail;
+  sample.prompt = FitLEvalPrompt(prompt, request, row, question);
   sample.metric = dataset.metric;
   sample.references = {row.Texts("outputs").at(question)};
   sample.max_tokens = dataset.max_tokens;
   return sample;
 }
 
-// The first question of every document, then the second, and so on: a few samples cover many documents.
 std::vector<Sample> SamplesOf(const Dataset& dataset, const TaskRequest& request) {
-  const std::string name(dataset.name);
   const std::vector<DataRow> rows =
-      ReadRows(FindDataFile(request, "leval/" + name, "LEval-data/Closed-ended-tasks",
-                            {name + ".jsonl", "leval_" + name + ".jsonl"}));
+      ReadLEvalRows(request, "leval/" + std::string(dataset.name), "Closed-ended-tasks");
   const std::optional<LEvalWording> wording = FindLEvalWording(request);
-  size_t most = 0;
-  for (const DataRow& row : rows) {
-    const size_t count = row.List("instructions").size();
-    if (count != row.List("outputs").size())
-      throw Error("[eval] {}: {} instructions, {} outputs", row.source(), count, row.List("outputs").size());
-    most = std::max(most, count);
-  }
-  std::vector<Sample> samples;
-  for (size_t question = 0; question < most; ++question) {
-    for (size_t r = 0; r < rows.size() && static_cast<int64_t>(samples.size()) < request.samples; ++r) {
-      if (question >= rows[r].List("instructions").size()) continue;
-      samples.push_back(MakeSample(dataset, request, rows[r], question, wording));
-      samples.back().id = std::to_string(r) + "/" + std::to_string(question);
-    }
-  }
-  return samples;
+  return LEvalSamples(rows, request.samples, [&](const DataRow& row, size_t question) {
+    return MakeSample(dataset, request, row, question, wording);
+  });
 }
 
 }  // namespace

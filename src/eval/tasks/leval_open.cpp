@@ -11,6 +11,7 @@
 
 #include "eval/data.h"
 #include "eval/task.h"
+#include "eval/tasks/leval_samples.h"
 
 namespace coppice {
 
@@ -47,42 +48,17 @@ Sample MakeSample(const Dataset& dataset, const TaskRequest& request, const Data
   sample.judged = true;
   const std::string tail = fmt::format("\n\n{}\nAnswer in about {} words.\nAnswer:", sample.question,
                                        WordsOf(sample.references.front()));
-  const int64_t room = request.length - kAnswerTokens - CountTokens(request, kHead + tail) - 2;  // two seams
-  if (room < 1)
-    throw Error("{}: question {} alone fills the length of {} tokens", row.source(), question,
-                request.length);
-  const std::string document = row.Text("input");
-  const std::vector<int32_t> ids =
-      request.tokenizer->Encode(document, {.add_special = false, .parse_special = false});
-  const bool fits = std::ssize(ids) <= room;
   sample.prompt =
-      kHead + (fits ? document : request.tokenizer->Decode(std::span(ids).first(static_cast<size_t>(room)))) +
-      tail;
+      FitLEvalPrompt({.head = kHead, .tail = tail, .answer_tokens = kAnswerTokens}, request, row, question);
   return sample;
 }
 
-// The first question of every document, then the second, and so on: a few samples cover many documents.
 std::vector<Sample> SamplesOf(const Dataset& dataset, const TaskRequest& request) {
-  const std::string name(dataset.name);
   const std::vector<DataRow> rows =
-      ReadRows(FindDataFile(request, "leval_open/" + name, "LEval-data/Open-ended-tasks",
-                            {name + ".jsonl", "leval_" + name + ".jsonl"}));
-  size_t most = 0;
-  for (const DataRow& row : rows) {
-    const size_t count = row.List("instructions").size();
-    if (count != row.List("outputs").size())
-      throw Error("[eval] {}: {} instructions, {} outputs", row.source(), count, row.List("outputs").size());
-    most = std::max(most, count);
-  }
-  std::vector<Sample> samples;
-  for (size_t question = 0; question < most; ++question) {
-    for (size_t r = 0; r < rows.size() && std::ssize(samples) < request.samples; ++r) {
-      if (question >= rows[r].List("instructions").size()) continue;
-      samples.push_back(MakeSample(dataset, request, rows[r], question));
-      samples.back().id = fmt::format("{}/{}", r, question);
-    }
-  }
-  return samples;
+      ReadLEvalRows(request, "leval_open/" + std::string(dataset.name), "Open-ended-tasks");
+  return LEvalSamples(rows, request.samples, [&](const DataRow& row, size_t question) {
+    return MakeSample(dataset, request, row, question);
+  });
 }
 
 }  // namespace

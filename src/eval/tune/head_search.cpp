@@ -3,19 +3,18 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <limits>
-#include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "eval/watch_prefill.h"
 
 namespace coppice {
 
 namespace {
 
-constexpr int64_t kTileRows = 512;
 // Shares of the budget that a vertical_slash candidate spends on columns. The published search space ranges
 // from few columns with many diagonals to the opposite.
 constexpr std::array kColumnShares = {1.0 / 32, 1.0 / 8, 1.0 / 3, 2.0 / 3};
@@ -81,8 +80,6 @@ class HeadTrial {
     return {p, CostOf(p), size > 0 ? error / size : 0};
   }
 
-  const BlockGrid& grid() const { return grid_; }
-
  private:
   SparsePattern PatternOf(const HeadPattern& p) const {
     SparsePattern pattern = PatternOn(grid_, 1);
@@ -117,6 +114,7 @@ class HeadTrial {
 // The dense policy, which looks at every layer's attention.
 class HeadSearch final : public TokenPolicy {
  public:
+  // `layers`: those that are searched.
   HeadSearch(const HeadSearchOptions& options, int layers) : options_(options), layers_(layers) {}
 
   bool ChoosesPattern(Phase phase, int) const override { return phase == Phase::kPrefill; }
@@ -190,26 +188,25 @@ std::vector<HeadCandidate> CandidatesOf(const AttentionInput& head, int64_t budg
 
 HeadSearchResult SearchHeadPatterns(const Engine& engine, std::span<const int32_t> tokens,
                                     const HeadSearchOptions& options) {
-  tokens = tokens.last(std::min(tokens.size(), static_cast<size_t>(engine.context())));
-  const auto count = static_cast<int64_t>(tokens.size());
   const ModelShape& shape = engine.model().config().shape;
-  const std::unique_ptr<Backend> backend =
-      MakeBackend(std::string(engine.backend().name()),
-                  {.threads = engine.backend().threads(), .cache_type = engine.backend().cache_dtype()});
-  SequenceState sequence = engine.model().NewSequence(count, count, *backend);
-  Workspace workspace = engine.model().NewWorkspace(kTileRows);
-  HeadSearch search(options, shape.layers);
-  search.result.patterns.tokens = count;
-  search.result.patterns.budget = options.budget;
-  // With every row of the last layer, which a prefill would compute for the last row alone.
-  engine.model().PrefillStates(
-      tokens, {search, sequence, workspace, *backend, {.progress = {}, .cancelled = options.cancelled}},
-      false, [](const TensorView&) {});
-  const double heads = static_cast<double>(shape.layers) * shape.heads;
-  search.result.error /= heads;
-  search.result.density /= heads;
-  for (double& error : search.result.error_of) error /= heads;
-  return std::move(search.result);
+  if (shape.layers < 2)
+    throw Error("the model has one layer, of which a prefill computes a single row: no head needs a pattern");
+  if (tokens.empty()) throw Error("the reference prompt has no tokens");
+  const auto most = static_cast<size_t>(engine.context());
+  std::vector<int32_t> prompt(tokens.begin(), tokens.end());
+  if (prompt.size() > most)
+    prompt.erase(prompt.begin() + 1, prompt.begin() + 1 + static_cast<std::ptrdiff_t>(prompt.size() - most));
+  HeadSearch search(options, shape.layers - 1);
+  HeadSearchResult& result = search.result;
+  result.patterns.tokens = std::ssize(prompt);
+  result.patterns.budget = options.budget;
+  WatchPrefill(engine, prompt, search, options.cancelled);
+  result.patterns.heads.push_back(result.patterns.heads.back());
+  const double heads = (shape.layers - 1.0) * shape.heads;
+  result.error /= heads;
+  result.density /= heads;
+  for (double& error : result.error_of) error /= heads;
+  return std::move(result);
 }
 
 }  // namespace coppice

@@ -23,8 +23,8 @@ struct HeadSearchOptions {
 
 struct HeadSearchResult {
   HeadPatterns patterns;  // `model` is empty
-  // Means over heads, as shares of the squared output of dense attention: the chosen patterns' error, and
-  // that of each kind with its best sizes if every head had it.
+  // Means over the heads of all layers but the last, as shares of the squared output of dense attention: the
+  // chosen patterns' error, and that of each kind with its best sizes if every head had it.
   double error = 0;
   double error_of[3] = {0, 0, 0};  // by PatternKind; infinite if no size of the kind fits the budget
   double density = 0;              // mean share of the causal pairs that the chosen patterns read
@@ -42,7 +42,10 @@ struct HeadCandidate {
 std::vector<HeadCandidate> CandidatesOf(const AttentionInput& head, int64_t budget, Backend& be);
 
 // Runs `tokens` densely through the model, and compares the candidates of each head with what the dense run
-// attends. Throws Error if the prompt is too short for the budget, and Cancelled.
+// attends. A prompt longer than the context keeps its first token, on which many heads spend most of their
+// attention, and its end. The last layer gets the patterns of the one before it: a prefill computes its last
+// row only, so nothing reads them. Throws Error if the prompt is too short for the budget or the model has
+// one layer, and Cancelled.
 HeadSearchResult SearchHeadPatterns(const Engine& engine, std::span<const int32_t> tokens,
                                     const HeadSearchOptions& options);
 

@@ -5,7 +5,10 @@
 
 #include <limits>
 
+#include "base/threads.h"
 #include "engine/engine.h"
+#include "formats/gguf_writer.h"
+#include "model/synthetic.h"
 #include "policies/pattern_test_support.h"
 #include "policies/registry.h"
 #include "test_files.h"
@@ -137,9 +140,53 @@ TEST(HeadSearch, GivesEveryHeadOfAModelAPatternThatTheMethodReads) {
   for (const std::vector<HeadPattern>& layer : found.patterns.heads)
     EXPECT_EQ(static_cast<int>(layer.size()), shape.heads);
   for (const double error : found.error_of) EXPECT_LE(found.error, error);
+  EXPECT_EQ(found.patterns.heads.back(), found.patterns.heads[found.patterns.heads.size() - 2]);
   EXPECT_EQ(ParseHeadPatterns(TextOf(found.patterns), "x.json", shape).heads, found.patterns.heads);
   EXPECT_THAT(ErrorOf([&] { SearchHeadPatterns(*engine, tokens, {.budget = 600}); }),
               HasSubstr("covers the reference prompt of 600"));
+  EXPECT_THAT(ErrorOf([&] { SearchHeadPatterns(*engine, {}, {.budget = 600}); }), HasSubstr("no tokens"));
+}
+
+// A prompt longer than the context is cut behind its first token.
+TEST(HeadSearch, TheFirstTokenStays) {
+  const std::unique_ptr<Engine> engine =
+      Engine::FromShape("tiny:f32", {.threads = 1, .exact = true, .context = 300});
+  std::vector<int32_t> whole(400);
+  for (size_t i = 0; i < whole.size(); ++i) whole[i] = static_cast<int32_t>(1 + i * i % 60);
+  std::vector<int32_t> cut(whole.end() - 299, whole.end());
+  cut.insert(cut.begin(), whole.front());
+  const auto search = [&](const std::vector<int32_t>& tokens) {
+    return SearchHeadPatterns(*engine, tokens, {.budget = 100});
+  };
+  const HeadSearchResult of_whole = search(whole);
+  EXPECT_EQ(of_whole.patterns.tokens, 300);
+  EXPECT_EQ(of_whole.error, search(cut).error);
+  EXPECT_NE(of_whole.error, search({whole.end() - 300, whole.end()}).error);
+}
+
+TEST(HeadSearch, AModelOfOneLayerHasNothingToSearch) {
+  SyntheticModel model = ParseShape("tiny:f32");
+  ModelShape& s = model.config.shape;
+  s.layers = 1;
+  GgufWriter writer;
+  writer.Add("general.architecture", "llama");
+  writer.Add("llama.context_length", uint32_t{512});
+  writer.Add("llama.embedding_length", static_cast<uint32_t>(s.hidden));
+  writer.Add("llama.block_count", static_cast<uint32_t>(s.layers));
+  writer.Add("llama.feed_forward_length", static_cast<uint32_t>(s.ffn));
+  writer.Add("llama.attention.head_count", static_cast<uint32_t>(s.heads));
+  writer.Add("llama.attention.head_count_kv", static_cast<uint32_t>(s.kv_heads));
+  writer.Add("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  static const ThreadPool pool(1);
+  for (const SyntheticModel::TensorPlan& plan : model.Tensors()) {
+    writer.AddTensor(plan.name, plan.type, plan.shape,
+                     [plan](std::span<std::byte> bytes) { FillSynthetic(plan, bytes, pool); });
+  }
+  const TempFolder folder;
+  writer.Write(folder.Path("model.gguf"));
+  const std::unique_ptr<Engine> engine = Engine::Load(folder.Path("model.gguf"), {.threads = 1});
+  EXPECT_THAT(ErrorOf([&] { SearchHeadPatterns(*engine, std::vector<int32_t>(300, 1), {.budget = 100}); }),
+              HasSubstr("one layer"));
 }
 
 }  // namespace

@@ -5,8 +5,9 @@
 //   {"format": "coppice head patterns", "version": 1, "model": "m.gguf", "tokens": 6000, "budget": 1024,
 //    "heads": [[["vertical_slash", 100, 600], ["a_shape", 205, 819], ["block_sparse", 24], ...], ...]}
 //
-// "heads" has a list for each layer of the model, with an entry for each query head. "model", "tokens" and
-// "budget" say where the patterns come from; nothing depends on them.
+// "heads" has a list for each layer of the model, with an entry for each query head. No run reads the last
+// layer's, because a prefill computes one row there. "model", "tokens" and "budget" say where the patterns
+// come from; nothing depends on them.
 #pragma once
 
 #include <array>

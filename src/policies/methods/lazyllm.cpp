@@ -182,7 +182,7 @@ Keys LazyLlmKeys(LazyLlmConfig& c, const ModelShape& shape) {
       {"revive_cap", &c.revive_cap, 0, kManyTokens,
        "most tokens that come back per stage and generated token, 0: all that are chosen"},
       {"revive_every", &c.revive_every, 1, kManyTokens,
-       "tokens come back at the first of so many generated tokens only"},
+       "tokens come back at every n-th generated token only, from the first on"},
       {"strict_memory", &c.strict_memory, 0, 1,
        "move late stages so that KV and Aux together never exceed dense KV", "", "0, 1"},
       RowScoresKeys(c.scores, shape),

@@ -1,13 +1,15 @@
 // LLMLingua-2: a classifier, trained on texts that GPT-4 compressed, reads the prompt first, in chunks of 512
 // tokens of its own. Words that it would leave out do not enter the model.
 //
-//   p(t) = the probability of class 1 of token t                            (1) engine/word_classifier.h
-// p(w) = mean of p(t) over the tokens of word w                           (2)   T    = percentile of p over a
-// chunk's tokens, at 100 (1 - keep) + 1     (3) linear between ranks   S    = the words with p(w) > T, and
-// those with p(w) = T = 1             (4) In (3) a word counts as often as it has tokens of the model (the
-// authors' program: of GPT-3.5, whose vocabulary is not here). With keep = 1 every token stays. A token of
-// the model stays if it holds a byte of a word of S; white space goes with the words, as in the authors'
-// program, which joins words anew. Control tokens always stay.
+//   p(t) = the probability of class 1 of token t                          (1) engine/word_classifier.h
+//   p(w) = mean of p(t) over the tokens of word w                         (2)
+//   T    = percentile of p over a chunk's tokens, at 100 (1 - keep) + 1   (3) linear between ranks
+//   S    = the words with p(w) > T, and those with p(w) = T = 1           (4)
+//
+// In (3) a word counts as often as it has tokens of the model (the authors' program: of GPT-3.5, whose
+// vocabulary is not here). With keep = 1 every token stays. A token of the model stays if it holds a byte of
+// a word of S; white space goes with the words, as in the authors' program, which joins words anew. Control
+// tokens always stay.
 //
 // force=ends sets p of ".", "?" and "!" to 1, digits=keep that of parts with a digit. repeated=drop: a forced
 // word that equals the forced word before it, with no word above percentile 100 (1 - keep) between them, gets
@@ -137,16 +139,18 @@ std::vector<bool> ChooseWords(const LlmLingua2Config& config, std::span<const Re
 }
 
 LlmLingua2Policy::LlmLingua2Policy(LlmLingua2Config config, std::vector<std::string> pieces, WordReader read)
-    : config_(std::move(config)), pieces_(std::move(pieces)), read_(std::move(read)) {}
+    : TextInputPolicy(std::move(pieces), config.compact),
+      config_(std::move(config)),
+      read_(std::move(read)) {}
 
 TokenSet LlmLingua2Policy::Input(int64_t tokens, Backend& /*be*/) {
   if (config_.keep >= 1) return TokenSet::All(tokens);
-  COPPICE_CHECK(std::ssize(pieces_) == tokens);
+  COPPICE_CHECK(std::ssize(pieces()) == tokens);
   const std::vector<ReadWord> words = read_();
   std::string text;
   std::vector<size_t> token_of;  // of each byte
-  for (size_t t = 0; t < pieces_.size(); ++t) {
-    text += pieces_[t];
+  for (size_t t = 0; t < pieces().size(); ++t) {
+    text += pieces()[t];
     token_of.resize(text.size(), t);
   }
   std::vector<int64_t> weights;
@@ -156,18 +160,14 @@ TokenSet LlmLingua2Policy::Input(int64_t tokens, Backend& /*be*/) {
     weights.push_back(end > begin ? static_cast<int64_t>(token_of[end - 1] - token_of[begin]) + 1 : 0);
   }
   const std::vector<bool> chosen = ChooseWords(config_, words, weights);
-  std::vector<bool> stays(pieces_.size());
+  std::vector<bool> stays(pieces().size());
   for (size_t w = 0; w < words.size(); ++w) {
     if (!chosen[w]) continue;
     for (size_t i = words[w].parts.front().begin; i < words[w].parts.back().end; ++i) {
       if (!IsSpace(text[i])) stays[token_of[i]] = true;
     }
   }
-  std::vector<int32_t> rows;
-  for (size_t t = 0; t < pieces_.size(); ++t) {
-    if (stays[t] || pieces_[t].empty() || t + 1 == pieces_.size()) rows.push_back(static_cast<int32_t>(t));
-  }
-  return TokenSet::Of(std::move(rows), tokens);
+  return Staying([&](size_t t) { return stays[t]; });
 }
 
 namespace {
@@ -191,16 +191,7 @@ MethodInstance MakeLlmLingua2(const MethodSpec& spec, const MethodContext& conte
   LlmLingua2Config c;
   Keys keys = LlmLingua2Keys(c, context.shape);
   keys.Read(spec);
-  const bool text = context.pieces && context.open_words;
-  // A wrong folder is an error for every prompt.
-  WordReader read = text ? context.open_words(c.model) : WordReader{};
-  const std::string no_text = text ? "" : "the model has no tokenizer, so there is no text to read";
-  MethodInstance made{.settings = keys.Text(), .reason = LengthReason(context, c.minimum)};
-  if (made.reason.empty()) made.reason = no_text;
-  if (!made.reason.empty()) return made;
-  made.entering = CeilShare(c.keep, context.tokens);
-  made.policy = std::make_unique<LlmLingua2Policy>(c, context.pieces(), std::move(read));
-  return made;
+  return MakeTextInput<LlmLingua2Policy>(keys, c, context, context.open_words);
 }
 
 }  // namespace

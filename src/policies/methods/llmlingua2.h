@@ -8,6 +8,7 @@
 
 #include "policies/method_info.h"
 #include "policies/policy.h"
+#include "policies/text_input.h"
 
 namespace coppice {
 
@@ -25,18 +26,15 @@ struct LlmLingua2Config {
 std::vector<bool> ChooseWords(const LlmLingua2Config& config, std::span<const ReadWord> words,
                               std::span<const int64_t> weights);
 
-class LlmLingua2Policy final : public TokenPolicy {
+class LlmLingua2Policy final : public TextInputPolicy {
  public:
   // `pieces`: the prompt's tokens as text; tokens without text always stay. `read` is called once, in Input.
   LlmLingua2Policy(LlmLingua2Config config, std::vector<std::string> pieces, WordReader read);
 
-  PolicyFacts Facts() const override { return {.compact_positions = config_.compact}; }
   TokenSet Input(int64_t tokens, Backend& be) override;
-  LayerPoint FirstChoice() const override { return {}; }  // what enters depends on the whole prompt
 
  private:
   LlmLingua2Config config_;
-  std::vector<std::string> pieces_;
   WordReader read_;
 };
 

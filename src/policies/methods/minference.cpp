@@ -83,8 +83,8 @@ Keys MInferenceKeys(MInferenceConfig& c, const ModelShape& /*shape*/) {
   return {
       {"pattern", &c.pattern, "vertical_slash block_sparse a_shape",
        "columns and diagonals; the best blocks of averaged queries and keys; or the first and the nearest "
-       "keys. "
-       "For all heads"},
+       "keys; "
+       "for all heads"},
       {"vertical", &c.vertical, HeadPattern::kSinkColumns, kManyTokens,
        "columns per head, always with the first 30"},
       {"slash", &c.slash, HeadPattern::kLocalDiagonals, kManyTokens,
@@ -117,8 +117,7 @@ MethodInfo MInferenceMethod() {
   return {
       "minference",
       "sparse prefill attention: a few columns and diagonals per head, estimated with the last 64 queries, "
-      "or a "
-      "pattern found for each head by tune",
+      "or a pattern found for each head by tune",
       "MInference 1.0: accelerating pre-filling for long-context LLMs via dynamic sparse attention, NeurIPS "
       "2024, arXiv 2407.02490",
       kSparsePrefill,

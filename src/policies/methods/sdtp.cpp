@@ -135,8 +135,9 @@ MethodInstance MakeSdtp(const MethodSpec& asked, const MethodContext& context) {
   Keys keys = SdtpKeys(s, context.shape);
   MethodSpec spec = asked;
   // How many tokens stay follows from the settings, whatever the predictors say.
-  const bool no_file = context.planned && spec.values.emplace("file", kRandomPredictors).second;
+  if (context.planned) spec.values.emplace("file", kRandomPredictors);
   keys.Read(spec);
+  const bool no_file = context.planned && s.file == kRandomPredictors;
   std::shared_ptr<const SdtpFile> file =
       no_file ? SdtpFile::OfNoFile(context.shape) : OpenSdtpFile(s.file, context.shape);
   SetStages(keys, context.shape, *file, s);

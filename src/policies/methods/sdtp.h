@@ -16,9 +16,9 @@ namespace coppice {
 struct SdtpConfig {
   // Stages: tokens are dropped before these layers. Ascending; the file has a predictor for each.
   std::vector<int> layers;
-  double r = 0.9;      // r^(s+1) of the prompt stays at stage s, (0, 1]; 1 keeps everything
-  int64_t first = 4;   // positions below this always stay
-  double local = 0.1;  // share of the prompt, at its end, that always stays
+  double r = SdtpPaperSetting().r;  // as there
+  int64_t first = SdtpPaperSetting().first;
+  double local = SdtpPaperSetting().local;
 };
 
 // (3), (4): how many of a stage's rows stay: `keep` in all, the first `first` and the last `last` whatever
@@ -48,7 +48,7 @@ class SdtpPolicy final : public TokenPolicy {
   std::shared_ptr<const SdtpFile> file_;
 };
 
-// The value of the key `file` in the settings of a dry run that was given none.
+// The value of the key `file` in a dry run without one. A file of this name is ./random there.
 inline constexpr const char* kRandomPredictors = "random";
 
 MethodInfo SdtpMethod();

@@ -241,12 +241,12 @@ SdtpFile::SdtpFile(const std::string& path, const ModelShape& shape)
 }
 SdtpFile::SdtpFile() = default;
 std::shared_ptr<const SdtpFile> SdtpFile::OfNoFile(const ModelShape& shape) {
-  constexpr int kStages = 10;  // as src/train/sdtp_trainer.h
+  const SdtpPaperSetting paper;
   SdtpFile file;
-  file.layers_ = SdtpLayers(shape, std::min(kStages, shape.layers - 1));
-  file.r_ = 0.9;
-  file.first_ = 4;
-  file.local_ = 0.1;
+  file.layers_ = SdtpLayers(shape, std::min(paper.stages, shape.layers - 1));
+  file.r_ = paper.r;
+  file.first_ = paper.first;
+  file.local_ = paper.local;
   for (const int layer : file.layers_)
     file.predictors_.push_back(SdtpPredictor::OfSeed(static_cast<uint64_t>(layer) + 1));
   return std::make_shared<const SdtpFile>(std::move(file));

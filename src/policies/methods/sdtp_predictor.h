@@ -14,6 +14,14 @@
 
 namespace coppice {
 
+// The paper's setting, which training and dry runs begin with.
+struct SdtpPaperSetting {
+  int stages = 10;
+  double r = 0.9;      // r^(s+1) of the prompt stays at stage s, (0, 1]; 1 keeps everything
+  int64_t first = 4;   // positions below this always stay
+  double local = 0.1;  // share of the prompt, at its end, that always stays
+};
+
 // pi = W2 gelu(W1 LayerNorm(x) + b1) + b2, two numbers per row: for keeping it, and for dropping it.
 class SdtpPredictor {
  public:
@@ -44,7 +52,7 @@ class SdtpFile {
   ~SdtpFile();
   SdtpFile(SdtpFile&&) noexcept;
   SdtpFile& operator=(SdtpFile&&) noexcept;
-  // The trainer's default stages with random predictors, of no file. For dry runs.
+  // The paper's setting with random predictors, of no file. For dry runs.
   static std::shared_ptr<const SdtpFile> OfNoFile(const ModelShape& shape);
 
   const std::vector<int>& layers() const { return layers_; }

@@ -29,30 +29,27 @@ namespace coppice {
 
 SelectiveContextPolicy::SelectiveContextPolicy(SelectiveContextConfig config, std::vector<std::string> pieces,
                                                TokenScores bits)
-    : config_(config), pieces_(std::move(pieces)), bits_(std::move(bits)) {}
+    : TextInputPolicy(std::move(pieces), config.compact),
+      config_(std::move(config)),
+      bits_(std::move(bits)) {}
 
 TokenSet SelectiveContextPolicy::Input(int64_t tokens, Backend& be) {
   if (config_.keep >= 1) return TokenSet::All(tokens);
   const std::vector<float> bits = bits_();  // (1)
-  COPPICE_CHECK(static_cast<int64_t>(bits.size()) == tokens && bits.size() == pieces_.size());
-  const std::vector<int32_t> unit_of = LexicalUnits(pieces_, config_.unit);
+  COPPICE_CHECK(static_cast<int64_t>(bits.size()) == tokens && bits.size() == pieces().size());
+  const std::vector<int32_t> unit_of = LexicalUnits(pieces(), config_.unit);
   Tensor mean(DType::kF32, 1, unit_of.back() + 1);
   const std::span<float> score = mean.mutable_view().Row<float>(0);
   std::fill(score.begin(), score.end(), 0.0f);
   std::vector<int> sizes(score.size());
   for (size_t t = 0; t < bits.size(); ++t) {
     const auto u = static_cast<size_t>(unit_of[t]);
-    if (pieces_[t].empty()) continue;
+    if (pieces()[t].empty()) continue;
     score[u] += (bits[t] - score[u]) / static_cast<float>(++sizes[u]);  // (2)
   }
   const auto units = static_cast<int64_t>(score.size());
   const TokenSet best = be.TopK(mean.view(), CeilShare(config_.keep, units));  // (3)
-  std::vector<int32_t> stay;
-  for (size_t t = 0; t < bits.size(); ++t) {
-    const bool last = t + 1 == bits.size();
-    if (last || pieces_[t].empty() || best.Contains(unit_of[t])) stay.push_back(static_cast<int32_t>(t));
-  }
-  return TokenSet::Of(std::move(stay), tokens);
+  return Staying([&](size_t t) { return best.Contains(unit_of[t]); });
 }
 
 namespace {
@@ -73,16 +70,7 @@ MethodInstance MakeSelectiveContext(const MethodSpec& spec, const MethodContext&
   SelectiveContextConfig c;
   Keys keys = SelectiveContextKeys(c, context.shape);
   keys.Read(spec);
-  const bool text = context.pieces && context.open_scorer;
-  TokenScores bits =
-      text ? context.open_scorer(c.model) : TokenScores{};  // a wrong file is an error for every prompt
-  const std::string no_text = text ? "" : "the model has no tokenizer, so there is no text to score";
-  MethodInstance made{.settings = keys.Text(), .reason = LengthReason(context, c.minimum)};
-  if (made.reason.empty()) made.reason = no_text;
-  if (!made.reason.empty()) return made;
-  made.entering = CeilShare(c.keep, context.tokens);
-  made.policy = std::make_unique<SelectiveContextPolicy>(c, context.pieces(), std::move(bits));
-  return made;
+  return MakeTextInput<SelectiveContextPolicy>(keys, c, context, context.open_scorer);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "policies/lexical_units.h"
 #include "policies/method_info.h"
 #include "policies/policy.h"
+#include "policies/text_input.h"
 
 namespace coppice {
 
@@ -20,18 +21,15 @@ struct SelectiveContextConfig {
   int64_t minimum = 1024;  // shorter prompts run densely
 };
 
-class SelectiveContextPolicy final : public TokenPolicy {
+class SelectiveContextPolicy final : public TextInputPolicy {
  public:
   // `pieces`: the prompt's tokens as text; tokens without text always stay. `bits` is called once, in Input.
   SelectiveContextPolicy(SelectiveContextConfig config, std::vector<std::string> pieces, TokenScores bits);
 
-  PolicyFacts Facts() const override { return {.compact_positions = config_.compact}; }
   TokenSet Input(int64_t tokens, Backend& be) override;
-  LayerPoint FirstChoice() const override { return {}; }  // what enters depends on the whole prompt
 
  private:
   SelectiveContextConfig config_;
-  std::vector<std::string> pieces_;
   TokenScores bits_;
 };
 

@@ -19,6 +19,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr size_t kMaxHoles = 65536;  // ids without a text, beside as many as there are tokens
+
 // The part of a (possibly nested) normalizer or pre-tokenizer that has the type; null if none has.
 const json* PartOfType(const json* part, std::string_view list, std::string_view type) {
   if (part == nullptr || !part->is_object()) return nullptr;
@@ -37,6 +39,23 @@ void RefuseLowercase(bool lowercase, const std::string& source) {
     throw Error("[tokenizer] {}: a WordPiece that lowers case is not supported: only cased models", source);
 }
 
+// The texts of an object {text: id} by id. Ids without a text have an empty one.
+std::vector<std::string> TokensById(const json& vocab, const std::string& source) {
+  std::vector<std::string> tokens;
+  for (const auto& [text, value] : vocab.items()) {
+    const auto id = static_cast<size_t>(TokenIdFrom(value, "a token's id", source));
+    // A small file cannot make a large table.
+    if (id >= 2 * vocab.size() + kMaxHoles)
+      throw Error("[tokenizer] {}: {} tokens, and one has the id {}", source, vocab.size(), id);
+    tokens.resize(std::max(tokens.size(), id + 1));
+    if (!tokens[id].empty())
+      throw Error("[tokenizer] {}: id {} is given to '{}' and to '{}'", source, id, Printable(tokens[id]),
+                  Printable(text));
+    tokens[id] = text;
+  }
+  return tokens;
+}
+
 std::unique_ptr<EncoderTokenizer> WordPieceOf(const json& file, const json& model,
                                               const std::string& source) {
   const json* normalizer = PartOfType(FindField(file, "normalizer"), "normalizers", "BertNormalizer");
@@ -52,13 +71,8 @@ std::unique_ptr<EncoderTokenizer> WordPieceOf(const json& file, const json& mode
   const json* vocab = FindField(model, "vocab");
   if (vocab == nullptr || !vocab->is_object() || vocab->empty())
     throw Error("[tokenizer] {}: vocab is no object of tokens", source);
-  WordPieceParts parts{.tokens = {}, .source = source};
+  WordPieceParts parts{.tokens = TokensById(*vocab, source), .source = source};
   parts.split_chinese = BoolField(*normalizer, "handle_chinese_chars", source, true);
-  for (const auto& [text, id] : vocab->items()) {
-    const auto at = static_cast<size_t>(TokenIdFrom(id, "a token's id", source));
-    parts.tokens.resize(std::max(parts.tokens.size(), at + 1));
-    parts.tokens[at] = text;
-  }
   return MakeWordPiece(std::move(parts));
 }
 
@@ -90,6 +104,8 @@ std::unique_ptr<EncoderTokenizer> FromVocabText(const std::string& path, const s
   WordPieceParts parts{.tokens = {}, .source = path};
   while (!rest.empty()) {
     const size_t end = std::min(rest.find('\n'), rest.size());
+    if (parts.tokens.size() == static_cast<size_t>(limits::kMaxVocab))
+      throw Error("[tokenizer] {}: more than {} lines", path, limits::kMaxVocab);
     std::string_view line = rest.substr(0, end);
     if (line.ends_with('\r')) line.remove_suffix(1);
     parts.tokens.emplace_back(line);

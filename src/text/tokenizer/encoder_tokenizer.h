@@ -46,10 +46,9 @@ class EncoderTokenizer {
   int64_t vocab_size_ = 0;
 };
 
-// The lowest rank of tokens is 0. BERT: `tokens` by id.
 struct WordPieceParts {
-  std::vector<std::string> tokens;
-  std::string source;  // of errors
+  std::vector<std::string> tokens;  // by id; empty where an id has no token
+  std::string source;               // of errors
   bool split_chinese = true;
   int64_t most_chars = 100;  // longer words are unknown
 };
@@ -59,7 +58,7 @@ struct UnigramParts {
   std::vector<std::pair<std::string, double>> tokens;  // by id, with log probabilities
   int32_t unknown = 0;
   std::string charsmap;  // SentencePiece's table of replaced characters; empty: none
-  std::string source;
+  std::string source;    // of errors
 };
 std::unique_ptr<EncoderTokenizer> MakeUnigram(UnigramParts parts);
 

@@ -5,13 +5,13 @@
 // Sources: Kudo, "Subword regularization", arXiv 1804.10959; tokenizers of Hugging Face, Unigram and
 // spm_precompiled (read for the rules).
 #include <algorithm>
-#include <boost/unordered/unordered_flat_map.hpp>
 #include <limits>
 #include <utility>
 
 #include "base/error.h"
 #include "text/tokenizer/charsmap.h"
 #include "text/tokenizer/encoder_tokenizer.h"
+#include "text/tokenizer/encoder_words.h"
 #include "text/unicode/unicode.h"
 
 namespace coppice {
@@ -22,11 +22,6 @@ constexpr std::string_view kMark = "\xE2\x96\x81";  // U+2581
 constexpr double kUnknownPenalty = 10;
 constexpr size_t kLongGrapheme = 6;  // from here on its characters are replaced one by one
 constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
-
-struct Word {
-  std::string text;                  // with the mark
-  std::vector<size_t> begins, ends;  // of the source of each byte
-};
 
 // How the best cut reaches a place of a word.
 struct Arrival {
@@ -40,18 +35,16 @@ class Unigram final : public EncoderTokenizer {
   explicit Unigram(UnigramParts parts) : parts_(std::move(parts)), charsmap_(MapOf(parts_)) {
     double least = std::numeric_limits<double>::infinity();
     for (size_t id = 0; id < parts_.tokens.size(); ++id) {
-      ids_.emplace(parts_.tokens[id].first, static_cast<int32_t>(id));
-      longest_ = std::max(longest_, parts_.tokens[id].first.size());
+      ids_.Add(parts_.tokens[id].first, static_cast<int32_t>(id));
       least = std::min(least, parts_.tokens[id].second);
     }
     unknown_score_ = least - kUnknownPenalty;
     vocab_size_ = std::ssize(parts_.tokens);
     if (parts_.unknown < 0 || parts_.unknown >= vocab_size_)
       throw Error("[tokenizer] {}: unk_id {} is no token", parts_.source, parts_.unknown);
-    first_ = Named("<s>");
-    last_ = Named("</s>");
-    const auto stop = ids_.find(".");
-    if (stop != ids_.end()) full_stop_ = stop->second;
+    first_ = ids_.Need("<s>", parts_.source);
+    last_ = ids_.Need("</s>", parts_.source);
+    full_stop_ = ids_.Find(".");
   }
 
   std::string_view Text(int32_t id) const override {
@@ -62,7 +55,7 @@ class Unigram final : public EncoderTokenizer {
 
   std::vector<PlacedToken> Encode(std::string_view text) const override {
     std::vector<PlacedToken> tokens;
-    Word word;
+    EncoderWord word;  // with the mark
     const auto end_word = [&] {
       if (!word.text.empty()) Cut(word, tokens);
       word = {};
@@ -78,8 +71,8 @@ class Unigram final : public EncoderTokenizer {
           end_word();
           continue;
         }
-        if (word.text.empty()) Append(kMark, begin, begin, word);
-        Append(bytes, begin, end, word);
+        if (word.text.empty()) word.Append(kMark, begin, begin);
+        word.Append(bytes, begin, end);
       }
     };
     for (size_t at = 0; at < text.size();) {
@@ -107,18 +100,6 @@ class Unigram final : public EncoderTokenizer {
     return parts.charsmap.empty() ? Charsmap() : Charsmap(parts.charsmap, parts.source);
   }
 
-  int32_t Named(const char* text) const {
-    const auto found = ids_.find(text);
-    if (found == ids_.end()) throw Error("[tokenizer] {}: has no token {}", parts_.source, text);
-    return found->second;
-  }
-
-  static void Append(std::string_view bytes, size_t begin, size_t end, Word& word) {
-    word.text += bytes;
-    word.begins.resize(word.text.size(), begin);
-    word.ends.resize(word.text.size(), end);
-  }
-
   // The best way to reach each place; places inside a character are never reached.
   std::vector<Arrival> Best(const std::string& word) const {
     std::vector<Arrival> best(word.size() + 1);
@@ -129,10 +110,10 @@ class Unigram final : public EncoderTokenizer {
       const auto arrive = [&](size_t end, double score, int32_t id) {
         if (best[begin].score + score > best[end].score) best[end] = {best[begin].score + score, begin, id};
       };
-      for (size_t end = next; end <= word.size() && end - begin <= longest_;) {
-        const auto found = ids_.find(std::string(word, begin, end - begin));
-        if (found != ids_.end()) {
-          arrive(end, parts_.tokens[static_cast<size_t>(found->second)].second, found->second);
+      for (size_t end = next; end <= word.size() && end - begin <= ids_.longest();) {
+        const int32_t id = ids_.Find(std::string_view(word).substr(begin, end - begin));
+        if (id != EncoderIds::kNone) {
+          arrive(end, parts_.tokens[static_cast<size_t>(id)].second, id);
           single |= end == next;
         }
         if (end == word.size()) break;
@@ -144,7 +125,7 @@ class Unigram final : public EncoderTokenizer {
     return best;
   }
 
-  void Cut(const Word& word, std::vector<PlacedToken>& tokens) const {
+  void Cut(const EncoderWord& word, std::vector<PlacedToken>& tokens) const {
     const std::vector<Arrival> best = Best(word.text);
     std::vector<std::pair<size_t, int32_t>> cuts;  // begin and id, from the end
     for (size_t end = word.text.size(); end > 0; end = best[end].from)
@@ -177,8 +158,7 @@ class Unigram final : public EncoderTokenizer {
 
   UnigramParts parts_;
   Charsmap charsmap_;
-  boost::unordered_flat_map<std::string, int32_t> ids_;
-  size_t longest_ = 1;
+  EncoderIds ids_;  // of parts_.tokens
   double unknown_score_ = 0;
 };
 

@@ -4,11 +4,10 @@
 // A word that cannot be cut this way is one unknown token.
 // Source: tokenizers of Hugging Face, BertNormalizer, BertPreTokenizer and WordPiece (read for the rules).
 #include <algorithm>
-#include <boost/unordered/unordered_flat_map.hpp>
 #include <utility>
 
-#include "base/error.h"
 #include "text/tokenizer/encoder_tokenizer.h"
+#include "text/tokenizer/encoder_words.h"
 #include "text/unicode/unicode.h"
 
 namespace coppice {
@@ -31,27 +30,16 @@ bool IsDropped(char32_t c) {
   return c == 0 || c == 0xFFFD || c == kInvalidByte || (IsControl(c) && !IsSpace(c));
 }
 
-// A word as the vocabulary spells it, and where each of its bytes comes from.
-struct Word {
-  std::string text;
-  std::vector<size_t> begins;  // of the character that a byte belongs to, in the text
-  std::vector<size_t> ends;
-  int64_t chars = 0;
-};
-
 class WordPiece final : public EncoderTokenizer {
  public:
   explicit WordPiece(WordPieceParts parts) : parts_(std::move(parts)) {
-    for (size_t id = 0; id < parts_.tokens.size(); ++id) {
-      ids_.emplace(parts_.tokens[id], static_cast<int32_t>(id));
-      longest_ = std::max(longest_, parts_.tokens[id].size());
-    }
+    for (size_t id = 0; id < parts_.tokens.size(); ++id)
+      ids_.Add(parts_.tokens[id], static_cast<int32_t>(id));
     vocab_size_ = std::ssize(parts_.tokens);
-    first_ = Named("[CLS]");
-    last_ = Named("[SEP]");
-    unknown_ = Named("[UNK]");
-    const auto stop = ids_.find(".");
-    if (stop != ids_.end()) full_stop_ = stop->second;
+    first_ = ids_.Need("[CLS]", parts_.source);
+    last_ = ids_.Need("[SEP]", parts_.source);
+    unknown_ = ids_.Need("[UNK]", parts_.source);
+    full_stop_ = ids_.Find(".");
   }
 
   std::string_view Text(int32_t id) const override {
@@ -62,10 +50,12 @@ class WordPiece final : public EncoderTokenizer {
 
   std::vector<PlacedToken> Encode(std::string_view text) const override {
     std::vector<PlacedToken> tokens;
-    Word word;
+    EncoderWord word;
+    int64_t chars = 0;  // of the word
     const auto end_word = [&] {
-      if (!word.text.empty()) Cut(word, tokens);
+      if (!word.text.empty()) Cut(word, chars, tokens);
       word = {};
+      chars = 0;
     };
     for (size_t at = 0; at < text.size();) {
       const Char c = DecodeUtf8(text, at);
@@ -76,10 +66,8 @@ class WordPiece final : public EncoderTokenizer {
       const bool alone = IsPunctuation(c.code) || (parts_.split_chinese && IsChinese(c.code));
       if (alone || IsSpace(c.code)) end_word();
       if (IsSpace(c.code)) continue;
-      word.text += bytes;
-      word.begins.resize(word.text.size(), begin);
-      word.ends.resize(word.text.size(), at);
-      ++word.chars;
+      word.Append(bytes, begin, at);
+      ++chars;
       if (alone) end_word();
     }
     end_word();
@@ -87,30 +75,22 @@ class WordPiece final : public EncoderTokenizer {
   }
 
  private:
-  int32_t Named(const char* text) const {
-    const auto found = ids_.find(text);
-    if (found == ids_.end()) throw Error("[tokenizer] {}: has no token {}", parts_.source, text);
-    return found->second;
-  }
-
-  void Cut(const Word& word, std::vector<PlacedToken>& tokens) const {
+  void Cut(const EncoderWord& word, int64_t chars, std::vector<PlacedToken>& tokens) const {
     const size_t before = tokens.size();
     std::string piece;
-    for (size_t begin = 0; begin < word.text.size() && word.chars <= parts_.most_chars;) {
-      size_t end = std::min(word.text.size(), begin + longest_);
-      auto found = ids_.end();
+    for (size_t begin = 0; begin < word.text.size() && chars <= parts_.most_chars;) {
+      size_t end = std::min(word.text.size(), begin + ids_.longest());
+      int32_t id = EncoderIds::kNone;
       for (; end > begin; --end) {
         if (end < word.text.size() && (static_cast<unsigned char>(word.text[end]) & 0xC0) == 0x80) continue;
         piece = begin > 0 ? "##" : "";
         piece.append(word.text, begin, end - begin);
-        found = ids_.find(piece);
-        if (found != ids_.end()) break;
+        id = ids_.Find(piece);
+        if (id != EncoderIds::kNone) break;
       }
       if (end == begin) break;
-      tokens.push_back({.id = found->second,
-                        .begin = word.begins[begin],
-                        .end = word.ends[end - 1],
-                        .begins_word = begin == 0});
+      tokens.push_back(
+          {.id = id, .begin = word.begins[begin], .end = word.ends[end - 1], .begins_word = begin == 0});
       begin = end;
     }
     const bool whole = tokens.size() > before && tokens.back().end == word.ends.back();
@@ -124,8 +104,7 @@ class WordPiece final : public EncoderTokenizer {
   }
 
   WordPieceParts parts_;
-  boost::unordered_flat_map<std::string, int32_t> ids_;
-  size_t longest_ = 1;
+  EncoderIds ids_;  // of parts_.tokens
   int32_t unknown_ = 0;
 };
 

@@ -41,6 +41,29 @@ TEST(UnicodeTest, Properties) {
   }
 }
 
+TEST(UnicodeTest, ControlIsEveryAssignedOther) {
+  for (const uint32_t c : {0x0u, 0x1Fu, 0x7Fu, 0x9Fu, 0xADu, 0x200Bu, 0xFEFFu, 0xE000u, 0x10FFFDu})
+    EXPECT_TRUE(IsControl(c)) << std::hex << c;
+  // U+0378 is not assigned.
+  for (const uint32_t c : {0x20u, 0x61u, 0xA0u, 0x2028u, 0x378u, 0xFFFDu, kInvalidByte})
+    EXPECT_FALSE(IsControl(c)) << std::hex << c;
+}
+
+TEST(UnicodeTest, GraphemesAreWhatAReaderSeesAsOne) {
+  EXPECT_EQ(GraphemeSize("ab", 0), 1u);
+  EXPECT_EQ(GraphemeSize("ab", 1), 1u);
+  EXPECT_EQ(GraphemeSize("\r\n\n", 0), 2u);
+  EXPECT_EQ(GraphemeSize("xe\xCC\x81\xCC\xA3y", 1), 5u) << "e with two marks";
+  EXPECT_EQ(GraphemeSize("\xE1\x84\x80\xE1\x85\xA1\xE1\x86\xA8.", 0), 9u) << "a Hangul syllable in parts";
+  EXPECT_EQ(GraphemeSize("\xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x92\xBB!", 0), 11u) << "joined emoji";
+  // Flags are pairs: DE, FR.
+  EXPECT_EQ(GraphemeSize("\xF0\x9F\x87\xA9\xF0\x9F\x87\xAA\xF0\x9F\x87\xAB\xF0\x9F\x87\xB7", 0), 8u);
+  // Bytes that are not UTF-8 are alone, and end what is before them.
+  EXPECT_EQ(GraphemeSize("\xFF\xCC\x81", 0), 1u);
+  EXPECT_EQ(GraphemeSize("e\xCC", 0), 1u);
+  EXPECT_EQ(GraphemeSize("e\xCC", 1), 1u);
+}
+
 TEST(UnicodeTest, Cases) {
   EXPECT_EQ(UpperOf(0xFF), char32_t{0x178});
   EXPECT_EQ(LowerOf(0x10A0), char32_t{0x2D00});  // Georgian

@@ -1,0 +1,18 @@
+#include "eval/watch_prefill.h"
+
+#include <memory>
+
+namespace coppice {
+
+void WatchPrefill(const Engine& engine, std::span<const int32_t> tokens, TokenPolicy& policy,
+                  const std::atomic<bool>* cancelled) {
+  constexpr int64_t kTileRows = 512;
+  const std::unique_ptr<Backend> backend = engine.NewBackend();
+  const auto count = static_cast<int64_t>(tokens.size());
+  SequenceState sequence = engine.model().NewSequence(count, count, *backend);
+  Workspace workspace = engine.model().NewWorkspace(kTileRows, backend->memory());
+  engine.model().PrefillLayers(
+      tokens, {policy, sequence, workspace, *backend, {.progress = {}, .cancelled = cancelled}});
+}
+
+}  // namespace coppice
