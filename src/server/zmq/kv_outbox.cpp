@@ -55,25 +55,31 @@ void FreeIpcPath(const std::string& endpoint, const std::string& path) {
     throw Error("[kv_events] {}: cannot listen: the file is in use, or is no socket", endpoint);
 }
 
-void Listen(zmq::socket_t& socket, const std::string& endpoint) {
+double SecondsNow() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+KvOutbox::Files::~Files() {
+  for (const std::string& path : paths) unlink(path.c_str());
+}
+
+void KvOutbox::Listen(zmq::socket_t& socket, const std::string& endpoint) {
   socket.set(zmq::sockopt::linger, 0);
   socket.set(zmq::sockopt::maxmsgsize, kMostReceived);
   socket.set(zmq::sockopt::ipv6, endpoint.find('[') != std::string::npos);
   socket.set(zmq::sockopt::tcp_keepalive, 1);
-  if (const std::string path = IpcPath(endpoint); !path.empty()) FreeIpcPath(endpoint, path);
+  const std::string path = IpcPath(endpoint);
+  if (!path.empty()) FreeIpcPath(endpoint, path);
   const Umask group_may_connect(0117);
   try {
     socket.bind(endpoint);
   } catch (const zmq::error_t& error) {
     throw Error("[kv_events] {}: cannot listen: {}", endpoint, error.what());
   }
+  if (!path.empty()) files_.paths.push_back(path);
 }
-
-double SecondsNow() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
 
 // An XPUB socket is a PUB socket that shows subscriptions.
 KvOutbox::KvOutbox(const KvEventsOptions& options)
