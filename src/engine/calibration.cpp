@@ -11,8 +11,8 @@
 #include "base/mmap.h"
 #include "engine/calibration_files.h"
 #include "engine/fingerprint.h"
+#include "engine/reused_point.h"
 #include "formats/json.h"
-#include "model/prefix.h"
 #include "policies/registry.h"
 
 namespace coppice {
@@ -225,8 +225,7 @@ std::string SettingsOf(const std::string& prune, const ModelShape& shape, int64_
 }
 
 int64_t ReusedLayers(const std::string& prune, const ModelShape& shape, int64_t tokens) {
-  const PruneChoice choice = MakePolicy(prune, {.shape = shape, .tokens = tokens}, {});
-  return RulesOf(*choice.policy, shape.layers, tokens).point.layer;
+  return ReusedPoint(prune, {.shape = shape, .tokens = tokens}).layer;
 }
 
 Calibration CheckedFor(const ModelShape& shape, Calibration calibration) {

@@ -140,11 +140,7 @@ void Engine::Prepare(Run& run, const DocumentCache* documents) {
   run.prune = MakePolicy(resolved.spec, Context(run), request.protection);
   run.spec = std::move(resolved.spec);
   run.auto_reason = std::move(resolved.reason);
-  if (comm_ != nullptr) {
-    if (const std::string why = SplitRefusal(*run.prune.policy, transformer_.config().shape.layers);
-        !why.empty())
-      throw PruneError("{}: does not go with {} processes: {}", run.prune.spec, comm_->size(), why);
-  }
+  CheckProcesses(run.prune);
   if (request.complete && documents != nullptr && run.prune.active) PreferDense(run, *documents);
   if (request.prompt_log_probs && run.prune.active) {
     throw Error("log-probabilities of the prompt need all of it: they do not go with the method {}",
@@ -165,6 +161,13 @@ void Engine::Prepare(Run& run, const DocumentCache* documents) {
   run.sequence.cold_options = cold_options_;
   run.sequence.trace = request.trace;
   run.workspace = TakeWorkspace();
+}
+
+void Engine::CheckProcesses(const PruneChoice& choice) const {
+  if (comm_ == nullptr) return;
+  const std::string why = SplitRefusal(*choice.policy, transformer_.config().shape.layers);
+  if (!why.empty())
+    throw PruneError("{}: does not go with {} processes: {}", choice.spec, comm_->size(), why);
 }
 
 void Engine::PreferDense(Run& run, const DocumentCache& documents) {

@@ -27,6 +27,7 @@
 
 namespace coppice {
 
+struct PruneChoice;
 class TokenTexts;
 
 struct EngineOptions {
@@ -85,6 +86,9 @@ class Engine {
   ResolvedPrune ResolvePrune(std::string_view spec, int64_t prompt_tokens, PromptStates states) {
     return calibrations_.Resolve(spec, prompt_tokens, states);
   }
+
+  // Throws PruneError if several processes load this model, and the policy cannot be split over them.
+  void CheckProcesses(const PruneChoice& choice) const;
 
   // In a process other than 0: prefills a prompt together with process 0, which called Generate.
   void Assist(const Request& request);

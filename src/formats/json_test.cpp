@@ -91,6 +91,16 @@ TEST(Json, CountsValues) {
   EXPECT_THROW(ParseJson("[\"\"]", "x", 9), Error);
 }
 
+// Those of models and tokenizers are read so. 20 MB of empty lists would take 320 MB.
+TEST(Json, FilesHaveALimitOnValues) {
+  std::string text = "[[]";
+  for (uint64_t values = 10; values <= limits::kMaxJsonValues; values += 5) text += ",[]";
+  const TempFolder folder;
+  const std::string path = folder.Write("tokenizer.json", text + "]");
+  EXPECT_LT(text.size(), limits::kMaxJsonFileBytes / 10);
+  EXPECT_THAT(ErrorOf([&] { ReadJsonFile(path); }), HasSubstr("tokenizer.json: holds too many values"));
+}
+
 #ifndef __SANITIZE_ADDRESS__  // its shadow memory needs address space at every moment
 // Destroys a value when no more memory is available. Without OwnedJson the library's destructor would
 // allocate, and the process would die in std::terminate.

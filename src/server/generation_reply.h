@@ -94,8 +94,12 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
     std::string text = {};                      // generated, if the reply is no stream
     std::optional<ToolCallParser> parser = {};  // if the answer may call functions
     OwnedJson<nlohmann::ordered_json> calls = nlohmann::ordered_json::array();
+    size_t call_bytes = 0;  // of the calls, nearly
     std::string finish_reason = {};
-    OwnedJson<nlohmann::ordered_json> prune = {};
+    std::string prune = {};  // the account of pruning, as JSON; empty: none
+    // The texts of the prompt's tokens, as JSON, if the whole reply lists them. The choices of one prompt
+    // share them.
+    std::shared_ptr<const std::string> pieces = nullptr;
     bool is_first = false;  // the first choice of its prompt
     int64_t cached = 0;     // prompt tokens reused from the document cache
     std::unique_ptr<DepthReport> depth = nullptr;
@@ -135,6 +139,7 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   void EndRequest();
   void FinishStream();
   void FinishWhole();
+  void MakePieces();
 
   ReplyOptions options_;
   const Tokenizer& tokenizer_;

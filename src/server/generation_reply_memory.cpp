@@ -8,7 +8,7 @@ namespace {
 
 // A token with 20 others beside it takes a kilobyte of JSON, so some 64 KiB may be made uncounted.
 constexpr int64_t kEventsPerCount = 64;
-constexpr int64_t kChoiceBytes = 2048;  // its account of pruning, and the members that every choice has
+constexpr int64_t kChoiceBytes = 1024;  // the members that every choice has
 
 }  // namespace
 
@@ -18,12 +18,14 @@ void GenerationReply::Count() {
   if (!exchange_->Hold(HeldBytes())) Fail(NoRoomForReplies());
 }
 
-// Of texts and log-probabilities that were not sent yet.
+// Of what was not sent yet.
 int64_t GenerationReply::HeldBytes() const {
   size_t bytes = 0;
   for (const Choice& choice : choices_) {
     bytes += choice.text.size() + choice.log_probs.bytes() + choice.tokens.size() * sizeof(int32_t);
+    bytes += choice.prune.size() + choice.call_bytes;
     if (choice.is_first && choice.echo) bytes += choice.echo->bytes();
+    if (choice.is_first && choice.pieces) bytes += choice.pieces->size();
   }
   return static_cast<int64_t>(bytes);
 }
@@ -34,7 +36,9 @@ int64_t GenerationReply::WholeBytes() const {
   for (const Choice& choice : choices_) {
     bytes += kChoiceBytes + choice.text.size() + choice.log_probs.bytes() + 8 * choice.tokens.size();
     if (options_.parameters.echo) bytes += choice.prompt->text.size();
+    bytes += choice.prune.size() + choice.call_bytes;
     if (choice.echo) bytes += choice.echo->bytes();
+    if (choice.pieces) bytes += choice.pieces->size();
   }
   return static_cast<int64_t>(bytes);
 }

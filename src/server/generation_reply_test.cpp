@@ -209,5 +209,42 @@ TEST(GenerationReply, AWholeReplyNeedsRoom) {
   EXPECT_EQ(sent->status, 503);
 }
 
+// So do the prompt's tokens as texts, and how deep each was computed, which every choice repeats.
+TEST(GenerationReply, PiecesAndDepthsCount) {
+  static const ByteTokenizer tokenizer("");
+  static Metrics metrics;
+  constexpr int64_t kTokens = 5000;
+  auto prompt = std::make_shared<EncodedPrompt>();
+  prompt->tokens.assign(kTokens, 'a');
+  Parameters parameters;
+  parameters.return_prompt_pieces = parameters.return_prune_depth = true;
+  const std::vector<std::shared_ptr<const EncodedPrompt>> choices(3, prompt);
+  auto sent = std::make_shared<Sent>();
+  const auto reply =
+      std::make_shared<GenerationReply>(ReplyOptions{.id = "cmpl-1", .model = "m", .parameters = parameters},
+                                        choices, tokenizer, metrics, sent);
+  for (int i = 0; i < 3; ++i) {
+    TraceRecorder* recorder = reply->Recorder(i);
+    ASSERT_NE(recorder, nullptr);
+    Trace& trace = recorder->trace();
+    trace.layers = 2;
+    trace.prompt_tokens = kTokens;
+    trace.prefill.resize(2);
+    for (int32_t p = 0; p < kTokens; ++p) trace.prefill[0].kept.push_back(p);
+    for (int32_t p = 0; p < kTokens; p += 2) trace.prefill[1].kept.push_back(p);
+    Generate(*reply->Events(i), 'x');
+  }
+  EXPECT_EQ(sent->status, 200);
+  const ordered_json body = ordered_json::parse(sent->body);
+  for (const ordered_json& choice : body["choices"]) {
+    EXPECT_EQ(choice["prompt_pieces"].size(), static_cast<size_t>(kTokens));
+    EXPECT_EQ(choice["prune"]["depth"].size(), static_cast<size_t>(kTokens));
+  }
+  const auto size = static_cast<int64_t>(sent->body.size());
+  EXPECT_GT(size, 3 * kTokens * 9);
+  EXPECT_GT(sent->held, size) << "it counts with what it is made from";
+  EXPECT_LT(sent->held, 2 * size);
+}
+
 }  // namespace
 }  // namespace coppice

@@ -49,7 +49,9 @@ struct Job {
   Pooling pooling = Pooling::kMean;
   int64_t slot = -1;  // the slot that computes the job if it is free; another one does otherwise
   bool log_probs = false;
-  bool is_later = false;  // begins when another job of its request has scored their prompt
+  // Stays in the queue until Scheduler::Release: another job of its request scores their prompt first. The
+  // scheduler's own once it was submitted.
+  bool is_later = false;
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;
   std::vector<int32_t> written_tokens;  // control tokens whose written form belongs to the text

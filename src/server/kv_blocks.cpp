@@ -55,8 +55,9 @@ void BlockLedger::Release(uint64_t id) {
   documents_.erase(found);
 }
 
-// Announces the blocks that no other document holds there. They are the last ones, because whoever holds a
-// block holds those before it, so one event names them, with the block before them as their parent.
+// Announces the blocks that no other document holds there. They are the document's last ones, because a
+// document that holds a block holds all blocks before it. So one event names them, with the block before them
+// as their parent.
 void BlockLedger::Store(const Held& held) {
   std::unordered_map<uint64_t, int64_t>& counts = counts_[held.in_memory];
   const std::vector<uint64_t>& hashes = held.hashes;

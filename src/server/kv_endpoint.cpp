@@ -1,4 +1,6 @@
 // The addresses that KV events may be sent from.
+#include <sys/un.h>
+
 #include <charconv>
 
 #include "base/field_error.h"
@@ -7,12 +9,24 @@
 
 namespace coppice {
 
+namespace {
+
+constexpr std::string_view kIpc = "ipc://";
+
+}  // namespace
+
+std::string IpcPath(const std::string& endpoint) {
+  return endpoint.starts_with(kIpc) ? endpoint.substr(kIpc.size()) : "";
+}
+
 void CheckEndpoint(const char* field, const std::string& endpoint, bool open) {
   constexpr std::string_view kTcp = "tcp://";
-  constexpr std::string_view kIpc = "ipc://";
-  if (endpoint.starts_with(kIpc) && endpoint.size() > kIpc.size()) {
-    if (endpoint[kIpc.size()] == '/') return;
-    throw FieldError(field, " {}: the path of an ipc socket begins with /", endpoint);
+  if (const std::string path = IpcPath(endpoint); !path.empty()) {
+    if (path.front() != '/')
+      throw FieldError(field, " {}: the path of an ipc socket begins with /", endpoint);
+    if (path.size() >= sizeof(sockaddr_un::sun_path))
+      throw FieldError(field, " {}: the path is longer than 107 bytes", endpoint);
+    return;
   }
   const size_t colon = endpoint.rfind(':');
   if (!endpoint.starts_with(kTcp) || colon < kTcp.size() + 1) {

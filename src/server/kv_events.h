@@ -15,12 +15,16 @@
 namespace coppice {
 
 struct KvEventsOptions {
-  std::string endpoint;       // "tcp://HOST:PORT" (port 0: any) or "ipc://PATH", to listen on
+  // "tcp://HOST:PORT" (port 0: any) or "ipc://PATH", to listen on. The socket at PATH gets mode 0660,
+  // replaces one on which nobody listens and no other file, and is removed at the end.
+  std::string endpoint;
   std::string replay = {};    // the same, for subscribers that ask for what they have missed; empty: none
   std::string topic = {};     // the first frame of each message
   bool open = false;          // other machines may connect; else HOST is an address of this machine
   int most_unread = 1000;     // messages that wait for one subscriber; it loses further ones
   int64_t most_kept = 10000;  // messages kept for `replay`, at most 64 MiB of them
+  // Gets each error of the sending thread, at most one a second. The thread then sends everything anew.
+  std::function<void(const std::string&)> on_error = {};
 };
 
 // Thread-safe. The calls of the cache only note what changed; a thread sends it.
@@ -49,6 +53,9 @@ class KvEvents final : public DocumentListener {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// The path of an endpoint that begins with "ipc://", otherwise empty.
+std::string IpcPath(const std::string& endpoint);
 
 // Throws FieldError for `field` if `endpoint` is no address that KvEventsOptions describes or, unless `open`,
 // one that other machines can reach.

@@ -1,7 +1,6 @@
 // The routes that generate: they turn a request's parameters into jobs.
 #include <algorithm>
 #include <ctime>
-#include <iterator>
 #include <map>
 
 #include "base/field_error.h"
@@ -106,8 +105,7 @@ void Server::ScoreOnce(const std::vector<std::shared_ptr<Job>>& jobs, Generation
     later[first].push_back(jobs[static_cast<size_t>(i)]);
   }
   for (const auto& [index, waiting] : later) {
-    reply.OnScored(index,
-                   [scheduler = scheduler_.get(), waiting] { scheduler->SubmitMore(Living(waiting)); });
+    reply.OnScored(index, [scheduler = scheduler_.get(), waiting] { scheduler->Release(Living(waiting)); });
   }
 }
 
@@ -131,9 +129,7 @@ void Server::Start(std::vector<std::shared_ptr<Job>> jobs, const Parameters& p, 
     job->arrived = request.arrived;
   }
   Scheduler* scheduler = scheduler_.get();
-  std::vector<std::shared_ptr<Job>> now;
-  std::ranges::copy_if(jobs, std::back_inserter(now), [](const auto& job) { return !job->is_later; });
-  scheduler->Submit(now);
+  scheduler->Submit(jobs);
   const auto count = TokenCounter(request);
   for (const auto& job : jobs) count(std::ssize(job->request.tokens));
   if (p.stream) exchange->StartPings(options_.ping);

@@ -1,5 +1,6 @@
 // POST /plan: what a prune setting would do to a prompt of a given length, without a prompt.
 #include "policies/registry.h"
+#include "server/plan_context.h"
 #include "server/prune_parameter.h"
 #include "server/request_json.h"
 #include "server/server.h"
@@ -18,20 +19,6 @@ int64_t PromptTokens(const ordered_json& body, int64_t context) {
   return found->get<int64_t>();
 }
 
-// Second models are taken to fit: requests cannot name one, and the server's own was read at its start.
-MethodContext ContextOf(const Engine& engine, int64_t tokens) {
-  const ModelShape& shape = engine.model().config().shape;
-  const DType cache = engine.backend().cache_dtype();
-  return {.shape = shape,
-          .tokens = tokens,
-          .parked_bytes = ParkedBytes(shape, cache),
-          .layer_bytes = LayerBytes(shape, cache),
-          .pieces = [] { return std::vector<std::string>(); },
-          .open_scorer = [](const std::string&) { return TokenScores(); },
-          .open_words = [](const std::string&) { return WordReader(); },
-          .open_draft = [](const std::string&) { return Draft(); }};
-}
-
 }  // namespace
 
 void Server::Plan(const HttpRequest& request, const ExchangePtr& exchange) {
@@ -45,7 +32,7 @@ void Server::Plan(const HttpRequest& request, const ExchangePtr& exchange) {
     const PromptStates states =
         engine_->documents() != nullptr ? PromptStates::kKept : PromptStates::kDiscarded;
     const ResolvedPrune resolved = engine_->ResolvePrune(p.prune, tokens, states);
-    const PruneChoice choice = MakePolicy(resolved.spec, ContextOf(*engine_, tokens), p.protection);
+    const PruneChoice choice = MakePolicy(resolved.spec, PlanContext(*engine_, tokens), p.protection);
     plan.update({{"spec", choice.spec}, {"active", choice.active}});
     if (!choice.reason.empty()) plan["reason"] = choice.reason;
     if (!resolved.reason.empty()) plan["auto"] = resolved.reason;

@@ -16,6 +16,7 @@ using nlohmann::ordered_json;
 namespace {
 
 constexpr size_t kRestOfTokenize = 128;  // bytes of its reply beside the list of tokens
+constexpr int64_t kRestOfRender = 32;    // bytes around a list of ids
 
 std::string WholeText(const std::vector<std::string>& pieces) {
   Utf8Stream stream;
@@ -70,7 +71,9 @@ std::string TokenListBegun(std::span<const int32_t> ids, const Tokenizer* pieces
 void AddIds(std::span<const int32_t> ids, const std::atomic<bool>* cancelled, Exchange& exchange,
             std::string& reply) {
   constexpr int64_t kIdBytes = 11;  // at most ten digits and a comma
-  if (!exchange.Hold(std::ssize(reply) + kIdBytes * std::ssize(ids))) throw HttpError(NoRoomForReplies());
+  const int64_t bytes = std::ssize(reply) + kIdBytes * std::ssize(ids) + kRestOfRender;
+  if (!exchange.Hold(bytes)) throw HttpError(NoRoomForReplies());
+  reply.reserve(static_cast<size_t>(bytes));  // a text that grows takes up to three times its length
   reply += '[';
   for (const int32_t id : ids) {
     ThrowIfCancelled(cancelled);
@@ -163,8 +166,9 @@ void Server::ApplyTemplate(const HttpRequest& request, const ExchangePtr& exchan
   Answer(exchange, {{"prompt", text}});
 }
 
-// vLLM's routes that show the tokens a request's prompts have, which routers look up. They refuse what the
-// requests themselves would be refused for.
+// vLLM's routes that show the tokens a request's prompts have, which routers look up. They refuse a field
+// that is wrong and a prompt that does not fit, as the requests themselves do, but do not compile the form
+// that an answer must have.
 void Server::RenderPrompts(const HttpRequest& request, const ExchangePtr& exchange) {
   Parameters p = ParseParameters(request.body, kCompletions, options_.defaults);
   DecidePrune(p);
@@ -177,7 +181,8 @@ void Server::RenderPrompts(const HttpRequest& request, const ExchangePtr& exchan
     body += '}';
   }
   metrics_.CountRequest(200);
-  exchange->Reply({.status = 200, .body = body + "]"});
+  body += ']';
+  exchange->Reply({.status = 200, .body = std::move(body)});
 }
 
 void Server::RenderMessages(const HttpRequest& request, const ExchangePtr& exchange) {
@@ -185,7 +190,8 @@ void Server::RenderMessages(const HttpRequest& request, const ExchangePtr& excha
   std::string body = "{\"token_ids\":";
   AddIds(EncodeMessages(p, request.cancelled.get())->tokens, request.cancelled.get(), *exchange, body);
   metrics_.CountRequest(200);
-  exchange->Reply({.status = 200, .body = body + "}"});
+  body += '}';
+  exchange->Reply({.status = 200, .body = std::move(body)});
 }
 
 std::shared_ptr<const EncodedPrompt> Server::Encode(const PromptInput& input, const std::string& field,

@@ -43,8 +43,8 @@ class Scheduler {
   virtual ~Scheduler() = default;
   // Takes all the jobs or, if the queue has no room, none: throws HttpError.
   virtual void Submit(const std::vector<std::shared_ptr<Job>>& jobs) = 0;
-  // Takes more jobs of a request that was taken, however many wait. Throws HttpError once Stop() was called.
-  virtual void SubmitMore(const std::vector<std::shared_ptr<Job>>& jobs) = 0;
+  // Lets jobs that were submitted with Job::is_later begin. Has no effect for jobs that left the queue.
+  virtual void Release(const std::vector<std::shared_ptr<Job>>& jobs) = 0;
   // Takes a job that nobody waits for. It computes only while no other job could, and gives way within a
   // tile. Does nothing if a job of the same document is there or if too many are.
   virtual void Complete(std::shared_ptr<Job> job) = 0;
@@ -93,7 +93,7 @@ class TurnScheduler final : public Scheduler {
   ~TurnScheduler() override { Stop(); }
 
   void Submit(const std::vector<std::shared_ptr<Job>>& jobs) override;
-  void SubmitMore(const std::vector<std::shared_ptr<Job>>& jobs) override;
+  void Release(const std::vector<std::shared_ptr<Job>>& jobs) override;
   void Complete(std::shared_ptr<Job> job) override;
   void Cancel(const std::vector<std::shared_ptr<Job>>& jobs) override;
   std::vector<SlotState> Slots() const override;
@@ -129,7 +129,7 @@ class TurnScheduler final : public Scheduler {
   struct Queued {
     std::shared_ptr<Job> job;
     int64_t reader = -1;  // the task whose prompt shares the most tokens with this one's
-    int64_t shared = 0;   // so many
+    int64_t shared = 0;   // how many tokens
   };
 
   void Work(Slot& slot);
@@ -139,7 +139,6 @@ class TurnScheduler final : public Scheduler {
   void ComputeSteps(Slot& slot);
   void Free(Slot& slot);
   // With the mutex held.
-  void Queue(const std::vector<std::shared_ptr<Job>>& jobs);
   void CountTurn(Slot& slot);
   bool KeepsTurn(const Slot& slot) const;
   void WaitForTurn(Slot& slot, std::unique_lock<std::mutex>& lock);  // throws Cancelled

@@ -280,13 +280,42 @@ TEST_F(SchedulerTest, QueueHasALimit) {
   scheduler.Submit(many);  // an idle server takes what comes
   EXPECT_THROW(scheduler.Submit({MakeJob(1).job}), HttpError);
   EXPECT_EQ(scheduler.waiting(), 3);
-  jobs.push_back(MakeJob(5000));
-  scheduler.SubmitMore({jobs.back().job});  // of a request that was taken
-  EXPECT_EQ(scheduler.waiting(), 4);
   scheduler.Stop();
   for (const TestJob& job : jobs) EXPECT_EQ(job.Wait(), 503);
   EXPECT_THROW(scheduler.Submit({MakeJob(1).job}), HttpError);
-  EXPECT_THROW(scheduler.SubmitMore({MakeJob(1).job}), HttpError);
+}
+
+// A request's answers that wait for its first one count like others, and hold up nobody.
+TEST_F(SchedulerTest, LaterJobsWaitInTheQueue) {
+  std::atomic<bool> others{false};
+  TurnScheduler& scheduler = scheduler_.emplace(
+      [&](Job& job, const JobTurns& turns, JobResult&) {
+        return Pretend(job, [&] {
+          others = others || turns.others();
+          turns.pause();
+        });
+      },
+      TurnScheduler::DecodeTogether(), metrics_, SchedulerOptions{.slots = 2, .max_waiting = 3});
+  const TestJob first = MakeJob(20'000);
+  const TestJob later = MakeJob(2);
+  const TestJob leaves = MakeJob(2);
+  later.job->is_later = leaves.job->is_later = true;
+  scheduler.Submit({first.job, later.job, leaves.job});
+  WaitUntil([&] { return first.job->processed > 5; });
+  EXPECT_EQ(scheduler.waiting(), 2);
+  EXPECT_FALSE(others) << "they do not wait for the turn";
+  EXPECT_THROW(scheduler.Submit({MakeJob(1).job, MakeJob(1).job, MakeJob(1).job}), HttpError);
+  const TestJob next = MakeJob(3);
+  scheduler.Submit({next.job});
+  EXPECT_EQ(next.Wait(), 200);
+  EXPECT_FALSE(later.ending->over());
+  EXPECT_EQ(scheduler.waiting(), 2);
+  scheduler.Release({later.job});
+  EXPECT_EQ(later.Wait(), 200);
+  scheduler.Cancel({leaves.job});
+  EXPECT_EQ(scheduler.waiting(), 0);
+  scheduler.Cancel({first.job});
+  EXPECT_EQ(first.Wait(), 503);
 }
 
 TEST_F(SchedulerTest, JobsThatFailLeaveTheirSlot) {

@@ -9,6 +9,7 @@
 #include "engine/documents/document_folder.h"
 #include "policies/registry.h"
 #include "server/native_reply.h"
+#include "server/plan_context.h"
 
 namespace coppice {
 
@@ -51,11 +52,10 @@ Server::~Server() { Stop(); }
 void Server::Serve(std::unique_ptr<Engine> engine) {
   if (engine->tokenizer() == nullptr)
     throw Error("{}: has no tokenizer, so it cannot be served", engine->store().path());
-  // An invalid default is an error at the start, not with the first request. It may name files.
-  const ResolvedPrune resolved = engine->ResolvePrune(options_.defaults.prune, 1, PromptStates::kKept);
-  MakePolicy(resolved.spec, {.shape = engine->model().config().shape, .tokens = 1}, {});
+  CheckDefaultMethod(*engine);
   if (!options_.slot_save_path.empty()) RemoveUnfinishedPrefixFiles(options_.slot_save_path);
   engine_ = std::move(engine);
+  longest_point_ = PointOf(engine_->context());
   cache_blocks_ = CacheBlocks();
   const auto run = [this](Job& job, const JobTurns& turns, JobResult& result) {
     const bool ended = RunJob(*engine_, job, turns, result);
@@ -70,6 +70,15 @@ void Server::Serve(std::unique_ptr<Engine> engine) {
   if (options_.kv_events)
     options_.kv_events->Start([this](const HeldDocument& document) { return ServesLater(document); });
   ready_ = true;
+}
+
+// An invalid default is an error at the start, not with the first request. It may name files, and it may act
+// on long prompts only.
+void Server::CheckDefaultMethod(Engine& engine) const {
+  for (const int64_t tokens : {int64_t{1}, engine.context()}) {
+    const ResolvedPrune resolved = engine.ResolvePrune(options_.defaults.prune, tokens, PromptStates::kKept);
+    engine.CheckProcesses(MakePolicy(resolved.spec, PlanContext(engine, tokens), {}));
+  }
 }
 
 int Server::port() const { return http_->port(); }

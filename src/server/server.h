@@ -39,7 +39,7 @@ struct ServerOptions {
   std::string slot_save_path;  // the folder of files for POST /slots/ID; empty: not supported
   int64_t slot_save_bytes = int64_t{16} << 30;  // of its files
   Parameters defaults;                          // for fields that a request does not send
-  // Also the listener of the engine's document cache; null: nobody hears of it.
+  // Tells routers what the document cache holds; must also be the cache's listener. Null: no router is told.
   std::shared_ptr<KvEvents> kv_events;
 };
 
@@ -82,6 +82,7 @@ class Server final : public HttpService {
  private:
   static const std::vector<Row>& Rows();
   const Row* Find(const HttpRequest& head) const;
+  void CheckDefaultMethod(Engine& engine) const;
   void Answer(const ExchangePtr& exchange, const nlohmann::ordered_json& body);
   void Fail(const ExchangePtr& exchange, const HttpFault& fault);
 
@@ -118,7 +119,7 @@ class Server final : public HttpService {
   // routes_embeddings.cpp
   void Embeddings(const HttpRequest& request, const ExchangePtr& exchange);
   // reuse.cpp
-  LayerPoint ReusedPoint(int64_t tokens) const;
+  LayerPoint PointOf(int64_t tokens) const;
   bool ServesLater(const HeldDocument& document) const;
   int64_t CacheBlocks() const;
   // routes_blocks.cpp
@@ -154,9 +155,10 @@ class Server final : public HttpService {
   std::unique_ptr<const AccessLog> log_;  // may be null
   Metrics metrics_;
   std::unique_ptr<Engine> engine_;
+  LayerPoint longest_point_;  // PointOf(the context's length)
   int64_t cache_blocks_ = 0;  // CacheBlocks()
   std::unique_ptr<Scheduler> scheduler_;
-  std::atomic<bool> ready_{false};  // the three above may be read
+  std::atomic<bool> ready_{false};  // the four above may be read
   std::atomic<bool> draining_{false};
   std::mutex save_mutex_;  // two slots saved at once must not exceed slot_save_bytes together
   std::mutex random_mutex_;

@@ -282,6 +282,12 @@ class Serving(unittest.TestCase):
             if job.mpirun.poll() is None:
                 job.mpirun.kill()
 
+    def test_a_default_method_that_needs_one_process_is_an_error_at_the_start(self):
+        done = mpirun(2, PROGRAM, "serve", "-m", MODEL, "--port", "0", "--prune", "h2o", timeout=60)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertNotIn("ready", done.stdout)
+        self.assertRegex(done.stderr, "h2o.*: does not go with 2 processes: layer 0 sums the scores of all queries")
+
     def test_a_killed_process_ends_the_server(self):
         job = Job(2, PROGRAM, "serve", "-m", MODEL, "--port", "0", "-t", "1")
         job.mpirun.stdout.readline()

@@ -115,6 +115,7 @@ class Router:
         self.numbers = []
         self.topics = set()
         self.fault = None
+        self.closing = False
         self.last = time.monotonic()
         self.thread = threading.Thread(target=self._follow, daemon=True)
         self.thread.start()
@@ -125,10 +126,9 @@ class Router:
                 topic, number, payload = self.connection.message()
                 with self.lock:
                     self._read(topic, number, payload)
-        except (OSError, ValueError):  # closed
-            return
         except Exception as error:
-            self.fault = error
+            if not self.closing:  # else its socket was closed
+                self.fault = error
 
     def _read(self, topic, number, payload):
         stamp, events, rank = payload
@@ -172,19 +172,26 @@ class Router:
         time.sleep(quiet)
         while time.monotonic() - self.last < quiet:
             time.sleep(quiet / 4)
+        self.check()
+
+    def check(self):
         if self.fault:
-            raise AssertionError(f"the events are wrong: {self.fault!r}")
+            raise AssertionError(f"the events are wrong, or ended: {self.fault!r}")
 
     def wait_first(self, seconds=10):
         """Until everything that is held has come, which may take a second."""
         end = time.monotonic() + seconds
         while not self.events:
+            self.check()
             assert time.monotonic() < end, "no event came"
             time.sleep(0.02)
         return self
 
     def close(self):
+        """Raises AssertionError if the events were wrong, or had ended before."""
+        self.closing = True
         with contextlib.suppress(OSError):
             self.connection.socket.shutdown(socket.SHUT_RDWR)
         self.thread.join(5)
         self.connection.close()
+        self.check()

@@ -19,7 +19,8 @@ from server_support import has_events
 class Announcing:
     """A server with events, and a router that follows them."""
 
-    def __init__(self, *options, topic=None):
+    def __init__(self, *options, topic=None, key=None):
+        self.headers = {"Authorization": f"Bearer {key}"} if key else {}
         extra = ["--kv-events-topic", topic] if topic else []
         self.server = Server(PROGRAM, MODEL, "-c", "4096", "--kv-events", "tcp://127.0.0.1:0", *extra, *options).wait_ready()
         line = self.server.process.stdout.readline().decode()
@@ -36,7 +37,8 @@ class Announcing:
 
     def ask(self, tokens, **fields):
         """Tokens that were taken from the cache."""
-        reply = self.server.good("/v1/completions", {"prompt": list(tokens), "max_tokens": 1, **GREEDY, **fields})
+        body = {"prompt": list(tokens), "max_tokens": 1, **GREEDY, **fields}
+        reply = self.server.good("/v1/completions", body, headers=self.headers)
         return reply["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
@@ -75,8 +77,45 @@ class Events(unittest.TestCase):
             a.ask(uncached, cache_prompt=False)
             a.ask(plain)
             self.assertEqual([a.router.announced(tokens) for tokens in (salted, plain, uncached)], [0, 288, 0])
-            stored = [t for event in a.router.events if event["type"] == "BlockStored" for t in event["token_ids"]]
-            self.assertEqual(stored, plain[:288], "nothing of the others was ever sent")
+            self.assertEqual(self.stored(a.router), plain[:288], "nothing of the others was ever sent")
+
+    def stored(self, router):
+        router.settle()
+        return [t for event in router.events if event["type"] == "BlockStored" for t in event["token_ids"]]
+
+    def test_documents_of_other_keys_are_not_announced(self):
+        """A server with two keys left its documents in the folder. The next one has one key, and events."""
+        with tempfile.TemporaryDirectory() as folder:
+            options = ("--doc-cache", folder, "--doc-cache-exit", "5")
+            theirs, own = document(1, 400), document(2, 400)
+            two = Server(PROGRAM, MODEL, "-c", "4096", *options, "--api-key", "a,b").wait_ready()
+            for key in "ab":
+                two.good("/v1/completions", {"prompt": theirs, "max_tokens": 1}, headers={"Authorization": f"Bearer {key}"})
+            self.assertEqual(two.stop(), 0)
+            for key in ("a", None):
+                with Announcing(*options, *(["--api-key", key] if key else []), key=key) as a:
+                    self.assertEqual(self.stored(a.router), [] if key else own, "nothing of theirs was ever sent")
+                    self.assertEqual(a.ask(own + [301]), 0 if key else 400)
+                    self.assertEqual(self.stored(a.router)[:400], own)
+
+    def test_methods_that_act_on_long_prompts_only(self):
+        """A short prompt leaves a dense run's entry, which no long prompt takes over."""
+        with Announcing("--prune", "sliminfer:layers=3/5,keep=0.5/0.25,min=500") as a:
+            short, long = document(1, 300), document(2, 600)
+            a.ask(short)
+            a.ask(long)
+            self.assertEqual([a.router.announced(tokens) for tokens in (short, long)], [0, 592])
+            self.assertEqual(a.ask(short + document(3, 400)), 0)
+            self.assertGreaterEqual(a.ask(long + document(3, 400)), 592)
+
+    def test_methods_that_read_with_a_second_model(self):
+        """They drop tokens before layer 0, so their prompts take nothing over."""
+        with Announcing("--prune", f"selective:model={MODEL},min=0") as a:
+            dense = document(1, 300)
+            a.ask(dense, prune="none")
+            self.assertEqual(a.router.announced(dense), 0)
+            self.assertEqual(a.ask(dense + [301] * 20), 0)
+            self.assertEqual(a.server.metrics()["coppice_documents_memory_blocks"], 0)
 
     def test_the_default_method_decides(self):
         """A dense run's entry cannot serve a pruned request, but a pruned run's entry serves both."""

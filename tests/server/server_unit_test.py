@@ -130,6 +130,7 @@ class UnixSocket(unittest.TestCase):
             status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
             self.assertIn("Seccomp:\t2", status)
             if has_events(PROGRAM):
+                self.assertEqual(os.stat(events).st_mode & 0o777, 0o660)
                 with socket.socket(socket.AF_UNIX) as subscriber:
                     subscriber.connect(events)
                     subscriber.sendall(b"\xff" + bytes(8) + b"\x7f")

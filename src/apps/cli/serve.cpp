@@ -133,7 +133,9 @@ std::shared_ptr<KvEvents> MakeKvEvents(const ServeOptions& o) {
     return nullptr;
   }
   if (o.cache_mib == 0) throw Error("--kv-events {}: goes with a --cache-ram above 0", events.endpoint);
-  return std::make_shared<KvEvents>(events);
+  KvEventsOptions options = events;
+  options.on_error = [](const std::string& error) { fmt::print(stderr, "{}\n", error); };
+  return std::make_shared<KvEvents>(std::move(options));
 }
 
 EngineOptions MakeEngineOptions(const ServeOptions& o, std::shared_ptr<DocumentListener> listener) {
@@ -286,7 +288,7 @@ void AddRouterOptions(CLI::App& app, ServeOptions& o) {
   app.add_option("--kv-events-replay", o.events.replay,
                  "an address where routers ask for messages that they missed");
   app.add_flag("--kv-events-open", o.events.open,
-               "let other machines connect to these addresses; whoever does reads the tokens of all prompts");
+               "let other machines connect to these addresses; they can then read the tokens of all prompts");
 }
 
 void AddReportOptions(CLI::App& app, ServeOptions& o) {

@@ -114,7 +114,8 @@ class DocumentCache {
 
  private:
   struct Entry {
-    uint64_t id = 0;  // for the listener
+    uint64_t id = 0;    // for the listener
+    bool told = false;  // the listener knows it
     PrefixOwner owner;
     std::vector<int32_t> tokens;  // empty for a file that this engine cannot use: only its size counts
     LayerPoint point;
@@ -147,7 +148,7 @@ class DocumentCache {
   void Touch(Entry& entry);
   void Insert(const EntryPtr& entry);
   void Forget(const EntryPtr& entry);
-  void TellHeld(const Entry& entry);
+  void TellHeld(Entry& entry) noexcept;
   void TellMoved(const Entry& entry);
   bool CanWrite(const Entry& entry) const;
   void Queue(const EntryPtr& entry);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <future>
 #include <new>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -91,6 +92,43 @@ TEST(DocumentMemory, AFileThatFindsNoRoomHoldsUpNobody) {
     auto again = std::async(std::launch::async, [&] { return Finds(cache, 1); });
     ASSERT_EQ(again.wait_for(std::chrono::seconds(10)), std::future_status::ready) << spared;
   }
+}
+
+// Of one entry, so that it needs no memory.
+class OneHeld final : public DocumentListener {
+ public:
+  void Hold(uint64_t id, HeldDocument) noexcept override { held = id; }
+  void Move(uint64_t id, bool) noexcept override { EXPECT_EQ(held, id); }
+  void Release(uint64_t id) noexcept override {
+    EXPECT_EQ(held, id);
+    held.reset();
+  }
+
+  std::optional<uint64_t> held;
+};
+
+// An entry that was paid for stays, even if there is no memory to tell the listener of it.
+TEST(DocumentMemory, AnEntryIsKeptOrPutThrows) {
+  int kept_untold = 0;
+  for (int spared = 0; spared < 12; ++spared) {
+    auto listener = std::make_shared<OneHeld>();
+    DocumentCache cache({.listener = listener}, Format);
+    std::shared_ptr<const PrefixState> state = StateOf(1);
+    bool threw = false;
+    spared_allocations = spared;
+    failing_allocations = 1;
+    try {
+      cache.Put(std::move(state));
+    } catch (const std::bad_alloc&) {
+      threw = true;
+    }
+    failing_allocations = 0;
+    EXPECT_EQ(cache.stats().entries, threw ? 0 : 1) << spared;
+    kept_untold += !threw && !listener->held;
+    cache.Erase(Text(1));
+    EXPECT_FALSE(listener->held);
+  }
+  EXPECT_EQ(kept_untold, 1);
 }
 
 }  // namespace

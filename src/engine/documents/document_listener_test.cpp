@@ -117,5 +117,20 @@ TEST(DocumentListener, HearsOfFiles) {
   EXPECT_EQ(listener->Documents().count(Text(1, 300)), 0u) << "its file cannot be read";
 }
 
+// They count in the folder's size only, so the cache must not let go what it never announced.
+TEST(DocumentListener, HearsNothingOfFilesThatCannotBeUsed) {
+  const TempFolder folder;
+  {
+    DocumentCache cache({.folder = folder.path()}, Format);
+    cache.Put(StateOf(Text(1, 300)));
+  }
+  for (const auto& file : std::filesystem::directory_iterator(folder.path()))
+    std::filesystem::resize_file(file.path(), 100);
+  auto listener = std::make_shared<Listener>();
+  { DocumentCache cache({.folder = folder.path(), .disk_bytes = 10, .listener = listener}, Format); }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  EXPECT_TRUE(listener->held.empty());
+}
+
 }  // namespace
 }  // namespace coppice

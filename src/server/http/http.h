@@ -54,9 +54,10 @@ class Exchange {
   virtual void Send(std::string events) = 0;
   virtual void End() = 0;
   // Counts `bytes` as the memory of a reply that is being made, in place of what the last call counted, until
-  // Reply() or the exchange's end. Returns false, and counts what it did before, if the replies of all
-  // clients would then take more than HttpOptions::max_replies_bytes: the caller should refuse the request.
-  // One caller at a time.
+  // Reply() or the exchange's end. Returns false, and counts what it did before, if `bytes` is above 256 KiB
+  // and the replies of all clients would then take more than HttpOptions::max_replies_bytes: the caller
+  // should refuse the request. One caller at a time. Reply() then sends a body of at most `bytes` bytes for
+  // certain.
   virtual bool Hold(int64_t bytes) = 0;
   // `callback` runs once if the client disconnects before the end; at once if it already has. It must be
   // quick.
@@ -113,6 +114,9 @@ struct HttpOptions {
 
 // The path of a host that begins with "unix:", otherwise empty.
 std::string UnixSocketPath(const std::string& host);
+// Removes the socket at `path`, of at most 107 bytes, if nobody listens on it: a killed server left it. Other
+// files stay.
+void RemoveAbandonedSocket(const std::string& path);
 // Whether only this machine can reach `host`. Throws FieldError for "host".
 bool IsLocal(const std::string& host);
 

@@ -60,13 +60,6 @@ bool SomeoneListensOn(const asio::local::stream_protocol::endpoint& where) {
   return !ec;
 }
 
-// Removes a socket that a killed server left. Another kind of file stays, and bind() then fails.
-void RemoveAbandonedSocket(const std::string& path, const asio::local::stream_protocol::endpoint& where) {
-  struct stat info {};
-  if (lstat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode) && !SomeoneListensOn(where))
-    unlink(path.c_str());
-}
-
 // Thousands of connections need as many descriptors; the soft limit is often 1024.
 void RaiseDescriptorLimit() {
   rlimit limit{};
@@ -79,6 +72,13 @@ void RaiseDescriptorLimit() {
 
 std::string UnixSocketPath(const std::string& host) {
   return host.starts_with("unix:") ? host.substr(5) : "";
+}
+
+void RemoveAbandonedSocket(const std::string& path) {
+  struct stat info {};
+  if (lstat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode) &&
+      !SomeoneListensOn(asio::local::stream_protocol::endpoint(path)))
+    unlink(path.c_str());
 }
 
 bool IsLocal(const std::string& host) {
@@ -117,7 +117,7 @@ struct HttpServer::Impl {
     };
     if (path.size() >= sizeof(sockaddr_un::sun_path)) fail("the path is longer than 107 bytes");
     const asio::local::stream_protocol::endpoint where(path);
-    RemoveAbandonedSocket(path, where);
+    RemoveAbandonedSocket(path);  // bind() refuses another kind of file
     error_code ec;
     if (acceptor.open(where.protocol(), ec) || acceptor.bind(where, ec)) fail(ec.message());
     unix_path = path;

@@ -1,144 +1,23 @@
-// Sockets, with a service that only pretends to compute: answers from other threads, streams, clients that
-// leave.
+// Sockets: answers from other threads, streams, clients that leave, and the server's end.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
-#include <mutex>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/error.h"
-#include "server/errors.h"
 #include "server/http/http.h"
 #include "server/http/http_test_client.h"
+#include "server/http/http_test_service.h"
 
 namespace coppice {
 namespace {
-
-using std::chrono::milliseconds;
-
-// /quick answers at once; /later from a thread of its own; /stream sends events from one; /silent says
-// nothing and notes when its client leaves; /works computes until it is cancelled, /goes-on until Finish();
-// /throws and /throws/quickly fail; /slow waits before it refuses or accepts; /holds/N makes a reply of N MiB
-// until ReplyToAll().
-class Service final : public HttpService {
- public:
-  ~Service() override { Join(); }
-  std::optional<HttpReply> Refuse(const HttpRequest& head) override {
-    if (head.path == "/slow") {
-      ++refusing_;
-      std::this_thread::sleep_for(milliseconds(200));
-    }
-    if (head.path == "/refused" || !head.Header("x-refused").empty())
-      return ErrorReply({403, "permission_error", "no"});
-    return std::nullopt;
-  }
-  bool IsQuick(const HttpRequest& head) override {
-    return head.path.ends_with("/quick") || head.path.ends_with("quickly");
-  }
-  void Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) override {
-    if (request.path == "/quick") return exchange->Reply({.status = 200, .body = "quick " + request.body});
-    if (request.path == "/large/quick")
-      return exchange->Reply({.status = 200, .body = std::string(20 << 20, 'x')});
-    if (request.path.starts_with("/throws")) throw std::bad_alloc();
-    if (request.path.starts_with("/holds/")) {
-      const int64_t bytes = std::stoll(request.path.substr(7)) << 20;
-      const bool held = exchange->Hold(1 << 20) && exchange->Hold(bytes);
-      if (!held) return exchange->Reply(ErrorReply(NoRoomForReplies()));
-      const std::lock_guard lock(mutex_);
-      silent_.push_back(exchange);
-      return;
-    }
-    if (request.path == "/works" || request.path == "/goes-on") {
-      ++working_;
-      while (!finish_ && !(request.path == "/works" && *request.cancelled))
-        std::this_thread::sleep_for(milliseconds(1));
-      --working_;
-      return;
-    }
-    exchange->OnGone([this] { ++gone_; });
-    exchange->Note(" noted=yes");
-    if (request.path == "/silent") {
-      const std::lock_guard lock(mutex_);
-      silent_.push_back(exchange);
-      return;
-    }
-    if (request.path == "/pings") exchange->StartPings(milliseconds(10));
-    const std::lock_guard lock(mutex_);
-    threads_.emplace_back([path = request.path, exchange] {
-      if (path == "/later") return exchange->Reply({.status = 200, .body = "later"});
-      if (path == "/pings") std::this_thread::sleep_for(milliseconds(100));
-      for (int i = 0; i < 50; ++i) exchange->Send("data: " + std::string(200, 'x') + "\n\n");
-      exchange->End();
-    });
-  }
-  void Log(const HttpLogEntry& entry) override {
-    const std::lock_guard lock(log_mutex_);
-    log_.push_back(entry);
-  }
-  std::vector<HttpLogEntry> log() {
-    const std::lock_guard lock(log_mutex_);
-    return log_;
-  }
-  void Join() {
-    const std::lock_guard lock(mutex_);
-    for (std::thread& thread : threads_) thread.join();
-    threads_.clear();
-    silent_.clear();
-  }
-  int gone() const { return gone_; }
-  int refusing() const { return refusing_; }
-  int working() const { return working_; }
-  void Finish() { finish_ = true; }
-  void ReplyToAll() {
-    const std::lock_guard lock(mutex_);
-    for (const auto& exchange : silent_) exchange->Reply({.status = 200, .body = "made"});
-    silent_.clear();
-  }
-  size_t silent() {
-    const std::lock_guard lock(mutex_);
-    return silent_.size();
-  }
-
- private:
-  std::mutex log_mutex_;
-  std::vector<HttpLogEntry> log_;
-  std::mutex mutex_;
-  std::vector<std::thread> threads_;
-  std::vector<std::shared_ptr<Exchange>> silent_;
-  std::atomic<int> gone_{0};
-  std::atomic<int> refusing_{0};
-  std::atomic<int> working_{0};
-  std::atomic<bool> finish_{false};
-};
-
-void WaitUntil(const std::function<bool()>& what) {
-  for (int i = 0; i < 10'000 && !what(); ++i) std::this_thread::sleep_for(milliseconds(1));
-  ASSERT_TRUE(what());
-}
-
-class HttpServerTest : public testing::Test {
- protected:
-  HttpServerTest() : server_(Options(), service_) {}
-  ~HttpServerTest() override {
-    server_.Stop(milliseconds(100));
-    service_.Join();
-  }
-  static HttpOptions Options() {
-    HttpOptions options;
-    options.port = 0;
-    return options;
-  }
-  Service service_;
-  HttpServer server_;
-};
 
 TEST_F(HttpServerTest, AnswersFromEveryThread) {
   Client client(server_.port());
@@ -163,7 +42,7 @@ TEST(UnixSocket, IsServedAndRemoved) {
   const std::string path = std::string(folder) + "/http.sock";
   const HttpOptions options{.host = "unix:" + path};
   EXPECT_TRUE(IsLocal(options.host));
-  Service service;
+  PretendingService service;
   for (int run = 0; run < 2; ++run) {
     HttpServer server(options, service);
     struct stat info {};
@@ -339,151 +218,6 @@ TEST_F(HttpServerTest, SoundHeadsAreServed) {
   EXPECT_NE(old.Until("quick ").find("200 OK"), std::string::npos);
 }
 
-class ReplyBudgetTest : public testing::Test {
- protected:
-  static HttpOptions Options() {
-    HttpOptions options;
-    options.port = 0;
-    options.max_replies_bytes = 30 << 20;
-    options.timeout = milliseconds(500);
-    options.min_bytes_per_second = 64 << 20;
-    return options;
-  }
-  Service service_;
-  HttpServer server_{Options(), service_};
-};
-
-// One reply of 20 MiB waits for its client, most of it in this process; a second one does not fit beside it.
-TEST_F(ReplyBudgetTest, RepliesThatNobodyReads) {
-  Client slow(server_.port(), 64 << 10);
-  slow.Get("/large/quick");
-  slow.Until("HTTP/1.1 200 OK");
-  Client other(server_.port());
-  other.Get("/large/quick");
-  EXPECT_NE(other.Until("}}").find("HTTP/1.1 503"), std::string::npos);
-  other.Get("/quick");
-  EXPECT_NE(other.Until("quick ").find("HTTP/1.1 200"), std::string::npos);
-  WaitUntil([&] { return server_.connections() == 1; });  // the slow one is disconnected
-  other.Get("/large/quick");
-  EXPECT_NE(other.Until("xxx").find("HTTP/1.1 200"), std::string::npos);
-}
-
-// A reply counts while it is made: no more than it needs, and no longer than until it is sent or its client
-// leaves.
-TEST_F(ReplyBudgetTest, RepliesThatAreMade) {
-  const auto ask = [&](Client& client, const char* path) {
-    const size_t silent = service_.silent();
-    client.Get(path);
-    WaitUntil([&] { return service_.silent() > silent; });
-  };
-  const auto status = [&](const char* path) {
-    Client client(server_.port());
-    client.Get(path);
-    return client.Until("\r\n\r\n").substr(9, 3);
-  };
-  EXPECT_EQ(status("/holds/31"), "503");  // more than all replies together may take
-  Client first(server_.port());
-  ask(first, "/holds/20");
-  EXPECT_EQ(status("/holds/20"), "503");
-  EXPECT_EQ(status("/large/quick"), "503");
-  Client second(server_.port());
-  ask(second, "/holds/9");
-  EXPECT_EQ(status("/holds/2"), "503");
-  service_.ReplyToAll();
-  EXPECT_NE(first.Until("made").find("HTTP/1.1 200"), std::string::npos);
-  Client third(server_.port());
-  ask(third, "/holds/29");
-  service_.Join();  // the reply is given up
-  Client fourth(server_.port());
-  ask(fourth, "/holds/29");
-  service_.ReplyToAll();
-}
-
-// To read a little every now and then is not enough.
-TEST_F(ReplyBudgetTest, ClientsThatReadTooSlowly) {
-  Client client(server_.port(), 64 << 10);
-  client.Get("/large/quick");
-  client.Until("HTTP/1.1 200 OK");  // the connection counts from here on
-  std::atomic<bool> done{false};
-  size_t read = 0;
-  std::thread reader([&] {
-    for (size_t got = 1; got > 0; read += got) {
-      got = client.Read(16 << 10);
-      if (!done) std::this_thread::sleep_for(milliseconds(10));
-    }
-  });
-  WaitUntil([&] { return server_.connections() == 0; });
-  done = true;
-  reader.join();
-  EXPECT_LT(read, size_t{20} << 20);
-}
-
-class BodyBudgetTest : public testing::Test {
- protected:
-  ~BodyBudgetTest() override {
-    server_.Stop(milliseconds(100));
-    service_.Join();  // what it holds of requests needs the server
-  }
-  static HttpOptions Options() {
-    HttpOptions options;
-    options.port = 0;
-    options.max_body_bytes = 1 << 20;
-    options.max_bodies_bytes = 1 << 20;
-    options.idle = milliseconds(1000);
-    options.min_bytes_per_second = 4 << 20;
-    return options;
-  }
-  std::string Ask(const std::string& body) {
-    Client client(server_.port());
-    client.Send(Head(body.size()) + body);
-    return client.Until("\r\n\r\n").substr(0, 12);
-  }
-  void ServesSoon(const std::string& body) {
-    bool served = false;
-    WaitUntil([&] { return served = served || Ask(body) == "HTTP/1.1 200"; });
-  }
-  static std::string Head(size_t length) {
-    return "POST /quick HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + std::to_string(length) +
-           "\r\n\r\n";
-  }
-  Service service_;
-  HttpServer server_{Options(), service_};
-};
-
-// What a client announces takes nothing from others.
-TEST_F(BodyBudgetTest, OnlyWhatCameCounts) {
-  std::vector<std::unique_ptr<Client>> clients;
-  for (int i = 0; i < 4; ++i) {
-    clients.push_back(std::make_unique<Client>(server_.port()));
-    clients.back()->Send(Head(1 << 20));
-    clients.back()->Send(
-        "POST /silent HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n");
-  }
-  EXPECT_EQ(Ask(std::string(800 << 10, 'x')), "HTTP/1.1 200");
-}
-
-// An answer that takes long holds no body.
-TEST_F(BodyBudgetTest, ABodyCountsUntilItWasHandled) {
-  Client client(server_.port());
-  const std::string body(700 << 10, 'x');
-  client.Send("POST /silent HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + std::to_string(body.size()) +
-              "\r\n\r\n" + body);
-  WaitUntil([&] { return service_.silent() == 1; });
-  ServesSoon(body);
-}
-
-// A slow client is disconnected, and what it sent is given back; meanwhile small bodies pass.
-TEST_F(BodyBudgetTest, SlowClientsDoNotFillIt) {
-  Client slow(server_.port());
-  slow.Send(Head(1 << 20) + std::string(900 << 10, 'x'));
-  EXPECT_EQ(Ask(std::string(1 << 10, 'x')), "HTTP/1.1 200");
-  EXPECT_EQ(slow.Until("never").substr(0, 12), "HTTP/1.1 503");  // beyond seven eighths
-  Client slower(server_.port());
-  slower.Send(Head(1 << 20) + std::string(600 << 10, 'x'));
-  EXPECT_EQ(slower.Until("never"), "");
-  ServesSoon(std::string(800 << 10, 'x'));
-}
-
 // A handler ends when its request is cancelled, because its client left or the server stops.
 TEST_F(HttpServerTest, HandlersAreToldThatTheirRequestIsCancelled) {
   {
@@ -514,7 +248,7 @@ TEST_F(HttpServerTest, StopDoesNotWaitForAHandlerThatGoesOn) {
 // Its handlers have ended by then; what it holds must go before that on which its socket rests.
 TEST(HttpServer, ARequestThatComesWhileItStops) {
   for (int i = 0; i < 3; ++i) {
-    Service service;
+    PretendingService service;
     HttpOptions options;
     options.port = 0;
     HttpServer server(options, service);
@@ -526,7 +260,7 @@ TEST(HttpServer, ARequestThatComesWhileItStops) {
 }
 
 TEST(HttpServer, OnePortHasOneServer) {
-  Service service;
+  PretendingService service;
   HttpOptions options;
   options.port = 0;
   HttpServer server(options, service);

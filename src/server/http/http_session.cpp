@@ -59,14 +59,13 @@ class Counted {
 
 class SessionExchange final : public Exchange {
  public:
-  SessionExchange(std::shared_ptr<HttpSession> session, uint64_t turn)
-      : session_(std::move(session)), turn_(turn) {}
-  ~SessionExchange() override { session_->HoldReply(held_, 0); }
+  SessionExchange(std::shared_ptr<HttpSession> session, HttpShared& shared, uint64_t turn)
+      : session_(std::move(session)), turn_(turn), held_(shared) {}
 
   void Reply(HttpReply reply) override {
-    Hold(0);  // from here on its bytes count as unsent ones
-    session_->Post(
-        [turn = turn_, r = std::move(reply)](HttpSession& s) mutable { s.Reply(turn, std::move(r)); });
+    session_->Post([turn = turn_, r = std::move(reply), held = std::move(held_)](HttpSession& s) mutable {
+      s.Reply(turn, std::move(r), std::move(held));
+    });
   }
   void StartPings(milliseconds ping) override {
     session_->Post([turn = turn_, ping](HttpSession& s) { s.StartPings(turn, ping); });
@@ -77,7 +76,7 @@ class SessionExchange final : public Exchange {
   void End() override {
     session_->Post([turn = turn_](HttpSession& s) { s.End(turn); });
   }
-  bool Hold(int64_t bytes) override { return session_->HoldReply(held_, bytes); }
+  bool Hold(int64_t bytes) override { return held_.Set(bytes); }
   void OnGone(std::function<void()> callback) override {
     session_->Post(
         [turn = turn_, c = std::move(callback)](HttpSession& s) mutable { s.OnGone(turn, std::move(c)); });
@@ -90,7 +89,7 @@ class SessionExchange final : public Exchange {
  private:
   std::shared_ptr<HttpSession> session_;
   uint64_t turn_;
-  int64_t held_ = 0;
+  HeldBytes held_;
 };
 
 }  // namespace
@@ -174,7 +173,7 @@ void HttpSession::OnHead(error_code ec) {
   if (refusal) {
     // What comes next may be this request's body.
     if (!EndIsKnown(parser_->get(), parser_->is_done())) keep_alive_ = false;
-    return Reply(turn_, std::move(*refusal));
+    return ReplyAtOnce(std::move(*refusal));
   }
   if (!parser_->is_done() && request.Header("expect") == "100-continue") {
     Push("HTTP/1.1 100 Continue\r\n\r\n");
@@ -203,8 +202,7 @@ void HttpSession::ReleaseBody() { shared_.body_bytes -= std::exchange(reserved_,
 void HttpSession::RefuseForMemory() {
   parser_->get().body() = {};
   keep_alive_ = false;
-  Reply(turn_,
-        ErrorReply({503, "unavailable_error", "too many bytes of requests are held; try again later"}));
+  ReplyAtOnce(ErrorReply({503, "unavailable_error", "too many bytes of requests are held; try again later"}));
 }
 
 void HttpSession::RefuseBadHttp(error_code ec) {
@@ -231,7 +229,7 @@ void HttpSession::RefuseBadHttp(error_code ec) {
     started_ = stream_ = finished_ = false;
     ++shared_.answering;
   }
-  Reply(turn_, std::move(reply));
+  ReplyAtOnce(std::move(reply));
 }
 
 void HttpSession::ReadBody(HttpRequest request) {
@@ -269,7 +267,7 @@ void HttpSession::OnBody(error_code ec, HttpRequest request) {
 }
 
 void HttpSession::Dispatch(HttpRequest request) {
-  auto exchange = std::make_shared<SessionExchange>(shared_from_this(), turn_);
+  auto exchange = std::make_shared<SessionExchange>(shared_from_this(), shared_, turn_);
   cancelled_ = std::make_shared<std::atomic<bool>>(false);
   request.cancelled = cancelled_;
   HttpService& service = shared_.service;

@@ -44,6 +44,26 @@ struct HttpShared {
         addresses(o.max_connections_per_address) {}
 };
 
+// The bytes of a reply that is being made, as HttpShared::reply_bytes counts them (Exchange::Hold). For one
+// thread at a time.
+class HeldBytes {
+ public:
+  explicit HeldBytes(HttpShared& shared) : shared_(&shared) {}
+  HeldBytes(HeldBytes&& other) noexcept : shared_(other.shared_), bytes_(other.Take()) {}
+  HeldBytes& operator=(HeldBytes&&) = delete;
+  ~HeldBytes() { shared_->reply_bytes -= bytes_; }
+
+  // Counts `bytes` in place of what it counted. Returns false, and changes nothing, if there is no room.
+  bool Set(int64_t bytes);
+  // What it counts; the caller counts it from here on.
+  int64_t Take() { return std::exchange(bytes_, 0); }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  HttpShared* shared_;
+  int64_t bytes_ = 0;
+};
+
 class HttpSession : public std::enable_shared_from_this<HttpSession> {
  public:
   // `counted`: of shared.addresses.
@@ -68,19 +88,18 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     });
   }
 
-  // For exchange number `turn`; ignored if that exchange has ended.
-  void Reply(uint64_t turn, HttpReply reply);
+  // For exchange number `turn`; ignored if that exchange has ended. `held`: of this reply.
+  void Reply(uint64_t turn, HttpReply reply, HeldBytes held);
   void StartPings(uint64_t turn, std::chrono::milliseconds ping);
   void Send(uint64_t turn, const std::string& events);
   void End(uint64_t turn);
   void OnGone(uint64_t turn, std::function<void()> callback);
   void Note(uint64_t turn, const std::string& text);
-  // Exchange::Hold: `held` is what this reply counts. From any thread.
-  bool HoldReply(int64_t& held, int64_t bytes) const;
 
  private:
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 
+  void ReplyAtOnce(HttpReply reply) { Reply(turn_, std::move(reply), HeldBytes(shared_)); }
   void ReadHead();
   void OnHead(error_code ec);
   void ReadBody(HttpRequest request);
@@ -97,7 +116,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void ClientLeft();
 
   void WriteHead(const HttpReply& reply, bool stream);
-  void Push(std::string bytes);
+  void Push(std::string bytes, int64_t counted = 0);
   void Write();
   void OnWrite(error_code ec, size_t bytes);
   void Finish();

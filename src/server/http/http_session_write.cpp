@@ -15,6 +15,8 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr size_t kLargestWrite = 256 << 10;  // so that a slow client still shows progress
+// A reply that always fits. Its client can be the next one; errors and short answers must get through.
+constexpr int64_t kSmallReply = 256 << 10;
 constexpr milliseconds kLinger{2000};
 
 }  // namespace
@@ -41,34 +43,38 @@ void HttpSession::WriteHead(const HttpReply& reply, bool stream) {
   Push(head + "\r\n");
 }
 
-void HttpSession::Reply(uint64_t turn, HttpReply reply) {
+// Not by adding and taking back: others would be refused in between, for bytes that nobody gets.
+bool HeldBytes::Set(int64_t bytes) {
+  const int64_t more = bytes - bytes_;
+  int64_t all = shared_->reply_bytes;
+  do {
+    if (more > 0 && bytes > kSmallReply && all + more > shared_->options.max_replies_bytes) return false;
+  } while (!shared_->reply_bytes.compare_exchange_weak(all, all + more));
+  bytes_ = bytes;
+  return true;
+}
+
+// What `held` counts becomes the count of unsent bytes without a gap, in which another reply could take the
+// room that this one was granted.
+void HttpSession::Reply(uint64_t turn, HttpReply reply, HeldBytes held) {
   if (!IsOpen(turn)) return;
   if (started_) {
+    held.Set(0);  // only an error, which is small, comes after a ping
     Send(turn, "data: " + reply.body + "\n\n");
     return End(turn);
   }
   // Replies that nobody reads must not fill the memory. One always fits.
-  const int64_t waiting = shared_.reply_bytes;
-  const bool small = reply.body.size() <= kLargestWrite;
-  if (!small && waiting > 0 &&
-      waiting + static_cast<int64_t>(reply.body.size()) > shared_.options.max_replies_bytes) {
+  const auto size = static_cast<int64_t>(reply.body.size());
+  const int64_t others = shared_.reply_bytes - held.bytes();
+  if (size > std::max(kSmallReply, held.bytes()) && others > 0 &&
+      others + size > shared_.options.max_replies_bytes) {
     reply =
         ErrorReply({503, "unavailable_error", "too many bytes of replies wait to be read; try again later"});
   }
   finished_ = true;
   WriteHead(reply, false);
-  if (!head_only_ && !reply.body.empty()) Push(std::move(reply.body));
+  if (!head_only_ && !reply.body.empty()) Push(std::move(reply.body), held.Take());
   Finish();
-}
-
-bool HttpSession::HoldReply(int64_t& held, int64_t bytes) const {
-  const int64_t more = bytes - held;
-  if (shared_.reply_bytes.fetch_add(more) + more > shared_.options.max_replies_bytes && more > 0) {
-    shared_.reply_bytes -= more;
-    return false;
-  }
-  held = bytes;
-  return true;
 }
 
 void HttpSession::StartPings(uint64_t turn, milliseconds ping) {
@@ -114,14 +120,15 @@ void HttpSession::OnGone(uint64_t turn, std::function<void()> callback) {
   if (!finished_) on_gone_ = std::move(callback);
 }
 
-void HttpSession::Push(std::string bytes) {
+// `counted`: of these bytes, or of the reply that they were made from, those in shared_.reply_bytes already.
+void HttpSession::Push(std::string bytes, int64_t counted) {
   quiet_ = false;
   if (unsent_.empty()) {
     unsent_since_ = std::chrono::steady_clock::now();
     sent_since_ = 0;
   }
   unsent_bytes_ += bytes.size();
-  shared_.reply_bytes += static_cast<int64_t>(bytes.size());
+  shared_.reply_bytes += static_cast<int64_t>(bytes.size()) - counted;
   unsent_.push_back(std::move(bytes));
   if (!writing_) Write();
 }

@@ -1,5 +1,6 @@
 #include "server/kv_events.h"
 
+#include <fmt/core.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -51,7 +53,7 @@ struct KvEvents::Impl {
   };
   using Clock = std::chrono::steady_clock;
 
-  explicit Impl(const KvEventsOptions& options) : outbox(Checked(options)) {
+  explicit Impl(const KvEventsOptions& options) : on_error(options.on_error), outbox(Checked(options)) {
     wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (wake < 0) throw Error("[kv_events] {}: no eventfd: {}", options.endpoint, std::strerror(errno));
   }
@@ -67,7 +69,9 @@ struct KvEvents::Impl {
   void Run();
   void Step();
   void StartOver();
+  void Report(const std::exception& error) const noexcept;
 
+  const std::function<void(const std::string&)> on_error;
   KvOutbox outbox;
   int wake = -1;
   std::atomic<bool> stopping{false};
@@ -126,6 +130,15 @@ void KvEvents::Impl::Step() {
   }
 }
 
+void KvEvents::Impl::Report(const std::exception& error) const noexcept {
+  if (!on_error) return;
+  try {
+    const std::string_view what = error.what();
+    on_error(what.starts_with("[kv_events]") ? std::string(what) : fmt::format("[kv_events] {}", what));
+  } catch (const std::exception&) {  // an error of the callback, or no memory for the message
+  }
+}
+
 // After an error, which may have lost a change: as if all were new.
 void KvEvents::Impl::StartOver() {
   ledger = {};
@@ -142,7 +155,8 @@ void KvEvents::Impl::Run() {
       const auto until = std::chrono::ceil<std::chrono::milliseconds>(next_snapshot - Clock::now());
       outbox.Wait(wake, wants_snapshot ? std::max(until, std::chrono::milliseconds(0))
                                        : std::chrono::milliseconds(-1));
-    } catch (const std::exception&) {  // no memory, or an error of the sockets
+    } catch (const std::exception& error) {  // no memory, or an error of the sockets
+      Report(error);
       StartOver();
       std::this_thread::sleep_for(kBetweenSnapshots);
     }

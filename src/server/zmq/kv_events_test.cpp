@@ -3,15 +3,23 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <future>
 #include <nlohmann/json.hpp>
-#include <thread>
 #include <zmq.hpp>
 #include <zmq_addon.hpp>
 
 #include "base/error.h"
 #include "server/kv_blocks.h"
+#include "test_files.h"
 
 namespace coppice {
 namespace {
@@ -44,8 +52,14 @@ int64_t NumberOf(const zmq::message_t& frame) {
 
 class Subscriber {
  public:
-  explicit Subscriber(const std::string& endpoint, const std::string& topic = "") {
+  static constexpr bool kSmallBuffers = true;
+  explicit Subscriber(const std::string& endpoint, const std::string& topic = "",
+                      bool small_buffers = false) {
     socket_.set(zmq::sockopt::linger, 0);
+    if (small_buffers) {
+      socket_.set(zmq::sockopt::rcvhwm, 1);
+      socket_.set(zmq::sockopt::rcvbuf, 4096);
+    }
     socket_.set(zmq::sockopt::subscribe, topic);
     socket_.connect(endpoint);
   }
@@ -200,20 +214,31 @@ TEST(KvEvents, ReplayGivesWhatWasSentBefore) {
   EXPECT_EQ(Replayed(replay, {"", number(last)}).size(), 2u) << "and the next is answered";
 }
 
-// Nobody reads, and nothing waits for that.
+// A subscriber that does not read loses messages, and another one, beside it, none.
 TEST(KvEvents, ASubscriberThatDoesNotReadDelaysNothing) {
   KvEvents events({.endpoint = "tcp://127.0.0.1:0", .most_unread = 10});
   events.Start(ServesAll);
-  Subscriber stuck(events.endpoint());
+  Subscriber stuck(events.endpoint(), "", Subscriber::kSmallBuffers);
   EXPECT_EQ(stuck.Events().size(), 1u);
-  const auto begin = std::chrono::steady_clock::now();
-  for (uint64_t id = 1; id <= 2000; ++id) {
-    events.Hold(id, Document(static_cast<int32_t>(id), 4096));
-    events.Release(id);
-  }
   Subscriber reader(events.endpoint());
-  EXPECT_EQ(reader.Events()[0]["type"], "AllBlocksCleared");
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  EXPECT_EQ(reader.Events().size(), 1u);
+  // 10 MB of messages: more than the sockets of one connection hold (tcp(7): 4 MiB to send).
+  constexpr uint64_t kDocuments = 700;
+  int64_t last = -1;
+  for (uint64_t id = 1; id <= kDocuments; ++id) {
+    events.Hold(id, Document(static_cast<int32_t>(id), 4096));
+    const Message message = reader.Next();
+    ASSERT_NE(message.number, -2) << id;
+    ASSERT_TRUE(last < 0 || message.number == last + 1) << "the reader lost a message";
+    last = message.number;
+  }
+  uint64_t received = 0;
+  while (stuck.Next(std::chrono::milliseconds(500)).number != -2) ++received;
+  EXPECT_GT(received, 0u);
+  EXPECT_LT(received, kDocuments - 10) << "all of it waited for the subscriber";
+  events.Hold(kDocuments + 1, Document(5000, 16));
+  EXPECT_EQ(reader.Next().number, last + 1);
+  EXPECT_EQ(stuck.Next().number, last + 1) << "once it reads, it gets what comes";
 }
 
 // What is no subscription and no request ends a connection or is ignored, and the next subscriber is served.
@@ -255,6 +280,63 @@ TEST(KvEvents, Endpoints) {
         "ipc://", "ipc://relative", "tcp://127.0.0.1;127.0.0.1:5557", "tcp://no such host.:1",
         "pgm://eth0;239.192.1.1:5555"})
     EXPECT_THAT(RefusalOf(bad, true), HasSubstr("kv_events")) << bad;
+  EXPECT_EQ(RefusalOf("ipc:///" + std::string(106, 'x')), "accepted");
+  EXPECT_THAT(RefusalOf("ipc:///" + std::string(107, 'x')), HasSubstr("longer than 107 bytes"));
+}
+
+std::string ListeningError(const std::string& endpoint) {
+  try {
+    KvEvents({.endpoint = endpoint});
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "listens";
+}
+
+TEST(KvEvents, AnIpcSocketTakesTheGroupAndNoOtherFile) {
+  const TempFolder folder;
+  const std::string path = folder.Path("kv.sock");
+  const std::string endpoint = "ipc://" + path;
+  {
+    KvEvents events({.endpoint = endpoint});
+    events.Start(ServesAll);
+    struct stat info {};
+    ASSERT_EQ(stat(path.c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0660u);
+    EXPECT_THAT(ListeningError(endpoint), HasSubstr("in use"));
+    EXPECT_EQ(Subscriber(endpoint).Events().size(), 1u) << "the first still listens";
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+  // What a killed server left.
+  const int left = socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  path.copy(name.sun_path, sizeof name.sun_path - 1);
+  ASSERT_EQ(bind(left, reinterpret_cast<const sockaddr*>(&name), sizeof name), 0);
+  close(left);
+  EXPECT_EQ(ListeningError(endpoint), "listens");
+  std::ofstream(path) << "a model";
+  EXPECT_THAT(ListeningError(endpoint), HasSubstr("is no socket"));
+  EXPECT_EQ(std::filesystem::file_size(path), 7u);
+}
+
+// The thread tells of its error and sends everything anew.
+TEST(KvEvents, ErrorsAreToldAndMended) {
+  std::atomic<int> calls{0};
+  std::promise<std::string> told;
+  KvEvents events({.endpoint = "tcp://127.0.0.1:0",
+                   .on_error = [&](const std::string& error) { told.set_value(error); }});
+  events.Start([&](const HeldDocument&) {
+    if (calls++ == 0) throw std::bad_alloc();
+    return true;
+  });
+  Subscriber subscriber(events.endpoint());
+  EXPECT_EQ(subscriber.Events().size(), 1u);
+  events.Hold(1, Document(1, 40));
+  std::future<std::string> error = told.get_future();
+  ASSERT_EQ(error.wait_for(kPatience), std::future_status::ready);
+  EXPECT_EQ(error.get(), "[kv_events] std::bad_alloc");
+  EXPECT_EQ(subscriber.Events().back()["block_hashes"], json(BlockHashes(Document(1, 40).tokens)));
 }
 
 TEST(KvEvents, AnAddressInUseIsNamed) {

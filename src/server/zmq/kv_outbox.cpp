@@ -1,12 +1,15 @@
 #include "server/zmq/kv_outbox.h"
 
 #include <endian.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "base/error.h"
+#include "server/http/http.h"
 
 namespace coppice {
 
@@ -30,16 +33,26 @@ zmq::message_t CopyOf(zmq::message_t& message) {
   return copy;
 }
 
-void Listen(zmq::socket_t& socket, const std::string& endpoint) {
-  socket.set(zmq::sockopt::linger, 0);
-  socket.set(zmq::sockopt::maxmsgsize, kMostReceived);
-  socket.set(zmq::sockopt::ipv6, endpoint.find('[') != std::string::npos);
-  socket.set(zmq::sockopt::tcp_keepalive, 1);
-  try {
-    socket.bind(endpoint);
-  } catch (const zmq::error_t& error) {
-    throw Error("[kv_events] {}: cannot listen: {}", endpoint, error.what());
-  }
+// The process's mask for new files. libzmq makes a socket's file in bind() and listens at once, so a later
+// chmod() would come after the first clients.
+class Umask {
+ public:
+  explicit Umask(mode_t mask) : before_(umask(mask)) {}
+  ~Umask() { umask(before_); }
+  Umask(const Umask&) = delete;
+  Umask& operator=(const Umask&) = delete;
+
+ private:
+  const mode_t before_;
+};
+
+// libzmq removes any file at the path before it binds (4.3.4, ipc_listener_t::set_local_address), also a
+// socket on which another server listens.
+void FreeIpcPath(const std::string& endpoint, const std::string& path) {
+  RemoveAbandonedSocket(path);
+  std::error_code unknown;
+  if (std::filesystem::exists(std::filesystem::symlink_status(path, unknown)))
+    throw Error("[kv_events] {}: cannot listen: the file is in use, or is no socket", endpoint);
 }
 
 double SecondsNow() {
@@ -47,6 +60,26 @@ double SecondsNow() {
 }
 
 }  // namespace
+
+KvOutbox::Files::~Files() {
+  for (const std::string& path : paths) unlink(path.c_str());
+}
+
+void KvOutbox::Listen(zmq::socket_t& socket, const std::string& endpoint) {
+  socket.set(zmq::sockopt::linger, 0);
+  socket.set(zmq::sockopt::maxmsgsize, kMostReceived);
+  socket.set(zmq::sockopt::ipv6, endpoint.find('[') != std::string::npos);
+  socket.set(zmq::sockopt::tcp_keepalive, 1);
+  const std::string path = IpcPath(endpoint);
+  if (!path.empty()) FreeIpcPath(endpoint, path);
+  const Umask group_may_connect(0117);
+  try {
+    socket.bind(endpoint);
+  } catch (const zmq::error_t& error) {
+    throw Error("[kv_events] {}: cannot listen: {}", endpoint, error.what());
+  }
+  if (!path.empty()) files_.paths.push_back(path);
+}
 
 // An XPUB socket is a PUB socket that shows subscriptions.
 KvOutbox::KvOutbox(const KvEventsOptions& options)

@@ -38,11 +38,19 @@ class KvOutbox {
     zmq::message_t payload;
   };
 
+  // The files of ipc sockets, which libzmq leaves behind.
+  struct Files {
+    ~Files();
+    std::vector<std::string> paths;
+  };
+
+  void Listen(zmq::socket_t& socket, const std::string& endpoint);
   void Send(const nlohmann::json& events);
   void Keep(int64_t number, zmq::message_t& payload);
   bool AnswerReplay();
 
   const KvEventsOptions options_;
+  Files files_;
   zmq::context_t context_{1};
   zmq::socket_t published_;
   zmq::socket_t replays_;  // has no handle without a replay endpoint
