@@ -16,7 +16,7 @@ import argparse
 import datetime
 import json
 import pathlib
-import platform
+import re
 import statistics
 import subprocess
 import threading
@@ -100,6 +100,11 @@ def main():
     report(args, counts, samples, memory)
 
 
+def machine():
+    names = re.findall(r"^model name\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return f"{names[0] if names else 'unknown CPU'}, {len(names)} cores"
+
+
 def cpu_of(row):
     if "processes" not in row:
         return f"{row['cpu_seconds']:.2f} s"
@@ -138,7 +143,7 @@ def report(args, counts, samples, memory):
               "attention_s": median("attention_ms", n, "none") / 1000,
               "packing_s": median("pack_ms", n, "none") / 1000} for n in counts]
     args.output.write_text(json.dumps(
-        {"kind": "context-parallel", "date": datetime.date.today().isoformat(), "machine": platform.processor(),
+        {"kind": "context-parallel", "date": datetime.date.today().isoformat(), "machine": machine(),
          "shape": args.shape, "tokens": args.tokens, "threads": args.threads, "rounds": args.rounds, "dense": dense,
          "memory_kib": memory, "runs": {f"{name} x{n}": rows for (name, n), rows in samples.items()}}, indent=1) + "\n")
 

@@ -4,7 +4,7 @@
     scale_out_model.py                          the tables of docs/scale-out.md
     scale_out_model.py --check RECORD.json      the formula beside what context_parallel.py measured
 
-    T(P) = pack + (products / rate + attention / rate) / P + received / bandwidth + 2 L K latency
+    T(P) = pack + (products / rate + attention / rate) / P + received / bandwidth + (2 K + 3 log2(P)) L latency
 """
 
 import argparse
@@ -64,13 +64,15 @@ class Rates:
 
 
 def predict(shape, tokens, processes, rates, bandwidth=math.inf, latency=0.0, tile=768):
-    """Seconds: in all, and the parts that are not divided by the number of processes."""
+    """Seconds: in all, and the parts that are not divided by the number of processes.
+
+    Of each layer: two gathers a round, and three comparisons of a choice, each of log2(processes) messages in a row."""
     pack = shape.layers * shape.layer_weights() / rates.packing
     work = shape.product_flops(tokens) / rates.products + shape.attention_flops(tokens) / rates.attention[shape.head_dim]
     received = shape.kv_bytes(tokens) * (processes - 1) / processes
     rounds = 2 * math.ceil(tokens / (2 * processes * tile)) if processes > 1 else 0
     gather = received / bandwidth
-    waits = 2 * shape.layers * rounds * latency
+    waits = shape.layers * (2 * rounds + 3 * math.log2(processes)) * latency
     return {"total": pack + work / processes + gather + waits, "pack": pack, "gather": gather + waits}
 
 
