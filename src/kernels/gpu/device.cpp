@@ -170,8 +170,11 @@ CUdeviceptr Device::Allocate(int64_t bytes) {
                 FreeBytes());
   }
   driver_.Check(result, "allocating device memory");
-  if (recorder_->recording())
-    driver_.Check(driver_.cuStreamSynchronize(side_stream_), "allocating device memory");
+  if (recorder_->recording()) {
+    const CUresult ended = driver_.cuStreamSynchronize(side_stream_);
+    if (ended != CUDA_SUCCESS) driver_.cuMemFreeAsync(address, side_stream_);
+    driver_.Check(ended, "allocating device memory");
+  }
   return address;
 }
 
