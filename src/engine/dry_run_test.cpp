@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "model/synthetic.h"
 #include "policies/presets.h"
+#include "test_files.h"
 
 namespace coppice {
 namespace {

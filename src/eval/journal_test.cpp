@@ -11,6 +11,8 @@
 namespace coppice {
 namespace {
 
+using testing::HasSubstr;
+
 TEST(Journal, RefusesWhatIsNoRecord) {
   const TempFolder folder;
   const std::string path = folder.Path("journal.jsonl");
