@@ -29,8 +29,9 @@ class Comm {
   virtual ~Comm() = default;
 
   virtual std::string_view kind() const = 0;  // "none", "mpi"
-  virtual int rank() const = 0;               // 0: the process that leads
+  virtual int rank() const = 0;
   virtual int size() const = 0;
+  bool leads() const { return rank() == 0; }  // process 0 runs the program; the others follow
   const CommCounts& counts() const { return counts_; }
 
   // ---- Rows. `rows` is contiguous, and has the same shape in every process.

@@ -152,7 +152,7 @@ void Engine::Prepare(Run& run, const DocumentCache* documents) {
   }
   // Throws before the prefill if the folder cannot hold the cold tier, which belongs to the process that
   // decodes.
-  const bool decodes = comm_ == nullptr || comm_->rank() == 0;
+  const bool decodes = comm_ == nullptr || comm_->leads();
   if (decodes && run.prune.policy->Facts().offload_block > 0) OpenColdFile(cold_options_, 4096);
   if (request.min_tokens > 0) run.ends = EndsOf(request, tokenizer_.get());
   const int64_t room = context_ - prompt_tokens;
@@ -262,7 +262,7 @@ void Engine::Prefill(Run& run, DocumentCache* documents) {
 void Engine::PrefillTogether(Run& run) {
   const Request& request = run.request;
   if (request.on_prefix) request.on_prefix(0);
-  if (comm_->rank() == 0) SendPrefill(*comm_, id_, request, run.spec);
+  if (comm_->leads()) SendPrefill(*comm_, id_, request, run.spec);
   const WorkMeter meter(*comm_);
   run.split.emplace(*comm_, RunControl{request.progress, request.cancelled, request.pause});
   const Pass pass{*run.prune.policy, run.sequence,         *run.workspace,

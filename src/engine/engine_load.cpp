@@ -74,7 +74,7 @@ std::unique_ptr<Engine> Engine::Together(const std::string& path, bool shape, co
   Comm* const comm = options.comm;
   if (comm == nullptr || comm->size() == 1) return make();
   int64_t id = -1;
-  if (comm->rank() == 0) id = SendLoad(*comm, path, shape, options);
+  if (comm->leads()) id = SendLoad(*comm, path, shape, options);
   std::unique_ptr<Engine> engine;
   std::string error;
   std::exception_ptr own;
@@ -95,7 +95,7 @@ std::unique_ptr<Engine> Engine::Together(const std::string& path, bool shape, co
   try {
     AgreeOnLoad(*comm, error, bits);
   } catch (const Error&) {
-    if (comm->rank() == 0) SendUnload(*comm, id);
+    if (comm->leads()) SendUnload(*comm, id);
     if (own) std::rethrow_exception(own);
     throw;
   }

@@ -42,9 +42,6 @@ void AddToSummaries(LayerState& layer, std::span<const int32_t> cache_rows) {
   });
 }
 
-// Whether this process computes the last row.
-bool Leads(const Pass& pass) { return pass.split == nullptr || pass.split->leads(); }
-
 }  // namespace
 
 void Layer::Attention(Stream& x, const Pass& pass) const {
@@ -61,7 +58,7 @@ void Layer::Attention(Stream& x, const Pass& pass) const {
   const Needs needs = NeedsOf(x, pass);
   Observer observer(x.phase(), needs, frame, pass.sequence.layer(index_).units.get(), pass);
   std::vector<Tile> attending = tiles;
-  if (last_only) attending.assign(Leads(pass) ? 1 : 0, {x.rows() - 1, 1, ProductKind::kDecode});
+  if (last_only) attending.assign(pass.leads() ? 1 : 0, {x.rows() - 1, 1, ProductKind::kDecode});
   ws.query.Prepare(weights_.query, needs.empty() ? attending : tiles, ws.kept, be);
   ws.output.Prepare(weights_.output, attending, ws.kept, be);
   for (const Tile& tile : tiles) {

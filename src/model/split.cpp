@@ -23,17 +23,9 @@ uint64_t HashOf(std::span<const TokenSet> sets) {
 
 }  // namespace
 
-RunControl Split::control() {
+RunControl Split::control() const {
   RunControl control;
   control.progress = outer_.progress;
-  control.pause = [this] {
-    if (stop_) return;
-    try {
-      outer_.Pause();
-    } catch (const Cancelled&) {
-      stop_ = true;
-    }
-  };
   return control;
 }
 
@@ -46,9 +38,9 @@ void Split::Agree(std::span<const TokenSet> answers, std::string_view question, 
 }
 
 void Split::AgreeOn(uint64_t hash, std::string_view question, int layer) {
-  stop_ = stop_ || (outer_.cancelled != nullptr && outer_.cancelled->load(std::memory_order_relaxed));
+  const bool stop = outer_.cancelled != nullptr && outer_.cancelled->load(std::memory_order_relaxed);
   // All hashes are equal if the smallest of them and the smallest of their complements belong together.
-  uint64_t values[] = {hash, ~hash, stop_ ? 0u : 1u};
+  uint64_t values[] = {hash, ~hash, stop ? 0u : 1u};
   comm_.Smallest(values);
   if (values[0] != ~values[1]) {
     throw Error(

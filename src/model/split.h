@@ -20,15 +20,17 @@ namespace coppice {
 class Split {
  public:
   // Two processes at least. `outer`: how process 0's caller watches the run; the other processes' is empty.
+  // Of it, `progress` and `cancelled` are used. `pause` is not: while one process waited in it, the others
+  // would wait for its rows.
   Split(Comm& comm, RunControl outer) : comm_(comm), outer_(std::move(outer)) {
     COPPICE_CHECK(comm.size() > 1);
   }
 
   Comm& comm() const { return comm_; }
-  bool leads() const { return comm_.rank() == 0; }
-  // For the pass. A process that left a layer on its own would keep the others waiting. So this never throws,
-  // and a run that was cancelled ends where the processes next agree.
-  RunControl control();
+  bool leads() const { return comm_.leads(); }
+  // For the pass. A process that left a layer on its own would keep the others waiting. So this neither
+  // pauses nor throws, and a run that was cancelled ends where the processes next agree.
+  RunControl control() const;
 
   // Compares a policy's answer over all processes. Throws Error in all of them if it differs, and Cancelled
   // in all if process 0's caller cancelled the run. `question` names the answer in the message.
@@ -45,7 +47,6 @@ class Split {
 
   Comm& comm_;
   RunControl outer_;
-  bool stop_ = false;
 };
 
 // Why this policy's prefill cannot be split, or "".

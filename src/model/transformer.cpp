@@ -26,7 +26,7 @@ void Transformer::Prefill(std::span<const int32_t> tokens, const Pass& pass, Ten
                           bool all_logits) const {
   COPPICE_CHECK(!all_logits || (pass.sequence.prefix.rows == 0 && pass.split == nullptr));
   Stream x = RunLayers(tokens, pass, !all_logits);
-  if (pass.split != nullptr && !pass.split->leads()) return;
+  if (!pass.leads()) return;
   COPPICE_CHECK(!all_logits || x.rows() == std::ssize(tokens));
   FinalNorm(x.hidden(), pass.backend);
   Head(x.hidden(), pass, logits);
@@ -72,7 +72,7 @@ Stream Transformer::RunLayers(std::span<const int32_t> tokens, const Pass& pass,
     sequence.Reserve(l, x.rows());
     layers_[static_cast<size_t>(l)].Forward(x, pass);
     // Process 0 alone decodes: the others need no keys of layers that they have left.
-    if (pass.split != nullptr && !pass.split->leads()) sequence.DropKeys(l);
+    if (!pass.leads()) sequence.DropKeys(l);
   }
   RecordPrefillEnd(sequence);
   return x;

@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
   if (argc < 5) return 2;
   try {
     coppice::Comm& world = coppice::World();
-    if (world.rank() > 0) {
+    if (!world.leads()) {
       coppice::Follow(world);
       return 0;
     }
