@@ -206,8 +206,7 @@ MethodContext Engine::Context(Run& run) {
   context.open_words = [this, &run](const std::string& path) -> WordReader {
     return [this, &run, reader = WordsOf(path)] {
       const Request& r = run.request;
-      ReadText read =
-          reader->Read(PiecesOf(*tokenizer_, r.tokens), {r.scoring, r.cancelled, r.pause}, *backend_);
+      ReadText read = reader->Read(PiecesOf(*tokenizer_, r.tokens), run.ScoringControl(), *backend_);
       run.selection_flops += read.flops;
       return std::move(read.words);
     };
