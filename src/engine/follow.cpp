@@ -47,6 +47,7 @@ Request RequestOf(const json& command) {
   request.protection = {command["first"].get<int64_t>(), command["last"].get<int64_t>(),
                         SpansOf(command["spans"])};
   request.question = SpansOf(command["question"]);
+  request.evidence = SpansOf(command["evidence"]);
   request.confidence = command["confidence"].get<bool>();
   return request;
 }
@@ -123,6 +124,7 @@ void SendPrefill(Comm& comm, int64_t engine, const Request& request, const std::
                   {"last", request.protection.last},
                   {"spans", SpansJson(request.protection.spans)},
                   {"question", SpansJson(request.question)},
+                  {"evidence", SpansJson(request.evidence)},
                   {"confidence", request.confidence}});
 }
 

@@ -47,6 +47,7 @@ void Run(Engine& engine, const std::vector<int32_t>& tokens, const std::string& 
   request.ignore_eos = true;
   request.sampling.temperature = 0;
   request.prune = spec;
+  request.evidence = {{200, 300}};  // for drop
   request.trace = &trace;
   request.on_logits = [&](std::span<const float> row) { logits = HashOf(row, logits); };
   try {
