@@ -177,7 +177,7 @@ class Commands(unittest.TestCase):
         words = [PROGRAM, "run", "-m", str(MODEL), "-p", "a b c", "-n", "1"]
         done = mpirun(1, *words, ":", "-n", "1", "env", "COPPICE_ISA=scalar", *words, timeout=60)
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("process 1 of 2 has other weights, another instruction set", done.stderr)
+        self.assertIn("process 1 of 2 has other weights, another build or another CPU", done.stderr)
 
     def test_errors_are_one_line_and_end_all(self):
         for words, says in ((["run", "-m", MODEL, "-p", "a b c", "--prune", "h2o:min=0"], "does not go with 2 processes"),
