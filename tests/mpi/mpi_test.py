@@ -183,6 +183,8 @@ class Commands(unittest.TestCase):
         for words, says in ((["run", "-m", MODEL, "-p", "a b c", "--prune", "h2o:min=0"], "does not go with 2 processes"),
                             (["run", "-m", "/absent.gguf", "-p", "a"], "absent.gguf"),
                             (["run", "-m", MODEL, "-p", "a", "--doc-cache", "/tmp"], "several processes"),
+                            (["serve", "-m", MODEL, "--port", "0", "--kv-events", "tcp://127.0.0.1:0"],
+                             "--kv-events tcp://127.0.0.1:0: does not go with 2 processes"),
                             (["nonsense"], "nonsense")):
             started = time.monotonic()
             done = mpirun(2, PROGRAM, *words, timeout=60)
