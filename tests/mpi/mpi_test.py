@@ -3,6 +3,7 @@
     mpi_test.py COPPICE SPLIT_BITS SOURCE_DIR [unittest arguments]
 """
 
+import concurrent.futures
 import http.client
 import json
 import os
@@ -280,6 +281,25 @@ class Serving(unittest.TestCase):
             os.kill(job.pids[0], signal.SIGTERM)
             status, _, err = job.end(30)
             self.assertEqual(status, 0, err)
+        finally:
+            if job.mpirun.poll() is None:
+                job.mpirun.kill()
+
+    def test_mpirun_lets_requests_end(self):
+        """mpirun passes SIGTERM on to every process. The answer that has begun must not lose its processes."""
+        job = Job(2, PROGRAM, "serve", "-m", MODEL, "--port", "0", "-t", "1", "--drain", "60",
+                  options=["--mca", "odls_base_sigkill_timeout", "60"])
+        try:
+            port = int(job.mpirun.stdout.readline().rsplit(":", 1)[1])
+            self.assertIn("ready", job.mpirun.stdout.readline())
+            before = job.cpu_seconds(1)
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                reply = pool.submit(self.post, port, {"prompt": PROMPT.read_text() * 4, "max_tokens": 2, "temperature": 0})
+                wait_for(lambda: job.cpu_seconds(1) > before + 0.1, 60, "the prefill")
+                job.mpirun.send_signal(signal.SIGTERM)
+                status, answer = reply.result()
+            self.assertEqual((status, answer["usage"]["completion_tokens"]), (200, 2), answer)
+            job.end(60)
         finally:
             if job.mpirun.poll() is None:
                 job.mpirun.kill()
