@@ -53,7 +53,7 @@ std::vector<int32_t> EndsOf(const Request& request, const Tokenizer* tokenizer) 
 
 struct Engine::Run {
   explicit Run(const Request& r)
-      : request(r), sampler(r.sampling, std::ssize(r.tokens)), lookup(r.prompt_lookup), history(r.tokens) {
+      : request(r), lookup(r.prompt_lookup), sampler(r.sampling, std::ssize(r.tokens)), history(r.tokens) {
     if (r.grammar && r.forced.empty()) filter.emplace(r.grammar);
   }
 
