@@ -198,7 +198,9 @@ class Commands(unittest.TestCase):
 
 
 class Killed(unittest.TestCase):
-    """kill -9 of any process, while all prefill and while process 0 decodes."""
+    """kill -9 of any process, while all prefill and while process 0 decodes. A trace of an earlier run stays whole."""
+
+    EARLIER = "what an earlier run wrote\n"
 
     def ends(self, job, number, victim, says):
         started = time.monotonic()
@@ -210,7 +212,12 @@ class Killed(unittest.TestCase):
 
     def start(self, folder, words):
         trace = pathlib.Path(folder) / "trace.jsonl"
+        trace.write_text(self.EARLIER)
         return Job(2, PROGRAM, "run", "-m", MODEL, "-f", PROMPT, "-t", "1", "--trace", trace, "--temp", "0", *words)
+
+    def check_files(self, folder):
+        self.assertEqual(os.listdir(folder), ["trace.jsonl"])
+        self.assertEqual((pathlib.Path(folder) / "trace.jsonl").read_text(), self.EARLIER)
 
     def check(self, words, reached, victims):
         for rank in victims:
@@ -218,7 +225,7 @@ class Killed(unittest.TestCase):
                 job = self.start(folder, words)
                 wait_for(lambda: reached(job), 60, "the moment to kill")
                 self.ends(job, signal.SIGKILL, job.pids[rank], rf"rank {rank} .*exited on signal 9")
-                self.assertEqual(os.listdir(folder), [])
+                self.check_files(folder)
 
     def test_in_prefill(self):
         # The reference backend needs many seconds for this prompt.
@@ -241,7 +248,7 @@ class Killed(unittest.TestCase):
             os.kill(job.mpirun.pid, signal.SIGKILL)
             job.mpirun.communicate(timeout=30)
             wait_for(lambda: not any(mpi_support.alive(pid) for pid in job.pids.values()), 30, "the end of all")
-            self.assertEqual(os.listdir(folder), [])
+            self.check_files(folder)
 
 
 class Serving(unittest.TestCase):
