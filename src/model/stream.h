@@ -90,7 +90,8 @@ class Stream {
   bool IsParkedAt(int32_t position, Place place) const;
   bool Parks(Place place, const Pass& pass) const;
   void Park(std::span<const int32_t> dropped, Place place, const Pass& pass);  // rows of the stream
-  void ParkRow(int32_t position, const TensorView& hidden, Place place, const Pass& pass);
+  // hidden: [1, d] fp32. `parks`: Parks(place, pass).
+  void ParkRow(int32_t position, const TensorView& hidden, Place place, bool parks, Backend& be);
   void ChooseAttended(Place place, const Pass& pass);
   void TakeBack(const std::vector<int32_t>& returning);
   void BeginSwap(const Pass& pass);

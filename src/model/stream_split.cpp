@@ -37,9 +37,7 @@ TokenSet Stream::Own(const TokenSet& some) const {
 }
 
 void Stream::ShowAllHidden(const Pass& pass) {
-  const std::vector<int> layers = pass.policy.Facts().hidden_layers;
-  Show();
-  if (std::ranges::find(layers, seen_.layer) == layers.end()) return;
+  if (!pass.policy.ReadsHidden(seen_.layer)) return;
   pass.split->Share(deal_, hidden());
   seen_.hidden = hidden();
 }
@@ -113,8 +111,8 @@ Parcel Send(const Moves& moves, int process, const TensorView& hidden, Comm& com
 // alone will decode. One exchange carries both.
 void Stream::DealAgain(const TokenSet& kept, Place place, const Pass& pass) {
   Deal next(kept.size(), deal_.processes(), pass.workspace.tile_rows);
-  const bool parks = pass.policy.Facts().parks && place.depth < seen_.layers;
-  const Moves moves(deal_, next, kept, parks);
+  const Moves moves(deal_, next, kept, pass.policy.Facts().parks && place.depth < seen_.layers);
+  const bool parks = Parks(place, pass);
   Parcel arrived = Send(moves, process_, hidden(), pass.split->comm());
 
   // In order of rows: a row moves towards the front, to a place whose old row has moved or was sent already.
@@ -124,7 +122,7 @@ void Stream::DealAgain(const TokenSet& kept, Place place, const Pass& pass) {
     const TensorView now =
         arrives ? arrived.Next(moves.from[row]) : hidden().Rows(static_cast<int64_t>(row), 1);
     if (moves.stays[row] == 0) {
-      ParkRow(positions_[row], now, place, pass);
+      ParkRow(positions_[row], now, place, parks, pass.backend);
       continue;
     }
     if (moves.to[row] == process_) {

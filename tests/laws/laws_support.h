@@ -31,6 +31,7 @@ class RecordingPolicy final : public TokenPolicy {
   PolicyFacts Facts() const override { return inner_.Facts(); }
   LayerPoint FirstChoice() const override { return inner_.FirstChoice(); }
   Needs NeedsAt(Phase phase, int layer) const override { return inner_.NeedsAt(phase, layer); }
+  bool ReadsHidden(int layer) const override { return inner_.ReadsHidden(layer); }
   TokenSet BeforeLayer(const Observation& seen, Backend& be) override {
     EXPECT_EQ(seen.phase, Phase::kPrefill);
     return inner_.BeforeLayer(seen, be);
