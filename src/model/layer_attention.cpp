@@ -230,8 +230,13 @@ SparsePattern Layer::ChoosePattern(Stream& x, const std::vector<Tile>& tiles, co
     const TensorView q = Queries(x, tile, pass);
     CopyRows(q, all_q.mutable_view().Rows(tile.begin, tile.count));
   }
+  // Every process then holds all queries and computes the same pattern for all rows.
+  if (pass.split != nullptr) pass.split->Share(x.deal(), all_q.mutable_view());
   const int64_t queries = x.prefill() ? x.rows() : 1;
-  return AskPattern(x, frame.Input(all_q.view().Rows(x.rows() - queries, queries), x.rows() - queries), pass);
+  SparsePattern pattern =
+      AskPattern(x, frame.Input(all_q.view().Rows(x.rows() - queries, queries), x.rows() - queries), pass);
+  if (pass.split != nullptr) pass.split->Agree(pattern, index_);
+  return pattern;
 }
 
 bool Layer::AsksPattern(const Stream& x, const Pass& pass) const {

@@ -21,6 +21,22 @@ uint64_t HashOf(std::span<const TokenSet> sets) {
   return hash.Result().low;
 }
 
+uint64_t HashOf(const SparsePattern& pattern) {
+  Fingerprinter hash;
+  const auto add = [&hash](const std::vector<int32_t>& list) {
+    hash.Add(static_cast<int64_t>(list.size()));
+    hash.Add(std::as_bytes(std::span(list)));
+  };
+  hash.Add(int64_t{pattern.query_block});
+  hash.Add(int64_t{pattern.key_block});
+  for (const SparsePattern::Head& head : pattern.heads) {
+    add(head.columns);
+    hash.Add(static_cast<int64_t>(head.key_blocks.size()));
+    for (const std::vector<int32_t>& keys : head.key_blocks) add(keys);
+  }
+  return hash.Result().low;
+}
+
 }  // namespace
 
 RunControl Split::control() const {
@@ -36,6 +52,8 @@ void Split::Agree(const TokenSet& answer, std::string_view question, int layer) 
 void Split::Agree(std::span<const TokenSet> answers, std::string_view question, int layer) {
   AgreeOn(HashOf(answers), question, layer);
 }
+
+void Split::Agree(const SparsePattern& pattern, int layer) { AgreeOn(HashOf(pattern), "pattern", layer); }
 
 void Split::AgreeOn(uint64_t hash, std::string_view question, int layer) {
   const bool stop = outer_.cancelled != nullptr && outer_.cancelled->load(std::memory_order_relaxed);
@@ -64,9 +82,6 @@ std::string SplitRefusal(const TokenPolicy& policy, int layers) {
     if (std::ranges::any_of(needs.masses,
                             [](const Needs::Mass& m) { return m.queries == Needs::kAllQueries; }))
       return fmt::format("layer {} sums the scores of all queries, and each process has only its own", l);
-    if (policy.ChoosesPattern(Phase::kPrefill, l))
-      return fmt::format("layer {} chooses its pattern from all queries, and each process has only its own",
-                         l);
   }
   return "";
 }

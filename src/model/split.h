@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "comm/comm.h"
+#include "kernels/sparse_pattern.h"
 #include "model/ledger.h"
 #include "model/run_control.h"
 #include "policies/policy.h"
@@ -36,6 +37,7 @@ class Split {
   // in all if process 0's caller cancelled the run. `question` names the answer in the message.
   void Agree(const TokenSet& answer, std::string_view question, int layer);
   void Agree(std::span<const TokenSet> answers, std::string_view question, int layer);
+  void Agree(const SparsePattern& pattern, int layer);
 
   // This process sends its rows of the matrix to the others and gets theirs. deal.rows() rows.
   void Share(const Deal& deal, MutableTensorView rows);

@@ -173,37 +173,54 @@ TEST(Split, APromptOfFewerRowsThanProcessesIsTheSame) {
   }
 }
 
-// Drops other rows in one process than in the others.
+// Drops other rows in one process than in the others, or attends other keys.
 class Disloyal final : public TokenPolicy {
  public:
-  explicit Disloyal(bool differs) : differs_(differs) {}
+  Disloyal(bool by_pattern, bool differs) : by_pattern_(by_pattern), differs_(differs) {}
   TokenSet BeforeLayer(const Observation& seen, Backend&) override {
-    if (seen.layer != 3) return TokenSet::All(seen.rows());
+    if (by_pattern_ || seen.layer != 3) return TokenSet::All(seen.rows());
     return TokenSet::Range(differs_ ? 1 : 0, 100, seen.rows()).UnionLast(1);
+  }
+  bool ChoosesPattern(Phase phase, int layer) const override {
+    return by_pattern_ && phase == Phase::kPrefill && layer == 2;
+  }
+  SparsePattern Pattern(const AttentionScene& scene, Backend&) override {
+    SparsePattern pattern{.query_block = 16, .key_block = 16, .heads = {}};
+    pattern.heads.resize(static_cast<size_t>(scene.in.shape.heads));
+    for (SparsePattern::Head& head : pattern.heads) {
+      for (int32_t b = 0; b * 16 < scene.in.queries.rows; ++b) head.key_blocks.push_back({b});
+    }
+    if (differs_) pattern.heads.back().columns = {5};
+    return pattern;
   }
 
  private:
+  bool by_pattern_;
   bool differs_;
 };
 
 // P3
 TEST(Split, DifferentChoicesEndTheRunEverywhere) {
   const SplitModel m;
-  std::atomic<int> ended = 0;
-  ThreadGroup(3).Run([&](Comm& comm) {
-    const auto own = MakeBackend("reference", {});
-    Disloyal policy(comm.rank() == 1);
-    RunOptions options;
-    options.policy = &policy;
-    options.comm = &comm;
-    try {
-      RunTiny(m.model, m.prompt, *own, options);
-    } catch (const Error& error) {
-      EXPECT_THAT(error.what(), testing::HasSubstr("chose different tokens (before, layer 3)"));
-      ++ended;
-    }
-  });
-  EXPECT_EQ(ended, 3);
+  for (const bool by_pattern : {false, true}) {
+    std::atomic<int> ended = 0;
+    ThreadGroup(3).Run([&](Comm& comm) {
+      const auto own = MakeBackend("reference", {});
+      Disloyal policy(by_pattern, comm.rank() == 1);
+      RunOptions options;
+      options.policy = &policy;
+      options.comm = &comm;
+      try {
+        RunTiny(m.model, m.prompt, *own, options);
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(),
+                    testing::HasSubstr(by_pattern ? "chose different tokens (pattern, layer 2)"
+                                                  : "chose different tokens (before, layer 3)"));
+        ++ended;
+      }
+    });
+    EXPECT_EQ(ended, 3);
+  }
 }
 
 // P4

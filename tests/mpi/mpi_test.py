@@ -29,10 +29,12 @@ SPECS = ["none", "lazyllm:min=0", "ftp:min=0", "sliminfer:layers=4/7/11,keep=0.2
          "coppice:min=0", f"sdtp:file={MODELS}/coppice-12-sdtp.safetensors,min=0", "random:layers=4/7/11,min=0",
          "static:min=0", "uniprefill:min=0", "fastkv:min=0", "streamingllm:sink=4,recent=200,min=0",
          "snapkv:cap=100,min=0", "quest:budget=128,min=0", f"specprefill:draft={MODEL},min=0",
-         "gemfilter:keep=200,min=0", f"selective:model={MODEL},min=0",
+         "gemfilter:keep=200,min=0", f"selective:model={MODEL},min=0", "drop:layer=4,min=0", "pyramidinfer:min=0",
+         "minference:vertical=30,slash=100,min=0", "flexprefill:gamma=0.3,min_budget=16,block=16,min=0",
+         "xattention:threshold=0.3,stride=4,block=16,min=0", "flashprefill:alpha=1,block=16,sink=1,window=1,min=0",
+         "sliminfer:layers=4/7/11,keep=0.5/0.3/0.2,min=0+minference:pattern=block_sparse,blocks=4,min=0+ftp:dense=4,min=0",
          "sliminfer:layers=4/7/11,keep=0.5/0.3/0.2,min=0+ftp:dense=4,min=0", f"sdtp:file={MODELS}/coppice-12-sdtp.safetensors,min=0+snapkv:cap=100,min=0"]
-REFUSED = ["h2o:min=0", "pyramidinfer:min=0", "minference:vertical=30,slash=100,min=0",
-           "xattention:threshold=0.3,min=0", "ftp:fill=mean,min=0"]
+REFUSED = ["h2o:min=0", "ftp:fill=mean,min=0"]
 
 
 def bits(processes, *specs, options=()):
@@ -55,7 +57,7 @@ class Bits(unittest.TestCase):
                 rows = [line for line in work.splitlines() if line.startswith(f"{spec}: rows ")]
                 self.assertEqual(len(rows), processes, work)
 
-    def test_methods_that_need_all_queries_say_so(self):
+    def test_methods_that_sum_over_all_rows_say_so(self):
         lines, _ = bits(2, *REFUSED)
         for spec, line in zip(REFUSED, lines, strict=True):
             self.assertIn("does not go with 2 processes: ", line, spec)
