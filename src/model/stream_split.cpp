@@ -1,11 +1,11 @@
 // The rows of a prefill that several processes compute: who computes which, and what they send each other
 // when rows leave the stream.
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
 #include "model/stream.h"
+#include "tensor/device_memory.h"
 
 namespace coppice {
 
@@ -97,8 +97,7 @@ Parcel Send(const Moves& moves, int process, const TensorView& hidden, Comm& com
   Parcel out(leaving, hidden.cols);
   for (size_t row = 0; row < moves.from.size(); ++row) {
     if (moves.from[row] != process || !moves.Travels(row)) continue;
-    std::memcpy(out.Next(moves.to[row]).data, hidden.RowBytes(static_cast<int64_t>(row)),
-                static_cast<size_t>(hidden.stride));
+    CopyRows(hidden.Rows(static_cast<int64_t>(row), 1), out.Next(moves.to[row]));
   }
   Parcel in(arriving, hidden.cols);
   comm.Exchange(out.rows(), out.counts(), in.rows(), in.counts());
@@ -125,10 +124,7 @@ void Stream::DealAgain(const TokenSet& kept, Place place, const Pass& pass) {
       ParkRow(positions_[row], now, place, parks, pass.backend);
       continue;
     }
-    if (moves.to[row] == process_) {
-      std::memmove(hidden_.mutable_view().RowBytes(static_cast<int64_t>(end)), now.data,
-                   static_cast<size_t>(now.stride));
-    }
+    if (moves.to[row] == process_) CopyRows(now, hidden().Rows(static_cast<int64_t>(end), 1));
     positions_[end++] = positions_[row];
   }
   positions_.resize(end);
