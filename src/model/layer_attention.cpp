@@ -119,9 +119,9 @@ void Layer::StoreKeysValues(Stream& x, const std::vector<Tile>& tiles, const Pas
   x.SetDepth(index_ + 1);
 }
 
-// Prefill by several processes: this one computes its rows, and a round of rows travels while the next one is
-// computed. Afterwards every process has the keys and values of all rows in order of position, so attention
-// sums them in the order of one process.
+// Prefill by several processes: this one computes its rows, and a round of rows begins to travel before the
+// next one is computed. Afterwards every process has the keys and values of all rows in order of position, so
+// attention sums them in the order of one process.
 void Layer::StoreShares(Stream& x, std::span<const int32_t> cache_rows, const Pass& pass) const {
   LayerState& layer = pass.sequence.layer(index_);
   COPPICE_CHECK(layer.cache.rows() == x.rows());  // so a row of the cache is a row of the stream
@@ -168,8 +168,9 @@ void Layer::StoreRows(MutableTensorView kv, std::span<const int32_t> positions,
 }
 
 // Prefill: creates the summaries of keys that the policy will read in decode, with the keys of a reused
-// prefix.
+// prefix. Of several processes, only the one that decodes has summaries.
 void Layer::BeginSummaries(const Stream& x, const Pass& pass) const {
+  if (!pass.leads()) return;
   LayerState& layer = pass.sequence.layer(index_);
   const Needs needs = pass.policy.NeedsAt(Phase::kDecode, index_);
   COPPICE_CHECK(needs.unit_scores.size() <= 1);

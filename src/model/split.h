@@ -39,7 +39,7 @@ class Split {
   void Agree(std::span<const TokenSet> answers, std::string_view question, int layer);
   void Agree(const SparsePattern& pattern, int layer);
 
-  // This process sends its rows of the matrix to the others and gets theirs. deal.rows() rows.
+  // This process sends its rows of `rows` [deal.rows(), any width] to the others and gets theirs.
   void Share(const Deal& deal, MutableTensorView rows);
 
   ComputedRows computed;

@@ -30,13 +30,14 @@ class Stream {
   bool prefill() const { return seen_.phase == Phase::kPrefill; }
   bool last_row_only() const { return last_row_only_; }
   int64_t rows() const { return static_cast<int64_t>(positions_.size()); }
-  const std::vector<int32_t>& positions() const { return positions_; }
-  MutableTensorView hidden() { return hidden_.mutable_view().Rows(0, rows()); }  // [rows, d]
+  const std::vector<int32_t>& positions() const { return positions_; }           // [rows] ascending
+  MutableTensorView hidden() { return hidden_.mutable_view().Rows(0, rows()); }  // [rows, d] fp32
   SequenceState& sequence() { return sequence_; }
   // Who computes which rows: one process all of them, or several. Then hidden() holds this process's rows,
   // and rows of others are undefined.
   const Deal& deal() const { return deal_; }
-  // The rows that this process computes: tiles of at most `tile_rows`, and a set.
+  // The rows that this process computes: of one process, tiles of at most `tile_rows` rows; of several, the
+  // pieces that the deal gives it. Own: those of `rows` among them.
   std::vector<Tile> Tiles(int64_t tile_rows) const;
   TokenSet Own(const TokenSet& rows) const;
   Observation& seen() { return seen_; }
