@@ -29,11 +29,13 @@ class Comm {
   virtual ~Comm() = default;
 
   virtual std::string_view kind() const = 0;  // "none", "mpi"
-  virtual int rank() const = 0;               // 0: the process that leads
+  virtual int rank() const = 0;
   virtual int size() const = 0;
+  bool leads() const { return rank() == 0; }  // process 0 runs the program; the others follow
   const CommCounts& counts() const { return counts_; }
 
-  // ---- Rows. `rows` is contiguous, and has the same shape in every process.
+  // ---- Rows. `rows` [n, any width] of any type is contiguous, in host memory, and has the same shape in
+  // every process. `ranges` [size()] ascend and do not overlap.
   // Begins to send this process's range of `rows`, ranges[rank()], to all others, and to receive their ranges
   // in place. Ranges may be empty. Until FinishShares the memory must stay, and nobody may write this
   // process's range or read the others'.
@@ -43,8 +45,9 @@ class Comm {
     BeginShare(rows, ranges);
     FinishShares();
   }
-  // Sends send_rows[p] rows to process p and receives receive_rows[p] from it; `send` and `receive` hold them
-  // in order of p.
+  // Sends send_rows[p] rows to process p and receives receive_rows[p] from it. send_rows and receive_rows
+  // [size()]; `send` [sum of send_rows, any width] and `receive` [sum of receive_rows, the same width] are
+  // contiguous and hold the rows in order of p.
   virtual void Exchange(const TensorView& send, std::span<const int64_t> send_rows, MutableTensorView receive,
                         std::span<const int64_t> receive_rows) = 0;
 

@@ -28,12 +28,11 @@ Deal::Deal(int64_t rows, int processes, int64_t tile_rows) : processes_(processe
   const int64_t pieces =
       two_rounds * std::max<int64_t>(1, (rows + two_rounds * most - 1) / (two_rounds * most));
   bounds_.clear();
-  for (int64_t i = 0; i < pieces; ++i) bounds_.push_back((rows * i / pieces + unit / 2) / unit * unit);
+  // Rounding must not leave the last piece empty, because the last row is process 0's.
+  const int64_t last = std::max<int64_t>(rows - 1, 0);
+  for (int64_t i = 0; i < pieces; ++i)
+    bounds_.push_back(std::min((rows * i / pieces + unit / 2) / unit * unit, last));
   bounds_.push_back(rows);
-  for (int64_t& bound : bounds_) bound = std::min(bound, rows);
-  // Rounding may leave the last piece empty, and the last row must be process 0's.
-  if (rows > 0) bounds_[bounds_.size() - 2] = std::min(bounds_[bounds_.size() - 2], rows - 1);
-  for (size_t i = bounds_.size() - 2; i > 0; --i) bounds_[i - 1] = std::min(bounds_[i - 1], bounds_[i]);
 }
 
 RowRange Deal::Piece(int round, int process) const {

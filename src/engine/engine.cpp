@@ -53,7 +53,7 @@ std::vector<int32_t> EndsOf(const Request& request, const Tokenizer* tokenizer) 
 
 struct Engine::Run {
   explicit Run(const Request& r)
-      : request(r), sampler(r.sampling, std::ssize(r.tokens)), lookup(r.prompt_lookup), history(r.tokens) {
+      : request(r), lookup(r.prompt_lookup), sampler(r.sampling, std::ssize(r.tokens)), history(r.tokens) {
     if (r.grammar && r.forced.empty()) filter.emplace(r.grammar);
   }
 
@@ -148,7 +148,7 @@ void Engine::Prepare(Run& run, const DocumentCache* documents) {
   }
   // Throws before the prefill if the folder cannot hold the cold tier, which belongs to the process that
   // decodes.
-  const bool decodes = comm_ == nullptr || comm_->rank() == 0;
+  const bool decodes = comm_ == nullptr || comm_->leads();
   if (decodes && run.prune.policy->Facts().offload_block > 0) OpenColdFile(cold_options_, 4096);
   if (request.min_tokens > 0) run.ends = EndsOf(request, tokenizer_.get());
   const int64_t room = context_ - prompt_tokens;
@@ -209,8 +209,7 @@ MethodContext Engine::Context(Run& run) {
   context.open_words = [this, &run](const std::string& path) -> WordReader {
     return [this, &run, reader = WordsOf(path)] {
       const Request& r = run.request;
-      ReadText read =
-          reader->Read(PiecesOf(*tokenizer_, r.tokens), {r.scoring, r.cancelled, r.pause}, *backend_);
+      ReadText read = reader->Read(PiecesOf(*tokenizer_, r.tokens), run.ScoringControl(), *backend_);
       run.selection_flops += read.flops;
       return std::move(read.words);
     };
@@ -265,7 +264,7 @@ void Engine::Prefill(Run& run, DocumentCache* documents) {
 void Engine::PrefillTogether(Run& run) {
   const Request& request = run.request;
   if (request.on_prefix) request.on_prefix(0);
-  if (comm_->rank() == 0) SendPrefill(*comm_, id_, request, run.spec);
+  if (comm_->leads()) SendPrefill(*comm_, id_, request, run.spec);
   const WorkMeter meter(*comm_);
   run.split.emplace(*comm_, RunControl{request.progress, request.cancelled, request.pause});
   const Pass pass{*run.prune.policy, run.sequence,         *run.workspace,

@@ -79,28 +79,24 @@ std::unique_ptr<Engine> Engine::Together(const std::string& path, bool shape, co
   Comm* const comm = options.comm;
   if (comm == nullptr || comm->size() == 1) return make();
   int64_t id = -1;
-  if (comm->rank() == 0) id = SendLoad(*comm, path, shape, options);
+  if (comm->leads()) id = SendLoad(*comm, path, shape, options);
   std::unique_ptr<Engine> engine;
+  Fingerprint print;
   std::string error;
   std::exception_ptr own;
   try {
     engine = make();
+    print = FingerprintOf(*engine->store_, engine->transformer_.config(), *engine->backend_, options.exact,
+                          options.fast);
   } catch (const std::exception& failed) {
+    engine.reset();
     error = failed.what();
     own = std::current_exception();
   }
-  uint64_t bits = 0;
-  if (engine) {
-    Fingerprinter hash;
-    hash.Add(WeightsFingerprintOf(*engine->store_, engine->transformer_.config()));
-    hash.Add(engine->backend_->isa());
-    hash.Add(Info(engine->backend_->cache_dtype()).name);
-    bits = hash.Result().low;
-  }
   try {
-    AgreeOnLoad(*comm, error, bits);
+    AgreeOnLoad(*comm, error, print);
   } catch (const Error&) {
-    if (comm->rank() == 0) SendUnload(*comm, id);
+    if (comm->leads()) SendUnload(*comm, id);
     if (own) std::rethrow_exception(own);
     throw;
   }

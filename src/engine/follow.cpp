@@ -47,6 +47,7 @@ Request RequestOf(const json& command) {
   request.protection = {command["first"].get<int64_t>(), command["last"].get<int64_t>(),
                         SpansOf(command["spans"])};
   request.question = SpansOf(command["question"]);
+  request.evidence = SpansOf(command["evidence"]);
   request.confidence = command["confidence"].get<bool>();
   return request;
 }
@@ -123,6 +124,7 @@ void SendPrefill(Comm& comm, int64_t engine, const Request& request, const std::
                   {"last", request.protection.last},
                   {"spans", SpansJson(request.protection.spans)},
                   {"question", SpansJson(request.question)},
+                  {"evidence", SpansJson(request.evidence)},
                   {"confidence", request.confidence}});
 }
 
@@ -142,24 +144,23 @@ std::vector<Row> FromAll(Comm& comm, const Row& own) {
 }
 
 struct LoadResult {
-  uint64_t bits = 0;
+  Fingerprint print;
   char error[504] = {};  // empty: loaded
 };
 
 }  // namespace
 
-void AgreeOnLoad(Comm& comm, const std::string& error, uint64_t bits) {
-  LoadResult own{.bits = bits};
+void AgreeOnLoad(Comm& comm, const std::string& error, const Fingerprint& print) {
+  LoadResult own{.print = print};
   std::memcpy(own.error, error.data(), std::min(error.size(), sizeof own.error - 1));
   const std::vector<LoadResult> all = FromAll(comm, own);
   if (all.front().error[0] != 0) throw Error("{}", all.front().error);
   for (size_t p = 1; p < all.size(); ++p) {
     if (all[p].error[0] != 0) throw Error("process {} of {}: {}", p, all.size(), all[p].error);
-    if (all[p].bits != all.front().bits) {
+    if (all[p].print != all.front().print) {
       throw Error(
-          "process {} of {} has other weights, another instruction set or another type of keys and values "
-          "than "
-          "process 0: their results would differ (COPPICE_ISA sets the instruction set)",
+          "process {} of {} has other weights, another build or another CPU than process 0: their results "
+          "would differ (COPPICE_ISA, if set, must be the same in every process)",
           p, all.size());
     }
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/checksum.h"
 #include "comm/comm.h"
 #include "engine/engine.h"
 
@@ -24,8 +25,9 @@ void SendUnload(Comm& comm, int64_t engine);
 // `spec`: the request's methods, resolved. Nothing of the request that concerns sampling is sent.
 void SendPrefill(Comm& comm, int64_t engine, const Request& request, const std::string& spec);
 
-// Throws Error in every process if any has an error, or if not all have the same bits.
-void AgreeOnLoad(Comm& comm, const std::string& error, uint64_t bits);
+// Throws Error in every process if any has an error ("": it has none), or if their engines have different
+// fingerprints (FingerprintOf).
+void AgreeOnLoad(Comm& comm, const std::string& error, const Fingerprint& print);
 
 // Measures what this process does, from its construction on.
 class WorkMeter {

@@ -131,7 +131,7 @@ std::vector<int32_t> LayerCache::Add(std::span<const int32_t> positions) {
   return fresh;
 }
 
-void LayerCache::Clear() { *this = LayerCache(dtype_, kv_heads_, head_dim_); }
+void LayerCache::Clear() { *this = LayerCache(dtype_, kv_heads_, head_dim_, keys_.memory()); }
 
 void LayerCache::DropLast(int64_t count) {
   COPPICE_CHECK(count >= 0 && count <= rows_);

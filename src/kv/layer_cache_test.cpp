@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <numeric>
 #include <random>
+
+#include "tensor/device_memory.h"
 
 namespace coppice {
 namespace {
@@ -79,6 +82,34 @@ TEST(LayerCache, KeepsRowsWhileItGrows) {
   EXPECT_EQ(cache.bytes(), cache.rows() * kHeads * kDim * 4 * 2);
   EXPECT_EQ(List(cache.positions()), positions);
   ExpectConsistent(cache);
+}
+
+// A device whose memory is this program's own.
+class NearMemory final : public DeviceMemory {
+ public:
+  std::byte* Allocate(int64_t bytes) override { return new std::byte[static_cast<size_t>(bytes)]; }
+  void Free(std::byte* data) noexcept override { delete[] data; }
+  void Copy(const TensorView& from, const MutableTensorView& to) override {
+    for (int64_t i = 0; i < from.rows; ++i)
+      std::memmove(to.RowBytes(i), from.RowBytes(i), static_cast<size_t>(BytesOf(from.dtype, from.cols)));
+  }
+  void Gather(const TensorView&, std::span<const int32_t>, const MutableTensorView&) override {
+    COPPICE_CHECK(false);
+  }
+  void Zero(const MutableTensorView&) override { COPPICE_CHECK(false); }
+};
+
+TEST(LayerCache, ClearedRowsGoToTheSameMemoryAgain) {
+  NearMemory memory;
+  LayerCache cache(DType::kF32, 2, 4, &memory);
+  for (int round = 0; round < 2; ++round) {
+    const std::vector<int32_t> positions = {0, 1};
+    cache.Append(positions);
+    EXPECT_EQ(cache.keys().memory, &memory);
+    EXPECT_EQ(cache.values().memory, &memory);
+    cache.Clear();
+    EXPECT_EQ(cache.rows(), 0);
+  }
 }
 
 TEST(LayerCache, RefusesPositionsThatDoNotAscend) {

@@ -42,9 +42,6 @@ void AddToSummaries(LayerState& layer, std::span<const int32_t> cache_rows) {
   });
 }
 
-// Whether this process computes the last row.
-bool Leads(const Pass& pass) { return pass.split == nullptr || pass.split->leads(); }
-
 }  // namespace
 
 void Layer::Attention(Stream& x, const Pass& pass) const {
@@ -61,7 +58,7 @@ void Layer::Attention(Stream& x, const Pass& pass) const {
   const Needs needs = NeedsOf(x, pass);
   Observer observer(x.phase(), needs, frame, pass.sequence.layer(index_).units.get(), pass);
   std::vector<Tile> attending = tiles;
-  if (last_only) attending.assign(Leads(pass) ? 1 : 0, {x.rows() - 1, 1, ProductKind::kDecode});
+  if (last_only) attending.assign(pass.leads() ? 1 : 0, {x.rows() - 1, 1, ProductKind::kDecode});
   ws.query.Prepare(weights_.query, needs.empty() ? attending : tiles, ws.kept, be);
   ws.output.Prepare(weights_.output, attending, ws.kept, be);
   for (const Tile& tile : tiles) {
@@ -122,9 +119,9 @@ void Layer::StoreKeysValues(Stream& x, const std::vector<Tile>& tiles, const Pas
   x.SetDepth(index_ + 1);
 }
 
-// Prefill by several processes: this one computes its rows, and a round of rows travels while the next one is
-// computed. Afterwards every process has the keys and values of all rows in order of position, so attention
-// sums them in the order of one process.
+// Prefill by several processes: this one computes its rows, and a round of rows begins to travel before the
+// next one is computed. Afterwards every process has the keys and values of all rows in order of position, so
+// attention sums them in the order of one process.
 void Layer::StoreShares(Stream& x, std::span<const int32_t> cache_rows, const Pass& pass) const {
   LayerState& layer = pass.sequence.layer(index_);
   COPPICE_CHECK(layer.cache.rows() == x.rows());  // so a row of the cache is a row of the stream
@@ -171,8 +168,9 @@ void Layer::StoreRows(MutableTensorView kv, std::span<const int32_t> positions,
 }
 
 // Prefill: creates the summaries of keys that the policy will read in decode, with the keys of a reused
-// prefix.
+// prefix. Of several processes, only the one that decodes has summaries.
 void Layer::BeginSummaries(const Stream& x, const Pass& pass) const {
+  if (!pass.leads()) return;
   LayerState& layer = pass.sequence.layer(index_);
   const Needs needs = pass.policy.NeedsAt(Phase::kDecode, index_);
   COPPICE_CHECK(needs.unit_scores.size() <= 1);
@@ -233,8 +231,13 @@ SparsePattern Layer::ChoosePattern(Stream& x, const std::vector<Tile>& tiles, co
     const TensorView q = Queries(x, tile, pass);
     CopyRows(q, all_q.mutable_view().Rows(tile.begin, tile.count));
   }
+  // Every process then holds all queries and computes the same pattern for all rows.
+  if (pass.split != nullptr) pass.split->Share(x.deal(), all_q.mutable_view());
   const int64_t queries = x.prefill() ? x.rows() : 1;
-  return AskPattern(x, frame.Input(all_q.view().Rows(x.rows() - queries, queries), x.rows() - queries), pass);
+  SparsePattern pattern =
+      AskPattern(x, frame.Input(all_q.view().Rows(x.rows() - queries, queries), x.rows() - queries), pass);
+  if (pass.split != nullptr) pass.split->Agree(pattern, index_);
+  return pattern;
 }
 
 bool Layer::AsksPattern(const Stream& x, const Pass& pass) const {

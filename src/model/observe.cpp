@@ -20,11 +20,6 @@ std::vector<float> Linspace(float last, int64_t count) {
   return weights;
 }
 
-void SetZero(const MutableTensorView& row) {
-  if (row.memory != nullptr) return row.memory->Zero(row);
-  std::ranges::fill(row.Row<float>(0), 0.0f);
-}
-
 int64_t ListsOf(const Needs::Mass& mass, const AttentionShape& shape) {
   return mass.per_kv_head ? shape.kv_heads : 1;
 }
@@ -174,7 +169,7 @@ void Observer::Mass(const AttentionInput& in, const Needs::Mass& mass, MutableTe
     some.keys = some.keys.Rows(sinks, some.keys.rows - sinks);
     if (!some.values.empty()) some.values = some.values.Rows(sinks, some.values.rows - sinks);
     some.key_positions = some.key_positions.subspan(static_cast<size_t>(sinks));
-    if (sinks > 0) SetZero(list.Cols(0, sinks));
+    ZeroRows(list.Cols(0, sinks));
     be_.AttentionMass(some, weights, mass.pool, list.Cols(sinks, list.cols - sinks));
   };
   if (!mass.per_kv_head) {

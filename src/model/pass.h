@@ -19,6 +19,9 @@ struct Pass {
   Backend& backend;
   RunControl control = {};
   Split* split = nullptr;  // prefill: the other processes that compute rows of it; null: there are none
+
+  // Whether this process computes the last row, and decodes.
+  bool leads() const { return split == nullptr || split->leads(); }
 };
 
 }  // namespace coppice

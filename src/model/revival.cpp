@@ -22,21 +22,22 @@ bool Stream::Parks(Place place, const Pass& pass) const {
   return pass.policy.Facts().parks && place.depth < seen_.layers && process_ == 0;
 }
 
-void Stream::ParkRow(int32_t position, const TensorView& hidden, Place place, const Pass& pass) {
+void Stream::ParkRow(int32_t position, const TensorView& hidden, Place place, bool parks, Backend& be) {
   sequence_.depth[static_cast<size_t>(position)] = place.depth;
-  if (Parks(place, pass)) sequence_.aux.Park(position, place.ffn_owed, hidden, pass.backend);
+  if (parks) sequence_.aux.Park(position, place.ffn_owed, hidden, be);
 }
 
 void Stream::Park(std::span<const int32_t> dropped, Place place, const Pass& pass) {
+  const bool parks = Parks(place, pass);
   if (hidden_.memory() == nullptr) {
     for (const int32_t row : dropped)
-      ParkRow(positions_[static_cast<size_t>(row)], hidden().Rows(row, 1), place, pass);
+      ParkRow(positions_[static_cast<size_t>(row)], hidden().Rows(row, 1), place, parks, pass.backend);
     return;
   }
   std::vector<int32_t> parked;
   for (const int32_t row : dropped) parked.push_back(positions_[static_cast<size_t>(row)]);
   for (const int32_t position : parked) sequence_.depth[static_cast<size_t>(position)] = place.depth;
-  if (!Parks(place, pass)) return;
+  if (!parks) return;
   Tensor rows(DType::kF32, std::ssize(dropped), hidden_.cols(), hidden_.memory());
   KeepRows(hidden(), dropped, rows.mutable_view());
   sequence_.aux.Park(parked, place.ffn_owed, rows.view(), pass.backend);

@@ -21,19 +21,27 @@ uint64_t HashOf(std::span<const TokenSet> sets) {
   return hash.Result().low;
 }
 
+uint64_t HashOf(const SparsePattern& pattern) {
+  Fingerprinter hash;
+  const auto add = [&hash](const std::vector<int32_t>& list) {
+    hash.Add(static_cast<int64_t>(list.size()));
+    hash.Add(std::as_bytes(std::span(list)));
+  };
+  hash.Add(int64_t{pattern.query_block});
+  hash.Add(int64_t{pattern.key_block});
+  for (const SparsePattern::Head& head : pattern.heads) {
+    add(head.columns);
+    hash.Add(static_cast<int64_t>(head.key_blocks.size()));
+    for (const std::vector<int32_t>& keys : head.key_blocks) add(keys);
+  }
+  return hash.Result().low;
+}
+
 }  // namespace
 
-RunControl Split::control() {
+RunControl Split::control() const {
   RunControl control;
   control.progress = outer_.progress;
-  control.pause = [this] {
-    if (stop_) return;
-    try {
-      outer_.Pause();
-    } catch (const Cancelled&) {
-      stop_ = true;
-    }
-  };
   return control;
 }
 
@@ -45,10 +53,12 @@ void Split::Agree(std::span<const TokenSet> answers, std::string_view question, 
   AgreeOn(HashOf(answers), question, layer);
 }
 
+void Split::Agree(const SparsePattern& pattern, int layer) { AgreeOn(HashOf(pattern), "pattern", layer); }
+
 void Split::AgreeOn(uint64_t hash, std::string_view question, int layer) {
-  stop_ = stop_ || (outer_.cancelled != nullptr && outer_.cancelled->load(std::memory_order_relaxed));
+  const bool stop = outer_.cancelled != nullptr && outer_.cancelled->load(std::memory_order_relaxed);
   // All hashes are equal if the smallest of them and the smallest of their complements belong together.
-  uint64_t values[] = {hash, ~hash, stop_ ? 0u : 1u};
+  uint64_t values[] = {hash, ~hash, stop ? 0u : 1u};
   comm_.Smallest(values);
   if (values[0] != ~values[1]) {
     throw Error(
@@ -72,9 +82,6 @@ std::string SplitRefusal(const TokenPolicy& policy, int layers) {
     if (std::ranges::any_of(needs.masses,
                             [](const Needs::Mass& m) { return m.queries == Needs::kAllQueries; }))
       return fmt::format("layer {} sums the scores of all queries, and each process has only its own", l);
-    if (policy.ChoosesPattern(Phase::kPrefill, l))
-      return fmt::format("layer {} chooses its pattern from all queries, and each process has only its own",
-                         l);
   }
   return "";
 }

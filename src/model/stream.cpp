@@ -73,7 +73,10 @@ void Stream::Choose(DecodePoint point, const Pass& pass) {
   if (before && pass.split != nullptr) ShowAllHidden(pass);
   const TokenSet kept =
       before ? pass.policy.BeforeLayer(seen_, pass.backend) : pass.policy.AfterAttention(seen_, pass.backend);
-  if (pass.split != nullptr) pass.split->Agree(kept, before ? "before" : "after attention", seen_.layer);
+  if (pass.split != nullptr) {
+    seen_.hidden = {};  // from here on the other processes' rows change, and this one has the old ones
+    pass.split->Agree(kept, before ? "before" : "after attention", seen_.layer);
+  }
   if (in_front_ > 0) {
     COPPICE_CHECK(kept.IsAll());  // TokenPolicy::FirstChoice promised it
     return;

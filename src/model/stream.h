@@ -30,13 +30,14 @@ class Stream {
   bool prefill() const { return seen_.phase == Phase::kPrefill; }
   bool last_row_only() const { return last_row_only_; }
   int64_t rows() const { return static_cast<int64_t>(positions_.size()); }
-  const std::vector<int32_t>& positions() const { return positions_; }
-  MutableTensorView hidden() { return hidden_.mutable_view().Rows(0, rows()); }  // [rows, d]
+  const std::vector<int32_t>& positions() const { return positions_; }           // [rows] ascending
+  MutableTensorView hidden() { return hidden_.mutable_view().Rows(0, rows()); }  // [rows, d] fp32
   SequenceState& sequence() { return sequence_; }
   // Who computes which rows: one process all of them, or several. Then hidden() holds this process's rows,
   // and rows of others are undefined.
   const Deal& deal() const { return deal_; }
-  // The rows that this process computes: tiles of at most `tile_rows`, and a set.
+  // The rows that this process computes: of one process, tiles of at most `tile_rows` rows; of several, the
+  // pieces that the deal gives it. Own: those of `rows` among them.
   std::vector<Tile> Tiles(int64_t tile_rows) const;
   TokenSet Own(const TokenSet& rows) const;
   Observation& seen() { return seen_; }
@@ -90,7 +91,8 @@ class Stream {
   bool IsParkedAt(int32_t position, Place place) const;
   bool Parks(Place place, const Pass& pass) const;
   void Park(std::span<const int32_t> dropped, Place place, const Pass& pass);  // rows of the stream
-  void ParkRow(int32_t position, const TensorView& hidden, Place place, const Pass& pass);
+  // hidden: [1, d] fp32. `parks`: Parks(place, pass).
+  void ParkRow(int32_t position, const TensorView& hidden, Place place, bool parks, Backend& be);
   void ChooseAttended(Place place, const Pass& pass);
   void TakeBack(const std::vector<int32_t>& returning);
   void BeginSwap(const Pass& pass);

@@ -1,11 +1,11 @@
 // The rows of a prefill that several processes compute: who computes which, and what they send each other
 // when rows leave the stream.
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
 #include "model/stream.h"
+#include "tensor/device_memory.h"
 
 namespace coppice {
 
@@ -37,9 +37,7 @@ TokenSet Stream::Own(const TokenSet& some) const {
 }
 
 void Stream::ShowAllHidden(const Pass& pass) {
-  const std::vector<int> layers = pass.policy.Facts().hidden_layers;
-  Show();
-  if (std::ranges::find(layers, seen_.layer) == layers.end()) return;
+  if (!pass.policy.ReadsHidden(seen_.layer)) return;
   pass.split->Share(deal_, hidden());
   seen_.hidden = hidden();
 }
@@ -99,8 +97,7 @@ Parcel Send(const Moves& moves, int process, const TensorView& hidden, Comm& com
   Parcel out(leaving, hidden.cols);
   for (size_t row = 0; row < moves.from.size(); ++row) {
     if (moves.from[row] != process || !moves.Travels(row)) continue;
-    std::memcpy(out.Next(moves.to[row]).data, hidden.RowBytes(static_cast<int64_t>(row)),
-                static_cast<size_t>(hidden.stride));
+    CopyRows(hidden.Rows(static_cast<int64_t>(row), 1), out.Next(moves.to[row]));
   }
   Parcel in(arriving, hidden.cols);
   comm.Exchange(out.rows(), out.counts(), in.rows(), in.counts());
@@ -113,8 +110,8 @@ Parcel Send(const Moves& moves, int process, const TensorView& hidden, Comm& com
 // alone will decode. One exchange carries both.
 void Stream::DealAgain(const TokenSet& kept, Place place, const Pass& pass) {
   Deal next(kept.size(), deal_.processes(), pass.workspace.tile_rows);
-  const bool parks = pass.policy.Facts().parks && place.depth < seen_.layers;
-  const Moves moves(deal_, next, kept, parks);
+  const Moves moves(deal_, next, kept, pass.policy.Facts().parks && place.depth < seen_.layers);
+  const bool parks = Parks(place, pass);
   Parcel arrived = Send(moves, process_, hidden(), pass.split->comm());
 
   // In order of rows: a row moves towards the front, to a place whose old row has moved or was sent already.
@@ -124,13 +121,10 @@ void Stream::DealAgain(const TokenSet& kept, Place place, const Pass& pass) {
     const TensorView now =
         arrives ? arrived.Next(moves.from[row]) : hidden().Rows(static_cast<int64_t>(row), 1);
     if (moves.stays[row] == 0) {
-      ParkRow(positions_[row], now, place, pass);
+      ParkRow(positions_[row], now, place, parks, pass.backend);
       continue;
     }
-    if (moves.to[row] == process_) {
-      std::memmove(hidden_.mutable_view().RowBytes(static_cast<int64_t>(end)), now.data,
-                   static_cast<size_t>(now.stride));
-    }
+    if (moves.to[row] == process_) CopyRows(now, hidden().Rows(static_cast<int64_t>(end), 1));
     positions_[end++] = positions_[row];
   }
   positions_.resize(end);

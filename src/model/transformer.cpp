@@ -26,7 +26,7 @@ void Transformer::Prefill(std::span<const int32_t> tokens, const Pass& pass, Ten
                           bool all_logits) const {
   COPPICE_CHECK(!all_logits || (pass.sequence.prefix.rows == 0 && pass.split == nullptr));
   Stream x = RunLayers(tokens, pass, !all_logits);
-  if (pass.split != nullptr && !pass.split->leads()) return;
+  if (!pass.leads()) return;
   COPPICE_CHECK(!all_logits || x.rows() == std::ssize(tokens));
   FinalNorm(x.hidden(), pass.backend);
   Head(x.hidden(), pass, logits);
@@ -72,7 +72,7 @@ Stream Transformer::RunLayers(std::span<const int32_t> tokens, const Pass& pass,
     sequence.Reserve(l, x.rows());
     layers_[static_cast<size_t>(l)].Forward(x, pass);
     // Process 0 alone decodes: the others need no keys of layers that they have left.
-    if (pass.split != nullptr && !pass.split->leads()) sequence.DropKeys(l);
+    if (!pass.leads()) sequence.DropKeys(l);
   }
   RecordPrefillEnd(sequence);
   return x;
@@ -82,22 +82,17 @@ Stream Transformer::RunLayers(std::span<const int32_t> tokens, const Pass& pass,
 // writes is never committed.
 Stream Transformer::Embedded(std::span<const int32_t> ids, std::vector<int32_t> positions, const Pass& pass,
                              bool last_row_only) const {
-  if (pass.split == nullptr) {
-    return {Phase::kPrefill, pass.sequence, EmbedTokens(ids, pass.backend), std::move(positions),
-            last_row_only};
-  }
-  COPPICE_CHECK(pass.sequence.prefix.rows == 0 && pass.sequence.capture == nullptr);
-  const Comm& comm = pass.split->comm();
-  Tensor hidden(DType::kF32, std::ssize(ids), config_->shape.hidden);
-  const Deal deal(hidden.rows(), comm.size(), pass.workspace.tile_rows);
-  for (int round = 0; round < deal.rounds(); ++round) {
-    const RowRange own = deal.Piece(round, comm.rank());
-    if (own.count == 0) continue;
-    Embed(ids.subspan(static_cast<size_t>(own.begin), static_cast<size_t>(own.count)), pass.backend,
-          hidden.mutable_view().Rows(own.begin, own.count));
-  }
+  Tensor hidden(DType::kF32, std::ssize(ids), config_->shape.hidden, pass.backend.memory());
   Stream x(Phase::kPrefill, pass.sequence, std::move(hidden), std::move(positions), last_row_only);
-  x.Split(deal, comm.rank());
+  if (pass.split != nullptr) {
+    COPPICE_CHECK(pass.sequence.prefix.rows == 0 && pass.sequence.capture == nullptr);
+    const Comm& comm = pass.split->comm();
+    x.Split(Deal(x.rows(), comm.size(), pass.workspace.tile_rows), comm.rank());
+  }
+  for (const Tile& own : x.Tiles(x.rows())) {  // one process: all rows at once
+    Embed(ids.subspan(static_cast<size_t>(own.begin), static_cast<size_t>(own.count)), pass.backend,
+          x.hidden().Rows(own.begin, own.count));
+  }
   return x;
 }
 

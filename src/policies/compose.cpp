@@ -24,7 +24,6 @@ class ComposedPolicy final : public TokenPolicy {
       all.parks |= one.parks;
       if (all.page_size == 0) all.page_size = one.page_size;
       if (all.offload_block == 0) all.offload_block = one.offload_block;
-      all.hidden_layers.insert(all.hidden_layers.end(), one.hidden_layers.begin(), one.hidden_layers.end());
       if (all.one_process.empty()) all.one_process = one.one_process;
     }
     return all;
@@ -53,6 +52,9 @@ class ComposedPolicy final : public TokenPolicy {
     Needs all;
     for (const auto& policy : policies_) all.Merge(policy->NeedsAt(phase, layer));
     return all;
+  }
+  bool ReadsHidden(int layer) const override {
+    return Find([&](const TokenPolicy& p) { return p.ReadsHidden(layer); }) != nullptr;
   }
   TokenSet BeforeLayer(const Observation& seen, Backend& be) override {
     return Ask(seen, be, &TokenPolicy::BeforeLayer);

@@ -77,8 +77,8 @@ class Observation {
   // Ascending. Prefill: the position of each row of the stream. Decode: the positions that were attended when
   // the scores were taken, the current token's last.
   std::span<const int32_t> positions;
-  // [rows, d] fp32: the current stream. Prefill only, and only before layers of PolicyFacts::hidden_layers if
-  // several processes compute it.
+  // [rows, d] fp32: the current stream. Prefill only; if several processes compute it, only in BeforeLayer
+  // of the layers where ReadsHidden returns true.
   TensorView hidden;
   // The positions of the prompt's tokens that entered the model, ascending; empty: all of them. Shares of the
   // prompt are shares of these.
@@ -183,9 +183,8 @@ struct PolicyFacts {
   ReviveMask revive_mask = ReviveMask::kAppend;
   int page_size = 0;      // positions per page in AttentionScene; 0: no pages
   int offload_block = 0;  // above 0: keys that Attend leaves out are offloaded, in blocks of this size
-  std::vector<int> hidden_layers = {};  // before these layers, BeforeLayer reads Observation::hidden
-  // Why several processes cannot compute the prefill together, or "". What follows from NeedsAt and
-  // ChoosesPattern need not be told.
+  // Why several processes cannot compute the prefill together, or "". What follows from NeedsAt need not be
+  // told.
   std::string_view one_process = {};
 };
 
@@ -208,6 +207,8 @@ class TokenPolicy {
   // The scores that the policy needs after the attention of `layer`.
   virtual Needs NeedsAt(Phase phase, int layer) const;
 
+  // Whether BeforeLayer of `layer` reads Observation::hidden. Several processes gather it only there.
+  virtual bool ReadsHidden(int layer) const;
   virtual TokenSet BeforeLayer(const Observation& seen, Backend& be);
   virtual TokenSet AfterAttention(const Observation& seen, Backend& be);
   virtual TokenSet RunFfn(const Observation& seen, Backend& be);

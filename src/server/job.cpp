@@ -115,6 +115,14 @@ HttpFault FaultAtHand(const Job& job) {
   }
 }
 
+// Tells the job's events of the exception being handled.
+void TellFault(Job& job) {
+  try {
+    job.events->OnError(FaultAtHand(job));
+  } catch (const std::exception&) {  // no memory even for the error reply; the client gets none
+  }
+}
+
 }  // namespace
 
 bool RunJob(Engine& engine, Job& job, const JobTurns& turns, JobResult& result) {
@@ -123,11 +131,11 @@ bool RunJob(Engine& engine, Job& job, const JobTurns& turns, JobResult& result) 
     JobRun(engine, job, turns).Run(result);
     job.events->OnDone(result);
     return true;
+  } catch (const Cancelled&) {
+    result.cancelled = true;
+    TellFault(job);
   } catch (const std::exception&) {
-    try {
-      job.events->OnError(FaultAtHand(job));
-    } catch (const std::exception&) {  // no memory even for the error reply; the client gets none
-    }
+    TellFault(job);
   }
   return false;
 }

@@ -21,6 +21,7 @@ struct JobResult {
   std::string tail;                            // text that was held back until the end
   int64_t sampled = 0;                         // tokens, the one that ended the answer among them
   std::vector<std::vector<float>> embeddings;  // of Job::texts
+  bool cancelled = false;  // Cancelled ended the job: a job that failed has Job::cancelled set, too
 };
 
 // Called in order by the thread that computes; must return quickly.

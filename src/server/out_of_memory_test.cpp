@@ -94,6 +94,7 @@ TEST(OutOfMemory, AJobThrowsNothing) {
   EXPECT_NO_THROW(done = RunJob(*engine, job, {}, result));
   failing_allocations = 0;
   EXPECT_FALSE(done);
+  EXPECT_FALSE(result.cancelled);
 }
 
 // In a process of its own: the limit cannot be taken back.

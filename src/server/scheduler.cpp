@@ -182,7 +182,7 @@ void TurnScheduler::Compute(Slot& slot) {
   } else if (ended) {
     metrics_.CountAnswer(result.answer, static_cast<int64_t>(job.request.tokens.size()), result.sampled,
                          Seconds(slot.begun - job.arrived));
-  } else if (job.cancelled) {
+  } else if (result.cancelled) {
     metrics_.CountCancelled(1);
   }
 }

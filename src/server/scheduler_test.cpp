@@ -1,6 +1,7 @@
 // Who has the turn, with jobs that only pretend to compute.
 #include "server/scheduler.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -54,9 +55,9 @@ TestJob MakeJob(int tiles, int tokens = 1) {
 class SchedulerTest : public testing::Test {
  protected:
   TurnScheduler& Start(const SchedulerOptions& options) {
-    return scheduler_.emplace(
-        [this](Job& job, const JobTurns& turns, JobResult&) { return Pretend(job, turns.pause); },
-        TurnScheduler::DecodeTogether(), metrics_, options);
+    return scheduler_.emplace([this](Job& job, const JobTurns& turns,
+                                     JobResult& result) { return Pretend(job, turns.pause, result); },
+                              TurnScheduler::DecodeTogether(), metrics_, options);
   }
   void TearDown() override {
     scheduler_.reset();
@@ -64,7 +65,7 @@ class SchedulerTest : public testing::Test {
     EXPECT_LE(most_, 1);
   }
 
-  bool Pretend(Job& job, const std::function<void()>& pause) {
+  bool Pretend(Job& job, const std::function<void()>& pause, JobResult& result) {
     try {
       const auto tiles = static_cast<int64_t>(job.request.tokens.size());
       for (int64_t i = 0; i < tiles + job.request.max_tokens; ++i) {
@@ -79,6 +80,7 @@ class SchedulerTest : public testing::Test {
       job.events->OnDone({});
       return true;
     } catch (const Cancelled&) {
+      result.cancelled = true;
       job.events->OnError({503, "", ""});
       return false;
     }
@@ -110,6 +112,26 @@ TEST_F(SchedulerTest, ManyComeToTheirEndAndOneAtATimeComputes) {
     return slots.size() == 3 &&
            std::all_of(slots.begin(), slots.end(), [](const auto& s) { return s.task < 0; });
   });
+}
+
+// A reply that fails cancels all jobs of its request, also the one that failed.
+TEST_F(SchedulerTest, AFailedJobIsNotCountedAsCancelled) {
+  std::atomic<int> run{0};
+  TurnScheduler& scheduler = scheduler_.emplace(
+      [&](Job& job, const JobTurns&, JobResult& result) {
+        job.cancelled = true;
+        result.cancelled = job.request.max_tokens == 7;
+        job.events->OnError({500, "", ""});
+        ++run;
+        return false;
+      },
+      TurnScheduler::DecodeTogether(), metrics_, SchedulerOptions{.slots = 1, .max_waiting = 100});
+  const TestJob failed = MakeJob(3, 1);
+  const TestJob cancelled = MakeJob(3, 7);
+  scheduler.Submit({failed.job});
+  scheduler.Submit({cancelled.job});
+  WaitUntil([&] { return run == 2 && scheduler.Slots().front().task < 0; });
+  EXPECT_THAT(metrics_.Text({}), testing::HasSubstr("sequences_cancelled_total 1\n"));
 }
 
 TEST_F(SchedulerTest, ShortPromptPassesALongOneThatIsBegun) {

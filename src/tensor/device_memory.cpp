@@ -30,6 +30,17 @@ void CopyRows(const TensorView& from, const MutableTensorView& to) {
 }
 
 // Where the views span whole rows of a matrix, it moves a run of consecutive rows at a time.
+void ZeroRows(const MutableTensorView& to) {
+  if (to.rows == 0 || to.cols == 0) return;
+  if (to.memory != nullptr) return to.memory->Zero(to);
+  const auto row_bytes = static_cast<size_t>(BytesOf(to.dtype, to.cols));
+  if (to.stride == static_cast<int64_t>(row_bytes)) {
+    std::memset(to.data, 0, row_bytes * static_cast<size_t>(to.rows));
+    return;
+  }
+  for (int64_t i = 0; i < to.rows; ++i) std::memset(to.RowBytes(i), 0, row_bytes);
+}
+
 void KeepRows(const TensorView& from, std::span<const int32_t> rows, const MutableTensorView& to) {
   COPPICE_CHECK(from.dtype == to.dtype && from.cols == to.cols && to.rows == std::ssize(rows));
   if (from.memory != nullptr) return from.memory->Gather(from, rows, to);

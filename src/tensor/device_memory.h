@@ -36,6 +36,9 @@ class DeviceMemory {
 // to = from, of equal type and shape, wherever each of them lives. They may overlap.
 void CopyRows(const TensorView& from, const MutableTensorView& to);
 
+// to = 0, wherever it lives.
+void ZeroRows(const MutableTensorView& to);
+
 // to[i] = from[rows[i]], of equal type, both in one memory; `to` may be the first rows of `from` if `rows`
 // ascend.
 void KeepRows(const TensorView& from, std::span<const int32_t> rows, const MutableTensorView& to);

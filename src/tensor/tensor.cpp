@@ -22,12 +22,7 @@ Tensor::Tensor(DType dtype, int64_t rows, int64_t cols, DeviceMemory* memory) : 
 
 Tensor Tensor::Zeros(DType dtype, int64_t rows, int64_t cols, DeviceMemory* memory) {
   Tensor t(dtype, rows, cols, memory);
-  if (t.bytes() == 0) return t;
-  if (memory != nullptr) {
-    memory->Zero(t.mutable_view());
-  } else {
-    std::memset(t.memory_.get(), 0, static_cast<size_t>(t.bytes()));
-  }
+  ZeroRows(t.mutable_view());
   return t;
 }
 

@@ -23,6 +23,7 @@ void TraceRecorder::BeginPrefill(int layers, int64_t prompt_tokens, std::vector<
   trace_.prompt_tokens = prompt_tokens;
   trace_.entered = std::move(entered);
   trace_.prefill.reserve(static_cast<size_t>(layers));
+  computed_.clear();  // of a run that ended between Computed and Layer
   in_step_ = false;
 }
 

@@ -46,6 +46,16 @@ TEST(TraceRecorder, BeginPrefillForgetsTheRunBefore) {
   EXPECT_EQ(recorder.trace().PromptPositions(), 2);
 }
 
+// A run that is cancelled between a layer's attention and its FFN leaves such a note.
+TEST(TraceRecorder, BeginPrefillForgetsWhoComputedTheRunBefore) {
+  TraceRecorder recorder;
+  recorder.BeginPrefill(1, 2);
+  recorder.Computed({{0}, {1}});
+  recorder.BeginPrefill(1, 2);
+  recorder.Layer({.kept = {0, 1}, .ffn = {1}});
+  EXPECT_TRUE(recorder.trace().prefill[0].computed.empty());
+}
+
 TEST(TraceRecorder, CallsOutOfOrderAreProgrammerErrors) {
   TraceRecorder recorder;
   recorder.BeginPrefill(1, 2);

@@ -31,6 +31,7 @@ class RecordingPolicy final : public TokenPolicy {
   PolicyFacts Facts() const override { return inner_.Facts(); }
   LayerPoint FirstChoice() const override { return inner_.FirstChoice(); }
   Needs NeedsAt(Phase phase, int layer) const override { return inner_.NeedsAt(phase, layer); }
+  bool ReadsHidden(int layer) const override { return inner_.ReadsHidden(layer); }
   TokenSet BeforeLayer(const Observation& seen, Backend& be) override {
     EXPECT_EQ(seen.phase, Phase::kPrefill);
     return inner_.BeforeLayer(seen, be);
@@ -82,6 +83,14 @@ class RecordingPolicy final : public TokenPolicy {
     return set;
   }
   TokenPolicy& inner_;
+};
+
+// An arithmetic, and a type of keys and values, under which the laws are tried.
+struct LawArm {
+  const char* name;
+  const char* backend;
+  bool exact;
+  std::optional<DType> cache;  // unset: the backend's own
 };
 
 struct RunOptions {
@@ -264,6 +273,28 @@ inline std::string CachedBytes(const LayerCache& cache, int32_t position) {
     }
   }
   return all;
+}
+
+// Bit for bit: logits, sets, caches and what is parked.
+inline void ExpectSameRun(const RunResult& run, const RunResult& wanted) {
+  ExpectSameLogits(run, wanted);
+  EXPECT_EQ(run.kept, wanted.kept);
+  EXPECT_EQ(run.ffn, wanted.ffn);
+  EXPECT_EQ(run.attended, wanted.attended);
+  EXPECT_EQ(run.revived, wanted.revived);
+  EXPECT_EQ(run.state.depth, wanted.state.depth);
+  EXPECT_EQ(run.state.aux.tokens(), wanted.state.aux.tokens());
+  EXPECT_EQ(run.state.aux.bytes(), wanted.state.aux.bytes());
+  EXPECT_EQ(run.state.kv_bytes(), wanted.state.kv_bytes());
+  EXPECT_EQ(run.state.cold_bytes(), wanted.state.cold_bytes());
+  for (size_t l = 0; l < wanted.state.layers.size(); ++l) {
+    const LayerCache& mine = run.state.layers[l].cache;
+    const LayerCache& theirs = wanted.state.layers[l].cache;
+    ASSERT_EQ(PositionsOf(mine), PositionsOf(theirs)) << "layer " << l;
+    for (const int32_t p : StoredPositions(wanted.state, static_cast<int>(l))) {
+      ASSERT_EQ(CachedBytes(mine, p), CachedBytes(theirs, p)) << "layer " << l << " position " << p;
+    }
+  }
 }
 
 // Every row of `pruned` is bit-equal to the same position of `dense`.

@@ -29,6 +29,7 @@ struct MethodEntry {
   bool counts = true;     // its settings say how much stays, and scores only which
   bool budget = true;     // its settings are shares or numbers of tokens, not positions
   bool planned = true;    // a dry run counts it without a second model
+  bool split = true;      // several processes may prefill under `active`
   // Settings that prune 256 tokens and promise that the last `question_tokens` stay; empty: `active`.
   std::string question = {};
   int64_t question_tokens = 1;
@@ -183,7 +184,8 @@ inline std::vector<MethodEntry> LawEntries() {
       {.name = "h2o",
        .identity = {"h2o:heavy=300,recent=300,min=0"},
        .active = "h2o:heavy=0.2,recent=0.2,min=0",
-       .first_layer = 5},
+       .first_layer = 5,
+       .split = false},
       {.name = "snapkv",
        .identity = {"snapkv:cap=1000,min=0"},
        .active = "snapkv:cap=64,window=8,min=0",
@@ -247,6 +249,13 @@ inline std::vector<MethodEntry> LawEntries() {
        .question = "drop:span=40/140,layer=2,min=0",
        .question_tokens = 64},
   };
+}
+
+inline std::string ActiveOf(const std::vector<MethodEntry>& entries, std::string_view name) {
+  for (const MethodEntry& entry : entries) {
+    if (entry.name == name) return entry.active;
+  }
+  return "";
 }
 
 }  // namespace coppice

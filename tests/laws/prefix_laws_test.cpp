@@ -13,27 +13,16 @@ namespace {
 constexpr int64_t kSteps = 6;
 constexpr int kLayers = 6;
 
-struct Arm {
-  const char* name;
-  const char* backend;
-  bool exact;
-  std::optional<DType> cache;
-};
-constexpr Arm kArms[] = {{"reference", "reference", true, std::nullopt},
-                         {"cpu_exact", "cpu", true, std::nullopt},
-                         {"cpu", "cpu", false, std::nullopt},
-                         {"cpu_f32", "cpu", false, DType::kF32},
-                         {"cpu_q8", "cpu", false, DType::kQ8_0}};
+constexpr LawArm kArms[] = {{"reference", "reference", true, std::nullopt},
+                            {"cpu_exact", "cpu", true, std::nullopt},
+                            {"cpu", "cpu", false, std::nullopt},
+                            {"cpu_f32", "cpu", false, DType::kF32},
+                            {"cpu_q8", "cpu", false, DType::kQ8_0}};
 
 // The table's methods, and what they make together.
 std::vector<MethodEntry> PrefixEntries() {
   std::vector<MethodEntry> entries = LawEntries();
-  const auto active = [&](std::string_view name) {
-    for (const MethodEntry& entry : entries) {
-      if (entry.name == name) return entry.active;
-    }
-    return std::string();
-  };
+  const auto active = [&](std::string_view name) { return ActiveOf(entries, name); };
   const std::vector<MethodEntry> more = {
       {.name = "none", .active = "none", .shared = {6, false}},
       {.name = "sliminfer_ftp", .active = active("sliminfer") + "+" + active("ftp"), .shared = {1, true}},
@@ -59,13 +48,13 @@ std::vector<MethodEntry> PrefixEntries() {
 }
 
 struct PrefixCase {
-  Arm arm;
+  LawArm arm;
   MethodEntry entry;
 };
 
 std::vector<PrefixCase> PrefixCases() {
   std::vector<PrefixCase> cases;
-  for (const Arm& arm : kArms) {
+  for (const LawArm& arm : kArms) {
     for (const MethodEntry& entry : PrefixEntries()) {
       // The rows of a layer are copied whatever their type: where it is not the arithmetic's own, a few
       // methods do.
@@ -84,26 +73,6 @@ std::vector<int32_t> Joined(std::vector<int32_t> first, const std::vector<int32_
 // The first `rows` of `document`, then something else.
 std::vector<int32_t> Question(const std::vector<int32_t>& document, int64_t rows, int64_t tokens) {
   return Joined({document.begin(), document.begin() + rows}, RandomPrompt(tokens - rows, 50, 99));
-}
-
-void ExpectSameRun(const RunResult& run, const RunResult& fresh) {
-  ExpectSameLogits(run, fresh);
-  EXPECT_EQ(run.kept, fresh.kept);
-  EXPECT_EQ(run.ffn, fresh.ffn);
-  EXPECT_EQ(run.attended, fresh.attended);
-  EXPECT_EQ(run.revived, fresh.revived);
-  EXPECT_EQ(run.state.depth, fresh.state.depth);
-  EXPECT_EQ(run.state.aux.tokens(), fresh.state.aux.tokens());
-  EXPECT_EQ(run.state.kv_bytes(), fresh.state.kv_bytes());
-  EXPECT_EQ(run.state.cold_bytes(), fresh.state.cold_bytes());
-  for (size_t l = 0; l < kLayers; ++l) {
-    const LayerCache& mine = run.state.layers[l].cache;
-    const LayerCache& theirs = fresh.state.layers[l].cache;
-    ASSERT_EQ(PositionsOf(mine), PositionsOf(theirs)) << "layer " << l;
-    for (const int32_t p : StoredPositions(fresh.state, static_cast<int>(l))) {
-      ASSERT_EQ(CachedBytes(mine, p), CachedBytes(theirs, p)) << "layer " << l << " position " << p;
-    }
-  }
 }
 
 bool SameBytes(const Tensor& a, const Tensor& b) {
@@ -125,7 +94,7 @@ void ExpectSameState(const PrefixState& a, const PrefixState& b) {
 
 class PrefixBase : public testing::Test {
  protected:
-  void Start(const Arm& arm) {
+  void Start(const LawArm& arm) {
     backend_ = MakeBackendOrSkip(arm.backend, {.threads = 1, .exact = arm.exact, .cache_type = arm.cache});
     if (!backend_) GTEST_SKIP() << "this CPU lacks the ISA that COPPICE_ISA names";
     head_dim_ = arm.cache == DType::kQ8_0 ? 32 : 8;
@@ -295,7 +264,7 @@ std::string CaseName(const testing::TestParamInfo<PrefixCase>& test) {
 }
 INSTANTIATE_TEST_SUITE_P(Methods, PrefixLaws, testing::ValuesIn(PrefixCases()), CaseName);
 
-class PrefixAcross : public PrefixBase, public testing::WithParamInterface<Arm> {
+class PrefixAcross : public PrefixBase, public testing::WithParamInterface<LawArm> {
  protected:
   void SetUp() override { Start(GetParam()); }
 };

@@ -16,25 +16,14 @@ namespace {
 
 constexpr int64_t kSteps = 4;
 
-struct Arm {
-  const char* name;
-  const char* backend;
-  bool exact;
-  std::optional<DType> cache;
-};
-constexpr Arm kArms[] = {{"reference", "reference", true, std::nullopt},
-                         {"cpu_exact", "cpu", true, std::nullopt},
-                         {"cpu", "cpu", false, std::nullopt},
-                         {"cpu_q8", "cpu", false, DType::kQ8_0}};
+constexpr LawArm kArms[] = {{"reference", "reference", true, std::nullopt},
+                            {"cpu_exact", "cpu", true, std::nullopt},
+                            {"cpu", "cpu", false, std::nullopt},
+                            {"cpu_q8", "cpu", false, DType::kQ8_0}};
 
 std::vector<MethodEntry> SplitEntries() {
   std::vector<MethodEntry> entries = LawEntries();
-  const auto active = [&](std::string_view name) {
-    for (const MethodEntry& entry : entries) {
-      if (entry.name == name) return entry.active;
-    }
-    return std::string();
-  };
+  const auto active = [&](std::string_view name) { return ActiveOf(entries, name); };
   const std::vector<MethodEntry> more = {
       {.name = "none", .active = "none"},
       {.name = "sliminfer_ftp", .active = active("sliminfer") + "+" + active("ftp")},
@@ -42,28 +31,22 @@ std::vector<MethodEntry> SplitEntries() {
       {.name = "gemfilter_lazyllm", .active = active("gemfilter") + "+" + active("lazyllm")},
       {.name = "lazyllm_question",
        .active = "lazyllm:layers=2/4,keep=0.5,queries=4,ask=question,sum=2,whole=sentence,min=0"},
-      {.name = "ftp_mean", .active = "ftp:eta=0.5,dense=2,first=10,last=8,fill=mean,min=0"}};
+      {.name = "sliminfer_minference_ftp",
+       .active = active("sliminfer") + "+minference:pattern=block_sparse,blocks=4,min=0+" + active("ftp"),
+       .tokens = 500},
+      {.name = "ftp_mean", .active = "ftp:eta=0.5,dense=2,first=10,last=8,fill=mean,min=0", .split = false}};
   entries.insert(entries.end(), more.begin(), more.end());
   return entries;
 }
 
-// The methods that need all queries, or outputs, of a layer in one place.
-bool IsRefused(const std::string& name) {
-  for (const char* refused :
-       {"h2o", "pyramidinfer", "minference", "flexprefill", "xattention", "flashprefill", "ftp_mean"}) {
-    if (name == refused) return true;
-  }
-  return false;
-}
-
 struct SplitCase {
-  Arm arm;
+  LawArm arm;
   MethodEntry entry;
 };
 
 std::vector<SplitCase> SplitCases() {
   std::vector<SplitCase> cases;
-  for (const Arm& arm : kArms) {
+  for (const LawArm& arm : kArms) {
     for (const MethodEntry& entry : SplitEntries()) cases.push_back({arm, entry});
   }
   return cases;
@@ -75,7 +58,7 @@ class SplitLaws : public testing::TestWithParam<SplitCase> {
     if (!Backend1()) GTEST_SKIP() << "this CPU lacks the ISA that COPPICE_ISA names";
   }
   std::unique_ptr<Backend> Backend1() const {
-    const Arm& arm = GetParam().arm;
+    const LawArm& arm = GetParam().arm;
     return MakeBackendOrSkip(arm.backend, {.threads = 1, .exact = arm.exact, .cache_type = arm.cache});
   }
   // Of process 0; `computed` gets the rows of all.
@@ -91,7 +74,13 @@ class SplitLaws : public testing::TestWithParam<SplitCase> {
       RunResult run = RunTiny(model_, prompt_, *backend, own);
       const std::lock_guard lock(mutex);
       if (computed != nullptr) computed->push_back(run.computed);
-      if (comm.rank() == 0) leader = std::move(run);
+      if (comm.leads()) {
+        leader = std::move(run);
+        return;
+      }
+      // These hold only what prefill needs.
+      EXPECT_EQ(run.state.kv_bytes(), 0);
+      for (const LayerState& layer : run.state.layers) EXPECT_TRUE(!layer.units && !layer.pages);
     });
     return leader;
   }
@@ -107,27 +96,11 @@ void ExpectSameTrace(Trace a, const Trace& b) {
   EXPECT_EQ(a, b);
 }
 
-void ExpectSameRun(const RunResult& run, const RunResult& alone) {
-  ExpectSameLogits(run, alone);
-  EXPECT_EQ(run.kept, alone.kept);
-  EXPECT_EQ(run.ffn, alone.ffn);
-  EXPECT_EQ(run.attended, alone.attended);
-  EXPECT_EQ(run.revived, alone.revived);
-  EXPECT_EQ(run.state.depth, alone.state.depth);
-  EXPECT_EQ(run.state.aux.bytes(), alone.state.aux.bytes());
-  EXPECT_EQ(run.state.kv_bytes(), alone.state.kv_bytes());
-  EXPECT_EQ(run.state.ledger.token_layers(), alone.state.ledger.token_layers());
-  EXPECT_EQ(run.state.ledger.flops(), alone.state.ledger.flops());
-  EXPECT_EQ(run.state.ledger.flops_dense(), alone.state.ledger.flops_dense());
-  EXPECT_EQ(run.state.ledger.peak_held_bytes, alone.state.ledger.peak_held_bytes);
-  for (size_t l = 0; l < alone.state.layers.size(); ++l) {
-    ASSERT_EQ(PositionsOf(run.state.layers[l].cache), PositionsOf(alone.state.layers[l].cache))
-        << "layer " << l;
-    for (const int32_t p : StoredPositions(alone.state, static_cast<int>(l))) {
-      ASSERT_EQ(CachedBytes(run.state.layers[l].cache, p), CachedBytes(alone.state.layers[l].cache, p))
-          << "layer " << l << " position " << p;
-    }
-  }
+void ExpectSameLedger(const Ledger& ledger, const Ledger& alone) {
+  EXPECT_EQ(ledger.token_layers(), alone.token_layers());
+  EXPECT_EQ(ledger.flops(), alone.flops());
+  EXPECT_EQ(ledger.flops_dense(), alone.flops_dense());
+  EXPECT_EQ(ledger.peak_held_bytes, alone.peak_held_bytes);
 }
 
 // P1
@@ -140,7 +113,7 @@ TEST_P(SplitLaws, TheNumberOfProcessesChangesNothing) {
   const PruneChoice choice =
       MakePolicy(options.spec, TinyContext(model_, prompt_, *backend, options.question), options.protection);
   const std::string why = SplitRefusal(*choice.policy, model_.config().shape.layers);
-  ASSERT_EQ(!why.empty(), IsRefused(GetParam().entry.name)) << why;
+  ASSERT_EQ(why.empty(), GetParam().entry.split) << why;
   if (!why.empty()) return;
   TraceRecorder trace;
   options.trace = &trace;
@@ -153,6 +126,7 @@ TEST_P(SplitLaws, TheNumberOfProcessesChangesNothing) {
     std::vector<ComputedRows> computed;
     const RunResult run = Together(processes, options, &computed);
     ExpectSameRun(run, alone);
+    ExpectSameLedger(run.state.ledger, alone.state.ledger);
     ExpectSameTrace(trace.Take(), one);
     ComputedRows sum;
     for (const ComputedRows& rows : computed) {
@@ -199,37 +173,54 @@ TEST(Split, APromptOfFewerRowsThanProcessesIsTheSame) {
   }
 }
 
-// Drops other rows in one process than in the others.
+// Drops other rows in one process than in the others, or attends other keys.
 class Disloyal final : public TokenPolicy {
  public:
-  explicit Disloyal(bool differs) : differs_(differs) {}
+  Disloyal(bool by_pattern, bool differs) : by_pattern_(by_pattern), differs_(differs) {}
   TokenSet BeforeLayer(const Observation& seen, Backend&) override {
-    if (seen.layer != 3) return TokenSet::All(seen.rows());
+    if (by_pattern_ || seen.layer != 3) return TokenSet::All(seen.rows());
     return TokenSet::Range(differs_ ? 1 : 0, 100, seen.rows()).UnionLast(1);
+  }
+  bool ChoosesPattern(Phase phase, int layer) const override {
+    return by_pattern_ && phase == Phase::kPrefill && layer == 2;
+  }
+  SparsePattern Pattern(const AttentionScene& scene, Backend&) override {
+    SparsePattern pattern{.query_block = 16, .key_block = 16, .heads = {}};
+    pattern.heads.resize(static_cast<size_t>(scene.in.shape.heads));
+    for (SparsePattern::Head& head : pattern.heads) {
+      for (int32_t b = 0; b * 16 < scene.in.queries.rows; ++b) head.key_blocks.push_back({b});
+    }
+    if (differs_) pattern.heads.back().columns = {5};
+    return pattern;
   }
 
  private:
+  bool by_pattern_;
   bool differs_;
 };
 
 // P3
 TEST(Split, DifferentChoicesEndTheRunEverywhere) {
   const SplitModel m;
-  std::atomic<int> ended = 0;
-  ThreadGroup(3).Run([&](Comm& comm) {
-    const auto own = MakeBackend("reference", {});
-    Disloyal policy(comm.rank() == 1);
-    RunOptions options;
-    options.policy = &policy;
-    options.comm = &comm;
-    try {
-      RunTiny(m.model, m.prompt, *own, options);
-    } catch (const Error& error) {
-      EXPECT_THAT(error.what(), testing::HasSubstr("chose different tokens (before, layer 3)"));
-      ++ended;
-    }
-  });
-  EXPECT_EQ(ended, 3);
+  for (const bool by_pattern : {false, true}) {
+    std::atomic<int> ended = 0;
+    ThreadGroup(3).Run([&](Comm& comm) {
+      const auto own = MakeBackend("reference", {});
+      Disloyal policy(by_pattern, comm.rank() == 1);
+      RunOptions options;
+      options.policy = &policy;
+      options.comm = &comm;
+      try {
+        RunTiny(m.model, m.prompt, *own, options);
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(),
+                    testing::HasSubstr(by_pattern ? "chose different tokens (pattern, layer 2)"
+                                                  : "chose different tokens (before, layer 3)"));
+        ++ended;
+      }
+    });
+    EXPECT_EQ(ended, 3);
+  }
 }
 
 // P4
@@ -245,6 +236,8 @@ TEST(Split, ACancelledRunEndsEverywhereAndTheNextOneIsTheSame) {
     if (comm.rank() == 0) {
       control.cancelled = &flag;
       control.progress = [&](double layers) { flag = layers > 2.3; };
+      // It may take long or throw, and the others wait for this process's rows.
+      control.pause = [] { ADD_FAILURE() << "a split prefill pauses"; };
     }
     RunOptions options;
     options.control = control;

@@ -47,6 +47,7 @@ void Run(Engine& engine, const std::vector<int32_t>& tokens, const std::string& 
   request.ignore_eos = true;
   request.sampling.temperature = 0;
   request.prune = spec;
+  request.evidence = {{200, 300}};  // for drop
   request.trace = &trace;
   request.on_logits = [&](std::span<const float> row) { logits = HashOf(row, logits); };
   try {
@@ -86,7 +87,7 @@ int main(int argc, char** argv) {
   if (argc < 5) return 2;
   try {
     coppice::Comm& world = coppice::World();
-    if (world.rank() > 0) {
+    if (!world.leads()) {
       coppice::Follow(world);
       return 0;
     }

@@ -70,10 +70,6 @@ namespace {
 
 // The program of one process, or of process 0.
 int Main(int argc, char** argv) {
-  // Writing beyond a file size limit is an error like a full disk (the cold tier's file, a model being made),
-  // and must not kill the process.
-  std::signal(SIGXFSZ, SIG_IGN);
-  std::signal(SIGBUS, OnBusError);
   CLI::App app("coppice: long prompts, pruned while they are read", "coppice");
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // the last value counts
   app.require_subcommand(0, 1);
@@ -126,8 +122,11 @@ int Main(int argc, char** argv) {
   }
 }
 
-// The program of the other processes.
+// The program of the other processes. mpirun passes SIGTERM and SIGINT on to all; process 0 decides what they
+// mean, because a server first ends the requests that have begun.
 int FollowOrAbort(coppice::Comm& world) {
+  std::signal(SIGTERM, SIG_IGN);
+  std::signal(SIGINT, SIG_IGN);
   try {
     coppice::Follow(world);
     return 0;
@@ -142,7 +141,11 @@ int main(int argc, char** argv) {
   try {
     coppice::cli::StartMpiProgram(argv);
     coppice::Comm& world = coppice::World();
-    if (world.rank() > 0) return FollowOrAbort(world);
+    // Behind World(), because MPI installs a handler of SIGBUS, too. Writing beyond a file size limit is an
+    // error like a full disk (the cold tier's file, a model being made), and must not kill the process.
+    std::signal(SIGXFSZ, SIG_IGN);
+    std::signal(SIGBUS, OnBusError);
+    if (!world.leads()) return FollowOrAbort(world);
     const int code = Main(argc, argv);
     if (world.size() > 1) coppice::SendEnd(world);
     return code;

@@ -163,6 +163,9 @@ void FitToProcesses(ServeOptions& o) {
   if (processes == 1) return;
   if (!o.doc_cache.empty())
     throw Error("--doc-cache {}: does not go with {} processes", o.doc_cache, processes);
+  if (!o.events.endpoint.empty())
+    throw Error("--kv-events {}: does not go with {} processes, which have no document cache",
+                o.events.endpoint, processes);
   o.server.scheduler.slots = 1;
   o.cache_mib = 0;
   fmt::print(stderr, "note: {} processes read one prompt at a time (--parallel 1), without --cache-ram\n",

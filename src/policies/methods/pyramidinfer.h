@@ -25,12 +25,6 @@ class PyramidInferPolicy final : public TokenPolicy {
  public:
   explicit PyramidInferPolicy(const PyramidInferConfig& config) : config_(config) {}
 
-  PolicyFacts Facts() const override {
-    return {
-        .one_process =
-            "pyramidinfer scores with a share of all queries after most layers: each process would compute "
-            "all of these scores"};
-  }
   LayerPoint FirstChoice() const override;
   Needs NeedsAt(Phase phase, int layer) const override;
   TokenSet BeforeLayer(const Observation& seen, Backend& be) override;

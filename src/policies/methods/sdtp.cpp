@@ -50,6 +50,8 @@ LayerPoint SdtpPolicy::FirstChoice() const {
   return config_.layers.empty() || config_.r >= 1 ? kNoPoint : LayerPoint{config_.layers.front(), false};
 }
 
+bool SdtpPolicy::ReadsHidden(int layer) const { return config_.r < 1 && StageOf(config_.layers, layer) >= 0; }
+
 TokenSet SdtpPolicy::BeforeLayer(const Observation& seen, Backend& be) {
   const int64_t rows = seen.rows();
   const int stage = StageOf(config_.layers, seen.layer);

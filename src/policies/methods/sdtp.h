@@ -37,10 +37,8 @@ class SdtpPolicy final : public TokenPolicy {
  public:
   SdtpPolicy(SdtpConfig config, std::shared_ptr<const SdtpFile> file);
 
-  PolicyFacts Facts() const override {
-    return {.hidden_layers = config_.r < 1 ? config_.layers : std::vector<int>()};
-  }
   LayerPoint FirstChoice() const override;
+  bool ReadsHidden(int layer) const override;
   TokenSet BeforeLayer(const Observation& seen, Backend& be) override;
 
  private:
