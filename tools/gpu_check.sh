@@ -51,7 +51,7 @@ PYTHON
 # Plain weights too by the project's own products, where cuBLASLt is installed.
 conformance() {
   run_tests kernels/kernels_test '*gpu*:-GpuFake*' &&
-    COPPICE_CUBLASLT_LIBRARY=none run_tests kernels/kernels_test 'ProductConformance*gpu*' -own
+    COPPICE_CUBLASLT_LIBRARY=none run_tests kernels/kernels_test '*ProductConformance*gpu*' -own
 }
 models() { run_tests model/model_test '*gpu*'; }
 laws() { run_tests engine/engine_test '*Laws*gpu*'; }
