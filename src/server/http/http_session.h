@@ -51,7 +51,9 @@ class HeldBytes {
   explicit HeldBytes(HttpShared& shared) : shared_(&shared) {}
   HeldBytes(HeldBytes&& other) noexcept : shared_(other.shared_), bytes_(other.Take()) {}
   HeldBytes& operator=(HeldBytes&&) = delete;
-  ~HeldBytes() { shared_->reply_bytes -= bytes_; }
+  ~HeldBytes() {
+    if (bytes_ != 0) shared_->reply_bytes -= bytes_;  // else the server may be gone
+  }
 
   // Counts `bytes` in place of what it counted. Returns false, and changes nothing, if there is no room.
   bool Set(int64_t bytes);
