@@ -240,7 +240,8 @@ TEST_P(PrefixLaws, ACancelledPrefillGoesOn) {
     const RunControl control{.progress = [&](double done) { cancelled = done >= layer + 0.05; },
                              .cancelled = &cancelled};
     PrefixCapture capture(rules_.point, kLayers);
-    EXPECT_THROW(Run(document_, {.spec = entry_.active, .capture = &capture, .control = control}), Cancelled);
+    const RunOptions stopped{.spec = entry_.active, .capture = &capture, .control = control};
+    EXPECT_THROW(Run(document_, stopped), Cancelled);
     const std::shared_ptr<const PrefixState> state = capture.Take(document_);
     if (layer == 0) {
       EXPECT_EQ(state, nullptr);

@@ -48,8 +48,8 @@ def wait_for(true, seconds, what):
 class Job:
     """A program under mpirun that a test looks at, or kills, while it runs."""
 
-    def __init__(self, processes, *command, options=()):
-        self.mpirun = subprocess.Popen([MPIRUN, *OPTIONS, *options, "-n", str(processes), *map(str, command)],
+    def __init__(self, processes, *command):
+        self.mpirun = subprocess.Popen([MPIRUN, *OPTIONS, "-n", str(processes), *map(str, command)],
                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                        text=True, start_new_session=True)
         wait_for(lambda: len(self._ranks()) == processes, 60, "the processes")

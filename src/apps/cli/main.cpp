@@ -122,8 +122,8 @@ int Main(int argc, char** argv) {
   }
 }
 
-// The program of the other processes. mpirun passes SIGTERM and SIGINT on to all; process 0 decides what they
-// mean, because a server first ends the requests that have begun.
+// The program of the other processes. mpirun sends SIGTERM to all of them when it gets a signal; process 0
+// decides what that means, because a server first ends the requests that have begun.
 int FollowOrAbort(coppice::Comm& world) {
   std::signal(SIGTERM, SIG_IGN);
   std::signal(SIGINT, SIG_IGN);

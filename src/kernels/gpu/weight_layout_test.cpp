@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(GpuTypes, WeightLayoutTest,
                          testing::Values(DType::kF32, DType::kF16, DType::kBF16, DType::kQ4_0, DType::kQ4_1,
                                          DType::kQ5_0, DType::kQ5_1, DType::kQ8_0, DType::kQ2_K, DType::kQ3_K,
                                          DType::kQ4_K, DType::kQ5_K, DType::kQ6_K),
-                         [](const auto& info) { return std::string(Info(info.param).name); });
+                         [](const auto& of) { return std::string(Info(of.param).name); });
 
 }  // namespace
 }  // namespace coppice
