@@ -311,11 +311,12 @@ TEST_F(SchedulerTest, QueueHasALimit) {
 TEST_F(SchedulerTest, LaterJobsWaitInTheQueue) {
   std::atomic<bool> others{false};
   TurnScheduler& scheduler = scheduler_.emplace(
-      [&](Job& job, const JobTurns& turns, JobResult&) {
-        return Pretend(job, [&] {
+      [&](Job& job, const JobTurns& turns, JobResult& result) {
+        const auto pause = [&] {
           others = others || turns.others();
           turns.pause();
-        });
+        };
+        return Pretend(job, pause, result);
       },
       TurnScheduler::DecodeTogether(), metrics_, SchedulerOptions{.slots = 2, .max_waiting = 3});
   const TestJob first = MakeJob(20'000);
@@ -342,12 +343,12 @@ TEST_F(SchedulerTest, LaterJobsWaitInTheQueue) {
 
 TEST_F(SchedulerTest, JobsThatFailLeaveTheirSlot) {
   TurnScheduler& scheduler = scheduler_.emplace(
-      [this](Job& job, const JobTurns& turns, JobResult&) {
+      [this](Job& job, const JobTurns& turns, JobResult& result) {
         if (job.request.tokens.size() == 7) {
           job.events->OnError({500, "", ""});
           return false;
         }
-        return Pretend(job, turns.pause);
+        return Pretend(job, turns.pause, result);
       },
       TurnScheduler::DecodeTogether(), metrics_,
       SchedulerOptions{.slots = 2, .max_waiting = 100, .shortest_turn = {}});
