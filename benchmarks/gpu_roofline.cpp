@@ -84,15 +84,12 @@ void MeasureProducts(gpu::Gpu& gpu, const std::string& name, const Shape& s, Sam
                              0.0f, int64_t{0}, int64_t{0});
       }));
   if (gpu.cublaslt() == nullptr) return;
-  samples["product_cublaslt_" + name].push_back(flops * RateOf(gpu.device(), [&] {
-                                                  gpu.cublaslt()->Multiply({.x = at(x),
-                                                                            .w = at(w),
-                                                                            .y = at(y),
-                                                                            .rows = s.rows,
-                                                                            .outputs = s.outputs,
-                                                                            .k = s.k,
-                                                                            .y_stride = s.outputs});
-                                                }));
+  samples["product_cublaslt_" + name].push_back(
+      flops * RateOf(gpu.device(), [&] {
+        gpu.cublaslt()->Multiply(
+            {.x = at(x), .y = at(y), .rows = s.rows, .outputs = s.outputs, .y_stride = s.outputs}, at(w),
+            s.k);
+      }));
 }
 
 void MeasureMemory(gpu::Gpu& gpu, Samples& samples) {

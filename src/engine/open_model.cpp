@@ -29,6 +29,7 @@ OpenedModel OpenModel(const std::string& path) {
 
 Transformer MakeTransformer(std::shared_ptr<const TensorStore> store, ModelConfig config, Backend* backend) {
   std::shared_ptr<const Weights> weights = Weights::Load(std::move(store), config);
+  if (backend != nullptr) backend->CheckHeads(config.shape.head_dim);
   if (backend != nullptr) weights = Weights::Place(std::move(weights), *backend);
   return {std::move(config), std::move(weights)};
 }

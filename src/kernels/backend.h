@@ -104,7 +104,7 @@ struct PackedMatrix {
 
 // The bytes that a run needs in a backend's memory().
 struct RunBytes {
-  int64_t weights = 0;      // that are not there yet
+  int64_t weights = 0;      // that are not there yet, as PlacedBytes counts them
   int64_t keys_values = 0;  // of all layers
   int64_t workspace = 0;    // hidden states and tiles of activations
   int64_t total() const { return weights + keys_values + workspace; }
@@ -126,7 +126,8 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual std::string_view name() const = 0;  // "reference", "cpu", "gpu"
-  virtual std::string_view isa() const = 0;   // "scalar", "avx2", "avx512", "amx"; of a gpu: "sm_90"
+  // "scalar", "avx2", "avx512" or "amx"; of a gpu: "sm_90, NVIDIA H200, cuBLASLt 130100".
+  virtual std::string_view isa() const = 0;
   virtual int threads() const = 0;
   virtual DType cache_dtype() const = 0;  // of keys and values
 
@@ -137,6 +138,10 @@ class Backend {
   // Copies a stored tensor of a model to where, and in the layout in which, operations read it fastest. Only
   // operations can read the copy of a weight. The stored tensor itself if the backend reads that one.
   virtual PlacedWeight PlaceWeight(const TensorView& w, WeightUse /*use*/) { return {{}, w}; }
+  // The bytes of memory() that PlaceWeight takes: 0 if the backend reads the stored tensor itself.
+  virtual int64_t PlacedBytes(const TensorView& /*w*/, WeightUse /*use*/) const { return 0; }
+  // Throws Error if attention cannot take heads of this many channels.
+  virtual void CheckHeads(int /*head_dim*/) const {}
   // Throws Error, with the arithmetic, if this many more bytes do not fit into memory().
   virtual void CheckFits(const RunBytes& /*bytes*/) {}
   // Waits until every operation has finished.

@@ -43,6 +43,10 @@ class TimedBackend final : public Backend {
   PlacedWeight PlaceWeight(const TensorView& w, WeightUse use) override {
     return inner_->PlaceWeight(w, use);
   }
+  int64_t PlacedBytes(const TensorView& w, WeightUse use) const override {
+    return inner_->PlacedBytes(w, use);
+  }
+  void CheckHeads(int head_dim) const override { inner_->CheckHeads(head_dim); }
   void CheckFits(const RunBytes& bytes) override { inner_->CheckFits(bytes); }
   void Finish() override { inner_->Finish(); }
   // A step is not collected, because then no operation would have a time of its own.

@@ -225,43 +225,57 @@ std::shared_ptr<const Weights> Weights::Load(std::shared_ptr<const TensorStore> 
   return WeightsLoader(std::move(store), config).Load();
 }
 
-TensorView Weights::Placed(const TensorView& stored, WeightUse use, Backend& backend) {
-  if (stored.empty()) return stored;
-  PlacedWeight placed = backend.PlaceWeight(stored, use);
-  owned_.push_back(std::move(placed.storage));
-  return placed.view;
+namespace {
+
+// Fills `to` with what `place` makes of each tensor of `loaded`.
+template <typename Place>
+void Arrange(const Weights& loaded, Weights& to, Place&& place) {
+  const auto vector = [&](const TensorView& v) { return place(v, WeightUse::kVector); };
+  const auto norm = [&](const Norm& n) { return Norm{vector(n.weight), vector(n.bias)}; };
+  const auto linear = [&](const Linear& l) {
+    return Linear{place(l.weight, WeightUse::kProduct), vector(l.bias)};
+  };
+  to.head = linear(loaded.head);
+  // A table of quantised rows is read in the layout of a factor, so a tied one is placed once.
+  const TensorView& table = loaded.embedding;
+  const bool tied = table.data == loaded.head.weight.data && Info(table.dtype).block_elements > 1;
+  to.embedding = tied ? to.head.weight : place(table, WeightUse::kTable);
+  to.embedding_norm = norm(loaded.embedding_norm);
+  to.final_norm = norm(loaded.final_norm);
+  to.layers.clear();
+  for (const LayerWeights& l : loaded.layers) {
+    to.layers.push_back({.attention_norm = norm(l.attention_norm),
+                         .query = linear(l.query),
+                         .key = linear(l.key),
+                         .value = linear(l.value),
+                         .output = linear(l.output),
+                         .ffn_norm = norm(l.ffn_norm),
+                         .gate = linear(l.gate),
+                         .up = linear(l.up),
+                         .down = linear(l.down)});
+  }
 }
+
+}  // namespace
 
 std::shared_ptr<const Weights> Weights::Place(std::shared_ptr<const Weights> loaded, Backend& be) {
   if (be.memory() == nullptr) return loaded;
-  be.CheckFits({.weights = loaded->bytes});
   const std::shared_ptr<Weights> placed(new Weights);
+  int64_t bytes = 0;
+  Arrange(*loaded, *placed, [&](const TensorView& w, WeightUse use) {
+    if (!w.empty()) bytes += be.PlacedBytes(w, use);
+    return w;
+  });
+  be.CheckFits({.weights = bytes});
+  Arrange(*loaded, *placed, [&](const TensorView& w, WeightUse use) {
+    if (w.empty()) return w;
+    PlacedWeight copy = be.PlaceWeight(w, use);
+    placed->owned_.push_back(std::move(copy.storage));
+    return copy.view;
+  });
   placed->rope_factors = loaded->rope_factors;
   placed->parameters = loaded->parameters;
   placed->bytes = loaded->bytes;
-  const auto vector = [&](const TensorView& v) { return placed->Placed(v, WeightUse::kVector, be); };
-  const auto norm = [&](const Norm& n) { return Norm{vector(n.weight), vector(n.bias)}; };
-  const auto linear = [&](const Linear& l) {
-    return Linear{placed->Placed(l.weight, WeightUse::kProduct, be), vector(l.bias)};
-  };
-  placed->head = linear(loaded->head);
-  // A table of quantised rows is read in the layout of a factor, so a tied one is placed once.
-  const TensorView& table = loaded->embedding;
-  const bool tied = table.data == loaded->head.weight.data && Info(table.dtype).block_elements > 1;
-  placed->embedding = tied ? placed->head.weight : placed->Placed(table, WeightUse::kTable, be);
-  placed->embedding_norm = norm(loaded->embedding_norm);
-  placed->final_norm = norm(loaded->final_norm);
-  for (const LayerWeights& l : loaded->layers) {
-    placed->layers.push_back({.attention_norm = norm(l.attention_norm),
-                              .query = linear(l.query),
-                              .key = linear(l.key),
-                              .value = linear(l.value),
-                              .output = linear(l.output),
-                              .ffn_norm = norm(l.ffn_norm),
-                              .gate = linear(l.gate),
-                              .up = linear(l.up),
-                              .down = linear(l.down)});
-  }
   placed->loaded_ = std::move(loaded);
   return placed;
 }

@@ -58,7 +58,6 @@ class Weights {
 
  private:
   Weights() = default;
-  TensorView Placed(const TensorView& stored, WeightUse use, Backend& backend);
   friend class WeightsLoader;
   std::shared_ptr<const TensorStore> store_;
   std::vector<Tensor> owned_;

@@ -32,6 +32,11 @@ bool IsAligned(const Operands::Place& place, int64_t element_bytes) {
   return place.address % 16 == 0 && place.stride % 16 == 0 && place.stride * element_bytes % 16 == 0;
 }
 
+void CheckHeads(int64_t head_dim) {
+  if (head_dim > kWidestHead)
+    throw Error("[gpu] heads of {} channels: the kernels take up to {}", head_dim, kWidestHead);
+}
+
 AttentionOperands::AttentionOperands(Gpu& gpu, Operands& op, const AttentionInput& in, bool with_values,
                                      bool positions)
     : m(in.queries.rows),
@@ -42,8 +47,7 @@ AttentionOperands::AttentionOperands(Gpu& gpu, Operands& op, const AttentionInpu
       window(in.shape.window),
       scale(in.shape.scale),
       alibi(!in.shape.alibi_slopes.empty()) {
-  if (head_dim > kWidestHead)
-    throw Error("[gpu] heads of {} channels: the kernels take up to {}", head_dim, kWidestHead);
+  CheckHeads(head_dim);
   q = op.In(in.queries);
   k = AsBf16(gpu, op, in.keys);
   if (with_values) v = AsBf16(gpu, op, in.values);

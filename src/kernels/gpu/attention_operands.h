@@ -11,6 +11,9 @@ namespace coppice::gpu {
 
 inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// Throws Error if the heads are too wide for the kernels.
+void CheckHeads(int64_t head_dim);
+
 struct AttentionOperands {
   // Keys and values that are not bf16 are converted to it. Throws Error if the heads are too wide.
   AttentionOperands(Gpu& gpu, Operands& op, const AttentionInput& in, bool with_values,

@@ -4,9 +4,12 @@
 #include <cstdlib>
 #include <iterator>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 
+#include "base/check.h"
 #include "base/error.h"
 
 namespace coppice::gpu {
@@ -24,6 +27,12 @@ constexpr int32_t kTranspose = 1;     // CUBLAS_OP_T
 constexpr int32_t kBiasEpilogue = 4;  // CUBLASLT_EPILOGUE_BIAS
 constexpr int kWorkspaceBytes = 1;    // CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
 constexpr int kReductions = 3;        // CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK
+// CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, and of B, C and D. Each is 256 unless it is set.
+constexpr int kAlignmentA = 5;
+constexpr int kAlignmentB = 6;
+constexpr int kAlignmentC = 7;
+constexpr int kAlignmentD = 8;
+constexpr uint32_t kMostAlignment = 256;
 constexpr int64_t kWorkspace = int64_t{32} << 20;
 
 // cublasLtMatmulHeuristicResult_t
@@ -38,6 +47,7 @@ struct Heuristic {
 }  // namespace
 
 struct CublasLt::Functions {
+  size_t (*version)();
   int (*create)(void** handle);
   int (*destroy)(void* handle);
   int (*desc_create)(void** desc, int compute, int scale);
@@ -57,7 +67,7 @@ struct CublasLt::Functions {
 
 // The library is column-major: y^T [outputs, rows] = w [k, outputs]^T x^T [k, rows].
 struct CublasLt::Problem {
-  Problem(const CublasLt& lt, const LtProduct& p, int64_t rows) : f(*lt.functions_) {
+  Problem(const CublasLt& lt, const ProductCall& p, int64_t k, int64_t rows) : f(*lt.functions_) {
     try {
       lt.Check(f.desc_create(&desc, kCompute32F, kTypeF32), "describing a product");
       lt.Check(f.desc_set(desc, kTransposeA, &kTranspose, sizeof(kTranspose)), "describing a product");
@@ -65,10 +75,11 @@ struct CublasLt::Problem {
         lt.Check(f.desc_set(desc, kEpilogue, &kBiasEpilogue, sizeof(kBiasEpilogue)), "describing a product");
         lt.Check(f.desc_set(desc, kBiasPointer, &p.bias, sizeof(p.bias)), "describing a product");
       }
-      const auto k = static_cast<uint64_t>(p.k);
+      const auto inputs = static_cast<uint64_t>(k);
       const auto outputs = static_cast<uint64_t>(p.outputs);
-      lt.Check(f.layout_create(&w, kTypeBf16, k, outputs, p.k), "describing a product");
-      lt.Check(f.layout_create(&x, kTypeBf16, k, static_cast<uint64_t>(rows), p.k), "describing a product");
+      lt.Check(f.layout_create(&w, kTypeBf16, inputs, outputs, k), "describing a product");
+      lt.Check(f.layout_create(&x, kTypeBf16, inputs, static_cast<uint64_t>(rows), k),
+               "describing a product");
       lt.Check(f.layout_create(&y, kTypeF32, outputs, static_cast<uint64_t>(rows), p.y_stride),
                "describing a product");
     } catch (...) {
@@ -96,22 +107,22 @@ struct CublasLt::Problem {
 std::unique_ptr<CublasLt> CublasLt::Load(Device& device) {
   const char* named = std::getenv("COPPICE_CUBLASLT_LIBRARY");
   if (named != nullptr && std::string(named) == "none") return nullptr;
-  if (named != nullptr && *named != '\0') return std::unique_ptr<CublasLt>(new CublasLt(device, named));
+  if (named != nullptr && *named != '\0')
+    return std::unique_ptr<CublasLt>(new CublasLt(device, SharedLibrary(named)));
   for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12"}) {
-    try {
-      return std::unique_ptr<CublasLt>(new CublasLt(device, name));
-    } catch (const Error&) {  // absent; the backend's own products do the same
-    }
+    if (std::optional<SharedLibrary> library = SharedLibrary::IfInstalled(name))
+      return std::unique_ptr<CublasLt>(new CublasLt(device, std::move(*library)));
   }
-  return nullptr;
+  return nullptr;  // the backend's own products do the same
 }
 
-CublasLt::CublasLt(Device& device, const char* library)
-    : device_(device), library_(library), functions_(std::make_unique<Functions>()) {
+CublasLt::CublasLt(Device& device, SharedLibrary library)
+    : device_(device), library_(std::move(library)), functions_(std::make_unique<Functions>()) {
   Functions& f = *functions_;
   const auto bind = [&](auto& function, const char* symbol) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(library_.Get(symbol));
   };
+  bind(f.version, "cublasLtGetVersion");
   bind(f.create, "cublasLtCreate");
   bind(f.destroy, "cublasLtDestroy");
   bind(f.desc_create, "cublasLtMatmulDescCreate");
@@ -124,6 +135,7 @@ CublasLt::CublasLt(Device& device, const char* library)
   bind(f.preference_set, "cublasLtMatmulPreferenceSetAttribute");
   bind(f.heuristic, "cublasLtMatmulAlgoGetHeuristic");
   bind(f.matmul, "cublasLtMatmul");
+  const std::lock_guard lock(device_.mutex());
   device_.Use();
   Check(f.create(&handle_), "starting the library");
   try {
@@ -143,42 +155,60 @@ void CublasLt::Check(int status, const char* what) const {
   if (status != 0) throw Error("[gpu] {}: {} failed with status {}", library_.name(), what, status);
 }
 
-const CublasLt::Algorithm& CublasLt::AlgorithmOf(const LtProduct& product) {
-  const std::pair shape(product.outputs, product.k);
-  const auto known = algorithms_.find(shape);
+size_t CublasLt::version() const { return functions_->version(); }
+
+// The alignment of y's rows, from the smaller of its begin's and its stride's: so it is the same for every part of
+// a matrix's rows, and a row gets the same algorithm in any call.
+CublasLt::Form CublasLt::FormOf(const ProductCall& product, int64_t k) {
+  uint32_t alignment = kMostAlignment;
+  while (product.y % alignment != 0 || product.y_stride * 4 % alignment != 0) alignment /= 2;
+  return {product.outputs, k, product.bias != 0, alignment};
+}
+
+void CublasLt::Prefer(void* preference, const Form& form) const {
+  const auto set = [&](int attribute, const auto& value) {
+    Check(functions_->preference_set(preference, attribute, &value, sizeof(value)), "choosing an algorithm");
+  };
+  set(kWorkspaceBytes, static_cast<uint64_t>(kWorkspace));
+  set(kReductions, uint32_t{0});
+  set(kAlignmentA, kMostAlignment);
+  set(kAlignmentB, kMostAlignment);
+  set(kAlignmentC, form.y_alignment);
+  set(kAlignmentD, form.y_alignment);
+}
+
+const CublasLt::Algorithm& CublasLt::AlgorithmOf(const ProductCall& product, int64_t k) {
+  const Form form = FormOf(product, k);
+  const auto known = algorithms_.find(form);
   if (known != algorithms_.end()) return known->second;
   const Functions& f = *functions_;
-  const Problem problem(*this, product, kRows);
-  void* preference = nullptr;
-  Check(f.preference_create(&preference), "choosing an algorithm");
+  const Problem problem(*this, product, k, kRows);
+  void* created = nullptr;
+  Check(f.preference_create(&created), "choosing an algorithm");
+  const std::unique_ptr<void, int (*)(void*)> preference(created, f.preference_destroy);
+  Prefer(preference.get(), form);
   Heuristic best = {};
   int found = 0;
-  const auto workspace = static_cast<uint64_t>(kWorkspace);
-  const uint32_t no_reduction = 0;
-  int status = f.preference_set(preference, kWorkspaceBytes, &workspace, sizeof(workspace));
-  if (status == 0) status = f.preference_set(preference, kReductions, &no_reduction, sizeof(no_reduction));
-  if (status == 0)
-    status = f.heuristic(handle_, problem.desc, problem.w, problem.x, problem.y, problem.y, preference, 1,
-                         &best, &found);
-  f.preference_destroy(preference);
-  Check(status, "choosing an algorithm");
+  Check(f.heuristic(handle_, problem.desc, problem.w, problem.x, problem.y, problem.y, preference.get(), 1,
+                    &best, &found),
+        "choosing an algorithm");
   if (found == 0)
-    throw Error("[gpu] {} has no algorithm for a weight [{}, {}]", library_.name(), product.outputs,
-                product.k);
-  Algorithm& algorithm = algorithms_[shape];
+    throw Error("[gpu] {} has no algorithm for a weight [{}, {}]", library_.name(), product.outputs, k);
+  Algorithm& algorithm = algorithms_[form];
   std::copy(std::begin(best.algorithm), std::end(best.algorithm), algorithm.data);
   return algorithm;
 }
 
-void CublasLt::Multiply(const LtProduct& p) {
+void CublasLt::Multiply(const ProductCall& p, CUdeviceptr w, int64_t k) {
   const std::lock_guard lock(device_.mutex());
+  COPPICE_CHECK(w % kMostAlignment == 0 && p.x % kMostAlignment == 0 && p.bias % kBiasAlignment == 0);
   device_.Use();
-  const Algorithm& algorithm = AlgorithmOf(p);
-  const Problem problem(*this, p, p.rows);
+  const Algorithm& algorithm = AlgorithmOf(p, k);
+  const Problem problem(*this, p, k, p.rows);
   const float alpha = 1;
   const float beta = p.add ? 1 : 0;
   const auto at = [](CUdeviceptr address) { return reinterpret_cast<void*>(address); };
-  Check(functions_->matmul(handle_, problem.desc, &alpha, at(p.w), problem.w, at(p.x), problem.x, &beta,
+  Check(functions_->matmul(handle_, problem.desc, &alpha, at(w), problem.w, at(p.x), problem.x, &beta,
                            at(p.y), problem.y, at(p.y), problem.y, algorithm.data, at(workspace_),
                            static_cast<size_t>(kWorkspace), device_.stream()),
         "a product");

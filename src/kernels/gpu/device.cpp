@@ -93,7 +93,7 @@ void Device::Stop() noexcept {
   if (context_ == nullptr) return;
   d.cuCtxSetCurrent(context_);
   recorder_.reset();  // ends a step that an error left open
-  for (const CUdeviceptr address : freed_) d.cuMemFreeAsync(address, stream_);
+  FreeDeferred();
   if (stream_ != nullptr) d.cuStreamSynchronize(stream_);
   for (Segment& segment : segments_) {
     if (segment.ended != nullptr) d.cuEventDestroy(segment.ended);
@@ -106,7 +106,27 @@ void Device::Stop() noexcept {
   d.cuDevicePrimaryCtxRelease(device_);
 }
 
-void Device::Use() const { driver_.Check(driver_.cuCtxSetCurrent(context_), "using the device"); }
+void Device::Use() {
+  driver_.Check(driver_.cuCtxSetCurrent(context_), "using the device");
+  if (recorder_ == nullptr) return;
+  if (OwnsStep()) {
+    if (step_error_) std::rethrow_exception(step_error_);
+    return recorder_->Resume();
+  }
+  try {
+    recorder_->Flush();
+  } catch (...) {  // the calling thread lost nothing
+    step_error_ = std::current_exception();
+  }
+}
+
+void Device::Resume() {
+  if (OwnsStep()) recorder_->Resume();
+}
+
+void Device::FreeDeferred() {
+  for (const CUdeviceptr address : std::exchange(freed_, {})) driver_.cuMemFreeAsync(address, stream_);
+}
 
 CUdeviceptr Device::Allocate(int64_t bytes) {
   const std::lock_guard lock(mutex_);
@@ -164,7 +184,7 @@ std::byte* Device::Stage(int64_t bytes) {
     Segment& next = segments_[segment_];
     if (std::exchange(next.in_use, false))
       driver_.Check(driver_.cuEventSynchronize(next.ended), "waiting for a transfer");
-    recorder_->Resume();
+    Resume();
   }
   Segment& segment = segments_[segment_];
   if (!segment.memory) segment.memory = std::make_unique<Pinned>(*this, kSegmentBytes);
@@ -262,22 +282,29 @@ void Device::Synchronize() {
   const std::lock_guard lock(mutex_);
   Use();
   recorder_->Flush();
-  for (const CUdeviceptr address : std::exchange(freed_, {})) driver_.cuMemFreeAsync(address, stream_);
+  FreeDeferred();
   driver_.Check(driver_.cuStreamSynchronize(stream_), "computing");
-  recorder_->Resume();
+  Resume();
 }
 
 void Device::BeginStep() {
   const std::lock_guard lock(mutex_);
   Use();
+  if (step_thread_ != std::thread::id()) return;
   recorder_->Begin();
+  step_thread_ = std::this_thread::get_id();
+  step_error_ = nullptr;
 }
 
 void Device::EndStep() {
   const std::lock_guard lock(mutex_);
-  Use();
+  if (!OwnsStep()) return;
+  step_thread_ = {};
+  const std::exception_ptr error = std::exchange(step_error_, nullptr);
+  driver_.Check(driver_.cuCtxSetCurrent(context_), "using the device");
   recorder_->End();
-  for (const CUdeviceptr address : std::exchange(freed_, {})) driver_.cuMemFreeAsync(address, stream_);
+  FreeDeferred();
+  if (error) std::rethrow_exception(error);
 }
 
 void Device::Launch(CUfunction function, const LaunchShape& s, std::span<void*> parameters) {
@@ -293,15 +320,15 @@ CUmodule Device::LoadModule(const void* image) {
   recorder_->Flush();  // loading may wait for the device, which nothing may do while a stream records
   driver_.Check(driver_.cuModuleLoadData(&module, image), "loading kernels");
   modules_.push_back(module);
-  recorder_->Resume();
+  Resume();
   return module;
 }
 
 Device::Pinned::Pinned(Device& device, int64_t bytes) : device_(device), bytes_(bytes) {
-  device_.Use();
+  const Driver& d = device_.driver();
+  d.Check(d.cuCtxSetCurrent(device_.context_), "using the device");
   void* address = nullptr;
-  device_.driver().Check(device_.driver().cuMemHostAlloc(&address, Size(bytes), 0),
-                         "allocating pinned memory");
+  d.Check(d.cuMemHostAlloc(&address, Size(bytes), 0), "allocating pinned memory");
   data_ = static_cast<std::byte*>(address);
 }
 

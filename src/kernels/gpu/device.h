@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kernels/gpu/driver.h"
@@ -58,7 +60,10 @@ class Device {
   void Launch(CUfunction function, const LaunchShape& shape, std::span<void*> parameters);
   CUmodule LoadModule(const void* image);  // unloaded with the device
 
-  // Between these, work is recorded and starts as one graph at the end, or where the host waits.
+  // Between these, the calling thread's work is recorded and starts as one graph at the end, or where the host
+  // waits. Another thread's work is never part of it: it starts what was recorded so far, and runs after it. If
+  // that start fails, the step's thread gets the error. While a thread's step is open, that of another thread
+  // is not recorded.
   void BeginStep();
   void EndStep();
   const GraphRecorder& recorder() const { return *recorder_; }
@@ -80,11 +85,16 @@ class Device {
   };
 
   CUstream stream() const { return stream_; }
-  void Use() const;  // makes the context the calling thread's
+  // Makes the context the calling thread's, and the stream record or not, as BeginStep says. Call it with the
+  // mutex held, before anything is added to the stream.
+  void Use();
 
  private:
   void Start();  // what must be undone if it fails half way
   void Stop() noexcept;
+  bool OwnsStep() const { return step_thread_ == std::this_thread::get_id(); }
+  void Resume();  // records again, if the step is the calling thread's
+  void FreeDeferred();
   std::byte* Stage(int64_t bytes);
 
   // Pinned memory through which transfers pass, in segments that are filled in turn. A segment is filled
@@ -106,6 +116,8 @@ class Device {
   CUstream stream_ = nullptr;
   CUstream side_stream_ = nullptr;  // for allocations while the main stream records
   std::unique_ptr<GraphRecorder> recorder_;
+  std::thread::id step_thread_;    // whose step is open; no thread's if none is
+  std::exception_ptr step_error_;  // of that step, where another thread's work started it
   std::vector<CUmodule> modules_;
   std::vector<Segment> segments_;
   size_t segment_ = 0;

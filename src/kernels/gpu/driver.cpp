@@ -15,17 +15,24 @@ std::string DriverName() {
   return name != nullptr && *name != '\0' ? name : "libcuda.so.1";
 }
 
+void* Opened(const std::string& name) { return dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE); }
+
 }  // namespace
 
-SharedLibrary::SharedLibrary(const std::string& name)
-    : name_(name), handle_(dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE)) {
+SharedLibrary::SharedLibrary(const std::string& name) : name_(name), handle_(Opened(name)) {
   if (handle_ == nullptr) throw Error("[gpu] cannot load {}: {}", name, dlerror());
 }
 
-void* SharedLibrary::Find(const char* symbol) const { return dlsym(handle_, symbol); }
+std::optional<SharedLibrary> SharedLibrary::IfInstalled(const std::string& name) {
+  if (void* handle = Opened(name)) return SharedLibrary(name, handle);
+  // glibc begins with the file that it could not open, which may also be one that the library needs.
+  const std::string why = dlerror();
+  if (why.starts_with(name + ": cannot open shared object file: No such file")) return std::nullopt;
+  throw Error("[gpu] cannot load {}: {}", name, why);
+}
 
 void* SharedLibrary::Get(const char* symbol) const {
-  void* found = Find(symbol);
+  void* found = dlsym(handle_, symbol);
   if (found == nullptr) throw Error("[gpu] {} has no {}: it is too old", name_, symbol);
   return found;
 }

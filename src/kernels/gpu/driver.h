@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "kernels/gpu/cuda_api.h"
@@ -13,13 +14,15 @@ class SharedLibrary {
  public:
   // Throws Error, with dlopen's text, if it cannot be loaded.
   explicit SharedLibrary(const std::string& name);
+  // Nothing if there is no file of this name. Throws Error if there is one that cannot be loaded.
+  static std::optional<SharedLibrary> IfInstalled(const std::string& name);
 
   const std::string& name() const { return name_; }
-  void* Find(const char* symbol) const;  // null if absent
   // Throws Error if the library lacks the symbol.
   void* Get(const char* symbol) const;
 
  private:
+  SharedLibrary(const std::string& name, void* handle) : name_(name), handle_(handle) {}
   std::string name_;
   void* handle_;
 };

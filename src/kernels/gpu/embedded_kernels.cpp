@@ -1,4 +1,4 @@
-// The cubins that the build made, or none (CMakeLists.txt writes both files either way).
+// The kernels that the build made, or none (CMakeLists.txt sees to both files either way).
 #include "kernels/gpu/kernel_table.h"
 
 asm(R"(

@@ -179,6 +179,8 @@ void Gpu::Forget(const std::byte* data) noexcept {
 }
 
 CUdeviceptr Gpu::CachedList(std::span<const int32_t> list) {
+  // A copy that was recorded may be lost with its graph.
+  if (std::exchange(cached_lost_, device_.recorder().lost()) != device_.recorder().lost()) cached_.clear();
   const size_t common = std::min(list.size(), cached_.size());
   const bool same =
       std::equal(list.begin(), list.begin() + static_cast<std::ptrdiff_t>(common), cached_.begin());

@@ -125,6 +125,7 @@ class Gpu {
   mutable std::mutex placed_mutex_;
   std::map<const std::byte*, PlacedShape> placed_;
   std::vector<int32_t> cached_;
+  int64_t cached_lost_ = 0;  // GraphRecorder::lost() when it was copied
   CUdeviceptr cached_address_ = 0;
   int64_t cached_capacity_ = 0;
 };

@@ -1,5 +1,7 @@
 #include "kernels/gpu/gpu_backend.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -24,12 +26,16 @@ using gpu::Operands;
 // Programs of a kernel that passes over rows: one for each row and 1,024 columns.
 Grid RowGrid(const TensorView& x) { return {x.rows, CeilDiv(x.cols, 1024)}; }
 
+// Everything that bits depend on: documents that were read with one are not valid with another.
+std::string IsaOf(Gpu& gpu) {
+  std::string isa = fmt::format("sm_{}, {}", gpu.device().architecture(), gpu.device().name());
+  if (gpu.cublaslt() != nullptr) isa += fmt::format(", cuBLASLt {}", gpu.cublaslt()->version());
+  return isa;
+}
+
 class GpuBackend final : public Backend {
  public:
-  explicit GpuBackend(DType cache_type)
-      : gpu_(Gpu::Open()),
-        cache_type_(cache_type),
-        isa_("sm_" + std::to_string(gpu_->device().architecture())) {}
+  explicit GpuBackend(DType cache_type) : gpu_(Gpu::Open()), cache_type_(cache_type), isa_(IsaOf(*gpu_)) {}
   ~GpuBackend() override = default;
 
   std::string_view name() const override { return "gpu"; }
@@ -39,8 +45,7 @@ class GpuBackend final : public Backend {
 
   DeviceMemory* memory() const override { return &gpu_->heap(); }
   PlacedWeight PlaceWeight(const TensorView& w, WeightUse use) override {
-    const bool plain = Info(w.dtype).block_elements == 1;
-    if (use == WeightUse::kVector || (use == WeightUse::kTable && plain)) {
+    if (StaysAsStored(w, use)) {
       Tensor copy(w.dtype, w.rows, w.cols, memory());
       CopyRows(w, copy.mutable_view());
       const TensorView view = copy.view();
@@ -49,7 +54,13 @@ class GpuBackend final : public Backend {
     Gpu::Placed placed = gpu_->Place(w);
     return {std::move(placed.storage), placed.view};
   }
+  int64_t PlacedBytes(const TensorView& w, WeightUse use) const override {
+    if (StaysAsStored(w, use)) return w.rows * BytesOf(w.dtype, w.cols);
+    return gpu::LayoutOf(w.dtype, w.rows, w.cols).bytes;
+  }
+  void CheckHeads(int head_dim) const override { gpu::CheckHeads(head_dim); }
   void CheckFits(const RunBytes& bytes) override {
+    gpu_->device().Synchronize();  // memory that was freed counts once the stream gets there
     const int64_t free = gpu_->device().FreeBytes();
     if (bytes.total() <= free) return;
     throw Error(
@@ -218,6 +229,10 @@ class GpuBackend final : public Backend {
   }
 
  private:
+  // Whether PlaceWeight copies the tensor as it is, and not into a layout of products.
+  static bool StaysAsStored(const TensorView& w, WeightUse use) {
+    return use == WeightUse::kVector || (use == WeightUse::kTable && Info(w.dtype).block_elements == 1);
+  }
   template <typename... Arguments>
   void Launch(std::string_view kernel, const Grid& grid, const Arguments&... arguments) {
     gpu_->kernels().Launch(kernel, grid, arguments...);

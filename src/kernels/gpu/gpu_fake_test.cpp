@@ -1,6 +1,5 @@
 // The host code over the fake device (fake/fake_driver.cpp): every failing call is an error, nothing leaks,
 // and what would be luck on a real device is a fault. Runs where COPPICE_CUDA_LIBRARY names that driver.
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,11 +8,11 @@
 #include <fstream>
 #include <map>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "base/error.h"
 #include "kernels/conformance_support.h"
+#include "kernels/gpu/fake_test_support.h"
 #include "kernels/gpu/gpu.h"
 #include "kernels/gpu/gpu_backend.h"
 #include "kernels/gpu/operands.h"
@@ -23,58 +22,10 @@ namespace coppice {
 namespace {
 
 using gpu::Gpu;
-using testing_kernels::ExpectClose;
+using testing_gpu::GpuFake;
 using testing_kernels::Random;
 using testing_kernels::RandomWeight;
 using testing_kernels::SameBits;
-using testing_kernels::ToMatrix;
-
-// The functions of the fake driver that are for tests.
-class FakeDriver {
- public:
-  static const FakeDriver* Get() {
-    static const FakeDriver driver;
-    return driver.library_ != nullptr && driver.fail_ != nullptr ? &driver : nullptr;
-  }
-  void FailAt(const char* name, int64_t in) const { fail_(name, in); }
-  int64_t Calls(const char* name) const { return calls_(name); }
-  int64_t allocations() const { return allocations_(); }
-  int64_t pinned() const { return pinned_(); }
-  void RunAll() const { run_all_(); }
-  const char* Kernel(int i, const char** arguments, int* warps) const { return kernel_(i, arguments, warps); }
-
- private:
-  FakeDriver() {
-    const char* name = std::getenv("COPPICE_CUDA_LIBRARY");
-    if (name == nullptr) return;
-    library_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (library_ == nullptr) return;
-    const auto bind = [&](auto& function, const char* symbol) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library_, symbol));
-    };
-    bind(fail_, "coppice_fake_fail");
-    bind(calls_, "coppice_fake_calls");
-    bind(allocations_, "coppice_fake_allocations");
-    bind(pinned_, "coppice_fake_pinned");
-    bind(run_all_, "coppice_fake_run_all");
-    bind(kernel_, "coppice_fake_kernel");
-  }
-  void* library_ = nullptr;
-  void (*fail_)(const char*, int64_t) = nullptr;
-  int64_t (*calls_)(const char*) = nullptr;
-  int64_t (*allocations_)() = nullptr;
-  int64_t (*pinned_)() = nullptr;
-  void (*run_all_)() = nullptr;
-  const char* (*kernel_)(int, const char**, int*) = nullptr;
-};
-
-class GpuFake : public testing::Test {
- protected:
-  void SetUp() override {
-    if (FakeDriver::Get() == nullptr) GTEST_SKIP() << "COPPICE_CUDA_LIBRARY does not name the fake driver";
-  }
-  const FakeDriver& fake() { return *FakeDriver::Get(); }
-};
 
 // A run of most operations, with operands in device memory, as the model has them. Returns what the host
 // sees.
@@ -189,6 +140,13 @@ TEST_F(GpuFake, WhatDoesNotFitIsRefusedWithTheArithmetic) {
         << what;
   }
   EXPECT_THROW(Tensor(DType::kF32, int64_t{1} << 20, int64_t{1} << 20, be->memory()), Error);
+}
+
+// Documents that one device and library read are not those of another: the bits may differ.
+TEST_F(GpuFake, TheArithmeticIsNamed) {
+  const std::unique_ptr<Backend> be = MakeGpuBackend({});
+  const bool own = Gpu::Open()->cublaslt() == nullptr;
+  EXPECT_EQ(be->isa(), own ? "sm_0, fake device" : "sm_0, fake device, cuBLASLt 120000");
 }
 
 TEST_F(GpuFake, RefusesOtherArithmetic) {

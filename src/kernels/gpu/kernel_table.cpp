@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <span>
+#include <vector>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -14,19 +14,10 @@ namespace {
 
 // Above this, a function must be told to use more (CUDA's limit for every architecture).
 constexpr int kPlainShared = 48 << 10;
-
-// The letters of a list as in kernels/README.md: "x:f32* n:i32! scale:f32" is "pif".
-std::string Letters(std::string_view arguments) {
-  std::string letters;
-  while (!arguments.empty()) {
-    const size_t end = arguments.find(' ');
-    const std::string_view one = arguments.substr(0, end);
-    const std::string_view type = one.substr(one.find(':') + 1);
-    letters += type.find('*') != std::string_view::npos ? 'p' : type.front();
-    arguments = end == std::string_view::npos ? std::string_view() : arguments.substr(end + 1);
-  }
-  return letters;
-}
+// From here on, Triton compiles for the "a" of an architecture, such as sm_90a: warpgroup MMA and tcgen05 exist
+// only there (PTX ISA, .target).
+constexpr int kFirstSpecific = 90;
+constexpr int kTestsDevice = 0;  // the architecture of fake/, in builds with tests
 
 }  // namespace
 
@@ -48,45 +39,42 @@ void KernelTable::ArgumentList::Add(float number) {
   std::memcpy(&values[count++], &number, sizeof(number));
 }
 
-KernelTable::KernelTable(Device& device) : device_(device) {
-  AddFake();
-  if (kernels_.empty()) AddEmbedded();
+std::optional<int> CubinsFor(int device, std::span<const int> built) {
+  std::optional<int> best;
+  for (const int architecture : built) {
+    const bool later_minor =
+        architecture < kFirstSpecific && architecture / 10 == device / 10 && architecture < device;
+    if (architecture == device || later_minor) best = std::max(best.value_or(0), architecture);
+  }
+  return best;
 }
 
-// A cubin runs on devices of its own major version, from its own minor version on.
-void KernelTable::AddEmbedded() {
-  const int device = device_.architecture();
-  int best = 0;
-  std::string built;
+std::set<int> BuiltArchitectures() {
+  std::set<int> built;
   for (const EmbeddedKernel* k = EmbeddedKernels(); k->name != nullptr; ++k) {
-    const std::string name = " sm_" + std::to_string(k->architecture);
-    if (built.find(name) == std::string::npos) built += name;
-    if (k->architecture / 10 == device / 10 && k->architecture <= device)
-      best = std::max(best, k->architecture);
+    if (k->architecture != kTestsDevice) built.insert(k->architecture);
   }
-  if (built.empty()) throw Error("[gpu] this program was built without GPU kernels: its build had no Triton");
-  if (best == 0)
-    throw Error("[gpu] {} is sm_{}; this program has kernels for{}", device_.name(), device, built);
+  return built;
+}
+
+KernelTable::KernelTable(Device& device) : device_(device) {
+  const int wanted = device.architecture();
+  const std::set<int> built = BuiltArchitectures();
+  const std::optional<int> best =
+      wanted == kTestsDevice ? wanted : CubinsFor(wanted, std::vector<int>(built.begin(), built.end()));
   for (const EmbeddedKernel* k = EmbeddedKernels(); k->name != nullptr; ++k) {
-    if (k->architecture != best) continue;
+    if (best != k->architecture) continue;
     kernels_[k->name] = {.entry = k->entry,
                          .arguments = k->arguments,
                          .image = EmbeddedCubins() + k->offset,
                          .shared_bytes = k->shared_bytes,
                          .warps = k->warps};
   }
-}
-
-// The tests' driver (fake/fake_driver.cpp) computes the kernels itself and lists them.
-void KernelTable::AddFake() {
-  using List = const char* (*)(int, const char**, int*);
-  const auto list = reinterpret_cast<List>(device_.driver().library().Find("coppice_fake_kernel"));
-  if (list == nullptr) return;
-  const char* arguments = nullptr;
-  int warps = 0;
-  for (int i = 0; const char* name = list(i, &arguments, &warps); ++i) {
-    kernels_[name] = {.entry = name, .arguments = Letters(arguments), .image = "fake", .warps = warps};
-  }
+  if (!kernels_.empty()) return;
+  if (built.empty()) throw Error("[gpu] this program was built without GPU kernels: its build had no Triton");
+  std::string names;
+  for (const int architecture : built) names += " sm_" + std::to_string(architecture);
+  throw Error("[gpu] {} is sm_{}; this program has kernels for{}", device.name(), wanted, names);
 }
 
 void KernelTable::Load(Kernel& kernel) {

@@ -3,6 +3,9 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -26,6 +29,14 @@ struct EmbeddedKernel {
 const EmbeddedKernel* EmbeddedKernels();
 const std::byte* EmbeddedCubins();
 
+// The architecture of `built` (90 for sm_90) whose cubins run on a device of architecture `device`. A cubin runs
+// on devices of its own major version, from its own minor version on; one for sm_90 or later on this version
+// alone, because it uses instructions of that architecture only (CUDA C++ Programming Guide, Binary
+// Compatibility, and Architecture-Specific Features).
+std::optional<int> CubinsFor(int device, std::span<const int> built);
+// The architectures that this program holds kernels for, except the tests' device.
+std::set<int> BuiltArchitectures();
+
 struct Grid {
   int64_t x = 1;
   int64_t y = 1;
@@ -41,6 +52,7 @@ class KernelTable {
   // order of kernels/README.md. Does nothing if the grid is empty. Throws Error if the device fails.
   template <typename... Arguments>
   void Launch(std::string_view name, const Grid& grid, const Arguments&... arguments) {
+    static_assert(sizeof...(arguments) <= ArgumentList::kMost);
     ArgumentList list;
     (list.Add(arguments), ...);
     Start(name, grid, list);
@@ -66,8 +78,6 @@ class KernelTable {
     CUfunction function = nullptr;  // loaded when it is first started
   };
 
-  void AddEmbedded();
-  void AddFake();
   void Start(std::string_view name, const Grid& grid, ArgumentList& arguments);
   void Load(Kernel& kernel);
 

@@ -62,35 +62,29 @@ CUdeviceptr Narrowed(Gpu& gpu, Operands& op, const Operands::Place& x, const Ten
   return narrowed;
 }
 
-// y [rows, outputs], `rows` rows of `x` narrowed.
-struct ProductCall {
-  CUdeviceptr x = 0;
-  CUdeviceptr bias = 0;
-  CUdeviceptr y = 0;
-  int64_t rows = 0;
-  int64_t outputs = 0;
-  int64_t y_stride = 0;
-  int64_t flags = 0;
-};
-
 // cuBLASLt takes plain weights; which of the two multiplies depends on the weight alone.
 bool ByCublasLt(Gpu& gpu, const WeightLayout& l) { return l.bits == 16 && gpu.cublaslt() != nullptr; }
 
-void Launch(Gpu& gpu, const WeightArrays& w, const ProductCall& c) {
+// The bias where cuBLASLt may read it.
+CUdeviceptr AlignedBias(Gpu& gpu, const ProductCall& c) {
+  if (c.bias % CublasLt::kBiasAlignment == 0) return c.bias;
+  const int64_t bytes = 4 * c.outputs;
+  const CUdeviceptr aligned = gpu.arena().Take(bytes);
+  gpu.device().Copy(c.bias, bytes, aligned, bytes, {1, bytes});
+  return aligned;
+}
+
+// x is narrowed. `gated`: the rows of w are those of gate and up, and the bias has 2 outputs.
+void Launch(Gpu& gpu, const WeightArrays& w, const ProductCall& c, bool gated = false) {
   const WeightLayout& l = w.layout;
-  if (ByCublasLt(gpu, l) && (c.flags & kGated) == 0) {
-    return gpu.cublaslt()->Multiply({.x = c.x,
-                                     .w = w.codes,
-                                     .bias = c.bias,
-                                     .y = c.y,
-                                     .rows = c.rows,
-                                     .outputs = c.outputs,
-                                     .k = l.k,
-                                     .y_stride = c.y_stride,
-                                     .add = (c.flags & kAdd) != 0});
+  if (ByCublasLt(gpu, l) && !gated) {
+    ProductCall call = c;
+    call.bias = AlignedBias(gpu, c);
+    return gpu.cublaslt()->Multiply(call, w.codes, l.k);
   }
-  const int64_t width = (c.flags & kGated) != 0 ? 2 * c.outputs : c.outputs;
-  const int64_t flags = c.flags | (l.minima ? kMinima : kNone) | (c.bias != 0 ? kBias : kNone);
+  const int64_t width = gated ? 2 * c.outputs : c.outputs;
+  const int64_t flags = (l.minima ? kMinima : kNone) | (c.bias != 0 ? kBias : kNone) |
+                        (c.add ? kAdd : kNone) | (gated ? kGated : kNone);
   gpu.kernels().Launch(Kernel("product", l), {CeilDiv(c.rows, 128) * CeilDiv(width, 128)}, c.x, w.codes,
                        w.scales, w.mins, w.groups, w.group_mins, c.bias, c.y, c.rows, c.outputs, l.k, l.k,
                        c.y_stride, l.zero, l.group, flags);
@@ -154,11 +148,10 @@ void Product(Gpu& gpu, const TensorView& x, const PackedMatrix& w, const TensorV
                    .rows = x.rows,
                    .outputs = w.outputs,
                    .y_stride = to.stride,
-                   .flags = end == ProductEnd::kAdd ? kAdd : kNone};
+                   .add = end == ProductEnd::kAdd};
   if (w.form == kInterleaved) {
     const WeightLayout both = LayoutOf(w.sources.front().dtype, 2 * w.outputs, w.inputs);
-    call.flags |= kGated;
-    Launch(gpu, {AddressOf(w.storage.view().data), both}, call);
+    Launch(gpu, {AddressOf(w.storage.view().data), both}, call, /*gated=*/true);
     return op.Finish();
   }
   const auto column = [](CUdeviceptr list, int64_t c) {

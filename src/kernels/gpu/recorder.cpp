@@ -48,11 +48,12 @@ void GraphRecorder::End() {
 void GraphRecorder::Flush() {
   if (!std::exchange(capturing_, false)) return;
   CUgraph graph = nullptr;
-  driver_.Check(driver_.cuStreamEndCapture(stream_, &graph), "recording a step");
   try {
+    driver_.Check(driver_.cuStreamEndCapture(stream_, &graph), "recording a step");
     Launch(graph);
   } catch (...) {
-    driver_.cuGraphDestroy(graph);
+    ++lost_;
+    if (graph != nullptr) driver_.cuGraphDestroy(graph);
     throw;
   }
   driver_.Check(driver_.cuGraphDestroy(graph), "freeing a graph");

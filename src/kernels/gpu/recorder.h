@@ -23,12 +23,14 @@ class GraphRecorder {
 
   void Begin();
   void End();
-  // Starts what was recorded, because the host is about to wait for it. Recording goes on with Resume.
+  // Starts what was recorded, because the host is about to wait for it. Recording goes on with Resume. Throws
+  // Error if it does not start: it is then lost.
   void Flush();
   void Resume();
   bool recording() const { return capturing_; }
 
   int64_t launched() const { return launched_; }          // graphs started
+  int64_t lost() const { return lost_; }                  // graphs that failed before they started
   int64_t instantiated() const { return instantiated_; }  // of these, newly made
 
  private:
@@ -41,6 +43,7 @@ class GraphRecorder {
   size_t next_ = 0;  // graph of the step
   std::vector<CUgraphExec> graphs_;
   int64_t launched_ = 0;
+  int64_t lost_ = 0;
   int64_t instantiated_ = 0;
 };
 

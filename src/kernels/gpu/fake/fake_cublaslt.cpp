@@ -1,4 +1,6 @@
 // cuBLASLt over the fake device: one algorithm, and products that wait on the stream as kernels do.
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -29,6 +31,7 @@ struct Layout {
 };
 struct Preference {
   bool splits = true;  // may split k, which would make a row's sums depend on the number of rows
+  uint32_t alignment[4] = {256, 256, 256, 256};  // of a, b, c and d
 };
 struct Heuristic {
   uint64_t algorithm[8];
@@ -38,15 +41,40 @@ struct Heuristic {
   int reserved[4];
 };
 
-constexpr uint64_t kAlgorithm = 0xC0BB1CE;
+// What an algorithm was chosen for, and must be used for.
+struct Algorithm {
+  uint64_t magic = 0xC0BB1CE;
+  uint64_t k = 0;
+  uint64_t outputs = 0;
+  uint32_t biased = 0;
+  uint32_t alignment[4] = {};
+  uint32_t unused = 0;
+  uint64_t zeros[2] = {};
+};
+static_assert(sizeof(Algorithm) == sizeof(Heuristic::algorithm));
 constexpr int kInvalid = 7;  // CUBLAS_STATUS_INVALID_VALUE
 
 float Widen(BF16 x) { return coppice::ToFloat(x); }
+
+// Whether the algorithm was chosen for such a product, and its operands are aligned as was promised then. A real
+// algorithm would compute garbage, or fault.
+bool Suits(const void* algorithm, const Desc& product, const Layout& w, const Layout& y,
+           std::array<const void*, 4> operands) {
+  Algorithm chosen;
+  std::memcpy(&chosen, algorithm, sizeof(chosen));
+  const bool form = chosen.magic == Algorithm().magic && chosen.k == w.rows && chosen.outputs == w.columns &&
+                    (chosen.biased != 0) == product.biased;
+  bool aligned = 4 * static_cast<uint64_t>(y.stride) % chosen.alignment[3] == 0 && product.bias % 16 == 0;
+  for (size_t i = 0; i < operands.size(); ++i)
+    aligned = aligned && reinterpret_cast<uint64_t>(operands[i]) % chosen.alignment[i] == 0;
+  return form && aligned;
+}
 
 }  // namespace
 
 extern "C" {
 
+size_t cublasLtGetVersion() { return 120000; }
 int cublasLtCreate(void** handle) {
   *handle = new int(0);
   return 0;
@@ -97,20 +125,31 @@ int cublasLtMatmulPreferenceDestroy(void* preference) {
   return 0;
 }
 int cublasLtMatmulPreferenceSetAttribute(void* preference, int attribute, const void* value, size_t bytes) {
-  uint32_t mask = 1;
-  if (attribute == 3 && bytes == sizeof(mask)) {
-    std::memcpy(&mask, value, sizeof(mask));
-    static_cast<Preference*>(preference)->splits = mask != 0;
+  Preference& p = *static_cast<Preference*>(preference);
+  if (attribute == 1) return bytes == sizeof(uint64_t) ? 0 : kInvalid;
+  uint32_t number = 0;
+  if (bytes != sizeof(number)) return kInvalid;
+  std::memcpy(&number, value, sizeof(number));
+  if (attribute == 3) {
+    p.splits = number != 0;
+  } else if (attribute >= 5 && attribute <= 8) {
+    p.alignment[attribute - 5] = number;
+  } else {
+    return kInvalid;
   }
   return 0;
 }
-int cublasLtMatmulAlgoGetHeuristic(void* /*handle*/, void* /*desc*/, void* /*a*/, void* b, void* /*c*/,
-                                   void* /*d*/, void* preference, int wanted, Heuristic* results,
-                                   int* found) {
+int cublasLtMatmulAlgoGetHeuristic(void* /*handle*/, void* desc, void* a, void* b, void* /*c*/, void* /*d*/,
+                                   void* preference, int wanted, Heuristic* results, int* found) {
   if (wanted < 1 || static_cast<Preference*>(preference)->splits) return kInvalid;
   if (static_cast<Layout*>(b)->columns != 512) return kInvalid;  // always chosen for the same number of rows
+  Algorithm algorithm;
+  algorithm.k = static_cast<Layout*>(a)->rows;
+  algorithm.outputs = static_cast<Layout*>(a)->columns;
+  algorithm.biased = static_cast<Desc*>(desc)->biased ? 1 : 0;
+  std::copy_n(static_cast<Preference*>(preference)->alignment, 4, algorithm.alignment);
   *results = {};
-  results->algorithm[0] = kAlgorithm;
+  std::memcpy(results->algorithm, &algorithm, sizeof(algorithm));
   *found = 1;
   return 0;
 }
@@ -124,11 +163,9 @@ int cublasLtMatmul(void* /*handle*/, void* desc, const void* alpha, const void* 
   const Layout y = *static_cast<Layout*>(d_layout);
   const bool shapes = w.rows == x.rows && w.columns == y.rows && x.columns == y.columns;
   const bool types = w.type == 14 && x.type == 14 && y.type == 0;
-  uint64_t chosen = 0;
-  std::memcpy(&chosen, algorithm, sizeof(chosen));
-  if (!shapes || !types || !product.transposes_a || c != d || chosen != kAlgorithm ||
-      *static_cast<const float*>(alpha) != 1)
+  if (!shapes || !types || !product.transposes_a || c != d || *static_cast<const float*>(alpha) != 1)
     return kInvalid;
+  if (!Suits(algorithm, product, w, y, {a, b, c, d})) return kInvalid;
   const float add = *static_cast<const float*>(beta);
   const auto at = [](const void* address) { return reinterpret_cast<uint64_t>(address); };
   UseBytes(at(workspace), static_cast<int64_t>(workspace_bytes), "cublasLtMatmul: workspace");

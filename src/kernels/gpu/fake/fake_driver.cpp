@@ -21,43 +21,46 @@ using namespace coppice::gpu;  // NOLINT: the API's own names
 extern "C" {
 
 CUresult cuInit(unsigned /*flags*/) {
-  COPPICE_ENTER("cuInit");
+  COPPICE_ENTER_ANYWHERE("cuInit");
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetCount(int* count) {
-  COPPICE_ENTER("cuDeviceGetCount");
+  COPPICE_ENTER_ANYWHERE("cuDeviceGetCount");
   const char* text = std::getenv("COPPICE_FAKE_CUDA_DEVICES");
   *count = text != nullptr ? std::atoi(text) : 1;
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGet(CUdevice* to, int ordinal) {
-  COPPICE_ENTER("cuDeviceGet");
+  COPPICE_ENTER_ANYWHERE("cuDeviceGet");
   *to = ordinal;
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetName(char* name, int length, CUdevice /*device*/) {
-  COPPICE_ENTER("cuDeviceGetName");
+  COPPICE_ENTER_ANYWHERE("cuDeviceGetName");
   std::snprintf(name, static_cast<size_t>(length), "fake device");
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice /*device*/) {
-  COPPICE_ENTER("cuDeviceGetAttribute");
+  COPPICE_ENTER_ANYWHERE("cuDeviceGetAttribute");
+  // Compute capability 0.0, which no device has: compile.py --fake lists the kernels for it.
   *value = attribute == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED ? 1
            : attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 2
                                                                    : 0;
   return CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice /*device*/) {
-  COPPICE_ENTER("cuDevicePrimaryCtxRetain");
-  *context = reinterpret_cast<CUcontext>(&device);
+  COPPICE_ENTER_ANYWHERE("cuDevicePrimaryCtxRetain");
+  *context = device.RetainContext();
   return CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice /*device*/) {
-  COPPICE_ENTER("cuDevicePrimaryCtxRelease_v2");
+  COPPICE_ENTER_ANYWHERE("cuDevicePrimaryCtxRelease_v2");
+  device.ReleaseContext();
   return CUDA_SUCCESS;
 }
-CUresult cuCtxSetCurrent(CUcontext /*context*/) {
-  COPPICE_ENTER("cuCtxSetCurrent");
+CUresult cuCtxSetCurrent(CUcontext context) {
+  COPPICE_ENTER_ANYWHERE("cuCtxSetCurrent");
+  device.SetContext(context);
   return CUDA_SUCCESS;
 }
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
@@ -107,7 +110,8 @@ CUresult cuGetErrorString(CUresult /*result*/, const char** text) {
   return CUDA_SUCCESS;
 }
 
-// ---- For the host code: the list of kernels, in place of a build's cubins. Returns entry i, or null.
+// ---- For tests.
+// Kernel i: its name, or null if there are no more.
 const char* coppice_fake_kernel(int i, const char** arguments, int* warps) {
   static const std::vector<fake::FakeKernel> kernels = fake::AllKernels();
   if (i >= static_cast<int>(kernels.size())) return nullptr;
@@ -115,8 +119,6 @@ const char* coppice_fake_kernel(int i, const char** arguments, int* warps) {
   *warps = kernels[static_cast<size_t>(i)].warps;
   return kernels[static_cast<size_t>(i)].name;
 }
-
-// ---- For tests.
 // The `in`-th call of this entry point from now on fails; of any, if `name` is empty. 0: none.
 void coppice_fake_fail(const char* name, int64_t in) { FakeDevice::Get().FailAt(name, in); }
 int64_t coppice_fake_calls(const char* name) { return FakeDevice::Get().Calls(name); }

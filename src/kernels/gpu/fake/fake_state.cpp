@@ -14,6 +14,8 @@ int64_t TotalBytes() {
   return bytes != nullptr ? std::atoll(bytes) : int64_t{8} << 30;
 }
 
+thread_local uintptr_t current_context = 0;
+
 }  // namespace
 
 FakeDevice& FakeDevice::Get() {
@@ -42,6 +44,22 @@ void FakeDevice::FailAt(const std::string& name, int64_t in) {
 }
 
 int64_t FakeDevice::Calls(const std::string& name) { return name.empty() ? all_calls_ : calls_[name]; }
+
+CUcontext FakeDevice::RetainContext() {
+  if (context_users_++ == 0) ++contexts_;
+  return reinterpret_cast<CUcontext>(contexts_);
+}
+
+void FakeDevice::ReleaseContext() {
+  if (context_users_-- == 0) Fault("a context that was released too often");
+}
+
+void FakeDevice::SetContext(CUcontext context) { current_context = reinterpret_cast<uintptr_t>(context); }
+
+void FakeDevice::RequireContext(const std::string& name) const {
+  if (context_users_ == 0 || current_context != contexts_)
+    Fault(name + ": the calling thread has no context of the device");
+}
 
 CUstream_st& FakeDevice::At(CUstream stream) {
   if (!streams.contains(stream)) Fault("a stream that does not exist");
@@ -82,6 +100,7 @@ CUresult ErrorOf(const std::string& name) {
 
 void Submit(CUstream stream, std::string kind, std::function<void()> run) {
   const std::lock_guard lock(FakeDevice::Get().mutex);
+  FakeDevice::Get().RequireContext(kind);
   FakeDevice::Get().Add(stream, std::move(kind), std::move(run));
 }
 

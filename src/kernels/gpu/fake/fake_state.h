@@ -69,6 +69,12 @@ class FakeDevice {
   void FailAt(const std::string& name, int64_t in);
   int64_t Calls(const std::string& name);  // of all entry points, if `name` is empty
 
+  // The primary context. Each thread has its own current context, as with a real driver, and none at first.
+  CUcontext RetainContext();
+  void ReleaseContext();
+  void SetContext(CUcontext context);
+  void RequireContext(const std::string& name) const;  // faults if the calling thread has none
+
   // Fault if there is no such stream or event.
   CUstream_st& At(CUstream stream);
   CUevent_st& At(CUevent event);
@@ -81,6 +87,8 @@ class FakeDevice {
  private:
   FakeDevice();
 
+  int64_t context_users_ = 0;
+  uintptr_t contexts_ = 0;  // contexts made so far; the last one's handle
   std::map<std::string, int64_t> calls_;
   int64_t all_calls_ = 0;
   std::string fail_name_;
@@ -92,8 +100,12 @@ CUresult ErrorOf(const std::string& name);
 
 }  // namespace coppice::gpu::fake
 
-// The beginning of an entry point: the device, locked, and a failure if it was asked for.
-#define COPPICE_ENTER(name)                                                       \
+// The beginning of an entry point: the device, locked, and a failure if it was asked for. Most entry points also
+// need a context that is the calling thread's.
+#define COPPICE_ENTER_ANYWHERE(name)                                              \
   coppice::gpu::fake::FakeDevice& device = coppice::gpu::fake::FakeDevice::Get(); \
   const std::lock_guard lock(device.mutex);                                       \
   if (device.Fails(name)) return coppice::gpu::fake::ErrorOf(name)
+#define COPPICE_ENTER(name)     \
+  COPPICE_ENTER_ANYWHERE(name); \
+  device.RequireContext(name)

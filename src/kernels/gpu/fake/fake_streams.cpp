@@ -72,6 +72,7 @@ CUresult cuStreamBeginCapture_v2(CUstream stream, int /*mode*/) {
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   FakeDevice& device = FakeDevice::Get();
   const std::lock_guard lock(device.mutex);
+  device.RequireContext("cuStreamEndCapture");
   if (device.Fails("cuStreamEndCapture")) {
     device.At(stream).capture.reset();  // a recording that failed has ended too
     return ErrorOf("cuStreamEndCapture");

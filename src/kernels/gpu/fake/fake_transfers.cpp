@@ -15,21 +15,21 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice /*device*/) {
-  COPPICE_ENTER("cuDeviceGetDefaultMemPool");
+  COPPICE_ENTER_ANYWHERE("cuDeviceGetDefaultMemPool");
   *pool = reinterpret_cast<CUmemoryPool>(&device);
   return CUDA_SUCCESS;
 }
 CUresult cuMemPoolSetAttribute(CUmemoryPool /*pool*/, int /*attribute*/, void* /*value*/) {
-  COPPICE_ENTER("cuMemPoolSetAttribute");
+  COPPICE_ENTER_ANYWHERE("cuMemPoolSetAttribute");
   return CUDA_SUCCESS;
 }
 CUresult cuMemPoolGetAttribute(CUmemoryPool /*pool*/, int /*attribute*/, void* value) {
-  COPPICE_ENTER("cuMemPoolGetAttribute");
+  COPPICE_ENTER_ANYWHERE("cuMemPoolGetAttribute");
   *static_cast<uint64_t*>(value) = static_cast<uint64_t>(device.memory.used());
   return CUDA_SUCCESS;
 }
 CUresult cuMemPoolTrimTo(CUmemoryPool /*pool*/, size_t /*keep*/) {
-  COPPICE_ENTER("cuMemPoolTrimTo");
+  COPPICE_ENTER_ANYWHERE("cuMemPoolTrimTo");
   return CUDA_SUCCESS;
 }
 CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {

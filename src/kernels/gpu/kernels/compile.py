@@ -1,11 +1,14 @@
-"""Compiles the variants ahead of time: compile.py OUT [--arch 80,90,100,120] [--jobs N] [--only TEXT].
+"""Compiles the variants ahead of time: compile.py OUT [--arch 80,90,100,120] [--jobs N] [--only TEXT] [--fake].
 
-Needs Triton and no GPU. Writes into the folder OUT:
+Needs Triton, unless --arch is empty, and no GPU. Writes into the folder OUT:
   cubins.bin     all cubins, one after the other
   cubins.inc     a row of a C++ table for each: name, entry point, architecture, memory, warps, arguments, place
   manifest.json  the same and what ptxas made of it: registers, stack
   cache/         a cubin for each variant and architecture, named by the hash of all it depends on, so a second run
                  compiles only what has changed
+
+With --fake, the table also has every variant for architecture 0, the device of ../fake, which computes a kernel that it
+knows by name.
 """
 
 import argparse
@@ -28,8 +31,8 @@ import time
 
 HERE = pathlib.Path(__file__).parent
 # Compute capability, and the dynamic shared memory that a block may have: CUDA C++ Programming Guide, technical
-# specifications per compute capability.
-SHARED = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024}
+# specifications per compute capability. Cubins for 8.0 also run on 8.6 and 8.9, where the limit is 99 KiB instead of 163.
+SHARED = {80: 99 * 1024, 90: 227 * 1024, 100: 227 * 1024, 120: 99 * 1024}
 # Products and sums are fused where the source says fma and nowhere else, so the bits do not depend on the compiler.
 os.environ["TRITON_DEFAULT_FP_FUSION"] = "0"
 os.environ["TRITON_DISABLE_LINE_INFO"] = "1"  # a third of a cubin's bytes
@@ -38,6 +41,7 @@ os.environ["TRITON_DISABLE_LINE_INFO"] = "1"  # a third of a cubin's bytes
 ROOMY = (90, 100)
 # A letter for each type of argument in cubins.inc: p pointer, i int32, f float.
 LETTERS = {"i32": "i", "f32": "f"}
+FAKE = b"fake\0"  # the image that ../fake loads
 TRITON_TYPES = {"f32": "fp32", "f16": "fp16"}
 
 
@@ -69,7 +73,7 @@ def key_of(variant, architecture: int, triton_version: str) -> str:
     for name in sorted(sources):
         state.update(f"{name}\0{meaning(sources[name])}\0".encode())
     state.update(repr((variant.function, variant.arguments, variant.warps, variant.stages, variant.registers, variant.constants,
-                       architecture, triton_version)).encode())
+                       architecture, SHARED[architecture], triton_version)).encode())
     state.update(meaning(inspect.getsource(compile_one).encode()).encode())  # the way it compiles counts too
     return state.hexdigest()[:24]
 
@@ -113,7 +117,7 @@ def compile_one(variant, architecture: int, path: pathlib.Path) -> None:
     path.write_bytes(compiled.asm["cubin"])
     facts = {"name": variant.name, "entry": compiled.metadata.name, "architecture": architecture,
              "shared": compiled.metadata.shared, "stages": stages, "warps": compiled.metadata.num_warps,
-             "arguments": "".join("p" if kind.endswith("*") else LETTERS[kind] for _, kind, _ in parsed),
+             "arguments": letters(variant),
              "bytes": len(compiled.asm["cubin"]), "seconds": round(seconds, 2)} | resources(path)
     path.with_suffix(".json").write_text(json.dumps(facts))
 
@@ -131,12 +135,17 @@ def compile_apart(work: tuple) -> list[str]:
     return []
 
 
+def letters(variant) -> str:
+    return "".join("p" if kind.endswith("*") else LETTERS[kind] for _, kind, _ in variant.parsed())
+
+
 def table_row(facts: dict, offset: int) -> str:
     return (f'    {{"{facts["name"]}", "{facts["entry"]}", {facts["architecture"]}, {facts["shared"]}, {facts["warps"]}, '
             f'"{facts["arguments"]}", {offset}, {facts["bytes"]}}},\n')
 
 
-def write(out: pathlib.Path, paths: list[pathlib.Path]) -> list[dict]:
+def write(out: pathlib.Path, paths: list[pathlib.Path], fakes: list) -> list[dict]:
+    """The files of OUT: of the cubins at `paths`, and of the variants `fakes` for the tests' device."""
     rows, table, blob = [], [], bytearray()
     for path in paths:
         facts = json.loads(path.with_suffix(".json").read_text())
@@ -144,9 +153,16 @@ def write(out: pathlib.Path, paths: list[pathlib.Path]) -> list[dict]:
         table.append(table_row(facts, len(blob)))
         rows.append(facts)
         blob += path.read_bytes()
+    place = len(blob)
+    for variant in fakes:
+        table.append(table_row({"name": variant.name, "entry": variant.name, "architecture": 0, "shared": 0,
+                                "warps": variant.warps, "arguments": letters(variant), "bytes": len(FAKE)}, place))
+    blob += FAKE if fakes else b""
     (out / "cubins.bin").write_bytes(blob)
     (out / "cubins.inc").write_text("".join(table))
-    (out / "manifest.json").write_text(json.dumps(rows, indent=1))
+    (out / "manifest.json").unlink(missing_ok=True)
+    if rows:
+        (out / "manifest.json").write_text(json.dumps(rows, indent=1))
     return rows
 
 
@@ -156,19 +172,21 @@ def main() -> int:
     parser.add_argument("--arch", default=",".join(map(str, SHARED)))
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", default="", help="variants whose name contains this")
+    parser.add_argument("--fake", action="store_true", help="the rows of the tests' device too")
     options = parser.parse_args()
-    import triton
     import variants
+    architectures = [int(text) for text in options.arch.split(",") if text]
+    version = importlib.import_module("triton").__version__ if architectures else ""
     started = time.monotonic()
     cache = options.out / "cache"
     cache.mkdir(parents=True, exist_ok=True)
     paths, missing = [], []
     for variant in variants.VARIANTS:
-        for architecture in map(int, options.arch.split(",")):
+        for architecture in architectures:
             if options.only not in variant.name:
                 continue
             chosen = variant if architecture in ROOMY else dataclasses.replace(variant, registers=255)
-            path = cache / f"{variant.name}-{architecture}-{key_of(chosen, architecture, triton.__version__)}.cubin"
+            path = cache / f"{variant.name}-{architecture}-{key_of(chosen, architecture, version)}.cubin"
             paths.append(path)
             if not path.with_suffix(".json").exists():
                 missing.append((chosen, architecture, path))
@@ -179,9 +197,9 @@ def main() -> int:
         print("\n".join(faults), file=sys.stderr)
         return 1
     for old in set(cache.iterdir()) - set(paths) - {path.with_suffix(".json") for path in paths}:
-        if not options.only:
+        if architectures and not options.only:
             old.unlink()
-    rows = write(options.out, paths)
+    rows = write(options.out, paths, variants.VARIANTS if options.fake else [])
     print(f"{len(missing)} of {len(rows)} kernels compiled in {time.monotonic() - started:.0f} s, "
           f"{resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime:.0f} s of CPU time; "
           f"{sum(row['bytes'] for row in rows)} bytes")
