@@ -202,6 +202,11 @@ TEST(TimedEngine, PrefillTimes) {
   EXPECT_GT(1000 * first.prefill_times.total(), 0.3 * first.ttft_ms);
   EXPECT_EQ(first.prefill_times.calls, again.prefill_times.calls);  // of one run, not of all
 
+  engine->TimeOperations(false);
+  EXPECT_EQ(engine->Generate(request).prefill_times.total(), 0);
+  engine->TimeOperations(true);
+  EXPECT_EQ(engine->Generate(request).prefill_times.calls, first.prefill_times.calls);
+
   const auto plain = Engine::FromShape(kShape, {.backend = "reference"});
   EXPECT_EQ(plain->Generate(request).prefill_times.total(), 0);
 }

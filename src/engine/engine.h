@@ -67,6 +67,11 @@ class Engine {
   // results are the same bits whatever runs beside it; only operation times (time_operations) contain those
   // of all requests.
   Answer Generate(const Request& request);
+  // Whether the next requests fill Answer::prefill_times, in an engine with EngineOptions::time_operations.
+  // Waiting for each operation costs time on a device. Call it between requests.
+  void TimeOperations(bool on) {
+    if (timed_ != nullptr) timed_->SetTiming(on);
+  }
   // Computes steps that Request::decode got from calls of Generate that wait in it.
   void DecodeTogether(std::span<DecodeStep* const> steps) { transformer_.DecodeTogether(steps); }
   // Runs `tokens` densely and shows the logits of every position but the last, a tile at a time.
@@ -130,7 +135,7 @@ class Engine {
   std::shared_ptr<const TensorStore> store_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Backend> backend_;
-  const TimedBackend* timed_ = nullptr;  // *backend_, if operations are timed
+  TimedBackend* timed_ = nullptr;  // *backend_, if operations are timed
   Transformer transformer_;
   Calibrations calibrations_;
   int64_t context_;

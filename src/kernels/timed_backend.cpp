@@ -12,23 +12,24 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Adds the time until the end of the scope, even if the operation throws.
+// Adds the time until the end of the scope, even if the operation throws; does nothing without `times`.
 class Span {
  public:
-  Span(OpTimes& times, OpKind kind, Backend& of) : times_(times), kind_(static_cast<size_t>(kind)), of_(of) {}
+  Span(OpTimes* times, OpKind kind, Backend& of) : times_(times), kind_(static_cast<size_t>(kind)), of_(of) {}
   ~Span() {
+    if (times_ == nullptr) return;
     try {
       of_.Finish();
     } catch (...) {  // a destructor must not throw, and a device that failed fails the next operation too
     }
-    times_.seconds[kind_] += std::chrono::duration<double>(Clock::now() - begin_).count();
-    ++times_.calls[kind_];
+    times_->seconds[kind_] += std::chrono::duration<double>(Clock::now() - begin_).count();
+    ++times_->calls[kind_];
   }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
 
  private:
-  OpTimes& times_;
+  OpTimes* times_;
   size_t kind_;
   Backend& of_;
   Clock::time_point begin_ = Clock::now();
@@ -52,120 +53,120 @@ TimedBackend::TimedBackend(std::unique_ptr<Backend> inner) : inner_(std::move(in
 }
 
 void TimedBackend::PackParts(std::span<const TensorView> parts, PackedMatrix& packed) {
-  const Span span(times_, OpKind::kPack, *inner_);
+  const Span span(Timed(), OpKind::kPack, *inner_);
   inner_->PackParts(parts, packed);
 }
 
 void TimedBackend::PackGated(const TensorView& gate, const TensorView& up, PackedMatrix& packed) {
-  const Span span(times_, OpKind::kPack, *inner_);
+  const Span span(Timed(), OpKind::kPack, *inner_);
   inner_->PackGated(gate, up, packed);
 }
 
 void TimedBackend::ProductInto(const TensorView& x, const PackedMatrix& w, const TensorView& bias,
                                ProductEnd end, MutableTensorView y) {
-  const Span span(times_, OpKind::kProduct, *inner_);
+  const Span span(Timed(), OpKind::kProduct, *inner_);
   inner_->ProductInto(x, w, bias, end, y);
 }
 
 void TimedBackend::DecodeProduct(const TensorView& x, const TensorView& w, const TensorView& bias,
                                  MutableTensorView y) {
-  const Span span(times_, OpKind::kDecodeProduct, *inner_);
+  const Span span(Timed(), OpKind::kDecodeProduct, *inner_);
   inner_->DecodeProduct(x, w, bias, y);
 }
 
 void TimedBackend::Embed(const TensorView& table, std::span<const int32_t> ids, MutableTensorView y) {
-  const Span span(times_, OpKind::kRows, *inner_);
+  const Span span(Timed(), OpKind::kRows, *inner_);
   inner_->Embed(table, ids, y);
 }
 
 void TimedBackend::RmsNorm(const TensorView& x, const TensorView& weight, float eps, MutableTensorView y) {
-  const Span span(times_, OpKind::kRows, *inner_);
+  const Span span(Timed(), OpKind::kRows, *inner_);
   inner_->RmsNorm(x, weight, eps, y);
 }
 
 void TimedBackend::LayerNorm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
                              MutableTensorView y) {
-  const Span span(times_, OpKind::kRows, *inner_);
+  const Span span(Timed(), OpKind::kRows, *inner_);
   inner_->LayerNorm(x, weight, bias, eps, y);
 }
 
 void TimedBackend::Rope(MutableTensorView x, int head_dim, std::span<const int32_t> positions,
                         const RopeTable& table) {
-  const Span span(times_, OpKind::kRows, *inner_);
+  const Span span(Timed(), OpKind::kRows, *inner_);
   inner_->Rope(x, head_dim, positions, table);
 }
 
 void TimedBackend::SiluMul(MutableTensorView gate, const TensorView& up) {
-  const Span span(times_, OpKind::kRows, *inner_);
+  const Span span(Timed(), OpKind::kRows, *inner_);
   inner_->SiluMul(gate, up);
 }
 
 void TimedBackend::Gelu(MutableTensorView x) {
-  const Span span(times_, OpKind::kRows, *inner_);
+  const Span span(Timed(), OpKind::kRows, *inner_);
   inner_->Gelu(x);
 }
 
 void TimedBackend::Add(const TensorView& x, MutableTensorView y) {
-  const Span span(times_, OpKind::kRows, *inner_);
+  const Span span(Timed(), OpKind::kRows, *inner_);
   inner_->Add(x, y);
 }
 
 void TimedBackend::GatherRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) {
-  const Span span(times_, OpKind::kRows, *inner_);
+  const Span span(Timed(), OpKind::kRows, *inner_);
   inner_->GatherRows(x, rows, y);
 }
 
 void TimedBackend::ScatterAddRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) {
-  const Span span(times_, OpKind::kRows, *inner_);
+  const Span span(Timed(), OpKind::kRows, *inner_);
   inner_->ScatterAddRows(x, rows, y);
 }
 
 void TimedBackend::Convert(const TensorView& x, MutableTensorView y) {
-  const Span span(times_, OpKind::kRows, *inner_);
+  const Span span(Timed(), OpKind::kRows, *inner_);
   inner_->Convert(x, y);
 }
 
 void TimedBackend::Attention(const AttentionInput& in, MutableTensorView out) {
-  const Span span(times_, OpKind::kAttention, *inner_);
+  const Span span(Timed(), OpKind::kAttention, *inner_);
   inner_->Attention(in, out);
 }
 
 void TimedBackend::AttentionMass(const AttentionInput& in, std::span<const float> query_weights,
                                  MassPool pool, MutableTensorView mass) {
-  const Span span(times_, OpKind::kScoring, *inner_);
+  const Span span(Timed(), OpKind::kScoring, *inner_);
   inner_->AttentionMass(in, query_weights, pool, mass);
 }
 
 void TimedBackend::AttentionWeights(const AttentionInput& in, MutableTensorView weights) {
-  const Span span(times_, OpKind::kScoring, *inner_);
+  const Span span(Timed(), OpKind::kScoring, *inner_);
   inner_->AttentionWeights(in, weights);
 }
 
 void TimedBackend::SparseAttention(const AttentionInput& in, const SparsePattern& pattern,
                                    int64_t first_query, MutableTensorView out) {
-  const Span span(times_, OpKind::kAttention, *inner_);
+  const Span span(Timed(), OpKind::kAttention, *inner_);
   inner_->SparseAttention(in, pattern, first_query, out);
 }
 
 void TimedBackend::DecodeAttention(const AttentionInput& in, const SparsePattern& pattern,
                                    MutableTensorView out) {
-  const Span span(times_, OpKind::kAttention, *inner_);
+  const Span span(Timed(), OpKind::kAttention, *inner_);
   inner_->DecodeAttention(in, pattern, out);
 }
 
 void TimedBackend::UnitScores(const AttentionInput& in, int unit, KeyPool pool,
                               MutableTensorView unit_scores) {
-  const Span span(times_, OpKind::kScoring, *inner_);
+  const Span span(Timed(), OpKind::kScoring, *inner_);
   inner_->UnitScores(in, unit, pool, unit_scores);
 }
 
 TokenSet TimedBackend::TopK(const TensorView& scores, int64_t k) {
-  const Span span(times_, OpKind::kSelection, *inner_);
+  const Span span(Timed(), OpKind::kSelection, *inner_);
   return inner_->TopK(scores, k);
 }
 
 TokenSet TimedBackend::SmallestSetWithMass(const TensorView& scores, double eta) {
-  const Span span(times_, OpKind::kSelection, *inner_);
+  const Span span(Timed(), OpKind::kSelection, *inner_);
   return inner_->SmallestSetWithMass(scores, eta);
 }
 

@@ -27,13 +27,16 @@ struct OpTimes {
 OpTimes operator-(const OpTimes& later, const OpTimes& earlier);
 
 // Forwards every operation and waits for its end; results are unchanged. The two clock readings per call (50
-// ns) are negligible beside an operation on a layer's matrices.
+// ns) are negligible beside an operation on a layer's matrices. On a device, the waits are not:
+// SetTiming(false).
 class TimedBackend final : public Backend {
  public:
   explicit TimedBackend(std::unique_ptr<Backend> inner);
 
   // Totals since construction.
   const OpTimes& times() const { return times_; }
+  // Whether operations are timed and waited for; true at first. Call it between steps.
+  void SetTiming(bool on) { timing_ = on; }
 
   std::string_view name() const override { return inner_->name(); }
   std::string_view isa() const override { return inner_->isa(); }
@@ -49,7 +52,14 @@ class TimedBackend final : public Backend {
   void CheckHeads(int head_dim) const override { inner_->CheckHeads(head_dim); }
   void CheckFits(const RunBytes& bytes) override { inner_->CheckFits(bytes); }
   void Finish() override { inner_->Finish(); }
-  // A step is not collected, because then no operation would have a time of its own.
+  // While operations are timed, a step is not collected, because then no operation would have a time of its
+  // own.
+  void BeginStep() override {
+    if (!timing_) inner_->BeginStep();
+  }
+  void EndStep() override {
+    if (!timing_) inner_->EndStep();
+  }
 
   void PackParts(std::span<const TensorView> parts, PackedMatrix& packed) override;
   void PackGated(const TensorView& gate, const TensorView& up, PackedMatrix& packed) override;
@@ -82,8 +92,11 @@ class TimedBackend final : public Backend {
   TokenSet SmallestSetWithMass(const TensorView& scores, double eta) override;
 
  private:
+  OpTimes* Timed() { return timing_ ? &times_ : nullptr; }
+
   std::unique_ptr<Backend> inner_;
   OpTimes times_;
+  bool timing_ = true;
 };
 
 }  // namespace coppice

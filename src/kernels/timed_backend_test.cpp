@@ -73,6 +73,10 @@ class Recorder final : public Backend {
     return TokenSet::Range(3, 5, 9);
   }
 
+  void Finish() override { calls_.emplace_back("Finish"); }
+  void BeginStep() override { Note("BeginStep"); }
+  void EndStep() override { Note("EndStep"); }
+
  private:
   void Note(const char* call) {
     calls_.emplace_back(call);
@@ -129,7 +133,7 @@ TEST_F(TimedBackendTest, EveryOperationIsPassedOnAndCountedUnderItsKind) {
     const OpTimes before = timed_.times();
     calls_.clear();
     operation.run();
-    EXPECT_THAT(calls_, testing::ElementsAre(operation.name));
+    EXPECT_THAT(calls_, ElementsAre(operation.name, "Finish"));
     const OpTimes one = timed_.times() - before;
     for (size_t kind = 0; kind < kOpKindNames.size(); ++kind) {
       const bool its = kind == static_cast<size_t>(operation.kind);
@@ -137,6 +141,26 @@ TEST_F(TimedBackendTest, EveryOperationIsPassedOnAndCountedUnderItsKind) {
       EXPECT_EQ(one.seconds[kind] > 0, its) << operation.name << " under " << kOpKindNames[kind];
     }
   }
+}
+
+// A step that is collected has no operations to wait for.
+TEST_F(TimedBackendTest, StepsArePassedOnWhereOperationsAreNotTimed) {
+  const auto step = [&] {
+    calls_.clear();
+    timed_.BeginStep();
+    timed_.Add({}, {});
+    timed_.EndStep();
+  };
+  step();
+  EXPECT_THAT(calls_, ElementsAre("Add", "Finish"));
+  const OpTimes before = timed_.times();
+  timed_.SetTiming(false);
+  step();
+  EXPECT_THAT(calls_, ElementsAre("BeginStep", "Add", "EndStep"));
+  EXPECT_EQ(timed_.times().total(), before.total());
+  timed_.SetTiming(true);
+  step();
+  EXPECT_THAT(calls_, ElementsAre("Add", "Finish"));
 }
 
 TEST_F(TimedBackendTest, TimesAddUp) {

@@ -36,8 +36,8 @@ class DeviceMemory {
 // to = from, of equal type and shape, wherever each of them lives. They may overlap.
 void CopyRows(const TensorView& from, const MutableTensorView& to);
 
-// to[i] = from[rows[i]] for ascending `rows`, of equal type, both in one memory; `to` may be the first rows
-// of `from`.
+// to[i] = from[rows[i]], of equal type, both in one memory; `to` may be the first rows of `from` if `rows`
+// ascend.
 void KeepRows(const TensorView& from, std::span<const int32_t> rows, const MutableTensorView& to);
 
 // The values of a view for host code to read: the view itself, or a copy if it is in a device's memory.

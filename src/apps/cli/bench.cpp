@@ -75,18 +75,23 @@ Request MakeRequest(const BenchOptions& o, const Arm& arm, int64_t tokens, int r
 }
 
 // Methods alternate run by run, dense first, after one uncounted round, so that a drift of the machine's
-// speed affects all alike.
+// speed affects all alike. Where a device computes, waiting for each operation would cost time, so one more
+// round measures the parts, and counts for nothing else.
 std::vector<BenchSample> Measure(const BenchOptions& o, const std::vector<Arm>& arms, int64_t tokens,
                                  Engine& engine) {
   std::vector<BenchSample> samples(arms.size());
-  for (int round = 0; round <= o.rounds; ++round) {
+  const bool apart = engine.backend().memory() != nullptr;
+  for (int round = 0; round <= o.rounds + (apart ? 1 : 0); ++round) {
+    const bool timed = !apart || round > o.rounds;
+    engine.TimeOperations(timed);
     for (size_t a = 0; a < arms.size(); ++a) {
       if (round == 0 && !o.warm_up && !arms[a].second) continue;
       samples[a].asked = arms[a].prune;
       samples[a].second = arms[a].second ? o.second : 0;
       Request request = MakeRequest(o, arms[a], tokens, round, engine.model().config().shape.vocab);
-      const Watch watch(fmt::format("{} tokens, {}{}, round {}/{}", tokens, arms[a].prune,
-                                    arms[a].second ? ", second question" : "", round, o.rounds),
+      const std::string which = round > o.rounds ? "parts" : fmt::format("round {}/{}", round, o.rounds);
+      const Watch watch(fmt::format("{} tokens, {}{}, {}", tokens, arms[a].prune,
+                                    arms[a].second ? ", second question" : "", which),
                         engine.model().config().shape.layers, request);
       ResetPeakMemory();
       const double before = CpuSeconds();
@@ -94,9 +99,10 @@ std::vector<BenchSample> Measure(const BenchOptions& o, const std::vector<Arm>& 
       samples[a].cpu_seconds = CpuSeconds() - before;
       samples[a].peak_bytes = std::max(samples[a].peak_bytes, PeakMemoryBytes());
       if (round == 0) continue;
+      if (timed) samples[a].times.push_back(samples[a].last.prefill_times);
+      if (round > o.rounds) continue;
       samples[a].ttft_ms.push_back(samples[a].last.ttft_ms);
       samples[a].decode_rates.push_back(samples[a].last.decode_tokens_per_second);
-      samples[a].times.push_back(samples[a].last.prefill_times);
     }
   }
   return samples;
@@ -232,7 +238,10 @@ void AddBench(CLI::App& app) {
       "would be with the method's FLOPs in products and in attention, each at the dense run's rate, the "
       "rest\n"
       "unchanged (of a second question: the packing unchanged, the rest shrunk as its products are);\n"
-      "rate bound: the same of products and attention alone.");
+      "rate bound: the same of products and attention alone.\n"
+      "On a gpu, parts are those of one more round, in which the device waits after each operation; they "
+      "may\n"
+      "add up to more than TTFT.");
   bench->callback([o] {
     InstallInterruptHandler();
     Bench(*o);

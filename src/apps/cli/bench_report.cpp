@@ -35,7 +35,8 @@ Bounds BoundsOf(const PrefillFlops& parts, bool is_second, const BenchSample& de
   const double products = all.products > 0 ? products_ms * parts.products / all.products : 0;
   const double attention = all.attention > 0 ? attention_ms * parts.attention / all.attention : 0;
   const double both_ms = products_ms + attention_ms;
-  double rest = SpreadOf(dense.ttft_ms).median - both_ms;
+  // On a device, the parts are of a round of their own, and may exceed the others' time.
+  double rest = std::max(0.0, SpreadOf(dense.ttft_ms).median - both_ms);
   if (is_second && products_ms > 0) {
     const double packing = MedianMs(dense, OpKind::kPack);
     rest = packing + (rest - packing) * products / products_ms;
@@ -201,6 +202,7 @@ BenchRow MakeRow(const Engine& engine, int64_t tokens, const BenchSample& sample
     row.parts_ms[kind] = MedianMs(sample, static_cast<OpKind>(kind));
     row.other_ms -= row.parts_ms[kind];
   }
+  row.other_ms = std::max(0.0, row.other_ms);
   row.flops = flops.total();
   row.product_flops = flops.products;
   row.attention_flops = flops.attention;

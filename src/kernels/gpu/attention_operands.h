@@ -9,8 +9,6 @@
 
 namespace coppice::gpu {
 
-inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Throws Error if the heads are too wide for the kernels.
 void CheckHeads(int64_t head_dim);
 

@@ -157,8 +157,8 @@ void CublasLt::Check(int status, const char* what) const {
 
 size_t CublasLt::version() const { return functions_->version(); }
 
-// The alignment of y's rows, from the smaller of its begin's and its stride's: so it is the same for every part of
-// a matrix's rows, and a row gets the same algorithm in any call.
+// The alignment of y's rows, from the smaller of its begin's and its stride's: so it is the same for every
+// part of a matrix's rows, and a row gets the same algorithm in any call.
 CublasLt::Form CublasLt::FormOf(const ProductCall& product, int64_t k) {
   uint32_t alignment = kMostAlignment;
   while (product.y % alignment != 0 || product.y_stride * 4 % alignment != 0) alignment /= 2;

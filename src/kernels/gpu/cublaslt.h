@@ -12,7 +12,8 @@
 
 namespace coppice::gpu {
 
-// y [rows, outputs] (fp32) = x [rows, k] w [outputs, k]^T + bias, or adds this to y; x and w bf16, without gaps.
+// y [rows, outputs] (fp32) = x [rows, k] w [outputs, k]^T + bias, or adds this to y; x and w bf16, without
+// gaps.
 struct ProductCall {
   CUdeviceptr x = 0;
   CUdeviceptr bias = 0;  // [outputs] fp32, or null
@@ -28,8 +29,9 @@ class CublasLt {
   // What a bias must be aligned to: the kernels of the bias epilogue read four values at once.
   static constexpr CUdeviceptr kBiasAlignment = 16;
 
-  // Loads libcublasLt.so.13 or .12, or the library that COPPICE_CUBLASLT_LIBRARY names. Null if neither of the two
-  // is installed, and with COPPICE_CUBLASLT_LIBRARY=none. Throws Error if a library that is there fails.
+  // Loads libcublasLt.so.13 or .12, or the library that COPPICE_CUBLASLT_LIBRARY names. Null if neither of
+  // the two is installed, and with COPPICE_CUBLASLT_LIBRARY=none. Throws Error if a library that is there
+  // fails.
   static std::unique_ptr<CublasLt> Load(Device& device);
   ~CublasLt();
   CublasLt(const CublasLt&) = delete;
@@ -37,9 +39,9 @@ class CublasLt {
 
   size_t version() const;  // 130100: 13.1.0
 
-  // `w` [outputs, k] is aligned to 256, and so is x. One algorithm for each form of product (FormOf), whatever the
-  // rows: a row's sums must not depend on the other rows. It is chosen for kRows rows, among those that do not
-  // split k. Throws Error if the library fails.
+  // `w` [outputs, k] is aligned to 256, and so is x. One algorithm for each form of product (FormOf),
+  // whatever the rows: a row's sums must not depend on the other rows. It is chosen for kRows rows, among
+  // those that do not split k. Throws Error if the library fails.
   void Multiply(const ProductCall& product, CUdeviceptr w, int64_t k);
 
   static constexpr int64_t kRows = 512;

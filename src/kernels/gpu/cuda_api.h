@@ -80,8 +80,6 @@ struct CUgraphExecUpdateResultInfo {
   X(cuMemPoolSetAttribute, "cuMemPoolSetAttribute", (CUmemoryPool pool, int attribute, void* value))        \
   X(cuMemPoolGetAttribute, "cuMemPoolGetAttribute", (CUmemoryPool pool, int attribute, void* value))        \
   X(cuMemPoolTrimTo, "cuMemPoolTrimTo", (CUmemoryPool pool, size_t keep))                                   \
-  X(cuMemAlloc, "cuMemAlloc_v2", (CUdeviceptr * address, size_t bytes))                                     \
-  X(cuMemFree, "cuMemFree_v2", (CUdeviceptr address))                                                       \
   X(cuMemAllocAsync, "cuMemAllocAsync", (CUdeviceptr * address, size_t bytes, CUstream stream))             \
   X(cuMemFreeAsync, "cuMemFreeAsync", (CUdeviceptr address, CUstream stream))                               \
   X(cuMemHostAlloc, "cuMemHostAlloc", (void** address, size_t bytes, unsigned flags))                       \

@@ -28,6 +28,36 @@ void CopyHostRows(const std::byte* from, int64_t from_stride, std::byte* to, int
     std::memcpy(to + i * to_stride, from + i * from_stride, Size(rows.width));
 }
 
+void SetSource(const std::byte* from, CUDA_MEMCPY2D& copy) {
+  copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+  copy.srcHost = from;
+}
+void SetSource(CUdeviceptr from, CUDA_MEMCPY2D& copy) {
+  copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = from;
+}
+void SetTarget(std::byte* to, CUDA_MEMCPY2D& copy) {
+  copy.dstMemoryType = CU_MEMORYTYPE_HOST;
+  copy.dstHost = to;
+}
+void SetTarget(CUdeviceptr to, CUDA_MEMCPY2D& copy) {
+  copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.dstDevice = to;
+}
+
+// The description of a copy of rows; either side is memory of the host (std::byte*) or of the device.
+template <typename From, typename To>
+CUDA_MEMCPY2D RowsCopy(From from, int64_t from_stride, To to, int64_t to_stride, Device::Rows rows) {
+  CUDA_MEMCPY2D copy = {};
+  SetSource(from, copy);
+  SetTarget(to, copy);
+  copy.srcPitch = Size(from_stride);
+  copy.dstPitch = Size(to_stride);
+  copy.WidthInBytes = Size(rows.width);
+  copy.Height = Size(rows.count);
+  return copy;
+}
+
 // Calls fn(first row, first byte, rows) for parts of at most a segment. Rows that follow each other without a
 // gap on both sides are one long row.
 template <typename Fn>
@@ -209,15 +239,7 @@ void Device::Upload(const std::byte* from, int64_t from_stride, CUdeviceptr to, 
                     "copying to the device");
       return;
     }
-    CUDA_MEMCPY2D copy = {};
-    copy.srcMemoryType = CU_MEMORYTYPE_HOST;
-    copy.srcHost = staged;
-    copy.srcPitch = Size(part.width);
-    copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    copy.dstDevice = at;
-    copy.dstPitch = Size(to_stride);
-    copy.WidthInBytes = Size(part.width);
-    copy.Height = Size(part.count);
+    const CUDA_MEMCPY2D copy = RowsCopy(staged, part.width, at, to_stride, part);
     driver_.Check(driver_.cuMemcpy2DAsync(&copy, stream_), "copying to the device");
   });
 }
@@ -233,15 +255,7 @@ void Device::Download(CUdeviceptr from, int64_t from_stride, std::byte* to, int6
       driver_.Check(driver_.cuMemcpyDtoHAsync(staged, at, Size(part.count * part.width), stream_),
                     "copying from the device");
     } else {
-      CUDA_MEMCPY2D copy = {};
-      copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
-      copy.srcDevice = at;
-      copy.srcPitch = Size(from_stride);
-      copy.dstMemoryType = CU_MEMORYTYPE_HOST;
-      copy.dstHost = staged;
-      copy.dstPitch = Size(part.width);
-      copy.WidthInBytes = Size(part.width);
-      copy.Height = Size(part.count);
+      const CUDA_MEMCPY2D copy = RowsCopy(at, from_stride, staged, part.width, part);
       driver_.Check(driver_.cuMemcpy2DAsync(&copy, stream_), "copying from the device");
     }
     Synchronize();
@@ -257,15 +271,7 @@ void Device::Copy(CUdeviceptr from, int64_t from_stride, CUdeviceptr to, int64_t
                   "copying within the device");
     return;
   }
-  CUDA_MEMCPY2D copy = {};
-  copy.srcMemoryType = CU_MEMORYTYPE_DEVICE;
-  copy.srcDevice = from;
-  copy.srcPitch = Size(from_stride);
-  copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-  copy.dstDevice = to;
-  copy.dstPitch = Size(to_stride);
-  copy.WidthInBytes = Size(rows.width);
-  copy.Height = Size(rows.count);
+  const CUDA_MEMCPY2D copy = RowsCopy(from, from_stride, to, to_stride, rows);
   driver_.Check(driver_.cuMemcpy2DAsync(&copy, stream_), "copying within the device");
 }
 

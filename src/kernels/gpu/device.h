@@ -60,10 +60,10 @@ class Device {
   void Launch(CUfunction function, const LaunchShape& shape, std::span<void*> parameters);
   CUmodule LoadModule(const void* image);  // unloaded with the device
 
-  // Between these, the calling thread's work is recorded and starts as one graph at the end, or where the host
-  // waits. Another thread's work is never part of it: it starts what was recorded so far, and runs after it. If
-  // that start fails, the step's thread gets the error. While a thread's step is open, that of another thread
-  // is not recorded.
+  // Between these, the calling thread's work is recorded and starts as one graph at the end, or where the
+  // host waits. Another thread's work is never part of it: it starts what was recorded so far, and runs after
+  // it. If that start fails, the step's thread gets the error. While a thread's step is open, that of another
+  // thread is not recorded.
   void BeginStep();
   void EndStep();
   const GraphRecorder& recorder() const { return *recorder_; }

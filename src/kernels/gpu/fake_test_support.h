@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <string>
 #include <type_traits>
 
 namespace coppice::testing_gpu {
@@ -20,8 +21,10 @@ class FakeDriver {
   }
   void FailAt(const char* name, int64_t in) const { fail_(name, in); }
   int64_t Calls(const char* name) const { return calls_(name); }
-  int64_t allocations() const { return allocations_(); }
-  int64_t pinned() const { return pinned_(); }
+  // The entry point that failed last because a test asked for it.
+  std::string failed() const { return failed_(); }
+  // Allocations, pinned memory, streams, graphs and so on that are not freed.
+  int64_t live() const { return allocations_() + pinned_() + objects_(); }
   void RunAll() const { run_all_(); }
   const char* Kernel(int i, const char** arguments, int* warps) const { return kernel_(i, arguments, warps); }
 
@@ -36,6 +39,8 @@ class FakeDriver {
     };
     bind(fail_, "coppice_fake_fail");
     bind(calls_, "coppice_fake_calls");
+    bind(failed_, "coppice_fake_failed");
+    bind(objects_, "coppice_fake_objects");
     bind(allocations_, "coppice_fake_allocations");
     bind(pinned_, "coppice_fake_pinned");
     bind(run_all_, "coppice_fake_run_all");
@@ -44,6 +49,8 @@ class FakeDriver {
   void* library_ = nullptr;
   void (*fail_)(const char*, int64_t) = nullptr;
   int64_t (*calls_)(const char*) = nullptr;
+  const char* (*failed_)() = nullptr;
+  int64_t (*objects_)() = nullptr;
   int64_t (*allocations_)() = nullptr;
   int64_t (*pinned_)() = nullptr;
   void (*run_all_)() = nullptr;

@@ -10,8 +10,6 @@ namespace coppice::gpu {
 
 namespace {
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 std::byte* DataAt(CUdeviceptr address) { return reinterpret_cast<std::byte*>(address); }
 
 Device::Rows RowsOf(const TensorView& v) { return {v.rows, BytesOf(v.dtype, v.cols)}; }
@@ -28,9 +26,13 @@ bool Overlap(const TensorView& a, const TensorView& b) {
 // ---- Heap
 
 std::byte* Heap::Allocate(int64_t bytes) { return DataAt(gpu_.device().Allocate(bytes)); }
-void Heap::Free(std::byte* data) noexcept { gpu_.device().Free(AddressOf(data)); }
+void Heap::Free(std::byte* data) noexcept {
+  if (holds_ == Holds::kWeights) gpu_.Forget(data);
+  gpu_.device().Free(AddressOf(data));
+}
 
 void Heap::Copy(const TensorView& from, const MutableTensorView& to) {
+  COPPICE_CHECK(holds_ == Holds::kTensors);
   COPPICE_CHECK(from.dtype == to.dtype && from.rows == to.rows && from.cols == to.cols);
   COPPICE_CHECK((from.memory == nullptr || from.memory == this) &&
                 (to.memory == nullptr || to.memory == this));
@@ -51,6 +53,7 @@ void Heap::Copy(const TensorView& from, const MutableTensorView& to) {
 
 // Moves the widest units that divide a row and all addresses.
 void Heap::Gather(const TensorView& from, std::span<const int32_t> rows, const MutableTensorView& to) {
+  COPPICE_CHECK(holds_ == Holds::kTensors);
   COPPICE_CHECK(from.memory == this && to.memory == this && from.dtype == to.dtype && from.cols == to.cols);
   COPPICE_CHECK(to.rows == std::ssize(rows));
   COPPICE_CHECK(std::ranges::all_of(rows, [&](int32_t row) { return row >= 0 && row < from.rows; }));
@@ -75,23 +78,10 @@ void Heap::Gather(const TensorView& from, std::span<const int32_t> rows, const M
 }
 
 void Heap::Zero(const MutableTensorView& to) {
+  COPPICE_CHECK(holds_ == Holds::kTensors);
   if (TensorView(to).empty()) return;
   gpu_.device().Zero(AddressOf(to.data), to.stride, RowsOf(to));
 }
-
-// ---- WeightHeap
-
-std::byte* WeightHeap::Allocate(int64_t bytes) { return DataAt(gpu_.device().Allocate(bytes)); }
-void WeightHeap::Free(std::byte* data) noexcept {
-  gpu_.Forget(data);
-  gpu_.device().Free(AddressOf(data));
-}
-void WeightHeap::Copy(const TensorView& /*from*/, const MutableTensorView& /*to*/) { COPPICE_CHECK(false); }
-void WeightHeap::Gather(const TensorView& /*from*/, std::span<const int32_t> /*rows*/,
-                        const MutableTensorView& /*to*/) {
-  COPPICE_CHECK(false);
-}
-void WeightHeap::Zero(const MutableTensorView& /*to*/) { COPPICE_CHECK(false); }
 
 // ---- Arena
 

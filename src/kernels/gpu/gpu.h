@@ -20,10 +20,12 @@ class Gpu;
 
 inline CUdeviceptr AddressOf(const std::byte* data) { return reinterpret_cast<CUdeviceptr>(data); }
 
-// Device memory that holds tensors as they are in the host's.
+// Device memory that holds tensors as they are in the host's, or weights in the kernels' layouts. Only
+// products and Embed can read the latter, so that heap refuses copies.
 class Heap final : public DeviceMemory {
  public:
-  explicit Heap(Gpu& gpu) : gpu_(gpu) {}
+  enum class Holds { kTensors, kWeights };
+  Heap(Gpu& gpu, Holds holds) : gpu_(gpu), holds_(holds) {}
   std::byte* Allocate(int64_t bytes) override;
   void Free(std::byte* data) noexcept override;
   void Copy(const TensorView& from, const MutableTensorView& to) override;
@@ -32,21 +34,7 @@ class Heap final : public DeviceMemory {
 
  private:
   Gpu& gpu_;
-};
-
-// Device memory that holds weights in the kernels' layouts. Only products and Embed can read it, so it
-// refuses copies.
-class WeightHeap final : public DeviceMemory {
- public:
-  explicit WeightHeap(Gpu& gpu) : gpu_(gpu) {}
-  std::byte* Allocate(int64_t bytes) override;
-  void Free(std::byte* data) noexcept override;
-  void Copy(const TensorView& from, const MutableTensorView& to) override;
-  void Gather(const TensorView& from, std::span<const int32_t> rows, const MutableTensorView& to) override;
-  void Zero(const MutableTensorView& to) override;
-
- private:
-  Gpu& gpu_;
+  Holds holds_;
 };
 
 // Memory for values that live within one operation. Operations run one after the other on one stream, so the
@@ -89,7 +77,6 @@ class Gpu {
   Arena& arena() { return arena_; }
   CublasLt* cublaslt() { return cublaslt_.get(); }  // null if it is not installed
   Heap& heap() { return heap_; }
-  WeightHeap& weight_heap() { return weight_heap_; }
 
   // Puts a weight into the weight heap; the view that operations take.
   struct Placed {
@@ -120,8 +107,8 @@ class Gpu {
   KernelTable kernels_{device_};
   std::unique_ptr<CublasLt> cublaslt_ = CublasLt::Load(device_);
   Arena arena_{device_};
-  Heap heap_{*this};
-  WeightHeap weight_heap_{*this};
+  Heap heap_{*this, Heap::Holds::kTensors};
+  Heap weight_heap_{*this, Heap::Holds::kWeights};
   mutable std::mutex placed_mutex_;
   std::map<const std::byte*, PlacedShape> placed_;
   std::vector<int32_t> cached_;

@@ -154,14 +154,10 @@ class GpuBackend final : public Backend {
   void GatherRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) override {
     CheckGatherRows(x, rows, y);
     if (TensorView(y).empty()) return;
-    if (x.memory == nullptr && y.memory == nullptr) return GatherOnHost(x, rows, y);
-    Tensor from_aside(memory());
-    Tensor to_aside(memory());
-    const TensorView from = Staged(x, from_aside);
-    if (y.memory != nullptr) return gpu_->heap().Gather(from, rows, y);
-    to_aside.Resize(y.dtype, y.rows, y.cols);
-    gpu_->heap().Gather(from, rows, to_aside.mutable_view());
-    CopyRows(to_aside.view(), y);
+    if (x.memory == y.memory) return KeepRows(x, rows, y);
+    Tensor kept(y.dtype, y.rows, y.cols, x.memory);
+    KeepRows(x, rows, kept.mutable_view());
+    CopyRows(kept.view(), y);
   }
   void ScatterAddRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) override {
     CheckScatterAddRows(x, rows, y);
@@ -236,16 +232,6 @@ class GpuBackend final : public Backend {
   template <typename... Arguments>
   void Launch(std::string_view kernel, const Grid& grid, const Arguments&... arguments) {
     gpu_->kernels().Launch(kernel, grid, arguments...);
-  }
-  // x in device memory; `aside` holds the copy if it was not.
-  TensorView Staged(const TensorView& x, Tensor& aside) {
-    if (x.memory != nullptr) return x;
-    aside.Resize(x.dtype, x.rows, x.cols);
-    CopyRows(x, aside.mutable_view());
-    return aside.view();
-  }
-  static void GatherOnHost(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) {
-    for (int64_t i = 0; i < y.rows; ++i) CopyRows(x.Rows(rows[static_cast<size_t>(i)], 1), y.Rows(i, 1));
   }
 
   std::shared_ptr<Gpu> gpu_;

@@ -14,8 +14,8 @@ namespace {
 
 // Above this, a function must be told to use more (CUDA's limit for every architecture).
 constexpr int kPlainShared = 48 << 10;
-// From here on, Triton compiles for the "a" of an architecture, such as sm_90a: warpgroup MMA and tcgen05 exist
-// only there (PTX ISA, .target).
+// From here on, Triton compiles for the "a" of an architecture, such as sm_90a: warpgroup MMA and tcgen05
+// exist only there (PTX ISA, .target).
 constexpr int kFirstSpecific = 90;
 constexpr int kTestsDevice = 0;  // the architecture of fake/, in builds with tests
 

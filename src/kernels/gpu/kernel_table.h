@@ -29,14 +29,17 @@ struct EmbeddedKernel {
 const EmbeddedKernel* EmbeddedKernels();
 const std::byte* EmbeddedCubins();
 
-// The architecture of `built` (90 for sm_90) whose cubins run on a device of architecture `device`. A cubin runs
-// on devices of its own major version, from its own minor version on; one for sm_90 or later on this version
-// alone, because it uses instructions of that architecture only (CUDA C++ Programming Guide, Binary
+// The architecture of `built` (90 for sm_90) whose cubins run on a device of architecture `device`. A cubin
+// runs on devices of its own major version, from its own minor version on; one for sm_90 or later on this
+// version alone, because it uses instructions of that architecture only (CUDA C++ Programming Guide, Binary
 // Compatibility, and Architecture-Specific Features).
 std::optional<int> CubinsFor(int device, std::span<const int> built);
 // The architectures that this program holds kernels for, except the tests' device.
 std::set<int> BuiltArchitectures();
 
+inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Programs of a kernel.
 struct Grid {
   int64_t x = 1;
   int64_t y = 1;

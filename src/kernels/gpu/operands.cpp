@@ -46,19 +46,11 @@ Operands::Place Operands::InOut(const MutableTensorView& y) {
   return place;
 }
 
-CUdeviceptr Operands::List(std::span<const int32_t> list) {
+CUdeviceptr Operands::List(std::span<const std::byte> list) {
   if (list.empty()) return 0;
-  const auto bytes = static_cast<int64_t>(list.size_bytes());
+  const auto bytes = std::ssize(list);
   const CUdeviceptr address = Scratch(bytes);
-  gpu_.device().Upload(reinterpret_cast<const std::byte*>(list.data()), bytes, address, bytes, {1, bytes});
-  return address;
-}
-
-CUdeviceptr Operands::List(std::span<const float> list) {
-  if (list.empty()) return 0;
-  const auto bytes = static_cast<int64_t>(list.size_bytes());
-  const CUdeviceptr address = Scratch(bytes);
-  gpu_.device().Upload(reinterpret_cast<const std::byte*>(list.data()), bytes, address, bytes, {1, bytes});
+  gpu_.device().Upload(list.data(), bytes, address, bytes, {1, bytes});
   return address;
 }
 

@@ -27,13 +27,14 @@ class Operands {
   Place In(const TensorView& x);
   Place Out(const MutableTensorView& y);
   Place InOut(const MutableTensorView& y);
-  CUdeviceptr List(std::span<const int32_t> list);
-  CUdeviceptr List(std::span<const float> list);
+  CUdeviceptr List(std::span<const int32_t> list) { return List(std::as_bytes(list)); }
+  CUdeviceptr List(std::span<const float> list) { return List(std::as_bytes(list)); }
   CUdeviceptr Scratch(int64_t bytes) { return gpu_.arena().Take(bytes); }
   // Call it once, after the last launch.
   void Finish();
 
  private:
+  CUdeviceptr List(std::span<const std::byte> list);
   struct Output {
     MutableTensorView host;
     CUdeviceptr address;

@@ -22,11 +22,26 @@ struct PatternLists {
   int64_t key_block = 1;
 };
 
+// Where the columns of a head are in PatternLists::columns: the same for all of its query blocks.
+struct Columns {
+  int32_t first = 0;
+  int32_t count = 0;
+};
+std::vector<Columns> AddColumns(const SparsePattern& pattern, int64_t keys, PatternLists& lists) {
+  std::vector<Columns> of_heads;
+  for (const SparsePattern::Head& head : pattern.heads) {
+    const auto end = std::lower_bound(head.columns.begin(), head.columns.end(), keys);
+    of_heads.push_back(
+        {static_cast<int32_t>(lists.columns.size()), static_cast<int32_t>(end - head.columns.begin())});
+    lists.columns.insert(lists.columns.end(), head.columns.begin(), end);
+  }
+  return of_heads;
+}
+
 // A column that lies in a listed block counts once, which the kernel finds out with the bits of `chosen`.
-void AddHead(const SparsePattern& pattern, const SparsePattern::Head& head, int64_t block, int64_t keys,
-             PatternLists& lists) {
+void AddBlocks(const SparsePattern& pattern, const SparsePattern::Head& head, int64_t block, int64_t keys,
+               PatternLists& lists) {
   const auto first_block = static_cast<int32_t>(lists.blocks.size());
-  const auto first_column = static_cast<int32_t>(lists.columns.size());
   const size_t first_word = lists.chosen.size();
   lists.chosen.resize(first_word + static_cast<size_t>(lists.words));
   if (!head.key_blocks.empty()) {
@@ -37,13 +52,8 @@ void AddHead(const SparsePattern& pattern, const SparsePattern::Head& head, int6
       word = static_cast<int32_t>(static_cast<uint32_t>(word) | uint32_t{1} << (j % 32));
     }
   }
-  for (const int32_t column : head.columns) {
-    if (column >= keys) break;
-    lists.columns.push_back(column);
-  }
   lists.lists.insert(lists.lists.end(),
-                     {first_block, static_cast<int32_t>(lists.blocks.size()) - first_block, first_column,
-                      static_cast<int32_t>(lists.columns.size()) - first_column});
+                     {first_block, static_cast<int32_t>(lists.blocks.size()) - first_block});
 }
 
 PatternLists ListsOf(const SparsePattern& pattern, int64_t first_query, int64_t queries, int64_t keys) {
@@ -52,11 +62,15 @@ PatternLists ListsOf(const SparsePattern& pattern, int64_t first_query, int64_t 
   const bool blocks =
       std::ranges::any_of(pattern.heads, [](const auto& head) { return !head.key_blocks.empty(); });
   if (blocks) lists.words = CeilDiv(CeilDiv(keys, lists.key_block), 32);
+  const std::vector<Columns> columns = AddColumns(pattern, keys, lists);
   for (int64_t row = 0; row < queries;) {
     const int64_t block = (first_query + row) / pattern.query_block;
     const int64_t end = std::min(queries, (block + 1) * pattern.query_block - first_query);
     const auto index = static_cast<int32_t>(lists.lists.size() / 4 / pattern.heads.size());
-    for (const SparsePattern::Head& head : pattern.heads) AddHead(pattern, head, block, keys, lists);
+    for (size_t head = 0; head < pattern.heads.size(); ++head) {
+      AddBlocks(pattern, pattern.heads[head], block, keys, lists);
+      lists.lists.insert(lists.lists.end(), {columns[head].first, columns[head].count});
+    }
     for (; row < end; row += kTileQueries) {
       lists.tiles.insert(lists.tiles.end(), {static_cast<int32_t>(row),
                                              static_cast<int32_t>(std::min(kTileQueries, end - row)), index});

@@ -9,6 +9,8 @@ namespace coppice::gpu::fake {
 
 namespace {
 
+constexpr int64_t kAny = KernelCall::kAny;
+
 void StoreHead(const KernelCall& k, int64_t row, int64_t head, const std::vector<float>& sums, float total) {
   const auto dim = static_cast<int64_t>(sums.size());
   float* out = k.P<float>("out", dim, row * k.I("so") + head * dim);
@@ -18,6 +20,7 @@ void StoreHead(const KernelCall& k, int64_t row, int64_t head, const std::vector
 // Believes `tiles`: keys in full tiles are not checked, and those outside are not read.
 template <bool kAlibi>
 void Attention(const KernelCall& k) {
+  k.CheckGrid(CeilDiv(k.I("m"), 128), kAny);
   const int64_t n = k.I("n");
   const int64_t window = k.I("window");
   for (int64_t i = 0; i < k.I("m"); ++i) {
@@ -40,6 +43,7 @@ void Attention(const KernelCall& k) {
 
 template <bool kAlibi>
 void SparseAttention(const KernelCall& k) {
+  k.CheckGrid(kAny, kAny);
   const int64_t n = k.I("n");
   const int64_t block_rows = k.I("key_block");
   const int64_t words = k.I("words");
@@ -83,8 +87,8 @@ void DecodeAttention(const KernelCall& k) {
   const int64_t heads = k.grid(1) * unit;
   const int64_t pieces = k.I("pieces");
   const int64_t dim = k.I("head_dim");
-  if (unit < 1 || unit > 16 || k.I("group") % unit != 0 || pieces != k.grid(2))
-    Fault("decode_attention: its grid");
+  k.CheckGrid(kAny, kAny, pieces);
+  if (unit < 1 || unit > 16 || k.I("group") % unit != 0) Fault("decode_attention: its unit");
   for (int64_t i = 0; i < k.grid(0); ++i) {
     for (int64_t head = 0; head < heads; ++head) {
       const int32_t* range = k.P<int32_t>("ranges", 3, 3 * (i * k.grid(1) + head / unit));
@@ -108,6 +112,7 @@ void DecodeAttention(const KernelCall& k) {
 }
 
 void MergeDecode(const KernelCall& k) {
+  k.CheckGrid(kAny, kAny);
   const int64_t heads = k.grid(1);
   const int64_t unit = k.I("unit");
   const int64_t dim = k.I("head_dim");

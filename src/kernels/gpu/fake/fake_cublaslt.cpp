@@ -14,7 +14,8 @@ namespace {
 using coppice::BF16;
 using coppice::gpu::CUdeviceptr;
 using coppice::gpu::CUstream;
-using coppice::gpu::fake::Fault;
+using coppice::gpu::fake::CountObject;
+using coppice::gpu::fake::Fails;
 using coppice::gpu::fake::Submit;
 using coppice::gpu::fake::UseBytes;
 
@@ -52,12 +53,13 @@ struct Algorithm {
   uint64_t zeros[2] = {};
 };
 static_assert(sizeof(Algorithm) == sizeof(Heuristic::algorithm));
+constexpr int kFailed = 14;  // CUBLAS_STATUS_INTERNAL_ERROR
 constexpr int kInvalid = 7;  // CUBLAS_STATUS_INVALID_VALUE
 
 float Widen(BF16 x) { return coppice::ToFloat(x); }
 
-// Whether the algorithm was chosen for such a product, and its operands are aligned as was promised then. A real
-// algorithm would compute garbage, or fault.
+// Whether the algorithm was chosen for such a product, and its operands are aligned as was promised then. A
+// real algorithm would compute garbage, or fault.
 bool Suits(const void* algorithm, const Desc& product, const Layout& w, const Layout& y,
            std::array<const void*, 4> operands) {
   Algorithm chosen;
@@ -76,23 +78,32 @@ extern "C" {
 
 size_t cublasLtGetVersion() { return 120000; }
 int cublasLtCreate(void** handle) {
+  if (Fails("cublasLtCreate")) return kFailed;
   *handle = new int(0);
+  CountObject(1);
   return 0;
 }
 int cublasLtDestroy(void* handle) {
+  if (Fails("cublasLtDestroy")) return kFailed;
+  CountObject(-1);
   delete static_cast<int*>(handle);
   return 0;
 }
 int cublasLtMatmulDescCreate(void** desc, int compute, int scale) {
+  if (Fails("cublasLtMatmulDescCreate")) return kFailed;
   if (compute != 68 || scale != 0) return kInvalid;
   *desc = new Desc;
+  CountObject(1);
   return 0;
 }
 int cublasLtMatmulDescDestroy(void* desc) {
+  if (Fails("cublasLtMatmulDescDestroy")) return kFailed;
+  CountObject(-1);
   delete static_cast<Desc*>(desc);
   return 0;
 }
 int cublasLtMatmulDescSetAttribute(void* desc, int attribute, const void* value, size_t bytes) {
+  if (Fails("cublasLtMatmulDescSetAttribute")) return kFailed;
   Desc& d = *static_cast<Desc*>(desc);
   int32_t number = 0;
   if (bytes == sizeof(number)) std::memcpy(&number, value, sizeof(number));
@@ -108,23 +119,32 @@ int cublasLtMatmulDescSetAttribute(void* desc, int attribute, const void* value,
   return 0;
 }
 int cublasLtMatrixLayoutCreate(void** layout, int type, uint64_t rows, uint64_t columns, int64_t stride) {
+  if (Fails("cublasLtMatrixLayoutCreate")) return kFailed;
   if (stride < static_cast<int64_t>(rows)) return kInvalid;
   *layout = new Layout{type, rows, columns, stride};
+  CountObject(1);
   return 0;
 }
 int cublasLtMatrixLayoutDestroy(void* layout) {
+  if (Fails("cublasLtMatrixLayoutDestroy")) return kFailed;
+  CountObject(-1);
   delete static_cast<Layout*>(layout);
   return 0;
 }
 int cublasLtMatmulPreferenceCreate(void** preference) {
+  if (Fails("cublasLtMatmulPreferenceCreate")) return kFailed;
   *preference = new Preference;
+  CountObject(1);
   return 0;
 }
 int cublasLtMatmulPreferenceDestroy(void* preference) {
+  if (Fails("cublasLtMatmulPreferenceDestroy")) return kFailed;
+  CountObject(-1);
   delete static_cast<Preference*>(preference);
   return 0;
 }
 int cublasLtMatmulPreferenceSetAttribute(void* preference, int attribute, const void* value, size_t bytes) {
+  if (Fails("cublasLtMatmulPreferenceSetAttribute")) return kFailed;
   Preference& p = *static_cast<Preference*>(preference);
   if (attribute == 1) return bytes == sizeof(uint64_t) ? 0 : kInvalid;
   uint32_t number = 0;
@@ -141,6 +161,7 @@ int cublasLtMatmulPreferenceSetAttribute(void* preference, int attribute, const 
 }
 int cublasLtMatmulAlgoGetHeuristic(void* /*handle*/, void* desc, void* a, void* b, void* /*c*/, void* /*d*/,
                                    void* preference, int wanted, Heuristic* results, int* found) {
+  if (Fails("cublasLtMatmulAlgoGetHeuristic")) return kFailed;
   if (wanted < 1 || static_cast<Preference*>(preference)->splits) return kInvalid;
   if (static_cast<Layout*>(b)->columns != 512) return kInvalid;  // always chosen for the same number of rows
   Algorithm algorithm;
@@ -157,6 +178,7 @@ int cublasLtMatmul(void* /*handle*/, void* desc, const void* alpha, const void* 
                    const void* b, void* b_layout, const void* beta, const void* c, void* /*c_layout*/,
                    void* d, void* d_layout, const void* algorithm, void* workspace, size_t workspace_bytes,
                    CUstream stream) {
+  if (Fails("cublasLtMatmul")) return kFailed;
   const Desc product = *static_cast<Desc*>(desc);
   const Layout w = *static_cast<Layout*>(a_layout);
   const Layout x = *static_cast<Layout*>(b_layout);

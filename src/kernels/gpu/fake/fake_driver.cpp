@@ -67,11 +67,13 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   COPPICE_ENTER("cuModuleLoadData");
   if (std::strcmp(static_cast<const char*>(image), "fake") != 0) return CUDA_ERROR_INVALID_VALUE;
   *module = new CUmod_st;
+  ++device.objects;
   return CUDA_SUCCESS;
 }
 CUresult cuModuleUnload(CUmodule module) {
   COPPICE_ENTER("cuModuleUnload");
   delete module;
+  --device.objects;
   return CUDA_SUCCESS;
 }
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
@@ -122,6 +124,9 @@ const char* coppice_fake_kernel(int i, const char** arguments, int* warps) {
 // The `in`-th call of this entry point from now on fails; of any, if `name` is empty. 0: none.
 void coppice_fake_fail(const char* name, int64_t in) { FakeDevice::Get().FailAt(name, in); }
 int64_t coppice_fake_calls(const char* name) { return FakeDevice::Get().Calls(name); }
+// The name of the last call that failed so.
+const char* coppice_fake_failed() { return FakeDevice::Get().failed().c_str(); }
+int64_t coppice_fake_objects() { return FakeDevice::Get().objects; }
 int64_t coppice_fake_allocations() { return FakeDevice::Get().memory.allocations(); }
 int64_t coppice_fake_pinned() { return FakeDevice::Get().memory.pinned(); }
 // Runs everything that waits, as time would on a real device.

@@ -50,6 +50,15 @@ const KernelCall::Argument& KernelCall::Find(std::string_view name) const {
 int64_t KernelCall::I(std::string_view name) const { return Find(name).integer; }
 float KernelCall::F(std::string_view name) const { return Find(name).number; }
 
+void KernelCall::CheckGrid(int64_t x, int64_t y, int64_t z) const {
+  const int64_t wanted[3] = {x, y, z};
+  for (int axis = 0; axis < 3; ++axis) {
+    if (wanted[axis] != kAny && wanted[axis] != grid_[axis])
+      Fault(kernel_ + ": axis " + std::to_string(axis) + " of the grid has " + std::to_string(grid_[axis]) +
+            " programs, not " + std::to_string(wanted[axis]));
+  }
+}
+
 std::vector<FakeKernel> AllKernels() {
   std::vector<FakeKernel> all;
   for (const std::span<const FakeKernel> some :

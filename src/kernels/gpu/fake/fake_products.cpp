@@ -100,7 +100,7 @@ void Product(const KernelCall& k) {
   const int64_t rows = k.I("rows");
   const int64_t outputs = k.I("outputs");
   const int64_t weight_rows = gated ? 2 * outputs : outputs;
-  if (k.grid(0) != (rows + 127) / 128 * ((weight_rows + 127) / 128)) Fault("product: a wrong grid");
+  k.CheckGrid(CeilDiv(rows, 128) * CeilDiv(weight_rows, 128));
   WeightRow<kBits, kSuper>(k, (weight_rows + 127) / 128 * 128 - 1);  // the kernel reads whole tiles
   const Matrix x = RowsOfX<BF16>(k, rows, k.I("k"));
   for (int64_t j = 0; j < outputs; ++j) {
@@ -120,8 +120,7 @@ template <int kBits, bool kSuper>
 void DecodeProduct(const KernelCall& k) {
   const int64_t rows = k.I("rows");
   const int64_t outputs = k.I("outputs");
-  if (k.grid(0) != (rows + 15) / 16 || k.grid(1) != (outputs + 31) / 32)
-    Fault("decode_product: a wrong grid");
+  k.CheckGrid(CeilDiv(rows, 16) * CeilDiv(outputs, 32));
   WeightRow<kBits, kSuper>(k, (outputs + 31) / 32 * 32 - 1);
   const Matrix x = RowsOfX<float>(k, rows, k.I("inputs"));
   for (int64_t j = 0; j < outputs; ++j) {
@@ -135,6 +134,7 @@ void DecodeProduct(const KernelCall& k) {
 template <int kBits, bool kSuper>
 void Embed(const KernelCall& k) {
   const int64_t m = k.I("m");
+  k.CheckGrid(CeilDiv(m, 8), CeilDiv(k.I("d"), 128));
   const int32_t* ids = k.P<int32_t>("ids", m);
   for (int64_t i = 0; i < m; ++i) {
     const std::vector<float> row = WeightRow<kBits, kSuper>(k, ids[i]);

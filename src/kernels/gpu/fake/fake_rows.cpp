@@ -11,7 +11,10 @@ namespace coppice::gpu::fake {
 
 namespace {
 
+constexpr int64_t kAny = KernelCall::kAny;
+
 void RmsNorm(const KernelCall& k) {
+  k.CheckGrid(kAny);
   const int64_t d = k.I("d");
   const float* weight = k.P<float>("weight", d);
   for (int64_t i = 0; i < k.grid(0); ++i) {
@@ -25,6 +28,7 @@ void RmsNorm(const KernelCall& k) {
 }
 
 void LayerNorm(const KernelCall& k) {
+  k.CheckGrid(kAny);
   const int64_t d = k.I("d");
   const float* weight = k.P<float>("weight", d);
   const float* bias = k.P<float>("bias", d);
@@ -42,6 +46,7 @@ void LayerNorm(const KernelCall& k) {
 }
 
 void Rope(const KernelCall& k) {
+  k.CheckGrid(kAny, kAny);
   const int64_t dim = k.I("head_dim");
   const int64_t pairs = k.I("pairs");
   const bool interleaved = k.I("interleaved") != 0;
@@ -63,6 +68,7 @@ void Rope(const KernelCall& k) {
 }
 
 void SiluMul(const KernelCall& k) {
+  k.CheckGrid(kAny, CeilDiv(k.I("d"), 1024));
   const int64_t d = k.I("d");
   for (int64_t i = 0; i < k.grid(0); ++i) {
     float* gate = k.P<float>("gate", d, i * k.I("sx"));
@@ -72,6 +78,7 @@ void SiluMul(const KernelCall& k) {
 }
 
 void Gelu(const KernelCall& k) {
+  k.CheckGrid(kAny, CeilDiv(k.I("d"), 1024));
   const int64_t d = k.I("d");
   for (int64_t i = 0; i < k.grid(0); ++i) {
     float* x = k.P<float>("x", d, i * k.I("sx"));
@@ -83,6 +90,7 @@ void Gelu(const KernelCall& k) {
 }
 
 void Add(const KernelCall& k) {
+  k.CheckGrid(kAny, CeilDiv(k.I("d"), 1024));
   const int64_t d = k.I("d");
   for (int64_t i = 0; i < k.grid(0); ++i) {
     const float* x = k.P<float>("x", d, i * k.I("sx"));
@@ -92,6 +100,7 @@ void Add(const KernelCall& k) {
 }
 
 void ScatterAdd(const KernelCall& k) {
+  k.CheckGrid(kAny, CeilDiv(k.I("d"), 1024));
   const int64_t d = k.I("d");
   const int32_t* rows = k.P<int32_t>("rows", k.grid(0));
   for (int64_t i = 0; i < k.grid(0); ++i) {
@@ -104,6 +113,7 @@ void ScatterAdd(const KernelCall& k) {
 // The rows in reverse, as no order of the device's programs is promised.
 template <typename T>
 void Gather(const KernelCall& k) {
+  k.CheckGrid(kAny, CeilDiv(k.I("d"), 1024));
   const int64_t d = k.I("d");
   const int32_t* rows = k.P<int32_t>("rows", k.grid(0));
   for (int64_t i = k.grid(0) - 1; i >= 0; --i) {
@@ -121,6 +131,7 @@ void Narrow(float x, BF16& y) { y = ToBF16(x); }
 
 template <typename From, typename To>
 void Convert(const KernelCall& k) {
+  k.CheckGrid(kAny, CeilDiv(k.I("width"), 1024));
   const int64_t d = k.I("d");
   const int64_t width = k.I("width");
   for (int64_t i = 0; i < k.grid(0); ++i) {
@@ -131,6 +142,7 @@ void Convert(const KernelCall& k) {
 }
 
 void ToQ8(const KernelCall& k) {
+  k.CheckGrid(kAny, CeilDiv(k.I("d") / 32, 32));
   const int64_t d = k.I("d");
   for (int64_t i = 0; i < k.grid(0); ++i) {
     const float* x = k.P<float>("x", d, i * k.I("sx"));
@@ -140,6 +152,7 @@ void ToQ8(const KernelCall& k) {
 }
 
 void FromQ8(const KernelCall& k) {
+  k.CheckGrid(kAny, CeilDiv(k.I("d") / 32, 32));
   const int64_t d = k.I("d");
   std::vector<float> row(static_cast<size_t>(d));
   for (int64_t i = 0; i < k.grid(0); ++i) {
@@ -151,6 +164,7 @@ void FromQ8(const KernelCall& k) {
 
 template <typename T>
 void Embed(const KernelCall& k) {
+  k.CheckGrid(kAny, CeilDiv(k.I("d"), 1024));
   const int64_t d = k.I("d");
   const int32_t* ids = k.P<int32_t>("ids", k.grid(0));
   for (int64_t i = 0; i < k.grid(0); ++i) {

@@ -9,9 +9,12 @@ namespace coppice::gpu::fake {
 
 namespace {
 
+constexpr int64_t kAny = KernelCall::kAny;
+
 // partial [pieces, heads, m, 2]: the largest score times log2(e), and the sum of weights relative to it.
 template <bool kAlibi>
 void AttentionLse(const KernelCall& k) {
+  k.CheckGrid(CeilDiv(k.I("m"), 64), kAny, CeilDiv(k.I("n"), 4096));
   const int64_t m = k.I("m");
   const int64_t window = k.I("window");
   for (int64_t piece = 0; piece < k.grid(2); ++piece) {
@@ -34,6 +37,7 @@ void AttentionLse(const KernelCall& k) {
 }
 
 void MergeLse(const KernelCall& k) {
+  k.CheckGrid(CeilDiv(k.I("count"), 256));
   const int64_t count = k.I("count");
   for (int64_t i = 0; i < count; ++i) {
     float best = -kInfinity;
@@ -50,6 +54,7 @@ void MergeLse(const KernelCall& k) {
 
 template <bool kAlibi>
 void AttentionMass(const KernelCall& k) {
+  k.CheckGrid(CeilDiv(k.I("n"), 128), kAny);
   const int64_t m = k.I("m");
   const int64_t n = k.I("n");
   const int64_t flags = k.I("flags");
@@ -73,6 +78,7 @@ void AttentionMass(const KernelCall& k) {
 }
 
 void MergeMass(const KernelCall& k) {
+  k.CheckGrid(CeilDiv(k.I("n"), 256));
   for (int64_t j = 0; j < k.I("n"); ++j) {
     float total = 0;
     for (int64_t head = 0; head < k.I("heads"); ++head) {
@@ -84,6 +90,7 @@ void MergeMass(const KernelCall& k) {
 }
 
 void AttentionScores(const KernelCall& k) {
+  k.CheckGrid(CeilDiv(k.I("m"), 16), kAny, CeilDiv(k.I("n"), 128));
   const int64_t window = k.I("window");
   for (int64_t i = 0; i < k.I("m"); ++i) {
     for (int64_t head = 0; head < k.grid(1); ++head) {
@@ -96,6 +103,7 @@ void AttentionScores(const KernelCall& k) {
 }
 
 void SoftmaxRows(const KernelCall& k) {
+  k.CheckGrid(kAny);
   for (int64_t i = 0; i < k.grid(0); ++i) {
     float* y = k.P<float>("y", k.I("n"), i * k.I("sy"));
     const float best = *std::max_element(y, y + k.I("n"));
@@ -106,6 +114,7 @@ void SoftmaxRows(const KernelCall& k) {
 }
 
 void UnitQuery(const KernelCall& k) {
+  k.CheckGrid(kAny, CeilDiv(k.I("head_dim"), 64));
   const int64_t dim = k.I("head_dim");
   const int64_t m = k.I("m");
   for (int64_t g = 0; g < k.grid(0); ++g) {
@@ -121,6 +130,7 @@ void UnitQuery(const KernelCall& k) {
 }
 
 void UnitScores(const KernelCall& k) {
+  k.CheckGrid(CeilDiv(k.I("n"), k.I("unit")));
   const int64_t width = k.I("width");
   const int64_t unit = k.I("unit");
   const bool maximum = (k.I("flags") & 1) != 0;

@@ -35,7 +35,9 @@ bool FakeDevice::Fails(const std::string& name) {
   ++calls_[name];
   ++all_calls_;
   if (fail_in_ == 0 || (!fail_name_.empty() && fail_name_ != name)) return false;
-  return --fail_in_ == 0;
+  if (--fail_in_ > 0) return false;
+  failed_ = name;
+  return true;
 }
 
 void FakeDevice::FailAt(const std::string& name, int64_t in) {
@@ -47,11 +49,13 @@ int64_t FakeDevice::Calls(const std::string& name) { return name.empty() ? all_c
 
 CUcontext FakeDevice::RetainContext() {
   if (context_users_++ == 0) ++contexts_;
+  ++objects;
   return reinterpret_cast<CUcontext>(contexts_);
 }
 
 void FakeDevice::ReleaseContext() {
   if (context_users_-- == 0) Fault("a context that was released too often");
+  --objects;
 }
 
 void FakeDevice::SetContext(CUcontext context) { current_context = reinterpret_cast<uintptr_t>(context); }
@@ -102,6 +106,16 @@ void Submit(CUstream stream, std::string kind, std::function<void()> run) {
   const std::lock_guard lock(FakeDevice::Get().mutex);
   FakeDevice::Get().RequireContext(kind);
   FakeDevice::Get().Add(stream, std::move(kind), std::move(run));
+}
+
+bool Fails(const char* name) {
+  const std::lock_guard lock(FakeDevice::Get().mutex);
+  return FakeDevice::Get().Fails(name);
+}
+
+void CountObject(int64_t more) {
+  const std::lock_guard lock(FakeDevice::Get().mutex);
+  FakeDevice::Get().objects += more;
 }
 
 std::byte* UseBytes(uint64_t address, int64_t bytes, const char* what) {

@@ -63,8 +63,12 @@ class FakeDevice {
   std::set<CUstream_st*> streams;
   std::set<CUevent_st*> events;
 
+  // Streams, events, modules, graphs, contexts and objects of cuBLASLt that were made and not destroyed.
+  int64_t objects = 0;
+
   // Counts the call, and returns true if it is the one that shall fail.
   bool Fails(const std::string& name);
+  const std::string& failed() const { return failed_; }  // the last call that failed so
   // The `in`-th call of this entry point from now on fails; of any, if `name` is empty. 0: none.
   void FailAt(const std::string& name, int64_t in);
   int64_t Calls(const std::string& name);  // of all entry points, if `name` is empty
@@ -92,6 +96,7 @@ class FakeDevice {
   std::map<std::string, int64_t> calls_;
   int64_t all_calls_ = 0;
   std::string fail_name_;
+  std::string failed_;
   int64_t fail_in_ = 0;
 };
 
@@ -100,8 +105,8 @@ CUresult ErrorOf(const std::string& name);
 
 }  // namespace coppice::gpu::fake
 
-// The beginning of an entry point: the device, locked, and a failure if it was asked for. Most entry points also
-// need a context that is the calling thread's.
+// The beginning of an entry point: the device, locked, and a failure if it was asked for. Most entry points
+// also need a context that is the calling thread's.
 #define COPPICE_ENTER_ANYWHERE(name)                                              \
   coppice::gpu::fake::FakeDevice& device = coppice::gpu::fake::FakeDevice::Get(); \
   const std::lock_guard lock(device.mutex);                                       \

@@ -15,6 +15,7 @@ extern "C" {
 CUresult cuStreamCreate(CUstream* stream, unsigned /*flags*/) {
   COPPICE_ENTER("cuStreamCreate");
   *stream = new CUstream_st;
+  ++device.objects;
   device.streams.insert(*stream);
   return CUDA_SUCCESS;
 }
@@ -23,6 +24,7 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
   device.RunUntil(device.At(stream), stream->added);
   device.streams.erase(stream);
   delete stream;
+  --device.objects;
   return CUDA_SUCCESS;
 }
 CUresult cuStreamSynchronize(CUstream stream) {
@@ -41,6 +43,7 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned /*flags*/) {
 CUresult cuEventCreate(CUevent* event, unsigned /*flags*/) {
   COPPICE_ENTER("cuEventCreate");
   *event = new CUevent_st;
+  ++device.objects;
   device.events.insert(*event);
   return CUDA_SUCCESS;
 }
@@ -49,6 +52,7 @@ CUresult cuEventDestroy_v2(CUevent event) {
   device.At(event);
   device.events.erase(event);
   delete event;
+  --device.objects;
   return CUDA_SUCCESS;
 }
 CUresult cuEventRecord(CUevent event, CUstream stream) {
@@ -79,12 +83,14 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   }
   if (!device.At(stream).capture) return CUDA_ERROR_INVALID_VALUE;
   *graph = new CUgraph_st(std::move(*stream->capture));
+  ++device.objects;
   stream->capture.reset();
   return CUDA_SUCCESS;
 }
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, uint64_t /*flags*/) {
   COPPICE_ENTER("cuGraphInstantiateWithFlags");
   *exec = new CUgraphExec_st{graph->works};
+  ++device.objects;
   return CUDA_SUCCESS;
 }
 CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* /*info*/) {
@@ -103,11 +109,13 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
 CUresult cuGraphExecDestroy(CUgraphExec exec) {
   COPPICE_ENTER("cuGraphExecDestroy");
   delete exec;
+  --device.objects;
   return CUDA_SUCCESS;
 }
 CUresult cuGraphDestroy(CUgraph graph) {
   COPPICE_ENTER("cuGraphDestroy");
   delete graph;
+  --device.objects;
   return CUDA_SUCCESS;
 }
 

@@ -32,18 +32,6 @@ CUresult cuMemPoolTrimTo(CUmemoryPool /*pool*/, size_t /*keep*/) {
   COPPICE_ENTER_ANYWHERE("cuMemPoolTrimTo");
   return CUDA_SUCCESS;
 }
-CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
-  COPPICE_ENTER("cuMemAlloc_v2");
-  *address = device.memory.Allocate(bytes);
-  return *address != 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-CUresult cuMemFree_v2(CUdeviceptr address) {
-  COPPICE_ENTER("cuMemFree_v2");
-  device.RunAll();
-  device.memory.MarkFreed(address);
-  device.memory.Release(address);
-  return CUDA_SUCCESS;
-}
 CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
   COPPICE_ENTER("cuMemAllocAsync");
   if (device.At(stream).capture) Fault("an allocation on a stream that records");

@@ -3,7 +3,6 @@
   convert     y = x in y's type, with zeros in the columns from d up to the width of y's row
   to_q8_0     per 32 values: d = max |x| / 127 in fp16, code = round(x / max |x| * 127), ties away from zero
   from_q8_0   y = d * code
-  store_rows  y[rows[i]] = bf16(x[i])
 """
 
 import triton
@@ -53,12 +52,3 @@ def from_q8_0(x, y, d, sx, sy, BLOCKS: tl.constexpr):
     code = tl.load(start[:, None] + 2 + value[None, :], mask=inside[:, None], other=0).to(tl.float32)
     out = y + row * sy + block[:, None] * 32 + value[None, :]
     tl.store(out, to_bf16(scale[:, None] * code), mask=inside[:, None])
-
-
-@triton.jit
-def store_rows(x, rows, y, d, sx, sy, TILE: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * TILE + tl.arange(0, TILE)
-    inside = column < d
-    value = tl.load(x + row * sx + column, mask=inside)
-    tl.store(y + tl.load(rows + row).to(tl.int64) * sy + column, to_bf16(value), mask=inside)

@@ -1,10 +1,10 @@
-"""Decode attention, the softmax weights, unit scores and selection, interpreted, against fp64; the cases of
-src/kernels/conformance_decode_test.cpp, conformance_weights_test.cpp and selection_test.cpp."""
+"""Decode attention, the softmax weights and unit scores, interpreted, against fp64; the cases of
+src/kernels/conformance_decode_test.cpp and conformance_weights_test.cpp."""
 
 import unittest
 
 from attention_support import ALL, SHORT, AttentionCase, Data, attention, weights
-from interpreted import Case, LONG, from_bf16, normal, placed, run, to_bf16
+from interpreted import Case, LONG, from_bf16, normal, placed, run
 import numpy as np
 
 CASES = ALL if LONG else SHORT
@@ -165,38 +165,6 @@ class Units(Case):
                     y = np.full((1, len(starts)), np.nan, np.float32)
                     run("unit_scores", query, data.k, y, data.n, data.k.shape[1], c.heads, unit, data.k.shape[1], maximum)
                     self.close(y, expected, 1e-5, f"{c} {unit} {maximum}")
-
-
-def ranked(scores: np.ndarray) -> np.ndarray:
-    """Rows in rank order, by the kernels."""
-    n = len(scores)
-    keys, other = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    run("rank_block", scores, keys, n)
-    length = 1024
-    while length < n:
-        run("merge_runs", keys, other, n, length)
-        keys, other, length = other, keys, 2 * length
-    return (keys & 0xFFFFFFFF).astype(np.int64)
-
-
-class Selection(Case):
-    def check(self, scores: np.ndarray) -> None:
-        scores = scores.astype(np.float32)
-        order = sorted(range(len(scores)), key=lambda i: (np.isnan(scores[i]), -scores[i] if scores[i] == scores[i] else 0, i))
-        self.assertEqual(ranked(scores).tolist(), order)
-
-    def test_ties_signs_and_nan(self):
-        self.check(np.array([5, 1, 3, 3, 8, 2, 2, 6]))
-        self.check(np.array([0.0, -0.0, np.nan, np.inf, -np.inf, -1, 1, np.nan, 3e38, -3e38, 1e-45, -1e-45, 0.0]))
-        self.check(np.zeros(1))
-        self.check(np.zeros(1500))
-
-    def test_runs_of_any_length(self):
-        random = np.random.default_rng(1)
-        for n in (2, 1024, 1025, 3000) + ((1023, 2048, 5200, 9000) if LONG else ()):
-            scores = random.integers(0, max(2, n // 3), n).astype(np.float32)  # many ties
-            scores[random.random(n) < 0.01] = np.nan
-            self.check(scores)
 
 
 if __name__ == "__main__":

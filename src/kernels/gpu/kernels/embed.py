@@ -1,13 +1,8 @@
-"""Rows of a table or a weight, dequantised.
-
-  embed       y[i] = table[ids[i]], fp32
-  dequantize  y[first + i * step] = weight[i], bf16
-"""
+"""Rows of a table or a weight, dequantised: y[i] = table[ids[i]], fp32."""
 
 import triton
 import triton.language as tl
 
-from common import to_bf16
 from weights import weight_tile
 
 
@@ -29,13 +24,3 @@ def embed(codes, scales, mins, groups, group_mins, ids, y, m, d, k, sy, zero, gr
     w = weight_tile(codes, scales, mins, groups, group_mins, source, first, k, zero, group, flags & 1, BITS, SUPER, N, K)
     column = first + tl.arange(0, K)[None, :]
     tl.store(y + row[:, None].to(tl.int64) * sy + column, w, mask=(row[:, None] < m) & (column < d))
-
-
-@triton.jit
-def dequantize(codes, scales, mins, groups, group_mins, y, rows, first, step, k, zero, group, flags, BITS: tl.constexpr,
-               SUPER: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
-    row = (tl.program_id(0) * N + tl.arange(0, N)).to(tl.int64)
-    start = tl.program_id(1) * K
-    w = weight_tile(codes, scales, mins, groups, group_mins, row, start, k, zero, group, flags & 1, BITS, SUPER, N, K)
-    column = start + tl.arange(0, K)[None, :]
-    tl.store(y + (first + row[:, None] * step) * k + column, to_bf16(w), mask=row[:, None] < rows)

@@ -14,7 +14,7 @@ import numpy as np  # noqa: E402
 
 import variants  # noqa: E402
 
-DTYPES = {"f32": "float32", "f16": "float16", "bf16": "uint16", "i8": "int8", "u8": "uint8", "i32": "int32", "i64": "int64"}
+DTYPES = {"f32": "float32", "f16": "float16", "bf16": "uint16", "i8": "int8", "u8": "uint8", "i32": "int32"}
 LONG = os.environ.get("COPPICE_LONG") == "1"  # the whole list of cases, which takes minutes
 
 

@@ -1,4 +1,4 @@
-"""Products, embeddings and dequantised weights of every form, interpreted, against fp64."""
+"""Products and embeddings of every form, interpreted, against fp64."""
 
 import dataclasses
 import unittest
@@ -155,7 +155,7 @@ class Rows(Case):
             run(f"embed_{name}", stored, ids, y, 70, 70, 70, m=5)
             self.same(y, (stored.astype(np.float32) if values is None else values)[ids], name)
 
-    def test_embed_and_dequantize(self):
+    def test_embed_quantised(self):
         ids = np.array([11, 0, 5, 5, 0, 2, 3, 4, 11, 7], np.int32)
         for name, t in TYPES.items():
             if name == "BF16":
@@ -164,10 +164,6 @@ class Rows(Case):
             y = np.zeros((10, 512), np.float32)
             run(f"embed_{t.form}", *w.pointers(), ids, y, 10, 512, w.k, 512, t.zero, t.group, int(t.mins))
             self.close(y, w.values[ids], 1e-6, name)
-            dense = aligned((30, w.k), np.uint16)
-            run(f"dequantize_{t.form}", *w.pointers(), dense, 12, 3, 2, w.k, t.zero, t.group, int(t.mins))
-            self.same(from_bf16(dense)[3:27:2] + 0, from_bf16(to_bf16(w.values.astype(np.float32))), name)  # -0 + 0 is 0
-            self.assertTrue(np.all(dense[:3] == 0) and np.all(dense[4:27:2] == 0) and np.all(dense[27:] == 0), name)
 
 
 if __name__ == "__main__":

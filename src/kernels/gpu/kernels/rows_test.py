@@ -150,14 +150,6 @@ class Conversions(Case):
         run("convert_f16_bf16", x, y, 40, 40, 40, 40, m=3)
         self.same(y, to_bf16(x.astype(np.float32)))
 
-    def test_rows_appended_to_a_cache(self):
-        x = normal(3, 40, 1)
-        y = np.zeros((9, 40), np.uint16)
-        run("store_rows", x, np.array([4, 5, 8], np.int32), y, 40, 40, 40, m=3)
-        expected = np.zeros((9, 40), np.uint16)
-        expected[[4, 5, 8]] = to_bf16(x)
-        self.same(y, expected)
-
     def test_q8_0_both_ways(self):
         x = normal(20, 160, 1, 100)
         x[3, :96] = np.repeat(np.array([0, -3, 1e-30], np.float32), 32)

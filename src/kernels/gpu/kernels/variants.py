@@ -1,7 +1,7 @@
 """Every kernel that the GPU backend launches: its arguments, tile sizes and grid. compile.py compiles this list, and
 readme.py prints README.md from it.
 
-An argument reads name:type. Types: f32 bf16 f16 i8 u8 i32 i64; a pointer ends in *; a plain i32 or f32 is a scalar.
+An argument reads name:type. Types: f32 bf16 f16 i8 u8 i32; a pointer ends in *; a plain i32 or f32 is a scalar.
 A final ! promises alignment: of a pointer to 16 bytes, of a scalar to a multiple of 16.
 """
 
@@ -69,8 +69,6 @@ def conversions() -> list[Variant]:
                 {"BLOCKS": 32}, "y: Q8_0 blocks as in GGUF files, at an even address; sy in bytes"),
         Variant("convert_q8_0_bf16", "convert.from_q8_0", "x:i8* y:bf16* d:i32 sx:i32 sy:i32", blocks, 4,
                 {"BLOCKS": 32}, "x: Q8_0 blocks as in GGUF files, at an even address; sx in bytes"),
-        Variant("store_rows", "convert.store_rows", "x:f32* rows:i32* y:bf16* d:i32 sx:i32 sy:i32",
-                f"(m, cd(d, {TILE}))", 4, {"TILE": TILE}, "y[rows[i]] = bf16(x[i]): rows appended to a cache"),
     ]
 
 
@@ -96,7 +94,7 @@ def products() -> list[Variant]:
         result.append(Variant(
             f"decode_product_{form}", "product.decode_product", f"x:f32* {weight} bias:f32* y:f32* rows:i32 "
             "outputs:i32 inputs:i32 k:i32! sx:i32 sy:i32 zero:f32 group:i32 flags:i32",
-            "(cd(rows, 16), cd(outputs, 32))", 4, constants | {"BM": 16, "BN": 32, "BK": 128}, "x is fp32, unpadded",
+            "(cd(rows, 16) * cd(outputs, 32))", 4, constants | {"BM": 16, "BN": 32, "BK": 128}, "x is fp32, unpadded",
             stages=4))
     for kind in ("f32", "f16", "bf16"):
         result.append(Variant(f"embed_{kind}", "embed.embed_plain", f"table:{kind}* ids:i32* y:f32* d:i32 sx:i32 sy:i32",
@@ -109,10 +107,6 @@ def products() -> list[Variant]:
         result.append(Variant(
             f"embed_{form}", "embed.embed", f"{weight} ids:i32* y:f32* m:i32 d:i32 k:i32! sy:i32 zero:f32 group:i32 "
             "flags:i32", "(cd(m, 8), cd(d, 128))", 4, constants))
-        result.append(Variant(
-            f"dequantize_{form}", "embed.dequantize", f"{weight} y:bf16*! rows:i32 first:i32 step:i32 k:i32! zero:f32 "
-            "group:i32 flags:i32", "(cd(rows, 8), k / 128)", 4, constants,
-            "row i below rows becomes row first + i * step of y [, k]"))
     return result
 
 
@@ -177,10 +171,6 @@ def scores() -> list[Variant]:
                 "(kv_heads, cd(head_dim, 64))", 4, {"ROWS": 32, "COLUMNS": 64}),
         Variant("unit_scores", "units.unit_scores", "query:f32* k:bf16* y:f32* n:i32 width:i32 heads:i32 unit:i32 sk:i32 "
                 "flags:i32", "(cd(n, unit))", 4, {"TILE": TILE}),
-        Variant("rank_block", "selection.rank_block", "scores:f32* keys:i64* n:i32", "(cd(n, 1024))", 8,
-                {"RUN": 1024, "STEP": 16}),
-        Variant("merge_runs", "selection.merge_runs", "keys:i64* y:i64* n:i32 run:i32", "(cd(n, 1024))", 4,
-                {"TILE": 1024}),
     ]
 
 
