@@ -50,7 +50,7 @@ PYTHON
 
 conformance() { run_tests kernels/kernels_test '*gpu*:-GpuFake*'; }
 models() { run_tests model/model_test '*gpu*'; }
-laws() { run_tests engine/engine_test '*Laws*gpu*'; }
+laws() { run_tests engine/engine_test '*Laws*gpu*:*Tiers*gpu*'; }
 
 sanitizer() {
   command -v compute-sanitizer >/dev/null || return 77

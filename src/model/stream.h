@@ -92,7 +92,7 @@ class Stream {
   void Park(std::span<const int32_t> dropped, Place place, const Pass& pass);  // rows of the stream
   void ParkRow(int32_t position, const TensorView& hidden, Place place, const Pass& pass);
   void ChooseAttended(Place place, const Pass& pass);
-  void TakeBack(const std::vector<int32_t>& returning);
+  void TakeBack(const std::vector<int32_t>& returning, Backend& be);
   void BeginSwap(const Pass& pass);
 
   SequenceState& sequence_;
