@@ -98,9 +98,33 @@ class Refusals(Gpu):
         self.assertGreater(total, free)
         self.assertLessEqual(free, 4000000)
 
+    def test_cubins_of_a_real_device(self):
+        """What a build without Triton says on a GPU, and that one with it chooses the cubins of the device's architecture."""
+        done = run(*self.command, env=with_environment(COPPICE_FAKE_CUDA_CAPABILITY="71"))
+        built = b"without GPU kernels" not in done.stderr
+        says = "sm_80 sm_90 sm_100 sm_120" if built else "this program was built without GPU kernels: its build had no Triton"
+        self.fails(*self.command, says=says, COPPICE_FAKE_CUDA_CAPABILITY="71")
+        says = "loading kernels failed" if built else says
+        for capability in ["80", "86", "90", "100", "120"]:
+            self.fails(*self.command, says=says, COPPICE_FAKE_CUDA_CAPABILITY=capability)
+        if built:
+            self.fails(*self.command, says="fake device is sm_91; this program has kernels for",
+                       COPPICE_FAKE_CUDA_CAPABILITY="91")
+
     def test_other_arithmetic(self):
         self.fails(*self.command, "--exact", says="no exact arithmetic")
         self.fails(*self.command, "--cache-type", "f32", says="bf16 or q8_0")
+
+    def test_the_cold_tier_is_pinned_or_a_file(self):
+        """A failing transfer between the tiers ends the run; --cold-dir takes a folder in place of pinned memory."""
+        command = ["run", "-m", MODEL, "-p", PROMPT, "--backend", "gpu", "--prune", SLIMINFER, *GREEDY]
+        # The first ones are for transfers of other kinds; then the parked states' and the cold tier's own come.
+        messages = [self.fails(*command, says="pinned", COPPICE_FAKE_CUDA_FAIL=f"cuMemHostAlloc:{call}") for call in range(1, 5)]
+        self.assertTrue(any("[cold tier] no more pinned host memory" in message for message in messages), messages)
+        self.fails(*command, says="[gpu] waiting for the cold tier failed", COPPICE_FAKE_CUDA_FAIL="cuStreamWaitEvent:9")
+        self.fails(*command, "--cold-dir", "/no/such/folder", says="[cold tier] /no/such/folder")
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(self.good(*command, "--cold-dir", folder), self.good(*command))
 
     def test_a_call_that_fails_ends_the_run_with_a_line(self):
         calls = ["cuInit:1", "cuMemPoolSetAttribute:1", "cuMemAllocAsync:1", "cuMemAllocAsync:30", "cuMemHostAlloc:1",
@@ -154,9 +178,10 @@ class Serve(Gpu):
     def test_a_prompt_that_does_not_fit_is_refused(self):
         server = self.serve(COPPICE_FAKE_CUDA_BYTES="30000000")
         server.good("/v1/completions", {"prompt": SHORT, "max_tokens": 2})
-        status, _, reply = server.ask("/v1/completions", {"prompt": PROMPT * 3, "max_tokens": 2})
+        status, _, reply = server.ask("/v1/completions", {"prompt": PROMPT * 4, "max_tokens": 2})
         self.assertEqual(status, 500, reply)
         self.assertIn("does not fit into the memory of fake device: weights 0 + keys and values", reply["error"]["message"])
+        server.good("/v1/completions", {"prompt": SHORT, "max_tokens": 2})
 
 
 if __name__ == "__main__":
