@@ -8,14 +8,14 @@
 # the exit status is 0 if none failed. A step that the machine cannot run (no compute-sanitizer, no PyTorch) is skipped, and
 # the summary says so.
 set -uo pipefail
-cd "$(dirname "$0")/.."
 
 if [[ $# -lt 1 ]]; then
   sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
   exit 2
 fi
-out=$1
+out=$(realpath -m "$1")  # relative to where the caller is
 shift
+cd "$(dirname "$0")/.."
 steps=("$@")
 [[ ${#steps[@]} -eq 0 ]] && steps=(device build conformance models laws sanitizer roofline bench pytorch)
 mkdir -p "$out"
@@ -36,9 +36,9 @@ build() {
 
 # A filter that matches nothing, or tests that all skip, must not pass for success.
 run_tests() {
-  local program=$1 filter=$2
-  "$build/src/$program" --gtest_filter="$filter" --gtest_output="json:$out/$(basename "$program").json" &&
-    python3 - "$out/$(basename "$program").json" <<'PYTHON'
+  local program=$1 filter=$2 record=$out/$(basename "$1")${3:-}.json
+  "$build/src/$program" --gtest_filter="$filter" --gtest_output="json:$record" &&
+    python3 - "$record" <<'PYTHON'
 import json
 import sys
 cases = [case for suite in json.load(open(sys.argv[1]))["testsuites"] for case in suite["testsuite"]]
@@ -48,7 +48,11 @@ sys.exit(not ran)
 PYTHON
 }
 
-conformance() { run_tests kernels/kernels_test '*gpu*:-GpuFake*'; }
+# Plain weights too by the project's own products, where cuBLASLt is installed.
+conformance() {
+  run_tests kernels/kernels_test '*gpu*:-GpuFake*' &&
+    COPPICE_CUBLASLT_LIBRARY=none run_tests kernels/kernels_test '*ProductConformance*gpu*' -own
+}
 models() { run_tests model/model_test '*gpu*'; }
 laws() { run_tests engine/engine_test '*Laws*gpu*:*Tiers*gpu*'; }
 
@@ -65,7 +69,9 @@ roofline() { "$build/gpu_roofline" >"$out/roofline.json" && cat "$out/roofline.j
 
 bench() {
   "$build/coppice" bench --backend gpu --shape llama-3.1-8b:bf16 -p 4096,16384,32768 -n 64 -r 3 \
-    --prune sliminfer --prune 'sliminfer+minference+ftp' -o json >"$out/bench.json" && cat "$out/bench.json"
+    --prune sliminfer --prune 'sliminfer+minference+ftp' -o json >"$out/bench.json" && cat "$out/bench.json" &&
+    COPPICE_CUBLASLT_LIBRARY=none "$build/coppice" bench --backend gpu --shape llama-3.1-8b:bf16 -p 32768 -r 1 \
+      -o json >"$out/bench-own.json" && cat "$out/bench-own.json"
 }
 
 pytorch() { python3 benchmarks/gpu_pytorch.py >"$out/pytorch.json" && cat "$out/pytorch.json"; }

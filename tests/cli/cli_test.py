@@ -158,7 +158,12 @@ class Documents(Case):
 
 class Others(Case):
     def test_version_and_help(self):
-        self.assertRegex(self.good("--version"), r"^coppice \d+\.\d+\.\d+ ")
+        version = self.good("--version")
+        self.assertRegex(version, r"^coppice \d+\.\d+\.\d+ ")
+        # A build without the kernels says so in both places.
+        without = "(built without kernels)" in version
+        self.assertIn(f"backends: cpu, gpu{' (built without kernels)' if without else ''}, reference", version)
+        self.assertEqual("a CUDA device (built without kernels)" in " ".join(self.good("run", "--help").split()), without)
         self.assertIn("Examples:", self.good("run", "--help"))
 
     def test_methods_lists_every_method_with_its_keys(self):

@@ -121,7 +121,8 @@ class Refusals(Gpu):
         # The first ones are for transfers of other kinds; then the parked states' and the cold tier's own come.
         messages = [self.fails(*command, says="pinned", COPPICE_FAKE_CUDA_FAIL=f"cuMemHostAlloc:{call}") for call in range(1, 5)]
         self.assertTrue(any("[cold tier] no more pinned host memory" in message for message in messages), messages)
-        self.fails(*command, says="[gpu] waiting for the cold tier failed", COPPICE_FAKE_CUDA_FAIL="cuStreamWaitEvent:9")
+        for call in [1, 5, 15, 30]:  # in prefill, where states are parked, and in decode
+            self.fails(*command, says="[gpu] ", COPPICE_FAKE_CUDA_FAIL=f"cuStreamWaitEvent:{call}")
         self.fails(*command, "--cold-dir", "/no/such/folder", says="[cold tier] /no/such/folder")
         with tempfile.TemporaryDirectory() as folder:
             self.assertEqual(self.good(*command, "--cold-dir", folder), self.good(*command))

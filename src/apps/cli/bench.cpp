@@ -239,9 +239,8 @@ void AddBench(CLI::App& app) {
       "rest\n"
       "unchanged (of a second question: the packing unchanged, the rest shrunk as its products are);\n"
       "rate bound: the same of products and attention alone.\n"
-      "On a gpu, parts are those of one more round, in which the device waits after each operation; they "
-      "may\n"
-      "add up to more than TTFT.");
+      "On a gpu, parts are of one more round, in which the device waits after each operation; they\n"
+      "may add up to more than TTFT.");
   bench->callback([o] {
     InstallInterruptHandler();
     Bench(*o);

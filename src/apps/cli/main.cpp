@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "comm/comm.h"
 #include "engine/follow.h"
+#include "kernels/gpu/gpu_backend.h"
 #include "policies/spec.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -31,8 +32,9 @@ std::string VersionText() {
   } catch (const coppice::Error& error) {
     isa = error.what();
   }
-  return fmt::format("coppice {} ({}), {}\nisa: {} on {}\nbackends: cpu, gpu, reference", coppice::kVersion,
-                     coppice::kBuildType, coppice::kCompiler, isa, coppice::Cpu().model);
+  return fmt::format("coppice {} ({}), {}\nisa: {} on {}\nbackends: cpu, {}, reference", coppice::kVersion,
+                     coppice::kBuildType, coppice::kCompiler, isa, coppice::Cpu().model,
+                     coppice::HasGpuKernels() ? "gpu" : "gpu (built without kernels)");
 }
 
 // A mapped model file was truncated while in use: its weights are gone, so the process cannot go on.

@@ -18,6 +18,7 @@
 #include "formats/json.h"
 #include "grammar/gbnf.h"
 #include "grammar/json_schema.h"
+#include "kernels/gpu/gpu_backend.h"
 
 namespace coppice::cli {
 
@@ -49,7 +50,8 @@ void AddModelOptions(CLI::App& app, ModelOptions& o, bool required) {
                  "-ub: prompt tokens per tile inside a layer (memory, not results)")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  app.add_option("--backend", o.engine.backend, "cpu; gpu: a CUDA device; or reference: plain fp32 loops")
+  const std::string gpu = HasGpuKernels() ? "a CUDA device" : "a CUDA device (built without kernels)";
+  app.add_option("--backend", o.engine.backend, "cpu; gpu: " + gpu + "; or reference: plain fp32 loops")
       ->check(CLI::IsMember({"cpu", "gpu", "reference"}))
       ->capture_default_str();
   CLI::Option* exact = app.add_flag("--exact", o.engine.exact, "fp32 products and cache instead of bf16");

@@ -169,7 +169,9 @@ CUdeviceptr Device::Allocate(int64_t bytes) {
   // An allocation that was recorded would be made anew by every start of the graph.
   if (!recorder_->recording()) return AllocateOn(stream_, bytes);
   const CUdeviceptr address = AllocateOn(side_stream_, bytes);
-  driver_.Check(driver_.cuStreamSynchronize(side_stream_), "allocating device memory");
+  const CUresult ended = driver_.cuStreamSynchronize(side_stream_);
+  if (ended != CUDA_SUCCESS) driver_.cuMemFreeAsync(address, side_stream_);
+  driver_.Check(ended, "allocating device memory");
   return address;
 }
 

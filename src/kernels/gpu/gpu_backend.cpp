@@ -241,6 +241,8 @@ class GpuBackend final : public Backend {
 
 }  // namespace
 
+bool HasGpuKernels() { return !gpu::BuiltArchitectures().empty(); }
+
 std::unique_ptr<Backend> MakeGpuBackend(const BackendOptions& options) {
   if (options.exact) throw Error("[kernels] the gpu backend has no exact arithmetic: its products take bf16");
   const DType type = options.cache_type.value_or(DType::kBF16);

@@ -8,6 +8,9 @@
 
 namespace coppice {
 
+// Whether this program was built with kernels for CUDA devices. Without them MakeGpuBackend throws.
+bool HasGpuKernels();
+
 // Throws Error if there is no driver or device, and for options that need other arithmetic.
 std::unique_ptr<Backend> MakeGpuBackend(const BackendOptions& options);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <mutex>
 #include <vector>
 
 #include "base/check.h"
@@ -99,6 +100,7 @@ void KernelTable::Start(std::string_view name, const Grid& grid, ArgumentList& a
   COPPICE_CHECK(found != kernels_.end());
   Kernel& kernel = found->second;
   COPPICE_CHECK(kernel.arguments == arguments.letters);
+  const std::lock_guard lock(device_.mutex());
   device_.Use();
   if (kernel.function == nullptr) Load(kernel);
   void* parameters[ArgumentList::kMost + 2];

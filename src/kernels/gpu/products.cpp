@@ -202,7 +202,7 @@ void DecodeProduct(Gpu& gpu, const TensorView& x, const TensorView& w, const Ten
   const Operands::Place to = op.Out(y);
   const CUdeviceptr biases = bias.empty() ? 0 : op.In(bias).address;
   const int64_t flags = (l.minima ? kMinima : kNone) | (biases != 0 ? kBias : kNone);
-  gpu.kernels().Launch(Kernel("decode_product", l), {CeilDiv(x.rows, 16) * CeilDiv(w.rows, 32)}, from.address,
+  gpu.kernels().Launch(Kernel("decode_product", l), {CeilDiv(w.rows, 32), CeilDiv(x.rows, 16)}, from.address,
                        a.codes, a.scales, a.mins, a.groups, a.group_mins, biases, to.address, x.rows, w.rows,
                        w.cols, l.k, from.stride, to.stride, l.zero, l.group, flags);
   op.Finish();

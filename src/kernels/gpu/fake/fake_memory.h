@@ -24,7 +24,7 @@ class DeviceBytes {
   int64_t total() const { return total_; }
   int64_t used() const { return used_; }
   int64_t allocations() const { return static_cast<int64_t>(live_.size()); }
-  // 0 if `bytes` do not fit. New memory is full of NaN.
+  // 0 if `bytes` do not fit. New memory is full of NaN, the first 4 MiB of a block.
   uint64_t Allocate(size_t bytes);
   // The call that frees. Use() may still reach the bytes until Release.
   void MarkFreed(uint64_t address);

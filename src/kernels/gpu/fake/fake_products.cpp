@@ -120,7 +120,7 @@ template <int kBits, bool kSuper>
 void DecodeProduct(const KernelCall& k) {
   const int64_t rows = k.I("rows");
   const int64_t outputs = k.I("outputs");
-  k.CheckGrid(CeilDiv(rows, 16) * CeilDiv(outputs, 32));
+  k.CheckGrid(CeilDiv(outputs, 32), CeilDiv(rows, 16));
   WeightRow<kBits, kSuper>(k, (outputs + 31) / 32 * 32 - 1);
   const Matrix x = RowsOfX<float>(k, rows, k.I("inputs"));
   for (int64_t j = 0; j < outputs; ++j) {

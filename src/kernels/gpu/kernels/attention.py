@@ -4,6 +4,9 @@
   m' = max(m, max_j s_j),  l' = l 2^(m - m') + sum_j 2^(s_j - m'),  o' = o 2^(m - m') + sum_j 2^(s_j - m') v_j
   out = o / l,  lse = log(l) + m                     scores are kept times log2(e), so that exp becomes exp2
 
+q and out [m, heads * head_dim] fp32; k and v [n, kv_heads * head_dim] bf16; p and position: query_positions [m] and
+key_positions [n]; lse [heads, m].
+
 A tile of keys that a query does not see changes nothing of it, not even a rounding (m' = m, and the factor is 1). The
 tiles of keys are fixed rows of the cache, or of a list, so a row's result depends on no other query of the call.
 """

@@ -1,8 +1,12 @@
 """Attention of few queries over many keys. The keys that a query sees are cut into pieces of PIECE, a program each, so one
-query occupies the whole device; merge_decode adds the pieces up.
+query occupies the whole device; merge_decode adds the pieces up, as FlashAttention-2 (arXiv 2307.08691) does with blocks of
+keys.
 
   piece p:  m_p = max_j s_j,  l_p = sum_j 2^(s_j - m_p),  o_p = sum_j 2^(s_j - m_p) v_j
   out = sum_p 2^(m_p - m) o_p / sum_p 2^(m_p - m) l_p,  m = max_p m_p
+
+q and out [m, heads * head_dim] fp32; k and v [n, kv_heads * head_dim] bf16; m_p and l_p in stats [m, heads, pieces, 2],
+o_p in partial [m, heads, pieces, head_dim].
 
 A piece is fixed by the keys that the query sees, in their order, so nothing else of the call has a part in the result.
 """

@@ -5,7 +5,8 @@
                                              attention_mass per head, merge_mass over the heads in order
   weights  = softmax(s_i), written out       attention_scores, then softmax_rows
 
-Scores s are those of attention.py, times log2(e).
+Scores s are those of attention.py, times log2(e). lse [heads, m]; mass [n]; weight_i: weights [m], of the queries; the
+softmax weights are y [m * heads, n]. merge_lse merges sums of pieces as FlashAttention-2 (arXiv 2307.08691) does.
 """
 
 import triton

@@ -2,7 +2,10 @@
 result depends on that row and the weight alone.
 
   store  y = x w^T + bias        add  y += x w^T + bias
-  gated  y = silu(x gate^T + bias) * (x up^T + bias),  the rows of gate and up interleaved in w
+  gated  y = silu(x gate^T + bias) * (x up^T + bias)  (SwiGLU, arXiv 2002.05202), the rows of gate and up interleaved in w
+
+x [rows, k] bf16, or [rows, inputs] fp32 in decode_product; w [outputs, k] in the layouts of README.md; bias [outputs] fp32;
+y [rows, outputs] fp32.
 """
 
 import triton
@@ -112,11 +115,9 @@ def decode_product(x, codes, scales, mins, groups, group_mins, bias, y, rows, ou
                    flags, BITS: tl.constexpr, SUPER: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
                    BK: tl.constexpr):
     """For few rows: reads a weight once for each BM rows, and rounds fp32 x to bf16 itself."""
-    # One axis for both tiles, because the second axis of a grid ends at 65,535: too few for some vocabularies.
-    tiles_m = tl.cdiv(rows, BM)
-    first_row = tl.program_id(0) % tiles_m * BM
-    start = tl.program_id(0) // tiles_m * BN
-    row = first_row + tl.arange(0, BM)
+    # Outputs on the first axis: the others end at 65,535 tiles, too few for a vocabulary above 2 million.
+    start = tl.program_id(0) * BN
+    row = tl.program_id(1) * BM + tl.arange(0, BM)
     weight_row = (start + tl.arange(0, BN)).to(tl.int64)
     acc = tl.zeros((BM, BN), tl.float32)
     for first in range(0, k, BK):
@@ -130,4 +131,4 @@ def decode_product(x, codes, scales, mins, groups, group_mins, bias, y, rows, ou
                                     BITS, SUPER, BN, BK))
         acc = multiply(xs, tl.trans(w), acc)
     acc = add_bias(acc, bias, start, outputs, flags)
-    store_part(y, acc, first_row, start, rows, outputs, sy, flags)
+    store_part(y, acc, tl.program_id(1) * BM, start, rows, outputs, sy, flags)

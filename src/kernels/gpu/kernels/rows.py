@@ -1,12 +1,15 @@
-"""Operations on the rows of fp32 matrices, one row (or one tile of a row) a program.
+"""Operations on the rows of fp32 matrices x, y [m, d], one row (or one tile of a row) a program.
 
-  rms_norm    y = x / sqrt(mean(x^2) + eps) * weight
-  layer_norm  y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias
-  rope        (a, b) = (a cos - b sin, a sin + b cos) for each pair of a head
-  silu_mul    gate = silu(gate) * up
-  gelu        x = 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+  rms_norm    y = x / sqrt(mean(x^2) + eps) * weight                                   RMSNorm, arXiv 1910.07467
+  layer_norm  y = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias    LayerNorm, arXiv 1607.06450
+  rope        (a, b) = (a cos - b sin, a sin + b cos) for each pair of a head          RoPE, arXiv 2104.09864
+  silu_mul    gate = silu(gate) * up, silu(g) = g / (1 + exp(-g))                      SwiGLU, arXiv 2002.05202
+  gelu        x = 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))                    GELU, arXiv 1606.08415
+  add         y = y + x
+  scatter_add y[rows[i]] = y[rows[i]] + x[i],  gather  y[i] = x[rows[i]]               rows [m]
 
-A row's result depends on that row alone. Sums run over tiles of fixed size in order.
+weight and bias [d]; cos and sin [positions, pairs]; x of rope [m, heads * head_dim]. A row's result depends on that row
+alone. Sums run over tiles of fixed size in order.
 """
 
 import triton

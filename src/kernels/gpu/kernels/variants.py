@@ -94,7 +94,7 @@ def products() -> list[Variant]:
         result.append(Variant(
             f"decode_product_{form}", "product.decode_product", f"x:f32* {weight} bias:f32* y:f32* rows:i32 "
             "outputs:i32 inputs:i32 k:i32! sx:i32 sy:i32 zero:f32 group:i32 flags:i32",
-            "(cd(rows, 16) * cd(outputs, 32))", 4, constants | {"BM": 16, "BN": 32, "BK": 128}, "x is fp32, unpadded",
+            "(cd(outputs, 32), cd(rows, 16))", 4, constants | {"BM": 16, "BN": 32, "BK": 128}, "x is fp32, unpadded",
             stages=4))
     for kind in ("f32", "f16", "bf16"):
         result.append(Variant(f"embed_{kind}", "embed.embed_plain", f"table:{kind}* ids:i32* y:f32* d:i32 sx:i32 sy:i32",
