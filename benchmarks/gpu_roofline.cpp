@@ -2,9 +2,10 @@
 //
 //     gpu_roofline [--rounds N]
 //
-// bf16 products by cuBLASLt and by the project's own kernel, copies within the device, and copies to and from pinned
-// host memory. Limits are measured in turn, N rounds; each has its median, minimum and maximum. Rates are in 1e9
-// operations or bytes per second. A time is that of enough calls for 50 ms or more, between two waits.
+// bf16 products by cuBLASLt and by the project's own kernel, copies within the device, copies to and from pinned
+// host memory, and the cold tier there: its rates alone, and which share of a read's time a product hides. Limits are
+// measured in turn, N rounds; each has its median, minimum and maximum. Rates are in 1e9 operations or bytes per
+// second. A time is that of enough calls for 50 ms or more, between two waits.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -34,7 +36,7 @@ struct Shape {
 constexpr Shape kSquare = {8192, 8192, 8192};
 constexpr Shape kFfn = {512, 14336, 4096};
 
-// Calls per second of `call`, which only appends to the stream.
+// Calls per second of `call`, which only appends to the streams.
 double RateOf(gpu::Device& device, const std::function<void()>& call) {
   call();
   device.Synchronize();
@@ -42,6 +44,7 @@ double RateOf(gpu::Device& device, const std::function<void()>& call) {
     const Clock::time_point begin = Clock::now();
     for (int64_t i = 0; i < calls; ++i) call();
     device.Synchronize();
+    device.WaitForCopies();
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
     if (seconds >= 0.05) return static_cast<double>(calls) / seconds;
   }
@@ -69,27 +72,33 @@ Tensor Random(int64_t rows, int64_t cols, DeviceMemory* memory) {
   return device;
 }
 
+gpu::CUdeviceptr AddressOf(const Tensor& t) { return gpu::AddressOf(t.view().data); }
+
+// y [rows, outputs] = x [rows, k] w^T, by the project's own kernel.
+void OwnProduct(gpu::Gpu& gpu, const Shape& s, const Tensor& x, const Tensor& w, const Tensor& y) {
+  const gpu::CUdeviceptr none = 0;
+  gpu.kernels().Launch("product_bf16", {(s.rows + 127) / 128 * ((s.outputs + 127) / 128)}, AddressOf(x),
+                       AddressOf(w), none, none, none, none, none, AddressOf(y), s.rows, s.outputs, s.k, s.k,
+                       s.outputs, 0.0f, int64_t{0}, int64_t{0});
+}
+
 void MeasureProducts(gpu::Gpu& gpu, const std::string& name, const Shape& s, Samples& samples) {
   const Tensor x = Random(s.rows, s.k, &gpu.heap());
   const Tensor w = Random(s.outputs, s.k, &gpu.heap());
   Tensor y(DType::kF32, s.rows, s.outputs, &gpu.heap());
   const double flops =
       2e-9 * static_cast<double>(s.rows) * static_cast<double>(s.outputs) * static_cast<double>(s.k);
-  const auto at = [](const Tensor& t) { return gpu::AddressOf(t.view().data); };
-  const gpu::CUdeviceptr none = 0;
-  samples["product_own_" + name].push_back(
-      flops * RateOf(gpu.device(), [&] {
-        gpu.kernels().Launch("product_bf16", {(s.rows + 127) / 128 * ((s.outputs + 127) / 128)}, at(x), at(w),
-                             none, none, none, none, none, at(y), s.rows, s.outputs, s.k, s.k, s.outputs,
-                             0.0f, int64_t{0}, int64_t{0});
-      }));
+  samples["product_own_" + name].push_back(flops *
+                                           RateOf(gpu.device(), [&] { OwnProduct(gpu, s, x, w, y); }));
   if (gpu.cublaslt() == nullptr) return;
-  samples["product_cublaslt_" + name].push_back(
-      flops * RateOf(gpu.device(), [&] {
-        gpu.cublaslt()->Multiply(
-            {.x = at(x), .y = at(y), .rows = s.rows, .outputs = s.outputs, .y_stride = s.outputs}, at(w),
-            s.k);
-      }));
+  samples["product_cublaslt_" + name].push_back(flops * RateOf(gpu.device(), [&] {
+                                                  gpu.cublaslt()->Multiply({.x = AddressOf(x),
+                                                                            .y = AddressOf(y),
+                                                                            .rows = s.rows,
+                                                                            .outputs = s.outputs,
+                                                                            .y_stride = s.outputs},
+                                                                           AddressOf(w), s.k);
+                                                }));
 }
 
 void MeasureMemory(gpu::Gpu& gpu, Samples& samples) {
@@ -116,6 +125,36 @@ void MeasureMemory(gpu::Gpu& gpu, Samples& samples) {
         d.Check(d.cuMemcpyDtoHAsync(pinned.data(), source, kPinned, device.stream()),
                 "copying from the device");
       }));
+}
+
+// Records are blocks of 64 tokens of one layer of llama-3.1-8b. A read starts before a product, whose results it does
+// not need, and ends after it, as in a decode step.
+void MeasureColdTier(gpu::Gpu& gpu, Samples& samples) {
+  constexpr int64_t kRecord = 64 * 2 * 1024 * 2;
+  std::vector<int64_t> slots(64);
+  std::iota(slots.begin(), slots.end(), 0);
+  const double bytes = 1e-9 * static_cast<double>(kRecord) * static_cast<double>(slots.size());
+  gpu::Device& device = gpu.device();
+  const std::unique_ptr<RecordStore> store = gpu.heap().OpenRecordStore(kRecord);
+  samples["cold_tier_write"].push_back(bytes * RateOf(device, [&] {
+                                         store->Stage(std::ssize(slots));
+                                         store->Write(slots);
+                                       }));
+  const double reads = RateOf(device, [&] { store->Read(slots); });
+  samples["cold_tier_read"].push_back(bytes * reads);
+  const Tensor x = Random(kFfn.rows, kFfn.k, &gpu.heap());
+  const Tensor w = Random(kFfn.outputs, kFfn.k, &gpu.heap());
+  Tensor y(DType::kF32, kFfn.rows, kFfn.outputs, &gpu.heap());
+  const auto product = [&] { OwnProduct(gpu, kFfn, x, w, y); };
+  const double products = RateOf(device, product);
+  const double both = RateOf(device, [&] {
+    store->Prefetch(slots);
+    product();
+    store->Read(slots);
+  });
+  // Of the shorter of the two times.
+  samples["cold_tier_hidden_share"].push_back((1 / reads + 1 / products - 1 / both) /
+                                              std::min(1 / reads, 1 / products));
 }
 
 nlohmann::ordered_json Summary(Samples samples) {
@@ -150,6 +189,7 @@ int main(int argc, char** argv) {
       MeasureProducts(*gpu, "8192", kSquare, samples);
       MeasureProducts(*gpu, "ffn", kFfn, samples);
       MeasureMemory(*gpu, samples);
+      MeasureColdTier(*gpu, samples);
     }
     const nlohmann::ordered_json record = {{"device", gpu->device().name()},
                                            {"architecture", gpu->device().architecture()},

@@ -54,7 +54,7 @@ conformance() {
     COPPICE_CUBLASLT_LIBRARY=none run_tests kernels/kernels_test '*ProductConformance*gpu*' -own
 }
 models() { run_tests model/model_test '*gpu*'; }
-laws() { run_tests engine/engine_test '*Laws*gpu*'; }
+laws() { run_tests engine/engine_test '*Laws*gpu*:*Tiers*gpu*'; }
 
 sanitizer() {
   command -v compute-sanitizer >/dev/null || return 77

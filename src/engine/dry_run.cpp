@@ -131,18 +131,26 @@ double PlannedLayer::Density(const Stream& x, const Pass& pass) const {
 }
 
 // A cold tier that stores nothing, because the first decode step reads nothing back.
-class Nowhere final : public ColdStore {
+class Nowhere final : public RecordStore {
  public:
   explicit Nowhere(int64_t record_bytes) : record_bytes_(record_bytes) {}
-  void Write(int64_t /*slot*/, std::span<const std::byte> /*record*/) override {}
-  void Prefetch(int64_t /*slot*/) override {}
-  void Read(int64_t /*slot*/, std::span<std::byte> /*record*/) override { COPPICE_CHECK(false); }
+  std::byte* Stage(int64_t count) override {
+    staged_.resize(static_cast<size_t>(count * record_bytes_));
+    return staged_.data();
+  }
+  void Write(std::span<const int64_t> /*slots*/) override {}
+  void Prefetch(std::span<const int64_t> /*slots*/) override {}
+  const std::byte* Read(std::span<const int64_t> /*slots*/) override {
+    COPPICE_CHECK(false);
+    return nullptr;
+  }
   void Flush() override {}
   int64_t record_bytes() const override { return record_bytes_; }
   std::string_view kind() const override { return "none"; }
 
  private:
   int64_t record_bytes_;
+  std::vector<std::byte> staged_;
 };
 
 Ledger Plan(const ModelConfig& config, int64_t tokens, TokenPolicy& policy, Backend& be) {

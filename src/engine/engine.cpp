@@ -146,17 +146,16 @@ void Engine::Prepare(Run& run, const DocumentCache* documents) {
     throw Error("log-probabilities of the prompt need all of it: they do not go with the method {}",
                 run.prune.spec);
   }
-  // Throws before the prefill if the folder cannot hold the cold tier, which belongs to the process that
-  // decodes.
+  // Throws before the prefill if the cold tier cannot be opened, which belongs to the process that decodes.
   const bool decodes = comm_ == nullptr || comm_->leads();
-  if (decodes && run.prune.policy->Facts().offload_block > 0) OpenColdFile(cold_options_, 4096);
+  if (decodes && run.prune.policy->Facts().offload_block > 0)
+    OpenColdTier(cold_options_, 4096, backend_->memory());
   if (request.min_tokens > 0) run.ends = EndsOf(request, tokenizer_.get());
   const int64_t room = context_ - prompt_tokens;
   run.wanted = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
   const ModelShape& shape = transformer_.config().shape;
-  backend_->CheckFits(
-      {.keys_values = prompt_tokens * shape.layers * LayerBytes(shape, backend_->cache_dtype()),
-       .workspace = Workspace::Bytes(shape, prompt_tokens, tile_rows_)});
+  CheckFits({.keys_values = prompt_tokens * shape.layers * LayerBytes(shape, backend_->cache_dtype()),
+             .workspace = Workspace::Bytes(shape, prompt_tokens, tile_rows_)});
   run.sequence = transformer_.NewSequence(prompt_tokens, prompt_tokens + run.wanted, *backend_);
   run.sequence.cold_options = cold_options_;
   run.sequence.trace = request.trace;

@@ -119,6 +119,8 @@ class Engine {
   std::shared_ptr<TextScorer> Scorer(const std::string& path);
   std::shared_ptr<DraftReader> DraftOf(const std::string& path);
   std::shared_ptr<WordClassifier> WordsOf(const std::string& path);
+  // Throws Error if the backend's memory has no room for a request, also after all that is unused was freed.
+  void CheckFits(const RunBytes& bytes);
   std::unique_ptr<Workspace> TakeWorkspace();
   void PutBack(std::unique_ptr<Workspace> workspace);
 

@@ -168,6 +168,19 @@ std::unique_ptr<Workspace> Engine::TakeWorkspace() {
   return std::make_unique<Workspace>(transformer_.NewWorkspace(tile_rows_, backend_->memory()));
 }
 
+void Engine::CheckFits(const RunBytes& bytes) {
+  try {
+    return backend_->CheckFits(bytes);
+  } catch (const Error&) {
+    // The workspaces that earlier requests left take memory too.
+    std::vector<std::unique_ptr<Workspace>> unused;
+    const std::lock_guard lock(mutex_);
+    unused.swap(idle_);
+    if (unused.empty()) throw;
+  }
+  backend_->CheckFits(bytes);
+}
+
 void Engine::PutBack(std::unique_ptr<Workspace> workspace) {
   workspace->kept.SetRoom(0);
   const std::lock_guard lock(mutex_);

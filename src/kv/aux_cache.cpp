@@ -1,26 +1,42 @@
 #include "kv/aux_cache.h"
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "formats/quants.h"
-#include "tensor/device_memory.h"
 
 namespace coppice {
+
+namespace {
+
+// Bytes of states that go to a store together. A device copies more at once no faster, and the staged states
+// take its memory.
+constexpr int64_t kTogether = int64_t{8} << 20;
+
+}  // namespace
 
 void AuxCache::Park(std::span<const int32_t> positions, bool ffn_owed, const TensorView& hidden,
                     Backend& be) {
   COPPICE_CHECK(hidden.dtype == DType::kF32 && hidden.rows == std::ssize(positions) && hidden.cols == width_);
-  if (positions.empty()) return;
-  if (hidden.memory == nullptr) {
+  COPPICE_CHECK(hidden.memory == memory_);
+  if (memory_ == nullptr) {
     for (int64_t i = 0; i < hidden.rows; ++i)
       be.Convert(hidden.Rows(i, 1), RowOf(NewSlot(positions[static_cast<size_t>(i)], ffn_owed)));
     return;
   }
-  Tensor parked(dtype_, hidden.rows, width_, hidden.memory);
-  be.Convert(hidden, parked.mutable_view());
-  const HostRows rows(parked.view());  // one copy for all of them
-  for (int64_t i = 0; i < hidden.rows; ++i)
-    CopyRows(rows.view().Rows(i, 1), RowOf(NewSlot(positions[static_cast<size_t>(i)], ffn_owed)));
+  const int64_t row_bytes = BytesOf(dtype_, width_);
+  if (store_ == nullptr) store_ = memory_->OpenRecordStore(row_bytes);
+  COPPICE_CHECK(store_ != nullptr);
+  const int64_t most = std::max<int64_t>(1, kTogether / row_bytes);
+  for (int64_t begin = 0; begin < hidden.rows; begin += most) {
+    const int64_t count = std::min(most, hidden.rows - begin);
+    be.Convert(hidden.Rows(begin, count), {store_->Stage(count), dtype_, count, width_, row_bytes, memory_});
+    std::vector<int64_t> slots;
+    for (int64_t i = begin; i < begin + count; ++i)
+      slots.push_back(NewSlot(positions[static_cast<size_t>(i)], ffn_owed));
+    store_->Write(slots);
+  }
 }
 
 int32_t AuxCache::NewSlot(int32_t position, bool ffn_owed) {
@@ -31,9 +47,10 @@ int32_t AuxCache::NewSlot(int32_t position, bool ffn_owed) {
     owed_.resize(index + 1);
   }
   if (free_.empty()) {
-    const int32_t first = static_cast<int32_t>(chunks_.size()) * kChunk;
-    chunks_.emplace_back(dtype_, kChunk, width_);
-    for (int32_t i = kChunk - 1; i >= 0; --i) free_.push_back(first + i);  // the lowest slot is taken first
+    if (memory_ == nullptr) chunks_.emplace_back(dtype_, kChunk, width_);
+    for (int32_t i = kChunk - 1; i >= 0; --i)
+      free_.push_back(slots_made_ + i);  // the lowest slot is taken first
+    slots_made_ += kChunk;
   }
   const int32_t slot = free_.back();
   free_.pop_back();
@@ -43,19 +60,30 @@ int32_t AuxCache::NewSlot(int32_t position, bool ffn_owed) {
   return slot;
 }
 
-void AuxCache::Take(int32_t position, MutableTensorView hidden) {
+int32_t AuxCache::FreeSlot(int32_t position) {
   COPPICE_CHECK(Has(position));
-  COPPICE_CHECK(hidden.dtype == DType::kF32 && hidden.rows == 1 && hidden.cols == width_);
   const int32_t slot = std::exchange(slots_[static_cast<size_t>(position)], -1);
-  if (hidden.memory == nullptr) {
-    DequantizeRow(dtype_, RowOf(slot).data, hidden.Row<float>(0));
-  } else {
-    Tensor row(DType::kF32, 1, width_);
-    DequantizeRow(dtype_, RowOf(slot).data, row.mutable_view().Row<float>(0));
-    CopyRows(row.view(), hidden);
-  }
   free_.push_back(slot);
   --tokens_;
+  return slot;
+}
+
+void AuxCache::Take(std::span<const int32_t> positions, MutableTensorView hidden, Backend& be) {
+  COPPICE_CHECK(hidden.dtype == DType::kF32 && hidden.rows == std::ssize(positions) && hidden.cols == width_);
+  COPPICE_CHECK(hidden.memory == memory_);
+  std::vector<int64_t> slots;
+  for (const int32_t position : positions) slots.push_back(FreeSlot(position));
+  if (slots.empty()) return;
+  if (memory_ == nullptr) {
+    for (int64_t i = 0; i < hidden.rows; ++i)
+      DequantizeRow(dtype_, RowOf(static_cast<int32_t>(slots[static_cast<size_t>(i)])).data,
+                    hidden.Row<float>(i));
+    return;
+  }
+  const TensorView states(store_->Read(slots), dtype_, hidden.rows, width_, store_->record_bytes(), memory_);
+  std::vector<int32_t> rows(slots.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  be.Embed(states, rows, hidden);  // to fp32, as the rows of a table
 }
 
 MutableTensorView AuxCache::RowOf(int32_t slot) {

@@ -22,7 +22,7 @@ class AuxCacheTest : public testing::TestWithParam<DType> {
   }
   std::vector<float> Take(int32_t position) {
     std::vector<float> state(kWidth);
-    cache_.Take(position, MutableTensorView(state.data(), DType::kF32, 1, kWidth));
+    cache_.Take({&position, 1}, MutableTensorView(state.data(), DType::kF32, 1, kWidth), *backend_);
     return state;
   }
 
@@ -83,7 +83,7 @@ TEST(AuxCache, RoundsToTheTypeOfTheKeys) {
   const float x = 1.0f + 0x1p-12f;
   cache.Park(0, false, TensorView(&x, DType::kF32, 1, 1), *backend);
   float y = 0;
-  cache.Take(0, MutableTensorView(&y, DType::kF32, 1, 1));
+  cache.Take(std::vector<int32_t>{0}, MutableTensorView(&y, DType::kF32, 1, 1), *backend);
   EXPECT_EQ(y, 1.0f);
 }
 

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "kv/cold_store.h"
 #include "kv/layer_cache.h"
+#include "tensor/record_store.h"
 
 namespace coppice {
 
@@ -19,7 +19,7 @@ namespace coppice {
 // is written again.
 class ColdCache {
  public:
-  ColdCache(std::unique_ptr<ColdStore> store, int layers, int block);
+  ColdCache(std::unique_ptr<RecordStore> store, int layers, int block);
 
   int block() const { return block_; }
   // Moves the rows of these blocks (ascending) out of the layer's hot cache and starts writing those that the
@@ -45,16 +45,20 @@ class ColdCache {
     std::vector<int32_t> positions;  // of the rows in the record
   };
   Block& At(int layer, int32_t block);
-  // Writes a block's rows [first, first + positions.size()) of the hot cache, unless the store already has
-  // them.
-  void Store(Block& block, int64_t first, std::span<const int32_t> positions, const LayerCache& hot);
+  // Rows [first, first + positions.size()) of the hot cache, which are to be written.
+  struct Leaving {
+    Block* block;
+    int64_t first;
+    std::span<const int32_t> positions;
+  };
+  void Store(std::span<const Leaving> leaving, const LayerCache& hot);
+  void StoreTogether(std::span<const Leaving> leaving, const LayerCache& hot);  // as one list of slots
   // The rows [first, end) of the hot cache that belong to the block.
   std::pair<int32_t, int32_t> RowsOfBlock(int32_t block, const LayerCache& hot) const;
   std::vector<int32_t> BlocksInBoth(int layer, std::span<const int32_t> blocks, const LayerCache& hot) const;
 
-  std::unique_ptr<ColdStore> store_;
+  std::unique_ptr<RecordStore> store_;
   int block_;
-  std::vector<std::byte> record_;           // scratch
   std::vector<std::vector<Block>> layers_;  // [layers][blocks]
   int64_t slots_ = 0;
   int64_t cold_bytes_ = 0;

@@ -161,7 +161,7 @@ TEST_P(ColdCacheTest, AFailedReadLeavesTheHotCacheAsItWas) {
   FileHandle file = OpenUnnamedFile(folder_.path(), false);
   const FileHandle behind(dup(file.get()));
   auto store = OpenOver(std::move(file), kBlock * kRowBytes);
-  ColdStore& watched = *store;
+  RecordStore& watched = *store;
   ColdCache cold(std::move(store), kLayers, kBlock);
   LayerCache hot = NewHot();
   Add(hot, 0, Iota(0, 32));

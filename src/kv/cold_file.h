@@ -37,6 +37,6 @@ struct ColdFileParts {
   int64_t staging_bytes = int64_t{64} << 20;  // limit on memory for records not yet written
 };
 
-std::unique_ptr<ColdStore> MakeColdFile(ColdFileParts parts, int64_t record_bytes);
+std::unique_ptr<RecordStore> MakeColdFile(ColdFileParts parts, int64_t record_bytes);
 
 }  // namespace coppice

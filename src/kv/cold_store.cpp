@@ -44,13 +44,13 @@ using Buffer = std::unique_ptr<std::byte[]>;
 
 struct Operation : Transfer {
   int64_t slot = 0;
-  Buffer buffer;  // empty if a read goes directly to the caller's memory
+  Buffer buffer;  // empty if a read goes directly to its final place
   bool done = false;
 };
 
 // The queue holds at most one transfer per slot: a write waits for the slot's earlier write and read, and a
 // read of a slot that is being written copies from the writer's buffer.
-class ColdFile final : public ColdStore {
+class ColdFile final : public RecordStore {
  public:
   ColdFile(ColdFileParts parts, int64_t record_bytes)
       : record_bytes_(record_bytes),
@@ -62,8 +62,39 @@ class ColdFile final : public ColdStore {
     spare_.reserve(kSpareBuffers);
   }
 
-  void Write(int64_t slot, std::span<const std::byte> record) override {
-    COPPICE_CHECK(slot >= 0 && record.size() == RecordSize());
+  std::byte* Stage(int64_t count) override {
+    COPPICE_CHECK(count > 0);
+    staged_records_.resize(static_cast<size_t>(count) * RecordSize());
+    return staged_records_.data();
+  }
+  void Write(std::span<const int64_t> slots) override {
+    COPPICE_CHECK(slots.size() * RecordSize() == staged_records_.size());
+    for (size_t i = 0; i < slots.size(); ++i)
+      WriteOne(slots[i], std::span(staged_records_).subspan(i * RecordSize(), RecordSize()));
+  }
+  void Prefetch(std::span<const int64_t> slots) override {
+    for (const int64_t slot : slots) PrefetchOne(slot);
+  }
+  const std::byte* Read(std::span<const int64_t> slots) override {
+    read_records_.resize(slots.size() * RecordSize());
+    for (size_t i = 0; i < slots.size(); ++i)
+      ReadOne(slots[i], std::span(read_records_).subspan(i * RecordSize(), RecordSize()));
+    return read_records_.data();
+  }
+
+  void Flush() override {
+    while (!writes_.empty()) SettleOne(true);
+    Settle();
+  }
+
+  int64_t record_bytes() const override { return record_bytes_; }
+  std::string_view kind() const override { return queue_->kind(); }
+
+ private:
+  size_t RecordSize() const { return static_cast<size_t>(record_bytes_); }
+
+  void WriteOne(int64_t slot, std::span<const std::byte> record) {
+    COPPICE_CHECK(slot >= 0);
     Settle();
     const int64_t offset = OffsetOf(slot);
     while (writes_.contains(slot)) SettleOne(true);
@@ -81,7 +112,7 @@ class ColdFile final : public ColdStore {
     Settle();
   }
 
-  void Prefetch(int64_t slot) override {
+  void PrefetchOne(int64_t slot) {
     Settle();
     COPPICE_CHECK(written_.contains(slot));
     if (reads_.contains(slot)) return;
@@ -97,8 +128,7 @@ class ColdFile final : public ColdStore {
     Settle();
   }
 
-  void Read(int64_t slot, std::span<std::byte> record) override {
-    COPPICE_CHECK(record.size() == RecordSize());
+  void ReadOne(int64_t slot, std::span<std::byte> record) {
     Settle();
     COPPICE_CHECK(written_.contains(slot));
     if (const auto read = reads_.find(slot); read != reads_.end()) {
@@ -118,17 +148,6 @@ class ColdFile final : public ColdStore {
       ThrowIfBroken();
     }
   }
-
-  void Flush() override {
-    while (!writes_.empty()) SettleOne(true);
-    Settle();
-  }
-
-  int64_t record_bytes() const override { return record_bytes_; }
-  std::string_view kind() const override { return queue_->kind(); }
-
- private:
-  size_t RecordSize() const { return static_cast<size_t>(record_bytes_); }
 
   int64_t OffsetOf(int64_t slot) const {
     const auto records = CheckedAdd<int64_t>(slot, 1);
@@ -197,6 +216,8 @@ class ColdFile final : public ColdStore {
   int64_t staging_bytes_;
   std::string folder_;
   std::string broken_;  // the first error
+  std::vector<std::byte> staged_records_;
+  std::vector<std::byte> read_records_;
   std::vector<Buffer> spare_;
   std::unordered_set<int64_t> written_;            // slots
   std::unordered_map<int64_t, Operation> writes_;  // by slot; under way
@@ -253,15 +274,23 @@ std::unique_ptr<IoQueue> MakeIoQueue(ColdIo io, int fd, const std::string& folde
   return queue != nullptr ? std::move(queue) : MakeSyncQueue(fd);
 }
 
-std::unique_ptr<ColdStore> MakeColdFile(ColdFileParts parts, int64_t record_bytes) {
+std::unique_ptr<RecordStore> MakeColdFile(ColdFileParts parts, int64_t record_bytes) {
   return std::make_unique<ColdFile>(std::move(parts), record_bytes);
 }
 
-std::unique_ptr<ColdStore> OpenColdFile(const ColdOptions& options, int64_t record_bytes) {
+std::unique_ptr<RecordStore> OpenColdFile(const ColdOptions& options, int64_t record_bytes) {
   const std::string folder = FolderOf(options);
   FileHandle file = OpenUnnamedFile(folder, false);
   std::unique_ptr<IoQueue> queue = MakeIoQueue(options.io, file.get(), folder);
   return MakeColdFile({.file = std::move(file), .queue = std::move(queue), .folder = folder}, record_bytes);
+}
+
+std::unique_ptr<RecordStore> OpenColdTier(const ColdOptions& options, int64_t record_bytes,
+                                          DeviceMemory* memory) {
+  if (memory != nullptr && options.folder.empty() && options.io == ColdIo::kAuto) {
+    if (std::unique_ptr<RecordStore> store = memory->OpenRecordStore(record_bytes)) return store;
+  }
+  return OpenColdFile(options, record_bytes);
 }
 
 }  // namespace coppice

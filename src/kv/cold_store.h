@@ -1,33 +1,16 @@
-// The cold tier: keys and values moved out of hot memory, in records of fixed size. On a CPU it is a file on
-// disk; for a GPU the same interface can hold pinned host memory.
+// The cold tier: keys and values moved out of hot memory, in records of fixed size. For keys in host memory
+// it is a file on disk; for those in a device's memory it is host memory that the device reaches by itself,
+// or the file.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 
+#include "tensor/device_memory.h"
+#include "tensor/record_store.h"
+
 namespace coppice {
-
-class ColdStore {
- public:
-  virtual ~ColdStore() = default;
-
-  // Starts writing `record` (record_bytes() bytes, copied before the call returns) to a slot, replacing its
-  // record if it has one. Slots are numbered from 0; the store grows as needed.
-  virtual void Write(int64_t slot, std::span<const std::byte> record) = 0;
-  // Starts reading a written slot, so that the next Read of it need not wait for the device. A second call
-  // before that Read does nothing.
-  virtual void Prefetch(int64_t slot) = 0;
-  // Waits for the record, starting the read if Prefetch did not, and copies it to `record`.
-  virtual void Read(int64_t slot, std::span<std::byte> record) = 0;
-  // Waits until every write has ended.
-  virtual void Flush() = 0;
-
-  virtual int64_t record_bytes() const = 0;
-  virtual std::string_view kind() const = 0;  // "io_uring", "threads", "sync"
-};
 
 // How the file is read and written: asynchronously with io_uring; by a thread pool, where the kernel lacks
 // io_uring; or within the call. kAuto uses the first that works, in this order.
@@ -41,6 +24,11 @@ struct ColdOptions {
 // Opens an unnamed file, which the system removes when the store or the process ends. Every call throws
 // Error, naming the folder and the cause (no space left, a short write, a truncated file), including for a
 // transfer that an earlier call started. After an error the store can only be destroyed.
-std::unique_ptr<ColdStore> OpenColdFile(const ColdOptions& options, int64_t record_bytes);
+std::unique_ptr<RecordStore> OpenColdFile(const ColdOptions& options, int64_t record_bytes);
+
+// The cold tier of keys and values in `memory` (null: host memory). A device's memory brings its own store,
+// which is used unless `options` name a folder or a way to read the file.
+std::unique_ptr<RecordStore> OpenColdTier(const ColdOptions& options, int64_t record_bytes,
+                                          DeviceMemory* memory);
 
 }  // namespace coppice

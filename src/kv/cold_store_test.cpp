@@ -38,19 +38,25 @@ Record MakeRecord(int64_t bytes, uint32_t seed) {
   return record;
 }
 
-Record ReadRecord(ColdStore& store, int64_t slot) {
-  Record record(store.record_bytes());
-  store.Read(slot, record);
-  return record;
+void WriteRecord(RecordStore& store, int64_t slot, const Record& record) {
+  std::byte* staged = store.Stage(1);
+  std::copy(record.begin(), record.end(), staged);
+  store.Write(std::span(&slot, 1));
+}
+
+void PrefetchRecord(RecordStore& store, int64_t slot) { store.Prefetch(std::span(&slot, 1)); }
+
+Record ReadRecord(RecordStore& store, int64_t slot) {
+  const std::byte* record = store.Read(std::span(&slot, 1));
+  return {record, record + store.record_bytes()};
 }
 
 // Every later call must fail with the same message. The store may still be destroyed.
-void ExpectBroken(ColdStore& store, const std::string& message) {
+void ExpectBroken(RecordStore& store, const std::string& message) {
   const Record record = MakeRecord(store.record_bytes(), 0);
-  Record out(store.record_bytes());
-  EXPECT_EQ(ErrorOf([&] { store.Write(0, record); }), message);
-  EXPECT_EQ(ErrorOf([&] { store.Prefetch(0); }), message);
-  EXPECT_EQ(ErrorOf([&] { store.Read(0, out); }), message);
+  EXPECT_EQ(ErrorOf([&] { WriteRecord(store, 0, record); }), message);
+  EXPECT_EQ(ErrorOf([&] { PrefetchRecord(store, 0); }), message);
+  EXPECT_EQ(ErrorOf([&] { ReadRecord(store, 0); }), message);
   EXPECT_EQ(ErrorOf([&] { store.Flush(); }), message);
 }
 
@@ -78,9 +84,9 @@ TEST_P(ColdStoreTest, RandomOperationsAgreeWithAModel) {
         const uint32_t kind = random() % 16;
         if (kind < 6 || !model.contains(slot)) {
           model[slot] = MakeRecord(kBytes, step);
-          store->Write(slot, model[slot]);
+          WriteRecord(*store, slot, model[slot]);
         } else if (kind < 10) {
-          store->Prefetch(slot);
+          PrefetchRecord(*store, slot);
         } else if (kind < 15) {
           ASSERT_EQ(ReadRecord(*store, slot), model[slot]) << "slot " << slot << " step " << step;
         } else {
@@ -95,8 +101,8 @@ TEST_P(ColdStoreTest, RandomOperationsAgreeWithAModel) {
 TEST_P(ColdStoreTest, LargeRecordsComeBack) {
   constexpr int64_t kBytes = (3 << 20) + 1;
   const auto store = Open(kBytes, 4 << 20);
-  for (uint32_t slot = 0; slot < 6; ++slot) store->Write(slot, MakeRecord(kBytes, slot));
-  for (uint32_t slot = 0; slot < 6; slot += 2) store->Prefetch(slot);
+  for (uint32_t slot = 0; slot < 6; ++slot) WriteRecord(*store, slot, MakeRecord(kBytes, slot));
+  for (uint32_t slot = 0; slot < 6; slot += 2) PrefetchRecord(*store, slot);
   for (uint32_t slot = 0; slot < 6; ++slot) EXPECT_EQ(ReadRecord(*store, slot), MakeRecord(kBytes, slot));
 }
 
@@ -105,44 +111,60 @@ TEST_P(ColdStoreTest, OverwritesASlotThatIsBeingRead) {
   const auto store = Open(kBytes);
   const Record first = MakeRecord(kBytes, 1), second = MakeRecord(kBytes, 2), third = MakeRecord(kBytes, 3);
   for (int round = 0; round < 50; ++round) {
-    store->Write(7, first);
+    WriteRecord(*store, 7, first);
     store->Flush();
-    store->Prefetch(7);
-    store->Write(7, second);  // makes the prefetched data stale
+    PrefetchRecord(*store, 7);
+    WriteRecord(*store, 7, second);  // makes the prefetched data stale
     ASSERT_EQ(ReadRecord(*store, 7), second);
-    store->Prefetch(7);
-    store->Write(7, third);
-    store->Write(7, first);
-    store->Prefetch(7);  // while the write is under way
-    store->Prefetch(7);
+    PrefetchRecord(*store, 7);
+    WriteRecord(*store, 7, third);
+    WriteRecord(*store, 7, first);
+    PrefetchRecord(*store, 7);  // while the write is under way
+    PrefetchRecord(*store, 7);
     ASSERT_EQ(ReadRecord(*store, 7), first);
     ASSERT_EQ(ReadRecord(*store, 7), first);
   }
 }
 
-TEST_P(ColdStoreTest, TheCallersMemoryIsFreeAfterWrite) {
-  const auto store = Open(4096);
-  Record record(4096, std::byte{1});
-  for (int64_t slot = 0; slot < 20; ++slot) store->Write(slot, record);
-  std::fill(record.begin(), record.end(), std::byte{2});
-  for (int64_t slot = 0; slot < 20; ++slot) ASSERT_EQ(ReadRecord(*store, slot), Record(4096, std::byte{1}));
+TEST_P(ColdStoreTest, SeveralRecordsAtOnce) {
+  constexpr int64_t kBytes = 3000;
+  const auto store = Open(kBytes);
+  const std::vector<int64_t> slots = {4, 0, 9, 5};
+  for (uint32_t round = 0; round < 3; ++round) {
+    std::byte* staged = store->Stage(std::ssize(slots));
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const Record record = MakeRecord(kBytes, 10 * round + static_cast<uint32_t>(slots[i]));
+      std::copy(record.begin(), record.end(), staged + static_cast<int64_t>(i) * kBytes);
+    }
+    store->Write(slots);
+    store->Stage(std::ssize(slots));  // the staged memory may be used again at once
+    for (const auto& list : std::vector<std::vector<int64_t>>{{9}, {0, 4, 5, 9}, {5, 4}}) {
+      store->Prefetch(list);
+      const std::byte* read = store->Read(list);
+      for (size_t i = 0; i < list.size(); ++i) {
+        const std::byte* record = read + static_cast<int64_t>(i) * kBytes;
+        EXPECT_EQ(Record(record, record + kBytes),
+                  MakeRecord(kBytes, 10 * round + static_cast<uint32_t>(list[i])));
+      }
+    }
+  }
 }
 
 TEST_P(ColdStoreTest, ReadsOfSlotsNeverWrittenAreProgrammerErrors) {
   const auto store = Open(16);
-  store->Write(3, MakeRecord(16, 0));
-  Record out(16), small(15);
-  EXPECT_THROW(store->Read(2, out), CheckFailure);
-  EXPECT_THROW(store->Prefetch(2), CheckFailure);
-  EXPECT_THROW(store->Read(3, small), CheckFailure);
-  EXPECT_THROW(store->Write(4, small), CheckFailure);
-  EXPECT_THROW(store->Write(-1, out), CheckFailure);
+  WriteRecord(*store, 3, MakeRecord(16, 0));
+  EXPECT_THROW(ReadRecord(*store, 2), CheckFailure);
+  EXPECT_THROW(PrefetchRecord(*store, 2), CheckFailure);
+  EXPECT_THROW(WriteRecord(*store, -1, MakeRecord(16, 0)), CheckFailure);
+  store->Stage(2);
+  const int64_t slot = 4;
+  EXPECT_THROW(store->Write(std::span(&slot, 1)), CheckFailure);  // two records were staged
 }
 
 TEST_P(ColdStoreTest, NamesTheFolderWhereNoSpaceIsLeft) {
   const auto store = OpenOver(FileHandle(open("/dev/full", O_RDWR | O_CLOEXEC)), 8192);
   const std::string message = ErrorOf([&] {
-    for (int64_t slot = 0; slot < 100; ++slot) store->Write(slot, MakeRecord(8192, 0));
+    for (int64_t slot = 0; slot < 100; ++slot) WriteRecord(*store, slot, MakeRecord(8192, 0));
     store->Flush();
   });
   EXPECT_THAT(message,
@@ -156,14 +178,13 @@ TEST_P(ColdStoreTest, NoticesAFileThatWasCut) {
     FileHandle file = OpenUnnamedFile(folder_.path(), false);
     const FileHandle behind(dup(file.get()));
     const auto store = OpenOver(std::move(file), kBytes);
-    for (uint32_t slot = 0; slot < 10; ++slot) store->Write(slot, MakeRecord(kBytes, slot));
+    for (uint32_t slot = 0; slot < 10; ++slot) WriteRecord(*store, slot, MakeRecord(kBytes, slot));
     store->Flush();
     ASSERT_EQ(ftruncate(behind.get(), 6 * kBytes + 17), 0);
     EXPECT_EQ(ReadRecord(*store, 5), MakeRecord(kBytes, 5));
-    Record out(kBytes);
     const std::string message = ErrorOf([&] {
-      if (ahead) store->Prefetch(6);
-      store->Read(6, out);  // starts inside the file and ends beyond it
+      if (ahead) PrefetchRecord(*store, 6);
+      ReadRecord(*store, 6);  // starts inside the file and ends beyond it
     });
     EXPECT_THAT(message, AllOf(HasSubstr(folder_.path()), HasSubstr("cannot read"), HasSubstr("cut")));
     ExpectBroken(*store, message);
@@ -180,7 +201,7 @@ TEST_P(ColdStoreTest, NamesTheLimitOnFileSizes) {
   limit.rlim_cur = 10 * kBytes + 100;  // the 11th record is written in part, continued, and refused
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
   const std::string message = ErrorOf([&] {
-    for (uint32_t slot = 0; slot < 12; ++slot) store->Write(slot, MakeRecord(kBytes, slot));
+    for (uint32_t slot = 0; slot < 12; ++slot) WriteRecord(*store, slot, MakeRecord(kBytes, slot));
     store->Flush();
   });
   setrlimit(RLIMIT_FSIZE, &before);
@@ -192,8 +213,9 @@ TEST_P(ColdStoreTest, NamesTheLimitOnFileSizes) {
 TEST_P(ColdStoreTest, RefusesARecordBeyondWhatAFileCanHold) {
   const auto store = Open(1 << 20);
   const Record record = MakeRecord(1 << 20, 0);
-  EXPECT_THAT(ErrorOf([&] { store->Write(int64_t{1} << 50, record); }), HasSubstr("the limit on file sizes"));
-  store->Write(0, record);  // only that one call failed
+  EXPECT_THAT(ErrorOf([&] { WriteRecord(*store, int64_t{1} << 50, record); }),
+              HasSubstr("the limit on file sizes"));
+  WriteRecord(*store, 0, record);  // only that one call failed
   EXPECT_EQ(ReadRecord(*store, 0), record);
 }
 
@@ -204,14 +226,14 @@ TEST_P(ColdStoreTest, MayBeDestroyedAtAnyTime) {
   constexpr int64_t kBytes = 100 << 10;
   for (int round = 0; round < 20; ++round) {
     const auto store = Open(kBytes);
-    for (uint32_t slot = 0; slot < 40; ++slot) store->Write(slot, MakeRecord(kBytes, slot));
+    for (uint32_t slot = 0; slot < 40; ++slot) WriteRecord(*store, slot, MakeRecord(kBytes, slot));
     if (round % 2 == 0) store->Flush();
-    for (uint32_t slot = 0; slot < 40; slot += 3) store->Prefetch(slot);
+    for (uint32_t slot = 0; slot < 40; slot += 3) PrefetchRecord(*store, slot);
   }
   for (int round = 0; round < 20; ++round) {
     const auto store = OpenOver(FileHandle(open("/dev/full", O_RDWR | O_CLOEXEC)), kBytes);
     ErrorOf([&] {
-      for (uint32_t slot = 0; slot < 40; ++slot) store->Write(slot, MakeRecord(kBytes, slot));
+      for (uint32_t slot = 0; slot < 40; ++slot) WriteRecord(*store, slot, MakeRecord(kBytes, slot));
     });
   }
   EXPECT_EQ(OpenFiles(), open_before);
@@ -220,9 +242,9 @@ TEST_P(ColdStoreTest, MayBeDestroyedAtAnyTime) {
 // More reads than the queue takes at a time.
 TEST_P(ColdStoreTest, ReadsAheadWithoutLimit) {
   const auto store = Open(512);
-  for (uint32_t slot = 0; slot < 1000; ++slot) store->Write(slot, MakeRecord(512, slot));
+  for (uint32_t slot = 0; slot < 1000; ++slot) WriteRecord(*store, slot, MakeRecord(512, slot));
   store->Flush();
-  for (uint32_t slot = 0; slot < 1000; ++slot) store->Prefetch(slot);
+  for (uint32_t slot = 0; slot < 1000; ++slot) PrefetchRecord(*store, slot);
   for (uint32_t slot = 1000; slot-- > 0;) ASSERT_EQ(ReadRecord(*store, slot), MakeRecord(512, slot));
 }
 
@@ -237,10 +259,10 @@ TEST(ColdFile, BoundsWhatIsStaged) {
                                    .folder = folder.path(),
                                    .staging_bytes = 5 * 1000 + 999},
                                   1000);
-  for (uint32_t slot = 0; slot < 50; ++slot) store->Write(slot, MakeRecord(1000, slot));
+  for (uint32_t slot = 0; slot < 50; ++slot) WriteRecord(*store, slot, MakeRecord(1000, slot));
   EXPECT_EQ(queue.TakeMostWaiting(), 5u);
   store->Flush();
-  for (uint32_t slot = 50; slot < 55; ++slot) store->Write(slot, MakeRecord(1000, slot));
+  for (uint32_t slot = 50; slot < 55; ++slot) WriteRecord(*store, slot, MakeRecord(1000, slot));
   EXPECT_EQ(queue.TakeMostWaiting(), 5u);
   for (uint32_t slot = 0; slot < 55; ++slot) ASSERT_EQ(ReadRecord(*store, slot), MakeRecord(1000, slot));
 }
@@ -251,7 +273,7 @@ TEST(OpenColdFile, LeavesNoNameBehind) {
     const auto store = OpenColdFile({.folder = folder.path(), .io = io}, 1000);
     EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
     EXPECT_EQ(store->record_bytes(), 1000);
-    store->Write(1, MakeRecord(1000, 1));
+    WriteRecord(*store, 1, MakeRecord(1000, 1));
     EXPECT_EQ(ReadRecord(*store, 1), MakeRecord(1000, 1));
     if (io != ColdIo::kAuto) {
       EXPECT_EQ(store->kind(), io == ColdIo::kThreads ? "threads" : "sync");
@@ -305,7 +327,7 @@ TEST(OpenColdFileDeathTest, FallsBackToThreadsWhereUringIsForbidden) {
       {
         if (ForbidUring()) {
           const auto store = OpenColdFile({.folder = folder.path()}, 100);
-          store->Write(0, MakeRecord(100, 1));
+          WriteRecord(*store, 0, MakeRecord(100, 1));
           const bool same = ReadRecord(*store, 0) == MakeRecord(100, 1);
           const std::string kind(store->kind());
           const std::string why =

@@ -76,11 +76,11 @@ class ColdEngineTest : public testing::TestWithParam<Engine> {
       GTEST_SKIP() << "the kernel does not allow io_uring";
   }
   // A store over a new file; OpenOver makes one over `file`.
-  std::unique_ptr<ColdStore> Open(int64_t record_bytes, int64_t staging_bytes = 64 << 20) {
+  std::unique_ptr<RecordStore> Open(int64_t record_bytes, int64_t staging_bytes = 64 << 20) {
     return OpenOver(OpenUnnamedFile(folder_.path(), false), record_bytes, staging_bytes);
   }
-  std::unique_ptr<ColdStore> OpenOver(FileHandle file, int64_t record_bytes,
-                                      int64_t staging_bytes = 64 << 20) {
+  std::unique_ptr<RecordStore> OpenOver(FileHandle file, int64_t record_bytes,
+                                        int64_t staging_bytes = 64 << 20) {
     std::unique_ptr<IoQueue> queue = MakeTestQueue(GetParam(), file.get());
     return MakeColdFile({.file = std::move(file),
                          .queue = std::move(queue),

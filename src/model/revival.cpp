@@ -77,23 +77,26 @@ void Stream::ChooseAttended(Place place, const Pass& pass) {
       staying.push_back(static_cast<int32_t>(i));
   }
   Keep(TokenSet::Of(std::move(staying), rows()), place, pass);
-  if (!returning.empty()) TakeBack(returning);
+  if (!returning.empty()) TakeBack(returning, pass.backend);
   if (pass.policy.Facts().offload_block > 0) BeginSwap(pass);
 }
 
 // The rows of the stream and the returning tokens, merged by position.
-void Stream::TakeBack(const std::vector<int32_t>& returning) {
+void Stream::TakeBack(const std::vector<int32_t>& returning, Backend& be) {
   std::vector<int32_t> merged;
   std::merge(positions_.begin(), positions_.end(), returning.begin(), returning.end(),
              std::back_inserter(merged));
-  Tensor hidden(DType::kF32, static_cast<int64_t>(merged.size()), hidden_.cols(), hidden_.memory());
+  Tensor states(DType::kF32, std::ssize(returning), hidden_.cols(), hidden_.memory());
+  sequence_.aux.Take(returning, states.mutable_view(), be);
+  Tensor hidden(DType::kF32, std::ssize(merged), hidden_.cols(), hidden_.memory());
   int64_t old = 0;
+  int64_t state = 0;
   for (size_t i = 0; i < merged.size(); ++i) {
     const MutableTensorView row = hidden.mutable_view().Rows(static_cast<int64_t>(i), 1);
     if (old < rows() && positions_[static_cast<size_t>(old)] == merged[i]) {
       CopyRows(hidden_.view().Rows(old++, 1), row);
     } else {
-      sequence_.aux.Take(merged[i], row);
+      CopyRows(states.view().Rows(state++, 1), row);
     }
   }
   sequence_.ledger.revived += static_cast<int64_t>(returning.size());
@@ -127,8 +130,9 @@ bool BeginSwapOfLayer(SequenceState& sequence, int l, int block, std::span<const
     RecordBlocks(sequence, l, TraceEventKind::kOffloaded, hot.positions(), block, unattended);
     if (!sequence.cold) {
       const int64_t record = block * 2 * BytesOf(hot.dtype(), hot.width());
-      sequence.cold = std::make_unique<ColdCache>(OpenColdFile(sequence.cold_options, record),
-                                                  static_cast<int>(sequence.layers.size()), block);
+      sequence.cold =
+          std::make_unique<ColdCache>(OpenColdTier(sequence.cold_options, record, hot.keys().memory),
+                                      static_cast<int>(sequence.layers.size()), block);
     }
     sequence.cold->Offload(l, unattended, hot);
   }

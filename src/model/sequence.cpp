@@ -40,7 +40,7 @@ void CheckCacheType(const ModelShape& shape, DType cache_type) {
 
 SequenceState::SequenceState(const ModelConfig& config, std::span<const float> rope_factors, DType cache_type,
                              int64_t prompt, int64_t most_positions, DeviceMemory* memory)
-    : aux(ParkedType(cache_type), config.shape.hidden),
+    : aux(ParkedType(cache_type), config.shape.hidden, memory),
       ledger(config.shape, prompt),
       prompt_tokens(prompt),
       capacity(most_positions) {

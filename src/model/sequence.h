@@ -7,6 +7,7 @@
 
 #include "kv/aux_cache.h"
 #include "kv/cold_cache.h"
+#include "kv/cold_store.h"
 #include "model/config.h"
 #include "model/layer_state.h"
 #include "model/ledger.h"

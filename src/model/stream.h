@@ -94,7 +94,7 @@ class Stream {
   // hidden: [1, d] fp32. `parks`: Parks(place, pass).
   void ParkRow(int32_t position, const TensorView& hidden, Place place, bool parks, Backend& be);
   void ChooseAttended(Place place, const Pass& pass);
-  void TakeBack(const std::vector<int32_t>& returning);
+  void TakeBack(const std::vector<int32_t>& returning, Backend& be);
   void BeginSwap(const Pass& pass);
 
   SequenceState& sequence_;

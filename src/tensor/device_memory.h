@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
+#include "tensor/record_store.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -31,6 +33,10 @@ class DeviceMemory {
   // to[i] = from[rows[i]]; `to` may be the first rows of `from` if `rows` ascend.
   virtual void Gather(const TensorView& from, std::span<const int32_t> rows, const MutableTensorView& to) = 0;
   virtual void Zero(const MutableTensorView& to) = 0;
+
+  // A store of records in host memory, to which the device copies beside its operations. The memory must
+  // outlive it. Null if the device has none.
+  virtual std::unique_ptr<RecordStore> OpenRecordStore(int64_t /*record_bytes*/) { return nullptr; }
 };
 
 // to = from, of equal type and shape, wherever each of them lives. They may overlap.

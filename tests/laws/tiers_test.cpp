@@ -180,7 +180,7 @@ TEST_P(Tiers, RevivedKeysNeverChange) {
   }
 }
 
-// T-SL10: how the file is read and written changes nothing but the time.
+// T-SL10: how the file is read and written changes nothing but the time. Nor does a device's own store.
 TEST_P(Tiers, AsynchronousIsSynchronous) {
   const RunResult sync = Run({.spec = kSlim, .decode = 24, .cold = {.folder = {}, .io = ColdIo::kSync}});
   ASSERT_NE(sync.state.cold, nullptr);
@@ -192,6 +192,8 @@ TEST_P(Tiers, AsynchronousIsSynchronous) {
         ErrorOf([&] { run = Run({.spec = kSlim, .decode = 24, .cold = {.folder = {}, .io = io}}); });
     if (io == ColdIo::kUring && error.find("does not allow io_uring") != std::string::npos) continue;
     ASSERT_EQ(error, "no error");
+    const bool own_store = backend_->memory() != nullptr && io == ColdIo::kAuto;
+    EXPECT_EQ(run->state.cold->kind() == "pinned", own_store);
     ExpectSameLogits(*run, sync);
     EXPECT_EQ(run->kept, sync.kept);
     EXPECT_EQ(run->attended, sync.attended);

@@ -63,8 +63,10 @@ void AddModelOptions(CLI::App& app, ModelOptions& o, bool required) {
          "format of cached keys and values: bf16, q8_0 (8 bits and a scale per 32), f32; default bf16, f32 "
          "with --exact")
       ->check(CLI::IsMember({"bf16", "q8_0", "f32"}));
-  app.add_option("--cold-dir", o.engine.cold.folder,
-                 "folder for keys and values that do not stay in memory; default $TMPDIR, else /var/tmp");
+  app.add_option(
+      "--cold-dir", o.engine.cold.folder,
+      "folder for keys and values that do not stay in memory; default $TMPDIR, else /var/tmp; on a GPU "
+      "host memory");
   app.add_option_function<std::string>(
          "--cold-io",
          [&o](const std::string& io) {

@@ -114,6 +114,8 @@ void Device::Start() {
           "setting up the memory pool");
   d.Check(d.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "making a stream");
   d.Check(d.cuStreamCreate(&side_stream_, CU_STREAM_NON_BLOCKING), "making a stream");
+  d.Check(d.cuStreamCreate(&copies_, CU_STREAM_NON_BLOCKING), "making a stream");
+  d.Check(d.cuEventCreate(&order_, CU_EVENT_DISABLE_TIMING), "making an event");
   recorder_ = std::make_unique<GraphRecorder>(driver_, stream_);
 }
 
@@ -124,12 +126,15 @@ void Device::Stop() noexcept {
   d.cuCtxSetCurrent(context_);
   recorder_.reset();  // ends a step that an error left open
   FreeDeferred();
+  if (copies_ != nullptr) d.cuStreamSynchronize(copies_);
   if (stream_ != nullptr) d.cuStreamSynchronize(stream_);
+  if (order_ != nullptr) d.cuEventDestroy(order_);
   for (Segment& segment : segments_) {
     if (segment.ended != nullptr) d.cuEventDestroy(segment.ended);
   }
   segments_.clear();
   for (CUmodule module : modules_) d.cuModuleUnload(module);
+  if (copies_ != nullptr) d.cuStreamDestroy(copies_);
   if (side_stream_ != nullptr) d.cuStreamDestroy(side_stream_);
   if (stream_ != nullptr) d.cuStreamDestroy(stream_);
   if (pool_ != nullptr) d.cuMemPoolTrimTo(pool_, 0);
@@ -161,20 +166,23 @@ void Device::FreeDeferred() {
 CUdeviceptr Device::Allocate(int64_t bytes) {
   const std::lock_guard lock(mutex_);
   Use();
-  CUdeviceptr address = 0;
   // An allocation that was recorded would be made anew by every start of the graph.
-  CUstream stream = recorder_->recording() ? side_stream_ : stream_;
+  if (!recorder_->recording()) return AllocateOn(stream_, bytes);
+  const CUdeviceptr address = AllocateOn(side_stream_, bytes);
+  const CUresult ended = driver_.cuStreamSynchronize(side_stream_);
+  if (ended != CUDA_SUCCESS) driver_.cuMemFreeAsync(address, side_stream_);
+  driver_.Check(ended, "allocating device memory");
+  return address;
+}
+
+CUdeviceptr Device::AllocateOn(CUstream stream, int64_t bytes) {
+  CUdeviceptr address = 0;
   const CUresult result = driver_.cuMemAllocAsync(&address, Size(std::max<int64_t>(bytes, 1)), stream);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
     throw Error("[gpu] {} bytes do not fit into the memory of {}: {} bytes are free", bytes, name_,
                 FreeBytes());
   }
   driver_.Check(result, "allocating device memory");
-  if (recorder_->recording()) {
-    const CUresult ended = driver_.cuStreamSynchronize(side_stream_);
-    if (ended != CUDA_SUCCESS) driver_.cuMemFreeAsync(address, side_stream_);
-    driver_.Check(ended, "allocating device memory");
-  }
   return address;
 }
 
@@ -186,6 +194,27 @@ void Device::Free(CUdeviceptr address) noexcept {
   } else {
     driver_.cuMemFreeAsync(address, stream_);
   }
+}
+
+void Device::Order(CUstream first, CUstream then) {
+  driver_.Check(driver_.cuEventRecord(order_, first), "recording an event");
+  driver_.Check(driver_.cuStreamWaitEvent(then, order_, 0), "ordering two streams");
+}
+
+CUdeviceptr Device::AllocateForCopies(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  Use();
+  return AllocateOn(copies_, bytes);
+}
+
+void Device::FreeAfterCopies(CUdeviceptr address) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (driver_.cuCtxSetCurrent(context_) == CUDA_SUCCESS) driver_.cuMemFreeAsync(address, copies_);
+}
+
+void Device::WaitForCopies() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (driver_.cuCtxSetCurrent(context_) == CUDA_SUCCESS) driver_.cuStreamSynchronize(copies_);
 }
 
 int64_t Device::FreeBytes() {

@@ -1,4 +1,5 @@
-// A GPU: its context, its memory and the one stream on which operations run in order.
+// A GPU: its context, its memory, the one stream on which operations run in order, and a stream of copies
+// beside it.
 #pragma once
 
 #include <cstddef>
@@ -44,6 +45,22 @@ class Device {
   void Free(CUdeviceptr address) noexcept;
   // Bytes that Allocate could still give out.
   int64_t FreeBytes();
+
+  // The stream of copies runs beside that of the operations and is never recorded. Calls fn(driver, stream of
+  // operations, stream of copies) while neither records: what was recorded starts before.
+  template <typename Fn>
+  void WithoutRecording(Fn&& fn) {
+    const std::lock_guard lock(mutex_);
+    Use();
+    recorder_->Flush();
+    fn(driver_, stream_, copies_);
+    Resume();
+  }
+  // Of the two streams, lets `then` go on only after what `first` holds now. Call it without recording.
+  void Order(CUstream first, CUstream then);
+  CUdeviceptr AllocateForCopies(int64_t bytes);        // to be used by a copy first
+  void FreeAfterCopies(CUdeviceptr address) noexcept;  // used by a copy last
+  void WaitForCopies() noexcept;
 
   // Rows of `width` bytes. The source has been read when Upload returns; the destination of Download is
   // complete. Device ranges of Copy must not overlap.
@@ -93,6 +110,7 @@ class Device {
   void Start();  // what must be undone if it fails half way
   void Stop() noexcept;
   bool OwnsStep() const { return step_thread_ == std::this_thread::get_id(); }
+  CUdeviceptr AllocateOn(CUstream stream, int64_t bytes);
   void Resume();  // records again, if the step is the calling thread's
   void FreeDeferred();
   std::byte* Stage(int64_t bytes);
@@ -115,6 +133,8 @@ class Device {
   CUmemoryPool pool_ = nullptr;
   CUstream stream_ = nullptr;
   CUstream side_stream_ = nullptr;  // for allocations while the main stream records
+  CUstream copies_ = nullptr;
+  CUevent order_ = nullptr;
   std::unique_ptr<GraphRecorder> recorder_;
   std::thread::id step_thread_;    // whose step is open; no thread's if none is
   std::exception_ptr step_error_;  // of that step, where another thread's work started it

@@ -26,6 +26,8 @@ class FakeDriver {
   // Allocations, pinned memory, streams, graphs and so on that are not freed.
   int64_t live() const { return allocations_() + pinned_() + objects_(); }
   void RunAll() const { run_all_(); }
+  void LoseWait(int64_t in) const { lose_wait_(in); }
+  void RunSideStreamsAtOnce(bool at_once) const { side_streams_at_once_(at_once); }
   const char* Kernel(int i, const char** arguments, int* warps) const { return kernel_(i, arguments, warps); }
 
  private:
@@ -44,6 +46,8 @@ class FakeDriver {
     bind(allocations_, "coppice_fake_allocations");
     bind(pinned_, "coppice_fake_pinned");
     bind(run_all_, "coppice_fake_run_all");
+    bind(lose_wait_, "coppice_fake_lose_wait");
+    bind(side_streams_at_once_, "coppice_fake_side_streams_at_once");
     bind(kernel_, "coppice_fake_kernel");
   }
   void* library_ = nullptr;
@@ -54,6 +58,8 @@ class FakeDriver {
   int64_t (*allocations_)() = nullptr;
   int64_t (*pinned_)() = nullptr;
   void (*run_all_)() = nullptr;
+  void (*lose_wait_)(int64_t) = nullptr;
+  void (*side_streams_at_once_)(bool) = nullptr;
   const char* (*kernel_)(int, const char**, int*) = nullptr;
 };
 

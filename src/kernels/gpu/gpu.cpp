@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "kernels/gpu/operands.h"
+#include "kernels/gpu/pinned_store.h"
 
 namespace coppice::gpu {
 
@@ -81,6 +82,11 @@ void Heap::Zero(const MutableTensorView& to) {
   COPPICE_CHECK(holds_ == Holds::kTensors);
   if (TensorView(to).empty()) return;
   gpu_.device().Zero(AddressOf(to.data), to.stride, RowsOf(to));
+}
+
+std::unique_ptr<RecordStore> Heap::OpenRecordStore(int64_t record_bytes) {
+  COPPICE_CHECK(holds_ == Holds::kTensors);
+  return std::make_unique<PinnedStore>(gpu_, record_bytes);
 }
 
 // ---- Arena

@@ -31,6 +31,7 @@ class Heap final : public DeviceMemory {
   void Copy(const TensorView& from, const MutableTensorView& to) override;
   void Gather(const TensorView& from, std::span<const int32_t> rows, const MutableTensorView& to) override;
   void Zero(const MutableTensorView& to) override;
+  std::unique_ptr<RecordStore> OpenRecordStore(int64_t record_bytes) override;
 
  private:
   Gpu& gpu_;

@@ -5,6 +5,8 @@
 // - Device memory faults when host code touches it; see fake_memory.h.
 // - Every entry point can be told to fail: coppice_fake_fail, or COPPICE_FAKE_CUDA_FAIL="cuMemAllocAsync:3".
 // - COPPICE_FAKE_CUDA_BYTES is the device's memory; 8 GiB without it.
+// - COPPICE_FAKE_CUDA_CAPABILITY="90" makes it say that it is an sm_90, whose cubins it cannot load.
+// - With COPPICE_FAKE_CUDA_AT_ONCE, streams beside the first one run their work at once.
 //
 // This file has devices, contexts, modules and launches; fake_transfers.cpp has memory and copies;
 // fake_streams.cpp has streams, events and graphs.
@@ -43,9 +45,20 @@ CUresult cuDeviceGetName(char* name, int length, CUdevice /*device*/) {
 CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice /*device*/) {
   COPPICE_ENTER_ANYWHERE("cuDeviceGetAttribute");
   // Compute capability 0.0, which no device has: compile.py --fake lists the kernels for it.
-  *value = attribute == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED ? 1
-           : attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 2
-                                                                   : 0;
+  const char* capability = std::getenv("COPPICE_FAKE_CUDA_CAPABILITY");
+  const int architecture = capability != nullptr ? std::atoi(capability) : 0;
+  switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+      *value = architecture / 10;
+      break;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+      *value = architecture % 10;
+      break;
+    default:
+      *value = attribute == CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED ? 1
+               : attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 2
+                                                                       : 0;
+  }
   return CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice /*device*/) {
@@ -129,6 +142,9 @@ const char* coppice_fake_failed() { return FakeDevice::Get().failed().c_str(); }
 int64_t coppice_fake_objects() { return FakeDevice::Get().objects; }
 int64_t coppice_fake_allocations() { return FakeDevice::Get().memory.allocations(); }
 int64_t coppice_fake_pinned() { return FakeDevice::Get().memory.pinned(); }
+// See FakeDevice.
+void coppice_fake_lose_wait(int64_t in) { FakeDevice::Get().LoseWait(in); }
+void coppice_fake_side_streams_at_once(bool at_once) { FakeDevice::Get().RunSideStreamsAtOnce(at_once); }
 // Runs everything that waits, as time would on a real device.
 void coppice_fake_run_all() { FakeDevice::Get().RunAll(); }
 

@@ -80,15 +80,18 @@ void DeviceBytes::FaultAt(uint64_t address, std::string_view what, std::string_v
 }
 
 void* DeviceBytes::Pin(size_t bytes) {
-  void* address = std::malloc(bytes);
-  if (address != nullptr) pinned_.emplace(reinterpret_cast<uintptr_t>(address), bytes);
+  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (address == MAP_FAILED) return nullptr;
+  pinned_.emplace(reinterpret_cast<uintptr_t>(address), bytes);
   return address;
 }
 
 void DeviceBytes::Unpin(void* address) {
-  if (pinned_.erase(reinterpret_cast<uintptr_t>(address)) == 0)
-    Fault("free of host memory that is not pinned");
-  std::free(address);
+  const auto found = pinned_.find(reinterpret_cast<uintptr_t>(address));
+  if (found == pinned_.end()) Fault("free of host memory that is not pinned");
+  // The pages go back, and the addresses stay reserved, without access.
+  mmap(address, found->second, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  pinned_.erase(found);
 }
 
 void DeviceBytes::CheckPinned(const void* address, size_t bytes, const char* what) const {

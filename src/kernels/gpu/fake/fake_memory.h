@@ -33,7 +33,8 @@ class DeviceBytes {
   // the message.
   std::byte* Use(uint64_t address, int64_t bytes, std::string_view what, std::string_view part = {});
 
-  // Pinned host memory.
+  // Pinned host memory. Its addresses are not given out twice either, and host code that touches what was
+  // freed faults.
   void* Pin(size_t bytes);
   void Unpin(void* address);
   int64_t pinned() const { return static_cast<int64_t>(pinned_.size()); }

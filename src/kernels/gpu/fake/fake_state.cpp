@@ -24,6 +24,7 @@ FakeDevice& FakeDevice::Get() {
 }
 
 FakeDevice::FakeDevice() : memory(TotalBytes()) {
+  side_streams_at_once_ = std::getenv("COPPICE_FAKE_CUDA_AT_ONCE") != nullptr;
   const char* fail = std::getenv("COPPICE_FAKE_CUDA_FAIL");
   if (fail == nullptr) return;
   const std::string text = fail;
@@ -83,6 +84,7 @@ void FakeDevice::Add(CUstream stream, std::string kind, std::function<void()> ru
   }
   at.waiting.push_back({std::move(kind), std::move(run)});
   ++at.added;
+  if (side_streams_at_once_ && stream != first_stream) RunUntil(at, at.added);
 }
 
 void FakeDevice::RunUntil(CUstream_st& stream, int64_t number) {

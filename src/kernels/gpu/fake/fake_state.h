@@ -61,6 +61,7 @@ class FakeDevice {
   std::recursive_mutex mutex;
   DeviceBytes memory;
   std::set<CUstream_st*> streams;
+  CUstream_st* first_stream = nullptr;
   std::set<CUevent_st*> events;
 
   // Streams, events, modules, graphs, contexts and objects of cuBLASLt that were made and not destroyed.
@@ -78,6 +79,13 @@ class FakeDevice {
   void ReleaseContext();
   void SetContext(CUcontext context);
   void RequireContext(const std::string& name) const;  // faults if the calling thread has none
+
+  // The `in`-th wait of a stream for an event from now on is lost; 0: none.
+  void LoseWait(int64_t in) { lose_wait_in_ = in; }
+  bool LosesWait() { return lose_wait_in_ > 0 && --lose_wait_in_ == 0; }
+  // All streams but the device's first one run their work as soon as they get it, and not as late as
+  // possible.
+  void RunSideStreamsAtOnce(bool at_once) { side_streams_at_once_ = at_once; }
 
   // Fault if there is no such stream or event.
   CUstream_st& At(CUstream stream);
@@ -98,6 +106,8 @@ class FakeDevice {
   std::string fail_name_;
   std::string failed_;
   int64_t fail_in_ = 0;
+  int64_t lose_wait_in_ = 0;
+  bool side_streams_at_once_ = false;
 };
 
 // What a call that shall fail returns.
