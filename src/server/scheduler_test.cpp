@@ -313,12 +313,12 @@ TEST_F(SchedulerTest, QueueHasALimit) {
 
 TEST_F(SchedulerTest, JobsThatFailLeaveTheirSlot) {
   TurnScheduler& scheduler = scheduler_.emplace(
-      [this](Job& job, const JobTurns& turns, JobResult&) {
+      [this](Job& job, const JobTurns& turns, JobResult& result) {
         if (job.request.tokens.size() == 7) {
           job.events->OnError({500, "", ""});
           return false;
         }
-        return Pretend(job, turns.pause);
+        return Pretend(job, turns.pause, result);
       },
       TurnScheduler::DecodeTogether(), metrics_,
       SchedulerOptions{.slots = 2, .max_waiting = 100, .shortest_turn = {}});
