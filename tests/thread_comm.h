@@ -25,7 +25,6 @@ class ThreadGroup {
   // Runs `work` as each of the processes, once, and returns when all have ended. When one has ended, by an
   // exception or not, the calls of the others that wait for it throw logic_error. Throws the first exception.
   void Run(const std::function<void(Comm&)>& work) {
-    std::exception_ptr first;
     std::vector<std::thread> threads;
     for (size_t p = 0; p < at_.size(); ++p) {
       threads.emplace_back([&, p] {
@@ -37,13 +36,11 @@ class ThreadGroup {
           thrown = std::current_exception();
         }
         const std::lock_guard lock(mutex_);
-        if (!first) first = thrown;
-        gone_ = true;
-        changed_.notify_all();
+        End(thrown);
       });
     }
     for (std::thread& thread : threads) thread.join();
-    if (first) std::rethrow_exception(first);
+    if (first_) std::rethrow_exception(first_);
   }
 
  private:
@@ -137,12 +134,22 @@ class ThreadGroup {
     int rank_;
   };
 
+  // Nobody meets any more. With mutex_ locked. `error` may be null.
+  void End(const std::exception_ptr& error) {
+    if (!first_) first_ = error;
+    gone_ = true;
+    changed_.notify_all();
+  }
+
   // Waits until every process is in this call.
   void Meet(const char* call) {
     std::unique_lock lock(mutex_);
     if (gone_) throw std::logic_error(kGone);
-    if (here_ > 0 && call_ != call)
-      throw std::logic_error("one process is in " + call_ + ", another in " + call);
+    if (here_ > 0 && call_ != call) {
+      const std::logic_error error("one process is in " + call_ + ", another in " + call);
+      End(std::make_exception_ptr(error));
+      throw error;
+    }
     call_ = call;
     const int64_t meeting = meetings_;
     if (++here_ == std::ssize(at_)) {
@@ -171,11 +178,12 @@ class ThreadGroup {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::string call_;       // in which processes wait
-  int64_t here_ = 0;       // processes that wait
-  int64_t meetings_ = 0;   // at which all were
-  bool gone_ = false;      // a process has ended
-  std::vector<Shown> at_;  // [processes]
+  std::string call_;          // in which processes wait
+  int64_t here_ = 0;          // processes that wait
+  int64_t meetings_ = 0;      // at which all were
+  bool gone_ = false;         // a process has ended, or two were in different calls
+  std::exception_ptr first_;  // what Run throws
+  std::vector<Shown> at_;     // [processes]
   std::vector<std::byte> message_;
 };
 

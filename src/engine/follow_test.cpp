@@ -99,7 +99,7 @@ TEST(Follow, ARequestIsCancelledWhileASecondModelReads) {
       std::atomic<bool> cancelled = false;
       Request request = Ask(70, prune);
       request.cancelled = &cancelled;
-      request.scoring = [&](double) { cancelled = true; };
+      request.on_prefix = [&](int64_t) { cancelled = true; };  // before anything is read
       EXPECT_THROW(engine->Generate(request), Cancelled);
       EXPECT_TRUE(cancelled);
       const Told all = Generate(*engine, Ask(70, prune));
