@@ -147,8 +147,7 @@ void Engine::Prepare(Run& run, const DocumentCache* documents) {
                 run.prune.spec);
   }
   // Throws before the prefill if the cold tier cannot be opened, which belongs to the process that decodes.
-  const bool decodes = comm_ == nullptr || comm_->leads();
-  if (decodes && run.prune.policy->Facts().offload_block > 0)
+  if (run.prune.policy->Facts().offload_block > 0 && (comm_ == nullptr || comm_->leads()))
     OpenColdTier(cold_options_, 4096, backend_->memory());
   if (request.min_tokens > 0) run.ends = EndsOf(request, tokenizer_.get());
   const int64_t room = context_ - prompt_tokens;
@@ -164,8 +163,7 @@ void Engine::Prepare(Run& run, const DocumentCache* documents) {
 
 void Engine::CheckProcesses(const PruneChoice& choice) const {
   if (comm_ == nullptr) return;
-  const std::string why = SplitRefusal(*choice.policy, transformer_.config().shape.layers);
-  if (!why.empty())
+  if (const std::string why = SplitRefusal(*choice.policy, transformer_.config().shape.layers); !why.empty())
     throw PruneError("{}: does not go with {} processes: {}", choice.spec, comm_->size(), why);
 }
 
