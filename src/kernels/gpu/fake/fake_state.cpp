@@ -50,6 +50,7 @@ int64_t FakeDevice::Calls(const std::string& name) { return name.empty() ? all_c
 
 CUcontext FakeDevice::RetainContext() {
   if (context_users_++ == 0) ++contexts_;
+  first_stream = nullptr;  // also after a backend whose calls failed left its streams
   ++objects;
   return reinterpret_cast<CUcontext>(contexts_);
 }

@@ -16,7 +16,7 @@ CUresult cuStreamCreate(CUstream* stream, unsigned /*flags*/) {
   COPPICE_ENTER("cuStreamCreate");
   *stream = new CUstream_st;
   ++device.objects;
-  if (device.streams.empty()) device.first_stream = *stream;
+  if (device.first_stream == nullptr) device.first_stream = *stream;
   device.streams.insert(*stream);
   return CUDA_SUCCESS;
 }
