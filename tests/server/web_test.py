@@ -95,7 +95,7 @@ class Asking(Case):
         shades = "[...document.querySelectorAll('#text .chunk')[0].children].map(s => s.className + s.textContent).join()"
         before = tab.js(shades)
         tab.click("#shade input[value=end]")
-        self.assertNotEqual(tab.js(shades), before)
+        tab.wait(f"{shades} !== {json.dumps(before)}")
 
         self.ask(tab, "What is the secret code of the misty harbor?")
         self.assertEqual(tab.js("document.querySelectorAll('.turn').length"), 2)
@@ -123,9 +123,12 @@ class Asking(Case):
         self.ask(tab, self.prepare_prompt(tab, SHORT, "ftp").question)
         self.assertTrue(tab.visible("#shade"))
         self.assertFalse(tab.visible("#shade input[value=end]"))
-        self.assertEqual(tab.js("new Set([...document.querySelectorAll('#text .chunk')[0].children].map(s => s.className)).size"), 1)
+        # The text is painted with the first frame after it is in sight.
+        classes = "[...document.querySelectorAll('#text .chunk')[0].children].map(s => s.className)"
+        tab.wait(f"{classes}[0] !== ''")
+        self.assertEqual(tab.js(f"new Set({classes}).size"), 1)
         tab.click("#shade input[value=ffn]")
-        self.assertGreater(tab.js("new Set([...document.querySelectorAll('#text .chunk')[0].children].map(s => s.className)).size"), 1)
+        tab.wait(f"new Set({classes}).size > 1")
 
     def test_server_errors_as_they_are(self):
         tab = self.open()
