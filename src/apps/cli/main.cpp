@@ -129,10 +129,10 @@ int FollowOrAbort(coppice::Comm& world) {
   std::signal(SIGINT, SIG_IGN);
   try {
     coppice::Follow(world);
-    return 0;
   } catch (const std::exception& error) {
     world.Abort(error.what());  // process 0 would wait for this one
   }
+  return 0;
 }
 
 }  // namespace
