@@ -214,6 +214,7 @@ struct AttentionData {
     AttentionInput in{shape, queries.view(), keys.view(), values.view(), query_positions, key_positions};
     in.shape.alibi_slopes = slopes;
     in.shape.int8_values = int8_values;
+    in.shape.int8_keys = int8_values;
     return in;
   }
   static inline bool int8_values = false;  // Config::int8_values of the test
@@ -269,9 +270,13 @@ class ConformanceTest : public ::testing::TestWithParam<Config> {
     return MakeBackendOrSkip(GetParam().name, {.threads = threads, .exact = GetParam().exact});
   }
   Backend& be() { return *backend_; }
-  // For products and attention: fp32, or bf16 inputs with fp32 sums, or 8-bit codes.
-  // On a GPU, queries are rounded to bf16 too.
-  double tolerance() const { return GetParam().exact ? 1e-5 : GetParam().name == "gpu" ? 3e-2 : 2.5e-2; }
+  // For products and attention: fp32, or bf16 inputs with fp32 sums, or 8-bit codes. On a GPU, queries are
+  // rounded to bf16 too. With int8_values, all four factors of attention are in 8 bits.
+  double tolerance() const {
+    if (GetParam().exact) return 1e-5;
+    if (GetParam().int8_values) return 4e-2;
+    return GetParam().name == "gpu" ? 3e-2 : 2.5e-2;
+  }
 
  private:
   std::unique_ptr<Backend> backend_;

@@ -93,6 +93,11 @@ bool Int8Values(const AttentionShape& shape, const AttentionKernels& kernels) {
   return shape.int8_values && kernels.int8_values;
 }
 
+bool Int8Keys(const AttentionShape& shape, const AttentionKernels& kernels) {
+  constexpr int kMostDim = 256;  // kQuadDim of the kernels
+  return shape.int8_keys && kernels.int8_keys && Int8Values(shape, kernels) && shape.head_dim <= kMostDim;
+}
+
 bool PackingPays(const AttentionShape& shape, const AttentionKernels& kernels, int64_t row_tiles) {
   return kernels.pack != nullptr && (row_tiles > 1 || Int8Values(shape, kernels));
 }

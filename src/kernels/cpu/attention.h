@@ -20,6 +20,8 @@ bool HasBf16Kernels(DType cache);
 const AttentionKernels& KernelsFor(const KernelTable& kernels, DType cache);
 // Whether the shape permits rounding values to int8, and these kernels support it.
 bool Int8Values(const AttentionShape& shape, const AttentionKernels& kernels);
+// The same for keys and queries; implies Int8Values.
+bool Int8Keys(const AttentionShape& shape, const AttentionKernels& kernels);
 // Returns true if packing K and V pays off: at least two row tiles share them, or values are quantised to
 // int8 (that kernel reads packed data only).
 bool PackingPays(const AttentionShape& shape, const AttentionKernels& kernels, int64_t row_tiles);

@@ -101,6 +101,25 @@ TEST_F(Bf16Attention, Int8ValuesKeepWhatIsSmall) {
   }
 }
 
+// Keys whose first channel is 100 times the others, and whose scores are the others' doing. Without the rotation
+// these would have codes of one step.
+TEST_F(Bf16Attention, Int8KeysKeepWhatIsBesideALargeChannel) {
+  AttentionData data({.heads = 2, .kv_heads = 1, .head_dim = 64, .n = 200, .m = 90}, DType::kF32);
+  for (int64_t j = 0; j < data.keys.rows(); ++j) data.keys.mutable_view().Row<float>(j)[0] = 100;
+  for (int64_t i = 0; i < data.queries.rows(); ++i) {
+    for (size_t h = 0; h < 2; ++h) data.queries.mutable_view().Row<float>(i)[h * 64] = 0;
+  }
+  data.keys = testing_kernels::Converted(data.keys, DType::kBF16);
+  data.values = testing_kernels::Converted(data.values, DType::kBF16);
+  AttentionInput in = data.Input();
+  in.shape.int8_values = true;
+  const Tensor pairs = Attend(*fast_, in);
+  in.shape.int8_keys = true;
+  const Tensor quads = Attend(*fast_, in);
+  EXPECT_FALSE(SameBits(quads, pairs));
+  testing_kernels::ExpectClose(quads, testing_kernels::NaiveAttention(in), 1.5e-1);
+}
+
 TEST_F(Bf16Attention, FewRowsHaveTheBitsOfMany) {
   for (const AttentionCase& c : kCases) {
     SCOPED_TRACE(::testing::PrintToString(c));

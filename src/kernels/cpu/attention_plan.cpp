@@ -23,6 +23,7 @@ AttentionPlan::AttentionPlan(const AttentionInput& in, const KernelTable& kernel
   tiles_ = (rows_ + kAttentionRows - 1) / kAttentionRows;
   kernels_ = &KernelsFor(kernels, in.keys.dtype);
   int8_values_ = Int8Values(s, *kernels_);
+  int8_keys_ = Int8Keys(s, *kernels_);
   begin_.reserve(in.query_positions.size());
   end_.reserve(in.query_positions.size());
   for (const int32_t p : in.query_positions) {
@@ -55,6 +56,7 @@ AttentionTile AttentionPlan::Tile(int64_t kv_head, int64_t tile) const {
       .first_row = first,
       .rows = static_cast<int>(std::min<int64_t>(kAttentionRows, rows_ - first)),
       .int8_values = int8_values_,
+      .int8_keys = int8_keys_,
       .packed_keys = packed_ == nullptr ? nullptr : packed_->keys.view().data + PackedOffset(kv_head),
       .packed_values = packed_ == nullptr ? nullptr : packed_->values.view().data + PackedOffset(kv_head),
   };

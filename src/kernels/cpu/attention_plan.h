@@ -47,6 +47,7 @@ class AttentionPlan {
   const AttentionInput& in_;
   const AttentionKernels* kernels_ = nullptr;
   bool int8_values_ = false;
+  bool int8_keys_ = false;
   int64_t group_ = 1;
   int64_t rows_ = 0;
   int64_t tiles_ = 0;

@@ -36,6 +36,7 @@ struct AttentionTile {
   int64_t first_row;
   int rows;
   bool int8_values;  // AttentionShape::int8_values, if the kernels support it
+  bool int8_keys;    // likewise, and int8_values: packed keys are in 8 bits
   // Keys and values as AttentionKernels::pack writes them, PackedTileBytes per tile, starting with the tile
   // of key 0. If set, kernels read them instead of `keys` and `values`. Null: not packed.
   const std::byte* packed_keys;
@@ -85,10 +86,11 @@ struct AttentionKernels {
   void (*add_mass)(const AttentionTile& tile, int64_t key_begin, int64_t key_end, const float* state,
                    bool maximum, float* sums, float* scratch);
   // Packs the key tile at `begin`; keys from `end` on do not exist. A call then packs a tile once instead of
-  // once per tile of rows. Packing changes no bit of a result, except for values in 8 bits. Null: these
+  // once per tile of rows. Packing changes no bit of a result, except in 8 bits. Null: these
   // kernels read the cache directly.
   void (*pack)(const AttentionTile& cache, int64_t begin, int64_t end, std::byte* keys, std::byte* values);
   bool int8_values;  // supports AttentionTile::int8_values, for packed tiles only
+  bool int8_keys;    // supports AttentionTile::int8_keys, for packed tiles only
 };
 
 inline constexpr int kMassLanes = 16;

@@ -25,7 +25,8 @@ namespace {
 #include "kernels/cpu/amx/panels.inl"
 
 constexpr KernelTable WithTiles(KernelTable table) {
-  table.attention_bf16 = {AttendAmx, MergeStates, ClearState, FinishRows, AddMassAmx, PackTileAmx, false};
+  table.attention_bf16 = {AttendAmx,  MergeStates, ClearState, FinishRows,
+                          AddMassAmx, PackTileAmx, false,      false};
   return table;
 }
 

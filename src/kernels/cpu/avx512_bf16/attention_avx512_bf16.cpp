@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/panel_kernels.h"
 
 namespace coppice::cpu {
 namespace {
@@ -14,17 +15,19 @@ namespace {
 // Need the kernels.
 #include "kernels/cpu/avx512/softmax_weights.inl"
 #include "kernels/cpu/generic/kernel_cache_rows.inl"
+#include "kernels/cpu/generic/rotation.inl"
 
 // Need kernel_cache_rows.inl; the order matters.
 // clang-format off
 #include "kernels/cpu/avx512_bf16/attention_int8.inl"
+#include "kernels/cpu/avx512_bf16/attention_int8_keys.inl"
 #include "kernels/cpu/avx512_bf16/attention.inl"
 #include "kernels/cpu/avx512_bf16/attention_few.inl"
 #include "kernels/cpu/avx512_bf16/decode_attention.inl"
 // clang-format on
 
 constexpr AttentionKernels kPairAttention = {AttendAnyPairs, MergeStates,   ClearState, FinishRows,
-                                             AddMassPairs,   PackTilePairs, true};
+                                             AddMassPairs,   PackTilePairs, true,       true};
 constexpr DecodeKernels kPairDecode = {AttendPairDecode, FinishDecode};
 }  // namespace
 

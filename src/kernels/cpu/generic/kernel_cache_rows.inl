@@ -39,11 +39,14 @@ inline CacheRows WholeRows(const CacheRows& cache, const AttentionTile& tile, in
   return {reinterpret_cast<const std::byte*>(copy), dim * 2};
 }
 
+inline const std::byte* PackedKeysAt(const AttentionTile& tile, int64_t begin) {
+  return tile.packed_keys + begin / kKeyTile * PackedTileBytes(tile.head_dim);
+}
+
 // The keys of the tile at `begin`: packed, in place, or copied.
 inline CacheRows KeysAt(const AttentionTile& tile, int64_t begin, int64_t end, uint16_t* copy) {
   if (tile.packed_keys == nullptr) return WholeRows({tile.keys, tile.key_stride}, tile, begin, end, copy);
-  const int64_t offset = begin / kKeyTile * PackedTileBytes(tile.head_dim);
-  return {tile.packed_keys + offset, 2 * PaddedDim(tile.head_dim)};
+  return {PackedKeysAt(tile, begin), 2 * PaddedDim(tile.head_dim)};
 }
 
 // The packed values of the tile at `begin`, or null.

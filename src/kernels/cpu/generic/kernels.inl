@@ -14,7 +14,7 @@
 // clang-format on
 
 constexpr AttentionKernels kAttention = {AttendAny, MergeStates, ClearState, FinishRows,
-                                         AddMass,   nullptr,     false};
+                                         AddMass,   nullptr,     false,      false};
 constexpr DecodeKernels kDecode = {AttendDecode, FinishDecode};
 
 constexpr KernelTable kTable = {

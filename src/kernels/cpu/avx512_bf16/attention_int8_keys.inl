@@ -1,0 +1,155 @@
+// Keys and queries in 8 bits (AttentionShape::int8_keys), for packed tiles: the first product uses vpdpbusd as
+// well. Included after attention_int8.inl, before attention.inl.
+//
+//   q' = R q scale log2(e)   k' = R k             R R^T = 1, so q' . k'_j is the score
+//   k'_j = kappa_j k8_j      kappa_j = max |k'_j| / 127, per key
+//   q' = chi q8              chi = max |q'| / 127, per row of the tile
+//   s_j = kappa_j chi sum_c q8[c] k8_j[c]
+//
+// R is the rotation of panel_kernels.h over the channels of a head. It spreads a channel that is larger than
+// the others, which would leave few codes to them. Each key and each row is rounded by itself, so a score
+// depends on nothing else.
+
+inline constexpr int64_t kQuadDim = 256;  // the largest padded head_dim; AttentionOps checks it
+
+// 1 / sqrt(size) makes the rotation of a block orthogonal.
+template <int64_t kSize>
+inline void RotateHeadBlock(float factor, float* x) {
+  RotateBlock<kSize>(x, x);
+  for (int64_t c = 0; c < kSize; c += V::kLanes) (V::Load(x + c) * V::Set(factor)).Store(x + c);
+}
+
+// x = R x for a head of `dim` channels, a multiple of 32, in blocks of powers of two.
+inline void RotateHead(float* x, int64_t dim) {
+  int64_t c = 0;
+  for (; c + 128 <= dim; c += 128) RotateHeadBlock<128>(0.088388348f, x + c);
+  for (; c + 64 <= dim; c += 64) RotateHeadBlock<64>(0.125f, x + c);
+  for (; c < dim; c += 32) RotateHeadBlock<32>(0.17677670f, x + c);
+}
+
+// Rounds x to codes and returns their scale; `sum` becomes the codes' sum. Scales are limited so that a product
+// of two is finite.
+inline float RoundHead(const float* x, int64_t dim, int8_t* codes, int32_t* sum) {
+  __m512 top = _mm512_setzero_ps();
+  for (int64_t c = 0; c < dim; c += V::kLanes) top = _mm512_max_ps(_mm512_abs_ps(V::Load(x + c).v), top);
+  const float most = _mm512_reduce_max_ps(top) * (1.0f / 127);
+  const float scale = most < 1e-12f ? 1e-12f : most < 1e12f ? most : 1e12f;
+  const __m512 inverse = _mm512_set1_ps(1.0f / scale);
+  __m512i sums = _mm512_setzero_si512();
+  for (int64_t c = 0; c < dim; c += V::kLanes) {
+    const __m512i code = _mm512_cvtps_epi32(_mm512_mul_ps(V::Load(x + c).v, inverse));
+    sums = _mm512_add_epi32(sums, code);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + c), _mm512_cvtsepi32_epi8(code));
+  }
+  *sum = _mm512_reduce_add_epi32(sums);
+  return scale;
+}
+
+// A packed tile of keys. vpdpbusd takes queries as q8 + 128, which `starts` makes up for.
+struct QuadKeys {
+  const int8_t* codes;    // [kKeyTile][dim]
+  const float* scales;    // [kKeyTile] kappa
+  const int32_t* starts;  // [kKeyTile] -128 sum_c k8[c]
+};
+
+inline QuadKeys QuadKeysAt(const std::byte* packed, int64_t dim) {
+  const float* scales = reinterpret_cast<const float*>(packed + kKeyTile * dim);
+  return {reinterpret_cast<const int8_t*>(packed), scales,
+          reinterpret_cast<const int32_t*>(scales + kKeyTile)};
+}
+
+// `packed` may hold the keys, one after another: the codes of a row end before the next row that is read.
+void PackQuadKeys(const CacheRows& keys, int64_t dim, std::byte* packed) {
+  float scales[kKeyTile];
+  int32_t starts[kKeyTile];
+  for (int64_t j = 0; j < kKeyTile; ++j) {
+    float row[kQuadDim];
+    for (int64_t c = 0; c < dim; c += V::kLanes) {
+      _mm512_storeu_ps(row + c, WidenPart(keys.first + j * keys.stride, c));
+    }
+    RotateHead(row, dim);
+    int32_t sum;
+    scales[j] = RoundHead(row, dim, reinterpret_cast<int8_t*>(packed) + j * dim, &sum);
+    starts[j] = -128 * sum;
+  }
+  __builtin_memcpy(packed + kKeyTile * dim, scales, sizeof scales);
+  __builtin_memcpy(packed + kKeyTile * dim + sizeof scales, starts, sizeof starts);
+}
+
+// The queries of a tile as q8 + 128 in quads of channels, [dim / 4][kPanel], and after them chi, [kPanel].
+inline float* QueryScales(const Rows& rows, uint32_t* queries) {
+  return reinterpret_cast<float*>(queries + rows.dim / 4 * kPanel);
+}
+
+void PackQuadQueries(const AttentionTile& tile, const Rows& rows, uint32_t* packed) {
+  const float factor = tile.scale * kLog2e;
+  float* scales = QueryScales(rows, packed);
+  for (int r = 0; r < PanelVectors(tile, 0) * V::kLanes; ++r) {
+    const int64_t at = tile.first_row + r;
+    const float* q = tile.queries + at / tile.group * tile.query_stride + at % tile.group * tile.head_dim;
+    float row[kQuadDim];
+    for (int64_t c = 0; c < rows.dim; ++c) {
+      row[c] = r < tile.rows && c < tile.head_dim ? q[c] * factor : 0.0f;
+    }
+    RotateHead(row, rows.dim);
+    int8_t codes[kQuadDim];
+    int32_t sum;
+    scales[r] = RoundHead(row, rows.dim, codes, &sum);
+    for (int64_t c = 0; c < rows.dim; c += 4) {
+      uint32_t quad;
+      __builtin_memcpy(&quad, codes + c, sizeof quad);
+      packed[c / 4 * kPanel + r] = quad ^ 0x80808080u;  // + 128 in each byte
+    }
+  }
+}
+
+// scores[j][lane] = start[j] + s_j of the lane's row, four keys at a time; tops[lane] = max_j scores[j][lane].
+// Assembly for the reason at CodeDot in avx512_dot/panels.inl.
+template <int kVectors>
+void ScoreQuads(const QuadKeys& keys, int64_t dim, const uint32_t* queries, const float* chi,
+                const float* start, float* scores, float* tops) {
+  for (int v = 0; v < kVectors; ++v) V::Set(kMinusInfinity).Store(tops + v * V::kLanes);
+  for (int64_t j = 0; j < kKeyTile; j += 4) {
+    const int8_t* k = keys.codes + j * dim;
+    __m512i sums[4][kVectors];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+#pragma GCC unroll 6
+      for (int v = 0; v < kVectors; ++v) sums[i][v] = _mm512_set1_epi32(keys.starts[j + i]);
+    }
+    for (int64_t c = 0; c < dim / 4; ++c) {
+      __m512i q[kVectors];
+#pragma GCC unroll 6
+      for (int v = 0; v < kVectors; ++v) q[v] = _mm512_loadu_si512(queries + c * kPanel + v * V::kLanes);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        int32_t quad;
+        __builtin_memcpy(&quad, k + i * dim + 4 * c, sizeof quad);
+        const __m512i key = _mm512_set1_epi32(quad);
+#pragma GCC unroll 6
+        for (int v = 0; v < kVectors; ++v) {
+          __asm__("vpdpbusd %2, %1, %0" : "+v"(sums[i][v]) : "v"(q[v]), "v"(key));
+        }
+      }
+    }
+#pragma GCC unroll 6
+    for (int v = 0; v < kVectors; ++v) {
+      const V scale = V::Load(chi + v * V::kLanes);
+      V top = V::Load(tops + v * V::kLanes);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        const V product = V{_mm512_cvtepi32_ps(sums[i][v])} * scale;
+        const V score = V::Fma(product, V::Set(keys.scales[j + i]), V::Set(start[j + i]));
+        score.Store(scores + (j + i) * kPanel + v * V::kLanes);
+        top = V::Max(score, top);
+      }
+      top.Store(tops + v * V::kLanes);
+    }
+  }
+}
+
+using QuadScores = void (*)(const QuadKeys& keys, int64_t dim, const uint32_t* queries, const float* chi,
+                            const float* start, float* scores, float* tops);
+constexpr QuadScores kQuadScores[] = {ScoreQuads<1>, ScoreQuads<2>, ScoreQuads<3>,
+                                      ScoreQuads<4>, ScoreQuads<5>, ScoreQuads<6>};
+static_assert(sizeof kQuadScores / sizeof kQuadScores[0] == V::kPanelVectors);
