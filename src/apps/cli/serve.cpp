@@ -1,5 +1,6 @@
 // coppice serve: the model over HTTP.
 #include <fmt/core.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <charconv>
@@ -172,7 +173,16 @@ void FitToProcesses(ServeOptions& o) {
              processes);
 }
 
+// Blocks of this size get pages of their own, which go back to the system when a request ends. By default glibc
+// raises the limit to that of the largest block freed, up to 32 MiB; keys, values and hidden states then share
+// pages with what stays. In an hour of load memory grew to 784 MiB; with a fixed limit it stays below 300.
+void GiveBackLargeBlocks() {
+  constexpr int kOwnPages = 1 << 20;
+  mallopt(M_MMAP_THRESHOLD, kOwnPages);
+}
+
 void Serve(ServeOptions o) {
+  GiveBackLargeBlocks();
   FitToProcesses(o);
   if (o.generate.predict < -1) throw Error("--predict {}: not a whole number from -1", o.generate.predict);
   ServerOptions options = MakeServerOptions(o);
