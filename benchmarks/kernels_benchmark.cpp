@@ -166,8 +166,14 @@ struct Heads {
 };
 constexpr Heads kHeads[] = {{"1b", 32, 8, 64}, {"7b", 32, 32, 128}};
 
+// What attention may round to 8 bits.
+struct EightBits {
+  bool values = false;
+  bool keys = false;
+};
+
 // The last tile of a prompt: 512 queries over all keys, causal; or a decode step.
-void BM_Attention(benchmark::State& state, const Heads& h, int64_t keys, int64_t queries, bool int8_values) {
+void BM_Attention(benchmark::State& state, const Heads& h, int64_t keys, int64_t queries, EightBits bits) {
   Backend& be = TheBackend();
   const auto cached = [&] {
     const Tensor exact = RandomRows(keys, int64_t{h.kv_heads} * h.head_dim);
@@ -185,7 +191,8 @@ void BM_Attention(benchmark::State& state, const Heads& h, int64_t keys, int64_t
                            .kv_heads = h.kv_heads,
                            .head_dim = h.head_dim,
                            .scale = 1 / std::sqrt(static_cast<float>(h.head_dim)),
-                           .int8_values = int8_values},
+                           .int8_values = bits.values,
+                           .int8_keys = bits.keys},
                           q.view(),
                           k.view(),
                           v.view(),
@@ -258,10 +265,13 @@ void RegisterAll() {
     for (const int64_t keys : {1024, 4096, 16384, 32768}) {
       for (const int64_t queries : {512, 1}) {
         add(fmt::format("Attention/{}/{}/{}", heads.name, keys, queries),
-            [&heads, keys, queries](auto& state) { BM_Attention(state, heads, keys, queries, false); });
+            [&heads, keys, queries](auto& state) { BM_Attention(state, heads, keys, queries, {}); });
       }
       add(fmt::format("Attention/{}/{}/512/int8_values", heads.name, keys),
-          [&heads, keys](auto& state) { BM_Attention(state, heads, keys, 512, true); });
+          [&heads, keys](auto& state) { BM_Attention(state, heads, keys, 512, {.values = true}); });
+      add(fmt::format("Attention/{}/{}/512/int8", heads.name, keys), [&heads, keys](auto& state) {
+        BM_Attention(state, heads, keys, 512, {.values = true, .keys = true});
+      });
     }
   }
   for (const std::string what : {"rms_norm", "silu_mul", "add", "gather", "convert"})
