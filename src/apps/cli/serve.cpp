@@ -173,9 +173,10 @@ void FitToProcesses(ServeOptions& o) {
              processes);
 }
 
-// Blocks of this size get pages of their own, which go back to the system when a request ends. By default glibc
-// raises the limit to that of the largest block freed, up to 32 MiB; keys, values and hidden states then share
-// pages with what stays. In an hour of load memory grew to 784 MiB; with a fixed limit it stayed below 361.
+// Blocks of this size get pages of their own, which go back to the system when a request ends. By default
+// glibc raises the limit to that of the largest block freed, up to 32 MiB; keys, values and hidden states
+// then share pages with what stays. In an hour of load memory grew to 784 MiB; with a fixed limit it stayed
+// below 361.
 void GiveBackLargeBlocks() {
   constexpr int kOwnPages = 1 << 20;
   mallopt(M_MMAP_THRESHOLD, kOwnPages);

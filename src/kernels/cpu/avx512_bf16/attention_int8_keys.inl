@@ -1,5 +1,5 @@
-// Keys and queries in 8 bits (AttentionShape::int8_keys), for packed tiles: the first product uses vpdpbusd as
-// well. Included after attention_int8.inl, before attention.inl.
+// Keys and queries in 8 bits (AttentionShape::int8_keys), for packed tiles: the first product uses vpdpbusd
+// as well. Included after attention_int8.inl, before attention.inl.
 //
 //   q' = R q scale log2(e)   k' = R k             R R^T = 1, so q' . k'_j is the score
 //   k'_j = kappa_j k8_j      kappa_j = max |k'_j| / 127, per key
@@ -27,8 +27,8 @@ inline void RotateHead(float* x, int64_t dim) {
   for (; c < dim; c += 32) RotateHeadBlock<32>(0.17677670f, x + c);
 }
 
-// Rounds x to codes and returns their scale; `sum` becomes the codes' sum. Scales are limited so that a product
-// of two is finite.
+// Rounds x to codes and returns their scale; `sum` becomes the codes' sum. Scales are limited so that a
+// product of two is finite.
 inline float RoundHead(const float* x, int64_t dim, int8_t* codes, int32_t* sum) {
   __m512 top = _mm512_setzero_ps();
   for (int64_t c = 0; c < dim; c += V::kLanes) top = _mm512_max_ps(_mm512_abs_ps(V::Load(x + c).v), top);
@@ -103,8 +103,8 @@ void PackQuadQueries(const AttentionTile& tile, const Rows& rows, uint32_t* pack
   }
 }
 
-// scores[j][lane] = start[j] + s_j of the lane's row, four keys at a time; tops[lane] = max_j scores[j][lane].
-// Assembly for the reason at CodeDot in avx512_dot/panels.inl.
+// scores[j][lane] = start[j] + s_j of the lane's row, four keys at a time; tops[lane] = max_j
+// scores[j][lane]. Assembly for the reason at CodeDot in avx512_dot/panels.inl.
 template <int kVectors>
 void ScoreQuads(const QuadKeys& keys, int64_t dim, const uint32_t* queries, const float* chi,
                 const float* start, float* scores, float* tops) {
