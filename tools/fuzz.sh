@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # fuzz.sh MINUTES [TARGET...]: runs each fuzzer of build-fuzz (all of them by default) in turn, together for about MINUTES, from its
 # seeds and from what earlier runs found (build-fuzz/corpus). Prints for each the inputs that it ran, and adds a line to
-# build-fuzz/counts.tsv: date, target, inputs, seconds. COPPICE_FUZZ_LEN: bytes of the longest input. Fails if an input
-# broke something; the input lies in build-fuzz/crashes, and belongs into tests/fuzz/regressions once it is fixed.
+# build-fuzz/counts.tsv: date, target, inputs, seconds. Fails if an input broke something; the input lies in
+# build-fuzz/crashes, and belongs into tests/fuzz/regressions once it is fixed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 minutes=${1:?usage: fuzz.sh MINUTES [TARGET...]}
@@ -26,7 +26,7 @@ for program in "${programs[@]}"; do
   log=$build/logs/$name.log
   # Two gigabytes: a hundred times what any of these inputs may make a reader allocate. 100 seconds: the budgets of
   # grammars and templates take a second or two without the sanitizers, and machines that fuzz are busy.
-  if ! nice -n 15 "$program" "$build/corpus/$name" -dict="$build/$name.dict" -max_total_time="$seconds" -max_len="${COPPICE_FUZZ_LEN:-65536}" \
+  if ! nice -n 15 "$program" "$build/corpus/$name" -dict="$build/$name.dict" -max_total_time="$seconds" -max_len=65536 \
       -timeout=100 -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$build/crashes/$name-" >"$log" 2>&1; then
     failed=1
     echo "fuzz: $name broke: $(grep -m1 -E 'ERROR|SUMMARY|runtime error|deadly signal' "$log" || tail -1 "$log")"

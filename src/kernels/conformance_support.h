@@ -29,16 +29,19 @@ struct Config {
   std::string name;
   bool exact = true;
   bool int8_values = false;  // AttentionShape::int8_values
+  bool int8_keys = false;    // AttentionShape::int8_keys
 };
 inline std::string NameOf(const Config& c) {
-  return c.name + (c.exact ? "_exact" : "_fast") + (c.int8_values ? "_int8_values" : "");
+  const char* bits = c.int8_keys ? "_int8" : c.int8_values ? "_int8_values" : "";
+  return c.name + (c.exact ? "_exact" : "_fast") + bits;
 }
 inline void PrintTo(const Config& c, std::ostream* out) { *out << NameOf(c); }
 inline std::string ConfigName(const ::testing::TestParamInfo<Config>& info) { return NameOf(info.param); }
 inline const std::vector<Config> kConfigs = {
     {"reference", true}, {"cpu", true}, {"cpu", false}, {"gpu", false}};
 inline const std::vector<Config> kAttentionConfigs = {
-    {"reference", true}, {"cpu", true}, {"cpu", false}, {"cpu", false, true}, {"gpu", false}};
+    {"reference", true},        {"cpu", true}, {"cpu", false}, {"cpu", false, true},
+    {"cpu", false, true, true}, {"gpu", false}};
 
 inline Tensor Random(int64_t rows, int64_t cols, uint32_t seed, float scale = 1) {
   std::mt19937 generator(seed);
@@ -214,10 +217,12 @@ struct AttentionData {
     AttentionInput in{shape, queries.view(), keys.view(), values.view(), query_positions, key_positions};
     in.shape.alibi_slopes = slopes;
     in.shape.int8_values = int8_values;
-    in.shape.int8_keys = int8_values;
+    in.shape.int8_keys = int8_keys;
     return in;
   }
-  static inline bool int8_values = false;  // Config::int8_values of the test
+  // Config's of the test.
+  static inline bool int8_values = false;
+  static inline bool int8_keys = false;
   AttentionShape shape;
   std::vector<float> slopes;
   std::vector<int32_t> query_positions, key_positions;
@@ -262,19 +267,23 @@ class ConformanceTest : public ::testing::TestWithParam<Config> {
  protected:
   void SetUp() override {
     AttentionData::int8_values = GetParam().int8_values;
+    AttentionData::int8_keys = GetParam().int8_keys;
     backend_ = Make(2);
     if (!backend_) GTEST_SKIP() << "this machine lacks the instruction set that COPPICE_ISA names, or a GPU";
   }
-  void TearDown() override { AttentionData::int8_values = false; }  // other tests have no Config
+  void TearDown() override {  // other tests have no Config
+    AttentionData::int8_values = false;
+    AttentionData::int8_keys = false;
+  }
   std::unique_ptr<Backend> Make(int threads) const {
     return MakeBackendOrSkip(GetParam().name, {.threads = threads, .exact = GetParam().exact});
   }
   Backend& be() { return *backend_; }
   // For products and attention: fp32, or bf16 inputs with fp32 sums, or 8-bit codes. On a GPU, queries are
-  // rounded to bf16 too. With int8_values, all four factors of attention are in 8 bits.
+  // rounded to bf16 too. With int8_keys, all four factors of attention are in 8 bits.
   double tolerance() const {
     if (GetParam().exact) return 1e-5;
-    if (GetParam().int8_values) return 4e-2;
+    if (GetParam().int8_keys) return 4e-2;
     return GetParam().name == "gpu" ? 3e-2 : 2.5e-2;
   }
 

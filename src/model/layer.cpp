@@ -14,21 +14,26 @@
 
 namespace coppice {
 
+AttentionShape AttentionOf(const ModelShape& s, const LayerWeights& weights,
+                           std::span<const float> alibi_slopes) {
+  const bool is_quantised = Info(weights.output.weight.dtype).block_elements > 1;
+  return {.heads = s.heads,
+          .kv_heads = s.kv_heads,
+          .head_dim = s.head_dim,
+          .scale = 1 / std::sqrt(static_cast<float>(s.head_dim)),
+          .window = s.window,
+          .alibi_slopes = alibi_slopes,
+          .int8_values = is_quantised,
+          // A bias can make keys so long (Qwen 2) that a hundredth of q . k is much.
+          .int8_keys = is_quantised && weights.key.bias.empty()};
+}
+
 Layer::Layer(int index, const ModelConfig& config, const LayerWeights& weights,
              std::span<const float> alibi_slopes)
-    : index_(index), config_(config), weights_(weights) {
-  const ModelShape& s = config.shape;
-  const bool is_quantised = Info(weights.output.weight.dtype).block_elements > 1;
-  attention_ = {.heads = s.heads,
-                .kv_heads = s.kv_heads,
-                .head_dim = s.head_dim,
-                .scale = 1 / std::sqrt(static_cast<float>(s.head_dim)),
-                .window = s.window,
-                .alibi_slopes = alibi_slopes,
-                .int8_values = is_quantised,
-                // A bias can make keys so long (Qwen2) that a hundredth of q . k is much.
-                .int8_keys = is_quantised && weights.key.bias.empty()};
-}
+    : index_(index),
+      config_(config),
+      weights_(weights),
+      attention_(AttentionOf(config.shape, weights, alibi_slopes)) {}
 
 void Layer::Forward(Stream& x, const Pass& pass) const {
   x.Enter(index_);                            // the policy still sees the scores of layer l-1

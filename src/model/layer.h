@@ -20,6 +20,10 @@ namespace coppice {
 // density 0.965 was slower than dense attention (16k tokens, AVX-512: 9.1 s against 7.3 s).
 inline constexpr double kNearlyDense = 0.95;
 
+// How a layer attends: its sizes, and what its attention may round to 8 bits, which its weights decide.
+AttentionShape AttentionOf(const ModelShape& shape, const LayerWeights& weights,
+                           std::span<const float> alibi_slopes);
+
 class Layer {
  public:
   // `config` and `weights` must outlive the layer; `alibi_slopes` is [heads] or empty.

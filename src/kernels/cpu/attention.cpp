@@ -94,8 +94,7 @@ bool Int8Values(const AttentionShape& shape, const AttentionKernels& kernels) {
 }
 
 bool Int8Keys(const AttentionShape& shape, const AttentionKernels& kernels) {
-  constexpr int kMostDim = 256;  // kQuadDim of the kernels
-  return shape.int8_keys && kernels.int8_keys && Int8Values(shape, kernels) && shape.head_dim <= kMostDim;
+  return shape.int8_keys && kernels.int8_keys && Int8Values(shape, kernels) && shape.head_dim <= kInt8KeyDim;
 }
 
 bool PackingPays(const AttentionShape& shape, const AttentionKernels& kernels, int64_t row_tiles) {

@@ -49,6 +49,7 @@ struct AttentionTile {
 inline constexpr int kKeyTile = 64;
 inline constexpr int kKeyChunk = 2048;
 inline constexpr int kAttentionRows = 96;
+inline constexpr int kInt8KeyDim = 256;  // the largest head_dim of keys in 8 bits
 
 // Floats of a state: the running maximum and sum per row, and the unnormalised output. Enough for every ISA.
 constexpr int64_t AttentionStateFloats(int64_t head_dim) {
@@ -86,8 +87,8 @@ struct AttentionKernels {
   void (*add_mass)(const AttentionTile& tile, int64_t key_begin, int64_t key_end, const float* state,
                    bool maximum, float* sums, float* scratch);
   // Packs the key tile at `begin`; keys from `end` on do not exist. A call then packs a tile once instead of
-  // once per tile of rows. Packing changes no bit of a result, except in 8 bits. Null: these
-  // kernels read the cache directly.
+  // once per tile of rows. Packing changes no bit of a result, except in 8 bits. Null: these kernels read the
+  // cache directly.
   void (*pack)(const AttentionTile& cache, int64_t begin, int64_t end, std::byte* keys, std::byte* values);
   bool int8_values;  // supports AttentionTile::int8_values, for packed tiles only
   bool int8_keys;    // supports AttentionTile::int8_keys, for packed tiles only

@@ -150,9 +150,11 @@ inline void PrefetchTile(const AttentionTile& tile, int64_t begin, int part, int
 
 // Packs a tile in the form that the products load: keys without gaps, values transposed.
 void PackTileAmx(const AttentionTile& cache, int64_t begin, int64_t end, std::byte* keys, std::byte* values) {
-  PackCacheTile(cache, begin, end, keys, [&](const CacheRows& rows, int64_t dim) {
+  const auto pack_values = [&](const CacheRows& rows, int64_t dim) {
     TransposeValues(rows, dim, reinterpret_cast<uint16_t*>(values));
-  });
+  };
+  const auto pack_keys = [&](const CacheRows& rows, int64_t dim) { PackPlainKeys(rows, dim, keys); };
+  PackCacheTile(cache, begin, end, keys, pack_values, pack_keys);
 }
 
 // The transposed values of the tile at `begin`: packed, or transposed here.

@@ -117,14 +117,20 @@ void PackPairValues(const CacheRows& values, int64_t dim, uint32_t* packed) {
   }
 }
 
+// The form of the queries is that of the keys that they meet.
+inline void PackQueries(const AttentionTile& tile, const Rows& rows, uint32_t* packed) {
+  if (HasQuadKeys(tile)) return PackQuadQueries(tile, rows, packed);
+  PackPairQueries(tile, rows, packed);
+}
+
 constexpr float kNoStart[kKeyTile] = {};
 
 // Computes the scores of the key tile at `begin`, in the layout of ScoreTile, with start[j] added, and their
-// maxima. `quads`: of packed keys and queries in 8 bits.
+// maxima.
 inline void ScoreTilePairs(const AttentionTile& tile, const Rows& rows, const PairBuffers& buffers,
-                           bool quads, const float* start, int64_t begin, int64_t end) {
+                           const float* start, int64_t begin, int64_t end) {
   const int vectors = PanelVectors(tile, 0);
-  if (quads) {
+  if (HasQuadKeys(tile)) {
     const QuadKeys keys = QuadKeysAt(PackedKeysAt(tile, begin), rows.dim);
     kQuadScores[vectors - 1](keys, rows.dim, buffers.queries, QueryScales(rows, buffers.queries), start,
                              rows.scores, buffers.tops);
@@ -148,17 +154,15 @@ inline const uint32_t* PairValuesAt(const AttentionTile& tile, const Rows& rows,
 
 void PackTilePairs(const AttentionTile& cache, int64_t begin, int64_t end, std::byte* keys,
                    std::byte* values) {
-  if (cache.int8_keys) {
-    const int64_t dim = PaddedDim(cache.head_dim);
-    uint16_t* copy = reinterpret_cast<uint16_t*>(keys);  // holds the values first, then the keys
-    PackQuadValues(WholeRows({cache.values, cache.value_stride}, cache, begin, end, copy), dim, values);
-    PackQuadKeys(WholeRows({cache.keys, cache.key_stride}, cache, begin, end, copy), dim, keys);
-    return;
-  }
-  PackCacheTile(cache, begin, end, keys, [&](const CacheRows& rows, int64_t dim) {
+  const auto pack_values = [&](const CacheRows& rows, int64_t dim) {
     if (cache.int8_values) return PackQuadValues(rows, dim, values);
     PackPairValues(rows, dim, reinterpret_cast<uint32_t*>(values));
-  });
+  };
+  const auto pack_keys = [&](const CacheRows& rows, int64_t dim) {
+    if (cache.int8_keys) return PackQuadKeys(rows, dim, keys);
+    PackPlainKeys(rows, dim, keys);
+  };
+  PackCacheTile(cache, begin, end, keys, pack_values, pack_keys);
 }
 
 void AttendPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_end, bool with_values,
@@ -166,8 +170,7 @@ void AttendPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_end, 
   const Rows rows = LayOutRows(tile, scratch);
   const PairBuffers buffers = BuffersOf(rows);
   const bool quads = HasQuads(tile) && with_values;
-  const bool quad_keys = quads && tile.int8_keys;
-  quad_keys ? PackQuadQueries(tile, rows, buffers.queries) : PackPairQueries(tile, rows, buffers.queries);
+  PackQueries(tile, rows, buffers.queries);
   ClearState(tile, with_values, state);
   const State s = StateAt(state);
   const int vectors = PanelVectors(tile, 0);
@@ -176,11 +179,11 @@ void AttendPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_end, 
     if (begin + kKeyTile <= rows.first_visible) continue;
     if (quads) {
       const QuadTile values = QuadTileAt(PackedValuesAt(tile, begin), rows.dim);
-      ScoreTilePairs(tile, rows, buffers, quad_keys, values.log2_scales, begin, key_end);
+      ScoreTilePairs(tile, rows, buffers, values.log2_scales, begin, key_end);
       TakeQuads(values, rows, buffers, vectors, s);
       continue;
     }
-    ScoreTilePairs(tile, rows, buffers, false, kNoStart, begin, key_end);
+    ScoreTilePairs(tile, rows, buffers, kNoStart, begin, key_end);
     for (int i = 0; i < vectors * V::kLanes; i += V::kLanes) {
       SoftmaxPairs(rows.scores + i, V::Load(buffers.tops + i), s.maxima + i, s.sums + i, s.output + i,
                    with_values ? tile.head_dim : 0,
@@ -196,11 +199,11 @@ void AddMassPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_end,
                   bool maximum, float* sums, float* scratch) {
   const Rows rows = LayOutRows(tile, scratch);
   const PairBuffers buffers = BuffersOf(rows);
-  PackPairQueries(tile, rows, buffers.queries);
+  PackQueries(tile, rows, buffers.queries);
   const int64_t last = Smaller(key_end, rows.last_visible);
   for (int64_t begin = key_begin; begin < last; begin += kKeyTile) {
     if (begin + kKeyTile <= rows.first_visible) continue;
-    ScoreTilePairs(tile, rows, buffers, false, kNoStart, begin, key_end);
+    ScoreTilePairs(tile, rows, buffers, kNoStart, begin, key_end);
     AddTileMass(tile, rows, state, Smaller(kKeyTile, key_end - begin), maximum,
                 sums + (begin - key_begin) * kMassLanes);
   }

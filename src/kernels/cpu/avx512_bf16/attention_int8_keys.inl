@@ -10,8 +10,6 @@
 // the others, which would leave few codes to them. Each key and each row is rounded by itself, so a score
 // depends on nothing else.
 
-inline constexpr int64_t kQuadDim = 256;  // the largest padded head_dim; AttentionOps checks it
-
 // 1 / sqrt(size) makes the rotation of a block orthogonal.
 template <int64_t kSize>
 inline void RotateHeadBlock(float factor, float* x) {
@@ -52,6 +50,8 @@ struct QuadKeys {
   const int32_t* starts;  // [kKeyTile] -128 sum_c k8[c]
 };
 
+inline bool HasQuadKeys(const AttentionTile& tile) { return tile.int8_keys && tile.packed_keys != nullptr; }
+
 inline QuadKeys QuadKeysAt(const std::byte* packed, int64_t dim) {
   const float* scales = reinterpret_cast<const float*>(packed + kKeyTile * dim);
   return {reinterpret_cast<const int8_t*>(packed), scales,
@@ -63,7 +63,7 @@ void PackQuadKeys(const CacheRows& keys, int64_t dim, std::byte* packed) {
   float scales[kKeyTile];
   int32_t starts[kKeyTile];
   for (int64_t j = 0; j < kKeyTile; ++j) {
-    float row[kQuadDim];
+    float row[kInt8KeyDim];
     for (int64_t c = 0; c < dim; c += V::kLanes) {
       _mm512_storeu_ps(row + c, WidenPart(keys.first + j * keys.stride, c));
     }
@@ -87,12 +87,12 @@ void PackQuadQueries(const AttentionTile& tile, const Rows& rows, uint32_t* pack
   for (int r = 0; r < PanelVectors(tile, 0) * V::kLanes; ++r) {
     const int64_t at = tile.first_row + r;
     const float* q = tile.queries + at / tile.group * tile.query_stride + at % tile.group * tile.head_dim;
-    float row[kQuadDim];
+    float row[kInt8KeyDim];
     for (int64_t c = 0; c < rows.dim; ++c) {
       row[c] = r < tile.rows && c < tile.head_dim ? q[c] * factor : 0.0f;
     }
     RotateHead(row, rows.dim);
-    int8_t codes[kQuadDim];
+    int8_t codes[kInt8KeyDim];
     int32_t sum;
     scales[r] = RoundHead(row, rows.dim, codes, &sum);
     for (int64_t c = 0; c < rows.dim; c += 4) {

@@ -55,14 +55,19 @@ inline const std::byte* PackedValuesAt(const AttentionTile& tile, int64_t begin)
   return tile.packed_values + begin / kKeyTile * PackedTileBytes(tile.head_dim);
 }
 
-// Packs one tile: keys row by row without gaps, values as `pack_values(rows, dim)` writes them.
-template <typename PackValues>
+// Packs one tile as `pack_values(rows, dim)` and `pack_keys(rows, dim)` write it. Rows that cannot be read in
+// place are copied to `keys`, the room of the packed keys: first the values, then the keys.
+template <typename PackValues, typename PackKeys>
 inline void PackCacheTile(const AttentionTile& cache, int64_t begin, int64_t end, std::byte* keys,
-                          const PackValues& pack_values) {
+                          const PackValues& pack_values, const PackKeys& pack_keys) {
   const int64_t dim = PaddedDim(cache.head_dim);
-  uint16_t* copy = reinterpret_cast<uint16_t*>(keys);  // holds the values first, then the keys
+  uint16_t* copy = reinterpret_cast<uint16_t*>(keys);
   pack_values(WholeRows({cache.values, cache.value_stride}, cache, begin, end, copy), dim);
-  const CacheRows rows = WholeRows({cache.keys, cache.key_stride}, cache, begin, end, copy);
+  pack_keys(WholeRows({cache.keys, cache.key_stride}, cache, begin, end, copy), dim);
+}
+
+// Keys of a packed tile in bf16: [kKeyTile][dim], without gaps.
+inline void PackPlainKeys(const CacheRows& rows, int64_t dim, std::byte* keys) {
   if (rows.first == keys) return;
   for (int64_t j = 0; j < kKeyTile; ++j) {
     __builtin_memcpy(keys + j * 2 * dim, rows.first + j * rows.stride, static_cast<size_t>(2 * dim));
