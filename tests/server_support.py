@@ -1,6 +1,7 @@
 """A server of the program under test, and small HTTP clients for it. Standard library only."""
 
 import contextlib
+import functools
 import http.client
 import json
 import pathlib
@@ -13,10 +14,16 @@ import sys
 import time
 
 
+@functools.cache
 def is_sanitized(program):
     """Then it needs the address space, freed memory stays for a while, and everything takes several times as long."""
     program = pathlib.Path(program).read_bytes()
     return b"__asan_init" in program or b"__tsan_init" in program
+
+
+def patience(program):
+    """How many times as long as usual a test waits for this program."""
+    return 5 if is_sanitized(program) else 1
 
 
 def has_events(program):
@@ -29,6 +36,7 @@ class Server:
     """Starts `coppice serve` on a port (0: any that is free); `ready` says when the model is loaded."""
 
     def __init__(self, program, model, *options, port=0):
+        self.patience = patience(program)
         self.process = subprocess.Popen([program, "serve", "-m", str(model), "--port", str(port), *options],
                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         line = self.process.stdout.readline().decode()
@@ -47,7 +55,7 @@ class Server:
         code = None
         self.process.send_signal(number)
         try:
-            code = self.process.wait(timeout)
+            code = self.process.wait(timeout * self.patience)
             return code
         finally:
             self.process.kill()
@@ -63,7 +71,7 @@ class Server:
 
     @contextlib.contextmanager
     def connection(self, timeout=120):
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout * self.patience)
         try:
             yield connection
         finally:
@@ -111,7 +119,7 @@ class Server:
             return received
 
     def connect(self):
-        return socket.create_connection((self.host, self.port), timeout=60)
+        return socket.create_connection((self.host, self.port), timeout=60 * self.patience)
 
     def slots(self):
         """Those that are in use."""
@@ -143,7 +151,7 @@ class Server:
         """A request whose answer nobody reads yet: the socket."""
         data = json.dumps(body).encode()
         plain = socket.socket()
-        plain.settimeout(60)
+        plain.settimeout(60 * self.patience)
         if receive_buffer:
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         plain.connect((self.host, self.port))

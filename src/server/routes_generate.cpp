@@ -105,7 +105,8 @@ void Server::ScoreOnce(const std::vector<std::shared_ptr<Job>>& jobs, Generation
     later[first].push_back(jobs[static_cast<size_t>(i)]);
   }
   for (const auto& [index, waiting] : later) {
-    reply.OnScored(index, [scheduler = scheduler_.get(), waiting] { scheduler->Release(Living(waiting)); });
+    reply.OnScored(
+        index, [scheduler = scheduler_.get(), waiting = waiting] { scheduler->Release(Living(waiting)); });
   }
 }
 
@@ -128,10 +129,13 @@ void Server::Start(std::vector<std::shared_ptr<Job>> jobs, const Parameters& p, 
     job->request.documents_owner = owner;
     job->arrived = request.arrived;
   }
+  // Summed before, because the scheduler takes a submitted job's tokens when the job ends; told after,
+  // because a full queue refuses.
+  int64_t tokens = 0;
+  for (const auto& job : jobs) tokens += std::ssize(job->request.tokens);
   Scheduler* scheduler = scheduler_.get();
   scheduler->Submit(jobs);
-  const auto count = TokenCounter(request);
-  for (const auto& job : jobs) count(std::ssize(job->request.tokens));
+  TokenCounter(request)(tokens);
   if (p.stream) exchange->StartPings(options_.ping);
   exchange->OnGone([scheduler, jobs = std::move(jobs)] { scheduler->Cancel(jobs); });
 }

@@ -10,6 +10,8 @@ import unittest
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))  # what the rooms share
 
+from server_support import patience  # noqa: E402
+
 PROGRAM = sys.argv.pop(1)
 SOURCE = pathlib.Path(sys.argv.pop(1))
 SHARED = SOURCE.parent / "shared"
@@ -19,7 +21,7 @@ ANSWER_2K = (SOURCE / "tests/data/prompt-2k.answer").read_text().strip()
 
 
 def run(*args, timeout=300, **kwargs):
-    return subprocess.run([PROGRAM, *args], capture_output=True, timeout=timeout, stdin=subprocess.DEVNULL, **kwargs)
+    return subprocess.run([PROGRAM, *args], capture_output=True, timeout=timeout * patience(PROGRAM), stdin=subprocess.DEVNULL, **kwargs)
 
 
 def needs_shared(test):

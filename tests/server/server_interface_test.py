@@ -230,7 +230,10 @@ class Drain(unittest.TestCase):
         threads = [threading.Thread(target=lambda: replies.append(server.ask("/v1/completions", body))) for _ in range(6)]
         for thread in threads:
             thread.start()
-        server.wait_for(lambda: server.good("/metrics") and len(server.slots()) > 0 and server.metrics()["coppice_requests_deferred"] > 0)
+        def begun():
+            metrics = server.metrics()
+            return metrics["coppice_requests_processing"] + metrics["coppice_requests_deferred"] == len(threads)
+        server.wait_for(begun)
         server.process.send_signal(signal.SIGTERM)
         server.wait_for(lambda: server.ask("/health")[0] == 503)
         status, _, reply = server.ask("/v1/completions", body)
@@ -239,7 +242,7 @@ class Drain(unittest.TestCase):
         for thread in threads:
             thread.join()
         self.assertEqual([status for status, _, _ in replies], [200] * 6)
-        self.assertEqual(server.process.wait(10), 0)
+        self.assertEqual(server.process.wait(10 * server.patience), 0)
         server.process.stdout.close()
         server.process.stderr.close()
 
