@@ -178,9 +178,16 @@ class Tab:
         return self.js(f"document.querySelector({json.dumps(selector)}).checkVisibility()")
 
     def click(self, selector):
-        x, y = self.js(f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}});"
-                       " const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()")
-        self.click_at(x, y)
+        """Clicks the middle of the element, again if the page moved it from under the mouse meanwhile."""
+        for _ in range(10):
+            x, y = self.js(f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}});"
+                           " window.clicked = false;"
+                           " addEventListener('click', event => window.clicked = e.contains(event.target), {once: true, capture: true});"
+                           " const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()")
+            self.click_at(x, y)
+            if self.js("window.clicked"):
+                return
+        raise AssertionError(f"ten clicks missed {selector}")
 
     def click_at(self, x, y):
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
