@@ -1,4 +1,4 @@
-"""The engine against tools/oracle: eleven methods in plain NumPy, on trained weights.
+"""The engine against tools/oracle: twelve methods in plain NumPy, on trained weights.
 
     oracle_real_test.py PROGRAM SOURCE_DIR real|bundled [unittest arguments]
 
@@ -89,6 +89,20 @@ class EveryMethod(Oracle):
         self.good(f"fastkv:layer={at},keep=150,cache=1,pool=max,min=0", 700, seed=20, steps=4)
         self.good(f"fastkv:layer={at},keep=1,cache=100,window=20,kernel=3,min=0", 700, seed=21, steps=4)
 
+    # Every stage skips rows; a dense first stage drops rows; M grows; M is 2. The oracle counts shares itself. Where
+    # all but the next M leave, the next stage is dense, and its caches tell who stayed.
+    def test_spts(self):
+        begin, at = layers(.25), layers(.4, .6, .8)
+        spec, shares = f"spts:begin={begin},layers={at},min=0", {"keep": "0.4/0.3/0.2", "drop": "0.1"}
+        proxies = compared().random_proxies(seed=35, first_layer=int(begin))
+        with_biases = compared().random_proxies(seed=36, layer_norm=True)
+        self.good(f"{spec},keep=400/250/150,drop=100", 1000, seed=35, steps=4)
+        self.good(f'{spec},proxy="{proxies}",keep=0.4/0.3/0.2,drop=0.1', 703, seed=36, steps=4, altered=shares)
+        self.good(f'{spec},proxy="{with_biases}",keep=1/250/150,drop=1', 700, seed=37, steps=4, altered={"drop": "1"})
+        grows = f'spts:proxy="{with_biases}",begin=0,layers={at},keep=300/100/200,drop=300,min=0'
+        self.good(grows, 700, seed=38, steps=4)
+        self.good(f"{spec},keep=2,drop=0", 500, seed=39, steps=4)
+
     # The model is its own second model.
     def test_specprefill(self):
         self.good(f'specprefill:draft="{MODEL}",keep=0.3,min=0', 700, seed=22, steps=4)
@@ -140,6 +154,8 @@ class Itself(Oracle):
         self.finds(f'sdtp:file="{SDTP_FILE}",min=0', steps=0, r="0.91")
 
         self.finds("gemfilter:keep=0.5,min=0", steps=0, keep="0.51")
+        for key, other in {"keep": "150/101", "drop": "51", "begin": "4", "layers": "5/7"}.items():
+            self.finds("spts:begin=3,layers=5/8,keep=150/100,drop=50,min=0", steps=0, **{key: other})
         self.finds("snapkv:cap=100,min=0", steps=0, cap="101")
 
     def test_other_scores(self):
@@ -161,11 +177,24 @@ class Itself(Oracle):
         other = str(compared().random_predictors(seed=1, stages=10))
         self.finds(f'sdtp:file="{SDTP_FILE}",min=0', steps=0, file=other)
 
+        proxies, others = compared().random_proxies(seed=2), compared().random_proxies(seed=3)
+        spec = f'spts:proxy="{proxies}",begin=3,layers=5/8,keep=150/100,drop=50,min=0'
+        for other in ("none", str(others)):
+            faults = self.finds(spec, steps=0, proxy=other)
+            self.assertFalse(any("layer 3, tokens" in fault for fault in faults), faults)  # A needs no proxy
+
     def test_other_decode(self):
         self.finds("lazyllm:min=0", revive="none")
         faults = self.finds("lazyllm:min=0", revive_mask="causal")
         self.assertFalse(any("prefill" in fault for fault in faults), faults)
         self.finds("sliminfer:keep=0.5,block=16,revive_cap=4096,min=0", gamma="0.1")
+
+    # What the program made: BF16, and few channels of a low rank.
+    def test_made_proxies(self):
+        path = pathlib.Path(compared().folder.name) / "made.safetensors"
+        compared().engine.command("tune", "-m", str(MODEL), "--ffn-proxies", str(path), "--reference",
+                                  str(SOURCE / "models/demo-document.txt"), "--proxy-tokens", "300")
+        self.good(f'spts:proxy="{path}",keep=300/200/150/100,drop=100,min=0', 1000, seed=40, steps=2)
 
     def test_trained_predictors(self):
         self.good(f'sdtp:file="{SDTP_FILE}",min=0', 1000, seed=13, steps=2)

@@ -14,8 +14,8 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-HEADER_ONLY = ("nlohmann-json3-dev", "libcli11-dev", "libboost1.81-dev")
-LICENSE_IDS = {"MIT": "MIT", "BSD-2-Clause": "BSD-2-Clause", "BSD-3-Clause": "BSD-3-Clause", "BSL-1.0": "BSL-1.0",
+HEADER_ONLY = ("nlohmann-json3-dev", "libcli11-dev", "libboost1.81-dev", "libeigen3-dev")
+LICENSE_IDS = {"MIT": "MIT", "BSD-2-Clause": "BSD-2-Clause", "BSD-3-Clause": "BSD-3-Clause", "BSL-1.0": "BSL-1.0", "MPL-2.0": "MPL-2.0",
                "Apache-2.0": "Apache-2.0", "LGPL-2.1 or MIT": "LGPL-2.1-only OR MIT",
                "LGPL-3.0 with a linking exception": "LGPL-3.0-or-later WITH LGPL-3.0-linking-exception"}
 

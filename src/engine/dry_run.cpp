@@ -78,7 +78,11 @@ void PlannedLayer::Attention(Stream& x, const Pass& pass) const {
   ShowHidden(random_, x);
   const double density = x.prefill() && AsksPattern(x, pass) ? Density(x, pass) : 1;
   AddScores(NeedsOf(x, pass), x.seen());
-  RecordAttention(x, LastRowOnly(x) ? 1 : x.rows(), x.seen().rows(), density);
+  AttentionCounts counts{
+      .stored = x.rows(), .queries = x.rows(), .keys = x.seen().rows(), .density = density};
+  if (Probes(x, pass)) counts.stored = counts.queries = counts.keys = ChooseAttending(x, pass).size();
+  if (LastRowOnly(x)) counts.queries = 1;
+  RecordAttention(x, counts);
 }
 
 void PlannedLayer::Ffn(const TokenSet& /*rows*/, Stream& x, const Pass& /*pass*/) const {

@@ -36,7 +36,8 @@ Layer::Layer(int index, const ModelConfig& config, const LayerWeights& weights,
       attention_(AttentionOf(config.shape, weights, alibi_slopes)) {}
 
 void Layer::Forward(Stream& x, const Pass& pass) const {
-  x.Enter(index_);                            // the policy still sees the scores of layer l-1
+  x.Enter(index_);  // the policy still sees the scores of layer l-1
+  x.seen().pause = [&pass] { pass.control.Pause(); };
   x.Choose(DecodePoint::kBeforeLayer, pass);  // drops rows, or takes tokens back
   Attention(x, pass);                         // x', and the scores that the policy asked for
   x.Reach({index_, true});

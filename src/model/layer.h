@@ -43,6 +43,10 @@ class Layer {
 
   // The scores that the policy needs after this attention.
   Needs NeedsOf(const Stream& x, const Pass& pass) const;
+  // Whether the policy chooses the rows that attend here; it is asked, and the cache keeps the rows that it
+  // chose.
+  bool Probes(const Stream& x, const Pass& pass) const;
+  TokenSet ChooseAttending(Stream& x, const Pass& pass) const;
   bool AsksPattern(const Stream& x, const Pass& pass) const;
   // Asks the policy for the pattern of the queries and keys in `in`. An empty pattern means dense attention.
   SparsePattern AskPattern(const Stream& x, const AttentionInput& in, const Pass& pass) const;
@@ -57,11 +61,22 @@ class Layer {
   void StoreRows(MutableTensorView kv, std::span<const int32_t> positions,
                  std::span<const int32_t> cache_rows, SequenceState& sequence, Backend& be) const;
   void BeginSummaries(const Stream& x, const Pass& pass) const;
+  static void AddToSummaries(LayerState& layer, std::span<const int32_t> cache_rows);
   AttentionFrame FrameOf(Stream& x, const Pass& pass) const;
   TensorView Queries(Stream& x, const Tile& tile, const Pass& pass) const;
   SparsePattern ChoosePattern(Stream& x, const std::vector<Tile>& tiles, const AttentionFrame& frame,
                               const Pass& pass) const;
   void Retain(Stream& x, const Pass& pass) const;
+
+  // layer_probe.cpp
+  void ProbedAttention(Stream& x, const Pass& pass) const;
+  void StoreKeys(Stream& x, const Pass& pass) const;
+  void ScoreBeforeAttention(Stream& x, const Pass& pass) const;
+  // `rows` are those that attend, in the order of the cache's rows.
+  void StoreValues(const TokenSet& rows, Stream& x, const Pass& pass) const;
+  void AttendChosen(const TokenSet& rows, Stream& x, const Pass& pass) const;
+  // The hidden states of rows[tile.begin, tile.begin + tile.count): in place, or gathered.
+  MutableTensorView RowsOfTile(const TokenSet& rows, const Tile& tile, Stream& x, const Pass& pass) const;
 
   // layer_step.cpp
   void AttendOwn(const DecodeBatch::Part& part, MutableTensorView kv, MutableTensorView q,

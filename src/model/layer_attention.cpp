@@ -30,24 +30,13 @@ void ForRuns(std::span<const int32_t> rows, Fn&& fn) {
   }
 }
 
-// Adds rows of the cache to the summaries that score keys in decode. In order of rows, because sums in fp32
-// depend on the order.
-void AddToSummaries(LayerState& layer, std::span<const int32_t> cache_rows) {
-  if (!layer.units && !layer.pages) return;
-  ForRuns(cache_rows, [&](int64_t row, int64_t /*begin*/, int64_t count) {
-    const std::span<const int32_t> positions = Slice(layer.cache.positions(), row, count);
-    const TensorView keys = layer.cache.keys().Rows(row, count);
-    if (layer.units) layer.units->AddKeys(positions, keys);
-    if (layer.pages) layer.pages->AddKeys(positions, keys);
-  });
-}
-
 }  // namespace
 
 void Layer::Attention(Stream& x, const Pass& pass) const {
   Workspace& ws = pass.workspace;
   Backend& be = pass.backend;
   x.LoadColdKeys();
+  if (Probes(x, pass)) return ProbedAttention(x, pass);
   const std::vector<Tile> tiles = x.Tiles(ws.tile_rows);
   StoreKeysValues(x, tiles, pass);
   const AttentionFrame frame = FrameOf(x, pass);
@@ -93,12 +82,15 @@ void Layer::Attention(Stream& x, const Pass& pass) const {
   observer.Finish(x.seen());
   const double density =
       pattern.empty() ? 1 : PatternDensity(pattern, x.prefill() ? x.rows() : 1, frame.keys.rows);
-  RecordAttention(x, last_only ? 1 : x.rows(), frame.keys.rows, density);
+  RecordAttention(
+      x,
+      {.stored = x.rows(), .queries = last_only ? 1 : x.rows(), .keys = frame.keys.rows, .density = density});
 }
 
-// The last layer attends for the last row alone, but if the policy evicts there, all queries score.
+// The last layer attends for the last row alone, but queries score there if the policy evicts, or chooses the
+// rows that are stored.
 Needs Layer::NeedsOf(const Stream& x, const Pass& pass) const {
-  const bool scores = !LastRowOnly(x) || pass.policy.RetainsAt(x.phase(), index_);
+  const bool scores = !LastRowOnly(x) || pass.policy.RetainsAt(x.phase(), index_) || Probes(x, pass);
   return scores ? pass.policy.NeedsAt(x.phase(), index_) : Needs();
 }
 
@@ -183,6 +175,18 @@ void Layer::BeginSummaries(const Stream& x, const Pass& pass) const {
   std::vector<int32_t> reused(static_cast<size_t>(x.in_front()));
   std::iota(reused.begin(), reused.end(), 0);
   AddToSummaries(layer, reused);
+}
+
+// Adds rows of the cache to the summaries that score keys in decode. In order of rows, because sums in fp32
+// depend on the order.
+void Layer::AddToSummaries(LayerState& layer, std::span<const int32_t> cache_rows) {
+  if (!layer.units && !layer.pages) return;
+  ForRuns(cache_rows, [&](int64_t row, int64_t /*begin*/, int64_t count) {
+    const std::span<const int32_t> positions = Slice(layer.cache.positions(), row, count);
+    const TensorView keys = layer.cache.keys().Rows(row, count);
+    if (layer.units) layer.units->AddKeys(positions, keys);
+    if (layer.pages) layer.pages->AddKeys(positions, keys);
+  });
 }
 
 // The whole cache, or copies of the rows that a decode step chose.

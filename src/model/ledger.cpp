@@ -41,7 +41,8 @@ PrefillFlops PartsOf(const ModelShape& shape, const std::vector<LayerCounts>& la
   PrefillFlops parts;
   for (size_t l = 0; l < layers.size(); ++l) {
     const LayerCounts& counts = layers[l];
-    parts.products += u.kv * static_cast<double>(counts.kv_rows);
+    parts.products +=
+        u.kv * (static_cast<double>(counts.kv_rows) + static_cast<double>(counts.probed_rows) / 2);
     parts.attention += u.pair * counts.density * Pairs(shape, counts);
     (l + 1 < layers.size() ? parts.products : parts.single_rows) +=
         u.qo * static_cast<double>(counts.query_rows) + u.ffn * static_cast<double>(counts.ffn_rows);

@@ -10,11 +10,12 @@ namespace coppice {
 
 // The rows that one layer computed in prefill.
 struct LayerCounts {
-  int64_t kv_rows = 0;     // n_l: rows with a key and value computed here
-  int64_t query_rows = 0;  // rows that went through q, attention and o; n_l, but 1 in the last layer
-  int64_t ffn_rows = 0;    // m_l
-  int64_t taken_over = 0;  // rows before these, whose keys are reused from an earlier prompt
-  double density = 1;      // share of causal attention's query-key pairs that was computed
+  int64_t kv_rows = 0;      // n_l: rows with a key and value computed here
+  int64_t query_rows = 0;   // rows that went through q, attention and o; n_l, but 1 in the last layer
+  int64_t ffn_rows = 0;     // m_l
+  int64_t taken_over = 0;   // rows before these, whose keys are reused from an earlier prompt
+  double density = 1;       // share of causal attention's query-key pairs that was computed
+  int64_t probed_rows = 0;  // further rows whose keys were computed, but not stored
 };
 
 // The rows that one layer computed in a decode step: the current token, and r_l tokens that returned.
@@ -28,7 +29,8 @@ struct StepCounts {
 
 // The closed forms of the papers' cost model (a multiplication and an addition count as 2), for n rows with
 // keys, q queries and m rows in the FFN:
-//   layer      4 d G c n + q 4 d H c + attention + f m      f = 6 d I, or 4 d I if the FFN has two matrices
+//   layer      4 d G c n + q 4 d H c + attention + f m      f = 6 d I, or 4 d I if the FFN has two matrices;
+//              2 d G c more for a row whose key alone was computed
 //   attention  causal, over all rows: 2 H c n^2; after p reused rows: 2 H c ((p + n)^2 - p^2);
 //              one row over n keys: 4 H c n; a sliding window limits the keys of a row
 //   head       2 d V for one row

@@ -62,22 +62,26 @@ void RecordStepEnd(SequenceState& sequence, int64_t tokens) {
   if (sequence.trace != nullptr) sequence.trace->EndStep(sequence.bytes_held());
 }
 
-void RecordAttention(Stream& x, int64_t query_rows, int64_t keys, double density) {
+void RecordAttention(Stream& x, const AttentionCounts& counts) {
   const int layer = x.seen().layer;
   SequenceState& sequence = x.sequence();
   if (x.prefill()) {
-    sequence.ledger.layer(layer) = {.kv_rows = x.rows(),
-                                    .query_rows = query_rows,
+    sequence.ledger.layer(layer) = {.kv_rows = counts.stored,
+                                    .query_rows = counts.queries,
                                     .ffn_rows = 0,
                                     .taken_over = x.in_front(),
-                                    .density = density};
+                                    .density = counts.density,
+                                    .probed_rows = x.rows() - counts.stored};
     if (sequence.trace != nullptr && x.deal().processes() > 1) sequence.trace->Computed(ComputedBy(x));
     return;
   }
-  sequence.layer(layer).step = {
-      .kv_rows = x.rows(), .query_rows = query_rows, .ffn_rows = 0, .keys = keys, .density = density};
+  sequence.layer(layer).step = {.kv_rows = counts.stored,
+                                .query_rows = counts.queries,
+                                .ffn_rows = 0,
+                                .keys = counts.keys,
+                                .density = counts.density};
   if (sequence.trace == nullptr) return;
-  sequence.trace->Attended(layer, std::llround(density * static_cast<double>(keys)));
+  sequence.trace->Attended(layer, std::llround(counts.density * static_cast<double>(counts.keys)));
   sequence.trace->Event(layer, TraceEventKind::kRevived,
                         std::span(x.positions()).first(x.positions().size() - 1));
 }

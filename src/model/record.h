@@ -17,9 +17,15 @@ void RecordStepBegin(SequenceState& sequence, int32_t position);
 // `tokens`: of the sequence, at its next positions.
 void RecordStepEnd(SequenceState& sequence, int64_t tokens = 1);
 
-// Records the attention of the stream's current layer. `query_rows`: rows that attended. `keys`: keys that
-// they could attend. `density`: share of the pairs that was computed.
-void RecordAttention(Stream& x, int64_t query_rows, int64_t keys, double density);
+struct AttentionCounts {
+  int64_t stored = 0;   // rows with a key and value in the layer's cache
+  int64_t queries = 0;  // rows that attended
+  int64_t keys = 0;     // that they could attend
+  double density = 1;   // share of the pairs that was computed
+};
+// Records the attention of the stream's current layer. Rows of the stream that were not stored count as
+// probed: their keys were computed.
+void RecordAttention(Stream& x, const AttentionCounts& counts);
 // Records the FFN of the stream's current layer, after it ran on `rows`.
 void RecordFfn(Stream& x, const TokenSet& rows);
 

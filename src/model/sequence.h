@@ -46,8 +46,9 @@ struct SequenceState {
   TraceBytes bytes_held() const { return {.kv = kv_bytes(), .aux = aux.bytes(), .cold = cold_bytes()}; }
 
   std::vector<LayerState> layers;
-  // depth[p]: how many layers hold the key and value of position p, hot or cold. A token that was never
-  // dropped has as many as the model has layers; one that never entered has 0. Eviction does not change it.
+  // depth[p]: how many layers position p has passed, each of which holds its key and value, hot or cold. A
+  // token that was never dropped has as many as the model has layers; one that never entered has 0. Neither
+  // eviction nor a layer that skipped the token (TokenPolicy::RunAttention) changes it.
   std::vector<int32_t> depth;
   AuxCache aux{DType::kF32, 0};
   std::unique_ptr<ColdCache> cold;  // null until something is offloaded

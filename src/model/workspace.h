@@ -101,11 +101,11 @@ struct Workspace {
   int64_t tile_rows;
   Tensor normed;    // [tile, d]
   Tensor q;         // [tile, heads * head_dim]
-  Tensor kv;        // [tile, 2 * kv_heads * head_dim]: keys, then values
+  Tensor kv;        // [tile, 2 * kv_heads * head_dim]: keys, then values; or one of them
   Tensor attended;  // [tile, heads * head_dim]
   Tensor inner;     // [tile, ffn]: the input of the FFN's last product
-  Tensor out;       // [tile, d]: the FFN's output, when it runs for some rows only
-  Tensor gathered;  // [tile, d]: the rows of the stream that run the FFN
+  Tensor out;       // [tile, d]: the output of attention or FFN, when it runs for some rows only
+  Tensor gathered;  // [tile, d]: those rows of the stream
   // Used only if the policy asks for them:
   Tensor all_q;       // [rows, heads * head_dim]: every query of a layer, for the choice of a pattern
   Tensor tail_q;      // [w, heads * head_dim]: queries of the last rows

@@ -11,8 +11,9 @@ namespace {
 
 class ComposedPolicy final : public TokenPolicy {
  public:
-  ComposedPolicy(std::vector<std::unique_ptr<TokenPolicy>> policies, Protection protection)
-      : policies_(std::move(policies)), protection_(std::move(protection)) {}
+  ComposedPolicy(std::vector<std::unique_ptr<TokenPolicy>> policies, Protection protection,
+                 std::optional<DroppedMassMeter> meter)
+      : policies_(std::move(policies)), protection_(std::move(protection)), meter_(meter) {}
 
   // The registry lets at most one method park tokens, and at most one ask for pages.
   PolicyFacts Facts() const override {
@@ -51,21 +52,32 @@ class ComposedPolicy final : public TokenPolicy {
   Needs NeedsAt(Phase phase, int layer) const override {
     Needs all;
     for (const auto& policy : policies_) all.Merge(policy->NeedsAt(phase, layer));
+    if (meter_) all.Merge(meter_->NeedsAt(phase, layer));
     return all;
   }
   bool ReadsHidden(int layer) const override {
     return Find([&](const TokenPolicy& p) { return p.ReadsHidden(layer); }) != nullptr;
   }
   TokenSet BeforeLayer(const Observation& seen, Backend& be) override {
-    return Ask(seen, be, &TokenPolicy::BeforeLayer);
+    TokenSet kept = Ask(seen, be, &TokenPolicy::BeforeLayer);
+    if (meter_) meter_->BeforeLayer(seen, kept);
+    return kept;
   }
   TokenSet AfterAttention(const Observation& seen, Backend& be) override {
-    return Ask(seen, be, &TokenPolicy::AfterAttention);
+    TokenSet kept = Ask(seen, be, &TokenPolicy::AfterAttention);
+    if (meter_) meter_->AfterAttention(seen, kept);
+    return kept;
   }
   TokenSet RunFfn(const Observation& seen, Backend& be) override {
     return Ask(seen, be, &TokenPolicy::RunFfn);
   }
-  // Only one method skips FFNs; the answers of the others are empty.
+  bool ProbesAttention(int layer) const override {
+    return Find([&](const TokenPolicy& p) { return p.ProbesAttention(layer); }) != nullptr;
+  }
+  TokenSet RunAttention(const Observation& seen, Backend& be) override {
+    return Ask(seen, be, &TokenPolicy::RunAttention);
+  }
+  // Only one method fills; the answers of the others are empty.
   TokenSet FillFrom(const Observation& seen, const TokenSet& ran) override {
     TokenSet from = TokenSet::None(ran.universe());
     for (const auto& policy : policies_)
@@ -182,13 +194,14 @@ class ComposedPolicy final : public TokenPolicy {
 
   std::vector<std::unique_ptr<TokenPolicy>> policies_;
   Protection protection_;
+  std::optional<DroppedMassMeter> meter_;
 };
 
 }  // namespace
 
 std::unique_ptr<TokenPolicy> Compose(std::vector<std::unique_ptr<TokenPolicy>> policies,
-                                     const Protection& protection) {
-  return std::make_unique<ComposedPolicy>(std::move(policies), protection);
+                                     const Protection& protection, std::optional<DroppedMassMeter> meter) {
+  return std::make_unique<ComposedPolicy>(std::move(policies), protection, meter);
 }
 
 }  // namespace coppice

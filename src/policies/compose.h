@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "policies/dropped_mass.h"
 #include "policies/policy.h"
 
 namespace coppice {
@@ -22,8 +24,9 @@ struct Protection {
 // chooses among the rows that stay, because the layer asks it about the stream that is left. Pattern, Retain
 // and Attend have at most one answering method; the registry refuses two. Checks that the universe of every
 // answer is the stream (TokenSet keeps it sorted, unique and in range). Without policies the result is the
-// dense policy.
+// dense policy. `meter` measures the answers that drop rows.
 std::unique_ptr<TokenPolicy> Compose(std::vector<std::unique_ptr<TokenPolicy>> policies,
-                                     const Protection& protection);
+                                     const Protection& protection,
+                                     std::optional<DroppedMassMeter> meter = {});
 
 }  // namespace coppice

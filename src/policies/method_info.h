@@ -105,6 +105,7 @@ enum MethodTraits : unsigned {
   kSparseDecode = 32,     // chooses which keys a generated token reads
   kEvicts = 64,           // deletes keys and values
   kMovesPositions = 128,  // moves keys to other positions
+  kSkipsAttention = 256,  // leaves hidden states in the stream that have no key in a layer
 };
 
 struct MethodInfo {

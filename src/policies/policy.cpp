@@ -84,6 +84,10 @@ TokenSet TokenPolicy::AfterAttention(const Observation& seen, Backend& /*be*/) {
   return TokenSet::All(seen.rows());
 }
 TokenSet TokenPolicy::RunFfn(const Observation& seen, Backend& /*be*/) { return TokenSet::All(seen.rows()); }
+bool TokenPolicy::ProbesAttention(int /*layer*/) const { return false; }
+TokenSet TokenPolicy::RunAttention(const Observation& seen, Backend& /*be*/) {
+  return TokenSet::All(seen.rows());
+}
 TokenSet TokenPolicy::FillFrom(const Observation& /*seen*/, const TokenSet& ran) {
   return TokenSet::None(ran.universe());
 }

@@ -4,6 +4,8 @@
 //   point            question                                                    phase
 //   Input            which prompt tokens enter the model at all                  before prefill
 //   BeforeLayer      which rows take part in layer l (and all later ones)        prefill
+//   RunAttention     which rows attend in this layer, and are stored in its      prefill
+//                    cache; the rest keep their residual
 //   Pattern          which keys each block of queries looks at                   both
 //   Retain           which keys and values stay in this layer's cache            both
 //   AfterAttention   which rows stay in the stream from this FFN on              prefill
@@ -80,6 +82,9 @@ class Observation {
   // [rows, d] fp32: the current stream. Prefill only; if several processes compute it, only in BeforeLayer
   // of the layers where ReadsHidden returns true.
   TensorView hidden;
+  // RunControl::Pause, to be called between tiles by an answer that computes for more than some tenths of a
+  // second; it throws if the run was cancelled. May be empty.
+  std::function<void()> pause = {};
   // The positions of the prompt's tokens that entered the model, ascending; empty: all of them. Shares of the
   // prompt are shares of these.
   std::span<const int32_t> entered;
@@ -204,7 +209,7 @@ class TokenPolicy {
   // not count, because no hidden state depends on it; NeedsAt and ChoosesPattern are checked separately.
   virtual LayerPoint FirstChoice() const { return kNoPoint; }
 
-  // The scores that the policy needs after the attention of `layer`.
+  // The scores that the policy needs after the attention of `layer`, or before it (ProbesAttention).
   virtual Needs NeedsAt(Phase phase, int layer) const;
 
   // Whether BeforeLayer of `layer` reads Observation::hidden. Several processes gather it only there.
@@ -212,6 +217,12 @@ class TokenPolicy {
   virtual TokenSet BeforeLayer(const Observation& seen, Backend& be);
   virtual TokenSet AfterAttention(const Observation& seen, Backend& be);
   virtual TokenSet RunFfn(const Observation& seen, Backend& be);
+  // Prefill: the layer calls RunAttention, if ProbesAttention returns true, before its attention and with the
+  // scores that NeedsAt declares for it; sums over all queries (kAllQueries) are not among them. For the
+  // scores it has computed the keys of all rows, and the queries of those that score. The rows of the answer
+  // attend to each other, and their keys and values alone enter the layer's cache.
+  virtual bool ProbesAttention(int layer) const;
+  virtual TokenSet RunAttention(const Observation& seen, Backend& be);
   // A subset of `ran`, the rows that run the FFN: their mean output is added to the rows that skip it. None:
   // nothing is.
   virtual TokenSet FillFrom(const Observation& seen, const TokenSet& ran);

@@ -133,10 +133,37 @@ int FastKvLayer(const ModelShape& shape) {
 
 int GemFilterLayer(const ModelShape& shape) { return RoundDiv(13 * shape.layers, 32); }
 
+SptsPreset SptsFor(const ModelShape& shape) {
+  if (Is(shape, "qwen2", 28, 3584))  // Qwen2.5-7B
+    return {9, {12, 16, 20, 24}, {13000, 10000, 7000, 4000}, 2000};
+  const std::vector<int64_t> budgets = {9000, 7000, 4000, 2000};
+  if (IsBundledModel(shape)) return {4, {5, 6, 7, 8}, budgets, 1000};
+  SptsPreset preset{ScaledLayer(shape.layers, 10), {}, {}, 1000};
+  const int scaled[] = {ScaledLayer(shape.layers, 13), ScaledLayer(shape.layers, 18),
+                        ScaledLayer(shape.layers, 23), ScaledLayer(shape.layers, 28)};
+  for (size_t stage = 0; stage < budgets.size(); ++stage) {
+    const size_t before = preset.ends.size();
+    if (scaled[stage] >= 1) AddStage(shape, scaled[stage], preset.ends);
+    if (preset.ends.size() > before) preset.keep.push_back(budgets[stage]);
+  }
+  preset.begin = preset.ends.empty() ? 0 : std::min(preset.begin, preset.ends.front());
+  return preset;
+}
+
 PyramidInferPreset PyramidInferFor(const ModelShape& shape) {
   if (Is(shape, "llama", 40, 5120)) return {.r = 0.8, .interval = 2};  // Llama-2-13B
   if (Is(shape, "llama", 80, 8192)) return {.r = 0.9, .interval = 3};  // Llama-2-70B, Llama-3-70B
   return {};                                                           // Llama-2-7B, Llama-3-8B
+}
+
+SptsProxySize SptsProxySizeFor(const ModelShape& shape) {
+  if (IsLlama3With8B(shape)) return {.channels = 512, .rank = 192};
+  if (Is(shape, "qwen2", 28, 3584)) return {.channels = 1024, .rank = 256};  // Qwen2.5-7B
+  const auto sixteens = [](int64_t size, int64_t part) {
+    return std::max<int64_t>(1, (size + 8 * part) / (16 * part)) * 16;
+  };
+  const int64_t channels = std::min(sixteens(shape.ffn, 6), shape.ffn);
+  return {.channels = channels, .rank = std::min({sixteens(shape.hidden, 12), shape.hidden, channels})};
 }
 
 }  // namespace coppice

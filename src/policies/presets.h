@@ -58,11 +58,29 @@ int FastKvLayer(const ModelShape& shape);
 // GemFilter's filter layer. Published: 13 of Llama-3.1-8B's 32; else round(13 L / 32).
 int GemFilterLayer(const ModelShape& shape);
 
+// SPTS's published stages and budgets of Llama-3.1-8B and Qwen2.5-7B; for other models Llama's, with its
+// layers scaled by L / 32.
+struct SptsPreset {
+  int begin = 0;
+  std::vector<int> ends = {};
+  std::vector<int64_t> keep = {};
+  int64_t drop = 0;
+};
+SptsPreset SptsFor(const ModelShape& shape);
+
 // PyramidInfer's published configurations (configs/*.json of its repository).
 struct PyramidInferPreset {
   double r = 0.9;    // the ratio that the schedule ends at
   int interval = 1;  // layers from one pruning to the next
 };
 PyramidInferPreset PyramidInferFor(const ModelShape& shape);
+
+// The sizes of SPTS's proxies of FFNs. Published: Llama-3.1-8B, Qwen2.5-7B and openPangu-Embedded-1B; the
+// rule for other shapes is openPangu's, ffn / 6 channels and rank d / 12, both in multiples of 16.
+struct SptsProxySize {
+  int64_t channels = 0;  // at most the FFN's
+  int64_t rank = 0;      // at most d and `channels`
+};
+SptsProxySize SptsProxySizeFor(const ModelShape& shape);
 
 }  // namespace coppice

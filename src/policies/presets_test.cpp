@@ -175,5 +175,19 @@ TEST(Presets, FlashPrefill) {
   EXPECT_EQ(FlashPrefillAlpha(Shape("bloom", 30, 4096)), 0.12);
 }
 
+TEST(Presets, SptsProxies) {
+  const auto size = [](ModelShape shape, int64_t ffn) {
+    shape.ffn = ffn;
+    const SptsProxySize of = SptsProxySizeFor(shape);
+    return std::pair(of.channels, of.rank);
+  };
+  EXPECT_EQ(size(Llama3With8B(), 14336), std::pair(512l, 192l));
+  EXPECT_EQ(size(Shape("qwen2", 28, 3584), 18944), std::pair(1024l, 256l));
+  EXPECT_EQ(size(Shape("pangu", 26, 1536), 6144), std::pair(1024l, 128l));
+  EXPECT_EQ(size(Shape("llama", 30, 576), 1536), std::pair(256l, 48l));
+  EXPECT_EQ(size(Shape("llama", 2, 64), 128), std::pair(16l, 16l));
+  EXPECT_EQ(size(Shape("llama", 2, 8), 12), std::pair(12l, 8l));
+}
+
 }  // namespace
 }  // namespace coppice

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "policies/methods/coppice.h"
@@ -24,6 +25,7 @@
 #include "policies/methods/sliminfer.h"
 #include "policies/methods/snapkv.h"
 #include "policies/methods/specprefill.h"
+#include "policies/methods/spts.h"
 #include "policies/methods/static_pruning.h"
 #include "policies/methods/streamingllm.h"
 #include "policies/methods/uniprefill.h"
@@ -48,6 +50,7 @@ const std::vector<MethodInfo>& MethodList() {
       PyramidInferMethod(),
       UniPrefillMethod(),
       FastKvMethod(),
+      SptsMethod(),
       StreamingLlmMethod(),
       H2oMethod(),
       SnapKvMethod(),
@@ -84,12 +87,18 @@ constexpr Conflict kConflicts[] = {
     {kRevives, kRevives,
      "{0} and {1} both decide which tokens come back from one Aux cache: each would undo the other's choice"},
     {kRevives, kEvicts, "{1} deletes keys that {0} attends again when their tokens come back"},
+    {kRevives, kSkipsAttention,
+     "a token that {0} brings back needs its keys of all earlier layers, and {1} stores few of them"},
     {kRevives, kDropsRows, "{1} drops tokens for good, and {0} would bring them back"},
     {kEvicts, kEvicts, "{0} and {1} both delete keys: neither could hold its budget"},
     {kSparsePrefill, kSparsePrefill, "{0} and {1} both choose the attention pattern of prefill"},
     {kSparseDecode, kSparseDecode, "{0} and {1} both choose which keys a generated token reads"},
     {kSparseDecode, kEvicts,
      "{0} needs pages that hold the same tokens in every kv head, and {1} evicts by head"},
+    {kSkipsAttention, kSkipsAttention, "{0} and {1} both choose which tokens attend"},
+    {kSkipsAttention, kEvicts, "{0} and {1} both decide which keys a layer stores"},
+    {kSkipsAttention, kSparsePrefill,
+     "{1} chooses a pattern over all tokens, and {0} lets few of them attend"},
     {kMovesPositions, kDropsRows, "{0} numbers tokens by their slot, and what {1} drops leaves no slots"},
 };
 
@@ -159,12 +168,13 @@ PruneChoice MakePolicy(std::string_view spec, const MethodContext& whole, const 
   choice.active = !policies.empty();
   unsigned traits = 0;
   for (const Named& method : named) traits |= method.traits;
+  std::optional<DroppedMassMeter> meter;
   if (choice.active && context.dropped != nullptr && (traits & kDropsRows) != 0) {
     LayerPoint first = kNoPoint;
     for (const auto& policy : policies) first = std::min(first, policy->FirstChoice());
-    policies.push_back(MakeDroppedMassMeter(first, context.dropped));
+    meter.emplace(first, context.dropped);
   }
-  choice.policy = Compose(std::move(policies), protection);
+  choice.policy = Compose(std::move(policies), protection, meter);
   return choice;
 }
 

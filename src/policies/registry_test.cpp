@@ -243,6 +243,9 @@ TEST(MakePolicy, RefusesPairsThatDestroyEachOther) {
       {"fastkv+snapkv", "both delete keys"},
       {"fastkv+streamingllm", "both delete keys"},
       {"sliminfer+uniprefill", "uniprefill drops tokens for good"},
+      {"lazyllm+spts", "spts stores few of them"},
+      {"spts+snapkv", "both decide which keys a layer stores"},
+      {"flashprefill+spts", "spts lets few of them attend"},
       {"uniprefill+streamingllm", "what uniprefill drops leaves no slots"},
       {"sliminfer:revive=none,decode_keep=0.1/0.1/0.1+h2o", "h2o deletes keys that sliminfer attends again"},
       {"lazyllm:revive=none+streamingllm", "what lazyllm drops leaves no slots"},
@@ -253,7 +256,8 @@ TEST(MakePolicy, RefusesPairsThatDestroyEachOther) {
         // What the settings switch off does not count.
         "lazyllm:revive=none+h2o", "static+lazyllm:revive=none", "sliminfer:revive=none+snapkv",
         "lazyllm:revive=none+sliminfer:revive=none", "random+lazyllm", "random+sliminfer",
-        "random+streamingllm", "uniprefill+ftp", "uniprefill+snapkv", "uniprefill+quest", "fastkv+ftp"}) {
+        "random+streamingllm", "uniprefill+ftp", "uniprefill+snapkv", "uniprefill+quest", "spts+quest",
+        "spts+ftp", "random+spts", "uniprefill+spts", "fastkv+ftp"}) {
     EXPECT_EQ(ErrorOf(good), "no error") << good;
   }
 }

@@ -84,6 +84,7 @@ std::vector<Request> MixedRequests(int count) {
                          "fastkv:layer=1,min=0",
                          "gemfilter:layer=1,keep=0.5,min=0",
                          "uniprefill:layers=1/2,p=0.5,block=16,sink=16,last=16,min=0",
+                         "spts:begin=1,layers=1/2,keep=80/60,drop=40,min=0",
                          "quest:min=0"};
   std::vector<Request> requests;
   for (int i = 0; i < count; ++i) {

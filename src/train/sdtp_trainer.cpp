@@ -11,6 +11,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/agreement.h"
 #include "base/field_error.h"
 #include "base/random.h"
 #include "base/threads.h"
@@ -18,7 +19,6 @@
 #include "formats/safetensors_writer.h"
 #include "policies/presets.h"
 #include "policies/stages.h"
-#include "train/agreement.h"
 #include "train/content_hash.h"
 #include "train/work_folder.h"
 

@@ -394,6 +394,33 @@ class Tune(Case):
         text.write_text("A line of the reference. " * 100)
         said = self.good("tune", "-m", self.model, "--head-patterns", heads, "--reference", text, "-c", "400", "--head-budget", "99")
         self.good("run", "-m", self.model, "-f", text, "-n", "1", "--prune", f"{said.splitlines()[-1]},min=0")
+        self.bad("tune", "-m", self.model, "--reference", text, code=2, says=["--head-patterns or --ffn-proxies"])
+
+    def test_ffn_proxies(self):
+        text, proxies = pathlib.Path(f"{self.folder}/text.txt"), f"{self.folder}/proxies.safetensors"
+        text.write_text("".join(f"Line {i * i} of the reference says {i * 7919}. " for i in range(200)))
+        make = ("tune", "-m", self.model, "--reference", text, "-c", "400", "--proxy-tokens", "200", "--ffn-proxies")
+        said = self.good(*make, proxies, "--proxy-channels", "64", "--proxy-rank", "24").splitlines()
+        self.assertEqual(said[-1], f"spts:proxy={proxies}")
+        self.assertIn("200 calibrate, 50 are held out; 64 channels, rank 24", said[0])
+        self.assertEqual([row.split()[0] for row in said if "%" in row and row[0].isdigit()], [str(l) for l in range(10)])
+        with open(proxies, "rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        self.assertEqual(header["__metadata__"]["rank"], "24")
+        self.assertEqual(header["spts.9.down"]["shape"], [24, 64])
+        chosen = self.good("run", "-m", self.model, "-f", text, "-n", "1", "--json", "--prune",
+                           f"{said[-1]},begin=4,layers=6/8,keep=0.5/0.3,drop=0.1,min=0")
+        self.assertTrue(json.loads(chosen)["prune"]["active"])
+        self.assertEqual(header["spts.9.down"]["dtype"], "BF16")
+        other = f"{self.folder}/other"
+        self.bad("tune", "-m", self.model, "--ffn-proxies", other, code=2, says=["--reference"])
+        self.bad("tune", "-m", self.model, "--proxy-rank", "9", code=2, says=["--ffn-proxies"])
+        self.bad(*make, other, "--head-patterns", "h.json", code=2, says=["--head-patterns"])
+        self.bad(*make, other, "--proxy-rank", "999", says=["rank 999"])
+        self.bad(*make, f"{self.folder}/missing/p", says=["missing/p"])
+        text.write_text("Too short.")
+        self.bad(*make, other, says=["at least 256"])
+        self.assertFalse(os.path.exists(other))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import tempfile
 import unittest
 
 from cli_support import ANSWER_2K, Case, MODEL, PROGRAM, PROMPT_2K, SHARED, SOURCE, needs_shared, positions_of, run
+from server_support import patience
 from chat_model import write_chat_model
 
 
@@ -104,7 +105,7 @@ class Run(Case):
     def test_terminal_shows_progress_and_summary(self):
         ours, theirs = pty.openpty()
         done = subprocess.run([PROGRAM, "run", "-m", MODEL, "-f", PROMPT_2K, "-n", "2", "--temp", "0", "--backend", "reference"],
-                              stdout=subprocess.PIPE, stderr=theirs, stdin=subprocess.DEVNULL, timeout=300)
+                              stdout=subprocess.PIPE, stderr=theirs, stdin=subprocess.DEVNULL, timeout=300 * patience(PROGRAM))
         os.close(theirs)
         shown = b""
         try:

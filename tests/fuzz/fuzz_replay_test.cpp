@@ -47,7 +47,8 @@ INSTANTIATE_TEST_SUITE_P(Targets, FuzzReplay,
                          testing::Values(CalibrationTarget, EncoderTarget, GgufTarget, HeadPatternsTarget,
                                          HfFolderTarget, HttpTarget, GrammarTarget, JsonSchemaTarget,
                                          JsonTarget, ParametersTarget, PredictorsTarget, PrefixTarget,
-                                         PruneSpecTarget, SafetensorsTarget, TemplateTarget, TraceTarget),
+                                         ProxiesTarget, PruneSpecTarget, SafetensorsTarget, TemplateTarget,
+                                         TraceTarget),
                          [](const auto& test) { return std::string(test.param().name); });
 
 }  // namespace

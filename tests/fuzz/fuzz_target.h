@@ -32,6 +32,7 @@ FuzzTarget JsonTarget();
 FuzzTarget ParametersTarget();
 FuzzTarget PredictorsTarget();
 FuzzTarget PrefixTarget();
+FuzzTarget ProxiesTarget();
 FuzzTarget PruneSpecTarget();
 FuzzTarget SafetensorsTarget();
 FuzzTarget TemplateTarget();

@@ -43,6 +43,11 @@ class RecordingPolicy final : public TokenPolicy {
   TokenSet RunFfn(const Observation& seen, Backend& be) override {
     return Note(inner_.RunFfn(seen, be), seen, ffn);
   }
+  bool ProbesAttention(int layer) const override { return inner_.ProbesAttention(layer); }
+  TokenSet RunAttention(const Observation& seen, Backend& be) override {
+    EXPECT_EQ(seen.phase, Phase::kPrefill);
+    return inner_.RunAttention(seen, be);
+  }
   TokenSet FillFrom(const Observation& seen, const TokenSet& ran) override {
     return inner_.FillFrom(seen, ran);
   }

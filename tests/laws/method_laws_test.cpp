@@ -88,6 +88,22 @@ TEST_P(MethodLaws, FtpKeepsTheCacheAndTheEnds) {
   }
 }
 
+// A layer that asks which rows attend, and is told all of them, has the bits of one that does not ask. SPTS
+// asks in layers 3 to 5 for 100 rows, because it does not know that static pruning left 80.
+TEST_P(MethodLaws, SptsThatSkipsNothingChangesNothing) {
+  const std::string alone = "static:layer=3,keep=0.4,min=0";
+  for (const char* architecture : {"llama", "qwen2", "bloom"}) {
+    SCOPED_TRACE(architecture);
+    const TinyModel tiny = MakeTiny({.architecture = architecture});
+    const auto run_of = [&](const std::string& spec) {
+      return RunTiny(tiny.Make(), prompt_, *backend_, {.spec = spec, .decode = 4});
+    };
+    const RunResult wanted = run_of(alone);
+    const RunResult run = run_of(alone + "+spts:begin=3,layers=4/5,keep=0.5,drop=0,min=0");
+    ExpectSameRun(run, wanted);
+  }
+}
+
 // T-SL2, T-SL4, T-SL5: blocks 0 and the tail stay, budgets hold, and the cache's bytes are the formula's.
 TEST_P(MethodLaws, SlimInferFillsItsBudgets) {
   const RunResult run =

@@ -6,7 +6,7 @@
 // does not attend are masked in the same way. Each key and value is written once: a token that comes back is
 // computed from the state that it had when it left. Shares no code with the engine.
 //
-// Methods are in oracle_tokens.h (LazyLLM, SDTP, FTP, static pruning, PyramidInfer, UniPrefill),
+// Methods are in oracle_tokens.h (LazyLLM, SDTP, FTP, static pruning, PyramidInfer, UniPrefill, SPTS),
 // oracle_sliminfer.h and oracle_cache.h (H2O, SnapKV, FastKV, StreamingLLM, Quest, a given pattern).
 #pragma once
 
@@ -69,6 +69,12 @@ class Pass {
     for (double& w : mean) w /= static_cast<double>(weights.size());
     return mean;
   }
+  // The same of all tokens in the stream, before the attention of `layer` runs. Prefill.
+  Row Probe(size_t layer, size_t i) {
+    attending = alive;
+    for (size_t h = 0; h < model.heads(); ++h) Look(layer, h, i, false, {});
+    return MeanOverHeads(i);
+  }
   // A token has its key in this layer.
   bool Has(size_t layer, size_t i) const { return depth[i] > layer; }
 
@@ -82,6 +88,7 @@ class Pass {
   std::vector<Matrix> raw_q, raw_k;  // before it
   std::vector<Matrix> weights;       // [heads][n][n] of the current layer
   Set alive;                         // prefill: in the stream. Decode: attended by the current token
+  Set attending;                     // prefill: attend in this layer, and are seen by those that do
   Set runs;                          // prefill: run the current FFN. Decode: the running batch
   size_t current = 0;                // the current token; prefill: the last of the prompt
   std::vector<size_t> depth;         // [n]
@@ -99,8 +106,10 @@ class Pass {
 
  private:
   void Project(size_t layer, const Set& rows);
-  // x += W_o softmax(q k / sqrt c) v for `rows`; in prefill a query sees `alive` and itself.
+  // x += W_o softmax(q k / sqrt c) v for `rows`; in prefill a query sees `attending` and itself.
   void Attend(size_t layer, const Set& rows, bool decode);
+  // The weights of query i in one head; `moved`: keys that RoPE puts elsewhere than at their positions.
+  const Row& Look(size_t layer, size_t head, size_t i, bool decode, const std::map<size_t, Row>& moved);
   bool Sees(size_t layer, size_t head, size_t i, size_t j, bool decode) const;
   void Ffn(size_t layer, const Set& rows);
   void Prefill();
@@ -115,9 +124,10 @@ class Method {
  public:
   virtual ~Method() = default;
   // Prefill.
-  virtual void BeforeLayer(Pass&, size_t /*layer*/) {}     // may call Leave; sees the weights of layer - 1
-  virtual void AfterAttention(Pass&, size_t /*layer*/) {}  // may call Leave
-  virtual void ChooseFfn(Pass&, size_t /*layer*/) {}       // narrows `runs`
+  virtual void BeforeLayer(Pass&, size_t /*layer*/) {}      // may call Leave; sees the weights of layer - 1
+  virtual void ChooseAttending(Pass&, size_t /*layer*/) {}  // narrows `attending`; may call Probe
+  virtual void AfterAttention(Pass&, size_t /*layer*/) {}   // may call Leave
+  virtual void ChooseFfn(Pass&, size_t /*layer*/) {}        // narrows `runs`
   virtual bool Masked(size_t /*layer*/, size_t /*head*/, size_t /*i*/, size_t /*j*/) const { return false; }
   // Both phases: marks `evicted` after the layer's attention.
   virtual void Evict(Pass&, size_t /*layer*/) {}
@@ -187,7 +197,30 @@ inline bool Pass::Sees(size_t layer, size_t head, size_t i, size_t j, bool decod
   for (const Method* method : methods_) {
     if (method->Masked(layer, head, i, j)) return false;
   }
-  return j == i || In(alive, j);
+  return j == i || In(attending, j);
+}
+
+inline const Row& Pass::Look(size_t layer, size_t h, size_t i, bool decode,
+                             const std::map<size_t, Row>& moved) {
+  const size_t c = model.dim();
+  const Row query = place[i] == static_cast<double>(i) ? q[layer][i] : model.Rope(raw_q[layer][i], place[i]);
+  Row& row = weights[h][i];
+  const size_t from = h / model.group() * c;
+  double largest = -kInfinity;
+  for (size_t j = 0; j < n; ++j) {
+    row[j] = -kInfinity;
+    if (!Sees(layer, h, i, j, decode)) continue;
+    const auto it = moved.find(j);
+    const Row& key = it == moved.end() ? k[layer][j] : it->second;
+    double score = 0;
+    for (size_t d = 0; d < c; ++d) score += query[h * c + d] * key[from + d];
+    row[j] = score / std::sqrt(static_cast<double>(c));
+    largest = std::max(largest, row[j]);
+  }
+  double sum = 0;
+  for (double& w : row) sum += w = std::exp(w - largest);
+  for (double& w : row) w /= sum;
+  return row;
 }
 
 inline void Pass::Attend(size_t layer, const Set& rows, bool decode) {
@@ -197,27 +230,11 @@ inline void Pass::Attend(size_t layer, const Set& rows, bool decode) {
     if (Has(layer, j) && place[j] != static_cast<double>(j)) moved[j] = model.Rope(raw_k[layer][j], place[j]);
   }
   for (const size_t i : rows) {
-    const Row query =
-        place[i] == static_cast<double>(i) ? q[layer][i] : model.Rope(raw_q[layer][i], place[i]);
     Row mixed(model.heads() * c, 0.0);
     for (size_t h = 0; h < model.heads(); ++h) {
-      Row& row = weights[h][i];
+      const Row& row = Look(layer, h, i, decode, moved);
       const size_t from = h / model.group() * c;
-      double largest = -kInfinity;
       for (size_t j = 0; j < n; ++j) {
-        row[j] = -kInfinity;
-        if (!Sees(layer, h, i, j, decode)) continue;
-        const auto it = moved.find(j);
-        const Row& key = it == moved.end() ? k[layer][j] : it->second;
-        double score = 0;
-        for (size_t d = 0; d < c; ++d) score += query[h * c + d] * key[from + d];
-        row[j] = score / std::sqrt(static_cast<double>(c));
-        largest = std::max(largest, row[j]);
-      }
-      double sum = 0;
-      for (double& w : row) sum += w = std::exp(w - largest);
-      for (size_t j = 0; j < n; ++j) {
-        row[j] /= sum;
         for (size_t d = 0; d < c && row[j] > 0; ++d) mixed[h * c + d] += row[j] * v[layer][j][from + d];
       }
     }
@@ -235,10 +252,16 @@ inline void Pass::Prefill() {
   current = prompt - 1;
   for (size_t l = 0; l < layers; ++l) {
     for (Method* method : methods_) method->BeforeLayer(*this, l);
-    result.cached.push_back(alive);
     for (const size_t i : alive) depth[i] = l + 1;
     Project(l, all);
-    Attend(l, all, false);
+    attending = alive;
+    for (Method* method : methods_) method->ChooseAttending(*this, l);
+    result.cached.push_back(attending);
+    const Set skipped = Without(alive, attending);
+    for (Flags& gone : evicted[l]) {
+      for (const size_t i : skipped) gone[i] = 1;  // no key in this layer's cache
+    }
+    Attend(l, Without(all, skipped), false);
     for (Method* method : methods_) method->Evict(*this, l);
     for (Method* method : methods_) method->AfterAttention(*this, l);
     runs = alive;

@@ -72,13 +72,14 @@ TEST_F(OracleItself, IdentityIsDense) {
   SlimInfer slim({.layers = {2, 4}, .keep = {48, 48}, .block = 8, .unit = 4, .window = 4, .revive = true});
   PyramidInfer pyramid(1, 0.2, 4, 1.2, 8);
   UniPrefill uni({1, 3}, 1, 8, 4, 4);
+  Spts spts(1, {2, 4}, {40, 40}, {10, 10}, {});
   H2o h2o(0.8, 0.4);
   SnapKv snap(40, 8, 5, false);
   FastKv fast(2, 40, 40, 8, 5);
   StreamingLlm streaming(4, 40);
   Quest quest(48, 8, 0);
-  for (Method* method : std::vector<Method*>{&lazy, &once, &ftp, &slim, &pyramid, &uni, &h2o, &snap, &fast,
-                                             &streaming, &quest}) {
+  for (Method* method : std::vector<Method*>{&lazy, &once, &ftp, &slim, &pyramid, &uni, &spts, &h2o, &snap,
+                                             &fast, &streaming, &quest}) {
     const Result r = Run(44, 40, {method});
     ExpectNear(r.logits, dense.logits, 0);
     EXPECT_EQ(r.depth, dense.depth);

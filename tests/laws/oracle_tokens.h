@@ -1,6 +1,6 @@
 // The oracle's methods that drop hidden states token by token, or a token's FFN: LazyLLM, SDTP, static
-// pruning, PyramidInfer, UniPrefill, FTP. Written from the papers and docs/methods.md, without looking at the
-// engine.
+// pruning, PyramidInfer, UniPrefill, SPTS, FTP. Written from the papers and docs/methods.md, without looking
+// at the engine.
 #pragma once
 
 #include <cmath>
@@ -206,6 +206,73 @@ struct UniPrefill : Gone {
         kept.push_back(rows[j]);
     }
     pass.Leave(Without(rows, kept), layer + 1, true, false);
+  }
+};
+
+// SPTS's proxy of one FFN: low-rank factors of its three matrices, of some channels.
+struct FfnProxy {
+  Row norm;                  // [d] of RMSNorm, eps 1e-5
+  Matrix gate_in, gate_out;  // [r, d], [channels, r]
+  Matrix up_in, up_out;      // the same
+  Matrix down;               // [r, channels]; the other factor has orthonormal columns, and changes no length
+
+  double Length(const Row& x) const {
+    double square = 0;
+    for (const double value : x) square += value * value / static_cast<double>(x.size());
+    Row y = x;
+    for (size_t i = 0; i < y.size(); ++i) y[i] *= norm[i] / std::sqrt(square + 1e-5);
+    Row inner = Times(gate_out, Times(gate_in, y));
+    const Row up = Times(up_out, Times(up_in, y));
+    for (size_t i = 0; i < inner.size(); ++i) inner[i] = inner[i] / (1 + std::exp(-inner[i])) * up[i];
+    double length = 0;
+    for (const double value : Times(down, inner)) length += value * value;
+    return std::sqrt(length);
+  }
+};
+
+// SPTS: from layer `begin` on, `keep` of the stage's candidates attend, those that the last token looks at
+// most in this very layer, and as many run the FFN, by that score times what the proxy predicts. Behind a
+// stage `drop` of the candidates leave, those of smallest score; the next stage's `keep` stay.
+struct Spts : Gone {
+  size_t begin;
+  std::vector<size_t> ends, keep, drop;
+  std::map<size_t, FfnProxy> proxies;  // by layer; none: the attention alone chooses
+  Spts(size_t first, std::vector<size_t> last_layers, std::vector<size_t> budgets, std::vector<size_t> gone,
+       std::map<size_t, FfnProxy> by_layer)
+      : begin(first),
+        ends(std::move(last_layers)),
+        keep(std::move(budgets)),
+        drop(std::move(gone)),
+        proxies(std::move(by_layer)) {}
+
+  Row score;
+  size_t Budget(size_t layer) const {
+    size_t stage = 0;
+    while (stage < ends.size() && layer > ends[stage]) ++stage;
+    return keep[std::min(stage, keep.size() - 1)];
+  }
+  void BeforeLayer(Pass& pass, size_t layer) override {
+    for (size_t s = 0; s < ends.size(); ++s) {
+      const size_t rows = pass.alive.size();
+      const size_t least = keep[std::min(s + 1, keep.size() - 1)];
+      if (layer != ends[s] + 1 || rows <= least) continue;
+      const size_t stays = std::max(rows - std::min(rows, drop[s]), least);
+      Keep(pass, KeepBest(pass.alive, {pass.prompt - 1}, score, stays, Scale::kShare, pass), layer);
+    }
+  }
+  void ChooseAttending(Pass& pass, size_t layer) override {
+    if (layer < begin) return;
+    score = pass.Probe(layer, pass.prompt - 1);
+    if (pass.alive.size() <= Budget(layer)) return;
+    pass.attending = KeepBest(pass.alive, {pass.prompt - 1}, score, Budget(layer), Scale::kShare, pass);
+  }
+  void ChooseFfn(Pass& pass, size_t layer) override {
+    if (layer < begin || pass.alive.size() <= Budget(layer)) return;
+    Row both = score;
+    for (const size_t i : pass.alive) {
+      if (!proxies.empty()) both[i] *= proxies.at(layer).Length(pass.x[i]);
+    }
+    pass.runs = KeepBest(pass.alive, {pass.prompt - 1}, both, Budget(layer), Scale::kShare, pass);
   }
 };
 

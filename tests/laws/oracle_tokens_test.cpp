@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 
 #include "oracle_compass.h"
 #include "oracle_support.h"
@@ -78,6 +79,93 @@ TEST_P(OracleTokens, UniPrefillInFp32) {
   Compare(RandomText(200, 3), with_ftp);
 }
 
+// A safetensors file of fp32 tensors, put together as text.
+class SafetensorsText {
+ public:
+  void Add(const std::string& name, const std::string& shape, const oracle::Matrix& values) {
+    const size_t begin = data_.size();
+    for (const oracle::Row& row : values) {
+      for (const double x : row) {
+        const auto stored = static_cast<float>(x);
+        data_.append(reinterpret_cast<const char*>(&stored), sizeof(stored));
+      }
+    }
+    head_ += fmt::format(R"("{}":{{"dtype":"F32","shape":[{}],"data_offsets":[{},{}]}},)", name, shape, begin,
+                         data_.size());
+  }
+  std::string Bytes(const std::string& metadata) const {
+    const std::string head = fmt::format(R"({{{}"__metadata__":{{{}}}}})", head_, metadata);
+    const uint64_t size = head.size();
+    return std::string(reinterpret_cast<const char*>(&size), sizeof(size)) + head + data_;
+  }
+
+ private:
+  std::string head_;
+  std::string data_;
+};
+
+// A side file of low-rank FFNs for layers 0 to 5 of the tiny model, and the same in the oracle.
+struct SptsProxies {
+  std::map<size_t, oracle::FfnProxy> layers;
+  std::string bytes;
+
+  explicit SptsProxies(uint64_t seed) {
+    TestRandom random(seed);
+    SafetensorsText file;
+    for (size_t l = 0; l < 6; ++l) {
+      const auto add = [&](const char* part, size_t rows, size_t cols, double mean, double scale) {
+        oracle::Matrix values(rows, oracle::Row(cols));
+        for (oracle::Row& row : values) {
+          for (double& x : row) x = static_cast<float>(mean + scale * random.Uniform());
+        }
+        const bool vector = std::string_view(part) == "norm.w";
+        file.Add(fmt::format("spts.{}.{}", l, part),
+                 vector ? std::to_string(cols) : fmt::format("{},{}", rows, cols), values);
+        return values;
+      };
+      oracle::FfnProxy& proxy = layers[l];
+      proxy.norm = add("norm.w", 1, 64, 1, 0.3)[0];
+      proxy.gate_in = add("gate.in", 8, 64, 0, 0.3);
+      proxy.gate_out = add("gate.out", 24, 8, 0, 0.5);
+      proxy.up_in = add("up.in", 8, 64, 0, 0.3);
+      proxy.up_out = add("up.out", 24, 8, 0, 0.5);
+      proxy.down = add("down", 8, 24, 0, 0.5);
+    }
+    bytes =
+        file.Bytes(R"("layers":"6","first_layer":"0","channels":"24","rank":"8","norm":"rms","eps":"1e-05",)"
+                   R"("ffn":"gated","biases":"none","base_model":"tiny")");
+  }
+};
+
+// Layers that skip in one stage and in all, with proxies and without, and more candidates than budget in the
+// last.
+TEST_P(OracleTokens, SptsInFp32) {
+  if (!arithmetic().exact) GTEST_SKIP() << "sets are only compared where scores are exact, or far apart";
+  const TempFolder folder;
+  const SptsProxies proxies(7);
+  const std::string path = folder.Write("spts.safetensors", proxies.bytes);
+  for (const bool with_proxies : {true, false}) {
+    const auto by_layer = with_proxies ? proxies.layers : std::map<size_t, oracle::FfnProxy>{};
+    const auto spts = [&](size_t begin, const std::vector<size_t>& ends, const std::vector<size_t>& keep,
+                          size_t drop) {
+      const std::vector<size_t> gone(ends.size(), drop);
+      return OracleCase{
+          .spec = fmt::format("spts:proxy={},begin={},layers={},keep={},drop={},min=0",
+                              with_proxies ? path : "none", begin, fmt::join(ends, "/"), fmt::join(keep, "/"),
+                              drop),
+          .methods = [=] { return MethodsOf<oracle::Spts>(begin, ends, keep, gone, by_layer); }};
+    };
+    const RunResult run = Compare(RandomText(200, 3), spts(1, {2, 3}, {120, 70}, 30));
+    EXPECT_EQ(run.state.layers[0].cache.rows(), 200 + kOracleSteps);
+    EXPECT_EQ(run.state.layers[1].cache.rows(), 120 + kOracleSteps);
+    EXPECT_EQ(run.state.layers[5].cache.rows(), 70 + kOracleSteps);
+    EXPECT_EQ(run.kept[3].size(), 170u);
+    EXPECT_EQ(run.kept[4].size(), 140u);
+    Compare(RandomText(200, 4), spts(0, {1, 4}, {150, 40}, 200));
+    Compare(RandomText(41, 3), spts(2, {3}, {20}, 5));
+  }
+}
+
 // What FTP spared leaves and comes back like any other token.
 TEST_P(OracleTokens, LazyLlmWithFtpInFp32) {
   if (!arithmetic().exact) GTEST_SKIP() << "sets are only compared where scores are exact, or far apart";
@@ -109,22 +197,14 @@ struct SdtpPredictors {
 
   SdtpPredictors(const std::vector<size_t>& layers, double r, uint64_t seed) {
     TestRandom random(seed);
-    std::string head, data;
+    SafetensorsText file;
     const auto add = [&](const std::string& name, size_t rows, size_t cols, double mean, double scale) {
       oracle::Matrix values(rows, oracle::Row(cols));
-      const size_t begin = data.size();
       for (oracle::Row& row : values) {
-        for (double& x : row) {
-          const auto stored = static_cast<float>(mean + scale * random.Uniform());
-          x = stored;
-          data.append(reinterpret_cast<const char*>(&stored), sizeof(stored));
-        }
+        for (double& x : row) x = static_cast<float>(mean + scale * random.Uniform());
       }
-      const std::string shape = name.find("fc") != std::string::npos && name.back() == 'w'
-                                    ? fmt::format("{},{}", rows, cols)
-                                    : std::to_string(cols);
-      head += fmt::format(R"("{}":{{"dtype":"F32","shape":[{}],"data_offsets":[{},{}]}},)", name, shape,
-                          begin, data.size());
+      const bool matrix = name.find("fc") != std::string::npos && name.back() == 'w';
+      file.Add(name, matrix ? fmt::format("{},{}", rows, cols) : std::to_string(cols), values);
       return values;
     };
     for (size_t s = 0; s < layers.size(); ++s) {
@@ -138,12 +218,9 @@ struct SdtpPredictors {
       predictor.fc2_b = add(p + "fc2.b", 1, 2, 0, 0.1)[0];
       stages.push_back(std::move(predictor));
     }
-    head = fmt::format(R"({{{}"__metadata__":{{"layers":"{}","r":"{}","stages":"{}","first":"4",)"
-                       R"("local":"0.1","base_model":"tiny"}}}})",
-                       head, fmt::join(layers, ","), r, layers.size());
-    const uint64_t size = head.size();
-    bytes.assign(reinterpret_cast<const char*>(&size), sizeof(size));
-    bytes += head + data;
+    bytes = file.Bytes(fmt::format(R"("layers":"{}","r":"{}","stages":"{}","first":"4",)"
+                                   R"("local":"0.1","base_model":"tiny")",
+                                   fmt::join(layers, ","), r, layers.size()));
   }
 };
 

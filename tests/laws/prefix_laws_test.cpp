@@ -199,8 +199,8 @@ TEST_P(PrefixLaws, LedgerCountsWhatRan) {
     EXPECT_EQ(counts.query_rows, last ? 1 : counts.kv_rows);
     const auto n = static_cast<double>(all.kv_rows);
     const auto p = static_cast<double>(saved);
-    flops += 4 * d * g * c * (n - p) + 4 * d * h * c * (last ? 1 : n - p) +
-             (last ? 4 * h * c * n : 2 * h * c * (n * n - p * p)) +
+    flops += 2 * d * g * c * (2 * (n - p) + static_cast<double>(counts.probed_rows)) +
+             4 * d * h * c * (last ? 1 : n - p) + (last ? 4 * h * c * n : 2 * h * c * (n * n - p * p)) +
              6 * d * i * static_cast<double>(all.ffn_rows - saved_ffn);
   }
   EXPECT_DOUBLE_EQ(run.state.ledger.prefill_flops(), flops);

@@ -125,6 +125,7 @@ TEST_P(RegistryLaws, ADryRunCountsWhatRuns) {
       const LayerCounts& ran = run.state.ledger.layers()[l];
       EXPECT_EQ(planned.kv_rows, ran.kv_rows) << "layer " << l;
       EXPECT_EQ(planned.query_rows, ran.query_rows) << "layer " << l;
+      EXPECT_EQ(planned.probed_rows, ran.probed_rows) << "layer " << l;
       EXPECT_EQ(planned.ffn_rows, ran.ffn_rows) << "layer " << l;
     }
     EXPECT_EQ(plan.peak_kv_bytes, run.state.kv_bytes());

@@ -79,9 +79,13 @@ class Referee:
         self.engine_sets, self.tolerance = engine_sets, tolerance  # (step, layer, what) -> items
         self.differences, self.choices = [], 0
 
-    def settle(self, step, layer, what, choice):
+    def settle(self, step, layer, what, choice, in_part=False):
+        """`in_part`: the engine tells only some of its items. It is taken to have the best others as well."""
         self.choices += 1
         theirs = self.engine_sets(step, layer, what)
+        if in_part:
+            scores = np.where(np.isin(choice.items, theirs), ALWAYS, choice.scores)
+            theirs = np.union1d(theirs, best(choice.items, scores, len(choice.kept), of_weights).kept)
         if np.array_equal(theirs, choice.kept):
             return choice.kept
         missing, surplus = np.setdiff1d(choice.kept, theirs), np.setdiff1d(theirs, choice.kept)

@@ -12,6 +12,7 @@ is 1 if there is a fault. Needs NumPy alone.
 
 import argparse
 import dataclasses
+import functools
 import json
 import pathlib
 import sys
@@ -36,12 +37,13 @@ from sliminfer import SlimInfer
 from snapkv import FastKv, SnapKv
 from spec import Settings
 from specprefill import SpecPrefill
+from spts import Spts, write_random_proxies
 from uniprefill import UniPrefill
 
 METHODS = {"none": lambda settings: Method(), "lazyllm": LazyLlm, "ftp": Ftp, "sdtp": Sdtp,
            "sliminfer": SlimInfer, "uniprefill": UniPrefill, "snapkv": SnapKv, "fastkv": FastKv,
            "specprefill": SpecPrefill, "gemfilter": GemFilter, "flashprefill": FlashPrefill,
-           "minference": MInference}
+           "minference": MInference, "spts": Spts}
 DEFAULT_SPECS = ["none", "lazyllm:min=0", "ftp:min=0", "sdtp", "sliminfer:keep=0.5,min=0"]
 
 # Of scores that decide, as choices.py measures them. On SmolLM2-135M the oracle's float32 scores differ from
@@ -84,8 +86,10 @@ def engine_sets(trace):
             rows = trace.ffn[layer]
             in_middle = (rows >= settings.integer("first")) & (rows < trace.prompt - settings.integer("last"))
             return rows[in_middle]
-        if what == "stream":
+        if what in ("stream", "rows of the FFN"):
             return trace.ffn[layer]
+        if what == "used from here on":  # the trace does not tell rows that wait for a later layer
+            return functools.reduce(np.union1d, trace.kept[layer:] + trace.ffn[layer:])
         if what == "input":
             return trace.kept[0] if trace.entered is None else trace.entered
         if what == "chunks":  # the last token enters with its chunk or without it
@@ -118,13 +122,18 @@ class Comparison:
         write_random_predictors(path, self.model.d, layers, seed)
         return path
 
+    def random_proxies(self, seed, **kwargs):
+        path = pathlib.Path(self.folder.name) / f"proxies-{seed}.safetensors"
+        write_random_proxies(path, self.model, seed, **kwargs)
+        return path
+
     def random_head_patterns(self, seed):
         path = pathlib.Path(self.folder.name) / f"heads-{seed}.json"
         write_random_head_patterns(path, self.model.layers, self.model.heads, seed)
         return path
 
     def compare(self, spec, text, generate, altered=()):
-        """`altered`: settings that the oracle gets in place of the engine's. Then there must be faults."""
+        """`altered`: settings that the oracle gets in place of the engine's. Other ones must give faults."""
         start = time.monotonic()
         ids = self.engine.token_ids(text)
         trace = self.engine.run(text, spec, generate)

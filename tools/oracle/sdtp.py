@@ -9,15 +9,14 @@ also decides what the paper leaves open: counts are of the original prompt, halv
 tanh form.
 """
 
-import json
 import math
-import struct
 from fractions import Fraction
 
 import numpy as np
 
 from choices import ALWAYS, best, of_products
 from sequence import Method
+from side_files import read_side_file, write_side_file
 
 LAYER_NORM_EPS = 1e-5
 PARTS = ("ln.w", "ln.b", "fc1.w", "fc1.b", "fc2.w", "fc2.b")
@@ -25,7 +24,7 @@ PARTS = ("ln.w", "ln.b", "fc1.w", "fc1.b", "fc2.w", "fc2.b")
 
 class Sdtp(Method):
     def __init__(self, settings):
-        metadata, tensors = read_safetensors(settings.text("file"))
+        metadata, tensors = read_side_file(settings.text("file"))
         in_file = [int(layer) for layer in metadata["layers"].split(",")]
         self.layers = settings.integers("layers")
         self.networks = {layer: {part: tensors[f"sdtp.{in_file.index(layer)}.{part}"] for part in PARTS}
@@ -54,19 +53,6 @@ def score(network, x):
     return pi[:, 0] - pi[:, 1]
 
 
-def read_safetensors(path):
-    """Metadata, and tensors by name, of type F32 or F16."""
-    with open(path, "rb") as file:
-        (size,) = struct.unpack("<Q", file.read(8))
-        header, data = json.loads(file.read(size)), file.read()
-    metadata, tensors = header.pop("__metadata__"), {}
-    for name, about in header.items():
-        raw = data[slice(*about["data_offsets"])]
-        flat = np.frombuffer(raw, {"F32": "<f4", "F16": "<f2"}[about["dtype"]])
-        tensors[name] = flat.reshape(about["shape"]).astype(np.float64)
-    return metadata, tensors
-
-
 def write_random_predictors(path, hidden, layers, seed):
     """Predictors that learned nothing: they show that a file is applied right, not that it helps."""
     random, width = np.random.default_rng(seed), hidden // 4
@@ -77,15 +63,6 @@ def write_random_predictors(path, hidden, layers, seed):
                   normal(width, hidden) / np.float32(math.sqrt(hidden)), normal(width) / 10,
                   normal(2, width) / np.float32(math.sqrt(width)), normal(2) / 10)
         tensors |= {f"sdtp.{s}.{part}": value for part, value in zip(PARTS, values)}
-    header = {"__metadata__": {"layers": ",".join(map(str, layers)), "stages": str(len(layers)), "r": "0.9",
-                               "first": "4", "local": "0.1", "base_model": f"random, seed {seed}"}}
-    end = 0
-    for name, tensor in tensors.items():
-        header[name] = {"dtype": "F32", "shape": tensor.shape, "data_offsets": [end, end + tensor.nbytes]}
-        end += tensor.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for tensor in tensors.values():
-            file.write(tensor.astype("<f4").tobytes())
+    metadata = {"layers": ",".join(map(str, layers)), "stages": str(len(layers)), "r": "0.9", "first": "4",
+                "local": "0.1", "base_model": f"random, seed {seed}"}
+    write_side_file(path, metadata, tensors)

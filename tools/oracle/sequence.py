@@ -32,8 +32,18 @@ class Method:
     def enters(self, seq, layer):
         """Prefill: positions that enter the layer, or None for all."""
 
+    def runs_attention(self, seq, layer):
+        """Prefill: positions that attend and are attended, or None for all that entered the layer.
+
+        The keys and queries of all that entered are there already. The others' keys are deleted, their hidden
+        states go on as they came, and they may attend in a later layer.
+        """
+
     def reads(self, seq, layer, q, k):
-        """Prefill: [H, rows, rows], which keys each query reads of those before it; or None for all."""
+        """Prefill: [H, rows, rows], which keys each query reads of those before it; or None for all.
+
+        The rows are those that attend.
+        """
 
     def stays(self, seq, layer):
         """Prefill, after the layer's attention: positions that stay in the stream, or None for all."""
@@ -63,6 +73,7 @@ class Sequence:
         shape = (model.layers, capacity, model.kv_heads, model.head_dim)
         self.keys, self.values = np.zeros(shape, model.dtype), np.zeros(shape, model.dtype)
         self.has = np.zeros(shape[:2], bool)  # [layers, positions]: whether there are keys, in any kv head
+        self.has_gaps = False  # whether a token may lack keys in a layer and have some in a later one
         self.evicted = {}  # layer -> [kv heads, positions]: whether the head's keys were deleted
         self.parked = {}  # position -> Parked
         self.last_queries = [None] * model.layers  # each [up to method.queries, H, c]
@@ -98,12 +109,23 @@ class Sequence:
     def prefill_attention(self, layer):
         q, k, v = self.model.queries_keys_values(self.x, layer, self.positions)
         self.store(layer, q, k, v)
-        sees = lambda begin, end: self.positions[None, :] <= self.positions[begin:end, None]
+        runs = self.keep_keys(self.method.runs_attention(self, layer), layer)
+        q, k, v, positions = q[runs], k[runs], v[runs], self.positions[runs]
+        sees = lambda begin, end: positions[None, :] <= positions[begin:end, None]
         mask = self.method.reads(self, layer, q, k)
         if mask is not None:
             sees = lambda begin, end: mask[:, begin:end]
         self.density.append(1.0 if mask is None else mask.mean() / np.tri(len(q)).mean())
-        self.x = self.model.attend(self.x, layer, q, k, v, sees)
+        self.x[runs] = self.model.attend(self.x[runs], layer, q, k, v, sees)
+
+    def keep_keys(self, kept, layer):
+        """Deletes the keys of the stream's rows but `kept`. Returns which rows have keys: [rows]."""
+        if kept is None:
+            return np.ones(len(self.positions), bool)
+        stay = np.isin(self.positions, kept)
+        self.has[layer, self.positions[~stay]] = False
+        self.has_gaps = True
+        return stay
 
     def evict(self, kept, layer):
         """Deletes the keys of all positions but those that `kept` lists for each kv head."""
@@ -177,7 +199,7 @@ class Sequence:
 
     def check_parked(self):
         """Every token has keys in all layers below one, and is parked there, unless that is all of them."""
-        if self.evicted:
+        if self.evicted or self.has_gaps:
             return
         depth = self.has[:, :self.length].sum(axis=0)
         assert all(self.has[:d, p].all() for p, d in enumerate(depth)), "keys above a layer without keys"

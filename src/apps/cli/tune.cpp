@@ -16,11 +16,13 @@
 #include "apps/cli/version.h"
 #include "base/error.h"
 #include "base/fnv.h"
+#include "base/limits.h"
 #include "base/mmap.h"
 #include "base/new_file.h"
 #include "engine/calibration.h"
 #include "eval/setup.h"
 #include "eval/tune/calibration_writer.h"
+#include "eval/tune/ffn_proxies.h"
 #include "eval/tune/head_search.h"
 
 namespace coppice::cli {
@@ -39,6 +41,8 @@ struct TuneCommand {
   std::string head_patterns;
   std::string reference;
   int64_t head_budget = HeadSearchOptions().budget;
+  std::string ffn_proxies;
+  FfnProxyOptions proxies;
 };
 
 std::string Today() {
@@ -98,15 +102,19 @@ void Tune(TuneCommand& o) {
   fmt::print("{}\n", spec);
 }
 
+// The tokens of --reference.
+std::vector<int32_t> Reference(const TuneCommand& o, const MappedFile& text, const Engine& engine) {
+  if (engine.tokenizer() == nullptr) throw Error("{}: has no tokenizer", o.model.model);
+  return engine.tokenizer()->Encode({reinterpret_cast<const char*>(text.bytes().data()), text.size()},
+                                    {.add_special = true, .parse_special = false});
+}
+
 // --head-patterns: a pattern for each query head, for minference:heads=FILE.
 void TuneHeads(const TuneCommand& o) {
   NewFile file(o.head_patterns, "tune");
   const MappedFile text(o.reference);
   const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, o.model.engine);
-  if (engine->tokenizer() == nullptr) throw Error("{}: has no tokenizer", o.model.model);
-  const std::vector<int32_t> tokens =
-      engine->tokenizer()->Encode({reinterpret_cast<const char*>(text.bytes().data()), text.size()},
-                                  {.add_special = true, .parse_special = false});
+  const std::vector<int32_t> tokens = Reference(o, text, *engine);
   ProgressLine line("tune", 1, "");
   HeadSearchResult found = SearchHeadPatterns(
       *engine, tokens, {.budget = o.head_budget, .cancelled = &Interrupted(), .progress = [&](double share) {
@@ -129,16 +137,55 @@ void TuneHeads(const TuneCommand& o) {
   fmt::print("minference:heads={}\n", QuotedValue(o.head_patterns));
 }
 
+// --ffn-proxies: a proxy of each FFN, for spts:proxy=FILE.
+void TuneProxies(TuneCommand& o) {
+  { const NewFile probe(o.ffn_proxies, "tune"); }  // before the work
+  const MappedFile text(o.reference);
+  const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, o.model.engine);
+  const std::vector<int32_t> tokens = Reference(o, text, *engine);
+  ProgressLine line("tune", 1, "");
+  o.proxies.model = std::filesystem::path(o.model.model).filename().string();
+  o.proxies.cancelled = &Interrupted();
+  o.proxies.progress = [&](double share) { line.Update(share); };
+  const FfnProxyResult made = MakeFfnProxies(*engine, tokens, o.ffn_proxies, o.proxies);
+  line.Clear();
+  PrintProxies(made, std::ssize(tokens));
+  fmt::print("spts:proxy={}\n", QuotedValue(o.ffn_proxies));
+}
+
+void AddProxyOptions(CLI::App& tune, TuneCommand& o) {
+  CLI::Option* proxies = tune.add_option(
+      "--ffn-proxies", o.ffn_proxies,
+      "search no settings, but make SPTS's low-rank proxy of each FFN, and write them to this file, for "
+      "spts:proxy=FILE");
+  proxies->needs(tune.get_option("--reference"))->excludes(tune.get_option("--head-patterns"));
+  tune.add_option("--proxy-channels", o.proxies.channels,
+                  "--ffn-proxies: channels of the FFN that stay; 0: the paper's for its models, else a sixth")
+      ->check(CLI::Range(int64_t{0}, limits::kMaxHidden))
+      ->capture_default_str()
+      ->needs(proxies);
+  tune.add_option("--proxy-rank", o.proxies.rank,
+                  "--ffn-proxies: rank of each matrix; 0: the paper's for its models, else a twelfth of the "
+                  "hidden size")
+      ->check(CLI::Range(int64_t{0}, limits::kMaxHidden))
+      ->capture_default_str()
+      ->needs(proxies);
+  tune.add_option("--proxy-tokens", o.proxies.tokens,
+                  "--ffn-proxies: tokens of the text, evenly spread, that calibrate; a quarter as many test")
+      ->check(CLI::Range(int64_t{100}, limits::kMaxContext))
+      ->capture_default_str()
+      ->needs(proxies);
+}
+
 void AddHeadOptions(CLI::App& tune, TuneCommand& o) {
   CLI::Option* patterns = tune.add_option(
       "--head-patterns", o.head_patterns,
       "search no settings, but MInference's attention pattern for each head, and write them to this "
       "file, for minference:heads=FILE");
-  CLI::Option* reference =
+  patterns->needs(
       tune.add_option("--reference", o.reference,
-                      "--head-patterns: a text file; the heads are compared on its last tokens (at most -c)");
-  reference->needs(patterns);
-  patterns->needs(reference);
+                      "a text file. --head-patterns: the heads are compared on its last tokens (at most -c); "
+                      "--ffn-proxies: the channels are chosen on pieces of it"));
   tune.add_option("--head-budget", o.head_budget,
                   "--head-patterns: what a head may cost, as the tokens of an A-shape")
       ->check(CLI::Range(int64_t{2}, kManyTokens))
@@ -182,6 +229,7 @@ void AddTune(CLI::App& app) {
   CLI::App* tune = app.add_subcommand("tune", "find the fastest setting that keeps a model's answers");
   AddSearchOptions(*tune, *o);
   AddHeadOptions(*tune, *o);
+  AddProxyOptions(*tune, *o);
   AddSampleOptions(*tune, o->tune.eval);
   tune->add_option("-o,--output", o->calibration,
                    "the calibration file; default: beside the model, where --prune auto finds it");
@@ -202,13 +250,18 @@ void AddTune(CLI::App& app) {
       "Examples:\n  coppice tune -m model.gguf --chat\n"
       "  coppice tune -m model.gguf --lengths 4096,8192 --budget 1% --budget 5% --time-limit 120\n"
       "  coppice tune -m model.gguf --tasks niah,ruler/vt --methods lazyllm --methods sliminfer+ftp\n"
-      "  coppice tune -m model.gguf --head-patterns heads.json --reference report.txt --head-budget 1280");
+      "  coppice tune -m model.gguf --head-patterns heads.json --reference report.txt --head-budget 1280\n"
+      "  coppice tune -m model.gguf --ffn-proxies proxies.safetensors --reference report.txt");
   tune->callback([o] {
     InstallInterruptHandler();
-    if (o->head_patterns.empty()) {
-      Tune(*o);
-    } else {
+    if (!o->head_patterns.empty()) {
       TuneHeads(*o);
+    } else if (!o->ffn_proxies.empty()) {
+      TuneProxies(*o);
+    } else if (!o->reference.empty()) {
+      throw CLI::ValidationError("--reference", "needs --head-patterns or --ffn-proxies");
+    } else {
+      Tune(*o);
     }
   });
 }

@@ -3,6 +3,9 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "apps/cli/terminal.h"
 #include "base/error.h"
 #include "eval/report/sweeps.h"
@@ -124,6 +127,29 @@ std::string BestSpec(const TuneResult& result, const std::vector<QualityBudget>&
   }
   throw Error("nothing meets the budget of {}: {}", budgets.front().Text(),
               WhyNone(result.ranges.back(), budgets.front()));
+}
+
+void PrintProxies(const FfnProxyResult& made, int64_t tokens) {
+  fmt::print("reference of {} tokens: {} calibrate, {} are held out; {} channels, rank {}\n\n", tokens,
+             made.calibrated, made.held_out, made.channels, made.rank);
+  fmt::print("||f(x)|| against ||F(x)|| on the held-out tokens:\n");
+  Table table({"layer", "rank correlation", "of the largest 40 %"}, {false, true, true});
+  const auto add = [&](const std::string& name, double rho, double overlap) {
+    table.Add({name, fmt::format("{:.3f}", rho), fmt::format("{:.0f} %", 100 * overlap)});
+  };
+  std::vector<double> rhos;
+  std::vector<double> overlaps;
+  for (const FfnProxyAgreement& layer : made.layers) {
+    add(std::to_string(rhos.size()), layer.rho, layer.overlap);
+    rhos.push_back(layer.rho);
+    overlaps.push_back(layer.overlap);
+  }
+  std::sort(rhos.begin(), rhos.end());
+  std::sort(overlaps.begin(), overlaps.end());
+  add("least", rhos.front(), overlaps.front());
+  add("median", rhos[rhos.size() / 2], overlaps[overlaps.size() / 2]);
+  add("chance", 0, 0.4);
+  fmt::print("{}", table.Text());
 }
 
 }  // namespace coppice::cli

@@ -26,7 +26,7 @@ constexpr NamedMark kNamedMarks[] = {
     {"pyramidinfer", {6, 1}}, {"h2o", {5, 5}},         {"snapkv", {6, 6}},      {"streamingllm", {7, 7}},
     {"quest", {8, 2}},        {"minference", {4, 5}},  {"flexprefill", {3, 6}}, {"xattention", {1, 7}},
     {"flashprefill", {3, 5}}, {"specprefill", {6, 4}}, {"uniprefill", {7, 3}},  {"fastkv", {5, 2}},
-    {"gemfilter", {8, 1}},    {"drop", {5, 6}},        {"llmlingua2", {7, 5}},
+    {"gemfilter", {8, 1}},    {"drop", {5, 6}},        {"llmlingua2", {7, 5}},  {"spts", {6, 3}},
 };
 
 constexpr std::array<std::string_view, kShapes> kDashes = {"",    "7 3", "2 3",  "9 3 2 3",

@@ -47,6 +47,7 @@ std::span<const GridMethod> GridTable() {
       {"static", true, false, 0.5, {{"keep", {"0.6", "0.4", "0.2"}}, {"layer", {"@0.7", "@0.5", "@0.25"}}}},
       {"pyramidinfer", true, false, 0.5, {{"r", {"0.8", "0.6", "0.4"}}}},
       {"fastkv", true, false, 1, {{"keep", {"0.5", "0.35", "0.2"}}}},
+      {"spts", true, false, 1, {{"keep", {"#0.6", "#0.4", "#0.25"}}, {"drop", {"#0.1"}}}},
       {"uniprefill", true, false, 1, {{"p", {"0.99", "0.95", "0.9", "0.8"}}}},
       {"sdtp", false, false, 1, {{"r", {"0.95", "0.9", "0.85", "0.8"}}}},
       {"gemfilter",

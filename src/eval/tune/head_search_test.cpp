@@ -5,10 +5,8 @@
 
 #include <limits>
 
-#include "base/threads.h"
 #include "engine/engine.h"
-#include "formats/gguf_writer.h"
-#include "model/synthetic.h"
+#include "eval/tune/one_layer_model.h"
 #include "policies/pattern_test_support.h"
 #include "policies/registry.h"
 #include "test_files.h"
@@ -166,25 +164,8 @@ TEST(HeadSearch, TheFirstTokenStays) {
 }
 
 TEST(HeadSearch, AModelOfOneLayerHasNothingToSearch) {
-  SyntheticModel model = ParseShape("tiny:f32");
-  ModelShape& s = model.config.shape;
-  s.layers = 1;
-  GgufWriter writer;
-  writer.Add("general.architecture", "llama");
-  writer.Add("llama.context_length", uint32_t{512});
-  writer.Add("llama.embedding_length", static_cast<uint32_t>(s.hidden));
-  writer.Add("llama.block_count", static_cast<uint32_t>(s.layers));
-  writer.Add("llama.feed_forward_length", static_cast<uint32_t>(s.ffn));
-  writer.Add("llama.attention.head_count", static_cast<uint32_t>(s.heads));
-  writer.Add("llama.attention.head_count_kv", static_cast<uint32_t>(s.kv_heads));
-  writer.Add("llama.attention.layer_norm_rms_epsilon", 1e-5f);
-  static const ThreadPool pool(1);
-  for (const SyntheticModel::TensorPlan& plan : model.Tensors()) {
-    writer.AddTensor(plan.name, plan.type, plan.shape,
-                     [plan](std::span<std::byte> bytes) { FillSynthetic(plan, bytes, pool); });
-  }
   const TempFolder folder;
-  writer.Write(folder.Path("model.gguf"));
+  WriteOneLayerModel(folder.Path("model.gguf"));
   const std::unique_ptr<Engine> engine = Engine::Load(folder.Path("model.gguf"), {.threads = 1});
   EXPECT_THAT(ErrorOf([&] { SearchHeadPatterns(*engine, std::vector<int32_t>(300, 1), {.budget = 100}); }),
               HasSubstr("one layer"));

@@ -9,6 +9,7 @@
 
 #include "formats/model_shape.h"
 #include "kernels/backend.h"
+#include "policies/side_file.h"
 #include "tensor/tensor.h"
 #include "tensor/view.h"
 
@@ -49,9 +50,6 @@ class SdtpFile {
   // Throws Error, naming the file and the tensor or field, for a file that cannot be read, has a wrong
   // format, or does not fit the model.
   SdtpFile(const std::string& path, const ModelShape& shape);
-  ~SdtpFile();
-  SdtpFile(SdtpFile&&) noexcept;
-  SdtpFile& operator=(SdtpFile&&) noexcept;
   // The paper's setting with random predictors, of no file. For dry runs.
   static std::shared_ptr<const SdtpFile> OfNoFile(const ModelShape& shape);
 
@@ -64,9 +62,8 @@ class SdtpFile {
 
  private:
   friend class SdtpFileReader;
-  SdtpFile();
-  struct Storage;  // the mapped file and its directory
-  std::unique_ptr<Storage> storage_;
+  SdtpFile() = default;
+  std::unique_ptr<const SideFile> storage_;
   std::vector<int> layers_;
   double r_ = 1;
   int64_t first_ = 0;

@@ -1,4 +1,4 @@
-#include "train/agreement.h"
+#include "base/agreement.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-// Measures of how well two scores rank the same tokens alike.
+// Measures of how well two scores rank the same items alike.
 #pragma once
 
 #include <span>
