@@ -36,11 +36,11 @@ struct AttentionShape {
   float scale = 1;     // factor on q . k, usually 1 / sqrt(head_dim)
   int32_t window = 0;  // the query at p sees keys at positions > p - window; 0: no window
   std::span<const float> alibi_slopes = {};  // [heads] or empty; adds slope * (key position - query position)
-  // Allows Attention and SparseAttention to round values and softmax weights to 8 bits, with one scale per
-  // key and one per query and tile of keys. docs/performance.md gives the divergence from fp32.
+  // Allows Attention and SparseAttention to round values and softmax weights to codes of 8 bits or more, with
+  // one scale per key and one per query and tile of keys. docs/performance.md gives the divergence from fp32.
   bool int8_values = false;
-  // With int8_values: allows them to round rotated queries and keys to 8 bits too, with one scale per query
-  // and one per key.
+  // With int8_values: allows them to round rotated queries and keys likewise, with one scale per query and one
+  // per key.
   bool int8_keys = false;
 };
 

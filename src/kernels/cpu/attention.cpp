@@ -90,15 +90,19 @@ const AttentionKernels& KernelsFor(const KernelTable& kernels, DType cache) {
 }
 
 bool Int8Values(const AttentionShape& shape, const AttentionKernels& kernels) {
-  return shape.int8_values && kernels.int8_values;
+  return shape.int8_values && kernels.code_bytes > 0;
 }
 
 bool Int8Keys(const AttentionShape& shape, const AttentionKernels& kernels) {
   return shape.int8_keys && kernels.int8_keys && Int8Values(shape, kernels) && shape.head_dim <= kInt8KeyDim;
 }
 
+bool PacksKeys(const AttentionShape& shape, const AttentionKernels& kernels) {
+  return kernels.packs_pairs || Int8Keys(shape, kernels);
+}
+
 bool PackingPays(const AttentionShape& shape, const AttentionKernels& kernels, int64_t row_tiles) {
-  return kernels.pack != nullptr && (row_tiles > 1 || Int8Values(shape, kernels));
+  return Int8Values(shape, kernels) || (kernels.packs_pairs && row_tiles > 1);
 }
 
 void AttentionOps::Grow(Tensor& scratch, int64_t rows, int64_t floats) {

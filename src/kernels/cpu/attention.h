@@ -18,12 +18,14 @@ std::pair<int64_t, int64_t> VisibleRows(const AttentionInput& in, int32_t positi
 // Whether keys and values of this type use the kernels with bf16 factors.
 bool HasBf16Kernels(DType cache);
 const AttentionKernels& KernelsFor(const KernelTable& kernels, DType cache);
-// Whether the shape permits rounding values to int8, and these kernels support it.
+// Whether the shape permits rounding values to codes, and these kernels have some.
 bool Int8Values(const AttentionShape& shape, const AttentionKernels& kernels);
 // The same for keys and queries; implies Int8Values.
 bool Int8Keys(const AttentionShape& shape, const AttentionKernels& kernels);
-// Returns true if packing K and V pays off: at least two row tiles share them, or values are quantised to
-// int8 (that kernel reads packed data only).
+// Whether packed tiles hold the keys as well as the values.
+bool PacksKeys(const AttentionShape& shape, const AttentionKernels& kernels);
+// Returns true if packing K and V pays off: at least two row tiles share them, or values become codes (these
+// kernels read packed codes only).
 bool PackingPays(const AttentionShape& shape, const AttentionKernels& kernels, int64_t row_tiles);
 
 // Owns the threads' scratch memory, which grows to the largest call and is then reused.

@@ -66,60 +66,6 @@ TEST_F(Bf16Attention, IsCloseToFp32AndNotTheSame) {
   }
 }
 
-// In each tile, one key gets `times` the attention of each other key.
-AttentionData OneStrongKeyATile(float times, float strong_value, float other_value) {
-  AttentionData data({.heads = 1, .kv_heads = 1, .head_dim = 64, .n = 320, .m = 7}, DType::kF32);
-  const auto fill = [&](Tensor& t, auto value) {
-    for (int64_t j = 0; j < t.rows(); ++j) {
-      for (int64_t c = 0; c < t.cols(); ++c)
-        t.mutable_view().Row<float>(j)[static_cast<size_t>(c)] = value(j, c);
-    }
-  };
-  fill(data.queries, [&](int64_t, int64_t c) { return c == 0 ? 1 / data.shape.scale : 0.0f; });
-  fill(data.keys, [&](int64_t j, int64_t c) { return c == 0 && j % 64 != 20 ? -std::log(times) : 0.0f; });
-  fill(data.values, [&](int64_t j, int64_t c) {
-    const float spread = 1 + 0.25f * static_cast<float>((j + c) % 5);
-    return (j % 64 == 20 ? strong_value : other_value) * spread;
-  });
-  data.keys = testing_kernels::Converted(data.keys, DType::kBF16);
-  data.values = testing_kernels::Converted(data.values, DType::kBF16);
-  return data;
-}
-
-// Softmax weights of 1/700 are a third of an 8-bit step, and 63 of them are 9 % of a tile. In the second case
-// strong keys have small values: 8-bit weights relative to the strongest key would leave two bits for the
-// others.
-TEST_F(Bf16Attention, Int8ValuesKeepWhatIsSmall) {
-  const AttentionData cases[] = {OneStrongKeyATile(700, 1, -1), OneStrongKeyATile(100, 0.01f, -1)};
-  for (const AttentionData& data : cases) {
-    AttentionInput in = data.Input();
-    in.shape.int8_values = true;
-    const Tensor int8 = Attend(*fast_, in);
-    testing_kernels::ExpectClose(int8, testing_kernels::NaiveAttention(in), 1e-2);
-    in.shape.int8_values = false;
-    EXPECT_FALSE(SameBits(int8, Attend(*fast_, in)));  // the rounded values show that the int8 kernels ran
-  }
-}
-
-// Keys whose first channel is 100 times the others, and whose scores are the others' doing. Without the
-// rotation these would have codes of one step: the error would be 0.38.
-TEST_F(Bf16Attention, Int8KeysKeepWhatIsBesideALargeChannel) {
-  AttentionData data({.heads = 2, .kv_heads = 1, .head_dim = 64, .n = 200, .m = 90}, DType::kF32);
-  for (int64_t j = 0; j < data.keys.rows(); ++j) data.keys.mutable_view().Row<float>(j)[0] = 100;
-  for (int64_t i = 0; i < data.queries.rows(); ++i) {
-    for (size_t h = 0; h < 2; ++h) data.queries.mutable_view().Row<float>(i)[h * 64] = 0;
-  }
-  data.keys = testing_kernels::Converted(data.keys, DType::kBF16);
-  data.values = testing_kernels::Converted(data.values, DType::kBF16);
-  AttentionInput in = data.Input();
-  in.shape.int8_values = true;
-  const Tensor pairs = Attend(*fast_, in);
-  in.shape.int8_keys = true;
-  const Tensor quads = Attend(*fast_, in);
-  EXPECT_FALSE(SameBits(quads, pairs));
-  testing_kernels::ExpectClose(quads, testing_kernels::NaiveAttention(in), 1.5e-1);
-}
-
 TEST_F(Bf16Attention, FewRowsHaveTheBitsOfMany) {
   for (const AttentionCase& c : kCases) {
     SCOPED_TRACE(::testing::PrintToString(c));

@@ -47,6 +47,7 @@ KernelTable KernelsOf(Isa isa, bool exact) {
     table.decode_bf16 = table.decode;
     return table;
   }
+  if (isa == Isa::kAvx2) table.attention_bf16 = cpu::Avx2CodeAttention();
   // Half the rate is no loss here: one instruction takes twice the factors, and nothing needs widening.
   if (isa >= Isa::kAvx512 && Cpu().avx512_bf16) table.decode_bf16 = cpu::Avx512Bf16Decode();
   if (isa == Isa::kAvx512 && BestBf16IsAvx512()) table.attention_bf16 = cpu::Avx512Bf16Attention();

@@ -35,8 +35,8 @@ struct AttentionTile {
   const int32_t* visible_end;
   int64_t first_row;
   int rows;
-  bool int8_values;  // AttentionShape::int8_values, if the kernels support it
-  bool int8_keys;    // likewise, and int8_values: packed keys are in 8 bits
+  bool int8_values;  // AttentionShape::int8_values, if the kernels support it: packed values are codes
+  bool int8_keys;    // likewise, and int8_values: packed keys are codes
   // Keys and values as AttentionKernels::pack writes them, PackedTileBytes per tile, starting with the tile
   // of key 0. If set, kernels read them instead of `keys` and `values`. Null: not packed.
   const std::byte* packed_keys;
@@ -49,7 +49,7 @@ struct AttentionTile {
 inline constexpr int kKeyTile = 64;
 inline constexpr int kKeyChunk = 2048;
 inline constexpr int kAttentionRows = 96;
-inline constexpr int kInt8KeyDim = 256;  // the largest head_dim of keys in 8 bits
+inline constexpr int kInt8KeyDim = 256;  // the largest head_dim of keys as codes
 
 // Floats of a state: the running maximum and sum per row, and the unnormalised output. Enough for every ISA.
 constexpr int64_t AttentionStateFloats(int64_t head_dim) {
@@ -62,13 +62,13 @@ constexpr int64_t AttentionScratchFloats(int64_t head_dim) {
   return (kAttentionRows + 2 * kKeyTile) * padded + (2 * kKeyTile + 8) * kAttentionRows;
 }
 
-// Bytes of a packed tile of keys, and the maximum for a tile of values.
-constexpr int64_t PackedTileBytes(int64_t head_dim) { return kKeyTile * ((head_dim + 31) / 32 * 32) * 2; }
-
-// Bytes in use of a packed tile of values. With 8 bits these are the codes and two floats per key.
-constexpr int64_t PackedValueBytes(int64_t head_dim, bool int8_values) {
-  return int8_values ? kKeyTile * ((head_dim + 31) / 32 * 32 + 8) : PackedTileBytes(head_dim);
+// Bytes of a tile of keys or values whose codes have `code_bytes`: the codes, and two floats per key.
+constexpr int64_t CodedTileBytes(int64_t head_dim, int code_bytes) {
+  return kKeyTile * ((head_dim + 31) / 32 * 32 * code_bytes + 8);
 }
+
+// Bytes from one packed tile of keys or values to the next: the most that any form takes.
+constexpr int64_t PackedTileBytes(int64_t head_dim) { return CodedTileBytes(head_dim, 2); }
 
 struct AttentionKernels {
   // Computes the state of the tile's rows over keys [key_begin, key_end): at most one chunk, starting at a
@@ -87,11 +87,12 @@ struct AttentionKernels {
   void (*add_mass)(const AttentionTile& tile, int64_t key_begin, int64_t key_end, const float* state,
                    bool maximum, float* sums, float* scratch);
   // Packs the key tile at `begin`; keys from `end` on do not exist. A call then packs a tile once instead of
-  // once per tile of rows. Packing changes no bit of a result, except in 8 bits. Null: these kernels read the
+  // once per tile of rows. Packing changes no bit of a result, except into codes. Null: these kernels read the
   // cache directly.
   void (*pack)(const AttentionTile& cache, int64_t begin, int64_t end, std::byte* keys, std::byte* values);
-  bool int8_values;  // supports AttentionTile::int8_values, for packed tiles only
+  int code_bytes;    // of the codes for AttentionTile::int8_values, in packed tiles only; 0: not supported
   bool int8_keys;    // supports AttentionTile::int8_keys, for packed tiles only
+  bool packs_pairs;  // `pack` has a form without codes
 };
 
 inline constexpr int kMassLanes = 16;
@@ -196,6 +197,8 @@ const KernelTable& Avx2Kernels();
 const KernelTable& Avx512Kernels();
 const KernelTable& AmxKernels();
 
+// For a bf16 or Q8_0 cache: codes of 16 bits, where the shape allows codes.
+const AttentionKernels& Avx2CodeAttention();
 // For a bf16 or Q8_0 cache, on CPUs with AVX512_BF16.
 const AttentionKernels& Avx512Bf16Attention();
 const DecodeKernels& Avx512Bf16Decode();

@@ -135,7 +135,7 @@ class SparseRun {
 
   // Whether some head's lists consist of whole key tiles only, which can come from the packed cache.
   bool TakesPackedTiles() const {
-    return kernels_.pack != nullptr && pattern_.key_block % kKeyTile == 0 &&
+    return PacksKeys(in_.shape, kernels_) && pattern_.key_block % kKeyTile == 0 &&
            std::ranges::any_of(pattern_.heads, IsWholeBlocks);
   }
   // `plan` is the packed plan of the same call, or null.
@@ -255,7 +255,8 @@ class SparseRun {
       chunk.packed_values = cache.packed_values + offset;
       return chunk;
     }
-    const auto value_bytes = static_cast<size_t>(PackedValueBytes(in_.shape.head_dim, cache.int8_values));
+    const auto value_bytes = static_cast<size_t>(
+        cache.int8_values ? CodedTileBytes(in_.shape.head_dim, kernels_.code_bytes) : tile_bytes);
     for (int64_t t = std::min(first_visible, count) / kKeyTile; t * kKeyTile < count; ++t) {
       const int64_t from = rows[static_cast<size_t>(t * kKeyTile)] / kKeyTile * tile_bytes;
       std::memcpy(to + t * tile_bytes, cache.packed_keys + from, static_cast<size_t>(tile_bytes));

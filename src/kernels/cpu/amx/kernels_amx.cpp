@@ -26,7 +26,7 @@ namespace {
 
 constexpr KernelTable WithTiles(KernelTable table) {
   table.attention_bf16 = {AttendAmx,  MergeStates, ClearState, FinishRows,
-                          AddMassAmx, PackTileAmx, false,      false};
+                          AddMassAmx, PackTileAmx, 0,          false,      true};
   return table;
 }
 

@@ -27,7 +27,7 @@ namespace {
 // clang-format on
 
 constexpr AttentionKernels kPairAttention = {AttendAnyPairs, MergeStates,   ClearState, FinishRows,
-                                             AddMassPairs,   PackTilePairs, true,       true};
+                                             AddMassPairs,   PackTilePairs, 1,          true,       true};
 constexpr DecodeKernels kPairDecode = {AttendPairDecode, FinishDecode};
 }  // namespace
 

@@ -10,21 +10,6 @@
 // the others, which would leave few codes to them. Each key and each row is rounded by itself, so a score
 // depends on nothing else.
 
-// 1 / sqrt(size) makes the rotation of a block orthogonal.
-template <int64_t kSize>
-inline void RotateHeadBlock(float factor, float* x) {
-  RotateBlock<kSize>(x, x);
-  for (int64_t c = 0; c < kSize; c += V::kLanes) (V::Load(x + c) * V::Set(factor)).Store(x + c);
-}
-
-// x = R x for a head of `dim` channels, a multiple of 32, in blocks of powers of two.
-inline void RotateHead(float* x, int64_t dim) {
-  int64_t c = 0;
-  for (; c + 128 <= dim; c += 128) RotateHeadBlock<128>(0.088388348f, x + c);
-  for (; c + 64 <= dim; c += 64) RotateHeadBlock<64>(0.125f, x + c);
-  for (; c < dim; c += 32) RotateHeadBlock<32>(0.17677670f, x + c);
-}
-
 // Rounds x to codes and returns their scale; `sum` becomes the codes' sum. Scales are limited so that a
 // product of two is finite.
 inline float RoundHead(const float* x, int64_t dim, int8_t* codes, int32_t* sum) {

@@ -14,7 +14,7 @@
 // clang-format on
 
 constexpr AttentionKernels kAttention = {AttendAny, MergeStates, ClearState, FinishRows,
-                                         AddMass,   nullptr,     false,      false};
+                                         AddMass,   nullptr,     0,          false,      false};
 constexpr DecodeKernels kDecode = {AttendDecode, FinishDecode};
 
 constexpr KernelTable kTable = {

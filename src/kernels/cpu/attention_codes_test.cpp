@@ -1,0 +1,144 @@
+// Attention with codes (AttentionShape::int8_values and int8_keys): 8 bits with vdpbf16ps' kernels, 16 bits with
+// those of AVX2. Conformance tests have the shapes; these have the numbers that codes could break on.
+#include "kernels/conformance_support.h"
+#include "kernels/cpu/cpu_backend.h"
+
+namespace coppice {
+namespace {
+
+using testing_kernels::AttentionCase;
+using testing_kernels::AttentionData;
+using testing_kernels::ExpectClose;
+using testing_kernels::NaiveAttention;
+using testing_kernels::SameBits;
+
+struct Codes {
+  Isa isa;
+  int bits;
+};
+
+class CodeAttention : public ::testing::TestWithParam<Codes> {
+ protected:
+  void SetUp() override {
+    const bool runs = GetParam().isa == Isa::kAvx2 ? CpuHas(Isa::kAvx2)
+                                                   : Cpu().avx512_bf16 && Cpu().avx512_vnni && !Cpu().amx;
+    if (!runs) GTEST_SKIP() << "this CPU has no such kernels";
+    backend_ = MakeCpuBackendForIsa({.threads = 2, .exact = false}, GetParam().isa);
+  }
+  Tensor Attend(const AttentionInput& in) {
+    Tensor out(DType::kF32, in.queries.rows, in.queries.cols);
+    backend_->Attention(in, out.mutable_view());
+    return out;
+  }
+  // The allowed error, if 8 bits are allowed `error`.
+  double Allowed(double error) const { return GetParam().bits == 8 ? error : error / 8; }
+
+  std::unique_ptr<Backend> backend_;
+};
+
+AttentionInput WithCodes(const AttentionData& data, bool values, bool keys) {
+  AttentionInput in = data.Input();
+  in.shape.int8_values = values;
+  in.shape.int8_keys = keys;
+  return in;
+}
+
+template <typename Value>
+void Fill(Tensor& t, Value value) {
+  for (int64_t j = 0; j < t.rows(); ++j) {
+    for (int64_t c = 0; c < t.cols(); ++c)
+      t.mutable_view().Row<float>(j)[static_cast<size_t>(c)] = value(j, c);
+  }
+}
+
+// Keys and values as a cache stores them.
+void Store(AttentionData& data) {
+  data.keys = testing_kernels::Converted(data.keys, DType::kBF16);
+  data.values = testing_kernels::Converted(data.values, DType::kBF16);
+}
+
+// In each tile, one key gets `times` the attention of each other key.
+AttentionData OneStrongKeyATile(float times, float strong_value, float other_value) {
+  AttentionData data({.heads = 1, .kv_heads = 1, .head_dim = 64, .n = 320, .m = 7}, DType::kF32);
+  Fill(data.queries, [&](int64_t, int64_t c) { return c == 0 ? 1 / data.shape.scale : 0.0f; });
+  Fill(data.keys, [&](int64_t j, int64_t c) { return c == 0 && j % 64 != 20 ? -std::log(times) : 0.0f; });
+  Fill(data.values, [&](int64_t j, int64_t c) {
+    const float spread = 1 + 0.25f * static_cast<float>((j + c) % 5);
+    return (j % 64 == 20 ? strong_value : other_value) * spread;
+  });
+  Store(data);
+  return data;
+}
+
+// Softmax weights of 1/700 are a third of an 8-bit step, and 63 of them are 9 % of a tile. In the second case
+// strong keys have small values: 8-bit weights relative to the strongest key would leave two bits for the
+// others.
+TEST_P(CodeAttention, ValuesKeepWhatIsSmall) {
+  const AttentionData cases[] = {OneStrongKeyATile(700, 1, -1), OneStrongKeyATile(100, 0.01f, -1)};
+  for (const AttentionData& data : cases) {
+    const Tensor codes = Attend(WithCodes(data, true, false));
+    ExpectClose(codes, NaiveAttention(data.Input()), Allowed(1e-2));
+    EXPECT_FALSE(SameBits(codes, Attend(data.Input())));  // shows that the kernels with codes ran
+  }
+}
+
+// Keys whose first channel is 100 times the others, and whose scores are the others' doing. Without the
+// rotation these would have 8-bit codes of one step: the error would be 0.38.
+TEST_P(CodeAttention, KeysKeepWhatIsBesideALargeChannel) {
+  AttentionData data({.heads = 2, .kv_heads = 1, .head_dim = 64, .n = 200, .m = 90}, DType::kF32);
+  for (int64_t j = 0; j < data.keys.rows(); ++j) data.keys.mutable_view().Row<float>(j)[0] = 100;
+  for (int64_t i = 0; i < data.queries.rows(); ++i) {
+    for (size_t h = 0; h < 2; ++h) data.queries.mutable_view().Row<float>(i)[h * 64] = 0;
+  }
+  Store(data);
+  const AttentionInput in = WithCodes(data, true, true);
+  const Tensor codes = Attend(in);
+  EXPECT_FALSE(SameBits(codes, Attend(WithCodes(data, true, false))));
+  ExpectClose(codes, NaiveAttention(in), Allowed(1.5e-1));
+}
+
+// One channel alone becomes the largest code in every channel when it is rotated, and equal scores and values
+// give every key the largest weight and value: the largest sums that can occur.
+TEST_P(CodeAttention, TheLargestSumsFit) {
+  for (const int dim : {32, 64, 128, 256}) {
+    SCOPED_TRACE(dim);
+    AttentionData data({.heads = 1, .kv_heads = 1, .head_dim = dim, .n = 256, .m = 100}, DType::kF32);
+    Fill(data.queries, [](int64_t, int64_t c) { return c == 0 ? 3.0f : 0.0f; });
+    Fill(data.keys, [](int64_t j, int64_t c) { return c == 0 ? (j % 3 == 0 ? -2.0f : 2.0f) : 0.0f; });
+    Fill(data.values, [](int64_t j, int64_t) { return j % 3 == 0 ? -1.0f : 5.0f; });
+    Store(data);
+    const AttentionInput in = WithCodes(data, true, true);
+    ExpectClose(Attend(in), NaiveAttention(in), Allowed(2e-2));
+  }
+}
+
+TEST_P(CodeAttention, ARowHasTheSameBitsInEveryCall) {
+  const AttentionCase cases[] = {
+      {.heads = 4, .kv_heads = 1, .head_dim = 64, .n = 2201, .m = 60},
+      {.heads = 6, .kv_heads = 2, .head_dim = 96, .n = 65, .m = 65, .window = 20},
+      {.heads = 5, .kv_heads = 1, .head_dim = 40, .n = 165, .m = 30, .hole = 2, .alibi = true},
+  };
+  for (const AttentionCase& c : cases) {
+    SCOPED_TRACE(::testing::PrintToString(c));
+    const AttentionData data(c, DType::kBF16);
+    for (const bool keys : {false, true}) {
+      const AttentionInput in = WithCodes(data, true, keys);
+      const Tensor all = Attend(in);
+      ExpectClose(all, NaiveAttention(in), Allowed(4e-2));
+      for (const int count : {1, 2, 7}) {
+        for (int first = 0; first + count <= c.m; first += 11) {
+          ASSERT_TRUE(
+              SameBits(Attend(testing_kernels::RowsOf(in, first, count)), all.view().Rows(first, count)))
+              << count << " at " << first;
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, CodeAttention,
+                         ::testing::Values(Codes{Isa::kAvx2, 16}, Codes{Isa::kAvx512, 8}),
+                         [](const auto& test) { return test.param.bits == 16 ? "avx2" : "avx512_bf16"; });
+
+}  // namespace
+}  // namespace coppice
