@@ -87,8 +87,8 @@ struct AttentionKernels {
   void (*add_mass)(const AttentionTile& tile, int64_t key_begin, int64_t key_end, const float* state,
                    bool maximum, float* sums, float* scratch);
   // Packs the key tile at `begin`; keys from `end` on do not exist. A call then packs a tile once instead of
-  // once per tile of rows. Packing changes no bit of a result, except into codes. Null: these kernels read the
-  // cache directly.
+  // once per tile of rows. Packing changes no bit of a result, except into codes. Null: these kernels read
+  // the cache directly.
   void (*pack)(const AttentionTile& cache, int64_t begin, int64_t end, std::byte* keys, std::byte* values);
   int code_bytes;    // of the codes for AttentionTile::int8_values, in packed tiles only; 0: not supported
   bool int8_keys;    // supports AttentionTile::int8_keys, for packed tiles only

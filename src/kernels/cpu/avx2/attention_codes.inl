@@ -184,8 +184,8 @@ void PackCodeQueries(const AttentionTile& tile, const Rows& rows, const CodeBuff
   }
 }
 
-// Written as assembly for the reason at CodeDot in avx512_dot/panels.inl: GCC 12 copies every sum once in each
-// step, and reads the factor that several products share from memory for each of them.
+// Written as assembly for the reason at CodeDot in avx512_dot/panels.inl: GCC 12 copies every sum once in
+// each step, and reads the factor that several products share from memory for each of them.
 inline void AddProduct(__m256i& sums, __m256i a, __m256i b) {
   __m256i product;
   __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sums), "=&x"(product) : "x"(a), "x"(b));
