@@ -39,8 +39,8 @@ struct AttentionShape {
   // Allows Attention and SparseAttention to round values and softmax weights to codes of 8 bits or more, with
   // one scale per key and one per query and tile of keys. docs/performance.md gives the divergence from fp32.
   bool int8_values = false;
-  // With int8_values: allows them to round rotated queries and keys likewise, with one scale per query and one
-  // per key.
+  // With int8_values: allows them to round rotated queries and keys likewise, with one scale per query and
+  // one per key.
   bool int8_keys = false;
 };
 

@@ -102,7 +102,7 @@ PaperTable Table1(const PaperModel& model) {
   table.methods.push_back(Eta(model, 0.90));
   table.methods.push_back(Eta(model, 0.95));
   table.methods.push_back({"PyramidInfer", {"pyramidinfer:min=0"}});
-  table.methods.push_back(LlmLingua2("LLMLingua-2", "--classifier", model.classifier, 0.2));
+  table.methods.push_back(LlmLingua2("LLMLingua-2", "classifier", model.classifier, 0.2));
   for (const FtpModelFigures& of : kTable1) AddPublished(of, table);
   for (const FtpCompared& row : kCompared) {
     const auto add = [&](const char* of, const char* method, double speed_up) {

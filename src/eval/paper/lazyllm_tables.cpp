@@ -17,7 +17,7 @@ constexpr const char* kTitle =
 std::vector<PaperMethod> Methods(const PaperModel& model) {
   PaperMethod compression{.label = "Prompt compression"};
   if (model.compressor.empty()) {
-    compression.missing = "needs a second model: give --compressor";
+    compression.missing = "needs a second model: give `compressor`";
   } else {
     compression.specs = {fmt::format("selective:model={},min=0", QuotedValue(model.compressor))};
   }

@@ -69,10 +69,10 @@ std::vector<PaperTable> TablesOf(const Paper& paper, std::string_view id) {
   throw FieldError("table", " {}: {} has {}", id, paper.name, ListOf(ids));
 }
 
-PaperMethod LlmLingua2(const char* label, const char* option, const std::string& folder, double keep) {
+PaperMethod LlmLingua2(const char* label, const char* field, const std::string& folder, double keep) {
   PaperMethod method{.label = label};
   if (folder.empty()) {
-    method.missing = fmt::format("needs its published classifier: give its folder as {}", option);
+    method.missing = fmt::format("needs its published classifier: give its folder as `{}`", field);
   } else {
     method.specs = {fmt::format("llmlingua2:model={},keep={},min=0", QuotedValue(folder), keep)};
   }

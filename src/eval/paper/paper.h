@@ -127,8 +127,8 @@ Paper SlimInferPaper(const PaperModel& model);
 
 // Shared by the papers.
 
-// LLMLingua-2 with the classifier of the folder; without one, why it is missing: `option` gives it.
-PaperMethod LlmLingua2(const char* label, const char* option, const std::string& folder, double keep);
+// LLMLingua-2 with the classifier of the folder; without one, why it is missing: `field` names it.
+PaperMethod LlmLingua2(const char* label, const char* field, const std::string& folder, double keep);
 
 // LongBench's 16 data sets in English and code, as the papers use them.
 std::vector<std::string> LongBenchTasks();

@@ -175,7 +175,7 @@ class PaperEvaluation {
     });
     if (!asked) return;
     if (!options_.judge.wanted()) {
-      notes_[run.name].push_back("no win rates: give --judge, the address of a judge model");
+      notes_[run.name].push_back("no win rates: give `judge`, the address of a judge model");
       return;
     }
     JudgeRun(

@@ -14,7 +14,7 @@ constexpr const char* kTitle =
 PaperMethod Sdtp(const PaperModel& model, const char* label, const char* preset, const char* more = "") {
   PaperMethod method{.label = label};
   if (model.predictors.empty()) {
-    method.missing = "needs predictors trained for this model: give --predictors";
+    method.missing = "needs predictors trained for this model: give `predictors`";
   } else {
     method.specs = {
         fmt::format("sdtp:file={},preset={},min=0{}", QuotedValue(model.predictors), preset, more)};
@@ -80,8 +80,8 @@ PaperTable LongBench(const PaperModel& model) {
       .methods = {{"Dense", {"none"}},
                   Sdtp(model, "SDTP", "file"),
                   Sdtp(model, "SDTP-low", "low"),
-                  LlmLingua2("LLMLingua-2", "--classifier", model.classifier, 0.35),
-                  LlmLingua2("LLMLingua-2-small", "--small-classifier", model.small_classifier, 0.35)},
+                  LlmLingua2("LLMLingua-2", "classifier", model.classifier, 0.35),
+                  LlmLingua2("LLMLingua-2-small", "small_classifier", model.small_classifier, 0.35)},
       .published = {{mistral, "", "Dense", Averages(42.34)},
                     {mistral, "", "SDTP", Averages(39.82, 1.71, 1.31)},
                     {mistral, "", "SDTP-low", Averages(40.98, 1.37, 1.10)},

@@ -1,5 +1,5 @@
-// Attention with codes (AttentionShape::int8_values and int8_keys): 8 bits with vdpbf16ps' kernels, 16 bits with
-// those of AVX2. Conformance tests have the shapes; these have the numbers that codes could break on.
+// Attention with codes (AttentionShape::int8_values and int8_keys): 8 bits with vdpbf16ps' kernels, 16 bits
+// with those of AVX2. Conformance tests have the shapes; these have the numbers that codes could break on.
 #include "kernels/conformance_support.h"
 #include "kernels/cpu/cpu_backend.h"
 

@@ -1,5 +1,5 @@
 // Attention with 16-bit codes (AttentionShape::int8_values and int8_keys), for packed tiles, in the
-// rows-as-lanes form of kernel_attention.inl: vpmaddwd multiplies 16 pairs of codes, an FMA 8 pairs of floats.
+// rows-as-lanes form of kernel_attention.inl: vpmaddwd multiplies 16 pairs of codes, an FMA 8 of floats.
 // 16-bit codes cost no more here than 8-bit ones, which AVX2 cannot add up without overflow.
 //
 //   q' = R q scale log2(e)   k' = R k            R R^T = 1 (RotateHead), so q' . k'_j is the score
@@ -11,9 +11,9 @@
 //   o = o 2^(m - m') + 2^(M - m') / 8191 sum_j p16_j v16_j           at most 64 * 8191 * 2047 < 2^30
 //   l = l 2^(m - m') + 2^(M - m') sum_j 2^(t_j - M) / sigma_j
 //
-// Every key and every row is rounded by itself. avx512_bf16/attention_int8.inl says why t includes sigma, why l
-// uses the weights before rounding, and why the thresholds d_j differ from key to key. Keys that may not become
-// codes are multiplied in fp32.
+// Every key and every row is rounded by itself. avx512_bf16/attention_int8.inl says why t includes sigma, why
+// l uses the weights before rounding, and why the thresholds d_j differ from key to key. Keys that may not
+// become codes are multiplied in fp32.
 
 constexpr float kMostWeight = 8191;
 constexpr float kMostValue = 2047;
@@ -81,8 +81,8 @@ inline V LargerSizes(const float* x, int64_t count, V top) {
   return top;
 }
 
-// The scale with which values of these sizes have codes of at most `most`. Limited so that a product of two is
-// finite, and so that a softmax weight can be multiplied and divided by it.
+// The scale with which values of these sizes have codes of at most `most`. Limited so that a product of two
+// is finite, and so that a softmax weight can be multiplied and divided by it.
 inline float ScaleOfCodes(V sizes, float most) {
   float lanes[V::kLanes];
   sizes.Store(lanes);
