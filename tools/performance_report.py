@@ -234,9 +234,9 @@ def kernels_table(kernels: list[dict]) -> str:
 
 STYLE = """<style>
 svg { --card: #ffffff; --ink: #1f2328; --soft: #656d76; --grid: #d0d7de;
- --c0: #0969da; --c1: #bc4c00; --c2: #1a7f37; --c3: #8250df; --c4: #bf3989; --c5: #57606a; --c6: #9a6700; --c7: #0e7490; --c8: #a40e26; }
+ --c0: #0969da; --c1: #bc4c00; --c2: #1a7f37; --c3: #8250df; --c4: #bf3989; --c5: #57606a; --c6: #9a6700; --c7: #0e7490; --c8: #a40e26; --c9: #4d7c0f; }
 @media (prefers-color-scheme: dark) { svg { --card: #0d1117; --ink: #e6edf3; --soft: #9198a1; --grid: #30363d;
- --c0: #58a6ff; --c1: #f0883e; --c2: #3fb950; --c3: #bc8cff; --c4: #f778ba; --c5: #b1bac4; --c6: #d29922; --c7: #39c5cf; --c8: #ff7b72; } }
+ --c0: #58a6ff; --c1: #f0883e; --c2: #3fb950; --c3: #bc8cff; --c4: #f778ba; --c5: #b1bac4; --c6: #d29922; --c7: #39c5cf; --c8: #ff7b72; --c9: #a3e635; } }
 text { font: 13px system-ui, sans-serif; fill: var(--ink); } .soft { fill: var(--soft); } .title { font-weight: 600; font-size: 15px; }
 </style>"""
 

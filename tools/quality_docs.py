@@ -38,6 +38,9 @@ ARMS = [
     ("uniprefill", "UniPrefill, the paper's", "--c6", True),
     ("fastkv", "FastKV, the paper's", "--c7", True),
     ("gemfilter", "GemFilter, the paper's", "--c8", True),
+    ("spts:proxy=FILE,keep=0.275/0.214/0.122/0.061,drop=0.0305,min=0", "SPTS, the paper's, as shares", "--c9", True),
+    ("spts:proxy=FILE,min=0", "SPTS, the paper's", "--c9", True),
+    ("spts:proxy=FILE,begin=20,layers=22/24/26/28,keep=0.25/0.2/0.15/0.1,drop=0.03,min=0", "SPTS, later layers", "--c9", False),
     ("flashprefill:min=0", "FlashPrefill, the paper's", "--c5", True),
     ("random:keep=0.25/0.1/0.05,layers=8/15/24", "at random, as many as `coppice`", "--c5", True),
     ("coppice", "`coppice`, default", "--c0", True),
@@ -66,7 +69,7 @@ def rows_of(folder: pathlib.Path) -> list[dict]:
         dense = dense_rate.setdefault((row["task"], row["length"]), rate)  # a task's first row is dense
         right, lost, won = counts[row["task"], row["length"], row["prune"]]
         rows.append({field: row.get(field) for field in KEPT_FIELDS} |
-                    {"prune": re.sub(r"\bfile=[^,+]*", "file=FILE", row["prune"]),
+                    {"prune": re.sub(r"\b(file|proxy)=[^,+]*", r"\1=FILE", row["prune"]),
                      "decode_of_dense": rate and dense and rate / dense, "right": right, "lost": lost, "won": won})
     return rows
 
@@ -163,11 +166,11 @@ def figure(rows: list[dict]) -> str:
         body += panel(rows, length, LEFT + i * (width + GAP), width, fastest)
     at = float(LEFT)
     for name, colour in [("coppice", "--c0"), ("LazyLLM", "--c1"), ("SlimInfer", "--c2"), ("FTP", "--c3"), ("SDTP", "--c4"),
-                         ("UniPrefill", "--c6"), ("FastKV", "--c7"), ("GemFilter", "--c8"),
+                         ("UniPrefill", "--c6"), ("FastKV", "--c7"), ("GemFilter", "--c8"), ("SPTS", "--c9"),
                          ("FlashPrefill, at random", "--c5")]:
         body.append(f'<circle cx="{at:.1f}" cy="{TOP + HEIGHT + 44}" r="5.5" style="fill: var({colour})"/>')
         body.append(text(at + 11, TOP + HEIGHT + 48, name))
-        at += 34 + 8 * len(name)
+        at += 30 + 7.5 * len(name)
     body.append(text(LEFT - 6, TOP + HEIGHT + 72, "hollow: the paper's setting or the default; filled: tuned", kind="soft"))
     title = "Right answers, as a share of dense's, over the speed-up of the first token (SmolLM2-135M-Instruct)"
     return svg(WIDTH, TOP + HEIGHT + 88, title, body)
