@@ -134,6 +134,7 @@ class Server:
         return {l.rsplit(" ", 1)[0]: float(l.rsplit(" ", 1)[1]) for l in lines if not l.startswith("#")}
 
     def wait_for(self, what, seconds=10):
+        seconds *= self.patience
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if what():

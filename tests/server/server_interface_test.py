@@ -13,7 +13,7 @@ import time
 import unittest
 
 from server_case import Case, MODEL, PROGRAM
-from server_support import Server
+from server_support import Server, patience
 
 TEXTS = ["The key of the door is blue.", "A door", "One morning, when Gregor Samsa woke from troubled dreams"]
 
@@ -224,7 +224,7 @@ class Sampling(Case):
 
 class Drain(unittest.TestCase):
     def test_requests_that_have_begun_are_answered(self):
-        server = Server(PROGRAM, MODEL, "-c", "20000", "--cache-ram", "0", "--drain", "60").wait_ready()
+        server = Server(PROGRAM, MODEL, "-c", "20000", "--cache-ram", "0", "--drain", str(60 * patience(PROGRAM))).wait_ready()
         body = {"prompt": "a " * 3000, "max_tokens": 30, "temperature": 0, "ignore_eos": True}
         replies = []
         threads = [threading.Thread(target=lambda: replies.append(server.ask("/v1/completions", body))) for _ in range(6)]

@@ -90,11 +90,11 @@ const AttentionKernels& KernelsFor(const KernelTable& kernels, DType cache) {
 }
 
 bool Int8Values(const AttentionShape& shape, const AttentionKernels& kernels) {
-  return shape.int8_values && kernels.code_bytes > 0;
+  return shape.int8_values && kernels.code_bytes > 0 && shape.head_dim <= kCodeDim;
 }
 
 bool Int8Keys(const AttentionShape& shape, const AttentionKernels& kernels) {
-  return shape.int8_keys && kernels.int8_keys && Int8Values(shape, kernels) && shape.head_dim <= kInt8KeyDim;
+  return shape.int8_keys && kernels.int8_keys && Int8Values(shape, kernels);
 }
 
 bool PacksKeys(const AttentionShape& shape, const AttentionKernels& kernels) {

@@ -49,7 +49,7 @@ struct AttentionTile {
 inline constexpr int kKeyTile = 64;
 inline constexpr int kKeyChunk = 2048;
 inline constexpr int kAttentionRows = 96;
-inline constexpr int kInt8KeyDim = 256;  // the largest head_dim of keys as codes
+inline constexpr int kCodeDim = 256;  // the largest head_dim of keys and values as codes
 
 // Floats of a state: the running maximum and sum per row, and the unnormalised output. Enough for every ISA.
 constexpr int64_t AttentionStateFloats(int64_t head_dim) {

@@ -65,30 +65,30 @@ inline CodeValues CodeValuesAt(const AttentionTile& tile, int64_t dim, int64_t b
   return {reinterpret_cast<const uint32_t*>(at), scales, scales + kKeyTile};
 }
 
-// Channels [c, c + 32) of a cache row in fp32, zeros beyond `dim`.
-inline void WidenPiece(const AttentionTile& cache, const std::byte* row, int64_t c, float* x) {
-  const int64_t count = Smaller(32, cache.head_dim - c);
-  if (cache.cache_type == kQ8Cache) DequantizeBlocks<Q8_0>(row + c / Q8_0::kValues * Q8_0::kBytes, count, x);
-  if (cache.cache_type == 2) WidenBf16(row + 2 * c, count, x);
-  for (int64_t i = count; i < 32; ++i) x[i] = 0.0f;
+// The key or value `j` of the rows from `first` on in fp32, zero-padded; zeros from key `end` on.
+inline void WidenKey(const AttentionTile& cache, const std::byte* first, int64_t stride, int64_t j,
+                     int64_t end, float* x) {
+  const int64_t count = j < end ? cache.head_dim : 0;
+  const std::byte* row = first + j * stride;
+  if (cache.cache_type == kQ8Cache) DequantizeBlocks<Q8_0>(row, count, x);
+  if (cache.cache_type == 2) WidenBf16(row, count, x);
+  for (int64_t c = count; c < PaddedDim(cache.head_dim); ++c) x[c] = 0.0f;
 }
 
-inline V LargerSizes(const float* x, int64_t count, V top) {
+// The scale with which these values have codes of at most `most`. Limited so that a product of two is finite,
+// and so that a softmax weight can be multiplied and divided by it.
+inline float ScaleOfCodes(const float* x, int64_t dim, float most) {
   const V sign = V::Set(-0.0f);
-  for (int64_t c = 0; c < count; c += V::kLanes) {
-    top = V::Max({_mm256_andnot_ps(sign.v, V::Load(x + c).v)}, top);
+  V tops[2] = {V::Set(0.0f), V::Set(0.0f)};
+  for (int64_t c = 0; c < dim; c += 2 * V::kLanes) {
+    for (int i = 0; i < 2; ++i) {
+      tops[i] = V::Max({_mm256_andnot_ps(sign.v, V::Load(x + c + i * V::kLanes).v)}, tops[i]);
+    }
   }
-  return top;
-}
-
-// The scale with which values of these sizes have codes of at most `most`. Limited so that a product of two
-// is finite, and so that a softmax weight can be multiplied and divided by it.
-inline float ScaleOfCodes(V sizes, float most) {
-  float lanes[V::kLanes];
-  sizes.Store(lanes);
-  float largest = 0;
-  for (const float lane : lanes) largest = lane > largest ? lane : largest;
-  const float scale = largest / most;
+  const __m256 top = V::Max(tops[0], tops[1]).v;
+  __m128 largest = _mm_max_ps(_mm256_castps256_ps128(top), _mm256_extractf128_ps(top, 1));
+  largest = _mm_max_ps(largest, _mm_movehl_ps(largest, largest));
+  const float scale = _mm_cvtss_f32(_mm_max_ss(largest, _mm_movehdup_ps(largest))) / most;
   return scale < 1e-12f ? 1e-12f : scale < 1e12f ? scale : 1e12f;
 }
 
@@ -105,9 +105,9 @@ inline void StoreCodes(void* p, __m256i codes) { _mm256_storeu_si256(static_cast
 // R x as codes; returns their scale. The largest code is a.
 inline float RotateToCodes(float* x, int64_t dim, int16_t* codes) {
   RotateHead(x, dim);
-  const float scale =
-      ScaleOfCodes(LargerSizes(x, dim, V::Set(0.0f)), 32768.0f / SquareRoot(static_cast<float>(dim)));
-  for (int64_t c = 0; c < dim; c += 16) StoreCodes(codes + c, CodesOf(x + c, V::Set(1.0f / scale)));
+  const float scale = ScaleOfCodes(x, dim, 32768.0f / SquareRoot(static_cast<float>(dim)));
+  const V inverse = V::Set(1.0f / scale);
+  for (int64_t c = 0; c < dim; c += 2 * V::kLanes) StoreCodes(codes + c, CodesOf(x + c, inverse));
   return scale;
 }
 
@@ -116,10 +116,8 @@ void PackCodeKeys(const AttentionTile& cache, int64_t begin, int64_t end, std::b
   const int64_t dim = PaddedDim(cache.head_dim);
   float* scales = const_cast<float*>(CodeScales(packed, dim));
   for (int64_t j = 0; j < kKeyTile; ++j) {
-    float row[kInt8KeyDim] = {};
-    for (int64_t c = 0; c < dim && begin + j < end; c += 32) {
-      WidenPiece(cache, cache.keys + (begin + j) * cache.key_stride, c, row + c);
-    }
+    float row[kCodeDim];
+    WidenKey(cache, cache.keys, cache.key_stride, begin + j, end, row);
     scales[j] = RotateToCodes(row, dim, reinterpret_cast<int16_t*>(packed) + j * dim);
   }
 }
@@ -128,33 +126,23 @@ void PackCodeValues(const AttentionTile& cache, int64_t begin, int64_t end, std:
   const int64_t dim = PaddedDim(cache.head_dim);
   float* log2_scales = const_cast<float*>(CodeScales(packed, dim));
   float* inverse_scales = log2_scales + kKeyTile;
-  const auto widen = [&](int64_t j, int64_t c, float* x) {
-    for (int64_t i = 0; i < 32; ++i) x[i] = 0.0f;
-    if (begin + j < end) WidenPiece(cache, cache.values + (begin + j) * cache.value_stride, c, x);
-  };
-  float x[2][32];
-  for (int64_t j = 0; j < kKeyTile; ++j) {
-    V sizes = V::Set(0.0f);
-    for (int64_t c = 0; c < dim; c += 32) {
-      widen(j, c, x[0]);
-      sizes = LargerSizes(x[0], 32, sizes);
-    }
-    const float scale = ScaleOfCodes(sizes, kMostValue);
-    log2_scales[j] = __builtin_log2f(scale);
-    inverse_scales[j] = 1.0f / scale;
-  }
   uint32_t* pairs = reinterpret_cast<uint32_t*>(packed);
   for (int64_t j = 0; j < kKeyTile; j += 2, pairs += dim) {
-    for (int64_t c = 0; c < dim; c += 32) {
-      for (int64_t i = 0; i < 2; ++i) widen(j + i, c, x[i]);
-      for (int64_t i = 0; i < 32; i += 16) {
-        const __m256i even = CodesOf(x[0] + i, V::Set(inverse_scales[j]));
-        const __m256i odd = CodesOf(x[1] + i, V::Set(inverse_scales[j + 1]));
-        const __m256i low = _mm256_unpacklo_epi16(even, odd);
-        const __m256i high = _mm256_unpackhi_epi16(even, odd);
-        StoreCodes(pairs + c + i, _mm256_permute2x128_si256(low, high, 0x20));
-        StoreCodes(pairs + c + i + 8, _mm256_permute2x128_si256(low, high, 0x31));
-      }
+    float rows[2][kCodeDim];
+    for (int64_t i = 0; i < 2; ++i) {
+      WidenKey(cache, cache.values, cache.value_stride, begin + j + i, end, rows[i]);
+      const float scale = ScaleOfCodes(rows[i], dim, kMostValue);
+      log2_scales[j + i] = __builtin_log2f(scale);
+      inverse_scales[j + i] = 1.0f / scale;
+    }
+    const V inverse[2] = {V::Set(inverse_scales[j]), V::Set(inverse_scales[j + 1])};
+    for (int64_t c = 0; c < dim; c += 16) {
+      const __m256i even = CodesOf(rows[0] + c, inverse[0]);
+      const __m256i odd = CodesOf(rows[1] + c, inverse[1]);
+      const __m256i low = _mm256_unpacklo_epi16(even, odd);
+      const __m256i high = _mm256_unpackhi_epi16(even, odd);
+      StoreCodes(pairs + c, _mm256_permute2x128_si256(low, high, 0x20));
+      StoreCodes(pairs + c + 8, _mm256_permute2x128_si256(low, high, 0x31));
     }
   }
 }
@@ -171,11 +159,11 @@ void PackCodeQueries(const AttentionTile& tile, const Rows& rows, const CodeBuff
     if (r % kPanel >= PanelVectors(tile, r / kPanel) * V::kLanes) continue;
     const int64_t at = tile.first_row + r;
     const float* q = tile.queries + at / tile.group * tile.query_stride + at % tile.group * tile.head_dim;
-    float row[kInt8KeyDim];
+    float row[kCodeDim];
     for (int64_t c = 0; c < rows.dim; ++c) {
       row[c] = r < tile.rows && c < tile.head_dim ? q[c] * factor : 0.0f;
     }
-    int16_t codes[kInt8KeyDim];
+    int16_t codes[kCodeDim];
     buffers.chi[r] = RotateToCodes(row, rows.dim, codes);
     uint32_t* packed = buffers.queries + r / kPanel * kPanel * rows.dim / 2 + r % kPanel;
     for (int64_t c = 0; c < rows.dim; c += 2) {
@@ -184,13 +172,15 @@ void PackCodeQueries(const AttentionTile& tile, const Rows& rows, const CodeBuff
   }
 }
 
-// Written as assembly for the reason at CodeDot in avx512_dot/panels.inl: GCC 12 copies every sum once in
-// each step, and reads the factor that several products share from memory for each of them.
-inline void AddProduct(__m256i& sums, __m256i a, __m256i b) {
-  __m256i product;
-  __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sums), "=&x"(product) : "x"(a), "x"(b));
+// sums += the products of pairs. Written as assembly for the reason at CodeDot in avx512_dot/panels.inl: GCC
+// 12 copies every sum once in each step. AVX-VNNI's vpdpwssd, which does both in one instruction, was no
+// faster on a Zen 5.
+inline void AddProducts(__m256i a, __m256i b, __m256i* sums) {
+  __m256i products;
+  __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(*sums), "=&x"(products) : "x"(a), "x"(b));
 }
 
+// The empty assembly keeps a factor of several products in a register: GCC 12 reads it again for each.
 inline __m256i LoadCodes(const void* p) {
   __m256i codes = _mm256_loadu_si256(static_cast<const __m256i*>(p));
   __asm__("" : "+x"(codes));
@@ -220,7 +210,7 @@ void ScoreCodes(const CodeKeys& keys, int64_t dim, const uint32_t* queries, cons
       for (int i = 0; i < 2; ++i) {
         const __m256i key = BroadcastPair(k + i * dim + 2 * c);
         for (int v = 0; v < kVectors; ++v) {
-          AddProduct(sums[i][v], q[v], key);
+          AddProducts(q[v], key, &sums[i][v]);
         }
       }
     }
@@ -251,7 +241,7 @@ void ValueCodes(const uint32_t* values, int64_t dim, const CodeBuffers& buffers,
       for (int i = 0; i < 2; ++i) {
         const __m256i value = BroadcastPair(values + j * dim + c + i);
         for (int v = 0; v < kVectors; ++v) {
-          AddProduct(sums[i][v], p[v], value);
+          AddProducts(p[v], value, &sums[i][v]);
         }
       }
     }
@@ -271,7 +261,7 @@ using CodeScores = void (*)(const CodeKeys& keys, int64_t dim, const uint32_t* q
 using CodeOutputs = void (*)(const uint32_t* values, int64_t dim, const CodeBuffers& buffers, float* output);
 constexpr CodeScores kCodeScores[] = {ScoreCodes<1>, ScoreCodes<2>, ScoreCodes<3>};
 constexpr CodeOutputs kCodeOutputs[] = {ValueCodes<1>, ValueCodes<2>, ValueCodes<3>};
-static_assert(sizeof kCodeScores / sizeof kCodeScores[0] == V::kPanelVectors);
+static_assert(V::kPanelVectors == 3);
 
 // 2^x for x <= 0, exactly 1 at 0 and 0 below -126, with the polynomial of avx512/softmax_weights.inl, whose
 // relative error is below 9e-5: that of rounding to a code is above 6e-5.

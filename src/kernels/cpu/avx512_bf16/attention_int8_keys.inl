@@ -48,7 +48,7 @@ void PackQuadKeys(const CacheRows& keys, int64_t dim, std::byte* packed) {
   float scales[kKeyTile];
   int32_t starts[kKeyTile];
   for (int64_t j = 0; j < kKeyTile; ++j) {
-    float row[kInt8KeyDim];
+    float row[kCodeDim];
     for (int64_t c = 0; c < dim; c += V::kLanes) {
       _mm512_storeu_ps(row + c, WidenPart(keys.first + j * keys.stride, c));
     }
@@ -72,12 +72,12 @@ void PackQuadQueries(const AttentionTile& tile, const Rows& rows, uint32_t* pack
   for (int r = 0; r < PanelVectors(tile, 0) * V::kLanes; ++r) {
     const int64_t at = tile.first_row + r;
     const float* q = tile.queries + at / tile.group * tile.query_stride + at % tile.group * tile.head_dim;
-    float row[kInt8KeyDim];
+    float row[kCodeDim];
     for (int64_t c = 0; c < rows.dim; ++c) {
       row[c] = r < tile.rows && c < tile.head_dim ? q[c] * factor : 0.0f;
     }
     RotateHead(row, rows.dim);
-    int8_t codes[kInt8KeyDim];
+    int8_t codes[kCodeDim];
     int32_t sum;
     scales[r] = RoundHead(row, rows.dim, codes, &sum);
     for (int64_t c = 0; c < rows.dim; c += 4) {
