@@ -49,6 +49,10 @@ struct AttentionTile {
 inline constexpr int kKeyTile = 64;
 inline constexpr int kKeyChunk = 2048;
 inline constexpr int kAttentionRows = 96;
+// Ordered dithering of softmax weights that become codes: (bit-reversed j + 1/2) / 16 for key j % 16.
+alignas(64) inline constexpr float kThresholds[16] = {
+    0.03125f, 0.53125f, 0.28125f, 0.78125f, 0.15625f, 0.65625f, 0.40625f, 0.90625f,
+    0.09375f, 0.59375f, 0.34375f, 0.84375f, 0.21875f, 0.71875f, 0.46875f, 0.96875f};
 inline constexpr int kCodeDim = 256;  // the largest head_dim of keys and values as codes
 
 // Floats of a state: the running maximum and sum per row, and the unnormalised output. Enough for every ISA.

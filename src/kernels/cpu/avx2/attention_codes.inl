@@ -278,11 +278,6 @@ inline V CodeExp2(V x) {
   return {_mm256_and_ps(power, in_range)};
 }
 
-// d: (bit-reversed j + 1/2) / 16.
-constexpr float kThresholds[16] = {0.03125f, 0.53125f, 0.28125f, 0.78125f, 0.15625f, 0.65625f,
-                                   0.40625f, 0.90625f, 0.09375f, 0.59375f, 0.34375f, 0.84375f,
-                                   0.21875f, 0.71875f, 0.46875f, 0.96875f};
-
 // The softmax of one vector of rows over one tile, whose scores are t. Writes p16 in pairs of keys, and the
 // factors of the row's output and of the tile's product.
 inline void SoftmaxCodes(const float* scores, const float* inverse_scales, float* maximum, float* sum,

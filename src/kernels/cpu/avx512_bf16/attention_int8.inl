@@ -84,11 +84,6 @@ void PackQuadValues(const CacheRows& values, int64_t dim, std::byte* packed) {
   }
 }
 
-// (bit-reversed j + 1/2) / 16.
-alignas(64) constexpr float kThresholds[16] = {0.03125f, 0.53125f, 0.28125f, 0.78125f, 0.15625f, 0.65625f,
-                                               0.40625f, 0.90625f, 0.09375f, 0.59375f, 0.34375f, 0.84375f,
-                                               0.21875f, 0.71875f, 0.46875f, 0.96875f};
-
 // The softmax of one vector of rows over one tile, whose scores are t with maximum `tile_top`. Writes p8 in
 // quads of keys. `keep` is the factor for the row's output, `take` the factor for the tile's product.
 inline void SoftmaxQuads(const float* scores, V tile_top, const float* inverse_scales, float* maximum,
