@@ -157,7 +157,7 @@ TEST_P(IsolationTest, AnswersAreThoseOfRequestsAlone) {
       handed_over += computing != &job;
       computing = &job;
     };
-    return Compute(*engine, job, {counted, turns.decode}, result);
+    return Compute(*engine, job, {counted, turns.decode, {}}, result);
   };
   const auto decode = [&](std::span<DecodeStep* const> steps) { engine->DecodeTogether(steps); };
   TurnScheduler scheduler(run, decode, metrics, {.slots = 6, .max_waiting = 1000, .shortest_turn = {}});
