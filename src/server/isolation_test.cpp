@@ -204,7 +204,7 @@ TEST_P(IsolationTest, SequencesDecodeTogether) {
   bool fails = false;
   const auto decode = [&](std::span<DecodeStep* const> steps) {
     most = std::max(most, steps.size());
-    // While a job is missing, all 300 tokens of the others together take 3 s: a busy machine starts it by then.
+    // While a job is missing, the 300 tokens of the others take 3 s: a busy machine starts it by then.
     if (most < kJobs) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     if (fails && steps.size() == kJobs) throw std::bad_alloc();
     engine->DecodeTogether(steps);
