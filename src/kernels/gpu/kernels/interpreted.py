@@ -11,6 +11,7 @@ os.environ["TRITON_INTERPRET"] = "1"  # before any kernel is imported
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "0")
 
 import numpy as np  # noqa: E402
+from triton.runtime import interpreter  # noqa: E402
 
 import variants  # noqa: E402
 
@@ -122,6 +123,18 @@ def rms(x: np.ndarray) -> np.ndarray:
 def bits(x: np.ndarray) -> bytes:
     return np.ascontiguousarray(x).tobytes()
 
+
+def dot(_builder, a, b, sums, _precision, _imprecise):
+    """tl.dot, summed in the order of k. The interpreter takes NumPy's matmul, whose bits of a row depend on the row's
+    place in some of OpenBLAS's kernels (HASWELL and ZEN; OPENBLAS_CORETYPE chooses), as a tensor core's do not."""
+    result = sums.data.copy()
+    left, right = a.data.astype(result.dtype), b.data.astype(result.dtype)
+    for k in range(left.shape[-1]):
+        result += left[..., :, k, None] * right[..., None, k, :]
+    return interpreter.TensorHandle(result, sums.dtype.scalar)
+
+
+interpreter.InterpreterBuilder.create_dot = dot
 
 WORST = {}  # by kind of comparison, the largest error of a row over its size
 
