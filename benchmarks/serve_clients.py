@@ -50,18 +50,25 @@ class Server:
                     raise SystemExit(f"{program}: the server did not start") from None
                 time.sleep(0.1)
 
-    def complete(self, prompt: list[int], tokens: int) -> list[float]:
-        """The moments at which the answer's tokens came."""
+    def complete(self, prompt: list[int], tokens: int) -> tuple[float, float]:
+        """The moments of the first token and of the end. A chunk may hold several tokens, where the text is not UTF-8
+        yet, so chunks are not counted."""
         body = {"prompt": prompt, "n_predict": tokens, "temperature": 0, "ignore_eos": True, "stream": True,
                 "cache_prompt": False}
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}/completion", json.dumps(body).encode(),
                                          {"Content-Type": "application/json"})
-        moments = []
+        first = None
         with urllib.request.urlopen(request, timeout=TIMEOUT) as reply:
             for line in reply:
-                if line.startswith(b"data: {") and not json.loads(line[6:]).get("stop"):
-                    moments.append(time.monotonic())
-        return moments
+                if not line.startswith(b"data: {"):
+                    continue
+                first = first or time.monotonic()
+                event = json.loads(line[6:])
+                if event.get("stop"):
+                    if event["tokens_predicted"] != tokens:
+                        raise RuntimeError(f"{event['tokens_predicted']} tokens instead of {tokens}")
+                    return first, time.monotonic()
+        raise RuntimeError("the answer ended early")
 
     def close(self):
         self.process.terminate()
@@ -70,7 +77,7 @@ class Server:
 
 def run(server: Server, prompts: list[list[int]], tokens: int) -> dict:
     server.complete(prompts[0][:16], 2)
-    answers: list[list[float]] = [[] for _ in prompts]
+    answers: list[tuple[float, float] | None] = [None] * len(prompts)
 
     def ask(i: int):
         answers[i] = server.complete(prompts[i], tokens)
@@ -81,13 +88,17 @@ def run(server: Server, prompts: list[list[int]], tokens: int) -> dict:
         client.start()
     for client in clients:
         client.join()
-    if any(len(answer) < tokens // 2 for answer in answers):  # a chunk may hold several, where text is not UTF-8 yet
-        raise SystemExit(f"answers of {sorted(len(a) for a in answers)} chunks instead of {tokens}")
-    end = max(answer[-1] for answer in answers)
-    first, last = max(answer[0] for answer in answers), min(answer[-1] for answer in answers)
-    within = sum(sum(first < moment <= last for moment in answer) * tokens / len(answer) for answer in answers)
-    return {"total": tokens * len(prompts) / (end - begin), "decode": within / (last - first) if last > first else 0.0,
-            "first": statistics.mean(answer[0] for answer in answers) - begin}
+    if None in answers:
+        raise SystemExit("a request failed")
+    firsts, ends = zip(*answers)
+    return {"total": tokens * len(prompts) / (max(ends) - begin), "decode": common_rate(answers, tokens),
+            "first": statistics.mean(firsts) - begin}
+
+
+def common_rate(answers: list[tuple[float, float]], tokens: int) -> float:
+    """Tokens per second while every client generates; 0 if that never happened."""
+    first, last = max(a[0] for a in answers), min(a[1] for a in answers)
+    return sum((tokens - 1) / (end - begin) for begin, end in answers) if last > first else 0.0
 
 
 def main():
