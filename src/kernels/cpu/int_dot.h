@@ -22,7 +22,7 @@ inline constexpr int64_t kDotBlock = 32;   // rows consist of whole blocks
 enum class DotLayout : uint8_t {
   kSuper,   // one scale; codes in order
   kBlocks,  // one scale per block; codes in order
-  kPaired,  // one scale per block; for every two blocks, the first 16 codes of both, then the last 16 of both
+  kHalved,  // one scale per block; for every four blocks, the first halves of all, then the second halves
 };
 
 // Five cache lines, holding only what the products of one layout read. With the data of all layouts, in ten
@@ -34,11 +34,11 @@ struct alignas(64) DotGroup {
     // kSuper: sums[j] of codes [32 j, 32 j + 16), sums[8 + j] of [32 j + 16, 32 j + 32), the lanes of a
     // vector.
     int16_t sums[16];
-    float block_sums[kDotGroup / kDotBlock];  // kPaired: the sum of each block's codes
+    float block_sums[kDotGroup / kDotBlock];  // kHalved: the sum of each block's codes
   };
   union {
     float scale;                          // kSuper
-    float scales[kDotGroup / kDotBlock];  // kBlocks and kPaired: one per block
+    float scales[kDotGroup / kDotBlock];  // kBlocks and kHalved: one per block
   };
 };
 

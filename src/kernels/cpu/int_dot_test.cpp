@@ -23,7 +23,7 @@ using cpu::kDotGroup;
 
 const std::vector<DType> kQuantised = {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ8_0,
                                        DType::kQ2_K, DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
-const std::vector<DotLayout> kLayouts = {DotLayout::kSuper, DotLayout::kBlocks, DotLayout::kPaired};
+const std::vector<DotLayout> kLayouts = {DotLayout::kSuper, DotLayout::kBlocks, DotLayout::kHalved};
 const std::vector<int64_t> kCounts = {32, 64, 96, 224, 256, 288, 512, 544, 768, 2048};
 
 // Runs AVX-VNNI in an emulator if the CPU lacks it.
@@ -49,7 +49,7 @@ Code CodeAt(const std::vector<DotGroup>& groups, DotLayout layout, size_t k) {
   const size_t in_group = k % kDotGroup;
   const size_t block = in_group / kDotBlock;
   size_t at = in_group;
-  if (layout == DotLayout::kPaired) at = block / 2 * 64 + in_group % 32 / 16 * 32 + block % 2 * 16 + k % 16;
+  if (layout == DotLayout::kHalved) at = block / 4 * 128 + in_group % 32 / 16 * 64 + block % 4 * 16 + k % 16;
   return {group.codes[at], layout == DotLayout::kSuper ? group.scale : group.scales[block]};
 }
 
@@ -127,7 +127,7 @@ TEST(IntDot, CodesAreTheNearest) {
 
 // Rows of x that share unpacked weights.
 TEST(IntDot, ARowIsTheSameBesideOthers) {
-  constexpr int64_t kRows = 7;
+  constexpr int64_t kRows = 15;  // 8, 4, 2 and 1
   for (const IntDotKernels* kernels : Tables()) {
     for (DType type : kQuantised) {
       const int64_t count = Info(type).block_elements == 256 ? 768 : 800;
@@ -158,16 +158,16 @@ TEST(IntDot, SumsAreThoseOfTheCodes) {
   const std::span<const float> row = x.view().Row<float>(0);
   for (const IntDotKernels* kernels : Tables()) {
     const std::vector<DotGroup> super = Quantised(*kernels, row, DotLayout::kSuper);
-    const std::vector<DotGroup> paired = Quantised(*kernels, row, DotLayout::kPaired);
+    const std::vector<DotGroup> halved = Quantised(*kernels, row, DotLayout::kHalved);
     for (size_t g = 0; g < super.size(); ++g) {
       std::array<int, 16> halves = {};
       std::array<int, 8> blocks = {};
       for (size_t k = 0; k < kDotGroup; ++k) {
         halves[k / 32 + (k % 32 < 16 ? 0 : 8)] += CodeAt(super, DotLayout::kSuper, g * kDotGroup + k).code;
-        blocks[k / 32] += CodeAt(paired, DotLayout::kPaired, g * kDotGroup + k).code;
+        blocks[k / 32] += CodeAt(halved, DotLayout::kHalved, g * kDotGroup + k).code;
       }
       for (size_t j = 0; j < 16; ++j) ASSERT_EQ(super[g].sums[j], halves[j]) << j;
-      for (size_t j = 0; j < 8; ++j) ASSERT_EQ(paired[g].block_sums[j], static_cast<float>(blocks[j])) << j;
+      for (size_t j = 0; j < 8; ++j) ASSERT_EQ(halved[g].block_sums[j], static_cast<float>(blocks[j])) << j;
     }
   }
 }

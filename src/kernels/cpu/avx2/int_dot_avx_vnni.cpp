@@ -42,6 +42,13 @@ constexpr int kDotRows = 2;
 
 #include "kernels/cpu/generic/int_dot.inl"
 
+template <typename Walk, int kRows>
+struct WalkOf {
+  using Type = Walk;
+};
+
+#include "kernels/cpu/generic/int_dot_table.inl"
+
 }  // namespace
 
 const IntDotKernels& AvxVnniIntDots() { return kIntDots; }

@@ -1,4 +1,5 @@
-// Integer products for AVX-512 with VNNI, in 256-bit vectors: with these, memory already limits the speed.
+// Integer products for AVX-512 with VNNI. One row of x takes 256-bit vectors, with which memory already limits
+// the speed; several take 512-bit vectors.
 #include <immintrin.h>
 
 #include "kernels/cpu/int_dot.h"
@@ -60,9 +61,14 @@ inline __m256i AddScaled(__m256i sums, __m256i codes, __m256i x, __m256i scales)
 }
 
 // Rows of x whose sums fit into the registers.
-constexpr int kDotRows = 4;
+constexpr int kDotRows = 8;
 
 #include "kernels/cpu/generic/int_dot.inl"
+
+// Needs the walks.
+#include "kernels/cpu/avx512_vnni/int_dot_wide.inl"
+
+#include "kernels/cpu/generic/int_dot_table.inl"
 
 }  // namespace
 

@@ -40,9 +40,9 @@ inline __m256i BlockCodes(const float* x, __m256 inverse) {
 
 // Stores the codes of block j of the group, and their sums.
 inline void StoreCodes(__m256i codes, int64_t j, DotLayout layout, DotGroup* group) {
-  const bool paired = layout == DotLayout::kPaired;
-  int8_t* first = group->codes + (paired ? j / 2 * 2 * kDotBlock + j % 2 * 16 : j * kDotBlock);
-  int8_t* last = first + (paired ? kDotBlock : 16);
+  const bool halved = layout == DotLayout::kHalved;
+  int8_t* first = group->codes + (halved ? j / 4 * 4 * kDotBlock + j % 4 * 16 : j * kDotBlock);
+  int8_t* last = first + (halved ? 2 * kDotBlock : 16);
   _mm_store_si128(reinterpret_cast<__m128i*>(first), _mm256_castsi256_si128(codes));
   _mm_store_si128(reinterpret_cast<__m128i*>(last), _mm256_extracti128_si256(codes, 1));
   if (layout == DotLayout::kBlocks) return;
@@ -52,7 +52,7 @@ inline void StoreCodes(__m256i codes, int64_t j, DotLayout layout, DotGroup* gro
   sums = _mm256_add_epi32(sums, _mm256_unpackhi_epi64(sums, sums));
   const auto first_sum = static_cast<int16_t>(_mm256_extract_epi16(sums, 0));
   const auto last_sum = static_cast<int16_t>(_mm256_extract_epi16(sums, 8));
-  if (paired) {
+  if (halved) {
     group->block_sums[j] = static_cast<float>(first_sum + last_sum);
   } else {
     group->sums[j] = first_sum;
@@ -87,41 +87,3 @@ void QuantizeDotRow(const float* x, int64_t count, DotLayout layout, DotGroup* g
 
 #include "kernels/cpu/generic/int_dot_blocks.inl"
 #include "kernels/cpu/generic/int_dot_super.inl"
-
-// ---- Rows
-
-// One row of weights at a time, so that they are a single stream, which the hardware prefetcher follows best,
-// and the sums stay in registers. Up to kDotRows rows of x, the most whose sums fit into the registers, share
-// the unpacked codes.
-template <typename Walk, int kRows>
-[[gnu::always_inline]] inline void IntDotRows(const IntDotTask& t, const std::byte* w, float bias, int64_t i,
-                                              float* y) {
-  const int64_t groups = DotGroups(t.count);
-  __m256 sums[kRows];
-  Walk::template Dot<kRows>(w, t.x + i * groups, groups, t.count, sums);
-  for (int r = 0; r < kRows; ++r) y[(i + r) * t.y_stride] = SumOf(sums[r]) + bias;
-}
-
-template <typename Walk>
-void IntDot(const IntDotTask& t) {
-  for (int64_t row = 0; row < t.rows; ++row) {
-    const std::byte* w = t.w + row * t.w_stride;
-    const float bias = t.bias == nullptr ? 0.0f : t.bias[row];
-    int64_t i = 0;
-    for (; i + kDotRows <= t.x_rows; i += kDotRows) IntDotRows<Walk, kDotRows>(t, w, bias, i, t.y + row);
-    if constexpr (kDotRows > 2) {
-      for (; i + 2 <= t.x_rows; i += 2) IntDotRows<Walk, 2>(t, w, bias, i, t.y + row);
-    }
-    for (; i < t.x_rows; ++i) IntDotRows<Walk, 1>(t, w, bias, i, t.y + row);
-  }
-}
-
-constexpr IntDotKernels kIntDots = {
-    .quantize = QuantizeDotRow,
-    .layout = {DotLayout::kSuper, DotLayout::kSuper, DotLayout::kSuper, DotLayout::kPaired,
-               DotLayout::kPaired, DotLayout::kPaired, DotLayout::kPaired, DotLayout::kBlocks},
-    .dot = {nullptr, nullptr, nullptr, IntDot<Blocks<DotQ4_0>>, IntDot<Blocks<DotQ4_1>>,
-            IntDot<Blocks<DotQ5_0>>, IntDot<Blocks<DotQ5_1>>, IntDot<Blocks<DotQ8_0>>,
-            IntDot<SuperBlocks<DotQ2_K>>, IntDot<SuperBlocks<DotQ3_K>>, IntDot<SuperBlocks<DotQ4_K>>,
-            IntDot<SuperBlocks<DotQ5_K>>, IntDot<SuperBlocks<DotQ6_K>>},
-};

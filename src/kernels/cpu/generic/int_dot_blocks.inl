@@ -15,7 +15,7 @@ inline __m256 BlockFactors(const std::byte* p) {
 
 // ---- Four and five bits. Byte i of a block holds values i and i + 16. The low halves of the bytes of two
 // blocks are therefore the first 16 codes of both, and the high halves the last 16: the order of
-// DotLayout::kPaired. One vector of integer sums then serves two blocks, which halves its conversion and
+// DotLayout::kHalved. One vector of integer sums then serves two blocks, which halves its conversion and
 // scaling; those cost as much as the products.
 
 struct TwoBlocks {
@@ -82,8 +82,8 @@ template <int kRows, typename Format>
     const int a = 2 * i;
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const int8_t* pair = x[r * x_stride].codes + 2 * i * kDotBlock;
-      const __m256i dot = DotTwo(codes.first, LoadBytes(pair), codes.last, LoadBytes(pair + kDotBlock));
+      const int8_t* pair = x[r * x_stride].codes + (i / 2 * 4 + i % 2) * kDotBlock;
+      const __m256i dot = DotTwo(codes.first, LoadBytes(pair), codes.last, LoadBytes(pair + 2 * kDotBlock));
       const __m256 each =
           _mm256_permutevar8x32_ps(factors[r], _mm256_setr_epi32(a, a, a, a, a + 1, a + 1, a + 1, a + 1));
       sums[r].s[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), each, sums[r].s[i]);
@@ -132,6 +132,16 @@ template <int kRows>
 
 // ---- Rows of blocks
 
+// The eight blocks that lie Format::kAhead bytes behind w.
+template <typename Format>
+inline void PrefetchBlocks(const std::byte* w) {
+  if constexpr (Format::kAhead > 0) {
+    constexpr int64_t kCacheLine = 64;
+    for (int64_t i = 0; i < kGroupBlocks * Format::kBytes; i += kCacheLine)
+      __builtin_prefetch(w + Format::kAhead + i, 0, 2);
+  }
+}
+
 template <typename Format>
 struct Blocks {
   template <int kRows>
@@ -145,11 +155,7 @@ struct Blocks {
     }
     int64_t left = count / kDotBlock;
     for (; left >= kGroupBlocks; left -= kGroupBlocks, w += kGroupBytes, ++x) {
-      if constexpr (Format::kAhead > 0) {
-        constexpr int64_t kCacheLine = 64;
-        for (int64_t i = 0; i < kGroupBytes; i += kCacheLine)
-          __builtin_prefetch(w + Format::kAhead + i, 0, 2);
-      }
+      PrefetchBlocks<Format>(w);
       AddBlocks<kRows>(kFormat, w, x, x_stride, sums);
     }
     if (left > 0) {  // pads the last group with zero factors
