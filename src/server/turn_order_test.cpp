@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 namespace coppice {
@@ -115,6 +116,19 @@ TEST(TurnOrder, PromptsAndTokensShareTheTime) {
   EXPECT_NEAR(all[2].first_token - begin, 20, 0.5);
   EXPECT_NEAR(all[0].generated, all[1].generated, 5);
   EXPECT_NEAR(all[0].generated + all[1].generated - before, 10 / 0.05 + 5 / 0.05, 8);
+}
+
+// One sequence generates, and long prompts arrive at 1 s.
+TEST(TurnOrder, FewTokensGetLessTimeWhereManyPromptsWait) {
+  for (const auto& [prompts, share] : {std::pair(1, 0.5), std::pair(2, 1.0 / 3), std::pair(8, 0.2)}) {
+    std::vector<Sequence> all = {{.prompt = 100, .tokens = 1'000'000}};
+    for (int i = 0; i < prompts; ++i) all.push_back({.arrived = 1, .prompt = 100'000});
+    Simulation simulation;
+    simulation.Run(all, 1);
+    const int before = all[0].generated;
+    simulation.Run(all, 31);
+    EXPECT_NEAR((all[0].generated - before) * 0.05, share * 30, 0.5) << prompts << " prompts";
+  }
 }
 
 // After a while alone, a kind of work owes the other nothing.
