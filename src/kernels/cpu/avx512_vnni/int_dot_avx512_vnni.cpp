@@ -1,5 +1,5 @@
-// Integer products for AVX-512 with VNNI. One row of x takes 256-bit vectors, with which memory already limits
-// the speed; several take 512-bit vectors.
+// Integer products for AVX-512 with VNNI. One row of x takes 256-bit vectors, with which memory already
+// limits the speed; several take 512-bit vectors.
 #include <immintrin.h>
 
 #include "kernels/cpu/int_dot.h"
