@@ -6,8 +6,8 @@
 Every client sends one prompt of its own, random token ids, to llama.cpp's /completion, which both servers know, and
 reads --tokens generated tokens. Each server has as many slots as there are clients. A run is a fresh server, a short
 request to warm it up, and then all clients at once. `tokens/s` counts the generated tokens of all clients from the
-first request to the last answer, prompts and all; `decode` counts from the moment at which every client has its first
-token to the moment at which the first one has its last.
+first request to the last answer, prompts and all; `decode` adds up the clients' rates, each from its first token to
+its end, and is 0 unless all generate at one time. It is the rate of decoding only where prompts are short (--prompt 16).
 """
 
 import argparse
@@ -96,7 +96,7 @@ def run(server: Server, prompts: list[list[int]], tokens: int) -> dict:
 
 
 def common_rate(answers: list[tuple[float, float]], tokens: int) -> float:
-    """Tokens per second while every client generates; 0 if that never happened."""
+    """The sum of the clients' tokens per second, each after its first; 0 if they never all generate at once."""
     first, last = max(a[0] for a in answers), min(a[1] for a in answers)
     return sum((tokens - 1) / (end - begin) for begin, end in answers) if last > first else 0.0
 

@@ -99,20 +99,13 @@ struct Wide<Blocks<Format>> {
   template <int kRows>
   [[gnu::always_inline]] static void Dot(const std::byte* w, const DotGroup* x, int64_t x_stride,
                                          int64_t count, __m256* y) {
-    constexpr int64_t kGroupBytes = kGroupBlocks * Format::kBytes;
     constexpr const Format* kFormat = nullptr;  // selects the overload
     WideSums sums[kRows];
     for (WideSums& row : sums) row.s[0] = row.s[1] = _mm512_setzero_ps();
-    int64_t left = count / kDotBlock;
-    for (; left >= kGroupBlocks; left -= kGroupBlocks, w += kGroupBytes, ++x) {
-      PrefetchBlocks<Format>(w);
-      AddWideBlocks<kRows>(kFormat, w, x, x_stride, sums);
-    }
-    if (left > 0) {  // pads the last group with zero factors
-      std::byte padded[kGroupBytes] = {};
-      __builtin_memcpy(padded, w, static_cast<size_t>(left * Format::kBytes));
-      AddWideBlocks<kRows>(kFormat, padded, x, x_stride, sums);
-    }
+    ForGroups<Format>(
+        w, x, count, [&](const std::byte* b, const DotGroup* group) __attribute__((always_inline)) {
+          AddWideBlocks<kRows>(kFormat, b, group, x_stride, sums);
+        });
     for (int r = 0; r < kRows; ++r) {
       const auto both = [](__m512 v) {
         return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));

@@ -142,27 +142,37 @@ inline void PrefetchBlocks(const std::byte* w) {
   }
 }
 
+// add(eight blocks, their group of x) for all blocks of a row.
+template <typename Format, typename Add>
+[[gnu::always_inline]] inline void ForGroups(const std::byte* w, const DotGroup* x, int64_t count,
+                                             const Add& add) {
+  constexpr int64_t kGroupBytes = kGroupBlocks * Format::kBytes;
+  int64_t left = count / kDotBlock;
+  for (; left >= kGroupBlocks; left -= kGroupBlocks, w += kGroupBytes, ++x) {
+    PrefetchBlocks<Format>(w);
+    add(w, x);
+  }
+  if (left > 0) {  // pads the last group with zero factors
+    std::byte padded[kGroupBytes] = {};
+    __builtin_memcpy(padded, w, static_cast<size_t>(left * Format::kBytes));
+    add(padded, x);
+  }
+}
+
 template <typename Format>
 struct Blocks {
   template <int kRows>
   [[gnu::always_inline]] static void Dot(const std::byte* w, const DotGroup* x, int64_t x_stride,
                                          int64_t count, __m256* y) {
-    constexpr int64_t kGroupBytes = kGroupBlocks * Format::kBytes;
     constexpr const Format* kFormat = nullptr;  // selects the overload
     BlockSums sums[kRows];
     for (BlockSums& row : sums) {
       for (__m256& s : row.s) s = _mm256_setzero_ps();
     }
-    int64_t left = count / kDotBlock;
-    for (; left >= kGroupBlocks; left -= kGroupBlocks, w += kGroupBytes, ++x) {
-      PrefetchBlocks<Format>(w);
-      AddBlocks<kRows>(kFormat, w, x, x_stride, sums);
-    }
-    if (left > 0) {  // pads the last group with zero factors
-      std::byte padded[kGroupBytes] = {};
-      __builtin_memcpy(padded, w, static_cast<size_t>(left * Format::kBytes));
-      AddBlocks<kRows>(kFormat, padded, x, x_stride, sums);
-    }
+    ForGroups<Format>(
+        w, x, count, [&](const std::byte* b, const DotGroup* group) __attribute__((always_inline)) {
+          AddBlocks<kRows>(kFormat, b, group, x_stride, sums);
+        });
     for (int r = 0; r < kRows; ++r) {
       const __m256* s = sums[r].s;
       y[r] = _mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3]));
