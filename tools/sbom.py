@@ -21,7 +21,7 @@ LICENSE_IDS = {"MIT": "MIT", "BSD-2-Clause": "BSD-2-Clause", "BSD-3-Clause": "BS
 
 # What every program of Debian's compiler is linked with.
 COMPILERS_OWN = {"libc": "LGPL-2.1-or-later", "libgcc-s": "GPL-3.0-or-later WITH GCC-exception-3.1",
-                 "libstdc++": "GPL-3.0-or-later WITH GCC-exception-3.1", "libgomp": "GPL-3.0-or-later WITH GCC-exception-3.1"}
+                 "libstdc++": "GPL-3.0-or-later WITH GCC-exception-3.1"}
 
 
 def output(*command: str) -> str:

@@ -102,7 +102,10 @@ Fingerprint FingerprintOf(const TensorStore& store, const ModelConfig& config, c
   print.Add(static_cast<int64_t>(exact));
   print.Add(static_cast<int64_t>(fast));
   print.Add(Info(be.cache_dtype()).name);
-  print.Add(Cpu().model);  // oneDNN chooses its kernels by it
+  print.Add(Cpu().model);
+  // What chooses kernels beside the ISA. Virtual machines hide features of the same model.
+  for (const bool has : {Cpu().avx_vnni, Cpu().avx512_bf16, Cpu().fast_bf16, Cpu().avx512_vnni})
+    print.Add(static_cast<int64_t>(has));
   print.Add(MappedFile("/proc/self/exe").bytes());
   return print.Result();
 }

@@ -33,12 +33,13 @@ struct StateRun {
   int64_t pairs() const { return kv_heads * plan.tiles(); }
 
   // All chunks of one pair into `state`; `part` is scratch for the state of one chunk.
-  void Sequential(const AttentionTile& tile, float* state, float* part, float* scratch) const {
+  void Sequential(AttentionTile tile, float* state, float* part, float* scratch) const {
     const AttentionKernels& k = plan.kernels();
     k.clear(tile, with_values, state);
     for (int64_t c = plan.FirstChunk(tile); c < plan.LastChunk(tile); ++c) {
       k.attend(tile, c * kKeyChunk, plan.ChunkEnd(c), with_values, part, scratch);
       k.merge(tile, with_values, part, state);
+      tile.queries_ready = true;
     }
   }
 };
@@ -85,8 +86,9 @@ std::pair<int64_t, int64_t> VisibleRows(const AttentionInput& in, int32_t positi
 
 bool HasBf16Kernels(DType cache) { return cache == DType::kBF16 || cache == DType::kQ8_0; }
 
-const AttentionKernels& KernelsFor(const KernelTable& kernels, DType cache) {
-  return HasBf16Kernels(cache) ? kernels.attention_bf16 : kernels.attention;
+const AttentionKernels& KernelsFor(const KernelTable& kernels, const AttentionShape& shape, DType cache) {
+  if (!HasBf16Kernels(cache)) return kernels.attention;
+  return Int8Keys(shape, kernels.attention_int8) ? kernels.attention_int8 : kernels.attention_bf16;
 }
 
 bool Int8Values(const AttentionShape& shape, const AttentionKernels& kernels) {
@@ -173,7 +175,7 @@ void AttentionOps::Attention(const AttentionInput& in, MutableTensorView out) {
 void AttentionOps::AttentionMass(const AttentionInput& in, std::span<const float> query_weights,
                                  MassPool pool, MutableTensorView mass) {
   CheckAttentionMass(in, query_weights, mass);
-  const AttentionPlan plan(in, kernels_);
+  const AttentionPlan plan(in, kernels_, /*codes=*/false);
   const int64_t dim = in.shape.head_dim;
   const int64_t state_floats = 2 * kAttentionRows;
   const StateRun run{plan, pool_, in.shape.kv_heads, in.keys.rows, false, state_floats};

@@ -17,7 +17,8 @@ std::pair<int64_t, int64_t> VisibleRows(const AttentionInput& in, int32_t positi
 
 // Whether keys and values of this type use the kernels with bf16 factors.
 bool HasBf16Kernels(DType cache);
-const AttentionKernels& KernelsFor(const KernelTable& kernels, DType cache);
+// The kernels of attention over a cache of this type.
+const AttentionKernels& KernelsFor(const KernelTable& kernels, const AttentionShape& shape, DType cache);
 // Whether the shape permits rounding values to codes, and these kernels have some.
 bool Int8Values(const AttentionShape& shape, const AttentionKernels& kernels);
 // The same for keys and queries; implies Int8Values.

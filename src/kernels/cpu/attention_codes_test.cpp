@@ -20,10 +20,12 @@ struct Codes {
 class CodeAttention : public ::testing::TestWithParam<Codes> {
  protected:
   void SetUp() override {
-    const bool runs = GetParam().isa == Isa::kAvx2 ? CpuHas(Isa::kAvx2)
-                                                   : Cpu().avx512_bf16 && Cpu().avx512_vnni && !Cpu().amx;
+    const bool runs =
+        GetParam().isa == Isa::kAvx2 ? CpuHas(Isa::kAvx2) : Cpu().avx512_bf16 && Cpu().avx512_vnni;
     if (!runs) GTEST_SKIP() << "this CPU has no such kernels";
-    backend_ = MakeCpuBackendForIsa({.threads = 2, .exact = false}, GetParam().isa);
+    CpuFeatures features = Cpu();
+    features.fast_bf16 = features.avx512_bf16;  // values in codes without keys in codes need vdpbf16ps
+    backend_ = MakeCpuBackendForIsa({.threads = 2, .exact = false}, GetParam().isa, features);
   }
   Tensor Attend(const AttentionInput& in) {
     Tensor out(DType::kF32, in.queries.rows, in.queries.cols);

@@ -16,12 +16,15 @@ static_assert(static_cast<int>(DType::kQ8_0) == kQ8Cache);
 
 }  // namespace
 
-AttentionPlan::AttentionPlan(const AttentionInput& in, const KernelTable& kernels) : in_(in) {
-  const AttentionShape& s = in.shape;
+AttentionPlan::AttentionPlan(const AttentionInput& in, const KernelTable& kernels, bool codes)
+    : in_(in), shape_(in.shape) {
+  shape_.int8_values &= codes;
+  shape_.int8_keys &= codes;
+  const AttentionShape& s = shape_;
   group_ = s.heads / s.kv_heads;
   rows_ = in.queries.rows * group_;
   tiles_ = (rows_ + kAttentionRows - 1) / kAttentionRows;
-  kernels_ = &KernelsFor(kernels, in.keys.dtype);
+  kernels_ = &KernelsFor(kernels, s, in.keys.dtype);
   int8_values_ = Int8Values(s, *kernels_);
   int8_keys_ = Int8Keys(s, *kernels_);
   begin_.reserve(in.query_positions.size());
@@ -59,6 +62,8 @@ AttentionTile AttentionPlan::Tile(int64_t kv_head, int64_t tile) const {
       .int8_keys = int8_keys_,
       .packed_keys = packed_ == nullptr ? nullptr : packed_->keys.view().data + PackedOffset(kv_head),
       .packed_values = packed_ == nullptr ? nullptr : packed_->values.view().data + PackedOffset(kv_head),
+      .packed_order = nullptr,
+      .queries_ready = false,
   };
 }
 

@@ -16,7 +16,8 @@ namespace coppice::cpu {
 // The plan of one call; it refers to the call's input, which must outlive it.
 class AttentionPlan {
  public:
-  AttentionPlan(const AttentionInput& in, const KernelTable& kernels);
+  // Without `codes`, the shape's permission to round is not used.
+  AttentionPlan(const AttentionInput& in, const KernelTable& kernels, bool codes = true);
 
   const AttentionKernels& kernels() const { return *kernels_; }
   int64_t tiles() const { return tiles_; }
@@ -24,7 +25,7 @@ class AttentionPlan {
 
   AttentionTile Tile(int64_t kv_head, int64_t tile) const;
 
-  bool Packs() const { return PackingPays(in_.shape, *kernels_, tiles_); }
+  bool Packs() const { return PackingPays(shape_, *kernels_, tiles_); }
 
   // Packs the key tiles that some query sees and that `to` lacks. After that, Tile() refers to the packed
   // data.
@@ -45,6 +46,7 @@ class AttentionPlan {
   int64_t PackedOffset(int64_t kv_head) const { return (in_.first_kv_head + kv_head) * HeadBytes(*packed_); }
 
   const AttentionInput& in_;
+  AttentionShape shape_;
   const AttentionKernels* kernels_ = nullptr;
   bool int8_values_ = false;
   bool int8_keys_ = false;

@@ -36,36 +36,33 @@ const KernelTable& Kernels(Isa isa) {
   return cpu::ScalarKernels();
 }
 
-// CPUs with AMX run vdpbf16ps at half the rate of fp32. These kernels also use vpdpbusd.
-bool BestBf16IsAvx512() { return Cpu().avx512_bf16 && Cpu().avx512_vnni && !Cpu().amx; }
-
 // The kernels of `isa`, with faster ones where the CPU has further instructions.
-KernelTable KernelsOf(Isa isa, bool exact) {
+KernelTable KernelsOf(Isa isa, const CpuFeatures& has, bool exact) {
   KernelTable table = Kernels(isa);
   if (exact) {
-    table.attention_bf16 = table.attention;
+    table.attention_bf16 = table.attention_int8 = table.attention;
     table.decode_bf16 = table.decode;
     return table;
   }
   if (isa == Isa::kAvx2) table.attention_bf16 = cpu::Avx2CodeAttention();
   // Half the rate is no loss here: one instruction takes twice the factors, and nothing needs widening.
-  if (isa >= Isa::kAvx512 && Cpu().avx512_bf16) table.decode_bf16 = cpu::Avx512Bf16Decode();
-  if (isa == Isa::kAvx512 && BestBf16IsAvx512()) table.attention_bf16 = cpu::Avx512Bf16Attention();
+  if (isa >= Isa::kAvx512 && has.avx512_bf16) table.decode_bf16 = cpu::Avx512Bf16Decode();
+  const bool avx512_vnni = isa == Isa::kAvx512 && has.avx512_vnni;
+  if (avx512_vnni && has.fast_bf16) table.attention_bf16 = cpu::Avx512Bf16Attention();
+  table.attention_int8 = avx512_vnni ? cpu::Avx512Bf16Attention() : table.attention_bf16;
   return table;
 }
 
 std::unique_ptr<cpu::Products> FloatProducts(const cpu::ProductContext& context, Isa isa) {
   if (isa == Isa::kScalar) return MakePlainProducts(context);
-  // On AVX2, oneDNN 2.6 reaches little more than half of the FMA units' peak (docs/performance.md).
-  if (isa == Isa::kAvx2) return MakePanelProducts(context, cpu::Avx2FloatPanels());
-  return MakeOnednnProducts(context);
+  return MakePanelProducts(context, isa == Isa::kAvx2 ? cpu::Avx2FloatPanels() : cpu::Avx512FloatPanels());
 }
 
 // Null if products with quantised weights stay in fp32.
-const cpu::IntDotKernels* IntDots(Isa isa, bool exact) {
+const cpu::IntDotKernels* IntDots(Isa isa, const CpuFeatures& has, bool exact) {
   if (exact || isa == Isa::kScalar) return nullptr;
-  if (isa >= Isa::kAvx512 && Cpu().avx512_vnni) return &cpu::Avx512VnniIntDots();
-  return Cpu().avx_vnni ? &cpu::AvxVnniIntDots() : &cpu::Avx2IntDots();
+  if (isa >= Isa::kAvx512 && has.avx512_vnni) return &cpu::Avx512VnniIntDots();
+  return has.avx_vnni ? &cpu::AvxVnniIntDots() : &cpu::Avx2IntDots();
 }
 
 // Rows per piece of a loop over rows of `cols` values. Handing out pieces of fewer than about 16k values
@@ -77,12 +74,12 @@ float* Out(const MutableTensorView& t, int64_t row) { return reinterpret_cast<fl
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(const BackendOptions& options, Isa isa)
+  CpuBackend(const BackendOptions& options, Isa isa, const CpuFeatures& has)
       : isa_(isa),
         exact_(options.exact),
         cache_type_(options.cache_type.value_or(exact_ ? DType::kF32 : DType::kBF16)),
-        kernels_(KernelsOf(isa, exact_)),
-        int_dots_(IntDots(isa, options.exact)),
+        kernels_(KernelsOf(isa, has, exact_)),
+        int_dots_(IntDots(isa, has, options.exact)),
         pool_(options.threads > 0 ? options.threads : UsableCores()),
         shares_(pool_.size()),
         attention_(kernels_, pool_) {
@@ -93,12 +90,12 @@ class CpuBackend final : public Backend {
     set(Form::kFloats, FloatProducts(context, isa));
     if (exact_) return;
     if (isa == Isa::kAvx2) {
-      set(Form::kCodes, MakePanelProducts(context, Cpu().avx_vnni ? cpu::AvxVnniPanels(options.fast)
-                                                                  : cpu::Avx2IntPanels(options.fast)));
+      set(Form::kCodes, MakePanelProducts(context, has.avx_vnni ? cpu::AvxVnniPanels(options.fast)
+                                                                : cpu::Avx2IntPanels(options.fast)));
     }
     const bool avx512 = isa == Isa::kAvx512;
-    if (avx512 && BestBf16IsAvx512()) set(Form::kBf16, MakePanelProducts(context, cpu::Avx512Bf16Panels()));
-    if (avx512 && Cpu().avx512_vnni)
+    if (avx512 && has.fast_bf16) set(Form::kBf16, MakePanelProducts(context, cpu::Avx512Bf16Panels()));
+    if (avx512 && has.avx512_vnni)
       set(Form::kCodes, MakePanelProducts(context, cpu::Avx512VnniPanels(options.fast)));
     if (isa != Isa::kAmx) return;
     set(Form::kBf16, MakePanelProducts(context, cpu::AmxBf16Panels()));
@@ -384,14 +381,13 @@ void CpuBackend::GatherRows(const TensorView& x, std::span<const int32_t> rows, 
 
 }  // namespace
 
-std::unique_ptr<Backend> MakeCpuBackendForIsa(const BackendOptions& options, Isa isa) {
-  return std::make_unique<CpuBackend>(options, isa);
+std::unique_ptr<Backend> MakeCpuBackendForIsa(const BackendOptions& options, Isa isa,
+                                              const CpuFeatures& features) {
+  return std::make_unique<CpuBackend>(options, isa, features);
 }
 
 std::unique_ptr<Backend> MakeCpuBackend(const BackendOptions& options) {
-  const Isa isa = ChooseIsa();
-  cpu::LimitOnednn(isa);
-  return MakeCpuBackendForIsa(options, isa);
+  return MakeCpuBackendForIsa(options, ChooseIsa());
 }
 
 }  // namespace coppice

@@ -41,6 +41,10 @@ struct AttentionTile {
   // of key 0. If set, kernels read them instead of `keys` and `values`. Null: not packed.
   const std::byte* packed_keys;
   const std::byte* packed_values;
+  // Keys [j kKeyTile, (j + 1) kKeyTile) are in packed tile packed_order[j]; null: in tile j.
+  const int32_t* packed_order;
+  // The scratch is that of the last call, which had the same queries, so kernels need not pack them again.
+  bool queries_ready;
 };
 
 // Keys are visited in tiles of kKeyTile and chunks of kKeyChunk, both counted from key 0. The softmax is
@@ -73,6 +77,12 @@ constexpr int64_t CodedTileBytes(int64_t head_dim, int code_bytes) {
 
 // Bytes from one packed tile of keys or values to the next: the most that any form takes.
 constexpr int64_t PackedTileBytes(int64_t head_dim) { return CodedTileBytes(head_dim, 2); }
+
+// The offset of the packed tile of key `begin`, the first of its tile.
+constexpr int64_t PackedTileOffset(const AttentionTile& tile, int64_t begin, int64_t head_dim) {
+  const int64_t j = begin / kKeyTile;
+  return (tile.packed_order == nullptr ? j : tile.packed_order[j]) * PackedTileBytes(head_dim);
+}
 
 struct AttentionKernels {
   // Computes the state of the tile's rows over keys [key_begin, key_end): at most one chunk, starting at a
@@ -188,9 +198,11 @@ struct KernelTable {
   void (*softmax)(float* x, int64_t count);
 
   AttentionKernels attention;
-  // For a bf16 or Q8_0 cache: with bf16 factors if AMX or vdpbf16ps multiplies them, else the same as
-  // `attention`.
+  // For a bf16 or Q8_0 cache: with bf16 factors if AMX or vdpbf16ps multiplies them faster than fp32, else
+  // the same as `attention`.
   AttentionKernels attention_bf16;
+  // For such a cache where the shape allows keys and values as codes of 8 bits.
+  AttentionKernels attention_int8;
   // For a decode step, by the same rule.
   DecodeKernels decode;
   DecodeKernels decode_bf16;
@@ -203,8 +215,10 @@ const KernelTable& AmxKernels();
 
 // For a bf16 or Q8_0 cache: codes of 16 bits, where the shape allows codes.
 const AttentionKernels& Avx2CodeAttention();
-// For a bf16 or Q8_0 cache, on CPUs with AVX512_BF16.
+// For a bf16 or Q8_0 cache, on CPUs with VNNI. Packed keys and values as codes need no more; all else needs
+// AVX512_BF16.
 const AttentionKernels& Avx512Bf16Attention();
+// For a bf16 or Q8_0 cache, on CPUs with AVX512_BF16.
 const DecodeKernels& Avx512Bf16Decode();
 
 }  // namespace coppice::cpu

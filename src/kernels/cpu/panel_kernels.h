@@ -90,6 +90,10 @@ struct PanelKernels {
   // Packs `count` values as row `row` of a block of x, zero-padded to PanelDepth(count).
   void (*prepare)(const float* x, int64_t count, int row, std::byte* block, float* scales, int32_t* starts);
   void (*multiply)(const PanelTask& task);
+  // Does what `pack` does, for `count` rows of `values` stored values of Q4_0, a multiple of 32. Null: such
+  // rows are dequantised first, as all others are.
+  void (*pack_q4_0)(const std::byte* const* rows, int count, int64_t values, std::byte* strip,
+                    float* scales) = nullptr;
 };
 
 // The CPU must have the instructions (base/cpu_info.h). `fast`: groups of kFastGroup.
@@ -98,6 +102,7 @@ const PanelKernels& AvxVnniPanels(bool fast);
 const PanelKernels& Avx2FloatPanels();
 const PanelKernels& Avx512VnniPanels(bool fast);
 const PanelKernels& Avx512Bf16Panels();
+const PanelKernels& Avx512FloatPanels();
 const PanelKernels& AmxIntPanels();
 const PanelKernels& AmxBf16Panels();
 

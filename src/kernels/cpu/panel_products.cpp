@@ -56,6 +56,8 @@ class PanelProducts final : public Products {
   RowRange RowsOfStrip(const PackedMatrix& w, int64_t strip) const;
   void PackStrip(const WeightRows& w, const PackedMatrix& packed, int64_t strip, std::byte* strip_values,
                  float* strip_scales) const;
+  void PackStoredStrip(const WeightRows& w, const PackedMatrix& packed, RowRange range,
+                       std::byte* strip_values, float* strip_scales) const;
   void PrepareRows(const TensorView& x);
   // The division of a call into tasks.
   struct Cut {
@@ -105,6 +107,25 @@ PanelProducts::RowRange PanelProducts::RowsOfStrip(const PackedMatrix& w, int64_
   return {matrix + begin, static_cast<int>(count)};
 }
 
+void PanelProducts::PackStoredStrip(const WeightRows& w, const PackedMatrix& packed, RowRange range,
+                                    std::byte* strip_values, float* strip_scales) const {
+  const std::byte* rows[kStripColumns];
+  for (int r = 0; r < range.count; ++r) rows[r] = w.Row(range.first + r);
+  for (int64_t begin = 0; begin < packed.inputs; begin += kPackValues) {
+    const int64_t count = std::min(kPackValues, packed.inputs - begin);
+    const int64_t next = begin + count;
+    w.Prefetch(range.first, range.count, next, std::min(kPackValues, packed.inputs - next));
+    kernels_.pack_q4_0(rows, range.count, count, strip_values + begin * kStripColumns,
+                       strip_scales + begin / kernels_.group * kStripColumns);
+    for (int r = 0; r < range.count; ++r) rows[r] += BytesOf(DType::kQ4_0, count);
+  }
+  // The columns' padding, as codes of zero.
+  const int64_t padding = PanelDepth(packed.inputs) - packed.inputs;
+  std::fill_n(strip_values + packed.inputs * kStripColumns, padding * kStripColumns, std::byte{0x80});
+  std::fill_n(strip_scales + packed.inputs / kernels_.group * kStripColumns,
+              padding / kernels_.group * kStripColumns, 0.0f);
+}
+
 void PanelProducts::PackStrip(const WeightRows& w, const PackedMatrix& packed, int64_t strip,
                               std::byte* strip_values, float* strip_scales) const {
   const int64_t depth = PanelDepth(packed.inputs);
@@ -113,6 +134,8 @@ void PanelProducts::PackStrip(const WeightRows& w, const PackedMatrix& packed, i
   float steps[kPackValues / kStepValues * kStripColumns] = {};
   const RowRange rows = RowsOfStrip(packed, strip);
   w.Prefetch(rows.first, rows.count, 0, std::min(kPackValues, packed.inputs));
+  if (kernels_.pack_q4_0 != nullptr && rows.count > 0 && w.AreAll(DType::kQ4_0))
+    return PackStoredStrip(w, packed, rows, strip_values, strip_scales);
   for (int64_t begin = 0; begin < packed.inputs; begin += kPackValues) {
     const int64_t count = std::min(kPackValues, packed.inputs - begin);
     const int64_t padded = std::min(kPackValues, depth - begin);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -211,6 +212,48 @@ TEST_P(IntProducts, AreTheStatedArithmeticBitForBit) {
   ExpectStatedArithmetic(
       product, GetParam().group(), {DType::kQ8_0, DType::kQ4_0, DType::kQ5_1, DType::kQ4_K, DType::kQ6_K},
       {{1, 64, 1}, {5, 96, 17}, {6, 256, 64}, {33, 512, 70}, {13, 1312, 130}, {40, 768, 48}, {389, 256, 33}});
+}
+
+// Blocks of Q4_0 whose rotated codes do and do not fit into a byte, by one: all codes alike, alternating, and
+// at random with few or no others; steps of either sign, tiny, and zero.
+TEST_P(IntProducts, BlocksOfQ4_0AtTheEdgesAreTheStatedArithmetic) {
+  constexpr int64_t kInputs = 288;  // not a multiple of 64
+  const Tensor x = Random(9, kInputs, 12);
+  Tensor w(DType::kQ4_0, 70, kInputs);
+  std::mt19937 random(13);
+  const float steps[] = {0.01f, -0.01f, 6e-8f, -6e-8f, 0.0f, 3.0f, 60000.0f};
+  for (int64_t o = 0; o < w.rows(); ++o) {
+    for (int64_t b = 0; b < kInputs / 32; ++b) {
+      std::byte* block = w.mutable_view().RowBytes(o) + b * 18;
+      const F16 step = ToF16(steps[random() % std::size(steps)]);
+      std::memcpy(block, &step, sizeof step);
+      const unsigned low = random() % 16;
+      const unsigned high = random() % 16;
+      const unsigned others = random() % 20;  // of 256 bytes that differ
+      for (int i = 0; i < 16; ++i) {
+        const unsigned byte = random() % 256 < others * others ? random() % 256 : low | high << 4;
+        block[2 + i] = static_cast<std::byte>(byte);
+      }
+    }
+  }
+  EXPECT_TRUE(SameBits(Product(x.view(), w.view()), Expected(x.view(), w.view(), {}, GetParam().group())));
+  // A step that is not finite shows in its row of weights, and in no other.
+  const Tensor before = Product(x.view(), w.view());
+  for (float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    const F16 step = ToF16(bad);
+    std::memcpy(w.mutable_view().RowBytes(17) + 36, &step, sizeof step);
+    const Tensor y = Product(x.view(), w.view());
+    for (int64_t i = 0; i < y.rows(); ++i) {
+      for (int64_t o = 0; o < y.cols(); ++o) {
+        const float v = y.view().Row<float>(i)[static_cast<size_t>(o)];
+        if (o == 17) {
+          EXPECT_TRUE(std::isnan(v));
+        } else {
+          EXPECT_EQ(v, before.view().Row<float>(i)[static_cast<size_t>(o)]);
+        }
+      }
+    }
+  }
 }
 
 // Rows so long that the tile kernels take fewer than 384 of them at a time.

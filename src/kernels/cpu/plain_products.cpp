@@ -61,6 +61,18 @@ void WeightRows::Prefetch(int64_t first, int64_t rows, int64_t begin, int64_t co
   }
 }
 
+bool WeightRows::AreAll(DType type) const {
+  return std::ranges::all_of(parts_, [type](const TensorView& part) { return part.dtype == type; });
+}
+
+const std::byte* WeightRows::Row(int64_t i) const {
+  for (const TensorView& part : parts_) {
+    if (i < part.rows) return part.RowBytes(i);
+    i -= part.rows;
+  }
+  return nullptr;
+}
+
 void WeightRows::Dequantize(const KernelTable& kernels, int64_t i, int64_t begin, int64_t count,
                             float* y) const {
   for (const TensorView& part : parts_) {

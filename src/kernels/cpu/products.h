@@ -22,6 +22,9 @@ class WeightRows {
   int64_t cols() const { return parts_.front().cols; }
   // Prefetches values [begin, begin + count) of rows [first, first + rows) into the L2 cache.
   void Prefetch(int64_t first, int64_t rows, int64_t begin, int64_t count) const;
+  // Whether all rows have this type.
+  bool AreAll(DType type) const;
+  const std::byte* Row(int64_t i) const;
   // Dequantises values [begin, begin + count) of row i; `begin` and `count` must be multiples of the block
   // size.
   void Dequantize(const KernelTable& kernels, int64_t i, int64_t begin, int64_t count, float* y) const;
@@ -53,16 +56,10 @@ struct ProductContext {
   const ThreadPool& pool;
 };
 
-// Keeps oneDNN within `isa`. Process-wide; has no effect after the first oneDNN call.
-void LimitOnednn(Isa isa);
-
-// fp32 through oneDNN, for AVX-512 and above. Each primitive runs on one thread, and many run at a time.
-std::unique_ptr<Products> MakeOnednnProducts(const ProductContext& context);
-
 // fp32, bf16 or integers over packed panels.
 std::unique_ptr<Products> MakePanelProducts(const ProductContext& context, const PanelKernels& kernels);
 
-// fp32 rows and the dot kernel, for CPUs without AVX2, where oneDNN has little to add.
+// fp32 rows and the dot kernel, for CPUs without AVX2.
 std::unique_ptr<Products> MakePlainProducts(const ProductContext& context);
 
 }  // namespace coppice::cpu

@@ -1,12 +1,12 @@
-// Attention under a pattern. For a block of queries and the heads that share its key list, this file copies
-// the keys and values of the list side by side, one head wide, and runs the kernels of dense attention on the
-// copy.
+// Attention under a pattern. For a block of queries and the heads that share its key list, this file runs the
+// kernels of dense attention on the keys of the list. Kernels read lists of whole packed tiles in place. For
+// other lists, keys and values are first copied side by side, one head wide.
 //   keys(h, b) = columns_h + blocks_{h, b}     out_i = softmax(scale q_i k^T + bias)|keys(h, b), <= i  v
 // Tiles and chunks are counted from the first key of the list, which depends only on the head and the block.
 // A row therefore has the same bits in every call, and the bits of Attention if the list holds every key.
 //
-// O(pairs head_dim) time, and O(list head_dim) bytes copied per block and head, once for all rows of the
-// block. Measured with AVX-512, 16k keys and blocks of 128: a pattern of density 0.2 takes 0.23 of the time
+// O(pairs head_dim) time, and O(list head_dim) bytes copied per block and head, if at all, once for all rows
+// of the block. Measured with AVX-512, 16k keys and blocks of 128: a pattern of density 0.2 takes 0.23 of the time
 // of dense attention, and 0.16 if the heads of a kv head share lists. Memory per thread: the keys and values
 // of one chunk, and kItemTiles + 1 states.
 #include <algorithm>
@@ -44,6 +44,7 @@ struct Chunk {
   int64_t value_stride;
   const std::byte* packed_keys;
   const std::byte* packed_values;
+  std::vector<int32_t> packed_order;  // AttentionTile::packed_order; empty: in order
 };
 
 // The visible range of a list, per query.
@@ -96,7 +97,7 @@ class SparseRun {
   SparseRun(const AttentionInput& in, const SparsePattern& pattern, const KernelTable& kernels)
       : in_(in),
         pattern_(pattern),
-        kernels_(KernelsFor(kernels, in.keys.dtype)),
+        kernels_(KernelsFor(kernels, in.shape, in.keys.dtype)),
         width_(BytesOf(in.keys.dtype, in.shape.head_dim)),
         state_floats_(AttentionStateFloats(in.shape.head_dim)) {}
 
@@ -154,6 +155,7 @@ class SparseRun {
     const int64_t tiles = (item.count * item.group + kAttentionRows - 1) / kAttentionRows;
     for (int64_t t = 0; t < tiles; ++t) kernels_.clear(TileOf(item, t), true, states + t * state_floats_);
     const auto keys = static_cast<int64_t>(list.size());
+    bool ready = false;  // the queries are packed; those of several tiles take turns in the scratch
     for (int64_t begin = visible.begin.front() / kKeyChunk * kKeyChunk; begin < keys; begin += kKeyChunk) {
       const int64_t count = std::min<int64_t>(kKeyChunk, keys - begin);
       const Limits limits = Within(visible, begin, count);
@@ -168,12 +170,15 @@ class SparseRun {
         tile.value_stride = chunk.value_stride;
         tile.packed_keys = chunk.packed_keys;
         tile.packed_values = chunk.packed_values;
+        tile.packed_order = chunk.packed_order.empty() ? nullptr : chunk.packed_order.data();
+        tile.queries_ready = ready && tiles == 1;
         tile.key_positions = positions.data() + begin;
         tile.visible_begin = limits.begin.data();
         tile.visible_end = limits.end.data();
         kernels_.attend(tile, 0, count, true, part, scratch);
         kernels_.merge(tile, true, part, states + t * state_floats_);
       }
+      ready = true;
     }
     float* first = out.Row<float>(item.first).data() + int64_t{item.head} * in_.shape.head_dim;
     for (int64_t t = 0; t < tiles; ++t) {
@@ -227,11 +232,11 @@ class SparseRun {
   // The chunk of keys `rows`; no query sees keys before limits.begin.front().
   Chunk ChunkOf(const Item& item, std::span<const int32_t> rows, const Limits& limits,
                 std::byte* copy) const {
+    if (packed_ != nullptr && IsWholeBlocks(pattern_.heads[static_cast<size_t>(item.head)])) {
+      return PackedTiles(item, rows);
+    }
     const int64_t first_visible = limits.begin.front();
     std::byte* packed = copy + 2 * kKeyChunk * width_;
-    if (packed_ != nullptr && IsWholeBlocks(pattern_.heads[static_cast<size_t>(item.head)])) {
-      return PackedTiles(item, rows, first_visible, packed);
-    }
     Chunk chunk = Gather(item, rows, first_visible, copy);
     const int64_t tiles = (item.count * item.group + kAttentionRows - 1) / kAttentionRows;
     if (PackingPays(in_.shape, kernels_, tiles)) {
@@ -240,28 +245,18 @@ class SparseRun {
     return chunk;
   }
 
-  // `rows` are whole tiles of the cache (the last may be partial). Uses them in place if they are
-  // consecutive, else copies them.
-  Chunk PackedTiles(const Item& item, std::span<const int32_t> rows, int64_t first_visible,
-                    std::byte* to) const {
+  // `rows` are whole tiles of the cache (the last may be partial), which the kernels read in place.
+  Chunk PackedTiles(const Item& item, std::span<const int32_t> rows) const {
     const AttentionTile cache = packed_->Tile(KvHead(item), 0);
-    const int64_t tile_bytes = PackedTileBytes(in_.shape.head_dim);
-    const auto count = static_cast<int64_t>(rows.size());
-    Chunk chunk = {cache.keys,         cache.values, cache.key_stride,
-                   cache.value_stride, to,           to + kChunkTiles * tile_bytes};
-    if (rows.back() - rows.front() == count - 1) {
-      const int64_t offset = rows.front() / kKeyTile * tile_bytes;
-      chunk.packed_keys = cache.packed_keys + offset;
-      chunk.packed_values = cache.packed_values + offset;
-      return chunk;
-    }
-    const auto value_bytes = static_cast<size_t>(
-        cache.int8_values ? CodedTileBytes(in_.shape.head_dim, kernels_.code_bytes) : tile_bytes);
-    for (int64_t t = std::min(first_visible, count) / kKeyTile; t * kKeyTile < count; ++t) {
-      const int64_t from = rows[static_cast<size_t>(t * kKeyTile)] / kKeyTile * tile_bytes;
-      std::memcpy(to + t * tile_bytes, cache.packed_keys + from, static_cast<size_t>(tile_bytes));
-      std::memcpy(to + (kChunkTiles + t) * tile_bytes, cache.packed_values + from, value_bytes);
-    }
+    Chunk chunk = {cache.keys,
+                   cache.values,
+                   cache.key_stride,
+                   cache.value_stride,
+                   cache.packed_keys,
+                   cache.packed_values,
+                   {}};
+    for (size_t i = 0; i < rows.size(); i += kKeyTile)
+      chunk.packed_order.push_back(rows[i] / static_cast<int32_t>(kKeyTile));
     return chunk;
   }
 
@@ -293,14 +288,15 @@ class SparseRun {
               in_.keys.stride,
               in_.values.stride,
               nullptr,
-              nullptr};
+              nullptr,
+              {}};
     }
     const int64_t skipped = std::min(first_visible, count) / kKeyTile * kKeyTile;
     const auto read = rows.subspan(static_cast<size_t>(skipped));
     std::byte* values = copy + kKeyChunk * width_;
     CopyRows(in_.keys, offset, width_, read, copy + skipped * width_);
     CopyRows(in_.values, offset, width_, read, values + skipped * width_);
-    return {copy, values, width_, width_, nullptr, nullptr};
+    return {copy, values, width_, width_, nullptr, nullptr, {}};
   }
 
   const AttentionInput& in_;

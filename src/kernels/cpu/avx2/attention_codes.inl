@@ -55,12 +55,12 @@ inline const float* CodeScales(const std::byte* tile, int64_t dim) {
 }
 
 inline CodeKeys CodeKeysAt(const AttentionTile& tile, int64_t dim, int64_t begin) {
-  const std::byte* at = tile.packed_keys + begin / kKeyTile * PackedTileBytes(dim);
+  const std::byte* at = tile.packed_keys + PackedTileOffset(tile, begin, dim);
   return {reinterpret_cast<const int16_t*>(at), CodeScales(at, dim)};
 }
 
 inline CodeValues CodeValuesAt(const AttentionTile& tile, int64_t dim, int64_t begin) {
-  const std::byte* at = tile.packed_values + begin / kKeyTile * PackedTileBytes(dim);
+  const std::byte* at = tile.packed_values + PackedTileOffset(tile, begin, dim);
   const float* scales = CodeScales(at, dim);
   return {reinterpret_cast<const uint32_t*>(at), scales, scales + kKeyTile};
 }

@@ -131,7 +131,7 @@ inline void ScoreTilePairs(const AttentionTile& tile, const Rows& rows, const Pa
                            const float* start, int64_t begin, int64_t end) {
   const int vectors = PanelVectors(tile, 0);
   if (HasQuadKeys(tile)) {
-    const QuadKeys keys = QuadKeysAt(PackedKeysAt(tile, begin), rows.dim);
+    const QuadKeys keys = QuadKeysAt(tile, rows.dim, begin, end);
     kQuadScores[vectors - 1](keys, rows.dim, buffers.queries, QueryScales(rows, buffers.queries), start,
                              rows.scores, buffers.tops);
   } else {
@@ -170,7 +170,7 @@ void AttendPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_end, 
   const Rows rows = LayOutRows(tile, scratch);
   const PairBuffers buffers = BuffersOf(rows);
   const bool quads = HasQuads(tile) && with_values;
-  PackQueries(tile, rows, buffers.queries);
+  if (!tile.queries_ready) PackQueries(tile, rows, buffers.queries);
   ClearState(tile, with_values, state);
   const State s = StateAt(state);
   const int vectors = PanelVectors(tile, 0);

@@ -33,14 +33,20 @@ struct QuadKeys {
   const int8_t* codes;    // [kKeyTile][dim]
   const float* scales;    // [kKeyTile] kappa
   const int32_t* starts;  // [kKeyTile] -128 sum_c k8[c]
+  // The codes of keys and values of the next tile, which are prefetched meanwhile: under a pattern, the
+  // hardware cannot know them.
+  const std::byte* next_keys;
+  const std::byte* next_values;
 };
 
 inline bool HasQuadKeys(const AttentionTile& tile) { return tile.int8_keys && tile.packed_keys != nullptr; }
 
-inline QuadKeys QuadKeysAt(const std::byte* packed, int64_t dim) {
+inline QuadKeys QuadKeysAt(const AttentionTile& tile, int64_t dim, int64_t begin, int64_t end) {
+  const std::byte* packed = PackedKeysAt(tile, begin);
   const float* scales = reinterpret_cast<const float*>(packed + kKeyTile * dim);
-  return {reinterpret_cast<const int8_t*>(packed), scales,
-          reinterpret_cast<const int32_t*>(scales + kKeyTile)};
+  const int64_t next = begin + kKeyTile < end ? begin + kKeyTile : begin;
+  return {reinterpret_cast<const int8_t*>(packed), scales, reinterpret_cast<const int32_t*>(scales + kKeyTile),
+          PackedKeysAt(tile, next), PackedValuesAt(tile, next)};
 }
 
 // `packed` may hold the keys, one after another: the codes of a row end before the next row that is read.
@@ -96,6 +102,10 @@ void ScoreQuads(const QuadKeys& keys, int64_t dim, const uint32_t* queries, cons
   for (int v = 0; v < kVectors; ++v) V::Set(kMinusInfinity).Store(tops + v * V::kLanes);
   for (int64_t j = 0; j < kKeyTile; j += 4) {
     const int8_t* k = keys.codes + j * dim;
+    for (int64_t b = 0; b < 4 * dim; b += 64) {
+      __builtin_prefetch(keys.next_keys + j * dim + b, 0, 2);
+      __builtin_prefetch(keys.next_values + j * dim + b, 0, 2);
+    }
     __m512i sums[4][kVectors];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {

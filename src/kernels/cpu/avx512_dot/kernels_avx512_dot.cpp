@@ -1,4 +1,4 @@
-// Panel products for AVX-512 with VNNI, and with bf16. The instructions that only some CPUs have are written
+// Panel products for AVX-512: with VNNI, with bf16, and in fp32. The instructions that only some CPUs have are written
 // as assembly, so this file needs no compiler flags for them; the caller must check the CPU's features first.
 #include <immintrin.h>
 
@@ -14,7 +14,8 @@ namespace {
 #include "kernels/cpu/generic/panel_rows.inl"
 // clang-format on
 
-// Needs the panel rows.
+// Need the panel rows.
+#include "kernels/cpu/avx512_dot/pack_q4_0.inl"
 #include "kernels/cpu/avx512_dot/panels.inl"
 
 template <int64_t kGroup>
@@ -27,6 +28,7 @@ constexpr PanelKernels kVnniPanels = {
     .pack = PackCodes<0x80, kGroup>,
     .prepare = PrepareCodes<kDotRows, BlockOrder::kWords, kGroup>,
     .multiply = MultiplyPanel<CodeDot, kGroup>,
+    .pack_q4_0 = kGroup == kVectorGroup ? PackQ4 : nullptr,
 };
 
 constexpr PanelKernels kBf16Panels = {
@@ -39,11 +41,23 @@ constexpr PanelKernels kBf16Panels = {
     .prepare = PrepareBf16<kDotRows, BlockOrder::kWords>,
     .multiply = MultiplyPanel<Bf16Dot, kPackValues>,
 };
+
+constexpr PanelKernels kFloatPanels = {
+    .value_bytes = 4,
+    .scaled = false,
+    .group = kPackValues,
+    .block_rows = kDotRows,
+    .strips = kDotStrips,
+    .pack = PackFloats,
+    .prepare = PrepareFloats,
+    .multiply = MultiplyPanel<FloatDot, kPackValues>,
+};
 }  // namespace
 
 const PanelKernels& Avx512VnniPanels(bool fast) {
   return fast ? kVnniPanels<kFastGroup> : kVnniPanels<kVectorGroup>;
 }
 const PanelKernels& Avx512Bf16Panels() { return kBf16Panels; }
+const PanelKernels& Avx512FloatPanels() { return kFloatPanels; }
 
 }  // namespace coppice::cpu

@@ -40,7 +40,7 @@ inline CacheRows WholeRows(const CacheRows& cache, const AttentionTile& tile, in
 }
 
 inline const std::byte* PackedKeysAt(const AttentionTile& tile, int64_t begin) {
-  return tile.packed_keys + begin / kKeyTile * PackedTileBytes(tile.head_dim);
+  return tile.packed_keys + PackedTileOffset(tile, begin, tile.head_dim);
 }
 
 // The keys of the tile at `begin`: packed, in place, or copied.
@@ -52,7 +52,7 @@ inline CacheRows KeysAt(const AttentionTile& tile, int64_t begin, int64_t end, u
 // The packed values of the tile at `begin`, or null.
 inline const std::byte* PackedValuesAt(const AttentionTile& tile, int64_t begin) {
   if (tile.packed_values == nullptr) return nullptr;
-  return tile.packed_values + begin / kKeyTile * PackedTileBytes(tile.head_dim);
+  return tile.packed_values + PackedTileOffset(tile, begin, tile.head_dim);
 }
 
 // Packs one tile as `pack_values(rows, dim)` and `pack_keys(rows, dim)` write it. Rows that cannot be read in

@@ -42,6 +42,7 @@ constexpr KernelTable kTable = {
     .softmax = SoftmaxRow,
     .attention = kAttention,
     .attention_bf16 = kAttention,
+    .attention_int8 = kAttention,
     .decode = kDecode,
     .decode_bf16 = kDecode,
 };
