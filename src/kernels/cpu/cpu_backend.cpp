@@ -134,7 +134,7 @@ class CpuBackend final : public Backend {
     const auto int_dot = int_dots_ == nullptr ? nullptr : int_dots_->dot[type];
     if (int_dot != nullptr) {
       QuantizeRows(x, int_dots_->layout[type]);
-      ForWeights(w, [&](int64_t begin, int64_t end) {
+      ForWeights(w, x.rows > 1 ? cpu::kDotStrip : 1, [&](int64_t begin, int64_t end) {
         int_dot({w.RowBytes(begin), w.stride, end - begin, codes_.data(), x.rows, w.cols,
                  bias_row == nullptr ? nullptr : bias_row + begin, Out(y, 0) + begin, y.stride / 4});
       });
@@ -142,7 +142,7 @@ class CpuBackend final : public Backend {
     }
     if (const auto stream = kernels_.stream[type]; stream != nullptr) {
       const TensorView rows = Arranged(x, w.dtype);
-      ForWeights(w, [&](int64_t begin, int64_t end) {
+      ForWeights(w, 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = 0; i < x.rows; ++i) {
           stream({w.RowBytes(begin), w.stride, end - begin, In(rows, i), w.cols,
                   bias_row == nullptr ? nullptr : bias_row + begin, Out(y, i) + begin});
@@ -151,7 +151,7 @@ class CpuBackend final : public Backend {
       return;
     }
     const auto dot = kernels_.dot[type];
-    ForWeights(w, [&](int64_t begin, int64_t end) {
+    ForWeights(w, 1, [&](int64_t begin, int64_t end) {
       for (int64_t o = begin; o < end; ++o) {
         dot(w.RowBytes(o), In(x, 0), x.stride / 4, x.rows, w.cols, bias_row == nullptr ? 0.0f : bias_row[o],
             Out(y, 0) + o, y.stride / 4);
@@ -275,14 +275,14 @@ class CpuBackend final : public Backend {
     if (packed.outputs > 0 && packed.inputs > 0) Of(packed.form).Pack(cpu::WeightRows(parts), packed);
   }
   cpu::Products& Of(int form) { return *products_[static_cast<size_t>(form)]; }
-  // Quantises x, row after row, into codes_.
+  // Quantises x into codes_, in the order of IntDotTask::x.
   void QuantizeRows(const TensorView& x, cpu::DotLayout layout) {
     const int64_t groups = cpu::DotGroups(x.cols);
     if (static_cast<int64_t>(codes_.size()) < x.rows * groups)
       codes_.resize(static_cast<size_t>(x.rows * groups));
     pool_.For(x.rows, RowGrain(x.cols), [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i)
-        int_dots_->quantize(In(x, i), x.cols, layout, codes_.data() + i * groups);
+        int_dots_->quantize(In(x, i), x.cols, layout, codes_.data() + i, x.rows);
     });
   }
 
@@ -296,20 +296,23 @@ class CpuBackend final : public Backend {
     return arranged_.view();
   }
 
-  // Pieces are large enough to stream, and small enough that a descheduled thread delays little work.
+  // Pieces are large enough to stream, and small enough that a descheduled thread delays little work. All but
+  // the last are whole strips.
   template <typename Body>
-  void ForWeights(const TensorView& w, Body body) {
+  void ForWeights(const TensorView& w, int64_t strip, Body body) {
     constexpr int64_t kPieces = 8;  // per thread
     constexpr int64_t kMostBytes = 1 << 18;
     const int64_t fewest = RowGrain(w.cols);
     const int64_t most = std::max(fewest, kMostBytes / std::max<int64_t>(1, w.stride));
     const int64_t grain = std::clamp(w.rows / (kPieces * pool_.size()), fewest, most);
-    pool_.For(shares_.Split(w.rows, grain), 1, [&](int64_t begin, int64_t end, int thread) {
-      for (; begin < end; ++begin) {
-        const cpu::RowRange rows = shares_.Take(thread);
-        body(rows.begin, rows.end);
-      }
-    });
+    const int64_t strips = (w.rows + strip - 1) / strip;
+    pool_.For(shares_.Split(strips, std::max<int64_t>(1, grain / strip)), 1,
+              [&](int64_t begin, int64_t end, int thread) {
+                for (; begin < end; ++begin) {
+                  const cpu::RowRange rows = shares_.Take(thread);
+                  body(rows.begin * strip, std::min(rows.end * strip, w.rows));
+                }
+              });
   }
 
   template <typename Body>

@@ -30,12 +30,21 @@ inline __m256i DotTwo(__m256i first, __m256i x, __m256i last, __m256i y) {
   return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 
+// The same for signed codes. The sign of a code moves to x, whose codes are never -128; |-128| is 128 as an
+// unsigned byte.
+constexpr DotLayout kSignedLayout = DotLayout::kSums;
+inline __m256i DotTwoSigned(__m256i first, __m256i x, __m256i last, __m256i y) {
+  const __m256i one = DotBytes(_mm256_abs_epi8(first), _mm256_sign_epi8(x, first));
+  return _mm256_add_epi32(one, DotBytes(_mm256_abs_epi8(last), _mm256_sign_epi8(y, last)));
+}
+
 // sums + the products of DotBytes, each pair of bytes multiplied by its lane of `scales`.
 inline __m256i AddScaled(__m256i sums, __m256i codes, __m256i x, __m256i scales) {
   return _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), scales));
 }
 
 // Rows of x whose sums fit into the registers.
+template <typename Walk>
 constexpr int kDotRows = 2;
 
 #include "kernels/cpu/generic/int_dot.inl"
@@ -44,6 +53,11 @@ template <typename Walk, int kRows>
 struct WalkOf {
   using Type = Walk;
 };
+
+template <typename Walk>
+inline bool TakesColumns(const IntDotTask&) {
+  return false;
+}
 
 #include "kernels/cpu/generic/int_dot_table.inl"
 

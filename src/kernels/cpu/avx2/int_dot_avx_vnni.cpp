@@ -31,6 +31,13 @@ inline __m256i DotTwo(__m256i first, __m256i x, __m256i last, __m256i y) {
   return AddBytes(DotBytes(first, x), last, y);
 }
 
+// The same for signed codes, which become unsigned: each is 128 too large.
+constexpr DotLayout kSignedLayout = DotLayout::kLess128;
+inline __m256i DotTwoSigned(__m256i first, __m256i x, __m256i last, __m256i y) {
+  const __m256i flip = _mm256_set1_epi8(static_cast<char>(0x80));
+  return DotTwo(_mm256_xor_si256(first, flip), x, _mm256_xor_si256(last, flip), y);
+}
+
 // sums + the products of DotBytes, each pair of bytes multiplied by its lane of `scales`. The sum of a pair
 // must fit int16, which the codes of every format ensure.
 inline __m256i AddScaled(__m256i sums, __m256i codes, __m256i x, __m256i scales) {
@@ -38,6 +45,7 @@ inline __m256i AddScaled(__m256i sums, __m256i codes, __m256i x, __m256i scales)
 }
 
 // Rows of x whose sums fit into the registers.
+template <typename Walk>
 constexpr int kDotRows = 2;
 
 #include "kernels/cpu/generic/int_dot.inl"
@@ -46,6 +54,11 @@ template <typename Walk, int kRows>
 struct WalkOf {
   using Type = Walk;
 };
+
+template <typename Walk>
+inline bool TakesColumns(const IntDotTask&) {
+  return false;
+}
 
 #include "kernels/cpu/generic/int_dot_table.inl"
 

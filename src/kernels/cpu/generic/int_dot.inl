@@ -38,22 +38,32 @@ inline __m256i BlockCodes(const float* x, __m256 inverse) {
   return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(a, b), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
+// What codes of w are too large by.
+constexpr int32_t OffsetOf(DotLayout layout) {
+  if (layout == DotLayout::kLess8) return 8;
+  if (layout == DotLayout::kLess16) return 16;
+  return layout == DotLayout::kLess128 ? 128 : 0;
+}
+
 // Stores the codes of block j of the group, and their sums.
 inline void StoreCodes(__m256i codes, int64_t j, DotLayout layout, DotGroup* group) {
-  const bool halved = layout == DotLayout::kHalved;
-  int8_t* first = group->codes + (halved ? j / 4 * 4 * kDotBlock + j % 4 * 16 : j * kDotBlock);
-  int8_t* last = first + (halved ? 2 * kDotBlock : 16);
+  constexpr int64_t kHalf = kDotBlock / 2;
+  const bool halved = layout != DotLayout::kSuper;
+  int8_t* first = group->codes + (halved ? j % 4 * 2 * kDotBlock + j / 4 * kHalf : j * kDotBlock);
+  int8_t* last = first + (halved ? kDotBlock : kHalf);
   _mm_store_si128(reinterpret_cast<__m128i*>(first), _mm256_castsi256_si128(codes));
   _mm_store_si128(reinterpret_cast<__m128i*>(last), _mm256_extracti128_si256(codes, 1));
-  if (layout == DotLayout::kBlocks) return;
   const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), codes);
   __m256i sums = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
   sums = _mm256_add_epi32(sums, _mm256_srli_epi64(sums, 32));
   sums = _mm256_add_epi32(sums, _mm256_unpackhi_epi64(sums, sums));
   const auto first_sum = static_cast<int16_t>(_mm256_extract_epi16(sums, 0));
   const auto last_sum = static_cast<int16_t>(_mm256_extract_epi16(sums, 8));
-  if (halved) {
-    group->block_sums[j] = static_cast<float>(first_sum + last_sum);
+  const int32_t sum = first_sum + last_sum;
+  if (layout == DotLayout::kSums) {
+    group->block_sums[j] = static_cast<float>(sum);
+  } else if (halved) {
+    group->block_starts[j] = -OffsetOf(layout) * sum;
   } else {
     group->sums[j] = first_sum;
     group->sums[8 + j] = last_sum;
@@ -79,9 +89,9 @@ void QuantizeGroup(const float* x, int64_t count, DotLayout layout, DotGroup* gr
   }
 }
 
-void QuantizeDotRow(const float* x, int64_t count, DotLayout layout, DotGroup* groups) {
-  for (int64_t i = 0; i < count; i += kDotGroup) {
-    QuantizeGroup(x + i, count - i < kDotGroup ? count - i : kDotGroup, layout, groups + i / kDotGroup);
+void QuantizeDotRow(const float* x, int64_t count, DotLayout layout, DotGroup* groups, int64_t step) {
+  for (int64_t i = 0; i < count; i += kDotGroup, groups += step) {
+    QuantizeGroup(x + i, count - i < kDotGroup ? count - i : kDotGroup, layout, groups);
   }
 }
 

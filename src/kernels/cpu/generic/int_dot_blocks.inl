@@ -1,11 +1,15 @@
 // Blocks of 32 values. Each has its own fp16 factor, so fp32 adds up their integer sums.
+//
+// Lane b of a row's sums belongs to the blocks whose number in their group of eight is b:
+//
+//   sum_b = fma(float(dot of the codes), w's factor * x's scale, sum_b)
+//   sum_b = fma(w's minimum * x's scale, float(sum of x's codes), sum_b)    if the format has a minimum
+//
+// group after group. The dot is exact, with the format's offset subtracted from every code. The last group is
+// padded with blocks whose factors are 0. SumOf adds up the lanes. Here they are the lanes of one vector; in
+// avx512_vnni/int_dot_columns.inl they are eight vectors with a row of weights in each lane.
 
 constexpr int kGroupBlocks = static_cast<int>(kDotGroup / kDotBlock);
-
-// Several running sums: a single chain of FMAs would be slower than memory.
-struct BlockSums {
-  __m256 s[4];
-};
 
 // The fp16 numbers at the same offset in eight neighbouring blocks.
 template <int kBytes>
@@ -13,21 +17,20 @@ inline __m256 BlockFactors(const std::byte* p) {
   return _mm256_cvtph_ps(BlockWords<kBytes>(p));
 }
 
-// ---- Four and five bits. Byte i of a block holds values i and i + 16. The low halves of the bytes of two
-// blocks are therefore the first 16 codes of both, and the high halves the last 16: the order of
-// DotLayout::kHalved. One vector of integer sums then serves two blocks, which halves its conversion and
-// scaling; those cost as much as the products.
-
+// One vector of integer sums serves blocks i and i + 4 of a group: half of its lanes belong to each. Three
+// horizontal additions then turn the four vectors of a group into one, whose lanes are the blocks in order.
+// For that, a vector holds 16 codes of both blocks, the order of the layouts for blocks.
 struct TwoBlocks {
-  __m256i first;  // codes 0 to 15 of one block and of the next
+  __m256i first;  // codes 0 to 15 of block i and of block i + 4
   __m256i last;   // codes 16 to 31
 };
 
 template <int kBytes>
 inline __m256i BytesOfTwo(const std::byte* p) {
-  return _mm256_inserti128_si256(_mm256_castsi128_si256(LoadHalf(p)), LoadHalf(p + kBytes), 1);
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(LoadHalf(p)), LoadHalf(p + 4 * kBytes), 1);
 }
 
+// Byte i of a block holds the low bits of values i and i + 16.
 template <int kBytes>
 inline TwoBlocks Nibbles(const std::byte* p) {
   const __m256i mask = _mm256_set1_epi8(15);
@@ -39,93 +42,86 @@ inline TwoBlocks Nibbles(const std::byte* p) {
 template <int kBytes>
 inline TwoBlocks WithFifthBits(const std::byte* p, const TwoBlocks& low) {
   const uint32_t one = DotWord(p);
-  const uint32_t next = DotWord(p + kBytes);
-  return {WithSixteens(low.first, (one & 0xffff) | next << 16),
-          WithSixteens(low.last, one >> 16 | (next & 0xffff0000))};
+  const uint32_t other = DotWord(p + 4 * kBytes);
+  return {WithSixteens(low.first, (one & 0xffff) | other << 16),
+          WithSixteens(low.last, one >> 16 | (other & 0xffff0000))};
 }
 
-// Each format: bytes per block, offset of the minimum (-1: none), the offset subtracted from every code, the
-// prefetch distance, and the codes of two blocks.
-struct DotQ4_0 {
-  static constexpr int kBytes = 18, kMinimum = -1, kOffset = 8;
+// Each format: bytes per block; offsets of the minimum, of the fifth bits (-1: none) and of the codes; the
+// layout of x; whether codes are signed; the prefetch distance; the codes of a block and of the fourth one
+// after it; their products with x.
+struct FewBits {
+  static constexpr bool kSigned = false;
   static constexpr int64_t kAhead = kDotAhead;
-  static TwoBlocks Codes(const std::byte* b) { return Nibbles<kBytes>(b + 2); }
-};
-struct DotQ4_1 {
-  static constexpr int kBytes = 20, kMinimum = 2, kOffset = 0;
-  static constexpr int64_t kAhead = kDotAhead;
-  static TwoBlocks Codes(const std::byte* b) { return Nibbles<kBytes>(b + 4); }
-};
-struct DotQ5_0 {
-  static constexpr int kBytes = 22, kMinimum = -1, kOffset = 16;
-  static constexpr int64_t kAhead = kDotAhead;
-  static TwoBlocks Codes(const std::byte* b) { return WithFifthBits<kBytes>(b + 2, Nibbles<kBytes>(b + 6)); }
-};
-struct DotQ5_1 {
-  static constexpr int kBytes = 24, kMinimum = 2, kOffset = 0;
-  static constexpr int64_t kAhead = kDotAhead;
-  static TwoBlocks Codes(const std::byte* b) { return WithFifthBits<kBytes>(b + 4, Nibbles<kBytes>(b + 8)); }
-};
-
-// Adds the products of the eight blocks at b with kRows rows of x, `x_stride` groups apart, to the sums.
-template <int kRows, typename Format>
-[[gnu::always_inline]] inline void AddBlocks(const Format*, const std::byte* b, const DotGroup* x,
-                                             int64_t x_stride, BlockSums* sums) {
-  constexpr int kBytes = Format::kBytes;
-  const __m256 steps = BlockFactors<kBytes>(b);
-  __m256 factors[kRows];
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) factors[r] = _mm256_mul_ps(steps, _mm256_load_ps(x[r * x_stride].scales));
-#pragma GCC unroll 4
-  for (int i = 0; i < kGroupBlocks / 2; ++i) {
-    const TwoBlocks codes = Format::Codes(b + 2 * i * kBytes);
-    const int a = 2 * i;
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const int8_t* pair = x[r * x_stride].codes + (i / 2 * 4 + i % 2) * kDotBlock;
-      const __m256i dot = DotTwo(codes.first, LoadBytes(pair), codes.last, LoadBytes(pair + 2 * kDotBlock));
-      const __m256 each =
-          _mm256_permutevar8x32_ps(factors[r], _mm256_setr_epi32(a, a, a, a, a + 1, a + 1, a + 1, a + 1));
-      sums[r].s[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), each, sums[r].s[i]);
-    }
+  static __m256i Dot(const TwoBlocks& w, __m256i first, __m256i last) {
+    return DotTwo(w.first, first, w.last, last);
   }
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) {
-    const DotGroup& group = x[r * x_stride];
-    __m256 minima = _mm256_mul_ps(factors[r], _mm256_set1_ps(-Format::kOffset));
-    if constexpr (Format::kMinimum >= 0) {
-      minima = _mm256_mul_ps(BlockFactors<kBytes>(b + Format::kMinimum), _mm256_load_ps(group.scales));
-    }
-    sums[r].s[0] = _mm256_fmadd_ps(minima, _mm256_load_ps(group.block_sums), sums[r].s[0]);
+};
+struct DotQ4_0 : FewBits {
+  static constexpr int kBytes = 18, kMinimum = -1, kFifthBits = -1, kCodes = 2;
+  static constexpr DotLayout kLayout = DotLayout::kLess8;
+  static TwoBlocks Codes(const std::byte* b) { return Nibbles<kBytes>(b + kCodes); }
+};
+struct DotQ4_1 : FewBits {
+  static constexpr int kBytes = 20, kMinimum = 2, kFifthBits = -1, kCodes = 4;
+  static constexpr DotLayout kLayout = DotLayout::kSums;
+  static TwoBlocks Codes(const std::byte* b) { return Nibbles<kBytes>(b + kCodes); }
+};
+struct DotQ5_0 : FewBits {
+  static constexpr int kBytes = 22, kMinimum = -1, kFifthBits = 2, kCodes = 6;
+  static constexpr DotLayout kLayout = DotLayout::kLess16;
+  static TwoBlocks Codes(const std::byte* b) {
+    return WithFifthBits<kBytes>(b + kFifthBits, Nibbles<kBytes>(b + kCodes));
   }
-}
-
-// ---- Eight bits: the codes are signed, like x. The sign of a code moves to x, whose codes are never -128.
-// |-128| is 128 as an unsigned byte, and 2 * 128 * 127 fits int16.
-
+};
+struct DotQ5_1 : FewBits {
+  static constexpr int kBytes = 24, kMinimum = 2, kFifthBits = 4, kCodes = 8;
+  static constexpr DotLayout kLayout = DotLayout::kSums;
+  static TwoBlocks Codes(const std::byte* b) {
+    return WithFifthBits<kBytes>(b + kFifthBits, Nibbles<kBytes>(b + kCodes));
+  }
+};
 struct DotQ8_0 {
-  static constexpr int kBytes = 34;
+  static constexpr int kBytes = 34, kMinimum = -1, kFifthBits = -1, kCodes = 2;
+  static constexpr DotLayout kLayout = kSignedLayout;
+  static constexpr bool kSigned = true;
   static constexpr int64_t kAhead = 0;
+  static TwoBlocks Codes(const std::byte* b) {
+    return {BytesOfTwo<kBytes>(b + kCodes), BytesOfTwo<kBytes>(b + kCodes + 16)};
+  }
+  static __m256i Dot(const TwoBlocks& w, __m256i first, __m256i last) {
+    return DotTwoSigned(w.first, first, w.last, last);
+  }
 };
 
-template <int kRows>
-[[gnu::always_inline]] inline void AddBlocks(const DotQ8_0*, const std::byte* b, const DotGroup* x,
-                                             int64_t x_stride, BlockSums* sums) {
-  constexpr int kBytes = DotQ8_0::kBytes;
-  const __m256 steps = BlockFactors<kBytes>(b);
-  alignas(32) float factors[kRows][kGroupBlocks];
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r)
-    _mm256_store_ps(factors[r], _mm256_mul_ps(steps, _mm256_load_ps(x[r * x_stride].scales)));
-#pragma GCC unroll 8
-  for (int i = 0; i < kGroupBlocks; ++i) {
-    const __m256i codes = LoadBytes(b + i * kBytes + 2);
-    const __m256i magnitudes = _mm256_abs_epi8(codes);
-#pragma GCC unroll 8
+// Adds the products of the eight blocks at b with the groups of kRows rows of x to the sums.
+template <int kRows, typename Format>
+[[gnu::always_inline]] inline void AddBlocks(const std::byte* b, const DotGroup* x, __m256* sums) {
+  constexpr int kBytes = Format::kBytes;
+  constexpr int kPairs = kGroupBlocks / 2;
+  __m256i dots[kRows][kPairs];
+#pragma GCC unroll 4
+  for (int i = 0; i < kPairs; ++i) {
+    const TwoBlocks codes = Format::Codes(b + i * kBytes);
+#pragma GCC unroll 2
     for (int r = 0; r < kRows; ++r) {
-      const __m256i signed_x = _mm256_sign_epi8(LoadBytes(x[r * x_stride].codes + i * kDotBlock), codes);
-      const __m256 dot = _mm256_cvtepi32_ps(DotBytes(magnitudes, signed_x));
-      sums[r].s[i % 4] = _mm256_fmadd_ps(dot, _mm256_broadcast_ss(factors[r] + i), sums[r].s[i % 4]);
+      const int8_t* pair = x[r].codes + 2 * i * kDotBlock;
+      dots[r][i] = Format::Dot(codes, LoadBytes(pair), LoadBytes(pair + kDotBlock));
+    }
+  }
+  const __m256 steps = BlockFactors<kBytes>(b);
+#pragma GCC unroll 2
+  for (int r = 0; r < kRows; ++r) {
+    const DotGroup& group = x[r];
+    const __m256 scales = _mm256_load_ps(group.scales);
+    __m256i dot = _mm256_hadd_epi32(_mm256_hadd_epi32(dots[r][0], dots[r][1]),
+                                    _mm256_hadd_epi32(dots[r][2], dots[r][3]));
+    if constexpr (Format::kLayout != DotLayout::kSums)
+      dot = _mm256_add_epi32(dot, LoadBytes(group.block_starts));
+    sums[r] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(steps, scales), sums[r]);
+    if constexpr (Format::kMinimum >= 0) {
+      const __m256 minima = _mm256_mul_ps(BlockFactors<kBytes>(b + Format::kMinimum), scales);
+      sums[r] = _mm256_fmadd_ps(minima, _mm256_load_ps(group.block_sums), sums[r]);
     }
   }
 }
@@ -142,13 +138,13 @@ inline void PrefetchBlocks(const std::byte* w) {
   }
 }
 
-// add(eight blocks, their group of x) for all blocks of a row.
+// add(eight blocks, their group of x) for all blocks of a row, whose groups of x are x_step apart.
 template <typename Format, typename Add>
-[[gnu::always_inline]] inline void ForGroups(const std::byte* w, const DotGroup* x, int64_t count,
-                                             const Add& add) {
+[[gnu::always_inline]] inline void ForGroups(const std::byte* w, const DotGroup* x, int64_t x_step,
+                                             int64_t count, const Add& add) {
   constexpr int64_t kGroupBytes = kGroupBlocks * Format::kBytes;
   int64_t left = count / kDotBlock;
-  for (; left >= kGroupBlocks; left -= kGroupBlocks, w += kGroupBytes, ++x) {
+  for (; left >= kGroupBlocks; left -= kGroupBlocks, w += kGroupBytes, x += x_step) {
     PrefetchBlocks<Format>(w);
     add(w, x);
   }
@@ -162,20 +158,14 @@ template <typename Format, typename Add>
 template <typename Format>
 struct Blocks {
   template <int kRows>
-  [[gnu::always_inline]] static void Dot(const std::byte* w, const DotGroup* x, int64_t x_stride,
-                                         int64_t count, __m256* y) {
-    constexpr const Format* kFormat = nullptr;  // selects the overload
-    BlockSums sums[kRows];
-    for (BlockSums& row : sums) {
-      for (__m256& s : row.s) s = _mm256_setzero_ps();
-    }
+  [[gnu::always_inline]] static void Dot(const std::byte* w, const DotGroup* x, int64_t x_step, int64_t count,
+                                         __m256* y) {
+    __m256 sums[kRows];  // local, so that they stay in registers
+    for (__m256& s : sums) s = _mm256_setzero_ps();
     ForGroups<Format>(
-        w, x, count, [&](const std::byte* b, const DotGroup* group) __attribute__((always_inline)) {
-          AddBlocks<kRows>(kFormat, b, group, x_stride, sums);
+        w, x, x_step, count, [&](const std::byte* b, const DotGroup* group) __attribute__((always_inline)) {
+          AddBlocks<kRows, Format>(b, group, sums);
         });
-    for (int r = 0; r < kRows; ++r) {
-      const __m256* s = sums[r].s;
-      y[r] = _mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3]));
-    }
+    for (int r = 0; r < kRows; ++r) y[r] = sums[r];
   }
 };

@@ -105,8 +105,8 @@ struct DotQ6_K {
 
 // Adds groups j and j + 4 to two sums of each row of x, so that a product need not wait for the previous one.
 template <int kRows, typename Format, int j>
-[[gnu::always_inline]] inline void AddGroups(const std::byte* b, const DotGroup* x, int64_t x_stride,
-                                             __m256i scales, __m256i (*sums)[2]) {
+[[gnu::always_inline]] inline void AddGroups(const std::byte* b, const DotGroup* x, __m256i scales,
+                                             __m256i (*sums)[2]) {
   const auto spread = [&](int at) {  // scale `at` of each half
     return _mm256_shuffle_epi8(scales, _mm256_set1_epi16(static_cast<short>(2 * at | (2 * at + 1) << 8)));
   };
@@ -114,11 +114,11 @@ template <int kRows, typename Format, int j>
   const __m256i far = Format::template Codes<j + 4>(b);
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
-    const int8_t* codes = x[r * x_stride].codes;
+    const int8_t* codes = x[r].codes;
     sums[r][0] = AddScaled(sums[r][0], near, LoadBytes(codes + j * kDotBlock), spread(j));
     sums[r][1] = AddScaled(sums[r][1], far, LoadBytes(codes + (j + 4) * kDotBlock), spread(j + 4));
   }
-  if constexpr (j < 3) AddGroups<kRows, Format, j + 1>(b, x, x_stride, scales, sums);
+  if constexpr (j < 3) AddGroups<kRows, Format, j + 1>(b, x, scales, sums);
 }
 
 template <typename Format>
@@ -144,20 +144,19 @@ struct SuperBlocks {
     }
   }
   template <int kRows>
-  [[gnu::always_inline]] static void Add(const std::byte* b, const DotGroup* x, int64_t x_stride,
-                                         __m256* sums) {
+  [[gnu::always_inline]] static void Add(const std::byte* b, const DotGroup* x, __m256* sums) {
     const SuperScales s = Format::Scales(b);
     __m256i dots[kRows][2];
     for (auto& two : dots) two[0] = two[1] = _mm256_setzero_si256();
-    AddGroups<kRows, Format, 0>(b, x, x_stride, s.scales, dots);
+    AddGroups<kRows, Format, 0>(b, x, s.scales, dots);
     for (int r = 0; r < kRows; ++r) {
-      sums[r] = AddFactors(b, s, _mm256_add_epi32(dots[r][0], dots[r][1]), x[r * x_stride], sums[r]);
+      sums[r] = AddFactors(b, s, _mm256_add_epi32(dots[r][0], dots[r][1]), x[r], sums[r]);
     }
   }
   template <int kRows>
-  [[gnu::always_inline]] static void Dot(const std::byte* w, const DotGroup* x, int64_t x_stride,
-                                         int64_t count, __m256* sums) {
+  [[gnu::always_inline]] static void Dot(const std::byte* w, const DotGroup* x, int64_t x_step, int64_t count,
+                                         __m256* sums) {
     for (int r = 0; r < kRows; ++r) sums[r] = _mm256_setzero_ps();
-    for (int64_t i = 0; i < count; i += kDotGroup, w += Format::kBytes, ++x) Add<kRows>(w, x, x_stride, sums);
+    for (int64_t i = 0; i < count; i += kDotGroup, w += Format::kBytes, x += x_step) Add<kRows>(w, x, sums);
   }
 };

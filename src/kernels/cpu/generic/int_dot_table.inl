@@ -5,12 +5,10 @@
 // and the sums stay in registers. kRows rows of x share the unpacked codes.
 template <typename Walk, int kRows>
 inline void IntDotRows(const IntDotTask& t, int64_t i) {
-  const int64_t groups = DotGroups(t.count);
   for (int64_t row = 0; row < t.rows; ++row) {
     const float bias = t.bias == nullptr ? 0.0f : t.bias[row];
     __m256 sums[kRows];
-    WalkOf<Walk, kRows>::Type::template Dot<kRows>(t.w + row * t.w_stride, t.x + i * groups, groups, t.count,
-                                                   sums);
+    WalkOf<Walk, kRows>::Type::template Dot<kRows>(t.w + row * t.w_stride, t.x + i, t.x_rows, t.count, sums);
     for (int r = 0; r < kRows; ++r) t.y[(i + r) * t.y_stride + row] = SumOf(sums[r]) + bias;
   }
 }
@@ -21,23 +19,26 @@ template <typename Walk>
 void IntDot(const IntDotTask& t) {
   constexpr int64_t kStaying = 28 << 10;  // bytes of x; L1 holds 32 KiB or more
   const int64_t row_bytes = DotGroups(t.count) * static_cast<int64_t>(sizeof(DotGroup));
+  if (TakesColumns<Walk>(t)) return;
   int64_t i = 0;
-  if constexpr (kDotRows >= 8) {
+  if constexpr (kDotRows<Walk> >= 8) {
     if (8 * row_bytes <= kStaying) {
       for (; i + 8 <= t.x_rows; i += 8) IntDotRows<Walk, 8>(t, i);
     }
   }
-  if constexpr (kDotRows >= 4) {
+  if constexpr (kDotRows<Walk> >= 4) {
     for (; i + 4 <= t.x_rows; i += 4) IntDotRows<Walk, 4>(t, i);
   }
-  for (; i + 2 <= t.x_rows; i += 2) IntDotRows<Walk, 2>(t, i);
+  if constexpr (kDotRows<Walk> >= 2) {
+    for (; i + 2 <= t.x_rows; i += 2) IntDotRows<Walk, 2>(t, i);
+  }
   for (; i < t.x_rows; ++i) IntDotRows<Walk, 1>(t, i);
 }
 
 constexpr IntDotKernels kIntDots = {
     .quantize = QuantizeDotRow,
-    .layout = {DotLayout::kSuper, DotLayout::kSuper, DotLayout::kSuper, DotLayout::kHalved,
-               DotLayout::kHalved, DotLayout::kHalved, DotLayout::kHalved, DotLayout::kBlocks},
+    .layout = {DotLayout::kSuper, DotLayout::kSuper, DotLayout::kSuper, DotQ4_0::kLayout, DotQ4_1::kLayout,
+               DotQ5_0::kLayout, DotQ5_1::kLayout, DotQ8_0::kLayout},
     .dot = {nullptr, nullptr, nullptr, IntDot<Blocks<DotQ4_0>>, IntDot<Blocks<DotQ4_1>>,
             IntDot<Blocks<DotQ5_0>>, IntDot<Blocks<DotQ5_1>>, IntDot<Blocks<DotQ8_0>>,
             IntDot<SuperBlocks<DotQ2_K>>, IntDot<SuperBlocks<DotQ3_K>>, IntDot<SuperBlocks<DotQ4_K>>,
