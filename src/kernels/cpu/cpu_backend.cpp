@@ -118,10 +118,12 @@ class CpuBackend final : public Backend {
     PackRows(parts, packed);
   }
 
-  void PackGated(const TensorView& gate, const TensorView& up, PackedMatrix& packed) override {
+  void PackGated(const TensorView& gate, const TensorView& up, Activation activation,
+                 PackedMatrix& packed) override {
     COPPICE_CHECK(gate.rows == up.rows && gate.cols == up.cols);
     packed.outputs = gate.rows;
     packed.gated = true;
+    packed.activation = activation;
     PackRows(std::array{gate, up}, packed);
   }
 
@@ -162,17 +164,23 @@ class CpuBackend final : public Backend {
     });
   }
 
-  void Embed(const TensorView& table, std::span<const int32_t> ids, MutableTensorView y) override {
+  void Embed(const TensorView& table, std::span<const int32_t> ids, float scale,
+             MutableTensorView y) override {
     CheckEmbed(table, ids, y);
     const auto dequantize = kernels_.dequantize[static_cast<size_t>(table.dtype)];
     EachRow(y, [&](int64_t i) {
       dequantize(table.RowBytes(ids[static_cast<size_t>(i)]), table.cols, Out(y, i));
+      if (scale == 1) return;
+      for (float& v : y.Row<float>(i)) v *= scale;
     });
   }
 
   void RmsNorm(const TensorView& x, const TensorView& weight, float eps, MutableTensorView y) override {
-    CheckNorm(x, weight, y);
-    EachRow(y, [&](int64_t i) { kernels_.rms_norm(In(x, i), In(weight, 0), x.cols, eps, Out(y, i)); });
+    CheckRmsNorm(x, weight, y);
+    EachRow(y, [&](int64_t i) {
+      for (int64_t c = 0; c < x.cols; c += weight.cols)
+        kernels_.rms_norm(In(x, i) + c, In(weight, 0), weight.cols, eps, Out(y, i) + c);
+    });
   }
 
   void LayerNorm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
@@ -194,9 +202,10 @@ class CpuBackend final : public Backend {
     });
   }
 
-  void SiluMul(MutableTensorView gate, const TensorView& up) override {
+  void GateMul(MutableTensorView gate, const TensorView& up, Activation activation) override {
     CheckSameShape(gate, up);
-    EachRow(gate, [&](int64_t i) { kernels_.silu_mul(Out(gate, i), In(up, i), gate.cols); });
+    const auto gate_mul = GateMulOf(activation);
+    EachRow(gate, [&](int64_t i) { gate_mul(Out(gate, i), In(up, i), gate.cols); });
   }
 
   void Gelu(MutableTensorView x) override {
@@ -299,6 +308,10 @@ class CpuBackend final : public Backend {
     return arranged_.view();
   }
 
+  decltype(cpu::KernelTable::silu_mul) GateMulOf(Activation f) const {
+    return f == Activation::kGelu ? kernels_.gelu_mul : kernels_.silu_mul;
+  }
+
   // Pieces are large enough to stream, and small enough that a descheduled thread delays little work.
   template <typename Body>
   void ForWeights(const TensorView& w, Body body) {
@@ -352,7 +365,7 @@ void CpuBackend::ProductInto(const TensorView& x, const PackedMatrix& w, const T
   products.Product(x, w, bias, ProductEnd::kStore, all);
   const MutableTensorView result = all.Cols(0, w.outputs);
   EachRow(y, [&](int64_t i) {
-    if (w.gated) kernels_.silu_mul(Out(result, i), In(all, i) + w.outputs, w.outputs);
+    if (w.gated) GateMulOf(w.activation)(Out(result, i), In(all, i) + w.outputs, w.outputs);
     if (end == ProductEnd::kAdd) {
       kernels_.add(In(result, i), w.outputs, Out(y, i));
     } else {

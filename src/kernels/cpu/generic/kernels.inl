@@ -37,6 +37,7 @@ constexpr KernelTable kTable = {
     .layer_norm = LayerNorm,
     .rope = Rope,
     .silu_mul = SiluMul,
+    .gelu_mul = GeluMul,
     .gelu = Gelu,
     .add = Add,
     .softmax = SoftmaxRow,
