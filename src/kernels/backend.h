@@ -190,8 +190,8 @@ class Backend {
   // vocab.
   virtual void Embed(const TensorView& table, std::span<const int32_t> ids, float scale,
                      MutableTensorView y) = 0;
-  // y = x / sqrt(mean(x^2) + eps) * weight, by row. x, y [m, d]; weight [1, d] fp32. y may be x. With a weight
-  // [1, c], where c divides d, every c columns of a row are normalised by themselves: a norm of heads.
+  // y = x / sqrt(mean(x^2) + eps) * weight, by row. x, y [m, d]; weight [1, d] fp32. y may be x. With
+  // weight [1, c], where c divides d, every c columns of a row are normalised by themselves: heads.
   virtual void RmsNorm(const TensorView& x, const TensorView& weight, float eps, MutableTensorView y) = 0;
   // y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, by row. y may be x.
   virtual void LayerNorm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,

@@ -254,7 +254,7 @@ SparsePattern Layer::ChoosePattern(Stream& x, const std::vector<Tile>& tiles, co
   return pattern;
 }
 
-// In a model with windows on some layers, these layers read few keys already, and they stay dense within their
+// In a model with windows on some layers, these layers read few keys already. They stay dense within their
 // windows: no method of sparse attention was made for windows.
 bool Layer::AsksPattern(const Stream& x, const Pass& pass) const {
   if (attention_.window > 0 && !config_.shape.global_layers.empty()) return false;

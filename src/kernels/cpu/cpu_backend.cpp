@@ -170,7 +170,6 @@ class CpuBackend final : public Backend {
     const auto dequantize = kernels_.dequantize[static_cast<size_t>(table.dtype)];
     EachRow(y, [&](int64_t i) {
       dequantize(table.RowBytes(ids[static_cast<size_t>(i)]), table.cols, Out(y, i));
-      if (scale == 1) return;
       for (float& v : y.Row<float>(i)) v *= scale;
     });
   }
@@ -204,7 +203,7 @@ class CpuBackend final : public Backend {
 
   void GateMul(MutableTensorView gate, const TensorView& up, Activation activation) override {
     CheckSameShape(gate, up);
-    const auto gate_mul = GateMulOf(activation);
+    const auto gate_mul = kernels_.gate_mul[static_cast<size_t>(activation)];
     EachRow(gate, [&](int64_t i) { gate_mul(Out(gate, i), In(up, i), gate.cols); });
   }
 
@@ -222,10 +221,7 @@ class CpuBackend final : public Backend {
 
   void ScatterAddRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) override {
     CheckScatterAddRows(x, rows, y);
-    pool_.For(x.rows, RowGrain(x.cols), [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i)
-        kernels_.add(In(x, i), x.cols, Out(y, rows[static_cast<size_t>(i)]));
-    });
+    EachRow(x, [&](int64_t i) { kernels_.add(In(x, i), x.cols, Out(y, rows[static_cast<size_t>(i)])); });
   }
 
   void Convert(const TensorView& x, MutableTensorView y) override {
@@ -292,10 +288,7 @@ class CpuBackend final : public Backend {
     const int64_t groups = cpu::DotGroups(x.cols);
     if (static_cast<int64_t>(codes_.size()) < x.rows * groups)
       codes_.resize(static_cast<size_t>(x.rows * groups));
-    pool_.For(x.rows, RowGrain(x.cols), [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i)
-        int_dots_->quantize(In(x, i), x.cols, layout, codes_.data() + i * groups);
-    });
+    EachRow(x, [&](int64_t i) { int_dots_->quantize(In(x, i), x.cols, layout, codes_.data() + i * groups); });
   }
 
   // x in the order in which the stream kernel of `weights` reads it.
@@ -306,10 +299,6 @@ class CpuBackend final : public Backend {
     const MutableTensorView rows = arranged_.mutable_view();
     EachRow(rows, [&](int64_t i) { arrange(In(x, i), x.cols, Out(rows, i)); });
     return arranged_.view();
-  }
-
-  decltype(cpu::KernelTable::silu_mul) GateMulOf(Activation f) const {
-    return f == Activation::kGelu ? kernels_.gelu_mul : kernels_.silu_mul;
   }
 
   // Pieces are large enough to stream, and small enough that a descheduled thread delays little work.
@@ -365,7 +354,8 @@ void CpuBackend::ProductInto(const TensorView& x, const PackedMatrix& w, const T
   products.Product(x, w, bias, ProductEnd::kStore, all);
   const MutableTensorView result = all.Cols(0, w.outputs);
   EachRow(y, [&](int64_t i) {
-    if (w.gated) GateMulOf(w.activation)(Out(result, i), In(all, i) + w.outputs, w.outputs);
+    if (w.gated)
+      kernels_.gate_mul[static_cast<size_t>(w.activation)](Out(result, i), In(all, i) + w.outputs, w.outputs);
     if (end == ProductEnd::kAdd) {
       kernels_.add(In(result, i), w.outputs, Out(y, i));
     } else {
