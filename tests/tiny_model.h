@@ -81,7 +81,7 @@ struct TinyModel {
 };
 
 struct TinyOptions {
-  std::string architecture = "llama";  // or "qwen2", "bloom"
+  std::string architecture = "llama";  // or "qwen2", "bloom", "gemma3"
   int layers = 6;
   bool interleaved = true;  // llama and qwen2: the pairing of RoPE
   uint64_t seed = 1;
@@ -89,9 +89,17 @@ struct TinyOptions {
   int kv_heads = 2;  // bloom: as many as heads
 };
 
+// The architectures of tiny models that the backend computes (Backend::CheckNeeds).
+inline std::vector<std::string> TinyArchitectures(const Backend& be) {
+  std::vector<std::string> names = {"llama", "qwen2", "bloom"};
+  if (be.name() != "gpu") names.emplace_back("gemma3");
+  return names;
+}
+
 inline ModelConfig TinyConfig(const TinyOptions& options) {
   ModelConfig c;
   const bool bloom = options.architecture == "bloom";
+  const bool gemma = options.architecture == "gemma3";
   c.shape = {.architecture = options.architecture,
              .name = "tiny",
              .layers = options.layers,
@@ -103,13 +111,21 @@ inline ModelConfig TinyConfig(const TinyOptions& options) {
              .vocab = 50,
              .gated_ffn = !bloom,
              .alibi = bloom,
-             .window = 0};
+             .post_norms = gemma,
+             .window = gemma ? 1000 : 0};  // longer than most prompts of tests
   c.context = 4096;
   c.norm = bloom ? NormKind::kLayer : NormKind::kRms;
-  c.ffn = bloom ? FfnKind::kGelu : FfnKind::kSwiGlu;
+  c.ffn = bloom ? FfnKind::kGelu : gemma ? FfnKind::kGeGlu : FfnKind::kSwiGlu;
   c.rope.dims = options.head_dim;
   c.rope.interleaved = options.interleaved;
-  c.qkv_bias = options.architecture != "llama";
+  c.qkv_bias = bloom || options.architecture == "qwen2";
+  c.head_norms = gemma;
+  if (gemma) {
+    for (int l = 0; l < options.layers; ++l) c.shape.global_layers.push_back(l % 3 == 2);
+    c.window_rope = c.rope;
+    c.window_rope->base = 100;
+    c.embedding_scale = 8;
+  }
   c.all_biases = c.embedding_norm = bloom;
   return c;
 }
@@ -123,12 +139,12 @@ inline void AddTinyLayer(const ModelShape& s, int layer, TinyStore& store, TestR
     store.Add(p + name + ".weight", {rows, cols}, 1 / std::sqrt(static_cast<float>(cols)), 0, random);
     if (bias) store.Add(p + name + ".bias", {rows}, 0.1f, 0, random);
   };
-  const auto norm = [&](const std::string& name) {
-    store.Add(p + name + ".weight", {s.hidden}, 0.1f, 1, random);
+  const auto norm = [&](const std::string& name, int64_t size) {
+    store.Add(p + name + ".weight", {size}, 0.1f, 1, random);
     if (bloom) store.Add(p + name + ".bias", {s.hidden}, 0.1f, 0, random);
   };
-  const bool biased = s.architecture != "llama";
-  norm("attn_norm");
+  const bool biased = bloom || s.architecture == "qwen2";
+  norm("attn_norm", s.hidden);
   if (bloom) {
     linear("attn_qkv", q + 2 * kv, s.hidden, true);
   } else {
@@ -137,7 +153,11 @@ inline void AddTinyLayer(const ModelShape& s, int layer, TinyStore& store, TestR
     linear("attn_v", kv, s.hidden, biased);
   }
   linear("attn_output", s.hidden, q, bloom);
-  norm("ffn_norm");
+  norm("ffn_norm", s.hidden);
+  if (s.architecture == "gemma3") {
+    for (const char* name : {"attn_q_norm", "attn_k_norm"}) norm(name, s.head_dim);
+    for (const char* name : {"post_attention_norm", "post_ffw_norm"}) norm(name, s.hidden);
+  }
   if (s.gated_ffn) linear("ffn_gate", s.ffn, s.hidden, false);
   linear("ffn_up", s.ffn, s.hidden, bloom);
   linear("ffn_down", s.hidden, s.ffn, bloom);

@@ -20,31 +20,6 @@
 
 namespace coppice {
 
-const std::string kChatMl =
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + "
-    "'<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
-
-std::string BuiltInTemplate(std::string_view name) {
-  if (name == "chatml") return kChatMl;
-  if (name == "llama3")
-    return "{% for message in messages %}{{ '<|start_header_id|>' + message['role'] + "
-           "'<|end_header_id|>\n\n' + "
-           "message['content'] | trim + '<|eot_id|>' }}{% endfor %}{% if add_generation_prompt %}"
-           "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}";
-  if (name == "command-r")
-    return "{% for message in messages %}{{ '<|START_OF_TURN_TOKEN|><|' }}{% if message['role'] == "
-           "'assistant' %}"
-           "{{ 'CHATBOT' }}{% else %}{{ message['role'] | upper }}{% endif %}{{ '_TOKEN|>' + "
-           "message['content'] | "
-           "trim + '<|END_OF_TURN_TOKEN|>' }}{% endfor %}{% if add_generation_prompt %}"
-           "{{ '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' }}{% endif %}";
-  return "";
-}
-
-const std::string& ChatTemplateOf(const Tokenizer& tokenizer) {
-  return tokenizer.chat_template().empty() ? kChatMl : tokenizer.chat_template();
-}
-
 namespace {
 
 // Characters that occur in no message.

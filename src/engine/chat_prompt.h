@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/built_in_templates.h"
 #include "formats/json.h"
 #include "policies/compose.h"
 #include "text/tokenizer/encoded_text.h"
@@ -66,15 +67,6 @@ struct ChatOptions {
   int64_t span_limit = INT64_MAX;
   const std::atomic<bool>* cancelled = nullptr;  // may be null; when set, the functions below throw Cancelled
 };
-
-// ChatML, which stands in where a model's files have no chat template. Its turns end with kChatMlEnd, which
-// is text to a model without such a token.
-extern const std::string kChatMl;
-inline constexpr const char* kChatMlEnd = "<|im_end|>";
-// Templates that are built in, by llama.cpp's names: chatml, llama3, command-r. Empty for other names.
-std::string BuiltInTemplate(std::string_view name);
-// The model's chat template, or kChatMl.
-const std::string& ChatTemplateOf(const Tokenizer& tokenizer);
 
 // The text of the messages, with a generation prompt. Throws Error if the template fails.
 std::string RenderChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,

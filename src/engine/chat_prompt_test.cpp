@@ -280,6 +280,9 @@ TEST(ChatPrompt, TemplatesThatAreBuiltIn) {
             "brief.<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|USER_TOKEN|>"
             "Hi<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>Yes?<|END_OF_TURN_TOKEN|>"
             "<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>");
+  EXPECT_EQ(RenderChat(chat, *WithTemplate(BuiltInTemplate("gemma"))),
+            "<start_of_turn>user\nBe brief.\n\nHi<end_of_turn>\n<start_of_turn>model\nYes?<end_of_turn>\n"
+            "<start_of_turn>model\n");
   EXPECT_EQ(BuiltInTemplate("chatml"), kChatMl);
   EXPECT_EQ(BuiltInTemplate("llama9"), "");
 }

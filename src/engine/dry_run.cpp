@@ -1,6 +1,5 @@
 #include "engine/dry_run.h"
 
-#include <cmath>
 #include <map>
 #include <memory>
 #include <utility>
@@ -37,11 +36,11 @@ class Variates {
 
 // What all layers of a plan use.
 struct Random {
-  const ModelShape& shape;
+  const ModelConfig& config;
   Variates variates = {};
-  // By number of rows: computing a pattern takes seconds, and layers with equally many rows share one result.
-  std::map<int64_t, double> densities = {};
-  std::vector<float> hidden = std::vector<float>(static_cast<size_t>(shape.hidden));  // zeros
+  // By number of rows and window: computing a pattern takes seconds, and equal layers share one result.
+  std::map<std::pair<int64_t, int32_t>, double> densities = {};
+  std::vector<float> hidden = std::vector<float>(static_cast<size_t>(config.shape.hidden));  // zeros
 };
 
 const LayerWeights kNoWeights;
@@ -57,7 +56,7 @@ class PlannedLayer final : public Layer {
   void Attention(Stream& x, const Pass& pass) const override;
   void Ffn(const TokenSet& rows, Stream& x, const Pass& pass) const override;
   void AddScores(const Needs& needs, Observation& seen) const;
-  double Density(const Stream& x, const Pass& pass) const;
+  double Density(Stream& x, const Pass& pass) const;
 
   Random& random_;
 };
@@ -65,7 +64,8 @@ class PlannedLayer final : public Layer {
 // Shows BeforeLayer and AfterAttention hidden states of the model's width. All rows are views of one row of
 // zeros.
 void ShowHidden(const Random& random, Stream& x) {
-  if (x.prefill()) x.seen().hidden = {random.hidden.data(), DType::kF32, x.rows(), random.shape.hidden, 0};
+  if (x.prefill())
+    x.seen().hidden = {random.hidden.data(), DType::kF32, x.rows(), random.config.shape.hidden, 0};
 }
 
 void PlannedLayer::Attention(Stream& x, const Pass& pass) const {
@@ -96,16 +96,18 @@ void PlannedLayer::AddScores(const Needs& needs, Observation& seen) const {
     }
   };
   for (const Needs::Mass& mass : needs.masses)
-    fill(seen.AddMass(mass, mass.per_kv_head ? random_.shape.kv_heads : 1));
+    fill(seen.AddMass(mass, mass.per_kv_head ? random_.config.shape.kv_heads : 1));
   const int64_t keys = seen.phase == Phase::kPrefill ? seen.rows() : seen.prompt_tokens;
   for (const Needs::Units& units : needs.unit_scores)
     fill(seen.AddUnitScores(units, (keys + units.unit - 1) / units.unit));
 }
 
 // The density of the policy's pattern for random queries and keys.
-double PlannedLayer::Density(const Stream& x, const Pass& pass) const {
+double PlannedLayer::Density(Stream& x, const Pass& pass) const {
   const int64_t rows = x.rows();
-  if (const auto known = random_.densities.find(rows); known != random_.densities.end()) return known->second;
+  const int32_t window = random_.config.shape.WindowOf(x.seen().layer);
+  const std::pair key(rows, window);
+  if (const auto known = random_.densities.find(key); known != random_.densities.end()) return known->second;
   const auto normal = [&](int64_t width) {
     Tensor t(DType::kF32, rows, width);
     for (int64_t i = 0; i < rows; ++i) {
@@ -113,7 +115,7 @@ double PlannedLayer::Density(const Stream& x, const Pass& pass) const {
     }
     return t;
   };
-  const ModelShape& s = random_.shape;
+  const ModelShape& s = random_.config.shape;
   const std::vector<float> slopes = s.alibi ? AlibiSlopes(s.heads) : std::vector<float>{};
   const Tensor queries = normal(int64_t{s.heads} * s.head_dim);
   const Tensor exact = normal(int64_t{s.kv_heads} * s.head_dim);
@@ -122,8 +124,8 @@ double PlannedLayer::Density(const Stream& x, const Pass& pass) const {
   const AttentionInput in = {{.heads = s.heads,
                               .kv_heads = s.kv_heads,
                               .head_dim = s.head_dim,
-                              .scale = 1 / std::sqrt(static_cast<float>(s.head_dim)),
-                              .window = s.window,
+                              .scale = AttentionScale(random_.config),
+                              .window = window,
                               .alibi_slopes = slopes},
                              queries.view(),
                              keys.view(),
@@ -131,7 +133,7 @@ double PlannedLayer::Density(const Stream& x, const Pass& pass) const {
                              x.positions(),
                              x.positions()};
   const SparsePattern pattern = AskPattern(x, in, pass);
-  return random_.densities[rows] = pattern.empty() ? 1 : PatternDensity(pattern, rows, rows);
+  return random_.densities[key] = pattern.empty() ? 1 : PatternDensity(pattern, rows, rows);
 }
 
 // A cold tier that stores nothing, because the first decode step reads nothing back.
@@ -170,7 +172,7 @@ Ledger Plan(const ModelConfig& config, int64_t tokens, TokenPolicy& policy, Back
 
   Workspace workspace(narrow.shape, 1);
   const Pass pass{policy, sequence, workspace, be};
-  Random random{shape};
+  Random random{config};
   std::vector<PlannedLayer> layers;
   for (int l = 0; l < shape.layers; ++l) layers.emplace_back(l, narrow, random);
   const auto forward = [&](Phase phase, const std::vector<int32_t>& positions) {

@@ -23,6 +23,14 @@ void AddTensors(const TensorStore& store, Fingerprinter& print) {
   }
 }
 
+// What most models do not have, so that the fingerprints of those that do not stay the same.
+void AddExtras(const ModelConfig& c, Fingerprinter& print) {
+  for (const bool global : c.shape.global_layers) print.Add(int64_t{global});
+  if (c.window_rope) print.Add(c.window_rope->base);
+  if (c.window_rope) print.Add(c.window_rope->factor);
+  if (c.attention_scale != 0) print.Add(c.attention_scale);
+}
+
 void AddConfig(const ModelConfig& c, Fingerprinter& print) {
   const ModelShape& s = c.shape;
   print.Add(s.architecture);
@@ -35,6 +43,7 @@ void AddConfig(const ModelConfig& c, Fingerprinter& print) {
                              int64_t{c.embedding_norm}, int64_t{c.tied_head}, int64_t{c.hf_names}}) {
     print.Add(kind);
   }
+  AddExtras(c, print);
   const RopeConfig& r = c.rope;
   for (const int64_t field :
        {int64_t{r.dims}, int64_t{r.interleaved}, static_cast<int64_t>(r.scaling), r.original_context}) {
@@ -59,6 +68,7 @@ void AddIdentity(const ModelConfig& c, Fingerprinter& print) {
   print.Add(c.rope.original_context);
   print.Add(c.rope.base);
   print.Add(c.rope.factor);
+  AddExtras(c, print);
 }
 
 // Adds evenly spaced pieces, including the tensor's first and last bytes; a small tensor completely.

@@ -75,6 +75,18 @@ std::optional<bool> GgufMetadata::Bool(std::string_view key) const {
   FailType(*this, key, "a bool");
 }
 
+bool GgufMetadata::IsArray(std::string_view key) const {
+  const GgufValue* value = FindValue(*this, key);
+  return value != nullptr && std::holds_alternative<std::shared_ptr<const GgufArray>>(*value);
+}
+
+std::optional<std::vector<bool>> GgufMetadata::Bools(std::string_view key) const {
+  const GgufValue* value = FindValue(*this, key);
+  if (value == nullptr) return std::nullopt;
+  if (const auto* flags = ArrayOf<bool>(*value)) return *flags;
+  FailType(*this, key, "an array of bools");
+}
+
 const std::vector<std::string>* GgufMetadata::Strings(std::string_view key) const {
   const GgufValue* value = FindValue(*this, key);
   if (value == nullptr) return nullptr;

@@ -39,6 +39,7 @@ class GgufMetadata {
   const std::string& path() const { return path_; }
   const std::map<std::string, GgufValue, std::less<>>& values() const { return values_; }
   bool Has(std::string_view key) const { return values_.find(key) != values_.end(); }
+  bool IsArray(std::string_view key) const;  // false if the key is absent
 
   // nullopt if the key is absent; Error if its value has another type.
   std::optional<std::string> String(std::string_view key) const;
@@ -47,6 +48,7 @@ class GgufMetadata {
   std::optional<bool> Bool(std::string_view key) const;
   // Null or nullopt if the key is absent.
   const std::vector<std::string>* Strings(std::string_view key) const;
+  std::optional<std::vector<bool>> Bools(std::string_view key) const;
   std::optional<std::vector<int64_t>> Integers(std::string_view key) const;
   std::optional<std::vector<double>> Floats(std::string_view key) const;  // float arrays only, not integers
 

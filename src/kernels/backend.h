@@ -89,6 +89,9 @@ struct RopeTable {
   bool interleaved = false;  // pairs (2i, 2i + 1), as in GGUF files of Llama; else (i, i + rotary_dims / 2)
 };
 
+// The activation of a gate: silu(x) = x / (1 + e^-x), or gelu in its tanh form.
+enum class Activation { kSilu, kGelu };
+
 // A weight [outputs, inputs] in the layout that Backend::Product reads. Filled by PackParts, Pack or
 // PackGated; refilling one reuses its memory.
 struct PackedMatrix {
@@ -97,10 +100,11 @@ struct PackedMatrix {
   bool once = false;
   int64_t outputs = 0;
   int64_t inputs = 0;
-  bool gated = false;               // two matrices of this shape: gate, then up
-  int form = 0;                     // which of the backend's layouts
-  Tensor storage;                   // in that layout
-  Tensor scales;                    // of integer codes; empty in other layouts
+  bool gated = false;                         // two matrices of this shape: gate, then up
+  Activation activation = Activation::kSilu;  // of the gate
+  int form = 0;                               // which of the backend's layouts
+  Tensor storage;                             // in that layout
+  Tensor scales;                              // of integer codes; empty in other layouts
   std::vector<TensorView> sources;  // if the backend packs on the fly: the weights; `storage` is then unused
   std::vector<Tensor> copies;       // of those `sources` that the backend does not keep anyway
 };
@@ -119,6 +123,13 @@ enum class WeightUse { kProduct, kTable, kVector };
 struct PlacedWeight {
   Tensor storage;   // the copy; empty if there is none. It must outlive `view`.
   TensorView view;  // for operations
+};
+
+// What a model asks of operations that a backend may have in one form only.
+struct OperationNeeds {
+  int head_dim = 0;                           // of attention
+  Activation activation = Activation::kSilu;  // of a gated FFN
+  float embedding_scale = 1;                  // of Embed
 };
 
 // What to do with a product: y = result, or y += result (a residual).
@@ -143,8 +154,8 @@ class Backend {
   virtual PlacedWeight PlaceWeight(const TensorView& w, WeightUse /*use*/) { return {{}, w}; }
   // The bytes of memory() that PlaceWeight takes: 0 if the backend reads the stored tensor itself.
   virtual int64_t PlacedBytes(const TensorView& /*w*/, WeightUse /*use*/) const { return 0; }
-  // Throws Error if attention cannot take heads of this many channels.
-  virtual void CheckHeads(int /*head_dim*/) const {}
+  // Throws Error, with the reason, if some operation cannot do what a model needs.
+  virtual void CheckNeeds(const OperationNeeds& /*needs*/) const {}
   // Throws Error, with the arithmetic, if this many more bytes do not fit into memory().
   virtual void CheckFits(const RunBytes& /*bytes*/) {}
   // Waits until every operation has finished.
@@ -161,9 +172,10 @@ class Backend {
   virtual void PackParts(std::span<const TensorView> parts, PackedMatrix& packed) = 0;
   void Pack(const TensorView& w, PackedMatrix& packed) { PackParts({&w, 1}, packed); }
   // The two halves of a gated FFN, of equal shape. Product then computes
-  //   y = silu(x gate^T + bias) * (x up^T + bias)
-  // where bias [1, 2 outputs] holds gate's and then up's.
-  virtual void PackGated(const TensorView& gate, const TensorView& up, PackedMatrix& packed) = 0;
+  //   y = f(x gate^T + bias) * (x up^T + bias)
+  // where f is the activation, and bias [1, 2 outputs] holds gate's and then up's.
+  virtual void PackGated(const TensorView& gate, const TensorView& up, Activation activation,
+                         PackedMatrix& packed) = 0;
   virtual void ProductInto(const TensorView& x, const PackedMatrix& w, const TensorView& bias, ProductEnd end,
                            MutableTensorView y) = 0;
   void Product(const TensorView& x, const PackedMatrix& w, const TensorView& bias, MutableTensorView y) {
@@ -174,9 +186,12 @@ class Backend {
                              MutableTensorView y) = 0;
 
   // ---- Rows
-  // y[i] = table[ids[i]], dequantised. table [vocab, d] of any type, y [ids.size(), d]; ids below vocab.
-  virtual void Embed(const TensorView& table, std::span<const int32_t> ids, MutableTensorView y) = 0;
-  // y = x / sqrt(mean(x^2) + eps) * weight, by row. x, y [m, d]; weight [1, d] fp32. y may be x.
+  // y[i] = scale * table[ids[i]], dequantised. table [vocab, d] of any type, y [ids.size(), d]; ids below
+  // vocab.
+  virtual void Embed(const TensorView& table, std::span<const int32_t> ids, float scale,
+                     MutableTensorView y) = 0;
+  // y = x / sqrt(mean(x^2) + eps) * weight, by row. x, y [m, d]; weight [1, d] fp32. y may be x. With
+  // weight [1, c], where c divides d, every c columns of a row are normalised by themselves: heads.
   virtual void RmsNorm(const TensorView& x, const TensorView& weight, float eps, MutableTensorView y) = 0;
   // y = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias, by row. y may be x.
   virtual void LayerNorm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
@@ -184,9 +199,9 @@ class Backend {
   // In place: rotates the first rotary_dims of each head of row i by positions[i]. x [m, heads * head_dim].
   virtual void Rope(MutableTensorView x, int head_dim, std::span<const int32_t> positions,
                     const RopeTable& table) = 0;
-  // gate = silu(gate) * up, in place in gate; both [m, i].
-  virtual void SiluMul(MutableTensorView gate, const TensorView& up) = 0;
-  // x = gelu(x), the tanh form that BLOOM uses, in place.
+  // gate = f(gate) * up, in place in gate; both [m, i].
+  virtual void GateMul(MutableTensorView gate, const TensorView& up, Activation activation) = 0;
+  // x = gelu(x), in its tanh form, in place.
   virtual void Gelu(MutableTensorView x) = 0;
   // y += x; both [m, d].
   virtual void Add(const TensorView& x, MutableTensorView y) = 0;

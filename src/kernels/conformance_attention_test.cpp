@@ -71,7 +71,7 @@ Matrix NaiveUnitScores(const AttentionInput& in, int unit, KeyPool pool) {
 }
 
 TEST_P(AttentionConformance, MatchesFp64) {
-  for (const AttentionCase& c : kAttentionCases) {
+  for (const AttentionCase& c : Cases()) {
     for (DType type : CacheTypes(c.head_dim)) {
       SCOPED_TRACE(::testing::PrintToString(c) + " " + std::string(Info(type).name));
       const AttentionData data(c, type);
@@ -82,7 +82,7 @@ TEST_P(AttentionConformance, MatchesFp64) {
 }
 
 TEST_P(AttentionConformance, MassMatchesFp64AndAddsUp) {
-  for (const AttentionCase& c : kAttentionCases) {
+  for (const AttentionCase& c : Cases()) {
     for (DType type : CacheTypes(c.head_dim)) {
       SCOPED_TRACE(::testing::PrintToString(c) + " " + std::string(Info(type).name));
       const AttentionData data(c, type);
@@ -98,7 +98,7 @@ TEST_P(AttentionConformance, MassMatchesFp64AndAddsUp) {
 
 // A weight per query, for LazyLLM's average over steps.
 TEST_P(AttentionConformance, WeightedMassMatchesFp64) {
-  for (const AttentionCase& c : kAttentionCases) {
+  for (const AttentionCase& c : Cases()) {
     SCOPED_TRACE(::testing::PrintToString(c));
     const AttentionData data(c, be().cache_dtype());
     std::vector<float> weights;
@@ -119,7 +119,7 @@ TEST_P(AttentionConformance, WeightedMassMatchesFp64) {
 }
 
 TEST_P(AttentionConformance, MaximumOverHeadsAndQueriesMatchesFp64) {
-  for (const AttentionCase& c : kAttentionCases) {
+  for (const AttentionCase& c : Cases()) {
     for (DType type : CacheTypes(c.head_dim)) {
       SCOPED_TRACE(::testing::PrintToString(c) + " " + std::string(Info(type).name));
       const AttentionData data(c, type);
@@ -135,7 +135,7 @@ TEST_P(AttentionConformance, MaximumOverHeadsAndQueriesMatchesFp64) {
 }
 
 TEST_P(AttentionConformance, UnitScoresMatchFp64) {
-  for (const AttentionCase& c : kAttentionCases) {
+  for (const AttentionCase& c : Cases()) {
     if (c.n < 19) continue;  // a few scores may all cancel, which leaves no scale for the error
     for (DType type : CacheTypes(c.head_dim)) {
       const AttentionData data(c, type);
@@ -157,7 +157,7 @@ TEST_P(AttentionConformance, UnitScoresMatchFp64) {
 }
 
 TEST_P(AttentionConformance, AQueryIsTheSameInAnyCompany) {
-  for (const AttentionCase& c : kAttentionCases) {
+  for (const AttentionCase& c : Cases()) {
     for (DType type : CacheTypes(c.head_dim)) {
       SCOPED_TRACE(::testing::PrintToString(c) + " " + std::string(Info(type).name));
       const AttentionData data(c, type);
@@ -185,7 +185,7 @@ TEST_P(AttentionConformance, AQueryIsTheSameInAnyCompany) {
 // Tiles of queries in order, each over the keys up to its last query, one kv head at a time. Later calls can
 // use what earlier calls have packed.
 TEST_P(AttentionConformance, SharingPackedKeysChangesNothing) {
-  for (const AttentionCase& c : kAttentionCases) {
+  for (const AttentionCase& c : Cases()) {
     SCOPED_TRACE(::testing::PrintToString(c));
     const AttentionData data(c, be().cache_dtype());
     const AttentionInput in = data.Input();
@@ -228,7 +228,7 @@ TEST_P(AttentionConformance, LaterKeysChangeNothing) {  // a query cannot see th
 }
 
 TEST_P(AttentionConformance, KeepingAllKeysIsTheIdentity) {
-  for (const AttentionCase& c : kAttentionCases) {
+  for (const AttentionCase& c : Cases()) {
     const AttentionData data(c, be().cache_dtype());
     const AttentionInput in = data.Input();
     const std::vector<int32_t> rows = TokenSet::All(in.keys.rows).ToRows();

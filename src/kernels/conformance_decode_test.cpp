@@ -94,7 +94,7 @@ SparsePattern RandomPattern(const AttentionInput& in, double share) {
 
 TEST_P(DecodeConformance, MatchesFp64) {
   ForCases([&](const AttentionInput& in) { ExpectClose(Attend(in), NaiveAttention(in), tolerance()); });
-  for (const AttentionCase& c : kAttentionCases) {
+  for (const AttentionCase& c : Cases()) {
     SCOPED_TRACE(::testing::PrintToString(c));
     const AttentionData data(c, be().cache_dtype());
     ExpectClose(Attend(data.Input()), NaiveAttention(data.Input()), tolerance());

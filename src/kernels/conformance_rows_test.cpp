@@ -46,6 +46,20 @@ TEST_P(RowConformance, RmsNorm) {
   }
 }
 
+TEST_P(RowConformance, ANarrowerWeightNormalisesEachPartOfARow) {
+  for (const auto& [parts, width] : {std::pair{1, 8}, {4, 256}, {3, 80}, {5, 7}}) {
+    Tensor x = Random(9, parts * width, 1, 3);
+    const Tensor w = Random(1, width, 2);
+    Tensor expected(DType::kF32, 9, parts * width);
+    for (int p = 0; p < parts; ++p) {
+      be().RmsNorm(x.view().Cols(p * width, width), w.view(), 1e-6f,
+                   expected.mutable_view().Cols(p * width, width));
+    }
+    be().RmsNorm(x.view(), w.view(), 1e-6f, x.mutable_view());
+    EXPECT_TRUE(SameBits(x, expected)) << parts << " of " << width;
+  }
+}
+
 TEST_P(RowConformance, RmsNormOfZerosIsZero) {
   const Tensor x = Tensor::Zeros(DType::kF32, 2, 40);
   const Tensor w = Random(1, 40, 2);
@@ -145,25 +159,26 @@ TEST_P(RowConformance, Rope) {
   }
 }
 
-TEST_P(RowConformance, SiluMul) {
-  for (const auto& [m, d] : kShapes) {
-    Tensor gate = Random(m, d, 1, 4);
-    const Tensor up = Random(m, d, 2);
-    Matrix expected = Map(ToMatrix(gate.view()), [](double g) { return g / (1 + std::exp(-g)); });
-    for (int64_t i = 0; i < m; ++i) {
-      for (int64_t c = 0; c < d; ++c) expected[i][c] *= up.view().Row<float>(i)[c];
+TEST_P(RowConformance, GateMul) {
+  for (const Activation activation : {Activation::kSilu, Activation::kGelu}) {
+    if (!Gates(activation)) continue;
+    for (const auto& [m, d] : kShapes) {
+      Tensor gate = Random(m, d, 1, 4);
+      const Tensor up = Random(m, d, 2);
+      Matrix expected = Map(ToMatrix(gate.view()), [&](double g) { return Activated(activation, g); });
+      for (int64_t i = 0; i < m; ++i) {
+        for (int64_t c = 0; c < d; ++c) expected[i][c] *= up.view().Row<float>(i)[c];
+      }
+      be().GateMul(gate.mutable_view(), up.view(), activation);
+      ExpectClose(gate.view(), expected, kTolerance);
     }
-    be().SiluMul(gate.mutable_view(), up.view());
-    ExpectClose(gate.view(), expected, kTolerance);
   }
 }
 
 TEST_P(RowConformance, Gelu) {
   for (const auto& [m, d] : kShapes) {
     Tensor x = Random(m, d, 1, 2);
-    const Matrix expected = Map(ToMatrix(x.view()), [](double v) {
-      return 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
-    });
+    const Matrix expected = Map(ToMatrix(x.view()), [](double v) { return Activated(Activation::kGelu, v); });
     be().Gelu(x.mutable_view());
     ExpectClose(x.view(), expected, kTolerance);
   }
@@ -180,7 +195,7 @@ TEST_P(RowConformance, ActivationsOfExtremes) {
     gate.mutable_view().Row<float>(0)[c] = gelu.mutable_view().Row<float>(0)[c] = values[c];
     one.mutable_view().Row<float>(0)[c] = 1;
   }
-  be().SiluMul(gate.mutable_view(), one.view());
+  be().GateMul(gate.mutable_view(), one.view(), Activation::kSilu);
   be().Gelu(gelu.mutable_view());
   for (int64_t c = 0; c < n; ++c) {
     if (std::abs(values[c]) < 20) continue;
@@ -335,7 +350,7 @@ TEST_P(RowConformance, WrongShapesFail) {
   EXPECT_THROW(be().RmsNorm(half.view(), w.view(), 1e-5f, out), CheckFailure);
   EXPECT_THROW(be().LayerNorm(x.view(), w.view(), w.view().Cols(0, 7), 1e-5f, out), CheckFailure);
   EXPECT_THROW(be().Add(x.view().Rows(0, 2), out), CheckFailure);
-  EXPECT_THROW(be().SiluMul(out, x.view().Cols(0, 4)), CheckFailure);
+  EXPECT_THROW(be().GateMul(out, x.view().Cols(0, 4), Activation::kSilu), CheckFailure);
   EXPECT_THROW(be().Convert(x.view(), out.Rows(0, 2)), CheckFailure);
   const std::vector<int32_t> rows = {0, 1};
   EXPECT_THROW(be().GatherRows(x.view(), rows, out), CheckFailure);

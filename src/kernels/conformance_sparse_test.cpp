@@ -199,7 +199,7 @@ TEST_P(SparseConformance, OtherRowsHaveNoPart) {  // keys of other blocks may ch
 }
 
 TEST_P(SparseConformance, APatternOfEverythingIsDenseAttention) {
-  for (const AttentionCase& c : kAttentionCases) {
+  for (const AttentionCase& c : Cases()) {
     SCOPED_TRACE(::testing::PrintToString(c));
     const AttentionData data(c, be().cache_dtype());
     const AttentionInput in = data.Input();

@@ -190,6 +190,8 @@ inline const std::vector<AttentionCase> kAttentionCases = {
     {.heads = 7, .kv_heads = 1, .head_dim = 128, .n = 257, .m = 4, .hole = 2, .alibi = true},
     {.heads = 2, .kv_heads = 2, .head_dim = 80, .n = 140, .m = 30, .hole = 2, .window = 40},
     {.heads = 4, .kv_heads = 2, .head_dim = 64, .n = 140, .m = 30, .window = 40, .together = true},
+    {.heads = 4, .kv_heads = 1, .head_dim = 256, .n = 190, .m = 70, .window = 60},
+    {.heads = 8, .kv_heads = 4, .head_dim = 256, .n = 77, .m = 5, .hole = 2},
 };
 
 // Owns the data of an AttentionInput.
@@ -279,6 +281,17 @@ class ConformanceTest : public ::testing::TestWithParam<Config> {
     return MakeBackendOrSkip(GetParam().name, {.threads = threads, .exact = GetParam().exact});
   }
   Backend& be() { return *backend_; }
+  // kAttentionCases that the backend takes; Backend::CheckNeeds refuses the others.
+  std::vector<AttentionCase> Cases() {
+    std::vector<AttentionCase> cases = kAttentionCases;
+    if (be().name() == "gpu") std::erase_if(cases, [](const AttentionCase& c) { return c.head_dim > 128; });
+    return cases;
+  }
+  bool Gates(Activation activation) { return activation == Activation::kSilu || be().name() != "gpu"; }
+  static double Activated(Activation activation, double x) {
+    if (activation == Activation::kSilu) return x / (1 + std::exp(-x));
+    return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  }
   // For products and attention: fp32, or bf16 inputs with fp32 sums, or 8-bit codes. On a GPU, queries are
   // rounded to bf16 too. With int8_keys, all four factors of attention are in 8 bits.
   double tolerance() const {

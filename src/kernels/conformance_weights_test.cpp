@@ -28,7 +28,7 @@ Matrix NaiveRows(const AttentionInput& in) {  // row i * heads + h
 }
 
 TEST_P(WeightsConformance, MatchFp64AndAddUpToOne) {
-  for (const AttentionCase& c : kAttentionCases) {
+  for (const AttentionCase& c : Cases()) {
     for (DType type : {DType::kF32, DType::kBF16, DType::kF16}) {
       SCOPED_TRACE(::testing::PrintToString(c) + " " + std::string(Info(type).name));
       const AttentionData data(c, type);
@@ -118,7 +118,7 @@ TEST_P(WeightsConformance, WrongShapesFail) {
 
 // If kv heads hold different rows, the engine calls the operation once per kv head, on that head's columns.
 TEST_P(WeightsConformance, OneKvHeadOfManyIsACallOfItsOwn) {
-  for (const AttentionCase& c : kAttentionCases) {
+  for (const AttentionCase& c : Cases()) {
     if (c.kv_heads == 1) continue;
     SCOPED_TRACE(::testing::PrintToString(c));
     const AttentionData data(c, be().cache_dtype());

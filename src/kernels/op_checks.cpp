@@ -61,6 +61,12 @@ void CheckNorm(const TensorView& x, const TensorView& parameter, const TensorVie
   COPPICE_CHECK(IsF32(parameter, 1, x.cols));
 }
 
+void CheckRmsNorm(const TensorView& x, const TensorView& weight, const TensorView& y) {
+  CheckSameShape(x, y);
+  COPPICE_CHECK(IsF32(weight, 1, weight.cols));
+  COPPICE_CHECK(x.cols == 0 || (weight.cols > 0 && x.cols % weight.cols == 0));
+}
+
 void CheckRope(const TensorView& x, int head_dim, std::span<const int32_t> positions,
                const RopeTable& table) {
   COPPICE_CHECK(IsF32(x, Count(positions), x.cols));

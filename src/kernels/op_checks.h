@@ -17,6 +17,8 @@ void CheckProduct(const TensorView& x, const PackedMatrix& w, const TensorView& 
 void CheckProduct(const TensorView& x, int64_t outputs, int64_t inputs, const TensorView& bias,
                   const TensorView& y);
 void CheckEmbed(const TensorView& table, std::span<const int32_t> ids, const TensorView& y);
+// The weight [1, c] of an RMS norm, over x and y [m, d]; c divides d.
+void CheckRmsNorm(const TensorView& x, const TensorView& weight, const TensorView& y);
 // One parameter [1, d] of a norm, over x and y [m, d].
 void CheckNorm(const TensorView& x, const TensorView& parameter, const TensorView& y);
 void CheckRope(const TensorView& x, int head_dim, std::span<const int32_t> positions, const RopeTable& table);

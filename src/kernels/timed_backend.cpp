@@ -57,9 +57,10 @@ void TimedBackend::PackParts(std::span<const TensorView> parts, PackedMatrix& pa
   inner_->PackParts(parts, packed);
 }
 
-void TimedBackend::PackGated(const TensorView& gate, const TensorView& up, PackedMatrix& packed) {
+void TimedBackend::PackGated(const TensorView& gate, const TensorView& up, Activation activation,
+                             PackedMatrix& packed) {
   const Span span(Timed(), OpKind::kPack, *inner_);
-  inner_->PackGated(gate, up, packed);
+  inner_->PackGated(gate, up, activation, packed);
 }
 
 void TimedBackend::ProductInto(const TensorView& x, const PackedMatrix& w, const TensorView& bias,
@@ -74,9 +75,10 @@ void TimedBackend::DecodeProduct(const TensorView& x, const TensorView& w, const
   inner_->DecodeProduct(x, w, bias, y);
 }
 
-void TimedBackend::Embed(const TensorView& table, std::span<const int32_t> ids, MutableTensorView y) {
+void TimedBackend::Embed(const TensorView& table, std::span<const int32_t> ids, float scale,
+                         MutableTensorView y) {
   const Span span(Timed(), OpKind::kRows, *inner_);
-  inner_->Embed(table, ids, y);
+  inner_->Embed(table, ids, scale, y);
 }
 
 void TimedBackend::RmsNorm(const TensorView& x, const TensorView& weight, float eps, MutableTensorView y) {
@@ -96,9 +98,9 @@ void TimedBackend::Rope(MutableTensorView x, int head_dim, std::span<const int32
   inner_->Rope(x, head_dim, positions, table);
 }
 
-void TimedBackend::SiluMul(MutableTensorView gate, const TensorView& up) {
+void TimedBackend::GateMul(MutableTensorView gate, const TensorView& up, Activation activation) {
   const Span span(Timed(), OpKind::kRows, *inner_);
-  inner_->SiluMul(gate, up);
+  inner_->GateMul(gate, up, activation);
 }
 
 void TimedBackend::Gelu(MutableTensorView x) {

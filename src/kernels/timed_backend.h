@@ -49,7 +49,7 @@ class TimedBackend final : public Backend {
   int64_t PlacedBytes(const TensorView& w, WeightUse use) const override {
     return inner_->PlacedBytes(w, use);
   }
-  void CheckHeads(int head_dim) const override { inner_->CheckHeads(head_dim); }
+  void CheckNeeds(const OperationNeeds& needs) const override { inner_->CheckNeeds(needs); }
   void CheckFits(const RunBytes& bytes) override { inner_->CheckFits(bytes); }
   void Finish() override { inner_->Finish(); }
   // While operations are timed, a step is not collected, because then no operation would have a time of its
@@ -62,18 +62,20 @@ class TimedBackend final : public Backend {
   }
 
   void PackParts(std::span<const TensorView> parts, PackedMatrix& packed) override;
-  void PackGated(const TensorView& gate, const TensorView& up, PackedMatrix& packed) override;
+  void PackGated(const TensorView& gate, const TensorView& up, Activation activation,
+                 PackedMatrix& packed) override;
   void ProductInto(const TensorView& x, const PackedMatrix& w, const TensorView& bias, ProductEnd end,
                    MutableTensorView y) override;
   void DecodeProduct(const TensorView& x, const TensorView& w, const TensorView& bias,
                      MutableTensorView y) override;
-  void Embed(const TensorView& table, std::span<const int32_t> ids, MutableTensorView y) override;
+  void Embed(const TensorView& table, std::span<const int32_t> ids, float scale,
+             MutableTensorView y) override;
   void RmsNorm(const TensorView& x, const TensorView& weight, float eps, MutableTensorView y) override;
   void LayerNorm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
                  MutableTensorView y) override;
   void Rope(MutableTensorView x, int head_dim, std::span<const int32_t> positions,
             const RopeTable& table) override;
-  void SiluMul(MutableTensorView gate, const TensorView& up) override;
+  void GateMul(MutableTensorView gate, const TensorView& up, Activation activation) override;
   void Gelu(MutableTensorView x) override;
   void Add(const TensorView& x, MutableTensorView y) override;
   void GatherRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) override;

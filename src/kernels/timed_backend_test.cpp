@@ -27,7 +27,9 @@ class Recorder final : public Backend {
   DType cache_dtype() const override { return DType::kF16; }
 
   void PackParts(std::span<const TensorView>, PackedMatrix&) override { Note("PackParts"); }
-  void PackGated(const TensorView&, const TensorView&, PackedMatrix&) override { Note("PackGated"); }
+  void PackGated(const TensorView&, const TensorView&, Activation, PackedMatrix&) override {
+    Note("PackGated");
+  }
   void ProductInto(const TensorView&, const PackedMatrix&, const TensorView&, ProductEnd,
                    MutableTensorView) override {
     Note("ProductInto");
@@ -35,13 +37,15 @@ class Recorder final : public Backend {
   void DecodeProduct(const TensorView&, const TensorView&, const TensorView&, MutableTensorView) override {
     Note("DecodeProduct");
   }
-  void Embed(const TensorView&, std::span<const int32_t>, MutableTensorView) override { Note("Embed"); }
+  void Embed(const TensorView&, std::span<const int32_t>, float, MutableTensorView) override {
+    Note("Embed");
+  }
   void RmsNorm(const TensorView&, const TensorView&, float, MutableTensorView) override { Note("RmsNorm"); }
   void LayerNorm(const TensorView&, const TensorView&, const TensorView&, float, MutableTensorView) override {
     Note("LayerNorm");
   }
   void Rope(MutableTensorView, int, std::span<const int32_t>, const RopeTable&) override { Note("Rope"); }
-  void SiluMul(MutableTensorView, const TensorView&) override { Note("SiluMul"); }
+  void GateMul(MutableTensorView, const TensorView&, Activation) override { Note("GateMul"); }
   void Gelu(MutableTensorView) override { Note("Gelu"); }
   void Add(const TensorView&, MutableTensorView) override { Note("Add"); }
   void GatherRows(const TensorView&, std::span<const int32_t>, MutableTensorView) override {
@@ -108,14 +112,14 @@ TEST_F(TimedBackendTest, EveryOperationIsPassedOnAndCountedUnderItsKind) {
   PackedMatrix packed;
   const std::vector<Operation> operations = {
       {"PackParts", OpKind::kPack, [&] { timed_.PackParts({}, packed); }},
-      {"PackGated", OpKind::kPack, [&] { timed_.PackGated({}, {}, packed); }},
+      {"PackGated", OpKind::kPack, [&] { timed_.PackGated({}, {}, Activation::kSilu, packed); }},
       {"ProductInto", OpKind::kProduct, [&] { timed_.Product({}, packed, {}, {}); }},
       {"DecodeProduct", OpKind::kDecodeProduct, [&] { timed_.DecodeProduct({}, {}, {}, {}); }},
-      {"Embed", OpKind::kRows, [&] { timed_.Embed({}, {}, {}); }},
+      {"Embed", OpKind::kRows, [&] { timed_.Embed({}, {}, 1, {}); }},
       {"RmsNorm", OpKind::kRows, [&] { timed_.RmsNorm({}, {}, 0, {}); }},
       {"LayerNorm", OpKind::kRows, [&] { timed_.LayerNorm({}, {}, {}, 0, {}); }},
       {"Rope", OpKind::kRows, [&] { timed_.Rope({}, 2, {}, {}); }},
-      {"SiluMul", OpKind::kRows, [&] { timed_.SiluMul({}, {}); }},
+      {"GateMul", OpKind::kRows, [&] { timed_.GateMul({}, {}, Activation::kSilu); }},
       {"Gelu", OpKind::kRows, [&] { timed_.Gelu({}); }},
       {"Add", OpKind::kRows, [&] { timed_.Add({}, {}); }},
       {"GatherRows", OpKind::kRows, [&] { timed_.GatherRows({}, {}, {}); }},

@@ -83,7 +83,7 @@ void AuxCache::Take(std::span<const int32_t> positions, MutableTensorView hidden
   const TensorView states(store_->Read(slots), dtype_, hidden.rows, width_, store_->record_bytes(), memory_);
   std::vector<int32_t> rows(slots.size());
   std::iota(rows.begin(), rows.end(), 0);
-  be.Embed(states, rows, hidden);  // to fp32, as the rows of a table
+  be.Embed(states, rows, 1, hidden);  // to fp32, as the rows of a table
 }
 
 MutableTensorView AuxCache::RowOf(int32_t slot) {

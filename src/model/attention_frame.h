@@ -13,6 +13,7 @@ namespace coppice {
 
 struct AttentionFrame {
   AttentionShape shape;
+  RopeTable rope;  // of the layer; empty with ALiBi
   // The attended keys and values: the layer's whole cache, or the part that a decode step chose.
   TensorView keys;
   TensorView values;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,7 @@
 namespace coppice {
 
 enum class NormKind { kRms, kLayer };
-enum class FfnKind { kSwiGlu, kGelu };
+enum class FfnKind { kSwiGlu, kGeGlu, kGelu };
 
 struct RopeConfig {
   enum class Scaling { kNone, kLinear, kYarn, kLlama3 };
@@ -35,18 +36,26 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   NormKind norm = NormKind::kRms;
   FfnKind ffn = FfnKind::kSwiGlu;
-  RopeConfig rope;  // unused if the model has ALiBi
+  RopeConfig rope;                        // unused if the model has ALiBi
+  std::optional<RopeConfig> window_rope;  // of layers with a sliding window, if they have their own
   bool qkv_bias = false;
   bool all_biases = false;      // every linear map and norm has a bias (BLOOM)
   bool embedding_norm = false;  // a norm right after the embedding (BLOOM)
-  bool tied_head = false;       // the output head is the embedding
-  bool hf_names = false;        // Hugging Face's tensor names, and its order in BLOOM's fused q, k, v
+  bool head_norms = false;      // a norm of each head of queries and keys, before RoPE
+  double embedding_scale = 1;
+  double attention_scale = 0;  // factor on q . k; 0: 1 / sqrt(head_dim)
+  double norm_offset = 0;      // added to norm weights as stored
+  bool tied_head = false;      // the output head is the embedding
+  bool hf_names = false;       // Hugging Face's tensor names, and its order in BLOOM's fused q, k, v
 };
 
 // These throw Error, naming the file and the key, for a value that is missing, out of range, or not
 // supported.
 ModelConfig ConfigFromGguf(const GgufMetadata& metadata);
 ModelConfig ConfigFromHf(const nlohmann::json& config, const std::string& path);
+
+// The factor on q . k.
+float AttentionScale(const ModelConfig& config);
 
 // ALiBi's slope of each head (BLOOM's form, which also covers head counts that are not a power of two).
 std::vector<float> AlibiSlopes(int heads);

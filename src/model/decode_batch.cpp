@@ -29,7 +29,7 @@ DecodeBatch::DecodeBatch(std::span<DecodeStep* const> steps, Tensor hidden, int 
       sequence.depth.push_back(layers);
     }
     COPPICE_CHECK(std::ssize(sequence.depth) <= sequence.capacity);
-    sequence.rope.Reach(static_cast<int32_t>(sequence.depth.size()));
+    sequence.ReachRope(std::ssize(sequence.depth));
     row += part.rows();
     parts_.push_back(std::move(part));
   }

@@ -25,6 +25,9 @@ class Golden : public testing::TestWithParam<Arithmetic> {
  protected:
   void SetUp() override {
     COPPICE_NEEDS_SHARED("data/parity");
+    Start();
+  }
+  void Start() {
     backend_ = MakeBackendOrSkip(GetParam().backend, {.threads = 2, .exact = GetParam().exact});
     if (!backend_) GTEST_SKIP() << "this CPU lacks the ISA that COPPICE_ISA names";
   }
@@ -78,7 +81,11 @@ class Golden : public testing::TestWithParam<Arithmetic> {
   }
 
   void ExpectParity(const Transformer& model, const std::string& logits_file, double fp32) {
-    const nlohmann::json golden = ReadJsonFile(SharedPath("data/parity/" + logits_file));
+    ExpectLogits(model, SharedPath("data/parity/" + logits_file), fp32);
+  }
+
+  void ExpectLogits(const Transformer& model, const std::string& logits_file, double fp32) {
+    const nlohmann::json golden = ReadJsonFile(logits_file);
     ASSERT_GE(golden["sequences"].size(), 3u);
     for (size_t s = 0; s < golden["sequences"].size(); ++s) {
       const auto tokens = golden["sequences"][s].get<std::vector<int32_t>>();
@@ -282,8 +289,22 @@ TEST_P(Golden, TinyStories656K) {
   ExpectStories(LoadHf(folder), folder);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Golden, testing::ValuesIn(kArithmetics),
-                         [](const auto& test) { return std::string(test.param.name); });
+// With data of this repository.
+class OwnGolden : public Golden {
+ protected:
+  void SetUp() override { Start(); }
+};
+
+// tools/make_gemma_golden.py
+TEST_P(OwnGolden, Gemma3) {
+  if (backend_->name() == "gpu") GTEST_SKIP() << "Backend::CheckNeeds refuses the model";
+  const std::string folder = COPPICE_SOURCE_DIR "/tests/data/gemma3";
+  ExpectLogits(LoadHf(folder), folder + "/logits.json", 1e-4);
+}
+
+const auto kName = [](const auto& test) { return std::string(test.param.name); };
+INSTANTIATE_TEST_SUITE_P(Backends, Golden, testing::ValuesIn(kArithmetics), kName);
+INSTANTIATE_TEST_SUITE_P(Backends, OwnGolden, testing::ValuesIn(kArithmetics), kName);
 
 }  // namespace
 }  // namespace coppice

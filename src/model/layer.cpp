@@ -4,6 +4,7 @@
 //   x'      = x + softmax(q k^T / sqrt(c)) v W_o
 //   x''     = x' + FFN(norm(x'))
 //
+// Which of these norms, and of those of heads and of what is added to x, a model has, its weights say.
 // layer_attention.cpp has the attention, including the policy's scores, patterns and evictions.
 #include "model/layer.h"
 
@@ -14,14 +15,15 @@
 
 namespace coppice {
 
-AttentionShape AttentionOf(const ModelShape& s, const LayerWeights& weights,
+AttentionShape AttentionOf(const ModelConfig& config, int layer, const LayerWeights& weights,
                            std::span<const float> alibi_slopes) {
+  const ModelShape& s = config.shape;
   const bool is_quantised = Info(weights.output.weight.dtype).block_elements > 1;
   return {.heads = s.heads,
           .kv_heads = s.kv_heads,
           .head_dim = s.head_dim,
-          .scale = 1 / std::sqrt(static_cast<float>(s.head_dim)),
-          .window = s.window,
+          .scale = AttentionScale(config),
+          .window = s.WindowOf(layer),
           .alibi_slopes = alibi_slopes,
           .int8_values = is_quantised,
           // A bias can make keys so long (Qwen 2) that a hundredth of q . k is much.
@@ -33,7 +35,7 @@ Layer::Layer(int index, const ModelConfig& config, const LayerWeights& weights,
     : index_(index),
       config_(config),
       weights_(weights),
-      attention_(AttentionOf(config.shape, weights, alibi_slopes)) {}
+      attention_(AttentionOf(config, index, weights, alibi_slopes)) {}
 
 void Layer::Forward(Stream& x, const Pass& pass) const {
   x.Enter(index_);  // the policy still sees the scores of layer l-1
@@ -133,7 +135,8 @@ void Layer::PrepareFfn(const std::vector<Tile>& tiles, Workspace& ws, const RunC
   if (weights_.gate.weight.empty()) {
     ws.gate_up.Prepare(weights_.up, tiles, ws.kept, be);
   } else {
-    ws.gate_up.PrepareGated(weights_.gate, weights_.up, tiles, ws.kept, be);
+    const Activation activation = config_.ffn == FfnKind::kGeGlu ? Activation::kGelu : Activation::kSilu;
+    ws.gate_up.PrepareGated(weights_.gate, weights_.up, activation, tiles, ws.kept, be);
   }
   control.Pause();
   ws.down.Prepare(weights_.down, tiles, ws.kept, be);
@@ -146,7 +149,16 @@ void Layer::FfnTile(const TensorView& x, ProductKind kind, ProductEnd end, Mutab
   ApplyNorm(weights_.ffn_norm, x, normed, be);
   ws.gate_up(normed, kind, ProductEnd::kStore, inner, be);
   if (weights_.gate.weight.empty()) be.Gelu(inner);
-  ws.down(inner, kind, end, y, be);
+  Finish({ws.down, weights_.ffn_post_norm}, inner, kind, end, y, ws, be);
+}
+
+void Layer::Finish(Ending with, const TensorView& x, ProductKind kind, ProductEnd end, MutableTensorView y,
+                   Workspace& ws, Backend& be) const {
+  if (with.post_norm.weight.empty()) return with.product(x, kind, end, y, be);
+  const MutableTensorView out = end == ProductEnd::kAdd ? ws.out.mutable_view().Rows(0, x.rows) : y;
+  with.product(x, kind, ProductEnd::kStore, out, be);
+  ApplyNorm(with.post_norm, out, out, be);
+  if (end == ProductEnd::kAdd) be.Add(out, y);
 }
 
 void Layer::ApplyNorm(const Norm& norm, const TensorView& x, MutableTensorView y, Backend& be) const {

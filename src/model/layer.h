@@ -20,8 +20,9 @@ namespace coppice {
 // density 0.965 was slower than dense attention (16k tokens, AVX-512: 9.1 s against 7.3 s).
 inline constexpr double kNearlyDense = 0.95;
 
-// How a layer attends: its sizes, and what its attention may round to 8 bits, which its weights decide.
-AttentionShape AttentionOf(const ModelShape& shape, const LayerWeights& weights,
+// How a layer attends: its sizes and window, and what its attention may round to 8 bits, which its weights
+// decide.
+AttentionShape AttentionOf(const ModelConfig& config, int layer, const LayerWeights& weights,
                            std::span<const float> alibi_slopes);
 
 class Layer {
@@ -62,6 +63,9 @@ class Layer {
                  std::span<const int32_t> cache_rows, SequenceState& sequence, Backend& be) const;
   void BeginSummaries(const Stream& x, const Pass& pass) const;
   static void AddToSummaries(LayerState& layer, std::span<const int32_t> cache_rows);
+  // Makes new queries or keys ready to attend, in place: their norm, if the model has one, and RoPE.
+  void FinishHeads(const Norm& norm, std::span<const int32_t> positions, const SequenceState& sequence,
+                   MutableTensorView x, Backend& be) const;
   AttentionFrame FrameOf(Stream& x, const Pass& pass) const;
   TensorView Queries(Stream& x, const Tile& tile, const Pass& pass) const;
   SparsePattern ChoosePattern(Stream& x, const std::vector<Tile>& tiles, const AttentionFrame& frame,
@@ -90,6 +94,14 @@ class Layer {
   void FfnTile(const TensorView& x, ProductKind kind, ProductEnd end, MutableTensorView y, Workspace& ws,
                Backend& be) const;
   void ApplyNorm(const Norm& norm, const TensorView& x, MutableTensorView y, Backend& be) const;
+  // The last product of attention or FFN: y = post_norm(x w^T), or adds this to y. Most models have no such
+  // norm.
+  struct Ending {
+    Projection& product;
+    const Norm& post_norm;
+  };
+  void Finish(Ending with, const TensorView& x, ProductKind kind, ProductEnd end, MutableTensorView y,
+              Workspace& ws, Backend& be) const;
 
   int index_;
   const ModelConfig& config_;

@@ -72,7 +72,8 @@ void Layer::Attention(Stream& x, const Pass& pass) const {
     } else {
       be.SparseAttention(in, pattern, tile.begin, attended);
     }
-    ws.output(attended, tile.kind, ProductEnd::kAdd, x.hidden().Rows(tile.begin, tile.count), be);
+    Finish({ws.output, weights_.attention_post_norm}, attended, tile.kind, ProductEnd::kAdd,
+           x.hidden().Rows(tile.begin, tile.count), ws, be);
     if (!last_only && tile.begin + tile.count > observer.first_row()) observer.Add(tile, q);
   }
   if (pass.split != nullptr) {
@@ -149,14 +150,20 @@ void Layer::StoreRows(MutableTensorView kv, std::span<const int32_t> positions,
                       std::span<const int32_t> cache_rows, SequenceState& sequence, Backend& be) const {
   const MutableTensorView k = kv.Cols(0, kv.cols / 2);
   const MutableTensorView v = kv.Cols(kv.cols / 2, kv.cols / 2);
-  const RopeTable rope = sequence.rope.view();
-  if (!rope.cos.empty()) be.Rope(k, attention_.head_dim, positions, rope);
+  FinishHeads(weights_.key_norm, positions, sequence, k, be);
 
   LayerState& layer = sequence.layer(index_);
   ForRuns(cache_rows, [&](int64_t row, int64_t begin, int64_t count) {
     be.Convert(k.Rows(begin, count), layer.cache.mutable_keys().Rows(row, count));
     be.Convert(v.Rows(begin, count), layer.cache.mutable_values().Rows(row, count));
   });
+}
+
+void Layer::FinishHeads(const Norm& norm, std::span<const int32_t> positions, const SequenceState& sequence,
+                        MutableTensorView x, Backend& be) const {
+  if (!norm.weight.empty()) ApplyNorm(norm, x, x, be);
+  const RopeTable rope = sequence.RopeOf(attention_.window);
+  if (!rope.cos.empty()) be.Rope(x, attention_.head_dim, positions, rope);
 }
 
 // Prefill: creates the summaries of keys that the policy will read in decode, with the keys of a reused
@@ -194,7 +201,11 @@ AttentionFrame Layer::FrameOf(Stream& x, const Pass& pass) const {
   const LayerCache& cache = pass.sequence.layer(index_).cache;
   // ALiBi's biases are distances: query positions must not be moved.
   const bool alibi = !attention_.alibi_slopes.empty();
-  AttentionFrame frame{attention_, cache.keys(), cache.values(), cache.position_lists(),
+  AttentionFrame frame{attention_,
+                       pass.sequence.RopeOf(attention_.window),
+                       cache.keys(),
+                       cache.values(),
+                       cache.position_lists(),
                        x.QueryPositions(alibi ? ReviveMask::kCausal : pass.policy.Facts().revive_mask)};
   if (x.attends_all()) return frame;
   const std::vector<int32_t> rows = cache.RowsOf(x.attended());
@@ -212,15 +223,14 @@ AttentionFrame Layer::FrameOf(Stream& x, const Pass& pass) const {
   return frame;
 }
 
-// [tile.count, heads * head_dim], after RoPE. Valid until the next call, which writes to ws.q too.
+// [tile.count, heads * head_dim], ready to attend. Valid until the next call, which writes to ws.q too.
 TensorView Layer::Queries(Stream& x, const Tile& tile, const Pass& pass) const {
   const MutableTensorView normed = pass.workspace.normed.mutable_view().Rows(0, tile.count);
   const MutableTensorView q = pass.workspace.q.mutable_view().Rows(0, tile.count);
   ApplyNorm(weights_.attention_norm, x.hidden().Rows(tile.begin, tile.count), normed, pass.backend);
   pass.workspace.query(normed, tile.kind, ProductEnd::kStore, q, pass.backend);
-  const RopeTable rope = pass.sequence.rope.view();
-  if (!rope.cos.empty())
-    pass.backend.Rope(q, attention_.head_dim, Slice(x.positions(), tile.begin, tile.count), rope);
+  FinishHeads(weights_.query_norm, Slice(x.positions(), tile.begin, tile.count), pass.sequence, q,
+              pass.backend);
   return q;
 }
 
@@ -244,7 +254,10 @@ SparsePattern Layer::ChoosePattern(Stream& x, const std::vector<Tile>& tiles, co
   return pattern;
 }
 
+// In a model with windows on some layers, these layers read few keys already. They stay dense within their
+// windows: no method of sparse attention was made for windows.
 bool Layer::AsksPattern(const Stream& x, const Pass& pass) const {
+  if (attention_.window > 0 && !config_.shape.global_layers.empty()) return false;
   return pass.policy.ChoosesPattern(x.phase(), index_) && !(x.prefill() && LastRowOnly(x));
 }
 
@@ -280,7 +293,7 @@ void Layer::Retain(Stream& x, const Pass& pass) const {
   if (!x.prefill() && one_list && !cache.ragged())
     RecordRemoved(pass.sequence, index_, TraceEventKind::kEvicted, before, cache.positions());
   if (kept->close_gap)
-    CloseGap(cache, layer.sinks, attention_.head_dim, pass.sequence.rope.view(), pass.backend);
+    CloseGap(cache, layer.sinks, attention_.head_dim, pass.sequence.RopeOf(attention_.window), pass.backend);
 }
 
 }  // namespace coppice

@@ -72,14 +72,13 @@ void Layer::StoreKeys(Stream& x, const Pass& pass) const {
   cache.Add(x.positions());
   const std::vector<Tile> tiles = x.Tiles(ws.tile_rows);
   ws.key_value.Prepare(weights_.key, tiles, ws.kept, pass.backend);
-  const RopeTable rope = pass.sequence.rope.view();
   for (const Tile& tile : tiles) {
     Tick(index_, 0, tile, x.rows(), pass.control);
     const MutableTensorView normed = ws.normed.mutable_view().Rows(0, tile.count);
     const MutableTensorView k = ws.kv.mutable_view().Rows(0, tile.count).Cols(0, cache.width());
     ApplyNorm(weights_.attention_norm, x.hidden().Rows(tile.begin, tile.count), normed, pass.backend);
     ws.key_value(normed, tile.kind, ProductEnd::kStore, k, pass.backend);
-    if (!rope.cos.empty()) pass.backend.Rope(k, attention_.head_dim, Slice(x.positions(), tile), rope);
+    FinishHeads(weights_.key_norm, Slice(x.positions(), tile), pass.sequence, k, pass.backend);
     pass.backend.Convert(k, cache.mutable_keys().Rows(tile.begin, tile.count));
   }
 }
@@ -138,7 +137,6 @@ void Layer::AttendChosen(const TokenSet& rows, Stream& x, const Pass& pass) cons
   if (LastRowOnly(x)) tiles = {{rows.size() - 1, 1, ProductKind::kDecode}};
   ws.output.Prepare(weights_.output, tiles, ws.kept, be);
   ws.packed.Begin(attention_.kv_heads, frame.keys.rows);
-  const RopeTable rope = pass.sequence.rope.view();
   for (const Tile& tile : tiles) {
     Tick(index_, 0.3, tile, rows.size(), pass.control);
     const MutableTensorView normed = ws.normed.mutable_view().Rows(0, tile.count);
@@ -148,15 +146,16 @@ void Layer::AttendChosen(const TokenSet& rows, Stream& x, const Pass& pass) cons
     ApplyNorm(weights_.attention_norm, residual, normed, be);
     ws.query(normed, tile.kind, ProductEnd::kStore, q, be);
     AttentionInput in = frame.Input(q, tile.begin);
-    if (!rope.cos.empty()) be.Rope(q, attention_.head_dim, in.query_positions, rope);
+    FinishHeads(weights_.query_norm, in.query_positions, pass.sequence, q, be);
     in.packed = &ws.packed;
     Attend(frame, in, tile.kind, attended, pass.control, be);
+    const Ending output{ws.output, weights_.attention_post_norm};
     if (rows.IsAll()) {
-      ws.output(attended, tile.kind, ProductEnd::kAdd, residual, be);
+      Finish(output, attended, tile.kind, ProductEnd::kAdd, residual, ws, be);
       continue;
     }
     const MutableTensorView out = ws.out.mutable_view().Rows(0, tile.count);
-    ws.output(attended, tile.kind, ProductEnd::kStore, out, be);
+    Finish(output, attended, tile.kind, ProductEnd::kStore, out, ws, be);
     be.ScatterAddRows(out, Slice(rows.rows(), tile), x.hidden());
   }
 }

@@ -28,22 +28,22 @@ void Layer::Step(DecodeBatch& batch) const {
     AttendOwn(part, kv.Rows(part.first, part.rows()), q.Rows(part.first, part.rows()),
               attended.Rows(part.first, part.rows()), be);
   }
-  ws.output(attended, ProductKind::kDecode, ProductEnd::kAdd, batch.hidden(), be);
+  Finish({ws.output, weights_.attention_post_norm}, attended, ProductKind::kDecode, ProductEnd::kAdd,
+         batch.hidden(), ws, be);
 
   PrepareFfn(all, ws, {}, be);
   FfnTile(batch.hidden(), ProductKind::kDecode, ProductEnd::kAdd, batch.hidden(), ws, be);
 }
 
-// Stores the part's keys and values, and attends. RoPE changes kv and q in place.
+// Stores the part's keys and values, and attends. FinishHeads changes kv and q in place.
 void Layer::AttendOwn(const DecodeBatch::Part& part, MutableTensorView kv, MutableTensorView q,
                       MutableTensorView attended, Backend& be) const {
   SequenceState& sequence = part.sequence;
   LayerState& layer = sequence.layer(index_);
   StoreRows(kv, part.positions, layer.cache.Add(part.positions), sequence, be);
-  const RopeTable rope = sequence.rope.view();
-  if (!rope.cos.empty()) be.Rope(q, attention_.head_dim, part.positions, rope);
-  const AttentionFrame frame{attention_, layer.cache.keys(), layer.cache.values(),
-                             layer.cache.position_lists(), part.positions};
+  FinishHeads(weights_.query_norm, part.positions, sequence, q, be);
+  const AttentionFrame frame{attention_,           sequence.RopeOf(attention_.window), layer.cache.keys(),
+                             layer.cache.values(), layer.cache.position_lists(),       part.positions};
   Attend(frame, frame.Input(q, 0), ProductKind::kDecode, attended, {}, be);
   layer.step = {.kv_rows = part.rows(),
                 .query_rows = part.rows(),

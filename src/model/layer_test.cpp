@@ -12,10 +12,10 @@ AttentionShape Attends(DType output, bool has_key_bias) {
   LayerWeights weights;
   weights.output.weight = weight.view();
   if (has_key_bias) weights.key.bias = bias.view();
-  ModelShape shape;
-  shape.heads = shape.kv_heads = 2;
-  shape.head_dim = 16;
-  return AttentionOf(shape, weights, {});
+  ModelConfig config;
+  config.shape.heads = config.shape.kv_heads = 2;
+  config.shape.head_dim = 16;
+  return AttentionOf(config, 0, weights, {});
 }
 
 TEST(AttentionOf, OnlyQuantisedLayersRoundTo8Bits) {

@@ -20,19 +20,19 @@ Unit UnitOf(const ModelShape& s) {
 }
 
 // Query-key pairs of causal attention over `rows` rows, by the closed form n^2 / 2.
-double CausalPairs(const ModelShape& s, int64_t rows) {
+double CausalPairs(int32_t sliding_window, int64_t rows) {
   const double keys = static_cast<double>(rows);
-  const double window = s.window > 0 ? std::min<double>(s.window, keys) : keys;
+  const double window = sliding_window > 0 ? std::min<double>(sliding_window, keys) : keys;
   return window * window / 2 + (keys - window) * window;
 }
 
-double Pairs(const ModelShape& s, const LayerCounts& counts) {
+double Pairs(int32_t window, const LayerCounts& counts) {
   const int64_t keys = counts.taken_over + counts.kv_rows;
   if (counts.query_rows < counts.kv_rows) {
-    const int64_t seen = s.window > 0 ? std::min<int64_t>(s.window, keys) : keys;
+    const int64_t seen = window > 0 ? std::min<int64_t>(window, keys) : keys;
     return static_cast<double>(counts.query_rows) * static_cast<double>(seen);
   }
-  return CausalPairs(s, keys) - CausalPairs(s, counts.taken_over);
+  return CausalPairs(window, keys) - CausalPairs(window, counts.taken_over);
 }
 
 // `layers` are all layers of a prefill, whose last layer computes one row.
@@ -43,7 +43,7 @@ PrefillFlops PartsOf(const ModelShape& shape, const std::vector<LayerCounts>& la
     const LayerCounts& counts = layers[l];
     parts.products +=
         u.kv * (static_cast<double>(counts.kv_rows) + static_cast<double>(counts.probed_rows) / 2);
-    parts.attention += u.pair * counts.density * Pairs(shape, counts);
+    parts.attention += u.pair * counts.density * Pairs(shape.WindowOf(static_cast<int>(l)), counts);
     (l + 1 < layers.size() ? parts.products : parts.single_rows) +=
         u.qo * static_cast<double>(counts.query_rows) + u.ffn * static_cast<double>(counts.ffn_rows);
   }
@@ -63,8 +63,10 @@ double HeadFlops(const ModelShape& shape) {
 double DecodeFlops(const ModelShape& shape, const std::vector<StepCounts>& layers) {
   const Unit u = UnitOf(shape);
   double flops = HeadFlops(shape);
-  for (const StepCounts& step : layers) {
-    const int64_t seen = shape.window > 0 ? std::min<int64_t>(step.keys, shape.window) : step.keys;
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const StepCounts& step = layers[l];
+    const int32_t window = shape.WindowOf(static_cast<int>(l));
+    const int64_t seen = window > 0 ? std::min<int64_t>(step.keys, window) : step.keys;
     // The current token reads its share of the keys, returned tokens read all of them.
     const double pairs =
         (static_cast<double>(step.query_rows - 1) + step.density) * static_cast<double>(seen);

@@ -155,6 +155,20 @@ TEST(Ledger, AWindowCutsTheKeys) {
   EXPECT_EQ(DenseDecodeFlops(s, 5000), DenseDecodeFlops(s, 100));
 }
 
+TEST(Ledger, OnlyLayersWithTheWindowAreCut) {
+  ModelShape s = ShapeOf("mistral-7b");
+  const double whole = DensePrefillParts(s, 1000).attention;
+  s.window = 100;
+  const double cut = DensePrefillParts(s, 1000).attention;
+  s.global_layers = std::vector<bool>(32, false);
+  EXPECT_EQ(DensePrefillParts(s, 1000).attention, cut);
+  s.global_layers[5] = s.global_layers[11] = true;
+  const double pair = 4.0 * 32 * 128;
+  const double saved = pair * (1000.0 * 1000 / 2 - 100.0 * 100 / 2 - 900.0 * 100);  // in a layer
+  EXPECT_DOUBLE_EQ(whole - DensePrefillParts(s, 1000).attention, 29 * saved + pair * 900);
+  EXPECT_DOUBLE_EQ(DenseDecodeFlops(s, 1000) - DenseDecodeFlops(s, 100), 2 * pair * 900);
+}
+
 // Dense TFLOPs in the papers' form: every layer computes every row. One of their figures (643.2) is rounded
 // from n (n + 1) / 2 pairs instead of n^2 / 2, which is 7e-6 higher, so the interval covers both.
 TEST(Ledger, PublishedDenseFlops) {

@@ -90,13 +90,12 @@ void Observer::FindQuestion() {
 }
 
 void Observer::MoveQuestionToTheEnd() {
-  const RopeTable rope = pass_.sequence.rope.view();
-  if (question_rows_.empty() || rope.cos.empty()) return;
+  if (question_rows_.empty() || frame_.rope.cos.empty()) return;
   const int32_t shift =
       question_positions_.back() - frame_.query_positions[static_cast<size_t>(question_rows_.back())];
   if (shift == 0) return;
   const std::vector<int32_t> shifts(question_rows_.size(), shift);
-  RotateFurther(ws_.question_q.mutable_view(), frame_.shape.head_dim, shifts, rope, be_);
+  RotateFurther(ws_.question_q.mutable_view(), frame_.shape.head_dim, shifts, frame_.rope, be_);
 }
 
 void Observer::Add(const Tile& tile, const TensorView& q) {

@@ -50,8 +50,21 @@ SequenceState::SequenceState(const ModelConfig& config, std::span<const float> r
     layers.emplace_back(LayerCache(cache_type, s.kv_heads, s.head_dim, memory));
   if (!config.shape.alibi) {
     rope = RopeTables(MakeRopeFrequencies(config.rope, rope_factors), config.rope.interleaved, memory);
-    rope.Reach(prompt_tokens);
+    if (config.window_rope) {
+      const RopeConfig& own = *config.window_rope;
+      window_rope = RopeTables(MakeRopeFrequencies(own, {}), own.interleaved, memory);
+    }
+    ReachRope(prompt_tokens);
   }
+}
+
+RopeTable SequenceState::RopeOf(int32_t window) const {
+  return window > 0 && window_rope ? window_rope->view() : rope.view();
+}
+
+void SequenceState::ReachRope(int64_t positions) {
+  rope.Reach(positions);
+  if (window_rope) window_rope->Reach(positions);
 }
 
 std::vector<int32_t> SequenceState::Enter(const TokenSet& entering, bool compact) {

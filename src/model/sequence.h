@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "kv/aux_cache.h"
@@ -35,6 +37,11 @@ struct SequenceState {
   // Makes room in one layer's cache for `rows` rows of the prompt and an answer of usual length.
   void Reserve(int l, int64_t rows);
 
+  // RoPE's tables of layers with this sliding window (0: none); empty if the model has no RoPE.
+  RopeTable RopeOf(int32_t window) const;
+  // Makes them hold at least `positions` rows.
+  void ReachRope(int64_t positions);
+
   // Forgets the keys and values of a layer, which must not be read again.
   void DropKeys(int l);
 
@@ -53,6 +60,7 @@ struct SequenceState {
   AuxCache aux{DType::kF32, 0};
   std::unique_ptr<ColdCache> cold;  // null until something is offloaded
   RopeTables rope;
+  std::optional<RopeTables> window_rope;  // of layers with a sliding window, if they have their own
   Ledger ledger;
   ColdOptions cold_options;
   TraceRecorder* trace = nullptr;  // may be null

@@ -27,6 +27,7 @@ struct KnownShape {
   int64_t vocab, context;
   double rope_base;
   bool tied;
+  int32_t window = 0;
 };
 
 // From the models' published config.json files.
@@ -39,6 +40,8 @@ constexpr KnownShape kShapes[] = {
     {"qwen2.5-1.5b", "qwen2", 28, 1536, 8960, 12, 2, 128, 151936, 32768, 1000000, true},
     {"qwen2.5-7b", "qwen2", 28, 3584, 18944, 28, 4, 128, 152064, 131072, 1000000, false},
     {"bloom-7b", "bloom", 30, 4096, 16384, 32, 32, 128, 250880, 2048, 0, true},
+    {"gemma-3-270m", "gemma3", 18, 640, 2048, 4, 1, 256, 262144, 32768, 1000000, true, 512},
+    {"gemma-3-1b", "gemma3", 26, 1152, 6912, 4, 1, 256, 262144, 32768, 1000000, true, 512},
     {"tiny", "llama", 4, 64, 192, 8, 2, 8, 320, 4096, 10000,
      true},  // not a real model: for tests and first steps
 };
@@ -54,7 +57,9 @@ const std::map<std::string, DType>& SyntheticTypes() {
 
 ModelConfig ConfigOf(const KnownShape& k) {
   ModelConfig c;
-  const bool bloom = std::string_view(k.architecture) == "bloom";
+  const std::string_view architecture = k.architecture;
+  const bool bloom = architecture == "bloom";
+  const bool gemma = architecture == "gemma3";
   c.shape = {.architecture = k.architecture,
              .name = k.name,
              .layers = k.layers,
@@ -66,13 +71,20 @@ ModelConfig ConfigOf(const KnownShape& k) {
              .vocab = k.vocab,
              .gated_ffn = !bloom,
              .alibi = bloom,
-             .window = 0};
+             .post_norms = gemma,
+             .window = k.window};
   c.context = k.context;
   c.norm = bloom ? NormKind::kLayer : NormKind::kRms;
-  c.ffn = bloom ? FfnKind::kGelu : FfnKind::kSwiGlu;
-  c.rope = {
-      .dims = k.head_dim, .base = k.rope_base, .interleaved = std::string_view(k.architecture) == "llama"};
-  c.qkv_bias = std::string_view(k.architecture) != "llama";
+  c.ffn = bloom ? FfnKind::kGelu : gemma ? FfnKind::kGeGlu : FfnKind::kSwiGlu;
+  c.rope = {.dims = k.head_dim, .base = k.rope_base, .interleaved = architecture == "llama"};
+  c.qkv_bias = bloom || architecture == "qwen2";
+  if (gemma) {
+    for (int l = 0; l < k.layers; ++l) c.shape.global_layers.push_back(l % 6 == 5);
+    c.window_rope = {.dims = k.head_dim, .base = 10000};
+    c.head_norms = true;
+    c.embedding_scale = std::sqrt(static_cast<double>(k.hidden));
+    c.norm_eps = 1e-6;
+  }
   c.all_biases = c.embedding_norm = bloom;
   c.tied_head = k.tied;
   return c;
@@ -181,6 +193,12 @@ std::vector<SyntheticModel::TensorPlan> SyntheticModel::Tensors() const {
     vector(name + ".weight", s.hidden);
     if (bloom) vector(name + ".bias", s.hidden);
   };
+  const auto extra_norms = [&](const std::string& p) {
+    if (config.head_norms) vector(p + "attn_q_norm.weight", s.head_dim);
+    if (config.head_norms) vector(p + "attn_k_norm.weight", s.head_dim);
+    if (s.post_norms) norm(p + "post_attention_norm");
+    if (s.post_norms) norm(p + "post_ffw_norm");
+  };
   matrix("token_embd", s.vocab, s.hidden);
   if (config.embedding_norm) norm("token_embd_norm");
   for (int l = 0; l < s.layers; ++l) {
@@ -201,6 +219,7 @@ std::vector<SyntheticModel::TensorPlan> SyntheticModel::Tensors() const {
     }
     matrix(p + "attn_output", s.hidden, q);
     if (bloom) vector(p + "attn_output.bias", s.hidden);
+    extra_norms(p);
     norm(p + "ffn_norm");
     if (s.gated_ffn) matrix(p + "ffn_gate", s.ffn, s.hidden);
     matrix(p + "ffn_up", s.ffn, s.hidden);
@@ -296,6 +315,9 @@ void WriteSyntheticGguf(const SyntheticModel& model, const std::string& path,
   count("attention.head_count", s.heads);
   count("attention.head_count_kv", s.kv_heads);
   count("vocab_size", s.vocab);
+  if (s.head_dim * s.heads != s.hidden) count("attention.key_length", s.head_dim);
+  if (s.head_dim * s.heads != s.hidden) count("attention.value_length", s.head_dim);
+  if (s.window > 0) count("attention.sliding_window", s.window);
   const bool rms = c.norm == NormKind::kRms;
   writer.Add(p + (rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon"),
              static_cast<float>(c.norm_eps));

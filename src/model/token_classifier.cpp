@@ -181,10 +181,10 @@ class TokenClassifier::Pass {
         places.push_back(static_cast<int32_t>(c_.first_position + i));
     }
     Tensor part(DType::kF32, rows_, c_.hidden);
-    be_.Embed(of_.words_, ids, x_.mutable_view());
-    be_.Embed(of_.places_, places, part.mutable_view());
+    be_.Embed(of_.words_, ids, 1, x_.mutable_view());
+    be_.Embed(of_.places_, places, 1, part.mutable_view());
     be_.Add(part.view(), x_.mutable_view());
-    be_.Embed(of_.types_, std::vector<int32_t>(ids.size(), 0), part.mutable_view());
+    be_.Embed(of_.types_, std::vector<int32_t>(ids.size(), 0), 1, part.mutable_view());
     be_.Add(part.view(), x_.mutable_view());
     Normalize(of_.embedding_norm_, x_.mutable_view());
   }

@@ -142,7 +142,7 @@ void Transformer::Decode(int32_t token, const Pass& pass, Tensor& logits) const 
   // N, N + 1, ...: does not depend on how many tokens were pruned.
   const auto position = static_cast<int32_t>(sequence.depth.size());
   COPPICE_CHECK(position < sequence.capacity);
-  sequence.rope.Reach(position + 1);
+  sequence.ReachRope(position + 1);
   sequence.depth.push_back(config_->shape.layers);
 
   pass.workspace.kept.SetRoom(RoomForWeights(sequence));
@@ -199,7 +199,7 @@ Tensor Transformer::EmbedTokens(std::span<const int32_t> tokens, Backend& be) co
 }
 
 void Transformer::Embed(std::span<const int32_t> tokens, Backend& be, MutableTensorView x) const {
-  be.Embed(weights_->embedding, tokens, x);
+  be.Embed(weights_->embedding, tokens, static_cast<float>(config_->embedding_scale), x);
   const Norm& norm = weights_->embedding_norm;
   if (!norm.weight.empty()) {
     be.LayerNorm(x, norm.weight, norm.bias, static_cast<float>(config_->norm_eps), x);

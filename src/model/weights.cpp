@@ -16,6 +16,7 @@ namespace {
 struct TensorNames {
   std::string embedding, embedding_norm, final_norm, head, layer_prefix;
   std::string attention_norm, query, key, value, qkv, output, ffn_norm, gate, up, down;
+  std::string query_norm, key_norm, attention_post_norm, ffn_post_norm;
 };
 
 TensorNames GgufNames(const ModelConfig& c) {
@@ -23,6 +24,10 @@ TensorNames GgufNames(const ModelConfig& c) {
                 "attn_norm",   "attn_q",          "attn_k",      "attn_v", "attn_qkv",
                 "attn_output", "ffn_norm",        "ffn_gate",    "ffn_up", "ffn_down"};
   if (!c.embedding_norm) n.embedding_norm.clear();
+  n.query_norm = "attn_q_norm";
+  n.key_norm = "attn_k_norm";
+  n.attention_post_norm = "post_attention_norm";
+  n.ffn_post_norm = "post_ffw_norm";
   return n;
 }
 
@@ -46,14 +51,22 @@ TensorNames HfNames(const ModelConfig& c, const TensorStore& store) {
             "mlp.dense_h_to_4h",
             "mlp.dense_4h_to_h"};
   }
-  return {"model.embed_tokens", "",
-          "model.norm",         "lm_head",
-          "model.layers.{}.",   "input_layernorm",
-          "self_attn.q_proj",   "self_attn.k_proj",
-          "self_attn.v_proj",   "",
-          "self_attn.o_proj",   "post_attention_layernorm",
-          "mlp.gate_proj",      "mlp.up_proj",
-          "mlp.down_proj"};
+  TensorNames n{"model.embed_tokens", "",
+                "model.norm",         "lm_head",
+                "model.layers.{}.",   "input_layernorm",
+                "self_attn.q_proj",   "self_attn.k_proj",
+                "self_attn.v_proj",   "",
+                "self_attn.o_proj",   "post_attention_layernorm",
+                "mlp.gate_proj",      "mlp.up_proj",
+                "mlp.down_proj"};
+  n.query_norm = "self_attn.q_norm";
+  n.key_norm = "self_attn.k_norm";
+  if (c.shape.post_norms) {  // the norm that other models have before the FFN is here after the attention
+    n.attention_post_norm = "post_attention_layernorm";
+    n.ffn_norm = "pre_feedforward_layernorm";
+    n.ffn_post_norm = "post_feedforward_layernorm";
+  }
+  return n;
 }
 
 std::string ShapeText(int64_t rows, int64_t cols) {
@@ -127,10 +140,20 @@ class WeightsLoader {
     weights_->bytes += view.rows * BytesOf(view.dtype, view.cols);
   }
 
-  Norm LoadNorm(const std::string& name) {
+  Norm LoadNorm(const std::string& name) { return LoadNorm(name, config_.shape.hidden); }
+
+  Norm LoadNorm(const std::string& name, int64_t size) {
     const bool has_bias = config_.norm == NormKind::kLayer;
-    return {Vector(name + ".weight", config_.shape.hidden, true),
-            has_bias ? Vector(name + ".bias", config_.shape.hidden, true) : TensorView{}};
+    return {WithOffset(Vector(name + ".weight", size, true)),
+            has_bias ? Vector(name + ".bias", size, true) : TensorView{}};
+  }
+
+  TensorView WithOffset(const TensorView& weight) {
+    if (config_.norm_offset == 0) return weight;
+    Tensor moved(DType::kF32, 1, weight.cols);
+    CopyRows(weight, moved.mutable_view());
+    for (float& w : moved.mutable_view().Row<float>(0)) w += static_cast<float>(config_.norm_offset);
+    return Own(std::move(moved));
   }
 
   Linear LoadLinear(const std::string& name, int64_t outputs, int64_t inputs, bool bias) {
@@ -169,8 +192,16 @@ class WeightsLoader {
       w.value = LoadLinear(p + names_.value, kv_dim, s.hidden, config_.qkv_bias);
     }
     w.output = LoadLinear(p + names_.output, s.hidden, q_dim, config_.all_biases);
+    if (config_.head_norms) {
+      w.query_norm = LoadNorm(p + names_.query_norm, s.head_dim);
+      w.key_norm = LoadNorm(p + names_.key_norm, s.head_dim);
+    }
+    if (s.post_norms) {
+      w.attention_post_norm = LoadNorm(p + names_.attention_post_norm);
+      w.ffn_post_norm = LoadNorm(p + names_.ffn_post_norm);
+    }
     w.ffn_norm = LoadNorm(p + names_.ffn_norm);
-    if (config_.ffn == FfnKind::kSwiGlu) w.gate = LoadLinear(p + names_.gate, s.ffn, s.hidden, false);
+    if (s.gated_ffn) w.gate = LoadLinear(p + names_.gate, s.ffn, s.hidden, false);
     w.up = LoadLinear(p + names_.up, s.ffn, s.hidden, config_.all_biases);
     w.down = LoadLinear(p + names_.down, s.hidden, s.ffn, config_.all_biases);
     weights_->layers.push_back(w);
@@ -245,14 +276,18 @@ void Arrange(const Weights& loaded, Weights& to, Place&& place) {
   to.layers.clear();
   for (const LayerWeights& l : loaded.layers) {
     to.layers.push_back({.attention_norm = norm(l.attention_norm),
+                         .query_norm = norm(l.query_norm),
+                         .key_norm = norm(l.key_norm),
                          .query = linear(l.query),
                          .key = linear(l.key),
                          .value = linear(l.value),
                          .output = linear(l.output),
+                         .attention_post_norm = norm(l.attention_post_norm),
                          .ffn_norm = norm(l.ffn_norm),
                          .gate = linear(l.gate),
                          .up = linear(l.up),
-                         .down = linear(l.down)});
+                         .down = linear(l.down),
+                         .ffn_post_norm = norm(l.ffn_post_norm)});
   }
 }
 

@@ -26,14 +26,18 @@ struct Norm {
 
 struct LayerWeights {
   Norm attention_norm;
-  Linear query;   // [heads * head_dim, d]
-  Linear key;     // [kv_heads * head_dim, d]
-  Linear value;   // [kv_heads * head_dim, d]
-  Linear output;  // [d, heads * head_dim]
+  Norm query_norm;           // [1, head_dim], of each head; empty if the architecture has none
+  Norm key_norm;             // the same
+  Linear query;              // [heads * head_dim, d]
+  Linear key;                // [kv_heads * head_dim, d]
+  Linear value;              // [kv_heads * head_dim, d]
+  Linear output;             // [d, heads * head_dim]
+  Norm attention_post_norm;  // of the output, before it is added to x; empty if the architecture has none
   Norm ffn_norm;
-  Linear gate;  // [ffn, d]; empty if the FFN has two matrices
-  Linear up;    // [ffn, d]
-  Linear down;  // [d, ffn]
+  Linear gate;         // [ffn, d]; empty if the FFN has two matrices
+  Linear up;           // [ffn, d]
+  Linear down;         // [d, ffn]
+  Norm ffn_post_norm;  // as attention_post_norm
 };
 
 // Owns the tensors that had to be converted (norms and biases to fp32, BLOOM's fused q, k and v into three),

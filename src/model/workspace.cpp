@@ -55,10 +55,10 @@ const PackedMatrix* KeptWeights::Keep(const std::byte* weight, PackedMatrix& pac
   return &entry.packed;
 }
 
-void Projection::Prepare(std::vector<const Linear*> parts, bool gated, const std::vector<Tile>& tiles,
-                         KeptWeights& kept, Backend& be) {
+void Projection::Prepare(std::vector<const Linear*> parts, std::optional<Activation> gate,
+                         const std::vector<Tile>& tiles, KeptWeights& kept, Backend& be) {
   parts_ = std::move(parts);
-  gated_ = gated;
+  gate_ = gate;
   const auto packs = [](const Tile& t) { return t.kind == ProductKind::kPrefill; };
   if (std::none_of(tiles.begin(), tiles.end(), packs)) return;
   Pack(tiles, kept, be);
@@ -85,8 +85,8 @@ void Projection::Pack(const std::vector<Tile>& tiles, KeptWeights& kept, Backend
   own_.once = few && !keep;
   std::vector<TensorView> weights;
   for (const Linear* part : parts_) weights.push_back(part->weight);
-  if (gated_) {
-    be.PackGated(weights[0], weights[1], own_);
+  if (gate_) {
+    be.PackGated(weights[0], weights[1], *gate_, own_);
   } else {
     be.PackParts(weights, own_);
   }
@@ -100,9 +100,9 @@ void Projection::operator()(const TensorView& x, ProductKind kind, ProductEnd en
 }
 
 void Projection::Decode(const TensorView& x, ProductEnd end, MutableTensorView y, Backend& be) {
-  const bool aside = gated_ || end == ProductEnd::kAdd;
+  const bool aside = gate_ || end == ProductEnd::kAdd;
   if (stored_.memory() != be.memory()) stored_ = Tensor(be.memory());
-  if (aside) stored_.Resize(DType::kF32, x.rows, gated_ ? 2 * y.cols : y.cols);
+  if (aside) stored_.Resize(DType::kF32, x.rows, gate_ ? 2 * y.cols : y.cols);
   const MutableTensorView all = aside ? stored_.mutable_view() : y;
   int64_t column = 0;
   for (const Linear* part : parts_) {
@@ -111,7 +111,7 @@ void Projection::Decode(const TensorView& x, ProductEnd end, MutableTensorView y
   }
   if (!aside) return;
   const MutableTensorView result = all.Cols(0, y.cols);
-  if (gated_) be.SiluMul(result, all.Cols(y.cols, y.cols));
+  if (gate_) be.GateMul(result, all.Cols(y.cols, y.cols), *gate_);
   if (end == ProductEnd::kAdd) {
     be.Add(result, y);
   } else {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "formats/model_shape.h"
@@ -62,30 +63,30 @@ class Projection {
  public:
   // In a decode step, takes the packed weight from `kept`, or packs it and adds it to `kept` if it fits.
   void Prepare(const Linear& w, const std::vector<Tile>& tiles, KeptWeights& kept, Backend& be) {
-    Prepare({&w}, false, tiles, kept, be);
+    Prepare({&w}, std::nullopt, tiles, kept, be);
   }
   // y = the outputs of `first`, then those of `second`, in one pass over x.
   void PrepareStacked(const Linear& first, const Linear& second, const std::vector<Tile>& tiles,
                       KeptWeights& kept, Backend& be) {
-    Prepare({&first, &second}, false, tiles, kept, be);
+    Prepare({&first, &second}, std::nullopt, tiles, kept, be);
   }
-  // y = silu(gate) * up
-  void PrepareGated(const Linear& gate, const Linear& up, const std::vector<Tile>& tiles, KeptWeights& kept,
-                    Backend& be) {
-    Prepare({&gate, &up}, true, tiles, kept, be);
+  // y = f(gate) * up
+  void PrepareGated(const Linear& gate, const Linear& up, Activation f, const std::vector<Tile>& tiles,
+                    KeptWeights& kept, Backend& be) {
+    Prepare({&gate, &up}, f, tiles, kept, be);
   }
   // y [m, outputs] = x [m, inputs] w^T + bias, or adds this to y.
   void operator()(const TensorView& x, ProductKind kind, ProductEnd end, MutableTensorView y, Backend& be);
 
  private:
-  void Prepare(std::vector<const Linear*> parts, bool gated, const std::vector<Tile>& tiles,
-               KeptWeights& kept, Backend& be);
+  void Prepare(std::vector<const Linear*> parts, std::optional<Activation> gate,
+               const std::vector<Tile>& tiles, KeptWeights& kept, Backend& be);
   void Pack(const std::vector<Tile>& tiles, KeptWeights& kept, Backend& be);
   void Decode(const TensorView& x, ProductEnd end, MutableTensorView y, Backend& be);
 
   std::vector<const Linear*> parts_;
-  bool gated_ = false;
-  Tensor bias_;  // of all parts, if there are several and any has one
+  std::optional<Activation> gate_;  // of the first part, which gates the second
+  Tensor bias_;                     // of all parts, if there are several and any has one
   PackedMatrix own_;
   const PackedMatrix* packed_ = nullptr;  // own_, or kept
   Tensor stored_;                         // decode: the outputs before they are gated or added

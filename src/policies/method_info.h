@@ -140,8 +140,12 @@ MethodInstance MakeInstance(const Keys& keys, std::initializer_list<std::string>
 
 // Why a method that scores with full attention cannot act, or "". In a sliding-window layer the last queries
 // see no token outside the window, so their scores say nothing about the rest of the prompt. No paper tested
-// its method there.
+// its method there. In a model with windows on some layers only, what matters is which layers score.
 std::string WindowReason(const MethodContext& context);
+// The same for the scores of one layer.
+std::string WindowReason(const MethodContext& context, int layer);
+// The same for all layers in whose attention the policy scores during prefill.
+std::string WindowReason(const MethodContext& context, const TokenPolicy& policy);
 // Why a method that keeps at least `stays` of the prompt's tokens cannot act, or "".
 std::string NothingToDrop(const MethodContext& context, int64_t stays);
 // Why a prompt of this length runs densely, or "".

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "base/check.h"
 
@@ -22,6 +23,22 @@ bool IsLlama3With8B(const ModelShape& s) {
 
 bool IsBundledModel(const ModelShape& s) { return s.name == "coppice-mini" && s.layers == 10; }
 
+// The layer in whose attention a method scores that would score in `layer`: in a model with sliding windows
+// on some layers, the nearest one without (of two the earlier), because scores end at a window. Never the
+// last layer, after which nothing is left to drop.
+int ScoringLayer(const ModelShape& shape, int layer) {
+  if (shape.window == 0 || shape.global_layers.empty()) return layer;
+  int nearest = -1;
+  for (int l = 0; l + 1 < shape.layers; ++l) {
+    if (shape.WindowOf(l) > 0) continue;
+    if (nearest < 0 || std::abs(l - layer) < std::abs(nearest - layer)) nearest = l;
+  }
+  return nearest < 0 ? layer : nearest;
+}
+
+// The same for a method that drops tokens before `layer`, by the scores of the layer below it.
+int DroppingLayer(const ModelShape& shape, int layer) { return ScoringLayer(shape, layer - 1) + 1; }
+
 }  // namespace
 
 int ScaledLayer(int layers, int layer) { return RoundDiv(layers * layer, 32); }
@@ -30,7 +47,7 @@ std::vector<int> StageLayers(const ModelShape& shape) {
   if (IsBundledModel(shape)) return {4, 6, 8};
   std::vector<int> layers;
   for (const int of_32 : {10, 20, 30}) {
-    const int layer = ScaledLayer(shape.layers, of_32);
+    const int layer = DroppingLayer(shape, ScaledLayer(shape.layers, of_32));
     if (layer >= 1 && layer < shape.layers && (layers.empty() || layer > layers.back()))
       layers.push_back(layer);
   }
@@ -41,7 +58,7 @@ std::vector<int> CoppiceLayers(const ModelShape& shape) {
   if (IsBundledModel(shape)) return StageLayers(shape);
   std::vector<int> layers;
   for (const double depth : {0.27, 0.5, 0.8}) {
-    const int layer = static_cast<int>(std::lround(depth * shape.layers));
+    const int layer = DroppingLayer(shape, static_cast<int>(std::lround(depth * shape.layers)));
     if (layer >= 1 && layer < shape.layers && (layers.empty() || layer > layers.back()))
       layers.push_back(layer);
   }
@@ -119,7 +136,7 @@ std::vector<int> UniPrefillLayers(const ModelShape& shape) {
   const int least = IsBundledModel(shape) ? 3 : 1;
   std::vector<int> layers;
   for (int of32 = 8; of32 <= 28; of32 += 4) {
-    const int layer = std::max(RoundDiv(shape.layers * of32, 32) - 1, least);
+    const int layer = ScoringLayer(shape, std::max(RoundDiv(shape.layers * of32, 32) - 1, least));
     if (layer < shape.layers && (layers.empty() || layer > layers.back())) layers.push_back(layer);
   }
   return layers;
@@ -131,7 +148,7 @@ int FastKvLayer(const ModelShape& shape) {
              : std::clamp(RoundDiv(15 * shape.layers, 32), 0, std::max(shape.layers - 2, 0));
 }
 
-int GemFilterLayer(const ModelShape& shape) { return RoundDiv(13 * shape.layers, 32); }
+int GemFilterLayer(const ModelShape& shape) { return ScoringLayer(shape, RoundDiv(13 * shape.layers, 32)); }
 
 SptsPreset SptsFor(const ModelShape& shape) {
   if (Is(shape, "qwen2", 28, 3584))  // Qwen2.5-7B

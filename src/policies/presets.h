@@ -1,5 +1,7 @@
 // The default settings of the methods for a model: the published ones if there are any, else rules that
-// reproduce every published schedule (docs/methods.md).
+// reproduce every published schedule (docs/methods.md). In a model with sliding windows on some layers, the
+// layers of StageLayers, CoppiceLayers, UniPrefillLayers and GemFilterLayer move so that scores are taken in
+// layers without a window.
 #pragma once
 
 #include <cstdint>

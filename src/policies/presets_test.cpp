@@ -50,6 +50,22 @@ TEST(Presets, TheBundledModelPrunesAfterItsRetrievalLayer) {
   EXPECT_EQ(StageLayers(mini), (std::vector<int>{3, 6, 9}));
 }
 
+// Gemma 3 270m: layers 5, 11 and 17 (from 0) attend without the window.
+TEST(Presets, ScoresAreTakenInLayersWithoutAWindow) {
+  ModelShape gemma = Shape("gemma3", 18, 640, 1);
+  gemma.window = 512;
+  for (int l = 0; l < 18; ++l) gemma.global_layers.push_back(l % 6 == 5);
+  EXPECT_EQ(StageLayers(gemma), (std::vector<int>{6, 12}));
+  EXPECT_EQ(CoppiceLayers(gemma), (std::vector<int>{6, 12}));
+  EXPECT_EQ(UniPrefillLayers(gemma), (std::vector<int>{5, 11}));
+  EXPECT_EQ(GemFilterLayer(gemma), 5);
+  // Windows on all layers, or on none: the layers are those of any model.
+  gemma.global_layers.assign(18, false);
+  EXPECT_EQ(StageLayers(gemma), StageLayers(Shape("llama", 18, 640)));
+  gemma.global_layers = {};
+  EXPECT_EQ(StageLayers(gemma), StageLayers(Shape("llama", 18, 640)));
+}
+
 TEST(Presets, SlimInferBudgets) {
   EXPECT_EQ(SlimInferBudgets(Llama3With8B(), 65536), (std::vector<int64_t>{8192, 4096, 2048}));
   // Mistral-7B has the same sizes but for the vocabulary, and nothing published.

@@ -147,6 +147,8 @@ PruneChoice MakePolicy(std::string_view spec, const MethodContext& whole, const 
       const MethodInfo& info = FindMethod(methods[i].name);
       if (((info.traits & kSelectsInput) != 0) != selecting) continue;
       made[i] = info.make(methods[i], selects && !selecting ? renumbered : context);
+      if (made[i].policy) made[i].reason = WindowReason(renumbered, *made[i].policy);
+      if (!made[i].reason.empty()) made[i].policy = nullptr;
       if (made[i].entering >= 0) renumbered.tokens = std::min(renumbered.tokens, made[i].entering);
     }
   }

@@ -219,6 +219,32 @@ TEST(MakePolicy, StandsAsideWithAReason) {
   EXPECT_THAT(Make("sliminfer+ftp", Llama8B(), 500).reason, HasSubstr("of 2048; ftp: 500"));
 }
 
+// Gemma 3: every sixth layer attends without the window.
+TEST(MakePolicy, NoScoresFromLayersWithAWindow) {
+  ModelShape mixed = Llama8B();
+  mixed.window = 1000;
+  for (int l = 0; l < mixed.layers; ++l) mixed.global_layers.push_back(l % 6 == 5);
+  for (const char* spec :
+       {"coppice", "lazyllm", "sliminfer", "uniprefill", "minference", "flexprefill", "xattention",
+        "flashprefill", "quest", "streamingllm", "random", "coppice:layers=12/18"}) {
+    EXPECT_TRUE(Make(spec, mixed, 20000).active) << spec << ": " << Make(spec, mixed, 20000).reason;
+  }
+  for (const char* spec : {"ftp", "static", "pyramidinfer", "fastkv", "snapkv", "h2o", "spts",
+                           "coppice:layers=12/17", "coppice:layers=12,sum=2", "gemfilter:layer=9"}) {
+    const PruneChoice choice = Make(spec, mixed, 20000);
+    EXPECT_FALSE(choice.active) << spec;
+    EXPECT_THAT(choice.reason, testing::ContainsRegex("it scores in layer [0-9]+, which attends in a sliding "
+                                                      "window of 1000 tokens, shorter than the prompt"))
+        << spec;
+  }
+  EXPECT_THAT(Make("coppice:layers=12/17", mixed, 20000).reason, HasSubstr("layer 16,"));
+  EXPECT_TRUE(Make("ftp:min=0", mixed, 1000).active);  // the prompt fits the window
+  // One method stands aside, the other acts.
+  const PruneChoice both = Make("ftp+minference", mixed, 20000);
+  EXPECT_TRUE(both.active);
+  EXPECT_THAT(both.reason, HasSubstr("ftp: it scores in layer"));
+}
+
 TEST(MakePolicy, AModelOfOneLayerHasNoStage) {
   ModelShape one = Llama8B();
   one.layers = 1;

@@ -54,6 +54,8 @@ std::vector<float> ToVector(const at::Tensor& tensor) {
 }  // namespace
 
 FrozenModel::FrozenModel(const ModelConfig& config, std::shared_ptr<const Weights> weights) {
+  if (config.head_norms || config.shape.post_norms || config.embedding_scale != 1)
+    throw Error("[train] models of the architecture '{}' cannot be trained for", config.shape.architecture);
   auto torch = std::make_unique<Torch>();
   torch->config = config;
   torch->weights = std::move(weights);

@@ -33,11 +33,6 @@ TEST(LawsTable, EveryMethodIsInIt) {
   EXPECT_EQ(Methods().size(), LawEntries().size());
 }
 
-std::vector<TinyOptions> TinyArchitectures() {
-  return {
-      {.architecture = "llama"}, {.architecture = "qwen2", .interleaved = false}, {.architecture = "bloom"}};
-}
-
 struct LawCase {
   Arithmetic arithmetic;
   std::string method;
@@ -84,9 +79,9 @@ class Laws : public testing::TestWithParam<LawCase> {
 
 // C1: settings that keep everything give the dense logits, bit for bit, in prefill and 64 decode steps.
 TEST_P(Laws, IdentityIsDense) {
-  for (const TinyOptions& architecture : TinyArchitectures()) {
-    SCOPED_TRACE(architecture.architecture);
-    const TinyModel tiny = MakeTiny(architecture);
+  for (const std::string& architecture : TinyArchitectures(*backend_)) {
+    SCOPED_TRACE(architecture);
+    const TinyModel tiny = MakeTiny({.architecture = architecture, .interleaved = architecture != "qwen2"});
     const RunResult dense = Run(tiny, prompt_, {.decode = 64});
     for (const std::string& spec : entry_.identity) {
       SCOPED_TRACE(spec);
@@ -239,9 +234,9 @@ TEST_P(Laws, KeysStandAtTheirOriginalPositions) {
 // C5: the ledger counts what ran, and its FLOPs are the closed form (ledger.h) over the sets that were
 // chosen.
 TEST_P(Laws, LedgerIsTheClosedForm) {
-  for (const TinyOptions& architecture : TinyArchitectures()) {
-    SCOPED_TRACE(architecture.architecture);
-    const TinyModel tiny = MakeTiny(architecture);
+  for (const std::string& architecture : TinyArchitectures(*backend_)) {
+    SCOPED_TRACE(architecture);
+    const TinyModel tiny = MakeTiny({.architecture = architecture, .interleaved = architecture != "qwen2"});
     const RunResult run = Run(tiny, prompt_, {.spec = entry_.active});
     const ModelShape& s = tiny.config.shape;
     const double d = 64, c = 8, h = 8, g = s.kv_heads, i = 96;
@@ -320,9 +315,9 @@ TEST_P(Laws, ShortPromptsRunDense) {
 
 // C9: how a layer is cut into tiles changes nothing.
 TEST_P(Laws, TilesChangeNothing) {
-  for (const TinyOptions& architecture : TinyArchitectures()) {
-    SCOPED_TRACE(architecture.architecture);
-    const TinyModel tiny = MakeTiny(architecture);
+  for (const std::string& architecture : TinyArchitectures(*backend_)) {
+    SCOPED_TRACE(architecture);
+    const TinyModel tiny = MakeTiny({.architecture = architecture, .interleaved = architecture != "qwen2"});
     const RunResult whole = Run(tiny, prompt_, {.spec = entry_.active, .decode = 2, .tile_rows = 512});
     for (const int64_t rows : {1, 7, 64}) {
       SCOPED_TRACE(rows);
@@ -379,9 +374,9 @@ TEST_P(Laws, OddPromptLengths) {
 // invariance.
 TEST_P(Laws, LayersBelowTheFirstAreDense) {
   if (entry_.first_layer < 0) GTEST_SKIP() << "it moves keys in every layer";
-  for (const TinyOptions& architecture : TinyArchitectures()) {
-    SCOPED_TRACE(architecture.architecture);
-    const TinyModel tiny = MakeTiny(architecture);
+  for (const std::string& architecture : TinyArchitectures(*backend_)) {
+    SCOPED_TRACE(architecture);
+    const TinyModel tiny = MakeTiny({.architecture = architecture, .interleaved = architecture != "qwen2"});
     const RunResult dense = Run(tiny, prompt_, {});
     const RunResult run = Run(tiny, prompt_, {.spec = entry_.active});
     for (size_t l = 0; l <= static_cast<size_t>(entry_.first_layer); ++l) {

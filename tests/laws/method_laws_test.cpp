@@ -92,7 +92,7 @@ TEST_P(MethodLaws, FtpKeepsTheCacheAndTheEnds) {
 // asks in layers 3 to 5 for 100 rows, because it does not know that static pruning left 80.
 TEST_P(MethodLaws, SptsThatSkipsNothingChangesNothing) {
   const std::string alone = "static:layer=3,keep=0.4,min=0";
-  for (const char* architecture : {"llama", "qwen2", "bloom"}) {
+  for (const std::string& architecture : TinyArchitectures(*backend_)) {
     SCOPED_TRACE(architecture);
     const TinyModel tiny = MakeTiny({.architecture = architecture});
     const auto run_of = [&](const std::string& spec) {
@@ -208,7 +208,7 @@ TEST_P(MethodLaws, ProtectionHolds) {
 // A token decoded after a dense prefill gets the logits that a prefill of the longer text gives: bit for bit
 // where both run the same loops.
 TEST_P(MethodLaws, DecodeIsPrefillOfTheLongerText) {
-  for (const char* architecture : {"llama", "qwen2", "bloom"}) {
+  for (const std::string& architecture : TinyArchitectures(*backend_)) {
     const TinyModel tiny = MakeTiny({.architecture = architecture});
     const Transformer model = tiny.Make();
     const RunResult run = RunTiny(model, prompt_, *backend_, {.decode = 6});

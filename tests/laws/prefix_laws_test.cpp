@@ -142,7 +142,7 @@ TEST_P(PrefixLaws, ThePointIsTheMethodsOwn) { EXPECT_EQ(rules_.point, entry_.sha
 // its caches, what it parked, its trace.
 TEST_P(PrefixLaws, TakingOverChangesNothing) {
   if (SharesNothing()) GTEST_SKIP() << "it looks at the whole prompt from the start";
-  for (const char* architecture : {"llama", "qwen2", "bloom"}) {
+  for (const std::string& architecture : TinyArchitectures(*backend_)) {
     SCOPED_TRACE(architecture);
     tiny_ = MakeTiny({.architecture = architecture, .head_dim = head_dim_});
     const bool llama = std::string_view(architecture) == "llama";

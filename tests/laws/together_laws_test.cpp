@@ -71,7 +71,7 @@ class TogetherLaws : public testing::TestWithParam<Arithmetic> {
 };
 
 TEST_P(TogetherLaws, EachSequenceIsAsIfAlone) {
-  for (const char* architecture : {"llama", "qwen2", "bloom"}) {
+  for (const std::string& architecture : TinyArchitectures(*be_)) {
     SCOPED_TRACE(architecture);
     const TinyModel tiny = MakeTiny({.architecture = architecture});
     const auto alone = Begin(tiny);

@@ -1,6 +1,7 @@
 // coppice inspect, tokenize, methods and synth: a model's facts, a text's tokens, the list of methods, and
 // random models.
 #include <fmt/core.h>
+#include <algorithm>
 
 #include <cstdio>
 #include <map>
@@ -28,7 +29,19 @@ std::string RopeText(const ModelConfig& c) {
   if (c.rope.scaling != RopeConfig::Scaling::kNone) {
     text += fmt::format(", {} scaling by {:g}", scaling[static_cast<int>(c.rope.scaling)], c.rope.factor);
   }
+  if (c.window_rope) text += fmt::format("; base {:g} in layers with a window", c.window_rope->base);
   return text;
+}
+
+std::string WindowText(const ModelShape& s) {
+  if (s.window == 0) return "";
+  const auto global = std::count(s.global_layers.begin(), s.global_layers.end(), true);
+  if (global == 0) return fmt::format(", sliding window {}", s.window);
+  return fmt::format(", sliding window {} in {} layers", s.window, s.layers - global);
+}
+
+const char* FfnText(FfnKind kind) {
+  return kind == FfnKind::kSwiGlu ? "SwiGLU" : kind == FfnKind::kGeGlu ? "GeGLU" : "GELU";
 }
 
 struct InspectOptions {
@@ -57,9 +70,9 @@ void Inspect(const InspectOptions& o) {
                                  m.store->tensors().size())},
       {"types", types},
       {"layers", fmt::format("{} of hidden size {}", s.layers, s.hidden)},
-      {"attention", fmt::format("{} heads, {} key/value heads of {}{}", s.heads, s.kv_heads, s.head_dim,
-                                s.window > 0 ? fmt::format(", sliding window {}", s.window) : "")},
-      {"FFN", fmt::format("{} ({})", s.ffn, s.gated_ffn ? "SwiGLU" : "GELU")},
+      {"attention",
+       fmt::format("{} heads, {} key/value heads of {}{}", s.heads, s.kv_heads, s.head_dim, WindowText(s))},
+      {"FFN", fmt::format("{} ({})", s.ffn, FfnText(m.config.ffn))},
       {"output", m.config.tied_head ? "tied to the embedding" : "a matrix of its own"},
       {"positions", RopeText(m.config)},
       {"context", fmt::format("{}", m.config.context)},

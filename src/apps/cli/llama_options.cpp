@@ -40,7 +40,7 @@ std::string TemplateOf(const std::string& text) {
   throw CLI::ValidationError("--chat-template",
                              text +
                                  " is neither a Jinja template nor one that is built in: chatml, llama3, "
-                                 "command-r");
+                                 "command-r, gemma");
 }
 
 std::string FileText(const std::string& path) {
@@ -107,7 +107,7 @@ void AddLlamaOptions(CLI::App& app, ModelOptions& o) {
   }
   CLI::Option* text = app.add_option_function<std::string>(
       "--chat-template", [&o](const std::string& t) { o.engine.chat_template = TemplateOf(t); },
-      "Jinja, or chatml, llama3, command-r: instead of the model's chat template");
+      "Jinja, or chatml, llama3, command-r, gemma: instead of the model's chat template");
   app.add_option_function<std::string>(
          "--chat-template-file", [&o](const std::string& path) { o.engine.chat_template = FileText(path); },
          "the same from a file")

@@ -92,7 +92,7 @@ class PlainFfn {
       return up;
     }
     Tensor gate = Times(normed, rows(w_.gate.weight), bias(w_.gate));
-    be_.SiluMul(gate.mutable_view(), up.view());
+    be_.GateMul(gate.mutable_view(), up.view(), Activation::kSilu);
     return gate;
   }
   Tensor Times(const TensorView& x, const TensorView& w, const TensorView& bias) const {
@@ -233,6 +233,10 @@ void CheckModel(const Engine& engine) {
   const ModelShape& s = engine.model().config().shape;
   if (s.layers < 2)
     throw Error("the model has one layer, of which a prefill computes a single row: no FFN needs a proxy");
+  if (s.post_norms)
+    throw Error(
+        "this model normalises what its FFNs add, so all their outputs have much the same size, and "
+        "SPTS's proxies predict that size");
   if (engine.model().weights().layers.front().up.weight.memory != nullptr)
     throw Error("proxies of FFNs are made with a model in host memory, not on the {} backend",
                 engine.backend().name());

@@ -115,10 +115,12 @@ class CpuBackend final : public Backend {
     PackRows(parts, packed);
   }
 
-  void PackGated(const TensorView& gate, const TensorView& up, PackedMatrix& packed) override {
+  void PackGated(const TensorView& gate, const TensorView& up, Activation activation,
+                 PackedMatrix& packed) override {
     COPPICE_CHECK(gate.rows == up.rows && gate.cols == up.cols);
     packed.outputs = gate.rows;
     packed.gated = true;
+    packed.activation = activation;
     PackRows(std::array{gate, up}, packed);
   }
 
@@ -159,17 +161,22 @@ class CpuBackend final : public Backend {
     });
   }
 
-  void Embed(const TensorView& table, std::span<const int32_t> ids, MutableTensorView y) override {
+  void Embed(const TensorView& table, std::span<const int32_t> ids, float scale,
+             MutableTensorView y) override {
     CheckEmbed(table, ids, y);
     const auto dequantize = kernels_.dequantize[static_cast<size_t>(table.dtype)];
     EachRow(y, [&](int64_t i) {
       dequantize(table.RowBytes(ids[static_cast<size_t>(i)]), table.cols, Out(y, i));
+      for (float& v : y.Row<float>(i)) v *= scale;
     });
   }
 
   void RmsNorm(const TensorView& x, const TensorView& weight, float eps, MutableTensorView y) override {
-    CheckNorm(x, weight, y);
-    EachRow(y, [&](int64_t i) { kernels_.rms_norm(In(x, i), In(weight, 0), x.cols, eps, Out(y, i)); });
+    CheckRmsNorm(x, weight, y);
+    EachRow(y, [&](int64_t i) {
+      for (int64_t c = 0; c < x.cols; c += weight.cols)
+        kernels_.rms_norm(In(x, i) + c, In(weight, 0), weight.cols, eps, Out(y, i) + c);
+    });
   }
 
   void LayerNorm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
@@ -191,9 +198,10 @@ class CpuBackend final : public Backend {
     });
   }
 
-  void SiluMul(MutableTensorView gate, const TensorView& up) override {
+  void GateMul(MutableTensorView gate, const TensorView& up, Activation activation) override {
     CheckSameShape(gate, up);
-    EachRow(gate, [&](int64_t i) { kernels_.silu_mul(Out(gate, i), In(up, i), gate.cols); });
+    const auto gate_mul = kernels_.gate_mul[static_cast<size_t>(activation)];
+    EachRow(gate, [&](int64_t i) { gate_mul(Out(gate, i), In(up, i), gate.cols); });
   }
 
   void Gelu(MutableTensorView x) override {
@@ -210,10 +218,7 @@ class CpuBackend final : public Backend {
 
   void ScatterAddRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) override {
     CheckScatterAddRows(x, rows, y);
-    pool_.For(x.rows, RowGrain(x.cols), [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i)
-        kernels_.add(In(x, i), x.cols, Out(y, rows[static_cast<size_t>(i)]));
-    });
+    EachRow(x, [&](int64_t i) { kernels_.add(In(x, i), x.cols, Out(y, rows[static_cast<size_t>(i)])); });
   }
 
   void Convert(const TensorView& x, MutableTensorView y) override {
@@ -280,10 +285,7 @@ class CpuBackend final : public Backend {
     const int64_t groups = cpu::DotGroups(x.cols);
     if (static_cast<int64_t>(codes_.size()) < x.rows * groups)
       codes_.resize(static_cast<size_t>(x.rows * groups));
-    pool_.For(x.rows, RowGrain(x.cols), [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i)
-        int_dots_->quantize(In(x, i), x.cols, layout, codes_.data() + i, x.rows);
-    });
+    EachRow(x, [&](int64_t i) { int_dots_->quantize(In(x, i), x.cols, layout, codes_.data() + i, x.rows); });
   }
 
   // x in the order in which the stream kernel of `weights` reads it.
@@ -352,7 +354,8 @@ void CpuBackend::ProductInto(const TensorView& x, const PackedMatrix& w, const T
   products.Product(x, w, bias, ProductEnd::kStore, all);
   const MutableTensorView result = all.Cols(0, w.outputs);
   EachRow(y, [&](int64_t i) {
-    if (w.gated) kernels_.silu_mul(Out(result, i), In(all, i) + w.outputs, w.outputs);
+    if (w.gated)
+      kernels_.gate_mul[static_cast<size_t>(w.activation)](Out(result, i), In(all, i) + w.outputs, w.outputs);
     if (end == ProductEnd::kAdd) {
       kernels_.add(In(result, i), w.outputs, Out(y, i));
     } else {

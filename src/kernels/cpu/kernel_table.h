@@ -191,7 +191,7 @@ struct KernelTable {
   // One row of `heads` heads; cos and sin have `pairs` values.
   void (*rope)(float* x, int64_t heads, int64_t head_dim, const float* cos, const float* sin, int64_t pairs,
                bool interleaved);
-  void (*silu_mul)(float* gate, const float* up, int64_t count);
+  void (*gate_mul[2])(float* gate, const float* up, int64_t count);  // by Activation
   void (*gelu)(float* x, int64_t count);
   void (*add)(const float* x, int64_t count, float* y);
   // x = softmax(x) in place; all 0 if every x is -infinity. The order of summation depends only on `count`.

@@ -71,6 +71,7 @@ struct PanelTask {
   int64_t rows;
   int64_t columns;  // of y: at most strips * kStripColumns; half of that if gated
   bool gated;       // the first half of the panel is a gate for the second: y = silu(first) * second
+  bool gelu;        // the gate's activation is gelu instead
   bool add;         // y += instead of y =
 };
 

@@ -58,7 +58,12 @@ class GpuBackend final : public Backend {
     if (StaysAsStored(w, use)) return w.rows * BytesOf(w.dtype, w.cols);
     return gpu::LayoutOf(w.dtype, w.rows, w.cols).bytes;
   }
-  void CheckHeads(int head_dim) const override { gpu::CheckHeads(head_dim); }
+  void CheckNeeds(const OperationNeeds& needs) const override {
+    gpu::CheckHeads(needs.head_dim);
+    if (needs.activation != Activation::kSilu)
+      throw Error("[gpu] the kernels have no FFN whose gate is a gelu");
+    if (needs.embedding_scale != 1) throw Error("[gpu] the kernels do not scale embeddings");
+  }
   void CheckFits(const RunBytes& bytes) override {
     gpu_->device().Synchronize();  // memory that was freed counts once the stream gets there
     const int64_t free = gpu_->device().FreeBytes();
@@ -77,7 +82,9 @@ class GpuBackend final : public Backend {
     CheckParts(parts);
     gpu::PackParts(*gpu_, parts, packed);
   }
-  void PackGated(const TensorView& gate, const TensorView& up, PackedMatrix& packed) override {
+  void PackGated(const TensorView& gate, const TensorView& up, Activation activation,
+                 PackedMatrix& packed) override {
+    COPPICE_CHECK(activation == Activation::kSilu);  // CheckNeeds
     COPPICE_CHECK(gate.rows == up.rows && gate.cols == up.cols);
     gpu::PackGated(*gpu_, gate, up, packed);
   }
@@ -91,18 +98,22 @@ class GpuBackend final : public Backend {
     CheckProduct(x, w.rows, w.cols, bias, y);
     gpu::DecodeProduct(*gpu_, x, w, bias, y);
   }
-  void Embed(const TensorView& table, std::span<const int32_t> ids, MutableTensorView y) override {
+  void Embed(const TensorView& table, std::span<const int32_t> ids, float scale,
+             MutableTensorView y) override {
+    COPPICE_CHECK(scale == 1);  // CheckNeeds
     CheckEmbed(table, ids, y);
     gpu::Embed(*gpu_, table, ids, y);
   }
 
   void RmsNorm(const TensorView& x, const TensorView& weight, float eps, MutableTensorView y) override {
-    CheckNorm(x, weight, y);
-    Operands op(*gpu_);
-    const auto [from, from_stride] = op.In(x);
-    const auto [to, to_stride] = op.Out(y);
-    Launch("rms_norm", {x.rows}, from, op.In(weight).address, to, x.cols, from_stride, to_stride, eps);
-    op.Finish();
+    CheckRmsNorm(x, weight, y);
+    for (int64_t c = 0; c < x.cols; c += weight.cols) {
+      Operands op(*gpu_);
+      const auto [from, from_stride] = op.In(x.Cols(c, weight.cols));
+      const auto [to, to_stride] = op.Out(y.Cols(c, weight.cols));
+      Launch("rms_norm", {x.rows}, from, op.In(weight).address, to, weight.cols, from_stride, to_stride, eps);
+      op.Finish();
+    }
   }
   void LayerNorm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
                  MutableTensorView y) override {
@@ -128,7 +139,8 @@ class GpuBackend final : public Backend {
            table.cos.cols, stride, table_stride, int64_t{table.interleaved ? 1 : 0});
     op.Finish();
   }
-  void SiluMul(MutableTensorView gate, const TensorView& up) override {
+  void GateMul(MutableTensorView gate, const TensorView& up, Activation activation) override {
+    COPPICE_CHECK(activation == Activation::kSilu);  // CheckNeeds
     CheckSameShape(gate, up);
     Operands op(*gpu_);
     const auto [to, stride] = op.InOut(gate);

@@ -61,7 +61,7 @@ class Operations {
     PackedMatrix gated;
     be_->PackParts(std::vector{quantised.view, plain.view}, packed);
     be_->ProductInto(x.view(), packed, bias.view(), ProductEnd::kAdd, y.mutable_view());
-    be_->PackGated(gate.view, up.view, gated);
+    be_->PackGated(gate.view, up.view, Activation::kSilu, gated);
     be_->Product(x.view(), gated, {}, inner.mutable_view());
     be_->DecodeProduct(x.view().Rows(3, 2), plain.view, {}, y.mutable_view().Rows(3, 2).Cols(30, 30));
     See(y.view());
@@ -81,9 +81,9 @@ class Operations {
     be_->LayerNorm(y.view(), norm.view(), norm.view(), 1e-5f, y.mutable_view());
     be_->Rope(y.mutable_view(), 32, std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7, 8},
               {.cos = angle.view(), .sin = angle.view()});
-    be_->Embed(table.view(), rows, few.mutable_view());
+    be_->Embed(table.view(), rows, 1, few.mutable_view());
     be_->ScatterAddRows(few.view(), rows, y.mutable_view());
-    be_->SiluMul(y.mutable_view(), x.view());
+    be_->GateMul(y.mutable_view(), x.view(), Activation::kSilu);
     be_->Gelu(y.mutable_view());
     // Rows that are kept move to the front.
     be_->GatherRows(y.view(), rows, y.mutable_view().Rows(0, 3));

@@ -100,8 +100,13 @@ TEST_F(GpuFake, WhatWasJustFreedFits) {
 
 TEST_F(GpuFake, RefusesHeadsThatAreTooWide) {
   const std::unique_ptr<Backend> be = MakeGpuBackend({});
-  EXPECT_NO_THROW(be->CheckHeads(128));
-  EXPECT_EQ(ErrorOf([&] { be->CheckHeads(129); }), "[gpu] heads of 129 channels: the kernels take up to 128");
+  EXPECT_NO_THROW(be->CheckNeeds({.head_dim = 128}));
+  EXPECT_EQ(ErrorOf([&] { be->CheckNeeds({.head_dim = 129}); }),
+            "[gpu] heads of 129 channels: the kernels take up to 128");
+  EXPECT_EQ(ErrorOf([&] { be->CheckNeeds({.head_dim = 64, .activation = Activation::kGelu}); }),
+            "[gpu] the kernels have no FFN whose gate is a gelu");
+  EXPECT_EQ(ErrorOf([&] { be->CheckNeeds({.head_dim = 64, .embedding_scale = 2}); }),
+            "[gpu] the kernels do not scale embeddings");
 }
 
 TEST_F(GpuFake, RefusesOtherArithmetic) {

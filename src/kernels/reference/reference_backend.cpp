@@ -46,11 +46,13 @@ class ReferenceBackend final : public Backend {
     }
   }
 
-  void PackGated(const TensorView& gate, const TensorView& up, PackedMatrix& packed) override {
+  void PackGated(const TensorView& gate, const TensorView& up, Activation activation,
+                 PackedMatrix& packed) override {
     COPPICE_CHECK(gate.rows == up.rows);
     PackParts(std::vector{gate, up}, packed);
     packed.outputs = gate.rows;
     packed.gated = true;
+    packed.activation = activation;
   }
 
   void ProductInto(const TensorView& x, const PackedMatrix& w, const TensorView& bias, ProductEnd end,
@@ -63,7 +65,7 @@ class ReferenceBackend final : public Backend {
       Column(x, rows.Row<float>(j).data(), BiasOf(bias, j), j, all.mutable_view());
     }
     const MutableTensorView result = all.mutable_view().Cols(0, w.outputs);
-    if (w.gated) SiluMul(result, all.view().Cols(w.outputs, w.outputs));
+    if (w.gated) GateMul(result, all.view().Cols(w.outputs, w.outputs), w.activation);
     for (int64_t i = 0; i < x.rows; ++i) {
       const std::span<const float> from = TensorView(result).Row<float>(i);
       const std::span<float> to = y.Row<float>(i);
@@ -81,8 +83,9 @@ class ReferenceBackend final : public Backend {
     }
   }
 
-  void Embed(const TensorView& table, std::span<const int32_t> ids, MutableTensorView y) override {
-    reference::Embed(table, ids, y);
+  void Embed(const TensorView& table, std::span<const int32_t> ids, float scale,
+             MutableTensorView y) override {
+    reference::Embed(table, ids, scale, y);
   }
   void RmsNorm(const TensorView& x, const TensorView& weight, float eps, MutableTensorView y) override {
     reference::RmsNorm(x, weight, eps, y);
@@ -95,7 +98,9 @@ class ReferenceBackend final : public Backend {
             const RopeTable& table) override {
     reference::Rope(x, head_dim, positions, table);
   }
-  void SiluMul(MutableTensorView gate, const TensorView& up) override { reference::SiluMul(gate, up); }
+  void GateMul(MutableTensorView gate, const TensorView& up, Activation activation) override {
+    reference::GateMul(gate, up, activation);
+  }
   void Gelu(MutableTensorView x) override { reference::Gelu(x); }
   void Add(const TensorView& x, MutableTensorView y) override { reference::Add(x, y); }
   void GatherRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) override {

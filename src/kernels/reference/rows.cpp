@@ -12,22 +12,27 @@
 
 namespace coppice::reference {
 
-void Embed(const TensorView& table, std::span<const int32_t> ids, MutableTensorView y) {
+void Embed(const TensorView& table, std::span<const int32_t> ids, float scale, MutableTensorView y) {
   CheckEmbed(table, ids, y);
   for (size_t i = 0; i < ids.size(); ++i) {
-    DequantizeRow(table.dtype, table.RowBytes(ids[i]), y.Row<float>(static_cast<int64_t>(i)));
+    const std::span<float> row = y.Row<float>(static_cast<int64_t>(i));
+    DequantizeRow(table.dtype, table.RowBytes(ids[i]), row);
+    for (float& v : row) v *= scale;
   }
 }
 
 void RmsNorm(const TensorView& x, const TensorView& weight, float eps, MutableTensorView y) {
-  CheckNorm(x, weight, y);
-  const std::span<const float> w = x.empty() ? std::span<const float>() : weight.Row<float>(0);
+  CheckRmsNorm(x, weight, y);
+  if (x.empty()) return;
+  const std::span<const float> w = weight.Row<float>(0);
   for (int64_t i = 0; i < x.rows; ++i) {
-    const std::span<const float> in = x.Row<float>(i);
-    const std::span<float> out = y.Row<float>(i);
-    const float mean_square = Dot(in.data(), in.data(), x.cols) / static_cast<float>(x.cols);
-    const float inverse = 1.0f / std::sqrt(mean_square + eps);
-    for (size_t c = 0; c < in.size(); ++c) out[c] = in[c] * inverse * w[c];
+    for (size_t part = 0; part < static_cast<size_t>(x.cols); part += w.size()) {
+      const std::span<const float> in = x.Row<float>(i).subspan(part, w.size());
+      const std::span<float> out = y.Row<float>(i).subspan(part, w.size());
+      const float mean_square = Dot(in.data(), in.data(), weight.cols) / static_cast<float>(weight.cols);
+      const float inverse = 1.0f / std::sqrt(mean_square + eps);
+      for (size_t c = 0; c < in.size(); ++c) out[c] = in[c] * inverse * w[c];
+    }
   }
 }
 
@@ -75,21 +80,29 @@ void Rope(MutableTensorView x, int head_dim, std::span<const int32_t> positions,
   }
 }
 
-void SiluMul(MutableTensorView gate, const TensorView& up) {
+namespace {
+
+float Silu(float x) { return x / (1.0f + std::exp(-x)); }
+
+// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), with BLOOM's rounding of the constant.
+float GeluOf(float x) { return 0.5f * x * (1.0f + std::tanh(0.79788456f * x * (1.0f + 0.044715f * x * x))); }
+
+}  // namespace
+
+void GateMul(MutableTensorView gate, const TensorView& up, Activation activation) {
   CheckSameShape(gate, up);
+  const auto f = activation == Activation::kSilu ? Silu : GeluOf;
   for (int64_t i = 0; i < gate.rows; ++i) {
     const std::span<float> g = gate.Row<float>(i);
     const std::span<const float> u = up.Row<float>(i);
-    for (size_t c = 0; c < g.size(); ++c) g[c] = g[c] / (1.0f + std::exp(-g[c])) * u[c];
+    for (size_t c = 0; c < g.size(); ++c) g[c] = f(g[c]) * u[c];
   }
 }
 
-// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), with BLOOM's rounding of the constant.
 void Gelu(MutableTensorView x) {
   CheckSameShape(x, x);
   for (int64_t i = 0; i < x.rows; ++i) {
-    for (float& v : x.Row<float>(i))
-      v = 0.5f * v * (1.0f + std::tanh(0.79788456f * v * (1.0f + 0.044715f * v * v)));
+    for (float& v : x.Row<float>(i)) v = GeluOf(v);
   }
 }
 

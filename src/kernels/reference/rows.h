@@ -8,12 +8,12 @@
 
 namespace coppice::reference {
 
-void Embed(const TensorView& table, std::span<const int32_t> ids, MutableTensorView y);
+void Embed(const TensorView& table, std::span<const int32_t> ids, float scale, MutableTensorView y);
 void RmsNorm(const TensorView& x, const TensorView& weight, float eps, MutableTensorView y);
 void LayerNorm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
                MutableTensorView y);
 void Rope(MutableTensorView x, int head_dim, std::span<const int32_t> positions, const RopeTable& table);
-void SiluMul(MutableTensorView gate, const TensorView& up);
+void GateMul(MutableTensorView gate, const TensorView& up, Activation activation);
 void Gelu(MutableTensorView x);
 void Add(const TensorView& x, MutableTensorView y);
 void GatherRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y);

@@ -105,7 +105,7 @@ MethodInstance MakeGemFilter(const MethodSpec& spec, const MethodContext& contex
   MethodInstance made =
       MakeInstance<GemFilterPolicy>(keys,
                                     {LengthReason(context, c.minimum), NothingToDrop(context, entering),
-                                     WorkReason(context, c, entering), WindowReason(context)},
+                                     WorkReason(context, c, entering), WindowReason(context, c.layer)},
                                     c, context.first_layers);
   if (made.policy) made.entering = entering;
   return made;

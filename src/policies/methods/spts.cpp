@@ -168,6 +168,9 @@ MethodInstance MakeSpts(const MethodSpec& spec, const MethodContext& context) {
   if (!c.ends.empty() && c.ends.front() < c.begin)
     throw PruneError("spts: the first stage ends with layer {}, before begin={}", c.ends.front(), c.begin);
   c.tokens = context.tokens;
+  if (!s.proxy.empty() && context.shape.post_norms)
+    throw PruneError("spts: proxy={}: this model normalises what its FFN adds, and a proxy predicts its size",
+                     s.proxy);
   std::shared_ptr<const SptsFile> proxies;
   if (context.planned) {
     proxies = SptsFile::OfNoFile(context.shape);  // how many rows stay follows from the settings

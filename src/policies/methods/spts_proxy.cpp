@@ -116,7 +116,7 @@ void SptsProxy::Score(const TensorView& x, Backend& be, std::span<float> norms,
     if (gated()) {
       const MutableTensorView g = gate.mutable_view().Rows(0, rows);
       be.Product(low.Cols(0, rank), gate_out, gate_bias_.view(), g);
-      be.SiluMul(g, u);
+      be.GateMul(g, u, Activation::kSilu);
       be.Product(g, down, down_bias_.view(), a);
     } else {
       be.Gelu(u);

@@ -151,7 +151,7 @@ inline V FinishColumns(const PanelTask& t, const float* row, int64_t c) {
   if (!t.gated) return v;
   V up = V::Load(row + kHalf + c);
   if (t.bias != nullptr) up = up + LoadColumns(t.up_bias + c, t.columns - c);
-  return v / (V::Set(1.0f) + Exp(V::Set(0.0f) - v)) * up;  // SiluMul of kernel_rows.inl
+  return (t.gelu ? GeluOf(v) : SiluOf(v)) * up;
 }
 
 // Writes the existing rows and columns of a finished block.

@@ -29,6 +29,16 @@ inline V Exp(V x) {
   return Pow2Fraction(r * V::Set(1.44269504f)) * V::Pow2(n);
 }
 
+// x / (1 + e^-x)
+inline V SiluOf(V x) { return x / (V::Set(1.0f) + Exp(V::Set(0.0f) - x)); }
+
+// 0.5 x (1 + tanh(t)) = x / (1 + e^(-2 t)) with t = sqrt(2 / pi) (x + 0.044715 x^3). This avoids the
+// cancellation of 1 + tanh(t) for negative t.
+inline V GeluOf(V x) {
+  const V t = V::Set(0.79788456f) * x * (V::Set(1.0f) + V::Set(0.044715f) * x * x);
+  return x / (V::Set(1.0f) + Exp(V::Set(-2.0f) * t));
+}
+
 // The last `count` < kLanes values of a row, zero-padded.
 inline V LoadPart(const float* p, int64_t count) {
   float lanes[V::kLanes] = {};

@@ -14,16 +14,15 @@ void Add(const float* x, int64_t count, float* y) {
 }
 
 void SiluMul(float* gate, const float* up, int64_t count) {
-  MapRow(up, count, gate, [](V g, V u) { return g / (V::Set(1.0f) + Exp(V::Set(0.0f) - g)) * u; });
+  MapRow(up, count, gate, [](V g, V u) { return SiluOf(g) * u; });
 }
 
-// 0.5 x (1 + tanh(t)) = x / (1 + e^(-2 t)) with t = sqrt(2 / pi) (x + 0.044715 x^3). This avoids the
-// cancellation of 1 + tanh(t) for negative t.
+void GeluMul(float* gate, const float* up, int64_t count) {
+  MapRow(up, count, gate, [](V g, V u) { return GeluOf(g) * u; });
+}
+
 void Gelu(float* x, int64_t count) {
-  MapRow(x, count, x, [](V v, V) {
-    const V t = V::Set(0.79788456f) * v * (V::Set(1.0f) + V::Set(0.044715f) * v * v);
-    return v / (V::Set(1.0f) + Exp(V::Set(-2.0f) * t));
-  });
+  MapRow(x, count, x, [](V v, V) { return GeluOf(v); });
 }
 
 // The sum over x with four running sums; f(v, sum) returns `sum` plus the terms of v.

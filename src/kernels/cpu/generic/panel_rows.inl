@@ -177,7 +177,7 @@ inline __m512 FinishColumns(const PanelTask& t, const float* row, int64_t c, int
   if (!t.gated) return v.v;
   V up = V::Load(row + half + c);
   if (t.bias != nullptr) up = up + V{_mm512_maskz_loadu_ps(there, t.up_bias + c)};
-  return (v / (V::Set(1.0f) + Exp(V::Set(0.0f) - v)) * up).v;  // SiluMul of kernel_rows.inl
+  return ((t.gelu ? GeluOf(v) : SiluOf(v)) * up).v;
 }
 
 // Writes the existing rows and columns of a finished block. `stride` is that of `y`, and the panel's total
