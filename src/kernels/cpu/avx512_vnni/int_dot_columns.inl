@@ -66,12 +66,51 @@ inline void AddFifthBits(__m512i bits, __m512i* words) {
   }
 }
 
-// Unpacks the block at b and those in the following rows of the group.
+// The words at the beginning of the blocks of a group, which hold their factors. Where two vectors of sixteen
+// words contain those of all eight blocks of a row, one permutation gathers them; the second vector ends with
+// the last one. This costs half of a transposition for every block.
 template <typename Format>
-[[gnu::always_inline]] inline void UnpackColumns(const std::byte* b, ColumnBlock* block) {
+struct Heads {
+  static constexpr int At(int b) { return b * Format::kBytes / 4; }  // the word
+  static constexpr int kNext = At(7) - 15;                           // where the second vector begins
+  static constexpr bool kGathered = At(3) <= 15 && At(4) >= kNext;
+
+  __m512i words[kGroupBlocks];
+
+  // Of a copy of a group.
+  [[gnu::always_inline]] void Gather(const std::byte* w) {
+    alignas(64) uint32_t rows[kColumns][kGroupBlocks];
+    const auto at = [](int b) { return At(b) <= 15 ? At(b) : At(b) - kNext + 16; };
+    const __m512i places =
+        _mm512_castsi256_si512(_mm256_setr_epi32(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)));
+    for (int c = 0; c < kColumns; ++c, w += kCopyStride<kGroupBytes<Format>>) {
+      const __m512i all =
+          _mm512_permutex2var_epi32(_mm512_loadu_si512(w), places, _mm512_loadu_si512(w + 4 * kNext));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(rows[c]), _mm512_castsi512_si256(all));
+    }
+    const auto* bytes = reinterpret_cast<const std::byte*>(rows);
+    TransposeWords<sizeof rows[0]>(bytes, words);
+    TransposeWords<sizeof rows[0]>(bytes + 16, words + 4);
+  }
+  // Those of block b. The block may begin in the middle of a word.
+  __m512i Of(int64_t b) const {
+    if constexpr (Format::kBytes % 4 == 0) return words[b];
+    return _mm512_srl_epi32(words[b], _mm_cvtsi64_si128(b % 2 * 16));
+  }
+};
+
+// Unpacks block `number` of a copy of a group.
+template <typename Format>
+[[gnu::always_inline]] inline void UnpackColumns(const std::byte* w, const Heads<Format>& heads,
+                                                 int64_t number, ColumnBlock* block) {
   constexpr int64_t kStride = kCopyStride<kGroupBytes<Format>>;
-  __m512i head[4];  // the compiler drops what is not used
-  TransposeWords<kStride>(b, head);
+  const std::byte* b = w + number * Format::kBytes;
+  __m512i head[4];
+  if constexpr (Heads<Format>::kGathered) {
+    head[0] = heads.Of(number);
+  } else {
+    TransposeWords<kStride>(b, head);  // the compiler drops what is not used
+  }
   block->steps = HalvesToFloats(head[0]);
   if constexpr (Format::kMinimum >= 0) block->minima = HalvesToFloats(_mm512_srli_epi32(head[0], 16));
   __m512i* words = block->words;
@@ -182,9 +221,11 @@ template <typename Format>
   constexpr int64_t kCacheLine = 64;
   constexpr int64_t kCopied = kColumns / kGroupBlocks;
   const std::byte* ahead = g.ahead;
+  Heads<Format> heads;
+  if constexpr (Heads<Format>::kGathered) heads.Gather(g.w);
   for (int64_t b = 0; b < kGroupBlocks; ++b) {
     ColumnBlock block;
-    UnpackColumns<Format>(g.w + b * kBytes, &block);
+    UnpackColumns<Format>(g.w, heads, b, &block);
     for (int64_t i = 0; i < kColumns * kBytes; i += kCacheLine) __builtin_prefetch(ahead + i, 0, 2);
     ahead += kColumns * kBytes;
     if (g.next != nullptr) {
