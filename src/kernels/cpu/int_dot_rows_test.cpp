@@ -67,6 +67,30 @@ TEST(IntDotRows, ARowIsTheSameBesideOthers) {
   }
 }
 
+// The largest codes and scales: 16-bit sums of pairs must not saturate in any kernel.
+TEST(IntDotRows, ExtremeCodesAreTheSameBesideOthers) {
+  for (const IntDotKernels* kernels : Tables()) {
+    for (DType type : kQuantised) {
+      for (int byte : {0x00, 0x7f, 0x80, 0xff}) {
+        Tensor w = RandomBlocks(type, 16, 512, 8);
+        for (int64_t i = 0; i < w.bytes(); ++i) {
+          const int64_t at = i % Info(type).block_bytes;
+          const bool late = type == DType::kQ2_K || type == DType::kQ3_K || type == DType::kQ6_K;
+          const bool factor = late ? at >= Info(type).block_bytes - 4 : at < 4;
+          if (!factor) w.mutable_view().data[i] = static_cast<std::byte>(byte);
+        }
+        Tensor x = Random(16, 512, 7, 1e-3f);
+        for (int64_t i = 0; i < 16; ++i) {
+          for (size_t k = 0; k < 512; ++k) x.mutable_view().Row<float>(i)[k] += i % 2 == 0 ? 1.0f : -1.0f;
+        }
+        EXPECT_EQ(Together(*kernels, w.view(), x.view(), nullptr),
+                  OneByOne(*kernels, w.view(), x.view(), nullptr))
+            << Info(type).name << " " << byte;
+      }
+    }
+  }
+}
+
 TEST(IntDotRows, WritesNothingBesideTheResult) {
   for (const IntDotKernels* kernels : Tables()) {
     for (DType type : kBlockTypes) {

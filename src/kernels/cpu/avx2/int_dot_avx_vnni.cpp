@@ -44,16 +44,15 @@ inline __m256i AddScaled(__m256i sums, __m256i codes, __m256i x, __m256i scales)
   return _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), scales));
 }
 
-// Rows of x whose sums fit into the registers.
-template <typename Walk>
-constexpr int kDotRows = 2;
-
 #include "kernels/cpu/generic/int_dot.inl"
 
 template <typename Walk, int kRows>
 struct WalkOf {
   using Type = Walk;
 };
+
+template <typename Walk>
+constexpr bool kTakesPairs = true;
 
 template <typename Walk>
 inline bool TakesColumns(const IntDotTask&) {

@@ -1,5 +1,5 @@
 // Integer products for AVX-512 with VNNI. One row of x takes 256-bit vectors, with which memory already
-// limits the speed; several take 512-bit vectors.
+// limits the speed; several take 512-bit vectors, whose lanes are rows of weights.
 #include <immintrin.h>
 
 #include "kernels/cpu/int_dot.h"
@@ -69,9 +69,12 @@ inline __m256i AddScaled(__m256i sums, __m256i codes, __m256i x, __m256i scales)
 
 #include "kernels/cpu/generic/int_dot.inl"
 
-// Need the walks.
+// Each file depends on those before it.
+// clang-format off
 #include "kernels/cpu/avx512_vnni/int_dot_columns.inl"
+#include "kernels/cpu/avx512_vnni/int_dot_super_columns.inl"
 #include "kernels/cpu/avx512_vnni/int_dot_wide.inl"
+// clang-format on
 
 #include "kernels/cpu/generic/int_dot_table.inl"
 

@@ -37,9 +37,12 @@ inline void TransposeWords(const std::byte* p, __m512i* out) {
 // The fp16 numbers in the low halves of the words.
 inline __m512 HalvesToFloats(__m512i words) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(words)); }
 
-// Bytes from one row of weights to the next in a copy of a group; whole cache lines.
+// Bytes from one row of weights to the next where kBytes of each are copied; whole cache lines.
+template <int64_t kBytes>
+constexpr int64_t kCopyStride = (kBytes + 63) / 64 * 64;
+
 template <typename Format>
-constexpr int64_t kCopyStride = (kGroupBlocks * Format::kBytes + 63) / 64 * 64;
+constexpr int64_t kGroupBytes = kGroupBlocks* Format::kBytes;
 
 // A block of each column.
 struct ColumnBlock {
@@ -63,12 +66,51 @@ inline void AddFifthBits(__m512i bits, __m512i* words) {
   }
 }
 
-// Unpacks the block at b and those in the following rows of the group.
+// The words at the beginning of the blocks of a group, which hold their factors. Where two vectors of sixteen
+// words contain those of all eight blocks of a row, one permutation gathers them; the second vector ends with
+// the last one. This costs half of a transposition for every block.
 template <typename Format>
-[[gnu::always_inline]] inline void UnpackColumns(const std::byte* b, ColumnBlock* block) {
-  constexpr int64_t kStride = kCopyStride<Format>;
-  __m512i head[4];  // the compiler drops what is not used
-  TransposeWords<kStride>(b, head);
+struct Heads {
+  static constexpr int At(int b) { return b * Format::kBytes / 4; }  // the word
+  static constexpr int kNext = At(7) - 15;                           // where the second vector begins
+  static constexpr bool kGathered = At(3) <= 15 && At(4) >= kNext;
+
+  __m512i words[kGroupBlocks];
+
+  // Of a copy of a group.
+  [[gnu::always_inline]] void Gather(const std::byte* w) {
+    alignas(64) uint32_t rows[kColumns][kGroupBlocks];
+    const auto at = [](int b) { return At(b) <= 15 ? At(b) : At(b) - kNext + 16; };
+    const __m512i places =
+        _mm512_castsi256_si512(_mm256_setr_epi32(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)));
+    for (int c = 0; c < kColumns; ++c, w += kCopyStride<kGroupBytes<Format>>) {
+      const __m512i all =
+          _mm512_permutex2var_epi32(_mm512_loadu_si512(w), places, _mm512_loadu_si512(w + 4 * kNext));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(rows[c]), _mm512_castsi512_si256(all));
+    }
+    const auto* bytes = reinterpret_cast<const std::byte*>(rows);
+    TransposeWords<sizeof rows[0]>(bytes, words);
+    TransposeWords<sizeof rows[0]>(bytes + 16, words + 4);
+  }
+  // Those of block b. The block may begin in the middle of a word.
+  __m512i Of(int64_t b) const {
+    if constexpr (Format::kBytes % 4 == 0) return words[b];
+    return _mm512_srl_epi32(words[b], _mm_cvtsi64_si128(b % 2 * 16));
+  }
+};
+
+// Unpacks block `number` of a copy of a group.
+template <typename Format>
+[[gnu::always_inline]] inline void UnpackColumns(const std::byte* w, const Heads<Format>& heads,
+                                                 int64_t number, ColumnBlock* block) {
+  constexpr int64_t kStride = kCopyStride<kGroupBytes<Format>>;
+  const std::byte* b = w + number * Format::kBytes;
+  __m512i head[4];
+  if constexpr (Heads<Format>::kGathered) {
+    head[0] = heads.Of(number);
+  } else {
+    TransposeWords<kStride>(b, head);  // the compiler drops what is not used
+  }
   block->steps = HalvesToFloats(head[0]);
   if constexpr (Format::kMinimum >= 0) block->minima = HalvesToFloats(_mm512_srli_epi32(head[0], 16));
   __m512i* words = block->words;
@@ -150,15 +192,14 @@ template <int kRows, typename Format>
   }
 }
 
-// Copies a group of some rows of weights.
-template <typename Format>
+// Copies kBytes of some rows of weights; 64 bytes or more.
+template <int64_t kBytes>
 inline void CopyRows(const std::byte* w, int64_t w_stride, int64_t rows, std::byte* copy) {
-  constexpr int64_t kGroupBytes = kGroupBlocks * Format::kBytes;
   constexpr int64_t kVector = 64;
-  for (int64_t c = 0; c < rows; ++c, w += w_stride, copy += kCopyStride<Format>) {
-    for (int64_t i = 0; i + kVector <= kGroupBytes; i += kVector)
+  for (int64_t c = 0; c < rows; ++c, w += w_stride, copy += kCopyStride<kBytes>) {
+    for (int64_t i = 0; i + kVector <= kBytes; i += kVector)
       _mm512_store_si512(copy + i, _mm512_loadu_si512(w + i));
-    constexpr int64_t kLast = kGroupBytes - kVector;
+    constexpr int64_t kLast = kBytes - kVector;
     _mm512_storeu_si512(copy + kLast, _mm512_loadu_si512(w + kLast));
   }
 }
@@ -180,15 +221,17 @@ template <typename Format>
   constexpr int64_t kCacheLine = 64;
   constexpr int64_t kCopied = kColumns / kGroupBlocks;
   const std::byte* ahead = g.ahead;
+  Heads<Format> heads;
+  if constexpr (Heads<Format>::kGathered) heads.Gather(g.w);
   for (int64_t b = 0; b < kGroupBlocks; ++b) {
     ColumnBlock block;
-    UnpackColumns<Format>(g.w + b * kBytes, &block);
+    UnpackColumns<Format>(g.w, heads, b, &block);
     for (int64_t i = 0; i < kColumns * kBytes; i += kCacheLine) __builtin_prefetch(ahead + i, 0, 2);
     ahead += kColumns * kBytes;
     if (g.next != nullptr) {
       const int64_t row = b * kCopied;
-      CopyRows<Format>(g.next + row * g.w_stride, g.w_stride, kCopied,
-                       g.next_copy + row * kCopyStride<Format>);
+      CopyRows<kGroupBytes<Format>>(g.next + row * g.w_stride, g.w_stride, kCopied,
+                                    g.next_copy + row * kCopyStride<kGroupBytes<Format>>);
     }
     int r = 0;
     for (; r + 8 <= g.rows; r += 8) AddColumnRows<8, Format>(block, g.x + r, b, sums + r);
@@ -207,10 +250,10 @@ inline __m512 SumOfColumns(const ColumnSums& sums) {
 // Copies `blocks` blocks of some rows of weights. Missing rows and blocks have zero factors.
 template <typename Format>
 inline void CopyPart(const std::byte* w, int64_t w_stride, int64_t rows, int64_t blocks, std::byte* copy) {
-  __builtin_memset(copy, 0, kColumns * kCopyStride<Format>);
+  __builtin_memset(copy, 0, kColumns * kCopyStride<kGroupBytes<Format>>);
   const auto bytes = static_cast<size_t>(blocks * Format::kBytes);
   for (int64_t c = 0; c < rows; ++c)
-    __builtin_memcpy(copy + c * kCopyStride<Format>, w + c * w_stride, bytes);
+    __builtin_memcpy(copy + c * kCopyStride<kGroupBytes<Format>>, w + c * w_stride, bytes);
 }
 
 // y = the sums of rows of x with `columns` rows of weights, + bias.
@@ -225,11 +268,10 @@ inline void StoreColumns(const ColumnSums* sums, int rows, int64_t columns, cons
 // The rows of weights [first, first + columns) with rows [i, i + rows) of x.
 template <typename Format>
 [[gnu::noinline]] void ColumnDots(const IntDotTask& t, int64_t first, int64_t columns, int64_t i, int rows) {
-  constexpr int64_t kGroupBytes = kGroupBlocks * Format::kBytes;
   alignas(64) ColumnSums sums[kColumnTile];
   // The group that is multiplied and the next one. A group is copied while the one before is multiplied,
   // because loads that take bytes of two stores wait until both have reached L1.
-  alignas(64) std::byte copies[2][kColumns * kCopyStride<Format>];
+  alignas(64) std::byte copies[2][kColumns * kCopyStride<kGroupBytes<Format>>];
   const std::byte* w = t.w + first * t.w_stride;
   const std::byte* ahead = w + columns * t.w_stride;
   const DotGroup* x = t.x + i;
@@ -237,15 +279,15 @@ template <typename Format>
   int64_t left = t.count / kDotBlock;
   const auto copy = [&](int to) {
     if (whole && left >= kGroupBlocks) {
-      CopyRows<Format>(w, t.w_stride, kColumns, copies[to]);
+      CopyRows<kGroupBytes<Format>>(w, t.w_stride, kColumns, copies[to]);
     } else {
       CopyPart<Format>(w, t.w_stride, columns, left < kGroupBlocks ? left : kGroupBlocks, copies[to]);
     }
   };
   __builtin_memset(sums, 0, static_cast<size_t>(rows) * sizeof sums[0]);
   copy(0);
-  for (int at = 0; left > 0; at ^= 1, x += t.x_rows, ahead += kColumns * kGroupBytes) {
-    w += kGroupBytes;
+  for (int at = 0; left > 0; at ^= 1, x += t.x_rows, ahead += kColumns * kGroupBytes<Format>) {
+    w += kGroupBytes<Format>;
     left -= kGroupBlocks;
     const bool beside = whole && left >= kGroupBlocks;
     if (left > 0 && !beside) copy(at ^ 1);
@@ -256,30 +298,17 @@ template <typename Format>
                t.y + i * t.y_stride + first, t.y_stride);
 }
 
-// Multiplies in columns where that is faster: already for two rows of x.
-template <typename Walk>
-struct Columns {
-  static bool Take(const IntDotTask&) { return false; }
-};
-
-template <typename Format>
-struct Columns<Blocks<Format>> {
-  static bool Take(const IntDotTask& t) {
-    if (t.x_rows < 2) return false;
-    const int64_t tiles = (t.x_rows + kColumnTile - 1) / kColumnTile;
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      const int64_t i = t.x_rows * tile / tiles;
-      const auto rows = static_cast<int>(t.x_rows * (tile + 1) / tiles - i);
-      for (int64_t row = 0; row < t.rows; row += kColumns) {
-        const int64_t left = t.rows - row;
-        ColumnDots<Format>(t, row, left < kColumns ? left : kColumns, i, rows);
-      }
+// Calls dots(first row of weights, rows of weights, first row of x, rows of x) for all strips and tiles.
+// Tiles have about the same number of rows.
+template <typename Dots>
+inline void ForTiles(const IntDotTask& t, const Dots& dots) {
+  const int64_t tiles = (t.x_rows + kColumnTile - 1) / kColumnTile;
+  for (int64_t tile = 0; tile < tiles; ++tile) {
+    const int64_t i = t.x_rows * tile / tiles;
+    const auto rows = static_cast<int>(t.x_rows * (tile + 1) / tiles - i);
+    for (int64_t row = 0; row < t.rows; row += kColumns) {
+      const int64_t left = t.rows - row;
+      dots(row, left < kColumns ? left : kColumns, i, rows);
     }
-    return true;
   }
-};
-
-template <typename Walk>
-inline bool TakesColumns(const IntDotTask& t) {
-  return Columns<Walk>::Take(t);
 }

@@ -1,6 +1,6 @@
-// Integer products of several rows of x with super-blocks in 512-bit vectors, with the bits of
+// Integer products of two rows of x with super-blocks in 512-bit vectors, with the bits of
 // int_dot_super.inl: the two vectors that it multiplies after each other are the halves of one. One row waits
-// for memory, several wait for the arithmetic. Included after int_dot.inl.
+// for memory, two wait for the arithmetic. Included after int_dot.inl.
 
 inline __m512i LoadWide(const void* p) { return _mm512_loadu_si512(p); }
 
@@ -15,7 +15,8 @@ template <int kRows, typename Format, int j>
   const auto at = [](int group) { return static_cast<short>(2 * group | (2 * group + 1) << 8); };
   const __m512i order = Join(_mm256_set1_epi16(at(j)), _mm256_set1_epi16(at(j + 1)));
   const __m512i spread = _mm512_shuffle_epi8(scales, order);
-  const __m512i codes = Join(Format::template Codes<j>(b), Format::template Codes<j + 1>(b));
+  const __m512i codes =
+      Join(Format::template Codes<j>(RowBytes{b}), Format::template Codes<j + 1>(RowBytes{b}));
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
     const __m512i pairs = _mm512_maddubs_epi16(codes, LoadWide(x[r].codes + j * kDotBlock));
@@ -45,11 +46,11 @@ struct WideSuperBlocks {
   }
 };
 
-// Rows of x whose sums fit into the registers. Several rows take columns where weights are blocks.
+// Two rows of blocks take columns.
 template <typename Walk>
-constexpr int kDotRows = 8;
+constexpr bool kTakesPairs = true;
 template <typename Format>
-constexpr int kDotRows<Blocks<Format>> = 1;
+constexpr bool kTakesPairs<Blocks<Format>> = false;
 
 // The walk that takes kRows rows of x through the row of weights.
 template <typename Walk, int kRows>

@@ -3,18 +3,24 @@
 // sums: those of the first halves of the eight groups of 32 codes are in the low half of the vector, those of
 // the second halves in the high half.
 
-// Moves the bits of every byte from position kFrom to kTo; the caller masks bits that came from the
-// neighbouring byte.
-template <int kFrom, int kTo>
-inline __m256i MoveBits(__m256i v) {
-  if constexpr (kFrom > kTo) return _mm256_srli_epi16(v, kFrom - kTo);
-  if constexpr (kFrom < kTo) return _mm256_slli_epi16(v, kTo - kFrom);
-  return v;
-}
+// Bits kFrom, kFrom + 1, ... of every byte, moved to kTo; kMask says which to keep there.
 template <int kFrom, int kTo, int kMask>
-inline __m256i Bits(const std::byte* p) {
-  return _mm256_and_si256(MoveBits<kFrom, kTo>(LoadBytes(p)), _mm256_set1_epi8(static_cast<char>(kMask)));
+inline __m256i MoveBits(__m256i v) {
+  if constexpr (kFrom > kTo) v = _mm256_srli_epi16(v, kFrom - kTo);
+  if constexpr (kFrom < kTo) v = _mm256_slli_epi16(v, kTo - kFrom);
+  return _mm256_and_si256(v, _mm256_set1_epi8(static_cast<char>(kMask)));
 }
+
+// A block as the formats' codes read it: 32 bytes from an offset on. The products of several rows read other
+// vectors (avx512_vnni/int_dot_super_columns.inl).
+struct RowBytes {
+  const std::byte* block;
+  template <int kFrom, int kTo, int kMask>
+  __m256i Bits(int offset) const {
+    return MoveBits<kFrom, kTo, kMask>(LoadBytes(block + offset));
+  }
+  static __m256i Or(__m256i a, __m256i b) { return _mm256_or_si256(a, b); }
+};
 
 // Scales or minima in the order of DotGroup::sums.
 inline __m256i HalvesApart(__m128i bytes) {
@@ -40,23 +46,25 @@ inline SuperScales SixBitScales(const std::byte* b) {
 }
 
 // Each format: bytes per block, offsets of the factors (kMinimum -1: none), log2 of the offset subtracted
-// from every code (0: none), scales, and the codes of group j of 32.
+// from every code (0: none), where the bytes of codes begin and end, scales, and the codes of group j of 32.
 struct DotQ2_K {
   static constexpr int kBytes = 84, kFactor = 80, kMinimum = 82, kOffsetBits = 0;
+  static constexpr int kCodes = 16, kCodesEnd = 80;
   static SuperScales Scales(const std::byte* b) {
     const __m128i mask = _mm_set1_epi8(15);
     const __m128i both = LoadHalf(b);
     return {HalvesApart(_mm_and_si128(both, mask)),
             HalvesApart(_mm_and_si128(_mm_srli_epi16(both, 4), mask))};
   }
-  template <int j>
-  static __m256i Codes(const std::byte* b) {
-    return Bits<2 * (j % 4), 0, 3>(b + 16 + 32 * (j / 4));
+  template <int j, typename Bytes>
+  static auto Codes(const Bytes& b) {
+    return b.template Bits<2 * (j % 4), 0, 3>(16 + 32 * (j / 4));
   }
 };
 
 struct DotQ3_K {
   static constexpr int kBytes = 110, kFactor = 108, kMinimum = -1, kOffsetBits = 2;
+  static constexpr int kCodes = 0, kCodesEnd = 96;
   static SuperScales Scales(const std::byte* b) {
     const int low0 = static_cast<int>(DotWord(b + 96));
     const int low1 = static_cast<int>(DotWord(b + 100));
@@ -67,39 +75,42 @@ struct DotQ3_K {
                                      _mm_slli_epi16(_mm_and_si128(top, _mm_set1_epi8(3)), 4));
     return {HalvesApart(_mm_sub_epi8(six, _mm_set1_epi8(32))), _mm256_setzero_si256()};
   }
-  template <int j>
-  static __m256i Codes(const std::byte* b) {
-    return _mm256_or_si256(Bits<2 * (j % 4), 0, 3>(b + 32 + 32 * (j / 4)), Bits<j, 2, 4>(b));
+  template <int j, typename Bytes>
+  static auto Codes(const Bytes& b) {
+    return Bytes::Or(b.template Bits<2 * (j % 4), 0, 3>(32 + 32 * (j / 4)), b.template Bits<j, 2, 4>(0));
   }
 };
 
 struct DotQ4_K {
   static constexpr int kBytes = 144, kFactor = 0, kMinimum = 2, kOffsetBits = 0;
+  static constexpr int kCodes = 16, kCodesEnd = 144;
   static SuperScales Scales(const std::byte* b) { return SixBitScales(b); }
-  template <int j>
-  static __m256i Codes(const std::byte* b) {
-    return Bits<4 * (j % 2), 0, 15>(b + 16 + 32 * (j / 2));
+  template <int j, typename Bytes>
+  static auto Codes(const Bytes& b) {
+    return b.template Bits<4 * (j % 2), 0, 15>(16 + 32 * (j / 2));
   }
 };
 
 struct DotQ5_K {
   static constexpr int kBytes = 176, kFactor = 0, kMinimum = 2, kOffsetBits = 0;
+  static constexpr int kCodes = 16, kCodesEnd = 176;
   static SuperScales Scales(const std::byte* b) { return SixBitScales(b); }
-  template <int j>
-  static __m256i Codes(const std::byte* b) {
-    return _mm256_or_si256(Bits<4 * (j % 2), 0, 15>(b + 48 + 32 * (j / 2)), Bits<j, 4, 16>(b + 16));
+  template <int j, typename Bytes>
+  static auto Codes(const Bytes& b) {
+    return Bytes::Or(b.template Bits<4 * (j % 2), 0, 15>(48 + 32 * (j / 2)), b.template Bits<j, 4, 16>(16));
   }
 };
 
 struct DotQ6_K {
   static constexpr int kBytes = 210, kFactor = 208, kMinimum = -1, kOffsetBits = 5;
+  static constexpr int kCodes = 0, kCodesEnd = 192;
   static SuperScales Scales(const std::byte* b) {
     return {HalvesApart(LoadHalf(b + 192)), _mm256_setzero_si256()};
   }
-  template <int j>
-  static __m256i Codes(const std::byte* b) {
-    const __m256i low = Bits<4 * (j % 4 / 2), 0, 15>(b + 64 * (j / 4) + 32 * (j % 2));
-    return _mm256_or_si256(low, Bits<2 * (j % 4), 4, 48>(b + 128 + 32 * (j / 4)));
+  template <int j, typename Bytes>
+  static auto Codes(const Bytes& b) {
+    const auto low = b.template Bits<4 * (j % 4 / 2), 0, 15>(64 * (j / 4) + 32 * (j % 2));
+    return Bytes::Or(low, b.template Bits<2 * (j % 4), 4, 48>(128 + 32 * (j / 4)));
   }
 };
 
@@ -110,8 +121,8 @@ template <int kRows, typename Format, int j>
   const auto spread = [&](int at) {  // scale `at` of each half
     return _mm256_shuffle_epi8(scales, _mm256_set1_epi16(static_cast<short>(2 * at | (2 * at + 1) << 8)));
   };
-  const __m256i near = Format::template Codes<j>(b);
-  const __m256i far = Format::template Codes<j + 4>(b);
+  const __m256i near = Format::template Codes<j>(RowBytes{b});
+  const __m256i far = Format::template Codes<j + 4>(RowBytes{b});
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
     const int8_t* codes = x[r].codes;

@@ -1,5 +1,6 @@
-// The table of the integer products. Included after int_dot.inl and WalkOf, which chooses the walk for a
-// number of rows.
+// The table of the integer products. Included after int_dot.inl and what chooses kernels by the number of
+// rows of x: TakesColumns, which multiplies by several rows if it returns true; kTakesPairs, whether two rows
+// are faster together; WalkOf, the walk for one row or two.
 
 // One row of weights at a time, so that they are a single stream, which the hardware prefetcher follows best,
 // and the sums stay in registers. kRows rows of x share the unpacked codes.
@@ -13,23 +14,13 @@ inline void IntDotRows(const IntDotTask& t, int64_t i) {
   }
 }
 
-// Some rows of x pass all rows of the task's weights, which the L2 cache holds, before the next ones do: rows
-// of x that stay in L1 cost less than weights that do.
 template <typename Walk>
 void IntDot(const IntDotTask& t) {
-  constexpr int64_t kStaying = 28 << 10;  // bytes of x; L1 holds 32 KiB or more
-  const int64_t row_bytes = DotGroups(t.count) * static_cast<int64_t>(sizeof(DotGroup));
   if (TakesColumns<Walk>(t)) return;
+  // Two rows of x pass all rows of the task's weights, which the L2 cache holds, before the next ones do:
+  // rows of x that stay in L1 cost less than weights that do.
   int64_t i = 0;
-  if constexpr (kDotRows<Walk> >= 8) {
-    if (8 * row_bytes <= kStaying) {
-      for (; i + 8 <= t.x_rows; i += 8) IntDotRows<Walk, 8>(t, i);
-    }
-  }
-  if constexpr (kDotRows<Walk> >= 4) {
-    for (; i + 4 <= t.x_rows; i += 4) IntDotRows<Walk, 4>(t, i);
-  }
-  if constexpr (kDotRows<Walk> >= 2) {
+  if constexpr (kTakesPairs<Walk>) {
     for (; i + 2 <= t.x_rows; i += 2) IntDotRows<Walk, 2>(t, i);
   }
   for (; i < t.x_rows; ++i) IntDotRows<Walk, 1>(t, i);
