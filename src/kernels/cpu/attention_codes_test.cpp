@@ -138,6 +138,37 @@ TEST_P(CodeAttention, ARowHasTheSameBitsInEveryCall) {
   }
 }
 
+// CPUs with VNNI whose vdpbf16ps is missing or slow have the same codes, and fp32 for all else.
+TEST(CodeAttentionWithoutBf16, KeysAndValuesAsCodesNeedVnniAlone) {
+  CpuFeatures features = Cpu();
+  if (!features.avx512_bf16 || !features.avx512_vnni) GTEST_SKIP() << "this CPU has no such kernels";
+  features.fast_bf16 = true;
+  const std::unique_ptr<Backend> with = MakeCpuBackendForIsa({.threads = 2}, Isa::kAvx512, features);
+  features.fast_bf16 = features.avx512_bf16 = false;
+  const std::unique_ptr<Backend> without = MakeCpuBackendForIsa({.threads = 2}, Isa::kAvx512, features);
+  const std::unique_ptr<Backend> fp32 =
+      MakeCpuBackendForIsa({.threads = 2, .exact = true}, Isa::kAvx512, features);
+  const AttentionData data({.heads = 4, .kv_heads = 1, .head_dim = 64, .n = 300, .m = 60}, DType::kBF16);
+  const auto attend = [](Backend& be, const AttentionInput& in) {
+    Tensor out(DType::kF32, in.queries.rows, in.queries.cols);
+    be.Attention(in, out.mutable_view());
+    return out;
+  };
+  const auto mass = [](Backend& be, const AttentionInput& in) {
+    Tensor out(DType::kF32, 1, in.keys.rows);
+    be.AttentionMass(in, {}, MassPool::kSum, out.mutable_view());
+    return out;
+  };
+  const AttentionInput codes = WithCodes(data, true, true);
+  EXPECT_TRUE(SameBits(attend(*with, codes), attend(*without, codes)));
+  EXPECT_FALSE(SameBits(attend(*without, codes), attend(*fp32, codes)));
+  EXPECT_TRUE(SameBits(mass(*without, codes), mass(*fp32, codes)));
+  for (const bool values : {false, true}) {
+    const AttentionInput plain = WithCodes(data, values, false);
+    EXPECT_TRUE(SameBits(attend(*without, plain), attend(*fp32, plain)));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Kernels, CodeAttention,
                          ::testing::Values(Codes{Isa::kAvx2, 16}, Codes{Isa::kAvx512, 8}),
                          [](const auto& test) { return test.param.bits == 16 ? "avx2" : "avx512_bf16"; });
