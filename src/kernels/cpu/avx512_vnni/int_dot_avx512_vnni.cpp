@@ -62,9 +62,11 @@ inline __m256i DotTwoSigned(__m256i first, __m256i x, __m256i last, __m256i y) {
 }
 
 // sums + the products of DotBytes, each pair of bytes multiplied by its lane of `scales`. The sum of a pair
-// must fit int16, which the codes of every format ensure.
+// must fit int16, which the codes of every format ensure. Written as assembly because GCC 12 copies sums
+// between registers around its own intrinsic.
 inline __m256i AddScaled(__m256i sums, __m256i codes, __m256i x, __m256i scales) {
-  return _mm256_dpwssd_epi32(sums, _mm256_maddubs_epi16(codes, x), scales);
+  __asm__("vpdpwssd %2, %1, %0" : "+v"(sums) : "v"(_mm256_maddubs_epi16(codes, x)), "v"(scales));
+  return sums;
 }
 
 #include "kernels/cpu/generic/int_dot.inl"
