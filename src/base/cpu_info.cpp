@@ -47,8 +47,6 @@ std::string ModelName() {
   return name.substr(name.find_first_not_of(' ') == std::string::npos ? 0 : name.find_first_not_of(' '));
 }
 
-// Intel's CPUs split vdpbf16ps: 86 GFLOP/s a core, where fp32 products reach 167 (Emerald Rapids, roofline).
-// AMD's take twice the factors of an fp32 product in each (Zen 4 and 5).
 bool IsIntel() {
   uint32_t a = 0;
   uint32_t b = 0;
@@ -61,6 +59,7 @@ bool IsIntel() {
 CpuFeatures Detect() {
   CpuFeatures f;
   f.model = ModelName();
+  f.intel = IsIntel();
   uint32_t a = 0;
   uint32_t b = 0;
   uint32_t c = 0;
@@ -83,7 +82,9 @@ CpuFeatures Detect() {
   if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) {
     f.avx_vnni = f.avx2 && ((a >> 4) & 1);
     f.avx512_bf16 = f.avx512 && ((a >> 5) & 1);
-    f.fast_bf16 = f.avx512_bf16 && !IsIntel();
+    // Intel's CPUs split vdpbf16ps: 86 GFLOP/s a core, where fp32 products reach 167 (Emerald Rapids,
+    // roofline). AMD's Zen 4 and 5 multiply twice as many factors with it.
+    f.fast_bf16 = f.avx512_bf16 && !f.intel;
   }
   f.amx = f.avx512_bf16 && tile_state && amx_bits && AskForTiles();
   return f;

@@ -12,8 +12,9 @@ struct CpuFeatures {
   bool avx2 = false;      // AVX2, FMA and F16C
   bool avx_vnni = false;  // byte dot products on 256-bit vectors
   bool avx512 = false;    // F, BW, DQ, VL
+  bool intel = false;
   bool avx512_bf16 = false;
-  bool fast_bf16 = false;  // vdpbf16ps has twice the rate of fp32 products: AMD's, but not Intel's
+  bool fast_bf16 = false;  // vdpbf16ps has twice the rate of fp32 products
   bool avx512_vnni = false;
   bool amx = false;   // tiles with bf16 and int8; the operating system has granted their use
   std::string model;  // the CPU's brand string

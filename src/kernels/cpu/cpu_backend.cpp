@@ -80,6 +80,7 @@ class CpuBackend final : public Backend {
         cache_type_(options.cache_type.value_or(exact_ ? DType::kF32 : DType::kBF16)),
         kernels_(KernelsOf(isa, has, exact_)),
         int_dots_(IntDots(isa, has, options.exact)),
+        ahead_(has.intel ? 16384 : 0),
         pool_(options.threads > 0 ? options.threads : UsableCores()),
         shares_(pool_.size()),
         attention_(kernels_, pool_) {
@@ -137,7 +138,7 @@ class CpuBackend final : public Backend {
     if (int_dot != nullptr) {
       QuantizeRows(x, int_dots_->layout[type]);
       ForWeights(w, x.rows > 1 ? cpu::kDotStrip : 1, [&](int64_t begin, int64_t end) {
-        int_dot({w.RowBytes(begin), w.stride, end - begin, codes_.data(), x.rows, w.cols,
+        int_dot({w.RowBytes(begin), w.stride, end - begin, ahead_, codes_.data(), x.rows, w.cols,
                  bias_row == nullptr ? nullptr : bias_row + begin, Out(y, 0) + begin, y.stride / 4});
       });
       return;
@@ -330,6 +331,8 @@ class CpuBackend final : public Backend {
   DType cache_type_;
   const KernelTable kernels_;
   const cpu::IntDotKernels* int_dots_;
+  // IntDotTask::ahead: Intel's prefetcher stops at pages.
+  const int64_t ahead_;
   ThreadPool pool_;
   cpu::RowShares shares_;  // for decode products
   cpu::AttentionOps attention_;

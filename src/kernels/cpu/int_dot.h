@@ -59,7 +59,9 @@ struct IntDotTask {
   const std::byte* w;  // row 0
   int64_t w_stride;    // bytes
   int64_t rows;        // of w
-  const DotGroup* x;   // group g of row i is x[g * x_rows + i]: kernels read rows at a constant distance
+  // Bytes ahead of a row at which formats that prefetch nothing themselves prefetch one; 0: not at all.
+  int64_t ahead;
+  const DotGroup* x;  // group g of row i is x[g * x_rows + i]: kernels read rows at a constant distance
   int64_t x_rows;
   int64_t count;      // values per row; a multiple of the block size
   const float* bias;  // of row 0, or null

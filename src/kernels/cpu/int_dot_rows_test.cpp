@@ -26,7 +26,7 @@ std::vector<float> Together(const IntDotKernels& kernels, const TensorView& w, c
     kernels.quantize(x.Row<float>(i).data(), x.cols, kernels.layout[type], groups.data() + i, x.rows);
   }
   std::vector<float> y(static_cast<size_t>(x.rows * w.rows), NAN);
-  kernels.dot[type]({w.data, w.stride, w.rows, groups.data(), x.rows, w.cols, bias, y.data(), w.rows});
+  kernels.dot[type]({w.data, w.stride, w.rows, 16384, groups.data(), x.rows, w.cols, bias, y.data(), w.rows});
   return y;
 }
 
@@ -103,7 +103,7 @@ TEST(IntDotRows, WritesNothingBesideTheResult) {
         kernels->quantize(x.view().Row<float>(i).data(), 288, kernels->layout[index], groups.data() + i, 3);
       }
       std::vector<float> y(3 * 40, 7.0f);
-      kernels->dot[index]({w.view().data, w.view().stride, 19, groups.data(), 3, 288, nullptr, &y[2], 40});
+      kernels->dot[index]({w.view().data, w.view().stride, 19, 0, groups.data(), 3, 288, nullptr, &y[2], 40});
       for (size_t at = 0; at < y.size(); ++at) {
         const bool inside = at % 40 >= 2 && at % 40 < 21;
         ASSERT_EQ(y[at], inside ? expected[at / 40 * 19 + at % 40 - 2] : 7.0f) << at;

@@ -46,7 +46,7 @@ inline std::vector<float> Dots(const IntDotKernels& kernels, const TensorView& w
   const auto type = static_cast<size_t>(w.dtype);
   const std::vector<DotGroup> x = Quantised(kernels, row, kernels.layout[type]);
   std::vector<float> y(static_cast<size_t>(w.rows));
-  kernels.dot[type]({w.data, w.stride, w.rows, x.data(), 1, w.cols, bias, y.data(), 0});
+  kernels.dot[type]({w.data, w.stride, w.rows, 0, x.data(), 1, w.cols, bias, y.data(), 0});
   return y;
 }
 

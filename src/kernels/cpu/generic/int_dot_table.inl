@@ -2,14 +2,25 @@
 // rows of x: TakesColumns, which multiplies by several rows if it returns true; kTakesPairs, whether two rows
 // are faster together; WalkOf, the walk for one row or two.
 
+// Whether the walk itself prefetches.
+template <typename Walk>
+constexpr bool kPrefetches = false;
+template <typename Format>
+constexpr bool kPrefetches<Blocks<Format>> = Format::kAhead > 0;
+
 // One row of weights at a time, so that they are a single stream, which the hardware prefetcher follows best,
 // and the sums stay in registers. kRows rows of x share the unpacked codes.
 template <typename Walk, int kRows>
 inline void IntDotRows(const IntDotTask& t, int64_t i) {
   for (int64_t row = 0; row < t.rows; ++row) {
     const float bias = t.bias == nullptr ? 0.0f : t.bias[row];
+    const std::byte* w = t.w + row * t.w_stride;
+    if (!kPrefetches<Walk> && t.ahead > 0) {
+      constexpr int64_t kCacheLine = 64;
+      for (int64_t i = 0; i < t.w_stride; i += kCacheLine) __builtin_prefetch(w + t.ahead + i, 0, 2);
+    }
     __m256 sums[kRows];
-    WalkOf<Walk, kRows>::Type::template Dot<kRows>(t.w + row * t.w_stride, t.x + i, t.x_rows, t.count, sums);
+    WalkOf<Walk, kRows>::Type::template Dot<kRows>(w, t.x + i, t.x_rows, t.count, sums);
     for (int r = 0; r < kRows; ++r) t.y[(i + r) * t.y_stride + row] = SumOf(sums[r]) + bias;
   }
 }
