@@ -1,5 +1,6 @@
-// The CPU backend: kernels for each instruction set, and one thread pool. kernel_table.h describes the instruction sets. Operations share scratch memory, so only one may run
-// at a time; threads that run operations concurrently need a backend each.
+// The CPU backend: kernels for each instruction set, and one thread pool. kernel_table.h describes the
+// instruction sets. Operations share scratch memory, so only one may run at a time; threads that run
+// operations concurrently need a backend each.
 #pragma once
 
 #include <memory>

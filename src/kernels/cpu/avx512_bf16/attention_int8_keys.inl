@@ -45,8 +45,9 @@ inline QuadKeys QuadKeysAt(const AttentionTile& tile, int64_t dim, int64_t begin
   const std::byte* packed = PackedKeysAt(tile, begin);
   const float* scales = reinterpret_cast<const float*>(packed + kKeyTile * dim);
   const int64_t next = begin + kKeyTile < end ? begin + kKeyTile : begin;
-  return {reinterpret_cast<const int8_t*>(packed), scales, reinterpret_cast<const int32_t*>(scales + kKeyTile),
-          PackedKeysAt(tile, next), PackedValuesAt(tile, next)};
+  return {reinterpret_cast<const int8_t*>(packed), scales,
+          reinterpret_cast<const int32_t*>(scales + kKeyTile), PackedKeysAt(tile, next),
+          PackedValuesAt(tile, next)};
 }
 
 // `packed` may hold the keys, one after another: the codes of a row end before the next row that is read.

@@ -1,5 +1,6 @@
-// Panel products for AVX-512: with VNNI, with bf16, and in fp32. The instructions that only some CPUs have are written
-// as assembly, so this file needs no compiler flags for them; the caller must check the CPU's features first.
+// Panel products for AVX-512: with VNNI, with bf16, and in fp32. The instructions that only some CPUs have
+// are written as assembly, so this file needs no compiler flags for them; the caller must check the CPU's
+// features first.
 #include <immintrin.h>
 
 #include "kernels/cpu/panel_kernels.h"

@@ -175,8 +175,8 @@ void PrepareFloats(const float* x, int64_t count, int row, std::byte* block, flo
 }
 
 // Values of K that all blocks of a task multiply before the next ones: four strips of them stay in L2, where
-// all of a long K would not. Emerald Rapids, K = 8192, one thread: 147 GFLOP/s with 512, 140 with 256, and 110
-// with 128, at which blocks of x are read in pieces too short for the prefetcher.
+// all of a long K would not. Emerald Rapids, K = 8192, one thread: 147 GFLOP/s with 512, 140 with 256, and
+// 110 with 128, at which blocks of x are read in pieces too short for the prefetcher.
 constexpr int64_t kFloatRange = 512;
 // Rows of x whose results, 96 KiB, stay in L2 meanwhile.
 constexpr int64_t kFloatRows = 64 * kDotRows;
