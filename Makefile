@@ -79,7 +79,7 @@ test: setup-train setup-web setup-gpu clients models  ## builds everything, runs
 	@cmake --build build-dev --parallel $(JOBS) --target sanitized_tests
 	@$(CONFIGURE) --preset release -DCOPPICE_SANITIZED_BUILD='$(CURDIR)/build-dev' >/dev/null
 	@cmake --build build --parallel $(JOBS)
-	@ctest --test-dir build --label-exclude '^long$$' --output-on-failure --no-tests=error --timeout 600 \
+	@ctest --test-dir build --label-exclude '^long$$' --output-on-failure --no-tests=error --timeout 1200 \
 	  --parallel $(JOBS)
 
 MINUTES ?= 10
