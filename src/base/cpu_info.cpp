@@ -82,7 +82,7 @@ CpuFeatures Detect() {
   if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) {
     f.avx_vnni = f.avx2 && ((a >> 4) & 1);
     f.avx512_bf16 = f.avx512 && ((a >> 5) & 1);
-    // Intel's CPUs split vdpbf16ps: 86 GFLOP/s a core, where fp32 products reach 167 (Emerald Rapids,
+    // Intel's CPUs split vdpbf16ps: 86 GFLOP/s a core, where fp32 products reach 175 (Emerald Rapids,
     // roofline). AMD's Zen 4 and 5 multiply twice as many factors with it.
     f.fast_bf16 = f.avx512_bf16 && !f.intel;
   }
