@@ -246,11 +246,12 @@ void PanelProducts::Product(const TensorView& x, const PackedMatrix& w, const Te
   context_.pool.For(panels * ranges, 1, [&](int64_t task, int64_t, int) {
     const int64_t panel = cut.x_stays ? task % panels : task / ranges;
     const int64_t range = cut.x_stays ? task / panels : task % ranges;
-    const int64_t next = cut.x_stays ? panel + context_.pool.size() : whole_panels;
+    const int64_t later = task + context_.pool.size();  // what this thread is likely to take next
+    const int64_t next = cut.x_stays ? panel + context_.pool.size() : later / ranges;
     const int64_t strip = panel * kernels_.strips;
     MultiplyPanel(call,
                   {panel, storage.RowBytes(strip), scaled() ? w_scales.Row<float>(strip).data() : nullptr,
-                   next < whole_panels ? storage.RowBytes(next * kernels_.strips) : nullptr},
+                   next != panel && next < whole_panels ? storage.RowBytes(next * kernels_.strips) : nullptr},
                   range * cut.rows, cut.rows);
   });
 }

@@ -70,10 +70,24 @@ inline void MultiplyRange(const PanelBlock& b, int64_t begin, int64_t count,
   }
 }
 
+// The part of the next panel that is prefetched while a block is multiplied: `step` bytes per group and pair of
+// strips.
+struct Ahead {
+  const std::byte* from;
+  int64_t step;
+};
+
+inline Ahead AheadOf(const PanelBlock& b) {
+  if (b.task.next_w == nullptr) return {b.task.w, 0};
+  const int64_t blocks = (b.task.rows + kDotRows - 1) / kDotRows;
+  const int64_t step = b.task.depth * kDotStrips * kStripColumns / (blocks * b.groups * (kDotStrips / 2));
+  return {b.task.next_w + b.first_row / kDotRows * b.groups * (kDotStrips / 2) * step, step};
+}
+
 // y = the results of `kStrips` strips, from `strip` on, over all of K, in rows of `stride` floats. One loop
 // with all accumulators in it, because the compiler keeps them in registers only if none is passed on.
 template <int kStrips, int64_t kGroup>
-inline void MultiplyCodes(const PanelBlock& b, int strip, float* y, int64_t stride) {
+inline void MultiplyCodes(const PanelBlock& b, int strip, const Ahead& ahead, float* y, int64_t stride) {
   constexpr int64_t kWordBytes = 4;
   constexpr int64_t kStep = kGroup < kDepthStep ? kGroup : kDepthStep;  // divides every group
   static_assert(kDepthStep % kStep == 0 && kGroup % kStep == 0);
@@ -87,7 +101,10 @@ inline void MultiplyCodes(const PanelBlock& b, int strip, float* y, int64_t stri
 #pragma GCC unroll 6
     for (int r = 0; r < kDotRows; ++r) results[s][r] = _mm512_setzero_ps();
   }
+  const std::byte* next = ahead.from;
   for (int64_t g = 0; g < b.groups; ++g) {
+    __builtin_prefetch(next, 0, 2);
+    next += ahead.step;
     __m512i sums[kStrips][kDotRows];
 #pragma GCC unroll 6
     for (int r = 0; r < kDotRows; ++r) {
@@ -137,8 +154,12 @@ template <int kStrips, int64_t kGroup>
 void MultiplyCodeBlock(const PanelBlock& b) {
   constexpr int64_t kStride = kStrips * kStripColumns;
   alignas(64) float y[kDotRows * kStride];
-  for (int s = 0; s + 2 <= kStrips; s += 2) MultiplyCodes<2, kGroup>(b, s, y, kStride);
-  if constexpr (kStrips % 2 == 1) MultiplyCodes<1, kGroup>(b, kStrips - 1, y, kStride);
+  Ahead ahead = AheadOf(b);
+  for (int s = 0; s + 2 <= kStrips; s += 2) {
+    MultiplyCodes<2, kGroup>(b, s, ahead, y, kStride);
+    ahead.from += b.groups * ahead.step;
+  }
+  if constexpr (kStrips % 2 == 1) MultiplyCodes<1, kGroup>(b, kStrips - 1, ahead, y, kStride);
   WriteBlock(b, kDotRows, y, kStride);
 }
 
