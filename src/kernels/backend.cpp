@@ -3,7 +3,10 @@
 #include "base/error.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/gpu/gpu_backend.h"
+#include "kernels/op_checks.h"
 #include "kernels/reference/reference_backend.h"
+#include "kernels/reference/rows.h"
+#include "tensor/device_memory.h"
 
 namespace coppice {
 
@@ -23,6 +26,12 @@ void CheckCacheType(std::string_view name, const BackendOptions& options) {
 }
 
 }  // namespace
+
+void Backend::MeanRows(const TensorView& x, int64_t block, MutableTensorView means) {
+  CheckMeanRows(x, block, means);
+  const HostRows host(x);
+  reference::MeanRows(host.view(), block, means);
+}
 
 std::unique_ptr<Backend> MakeBackend(std::string_view name, const BackendOptions& options) {
   CheckCacheType(name, options);

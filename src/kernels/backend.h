@@ -212,6 +212,10 @@ class Backend {
   virtual void ScatterAddRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) = 0;
   // y = x converted to y's type: fp32, bf16, f16 or Q8_0 (d in whole blocks). x fp32; both [m, d].
   virtual void Convert(const TensorView& x, MutableTensorView y) = 0;
+  // means[u] = the mean of rows [u block, (u + 1) block) of x, of any stored type; the last block may have
+  // fewer. The sums are fp32, in the order of the rows. means [ceil(m / block), d] fp32 is in host memory. If
+  // x is not, the host copies it, unless the backend has an operation of its own.
+  virtual void MeanRows(const TensorView& x, int64_t block, MutableTensorView means);
 
   // ---- Attention
   // out [m, heads * head_dim] = softmax(scale q k^T + bias) v. Never materialises all m x n scores.

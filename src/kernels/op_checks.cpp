@@ -98,6 +98,10 @@ void CheckConvert(const TensorView& x, const TensorView& y) {
   COPPICE_CHECK(IsCached(y.dtype, y.cols));
 }
 
+void CheckMeanRows(const TensorView& x, int64_t block, const TensorView& means) {
+  COPPICE_CHECK(block > 0 && IsF32(means, (x.rows + block - 1) / block, x.cols));
+}
+
 void CheckAttentionInput(const AttentionInput& in, bool positions) {
   const AttentionShape& s = in.shape;
   COPPICE_CHECK(s.heads > 0 && s.kv_heads > 0 && s.head_dim > 0 && s.heads % s.kv_heads == 0);

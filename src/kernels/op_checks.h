@@ -26,6 +26,7 @@ void CheckSameShape(const TensorView& x, const TensorView& y);  // both must be 
 void CheckGatherRows(const TensorView& x, std::span<const int32_t> rows, const TensorView& y);
 void CheckScatterAddRows(const TensorView& x, std::span<const int32_t> rows, const TensorView& y);
 void CheckConvert(const TensorView& x, const TensorView& y);
+void CheckMeanRows(const TensorView& x, int64_t block, const TensorView& means);
 // Heads, queries and keys; positions only if `positions` is set, since UnitScores does not read them.
 void CheckAttentionInput(const AttentionInput& in, bool positions = true);
 void CheckAttention(const AttentionInput& in, const TensorView& out);

@@ -105,7 +105,9 @@ std::vector<int32_t> KeysOf(const SparsePattern& pattern, int head, int64_t bloc
     if (begin >= keys) break;
     const int64_t end = std::min(begin + pattern.key_block, keys);
     add_columns(begin);
-    for (int64_t row = begin; row < end; ++row) rows.push_back(static_cast<int32_t>(row));
+    const size_t before = rows.size();
+    rows.resize(before + static_cast<size_t>(end - begin));
+    std::iota(rows.begin() + static_cast<std::ptrdiff_t>(before), rows.end(), static_cast<int32_t>(begin));
     while (column != of.columns.end() && *column < end) ++column;
   }
   add_columns(keys);

@@ -128,6 +128,11 @@ void TimedBackend::Convert(const TensorView& x, MutableTensorView y) {
   inner_->Convert(x, y);
 }
 
+void TimedBackend::MeanRows(const TensorView& x, int64_t block, MutableTensorView means) {
+  const Span span(Timed(), OpKind::kRows, *inner_);
+  inner_->MeanRows(x, block, means);
+}
+
 void TimedBackend::Attention(const AttentionInput& in, MutableTensorView out) {
   const Span span(Timed(), OpKind::kAttention, *inner_);
   inner_->Attention(in, out);

@@ -16,7 +16,7 @@ inline constexpr std::array<std::string_view, 7> kOpKindNames = {
     "pack", "product", "decode_product", "attention", "scoring", "rows", "selection"};
 
 // Seconds and calls per kind. Scoring is AttentionMass, AttentionWeights and UnitScores; rows are the
-// operations from Embed to Convert, which pass over a matrix once.
+// operations from Embed to MeanRows, which pass over a matrix once.
 struct OpTimes {
   std::array<double, kOpKindNames.size()> seconds = {};
   std::array<int64_t, kOpKindNames.size()> calls = {};
@@ -81,6 +81,7 @@ class TimedBackend final : public Backend {
   void GatherRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) override;
   void ScatterAddRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y) override;
   void Convert(const TensorView& x, MutableTensorView y) override;
+  void MeanRows(const TensorView& x, int64_t block, MutableTensorView means) override;
   void Attention(const AttentionInput& in, MutableTensorView out) override;
   void AttentionMass(const AttentionInput& in, std::span<const float> query_weights, MassPool pool,
                      MutableTensorView mass) override;

@@ -55,6 +55,7 @@ class Recorder final : public Backend {
     Note("ScatterAddRows");
   }
   void Convert(const TensorView&, MutableTensorView) override { Note("Convert"); }
+  void MeanRows(const TensorView&, int64_t, MutableTensorView) override { Note("MeanRows"); }
   void Attention(const AttentionInput&, MutableTensorView) override { Note("Attention"); }
   void AttentionMass(const AttentionInput&, std::span<const float>, MassPool, MutableTensorView) override {
     Note("AttentionMass");
@@ -125,6 +126,7 @@ TEST_F(TimedBackendTest, EveryOperationIsPassedOnAndCountedUnderItsKind) {
       {"GatherRows", OpKind::kRows, [&] { timed_.GatherRows({}, {}, {}); }},
       {"ScatterAddRows", OpKind::kRows, [&] { timed_.ScatterAddRows({}, {}, {}); }},
       {"Convert", OpKind::kRows, [&] { timed_.Convert({}, {}); }},
+      {"MeanRows", OpKind::kRows, [&] { timed_.MeanRows({}, 1, {}); }},
       {"Attention", OpKind::kAttention, [&] { timed_.Attention({}, {}); }},
       {"AttentionMass", OpKind::kScoring, [&] { timed_.AttentionMass({}, {}, MassPool::kSum, {}); }},
       {"AttentionWeights", OpKind::kScoring, [&] { timed_.AttentionWeights({}, {}); }},

@@ -67,7 +67,10 @@ class Layer {
   void FinishHeads(const Norm& norm, std::span<const int32_t> positions, const SequenceState& sequence,
                    MutableTensorView x, Backend& be) const;
   AttentionFrame FrameOf(Stream& x, const Pass& pass) const;
+  // The queries of a tile [tile.count, heads * head_dim], ready to attend: in ws.q, valid until the next
+  // call, or in `q`.
   TensorView Queries(Stream& x, const Tile& tile, const Pass& pass) const;
+  void QueriesInto(Stream& x, const Tile& tile, MutableTensorView q, const Pass& pass) const;
   SparsePattern ChoosePattern(Stream& x, const std::vector<Tile>& tiles, const AttentionFrame& frame,
                               const Pass& pass) const;
   void Retain(Stream& x, const Pass& pass) const;

@@ -223,15 +223,18 @@ AttentionFrame Layer::FrameOf(Stream& x, const Pass& pass) const {
   return frame;
 }
 
-// [tile.count, heads * head_dim], ready to attend. Valid until the next call, which writes to ws.q too.
 TensorView Layer::Queries(Stream& x, const Tile& tile, const Pass& pass) const {
-  const MutableTensorView normed = pass.workspace.normed.mutable_view().Rows(0, tile.count);
   const MutableTensorView q = pass.workspace.q.mutable_view().Rows(0, tile.count);
+  QueriesInto(x, tile, q, pass);
+  return q;
+}
+
+void Layer::QueriesInto(Stream& x, const Tile& tile, MutableTensorView q, const Pass& pass) const {
+  const MutableTensorView normed = pass.workspace.normed.mutable_view().Rows(0, tile.count);
   ApplyNorm(weights_.attention_norm, x.hidden().Rows(tile.begin, tile.count), normed, pass.backend);
   pass.workspace.query(normed, tile.kind, ProductEnd::kStore, q, pass.backend);
   FinishHeads(weights_.query_norm, Slice(x.positions(), tile.begin, tile.count), pass.sequence, q,
               pass.backend);
-  return q;
 }
 
 // In decode only the current token has a pattern: few other rows run, if any.
@@ -242,8 +245,7 @@ SparsePattern Layer::ChoosePattern(Stream& x, const std::vector<Tile>& tiles, co
   all_q.Resize(DType::kF32, x.rows(), pass.workspace.q.cols());
   for (const Tile& tile : tiles) {
     pass.control.Pause();
-    const TensorView q = Queries(x, tile, pass);
-    CopyRows(q, all_q.mutable_view().Rows(tile.begin, tile.count));
+    QueriesInto(x, tile, all_q.mutable_view().Rows(tile.begin, tile.count), pass);
   }
   // Every process then holds all queries and computes the same pattern for all rows.
   if (pass.split != nullptr) pass.split->Share(x.deal(), all_q.mutable_view());

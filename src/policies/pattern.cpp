@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "formats/quants.h"
 
 namespace coppice {
 
@@ -86,21 +85,9 @@ LineMass MassOfLines(const AttentionInput& head, int64_t queries, Backend& be) {
   return mass;
 }
 
-Tensor MeanRows(const TensorView& of, int block) {
-  const HostRows host(of);
-  const TensorView rows = host.view();
-  Tensor means = Tensor::Zeros(DType::kF32, (rows.rows + block - 1) / block, rows.cols);
-  std::vector<float> row(static_cast<size_t>(rows.cols));
-  for (int64_t u = 0; u < means.rows(); ++u) {
-    const std::span<float> mean = means.mutable_view().Row<float>(u);
-    const int64_t begin = u * block;
-    const int64_t end = std::min<int64_t>(begin + block, rows.rows);
-    for (int64_t i = begin; i < end; ++i) {
-      DequantizeRow(rows.dtype, rows.RowBytes(i), row);
-      for (size_t c = 0; c < row.size(); ++c) mean[c] += row[c];
-    }
-    for (float& x : mean) x /= static_cast<float>(end - begin);
-  }
+Tensor MeanRows(const TensorView& rows, int block, Backend& be) {
+  Tensor means(DType::kF32, (rows.rows + block - 1) / block, rows.cols);
+  be.MeanRows(rows, block, means.mutable_view());
   return means;
 }
 
@@ -119,22 +106,22 @@ std::vector<int32_t> MiddlesOf(std::span<const int32_t> positions, int block) {
 }  // namespace
 
 MeanKeys MeanKeysOf(const AttentionInput& head, int block, Backend& be) {
-  const Tensor means = MeanRows(head.keys, block);
+  const Tensor means = MeanRows(head.keys, block, be);
   MeanKeys keys{.keys = Tensor(head.keys.dtype, means.rows(), means.cols()),
                 .positions = MiddlesOf(head.key_positions, block)};
   be.Convert(means.view(), keys.keys.mutable_view());
   return keys;
 }
 
-Tensor PooledMap(const AttentionInput& head, const MeanKeys& keys, int block, Backend& be) {
-  const Tensor queries = MeanRows(head.queries, block);
+Tensor PooledMap(const AttentionInput& head, const TensorView& queries, const MeanKeys& keys, int block,
+                 Backend& be) {
   const std::vector<int32_t> positions = MiddlesOf(head.query_positions, block);
   AttentionInput pooled = head;
-  pooled.queries = queries.view();
+  pooled.queries = queries;
   pooled.keys = keys.keys.view();
   pooled.query_positions = positions;
   pooled.key_positions = keys.positions;
-  Tensor map(DType::kF32, queries.rows(), keys.keys.rows());
+  Tensor map(DType::kF32, queries.rows, keys.keys.rows());
   be.AttentionWeights(pooled, map.mutable_view());
   return map;
 }

@@ -66,8 +66,8 @@ struct LineMass {
 };
 LineMass MassOfLines(const AttentionInput& head, int64_t queries, Backend& be);
 
-// The means of blocks of rows: [ceil(rows / block), cols] fp32. The last block may have fewer rows.
-Tensor MeanRows(const TensorView& rows, int block);
+// Backend::MeanRows: [ceil(rows / block), cols] fp32.
+Tensor MeanRows(const TensorView& rows, int block, Backend& be);
 
 // Keys of one kv head by blocks: their means, in the type of the cache, and the middles of their positions.
 struct MeanKeys {
@@ -77,8 +77,10 @@ struct MeanKeys {
 MeanKeys MeanKeysOf(const AttentionInput& head, int block, Backend& be);
 
 // The softmax weights of mean queries over mean keys, as if each block were a token in the block's middle:
-// [query blocks, key blocks], 0 for key blocks whose middle comes after the query's.
-Tensor PooledMap(const AttentionInput& head, const MeanKeys& keys, int block, Backend& be);
+// [query blocks, key blocks], 0 for key blocks whose middle comes after the query's. `queries` are MeanRows of
+// head.queries.
+Tensor PooledMap(const AttentionInput& head, const TensorView& queries, const MeanKeys& keys, int block,
+                 Backend& be);
 
 inline TensorView RowView(std::span<const float> row) {
   return {row.data(), DType::kF32, 1, static_cast<int64_t>(row.size())};

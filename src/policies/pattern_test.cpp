@@ -101,17 +101,17 @@ TEST(MassOfLines, AgreesWithPlainSums) {
 TEST(MeanRows, TheLastBlockHasTheRowsThatItHas) {
   std::vector<float> rows = {1, 10, 2, 20, 3, 30, 4, 40, 7, 70};
   const TensorView view(rows.data(), DType::kF32, 5, 2);
-  const Tensor means = MeanRows(view, 2);
+  const std::unique_ptr<Backend> be = MakeBackend("reference", {});
+  const Tensor means = MeanRows(view, 2, *be);
   ASSERT_EQ(means.rows(), 3);
   EXPECT_EQ(means.view().Row<float>(0)[0], 1.5f);
   EXPECT_EQ(means.view().Row<float>(1)[1], 35.0f);
   EXPECT_EQ(means.view().Row<float>(2)[0], 7.0f);
-  const Tensor whole = MeanRows(view, 64);
+  const Tensor whole = MeanRows(view, 64, *be);
   EXPECT_EQ(whole.view().Row<float>(0)[1], 34.0f);
-  const std::unique_ptr<Backend> be = MakeBackend("reference", {});
   Tensor narrow(DType::kBF16, 5, 2);
   be->Convert(view, narrow.mutable_view());
-  const Tensor from_bf16 = MeanRows(narrow.view().Cols(1, 1), 2);
+  const Tensor from_bf16 = MeanRows(narrow.view().Cols(1, 1), 2, *be);
   EXPECT_EQ(from_bf16.view().Row<float>(1)[0], 35.0f);
 }
 
@@ -123,7 +123,8 @@ TEST(PooledMap, IsTheSoftmaxOfMeanQueriesAndKeys) {
     for (int head = 0; head < 4; ++head) {
       const AttentionInput one = OneHead(scene.Input(), head);
       const MeanKeys keys = MeanKeysOf(one, 64, *scene.be);
-      const Tensor map = PooledMap(one, keys, 64, *scene.be);
+      const Tensor mean_queries = MeanRows(one.queries, 64, *scene.be);
+      const Tensor map = PooledMap(one, mean_queries.view(), keys, 64, *scene.be);
       const auto middle = [](int64_t begin, int64_t end) { return begin + (end - 1 - begin) / 2; };
       for (int64_t b = 0; b < grid.query_blocks(); ++b) {
         const int64_t q_begin = b * 64, q_end = std::min<int64_t>(q_begin + 64, 330);

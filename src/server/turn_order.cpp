@@ -9,7 +9,9 @@ namespace coppice {
 namespace {
 constexpr double kAging = 0.25;
 constexpr double kRecentTokens = 65536;
-constexpr double kMostWeight = 4;  // tokens get 1 / (1 + weight) of the time
+// Tokens get 1 / (1 + weight) of the time.
+constexpr double kLeastWeight = 2;
+constexpr double kMostWeight = 4;
 }  // namespace
 
 void TurnOrder::Count(bool generates, double seconds, double tokens) {
@@ -45,7 +47,7 @@ size_t TurnOrder::Next(std::span<const Contender> contenders) {
   }
   if (token != kNone && prompt != kNone) {
     const double waiting = static_cast<double>(contenders.size()) - generating;
-    weight_ = std::clamp(waiting / generating, 1.0, kMostWeight);
+    weight_ = std::clamp(1 + waiting / generating, kLeastWeight, kMostWeight);
     return used_[true] <= used_[false] ? token : prompt;
   }
   // A kind gets no compensation for time in which it had no work.

@@ -1,11 +1,11 @@
 // Chooses which sequence computes next. Sequences share one engine in turns: a tile of a prompt, or a token.
 //
 // - Prompts and tokens share the time while both have work: the kind that has had less since both have had
-//   work goes next (weighted fair queueing with two flows, Demers, Keshav and Shenker 1989). Tokens get half,
-//   or less where more prompts wait than sequences generate: the share of these among both, but at least a
-//   fifth. A step computes a token of every sequence that generates, so steps of few sequences waste the time
-//   of all who wait. A prefill takes at most twice as long beside sequences that generate, and those never
-//   pause for more than a few tiles.
+//   work goes next (weighted fair queueing with two flows, Demers, Keshav and Shenker 1989). A step reads all
+//   weights for a token of every sequence that generates, so steps of few sequences waste the time of all who
+//   wait. Tokens therefore get a third of the time, or less where more prompts wait than sequences generate:
+//   1 / (2 + prompts / sequences), but at least a fifth. A prefill takes at most one and a half times as long
+//   beside sequences that generate, and those never pause for more than a few tiles.
 // - Sequences that generate take turns: the one whose last turn is the longest ago goes first.
 // - The prompt with the least (seconds left - seconds waited / 4) goes first: shortest remaining time first,
 //   which keeps the mean wait lowest (Schrage 1968), with aging. A prompt that has waited four times as long
@@ -37,7 +37,7 @@ class TurnOrder {
 
  private:
   double used_[2] = {};  // seconds of prompts, and weighted ones of tokens, since both have had work
-  double weight_ = 1;    // of a second of tokens
+  double weight_ = 2;    // of a second of tokens
   double seconds_ = 0;   // of recent prefill work
   double tokens_ = 0;    // computed in that time
 };

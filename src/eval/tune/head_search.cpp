@@ -32,7 +32,8 @@ class HeadTrial {
     AttentionInput scored = head;
     scored.values = {};
     mass_ = MassOfLines(scored, HeadPattern::kLastQueries, be);
-    map_ = PooledMap(scored, MeanKeysOf(scored, grid_.block, be), grid_.block, be);
+    const Tensor queries = MeanRows(scored.queries, grid_.block, be);
+    map_ = PooledMap(scored, queries.view(), MeanKeysOf(scored, grid_.block, be), grid_.block, be);
   }
 
   double CostOf(const HeadPattern& p) const {

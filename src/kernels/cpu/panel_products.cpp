@@ -195,11 +195,15 @@ void PanelProducts::PrepareRows(const TensorView& x) {
 PanelProducts::Cut PanelProducts::CutOf(const PackedMatrix& w, int64_t rows) const {
   const int64_t row_bytes = std::max<int64_t>(1, PanelDepth(w.inputs) * kernels_.value_bytes);
   const int64_t most = kernels_.x_bytes / row_bytes;
-  if (most < kFewestStaying) return {kTaskRows, false};
-  const int64_t for_threads = (kTasksPerThread * context_.pool.size() + Panels(w) - 1) / Panels(w);
-  const int64_t ranges = std::max((rows + most - 1) / most, std::min(for_threads, rows / kFewestStaying));
+  const bool x_stays = most >= kFewestStaying;
+  int64_t ranges = (rows + kTaskRows - 1) / kTaskRows;
+  if (x_stays) {
+    const int64_t for_threads = (kTasksPerThread * context_.pool.size() + Panels(w) - 1) / Panels(w);
+    ranges = std::max((rows + most - 1) / most, std::min(for_threads, rows / kFewestStaying));
+  }
+  // Even ranges: a last one of few rows would load its panels for little.
   const int64_t even = (rows + ranges - 1) / ranges;
-  return {(even + kernels_.block_rows - 1) / kernels_.block_rows * kernels_.block_rows, true};
+  return {(even + kernels_.block_rows - 1) / kernels_.block_rows * kernels_.block_rows, x_stays};
 }
 
 void PanelProducts::MultiplyPanel(const Call& call, const Panel& panel, int64_t row, int64_t rows) const {

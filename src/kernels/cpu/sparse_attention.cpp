@@ -148,8 +148,7 @@ class SparseRun {
     // None of the queries sees later keys, and cutting those off moves no other key of the list.
     const std::vector<int32_t> list =
         KeysOf(pattern_, item.head, item.block, RowsUntil(in_.key_positions, Position(item, item.count - 1)));
-    std::vector<int32_t> positions(list.size());
-    for (size_t j = 0; j < list.size(); ++j) positions[j] = in_.key_positions[static_cast<size_t>(list[j])];
+    const std::vector<int32_t> positions = PositionsOf(item, list);
     const Limits visible = LimitsOf(item, positions);
 
     const int64_t tiles = (item.count * item.group + kAttentionRows - 1) / kAttentionRows;
@@ -192,6 +191,18 @@ class SparseRun {
   }
   int32_t Position(const Item& item, int64_t query) const {
     return in_.query_positions[static_cast<size_t>(item.first + query)];
+  }
+
+  std::vector<int32_t> PositionsOf(const Item& item, std::span<const int32_t> list) const {
+    std::vector<int32_t> positions(list.size());
+    const bool blocks = IsWholeBlocks(pattern_.heads[static_cast<size_t>(item.head)]);
+    const size_t run = blocks ? static_cast<size_t>(pattern_.key_block) : 1;  // rows that follow each other
+    for (size_t j = 0; j < list.size(); j += run) {
+      const auto from =
+          in_.key_positions.subspan(static_cast<size_t>(list[j]), std::min(run, list.size() - j));
+      std::ranges::copy(from, positions.begin() + static_cast<std::ptrdiff_t>(j));
+    }
+    return positions;
   }
 
   Limits LimitsOf(const Item& item, std::span<const int32_t> positions) const {

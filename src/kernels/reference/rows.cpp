@@ -149,4 +149,18 @@ void Convert(const TensorView& x, MutableTensorView y) {
   }
 }
 
+void MeanRows(const TensorView& x, int64_t block, MutableTensorView means) {
+  std::vector<float> row(static_cast<size_t>(x.cols));
+  for (int64_t u = 0; u < means.rows; ++u) {
+    const std::span<float> mean = means.Row<float>(u);
+    std::fill(mean.begin(), mean.end(), 0.0f);
+    const int64_t end = std::min((u + 1) * block, x.rows);
+    for (int64_t i = u * block; i < end; ++i) {
+      DequantizeRow(x.dtype, x.RowBytes(i), row);
+      for (size_t c = 0; c < row.size(); ++c) mean[c] += row[c];
+    }
+    for (float& m : mean) m /= static_cast<float>(end - u * block);
+  }
+}
+
 }  // namespace coppice::reference

@@ -19,5 +19,6 @@ void Add(const TensorView& x, MutableTensorView y);
 void GatherRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y);
 void ScatterAddRows(const TensorView& x, std::span<const int32_t> rows, MutableTensorView y);
 void Convert(const TensorView& x, MutableTensorView y);
+void MeanRows(const TensorView& x, int64_t block, MutableTensorView means);
 
 }  // namespace coppice::reference

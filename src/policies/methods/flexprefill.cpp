@@ -62,7 +62,7 @@ BlockMass MassOfBlocks(const BlockGrid& grid, const LineMass& lines) {
 // (2): how a mean of the last queries spreads its mass over the blocks.
 std::vector<float> EstimateOf(const AttentionInput& head, const MeanKeys& keys, int block, Backend& be) {
   const int64_t m = std::min<int64_t>(block, head.queries.rows);
-  const Tensor query = MeanRows(head.queries.Rows(head.queries.rows - m, m), block);
+  const Tensor query = MeanRows(head.queries.Rows(head.queries.rows - m, m), block, be);
   AttentionInput pooled = head;
   pooled.queries = query.view();
   pooled.keys = keys.keys.view();
@@ -180,7 +180,8 @@ SparsePattern::Head FlexPrefillPolicy::ChooseHead(const AttentionInput& head, co
   for (const int32_t d : be.TopK(RowView(mass.diagonals), budget(lines.diagonals)).ToRows())
     marks.Diagonal(mass.nearest - d);
   if (query_aware) {
-    const Tensor map = PooledMap(head, mean_keys, grid.block, be);
+    const Tensor mean_queries = MeanRows(head.queries, grid.block, be);
+    const Tensor map = PooledMap(head, mean_queries.view(), mean_keys, grid.block, be);
     const std::span<const float> cells(map.view().Row<float>(0).data(),
                                        static_cast<size_t>(map.rows() * map.cols()));
     for (const int32_t cell : CellsWithin(cells, config_.gamma, be)) marks.Cell(cell);  // (5)

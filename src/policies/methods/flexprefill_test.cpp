@@ -154,7 +154,8 @@ TEST(FlexPrefill, AQueryAwareHeadReadsTheMapUpToGamma) {
   PrefillScene scene(1100, 1100, 1, 1, 11);
   const BlockGrid grid = GridOf(scene.Input(), 128);
   const AttentionInput one = OneHead(scene.Input(), 0);
-  const Tensor map = PooledMap(one, MeanKeysOf(one, 128, *scene.be), 128, *scene.be);
+  const Tensor queries = MeanRows(one.queries, 128, *scene.be);
+  const Tensor map = PooledMap(one, queries.view(), MeanKeysOf(one, 128, *scene.be), 128, *scene.be);
   std::vector<std::pair<double, int64_t>> cells;
   for (int64_t cell = 0; cell < 81; ++cell)
     cells.emplace_back(-map.view().Row<float>(cell / 9)[static_cast<size_t>(cell % 9)], cell);

@@ -51,6 +51,7 @@ SparsePattern MInferencePolicy::Pattern(const AttentionScene& scene, Backend& be
   if (StaysDense(scene, grid)) return {};
   SparsePattern pattern = PatternOn(grid, in.shape.heads);
   const int group = in.shape.heads / in.shape.kv_heads;
+  Tensor mean_queries;  // of all heads
   MeanKeys mean_keys;
   int mean_keys_of = -1;  // kv head
   bool sparse = false;
@@ -69,7 +70,10 @@ SparsePattern MInferencePolicy::Pattern(const AttentionScene& scene, Backend& be
                                  be);  // (1), (2)
     } else if (of.kind == PatternKind::kBlockSparse) {
       if (std::exchange(mean_keys_of, h / group) != h / group) mean_keys = MeanKeysOf(head, grid.block, be);
-      chosen = BlockSparseHead(PooledMap(head, mean_keys, grid.block, be), of.first, grid, be);  // (3)
+      if (mean_queries.rows() == 0) mean_queries = MeanRows(in.queries, grid.block, be);
+      const TensorView queries = mean_queries.view().Cols(h * in.shape.head_dim, in.shape.head_dim);
+      chosen =
+          BlockSparseHead(PooledMap(head, queries, mean_keys, grid.block, be), of.first, grid, be);  // (3)
     } else {
       chosen = AShapeHead(of.first, of.second, grid);  // (4)
     }

@@ -1,6 +1,12 @@
 // Rotation of rows by Hadamard matrices, over any vector type; panel_kernels.h says what for. Included after
 // V into the namespace of the ISA's file.
 
+// A size as a type. The files of kernels include no header of the standard library.
+template <int64_t kValue>
+struct Int {
+  constexpr operator int64_t() const { return kValue; }
+};
+
 // The signs S of panel_kernels.h.
 struct Signs {
   alignas(64) float of[kFastGroup];
@@ -61,10 +67,17 @@ inline void RotateHeadBlock(float factor, float* x) {
   for (int64_t c = 0; c < kSize; c += V::kLanes) (V::Load(x + c) * V::Set(factor)).Store(x + c);
 }
 
-// x = R x for a head of `dim` channels, a multiple of 32, in blocks of powers of two.
-inline void RotateHead(float* x, int64_t dim) {
+// Calls rotate(size, factor, first channel) for the blocks of a head of `dim` channels, a multiple of 32:
+// powers of two, given as types.
+template <typename Rotate>
+inline void RotateBlocks(int64_t dim, Rotate rotate) {
   int64_t c = 0;
-  for (; c + 128 <= dim; c += 128) RotateHeadBlock<128>(0.088388348f, x + c);
-  for (; c + 64 <= dim; c += 64) RotateHeadBlock<64>(0.125f, x + c);
-  for (; c < dim; c += 32) RotateHeadBlock<32>(0.17677670f, x + c);
+  for (; c + 128 <= dim; c += 128) rotate(Int<128>{}, 0.088388348f, c);
+  for (; c + 64 <= dim; c += 64) rotate(Int<64>{}, 0.125f, c);
+  for (; c < dim; c += 32) rotate(Int<32>{}, 0.17677670f, c);
+}
+
+// x = R x for a head.
+inline void RotateHead(float* x, int64_t dim) {
+  RotateBlocks(dim, [x](auto size, float factor, int64_t c) { RotateHeadBlock<size>(factor, x + c); });
 }
