@@ -66,21 +66,21 @@ function(coppice_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
 endfunction()
 
-# coppice_test_on_every_isa(NAME [SKIP PATTERN] [AMX PATTERN]): a test program runs the kernels of the best ISA that the
+# coppice_test_on_every_isa(NAME [SKIP PATTERN] [SLOW PATTERN]): a test program runs the kernels of the best ISA that the
 # machine has; this runs it under each of the others as well. Cases skip, with a message, where the CPU lacks the ISA;
-# those of the reference backend have none. SKIP: cases that do not depend on the kernels. AMX: the cases that run
-# under AMX by default, because emulated tile instructions take minutes. Where either is given, the full sweep has the
-# label `long`.
+# those of the reference backend have none. SKIP: cases that do not depend on the kernels. SLOW: the cases that run
+# without vectors and under AMX by default, because plain loops and emulated tile instructions take minutes. Where either
+# is given, the full sweep has the label `long`.
 function(coppice_test_on_every_isa name)
-  cmake_parse_arguments(ARG "" "SKIP;AMX" "" ${ARGN})
+  cmake_parse_arguments(ARG "" "SKIP;SLOW" "" ${ARGN})
   if(NOT TARGET ${name})
     return()  # built without tests
   endif()
   target_link_libraries(${name} PRIVATE coppice_amx_emulator)
   foreach(isa scalar avx2 avx512 amx)
     set(cases "*")
-    if(isa STREQUAL amx AND ARG_AMX)
-      set(cases "${ARG_AMX}")
+    if(isa MATCHES "^(scalar|amx)$" AND ARG_SLOW)
+      set(cases "${ARG_SLOW}")
     endif()
     set(skipped "*reference*")
     if(ARG_SKIP)
@@ -88,7 +88,7 @@ function(coppice_test_on_every_isa name)
     endif()
     add_test(NAME ${name}_${isa} COMMAND ${name} "--gtest_filter=${cases}-${skipped}")
     set_tests_properties(${name}_${isa} PROPERTIES ENVIRONMENT COPPICE_ISA=${isa})
-    if(ARG_SKIP OR ARG_AMX)
+    if(ARG_SKIP OR ARG_SLOW)
       add_test(NAME ${name}_${isa}_whole COMMAND ${name} "--gtest_filter=-*reference*")
       set_tests_properties(${name}_${isa}_whole PROPERTIES ENVIRONMENT COPPICE_ISA=${isa} LABELS long TIMEOUT 3600)
     endif()

@@ -282,8 +282,8 @@ TEST_P(RowConformance, ConvertRoundsToNearestEven) {
   }
 }
 
-// The same bits on every backend: one order of sums. The last block has 2 of 8 rows; a view of some columns has
-// a stride of its own.
+// The same bits on every backend: one order of sums. The last block has 2 of 8 rows; a view of some columns
+// has a stride of its own.
 TEST_P(RowConformance, MeanRowsOfEveryCacheType) {
   for (DType type : {DType::kF32, DType::kBF16, DType::kQ8_0}) {
     Tensor x(type, 2050, 160);

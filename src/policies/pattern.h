@@ -77,8 +77,8 @@ struct MeanKeys {
 MeanKeys MeanKeysOf(const AttentionInput& head, int block, Backend& be);
 
 // The softmax weights of mean queries over mean keys, as if each block were a token in the block's middle:
-// [query blocks, key blocks], 0 for key blocks whose middle comes after the query's. `queries` are MeanRows of
-// head.queries.
+// [query blocks, key blocks], 0 for key blocks whose middle comes after the query's. `queries` are MeanRows
+// of head.queries.
 Tensor PooledMap(const AttentionInput& head, const TensorView& queries, const MeanKeys& keys, int block,
                  Backend& be);
 

@@ -70,8 +70,9 @@ inline void MultiplyRange(const PanelBlock& b, int64_t begin, int64_t count,
   }
 }
 
-// The part of the next panel that is prefetched while a block is multiplied: `step` bytes per group and pair of
-// strips.
+// What is prefetched of the thread's next panel while a block is multiplied: `step` bytes per group and pair
+// of strips. The hardware would request a panel when its first block needs it: products of 2048 x 8192 run at
+// 483 GOP/s instead of 468 (Emerald Rapids, one thread).
 struct Ahead {
   const std::byte* from;
   int64_t step;
@@ -103,7 +104,7 @@ inline void MultiplyCodes(const PanelBlock& b, int strip, const Ahead& ahead, fl
   }
   const std::byte* next = ahead.from;
   for (int64_t g = 0; g < b.groups; ++g) {
-    __builtin_prefetch(next, 0, 2);
+    for (int64_t i = 0; i < ahead.step; i += 64) __builtin_prefetch(next + i, 0, 2);
     next += ahead.step;
     __m512i sums[kStrips][kDotRows];
 #pragma GCC unroll 6
