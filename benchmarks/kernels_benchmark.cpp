@@ -254,7 +254,10 @@ void RegisterAll() {
         add(fmt::format("Product/{}/{}", of, m),
             [&shape, type, m](auto& state) { BM_Product(state, shape, type, m); });
       }
-      add("Pack/" + of, [&shape, type](auto& state) { BM_Pack(state, shape, type); });
+    }
+    for (const DType type : {DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ4_K}) {
+      add(fmt::format("Pack/{}/{}", shape.name, Info(type).name),
+          [&shape, type](auto& state) { BM_Pack(state, shape, type); });
     }
     for (const DType type :
          {DType::kBF16, DType::kF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K}) {

@@ -66,11 +66,11 @@ function(coppice_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}")
 endfunction()
 
-# coppice_test_on_every_isa(NAME [SKIP PATTERN] [SLOW PATTERN]): a test program runs the kernels of the best ISA that the
-# machine has; this runs it under each of the others as well. Cases skip, with a message, where the CPU lacks the ISA;
-# those of the reference backend have none. SKIP: cases that do not depend on the kernels. SLOW: the cases that run
-# without vectors and under AMX by default, because plain loops and emulated tile instructions take minutes. Where either
-# is given, the full sweep has the label `long`.
+# coppice_test_on_every_isa(NAME [SKIP PATTERN] [SLOW PATTERN]): a test program runs the kernels of the best ISA that
+# the machine has; this runs it under each of the others as well. Cases skip, with a message, where the CPU lacks the
+# ISA; those of the reference backend have none. SKIP: cases that do not depend on the kernels. SLOW: the cases that
+# run without vectors and under AMX by default, because plain loops and emulated tile instructions take minutes. Where
+# either is given, the full sweep has the label `long`.
 function(coppice_test_on_every_isa name)
   cmake_parse_arguments(ARG "" "SKIP;SLOW" "" ${ARGN})
   if(NOT TARGET ${name})

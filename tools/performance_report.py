@@ -68,9 +68,10 @@ LEVELS = {"scalar": 0, "avx2": 1, "avx512": 2, "amx": 3}
 INT_PEAKS = FLOAT_PEAKS + ["avx2_int8", "avx512_int8", "amx_int8"]
 
 
-def peak_of(record: dict, row: dict, product: bool) -> float | None:
-    """Of the kernels that the run's ISA allows; integers for products of quantised weights."""
-    names = INT_PEAKS if product and row["type"] not in ("F32", "F16", "BF16") else FLOAT_PEAKS
+def peak_of(record: dict, row: dict, kind: str) -> float | None:
+    """Of the kernels that the run's ISA allows; integers for quantised weights, except for AMX's attention."""
+    integers = row["type"] not in ("F32", "F16", "BF16") and (kind == "product" or row["isa"] != "amx")
+    names = INT_PEAKS if integers else FLOAT_PEAKS
     allowed = [name for name in names if LEVELS[name.split("_")[0]] <= LEVELS[row["isa"]]]
     return limit(record, "gigaops_per_second", allowed)
 
@@ -189,7 +190,7 @@ def where_table(records: list[dict]) -> str:
         cells = [one["model"], arm_name(record, one).removeprefix("coppice, "), f"{one['prompt']:,}"]
         for kind in ["product", "attention"]:
             rate = row[f"{kind}_tflops_per_second"]
-            peak = peak_of(record, row, kind == "product")
+            peak = peak_of(record, row, kind)
             cells += [f"{row[f'{kind}_ms']:.0f}", f"{rate:.3f}", percent(1e12 * rate / peak if peak else None)]
         cells += [f"{row[f'{kind}_ms']:.0f}" for kind in ["pack", "rows", "scoring", "selection", "decode_product", "other"]]
         table.add(record, [*cells, f"{row['peak_bytes'] / 2**30:.2f}"])

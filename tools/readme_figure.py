@@ -27,9 +27,10 @@ WIDTH, LEFT, RIGHT, BAR, STEP = 820, 168, 640, 18, 26
 def panel(record: dict, top: float) -> tuple[list[str], float]:
     times = {(one["engine"], one["prune"]): one["ttft_ms"]["median"] for one in record["prefill"]}
     prompt = record["prefill"][0]["prompt"]
-    slowest = max(times[engine, prune] for engine, prune, _, _ in BARS)
+    bars = [bar for bar in BARS if bar[:2] in times]
+    slowest = max(times[engine, prune] for engine, prune, _, _ in bars)
     body = [text(20, top, f"{prompt:,} prompt tokens", kind="soft")]
-    for i, (engine, prune, name, colour) in enumerate(BARS):
+    for i, (engine, prune, name, colour) in enumerate(bars):
         y = top + 14 + i * STEP
         ms = times[engine, prune]
         width = max((RIGHT - LEFT) * ms / slowest, 2)
@@ -37,7 +38,7 @@ def panel(record: dict, top: float) -> tuple[list[str], float]:
         ratio = f", {slowest / ms:.1f} times faster" if ms < slowest else ""
         body.append(text(LEFT - 10, y + 14, name, "end"))
         body.append(text(LEFT + width + 8, y + 14, f"{ms / 1000:,.0f} s{ratio}"))
-    return body, top + 14 + len(BARS) * STEP
+    return body, top + 14 + len(bars) * STEP
 
 
 def main() -> None:

@@ -100,6 +100,7 @@ void CheckConvert(const TensorView& x, const TensorView& y) {
 
 void CheckMeanRows(const TensorView& x, int64_t block, const TensorView& means) {
   COPPICE_CHECK(block > 0 && IsF32(means, (x.rows + block - 1) / block, x.cols));
+  COPPICE_CHECK(means.memory == nullptr);
 }
 
 void CheckAttentionInput(const AttentionInput& in, bool positions) {

@@ -12,6 +12,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/int_dot.h"
 #include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/mean_rows.h"
 #include "kernels/cpu/products.h"
 #include "kernels/cpu/row_shares.h"
 #include "kernels/op_checks.h"
@@ -233,7 +234,9 @@ class CpuBackend final : public Backend {
     });
   }
 
-  void MeanRows(const TensorView& x, int64_t block, MutableTensorView means) override;
+  void MeanRows(const TensorView& x, int64_t block, MutableTensorView means) override {
+    cpu::MeanRows(kernels_, pool_, x, block, means);
+  }
 
   void Attention(const AttentionInput& in, MutableTensorView out) override { attention_.Attention(in, out); }
   void AttentionMass(const AttentionInput& in, std::span<const float> query_weights, MassPool pool,
@@ -386,25 +389,6 @@ void CpuBackend::GatherRows(const TensorView& x, std::span<const int32_t> rows, 
     for (size_t i = 0; i < rows.size(); ++i) {
       std::memmove(y.RowBytes(static_cast<int64_t>(i)) + begin, x.RowBytes(rows[i]) + begin,
                    static_cast<size_t>(end - begin));
-    }
-  });
-}
-
-void CpuBackend::MeanRows(const TensorView& x, int64_t block, MutableTensorView means) {
-  CheckMeanRows(x, block, means);
-  const auto dequantize = kernels_.dequantize[static_cast<size_t>(x.dtype)];
-  pool_.For(means.rows, 1, [&](int64_t begin, int64_t end, int) {
-    std::vector<float> row(static_cast<size_t>(x.cols));
-    for (int64_t u = begin; u < end; ++u) {
-      const std::span<float> mean = means.Row<float>(u);
-      std::fill(mean.begin(), mean.end(), 0.0f);
-      const int64_t last = std::min((u + 1) * block, x.rows);
-      for (int64_t i = u * block; i < last; ++i) {
-        const bool plain = x.dtype == DType::kF32;
-        if (!plain) dequantize(x.RowBytes(i), x.cols, row.data());
-        kernels_.add(plain ? In(x, i) : row.data(), x.cols, mean.data());
-      }
-      for (float& m : mean) m /= static_cast<float>(last - u * block);
     }
   });
 }

@@ -23,9 +23,9 @@
 // n is the size of a group; the last group may be shorter, and is rotated in the largest powers of two that
 // fit. The sums within a group are exact, so every ISA with the same groups gives the same bits. A scale is
 // the group's largest magnitude / 127, with one exception: where a group is a stored block of weights, the
-// rotated block is again integers times the block's step d. If they fit into a byte, d / n is the scale, and
-// rounding loses nothing. Nearly all blocks of 4-bit formats fit: of 32 codes of 4 bits the sums with signs
-// have a deviation of 26.
+// rotated block is again integers times the block's step d (but for its first value in formats with a
+// minimum, which is rounded). If they fit into a byte, d / n is the scale, and rounding loses nothing. Nearly
+// all blocks of 4-bit formats fit: of 32 codes of 4 bits the sums with signs have a deviation of 26.
 //
 // The divergence from fp32 (KL in nats, SmolLM2-135M-Instruct in Q4_1, 1,024 tokens) is 0.0006 with groups of
 // 32, 0.0027 with 128, and 0.0031 with 256; without rotation it is 0.0063 with groups of 64. The kernel
@@ -75,6 +75,10 @@ struct PanelTask {
   bool add;         // y += instead of y =
 };
 
+// Does what PanelKernels::pack does, for `count` rows of `values` stored values, whole blocks of one format.
+using PackStored = void (*)(const std::byte* const* rows, int count, int64_t values, std::byte* strip,
+                            float* scales);
+
 struct PanelKernels {
   int value_bytes;  // per packed value
   bool scaled;      // integers with scales
@@ -91,10 +95,10 @@ struct PanelKernels {
   // Packs `count` values as row `row` of a block of x, zero-padded to PanelDepth(count).
   void (*prepare)(const float* x, int64_t count, int row, std::byte* block, float* scales, int32_t* starts);
   void (*multiply)(const PanelTask& task);
-  // Does what `pack` does, for `count` rows of `values` stored values of Q4_0, a multiple of 32. Null: such
-  // rows are dequantised first, as all others are.
-  void (*pack_q4_0)(const std::byte* const* rows, int count, int64_t values, std::byte* strip,
-                    float* scales) = nullptr;
+  // For rows of Q4_0, Q4_1 and Q4_K. Null: they are dequantised first, as rows of other types are.
+  PackStored pack_q4_0 = nullptr;
+  PackStored pack_q4_1 = nullptr;
+  PackStored pack_q4_k = nullptr;
 };
 
 // The CPU must have the instructions (base/cpu_info.h). `fast`: groups of kFastGroup.

@@ -13,8 +13,8 @@
 namespace coppice::cpu {
 namespace {
 
-// Rows of x per task while a panel stays in the cache: enough to repay loading the panel (one load per 384
-// products), and few enough that a tile of rows gives every thread several tasks. A multiple of every
+// The most rows of x per task while a panel stays in the cache: enough to repay loading the panel (one load
+// per 384 products), and few enough that a tile of rows gives every thread several tasks. A multiple of every
 // block_rows.
 constexpr int64_t kTaskRows = 384;
 // The fewest rows of x worth keeping in the cache while panels pass; with fewer, keeping panels is cheaper.
@@ -56,6 +56,7 @@ class PanelProducts final : public Products {
   RowRange RowsOfStrip(const PackedMatrix& w, int64_t strip) const;
   void PackStrip(const WeightRows& w, const PackedMatrix& packed, int64_t strip, std::byte* strip_values,
                  float* strip_scales) const;
+  PackStored PackOf(DType type) const;
   void PackStoredStrip(const WeightRows& w, const PackedMatrix& packed, RowRange range,
                        std::byte* strip_values, float* strip_scales) const;
   void PrepareRows(const TensorView& x);
@@ -107,17 +108,26 @@ PanelProducts::RowRange PanelProducts::RowsOfStrip(const PackedMatrix& w, int64_
   return {matrix + begin, static_cast<int>(count)};
 }
 
+// Null: rows of this type are dequantised first.
+PackStored PanelProducts::PackOf(DType type) const {
+  if (type == DType::kQ4_0) return kernels_.pack_q4_0;
+  if (type == DType::kQ4_1) return kernels_.pack_q4_1;
+  if (type == DType::kQ4_K) return kernels_.pack_q4_k;
+  return nullptr;
+}
+
 void PanelProducts::PackStoredStrip(const WeightRows& w, const PackedMatrix& packed, RowRange range,
                                     std::byte* strip_values, float* strip_scales) const {
+  const DType type = w.parts().front().dtype;
   const std::byte* rows[kStripColumns];
   for (int r = 0; r < range.count; ++r) rows[r] = w.Row(range.first + r);
   for (int64_t begin = 0; begin < packed.inputs; begin += kPackValues) {
     const int64_t count = std::min(kPackValues, packed.inputs - begin);
     const int64_t next = begin + count;
     w.Prefetch(range.first, range.count, next, std::min(kPackValues, packed.inputs - next));
-    kernels_.pack_q4_0(rows, range.count, count, strip_values + begin * kStripColumns,
-                       strip_scales + begin / kernels_.group * kStripColumns);
-    for (int r = 0; r < range.count; ++r) rows[r] += BytesOf(DType::kQ4_0, count);
+    PackOf(type)(rows, range.count, count, strip_values + begin * kStripColumns,
+                 strip_scales + begin / kernels_.group * kStripColumns);
+    for (int r = 0; r < range.count; ++r) rows[r] += BytesOf(type, count);
   }
   // The columns' padding, as codes of zero.
   const int64_t padding = PanelDepth(packed.inputs) - packed.inputs;
@@ -134,7 +144,8 @@ void PanelProducts::PackStrip(const WeightRows& w, const PackedMatrix& packed, i
   float steps[kPackValues / kStepValues * kStripColumns] = {};
   const RowRange rows = RowsOfStrip(packed, strip);
   w.Prefetch(rows.first, rows.count, 0, std::min(kPackValues, packed.inputs));
-  if (kernels_.pack_q4_0 != nullptr && rows.count > 0 && w.AreAll(DType::kQ4_0))
+  const DType type = w.parts().front().dtype;
+  if (rows.count > 0 && PackOf(type) != nullptr && w.AreAll(type))
     return PackStoredStrip(w, packed, rows, strip_values, strip_scales);
   for (int64_t begin = 0; begin < packed.inputs; begin += kPackValues) {
     const int64_t count = std::min(kPackValues, packed.inputs - begin);

@@ -4,138 +4,20 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <functional>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
-#include "amx_emulator.h"
 #include "avx_vnni_emulator.h"
-#include "formats/quants.h"
-#include "kernels/conformance_support.h"
-#include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/products.h"
+#include "kernels/cpu/panel_products_test_support.h"
 
 namespace coppice {
 namespace {
 
-using testing_kernels::Random;
-using testing_kernels::RandomWeight;
-using testing_kernels::SameBits;
+using namespace testing_panels;
 
-struct Codes {
-  std::vector<int> codes;
-  std::vector<float> scales;  // by group
-};
-
-// The sign of value i in a rotated block.
-float SignOf(size_t i, size_t values) {
-  if (values <= 32) return 1;
-  int pairs = 0;
-  for (size_t bit = 1; bit < values; bit *= 4) pairs += (i & bit) != 0 && (i & (2 * bit)) != 0;
-  return pairs % 2 == 0 ? 1.0f : -1.0f;
-}
-
-// x = H S x in blocks of `values`, the rest in powers of two.
-void Rotate(std::span<float> x, size_t values) {
-  while (x.size() >= values) {
-    for (size_t i = 0; i < values; ++i) x[i] *= SignOf(i, values);
-    for (size_t stride = values / 2; stride > 0; stride /= 2) {
-      for (size_t i = 0; i < values; ++i) {
-        if ((i & stride) != 0) continue;
-        const float a = x[i];
-        const float b = x[i + stride];
-        x[i] = a + b;
-        x[i + stride] = a - b;
-      }
-    }
-    x = x.subspan(values);
-  }
-  if (!x.empty()) Rotate(x, values / 2);
-}
-
-// The factor by which Rotate multiplies the product of two rows at value k.
-float FactorAt(size_t k, size_t count, size_t values) {
-  const size_t whole = count / values * values;
-  return k < whole ? static_cast<float>(values) : FactorAt(k - whole, count - whole, values / 2);
-}
-
-// `steps`: of each 32 values, 0 where there is none; empty where they do not count.
-Codes Quantize(std::span<const float> row, size_t values, bool is_weight, std::span<const float> steps = {}) {
-  std::vector<float> x(row.begin(), row.end());
-  x.resize(static_cast<size_t>(cpu::PanelDepth(static_cast<int64_t>(x.size()))));
-  Rotate(x, values);
-  if (is_weight) {
-    for (size_t k = 0; k < x.size(); ++k) x[k] /= FactorAt(k, x.size(), values);
-  }
-  Codes q;
-  for (size_t begin = 0; begin < x.size(); begin += values) {
-    const auto group = std::span(x).subspan(begin, std::min(values, x.size() - begin));
-    float largest = 0;
-    for (float v : group) largest = std::max(largest, std::abs(v));
-    float scale = largest / 127.0f;
-    float inverse = largest == 0 ? 0 : 127.0f / largest;
-    if (begin / values < steps.size() && largest > 0) {
-      const float step = steps[begin / values] / 32.0f;
-      if (step != 0 && largest <= 127.4f * std::abs(step)) {
-        scale = step;
-        inverse = 1.0f / step;
-      }
-    }
-    q.scales.push_back(scale);
-    for (float v : group) q.codes.push_back(static_cast<int>(std::nearbyint(v * inverse)));
-  }
-  return q;
-}
-
-// The steps of the stored codes of 32 values each, written from the layouts (formats/quant_blocks.h).
-std::vector<float> StepsOf(const TensorView& w, int64_t row) {
-  std::vector<float> steps(static_cast<size_t>(w.cols / 32), 0.0f);
-  for (size_t i = 0; i < steps.size(); ++i) {
-    const int64_t value = static_cast<int64_t>(i) * 32;
-    const std::byte* block = w.RowBytes(row) + BytesOf(w.dtype, value / Info(w.dtype).block_elements *
-                                                                    Info(w.dtype).block_elements);
-    F16 d;
-    std::memcpy(&d, block, sizeof d);
-    if (w.dtype == DType::kQ6_K) continue;
-    steps[i] = ToFloat(d);
-    if (w.dtype != DType::kQ4_K) continue;
-    const auto* scales = reinterpret_cast<const uint8_t*>(block) + 4;
-    const size_t j = i % 8;
-    const int scale = j < 4 ? scales[j] & 63 : (scales[j + 4] & 15) | (scales[j - 4] >> 6 << 4);
-    steps[i] *= static_cast<float>(scale);
-  }
-  return steps;
-}
-
-Tensor Expected(const TensorView& x, const TensorView& w, const TensorView& bias, size_t values) {
-  std::vector<Codes> rows(static_cast<size_t>(x.rows));
-  for (int64_t i = 0; i < x.rows; ++i)
-    rows[static_cast<size_t>(i)] = Quantize(x.Row<float>(i), values, false);
-  Tensor y(DType::kF32, x.rows, w.rows);
-  std::vector<float> weights(static_cast<size_t>(w.cols));
-  for (int64_t o = 0; o < w.rows; ++o) {
-    DequantizeRow(w.dtype, w.RowBytes(o), weights);
-    const std::vector<float> steps = values == 32 ? StepsOf(w, o) : std::vector<float>();
-    const Codes column = Quantize(weights, values, true, steps);
-    for (int64_t i = 0; i < x.rows; ++i) {
-      const Codes& row = rows[static_cast<size_t>(i)];
-      float sum = 0;
-      for (size_t g = 0; g < column.scales.size(); ++g) {
-        int32_t exact = 0;
-        for (size_t k = g * values; k < std::min(column.codes.size(), (g + 1) * values); ++k) {
-          exact += row.codes[k] * column.codes[k];
-        }
-        sum = std::fma(static_cast<float>(exact), column.scales[g] * row.scales[g], sum);
-      }
-      y.mutable_view().Row<float>(i)[static_cast<size_t>(o)] =
-          bias.empty() ? sum : sum + bias.Row<float>(0)[static_cast<size_t>(o)];
-    }
-  }
-  return y;
-}
+class IntProducts : public IntProductsTest {};
 
 using ProductOf = std::function<Tensor(const TensorView& x, const TensorView& w, const TensorView& bias)>;
 
@@ -170,39 +52,6 @@ void ExpectStatedArithmetic(const ProductOf& product, size_t group, const std::v
   }
 }
 
-struct Kernels {
-  Isa isa;
-  bool fast = false;
-
-  size_t group() const {
-    return isa == Isa::kAmx ? cpu::kTileGroup : fast ? cpu::kFastGroup : cpu::kVectorGroup;
-  }
-};
-
-void PrintTo(const Kernels& k, std::ostream* out) { *out << IsaName(k.isa) << (k.fast ? "_fast" : ""); }
-
-class IntProducts : public ::testing::TestWithParam<Kernels> {
- protected:
-  void SetUp() override {
-    const Isa isa = GetParam().isa;
-    const bool can = isa == Isa::kAvx2  ? Cpu().avx2
-                     : isa == Isa::kAmx ? Cpu().avx512_bf16
-                                        : Cpu().avx512_vnni;
-    if (!can) GTEST_SKIP() << "this CPU lacks " << IsaName(isa) << " or VNNI";
-    if (isa == Isa::kAmx) InstallAmxEmulator();
-    backend_ = MakeCpuBackendForIsa({.threads = 2, .exact = false, .fast = GetParam().fast}, isa);
-  }
-  Tensor Product(const TensorView& x, const TensorView& w, const TensorView& bias = {}) {
-    PackedMatrix packed;
-    backend_->Pack(w, packed);
-    EXPECT_GT(packed.scales.rows(), 0) << "not integers";
-    Tensor y(DType::kF32, x.rows, w.rows);
-    backend_->Product(x, packed, bias, y.mutable_view());
-    return y;
-  }
-  std::unique_ptr<Backend> backend_;
-};
-
 // Rows that are and are not multiples of blocks of 6, 24 and 64; columns likewise for strips and panels, K
 // for groups of 32, 128 and 256.
 TEST_P(IntProducts, AreTheStatedArithmeticBitForBit) {
@@ -210,50 +59,9 @@ TEST_P(IntProducts, AreTheStatedArithmeticBitForBit) {
     return Product(x, w, bias);
   };
   ExpectStatedArithmetic(
-      product, GetParam().group(), {DType::kQ8_0, DType::kQ4_0, DType::kQ5_1, DType::kQ4_K, DType::kQ6_K},
+      product, GetParam().group(),
+      {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_1, DType::kQ4_K, DType::kQ6_K},
       {{1, 64, 1}, {5, 96, 17}, {6, 256, 64}, {33, 512, 70}, {13, 1312, 130}, {40, 768, 48}, {389, 256, 33}});
-}
-
-// Blocks of Q4_0 whose rotated codes do and do not fit into a byte, by one: all codes alike, alternating, and
-// at random with few or no others; steps of either sign, tiny, and zero.
-TEST_P(IntProducts, BlocksOfQ4_0AtTheEdgesAreTheStatedArithmetic) {
-  constexpr int64_t kInputs = 288;  // not a multiple of 64
-  const Tensor x = Random(9, kInputs, 12);
-  Tensor w(DType::kQ4_0, 70, kInputs);
-  std::mt19937 random(13);
-  const float steps[] = {0.01f, -0.01f, 6e-8f, -6e-8f, 0.0f, 3.0f, 60000.0f};
-  for (int64_t o = 0; o < w.rows(); ++o) {
-    for (int64_t b = 0; b < kInputs / 32; ++b) {
-      std::byte* block = w.mutable_view().RowBytes(o) + b * 18;
-      const F16 step = ToF16(steps[random() % std::size(steps)]);
-      std::memcpy(block, &step, sizeof step);
-      const unsigned low = random() % 16;
-      const unsigned high = random() % 16;
-      const unsigned others = random() % 20;  // of 256 bytes that differ
-      for (int i = 0; i < 16; ++i) {
-        const unsigned byte = random() % 256 < others * others ? random() % 256 : low | high << 4;
-        block[2 + i] = static_cast<std::byte>(byte);
-      }
-    }
-  }
-  EXPECT_TRUE(SameBits(Product(x.view(), w.view()), Expected(x.view(), w.view(), {}, GetParam().group())));
-  // A step that is not finite shows in its row of weights, and in no other.
-  const Tensor before = Product(x.view(), w.view());
-  for (float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
-    const F16 step = ToF16(bad);
-    std::memcpy(w.mutable_view().RowBytes(17) + 36, &step, sizeof step);
-    const Tensor y = Product(x.view(), w.view());
-    for (int64_t i = 0; i < y.rows(); ++i) {
-      for (int64_t o = 0; o < y.cols(); ++o) {
-        const float v = y.view().Row<float>(i)[static_cast<size_t>(o)];
-        if (o == 17) {
-          EXPECT_TRUE(std::isnan(v));
-        } else {
-          EXPECT_EQ(v, before.view().Row<float>(i)[static_cast<size_t>(o)]);
-        }
-      }
-    }
-  }
 }
 
 // Rows so long that the tile kernels take fewer than 384 of them at a time.
@@ -369,41 +177,7 @@ TEST_P(IntProducts, ZerosAreZeros) {
   }
 }
 
-// Only x is rounded: blocks of 4 bits keep their codes. The rounding of x alone is half a percent.
-TEST_P(IntProducts, StoredCodesOfFourBitsLoseNothing) {
-  if (GetParam().group() != 32) GTEST_SKIP() << "groups are not blocks";
-  for (DType type : {DType::kQ4_0, DType::kQ4_1, DType::kQ4_K}) {
-    // Rows of x that rotate to integers of at most 127, which int8 codes hold exactly.
-    Tensor x = Tensor::Zeros(DType::kF32, 9, 512);
-    for (int64_t i = 0; i < 9; ++i) {
-      for (size_t k = 0; k < 512; k += 32)
-        x.mutable_view().Row<float>(i)[k + static_cast<size_t>(i) * 3] = 127;
-    }
-    const Tensor w = RandomWeight(type, 40, 512, 11);
-    const Tensor y = Product(x.view(), w.view());
-    std::vector<float> row(512);
-    double error = 0;
-    double size = 0;
-    for (int64_t o = 0; o < 40; ++o) {
-      DequantizeRow(type, w.view().RowBytes(o), row);
-      for (int64_t i = 0; i < 9; ++i) {
-        double sum = 0;
-        for (size_t k = 0; k < 512; ++k) sum += double{x.view().Row<float>(i)[k]} * row[k];
-        error += std::pow(sum - y.view().Row<float>(i)[static_cast<size_t>(o)], 2);
-        size += sum * sum;
-      }
-    }
-    // Q4_1 and Q4_K round one value of 32, their minimum's.
-    EXPECT_LT(std::sqrt(error / size), type == DType::kQ4_0 ? 1e-6 : 0.02) << Info(type).name;
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Isas, IntProducts,
-                         ::testing::Values(Kernels{Isa::kAvx2}, Kernels{Isa::kAvx512}, Kernels{Isa::kAmx},
-                                           Kernels{Isa::kAvx2, true}, Kernels{Isa::kAvx512, true}),
-                         [](const auto& test) {
-                           return std::string(IsaName(test.param.isa)) + (test.param.fast ? "_fast" : "");
-                         });
+INSTANTIATE_TEST_SUITE_P(Isas, IntProducts, ::testing::ValuesIn(kPanelKernels), KernelsName);
 
 }  // namespace
 }  // namespace coppice

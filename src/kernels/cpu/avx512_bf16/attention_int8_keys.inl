@@ -10,13 +10,16 @@
 // the others, which would leave few codes to them. Each key and each row is rounded by itself, so a score
 // depends on nothing else.
 
-// Rounds x to codes and returns their scale; `sum` becomes the codes' sum. Scales are limited so that a
-// product of two is finite.
+// The limits of a scale, so that a product of two is finite.
+constexpr float kLeastScale = 1e-12f;
+constexpr float kMostScale = 1e12f;
+
+// Rounds x to codes and returns their scale; `sum` becomes the codes' sum.
 inline float RoundHead(const float* x, int64_t dim, int8_t* codes, int32_t* sum) {
   __m512 top = _mm512_setzero_ps();
   for (int64_t c = 0; c < dim; c += V::kLanes) top = _mm512_max_ps(_mm512_abs_ps(V::Load(x + c).v), top);
   const float most = _mm512_reduce_max_ps(top) * (1.0f / 127);
-  const float scale = most < 1e-12f ? 1e-12f : most < 1e12f ? most : 1e12f;
+  const float scale = most < kLeastScale ? kLeastScale : most < kMostScale ? most : kMostScale;
   const __m512 inverse = _mm512_set1_ps(1.0f / scale);
   __m512i sums = _mm512_setzero_si512();
   for (int64_t c = 0; c < dim; c += V::kLanes) {
@@ -115,8 +118,8 @@ inline void LoadQueryLanes(const AttentionTile& tile, int first, int64_t dim, fl
   }
 }
 
-// Does to sixteen rows at once what RoundHead does to one, with the same results: a row by itself spends more
-// time on its maximum and its division than on its codes.
+// Does to sixteen rows at once what RoundHead does to one, with the same results; sums are not needed. A row
+// by itself spends more time on its maximum and its division than on its codes.
 void PackQuadQueries(const AttentionTile& tile, const Rows& rows, uint32_t* packed) {
   float* scales = QueryScales(rows, packed);
   const __m512i byte = _mm512_set1_epi32(255);
@@ -127,7 +130,8 @@ void PackQuadQueries(const AttentionTile& tile, const Rows& rows, uint32_t* pack
     __m512 top = _mm512_setzero_ps();
     for (int64_t c = 0; c < rows.dim; ++c) top = _mm512_max_ps(_mm512_abs_ps(x[c].v), top);
     const __m512 most = _mm512_mul_ps(top, _mm512_set1_ps(1.0f / 127));
-    const __m512 scale = _mm512_min_ps(_mm512_max_ps(most, _mm512_set1_ps(1e-12f)), _mm512_set1_ps(1e12f));
+    const __m512 scale =
+        _mm512_min_ps(_mm512_max_ps(most, _mm512_set1_ps(kLeastScale)), _mm512_set1_ps(kMostScale));
     const __m512 inverse = _mm512_div_ps(_mm512_set1_ps(1.0f), scale);
     _mm512_storeu_ps(scales + r, scale);
     for (int64_t c = 0; c < rows.dim; c += 4) {

@@ -16,7 +16,7 @@ namespace {
 // clang-format on
 
 // Need the panel rows.
-#include "kernels/cpu/avx512_dot/pack_q4_0.inl"
+#include "kernels/cpu/avx512_dot/pack_nibbles.inl"
 #include "kernels/cpu/avx512_dot/panels.inl"
 
 template <int64_t kGroup>
@@ -29,7 +29,9 @@ constexpr PanelKernels kVnniPanels = {
     .pack = PackCodes<0x80, kGroup>,
     .prepare = PrepareCodes<kDotRows, BlockOrder::kWords, kGroup>,
     .multiply = MultiplyPanel<CodeDot, kGroup>,
-    .pack_q4_0 = kGroup == kVectorGroup ? PackQ4 : nullptr,
+    .pack_q4_0 = kGroup == kVectorGroup ? PackQ4<false> : nullptr,
+    .pack_q4_1 = kGroup == kVectorGroup ? PackQ4<true> : nullptr,
+    .pack_q4_k = kGroup == kVectorGroup ? PackQ4K : nullptr,
 };
 
 constexpr PanelKernels kBf16Panels = {

@@ -69,8 +69,8 @@ inline void RotateHeadBlock(float factor, float* x) {
 
 // Calls rotate(size, factor, first channel) for the blocks of a head of `dim` channels, a multiple of 32:
 // powers of two, given as types.
-template <typename Rotate>
-inline void RotateBlocks(int64_t dim, Rotate rotate) {
+template <typename F>
+inline void RotateBlocks(int64_t dim, F rotate) {
   int64_t c = 0;
   for (; c + 128 <= dim; c += 128) rotate(Int<128>{}, 0.088388348f, c);
   for (; c + 64 <= dim; c += 64) rotate(Int<64>{}, 0.125f, c);
