@@ -16,6 +16,15 @@ using namespace testing_panels;
 
 class StoredBlocks : public IntProductsTest {
  protected:
+  // Calls fill(block) for every block of w.
+  template <typename F>
+  static void FillBlocks(Tensor& w, F fill) {
+    const int64_t bytes = BytesOf(w.dtype(), Info(w.dtype()).block_elements);
+    for (int64_t o = 0; o < w.rows(); ++o) {
+      for (int64_t at = 0; at < BytesOf(w.dtype(), w.cols()); at += bytes)
+        fill(w.mutable_view().RowBytes(o) + at);
+    }
+  }
   void ExpectStated(const Tensor& x, const Tensor& w) {
     EXPECT_TRUE(SameBits(Product(x.view(), w.view()), Expected(x.view(), w.view(), {}, GetParam().group())));
   }
@@ -53,20 +62,17 @@ TEST_P(StoredBlocks, BlocksOfQ4_0AtTheEdgesAreTheStatedArithmetic) {
   Tensor w(DType::kQ4_0, 70, kInputs);
   std::mt19937 random(13);
   const float steps[] = {0.01f, -0.01f, 6e-8f, -6e-8f, 0.0f, 3.0f, 60000.0f};
-  for (int64_t o = 0; o < w.rows(); ++o) {
-    for (int64_t b = 0; b < kInputs / 32; ++b) {
-      std::byte* block = w.mutable_view().RowBytes(o) + b * 18;
-      const F16 step = ToF16(steps[random() % std::size(steps)]);
-      std::memcpy(block, &step, sizeof step);
-      const unsigned low = random() % 16;
-      const unsigned high = random() % 16;
-      const unsigned others = random() % 20;  // of 256 bytes that differ
-      for (int i = 0; i < 16; ++i) {
-        const unsigned byte = random() % 256 < others * others ? random() % 256 : low | high << 4;
-        block[2 + i] = static_cast<std::byte>(byte);
-      }
+  FillBlocks(w, [&](std::byte* block) {
+    const F16 step = ToF16(steps[random() % std::size(steps)]);
+    std::memcpy(block, &step, sizeof step);
+    const unsigned low = random() % 16;
+    const unsigned high = random() % 16;
+    const unsigned others = random() % 20;  // of 256 bytes that differ
+    for (int i = 0; i < 16; ++i) {
+      const unsigned byte = random() % 256 < others * others ? random() % 256 : low | high << 4;
+      block[2 + i] = static_cast<std::byte>(byte);
     }
-  }
+  });
   ExpectStated(x, w);
   ExpectVisible(x, w, 36);  // a step
 }
@@ -79,24 +85,21 @@ TEST_P(StoredBlocks, BlocksOfQ4_1AtTheEdgesAreTheStatedArithmetic) {
   std::mt19937 random(15);
   const float steps[] = {0.01f, -0.01f, 6e-8f, 0.0f, 3.0f};
   const float sums[] = {0, 10.5f, 126.4f, 127, 127.3f, 127.5f, 128, -127, -127.45f, -128.2f, 300, -5000};
-  for (int64_t o = 0; o < w.rows(); ++o) {
-    for (int64_t b = 0; b < kInputs / 32; ++b) {
-      std::byte* block = w.mutable_view().RowBytes(o) + b * 20;
-      const F16 step = ToF16(steps[random() % std::size(steps)]);
-      const unsigned alike = random() % 256;
-      const unsigned others = random() % 20;  // of 256 bytes that differ
-      unsigned sum = 0;
-      for (int i = 0; i < 16; ++i) {
-        const unsigned byte = random() % 256 < others * others ? random() % 256 : alike;
-        block[4 + i] = static_cast<std::byte>(byte);
-        sum += byte % 16 + byte / 16;
-      }
-      const float target = sums[random() % std::size(sums)];
-      const F16 shift = ToF16(ToFloat(step) * (target - static_cast<float>(sum)) / 32);
-      std::memcpy(block, &step, sizeof step);
-      std::memcpy(block + 2, &shift, sizeof shift);
+  FillBlocks(w, [&](std::byte* block) {
+    const F16 step = ToF16(steps[random() % std::size(steps)]);
+    const unsigned alike = random() % 256;
+    const unsigned others = random() % 20;  // of 256 bytes that differ
+    unsigned sum = 0;
+    for (int i = 0; i < 16; ++i) {
+      const unsigned byte = random() % 256 < others * others ? random() % 256 : alike;
+      block[4 + i] = static_cast<std::byte>(byte);
+      sum += byte % 16 + byte / 16;
     }
-  }
+    const float target = sums[random() % std::size(sums)];
+    const F16 shift = ToF16(ToFloat(step) * (target - static_cast<float>(sum)) / 32);
+    std::memcpy(block, &step, sizeof step);
+    std::memcpy(block + 2, &shift, sizeof shift);
+  });
   ExpectStated(x, w);
   ExpectVisible(x, w, 40);  // a step
   ExpectVisible(x, w, 42);  // and its shift
@@ -109,16 +112,13 @@ TEST_P(StoredBlocks, BlocksOfQ4_KOfAnyScalesAreTheStatedArithmetic) {
   std::mt19937 random(17);
   const float steps[] = {0.001f, -0.001f, 6e-8f, 0.0f, 2.0f};
   const float minima[] = {0, 0.1f, 1, 8, -1};  // of the steps
-  for (int64_t o = 0; o < w.rows(); ++o) {
-    for (int64_t b = 0; b < kInputs / 256; ++b) {
-      std::byte* block = w.mutable_view().RowBytes(o) + b * 144;
-      const F16 step = ToF16(steps[random() % std::size(steps)]);
-      const F16 minimum = ToF16(ToFloat(step) * minima[random() % std::size(minima)]);
-      std::memcpy(block, &step, sizeof step);
-      std::memcpy(block + 2, &minimum, sizeof minimum);
-      for (int i = 4; i < 144; ++i) block[i] = static_cast<std::byte>(random() % 256);
-    }
-  }
+  FillBlocks(w, [&](std::byte* block) {
+    const F16 step = ToF16(steps[random() % std::size(steps)]);
+    const F16 minimum = ToF16(ToFloat(step) * minima[random() % std::size(minima)]);
+    std::memcpy(block, &step, sizeof step);
+    std::memcpy(block + 2, &minimum, sizeof minimum);
+    for (int i = 4; i < 144; ++i) block[i] = static_cast<std::byte>(random() % 256);
+  });
   ExpectStated(x, w);
 }
 

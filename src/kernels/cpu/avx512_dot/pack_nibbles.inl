@@ -1,8 +1,8 @@
 // Packs stored blocks of Q4_0, Q4_1 and Q4_K for the panels of codes in groups of 32, with the codes and
 // scales of PackCodes (a block of zeros keeps its step, which changes no product). Rotated codes are integers
 // of at most 8 bits in nearly all blocks (panel_kernels.h), so bytes suffice: 64 values an instruction, where
-// PackCodes converts, rotates and rounds 16 floats. Weights of 2048 x 2048 take 0.5 ms in Q4_0
-// and 0.8 ms in Q4_1 instead of 1.9 ms (Emerald Rapids, one thread).
+// PackCodes converts, rotates and rounds 16 floats. Weights of 2048 x 2048 take 0.5 ms in Q4_0 and 0.8 ms in
+// Q4_1 instead of 1.9 ms (Emerald Rapids, one thread).
 //
 // A value is step * code, or step * code + shift. A shift changes the rotated block in its first value alone,
 // which is the block's sum: only that is computed in floats, in the order of RotateBlock. PackCodes rounds
