@@ -8,7 +8,10 @@ namespace coppice::cpu {
 namespace {
 #include "kernels/cpu/avx512/vector.inl"
 
-// Needs V.
+// 4 x 6 sums, 6 columns and 1 broadcast: 31 of the 32 registers.
+constexpr int kPanelVectors = 6;
+
+// Needs V and kPanelVectors.
 #include "kernels/cpu/generic/kernels.inl"
 
 // Need the kernels.
@@ -25,8 +28,8 @@ namespace {
 #include "kernels/cpu/amx/panels.inl"
 
 constexpr KernelTable WithTiles(KernelTable table) {
-  table.attention_bf16 = {AttendAmx,  MergeStates, ClearState, FinishRows,
-                          AddMassAmx, PackTileAmx, 0,          false,      true};
+  table.attention_bf16 = {AttendAmx,   MergeStates, ClearState, FinishRows, AddMassAmx,
+                          PackTileAmx, 0,           false,      true};
   return table;
 }
 

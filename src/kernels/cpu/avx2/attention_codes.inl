@@ -261,7 +261,7 @@ using CodeScores = void (*)(const CodeKeys& keys, int64_t dim, const uint32_t* q
 using CodeOutputs = void (*)(const uint32_t* values, int64_t dim, const CodeBuffers& buffers, float* output);
 constexpr CodeScores kCodeScores[] = {ScoreCodes<1>, ScoreCodes<2>, ScoreCodes<3>};
 constexpr CodeOutputs kCodeOutputs[] = {ValueCodes<1>, ValueCodes<2>, ValueCodes<3>};
-static_assert(V::kPanelVectors == 3);
+static_assert(kPanelVectors == 3);
 
 // 2^x for x <= 0, exactly 1 at 0 and 0 below -126, with the polynomial of avx512/softmax_weights.inl, whose
 // relative error is below 9e-5: that of rounding to a code is above 6e-5.

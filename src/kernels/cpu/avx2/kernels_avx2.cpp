@@ -6,7 +6,10 @@ namespace coppice::cpu {
 namespace {
 #include "kernels/cpu/avx2/vector.inl"
 
-// Needs V.
+// 4 x 3 sums, 3 columns and 1 broadcast fill the 16 registers.
+constexpr int kPanelVectors = 3;
+
+// Needs V and kPanelVectors.
 #include "kernels/cpu/generic/kernels.inl"
 }  // namespace
 

@@ -1,7 +1,6 @@
 // A vector of eight floats: AVX2, FMA and F16C.
 struct V {
   static constexpr int kLanes = 8;
-  static constexpr int kPanelVectors = 3;  // 4 x 3 sums, 3 columns and 1 broadcast fill the 16 registers
   __m256 v;
 
   static V Set(float a) { return {_mm256_set1_ps(a)}; }

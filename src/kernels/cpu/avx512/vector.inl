@@ -2,7 +2,6 @@
 // avx512_bf16 can run it.
 struct V {
   static constexpr int kLanes = 16;
-  static constexpr int kPanelVectors = 6;  // 4 x 6 sums, 6 columns and 1 broadcast: 31 of the 32 registers
   __m512 v;
 
   static V Set(float a) { return {_mm512_set1_ps(a)}; }

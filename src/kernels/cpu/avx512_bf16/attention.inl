@@ -8,7 +8,7 @@
 // and takes 84 packed (docs/performance.md). vdpbf16ps treats all lanes alike and independently, so a row's
 // bits depend neither on its lane nor on other rows.
 
-static_assert(kPanels == 1 && V::kLanes == 16);
+static_assert(kPanelVectors == 3 && V::kLanes == 16);
 
 inline __m512bh LoadPairs(const void* p) { return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p)); }
 
@@ -20,73 +20,85 @@ inline __m512bh SetPair(const void* p) {
 
 inline V AddPairs(V sums, __m512bh a, __m512bh b) { return {_mm512_dpbf16_ps(sums.v, a, b)}; }
 
-void PackPairQueries(const AttentionTile& tile, const Rows& rows, uint32_t* packed) {
+void PackPairQueries(const AttentionTile& tile, const Panel& panel) {
   const float factor = tile.scale * kLog2e;
   float row[32];
   uint16_t narrow[32];
-  for (int r = 0; r < PanelVectors(tile, 0) * V::kLanes; ++r) {
-    const int64_t at = tile.first_row + r;
+  for (int r = 0; r < panel.vectors * V::kLanes; ++r) {
+    const int in_tile = panel.index * kPanel + r;
+    const int64_t at = tile.first_row + in_tile;
     const float* q = tile.queries + at / tile.group * tile.query_stride + at % tile.group * tile.head_dim;
-    for (int64_t c = 0; c < rows.dim; c += 32) {
+    for (int64_t c = 0; c < panel.dim; c += 32) {
       for (int64_t i = 0; i < 32; ++i)
-        row[i] = r < tile.rows && c + i < tile.head_dim ? q[c + i] * factor : 0.0f;
+        row[i] = in_tile < tile.rows && c + i < tile.head_dim ? q[c + i] * factor : 0.0f;
       ToBf16Row(row, 32, narrow);
       for (int64_t i = 0; i < 16; ++i)
-        __builtin_memcpy(packed + (c / 2 + i) * kPanel + r, narrow + 2 * i, sizeof *packed);
+        __builtin_memcpy(panel.queries + (c / 2 + i) * kPanel + r, narrow + 2 * i, sizeof *panel.queries);
     }
   }
 }
 
-// scores[j][lane] = start[j] + sum_c keys[j][c] queries[c][lane], four keys at a time; tops[lane] = max_j
+// scores[j][lane] = start[j] + sum_c keys[j][c] queries[c][lane], eight keys at a time; tops[lane] = max_j
 // scores[j][lane].
 template <int kVectors>
 void ScorePairs(const CacheRows& keys, int64_t dim, const uint32_t* queries, const float* start,
                 float* scores, float* tops) {
+  constexpr int kKeys = 8;
   for (int v = 0; v < kVectors; ++v) V::Set(kMinusInfinity).Store(tops + v * V::kLanes);
-  for (int64_t j = 0; j < kKeyTile; j += 4) {
+  for (int64_t j = 0; j < kKeyTile; j += kKeys) {
     const std::byte* k = keys.first + j * keys.stride;
     // Prefetches the same keys of the next tile. Other heads lie between the rows, so they are too far apart
     // for the hardware prefetcher.
-    for (int64_t i = 0; i < 4; ++i) {
+    for (int64_t i = 0; i < kKeys; ++i) {
       for (int64_t b = 0; b < 2 * dim; b += 64) __builtin_prefetch(k + (kKeyTile + i) * keys.stride + b);
     }
-    V sums[4][kVectors];
-    for (int i = 0; i < 4; ++i) {
+    V sums[kKeys][kVectors];
+#pragma GCC unroll 8
+    for (int i = 0; i < kKeys; ++i) {
       for (int v = 0; v < kVectors; ++v) sums[i][v] = V::Set(start[j + i]);
     }
     for (int64_t c = 0; c < dim / 2; ++c) {
       __m512bh q[kVectors];
       for (int v = 0; v < kVectors; ++v) q[v] = LoadPairs(queries + c * kPanel + v * V::kLanes);
-      for (int i = 0; i < 4; ++i) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kKeys; ++i) {
         const __m512bh key = SetPair(k + i * keys.stride + 4 * c);
         for (int v = 0; v < kVectors; ++v) sums[i][v] = AddPairs(sums[i][v], key, q[v]);
       }
     }
     for (int v = 0; v < kVectors; ++v) {
-      for (int i = 0; i < 4; ++i) sums[i][v].Store(scores + (j + i) * kPanel + v * V::kLanes);
-      const V top = V::Max(V::Max(sums[0][v], sums[1][v]), V::Max(sums[2][v], sums[3][v]));
-      V::Max(top, V::Load(tops + v * V::kLanes)).Store(tops + v * V::kLanes);
+      V top = V::Load(tops + v * V::kLanes);
+#pragma GCC unroll 8
+      for (int i = 0; i < kKeys; ++i) {
+        sums[i][v].Store(scores + (j + i) * kPanel + v * V::kLanes);
+        top = V::Max(sums[i][v], top);
+      }
+      top.Store(tops + v * V::kLanes);
     }
   }
 }
 
-// output[c][lane] += sum_j values[j][c] weights[j][lane], four columns at a time.
+// output[c][lane] += sum_j values[j][c] weights[j][lane], eight columns at a time.
 template <int kVectors>
 void ValuePairs(const uint32_t* values, int64_t dim, const uint32_t* weights, float* output) {
-  for (int64_t c = 0; c < dim; c += 4) {
-    V sums[4][kVectors];
-    for (int i = 0; i < 4; ++i) {
+  constexpr int kColumns = 8;
+  for (int64_t c = 0; c < dim; c += kColumns) {
+    V sums[kColumns][kVectors];
+#pragma GCC unroll 8
+    for (int i = 0; i < kColumns; ++i) {
       for (int v = 0; v < kVectors; ++v) sums[i][v] = V::Load(output + (c + i) * kPanel + v * V::kLanes);
     }
     for (int64_t j = 0; j < kKeyTile / 2; ++j) {
       __m512bh p[kVectors];
       for (int v = 0; v < kVectors; ++v) p[v] = LoadPairs(weights + j * kPanel + v * V::kLanes);
-      for (int i = 0; i < 4; ++i) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kColumns; ++i) {
         const __m512bh value = SetPair(values + j * dim + c + i);
         for (int v = 0; v < kVectors; ++v) sums[i][v] = AddPairs(sums[i][v], value, p[v]);
       }
     }
-    for (int i = 0; i < 4; ++i) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kColumns; ++i) {
       for (int v = 0; v < kVectors; ++v) sums[i][v].Store(output + (c + i) * kPanel + v * V::kLanes);
     }
   }
@@ -97,11 +109,8 @@ using PairScores = void (*)(const CacheRows& keys, int64_t dim, const uint32_t* 
 using PairValues = void (*)(const uint32_t* values, int64_t dim, const uint32_t* weights, float* output);
 
 // Indexed by the number of vectors in use, minus 1.
-constexpr PairScores kPairScores[] = {ScorePairs<1>, ScorePairs<2>, ScorePairs<3>,
-                                      ScorePairs<4>, ScorePairs<5>, ScorePairs<6>};
-constexpr PairValues kPairValues[] = {ValuePairs<1>, ValuePairs<2>, ValuePairs<3>,
-                                      ValuePairs<4>, ValuePairs<5>, ValuePairs<6>};
-static_assert(sizeof kPairScores / sizeof kPairScores[0] == V::kPanelVectors);
+constexpr PairScores kPairScores[kPanelVectors] = {ScorePairs<1>, ScorePairs<2>, ScorePairs<3>};
+constexpr PairValues kPairValues[kPanelVectors] = {ValuePairs<1>, ValuePairs<2>, ValuePairs<3>};
 
 void PackPairValues(const CacheRows& values, int64_t dim, uint32_t* packed) {
   const auto load = [&](int64_t j, int64_t c) {
@@ -118,29 +127,28 @@ void PackPairValues(const CacheRows& values, int64_t dim, uint32_t* packed) {
 }
 
 // The form of the queries is that of the keys that they meet.
-inline void PackQueries(const AttentionTile& tile, const Rows& rows, uint32_t* packed) {
-  if (HasQuadKeys(tile)) return PackQuadQueries(tile, rows, packed);
-  PackPairQueries(tile, rows, packed);
+inline void PackQueries(const AttentionTile& tile, const Panel& panel) {
+  if (HasQuadKeys(tile)) return PackQuadQueries(tile, panel);
+  PackPairQueries(tile, panel);
 }
 
 constexpr float kNoStart[kKeyTile] = {};
 
-// Computes the scores of the key tile at `begin`, in the layout of ScoreTile, with start[j] added, and their
-// maxima.
-inline void ScoreTilePairs(const AttentionTile& tile, const Rows& rows, const PairBuffers& buffers,
-                           const float* start, int64_t begin, int64_t end) {
-  const int vectors = PanelVectors(tile, 0);
+// Computes the scores of a panel with the key tile at `begin`, with start[j] added, and their maxima.
+inline void ScorePanelPairs(const AttentionTile& tile, const Rows& rows, const Panel& panel,
+                            const PairBuffers& buffers, const float* start, int64_t begin, int64_t end) {
   if (HasQuadKeys(tile)) {
-    const QuadKeys keys = QuadKeysAt(tile, rows.dim, begin, end);
-    kQuadScores[vectors - 1](keys, rows.dim, buffers.queries, QueryScales(rows, buffers.queries), start,
-                             rows.scores, buffers.tops);
+    const QuadKeys keys = QuadKeysAt(tile, panel.dim, begin, end);
+    kQuadScores[panel.vectors - 1](keys, panel.dim, panel.queries, QueryScales(panel), start, panel.scores,
+                                   buffers.tops);
   } else {
     const CacheRows keys = KeysAt(tile, begin, end, buffers.keys);
-    kPairScores[vectors - 1](keys, rows.dim, buffers.queries, start, rows.scores, buffers.tops);
+    kPairScores[panel.vectors - 1](keys, panel.dim, panel.queries, start, panel.scores, buffers.tops);
   }
   if (NeedsNoMask(tile, rows, begin)) return;
-  BiasAndMask(tile, rows, begin, end, 0, vectors, rows.scores);
-  for (int i = 0; i < vectors * V::kLanes; i += V::kLanes) TileTop(rows.scores + i).Store(buffers.tops + i);
+  BiasAndMask(tile, rows, begin, end, panel.index, panel.vectors, panel.scores);
+  for (int i = 0; i < panel.vectors * V::kLanes; i += V::kLanes)
+    TileTop(panel.scores + i).Store(buffers.tops + i);
 }
 
 // The values of the tile at `begin` in pairs: packed, or paired here.
@@ -165,33 +173,57 @@ void PackTilePairs(const AttentionTile& cache, int64_t begin, int64_t end, std::
   PackCacheTile(cache, begin, end, keys, pack_values, pack_keys);
 }
 
+// The keys of a call in order, as tiles that some row sees.
+template <typename F>
+inline void ForTiles(const Rows& rows, int64_t key_begin, int64_t key_end, const F& take) {
+  const int64_t last = Smaller(key_end, rows.last_visible);
+  for (int64_t begin = key_begin; begin < last; begin += kKeyTile) {
+    if (begin + kKeyTile > rows.first_visible) take(begin);
+  }
+}
+
+// One panel, with values in 8 bits.
+void AttendQuads(const AttentionTile& tile, const Rows& rows, const Panel& panel, int64_t key_begin,
+                 int64_t key_end) {
+  const PairBuffers buffers = BuffersOf(rows);
+  for (int r = 0; r < kPanel; ++r) buffers.largest[r] = kMinusInfinity;
+  ForTiles(rows, key_begin, key_end, [&](int64_t begin) {
+    const QuadTile values = QuadTileAt(PackedValuesAt(tile, begin), rows.dim);
+    ScorePanelPairs(tile, rows, panel, buffers, values.log2_scales, begin, key_end);
+    TakeQuads(values, panel, buffers);
+  });
+}
+
+// One panel, with values in pairs.
+void AttendPanelPairs(const AttentionTile& tile, const Rows& rows, const Panel& panel, int64_t key_begin,
+                      int64_t key_end, bool with_values) {
+  const PairBuffers buffers = BuffersOf(rows);
+  ForTiles(rows, key_begin, key_end, [&](int64_t begin) {
+    ScorePanelPairs(tile, rows, panel, buffers, kNoStart, begin, key_end);
+    for (int i = 0; i < panel.vectors * V::kLanes; i += V::kLanes) {
+      SoftmaxPairs(panel.scores + i, V::Load(buffers.tops + i), panel.maxima + i, panel.sums + i,
+                   panel.output + i, with_values ? tile.head_dim : 0,
+                   [&](int j) { return buffers.weights + i + j / 2 * kPanel; });
+    }
+    if (!with_values) return;
+    kPairValues[panel.vectors - 1](PairValuesAt(tile, rows, buffers, begin, key_end), rows.dim,
+                                   buffers.weights, panel.output);
+  });
+}
+
 void AttendPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_end, bool with_values,
                  float* state, float* scratch) {
   const Rows rows = LayOutRows(tile, scratch);
-  const PairBuffers buffers = BuffersOf(rows);
-  const bool quads = HasQuads(tile) && with_values;
-  if (!tile.queries_ready) PackQueries(tile, rows, buffers.queries);
   ClearState(tile, with_values, state);
-  const State s = StateAt(state);
-  const int vectors = PanelVectors(tile, 0);
-  const int64_t last = Smaller(key_end, rows.last_visible);
-  for (int64_t begin = key_begin; begin < last; begin += kKeyTile) {
-    if (begin + kKeyTile <= rows.first_visible) continue;
-    if (quads) {
-      const QuadTile values = QuadTileAt(PackedValuesAt(tile, begin), rows.dim);
-      ScoreTilePairs(tile, rows, buffers, values.log2_scales, begin, key_end);
-      TakeQuads(values, rows, buffers, vectors, s);
-      continue;
+  for (int i = 0; i < kPanels; ++i) {
+    const Panel panel = PanelOf(tile, rows, StateAt(state), i);
+    if (panel.vectors == 0) return;
+    if (!tile.queries_ready) PackQueries(tile, panel);
+    if (HasQuads(tile) && with_values) {
+      AttendQuads(tile, rows, panel, key_begin, key_end);
+    } else {
+      AttendPanelPairs(tile, rows, panel, key_begin, key_end, with_values);
     }
-    ScoreTilePairs(tile, rows, buffers, kNoStart, begin, key_end);
-    for (int i = 0; i < vectors * V::kLanes; i += V::kLanes) {
-      SoftmaxPairs(rows.scores + i, V::Load(buffers.tops + i), s.maxima + i, s.sums + i, s.output + i,
-                   with_values ? tile.head_dim : 0,
-                   [&](int j) { return buffers.weights + i + j / 2 * kPanel; });
-    }
-    if (!with_values) continue;
-    kPairValues[vectors - 1](PairValuesAt(tile, rows, buffers, begin, key_end), rows.dim, buffers.weights,
-                             s.output);
   }
 }
 
@@ -199,12 +231,16 @@ void AddMassPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_end,
                   bool maximum, float* sums, float* scratch) {
   const Rows rows = LayOutRows(tile, scratch);
   const PairBuffers buffers = BuffersOf(rows);
-  PackQueries(tile, rows, buffers.queries);
-  const int64_t last = Smaller(key_end, rows.last_visible);
-  for (int64_t begin = key_begin; begin < last; begin += kKeyTile) {
-    if (begin + kKeyTile <= rows.first_visible) continue;
-    ScoreTilePairs(tile, rows, buffers, kNoStart, begin, key_end);
+  Panel panels[kPanels];
+  for (int i = 0; i < kPanels; ++i) {
+    panels[i] = PanelOf(tile, rows, StateAt(const_cast<float*>(state)), i);
+    PackQueries(tile, panels[i]);
+  }
+  ForTiles(rows, key_begin, key_end, [&](int64_t begin) {
+    for (const Panel& panel : panels) {
+      if (panel.vectors > 0) ScorePanelPairs(tile, rows, panel, buffers, kNoStart, begin, key_end);
+    }
     AddTileMass(tile, rows, state, Smaller(kKeyTile, key_end - begin), maximum,
                 sums + (begin - key_begin) * kMassLanes);
-  }
+  });
 }

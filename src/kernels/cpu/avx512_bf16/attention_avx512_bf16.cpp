@@ -9,7 +9,11 @@ namespace coppice::cpu {
 namespace {
 #include "kernels/cpu/avx512/vector.inl"
 
-// Needs V.
+// 8 x 3 sums, 3 columns and 1 broadcast: 28 of the 32 registers. 4 x 6 need no more loads, but a tile's scores,
+// weights and outputs of 96 rows would not fit into 48 KiB of L1 (docs/performance.md).
+constexpr int kPanelVectors = 3;
+
+// Needs V and kPanelVectors.
 #include "kernels/cpu/generic/kernels.inl"
 
 // Need the kernels.
@@ -19,6 +23,8 @@ namespace {
 
 // Need kernel_cache_rows.inl; the order matters.
 // clang-format off
+#include "kernels/cpu/avx512_bf16/attention_panel.inl"
+#include "kernels/cpu/avx512_bf16/softmax_quads.inl"
 #include "kernels/cpu/avx512_bf16/attention_int8.inl"
 #include "kernels/cpu/avx512_bf16/attention_int8_keys.inl"
 #include "kernels/cpu/avx512_bf16/attention.inl"
@@ -26,8 +32,8 @@ namespace {
 #include "kernels/cpu/avx512_bf16/decode_attention.inl"
 // clang-format on
 
-constexpr AttentionKernels kPairAttention = {AttendAnyPairs, MergeStates,   ClearState, FinishRows,
-                                             AddMassPairs,   PackTilePairs, 1,          true,       true};
+constexpr AttentionKernels kPairAttention = {
+    AttendAnyPairs, MergeStates, ClearState, FinishRows, AddMassPairs, PackTilePairs, 1, true, true};
 constexpr DecodeKernels kPairDecode = {AttendPairDecode, FinishDecode};
 }  // namespace
 

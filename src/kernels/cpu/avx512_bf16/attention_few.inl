@@ -85,7 +85,8 @@ void FewPairBlock(const AttentionTile& tile, const Rows& rows, const CacheRows* 
   const PairBuffers buffers = BuffersOf(rows);
   if (values == nullptr) {
     const uint32_t* turned = reinterpret_cast<const uint32_t*>(buffers.keys);
-    return FewPairScores<kRows>(tile, turned, buffers.queries, row, rows.scores);
+    const uint32_t* queries = reinterpret_cast<const uint32_t*>(rows.queries);
+    return FewPairScores<kRows>(tile, turned, queries, row, rows.scores);
   }
   const uint32_t* weights = buffers.weights + row;
   output += row * rows.dim;
@@ -119,9 +120,9 @@ void AttendFewPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_en
                     float* scratch) {
   const Rows rows = LayOutRows(tile, scratch);
   const PairBuffers buffers = BuffersOf(rows);
-  PackPairQueries(tile, rows, buffers.queries);
   ClearState(tile, true, state);
   const State s = StateAt(state);
+  PackPairQueries(tile, PanelOf(tile, rows, s, 0));
   uint32_t* turned = reinterpret_cast<uint32_t*>(rows.keys);  // [dim / 2][kKeyTile]
   uint16_t* key_copies = reinterpret_cast<uint16_t*>(turned + kKeyTile / 2 * rows.dim);
   float* output = rows.values;  // [kFewRows][dim]; the copies of values follow it

@@ -2,44 +2,20 @@
 // uses vpdpbusd, at twice the rate of bf16. Included before attention.inl, which has the rest.
 //
 //   v_j = sigma_j v8_j         sigma_j = max |v_j| / 127, per key: its rounding depends on no other key
-//   t_j = s_j + log2 sigma_j   M = max_j t_j of the tile     p8_j = floor(255 2^(t_j - M) + d_j)
-//   o = o 2^(m - m') + 2^(M - m') / 255 sum_j p8_j v8_j
-//   l = l 2^(m - m') + 2^(M - m') sum_j 2^(t_j - M) / sigma_j
+//   t_j = s_j + log2 sigma_j   p_j = 2^(t_j - base')        p8_j = floor(255 p_j + d_j)
+//   o = o 2^(base - base') + sum_j p8_j v8_j
+//   l = l 2^(base - base') + 255 sum_j p_j / sigma_j
 //
-// The sum l uses the weights before rounding. The thresholds d_j differ from key to key (ordered dithering,
-// 16 levels): rounding to nearest would drop the tail of a tile with one strong key, whatever its mass. t
-// includes sigma, so a key with large weight and small values, which the first key of a prompt often is, does
-// not reduce the precision of the others.
-
-// The layout of a call's scratch, here and in attention.inl.
-struct PairBuffers {
-  uint32_t* queries;  // [dim / 2][kPanel], 0 in unused lanes
-  uint16_t* keys;  // [kKeyTile][dim]: copies, if the cache cannot be read in whole tiles
-  uint32_t* values;  // [kKeyTile / 2][dim]: keys 2 j and 2 j + 1
-  uint16_t* copies;  // [kKeyTile][dim]: the same for values
-  uint32_t* weights;  // [kKeyTile / 2][kPanel]
-  float* tops;  // [kPanel] maximum score of the tile
-  float* keep;  // [kPanel] SoftmaxQuads' factors, for values in 8 bits
-  float* take;
-};
-
-inline PairBuffers BuffersOf(const Rows& rows) {
-  uint32_t* values = reinterpret_cast<uint32_t*>(rows.values);
-  float* tops = rows.more + kKeyTile / 2 * kPanel;
-  return {reinterpret_cast<uint32_t*>(rows.queries),
-          reinterpret_cast<uint16_t*>(rows.keys),
-          values,
-          reinterpret_cast<uint16_t*>(values + kKeyTile / 2 * rows.dim),
-          reinterpret_cast<uint32_t*>(rows.more),
-          tops,
-          tops + kPanel,
-          tops + 2 * kPanel};
-}
+// Each tile has its own base, about its largest t, and outputs and sums are relative to the last tile's: so the
+// product is added as it is (softmax_quads.inl). The sum l uses the weights before rounding. The thresholds d_j
+// differ from key to key (ordered dithering, 16 levels): rounding to nearest would drop the tail of a tile with
+// one strong key, whatever its mass. t includes sigma, so a key with large weight and small values, which the
+// first key of a prompt often is, does not reduce the precision of the others.
 
 struct QuadTile {
   const uint32_t* values;       // [kKeyTile / 4][dim]: v8 of keys 4 j to 4 j + 3
   const float* log2_scales;     // [kKeyTile]
-  const float* inverse_scales;  // likewise
+  const float* inverse_scales;  // [kKeyTile] 255 / sigma
 };
 
 inline bool HasQuads(const AttentionTile& tile) { return tile.int8_values && tile.packed_values != nullptr; }
@@ -65,10 +41,12 @@ inline float ScaleOfRow(const std::byte* row, int64_t dim) {
 void PackQuadValues(const CacheRows& values, int64_t dim, std::byte* packed) {
   float* log2_scales = reinterpret_cast<float*>(packed + kKeyTile * dim);
   float* inverse_scales = log2_scales + kKeyTile;
+  float inverses[kKeyTile];
   for (int64_t j = 0; j < kKeyTile; ++j) {
     const float scale = ScaleOfRow(values.first + j * values.stride, dim);
     log2_scales[j] = __builtin_log2f(scale);
-    inverse_scales[j] = 1.0f / scale;
+    inverse_scales[j] = 255.0f / scale;
+    inverses[j] = 1.0f / scale;
   }
   const __m512i byte = _mm512_set1_epi32(255);
   for (int64_t j = 0; j < kKeyTile; j += 4) {
@@ -76,7 +54,7 @@ void PackQuadValues(const CacheRows& values, int64_t dim, std::byte* packed) {
       __m512i quad = _mm512_setzero_si512();
       for (int i = 3; i >= 0; --i) {
         const __m512 value = WidenPart(values.first + (j + i) * values.stride, c);
-        const __m512i code = _mm512_cvtps_epi32(_mm512_mul_ps(value, _mm512_set1_ps(inverse_scales[j + i])));
+        const __m512i code = _mm512_cvtps_epi32(_mm512_mul_ps(value, _mm512_set1_ps(inverses[j + i])));
         quad = _mm512_or_si512(_mm512_slli_epi32(quad, 8), _mm512_and_si512(code, byte));
       }
       _mm512_storeu_si512(packed + 4 * (j / 4 * dim + c), quad);
@@ -84,77 +62,61 @@ void PackQuadValues(const CacheRows& values, int64_t dim, std::byte* packed) {
   }
 }
 
-// The softmax of one vector of rows over one tile, whose scores are t with maximum `tile_top`. Writes p8 in
-// quads of keys. `keep` is the factor for the row's output, `take` the factor for the tile's product.
-inline void SoftmaxQuads(const float* scores, V tile_top, const float* inverse_scales, float* maximum,
-                         float* sum, uint32_t* weights, float* keep, float* take) {
-  const V tile_base = Finite(tile_top);
-  V totals[2] = {V::Set(0.0f), V::Set(0.0f)};
-  for (int j = 0; j < kKeyTile; j += 4) {
-    __m512i codes[4];
-    for (int i = 0; i < 4; ++i) {
-      const V p = {NarrowExp2((V::Load(scores + (j + i) * kPanel) - tile_base).v)};
-      totals[i % 2] = V::Fma(p, V::Set(inverse_scales[j + i]), totals[i % 2]);
-      codes[i] = _mm512_cvttps_epi32(V::Fma(p, V::Set(255.0f), V::Set(kThresholds[(j + i) % 16])).v);
-    }
-    const __m512i low = _mm512_or_si512(codes[0], _mm512_slli_epi32(codes[1], 8));
-    const __m512i high = _mm512_or_si512(_mm512_slli_epi32(codes[2], 16), _mm512_slli_epi32(codes[3], 24));
-    _mm512_storeu_si512(weights + j / 4 * kPanel, _mm512_or_si512(low, high));
-  }
-  const V old = V::Load(maximum);
-  const V top = V::Max(old, tile_top);
-  const V base = Finite(top);
-  const V kept = {NarrowExp2((old - base).v)};
-  const V taken = {NarrowExp2((tile_top - base).v)};
-  V::Fma(V::Load(sum), kept, (totals[0] + totals[1]) * taken).Store(sum);
-  top.Store(maximum);
-  kept.Store(keep);
-  (taken * V::Set(1.0f / 255)).Store(take);
-}
-
-// output[c][lane] = output[c][lane] keep[lane] + take[lane] sum_j values[j][c] weights[j][lane], four columns
-// at a time. Written as assembly for the reason at CodeDot in avx512_dot/panels.inl.
+// output[c][lane] = output[c][lane] keep[lane] + sum_j values[j][c] weights[j][lane], eight columns at a time.
+// Written as assembly for the reason at CodeDot in avx512_dot/panels.inl.
 template <int kVectors>
 void ValueQuads(const uint32_t* values, int64_t dim, const uint32_t* weights, const float* keep,
-                const float* take, float* output) {
-  for (int64_t c = 0; c < dim; c += 4) {
-    __m512i sums[4][kVectors];
-    for (int i = 0; i < 4; ++i) {
-      for (int v = 0; v < kVectors; ++v) sums[i][v] = _mm512_setzero_si512();
+                float* output) {
+  constexpr int kColumns = kVectors == 1 ? 16 : 8;
+  for (int64_t c = 0; c < dim; c += kColumns) {
+    __m512i sums[kColumns][kVectors];
+#pragma GCC unroll 16
+    for (int i = 0; i < kColumns; ++i) {
+#pragma GCC unroll 3
+      for (int v = 0; v < kVectors; ++v) __asm__ volatile("vpxord %0, %0, %0" : "=v"(sums[i][v]));
     }
     for (int64_t j = 0; j < kKeyTile / 4; ++j) {
       __m512i p[kVectors];
+#pragma GCC unroll 3
       for (int v = 0; v < kVectors; ++v) p[v] = _mm512_loadu_si512(weights + j * kPanel + v * V::kLanes);
-      for (int i = 0; i < 4; ++i) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kColumns; ++i) {
         const __m512i value = _mm512_set1_epi32(static_cast<int>(values[j * dim + c + i]));
+#pragma GCC unroll 3
         for (int v = 0; v < kVectors; ++v) {
-          __asm__("vpdpbusd %2, %1, %0" : "+v"(sums[i][v]) : "v"(p[v]), "v"(value));
+          __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(sums[i][v]) : "v"(p[v]), "v"(value));
         }
       }
     }
+#pragma GCC unroll 3
     for (int v = 0; v < kVectors; ++v) {
       const V kept = V::Load(keep + v * V::kLanes);
-      const V taken = V::Load(take + v * V::kLanes);
-      for (int i = 0; i < 4; ++i) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kColumns; ++i) {
         float* o = output + (c + i) * kPanel + v * V::kLanes;
-        V::Fma({_mm512_cvtepi32_ps(sums[i][v])}, taken, V::Load(o) * kept).Store(o);
+        V::Fma(V::Load(o), kept, {_mm512_cvtepi32_ps(sums[i][v])}).Store(o);
       }
     }
   }
 }
 
 using QuadValues = void (*)(const uint32_t* values, int64_t dim, const uint32_t* weights, const float* keep,
-                            const float* take, float* output);
-constexpr QuadValues kQuadValues[] = {ValueQuads<1>, ValueQuads<2>, ValueQuads<3>,
-                                      ValueQuads<4>, ValueQuads<5>, ValueQuads<6>};
-static_assert(sizeof kQuadValues / sizeof kQuadValues[0] == V::kPanelVectors);
+                            float* output);
+constexpr QuadValues kQuadValues[kPanelVectors] = {ValueQuads<1>, ValueQuads<2>, ValueQuads<3>};
 
-// The softmax and the product with values, after the scores of a tile.
-inline void TakeQuads(const QuadTile& tile, const Rows& rows, const PairBuffers& buffers, int vectors,
-                      const State& s) {
-  for (int i = 0; i < vectors * V::kLanes; i += V::kLanes) {
-    SoftmaxQuads(rows.scores + i, V::Load(buffers.tops + i), tile.inverse_scales, s.maxima + i, s.sums + i,
-                 buffers.weights + i, buffers.keep + i, buffers.take + i);
+// The softmax and the product with values, after the scores of a panel.
+inline void TakeQuads(const QuadTile& tile, const Panel& panel, const PairBuffers& buffers) {
+  const auto state_of = [&](int v) {
+    const int i = v * V::kLanes;
+    return QuadState{buffers.largest + i, panel.maxima + i, panel.sums + i, buffers.keep + i};
+  };
+  // All bases first: each is one chain of instructions, which would keep the weights waiting.
+  QuadBase bases[kPanelVectors];
+  for (int v = 0; v < panel.vectors; ++v)
+    bases[v] = MoveBase(V::Load(buffers.tops + v * V::kLanes), state_of(v));
+  for (int v = 0; v < panel.vectors; ++v) {
+    SoftmaxQuads(panel.scores + v * V::kLanes, bases[v], tile.inverse_scales, state_of(v),
+                 buffers.weights + v * V::kLanes);
   }
-  kQuadValues[vectors - 1](tile.values, rows.dim, buffers.weights, buffers.keep, buffers.take, s.output);
+  kQuadValues[panel.vectors - 1](tile.values, panel.dim, buffers.weights, buffers.keep, panel.output);
 }

@@ -35,7 +35,7 @@ inline float RoundHead(const float* x, int64_t dim, int8_t* codes, int32_t* sum)
 struct QuadKeys {
   const int8_t* codes;    // [kKeyTile][dim]
   const float* scales;    // [kKeyTile] kappa
-  const int32_t* starts;  // [kKeyTile] -128 sum_c k8[c]
+  const int32_t* starts;  // [kKeyTile] -128 sum_c k8[c], plus kMagicBits
   // The codes of keys and values of the next tile, which are prefetched meanwhile: under a pattern, the
   // hardware cannot know them.
   const std::byte* next_keys;
@@ -65,15 +65,22 @@ void PackQuadKeys(const CacheRows& keys, int64_t dim, std::byte* packed) {
     RotateHead(row, dim);
     int32_t sum;
     scales[j] = RoundHead(row, dim, reinterpret_cast<int8_t*>(packed) + j * dim, &sum);
-    starts[j] = -128 * sum;
+    starts[j] = kMagicBits - 128 * sum;
   }
   __builtin_memcpy(packed + kKeyTile * dim, scales, sizeof scales);
   __builtin_memcpy(packed + kKeyTile * dim + sizeof scales, starts, sizeof starts);
 }
 
-// The queries of a tile as q8 + 128 in quads of channels, [dim / 4][kPanel], and after them chi, [kPanel].
-inline float* QueryScales(const Rows& rows, uint32_t* queries) {
-  return reinterpret_cast<float*>(queries + rows.dim / 4 * kPanel);
+// A scale without its last two bits: its product with kMagic is exact, so fma(kMagic + n, scale, -kMagic scale)
+// is n scale, rounded once.
+inline __m512 ShortScale(__m512 scale) {
+  return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(scale), _mm512_set1_epi32(~3)));
+}
+
+// The queries of a panel as q8 + 128 in quads of channels, [dim / 4][kPanel], and after them chi, [kPanel],
+// and -kMagic chi, [kPanel].
+inline float* QueryScales(const Panel& panel) {
+  return reinterpret_cast<float*>(panel.queries + panel.dim / 4 * kPanel);
 }
 
 // RotateHeadBlock for sixteen rows, one per lane.
@@ -120,21 +127,22 @@ inline void LoadQueryLanes(const AttentionTile& tile, int first, int64_t dim, fl
 
 // Does to sixteen rows at once what RoundHead does to one, with the same results; sums are not needed. A row
 // by itself spends more time on its maximum and its division than on its codes.
-void PackQuadQueries(const AttentionTile& tile, const Rows& rows, uint32_t* packed) {
-  float* scales = QueryScales(rows, packed);
+void PackQuadQueries(const AttentionTile& tile, const Panel& panel) {
+  float* scales = QueryScales(panel);
   const __m512i byte = _mm512_set1_epi32(255);
-  for (int r = 0; r < PanelVectors(tile, 0) * V::kLanes; r += V::kLanes) {
+  for (int r = 0; r < panel.vectors * V::kLanes; r += V::kLanes) {
     V x[kCodeDim];
-    LoadQueryLanes(tile, r, rows.dim, tile.scale * kLog2e, x);
-    RotateLanes(x, rows.dim);
+    LoadQueryLanes(tile, panel.index * kPanel + r, panel.dim, tile.scale * kLog2e, x);
+    RotateLanes(x, panel.dim);
     __m512 top = _mm512_setzero_ps();
-    for (int64_t c = 0; c < rows.dim; ++c) top = _mm512_max_ps(_mm512_abs_ps(x[c].v), top);
+    for (int64_t c = 0; c < panel.dim; ++c) top = _mm512_max_ps(_mm512_abs_ps(x[c].v), top);
     const __m512 most = _mm512_mul_ps(top, _mm512_set1_ps(1.0f / 127));
-    const __m512 scale =
-        _mm512_min_ps(_mm512_max_ps(most, _mm512_set1_ps(kLeastScale)), _mm512_set1_ps(kMostScale));
+    const __m512 scale = ShortScale(
+        _mm512_min_ps(_mm512_max_ps(most, _mm512_set1_ps(kLeastScale)), _mm512_set1_ps(kMostScale)));
     const __m512 inverse = _mm512_div_ps(_mm512_set1_ps(1.0f), scale);
     _mm512_storeu_ps(scales + r, scale);
-    for (int64_t c = 0; c < rows.dim; c += 4) {
+    _mm512_storeu_ps(scales + kPanel + r, _mm512_mul_ps(scale, _mm512_set1_ps(-kMagic)));
+    for (int64_t c = 0; c < panel.dim; c += 4) {
       __m512i quad = _mm512_setzero_si512();
       for (int i = 3; i >= 0; --i) {
         const __m512i wide = _mm512_cvtps_epi32(_mm512_mul_ps(x[c + i].v, inverse));
@@ -143,51 +151,61 @@ void PackQuadQueries(const AttentionTile& tile, const Rows& rows, uint32_t* pack
         quad = _mm512_or_si512(_mm512_slli_epi32(quad, 8), _mm512_and_si512(code, byte));
       }
       const __m512i flip = _mm512_set1_epi32(static_cast<int>(0x80808080u));  // + 128 in each byte
-      _mm512_storeu_si512(packed + c / 4 * kPanel + r, _mm512_xor_si512(quad, flip));
+      _mm512_storeu_si512(panel.queries + c / 4 * kPanel + r, _mm512_xor_si512(quad, flip));
     }
   }
 }
 
-// scores[j][lane] = start[j] + s_j of the lane's row, four keys at a time; tops[lane] = max_j
-// scores[j][lane]. Assembly for the reason at CodeDot in avx512_dot/panels.inl.
+// scores[j][lane] = start[j] + s_j of the lane's row; tops[lane] = max_j scores[j][lane]. Sums start at kMagic's
+// bits, so they are floats. Assembly for the reason at CodeDot in
+// avx512_dot/panels.inl.
 template <int kVectors>
 void ScoreQuads(const QuadKeys& keys, int64_t dim, const uint32_t* queries, const float* chi,
                 const float* start, float* scores, float* tops) {
+  constexpr int kKeys = kVectors == 1 ? 16 : 8;
   for (int v = 0; v < kVectors; ++v) V::Set(kMinusInfinity).Store(tops + v * V::kLanes);
-  for (int64_t j = 0; j < kKeyTile; j += 4) {
+  for (int64_t j = 0; j < kKeyTile; j += kKeys) {
     const int8_t* k = keys.codes + j * dim;
-    for (int64_t b = 0; b < 4 * dim; b += 64) {
-      __builtin_prefetch(keys.next_keys + j * dim + b, 0, 2);
-      __builtin_prefetch(keys.next_values + j * dim + b, 0, 2);
+    const int32_t* starts = keys.starts + j;
+    __m512i sums[kKeys][kVectors];
+#pragma GCC unroll 16
+    for (int i = 0; i < kKeys; ++i) {
+#pragma GCC unroll 3
+      for (int v = 0; v < kVectors; ++v) {
+        __asm__ volatile("vpbroadcastd %1, %0" : "=v"(sums[i][v]) : "m"(starts[i]));
+      }
     }
-    __m512i sums[4][kVectors];
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {
-#pragma GCC unroll 6
-      for (int v = 0; v < kVectors; ++v) sums[i][v] = _mm512_set1_epi32(keys.starts[j + i]);
-    }
-    for (int64_t c = 0; c < dim / 4; ++c) {
-      __m512i q[kVectors];
-#pragma GCC unroll 6
-      for (int v = 0; v < kVectors; ++v) q[v] = _mm512_loadu_si512(queries + c * kPanel + v * V::kLanes);
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) {
-        int32_t quad;
-        __builtin_memcpy(&quad, k + i * dim + 4 * c, sizeof quad);
-        const __m512i key = _mm512_set1_epi32(quad);
-#pragma GCC unroll 6
-        for (int v = 0; v < kVectors; ++v) {
-          __asm__("vpdpbusd %2, %1, %0" : "+v"(sums[i][v]) : "v"(q[v]), "v"(key));
+    for (int64_t c = 0; c < dim / 4; c += 2) {
+      // The lines of these keys and values, spread over their channels.
+      for (int64_t b = j * dim + 4 * kKeys * c; b < j * dim + 4 * kKeys * (c + 2); b += 64) {
+        __builtin_prefetch(keys.next_keys + b, 0, 2);
+        __builtin_prefetch(keys.next_values + b, 0, 2);
+      }
+#pragma GCC unroll 2
+      for (int64_t d = c; d < c + 2; ++d) {
+        __m512i q[kVectors];
+#pragma GCC unroll 3
+        for (int v = 0; v < kVectors; ++v) q[v] = _mm512_loadu_si512(queries + d * kPanel + v * V::kLanes);
+#pragma GCC unroll 16
+        for (int i = 0; i < kKeys; ++i) {
+          int32_t quad;
+          __builtin_memcpy(&quad, k + i * dim + 4 * d, sizeof quad);
+          const __m512i key = _mm512_set1_epi32(quad);
+#pragma GCC unroll 3
+          for (int v = 0; v < kVectors; ++v) {
+            __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(sums[i][v]) : "v"(q[v]), "v"(key));
+          }
         }
       }
     }
-#pragma GCC unroll 6
+#pragma GCC unroll 3
     for (int v = 0; v < kVectors; ++v) {
       const V scale = V::Load(chi + v * V::kLanes);
+      const V less = V::Load(chi + kPanel + v * V::kLanes);
       V top = V::Load(tops + v * V::kLanes);
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) {
-        const V product = V{_mm512_cvtepi32_ps(sums[i][v])} * scale;
+#pragma GCC unroll 16
+      for (int i = 0; i < kKeys; ++i) {
+        const V product = V::Fma({_mm512_castsi512_ps(sums[i][v])}, scale, less);
         const V score = V::Fma(product, V::Set(keys.scales[j + i]), V::Set(start[j + i]));
         score.Store(scores + (j + i) * kPanel + v * V::kLanes);
         top = V::Max(score, top);
@@ -199,6 +217,4 @@ void ScoreQuads(const QuadKeys& keys, int64_t dim, const uint32_t* queries, cons
 
 using QuadScores = void (*)(const QuadKeys& keys, int64_t dim, const uint32_t* queries, const float* chi,
                             const float* start, float* scores, float* tops);
-constexpr QuadScores kQuadScores[] = {ScoreQuads<1>, ScoreQuads<2>, ScoreQuads<3>,
-                                      ScoreQuads<4>, ScoreQuads<5>, ScoreQuads<6>};
-static_assert(sizeof kQuadScores / sizeof kQuadScores[0] == V::kPanelVectors);
+constexpr QuadScores kQuadScores[kPanelVectors] = {ScoreQuads<1>, ScoreQuads<2>, ScoreQuads<3>};

@@ -194,7 +194,7 @@ inline void ScoreTile(const AttentionTile& tile, const Rows& rows, int64_t begin
     const int vectors = PanelVectors(tile, panel);
     if (vectors == 0) break;
     float* scores = rows.scores + panel * kPanel * kKeyTile;
-    ScoreProduct<V::kPanelVectors>(vectors)(rows.keys, rows.dim, tile.head_dim,
+    ScoreProduct<kPanelVectors>(vectors)(rows.keys, rows.dim, tile.head_dim,
                                             rows.queries + panel * kPanel * rows.dim, scores);
     if (!plain) BiasAndMask(tile, rows, begin, end, panel, vectors, scores);
   }
@@ -221,7 +221,7 @@ void Attend(const AttentionTile& tile, int64_t key_begin, int64_t key_end, bool 
                       with_values ? tile.head_dim : 0);
       }
       if (with_values) {
-        ValueProduct<V::kPanelVectors>(vectors)(rows.values, rows.dim, tile.head_dim, scores, output);
+        ValueProduct<kPanelVectors>(vectors)(rows.values, rows.dim, tile.head_dim, scores, output);
       }
     }
   }

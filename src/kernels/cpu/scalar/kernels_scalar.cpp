@@ -5,7 +5,9 @@ namespace coppice::cpu {
 namespace {
 #include "kernels/cpu/scalar/vector.inl"
 
-// Needs V.
+constexpr int kPanelVectors = 4;
+
+// Needs V and kPanelVectors.
 #include "kernels/cpu/generic/kernels.inl"
 }  // namespace
 

@@ -1,7 +1,6 @@
 // A vector of one float: the kernels in plain C++, for CPUs without AVX2.
 struct V {
   static constexpr int kLanes = 1;
-  static constexpr int kPanelVectors = 4;
   float v;
 
   static V Set(float a) { return {a}; }
