@@ -14,8 +14,7 @@ namespace coppice::cpu {
 namespace {
 
 // The most rows of x per task while a panel stays in the cache: enough to repay loading the panel (one load
-// per 384 products), and few enough that a tile of rows gives every thread several tasks. A multiple of every
-// block_rows.
+// per 384 products), and few enough that a tile of rows gives every thread several tasks.
 constexpr int64_t kTaskRows = 384;
 // The fewest rows of x worth keeping in the cache while panels pass; with fewer, keeping panels is cheaper.
 constexpr int64_t kFewestStaying = 128;
@@ -24,9 +23,7 @@ constexpr int64_t kTasksPerThread = 4;
 class PanelProducts final : public Products {
  public:
   PanelProducts(const ProductContext& context, const PanelKernels& kernels)
-      : context_(context), kernels_(kernels) {
-    COPPICE_CHECK(kTaskRows % kernels.block_rows == 0);
-  }
+      : context_(context), kernels_(kernels) {}
 
   bool ends() const override { return true; }
   void Pack(const WeightRows& w, PackedMatrix& packed) override;
@@ -36,6 +33,9 @@ class PanelProducts final : public Products {
  private:
   bool scaled() const { return kernels_.scaled; }
   int64_t Groups(int64_t inputs) const { return GroupsOf(PanelDepth(inputs), kernels_.group); }
+  int64_t WholeBlocks(int64_t rows) const {
+    return (rows + kernels_.block_rows - 1) / kernels_.block_rows * kernels_.block_rows;
+  }
   int64_t FloatsOf(int64_t values) const { return values * kernels_.value_bytes / 4; }
   struct RowRange {
     int64_t first;
@@ -214,7 +214,7 @@ PanelProducts::Cut PanelProducts::CutOf(const PackedMatrix& w, int64_t rows) con
   }
   // Even ranges: a last one of few rows would load its panels for little.
   const int64_t even = (rows + ranges - 1) / ranges;
-  return {(even + kernels_.block_rows - 1) / kernels_.block_rows * kernels_.block_rows, x_stays};
+  return {WholeBlocks(even), x_stays};
 }
 
 void PanelProducts::MultiplyPanel(const Call& call, const Panel& panel, int64_t row, int64_t rows) const {
@@ -291,8 +291,9 @@ void PanelProducts::MultiplyOnce(const Call& call) {
       PackStrip(rows, w, first + i, strips + i * values * kernels_.value_bytes,
                 scaled() ? scales + i * groups : nullptr);
     }
-    for (int64_t row = 0; row < call.y.rows; row += kTaskRows)
-      MultiplyPanel(call, {panel, strips, scales, nullptr}, row, kTaskRows);
+    const int64_t task_rows = WholeBlocks(kTaskRows);
+    for (int64_t row = 0; row < call.y.rows; row += task_rows)
+      MultiplyPanel(call, {panel, strips, scales, nullptr}, row, task_rows);
   });
 }
 

