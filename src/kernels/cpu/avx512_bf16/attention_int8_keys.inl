@@ -166,7 +166,10 @@ void ScoreQuads(const QuadKeys& keys, int64_t dim, const uint32_t* queries, cons
   for (int v = 0; v < kVectors; ++v) V::Set(kMinusInfinity).Store(tops + v * V::kLanes);
   for (int64_t j = 0; j < kKeyTile; j += kKeys) {
     const int8_t* k = keys.codes + j * dim;
+    const std::byte* next_keys = keys.next_keys + j * dim;
+    const std::byte* next_values = keys.next_values + j * dim;
     const int32_t* starts = keys.starts + j;
+    const float* key_scales = keys.scales + j;
     __m512i sums[kKeys][kVectors];
 #pragma GCC unroll 16
     for (int i = 0; i < kKeys; ++i) {
@@ -177,9 +180,10 @@ void ScoreQuads(const QuadKeys& keys, int64_t dim, const uint32_t* queries, cons
     }
     for (int64_t c = 0; c < dim / 4; c += 2) {
       // The lines of these keys and values, spread over their channels.
-      for (int64_t b = j * dim + 4 * kKeys * c; b < j * dim + 4 * kKeys * (c + 2); b += 64) {
-        __builtin_prefetch(keys.next_keys + b, 0, 2);
-        __builtin_prefetch(keys.next_values + b, 0, 2);
+#pragma GCC unroll 2
+      for (int64_t b = 0; b < 8 * kKeys; b += 64) {
+        __builtin_prefetch(next_keys + 4 * kKeys * c + b, 0, 2);
+        __builtin_prefetch(next_values + 4 * kKeys * c + b, 0, 2);
       }
 #pragma GCC unroll 2
       for (int64_t d = c; d < c + 2; ++d) {
@@ -206,7 +210,7 @@ void ScoreQuads(const QuadKeys& keys, int64_t dim, const uint32_t* queries, cons
 #pragma GCC unroll 16
       for (int i = 0; i < kKeys; ++i) {
         const V product = V::Fma({_mm512_castsi512_ps(sums[i][v])}, scale, less);
-        const V score = V::Fma(product, V::Set(keys.scales[j + i]), V::Set(start[j + i]));
+        const V score = V::Fma(product, V::Set(key_scales[i]), V::Set(start[j + i]));
         score.Store(scores + (j + i) * kPanel + v * V::kLanes);
         top = V::Max(score, top);
       }

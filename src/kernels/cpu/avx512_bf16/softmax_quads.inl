@@ -92,22 +92,24 @@ template <bool kWide>
 inline V WeighQuads(const float* scores, const QuadBase& base, const float* inverse_scales,
                     uint32_t* weights) {
   V totals[4] = {V::Set(0.0f), V::Set(0.0f), V::Set(0.0f), V::Set(0.0f)};
-  for (int j = 0; j < kKeyTile; j += 16) {
+  for (int left = kKeyTile; left > 0; left -= 16) {
 #pragma GCC unroll 4
-    for (int k = 0; k < 16; k += 4) {
+    for (int j = 0; j < 16; j += 4) {
       __m512i codes[4];
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) {
-        const V p = {QuadExp2(base.Steps<kWide>(V::Load(scores + (j + k + i) * kPanel).v))};
-        totals[i] = V::Fma(p, V::Set(inverse_scales[j + k + i]), totals[i]);
-        const V code = V::Fma(p, V::Set(kByteRounding.factors[i]), V::Set(kByteRounding.thresholds[k + i]));
+        const V p = {QuadExp2(base.Steps<kWide>(V::Load(scores + (j + i) * kPanel).v))};
+        totals[i] = V::Fma(p, V::Set(inverse_scales[j + i]), totals[i]);
+        const V code = V::Fma(p, V::Set(kByteRounding.factors[i]), V::Set(kByteRounding.thresholds[j + i]));
         codes[i] = _mm512_cvttps_epu32(code.v);
       }
       const __m512i low = _mm512_mask_blend_epi8(0x2222222222222222, codes[0], codes[1]);
       const __m512i high = _mm512_mask_blend_epi8(0x8888888888888888, codes[2], codes[3]);
-      _mm512_storeu_si512(weights + (j + k) / 4 * kPanel,
-                          _mm512_mask_blend_epi8(0xcccccccccccccccc, low, high));
+      _mm512_storeu_si512(weights + j / 4 * kPanel, _mm512_mask_blend_epi8(0xcccccccccccccccc, low, high));
     }
+    scores += 16 * kPanel;
+    inverse_scales += 16;
+    weights += 4 * kPanel;
   }
   return (totals[0] + totals[1]) + (totals[2] + totals[3]);
 }
