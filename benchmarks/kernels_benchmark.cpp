@@ -2,8 +2,8 @@
 //
 //     kernels_benchmark [--benchmark_filter=...] [--benchmark_format=json]
 //
-// The backend is the one that `coppice` would take: COPPICE_ISA chooses another ISA. Counters: FLOP/s (bytes/s
-// where memory is the limit), and `share` of the limit, medians of both over the interleaved runs.
+// The backend is the one that `coppice` would take: COPPICE_ISA chooses another ISA. Counters: FLOP/s
+// (bytes/s where memory is the limit), and `share` of the limit, medians of both over the interleaved runs.
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
 
@@ -93,7 +93,8 @@ Tensor RandomRows(int64_t rows, int64_t cols) {
   return t;
 }
 
-// Quantised blocks of masked random bytes: whichever of them are a block's scales, they are finite halves below 1.
+// Quantised blocks of masked random bytes: whichever of them are a block's scales, they are finite halves
+// below 1.
 Tensor RandomWeights(DType type, int64_t rows, int64_t cols) {
   Tensor t(type, rows, cols);
   const auto bytes = static_cast<size_t>(BytesOf(type, cols));
@@ -192,7 +193,7 @@ void BM_Attention(benchmark::State& state, const Heads& h, int64_t keys, int64_t
                            .head_dim = h.head_dim,
                            .scale = 1 / std::sqrt(static_cast<float>(h.head_dim)),
                            .int8_values = bits.values,
-                           .int8_keys = bits.keys},
+                           .key_bits = bits.keys ? 8 : 0},
                           q.view(),
                           k.view(),
                           v.view(),

@@ -39,9 +39,9 @@ struct AttentionShape {
   // Allows Attention and SparseAttention to round values and softmax weights to codes of 8 bits or more, with
   // one scale per key and one per query and tile of keys. docs/performance.md gives the divergence from fp32.
   bool int8_values = false;
-  // With int8_values: allows them to round rotated queries and keys likewise, with one scale per query and
-  // one per key.
-  bool int8_keys = false;
+  // With int8_values: the fewest bits, 8 or 16, of codes to which they may round rotated queries and keys,
+  // with one scale per query and one per key. 0: no codes.
+  int key_bits = 0;
 };
 
 // Keys and values in a layout that Attention prefers, kept so that several calls over the same rows, for some

@@ -29,10 +29,13 @@ struct Config {
   std::string name;
   bool exact = true;
   bool int8_values = false;  // AttentionShape::int8_values
-  bool int8_keys = false;    // AttentionShape::int8_keys
+  int key_bits = 0;          // AttentionShape::key_bits
 };
 inline std::string NameOf(const Config& c) {
-  const char* bits = c.int8_keys ? "_int8" : c.int8_values ? "_int8_values" : "";
+  const char* bits = c.key_bits == 8    ? "_int8"
+                     : c.key_bits == 16 ? "_int16_keys"
+                     : c.int8_values    ? "_int8_values"
+                                        : "";
   return c.name + (c.exact ? "_exact" : "_fast") + bits;
 }
 inline void PrintTo(const Config& c, std::ostream* out) { *out << NameOf(c); }
@@ -40,8 +43,8 @@ inline std::string ConfigName(const ::testing::TestParamInfo<Config>& info) { re
 inline const std::vector<Config> kConfigs = {
     {"reference", true}, {"cpu", true}, {"cpu", false}, {"gpu", false}};
 inline const std::vector<Config> kAttentionConfigs = {
-    {"reference", true},        {"cpu", true}, {"cpu", false}, {"cpu", false, true},
-    {"cpu", false, true, true}, {"gpu", false}};
+    {"reference", true},      {"cpu", true}, {"cpu", false}, {"cpu", false, true}, {"cpu", false, true, 8},
+    {"cpu", false, true, 16}, {"gpu", false}};
 
 inline Tensor Random(int64_t rows, int64_t cols, uint32_t seed, float scale = 1) {
   std::mt19937 generator(seed);
@@ -219,12 +222,12 @@ struct AttentionData {
     AttentionInput in{shape, queries.view(), keys.view(), values.view(), query_positions, key_positions};
     in.shape.alibi_slopes = slopes;
     in.shape.int8_values = int8_values;
-    in.shape.int8_keys = int8_keys;
+    in.shape.key_bits = key_bits;
     return in;
   }
   // Config's of the test.
   static inline bool int8_values = false;
-  static inline bool int8_keys = false;
+  static inline int key_bits = 0;
   AttentionShape shape;
   std::vector<float> slopes;
   std::vector<int32_t> query_positions, key_positions;
@@ -269,13 +272,13 @@ class ConformanceTest : public ::testing::TestWithParam<Config> {
  protected:
   void SetUp() override {
     AttentionData::int8_values = GetParam().int8_values;
-    AttentionData::int8_keys = GetParam().int8_keys;
+    AttentionData::key_bits = GetParam().key_bits;
     backend_ = Make(2);
     if (!backend_) GTEST_SKIP() << "this machine lacks the instruction set that COPPICE_ISA names, or a GPU";
   }
   void TearDown() override {  // other tests have no Config
     AttentionData::int8_values = false;
-    AttentionData::int8_keys = false;
+    AttentionData::key_bits = 0;
   }
   std::unique_ptr<Backend> Make(int threads) const {
     return MakeBackendOrSkip(GetParam().name, {.threads = threads, .exact = GetParam().exact});
@@ -293,10 +296,10 @@ class ConformanceTest : public ::testing::TestWithParam<Config> {
     return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
   }
   // For products and attention: fp32, or bf16 inputs with fp32 sums, or 8-bit codes. On a GPU, queries are
-  // rounded to bf16 too. With int8_keys, all four factors of attention are in 8 bits.
+  // rounded to bf16 too. With key_bits of 8, all four factors of attention are in 8 bits.
   double tolerance() const {
     if (GetParam().exact) return 1e-5;
-    if (GetParam().int8_keys) return 4e-2;
+    if (GetParam().key_bits == 8) return 4e-2;
     return GetParam().name == "gpu" ? 3e-2 : 2.5e-2;
   }
 

@@ -15,6 +15,18 @@
 
 namespace coppice {
 
+namespace {
+
+// AttentionShape::key_bits of a quantised layer. A bias can make keys so long (Qwen 2) that a hundredth of q
+// . k is much. Keys with a norm, or in wide heads, have a large part in common, which leaves few of 8 bits to
+// what differs: the divergence of Gemma 3 270M in Q8_0 is 0.0026 nats with 8 bits, and 0.0019 with 16.
+int KeyBitsOf(const ModelShape& shape, const LayerWeights& weights) {
+  if (!weights.key.bias.empty()) return 0;
+  return weights.key_norm.weight.empty() && shape.head_dim <= 128 ? 8 : 16;
+}
+
+}  // namespace
+
 AttentionShape AttentionOf(const ModelConfig& config, int layer, const LayerWeights& weights,
                            std::span<const float> alibi_slopes) {
   const ModelShape& s = config.shape;
@@ -26,8 +38,7 @@ AttentionShape AttentionOf(const ModelConfig& config, int layer, const LayerWeig
           .window = s.WindowOf(layer),
           .alibi_slopes = alibi_slopes,
           .int8_values = is_quantised,
-          // A bias can make keys so long (Qwen 2) that a hundredth of q . k is much.
-          .int8_keys = is_quantised && weights.key.bias.empty()};
+          .key_bits = is_quantised ? KeyBitsOf(s, weights) : 0};
 }
 
 Layer::Layer(int index, const ModelConfig& config, const LayerWeights& weights,

@@ -88,19 +88,21 @@ bool HasBf16Kernels(DType cache) { return cache == DType::kBF16 || cache == DTyp
 
 const AttentionKernels& KernelsFor(const KernelTable& kernels, const AttentionShape& shape, DType cache) {
   if (!HasBf16Kernels(cache)) return kernels.attention;
-  return Int8Keys(shape, kernels.attention_int8) ? kernels.attention_int8 : kernels.attention_bf16;
+  return KeyBits(shape, kernels.attention_int8) > 0 ? kernels.attention_int8 : kernels.attention_bf16;
 }
 
 bool Int8Values(const AttentionShape& shape, const AttentionKernels& kernels) {
   return shape.int8_values && kernels.code_bytes > 0 && shape.head_dim <= kCodeDim;
 }
 
-bool Int8Keys(const AttentionShape& shape, const AttentionKernels& kernels) {
-  return shape.int8_keys && kernels.int8_keys && Int8Values(shape, kernels);
+int KeyBits(const AttentionShape& shape, const AttentionKernels& kernels) {
+  COPPICE_CHECK(shape.key_bits == 0 || shape.key_bits == 8 || shape.key_bits == 16);
+  const bool permitted = shape.key_bits > 0 && kernels.key_bits > 0 && Int8Values(shape, kernels);
+  return permitted ? std::max(shape.key_bits, kernels.key_bits) : 0;
 }
 
 bool PacksKeys(const AttentionShape& shape, const AttentionKernels& kernels) {
-  return kernels.packs_pairs || Int8Keys(shape, kernels);
+  return kernels.packs_pairs || KeyBits(shape, kernels) > 0;
 }
 
 bool PackingPays(const AttentionShape& shape, const AttentionKernels& kernels, int64_t row_tiles) {

@@ -21,8 +21,9 @@ bool HasBf16Kernels(DType cache);
 const AttentionKernels& KernelsFor(const KernelTable& kernels, const AttentionShape& shape, DType cache);
 // Whether the shape permits rounding values to codes, and these kernels have some.
 bool Int8Values(const AttentionShape& shape, const AttentionKernels& kernels);
-// The same for keys and queries; implies Int8Values.
-bool Int8Keys(const AttentionShape& shape, const AttentionKernels& kernels);
+// The bits of keys and queries as codes, or 0 if the shape does not permit them or these kernels have none;
+// implies Int8Values.
+int KeyBits(const AttentionShape& shape, const AttentionKernels& kernels);
 // Whether packed tiles hold the keys as well as the values.
 bool PacksKeys(const AttentionShape& shape, const AttentionKernels& kernels);
 // Returns true if packing K and V pays off: at least two row tiles share them, or values become codes (these

@@ -1,5 +1,6 @@
-// Attention with codes (AttentionShape::int8_values and int8_keys): 8 bits with vdpbf16ps' kernels, 16 bits
-// with those of AVX2. Conformance tests have the shapes; these have the numbers that codes could break on.
+// Attention with codes (AttentionShape::int8_values and key_bits): values in 8 bits with vdpbf16ps' kernels,
+// in 16 bits with those of AVX2. Conformance tests have the shapes; these have the numbers that codes could
+// break on.
 #include "kernels/conformance_support.h"
 #include "kernels/cpu/cpu_backend.h"
 
@@ -38,10 +39,10 @@ class CodeAttention : public ::testing::TestWithParam<Codes> {
   std::unique_ptr<Backend> backend_;
 };
 
-AttentionInput WithCodes(const AttentionData& data, bool values, bool keys) {
+AttentionInput WithCodes(const AttentionData& data, bool values, int key_bits) {
   AttentionInput in = data.Input();
   in.shape.int8_values = values;
-  in.shape.int8_keys = keys;
+  in.shape.key_bits = key_bits;
   return in;
 }
 
@@ -78,7 +79,7 @@ AttentionData OneStrongKeyATile(float times, float strong_value, float other_val
 TEST_P(CodeAttention, ValuesKeepWhatIsSmall) {
   const AttentionData cases[] = {OneStrongKeyATile(700, 1, -1), OneStrongKeyATile(100, 0.01f, -1)};
   for (const AttentionData& data : cases) {
-    const Tensor codes = Attend(WithCodes(data, true, false));
+    const Tensor codes = Attend(WithCodes(data, true, 0));
     ExpectClose(codes, NaiveAttention(data.Input()), Allowed(1e-2));
     EXPECT_FALSE(SameBits(codes, Attend(data.Input())));  // shows that the kernels with codes ran
   }
@@ -93,10 +94,36 @@ TEST_P(CodeAttention, KeysKeepWhatIsBesideALargeChannel) {
     for (size_t h = 0; h < 2; ++h) data.queries.mutable_view().Row<float>(i)[h * 64] = 0;
   }
   Store(data);
-  const AttentionInput in = WithCodes(data, true, true);
+  const AttentionInput in = WithCodes(data, true, 8);
   const Tensor codes = Attend(in);
-  EXPECT_FALSE(SameBits(codes, Attend(WithCodes(data, true, false))));
+  EXPECT_FALSE(SameBits(codes, Attend(WithCodes(data, true, 0))));
   ExpectClose(codes, NaiveAttention(in), Allowed(1.5e-1));
+}
+
+// Keys with a large part in common, which the softmax does not see: it leaves few of 8 bits to what differs.
+TEST_P(CodeAttention, KeysOf16BitsKeepWhatIsBesideACommonPart) {
+  AttentionData data({.heads = 2, .kv_heads = 1, .head_dim = 256, .n = 200, .m = 90}, DType::kF32);
+  const Tensor common = testing_kernels::Random(1, 256, 7, 12);
+  for (int64_t j = 0; j < data.keys.rows(); ++j) {
+    for (size_t c = 0; c < 256; ++c)
+      data.keys.mutable_view().Row<float>(j)[c] += common.view().Row<float>(0)[c];
+  }
+  Store(data);
+  const auto error = [&](int key_bits) {
+    const AttentionInput in = WithCodes(data, true, key_bits);
+    const Tensor out = Attend(in);
+    const auto expected = NaiveAttention(in);
+    double most = 0;
+    for (int64_t i = 0; i < out.rows(); ++i) {
+      for (size_t c = 0; c < 512; ++c)
+        most = std::max(most, std::abs(out.view().Row<float>(i)[c] - expected[static_cast<size_t>(i)][c]));
+    }
+    return most;
+  };
+  EXPECT_LT(error(16), 4e-2);
+  if (GetParam().bits == 8) {
+    EXPECT_GT(error(8), 3 * error(16));
+  }
 }
 
 // One channel alone becomes the largest code in every channel when it is rotated, and equal scores and values
@@ -109,8 +136,10 @@ TEST_P(CodeAttention, TheLargestSumsFit) {
     Fill(data.keys, [](int64_t j, int64_t c) { return c == 0 ? (j % 3 == 0 ? -2.0f : 2.0f) : 0.0f; });
     Fill(data.values, [](int64_t j, int64_t) { return j % 3 == 0 ? -1.0f : 5.0f; });
     Store(data);
-    const AttentionInput in = WithCodes(data, true, true);
-    ExpectClose(Attend(in), NaiveAttention(in), Allowed(2e-2));
+    for (const int key_bits : {8, 16}) {
+      const AttentionInput in = WithCodes(data, true, key_bits);
+      ExpectClose(Attend(in), NaiveAttention(in), Allowed(2e-2));
+    }
   }
 }
 
@@ -119,12 +148,13 @@ TEST_P(CodeAttention, ARowHasTheSameBitsInEveryCall) {
       {.heads = 4, .kv_heads = 1, .head_dim = 64, .n = 2201, .m = 60},
       {.heads = 6, .kv_heads = 2, .head_dim = 96, .n = 65, .m = 65, .window = 20},
       {.heads = 5, .kv_heads = 1, .head_dim = 40, .n = 165, .m = 30, .hole = 2, .alibi = true},
+      {.heads = 4, .kv_heads = 1, .head_dim = 256, .n = 300, .m = 40},
   };
   for (const AttentionCase& c : cases) {
     SCOPED_TRACE(::testing::PrintToString(c));
     const AttentionData data(c, DType::kBF16);
-    for (const bool keys : {false, true}) {
-      const AttentionInput in = WithCodes(data, true, keys);
+    for (const int key_bits : {0, 8, 16}) {
+      const AttentionInput in = WithCodes(data, true, key_bits);
       const Tensor all = Attend(in);
       ExpectClose(all, NaiveAttention(in), Allowed(4e-2));
       for (const int count : {1, 2, 7}) {
@@ -135,6 +165,27 @@ TEST_P(CodeAttention, ARowHasTheSameBitsInEveryCall) {
         }
       }
     }
+  }
+}
+
+// Scores beyond 2^16, whose exponents do not fit beside kMagic, and tiles whose largest scores fall by more
+// than 40 octaves and rise again, with rows of ordinary scores in the same vector.
+TEST_P(CodeAttention, HugeScoresStayMeansAndChangeNoOtherRow) {
+  AttentionData data({.heads = 1, .kv_heads = 1, .head_dim = 64, .n = 512, .m = 48}, DType::kF32);
+  for (int64_t i = 0; i < data.queries.rows(); i += 3) {
+    for (float& q : data.queries.mutable_view().Row<float>(i)) q *= i % 2 == 0 ? 1e6f : 3e2f;
+  }
+  Store(data);
+  const AttentionInput in = WithCodes(data, true, 8);
+  const Tensor all = Attend(in);
+  for (int64_t i = 0; i < data.queries.rows(); ++i) {
+    ASSERT_TRUE(SameBits(Attend(testing_kernels::RowsOf(in, i, 1)), all.view().Rows(i, 1))) << i;
+    for (const float y : all.view().Row<float>(i)) ASSERT_LT(std::abs(y), 5.0f) << i;
+  }
+  const auto expected = NaiveAttention(in);
+  for (int64_t i = 1; i < data.queries.rows(); i += 3) {
+    for (size_t c = 0; c < 64; ++c)
+      ASSERT_NEAR(all.view().Row<float>(i)[c], expected[static_cast<size_t>(i)][c], Allowed(4e-2));
   }
 }
 
@@ -159,12 +210,12 @@ TEST(CodeAttentionWithoutBf16, KeysAndValuesAsCodesNeedVnniAlone) {
     be.AttentionMass(in, {}, MassPool::kSum, out.mutable_view());
     return out;
   };
-  const AttentionInput codes = WithCodes(data, true, true);
+  const AttentionInput codes = WithCodes(data, true, 8);
   EXPECT_TRUE(SameBits(attend(*with, codes), attend(*without, codes)));
   EXPECT_FALSE(SameBits(attend(*without, codes), attend(*fp32, codes)));
   EXPECT_TRUE(SameBits(mass(*without, codes), mass(*fp32, codes)));
   for (const bool values : {false, true}) {
-    const AttentionInput plain = WithCodes(data, values, false);
+    const AttentionInput plain = WithCodes(data, values, 0);
     EXPECT_TRUE(SameBits(attend(*without, plain), attend(*fp32, plain)));
   }
 }

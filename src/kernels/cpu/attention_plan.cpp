@@ -19,14 +19,14 @@ static_assert(static_cast<int>(DType::kQ8_0) == kQ8Cache);
 AttentionPlan::AttentionPlan(const AttentionInput& in, const KernelTable& kernels, bool codes)
     : in_(in), shape_(in.shape) {
   shape_.int8_values &= codes;
-  shape_.int8_keys &= codes;
+  if (!codes) shape_.key_bits = 0;
   const AttentionShape& s = shape_;
   group_ = s.heads / s.kv_heads;
   rows_ = in.queries.rows * group_;
   tiles_ = (rows_ + kAttentionRows - 1) / kAttentionRows;
   kernels_ = &KernelsFor(kernels, s, in.keys.dtype);
   int8_values_ = Int8Values(s, *kernels_);
-  int8_keys_ = Int8Keys(s, *kernels_);
+  key_bits_ = KeyBits(s, *kernels_);
   begin_.reserve(in.query_positions.size());
   end_.reserve(in.query_positions.size());
   for (const int32_t p : in.query_positions) {
@@ -59,7 +59,7 @@ AttentionTile AttentionPlan::Tile(int64_t kv_head, int64_t tile) const {
       .first_row = first,
       .rows = static_cast<int>(std::min<int64_t>(kAttentionRows, rows_ - first)),
       .int8_values = int8_values_,
-      .int8_keys = int8_keys_,
+      .key_bits = key_bits_,
       .packed_keys = packed_ == nullptr ? nullptr : packed_->keys.view().data + PackedOffset(kv_head),
       .packed_values = packed_ == nullptr ? nullptr : packed_->values.view().data + PackedOffset(kv_head),
       .packed_order = nullptr,

@@ -49,7 +49,7 @@ class AttentionPlan {
   AttentionShape shape_;
   const AttentionKernels* kernels_ = nullptr;
   bool int8_values_ = false;
-  bool int8_keys_ = false;
+  int key_bits_ = 0;
   int64_t group_ = 1;
   int64_t rows_ = 0;
   int64_t tiles_ = 0;

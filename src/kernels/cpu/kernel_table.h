@@ -36,7 +36,7 @@ struct AttentionTile {
   int64_t first_row;
   int rows;
   bool int8_values;  // AttentionShape::int8_values, if the kernels support it: packed values are codes
-  bool int8_keys;    // likewise, and int8_values: packed keys are codes
+  int key_bits;      // of keys and queries as codes, if packed keys are; else 0. Needs int8_values
   // Keys and values as AttentionKernels::pack writes them, PackedTileBytes per tile, starting with the tile
   // of key 0. If set, kernels read them instead of `keys` and `values`. Null: not packed.
   const std::byte* packed_keys;
@@ -105,7 +105,7 @@ struct AttentionKernels {
   // the cache directly.
   void (*pack)(const AttentionTile& cache, int64_t begin, int64_t end, std::byte* keys, std::byte* values);
   int code_bytes;    // of the codes for AttentionTile::int8_values, in packed tiles only; 0: not supported
-  bool int8_keys;    // supports AttentionTile::int8_keys, for packed tiles only
+  int key_bits;      // the fewest of AttentionTile::key_bits, in packed tiles only; 0: not supported
   bool packs_pairs;  // `pack` has a form without codes
 };
 
@@ -201,7 +201,7 @@ struct KernelTable {
   // For a bf16 or Q8_0 cache: with bf16 factors if AMX or vdpbf16ps multiplies them faster than fp32, else
   // the same as `attention`.
   AttentionKernels attention_bf16;
-  // For such a cache where the shape allows keys and values as codes of 8 bits.
+  // For such a cache where the shape allows keys and values as codes.
   AttentionKernels attention_int8;
   // For a decode step, by the same rule.
   DecodeKernels decode;

@@ -14,7 +14,8 @@ namespace coppice::cpu {
 namespace {
 
 // The most rows of x per task while a panel stays in the cache: enough to repay loading the panel (one load
-// per 384 products), and few enough that a tile of rows gives every thread several tasks.
+// per 384 products), and few enough that a tile of rows gives every thread several tasks; before
+// it is rounded up to whole blocks.
 constexpr int64_t kTaskRows = 384;
 // The fewest rows of x worth keeping in the cache while panels pass; with fewer, keeping panels is cheaper.
 constexpr int64_t kFewestStaying = 128;

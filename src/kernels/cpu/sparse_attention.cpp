@@ -231,7 +231,7 @@ class SparseRun {
     t.first_row = tile * kAttentionRows;
     t.rows = static_cast<int>(std::min<int64_t>(kAttentionRows, item.count * item.group - t.first_row));
     t.int8_values = Int8Values(s, kernels_);
-    t.int8_keys = Int8Keys(s, kernels_);
+    t.key_bits = KeyBits(s, kernels_);
     return t;
   }
 

@@ -1,4 +1,4 @@
-// Attention with 16-bit codes (AttentionShape::int8_values and int8_keys), for packed tiles, in the
+// Attention with 16-bit codes (AttentionShape::int8_values and key_bits), for packed tiles, in the
 // rows-as-lanes form of kernel_attention.inl: vpmaddwd multiplies 16 pairs of codes, an FMA 8 of floats.
 // 16-bit codes cost no more here than 8-bit ones, which AVX2 cannot add up without overflow.
 //
@@ -44,7 +44,9 @@ struct CodeValues {
   const float* inverse_scales;  // [kKeyTile]
 };
 
-inline bool HasCodeKeys(const AttentionTile& tile) { return tile.int8_keys && tile.packed_keys != nullptr; }
+inline bool HasCodeKeys(const AttentionTile& tile) {
+  return tile.key_bits > 0 && tile.packed_keys != nullptr;
+}
 inline bool HasCodeValues(const AttentionTile& tile) {
   return tile.int8_values && tile.packed_values != nullptr;
 }
@@ -149,7 +151,7 @@ void PackCodeValues(const AttentionTile& cache, int64_t begin, int64_t end, std:
 
 // A call without codes packs nothing (AttentionKernels::packs_pairs).
 void PackCodes(const AttentionTile& cache, int64_t begin, int64_t end, std::byte* keys, std::byte* values) {
-  if (cache.int8_keys) PackCodeKeys(cache, begin, end, keys);
+  if (cache.key_bits > 0) PackCodeKeys(cache, begin, end, keys);
   PackCodeValues(cache, begin, end, values);
 }
 

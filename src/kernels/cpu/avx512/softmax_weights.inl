@@ -2,7 +2,7 @@
 // vdpbf16ps. Their products take so little time that the exponentials count; these take half the
 // instructions.
 
-// 2^x for x <= 0, exactly 1 at 0. The fraction is in [0, 1), where the polynomial's relative error is below
+// 2^x, exactly 1 at 0. The fraction is in [0, 1), where the polynomial's relative error is below
 // 9e-5 (minimax coefficients, by linear programming): 4 % of the error that rounding to bf16 adds.
 inline __m512 NarrowExp2(__m512 x) {
   const __m512 f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);  // x - floor(x)

@@ -129,21 +129,27 @@ void PackPairValues(const CacheRows& values, int64_t dim, uint32_t* packed) {
 // The form of the queries is that of the keys that they meet.
 inline void PackQueries(const AttentionTile& tile, const Panel& panel) {
   if (HasQuadKeys(tile)) return PackQuadQueries(tile, panel);
+  if (HasWordKeys(tile)) return PackWordQueries(tile, panel);
   PackPairQueries(tile, panel);
 }
 
 constexpr float kNoStart[kKeyTile] = {};
 
 // Computes the scores of a panel with the key tile at `begin`, with start[j] added, and their maxima.
+// `rows_of_keys` are the tile's keys in bf16, if it has no codes.
 inline void ScorePanelPairs(const AttentionTile& tile, const Rows& rows, const Panel& panel,
-                            const PairBuffers& buffers, const float* start, int64_t begin, int64_t end) {
+                            const PairBuffers& buffers, const CacheRows& rows_of_keys, const float* start,
+                            int64_t begin, int64_t end) {
   if (HasQuadKeys(tile)) {
     const QuadKeys keys = QuadKeysAt(tile, panel.dim, begin, end);
     kQuadScores[panel.vectors - 1](keys, panel.dim, panel.queries, QueryScales(panel), start, panel.scores,
                                    buffers.tops);
+  } else if (HasWordKeys(tile)) {
+    const WordKeys keys = WordKeysAt(tile, panel.dim, begin, end);
+    kWordScores[panel.vectors - 1](keys, panel.dim, panel.queries, WordQueryScales(panel), start,
+                                   panel.scores, buffers.tops);
   } else {
-    const CacheRows keys = KeysAt(tile, begin, end, buffers.keys);
-    kPairScores[panel.vectors - 1](keys, panel.dim, panel.queries, start, panel.scores, buffers.tops);
+    kPairScores[panel.vectors - 1](rows_of_keys, panel.dim, panel.queries, start, panel.scores, buffers.tops);
   }
   if (NeedsNoMask(tile, rows, begin)) return;
   BiasAndMask(tile, rows, begin, end, panel.index, panel.vectors, panel.scores);
@@ -167,7 +173,8 @@ void PackTilePairs(const AttentionTile& cache, int64_t begin, int64_t end, std::
     PackPairValues(rows, dim, reinterpret_cast<uint32_t*>(values));
   };
   const auto pack_keys = [&](const CacheRows& rows, int64_t dim) {
-    if (cache.int8_keys) return PackQuadKeys(rows, dim, keys);
+    if (cache.key_bits == 8) return PackQuadKeys(rows, dim, keys);
+    if (cache.key_bits == 16) return PackWordKeys(rows, dim, keys);
     PackPlainKeys(rows, dim, keys);
   };
   PackCacheTile(cache, begin, end, keys, pack_values, pack_keys);
@@ -182,32 +189,56 @@ inline void ForTiles(const Rows& rows, int64_t key_begin, int64_t key_end, const
   }
 }
 
-// One panel, with values in 8 bits.
+// The tile's keys in bf16, or none if they are codes.
+inline CacheRows PairKeysAt(const AttentionTile& tile, const PairBuffers& buffers, int64_t begin,
+                            int64_t end) {
+  if (HasQuadKeys(tile) || HasWordKeys(tile)) return {nullptr, 0};
+  return KeysAt(tile, begin, end, buffers.keys);
+}
+
+struct Panels {
+  Panel of[kPanels];
+  int count;  // in use
+};
+
+inline Panels PanelsOf(const AttentionTile& tile, const Rows& rows, const State& s) {
+  Panels panels = {};
+  for (int i = 0; i < kPanels && PanelVectors(tile, i) > 0; ++i)
+    panels.of[panels.count++] = PanelOf(tile, rows, s, i);
+  return panels;
+}
+
+// One panel, with packed values in 8 bits.
 void AttendQuads(const AttentionTile& tile, const Rows& rows, const Panel& panel, int64_t key_begin,
                  int64_t key_end) {
   const PairBuffers buffers = BuffersOf(rows);
   for (int r = 0; r < kPanel; ++r) buffers.largest[r] = kMinusInfinity;
   ForTiles(rows, key_begin, key_end, [&](int64_t begin) {
     const QuadTile values = QuadTileAt(PackedValuesAt(tile, begin), rows.dim);
-    ScorePanelPairs(tile, rows, panel, buffers, values.log2_scales, begin, key_end);
+    const CacheRows keys = PairKeysAt(tile, buffers, begin, key_end);
+    ScorePanelPairs(tile, rows, panel, buffers, keys, values.log2_scales, begin, key_end);
     TakeQuads(values, panel, buffers);
   });
 }
 
-// One panel, with values in pairs.
-void AttendPanelPairs(const AttentionTile& tile, const Rows& rows, const Panel& panel, int64_t key_begin,
+// All panels, with values in pairs. Panels share a tile's keys and values, which may have to be copied.
+void AttendPanelPairs(const AttentionTile& tile, const Rows& rows, const Panels& panels, int64_t key_begin,
                       int64_t key_end, bool with_values) {
   const PairBuffers buffers = BuffersOf(rows);
   ForTiles(rows, key_begin, key_end, [&](int64_t begin) {
-    ScorePanelPairs(tile, rows, panel, buffers, kNoStart, begin, key_end);
-    for (int i = 0; i < panel.vectors * V::kLanes; i += V::kLanes) {
-      SoftmaxPairs(panel.scores + i, V::Load(buffers.tops + i), panel.maxima + i, panel.sums + i,
-                   panel.output + i, with_values ? tile.head_dim : 0,
-                   [&](int j) { return buffers.weights + i + j / 2 * kPanel; });
+    const CacheRows keys = PairKeysAt(tile, buffers, begin, key_end);
+    const uint32_t* values = with_values ? PairValuesAt(tile, rows, buffers, begin, key_end) : nullptr;
+    for (int p = 0; p < panels.count; ++p) {
+      const Panel& panel = panels.of[p];
+      ScorePanelPairs(tile, rows, panel, buffers, keys, kNoStart, begin, key_end);
+      for (int i = 0; i < panel.vectors * V::kLanes; i += V::kLanes) {
+        SoftmaxPairs(panel.scores + i, V::Load(buffers.tops + i), panel.maxima + i, panel.sums + i,
+                     panel.output + i, with_values ? tile.head_dim : 0,
+                     [&](int j) { return buffers.weights + i + j / 2 * kPanel; });
+      }
+      if (!with_values) continue;
+      kPairValues[panel.vectors - 1](values, rows.dim, buffers.weights, panel.output);
     }
-    if (!with_values) return;
-    kPairValues[panel.vectors - 1](PairValuesAt(tile, rows, buffers, begin, key_end), rows.dim,
-                                   buffers.weights, panel.output);
   });
 }
 
@@ -215,31 +246,24 @@ void AttendPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_end, 
                  float* state, float* scratch) {
   const Rows rows = LayOutRows(tile, scratch);
   ClearState(tile, with_values, state);
-  for (int i = 0; i < kPanels; ++i) {
-    const Panel panel = PanelOf(tile, rows, StateAt(state), i);
-    if (panel.vectors == 0) return;
-    if (!tile.queries_ready) PackQueries(tile, panel);
-    if (HasQuads(tile) && with_values) {
-      AttendQuads(tile, rows, panel, key_begin, key_end);
-    } else {
-      AttendPanelPairs(tile, rows, panel, key_begin, key_end, with_values);
-    }
+  const Panels panels = PanelsOf(tile, rows, StateAt(state));
+  for (int i = 0; i < panels.count && !tile.queries_ready; ++i) PackQueries(tile, panels.of[i]);
+  if (!HasQuads(tile) || !with_values) {
+    return AttendPanelPairs(tile, rows, panels, key_begin, key_end, with_values);
   }
+  for (int i = 0; i < panels.count; ++i) AttendQuads(tile, rows, panels.of[i], key_begin, key_end);
 }
 
 void AddMassPairs(const AttentionTile& tile, int64_t key_begin, int64_t key_end, const float* state,
                   bool maximum, float* sums, float* scratch) {
   const Rows rows = LayOutRows(tile, scratch);
   const PairBuffers buffers = BuffersOf(rows);
-  Panel panels[kPanels];
-  for (int i = 0; i < kPanels; ++i) {
-    panels[i] = PanelOf(tile, rows, StateAt(const_cast<float*>(state)), i);
-    PackQueries(tile, panels[i]);
-  }
+  const Panels panels = PanelsOf(tile, rows, StateAt(const_cast<float*>(state)));
+  for (int i = 0; i < panels.count; ++i) PackQueries(tile, panels.of[i]);
   ForTiles(rows, key_begin, key_end, [&](int64_t begin) {
-    for (const Panel& panel : panels) {
-      if (panel.vectors > 0) ScorePanelPairs(tile, rows, panel, buffers, kNoStart, begin, key_end);
-    }
+    const CacheRows keys = PairKeysAt(tile, buffers, begin, key_end);
+    for (int i = 0; i < panels.count; ++i)
+      ScorePanelPairs(tile, rows, panels.of[i], buffers, keys, kNoStart, begin, key_end);
     AddTileMass(tile, rows, state, Smaller(kKeyTile, key_end - begin), maximum,
                 sums + (begin - key_begin) * kMassLanes);
   });

@@ -9,8 +9,8 @@ namespace coppice::cpu {
 namespace {
 #include "kernels/cpu/avx512/vector.inl"
 
-// 8 x 3 sums, 3 columns and 1 broadcast: 28 of the 32 registers. 4 x 6 need no more loads, but a tile's scores,
-// weights and outputs of 96 rows would not fit into 48 KiB of L1 (docs/performance.md).
+// 8 x 3 sums, 3 columns and 1 broadcast: 28 of the 32 registers. 4 x 6 need no more loads, but a tile's
+// scores, weights and outputs of 96 rows would not fit into 48 KiB of L1 (docs/performance.md).
 constexpr int kPanelVectors = 3;
 
 // Needs V and kPanelVectors.
@@ -27,13 +27,14 @@ constexpr int kPanelVectors = 3;
 #include "kernels/cpu/avx512_bf16/softmax_quads.inl"
 #include "kernels/cpu/avx512_bf16/attention_int8.inl"
 #include "kernels/cpu/avx512_bf16/attention_int8_keys.inl"
+#include "kernels/cpu/avx512_bf16/attention_int16_keys.inl"
 #include "kernels/cpu/avx512_bf16/attention.inl"
 #include "kernels/cpu/avx512_bf16/attention_few.inl"
 #include "kernels/cpu/avx512_bf16/decode_attention.inl"
 // clang-format on
 
 constexpr AttentionKernels kPairAttention = {
-    AttendAnyPairs, MergeStates, ClearState, FinishRows, AddMassPairs, PackTilePairs, 1, true, true};
+    AttendAnyPairs, MergeStates, ClearState, FinishRows, AddMassPairs, PackTilePairs, 1, 8, true};
 constexpr DecodeKernels kPairDecode = {AttendPairDecode, FinishDecode};
 }  // namespace
 

@@ -6,11 +6,11 @@
 //   o = o 2^(base - base') + sum_j p8_j v8_j
 //   l = l 2^(base - base') + 255 sum_j p_j / sigma_j
 //
-// Each tile has its own base, about its largest t, and outputs and sums are relative to the last tile's: so the
-// product is added as it is (softmax_quads.inl). The sum l uses the weights before rounding. The thresholds d_j
-// differ from key to key (ordered dithering, 16 levels): rounding to nearest would drop the tail of a tile with
-// one strong key, whatever its mass. t includes sigma, so a key with large weight and small values, which the
-// first key of a prompt often is, does not reduce the precision of the others.
+// Each tile has its own base, about its largest t, and outputs and sums are relative to the last tile's: so
+// the product is added as it is (softmax_quads.inl). The sum l uses the weights before rounding. The
+// thresholds d_j differ from key to key (ordered dithering, 16 levels): rounding to nearest would drop the
+// tail of a tile with one strong key, whatever its mass. t includes sigma, so a key with large weight and
+// small values, which the first key of a prompt often is, does not reduce the precision of the others.
 
 struct QuadTile {
   const uint32_t* values;       // [kKeyTile / 4][dim]: v8 of keys 4 j to 4 j + 3
@@ -62,8 +62,9 @@ void PackQuadValues(const CacheRows& values, int64_t dim, std::byte* packed) {
   }
 }
 
-// output[c][lane] = output[c][lane] keep[lane] + sum_j values[j][c] weights[j][lane], eight columns at a time.
-// Written as assembly for the reason at CodeDot in avx512_dot/panels.inl.
+// output[c][lane] = output[c][lane] keep[lane] + sum_j values[j][c] weights[j][lane], eight columns at a
+// time, or sixteen of a single vector. Written as assembly for the reason at CodeDot in
+// avx512_dot/panels.inl.
 template <int kVectors>
 void ValueQuads(const uint32_t* values, int64_t dim, const uint32_t* weights, const float* keep,
                 float* output) {

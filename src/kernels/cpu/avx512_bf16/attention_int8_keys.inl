@@ -1,5 +1,5 @@
-// Keys and queries in 8 bits (AttentionShape::int8_keys), for packed tiles: the first product uses vpdpbusd
-// as well. Included after attention_int8.inl, before attention.inl.
+// Keys and queries in 8 bits (AttentionShape::key_bits is 8), for packed tiles: the first product uses
+// vpdpbusd as well. Included after attention_int8.inl, before attention.inl.
 //
 //   q' = R q scale log2(e)   k' = R k             R R^T = 1, so q' . k'_j is the score
 //   k'_j = kappa_j k8_j      kappa_j = max |k'_j| / 127, per key
@@ -23,9 +23,11 @@ inline float RoundHead(const float* x, int64_t dim, int8_t* codes, int32_t* sum)
   const __m512 inverse = _mm512_set1_ps(1.0f / scale);
   __m512i sums = _mm512_setzero_si512();
   for (int64_t c = 0; c < dim; c += V::kLanes) {
-    const __m512i code = _mm512_cvtps_epi32(_mm512_mul_ps(V::Load(x + c).v, inverse));
+    const __m512i wide = _mm512_cvtps_epi32(_mm512_mul_ps(V::Load(x + c).v, inverse));
+    const __m512i code =
+        _mm512_min_epi32(_mm512_max_epi32(wide, _mm512_set1_epi32(-128)), _mm512_set1_epi32(127));
     sums = _mm512_add_epi32(sums, code);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + c), _mm512_cvtsepi32_epi8(code));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + c), _mm512_cvtepi32_epi8(code));
   }
   *sum = _mm512_reduce_add_epi32(sums);
   return scale;
@@ -42,7 +44,9 @@ struct QuadKeys {
   const std::byte* next_values;
 };
 
-inline bool HasQuadKeys(const AttentionTile& tile) { return tile.int8_keys && tile.packed_keys != nullptr; }
+inline bool HasQuadKeys(const AttentionTile& tile) {
+  return tile.key_bits == 8 && tile.packed_keys != nullptr;
+}
 
 inline QuadKeys QuadKeysAt(const AttentionTile& tile, int64_t dim, int64_t begin, int64_t end) {
   const std::byte* packed = PackedKeysAt(tile, begin);
@@ -71,8 +75,8 @@ void PackQuadKeys(const CacheRows& keys, int64_t dim, std::byte* packed) {
   __builtin_memcpy(packed + kKeyTile * dim + sizeof scales, starts, sizeof starts);
 }
 
-// A scale without its last two bits: its product with kMagic is exact, so fma(kMagic + n, scale, -kMagic scale)
-// is n scale, rounded once.
+// A scale without its last two bits: its product with kMagic is exact, so fma(kMagic + n, scale, -kMagic
+// scale) is n scale, rounded once.
 inline __m512 ShortScale(__m512 scale) {
   return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(scale), _mm512_set1_epi32(~3)));
 }
@@ -156,9 +160,8 @@ void PackQuadQueries(const AttentionTile& tile, const Panel& panel) {
   }
 }
 
-// scores[j][lane] = start[j] + s_j of the lane's row; tops[lane] = max_j scores[j][lane]. Sums start at kMagic's
-// bits, so they are floats. Assembly for the reason at CodeDot in
-// avx512_dot/panels.inl.
+// scores[j][lane] = start[j] + s_j of the lane's row; tops[lane] = max_j scores[j][lane]. Sums start at
+// kMagic's bits, so they are floats. Assembly for the reason at CodeDot in avx512_dot/panels.inl.
 template <int kVectors>
 void ScoreQuads(const QuadKeys& keys, int64_t dim, const uint32_t* queries, const float* chi,
                 const float* start, float* scores, float* tops) {
@@ -205,11 +208,11 @@ void ScoreQuads(const QuadKeys& keys, int64_t dim, const uint32_t* queries, cons
 #pragma GCC unroll 3
     for (int v = 0; v < kVectors; ++v) {
       const V scale = V::Load(chi + v * V::kLanes);
-      const V less = V::Load(chi + kPanel + v * V::kLanes);
+      const V minus_magic = V::Load(chi + kPanel + v * V::kLanes);
       V top = V::Load(tops + v * V::kLanes);
 #pragma GCC unroll 16
       for (int i = 0; i < kKeys; ++i) {
-        const V product = V::Fma({_mm512_castsi512_ps(sums[i][v])}, scale, less);
+        const V product = V::Fma({_mm512_castsi512_ps(sums[i][v])}, scale, minus_magic);
         const V score = V::Fma(product, V::Set(key_scales[i]), V::Set(start[j + i]));
         score.Store(scores + (j + i) * kPanel + v * V::kLanes);
         top = V::Max(score, top);

@@ -1,8 +1,8 @@
-// The scratch and the state of attention.inl, attention_int8.inl and attention_int8_keys.inl. Included before
-// them.
+// The scratch of the attention kernels in this folder, and one panel's part of it and of a state. Included
+// before them.
 //
-// One panel of rows after the other goes through all keys of a call, so that its queries, scores, weights and
-// outputs stay in L1: 30 KiB with heads of 64.
+// With values in 8 bits, one panel of rows after the other goes through all keys of a call, so that its
+// queries, scores, weights and outputs stay in L1: 30 KiB with heads of 64.
 
 struct PairBuffers {
   uint16_t* keys;     // [kKeyTile][dim]: copies, if the cache cannot be read in whole tiles

@@ -1,14 +1,16 @@
 // The softmax whose weights become 8-bit codes (attention_int8.inl says which). Included before it.
 //
-// The two products of 16 scores take 32 instructions on two ports, so each instruction of the softmax on these
-// ports counts: 9 here for 16 weights, where the polynomial of NarrowExp2 with shifts and conversions took 12.5.
+// The two products of 16 scores take 32 instructions on two ports, so each instruction of the softmax on
+// these ports counts: 9 here for 16 weights, where the polynomial of NarrowExp2 with shifts and conversions
+// took 12.5.
 //
 //   base = round(32 r) / 32           r = max(max_j t_j of the tile, m - 40), m the largest t so far
 //   p_j = 2^(round(32 (t_j - base)) / 32)
 //   p8_j = floor(255 p_j + d_j)
 //
 // Rounding t to 1/32 makes a weight wrong by at most 1.1 %, and by 0.6 % in the mean square, without bias:
-// about as much as rounding values to 8 bits does. A tile more than 40 octaves below the others has no weight.
+// about as much as rounding values to 8 bits does. A tile more than 40 octaves below the largest score
+// adds almost nothing to outputs.
 
 // The softmax's exponents are multiples of 1 / 32.
 constexpr int kExpSteps = 32;
@@ -38,7 +40,7 @@ inline constexpr Exp2Table kExp2;
 struct QuadBase {
   __m512 base;     // 0 in rows that see no key
   __m512 offset;   // kMagic - 32 base
-  __mmask16 sees;  // rows that see a key
+  __mmask16 sees;  // rows that see a key of this tile
   __mmask16 wide;  // rows whose base is too large for `offset`
 
   // kMagic + round(32 (t - base)). Assembly, here and in QuadExp2, because GCC 12 would use forms that
@@ -62,8 +64,8 @@ inline QuadBase BaseNear(__mmask16 sees, __m512 reference) {
   return {_mm512_mask_mov_ps(rounded, wide, near), _mm512_sub_ps(_mm512_set1_ps(kMagic), steps), sees, wide};
 }
 
-// 2^(k / 32) for z = kMagic + k, k <= 0, and 2^-125 for less. The last five bits of k select a power, and the
-// others are added to its exponent.
+// 2^(k / 32) for z = kMagic + k, and 2^-125 for less and for NaN. The last five bits of k select a power, and
+// the others are added to its exponent.
 inline __m512 QuadExp2(__m512 z) {
   const __m512 least = _mm512_set1_ps(kMagic - 125 * kExpSteps);
   __m512i k = _mm512_castps_si512(_mm512_max_ps(z, least));
@@ -74,8 +76,18 @@ inline __m512 QuadExp2(__m512 z) {
   return _mm512_castsi512_ps(_mm512_add_epi32(k, octaves));
 }
 
-// p8_j of keys j, j + 1, j + 2, j + 3 are bytes of a word: byte i is computed in place, as floor(256^i (255 p +
-// d)), of which the bytes below it are dropped.
+// 2^(old - base): exact but for the rounding of the table, because bases are multiples of 1/32. Bases of wide
+// rows are not.
+inline __m512 BaseFactor(__m512 old, __m512 base) {
+  const __m512 steps = _mm512_mul_ps(_mm512_sub_ps(old, base), _mm512_set1_ps(kExpSteps));
+  const __mmask16 between = _mm512_cmp_ps_mask(V::Round({steps}).v, steps, _CMP_NEQ_UQ);
+  const __m512 power = QuadExp2(_mm512_add_ps(steps, _mm512_set1_ps(kMagic)));
+  if (between == 0) return power;
+  return _mm512_mask_mov_ps(power, between, NarrowExp2(_mm512_sub_ps(old, base)));
+}
+
+// p8_j of keys j, j + 1, j + 2, j + 3 are bytes of a word: byte i is computed in place, as floor(256^i (255 p
+// + d)), of which the bytes below it are dropped.
 struct ByteRounding {
   float factors[4];
   float thresholds[16];  // for key j % 16
@@ -122,17 +134,17 @@ struct QuadState {
   float* keep;  // the factor of the outputs so far
 };
 
-// The base of one vector of rows for a tile whose maximum is `tile_top`; moves the state to it. A row that sees
-// no key of the tile keeps its state.
+// The base of one vector of rows for a tile whose maximum is `tile_top`; moves the state to it. A row that
+// sees no key of the tile keeps its state.
 inline QuadBase MoveBase(V tile_top, const QuadState& state) {
   const __mmask16 sees = _mm512_cmp_ps_mask(tile_top.v, _mm512_set1_ps(kMinusInfinity), _CMP_NEQ_UQ);
   const V largest = V::Max(V::Load(state.largest), tile_top);
   const QuadBase tile = BaseNear(sees, V::Max(tile_top, largest - V::Set(kMostOctaves)).v);
   const V old = V::Load(state.base);
-  const V keep = {_mm512_mask_mov_ps(_mm512_set1_ps(1.0f), sees, NarrowExp2((old - V{tile.base}).v))};
+  const __m512 keep = _mm512_mask_mov_ps(_mm512_set1_ps(1.0f), sees, BaseFactor(old.v, tile.base));
   largest.Store(state.largest);
   V{_mm512_mask_mov_ps(old.v, sees, tile.base)}.Store(state.base);
-  keep.Store(state.keep);
+  V{keep}.Store(state.keep);
   return tile;
 }
 

@@ -2,9 +2,9 @@
 //
 // Registers hold the sums of 6 rows x 4 strips: 24, with 4 for the weights and one for the broadcast of x.
 // Codes in small groups take 7 rows x 2 strips instead, so that registers also hold their 14 results: with 4
-// strips the results would pass through memory once per group. From L2, one block of K = 2048 with groups of 32
-// runs at 72 % of the peak, and at 70 % with 6 rows (Emerald Rapids, one thread). A panel of four strips (K * 64
-// bytes of codes) stays in L2 while all rows pass, and the next one comes in beside it.
+// strips the results would pass through memory once per group. From L2, blocks of K = 2048 with groups of 32
+// run at 72 % of the peak, and at 70 % with 6 rows (Emerald Rapids, one thread). A panel of four strips (K
+// * 64 bytes of codes) stays in L2 while all rows pass, and the next one comes in beside it.
 //
 // vpdpbusd multiplies unsigned by signed bytes: weights are stored as code + 128, and the sums start at
 // PanelTask::x_starts to compensate.

@@ -11,7 +11,8 @@ inline void NarrowQ8(const std::byte* row, int64_t count, uint16_t* y) {
     const V d = V::Set(HalfToFloat(row));
     const V low = d * Codes::LoadSigned(row + 2).ToFloat();
     const V high = d * Codes::LoadSigned(row + 18).ToFloat();
-    _mm512_storeu_si512(y + c, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high.v, low.v)));
+    low.StoreBf16(y + c);  // without vcvtne2ps2bf16, which CPUs with VNNI alone lack
+    high.StoreBf16(y + c + V::kLanes);
   }
 }
 

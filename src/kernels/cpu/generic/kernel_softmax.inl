@@ -10,7 +10,8 @@
 
 constexpr float kLog2e = 1.44269504f;
 constexpr float kMinusInfinity = -__builtin_inff();
-constexpr int kPanel = kPanelVectors * V::kLanes;  // rows whose sums one pass of the products keeps in registers
+constexpr int kPanel =
+    kPanelVectors * V::kLanes;  // rows whose sums one pass of the products keeps in registers
 constexpr int kPanels = kAttentionRows / kPanel;
 static_assert(kPanels * kPanel == kAttentionRows);
 

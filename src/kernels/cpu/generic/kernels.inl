@@ -13,8 +13,8 @@
 #include "kernels/cpu/generic/kernel_decode_attention.inl"
 // clang-format on
 
-constexpr AttentionKernels kAttention = {AttendAny, MergeStates, ClearState, FinishRows,
-                                         AddMass,   nullptr,     0,          false,      false};
+constexpr AttentionKernels kAttention = {AttendAny, MergeStates, ClearState, FinishRows, AddMass,
+                                         nullptr,   0,           0,          false};
 constexpr DecodeKernels kDecode = {AttendDecode, FinishDecode};
 
 constexpr KernelTable kTable = {
