@@ -27,7 +27,7 @@ inline WordKeys WordKeysAt(const AttentionTile& tile, int64_t dim, int64_t begin
 
 // The scale with which values of at most `top` have codes of at most a.
 inline __m512 WordScale(__m512 top, int64_t dim) {
-  const float most = 32768.0f / __builtin_sqrtf(static_cast<float>(dim));
+  const float most = 32768.0f / SquareRoot(static_cast<float>(dim));
   const __m512 scale = _mm512_mul_ps(top, _mm512_set1_ps(1.0f / most));
   return _mm512_min_ps(_mm512_max_ps(scale, _mm512_set1_ps(kLeastScale)), _mm512_set1_ps(kMostScale));
 }
