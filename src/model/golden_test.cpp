@@ -216,8 +216,9 @@ class DequantizedStore final : public TensorStore {
 // There are no golden logits for this file. It must give the logits of its own dequantised weights, and
 // logits close to those of the weights it was made from (their rounding, 0.4 % of a block's largest weight,
 // becomes 5 % of the logits in this small model). With inexact arithmetic x is rounded to int8 codes if the
-// weights are quantised, and not if they are plain; with AVX-512 attention's values are rounded to int8 too.
-// Measured difference of the logits (rms 2.0): 0.030 rms and at most 0.080; with values in bf16 0.012 and
+// weights are quantised, and not if they are plain; with AVX-512 attention rounds its factors to int8 and the
+// exponents of its weights to 1/32, too. Measured difference of the logits (rms 2.0) of these 8 tokens, over
+// which nothing averages out: 0.038 rms and at most 0.126; on AVX2, whose attention has 16 bits, 0.013 and
 // 0.043.
 TEST_P(Golden, LlamaGgufQ8) {
   const std::string path = SharedPath("data/parity/tiny_llama_q8.gguf");
@@ -245,8 +246,8 @@ TEST_P(Golden, LlamaGgufQ8) {
     }
   }
   const double rms = std::sqrt(squares / static_cast<double>(plain.rows() * plain.cols()));
-  EXPECT_LT(from_plain, GetParam().exact ? 1e-4 : 0.12);
-  EXPECT_LT(rms, GetParam().exact ? 1e-5 : 0.04);
+  EXPECT_LT(from_plain, GetParam().exact ? 1e-4 : 0.16);
+  EXPECT_LT(rms, GetParam().exact ? 1e-5 : 0.05);
   EXPECT_LT(from_source, 0.06 * size);
   EXPECT_GT(from_source, 0);  // they are not the same weights
 }
