@@ -17,7 +17,7 @@ inline void IntDotRows(const IntDotTask& t, int64_t i) {
     const std::byte* w = t.w + row * t.w_stride;
     if (!kPrefetches<Walk> && t.ahead > 0) {
       constexpr int64_t kCacheLine = 64;
-      for (int64_t i = 0; i < t.w_stride; i += kCacheLine) __builtin_prefetch(w + t.ahead + i, 0, 2);
+      for (int64_t b = 0; b < t.w_stride; b += kCacheLine) __builtin_prefetch(w + t.ahead + b, 0, 2);
     }
     __m256 sums[kRows];
     WalkOf<Walk, kRows>::Type::template Dot<kRows>(w, t.x + i, t.x_rows, t.count, sums);
