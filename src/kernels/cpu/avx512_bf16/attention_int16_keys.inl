@@ -32,10 +32,7 @@ inline __m512 WordScale(__m512 top, int64_t dim) {
   return _mm512_min_ps(_mm512_max_ps(scale, _mm512_set1_ps(kLeastScale)), _mm512_set1_ps(kMostScale));
 }
 
-inline __m512i WordCodes(__m512 x, __m512 inverse) {
-  const __m512i code = _mm512_cvtps_epi32(_mm512_mul_ps(x, inverse));
-  return _mm512_min_epi32(_mm512_max_epi32(code, _mm512_set1_epi32(-32768)), _mm512_set1_epi32(32767));
-}
+inline __m512i WordCodes(__m512 x, __m512 inverse) { return CodesWithin(x, inverse, -32768, 32767); }
 
 // `packed` may hold the keys, one after another, which have as many bytes as their codes.
 void PackWordKeys(const CacheRows& keys, int64_t dim, std::byte* packed) {

@@ -14,6 +14,12 @@
 constexpr float kLeastScale = 1e-12f;
 constexpr float kMostScale = 1e12f;
 
+// x as codes from `least` to `most`: a limited scale leaves values beyond them.
+inline __m512i CodesWithin(__m512 x, __m512 inverse, int least, int most) {
+  const __m512i code = _mm512_cvtps_epi32(_mm512_mul_ps(x, inverse));
+  return _mm512_min_epi32(_mm512_max_epi32(code, _mm512_set1_epi32(least)), _mm512_set1_epi32(most));
+}
+
 // Rounds x to codes and returns their scale; `sum` becomes the codes' sum.
 inline float RoundHead(const float* x, int64_t dim, int8_t* codes, int32_t* sum) {
   __m512 top = _mm512_setzero_ps();
@@ -23,9 +29,7 @@ inline float RoundHead(const float* x, int64_t dim, int8_t* codes, int32_t* sum)
   const __m512 inverse = _mm512_set1_ps(1.0f / scale);
   __m512i sums = _mm512_setzero_si512();
   for (int64_t c = 0; c < dim; c += V::kLanes) {
-    const __m512i wide = _mm512_cvtps_epi32(_mm512_mul_ps(V::Load(x + c).v, inverse));
-    const __m512i code =
-        _mm512_min_epi32(_mm512_max_epi32(wide, _mm512_set1_epi32(-128)), _mm512_set1_epi32(127));
+    const __m512i code = CodesWithin(V::Load(x + c).v, inverse, -128, 127);
     sums = _mm512_add_epi32(sums, code);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + c), _mm512_cvtepi32_epi8(code));
   }
@@ -149,9 +153,7 @@ void PackQuadQueries(const AttentionTile& tile, const Panel& panel) {
     for (int64_t c = 0; c < panel.dim; c += 4) {
       __m512i quad = _mm512_setzero_si512();
       for (int i = 3; i >= 0; --i) {
-        const __m512i wide = _mm512_cvtps_epi32(_mm512_mul_ps(x[c + i].v, inverse));
-        const __m512i code =
-            _mm512_min_epi32(_mm512_max_epi32(wide, _mm512_set1_epi32(-128)), _mm512_set1_epi32(127));
+        const __m512i code = CodesWithin(x[c + i].v, inverse, -128, 127);
         quad = _mm512_or_si512(_mm512_slli_epi32(quad, 8), _mm512_and_si512(code, byte));
       }
       const __m512i flip = _mm512_set1_epi32(static_cast<int>(0x80808080u));  // + 128 in each byte
