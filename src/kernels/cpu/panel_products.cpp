@@ -79,9 +79,10 @@ class PanelProducts final : public Products {
 
   ProductContext context_;
   const PanelKernels& kernels_;
-  // The packed x of the current call, by block: values, and scales and starts by group.
+  // The packed x of the current call, by block: values, and CodeScales.
   Tensor values_;
   Tensor scales_;
+  Tensor offsets_;
   std::vector<int32_t> starts_;
   // By thread: the current panel, for weights that are packed on the fly.
   Tensor panels_;
@@ -190,16 +191,22 @@ void PanelProducts::PrepareRows(const TensorView& x) {
   const int64_t scales = scaled() ? Groups(x.cols) * block_rows : 0;
   values_.Resize(DType::kF32, blocks, FloatsOf(PanelDepth(x.cols) * block_rows));
   scales_.Resize(DType::kF32, blocks, scales);
+  offsets_.Resize(DType::kF32, blocks, scales);
   starts_.resize(static_cast<size_t>(blocks * scales));
   const MutableTensorView values = values_.mutable_view();
   const MutableTensorView scale_rows = scales_.mutable_view();
+  const MutableTensorView offset_rows = offsets_.mutable_view();
   context_.pool.For(blocks, 1, [&](int64_t block, int64_t, int) {
-    float* block_scales = scaled() ? scale_rows.Row<float>(block).data() : nullptr;
+    CodeScales of_block = {nullptr, nullptr, nullptr};
+    if (scaled()) {
+      of_block = {scale_rows.Row<float>(block).data(), offset_rows.Row<float>(block).data(),
+                  starts_.data() + block * scales};
+    }
     for (int64_t r = 0; r < block_rows; ++r) {
       // Rows beyond the last are multiplied with their block but never written, so any row's values serve.
       const int64_t row = std::min(block * block_rows + r, x.rows - 1);
       kernels_.prepare(x.Row<float>(row).data(), x.cols, static_cast<int>(r), values.RowBytes(block),
-                       block_scales, starts_.data() + block * scales);
+                       of_block);
     }
   });
 }
@@ -228,6 +235,7 @@ void PanelProducts::MultiplyPanel(const Call& call, const Panel& panel, int64_t 
   kernels_.multiply({
       .x = values_.view().RowBytes(block),
       .x_scales = scaled() ? x_scales.Row<float>(block).data() : nullptr,
+      .x_offsets = scaled() ? offsets_.view().Row<float>(block).data() : nullptr,
       .x_starts = scaled() ? starts_.data() + block * x_scales.cols : nullptr,
       .w = panel.strips,
       .next_w = panel.next,

@@ -155,6 +155,43 @@ TEST_P(IntProducts, AnOutlierCostsItsGroupAlone) {
   EXPECT_TRUE(SameBits(Product(zeros.view(), w.view()), before.view()));
 }
 
+// One value of a group becomes the same code, the largest, everywhere: the largest sums that there are.
+TEST_P(IntProducts, TheLargestSumsAreExact) {
+  Tensor x = Tensor::Zeros(DType::kF32, 8, 512);
+  Tensor w = Tensor::Zeros(DType::kF32, 20, 512);
+  for (size_t k = 0; k < 512; k += GetParam().group()) {
+    for (int64_t i = 0; i < 8; ++i) x.mutable_view().Row<float>(i)[k] = i % 2 == 0 ? 1.0f : -1.0f;
+    for (int64_t o = 0; o < 20; ++o) w.mutable_view().Row<float>(o)[k] = o % 3 == 0 ? -1.0f : 1.0f;
+  }
+  Tensor codes(DType::kQ8_0, 20, 512);
+  for (int64_t o = 0; o < 20; ++o)
+    QuantizeRow(DType::kQ8_0, w.view().Row<float>(o), codes.mutable_view().RowBytes(o));
+  const Tensor y = Product(x.view(), codes.view());
+  EXPECT_TRUE(SameBits(y, Expected(x.view(), codes.view(), {}, GetParam().group())));
+  EXPECT_NEAR(y.view().Row<float>(0)[1], 512.0f / static_cast<float>(GetParam().group()), 0.02f);
+}
+
+// kSumBase times a scale has to be finite.
+TEST_P(IntProducts, OfHugeValuesAreRightOrNotFinite) {
+  const Tensor w = RandomWeight(DType::kQ8_0, 20, 512, 8);
+  const Tensor small = Random(2, 512, 9);
+  const Tensor y = Product(small.view(), w.view());
+  for (int exponent : {60, 90, 100, 118, 120}) {
+    Tensor x = Random(2, 512, 9);
+    for (float& v : x.mutable_view().Row<float>(1)) v = std::ldexp(v, exponent);
+    const Tensor huge = Product(x.view(), w.view());
+    EXPECT_TRUE(SameBits(huge.view().Rows(0, 1), y.view().Rows(0, 1)));
+    for (size_t o = 0; o < 20; ++o) {
+      const float v = huge.view().Row<float>(1)[o];
+      if (exponent <= 100) {
+        EXPECT_EQ(v, std::ldexp(y.view().Row<float>(1)[o], exponent));
+      } else {
+        EXPECT_FALSE(std::isfinite(v)) << v;
+      }
+    }
+  }
+}
+
 TEST_P(IntProducts, WhatIsNotFiniteStaysVisible) {
   const Tensor w = RandomWeight(DType::kQ8_0, 20, 512, 8);
   for (float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <ostream>
@@ -84,6 +85,7 @@ inline Codes Quantize(std::span<const float> row, size_t values, bool is_weight,
         inverse = 1.0f / step;
       }
     }
+    if (!is_weight) scale = std::bit_cast<float>(std::bit_cast<uint32_t>(scale) & ~3u);
     q.scales.push_back(scale);
     for (float v : group) q.codes.push_back(static_cast<int>(std::nearbyint(v * inverse)));
   }
@@ -128,7 +130,7 @@ inline Tensor Expected(const TensorView& x, const TensorView& w, const TensorVie
         for (size_t k = g * values; k < std::min(column.codes.size(), (g + 1) * values); ++k) {
           exact += row.codes[k] * column.codes[k];
         }
-        sum = std::fma(static_cast<float>(exact), column.scales[g] * row.scales[g], sum);
+        sum = std::fma(static_cast<float>(exact) * row.scales[g], column.scales[g], sum);
       }
       y.mutable_view().Row<float>(i)[static_cast<size_t>(o)] =
           bias.empty() ? sum : sum + bias.Row<float>(0)[static_cast<size_t>(o)];

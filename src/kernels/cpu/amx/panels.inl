@@ -97,7 +97,7 @@ class PendingSums {
       for (int s = 0; s < kStrips; ++s) {
         float* y = to + r * kTileStride + s * kStripColumns;
         const __m512 sum = _mm512_cvtepi32_ps(sums_[at_][s * kRows + r]);
-        _mm512_store_ps(y, _mm512_fmadd_ps(sum, _mm512_mul_ps(scales[s], row_scale), _mm512_load_ps(y)));
+        _mm512_store_ps(y, _mm512_fmadd_ps(_mm512_mul_ps(sum, row_scale), scales[s], _mm512_load_ps(y)));
       }
     }
   }

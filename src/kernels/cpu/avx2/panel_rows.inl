@@ -113,7 +113,7 @@ inline int64_t GroupWords(int64_t depth, int64_t group) {
 // so that words used together are adjacent. Rows far apart would compete for the same few cache lines if K is
 // a power of two.
 template <typename Dot>
-void PrepareWords(const float* x, int64_t count, int row, std::byte* block, float* scales, int32_t* starts) {
+void PrepareWords(const float* x, int64_t count, int row, std::byte* block, const CodeScales& scales) {
   alignas(32) float values[Dot::kGroup];
   alignas(32) std::byte words[Dot::kGroup / Dot::kValues * kWordBytes];
   const int64_t all = PanelDepth(count);
@@ -124,10 +124,9 @@ void PrepareWords(const float* x, int64_t count, int row, std::byte* block, floa
     IntScale s = {0.0f, 0.0f};
     if constexpr (Dot::kScaled) {
       Rotate<Dot::kGroup>(whole ? x + begin : values, depth, values);
-      s = ScaleOf(LargestMagnitude(values, depth));
-      const int64_t group = begin / Dot::kGroup * kBlockRows + row;
-      scales[group] = s.scale;
-      if constexpr (Dot::kFromSums) starts[group] = -128 * SumOfCodes(values, depth, s.inverse);
+      s = ShortScaleOf(LargestMagnitude(values, depth));
+      const int32_t start = Dot::kFromSums ? -128 * SumOfCodes(values, depth, s.inverse) : 0;
+      PlaceScale(scales, begin / Dot::kGroup * kBlockRows + row, s.scale, start);
     }
     WordRow<Dot>(values, depth, s.inverse, 0, words);
     const int64_t count_words = depth / Dot::kValues;

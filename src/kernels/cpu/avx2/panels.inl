@@ -11,8 +11,8 @@
 // int32. Both take four instructions for 32 products. Measured from registers on Zen 4 (GOP/s): int16 180,
 // bytes with vpsignb 125, fp32 FMA 115.
 //
-// AVX-VNNI has the byte product of AVX-512 VNNI: weights are stored as code + 128, and the sums start at -128
-// * (sum of the row's codes) to compensate.
+// AVX-VNNI has the byte product of AVX-512 VNNI: weights are stored as code + 128, and the sums start at
+// PanelTask::x_starts to compensate.
 
 constexpr int kSumRows = 6;
 constexpr int kBlockRows = 24;
@@ -101,13 +101,14 @@ inline float* ResultsAt(float* y, int row, int strip) {
 inline void AddScaled(const PanelBlock& b, int64_t group, int strip, int row, const Sums& sums, float* y) {
   const float* w_scales = b.task.w_scales + (strip * b.groups + group) * kStripColumns;
   const float* x_scales = b.x_scales + group * kBlockRows + row;
+  const float* x_offsets = b.x_offsets + group * kBlockRows + row;
   float* to = ResultsAt(y, row, strip);
   for (int half = 0; half < 2; ++half) {
     const V w = V::Load(w_scales + half * V::kLanes);
     for (int r = 0; r < kSumRows; ++r) {
       float* at = to + r * kPanelColumns + half * V::kLanes;
-      const V sum{_mm256_cvtepi32_ps(sums[r][half])};
-      V::Fma(sum, w * V::Set(x_scales[r]), V::Load(at)).Store(at);
+      const V sum = V::Fma({_mm256_castsi256_ps(sums[r][half])}, V::Set(x_scales[r]), V::Set(x_offsets[r]));
+      V::Fma(sum, w, V::Load(at)).Store(at);
     }
   }
 }
@@ -123,8 +124,7 @@ inline void AddGroup(const PanelBlock& b, int64_t group, int strip, int row, flo
   Sums sums;
   for (int r = 0; r < kSumRows; ++r) {
     if constexpr (Dot::kScaled) {
-      const int32_t start = Dot::kFromSums ? b.x_starts[group * kBlockRows + row + r] : 0;
-      sums[r][0] = sums[r][1] = _mm256_set1_epi32(start);
+      sums[r][0] = sums[r][1] = _mm256_set1_epi32(b.x_starts[group * kBlockRows + row + r]);
     } else {
       const float* at = ResultsAt(y, row + r, strip);
       for (int half = 0; half < 2; ++half)

@@ -144,8 +144,10 @@ inline void MultiplyCodes(const PanelBlock& b, int strip, const Ahead& ahead, fl
       const __m512 w_scale = _mm512_loadu_ps(w_scales + (s * b.groups + g) * kStripColumns);
 #pragma GCC unroll 7
       for (int r = 0; r < kCodeRows; ++r) {
-        const __m512 scale = _mm512_mul_ps(w_scale, _mm512_set1_ps(b.x_scales[g * kCodeRows + r]));
-        results[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[s][r]), scale, results[s][r]);
+        const int64_t at = g * kCodeRows + r;
+        const __m512 sum = _mm512_fmadd_ps(_mm512_castsi512_ps(sums[s][r]), _mm512_set1_ps(b.x_scales[at]),
+                                           _mm512_set1_ps(b.x_offsets[at]));
+        results[s][r] = _mm512_fmadd_ps(sum, w_scale, results[s][r]);
       }
     }
   }
@@ -191,7 +193,7 @@ void PackFloats(float* w, int rows, int64_t values, const float*, std::byte* str
   TurnRows(reinterpret_cast<const std::byte*>(whole), values * 4, strip);
 }
 
-void PrepareFloats(const float* x, int64_t count, int row, std::byte* block, float*, int32_t*) {
+void PrepareFloats(const float* x, int64_t count, int row, std::byte* block, const CodeScales&) {
   alignas(64) float padded[kPackValues];
   for (int64_t begin = 0; begin < count; begin += kPackValues) {
     const int64_t there = count - begin < kPackValues ? count - begin : kPackValues;

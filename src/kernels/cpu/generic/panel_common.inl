@@ -18,6 +18,25 @@ inline IntScale ScaleOf(uint32_t magnitude) {
   return {largest / 127.0f, 127.0f / largest};
 }
 
+// The scale of a group of x, without the last two bits. C times it is finite: larger values count as not
+// finite.
+inline IntScale ShortScaleOf(uint32_t magnitude) {
+  constexpr uint32_t kMost = 0x77000000;  // 2^111
+  IntScale s = ScaleOf(magnitude < kMost ? magnitude : 0x7f800000);
+  uint32_t bits;
+  __builtin_memcpy(&bits, &s.scale, sizeof bits);
+  bits &= ~3u;
+  __builtin_memcpy(&s.scale, &bits, sizeof bits);
+  return s;
+}
+
+// Writes what belongs to group `at` of the codes of x.
+inline void PlaceScale(const CodeScales& to, int64_t at, float scale, int32_t start) {
+  to.scales[at] = scale;
+  to.offsets[at] = -kSumBase * scale;
+  to.starts[at] = kSumBaseBits + start;
+}
+
 // The scale of a group of weights: the stored codes' `step` if the group's values are such steps and at most
 // 127 of them, else that of its magnitude. 127.4 leaves room for the rounding of the sums.
 inline IntScale ScaleOfWeights(uint32_t magnitude, float step) {
@@ -63,7 +82,8 @@ inline void PlaceWords(const std::byte* words, int64_t count, int row, int64_t f
 struct PanelBlock {
   const PanelTask& task;
   const std::byte* x;
-  const float* x_scales;  // [groups][block rows]
+  const float* x_scales;  // [groups][block rows], as the next two
+  const float* x_offsets;
   const int32_t* x_starts;
   int64_t groups;
   int64_t first_row;
@@ -76,6 +96,7 @@ inline PanelBlock BlockOf(const PanelTask& t, int64_t index, int64_t block_rows,
   return {t,
           t.x + index * t.depth * block_rows * value_bytes,
           t.x_scales + scales,
+          t.x_offsets + scales,
           t.x_starts + scales,
           groups,
           index * block_rows};

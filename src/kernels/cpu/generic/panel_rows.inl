@@ -131,7 +131,7 @@ void PackBf16(float* w, int rows, int64_t values, const float*, std::byte* strip
 constexpr int64_t kValuesAhead = 1024;
 
 template <int kRows, BlockOrder kOrder, int64_t kGroup>
-void PrepareCodes(const float* x, int64_t count, int row, std::byte* block, float* scales, int32_t* starts) {
+void PrepareCodes(const float* x, int64_t count, int row, std::byte* block, const CodeScales& scales) {
   alignas(64) float values[kGroup];
   alignas(64) std::byte codes[kGroup];
   const int64_t all = PanelDepth(count);
@@ -141,22 +141,20 @@ void PrepareCodes(const float* x, int64_t count, int row, std::byte* block, floa
     for (int64_t i = 0; i < depth; i += 16) __builtin_prefetch(x + begin + kValuesAhead + i);
     if (!whole) PadValues(x + begin, count - begin, depth, values);
     Rotate<kGroup>(whole ? x + begin : values, depth, values);
-    const IntScale s = ScaleOf(LargestMagnitude(values, depth));
+    const IntScale s = ShortScaleOf(LargestMagnitude(values, depth));
     __m512i sum = _mm512_setzero_si512();
     for (int64_t i = 0; i < depth; i += 16) {
       const __m128i c = CodesOf(values + i, s.inverse);
       _mm_store_si128(reinterpret_cast<__m128i*>(codes + i), c);
       sum = _mm512_add_epi32(sum, _mm512_cvtepi8_epi32(c));
     }
-    const int64_t group = begin / kGroup * kRows + row;
-    scales[group] = s.scale;
-    starts[group] = -128 * _mm512_reduce_add_epi32(sum);
+    PlaceScale(scales, begin / kGroup * kRows + row, s.scale, -128 * _mm512_reduce_add_epi32(sum));
     PlaceWords<kRows, kOrder>(codes, depth / 4, row, begin / 4, all / 4, block);
   }
 }
 
 template <int kRows, BlockOrder kOrder>
-void PrepareBf16(const float* x, int64_t count, int row, std::byte* block, float*, int32_t*) {
+void PrepareBf16(const float* x, int64_t count, int row, std::byte* block, const CodeScales&) {
   alignas(64) float padded[kPackValues];
   alignas(64) std::byte narrow[kPackValues * 2];
   for (int64_t begin = 0; begin < count; begin += kPackValues) {
