@@ -212,13 +212,14 @@ inline Panels PanelsOf(const AttentionTile& tile, const Rows& rows, const State&
 void AttendQuads(const AttentionTile& tile, const Rows& rows, const Panel& panel, int64_t key_begin,
                  int64_t key_end) {
   const PairBuffers buffers = BuffersOf(rows);
-  for (int r = 0; r < kPanel; ++r) buffers.largest[r] = kMinusInfinity;
+  QuadPipe pipe(panel, buffers);
   ForTiles(rows, key_begin, key_end, [&](int64_t begin) {
     const QuadTile values = QuadTileAt(PackedValuesAt(tile, begin), rows.dim);
     const CacheRows keys = PairKeysAt(tile, buffers, begin, key_end);
     ScorePanelPairs(tile, rows, panel, buffers, keys, values.log2_scales, begin, key_end);
-    TakeQuads(values, panel, buffers);
+    pipe.Take(values);
   });
+  pipe.MultiplyLast();
 }
 
 // All panels, with values in pairs. Panels share a tile's keys and values, which may have to be copied.
