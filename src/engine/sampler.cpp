@@ -13,11 +13,7 @@ namespace coppice {
 
 namespace {
 
-struct Candidate {
-  int32_t id;
-  float logit;
-  double weight = 0;  // exp(logit - best)
-};
+using Candidate = TokenCandidate;
 
 bool Better(const Candidate& a, const Candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
@@ -63,8 +59,8 @@ namespace {
 
 using Candidates = std::vector<Candidate>;
 
-Candidates Finite(std::span<const float> logits) {
-  Candidates candidates;
+void KeepFinite(std::span<const float> logits, Candidates& candidates) {
+  candidates.clear();
   candidates.reserve(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) {
     if (std::isfinite(logits[i])) candidates.push_back({static_cast<int32_t>(i), logits[i]});
@@ -72,7 +68,6 @@ Candidates Finite(std::span<const float> logits) {
   if (candidates.empty()) {
     throw Error("no logit is finite: the weights hold NaN or Inf, or overflow (check_tensors tells which)");
   }
-  return candidates;
 }
 
 void ApplyBias(std::span<const TokenBias> biases, Candidates& candidates) {
@@ -259,7 +254,8 @@ Sampler::Sampler(const SamplingOptions& options, int64_t prompt_tokens)
 int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> history, TokenFilter* filter,
                         std::span<const int32_t> banned) {
   const SamplingOptions& o = options_;
-  Candidates candidates = Finite(logits);
+  Candidates& candidates = candidates_;
+  KeepFinite(logits, candidates);
   Ban(banned, candidates);
   ApplyBias(o.logit_bias, candidates);
   PenalizeRepeats(o, history, candidates);

@@ -40,6 +40,13 @@ struct SamplingOptions {
 // Throws Error, naming the option and the value, if a value is out of range.
 void Validate(const SamplingOptions& options);
 
+// A token that may be drawn.
+struct TokenCandidate {
+  int32_t id;
+  float logit;
+  double weight = 0;  // exp(logit - best)
+};
+
 class Sampler {
  public:
   // `prompt_tokens`: how many tokens at the beginning of each history are the prompt's.
@@ -56,6 +63,9 @@ class Sampler {
   int64_t prompt_tokens_;
   SamplingOptions options_;
   Random random_;
+  // Of the last token, kept for its memory: megabytes for a large vocabulary, whose pages the system would
+  // hand out anew for each token.
+  std::vector<TokenCandidate> candidates_;
 };
 
 }  // namespace coppice
