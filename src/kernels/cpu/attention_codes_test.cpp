@@ -1,6 +1,8 @@
 // Attention with codes (AttentionShape::int8_values and key_bits): values in 8 bits with vdpbf16ps' kernels,
 // in 16 bits with those of AVX2. Conformance tests have the shapes; these have the numbers that codes could
 // break on.
+#include <limits>
+
 #include "kernels/conformance_support.h"
 #include "kernels/cpu/cpu_backend.h"
 
@@ -186,6 +188,53 @@ TEST_P(CodeAttention, HugeScoresStayMeansAndChangeNoOtherRow) {
   for (int64_t i = 1; i < data.queries.rows(); i += 3) {
     for (size_t c = 0; c < 64; ++c)
       ASSERT_NEAR(all.view().Row<float>(i)[c], expected[static_cast<size_t>(i)][c], Allowed(4e-2));
+  }
+}
+
+// Heads whose rotation has blocks of three sizes, and scales of any sign: no code depends on the scale.
+TEST_P(CodeAttention, ScalesOfAnySignMeetHeadsOfSeveralBlocks) {
+  for (const int dim : {96, 160, 224}) {
+    AttentionData data({.heads = 3, .kv_heads = 1, .head_dim = dim, .n = 200, .m = 40}, DType::kBF16);
+    for (const float sign : {1.0f, -1.0f, 0.0f}) {
+      for (const int key_bits : {8, 16}) {
+        SCOPED_TRACE(::testing::Message() << dim << " channels, " << sign << ", " << key_bits << " bits");
+        AttentionInput in = WithCodes(data, true, key_bits);
+        in.shape.scale *= sign;
+        ExpectClose(Attend(in), NaiveAttention(in), Allowed(4e-2));
+      }
+    }
+  }
+}
+
+// Queries with infinities or NaN, and those that become infinite when they are rotated or vanish.
+TEST_P(CodeAttention, ExtremeQueriesChangeNoOtherRow) {
+  const AttentionCase shape{.heads = 1, .kv_heads = 1, .head_dim = 64, .n = 300, .m = 48};
+  const AttentionData plain(shape, DType::kBF16);
+  AttentionData data(shape, DType::kBF16);
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float extremes[] = {std::nanf(""), infinity, -infinity, 2e38f, 1e30f, 1e-30f, 1e-42f, 0.0f};
+  const auto kind = [](int64_t i) { return i % 3 == 0 ? i / 3 % 8 : -1; };
+  for (int64_t i = 0; i < shape.m; i += 3) {
+    const float x = extremes[kind(i)];
+    const auto row = data.queries.mutable_view().Row<float>(i);
+    if (!std::isfinite(x)) row[static_cast<size_t>(i)] = x;
+    for (float& q : row) q *= std::isfinite(x) ? x : 1;
+  }
+  const auto expected = NaiveAttention(data.Input());
+  for (const int key_bits : {8, 16}) {
+    const Tensor all = Attend(WithCodes(data, true, key_bits));
+    const Tensor without = Attend(WithCodes(plain, true, key_bits));
+    for (int64_t i = 0; i < shape.m; ++i) {
+      SCOPED_TRACE(::testing::Message() << "row " << i << ", " << key_bits << " bits");
+      if (kind(i) < 0) {
+        ASSERT_TRUE(SameBits(all.view().Rows(i, 1), without.view().Rows(i, 1)));
+      } else if (kind(i) == 4) {  // a mean of values
+        for (const float y : all.view().Row<float>(i)) ASSERT_LT(std::abs(y), 5.0f);
+      } else if (kind(i) > 4) {
+        for (size_t c = 0; c < 64; ++c)
+          ASSERT_NEAR(all.view().Row<float>(i)[c], expected[static_cast<size_t>(i)][c], Allowed(4e-2));
+      }
+    }
   }
 }
 

@@ -37,7 +37,8 @@ constexpr int kPanelVectors = 3;
 // keys: 29 % more time a row (Emerald Rapids).
 constexpr int kUnevenRows = 4 * V::kLanes;
 constexpr AttentionKernels kPairAttention = {
-    AttendAnyPairs, MergeStates, ClearState, FinishRows, AddMassPairs, PackTilePairs, 1, 8, true, kUnevenRows};
+    AttendAnyPairs, MergeStates, ClearState, FinishRows, AddMassPairs, PackTilePairs, 1, 8, true,
+    kUnevenRows};
 constexpr DecodeKernels kPairDecode = {AttendPairDecode, FinishDecode};
 }  // namespace
 

@@ -3,7 +3,7 @@
 //
 //   q' = R q scale log2(e)   k' = R k            as in attention_int8_keys.inl
 //   k'_j = kappa_j k16_j     kappa_j = max |k'_j| / a, per key
-//   q' = chi q16             chi = max |q'| / a, per row            a = 2^15 / sqrt(dim)
+//   q' = chi q16             chi = max |R q| scale log2(e) / a      a = 2^15 / sqrt(dim)
 //   s_j = kappa_j chi sum_c q16[c] k16_j[c]      at most dim a^2 = 2^30 in size
 
 struct WordKeys {
@@ -25,10 +25,12 @@ inline WordKeys WordKeysAt(const AttentionTile& tile, int64_t dim, int64_t begin
           PackedValuesAt(tile, next)};
 }
 
+// The largest code, a.
+inline float MostWord(int64_t dim) { return 32768.0f / SquareRoot(static_cast<float>(dim)); }
+
 // The scale with which values of at most `top` have codes of at most a.
 inline __m512 WordScale(__m512 top, int64_t dim) {
-  const float most = 32768.0f / SquareRoot(static_cast<float>(dim));
-  const __m512 scale = _mm512_mul_ps(top, _mm512_set1_ps(1.0f / most));
+  const __m512 scale = _mm512_mul_ps(top, _mm512_set1_ps(1.0f / MostWord(dim)));
   return _mm512_min_ps(_mm512_max_ps(scale, _mm512_set1_ps(kLeastScale)), _mm512_set1_ps(kMostScale));
 }
 
@@ -60,22 +62,18 @@ inline float* WordQueryScales(const Panel& panel) {
   return reinterpret_cast<float*>(panel.queries + panel.dim / 2 * kPanel);
 }
 
-// Sixteen rows at once, as PackQuadQueries.
+// Sixteen rows at once, as PackQuadQueries. NaN becomes 0.
 void PackWordQueries(const AttentionTile& tile, const Panel& panel) {
-  const __m512i low = _mm512_set1_epi32(0xffff);
   for (int r = 0; r < panel.vectors * V::kLanes; r += V::kLanes) {
-    V x[kCodeDim];
-    LoadQueryLanes(tile, panel.index * kPanel + r, panel.dim, tile.scale * kLog2e, x);
-    RotateLanes(x, panel.dim);
-    __m512 top = _mm512_setzero_ps();
-    for (int64_t c = 0; c < panel.dim; ++c) top = _mm512_max_ps(_mm512_abs_ps(x[c].v), top);
-    const __m512 scale = WordScale(top, panel.dim);
-    const __m512 inverse = _mm512_div_ps(_mm512_set1_ps(1.0f), scale);
-    _mm512_storeu_ps(WordQueryScales(panel) + r, scale);
+    RotatedQueries q;
+    RotateQueries(QueryRowsAt(tile, panel.index * kPanel + r), panel.dim, &q);
+    const QueryScale scale = QueryScaleOf(q.tops, MostWord(panel.dim), tile.scale * kLog2e * q.factor);
+    _mm512_storeu_ps(WordQueryScales(panel) + r, scale.chi);
     for (int64_t c = 0; c < panel.dim; c += 2) {
-      const __m512i even = _mm512_and_si512(WordCodes(x[c].v, inverse), low);
-      const __m512i odd = _mm512_slli_epi32(WordCodes(x[c + 1].v, inverse), 16);
-      _mm512_storeu_si512(panel.queries + c / 2 * kPanel + r, _mm512_or_si512(even, odd));
+      const __m512i even = _mm512_cvtps_epi32(_mm512_mul_ps(q.x[c].v, scale.inverse));
+      const __m512i odd = _mm512_cvtps_epi32(_mm512_mul_ps(q.x[c + 1].v, scale.inverse));
+      const __m512i pair = _mm512_mask_blend_epi16(0xaaaaaaaau, even, _mm512_slli_epi32(odd, 16));
+      _mm512_storeu_si512(panel.queries + c / 2 * kPanel + r, pair);
     }
   }
 }

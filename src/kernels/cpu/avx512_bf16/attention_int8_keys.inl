@@ -3,7 +3,7 @@
 //
 //   q' = R q scale log2(e)   k' = R k             R R^T = 1, so q' . k'_j is the score
 //   k'_j = kappa_j k8_j      kappa_j = max |k'_j| / 127, per key
-//   q' = chi q8              chi = max |q'| / 127, per row of the tile
+//   q' = chi q8              chi = max |R q| scale log2(e) / 127, per row of the tile
 //   s_j = kappa_j chi sum_c q8[c] k8_j[c]
 //
 // R is the rotation of panel_kernels.h over the channels of a head. It spreads a channel that is larger than
@@ -91,74 +91,163 @@ inline float* QueryScales(const Panel& panel) {
   return reinterpret_cast<float*>(panel.queries + panel.dim / 4 * kPanel);
 }
 
-// RotateHeadBlock for sixteen rows, one per lane.
+// Sixteen rows of queries. One that does not exist is zero.
+struct QueryRows {
+  const float* of[V::kLanes];
+  int count;
+  int64_t head_dim;
+};
+
+inline QueryRows QueryRowsAt(const AttentionTile& tile, int first) {
+  QueryRows rows;
+  rows.count = static_cast<int>(Smaller(tile.rows - first, V::kLanes));
+  rows.head_dim = tile.head_dim;
+  int64_t heads[V::kLanes];
+  FindHeads(tile, first, rows.count, tile.query_stride, heads);
+  for (int i = 0; i < rows.count; ++i) rows.of[i] = tile.queries + heads[i];
+  return rows;
+}
+
+// x[i] = x[i] * kSigns.of[i * kStep]
+template <int kCount, int kStep>
+inline void FlipSigns(V* x) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kCount; ++i) {
+    if (kSigns.of[i * kStep] < 0) x[i] = V{_mm512_xor_ps(x[i].v, _mm512_set1_ps(-0.0f))};
+  }
+}
+
+// The stages of RotateBlock for vectors instead of values, in registers.
+template <int kCount>
+inline void AddAndSubtract(V* x) {
+  if constexpr (kCount > 1) {
+    constexpr int kStride = kCount / 2;
+#pragma GCC unroll 8
+    for (int i = 0; i < kStride; ++i) {
+      const V a = x[i];
+      const V b = x[i + kStride];
+      x[i] = a + b;
+      x[i + kStride] = a - b;
+    }
+    AddAndSubtract<kStride>(x);
+    AddAndSubtract<kStride>(x + kStride);
+  }
+}
+
+// The wider stages of the block from channel `c` on, which add whole vectors of a row's channels.
+// x[16 v + i] becomes vector v of row i.
 template <int64_t kSize>
-inline void RotateLanesBlock(float factor, V* x) {
-  for (int64_t stride = kSize / 2; stride > 0; stride /= 2) {
-    for (int64_t i = 0; i < kSize; i += 2 * stride) {
-      for (int64_t j = i; j < i + stride; ++j) {
-        V a = x[j];
-        V b = x[j + stride];
-        if (kSize > kVectorGroup && stride == kSize / 2) {
-          a = a * V::Set(kSigns.of[j]);
-          b = b * V::Set(kSigns.of[j + stride]);
-        }
-        x[j] = a + b;
-        x[j + stride] = a - b;
-      }
-    }
+inline void RotateAcrossVectors(const QueryRows& rows, int64_t c, V* x) {
+  constexpr int kCount = kSize / V::kLanes;
+  __mmask16 there[kCount];
+  for (int v = 0; v < kCount; ++v) {
+    const int64_t left = rows.head_dim - c - v * V::kLanes;
+    there[v] = static_cast<__mmask16>(left >= V::kLanes ? 0xffff : left > 0 ? (1 << left) - 1 : 0);
   }
-  for (int64_t i = 0; i < kSize; ++i) x[i] = x[i] * V::Set(factor);
-}
-
-inline void RotateLanes(V* x, int64_t dim) {
-  RotateBlocks(dim, [x](auto size, float factor, int64_t c) { RotateLanesBlock<size>(factor, x + c); });
-}
-
-// Sixteen rows of queries from `first` on as vectors of one channel, times `factor`; zero where there is no
-// row or channel.
-inline void LoadQueryLanes(const AttentionTile& tile, int first, int64_t dim, float factor, V* x) {
-  for (int64_t c = 0; c < dim; c += V::kLanes) {
-    const int64_t left = tile.head_dim - c;
-    const auto there = static_cast<__mmask16>(left >= V::kLanes ? 0xffff : left > 0 ? (1 << left) - 1 : 0);
-    V rows[V::kLanes];
-    for (int i = 0; i < V::kLanes; ++i) {
-      const int64_t at = tile.first_row + first + i;
-      const float* q = tile.queries + at / tile.group * tile.query_stride + at % tile.group * tile.head_dim;
-      rows[i].v = first + i < tile.rows ? _mm512_maskz_loadu_ps(there, q + c) : _mm512_setzero_ps();
-      rows[i] = rows[i] * V::Set(factor);
-    }
-    V::Transpose(rows);
-    for (int i = 0; i < V::kLanes; ++i) x[c + i] = rows[i];
+  for (int i = 0; i < rows.count; ++i) {
+    V row[kCount];
+#pragma GCC unroll 8
+    for (int v = 0; v < kCount; ++v)
+      row[v].v = _mm512_maskz_loadu_ps(there[v], rows.of[i] + c + v * V::kLanes);
+    if constexpr (kSize > kVectorGroup) FlipSigns<kCount, V::kLanes>(row);
+    AddAndSubtract<kCount>(row);
+#pragma GCC unroll 8
+    for (int v = 0; v < kCount; ++v) x[v * V::kLanes + i].v = row[v].v;
+  }
+  for (int i = rows.count; i < V::kLanes; ++i) {
+    for (int v = 0; v < kCount; ++v) x[v * V::kLanes + i] = V::Set(0.0f);
   }
 }
 
-// Does to sixteen rows at once what RoundHead does to one, with the same results; sums are not needed. A row
-// by itself spends more time on its maximum and its division than on its codes.
+// max(|a|, |b|) in one instruction; if one is NaN, the other's size.
+inline __m512 Largest(__m512 a, __m512 b) { return _mm512_range_ps(a, b, 0x0b); }
+
+// The stages within a vector, for sixteen rows, transposed: a stage is then an addition per vector and needs
+// no shuffles. x[i], row i of a vector of channels, becomes channel i of the rows. Returns their max |x|.
+template <int64_t kSize>
+inline __m512 RotateWithinVector(V* x) {
+  V lanes[V::kLanes];
+  for (int i = 0; i < V::kLanes; ++i) lanes[i].v = x[i].v;
+  V::Transpose(lanes);
+  if constexpr (kSize > kVectorGroup) FlipSigns<V::kLanes, 1>(lanes);
+  AddAndSubtract<V::kLanes>(lanes);
+  __m512 tops[4] = {lanes[0].v, lanes[1].v, lanes[2].v, lanes[3].v};
+  for (int i = 4; i < V::kLanes; ++i) tops[i % 4] = Largest(tops[i % 4], lanes[i].v);
+  for (int i = 0; i < V::kLanes; ++i) x[i].v = lanes[i].v;
+  return Largest(Largest(tops[0], tops[1]), Largest(tops[2], tops[3]));
+}
+
+// Sixteen rows of queries, rotated: channel c of R q is factor x[c], a row per lane.
+struct RotatedQueries {
+  V x[kCodeDim];
+  __m512 tops;  // the rows' max |x|
+  float factor;
+};
+
+// Does to sixteen rows what RotateHead does to one, but leaves the first block's factor to the scales: codes
+// do not depend on it. Each of kSigns is the product of one for the vector and one for the lane, and the
+// lanes' can wait for the stages within a vector, because a change of sign changes no rounding.
+inline void RotateQueries(const QueryRows& rows, int64_t dim, RotatedQueries* r) {
+  r->tops = _mm512_setzero_ps();
+  RotateBlocks(dim, [&](auto size, float factor, int64_t c) {
+    if (c == 0) r->factor = factor;
+    RotateAcrossVectors<size>(rows, c, r->x + c);
+    __m512 tops = _mm512_setzero_ps();
+    for (int64_t i = c; i < c + size; i += V::kLanes)
+      tops = Largest(RotateWithinVector<size>(r->x + i), tops);
+    if (factor != r->factor) {  // a smaller block than the first
+      const V more = V::Set(factor / r->factor);
+      for (int64_t i = c; i < c + size; ++i) r->x[i] = r->x[i] * more;
+      tops = _mm512_mul_ps(tops, more.v);
+    }
+    r->tops = Largest(tops, r->tops);
+  });
+}
+
+// Rows without larger values count as rows with this one, so that the inverse of their scale is finite.
+constexpr float kLeastTop = 1e-30f;
+
+struct QueryScale {
+  __m512 chi;      // of factor x
+  __m512 inverse;  // of the scale of x
+};
+
+// For codes of at most `most` in size from values x of at most `top`. Limits apply to chi alone, so no value
+// is beyond the codes. If `top` is infinite, finite values become 0.
+inline QueryScale QueryScaleOf(__m512 top, float most, float factor) {
+  const __m512 size = _mm512_max_ps(top, _mm512_set1_ps(kLeastTop));
+  const __m512 chi = _mm512_mul_ps(size, _mm512_set1_ps(factor / most));
+  const __m512 limited =
+      _mm512_min_ps(_mm512_max_ps(chi, _mm512_set1_ps(-kMostScale)), _mm512_set1_ps(kMostScale));
+  return {limited, _mm512_div_ps(_mm512_set1_ps(most), size)};
+}
+
+// Rounds four channels to codes + 128, a quad per row: the sum with kMagic + 128 has them as its last byte.
+// NaN has some last byte too.
+inline __m512i QuadOf(const V* x, __m512 inverse) {
+  const __m512 base = _mm512_set1_ps(kMagic + 128);
+  __m512i bits[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) bits[i] = _mm512_castps_si512(_mm512_fmadd_ps(x[i].v, inverse, base));
+  // The last byte for all places of its word; masks choose one.
+  const __m512i last = _mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0);
+  __m512i quad = _mm512_mask_shuffle_epi8(bits[0], 0x2222222222222222u, bits[1], last);
+  quad = _mm512_mask_shuffle_epi8(quad, 0x4444444444444444u, bits[2], last);
+  return _mm512_mask_shuffle_epi8(quad, 0x8888888888888888u, bits[3], last);
+}
+
+// Sixteen rows at once: a row by itself spends more time on its maximum and its division than on its codes.
 void PackQuadQueries(const AttentionTile& tile, const Panel& panel) {
   float* scales = QueryScales(panel);
-  const __m512i byte = _mm512_set1_epi32(255);
   for (int r = 0; r < panel.vectors * V::kLanes; r += V::kLanes) {
-    V x[kCodeDim];
-    LoadQueryLanes(tile, panel.index * kPanel + r, panel.dim, tile.scale * kLog2e, x);
-    RotateLanes(x, panel.dim);
-    __m512 top = _mm512_setzero_ps();
-    for (int64_t c = 0; c < panel.dim; ++c) top = _mm512_max_ps(_mm512_abs_ps(x[c].v), top);
-    const __m512 most = _mm512_mul_ps(top, _mm512_set1_ps(1.0f / 127));
-    const __m512 scale = ShortScale(
-        _mm512_min_ps(_mm512_max_ps(most, _mm512_set1_ps(kLeastScale)), _mm512_set1_ps(kMostScale)));
-    const __m512 inverse = _mm512_div_ps(_mm512_set1_ps(1.0f), scale);
-    _mm512_storeu_ps(scales + r, scale);
-    _mm512_storeu_ps(scales + kPanel + r, _mm512_mul_ps(scale, _mm512_set1_ps(-kMagic)));
-    for (int64_t c = 0; c < panel.dim; c += 4) {
-      __m512i quad = _mm512_setzero_si512();
-      for (int i = 3; i >= 0; --i) {
-        const __m512i code = CodesWithin(x[c + i].v, inverse, -128, 127);
-        quad = _mm512_or_si512(_mm512_slli_epi32(quad, 8), _mm512_and_si512(code, byte));
-      }
-      const __m512i flip = _mm512_set1_epi32(static_cast<int>(0x80808080u));  // + 128 in each byte
-      _mm512_storeu_si512(panel.queries + c / 4 * kPanel + r, _mm512_xor_si512(quad, flip));
-    }
+    RotatedQueries q;
+    RotateQueries(QueryRowsAt(tile, panel.index * kPanel + r), panel.dim, &q);
+    const QueryScale scale = QueryScaleOf(q.tops, 127, tile.scale * kLog2e * q.factor);
+    const __m512 chi = ShortScale(scale.chi);
+    _mm512_storeu_ps(scales + r, chi);
+    _mm512_storeu_ps(scales + kPanel + r, _mm512_mul_ps(chi, _mm512_set1_ps(-kMagic)));
+    for (int64_t c = 0; c < panel.dim; c += 4)
+      _mm512_storeu_si512(panel.queries + c / 4 * kPanel + r, QuadOf(q.x + c, scale.inverse));
   }
 }
 

@@ -90,15 +90,50 @@ void MergeStates(const AttentionTile& tile, bool with_values, const float* later
   }
 }
 
+// Where the heads of `count` rows of a tile from `first` on begin in an array of `stride` floats per query.
+// Only the first one costs a division.
+inline void FindHeads(const AttentionTile& tile, int first, int count, int64_t stride, int64_t* heads) {
+  int64_t query = (tile.first_row + first) / tile.group;
+  int64_t head = (tile.first_row + first) % tile.group;
+  for (int i = 0; i < count; ++i) {
+    heads[i] = query * stride + head * tile.head_dim;
+    if (++head < tile.group) continue;
+    head = 0;
+    ++query;
+  }
+}
+
+// 1 / sum, or 0 for a row that has seen no key: its sum of 0 counts as infinite.
+inline V InverseOf(V sum) {
+  const V least = V::Set(__FLT_DENORM_MIN__);
+  return V::Set(1.0f) / V::SelectInRange(sum, V::Set(0.0f), least, V::Set(-kMinusInfinity), sum);
+}
+
 void FinishRows(const AttentionTile& tile, const float* state, float* out, int64_t out_stride) {
   const State s = StateAt(const_cast<float*>(state));
-  for (int r = 0; r < tile.rows; ++r) {
-    const int64_t row = tile.first_row + r;
-    float* o = out + row / tile.group * out_stride + row % tile.group * tile.head_dim;
+  for (int r = 0; r < tile.rows; r += V::kLanes) {
+    const int count = static_cast<int>(Smaller(tile.rows - r, V::kLanes));
+    int64_t heads[V::kLanes];
+    FindHeads(tile, r, count, out_stride, heads);
+    const V inverse = InverseOf(V::Load(s.sums + r));
     const float* sums = s.output + r / kPanel * kPanel * PaddedDim(tile.head_dim) + r % kPanel;
-    const float inverse = s.sums[r] == 0.0f ? 0.0f : 1.0f / s.sums[r];
-    // Adding 0 turns -0 into +0: an underflow can leave -0 in one order of tiles and not in another.
-    for (int64_t c = 0; c < tile.head_dim; ++c) o[c] = sums[c * kPanel] * inverse + 0.0f;
+    for (int64_t c = 0; c < tile.head_dim; c += V::kLanes) {
+      // Adding 0 turns -0 into +0: an underflow can leave -0 in one order of tiles and not in another.
+      V x[V::kLanes];
+      for (int i = 0; i < V::kLanes; ++i) x[i] = V::Load(sums + (c + i) * kPanel) * inverse + V::Set(0.0f);
+      V::Transpose(x);
+      // Unrolled, because an array with an index that varies would pass through memory.
+      const int64_t left = tile.head_dim - c;
+#pragma GCC unroll 16
+      for (int i = 0; i < V::kLanes; ++i) {
+        if (i >= count) break;
+        if (left >= V::kLanes) {
+          x[i].Store(out + heads[i] + c);
+        } else {
+          StorePart(x[i], out + heads[i] + c, left);
+        }
+      }
+    }
   }
 }
 
