@@ -147,7 +147,7 @@ void KeepAllowed(const SamplingOptions& o, TokenFilter& filter, Candidates& cand
       if (filter.Allows(candidates[i].id)) allowed.push_back(candidates[i]);
     }
     if (allowed.size() == wanted) {
-      candidates = std::move(allowed);
+      candidates.assign(allowed.begin(), allowed.end());
       return;
     }
   }

@@ -30,13 +30,14 @@
 //
 // A sum s needs no conversion to fp32. It starts at the bits of C = 1.5 * 2^23, so that its bits are the
 // float C + s, because |s| <= 256 * 127 * 128 < 2^22; and xs s = fma(C + s, xs, -C xs), rounded once, because
-// C xs is exact if xs lacks two bits. So a group of 32 takes 8 vpdpbusd and two FMA, and no more than 80 % of
-// the time are products; with a conversion and a product of the two scales they were 73 %.
+// C xs is exact if xs lacks two bits. A group of x that reaches 2^111 counts as not finite, because C xs
+// would not be. A group of 32 so takes 8 vpdpbusd and two FMA on the same ports: at most 80 % of the peak,
+// instead of 73 % with a conversion on these ports and a product of the two scales. Sums in AMX tiles start
+// at 0 and are converted, with the same rounding.
 //
 // The divergence from fp32 (KL in nats, SmolLM2-135M-Instruct in Q4_1, 1,024 tokens) is 0.0006 with groups of
-// 32, 0.0027 with 128, and 0.0031 with 256; without rotation it is 0.0063 with groups of 64. The kernel for
-// AVX-512 alone reaches 81 % of a Zen 4's int8 peak with groups of 32 and 97 % with 256. AMX tiles pass their
-// sums through memory once per group, so theirs have 128 values.
+// 32, 0.0027 with 128, and 0.0031 with 256; without rotation it is 0.0063 with groups of 64. AMX tiles pass
+// their sums through memory once per group, so theirs have 128 values.
 #pragma once
 
 #include <cstddef>
@@ -88,11 +89,12 @@ struct PanelTask {
 using PackStored = void (*)(const std::byte* const* rows, int count, int64_t values, std::byte* strip,
                             float* scales);
 
-// What a block of x has beside its codes, [groups][block_rows] each.
-struct CodeScales {
+// What a block of x has beside its codes, [groups][block_rows] each. AMX uses the scales alone.
+struct BlockScales {
   float* scales;
-  float* offsets;   // -C * scale
-  int32_t* starts;  // of sums: C's bits, - 128 * the sum of the codes if weights are stored as code + 128
+  float* offsets;  // -C * scale
+  // What sums start at: C's bits, less 128 times the sum of the codes for weights stored as code + 128.
+  int32_t* starts;
 };
 
 struct PanelKernels {
@@ -109,7 +111,7 @@ struct PanelKernels {
   // Overwrites w.
   void (*pack)(float* w, int rows, int64_t values, const float* steps, std::byte* strip, float* scales);
   // Packs `count` values as row `row` of a block of x, zero-padded to PanelDepth(count).
-  void (*prepare)(const float* x, int64_t count, int row, std::byte* block, const CodeScales& scales);
+  void (*prepare)(const float* x, int64_t count, int row, std::byte* block, const BlockScales& scales);
   void (*multiply)(const PanelTask& task);
   // For rows of Q4_0, Q4_1 and Q4_K. Null: they are dequantised first, as rows of other types are.
   PackStored pack_q4_0 = nullptr;

@@ -79,7 +79,7 @@ class PanelProducts final : public Products {
 
   ProductContext context_;
   const PanelKernels& kernels_;
-  // The packed x of the current call, by block: values, and CodeScales.
+  // The packed x of the current call, by block: values, and BlockScales.
   Tensor values_;
   Tensor scales_;
   Tensor offsets_;
@@ -197,7 +197,7 @@ void PanelProducts::PrepareRows(const TensorView& x) {
   const MutableTensorView scale_rows = scales_.mutable_view();
   const MutableTensorView offset_rows = offsets_.mutable_view();
   context_.pool.For(blocks, 1, [&](int64_t block, int64_t, int) {
-    CodeScales of_block = {nullptr, nullptr, nullptr};
+    BlockScales of_block = {nullptr, nullptr, nullptr};
     if (scaled()) {
       of_block = {scale_rows.Row<float>(block).data(), offset_rows.Row<float>(block).data(),
                   starts_.data() + block * scales};

@@ -108,18 +108,20 @@ TEST(AvxVnniProducts, AreTheStatedArithmeticBitForBit) {
   if (!Cpu().avx2) GTEST_SKIP() << "this CPU lacks AVX2";
   InstallAvxVnniEmulator();
   const ThreadPool pool(2);
-  const auto products = MakePanelProducts({cpu::Avx2Kernels(), pool}, cpu::AvxVnniPanels(false));
-  const auto product = [&](const TensorView& x, const TensorView& w, const TensorView& bias) {
-    PackedMatrix packed;
-    packed.inputs = w.cols;
-    packed.outputs = w.rows;
-    products->Pack(cpu::WeightRows(std::span(&w, 1)), packed);
-    Tensor y(DType::kF32, x.rows, w.rows);
-    products->Product(x, packed, bias, ProductEnd::kStore, y.mutable_view());
-    return y;
-  };
-  ExpectStatedArithmetic(product, cpu::kVectorGroup, {DType::kQ8_0},
-                         {{1, 64, 1}, {5, 96, 17}, {26, 320, 70}});
+  for (const bool fast : {false, true}) {
+    const auto products = MakePanelProducts({cpu::Avx2Kernels(), pool}, cpu::AvxVnniPanels(fast));
+    const auto product = [&](const TensorView& x, const TensorView& w, const TensorView& bias) {
+      PackedMatrix packed;
+      packed.inputs = w.cols;
+      packed.outputs = w.rows;
+      products->Pack(cpu::WeightRows(std::span(&w, 1)), packed);
+      Tensor y(DType::kF32, x.rows, w.rows);
+      products->Product(x, packed, bias, ProductEnd::kStore, y.mutable_view());
+      return y;
+    };
+    ExpectStatedArithmetic(product, fast ? cpu::kFastGroup : cpu::kVectorGroup, {DType::kQ8_0},
+                           {{1, 64, 1}, {5, 96, 17}, {26, 320, 70}});
+  }
 }
 
 // Two roundings to 8 bits, each uniform within half a step of at most 4 sigma / 127: about 1 % of the

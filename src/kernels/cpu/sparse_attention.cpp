@@ -125,7 +125,7 @@ class SparseRun {
           while (join && next < kv_end && next - head < kItemRows && SameKeys(pattern_, head, next, b))
             ++next;
           int64_t rows = std::max<int64_t>(1, kItemRows / (next - head));
-          if (ReadsInPlace(head) && (end - begin) * (next - head) == kernels_.uneven_rows)
+          if (ReadsCodesInPlace(head) && (end - begin) * (next - head) == kernels_.uneven_rows)
             rows = (end - begin + 1) / 2;
           for (int64_t i = begin; i < end; i += rows) {
             items.push_back({b, i, std::min(rows, end - i), head, next - head});
@@ -244,6 +244,7 @@ class SparseRun {
   bool ReadsInPlace(int head) const {
     return packed_ != nullptr && IsWholeBlocks(pattern_.heads[static_cast<size_t>(head)]);
   }
+  bool ReadsCodesInPlace(int head) const { return ReadsInPlace(head) && KeyBits(in_.shape, kernels_) > 0; }
   int KvHead(const Item& item) const { return item.head / (in_.shape.heads / in_.shape.kv_heads); }
 
   // The chunk of keys `rows`; no query sees keys before limits.begin.front().

@@ -113,7 +113,7 @@ inline int64_t GroupWords(int64_t depth, int64_t group) {
 // so that words used together are adjacent. Rows far apart would compete for the same few cache lines if K is
 // a power of two.
 template <typename Dot>
-void PrepareWords(const float* x, int64_t count, int row, std::byte* block, const CodeScales& scales) {
+void PrepareWords(const float* x, int64_t count, int row, std::byte* block, const BlockScales& scales) {
   alignas(32) float values[Dot::kGroup];
   alignas(32) std::byte words[Dot::kGroup / Dot::kValues * kWordBytes];
   const int64_t all = PanelDepth(count);

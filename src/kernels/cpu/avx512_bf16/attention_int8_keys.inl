@@ -10,11 +10,11 @@
 // the others, which would leave few codes to them. Each key and each row is rounded by itself, so a score
 // depends on nothing else.
 
-// The limits of a scale, so that a product of two is finite.
+// The limits of a key's scale, and the larger one of a row's too, so that a product of two is finite.
 constexpr float kLeastScale = 1e-12f;
 constexpr float kMostScale = 1e12f;
 
-// x as codes from `least` to `most`: a limited scale leaves values beyond them.
+// x, of a key, as codes from `least` to `most`: a limited scale leaves values beyond them.
 inline __m512i CodesWithin(__m512 x, __m512 inverse, int least, int most) {
   const __m512i code = _mm512_cvtps_epi32(_mm512_mul_ps(x, inverse));
   return _mm512_min_epi32(_mm512_max_epi32(code, _mm512_set1_epi32(least)), _mm512_set1_epi32(most));
@@ -160,7 +160,7 @@ inline void RotateAcrossVectors(const QueryRows& rows, int64_t c, V* x) {
 }
 
 // max(|a|, |b|) in one instruction; if one is NaN, the other's size.
-inline __m512 Largest(__m512 a, __m512 b) { return _mm512_range_ps(a, b, 0x0b); }
+inline __m512 LargerSize(__m512 a, __m512 b) { return _mm512_range_ps(a, b, 0x0b); }
 
 // The stages within a vector, for sixteen rows, transposed: a stage is then an addition per vector and needs
 // no shuffles. x[i], row i of a vector of channels, becomes channel i of the rows. Returns their max |x|.
@@ -172,9 +172,9 @@ inline __m512 RotateWithinVector(V* x) {
   if constexpr (kSize > kVectorGroup) FlipSigns<V::kLanes, 1>(lanes);
   AddAndSubtract<V::kLanes>(lanes);
   __m512 tops[4] = {lanes[0].v, lanes[1].v, lanes[2].v, lanes[3].v};
-  for (int i = 4; i < V::kLanes; ++i) tops[i % 4] = Largest(tops[i % 4], lanes[i].v);
+  for (int i = 4; i < V::kLanes; ++i) tops[i % 4] = LargerSize(tops[i % 4], lanes[i].v);
   for (int i = 0; i < V::kLanes; ++i) x[i].v = lanes[i].v;
-  return Largest(Largest(tops[0], tops[1]), Largest(tops[2], tops[3]));
+  return LargerSize(LargerSize(tops[0], tops[1]), LargerSize(tops[2], tops[3]));
 }
 
 // Sixteen rows of queries, rotated: channel c of R q is factor x[c], a row per lane.
@@ -194,17 +194,18 @@ inline void RotateQueries(const QueryRows& rows, int64_t dim, RotatedQueries* r)
     RotateAcrossVectors<size>(rows, c, r->x + c);
     __m512 tops = _mm512_setzero_ps();
     for (int64_t i = c; i < c + size; i += V::kLanes)
-      tops = Largest(RotateWithinVector<size>(r->x + i), tops);
+      tops = LargerSize(RotateWithinVector<size>(r->x + i), tops);
     if (factor != r->factor) {  // a smaller block than the first
       const V more = V::Set(factor / r->factor);
       for (int64_t i = c; i < c + size; ++i) r->x[i] = r->x[i] * more;
       tops = _mm512_mul_ps(tops, more.v);
     }
-    r->tops = Largest(tops, r->tops);
+    r->tops = LargerSize(tops, r->tops);
   });
 }
 
-// Rows without larger values count as rows with this one, so that the inverse of their scale is finite.
+// A row with only smaller values counts as if this were its largest, so that the inverse of its scale is
+// finite.
 constexpr float kLeastTop = 1e-30f;
 
 struct QueryScale {
@@ -223,7 +224,7 @@ inline QueryScale QueryScaleOf(__m512 top, float most, float factor) {
 }
 
 // Rounds four channels to codes + 128, a quad per row: the sum with kMagic + 128 has them as its last byte.
-// NaN has some last byte too.
+// NaN gives an arbitrary code.
 inline __m512i QuadOf(const V* x, __m512 inverse) {
   const __m512 base = _mm512_set1_ps(kMagic + 128);
   __m512i bits[4];

@@ -19,8 +19,8 @@ constexpr int kExpSteps = 32;
 constexpr float kMostOctaves = 40.0f;
 
 // 1.5 * 2^23: plus an integer of at most 23 bits, it is a float whose last bits are that integer.
-constexpr float kMagic = 12582912.0f;
-constexpr int32_t kMagicBits = 0x4b400000;
+constexpr float kMagic = kSumBase;
+constexpr int32_t kMagicBits = kSumBaseBits;
 
 // The bits of 2^(i / 32), less what i adds to an exponent in QuadExp2.
 struct Exp2Table {

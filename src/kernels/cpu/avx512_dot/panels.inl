@@ -1,10 +1,10 @@
 // Panel products of AVX-512: with vpdpbusd for codes, vdpbf16ps for bf16, and FMA for fp32.
 //
 // Registers hold the sums of 6 rows x 4 strips: 24, with 4 for the weights and one for the broadcast of x.
-// Codes in small groups take 7 rows x 2 strips instead, so that registers also hold their 14 results: with 4
-// strips the results would pass through memory once per group. From L2, blocks of K = 2048 with groups of 32
-// run at 72 % of the peak, and at 70 % with 6 rows (Emerald Rapids, one thread). A panel of four strips (K
-// * 64 bytes of codes) stays in L2 while all rows pass, and the next one comes in beside it.
+// Codes take 7 rows x 2 strips instead, so that registers also hold their 14 results: with 4 strips the
+// results would pass through memory once per group. From L2, blocks of K = 2048 with groups of 32 run at 78 %
+// of the peak (Emerald Rapids, one thread). A panel of four strips (K * 64 bytes of codes) stays in L2 while
+// all rows pass, and the next one comes in beside it.
 //
 // vpdpbusd multiplies unsigned by signed bytes: weights are stored as code + 128, and the sums start at
 // PanelTask::x_starts to compensate.
@@ -193,7 +193,7 @@ void PackFloats(float* w, int rows, int64_t values, const float*, std::byte* str
   TurnRows(reinterpret_cast<const std::byte*>(whole), values * 4, strip);
 }
 
-void PrepareFloats(const float* x, int64_t count, int row, std::byte* block, const CodeScales&) {
+void PrepareFloats(const float* x, int64_t count, int row, std::byte* block, const BlockScales&) {
   alignas(64) float padded[kPackValues];
   for (int64_t begin = 0; begin < count; begin += kPackValues) {
     const int64_t there = count - begin < kPackValues ? count - begin : kPackValues;

@@ -103,9 +103,10 @@ inline void FindHeads(const AttentionTile& tile, int first, int count, int64_t s
   }
 }
 
-// 1 / sum, or 0 for a row that has seen no key: its sum of 0 counts as infinite.
+// 1 / sum, or 0 for a row that has seen no key: its sum of 0 counts as infinite. Sums of weights are larger
+// than `least`, which is no denormal, so that threads that take those for 0 compute the same.
 inline V InverseOf(V sum) {
-  const V least = V::Set(__FLT_DENORM_MIN__);
+  const V least = V::Set(__FLT_MIN__);
   return V::Set(1.0f) / V::SelectInRange(sum, V::Set(0.0f), least, V::Set(-kMinusInfinity), sum);
 }
 

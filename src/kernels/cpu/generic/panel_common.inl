@@ -18,8 +18,8 @@ inline IntScale ScaleOf(uint32_t magnitude) {
   return {largest / 127.0f, 127.0f / largest};
 }
 
-// The scale of a group of x, without the last two bits. C times it is finite: larger values count as not
-// finite.
+// The scale of a group of x, without the last two bits. A group that reaches 2^111 counts as not finite: C
+// times its scale would overflow.
 inline IntScale ShortScaleOf(uint32_t magnitude) {
   constexpr uint32_t kMost = 0x77000000;  // 2^111
   IntScale s = ScaleOf(magnitude < kMost ? magnitude : 0x7f800000);
@@ -30,8 +30,8 @@ inline IntScale ShortScaleOf(uint32_t magnitude) {
   return s;
 }
 
-// Writes what belongs to group `at` of the codes of x.
-inline void PlaceScale(const CodeScales& to, int64_t at, float scale, int32_t start) {
+// Writes what belongs to group `at` of a block, whose sums start at C + `start`.
+inline void PlaceScale(const BlockScales& to, int64_t at, float scale, int32_t start) {
   to.scales[at] = scale;
   to.offsets[at] = -kSumBase * scale;
   to.starts[at] = kSumBaseBits + start;

@@ -131,7 +131,7 @@ void PackBf16(float* w, int rows, int64_t values, const float*, std::byte* strip
 constexpr int64_t kValuesAhead = 1024;
 
 template <int kRows, BlockOrder kOrder, int64_t kGroup>
-void PrepareCodes(const float* x, int64_t count, int row, std::byte* block, const CodeScales& scales) {
+void PrepareCodes(const float* x, int64_t count, int row, std::byte* block, const BlockScales& scales) {
   alignas(64) float values[kGroup];
   alignas(64) std::byte codes[kGroup];
   const int64_t all = PanelDepth(count);
@@ -154,7 +154,7 @@ void PrepareCodes(const float* x, int64_t count, int row, std::byte* block, cons
 }
 
 template <int kRows, BlockOrder kOrder>
-void PrepareBf16(const float* x, int64_t count, int row, std::byte* block, const CodeScales&) {
+void PrepareBf16(const float* x, int64_t count, int row, std::byte* block, const BlockScales&) {
   alignas(64) float padded[kPackValues];
   alignas(64) std::byte narrow[kPackValues * 2];
   for (int64_t begin = 0; begin < count; begin += kPackValues) {
