@@ -107,9 +107,6 @@ struct AttentionKernels {
   int code_bytes;    // of the codes for AttentionTile::int8_values, in packed tiles only; 0: not supported
   int key_bits;      // the fewest of AttentionTile::key_bits, in packed tiles only; 0: not supported
   bool packs_pairs;  // `pack` has a form without codes
-  // A tile of this many rows takes longer than two of half as many, if keys are codes that are read in
-  // place; 0: none does.
-  int uneven_rows;
 };
 
 inline constexpr int kMassLanes = 16;

@@ -92,7 +92,7 @@ using PackStored = void (*)(const std::byte* const* rows, int count, int64_t val
 // What a block of x has beside its codes, [groups][block_rows] each. AMX uses the scales alone.
 struct BlockScales {
   float* scales;
-  float* offsets;  // -C * scale
+  float* offsets;  // -C * scale: computed by the kernels, it would take the ports of their products
   // What sums start at: C's bits, less 128 times the sum of the codes for weights stored as code + 128.
   int32_t* starts;
 };

@@ -124,9 +124,7 @@ class SparseRun {
           next = head + 1;
           while (join && next < kv_end && next - head < kItemRows && SameKeys(pattern_, head, next, b))
             ++next;
-          int64_t rows = std::max<int64_t>(1, kItemRows / (next - head));
-          if (ReadsCodesInPlace(head) && (end - begin) * (next - head) == kernels_.uneven_rows)
-            rows = (end - begin + 1) / 2;
+          const int64_t rows = std::max<int64_t>(1, kItemRows / (next - head));
           for (int64_t i = begin; i < end; i += rows) {
             items.push_back({b, i, std::min(rows, end - i), head, next - head});
           }
@@ -240,17 +238,14 @@ class SparseRun {
   static bool IsWholeBlocks(const SparsePattern::Head& head) {
     return head.columns.empty() && !head.key_blocks.empty();
   }
-  // Whether the head's list consists of whole tiles of the packed cache.
-  bool ReadsInPlace(int head) const {
-    return packed_ != nullptr && IsWholeBlocks(pattern_.heads[static_cast<size_t>(head)]);
-  }
-  bool ReadsCodesInPlace(int head) const { return ReadsInPlace(head) && KeyBits(in_.shape, kernels_) > 0; }
   int KvHead(const Item& item) const { return item.head / (in_.shape.heads / in_.shape.kv_heads); }
 
   // The chunk of keys `rows`; no query sees keys before limits.begin.front().
   Chunk ChunkOf(const Item& item, std::span<const int32_t> rows, const Limits& limits,
                 std::byte* copy) const {
-    if (ReadsInPlace(item.head)) return PackedTiles(item, rows);
+    if (packed_ != nullptr && IsWholeBlocks(pattern_.heads[static_cast<size_t>(item.head)])) {
+      return PackedTiles(item, rows);
+    }
     const int64_t first_visible = limits.begin.front();
     std::byte* packed = copy + 2 * kKeyChunk * width_;
     Chunk chunk = Gather(item, rows, first_visible, copy);

@@ -29,7 +29,7 @@ constexpr int kPanelVectors = 6;
 
 constexpr KernelTable WithTiles(KernelTable table) {
   table.attention_bf16 = {AttendAmx,   MergeStates, ClearState, FinishRows, AddMassAmx,
-                          PackTileAmx, 0,           0,          true,       0};
+                          PackTileAmx, 0,           0,          true};
   return table;
 }
 

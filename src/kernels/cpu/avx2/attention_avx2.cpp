@@ -21,7 +21,7 @@ constexpr int kPanelVectors = 3;
 // clang-format on
 
 constexpr AttentionKernels kCodeAttention = {
-    AttendCodesOrFloats, MergeStates, ClearState, FinishRows, AddMass, PackCodes, 2, 16, false, 0};
+    AttendCodesOrFloats, MergeStates, ClearState, FinishRows, AddMass, PackCodes, 2, 16, false};
 }  // namespace
 
 const AttentionKernels& Avx2CodeAttention() { return kCodeAttention; }

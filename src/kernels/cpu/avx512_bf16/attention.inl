@@ -212,14 +212,13 @@ inline Panels PanelsOf(const AttentionTile& tile, const Rows& rows, const State&
 void AttendQuads(const AttentionTile& tile, const Rows& rows, const Panel& panel, int64_t key_begin,
                  int64_t key_end) {
   const PairBuffers buffers = BuffersOf(rows);
-  QuadPipe pipe(panel, buffers);
+  for (int r = 0; r < kPanel; ++r) buffers.largest[r] = kMinusInfinity;
   ForTiles(rows, key_begin, key_end, [&](int64_t begin) {
     const QuadTile values = QuadTileAt(PackedValuesAt(tile, begin), rows.dim);
     const CacheRows keys = PairKeysAt(tile, buffers, begin, key_end);
     ScorePanelPairs(tile, rows, panel, buffers, keys, values.log2_scales, begin, key_end);
-    pipe.Take(values);
+    TakeQuads(values, panel, buffers);
   });
-  pipe.MultiplyLast();
 }
 
 // All panels, with values in pairs. Panels share a tile's keys and values, which may have to be copied.

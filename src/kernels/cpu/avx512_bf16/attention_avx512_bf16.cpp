@@ -33,12 +33,8 @@ constexpr int kPanelVectors = 3;
 #include "kernels/cpu/avx512_bf16/decode_attention.inl"
 // clang-format on
 
-// Four vectors of rows are a panel of three and one of a single vector, whose scores wait for the loads of
-// keys in 8 bits: 29 % more time a row (Emerald Rapids).
-constexpr int kUnevenRows = 4 * V::kLanes;
 constexpr AttentionKernels kPairAttention = {
-    AttendAnyPairs, MergeStates, ClearState, FinishRows, AddMassPairs, PackTilePairs, 1, 8, true,
-    kUnevenRows};
+    AttendAnyPairs, MergeStates, ClearState, FinishRows, AddMassPairs, PackTilePairs, 1, 8, true};
 constexpr DecodeKernels kPairDecode = {AttendPairDecode, FinishDecode};
 }  // namespace
 

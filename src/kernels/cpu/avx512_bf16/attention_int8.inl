@@ -105,40 +105,19 @@ using QuadValues = void (*)(const uint32_t* values, int64_t dim, const uint32_t*
                             float* output);
 constexpr QuadValues kQuadValues[kPanelVectors] = {ValueQuads<1>, ValueQuads<2>, ValueQuads<3>};
 
-// Takes the tiles of a panel after their scores: the softmax, and the product with values. A tile's product
-// follows the next tile's scores, so that each part has its input ready and begins while the part before it
-// ends: the chain of instructions from the last score to a base, for one, is a wait of some 70 cycles.
-class QuadPipe {
- public:
-  QuadPipe(const Panel& panel, const PairBuffers& buffers) : panel_(panel), buffers_(buffers) {
-    for (int r = 0; r < kPanel; ++r) buffers.largest[r] = kMinusInfinity;
+// The softmax and the product with values, after the scores of a panel.
+inline void TakeQuads(const QuadTile& tile, const Panel& panel, const PairBuffers& buffers) {
+  const auto state_of = [&](int v) {
+    const int i = v * V::kLanes;
+    return QuadState{buffers.largest + i, panel.maxima + i, panel.sums + i, buffers.keep + i};
+  };
+  // All bases first: each is one chain of instructions, which would keep the weights waiting.
+  QuadBase bases[kPanelVectors];
+  for (int v = 0; v < panel.vectors; ++v)
+    bases[v] = MoveBase(V::Load(buffers.tops + v * V::kLanes), state_of(v));
+  for (int v = 0; v < panel.vectors; ++v) {
+    SoftmaxQuads(panel.scores + v * V::kLanes, bases[v], tile.inverse_scales, state_of(v),
+                 buffers.weights + v * V::kLanes);
   }
-  void Take(const QuadTile& tile) {
-    float* keep = buffers_.keep + parity_ * kPanel;
-    const auto state_of = [&](int i) {
-      return QuadState{buffers_.largest + i, panel_.maxima + i, panel_.sums + i, keep + i};
-    };
-    QuadBase bases[kPanelVectors];
-    for (int v = 0; v < panel_.vectors; ++v)
-      bases[v] = MoveBase(V::Load(buffers_.tops + v * V::kLanes), state_of(v * V::kLanes));
-    MultiplyLast();
-    for (int v = 0; v < panel_.vectors; ++v) {
-      const int i = v * V::kLanes;
-      SoftmaxQuads(panel_.scores + i, bases[v], tile.inverse_scales, state_of(i), buffers_.weights + i);
-    }
-    last_ = tile.values;
-    parity_ = 1 - parity_;
-  }
-  // The product of the last tile that was taken.
-  void MultiplyLast() const {
-    if (last_ == nullptr) return;
-    kQuadValues[panel_.vectors - 1](last_, panel_.dim, buffers_.weights,
-                                    buffers_.keep + (1 - parity_) * kPanel, panel_.output);
-  }
-
- private:
-  const Panel& panel_;
-  const PairBuffers& buffers_;
-  const uint32_t* last_ = nullptr;
-  int parity_ = 0;  // of the next tile
-};
+  kQuadValues[panel.vectors - 1](tile.values, panel.dim, buffers.weights, buffers.keep, panel.output);
+}

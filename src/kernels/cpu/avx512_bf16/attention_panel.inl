@@ -10,8 +10,8 @@ struct PairBuffers {
   uint16_t* copies;   // [kKeyTile][dim]: the same for values
   uint32_t* weights;  // [kKeyTile / 2][kPanel]
   float* tops;        // [kPanel] maximum score of the tile
-  float* largest;     // [kPanel] QuadState, for values in 8 bits
-  float* keep;        // [2][kPanel] likewise, of tiles in turns
+  float* keep;        // [kPanel] QuadState, for values in 8 bits
+  float* largest;     // [kPanel] likewise
 };
 
 inline PairBuffers BuffersOf(const Rows& rows) {

@@ -14,7 +14,7 @@
 // clang-format on
 
 constexpr AttentionKernels kAttention = {AttendAny, MergeStates, ClearState, FinishRows, AddMass,
-                                         nullptr,   0,           0,          false,      0};
+                                         nullptr,   0,           0,          false};
 constexpr DecodeKernels kDecode = {AttendDecode, FinishDecode};
 
 constexpr KernelTable kTable = {
