@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <unordered_map>
 #include <unordered_set>
@@ -59,14 +60,64 @@ namespace {
 
 using Candidates = std::vector<Candidate>;
 
+// Logits whose largest one stands for all of them in KeepBest.
+constexpr size_t kBlock = 64;
+
+// -infinity if none is finite. `block` has at most kBlock logits.
+float LargestOf(std::span<const float> block) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  float values[kBlock];
+  std::fill(std::copy(block.begin(), block.end(), values), values + kBlock, kNone);
+  for (float& v : values) v = v <= kMost ? v : kNone;  // NaN is not
+  for (size_t half = kBlock / 2; half > 0; half /= 2) {
+    for (size_t i = 0; i < half; ++i) values[i] = values[i] < values[i + half] ? values[i + half] : values[i];
+  }
+  return values[0];
+}
+
+// Keeps the `count` best of the finite logits, and perhaps more, in the order of their ids. If as many blocks
+// have a logit of `least` or above, so do as many tokens: what is below cannot be among the best. Candidates
+// for all of a vocabulary of 128,256 would be 2 MiB: 0.35 ms a token instead of 0.07.
+void KeepBest(std::span<const float> logits, size_t count, Candidates& candidates) {
+  const auto block = [&](size_t begin) {
+    return logits.subspan(begin, std::min(kBlock, logits.size() - begin));
+  };
+  std::vector<float> largest;
+  largest.reserve(logits.size() / kBlock + 1);
+  for (size_t begin = 0; begin < logits.size(); begin += kBlock) largest.push_back(LargestOf(block(begin)));
+  float least = -std::numeric_limits<float>::infinity();
+  if (count < largest.size()) {
+    std::vector<float> sorted = largest;
+    const auto last = sorted.begin() + static_cast<std::ptrdiff_t>(count) - 1;
+    std::nth_element(sorted.begin(), last, sorted.end(), std::greater<>());
+    least = *last;
+  }
+  candidates.clear();
+  for (size_t b = 0; b < largest.size(); ++b) {
+    if (largest[b] < least) continue;
+    const std::span<const float> some = block(b * kBlock);
+    for (size_t i = 0; i < some.size(); ++i) {
+      if (some[i] >= least && std::isfinite(some[i]))
+        candidates.push_back({static_cast<int32_t>(b * kBlock + i), some[i]});
+    }
+  }
+}
+
+// How many of the best logits decide what is drawn, if `banned` tokens are taken off; 0: perhaps all.
+size_t BestNeeded(const SamplingOptions& o, const TokenFilter* filter, size_t banned) {
+  const bool changes_logits = !o.logit_bias.empty() || o.repeat_penalty != 1 || o.presence_penalty != 0 ||
+                              o.frequency_penalty != 0 || o.dry.multiplier != 0;
+  if (changes_logits || filter != nullptr) return 0;
+  if (o.temperature == 0) return 1 + banned;
+  return o.top_k == 0 || o.top_n_sigma > 0 ? 0 : static_cast<size_t>(o.top_k) + banned;
+}
+
 void KeepFinite(std::span<const float> logits, Candidates& candidates) {
   candidates.clear();
   candidates.reserve(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) {
     if (std::isfinite(logits[i])) candidates.push_back({static_cast<int32_t>(i), logits[i]});
-  }
-  if (candidates.empty()) {
-    throw Error("no logit is finite: the weights hold NaN or Inf, or overflow (check_tensors tells which)");
   }
 }
 
@@ -255,7 +306,13 @@ int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> 
                         std::span<const int32_t> banned) {
   const SamplingOptions& o = options_;
   Candidates& candidates = candidates_;
-  KeepFinite(logits, candidates);
+  if (const size_t needed = BestNeeded(o, filter, banned.size())) {
+    KeepBest(logits, needed, candidates);
+  } else {
+    KeepFinite(logits, candidates);
+  }
+  if (candidates.empty())
+    throw Error("no logit is finite: the weights hold NaN or Inf, or overflow (check_tensors tells which)");
   Ban(banned, candidates);
   ApplyBias(o.logit_bias, candidates);
   PenalizeRepeats(o, history, candidates);

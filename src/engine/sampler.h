@@ -32,8 +32,8 @@ struct SamplingOptions {
   double top_n_sigma = -1;       // logits this many standard deviations below the best; <= 0: no limit
   double xtc_probability = 0;    // of removing all but the last token above xtc_threshold
   double xtc_threshold = 0.1;    // above 0.5 there is nothing to remove
-  DryOptions dry;
-  std::vector<TokenBias> logit_bias;
+  DryOptions dry = {};
+  std::vector<TokenBias> logit_bias = {};
   uint64_t seed = 0;
 };
 

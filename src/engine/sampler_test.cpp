@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <random>
 
 #include "base/error.h"
 
@@ -106,6 +107,35 @@ TEST(Sampler, BiasMovesAndBans) {
   EXPECT_EQ(best({{0, ban}, {1, ban}, {77, 5}}), 2);
   EXPECT_EQ(best({{0, ban}, {0, 5}}), 1);
   EXPECT_THROW(best({{0, ban}, {1, ban}, {2, ban}}), Error);
+}
+
+// Without options that change logits, a sampler looks at the best blocks of logits only. A bias of 0 makes it
+// look at all of them.
+TEST(Sampler, TheBestLogitsDecideAlone) {
+  std::mt19937 numbers(1);
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const size_t vocabulary : {1, 40, 64, 1000, 5000}) {
+    for (int trial = 0; trial < 40; ++trial) {
+      std::vector<float> logits(vocabulary);
+      for (float& v : logits) v = static_cast<float>(numbers() % 50) / 4 - 6;  // with many equal ones
+      for (const float odd : {std::nanf(""), inf, -inf}) {
+        if (vocabulary > 1) logits[1 + numbers() % (vocabulary - 1)] = odd;
+      }
+      logits[0] = 1;
+      std::vector<int32_t> banned;
+      if (vocabulary > 1 && trial % 2 == 0) banned = {1, static_cast<int32_t>(vocabulary - 1)};
+      for (const int64_t top_k : {1, 7, 40, 2000}) {
+        for (const double temperature : {0.0, 0.9}) {
+          SamplingOptions options{.temperature = temperature, .top_k = top_k, .seed = numbers()};
+          Sampler best(options);
+          options.logit_bias = {{0, 0.0}};
+          Sampler all(options);
+          for (int i = 0; i < 5; ++i)
+            ASSERT_EQ(best.Sample(logits, {}, nullptr, banned), all.Sample(logits, {}, nullptr, banned));
+        }
+      }
+    }
+  }
 }
 
 TEST(Sampler, TypicalSigmaAndExcludedTopChoices) {
