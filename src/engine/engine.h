@@ -37,6 +37,7 @@ struct EngineOptions {
   bool fast = false;             // BackendOptions::fast
   int64_t context = 0;           // positions that a sequence may take; 0: what the model was trained for
   int64_t tile_rows = 768;       // rows per tile inside a layer; the result does not depend on it
+  int64_t packed_bytes = 0;      // the most packed weights that later prompts reuse; no result depends on it
   ColdOptions cold = {};         // where and how offloaded keys and values are stored
   bool check_tensors = false;    // read every weight once and refuse NaN and Inf
   bool time_operations = false;  // fill Answer::prefill_times
@@ -106,6 +107,8 @@ class Engine {
   std::shared_ptr<const TokenTexts> token_texts();
   // Null if EngineOptions::documents is unset.
   DocumentCache* documents() { return documents_.get(); }
+  // Of packed weights that are kept for later prompts. Thread-safe.
+  int64_t packed_bytes() const { return packed_weights_.bytes(); }
 
  private:
   struct Run;  // what one request computes with (engine.cpp)
@@ -150,6 +153,7 @@ class Engine {
   int64_t context_;
   ColdOptions cold_options_;
   int64_t tile_rows_;
+  KeptWeights packed_weights_;  // of `transformer_`; all its workspaces refer to it
   Comm* comm_ = nullptr;  // null: this process alone
   int64_t id_ = -1;       // in the commands to the other processes
   std::mutex mutex_;

@@ -30,6 +30,7 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
       context_(options.context > 0 ? options.context : transformer_.config().context),
       cold_options_(options.cold),
       tile_rows_(std::max<int64_t>(options.tile_rows, 1)),
+      packed_weights_(options.packed_bytes),
       comm_(options.comm != nullptr && options.comm->size() > 1 ? options.comm : nullptr) {
   if (comm_ != nullptr && options.documents)
     throw Error(
@@ -37,6 +38,8 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
   if (comm_ != nullptr && backend_->memory() != nullptr)
     throw Error("the {} backend does not go with several processes: they send each other host memory",
                 backend_->name());
+  if (options.packed_bytes > 0 && backend_->memory() != nullptr)
+    throw Error("the {} backend keeps no packed weights for later prompts", backend_->name());
   CheckCacheType(transformer_.config().shape, backend_->cache_dtype());
   if (context_ > limits::kMaxContext)
     throw FieldError("context", " {}: at most {}", context_, limits::kMaxContext);
@@ -165,7 +168,9 @@ std::unique_ptr<Workspace> Engine::TakeWorkspace() {
       return workspace;
     }
   }
-  return std::make_unique<Workspace>(transformer_.NewWorkspace(tile_rows_, backend_->memory()));
+  auto workspace = std::make_unique<Workspace>(transformer_.config().shape, tile_rows_, backend_->memory());
+  workspace->kept.lasting = &packed_weights_;
+  return workspace;
 }
 
 void Engine::CheckFits(const RunBytes& bytes) {
@@ -182,7 +187,7 @@ void Engine::CheckFits(const RunBytes& bytes) {
 }
 
 void Engine::PutBack(std::unique_ptr<Workspace> workspace) {
-  workspace->kept.SetRoom(0);
+  workspace->kept.steps.SetRoom(0);
   const std::lock_guard lock(mutex_);
   idle_.push_back(std::move(workspace));
 }

@@ -15,6 +15,7 @@
 #include "formats/gguf_writer.h"
 #include "model/synthetic.h"
 #include "tests_support.h"
+#include "tiny_model.h"
 
 namespace coppice {
 namespace {
@@ -212,6 +213,65 @@ TEST(Engine, ForcedTokensTakeThePlaceOfLikelyOnes) {
   EXPECT_EQ(forced[2], engine->Generate(Greedy({1, 2, 3, forced[0], 9}, 1)).tokens.at(0));
   request.forced = {-1};
   EXPECT_THAT(ErrorOf([&] { engine->Generate(request); }), testing::HasSubstr("forced token -1"));
+}
+
+struct Computed {
+  std::vector<float> logits;  // of every token of the answer
+  int64_t packings;           // up to the first token
+};
+
+Computed Compute(Engine& engine, Request request) {
+  Computed computed;
+  request.on_logits = [&](std::span<const float> row) {
+    computed.logits.insert(computed.logits.end(), row.begin(), row.end());
+  };
+  computed.packings = engine.Generate(request).prefill_times.calls[static_cast<size_t>(OpKind::kPack)];
+  return computed;
+}
+
+// Prompts of few rows (whose weights are otherwise packed on the fly), of one tile and of several; methods
+// that pack keys alone, that run the first layers alone, and that take tokens back in decode steps.
+std::vector<Request> PromptsOfAllKinds() {
+  std::vector<Request> requests;
+  for (const int64_t tokens : {200, 1, 3, 64, 65, 300})
+    requests.push_back(Greedy(RandomPrompt(tokens, 320), 2));
+  for (const char* prune : {"spts:begin=1,layers=1/2,keep=80/60,drop=40,min=0", "none",
+                            "gemfilter:layer=1,keep=0.5,min=0", "lazyllm:layers=1/2,keep=0.5/0.3,min=0"}) {
+    requests.push_back(Greedy(RandomPrompt(250, 320, 9), 4));
+    requests.back().prune = prune;
+  }
+  return requests;
+}
+
+TEST(Engine, KeptPackedWeightsChangeNoBit) {
+  for (const char* shape : {"tiny:q4_0", "tiny:q8_0", "tiny:bf16", "tiny:f32"}) {
+    EngineOptions options{.backend = "cpu", .threads = 2, .tile_rows = 128, .time_operations = true};
+    const std::unique_ptr<Engine> anew = Engine::FromShape(shape, options);
+    options.packed_bytes = int64_t{1} << 30;
+    const std::unique_ptr<Engine> keeping = Engine::FromShape(shape, options);
+    Compute(*keeping, Greedy({1}, 1));
+    options.packed_bytes = keeping->packed_bytes() / 2;
+    const std::unique_ptr<Engine> keeping_some = Engine::FromShape(shape, options);
+    for (const Request& request : PromptsOfAllKinds()) {
+      SCOPED_TRACE(std::string(shape) + ", " + request.prune + ", " + std::to_string(request.tokens.size()));
+      const Computed expected = Compute(*anew, request);
+      EXPECT_GT(expected.packings, 0);
+      EXPECT_EQ(Compute(*keeping, request).logits, expected.logits);
+      const int64_t bytes = keeping->packed_bytes();
+      const Computed again = Compute(*keeping, request);
+      EXPECT_EQ(again.logits, expected.logits);
+      EXPECT_EQ(again.packings, 0);
+      EXPECT_EQ(keeping->packed_bytes(), bytes);
+      EXPECT_EQ(Compute(*keeping_some, request).logits, expected.logits);
+      const Computed some = Compute(*keeping_some, request);
+      EXPECT_EQ(some.logits, expected.logits);
+      EXPECT_LT(some.packings, expected.packings);
+      EXPECT_GT(some.packings, 0);
+    }
+    EXPECT_EQ(anew->packed_bytes(), 0);
+    EXPECT_GT(keeping_some->packed_bytes(), 0);
+    EXPECT_LE(keeping_some->packed_bytes(), options.packed_bytes);
+  }
 }
 
 // The prompt's are Transformer::Score's to the bit, and asking changes no token.

@@ -60,6 +60,7 @@ std::unique_ptr<Engine> LoadAs(const json& command, Comm& comm) {
   options.fast = command["fast"].get<bool>();
   options.context = command["context"].get<int64_t>();
   options.tile_rows = command["tile_rows"].get<int64_t>();
+  options.packed_bytes = command["packed_bytes"].get<int64_t>();
   if (const int type = command["cache_type"].get<int>(); type >= 0)
     options.cache_type = static_cast<DType>(type);
   options.comm = &comm;
@@ -109,6 +110,7 @@ int64_t SendLoad(Comm& comm, const std::string& path, bool shape, const EngineOp
                   {"fast", options.fast},
                   {"context", options.context},
                   {"tile_rows", options.tile_rows},
+                  {"packed_bytes", options.packed_bytes},
                   {"cache_type", options.cache_type ? static_cast<int>(*options.cache_type) : -1}});
   return engines++;
 }

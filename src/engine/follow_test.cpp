@@ -83,6 +83,17 @@ TEST(Follow, EveryFieldThatChoosesTokensIsSent) {
   });
 }
 
+TEST(Follow, PackedWeightsAreKeptInEveryProcess) {
+  const Told one = Generate(*Engine::FromShape("tiny:f32", Options()), Ask(180, "none"));
+  Together(2, [&](Comm& comm) {
+    EngineOptions options = Options(&comm);
+    options.packed_bytes = 1 << 20;
+    const auto engine = Engine::FromShape("tiny:f32", options);
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(Generate(*engine, Ask(180, "none")).logits, one.logits);
+    EXPECT_GT(engine->packed_bytes(), 0);
+  });
+}
+
 // The pass that scores the prompt is process 0's own, or, for gemfilter, every process's. If process 0 left
 // it, the others would wait.
 TEST(Follow, ARequestIsCancelledWhileASecondModelReads) {

@@ -65,7 +65,7 @@ Stream Transformer::RunLayers(std::span<const int32_t> tokens, const Pass& pass,
   for (int64_t i = reused; i < sequence.entered; ++i)
     ids.push_back(tokens[static_cast<size_t>(sequence.input[static_cast<size_t>(i)])]);
 
-  pass.workspace.kept.SetRoom(0);  // frees the weights kept by an earlier run, perhaps of another model
+  pass.workspace.kept.steps.SetRoom(0);  // frees the weights kept by an earlier run, perhaps of another model
   RecordPrefillBegin(sequence, compact);
   Stream x = Embedded(ids, std::move(positions), pass, last_row_only);
   for (int l = 0; l < config_->shape.layers; ++l) {
@@ -145,7 +145,7 @@ void Transformer::Decode(int32_t token, const Pass& pass, Tensor& logits) const 
   sequence.ReachRope(position + 1);
   sequence.depth.push_back(config_->shape.layers);
 
-  pass.workspace.kept.SetRoom(RoomForWeights(sequence));
+  pass.workspace.kept.steps.SetRoom(RoomForWeights(sequence));
   RecordStepBegin(sequence, position);
   Stream x(Phase::kDecode, sequence, EmbedTokens({&token, 1}, pass.backend), {position}, true);
   StepScope step(pass.backend);

@@ -49,7 +49,9 @@ TextScore Transformer::Score(std::span<const int32_t> tokens, Workspace& ws, Bac
 void Transformer::VisitLogits(const TensorView& normed, const Pass& pass, const LogitsVisitor& visit) const {
   const std::vector<Tile> tiles = TilesOf(normed.rows, 0, kScoredRows);
   Projection head;  // not workspace.head, which is for single rows and stays unpacked
-  head.Prepare(weights_->head, tiles, pass.workspace.kept, pass.backend);
+  // Few prompts are scored, so the head does not take the room of weights that all prompts use.
+  WeightStores none;
+  head.Prepare(weights_->head, tiles, none, pass.backend);
   Tensor logits;
   for (const Tile& tile : tiles) {
     logits.Resize(DType::kF32, tile.count, config_->shape.vocab);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
+
 namespace coppice {
 
 namespace {
@@ -35,18 +37,19 @@ void KeptWeights::SetRoom(int64_t bytes) {
   if (room_ == 0) entries_.clear();
 }
 
-const PackedMatrix* KeptWeights::Find(const std::byte* weight) const {
-  const auto found = entries_.find(weight);
+const PackedMatrix* KeptWeights::Find(const PartsKey& parts) const {
+  const auto found = entries_.find(parts);
   return found == entries_.end() || !found->second.kept ? nullptr : &found->second.packed;
 }
 
-bool KeptWeights::MayFit(const std::byte* weight) const {
-  const auto found = entries_.find(weight);
+bool KeptWeights::MayFit(const PartsKey& parts) const {
+  const auto found = entries_.find(parts);
   return bytes_ + (found == entries_.end() ? 1 : found->second.bytes) <= room_;
 }
 
-const PackedMatrix* KeptWeights::Keep(const std::byte* weight, PackedMatrix& packed) {
-  Entry& entry = entries_[weight];
+const PackedMatrix* KeptWeights::Keep(const PartsKey& parts, PackedMatrix& packed) {
+  Entry& entry = entries_[parts];
+  COPPICE_CHECK(!entry.kept);
   entry.bytes = packed.storage.bytes() + packed.scales.bytes();
   if (bytes_ + entry.bytes > room_) return &packed;
   bytes_ += entry.bytes;
@@ -56,7 +59,7 @@ const PackedMatrix* KeptWeights::Keep(const std::byte* weight, PackedMatrix& pac
 }
 
 void Projection::Prepare(std::vector<const Linear*> parts, std::optional<Activation> gate,
-                         const std::vector<Tile>& tiles, KeptWeights& kept, Backend& be) {
+                         const std::vector<Tile>& tiles, WeightStores& kept, Backend& be) {
   parts_ = std::move(parts);
   gate_ = gate;
   const auto packs = [](const Tile& t) { return t.kind == ProductKind::kPrefill; };
@@ -75,14 +78,20 @@ void Projection::Prepare(std::vector<const Linear*> parts, std::optional<Activat
   }
 }
 
-void Projection::Pack(const std::vector<Tile>& tiles, KeptWeights& kept, Backend& be) {
-  const std::byte* key = parts_[0]->weight.data;
+void Projection::Pack(const std::vector<Tile>& tiles, WeightStores& kept, Backend& be) {
+  const PartsKey key{parts_[0]->weight.data, parts_.size() > 1 ? parts_[1]->weight.data : nullptr};
   const bool decode = tiles.back().kind == ProductKind::kDecode;  // the current token's
-  packed_ = decode ? kept.Find(key) : nullptr;
-  if (packed_ != nullptr) return;
-  const bool keep = decode && kept.MayFit(key);
+  KeptWeights* keeper = nullptr;
+  const std::array<KeptWeights*, 2> stores = {kept.lasting, decode ? &kept.steps : nullptr};
+  for (KeptWeights* const store : stores) {
+    if (store == nullptr) continue;
+    packed_ = store->Find(key);
+    if (packed_ != nullptr) return;
+    if (keeper == nullptr && store->MayFit(key)) keeper = store;
+  }
   const bool few = tiles.front().count <= kFewRows && tiles.size() == (decode ? 2 : 1);
-  own_.once = few && !keep;
+  if (keeper != nullptr) own_ = {};  // so that no larger memory than is needed is kept
+  own_.once = few && keeper == nullptr;
   std::vector<TensorView> weights;
   for (const Linear* part : parts_) weights.push_back(part->weight);
   if (gate_) {
@@ -90,7 +99,7 @@ void Projection::Pack(const std::vector<Tile>& tiles, KeptWeights& kept, Backend
   } else {
     be.PackParts(weights, own_);
   }
-  packed_ = keep ? kept.Keep(key, own_) : &own_;
+  packed_ = keeper != nullptr ? keeper->Keep(key, own_) : &own_;
 }
 
 void Projection::operator()(const TensorView& x, ProductKind kind, ProductEnd end, MutableTensorView y,

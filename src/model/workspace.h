@@ -1,7 +1,9 @@
 // The memory of one forward pass: tiles of activations, and the packed weights of the current layer.
-// Allocated once, and reused by every layer and by later prompts.
+// Allocated once, and reused by every layer and by later prompts. Packed weights can be kept for these, too.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -31,20 +33,25 @@ struct Tile {
 // kernels.
 std::vector<Tile> TilesOf(int64_t rows, int64_t decode_rows, int64_t tile_rows);
 
-// Packed weights that decode steps with returned tokens keep for the next steps. Packing takes longer than
-// the products of a few rows: 13.4 ms of a step of 38 ms, with ten rows in each layer (SmolLM2, Q4_1, one
-// thread).
+// Where the stored values of a projection's parts begin; the second is null if there is one part. Both count,
+// because projections may share the first: keys with values, and keys alone (layer_probe.cpp).
+using PartsKey = std::array<const std::byte*, 2>;
+
+// At most `room` bytes of packed weights, which neither move nor are freed as long as this object lives. So a
+// pointer to one stays valid while other requests add more. Only bytes() is thread-safe.
 class KeptWeights {
  public:
-  // Keeps at most `bytes` from now on, and frees the rest.
-  void SetRoom(int64_t bytes);
+  explicit KeptWeights(int64_t room = 0) : room_(room) {}
   int64_t bytes() const { return bytes_; }
-  // Null if the weight whose stored values begin at `weight` is not kept.
-  const PackedMatrix* Find(const std::byte* weight) const;
-  // False if the weight is known not to fit.
-  bool MayFit(const std::byte* weight) const;
-  // Takes `packed` over if there is room. Returns where it is from now on.
-  const PackedMatrix* Keep(const std::byte* weight, PackedMatrix& packed);
+  // Null if these are not kept.
+  const PackedMatrix* Find(const PartsKey& parts) const;
+  // False if they are known not to fit.
+  bool MayFit(const PartsKey& parts) const;
+  // Takes `packed` over if there is room. Returns where it is from now on. They must not be kept yet.
+  const PackedMatrix* Keep(const PartsKey& parts, PackedMatrix& packed);
+
+ protected:
+  void SetRoom(int64_t bytes);
 
  private:
   struct Entry {
@@ -52,27 +59,42 @@ class KeptWeights {
     int64_t bytes = 0;  // also after `packed` was freed
     bool kept = false;
   };
-  std::map<const std::byte*, Entry> entries_;
-  int64_t room_ = 0;
-  int64_t bytes_ = 0;
+  std::map<PartsKey, Entry> entries_;
+  int64_t room_;
+  std::atomic<int64_t> bytes_ = 0;
+};
+
+// Packed weights that decode steps with returned tokens keep for the next steps. Packing takes longer than
+// the products of a few rows: 13.4 ms of a step of 38 ms, with ten rows in each layer (SmolLM2, Q4_1, one
+// thread).
+class StepWeights : public KeptWeights {
+ public:
+  // Keeps at most `bytes` from now on, and frees the rest.
+  using KeptWeights::SetRoom;
+};
+
+// Where a projection looks for its packed weight before it packs it, and then keeps it, if there is room.
+struct WeightStores {
+  KeptWeights* lasting = nullptr;  // for every later prompt of this model; null: none
+  StepWeights steps;               // for decode steps only, where `lasting` does not have it
 };
 
 // A linear map, or several over the same input, ready to run: packed for the prefill kernels, as stored for
 // the decode kernels.
 class Projection {
  public:
-  // In a decode step, takes the packed weight from `kept`, or packs it and adds it to `kept` if it fits.
-  void Prepare(const Linear& w, const std::vector<Tile>& tiles, KeptWeights& kept, Backend& be) {
+  // Takes the packed weight from `kept`, or packs it and adds it to `kept` if it fits.
+  void Prepare(const Linear& w, const std::vector<Tile>& tiles, WeightStores& kept, Backend& be) {
     Prepare({&w}, std::nullopt, tiles, kept, be);
   }
   // y = the outputs of `first`, then those of `second`, in one pass over x.
   void PrepareStacked(const Linear& first, const Linear& second, const std::vector<Tile>& tiles,
-                      KeptWeights& kept, Backend& be) {
+                      WeightStores& kept, Backend& be) {
     Prepare({&first, &second}, std::nullopt, tiles, kept, be);
   }
   // y = f(gate) * up
   void PrepareGated(const Linear& gate, const Linear& up, Activation f, const std::vector<Tile>& tiles,
-                    KeptWeights& kept, Backend& be) {
+                    WeightStores& kept, Backend& be) {
     Prepare({&gate, &up}, f, tiles, kept, be);
   }
   // y [m, outputs] = x [m, inputs] w^T + bias, or adds this to y.
@@ -80,8 +102,8 @@ class Projection {
 
  private:
   void Prepare(std::vector<const Linear*> parts, std::optional<Activation> gate,
-               const std::vector<Tile>& tiles, KeptWeights& kept, Backend& be);
-  void Pack(const std::vector<Tile>& tiles, KeptWeights& kept, Backend& be);
+               const std::vector<Tile>& tiles, WeightStores& kept, Backend& be);
+  void Pack(const std::vector<Tile>& tiles, WeightStores& kept, Backend& be);
   void Decode(const TensorView& x, ProductEnd end, MutableTensorView y, Backend& be);
 
   std::vector<const Linear*> parts_;
@@ -115,7 +137,7 @@ struct Workspace {
   Tensor some_keys;   // [attended, kv_heads * head_dim]: the rows of the cache that a decode step attends
   Tensor some_values;
   PackedCache packed;  // of the layer whose attention runs
-  KeptWeights kept;
+  WeightStores kept;
   Projection query, key_value, output, gate_up, down, head;
 };
 

@@ -18,35 +18,48 @@ PackedMatrix OfFloats(int64_t count) {
 }
 
 TEST(KeptWeights, KeepsWhatFits) {
-  const std::byte weights[4] = {};
-  KeptWeights kept;
+  const std::byte values[3] = {};
+  const PartsKey weights[] = {{&values[0]}, {&values[1]}, {&values[2]}};
+  StepWeights kept;
   kept.SetRoom(1000);
   PackedMatrix first = OfFloats(150);
-  EXPECT_TRUE(kept.MayFit(&weights[0]));
-  const PackedMatrix* at = kept.Keep(&weights[0], first);
+  EXPECT_TRUE(kept.MayFit(weights[0]));
+  const PackedMatrix* at = kept.Keep(weights[0], first);
   EXPECT_NE(at, &first);
-  EXPECT_EQ(kept.Find(&weights[0]), at);
+  EXPECT_EQ(kept.Find(weights[0]), at);
   EXPECT_EQ(kept.bytes(), 600);
 
   PackedMatrix second = OfFloats(150);
-  EXPECT_TRUE(kept.MayFit(&weights[1]));  // its size is not known yet
-  EXPECT_EQ(kept.Keep(&weights[1], second), &second);
-  EXPECT_EQ(kept.Find(&weights[1]), nullptr);
-  EXPECT_FALSE(kept.MayFit(&weights[1]));
+  EXPECT_TRUE(kept.MayFit(weights[1]));  // its size is not known yet
+  EXPECT_EQ(kept.Keep(weights[1], second), &second);
+  EXPECT_EQ(kept.Find(weights[1]), nullptr);
+  EXPECT_FALSE(kept.MayFit(weights[1]));
   EXPECT_EQ(kept.bytes(), 600);
 
   kept.SetRoom(1200);
-  EXPECT_TRUE(kept.MayFit(&weights[1]));
-  EXPECT_NE(kept.Keep(&weights[1], second), &second);
+  EXPECT_TRUE(kept.MayFit(weights[1]));
+  EXPECT_NE(kept.Keep(weights[1], second), &second);
   EXPECT_EQ(kept.bytes(), 1200);
-  EXPECT_FALSE(kept.MayFit(&weights[2]));
+  EXPECT_FALSE(kept.MayFit(weights[2]));
 
   kept.SetRoom(1199);  // one of the two has to go, and fits no longer
   EXPECT_EQ(kept.bytes(), 600);
-  EXPECT_NE(kept.Find(&weights[0]) == nullptr, kept.Find(&weights[1]) == nullptr);
+  EXPECT_NE(kept.Find(weights[0]) == nullptr, kept.Find(weights[1]) == nullptr);
   kept.SetRoom(0);
   EXPECT_EQ(kept.bytes(), 0);
-  EXPECT_EQ(kept.Find(&weights[0]), nullptr);
+  EXPECT_EQ(kept.Find(weights[0]), nullptr);
+}
+
+TEST(KeptWeights, PartsWithTheSameFirstAreNotConfused) {
+  const std::byte values[2] = {};
+  KeptWeights kept(1000);
+  PackedMatrix both = OfFloats(100);
+  PackedMatrix alone = OfFloats(50);
+  const PackedMatrix* at = kept.Keep({&values[0], &values[1]}, both);
+  EXPECT_EQ(kept.Find({&values[0]}), nullptr);
+  EXPECT_NE(kept.Keep({&values[0]}, alone), at);
+  EXPECT_EQ(kept.Find({&values[0], &values[1]}), at);
+  EXPECT_EQ(kept.bytes(), 600);
 }
 
 // The tokens of a decode step that come back get the same bits from a weight that is kept, from one that is
@@ -69,7 +82,7 @@ TEST(KeptWeights, ChangeNoBit) {
     be->Convert(wide.view(), stored.mutable_view());
     const Linear weight{.weight = stored.view(), .bias = {}};
     for (const int64_t rows : {3, 100}) {
-      const auto product = [&](KeptWeights& kept, int64_t decode_rows) {
+      const auto product = [&](WeightStores& kept, int64_t decode_rows) {
         Projection projection;
         const std::vector<Tile> tiles = TilesOf(rows + decode_rows, decode_rows, 64);
         projection.Prepare(weight, tiles, kept, *be);
@@ -84,18 +97,33 @@ TEST(KeptWeights, ChangeNoBit) {
       const auto same = [](const Tensor& a, const Tensor& b) {
         return std::memcmp(a.view().data, b.view().data, static_cast<size_t>(a.bytes())) == 0;
       };
-      KeptWeights none;
-      KeptWeights kept;
-      kept.SetRoom(1 << 20);
+      WeightStores none;
+      WeightStores kept;
+      kept.steps.SetRoom(1 << 20);
       const Tensor prefill = product(none, 0);
       EXPECT_TRUE(same(product(none, 1), prefill));
       EXPECT_TRUE(same(product(kept, 0), prefill));
-      EXPECT_EQ(kept.bytes(), 0);  // a prefill keeps nothing
+      EXPECT_EQ(kept.steps.bytes(), 0);  // a prefill leaves nothing for steps
       EXPECT_TRUE(same(product(kept, 1), prefill));
-      const PackedMatrix* at = kept.Find(stored.view().data);
+      const PartsKey key{stored.view().data};
+      const PackedMatrix* at = kept.steps.Find(key);
       EXPECT_NE(at, nullptr);
       EXPECT_TRUE(same(product(kept, 1), prefill));
-      EXPECT_EQ(kept.Find(stored.view().data), at);
+      EXPECT_EQ(kept.steps.Find(key), at);
+
+      KeptWeights lasting(1 << 20);
+      WeightStores prompts{&lasting, {}};
+      prompts.steps.SetRoom(1 << 20);
+      for (const int64_t decode_rows : {0, 1, 0}) {
+        EXPECT_TRUE(same(product(prompts, decode_rows), prefill));
+        EXPECT_EQ(lasting.bytes(), kept.steps.bytes());
+        EXPECT_EQ(prompts.steps.bytes(), 0);  // steps take what prompts have
+      }
+      KeptWeights small(lasting.bytes() - 1);
+      prompts.lasting = &small;
+      for (const int64_t decode_rows : {0, 0, 1}) EXPECT_TRUE(same(product(prompts, decode_rows), prefill));
+      EXPECT_EQ(small.bytes(), 0);
+      EXPECT_EQ(prompts.steps.bytes(), lasting.bytes());
     }
   }
 }
