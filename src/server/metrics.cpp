@@ -141,6 +141,8 @@ std::string Metrics::Text(const Gauges& gauges) const {
   Line(out, "documents_disk_bytes", "gauge", "Bytes of their files.", count(gauges.documents_disk));
   Line(out, "documents_memory_blocks", "gauge",
        "Blocks of 16 tokens that the document cache can hold in memory.", count(gauges.cache_blocks));
+  Line(out, "packed_weights_bytes", "gauge", "Memory of packed weights that are kept for later prompts.",
+       count(gauges.packed_weights));
   Line(out, "documents_incomplete", "gauge", "Pruned documents whose read will be completed.",
        count(gauges.incomplete));
   Line(out, "documents_completed_total", "counter", "Documents whose read was completed.", count(completed_));

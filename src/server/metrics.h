@@ -38,6 +38,7 @@ struct Gauges {
   int64_t documents_memory = 0;
   int64_t documents_disk = 0;
   int64_t documents_errors = 0;
+  int64_t packed_weights = 0;
   int64_t cache_blocks = 0;  // of kBlockTokens tokens that the document cache can hold in memory
   std::string model = {};    // its name in answers
 };

@@ -313,6 +313,7 @@ void Server::MetricsText(const HttpRequest&, const ExchangePtr& exchange) {
       gauges.processing += slot.task >= 0 && !slot.completes ? 1 : 0;
       gauges.sequence_tokens += slot.processed_tokens + slot.decoded_tokens;
     }
+    gauges.packed_weights = engine_->packed_bytes();
     if (DocumentCache* documents = engine_->documents()) {
       const DocumentCacheStats stats = documents->stats();
       gauges.documents = stats.entries;

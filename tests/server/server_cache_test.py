@@ -58,6 +58,20 @@ class Documents(unittest.TestCase):
         self.assertEqual(other.stop(), 0)
         self.assertEqual(list((pathlib.Path(self.home.name) / "documents").iterdir()), [], "a file for a few tokens")
 
+    def test_packed_weights_are_kept(self):
+        prompts = ["The capital of France is", "The capital of Germany is", DOCUMENT]
+        answers, held = [], []
+        for options in [("--packed-ram", "0"), ("--packed-ram", "1"), ()]:
+            server = self.start("--cache-ram", "0", *options)
+            answers.append([self.ask(prompt, server=server)["choices"] for prompt in prompts])
+            held.append(server.metrics()["coppice_packed_weights_bytes"])
+            self.assertEqual(server.stop(), 0)
+        self.assertEqual(answers[1:], answers[:1] * 2)
+        self.assertEqual(held[0], 0)
+        self.assertGreater(held[1], 0)
+        self.assertLessEqual(held[1], 1 << 20)
+        self.assertGreater(held[2], held[1])
+
     def test_a_request_chooses_its_slot(self):
         other = self.start("-np", "3")
         for slot, prompt in [(2, "The capital of France is"), (0, "A prompt of a few more words, in another slot,"), (99, "any slot")]:

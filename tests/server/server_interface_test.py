@@ -169,7 +169,8 @@ class ChatMl(Case):
             self.assertEqual(server.stop(), 0)
         for options, said in [(("--chat-template", "{{ oops"), "line 1"), (("--chat-template", "llama9"), "chatml"),
                               (("--chat-template-file", "/nowhere"), "/nowhere"), (("-hf", "a/b"), "downloads nothing"),
-                              (("-ctk", "q4_0"), "q4_0"), (("-ctk", "q8_0", "-ctv", "f32"), "one type")]:
+                              (("-ctk", "q4_0"), "q4_0"), (("-ctk", "q8_0", "-ctv", "f32"), "one type"),
+                              (("--packed-ram", "-1"), "--packed-ram"), (("--packed-ram", "some"), "--packed-ram")]:
             done = subprocess.run([PROGRAM, "serve", "-m", str(MODEL), "--port", "0", *options], capture_output=True, text=True, timeout=60)
             self.assertNotEqual(done.returncode, 0, options)
             self.assertIn(said, done.stderr)

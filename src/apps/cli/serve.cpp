@@ -10,6 +10,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "apps/cli/options.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/version.h"
+#include "base/available_memory.h"
 #include "base/error.h"
 #include "comm/comm.h"
 #include "server/server.h"
@@ -40,6 +42,7 @@ struct ServeOptions {
   double drain_seconds = 0;
   int64_t max_body_mib = 16;
   int64_t cache_mib = 4096;
+  std::optional<int64_t> packed_mib;
   std::string doc_cache;
   int64_t disk_mib = 16384;
   int64_t saved_mib = 16384;
@@ -139,8 +142,17 @@ std::shared_ptr<KvEvents> MakeKvEvents(const ServeOptions& o) {
   return std::make_shared<KvEvents>(std::move(options));
 }
 
+// By default a quarter of the memory that is available now: documents, sequences and other programs need
+// memory, too. If all packed weights need less, the engine takes only that; if they need more, it keeps what
+// fits, because each weight that is kept saves its share of the time. Engines on a device keep none.
+int64_t PackedBytes(const ServeOptions& o) {
+  if (o.packed_mib) return *o.packed_mib << 20;
+  return o.model.engine.backend == "gpu" ? 0 : AvailableMemoryBytes() / 4;
+}
+
 EngineOptions MakeEngineOptions(const ServeOptions& o, std::shared_ptr<DocumentListener> listener) {
   EngineOptions engine = o.model.engine;
+  engine.packed_bytes = PackedBytes(o);
   if (o.cache_mib > 0) {
     engine.documents =
         DocumentCacheOptions{.memory_bytes = o.cache_mib << 20,
@@ -169,6 +181,7 @@ void FitToProcesses(ServeOptions& o) {
                 o.events.endpoint, processes);
   o.server.scheduler.slots = 1;
   o.cache_mib = 0;
+  if (!o.packed_mib) o.packed_mib = 0;  // processes may share a machine, and each keeps all weights
   fmt::print(stderr, "note: {} processes read one prompt at a time (--parallel 1), without --cache-ram\n",
              processes);
 }
@@ -271,6 +284,10 @@ void AddCacheOptions(CLI::App& app, ServeOptions& o) {
                  "MiB for the computed beginnings of prompts, reused by later prompts; 0: none (-cram)")
       ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
+  app.add_option("--packed-ram", o.packed_mib,
+                 "MiB for packed weights, which later prompts reuse; 0: every prompt packs them anew; "
+                 "default: a quarter of the memory that is available")
+      ->check(CLI::Range(0, 1 << 30));
   app.add_option("--doc-cache", o.doc_cache,
                  "a folder for what does not fit in memory; the next server reuses it");
   app.add_option("--doc-cache-size", o.disk_mib, "the most MiB of files in that folder")
