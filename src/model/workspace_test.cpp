@@ -112,7 +112,8 @@ TEST(KeptWeights, ChangeNoBit) {
       EXPECT_EQ(kept.steps.Find(key), at);
 
       KeptWeights lasting(1 << 20);
-      WeightStores prompts{&lasting, {}};
+      WeightStores prompts;
+      prompts.lasting = &lasting;
       prompts.steps.SetRoom(1 << 20);
       for (const int64_t decode_rows : {0, 1, 0}) {
         EXPECT_TRUE(same(product(prompts, decode_rows), prefill));
