@@ -1,5 +1,6 @@
 #include "kernels/backend.h"
 
+#include "base/check.h"
 #include "base/error.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/gpu/gpu_backend.h"
@@ -31,6 +32,15 @@ void Backend::MeanRows(const TensorView& x, int64_t block, MutableTensorView mea
   CheckMeanRows(x, block, means);
   const HostRows host(x);
   reference::MeanRows(host.view(), block, means);
+}
+
+void Backend::DecodeAttentions(std::span<const AttentionInput> inputs, MutableTensorView out) {
+  int64_t first = 0;
+  for (const AttentionInput& in : inputs) {
+    DecodeAttention(in, {}, out.Rows(first, in.queries.rows));
+    first += in.queries.rows;
+  }
+  COPPICE_CHECK(first == out.rows);
 }
 
 std::unique_ptr<Backend> MakeBackend(std::string_view name, const BackendOptions& options) {

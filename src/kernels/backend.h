@@ -241,6 +241,8 @@ class Backend {
   // order; not on other queries, heads or keys of the call.
   virtual void DecodeAttention(const AttentionInput& in, const SparsePattern& pattern,
                                MutableTensorView out) = 0;
+  // DecodeAttention for several caches of the same shape and type. out: the rows of all inputs, in order.
+  virtual void DecodeAttentions(std::span<const AttentionInput> inputs, MutableTensorView out);
   // unit_scores[u] = mean over heads h of q̄_h . k̄_u,g(h) (SlimInfer, eq. 1). q̄ is the mean of the m
   // queries; k̄_u pools the keys in rows [u * unit, (u + 1) * unit) to their mean or their channel-wise
   // maximum. No scale, softmax or bias applies. unit_scores [1, ceil(n / unit)] fp32.

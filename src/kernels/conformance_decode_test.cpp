@@ -217,6 +217,32 @@ TEST_P(DecodeConformance, ColumnsOfWiderMatrices) {
   EXPECT_TRUE(SameBits(wide_out.view().Cols(178, 122), before.view().Cols(178, 122)));
 }
 
+// Caches of several lengths at once: the last part of the keys is cut off for all but the first input.
+TEST_P(DecodeConformance, SeveralCachesGiveTheBitsOfEachAlone) {
+  ForCases([&](const AttentionInput& in) {
+    std::vector<AttentionInput> inputs;
+    int64_t rows = 0;
+    for (const int64_t cut : {0, 1, 40, 600, 5, 0, 513}) {
+      const int64_t keys = in.keys.rows - cut;
+      if (keys <= 0) continue;
+      inputs.push_back(Keys(in, 0, keys));
+      if (inputs.size() % 2 == 0) inputs.back() = Query(inputs.back(), in.queries.rows - 1);
+      rows += inputs.back().queries.rows;
+    }
+    Tensor together = Random(rows, in.queries.cols, 98);
+    be().DecodeAttentions(inputs, together.mutable_view());
+    int64_t first = 0;
+    for (const AttentionInput& one : inputs) {
+      const Tensor alone = Attend(one);
+      for (int64_t i = 0; i < one.queries.rows; ++i, ++first) {
+        const std::span<const float> a = alone.view().Row<float>(i);
+        const std::span<const float> b = together.view().Row<float>(first);
+        ASSERT_TRUE(std::equal(a.begin(), a.end(), b.begin())) << "row " << first << " of " << rows;
+      }
+    }
+  });
+}
+
 TEST_P(DecodeConformance, HugeScoresStayAWeightedMean) {  // exp overflows fp32 above 88
   AttentionData data({.heads = 2, .kv_heads = 1, .head_dim = 64, .n = 1200, .m = 1}, be().cache_dtype());
   data.queries = Random(1, 128, 5, 1e4f);

@@ -161,6 +161,11 @@ void TimedBackend::DecodeAttention(const AttentionInput& in, const SparsePattern
   inner_->DecodeAttention(in, pattern, out);
 }
 
+void TimedBackend::DecodeAttentions(std::span<const AttentionInput> inputs, MutableTensorView out) {
+  const Span span(Timed(), OpKind::kAttention, *inner_);
+  inner_->DecodeAttentions(inputs, out);
+}
+
 void TimedBackend::UnitScores(const AttentionInput& in, int unit, KeyPool pool,
                               MutableTensorView unit_scores) {
   const Span span(Timed(), OpKind::kScoring, *inner_);

@@ -78,4 +78,17 @@ void Attend(const AttentionFrame& frame, const AttentionInput& in, ProductKind k
   }
 }
 
+void AttendTogether(std::span<const OwnAttention> parts, MutableTensorView out, Backend& be) {
+  std::vector<AttentionInput> inputs;
+  for (const auto& [frame, queries] : parts) {
+    if (!frame.ragged()) inputs.push_back(Visible(frame.Input(queries, 0)));
+  }
+  if (inputs.size() == parts.size()) return be.DecodeAttentions(inputs, out);
+  int64_t first = 0;
+  for (const auto& [frame, queries] : parts) {
+    Attend(frame, frame.Input(queries, 0), ProductKind::kDecode, out.Rows(first, queries.rows), {}, be);
+    first += queries.rows;
+  }
+}
+
 }  // namespace coppice

@@ -37,4 +37,13 @@ AttentionInput HeadInput(const AttentionInput& in, int kv_head, std::span<const 
 void Attend(const AttentionFrame& frame, const AttentionInput& in, ProductKind kind, MutableTensorView out,
             const RunControl& control, Backend& be);
 
+// A row, or several, of a sequence in a decode step of several.
+struct OwnAttention {
+  AttentionFrame frame;
+  TensorView queries;  // of all its rows
+};
+
+// Attends for the decode steps of several sequences together. out: the rows of all, in order.
+void AttendTogether(std::span<const OwnAttention> parts, MutableTensorView out, Backend& be);
+
 }  // namespace coppice

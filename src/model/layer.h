@@ -86,8 +86,8 @@ class Layer {
   MutableTensorView RowsOfTile(const TokenSet& rows, const Tile& tile, Stream& x, const Pass& pass) const;
 
   // layer_step.cpp
-  void AttendOwn(const DecodeBatch::Part& part, MutableTensorView kv, MutableTensorView q,
-                 MutableTensorView attended, Backend& be) const;
+  OwnAttention StoreOwn(const DecodeBatch::Part& part, MutableTensorView kv, MutableTensorView q,
+                        Backend& be) const;
 
   // layer.cpp
   TokenSet FfnRows(Stream& x, const Pass& pass) const;

@@ -24,10 +24,12 @@ void Layer::Step(DecodeBatch& batch) const {
   ApplyNorm(weights_.attention_norm, batch.hidden(), normed, be);
   ws.key_value(normed, ProductKind::kDecode, ProductEnd::kStore, kv, be);
   ws.query(normed, ProductKind::kDecode, ProductEnd::kStore, q, be);
+  std::vector<OwnAttention> attention;
   for (const DecodeBatch::Part& part : batch.parts()) {
-    AttendOwn(part, kv.Rows(part.first, part.rows()), q.Rows(part.first, part.rows()),
-              attended.Rows(part.first, part.rows()), be);
+    attention.push_back(
+        StoreOwn(part, kv.Rows(part.first, part.rows()), q.Rows(part.first, part.rows()), be));
   }
+  AttendTogether(attention, attended, be);
   Finish({ws.output, weights_.attention_post_norm}, attended, ProductKind::kDecode, ProductEnd::kAdd,
          batch.hidden(), ws, be);
 
@@ -35,21 +37,21 @@ void Layer::Step(DecodeBatch& batch) const {
   FfnTile(batch.hidden(), ProductKind::kDecode, ProductEnd::kAdd, batch.hidden(), ws, be);
 }
 
-// Stores the part's keys and values, and attends. FinishHeads changes kv and q in place.
-void Layer::AttendOwn(const DecodeBatch::Part& part, MutableTensorView kv, MutableTensorView q,
-                      MutableTensorView attended, Backend& be) const {
+// Stores the part's keys and values. FinishHeads changes kv and q in place.
+OwnAttention Layer::StoreOwn(const DecodeBatch::Part& part, MutableTensorView kv, MutableTensorView q,
+                             Backend& be) const {
   SequenceState& sequence = part.sequence;
   LayerState& layer = sequence.layer(index_);
   StoreRows(kv, part.positions, layer.cache.Add(part.positions), sequence, be);
   FinishHeads(weights_.query_norm, part.positions, sequence, q, be);
-  const AttentionFrame frame{attention_,           sequence.RopeOf(attention_.window), layer.cache.keys(),
-                             layer.cache.values(), layer.cache.position_lists(),       part.positions};
-  Attend(frame, frame.Input(q, 0), ProductKind::kDecode, attended, {}, be);
   layer.step = {.kv_rows = part.rows(),
                 .query_rows = part.rows(),
                 .ffn_rows = part.rows(),
-                .keys = frame.keys.rows,
+                .keys = layer.cache.rows(),
                 .density = 1};
+  return {{attention_,           sequence.RopeOf(attention_.window), layer.cache.keys(),
+           layer.cache.values(), layer.cache.position_lists(),       part.positions},
+          q};
 }
 
 }  // namespace coppice

@@ -41,7 +41,9 @@ class AttentionOps {
   void AttentionWeights(const AttentionInput& in, MutableTensorView weights);
   void SparseAttention(const AttentionInput& in, const SparsePattern& pattern, int64_t first_query,
                        MutableTensorView out);
-  void DecodeAttention(const AttentionInput& in, const SparsePattern& pattern, MutableTensorView out);
+  // A pattern goes with one input only.
+  void DecodeAttention(std::span<const AttentionInput> inputs, const SparsePattern& pattern,
+                       MutableTensorView out);
   void UnitScores(const AttentionInput& in, int unit, KeyPool pool, MutableTensorView unit_scores);
 
  private:

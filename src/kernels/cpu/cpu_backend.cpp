@@ -252,7 +252,10 @@ class CpuBackend final : public Backend {
   }
   void DecodeAttention(const AttentionInput& in, const SparsePattern& pattern,
                        MutableTensorView out) override {
-    attention_.DecodeAttention(in, pattern, out);
+    attention_.DecodeAttention({&in, 1}, pattern, out);
+  }
+  void DecodeAttentions(std::span<const AttentionInput> inputs, MutableTensorView out) override {
+    attention_.DecodeAttention(inputs, {}, out);
   }
   void UnitScores(const AttentionInput& in, int unit, KeyPool pool, MutableTensorView unit_scores) override {
     attention_.UnitScores(in, unit, pool, unit_scores);

@@ -1,4 +1,4 @@
-// Attention of a decode step. A unit is the work of one sequence of kernel calls: neighbouring kv heads of
+// Attention of decode steps. A unit is the work of one sequence of kernel calls: neighbouring kv heads of
 // one query over the keys that it sees or, under a pattern, one query head over its list. The keys of a unit
 // are cut into pieces at boundaries that do not depend on the threads. Threads take pieces, and the pieces of
 // a head are merged in order.
@@ -17,6 +17,8 @@ constexpr int64_t kUnitHeads = 32;       // query heads; their scores of a piece
 constexpr int64_t kPiecesPerThread = 4;  // so that a descheduled thread delays little work
 constexpr int64_t kMergedHeads = 8;      // heads per merge task
 
+int64_t PiecesOf(int64_t keys) { return (keys + kDecodeKeys - 1) / kDecodeKeys; }
+
 struct Unit {
   DecodeHeads heads;
   int64_t begin = 0;  // keys [begin, end) of the unit's list
@@ -25,7 +27,7 @@ struct Unit {
   float* out = nullptr;
 
   int64_t count() const { return int64_t{heads.kv_heads} * heads.group; }
-  int64_t pieces() const { return (end - begin + kDecodeKeys - 1) / kDecodeKeys; }
+  int64_t pieces() const { return PiecesOf(end - begin); }
 };
 
 // One piece, or one head, of a unit.
@@ -36,9 +38,7 @@ struct Part {
 
 // kv heads per unit: all heads of a cache row, so that memory is read in order, unless that gives the threads
 // too few pieces. Which heads share a unit does not change a bit of the result.
-int HeadsPerUnit(const AttentionInput& in, int64_t keys, int threads) {
-  const AttentionShape& s = in.shape;
-  const int64_t pieces = in.queries.rows * ((keys + kDecodeKeys - 1) / kDecodeKeys);
+int HeadsPerUnit(const AttentionShape& s, int64_t pieces, int threads) {
   const int64_t for_threads = (kPiecesPerThread * threads + pieces - 1) / pieces;
   const int64_t for_scratch = (s.heads + kUnitHeads - 1) / kUnitHeads;
   return static_cast<int>(std::max<int64_t>(1, s.kv_heads / std::max(for_threads, for_scratch)));
@@ -46,23 +46,21 @@ int HeadsPerUnit(const AttentionInput& in, int64_t keys, int threads) {
 
 class DecodeRun {
  public:
-  DecodeRun(const AttentionInput& in, const SparsePattern& pattern, int threads, MutableTensorView out)
-      : in_(in), out_(out), group_(in.shape.heads / in.shape.kv_heads) {
-    for (int64_t i = 0; i < in.queries.rows; ++i) {
-      const auto [begin, end] = VisibleRows(in, in.query_positions[static_cast<size_t>(i)]);
-      if (pattern.empty()) {
-        const int step = HeadsPerUnit(in, std::max<int64_t>(1, end - begin), threads);
-        for (int g = 0; g < in.shape.kv_heads; g += step) {
-          Add(i, g * group_, std::min(step, in.shape.kv_heads - g), group_, {begin, end});
-        }
-        continue;
+  DecodeRun(std::span<const AttentionInput> inputs, const SparsePattern& pattern, int threads,
+            MutableTensorView out) {
+    int64_t pieces = 0;
+    for (const AttentionInput& in : inputs) {
+      for (const int32_t position : in.query_positions) {
+        const auto [begin, end] = VisibleRows(in, position);
+        pieces += PiecesOf(std::max<int64_t>(1, end - begin));
       }
-      for (int head = 0; head < in.shape.heads; ++head) {
-        std::vector<int32_t> rows = KeysOf(pattern, head, i / pattern.query_block, end);
-        rows.erase(rows.begin(), std::lower_bound(rows.begin(), rows.end(), begin));
-        Add(i, head, 1, 1, {0, static_cast<int64_t>(rows.size())});
-        units_.back().heads.rows = rows.data();
-        lists_.push_back(std::move(rows));
+    }
+    int64_t row = 0;
+    for (const AttentionInput& in : inputs) {
+      const int step = HeadsPerUnit(in.shape, pieces, threads);
+      for (int64_t i = 0; i < in.queries.rows; ++i, ++row) {
+        float* to = out.Row<float>(row).data();
+        pattern.empty() ? AddQuery(in, i, step, to) : AddQuery(in, i, pattern, to);
       }
     }
   }
@@ -82,41 +80,57 @@ class DecodeRun {
   }
 
  private:
+  void AddQuery(const AttentionInput& in, int64_t query, int kv_heads_per_unit, float* out) {
+    const int group = in.shape.heads / in.shape.kv_heads;
+    const auto keys = VisibleRows(in, in.query_positions[static_cast<size_t>(query)]);
+    for (int g = 0; g < in.shape.kv_heads; g += kv_heads_per_unit)
+      Add(in, query, g * group, std::min(kv_heads_per_unit, in.shape.kv_heads - g), group, keys, out);
+  }
+
+  void AddQuery(const AttentionInput& in, int64_t query, const SparsePattern& pattern, float* out) {
+    const auto [begin, end] = VisibleRows(in, in.query_positions[static_cast<size_t>(query)]);
+    for (int head = 0; head < in.shape.heads; ++head) {
+      std::vector<int32_t> rows = KeysOf(pattern, head, query / pattern.query_block, end);
+      rows.erase(rows.begin(), std::lower_bound(rows.begin(), rows.end(), begin));
+      Add(in, query, head, 1, 1, {0, static_cast<int64_t>(rows.size())}, out);
+      units_.back().heads.rows = rows.data();
+      lists_.push_back(std::move(rows));
+    }
+  }
+
   // Adds a unit: `kv_heads` kv heads, starting with the one that query head `head` reads, and `group` query
-  // heads for each.
-  void Add(int64_t query, int head, int kv_heads, int group, std::pair<int64_t, int64_t> keys) {
-    const AttentionShape& s = in_.shape;
-    const int64_t head_bytes = BytesOf(in_.keys.dtype, s.head_dim);
-    const int64_t offset = head / group_ * head_bytes;
+  // heads for each. out: the query's row.
+  void Add(const AttentionInput& in, int64_t query, int head, int kv_heads, int group,
+           std::pair<int64_t, int64_t> keys, float* out) {
+    const AttentionShape& s = in.shape;
+    const int64_t head_bytes = BytesOf(in.keys.dtype, s.head_dim);
+    const int64_t offset = head / (s.heads / s.kv_heads) * head_bytes;
     Unit unit;
-    unit.heads = {.queries = in_.queries.Row<float>(query).data() + int64_t{head} * s.head_dim,
-                  .keys = in_.keys.data + offset,
-                  .values = in_.values.data + offset,
-                  .key_stride = in_.keys.stride,
-                  .value_stride = in_.values.stride,
+    unit.heads = {.queries = in.queries.Row<float>(query).data() + int64_t{head} * s.head_dim,
+                  .keys = in.keys.data + offset,
+                  .values = in.values.data + offset,
+                  .key_stride = in.keys.stride,
+                  .value_stride = in.values.stride,
                   .head_bytes = head_bytes,
-                  .cache_type = static_cast<int>(in_.keys.dtype),
+                  .cache_type = static_cast<int>(in.keys.dtype),
                   .kv_heads = kv_heads,
                   .group = group,
                   .head_dim = s.head_dim,
                   .scale = s.scale,
                   .slopes = s.alibi_slopes.empty() ? nullptr : s.alibi_slopes.data() + head,
-                  .position = in_.query_positions[static_cast<size_t>(query)],
-                  .key_positions = in_.key_positions.data(),
+                  .position = in.query_positions[static_cast<size_t>(query)],
+                  .key_positions = in.key_positions.data(),
                   .rows = nullptr};
     unit.begin = keys.first;
     unit.end = keys.second;
     unit.first_state = states_;
-    unit.out = out_.Row<float>(query).data() + int64_t{head} * s.head_dim;
+    unit.out = out + int64_t{head} * s.head_dim;
     for (int64_t p = 0; p < unit.pieces(); ++p) pieces_.push_back({units_.size(), p});
     for (int64_t h = 0; h < unit.count() && unit.pieces() != 1; ++h) heads_.push_back({units_.size(), h});
     states_ += unit.pieces() * unit.count();
     units_.push_back(unit);
   }
 
-  const AttentionInput& in_;
-  MutableTensorView out_;
-  int group_;
   std::vector<Unit> units_;
   std::vector<Part> pieces_;
   std::vector<Part> heads_;
@@ -127,13 +141,21 @@ class DecodeRun {
 
 }  // namespace
 
-void AttentionOps::DecodeAttention(const AttentionInput& in, const SparsePattern& pattern,
+void AttentionOps::DecodeAttention(std::span<const AttentionInput> inputs, const SparsePattern& pattern,
                                    MutableTensorView out) {
-  CheckSparseAttention(in, pattern, 0, out);
-  if (in.queries.rows == 0) return;
-  const DecodeRun run(in, pattern, pool_.size(), out);
-  const DecodeKernels& kernels = HasBf16Kernels(in.keys.dtype) ? kernels_.decode_bf16 : kernels_.decode;
-  const int64_t dim = in.shape.head_dim;
+  COPPICE_CHECK(!inputs.empty() && (pattern.empty() || inputs.size() == 1));
+  const DType type = inputs[0].keys.dtype;
+  const int64_t dim = inputs[0].shape.head_dim;
+  int64_t rows = 0;
+  for (const AttentionInput& in : inputs) {
+    COPPICE_CHECK(in.keys.dtype == type && in.shape.head_dim == dim);
+    CheckSparseAttention(in, pattern, 0, out.Rows(rows, in.queries.rows));
+    rows += in.queries.rows;
+  }
+  COPPICE_CHECK(rows == out.rows);
+  if (rows == 0) return;
+  const DecodeRun run(inputs, pattern, pool_.size(), out);
+  const DecodeKernels& kernels = HasBf16Kernels(type) ? kernels_.decode_bf16 : kernels_.decode;
   const int64_t floats = DecodeStateFloats(dim);
   Grow(decode_states_, 1, run.states() * floats);
   Grow(scratch_, pool_.size(), run.ScratchFloats());
