@@ -167,18 +167,18 @@ template <int kRows, typename Format>
   const int32_t* starts = Plain(x->block_starts + b);
   float* sums = Plain((*row_sums)[b]);
   __m512i dots[kRows];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
     dots[r] = _mm512_setzero_si512();
     if constexpr (Format::kLayout != DotLayout::kSums) dots[r] = _mm512_set1_epi32(starts[r * kFloats]);
   }
 #pragma GCC unroll 8
   for (int j = 0; j < kWords; ++j) {
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r)
       AddWords(block.words[j], codes + r * kStride + j % 4 * 4 + j / 4 * kDotBlock, &dots[r]);
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
     float* sum = sums + r * kGroupBlocks * kColumns;
     const __m512 scale = _mm512_set1_ps(scales[r * kFloats]);
@@ -234,7 +234,8 @@ template <typename Format>
                                     g.next_copy + row * kCopyStride<kGroupBytes<Format>>);
     }
     int r = 0;
-    for (; r + 8 <= g.rows; r += 8) AddColumnRows<8, Format>(block, g.x + r, b, sums + r);
+    if (g.rows & 16) AddColumnRows<16, Format>(block, g.x, b, sums), r += 16;
+    if (g.rows & 8) AddColumnRows<8, Format>(block, g.x + r, b, sums + r), r += 8;
     if (g.rows & 4) AddColumnRows<4, Format>(block, g.x + r, b, sums + r), r += 4;
     if (g.rows & 2) AddColumnRows<2, Format>(block, g.x + r, b, sums + r), r += 2;
     if (g.rows & 1) AddColumnRows<1, Format>(block, g.x + r, b, sums + r);
