@@ -39,7 +39,8 @@ Engine::Engine(std::shared_ptr<const TensorStore> store, ModelConfig config,
     throw Error("the {} backend does not go with several processes: they send each other host memory",
                 backend_->name());
   if (options.packed_bytes > 0 && backend_->memory() != nullptr)
-    throw Error("the {} backend keeps no packed weights for later prompts", backend_->name());
+    throw FieldError("packed_ram", ": the {} backend keeps no packed weights for later prompts",
+                     backend_->name());
   CheckCacheType(transformer_.config().shape, backend_->cache_dtype());
   if (context_ > limits::kMaxContext)
     throw FieldError("context", " {}: at most {}", context_, limits::kMaxContext);

@@ -60,7 +60,7 @@ namespace {
 
 using Candidates = std::vector<Candidate>;
 
-// Logits whose largest one stands for all of them in KeepBest.
+// The number of neighbouring logits that KeepBest represents by their maximum.
 constexpr size_t kBlock = 64;
 
 // -infinity if none is finite. `block` has at most kBlock logits.

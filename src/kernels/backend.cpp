@@ -1,5 +1,7 @@
 #include "kernels/backend.h"
 
+#include <vector>
+
 #include "base/check.h"
 #include "base/error.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -8,6 +10,7 @@
 #include "kernels/reference/reference_backend.h"
 #include "kernels/reference/rows.h"
 #include "tensor/device_memory.h"
+#include "tensor/tensor.h"
 
 namespace coppice {
 
@@ -41,6 +44,23 @@ void Backend::DecodeAttentions(std::span<const AttentionInput> inputs, MutableTe
     first += in.queries.rows;
   }
   COPPICE_CHECK(first == out.rows);
+}
+
+void Backend::DecodeAttentionOver(const AttentionInput& in, std::span<const int32_t> rows,
+                                  MutableTensorView out) {
+  CheckAttention(in, out);
+  CheckAscendingRows(rows, in.keys.rows);
+  Tensor keys(in.keys.dtype, std::ssize(rows), in.keys.cols, memory());
+  Tensor values(in.keys.dtype, std::ssize(rows), in.keys.cols, memory());
+  GatherRows(in.keys, rows, keys.mutable_view());
+  GatherRows(in.values, rows, values.mutable_view());
+  std::vector<int32_t> positions;
+  for (const int32_t row : rows) positions.push_back(in.key_positions[static_cast<size_t>(row)]);
+  AttentionInput some = in;
+  some.keys = keys.view();
+  some.values = values.view();
+  some.key_positions = positions;
+  DecodeAttention(some, {}, out);
 }
 
 std::unique_ptr<Backend> MakeBackend(std::string_view name, const BackendOptions& options) {

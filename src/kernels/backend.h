@@ -166,9 +166,9 @@ class Backend {
   virtual void EndStep() {}
 
   // ---- Products: y [m, outputs] = x [m, inputs] w^T + bias. `bias` is [1, outputs] fp32 or empty.
-  // For prefill: Pack dequantises and packs a weight once per prompt, and every tile of rows reads the
-  // result. Parts of one product, such as a layer's keys and values, are stacked: first the outputs of the
-  // first part, then those of the next. Parts may differ in type.
+  // For prefill: Pack dequantises and packs a weight, at most once per prompt, and every tile of rows reads
+  // the result. Parts of one product, such as a layer's keys and values, are stacked: first the outputs of
+  // the first part, then those of the next. Parts may differ in type.
   virtual void PackParts(std::span<const TensorView> parts, PackedMatrix& packed) = 0;
   void Pack(const TensorView& w, PackedMatrix& packed) { PackParts({&w, 1}, packed); }
   // The two halves of a gated FFN, of equal shape. Product then computes
@@ -241,8 +241,13 @@ class Backend {
   // order; not on other queries, heads or keys of the call.
   virtual void DecodeAttention(const AttentionInput& in, const SparsePattern& pattern,
                                MutableTensorView out) = 0;
-  // DecodeAttention for several caches of the same shape and type. out: the rows of all inputs, in order.
+  // DecodeAttention for at least one cache; all have the same shape and type. out: the rows of all inputs, in
+  // order.
   virtual void DecodeAttentions(std::span<const AttentionInput> inputs, MutableTensorView out);
+  // DecodeAttention over some rows of the keys and values, ascending, with the bits of a cache that has only
+  // these. in.key_positions are those of all rows.
+  virtual void DecodeAttentionOver(const AttentionInput& in, std::span<const int32_t> rows,
+                                   MutableTensorView out);
   // unit_scores[u] = mean over heads h of q̄_h . k̄_u,g(h) (SlimInfer, eq. 1). q̄ is the mean of the m
   // queries; k̄_u pools the keys in rows [u * unit, (u + 1) * unit) to their mean or their channel-wise
   // maximum. No scale, softmax or bias applies. unit_scores [1, ceil(n / unit)] fp32.

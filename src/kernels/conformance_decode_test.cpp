@@ -243,6 +243,34 @@ TEST_P(DecodeConformance, SeveralCachesGiveTheBitsOfEachAlone) {
   });
 }
 
+TEST_P(DecodeConformance, RowsInPlaceGiveTheBitsOfACopy) {
+  ForCases([&](const AttentionInput& in) {
+    for (const int step : {1, 2, 7}) {  // all rows, half of them, few
+      std::vector<int32_t> rows;
+      for (int32_t row = step / 2; row < in.keys.rows; row += step) rows.push_back(row);
+      if (rows.empty()) continue;
+      Tensor keys(in.keys.dtype, std::ssize(rows), in.keys.cols);
+      Tensor values(in.keys.dtype, std::ssize(rows), in.keys.cols);
+      be().GatherRows(in.keys, rows, keys.mutable_view());
+      be().GatherRows(in.values, rows, values.mutable_view());
+      std::vector<int32_t> positions;
+      for (const int32_t row : rows) positions.push_back(in.key_positions[static_cast<size_t>(row)]);
+      AttentionInput copied = in;
+      copied.keys = keys.view();
+      copied.values = values.view();
+      copied.key_positions = positions;
+      const Tensor expected = Attend(copied);
+      Tensor out = Random(in.queries.rows, in.queries.cols, 97);
+      be().DecodeAttentionOver(in, rows, out.mutable_view());
+      for (int64_t i = 0; i < out.rows(); ++i) {
+        const std::span<const float> a = expected.view().Row<float>(i);
+        const std::span<const float> b = out.view().Row<float>(i);
+        ASSERT_TRUE(std::equal(a.begin(), a.end(), b.begin())) << "every " << step << ", row " << i;
+      }
+    }
+  });
+}
+
 TEST_P(DecodeConformance, HugeScoresStayAWeightedMean) {  // exp overflows fp32 above 88
   AttentionData data({.heads = 2, .kv_heads = 1, .head_dim = 64, .n = 1200, .m = 1}, be().cache_dtype());
   data.queries = Random(1, 128, 5, 1e4f);

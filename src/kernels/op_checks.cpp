@@ -127,6 +127,10 @@ void CheckAttention(const AttentionInput& in, const TensorView& out) {
   CheckSameShape(in.queries, out);
 }
 
+void CheckAscendingRows(std::span<const int32_t> rows, int64_t most) {
+  COPPICE_CHECK(Ascends(rows) && InRange(rows, most));
+}
+
 void CheckAttentionMass(const AttentionInput& in, std::span<const float> query_weights,
                         const TensorView& mass) {
   CheckAttentionInput(in);

@@ -30,6 +30,7 @@ void CheckMeanRows(const TensorView& x, int64_t block, const TensorView& means);
 // Heads, queries and keys; positions only if `positions` is set, since UnitScores does not read them.
 void CheckAttentionInput(const AttentionInput& in, bool positions = true);
 void CheckAttention(const AttentionInput& in, const TensorView& out);
+void CheckAscendingRows(std::span<const int32_t> rows, int64_t most);
 // query_weights must be finite and above 0, because a row's softmax sum is divided by its weight.
 void CheckAttentionMass(const AttentionInput& in, std::span<const float> query_weights,
                         const TensorView& mass);

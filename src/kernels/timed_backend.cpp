@@ -166,6 +166,12 @@ void TimedBackend::DecodeAttentions(std::span<const AttentionInput> inputs, Muta
   inner_->DecodeAttentions(inputs, out);
 }
 
+void TimedBackend::DecodeAttentionOver(const AttentionInput& in, std::span<const int32_t> rows,
+                                       MutableTensorView out) {
+  const Span span(Timed(), OpKind::kAttention, *inner_);
+  inner_->DecodeAttentionOver(in, rows, out);
+}
+
 void TimedBackend::UnitScores(const AttentionInput& in, int unit, KeyPool pool,
                               MutableTensorView unit_scores) {
   const Span span(Timed(), OpKind::kScoring, *inner_);

@@ -91,6 +91,8 @@ class TimedBackend final : public Backend {
   void DecodeAttention(const AttentionInput& in, const SparsePattern& pattern,
                        MutableTensorView out) override;
   void DecodeAttentions(std::span<const AttentionInput> inputs, MutableTensorView out) override;
+  void DecodeAttentionOver(const AttentionInput& in, std::span<const int32_t> rows,
+                           MutableTensorView out) override;
   void UnitScores(const AttentionInput& in, int unit, KeyPool pool, MutableTensorView unit_scores) override;
   TokenSet TopK(const TensorView& scores, int64_t k) override;
   TokenSet SmallestSetWithMass(const TensorView& scores, double eta) override;

@@ -67,6 +67,12 @@ class Recorder final : public Backend {
   void DecodeAttention(const AttentionInput&, const SparsePattern&, MutableTensorView) override {
     Note("DecodeAttention");
   }
+  void DecodeAttentions(std::span<const AttentionInput>, MutableTensorView) override {
+    Note("DecodeAttentions");
+  }
+  void DecodeAttentionOver(const AttentionInput&, std::span<const int32_t>, MutableTensorView) override {
+    Note("DecodeAttentionOver");
+  }
   void UnitScores(const AttentionInput&, int, KeyPool, MutableTensorView) override { Note("UnitScores"); }
   TokenSet TopK(const TensorView&, int64_t k) override {
     Note("TopK");
@@ -132,6 +138,8 @@ TEST_F(TimedBackendTest, EveryOperationIsPassedOnAndCountedUnderItsKind) {
       {"AttentionWeights", OpKind::kScoring, [&] { timed_.AttentionWeights({}, {}); }},
       {"SparseAttention", OpKind::kAttention, [&] { timed_.SparseAttention({}, {}, 0, {}); }},
       {"DecodeAttention", OpKind::kAttention, [&] { timed_.DecodeAttention({}, {}, {}); }},
+      {"DecodeAttentions", OpKind::kAttention, [&] { timed_.DecodeAttentions({}, {}); }},
+      {"DecodeAttentionOver", OpKind::kAttention, [&] { timed_.DecodeAttentionOver({}, {}, {}); }},
       {"UnitScores", OpKind::kScoring, [&] { timed_.UnitScores({}, 1, KeyPool::kMean, {}); }},
       {"TopK", OpKind::kSelection, [&] { timed_.TopK({}, 1); }},
       {"SmallestSetWithMass", OpKind::kSelection, [&] { timed_.SmallestSetWithMass({}, 0.5); }}};

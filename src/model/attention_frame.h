@@ -19,6 +19,10 @@ struct AttentionFrame {
   TensorView values;
   std::vector<std::span<const int32_t>> key_positions;  // one list, or one per kv head
   std::vector<int32_t> query_positions;                 // where each row of the stream attends
+  // Where a decode step attends some rows of `keys` in place: these. Empty: all.
+  std::vector<int32_t> rows;
+
+  int64_t attended() const { return rows.empty() ? keys.rows : std::ssize(rows); }
 
   bool ragged() const { return key_positions.size() > 1; }
   std::span<const int32_t> KeyPositions(int kv_head) const {
@@ -37,7 +41,7 @@ AttentionInput HeadInput(const AttentionInput& in, int kv_head, std::span<const 
 void Attend(const AttentionFrame& frame, const AttentionInput& in, ProductKind kind, MutableTensorView out,
             const RunControl& control, Backend& be);
 
-// A row, or several, of a sequence in a decode step of several.
+// One sequence's rows in a decode step of several sequences.
 struct OwnAttention {
   AttentionFrame frame;
   TensorView queries;  // of all its rows

@@ -66,7 +66,7 @@ class Layer {
   // Makes new queries or keys ready to attend, in place: their norm, if the model has one, and RoPE.
   void FinishHeads(const Norm& norm, std::span<const int32_t> positions, const SequenceState& sequence,
                    MutableTensorView x, Backend& be) const;
-  AttentionFrame FrameOf(Stream& x, const Pass& pass) const;
+  AttentionFrame FrameOf(Stream& x, bool in_place, const Pass& pass) const;
   // The queries of a tile [tile.count, heads * head_dim], ready to attend: in ws.q, valid until the next
   // call, or in `q`.
   TensorView Queries(Stream& x, const Tile& tile, const Pass& pass) const;

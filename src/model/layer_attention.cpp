@@ -39,12 +39,13 @@ void Layer::Attention(Stream& x, const Pass& pass) const {
   if (Probes(x, pass)) return ProbedAttention(x, pass);
   const std::vector<Tile> tiles = x.Tiles(ws.tile_rows);
   StoreKeysValues(x, tiles, pass);
-  const AttentionFrame frame = FrameOf(x, pass);
+  const Needs needs = NeedsOf(x, pass);
+  const bool alone = !x.prefill() && x.rows() == 1 && needs.empty() && !AsksPattern(x, pass);
+  const AttentionFrame frame = FrameOf(x, alone, pass);
   x.seen().ClearScores();
-  if (!x.prefill()) x.seen().positions = frame.key_positions.front();
+  if (!x.prefill()) x.seen().positions = frame.rows.empty() ? frame.key_positions.front() : x.attended();
 
   const bool last_only = LastRowOnly(x);
-  const Needs needs = NeedsOf(x, pass);
   Observer observer(x.phase(), needs, frame, pass.sequence.layer(index_).units.get(), pass);
   std::vector<Tile> attending = tiles;
   if (last_only) attending.assign(pass.leads() ? 1 : 0, {x.rows() - 1, 1, ProductKind::kDecode});
@@ -65,7 +66,9 @@ void Layer::Attention(Stream& x, const Pass& pass) const {
     in.packed = &ws.packed;
     const MutableTensorView attended = ws.attended.mutable_view().Rows(0, tile.count);
     const bool current = tile.kind == ProductKind::kDecode;
-    if (pattern.empty() || (!x.prefill() && !current)) {
+    if (!frame.rows.empty()) {
+      be.DecodeAttentionOver(in, frame.rows, attended);
+    } else if (pattern.empty() || (!x.prefill() && !current)) {
       Attend(frame, in, tile.kind, attended, pass.control, be);
     } else if (current) {
       be.DecodeAttention(in, pattern, attended);
@@ -83,9 +86,10 @@ void Layer::Attention(Stream& x, const Pass& pass) const {
   observer.Finish(x.seen());
   const double density =
       pattern.empty() ? 1 : PatternDensity(pattern, x.prefill() ? x.rows() : 1, frame.keys.rows);
-  RecordAttention(
-      x,
-      {.stored = x.rows(), .queries = last_only ? 1 : x.rows(), .keys = frame.keys.rows, .density = density});
+  RecordAttention(x, {.stored = x.rows(),
+                      .queries = last_only ? 1 : x.rows(),
+                      .keys = frame.attended(),
+                      .density = density});
 }
 
 // The last layer attends for the last row alone, but queries score there if the policy evicts, or chooses the
@@ -196,8 +200,9 @@ void Layer::AddToSummaries(LayerState& layer, std::span<const int32_t> cache_row
   });
 }
 
-// The whole cache, or copies of the rows that a decode step chose.
-AttentionFrame Layer::FrameOf(Stream& x, const Pass& pass) const {
+// The whole cache, or the rows of it that a decode step chose: in place if only the current token's attention
+// reads them, and in host memory; else copies.
+AttentionFrame Layer::FrameOf(Stream& x, bool in_place, const Pass& pass) const {
   const LayerCache& cache = pass.sequence.layer(index_).cache;
   // ALiBi's biases are distances: query positions must not be moved.
   const bool alibi = !attention_.alibi_slopes.empty();
@@ -206,12 +211,17 @@ AttentionFrame Layer::FrameOf(Stream& x, const Pass& pass) const {
                        cache.keys(),
                        cache.values(),
                        cache.position_lists(),
-                       x.QueryPositions(alibi ? ReviveMask::kCausal : pass.policy.Facts().revive_mask)};
+                       x.QueryPositions(alibi ? ReviveMask::kCausal : pass.policy.Facts().revive_mask),
+                       {}};
   if (x.attends_all()) return frame;
-  const std::vector<int32_t> rows = cache.RowsOf(x.attended());
+  std::vector<int32_t> rows = cache.RowsOf(x.attended());
   COPPICE_CHECK(rows.size() == x.attended().size());  // every attended token has a key here
   const auto count = static_cast<int64_t>(rows.size());
   if (count == cache.rows()) return frame;
+  if (in_place && frame.keys.memory == nullptr) {
+    frame.rows = std::move(rows);
+    return frame;
+  }
   Workspace& ws = pass.workspace;
   ws.some_keys.Resize(cache.dtype(), count, cache.width());
   ws.some_values.Resize(cache.dtype(), count, cache.width());

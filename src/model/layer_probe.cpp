@@ -88,7 +88,7 @@ void Layer::ScoreBeforeAttention(Stream& x, const Pass& pass) const {
   const Needs needs = NeedsOf(x, pass);
   for (const Needs::Mass& mass : needs.masses) COPPICE_CHECK(mass.queries != Needs::kAllQueries);
   x.seen().ClearScores();
-  const AttentionFrame frame = FrameOf(x, pass);
+  const AttentionFrame frame = FrameOf(x, /*in_place=*/false, pass);
   Observer observer(x.phase(), needs, frame, nullptr, pass);
   const std::vector<Tile> tiles = x.Tiles(ws.tile_rows);
   std::vector<Tile> scoring;
@@ -131,7 +131,7 @@ void Layer::StoreValues(const TokenSet& rows, Stream& x, const Pass& pass) const
 void Layer::AttendChosen(const TokenSet& rows, Stream& x, const Pass& pass) const {
   Workspace& ws = pass.workspace;
   Backend& be = pass.backend;
-  AttentionFrame frame = FrameOf(x, pass);
+  AttentionFrame frame = FrameOf(x, /*in_place=*/false, pass);
   frame.query_positions = PositionsOf(rows, x.positions());
   std::vector<Tile> tiles = TilesOf(rows.size(), 0, ws.tile_rows);
   if (LastRowOnly(x)) tiles = {{rows.size() - 1, 1, ProductKind::kDecode}};

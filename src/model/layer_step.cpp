@@ -1,7 +1,7 @@
 // A decode step of several sequences together, in which no policy acts. Products take the rows of all of
-// them, so the weights come from memory once for all; positions, caches and attention are each sequence's
-// own. A row has the bits that Forward gives it, because a decode kernel's result does not depend on the rows
-// of the call.
+// them, so the weights come from memory once for all, and one operation attends for all. Positions and
+// caches are each sequence's own. A row has the bits that Forward gives it, because a decode kernel's result
+// does not depend on the rows of the call.
 #include <vector>
 
 #include "model/layer.h"
@@ -37,7 +37,8 @@ void Layer::Step(DecodeBatch& batch) const {
   FfnTile(batch.hidden(), ProductKind::kDecode, ProductEnd::kAdd, batch.hidden(), ws, be);
 }
 
-// Stores the part's keys and values. FinishHeads changes kv and q in place.
+// Stores the part's keys and values, and returns what its queries attend to. FinishHeads changes kv and q in
+// place.
 OwnAttention Layer::StoreOwn(const DecodeBatch::Part& part, MutableTensorView kv, MutableTensorView q,
                              Backend& be) const {
   SequenceState& sequence = part.sequence;
@@ -49,8 +50,13 @@ OwnAttention Layer::StoreOwn(const DecodeBatch::Part& part, MutableTensorView kv
                 .ffn_rows = part.rows(),
                 .keys = layer.cache.rows(),
                 .density = 1};
-  return {{attention_,           sequence.RopeOf(attention_.window), layer.cache.keys(),
-           layer.cache.values(), layer.cache.position_lists(),       part.positions},
+  return {{attention_,
+           sequence.RopeOf(attention_.window),
+           layer.cache.keys(),
+           layer.cache.values(),
+           layer.cache.position_lists(),
+           part.positions,
+           {}},
           q};
 }
 

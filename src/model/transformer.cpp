@@ -65,7 +65,7 @@ Stream Transformer::RunLayers(std::span<const int32_t> tokens, const Pass& pass,
   for (int64_t i = reused; i < sequence.entered; ++i)
     ids.push_back(tokens[static_cast<size_t>(sequence.input[static_cast<size_t>(i)])]);
 
-  pass.workspace.kept.steps.SetRoom(0);  // frees the weights kept by an earlier run, perhaps of another model
+  pass.workspace.kept.steps.SetRoom(0);  // frees the weights kept by an earlier run
   RecordPrefillBegin(sequence, compact);
   Stream x = Embedded(ids, std::move(positions), pass, last_row_only);
   for (int l = 0; l < config_->shape.layers; ++l) {

@@ -1,6 +1,7 @@
 #include "model/workspace.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -89,9 +90,23 @@ void Projection::Pack(const std::vector<Tile>& tiles, WeightStores& kept, Backen
     if (packed_ != nullptr) return;
     if (keeper == nullptr && store->MayFit(key)) keeper = store;
   }
-  const bool few = tiles.front().count <= kFewRows && tiles.size() == (decode ? 2 : 1);
-  if (keeper != nullptr) own_ = {};  // so that no larger memory than is needed is kept
-  own_.once = few && keeper == nullptr;
+  if (keeper != nullptr) {
+    try {
+      own_ = {};  // so that no larger memory than is needed is kept
+      PackOwn(be);
+      packed_ = keeper->Keep(key, own_);
+      return;
+    } catch (const std::bad_alloc&) {
+      keeper->Close();  // prompts need the memory that is left
+      own_ = {};
+    }
+  }
+  own_.once = tiles.front().count <= kFewRows && tiles.size() == (decode ? 2 : 1);
+  PackOwn(be);
+  packed_ = &own_;
+}
+
+void Projection::PackOwn(Backend& be) {
   std::vector<TensorView> weights;
   for (const Linear* part : parts_) weights.push_back(part->weight);
   if (gate_) {
@@ -99,7 +114,6 @@ void Projection::Pack(const std::vector<Tile>& tiles, WeightStores& kept, Backen
   } else {
     be.PackParts(weights, own_);
   }
-  packed_ = keeper != nullptr ? keeper->Keep(key, own_) : &own_;
 }
 
 void Projection::operator()(const TensorView& x, ProductKind kind, ProductEnd end, MutableTensorView y,

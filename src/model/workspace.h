@@ -1,5 +1,6 @@
 // The memory of one forward pass: tiles of activations, and the packed weights of the current layer.
-// Allocated once, and reused by every layer and by later prompts. Packed weights can be kept for these, too.
+// Allocated once, and reused by every layer and by later prompts. Packed weights may also be kept for later
+// prompts.
 #pragma once
 
 #include <array>
@@ -37,8 +38,9 @@ std::vector<Tile> TilesOf(int64_t rows, int64_t decode_rows, int64_t tile_rows);
 // because projections may share the first: keys with values, and keys alone (layer_probe.cpp).
 using PartsKey = std::array<const std::byte*, 2>;
 
-// At most `room` bytes of packed weights, which neither move nor are freed as long as this object lives. So a
-// pointer to one stays valid while other requests add more. Only bytes() is thread-safe.
+// At most `room` bytes of packed weights, which neither move nor are freed as long as this object lives,
+// unless it is a StepWeights. So a pointer to one stays valid while other requests add more. Only bytes() is
+// thread-safe.
 class KeptWeights {
  public:
   explicit KeptWeights(int64_t room = 0) : room_(room) {}
@@ -47,8 +49,10 @@ class KeptWeights {
   const PackedMatrix* Find(const PartsKey& parts) const;
   // False if they are known not to fit.
   bool MayFit(const PartsKey& parts) const;
-  // Takes `packed` over if there is room. Returns where it is from now on. They must not be kept yet.
+  // Takes `packed` over if there is room. Returns where it is from now on. `parts` must not be kept yet.
   const PackedMatrix* Keep(const PartsKey& parts, PackedMatrix& packed);
+  // Keeps nothing more than it has.
+  void Close() { room_ = bytes_; }
 
  protected:
   void SetRoom(int64_t bytes);
@@ -104,6 +108,7 @@ class Projection {
   void Prepare(std::vector<const Linear*> parts, std::optional<Activation> gate,
                const std::vector<Tile>& tiles, WeightStores& kept, Backend& be);
   void Pack(const std::vector<Tile>& tiles, WeightStores& kept, Backend& be);
+  void PackOwn(Backend& be);
   void Decode(const TensorView& x, ProductEnd end, MutableTensorView y, Backend& be);
 
   std::vector<const Linear*> parts_;

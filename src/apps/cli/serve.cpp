@@ -142,12 +142,14 @@ std::shared_ptr<KvEvents> MakeKvEvents(const ServeOptions& o) {
   return std::make_shared<KvEvents>(std::move(options));
 }
 
-// By default a quarter of the memory that is available now: documents, sequences and other programs need
-// memory, too. If all packed weights need less, the engine takes only that; if they need more, it keeps what
-// fits, because each weight that is kept saves its share of the time. Engines on a device keep none.
+// By default a quarter of the available memory that documents leave: the model's file, sequences and other
+// programs need memory, too. If all packed weights need less, the engine takes only that; if they need more,
+// it keeps what fits, because each weight that is kept saves its share of the time. Engines on a device keep
+// none.
 int64_t PackedBytes(const ServeOptions& o) {
   if (o.packed_mib) return *o.packed_mib << 20;
-  return o.model.engine.backend == "gpu" ? 0 : AvailableMemoryBytes() / 4;
+  if (o.model.engine.backend == "gpu") return 0;
+  return std::max<int64_t>(0, AvailableMemoryBytes() - (o.cache_mib << 20)) / 4;
 }
 
 EngineOptions MakeEngineOptions(const ServeOptions& o, std::shared_ptr<DocumentListener> listener) {
@@ -286,7 +288,7 @@ void AddCacheOptions(CLI::App& app, ServeOptions& o) {
       ->capture_default_str();
   app.add_option("--packed-ram", o.packed_mib,
                  "MiB for packed weights, which later prompts reuse; 0: every prompt packs them anew; "
-                 "default: a quarter of the memory that is available")
+                 "default: a quarter of the available memory, less --cache-ram")
       ->check(CLI::Range(0, 1 << 30));
   app.add_option("--doc-cache", o.doc_cache,
                  "a folder for what does not fit in memory; the next server reuses it");

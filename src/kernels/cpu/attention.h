@@ -30,6 +30,8 @@ bool PacksKeys(const AttentionShape& shape, const AttentionKernels& kernels);
 // kernels read packed codes only).
 bool PackingPays(const AttentionShape& shape, const AttentionKernels& kernels, int64_t row_tiles);
 
+class DecodeRun;  // decode_attention.cpp
+
 // Owns the threads' scratch memory, which grows to the largest call and is then reused.
 class AttentionOps {
  public:
@@ -44,9 +46,11 @@ class AttentionOps {
   // A pattern goes with one input only.
   void DecodeAttention(std::span<const AttentionInput> inputs, const SparsePattern& pattern,
                        MutableTensorView out);
+  void DecodeAttentionOver(const AttentionInput& in, std::span<const int32_t> rows, MutableTensorView out);
   void UnitScores(const AttentionInput& in, int unit, KeyPool pool, MutableTensorView unit_scores);
 
  private:
+  void Compute(const DecodeRun& run, DType cache, int64_t head_dim);
   static void Grow(Tensor& scratch, int64_t rows, int64_t floats);
   // The call's cache, or an empty one owned by this object.
   PackedCache& PackedOf(const AttentionInput& in);

@@ -46,7 +46,7 @@ KernelTable KernelsOf(Isa isa, const CpuFeatures& has, bool exact) {
     return table;
   }
   if (isa == Isa::kAvx2) table.attention_bf16 = cpu::Avx2CodeAttention();
-  // Half the rate is no loss here: one instruction takes twice the factors, and nothing needs widening.
+  // Scores lose nothing by half the rate: one instruction takes twice the factors.
   if (isa >= Isa::kAvx512 && has.avx512_bf16) table.decode_bf16 = cpu::Avx512Bf16Decode();
   const bool avx512_vnni = isa == Isa::kAvx512 && has.avx512_vnni;
   if (avx512_vnni && has.fast_bf16) table.attention_bf16 = cpu::Avx512Bf16Attention();
@@ -256,6 +256,10 @@ class CpuBackend final : public Backend {
   }
   void DecodeAttentions(std::span<const AttentionInput> inputs, MutableTensorView out) override {
     attention_.DecodeAttention(inputs, {}, out);
+  }
+  void DecodeAttentionOver(const AttentionInput& in, std::span<const int32_t> rows,
+                           MutableTensorView out) override {
+    attention_.DecodeAttentionOver(in, rows, out);
   }
   void UnitScores(const AttentionInput& in, int unit, KeyPool pool, MutableTensorView unit_scores) override {
     attention_.UnitScores(in, unit, pool, unit_scores);

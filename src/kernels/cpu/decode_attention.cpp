@@ -44,6 +44,8 @@ int HeadsPerUnit(const AttentionShape& s, int64_t pieces, int threads) {
   return static_cast<int>(std::max<int64_t>(1, s.kv_heads / std::max(for_threads, for_scratch)));
 }
 
+}  // namespace
+
 class DecodeRun {
  public:
   DecodeRun(std::span<const AttentionInput> inputs, const SparsePattern& pattern, int threads,
@@ -60,8 +62,29 @@ class DecodeRun {
       const int step = HeadsPerUnit(in.shape, pieces, threads);
       for (int64_t i = 0; i < in.queries.rows; ++i, ++row) {
         float* to = out.Row<float>(row).data();
-        pattern.empty() ? AddQuery(in, i, step, to) : AddQuery(in, i, pattern, to);
+        const auto keys = VisibleRows(in, in.query_positions[static_cast<size_t>(i)]);
+        pattern.empty() ? AddQuery(in, i, step, keys, to) : AddQuery(in, i, pattern, keys, to);
       }
+    }
+  }
+
+  // Over `rows` of one cache.
+  DecodeRun(const AttentionInput& in, std::span<const int32_t> rows, int threads, MutableTensorView out) {
+    std::vector<std::pair<int64_t, int64_t>> ranges;  // of `rows`, by query
+    int64_t pieces = 0;
+    for (const int32_t position : in.query_positions) {
+      const auto [begin, end] = VisibleRows(in, position);
+      const auto at = [&](int64_t row) {
+        return std::lower_bound(rows.begin(), rows.end(), row) - rows.begin();
+      };
+      ranges.emplace_back(at(begin), at(end));
+      pieces += PiecesOf(std::max<int64_t>(1, ranges.back().second - ranges.back().first));
+    }
+    const int step = HeadsPerUnit(in.shape, pieces, threads);
+    for (int64_t i = 0; i < in.queries.rows; ++i) {
+      const size_t first = units_.size();
+      AddQuery(in, i, step, ranges[static_cast<size_t>(i)], out.Row<float>(i).data());
+      for (size_t u = first; u < units_.size(); ++u) units_[u].heads.rows = rows.data();
     }
   }
 
@@ -80,15 +103,16 @@ class DecodeRun {
   }
 
  private:
-  void AddQuery(const AttentionInput& in, int64_t query, int kv_heads_per_unit, float* out) {
+  void AddQuery(const AttentionInput& in, int64_t query, int kv_heads_per_unit,
+                std::pair<int64_t, int64_t> keys, float* out) {
     const int group = in.shape.heads / in.shape.kv_heads;
-    const auto keys = VisibleRows(in, in.query_positions[static_cast<size_t>(query)]);
     for (int g = 0; g < in.shape.kv_heads; g += kv_heads_per_unit)
       Add(in, query, g * group, std::min(kv_heads_per_unit, in.shape.kv_heads - g), group, keys, out);
   }
 
-  void AddQuery(const AttentionInput& in, int64_t query, const SparsePattern& pattern, float* out) {
-    const auto [begin, end] = VisibleRows(in, in.query_positions[static_cast<size_t>(query)]);
+  void AddQuery(const AttentionInput& in, int64_t query, const SparsePattern& pattern,
+                std::pair<int64_t, int64_t> keys, float* out) {
+    const auto [begin, end] = keys;
     for (int head = 0; head < in.shape.heads; ++head) {
       std::vector<int32_t> rows = KeysOf(pattern, head, query / pattern.query_block, end);
       rows.erase(rows.begin(), std::lower_bound(rows.begin(), rows.end(), begin));
@@ -139,8 +163,6 @@ class DecodeRun {
   int64_t states_ = 0;
 };
 
-}  // namespace
-
 void AttentionOps::DecodeAttention(std::span<const AttentionInput> inputs, const SparsePattern& pattern,
                                    MutableTensorView out) {
   COPPICE_CHECK(!inputs.empty() && (pattern.empty() || inputs.size() == 1));
@@ -154,8 +176,18 @@ void AttentionOps::DecodeAttention(std::span<const AttentionInput> inputs, const
   }
   COPPICE_CHECK(rows == out.rows);
   if (rows == 0) return;
-  const DecodeRun run(inputs, pattern, pool_.size(), out);
-  const DecodeKernels& kernels = HasBf16Kernels(type) ? kernels_.decode_bf16 : kernels_.decode;
+  Compute({inputs, pattern, pool_.size(), out}, type, dim);
+}
+
+void AttentionOps::DecodeAttentionOver(const AttentionInput& in, std::span<const int32_t> rows,
+                                       MutableTensorView out) {
+  CheckAttention(in, out);
+  CheckAscendingRows(rows, in.keys.rows);
+  if (in.queries.rows > 0) Compute({in, rows, pool_.size(), out}, in.keys.dtype, in.shape.head_dim);
+}
+
+void AttentionOps::Compute(const DecodeRun& run, DType cache, int64_t dim) {
+  const DecodeKernels& kernels = HasBf16Kernels(cache) ? kernels_.decode_bf16 : kernels_.decode;
   const int64_t floats = DecodeStateFloats(dim);
   Grow(decode_states_, 1, run.states() * floats);
   Grow(scratch_, pool_.size(), run.ScratchFloats());

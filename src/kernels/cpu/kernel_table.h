@@ -203,7 +203,8 @@ struct KernelTable {
   AttentionKernels attention_bf16;
   // For such a cache where the shape allows keys and values as codes.
   AttentionKernels attention_int8;
-  // For a decode step, by the same rule.
+  // For a decode step: decode_bf16 for a bf16 or Q8_0 cache. It has bf16 factors of scores where there is
+  // vdpbf16ps, else it is the same as `decode`.
   DecodeKernels decode;
   DecodeKernels decode_bf16;
 };

@@ -1,5 +1,6 @@
 // Attention over a bf16 or Q8_0 cache for CPUs whose vdpbf16ps has twice the rate of fp32 products (AMD's
-// from Zen 4 on). Of these kernels, CPUs with VNNI alone use those for keys and values as codes.
+// from Zen 4 on). Of these kernels, CPUs with VNNI alone use those for keys and values as codes, and all CPUs
+// with vdpbf16ps those of decode steps.
 #include <immintrin.h>
 
 #include "kernels/cpu/kernel_table.h"

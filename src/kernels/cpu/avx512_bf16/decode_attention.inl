@@ -12,7 +12,7 @@ constexpr int kLaneHeads = 4;
 
 struct PairDecode {
   uint16_t* queries;  // [blocks][dim / 8][kLaneHeads][8]; zeros for missing heads and columns
-  float* scores;      // [blocks][kDecodeKeys / 4][kLaneHeads][4]
+  float* scores;  // [blocks][kDecodeKeys / 4][kLaneHeads][4]; later the weights
   float* maxima;  // [blocks][kLaneHeads][4]: each value four times
   float* sums;        // [blocks][kLaneHeads][4]
   uint16_t* rows;  // [kDecodeTile][dim]: bf16 copies of rows of a Q8_0 cache
@@ -78,6 +78,10 @@ class LinesAhead {
       ++row_;
     }
   }
+  // Where the lines of all steps are fewer than the tile's, as with heads of 80.
+  void FetchRest() {
+    while (row_ != end_) Fetch(1);
+  }
 
  private:
   const std::byte* const* row_;
@@ -115,8 +119,9 @@ inline void ScoreEightKeys(const std::byte* const* rows, int64_t offset, int64_t
 
 // outputs[r][column ...] += sum_i weights[r][i] values[i][column ...] for kRows heads of a block: 64 columns
 // with kBlocks = 2, else the columns of a block of 32 set in `exist`. Outputs are the even columns of a block
-// of 32, then the odd ones; heads are `stride` floats apart. In fp32: where vdpbf16ps has half the rate of an
-// FMA, two instructions more a vector of values cost less than it.
+// of 32, then the odd ones; heads are `stride` floats apart. In fp32, because Intel's vdpbf16ps has half the
+// rate of an FMA: it would cost more than widening the values. AMD's has the same rate; there this was not
+// measured, but reading the cache should take longer than either.
 template <int kRows, int kBlocks>
 inline void AddPairColumns(const std::byte* const* rows, int64_t offset, const float* weights,
                            __mmask32 exist, float* outputs, int64_t stride, LinesAhead& ahead) {
@@ -261,6 +266,7 @@ void AttendPairDecode(const DecodeHeads& heads, int64_t begin, int64_t end, floa
           ScoreEightKeys(rows.rows + i, rows.offset, heads.head_dim, queries, scores + i * kLaneHeads, ahead);
       }
     }
+    ahead.FetchRest();
   }
   for (int64_t b = 0; b < blocks; ++b) {
     FindPairMaxima(heads, b, begin, end, d.blocks, d.scores + b * kBlockScores, d.maxima + b * V::kLanes);

@@ -233,6 +233,7 @@ template <typename Format>
       CopyRows<kGroupBytes<Format>>(g.next + row * g.w_stride, g.w_stride, kCopied,
                                     g.next_copy + row * kCopyStride<kGroupBytes<Format>>);
     }
+    static_assert(kColumnTile < 32);
     int r = 0;
     if (g.rows & 16) AddColumnRows<16, Format>(block, g.x, b, sums), r += 16;
     if (g.rows & 8) AddColumnRows<8, Format>(block, g.x + r, b, sums + r), r += 8;
