@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <new>
 #include <utility>
 
+#include "failing_memory.h"
 #include "tests_support.h"
 #include "tiny_model.h"
 
@@ -60,6 +62,45 @@ TEST(KeptWeights, PartsWithTheSameFirstAreNotConfused) {
   EXPECT_NE(kept.Keep({&values[0]}, alone), at);
   EXPECT_EQ(kept.Find({&values[0], &values[1]}), at);
   EXPECT_EQ(kept.bytes(), 600);
+}
+
+// Each allocation of a call fails once. Where that is while a weight is packed for the store, the call packs
+// for itself, and the store takes no more.
+TEST(KeptWeights, AreGivenUpWhereMemoryRunsOut) {
+  const auto be = MakeBackend("reference", {});
+  const Tensor stored = Tensor::Zeros(DType::kF32, 8, 4);
+  const Linear weight{.weight = stored.view(), .bias = {}};
+  const std::vector<Tile> tiles = TilesOf(3, 0, 64);
+  int given_up = 0;
+  for (int spared = 0; spared < 20; ++spared) {
+    KeptWeights lasting(1 << 20);
+    WeightStores kept;
+    kept.lasting = &lasting;
+    Projection projection;
+    spared_allocations = spared;
+    failing_allocations = 1;
+    try {
+      projection.Prepare(weight, tiles, kept, *be);
+    } catch (const std::bad_alloc&) {
+      failing_allocations = 0;
+      EXPECT_EQ(lasting.bytes(), 0);
+      continue;
+    }
+    const bool failed = failing_allocations == 0;
+    spared_allocations = failing_allocations = 0;
+    Tensor y(DType::kF32, 3, 8);
+    const Tensor x = Tensor::Zeros(DType::kF32, 3, 4);
+    projection(x.view(), ProductKind::kPrefill, ProductEnd::kStore, y.mutable_view(), *be);
+    EXPECT_EQ(y.view().Row<float>(2)[7], 0.0f);
+    if (!failed) {
+      EXPECT_GT(lasting.bytes(), 0);
+      continue;
+    }
+    ++given_up;
+    EXPECT_EQ(lasting.bytes(), 0);
+    EXPECT_FALSE(lasting.MayFit({stored.view().data}));
+  }
+  EXPECT_GT(given_up, 0);
 }
 
 // The tokens of a decode step that come back get the same bits from a weight that is kept, from one that is
