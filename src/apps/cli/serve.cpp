@@ -288,7 +288,7 @@ void AddCacheOptions(CLI::App& app, ServeOptions& o) {
       ->capture_default_str();
   app.add_option("--packed-ram", o.packed_mib,
                  "MiB for packed weights, which later prompts reuse; 0: every prompt packs them anew; "
-                 "default: a quarter of the available memory, less --cache-ram")
+                 "default: a quarter of the available memory that --cache-ram leaves")
       ->check(CLI::Range(0, 1 << 30));
   app.add_option("--doc-cache", o.doc_cache,
                  "a folder for what does not fit in memory; the next server reuses it");
