@@ -17,8 +17,6 @@ namespace {
 constexpr size_t kMaxInlinedSize = 4000;  // nodes of a rule that is put in place
 constexpr int kMaxInlinedHeight = 32;     // rules within rules put in place
 
-[[noreturn]] void TooLarge() { throw Error("the grammar is too large once its rules are compiled"); }
-
 // Chooses the rules that are put in place, from those that use no others upwards. Rules on a cycle are never
 // reached.
 class Inliner {
@@ -83,8 +81,8 @@ class Inliner {
 // Makes the automaton of one rule deterministic (the subset construction), with calls as further symbols.
 class Determinizer {
  public:
-  Determinizer(const Nfa& nfa, uint32_t rule, Automaton& out, size_t& work)
-      : nfa_(nfa), rule_(rule), out_(out), work_(work), mark_(nfa.nodes.size(), 0) {}
+  Determinizer(const Nfa& nfa, uint32_t rule, Automaton& out, WorkBudget& budget)
+      : nfa_(nfa), rule_(rule), out_(out), budget_(budget), mark_(nfa.nodes.size(), 0) {}
 
   void Run() {
     out_.starts[rule_] = StateOf({nfa_.start});
@@ -99,11 +97,6 @@ class Determinizer {
     bool begins = false;
   };
 
-  void Spend(size_t steps) {
-    work_ += steps;
-    if (work_ > limits::kMaxGrammarWork) TooLarge();
-  }
-
   void Close(Nodes& nodes) {
     ++stamp_;
     size_t kept = 0;
@@ -116,7 +109,7 @@ class Determinizer {
         if (edge.kind == Nfa::Edge::Kind::kEmpty && std::exchange(mark_[edge.to], stamp_) != stamp_)
           nodes.push_back(edge.to);
       }
-      Spend(1 + nfa_.nodes[nodes[i]].size());
+      budget_.Spend(1 + nfa_.nodes[nodes[i]].size());
     }
     std::ranges::sort(nodes);
   }
@@ -126,7 +119,9 @@ class Determinizer {
     const auto [found, is_new] =
         numbers_.emplace(std::move(nodes), static_cast<uint32_t>(out_.states.size()));
     if (!is_new) return found->second;
-    if (out_.states.size() >= limits::kMaxGrammarStates) TooLarge();
+    if (out_.states.size() >= limits::kMaxGrammarStates)
+      throw Error("the grammar is too large: compiled, it has more than {} states",
+                  limits::kMaxGrammarStates);
     const bool accepts = std::ranges::binary_search(found->first, nfa_.end);
     out_.states.push_back({.rule = rule_, .accepts = accepts});
     pending_.push_back({found->second, &found->first});
@@ -148,6 +143,8 @@ class Determinizer {
     std::vector<Automaton::Call> targets;
     for (auto& [rule, to] : calls) targets.push_back({rule, StateOf(std::move(to))});
     Automaton::State& made = out_.states[state];
+    if (out_.bytes.size() + out_.calls.size() + bytes.size() + targets.size() > limits::kMaxGrammarEdges)
+      throw Error("the grammar is too large: compiled, it has more than {} edges", limits::kMaxGrammarEdges);
     made.bytes_begin = static_cast<uint32_t>(out_.bytes.size());
     out_.bytes.insert(out_.bytes.end(), bytes.begin(), bytes.end());
     made.bytes_end = static_cast<uint32_t>(out_.bytes.size());
@@ -168,7 +165,7 @@ class Determinizer {
         count += cuts[i].begins ? 1 : -1;
         if (count == 0) open.erase(cuts[i].to);
       }
-      Spend(open.size() + 1);
+      budget_.Spend(open.size() + 1);
       if (open.empty()) continue;
       Nodes nodes;
       for (const auto& [to, count] : open) nodes.push_back(to);
@@ -186,60 +183,117 @@ class Determinizer {
   const Nfa& nfa_;
   const uint32_t rule_;
   Automaton& out_;
-  size_t& work_;
+  WorkBudget& budget_;
   std::vector<uint32_t> mark_;
   uint32_t stamp_ = 0;
   std::map<Nodes, uint32_t> numbers_;
   std::vector<std::pair<uint32_t, const Nodes*>> pending_;
 };
 
-// A rule is nullable if its first state leads to an accepting one by calls of nullable rules alone.
-void FindNullable(Automaton& automaton) {
-  size_t work = 0;
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (size_t rule = automaton.starts.size(); rule-- > 0;) {
-      if (automaton.nullable[rule] != 0) continue;
-      if (++work > limits::kMaxGrammarWork) TooLarge();
-      std::vector<uint32_t> reached{automaton.starts[rule]};
-      for (size_t i = 0; i < reached.size() && automaton.nullable[rule] == 0; ++i) {
-        const Automaton::State& state = automaton.states[reached[i]];
-        if (state.accepts) automaton.nullable[rule] = 1;
-        for (const Automaton::Call& call : automaton.CallsOf(state)) {
-          if (automaton.nullable[call.rule] != 0 && std::ranges::find(reached, call.to) == reached.end())
-            reached.push_back(call.to);
-        }
+// A rule is nullable if its first state leads to an accepting one by calls of nullable rules alone. Each state
+// is reached once; a call waits for its rule.
+void FindNullable(Automaton& a, WorkBudget& budget) {
+  std::vector<uint8_t> reached(a.states.size(), 0);
+  std::vector<std::vector<uint32_t>> waiting(a.starts.size());  // of each rule: states behind calls of it
+  std::vector<uint32_t> pending;
+  const auto reach = [&](uint32_t state) {
+    if (std::exchange(reached[state], 1) == 0) pending.push_back(state);
+  };
+  for (const uint32_t start : a.starts) reach(start);
+  while (!pending.empty()) {
+    const Automaton::State& state = a.states[pending.back()];
+    pending.pop_back();
+    const auto calls = a.CallsOf(state);
+    budget.Spend(1 + calls.size());
+    for (const Automaton::Call& call : calls) {
+      if (a.nullable[call.rule] != 0) {
+        reach(call.to);
+      } else {
+        waiting[call.rule].push_back(call.to);
       }
-      changed |= automaton.nullable[rule] != 0;
     }
+    if (!state.accepts || std::exchange(a.nullable[state.rule], 1) != 0) continue;
+    for (const uint32_t to : std::exchange(waiting[state.rule], {})) reach(to);
   }
 }
 
-// Removes edges to states from which no text leads to the rule's end, so that no answer gets stuck.
-void RemoveDeadEdges(Automaton& a) {
-  std::vector<uint8_t> lives(a.states.size(), 0);
-  std::vector<uint8_t> rule_lives(a.starts.size(), 0);
-  // Backwards, because edges lead to later states as a rule.
-  size_t work = 0;
-  for (bool changed = true; changed;) {
-    changed = false;
-    work += a.states.size();
-    if (work > limits::kMaxGrammarWork) TooLarge();
-    for (size_t i = a.states.size(); i-- > 0;) {
-      if (lives[i] != 0) continue;
-      const Automaton::State& state = a.states[i];
-      const bool goes_on = state.accepts ||
-                           std::ranges::any_of(a.BytesOf(state),
-                                               [&](const Automaton::Bytes& b) { return lives[b.to] != 0; }) ||
-                           std::ranges::any_of(a.CallsOf(state), [&](const Automaton::Call& c) {
-                             return lives[c.to] != 0 && rule_lives[c.rule] != 0;
-                           });
-      if (!goes_on) continue;
-      lives[i] = 1;
-      changed = true;
-      if (a.starts[state.rule] == i) rule_lives[state.rule] = 1;
+// Of each state, whether some text leads from it to its rule's end; and of each rule, whether one leads
+// through it. Backwards from the ends: an edge leads on once its state does and, if it is a call, its rule.
+class LiveStates {
+ public:
+  LiveStates(const Automaton& a, WorkBudget& budget)
+      : lives(a.states.size(), 0), rule_lives(a.starts.size(), 0), a_(a) {
+    budget.Spend(2 * a.states.size() + 2 * a.bytes.size() + 3 * a.calls.size());
+    ListUsers();
+    for (uint32_t i = 0; i < a.states.size(); ++i) {
+      if (a.states[i].accepts) Live(i);
+    }
+    while (!pending_.empty()) {
+      const uint32_t target = pending_.back();
+      pending_.pop_back();
+      for (uint32_t i = first_user_[target]; i < first_user_[target + 1]; ++i) {
+        const uint32_t edge = users_[i];
+        if (--needs_[edge] == 0) Live(owners_[edge]);
+      }
     }
   }
+
+  std::vector<uint8_t> lives;
+  std::vector<uint8_t> rule_lives;
+
+ private:
+  void Live(uint32_t state) {
+    if (std::exchange(lives[state], 1) != 0) return;
+    pending_.push_back(state);
+    const uint32_t rule = a_.states[state].rule;
+    if (a_.starts[rule] != state) return;
+    rule_lives[rule] = 1;
+    pending_.push_back(static_cast<uint32_t>(a_.states.size()) + rule);
+  }
+
+  // Edges are numbered: those of bytes, then calls. Targets: states, then rules.
+  template <typename Visit>
+  void ForEachUse(const Visit& visit) const {
+    const auto states = static_cast<uint32_t>(a_.states.size());
+    const auto bytes = static_cast<uint32_t>(a_.bytes.size());
+    for (uint32_t i = 0; i < bytes; ++i) visit(i, a_.bytes[i].to);
+    for (uint32_t i = 0; i < a_.calls.size(); ++i) {
+      visit(bytes + i, a_.calls[i].to);
+      visit(bytes + i, states + a_.calls[i].rule);
+    }
+  }
+
+  void ListUsers() {
+    owners_.resize(a_.bytes.size() + a_.calls.size());
+    needs_.resize(owners_.size(), 0);
+    first_user_.resize(a_.states.size() + a_.starts.size() + 2, 0);
+    for (uint32_t i = 0; i < a_.states.size(); ++i) {
+      const Automaton::State& state = a_.states[i];
+      for (uint32_t e = state.bytes_begin; e < state.bytes_end; ++e) owners_[e] = i;
+      for (uint32_t e = state.calls_begin; e < state.calls_end; ++e) owners_[a_.bytes.size() + e] = i;
+    }
+    ForEachUse([&](uint32_t edge, uint32_t target) {
+      ++needs_[edge];
+      ++first_user_[target + 2];
+    });
+    for (size_t i = 2; i < first_user_.size(); ++i) first_user_[i] += first_user_[i - 1];
+    users_.resize(first_user_.back());
+    ForEachUse([&](uint32_t edge, uint32_t target) { users_[first_user_[target + 1]++] = edge; });
+  }
+
+  const Automaton& a_;
+  std::vector<uint32_t> owners_;      // of each edge: its state
+  std::vector<uint8_t> needs_;        // of each edge: how many of its targets do not live yet
+  std::vector<uint32_t> first_user_;  // of each target, in users_
+  std::vector<uint32_t> users_;       // edges
+  std::vector<uint32_t> pending_;     // targets that live
+};
+
+// Removes edges to states from which no text leads to the rule's end, so that no answer gets stuck.
+void RemoveDeadEdges(Automaton& a, WorkBudget& budget) {
+  const LiveStates live(a, budget);
+  const std::vector<uint8_t>& lives = live.lives;
+  const std::vector<uint8_t>& rule_lives = live.rule_lives;
   if (rule_lives[a.root] == 0) throw Error("no text fits the grammar");
   for (Automaton::State& state : a.states) {
     const auto bytes = std::span(a.bytes).subspan(state.bytes_begin, state.bytes_end - state.bytes_begin);
@@ -258,16 +312,18 @@ void RemoveDeadEdges(Automaton& a) {
 }  // namespace
 
 Automaton Compile(const Rules& rules) {
+  WorkBudget budget;
+  return Compile(rules, budget);
+}
+
+Automaton Compile(const Rules& rules, WorkBudget& budget) {
   const std::vector<uint8_t> inlined = Inliner(rules).Choose();
   Automaton automaton;
-  size_t work = 0;
   // The rules that are called, numbered as they are met.
   std::vector<int32_t> called{rules.root};
   std::unordered_map<uint32_t, uint32_t> numbers{{static_cast<uint32_t>(rules.root), 0}};
   for (size_t i = 0; i < called.size(); ++i) {
-    Nfa nfa = BuildNfa(
-        rules, rules.rules[static_cast<size_t>(called[i])], inlined,
-        limits::kMaxGrammarStates - std::min<size_t>(automaton.states.size(), limits::kMaxGrammarStates));
+    Nfa nfa = BuildNfa(rules, rules.rules[static_cast<size_t>(called[i])], inlined, budget);
     for (auto& node : nfa.nodes) {
       for (Nfa::Edge& edge : node) {
         if (edge.kind != Nfa::Edge::Kind::kCall) continue;
@@ -277,11 +333,14 @@ Automaton Compile(const Rules& rules) {
       }
     }
     automaton.starts.resize(called.size());
-    Determinizer(nfa, static_cast<uint32_t>(i), automaton, work).Run();
+    Determinizer(nfa, static_cast<uint32_t>(i), automaton, budget).Run();
   }
   automaton.nullable.resize(called.size());
-  FindNullable(automaton);
-  RemoveDeadEdges(automaton);
+  FindNullable(automaton, budget);
+  RemoveDeadEdges(automaton, budget);
+  automaton.states.shrink_to_fit();  // answers and caches keep it
+  automaton.bytes.shrink_to_fit();
+  automaton.calls.shrink_to_fit();
   return automaton;
 }
 

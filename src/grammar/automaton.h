@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "grammar/rules.h"
+#include "grammar/work_budget.h"
 
 namespace coppice {
 
@@ -30,8 +31,8 @@ struct Automaton {
   };
 
   std::vector<State> states;
-  std::vector<Bytes> bytes;  // of each state: disjoint, ascending
-  std::vector<Call> calls;
+  std::vector<Bytes> bytes;       // of each state: disjoint, ascending
+  std::vector<Call> calls;        // of each state: ascending by rule, each once
   std::vector<uint32_t> starts;   // of each rule: its first state
   std::vector<uint8_t> nullable;  // of each rule: whether it can stand for nothing
   uint32_t root = 0;              // a rule
@@ -45,7 +46,9 @@ struct Automaton {
 };
 
 // Puts rules that are not recursive into the rules that use them, where that stays small, so that most
-// grammars need few calls. Throws Error if the result would be beyond the limits of limits.h.
+// grammars need few calls. Throws Error if the result would be beyond the limits of limits.h, or the work beyond
+// the budget; Cancelled if the budget says so.
+Automaton Compile(const grammar::Rules& rules, WorkBudget& budget);
 Automaton Compile(const grammar::Rules& rules);
 
 }  // namespace coppice

@@ -22,7 +22,7 @@ bool IsNameChar(char c) {
 
 class Parser {
  public:
-  explicit Parser(std::string_view text) : text_(text) {}
+  Parser(std::string_view text, WorkBudget& budget) : text_(text), budget_(budget) {}
 
   Rules Parse() {
     if (text_.size() > limits::kMaxGrammarBytes)
@@ -118,13 +118,21 @@ class Parser {
 
   Expr ParseSequence(int depth) {
     std::vector<Expr> parts;
+    CountPart();
     while (std::optional<Expr> part = ParseAtom(depth)) {
+      CountPart();
       repeats_in_a_row_ = 0;
       SkipSpace(depth > 0);
       while (ParseRepeat(*part)) SkipSpace(depth > 0);
       parts.push_back(std::move(*part));
     }
     return parts.size() == 1 ? std::move(parts.front()) : Sequence(std::move(parts));
+  }
+
+  void CountPart() {
+    budget_.Spend();
+    if (++parts_ > limits::kMaxGrammarParts)
+      throw Error("the grammar is too large: it has more than {} parts", limits::kMaxGrammarParts);
   }
 
   std::optional<Expr> ParseAtom(int depth) {
@@ -164,6 +172,7 @@ class Parser {
       }
       if (last < first) Fail("a range ends before it begins");
       set.push_back({first, last});
+      budget_.Spend();
     }
     ++at_;
     set = Normalized(std::move(set));
@@ -252,6 +261,7 @@ class Parser {
     } else {
       return false;
     }
+    CountPart();
     if (++repeats_in_a_row_ > limits::kMaxGrammarDepth) Fail("too many repetitions of repetitions");
     return true;
   }
@@ -267,7 +277,9 @@ class Parser {
   }
 
   const std::string_view text_;
+  WorkBudget& budget_;
   size_t at_ = 0;
+  size_t parts_ = 0;
   Rules rules_;
   std::map<std::string, int32_t, std::less<>> numbers_;
   std::vector<bool> defined_;
@@ -276,6 +288,11 @@ class Parser {
 
 }  // namespace
 
-Rules ParseGbnf(std::string_view text) { return Parser(text).Parse(); }
+Rules ParseGbnf(std::string_view text, WorkBudget& budget) { return Parser(text, budget).Parse(); }
+
+Rules ParseGbnf(std::string_view text) {
+  WorkBudget budget;
+  return ParseGbnf(text, budget);
+}
 
 }  // namespace coppice

@@ -8,7 +8,8 @@
 namespace coppice {
 
 GrammarMatcher::GrammarMatcher(std::shared_ptr<const Automaton> automaton)
-    : automaton_(std::move(automaton)) {
+    : automaton_(std::move(automaton)), left_(limits::kFirstGrammarSteps) {
+  RenewBudget();
   sets_.push_back({});
   Add({automaton_->starts[automaton_->root], 0});
   Close();
@@ -19,14 +20,30 @@ std::span<const GrammarMatcher::Item> GrammarMatcher::ItemsOf(uint32_t set) cons
   return std::span(items_).subspan(sets_[set].begin, end - sets_[set].begin);
 }
 
+void GrammarMatcher::RenewBudget() {
+  left_ = std::min(left_ - std::min(left_, steps_) + limits::kGrammarStepsOfEachToken,
+                   limits::kFirstGrammarSteps);
+  steps_ = 0;
+  allowed_ = std::min(limits::kMaxGrammarTokenSteps, left_);
+}
+
+void GrammarMatcher::Spend(uint64_t steps) {
+  steps_ += steps;
+  if (steps_ <= allowed_) return;
+  if (allowed_ == limits::kMaxGrammarTokenSteps) throw Error("the grammar takes too long for one token");
+  throw Error("the grammar takes too long for this answer");
+}
+
 // Sets are small (one to a dozen items), so a search is as fast as a table.
 void GrammarMatcher::Add(Item item) {
   const std::span<const Item> items = this->items();
-  steps_ += 1 + items.size() / 16;  // about as long as the search takes
-  if (steps_ > limits::kMaxGrammarSteps) throw Error("the grammar takes too long for one token");
+  Spend(1 + items.size() / 16);  // about as long as the search takes
   if (std::ranges::find(items, item) != items.end()) return;
   if (items.size() >= limits::kMaxGrammarItems)
     throw Error("the grammar is too ambiguous: a byte takes more than {} items", limits::kMaxGrammarItems);
+  if (items_.size() >= limits::kMaxGrammarAnswerItems)
+    throw Error("the grammar is too ambiguous: the answer takes more than {} items",
+                limits::kMaxGrammarAnswerItems);
   items_.push_back(item);
 }
 
@@ -48,9 +65,10 @@ void GrammarMatcher::Close() {
     if (item.origin == here) continue;  // the rule stood for nothing: done above
     for (size_t j = 0; j < ItemsOf(item.origin).size(); ++j) {
       const Item caller = ItemsOf(item.origin)[j];
-      for (const Automaton::Call& call : a.CallsOf(a.states[caller.state])) {
-        if (call.rule == state.rule) Add({call.to, caller.origin});
-      }
+      Spend(1);
+      const std::span<const Automaton::Call> calls = a.CallsOf(a.states[caller.state]);
+      const auto call = std::ranges::lower_bound(calls, state.rule, {}, &Automaton::Call::rule);
+      if (call != calls.end() && call->rule == state.rule) Add({call->to, caller.origin});
     }
   }
 }
@@ -61,6 +79,7 @@ bool GrammarMatcher::Push(uint8_t byte) {
   sets_.push_back({.begin = begin});
   try {
     for (size_t i = old_begin; i < begin; ++i) {
+      Spend(1);
       for (const Automaton::Bytes& edge : automaton_->BytesOf(automaton_->states[items_[i].state])) {
         if (byte < edge.first) break;
         if (byte > edge.last) continue;

@@ -18,10 +18,13 @@ class GrammarMatcher {
   explicit GrammarMatcher(std::shared_ptr<const Automaton> automaton);
 
   // Returns whether the text may go on with this byte; if not, nothing changes. Throws Error if the grammar
-  // is so ambiguous that the byte takes more than limits::kMaxGrammarItems items.
+  // is so ambiguous that the byte takes more than limits::kMaxGrammarItems items, or all bytes together more than
+  // kMaxGrammarAnswerItems.
   bool Push(uint8_t byte);
-  // The cost of all Push() since this was called is limited by limits::kMaxGrammarSteps: Push() throws Error.
-  void RenewBudget() { steps_ = 0; }
+  // The next token begins. The work for one token is limited, and so is the work for all of them: Push() throws
+  // Error beyond limits::kMaxGrammarTokenSteps since this was called, and once the answer has used up
+  // kFirstGrammarSteps and kGrammarStepsOfEachToken for each call of this.
+  void RenewBudget();
   // Takes the last `bytes` bytes back.
   void Pop(size_t bytes);
   // The text may end here.
@@ -45,12 +48,15 @@ class GrammarMatcher {
 
   std::span<const Item> ItemsOf(uint32_t set) const;
   void Add(Item item);
+  void Spend(uint64_t steps);
   void Close();
 
   std::shared_ptr<const Automaton> automaton_;
   std::vector<Item> items_;
   std::vector<Set> sets_;
-  uint64_t steps_ = 0;
+  uint64_t steps_ = 0;    // since RenewBudget()
+  uint64_t allowed_ = 0;  // of these
+  uint64_t left_ = 0;     // of the answer, as of RenewBudget()
 };
 
 }  // namespace coppice

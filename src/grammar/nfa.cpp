@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/limits.h"
 
 namespace coppice {
 
@@ -16,8 +17,8 @@ constexpr int64_t kMaxInlinedRepeats = 64;
 
 class Builder {
  public:
-  Builder(const Rules& rules, const std::vector<uint8_t>& inlined, size_t max_nodes)
-      : rules_(rules), inlined_(inlined), max_nodes_(max_nodes) {}
+  Builder(const Rules& rules, const std::vector<uint8_t>& inlined, WorkBudget& budget)
+      : rules_(rules), inlined_(inlined), budget_(budget) {}
 
   Nfa Build(const Expr& expr) {
     nfa_.start = Node();
@@ -27,22 +28,33 @@ class Builder {
 
  private:
   uint32_t Node() {
-    if (nfa_.nodes.size() >= max_nodes_)
-      throw Error("the grammar is too large once its repetitions are written out");
+    budget_.Spend();
+    if (nfa_.nodes.size() >= limits::kMaxGrammarStates)
+      throw Error("the grammar is too large: a rule, written out, has more than {} states",
+                  limits::kMaxGrammarStates);
     nfa_.nodes.emplace_back();
     return static_cast<uint32_t>(nfa_.nodes.size()) - 1;
   }
 
-  void Empty(uint32_t from, uint32_t to) { nfa_.nodes[from].push_back({.to = to}); }
+  void AddEdge(uint32_t from, const Nfa::Edge& edge) {
+    budget_.Spend();
+    if (++edges_ > limits::kMaxGrammarEdges)
+      throw Error("the grammar is too large: a rule, written out, has more than {} edges",
+                  limits::kMaxGrammarEdges);
+    if (edge.kind != Nfa::Edge::Kind::kEmpty) ++solid_;
+    nfa_.nodes[from].push_back(edge);
+  }
+  void Empty(uint32_t from, uint32_t to) { AddEdge(from, {.to = to}); }
   void Bytes(uint32_t from, uint32_t first, uint32_t last, uint32_t to) {
-    nfa_.nodes[from].push_back({.kind = Nfa::Edge::Kind::kBytes,
-                                .first = static_cast<uint8_t>(first),
-                                .last = static_cast<uint8_t>(last),
-                                .to = to});
+    AddEdge(from, {.kind = Nfa::Edge::Kind::kBytes,
+                   .first = static_cast<uint8_t>(first),
+                   .last = static_cast<uint8_t>(last),
+                   .to = to});
   }
 
   // Adds what `expr` stands for behind `from`, and returns the node after it.
   uint32_t Add(const Expr& expr, uint32_t from) {
+    budget_.Spend();
     switch (expr.kind) {
       case Expr::Kind::kText:
         return AddText(expr.text, from);
@@ -77,8 +89,7 @@ class Builder {
     const auto index = static_cast<size_t>(rule);
     if (inlined_[index] != 0 && !calls_) return Add(rules_.rules[index], from);
     const uint32_t to = Node();
-    nfa_.nodes[from].push_back(
-        {.kind = Nfa::Edge::Kind::kCall, .rule = static_cast<uint32_t>(rule), .to = to});
+    AddEdge(from, {.kind = Nfa::Edge::Kind::kCall, .rule = static_cast<uint32_t>(rule), .to = to});
     return to;
   }
 
@@ -101,18 +112,26 @@ class Builder {
     return to;
   }
 
+  // A round without an edge of bytes or of a call stands for nothing, and so do all further ones.
   uint32_t AddRepeats(const Expr& repeat, const Expr& part, uint32_t from) {
-    for (int64_t i = 0; i < repeat.least; ++i) from = Add(part, from);
+    for (int64_t i = 0; i < repeat.least; ++i) {
+      const size_t before = solid_;
+      from = Add(part, from);
+      if (solid_ == before) return from;
+    }
     if (repeat.most == kNoLimit) {
       const uint32_t loop = Node();
       Empty(from, loop);
       Empty(Add(part, loop), loop);
       return loop;
     }
+    if (repeat.most == repeat.least) return from;
     const uint32_t to = Node();
     for (int64_t i = repeat.least; i < repeat.most; ++i) {
       Empty(from, to);
+      const size_t before = solid_;
       from = Add(part, from);
+      if (solid_ == before) break;
     }
     Empty(from, to);
     return to;
@@ -198,15 +217,17 @@ class Builder {
 
   const Rules& rules_;
   const std::vector<uint8_t>& inlined_;
-  const size_t max_nodes_;
+  WorkBudget& budget_;
+  size_t edges_ = 0;
+  size_t solid_ = 0;    // of these, those that are not empty
   bool calls_ = false;  // within a long repetition, where a call is smaller than its rule put in place
   Nfa nfa_;
 };
 
 }  // namespace
 
-Nfa BuildNfa(const Rules& rules, const Expr& expr, const std::vector<uint8_t>& inlined, size_t max_nodes) {
-  return Builder(rules, inlined, max_nodes).Build(expr);
+Nfa BuildNfa(const Rules& rules, const Expr& expr, const std::vector<uint8_t>& inlined, WorkBudget& budget) {
+  return Builder(rules, inlined, budget).Build(expr);
 }
 
 }  // namespace coppice

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "grammar/rules.h"
+#include "grammar/work_budget.h"
 
 namespace coppice {
 
@@ -23,8 +24,9 @@ struct Nfa {
 };
 
 // `inlined`: of each rule, whether it is put in place instead of being called; such rules must not be
-// recursive. Throws Error if it would have more than `max_nodes`.
+// recursive. Nodes, edges and rounds of repetitions are spent from `budget`. Throws Error if it would have more
+// than limits::kMaxGrammarStates nodes or limits::kMaxGrammarEdges edges.
 Nfa BuildNfa(const grammar::Rules& rules, const grammar::Expr& expr, const std::vector<uint8_t>& inlined,
-             size_t max_nodes);
+             WorkBudget& budget);
 
 }  // namespace coppice

@@ -36,13 +36,13 @@ class Parser {
       : text_(text), spell_(spell) {}
 
   Expr Parse() {
+    if (text_.size() > limits::kMaxGrammarBytes) Fail("is too long");
     if (!IsUtf8(text_)) Fail("is not UTF-8");
-    std::vector<Expr> choices;
     do {
-      choices.push_back(ParseAnchored());
+      ParseAnchored();
     } while (Take("|"));
     if (at_ < text_.size()) Fail("has a ) without (");
-    return Choice(std::move(choices));
+    return Alternatives();
   }
 
  private:
@@ -56,13 +56,47 @@ class Parser {
     return true;
   }
 
-  Expr ParseAnchored() {
+  void ParseAnchored() {
+    const size_t begins = Take("^") ? 1 : 0;
+    Expr sequence = ParseSequence(0);
+    const size_t ends = Take("$") ? 1 : 0;
+    anchored_[begins][ends].push_back(std::move(sequence));
+  }
+
+  // Alternatives with the same anchors share the text of any kind around them: written in JSON it is large.
+  Expr Alternatives() {
     const Expr anything = Repeat(spell_(AllChars()), 0);
-    std::vector<Expr> parts;
-    if (!Take("^")) parts.push_back(anything);
-    parts.push_back(ParseSequence(0));
-    if (!Take("$")) parts.push_back(anything);
-    return Sequence(std::move(parts));
+    std::vector<Expr> choices;
+    for (const size_t begins : {0, 1}) {
+      for (const size_t ends : {0, 1}) {
+        std::vector<Expr>& some = anchored_[begins][ends];
+        if (some.empty()) continue;
+        std::vector<Expr> parts;
+        if (begins == 0) parts.push_back(anything);
+        parts.push_back(Choice(std::move(some)));
+        if (ends == 0) parts.push_back(anything);
+        choices.push_back(Sequence(std::move(parts)));
+      }
+    }
+    return Choice(std::move(choices));
+  }
+
+  // The parts of the result are counted, because one sign of a pattern can take dozens.
+  void Count(size_t parts) {
+    parts_ += parts;
+    if (parts_ > limits::kMaxGrammarParts)
+      throw Error("the grammar is too large: the pattern '{}' has more than {} parts", text_.substr(0, 100),
+                  limits::kMaxGrammarParts);
+  }
+  static size_t PartsOf(const Expr& expr) {
+    size_t parts = 1 + expr.chars.size();
+    for (const Expr& part : expr.parts) parts += PartsOf(part);
+    return parts;
+  }
+  Expr Spelled(const CharSet& set) {
+    Expr expr = spell_(set);
+    Count(PartsOf(expr));
+    return expr;
   }
 
   Expr ParseChoice(int depth) {
@@ -75,6 +109,7 @@ class Parser {
   }
 
   Expr ParseSequence(int depth) {
+    Count(1);
     std::vector<Expr> parts;
     while (at_ < text_.size() && Peek() != '|' && Peek() != ')') {
       if (Peek() == '$' && depth == 0 && (at_ + 1 == text_.size() || Peek(1) == '|')) break;
@@ -93,11 +128,11 @@ class Parser {
       at_ = std::min(text_.find('>', at_), text_.size() - 1) + 1;  // a name
       return TakeGroup(depth);
     }
-    if (Take("[")) return spell_(TakeClass());
-    if (Take(".")) return spell_(Complement(Normalized({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}})));
+    if (Take("[")) return Spelled(TakeClass());
+    if (Take(".")) return Spelled(Complement(Normalized({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}})));
     if (Peek() == '^' || Peek() == '$') Fail("has ^ or $ in the middle, which is not supported");
     if (Peek() == '*' || Peek() == '+' || Peek() == '?') Fail("repeats nothing");
-    return spell_(TakeChars());
+    return Spelled(TakeChars());
   }
 
   Expr TakeGroup(int depth) {
@@ -185,6 +220,7 @@ class Parser {
     while (!Take("]")) {
       if (at_ >= text_.size()) Fail("has a [ without ]");
       const CharSet first = TakeChars();
+      Count(first.size());
       if (Peek() != '-' || Peek(1) == ']') {
         set.insert(set.end(), first.begin(), first.end());
         continue;
@@ -202,6 +238,7 @@ class Parser {
   }
 
   void ParseRepeat(Expr& part) {
+    Count(1);
     if (Take("*")) {
       part = Repeat(std::move(part), 0);
     } else if (Take("+")) {
@@ -234,6 +271,8 @@ class Parser {
   const std::string_view text_;
   const std::function<Expr(const CharSet&)>& spell_;
   size_t at_ = 0;
+  size_t parts_ = 0;
+  std::vector<Expr> anchored_[2][2];  // the alternatives, by whether ^ and whether $ stand there
 };
 
 }  // namespace
