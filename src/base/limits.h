@@ -52,8 +52,8 @@ inline constexpr uint64_t kSmallGrammarWork = 250'000;   // compilations beyond 
 inline constexpr uint64_t kMaxGrammarItems = 1024;       // after one byte; JSON takes 1 to 6
 inline constexpr uint64_t kMaxGrammarAnswerItems = 4'000'000;  // of a whole answer, 8 bytes each
 // Steps of following an answer. A token that looks at the whole vocabulary takes some millions.
-inline constexpr uint64_t kMaxGrammarTokenSteps = 20'000'000;       // for one token, about 60 ms
-inline constexpr uint64_t kFirstGrammarSteps = 500'000'000;         // for a whole answer,
+inline constexpr uint64_t kMaxGrammarTokenSteps = 10'000'000;       // for one token, about 80 ms
+inline constexpr uint64_t kFirstGrammarSteps = 200'000'000;         // for a whole answer,
 inline constexpr uint64_t kGrammarStepsOfEachToken = 2'000'000;     // and what each of its tokens adds
 
 }  // namespace coppice::limits

@@ -1,11 +1,15 @@
 #include "server/answer_form.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <algorithm>
+#include <chrono>
+#include <functional>
 #include <utility>
 
 #include "base/error.h"
+#include "base/limits.h"
 #include "engine/chat_tools.h"
 #include "grammar/gbnf.h"
 #include "grammar/json_schema.h"
@@ -29,10 +33,10 @@ Expr WholeMatch(const std::string& regex) {
 }
 
 // What the answer is if it calls no function. Adds to `rules`; GBNF brings its own.
-Expr FormOf(const Parameters& p, Rules& rules) {
+Expr FormOf(const Parameters& p, Rules& rules, WorkBudget& budget) {
   switch (p.form) {
     case AnswerForm::kGrammar:
-      rules = ParseGbnf(p.form_text);
+      rules = ParseGbnf(p.form_text, budget);
       return Rule(rules.root);
     case AnswerForm::kRegex:
       return WholeMatch(p.form_text);
@@ -42,6 +46,8 @@ Expr FormOf(const Parameters& p, Rules& rules) {
       return AddJsonSchema(*p.form_value, rules);
     case AnswerForm::kChoice: {
       std::vector<Expr> choices;
+      if (p.form_value->size() > limits::kMaxGrammarParts)
+        throw Error("the grammar is too large: more than {} texts", limits::kMaxGrammarParts);
       for (const ordered_json& text : *p.form_value)
         choices.push_back(Text(text.get_ref<const std::string&>()));
       return Choice(std::move(choices));
@@ -146,21 +152,23 @@ std::optional<Expr> WithCalls(const Parameters& p, const CallRules& calls, Expr 
 }
 
 std::shared_ptr<const Automaton> CompiledForm(const Parameters& p, std::optional<ToolFormat> tools,
-                                              bool fitting) {
+                                              bool fitting, WorkBudget& budget) {
   Rules rules;
-  std::optional<Expr> root = FormOf(p, rules);
+  std::optional<Expr> root = FormOf(p, rules, budget);
   if (tools) root = WithCalls(p, CallRules(p, *tools, fitting, rules), std::move(*root));
   if (!root) return nullptr;
   rules.root = rules.Add(std::move(*root));
-  return std::make_shared<const Automaton>(Compile(rules));
+  return std::make_shared<const Automaton>(Compile(rules, budget));
 }
 
 // Parameters of functions that are too large, all together, are no reason to refuse the request, unless one
 // is strict.
-std::shared_ptr<const Automaton> CompiledForm(const Parameters& p, std::optional<ToolFormat> tools) {
+std::shared_ptr<const Automaton> CompiledForm(const Parameters& p, std::optional<ToolFormat> tools,
+                                              const std::function<WorkBudget()>& budget) {
   const std::string field = p.form == AnswerForm::kFree ? "tools" : p.form_field;
   try {
-    return CompiledForm(p, tools, true);
+    WorkBudget fitting = budget();
+    return CompiledForm(p, tools, true, fitting);
   } catch (const HttpError&) {
     throw;
   } catch (const Error& error) {
@@ -168,7 +176,8 @@ std::shared_ptr<const Automaton> CompiledForm(const Parameters& p, std::optional
     if (!tools || std::ranges::any_of(*p.tools, is_strict)) throw BadField(field, error.what());
   }
   try {
-    return CompiledForm(p, tools, false);
+    WorkBudget any = budget();
+    return CompiledForm(p, tools, false, any);
   } catch (const Error& error) {
     throw BadField(field, error.what());
   }
@@ -183,9 +192,34 @@ std::string KeyOf(const Parameters& p, std::optional<ToolFormat> tools) {
   return key;
 }
 
+// The turn of a large compilation. The C library would keep what it used, some tens of megabytes for each of
+// its arenas: each handler's thread has one.
+class LargeTurn {
+ public:
+  LargeTurn(std::timed_mutex& mutex, const std::atomic<bool>* cancelled)
+      : lock_(mutex, std::defer_lock), cancelled_(cancelled) {}
+  ~LargeTurn() {
+    if (lock_.owns_lock()) malloc_trim(0);
+  }
+  LargeTurn(const LargeTurn&) = delete;
+  LargeTurn& operator=(const LargeTurn&) = delete;
+
+  void Take() {
+    while (!lock_.owns_lock() && !lock_.try_lock_for(std::chrono::milliseconds(10)))
+      ThrowIfCancelled(cancelled_);
+  }
+
+ private:
+  std::unique_lock<std::timed_mutex> lock_;
+  const std::atomic<bool>* const cancelled_;
+};
+
+constexpr size_t kLargeKey = size_t{64} << 10;
+
 }  // namespace
 
-std::shared_ptr<const Automaton> AnswerForms::Compiled(const Parameters& p, std::optional<ToolFormat> tools) {
+std::shared_ptr<const Automaton> AnswerForms::Compiled(const Parameters& p, std::optional<ToolFormat> tools,
+                                                       const std::atomic<bool>* cancelled) {
   if (p.form == AnswerForm::kFree && !tools) return nullptr;
   std::string key = KeyOf(p, tools);
   {
@@ -196,7 +230,12 @@ std::shared_ptr<const Automaton> AnswerForms::Compiled(const Parameters& p, std:
       return entries_.back().automaton;
     }
   }
-  std::shared_ptr<const Automaton> automaton = CompiledForm(p, tools);
+  std::shared_ptr<const Automaton> automaton;
+  {
+    LargeTurn turn(large_, cancelled);
+    if (key.size() > kLargeKey) turn.Take();
+    automaton = CompiledForm(p, tools, [&] { return WorkBudget(cancelled, [&] { turn.Take(); }); });
+  }
   const std::lock_guard lock(mutex_);
   entries_.push_back({std::move(key), automaton});
   size_t kept = 0;  // the last entries whose size is within the limit

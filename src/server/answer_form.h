@@ -1,6 +1,7 @@
 // The form that a request wants its answers in, as a grammar.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -18,8 +19,10 @@ class AnswerForms {
  public:
   // The compiled form: of response_format, json_schema, grammar and their kin, and of calls in the form
   // `tools`, whose arguments must fit the functions' parameters. Null if any answer will do. Throws
-  // HttpError, naming the field.
-  std::shared_ptr<const Automaton> Compiled(const Parameters& p, std::optional<ToolFormat> tools);
+  // HttpError, naming the field, and Cancelled soon after the flag, which may be null, is set. Large
+  // compilations wait for each other, so that their memory is that of one, and give it back to the system.
+  std::shared_ptr<const Automaton> Compiled(const Parameters& p, std::optional<ToolFormat> tools,
+                                            const std::atomic<bool>* cancelled = nullptr);
 
  private:
   struct Entry {
@@ -28,7 +31,8 @@ class AnswerForms {
   };
   static size_t SizeOf(const Entry& entry);
 
-  std::mutex mutex_;
+  std::timed_mutex large_;      // held by a large compilation
+  std::mutex mutex_;            // guards the entries
   std::vector<Entry> entries_;  // the one that was used last comes last
 };
 

@@ -46,7 +46,7 @@ void Server::GenerateBlocks(const std::string& chat, const char* prefix, const H
                             .admission = request.admission,
                             .on_tokens = TokenCounter(request)};
   exchange->Note(" id=" + options.id);
-  const std::shared_ptr<Job> job = MakeJob(*prompt, p, kChat, 0);
+  const std::shared_ptr<Job> job = MakeJob(*prompt, p, kChat, 0, request.cancelled.get());
   job->log_probs = false;
   job->events = std::make_shared<Reply>(std::move(options), metrics_, exchange);
   Start({job}, p, request, exchange);

@@ -76,7 +76,7 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
                                         choices, tokenizer(), metrics_, exchange);
   std::vector<std::shared_ptr<Job>> jobs;
   for (size_t i = 0; i < choices.size(); ++i) {
-    jobs.push_back(MakeJob(*choices[i], p, route, static_cast<int64_t>(i) % p.n));
+    jobs.push_back(MakeJob(*choices[i], p, route, static_cast<int64_t>(i) % p.n, request.cancelled.get()));
     jobs.back()->events = reply->Events(static_cast<int>(i));
     jobs.back()->request.trace = reply->Recorder(static_cast<int>(i));
   }
@@ -201,7 +201,7 @@ std::vector<int32_t> Server::ControlTokens(const std::vector<std::string_view>& 
 }
 
 std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Parameters& p, Route route,
-                                     int64_t choice) {
+                                     int64_t choice, const std::atomic<bool>* cancelled) {
   auto job = std::make_shared<Job>();
   job->slot = p.slot;
   Request& request = job->request;
@@ -233,7 +233,7 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
   job->log_probs = p.log_probs;
   const auto tools = route == kChat ? ToolsOf(p) : std::nullopt;
   if (tools) job->written_tokens = ControlTokens(ToolMarks(*tools));
-  if (auto automaton = forms_.Compiled(p, tools)) {
+  if (auto automaton = forms_.Compiled(p, tools, cancelled)) {
     TokenGrammar grammar{std::move(automaton), engine_->token_texts(), {}};
     for (const int32_t id : job->written_tokens) grammar.marks.push_back({id, tokenizer().Piece(id, true)});
     if (p.min_tokens > 0)

@@ -19,6 +19,11 @@ const HttpFault kStopping{503, "unavailable_error", "the server is stopping"};
 // tokens.
 constexpr std::chrono::milliseconds kLongToken{100};
 
+// Of the time from step to step, the share that a job may have for itself, and the most that it can save up:
+// looking at all tokens of a large vocabulary takes some milliseconds now and then.
+constexpr double kOwnShare = 1.0 / 8;
+constexpr double kMostSaved = 0.05;  // seconds
+
 double Seconds(std::chrono::steady_clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 bool IsSameDocument(const Request& a, const Request& b) {
@@ -213,23 +218,51 @@ void TurnScheduler::Pause(Slot& slot) {
   CountTurn(slot);
   GiveTurn();
   WaitForTurn(slot, lock);
+  slot.own_since += Clock::now() - now;
 }
 
 // Computes the step, or waits until another slot has computed it; returns with the turn.
 void TurnScheduler::Decode(Slot& slot, DecodeStep& step) {
   std::unique_lock lock(mutex_);
+  const bool rested = Rests(slot, lock);
   slot.step = &step;
-  if (!KeepsTurn(slot)) {
-    CountTurn(slot);
+  if (rested || !KeepsTurn(slot)) {
+    if (!rested) CountTurn(slot);
     GiveTurn();
     WaitForTurn(slot, lock);
   }
   if (slot.step != nullptr) {
     lock.unlock();
-    return ComputeSteps(slot);
+    ComputeSteps(slot);
+    slot.own_since = Clock::now();
+    return;
   }
+  slot.own_since = Clock::now();
   slot.sampling = false;
   if (slot.failed) std::rethrow_exception(std::exchange(slot.failed, nullptr));
+}
+
+// Books the own time since the last step. If it is beyond the job's share and another job waits, gives the turn
+// away, lets the others compute until the share is kept, and returns true.
+bool TurnScheduler::Rests(Slot& slot, std::unique_lock<std::mutex>& lock) {
+  const Clock::time_point now = Clock::now();
+  const Clock::time_point asked = std::exchange(slot.asked, now);
+  if (asked == Clock::time_point()) return false;  // the first step
+  slot.debt += Seconds(now - slot.own_since) - kOwnShare * Seconds(now - asked);
+  slot.debt = std::max(slot.debt, -kMostSaved);
+  if (slot.debt <= 0 || !others_) return false;
+  const std::chrono::duration<double> rest(slot.debt / kOwnShare);
+  CountTurn(slot);
+  slot.rests = true;
+  GiveTurn();
+  const Job& job = *slot.job;
+  slot.wake.wait_until(lock, now + std::chrono::duration_cast<Clock::duration>(rest),
+                       [&] { return !slot.rests || job.cancelled; });
+  slot.rests = false;
+  slot.asked = Clock::now();
+  slot.debt = 0;
+  if (job.cancelled) throw Cancelled();
+  return true;
 }
 
 // Computes the slot's step and those of all other slots that wait with one.

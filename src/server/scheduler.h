@@ -80,7 +80,9 @@ struct SchedulerOptions {
 // slot completes documents while nothing else can compute.
 //
 // The job whose turn it is to decode computes the steps of all jobs that wait with one. These then get the
-// turn one after the other, to sample and to come back with the next step.
+// turn one after the other, to sample and to come back with the next step. All others wait meanwhile. So a
+// job whose own time between two steps is long, as that of an ambiguous grammar is, gets an eighth of the time
+// for it: then it rests, without a turn, while others compute.
 class TurnScheduler final : public Scheduler {
  public:
   // Computes one job. Calls turns.pause between tiles and between tokens, and turns.decode with steps that
@@ -119,6 +121,11 @@ class TurnScheduler final : public Scheduler {
     bool taken = false;          // another slot computes it
     bool sampling = false;       // another slot computed it: this one gets the turn next
     std::exception_ptr failed;   // why that failed
+    // Own time between two steps, of a job that decodes.
+    Clock::time_point own_since = {};  // the last step was computed; pauses since then do not count
+    Clock::time_point asked = {};      // for the last step
+    double debt = 0;                   // seconds of own time beyond the job's share
+    bool rests = false;
     // About the current turn; the slot's own thread reads them without the mutex.
     Clock::time_point turn_since;
     int64_t processed_before = 0;
@@ -137,6 +144,7 @@ class TurnScheduler final : public Scheduler {
   void Pause(Slot& slot);
   void Decode(Slot& slot, DecodeStep& step);
   void ComputeSteps(Slot& slot);
+  bool Rests(Slot& slot, std::unique_lock<std::mutex>& lock);
   void Free(Slot& slot);
   // With the mutex held.
   void CountTurn(Slot& slot);

@@ -46,7 +46,7 @@ void TurnScheduler::GiveTurn() {
   from_.clear();
   queued_.clear();
   for (Slot& slot : slots_) {
-    if (slot.completes || !slot.job || slot.job->cancelled) continue;
+    if (slot.completes || !slot.job || slot.job->cancelled || slot.rests) continue;
     contenders_.push_back(Describe(*slot.job, now, slot.computed));
     contenders_.back().last_turn = slot.last_turn;
     from_.push_back(&slot);
@@ -58,6 +58,9 @@ void TurnScheduler::GiveTurn() {
     queued_.push_back(&queued);
   }
   if (contenders_.empty()) {
+    for (Slot& slot : slots_) {
+      if (std::exchange(slot.rests, false)) slot.wake.notify_all();  // nobody else computes
+    }
     CompleteNext();
   } else if (const size_t next = order_.Next(contenders_); next < from_.size()) {
     StartTurn(*from_[next]);
@@ -107,6 +110,8 @@ void TurnScheduler::Begin(Slot& slot, std::shared_ptr<Job> job) {
   slot.task = started_++;
   slot.begun = Clock::now();
   slot.computed = 0;
+  slot.asked = {};
+  slot.debt = 0;
   for (Queued& queued : queue_) NoteReader(slot, queued);
   StartTurn(slot);
 }
@@ -123,7 +128,7 @@ void TurnScheduler::StartTurn(Slot& slot) {
 
 void TurnScheduler::NoteOthers() {
   const bool waits = std::any_of(slots_.begin(), slots_.end(), [](const Slot& s) {
-    return s.job && !s.completes && !s.has_turn && !s.job->cancelled;
+    return s.job && !s.completes && !s.has_turn && !s.rests && !s.job->cancelled;
   });
   const bool may_begin =
       std::any_of(queue_.begin(), queue_.end(), [](const Queued& queued) { return !queued.job->is_later; });

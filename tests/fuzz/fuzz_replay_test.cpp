@@ -44,11 +44,11 @@ TEST_P(FuzzReplay, Regressions) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, FuzzReplay,
-                         testing::Values(CalibrationTarget, EncoderTarget, GgufTarget, HeadPatternsTarget,
-                                         HfFolderTarget, HttpTarget, GrammarTarget, JsonSchemaTarget,
-                                         JsonTarget, ParametersTarget, PredictorsTarget, PrefixTarget,
-                                         ProxiesTarget, PruneSpecTarget, SafetensorsTarget, TemplateTarget,
-                                         TraceTarget),
+                         testing::Values(CalibrationTarget, ChatFormsTarget, EncoderTarget, GgufTarget,
+                                         HeadPatternsTarget, HfFolderTarget, HttpTarget, GrammarTarget,
+                                         JsonSchemaTarget, JsonTarget, ParametersTarget, PredictorsTarget,
+                                         PrefixTarget, ProxiesTarget, PruneSpecTarget, RegexTarget,
+                                         SafetensorsTarget, TemplateTarget, TraceTarget),
                          [](const auto& test) { return std::string(test.param().name); });
 
 }  // namespace

@@ -21,6 +21,7 @@ struct FuzzTarget {
 };
 
 FuzzTarget CalibrationTarget();
+FuzzTarget ChatFormsTarget();
 FuzzTarget EncoderTarget();
 FuzzTarget GgufTarget();
 FuzzTarget GrammarTarget();
@@ -34,6 +35,7 @@ FuzzTarget PredictorsTarget();
 FuzzTarget PrefixTarget();
 FuzzTarget ProxiesTarget();
 FuzzTarget PruneSpecTarget();
+FuzzTarget RegexTarget();
 FuzzTarget SafetensorsTarget();
 FuzzTarget TemplateTarget();
 FuzzTarget TraceTarget();
