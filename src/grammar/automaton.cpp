@@ -190,8 +190,8 @@ class Determinizer {
   std::vector<std::pair<uint32_t, const Nodes*>> pending_;
 };
 
-// A rule is nullable if its first state leads to an accepting one by calls of nullable rules alone. Each state
-// is reached once; a call waits for its rule.
+// A rule is nullable if its first state leads to an accepting one by calls of nullable rules alone. Each
+// state is reached once; a call waits for its rule.
 void FindNullable(Automaton& a, WorkBudget& budget) {
   std::vector<uint8_t> reached(a.states.size(), 0);
   std::vector<std::vector<uint32_t>> waiting(a.starts.size());  // of each rule: states behind calls of it

@@ -46,8 +46,8 @@ struct Automaton {
 };
 
 // Puts rules that are not recursive into the rules that use them, where that stays small, so that most
-// grammars need few calls. Throws Error if the result would be beyond the limits of limits.h, or the work beyond
-// the budget; Cancelled if the budget says so.
+// grammars need few calls. Throws Error if the result would be beyond the limits of limits.h, or the work
+// beyond the budget; Cancelled if the budget says so.
 Automaton Compile(const grammar::Rules& rules, WorkBudget& budget);
 Automaton Compile(const grammar::Rules& rules);
 

@@ -24,8 +24,8 @@ struct Nfa {
 };
 
 // `inlined`: of each rule, whether it is put in place instead of being called; such rules must not be
-// recursive. Nodes, edges and rounds of repetitions are spent from `budget`. Throws Error if it would have more
-// than limits::kMaxGrammarStates nodes or limits::kMaxGrammarEdges edges.
+// recursive. Nodes, edges and rounds of repetitions are spent from `budget`. Throws Error if it would have
+// more than limits::kMaxGrammarStates nodes or limits::kMaxGrammarEdges edges.
 Nfa BuildNfa(const grammar::Rules& rules, const grammar::Expr& expr, const std::vector<uint8_t>& inlined,
              WorkBudget& budget);
 

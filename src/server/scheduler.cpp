@@ -242,8 +242,8 @@ void TurnScheduler::Decode(Slot& slot, DecodeStep& step) {
   if (slot.failed) std::rethrow_exception(std::exchange(slot.failed, nullptr));
 }
 
-// Books the own time since the last step. If it is beyond the job's share and another job waits, gives the turn
-// away, lets the others compute until the share is kept, and returns true.
+// Books the own time since the last step. If it is beyond the job's share and another job waits, gives the
+// turn away, lets the others compute until the share is kept, and returns true.
 bool TurnScheduler::Rests(Slot& slot, std::unique_lock<std::mutex>& lock) {
   const Clock::time_point now = Clock::now();
   const Clock::time_point asked = std::exchange(slot.asked, now);

@@ -80,9 +80,9 @@ struct SchedulerOptions {
 // slot completes documents while nothing else can compute.
 //
 // The job whose turn it is to decode computes the steps of all jobs that wait with one. These then get the
-// turn one after the other, to sample and to come back with the next step. All others wait meanwhile. So a
-// job whose own time between two steps is long, as that of an ambiguous grammar is, gets an eighth of the time
-// for it: then it rests, without a turn, while others compute.
+// turn one after the other, to sample and to come back with the next step. All others wait meanwhile. So
+// a job whose own time between two steps is long, as that of an ambiguous grammar is, gets an eighth of the
+// time for it: then it rests, without a turn, while others compute.
 class TurnScheduler final : public Scheduler {
  public:
   // Computes one job. Calls turns.pause between tiles and between tokens, and turns.decode with steps that

@@ -1,5 +1,5 @@
-// Bodies of /v1/messages and /v1/responses, made to those of /v1/chat/completions. Fields also change their types:
-// the bytes behind the last line break of an input say which value becomes what.
+// Bodies of /v1/messages and /v1/responses, made to those of /v1/chat/completions. Fields also change
+// their types: the bytes behind the last line break of an input say which value becomes what.
 #include <nlohmann/json.hpp>
 
 #include "formats/json.h"

@@ -1,4 +1,5 @@
-// Regular expressions of schemas and of whole answers, with the compilation of what was read and a walk along it.
+// Regular expressions of schemas and of whole answers, with the compilation of what was read and a walk
+// along it.
 #include "fuzz/fuzz_support.h"
 #include "fuzz/fuzz_target.h"
 #include "grammar/grammar_test_support.h"

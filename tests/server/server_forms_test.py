@@ -118,7 +118,11 @@ class Forms(Case):
                  {"grammar": "\n".join(["root ::= a0"] + [f"a{i} ::= a{i + 1} a{i + 1}" for i in range(50)] + ['a50 ::= "x"'])},
                  {"grammar": "root ::= root root root | \"a\" | \"\"", "max_tokens": 60, "temperature": 0},
                  {"json_schema": doubling}, {"json_schema": {"type": "string", "maxLength": 99999}},
-                 {"json_schema": {"type": "string", "pattern": "^(((a{99}){99}){99})$"}}, {"guided_regex": "(a|b)*a(a|b){40}"}]
+                 {"json_schema": {"type": "string", "pattern": "^(((a{99}){99}){99})$"}}, {"guided_regex": "(a|b)*a(a|b){40}"},
+                 {"grammar": 'root ::= (""{100000}){100000} "a"'}, {"grammar": 'root ::= (' + '""{100000} ' * 6 + '){100000} "a"'},
+                 {"grammar": 'root ::= ((""{0,100000}){0,100000}){0,100000} "a"'}, {"grammar": 'root ::= (root{1000}){60} | ""'},
+                 {"grammar": 'root ::= e0 "a"\n' + "".join(f"e{i} ::= e{i + 1} | e0\n" for i in range(16000)) + 'e16000 ::= ""'},
+                 {"json_schema": {"type": "string", "pattern": "|" * 300000}}, {"guided_regex": "|" * 50000}]
         for bomb in bombs:
             start = time.monotonic()
             status, _, reply = self.server.ask("/v1/completions", {"prompt": "x", "max_tokens": 5, **bomb})
