@@ -6,6 +6,8 @@
 #include <exception>
 #include <set>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "text/jinja/text.h"
 #include "text/unicode/unicode.h"
@@ -63,6 +65,29 @@ std::string_view Stripped(std::string_view text) {
     text.remove_prefix(first.size);
   }
   return text;
+}
+
+// What a template makes of a character that it escapes: Python's repr, and tojson(ensure_ascii=true).
+std::vector<std::string> Escaped(char32_t code) {
+  const uint32_t rest = code - 0x10000;
+  return {fmt::format("\\U{:08x}", static_cast<uint32_t>(code)),
+          fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + (rest >> 10), 0xDC00 + (rest & 0x3FF))};
+}
+
+// Calls `use` with every character that `text` holds in one of these forms.
+template <typename Use>
+void ForEachEscaped(std::string_view text, const Use& use) {
+  const auto number = [&](size_t at, size_t digits) -> uint32_t {
+    uint32_t code = 0;
+    if (at + digits > text.size()) return 0;
+    const auto end = std::from_chars(text.data() + at, text.data() + at + digits, code, 16).ptr;
+    return end == text.data() + at + digits ? code : 0;
+  };
+  for (size_t at = text.find('\\'); at != text.npos; at = text.find('\\', at + 1)) {
+    if (text.substr(at).starts_with("\\U")) use(number(at + 2, 8));
+    if (text.substr(at).starts_with("\\ud") && text.substr(at + 1).substr(0, 7).ends_with("\\u"))
+      use(0x10000 + ((number(at + 2, 4) - 0xD800) << 10) + (number(at + 8, 4) - 0xDC00));
+  }
 }
 
 constexpr const char* kReasoning[] = {"reasoning_content", "thinking", "reasoning"};
@@ -128,11 +153,14 @@ ChatRenderer::Marks ChatRenderer::FreeMarks() const {
   constexpr char32_t kFirst = 0xF0000;
   constexpr char32_t kLast = 0x10FFFD;
   std::vector<bool> used(kLast - kFirst + 1);
+  const auto use = [&](char32_t code) {
+    if (code >= kFirst && code <= kLast) used[code - kFirst] = true;
+  };
   const auto mark_used = [&](std::string_view text) {
+    ForEachEscaped(text, use);
     for (size_t at = text.find_first_of("\xF3\xF4"); at != text.npos;
          at = text.find_first_of("\xF3\xF4", at + 1)) {
-      const char32_t code = DecodeUtf8(text, at).code;
-      if (code >= kFirst && code <= kLast) used[code - kFirst] = true;
+      use(DecodeUtf8(text, at).code);
     }
   };
   ForEachText(*options_.tools, mark_used);
@@ -166,11 +194,20 @@ std::string ChatRenderer::Plain(const std::string& content, const Tokenizer& tok
 
 RenderedChat ChatRenderer::WithoutPlainMarks(const std::string& marked) const {
   RenderedChat rendered;
+  std::vector<std::pair<std::string, size_t>> next{
+      {marks_.plain, 0}};  // forms of the mark, and where each is
+  for (const std::string& escaped : Escaped(DecodeUtf8(marks_.plain, 0).code)) next.emplace_back(escaped, 0);
   size_t done = 0;
-  for (size_t at = marked.find(marks_.plain); at != std::string::npos; at = marked.find(marks_.plain, done)) {
+  for (auto& [form, at] : next) at = marked.find(form);
+  while (true) {
+    const auto& [form, at] = *std::ranges::min_element(next, {}, &std::pair<std::string, size_t>::second);
+    if (at == std::string::npos) break;
     rendered.text.append(marked, done, at - done);
     rendered.plain.push_back(rendered.text.size());
-    done = at + marks_.plain.size();
+    done = at + form.size();
+    for (auto& [other, place] : next) {
+      if (place < done) place = marked.find(other, done);
+    }
   }
   rendered.text.append(marked, done);
   return rendered;
