@@ -1,7 +1,7 @@
-// Renders chat templates for chat_templates_test.py and chat_prompts_test.py. Reads a JSON array from standard
-// input, each element with either a "template" or the "file" of a GGUF model that has one, and with a
-// "context", which the template gets as it is, or the "body" of a request to /apply-template. Writes an array
-// of the templates with their "text" or "error".
+// Renders chat templates for chat_templates_test.py and chat_prompts_test.py. Reads a JSON array from
+// standard input, each element with either a "template" or the "file" of a GGUF model that has one, and with
+// a "context", which the template gets as it is, or the "body" of a request to /apply-template. Writes an
+// array of the templates with their "text" or "error".
 #include <fmt/core.h>
 
 #include <iostream>

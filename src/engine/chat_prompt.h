@@ -30,9 +30,9 @@ struct ChatMessage {
   bool has_content = true;  // false: the message was sent with none, or null
 };
 
-// Parses a JSON array of {"role", "content", "protect", "question", "tool_calls", ...}. "content" is a string,
-// a list of parts {"type": "text", "text"}, or null; an assistant's message may lack it. The default of
-// "protect" is true for the roles system and developer, else false; the default of "question" is false. A
+// Parses a JSON array of {"role", "content", "protect", "question", "tool_calls", ...}. "content" is a
+// string, a list of parts {"type": "text", "text"}, or null; an assistant's message may lack it. The default
+// of "protect" is true for the roles system and developer, else false; the default of "question" is false. A
 // role is a word of up to 64 letters, digits, '_', '-' and '.'. Throws Error that names `source` and message.
 std::vector<ChatMessage> ParseMessages(const nlohmann::ordered_json& list, const std::string& source);
 // The same from a file.

@@ -241,7 +241,8 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
     request.grammar = std::make_shared<const TokenGrammar>(std::move(grammar));
   }
   job->stop = p.stop;
-  if (route == kChat && &ChatTemplateOf(tokenizer(), tools.has_value()) == &kChatMl) job->stop.push_back(kChatMlEnd);
+  if (route == kChat && &ChatTemplateOf(tokenizer(), tools.has_value()) == &kChatMl)
+    job->stop.push_back(kChatMlEnd);
   job->stop_token_ids = p.stop_token_ids;
   return job;
 }

@@ -1,4 +1,4 @@
-// llama.cpp's lists: special_eog_ids in src/llama-vocab.cpp.
+// llama.cpp's lists: special_eog_ids in its llama-vocab.cpp, which takes them whatever their type.
 #include "text/tokenizer/end_tokens.h"
 
 #include <algorithm>
