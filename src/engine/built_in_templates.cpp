@@ -39,7 +39,8 @@ std::string BuiltInTemplate(std::string_view name) {
   return "";
 }
 
-const std::string& ChatTemplateOf(const Tokenizer& tokenizer) {
+const std::string& ChatTemplateOf(const Tokenizer& tokenizer, bool with_tools) {
+  if (with_tools && !tokenizer.tool_template().empty()) return tokenizer.tool_template();
   if (!tokenizer.chat_template().empty()) return tokenizer.chat_template();
   const std::optional<int32_t> turn = tokenizer.Find("<start_of_turn>");
   return turn && tokenizer.IsControl(*turn) ? kGemma : kChatMl;

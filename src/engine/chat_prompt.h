@@ -24,16 +24,17 @@ struct ChatMessage {
   bool is_question = false;
   OwnedJson<nlohmann::ordered_json> tool_calls =
       nlohmann::ordered_json::array();  // an assistant's, chat_tools.h
-  // Of a tool's result: the call's id, and the function's name. They may be empty.
-  std::string tool_call_id = {};
-  std::string name = {};
+  // The message as it was sent, for the template: every member that is not null, in its order, but for
+  // "protect" and "question". What "role", "content" and "tool_calls" hold in it has no effect.
+  OwnedJson<nlohmann::ordered_json> members = nlohmann::ordered_json::object();
+  bool has_content = true;  // false: the message was sent with none, or null
 };
 
-// Parses a JSON array of {"role", "content", "protect", "question", "tool_calls", "tool_call_id", "name"}.
-// "content" is a string or a list of parts {"type": "text", "text"}; it may be null beside calls. The default
+// Parses a JSON array of {"role", "content", "protect", "question", "tool_calls", ...}. "content" is a
+// string, a list of parts {"type": "text", "text"}, or null; an assistant's message may lack it. The default
 // of "protect" is true for the roles system and developer, else false; the default of "question" is false. A
 // role is a word of up to 64 letters, digits, '_', '-' and '.'. Throws Error that names `source` and message.
-std::vector<ChatMessage> ParseMessages(const nlohmann::json& list, const std::string& source);
+std::vector<ChatMessage> ParseMessages(const nlohmann::ordered_json& list, const std::string& source);
 // The same from a file.
 std::vector<ChatMessage> ReadMessages(const std::string& path);
 
@@ -68,7 +69,8 @@ struct ChatOptions {
   const std::atomic<bool>* cancelled = nullptr;  // may be null; when set, the functions below throw Cancelled
 };
 
-// The text of the messages, with a generation prompt. Throws Error if the template fails.
+// The text of the messages, with a generation prompt. Messages are joined where the template refuses them as
+// they are (chat_renderer.h). Throws Error if it refuses them then too.
 std::string RenderChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
                        const ChatOptions& options = {});
 

@@ -60,27 +60,35 @@ void CheckTools(const ordered_json& tools, const std::string& source) {
   }
 }
 
-ordered_json ParseToolCalls(const nlohmann::json& calls, size_t message, const std::string& source) {
+namespace {
+
+// A call's arguments as templates take them. Servers write "" or null for a function without parameters.
+ordered_json ArgumentsOf(const ordered_json& function, size_t message, const std::string& source) {
+  ordered_json arguments = function.value("arguments", ordered_json());
+  if (arguments.is_string()) {
+    const auto& text = arguments.get_ref<const std::string&>();
+    if (text.find_first_not_of(" \t\r\n") == text.npos) return ordered_json::object();
+    if (ordered_json parsed = ObjectOrNull(text); parsed.is_object()) return parsed;
+    if (text == "null") return ordered_json::object();
+  }
+  if (arguments.is_null()) return ordered_json::object();
+  if (!arguments.is_string() && !arguments.is_object())
+    throw Error("{}: message {}: a call's arguments are not an object", source, message);
+  return arguments;
+}
+
+}  // namespace
+
+ordered_json ParseToolCalls(const ordered_json& calls, size_t message, const std::string& source) {
   if (!calls.is_array()) throw Error("{}: message {}: tool_calls is not a list", source, message);
   if (calls.size() > kMaxTools)
     throw Error("{}: message {}: more than {} tool_calls", source, message, kMaxTools);
-  ordered_json list = ordered_json::array();
-  for (const nlohmann::json& call : calls) {
-    const nlohmann::json function =
-        call.is_object() && call.contains("function") ? call["function"] : nlohmann::json();
-    if (!function.is_object() || !IsFunctionName(function.value("name", nlohmann::json())))
+  ordered_json list = calls;
+  for (ordered_json& call : list) {
+    if (!call.is_object() || !call.contains("function") || !call["function"].is_object() ||
+        !IsFunctionName(call["function"].value("name", ordered_json())))
       throw Error("{}: message {}: a call needs the object function with a name", source, message);
-    ordered_json arguments = ordered_json(function.value("arguments", nlohmann::json::object()));
-    if (arguments.is_string()) {
-      if (ordered_json parsed = ObjectOrNull(arguments); parsed.is_object()) arguments = std::move(parsed);
-    }
-    if (!arguments.is_string() && !arguments.is_object())
-      throw Error("{}: message {}: a call's arguments are not an object", source, message);
-    ordered_json item = ordered_json::object();
-    if (const nlohmann::json id = call.value("id", nlohmann::json()); id.is_string()) item["id"] = id;
-    item["type"] = "function";
-    item["function"] = {{"name", function["name"]}, {"arguments", std::move(arguments)}};
-    list.push_back(std::move(item));
+    call["function"]["arguments"] = ArgumentsOf(call["function"], message, source);
   }
   return list;
 }
@@ -89,21 +97,27 @@ std::vector<ChatMessage> WithToolsAsText(std::vector<ChatMessage> messages, cons
   for (ChatMessage& message : messages) {
     for (const ordered_json& call : *message.tool_calls) {
       if (!message.content.empty()) message.content += '\n';
-      message.content += "<tool_call>\n" + Dumped(call["function"]) + "\n</tool_call>";
+      const ordered_json said = {{"name", call["function"]["name"]},
+                                 {"arguments", call["function"]["arguments"]}};
+      message.content += "<tool_call>\n" + Dumped(said) + "\n</tool_call>";
+      message.has_content = true;
     }
     message.tool_calls = ordered_json::array();
     if (message.role == "tool") {
       message.role = "user";
       message.content = "<tool_response>\n" + message.content + "\n</tool_response>";
+      message.has_content = true;
     }
+    for (const char* key : {"tool_calls", "tool_call_id"}) message.members->erase(key);
   }
   if (tools.empty()) return messages;
   const bool has_system =
       !messages.empty() && (messages.front().role == "system" || messages.front().role == "developer");
-  if (!has_system)
-    messages.insert(messages.begin(), ChatMessage{.role = "system", .content = "", .is_protected = true});
-  std::string& text = messages.front().content;
-  text += (text.empty() ? "" : "\n\n") + DescribeTools(tools);
+  if (!has_system) messages.insert(messages.begin(), ChatMessage{.role = "system", .content = ""});
+  ChatMessage& system = messages.front();
+  system.content += (system.content.empty() ? "" : "\n\n") + DescribeTools(tools);
+  system.is_protected = true;
+  system.has_content = true;
   return messages;
 }
 

@@ -16,9 +16,10 @@ inline constexpr size_t kMaxTools = 256;  // definitions of a chat, and calls of
 void CheckTools(const nlohmann::ordered_json& tools, const std::string& source);
 
 // A message's calls, {"id", "type", "function": {"name", "arguments"}} each, as templates take them:
-// arguments that are the text of a JSON object become that object. Throws Error, naming `source` and the
-// message.
-nlohmann::ordered_json ParseToolCalls(const nlohmann::json& calls, size_t message, const std::string& source);
+// arguments that are the text of a JSON object become that object, empty ones, null and none an empty object.
+// Everything else stays as it was sent. Throws Error, naming `source` and the message.
+nlohmann::ordered_json ParseToolCalls(const nlohmann::ordered_json& calls, size_t message,
+                                      const std::string& source);
 
 // For a template that does not know tools: the same conversation with definitions, calls and results written
 // into the messages' texts, in the form ToolFormat::kHermes.

@@ -136,12 +136,18 @@ nlohmann::ordered_json ParseOrderedJson(std::string_view text, const std::string
     CheckKeys(*checked, source);
     return ordered_json::parse(text);
   }
-  if (!checked->is_object() || !checked->contains(member)) return nullptr;
-  CheckKeys((*checked)[std::string(member)], source);
+  return OrderedMember(text, *checked, std::string(member), source);
+}
+
+nlohmann::ordered_json OrderedMember(std::string_view text, const json& checked, const std::string& member,
+                                     const std::string& source) {
+  using nlohmann::ordered_json;
+  if (!checked.is_object() || !checked.contains(member)) return nullptr;
+  CheckKeys(checked[member], source);
   const auto keep = [&](int depth, ordered_json::parse_event_t event, const ordered_json& parsed) {
     return event != ordered_json::parse_event_t::key || depth != 1 || parsed == member;
   };
-  return ordered_json::parse(text, keep)[std::string(member)];
+  return ordered_json::parse(text, keep)[member];
 }
 
 json ReadJsonFile(const std::string& path) {

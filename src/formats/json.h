@@ -29,6 +29,11 @@ nlohmann::ordered_json ParseOrderedJson(std::string_view text, const std::string
                                         size_t max_values = limits::kMaxJsonValues,
                                         std::string_view member = {});
 
+// The member `member` of the object `checked`, which ParseJson() made of `text`, with the keys of objects in
+// the order of the text; null if there is none. Throws Error, naming `source`, as ParseOrderedJson() does.
+nlohmann::ordered_json OrderedMember(std::string_view text, const nlohmann::json& checked,
+                                     const std::string& member, const std::string& source);
+
 // Calls `use` with every string in the value, keys too.
 template <typename Use>
 void ForEachText(const nlohmann::ordered_json& value, const Use& use) {

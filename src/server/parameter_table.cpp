@@ -178,7 +178,8 @@ void ReadStreamOptions(const json& value, const std::string& name, Parameters& o
   }
 }
 
-void ReadMessages(const json& value, const std::string& name, Parameters& out) {
+// ParseParameters() reads the messages, with the keys in their order; this is for the table.
+void ReadMessages(const json& value, const std::string& name, Parameters&) {
   if (!value.is_array() || value.empty()) throw BadField(name, "is not a list of messages");
   for (const json& message : value) {
     if (!message.is_object()) throw BadField(name, "holds something that is no message");
@@ -187,11 +188,6 @@ void ReadMessages(const json& value, const std::string& name, Parameters& out) {
         throw BadField(name, fmt::format("{} of a message is not supported", key));
       }
     }
-  }
-  out.messages = value;
-  // Clients write null for a message without text.
-  for (json& message : *out.messages) {
-    if (message.contains("content") && message["content"].is_null()) message["content"] = "";
   }
 }
 

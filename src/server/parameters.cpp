@@ -124,10 +124,19 @@ void CheckTogether(const json& object, Route route, Parameters& p) {
   }
 }
 
-// Templates write the definitions of tools as they were sent, so their keys keep their order.
-void ReadTools(std::string_view body, Parameters& p) {
+// Templates write the members and arguments of messages as they were sent, so their keys keep their order.
+void ReadMessages(std::string_view body, const json& object, Parameters& p) {
   try {
-    p.tools = ParseOrderedJson(body, "tools", kMaxRequestValues, "tools");
+    p.messages = OrderedMember(body, object, "messages", "messages");
+  } catch (const Error& error) {
+    throw HttpError({400, "invalid_request_error", error.what(), "messages"});
+  }
+}
+
+// Templates write the definitions of tools as they were sent, so their keys keep their order.
+void ReadTools(std::string_view body, const json& object, Parameters& p) {
+  try {
+    p.tools = OrderedMember(body, object, "tools", "tools");
     CheckTools(*p.tools, "tools");
   } catch (const Error& error) {
     throw HttpError({400, "invalid_request_error", error.what(), "tools"});
@@ -196,8 +205,9 @@ Parameters ParseParameters(std::string_view body, Route route, const Parameters&
     if (!is_first) throw BadField(name, fmt::format("means the same as {}; send one of them", other->second));
     Store(*found->second, value, name, result);
   }
-  if ((route & kRendersChat) != 0 && object.contains("tools") && !object["tools"].is_null())
-    ReadTools(body, result);
+  const auto is_sent = [&](const char* name) { return object.contains(name) && !object[name].is_null(); };
+  if ((route & kRendersChat) != 0 && is_sent("messages")) ReadMessages(body, object, result);
+  if ((route & kRendersChat) != 0 && is_sent("tools")) ReadTools(body, object, result);
   for (const char* name : {"json_schema", "guided_json", "guided_choice", "response_format"}) {
     if ((route & kGenerates) != 0 && object.contains(name) && !object[name].is_null())
       ReadForm(body, name, result);

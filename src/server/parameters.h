@@ -65,7 +65,7 @@ enum class AnswerForm {
 struct Parameters {
   // Input.
   std::vector<PromptInput> prompts;
-  OwnedJson<nlohmann::json> messages;
+  OwnedJson<nlohmann::ordered_json> messages;  // as they were sent
   bool add_generation_prompt = true;
   std::optional<bool> continue_final_message;  // unset: if that is the assistant's
   OwnedJson<nlohmann::ordered_json> template_variables = nlohmann::ordered_json::object();

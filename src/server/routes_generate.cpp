@@ -118,7 +118,7 @@ std::function<void(int64_t)> Server::TokenCounter(const HttpRequest& request) {
 
 std::optional<ToolFormat> Server::ToolsOf(const Parameters& p) const {
   if (p.tools->empty() || p.tool_choice == ToolChoice::kNone) return std::nullopt;
-  return ToolFormatOf(ChatTemplateOf(tokenizer()));
+  return ToolFormatOf(ChatTemplateOf(tokenizer(), true));
 }
 
 // Hands the jobs of one request to the scheduler.
@@ -241,7 +241,8 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
     request.grammar = std::make_shared<const TokenGrammar>(std::move(grammar));
   }
   job->stop = p.stop;
-  if (route == kChat && &ChatTemplateOf(tokenizer()) == &kChatMl) job->stop.push_back(kChatMlEnd);
+  if (route == kChat && &ChatTemplateOf(tokenizer(), tools.has_value()) == &kChatMl)
+    job->stop.push_back(kChatMlEnd);
   job->stop_token_ids = p.stop_token_ids;
   return job;
 }

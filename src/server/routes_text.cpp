@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "engine/chat_prompt.h"
+#include "server/chat_options.h"
 #include "server/server.h"
 
 namespace coppice {
@@ -100,31 +101,13 @@ std::vector<int32_t> TokensOf(const PromptInput& input, const Tokenizer& tokeniz
   return tokens;
 }
 
-// llama.cpp's convention: an assistant's message at the end is the beginning of the answer.
-bool EndsWithAnAnswer(const std::vector<ChatMessage>& messages) {
-  const auto is_answer = [](const ChatMessage& m) { return m.role == "assistant" && m.tool_calls->empty(); };
-  if (messages.empty() || !is_answer(messages.back())) return false;
-  if (messages.size() > 1 && is_answer(messages[messages.size() - 2]))
-    throw Error("two messages of the assistant end the chat, so it is not clear which the answer continues");
-  return !messages.back().content.empty();
-}
-
 // Calls `use` with the messages and options in the form that the template takes. Throws HttpError if they do
 // not fit it.
 template <typename Use>
 auto WithMessages(const Parameters& p, const std::atomic<bool>* cancelled, Use use) {
   try {
-    std::vector<ChatMessage> messages = ParseMessages(*p.messages, "messages");
-    ChatOptions options{
-        .add_special = p.add_special.value_or(true),
-        .variables = p.template_variables,
-        .tools = p.tool_choice == ToolChoice::kNone ? nlohmann::ordered_json::array() : *p.tools,
-        .continue_final_message = p.continue_final_message.value_or(EndsWithAnAnswer(messages)),
-        .parse_messages = p.parse_special.value_or(false),
-        .cancelled = cancelled};
-    if (!options.variables->contains("add_generation_prompt")) {
-      options.variables->emplace("add_generation_prompt", p.add_generation_prompt);
-    }
+    const std::vector<ChatMessage> messages = ParseMessages(*p.messages, "messages");
+    ChatOptions options = ChatOptionsOf(p, messages, cancelled);
     return use(messages, options);
   } catch (const Error& error) {
     throw HttpError({400, "invalid_request_error", error.what(), "messages"});

@@ -183,7 +183,7 @@ void Bench(BenchOptions o) {
   o.model.engine.time_operations = true;
   // Every round uses the entries that the arms leave in the cache, so none may be evicted.
   if (o.second > 0) o.model.engine.documents = DocumentCacheOptions{.memory_bytes = int64_t{1} << 50};
-  const std::unique_ptr<Engine> engine = o.shape.empty() ? Engine::Load(o.model.model, o.model.engine)
+  const std::unique_ptr<Engine> engine = o.shape.empty() ? LoadEngine(o.model.model, o.model.engine)
                                                          : Engine::FromShape(o.shape, o.model.engine);
   for (const int64_t tokens : o.prompts) {
     if (tokens + o.generate > engine->context()) {

@@ -90,7 +90,7 @@ std::string Verdict(const CompareOptions& o, const std::string& text) {
 }
 
 void Compare(const CompareOptions& o) {
-  const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, o.model.engine);
+  const std::unique_ptr<Engine> engine = LoadEngine(o.model.model, o.model.engine);
   const ChatPrompt prompt = TokenizePrompt(o.prompt, engine->tokenizer(), o.model.model);
   const std::vector<Arm> arms = RunArms(o, *engine, prompt);
   const double dense = SpreadOf(arms.front().ttft_ms).median;

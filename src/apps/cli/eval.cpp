@@ -115,7 +115,7 @@ void Eval(EvalCommand& o) {
     Check(o.paper);  // the judge, too
   }
   o.model.engine.time_operations = true;
-  const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, o.model.engine);
+  const std::unique_ptr<Engine> engine = LoadEngine(o.model.model, o.model.engine);
   if (!o.paper.paper.empty()) return EvalPaper(o.paper, o.model.model, *engine);
   ProgressLine line("eval", 1, "");
   EvalResult result =

@@ -44,6 +44,11 @@ const char* FfnText(FfnKind kind) {
   return kind == FfnKind::kSwiGlu ? "SwiGLU" : kind == FfnKind::kGeGlu ? "GeGLU" : "GELU";
 }
 
+const char* TemplatesText(const Tokenizer* tokenizer) {
+  if (tokenizer == nullptr || tokenizer->chat_template().empty()) return "no";
+  return tokenizer->tool_template().empty() ? "yes" : "yes, and one for tools";
+}
+
 struct InspectOptions {
   std::string model;
   bool tensors = false;
@@ -77,9 +82,11 @@ void Inspect(const InspectOptions& o) {
       {"positions", RopeText(m.config)},
       {"context", fmt::format("{}", m.config.context)},
       {"vocabulary", fmt::format("{}, {}", s.vocab, m.tokenizer ? m.tokenizer->kind() : "no tokenizer")},
-      {"chat template", m.tokenizer && !m.tokenizer->chat_template().empty() ? "yes" : "no"},
+      {"chat template", TemplatesText(m.tokenizer.get())},
       {"KV cache", fmt::format("{} per token at 2 bytes a value",
                                BytesText(int64_t{4} * s.layers * s.kv_heads * s.head_dim))}};
+  if (m.tokenizer && !m.tokenizer->note().empty()) lines.emplace_back("note", m.tokenizer->note());
+  TellNote(m.tokenizer.get());
   if (o.json) {
     nlohmann::ordered_json json;
     for (const auto& [key, value] : lines) json[key] = value;
@@ -123,6 +130,7 @@ void TokenizeText(const TokenizeOptions& o) {
   } else {
     tokenizer = Tokenizer::FromHfFolder(o.model);
   }
+  TellNote(tokenizer.get());
   const std::vector<int32_t> tokens =
       TokenizePrompt(o.prompt, tokenizer.get(), o.model, !o.no_special).tokens;
   if (o.ids) {

@@ -37,6 +37,17 @@ std::vector<ChatMessage> ReadChat(const PromptOptions& o) {
 
 }  // namespace
 
+std::unique_ptr<Engine> LoadEngine(const std::string& path, const EngineOptions& options) {
+  std::unique_ptr<Engine> engine = Engine::Load(path, options);
+  TellNote(engine->tokenizer());
+  return engine;
+}
+
+void TellNote(const Tokenizer* tokenizer) {
+  if (tokenizer != nullptr && !tokenizer->note().empty())
+    fmt::print(stderr, "warning: {}\n", tokenizer->note());
+}
+
 void AddModelOptions(CLI::App& app, ModelOptions& o, bool required) {
   o.engine.comm = &World();
   CLI::Option* model = app.add_option("-m,--model,model", o.model, "GGUF file, or Hugging Face folder");

@@ -56,6 +56,11 @@ void AddModelOptions(CLI::App& app, ModelOptions& options, bool required = true)
 void AddPromptOptions(CLI::App& app, PromptOptions& options);
 void AddGenerateOptions(CLI::App& app, GenerateOptions& options);
 
+// Engine::Load(), and TellNote() of its tokenizer.
+std::unique_ptr<Engine> LoadEngine(const std::string& path, const EngineOptions& options);
+// Says on stderr what a user should know about how the tokenizer's files were read, if anything.
+void TellNote(const Tokenizer* tokenizer);
+
 // The prompt's text: -p, or the file of -f. Throws Error if neither is given or the file is unreadable.
 std::string ReadPrompt(const PromptOptions& options);
 

@@ -145,7 +145,7 @@ std::unique_ptr<Engine> OpenBase(const PerplexityCommand& o, const Engine& engin
   exact.exact = true;
   exact.fast = false;
   exact.cache_type.reset();
-  std::unique_ptr<Engine> base = Engine::Load(o.base.empty() ? o.model.model : o.base, exact);
+  std::unique_ptr<Engine> base = LoadEngine(o.base.empty() ? o.model.model : o.base, exact);
   if (base->model().config().shape.vocab != engine.model().config().shape.vocab) {
     throw Error("--base {}: has {} tokens in its vocabulary, {} has {}", o.base,
                 base->model().config().shape.vocab, o.model.model, engine.model().config().shape.vocab);
@@ -156,7 +156,7 @@ std::unique_ptr<Engine> OpenBase(const PerplexityCommand& o, const Engine& engin
 void Perplexity(PerplexityCommand& o) {
   const int64_t size = o.model.engine.context > 0 ? o.model.engine.context : kDefaultChunk;
   if (size < 4) throw Error("--ctx-size {}: a chunk has at least 4 tokens", size);
-  const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, o.model.engine);
+  const std::unique_ptr<Engine> engine = LoadEngine(o.model.model, o.model.engine);
   const std::vector<std::vector<int32_t>> chunks =
       ChunksOf(ReadTokens(o, *engine), size, o.chunks, *engine->tokenizer());
   if (chunks.empty()) throw Error("{}: shorter than one chunk of {} tokens (--ctx-size)", o.file, size);

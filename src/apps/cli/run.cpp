@@ -64,7 +64,7 @@ void Run(const RunOptions& o) {
   }
   EngineOptions options = o.model.engine;
   if (!o.doc_cache.empty()) options.documents = DocumentCacheOptions{.folder = o.doc_cache};
-  const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, options);
+  const std::unique_ptr<Engine> engine = LoadEngine(o.model.model, options);
   const ChatPrompt prompt = TokenizePrompt(o.prompt, engine->tokenizer(), o.model.model);
   Request request = MakeRequest(o.generate, prompt, engine->tokenizer());
   request.prune = o.prune;

@@ -213,7 +213,7 @@ void Serve(ServeOptions o) {
                server.port());
   }
   std::fflush(stdout);
-  std::unique_ptr<Engine> engine = Engine::Load(o.model.model, MakeEngineOptions(o, events));
+  std::unique_ptr<Engine> engine = LoadEngine(o.model.model, MakeEngineOptions(o, events));
   const bool has_template = engine->tokenizer() == nullptr || !engine->tokenizer()->chat_template().empty();
   server.Serve(std::move(engine));
   fmt::print("ready: {}\n", o.model.model);

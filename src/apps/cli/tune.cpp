@@ -77,7 +77,7 @@ void Tune(TuneCommand& o) {
   Prepare(o);
   EngineOptions options = o.model.engine;
   if (o.cache_mib > 0) options.documents = DocumentCacheOptions{.memory_bytes = o.cache_mib << 20};
-  const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, options);
+  const std::unique_ptr<Engine> engine = LoadEngine(o.model.model, options);
   if (o.tune.eval.folder.empty()) o.tune.eval.folder = DefaultFolder(o, *engine);
   ProgressLine line("tune", 1, "");
   const TuneResult result =
@@ -113,7 +113,7 @@ std::vector<int32_t> Reference(const TuneCommand& o, const MappedFile& text, con
 void TuneHeads(const TuneCommand& o) {
   NewFile file(o.head_patterns, "tune");
   const MappedFile text(o.reference);
-  const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, o.model.engine);
+  const std::unique_ptr<Engine> engine = LoadEngine(o.model.model, o.model.engine);
   const std::vector<int32_t> tokens = Reference(o, text, *engine);
   ProgressLine line("tune", 1, "");
   HeadSearchResult found = SearchHeadPatterns(
@@ -141,7 +141,7 @@ void TuneHeads(const TuneCommand& o) {
 void TuneProxies(TuneCommand& o) {
   { const NewFile probe(o.ffn_proxies, "tune"); }  // before the work
   const MappedFile text(o.reference);
-  const std::unique_ptr<Engine> engine = Engine::Load(o.model.model, o.model.engine);
+  const std::unique_ptr<Engine> engine = LoadEngine(o.model.model, o.model.engine);
   const std::vector<int32_t> tokens = Reference(o, text, *engine);
   ProgressLine line("tune", 1, "");
   o.proxies.model = std::filesystem::path(o.model.model).filename().string();

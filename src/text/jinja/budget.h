@@ -28,6 +28,12 @@ class Fault : public std::runtime_error {
       : std::runtime_error(fmt::format(format, std::forward<Args>(args)...)) {}
 };
 
+// The rendering needs more than its budget.
+class LimitFault : public Fault {
+ public:
+  using Fault::Fault;
+};
+
 class Budget {
  public:
   static constexpr size_t kUnitsPerStep = 512;
@@ -41,7 +47,7 @@ class Budget {
   void Work(size_t units) {
     ThrowIfCancelled(cancelled_);
     if (units > kMaxWork - work_) {
-      throw Fault("the template takes more than {} steps", limits::kMaxTemplateSteps);
+      throw LimitFault("the template takes more than {} steps", limits::kMaxTemplateSteps);
     }
     work_ += units;
   }
@@ -51,7 +57,7 @@ class Budget {
   // themselves; FitsTimes does it without overflow.
   void Fits(size_t bytes) const {
     if (bytes > kMaxMemory - live_)
-      throw Fault("the template needs more than {} bytes of memory", kMaxMemory);
+      throw LimitFault("the template needs more than {} bytes of memory", kMaxMemory);
   }
   void FitsTimes(size_t count, size_t bytes_each) const {
     if (bytes_each != 0 && count > kMaxMemory / bytes_each) Fits(kMaxMemory + 1);

@@ -13,6 +13,7 @@ namespace {
 constexpr size_t kMaxMessageBytes = 1024;
 
 // Throws Error with a one-line message, whatever text the template put into it.
+template <typename Thrown = Error>
 [[noreturn]] void Rethrow(int line, const char* what) {
   std::string message(what);
   if (message.size() > kMaxMessageBytes) {
@@ -22,7 +23,7 @@ constexpr size_t kMaxMessageBytes = 1024;
   }
   std::replace_if(
       message.begin(), message.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
-  throw Error("[chat template] line {}: {}", line, message);
+  throw Thrown("[chat template] line {}: {}", line, message);
 }
 
 }  // namespace
@@ -48,6 +49,8 @@ std::string ChatTemplate::Render(const nlohmann::ordered_json& context,
   jinja::Interpreter interpreter(cancelled);
   try {
     return interpreter.Run(impl_->body, context);
+  } catch (const jinja::LimitFault& fault) {
+    Rethrow<ChatTemplateLimit>(interpreter.line(), fault.what());
   } catch (const jinja::Fault& fault) {
     Rethrow(interpreter.line(), fault.what());
   }

@@ -6,7 +6,15 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/error.h"
+
 namespace coppice {
+
+// A rendering that takes more than its budget of steps, memory or output.
+class ChatTemplateLimit : public Error {
+ public:
+  using Error::Error;
+};
 
 class ChatTemplate {
  public:
@@ -19,8 +27,8 @@ class ChatTemplate {
   // `context` holds messages, add_generation_prompt, bos_token, eos_token, tools, ... as Hugging Face's
   // apply_chat_template passes them. Object keys keep their order (nlohmann::ordered_json). Blocks are
   // trimmed (trim_blocks, lstrip_blocks). Throws Error for raise_exception, for a call of something
-  // undefined, and when limits::kMaxTemplateSteps or kMaxTemplateOutputBytes is exceeded. Throws Cancelled
-  // once `cancelled`, which may be null, is set.
+  // undefined, and ChatTemplateLimit when limits::kMaxTemplateSteps, kMaxTemplateMemoryBytes or
+  // kMaxTemplateOutputBytes is exceeded. Throws Cancelled once `cancelled`, which may be null, is set.
   std::string Render(const nlohmann::ordered_json& context,
                      const std::atomic<bool>* cancelled = nullptr) const;
 

@@ -87,7 +87,7 @@ std::string Interpreter::Run(const Body& body, const nlohmann::ordered_json& con
 void Interpreter::Emit(std::string_view text) {
   budget_.Work(text.size());
   if (text.size() > static_cast<size_t>(limits::kMaxTemplateOutputBytes) - pending_output_) {
-    throw Fault("the output is longer than {} bytes", limits::kMaxTemplateOutputBytes);
+    throw LimitFault("the output is longer than {} bytes", limits::kMaxTemplateOutputBytes);
   }
   pending_output_ += text.size();
   sink_->Append(text);

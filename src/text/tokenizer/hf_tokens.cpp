@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/limits.h"
+#include "text/tokenizer/end_tokens.h"
 #include "text/tokenizer/text_json.h"
 
 namespace coppice {
@@ -54,7 +55,7 @@ HfAddedToken AddedTokenFromJson(int32_t id, const nlohmann::json& object, const 
   HfAddedToken added;
   added.token.id = id;
   added.token.content = StringField(object, "content", source);
-  added.token.special = BoolField(object, "special", source, false);
+  added.token.special = BoolField(object, "special", source, false) || IsEndName(added.token.content);
   added.token.lstrip = BoolField(object, "lstrip", source, false);
   added.token.rstrip = BoolField(object, "rstrip", source, false);
   added.token.single_word = BoolField(object, "single_word", source, false);

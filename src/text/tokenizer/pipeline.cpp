@@ -1,20 +1,17 @@
 #include "text/tokenizer/pipeline.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <utility>
 
 #include "base/error.h"
+#include "text/tokenizer/end_tokens.h"
 #include "text/unicode/unicode.h"
 
 namespace coppice {
 namespace {
 
 constexpr size_t kMaxTextBytes = std::numeric_limits<int32_t>::max() / 4;  // indices of symbols have 32 bits
-
-constexpr std::array<std::string_view, 6> kEndNames{"<|eot_id|>",    "<|im_end|>",    "<|end|>",
-                                                    "<end_of_turn>", "<|endoftext|>", "<|eom_id|>"};
 
 // A character that `text` does not hold, or "" if that is not known soon.
 std::string UnusedCharacter(std::string_view text) {
@@ -72,7 +69,7 @@ class PipelineTokenizer final : public Tokenizer {
   std::optional<int32_t> bos() const override { return parts_.bos; }
   std::optional<int32_t> eos() const override { return parts_.eos; }
   bool EndsGeneration(int32_t id) const override {
-    return parts_.eos == id || std::find(parts_.ends.begin(), parts_.ends.end(), id) != parts_.ends.end();
+    return parts_.eos == id || std::ranges::binary_search(parts_.ends, id);
   }
   bool IsControl(int32_t id) const override {
     return parts_.vocabulary->Contains(id) && parts_.vocabulary->type(id) == TokenType::kControl;
@@ -81,7 +78,12 @@ class PipelineTokenizer final : public Tokenizer {
     return parts_.vocabulary->Find(token);
   }
   const std::string& chat_template() const override { return parts_.chat_template; }
-  void SetChatTemplate(std::string jinja) override { parts_.chat_template = std::move(jinja); }
+  const std::string& tool_template() const override { return parts_.tool_template; }
+  void SetChatTemplate(std::string jinja) override {
+    parts_.chat_template = std::move(jinja);
+    parts_.tool_template.clear();
+  }
+  const std::string& note() const override { return parts_.note; }
 
  private:
   struct Run {
@@ -217,10 +219,8 @@ std::string PipelineTokenizer::Decode(std::span<const int32_t> ids, bool special
 }  // namespace
 
 std::unique_ptr<Tokenizer> MakePipelineTokenizer(TokenizerParts parts) {
-  for (const std::string_view name : kEndNames) {
-    const std::optional<int32_t> id = parts.vocabulary->Find(name);
-    if (id && parts.vocabulary->type(*id) == TokenType::kControl) parts.ends.push_back(*id);
-  }
+  for (const int32_t id : NamedEnds(*parts.vocabulary)) parts.ends.push_back(id);
+  std::ranges::sort(parts.ends);
   return std::make_unique<PipelineTokenizer>(std::move(parts));
 }
 

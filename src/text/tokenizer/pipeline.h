@@ -38,9 +38,11 @@ struct TokenizerParts {
   std::optional<int32_t> eos;
   std::vector<int32_t> ends;  // further tokens that end a generation
   std::string chat_template;
+  std::string tool_template;  // for chats with tools; may be empty
+  std::string note;           // Tokenizer::note()
 };
 
-// Adds well-known end-of-turn tokens to `parts.ends` if they are control tokens of the vocabulary.
+// Adds the tokens of NamedEnds() to `parts.ends`.
 std::unique_ptr<Tokenizer> MakePipelineTokenizer(TokenizerParts parts);
 
 // The decoder and normalizer shared by all SentencePiece models, GGUF or not. U+2581 represents a space.

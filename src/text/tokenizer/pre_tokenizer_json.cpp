@@ -41,8 +41,10 @@ struct GgufName {
   bool whole = false;
 };
 
+// Four expressions, one after another.
+constexpr std::string_view kDefaultName = "default";
+
 constexpr std::array kGgufNames = std::to_array<GgufName>({
-    {"default", kGpt2Regex},
     {"gpt-2", kGpt2Regex},
     {"gpt2", kGpt2Regex},
     {"xgen", kGpt2Regex},
@@ -50,24 +52,42 @@ constexpr std::array kGgufNames = std::to_array<GgufName>({
     {"olmo", kGpt2Regex},
     {"jais", kGpt2Regex},
     {"phi-2", kGpt2Regex},
+    {"gigachat", kGpt2Regex},
+    {"a.x-4.0", kGpt2Regex},
+    {"mellum", kGpt2Regex},
+    {"exaone4", kGpt2Regex},
+    {"trillion", kGpt2Regex},
+    {"granite-docling", kGpt2Regex},
     {"starcoder", kGpt2Regex, true},
     {"refact", kGpt2Regex, true},
     {"command-r", kGpt2Regex, true},
     {"smollm", kGpt2Regex, true},
     {"codeshell", kGpt2Regex, true},
+    {"exaone", kGpt2Regex, true},
+    {"minerva-7b", kGpt2Regex, true},
+    {"mellum2", kGpt2Regex, true},
     {"llama-bpe", kLlama3Regex, false, true},
     {"llama3", kLlama3Regex, false, true},
     {"llama-v3", kLlama3Regex, false, true},
     {"falcon3", kLlama3Regex, false, true},
+    {"falcon-h1", kLlama3Regex, false, true},
+    {"midm-2.0", kLlama3Regex, false, true},
+    {"lfm2", kLlama3Regex, false, true},
     {"pixtral", kLlama3Regex, false, true},
     {"dbrx", kLlama3Regex},
     {"smaug-bpe", kLlama3Regex},
     {"qwen2", kQwen2Regex},
     {"stablelm2", kQwen2Regex},
     {"deepseek-r1-qwen", kQwen2Regex},
+    {"megrez", kQwen2Regex},
+    {"hunyuan", kQwen2Regex},
+    {"kormo", kQwen2Regex},
+    {"solar-open", kQwen2Regex},
+    {"grok-2", kQwen2Regex},
     {"tekken", kTekkenRegex, false, true},
     {"bloom", kBloomRegex},
     {"gpt3-finnish", kBloomRegex},
+    {"poro-chat", kBloomRegex},
 });
 
 }  // namespace
@@ -116,12 +136,18 @@ std::unique_ptr<PreTokenizer> PreTokenizerFromJson(const json& object, const std
 }
 
 GgufPreTokenizer PreTokenizerFromGgufName(std::string_view name, const std::string& source) {
+  std::vector<std::unique_ptr<PreTokenizer>> parts;
+  if (name == kDefaultName) {
+    for (const std::string_view regex : {kSymbolsRegex, kGpt2Regex, kNumberRegex, kThreeDigitsRegex})
+      parts.push_back(MakeKnownSplit(regex));
+    parts.push_back(MakeByteLevel(false, false));
+    return {MakePreTokenizerSequence(std::move(parts))};
+  }
   const auto* known =
       std::find_if(kGgufNames.begin(), kGgufNames.end(), [&](const GgufName& n) { return n.name == name; });
   if (known == kGgufNames.end()) {
     throw Error("[tokenizer] {}: tokenizer.ggml.pre '{}' is not a known pre-tokenizer", source, name);
   }
-  std::vector<std::unique_ptr<PreTokenizer>> parts;
   if (known->digits) parts.push_back(MakeDigits(true));
   parts.push_back(MakeKnownSplit(known->regex));
   parts.push_back(MakeByteLevel(false, false));

@@ -38,6 +38,10 @@ class Regex {
 // The published expressions of known model families.
 inline constexpr std::string_view kGpt2Regex =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+// llama.cpp's "default" splits at these before GPT-2's, and at the next two after it.
+inline constexpr std::string_view kSymbolsRegex = R"([\p{P}\$\+<=>\^~\|]+)";
+inline constexpr std::string_view kNumberRegex = R"(\p{N}+)";
+inline constexpr std::string_view kThreeDigitsRegex = "[0-9][0-9][0-9]";
 inline constexpr std::string_view kLlama3Regex =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+)"
     R"(|\s+(?!\S)|\s+)";

@@ -62,8 +62,15 @@ class Tokenizer {
   virtual std::optional<int32_t> Find(std::string_view token) const = 0;
   // The Jinja source, or empty.
   virtual const std::string& chat_template() const = 0;
-  // Replaces it. Not thread-safe.
+  // The one for chats with tools, which some models have beside it, under the name "tool_use"; or empty.
+  virtual const std::string& tool_template() const { return kNoText; }
+  // Replaces both. Not thread-safe.
   virtual void SetChatTemplate(std::string jinja) = 0;
+  // What a user should know about how the model's files were read, in a line; or empty.
+  virtual const std::string& note() const { return kNoText; }
+
+ private:
+  inline static const std::string kNoText;
 };
 
 // The bytes of each token of a sequence. Their concatenation is Decode(ids).

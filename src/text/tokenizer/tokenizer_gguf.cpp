@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/limits.h"
+#include "text/tokenizer/end_tokens.h"
 #include "text/tokenizer/pipeline.h"
 
 namespace coppice {
@@ -30,23 +31,26 @@ std::vector<TokenType> TypesByName(const std::vector<std::string>& texts) {
   return types;
 }
 
+// `texts` with the types that the file gives them, but for tokens that end an answer.
 std::vector<TokenType> ReadTypes(const GgufMetadata& metadata, const std::vector<std::string>& texts,
                                  bool spm) {
   const std::optional<std::vector<int64_t>> stored = metadata.Integers("tokenizer.ggml.token_type");
-  if (!stored) return spm ? TypesByName(texts) : std::vector<TokenType>(texts.size(), TokenType::kNormal);
-  if (stored->size() != texts.size()) {
+  std::vector<TokenType> types =
+      spm ? TypesByName(texts) : std::vector<TokenType>(texts.size(), TokenType::kNormal);
+  if (stored && stored->size() != texts.size()) {
     throw Error("[tokenizer] {}: tokenizer.ggml.token_type has {} entries for {} tokens", metadata.path(),
                 stored->size(), texts.size());
   }
-  std::vector<TokenType> types;
-  types.reserve(stored->size());
-  for (size_t i = 0; i < stored->size(); ++i) {
+  for (size_t i = 0; stored && i < stored->size(); ++i) {
     const int64_t type = (*stored)[i];
     if (type < 0 || type > 6) {
       throw Error("[tokenizer] {}: tokenizer.ggml.token_type of token {} is {}, expected 1 to 6",
                   metadata.path(), i, type);
     }
-    types.push_back(type == 0 ? TokenType::kNormal : static_cast<TokenType>(type));
+    types[i] = type == 0 ? TokenType::kNormal : static_cast<TokenType>(type);
+  }
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (IsEndName(texts[i])) types[i] = TokenType::kControl;
   }
   return types;
 }
@@ -102,7 +106,13 @@ void SetSpm(const GgufMetadata& metadata, TokenizerParts& parts) {
 // Returns whether to add BOS if the file does not say.
 bool SetBpe(const GgufMetadata& metadata, TokenizerParts& parts) {
   const Vocabulary& vocabulary = *parts.vocabulary;
-  const std::string name = metadata.String("tokenizer.ggml.pre").value_or("default");
+  const std::optional<std::string> stored = metadata.String("tokenizer.ggml.pre");
+  const std::string name = stored.value_or("default");
+  if (!stored) {
+    parts.note = metadata.path() +
+                 ": tokenizer.ggml.pre is missing, so texts are split as for \"default\": GPT-2's way, with "
+                 "punctuation and digits apart; answers may be worse than the model's";
+  }
   GgufPreTokenizer pre = PreTokenizerFromGgufName(name, metadata.path());
   parts.kind = "bpe";
   parts.byte_level = true;
@@ -117,6 +127,16 @@ bool SetBpe(const GgufMetadata& metadata, TokenizerParts& parts) {
   };
   parts.merger = MakeBpeMerger(vocabulary, ReadMerges(metadata), options, metadata.path());
   return pre.add_bos;
+}
+
+// Further ends, from a list that Ollama's converter writes. Ids outside the vocabulary stand for nothing.
+void AddEosIds(const GgufMetadata& metadata, TokenizerParts& parts) {
+  for (const int64_t id :
+       metadata.Integers("tokenizer.ggml.eos_token_ids").value_or(std::vector<int64_t>())) {
+    if (!parts.vocabulary->Contains(id)) continue;
+    parts.ends.push_back(static_cast<int32_t>(id));
+    if (!parts.eos) parts.eos = static_cast<int32_t>(id);
+  }
 }
 
 }  // namespace
@@ -148,7 +168,9 @@ std::unique_ptr<Tokenizer> Tokenizer::FromGguf(const GgufMetadata& metadata) {
     if (const std::optional<int32_t> id = TokenId(metadata, key, *parts.vocabulary))
       parts.ends.push_back(*id);
   }
+  AddEosIds(metadata, parts);
   parts.chat_template = metadata.String("tokenizer.chat_template").value_or("");
+  parts.tool_template = metadata.String("tokenizer.chat_template.tool_use").value_or("");
   return MakePipelineTokenizer(std::move(parts));
 }
 

@@ -225,17 +225,30 @@ void SetSpecialTokens(const Folder& folder, const json& config, TokenizerParts& 
   }
 }
 
-// chat_template is a string, or a list of {"name", "template"}.
-std::string ReadChatTemplate(const Folder& folder, const json& config) {
-  if (folder.Has("chat_template.jinja")) return ReadText(folder.File("chat_template.jinja"));
-  const std::string source = folder.File("tokenizer_config.json");
+// The template named `name` of tokenizer_config.json, whose chat_template is a string, which is the default
+// one, or a list of {"name", "template"}. Empty if there is none.
+std::string NamedTemplate(const json& config, std::string_view name, const std::string& source) {
   const json* field = FindField(config, "chat_template");
   if (field == nullptr) return "";
-  if (!field->is_array()) return StringField(config, "chat_template", source);
+  if (!field->is_array()) return name == "default" ? StringField(config, "chat_template", source) : "";
   for (const json& named : *field) {
-    if (StringField(named, "name", source) == "default") return StringField(named, "template", source);
+    if (StringField(named, "name", source) == name) return StringField(named, "template", source);
   }
   return "";
+}
+
+// Files with templates take precedence over tokenizer_config.json, as in transformers.
+void ReadChatTemplates(const Folder& folder, const json& config, TokenizerParts& parts) {
+  constexpr const char* kDefault = "chat_template.jinja";
+  constexpr const char* kToolUse = "additional_chat_templates/tool_use.jinja";
+  const bool has_files = folder.Has(kDefault) || folder.Has(kToolUse);
+  const std::string source = folder.File("tokenizer_config.json");
+  const auto read = [&](const char* file, std::string_view name) {
+    if (folder.Has(file)) return ReadText(folder.File(file));
+    return has_files && name != "default" ? std::string() : NamedTemplate(config, name, source);
+  };
+  parts.chat_template = read(kDefault, "default");
+  parts.tool_template = read(kToolUse, "tool_use");
 }
 
 }  // namespace
@@ -255,7 +268,7 @@ std::unique_ptr<Tokenizer> Tokenizer::FromHfFolder(const std::string& path) {
     return nullptr;
   }
   SetSpecialTokens(folder, config, parts);
-  parts.chat_template = ReadChatTemplate(folder, config);
+  ReadChatTemplates(folder, config, parts);
   return MakePipelineTokenizer(std::move(parts));
 }
 

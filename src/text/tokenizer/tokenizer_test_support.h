@@ -52,6 +52,10 @@ class MetadataBuilder {
     values_[key] = std::move(value);
     return *this;
   }
+  MetadataBuilder& Remove(const std::string& key) {
+    values_.erase(key);
+    return *this;
+  }
   GgufMetadata Build() const { return GgufMetadata("test.gguf", values_); }
   std::unique_ptr<Tokenizer> Load() const { return Tokenizer::FromGguf(Build()); }
 

@@ -1,0 +1,38 @@
+#include "server/chat_options.h"
+
+#include "base/error.h"
+
+namespace coppice {
+
+namespace {
+
+// llama.cpp's convention: an assistant's message at the end is the beginning of the answer.
+bool EndsWithAnAnswer(const std::vector<ChatMessage>& messages) {
+  const auto is_answer = [](const ChatMessage& m) { return m.role == "assistant" && m.tool_calls->empty(); };
+  if (messages.empty() || !is_answer(messages.back())) return false;
+  if (messages.size() > 1 && is_answer(messages[messages.size() - 2]))
+    throw Error("two messages of the assistant end the chat, so it is not clear which the answer continues");
+  return !messages.back().content.empty();
+}
+
+}  // namespace
+
+ChatOptions ChatOptionsOf(const Parameters& p, const std::vector<ChatMessage>& messages,
+                          const std::atomic<bool>* cancelled) {
+  ChatOptions options{
+      .add_special = p.add_special.value_or(true),
+      .variables = p.template_variables,
+      .tools = p.tool_choice == ToolChoice::kNone ? nlohmann::ordered_json::array() : *p.tools,
+      .continue_final_message =
+          p.continue_final_message ? *p.continue_final_message : EndsWithAnAnswer(messages),
+      .parse_messages = p.parse_special.value_or(false),
+      .cancelled = cancelled};
+  // A continued message takes the place of the head that begins an answer.
+  if (!options.variables->contains("add_generation_prompt")) {
+    options.variables->emplace("add_generation_prompt",
+                               p.add_generation_prompt && !options.continue_final_message);
+  }
+  return options;
+}
+
+}  // namespace coppice
