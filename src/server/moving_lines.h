@@ -1,6 +1,7 @@
-// Lines at a prompt's head that clients change with every request and that mean nothing to the model: counters
-// of tokens, and Claude Code's billing header. Left in, they would make every turn read its whole prompt again,
-// because the document cache takes over only what two prompts have in common at their beginning.
+// Lines at a prompt's head that clients change with every request and that mean nothing to the model:
+// counters of tokens, and Claude Code's billing header. Left in, they would make every turn read its whole
+// prompt again, because the document cache takes over only what two prompts have in common at their
+// beginning.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -137,7 +137,7 @@ void ReadBreakers(const json& value, const std::string& name, Parameters& out) {
   out.dry_breakers = value.get<std::vector<std::string>>();
 }
 
-// -1 is the default that clients of vLLM and SGLang send; llama.cpp, too, reads any number below 1 as no limit.
+// -1 is the default that clients of vLLM and SGLang send; llama.cpp, too, reads numbers below 1 as no limit.
 void ReadTopK(const json& value, const std::string& name, Parameters& out) {
   const double number = value.is_number() ? value.get<double>() : -2;
   if (!(number >= -1 && number <= 1 << 30) || number != std::floor(number))
