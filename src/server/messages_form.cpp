@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "server/content_parts.h"
 #include "server/errors.h"
 #include "server/request_json.h"
 
@@ -11,32 +14,24 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// The text of a list of blocks; `where` names it in messages.
-std::string TextOf(const ordered_json& content, const std::string& where) {
-  if (content.is_string()) return content;
-  if (content.is_null()) return "";
-  if (!content.is_array()) throw BadField("messages", where + " is neither a text nor a list of blocks");
-  std::string text;
-  for (const ordered_json& block : content) {
-    const std::string type = TextMember(block, "type");
-    const ordered_json source = Member(block, "source");
-    const bool is_document = type == "document" && TextMember(source, "type") == "text";
-    if (type != "text" && !is_document) {
-      throw BadField("messages", fmt::format("{} has a block of the type {}; only texts can be read", where,
-                                             DumpJson(type.substr(0, 40))));
-    }
-    if (!text.empty()) text += '\n';
-    text += is_document ? TextMember(source, "data") : TextMember(block, "text");
-  }
-  return text;
+using Names = std::vector<std::string>;
+
+ordered_json ToolUse(const ordered_json& block) {
+  return {{"id", TextMember(block, "id")},
+          {"type", "function"},
+          {"function",
+           {{"name", TextMember(block, "name")},
+            {"arguments", DumpJson(block.value("input", ordered_json::object()))}}}};
 }
 
 // Appends the message's own form: results of calls become messages of their own, in front of its text.
-void AddMessage(const ordered_json& message, size_t number, ordered_json& list) {
-  const std::string where = fmt::format("message {}", number);
+void AddMessage(const ordered_json& message, size_t number, ordered_json& list, Names& ignored) {
   const std::string role = TextMember(message, "role");
-  if (!message.is_object() || !message.contains("content") || (role != "user" && role != "assistant"))
-    throw BadField("messages", where + " needs content and the role user or assistant");
+  if (!message.is_object() || !message.contains("content") ||
+      (role != "user" && role != "assistant" && role != "system")) {
+    throw BadField("messages",
+                   fmt::format("message {} needs content and the role user, assistant or system", number));
+  }
   const ordered_json& content = message["content"];
   ordered_json texts = ordered_json::array();
   ordered_json calls = ordered_json::array();
@@ -44,21 +39,18 @@ void AddMessage(const ordered_json& message, size_t number, ordered_json& list) 
   for (const ordered_json& block : content.is_array() ? content : ordered_json::array()) {
     const std::string type = TextMember(block, "type");
     if (type == "tool_use") {
-      calls.push_back({{"id", TextMember(block, "id")},
-                       {"type", "function"},
-                       {"function",
-                        {{"name", TextMember(block, "name")},
-                         {"arguments", DumpJson(block.value("input", ordered_json::object()))}}}});
+      calls.push_back(ToolUse(block));
     } else if (type == "tool_result") {
       has_results = true;
       list.push_back({{"role", "tool"},
                       {"tool_call_id", TextMember(block, "tool_use_id")},
-                      {"content", TextOf(Member(block, "content"), where)}});
-    } else if (type != "thinking" && type != "redacted_thinking") {
+                      {"content", TextOfContent(Member(block, "content"), "messages", ignored)}});
+    } else {
       texts.push_back(block);
     }
   }
-  ordered_json chat = {{"role", role}, {"content", TextOf(content.is_array() ? texts : content, where)}};
+  ordered_json chat = {{"role", role},
+                       {"content", TextOfContent(content.is_array() ? texts : content, "messages", ignored)}};
   if (has_results && texts.empty()) return;
   if (!calls.empty()) chat["tool_calls"] = std::move(calls);
   for (const char* key : {"protect", "question"}) {
@@ -67,13 +59,17 @@ void AddMessage(const ordered_json& message, size_t number, ordered_json& list) 
   list.push_back(std::move(chat));
 }
 
-ordered_json ChatTools(const ordered_json& tools) {
+// Functions of the client's own. Anthropic's tools, which its servers run or its clients know, are left out.
+ordered_json ChatTools(const ordered_json& tools, Names& ignored) {
   ordered_json list = ordered_json::array();
   if (!tools.is_array()) throw BadField("tools", "is not a list");
   for (const ordered_json& tool : tools) {
+    if (!tool.is_object()) throw BadField("tools", "holds something that is no object");
     const std::string type = TextMember(tool, "type");
-    if (!tool.is_object() || !(type.empty() || type == "custom"))
-      throw BadField("tools", "only functions of the client's own can be called");
+    if (!type.empty() && type != "custom") {
+      AddIgnored(type, ignored);
+      continue;
+    }
     ordered_json function = {{"name", Member(tool, "name")}};
     if (tool.contains("description")) function["description"] = tool["description"];
     function["parameters"] = tool.value("input_schema", ordered_json::object());
@@ -82,9 +78,18 @@ ordered_json ChatTools(const ordered_json& tools) {
   return list;
 }
 
-void SetToolChoice(const ordered_json& choice, ordered_json& chat) {
+void SetToolChoice(const ordered_json& choice, ordered_json& chat, Names& ignored) {
   const std::string type = TextMember(choice, "type");
-  if (type == "tool") {
+  const ordered_json tools = Member(chat, "tools");
+  const auto is_named = [&](const ordered_json& tool) {
+    return tool["function"]["name"] == TextMember(choice, "name");
+  };
+  const bool left_out =
+      tools.is_null() || tools.empty() || (type == "tool" && std::ranges::none_of(tools, is_named));
+  if (left_out && (type == "tool" || type == "any")) {
+    AddIgnored("tool_choice", ignored);
+    chat["tool_choice"] = "auto";
+  } else if (type == "tool") {
     chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", TextMember(choice, "name")}}}};
   } else if (type == "auto" || type == "any" || type == "none") {
     chat["tool_choice"] = type;
@@ -96,25 +101,30 @@ void SetToolChoice(const ordered_json& choice, ordered_json& chat) {
 
 }  // namespace
 
-std::string ChatOfMessages(std::string_view body) {
+ChatForm ChatOfMessages(std::string_view body) {
+  Names ignored;
   ordered_json chat = ParseRequestObject(body);
   const ordered_json messages = TakeMember(chat, "messages");
   if (!messages.is_array() || messages.empty()) throw BadField("messages", "is not a list of messages");
   ordered_json list = ordered_json::array();
   if (const ordered_json system = TakeMember(chat, "system"); !system.is_null())
-    list.push_back({{"role", "system"}, {"content", TextOf(system, "system")}});
-  for (size_t i = 0; i < messages.size(); ++i) AddMessage(messages[i], i + 1, list);
+    list.push_back({{"role", "system"}, {"content", TextOfContent(system, "system", ignored)}});
+  for (size_t i = 0; i < messages.size(); ++i) AddMessage(messages[i], i + 1, list, ignored);
   // Anthropic's API continues an assistant's message that ends the chat.
   if (list.back()["role"] == "assistant" && !list.back().contains("tool_calls"))
     chat["continue_final_message"] = true;
   chat["messages"] = std::move(list);
   if (const ordered_json stop = TakeMember(chat, "stop_sequences"); !stop.is_null()) chat["stop"] = stop;
   if (const ordered_json tools = TakeMember(chat, "tools"); !tools.is_null())
-    chat["tools"] = ChatTools(tools);
+    chat["tools"] = ChatTools(tools, ignored);
   if (const ordered_json choice = TakeMember(chat, "tool_choice"); !choice.is_null())
-    SetToolChoice(choice, chat);
-  TakeMember(chat, "thinking");
-  return DumpJson(chat);
+    SetToolChoice(choice, chat, ignored);
+  for (const char* no_effect :
+       {"thinking", "context_management", "mcp_servers", "container", "output_config"}) {
+    if (!TakeMember(chat, no_effect).is_null() && std::string_view(no_effect) != "thinking")
+      AddIgnored(no_effect, ignored);
+  }
+  return {DumpJson(chat), std::move(ignored)};
 }
 
 ordered_json MessagesReply::Usage(int64_t sampled) const {

@@ -1,6 +1,7 @@
 // Every field of every route: its names (OpenAI's, llama.cpp's, vLLM's), routes, target and range.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -19,6 +20,8 @@ namespace coppice {
 namespace {
 
 using nlohmann::json;
+
+constexpr double kLeast = std::numeric_limits<double>::denorm_min();
 
 int32_t TokenId(const json& value, const std::string& name) {
   if (!value.is_number_integer() || value < 0 || value > std::numeric_limits<int32_t>::max()) {
@@ -113,11 +116,15 @@ void ReadStop(const json& value, const std::string& name, Parameters& out) {
   const json& list = *owned;
   if (list.size() > kMaxStopStrings) throw BadField(name, fmt::format("more than {} texts", kMaxStopStrings));
   out.stop.clear();
+  size_t bytes = 0;
   for (const json& item : list) {
     if (!item.is_string()) throw BadField(name, "is not a text or a list of texts");
     auto text = item.get<std::string>();
     if (text.size() > kMaxStopBytes)
       throw BadField(name, fmt::format("a text longer than {} bytes", kMaxStopBytes));
+    bytes += text.size();
+    if (bytes > kMaxAllStopBytes)
+      throw BadField(name, fmt::format("texts of more than {} bytes together", kMaxAllStopBytes));
     if (!text.empty())
       out.stop.push_back(std::move(text));  // clients send "" where a tokenizer has no end token
   }
@@ -128,6 +135,23 @@ void ReadBreakers(const json& value, const std::string& name, Parameters& out) {
   if (!value.is_array() || value.size() > kMaxStopStrings || !std::ranges::all_of(value, is_text))
     throw BadField(name, fmt::format("is not a list of up to {} texts", kMaxStopStrings));
   out.dry_breakers = value.get<std::vector<std::string>>();
+}
+
+// -1 is the default that clients of vLLM and SGLang send; llama.cpp, too, reads numbers below 1 as no limit.
+void ReadTopK(const json& value, const std::string& name, Parameters& out) {
+  const double number = value.is_number() ? value.get<double>() : -2;
+  if (!(number >= -1 && number <= 1 << 30) || number != std::floor(number))
+    throw BadField(name,
+                   fmt::format("{} is not a whole number from 0 (no limit)", value.dump().substr(0, 40)));
+  out.sampling.top_k = std::max<int64_t>(static_cast<int64_t>(number), 0);
+}
+
+// 0 leaves the likeliest token, as llama.cpp reads it.
+void ReadTopP(const json& value, const std::string& name, Parameters& out) {
+  const double number = value.is_number() ? value.get<double>() : -1;
+  if (!(number >= 0 && number <= 1))
+    throw BadField(name, fmt::format("{} is not a number from 0 to 1", value.dump().substr(0, 40)));
+  out.sampling.top_p = std::max(number, kLeast);
 }
 
 void ReadSeed(const json& value, const std::string& name, Parameters& out) {
@@ -183,11 +207,6 @@ void ReadMessages(const json& value, const std::string& name, Parameters&) {
   if (!value.is_array() || value.empty()) throw BadField(name, "is not a list of messages");
   for (const json& message : value) {
     if (!message.is_object()) throw BadField(name, "holds something that is no message");
-    for (const char* key : {"function_call", "audio"}) {
-      if (message.contains(key) && !message[key].is_null() && !message[key].empty()) {
-        throw BadField(name, fmt::format("{} of a message is not supported", key));
-      }
-    }
   }
 }
 
@@ -305,7 +324,6 @@ void ReadRegex(const json& value, const std::string& name, Parameters& out) {
 }
 
 constexpr double kAny = std::numeric_limits<double>::max();
-constexpr double kLeast = std::numeric_limits<double>::denorm_min();
 
 const Field kFields[] = {
     // Input.
@@ -354,10 +372,8 @@ const Field kFields[] = {
      "a whole number from 1 to 128"},
     {"temperature", kGenerates, [](Parameters& p) -> double& { return p.sampling.temperature; }, 0, kAny,
      "a number from 0"},
-    {"top_k", kGenerates, [](Parameters& p) -> int64_t& { return p.sampling.top_k; }, 0, 1 << 30,
-     "a whole number from 0 (no limit)"},
-    {"top_p", kGenerates, [](Parameters& p) -> double& { return p.sampling.top_p; }, kLeast, 1,
-     "a number above 0 and at most 1"},
+    {"top_k", kGenerates, &ReadTopK},
+    {"top_p", kGenerates, &ReadTopP},
     {"min_p", kGenerates, [](Parameters& p) -> double& { return p.sampling.min_p; }, 0, 1,
      "a number from 0 to 1"},
     {"repeat_penalty repetition_penalty", kGenerates,

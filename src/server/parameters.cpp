@@ -8,7 +8,9 @@
 #include "base/error.h"
 #include "engine/chat_tools.h"
 #include "formats/json.h"
+#include "server/content_parts.h"
 #include "server/errors.h"
+#include "server/moving_lines.h"
 
 namespace coppice {
 
@@ -97,11 +99,13 @@ OwnedJson<json> ParseObject(std::string_view body) {
 // Checks that involve several fields.
 void CheckTogether(const json& object, Route route, Parameters& p) {
   const auto sent = [&](const char* name) { return object.contains(name) && !object[name].is_null(); };
-  if (sent("stream_options") && !p.stream) throw BadField("stream_options", "goes with stream: true");
-  if (p.return_progress && !p.stream) throw BadField("return_progress", "goes with stream: true");
-  if (route == kChat && p.top_log_probs > 0 && !p.log_probs) {
-    throw BadField("top_logprobs", "goes with logprobs: true");
+  // Fields of streams, and the number of log-probabilities, mean nothing without these; clients send them
+  // with every request.
+  if (!p.stream) {
+    p.include_usage = false;
+    p.return_progress = false;
   }
+  if (route == kChat && !p.log_probs) p.top_log_probs = 0;
   if ((route & kRendersChat) != 0 && !sent("messages")) throw BadField("messages", "is missing");
   if (p.continue_final_message.value_or(false) && sent("add_generation_prompt") && p.add_generation_prompt)
     throw BadField("continue_final_message", "does not go with add_generation_prompt: true");
@@ -128,6 +132,8 @@ void CheckTogether(const json& object, Route route, Parameters& p) {
 void ReadMessages(std::string_view body, const json& object, Parameters& p) {
   try {
     p.messages = OrderedMember(body, object, "messages", "messages");
+    SimplifyMessages(*p.messages, p.ignored);
+    if (!p.verbatim_prompts) RemoveMovingLines(*p.messages, p.ignored);
   } catch (const Error& error) {
     throw HttpError({400, "invalid_request_error", error.what(), "messages"});
   }
@@ -198,7 +204,7 @@ Parameters ParseParameters(std::string_view body, Route route, const Parameters&
     if (value.is_null()) continue;  // clients send null for fields that they leave to the server
     const auto found = names.find(name);
     if (found == names.end()) {
-      if (result.ignored.size() < 32) result.ignored.push_back(name.substr(0, 64));
+      AddIgnored(name, result.ignored);
       continue;
     }
     const auto [other, is_first] = seen.emplace(found->second, name);

@@ -41,8 +41,10 @@ inline constexpr int kMaxChoices = 128;     // n times the number of prompts of 
 inline constexpr int kMaxTexts = 2048;      // of one embeddings request, as OpenAI's
 inline constexpr int kMaxTopLogProbs = 20;  // as OpenAI and vLLM
 inline constexpr size_t kMaxTemplateVariables = 256;
-inline constexpr int64_t kMaxStopStrings = 64;
+inline constexpr int64_t kMaxStopStrings = 1024;
 inline constexpr size_t kMaxStopBytes = 1024;
+// Of all stop strings together: each token of an answer is compared with all of them.
+inline constexpr size_t kMaxAllStopBytes = 64 << 10;
 inline constexpr size_t kMaxSaltBytes = 1024;
 
 // A prompt as sent: text, ids, or a list in which both are mixed.
@@ -66,6 +68,7 @@ struct Parameters {
   // Input.
   std::vector<PromptInput> prompts;
   OwnedJson<nlohmann::ordered_json> messages;  // as they were sent
+  bool verbatim_prompts = false;  // RemoveMovingLines() is not applied; an option of the server, no field
   bool add_generation_prompt = true;
   std::optional<bool> continue_final_message;  // unset: if that is the assistant's
   OwnedJson<nlohmann::ordered_json> template_variables = nlohmann::ordered_json::object();

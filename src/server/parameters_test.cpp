@@ -92,11 +92,11 @@ TEST(Parameters, OutOfRangeNamesTheField) {
                                                      {"max_tokens", "1.5"},
                                                      {"n", "1000000"},
                                                      {"n", "0"},
-                                                     {"top_k", "-1"},
+                                                     {"top_k", "-2"},
                                                      {"n_discard", "-1"},
                                                      {"temperature", "-0.1"},
                                                      {"temperature", "\"1\""},
-                                                     {"top_p", "0"},
+                                                     {"top_p", "-0.1"},
                                                      {"top_p", "1.01"},
                                                      {"min_p", "-1"},
                                                      {"repeat_penalty", "0"},
@@ -218,14 +218,27 @@ TEST(Parameters, BadJson) {
 }
 
 TEST(Parameters, FieldsThatGoTogether) {
-  EXPECT_EQ(Refusal(With(R"("stream_options": {"include_usage": true})")).first, "stream_options");
+  EXPECT_FALSE(Parse(With(R"("stream_options": {"include_usage": true})")).include_usage);
   EXPECT_TRUE(Parse(With(R"("stream": true, "stream_options": {"include_usage": true})")).include_usage);
-  EXPECT_EQ(Refusal(With(R"("return_progress": true)")).first, "return_progress");
+  EXPECT_FALSE(Parse(With(R"("return_progress": true)")).return_progress);
   const std::string chat = R"({"messages": [{"role": "user", "content": "x"}], )";
-  EXPECT_EQ(Refusal(chat + "\"top_logprobs\": 2}", kChat).first, "top_logprobs");
+  EXPECT_EQ(Parse(chat + "\"top_logprobs\": 2}", kChat).top_log_probs, 0);
   EXPECT_EQ(Refusal(chat + "\"tools\": [{}]}", kChat).first, "tools");
   EXPECT_EQ(Refusal(R"({"messages": []})", kChat).first, "messages");
   EXPECT_EQ(Refusal(R"({"prompt": ["a", "b"], "n": 65})").first, "n");
+}
+
+TEST(Parameters, ValuesThatOthersTakeAsOff) {
+  EXPECT_EQ(Parse(With(R"("top_k": -1)")).sampling.top_k, 0);
+  EXPECT_GT(Parse(With(R"("top_p": 0)")).sampling.top_p, 0);
+  std::string stops = "\"stop\": [\"a\"";
+  for (int i = 1; i < 1024; ++i) stops += ",\"b\"";
+  EXPECT_EQ(Parse(With(stops + "]")).stop.size(), 1024u);
+  EXPECT_EQ(Refusal(With(stops + ",\"c\"]")).first, "stop");
+  const std::string kilobyte = "\"" + std::string(1024, 'x') + "\"";
+  std::string large = "\"stop\": [" + kilobyte;
+  for (int i = 1; i < 65; ++i) large += "," + kilobyte;
+  EXPECT_THAT(Refusal(With(large + "]")).second, HasSubstr("65536"));
 }
 
 TEST(Parameters, LogProbsOfCompletionsAreANumber) {

@@ -4,8 +4,15 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace coppice {
+
+// A request of another form as /v1/chat/completions takes it, and the names of what was left out of it.
+struct ChatForm {
+  std::string body;
+  std::vector<std::string> ignored;
+};
 
 // A request's body, an object, with its keys in their order. Throws HttpError.
 nlohmann::ordered_json ParseRequestObject(std::string_view body);

@@ -1,7 +1,8 @@
 #include "server/responses_form.h"
 
-#include <fmt/format.h>
+#include <algorithm>
 
+#include "server/content_parts.h"
 #include "server/errors.h"
 #include "server/request_json.h"
 
@@ -11,65 +12,139 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// The parts of an item's content in a chat's form.
-ordered_json ChatContent(const ordered_json& content) {
-  if (!content.is_array()) return content;
-  ordered_json parts = ordered_json::array();
-  for (const ordered_json& part : content) {
-    const std::string type = TextMember(part, "type");
-    if (type != "input_text" && type != "output_text" && type != "text")
-      throw BadField("input", "holds something that is no text; only texts can be read");
-    parts.push_back({{"type", "text"}, {"text", TextMember(part, "text")}});
-  }
-  return parts;
-}
+using Names = std::vector<std::string>;
 
-void AddCall(const ordered_json& item, ordered_json& list) {
-  // The calls of one answer belong to one message.
-  if (list.empty() || list.back()["role"] != "assistant")
+std::string NotEmpty(std::string text, const char* otherwise) { return text.empty() ? otherwise : text; }
+
+// A call in an assistant's message; the calls of one answer belong to one message.
+void AddCall(const ordered_json& item, const std::string& name, const ordered_json& arguments,
+             ordered_json& list) {
+  if (list.empty() || TextMember(list.back(), "role") != "assistant")
     list.push_back({{"role", "assistant"}, {"content", ""}});
   list.back()["tool_calls"].push_back(
-      {{"id", TextMember(item, "call_id")},
+      {{"id", NotEmpty(TextMember(item, "call_id"), TextMember(item, "id").c_str())},
        {"type", "function"},
-       {"function", {{"name", TextMember(item, "name")}, {"arguments", TextMember(item, "arguments")}}}});
+       {"function",
+        {{"name", name},
+         {"arguments", arguments.is_string() || arguments.is_object() ? arguments : ordered_json("{}")}}}});
 }
 
-ordered_json ChatMessages(const ordered_json& input) {
+// Calls of tools that the server does not offer: in the conversation they are calls like others.
+bool AddOtherCall(const ordered_json& item, const std::string& type, ordered_json& list) {
+  if (type == "custom_tool_call") {
+    AddCall(item, NotEmpty(TextMember(item, "name"), "custom_tool"),
+            ordered_json({{"input", Member(item, "input")}}), list);
+  } else if (type == "local_shell_call" || type == "shell_call" || type == "apply_patch_call" ||
+             type == "computer_call") {
+    const ordered_json action = Member(item, type == "apply_patch_call" ? "operation" : "action");
+    AddCall(item, type.substr(0, type.size() - 5), action.is_object() ? action : ordered_json::object(),
+            list);
+  } else if (type == "tool_search_call") {
+    AddCall(item, "tool_search", Member(item, "arguments"), list);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// Appends an item's form as a chat's message. Items that mean nothing to the model are left out.
+void AddItem(const ordered_json& item, ordered_json& list, Names& ignored) {
+  if (!item.is_object()) throw BadField("input", "has an item that is no object");
+  const std::string type = TextMember(item, "type");
+  if (type == "function_call") {
+    const std::string name = TextMember(item, "name");
+    if (name.empty()) throw BadField("input", "has a function_call without a name");
+    AddCall(item, name, Member(item, "arguments"), list);
+  } else if (AddOtherCall(item, type, list)) {
+    AddIgnored(type, ignored);
+  } else if (type.ends_with("_call_output") || type == "tool_search_output") {
+    if (type != "function_call_output") AddIgnored(type, ignored);
+    const ordered_json output = Member(item, type == "tool_search_output" ? "tools" : "output");
+    const bool is_content = output.is_null() || output.is_string() ||
+                            (output.is_array() && (output.empty() || !TextMember(output[0], "type").empty() ||
+                                                   output[0].is_string()));
+    list.push_back({{"role", "tool"},
+                    {"tool_call_id", TextMember(item, "call_id")},
+                    {"content", is_content ? TextOfContent(output, "input", ignored) : DumpJson(output)}});
+  } else if (type.empty() || type == "message" || type == "agent_message") {
+    ordered_json message = item;
+    for (const char* key : {"type", "id", "status", "phase"}) message.erase(key);
+    if (type == "agent_message") message["role"] = "user";
+    if (message.contains("content")) message["content"] = TextOfContent(message["content"], "input", ignored);
+    list.push_back(std::move(message));
+  } else if (type == "mcp_call" && Member(item, "output").is_string()) {
+    AddCall(item, NotEmpty(TextMember(item, "name"), "mcp_call"), Member(item, "arguments"), list);
+    list.push_back({{"role", "tool"}, {"tool_call_id", TextMember(item, "id")}, {"content", item["output"]}});
+  } else {
+    AddIgnored(type, ignored);  // reasoning, web_search_call, mcp_list_tools, item_reference, compaction ...
+  }
+}
+
+ordered_json ChatMessages(const ordered_json& input, Names& ignored) {
   ordered_json list = ordered_json::array();
   if (input.is_string()) list.push_back({{"role", "user"}, {"content", input}});
-  for (const ordered_json& item : input.is_array() ? input : ordered_json::array()) {
-    const std::string type = TextMember(item, "type");
-    if (type == "function_call") {
-      AddCall(item, list);
-    } else if (type == "function_call_output") {
-      list.push_back({{"role", "tool"},
-                      {"tool_call_id", TextMember(item, "call_id")},
-                      {"content", ChatContent(item.value("output", ordered_json("")))}});
-    } else if (type.empty() || type == "message") {
-      ordered_json message = item;
-      if (message.is_object()) {
-        for (const char* key : {"type", "id", "status"}) message.erase(key);
-        if (message.contains("content")) message["content"] = ChatContent(message["content"]);
-      }
-      list.push_back(std::move(message));
-    } else if (type != "reasoning") {
-      throw BadField("input", fmt::format("has an item of the type {}", DumpJson(type.substr(0, 40))));
-    }
-  }
-  if (list.empty()) throw BadField("input", "is neither a text nor a list of items");
+  for (const ordered_json& item : input.is_array() ? input : ordered_json::array())
+    AddItem(item, list, ignored);
+  if (list.empty()) throw BadField("input", "is neither a text nor a list of items with a message");
   return list;
 }
 
-ordered_json ChatTools(const ordered_json& tools) {
+// Functions, those within a namespace too. Tools that OpenAI's servers run are left out.
+void AddTools(const ordered_json& tools, ordered_json& list, Names& ignored) {
   if (!tools.is_array()) throw BadField("tools", "is not a list");
-  ordered_json list = ordered_json::array();
   for (const ordered_json& tool : tools) {
-    if (TextMember(tool, "type") != "function") throw BadField("tools", "only functions can be called");
-    ordered_json function = tool;
+    if (!tool.is_object()) throw BadField("tools", "holds something that is no object");
+    const std::string type = TextMember(tool, "type");
+    if (type == "namespace" && Member(tool, "tools").is_array()) {
+      for (const ordered_json& inner : tool["tools"]) {
+        if (TextMember(inner, "type") != "namespace") AddTools(ordered_json::array({inner}), list, ignored);
+      }
+    }
+    if (type != "function") {
+      AddIgnored(NotEmpty(type, "tools"), ignored);
+      continue;
+    }
+    // Some clients send the form of chat completions.
+    ordered_json function = Member(tool, "function").is_object() ? tool["function"] : tool;
     function.erase("type");
     list.push_back({{"type", "function"}, {"function", std::move(function)}});
   }
-  return list;
+}
+
+bool HasTool(const ordered_json& tools, const std::string& name) {
+  return std::ranges::any_of(tools,
+                             [&](const ordered_json& tool) { return tool["function"]["name"] == name; });
+}
+
+// Sets the choice, which may name tools that were left out.
+void SetToolChoice(const ordered_json& sent, ordered_json& chat, Names& ignored) {
+  ordered_json choice = sent;
+  const ordered_json tools = chat.contains("tools") ? chat["tools"] : ordered_json::array();
+  if (TextMember(sent, "type") == "allowed_tools") {
+    ordered_json allowed = ordered_json::array();
+    const ordered_json names = Member(sent, "tools");
+    for (const ordered_json& tool : tools) {
+      if (std::ranges::any_of(names, [&](const ordered_json& one) {
+            return Member(one, "name") == tool["function"]["name"];
+          }))
+        allowed.push_back(tool);
+    }
+    chat["tools"] = allowed;
+    choice = NotEmpty(TextMember(sent, "mode"), "auto");
+  } else if (sent.is_object()) {
+    const std::string name =
+        NotEmpty(TextMember(sent, "name"), TextMember(Member(sent, "function"), "name").c_str());
+    if (TextMember(sent, "type") == "function" && name.empty())
+      throw BadField("tool_choice", "names no function");
+    choice = HasTool(tools, name) ? ordered_json({{"type", "function"}, {"function", {{"name", name}}}})
+                                  : ordered_json();
+  }
+  const bool has_tools = chat.contains("tools") && !chat["tools"].empty();
+  if (choice.is_null() || (choice == "required" && !has_tools)) {
+    AddIgnored("tool_choice", ignored);
+    choice = "auto";
+  }
+  chat["tool_choice"] = choice;
 }
 
 // The format of text.format as a chat's response_format.
@@ -82,31 +157,34 @@ ordered_json ChatFormat(const ordered_json& format) {
 
 }  // namespace
 
-std::string ChatOfResponses(std::string_view body) {
+ChatForm ChatOfResponses(std::string_view body) {
+  Names ignored;
   ordered_json chat = ParseRequestObject(body);
   for (const char* stored : {"previous_response_id", "conversation", "prompt"}) {
     if (!TakeMember(chat, stored).is_null())
       throw BadField(stored, "this server stores nothing; send the whole conversation");
   }
   if (TakeMember(chat, "background") == true) throw BadField("background", "is not supported");
-  ordered_json messages = ChatMessages(TakeMember(chat, "input"));
+  ordered_json messages = ChatMessages(TakeMember(chat, "input"), ignored);
   if (const ordered_json said = TakeMember(chat, "instructions"); !said.is_null())
-    messages.insert(messages.begin(), ordered_json({{"role", "system"}, {"content", said}}));
+    messages.insert(
+        messages.begin(),
+        ordered_json({{"role", "system"}, {"content", TextOfContent(said, "instructions", ignored)}}));
   chat["messages"] = std::move(messages);
   if (const ordered_json most = TakeMember(chat, "max_output_tokens"); !most.is_null())
     chat["max_tokens"] = most;
-  if (const ordered_json tools = TakeMember(chat, "tools"); !tools.is_null())
-    chat["tools"] = ChatTools(tools);
-  if (const ordered_json choice = TakeMember(chat, "tool_choice"); choice.is_object()) {
-    chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", TextMember(choice, "name")}}}};
-  } else if (!choice.is_null()) {
-    chat["tool_choice"] = choice;
+  if (const ordered_json tools = TakeMember(chat, "tools"); !tools.is_null()) {
+    ordered_json list = ordered_json::array();
+    AddTools(tools, list, ignored);
+    chat["tools"] = std::move(list);
   }
+  if (const ordered_json choice = TakeMember(chat, "tool_choice"); !choice.is_null())
+    SetToolChoice(choice, chat, ignored);
   const ordered_json text = TakeMember(chat, "text");
   if (text.is_object() && text.contains("format")) chat["response_format"] = ChatFormat(text["format"]);
-  for (const char* no_effect : {"include", "reasoning", "truncation", "max_tool_calls"})
+  for (const char* no_effect : {"include", "reasoning", "truncation", "max_tool_calls", "client_metadata"})
     TakeMember(chat, no_effect);
-  return DumpJson(chat);
+  return {DumpJson(chat), std::move(ignored)};
 }
 
 namespace {

@@ -5,12 +5,13 @@
 #include <string_view>
 
 #include "server/block_reply.h"
+#include "server/request_json.h"
 
 namespace coppice {
 
-// The same request as /v1/chat/completions takes it; fields that it does not know stay. Throws HttpError,
-// naming the field.
-std::string ChatOfResponses(std::string_view body);
+// The same request as /v1/chat/completions takes it; fields that it does not know stay, and parts without
+// effect are left out. Throws HttpError, naming the field.
+ChatForm ChatOfResponses(std::string_view body);
 
 class ResponsesReply final : public BlockReply {
  public:

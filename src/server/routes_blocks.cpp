@@ -1,6 +1,7 @@
 // The routes of chats in other forms than OpenAI's completions.
 #include <ctime>
 
+#include "server/content_parts.h"
 #include "server/messages_form.h"
 #include "server/responses_form.h"
 #include "server/server.h"
@@ -21,19 +22,20 @@ void Server::CountMessageTokens(const HttpRequest& request, const ExchangePtr& e
 }
 
 void Server::CountChatTokens(const HttpRequest& request, const ExchangePtr& exchange) {
-  AnswerTokens(request.body, request, exchange);
+  AnswerTokens({request.body, {}}, request, exchange);
 }
 
-void Server::AnswerTokens(const std::string& chat, const HttpRequest& request, const ExchangePtr& exchange) {
-  Parameters p = ParseParameters(chat, kChat, options_.defaults);
+void Server::AnswerTokens(const ChatForm& chat, const HttpRequest& request, const ExchangePtr& exchange) {
+  Parameters p = ParseParameters(chat.body, kChat, options_.defaults);
   p.prune = "none";  // so that no spans are searched
   Answer(exchange, {{"input_tokens", EncodeMessages(p, request.cancelled.get())->tokens.size()}});
 }
 
 template <typename Reply>
-void Server::GenerateBlocks(const std::string& chat, const char* prefix, const HttpRequest& request,
+void Server::GenerateBlocks(const ChatForm& chat, const char* prefix, const HttpRequest& request,
                             const ExchangePtr& exchange) {
-  const Parameters p = ParseParameters(chat, kChat, options_.defaults);
+  Parameters p = ParseParameters(chat.body, kChat, options_.defaults);
+  for (const std::string& name : chat.ignored) AddIgnored(name, p.ignored);
   if (p.n != 1) throw BadField("n", "this route gives one answer");
   const std::shared_ptr<const EncodedPrompt> prompt = EncodeMessages(p, request.cancelled.get());
   BlockReplyOptions options{.id = fmt::format("{}{:016x}", prefix, Random()),

@@ -141,7 +141,9 @@ void Server::Detokenize(const HttpRequest& request, const ExchangePtr& exchange)
 }
 
 void Server::ApplyTemplate(const HttpRequest& request, const ExchangePtr& exchange) {
-  const Parameters p = ParseParameters(request.body, kApplyTemplate, {});
+  Parameters defaults;
+  defaults.verbatim_prompts = options_.defaults.verbatim_prompts;
+  const Parameters p = ParseParameters(request.body, kApplyTemplate, defaults);
   const std::string text =
       WithMessages(p, request.cancelled.get(), [&](const auto& messages, const ChatOptions& options) {
         return RenderChat(messages, tokenizer(), options);

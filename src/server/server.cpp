@@ -217,6 +217,8 @@ void Server::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
     Fail(exchange, error.fault());
   } catch (const Cancelled&) {
     Fail(exchange, CancelledFault(!ready_));
+  } catch (const nlohmann::json::exception& error) {  // a value of another type than its field has
+    Fail(exchange, {400, "invalid_request_error", error.what()});
   } catch (const std::bad_alloc&) {
     Fail(exchange, {503, "unavailable_error", "out of memory"});
   } catch (const std::exception& error) {
@@ -248,9 +250,11 @@ void Server::Models(const HttpRequest& request, const ExchangePtr& exchange) {
                               {"created", started_},
                               {"owned_by", "coppice"},
                               {"max_model_len", engine_->context()},
+                              {"context_length", engine_->context()},
                               {"meta",
                                {{"architecture", config.shape.architecture},
                                 {"n_vocab", config.shape.vocab},
+                                {"n_ctx", engine_->context()},
                                 {"n_ctx_train", config.context},
                                 {"n_embd", config.shape.hidden},
                                 {"n_layer", config.shape.layers}}}};

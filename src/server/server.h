@@ -19,6 +19,7 @@
 #include "server/kv_events.h"
 #include "server/metrics.h"
 #include "server/parameters.h"
+#include "server/request_json.h"
 #include "server/scheduler.h"
 
 namespace coppice {
@@ -126,10 +127,10 @@ class Server final : public HttpService {
   void Messages(const HttpRequest& request, const ExchangePtr& exchange);
   void CountMessageTokens(const HttpRequest& request, const ExchangePtr& exchange);
   void CountChatTokens(const HttpRequest& request, const ExchangePtr& exchange);
-  void AnswerTokens(const std::string& chat, const HttpRequest& request, const ExchangePtr& exchange);
+  void AnswerTokens(const ChatForm& chat, const HttpRequest& request, const ExchangePtr& exchange);
   void Responses(const HttpRequest& request, const ExchangePtr& exchange);
   template <typename Reply>
-  void GenerateBlocks(const std::string& chat, const char* prefix, const HttpRequest& request,
+  void GenerateBlocks(const ChatForm& chat, const char* prefix, const HttpRequest& request,
                       const ExchangePtr& exchange);
 
   // These two throw HttpError for a prompt that cannot be served, and Cancelled.

@@ -25,7 +25,7 @@ class BadInput(Case):
         return (int(re.search(r"VmHWM:\s+(\d+) kB", (process / "status").read_text()).group(1)) << 10) - before
 
     def test_fields(self):
-        for name, value in [("n_predict", -5), ("n_predict", 2**31), ("n", 10**6), ("top_k", -1), ("n_discard", -1),
+        for name, value in [("n_predict", -5), ("n_predict", 2**31), ("n", 10**6), ("top_k", -2), ("n_discard", -1),
                             ("temperature", "hot"), ("best_of", 3), ("suffix", "x"), ("grammar", "root ::= x")]:
             self.refused("/v1/completions", {"prompt": "a", name: value}, param=name)
         for keep in ["0", "-1", "nan", "1e400", "2"]:

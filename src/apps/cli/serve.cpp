@@ -299,6 +299,8 @@ void AddCacheOptions(CLI::App& app, ServeOptions& o) {
                  "seconds that a server which ends may write to that folder; the rest is lost")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
+  app.add_flag("--verbatim-prompts", o.server.defaults.verbatim_prompts,
+               "read lines that change with each request, such as a billing header, as they are");
   app.add_flag("--cache-prompt,!--no-cache-prompt", o.server.defaults.cache_prompt,
                "use the cache (default), for requests that do not set cache_prompt");
   app.add_flag(
