@@ -102,6 +102,28 @@ def cache_oracle(target):
     return "nothing reused"
 
 
+def form_oracle(target):
+    """The second key guesses a grammar of the first, by the time until it is compiled."""
+    if len(target.keys) < 2:
+        raise Skipped("needs two keys")
+    def seconds(key, name):
+        rules = "root ::= " + " | ".join(f'"{name}{i}"' for i in range(3000))
+        start = time.monotonic()
+        status, answer = target.ask("/v1/completions", {"prompt": "x", "max_tokens": 1, "grammar": rules}, key=key)
+        check(status == 200, f"a grammar got {status}: {answer}")
+        return time.monotonic() - start
+    seconds(0, "warm")
+    known, again, guessed, unknown = [], [], [], []
+    for i in range(5):
+        known.append(seconds(0, f"a{i}"))
+        again.append(seconds(0, f"a{i}"))
+        guessed.append(seconds(1, f"a{i}"))
+        unknown.append(seconds(1, f"b{i}"))
+    first, second, guess, other = (min(times) * 1000 for times in (known, again, guessed, unknown))
+    check(guess > 0.5 * other, f"what the other key sent takes {guess:.1f} ms, what nobody sent {other:.1f}")
+    return f"own {first:.1f} ms, again {second:.1f}; another's {guess:.1f}, nobody's {other:.1f}"
+
+
 def quadratic_fields(target):
     """Fields whose handling could be quadratic in their number."""
     kwargs = {"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {f"k{i}": i for i in range(40_000)}}
@@ -147,6 +169,8 @@ def smuggling(target):
              "two lengths": ["Content-Length: 0", f"Content-Length: {len(hidden)}"],
              "length and chunks": ["Transfer-Encoding: chunked", "Content-Length: 4"],
              "signed length": ["Content-Length: +4"],
+             "empty encoding": ["Transfer-Encoding: ", f"Content-Length: {len(hidden)}"],
+             "list of lengths": ["Content-Length: 0, 0"],
              "two hosts": ["Host: elsewhere", "Content-Length: 0"],
              "compressed": ["Content-Encoding: gzip", f"Content-Length: {len(hidden)}"]}
     for name, lines in heads.items():
@@ -218,7 +242,7 @@ def many_connections(target):
     return f"/health within {slowest * 1000:.0f} ms beside 200"
 
 
-ATTACKS = (cache_oracle, quadratic_fields, busy_handlers, announced_bodies, smuggling, slow_readers, names_that_leave,
+ATTACKS = (cache_oracle, form_oracle, quadratic_fields, busy_handlers, announced_bodies, smuggling, slow_readers, names_that_leave,
            control_tokens, other_origins, many_connections)
 
 

@@ -33,7 +33,8 @@ void Server::AnswerTokens(const std::string& chat, const HttpRequest& request, c
 template <typename Reply>
 void Server::GenerateBlocks(const std::string& chat, const char* prefix, const HttpRequest& request,
                             const ExchangePtr& exchange) {
-  const Parameters p = ParseParameters(chat, kChat, options_.defaults);
+  Parameters p = ParseParameters(chat, kChat, options_.defaults);
+  p.owner = OwnerOf(request, p);
   if (p.n != 1) throw BadField("n", "this route gives one answer");
   const std::shared_ptr<const EncodedPrompt> prompt = EncodeMessages(p, request.cancelled.get());
   BlockReplyOptions options{.id = fmt::format("{}{:016x}", prefix, Random()),

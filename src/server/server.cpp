@@ -1,5 +1,6 @@
 #include "server/server.h"
 
+#include <boost/beast/core/string.hpp>
 #include <ctime>
 #include <filesystem>
 #include <new>
@@ -182,7 +183,7 @@ std::optional<HttpReply> Server::Refuse(const HttpRequest& head) {
                        fmt::format("Content-Encoding {}: send the body as it is", encoding)});
     }
     const std::string& transfer = head.Header("transfer-encoding");
-    if (!transfer.empty() && transfer != "chunked") {
+    if (!transfer.empty() && !boost::beast::iequals(transfer, "chunked")) {
       throw HttpError({415, "invalid_request_error",
                        fmt::format("Transfer-Encoding {}: only chunked is taken", transfer)});
     }

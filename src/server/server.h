@@ -114,6 +114,7 @@ class Server final : public HttpService {
   void ScoreOnce(const std::vector<std::shared_ptr<Job>>& jobs, GenerationReply& reply);
   void Start(std::vector<std::shared_ptr<Job>> jobs, const Parameters& p, const HttpRequest& request,
              const ExchangePtr& exchange);
+  PrefixOwner OwnerOf(const HttpRequest& request, const Parameters& p) const;
   std::function<void(int64_t)> TokenCounter(const HttpRequest& request);
   std::optional<ToolFormat> ToolsOf(const Parameters& p) const;  // if the answer may call functions
   // routes_embeddings.cpp
