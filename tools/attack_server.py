@@ -124,6 +124,23 @@ def form_oracle(target):
     return f"own {first:.1f} ms, again {second:.1f}; another's {guess:.1f}, nobody's {other:.1f}"
 
 
+def slots_of_others(target):
+    """The second key looks at /slots while the first one's request is computed."""
+    if len(target.keys) < 2:
+        raise Skipped("needs two keys")
+    body = json.dumps({"prompt": "a b c d e f", "max_tokens": 4000, "ignore_eos": True, "stream": True}).encode()
+    with target.open(target.head("/v1/completions", f"Content-Length: {len(body)}") + body) as held:
+        held.recv(4096)  # it has begun
+        status, own = target.ask("/slots")
+        if status == 501:
+            raise Skipped("the server shows no slots")
+        other = target.ask("/slots", key=1)[1]
+    check(any("n_prompt_tokens" in slot for slot in own), f"the first key does not see its own request: {own}")
+    seen = {name for slot in other for name in slot} - {"id", "n_ctx", "is_processing", "is_completing"}
+    check(not seen, f"the second key sees {', '.join(sorted(seen))}")
+    return "only that a slot computes"
+
+
 def quadratic_fields(target):
     """Fields whose handling could be quadratic in their number."""
     kwargs = {"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {f"k{i}": i for i in range(40_000)}}
@@ -242,7 +259,7 @@ def many_connections(target):
     return f"/health within {slowest * 1000:.0f} ms beside 200"
 
 
-ATTACKS = (cache_oracle, form_oracle, quadratic_fields, busy_handlers, announced_bodies, smuggling, slow_readers, names_that_leave,
+ATTACKS = (cache_oracle, form_oracle, slots_of_others, quadratic_fields, busy_handlers, announced_bodies, smuggling, slow_readers, names_that_leave,
            control_tokens, other_origins, many_connections)
 
 

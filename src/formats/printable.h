@@ -7,8 +7,8 @@
 
 namespace coppice {
 
-// UTF-8 without the characters that make a terminal act: C0, DEL, and C1 (U+0080 to U+009F, two bytes of UTF-8
-// each). `keep` holds those that stay.
+// UTF-8 without the characters that make a terminal act: C0, DEL, and C1 (U+0080 to U+009F, two bytes of
+// UTF-8 each). `keep` holds those that stay.
 inline std::string WithoutControls(std::string_view text, std::string_view keep = "") {
   std::string result(text);
   for (size_t i = 0; i < result.size(); ++i) {

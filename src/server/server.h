@@ -89,7 +89,7 @@ class Server final : public HttpService {
   void Health(const HttpRequest&, const ExchangePtr& exchange);
   void Models(const HttpRequest& request, const ExchangePtr& exchange);
   void Props(const HttpRequest&, const ExchangePtr& exchange);
-  void Slots(const HttpRequest&, const ExchangePtr& exchange);
+  void Slots(const HttpRequest& request, const ExchangePtr& exchange);
   void MetricsText(const HttpRequest&, const ExchangePtr& exchange);
   void TokenizerInfo(const HttpRequest&, const ExchangePtr& exchange);
   // routes_page.cpp

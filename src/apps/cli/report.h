@@ -32,7 +32,7 @@ std::string Dump(const nlohmann::ordered_json& json, int indent = -1);
 // The text of an answer.
 std::string AnswerText(const Answer& answer, const Engine& engine);
 
-// A GGUF file without output.weight: what the program takes for it, which a file that was cut short does not tell.
+// Of a GGUF file without output.weight: it may be a tied model's, or may have lost the tensor.
 inline constexpr const char* kHeadIsAbsent =
     "the file has no output.weight: the output head is the embedding";
 bool HeadIsAbsent(const Engine& engine);
