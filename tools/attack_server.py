@@ -102,6 +102,45 @@ def cache_oracle(target):
     return "nothing reused"
 
 
+def form_oracle(target):
+    """The second key guesses a grammar of the first, by the time until it is compiled."""
+    if len(target.keys) < 2:
+        raise Skipped("needs two keys")
+    def seconds(key, name):
+        rules = "root ::= " + " | ".join(f'"{name}{i}"' for i in range(3000))
+        start = time.monotonic()
+        status, answer = target.ask("/v1/completions", {"prompt": "x", "max_tokens": 1, "grammar": rules}, key=key)
+        check(status == 200, f"a grammar got {status}: {answer}")
+        return time.monotonic() - start
+    seconds(0, "warm")
+    known, again, guessed, unknown = [], [], [], []
+    for i in range(5):
+        known.append(seconds(0, f"a{i}"))
+        again.append(seconds(0, f"a{i}"))
+        guessed.append(seconds(1, f"a{i}"))
+        unknown.append(seconds(1, f"b{i}"))
+    first, second, guess, other = (min(times) * 1000 for times in (known, again, guessed, unknown))
+    check(guess > 0.5 * other, f"what the other key sent takes {guess:.1f} ms, what nobody sent {other:.1f}")
+    return f"own {first:.1f} ms, again {second:.1f}; another's {guess:.1f}, nobody's {other:.1f}"
+
+
+def slots_of_others(target):
+    """The second key looks at /slots while the first one's request is computed."""
+    if len(target.keys) < 2:
+        raise Skipped("needs two keys")
+    body = json.dumps({"prompt": "a b c d e f", "max_tokens": 4000, "ignore_eos": True, "stream": True}).encode()
+    with target.open(target.head("/v1/completions", f"Content-Length: {len(body)}") + body) as held:
+        held.recv(4096)  # it has begun
+        status, own = target.ask("/slots")
+        if status == 501:
+            raise Skipped("the server shows no slots")
+        other = target.ask("/slots", key=1)[1]
+    check(any("n_prompt_tokens" in slot for slot in own), f"the first key does not see its own request: {own}")
+    seen = {name for slot in other for name in slot} - {"id", "n_ctx", "is_processing", "is_completing"}
+    check(not seen, f"the second key sees {', '.join(sorted(seen))}")
+    return "only that a slot computes"
+
+
 def quadratic_fields(target):
     """Fields whose handling could be quadratic in their number."""
     kwargs = {"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {f"k{i}": i for i in range(40_000)}}
@@ -147,6 +186,8 @@ def smuggling(target):
              "two lengths": ["Content-Length: 0", f"Content-Length: {len(hidden)}"],
              "length and chunks": ["Transfer-Encoding: chunked", "Content-Length: 4"],
              "signed length": ["Content-Length: +4"],
+             "empty encoding": ["Transfer-Encoding: ", f"Content-Length: {len(hidden)}"],
+             "list of lengths": ["Content-Length: 0, 0"],
              "two hosts": ["Host: elsewhere", "Content-Length: 0"],
              "compressed": ["Content-Encoding: gzip", f"Content-Length: {len(hidden)}"]}
     for name, lines in heads.items():
@@ -218,7 +259,7 @@ def many_connections(target):
     return f"/health within {slowest * 1000:.0f} ms beside 200"
 
 
-ATTACKS = (cache_oracle, quadratic_fields, busy_handlers, announced_bodies, smuggling, slow_readers, names_that_leave,
+ATTACKS = (cache_oracle, form_oracle, slots_of_others, quadratic_fields, busy_handlers, announced_bodies, smuggling, slow_readers, names_that_leave,
            control_tokens, other_origins, many_connections)
 
 

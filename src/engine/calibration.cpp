@@ -13,6 +13,7 @@
 #include "engine/fingerprint.h"
 #include "engine/reused_point.h"
 #include "formats/json.h"
+#include "formats/printable.h"
 #include "policies/registry.h"
 
 namespace coppice {
@@ -88,7 +89,7 @@ CalibratedSetting ParseSetting(const Fields& fields, const std::string& source) 
   CalibratedSetting setting;
   setting.prune = fields.Text("prune", kMaxSpecBytes);
   if (setting.prune == "none") {
-    setting.why = fields.Text("why", kMaxSpecBytes);
+    setting.why = Printable(fields.Text("why", kMaxSpecBytes), kMaxSpecBytes);  // commands print it
     return setting;
   }
   try {

@@ -60,6 +60,14 @@ TEST(FileKeyOf, NamesAKeyThatNamesAFile) {
   EXPECT_EQ(FileKeyOf("ftp"), "");
 }
 
+TEST(Calibration, ItsTextsDoNotMakeATerminalAct) {
+  json none = Entry(0.05, 4096, "none");
+  none["why"] =
+      "no\x1b[2Jthing\nheld\xc2\x9b"
+      "5m";
+  EXPECT_THAT(Choose({none}, 0.05, 4096).reason, HasSubstr("dense, no?[2Jthing?held?5m"));
+}
+
 TEST(Calibration, IsRead) {
   const Calibration calibration =
       Parse(File({Entry(0.01, 4096, "static:keep=0.5"), Entry(0.05, 4096, "none")}));

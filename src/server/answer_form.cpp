@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <utility>
 
 #include "base/error.h"
@@ -224,7 +225,8 @@ std::shared_ptr<const Automaton> AnswerForms::Compiled(const Parameters& p, std:
   std::string key = KeyOf(p, tools);
   {
     const std::lock_guard lock(mutex_);
-    const auto found = std::ranges::find(entries_, key, &Entry::key);
+    const auto found = std::ranges::find_if(
+        entries_, [&](const Entry& entry) { return entry.owner == p.owner && entry.key == key; });
     if (found != entries_.end()) {
       std::rotate(found, found + 1, entries_.end());
       return entries_.back().automaton;
@@ -237,13 +239,27 @@ std::shared_ptr<const Automaton> AnswerForms::Compiled(const Parameters& p, std:
     automaton = CompiledForm(p, tools, [&] { return WorkBudget(cancelled, [&] { turn.Take(); }); });
   }
   const std::lock_guard lock(mutex_);
-  entries_.push_back({std::move(key), automaton});
-  size_t kept = 0;  // the last entries whose size is within the limit
-  size_t first = entries_.size();
-  while (first > 0 && kept <= kMaxKeptBytes) kept += SizeOf(entries_[--first]);
-  entries_.erase(entries_.begin(),
-                 entries_.begin() + static_cast<std::ptrdiff_t>(first + (kept > kMaxKeptBytes ? 1 : 0)));
+  entries_.push_back({p.owner, std::move(key), automaton});
+  MakeRoom();
   return automaton;
+}
+
+void AnswerForms::MakeRoom() {
+  std::map<uint64_t, size_t> bytes;  // by API key: a client chooses its salts
+  size_t all = 0;
+  for (const Entry& entry : entries_) {
+    bytes[entry.owner.key] += SizeOf(entry);
+    all += SizeOf(entry);
+  }
+  while (all > kMaxKeptBytes) {
+    const auto most = std::ranges::max_element(bytes, {}, [](const auto& one) { return one.second; });
+    const auto oldest =
+        std::ranges::find_if(entries_, [&](const Entry& e) { return e.owner.key == most->first; });
+    const size_t size = SizeOf(*oldest);
+    all -= size;
+    most->second -= size;
+    entries_.erase(oldest);
+  }
 }
 
 size_t AnswerForms::SizeOf(const Entry& entry) {

@@ -14,7 +14,9 @@
 
 namespace coppice {
 
-// Grammars by what asked for them, so that requests with the same schema compile it once. Thread-safe.
+// Grammars by what asked for them and whose request it was (Parameters::owner), so that requests with the
+// same schema compile it once. No owner is served from another's: the time would tell what the other one
+// asked for. Of more than 16 MiB the key that has the most gives up its oldest ones. Thread-safe.
 class AnswerForms {
  public:
   // The compiled form: of response_format, json_schema, grammar and their kin, and of calls in the form
@@ -26,10 +28,12 @@ class AnswerForms {
 
  private:
   struct Entry {
+    PrefixOwner owner;
     std::string key;
     std::shared_ptr<const Automaton> automaton;
   };
   static size_t SizeOf(const Entry& entry);
+  void MakeRoom();
 
   std::timed_mutex large_;      // held by a large compilation
   std::mutex mutex_;            // guards the entries

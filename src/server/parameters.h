@@ -100,7 +100,8 @@ struct Parameters {
   int64_t prompt_lookup = kDefaultLookup;  // as in Request
   int64_t slot = -1;                       // as in Job
   bool cache_prompt = true;
-  std::string cache_salt;  // requests with different ones share nothing in the document cache
+  std::string cache_salt;  // requests with different ones share nothing in the caches
+  PrefixOwner owner;       // whose caches the request uses: its key's and salt's; not a field
   SamplingOptions sampling;
   std::vector<std::pair<std::string, double>> biased_texts;  // logit_bias for each token of a text
   std::optional<uint64_t> seed;

@@ -36,6 +36,7 @@ void Server::GenerateBlocks(const ChatForm& chat, const char* prefix, const Http
                             const ExchangePtr& exchange) {
   Parameters p = ParseParameters(chat.body, kChat, options_.defaults);
   for (const std::string& name : chat.ignored) AddIgnored(name, p.ignored);
+  p.owner = OwnerOf(request, p);
   if (p.n != 1) throw BadField("n", "this route gives one answer");
   const std::shared_ptr<const EncodedPrompt> prompt = EncodeMessages(p, request.cancelled.get());
   BlockReplyOptions options{.id = fmt::format("{}{:016x}", prefix, Random()),

@@ -47,6 +47,7 @@ void Server::Chat(const HttpRequest& request, const ExchangePtr& exchange) {
 
 void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr& exchange) {
   Parameters p = ParseParameters(request.body, route, options_.defaults);
+  p.owner = OwnerOf(request, p);
   DecidePrune(p);
   std::vector<std::shared_ptr<const EncodedPrompt>> prompts;
   if (route == kChat) {
@@ -121,10 +122,14 @@ std::optional<ToolFormat> Server::ToolsOf(const Parameters& p) const {
   return ToolFormatOf(ChatTemplateOf(tokenizer(), true));
 }
 
+PrefixOwner Server::OwnerOf(const HttpRequest& request, const Parameters& p) const {
+  return {access_.ClientOf(request), p.cache_salt.empty() ? 0 : HashOf(p.cache_salt)};
+}
+
 // Hands the jobs of one request to the scheduler.
 void Server::Start(std::vector<std::shared_ptr<Job>> jobs, const Parameters& p, const HttpRequest& request,
                    const ExchangePtr& exchange) {
-  const PrefixOwner owner{access_.ClientOf(request), p.cache_salt.empty() ? 0 : HashOf(p.cache_salt)};
+  const PrefixOwner owner = OwnerOf(request, p);
   for (const auto& job : jobs) {
     job->request.documents_owner = owner;
     job->arrived = request.arrived;

@@ -129,6 +129,7 @@ std::vector<SlotState> TurnScheduler::Slots() const {
     state.completes = slot.completes;
     if (slot.job) {
       state.task = slot.task;
+      state.client = slot.job->request.documents_owner.key;
       state.prompt_tokens = static_cast<int64_t>(slot.job->request.tokens.size());
       state.cached_tokens = slot.job->cached;
       state.processed_tokens = slot.job->processed;

@@ -25,6 +25,7 @@ struct SlotState {
   int64_t id = 0;
   bool completes = false;  // the extra slot, which completes documents while no request computes
   int64_t task = -1;       // which job, counted from 0; -1: none
+  uint64_t client = 0;     // PrefixOwner::key of the job
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t processed_tokens = 0;

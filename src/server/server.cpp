@@ -1,5 +1,6 @@
 #include "server/server.h"
 
+#include <boost/beast/core/string.hpp>
 #include <ctime>
 #include <filesystem>
 #include <new>
@@ -182,7 +183,7 @@ std::optional<HttpReply> Server::Refuse(const HttpRequest& head) {
                        fmt::format("Content-Encoding {}: send the body as it is", encoding)});
     }
     const std::string& transfer = head.Header("transfer-encoding");
-    if (!transfer.empty() && transfer != "chunked") {
+    if (!transfer.empty() && !boost::beast::iequals(transfer, "chunked")) {
       throw HttpError({415, "invalid_request_error",
                        fmt::format("Transfer-Encoding {}: only chunked is taken", transfer)});
     }
@@ -284,13 +285,15 @@ void Server::Props(const HttpRequest&, const ExchangePtr& exchange) {
        {"build_info", options_.build}});
 }
 
-void Server::Slots(const HttpRequest&, const ExchangePtr& exchange) {
+// Of several keys, each sees how far its own requests are; of others' only that a slot computes, which their
+// effect on its own requests tells anyway.
+void Server::Slots(const HttpRequest& request, const ExchangePtr& exchange) {
   if (!options_.slots) throw HttpError({501, "not_supported_error", "slots are switched off on this server"});
   ordered_json list = ordered_json::array();
   for (const SlotState& slot : scheduler_->Slots()) {
     ordered_json item = {{"id", slot.id}, {"n_ctx", engine_->context()}, {"is_processing", slot.task >= 0}};
     if (slot.completes) item["is_completing"] = true;
-    if (slot.task >= 0) {
+    if (slot.task >= 0 && slot.client == access_.ClientOf(request)) {
       item.update({{"id_task", slot.task},
                    {"n_prompt_tokens", slot.prompt_tokens},
                    {"n_prompt_tokens_cache", slot.cached_tokens},

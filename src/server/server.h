@@ -90,7 +90,7 @@ class Server final : public HttpService {
   void Health(const HttpRequest&, const ExchangePtr& exchange);
   void Models(const HttpRequest& request, const ExchangePtr& exchange);
   void Props(const HttpRequest&, const ExchangePtr& exchange);
-  void Slots(const HttpRequest&, const ExchangePtr& exchange);
+  void Slots(const HttpRequest& request, const ExchangePtr& exchange);
   void MetricsText(const HttpRequest&, const ExchangePtr& exchange);
   void TokenizerInfo(const HttpRequest&, const ExchangePtr& exchange);
   // routes_page.cpp
@@ -115,6 +115,7 @@ class Server final : public HttpService {
   void ScoreOnce(const std::vector<std::shared_ptr<Job>>& jobs, GenerationReply& reply);
   void Start(std::vector<std::shared_ptr<Job>> jobs, const Parameters& p, const HttpRequest& request,
              const ExchangePtr& exchange);
+  PrefixOwner OwnerOf(const HttpRequest& request, const Parameters& p) const;
   std::function<void(int64_t)> TokenCounter(const HttpRequest& request);
   std::optional<ToolFormat> ToolsOf(const Parameters& p) const;  // if the answer may call functions
   // routes_embeddings.cpp

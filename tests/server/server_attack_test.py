@@ -2,6 +2,7 @@
 
 import pathlib
 import sys
+import time
 import unittest
 
 PROGRAM, ROOT = sys.argv[1], pathlib.Path(sys.argv[2])
@@ -25,12 +26,14 @@ class Attacks(unittest.TestCase):
         self.assertLessEqual(len(self.attack(["first", "second"], "--api-key", "first,second")), 2)
 
     def test_without_keys(self):
-        self.assertLessEqual(len(self.attack([])), 2)
+        self.assertLessEqual(len(self.attack([])), 4)
 
     def test_a_server_that_does_not_hold(self):
         """An attack that finds nothing must be able to."""
         class Careless(attack_server.Target):
-            def ask(self, *arguments, **more):
+            def ask(self, path, body=None, **more):
+                if "grammar" in (body or ()) and '"b' in body["grammar"]:
+                    time.sleep(0.02)  # it takes its time for what nobody has sent
                 return 200, {"usage": {"prompt_tokens": 1, "prompt_tokens_details": {"cached_tokens": 9}}, "eos_token": "</s>",
                              "chat_template": "x"}
 
@@ -40,7 +43,7 @@ class Attacks(unittest.TestCase):
             def raw(self, data):
                 return b"HTTP/1.1 200 OK\r\n\r\n{}HTTP/1.1 200 OK\r\n\r\n{\"tokenizer_class\":1}"
 
-        for keys, skipped in ((["a", "b"], 1), ([], 1)):
+        for keys, skipped in ((["a", "b"], 1), ([], 3)):
             self.assertEqual(attack_server.run(Careless("localhost", 1, keys), lambda line: None), len(attack_server.ATTACKS) - skipped)
 
 

@@ -24,6 +24,12 @@ class BadInput(Case):
         ask()
         return (int(re.search(r"VmHWM:\s+(\d+) kB", (process / "status").read_text()).group(1)) << 10) - before
 
+    def test_chunked_in_any_case(self):
+        for coding in ("chunked", "CHUNKED", "Chunked"):
+            reply = self.server.raw(f"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: {coding}\r\n\r\n"
+                                    '10\r\n{"content": "x"}\r\n0\r\n\r\n'.encode())
+            self.assertTrue(reply.startswith(b"HTTP/1.1 200 "), reply)
+
     def test_fields(self):
         for name, value in [("n_predict", -5), ("n_predict", 2**31), ("n", 10**6), ("top_k", -2), ("n_discard", -1),
                             ("temperature", "hot"), ("best_of", 3), ("suffix", "x"), ("grammar", "root ::= x")]:

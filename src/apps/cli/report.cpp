@@ -75,4 +75,9 @@ std::string AnswerText(const Answer& answer, const Engine& engine) {
   return text + stream.Flush();
 }
 
+bool HeadIsAbsent(const Engine& engine) {
+  const ModelConfig& config = engine.model().config();
+  return config.tied_head && !config.hf_names && engine.store().Find("output.weight") == nullptr;
+}
+
 }  // namespace coppice::cli

@@ -32,4 +32,9 @@ std::string Dump(const nlohmann::ordered_json& json, int indent = -1);
 // The text of an answer.
 std::string AnswerText(const Answer& answer, const Engine& engine);
 
+// Of a GGUF file without output.weight: it may be a tied model's, or may have lost the tensor.
+inline constexpr const char* kHeadIsAbsent =
+    "the file has no output.weight: the output head is the embedding";
+bool HeadIsAbsent(const Engine& engine);
+
 }  // namespace coppice::cli

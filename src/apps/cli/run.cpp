@@ -13,6 +13,7 @@
 #include "apps/cli/watch.h"
 #include "base/error.h"
 #include "base/new_file.h"
+#include "formats/printable.h"
 #include "trace/trace_file.h"
 
 namespace coppice::cli {
@@ -42,6 +43,11 @@ void PrintSummary(const Answer& answer, int64_t prompt_tokens) {
              answer.prune_spec, KeptText(ledger), 100 * ledger.flops() / ledger.flops_dense(),
              BytesText(ledger.kv_bytes), BytesText(ledger.kv_bytes_dense));
   if (!answer.prune_reason.empty()) fmt::print(stderr, "stood aside: {}\n", answer.prune_reason);
+}
+
+// An answer for a terminal has no characters that make it act: the model's author chooses its tokens.
+std::string Shown(const std::string& text) {
+  return isatty(STDOUT_FILENO) == 1 ? WithoutControls(text, "\n\t") : text;
 }
 
 void Write(const std::string& text) {
@@ -76,7 +82,7 @@ void Run(const RunOptions& o) {
   if (!o.json) {
     request.on_token = [&](int32_t id) {
       watch.Clear();
-      Write(stream.Push(engine->tokenizer()->Piece(id)));
+      Write(Shown(stream.Push(engine->tokenizer()->Piece(id))));
       return true;
     };
   }
@@ -88,7 +94,8 @@ void Run(const RunOptions& o) {
   if (o.json) {
     Write(Dump(AnswerJson(answer, AnswerText(answer, *engine), prompt, *engine)) + "\n");
   } else {
-    Write(stream.Flush() + "\n");
+    Write(Shown(stream.Flush()) + "\n");
+    if (StderrIsTerminal() && HeadIsAbsent(*engine)) fmt::print(stderr, "note: {}\n", kHeadIsAbsent);
     if (StderrIsTerminal()) PrintSummary(answer, static_cast<int64_t>(prompt.tokens.size()));
     // Printed even if stderr is no terminal: a user who leaves the choice to `auto` must see what it chose.
     if (!answer.auto_reason.empty()) fmt::print(stderr, "auto: {}\n", answer.auto_reason);

@@ -17,6 +17,7 @@
 
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
+#include "apps/cli/report.h"
 #include "apps/cli/terminal.h"
 #include "apps/cli/version.h"
 #include "base/available_memory.h"
@@ -215,10 +216,12 @@ void Serve(ServeOptions o) {
   std::fflush(stdout);
   std::unique_ptr<Engine> engine = LoadEngine(o.model.model, MakeEngineOptions(o, events));
   const bool has_template = engine->tokenizer() == nullptr || !engine->tokenizer()->chat_template().empty();
+  const bool head_is_absent = HeadIsAbsent(*engine);
   server.Serve(std::move(engine));
   fmt::print("ready: {}\n", o.model.model);
   if (events) fmt::print("KV events on {}\n", events->endpoint());
   std::fflush(stdout);
+  if (head_is_absent) fmt::print(stderr, "note: {}\n", kHeadIsAbsent);
   if (!has_template)
     fmt::print(stderr, "note: the model has no chat template, so chats are written in ChatML\n");
   while (!Interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));

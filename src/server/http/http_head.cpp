@@ -78,6 +78,12 @@ std::optional<HttpFault> FaultOfHead(const http::request_header<>& header) {
   const bool is_1_0 = header.version() < 11;
   if (is_1_0 && header.count(http::field::transfer_encoding) > 0)
     return bad("Transfer-Encoding is not part of HTTP/1.0");
+  // Proxies differ in how they read these two, and so in where they see the request's end.
+  const auto encoding = header.find(http::field::transfer_encoding);
+  if (encoding != header.end() && encoding->value().empty()) return bad("Transfer-Encoding is empty");
+  const auto length = header.find(http::field::content_length);
+  if (length != header.end() && (length->value().empty() || !AreDigits(View(length->value()))))
+    return bad("Content-Length is not a number");
   const auto host = header.find(http::field::host);
   if (host == header.end()) {
     if (is_1_0) return std::nullopt;
