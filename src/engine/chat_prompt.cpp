@@ -223,8 +223,8 @@ class ChatRenderer {
   std::string Marked(const std::string& content, ptrdiff_t mark) const {
     const std::string number = std::to_string(mark);
     const char* space = " \t\r\n";
-    const size_t begin = content.find_first_not_of(space);
-    const size_t end = content.find_last_not_of(space) + 1;
+    const size_t begin = std::min(content.find_first_not_of(space), content.size());
+    const size_t end = std::max(content.find_last_not_of(space) + 1, begin);  // npos + 1 is 0
     return content.substr(0, begin) + marks_.begin + number + marks_.begin +
            content.substr(begin, end - begin) + marks_.end + number + marks_.end + content.substr(end);
   }

@@ -38,6 +38,7 @@ ordered_json ChatMessages(const ordered_json& input) {
   ordered_json list = ordered_json::array();
   if (input.is_string()) list.push_back({{"role", "user"}, {"content", input}});
   for (const ordered_json& item : input.is_array() ? input : ordered_json::array()) {
+    if (!item.is_object()) throw BadField("input", "holds something that is no item");
     const std::string type = TextMember(item, "type");
     if (type == "function_call") {
       AddCall(item, list);
@@ -47,10 +48,8 @@ ordered_json ChatMessages(const ordered_json& input) {
                       {"content", ChatContent(item.value("output", ordered_json("")))}});
     } else if (type.empty() || type == "message") {
       ordered_json message = item;
-      if (message.is_object()) {
-        for (const char* key : {"type", "id", "status"}) message.erase(key);
-        if (message.contains("content")) message["content"] = ChatContent(message["content"]);
-      }
+      for (const char* key : {"type", "id", "status"}) message.erase(key);
+      if (message.contains("content")) message["content"] = ChatContent(message["content"]);
       list.push_back(std::move(message));
     } else if (type != "reasoning") {
       throw BadField("input", fmt::format("has an item of the type {}", DumpJson(type.substr(0, 40))));
