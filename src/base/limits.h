@@ -43,17 +43,17 @@ inline constexpr int kMaxTemplateDepth = 64;
 inline constexpr uint64_t kMaxGrammarBytes = 1 << 20;  // of GBNF, or of a schema's JSON
 inline constexpr int kMaxGrammarDepth = 64;            // of groups in groups
 inline constexpr uint64_t kMaxGrammarRules = 16384;
-inline constexpr int64_t kMaxGrammarRepeats = 100'000;   // of one {m,n}; states limit it further
-inline constexpr uint64_t kMaxGrammarParts = 100'000;    // of a regular expression, as JSON spells it
-inline constexpr uint64_t kMaxGrammarStates = 200'000;   // compiled
-inline constexpr uint64_t kMaxGrammarEdges = 1'000'000;  // compiled
-inline constexpr uint64_t kMaxGrammarWork = 5'000'000;   // steps of compiling (work_budget.h)
-inline constexpr uint64_t kSmallGrammarWork = 250'000;   // compilations beyond it run one at a time
-inline constexpr uint64_t kMaxGrammarItems = 1024;       // after one byte; JSON takes 1 to 6
+inline constexpr int64_t kMaxGrammarRepeats = 100'000;         // of one {m,n}; states limit it further
+inline constexpr uint64_t kMaxGrammarParts = 100'000;          // of a regular expression, as JSON spells it
+inline constexpr uint64_t kMaxGrammarStates = 200'000;         // compiled
+inline constexpr uint64_t kMaxGrammarEdges = 1'000'000;        // compiled
+inline constexpr uint64_t kMaxGrammarWork = 5'000'000;         // steps of compiling (work_budget.h)
+inline constexpr uint64_t kSmallGrammarWork = 250'000;         // compilations beyond it run one at a time
+inline constexpr uint64_t kMaxGrammarItems = 1024;             // after one byte; JSON takes 1 to 6
 inline constexpr uint64_t kMaxGrammarAnswerItems = 4'000'000;  // of a whole answer, 8 bytes each
 // Steps of following an answer. A token that looks at the whole vocabulary takes some millions.
-inline constexpr uint64_t kMaxGrammarTokenSteps = 10'000'000;       // for one token, about 80 ms
-inline constexpr uint64_t kFirstGrammarSteps = 200'000'000;         // for a whole answer,
-inline constexpr uint64_t kGrammarStepsOfEachToken = 2'000'000;     // and what each of its tokens adds
+inline constexpr uint64_t kMaxGrammarTokenSteps = 10'000'000;    // for one token, about 80 ms
+inline constexpr uint64_t kFirstGrammarSteps = 200'000'000;      // for a whole answer,
+inline constexpr uint64_t kGrammarStepsOfEachToken = 2'000'000;  // and what each of its tokens adds
 
 }  // namespace coppice::limits

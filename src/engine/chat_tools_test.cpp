@@ -85,6 +85,16 @@ TEST(ChatTools, AnAnswerMayBeBegun) {
   EXPECT_THROW(RenderChat(messages, silent, {.continue_final_message = true}), Error);
 }
 
+// A begun answer of white space alone left no place for the marks.
+TEST(ChatTools, ABegunAnswerMayBeBlank) {
+  for (const char* blank : {"", " ", " \\n\\t "}) {
+    const std::string list = R"([{"role": "user", "content": "x"}, {"role": "assistant", "content": ")";
+    const std::vector<ChatMessage> messages = ParseMessages(json::parse(list + blank + "\"}]"), "m");
+    const ByteTokenizer tokenizer("{% for m in messages %}[{{ m.role }}]{{ m.content | trim }}{% endfor %}");
+    EXPECT_EQ(RenderChat(messages, tokenizer, {.continue_final_message = true}), "[user]x[assistant]");
+  }
+}
+
 TEST(ChatTools, BadOnesAreRefused) {
   const auto error = [](const char* tools) -> std::string {
     try {

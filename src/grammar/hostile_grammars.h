@@ -33,7 +33,7 @@ inline std::vector<std::string> HostileGrammars() {
   return {
       // Repetitions of nothing.
       R"(root ::= (""{100000}){100000} "a")",
-      "root ::= " + Repeated(R"(""{100000})", 1) + Repeated("{100000}", 40) + " \"a\"",
+      "root ::= \"\"" + Repeated("{100000}", 41) + " \"a\"",
       R"(root ::= (""{100000} ""{100000} ""{100000}){100000} "a")",
       R"(root ::= ((""|""){100000}){100000} "a")",
       R"(root ::= ((""?){100000}){100000} "a")",
@@ -75,7 +75,7 @@ inline std::vector<std::string> HostilePatterns() {
       Repeated("|", 300'000),
       Repeated("|", 50'000),
       Repeated("^a$|b|^c|d$|", 20'000),
-      Repeated("(|", 60) + Repeated(")", 60) + Repeated("{100000}", 1),
+      Repeated("(|", 60) + Repeated(")", 60) + "{100000}",
       "(((){100000}){100000}){100000}a",
       "((|){100000}){100000}a",
       "((()?){0,100000}){0,100000}a",

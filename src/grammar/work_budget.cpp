@@ -17,14 +17,11 @@ constexpr uint64_t kBetweenLooks = 4096;  // steps: well below a millisecond
 WorkBudget::WorkBudget(const std::atomic<bool>* cancelled, std::function<void()> before_large)
     : cancelled_(cancelled), before_large_(std::move(before_large)) {}
 
-void WorkBudget::TooLarge() {
-  throw Error("the grammar is too large: its rules, written out, take more than {} steps to compile",
-              limits::kMaxGrammarWork);
-}
-
 void WorkBudget::Look() {
   ThrowIfCancelled(cancelled_);
-  if (work_ > limits::kMaxGrammarWork) TooLarge();
+  if (work_ > limits::kMaxGrammarWork)
+    throw Error("the grammar is too large: its rules, written out, take more than {} steps to compile",
+                limits::kMaxGrammarWork);
   if (work_ > limits::kSmallGrammarWork && before_large_) std::exchange(before_large_, nullptr)();
   next_look_ = std::min(work_ + kBetweenLooks, limits::kMaxGrammarWork + 1);
 }

@@ -22,7 +22,6 @@ class WorkBudget {
     if (work_ >= next_look_) Look();
   }
   uint64_t work() const { return work_; }
-  [[noreturn]] static void TooLarge();
 
  private:
   void Look();

@@ -2,8 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <functional>
 #include <string>
-#include <thread>
 
 #include "base/error.h"
 #include "base/limits.h"

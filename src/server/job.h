@@ -42,6 +42,17 @@ class JobEvents {
   virtual void OnError(const HttpFault& fault) = 0;
 };
 
+// For a job that nobody waits for.
+class NoEvents final : public JobEvents {
+ public:
+  void OnPrefix(int64_t) override {}
+  void OnProgress(int64_t, int64_t, double) override {}
+  void OnLogProbs(const TokenLogProbs&) override {}
+  void OnText(int32_t, const std::string&) override {}
+  void OnDone(const JobResult&) override {}
+  void OnError(const HttpFault&) override {}
+};
+
 struct Job {
   Request request;  // without callbacks
   // If there are any, the job computes their embeddings and generates nothing; request.tokens then holds all

@@ -252,20 +252,6 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
   return job;
 }
 
-namespace {
-
-class NoEvents final : public JobEvents {
- public:
-  void OnPrefix(int64_t) override {}
-  void OnProgress(int64_t, int64_t, double) override {}
-  void OnLogProbs(const TokenLogProbs&) override {}
-  void OnText(int32_t, const std::string&) override {}
-  void OnDone(const JobResult&) override {}
-  void OnError(const HttpFault&) override {}
-};
-
-}  // namespace
-
 // After a pruned answer: lets the scheduler compute what the prefill left out. That is a dense prefill, which
 // continues from the states that the pruned one left in the document cache.
 void Server::CompleteDocument(const Job& job, const ::coppice::Answer& answer) {

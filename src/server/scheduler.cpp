@@ -19,9 +19,8 @@ const HttpFault kStopping{503, "unavailable_error", "the server is stopping"};
 // tokens.
 constexpr std::chrono::milliseconds kLongToken{100};
 
-// Of the time from step to step, the share that a job may have for itself, and the most that it can save up:
-// looking at all tokens of a large vocabulary takes some milliseconds now and then.
-constexpr double kOwnShare = 1.0 / 8;
+// The most own time (SchedulerOptions::own_share) that a job can save up: looking at all tokens of a large
+// vocabulary takes some milliseconds now and then.
 constexpr double kMostSaved = 0.05;  // seconds
 
 double Seconds(std::chrono::steady_clock::duration d) { return std::chrono::duration<double>(d).count(); }
@@ -249,10 +248,10 @@ bool TurnScheduler::Rests(Slot& slot, std::unique_lock<std::mutex>& lock) {
   const Clock::time_point now = Clock::now();
   const Clock::time_point asked = std::exchange(slot.asked, now);
   if (asked == Clock::time_point()) return false;  // the first step
-  slot.debt += Seconds(now - slot.own_since) - kOwnShare * Seconds(now - asked);
+  slot.debt += Seconds(now - slot.own_since) - options_.own_share * Seconds(now - asked);
   slot.debt = std::max(slot.debt, -kMostSaved);
   if (slot.debt <= 0 || !others_) return false;
-  const std::chrono::duration<double> rest(slot.debt / kOwnShare);
+  const std::chrono::duration<double> rest(slot.debt / options_.own_share);
   CountTurn(slot);
   slot.rests = true;
   GiveTurn();

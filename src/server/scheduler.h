@@ -71,6 +71,8 @@ struct SchedulerOptions {
   int64_t least_shared = 0;
   int64_t max_incomplete = 16;  // documents that wait to be completed; later ones are not
   int64_t most_together = 64;   // decode steps that are computed together
+  // Of the time from step to step, the share that a job may have for itself while others compute.
+  double own_share = 1.0 / 8;
   // Passing the turn takes some 20 us; a tile or a token of a tiny model takes little more.
   std::chrono::microseconds shortest_turn{4000};
 };
@@ -82,7 +84,7 @@ struct SchedulerOptions {
 //
 // The job whose turn it is to decode computes the steps of all jobs that wait with one. These then get the
 // turn one after the other, to sample and to come back with the next step. All others wait meanwhile. So
-// a job whose own time between two steps is long, as that of an ambiguous grammar is, gets an eighth of the
+// a job whose own time between two steps is long, as that of an ambiguous grammar is, gets a share of the
 // time for it: then it rests, without a turn, while others compute.
 class TurnScheduler final : public Scheduler {
  public:

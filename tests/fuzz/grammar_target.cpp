@@ -1,6 +1,7 @@
 // GBNF, with the compilation of what was read and a walk along it.
 #include "fuzz/fuzz_support.h"
 #include "fuzz/fuzz_target.h"
+#include "fuzz/grammar_walk.h"
 #include "grammar/gbnf.h"
 #include "grammar/grammar_test_support.h"
 
@@ -16,20 +17,7 @@ std::vector<std::string> Seeds() {
 }
 
 bool Run(std::string_view input) {
-  return Accepts([&] {
-    const auto automaton = std::make_shared<const Automaton>(Compile(ParseGbnf(input)));
-    // Every text of the grammar can be ended: from wherever a walk leads, some byte goes on, or the text may
-    // end.
-    GrammarMatcher matcher(automaton);
-    for (int step = 0; step < 20; ++step) {
-      matcher.RenewBudget();
-      bool goes_on = false;
-      for (int byte = 0; byte < 256 && !goes_on; ++byte)
-        goes_on = matcher.Push(static_cast<uint8_t>((byte * 37 + step * 11) & 0xFF));
-      if (!goes_on && !matcher.can_end()) abort();
-      if (!goes_on) break;
-    }
-  });
+  return Accepts([&] { WalkAlong(Compiled(ParseGbnf(input))); });
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // along it.
 #include "fuzz/fuzz_support.h"
 #include "fuzz/fuzz_target.h"
+#include "fuzz/grammar_walk.h"
 #include "grammar/grammar_test_support.h"
 #include "grammar/json_text.h"
 #include "grammar/regex_rules.h"
@@ -14,22 +15,10 @@ std::vector<std::string> Seeds() {
           "a.*b|^c|d$|[^\\s\\u00e4-\\uffff]", "((a|b){2,3}c?)+\\x41\\W"};
 }
 
-void Walk(const std::shared_ptr<const Automaton>& automaton) {
-  GrammarMatcher matcher(automaton);
-  for (int step = 0; step < 20; ++step) {
-    matcher.RenewBudget();
-    bool goes_on = false;
-    for (int byte = 0; byte < 256 && !goes_on; ++byte)
-      goes_on = matcher.Push(static_cast<uint8_t>((byte * 37 + step * 11) & 0xFF));
-    if (!goes_on && !matcher.can_end()) abort();  // nothing follows, and the text may not end
-    if (!goes_on) break;
-  }
-}
-
 bool Run(std::string_view input) {
   const auto spell = [](const grammar::CharSet& set) { return grammar::Chars(set); };
-  const bool plain = Accepts([&] { Walk(Compiled(ParseRegex(input, spell))); });
-  const bool quoted = Accepts([&] { Walk(Compiled(JsonQuoted(ParseRegex(input, &JsonCharOf)))); });
+  const bool plain = Accepts([&] { WalkAlong(Compiled(ParseRegex(input, spell))); });
+  const bool quoted = Accepts([&] { WalkAlong(Compiled(JsonQuoted(ParseRegex(input, &JsonCharOf)))); });
   return plain || quoted;
 }
 
