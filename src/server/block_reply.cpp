@@ -16,7 +16,8 @@ BlockReply::BlockReply(BlockReplyOptions options, Metrics& metrics, std::shared_
       metrics_(metrics),
       exchange_(std::move(exchange)),
       admission_(options_.admission) {
-  if (options_.tools) parser_.emplace(*options_.tools);
+  const Parameters& p = options_.parameters;
+  if (options_.tools) parser_.emplace(*options_.tools, *p.tools, p.form == AnswerForm::kFree);
 }
 
 void BlockReply::Send(const std::string& name, const ordered_json& data) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "server/bare_calls.h"
 #include "server/http/http.h"
 #include "server/job.h"
 #include "server/metrics.h"
@@ -85,7 +86,7 @@ class BlockReply : public JobEvents {
   Metrics& metrics_;
   const std::shared_ptr<Exchange> exchange_;
   std::mutex mutex_;
-  std::optional<ToolCallParser> parser_;
+  std::optional<AnswerParser> parser_;
   std::vector<Block> blocks_;
   bool text_is_open_ = false;
   bool begun_ = false;

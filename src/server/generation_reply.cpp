@@ -51,7 +51,8 @@ GenerationReply::GenerationReply(ReplyOptions options,
     choices_.push_back({std::move(prompt), LogProbList(tokenizer_, is_chat() || is_native())});
     Choice& choice = choices_.back();
     choice.is_first = is_first;
-    if (options_.tools) choice.parser.emplace(*options_.tools);
+    const Parameters& p = options_.parameters;
+    if (options_.tools) choice.parser.emplace(*options_.tools, *p.tools, p.form == AnswerForm::kFree);
     if (options_.parameters.return_prune_depth) {
       choice.depth = std::make_unique<DepthReport>(static_cast<int64_t>(choice.prompt->tokens.size()));
     }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "formats/json.h"
+#include "server/bare_calls.h"
 #include "server/depth_report.h"
 #include "server/http/http.h"
 #include "server/job.h"
@@ -92,7 +93,7 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
     size_t told = 0;  // the number of prompt log-probabilities so far
     std::function<void()> on_scored = {};
     std::string text = {};                      // generated, if the reply is no stream
-    std::optional<ToolCallParser> parser = {};  // if the answer may call functions
+    std::optional<AnswerParser> parser = {};  // if the answer may call functions
     OwnedJson<nlohmann::ordered_json> calls = nlohmann::ordered_json::array();
     size_t call_bytes = 0;  // of the calls, nearly
     std::string finish_reason = {};

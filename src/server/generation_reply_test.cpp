@@ -58,7 +58,8 @@ std::shared_ptr<Sent> Answered(const std::string& text, Parameters parameters) {
 
 Parameters WithTools(bool stream, bool parallel = true) {
   Parameters p;
-  p.tools = ordered_json::parse(R"([{"type": "function", "function": {"name": "f"}}])");
+  p.tools = ordered_json::parse(
+      R"([{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "g"}}])");
   p.stream = stream;
   p.parallel_tool_calls = parallel;
   return p;
@@ -81,6 +82,26 @@ TEST(GenerationReply, AnAnswerOfOneCallHasNoContent) {
       ordered_json::parse(Answered(kAnswer.substr(12), WithTools(false, false))->body)["choices"][0];
   EXPECT_TRUE(choice["message"]["content"].is_null());
   EXPECT_EQ(choice["message"]["tool_calls"].size(), 1u);
+}
+
+// What Qwen2.5-Coder answers, although its template asks for <tool_call>.
+TEST(GenerationReply, ABareCallIsACall) {
+  const std::string bare = R"({"name": "f", "arguments": {"city": "Paris"}})";
+  for (const std::string& text : {bare, "```json\n" + bare + "\n```"}) {
+    const ordered_json choice = ordered_json::parse(Answered(text, WithTools(false))->body)["choices"][0];
+    EXPECT_EQ(choice["finish_reason"], "tool_calls");
+    EXPECT_TRUE(choice["message"]["content"].is_null());
+    EXPECT_EQ(choice["message"]["tool_calls"][0]["function"],
+              ordered_json({{"name", "f"}, {"arguments", R"({"city":"Paris"})"}}));
+    const std::string events = Answered(text, WithTools(true))->events;
+    EXPECT_NE(events.find(R"("finish_reason":"tool_calls")"), events.npos);
+    EXPECT_EQ(events.find(R"("content":"{)"), events.npos);
+  }
+  Parameters asked = WithTools(false);
+  asked.form = AnswerForm::kObject;
+  const ordered_json choice = ordered_json::parse(Answered(bare, asked)->body)["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "stop");
+  EXPECT_EQ(choice["message"]["content"], bare);
 }
 
 TEST(GenerationReply, WithoutToolsTheSameTextIsText) {
