@@ -23,6 +23,10 @@ class SchemaRefs {
                                               const nlohmann::ordered_json& reference,
                                               const std::vector<const nlohmann::ordered_json*>& scope) const;
 
+  // Whether schemas in the root have an $id of their own; and whether `schema` is an object of the root.
+  bool has_inner() const { return resources_.size() > 1; }
+  bool Knows(const nlohmann::ordered_json& schema) const { return resource_of_.contains(&schema); }
+
  private:
   struct Resource {
     std::string uri;

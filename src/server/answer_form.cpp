@@ -1,11 +1,13 @@
 #include "server/answer_form.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "base/error.h"
+#include "base/limits.h"
 #include "engine/chat_tools.h"
 #include "grammar/gbnf.h"
 #include "grammar/json_schema.h"
@@ -51,11 +53,19 @@ Expr FormOf(const Parameters& p, Rules& rules) {
   }
 }
 
+// How much of the functions' parameters the grammar keeps: all that it can, no large lengths and counts, or
+// that arguments are objects.
+enum class Fitting { kFull, kSmall, kObjects };
+
+constexpr int64_t kSmallRepeats = 64;
+constexpr size_t kMaxNotes = 32;       // functions whose parameters are not wholly enforced
+constexpr size_t kMaxNoteBytes = 256;  // of one
+
 // The calls that answers may consist of.
 class CallRules {
  public:
-  // `fitting`: arguments fit the functions' parameters; else they are any objects.
-  CallRules(const Parameters& p, ToolFormat format, bool fitting, Rules& rules)
+  // `fitting`: how far arguments fit the functions' parameters.
+  CallRules(const Parameters& p, ToolFormat format, Fitting fitting, Rules& rules)
       : p_(p), format_(format), fitting_(fitting), rules_(rules), space_(Rule(rules.Add(JsonSpace()))) {
     std::vector<Expr> objects;
     std::vector<Expr> named;  // Mistral's later form
@@ -103,22 +113,40 @@ class CallRules {
     return object;
   }
 
+  std::vector<std::string> TakeNotes() { return std::move(not_enforced_); }
+
   Expr Calls() const { return Sequence({Text(Mark()), CallsBehindMark()}); }
 
  private:
-  // A schema that a grammar cannot keep is an error if the function is strict; otherwise any object will do.
+  // A schema that a grammar cannot keep is an error if the function is strict; otherwise the keywords that it
+  // cannot keep are noted.
   Expr Arguments(const ordered_json& function) {
     const ordered_json parameters = function.value("parameters", ordered_json());
-    if (!fitting_ || !parameters.is_object() || parameters.empty()) return AddJsonObject(rules_);
-    const size_t before = rules_.rules.size();
-    try {
-      return AddJsonSchema(parameters, rules_);
-    } catch (const Error& error) {
-      if (IsStrict(function))
-        throw BadField("tools", fmt::format("{}: {}", function["name"].get<std::string>(), error.what()));
-      rules_.rules.resize(before);
+    const std::string name = function["name"];
+    if (!parameters.is_object() || parameters.empty()) return AddJsonObject(rules_);
+    if (IsStrict(function)) {
+      try {
+        return AddJsonSchema(parameters, rules_);
+      } catch (const Error& error) {
+        throw BadField("tools", fmt::format("{}: {}", name, error.what()));
+      }
+    }
+    if (fitting_ == Fitting::kObjects) {
+      Note(name, {"parameters"});
       return AddJsonObject(rules_);
     }
+    std::vector<std::string> dropped;
+    Expr arguments = AddArguments(parameters, rules_, dropped,
+                                  fitting_ == Fitting::kFull ? limits::kMaxGrammarRepeats : kSmallRepeats);
+    if (!dropped.empty()) Note(name, dropped);
+    return arguments;
+  }
+
+  void Note(const std::string& name, const std::vector<std::string>& keywords) {
+    if (not_enforced_.size() >= kMaxNotes) return;
+    std::string note = fmt::format("tools.{}: {}", name, fmt::join(keywords, ", "));
+    if (note.size() > kMaxNoteBytes) note = note.substr(0, kMaxNoteBytes - 3) + "...";
+    not_enforced_.push_back(std::move(note));
   }
 
  public:
@@ -129,11 +157,12 @@ class CallRules {
  private:
   const Parameters& p_;
   const ToolFormat format_;
-  const bool fitting_;
+  const Fitting fitting_;
   Rules& rules_;
   const Expr space_;
   int32_t object_ = 0;
   int32_t named_ = 0;
+  std::vector<std::string> not_enforced_;
 };
 
 // The answer of a model that has functions: calls, if it must call; else calls or the form; else text,
@@ -145,30 +174,38 @@ std::optional<Expr> WithCalls(const Parameters& p, const CallRules& calls, Expr 
   return Choice({Without(calls.Mark()), Sequence({Until(calls.Mark()), calls.CallsBehindMark()})});
 }
 
-std::shared_ptr<const Automaton> CompiledForm(const Parameters& p, std::optional<ToolFormat> tools,
-                                              bool fitting) {
+CompiledForm CompileFitting(const Parameters& p, std::optional<ToolFormat> tools, Fitting fitting) {
   Rules rules;
+  CompiledForm form;
   std::optional<Expr> root = FormOf(p, rules);
-  if (tools) root = WithCalls(p, CallRules(p, *tools, fitting, rules), std::move(*root));
-  if (!root) return nullptr;
+  if (tools) {
+    CallRules calls(p, *tools, fitting, rules);
+    form.not_enforced = calls.TakeNotes();
+    root = WithCalls(p, calls, std::move(*root));
+  }
+  if (!root) return form;
   rules.root = rules.Add(std::move(*root));
-  return std::make_shared<const Automaton>(Compile(rules));
+  form.automaton = std::make_shared<const Automaton>(Compile(rules));
+  return form;
 }
 
 // Parameters of functions that are too large, all together, are no reason to refuse the request, unless one
 // is strict.
-std::shared_ptr<const Automaton> CompiledForm(const Parameters& p, std::optional<ToolFormat> tools) {
+CompiledForm Compile(const Parameters& p, std::optional<ToolFormat> tools) {
   const std::string field = p.form == AnswerForm::kFree ? "tools" : p.form_field;
-  try {
-    return CompiledForm(p, tools, true);
-  } catch (const HttpError&) {
-    throw;
-  } catch (const Error& error) {
-    const auto is_strict = [](const ordered_json& tool) { return CallRules::IsStrict(tool["function"]); };
-    if (!tools || std::ranges::any_of(*p.tools, is_strict)) throw BadField(field, error.what());
+  for (const Fitting fitting : {Fitting::kFull, Fitting::kSmall}) {
+    if (!tools) break;
+    try {
+      return CompileFitting(p, tools, fitting);
+    } catch (const HttpError&) {
+      throw;
+    } catch (const Error&) {  // with less it may fit
+    }
   }
   try {
-    return CompiledForm(p, tools, false);
+    return CompileFitting(p, tools, Fitting::kObjects);
+  } catch (const HttpError&) {
+    throw;
   } catch (const Error& error) {
     throw BadField(field, error.what());
   }
@@ -185,31 +222,31 @@ std::string KeyOf(const Parameters& p, std::optional<ToolFormat> tools) {
 
 }  // namespace
 
-std::shared_ptr<const Automaton> AnswerForms::Compiled(const Parameters& p, std::optional<ToolFormat> tools) {
-  if (p.form == AnswerForm::kFree && !tools) return nullptr;
+CompiledForm AnswerForms::Compiled(const Parameters& p, std::optional<ToolFormat> tools) {
+  if (p.form == AnswerForm::kFree && !tools) return {};
   std::string key = KeyOf(p, tools);
   {
     const std::lock_guard lock(mutex_);
     const auto found = std::ranges::find(entries_, key, &Entry::key);
     if (found != entries_.end()) {
       std::rotate(found, found + 1, entries_.end());
-      return entries_.back().automaton;
+      return entries_.back().form;
     }
   }
-  std::shared_ptr<const Automaton> automaton = CompiledForm(p, tools);
+  CompiledForm form = Compile(p, tools);
   const std::lock_guard lock(mutex_);
-  entries_.push_back({std::move(key), automaton});
+  entries_.push_back({std::move(key), form});
   size_t kept = 0;  // the last entries whose size is within the limit
   size_t first = entries_.size();
   while (first > 0 && kept <= kMaxKeptBytes) kept += SizeOf(entries_[--first]);
   entries_.erase(entries_.begin(),
                  entries_.begin() + static_cast<std::ptrdiff_t>(first + (kept > kMaxKeptBytes ? 1 : 0)));
-  return automaton;
+  return form;
 }
 
 size_t AnswerForms::SizeOf(const Entry& entry) {
   size_t size = sizeof(Entry) + entry.key.size();
-  if (const Automaton* a = entry.automaton.get()) {
+  if (const Automaton* a = entry.form.automaton.get()) {
     size += a->states.size() * sizeof(Automaton::State) + a->bytes.size() * sizeof(Automaton::Bytes) +
             a->calls.size() * sizeof(Automaton::Call);
   }

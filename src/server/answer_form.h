@@ -13,18 +13,23 @@
 
 namespace coppice {
 
+struct CompiledForm {
+  std::shared_ptr<const Automaton> automaton = nullptr;  // null if any answer will do
+  // What the functions' parameters say and the automaton does not, as "tools.NAME: KEYWORD, ...".
+  std::vector<std::string> not_enforced = {};
+};
+
 // Grammars by what asked for them, so that requests with the same schema compile it once. Thread-safe.
 class AnswerForms {
  public:
   // The compiled form: of response_format, json_schema, grammar and their kin, and of calls in the form
-  // `tools`, whose arguments must fit the functions' parameters. Null if any answer will do. Throws
-  // HttpError, naming the field.
-  std::shared_ptr<const Automaton> Compiled(const Parameters& p, std::optional<ToolFormat> tools);
+  // `tools`, whose arguments must fit the functions' parameters. Throws HttpError, naming the field.
+  CompiledForm Compiled(const Parameters& p, std::optional<ToolFormat> tools);
 
  private:
   struct Entry {
     std::string key;
-    std::shared_ptr<const Automaton> automaton;
+    CompiledForm form;
   };
   static size_t SizeOf(const Entry& entry);
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/json.h"
 #include "server/bare_calls.h"
 #include "server/http/http.h"
 #include "server/job.h"
@@ -91,6 +92,8 @@ class BlockReply : public JobEvents {
   bool text_is_open_ = false;
   bool begun_ = false;
   size_t calls_ = 0;
+  OwnedJson<nlohmann::ordered_json> call_errors_ =
+      nlohmann::ordered_json::array();  // as CallErrors() has them
   int64_t cached_ = 0;
   int64_t generated_ = 0;
   std::shared_ptr<void> admission_;

@@ -104,6 +104,23 @@ TEST(GenerationReply, ABareCallIsACall) {
   EXPECT_EQ(choice["message"]["content"], bare);
 }
 
+// The grammar of a call does not know multipleOf; the reply says what it lets through.
+TEST(GenerationReply, ArgumentsThatDoNotFitAreTold) {
+  Parameters p = WithTools(false);
+  p.tools = ordered_json::parse(R"([{"type": "function", "function": {"name": "f", "parameters":
+      {"type": "object", "properties": {"a": {"type": "integer", "multipleOf": 7}}}}}])");
+  const auto call = [](int a) { return fmt::format(R"({{"name": "f", "arguments": {{"a": {}}}}})", a); };
+  const ordered_json expected = ordered_json::parse(
+      R"([{"tool_call": 0, "name": "f", "path": "/a", "message": "8 is no multiple of 7"}])");
+  EXPECT_EQ(ordered_json::parse(Answered(call(8), p)->body)["tool_call_errors"], expected);
+  EXPECT_FALSE(ordered_json::parse(Answered(call(7), p)->body).contains("tool_call_errors"));
+  p.stream = true;
+  const std::string events = Answered(call(8), p)->events;
+  const size_t last = events.find("\"finish_reason\":\"tool_calls\"");
+  ASSERT_NE(last, events.npos);
+  EXPECT_NE(events.find("\"tool_call_errors\":" + expected.dump(), last), events.npos);
+}
+
 TEST(GenerationReply, WithoutToolsTheSameTextIsText) {
   const ordered_json choice = ordered_json::parse(Answered(kAnswer, {})->body)["choices"][0];
   EXPECT_EQ(choice["finish_reason"], "stop");

@@ -33,9 +33,11 @@ void Server::AnswerTokens(const std::string& chat, const HttpRequest& request, c
 template <typename Reply>
 void Server::GenerateBlocks(const std::string& chat, const char* prefix, const HttpRequest& request,
                             const ExchangePtr& exchange) {
-  const Parameters p = ParseParameters(chat, kChat, options_.defaults);
+  Parameters p = ParseParameters(chat, kChat, options_.defaults);
   if (p.n != 1) throw BadField("n", "this route gives one answer");
   const std::shared_ptr<const EncodedPrompt> prompt = EncodeMessages(p, request.cancelled.get());
+  const CompiledForm form = forms_.Compiled(p, ToolsOf(p));
+  p.ignored.insert(p.ignored.end(), form.not_enforced.begin(), form.not_enforced.end());
   BlockReplyOptions options{.id = fmt::format("{}{:016x}", prefix, Random()),
                             .model = options_.alias,
                             .created = std::time(nullptr),
@@ -46,7 +48,7 @@ void Server::GenerateBlocks(const std::string& chat, const char* prefix, const H
                             .admission = request.admission,
                             .on_tokens = TokenCounter(request)};
   exchange->Note(" id=" + options.id);
-  const std::shared_ptr<Job> job = MakeJob(*prompt, p, kChat, 0);
+  const std::shared_ptr<Job> job = MakeJob(*prompt, p, form, kChat, 0);
   job->log_probs = false;
   job->events = std::make_shared<Reply>(std::move(options), metrics_, exchange);
   Start({job}, p, request, exchange);
