@@ -15,6 +15,7 @@
 #include "grammar/json_rules.h"
 #include "grammar/json_text.h"
 #include "grammar/regex_rules.h"
+#include "grammar/schema_checker.h"
 #include "grammar/schema_keywords.h"
 #include "grammar/schema_merge.h"
 #include "grammar/schema_notes.h"
@@ -39,23 +40,33 @@ constexpr size_t kMaxNote = 80;         // bytes
 class Compiler {
  public:
   Compiler(const Json& root, Rules& rules, SchemaNotes& notes)
-      : root_(root), rules_(rules), notes_(notes), refs_(root), json_(rules) {}
+      : root_(root),
+        rules_(rules),
+        notes_(notes),
+        refs_(root),
+        checker_(root, SchemaDraft::k2020),
+        json_(rules) {}
 
   Expr Root() { return Visit(root_, 0); }
 
   // Arguments of a function are an object, whether or not their schema says so.
   Expr RootObject() {
+    Json root = root_;
+    if (!root.is_object()) return Visit(root, 0);
+    const Json type = root.value("type", Json("object"));
+    if (type != "object" && std::ranges::find(type, Json("object")) == type.end())
+      notes_.Drop("type", "type of arguments is not object");
+    root["type"] = "object";
+    std::string fault = "a keyword has a value of another type than its own";
     try {
-      Json root = root_;
-      const Json type = root.is_object() ? root.value("type", Json("object")) : Json();
-      const bool allowed = type == "object" || std::ranges::find(type, Json("object")) != type.end();
-      if (root.is_object() && !allowed) notes_.Drop("type", "type of arguments is not object");
-      if (root.is_object()) root["type"] = "object";
       return VisitChecked(root, 0);
+    } catch (const Json::exception&) {
     } catch (const Error& error) {
-      notes_.Drop("the whole schema", error.what());
-      return json_.AnyObject();
+      fault = error.what();
     }
+    if (rules_.rules.size() >= limits::kMaxGrammarRules) throw Error("{}", fault);
+    notes_.Drop(fault.substr(0, kMaxNote), fault);
+    return json_.AnyObject();
   }
 
  private:
@@ -74,13 +85,15 @@ class Compiler {
 
   // What a value of the schema may be. What is wrong with a part of a schema is no reason to lose the whole.
   Expr Visit(const Json& schema, int depth) {
-    if (!notes_.may_drop()) return VisitChecked(schema, depth);
+    std::string fault = "a keyword has a value of another type than its own";
     try {
       return VisitChecked(schema, depth);
+    } catch (const Json::exception&) {
     } catch (const Error& error) {
-      notes_.Drop(std::string(error.what()).substr(0, kMaxNote), error.what());
-      return json_.AnyValue();
+      fault = error.what();
     }
+    notes_.Drop(fault.substr(0, kMaxNote), fault);
+    return json_.AnyValue();
   }
 
   Expr VisitChecked(const Json& given, int depth) {
@@ -99,7 +112,7 @@ class Compiler {
     for (const char* keyword : {"allOf", "anyOf", "oneOf", "$ref"}) {
       if (schema.contains(keyword)) return VisitCombined(schema, keyword, depth);
     }
-    if (schema.contains("const") || schema.contains("enum")) return SchemaValues(schema, root_);
+    if (schema.contains("const") || schema.contains("enum")) return Listed(schema);
     DropKeywords(schema, notes_);
     std::vector<Expr> choices;
     for (const std::string& type : SchemaTypes(schema, notes_))
@@ -110,6 +123,12 @@ class Compiler {
   Json Merged(const Json& a, const Json& b) {
     Spend(CountValues(a) + CountValues(b));
     return MergeSchemas(a, b, notes_);
+  }
+
+  Expr Listed(const Json& schema) {
+    const size_t values = schema.contains("enum") ? schema["enum"].size() : 1;
+    Spend(values * (1 + schema.size()));
+    return SchemaValues(schema, checker_);
   }
 
   static bool IsAlone(const Json& schema, std::string_view keyword) {
@@ -315,6 +334,7 @@ class Compiler {
 
   // Objects with properties get no others from patterns or beside them; their own obey the patterns.
   Json WithPatterns(const Json& given) {
+    if (!given["patternProperties"].is_object()) throw Error("patternProperties is not an object");
     Json schema = given;
     Json properties = schema.value("properties", Json::object());
     for (const Json& name : schema.value("required", Json::array())) {
@@ -367,6 +387,7 @@ class Compiler {
   Rules& rules_;
   SchemaNotes& notes_;
   const SchemaRefs refs_;
+  SchemaChecker checker_;
   JsonRules json_;
   std::map<const Json*, int32_t> references_;
 };

@@ -19,8 +19,8 @@ namespace coppice {
 grammar::Expr AddJsonSchema(const nlohmann::ordered_json& schema, grammar::Rules& rules);
 
 // The same for the arguments of a function, which are an object: keywords that a grammar cannot keep go into
-// `not_enforced`, and so do lengths and counts above `most_repeats`; the rest is kept. Throws Error only if the
-// rules are too many.
+// `not_enforced`, and so do lengths and counts above `most_repeats`; a part of the schema that is wrong goes
+// there in words. The rest is kept. Throws Error only if the rules are too many.
 grammar::Expr AddArguments(const nlohmann::ordered_json& schema, grammar::Rules& rules,
                            std::vector<std::string>& not_enforced,
                            int64_t most_repeats = limits::kMaxGrammarRepeats);

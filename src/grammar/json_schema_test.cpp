@@ -290,6 +290,62 @@ TEST(JsonSchemaTest, OneKeywordLosesNoMoreThanItself) {
   EXPECT_TRUE(Fits(automaton, R"({"a":[1,1]})"));
 }
 
+// Values of every wrong type for every keyword: an error or a grammar, and for arguments always a grammar.
+TEST(JsonSchemaTest, MalformedKeywords) {
+  const char* keywords[] = {"type",
+                            "enum",
+                            "const",
+                            "properties",
+                            "required",
+                            "additionalProperties",
+                            "items",
+                            "prefixItems",
+                            "patternProperties",
+                            "propertyNames",
+                            "not",
+                            "if",
+                            "then",
+                            "contains",
+                            "minContains",
+                            "uniqueItems",
+                            "multipleOf",
+                            "minimum",
+                            "maximum",
+                            "minLength",
+                            "maxLength",
+                            "pattern",
+                            "format",
+                            "minItems",
+                            "minProperties",
+                            "maxProperties",
+                            "dependentRequired",
+                            "unevaluatedProperties",
+                            "unevaluatedItems",
+                            "$ref",
+                            "$id",
+                            "$anchor",
+                            "$defs"};
+  const char* values[] = {"null", "true", "3",  "-1.5",        "\"x\"",
+                          "[]",   "[1]",  "{}", R"({"a": 1})", R"({"required": ["a"]})"};
+  for (const char* keyword : keywords) {
+    for (const char* value : values) {
+      for (
+          const char* frame :
+          {R"({{"description": "x", "{}": {}}})", R"({{"properties": {{"x": {{"{}": {}}}}}}})",
+           R"({{"type": "object", "properties": {{"a": true}}, "patternProperties": {{"a": true}}, "allOf": [{{"{0}": {1}}}, {{"{0}": [2]}}]}})"}) {
+        const std::string text = fmt::format(fmt::runtime(frame), keyword, value);
+        SCOPED_TRACE(text);
+        if (Refusal(text).empty()) Schema(text);
+        try {
+          Arguments(text);
+        } catch (const Error& error) {
+          EXPECT_STREQ(error.what(), "no text fits the grammar");
+        }
+      }
+    }
+  }
+}
+
 TEST(JsonSchemaTest, ArgumentsAreAlwaysAnObject) {
   for (const char* text :
        {R"({"description": "nothing"})", R"({"type": "any"})", R"({"type": ["object", "null"]})",

@@ -22,8 +22,4 @@ std::vector<SchemaFault> CheckSchema(const nlohmann::ordered_json& schema,
                                      const nlohmann::ordered_json& value, size_t most = 8,
                                      SchemaDraft draft = SchemaDraft::k2020);
 
-// The same question as yes or no.
-bool FitsSchema(const nlohmann::ordered_json& root, const nlohmann::ordered_json& schema,
-                const nlohmann::ordered_json& value);
-
 }  // namespace coppice

@@ -87,8 +87,6 @@ class Suite {
         const bool fits = CheckSchema(group["schema"], test["data"], 8, kind).empty();
         ++run_;
         EXPECT_EQ(fits, test["valid"].get<bool>());
-        EXPECT_EQ(FitsSchema(group["schema"], group["schema"], test["data"]) || kind == SchemaDraft::k7,
-                  fits || kind == SchemaDraft::k7);
       } catch (const Error& error) {
         // A reference to the schema of schemas is one to another document.
         EXPECT_NE(std::string(error.what()).find("$ref"), std::string::npos) << error.what();

@@ -374,9 +374,4 @@ std::vector<SchemaFault> CheckSchema(const Json& schema, const Json& value, size
   return faults;
 }
 
-bool FitsSchema(const Json& root, const Json& schema, const Json& value) {
-  std::vector<SchemaFault> none;
-  return SchemaChecker(root, SchemaDraft::k2020).Check(schema, value, 0, none);
-}
-
 }  // namespace coppice

@@ -12,7 +12,6 @@
 #include "base/limits.h"
 #include "grammar/json_text.h"
 #include "grammar/number_range.h"
-#include "grammar/schema_check.h"
 #include "grammar/schema_merge.h"
 #include "grammar/schema_values.h"
 
@@ -113,7 +112,7 @@ bool HasKeywordsOf(const std::string& type, const Json& schema) {
   return false;
 }
 
-Expr SchemaValues(const Json& schema, const Json& root) {
+Expr SchemaValues(const Json& schema, SchemaChecker& checker) {
   const Json values = schema.contains("enum") ? schema["enum"] : Json::array({schema["const"]});
   if (!values.is_array() || values.empty()) throw Error("enum is not a list of values");
   const bool listed = std::ranges::all_of(schema.items(), [](const auto& item) {
@@ -122,8 +121,9 @@ Expr SchemaValues(const Json& schema, const Json& root) {
   Json rest = schema;
   rest.erase("enum");
   std::vector<Expr> choices;
+  std::vector<SchemaFault> faults;
   for (const Json& value : values) {
-    if ((!listed || schema.contains("const")) && !FitsSchema(root, rest, value)) continue;
+    if ((!listed || schema.contains("const")) && !checker.Check(rest, value, 0, faults)) continue;
     choices.push_back(Text(value.dump()));
   }
   return Choice(std::move(choices));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "grammar/rules.h"
+#include "grammar/schema_checker.h"
 #include "grammar/schema_notes.h"
 
 namespace coppice {
@@ -16,8 +17,8 @@ namespace coppice {
 std::vector<std::string> SchemaTypes(const nlohmann::ordered_json& schema, SchemaNotes& notes);
 // Whether it has keywords that belong to values of this type.
 bool HasKeywordsOf(const std::string& type, const nlohmann::ordered_json& schema);
-// const and enum: those of the values that fit the schema, which is a part of `root` or made of its parts.
-grammar::Expr SchemaValues(const nlohmann::ordered_json& schema, const nlohmann::ordered_json& root);
+// const and enum: those of the values that fit the schema. `checker`: of the root that it is a part of.
+grammar::Expr SchemaValues(const nlohmann::ordered_json& schema, SchemaChecker& checker);
 grammar::Expr SchemaNumber(const nlohmann::ordered_json& schema, bool whole, SchemaNotes& notes);
 // A number of items, members or characters. One above `notes.most_repeats()` is dropped.
 int64_t SchemaCount(const nlohmann::ordered_json& schema, const char* keyword, int64_t otherwise,

@@ -148,7 +148,7 @@ Json Without(const Json& schema, const std::vector<std::string>& keywords) {
 TEST(SchemaLaw, WhatTheGrammarLetsThroughTheCheckerLetsThrough) {
   Random random(5);
   int walked = 0, wholly = 0, strict = 0;
-  for (int i = 0; i < 6000; ++i) {
+  for (int i = 0; i < 2000; ++i) {
     Json schema = {{"type", "object"}, {"properties", {{"x", RandomSchema(random, 3)}}}, {"required", {"x"}}};
     schema["$defs"]["d"] = RandomSchema(random, 2);
     schema["$defs"]["e"] = {{"$anchor", "e"}, {"anyOf", {RandomSchema(random, 1), {{"type", "null"}}}}};
@@ -185,9 +185,9 @@ TEST(SchemaLaw, WhatTheGrammarLetsThroughTheCheckerLetsThrough) {
       }
     }
   }
-  EXPECT_GT(walked, 3000);
-  EXPECT_GT(wholly, 1000);
-  EXPECT_GT(strict, 1000);
+  EXPECT_GT(walked, 1000);
+  EXPECT_GT(wholly, 300);
+  EXPECT_GT(strict, 300);
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ void SimplifyNot(Json& schema) {
     }
   } else if (excluded.contains("required") && schema.value("type", Json()) == "object" &&
              excluded["required"].is_array() && excluded["required"].size() == 1 &&
-             excluded["required"][0].is_string()) {
+             excluded["required"][0].is_string() && schema.value("properties", Json::object()).is_object()) {
     schema.erase("not");
     schema["properties"][excluded["required"][0].get<std::string>()] = false;
   }

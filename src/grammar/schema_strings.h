@@ -11,8 +11,8 @@
 namespace coppice {
 
 // A JSON string of `character`s that keeps minLength, maxLength, pattern and format. Formats that are not
-// date, time, date-time, uuid, ipv4 or email are annotations, and so is a format beside a pattern. Combinations
-// that are not supported go to `notes`.
+// date, time, date-time, uuid, ipv4 or email are annotations, and so is a format beside a pattern.
+// Combinations that are not supported go to `notes`.
 grammar::Expr SchemaString(const nlohmann::ordered_json& schema, const grammar::Expr& character,
                            SchemaNotes& notes);
 

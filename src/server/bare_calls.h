@@ -20,7 +20,8 @@ std::vector<std::string> ToolNames(const nlohmann::ordered_json& tools);
 // Holds text back only while it can still become that; the rest goes to ToolCallParser.
 class AnswerParser {
  public:
-  // `tools`: the request's definitions, which must outlive this object. `bare`: false if the answer may be JSON that the request asked for.
+  // `tools`: the request's definitions, which must outlive this object. `bare`: false if the answer may be
+  // JSON that the request asked for.
   AnswerParser(ToolFormat format, const nlohmann::ordered_json& tools, bool bare);
 
   std::vector<AnswerPart> Push(std::string_view text);
