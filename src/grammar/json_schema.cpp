@@ -19,7 +19,6 @@
 #include "grammar/schema_keywords.h"
 #include "grammar/schema_merge.h"
 #include "grammar/schema_notes.h"
-#include "grammar/schema_pattern.h"
 #include "grammar/schema_refs.h"
 #include "grammar/schema_simplify.h"
 #include "grammar/schema_strings.h"
@@ -282,7 +281,10 @@ class Compiler {
     if (most != kNoLimit && most < least) return Choice({});
     const bool has_patterns = schema.contains("patternProperties");
     if (has_patterns && properties.empty() && required.empty()) return PatternObject(schema, depth);
-    if (has_patterns) return Object(WithPatterns(schema), depth);
+    if (has_patterns) {
+      Spend((properties.size() + required.size()) * CountValues(schema["patternProperties"]));
+      return Object(PropertiesOfPatterns(schema), depth);
+    }
     std::vector<Property> members;
     std::vector<std::string> names;
     const auto add = [&](const std::string& name, const Json& value, bool is_required) {
@@ -330,36 +332,6 @@ class Compiler {
       after = json_.Kept(Sequence({std::move(next), std::move(after)}));
     }
     return Sequence({Text("{"), std::move(first), json_.Space(), Text("}")});
-  }
-
-  // Objects with properties get no others from patterns or beside them; their own obey the patterns.
-  Json WithPatterns(const Json& given) {
-    if (!given["patternProperties"].is_object()) throw Error("patternProperties is not an object");
-    Json schema = given;
-    Json properties = schema.value("properties", Json::object());
-    for (const Json& name : schema.value("required", Json::array())) {
-      if (name.is_string() && !properties.contains(name.get_ref<const std::string&>()))
-        properties[name.get<std::string>()] = nullptr;  // known only to patterns, or to none
-    }
-    SchemaPatterns expressions;
-    for (auto&& [name, value] : properties.items()) {
-      Json all = Json::array();
-      if (!value.is_null()) all.push_back(value);
-      for (const auto& [pattern, part] : given["patternProperties"].items()) {
-        Spend(CountValues(part));
-        if (expressions.Finds(pattern, name)) all.push_back(part);
-      }
-      if (all.empty()) all.push_back(schema.value("additionalProperties", Json(true)));
-      if (all.size() == 1) {
-        value = all[0];
-      } else {
-        value = {{"allOf", all}};
-      }
-    }
-    schema.erase("patternProperties");
-    schema["additionalProperties"] = false;
-    schema["properties"] = std::move(properties);
-    return schema;
   }
 
   // Members whose names match the patterns.

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 
+#include "base/error.h"
 #include "grammar/schema_merge.h"
+#include "grammar/schema_pattern.h"
 #include "grammar/schema_values.h"
 
 namespace coppice {
@@ -151,6 +153,34 @@ Json SimplifySchema(Json schema) {
   SimplifyUnevaluated(schema, "unevaluatedProperties", "additionalProperties");
   SimplifyUnevaluated(schema, "unevaluatedItems", "items");
   if (schema.contains("not")) SimplifyNot(schema);
+  return schema;
+}
+
+Json PropertiesOfPatterns(const Json& given) {
+  if (!given["patternProperties"].is_object()) throw Error("patternProperties is not an object");
+  Json schema = given;
+  Json properties = schema.value("properties", Json::object());
+  for (const Json& name : schema.value("required", Json::array())) {
+    if (name.is_string() && !properties.contains(name.get_ref<const std::string&>()))
+      properties[name.get<std::string>()] = nullptr;  // known only to patterns, or to none
+  }
+  SchemaPatterns expressions;
+  for (auto&& [name, value] : properties.items()) {
+    Json all = Json::array();
+    if (!value.is_null()) all.push_back(value);
+    for (const auto& [pattern, part] : given["patternProperties"].items()) {
+      if (expressions.Finds(pattern, name)) all.push_back(part);
+    }
+    if (all.empty()) all.push_back(schema.value("additionalProperties", Json(true)));
+    if (all.size() == 1) {
+      value = all[0];
+    } else {
+      value = {{"allOf", all}};
+    }
+  }
+  schema.erase("patternProperties");
+  schema["additionalProperties"] = false;
+  schema["properties"] = std::move(properties);
   return schema;
 }
 

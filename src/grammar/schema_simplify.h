@@ -15,4 +15,8 @@ bool CanSimplify(const nlohmann::ordered_json& schema);
 // are.
 nlohmann::ordered_json SimplifySchema(nlohmann::ordered_json schema);
 
+// The same object's schema without patternProperties: its own properties obey the patterns that their names
+// match, and others are not allowed. Throws Error for expressions that are none.
+nlohmann::ordered_json PropertiesOfPatterns(const nlohmann::ordered_json& schema);
+
 }  // namespace coppice
