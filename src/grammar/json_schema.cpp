@@ -1,5 +1,7 @@
 #include "grammar/json_schema.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,8 +15,12 @@
 #include "grammar/json_rules.h"
 #include "grammar/json_text.h"
 #include "grammar/regex_rules.h"
+#include "grammar/schema_checker.h"
 #include "grammar/schema_keywords.h"
 #include "grammar/schema_merge.h"
+#include "grammar/schema_notes.h"
+#include "grammar/schema_refs.h"
+#include "grammar/schema_simplify.h"
 #include "grammar/schema_strings.h"
 
 namespace coppice {
@@ -28,12 +34,39 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kMaxWork = 1'000'000;  // values looked at and copied
 constexpr size_t kMaxRequired = 1024;   // names
 constexpr int kMaxNesting = 128;        // with the schemas that merging makes
+constexpr size_t kMaxNote = 80;         // bytes
 
 class Compiler {
  public:
-  Compiler(const Json& root, Rules& rules) : root_(root), rules_(rules), json_(rules) {}
+  Compiler(const Json& root, Rules& rules, SchemaNotes& notes)
+      : root_(root),
+        rules_(rules),
+        notes_(notes),
+        refs_(root),
+        checker_(root, SchemaDraft::k2020),
+        json_(rules) {}
 
   Expr Root() { return Visit(root_, 0); }
+
+  // Arguments of a function are an object, whether or not their schema says so.
+  Expr RootObject() {
+    Json root = root_;
+    if (!root.is_object()) return Visit(root, 0);
+    const Json type = root.value("type", Json("object"));
+    if (type != "object" && std::ranges::find(type, Json("object")) == type.end())
+      notes_.Drop("type", "type of arguments is not object");
+    root["type"] = "object";
+    std::string fault = "a keyword has a value of another type than its own";
+    try {
+      return VisitChecked(root, 0);
+    } catch (const Json::exception&) {
+    } catch (const Error& error) {
+      fault = error.what();
+    }
+    if (rules_.rules.size() >= limits::kMaxGrammarRules) throw Error("{}", fault);
+    notes_.Drop(fault.substr(0, kMaxNote), fault);
+    return json_.AnyObject();
+  }
 
  private:
   static size_t CountValues(const Json& value) {
@@ -49,25 +82,52 @@ class Compiler {
     if (rules_.work > kMaxWork) throw Error("the schema is too large once its parts are merged");
   }
 
-  // What a value of the schema may be.
+  // What a value of the schema may be. What is wrong with a part of a schema is no reason to lose the whole.
   Expr Visit(const Json& schema, int depth) {
+    std::string fault = "a keyword has a value of another type than its own";
+    try {
+      return VisitChecked(schema, depth);
+    } catch (const Json::exception&) {
+    } catch (const Error& error) {
+      fault = error.what();
+    }
+    notes_.Drop(fault.substr(0, kMaxNote), fault);
+    return json_.AnyValue();
+  }
+
+  Expr VisitChecked(const Json& given, int depth) {
     Spend();
     if (depth > kMaxNesting) throw Error("schemas in schemas are too deep");
+    const Json* simple = &given;
+    Json simplified;
+    if (given.is_object() && CanSimplify(given)) {
+      Spend(CountValues(given));
+      simplified = SimplifySchema(given);
+      simple = &simplified;
+    }
+    const Json& schema = *simple;
     if (schema.is_boolean()) return schema.get<bool>() ? json_.AnyValue() : Choice({});
     if (!schema.is_object()) throw Error("a schema is neither an object nor true or false");
     for (const char* keyword : {"allOf", "anyOf", "oneOf", "$ref"}) {
       if (schema.contains(keyword)) return VisitCombined(schema, keyword, depth);
     }
-    RefuseKeywords(schema);
-    if (schema.contains("const") || schema.contains("enum")) return SchemaValues(schema);
+    if (schema.contains("const") || schema.contains("enum")) return Listed(schema);
+    DropKeywords(schema, notes_);
     std::vector<Expr> choices;
-    for (const std::string& type : SchemaTypes(schema)) choices.push_back(OfType(schema, type, depth));
+    for (const std::string& type : SchemaTypes(schema, notes_))
+      choices.push_back(OfType(schema, type, depth));
     return choices.size() == 1 ? std::move(choices.front()) : Choice(std::move(choices));
   }
 
   Json Merged(const Json& a, const Json& b) {
     Spend(CountValues(a) + CountValues(b));
-    return MergeSchemas(a, b);
+    return MergeSchemas(a, b, notes_);
+  }
+
+  Expr Listed(const Json& schema) {
+    const size_t values = schema.contains("enum") ? schema["enum"].size() : 1;
+    Spend(values * (1 + schema.size()));
+    return SchemaValues(schema, checker_);
   }
 
   static bool IsAlone(const Json& schema, std::string_view keyword) {
@@ -78,13 +138,14 @@ class Compiler {
   Expr VisitCombined(const Json& schema, const std::string& keyword, int depth) {
     const Json& value = schema[keyword];
     const bool alone = IsAlone(schema, keyword);
-    if (keyword == "$ref") return alone ? Reference(value, depth) : Visit(Resolved(schema, depth), depth + 1);
+    if (keyword == "$ref")
+      return alone ? Reference(schema, depth) : Visit(WithoutReference(schema, depth), depth + 1);
     if (!value.is_array() || value.empty()) throw Error("{} is not a list of schemas", keyword);
     Spend(CountValues(schema));
     Json rest = schema;
     rest.erase(keyword);
     if (keyword == "allOf") {
-      Json merged = Resolved(rest, depth);
+      Json merged = WithoutReference(rest, depth);
       for (const Json& part : value) merged = Merged(merged, Resolved(part, depth));
       return Visit(merged, depth + 1);
     }
@@ -92,7 +153,7 @@ class Compiler {
     std::vector<Expr> choices;
     for (const Json& part : value)
       choices.push_back(
-          Visit(alone ? part : Merged(Resolved(rest, depth), Resolved(part, depth)), depth + 1));
+          Visit(alone ? part : Merged(WithoutReference(rest, depth), Resolved(part, depth)), depth + 1));
     return Choice(std::move(choices));
   }
 
@@ -103,56 +164,49 @@ class Compiler {
       for (size_t j = 0; j < i; ++j) {
         Spend();
         if (!AreDisjoint(resolved[i], resolved[j])) {
-          throw Error(
-              "alternatives {} and {} of oneOf may hold at once, which a grammar cannot exclude: send anyOf",
-              j, i);
+          notes_.Drop("oneOf",
+                      fmt::format("alternatives {} and {} of oneOf may hold at once, which a grammar "
+                                  "cannot exclude: send anyOf",
+                                  j, i));
         }
       }
     }
   }
 
-  // The schema without $ref: what that refers to, merged with what stands beside it.
-  Json Resolved(const Json& schema, int depth) {
-    Spend(CountValues(schema));
+  // The schema without $ref: what that refers to, merged with what stands beside it. Members and items that
+  // only its own parts look at would be others' too, once merged.
+  Json Resolved(const Json& given, int depth) {
+    Spend(CountValues(given));
+    if (!given.is_object()) return given;
+    Json schema = CanSimplify(given) ? SimplifySchema(given) : given;
+    for (const char* keyword : {"unevaluatedProperties", "unevaluatedItems"}) {
+      if (!schema.is_object() || !schema.contains(keyword)) continue;
+      notes_.Drop(keyword, fmt::format("{} is not supported beside what its own schema combines", keyword));
+      schema.erase(keyword);
+    }
+    return WithoutReference(schema, depth);
+  }
+
+  Json WithoutReference(const Json& schema, int depth) {
     if (!schema.is_object() || !schema.contains("$ref")) return schema;
     if (depth > kMaxNesting) throw Error("$ref refers to itself");
-    const Json target = Resolved(Target(schema["$ref"]), depth + 1);
+    const Json target = Resolved(Target(schema), depth + 1);
     if (IsAlone(schema, "$ref")) return target;
     Json rest = schema;
     rest.erase("$ref");
     return Merged(rest, target);
   }
 
-  const Json& Target(const Json& reference) {
-    if (!reference.is_string() || !reference.get_ref<const std::string&>().starts_with('#'))
-      throw Error("$ref {}: only references within the schema (#/...) are supported",
-                  reference.dump().substr(0, 100));
-    try {
-      return root_.at(Json::json_pointer(Decoded(reference.get_ref<const std::string&>().substr(1))));
-    } catch (const nlohmann::json::exception&) {
-      throw Error("$ref {} refers to nothing", reference.dump().substr(0, 100));
-    }
-  }
-
-  // Percent-encoded bytes of a fragment.
-  static std::string Decoded(const std::string& text) {
-    std::string decoded;
-    for (size_t i = 0; i < text.size(); ++i) {
-      unsigned byte = 0;
-      if (text[i] == '%' && i + 2 < text.size() &&
-          std::sscanf(text.c_str() + i + 1, "%2x", &byte) == 1) {  // NOLINT
-        decoded += static_cast<char>(byte);
-        i += 2;
-      } else {
-        decoded += text[i];
-      }
-    }
-    return decoded;
+  // Copies of schemas in a schema with an $id of its own no longer tell where they stood.
+  const Json& Target(const Json& schema) const {
+    if (refs_.has_inner() && !refs_.Knows(schema))
+      throw Error("$ref beside schemas with an $id is not supported");
+    return refs_.Target(schema, schema["$ref"]);
   }
 
   // References may be recursive, so that each is a rule.
-  Expr Reference(const Json& reference, int depth) {
-    const Json& target = Target(reference);
+  Expr Reference(const Json& schema, int depth) {
+    const Json& target = Target(schema);
     const auto [found, is_new] = references_.emplace(&target, 0);
     if (!is_new) return Rule(found->second);
     const int32_t rule = json_.NewRule({});
@@ -166,9 +220,10 @@ class Compiler {
     if (type == "object") return Object(schema, depth);
     if (type == "array") return Array(schema, depth);
     if (type == "string")
-      return HasKeywordsOf("string", schema) ? SchemaString(schema, json_.AnyChar()) : json_.AnyString();
-    if (type == "integer") return SchemaNumber(schema, true);
-    if (type == "number") return SchemaNumber(schema, false);
+      return HasKeywordsOf("string", schema) ? SchemaString(schema, json_.AnyChar(), notes_)
+                                             : json_.AnyString();
+    if (type == "integer") return SchemaNumber(schema, true, notes_);
+    if (type == "number") return SchemaNumber(schema, false, notes_);
     if (type == "boolean") return Choice({Text("true"), Text("false")});
     return Text("null");
   }
@@ -179,8 +234,8 @@ class Compiler {
     const Json rest =
         old_form ? schema.value("additionalItems", Json(true)) : schema.value("items", Json(true));
     if (!first.is_array()) throw Error("prefixItems is not a list of schemas");
-    const int64_t least = SchemaCount(schema, "minItems", 0);
-    int64_t most = SchemaCount(schema, "maxItems", kNoLimit);
+    const int64_t least = SchemaCount(schema, "minItems", 0, notes_);
+    int64_t most = SchemaCount(schema, "maxItems", kNoLimit, notes_);
     const auto fixed = static_cast<int64_t>(first.size());
     if (rest == false) most = most == kNoLimit ? fixed : std::min(most, fixed);
     if (most != kNoLimit && most < least) return Choice({});
@@ -221,10 +276,15 @@ class Compiler {
     if (!required.is_array() || required.size() > kMaxRequired)
       throw Error("required is not a list of at most {} names", kMaxRequired);
     const Json rest = schema.value("additionalProperties", Json(properties.empty() && required.empty()));
-    const int64_t least = SchemaCount(schema, "minProperties", 0);
-    const int64_t most = SchemaCount(schema, "maxProperties", kNoLimit);
-    if (schema.contains("patternProperties") && !schema["patternProperties"].empty())
-      return PatternObject(schema, properties.empty() && required.empty(), depth);
+    const int64_t least = SchemaCount(schema, "minProperties", 0, notes_);
+    const int64_t most = SchemaCount(schema, "maxProperties", kNoLimit, notes_);
+    if (most != kNoLimit && most < least) return Choice({});
+    const bool has_patterns = schema.contains("patternProperties");
+    if (has_patterns && properties.empty() && required.empty()) return PatternObject(schema, depth);
+    if (has_patterns) {
+      Spend((properties.size() + required.size()) * CountValues(schema["patternProperties"]));
+      return Object(PropertiesOfPatterns(schema), depth);
+    }
     std::vector<Property> members;
     std::vector<std::string> names;
     const auto add = [&](const std::string& name, const Json& value, bool is_required) {
@@ -241,14 +301,16 @@ class Compiler {
     }
     if (members.empty()) {
       if (rest == false) return least > 0 ? Choice({}) : Sequence({Text("{"), json_.Space(), Text("}")});
-      if (least > 1) throw Error("minProperties is not supported, except 0 and 1: names may repeat");
+      if (least > 1)
+        notes_.Drop("minProperties", "minProperties is not supported, except 0 and 1: names may repeat");
       return json_.ObjectOf(json_.Kept(Visit(rest, depth + 1)), least, most);
     }
     const auto all = static_cast<int64_t>(members.size());
     const auto must = std::ranges::count_if(members, [](const Property& p) { return p.required; });
-    if (least > must) throw Error("minProperties beside optional properties is not supported");
+    if (least > must)
+      notes_.Drop("minProperties", "minProperties beside optional properties is not supported");
     if (most != kNoLimit && (most < all || rest != false))
-      throw Error("maxProperties beside optional properties is not supported");
+      notes_.Drop("maxProperties", "maxProperties beside optional properties is not supported");
     return Members(members,
                    rest == false
                        ? std::nullopt
@@ -272,29 +334,48 @@ class Compiler {
     return Sequence({Text("{"), std::move(first), json_.Space(), Text("}")});
   }
 
-  Expr PatternObject(const Json& schema, bool alone, int depth) {
+  // Members whose names match the patterns.
+  Expr PatternObject(const Json& schema, int depth) {
     const Json& patterns = schema["patternProperties"];
-    const bool closed = schema.contains("additionalProperties") && schema["additionalProperties"] == false;
-    if (!patterns.is_object() || patterns.size() != 1 || !alone || !closed)
-      throw Error("patternProperties is supported alone, with one pattern and additionalProperties false");
-    const int64_t least = SchemaCount(schema, "minProperties", 0);
-    if (least > 1) throw Error("minProperties is not supported, except 0 and 1: names may repeat");
-    const auto& [pattern, value] = *patterns.items().begin();
-    const Expr key = JsonQuoted(ParseRegex(pattern, &JsonCharOf));
-    const Expr member = json_.Kept(json_.Member(key, Visit(value, depth + 1)));
-    return Sequence({Text("{"), json_.List(member, least, SchemaCount(schema, "maxProperties", kNoLimit)),
+    if (!patterns.is_object()) throw Error("patternProperties is not an object");
+    const Json& first = *patterns.begin();
+    const bool alike = std::ranges::all_of(patterns, [&](const Json& value) { return value == first; });
+    if (!alike) notes_.Drop("patternProperties", "patternProperties with several patterns is not supported");
+    const int64_t least = SchemaCount(schema, "minProperties", 0, notes_);
+    const int64_t most = SchemaCount(schema, "maxProperties", kNoLimit, notes_);
+    if (most != kNoLimit && most < least) return Choice({});
+    if (least > 1)
+      notes_.Drop("minProperties", "minProperties is not supported, except 0 and 1: names may repeat");
+    std::vector<Expr> members;
+    for (const auto& [pattern, value] : patterns.items()) {
+      const Expr key = JsonQuoted(ParseRegex(pattern, &JsonCharOf));
+      members.push_back(json_.Member(key, Visit(value, depth + 1)));
+    }
+    return Sequence({Text("{"), json_.List(json_.Kept(Choice(std::move(members))), least, most),
                      json_.Space(), Text("}")});
   }
 
   const Json& root_;
   Rules& rules_;
+  SchemaNotes& notes_;
+  const SchemaRefs refs_;
+  SchemaChecker checker_;
   JsonRules json_;
   std::map<const Json*, int32_t> references_;
 };
 
 }  // namespace
 
-Expr AddJsonSchema(const Json& schema, Rules& rules) { return Compiler(schema, rules).Root(); }
+Expr AddJsonSchema(const Json& schema, Rules& rules) {
+  SchemaNotes notes(nullptr);
+  return Compiler(schema, rules, notes).Root();
+}
+
+Expr AddArguments(const Json& schema, Rules& rules, std::vector<std::string>& not_enforced,
+                  int64_t most_repeats) {
+  SchemaNotes notes(&not_enforced, most_repeats);
+  return Compiler(schema, rules, notes).RootObject();
+}
 
 Expr AddJsonObject(Rules& rules) { return JsonRules(rules).AnyObject(); }
 

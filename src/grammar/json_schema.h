@@ -2,6 +2,10 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/limits.h"
 #include "grammar/rules.h"
 
 namespace coppice {
@@ -13,6 +17,13 @@ namespace coppice {
 // that a grammar cannot keep (`not`, uniqueItems, ...), so that none is ignored silently; annotations and
 // unknown formats are ignored, as the standard says.
 grammar::Expr AddJsonSchema(const nlohmann::ordered_json& schema, grammar::Rules& rules);
+
+// The same for the arguments of a function, which are an object: keywords that a grammar cannot keep go into
+// `not_enforced`, and so do lengths and counts above `most_repeats`; a part of the schema that is wrong goes
+// there in words. The rest is kept. Throws Error only if the rules are too many.
+grammar::Expr AddArguments(const nlohmann::ordered_json& schema, grammar::Rules& rules,
+                           std::vector<std::string>& not_enforced,
+                           int64_t most_repeats = limits::kMaxGrammarRepeats);
 
 // Any JSON object.
 grammar::Expr AddJsonObject(grammar::Rules& rules);

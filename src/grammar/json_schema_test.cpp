@@ -168,17 +168,192 @@ TEST(JsonSchemaTest, References) {
 }
 
 TEST(JsonSchemaTest, RefusesWhatItCannotKeep) {
-  EXPECT_EQ(Refusal(R"({"not": {}})"), "not is not supported");
+  EXPECT_EQ(Refusal(R"({"not": {"minLength": 2}})"), "not is not supported");
+  EXPECT_EQ(Refusal(R"({"if": {"minLength": 2}, "then": {"maxLength": 4}})"), "if is not supported");
   EXPECT_EQ(Refusal(R"({"items": {"uniqueItems": true}})"), "uniqueItems is not supported");
-  EXPECT_EQ(Refusal(R"({"multipleOf": 3})"), "multipleOf is not supported, except 1");
+  EXPECT_EQ(Refusal(R"({"multipleOf": 3})"),
+            "multipleOf is supported for powers of ten, or whole numbers between two bounds");
   EXPECT_EQ(Refusal(R"({"oneOf": [{"type": "string"}, {"minLength": 3}]})"),
             "alternatives 0 and 1 of oneOf may hold at once, which a grammar cannot exclude: send anyOf");
   EXPECT_EQ(Refusal(R"({"type": "strnig"})"), "type \"strnig\" is none of JSON's");
   EXPECT_EQ(Refusal("3"), "a schema is neither an object nor true or false");
   EXPECT_EQ(Refusal(R"x({"pattern": "(?=a)"})x"),
             "the pattern '(?=a)' looks ahead or behind, which is not supported");
-  EXPECT_EQ(Refusal(R"({"enum": [1], "minimum": 2})"), "minimum beside enum or const is not supported");
+  EXPECT_EQ(Refusal(R"({"enum": [1], "minimum": 2})"), "no text fits the grammar");
+  EXPECT_EQ(Refusal(R"({"pattern": "^([a-z]+-)*$", "maxLength": 9})"),
+            "minLength and maxLength beside this pattern or format are not supported: say it in the pattern");
   EXPECT_EQ(Refusal("false"), "no text fits the grammar");
+}
+
+TEST(JsonSchemaTest, KeepsWhatMeansNothingOrCanBeKept) {
+  Check(
+      {{R"({"items": {"type": "integer"}, "uniqueItems": false})", {"[1,1]"}, {}},
+       {R"({"items": {"type": "integer"}, "uniqueItems": true, "maxItems": 1})", {"[1]"}, {"[1,2]"}},
+       {R"({"type": "object", "propertyNames": {"type": "string"}, "additionalProperties": {"type": "integer"}})",
+        {R"({"a":1})"},
+        {R"({"a":"b"})"}},
+       {R"({"properties": {"a": {"not": {}}, "b": {"type": "null"}}, "required": ["b"]})",
+        {R"({"b":null})"},
+        {R"({"a":1,"b":null})"}},
+       {R"({"anyOf": [{"not": {}}, {"type": "integer"}]})", {"1"}, {"null"}},
+       {R"({"type": ["string", "null"], "not": {"type": "null"}})", {"\"\""}, {"null"}},
+       {R"({"type": "integer", "if": {"minimum": 3}})", {"1"}, {}},
+       {R"({"type": "integer", "then": {"minimum": 3}})", {"1"}, {}},
+       {R"({"type": "object", "properties": {"a": true}, "dependentRequired": {}, "unevaluatedProperties": {}})",
+        {R"({"a":1})"},
+        {}},
+       {R"({"type": "object", "properties": {"a": true}, "required": ["b"], "unevaluatedProperties": {"type": "null"}})",
+        {R"({"a":1,"b":null})"},
+        {R"({"a":1,"b":1})"}},
+       {R"({"allOf": [{"properties": {"a": {"type": "integer"}}}, {"properties": {"b": true}}], "unevaluatedProperties": false})",
+        {R"({"a":1,"b":2})"},
+        {R"({"c":1})"}},
+       {R"({"enum": [1, 2, 3, 4, "a"], "minimum": 2, "multipleOf": 2})", {"2", "4", "\"a\""}, {"1", "3"}},
+       {R"({"type": "integer", "minimum": 0, "maximum": 20, "multipleOf": 5})",
+        {"0", "5", "20"},
+        {"4", "25"}},
+       {R"({"type": "number", "multipleOf": 0.01})", {"0.25", "-3", "1.5"}, {"0.255"}},
+       {R"({"type": "integer", "minimum": 0, "maximum": 18446744073709551615})", {"0", "12345"}, {"-1"}},
+       {R"({"pattern": "^[a-z_-]+$", "minLength": 2, "maxLength": 4})",
+        {"\"ab\"", "\"abcd\""},
+        {"\"a\"", "\"abcde\""}},
+       {R"({"pattern": "^[A-Z]{3}$", "maxLength": 64})", {"\"ABC\""}, {"\"AB\""}},
+       {R"({"format": "uuid", "pattern": "^[0-9a-fA-F]{8}$"})", {"\"0123abcd\""}, {"\"0\""}},
+       {R"({"properties": {"k1": true, "x": true}, "patternProperties": {"^k": {"type": "integer"}}})",
+        {R"({"k1":1,"x":"y"})"},
+        {R"({"k1":"a"})", R"({"k2":1})"}},
+       {R"({"patternProperties": {"^k$": {"type": "integer"}, "^l$": {"type": "integer"}}})",
+        {R"({"k":1,"l":2})"},
+        {R"({"k":"a"})", R"({"m":1})"}},
+       {R"({"$ref": "#node", "$defs": {"n": {"$anchor": "node", "type": "integer"}}})", {"1"}, {"\"\""}}});
+}
+
+// What zod 4 and pydantic 2.12 write for email() and Decimal.
+TEST(JsonSchemaTest, ExpressionsThatLibrariesWrite) {
+  const char* email =
+      R"x({"type": "string", "format": "email", "pattern": "^(?!\\.)(?!.*\\.\\.)([A-Za-z0-9_'+\\-\\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\\-]*\\.)+[A-Za-z]{2,}$"})x";
+  const char* decimal =
+      R"x({"anyOf": [{"type": "number"}, {"type": "string", "pattern": "^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$"}]})x";
+  Check({{email, {"\"a.b@example.org\""}, {"\"a@b\"", "\".a@example.org\""}},
+         {decimal, {"1.5", "\"-1.50\"", "\"7\""}, {"\"a\"", "\".\""}}});
+}
+
+// A grammar of a function's arguments, and what it does not enforce.
+std::pair<std::shared_ptr<const Automaton>, std::vector<std::string>> Arguments(std::string_view text) {
+  Rules rules;
+  const OwnedJson<nlohmann::ordered_json> schema = ParseOrderedJson(text, "schema");
+  std::vector<std::string> dropped;
+  Expr root = AddArguments(*schema, rules, dropped);
+  rules.root = rules.Add(std::move(root));
+  return {Compiled(rules), dropped};
+}
+
+TEST(JsonSchemaTest, OneKeywordLosesNoMoreThanItself) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"type": "array", "items": {"type": "integer"}, "uniqueItems": true})", "uniqueItems"},
+      {R"({"type": "integer", "multipleOf": 7})", "multipleOf"},
+      {R"({"type": "integer", "if": {"minimum": 3}, "then": {"maximum": 7}})", "if"},
+      {R"({"type": "integer", "not": {"minimum": 3}})", "not"},
+      {R"({"type": "object", "dependentRequired": {"a": ["b"]}})", "dependentRequired"},
+      {R"({"type": "object", "dependentSchemas": {"a": {"required": ["b"]}}})", "dependentSchemas"},
+      {R"({"type": "object", "propertyNames": {"pattern": "^a"}})", "propertyNames"},
+      {R"({"type": "object", "minProperties": 2})", "minProperties"},
+      {R"({"type": "object", "properties": {"a": true, "b": true}, "maxProperties": 1})", "maxProperties"},
+      {R"({"type": "array", "contains": {"type": "integer"}})", "contains"},
+      {R"({"oneOf": [{"type": "integer"}, {"type": "number"}]})", "oneOf"},
+      {R"x({"type": "string", "pattern": "^(?=a)b"})x", "pattern"},
+      {R"({"allOf": [{"type": "string", "pattern": "a"}, {"pattern": "b"}]})", "pattern"},
+      {R"({"type": "string", "pattern": "^([a-z]+-)*$", "maxLength": 9})", "maxLength"},
+      {R"({"type": "string", "maxLength": 1000000})", "maxLength"},
+      {R"({"type": "strnig"})", "type"},
+      {R"({"$ref": "http://example.com/other"})", "$ref \"http://example.com/other\""},
+      {R"({"$ref": "#/nowhere"})", "$ref \"#/nowhere\""},
+      {R"({"type": "array", "items": 3})", "a schema is neither"},
+  };
+  for (const auto& [part, keyword] : cases) {
+    const auto [automaton, dropped] = Arguments(
+        fmt::format(R"({{"properties": {{"n": {{"type": "integer"}}, "x": {}}}, "required": ["n"]}})", part));
+    SCOPED_TRACE(part);
+    ASSERT_GE(dropped.size(), 1u);
+    EXPECT_TRUE(std::ranges::any_of(dropped, [&](const std::string& one) {
+      return one.starts_with(keyword);
+    })) << dropped[0];
+    EXPECT_TRUE(Fits(automaton, R"({"n":1})"));
+    EXPECT_FALSE(Fits(automaton, R"({"n":"1"})"));
+    EXPECT_FALSE(Fits(automaton, R"({"x":1})"));
+  }
+  // The part keeps the rest of its own keywords.
+  const auto [automaton, dropped] = Arguments(
+      R"({"properties": {"a": {"type": "array", "items": {"type": "integer", "multipleOf": 7}, "uniqueItems": true}}})");
+  EXPECT_EQ(dropped, (std::vector<std::string>{"uniqueItems", "multipleOf"}));
+  EXPECT_FALSE(Fits(automaton, R"({"a":["x"]})"));
+  EXPECT_TRUE(Fits(automaton, R"({"a":[1,1]})"));
+}
+
+// Values of every wrong type for every keyword: an error or a grammar, and for arguments always a grammar.
+TEST(JsonSchemaTest, MalformedKeywords) {
+  const char* keywords[] = {"type",
+                            "enum",
+                            "const",
+                            "properties",
+                            "required",
+                            "additionalProperties",
+                            "items",
+                            "prefixItems",
+                            "patternProperties",
+                            "propertyNames",
+                            "not",
+                            "if",
+                            "then",
+                            "contains",
+                            "minContains",
+                            "uniqueItems",
+                            "multipleOf",
+                            "minimum",
+                            "maximum",
+                            "minLength",
+                            "maxLength",
+                            "pattern",
+                            "format",
+                            "minItems",
+                            "minProperties",
+                            "maxProperties",
+                            "dependentRequired",
+                            "unevaluatedProperties",
+                            "unevaluatedItems",
+                            "$ref",
+                            "$id",
+                            "$anchor",
+                            "$defs"};
+  const char* values[] = {"null", "true", "3",  "-1.5",        "\"x\"",
+                          "[]",   "[1]",  "{}", R"({"a": 1})", R"({"required": ["a"]})"};
+  for (const char* keyword : keywords) {
+    for (const char* value : values) {
+      for (
+          const char* frame :
+          {R"({{"description": "x", "{}": {}}})", R"({{"properties": {{"x": {{"{}": {}}}}}}})",
+           R"({{"type": "object", "properties": {{"a": true}}, "patternProperties": {{"a": true}}, "allOf": [{{"{0}": {1}}}, {{"{0}": [2]}}]}})"}) {
+        const std::string text = fmt::format(fmt::runtime(frame), keyword, value);
+        SCOPED_TRACE(text);
+        if (Refusal(text).empty()) Schema(text);
+        try {
+          Arguments(text);
+        } catch (const Error& error) {
+          EXPECT_STREQ(error.what(), "no text fits the grammar");
+        }
+      }
+    }
+  }
+}
+
+TEST(JsonSchemaTest, ArgumentsAreAlwaysAnObject) {
+  for (const char* text :
+       {R"({"description": "nothing"})", R"({"type": "any"})", R"({"type": ["object", "null"]})",
+        R"({"anyOf": [{"type": "object"}, {"type": "string"}]})"}) {
+    const auto [automaton, dropped] = Arguments(text);
+    EXPECT_TRUE(Fits(automaton, "{}")) << text;
+    for (const char* other : {"null", "\"a\"", "[]", "1"}) EXPECT_FALSE(Fits(automaton, other)) << text;
+  }
 }
 
 TEST(JsonSchemaTest, HostileSchemasEndSoon) {

@@ -1,5 +1,7 @@
 #include "grammar/schema_keywords.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,6 +12,8 @@
 #include "base/limits.h"
 #include "grammar/json_text.h"
 #include "grammar/number_range.h"
+#include "grammar/schema_merge.h"
+#include "grammar/schema_values.h"
 
 namespace coppice {
 
@@ -35,27 +39,58 @@ const std::vector<TypeKeywords>& KeywordsOfTypes() {
   return kTypes;
 }
 
-bool IsOfType(const Json& value, const std::vector<std::string>& types) {
-  const auto is = [&](const std::string& type) {
-    return (type == "object" && value.is_object()) || (type == "array" && value.is_array()) ||
-           (type == "string" && value.is_string()) || (type == "number" && value.is_number()) ||
-           (type == "boolean" && value.is_boolean()) || (type == "null" && value.is_null()) ||
-           (type == "integer" && value.is_number() && std::floor(value.get<double>()) == value.get<double>());
-  };
-  return std::ranges::any_of(types, is);
+constexpr double kMaxWritten = 1e16;  // numbers have at most 16 digits before the point
+constexpr int kMostPlaces = 15;
+constexpr int64_t kMostMultiples = 1000;
+
+// n where the number is 10^-n; -1 if it is none.
+int PlacesOf(double number) {
+  for (int places = 0; places <= kMostPlaces; ++places) {
+    if (number == std::stod("1e-" + std::to_string(places))) return places;
+  }
+  return -1;
+}
+
+// Numbers that are multiples; nullopt if that is not supported.
+std::optional<Expr> Multiples(double divisor, const NumberBounds& bounds, bool whole) {
+  const int places = PlacesOf(divisor);
+  if (places >= 0 && (whole || places == 0))
+    return bounds.low || bounds.high ? NumbersBetween(bounds, true) : JsonInteger();
+  if (places > 0 && !bounds.low && !bounds.high)
+    return Sequence({JsonInteger(), Optional(Sequence({Text("."), Repeat(Chars({{'0', '9'}}), 1, places)}))});
+  if (!bounds.low || !bounds.high || divisor < 1 || std::floor(divisor) != divisor || divisor >= kMaxWritten)
+    return std::nullopt;
+  const double first = std::ceil(*bounds.low / divisor);
+  const double last = std::floor(*bounds.high / divisor);
+  if (last - first > static_cast<double>(kMostMultiples) || std::abs(first * divisor) >= kMaxWritten ||
+      std::abs(last * divisor) >= kMaxWritten)
+    return std::nullopt;
+  std::vector<Expr> choices;
+  for (auto i = static_cast<int64_t>(first); i <= static_cast<int64_t>(last); ++i) {
+    const int64_t number = i * static_cast<int64_t>(divisor);
+    const auto value = static_cast<double>(number);
+    if ((value == *bounds.low && bounds.low_is_open) || (value == *bounds.high && bounds.high_is_open))
+      continue;
+    choices.push_back(Text(std::to_string(number)));
+  }
+  return Choice(std::move(choices));
 }
 
 }  // namespace
 
-std::vector<std::string> SchemaTypes(const Json& schema) {
+std::vector<std::string> SchemaTypes(const Json& schema, SchemaNotes& notes) {
   constexpr std::array kAll{"object", "array", "string", "number", "boolean", "null"};
   std::vector<std::string> types;
   if (schema.contains("type")) {
     const Json list = schema["type"].is_array() ? schema["type"] : Json::array({schema["type"]});
     for (const Json& type : list) {
       const bool known = type == "integer" || std::ranges::find(kAll, type) != kAll.end();
-      if (!known) throw Error("type {} is none of JSON's", type.dump().substr(0, 40));
-      types.push_back(type);
+      if (known) {
+        types.push_back(type);
+        continue;
+      }
+      notes.Drop("type", fmt::format("type {} is none of JSON's", type.dump().substr(0, 40)));
+      return {kAll.begin(), kAll.end()};
     }
     return types;
   }
@@ -77,38 +112,36 @@ bool HasKeywordsOf(const std::string& type, const Json& schema) {
   return false;
 }
 
-Expr SchemaValues(const Json& schema) {
-  for (const TypeKeywords& type : KeywordsOfTypes()) {
-    for (const std::string_view keyword : type.keywords) {
-      if (schema.contains(keyword)) throw Error("{} beside enum or const is not supported", keyword);
-    }
-  }
-  Json values = schema.contains("enum") ? schema["enum"] : Json::array({schema["const"]});
+Expr SchemaValues(const Json& schema, SchemaChecker& checker) {
+  const Json values = schema.contains("enum") ? schema["enum"] : Json::array({schema["const"]});
   if (!values.is_array() || values.empty()) throw Error("enum is not a list of values");
+  const bool listed = std::ranges::all_of(schema.items(), [](const auto& item) {
+    return item.key() == "enum" || item.key() == "const" || IsAnnotation(item.key());
+  });
+  Json rest = schema;
+  rest.erase("enum");
   std::vector<Expr> choices;
+  std::vector<SchemaFault> faults;
   for (const Json& value : values) {
-    if (schema.contains("const") && value != schema["const"]) continue;
-    if (schema.contains("type") && !IsOfType(value, SchemaTypes(schema))) continue;
+    if ((!listed || schema.contains("const")) && !checker.Check(rest, value, 0, faults)) continue;
     choices.push_back(Text(value.dump()));
   }
   return Choice(std::move(choices));
 }
 
-int64_t SchemaCount(const Json& schema, const char* keyword, int64_t otherwise) {
+int64_t SchemaCount(const Json& schema, const char* keyword, int64_t otherwise, SchemaNotes& notes) {
   if (!schema.contains(keyword)) return otherwise;
   const Json& value = schema[keyword];
-  if (!value.is_number() || value.get<double>() < 0 || value.get<double>() > limits::kMaxGrammarRepeats ||
-      std::floor(value.get<double>()) != value.get<double>()) {
-    throw Error("{} is not a whole number from 0 to {}", keyword, limits::kMaxGrammarRepeats);
+  if (!value.is_number() || value.get<double>() < 0 || std::floor(value.get<double>()) != value.get<double>())
+    throw Error("{} is not a whole number from 0", keyword);
+  if (value.get<double>() > static_cast<double>(notes.most_repeats())) {
+    notes.Drop(keyword, fmt::format("{} is above {}, which is not supported", keyword, notes.most_repeats()));
+    return otherwise;
   }
   return static_cast<int64_t>(value.get<double>());
 }
 
-Expr SchemaNumber(const Json& schema, bool whole) {
-  if (schema.contains("multipleOf")) {
-    if (schema["multipleOf"] != 1) throw Error("multipleOf is not supported, except 1");
-    whole = true;
-  }
+Expr SchemaNumber(const Json& schema, bool whole, SchemaNotes& notes) {
   NumberBounds bounds;
   const auto bound = [&](const char* keyword, const char* exclusive, std::optional<double>& value, bool& open,
                          int sign) {
@@ -125,19 +158,29 @@ Expr SchemaNumber(const Json& schema, bool whole) {
   };
   bound("minimum", "exclusiveMinimum", bounds.low, bounds.low_is_open, 1);
   bound("maximum", "exclusiveMaximum", bounds.high, bounds.high_is_open, -1);
-  if (bounds.low || bounds.high) return NumbersBetween(bounds, whole);
+  // Bounds beyond all numbers that are written, as 64-bit integers have them.
+  const bool bounded = bounds.low || bounds.high;
+  if (bounds.high && *bounds.high >= kMaxWritten) bounds.high.reset();
+  if (bounds.low && *bounds.low <= -kMaxWritten) bounds.low.reset();
+  if (schema.contains("multipleOf")) {
+    const Json& divisor = schema["multipleOf"];
+    if (divisor.is_number() && divisor.get<double>() > 0) {
+      if (std::optional<Expr> multiples = Multiples(divisor.get<double>(), bounds, whole)) return *multiples;
+    }
+    notes.Drop("multipleOf",
+               "multipleOf is supported for powers of ten, or whole numbers between two bounds");
+  }
+  if (bounded) return NumbersBetween(bounds, whole);
   return whole ? JsonInteger() : JsonNumber();
 }
 
-void RefuseKeywords(const Json& schema) {
+void DropKeywords(const Json& schema, SchemaNotes& notes) {
   for (const char* keyword :
        {"not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies", "propertyNames",
-        "contains", "minContains", "maxContains", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef",
-        "$recursiveRef", "extends", "disallow"}) {
-    if (schema.contains(keyword)) throw Error("{} is not supported", keyword);
+        "contains", "minContains", "maxContains", "uniqueItems", "unevaluatedProperties", "unevaluatedItems",
+        "$dynamicRef", "$recursiveRef", "extends", "disallow"}) {
+    if (schema.contains(keyword)) notes.Drop(keyword, fmt::format("{} is not supported", keyword));
   }
-  if (schema.contains("uniqueItems") && schema["uniqueItems"] != false)
-    throw Error("uniqueItems is not supported");
 }
 
 }  // namespace coppice

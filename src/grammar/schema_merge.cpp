@@ -1,10 +1,13 @@
 #include "grammar/schema_merge.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <string>
 
 #include "base/error.h"
+#include "grammar/schema_values.h"
 
 namespace coppice {
 
@@ -19,7 +22,9 @@ Json TypesOf(const Json& schema) {
   return schema["type"].is_array() ? schema["type"] : Json::array({schema["type"]});
 }
 
-bool Has(const Json& list, const Json& value) { return std::ranges::find(list, value) != list.end(); }
+bool Has(const Json& list, const Json& value) {
+  return std::ranges::any_of(list, [&](const Json& one) { return SameValue(one, value); });
+}
 
 Json CommonTypes(const Json& a, const Json& b) {
   Json common = Json::array();
@@ -75,7 +80,7 @@ void CheckProduct(const std::string& keyword, const Json& a, const Json& b) {
 }
 
 // Keywords that both have, and how one value stands for both.
-Json MergeKeyword(const std::string& keyword, const Json& a, const Json& b) {
+Json MergeKeyword(const std::string& keyword, const Json& a, const Json& b, SchemaNotes& notes) {
   if (a == b) return a;
   if (keyword == "required") {
     CheckProduct(keyword, a, b);
@@ -93,11 +98,13 @@ Json MergeKeyword(const std::string& keyword, const Json& a, const Json& b) {
   }
   if (keyword == "items" && !a.is_array() && !b.is_array()) return AllOf(a, b);
   if (keyword == "additionalProperties") return AllOf(a, b);
-  throw Error("{} stands in two schemas that both hold, which is not supported", keyword);
+  notes.Drop(keyword,
+             fmt::format("{} stands in two schemas that both hold, which is not supported", keyword));
+  return a;
 }
 
 // What the keywords of arrays say depends on those beside them.
-void CheckArrays(const Json& a, const Json& b) {
+bool ArraysDiffer(const Json& a, const Json& b) {
   const auto keywords = [](const Json& schema) {
     Json found = Json::object();
     for (const char* keyword : {"items", "prefixItems", "additionalItems"}) {
@@ -110,8 +117,7 @@ void CheckArrays(const Json& a, const Json& b) {
   const auto is_list = [](const Json& found) {
     return found.contains("prefixItems") || (found.contains("items") && found["items"].is_array());
   };
-  if (!in_a.empty() && !in_b.empty() && in_a != in_b && (is_list(in_a) || is_list(in_b)))
-    throw Error("the items of an array stand in two schemas that both hold, which is not supported");
+  return !in_a.empty() && !in_b.empty() && in_a != in_b && (is_list(in_a) || is_list(in_b));
 }
 
 }  // namespace
@@ -132,6 +138,11 @@ bool IsAnnotation(std::string_view keyword) {
                                            "$defs",
                                            "definitions",
                                            "$anchor",
+                                           "$dynamicAnchor",
+                                           "$recursiveAnchor",
+                                           "nullable",
+                                           "externalDocs",
+                                           "xml",
                                            "$vocabulary",
                                            "contentEncoding",
                                            "strict",
@@ -142,18 +153,21 @@ bool IsAnnotation(std::string_view keyword) {
   return std::ranges::find(kAnnotations, keyword) != kAnnotations.end() || keyword.starts_with("x-");
 }
 
-Json MergeSchemas(const Json& a, const Json& b) {
+Json MergeSchemas(const Json& a, const Json& b, SchemaNotes& notes) {
   if (a.is_boolean()) return a.get<bool>() ? b : a;
   if (b.is_boolean()) return b.get<bool>() ? a : b;
   if (!a.is_object() || !b.is_object()) throw Error("a schema is neither an object nor true or false");
-  CheckArrays(a, b);
+  const bool arrays_differ = ArraysDiffer(a, b);
   Json merged = Json::object();
   for (const auto& [keyword, value] : a.items()) {
     if (!IsAnnotation(keyword)) merged[keyword] = value;
   }
   for (const auto& [keyword, value] : b.items()) {
     if (IsAnnotation(keyword)) continue;
-    if (!merged.contains(keyword)) {
+    if (arrays_differ && (keyword == "items" || keyword == "prefixItems" || keyword == "additionalItems")) {
+      notes.Drop(keyword,
+                 "the items of an array stand in two schemas that both hold, which is not supported");
+    } else if (!merged.contains(keyword)) {
       merged[keyword] = value;
     } else if (keyword == "type") {
       merged[keyword] = CommonTypes(TypesOf(a), TypesOf(b));
@@ -169,9 +183,9 @@ Json MergeSchemas(const Json& a, const Json& b) {
       }
       merged[keyword] = std::move(both);
     } else if (keyword == "const") {
-      if (merged[keyword] != value) return false;
+      if (!SameValue(merged[keyword], value)) return false;
     } else if (keyword != "properties") {
-      merged[keyword] = MergeKeyword(keyword, merged[keyword], value);
+      merged[keyword] = MergeKeyword(keyword, merged[keyword], value, notes);
     }
   }
   MergeProperties(a, b, merged);

@@ -4,13 +4,16 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "grammar/schema_notes.h"
+
 namespace coppice {
 
 // Keywords that say nothing about a value.
 bool IsAnnotation(std::string_view keyword);
 
-// Throws Error where one schema cannot say both.
-nlohmann::ordered_json MergeSchemas(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b);
+// Where one schema cannot say both, b's keyword is dropped (Throws Error if `notes` says so).
+nlohmann::ordered_json MergeSchemas(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b,
+                                    SchemaNotes& notes);
 
 // Whether no value fits both: different types, or objects that must have a member with different constants.
 bool AreDisjoint(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b);

@@ -1,15 +1,17 @@
 #include "grammar/schema_strings.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string_view>
 
 #include "base/error.h"
-#include "base/limits.h"
 #include "grammar/json_text.h"
 #include "grammar/regex_rules.h"
+#include "grammar/schema_keywords.h"
 #include "text/unicode/unicode.h"
 
 namespace coppice {
@@ -46,33 +48,143 @@ std::string PatternOfFormat(const std::string& format) {
   return "";
 }
 
-int64_t Length(const Json& schema, const char* keyword, int64_t otherwise) {
-  if (!schema.contains(keyword)) return otherwise;
-  const Json& value = schema[keyword];
-  if (!value.is_number() || value.get<double>() < 0 || std::floor(value.get<double>()) != value.get<double>())
-    throw Error("{} is not a whole number from 0", keyword);
-  if (value.get<double>() > limits::kMaxGrammarRepeats)
-    throw Error("{} is above {}, which is not supported", keyword, limits::kMaxGrammarRepeats);
-  return static_cast<int64_t>(value.get<double>());
+// Expressions with look-ahead that libraries write, and others that match only what those match.
+struct KnownPattern {
+  std::string_view pattern;
+  std::string_view within;
+};
+constexpr KnownPattern kKnownPatterns[] = {
+    // zod 4's email
+    {R"(^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$)",
+     R"(^[A-Za-z0-9_+\-]{1,32}(?:\.[A-Za-z0-9_+\-]{1,32}){0,2}@(?:[A-Za-z0-9]{1,32}\.){1,4}[A-Za-z]{2,16}$)"},
+    // pydantic 2.12's Decimal
+    {R"(^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$)", R"(^[+-]?[0-9]{1,32}(?:\.[0-9]{1,32})?$)"}};
+
+// The least and most characters of texts that the expression stands for.
+struct Lengths {
+  int64_t least = 0;
+  int64_t most = 0;  // kNoLimit: any number
+};
+Lengths LengthsOf(const Expr& expr) {
+  constexpr int64_t kMany = int64_t{1} << 40;
+  Lengths all;
+  switch (expr.kind) {
+    case Expr::Kind::kChars:
+      return {1, 1};
+    case Expr::Kind::kSequence:
+      for (const Expr& part : expr.parts) {
+        const Lengths here = LengthsOf(part);
+        all.least = std::min(all.least + here.least, kMany);
+        all.most =
+            all.most == kNoLimit || here.most == kNoLimit ? kNoLimit : std::min(all.most + here.most, kMany);
+      }
+      return all;
+    case Expr::Kind::kChoice:
+      for (size_t i = 0; i < expr.parts.size(); ++i) {
+        const Lengths here = LengthsOf(expr.parts[i]);
+        all.least = i == 0 ? here.least : std::min(all.least, here.least);
+        all.most = all.most == kNoLimit || here.most == kNoLimit ? kNoLimit : std::max(all.most, here.most);
+      }
+      return all;
+    case Expr::Kind::kRepeat: {
+      const Lengths here = LengthsOf(expr.parts[0]);
+      all.least = std::min(here.least * expr.least, kMany);
+      if (here.most == 0) return all;
+      all.most =
+          here.most == kNoLimit || expr.most == kNoLimit ? kNoLimit : std::min(here.most * expr.most, kMany);
+      return all;
+    }
+    default:
+      return {0, kNoLimit};
+  }
+}
+
+// Texts of the expression with `least` to `most` characters, where one repetition decides that; else nullopt.
+std::optional<Expr> WithLength(Expr expr, int64_t least, int64_t most) {
+  const Lengths lengths = LengthsOf(expr);
+  const bool fits = most == kNoLimit || (lengths.most != kNoLimit && lengths.most <= most);
+  if (lengths.least >= least && fits) return expr;
+  if ((most != kNoLimit && lengths.least > most) || (lengths.most != kNoLimit && lengths.most < least))
+    return Choice({});
+  if (expr.kind == Expr::Kind::kChoice) {
+    for (Expr& part : expr.parts) {
+      std::optional<Expr> kept = WithLength(std::move(part), least, most);
+      if (!kept) return std::nullopt;
+      part = std::move(*kept);
+    }
+    return expr;
+  }
+  if (expr.kind == Expr::Kind::kRepeat) {
+    const Lengths item = LengthsOf(expr.parts[0]);
+    if (item.least != item.most || item.least == 0) return std::nullopt;
+    expr.least = std::max(expr.least, (std::max<int64_t>(least, 0) + item.least - 1) / item.least);
+    if (most != kNoLimit)
+      expr.most = expr.most == kNoLimit ? most / item.least : std::min(expr.most, most / item.least);
+    if (expr.most != kNoLimit && expr.most < expr.least) return Choice({});
+    return expr;
+  }
+  if (expr.kind != Expr::Kind::kSequence) return std::nullopt;
+  Expr* varies = nullptr;
+  int64_t fixed = 0;
+  for (Expr& part : expr.parts) {
+    const Lengths here = LengthsOf(part);
+    if (here.least == here.most) {
+      fixed += here.least;
+    } else if (varies != nullptr) {
+      return std::nullopt;
+    } else {
+      varies = &part;
+    }
+  }
+  if (varies == nullptr) return std::nullopt;
+  std::optional<Expr> kept =
+      WithLength(std::move(*varies), least - fixed, most == kNoLimit ? kNoLimit : most - fixed);
+  if (!kept) return std::nullopt;
+  *varies = std::move(*kept);
+  return expr;
+}
+
+// The same expression with its characters as JSON strings write them.
+Expr Spelled(Expr expr) {
+  if (expr.kind == Expr::Kind::kChars) return JsonCharOf(expr.chars);
+  for (Expr& part : expr.parts) part = Spelled(std::move(part));
+  return expr;
 }
 
 }  // namespace
 
-Expr SchemaString(const Json& schema, const Expr& character) {
-  const int64_t least = Length(schema, "minLength", 0);
-  const int64_t most = Length(schema, "maxLength", kNoLimit);
-  std::string pattern;
-  if (schema.contains("format") && schema["format"].is_string()) pattern = PatternOfFormat(schema["format"]);
+Expr SchemaString(const Json& schema, const Expr& character, SchemaNotes& notes) {
+  const int64_t least = SchemaCount(schema, "minLength", 0, notes);
+  const int64_t most = SchemaCount(schema, "maxLength", kNoLimit, notes);
+  if (most != kNoLimit && most < least) return Choice({});
+  std::vector<std::string> patterns;  // the first that can be kept stands for all
   if (schema.contains("pattern")) {
     if (!schema["pattern"].is_string()) throw Error("pattern is not a text");
-    if (!pattern.empty()) throw Error("pattern beside format is not supported");
-    pattern = schema["pattern"];
+    patterns.push_back(schema["pattern"]);
+    for (const KnownPattern& known : kKnownPatterns) {
+      if (patterns[0] == known.pattern) patterns[0] = known.within;
+    }
   }
-  if (most != kNoLimit && most < least) return Choice({});
-  if (pattern.empty()) return JsonQuoted(Repeat(character, least, most));
-  if (least > 0 || most != kNoLimit)
-    throw Error("minLength and maxLength beside pattern or format are not supported: say it in the pattern");
-  return JsonQuoted(ParseRegex(pattern, &JsonCharOf));
+  if (schema.contains("format") && schema["format"].is_string()) {
+    if (std::string pattern = PatternOfFormat(schema["format"]); !pattern.empty())
+      patterns.push_back(std::move(pattern));
+  }
+  for (const std::string& pattern : patterns) {
+    try {
+      Expr expr = ParseRegex(pattern, [](const CharSet& set) { return Chars(set); });
+      if (std::optional<Expr> kept = WithLength(expr, least, most))
+        return JsonQuoted(Spelled(std::move(*kept)));
+      const char* keyword = least > 0 ? "minLength" : "maxLength";
+      notes.Drop(keyword,
+                 fmt::format("minLength and maxLength beside this pattern or format are not supported: "
+                             "say it in the pattern"));
+      if (least > 0 && most != kNoLimit) notes.Drop("maxLength", "");
+      return JsonQuoted(Spelled(std::move(expr)));
+    } catch (const Error& error) {
+      notes.Drop("pattern", error.what());
+    }
+  }
+  return JsonQuoted(Repeat(character, least, most));
 }
 
 // Names that share a beginning share a branch: at each character, those that go on as one of the names, and

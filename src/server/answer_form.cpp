@@ -1,6 +1,7 @@
 #include "server/answer_form.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <malloc.h>
 
 #include <algorithm>
@@ -58,11 +59,19 @@ Expr FormOf(const Parameters& p, Rules& rules, WorkBudget& budget) {
   }
 }
 
+// How much of the functions' parameters the grammar keeps: all that it can, no large lengths and counts, or
+// that arguments are objects.
+enum class Fitting { kFull, kSmall, kObjects };
+
+constexpr int64_t kSmallRepeats = 64;
+constexpr size_t kMaxNotes = 32;       // functions whose parameters are not wholly enforced
+constexpr size_t kMaxNoteBytes = 256;  // of one
+
 // The calls that answers may consist of.
 class CallRules {
  public:
-  // `fitting`: arguments fit the functions' parameters; else they are any objects.
-  CallRules(const Parameters& p, ToolFormat format, bool fitting, Rules& rules)
+  // `fitting`: how far arguments fit the functions' parameters.
+  CallRules(const Parameters& p, ToolFormat format, Fitting fitting, Rules& rules)
       : p_(p), format_(format), fitting_(fitting), rules_(rules), space_(Rule(rules.Add(JsonSpace()))) {
     std::vector<Expr> objects;
     std::vector<Expr> named;  // Mistral's later form
@@ -110,37 +119,54 @@ class CallRules {
     return object;
   }
 
+  std::vector<std::string> TakeNotes() { return std::move(not_enforced_); }
+
   Expr Calls() const { return Sequence({Text(Mark()), CallsBehindMark()}); }
 
  private:
-  // A schema that a grammar cannot keep is an error if the function is strict; otherwise any object will do.
+  // A schema that a grammar cannot keep is an error if the function is strict; otherwise the keywords that it
+  // cannot keep are noted.
   Expr Arguments(const ordered_json& function) {
     const ordered_json parameters = function.value("parameters", ordered_json());
-    if (!fitting_ || !parameters.is_object() || parameters.empty()) return AddJsonObject(rules_);
-    const size_t before = rules_.rules.size();
-    try {
-      return AddJsonSchema(parameters, rules_);
-    } catch (const Error& error) {
-      if (IsStrict(function))
-        throw BadField("tools", fmt::format("{}: {}", function["name"].get<std::string>(), error.what()));
-      rules_.rules.resize(before);
+    const std::string name = function["name"];
+    if (!parameters.is_object() || parameters.empty()) return AddJsonObject(rules_);
+    if (IsStrict(function)) {
+      try {
+        return AddJsonSchema(parameters, rules_);
+      } catch (const Error& error) {
+        throw BadField("tools", fmt::format("{}: {}", name, error.what()));
+      }
+    }
+    if (fitting_ == Fitting::kObjects) {
+      Note(name, {"parameters"});
       return AddJsonObject(rules_);
     }
+    std::vector<std::string> dropped;
+    Expr arguments = AddArguments(parameters, rules_, dropped,
+                                  fitting_ == Fitting::kFull ? limits::kMaxGrammarRepeats : kSmallRepeats);
+    if (!dropped.empty()) Note(name, dropped);
+    return arguments;
   }
 
- public:
+  void Note(const std::string& name, const std::vector<std::string>& keywords) {
+    if (not_enforced_.size() >= kMaxNotes) return;
+    std::string note = fmt::format("tools.{}: {}", name, fmt::join(keywords, ", "));
+    if (note.size() > kMaxNoteBytes) note = note.substr(0, kMaxNoteBytes - 3) + "...";
+    not_enforced_.push_back(std::move(note));
+  }
+
   static bool IsStrict(const ordered_json& function) {
     return function.contains("strict") && function["strict"] == true;
   }
 
- private:
   const Parameters& p_;
   const ToolFormat format_;
-  const bool fitting_;
+  const Fitting fitting_;
   Rules& rules_;
   const Expr space_;
   int32_t object_ = 0;
   int32_t named_ = 0;
+  std::vector<std::string> not_enforced_;
 };
 
 // The answer of a model that has functions: calls, if it must call; else calls or the form; else text,
@@ -152,33 +178,40 @@ std::optional<Expr> WithCalls(const Parameters& p, const CallRules& calls, Expr 
   return Choice({Without(calls.Mark()), Sequence({Until(calls.Mark()), calls.CallsBehindMark()})});
 }
 
-std::shared_ptr<const Automaton> CompiledForm(const Parameters& p, std::optional<ToolFormat> tools,
-                                              bool fitting, WorkBudget& budget) {
+CompiledForm CompileFitting(const Parameters& p, std::optional<ToolFormat> tools, Fitting fitting,
+                            WorkBudget budget) {
   Rules rules;
+  CompiledForm form;
   std::optional<Expr> root = FormOf(p, rules, budget);
-  if (tools) root = WithCalls(p, CallRules(p, *tools, fitting, rules), std::move(*root));
-  if (!root) return nullptr;
+  if (tools) {
+    CallRules calls(p, *tools, fitting, rules);
+    form.not_enforced = calls.TakeNotes();
+    root = WithCalls(p, calls, std::move(*root));
+  }
+  if (!root) return form;
   rules.root = rules.Add(std::move(*root));
-  return std::make_shared<const Automaton>(Compile(rules, budget));
+  form.automaton = std::make_shared<const Automaton>(Compile(rules, budget));
+  return form;
 }
 
 // Parameters of functions that are too large, all together, are no reason to refuse the request, unless one
 // is strict.
-std::shared_ptr<const Automaton> CompiledForm(const Parameters& p, std::optional<ToolFormat> tools,
-                                              const std::function<WorkBudget()>& budget) {
+CompiledForm CompileForm(const Parameters& p, std::optional<ToolFormat> tools,
+                         const std::function<WorkBudget()>& budget) {
   const std::string field = p.form == AnswerForm::kFree ? "tools" : p.form_field;
-  try {
-    WorkBudget fitting = budget();
-    return CompiledForm(p, tools, true, fitting);
-  } catch (const HttpError&) {
-    throw;
-  } catch (const Error& error) {
-    const auto is_strict = [](const ordered_json& tool) { return CallRules::IsStrict(tool["function"]); };
-    if (!tools || std::ranges::any_of(*p.tools, is_strict)) throw BadField(field, error.what());
+  for (const Fitting fitting : {Fitting::kFull, Fitting::kSmall}) {
+    if (!tools) break;
+    try {
+      return CompileFitting(p, tools, fitting, budget());
+    } catch (const HttpError&) {
+      throw;
+    } catch (const Error&) {  // with less it may fit
+    }
   }
   try {
-    WorkBudget any = budget();
-    return CompiledForm(p, tools, false, any);
+    return CompileFitting(p, tools, Fitting::kObjects, budget());
+  } catch (const HttpError&) {
+    throw;
   } catch (const Error& error) {
     throw BadField(field, error.what());
   }
@@ -219,9 +252,9 @@ constexpr size_t kLargeKey = size_t{64} << 10;
 
 }  // namespace
 
-std::shared_ptr<const Automaton> AnswerForms::Compiled(const Parameters& p, std::optional<ToolFormat> tools,
-                                                       const std::atomic<bool>* cancelled) {
-  if (p.form == AnswerForm::kFree && !tools) return nullptr;
+CompiledForm AnswerForms::Compiled(const Parameters& p, std::optional<ToolFormat> tools,
+                                   const std::atomic<bool>* cancelled) {
+  if (p.form == AnswerForm::kFree && !tools) return {};
   std::string key = KeyOf(p, tools);
   {
     const std::lock_guard lock(mutex_);
@@ -229,19 +262,19 @@ std::shared_ptr<const Automaton> AnswerForms::Compiled(const Parameters& p, std:
         entries_, [&](const Entry& entry) { return entry.owner == p.owner && entry.key == key; });
     if (found != entries_.end()) {
       std::rotate(found, found + 1, entries_.end());
-      return entries_.back().automaton;
+      return entries_.back().form;
     }
   }
-  std::shared_ptr<const Automaton> automaton;
+  CompiledForm form;
   {
     LargeTurn turn(large_, cancelled);
     if (key.size() > kLargeKey) turn.Take();
-    automaton = CompiledForm(p, tools, [&] { return WorkBudget(cancelled, [&] { turn.Take(); }); });
+    form = CompileForm(p, tools, [&] { return WorkBudget(cancelled, [&] { turn.Take(); }); });
   }
   const std::lock_guard lock(mutex_);
-  entries_.push_back({p.owner, std::move(key), automaton});
+  entries_.push_back({p.owner, std::move(key), form});
   MakeRoom();
-  return automaton;
+  return form;
 }
 
 void AnswerForms::MakeRoom() {
@@ -264,7 +297,7 @@ void AnswerForms::MakeRoom() {
 
 size_t AnswerForms::SizeOf(const Entry& entry) {
   size_t size = sizeof(Entry) + entry.key.size();
-  if (const Automaton* a = entry.automaton.get()) {
+  if (const Automaton* a = entry.form.automaton.get()) {
     size += a->states.size() * sizeof(Automaton::State) + a->bytes.size() * sizeof(Automaton::Bytes) +
             a->calls.size() * sizeof(Automaton::Call);
   }

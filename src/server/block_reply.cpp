@@ -6,6 +6,7 @@
 
 #include "engine/prune_json.h"
 #include "server/errors.h"
+#include "server/tool_check.h"
 
 namespace coppice {
 
@@ -16,7 +17,8 @@ BlockReply::BlockReply(BlockReplyOptions options, Metrics& metrics, std::shared_
       metrics_(metrics),
       exchange_(std::move(exchange)),
       admission_(options_.admission) {
-  if (options_.tools) parser_.emplace(*options_.tools);
+  const Parameters& p = options_.parameters;
+  if (options_.tools) parser_.emplace(*options_.tools, *p.tools, p.form == AnswerForm::kFree);
 }
 
 void BlockReply::Send(const std::string& name, const ordered_json& data) {
@@ -75,6 +77,9 @@ void BlockReply::CloseText() {
 void BlockReply::AddCall(const ToolCall& call) {
   if (calls_ > 0 && !options_.parameters.parallel_tool_calls) return;
   CloseText();
+  for (ordered_json& error : CallErrors(*options_.parameters.tools, call, calls_)) {
+    if (call_errors_->size() < kMaxCallErrors) call_errors_->push_back(std::move(error));
+  }
   blocks_.push_back({.id = ToolCallId(*options_.tools, options_.id, calls_++), .text = "", .call = call});
   if (!options_.parameters.stream) return;
   SendBlock(blocks_.size() - 1, blocks_.back());
@@ -101,6 +106,7 @@ void BlockReply::OnDone(const JobResult& result) {
       !answer.prune_reason.empty())
     end.more["prune"] = PruneJson(answer, options_.question);
   if (!options_.parameters.ignored.empty()) end.more["ignored_parameters"] = options_.parameters.ignored;
+  if (!call_errors_->empty()) end.more["tool_call_errors"] = *call_errors_;
   EndRequest();
   if (options_.parameters.stream) {
     SendEnd(end);

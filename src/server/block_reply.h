@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "formats/json.h"
+#include "server/bare_calls.h"
 #include "server/http/http.h"
 #include "server/job.h"
 #include "server/metrics.h"
@@ -85,11 +87,13 @@ class BlockReply : public JobEvents {
   Metrics& metrics_;
   const std::shared_ptr<Exchange> exchange_;
   std::mutex mutex_;
-  std::optional<ToolCallParser> parser_;
+  std::optional<AnswerParser> parser_;
   std::vector<Block> blocks_;
   bool text_is_open_ = false;
   bool begun_ = false;
   size_t calls_ = 0;
+  OwnedJson<nlohmann::ordered_json> call_errors_ =
+      nlohmann::ordered_json::array();  // as CallErrors() has them
   int64_t cached_ = 0;
   int64_t generated_ = 0;
   std::shared_ptr<void> admission_;

@@ -9,6 +9,7 @@
 #include "server/errors.h"
 #include "server/http/sse.h"
 #include "server/native_reply.h"
+#include "server/tool_check.h"
 
 namespace coppice {
 
@@ -51,7 +52,8 @@ GenerationReply::GenerationReply(ReplyOptions options,
     choices_.push_back({std::move(prompt), LogProbList(tokenizer_, is_chat() || is_native())});
     Choice& choice = choices_.back();
     choice.is_first = is_first;
-    if (options_.tools) choice.parser.emplace(*options_.tools);
+    const Parameters& p = options_.parameters;
+    if (options_.tools) choice.parser.emplace(*options_.tools, *p.tools, p.form == AnswerForm::kFree);
     if (options_.parameters.return_prune_depth) {
       choice.depth = std::make_unique<DepthReport>(static_cast<int64_t>(choice.prompt->tokens.size()));
     }
@@ -196,6 +198,11 @@ void GenerationReply::AddCall(int index, const ToolCall& call) {
                        {"type", "function"},
                        {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
   choice.calls->push_back(item);
+  for (ordered_json& error : CallErrors(*options_.parameters.tools, call, number)) {
+    if (call_errors_->size() >= kMaxCallErrors) break;
+    if (choices_.size() > 1) error["choice"] = index;
+    call_errors_->push_back(std::move(error));
+  }
   choice.call_bytes += call.name.size() + call.arguments.size() + kCallBytes;
   if (!options_.parameters.stream) return;
   BeginChoice(index);

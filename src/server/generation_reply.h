@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "formats/json.h"
+#include "server/bare_calls.h"
 #include "server/depth_report.h"
 #include "server/http/http.h"
 #include "server/job.h"
@@ -91,8 +92,8 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
     bool echo_told = false;
     size_t told = 0;  // the number of prompt log-probabilities so far
     std::function<void()> on_scored = {};
-    std::string text = {};                      // generated, if the reply is no stream
-    std::optional<ToolCallParser> parser = {};  // if the answer may call functions
+    std::string text = {};                    // generated, if the reply is no stream
+    std::optional<AnswerParser> parser = {};  // if the answer may call functions
     OwnedJson<nlohmann::ordered_json> calls = nlohmann::ordered_json::array();
     size_t call_bytes = 0;  // of the calls, nearly
     std::string finish_reason = {};
@@ -154,6 +155,8 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   int64_t prompt_tokens_ = 0;  // each prompt of the request counted once
   int64_t cached_tokens_ = 0;  // those reused from the document cache
   Figures figures_;            // of all jobs
+  OwnedJson<nlohmann::ordered_json> call_errors_ =
+      nlohmann::ordered_json::array();  // as CallErrors() has them
 };
 
 }  // namespace coppice

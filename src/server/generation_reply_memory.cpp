@@ -24,6 +24,7 @@ int64_t GenerationReply::HeldBytes() const {
   for (const Choice& choice : choices_) {
     bytes += choice.text.size() + choice.log_probs.bytes() + choice.tokens.size() * sizeof(int32_t);
     bytes += choice.prune.size() + choice.call_bytes;
+    if (choice.parser) bytes += choice.parser->held_bytes();
     if (choice.is_first && choice.echo) bytes += choice.echo->bytes();
     if (choice.is_first && choice.pieces) bytes += choice.pieces->size();
   }

@@ -58,7 +58,8 @@ std::shared_ptr<Sent> Answered(const std::string& text, Parameters parameters) {
 
 Parameters WithTools(bool stream, bool parallel = true) {
   Parameters p;
-  p.tools = ordered_json::parse(R"([{"type": "function", "function": {"name": "f"}}])");
+  p.tools = ordered_json::parse(
+      R"([{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "g"}}])");
   p.stream = stream;
   p.parallel_tool_calls = parallel;
   return p;
@@ -81,6 +82,43 @@ TEST(GenerationReply, AnAnswerOfOneCallHasNoContent) {
       ordered_json::parse(Answered(kAnswer.substr(12), WithTools(false, false))->body)["choices"][0];
   EXPECT_TRUE(choice["message"]["content"].is_null());
   EXPECT_EQ(choice["message"]["tool_calls"].size(), 1u);
+}
+
+// What Qwen2.5-Coder answers, although its template asks for <tool_call>.
+TEST(GenerationReply, ABareCallIsACall) {
+  const std::string bare = R"({"name": "f", "arguments": {"city": "Paris"}})";
+  for (const std::string& text : {bare, "```json\n" + bare + "\n```"}) {
+    const ordered_json choice = ordered_json::parse(Answered(text, WithTools(false))->body)["choices"][0];
+    EXPECT_EQ(choice["finish_reason"], "tool_calls");
+    EXPECT_TRUE(choice["message"]["content"].is_null());
+    EXPECT_EQ(choice["message"]["tool_calls"][0]["function"],
+              ordered_json({{"name", "f"}, {"arguments", R"({"city":"Paris"})"}}));
+    const std::string events = Answered(text, WithTools(true))->events;
+    EXPECT_NE(events.find(R"("finish_reason":"tool_calls")"), events.npos);
+    EXPECT_EQ(events.find(R"("content":"{)"), events.npos);
+  }
+  Parameters asked = WithTools(false);
+  asked.form = AnswerForm::kObject;
+  const ordered_json choice = ordered_json::parse(Answered(bare, asked)->body)["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "stop");
+  EXPECT_EQ(choice["message"]["content"], bare);
+}
+
+// The grammar of a call does not know multipleOf; the reply says what it lets through.
+TEST(GenerationReply, ArgumentsThatDoNotFitAreTold) {
+  Parameters p = WithTools(false);
+  p.tools = ordered_json::parse(R"([{"type": "function", "function": {"name": "f", "parameters":
+      {"type": "object", "properties": {"a": {"type": "integer", "multipleOf": 7}}}}}])");
+  const auto call = [](int a) { return fmt::format(R"({{"name": "f", "arguments": {{"a": {}}}}})", a); };
+  const ordered_json expected = ordered_json::parse(
+      R"([{"tool_call": 0, "name": "f", "path": "/a", "message": "8 is no multiple of 7"}])");
+  EXPECT_EQ(ordered_json::parse(Answered(call(8), p)->body)["tool_call_errors"], expected);
+  EXPECT_FALSE(ordered_json::parse(Answered(call(7), p)->body).contains("tool_call_errors"));
+  p.stream = true;
+  const std::string events = Answered(call(8), p)->events;
+  const size_t last = events.find("\"finish_reason\":\"tool_calls\"");
+  ASSERT_NE(last, events.npos);
+  EXPECT_NE(events.find("\"tool_call_errors\":" + expected.dump(), last), events.npos);
 }
 
 TEST(GenerationReply, WithoutToolsTheSameTextIsText) {

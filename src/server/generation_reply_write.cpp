@@ -47,6 +47,7 @@ ordered_json GenerationReply::Head(bool chunk) const {
 void GenerationReply::Account(ordered_json& reply) const {
   reply["timings"] = Timings(figures_);
   if (!options_.parameters.ignored.empty()) reply["ignored_parameters"] = options_.parameters.ignored;
+  if (!call_errors_->empty()) reply["tool_call_errors"] = *call_errors_;
 }
 
 void GenerationReply::SendChunk(int index, const ordered_json& delta, const std::string& text,

@@ -17,7 +17,7 @@ TEST(ResponsesForm, ItemsAreObjects) {
       FAIL() << item;
     } catch (const HttpError& error) {
       EXPECT_EQ(error.fault().status, 400);
-      EXPECT_EQ(error.fault().message, "input: holds something that is no item") << item;
+      EXPECT_EQ(error.fault().message, "input: has an item that is no object") << item;
     }
   }
 }

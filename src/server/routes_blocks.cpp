@@ -39,6 +39,8 @@ void Server::GenerateBlocks(const ChatForm& chat, const char* prefix, const Http
   p.owner = OwnerOf(request, p);
   if (p.n != 1) throw BadField("n", "this route gives one answer");
   const std::shared_ptr<const EncodedPrompt> prompt = EncodeMessages(p, request.cancelled.get());
+  const CompiledForm form = forms_.Compiled(p, ToolsOf(p), request.cancelled.get());
+  p.ignored.insert(p.ignored.end(), form.not_enforced.begin(), form.not_enforced.end());
   BlockReplyOptions options{.id = fmt::format("{}{:016x}", prefix, Random()),
                             .model = options_.alias,
                             .created = std::time(nullptr),
@@ -49,7 +51,7 @@ void Server::GenerateBlocks(const ChatForm& chat, const char* prefix, const Http
                             .admission = request.admission,
                             .on_tokens = TokenCounter(request)};
   exchange->Note(" id=" + options.id);
-  const std::shared_ptr<Job> job = MakeJob(*prompt, p, kChat, 0, request.cancelled.get());
+  const std::shared_ptr<Job> job = MakeJob(*prompt, p, form, kChat, 0);
   job->log_probs = false;
   job->events = std::make_shared<Reply>(std::move(options), metrics_, exchange);
   Start({job}, p, request, exchange);

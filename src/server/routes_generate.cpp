@@ -62,6 +62,9 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
   std::vector<std::shared_ptr<const EncodedPrompt>> choices;
   for (const auto& prompt : prompts) choices.insert(choices.end(), static_cast<size_t>(p.n), prompt);
 
+  const CompiledForm form =
+      forms_.Compiled(p, route == kChat ? ToolsOf(p) : std::nullopt, request.cancelled.get());
+  p.ignored.insert(p.ignored.end(), form.not_enforced.begin(), form.not_enforced.end());
   const std::string id = NewId(route);
   exchange->Note(" id=" + id);
   auto reply =
@@ -77,7 +80,7 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
                                         choices, tokenizer(), metrics_, exchange);
   std::vector<std::shared_ptr<Job>> jobs;
   for (size_t i = 0; i < choices.size(); ++i) {
-    jobs.push_back(MakeJob(*choices[i], p, route, static_cast<int64_t>(i) % p.n, request.cancelled.get()));
+    jobs.push_back(MakeJob(*choices[i], p, form, route, static_cast<int64_t>(i) % p.n));
     jobs.back()->events = reply->Events(static_cast<int>(i));
     jobs.back()->request.trace = reply->Recorder(static_cast<int>(i));
   }
@@ -205,8 +208,8 @@ std::vector<int32_t> Server::ControlTokens(const std::vector<std::string_view>& 
   return ids;
 }
 
-std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Parameters& p, Route route,
-                                     int64_t choice, const std::atomic<bool>* cancelled) {
+std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Parameters& p,
+                                     const CompiledForm& form, Route route, int64_t choice) {
   auto job = std::make_shared<Job>();
   job->slot = p.slot;
   Request& request = job->request;
@@ -238,8 +241,8 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
   job->log_probs = p.log_probs;
   const auto tools = route == kChat ? ToolsOf(p) : std::nullopt;
   if (tools) job->written_tokens = ControlTokens(ToolMarks(*tools));
-  if (auto automaton = forms_.Compiled(p, tools, cancelled)) {
-    TokenGrammar grammar{std::move(automaton), engine_->token_texts(), {}};
+  if (form.automaton) {
+    TokenGrammar grammar{form.automaton, engine_->token_texts(), {}};
     for (const int32_t id : job->written_tokens) grammar.marks.push_back({id, tokenizer().Piece(id, true)});
     if (p.min_tokens > 0)
       throw BadField("min_tokens", "does not go with a form of the answer, or with tools");

@@ -245,7 +245,7 @@ bool ToolCallParser::TakeCall(bool at_end, std::vector<AnswerPart>& parts) {
   }
   end_ = {};
   std::optional<ToolCall> call = CallOf(held_.substr(0, *end), name_);
-  if (!call) {
+  if (!call || std::ranges::find(names_, call->name) == names_.end()) {
     GiveUp(*end, parts);
     return true;
   }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace coppice {
@@ -40,12 +41,15 @@ struct AnswerPart {
 // none is text. White space between calls is left out.
 class ToolCallParser {
  public:
-  explicit ToolCallParser(ToolFormat format) : format_(format) {}
+  // `names`: the functions that may be called; what names another is text.
+  ToolCallParser(ToolFormat format, std::vector<std::string> names)
+      : format_(format), names_(std::move(names)) {}
 
   std::vector<AnswerPart> Push(std::string_view text);
   // The answer has ended.
   std::vector<AnswerPart> Flush();
   bool has_calls() const { return calls_ > 0; }
+  size_t held_bytes() const { return held_.size() + mark_.size() + name_mark_.size(); }
 
  private:
   // Finds the end of the JSON object at the front of a text that grows.
@@ -73,6 +77,7 @@ class ToolCallParser {
   void GiveUp(size_t bytes, std::vector<AnswerPart>& parts);
 
   const ToolFormat format_;
+  const std::vector<std::string> names_;
   std::string held_;
   bool in_calls_ = false;
   std::string mark_;         // what introduced the calls; it is text if no call follows

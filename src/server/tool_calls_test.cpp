@@ -10,7 +10,7 @@ namespace {
 
 // Texts as they are, calls as name(arguments), separated by |.
 std::string Written(ToolFormat format, std::string_view answer, size_t step) {
-  ToolCallParser parser(format);
+  ToolCallParser parser(format, {"f", "g", "get_it"});
   std::string text, all;
   const auto add = [&](const std::vector<AnswerPart>& parts) {
     for (const AnswerPart& part : parts) {
@@ -60,6 +60,9 @@ Done. )",
        R"(<|python_tag|>{"name":"f","parameters":{}}; {"name":"g","parameters":{"x":{}}})",
        R"(f({})|g({"x":{}})|)"},
       {ToolFormat::kLlama, R"({"answer": 42})", R"({"answer": 42})"},
+      {ToolFormat::kLlama, R"({"name": "coppice", "parameters": {}})",
+       R"({"name": "coppice", "parameters": {}})"},
+      {ToolFormat::kMistral, "[TOOL_CALLS]x[ARGS]{}", "[TOOL_CALLS]x[ARGS]{}"},
       {ToolFormat::kLlama, R"(So: {"name": "f", "parameters": {}})",
        R"(So: {"name": "f", "parameters": {}})"},
       {ToolFormat::kMistral,
@@ -77,7 +80,7 @@ Done. )",
 }
 
 TEST(ToolCalls, TextIsHeldBackOnlyWhileItMayBeACall) {
-  ToolCallParser parser(ToolFormat::kHermes);
+  ToolCallParser parser(ToolFormat::kHermes, {"f"});
   EXPECT_EQ(parser.Push("one <").at(0).text, "one");
   EXPECT_EQ(parser.Push("two").at(0).text, " <two");
   EXPECT_TRUE(parser.Push("<tool_call>{\"name\": \"f\", \"arguments\": {}").empty());

@@ -203,14 +203,36 @@ class Calls(unittest.TestCase):
                 self.assertEqual(choice["finish_reason"], "stop", choice)
                 self.assertIn("name", json.loads(choice["message"]["content"]))
 
-    def test_parameters_that_no_grammar_keeps(self):
-        odd = {"type": "function", "function": {"name": "odd", "parameters": {"type": "object", "properties": {"a": {"not": {}}}}}}
-        strict = {"type": "function", "function": {**odd["function"], "strict": True}}
+    # A list of numbers without repetitions: the grammar keeps the numbers.
+    ODD = {"name": "odd", "parameters": {"type": "object", "required": ["a"], "additionalProperties": False, "properties": {
+        "a": {"type": "array", "items": {"enum": [1, 2]}, "minItems": 3, "maxItems": 5, "uniqueItems": True}}}}
+
+    def test_a_strict_function_must_be_kept(self):
+        strict = {"type": "function", "function": {**self.ODD, "strict": True}}
         body = {"messages": [{"role": "user", "content": "x"}], "tools": [strict], "tool_choice": "required", "max_tokens": 5}
         status, _, reply = self.server.ask("/v1/chat/completions", body)
         self.assertEqual((status, reply["error"]["param"]), (400, "tools"), reply)
         self.assertIn("odd", reply["error"]["message"])
-        self.assertEqual(self.server.ask("/v1/chat/completions", {**body, "tools": [odd]})[0], 200)
+
+    def test_replies_say_what_is_not_enforced_and_what_does_not_fit(self):
+        chat = {"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": self.ODD}],
+                "tool_choice": "required", "parallel_tool_calls": False, **WILD}
+        messages = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 400, "temperature": 1,
+                    "tools": [{"name": "odd", "input_schema": self.ODD["parameters"]}],
+                    "tool_choice": {"type": "any", "disable_parallel_tool_use": True}}
+        responses = {"input": "x", "tools": [{"type": "function", **self.ODD}], "tool_choice": "required",
+                     "max_output_tokens": 400, "parallel_tool_calls": False}
+        for route, body in [("/v1/chat/completions", chat), ("/v1/messages", messages), ("/v1/responses", responses)]:
+            reply = self.server.good(route, body)
+            self.assertEqual(reply["ignored_parameters"], ["tools.odd: uniqueItems"], reply)
+            # Of three items out of two values, two are equal.
+            (error,) = reply["tool_call_errors"]
+            self.assertEqual((error["tool_call"], error["name"], error["path"]), (0, "odd", "/a"), reply)
+            self.assertRegex(error["message"], "items . and . are equal")
+            status, _, events = self.server.ask(route, {**body, "stream": True})
+            self.assertEqual(status, 200)
+            for field in ("ignored_parameters", "tool_call_errors"):
+                self.assertEqual(events.count(f'"{field}"'), 1, events)
 
 
 if __name__ == "__main__":

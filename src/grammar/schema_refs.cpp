@@ -1,0 +1,143 @@
+#include "grammar/schema_refs.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/error.h"
+
+namespace coppice {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kMaxDepth = 128;
+
+// Percent-encoded bytes of a fragment.
+std::string Decoded(std::string_view text) {
+  const auto digit = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    const char low = static_cast<char>(c | 0x20);
+    return low >= 'a' && low <= 'f' ? low - 'a' + 10 : -1;
+  };
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0) {
+      decoded += static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
+      i += 2;
+    } else {
+      decoded += text[i];
+    }
+  }
+  return decoded;
+}
+
+// RFC 3986, as far as schemas use it: no ".." segments.
+std::string Joined(const std::string& base, const std::string& reference) {
+  const size_t colon = reference.find(':');
+  if (colon != reference.npos && reference.find('/') > colon) return reference;
+  if (reference.empty()) return base;
+  const size_t scheme = base.find("://");
+  const size_t path = scheme == base.npos ? 0 : base.find('/', scheme + 3);
+  if (reference.front() == '/') return base.substr(0, std::min(path, base.size())) + reference;
+  if (path == base.npos) return base + "/" + reference;
+  const size_t slash = base.rfind('/');
+  return slash == base.npos || slash < path ? reference : base.substr(0, slash + 1) + reference;
+}
+
+std::string TextOf(const Json& schema, const char* keyword) {
+  const auto found = schema.find(keyword);
+  return found != schema.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+}  // namespace
+
+SchemaRefs::SchemaRefs(const Json& root, bool ref_is_alone) : root_(root), ref_is_alone_(ref_is_alone) {
+  resources_.push_back({"", &root_});
+  Collect(root_, 0, 0, true);
+}
+
+// `is_schema`: the value may be a schema; else it is an object or a list of them.
+void SchemaRefs::Collect(const Json& value, size_t resource, int depth, bool is_schema) {
+  if (depth > kMaxDepth) return;
+  if (value.is_array()) {
+    for (const Json& item : value) Collect(item, resource, depth + 1, true);
+  }
+  if (!value.is_object()) return;
+  if (is_schema && !(ref_is_alone_ && value.contains("$ref"))) {
+    const std::string id = TextOf(value, "$id");
+    if (id.starts_with('#')) {  // an anchor of draft 7
+      resources_[resource].anchors.emplace(id.substr(1), &value);
+    } else if (!id.empty()) {
+      std::string uri = Joined(resources_[resource].uri, id.substr(0, id.find('#')));
+      if (&value == &root_) {
+        resources_[0].uri = std::move(uri);
+      } else {
+        resources_.push_back({std::move(uri), &value});
+        resource = resources_.size() - 1;
+      }
+    }
+    if (std::string anchor = TextOf(value, "$anchor"); !anchor.empty())
+      resources_[resource].anchors.emplace(std::move(anchor), &value);
+    if (std::string anchor = TextOf(value, "$dynamicAnchor"); !anchor.empty()) {
+      resources_[resource].anchors.emplace(anchor, &value);
+      resources_[resource].dynamic_anchors.emplace(std::move(anchor), &value);
+    }
+  }
+  resource_of_[&value] = resource;
+  for (const auto& [key, member] : value.items()) {
+    if (is_schema && (key == "enum" || key == "const" || key == "default" || key == "examples")) continue;
+    const bool names =
+        is_schema && (key == "properties" || key == "patternProperties" || key == "$defs" ||
+                      key == "definitions" || key == "dependentSchemas" || key == "dependencies");
+    Collect(member, resource, depth + 1, !names);
+  }
+}
+
+size_t SchemaRefs::ResourceOf(const Json& schema) const {
+  const auto found = resource_of_.find(&schema);
+  return found == resource_of_.end() ? 0 : found->second;
+}
+
+const Json& SchemaRefs::Target(const Json& schema, const Json& reference) const {
+  if (!reference.is_string()) throw Error("$ref {} is not a text", reference.dump().substr(0, 100));
+  const std::string text = reference;
+  const size_t hash = std::min(text.find('#'), text.size());
+  const Resource* resource = &resources_[ResourceOf(schema)];
+  if (hash > 0) {
+    const std::string uri = Joined(resource->uri, text.substr(0, hash));
+    const auto found = std::ranges::find(resources_, uri, &Resource::uri);
+    if (found == resources_.end())
+      throw Error("$ref {}: only references within the schema (#/...) are supported",
+                  reference.dump().substr(0, 100));
+    resource = &*found;
+  }
+  const std::string fragment = Decoded(std::string_view(text).substr(std::min(hash + 1, text.size())));
+  if (fragment.empty()) return *resource->root;
+  if (fragment.front() != '/') {
+    const auto anchor = resource->anchors.find(fragment);
+    if (anchor == resource->anchors.end()) throw Error("$ref \"{}\" refers to nothing", text.substr(0, 100));
+    return *anchor->second;
+  }
+  try {
+    return resource->root->at(Json::json_pointer(fragment));
+  } catch (const Json::exception&) {
+    throw Error("$ref \"{}\" refers to nothing", text.substr(0, 100));
+  }
+}
+
+const Json& SchemaRefs::DynamicTarget(const Json& schema, const Json& reference,
+                                      const std::vector<const Json*>& scope) const {
+  const Json& target = Target(schema, reference);
+  const std::string text = reference;
+  const std::string anchor = text.substr(std::min(text.find('#'), text.size() - 1) + 1);
+  const auto& here = resources_[ResourceOf(target)].dynamic_anchors;
+  if (const auto found = here.find(anchor); found == here.end() || found->second != &target) return target;
+  for (const Json* outer : scope) {
+    const auto& anchors = resources_[ResourceOf(*outer)].dynamic_anchors;
+    if (const auto found = anchors.find(anchor); found != anchors.end()) return *found->second;
+  }
+  return target;
+}
+
+}  // namespace coppice

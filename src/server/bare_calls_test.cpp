@@ -1,0 +1,193 @@
+#include "server/bare_calls.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace coppice {
+namespace {
+
+using nlohmann::ordered_json;
+
+const ordered_json& Tools() {
+  static const ordered_json kTools = ordered_json::parse(R"([
+    {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {}}}}},
+    {"type": "function", "function": {"name": "g"}}])");
+  return kTools;
+}
+
+// Texts as they are, calls as name(arguments), separated by |.
+std::string Written(ToolFormat format, std::string_view answer, size_t step, bool bare = true) {
+  AnswerParser parser(format, Tools(), bare);
+  std::string text, all;
+  const auto add = [&](const std::vector<AnswerPart>& parts) {
+    for (const AnswerPart& part : parts) {
+      if (!part.call) {
+        text += part.text;
+        continue;
+      }
+      if (!text.empty()) all += std::exchange(text, {}) + "|";
+      all += fmt::format("{}({})|", part.call->name, part.call->arguments);
+    }
+  };
+  for (size_t at = 0; at < answer.size(); at += step) add(parser.Push(answer.substr(at, step)));
+  add(parser.Flush());
+  return all + text;
+}
+
+constexpr ToolFormat kFormats[] = {ToolFormat::kHermes, ToolFormat::kLlama, ToolFormat::kMistral};
+
+TEST(BareCalls, AreCallsInEveryTemplatesForm) {
+  constexpr const char* kOne = R"(f({"a":1})|)";
+  constexpr const char* kTwo = R"(f({"a":1})|g({})|)";
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"name": "f", "arguments": {"a": 1}})", kOne},
+      {"\n {\"arguments\": {\"a\": 1}, \"name\": \"f\"}\n", kOne},
+      {R"({"name": "f", "parameters": {"a": 1}})", kOne},
+      {R"({"name": "f", "arguments": "{\"a\": 1}"})", kOne},
+      {R"({"function": "f", "arguments": {"a": 1}})", kOne},
+      {R"({"tool": "f", "args": {"a": 1}})", kOne},
+      {R"({"type": "function", "name": "f", "parameters": {"a": 1}})", kOne},
+      {R"({"type": "function", "function": {"name": "f", "arguments": {"a": 1}}})", kOne},
+      {R"({"tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"a\":1}"}},
+                          {"name": "g", "arguments": {}}]})",
+       kTwo},
+      {R"({"function_call": {"name": "f", "arguments": {"a": 1}}})", kOne},
+      {R"([{"name": "f", "arguments": {"a": 1}}, {"name": "g", "arguments": {}}])", kTwo},
+      {"{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n{\"name\": \"g\", \"arguments\": {}}", kTwo},
+      {"```json\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n```", kOne},
+      {"```\n[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]\n```\n", kOne},
+      {"```json\r\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}", kOne},
+      {"```{\"name\": \"f\", \"arguments\": {\"a\": 1}}```", kOne},
+      {"```xml\n<tools>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tools>\n```", kOne},
+      {"```json\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>\n```", kOne},
+      {"<tools>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n{\"name\": \"g\", \"arguments\": "
+       "{}}\n</tools>",
+       kTwo},
+      {"<tools>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tools>\n<tools>{\"name\": \"g\", \"arguments\": "
+       "{}}",
+       kTwo},
+      {"<function_call> {\"name\": \"f\", \"arguments\": {\"a\": 1}} </function_call>", kOne},
+      {"<function=f>{\"a\": 1}</function>", kOne},
+      {"<function=f>{\"a\": 1}</function><function=g>{}</function>", kTwo},
+  };
+  for (const auto& [answer, expected] : cases) {
+    for (const ToolFormat format : kFormats) {
+      for (const size_t step : {1, 3, 1000}) EXPECT_EQ(Written(format, answer, step), expected) << answer;
+    }
+  }
+}
+
+TEST(BareCalls, EverythingElseIsTextAsItWas) {
+  for (
+      const char* answer : {
+          R"({"name": "h", "arguments": {"a": 1}})",
+          R"({"name": "f"})",
+          R"({"name": "f", "arguments": [1]})",
+          R"({"name": "f", "arguments": "later"})",
+          R"({"name": "f", "name": "f", "arguments": {}})",
+          R"({"name": ["f"], "arguments": {}})",
+          R"({"arguments": {"name": "f"}})",
+          R"({"answer": {"name": "f", "arguments": {}}})",
+          R"({"name": "f", "arguments": {}} is what I would call)",
+          R"(I call {"name": "f", "arguments": {}})",
+          R"([{"name": "g", "arguments": {}}, 3])",
+          R"([{"name": "g", "arguments": {}}, {"name": "h", "arguments": {}}])",
+          "[]",
+          "[1, 2]",
+          "```json\n{\"name\": \"f\", \"arguments\": {}}\n```\nDone.",
+          "```python\n{\"name\": \"f\", \"arguments\": {}}\n```",
+          "```json\n```",
+          "<tools>{\"name\": \"f\", \"arguments\": {}}</tool>",
+          "<b>{\"name\": \"f\", \"arguments\": {}}</b>",
+          "<function=h>{}</function>",
+          "<function=f>[]</function>",
+          R"({"name": "f", "arguments": {"a": 1)",
+          // The function's definition, not a call of it.
+          R"({"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {}}}}})",
+          R"({"name": "f", "parameters": {"type": "object", "properties": {}}})",
+          "",
+          " ",
+          "{",
+          "```",
+          "<",
+          "{\"name\": \"f\",}",
+      }) {
+    for (const ToolFormat format : {ToolFormat::kHermes, ToolFormat::kMistral}) {
+      for (const size_t step : {1, 3, 1000}) EXPECT_EQ(Written(format, answer, step), answer);
+    }
+  }
+}
+
+TEST(BareCalls, JsonThatTheRequestAskedForIsText) {
+  const char* answer = R"({"name": "f", "arguments": {"a": 1}})";
+  EXPECT_EQ(Written(ToolFormat::kHermes, answer, 5, false), answer);
+}
+
+TEST(BareCalls, TextIsHeldBackOnlyWhileItCanBecomeACall) {
+  const std::pair<const char*, size_t> released[] = {
+      // An answer, and the byte at which it can be no call any more.
+      {"Hello", 1},
+      {"{\"city\": 1}", 7},
+      {"{\"name\": \"h\", ", 12},
+      {"{a", 2},
+      {"[1]", 2},
+      {"```python", 4},
+      {"<div>", 2},
+      {"{\"name\": \"f\", \"arguments\": {}}x", 31},
+      {"<function=h>", 11}};
+  for (const auto& [answer, at] : released) {
+    AnswerParser parser(ToolFormat::kHermes, Tools(), true);
+    const std::string_view text = answer;
+    EXPECT_TRUE(parser.Push(text.substr(0, at - 1)).empty()) << answer;
+    EXPECT_FALSE(parser.Push(text.substr(at - 1, 1)).empty()) << answer;
+  }
+}
+
+// Whatever a model writes: no text is lost where there is no call, and the cuts do not matter.
+TEST(BareCalls, AnyTextEndsTheSameWay) {
+  const char* pieces[] = {"<tool_call>",
+                          "</tool_call>",
+                          "{\"name\":\"f\",\"arguments\":{}}",
+                          "{",
+                          "}",
+                          "\"",
+                          " ",
+                          "\n",
+                          "```",
+                          "```json\n",
+                          "<tools>",
+                          "</tools>",
+                          "[",
+                          "]",
+                          ",",
+                          "name",
+                          ":",
+                          "\\",
+                          "<function=f>",
+                          "</function>",
+                          "{\"name\":\"h\",\"arguments\":{}}",
+                          "[TOOL_CALLS]"};
+  std::mt19937 random(11);
+  for (int i = 0; i < 20000; ++i) {
+    std::string text;
+    for (unsigned n = random() % 9; n > 0; --n) text += pieces[random() % std::size(pieces)];
+    for (const ToolFormat format : kFormats) {
+      const std::string whole = Written(format, text, 1000);
+      EXPECT_EQ(Written(format, text, 1), whole) << text;
+      if (whole.find(")|") == whole.npos) {
+        EXPECT_EQ(whole, text);
+      }
+    }
+  }
+}
+
+TEST(BareCalls, ADeepCallIsText) {
+  const std::string deep =
+      R"({"name":"f","arguments":{"a":)" + std::string(100000, '[') + std::string(100000, ']') + "}}";
+  EXPECT_EQ(Written(ToolFormat::kHermes, deep, 4096), deep);
+}
+
+}  // namespace
+}  // namespace coppice
