@@ -60,8 +60,8 @@ class Agent:
         return {"kind": "user", "texts": list(texts), "reminder": reminder}
 
     def limit(self, request: Request) -> int:
-        """Tokens of the answer; a call that is demanded must come to its end."""
-        return max(self.answer, 128) if request.forced else self.answer
+        """Tokens of the answer; a call that is demanded must come to its end, also if a small model writes much white space."""
+        return max(self.answer, 512) if request.forced else self.answer
 
     def chat(self, request: Request) -> dict:
         """The request as chat messages: what the model has to read, without what only concerns the service."""
@@ -151,7 +151,7 @@ class Claude(Agent):
         if request.kind == "search" and not self.plain:
             body["tools"] = [{"type": "web_search_20250305", "name": "web_search", "max_uses": 8}]
         if request.forced:
-            body["tool_choice"] = {"type": "tool", "name": request.forced}
+            body["tool_choice"] = {"type": "tool", "name": request.forced, "disable_parallel_tool_use": True}
         return body
 
     def messages(self, request: Request) -> list[dict]:
@@ -261,6 +261,7 @@ class OpenCode(Agent):
             body["tool_choice"] = "auto"
         if request.forced:
             body["tool_choice"] = {"type": "function", "function": {"name": request.forced}}
+            body["parallel_tool_calls"] = False
         return body
 
     def count(self, request: Request) -> None:
@@ -326,6 +327,7 @@ class Codex(Agent):
             body["tools"] += [self.PATCH, {"type": "web_search", "external_web_access": False}, {"type": "local_shell"}]
         if request.forced:
             body["tool_choice"] = {"type": "function", "name": request.forced}
+            body["parallel_tool_calls"] = False
         return body
 
     @staticmethod
