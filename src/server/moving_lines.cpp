@@ -44,7 +44,7 @@ constexpr MovingLine kLines[] = {
     {"token_usage", "token usage:", "remaining", ""},
 };
 
-// Words before a time of day. Clients: pi ("Current date and time: Monday, March 9, 2026 at 06:00:31 PM PDT"),
+// Words before a time of day. Clients: pi ("Current date and time: Monday, March 9, 2026 at 06:00:31 PM"),
 // AnythingLLM ("The current date and time is ..."), nanobot ("Current Time"), Open WebUI's variables.
 constexpr std::string_view kClocks[] = {"current time",
                                         "current date and time",
