@@ -322,7 +322,7 @@ class Chat(unittest.TestCase):
         self.assertEqual(self.server.good("/v1/messages", half)["stop_reason"], "max_tokens")
         for wrong, names in [({"messages": []}, "messages"), ({"messages": [3]}, "messages"),
                              ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages"), ({"tools": [3]}, "tools"),
-                             ({"n": 2}, "n"), ({"system": [3]}, "messages")]:
+                             ({"n": 2}, "n"), ({"system": [3]}, "system")]:
             status, _, reply = self.server.ask("/v1/messages", {**body, **wrong})
             self.assertEqual((status, (reply.get("error") or {}).get("param")), (400, names), (wrong, reply))
 
