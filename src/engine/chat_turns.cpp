@@ -47,17 +47,13 @@ Turns OneSystem(const Turns& turns, const std::vector<bool>& notes) {
   return system;
 }
 
-// No system turn: its text begins the first user turn.
+// No system turn: its text begins the first turn if that is a user's, or is a user's turn before it.
 Turns SystemInUser(Turns one) {
   if (one.empty() || !IsSystem(one.front())) return one;
-  ChatTurn first{"user", one.front().messages};
-  one.erase(one.begin());
-  const auto user = std::ranges::find(one, "user", &ChatTurn::role);
-  if (user == one.end()) {
-    one.insert(one.begin(), std::move(first));
-  } else {
-    Append(first, *user);
-    *user = std::move(first);
+  one.front().role = "user";
+  if (one.size() > 1 && one[1].role == "user") {
+    Append(one[0], one[1]);
+    one.erase(one.begin() + 1);
   }
   return one;
 }

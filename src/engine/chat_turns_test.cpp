@@ -40,7 +40,8 @@ TEST(ChatTurns, FromTheLeastChangeToTheLargest) {
               ElementsAre("system 0, user 1, system 2, user 3", "system 0+2, user 1, user 3",
                           "system 0+2, user 1+3", "user 0+2+1+3"));
   EXPECT_THAT(Written({"system"}), ElementsAre("system 0", "user 0"));
-  EXPECT_THAT(Written({"system", "assistant"}), ElementsAre("system 0, assistant 1", "user 0, assistant 1"));
+  EXPECT_THAT(Written({"system", "assistant", "user"}),
+              ElementsAre("system 0, assistant 1, user 2", "user 0, assistant 1, user 2"));
 }
 
 TEST(ChatTurns, NotesKeepTheirPlace) {

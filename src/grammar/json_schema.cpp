@@ -307,22 +307,22 @@ class Compiler {
     }
     const auto all = static_cast<int64_t>(members.size());
     const auto must = std::ranges::count_if(members, [](const Property& p) { return p.required; });
-    if (least > must)
-      notes_.Drop("minProperties", "minProperties beside optional properties is not supported");
+    if (least > std::max<int64_t>(must, 1))
+      notes_.Drop("minProperties", "minProperties above 1 beside optional properties is not supported");
     if (most != kNoLimit && (most < all || rest != false))
       notes_.Drop("maxProperties", "maxProperties beside optional properties is not supported");
-    return Members(members,
-                   rest == false
-                       ? std::nullopt
-                       : std::optional(json_.Kept(json_.Member(OtherName(names), Visit(rest, depth + 1)))));
+    std::optional<Expr> other;
+    if (rest != false) other = json_.Kept(json_.Member(OtherName(names), Visit(rest, depth + 1)));
+    return Members(members, other, least > 0);
   }
 
-  // Members in their order, then any number of `other`. `after`: what may follow once there was a member;
-  // `first`: the members from here on, if there was none yet.
-  Expr Members(const std::vector<Property>& members, const std::optional<Expr>& other) {
+  // Members in their order, then any number of `other`; at least one of all these if `not_empty`. `after`:
+  // what may follow once there was a member; `first`: the members from here on, if there was none yet.
+  Expr Members(const std::vector<Property>& members, const std::optional<Expr>& other, bool not_empty) {
     const auto behind = [&](const Expr& member) { return Sequence({Text(","), json_.Space(), member}); };
     Expr after = other ? Repeat(behind(*other), 0) : Sequence({});
-    Expr first = other ? Optional(Sequence({json_.Space(), *other, after})) : Sequence({});
+    Expr first = other ? Sequence({json_.Space(), *other, after}) : Choice({});
+    if (!not_empty) first = Optional(std::move(first));
     after = json_.Kept(std::move(after));
     for (size_t i = members.size(); i-- > 0;) {
       Expr here = Sequence({json_.Space(), members[i].member, after});

@@ -52,6 +52,35 @@ bool AllowsAllNames(const Json& schema) {
   });
 }
 
+// Names that may only be some (zod's records of an enum) are properties, and no others are allowed.
+void SimplifyNames(Json& schema) {
+  if (AllowsAllNames(schema["propertyNames"])) {
+    schema.erase("propertyNames");
+    return;
+  }
+  const Json names = schema["propertyNames"];
+  if (!names.is_object() || !names.contains("enum") || !names["enum"].is_array()) return;
+  const bool is_alone = std::ranges::all_of(names.items(), [](const auto& item) {
+    return IsAnnotation(item.key()) || item.key() == "enum" ||
+           (item.key() == "type" && item.value() == "string");
+  });
+  const Json given = schema.value("properties", Json::object());
+  if (!is_alone || !given.is_object() || schema.contains("patternProperties") ||
+      schema.contains("unevaluatedProperties"))
+    return;
+  const Json rest = schema.value("additionalProperties", Json(true));
+  Json properties = Json::object();
+  for (const auto& [name, value] : given.items()) properties[name] = false;
+  for (const Json& name : names["enum"]) {
+    if (!name.is_string()) continue;
+    const auto& text = name.get_ref<const std::string&>();
+    properties[text] = given.value(text, rest);
+  }
+  schema["properties"] = std::move(properties);
+  schema["additionalProperties"] = false;
+  schema.erase("propertyNames");
+}
+
 void SimplifyNot(Json& schema) {
   const Json excluded = schema["not"];
   if (AllowsAll(excluded)) {
@@ -141,8 +170,7 @@ Json SimplifySchema(Json schema) {
     if (IsEmptyObject(schema, keyword)) schema.erase(keyword);
   }
   if (schema.value("minProperties", Json()) == 0) schema.erase("minProperties");
-  if (schema.contains("propertyNames") && AllowsAllNames(schema["propertyNames"]))
-    schema.erase("propertyNames");
+  if (schema.contains("propertyNames")) SimplifyNames(schema);
   const auto nothing = [&](const char* keyword) {
     return !schema.contains(keyword) || AllowsAll(schema[keyword]);
   };
