@@ -126,11 +126,13 @@ void ReadTokens(const json& value, const std::string& name, Parameters& out) {
   out.tokens = TokenIds(value, name);
 }
 
-// ParseParameters() has read the field already, with the keys in their order; this is for the table.
+bool HasTools(const Parameters& p) { return !p.tools->empty(); }
+
+// ParseParameters() reads the field later, with the keys in their order; this is for the table.
 void ReadTools(const json&, const std::string&, Parameters&) {}
 
-// "none", "auto", "required", also within {"type"}, or {"type": "function", "function": {"name"}}, or the name
-// in the outer object, as in other APIs.
+// "none", "auto", "required", also within {"type"}, or {"type": "function", "function": {"name"}}, or the
+// name in the outer object, as in other APIs.
 void ReadToolChoice(const json& value, const std::string& name, Parameters& out) {
   static const std::map<json, ToolChoice> kWords = {{"none", ToolChoice::kNone},
                                                     {"auto", ToolChoice::kAuto},
@@ -165,8 +167,9 @@ constexpr Field kFields[] = {
        p.continue_final_message = v.get<bool>();
      }},
     {"tools", kRendersChat, &ReadTools},
-    {"tool_choice", kRendersChat, &ReadToolChoice},
-    {"parallel_tool_calls", kRendersChat, [](Parameters& p) -> bool& { return p.parallel_tool_calls; }},
+    Where(&HasTools, {"tool_choice", kRendersChat, &ReadToolChoice}),
+    Where(&HasTools, {"parallel_tool_calls", kRendersChat,
+                      [](Parameters& p) -> bool& { return p.parallel_tool_calls; }}),
     {"add_special add_special_tokens", kCompletes | kTokenize | kEmbeddings,
      [](const json& v, const std::string& name, Parameters& p) {
        if (!v.is_boolean()) throw BadField(name, "is not true or false");

@@ -255,15 +255,15 @@ Parameters ParseParameters(std::string_view body, Route route, const Parameters&
       held.emplace_back(found->second, error);
     }
   }
-  for (const auto& [field, error] : held) {
-    if (field->matters(result)) throw error;
-  }
   const auto is_sent = [&](const char* name) { return object.contains(name) && !object[name].is_null(); };
   if ((route & kRendersChat) != 0 && is_sent("messages")) ReadMessages(body, object, result);
   if ((route & kRendersChat) != 0 && is_sent("tools")) ReadTools(body, object, result);
   for (const char* name : {"json_schema", "guided_json", "guided_choice", "response_format"}) {
     if ((route & kGenerates) != 0 && object.contains(name) && !object[name].is_null())
       ReadForm(body, name, result);
+  }
+  for (const auto& [field, error] : held) {
+    if (field->matters(result)) throw error;
   }
   CheckTogether(object, route, result);
   return result;

@@ -228,7 +228,8 @@ TEST(Parameters, WhatHasNoEffectIsNoError) {
   for (const char* fields :
        {R"("top_logprobs": 50)", R"("tool_choice": "none")", R"("tool_choice": "auto")",
         R"("tool_choice": {"type": "auto"})", R"("tools": [], "tool_choice": "none")", R"("functions": [])",
-        R"("audio": {"voice": "x"})", R"("parallel_tool_calls": false)"}) {
+        R"("audio": {"voice": "x"})", R"("tool_choice": "some", "parallel_tool_calls": 1)",
+        R"("parallel_tool_calls": false)"}) {
     EXPECT_EQ(Refusal(chat + fields + "}", kChat).second, "") << fields;
   }
   EXPECT_EQ(Parse(With(R"("repeat_penalty": 0)")).sampling.repeat_penalty, 1);
