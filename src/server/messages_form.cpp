@@ -136,7 +136,7 @@ ChatForm ChatOfMessages(std::string_view body) {
     chat["response_format"] = format;
   // Anthropic's servers have no "until the model stops".
   if (const ordered_json most = Member(chat, "max_tokens");
-      !most.is_null() && (!most.is_number_integer() || most < 1))
+      !most.is_null() && (!most.is_number() || most < 1))
     throw BadField("max_tokens",
                    fmt::format("{} is not a whole number from 1", DumpJson(most).substr(0, 40)));
   for (const char* no_effect : {"thinking", "context_management", "mcp_servers", "container"}) {

@@ -104,7 +104,17 @@ void ReadTypicalP(const json& value, const std::string& name, Parameters& out) {
   out.sampling.typical_p = std::max(NumberFrom0To(1, value, name), kLeast);
 }
 
-void ReadSeed(const json& value, const std::string& name, Parameters& out) {
+// Clients of languages with one kind of number send 100.0.
+json Whole(const json& value) {
+  if (!value.is_number_float()) return value;
+  const auto number = value.get<double>();
+  constexpr double kMostExact = int64_t{1} << 53;
+  if (number != std::floor(number) || std::abs(number) > kMostExact) return value;
+  return static_cast<int64_t>(number);
+}
+
+void ReadSeed(const json& sent, const std::string& name, Parameters& out) {
+  const json value = Whole(sent);
   if (!value.is_number_integer()) throw BadField(name, "is not a whole number");
   out.seed.reset();
   if (value.is_number_unsigned()) {
@@ -114,7 +124,8 @@ void ReadSeed(const json& value, const std::string& name, Parameters& out) {
   }
 }
 
-void ReadMaxTokens(const json& value, const std::string& name, Parameters& out) {
+void ReadMaxTokens(const json& sent, const std::string& name, Parameters& out) {
+  const json value = Whole(sent);
   constexpr uint64_t kMost = std::numeric_limits<int32_t>::max();
   // The library compares as int64, to which 2^64 - 1 is -1.
   if (!value.is_number_integer() || value < -1 ||

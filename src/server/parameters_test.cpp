@@ -233,6 +233,8 @@ TEST(Parameters, WhatHasNoEffectIsNoError) {
     EXPECT_EQ(Refusal(chat + fields + "}", kChat).second, "") << fields;
   }
   EXPECT_EQ(Parse(With(R"("repeat_penalty": 0)")).sampling.repeat_penalty, 1);
+  EXPECT_EQ(Parse(With(R"("max_tokens": 100.0)")).max_tokens, 100);
+  EXPECT_EQ(Parse(With(R"("seed": 7.0)")).seed, 7u);
   EXPECT_GT(Parse(With(R"("typical_p": 0)")).sampling.typical_p, 0);
   EXPECT_GT(Parse(With(R"("dry_multiplier": 1, "dry_base": 0)")).sampling.dry.base, 1);
 }
