@@ -121,8 +121,8 @@ void BlockReply::OnError(const HttpFault& fault) {
   const std::lock_guard lock(mutex_);
   EndRequest();
   metrics_.CountRequest(fault.status);
-  if (!begun_ || !options_.parameters.stream) return exchange_->Reply(ErrorReply(fault));
-  Send("error", {{"type", "error"}, {"error", {{"type", fault.type}, {"message", fault.message}}}});
+  if (!begun_ || !options_.parameters.stream) return exchange_->Reply(ErrorReply(fault, options_.errors));
+  SendError(fault);
   exchange_->End();
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -12,10 +13,12 @@
 
 #include "formats/json.h"
 #include "server/bare_calls.h"
+#include "server/errors.h"
 #include "server/http/http.h"
 #include "server/job.h"
 #include "server/metrics.h"
 #include "server/parameters.h"
+#include "server/request_json.h"
 #include "server/tool_calls.h"
 
 namespace coppice {
@@ -30,6 +33,8 @@ struct BlockReplyOptions {
   std::optional<ToolFormat> tools = {};                // the answer may call functions, in this form
   std::shared_ptr<void> admission = {};                // released when the reply ends
   std::function<void(int64_t tokens)> on_tokens = {};  // generated; may be empty
+  ErrorForm errors = {};
+  std::map<std::string, FunctionName> functions = {};  // as ChatForm has them
 };
 
 // Collects the events of one job. A form derives from it and writes the reply. Thread-safe.
@@ -68,6 +73,8 @@ class BlockReply : public JobEvents {
   virtual void SendEnd(const End& end) = 0;
   // The reply without a stream.
   virtual nlohmann::ordered_json Whole(const End& end) = 0;
+  // The last event of a stream that fails.
+  virtual void SendError(const HttpFault& fault) = 0;
 
   // Sends an event with a name.
   void Send(const std::string& name, const nlohmann::ordered_json& data);

@@ -84,7 +84,8 @@ struct Parameters {
 
   // Embeddings.
   Pooling pooling = Pooling::kMean;
-  int64_t norm = 2;  // Normalize()
+  int64_t norm = 2;        // Normalize()
+  int64_t dimensions = 0;  // 0: the model's
   bool as_base64 = false;
 
   // Generation.
@@ -94,6 +95,8 @@ struct Parameters {
   OwnedJson<nlohmann::ordered_json> form_value;
   std::optional<int64_t> max_tokens;  // -1: until the model stops
   int64_t n = 1;
+  int64_t best_of = 1;
+  std::optional<std::vector<std::string>> samplers;  // llama.cpp's names, in the order that is asked for
   int64_t min_tokens = 0;
   std::vector<std::string> dry_breakers = DefaultDryBreakers();
   bool ignore_eos = false;
@@ -154,6 +157,9 @@ struct Field {
   double low = 0;          // for numbers
   double high = 0;
   std::string_view range = {};  // in words, for messages
+  // Whether the field has an effect beside the request's other fields. Where it has none a wrong value is no
+  // error: clients send every field that they know. Null: it always has.
+  bool (*matters)(const Parameters&) = nullptr;
 };
 std::span<const Field> Fields();
 

@@ -24,6 +24,7 @@ class ResponsesReply final : public BlockReply {
   void SendBlockEnd(size_t index, const Block& block) override;
   void SendEnd(const End& end) override;
   nlohmann::ordered_json Whole(const End& end) override;
+  void SendError(const HttpFault& fault) override;
 
   // Sends an event under its type, with its number.
   void SendTyped(const std::string& type, nlohmann::ordered_json data);

@@ -52,6 +52,7 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
   std::vector<std::shared_ptr<const EncodedPrompt>> prompts;
   if (route == kChat) {
     prompts.push_back(EncodeMessages(p, request.cancelled.get()));
+    CheckPrompt(*prompts.back(), p, "messages");
   } else {
     for (const PromptInput& input : p.prompts) {
       prompts.push_back(Encode(input, "prompt", p, request.cancelled.get()));
@@ -154,11 +155,7 @@ void Server::CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const
   try {
     CheckTokens(prompt.tokens, engine_->model().config().shape.vocab, engine_->context());
   } catch (const FieldError& too_long) {
-    throw HttpError({400,
-                     "exceed_context_size_error",
-                     too_long.what(),
-                     field,
-                     {{"n_prompt_tokens", count}, {"n_ctx", engine_->context()}}});
+    throw HttpError(PromptTooLong(too_long.what(), field, count, engine_->context()));
   } catch (const Error& error) {
     throw BadField(field, error.what());
   }

@@ -64,7 +64,7 @@ class Server final : public HttpService {
   // longer than `limit`; destroying the server would then wait until all are written.
   bool WriteDocuments(std::chrono::milliseconds limit);
 
-  HttpHeaders HeadersFor(const HttpRequest& head) override { return access_.CorsHeaders(head); }
+  HttpHeaders HeadersFor(const HttpRequest& head) override;
   std::optional<HttpReply> Refuse(const HttpRequest& head) override;
   bool IsQuick(const HttpRequest& head) override;
   void Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) override;
@@ -85,7 +85,7 @@ class Server final : public HttpService {
   const Row* Find(const HttpRequest& head) const;
   void CheckDefaultMethod(Engine& engine) const;
   void Answer(const ExchangePtr& exchange, const nlohmann::ordered_json& body);
-  void Fail(const ExchangePtr& exchange, const HttpFault& fault);
+  void Fail(const ExchangePtr& exchange, const HttpFault& fault, const ErrorForm& form = {});
 
   void Health(const HttpRequest&, const ExchangePtr& exchange);
   void Models(const HttpRequest& request, const ExchangePtr& exchange);
@@ -137,6 +137,7 @@ class Server final : public HttpService {
   // These two throw HttpError for a prompt that cannot be served, and Cancelled.
   std::shared_ptr<const EncodedPrompt> Encode(const PromptInput& input, const std::string& field,
                                               const Parameters& p, const std::atomic<bool>* cancelled) const;
+  // Does not check the prompt's length.
   std::shared_ptr<const EncodedPrompt> EncodeMessages(const Parameters& p,
                                                       const std::atomic<bool>* cancelled) const;
   void CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const std::string& field) const;

@@ -31,7 +31,7 @@ class BadInput(Case):
             self.assertTrue(reply.startswith(b"HTTP/1.1 200 "), reply)
 
     def test_fields(self):
-        for name, value in [("n_predict", -5), ("n_predict", 2**31), ("n", 10**6), ("top_k", -2), ("n_discard", -1),
+        for name, value in [("n_predict", -5), ("n_predict", 2**31), ("n", 10**6), ("top_k", -2), ("min_tokens", -1),
                             ("temperature", "hot"), ("best_of", 3), ("suffix", "x"), ("grammar", "root ::= x")]:
             self.refused("/v1/completions", {"prompt": "a", name: value}, param=name)
         for keep in ["0", "-1", "nan", "1e400", "2"]:
