@@ -49,7 +49,8 @@ class SchemaChecker {
   bool Members(const At& at);
   bool Dependencies(const At& at);
   bool Unevaluated(const At& at);
-  bool Fail(const At& at, std::string message);
+  template <typename Message>
+  bool Fail(const At& at, const Message& message);
   void Spend(size_t steps);
   bool Within(const At& at, size_t count, const char* least, const char* most);
 

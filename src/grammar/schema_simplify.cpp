@@ -174,12 +174,14 @@ Json SimplifySchema(Json schema) {
   const auto nothing = [&](const char* keyword) {
     return !schema.contains(keyword) || AllowsAll(schema[keyword]);
   };
-  if (!schema.contains("if") || (nothing("then") && nothing("else"))) {
-    for (const char* keyword : {"if", "then", "else"}) schema.erase(keyword);
-  }
-  SimplifyArrays(schema);
+  // First, because what "if" and "contains" look at counts as evaluated.
   SimplifyUnevaluated(schema, "unevaluatedProperties", "additionalProperties");
   SimplifyUnevaluated(schema, "unevaluatedItems", "items");
+  const bool looks = schema.contains("unevaluatedProperties") || schema.contains("unevaluatedItems");
+  if (!schema.contains("if") || (!looks && nothing("then") && nothing("else"))) {
+    for (const char* keyword : {"if", "then", "else"}) schema.erase(keyword);
+  }
+  if (!looks) SimplifyArrays(schema);
   if (schema.contains("not")) SimplifyNot(schema);
   return schema;
 }
