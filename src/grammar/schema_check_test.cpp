@@ -47,7 +47,7 @@ TEST(SchemaCheck, LargeValuesAndSchemasEndSoon) {
   Json kinds = Json::array();
   for (int i = 0; i < 20000; ++i) kinds.push_back({{"type", "string"}});
   Json big = Json::object();
-  for (int i = 0; i < 20000; ++i) big["member" + std::to_string(i)] = i;
+  for (int i = 0; i < 5000; ++i) big["member" + std::to_string(i)] = i;
   const auto seconds = [](const Json& schema, const Json& value) {
     const auto start = std::chrono::steady_clock::now();
     try {

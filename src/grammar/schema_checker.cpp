@@ -55,7 +55,6 @@ bool SchemaChecker::Check(const Json& schema, const Json& value, size_t most,
   faults_ = &faults;
   most_ = most;
   silent_ = most == 0;
-  steps_ = 0;
   scope_.clear();
   Evaluated evaluated(value.is_structured() ? value.size() : 0);
   return Visit(schema, value, "", evaluated, 0);

@@ -16,7 +16,7 @@ class SchemaChecker {
  public:
   using Json = nlohmann::ordered_json;
 
-  // `root` must outlive this object.
+  // `root` must outlive this object, whose checks have one budget of work together.
   SchemaChecker(const Json& root, SchemaDraft draft);
 
   // Whether `value` fits `schema`, a part of the root. Adds up to `most` faults.

@@ -116,6 +116,10 @@ void SimplifyNot(Json& schema) {
              excluded["required"].is_array() && excluded["required"].size() == 1 &&
              excluded["required"][0].is_string() && schema.value("properties", Json::object()).is_object()) {
     schema.erase("not");
+    // An object of no known members takes all; one member that is excluded makes it no list of its members.
+    const bool takes_all =
+        schema.value("properties", Json()).empty() && schema.value("required", Json()).empty();
+    if (takes_all && !schema.contains("additionalProperties")) schema["additionalProperties"] = true;
     schema["properties"][excluded["required"][0].get<std::string>()] = false;
   }
 }

@@ -53,6 +53,10 @@ TEST(SchemaSimplifyTest, EvaluatedByWhatDecidesNothing) {
   Check(R"({"type": "array", "contains": true, "unevaluatedItems": true})", {"[1]"}, {"[]"});
 }
 
+TEST(SchemaSimplifyTest, OneMemberExcluded) {
+  Check(R"({"type": "object", "not": {"required": ["a"]}})", {"{}", R"({"b":1})"}, {R"({"a":1})"});
+}
+
 TEST(SchemaSimplifyTest, AtLeastOneMember) {
   const char* schema =
       R"({"properties": {"a": {"type": "integer"}, "b": true}, "minProperties": 1, "additionalProperties": false})";

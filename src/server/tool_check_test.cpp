@@ -9,7 +9,9 @@ namespace {
 using nlohmann::ordered_json;
 
 ordered_json Tools(ordered_json parameters) {
-  return {{{"type", "function"}, {"function", {{"name", "f"}, {"parameters", std::move(parameters)}}}}};
+  ordered_json tool = {{"type", "function"}, {"function", {{"name", "f"}}}};
+  tool["function"]["parameters"] = std::move(parameters);
+  return ordered_json::array({std::move(tool)});
 }
 
 TEST(CallChecks, SayWhatDoesNotFit) {
