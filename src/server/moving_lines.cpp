@@ -153,17 +153,19 @@ bool IsDate(std::string_view text) {
 
 // The line without its time of day, and without the "at" or "T" before it.
 std::string WithoutTime(std::string_view line, bool& found) {
-  if (!IsDigit(line[at]) || (at > 0 && (IsDigit(line[at - 1]) || line[at - 1] == ':'))) continue;
-  const size_t end = EndOfTime(line, at);
-  if (end == at) continue;
-  if (!IsDate(line.substr(0, at))) break;
-  size_t begin = at;
-  if (begin > 1 && (line[begin - 1] == 'T' || line[begin - 1] == 't') && IsDigit(line[begin - 2])) --begin;
-  while (begin > 0 && line[begin - 1] == ' ') --begin;
-  if (begin > 2 && Lower(line.substr(begin - 3, 3)) == " at") begin -= 3;
-  while (begin > 0 && (line[begin - 1] == ' ' || line[begin - 1] == ',')) --begin;
-  found = true;
-  return std::string(line.substr(0, begin)) + std::string(line.substr(end));
+  for (size_t at = 0; at < line.size(); ++at) {
+    if (!IsDigit(line[at]) || (at > 0 && (IsDigit(line[at - 1]) || line[at - 1] == ':'))) continue;
+    const size_t end = EndOfTime(line, at);
+    if (end == at) continue;
+    if (!IsDate(line.substr(0, at))) break;
+    size_t begin = at;
+    if (begin > 1 && (line[begin - 1] == 'T' || line[begin - 1] == 't') && IsDigit(line[begin - 2])) --begin;
+    while (begin > 0 && line[begin - 1] == ' ') --begin;
+    if (begin > 2 && Lower(line.substr(begin - 3, 3)) == " at") begin -= 3;
+    while (begin > 0 && (line[begin - 1] == ' ' || line[begin - 1] == ',')) --begin;
+    found = true;
+    return std::string(line.substr(0, begin)) + std::string(line.substr(end));
+  }
 }
 return std::string(line);
 }
