@@ -166,8 +166,7 @@ std::string WithoutTime(std::string_view line, bool& found) {
     found = true;
     return std::string(line.substr(0, begin)) + std::string(line.substr(end));
   }
-}
-return std::string(line);
+  return std::string(line);
 }
 
 void Note(std::string_view name, std::vector<std::string>& names) {
