@@ -20,8 +20,8 @@ BlockReply::BlockReply(BlockReplyOptions options, Metrics& metrics, std::shared_
   if (options_.tools) parser_.emplace(*options_.tools, *p.tools, p.form == AnswerForm::kFree);
 }
 
-void BlockReply::Send(const std::string& name, const ordered_json& data) {
-  exchange_->Send(fmt::format("event: {}\ndata: {}\n\n", name, DumpJson(data)));
+std::string BlockReply::EventText(const std::string& name, const ordered_json& data) {
+  return fmt::format("event: {}\ndata: {}\n\n", name, DumpJson(data));
 }
 
 void BlockReply::Begin() {
@@ -120,8 +120,12 @@ void BlockReply::OnError(const HttpFault& fault) {
   const std::lock_guard lock(mutex_);
   EndRequest();
   metrics_.CountRequest(fault.status);
-  if (!begun_ || !options_.parameters.stream) return exchange_->Reply(ErrorReply(fault, options_.errors));
-  SendError(fault);
+  if (!begun_ || !options_.parameters.stream) {
+    HttpReply reply = ErrorReply(fault, options_.errors);
+    reply.last_events = ErrorEvents(fault);  // pings may have begun the stream
+    return exchange_->Reply(std::move(reply));
+  }
+  exchange_->Send(ErrorEvents(fault));
   exchange_->End();
 }
 

@@ -74,11 +74,13 @@ class BlockReply : public JobEvents {
   virtual void SendEnd(const End& end) = 0;
   // The reply without a stream.
   virtual nlohmann::ordered_json Whole(const End& end) = 0;
-  // The last event of a stream that fails.
-  virtual void SendError(const HttpFault& fault) = 0;
+  // The last events of a stream that fails.
+  virtual std::string ErrorEvents(const HttpFault& fault) = 0;
 
-  // Sends an event with a name.
-  void Send(const std::string& name, const nlohmann::ordered_json& data);
+  // An event with a name.
+  static std::string EventText(const std::string& name, const nlohmann::ordered_json& data);
+  void Send(const std::string& name, const nlohmann::ordered_json& data) { Send(EventText(name, data)); }
+  void Send(std::string events) { exchange_->Send(std::move(events)); }
   const BlockReplyOptions& options() const { return options_; }
   const std::vector<Block>& blocks() const { return blocks_; }
   int64_t cached() const { return cached_; }

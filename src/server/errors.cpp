@@ -86,7 +86,7 @@ std::string ErrorBody(const HttpFault& fault, const ErrorForm& form) {
 
 HttpReply ErrorReply(const HttpFault& fault, const ErrorForm& form) {
   HttpReply reply{.status = fault.status, .body = ErrorBody(fault, form)};
-  if (form.api == ErrorApi::kAnthropic) reply.event = "error";
+  if (form.api == ErrorApi::kAnthropic) reply.last_events = "event: error\ndata: " + reply.body + "\n\n";
   if (fault.status == 401) reply.headers.emplace_back("WWW-Authenticate", "Bearer");
   const int64_t retry_after = fault.status == 503 ? 1 : fault.retry_after;
   if (!fault.allow.empty()) reply.headers.emplace_back("Allow", fault.allow);

@@ -43,7 +43,7 @@ TEST(Errors, AnthropicsForm) {
     EXPECT_EQ(
         json::parse(reply.body),
         json({{"type", "error"}, {"error", {{"type", type}, {"message", "why"}}}, {"request_id", "req_1"}}));
-    EXPECT_EQ(reply.event, "error");
+    EXPECT_EQ(reply.last_events, "event: error\ndata: " + reply.body + "\n\n");
     EXPECT_EQ(reply.status, status);
     const std::string seconds = status == 503 ? "1" : "7";
     EXPECT_EQ(reply.headers.back(), std::pair(std::string("Retry-After"), seconds));
@@ -61,7 +61,7 @@ TEST(Errors, APromptThatIsTooLong) {
                                                           {"code", "context_length_exceeded"},
                                                           {"n_prompt_tokens", 5000},
                                                           {"n_ctx", 4096}}));
-  EXPECT_TRUE(ErrorReply(fault).event.empty());
+  EXPECT_TRUE(ErrorReply(fault).last_events.empty());
 }
 
 }  // namespace

@@ -223,8 +223,8 @@ void MessagesReply::SendEnd(const End& end) {
   Send("message_stop", {{"type", "message_stop"}});
 }
 
-void MessagesReply::SendError(const HttpFault& fault) {
-  Send("error", ordered_json::parse(ErrorBody(fault, options().errors)));
+std::string MessagesReply::ErrorEvents(const HttpFault& fault) {
+  return ErrorReply(fault, options().errors).last_events;
 }
 
 ordered_json MessagesReply::Whole(const End& end) {

@@ -313,10 +313,14 @@ ordered_json ResponsesReply::Whole(const End& end) {
   return response;
 }
 
-void ResponsesReply::SendTyped(const std::string& type, ordered_json data) {
+std::string ResponsesReply::TypedText(const std::string& type, ordered_json data) {
   ordered_json event = {{"type", type}, {"sequence_number", sent_++}};
   event.update(data);
-  Send(type, event);
+  return EventText(type, event);
+}
+
+void ResponsesReply::SendTyped(const std::string& type, ordered_json data) {
+  Send(TypedText(type, std::move(data)));
 }
 
 void ResponsesReply::SendBegin() {
@@ -366,12 +370,13 @@ void ResponsesReply::SendBlockEnd(size_t index, const Block& block) {
 }
 
 // Codex reads the first event, openai's client raises at the second.
-void ResponsesReply::SendError(const HttpFault& fault) {
+std::string ResponsesReply::ErrorEvents(const HttpFault& fault) {
   const ordered_json code = fault.more.contains("code") ? fault.more["code"] : ordered_json(fault.type);
   ordered_json response = Response("failed");
   response["error"] = {{"code", code}, {"message", fault.message}};
-  SendTyped("response.failed", {{"response", std::move(response)}});
-  SendTyped("error", {{"error", {{"type", fault.type}, {"code", code}, {"message", fault.message}}}});
+  const std::string failed = TypedText("response.failed", {{"response", std::move(response)}});
+  return failed +
+         TypedText("error", {{"error", {{"type", fault.type}, {"code", code}, {"message", fault.message}}}});
 }
 
 void ResponsesReply::SendEnd(const End& end) {

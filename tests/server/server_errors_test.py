@@ -147,11 +147,12 @@ class ErrorsInStreams(unittest.TestCase):
             self.assertEqual(len(events) == 1, text != "x", events)
 
     def test_openais(self):
-        failed, error = self.last_events("/v1/responses", {"max_output_tokens": 4000, "input": "x"})[-2:]
-        self.assertEqual((failed[0], error[0]), ("response.failed", "error"))
-        response = json.loads(failed[1])["response"]
-        self.assertEqual((response["status"], response["error"]["code"]), ("failed", "unavailable_error"))
-        self.assertIn("message", json.loads(error[1])["error"])
+        for text, begun in [("x", b"delta"), ("word " * 15000, b"\n:\n\n")]:
+            failed, error = self.last_events("/v1/responses", {"max_output_tokens": 4000, "input": text}, begun)[-2:]
+            self.assertEqual((failed[0], error[0]), ("response.failed", "error"))
+            response = json.loads(failed[1])["response"]
+            self.assertEqual((response["status"], response["error"]["code"]), ("failed", "unavailable_error"))
+            self.assertIn("message", json.loads(error[1])["error"])
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ struct HttpReply {
   std::string body;
   std::string type = "application/json; charset=utf-8";
   HttpHeaders headers = {};
-  std::string event = {};  // the event's name if the body becomes a stream's last event; may be empty
+  std::string last_events = {};  // in place of the body, if a stream has begun; empty: the body as an event
 };
 
 // The reply channel of one request. Thread-safe; calls return at once, and do nothing after the end of the

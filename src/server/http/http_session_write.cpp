@@ -60,8 +60,7 @@ void HttpSession::Reply(uint64_t turn, HttpReply reply, HeldBytes held) {
   if (!IsOpen(turn)) return;
   if (started_) {
     held.Set(0);  // only an error, which is small, comes after a ping
-    const std::string name = reply.event.empty() ? "" : "event: " + reply.event + "\n";
-    Send(turn, name + "data: " + reply.body + "\n\n");
+    Send(turn, reply.last_events.empty() ? "data: " + reply.body + "\n\n" : reply.last_events);
     return End(turn);
   }
   // Replies that nobody reads must not fill the memory. One always fits.
