@@ -30,7 +30,8 @@ TEST(ResponsesForm, FunctionsOfNamespacesHaveNamesOfTheirOwn) {
       {"type": "function", "name": "ns__f"},
       {"type": "namespace", "name": "ns", "tools": [{"type": "function", "name": "f"}]}]})");
   std::set<std::string> names;
-  for (const auto& tool : nlohmann::json::parse(chat.body)["tools"]) names.insert(tool["function"]["name"]);
+  const nlohmann::json body = nlohmann::json::parse(chat.body);
+  for (const nlohmann::json& tool : body["tools"]) names.insert(tool["function"]["name"].get<std::string>());
   EXPECT_EQ(names.size(), 3u);
   ASSERT_EQ(chat.functions.size(), 1u);
   EXPECT_EQ(chat.functions.begin()->second.name, "f");
