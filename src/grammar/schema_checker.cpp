@@ -55,7 +55,6 @@ bool SchemaChecker::Check(const Json& schema, const Json& value, size_t most,
   faults_ = &faults;
   most_ = most;
   silent_ = most == 0;
-  steps_ = 0;
   scope_.clear();
   Evaluated evaluated(value.is_structured() ? value.size() : 0);
   return Visit(schema, value, "", evaluated, 0);
@@ -66,20 +65,24 @@ void SchemaChecker::Spend(size_t steps) {
   if (steps_ > kMaxSteps) throw Error("takes too long to be checked against its schema");
 }
 
-bool SchemaChecker::Fail(const At& at, std::string message) {
+// `message` is a function that makes the text: most faults are never told, and a text shows a whole value.
+template <typename Message>
+bool SchemaChecker::Fail(const At& at, const Message& message) {
   if (!silent_ && faults_->size() < most_) {
-    if (message.size() > kMaxMessage) message.resize(kMaxMessage);
-    faults_->push_back({at.path.substr(0, kMaxMessage), std::move(message)});
+    std::string text = message();
+    if (text.size() > kMaxMessage) text.resize(kMaxMessage);
+    faults_->push_back({at.path.substr(0, kMaxMessage), std::move(text)});
   }
   return false;
 }
 
 bool SchemaChecker::Visit(const Json& schema, const Json& value, const std::string& path,
                           Evaluated& evaluated, int depth) {
-  Spend(1);
+  Spend(1 + (schema.size() + evaluated.size()) / 16);
   if (depth > kMaxDepth) throw Error("the schema refers to itself without end, or is too deep");
   const At at{schema, value, path, evaluated, depth};
-  if (schema.is_boolean()) return schema.get<bool>() || Fail(at, "nothing is allowed here");
+  if (schema.is_boolean())
+    return schema.get<bool>() || Fail(at, [&] { return std::string("nothing is allowed here"); });
   if (!schema.is_object()) throw Error("a schema is neither an object nor true or false");
   if (old_ && schema.contains("$ref")) return References(at);  // what stands beside it says nothing
   scope_.push_back(&schema);
@@ -121,6 +124,11 @@ bool SchemaChecker::Holds(const At& at, const Json& schema, Evaluated& evaluated
 
 bool SchemaChecker::References(const At& at) {
   bool fits = true;
+  for (const char* keyword : {"$ref", "$dynamicRef", "$recursiveRef"}) {
+    const Json* reference = Find(at.schema, keyword);
+    if (reference == nullptr || !reference->is_string()) continue;
+    Spend((refs_.largest() + reference->get_ref<const std::string&>().size()) / 16);
+  }
   if (const Json* reference = Find(at.schema, "$ref"))
     fits = InPlace(at, refs_.Target(at.schema, *reference));
   if (old_) return fits;
@@ -142,15 +150,16 @@ bool SchemaChecker::Values(const At& at) {
     });
     const bool is = std::ranges::any_of(
         list, [&](const Json& name) { return name.is_string() && IsOfType(value, name.get<std::string>()); });
-    if (known && !is) fits = Fail(at, fmt::format("{} is not of type {}", Shown(value), type->dump()));
+    if (known && !is)
+      fits = Fail(at, [&] { return fmt::format("{} is not of type {}", Shown(value), type->dump()); });
   }
   if (const Json* values = Find(schema, "enum"); values != nullptr && values->is_array()) {
     Spend(values->size());
     if (std::ranges::none_of(*values, [&](const Json& one) { return SameValue(one, value); }))
-      fits = Fail(at, fmt::format("{} is none of {}", Shown(value), Shown(*values)));
+      fits = Fail(at, [&] { return fmt::format("{} is none of {}", Shown(value), Shown(*values)); });
   }
   if (const Json* constant = Find(schema, "const"); constant != nullptr && !SameValue(*constant, value))
-    fits = Fail(at, fmt::format("{} is not {}", Shown(value), Shown(*constant)));
+    fits = Fail(at, [&] { return fmt::format("{} is not {}", Shown(value), Shown(*constant)); });
   return fits;
 }
 
@@ -163,7 +172,8 @@ bool SchemaChecker::Numbers(const At& at) {
   const auto fails = [&](const char* keyword, auto wrong) {
     const Json* bound = Find(at.schema, keyword);
     if (bound == nullptr || !bound->is_number() || !wrong(CompareNumbers(at.value, *bound))) return false;
-    return !Fail(at, fmt::format("{} against {} {}", Shown(at.value), keyword, bound->dump()));
+    return !Fail(at,
+                 [&] { return fmt::format("{} against {} {}", Shown(at.value), keyword, bound->dump()); });
   };
   bool fits = true;
   if (fails("minimum", [&](int order) { return order < 0 || (order == 0 && is("exclusiveMinimum")); }))
@@ -175,7 +185,7 @@ bool SchemaChecker::Numbers(const At& at) {
   const Json* divisor = Find(at.schema, "multipleOf");
   if (divisor != nullptr && divisor->is_number() && divisor->get<double>() > 0 &&
       !IsMultiple(at.value, *divisor))
-    fits = Fail(at, fmt::format("{} is no multiple of {}", Shown(at.value), divisor->dump()));
+    fits = Fail(at, [&] { return fmt::format("{} is no multiple of {}", Shown(at.value), divisor->dump()); });
   return fits;
 }
 
@@ -183,10 +193,10 @@ bool SchemaChecker::Within(const At& at, size_t count, const char* least, const 
   bool fits = true;
   if (const Json* bound = Find(at.schema, least);
       bound != nullptr && bound->is_number() && static_cast<double>(count) < bound->get<double>())
-    fits = Fail(at, fmt::format("{} against {} {}", count, least, bound->dump()));
+    fits = Fail(at, [&] { return fmt::format("{} against {} {}", count, least, bound->dump()); });
   if (const Json* bound = Find(at.schema, most);
       bound != nullptr && bound->is_number() && static_cast<double>(count) > bound->get<double>())
-    fits = Fail(at, fmt::format("{} against {} {}", count, most, bound->dump()));
+    fits = Fail(at, [&] { return fmt::format("{} against {} {}", count, most, bound->dump()); });
   return fits;
 }
 
@@ -197,7 +207,9 @@ bool SchemaChecker::Strings(const At& at) {
   bool fits = Within(at, LengthOf(text), "minLength", "maxLength");
   const Json* pattern = Find(at.schema, "pattern");
   if (pattern != nullptr && pattern->is_string() && !patterns_.Finds(pattern->get<std::string>(), text))
-    fits = Fail(at, fmt::format("{} does not match the pattern {}", Shown(at.value), Shown(*pattern)));
+    fits = Fail(at, [&] {
+      return fmt::format("{} does not match the pattern {}", Shown(at.value), Shown(*pattern));
+    });
   return fits;
 }
 
@@ -225,7 +237,8 @@ bool SchemaChecker::Items(const At& at) {
     for (size_t i = 0; i < value.size(); ++i) {
       Spend(i);
       for (size_t j = 0; j < i; ++j) {
-        if (SameValue(value[i], value[j])) return Fail(at, fmt::format("items {} and {} are equal", j, i));
+        if (SameValue(value[i], value[j]))
+          return Fail(at, [&] { return fmt::format("items {} and {} are equal", j, i); });
       }
     }
   }
@@ -244,7 +257,7 @@ bool SchemaChecker::Contains(const At& at) {
   }
   silent_ = silent;
   if (old_ || !at.schema.contains("minContains"))
-    return (found > 0 || Fail(at, "no item fits contains")) &&
+    return (found > 0 || Fail(at, [&] { return std::string("no item fits contains"); })) &&
            (old_ || Within(at, found, "minContains", "maxContains"));
   return Within(at, found, "minContains", "maxContains");
 }
@@ -256,7 +269,7 @@ bool SchemaChecker::Members(const At& at) {
     Spend(required->size() * (1 + at.value.size() / 16));
     for (const Json& name : *required) {
       if (name.is_string() && !at.value.contains(name.get_ref<const std::string&>()))
-        fits = Fail(at, fmt::format("the member {} is missing", Shown(name)));
+        fits = Fail(at, [&] { return fmt::format("the member {} is missing", Shown(name)); });
     }
   }
   const Json* properties = Find(at.schema, "properties");
@@ -284,7 +297,7 @@ bool SchemaChecker::Members(const At& at) {
     }
     if (!known && rest != nullptr) {
       if (*rest == false) {
-        fits = Fail(at, fmt::format("the member {} is not allowed", Shown(Json(name))));
+        fits = Fail(at, [&] { return fmt::format("the member {} is not allowed", Shown(Json(name))); });
       } else {
         apply(*rest);
       }
@@ -303,15 +316,17 @@ bool SchemaChecker::Dependencies(const At& at) {
     const Json* list = Find(at.schema, keyword);
     if (list == nullptr || !list->is_object()) continue;
     for (const auto& [name, needs] : list->items()) {
-      Spend(1);
+      Spend(1 + at.value.size() / 16);
       if (!at.value.contains(name)) continue;
       if (!needs.is_array()) {
         fits = InPlace(at, needs) && fits;
         continue;
       }
+      Spend(needs.size() * (1 + at.value.size() / 16));
       for (const Json& needed : needs) {
         if (needed.is_string() && !at.value.contains(needed.get_ref<const std::string&>()))
-          fits = Fail(at, fmt::format("{} needs the member {}", Shown(Json(name)), Shown(needed)));
+          fits = Fail(
+              at, [&] { return fmt::format("{} needs the member {}", Shown(Json(name)), Shown(needed)); });
       }
     }
   }
@@ -338,12 +353,14 @@ bool SchemaChecker::Combinations(const At& at) {
       ++holding;
       take(evaluated);
     }
-    if (holding == 0) fits = Fail(at, fmt::format("{} fits none of {}", Shown(at.value), keyword));
+    if (holding == 0)
+      fits = Fail(at, [&] { return fmt::format("{} fits none of {}", Shown(at.value), keyword); });
     if (holding > 1 && keyword == std::string_view("oneOf"))
-      fits = Fail(at, fmt::format("{} fits {} alternatives of oneOf", Shown(at.value), holding));
+      fits =
+          Fail(at, [&] { return fmt::format("{} fits {} alternatives of oneOf", Shown(at.value), holding); });
   }
   if (const Json* none = Find(at.schema, "not"); none != nullptr && Holds(at, *none, evaluated))
-    fits = Fail(at, fmt::format("{} fits what \"not\" excludes", Shown(at.value)));
+    fits = Fail(at, [&] { return fmt::format("{} fits what \"not\" excludes", Shown(at.value)); });
   if (const Json* condition = Find(at.schema, "if")) {
     const bool holds = Holds(at, *condition, evaluated);
     if (holds) take(evaluated);

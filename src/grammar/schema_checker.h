@@ -16,7 +16,7 @@ class SchemaChecker {
  public:
   using Json = nlohmann::ordered_json;
 
-  // `root` must outlive this object.
+  // `root` must outlive this object, whose checks have one budget of work together.
   SchemaChecker(const Json& root, SchemaDraft draft);
 
   // Whether `value` fits `schema`, a part of the root. Adds up to `most` faults.
@@ -49,7 +49,8 @@ class SchemaChecker {
   bool Members(const At& at);
   bool Dependencies(const At& at);
   bool Unevaluated(const At& at);
-  bool Fail(const At& at, std::string message);
+  template <typename Message>
+  bool Fail(const At& at, const Message& message);
   void Spend(size_t steps);
   bool Within(const At& at, size_t count, const char* least, const char* most);
 

@@ -64,6 +64,7 @@ void SchemaRefs::Collect(const Json& value, size_t resource, int depth, bool is_
     for (const Json& item : value) Collect(item, resource, depth + 1, true);
   }
   if (!value.is_object()) return;
+  largest_ = std::max(largest_, value.size());
   if (is_schema && !(ref_is_alone_ && value.contains("$ref"))) {
     const std::string id = TextOf(value, "$id");
     if (id.starts_with('#')) {  // an anchor of draft 7

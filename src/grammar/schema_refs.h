@@ -1,6 +1,7 @@
 // Where the references of a JSON schema lead: pointers, anchors, and schemas with an $id within it.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -25,6 +26,8 @@ class SchemaRefs {
 
   // Whether schemas in the root have an $id of their own; and whether `schema` is an object of the root.
   bool has_inner() const { return resources_.size() > 1; }
+  // The most steps that one name of a reference takes: the members of the largest object, or the resources.
+  size_t largest() const { return std::max(largest_, resources_.size()); }
   bool Knows(const nlohmann::ordered_json& schema) const { return resource_of_.contains(&schema); }
 
  private:
@@ -41,6 +44,7 @@ class SchemaRefs {
   const nlohmann::ordered_json& root_;
   const bool ref_is_alone_;
   std::vector<Resource> resources_;
+  size_t largest_ = 0;
   std::unordered_map<const nlohmann::ordered_json*, size_t> resource_of_;  // of each object
 };
 

@@ -116,6 +116,10 @@ void SimplifyNot(Json& schema) {
              excluded["required"].is_array() && excluded["required"].size() == 1 &&
              excluded["required"][0].is_string() && schema.value("properties", Json::object()).is_object()) {
     schema.erase("not");
+    // An object of no known members takes all; one member that is excluded makes it no list of its members.
+    const bool takes_all =
+        schema.value("properties", Json()).empty() && schema.value("required", Json()).empty();
+    if (takes_all && !schema.contains("additionalProperties")) schema["additionalProperties"] = true;
     schema["properties"][excluded["required"][0].get<std::string>()] = false;
   }
 }
@@ -174,12 +178,14 @@ Json SimplifySchema(Json schema) {
   const auto nothing = [&](const char* keyword) {
     return !schema.contains(keyword) || AllowsAll(schema[keyword]);
   };
-  if (!schema.contains("if") || (nothing("then") && nothing("else"))) {
-    for (const char* keyword : {"if", "then", "else"}) schema.erase(keyword);
-  }
-  SimplifyArrays(schema);
+  // First, because what "if" and "contains" look at counts as evaluated.
   SimplifyUnevaluated(schema, "unevaluatedProperties", "additionalProperties");
   SimplifyUnevaluated(schema, "unevaluatedItems", "items");
+  const bool looks = schema.contains("unevaluatedProperties") || schema.contains("unevaluatedItems");
+  if (!schema.contains("if") || (!looks && nothing("then") && nothing("else"))) {
+    for (const char* keyword : {"if", "then", "else"}) schema.erase(keyword);
+  }
+  if (!looks) SimplifyArrays(schema);
   if (schema.contains("not")) SimplifyNot(schema);
   return schema;
 }

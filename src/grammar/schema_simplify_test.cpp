@@ -49,6 +49,19 @@ TEST(SchemaSimplifyTest, NamesOfAnEnum) {
                Error);
 }
 
+// What "if" and "contains" look at is evaluated, even where they decide nothing.
+TEST(SchemaSimplifyTest, EvaluatedByWhatDecidesNothing) {
+  EXPECT_THROW(Schema(R"({"type": "object", "properties": {"b": true}, "if": {"properties": {"a": true}},
+                          "unevaluatedProperties": false})"),
+               Error);
+  EXPECT_THROW(Schema(R"({"type": "array", "contains": true, "unevaluatedItems": false})"), Error);
+  Check(R"({"type": "array", "contains": true, "unevaluatedItems": true})", {"[1]"}, {"[]"});
+}
+
+TEST(SchemaSimplifyTest, OneMemberExcluded) {
+  Check(R"({"type": "object", "not": {"required": ["a"]}})", {"{}", R"({"b":1})"}, {R"({"a":1})"});
+}
+
 TEST(SchemaSimplifyTest, AtLeastOneMember) {
   const char* schema =
       R"({"properties": {"a": {"type": "integer"}, "b": true}, "minProperties": 1, "additionalProperties": false})";

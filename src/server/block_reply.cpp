@@ -6,7 +6,6 @@
 
 #include "engine/prune_json.h"
 #include "server/errors.h"
-#include "server/tool_check.h"
 
 namespace coppice {
 
@@ -77,7 +76,7 @@ void BlockReply::CloseText() {
 void BlockReply::AddCall(const ToolCall& call) {
   if (calls_ > 0 && !options_.parameters.parallel_tool_calls) return;
   CloseText();
-  for (ordered_json& error : CallErrors(*options_.parameters.tools, call, calls_)) {
+  for (ordered_json& error : call_checks_.Errors(*options_.parameters.tools, call, calls_)) {
     if (call_errors_->size() < kMaxCallErrors) call_errors_->push_back(std::move(error));
   }
   blocks_.push_back({.id = ToolCallId(*options_.tools, options_.id, calls_++), .text = "", .call = call});

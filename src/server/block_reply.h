@@ -20,6 +20,7 @@
 #include "server/parameters.h"
 #include "server/request_json.h"
 #include "server/tool_calls.h"
+#include "server/tool_check.h"
 
 namespace coppice {
 
@@ -101,8 +102,8 @@ class BlockReply : public JobEvents {
   bool text_is_open_ = false;
   bool begun_ = false;
   size_t calls_ = 0;
-  OwnedJson<nlohmann::ordered_json> call_errors_ =
-      nlohmann::ordered_json::array();  // as CallErrors() has them
+  CallChecks call_checks_;
+  OwnedJson<nlohmann::ordered_json> call_errors_ = nlohmann::ordered_json::array();  // as CallChecks has them
   int64_t cached_ = 0;
   int64_t generated_ = 0;
   std::shared_ptr<void> admission_;

@@ -9,7 +9,6 @@
 #include "server/errors.h"
 #include "server/http/sse.h"
 #include "server/native_reply.h"
-#include "server/tool_check.h"
 
 namespace coppice {
 
@@ -198,7 +197,7 @@ void GenerationReply::AddCall(int index, const ToolCall& call) {
                        {"type", "function"},
                        {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
   choice.calls->push_back(item);
-  for (ordered_json& error : CallErrors(*options_.parameters.tools, call, number)) {
+  for (ordered_json& error : call_checks_.Errors(*options_.parameters.tools, call, number)) {
     if (call_errors_->size() >= kMaxCallErrors) break;
     if (choices_.size() > 1) error["choice"] = index;
     call_errors_->push_back(std::move(error));

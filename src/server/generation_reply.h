@@ -19,6 +19,7 @@
 #include "server/parameters.h"
 #include "server/scheduler.h"
 #include "server/tool_calls.h"
+#include "server/tool_check.h"
 
 namespace coppice {
 
@@ -155,8 +156,8 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   int64_t prompt_tokens_ = 0;  // each prompt of the request counted once
   int64_t cached_tokens_ = 0;  // those reused from the document cache
   Figures figures_;            // of all jobs
-  OwnedJson<nlohmann::ordered_json> call_errors_ =
-      nlohmann::ordered_json::array();  // as CallErrors() has them
+  CallChecks call_checks_;
+  OwnedJson<nlohmann::ordered_json> call_errors_ = nlohmann::ordered_json::array();  // as CallChecks has them
 };
 
 }  // namespace coppice

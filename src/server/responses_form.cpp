@@ -1,8 +1,11 @@
 #include "server/responses_form.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 
+#include "engine/chat_tools.h"
 #include "server/content_parts.h"
 #include "server/errors.h"
 #include "server/request_json.h"
@@ -137,6 +140,9 @@ class ToolList {
       ordered_json function = FunctionOf(tool);
       function.erase("type");
       if (!space.empty()) Name(space, function);
+      // More would be refused later; here each item of the conversation is compared with each of them.
+      if (list_.size() >= kMaxTools)
+        throw BadField("tools", fmt::format("more than {} functions", kMaxTools));
       list_.push_back({{"type", "function"}, {"function", std::move(function)}});
     } else {
       AddIgnored(NotEmpty(type, "tools"), ignored_);
@@ -147,8 +153,8 @@ class ToolList {
   void Name(const std::string& space, ordered_json& function) {
     const std::string name = TextMember(function, "name");
     if (name.empty()) return;
-    const std::string shown =
-        taken_.contains(name) ? space + (space.ends_with('_') ? "" : "__") + name : name;
+    std::string shown = taken_.contains(name) ? space + (space.ends_with('_') ? "" : "__") + name : name;
+    while (taken_.contains(shown)) shown += '_';
     taken_.insert(shown);
     functions_[shown] = {space, name};
     function["name"] = shown;
@@ -166,12 +172,10 @@ void SetToolChoice(const ordered_json& sent, ordered_json& chat, Names& ignored)
   const ordered_json tools = chat.contains("tools") ? chat["tools"] : ordered_json::array();
   if (TextMember(sent, "type") == "allowed_tools") {
     ordered_json allowed = ordered_json::array();
-    const ordered_json names = Member(sent, "tools");
+    std::set<std::string> names;
+    for (const ordered_json& one : Member(sent, "tools")) names.insert(TextMember(one, "name"));
     for (const ordered_json& tool : tools) {
-      if (std::ranges::any_of(names, [&](const ordered_json& one) {
-            return Member(one, "name") == Member(Member(tool, "function"), "name");
-          }))
-        allowed.push_back(tool);
+      if (names.contains(TextMember(Member(tool, "function"), "name"))) allowed.push_back(tool);
     }
     chat["tools"] = allowed;
     choice = NotEmpty(TextMember(sent, "mode"), "auto");
