@@ -220,6 +220,8 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
   request.prompt_lookup = p.prompt_lookup;
   request.ignore_eos = p.ignore_eos;
   request.use_documents = p.cache_prompt;
+  request.documents_hint = {.conversation = p.conversation.empty() ? 0 : HashOf(p.conversation),
+                            .lifetime = p.cache_lifetime};
   request.sampling = p.sampling;
   for (const auto& [text, bias] : p.biased_texts) {
     for (const int32_t id : tokenizer().Encode(text, {.add_special = false, .parse_special = false}))
