@@ -53,6 +53,9 @@ class NoEvents final : public JobEvents {
   void OnError(const HttpFault&) override {}
 };
 
+struct NextTurn;    // next_turn.h
+struct TurnAnswer;  // the same
+
 struct Job {
   Request request;  // without callbacks
   // If there are any, the job computes their embeddings and generates nothing; request.tokens then holds all
@@ -69,6 +72,11 @@ struct Job {
   std::vector<int32_t> written_tokens;  // control tokens whose written form belongs to the text
   std::chrono::steady_clock::time_point arrived = {};
   std::shared_ptr<JobEvents> events;
+  // What the server may read after the answer; null: nothing.
+  std::shared_ptr<const NextTurn> next_turn;
+  // Instead of an answer: reads what follows this turn. `request` is that turn's; a later prompt that begins
+  // as it cancels this job.
+  std::shared_ptr<const TurnAnswer> beginning;
   std::atomic<bool> cancelled{false};
   std::atomic<bool> server_stops{false};  // the cause of `cancelled`
 

@@ -2,6 +2,7 @@
 // same on each.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -103,8 +104,10 @@ struct Parameters {
   int64_t prompt_lookup = kDefaultLookup;  // as in Request
   int64_t slot = -1;                       // as in Job
   bool cache_prompt = true;
-  std::string cache_salt;  // requests with different ones share nothing in the caches
-  PrefixOwner owner;       // whose caches the request uses: its key's and salt's; not a field
+  std::string cache_salt;                 // requests with different ones share nothing in the caches
+  std::string conversation;               // prompt_cache_key: requests with the same one belong together
+  std::chrono::seconds cache_lifetime{};  // as in PrefixHint; of cache_control
+  PrefixOwner owner;                      // whose caches the request uses: its key's and salt's; not a field
   SamplingOptions sampling;
   std::vector<std::pair<std::string, double>> biased_texts;  // logit_bias for each token of a text
   std::optional<uint64_t> seed;

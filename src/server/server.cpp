@@ -61,8 +61,10 @@ void Server::Serve(std::unique_ptr<Engine> engine) {
   longest_point_ = PointOf(engine_->context());
   cache_blocks_ = CacheBlocks();
   const auto run = [this](Job& job, const JobTurns& turns, JobResult& result) {
+    if (job.beginning) return ReadBeginning(job, turns);
     const bool ended = RunJob(*engine_, job, turns, result);
     if (ended) CompleteDocument(job, result.answer);
+    if (ended) ReadNextTurn(job, result.answer);
     return ended;
   };
   const auto decode = [this](std::span<DecodeStep* const> steps) { engine_->DecodeTogether(steps); };
