@@ -116,6 +116,23 @@ int64_t DocumentCache::DenseTokens(std::span<const int32_t> tokens, int layers,
   return most;
 }
 
+DocumentCache::Held DocumentCache::MostHeld(std::span<const int32_t> tokens, const PrefixOwner& owner) const {
+  const Lock lock(mutex_);
+  const EntryPtr entry = MostShared(tokens, owner);
+  if (!entry) return {};
+  return {.shared = InCommon(tokens, entry->tokens),
+          .tokens = std::ssize(entry->tokens),
+          .point = entry->point,
+          .complete = entry->complete,
+          .in_memory = entry->state != nullptr};
+}
+
+std::optional<GoneEntries::Match> DocumentCache::WasHeld(std::span<const int32_t> tokens, int64_t above,
+                                                         const PrefixOwner& owner) const {
+  const Lock lock(mutex_);
+  return gone_.Longest(tokens, above, owner);
+}
+
 bool DocumentCache::Wants(int64_t tokens, int64_t bytes, LayerPoint point, const PrefixUse& found) const {
   if (point == LayerPoint() || !Fits(bytes)) return false;
   const int64_t added = tokens - found.rows;
@@ -145,7 +162,7 @@ void DocumentCache::Put(std::shared_ptr<const PrefixState> state) {
     }
     if (replaces(*entry, *old)) replaced.push_back(old);
   }
-  for (const EntryPtr& old : replaced) Forget(old);
+  for (const EntryPtr& old : replaced) Forget(old, std::nullopt);
   Insert(entry);
   MakeRoomInMemory();
 }
@@ -159,7 +176,7 @@ int64_t DocumentCache::Erase(std::span<const int32_t> tokens, const PrefixOwner&
     erased.push_back(entry);
     most = std::max(most, static_cast<int64_t>(entry->tokens.size()));
   }
-  for (const EntryPtr& entry : erased) Forget(entry);
+  for (const EntryPtr& entry : erased) Forget(entry, Gone::kErased);
   changed_.wait(lock, [this] { return unwanted_.empty() && !removing_; });
   return most;
 }
@@ -205,8 +222,9 @@ void DocumentCache::TellMoved(const Entry& entry) {
   if (entry.told && !entry.forgotten) options_.listener->Move(entry.id, entry.state != nullptr);
 }
 
-void DocumentCache::Forget(const EntryPtr& entry) {
+void DocumentCache::Forget(const EntryPtr& entry, std::optional<Gone> why) {
   if (std::exchange(entry->forgotten, true)) return;
+  if (why) gone_.Note(entry->owner, entry->tokens, *why);
   if (entry->told) options_.listener->Release(entry->id);
   entries_.remove(entry);
   if (!entry->file.empty()) Remove(entry->file);
