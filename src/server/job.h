@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/engine.h"
 #include "server/errors.h"
+#include "server/reuse_report.h"
 
 namespace coppice {
 
@@ -22,6 +24,7 @@ struct JobResult {
   int64_t sampled = 0;                         // tokens, the one that ended the answer among them
   std::vector<std::vector<float>> embeddings;  // of Job::texts
   bool cancelled = false;  // Cancelled ended the job: a job that failed has Job::cancelled set, too
+  std::optional<ReuseReport> reuse = {};  // of the prompt, if the job has an id
 };
 
 // Called in order by the thread that computes; must return quickly.
@@ -57,7 +60,8 @@ struct NextTurn;    // next_turn.h
 struct TurnAnswer;  // the same
 
 struct Job {
-  Request request;  // without callbacks
+  std::string id = {};  // the request's, as its client sees it; empty: nobody waits for the job
+  Request request;      // without callbacks
   // If there are any, the job computes their embeddings and generates nothing; request.tokens then holds all
   // of their tokens.
   std::vector<std::vector<int32_t>> texts;
@@ -94,7 +98,9 @@ struct JobTurns {
 };
 
 // Computes one job and reports to its events. Does not throw. Fills `result` and returns true if the job ran
-// to its end.
-bool RunJob(Engine& engine, Job& job, const JobTurns& turns, JobResult& result);
+// to its end. `history`: the record of earlier prompts that the job's prompt is compared with and added
+// to; may be null.
+bool RunJob(Engine& engine, Job& job, const JobTurns& turns, JobResult& result,
+            PromptHistory* history = nullptr);
 
 }  // namespace coppice

@@ -83,6 +83,7 @@ void Server::GenerateBlocks(const ChatForm& chat, const char* prefix, const Http
   const std::shared_ptr<Job> job = MakeJob(*prompt, p, form, kChat, 0);
   job->log_probs = false;
   job->next_turn = NextTurnOf(p, calls_id, false);
+  job->id = options.id;
   job->events = std::make_shared<Reply>(std::move(options), metrics_, exchange);
   Start({job}, p, request, exchange);
 }

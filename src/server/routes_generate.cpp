@@ -84,6 +84,7 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
   for (size_t i = 0; i < choices.size(); ++i) {
     jobs.push_back(MakeJob(*choices[i], p, form, route, static_cast<int64_t>(i) % p.n));
     jobs.back()->next_turn = next_turn;
+    jobs.back()->id = id;
     jobs.back()->events = reply->Events(static_cast<int>(i));
     jobs.back()->request.trace = reply->Recorder(static_cast<int>(i));
   }

@@ -166,6 +166,7 @@ class Server final : public HttpService {
   AnswerForms forms_;
   std::unique_ptr<const AccessLog> log_;  // may be null
   Metrics metrics_;
+  PromptHistory history_;
   std::unique_ptr<Engine> engine_;
   LayerPoint longest_point_;  // PointOf(the context's length)
   int64_t cache_blocks_ = 0;  // CacheBlocks()

@@ -118,6 +118,23 @@ int64_t DocumentCache::DenseTokens(std::span<const int32_t> tokens, int layers,
   return most;
 }
 
+DocumentCache::Held DocumentCache::MostHeld(std::span<const int32_t> tokens, const PrefixOwner& owner) const {
+  const Lock lock(mutex_);
+  const EntryPtr entry = MostShared(tokens, owner);
+  if (!entry) return {};
+  return {.shared = InCommon(tokens, entry->tokens),
+          .tokens = std::ssize(entry->tokens),
+          .point = entry->point,
+          .complete = entry->complete,
+          .in_memory = entry->state != nullptr};
+}
+
+std::optional<GoneEntries::Match> DocumentCache::WasHeld(std::span<const int32_t> tokens, int64_t above,
+                                                         const PrefixOwner& owner) const {
+  const Lock lock(mutex_);
+  return gone_.Longest(tokens, above, owner);
+}
+
 bool DocumentCache::Wants(int64_t tokens, int64_t bytes, LayerPoint point, const PrefixUse& found,
                           const PrefixHint& hint) const {
   if (point == LayerPoint() || !Fits(bytes)) return false;
@@ -157,7 +174,7 @@ void DocumentCache::Put(std::shared_ptr<const PrefixState> state, const PrefixHi
   }
   if (!hint.is_own_read) entry->worth.is_conversation |= worths_.Remembers(entry->owner, entry->tokens);
   worths_.Keep(entry->worth, hint);
-  for (const EntryPtr& old : replaced) Forget(old);
+  for (const EntryPtr& old : replaced) Forget(old, std::nullopt);
   Insert(entry);
   for (const EntryPtr& other : entries_) {
     if (other != entry && other->owner == entry->owner &&
@@ -176,7 +193,7 @@ int64_t DocumentCache::Erase(std::span<const int32_t> tokens, const PrefixOwner&
     erased.push_back(entry);
     most = std::max(most, static_cast<int64_t>(entry->tokens.size()));
   }
-  for (const EntryPtr& entry : erased) Forget(entry);
+  for (const EntryPtr& entry : erased) Forget(entry, Gone::kErased);
   changed_.wait(lock, [this] { return unwanted_.empty() && !removing_; });
   return most;
 }
@@ -223,8 +240,9 @@ void DocumentCache::TellMoved(const Entry& entry) {
   if (entry.told && !entry.forgotten) options_.listener->Move(entry.id, entry.state != nullptr);
 }
 
-void DocumentCache::Forget(const EntryPtr& entry) {
+void DocumentCache::Forget(const EntryPtr& entry, std::optional<Gone> why) {
   if (std::exchange(entry->forgotten, true)) return;
+  if (why) gone_.Note(entry->owner, entry->tokens, *why);
   if (entry->told) options_.listener->Release(entry->id);
   entries_.remove(entry);
   if (!entry->file.empty()) Remove(entry->file);

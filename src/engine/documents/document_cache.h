@@ -19,6 +19,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -26,6 +27,7 @@
 
 #include "engine/documents/document_listener.h"
 #include "engine/documents/document_worth.h"
+#include "engine/documents/gone_entries.h"
 #include "model/prefix.h"
 #include "model/prefix_file.h"
 
@@ -81,6 +83,18 @@ class DocumentCache {
   // Of a prompt, how many tokens at its beginning a complete dense run has left, in memory or on disk.
   // `layers`: the model's.
   int64_t DenseTokens(std::span<const int32_t> tokens, int layers, const PrefixOwner& owner = {}) const;
+  // The entry that shares the most tokens with a prompt, whatever its point; of equal ones the deepest.
+  struct Held {
+    int64_t shared = 0;  // tokens in common; 0: there is no such entry
+    int64_t tokens = 0;  // of the entry
+    LayerPoint point = {};
+    bool complete = true;
+    bool in_memory = false;
+  };
+  Held MostHeld(std::span<const int32_t> tokens, const PrefixOwner& owner = {}) const;
+  // As GoneEntries::Longest, of the entries that the cache let go.
+  std::optional<GoneEntries::Match> WasHeld(std::span<const int32_t> tokens, int64_t above,
+                                            const PrefixOwner& owner = {}) const;
   // Returns false if states of this size cannot be kept.
   bool Fits(int64_t bytes) const { return bytes <= options_.memory_bytes; }
   int64_t memory_limit() const { return options_.memory_bytes; }
@@ -149,7 +163,8 @@ class DocumentCache {
   void WaitWhileLoading(const Entry& entry, Lock& lock, const RunControl& control);
   PrefixState Read(const Entry& entry, const std::string& path, const RunControl& control) const;
   void Insert(const EntryPtr& entry);
-  void Forget(const EntryPtr& entry);
+  // `why` is remembered; without it, a newer entry replaces this one.
+  void Forget(const EntryPtr& entry, std::optional<Gone> why = Gone::kMemory);
   void TellHeld(Entry& entry) noexcept;
   void TellMoved(const Entry& entry);
   bool CanWrite(const Entry& entry) const;
@@ -185,6 +200,7 @@ class DocumentCache {
   DocumentWorths worths_;
   uint64_t last_id_ = 0;
   mutable DocumentCacheStats stats_;
+  GoneEntries gone_;
   std::thread writer_;  // last: it uses all of the above
 };
 

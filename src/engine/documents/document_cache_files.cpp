@@ -92,7 +92,7 @@ std::shared_ptr<const PrefixState> DocumentCache::StateOf(const EntryPtr& entry,
   if (is_cancelled) throw Cancelled();
   if (error) {
     if (!entry->forgotten) NoteError(error, path);  // else the cache itself removed the file
-    Forget(entry);
+    Forget(entry, Gone::kDamaged);
     return nullptr;
   }
   entry->state = state;
@@ -191,7 +191,7 @@ void DocumentCache::MakeRoomOnDisk(int64_t incoming) {
     if (victim->state) {
       Remove(std::exchange(victim->file, {}));
     } else {
-      Forget(victim);
+      Forget(victim, Gone::kDisk);
     }
   }
 }
