@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "tensor/merge_spans.h"
 
 namespace coppice {
 
@@ -25,6 +26,7 @@ class ComposedPolicy final : public TokenPolicy {
       all.parks |= one.parks;
       if (all.page_size == 0) all.page_size = one.page_size;
       if (all.offload_block == 0) all.offload_block = one.offload_block;
+      all.fills |= one.fills;
       if (all.one_process.empty()) all.one_process = one.one_process;
     }
     return all;
@@ -36,8 +38,8 @@ class ComposedPolicy final : public TokenPolicy {
       answer = answer.Intersect(Checked(policy->Input(tokens, be), tokens));
     if (answer.IsAll()) return answer;
     std::vector<int32_t> protected_tokens = {static_cast<int32_t>(tokens - 1)};
-    for (int64_t p = 0; p < tokens; ++p) {
-      if (IsProtected(p, tokens)) protected_tokens.push_back(static_cast<int32_t>(p));
+    for (const PositionSpan& span : AlwaysStay(tokens)) {
+      for (int64_t p = span.begin; p < span.end; ++p) protected_tokens.push_back(static_cast<int32_t>(p));
     }
     answer = answer.Union(TokenSet::Of(std::move(protected_tokens), tokens));
     if (Facts().compact_positions && !answer.IsAll()) Renumber(answer, tokens);
@@ -48,6 +50,11 @@ class ComposedPolicy final : public TokenPolicy {
     LayerPoint first = kNoPoint;
     for (const auto& policy : policies_) first = std::min(first, policy->FirstChoice());
     return first;
+  }
+  std::vector<PositionSpan> AlwaysStay(int64_t tokens) const override {
+    Protection with_last_row = protection_;
+    with_last_row.last = std::max<int64_t>(protection_.last, 1);
+    return SpansOf(with_last_row, tokens);
   }
   Needs NeedsAt(Phase phase, int layer) const override {
     Needs all;
@@ -156,13 +163,6 @@ class ComposedPolicy final : public TokenPolicy {
     return answer.IsAll() ? answer : answer.Union(ProtectedRows(seen.positions, seen.prompt_tokens));
   }
 
-  bool IsProtected(int64_t position, int64_t prompt_tokens) const {
-    return position < protection_.first || position >= prompt_tokens - protection_.last ||
-           std::any_of(protection_.spans.begin(), protection_.spans.end(), [&](const Protection::Span& span) {
-             return span.begin <= position && position < span.end;
-           });
-  }
-
   // The rows of `positions` that must stay: protected prompt tokens, all generated tokens, and the last row.
   TokenSet ProtectedRows(std::span<const int32_t> positions, int64_t prompt_tokens) const {
     const auto rows = static_cast<int64_t>(positions.size());
@@ -198,6 +198,15 @@ class ComposedPolicy final : public TokenPolicy {
 };
 
 }  // namespace
+
+std::vector<PositionSpan> SpansOf(const Protection& protection, int64_t tokens) {
+  std::vector<PositionSpan> all = protection.spans;
+  all.push_back({0, protection.first});
+  all.push_back({tokens - protection.last, tokens});
+  for (PositionSpan& span : all)
+    span = {std::clamp<int64_t>(span.begin, 0, tokens), std::clamp<int64_t>(span.end, 0, tokens)};
+  return MergeSpans(std::move(all));
+}
 
 std::unique_ptr<TokenPolicy> Compose(std::vector<std::unique_ptr<TokenPolicy>> policies,
                                      const Protection& protection, std::optional<DroppedMassMeter> meter) {

@@ -20,6 +20,9 @@ struct Protection {
   std::vector<Span> spans = {};
 };
 
+// The protected positions of a prompt of `tokens` tokens: ascending, without overlaps.
+std::vector<PositionSpan> SpansOf(const Protection& protection, int64_t tokens);
+
 // Intersects the answers of all methods to a question, then adds the protected rows and the last row. RunFfn
 // chooses among the rows that stay, because the layer asks it about the stream that is left. Pattern, Retain
 // and Attend have at most one answering method; the registry refuses two. Checks that the universe of every

@@ -75,6 +75,7 @@ void Observation::KeepRows(const TokenSet& kept) {
 }
 
 TokenSet TokenPolicy::Input(int64_t tokens, Backend& /*be*/) { return TokenSet::All(tokens); }
+std::vector<PositionSpan> TokenPolicy::AlwaysStay(int64_t /*tokens*/) const { return {}; }
 Needs TokenPolicy::NeedsAt(Phase /*phase*/, int /*layer*/) const { return {}; }
 bool TokenPolicy::ReadsHidden(int /*layer*/) const { return false; }
 TokenSet TokenPolicy::BeforeLayer(const Observation& seen, Backend& /*be*/) {
