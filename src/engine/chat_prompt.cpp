@@ -262,6 +262,7 @@ class NewScope {
       span = {span.begin + 1, span.end - 1 - (i == implied_.user ? kQuestionEnd : 0)};
       if (span.end - span.begin >= kLeastPrunable) prunable.push_back(span);
     }
+    prompt.apart = true;
     prompt.protected_spans = Outside(MergeSpans(std::move(prunable)), std::ssize(prompt.tokens));
     for (const int i : asking_) {
       const MessageRange range = RangeOf(i);
@@ -271,9 +272,7 @@ class NewScope {
       }
       prompt.question.push_back(text_.Span(range->first, range->second));
     }
-    for (const auto& [begin, end] : {BytesOf(implied_.user), CallBytes()}) {
-      if (begin < end) prompt.question.push_back(text_.Span(begin, end));
-    }
+    AddImplied(prompt.question);
     prompt.question = MergeSpans(std::move(prompt.question));
   }
 
@@ -285,6 +284,17 @@ class NewScope {
   }
   std::pair<size_t, size_t> BytesOf(int message) const {
     return RangeOf(message).value_or(std::pair<size_t, size_t>());
+  }
+  void AddImplied(std::vector<PositionSpan>& question) const {
+    const auto [begin, end] = BytesOf(implied_.user);
+    const auto [call_begin, call_end] = CallBytes();
+    const bool calls = call_begin < call_end;
+    const bool asks = begin < end && !(calls && implied_.is_far);
+    if (asks) question.push_back(text_.Span(begin, end));
+    if (!calls) return;
+    PositionSpan call = text_.Span(call_begin, call_end);
+    if (asks) call.begin = std::max(call.begin, call.end - kCallEnd);
+    question.push_back(call);
   }
   std::pair<size_t, size_t> CallBytes() const {
     if (implied_.call < 0) return {};
@@ -328,7 +338,8 @@ ChatPrompt EncodeChat(const std::vector<ChatMessage>& sent, const Tokenizer& tok
   const std::vector<ChatMessage>& messages = source.messages(sent);
   ChatRenderer renderer(messages, tokenizer, source.options, source.definitions);
   const EncodedText text = EncodeRendered(renderer.whole(), tokenizer, options);
-  ChatPrompt prompt{text.tokens(), {}, {}};
+  ChatPrompt prompt;
+  prompt.tokens = text.tokens();
   if (static_cast<int64_t>(prompt.tokens.size()) > options.span_limit) return prompt;
   const bool only_new =
       options.scope == PruneScope::kNew || (options.scope == PruneScope::kAuto && IsAgents(sent, options));

@@ -69,6 +69,8 @@ ImpliedQuestion QuestionOf(const std::vector<ChatMessage>& messages, bool contin
   const int answer = LastAnswer(messages, continues_last);
   if (results && answer > i && !messages[static_cast<size_t>(answer)].tool_calls->empty())
     question.call = answer;
+  for (int m = i + 1; m < question.call; ++m)
+    question.is_far = question.is_far || IsResult(messages[static_cast<size_t>(m)]);
   return question;
 }
 

@@ -71,8 +71,8 @@ struct PrefixRules {
   // be reused.
   LayerPoint point;
   int64_t tail = 1;  // number of rows at the end that must be computed, because their queries score
-  // The prompt's first rows that are a dense run's in every layer: protected ones. 0: none, or the method reads
-  // something of them that later points do not keep, or sparse attention changes them.
+  // The prompt's first rows that are a dense run's in every layer: protected ones. 0: none, or the method
+  // reads something of them that later points do not keep, or sparse attention changes them.
   int64_t dense = 0;
   // Of these, how many may be taken over from a later point than `point`: those before the first query that
   // scores, in whatever layer.

@@ -1,6 +1,7 @@
 #include "policies/compose.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -136,6 +137,19 @@ class ComposedPolicy final : public TokenPolicy {
         Find([&](const TokenPolicy& p) { return p.AttendsAt(seen.layer) != DecodePoint::kNone; });
     const auto count = static_cast<int64_t>(candidates.positions.size());
     if (one == nullptr) return TokenSet::All(count);
+    const int64_t front = FrontOf(protection_, seen.prompt_tokens);
+    if (front > 0) {
+      const auto before =
+          std::ranges::lower_bound(candidates.positions, front) - candidates.positions.begin();
+      const auto from = static_cast<size_t>(before);
+      const Candidates behind{candidates.positions.subspan(from), candidates.parked.subspan(from)};
+      const TokenSet chosen =
+          Checked(one->Attend(seen.Behind(front, EnteredFrom(front, seen)), behind, be), count - before);
+      if (chosen.IsAll()) return TokenSet::All(count);
+      return chosen.Shift(before, count)
+          .UnionFirst(before)
+          .Union(ProtectedRows(candidates.positions, seen.prompt_tokens));
+    }
     const TokenSet answer = Checked(one->Attend(seen, candidates, be), count);
     return answer.IsAll() ? answer : answer.Union(ProtectedRows(candidates.positions, seen.prompt_tokens));
   }
@@ -155,7 +169,27 @@ class ComposedPolicy final : public TokenPolicy {
     return answer;
   }
 
-  TokenSet Ask(const Observation& seen, Backend& be, Question question) {
+  TokenSet Ask(const Observation& whole, Backend& be, Question question) {
+    const int64_t front = FrontOf(protection_, whole.prompt_tokens);
+    if (front == 0 || policies_.empty()) return AskAbout(whole, be, question);
+    const Observation behind = whole.Behind(front, EnteredFrom(front, whole));
+    const TokenSet answer = AskAbout(behind, be, question);
+    if (answer.IsAll()) return TokenSet::All(whole.rows());
+    const int64_t before = whole.rows() - behind.rows();
+    return answer.Shift(before, whole.rows()).UnionFirst(before);
+  }
+
+  // The prompt's positions from `front` on.
+  std::span<const int32_t> EnteredFrom(int64_t front, const Observation& seen) {
+    COPPICE_CHECK(seen.entered.empty());  // MakePolicy: no method that chooses the input
+    if (behind_.empty()) {
+      behind_.resize(static_cast<size_t>(seen.prompt_tokens - front));
+      std::iota(behind_.begin(), behind_.end(), static_cast<int32_t>(front));
+    }
+    return behind_;
+  }
+
+  TokenSet AskAbout(const Observation& seen, Backend& be, Question question) {
     TokenSet answer = TokenSet::All(seen.rows());
     for (const auto& policy : policies_) {
       answer = answer.Intersect(Checked(((*policy).*question)(seen, be), seen.rows()));
@@ -195,6 +229,7 @@ class ComposedPolicy final : public TokenPolicy {
   std::vector<std::unique_ptr<TokenPolicy>> policies_;
   Protection protection_;
   std::optional<DroppedMassMeter> meter_;
+  std::vector<int32_t> behind_;  // EnteredFrom
 };
 
 }  // namespace
@@ -206,6 +241,12 @@ std::vector<PositionSpan> SpansOf(const Protection& protection, int64_t tokens) 
   for (PositionSpan& span : all)
     span = {std::clamp<int64_t>(span.begin, 0, tokens), std::clamp<int64_t>(span.end, 0, tokens)};
   return MergeSpans(std::move(all));
+}
+
+int64_t FrontOf(const Protection& protection, int64_t tokens) {
+  if (!protection.apart) return 0;
+  const std::vector<PositionSpan> spans = SpansOf(protection, tokens);
+  return spans.empty() || spans.front().begin > 0 ? 0 : std::min(spans.front().end, tokens - 1);
 }
 
 std::unique_ptr<TokenPolicy> Compose(std::vector<std::unique_ptr<TokenPolicy>> policies,

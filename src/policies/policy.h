@@ -103,6 +103,10 @@ class Observation {
   // a unit without keys.
   TensorView UnitScores(const Needs::Units& units) const;
 
+  // The same without the rows at positions below `front`, and without unit scores. `entered_behind`:
+  // the positions of the prompt's tokens from there on.
+  Observation Behind(int64_t front, std::span<const int32_t> entered_behind) const;
+
   // For the layer: forget all scores; add one, which the caller fills in; drop the scores of dropped rows.
   // Dropping rows also drops all unit scores, because their units are no longer whole.
   void ClearScores();

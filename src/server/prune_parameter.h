@@ -16,7 +16,7 @@ namespace coppice {
 // request cannot choose which files the server opens. Throws HttpError.
 void ReadPrune(const nlohmann::json& value, const std::string& name, Parameters& out);
 
-// The field "prune_scope" of a chat, and the server's option: "auto", "all" or "new". None for any other text.
+// The field "prune_scope" of a chat, and the server's option: "auto", "all" or "new". None for other texts.
 std::optional<PruneScope> PruneScopeOf(std::string_view text);
 void ReadPruneScope(const nlohmann::json& value, const std::string& name, Parameters& out);
 

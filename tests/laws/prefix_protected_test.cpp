@@ -46,6 +46,8 @@ std::vector<Marks> MarksOf(int64_t tokens) {
       {"a question that may be dropped", {.first = 80, .last = 3, .spans = {}}, {{150, 160}}},
       {"a question in front", {.first = 99, .last = 20, .spans = {}}, {{40, 70}}},
       {"a question on both sides", {.first = 99, .last = 20, .spans = {}}, {{90, 97}, {110, 112}}},
+      {"apart", {.first = 91, .last = 12, .spans = {{100, 104}}, .apart = true}, {{130, 140}}},
+      {"a little apart", {.first = tokens - 30, .last = 3, .spans = {}, .apart = true}},
       {"all but a little", {.first = tokens - 30, .last = 25, .spans = {}}},
   };
 }
@@ -113,7 +115,7 @@ TEST_P(ProtectedPrefixLaws, TakingOverDenseRowsChangesNothing) {
     const std::vector<int32_t> prompt = Question(document_, 105, entry_.tokens);
     const PrefixRules rules = RulesWith(prompt, marks);
     const int64_t taken = std::min<int64_t>(rules.dense_taken, 105);
-    most = std::max(most, rules.dense_taken);
+    if (rules.point < kEnd) most = std::max(most, rules.dense_taken);  // else it stands aside
     EXPECT_LE(rules.dense_taken, rules.dense);
     if (taken <= 0) continue;
     TraceRecorder of_fresh;
@@ -137,7 +139,7 @@ TEST_P(ProtectedPrefixLaws, TakingOverDenseRowsChangesNothing) {
       }
     }
   }
-  EXPECT_EQ(most > 0, !ReadsMore(entry_));
+  if (entry_.shared < kEnd) EXPECT_EQ(most > 0, !ReadsMore(entry_));
 }
 
 // D9: a pruned run leaves of the rows that it protects what a dense run leaves, also where it took some of
@@ -162,6 +164,36 @@ TEST_P(ProtectedPrefixLaws, LeavesWhatADenseRunLeaves) {
       ExpectFirstRowsOf(*state, *dense, rules.dense);
     }
   }
+}
+
+// A share is one of what follows the rows that are apart, and these take no places, however high they score.
+TEST(ProtectedApart, SharesAreOfWhatFollows) {
+  const auto backend = MakeBackendOrSkip("cpu", {.threads = 1, .exact = true, .cache_type = std::nullopt});
+  if (!backend) GTEST_SKIP() << "this CPU lacks the ISA that COPPICE_ISA names";
+  const TinyModel tiny = MakeTiny({});
+  const std::vector<int32_t> prompt = RandomPrompt(300, 50);
+  const auto kept = [&](const std::string& spec, const Protection& protection, size_t layer) {
+    const RunResult run = RunTiny(tiny.Make(), prompt, *backend, {.spec = spec, .protection = protection});
+    return std::ssize(run.kept[layer]);
+  };
+  const Protection apart{.first = 200, .last = 0, .spans = {}, .apart = true};
+  EXPECT_EQ(kept("static:layer=2,keep=0.3,min=0", apart, 3), 200 + 30);
+  EXPECT_EQ(kept("lazyllm:layers=2/4,keep=0.5,min=0", apart, 3), 200 + 50);
+  EXPECT_EQ(kept("lazyllm:layers=2/4,keep=0.5,min=0", apart, 4), 200 + 25);
+  EXPECT_EQ(kept("coppice:layers=2/4,keep=0.4/0.2,floor=0,last=8,widen=2,min=0", apart, 4), 200 + 20);
+  EXPECT_EQ(kept("sdtp:file=" + TinySdtpFile() + ",r=0.6,min=0", apart, 3), 200 + 60);
+  // Methods that count the whole prompt still do.
+  const Protection counted{.first = 200, .last = 0, .spans = {}};
+  for (const char* spec : {"sliminfer:layers=2/4,keep=112/64,block=16,last=1,min=0",
+                           "fastkv:layer=2,keep=0.4,cache=0.2,min=0", "static:layer=2,keep=0.3,min=0"}) {
+    const bool is_static = std::string_view(spec).starts_with("static");
+    EXPECT_EQ(kept(spec, apart, 4) == kept(spec, counted, 4), !is_static) << spec;
+  }
+  // A short text behind a long beginning is a short prompt.
+  const RunResult below = RunTiny(tiny.Make(), prompt, *backend,
+                                  {.spec = "static:layer=2,keep=0.3,min=150", .protection = apart});
+  EXPECT_FALSE(below.active);
+  EXPECT_NE(below.reason.find("100 prompt tokens are below"), std::string::npos) << below.reason;
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, ProtectedPrefixLaws, testing::ValuesIn(ProtectedCases()), CaseName);
