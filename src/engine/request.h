@@ -123,8 +123,9 @@ struct Answer {
   OpTimes prefill_times;   // within ttft_ms, if EngineOptions::time_operations is set
   std::string prune_spec;  // canonical
   bool prune_active = false;
-  std::string prune_reason;  // why a method did not act on this prompt; empty if all did
-  std::string auto_reason;   // for "auto": which calibration chose, or why the run is dense; else empty
+  std::string prune_reason;                   // why a method did not act on this prompt; empty if all did
+  std::vector<PositionSpan> protected_spans;  // of the prompt: no method could leave these tokens out
+  std::string auto_reason;  // for "auto": which calibration chose, or why the run is dense; else empty
   std::optional<Confidence> confidence;  // if Request::confidence is set
   // Request::least_confidence led to a dense answer. The ledger then adds the pruned run to selection_flops,
   // and the times contain both runs.

@@ -30,6 +30,7 @@ struct EncodedPrompt {
   std::vector<std::string> pieces;  // the text by token, for echo; joined they are `text`
   std::string text;
   std::vector<PositionSpan> protected_spans;
+  bool apart = false;                  // as Protection has it
   std::vector<PositionSpan> question;  // as Request has it
 };
 

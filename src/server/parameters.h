@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/chat_prompt.h"
 #include "engine/embedding.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
@@ -134,6 +135,7 @@ struct Parameters {
   double least_confidence = 0;         // as in Request
   bool complete = false;               // read what a pruned answer left out, once the server is idle
   Protection protection;
+  PruneScope prune_scope = PruneScope::kAuto;         // of a chat
   std::optional<std::vector<PositionSpan>> question;  // unset: a chat's own; empty: the prompt's last tokens
 
   std::vector<std::string> ignored;  // names of unknown fields

@@ -234,6 +234,7 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
   request.protection = p.protection;
   request.protection.spans.insert(request.protection.spans.end(), prompt.protected_spans.begin(),
                                   prompt.protected_spans.end());
+  request.protection.apart = prompt.apart;
   request.question = prompt.question;
   request.confidence = p.prune_confidence;
   request.least_confidence = p.least_confidence;

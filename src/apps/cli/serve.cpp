@@ -23,6 +23,7 @@
 #include "base/available_memory.h"
 #include "base/error.h"
 #include "comm/comm.h"
+#include "server/prune_parameter.h"
 #include "server/server.h"
 
 namespace coppice::cli {
@@ -371,6 +372,16 @@ void AddServe(CLI::App& app) {
   serve
       ->add_option("--prune", o->prune, "for requests that do not choose: none, auto, or methods joined by +")
       ->capture_default_str();
+  serve
+      ->add_option_function<std::string>(
+          "--prune-scope",
+          [o](const std::string& scope) {
+            o->server.defaults.prune_scope = PruneScopeOf(scope).value_or(PruneScope::kAuto);
+          },
+          "what of a chat may be pruned, for requests that do not choose: all; new: results of tools and "
+          "long "
+          "user messages behind the last answer; auto (default): new in chats with tools")
+      ->check(CLI::IsMember({"auto", "all", "new"}));
   serve->footer(
       "Sampling options are defaults for requests that do not set them. docs/server.md describes the "
       "routes.\n"

@@ -22,9 +22,6 @@ bool BeginsWith(std::span<const int32_t> tokens, std::span<const int32_t> beginn
   return InCommon(tokens, beginning) == static_cast<int64_t>(beginning.size());
 }
 
-// The work per token below a point, in half layers.
-int64_t DepthOf(LayerPoint point) { return 2 * int64_t{point.layer} + (point.after_attention ? 1 : 0); }
-
 }  // namespace
 
 DocumentCache::DocumentCache(DocumentCacheOptions options, std::function<PrefixFormat()> format)
@@ -60,9 +57,10 @@ DocumentCache::EntryPtr DocumentCache::Best(std::span<const int32_t> tokens, con
   EntryPtr best;
   int64_t best_work = 0;
   for (const EntryPtr& entry : entries_) {
-    if (entry->tokens.empty() || entry->owner != owner || entry->point > rules.point) continue;
-    const int64_t takes =
-        std::min(InCommon(tokens, entry->tokens), static_cast<int64_t>(tokens.size()) - rules.tail);
+    if (entry->tokens.empty() || entry->owner != owner) continue;
+    const int64_t most =
+        entry->point > rules.point ? rules.dense_taken : static_cast<int64_t>(tokens.size()) - rules.tail;
+    const int64_t takes = std::min(InCommon(tokens, entry->tokens), most);
     if (takes < std::max<int64_t>(options_.least_taken, 1)) continue;
     const int64_t work = takes * DepthOf(entry->point);
     if (work < best_work || (work == best_work && entry->worth.used < best->worth.used)) continue;

@@ -2,9 +2,9 @@
 //
 // A prompt reuses the entry that saves the most work: the length of the common prefix times the number of
 // layers below the entry's point. No minimum granularity applies, so turns of a conversation and questions
-// about one document share entries without being declared. Entries do not belong to a method. An entry of a
-// dense run serves only dense runs, because it has no hidden states. An entry of a pruned run serves every
-// run whose first choice is not earlier than the entry's point.
+// about one document share entries without being declared. Entries do not belong to a method. An entry serves
+// every run whose first choice is not earlier than the entry's point, and of every other run the first rows
+// that always stay (PrefixRules::dense_taken). So a dense run's entry serves what pruned runs protect.
 //
 // Each entry has an owner and serves only requests of that owner. A request's time and its number of cached
 // tokens reveal whether a text was reused, so a shared cache would reveal one client's prompts to another

@@ -10,12 +10,21 @@ PrefixRun::PrefixRun(DocumentCache* cache, const Request& request, const ModelSh
   if (cache == nullptr) return;
   const auto count = static_cast<int64_t>(request.tokens.size());
   const PrefixRules rules = RulesOf(pass.policy, shape.layers, count);
-  if (rules.point == LayerPoint()) return;  // the method chooses before layer 0: nothing can be reused
+  // A method that chooses before layer 0 reuses nothing but what is protected.
+  if (rules.point == LayerPoint() && rules.dense == 0) return;
   sequence_.prefix =
       cache->Find(request.tokens, rules, request.documents_owner, pass.control, request.documents_hint);
-  const int64_t bytes = PrefixBytes(shape, sequence_.layers.front().cache.dtype(), rules.point, count);
-  if (cache->Wants(count, bytes, rules.point, sequence_.prefix, request.documents_hint)) {
-    sequence_.capture = &capture_.emplace(rules.point, shape.layers);
+  const PrefixUse& found = sequence_.prefix;
+  // Rows from a later point have no hidden states at the method's own.
+  const bool is_later = found.state && found.state->point > rules.point;
+  const LayerPoint end{shape.layers, false};
+  const bool leaves_dense =
+      rules.point < end && (is_later || rules.dense * DepthOf(end) > count * DepthOf(rules.point));
+  const LayerPoint point = leaves_dense ? end : rules.point;
+  const int64_t rows = leaves_dense ? rules.dense : count;
+  const int64_t bytes = PrefixBytes(shape, sequence_.layers.front().cache.dtype(), point, rows);
+  if (rows > 0 && cache->Wants(rows, bytes, point, found, request.documents_hint)) {
+    sequence_.capture = &capture_.emplace(point, shape.layers, leaves_dense ? rows : PrefixCapture::kAllRows);
   }
 }
 
