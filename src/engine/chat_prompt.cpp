@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "engine/chat_renderer.h"
+#include "engine/chat_scope.h"
 #include "engine/chat_tools.h"
 #include "tensor/merge_spans.h"
 
@@ -56,8 +57,8 @@ bool Flag(const ordered_json& message, const char* name, bool fallback, size_t n
 bool IsProtected(const ChatMessage& message) { return message.is_protected && !IsBlank(message.content); }
 bool IsQuestion(const ChatMessage& message) { return message.is_question && !IsBlank(message.content); }
 
-void CheckMarked(const std::vector<ChatMessage>& messages) {
-  if (std::ranges::count_if(messages, IsProtected) > kMaxMarkedMessages) {
+void CheckMarked(const std::vector<ChatMessage>& messages, bool only_questions) {
+  if (!only_questions && std::ranges::count_if(messages, IsProtected) > kMaxMarkedMessages) {
     throw Error(
         "more than {} messages are protected, as those of the roles system and developer are: "
         "send \"protect\": false with some, or join them",
@@ -68,7 +69,7 @@ void CheckMarked(const std::vector<ChatMessage>& messages) {
 }
 
 // The index of the last user message that is not blank; -1 if there is none, or if a message has is_question.
-int ImpliedQuestion(const std::vector<ChatMessage>& messages) {
+int LastAsking(const std::vector<ChatMessage>& messages) {
   if (std::ranges::any_of(messages, IsQuestion)) return -1;
   auto last = static_cast<int>(messages.size()) - 1;
   const auto asks = [](const ChatMessage& m) { return m.role == "user" && !IsBlank(m.content); };
@@ -196,7 +197,7 @@ EncodedText EncodeRendered(RenderedChat chat, const Tokenizer& tokenizer, const 
 void AddMessageSpans(const std::vector<ChatMessage>& messages, ChatRenderer& renderer,
                      const EncodedText& text, ChatPrompt& prompt) {
   const auto count = static_cast<int64_t>(prompt.tokens.size());
-  const int implied = ImpliedQuestion(messages);
+  const int implied = LastAsking(messages);
   std::vector<int> wanted;
   for (int i = 0; i < static_cast<int>(messages.size()); ++i) {
     const ChatMessage& message = messages[static_cast<size_t>(i)];
@@ -223,6 +224,99 @@ void AddMessageSpans(const std::vector<ChatMessage>& messages, ChatRenderer& ren
   prompt.question = MergeSpans(std::move(prompt.question));
 }
 
+// Fills the spans of `prompt` for PruneScope::kNew. `sent`: the messages as they were sent, which say what is
+// a result; the rendered ones may have one more in front.
+class NewScope {
+ public:
+  NewScope(const std::vector<ChatMessage>& sent, const std::vector<ChatMessage>& rendered,
+           const ChatOptions& options, ChatRenderer& renderer, const EncodedText& text)
+      : sent_(sent),
+        offset_(static_cast<int>(rendered.size() - sent.size())),
+        fresh_(NewMessages(sent, options.continue_final_message)),
+        renderer_(renderer),
+        text_(text) {
+    for (int i = 0; i < static_cast<int>(sent.size()); ++i) {
+      if (IsQuestion(sent[static_cast<size_t>(i)])) asking_.push_back(i);
+    }
+    if (asking_.empty()) implied_ = QuestionOf(sent, options.continue_final_message);
+    wanted_ = fresh_;
+    wanted_.insert(wanted_.end(), asking_.begin(), asking_.end());
+    // What stands around calls says where the template writes them.
+    for (const int i : {implied_.user, implied_.call - 1, implied_.call, implied_.call + 1}) {
+      if (i >= 0 && (i == implied_.user || implied_.call >= 0)) wanted_.push_back(i);
+    }
+    std::ranges::sort(wanted_);
+    wanted_.erase(std::ranges::unique(wanted_).begin(), wanted_.end());
+    std::vector<int> indices;
+    for (const int i : wanted_) indices.push_back(i + offset_);
+    ranges_ = renderer_.Find(indices);
+  }
+
+  void Fill(ChatPrompt& prompt) const {
+    std::vector<PositionSpan> prunable;
+    for (const int i : fresh_) {
+      const MessageRange range = RangeOf(i);
+      if (!range) continue;
+      PositionSpan span = text_.Span(range->first, range->second);
+      // The tokens at its ends may reach beyond it.
+      span = {span.begin + 1, span.end - 1 - (i == implied_.user ? kQuestionEnd : 0)};
+      if (span.end - span.begin >= kLeastPrunable) prunable.push_back(span);
+    }
+    prompt.apart = true;
+    prompt.protected_spans = Outside(MergeSpans(std::move(prunable)), std::ssize(prompt.tokens));
+    for (const int i : asking_) {
+      const MessageRange range = RangeOf(i);
+      if (!range) {
+        throw Error("message {}: the chat template does not show its text as it is, so it cannot be {}",
+                    i + 1, "the question");
+      }
+      prompt.question.push_back(text_.Span(range->first, range->second));
+    }
+    AddImplied(prompt.question);
+    prompt.question = MergeSpans(std::move(prompt.question));
+  }
+
+ private:
+  MessageRange RangeOf(int message) const {
+    const auto at = std::ranges::lower_bound(wanted_, message);
+    if (at == wanted_.end() || *at != message) return {};
+    return ranges_[static_cast<size_t>(at - wanted_.begin())];
+  }
+  std::pair<size_t, size_t> BytesOf(int message) const {
+    return RangeOf(message).value_or(std::pair<size_t, size_t>());
+  }
+  void AddImplied(std::vector<PositionSpan>& question) const {
+    const auto [begin, end] = BytesOf(implied_.user);
+    const auto [call_begin, call_end] = CallBytes();
+    const bool calls = call_begin < call_end;
+    const bool asks = begin < end && !(calls && implied_.is_far);
+    if (asks) question.push_back(text_.Span(begin, end));
+    if (!calls) return;
+    PositionSpan call = text_.Span(call_begin, call_end);
+    if (asks) call.begin = std::max(call.begin, call.end - kCallEnd);
+    question.push_back(call);
+  }
+  std::pair<size_t, size_t> CallBytes() const {
+    if (implied_.call < 0) return {};
+    const MessageRange own = RangeOf(implied_.call);
+    const MessageRange before = RangeOf(implied_.call - 1);
+    const MessageRange after = RangeOf(implied_.call + 1);
+    if (!after || !(own || before)) return {};
+    return CallsIn(text_.text(), own ? own->first : before->second, after->first,
+                   *sent_[static_cast<size_t>(implied_.call)].tool_calls);
+  }
+
+  const std::vector<ChatMessage>& sent_;
+  int offset_;
+  std::vector<int> fresh_;
+  std::vector<int> asking_;
+  ImpliedQuestion implied_;
+  std::vector<int> wanted_;           // messages, ascending
+  std::vector<MessageRange> ranges_;  // of these
+  ChatRenderer& renderer_;
+  const EncodedText& text_;
+};
+
 }  // namespace
 
 std::string RenderChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
@@ -244,9 +338,16 @@ ChatPrompt EncodeChat(const std::vector<ChatMessage>& sent, const Tokenizer& tok
   const std::vector<ChatMessage>& messages = source.messages(sent);
   ChatRenderer renderer(messages, tokenizer, source.options, source.definitions);
   const EncodedText text = EncodeRendered(renderer.whole(), tokenizer, options);
-  ChatPrompt prompt{text.tokens(), {}, {}};
+  ChatPrompt prompt;
+  prompt.tokens = text.tokens();
   if (static_cast<int64_t>(prompt.tokens.size()) > options.span_limit) return prompt;
-  CheckMarked(messages);
+  const bool only_new =
+      options.scope == PruneScope::kNew || (options.scope == PruneScope::kAuto && IsAgents(sent, options));
+  CheckMarked(messages, only_new);
+  if (only_new) {
+    NewScope(sent, messages, options, renderer, text).Fill(prompt);
+    return prompt;
+  }
   AddMessageSpans(messages, renderer, text, prompt);
   if (!source.options.tools->empty()) {
     const auto [begin, end] = Definitions(renderer);

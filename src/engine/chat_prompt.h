@@ -46,10 +46,17 @@ inline constexpr int64_t kMaxMarkedMessages = 64;
 struct ChatPrompt {
   std::vector<int32_t> tokens;
   std::vector<PositionSpan> protected_spans;
+  bool apart = false;  // Protection::apart: with PruneScope::kNew
   // For Request::question: the text of the messages with is_question, else of the last user message that is
   // not blank. Empty if there is no such message, or if the template changes the text of that last message.
+  // With PruneScope::kNew, if results of tools follow that message, also the calls that they answer.
   std::vector<PositionSpan> question;
 };
+
+// What of a chat a method may prune. kAll: all but protected messages and definitions of tools. kNew: the
+// long texts of users and tools behind the last answer, and nothing else (chat_scope.h). kAuto: kNew in a
+// chat with tools, calls or results, else kAll.
+enum class PruneScope { kAuto, kAll, kNew };
 
 struct ChatOptions {
   bool add_special = true;  // add BOS if the template has not written it
@@ -63,6 +70,7 @@ struct ChatOptions {
   // Whether the text of a control token in a message, such as "</s>", becomes that token. Otherwise it is
   // ordinary text and cannot end a turn.
   bool parse_messages = false;
+  PruneScope scope = PruneScope::kAll;
   // EncodeChat() finds no spans in a chat of more tokens than this. A caller sets its largest prompt, since
   // it will refuse a longer one; a dense run needs no spans (0).
   int64_t span_limit = INT64_MAX;
@@ -81,7 +89,8 @@ EncodedText EncodeChatText(const std::vector<ChatMessage>& messages, const Token
 // The tokens of RenderChat's text, and the spans of messages. The span of a protected message covers the
 // tokens of its content and one token on either side; the span of a question covers only its content. Throws
 // Error if the template fails, if it changes the text of a message with is_protected or is_question, or if
-// more than kMaxMarkedMessages messages have one of these flags.
+// more than kMaxMarkedMessages messages have one of these flags. With PruneScope::kNew everything but the
+// tokens within new texts is protected, and so is a text that the template changes.
 ChatPrompt EncodeChat(const std::vector<ChatMessage>& messages, const Tokenizer& tokenizer,
                       const ChatOptions& options = {});
 

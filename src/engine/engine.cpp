@@ -109,8 +109,7 @@ Answer Engine::GenerateOnce(const Request& request, DocumentCache* documents, bo
   const OpTimes before = timed_ != nullptr ? timed_->times() : OpTimes();  // of all requests so far
   const Clock::time_point start = Clock::now();
   Answer answer;
-  // If the request fails, its workspace is freed and not reused, because it may be in any state.
-  Run run(request);
+  Run run(request);  // if the request fails, its workspace, which may be in any state, is freed
   Prepare(run, documents);
   if (active != nullptr) *active = run.prune.active;
   Prefill(run, documents);
@@ -383,6 +382,7 @@ void Engine::Account(Run& run, Answer& answer) const {
   answer.prune_spec = std::move(run.prune.spec);
   answer.prune_active = run.prune.active;
   answer.prune_reason = std::move(run.prune.reason);
+  if (run.prune.active) answer.protected_spans = SpansOf(run.request.protection, ledger.prompt_tokens());
   answer.auto_reason = std::move(run.auto_reason);
   answer.ledger = std::move(ledger);
 }

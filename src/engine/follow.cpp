@@ -45,7 +45,7 @@ Request RequestOf(const json& command) {
   request.max_tokens = 0;
   request.prune = command["prune"].get<std::string>();
   request.protection = {command["first"].get<int64_t>(), command["last"].get<int64_t>(),
-                        SpansOf(command["spans"])};
+                        SpansOf(command["spans"]), command["apart"].get<bool>()};
   request.question = SpansOf(command["question"]);
   request.evidence = SpansOf(command["evidence"]);
   request.confidence = command["confidence"].get<bool>();
@@ -125,6 +125,7 @@ void SendPrefill(Comm& comm, int64_t engine, const Request& request, const std::
                   {"first", request.protection.first},
                   {"last", request.protection.last},
                   {"spans", SpansJson(request.protection.spans)},
+                  {"apart", request.protection.apart},
                   {"question", SpansJson(request.question)},
                   {"evidence", SpansJson(request.evidence)},
                   {"confidence", request.confidence}});

@@ -65,6 +65,8 @@ TEST(Follow, EveryFieldThatChoosesTokensIsSent) {
   requests.push_back(Ask(180, "random:layers=1,keep=0.2,min=0"));
   requests.back().protection = {.first = 7, .last = 30, .spans = {{60, 70}}};
   requests.push_back(Ask(180, "lazyllm:layers=1,keep=0.3,min=0"));
+  requests.back().protection = {.first = 90, .last = 0, .spans = {}, .apart = true};
+  requests.push_back(Ask(180, "lazyllm:layers=1,keep=0.3,min=0"));
   requests.back().confidence = true;
   const auto alone = Engine::FromShape("tiny:f32", Options());
   Together(3, [&](Comm& comm) {

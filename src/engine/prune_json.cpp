@@ -35,6 +35,14 @@ nlohmann::ordered_json PruneJson(const Answer& answer, std::span<const PositionS
                                   {"peak_held_bytes", ledger.peak_held_bytes},
                                   {"attention_density_per_layer", density}};
   for (const PositionSpan& span : question) prune["question"].push_back({span.begin, span.end});
+  if (!answer.protected_spans.empty()) {
+    int64_t tokens = 0;
+    for (const PositionSpan& span : answer.protected_spans) {
+      prune["protected"].push_back({span.begin, span.end});
+      tokens += span.end - span.begin;
+    }
+    prune["protected_tokens"] = tokens;
+  }
   if (answer.confidence) {
     const Confidence& c = *answer.confidence;
     prune["confidence"] = {{"mean_probability", std::exp(c.mean_log_probability)},

@@ -8,7 +8,8 @@
 
 namespace coppice {
 
-// `question`: Request::question; the result contains it unless it is empty.
+// `question`: Request::question; the result contains it unless it is empty. If a method acted, it contains
+// the spans of protected tokens and their number, unless there are none.
 nlohmann::ordered_json PruneJson(const Answer& answer, std::span<const PositionSpan> question);
 
 }  // namespace coppice

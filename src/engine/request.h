@@ -72,6 +72,7 @@ struct Request {
   int64_t prompt_lookup = 0;
   bool use_documents = true;         // read from and write to the engine's document cache, if it has one
   PrefixOwner documents_owner = {};  // the owner of these entries
+  PrefixHint documents_hint = {};    // what they are worth
   // The prompt is a document's that may be complete: if the document cache has dense states of nearly all of
   // it, the answer is dense, whatever `prune` says.
   bool complete = false;
@@ -122,8 +123,9 @@ struct Answer {
   OpTimes prefill_times;   // within ttft_ms, if EngineOptions::time_operations is set
   std::string prune_spec;  // canonical
   bool prune_active = false;
-  std::string prune_reason;  // why a method did not act on this prompt; empty if all did
-  std::string auto_reason;   // for "auto": which calibration chose, or why the run is dense; else empty
+  std::string prune_reason;                   // why a method did not act on this prompt; empty if all did
+  std::vector<PositionSpan> protected_spans;  // of the prompt: no method could leave these tokens out
+  std::string auto_reason;  // for "auto": which calibration chose, or why the run is dense; else empty
   std::optional<Confidence> confidence;  // if Request::confidence is set
   // Request::least_confidence led to a dense answer. The ledger then adds the pruned run to selection_flops,
   // and the times contain both runs.

@@ -102,7 +102,7 @@ class Compiler {
     Json simplified;
     if (given.is_object() && CanSimplify(given)) {
       Spend(CountValues(given));
-      simplified = SimplifySchema(given);
+      simplified = SimplifySchema(WithNames(given, depth));
       simple = &simplified;
     }
     const Json& schema = *simple;
@@ -117,6 +117,19 @@ class Compiler {
     for (const std::string& type : SchemaTypes(schema, notes_))
       choices.push_back(OfType(schema, type, depth));
     return choices.size() == 1 ? std::move(choices.front()) : Choice(std::move(choices));
+  }
+
+  // The schema with what its propertyNames refers to in place: pydantic's dictionaries of an enum.
+  Json WithNames(const Json& given, int depth) {
+    Json schema = given;
+    const auto names = schema.find("propertyNames");
+    if (names == schema.end() || !names->is_object() || !names->contains("$ref")) return schema;
+    try {
+      *names = Resolved(Json(*names), depth);
+    } catch (const Error&) {
+      // The keyword stays, and is one that a grammar does not keep.
+    }
+    return schema;
   }
 
   Json Merged(const Json& a, const Json& b) {

@@ -39,6 +39,11 @@ TEST(SchemaSimplifyTest, NamesOfAnEnum) {
   Check(R"({"propertyNames": {"enum": ["b", "c", 1]}, "properties": {"a": true, "b": {"type": "null"}},
             "additionalProperties": false})",
         {"{}", R"({"b":null})"}, {R"({"a":1})", R"({"b":1})", R"({"c":1})", R"({"1":1})"});
+  // pydantic's dict[Color, int]
+  Check(R"({"$defs": {"Color": {"enum": ["r", "g"], "title": "Color", "type": "string"}}, "type": "object",
+            "propertyNames": {"$ref": "#/$defs/Color"}, "additionalProperties": {"type": "integer"}})",
+        {"{}", R"({"r":1,"g":2})"}, {R"({"x":1})", R"({"r":"a"})"});
+  EXPECT_THROW(Schema(R"({"type": "object", "propertyNames": {"$ref": "#/none"}})"), Error);
   EXPECT_THROW(Schema(R"({"propertyNames": {"minLength": 2}, "type": "object"})"), Error);
   EXPECT_THROW(Schema(R"({"propertyNames": {"enum": ["a"]}, "patternProperties": {"^a": {"type": "null"}}})"),
                Error);

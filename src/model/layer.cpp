@@ -66,9 +66,7 @@ TokenSet Layer::FfnRows(Stream& x, const Pass& pass) const {
   if (!x.prefill()) return TokenSet::All(x.rows());
   TokenSet rows = pass.policy.RunFfn(x.seen(), pass.backend);
   if (pass.split != nullptr) pass.split->Agree(rows, "FFN", index_);
-  if (x.in_front() == 0) return rows;
-  COPPICE_CHECK(rows.IsAll());  // TokenPolicy::FirstChoice promised it
-  return TokenSet::All(x.rows());
+  return x.BehindFront(rows);
 }
 
 namespace {

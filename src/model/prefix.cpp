@@ -44,6 +44,63 @@ int64_t TailOf(const Needs::Mass& mass, int64_t tokens) {
   return tokens - first;
 }
 
+// The number of rows in `spans`, which ascend.
+int64_t RowsIn(std::span<const PositionSpan> spans) {
+  return std::accumulate(spans.begin(), spans.end(), int64_t{0},
+                         [](int64_t sum, const PositionSpan& span) { return sum + span.end - span.begin; });
+}
+
+// The position of the `count`-th last row of `spans`; 0 if they have fewer rows.
+int64_t LastOf(std::span<const PositionSpan> spans, int64_t count) {
+  for (auto span = spans.rbegin(); span != spans.rend(); ++span) {
+    if (count <= span->end - span->begin) return span->end - count;
+    count -= span->end - span->begin;
+  }
+  return 0;
+}
+
+std::vector<PositionSpan> Both(std::span<const PositionSpan> a, std::span<const PositionSpan> b) {
+  std::vector<PositionSpan> both;
+  for (const PositionSpan& one : a) {
+    for (const PositionSpan& other : b) {
+      const PositionSpan common{std::max(one.begin, other.begin), std::min(one.end, other.end)};
+      if (common.begin < common.end) both.push_back(common);
+    }
+  }
+  return both;
+}
+
+// No query before this position scores, whatever rows the policy leaves out. The last `queries` rows of those
+// that are left include the last `queries` of those that always stay, and so do those of the question.
+int64_t FirstScoring(const Needs::Mass& mass, std::span<const PositionSpan> stay) {
+  const std::vector<PositionSpan> question = Both(mass.of, stay);
+  if (question.empty()) {
+    const int64_t last = LastOf(stay, mass.queries);
+    return mass.of.empty() ? last : std::min(last, mass.of.front().begin);
+  }
+  return RowsIn(question) < mass.queries ? mass.of.front().begin : LastOf(question, mass.queries);
+}
+
+// Fills in PrefixRules::dense and dense_taken.
+void AddDenseRows(const TokenPolicy& policy, int layers, int64_t tokens, PrefixRules& rules) {
+  const std::vector<PositionSpan> stay = policy.AlwaysStay(tokens);
+  if (stay.empty() || stay.front().begin > 0 || policy.Facts().fills) return;
+  const int64_t dense = stay.front().end;
+  int64_t taken = std::min(dense, tokens - 1);
+  for (int l = 0; l < layers; ++l) {
+    const Needs needs = policy.NeedsAt(Phase::kPrefill, l);
+    const bool all = std::any_of(needs.masses.begin(), needs.masses.end(),
+                                 [](const Needs::Mass& mass) { return mass.queries == Needs::kAllQueries; });
+    if (all || policy.ChoosesPattern(Phase::kPrefill, l) || policy.ReadsHidden(l) ||
+        policy.ProbesAttention(l))
+      return;
+    for (const Needs::Mass& mass : needs.masses) taken = std::min(taken, FirstScoring(mass, stay));
+    for (const Needs::Units& units : needs.unit_scores) taken = std::min(taken, LastOf(stay, units.queries));
+  }
+  rules.dense = dense;
+  rules.dense_taken = taken;
+}
+
 }  // namespace
 
 PrefixRules RulesOf(const TokenPolicy& policy, int layers, int64_t tokens) {
@@ -63,6 +120,7 @@ PrefixRules RulesOf(const TokenPolicy& policy, int layers, int64_t tokens) {
     for (const Needs::Units& units : needs.unit_scores)
       rules.tail = std::max<int64_t>(rules.tail, units.queries);
   }
+  AddDenseRows(policy, layers, tokens, rules);
   return rules;
 }
 
@@ -75,13 +133,15 @@ void RestoreKeys(const PrefixUse& use, size_t layer, LayerCache& cache) {
   CopyRows(use.state->layers[layer].values.view().Rows(0, use.rows), fresh.values);
 }
 
-PrefixCapture::PrefixCapture(LayerPoint point, int layers) : point_(point), layers_(layers) {
+PrefixCapture::PrefixCapture(LayerPoint point, int layers, int64_t rows)
+    : point_(point), layers_(layers), rows_(rows) {
   COPPICE_CHECK(point > LayerPoint() && point <= (LayerPoint{layers, false}));
 }
 
 void PrefixCapture::CopyHidden(LayerPoint at, const TensorView& hidden) {
-  hidden_.Resize(DType::kF32, hidden.rows, hidden.cols);
-  CopyRows(hidden, hidden_.mutable_view());
+  const TensorView wanted = Wanted(hidden);
+  hidden_.Resize(DType::kF32, wanted.rows, wanted.cols);
+  CopyRows(wanted, hidden_.mutable_view());
   reached_ = at;
 }
 
@@ -89,7 +149,7 @@ void PrefixCapture::Reach(LayerPoint at, const TensorView& hidden, const LayerCa
   if (complete_) return;
   if (at.after_attention) {
     COPPICE_CHECK(static_cast<size_t>(at.layer) == captured_.size());
-    captured_.push_back({CopyOf(cache.keys()), CopyOf(cache.values())});
+    captured_.push_back({CopyOf(Wanted(cache.keys())), CopyOf(Wanted(cache.values()))});
   }
   // The states before layer 0 are the embeddings, which cost nothing to compute again.
   if (!hidden.empty() && at > LayerPoint() && (!at.after_attention || at == point_)) CopyHidden(at, hidden);
@@ -104,6 +164,7 @@ std::shared_ptr<const PrefixState> PrefixCapture::Take(std::vector<int32_t> toke
   if (state->point == LayerPoint()) return nullptr;
   state->complete = complete_;
   state->owner = owner;
+  if (rows_ != kAllRows) tokens.resize(static_cast<size_t>(rows_));
   state->tokens = std::move(tokens);
   captured_.resize(static_cast<size_t>(LayersWithKeys(state->point)));
   state->layers = std::move(captured_);

@@ -9,8 +9,14 @@
 // and the run continues like one without a prefix. The kernels are batch invariant, so both give the same
 // result, bit for bit. In a dense run the point is after the last layer, and X is not needed: this is an
 // ordinary prefix cache.
+//
+// Rows that every choice keeps are those of a dense run in every layer, if no row before them is ever left
+// out. So a pruned run can take its first protected rows over from a later point than its own, also from a
+// dense run. They stay in front of the stream up to that point: their keys are attended and scored, and no
+// hidden states of theirs are needed. Likewise a pruned run leaves a dense run's states of these rows.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -29,6 +35,16 @@ struct PrefixOwner {
   uint64_t key = 0;   // a hash of the API key
   uint64_t salt = 0;  // a hash of the request's cache_salt
   friend bool operator==(const PrefixOwner&, const PrefixOwner&) = default;
+};
+
+// What a request says of its prefix's worth to later requests.
+struct PrefixHint {
+  uint64_t conversation = 0;  // requests with the same value belong to one conversation; 0: unknown
+  std::chrono::seconds
+      lifetime{};  // for this long the prefix outranks others of the same key; 0: it does not
+  // A read of the server's own, which no client asked for: no turn of a conversation. What it adds to an
+  // entry is kept, however little it is.
+  bool is_own_read = false;
 };
 
 // Immutable: sequences and caches share it.
@@ -52,6 +68,11 @@ struct PrefixState {
 // The number of layers that have keys at a point.
 inline int LayersWithKeys(LayerPoint point) { return point.layer + (point.after_attention ? 1 : 0); }
 
+// The work per token below a point, in half layers.
+inline int64_t DepthOf(LayerPoint point) {
+  return 2 * int64_t{point.layer} + (point.after_attention ? 1 : 0);
+}
+
 // The size in bytes that a PrefixState of `tokens` tokens will have.
 int64_t PrefixBytes(const ModelShape& shape, DType cache_type, LayerPoint point, int64_t tokens);
 
@@ -61,6 +82,12 @@ struct PrefixRules {
   // be reused.
   LayerPoint point;
   int64_t tail = 1;  // number of rows at the end that must be computed, because their queries score
+  // The prompt's first rows that are a dense run's in every layer: protected ones. 0: none, or the method
+  // reads something of them that later points do not keep, or sparse attention changes them.
+  int64_t dense = 0;
+  // Of these, how many may be taken over from a later point than `point`: those before the first query that
+  // scores, in whatever layer.
+  int64_t dense_taken = 0;
 };
 PrefixRules RulesOf(const TokenPolicy& policy, int layers, int64_t tokens);
 
@@ -78,21 +105,25 @@ void RestoreKeys(const PrefixUse& use, size_t layer, LayerCache& cache);
 class PrefixCapture {
  public:
   // `layers`: the model's number of layers. `point` must be later than the beginning of layer 0, where
-  // nothing has been computed yet.
-  PrefixCapture(LayerPoint point, int layers);
+  // nothing has been computed yet. `rows`: it copies the prompt's first rows alone, which must stay in every
+  // layer below the point; kAllRows: all rows, which must.
+  static constexpr int64_t kAllRows = -1;
+  PrefixCapture(LayerPoint point, int layers, int64_t rows = kAllRows);
 
   // Call it when the stream reaches `at`. `hidden` [tokens, d]: all rows of the prompt, or empty until a
   // reused prefix has joined. `cache`: that of the layer; Reach reads it only if `at` is after the attention.
   void Reach(LayerPoint at, const TensorView& hidden, const LayerCache& cache);
 
-  // Returns what was captured in the prefill of `tokens`, or null. Call it once.
+  // Returns what was captured in the prefill of `tokens`, the whole prompt, or null. Call it once.
   std::shared_ptr<const PrefixState> Take(std::vector<int32_t> tokens, const PrefixOwner& owner = {});
 
  private:
   void CopyHidden(LayerPoint at, const TensorView& hidden);
+  TensorView Wanted(const TensorView& all) const { return rows_ == kAllRows ? all : all.Rows(0, rows_); }
 
   LayerPoint point_;
   int layers_;
+  int64_t rows_;
   bool complete_ = false;
   LayerPoint reached_;  // the point of hidden_
   std::vector<PrefixState::Layer> captured_;

@@ -100,11 +100,9 @@ void RecordFfn(Stream& x, const TokenSet& rows) {
   record.rows_per_head = sequence.layer(layer).cache.rows();
   record.density = sequence.ledger.layer(layer).density;
   const std::span<const int32_t> seen = x.seen().positions;
-  if (x.in_front() > 0) {  // the reused prefix ran its FFN once, in an earlier prompt
-    record.ffn.assign(seen.begin(), seen.end());
-  } else {
-    for (const int32_t row : rows.ToRows()) record.ffn.push_back(seen[static_cast<size_t>(row)]);
-  }
+  // The reused prefix ran its FFN once, in an earlier prompt.
+  record.ffn.assign(seen.begin(), seen.begin() + x.in_front());
+  for (const int32_t row : rows.ToRows()) record.ffn.push_back(seen[static_cast<size_t>(x.in_front() + row)]);
   sequence.trace->Layer(std::move(record));
 }
 

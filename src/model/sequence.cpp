@@ -82,7 +82,7 @@ std::vector<int32_t> SequenceState::Enter(const TokenSet& entering, bool compact
 }
 
 void SequenceState::RestorePrefix() {
-  COPPICE_CHECK(prefix.rows < entered && entered == prompt_tokens);
+  COPPICE_CHECK(prefix.rows < entered && input[static_cast<size_t>(prefix.rows) - 1] == prefix.rows - 1);
   COPPICE_CHECK(prefix.state->layers.size() <= layers.size());
   for (size_t l = 0; l < prefix.state->layers.size(); ++l) {
     layers[l].cache.Reserve(prompt_tokens + RoomForAnswer());

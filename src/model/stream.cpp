@@ -18,7 +18,7 @@ Stream::Stream(Phase phase, SequenceState& sequence, Tensor hidden, std::vector<
   deal_ = Deal(rows(), 1, std::max<int64_t>(rows(), 1));
   if (phase == Phase::kPrefill && sequence.prefix.rows > 0) {
     in_front_ = sequence.prefix.rows;
-    COPPICE_CHECK(!positions_.empty() && positions_.front() == in_front_);
+    COPPICE_CHECK(!positions_.empty() && positions_.front() >= in_front_);
     all_positions_.resize(static_cast<size_t>(in_front_));
     std::iota(all_positions_.begin(), all_positions_.end(), 0);
     all_positions_.insert(all_positions_.end(), positions_.begin(), positions_.end());
@@ -77,15 +77,24 @@ void Stream::Choose(DecodePoint point, const Pass& pass) {
     seen_.hidden = {};  // from here on the other processes' rows change, and this one has the old ones
     pass.split->Agree(kept, before ? "before" : "after attention", seen_.layer);
   }
-  if (in_front_ > 0) {
-    COPPICE_CHECK(kept.IsAll());  // TokenPolicy::FirstChoice promised it
-    return;
-  }
   Keep(kept, place, pass);
 }
 
-void Stream::Keep(const TokenSet& kept, Place place, const Pass& pass) {
-  COPPICE_CHECK(kept.universe() == rows() && kept.size() > 0);
+TokenSet Stream::BehindFront(const TokenSet& seen) const {
+  COPPICE_CHECK(seen.universe() == in_front_ + rows());
+  if (in_front_ == 0) return seen;
+  if (seen.IsAll()) return TokenSet::All(rows());
+  std::vector<int32_t> behind;
+  for (const int32_t row : seen.rows()) {
+    if (row >= in_front_) behind.push_back(static_cast<int32_t>(row - in_front_));
+  }
+  COPPICE_CHECK(seen.size() - std::ssize(behind) == in_front_);  // RulesOf: they are protected
+  return TokenSet::Of(std::move(behind), rows());
+}
+
+void Stream::Keep(const TokenSet& kept_seen, Place place, const Pass& pass) {
+  const TokenSet kept = BehindFront(kept_seen);
+  COPPICE_CHECK(kept.size() > 0);
   if (kept.IsAll()) return;
   if (deal_.processes() > 1) return DealAgain(kept, place, pass);
   std::vector<int32_t> dropped;
@@ -98,7 +107,7 @@ void Stream::Keep(const TokenSet& kept, Place place, const Pass& pass) {
     }
   }
   Park(dropped, place, pass);
-  Compact(kept, kept, pass.backend);
+  Compact(kept, kept_seen, pass.backend);
 }
 
 void Stream::KeepLastOnly(Backend& be) {
@@ -114,6 +123,10 @@ void Stream::Compact(const TokenSet& kept, const TokenSet& kept_seen, Backend& b
     for (size_t i = 0; i < kept.rows().size(); ++i)
       positions_[i] = positions_[static_cast<size_t>(kept.rows()[i])];
     positions_.resize(kept.rows().size());
+    if (in_front_ > 0) {
+      all_positions_.resize(static_cast<size_t>(in_front_));
+      all_positions_.insert(all_positions_.end(), positions_.begin(), positions_.end());
+    }
   }
   if (prefill()) seen_.KeepRows(kept_seen);
   Show();

@@ -48,8 +48,10 @@ class Stream {
   // the states that it keeps. Enter calls Reach for the beginning of a layer.
   void Reach(LayerPoint point);
   // Number of prefix positions reused from the cache. They already have keys in this layer; their hidden
-  // states join the stream later. Until then policies see all positions, and must keep them all.
+  // states join the stream later. Until then policies see all positions, and must keep these.
   int64_t in_front() const { return in_front_; }
+  // Turns a set of the rows that a policy sees into one of the stream's. All rows in front are in `seen`.
+  TokenSet BehindFront(const TokenSet& seen) const;
 
   // Asks the policy at one of the two points of a layer, and applies the answer. Prefill: drops rows, and
   // parks them if the policy may bring them back. Decode: sets what is attended from here on; parked tokens

@@ -1,9 +1,11 @@
 #include "policies/compose.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
+#include "tensor/merge_spans.h"
 
 namespace coppice {
 
@@ -25,6 +27,7 @@ class ComposedPolicy final : public TokenPolicy {
       all.parks |= one.parks;
       if (all.page_size == 0) all.page_size = one.page_size;
       if (all.offload_block == 0) all.offload_block = one.offload_block;
+      all.fills |= one.fills;
       if (all.one_process.empty()) all.one_process = one.one_process;
     }
     return all;
@@ -36,8 +39,8 @@ class ComposedPolicy final : public TokenPolicy {
       answer = answer.Intersect(Checked(policy->Input(tokens, be), tokens));
     if (answer.IsAll()) return answer;
     std::vector<int32_t> protected_tokens = {static_cast<int32_t>(tokens - 1)};
-    for (int64_t p = 0; p < tokens; ++p) {
-      if (IsProtected(p, tokens)) protected_tokens.push_back(static_cast<int32_t>(p));
+    for (const PositionSpan& span : AlwaysStay(tokens)) {
+      for (int64_t p = span.begin; p < span.end; ++p) protected_tokens.push_back(static_cast<int32_t>(p));
     }
     answer = answer.Union(TokenSet::Of(std::move(protected_tokens), tokens));
     if (Facts().compact_positions && !answer.IsAll()) Renumber(answer, tokens);
@@ -48,6 +51,11 @@ class ComposedPolicy final : public TokenPolicy {
     LayerPoint first = kNoPoint;
     for (const auto& policy : policies_) first = std::min(first, policy->FirstChoice());
     return first;
+  }
+  std::vector<PositionSpan> AlwaysStay(int64_t tokens) const override {
+    Protection with_last_row = protection_;
+    with_last_row.last = std::max<int64_t>(protection_.last, 1);
+    return SpansOf(with_last_row, tokens);
   }
   Needs NeedsAt(Phase phase, int layer) const override {
     Needs all;
@@ -129,6 +137,19 @@ class ComposedPolicy final : public TokenPolicy {
         Find([&](const TokenPolicy& p) { return p.AttendsAt(seen.layer) != DecodePoint::kNone; });
     const auto count = static_cast<int64_t>(candidates.positions.size());
     if (one == nullptr) return TokenSet::All(count);
+    const int64_t front = FrontOf(protection_, seen.prompt_tokens);
+    if (front > 0) {
+      const auto before =
+          std::ranges::lower_bound(candidates.positions, front) - candidates.positions.begin();
+      const auto from = static_cast<size_t>(before);
+      const Candidates behind{candidates.positions.subspan(from), candidates.parked.subspan(from)};
+      const TokenSet chosen =
+          Checked(one->Attend(seen.Behind(front, EnteredFrom(front, seen)), behind, be), count - before);
+      if (chosen.IsAll()) return TokenSet::All(count);
+      return chosen.Shift(before, count)
+          .UnionFirst(before)
+          .Union(ProtectedRows(candidates.positions, seen.prompt_tokens));
+    }
     const TokenSet answer = Checked(one->Attend(seen, candidates, be), count);
     return answer.IsAll() ? answer : answer.Union(ProtectedRows(candidates.positions, seen.prompt_tokens));
   }
@@ -148,19 +169,32 @@ class ComposedPolicy final : public TokenPolicy {
     return answer;
   }
 
-  TokenSet Ask(const Observation& seen, Backend& be, Question question) {
+  TokenSet Ask(const Observation& whole, Backend& be, Question question) {
+    const int64_t front = FrontOf(protection_, whole.prompt_tokens);
+    if (front == 0 || policies_.empty()) return AskAbout(whole, be, question);
+    const Observation behind = whole.Behind(front, EnteredFrom(front, whole));
+    const TokenSet answer = AskAbout(behind, be, question);
+    if (answer.IsAll()) return TokenSet::All(whole.rows());
+    const int64_t before = whole.rows() - behind.rows();
+    return answer.Shift(before, whole.rows()).UnionFirst(before);
+  }
+
+  // The prompt's positions from `front` on.
+  std::span<const int32_t> EnteredFrom(int64_t front, const Observation& seen) {
+    COPPICE_CHECK(seen.entered.empty());  // MakePolicy: no method that chooses the input
+    if (behind_.empty()) {
+      behind_.resize(static_cast<size_t>(seen.prompt_tokens - front));
+      std::iota(behind_.begin(), behind_.end(), static_cast<int32_t>(front));
+    }
+    return behind_;
+  }
+
+  TokenSet AskAbout(const Observation& seen, Backend& be, Question question) {
     TokenSet answer = TokenSet::All(seen.rows());
     for (const auto& policy : policies_) {
       answer = answer.Intersect(Checked(((*policy).*question)(seen, be), seen.rows()));
     }
     return answer.IsAll() ? answer : answer.Union(ProtectedRows(seen.positions, seen.prompt_tokens));
-  }
-
-  bool IsProtected(int64_t position, int64_t prompt_tokens) const {
-    return position < protection_.first || position >= prompt_tokens - protection_.last ||
-           std::any_of(protection_.spans.begin(), protection_.spans.end(), [&](const Protection::Span& span) {
-             return span.begin <= position && position < span.end;
-           });
   }
 
   // The rows of `positions` that must stay: protected prompt tokens, all generated tokens, and the last row.
@@ -195,9 +229,25 @@ class ComposedPolicy final : public TokenPolicy {
   std::vector<std::unique_ptr<TokenPolicy>> policies_;
   Protection protection_;
   std::optional<DroppedMassMeter> meter_;
+  std::vector<int32_t> behind_;  // EnteredFrom
 };
 
 }  // namespace
+
+std::vector<PositionSpan> SpansOf(const Protection& protection, int64_t tokens) {
+  std::vector<PositionSpan> all = protection.spans;
+  all.push_back({0, protection.first});
+  all.push_back({tokens - protection.last, tokens});
+  for (PositionSpan& span : all)
+    span = {std::clamp<int64_t>(span.begin, 0, tokens), std::clamp<int64_t>(span.end, 0, tokens)};
+  return MergeSpans(std::move(all));
+}
+
+int64_t FrontOf(const Protection& protection, int64_t tokens) {
+  if (!protection.apart) return 0;
+  const std::vector<PositionSpan> spans = SpansOf(protection, tokens);
+  return spans.empty() || spans.front().begin > 0 ? 0 : std::min(spans.front().end, tokens - 1);
+}
 
 std::unique_ptr<TokenPolicy> Compose(std::vector<std::unique_ptr<TokenPolicy>> policies,
                                      const Protection& protection, std::optional<DroppedMassMeter> meter) {

@@ -32,6 +32,24 @@ int64_t Observation::LastEntered(int64_t count) const {
   return entered.empty() ? index : entered[static_cast<size_t>(index)];
 }
 
+Observation Observation::Behind(int64_t front, std::span<const int32_t> entered_behind) const {
+  const int64_t before = std::lower_bound(positions.begin(), positions.end(), front) - positions.begin();
+  Observation behind;
+  behind.phase = phase;
+  behind.layer = layer;
+  behind.layers = layers;
+  behind.prompt_tokens = prompt_tokens;
+  behind.positions = positions.subspan(static_cast<size_t>(before));
+  if (!hidden.empty()) behind.hidden = hidden.Rows(before, hidden.rows - before);
+  behind.pause = pause;
+  behind.entered = entered_behind;
+  for (const Mass& mass : masses_) {
+    const TensorView scores = mass.score.view();
+    CopyRows(scores.Cols(before, scores.cols - before), behind.AddMass(mass.of, scores.rows));
+  }
+  return behind;
+}
+
 TensorView Observation::AttentionMass(const Needs::Mass& mass) const {
   const auto it = FindScore(masses_, mass);
   COPPICE_CHECK(it != masses_.end());
@@ -75,6 +93,7 @@ void Observation::KeepRows(const TokenSet& kept) {
 }
 
 TokenSet TokenPolicy::Input(int64_t tokens, Backend& /*be*/) { return TokenSet::All(tokens); }
+std::vector<PositionSpan> TokenPolicy::AlwaysStay(int64_t /*tokens*/) const { return {}; }
 Needs TokenPolicy::NeedsAt(Phase /*phase*/, int /*layer*/) const { return {}; }
 bool TokenPolicy::ReadsHidden(int /*layer*/) const { return false; }
 TokenSet TokenPolicy::BeforeLayer(const Observation& seen, Backend& /*be*/) {

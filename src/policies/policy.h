@@ -103,6 +103,10 @@ class Observation {
   // a unit without keys.
   TensorView UnitScores(const Needs::Units& units) const;
 
+  // The same without the rows at positions below `front`, and without unit scores. `entered_behind`:
+  // the positions of the prompt's tokens from there on.
+  Observation Behind(int64_t front, std::span<const int32_t> entered_behind) const;
+
   // For the layer: forget all scores; add one, which the caller fills in; drop the scores of dropped rows.
   // Dropping rows also drops all unit scores, because their units are no longer whole.
   void ClearScores();
@@ -188,6 +192,7 @@ struct PolicyFacts {
   ReviveMask revive_mask = ReviveMask::kAppend;
   int page_size = 0;      // positions per page in AttentionScene; 0: no pages
   int offload_block = 0;  // above 0: keys that Attend leaves out are offloaded, in blocks of this size
+  bool fills = false;     // FillFrom may name rows, whose FFN outputs are then needed
   // Why several processes cannot compute the prefill together, or "". What follows from NeedsAt need not be
   // told.
   std::string_view one_process = {};
@@ -209,10 +214,15 @@ class TokenPolicy {
   // not count, because no hidden state depends on it; NeedsAt and ChoosesPattern are checked separately.
   virtual LayerPoint FirstChoice() const { return kNoPoint; }
 
+  // The positions of the prompt's `tokens` that every answer keeps, whatever the scores are: protected ones.
+  // Ascending, without overlaps.
+  virtual std::vector<PositionSpan> AlwaysStay(int64_t tokens) const;
+
   // The scores that the policy needs after the attention of `layer`, or before it (ProbesAttention).
   virtual Needs NeedsAt(Phase phase, int layer) const;
 
-  // Whether BeforeLayer of `layer` reads Observation::hidden. Several processes gather it only there.
+  // Whether BeforeLayer of `layer` reads Observation::hidden. Several processes gather it only there, and a
+  // prompt whose first rows came without hidden states (model/prefix.h) has none.
   virtual bool ReadsHidden(int layer) const;
   virtual TokenSet BeforeLayer(const Observation& seen, Backend& be);
   virtual TokenSet AfterAttention(const Observation& seen, Backend& be);

@@ -120,19 +120,30 @@ void RefuseConflict(const Named& a, const Named& b) {
   }
 }
 
-}  // namespace
+bool SelectsInput(const std::vector<MethodSpec>& methods) {
+  return std::any_of(methods.begin(), methods.end(), [](const MethodSpec& method) {
+    return (FindMethod(method.name).traits & kSelectsInput) != 0;
+  });
+}
 
-std::span<const MethodInfo> Methods() { return MethodList(); }
+// Whether a policy can answer without seeing the prompt's first rows (Protection::apart).
+bool AnswersBehind(const TokenPolicy& policy, int layers) {
+  if (policy.Facts().fills) return false;
+  for (int l = 0; l < layers; ++l) {
+    for (const Phase phase : {Phase::kPrefill, Phase::kDecode}) {
+      if (policy.RetainsAt(phase, l) || !policy.NeedsAt(phase, l).unit_scores.empty()) return false;
+    }
+  }
+  return true;
+}
 
-PruneChoice MakePolicy(std::string_view spec, const MethodContext& whole, const Protection& protection) {
+PruneChoice MakeChoice(const std::vector<MethodSpec>& methods, const MethodContext& whole,
+                       const Protection& protection) {
   PruneChoice choice;
-  const std::vector<MethodSpec> methods = ParseSpec(spec);
   MethodContext context = whole;
   // If some tokens do not enter the model, others may take new positions: the question's positions are then
   // unknown.
-  const bool selects = std::any_of(methods.begin(), methods.end(), [](const MethodSpec& method) {
-    return (FindMethod(method.name).traits & kSelectsInput) != 0;
-  });
+  const bool selects = SelectsInput(methods);
   if (selects) {
     context.question = {};
     context.evidence = {};
@@ -178,6 +189,24 @@ PruneChoice MakePolicy(std::string_view spec, const MethodContext& whole, const 
   }
   choice.policy = Compose(std::move(policies), protection, meter);
   return choice;
+}
+
+}  // namespace
+
+std::span<const MethodInfo> Methods() { return MethodList(); }
+
+PruneChoice MakePolicy(std::string_view spec, const MethodContext& whole, const Protection& protection) {
+  const std::vector<MethodSpec> methods = ParseSpec(spec);
+  const int64_t front = FrontOf(protection, whole.tokens);
+  if (front > 0 && !SelectsInput(methods)) {
+    MethodContext behind = whole;
+    behind.tokens -= front;
+    PruneChoice choice = MakeChoice(methods, behind, protection);
+    if (AnswersBehind(*choice.policy, whole.shape.layers)) return choice;
+  }
+  Protection counted = protection;
+  counted.apart = false;
+  return MakeChoice(methods, whole, counted);
 }
 
 }  // namespace coppice

@@ -6,6 +6,7 @@
 
 #include "engine/prune_json.h"
 #include "server/errors.h"
+#include "server/timings.h"
 
 namespace coppice {
 
@@ -106,6 +107,8 @@ void BlockReply::OnDone(const JobResult& result) {
     end.more["prune"] = PruneJson(answer, options_.question);
   if (!options_.parameters.ignored.empty()) end.more["ignored_parameters"] = options_.parameters.ignored;
   if (!call_errors_->empty()) end.more["tool_call_errors"] = *call_errors_;
+  reuse_ = result.reuse;
+  end.more["timings"] = TimingsJson(FiguresOf(result, options_.prompt_tokens, cached_), reuse_);
   EndRequest();
   if (options_.parameters.stream) {
     SendEnd(end);
@@ -133,6 +136,7 @@ void BlockReply::EndRequest() {
   admission_.reset();  // before the client sees the end and sends its next request
   exchange_->Note(
       fmt::format(" prompt={} cached={} generated={}", options_.prompt_tokens, cached_, generated_));
+  if (reuse_) exchange_->Note(ReuseNote(*reuse_));
 }
 
 }  // namespace coppice

@@ -105,6 +105,7 @@ class BlockReply : public JobEvents {
   CallChecks call_checks_;
   OwnedJson<nlohmann::ordered_json> call_errors_ = nlohmann::ordered_json::array();  // as CallChecks has them
   int64_t cached_ = 0;
+  std::optional<ReuseReport> reuse_;
   int64_t generated_ = 0;
   std::shared_ptr<void> admission_;
 };

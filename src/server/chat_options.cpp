@@ -26,6 +26,7 @@ ChatOptions ChatOptionsOf(const Parameters& p, const std::vector<ChatMessage>& m
       .continue_final_message =
           p.continue_final_message ? *p.continue_final_message : EndsWithAnAnswer(messages),
       .parse_messages = p.parse_special.value_or(false),
+      .scope = p.prune_scope,
       .cancelled = cancelled};
   // A continued message takes the place of the head that begins an answer.
   if (!options.variables->contains("add_generation_prompt")) {

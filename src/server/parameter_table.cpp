@@ -23,6 +23,18 @@ void ReadTimeLimit(const json& value, const std::string& name, Parameters&) {
   if (!value.is_number() || value > 0) throw BadField(name, "is not supported; leave it out, or send 0");
 }
 
+// A hint: what is no text says nothing.
+void ReadConversation(const json& value, const std::string&, Parameters& out) {
+  if (value.is_string()) out.conversation = value.get<std::string>();
+}
+
+// Anthropic's {"type": "ephemeral", "ttl": "5m" or "1h"}; a hint, too.
+void ReadCacheControl(const json& value, const std::string&, Parameters& out) {
+  if (!value.is_object() || !value.contains("type") || value["type"] != "ephemeral") return;
+  const bool is_long = value.contains("ttl") && value["ttl"] == "1h";
+  out.cache_lifetime = is_long ? std::chrono::hours(1) : std::chrono::minutes(5);
+}
+
 void ReadStreamOptions(const json& value, const std::string& name, Parameters& out) {
   if (!value.is_object()) throw BadField(name, "is not an object");
   for (const auto& [key, option] : value.items()) {
@@ -73,6 +85,7 @@ constexpr Field kFields[] = {
 
     // Pruning.
     {"prune", kGenerates, &ReadPrune},
+    {"prune_scope", kChat, &ReadPruneScope},
 
     // Safe to ignore: names, labels, hints for caches and schedulers, figures that are sent anyway.
     {"model", ~0u, Field::Ignored{}},
@@ -81,7 +94,8 @@ constexpr Field kFields[] = {
     {"store", kGenerates, Field::Ignored{}},
     {"service_tier", kGenerates, Field::Ignored{}},
     {"safety_identifier", kGenerates, Field::Ignored{}},
-    {"prompt_cache_key", kGenerates, Field::Ignored{}},
+    {"prompt_cache_key", kGenerates, &ReadConversation},
+    {"cache_control", kGenerates, &ReadCacheControl},
     {"prompt_cache_retention", kGenerates, Field::Ignored{}},
     {"priority", kGenerates, Field::Ignored{}},
     {"request_id", kGenerates, Field::Ignored{}},

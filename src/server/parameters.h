@@ -2,6 +2,7 @@
 // same on each.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/chat_prompt.h"
 #include "engine/embedding.h"
 #include "engine/request.h"
 #include "engine/sampler.h"
@@ -103,8 +105,10 @@ struct Parameters {
   int64_t prompt_lookup = kDefaultLookup;  // as in Request
   int64_t slot = -1;                       // as in Job
   bool cache_prompt = true;
-  std::string cache_salt;  // requests with different ones share nothing in the caches
-  PrefixOwner owner;       // whose caches the request uses: its key's and salt's; not a field
+  std::string cache_salt;                 // requests with different ones share nothing in the caches
+  std::string conversation;               // prompt_cache_key: requests with the same one belong together
+  std::chrono::seconds cache_lifetime{};  // as in PrefixHint; of cache_control
+  PrefixOwner owner;                      // whose caches the request uses: its key's and salt's; not a field
   SamplingOptions sampling;
   std::vector<std::pair<std::string, double>> biased_texts;  // logit_bias for each token of a text
   std::optional<uint64_t> seed;
@@ -131,6 +135,7 @@ struct Parameters {
   double least_confidence = 0;         // as in Request
   bool complete = false;               // read what a pruned answer left out, once the server is idle
   Protection protection;
+  PruneScope prune_scope = PruneScope::kAuto;         // of a chat
   std::optional<std::vector<PositionSpan>> question;  // unset: a chat's own; empty: the prompt's last tokens
 
   std::vector<std::string> ignored;  // names of unknown fields

@@ -91,6 +91,19 @@ void SetSpec(const std::string& spec, const std::string& name, Parameters& out) 
 
 }  // namespace
 
+std::optional<PruneScope> PruneScopeOf(std::string_view text) {
+  if (text == "auto") return PruneScope::kAuto;
+  if (text == "all") return PruneScope::kAll;
+  if (text == "new") return PruneScope::kNew;
+  return std::nullopt;
+}
+
+void ReadPruneScope(const json& value, const std::string& name, Parameters& out) {
+  const auto scope = value.is_string() ? PruneScopeOf(value.get_ref<const std::string&>()) : std::nullopt;
+  if (!scope) throw BadField(name, fmt::format("{} is not auto, all or new", value.dump().substr(0, 40)));
+  out.prune_scope = *scope;
+}
+
 void ReadPrune(const json& value, const std::string& name, Parameters& out) {
   if (value.is_boolean()) return SetSpec(value.get<bool>() ? "default" : "none", name, out);
   if (value.is_string()) return SetSpec(value.get<std::string>(), name, out);

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "server/parameters.h"
 
@@ -13,5 +15,9 @@ namespace coppice {
 // a dense run, true and "default" for the server's own setting. Keys that name files are refused, so that a
 // request cannot choose which files the server opens. Throws HttpError.
 void ReadPrune(const nlohmann::json& value, const std::string& name, Parameters& out);
+
+// The field "prune_scope" of a chat, and the server's option: "auto", "all" or "new". None for other texts.
+std::optional<PruneScope> PruneScopeOf(std::string_view text);
+void ReadPruneScope(const nlohmann::json& value, const std::string& name, Parameters& out);
 
 }  // namespace coppice

@@ -79,8 +79,11 @@ void Server::GenerateBlocks(const ChatForm& chat, const char* prefix, const Http
                             .errors = ErrorFormFor(request),
                             .functions = chat.functions};
   exchange->Note(" id=" + options.id);
+  const std::string calls_id = options.id;
   const std::shared_ptr<Job> job = MakeJob(*prompt, p, form, kChat, 0);
   job->log_probs = false;
+  job->next_turn = NextTurnOf(p, calls_id, false);
+  job->id = options.id;
   job->events = std::make_shared<Reply>(std::move(options), metrics_, exchange);
   Start({job}, p, request, exchange);
 }

@@ -218,6 +218,7 @@ std::shared_ptr<const EncodedPrompt> Server::EncodeMessages(const Parameters& p,
   });
   prompt->tokens = std::move(chat.tokens);
   prompt->protected_spans = std::move(chat.protected_spans);
+  prompt->apart = chat.apart;
   prompt->question = p.question.value_or(std::move(chat.question));
   return prompt;
 }

@@ -35,6 +35,7 @@ Server::Server(ServerOptions options)
       access_(options_.api_keys, options_.http.host, options_.allowed_hosts, options_.cors_origins),
       started_(std::time(nullptr)),
       limits_(ByHash(options_.key_limits)),
+      history_({.keys = std::ssize(options_.api_keys)}),
       random_(std::random_device()()) {
   if (options_.api_keys.empty() && !IsLocal(options_.http.host)) {
     throw FieldError("api_key", " is missing: others can reach the address {}", options_.http.host);
@@ -61,8 +62,11 @@ void Server::Serve(std::unique_ptr<Engine> engine) {
   longest_point_ = PointOf(engine_->context());
   cache_blocks_ = CacheBlocks();
   const auto run = [this](Job& job, const JobTurns& turns, JobResult& result) {
-    const bool ended = RunJob(*engine_, job, turns, result);
+    if (job.beginning) return ReadBeginning(job, turns);
+    const bool ended = RunJob(*engine_, job, turns, result, &history_);
+    if (result.reuse) metrics_.CountReuse(result.reuse->cause.reason, result.reuse->computed_tokens());
     if (ended) CompleteDocument(job, result.answer);
+    if (ended) ReadNextTurn(job, result.answer);
     return ended;
   };
   const auto decode = [this](std::span<DecodeStep* const> steps) { engine_->DecodeTogether(steps); };

@@ -104,6 +104,45 @@ class Documents(unittest.TestCase):
         self.ask(DOCUMENT, prune="none")
         self.assertEqual(self.cached(self.ask(DOCUMENT, prune=SLIMINFER)), 0)
 
+    def test_an_agents_head_serves_pruned_turns(self):
+        """Definitions and earlier turns come from dense runs; a new result alone is pruned, by the account's spans."""
+        model = pathlib.Path(self.home.name) / "agent.gguf"
+        write_chat_model(MODEL, model, "{{ tools | tojson if tools else '' }}{% for m in messages %}[{{ m.role }}] {{ m.content or '' }}"
+                         "{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}\n{% endfor %}[assistant] ")
+        server = self.start("--prune", "lazyllm:layers=4/6,keep=0.3,min=0", model=model)
+        tools = [{"type": "function", "function": {"name": "read", "description": DOCUMENT[:1500], "parameters": {"type": "object"}}}]
+        head = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": DOCUMENT[1500:2500]},
+                {"role": "assistant", "content": "Yes."}]
+        call = {"id": "c", "type": "function", "function": {"name": "read", "arguments": "{\"path\": \"notes.txt\"}"}}
+        turn = [{"role": "user", "content": "What is it?"}, {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "c", "content": DOCUMENT[2500:6000]}]
+
+        def ask(messages, **fields):
+            body = {"messages": messages, "tools": tools, "temperature": 0, "max_tokens": 4, **fields}
+            return server.good("/v1/chat/completions", body)
+
+        first = ask([*head, {"role": "user", "content": "Hello"}])
+        self.assertFalse(first["prune"]["active"], "nothing new is long")
+        pruned = ask(head + turn)
+        account, count = pruned["prune"], pruned["usage"]["prompt_tokens"]
+        self.assertTrue(account["active"])
+        (begin, first_new), (after, end) = account["protected"]
+        self.assertEqual((begin, end, account["protected_tokens"]), (0, count, count - (after - first_new)))
+        self.assertGreater(self.cached(pruned), first["usage"]["prompt_tokens"] - 40)
+        self.assertLess(self.cached(pruned), first_new)
+        self.assertLess(account["kept_per_layer"][6], first_new + 0.4 * (count - first_new))
+        self.assertEqual(len(account["question"]), 2)
+        fresh = ask(head + turn, cache_prompt=False)
+        self.assertEqual(fresh["choices"][0]["message"], pruned["choices"][0]["message"])
+        for name in ("kept_per_layer", "protected", "question", "spec"):
+            self.assertEqual(fresh["prune"][name], account[name], name)
+        whole = ask(head + turn, prune_scope="all", cache_prompt=False)["prune"]
+        self.assertLess(whole["protected_tokens"], account["protected_tokens"])
+        self.assertEqual(ask(head + turn, prune="none", cache_prompt=False).get("prune", {}).get("protected"), None)
+        status, _, reply = server.ask("/v1/chat/completions", {"messages": head, "prune_scope": "old"})
+        self.assertEqual((status, reply["error"]["param"]), (400, "prune_scope"))
+        self.assertEqual(server.stop(), 0)
+
     def test_cancelled_prefill_is_resumed(self):
         word = self.server.good("/tokenize", {"content": " the"})["tokens"][0]
         prompt = [word] * 6000

@@ -23,6 +23,7 @@
 #include "base/available_memory.h"
 #include "base/error.h"
 #include "comm/comm.h"
+#include "server/prune_parameter.h"
 #include "server/server.h"
 
 namespace coppice::cli {
@@ -310,6 +311,9 @@ void AddCacheOptions(CLI::App& app, ServeOptions& o) {
       "--complete,!--no-complete", o.server.defaults.complete,
       "while idle, compute what pruned answers left out of their prompts; later questions about them "
       "are then answered densely");
+  app.add_flag("--next-turn,!--no-next-turn", o.server.next_turn,
+               "while idle, read what the next turns of chats begin with (default): the answers, as the "
+               "template writes them back");
   app.add_option("--slot-save-path", o.server.slot_save_path,
                  "the folder for POST /slots/ID?action=save and restore");
   app.add_option("--slot-save-size", o.saved_mib, "the most MiB of files in that folder")
@@ -368,6 +372,16 @@ void AddServe(CLI::App& app) {
   serve
       ->add_option("--prune", o->prune, "for requests that do not choose: none, auto, or methods joined by +")
       ->capture_default_str();
+  serve
+      ->add_option_function<std::string>(
+          "--prune-scope",
+          [o](const std::string& scope) {
+            o->server.defaults.prune_scope = PruneScopeOf(scope).value_or(PruneScope::kAuto);
+          },
+          "what of a chat may be pruned, for requests that do not choose: all; new: results of tools and "
+          "long "
+          "user messages behind the last answer; auto (default): new in chats with tools")
+      ->check(CLI::IsMember({"auto", "all", "new"}));
   serve->footer(
       "Sampling options are defaults for requests that do not set them. docs/server.md describes the "
       "routes.\n"

@@ -110,6 +110,41 @@ TEST_F(DocumentEngine, TurnsOfAConversation) {
   EXPECT_EQ(engine->documents()->stats().entries, 1);
 }
 
+// An agent: what pruned runs protect comes from dense runs, and they leave it to later ones.
+TEST_F(DocumentEngine, ProtectedTokensAreADenseRuns) {
+  for (const std::string method : {kMethod, "lazyllm:layers=1/2,keep=0.4,min=0", "random:keep=0.5,min=0"}) {
+    SCOPED_TRACE(method);
+    const std::unique_ptr<Engine> engine = Load(Options());
+    Ids prompt = Joined(Text(1, 400), Text(2, 200));
+    const auto ask = [&](const std::string& prune) {
+      const int64_t tokens = std::ssize(prompt);
+      Request request = Ask(prompt, prune);
+      request.protection = {.spans = {{0, tokens - 190}, {tokens - 12, tokens}}, .apart = true};
+      return request;
+    };
+    engine->Generate(Ask(Text(1, 400), "none"));
+    const Told first = Tell(*engine, ask(method));
+    EXPECT_EQ(first.answer.cached_tokens(), 400);
+    ExpectFresh(first, ask(method));
+    EXPECT_TRUE(first.answer.prune_active) << first.answer.prune_reason;
+    // The next turn protects what this one pruned: it is read densely, and the turn after that finds it.
+    prompt = Joined(std::move(prompt), Text(3, 300));
+    const Told second = Tell(*engine, ask(method));
+    EXPECT_GE(second.answer.cached_tokens(), 400);
+    ExpectFresh(second, ask(method));
+    const std::vector<PositionSpan> stay = {{0, 710}, {888, 900}};
+    EXPECT_EQ(second.answer.protected_spans, stay);
+    prompt = Joined(std::move(prompt), Text(4, 300));
+    const Told third = Tell(*engine, ask(method));
+    EXPECT_EQ(third.answer.cached_tokens(), 710);
+    ExpectFresh(third, ask(method));
+    const Told dense =
+        Tell(*engine, Ask(Joined({prompt.begin(), prompt.begin() + 700}, Text(9, 20)), "none"));
+    EXPECT_EQ(dense.answer.cached_tokens(), 700);
+    ExpectFresh(dense, Ask(Joined({prompt.begin(), prompt.begin() + 700}, Text(9, 20)), "none"));
+  }
+}
+
 TEST_F(DocumentEngine, WhoDoesNotWantItOrCannotUseIt) {
   const std::unique_ptr<Engine> engine = Load(Options());
   Request request = Ask(Text(1, 500));

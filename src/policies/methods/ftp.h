@@ -30,8 +30,9 @@ class FtpPolicy final : public TokenPolicy {
   explicit FtpPolicy(FtpConfig config) : config_(std::move(config)), sum_(config_.scores.sum) {}
 
   PolicyFacts Facts() const override {
-    return {.one_process =
-                config_.fill_mean ? "ftp:fill=mean sums FFN outputs in the order of all rows" : ""};
+    return {
+        .fills = config_.fill_mean,
+        .one_process = config_.fill_mean ? "ftp:fill=mean sums FFN outputs in the order of all rows" : ""};
   }
   LayerPoint FirstChoice() const override;
   Needs NeedsAt(Phase phase, int layer) const override;
