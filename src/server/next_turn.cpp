@@ -103,7 +103,8 @@ void Server::ReadNextTurn(const Job& job, const ::coppice::Answer& answer) {
     ahead->request.documents_owner = job.request.documents_owner;
     ahead->request.documents_hint = {.conversation = job.request.documents_hint.conversation,
                                      .is_own_read = true};
-    ahead->request.prune = job.request.prune;
+    // Where only new texts are pruned, this turn's are earlier ones in the next.
+    ahead->request.prune = job.request.protection.apart ? "none" : job.request.prune;
     ahead->request.max_tokens = 0;
     ahead->beginning = std::make_shared<const TurnAnswer>(
         TurnAnswer{job.next_turn, TextOf(job, answer.tokens, tokenizer())});
