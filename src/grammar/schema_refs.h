@@ -1,12 +1,12 @@
 // Where the references of a JSON schema lead: pointers, anchors, and schemas with an $id within it.
 #pragma once
 
-#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace coppice {
@@ -26,8 +26,6 @@ class SchemaRefs {
 
   // Whether schemas in the root have an $id of their own; and whether `schema` is an object of the root.
   bool has_inner() const { return resources_.size() > 1; }
-  // The most steps that one name of a reference takes: the members of the largest object, or the resources.
-  size_t largest() const { return std::max(largest_, resources_.size()); }
   bool Knows(const nlohmann::ordered_json& schema) const { return resource_of_.contains(&schema); }
 
  private:
@@ -38,14 +36,19 @@ class SchemaRefs {
     std::map<std::string, const nlohmann::ordered_json*, std::less<>> dynamic_anchors = {};
   };
 
+  // What a JSON pointer leads to; null if nothing.
+  const nlohmann::ordered_json* Pointed(const nlohmann::ordered_json& from, std::string_view pointer) const;
+  const nlohmann::ordered_json& Found(const nlohmann::ordered_json& schema, const std::string& text) const;
   void Collect(const nlohmann::ordered_json& value, size_t resource, int depth, bool is_schema);
   size_t ResourceOf(const nlohmann::ordered_json& schema) const;
 
   const nlohmann::ordered_json& root_;
   const bool ref_is_alone_;
   std::vector<Resource> resources_;
-  size_t largest_ = 0;
+  std::map<std::string, size_t, std::less<>> by_uri_;                      // of resources_
   std::unordered_map<const nlohmann::ordered_json*, size_t> resource_of_;  // of each object
+  // What references that were asked for lead to, by the resource and the text.
+  mutable std::map<std::pair<size_t, std::string>, const nlohmann::ordered_json*> targets_;
 };
 
 }  // namespace coppice

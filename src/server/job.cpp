@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "grammar/matcher.h"
 #include "policies/spec.h"
 #include "server/errors.h"
 #include "server/reuse_watch.h"
@@ -115,6 +116,8 @@ HttpFault FaultAtHand(const Job& job) {
     return error.fault();
   } catch (const PruneError& error) {  // what parsing cannot tell: a method that several processes refuse
     return BadField("prune", error.what()).fault();
+  } catch (const GrammarError& error) {  // what compiling cannot tell: an ambiguous grammar
+    return {400, "invalid_request_error", error.what()};
   } catch (const std::exception& error) {
     return {500, "server_error", error.what()};
   }
