@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 
+#include "base/cpu_seconds.h"
 #include "base/error.h"
 #include "base/limits.h"
 #include "grammar/gbnf.h"
@@ -174,7 +175,7 @@ TEST(WorkBudgetTest, AnswersHaveABudget) {
   for (int t = 0; t < 100'000 && message.empty(); ++t) {
     try {
       matcher.RenewBudget();
-      for (int i = 0; i < 150; ++i) {
+      for (int i = 0; i < 50; ++i) {
         matcher.Push('a');
         matcher.Pop(1);
       }
@@ -188,7 +189,7 @@ TEST(WorkBudgetTest, AnswersHaveABudget) {
 // Each value of an enum is checked against what stands beside it; all these checks have one budget.
 TEST(WorkBudgetTest, ValuesBesideDeepKeywordsEndSoon) {
   nlohmann::ordered_json level = {{"type", "null"}};
-  for (int i = 0; i < 6; ++i) {
+  for (int i = 0; i < 5; ++i) {
     nlohmann::ordered_json kinds = nlohmann::ordered_json::array();
     for (int k = 0; k < 8; ++k) kinds.push_back(level);
     level = {{"anyOf", std::move(kinds)}};
@@ -197,9 +198,9 @@ TEST(WorkBudgetTest, ValuesBesideDeepKeywordsEndSoon) {
                                    {"not", {{"anyOf", {level, level}}}}};
   for (int i = 0; i < 500; ++i) schema["enum"].push_back(i);
   Rules rules;
-  const auto start = std::chrono::steady_clock::now();
+  const double start = CpuSeconds();
   EXPECT_THROW(AddJsonSchema(schema, rules), Error);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(4));
+  EXPECT_LT(CpuSeconds() - start, 2);
 }
 
 }  // namespace
