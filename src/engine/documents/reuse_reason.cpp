@@ -12,8 +12,11 @@ namespace {
 // An answer may come back without its last tokens: white space, or part of a stop text.
 constexpr int64_t kAnswerTail = 4;
 
-bool GoesOn(const EarlierPrompt& earlier, int64_t common) {
-  return common >= std::max(earlier.prompt_tokens, earlier.size() - kAnswerTail);
+// An answer that comes back in other tokens, as the template writes it, costs nothing if the cache has it in
+// these: the server read it before the next turn came.
+bool GoesOn(const EarlierPrompt& earlier, int64_t common, int64_t cached) {
+  if (common < earlier.prompt_tokens) return false;
+  return cached > common || common >= earlier.size() - kAnswerTail;
 }
 
 struct Turn {
@@ -65,7 +68,7 @@ ReuseCause CauseOf(std::span<const int32_t> tokens, int64_t cached, PromptHistor
   const EarlierPrompt& earlier = *cause.earlier;
   const int64_t common = compared.common;
   if (common < earlier.size() && common <= most) cause.differs_at = common;
-  const bool differs = cause.differs_at && !GoesOn(earlier, common);
+  const bool differs = cause.differs_at && !GoesOn(earlier, common, cached);
   // What each of the two costs: tokens that differ, and tokens that no entry gave.
   const int64_t apart = differs ? std::min(earlier.size(), most) - common : 0;
   const int64_t missed = std::max<int64_t>(std::min(common, most) - cached, 0);

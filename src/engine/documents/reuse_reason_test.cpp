@@ -127,6 +127,20 @@ TEST(ReuseReason, AnAnswerWithoutItsLastTokensGoesOn) {
   EXPECT_EQ(*cause.differs_at, 317) << "is said all the same";
 }
 
+// The answer comes back as the template writes it, which the server has read in the meantime.
+TEST(ReuseReason, AnAnswerInOtherTokensThatTheCacheHas) {
+  Client client;
+  const Ids prompt = Words(1, 300);
+  const Ids written = Joined(prompt, Words(4, 30));
+  client.Ask(prompt, Words(3, 20));
+  client.cache->Put(StateOf(written, kDense));
+  const ReuseCause cause = client.Ask(Joined(written, Words(5, 60)));
+  EXPECT_EQ(client.cached, 330);
+  EXPECT_EQ(cause.reason, ReuseReason::kContinued);
+  EXPECT_EQ(cause.shared, 330);
+  EXPECT_EQ(*cause.differs_at, 300) << "is said all the same";
+}
+
 TEST(ReuseReason, Evicted) {
   Client client;
   client.cache = Make({.memory_bytes = 700 * StateOf(Words(1, 1), kDense)->bytes()});
