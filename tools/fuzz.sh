@@ -21,7 +21,7 @@ fi
 # all inputs.
 share_of() {
   case "$1" in
-    grammar | json_schema | regex) echo 8 ;;
+    grammar | json_schema | regex | schema_check) echo 8 ;;
     chat_forms | http | parameters) echo 3 ;;
     *) echo 1 ;;
   esac

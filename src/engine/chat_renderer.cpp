@@ -191,7 +191,9 @@ RenderedChat ChatRenderer::WithoutPlainMarks(const std::string& marked) const {
 
 std::vector<ChatRenderer::Offer> ChatRenderer::Offers() const {
   std::vector<Offer> offers;
-  for (std::vector<ChatTurn>& turns : Arrangements(roles_)) {
+  std::vector<bool> notes;
+  for (const ChatMessage& m : messages_) notes.push_back(IsNote(m.content));
+  for (std::vector<ChatTurn>& turns : Arrangements(roles_, notes)) {
     const auto has_none = [](const ChatMessage& m) { return !m.has_content; };
     if (offers.empty() && std::ranges::any_of(messages_, has_none)) offers.push_back({turns});
     offers.push_back({std::move(turns), true});

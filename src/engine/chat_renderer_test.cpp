@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <ctime>
+#include <random>
 
 #include "byte_tokenizer.h"
 #include "engine/chat_prompt.h"
@@ -95,6 +96,20 @@ TEST(ChatRenderer, LaterSystemMessagesJoinTheFirst) {
             "[user]q[system]S");
 }
 
+// What Claude Code adds behind each turn: the head of the prompt stays as it was.
+TEST(ChatRenderer, ANoteStaysWhereItIs) {
+  const char* messages = R"([{"role": "system", "content": "S"}, {"role": "user", "content": "q"},
+      {"role": "system", "content": "<total_tokens>9 tokens left</total_tokens>"},
+      {"role": "assistant", "content": "a"}, {"role": "user", "content": "q2"},
+      {"role": "system", "content": "<total_tokens>8 tokens left</total_tokens>"}])";
+  EXPECT_EQ(Rendered(kRefusesSecondSystem, messages),
+            "<|system|>S<|user|>q<|user|><total_tokens>9 tokens left</total_tokens><|assistant|>a<|user|>q2"
+            "<|user|><total_tokens>8 tokens left</total_tokens><|assistant|>");
+  EXPECT_EQ(Rendered(kAlternates, messages),
+            "<user>S\n\nq\n\n<total_tokens>9 tokens left</total_tokens><assistant>a<user>q2\n\n"
+            "<total_tokens>8 tokens left</total_tokens>");
+}
+
 TEST(ChatRenderer, NoSystemAndAlternation) {
   EXPECT_EQ(Rendered(kAlternates, R"([{"role": "system", "content": "S"}, {"role": "user", "content": "q"},
       {"role": "user", "content": "q2"}, {"role": "assistant", "content": "a"}, {"role": "assistant",
@@ -129,6 +144,54 @@ TEST(ChatRenderer, ToolsAsTextObeyTheTemplate) {
       "{% for m in messages %}{% if m.role != 'system' %}<{{ m.role }}>{{ m.content }}{% endif %}{% endfor "
       "%}";
   EXPECT_THAT(Rendered(silent, kToolTurn, {.tools = tools}), HasSubstr("<user># Tools"));
+}
+
+// Random conversations that begin with a user, with system messages and notes anywhere, tools in a form that
+// the template does not know, and neighbours of one role: templates that demand one system message, none or
+// alternation take them all, and nothing is lost.
+TEST(ChatRenderer, EveryConversationObeysTheTemplate) {
+  const std::string one_system_and_alternation =
+      "{% set ns = namespace(next='user') %}{% for m in messages %}{% if m.role == 'system' %}{% if not "
+      "loop.first %}{{ raise_exception('one system message') }}{% endif %}{% elif m.role != ns.next %}{{ "
+      "raise_exception('alternate') }}{% else %}{% set ns.next = 'assistant' if m.role == 'user' else 'user' "
+      "%}{% endif %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+  const ordered_json tools = ordered_json::parse(R"([{"type": "function", "function": {"name": "w"}}])");
+  std::mt19937 random(5);
+  const auto one_of = [&](int n) { return std::uniform_int_distribution<int>(0, n - 1)(random); };
+  for (int round = 0; round < 500; ++round) {
+    ordered_json list = ordered_json::array();
+    const auto add = [&](const char* role, bool note = false) {
+      const std::string text = "t" + std::to_string(list.size()) + ".";
+      list.push_back({{"role", role}, {"content", note ? "<n>" + text + "</n>" : text}});
+    };
+    if (one_of(2) == 0) add(one_of(2) == 0 ? "system" : "developer");
+    add("user");
+    for (int left = one_of(10); left > 0; --left) {
+      switch (one_of(6)) {
+        case 0:
+          add("system", one_of(2) == 0);
+          break;
+        case 1:
+          add("assistant");
+          list.back()["tool_calls"] = {{{"function", {{"name", "w"}, {"arguments", "{}"}}}}};
+          add("tool");
+          break;
+        case 2:
+          add("assistant");
+          break;
+        default:
+          add("user");
+      }
+    }
+    const auto messages = ParseMessages(list, "m");
+    for (const std::string& chat_template : {kAlternates, one_system_and_alternation, kRefusesSecondSystem}) {
+      ChatOptions options;
+      if (round % 2 == 0) options.tools = tools;
+      const std::string text = RenderChat(messages, ByteTokenizer(chat_template), options);
+      for (size_t i = 0; i < list.size(); ++i)
+        EXPECT_THAT(text, HasSubstr("t" + std::to_string(i) + ".")) << list.dump();
+    }
+  }
 }
 
 std::vector<std::string> Texts(const ByteTokenizer& tokenizer, const ChatPrompt& prompt,

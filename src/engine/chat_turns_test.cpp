@@ -9,9 +9,10 @@ namespace {
 using testing::ElementsAre;
 
 // "user 0, assistant 1+2"
-std::vector<std::string> Written(const std::vector<std::string>& roles) {
+std::vector<std::string> Written(const std::vector<std::string>& roles, std::vector<bool> notes = {}) {
   std::vector<std::string> lines;
-  for (const std::vector<ChatTurn>& turns : Arrangements(roles)) {
+  notes.resize(roles.size());
+  for (const std::vector<ChatTurn>& turns : Arrangements(roles, notes)) {
     std::string line;
     for (const ChatTurn& turn : turns) {
       line += (line.empty() ? "" : ", ") + turn.role;
@@ -39,7 +40,26 @@ TEST(ChatTurns, FromTheLeastChangeToTheLargest) {
               ElementsAre("system 0, user 1, system 2, user 3", "system 0+2, user 1, user 3",
                           "system 0+2, user 1+3", "user 0+2+1+3"));
   EXPECT_THAT(Written({"system"}), ElementsAre("system 0", "user 0"));
-  EXPECT_THAT(Written({"system", "assistant"}), ElementsAre("system 0, assistant 1", "user 0, assistant 1"));
+  EXPECT_THAT(Written({"system", "assistant", "user"}),
+              ElementsAre("system 0, assistant 1, user 2", "user 0, assistant 1, user 2"));
+}
+
+TEST(ChatTurns, NotesKeepTheirPlace) {
+  EXPECT_THAT(Written({"system", "user", "system"}, {false, false, true}),
+              ElementsAre("system 0, user 1, system 2", "system 0, user 1, user 2", "system 0, user 1+2",
+                          "user 0+1+2", "system 0+2, user 1", "user 0+2+1"));
+  // Before the conversation begins they are part of what it obeys.
+  EXPECT_THAT(Written({"system", "system", "user"}, {true, true, false}),
+              ElementsAre("system 0, system 1, user 2", "system 0+1, user 2", "user 0+1+2"));
+}
+
+TEST(ChatTurns, WhatANoteIs) {
+  for (const char* text : {"<total_tokens>5 tokens left</total_tokens>", "\n<a>\nb <c> d\n</a>\n\n<e>f</e>\n",
+                           "<budget:token_budget>1</budget:token_budget>", "<a></a>"})
+    EXPECT_TRUE(IsNote(text)) << text;
+  for (const char* text : {"", " \n", "Be terse.", "<a>b</a> and more", "and <a>b</a>", "<a>b", "<a>b</b>",
+                           "<", "<>", "<></>", "<a", "< a>b</ a>", "<a b>c</a b>"})
+    EXPECT_FALSE(IsNote(text)) << text;
 }
 
 }  // namespace

@@ -72,6 +72,7 @@ struct Request {
   int64_t prompt_lookup = 0;
   bool use_documents = true;         // read from and write to the engine's document cache, if it has one
   PrefixOwner documents_owner = {};  // the owner of these entries
+  PrefixHint documents_hint = {};    // what they are worth
   // The prompt is a document's that may be complete: if the document cache has dense states of nearly all of
   // it, the answer is dense, whatever `prune` says.
   bool complete = false;

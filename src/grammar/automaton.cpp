@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "grammar/nfa.h"
+#include "grammar/recursion.h"
 
 namespace coppice {
 
@@ -309,14 +310,7 @@ void RemoveDeadEdges(Automaton& a, WorkBudget& budget) {
   }
 }
 
-}  // namespace
-
-Automaton Compile(const Rules& rules) {
-  WorkBudget budget;
-  return Compile(rules, budget);
-}
-
-Automaton Compile(const Rules& rules, WorkBudget& budget) {
+Automaton CompileRules(const Rules& rules, WorkBudget& budget) {
   const std::vector<uint8_t> inlined = Inliner(rules).Choose();
   Automaton automaton;
   // The rules that are called, numbered as they are met.
@@ -342,6 +336,20 @@ Automaton Compile(const Rules& rules, WorkBudget& budget) {
   automaton.bytes.shrink_to_fit();
   automaton.calls.shrink_to_fit();
   return automaton;
+}
+
+}  // namespace
+
+Automaton Compile(const Rules& rules) {
+  WorkBudget budget;
+  return Compile(rules, budget);
+}
+
+Automaton Compile(const Rules& given, WorkBudget& budget) {
+  if (!CallThemselves(given, budget)) return CompileRules(given, budget);
+  Rules rules = given;
+  RepeatRecursiveRules(rules, budget);
+  return CompileRules(rules, budget);
 }
 
 }  // namespace coppice

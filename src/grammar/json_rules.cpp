@@ -40,8 +40,8 @@ Expr JsonRules::AnyChar() {
 }
 Expr JsonRules::AnyValue() {
   return RuleOf(value_, [&] {
-    return Choice({AnyObject(), ArrayOf(AnyValue(), 0, kNoLimit), AnyString(), JsonNumber(), Text("true"),
-                   Text("false"), Text("null")});
+    return Choice(
+        {AnyObject(), AnyArray(), AnyString(), AnyNumber(), Text("true"), Text("false"), Text("null")});
   });
 }
 
@@ -64,6 +64,13 @@ Expr JsonRules::List(const Expr& item, int64_t least, int64_t most) {
 
 Expr JsonRules::AnyObject() {
   return RuleOf(object_, [&] { return ObjectOf(AnyValue()); });
+}
+
+Expr JsonRules::AnyArray() {
+  return RuleOf(array_, [&] { return ArrayOf(AnyValue(), 0, kNoLimit); });
+}
+Expr JsonRules::AnyNumber() {
+  return RuleOf(number_, [] { return JsonNumber(); });
 }
 
 Expr JsonRules::Kept(Expr expr) {

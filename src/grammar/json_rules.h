@@ -22,6 +22,8 @@ class JsonRules {
   grammar::Expr AnyString();
   grammar::Expr AnyValue();
   grammar::Expr AnyObject();
+  grammar::Expr AnyArray();
+  grammar::Expr AnyNumber();
 
   grammar::Expr Member(grammar::Expr key, grammar::Expr value);
   // `least` to `most` (kNoLimit: any number) items with commas between them.
@@ -40,6 +42,8 @@ class JsonRules {
   std::optional<int32_t> string_;
   std::optional<int32_t> value_;
   std::optional<int32_t> object_;
+  std::optional<int32_t> array_;
+  std::optional<int32_t> number_;
 };
 
 }  // namespace coppice

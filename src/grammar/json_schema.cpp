@@ -22,6 +22,7 @@
 #include "grammar/schema_refs.h"
 #include "grammar/schema_simplify.h"
 #include "grammar/schema_strings.h"
+#include "grammar/schema_values.h"
 
 namespace coppice {
 
@@ -35,15 +36,18 @@ constexpr size_t kMaxWork = 1'000'000;  // values looked at and copied
 constexpr size_t kMaxRequired = 1024;   // names
 constexpr int kMaxNesting = 128;        // with the schemas that merging makes
 constexpr size_t kMaxNote = 80;         // bytes
+constexpr size_t kStepsOfExpr = 16;
+constexpr size_t kExprsOfMember = 16;
 
 class Compiler {
  public:
-  Compiler(const Json& root, Rules& rules, SchemaNotes& notes)
+  Compiler(const Json& root, Rules& rules, SchemaNotes& notes, WorkBudget& budget)
       : root_(root),
         rules_(rules),
         notes_(notes),
+        budget_(budget),
         refs_(root),
-        checker_(root, SchemaDraft::k2020),
+        checker_(root, SchemaDraft::k2020, &budget),
         json_(rules) {}
 
   Expr Root() { return Visit(root_, 0); }
@@ -69,17 +73,16 @@ class Compiler {
   }
 
  private:
-  static size_t CountValues(const Json& value) {
-    size_t count = 1;
-    if (value.is_structured()) {
-      for (const Json& item : value) count += CountValues(item);
-    }
-    return count;
-  }
-
   void Spend(size_t values = 1) {
+    budget_.Spend(values);
     rules_.work += values;
     if (rules_.work > kMaxWork) throw Error("the schema is too large once its parts are merged");
+  }
+
+  // Of an expression that was made, in steps of the budget: it takes as much memory as some tens of nodes.
+  Expr Made(Expr expr) {
+    budget_.Spend(kStepsOfExpr * CountExprs(expr));
+    return expr;
   }
 
   // What a value of the schema may be. What is wrong with a part of a schema is no reason to lose the whole.
@@ -102,7 +105,7 @@ class Compiler {
     Json simplified;
     if (given.is_object() && CanSimplify(given)) {
       Spend(CountValues(given));
-      simplified = SimplifySchema(given);
+      simplified = SimplifySchema(WithNames(given, depth));
       simple = &simplified;
     }
     const Json& schema = *simple;
@@ -113,21 +116,35 @@ class Compiler {
     }
     if (schema.contains("const") || schema.contains("enum")) return Listed(schema);
     DropKeywords(schema, notes_);
+    if (!schema.contains("type") && !HasTypedKeywords(schema)) return json_.AnyValue();
     std::vector<Expr> choices;
     for (const std::string& type : SchemaTypes(schema, notes_))
       choices.push_back(OfType(schema, type, depth));
     return choices.size() == 1 ? std::move(choices.front()) : Choice(std::move(choices));
   }
 
+  // The schema with what its propertyNames refers to in place: pydantic's dictionaries of an enum.
+  Json WithNames(const Json& given, int depth) {
+    Json schema = given;
+    const auto names = schema.find("propertyNames");
+    if (names == schema.end() || !names->is_object() || !names->contains("$ref")) return schema;
+    try {
+      *names = Resolved(Json(*names), depth);
+    } catch (const Error&) {
+      // The keyword stays, and is one that a grammar does not keep.
+    }
+    return schema;
+  }
+
   Json Merged(const Json& a, const Json& b) {
-    Spend(CountValues(a) + CountValues(b));
+    Spend(MergingSteps(a, b));
     return MergeSchemas(a, b, notes_);
   }
 
   Expr Listed(const Json& schema) {
     const size_t values = schema.contains("enum") ? schema["enum"].size() : 1;
     Spend(values * (1 + schema.size()));
-    return SchemaValues(schema, checker_);
+    return Made(SchemaValues(schema, checker_));
   }
 
   static bool IsAlone(const Json& schema, std::string_view keyword) {
@@ -163,7 +180,7 @@ class Compiler {
     for (size_t i = 0; i < resolved.size(); ++i) {
       for (size_t j = 0; j < i; ++j) {
         Spend();
-        if (!AreDisjoint(resolved[i], resolved[j])) {
+        if (!AreDisjoint(resolved[i], resolved[j], [this](size_t steps) { budget_.Spend(steps); })) {
           notes_.Drop("oneOf",
                       fmt::format("alternatives {} and {} of oneOf may hold at once, which a grammar "
                                   "cannot exclude: send anyOf",
@@ -217,13 +234,13 @@ class Compiler {
   }
 
   Expr OfType(const Json& schema, const std::string& type, int depth) {
-    if (type == "object") return Object(schema, depth);
-    if (type == "array") return Array(schema, depth);
+    const bool any = !HasKeywordsOf(type == "integer" ? "number" : type, schema);
+    if (type == "object") return any ? json_.AnyObject() : Object(schema, depth);
+    if (type == "array") return any ? json_.AnyArray() : Made(Array(schema, depth));
     if (type == "string")
-      return HasKeywordsOf("string", schema) ? SchemaString(schema, json_.AnyChar(), notes_)
-                                             : json_.AnyString();
-    if (type == "integer") return SchemaNumber(schema, true, notes_);
-    if (type == "number") return SchemaNumber(schema, false, notes_);
+      return any ? json_.AnyString() : Made(SchemaString(schema, json_.AnyChar(), notes_));
+    if (type == "integer") return Made(SchemaNumber(schema, true, notes_));
+    if (type == "number") return any ? json_.AnyNumber() : Made(SchemaNumber(schema, false, notes_));
     if (type == "boolean") return Choice({Text("true"), Text("false")});
     return Text("null");
   }
@@ -259,6 +276,7 @@ class Compiler {
       tail = Sequence({json_.Space(), std::move(item), std::move(tail)});
       if (i > 0) tail = Sequence({Text(","), std::move(tail)});
       if (i >= least) tail = Optional(std::move(tail));
+      budget_.Spend(kStepsOfExpr * kExprsOfMember);
       tail = Rule(json_.NewRule(std::move(tail)));
     }
     return Sequence({Text("["), std::move(tail), json_.Space(), Text("]")});
@@ -288,6 +306,7 @@ class Compiler {
     std::vector<Property> members;
     std::vector<std::string> names;
     const auto add = [&](const std::string& name, const Json& value, bool is_required) {
+      budget_.Spend(kStepsOfExpr * kExprsOfMember);
       names.push_back(name);
       Expr member = json_.Member(Text(Json(name).dump()), Visit(value, depth + 1));
       members.push_back({json_.Kept(std::move(member)), is_required});
@@ -307,22 +326,22 @@ class Compiler {
     }
     const auto all = static_cast<int64_t>(members.size());
     const auto must = std::ranges::count_if(members, [](const Property& p) { return p.required; });
-    if (least > must)
-      notes_.Drop("minProperties", "minProperties beside optional properties is not supported");
+    if (least > std::max<int64_t>(must, 1))
+      notes_.Drop("minProperties", "minProperties above 1 beside optional properties is not supported");
     if (most != kNoLimit && (most < all || rest != false))
       notes_.Drop("maxProperties", "maxProperties beside optional properties is not supported");
-    return Members(members,
-                   rest == false
-                       ? std::nullopt
-                       : std::optional(json_.Kept(json_.Member(OtherName(names), Visit(rest, depth + 1)))));
+    std::optional<Expr> other;
+    if (rest != false) other = json_.Kept(json_.Member(OtherName(names), Visit(rest, depth + 1)));
+    return Members(members, other, least > 0);
   }
 
-  // Members in their order, then any number of `other`. `after`: what may follow once there was a member;
-  // `first`: the members from here on, if there was none yet.
-  Expr Members(const std::vector<Property>& members, const std::optional<Expr>& other) {
+  // Members in their order, then any number of `other`; at least one of all these if `not_empty`. `after`:
+  // what may follow once there was a member; `first`: the members from here on, if there was none yet.
+  Expr Members(const std::vector<Property>& members, const std::optional<Expr>& other, bool not_empty) {
     const auto behind = [&](const Expr& member) { return Sequence({Text(","), json_.Space(), member}); };
     Expr after = other ? Repeat(behind(*other), 0) : Sequence({});
-    Expr first = other ? Optional(Sequence({json_.Space(), *other, after})) : Sequence({});
+    Expr first = other ? Sequence({json_.Space(), *other, after}) : Choice({});
+    if (!not_empty) first = Optional(std::move(first));
     after = json_.Kept(std::move(after));
     for (size_t i = members.size(); i-- > 0;) {
       Expr here = Sequence({json_.Space(), members[i].member, after});
@@ -348,7 +367,7 @@ class Compiler {
       notes_.Drop("minProperties", "minProperties is not supported, except 0 and 1: names may repeat");
     std::vector<Expr> members;
     for (const auto& [pattern, value] : patterns.items()) {
-      const Expr key = JsonQuoted(ParseRegex(pattern, &JsonCharOf));
+      const Expr key = Made(JsonQuoted(ParseRegex(pattern, &JsonCharOf)));
       members.push_back(json_.Member(key, Visit(value, depth + 1)));
     }
     return Sequence({Text("{"), json_.List(json_.Kept(Choice(std::move(members))), least, most),
@@ -358,6 +377,7 @@ class Compiler {
   const Json& root_;
   Rules& rules_;
   SchemaNotes& notes_;
+  WorkBudget& budget_;
   const SchemaRefs refs_;
   SchemaChecker checker_;
   JsonRules json_;
@@ -366,15 +386,15 @@ class Compiler {
 
 }  // namespace
 
-Expr AddJsonSchema(const Json& schema, Rules& rules) {
+Expr AddJsonSchema(const Json& schema, Rules& rules, WorkBudget& budget) {
   SchemaNotes notes(nullptr);
-  return Compiler(schema, rules, notes).Root();
+  return Compiler(schema, rules, notes, budget).Root();
 }
 
 Expr AddArguments(const Json& schema, Rules& rules, std::vector<std::string>& not_enforced,
-                  int64_t most_repeats) {
+                  WorkBudget& budget, int64_t most_repeats) {
   SchemaNotes notes(&not_enforced, most_repeats);
-  return Compiler(schema, rules, notes).RootObject();
+  return Compiler(schema, rules, notes, budget).RootObject();
 }
 
 Expr AddJsonObject(Rules& rules) { return JsonRules(rules).AnyObject(); }

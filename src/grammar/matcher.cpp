@@ -30,8 +30,9 @@ void GrammarMatcher::RenewBudget() {
 void GrammarMatcher::Spend(uint64_t steps) {
   steps_ += steps;
   if (steps_ <= allowed_) return;
-  if (allowed_ == limits::kMaxGrammarTokenSteps) throw Error("the grammar takes too long for one token");
-  throw Error("the grammar takes too long for this answer");
+  if (allowed_ == limits::kMaxGrammarTokenSteps)
+    throw GrammarError("the grammar takes too long for one token");
+  throw GrammarError("the grammar takes too long for this answer");
 }
 
 // Sets are small (one to a dozen items), so a search is as fast as a table.
@@ -40,10 +41,11 @@ void GrammarMatcher::Add(Item item) {
   Spend(1 + items.size() / 16);  // about as long as the search takes
   if (std::ranges::find(items, item) != items.end()) return;
   if (items.size() >= limits::kMaxGrammarItems)
-    throw Error("the grammar is too ambiguous: a byte takes more than {} items", limits::kMaxGrammarItems);
+    throw GrammarError("the grammar is too ambiguous: a byte takes more than {} items",
+                       limits::kMaxGrammarItems);
   if (items_.size() >= limits::kMaxGrammarAnswerItems)
-    throw Error("the grammar is too ambiguous: the answer takes more than {} items",
-                limits::kMaxGrammarAnswerItems);
+    throw GrammarError("the grammar is too ambiguous: the answer takes more than {} items",
+                       limits::kMaxGrammarAnswerItems);
   items_.push_back(item);
 }
 

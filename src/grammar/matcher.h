@@ -9,21 +9,28 @@
 #include <span>
 #include <vector>
 
+#include "base/error.h"
 #include "grammar/automaton.h"
 
 namespace coppice {
+
+// The grammar takes more work than an answer may: a fault of who sent it.
+class GrammarError : public Error {
+ public:
+  using Error::Error;
+};
 
 class GrammarMatcher {
  public:
   explicit GrammarMatcher(std::shared_ptr<const Automaton> automaton);
 
-  // Returns whether the text may go on with this byte; if not, nothing changes. Throws Error if the grammar
-  // is so ambiguous that the byte takes more than limits::kMaxGrammarItems items, or all bytes together
-  // more than kMaxGrammarAnswerItems.
+  // Returns whether the text may go on with this byte; if not, nothing changes. Throws GrammarError if the
+  // grammar is so ambiguous that the byte takes more than limits::kMaxGrammarItems items, or all bytes
+  // together more than kMaxGrammarAnswerItems.
   bool Push(uint8_t byte);
   // The next token begins. The work for one token is limited, and so is the work for all of them: Push()
-  // throws Error beyond limits::kMaxGrammarTokenSteps since this was called, and once the answer has used up
-  // kFirstGrammarSteps and kGrammarStepsOfEachToken for each call of this.
+  // throws GrammarError beyond limits::kMaxGrammarTokenSteps since this was called, and once the answer has
+  // used up kFirstGrammarSteps and kGrammarStepsOfEachToken for each call of this.
   void RenewBudget();
   // Takes the last `bytes` bytes back.
   void Pop(size_t bytes);

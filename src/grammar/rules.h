@@ -63,6 +63,13 @@ inline Expr Without(std::string_view text) {
   return {.kind = Expr::Kind::kWithout, .text = std::string(text)};
 }
 
+// The expression and all in it.
+inline size_t CountExprs(const Expr& expr) {
+  size_t count = 1 + expr.chars.size() / 8 + expr.text.size() / 64;
+  for (const Expr& part : expr.parts) count += CountExprs(part);
+  return count;
+}
+
 struct Rules {
   std::vector<Expr> rules;
   int32_t root = 0;

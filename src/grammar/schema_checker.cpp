@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "grammar/schema_values.h"
@@ -12,6 +14,7 @@ namespace coppice {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using Shown = ShownValue;
 
 constexpr size_t kMaxSteps = 2'000'000;  // about 0.1 s
 constexpr int kMaxDepth = 200;
@@ -28,9 +31,9 @@ bool IsDraft7(const Json& root) {
          schema->get_ref<const std::string&>().find("/draft-0") != std::string::npos;
 }
 
-std::string Step(const std::string& name) {
+std::string Step(std::string_view name) {
   std::string step = "/";
-  for (const char c : name) {
+  for (const char c : name.substr(0, kMaxMessage)) {
     if (c == '~' || c == '/') {
       step += c == '~' ? "~0" : "~1";
     } else {
@@ -40,14 +43,11 @@ std::string Step(const std::string& name) {
   return step;
 }
 
-std::string Shown(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 80);
-}
-
 }  // namespace
 
-SchemaChecker::SchemaChecker(const Json& root, SchemaDraft draft)
-    : old_(IsDraft7(root) || (draft == SchemaDraft::k7 && !(root.is_object() && root.contains("$schema")))),
+SchemaChecker::SchemaChecker(const Json& root, SchemaDraft draft, WorkBudget* budget)
+    : budget_(budget),
+      old_(IsDraft7(root) || (draft == SchemaDraft::k7 && !(root.is_object() && root.contains("$schema")))),
       refs_(root, old_) {}
 
 bool SchemaChecker::Check(const Json& schema, const Json& value, size_t most,
@@ -55,7 +55,6 @@ bool SchemaChecker::Check(const Json& schema, const Json& value, size_t most,
   faults_ = &faults;
   most_ = most;
   silent_ = most == 0;
-  steps_ = 0;
   scope_.clear();
   Evaluated evaluated(value.is_structured() ? value.size() : 0);
   return Visit(schema, value, "", evaluated, 0);
@@ -64,19 +63,27 @@ bool SchemaChecker::Check(const Json& schema, const Json& value, size_t most,
 void SchemaChecker::Spend(size_t steps) {
   steps_ += steps;
   if (steps_ > kMaxSteps) throw Error("takes too long to be checked against its schema");
+  if (budget_ != nullptr) budget_->Spend(steps);
 }
 
-bool SchemaChecker::Fail(const At& at, std::string message) {
-  if (!silent_ && faults_->size() < most_) {
-    if (message.size() > kMaxMessage) message.resize(kMaxMessage);
-    faults_->push_back({at.path.substr(0, kMaxMessage), std::move(message)});
-  }
+// Most faults are told to nobody: their words are made only for those that are.
+template <typename... Args>
+bool SchemaChecker::Fail(const At& at, fmt::format_string<const Args&...> format, const Args&... args) {
+  if (silent_ || faults_->size() >= most_) return false;
+  std::string text = fmt::format(format, args...);
+  if (text.size() > kMaxMessage) text.resize(kMaxMessage);
+  faults_->push_back({at.path.substr(0, kMaxMessage), std::move(text)});
   return false;
+}
+
+bool SchemaChecker::Same(const Json& a, const Json& b) {
+  return SameValue(a, b, [this](size_t steps) { Spend(steps); });
 }
 
 bool SchemaChecker::Visit(const Json& schema, const Json& value, const std::string& path,
                           Evaluated& evaluated, int depth) {
-  Spend(1);
+  // Each keyword is looked for among all members of the schema, and members and items are marked.
+  Spend(1 + (schema.is_object() ? schema.size() : 0) + evaluated.size() / 16);
   if (depth > kMaxDepth) throw Error("the schema refers to itself without end, or is too deep");
   const At at{schema, value, path, evaluated, depth};
   if (schema.is_boolean()) return schema.get<bool>() || Fail(at, "nothing is allowed here");
@@ -97,7 +104,8 @@ bool SchemaChecker::Visit(const Json& schema, const Json& value, const std::stri
 
 bool SchemaChecker::Part(const At& at, const Json& schema, const Json& value, const std::string& step) {
   Evaluated evaluated(value.is_structured() ? value.size() : 0);
-  return Visit(schema, value, silent_ ? at.path : at.path + step, evaluated, at.depth + 1);
+  const bool is_told = !silent_ && at.path.size() <= kMaxMessage;  // messages show no more of it
+  return Visit(schema, value, is_told ? at.path + step : at.path, evaluated, at.depth + 1);
 }
 
 bool SchemaChecker::InPlace(const At& at, const Json& schema) {
@@ -132,9 +140,11 @@ bool SchemaChecker::References(const At& at) {
 }
 
 bool SchemaChecker::Values(const At& at) {
-  const auto& [schema, value, path, evaluated, depth] = at;
+  const Json& schema = at.schema;
+  const Json& value = at.value;
   bool fits = true;
   if (const Json* type = Find(schema, "type")) {
+    if (type->is_array()) Spend(type->size());
     const Json list = type->is_array() ? *type : Json::array({*type});
     const bool known = std::ranges::all_of(list, [](const Json& name) {
       return name == "object" || name == "array" || name == "string" || name == "number" ||
@@ -142,15 +152,14 @@ bool SchemaChecker::Values(const At& at) {
     });
     const bool is = std::ranges::any_of(
         list, [&](const Json& name) { return name.is_string() && IsOfType(value, name.get<std::string>()); });
-    if (known && !is) fits = Fail(at, fmt::format("{} is not of type {}", Shown(value), type->dump()));
+    if (known && !is) fits = Fail(at, "{} is not of type {}", Shown{value}, Shown{*type});
   }
   if (const Json* values = Find(schema, "enum"); values != nullptr && values->is_array()) {
-    Spend(values->size());
-    if (std::ranges::none_of(*values, [&](const Json& one) { return SameValue(one, value); }))
-      fits = Fail(at, fmt::format("{} is none of {}", Shown(value), Shown(*values)));
+    if (std::ranges::none_of(*values, [&](const Json& one) { return Same(one, value); }))
+      fits = Fail(at, "{} is none of {}", Shown{value}, Shown{*values});
   }
-  if (const Json* constant = Find(schema, "const"); constant != nullptr && !SameValue(*constant, value))
-    fits = Fail(at, fmt::format("{} is not {}", Shown(value), Shown(*constant)));
+  if (const Json* constant = Find(schema, "const"); constant != nullptr && !Same(*constant, value))
+    fits = Fail(at, "{} is not {}", Shown{value}, Shown{*constant});
   return fits;
 }
 
@@ -163,7 +172,7 @@ bool SchemaChecker::Numbers(const At& at) {
   const auto fails = [&](const char* keyword, auto wrong) {
     const Json* bound = Find(at.schema, keyword);
     if (bound == nullptr || !bound->is_number() || !wrong(CompareNumbers(at.value, *bound))) return false;
-    return !Fail(at, fmt::format("{} against {} {}", Shown(at.value), keyword, bound->dump()));
+    return !Fail(at, "{} against {} {}", Shown{at.value}, keyword, Shown{*bound});
   };
   bool fits = true;
   if (fails("minimum", [&](int order) { return order < 0 || (order == 0 && is("exclusiveMinimum")); }))
@@ -175,7 +184,7 @@ bool SchemaChecker::Numbers(const At& at) {
   const Json* divisor = Find(at.schema, "multipleOf");
   if (divisor != nullptr && divisor->is_number() && divisor->get<double>() > 0 &&
       !IsMultiple(at.value, *divisor))
-    fits = Fail(at, fmt::format("{} is no multiple of {}", Shown(at.value), divisor->dump()));
+    fits = Fail(at, "{} is no multiple of {}", Shown{at.value}, Shown{*divisor});
   return fits;
 }
 
@@ -183,10 +192,10 @@ bool SchemaChecker::Within(const At& at, size_t count, const char* least, const 
   bool fits = true;
   if (const Json* bound = Find(at.schema, least);
       bound != nullptr && bound->is_number() && static_cast<double>(count) < bound->get<double>())
-    fits = Fail(at, fmt::format("{} against {} {}", count, least, bound->dump()));
+    fits = Fail(at, "{} against {} {}", count, least, Shown{*bound});
   if (const Json* bound = Find(at.schema, most);
       bound != nullptr && bound->is_number() && static_cast<double>(count) > bound->get<double>())
-    fits = Fail(at, fmt::format("{} against {} {}", count, most, bound->dump()));
+    fits = Fail(at, "{} against {} {}", count, most, Shown{*bound});
   return fits;
 }
 
@@ -197,7 +206,7 @@ bool SchemaChecker::Strings(const At& at) {
   bool fits = Within(at, LengthOf(text), "minLength", "maxLength");
   const Json* pattern = Find(at.schema, "pattern");
   if (pattern != nullptr && pattern->is_string() && !patterns_.Finds(pattern->get<std::string>(), text))
-    fits = Fail(at, fmt::format("{} does not match the pattern {}", Shown(at.value), Shown(*pattern)));
+    fits = Fail(at, "{} does not match the pattern {}", Shown{at.value}, Shown{*pattern});
   return fits;
 }
 
@@ -223,9 +232,8 @@ bool SchemaChecker::Items(const At& at) {
   }
   if (const Json* unique = Find(at.schema, "uniqueItems"); unique != nullptr && *unique == true) {
     for (size_t i = 0; i < value.size(); ++i) {
-      Spend(i);
       for (size_t j = 0; j < i; ++j) {
-        if (SameValue(value[i], value[j])) return Fail(at, fmt::format("items {} and {} are equal", j, i));
+        if (Same(value[i], value[j])) return Fail(at, "items {} and {} are equal", j, i);
       }
     }
   }
@@ -256,7 +264,7 @@ bool SchemaChecker::Members(const At& at) {
     Spend(required->size() * (1 + at.value.size() / 16));
     for (const Json& name : *required) {
       if (name.is_string() && !at.value.contains(name.get_ref<const std::string&>()))
-        fits = Fail(at, fmt::format("the member {} is missing", Shown(name)));
+        fits = Fail(at, "the member {} is missing", Shown{name});
     }
   }
   const Json* properties = Find(at.schema, "properties");
@@ -268,10 +276,10 @@ bool SchemaChecker::Members(const At& at) {
     Spend(1 + (properties != nullptr ? properties->size() / 16 : 0));
     const std::string step = silent_ ? "" : Step(name);
     bool known = false;
-    const auto apply = [&](const Json& schema) {
+    const auto apply = [&, &part = member](const Json& schema) {
       known = true;
       at.evaluated[number] = true;
-      fits = Part(at, schema, member, step) && fits;
+      fits = Part(at, schema, part, step) && fits;
     };
     if (properties != nullptr && properties->is_object()) {
       if (const auto found = properties->find(name); found != properties->end()) apply(*found);
@@ -284,7 +292,7 @@ bool SchemaChecker::Members(const At& at) {
     }
     if (!known && rest != nullptr) {
       if (*rest == false) {
-        fits = Fail(at, fmt::format("the member {} is not allowed", Shown(Json(name))));
+        fits = Fail(at, "the member {} is not allowed", Shown{Json(name)});
       } else {
         apply(*rest);
       }
@@ -303,15 +311,16 @@ bool SchemaChecker::Dependencies(const At& at) {
     const Json* list = Find(at.schema, keyword);
     if (list == nullptr || !list->is_object()) continue;
     for (const auto& [name, needs] : list->items()) {
-      Spend(1);
+      Spend(1 + at.value.size() / 16);
       if (!at.value.contains(name)) continue;
       if (!needs.is_array()) {
         fits = InPlace(at, needs) && fits;
         continue;
       }
+      Spend(needs.size() * (1 + at.value.size() / 16));
       for (const Json& needed : needs) {
         if (needed.is_string() && !at.value.contains(needed.get_ref<const std::string&>()))
-          fits = Fail(at, fmt::format("{} needs the member {}", Shown(Json(name)), Shown(needed)));
+          fits = Fail(at, "{} needs the member {}", Shown{Json(name)}, Shown{needed});
       }
     }
   }
@@ -338,12 +347,12 @@ bool SchemaChecker::Combinations(const At& at) {
       ++holding;
       take(evaluated);
     }
-    if (holding == 0) fits = Fail(at, fmt::format("{} fits none of {}", Shown(at.value), keyword));
+    if (holding == 0) fits = Fail(at, "{} fits none of {}", Shown{at.value}, keyword);
     if (holding > 1 && keyword == std::string_view("oneOf"))
-      fits = Fail(at, fmt::format("{} fits {} alternatives of oneOf", Shown(at.value), holding));
+      fits = Fail(at, "{} fits {} alternatives of oneOf", Shown{at.value}, holding);
   }
   if (const Json* none = Find(at.schema, "not"); none != nullptr && Holds(at, *none, evaluated))
-    fits = Fail(at, fmt::format("{} fits what \"not\" excludes", Shown(at.value)));
+    fits = Fail(at, "{} fits what \"not\" excludes", Shown{at.value});
   if (const Json* condition = Find(at.schema, "if")) {
     const bool holds = Holds(at, *condition, evaluated);
     if (holds) take(evaluated);

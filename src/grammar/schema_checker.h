@@ -1,6 +1,8 @@
 // The walk behind schema_check.h.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -9,6 +11,7 @@
 #include "grammar/schema_check.h"
 #include "grammar/schema_pattern.h"
 #include "grammar/schema_refs.h"
+#include "grammar/work_budget.h"
 
 namespace coppice {
 
@@ -16,10 +19,11 @@ class SchemaChecker {
  public:
   using Json = nlohmann::ordered_json;
 
-  // `root` must outlive this object.
-  SchemaChecker(const Json& root, SchemaDraft draft);
+  // `root` and `budget`, which may be null, must outlive this object. What it does counts there, too.
+  SchemaChecker(const Json& root, SchemaDraft draft, WorkBudget* budget = nullptr);
 
-  // Whether `value` fits `schema`, a part of the root. Adds up to `most` faults.
+  // Whether `value` fits `schema`, a part of the root. Adds up to `most` faults. Throws Error as
+  // CheckSchema() does; all calls together may take as much as one.
   bool Check(const Json& schema, const Json& value, size_t most, std::vector<SchemaFault>& faults);
 
  private:
@@ -49,10 +53,13 @@ class SchemaChecker {
   bool Members(const At& at);
   bool Dependencies(const At& at);
   bool Unevaluated(const At& at);
-  bool Fail(const At& at, std::string message);
+  template <typename... Args>
+  bool Fail(const At& at, fmt::format_string<const Args&...> format, const Args&... args);
+  bool Same(const Json& a, const Json& b);
   void Spend(size_t steps);
   bool Within(const At& at, size_t count, const char* least, const char* most);
 
+  WorkBudget* const budget_;
   const bool old_;
   SchemaRefs refs_;
   SchemaPatterns patterns_;

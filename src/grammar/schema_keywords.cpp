@@ -112,6 +112,11 @@ bool HasKeywordsOf(const std::string& type, const Json& schema) {
   return false;
 }
 
+bool HasTypedKeywords(const Json& schema) {
+  return std::ranges::any_of(KeywordsOfTypes(),
+                             [&](const TypeKeywords& known) { return HasKeywordsOf(known.type, schema); });
+}
+
 Expr SchemaValues(const Json& schema, SchemaChecker& checker) {
   const Json values = schema.contains("enum") ? schema["enum"] : Json::array({schema["const"]});
   if (!values.is_array() || values.empty()) throw Error("enum is not a list of values");

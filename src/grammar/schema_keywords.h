@@ -15,6 +15,8 @@ namespace coppice {
 // The types that a schema allows, by `type`, else by its keywords, else all. A type that JSON does not have
 // goes to `notes`.
 std::vector<std::string> SchemaTypes(const nlohmann::ordered_json& schema, SchemaNotes& notes);
+// Whether it has keywords that belong to values of some type.
+bool HasTypedKeywords(const nlohmann::ordered_json& schema);
 // Whether it has keywords that belong to values of this type.
 bool HasKeywordsOf(const std::string& type, const nlohmann::ordered_json& schema);
 // const and enum: those of the values that fit the schema. `checker`: of the root that it is a part of.

@@ -57,6 +57,7 @@ void AddObjectKeywords(Random& random, Json& schema, int depth) {
   if (Below(random, 6) == 0) schema["minProperties"] = Below(random, 3);
   if (Below(random, 6) == 0) schema["maxProperties"] = 1 + Below(random, 3);
   if (Below(random, 6) == 0) schema["propertyNames"] = {{"minLength", Below(random, 2)}};
+  if (Below(random, 6) == 0) schema["propertyNames"] = {{"enum", {"a", "kc", "z"}}};
   if (Below(random, 6) == 0) schema["unevaluatedProperties"] = false;
   if (Below(random, 6) == 0) schema["dependentRequired"] = {{"a", {"b"}}};
 }

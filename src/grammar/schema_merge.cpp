@@ -153,6 +153,24 @@ bool IsAnnotation(std::string_view keyword) {
   return std::ranges::find(kAnnotations, keyword) != kAnnotations.end() || keyword.starts_with("x-");
 }
 
+size_t MergingSteps(const Json& a, const Json& b) {
+  constexpr size_t kComparedAtOnce = 16;
+  size_t steps = CountValues(a) + CountValues(b);
+  if (!a.is_object() || !b.is_object()) return steps;
+  const auto size = [](const Json& schema, const char* keyword) {
+    return schema.contains(keyword) ? schema[keyword].size() : 0;
+  };
+  for (const char* keyword : {"required", "enum", "type", "properties"})
+    steps += size(a, keyword) * size(b, keyword) / kComparedAtOnce;
+  for (const char* keyword : {"anyOf", "oneOf"}) {  // each alternative of one gets all of the other
+    if (size(a, keyword) > 0 && b.contains(keyword)) steps += size(a, keyword) * CountValues(b[keyword]);
+  }
+  const auto rest = [](const Json& schema) {
+    return schema.contains("additionalProperties") ? CountValues(schema["additionalProperties"]) : 0;
+  };
+  return steps + size(a, "properties") * rest(b) + size(b, "properties") * rest(a);
+}
+
 Json MergeSchemas(const Json& a, const Json& b, SchemaNotes& notes) {
   if (a.is_boolean()) return a.get<bool>() ? b : a;
   if (b.is_boolean()) return b.get<bool>() ? a : b;
@@ -192,15 +210,25 @@ Json MergeSchemas(const Json& a, const Json& b, SchemaNotes& notes) {
   return merged;
 }
 
-bool AreDisjoint(const Json& a, const Json& b) {
+bool AreDisjoint(const Json& a, const Json& b, const std::function<void(size_t)>& spend) {
   if (!a.is_object() || !b.is_object()) return false;
+  spend(a.size() + b.size());
+  const auto has = [&](const Json& list, const Json& value) {
+    return std::ranges::any_of(list, [&](const Json& one) { return SameValue(one, value, spend); });
+  };
+  for (const Json* schema : {&a, &b}) {
+    for (const char* list : {"enum", "type", "required"}) {  // copied, or gone through
+      if (schema->contains(list)) spend((*schema)[list].size());
+    }
+  }
   const Json values_a = ValuesOf(a);
   const Json values_b = ValuesOf(b);
   if (values_a.is_array() && values_b.is_array())
-    return std::ranges::none_of(values_a, [&](const Json& value) { return Has(values_b, value); });
+    return std::ranges::none_of(values_a, [&](const Json& value) { return has(values_b, value); });
   const Json types_a = TypesOf(a);
   const Json types_b = TypesOf(b);
   if (!types_a.is_array() || !types_b.is_array()) return false;
+  spend(types_a.size() * types_b.size());
   const Json common = CommonTypes(types_a, types_b);
   if (common.empty()) return true;
   if (common != Json::array({"object"})) return false;
@@ -208,10 +236,10 @@ bool AreDisjoint(const Json& a, const Json& b) {
       !b.contains("properties"))
     return false;
   return std::ranges::any_of(a["required"], [&](const Json& name) {
-    if (!name.is_string() || !Has(b["required"], name)) return false;
+    if (!name.is_string() || !has(b["required"], name)) return false;
     const std::string& key = name.get_ref<const std::string&>();
     return a["properties"].contains(key) && b["properties"].contains(key) &&
-           AreDisjoint(a["properties"][key], b["properties"][key]);
+           AreDisjoint(a["properties"][key], b["properties"][key], spend);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <pcre2.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -15,7 +16,9 @@ namespace {
 
 constexpr size_t kMaxPatternBytes = 16384;
 constexpr size_t kMaxPatterns = 256;
-constexpr uint32_t kMatchLimit = 200'000;  // some milliseconds
+constexpr uint32_t kMatchLimit = 200'000;   // some milliseconds; PCRE2 counts anew at each place of the text
+constexpr size_t kAllMatches = 4'000'000;  // over all places of a text
+constexpr uint32_t kLeastMatchLimit = 20;
 constexpr uint32_t kHeapLimitKib = 16 * 1024;
 constexpr std::chrono::milliseconds kMostTime{250};
 
@@ -94,6 +97,32 @@ struct SchemaPatterns::Compiled {
     pcre2_match_data_free(data);
     pcre2_code_free(code);
   }
+
+  int Match(std::string_view text, size_t from, uint32_t options, uint32_t limit) const {
+    pcre2_set_match_limit(context, limit);
+    return pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from, options, data,
+                       context);
+  }
+
+  // Null if that takes too long. First with a limit that all places together can bear; where that is too low,
+  // place by place, so that the clock is looked at between them.
+  std::optional<bool> Finds(std::string_view text, std::chrono::steady_clock::time_point end) const {
+    const auto at_each = static_cast<uint32_t>(
+        std::clamp<size_t>(kAllMatches / (text.size() + 1), kLeastMatchLimit, kMatchLimit));
+    const int found = Match(text, 0, 0, at_each);
+    if (found >= 0 || found == PCRE2_ERROR_NOMATCH) return found >= 0;
+    if (found != PCRE2_ERROR_MATCHLIMIT || at_each == kMatchLimit) return std::nullopt;
+    uint32_t options = 0;
+    pcre2_pattern_info(code, PCRE2_INFO_ALLOPTIONS, &options);
+    for (size_t i = 0; i <= text.size(); ++i) {
+      if (i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80) continue;
+      const int here = Match(text, i, PCRE2_ANCHORED | PCRE2_NO_UTF_CHECK, kMatchLimit);
+      if (here >= 0) return true;
+      if (here != PCRE2_ERROR_NOMATCH || std::chrono::steady_clock::now() > end) return std::nullopt;
+      if ((options & PCRE2_ANCHORED) != 0) break;
+    }
+    return false;
+  }
 };
 
 SchemaPatterns::SchemaPatterns() = default;
@@ -119,16 +148,14 @@ bool SchemaPatterns::Finds(const std::string& pattern, std::string_view text) {
     made->data = pcre2_match_data_create_from_pattern(made->code, nullptr);
     made->context = pcre2_match_context_create(nullptr);
     if (made->data == nullptr || made->context == nullptr) throw std::bad_alloc();
-    pcre2_set_match_limit(made->context, kMatchLimit);
     pcre2_set_heap_limit(made->context, kHeapLimitKib);
     known = std::move(made);
   }
-  const int found = pcre2_match(known->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0, 0,
-                                known->data, known->context);
-  spent_ += Clock::now() - start;
-  if ((found < 0 && found != PCRE2_ERROR_NOMATCH) || spent_ > kMostTime)
+  const std::optional<bool> found = known->Finds(text, start + kMostTime - spent_);
+  spent_ += std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start);
+  if (!found || spent_ > kMostTime)
     throw Error("pattern '{}' takes too long on the text", pattern.substr(0, 100));
-  return found >= 0;
+  return *found;
 }
 
 }  // namespace coppice

@@ -1,9 +1,12 @@
 #include "grammar/schema_refs.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <charconv>
+#include <system_error>
+#include <utility>
 
 #include "base/error.h"
+#include "grammar/schema_values.h"
 
 namespace coppice {
 
@@ -12,6 +15,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kMaxDepth = 128;
+constexpr size_t kMaxUri = 2048;  // bytes
+constexpr size_t kMaxResources = 4096;
 
 // Percent-encoded bytes of a fragment.
 std::string Decoded(std::string_view text) {
@@ -55,6 +60,7 @@ std::string TextOf(const Json& schema, const char* keyword) {
 SchemaRefs::SchemaRefs(const Json& root, bool ref_is_alone) : root_(root), ref_is_alone_(ref_is_alone) {
   resources_.push_back({"", &root_});
   Collect(root_, 0, 0, true);
+  for (size_t i = 0; i < resources_.size(); ++i) by_uri_.emplace(resources_[i].uri, i);
 }
 
 // `is_schema`: the value may be a schema; else it is an object or a list of them.
@@ -70,6 +76,8 @@ void SchemaRefs::Collect(const Json& value, size_t resource, int depth, bool is_
       resources_[resource].anchors.emplace(id.substr(1), &value);
     } else if (!id.empty()) {
       std::string uri = Joined(resources_[resource].uri, id.substr(0, id.find('#')));
+      if (uri.size() > kMaxUri || resources_.size() >= kMaxResources)
+        throw Error("$id is longer than {} bytes, or one of more than {}", kMaxUri, kMaxResources);
       if (&value == &root_) {
         resources_[0].uri = std::move(uri);
       } else {
@@ -94,23 +102,54 @@ void SchemaRefs::Collect(const Json& value, size_t resource, int depth, bool is_
   }
 }
 
+const Json* SchemaRefs::Pointed(const Json& from, std::string_view pointer) const {
+  const Json* here = &from;
+  while (!pointer.empty()) {
+    const size_t end = std::min(pointer.find('/', 1), pointer.size());
+    std::string name(pointer.substr(1, end - 1));
+    pointer.remove_prefix(end);
+    for (size_t at = name.find('~'); at != name.npos; at = name.find('~', at + 1)) {
+      const char kind = at + 1 < name.size() ? name[at + 1] : ' ';
+      if (kind != '0' && kind != '1') return nullptr;
+      name.replace(at, 2, kind == '0' ? "~" : "/");
+    }
+    if (here->is_object()) {
+      const auto found = here->find(name);
+      if (found == here->end()) return nullptr;
+      here = &*found;
+      continue;
+    }
+    size_t number = 0;
+    const auto [last, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+    const bool is_number = !name.empty() && error == std::errc() && last == name.data() + name.size() &&
+                           (name == "0" || name.front() != '0');
+    if (!here->is_array() || !is_number || number >= here->size()) return nullptr;
+    here = &(*here)[number];
+  }
+  return here;
+}
+
 size_t SchemaRefs::ResourceOf(const Json& schema) const {
   const auto found = resource_of_.find(&schema);
   return found == resource_of_.end() ? 0 : found->second;
 }
 
 const Json& SchemaRefs::Target(const Json& schema, const Json& reference) const {
-  if (!reference.is_string()) throw Error("$ref {} is not a text", reference.dump().substr(0, 100));
-  const std::string text = reference;
+  if (!reference.is_string()) throw Error("$ref {} is not a text", ShownValue{reference});
+  const auto& text = reference.get_ref<const std::string&>();
+  const auto [known, is_new] = targets_.emplace(std::pair(ResourceOf(schema), text), nullptr);
+  if (is_new || known->second == nullptr) known->second = &Found(schema, text);
+  return *known->second;
+}
+
+const Json& SchemaRefs::Found(const Json& schema, const std::string& text) const {
   const size_t hash = std::min(text.find('#'), text.size());
   const Resource* resource = &resources_[ResourceOf(schema)];
   if (hash > 0) {
-    const std::string uri = Joined(resource->uri, text.substr(0, hash));
-    const auto found = std::ranges::find(resources_, uri, &Resource::uri);
-    if (found == resources_.end())
-      throw Error("$ref {}: only references within the schema (#/...) are supported",
-                  reference.dump().substr(0, 100));
-    resource = &*found;
+    const auto found = by_uri_.find(Joined(resource->uri, text.substr(0, hash)));
+    if (found == by_uri_.end())
+      throw Error("$ref {}: only references within the schema (#/...) are supported", ShownValue{Json(text)});
+    resource = &resources_[found->second];
   }
   const std::string fragment = Decoded(std::string_view(text).substr(std::min(hash + 1, text.size())));
   if (fragment.empty()) return *resource->root;
@@ -119,11 +158,9 @@ const Json& SchemaRefs::Target(const Json& schema, const Json& reference) const 
     if (anchor == resource->anchors.end()) throw Error("$ref \"{}\" refers to nothing", text.substr(0, 100));
     return *anchor->second;
   }
-  try {
-    return resource->root->at(Json::json_pointer(fragment));
-  } catch (const Json::exception&) {
-    throw Error("$ref \"{}\" refers to nothing", text.substr(0, 100));
-  }
+  const Json* target = Pointed(*resource->root, fragment);
+  if (target == nullptr) throw Error("$ref \"{}\" refers to nothing", text.substr(0, 100));
+  return *target;
 }
 
 const Json& SchemaRefs::DynamicTarget(const Json& schema, const Json& reference,

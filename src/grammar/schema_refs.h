@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace coppice {
@@ -35,13 +36,19 @@ class SchemaRefs {
     std::map<std::string, const nlohmann::ordered_json*, std::less<>> dynamic_anchors = {};
   };
 
+  // What a JSON pointer leads to; null if nothing.
+  const nlohmann::ordered_json* Pointed(const nlohmann::ordered_json& from, std::string_view pointer) const;
+  const nlohmann::ordered_json& Found(const nlohmann::ordered_json& schema, const std::string& text) const;
   void Collect(const nlohmann::ordered_json& value, size_t resource, int depth, bool is_schema);
   size_t ResourceOf(const nlohmann::ordered_json& schema) const;
 
   const nlohmann::ordered_json& root_;
   const bool ref_is_alone_;
   std::vector<Resource> resources_;
+  std::map<std::string, size_t, std::less<>> by_uri_;                      // of resources_
   std::unordered_map<const nlohmann::ordered_json*, size_t> resource_of_;  // of each object
+  // What references that were asked for lead to, by the resource and the text.
+  mutable std::map<std::pair<size_t, std::string>, const nlohmann::ordered_json*> targets_;
 };
 
 }  // namespace coppice

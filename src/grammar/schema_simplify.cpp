@@ -52,6 +52,35 @@ bool AllowsAllNames(const Json& schema) {
   });
 }
 
+// Names that may only be some (zod's records of an enum) are properties, and no others are allowed.
+void SimplifyNames(Json& schema) {
+  if (AllowsAllNames(schema["propertyNames"])) {
+    schema.erase("propertyNames");
+    return;
+  }
+  const Json names = schema["propertyNames"];
+  if (!names.is_object() || !names.contains("enum") || !names["enum"].is_array()) return;
+  const bool is_alone = std::ranges::all_of(names.items(), [](const auto& item) {
+    return IsAnnotation(item.key()) || item.key() == "enum" ||
+           (item.key() == "type" && item.value() == "string");
+  });
+  const Json given = schema.value("properties", Json::object());
+  if (!is_alone || !given.is_object() || schema.contains("patternProperties") ||
+      schema.contains("unevaluatedProperties"))
+    return;
+  const Json rest = schema.value("additionalProperties", Json(true));
+  Json properties = Json::object();
+  for (const auto& [name, value] : given.items()) properties[name] = false;
+  for (const Json& name : names["enum"]) {
+    if (!name.is_string()) continue;
+    const auto& text = name.get_ref<const std::string&>();
+    properties[text] = given.value(text, rest);
+  }
+  schema["properties"] = std::move(properties);
+  schema["additionalProperties"] = false;
+  schema.erase("propertyNames");
+}
+
 void SimplifyNot(Json& schema) {
   const Json excluded = schema["not"];
   if (AllowsAll(excluded)) {
@@ -87,6 +116,10 @@ void SimplifyNot(Json& schema) {
              excluded["required"].is_array() && excluded["required"].size() == 1 &&
              excluded["required"][0].is_string() && schema.value("properties", Json::object()).is_object()) {
     schema.erase("not");
+    // An object of no known members takes all; one member that is excluded makes it no list of its members.
+    const bool takes_all =
+        schema.value("properties", Json()).empty() && schema.value("required", Json()).empty();
+    if (takes_all && !schema.contains("additionalProperties")) schema["additionalProperties"] = true;
     schema["properties"][excluded["required"][0].get<std::string>()] = false;
   }
 }
@@ -141,17 +174,18 @@ Json SimplifySchema(Json schema) {
     if (IsEmptyObject(schema, keyword)) schema.erase(keyword);
   }
   if (schema.value("minProperties", Json()) == 0) schema.erase("minProperties");
-  if (schema.contains("propertyNames") && AllowsAllNames(schema["propertyNames"]))
-    schema.erase("propertyNames");
+  if (schema.contains("propertyNames")) SimplifyNames(schema);
   const auto nothing = [&](const char* keyword) {
     return !schema.contains(keyword) || AllowsAll(schema[keyword]);
   };
-  if (!schema.contains("if") || (nothing("then") && nothing("else"))) {
-    for (const char* keyword : {"if", "then", "else"}) schema.erase(keyword);
-  }
-  SimplifyArrays(schema);
+  // First, because what "if" and "contains" look at counts as evaluated.
   SimplifyUnevaluated(schema, "unevaluatedProperties", "additionalProperties");
   SimplifyUnevaluated(schema, "unevaluatedItems", "items");
+  const bool looks = schema.contains("unevaluatedProperties") || schema.contains("unevaluatedItems");
+  if (!schema.contains("if") || (!looks && nothing("then") && nothing("else"))) {
+    for (const char* keyword : {"if", "then", "else"}) schema.erase(keyword);
+  }
+  if (!looks) SimplifyArrays(schema);
   if (schema.contains("not")) SimplifyNot(schema);
   return schema;
 }

@@ -5,12 +5,14 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 namespace coppice {
 
 namespace {
 
 using Json = nlohmann::ordered_json;
+constexpr size_t kMaxShown = 80;  // bytes
 __extension__ typedef unsigned __int128 Wide;
 
 // digits * 10^exponent, without zeros at the end of the digits.
@@ -48,18 +50,58 @@ Decimal DecimalOf(const Json& value) {
   return decimal;
 }
 
+// Adds the beginning of a value's JSON, without going through the rest of it.
+void Show(const Json& value, std::string& text) {
+  if (text.size() > kMaxShown) return;
+  if (value.is_string()) {
+    const Json begin = value.get_ref<const std::string&>().substr(0, kMaxShown);
+    text += begin.dump(-1, ' ', false, Json::error_handler_t::replace);
+  } else if (value.is_structured()) {
+    text += value.is_array() ? "[" : "{";
+    bool first = true;
+    for (auto item = value.begin(); item != value.end() && text.size() <= kMaxShown; ++item) {
+      if (!std::exchange(first, false)) text += ",";
+      if (value.is_object()) {
+        Show(Json(item.key().substr(0, kMaxShown)), text);
+        text += ":";
+      }
+      Show(*item, text);
+    }
+    text += value.is_array() ? "]" : "}";
+  } else {
+    text += value.dump();
+  }
+}
+
 }  // namespace
 
 bool SameValue(const Json& a, const Json& b) {
+  return SameValue(a, b, [](size_t) {});
+}
+
+bool SameValue(const Json& a, const Json& b, const std::function<void(size_t)>& spend) {
+  spend(1);
   if (a.is_number() && b.is_number()) return CompareNumbers(a, b) == 0;
   if (a.type() != b.type()) return false;
-  if (a.is_array()) return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), SameValue);
-  if (!a.is_object()) return a == b;
+  if (a.is_string()) {
+    const auto& text = a.get_ref<const std::string&>();
+    const auto& other = b.get_ref<const std::string&>();
+    if (text.size() != other.size()) return false;
+    spend(text.size() / 256);
+    return text == other;
+  }
+  if (!a.is_structured()) return a == b;
   if (a.size() != b.size()) return false;
-  return std::ranges::all_of(a.items(), [&](const auto& member) {
-    const auto other = b.find(member.key());
-    return other != b.end() && SameValue(member.value(), *other);
-  });
+  if (a.is_array()) {
+    return std::equal(a.begin(), a.end(), b.begin(),
+                      [&](const Json& one, const Json& other) { return SameValue(one, other, spend); });
+  }
+  for (const auto& [key, value] : a.items()) {
+    spend(1 + b.size() / 8);  // an ordered object looks at all its keys
+    const auto other = b.find(key);
+    if (other == b.end() || !SameValue(value, *other, spend)) return false;
+  }
+  return true;
 }
 
 bool IsWhole(const Json& value) {
@@ -99,6 +141,20 @@ bool IsMultiple(const Json& value, const Json& divisor) {
   }
   // The number's last digit is none of the divisor's places, and not 0.
   return false;
+}
+
+std::string ShownValue::Text() const {
+  std::string text;
+  Show(value, text);
+  return text.substr(0, kMaxShown);
+}
+
+size_t CountValues(const Json& value) {
+  size_t count = 1;
+  if (value.is_structured()) {
+    for (const Json& item : value) count += CountValues(item);
+  }
+  return count;
 }
 
 size_t LengthOf(std::string_view text) {

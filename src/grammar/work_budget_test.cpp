@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <string>
 
@@ -11,6 +12,7 @@
 #include "grammar/gbnf.h"
 #include "grammar/grammar_test_support.h"
 #include "grammar/hostile_grammars.h"
+#include "grammar/json_schema.h"
 #include "grammar/json_text.h"
 #include "grammar/nfa.h"
 #include "grammar/regex_rules.h"
@@ -159,7 +161,7 @@ TEST(WorkBudgetTest, AnswersHaveABudget) {
     }
     return "";
   };
-  const std::string both = "root ::= root root | \"a\"";
+  const std::string both = "root ::= x x | \"a\"\nx ::= root";
   EXPECT_EQ(push(both, 1, 100'000), "the grammar takes too long for one token");
   EXPECT_EQ(push("root ::= \"a\"*", 100, 1000), "");
   // A byte here takes less than a token may, but many for each token are too much for an answer.
@@ -181,6 +183,23 @@ TEST(WorkBudgetTest, AnswersHaveABudget) {
     }
   }
   EXPECT_EQ(message, "the grammar takes too long for this answer");
+}
+
+// Each value of an enum is checked against what stands beside it; all these checks have one budget.
+TEST(WorkBudgetTest, ValuesBesideDeepKeywordsEndSoon) {
+  nlohmann::ordered_json level = {{"type", "null"}};
+  for (int i = 0; i < 6; ++i) {
+    nlohmann::ordered_json kinds = nlohmann::ordered_json::array();
+    for (int k = 0; k < 8; ++k) kinds.push_back(level);
+    level = {{"anyOf", std::move(kinds)}};
+  }
+  nlohmann::ordered_json schema = {{"enum", nlohmann::ordered_json::array()},
+                                   {"not", {{"anyOf", {level, level}}}}};
+  for (int i = 0; i < 500; ++i) schema["enum"].push_back(i);
+  Rules rules;
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THROW(AddJsonSchema(schema, rules), Error);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(4));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 // hidden states of theirs are needed. Likewise a pruned run leaves a dense run's states of these rows.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -34,6 +35,16 @@ struct PrefixOwner {
   uint64_t key = 0;   // a hash of the API key
   uint64_t salt = 0;  // a hash of the request's cache_salt
   friend bool operator==(const PrefixOwner&, const PrefixOwner&) = default;
+};
+
+// What a request says of its prefix's worth to later requests.
+struct PrefixHint {
+  uint64_t conversation = 0;  // requests with the same value belong to one conversation; 0: unknown
+  std::chrono::seconds
+      lifetime{};  // for this long the prefix outranks others of the same key; 0: it does not
+  // A read of the server's own, which no client asked for: no turn of a conversation. What it adds to an
+  // entry is kept, however little it is.
+  bool is_own_read = false;
 };
 
 // Immutable: sequences and caches share it.

@@ -45,7 +45,7 @@ Expr FormOf(const Parameters& p, Rules& rules, WorkBudget& budget) {
     case AnswerForm::kObject:
       return AddJsonObject(rules);
     case AnswerForm::kSchema:
-      return AddJsonSchema(*p.form_value, rules);
+      return AddJsonSchema(*p.form_value, rules, budget);
     case AnswerForm::kChoice: {
       std::vector<Expr> choices;
       if (p.form_value->size() > limits::kMaxGrammarParts)
@@ -71,8 +71,13 @@ constexpr size_t kMaxNoteBytes = 256;  // of one
 class CallRules {
  public:
   // `fitting`: how far arguments fit the functions' parameters.
-  CallRules(const Parameters& p, ToolFormat format, Fitting fitting, Rules& rules)
-      : p_(p), format_(format), fitting_(fitting), rules_(rules), space_(Rule(rules.Add(JsonSpace()))) {
+  CallRules(const Parameters& p, ToolFormat format, Fitting fitting, Rules& rules, WorkBudget& budget)
+      : p_(p),
+        format_(format),
+        fitting_(fitting),
+        rules_(rules),
+        budget_(budget),
+        space_(Rule(rules.Add(JsonSpace()))) {
     std::vector<Expr> objects;
     std::vector<Expr> named;  // Mistral's later form
     for (const ordered_json& tool : *p.tools) {
@@ -132,7 +137,7 @@ class CallRules {
     if (!parameters.is_object() || parameters.empty()) return AddJsonObject(rules_);
     if (IsStrict(function)) {
       try {
-        return AddJsonSchema(parameters, rules_);
+        return AddJsonSchema(parameters, rules_, budget_);
       } catch (const Error& error) {
         throw BadField("tools", fmt::format("{}: {}", name, error.what()));
       }
@@ -142,7 +147,7 @@ class CallRules {
       return AddJsonObject(rules_);
     }
     std::vector<std::string> dropped;
-    Expr arguments = AddArguments(parameters, rules_, dropped,
+    Expr arguments = AddArguments(parameters, rules_, dropped, budget_,
                                   fitting_ == Fitting::kFull ? limits::kMaxGrammarRepeats : kSmallRepeats);
     if (!dropped.empty()) Note(name, dropped);
     return arguments;
@@ -163,6 +168,7 @@ class CallRules {
   const ToolFormat format_;
   const Fitting fitting_;
   Rules& rules_;
+  WorkBudget& budget_;
   const Expr space_;
   int32_t object_ = 0;
   int32_t named_ = 0;
@@ -184,7 +190,7 @@ CompiledForm CompileFitting(const Parameters& p, std::optional<ToolFormat> tools
   CompiledForm form;
   std::optional<Expr> root = FormOf(p, rules, budget);
   if (tools) {
-    CallRules calls(p, *tools, fitting, rules);
+    CallRules calls(p, *tools, fitting, rules, budget);
     form.not_enforced = calls.TakeNotes();
     root = WithCalls(p, calls, std::move(*root));
   }

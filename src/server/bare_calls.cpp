@@ -125,12 +125,14 @@ bool AnswerParser::AddCalls(const ordered_json& value, std::vector<AnswerPart>& 
 bool AnswerParser::EchoesDefinition(const std::string& name, const ordered_json& arguments) const {
   return std::ranges::any_of(tools_, [&](const ordered_json& tool) {
     const ordered_json& function = tool["function"];
-    const ordered_json schema = function.value("parameters", ordered_json());
-    if (function["name"] != name || !schema.is_object() || schema.empty()) return false;
-    if (arguments == schema) return true;
-    const ordered_json own = schema.value("properties", ordered_json::object());
-    return arguments.value("type", ordered_json()) == "object" && arguments.contains("properties") &&
-           !(own.is_object() && own.contains("properties"));
+    const auto schema = function.find("parameters");
+    if (function["name"] != name || schema == function.end() || !schema->is_object() || schema->empty())
+      return false;
+    if (arguments == *schema) return true;
+    const auto own = schema->find("properties");
+    const auto type = arguments.find("type");
+    return type != arguments.end() && *type == "object" && arguments.contains("properties") &&
+           !(own != schema->end() && own->is_object() && own->contains("properties"));
   });
 }
 

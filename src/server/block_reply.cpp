@@ -6,7 +6,7 @@
 
 #include "engine/prune_json.h"
 #include "server/errors.h"
-#include "server/tool_check.h"
+#include "server/timings.h"
 
 namespace coppice {
 
@@ -21,8 +21,8 @@ BlockReply::BlockReply(BlockReplyOptions options, Metrics& metrics, std::shared_
   if (options_.tools) parser_.emplace(*options_.tools, *p.tools, p.form == AnswerForm::kFree);
 }
 
-void BlockReply::Send(const std::string& name, const ordered_json& data) {
-  exchange_->Send(fmt::format("event: {}\ndata: {}\n\n", name, DumpJson(data)));
+std::string BlockReply::EventText(const std::string& name, const ordered_json& data) {
+  return fmt::format("event: {}\ndata: {}\n\n", name, DumpJson(data));
 }
 
 void BlockReply::Begin() {
@@ -77,7 +77,7 @@ void BlockReply::CloseText() {
 void BlockReply::AddCall(const ToolCall& call) {
   if (calls_ > 0 && !options_.parameters.parallel_tool_calls) return;
   CloseText();
-  for (ordered_json& error : CallErrors(*options_.parameters.tools, call, calls_)) {
+  for (ordered_json& error : call_checks_.Errors(*options_.parameters.tools, call, calls_)) {
     if (call_errors_->size() < kMaxCallErrors) call_errors_->push_back(std::move(error));
   }
   blocks_.push_back({.id = ToolCallId(*options_.tools, options_.id, calls_++), .text = "", .call = call});
@@ -107,6 +107,8 @@ void BlockReply::OnDone(const JobResult& result) {
     end.more["prune"] = PruneJson(answer, options_.question);
   if (!options_.parameters.ignored.empty()) end.more["ignored_parameters"] = options_.parameters.ignored;
   if (!call_errors_->empty()) end.more["tool_call_errors"] = *call_errors_;
+  reuse_ = result.reuse;
+  end.more["timings"] = TimingsJson(FiguresOf(result, options_.prompt_tokens, cached_), reuse_);
   EndRequest();
   if (options_.parameters.stream) {
     SendEnd(end);
@@ -121,8 +123,12 @@ void BlockReply::OnError(const HttpFault& fault) {
   const std::lock_guard lock(mutex_);
   EndRequest();
   metrics_.CountRequest(fault.status);
-  if (!begun_ || !options_.parameters.stream) return exchange_->Reply(ErrorReply(fault));
-  Send("error", {{"type", "error"}, {"error", {{"type", fault.type}, {"message", fault.message}}}});
+  if (!begun_ || !options_.parameters.stream) {
+    HttpReply reply = ErrorReply(fault, options_.errors);
+    reply.last_events = ErrorEvents(fault);  // pings may have begun the stream
+    return exchange_->Reply(std::move(reply));
+  }
+  exchange_->Send(ErrorEvents(fault));
   exchange_->End();
 }
 
@@ -130,6 +136,7 @@ void BlockReply::EndRequest() {
   admission_.reset();  // before the client sees the end and sends its next request
   exchange_->Note(
       fmt::format(" prompt={} cached={} generated={}", options_.prompt_tokens, cached_, generated_));
+  if (reuse_) exchange_->Note(ReuseNote(*reuse_));
 }
 
 }  // namespace coppice

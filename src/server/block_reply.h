@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -12,11 +13,14 @@
 
 #include "formats/json.h"
 #include "server/bare_calls.h"
+#include "server/errors.h"
 #include "server/http/http.h"
 #include "server/job.h"
 #include "server/metrics.h"
 #include "server/parameters.h"
+#include "server/request_json.h"
 #include "server/tool_calls.h"
+#include "server/tool_check.h"
 
 namespace coppice {
 
@@ -30,6 +34,8 @@ struct BlockReplyOptions {
   std::optional<ToolFormat> tools = {};                // the answer may call functions, in this form
   std::shared_ptr<void> admission = {};                // released when the reply ends
   std::function<void(int64_t tokens)> on_tokens = {};  // generated; may be empty
+  ErrorForm errors = {};
+  std::map<std::string, FunctionName> functions = {};  // as ChatForm has them
 };
 
 // Collects the events of one job. A form derives from it and writes the reply. Thread-safe.
@@ -68,9 +74,13 @@ class BlockReply : public JobEvents {
   virtual void SendEnd(const End& end) = 0;
   // The reply without a stream.
   virtual nlohmann::ordered_json Whole(const End& end) = 0;
+  // The last events of a stream that fails.
+  virtual std::string ErrorEvents(const HttpFault& fault) = 0;
 
-  // Sends an event with a name.
-  void Send(const std::string& name, const nlohmann::ordered_json& data);
+  // An event with a name.
+  static std::string EventText(const std::string& name, const nlohmann::ordered_json& data);
+  void Send(const std::string& name, const nlohmann::ordered_json& data) { Send(EventText(name, data)); }
+  void Send(std::string events) { exchange_->Send(std::move(events)); }
   const BlockReplyOptions& options() const { return options_; }
   const std::vector<Block>& blocks() const { return blocks_; }
   int64_t cached() const { return cached_; }
@@ -92,9 +102,10 @@ class BlockReply : public JobEvents {
   bool text_is_open_ = false;
   bool begun_ = false;
   size_t calls_ = 0;
-  OwnedJson<nlohmann::ordered_json> call_errors_ =
-      nlohmann::ordered_json::array();  // as CallErrors() has them
+  CallChecks call_checks_;
+  OwnedJson<nlohmann::ordered_json> call_errors_ = nlohmann::ordered_json::array();  // as CallChecks has them
   int64_t cached_ = 0;
+  std::optional<ReuseReport> reuse_;
   int64_t generated_ = 0;
   std::shared_ptr<void> admission_;
 };

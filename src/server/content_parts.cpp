@@ -38,11 +38,19 @@ std::string LeftOut(const std::string& what, const char* why) {
   return fmt::format("[{} left out: {}]", what, why);
 }
 
+// Member() without a copy, which would be one for each level of parts within parts.
+const ordered_json& At(const ordered_json& value, const char* name) {
+  static const ordered_json kNone;
+  if (!value.is_object()) return kNone;
+  const auto found = value.find(name);
+  return found == value.end() ? kNone : *found;
+}
+
 constexpr const char* kOnlyText = "this server reads text only";
 constexpr const char* kNoTool = "this server has no such tool";
 
 std::string Document(const ordered_json& part, const std::string& field, Names& ignored) {
-  const ordered_json source = Member(part, "source");
+  const ordered_json& source = At(part, "source");
   const std::string kind = TextMember(source, "type");
   std::vector<std::string> lines;
   if (const std::string title = TextMember(part, "title"); !title.empty()) lines.push_back(title);
@@ -50,7 +58,7 @@ std::string Document(const ordered_json& part, const std::string& field, Names& 
   if (kind == "text") {
     lines.push_back(TextMember(source, "data"));
   } else if (kind == "content") {
-    lines.push_back(TextOfContent(Member(source, "content"), field, ignored));
+    lines.push_back(TextOfContent(At(source, "content"), field, ignored));
   } else {
     AddIgnored("document", ignored);
     lines.push_back(LeftOut("document", kOnlyText));
@@ -60,7 +68,7 @@ std::string Document(const ordered_json& part, const std::string& field, Names& 
 
 std::string SearchResult(const ordered_json& part, const std::string& field, Names& ignored) {
   return Joined({TextMember(part, "title"), TextMember(part, "source"),
-                 TextOfContent(Member(part, "content"), field, ignored)});
+                 TextOfContent(At(part, "content"), field, ignored)});
 }
 
 const std::set<std::string, std::less<>> kTexts{"text", "input_text", "output_text", "summary_text"};
@@ -105,7 +113,7 @@ std::optional<std::string> TextOfPart(const ordered_json& part, const std::strin
   const std::string name = Word(TextMember(part, "name"));
   const std::string what = name.empty() ? Word(type) : fmt::format("{} {}", Word(type), name);
   // Results of a tool keep the texts that they hold.
-  const ordered_json content = Member(part, "content");
+  const ordered_json& content = At(part, "content");
   if (content.is_string() || content.is_array()) {
     const std::string text = TextOfContent(content, field, ignored);
     if (!text.empty()) return text;

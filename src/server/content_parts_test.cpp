@@ -71,6 +71,35 @@ TEST(ContentParts, ItemsAndToolsOfResponses) {
     EXPECT_THROW(ChatOfResponses(bad), HttpError) << bad;
 }
 
+TEST(ContentParts, FunctionsOfNamespacesHaveNamesOfTheirOwn) {
+  const ChatForm form = ChatOfResponses(R"({"input": [{"role": "user", "content": "a"},
+      {"type": "function_call", "call_id": "c", "name": "f", "namespace": "b", "arguments": "{}"},
+      {"type": "function_call", "call_id": "d", "name": "f", "namespace": "gone", "arguments": "{}"}],
+      "tools": [{"type": "namespace", "name": "a", "tools": [{"type": "function", "name": "f"}, {"type": "custom"}]},
+      {"type": "namespace", "name": "b_", "tools": [{"type": "function", "name": "f"}]},
+      {"type": "namespace", "name": "b", "tools": [{"type": "function", "name": "f"},
+                                                   {"type": "namespace", "name": "inner", "tools": [{}]}]},
+      {"type": "namespace", "name": "empty", "tools": []}, {"type": "function", "name": "f"}]})");
+  const ordered_json chat = ordered_json::parse(form.body);
+  std::vector<std::string> names;
+  for (const ordered_json& tool : chat["tools"]) names.push_back(tool["function"]["name"]);
+  EXPECT_THAT(names, ElementsAre("a__f", "b_f", "b__f", "f"));
+  EXPECT_EQ(form.functions.at("b_f").space, "b_");
+  EXPECT_EQ(form.functions.at("b__f").name, "f");
+  EXPECT_FALSE(form.functions.contains("f"));
+  EXPECT_EQ(chat["messages"][1]["tool_calls"][0]["function"]["name"], "b__f");
+  EXPECT_EQ(chat["messages"][1]["tool_calls"][1]["function"]["name"], "f");
+  EXPECT_THAT(form.ignored, ElementsAre("custom", "namespace"));
+  for (const char* bad :
+       {R"({"input": "a", "tools": [{"type": "namespace", "tools": [{"type": "function"}]}]})",
+        R"({"input": "a", "tools": [{"type": "namespace", "name": "n", "tools": [3]}]})"})
+    EXPECT_THROW(ChatOfResponses(bad), HttpError) << bad;
+  // A function without a name is refused where all functions are checked.
+  const ChatForm nameless = ChatOfResponses(
+      R"({"input": "a", "tools": [{"type": "function"}], "tool_choice": {"type": "function", "name": "f"}})");
+  EXPECT_THAT(nameless.ignored, ElementsAre("tool_choice"));
+}
+
 TEST(ContentParts, NoMoreThan32Names) {
   std::vector<std::string> ignored;
   for (int i = 0; i < 100; ++i) AddIgnored(std::string(100, 'x') + std::to_string(i), ignored);

@@ -1,4 +1,4 @@
-// Error replies in OpenAI's form.
+// Error replies in the form that the client's API has.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -38,9 +38,24 @@ HttpFault CancelledFault(bool server_stops);
 // Of a reply for which Exchange::Hold has no room.
 HttpFault NoRoomForReplies();
 
-// {"error": {"message", "type", "param", "code"}}, in one line.
-std::string ErrorBody(const HttpFault& fault);
-HttpReply ErrorReply(const HttpFault& fault);
+// The API whose form an error has.
+enum class ErrorApi { kOpenAi, kAnthropic };
+struct ErrorForm {
+  ErrorApi api = ErrorApi::kOpenAi;
+  std::string request_id = {};  // Anthropic's form names it
+};
+
+// Anthropic's on the paths of its messages, whether they exist or not, and for clients that send its header
+// anthropic-version.
+ErrorForm ErrorFormFor(const HttpRequest& head);
+
+// A prompt that is longer than the context.
+HttpFault PromptTooLong(std::string message, const std::string& field, int64_t tokens, int64_t context);
+
+// {"error": {"message", "type", "param", "code"}}, or Anthropic's {"type": "error", "error": {"type",
+// "message"}, "request_id"}, in one line.
+std::string ErrorBody(const HttpFault& fault, const ErrorForm& form = {});
+HttpReply ErrorReply(const HttpFault& fault, const ErrorForm& form = {});
 
 // JSON in one line; bytes that are no UTF-8 show as U+FFFD.
 std::string DumpJson(const nlohmann::ordered_json& json);

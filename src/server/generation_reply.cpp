@@ -9,7 +9,6 @@
 #include "server/errors.h"
 #include "server/http/sse.h"
 #include "server/native_reply.h"
-#include "server/tool_check.h"
 
 namespace coppice {
 
@@ -198,7 +197,7 @@ void GenerationReply::AddCall(int index, const ToolCall& call) {
                        {"type", "function"},
                        {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
   choice.calls->push_back(item);
-  for (ordered_json& error : CallErrors(*options_.parameters.tools, call, number)) {
+  for (ordered_json& error : call_checks_.Errors(*options_.parameters.tools, call, number)) {
     if (call_errors_->size() >= kMaxCallErrors) break;
     if (choices_.size() > 1) error["choice"] = index;
     call_errors_->push_back(std::move(error));
@@ -232,14 +231,8 @@ void GenerationReply::OnDone(int index, const JobResult& result) {
     AddParts(index, choice.parser->Flush());
     if (!choice.calls->empty() && choice.finish_reason == "stop") choice.finish_reason = "tool_calls";
   }
-  choice.figures = {.prompt = static_cast<int64_t>(choice.prompt->tokens.size()),
-                    .cached = choice.cached,
-                    .sampled = result.sampled,
-                    .decoded = std::max<int64_t>(result.sampled - 1, 0),
-                    .proposed = result.answer.proposed,
-                    .accepted = result.answer.accepted,
-                    .prompt_ms = result.answer.ttft_ms,
-                    .decode_ms = result.answer.total_ms - result.answer.ttft_ms};
+  choice.figures = FiguresOf(result, std::ssize(choice.prompt->tokens), choice.cached);
+  choice.reuse = result.reuse;
   figures_ += choice.figures;
   if (choice.is_first) cached_tokens_ += choice.cached;
   if (is_native()) choice.ending = NativeEnding(result, options_.parameters);
@@ -260,7 +253,7 @@ void GenerationReply::OnDone(int index, const JobResult& result) {
     ordered_json& more = *owned;
     AddDepth(choice, more);  // the layers that the prefill's progress did not report
     if (is_native()) {
-      more["timings"] = Timings(choice.figures);
+      more["timings"] = TimingsJson(choice.figures, choice.reuse);
     } else if (done_ == choices_.size()) {
       Account(more);
     }

@@ -18,7 +18,9 @@
 #include "server/log_prob_list.h"
 #include "server/parameters.h"
 #include "server/scheduler.h"
+#include "server/timings.h"
 #include "server/tool_calls.h"
+#include "server/tool_check.h"
 
 namespace coppice {
 
@@ -73,18 +75,6 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   void OnError(const HttpFault& fault);
 
  private:
-  struct Figures {
-    int64_t prompt = 0;    // prompt tokens
-    int64_t cached = 0;    // those of them that the document cache had
-    int64_t sampled = 0;   // tokens, the one that ended the answer among them
-    int64_t decoded = 0;   // without the first token of each answer, which the prefill gave
-    int64_t proposed = 0;  // Answer::proposed
-    int64_t accepted = 0;
-    double prompt_ms = 0;
-    double decode_ms = 0;
-
-    Figures& operator+=(const Figures& other);
-  };
   struct Choice {
     std::shared_ptr<const EncodedPrompt> prompt;
     LogProbList log_probs;  // of what was generated
@@ -106,7 +96,8 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
     int64_t cached = 0;     // prompt tokens reused from the document cache
     std::unique_ptr<DepthReport> depth = nullptr;
     bool pieces_told = false;
-    Figures figures = {};
+    ReplyFigures figures = {};
+    std::optional<ReuseReport> reuse = {};
     bool has_new_line = false;         // of llama.cpp's own form
     std::vector<int32_t> tokens = {};  // if the request wants them: those that were not sent yet
     int64_t generated = 0;
@@ -132,7 +123,6 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   nlohmann::ordered_json Head(bool chunk) const;
   void AddChoice(int index, std::string& reply);
   nlohmann::ordered_json Usage() const;
-  static nlohmann::ordered_json Timings(const Figures& figures);
   void Account(nlohmann::ordered_json& reply) const;
   void SendChunk(int index, const nlohmann::ordered_json& delta, const std::string& text,
                  const std::string& finish_reason, const nlohmann::ordered_json& more = {});
@@ -155,9 +145,9 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   int64_t events_ = 0;         // since the last Count()
   int64_t prompt_tokens_ = 0;  // each prompt of the request counted once
   int64_t cached_tokens_ = 0;  // those reused from the document cache
-  Figures figures_;            // of all jobs
-  OwnedJson<nlohmann::ordered_json> call_errors_ =
-      nlohmann::ordered_json::array();  // as CallErrors() has them
+  ReplyFigures figures_;       // of all jobs
+  CallChecks call_checks_;
+  OwnedJson<nlohmann::ordered_json> call_errors_ = nlohmann::ordered_json::array();  // as CallChecks has them
 };
 
 }  // namespace coppice

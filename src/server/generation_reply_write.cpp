@@ -45,7 +45,7 @@ ordered_json GenerationReply::Head(bool chunk) const {
 
 // Members beyond OpenAI's replies.
 void GenerationReply::Account(ordered_json& reply) const {
-  reply["timings"] = Timings(figures_);
+  reply["timings"] = TimingsJson(figures_, choices_.front().reuse);
   if (!options_.parameters.ignored.empty()) reply["ignored_parameters"] = options_.parameters.ignored;
   if (!call_errors_->empty()) reply["tool_call_errors"] = *call_errors_;
 }
@@ -80,18 +80,6 @@ void GenerationReply::SendChunk(int index, const ordered_json& delta, const std:
   exchange_->Send(SseEventOf(chunk));
 }
 
-GenerationReply::Figures& GenerationReply::Figures::operator+=(const Figures& other) {
-  prompt += other.prompt;
-  cached += other.cached;
-  sampled += other.sampled;
-  decoded += other.decoded;
-  proposed += other.proposed;
-  accepted += other.accepted;
-  prompt_ms += other.prompt_ms;
-  decode_ms += other.decode_ms;
-  return *this;
-}
-
 std::string GenerationReply::NativePart(int index, const std::string& text, bool stop) {
   Choice& choice = choices_[static_cast<size_t>(index)];
   choice.has_new_line |= text.find('\n') != text.npos;
@@ -118,6 +106,7 @@ void GenerationReply::EndRequest() {
   options_.admission.reset();  // before the client sees the end and sends its next request
   exchange_->Note(
       fmt::format(" prompt={} cached={} generated={}", prompt_tokens_, cached_tokens_, figures_.sampled));
+  if (const auto& reuse = choices_.front().reuse) exchange_->Note(ReuseNote(*reuse));
 }
 
 void GenerationReply::FinishStream() {
@@ -140,7 +129,7 @@ void GenerationReply::AddChoice(int index, std::string& reply) {
   if (options_.parameters.echo) text.insert(0, choice.prompt->text);
   if (is_native()) {
     std::string part = NativePart(index, text, true);
-    AddMember(part, "timings", DumpJson(Timings(choice.figures)));
+    AddMember(part, "timings", DumpJson(TimingsJson(choice.figures, choice.reuse)));
     if (!choice.prune.empty()) AddMember(part, "prune", choice.prune);
     if (!options_.parameters.ignored.empty())
       AddMember(part, "ignored_parameters", DumpJson(options_.parameters.ignored));
@@ -223,28 +212,6 @@ ordered_json GenerationReply::Usage() const {
           {"completion_tokens", figures_.sampled},
           {"total_tokens", prompt_tokens_ + figures_.sampled},
           {"prompt_tokens_details", {{"cached_tokens", cached_tokens_}}}};
-}
-
-// llama.cpp's names. The time of the first token counts as the prompt's, so rates of decode leave it out.
-ordered_json GenerationReply::Timings(const Figures& f) {
-  const auto rate = [](double count, double ms) { return ms > 0 ? 1000 * count / ms : 0.0; };
-  const auto each = [](double count, double ms) { return count > 0 ? ms / count : 0.0; };
-  const auto prompt = static_cast<double>(f.prompt - f.cached);
-  const auto decoded = static_cast<double>(f.decoded);
-  ordered_json timings = {{"cache_n", f.cached},
-                          {"prompt_n", f.prompt - f.cached},
-                          {"prompt_ms", f.prompt_ms},
-                          {"prompt_per_token_ms", each(prompt, f.prompt_ms)},
-                          {"prompt_per_second", rate(prompt, f.prompt_ms)},
-                          {"predicted_n", f.sampled},
-                          {"predicted_ms", f.decode_ms},
-                          {"predicted_per_token_ms", each(decoded, f.decode_ms)},
-                          {"predicted_per_second", rate(decoded, f.decode_ms)}};
-  if (f.proposed > 0) {
-    timings["draft_n"] = f.proposed;
-    timings["draft_n_accepted"] = f.accepted;
-  }
-  return timings;
 }
 
 }  // namespace coppice

@@ -4,8 +4,10 @@
 #include <new>
 
 #include "base/error.h"
+#include "grammar/matcher.h"
 #include "policies/spec.h"
 #include "server/errors.h"
+#include "server/reuse_watch.h"
 #include "server/text_stream.h"
 
 namespace coppice {
@@ -20,14 +22,15 @@ constexpr std::chrono::milliseconds kProgressPause{20};
 // One run of a job: the engine's request with this job's callbacks, which refer to this object.
 class JobRun {
  public:
-  JobRun(Engine& engine, Job& job, const JobTurns& turns)
-      : engine_(engine), job_(job), text_(job.stop), request_(job.request) {
+  JobRun(Engine& engine, Job& job, const JobTurns& turns, PromptHistory* history)
+      : engine_(engine), job_(job), text_(job.stop), request_(job.request), reuse_(engine, history, job) {
     request_.cancelled = &job.cancelled;
     request_.pause = turns.pause;
     request_.decode = turns.decode;
     request_.others = turns.others;
     request_.on_prefix = [this](int64_t tokens) {
       job_.cached = tokens;
+      reuse_.Read(tokens);
       job_.events->OnPrefix(tokens);
     };
     request_.progress = [this](double layers_done) { Progress(layers_done); };
@@ -41,6 +44,8 @@ class JobRun {
     start_ = Clock::now();
     if (!job_.texts.empty()) return Embed(result);
     result.answer = engine_.Generate(request_);
+    reuse_.Ended(result.answer);
+    result.reuse = reuse_.report();
     result.tail = text_.Flush();
     const bool by_token = result.answer.finish_reason == "stop";
     const bool ended = by_token || ended_ || text_.stopped() || result.answer.finish_reason == "complete";
@@ -93,6 +98,7 @@ class JobRun {
   Job& job_;
   TextStream text_;
   Request request_;
+  ReuseWatch reuse_;
   Clock::time_point start_;
   Clock::time_point last_told_;
   bool ended_ = false;
@@ -110,6 +116,8 @@ HttpFault FaultAtHand(const Job& job) {
     return error.fault();
   } catch (const PruneError& error) {  // what parsing cannot tell: a method that several processes refuse
     return BadField("prune", error.what()).fault();
+  } catch (const GrammarError& error) {  // what compiling cannot tell: an ambiguous grammar
+    return {400, "invalid_request_error", error.what()};
   } catch (const std::exception& error) {
     return {500, "server_error", error.what()};
   }
@@ -125,10 +133,10 @@ void TellFault(Job& job) {
 
 }  // namespace
 
-bool RunJob(Engine& engine, Job& job, const JobTurns& turns, JobResult& result) {
+bool RunJob(Engine& engine, Job& job, const JobTurns& turns, JobResult& result, PromptHistory* history) {
   try {
     if (job.cancelled) throw Cancelled();
-    JobRun(engine, job, turns).Run(result);
+    JobRun(engine, job, turns, history).Run(result);
     job.events->OnDone(result);
     return true;
   } catch (const Cancelled&) {

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/engine.h"
 #include "server/errors.h"
+#include "server/reuse_report.h"
 
 namespace coppice {
 
@@ -22,6 +24,7 @@ struct JobResult {
   int64_t sampled = 0;                         // tokens, the one that ended the answer among them
   std::vector<std::vector<float>> embeddings;  // of Job::texts
   bool cancelled = false;  // Cancelled ended the job: a job that failed has Job::cancelled set, too
+  std::optional<ReuseReport> reuse = {};  // of the prompt, if the job has an id
 };
 
 // Called in order by the thread that computes; must return quickly.
@@ -53,8 +56,12 @@ class NoEvents final : public JobEvents {
   void OnError(const HttpFault&) override {}
 };
 
+struct NextTurn;    // next_turn.h
+struct TurnAnswer;  // the same
+
 struct Job {
-  Request request;  // without callbacks
+  std::string id = {};  // the request's, as its client sees it; empty: nobody waits for the job
+  Request request;      // without callbacks
   // If there are any, the job computes their embeddings and generates nothing; request.tokens then holds all
   // of their tokens.
   std::vector<std::vector<int32_t>> texts;
@@ -69,6 +76,11 @@ struct Job {
   std::vector<int32_t> written_tokens;  // control tokens whose written form belongs to the text
   std::chrono::steady_clock::time_point arrived = {};
   std::shared_ptr<JobEvents> events;
+  // What the server may read after the answer; null: nothing.
+  std::shared_ptr<const NextTurn> next_turn;
+  // Instead of an answer: reads what follows this turn. `request` is that turn's; a later prompt that begins
+  // as it cancels this job.
+  std::shared_ptr<const TurnAnswer> beginning;
   std::atomic<bool> cancelled{false};
   std::atomic<bool> server_stops{false};  // the cause of `cancelled`
 
@@ -86,7 +98,9 @@ struct JobTurns {
 };
 
 // Computes one job and reports to its events. Does not throw. Fills `result` and returns true if the job ran
-// to its end.
-bool RunJob(Engine& engine, Job& job, const JobTurns& turns, JobResult& result);
+// to its end. `history`: the record of earlier prompts that the job's prompt is compared with and added
+// to; may be null.
+bool RunJob(Engine& engine, Job& job, const JobTurns& turns, JobResult& result,
+            PromptHistory* history = nullptr);
 
 }  // namespace coppice

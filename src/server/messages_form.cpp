@@ -99,11 +99,39 @@ void SetToolChoice(const ordered_json& choice, ordered_json& chat, Names& ignore
   if (Member(choice, "disable_parallel_tool_use") == true) chat["parallel_tool_calls"] = false;
 }
 
+// Anthropic's structured outputs; what else output_config holds has no effect.
+void SetOutput(ordered_json config, ordered_json& chat, Names& ignored) {
+  if (!config.is_object()) throw BadField("output_config", "is not an object");
+  if (const ordered_json format = TakeMember(config, "format"); !format.is_null())
+    chat["response_format"] = format;
+  for (const auto& [name, value] : config.items()) {
+    if (!value.is_null()) AddIgnored("output_config." + name, ignored);
+  }
+}
+
+// The cache_control of `item` and of what it holds, if it lasts longer than `longest` or that is null.
+void FindCacheControl(const ordered_json& item, ordered_json& longest) {
+  if (item.is_array()) {
+    for (const ordered_json& one : item) FindCacheControl(one, longest);
+  } else if (item.is_object()) {
+    const ordered_json control = Member(item, "cache_control");
+    if (TextMember(control, "type") == "ephemeral" &&
+        (longest.is_null() || TextMember(control, "ttl") == "1h"))
+      longest = control;
+    for (const char* holds : {"system", "tools", "messages", "content"}) {
+      if (const auto held = item.find(holds); held != item.end()) FindCacheControl(*held, longest);
+    }
+  }
+}
+
 }  // namespace
 
 ChatForm ChatOfMessages(std::string_view body) {
   Names ignored;
   ordered_json chat = ParseRequestObject(body);
+  ordered_json control;
+  FindCacheControl(chat, control);
+  if (!control.is_null()) chat["cache_control"] = std::move(control);
   const ordered_json messages = TakeMember(chat, "messages");
   if (!messages.is_array() || messages.empty()) throw BadField("messages", "is not a list of messages");
   ordered_json list = ordered_json::array();
@@ -119,17 +147,29 @@ ChatForm ChatOfMessages(std::string_view body) {
     chat["tools"] = ChatTools(tools, ignored);
   if (const ordered_json choice = TakeMember(chat, "tool_choice"); !choice.is_null())
     SetToolChoice(choice, chat, ignored);
-  for (const char* no_effect :
-       {"thinking", "context_management", "mcp_servers", "container", "output_config"}) {
+  if (const ordered_json config = TakeMember(chat, "output_config"); !config.is_null())
+    SetOutput(config, chat, ignored);
+  // The name that the field had before.
+  if (const ordered_json format = TakeMember(chat, "output_format"); !format.is_null())
+    chat["response_format"] = format;
+  // Anthropic's servers have no "until the model stops".
+  if (const ordered_json most = Member(chat, "max_tokens");
+      !most.is_null() && (!most.is_number() || most < 1))
+    throw BadField("max_tokens",
+                   fmt::format("{} is not a whole number from 1", DumpJson(most).substr(0, 40)));
+  for (const char* no_effect : {"thinking", "context_management", "mcp_servers", "container"}) {
     if (!TakeMember(chat, no_effect).is_null() && std::string_view(no_effect) != "thinking")
       AddIgnored(no_effect, ignored);
   }
-  return {DumpJson(chat), std::move(ignored)};
+  return {.body = DumpJson(chat),
+          .ignored = std::move(ignored),
+          .sent_names = {{"stop", "stop_sequences"}, {"response_format", "output_config.format"}}};
 }
 
 ordered_json MessagesReply::Usage(int64_t sampled) const {
   return {{"input_tokens", options().prompt_tokens - cached()},
-          {"cache_creation_input_tokens", 0},
+          {"cache_creation_input_tokens", 0},  // nothing costs more because it is kept
+          {"cache_creation", {{"ephemeral_5m_input_tokens", 0}, {"ephemeral_1h_input_tokens", 0}}},
           {"cache_read_input_tokens", cached()},
           {"output_tokens", sampled}};
 }
@@ -200,6 +240,10 @@ void MessagesReply::SendEnd(const End& end) {
   delta.update(end.more);
   Send("message_delta", delta);
   Send("message_stop", {{"type", "message_stop"}});
+}
+
+std::string MessagesReply::ErrorEvents(const HttpFault& fault) {
+  return ErrorReply(fault, options().errors).last_events;
 }
 
 ordered_json MessagesReply::Whole(const End& end) {

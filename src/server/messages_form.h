@@ -24,6 +24,7 @@ class MessagesReply final : public BlockReply {
   void SendBlockEnd(size_t index, const Block& block) override;
   void SendEnd(const End& end) override;
   nlohmann::ordered_json Whole(const End& end) override;
+  std::string ErrorEvents(const HttpFault& fault) override;
 
   nlohmann::ordered_json Message() const;
   nlohmann::ordered_json Usage(int64_t sampled) const;

@@ -94,6 +94,13 @@ void Metrics::CountAnswer(const Answer& answer, int64_t prompt_tokens, int64_t s
   if (answer.prune_active) kept_.Add(KeptShare(answer.ledger));
 }
 
+void Metrics::CountReuse(ReuseReason reason, int64_t computed) {
+  const std::lock_guard lock(mutex_);
+  Reuse& reuse = reuse_[static_cast<size_t>(reason)];
+  ++reuse.prompts;
+  reuse.computed += computed;
+}
+
 void Metrics::CountTexts(int64_t tokens) {
   const std::lock_guard lock(mutex_);
   embedded_tokens_ += tokens;
@@ -112,6 +119,19 @@ void Metrics::CountCompleted() {
 void Metrics::CountRequest(int status) {
   const std::lock_guard lock(mutex_);
   ++requests_[status];
+}
+
+// With the mutex held.
+std::string Metrics::ReuseText() const {
+  const auto by_reason = [this](std::string_view name, std::string_view help, int64_t Reuse::*member) {
+    std::string out = fmt::format("# HELP coppice_{0} {1}\n# TYPE coppice_{0} counter\n", name, help);
+    for (size_t i = 0; i < reuse_.size(); ++i)
+      out += fmt::format("coppice_{}{{reason=\"{}\"}} {}\n", name, kReuseReasons[i], reuse_[i].*member);
+    return out;
+  };
+  return by_reason("prompts_total", "Prompts, by why they reused as much as they did.", &Reuse::prompts) +
+         by_reason("prompt_tokens_computed_total", "Those of their tokens that were not reused.",
+                   &Reuse::computed);
 }
 
 std::string Metrics::Text(const Gauges& gauges) const {
@@ -154,6 +174,7 @@ std::string Metrics::Text(const Gauges& gauges) const {
   for (const auto& [status, number] : requests_) {
     out += fmt::format("coppice_http_requests_total{{status=\"{}\"}} {}\n", status, number);
   }
+  out += ReuseText();
   out += RouterGauges(gauges);
   out += first_token_.Text("time_to_first_token_seconds", "From a request's arrival to its first token.");
   out += queued_.Text("queue_seconds", "From a request's arrival to the start of its computation.");

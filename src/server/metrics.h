@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/documents/reuse_reason.h"
 #include "engine/engine.h"
 
 namespace coppice {
@@ -46,6 +47,8 @@ struct Gauges {
 class Metrics {
  public:
   void CountAnswer(const Answer& answer, int64_t prompt_tokens, int64_t sampled, double queued_seconds);
+  // Of a prompt: why it reused as much as it did, and how many of its tokens were computed.
+  void CountReuse(ReuseReason reason, int64_t computed);
   void CountTexts(int64_t tokens);  // of an embeddings request
   void CountCancelled(int64_t jobs);
   void CountCompleted();
@@ -53,6 +56,8 @@ class Metrics {
   std::string Text(const Gauges& gauges) const;
 
  private:
+  std::string ReuseText() const;
+
   mutable std::mutex mutex_;
   int64_t prompt_tokens_ = 0;
   int64_t cached_tokens_ = 0;
@@ -62,7 +67,12 @@ class Metrics {
   int64_t embedded_tokens_ = 0;
   int64_t cancelled_ = 0;
   int64_t completed_ = 0;
-  std::map<int, int64_t> requests_;  // by status
+  struct Reuse {
+    int64_t prompts = 0;
+    int64_t computed = 0;
+  };
+  std::array<Reuse, kReuseReasons.size()> reuse_;  // by reason
+  std::map<int, int64_t> requests_;                // by status
   Histogram first_token_{{0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300}};
   Histogram queued_{{0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300}};
   Histogram kept_{{0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1}};

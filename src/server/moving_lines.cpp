@@ -1,6 +1,7 @@
 #include "server/moving_lines.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <string_view>
 
@@ -44,7 +45,7 @@ constexpr MovingLine kLines[] = {
     {"token_usage", "token usage:", "remaining", ""},
 };
 
-// Words before a time of day. Clients: pi ("Current date and time: Monday, March 9, 2026 at 06:00:31 PM PDT"),
+// Words before a time of day. Clients: pi ("Current date and time: Monday, March 9, 2026 at 06:00:31 PM"),
 // AnythingLLM ("The current date and time is ..."), nanobot ("Current Time"), Open WebUI's variables.
 constexpr std::string_view kClocks[] = {"current time",
                                         "current date and time",
@@ -129,12 +130,34 @@ size_t EndOfTime(std::string_view line, size_t at) {
   return end;
 }
 
+// Whether only what belongs to a date stands before the time: the clock's words, numbers, and names of days,
+// months and zones. "Local time: opening hours are 9:00 to 17:00" tells no time.
+bool IsDate(std::string_view text) {
+  constexpr std::array<std::string_view, 23> kWords{
+      "current", "local", "date", "time", "datetime", "timestamp", "now", "today", "todays", "is", "it", "s",
+      "the",     "and",   "at",   "on",   "of",       "st",        "nd",  "rd",    "th",     "t",  "utc"};
+  constexpr std::array<std::string_view, 19> kNames{"mon", "tue", "wed", "thu", "fri", "sat", "sun",
+                                                    "jan", "feb", "mar", "apr", "may", "jun", "jul",
+                                                    "aug", "sep", "oct", "nov", "dec"};
+  const std::string lower = Lower(text);
+  for (size_t at = 0; at < lower.size();) {
+    size_t end = at;
+    while (end < lower.size() && lower[end] >= 'a' && lower[end] <= 'z') ++end;
+    const std::string_view word = std::string_view(lower).substr(at, end - at);
+    const bool is_name = word.size() <= 9 && std::ranges::find(kNames, word.substr(0, 3)) != kNames.end();
+    if (!word.empty() && !is_name && std::ranges::find(kWords, word) == kWords.end()) return false;
+    at = end + 1;
+  }
+  return true;
+}
+
 // The line without its time of day, and without the "at" or "T" before it.
 std::string WithoutTime(std::string_view line, bool& found) {
   for (size_t at = 0; at < line.size(); ++at) {
     if (!IsDigit(line[at]) || (at > 0 && (IsDigit(line[at - 1]) || line[at - 1] == ':'))) continue;
     const size_t end = EndOfTime(line, at);
     if (end == at) continue;
+    if (!IsDate(line.substr(0, at))) break;
     size_t begin = at;
     if (begin > 1 && (line[begin - 1] == 'T' || line[begin - 1] == 't') && IsDigit(line[begin - 2])) --begin;
     while (begin > 0 && line[begin - 1] == ' ') --begin;
@@ -148,52 +171,6 @@ std::string WithoutTime(std::string_view line, bool& found) {
 
 void Note(std::string_view name, std::vector<std::string>& names) {
   if (std::ranges::find(names, name) == names.end()) names.emplace_back(name);
-}
-
-constexpr std::string_view kBegin = "<system-reminder>";
-constexpr std::string_view kEnd = "</system-reminder>";
-
-std::string WithCleanReminders(const std::string& text, std::vector<std::string>& names) {
-  std::string clean;
-  size_t done = 0;
-  for (size_t at = text.find(kBegin); at != text.npos; at = text.find(kBegin, done)) {
-    const size_t begin = at + kBegin.size();
-    const size_t end = text.find(kEnd, begin);
-    if (end == text.npos) break;
-    clean.append(text, done, begin - done);
-    clean += WithoutMovingLines(text.substr(begin, end - begin), names);
-    done = end;
-  }
-  return clean.append(text, done);
-}
-
-// Applies `map` to the text or the texts of the parts. Returns whether any text remains.
-template <typename Map>
-bool MapTexts(json& content, const Map& map) {
-  if (content.is_string()) {
-    content = map(content.get_ref<const std::string&>());
-    return !Trimmed(content.get_ref<const std::string&>()).empty();
-  }
-  if (!content.is_array()) return true;
-  bool remains = content.empty();
-  json kept = json::array();
-  for (json& part : content) {
-    json* text = part.is_string()                            ? &part
-                 : part.is_object() && part.contains("text") ? &part["text"]
-                                                             : nullptr;
-    if (text == nullptr || !text->is_string()) {
-      kept.push_back(std::move(part));
-      remains = true;
-      continue;
-    }
-    std::string mapped = map(text->get_ref<const std::string&>());
-    if (mapped != text->get_ref<const std::string&>() && Trimmed(mapped).empty()) continue;
-    *text = std::move(mapped);
-    kept.push_back(std::move(part));
-    remains = true;
-  }
-  content = std::move(kept);
-  return remains;
 }
 
 }  // namespace
@@ -227,14 +204,13 @@ void RemoveMovingLines(nlohmann::ordered_json& messages, std::vector<std::string
       continue;
     }
     const json role = message.value("role", json());
-    const bool is_system = role == "system" || role == "developer";
-    const size_t before = names.size();
-    const json content = is_system ? message["content"] : json();
-    const bool remains = MapTexts(message["content"], [&](const std::string& text) {
-      return is_system ? WithoutMovingLines(text, names) : WithCleanReminders(text, names);
-    });
-    const bool changed = is_system && (names.size() != before || content != message["content"]);
-    if (!remains && changed && messages.size() > 1) continue;
+    json& content = message["content"];
+    if (content.is_string() && (role == "system" || role == "developer")) {
+      std::string clean = WithoutMovingLines(content.get_ref<const std::string&>(), names);
+      const bool changed = clean != content.get_ref<const std::string&>();
+      if (changed && Trimmed(clean).empty() && messages.size() > 1) continue;
+      content = std::move(clean);
+    }
     kept.push_back(std::move(message));
   }
   messages = std::move(kept);

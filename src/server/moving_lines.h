@@ -15,9 +15,9 @@ namespace coppice {
 // Other text stays as it is, byte for byte.
 std::string WithoutMovingLines(const std::string& text, std::vector<std::string>& names);
 
-// The same for the messages of a chat: the texts of the roles system and developer, and in other messages
-// what stands within <system-reminder> and </system-reminder>. A system message of which nothing remains is
-// removed, unless it is the only message.
+// The same for the messages of a chat that have the roles system and developer and a text as their content
+// (SimplifyMessages()). What users and tools say stays. A system message of which nothing remains is removed,
+// unless it is the only message.
 void RemoveMovingLines(nlohmann::ordered_json& messages, std::vector<std::string>& names);
 
 }  // namespace coppice

@@ -41,9 +41,11 @@ TEST(MovingLines, ClocksKeepTheirDate) {
 }
 
 TEST(MovingLines, OtherTextStays) {
-  for (const char* text : {"", "\n\n", "Today's date: Mon Mar 09 2026\n", "Now fix the test at 10:30:00.",
-                           "The meeting is at 10:30.", "Strip the x-anthropic-billing-header: line 1.",
-                           "Current time zones: write 12:00 as noon", "a\r\nb\n"}) {
+  for (const char* text :
+       {"", "\n\n", "Today's date: Mon Mar 09 2026\n", "Now fix the test at 10:30:00.",
+        "The meeting is at 10:30.", "Strip the x-anthropic-billing-header: line 1.",
+        "Current time zones: write 12:00 as noon", "a\r\nb\n", "Local time: opening hours are 9:00 to 17:00",
+        "Current time: never say 10:30, always half past ten"}) {
     std::vector<std::string> names;
     EXPECT_EQ(WithoutMovingLines(text, names), text);
     EXPECT_THAT(names, IsEmpty());
@@ -57,13 +59,16 @@ TEST(MovingLines, OfMessages) {
       {{"role", "system"}, {"content", marker}},
       {{"role", "user"}, {"content", "say " + marker + "\n" + marker}},
       {{"role", "user"}, {"content", "<system-reminder>\n" + marker + "\nB\n</system-reminder>"}},
+      {{"role", "tool"},
+       {"content", "Current time: 10:00\n<system-reminder>" + marker + "</system-reminder>"}},
       {{"role", "system"}, {"content", ""}}};
   std::vector<std::string> names;
+  const ordered_json sent = messages;
   RemoveMovingLines(messages, names);
-  ASSERT_EQ(messages.size(), 4u);
+  ASSERT_EQ(messages.size(), 5u);
   EXPECT_EQ(messages[0]["content"], "A\n");
-  EXPECT_EQ(messages[1]["content"], "say " + marker + "\n" + marker);  // what a user says stays
-  EXPECT_EQ(messages[2]["content"], "<system-reminder>\nB\n</system-reminder>");
+  // What users and tools say stays, and what programs put between it, too: it is sent again as it was.
+  for (size_t i = 1; i < 4; ++i) EXPECT_EQ(messages[i], sent[i + 1]);
   EXPECT_THAT(names, ElementsAre("total_tokens"));
 }
 

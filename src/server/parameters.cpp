@@ -1,7 +1,10 @@
 #include "server/parameters.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <type_traits>
 
@@ -96,6 +99,33 @@ OwnedJson<json> ParseObject(std::string_view body) {
   return object;
 }
 
+// llama.cpp's list says which samplers act, and in which order. Those without an effect may stand anywhere.
+void CheckSamplers(const std::vector<std::string>& names, const SamplingOptions& o) {
+  const bool draws = o.temperature > 0;
+  const bool penalizes =
+      (o.repeat_penalty != 1 && o.repeat_last_n != 0) || o.presence_penalty != 0 || o.frequency_penalty != 0;
+  const std::pair<const char*, bool> order[] = {{"penalties", penalizes},
+                                                {"dry", o.dry.multiplier > 0},
+                                                {"top_n_sigma", draws && o.top_n_sigma > 0},
+                                                {"top_k", draws && o.top_k > 0},
+                                                {"typ_p", draws && o.typical_p < 1},
+                                                {"top_p", draws && o.top_p < 1},
+                                                {"min_p", draws && o.min_p > 0},
+                                                {"xtc", draws && o.xtc_probability > 0},
+                                                {"temperature", o.temperature != 1}};
+  std::vector<std::string> acting;
+  for (const auto& [name, acts] : order) {
+    if (acts) acting.emplace_back(name);
+  }
+  std::vector<std::string> asked;
+  std::ranges::copy_if(names, std::back_inserter(asked), [&](const std::string& name) {
+    return std::ranges::find(acting, name) != acting.end();
+  });
+  if (asked != acting)
+    throw BadField("samplers", fmt::format("asks for others than those that act here, in this order: {}",
+                                           fmt::join(acting, ", ")));
+}
+
 // Checks that involve several fields.
 void CheckTogether(const json& object, Route route, Parameters& p) {
   const auto sent = [&](const char* name) { return object.contains(name) && !object[name].is_null(); };
@@ -121,6 +151,10 @@ void CheckTogether(const json& object, Route route, Parameters& p) {
   };
   if (p.tool_choice == ToolChoice::kOne && std::ranges::none_of(*p.tools, has_name))
     throw BadField("tool_choice", "names none of the tools");
+  if (p.samplers) CheckSamplers(*p.samplers, p.sampling);
+  // The best of as many answers as are sent are all of them; greedy answers are all the same.
+  if (p.best_of != 1 && p.best_of != p.n && p.sampling.temperature > 0)
+    throw BadField("best_of", "is not supported; leave it out, or send what n is");
   const auto choices = p.n * static_cast<int64_t>(p.prompts.size());
   if ((route & kCompletes) != 0 && choices > kMaxChoices) {
     throw BadField(p.n > 1 ? "n" : "prompt",
@@ -199,6 +233,7 @@ Parameters ParseParameters(std::string_view body, Route route, const Parameters&
   const json& object = *owned;
   Parameters result = defaults;
   std::map<const Field*, std::string> seen;
+  std::vector<std::pair<const Field*, HttpError>> held;  // whether they count depends on other fields
   const NameTable& names = Names(route);
   for (const auto& [name, value] : object.items()) {
     if (value.is_null()) continue;  // clients send null for fields that they leave to the server
@@ -208,8 +243,17 @@ Parameters ParseParameters(std::string_view body, Route route, const Parameters&
       continue;
     }
     const auto [other, is_first] = seen.emplace(found->second, name);
-    if (!is_first) throw BadField(name, fmt::format("means the same as {}; send one of them", other->second));
-    Store(*found->second, value, name, result);
+    if (!is_first) {
+      if (object[other->second] == value)
+        continue;  // clients send both names to be understood by all servers
+      throw BadField(name, fmt::format("means the same as {}; send one of them", other->second));
+    }
+    try {
+      Store(*found->second, value, name, result);
+    } catch (const HttpError& error) {
+      if (found->second->matters == nullptr) throw;
+      held.emplace_back(found->second, error);
+    }
   }
   const auto is_sent = [&](const char* name) { return object.contains(name) && !object[name].is_null(); };
   if ((route & kRendersChat) != 0 && is_sent("messages")) ReadMessages(body, object, result);
@@ -217,6 +261,9 @@ Parameters ParseParameters(std::string_view body, Route route, const Parameters&
   for (const char* name : {"json_schema", "guided_json", "guided_choice", "response_format"}) {
     if ((route & kGenerates) != 0 && object.contains(name) && !object[name].is_null())
       ReadForm(body, name, result);
+  }
+  for (const auto& [field, error] : held) {
+    if (field->matters(result)) throw error;
   }
   CheckTogether(object, route, result);
   return result;

@@ -2,6 +2,7 @@
 // same on each.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -85,7 +86,8 @@ struct Parameters {
 
   // Embeddings.
   Pooling pooling = Pooling::kMean;
-  int64_t norm = 2;  // Normalize()
+  int64_t norm = 2;        // Normalize()
+  int64_t dimensions = 0;  // 0: the model's
   bool as_base64 = false;
 
   // Generation.
@@ -95,14 +97,18 @@ struct Parameters {
   OwnedJson<nlohmann::ordered_json> form_value;
   std::optional<int64_t> max_tokens;  // -1: until the model stops
   int64_t n = 1;
+  int64_t best_of = 1;
+  std::optional<std::vector<std::string>> samplers;  // llama.cpp's names, in the order that is asked for
   int64_t min_tokens = 0;
   std::vector<std::string> dry_breakers = DefaultDryBreakers();
   bool ignore_eos = false;
   int64_t prompt_lookup = kDefaultLookup;  // as in Request
   int64_t slot = -1;                       // as in Job
   bool cache_prompt = true;
-  std::string cache_salt;  // requests with different ones share nothing in the caches
-  PrefixOwner owner;       // whose caches the request uses: its key's and salt's; not a field
+  std::string cache_salt;                 // requests with different ones share nothing in the caches
+  std::string conversation;               // prompt_cache_key: requests with the same one belong together
+  std::chrono::seconds cache_lifetime{};  // as in PrefixHint; of cache_control
+  PrefixOwner owner;                      // whose caches the request uses: its key's and salt's; not a field
   SamplingOptions sampling;
   std::vector<std::pair<std::string, double>> biased_texts;  // logit_bias for each token of a text
   std::optional<uint64_t> seed;
@@ -156,6 +162,9 @@ struct Field {
   double low = 0;          // for numbers
   double high = 0;
   std::string_view range = {};  // in words, for messages
+  // Whether the field has an effect beside the request's other fields. Where it has none a wrong value is no
+  // error: clients send every field that they know. Null: it always has.
+  bool (*matters)(const Parameters&) = nullptr;
 };
 std::span<const Field> Fields();
 

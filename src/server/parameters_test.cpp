@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 #include <tuple>
 
@@ -93,13 +94,13 @@ TEST(Parameters, OutOfRangeNamesTheField) {
                                                      {"n", "1000000"},
                                                      {"n", "0"},
                                                      {"top_k", "-2"},
-                                                     {"n_discard", "-1"},
+                                                     {"samplers", "[\"top_p\", \"top_k\"]"},
                                                      {"temperature", "-0.1"},
                                                      {"temperature", "\"1\""},
                                                      {"top_p", "-0.1"},
                                                      {"top_p", "1.01"},
                                                      {"min_p", "-1"},
-                                                     {"repeat_penalty", "0"},
+                                                     {"repeat_penalty", "-1"},
                                                      {"repeat_last_n", "-2"},
                                                      {"seed", "1.5"},
                                                      {"logprobs", "21"},
@@ -124,7 +125,7 @@ TEST(Parameters, OutOfRangeNamesTheField) {
                                                      {"logit_bias", "3"},
                                                      {"presence_penalty", "2.5"},
                                                      {"frequency_penalty", "\"x\""},
-                                                     {"typical_p", "0"},
+                                                     {"typical_p", "-0.5"},
                                                      {"xtc_probability", "2"},
                                                      {"response_format", "3"},
                                                      {"response_format", "{\"type\": \"xml\"}"},
@@ -132,8 +133,8 @@ TEST(Parameters, OutOfRangeNamesTheField) {
                                                      {"prune", "3"},
                                                      {"stop_token_ids", "[-1]"},
                                                      {"n", "1e300"},
-                                                     {"dry_base", "0.5"},
-                                                     {"dry_sequence_breakers", "[\"\"]"},
+                                                     {"t_max_predict_ms", "5"},
+                                                     {"mirostat", "2"},
                                                      {"min_tokens", "-4"}};
   for (const auto& [name, value] : bad) {
     const auto [param, message] = Refusal(With("\"" + std::string(name) + "\": " + value));
@@ -172,7 +173,8 @@ TEST(Parameters, Embeddings) {
   EXPECT_EQ(Refusal("{}", kEmbeddings).first, "input");
   EXPECT_EQ(Refusal(R"({"input": "a", "pooling": "cls"})", kEmbeddings).first, "pooling");
   EXPECT_EQ(Refusal(R"({"input": "a", "encoding_format": "hex"})", kEmbeddings).first, "encoding_format");
-  EXPECT_EQ(Refusal(R"({"input": "a", "dimensions": 5})", kEmbeddings).first, "dimensions");
+  EXPECT_EQ(Refusal(R"({"input": "a", "dimensions": 0})", kEmbeddings).first, "dimensions");
+  EXPECT_EQ(Parse(R"({"input": "a", "dimensions": 5})", kEmbeddings).dimensions, 5);
   EXPECT_EQ(Refusal(R"({"input": "a", "embd_normalize": -2})", kEmbeddings).first, "embd_normalize");
 }
 
@@ -201,6 +203,55 @@ TEST(Parameters, WhatAsksForNothingIsAccepted) {
             "");
   EXPECT_THAT(Parse(With(R"("stop": ["", "x"])")).stop, ElementsAre("x"));
   EXPECT_THAT(Parse(With(R"("frobnicate": 1, "user": "me")")).ignored, ElementsAre("frobnicate"));
+}
+
+TEST(Parameters, WhatHasNoEffectIsNoError) {
+  for (
+      const char* fields :
+      {R"("dry_base": 0, "dry_allowed_length": 0, "dry_penalty_last_n": -7, "dry_sequence_breakers": "x")",
+       R"("dry_multiplier": 0.8, "dry_base": 0.5, "dry_sequence_breakers": [""])",
+       R"("dry_multiplier": 0.8, "dry_sequence_breakers": [])", R"("xtc_threshold": 3)",
+       R"("temperature": 0, "top_p": 2, "top_k": -9, "min_p": -1, "typical_p": 7, "mirostat": 2, "best_of": 5)",
+       R"("temperature": 0, "dynatemp_range": 1, "xtc_probability": 2, "samplers": ["temperature"])",
+       R"("repeat_last_n": 0, "repeat_penalty": -1)", R"("stream_options": 3)",
+       R"("stream": false, "stream_options": {"include_usage": 1})", R"("best_of": 3, "n": 3)",
+       R"("include_stop_str_in_output": true)", R"("return_tokens_as_token_ids": true)",
+       R"("n_keep": -1, "n_discard": 5, "length_penalty": 2, "spaces_between_special_tokens": false)",
+       R"("t_max_predict_ms": -1, "truncate_prompt_tokens": -1)", R"("logprobs": false)",
+       R"("max_tokens": 5, "n_predict": 5, "repeat_penalty": 1.1, "repetition_penalty": 1.1)",
+       R"("samplers": ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc",
+                        "temperature"])",
+       R"("samplers": ["xtc", "top_k", "tfs_z", "typical_p", "top_p", "min_p", "dry", "temperature"])"}) {
+    EXPECT_EQ(Refusal(With(fields)).second, "") << fields;
+  }
+  const std::string chat = R"({"messages": [{"role": "user", "content": "x"}], )";
+  for (const char* fields :
+       {R"("top_logprobs": 50)", R"("tool_choice": "none")", R"("tool_choice": "auto")",
+        R"("tool_choice": {"type": "auto"})", R"("tools": [], "tool_choice": "none")", R"("functions": [])",
+        R"("audio": {"voice": "x"})", R"("tool_choice": "some", "parallel_tool_calls": 1)",
+        R"("parallel_tool_calls": false)"}) {
+    EXPECT_EQ(Refusal(chat + fields + "}", kChat).second, "") << fields;
+  }
+  EXPECT_EQ(Parse(With(R"("repeat_penalty": 0)")).sampling.repeat_penalty, 1);
+  EXPECT_EQ(Parse(With(R"("max_tokens": 100.0)")).max_tokens, 100);
+  EXPECT_EQ(Parse(With(R"("seed": 7.0)")).seed, 7u);
+  EXPECT_GT(Parse(With(R"("typical_p": 0)")).sampling.typical_p, 0);
+  EXPECT_GT(Parse(With(R"("dry_multiplier": 1, "dry_base": 0)")).sampling.dry.base, 1);
+}
+
+TEST(Parameters, WhatHasAnEffectIsCheckedWhateverItsPlace) {
+  for (const auto& [fields, param] : std::map<std::string, std::string>{
+           {R"("dry_allowed_length": 0, "dry_multiplier": 0.8)", "dry_allowed_length"},
+           {R"("top_p": 2, "temperature": 0.1)", "top_p"},
+           {R"("xtc_threshold": 3, "xtc_probability": 0.5)", "xtc_threshold"},
+           {R"("stream_options": 3, "stream": true)", "stream_options"},
+           {R"("best_of": 3, "n": 2)", "best_of"},
+           {R"("include_stop_str_in_output": true, "stop": "x")", "include_stop_str_in_output"},
+           {R"("samplers": ["top_k", "top_p", "temperature"])", "samplers"},
+           {R"("samplers": ["top_p", "min_p", "top_k", "temperature"])", "samplers"},
+           {R"("max_tokens": 5, "n_predict": 6)", "n_predict"}}) {
+    EXPECT_EQ(Refusal(With(fields)).first, param) << fields;
+  }
 }
 
 TEST(Parameters, BadJson) {

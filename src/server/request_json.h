@@ -1,6 +1,7 @@
 // Small readings of a request's JSON, for the forms that are turned into a chat's.
 #pragma once
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -8,10 +9,18 @@
 
 namespace coppice {
 
-// A request of another form as /v1/chat/completions takes it, and the names of what was left out of it.
+// A function that a client sent within a namespace.
+struct FunctionName {
+  std::string space;
+  std::string name;
+};
+
+// A request of another form as /v1/chat/completions takes it.
 struct ChatForm {
   std::string body;
-  std::vector<std::string> ignored;
+  std::vector<std::string> ignored = {};               // names of what was left out
+  std::map<std::string, FunctionName> functions = {};  // those of namespaces, by the names in `body`
+  std::map<std::string, std::string> sent_names = {};  // the client's names of fields, by those in `body`
 };
 
 // A request's body, an object, with its keys in their order. Throws HttpError.

@@ -1,7 +1,11 @@
 #include "server/responses_form.h"
 
-#include <algorithm>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <set>
+
+#include "engine/chat_tools.h"
 #include "server/content_parts.h"
 #include "server/errors.h"
 #include "server/request_json.h"
@@ -13,6 +17,7 @@ using nlohmann::ordered_json;
 namespace {
 
 using Names = std::vector<std::string>;
+using Functions = std::map<std::string, FunctionName>;
 
 std::string NotEmpty(std::string text, const char* otherwise) { return text.empty() ? otherwise : text; }
 
@@ -47,14 +52,21 @@ bool AddOtherCall(const ordered_json& item, const std::string& type, ordered_jso
   return true;
 }
 
+// The name by which the model knows a function of a namespace.
+std::string ShownName(const Functions& functions, const std::string& space, const std::string& name) {
+  const auto found = std::ranges::find_if(
+      functions, [&](const auto& one) { return one.second.space == space && one.second.name == name; });
+  return found == functions.end() ? name : found->first;
+}
+
 // Appends an item's form as a chat's message. Items that mean nothing to the model are left out.
-void AddItem(const ordered_json& item, ordered_json& list, Names& ignored) {
+void AddItem(const ordered_json& item, const Functions& functions, ordered_json& list, Names& ignored) {
   if (!item.is_object()) throw BadField("input", "has an item that is no object");
   const std::string type = TextMember(item, "type");
   if (type == "function_call") {
     const std::string name = TextMember(item, "name");
     if (name.empty()) throw BadField("input", "has a function_call without a name");
-    AddCall(item, name, Member(item, "arguments"), list);
+    AddCall(item, ShownName(functions, TextMember(item, "namespace"), name), Member(item, "arguments"), list);
   } else if (AddOtherCall(item, type, list)) {
     AddIgnored(type, ignored);
   } else if (type.ends_with("_call_output") || type == "tool_search_output") {
@@ -80,41 +92,79 @@ void AddItem(const ordered_json& item, ordered_json& list, Names& ignored) {
   }
 }
 
-ordered_json ChatMessages(const ordered_json& input, Names& ignored) {
+ordered_json ChatMessages(const ordered_json& input, const Functions& functions, Names& ignored) {
   ordered_json list = ordered_json::array();
   if (input.is_string()) list.push_back({{"role", "user"}, {"content", input}});
   for (const ordered_json& item : input.is_array() ? input : ordered_json::array())
-    AddItem(item, list, ignored);
+    AddItem(item, functions, list, ignored);
   if (list.empty()) throw BadField("input", "is neither a text nor a list of items with a message");
   return list;
 }
 
-// Functions, those within a namespace too. Tools that OpenAI's servers run are left out.
-void AddTools(const ordered_json& tools, ordered_json& list, Names& ignored) {
-  if (!tools.is_array()) throw BadField("tools", "is not a list");
-  for (const ordered_json& tool : tools) {
-    if (!tool.is_object()) throw BadField("tools", "holds something that is no object");
-    const std::string type = TextMember(tool, "type");
-    if (type == "namespace" && Member(tool, "tools").is_array()) {
-      for (const ordered_json& inner : tool["tools"]) {
-        if (TextMember(inner, "type") != "namespace") AddTools(ordered_json::array({inner}), list, ignored);
-      }
-    }
-    if (type != "function") {
-      AddIgnored(NotEmpty(type, "tools"), ignored);
-      continue;
-    }
-    // Some clients send the form of chat completions.
-    ordered_json function = Member(tool, "function").is_object() ? tool["function"] : tool;
-    function.erase("type");
-    list.push_back({{"type", "function"}, {"function", std::move(function)}});
-  }
+bool HasTool(const ordered_json& tools, const std::string& name) {
+  return std::ranges::any_of(
+      tools, [&](const ordered_json& tool) { return TextMember(Member(tool, "function"), "name") == name; });
 }
 
-bool HasTool(const ordered_json& tools, const std::string& name) {
-  return std::ranges::any_of(tools,
-                             [&](const ordered_json& tool) { return tool["function"]["name"] == name; });
-}
+// The functions of a request, those within a namespace too. Tools that OpenAI's servers run are left out.
+class ToolList {
+ public:
+  explicit ToolList(Names& ignored) : ignored_(ignored) {}
+
+  void Add(const ordered_json& tools) {
+    if (!tools.is_array()) throw BadField("tools", "is not a list");
+    for (const ordered_json& tool : tools) {
+      if (TextMember(tool, "type") == "function") taken_.insert(TextMember(FunctionOf(tool), "name"));
+    }
+    for (const ordered_json& tool : tools) AddTool(tool, "");
+  }
+  ordered_json TakeList() { return std::move(list_); }
+  Functions TakeFunctions() { return std::move(functions_); }
+
+ private:
+  // Some clients send the form of chat completions.
+  static ordered_json FunctionOf(const ordered_json& tool) {
+    ordered_json function = Member(tool, "function");
+    return function.is_object() ? function : tool;
+  }
+
+  void AddTool(const ordered_json& tool, const std::string& space) {
+    if (!tool.is_object()) throw BadField("tools", "holds something that is no object");
+    const std::string type = TextMember(tool, "type");
+    const ordered_json inner = Member(tool, "tools");
+    if (type == "namespace" && space.empty() && inner.is_array() && !inner.empty()) {
+      const std::string name = TextMember(tool, "name");
+      if (name.empty()) throw BadField("tools", "has a namespace without a name");
+      for (const ordered_json& one : inner) AddTool(one, name);
+    } else if (type == "function") {
+      ordered_json function = FunctionOf(tool);
+      function.erase("type");
+      if (!space.empty()) Name(space, function);
+      // More would be refused later; here each item of the conversation is compared with each of them.
+      if (list_.size() >= kMaxTools)
+        throw BadField("tools", fmt::format("more than {} functions", kMaxTools));
+      list_.push_back({{"type", "function"}, {"function", std::move(function)}});
+    } else {
+      AddIgnored(NotEmpty(type, "tools"), ignored_);
+    }
+  }
+
+  // A function of a namespace keeps its name where no other function has it.
+  void Name(const std::string& space, ordered_json& function) {
+    const std::string name = TextMember(function, "name");
+    if (name.empty()) return;
+    std::string shown = taken_.contains(name) ? space + (space.ends_with('_') ? "" : "__") + name : name;
+    while (taken_.contains(shown)) shown += '_';
+    taken_.insert(shown);
+    functions_[shown] = {space, name};
+    function["name"] = shown;
+  }
+
+  Names& ignored_;
+  ordered_json list_ = ordered_json::array();
+  Functions functions_;
+  std::set<std::string> taken_;
+};
 
 // Sets the choice, which may name tools that were left out.
 void SetToolChoice(const ordered_json& sent, ordered_json& chat, Names& ignored) {
@@ -122,12 +172,10 @@ void SetToolChoice(const ordered_json& sent, ordered_json& chat, Names& ignored)
   const ordered_json tools = chat.contains("tools") ? chat["tools"] : ordered_json::array();
   if (TextMember(sent, "type") == "allowed_tools") {
     ordered_json allowed = ordered_json::array();
-    const ordered_json names = Member(sent, "tools");
+    std::set<std::string> names;
+    for (const ordered_json& one : Member(sent, "tools")) names.insert(TextMember(one, "name"));
     for (const ordered_json& tool : tools) {
-      if (std::ranges::any_of(names, [&](const ordered_json& one) {
-            return Member(one, "name") == tool["function"]["name"];
-          }))
-        allowed.push_back(tool);
+      if (names.contains(TextMember(Member(tool, "function"), "name"))) allowed.push_back(tool);
     }
     chat["tools"] = allowed;
     choice = NotEmpty(TextMember(sent, "mode"), "auto");
@@ -165,7 +213,14 @@ ChatForm ChatOfResponses(std::string_view body) {
       throw BadField(stored, "this server stores nothing; send the whole conversation");
   }
   if (TakeMember(chat, "background") == true) throw BadField("background", "is not supported");
-  ordered_json messages = ChatMessages(TakeMember(chat, "input"), ignored);
+  Functions functions;
+  if (const ordered_json tools = TakeMember(chat, "tools"); !tools.is_null()) {
+    ToolList list(ignored);
+    list.Add(tools);
+    chat["tools"] = list.TakeList();
+    functions = list.TakeFunctions();
+  }
+  ordered_json messages = ChatMessages(TakeMember(chat, "input"), functions, ignored);
   if (const ordered_json said = TakeMember(chat, "instructions"); !said.is_null())
     messages.insert(
         messages.begin(),
@@ -173,29 +228,36 @@ ChatForm ChatOfResponses(std::string_view body) {
   chat["messages"] = std::move(messages);
   if (const ordered_json most = TakeMember(chat, "max_output_tokens"); !most.is_null())
     chat["max_tokens"] = most;
-  if (const ordered_json tools = TakeMember(chat, "tools"); !tools.is_null()) {
-    ordered_json list = ordered_json::array();
-    AddTools(tools, list, ignored);
-    chat["tools"] = std::move(list);
-  }
   if (const ordered_json choice = TakeMember(chat, "tool_choice"); !choice.is_null())
     SetToolChoice(choice, chat, ignored);
   const ordered_json text = TakeMember(chat, "text");
   if (text.is_object() && text.contains("format")) chat["response_format"] = ChatFormat(text["format"]);
   for (const char* no_effect : {"include", "reasoning", "truncation", "max_tool_calls", "client_metadata"})
     TakeMember(chat, no_effect);
-  return {DumpJson(chat), std::move(ignored)};
+  return {
+      .body = DumpJson(chat),
+      .ignored = std::move(ignored),
+      .functions = std::move(functions),
+      .sent_names = {
+          {"messages", "input"}, {"max_tokens", "max_output_tokens"}, {"response_format", "text.format"}}};
 }
 
 namespace {
 
+// A function that a client sent within a namespace is called by both names, as Codex and openai's client read
+// them.
 template <typename Block>
-ordered_json ItemJson(const Block& block, bool whole) {
+ordered_json ItemJson(const Block& block, bool whole, const Functions& functions) {
   const char* status = whole ? "completed" : "in_progress";
   if (block.call) {
-    return {{"type", "function_call"},  {"id", "fc_" + block.id},
-            {"call_id", block.id},      {"status", status},
-            {"name", block.call->name}, {"arguments", whole ? block.call->arguments : ""}};
+    ordered_json item = {{"type", "function_call"},  {"id", "fc_" + block.id},
+                         {"call_id", block.id},      {"status", status},
+                         {"name", block.call->name}, {"arguments", whole ? block.call->arguments : ""}};
+    if (const auto found = functions.find(block.call->name); found != functions.end()) {
+      item["name"] = found->second.name;
+      item["namespace"] = found->second.space;
+    }
+    return item;
   }
   ordered_json item = {{"type", "message"},
                        {"id", block.id},
@@ -240,7 +302,8 @@ ordered_json ResponsesReply::Response(const char* status) const {
 
 ordered_json ResponsesReply::Whole(const End& end) {
   ordered_json response = Response(end.finish_reason == "length" ? "incomplete" : "completed");
-  for (const Block& block : blocks()) response["output"].push_back(ItemJson(block, true));
+  for (const Block& block : blocks())
+    response["output"].push_back(ItemJson(block, true, options().functions));
   response["usage"] = {{"input_tokens", options().prompt_tokens},
                        {"input_tokens_details", {{"cached_tokens", cached()}}},
                        {"output_tokens", end.sampled},
@@ -250,10 +313,14 @@ ordered_json ResponsesReply::Whole(const End& end) {
   return response;
 }
 
-void ResponsesReply::SendTyped(const std::string& type, ordered_json data) {
+std::string ResponsesReply::TypedText(const std::string& type, ordered_json data) {
   ordered_json event = {{"type", type}, {"sequence_number", sent_++}};
   event.update(data);
-  Send(type, event);
+  return EventText(type, event);
+}
+
+void ResponsesReply::SendTyped(const std::string& type, ordered_json data) {
+  Send(TypedText(type, std::move(data)));
 }
 
 void ResponsesReply::SendBegin() {
@@ -262,15 +329,15 @@ void ResponsesReply::SendBegin() {
 }
 
 void ResponsesReply::SendBlock(size_t index, const Block& block) {
-  SendTyped("response.output_item.added", {{"output_index", index}, {"item", ItemJson(block, false)}});
+  const ordered_json item = ItemJson(block, false, options().functions);
+  SendTyped("response.output_item.added", {{"output_index", index}, {"item", item}});
   if (block.call) {
     const std::string id = "fc_" + block.id;
     const std::string& arguments = block.call->arguments;
     SendTyped("response.function_call_arguments.delta",
               {{"item_id", id}, {"output_index", index}, {"delta", arguments}});
-    SendTyped(
-        "response.function_call_arguments.done",
-        {{"item_id", id}, {"output_index", index}, {"name", block.call->name}, {"arguments", arguments}});
+    SendTyped("response.function_call_arguments.done",
+              {{"item_id", id}, {"output_index", index}, {"name", item["name"]}, {"arguments", arguments}});
     return;
   }
   SendTyped("response.content_part.added",
@@ -289,7 +356,7 @@ void ResponsesReply::SendText(size_t index, const Block& block, const std::strin
 }
 
 void ResponsesReply::SendBlockEnd(size_t index, const Block& block) {
-  const ordered_json item = ItemJson(block, true);
+  const ordered_json item = ItemJson(block, true, options().functions);
   if (!block.call) {
     const ordered_json place = {{"item_id", block.id}, {"output_index", index}, {"content_index", 0}};
     ordered_json done = place;
@@ -300,6 +367,16 @@ void ResponsesReply::SendBlockEnd(size_t index, const Block& block) {
     SendTyped("response.content_part.done", std::move(part));
   }
   SendTyped("response.output_item.done", {{"output_index", index}, {"item", item}});
+}
+
+// Codex reads the first event, openai's client raises at the second.
+std::string ResponsesReply::ErrorEvents(const HttpFault& fault) {
+  const ordered_json code = fault.more.contains("code") ? fault.more["code"] : ordered_json(fault.type);
+  ordered_json response = Response("failed");
+  response["error"] = {{"code", code}, {"message", fault.message}};
+  const std::string failed = TypedText("response.failed", {{"response", std::move(response)}});
+  return failed +
+         TypedText("error", {{"error", {{"type", fault.type}, {"code", code}, {"message", fault.message}}}});
 }
 
 void ResponsesReply::SendEnd(const End& end) {

@@ -24,8 +24,10 @@ class ResponsesReply final : public BlockReply {
   void SendBlockEnd(size_t index, const Block& block) override;
   void SendEnd(const End& end) override;
   nlohmann::ordered_json Whole(const End& end) override;
+  std::string ErrorEvents(const HttpFault& fault) override;
 
-  // Sends an event under its type, with its number.
+  // An event under its type, with its number.
+  std::string TypedText(const std::string& type, nlohmann::ordered_json data);
   void SendTyped(const std::string& type, nlohmann::ordered_json data);
   nlohmann::ordered_json Response(const char* status) const;
 

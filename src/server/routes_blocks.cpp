@@ -9,6 +9,29 @@
 
 namespace coppice {
 
+using nlohmann::ordered_json;
+
+namespace {
+
+// Parameters of a chat in another form. A fault names the client's own field.
+Parameters ParametersOf(const ChatForm& chat, const Parameters& defaults) {
+  try {
+    Parameters p = ParseParameters(chat.body, kChat, defaults);
+    for (const std::string& name : chat.ignored) AddIgnored(name, p.ignored);
+    return p;
+  } catch (const HttpError& error) {
+    HttpFault fault = error.fault();
+    const auto sent = chat.sent_names.find(fault.param);
+    if (sent == chat.sent_names.end()) throw;
+    if (fault.message.starts_with(fault.param + ":"))
+      fault.message = sent->second + fault.message.substr(fault.param.size());
+    fault.param = sent->second;
+    throw HttpError(fault);
+  }
+}
+
+}  // namespace
+
 void Server::Messages(const HttpRequest& request, const ExchangePtr& exchange) {
   GenerateBlocks<MessagesReply>(ChatOfMessages(request.body), "msg_", request, exchange);
 }
@@ -22,23 +45,26 @@ void Server::CountMessageTokens(const HttpRequest& request, const ExchangePtr& e
 }
 
 void Server::CountChatTokens(const HttpRequest& request, const ExchangePtr& exchange) {
-  AnswerTokens({request.body, {}}, request, exchange);
+  AnswerTokens({.body = request.body}, request, exchange);
 }
 
 void Server::AnswerTokens(const ChatForm& chat, const HttpRequest& request, const ExchangePtr& exchange) {
-  Parameters p = ParseParameters(chat.body, kChat, options_.defaults);
+  Parameters p = ParametersOf(chat, options_.defaults);
   p.prune = "none";  // so that no spans are searched
-  Answer(exchange, {{"input_tokens", EncodeMessages(p, request.cancelled.get())->tokens.size()}});
+  // Of prompts that are too long as well: that is what clients want to know.
+  ordered_json answer = {{"input_tokens", EncodeMessages(p, request.cancelled.get())->tokens.size()}};
+  if (!p.ignored.empty()) answer["ignored_parameters"] = p.ignored;
+  Answer(exchange, answer);
 }
 
 template <typename Reply>
 void Server::GenerateBlocks(const ChatForm& chat, const char* prefix, const HttpRequest& request,
                             const ExchangePtr& exchange) {
-  Parameters p = ParseParameters(chat.body, kChat, options_.defaults);
-  for (const std::string& name : chat.ignored) AddIgnored(name, p.ignored);
+  Parameters p = ParametersOf(chat, options_.defaults);
   p.owner = OwnerOf(request, p);
   if (p.n != 1) throw BadField("n", "this route gives one answer");
   const std::shared_ptr<const EncodedPrompt> prompt = EncodeMessages(p, request.cancelled.get());
+  CheckPrompt(*prompt, p, "messages");
   const CompiledForm form = forms_.Compiled(p, ToolsOf(p), request.cancelled.get());
   p.ignored.insert(p.ignored.end(), form.not_enforced.begin(), form.not_enforced.end());
   BlockReplyOptions options{.id = fmt::format("{}{:016x}", prefix, Random()),
@@ -49,10 +75,15 @@ void Server::GenerateBlocks(const ChatForm& chat, const char* prefix, const Http
                             .question = prompt->question,
                             .tools = ToolsOf(p),
                             .admission = request.admission,
-                            .on_tokens = TokenCounter(request)};
+                            .on_tokens = TokenCounter(request),
+                            .errors = ErrorFormFor(request),
+                            .functions = chat.functions};
   exchange->Note(" id=" + options.id);
+  const std::string calls_id = options.id;
   const std::shared_ptr<Job> job = MakeJob(*prompt, p, form, kChat, 0);
   job->log_probs = false;
+  job->next_turn = NextTurnOf(p, calls_id, false);
+  job->id = options.id;
   job->events = std::make_shared<Reply>(std::move(options), metrics_, exchange);
   Start({job}, p, request, exchange);
 }

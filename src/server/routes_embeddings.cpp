@@ -125,6 +125,8 @@ void Server::Embeddings(const HttpRequest& request, const ExchangePtr& exchange)
     job->texts.push_back(text->tokens);
   }
   const int64_t width = engine_->model().config().shape.hidden;
+  if (p.dimensions != 0 && p.dimensions != width)
+    throw BadField("dimensions", fmt::format("{}: the model's vectors have {}", p.dimensions, width));
   const bool is_native = request.path != "/v1/embeddings";
   const bool is_pooled = p.pooling != Pooling::kNone;
   if (!is_pooled && !is_native)

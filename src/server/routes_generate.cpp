@@ -52,13 +52,13 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
   std::vector<std::shared_ptr<const EncodedPrompt>> prompts;
   if (route == kChat) {
     prompts.push_back(EncodeMessages(p, request.cancelled.get()));
+    CheckPrompt(*prompts.back(), p, "messages");
   } else {
     for (const PromptInput& input : p.prompts) {
       prompts.push_back(Encode(input, "prompt", p, request.cancelled.get()));
     }
   }
   p.prompts.clear();
-  p.messages = {};
   std::vector<std::shared_ptr<const EncodedPrompt>> choices;
   for (const auto& prompt : prompts) choices.insert(choices.end(), static_cast<size_t>(p.n), prompt);
 
@@ -66,6 +66,8 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
       forms_.Compiled(p, route == kChat ? ToolsOf(p) : std::nullopt, request.cancelled.get());
   p.ignored.insert(p.ignored.end(), form.not_enforced.begin(), form.not_enforced.end());
   const std::string id = NewId(route);
+  const auto next_turn = route == kChat && p.n == 1 ? NextTurnOf(p, fmt::format("{} 0", id), true) : nullptr;
+  p.messages = {};
   exchange->Note(" id=" + id);
   auto reply =
       std::make_shared<GenerationReply>(ReplyOptions{.route = route,
@@ -81,6 +83,8 @@ void Server::Generate(Route route, const HttpRequest& request, const ExchangePtr
   std::vector<std::shared_ptr<Job>> jobs;
   for (size_t i = 0; i < choices.size(); ++i) {
     jobs.push_back(MakeJob(*choices[i], p, form, route, static_cast<int64_t>(i) % p.n));
+    jobs.back()->next_turn = next_turn;
+    jobs.back()->id = id;
     jobs.back()->events = reply->Events(static_cast<int>(i));
     jobs.back()->request.trace = reply->Recorder(static_cast<int>(i));
   }
@@ -154,11 +158,7 @@ void Server::CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const
   try {
     CheckTokens(prompt.tokens, engine_->model().config().shape.vocab, engine_->context());
   } catch (const FieldError& too_long) {
-    throw HttpError({400,
-                     "exceed_context_size_error",
-                     too_long.what(),
-                     field,
-                     {{"n_prompt_tokens", count}, {"n_ctx", engine_->context()}}});
+    throw HttpError(PromptTooLong(too_long.what(), field, count, engine_->context()));
   } catch (const Error& error) {
     throw BadField(field, error.what());
   }
@@ -220,6 +220,8 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
   request.prompt_lookup = p.prompt_lookup;
   request.ignore_eos = p.ignore_eos;
   request.use_documents = p.cache_prompt;
+  request.documents_hint = {.conversation = p.conversation.empty() ? 0 : HashOf(p.conversation),
+                            .lifetime = p.cache_lifetime};
   request.sampling = p.sampling;
   for (const auto& [text, bias] : p.biased_texts) {
     for (const int32_t id : tokenizer().Encode(text, {.add_special = false, .parse_special = false}))

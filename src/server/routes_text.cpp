@@ -148,7 +148,9 @@ void Server::ApplyTemplate(const HttpRequest& request, const ExchangePtr& exchan
       WithMessages(p, request.cancelled.get(), [&](const auto& messages, const ChatOptions& options) {
         return RenderChat(messages, tokenizer(), options);
       });
-  Answer(exchange, {{"prompt", text}});
+  ordered_json answer = {{"prompt", text}};
+  if (!p.ignored.empty()) answer["ignored_parameters"] = p.ignored;
+  Answer(exchange, answer);
 }
 
 // vLLM's routes that show the tokens a request's prompts have, which routers look up. They refuse a field
@@ -173,7 +175,9 @@ void Server::RenderPrompts(const HttpRequest& request, const ExchangePtr& exchan
 void Server::RenderMessages(const HttpRequest& request, const ExchangePtr& exchange) {
   const Parameters p = ParseParameters(request.body, kChat, options_.defaults);
   std::string body = "{\"token_ids\":";
-  AddIds(EncodeMessages(p, request.cancelled.get())->tokens, request.cancelled.get(), *exchange, body);
+  const std::shared_ptr<const EncodedPrompt> prompt = EncodeMessages(p, request.cancelled.get());
+  CheckPrompt(*prompt, p, "messages");
+  AddIds(prompt->tokens, request.cancelled.get(), *exchange, body);
   metrics_.CountRequest(200);
   body += '}';
   exchange->Reply({.status = 200, .body = std::move(body)});
@@ -216,7 +220,6 @@ std::shared_ptr<const EncodedPrompt> Server::EncodeMessages(const Parameters& p,
   prompt->protected_spans = std::move(chat.protected_spans);
   prompt->apart = chat.apart;
   prompt->question = p.question.value_or(std::move(chat.question));
-  CheckPrompt(*prompt, p, "messages");
   return prompt;
 }
 

@@ -83,6 +83,7 @@ void TurnScheduler::Submit(const std::vector<std::shared_ptr<Job>>& jobs) {
   contenders_.reserve(slots_.size() + queue_.size() + jobs.size());
   queued_.reserve(queue_.size() + jobs.size());
   for (const auto& job : jobs) {
+    CancelOvertaken(job->request);
     queue_.push_back({job});
     for (const Slot& slot : slots_) NoteReader(slot, queue_.back());
   }
@@ -99,11 +100,26 @@ void TurnScheduler::Complete(std::shared_ptr<Job> job) {
   const std::lock_guard lock(mutex_);
   if (stopping_ || std::ssize(incomplete_) >= options_.max_incomplete) return;
   const auto is_same = [&](const std::shared_ptr<Job>& other) {
-    return other && IsSameDocument(other->request, job->request);
+    return other && !other->cancelled && (other->beginning == nullptr) == (job->beginning == nullptr) &&
+           IsSameDocument(other->request, job->request);
   };
   if (is_same(slots_.back().job) || std::any_of(incomplete_.begin(), incomplete_.end(), is_same)) return;
   incomplete_.push_back(std::move(job));
   GiveTurn();
+}
+
+// A turn has come before the server has read its beginning: the turn reads it.
+void TurnScheduler::CancelOvertaken(const Request& turn) {
+  const auto is_overtaken = [&](const std::shared_ptr<Job>& job) {
+    const Request& before = job->request;
+    return job->beginning != nullptr && before.documents_owner == turn.documents_owner &&
+           IsMost(InCommon(before.tokens, turn.tokens), std::ssize(before.tokens));
+  };
+  std::erase_if(incomplete_, is_overtaken);
+  Slot& slot = slots_.back();
+  if (!slot.job || !is_overtaken(slot.job)) return;
+  slot.job->cancelled = true;
+  slot.wake.notify_all();
 }
 
 void TurnScheduler::Cancel(const std::vector<std::shared_ptr<Job>>& jobs) {

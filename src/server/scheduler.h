@@ -160,6 +160,7 @@ class TurnScheduler final : public Scheduler {
   void NoteReader(const Slot& slot, Queued& queued) const;
   bool WaitsForReader(const Queued& queued) const;
   void CompleteNext();
+  void CancelOvertaken(const Request& turn);
   Slot* FreeSlot(int64_t preferred = -1);  // null if all have jobs
   Slot* NextToSample();
   static Contender Describe(const Job& job, Clock::time_point now, double computed);

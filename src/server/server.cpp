@@ -1,5 +1,7 @@
 #include "server/server.h"
 
+#include <fmt/chrono.h>
+
 #include <boost/beast/core/string.hpp>
 #include <ctime>
 #include <filesystem>
@@ -33,6 +35,7 @@ Server::Server(ServerOptions options)
       access_(options_.api_keys, options_.http.host, options_.allowed_hosts, options_.cors_origins),
       started_(std::time(nullptr)),
       limits_(ByHash(options_.key_limits)),
+      history_({.keys = std::ssize(options_.api_keys)}),
       random_(std::random_device()()) {
   if (options_.api_keys.empty() && !IsLocal(options_.http.host)) {
     throw FieldError("api_key", " is missing: others can reach the address {}", options_.http.host);
@@ -59,8 +62,11 @@ void Server::Serve(std::unique_ptr<Engine> engine) {
   longest_point_ = PointOf(engine_->context());
   cache_blocks_ = CacheBlocks();
   const auto run = [this](Job& job, const JobTurns& turns, JobResult& result) {
-    const bool ended = RunJob(*engine_, job, turns, result);
+    if (job.beginning) return ReadBeginning(job, turns);
+    const bool ended = RunJob(*engine_, job, turns, result, &history_);
+    if (result.reuse) metrics_.CountReuse(result.reuse->cause.reason, result.reuse->computed_tokens());
     if (ended) CompleteDocument(job, result.answer);
+    if (ended) ReadNextTurn(job, result.answer);
     return ended;
   };
   const auto decode = [this](std::span<DecodeStep* const> steps) { engine_->DecodeTogether(steps); };
@@ -165,6 +171,13 @@ const Server::Row* Server::Find(const HttpRequest& head) const {
   throw HttpError({404, "not_found_error", "there is no such path here; docs/server.md lists them"});
 }
 
+HttpHeaders Server::HeadersFor(const HttpRequest& head) {
+  HttpHeaders headers = access_.CorsHeaders(head);
+  const ErrorForm form = ErrorFormFor(head);
+  if (form.api == ErrorApi::kAnthropic) headers.emplace_back("request-id", form.request_id);
+  return headers;
+}
+
 std::optional<HttpReply> Server::Refuse(const HttpRequest& head) {
   HttpFault fault;
   try {
@@ -195,7 +208,7 @@ std::optional<HttpReply> Server::Refuse(const HttpRequest& head) {
     fault = error.fault();
   }
   metrics_.CountRequest(fault.status);
-  return ErrorReply(fault);
+  return ErrorReply(fault, ErrorFormFor(head));
 }
 
 bool Server::IsQuick(const HttpRequest& head) { return Find(head)->is_quick; }
@@ -205,6 +218,7 @@ void Server::Log(const HttpLogEntry& entry) {
 }
 
 void Server::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
+  const ErrorForm form = ErrorFormFor(request);
   try {
     const Row& row = *Find(request);
     if (row.needs_model && !ready_) throw HttpError({503, "unavailable_error", "the server is stopping"});
@@ -215,15 +229,15 @@ void Server::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
       request.admission = limits_.Admit(access_.KeyOf(request), std::chrono::system_clock::now());
     (this->*row.handler)(request, exchange);
   } catch (const HttpError& error) {
-    Fail(exchange, error.fault());
+    Fail(exchange, error.fault(), form);
   } catch (const Cancelled&) {
-    Fail(exchange, CancelledFault(!ready_));
+    Fail(exchange, CancelledFault(!ready_), form);
   } catch (const nlohmann::json::exception& error) {  // a value of another type than its field has
-    Fail(exchange, {400, "invalid_request_error", error.what()});
+    Fail(exchange, {400, "invalid_request_error", error.what()}, form);
   } catch (const std::bad_alloc&) {
-    Fail(exchange, {503, "unavailable_error", "out of memory"});
+    Fail(exchange, {503, "unavailable_error", "out of memory"}, form);
   } catch (const std::exception& error) {
-    Fail(exchange, {500, "server_error", error.what()});
+    Fail(exchange, {500, "server_error", error.what()}, form);
   }
 }
 
@@ -232,9 +246,9 @@ void Server::Answer(const ExchangePtr& exchange, const ordered_json& body) {
   exchange->Reply({.status = 200, .body = DumpJson(body)});
 }
 
-void Server::Fail(const ExchangePtr& exchange, const HttpFault& fault) {
+void Server::Fail(const ExchangePtr& exchange, const HttpFault& fault, const ErrorForm& form) {
   metrics_.CountRequest(fault.status);
-  exchange->Reply(ErrorReply(fault));
+  exchange->Reply(ErrorReply(fault, form));
 }
 
 void Server::Health(const HttpRequest&, const ExchangePtr& exchange) {
@@ -246,21 +260,34 @@ void Server::Health(const HttpRequest&, const ExchangePtr& exchange) {
 
 void Server::Models(const HttpRequest& request, const ExchangePtr& exchange) {
   const ModelConfig& config = engine_->model().config();
-  const ordered_json model = {{"id", options_.alias},
-                              {"object", "model"},
-                              {"created", started_},
-                              {"owned_by", "coppice"},
-                              {"max_model_len", engine_->context()},
-                              {"context_length", engine_->context()},
-                              {"meta",
-                               {{"architecture", config.shape.architecture},
-                                {"n_vocab", config.shape.vocab},
-                                {"n_ctx", engine_->context()},
-                                {"n_ctx_train", config.context},
-                                {"n_embd", config.shape.hidden},
-                                {"n_layer", config.shape.layers}}}};
-  if (request.path.ends_with("/models"))
-    return Answer(exchange, {{"object", "list"}, {"data", ordered_json::array({model})}});
+  ordered_json model = {{"id", options_.alias},
+                        {"object", "model"},
+                        {"created", started_},
+                        {"owned_by", "coppice"},
+                        {"max_model_len", engine_->context()},
+                        {"context_length", engine_->context()},
+                        {"meta",
+                         {{"architecture", config.shape.architecture},
+                          {"n_vocab", config.shape.vocab},
+                          {"n_ctx", engine_->context()},
+                          {"n_ctx_train", config.context},
+                          {"n_embd", config.shape.hidden},
+                          {"n_layer", config.shape.layers}}}};
+  const bool is_anthropics = ErrorFormFor(request).api == ErrorApi::kAnthropic;
+  if (is_anthropics) {
+    model.update({{"type", "model"},
+                  {"display_name", options_.alias},
+                  {"created_at", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(started_))},
+                  {"lifecycle", "active"},
+                  {"max_input_tokens", engine_->context()},
+                  {"max_tokens", engine_->context()}});
+  }
+  if (request.path.ends_with("/models")) {
+    ordered_json list = {{"object", "list"}, {"data", ordered_json::array({model})}};
+    if (is_anthropics)
+      list.update({{"has_more", false}, {"first_id", options_.alias}, {"last_id", options_.alias}});
+    return Answer(exchange, list);
+  }
   if (request.path != "/v1/models/" + options_.alias) {
     throw HttpError({404, "not_found_error", fmt::format("the model here is {}", options_.alias)});
   }

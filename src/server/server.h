@@ -18,6 +18,7 @@
 #include "server/http/http.h"
 #include "server/kv_events.h"
 #include "server/metrics.h"
+#include "server/next_turn.h"
 #include "server/parameters.h"
 #include "server/request_json.h"
 #include "server/scheduler.h"
@@ -34,6 +35,7 @@ struct ServerOptions {
   std::vector<std::string> cors_origins;
   bool slots = true;                       // GET /slots
   bool metrics = true;                     // GET /metrics
+  bool next_turn = true;                   // read, while idle, what the next turns of chats begin with
   std::string access_log;                  // a file, "-" for stderr; empty: none
   std::chrono::milliseconds ping{30'000};  // between comments of a silent stream
   SchedulerOptions scheduler;
@@ -64,7 +66,7 @@ class Server final : public HttpService {
   // longer than `limit`; destroying the server would then wait until all are written.
   bool WriteDocuments(std::chrono::milliseconds limit);
 
-  HttpHeaders HeadersFor(const HttpRequest& head) override { return access_.CorsHeaders(head); }
+  HttpHeaders HeadersFor(const HttpRequest& head) override;
   std::optional<HttpReply> Refuse(const HttpRequest& head) override;
   bool IsQuick(const HttpRequest& head) override;
   void Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) override;
@@ -85,7 +87,7 @@ class Server final : public HttpService {
   const Row* Find(const HttpRequest& head) const;
   void CheckDefaultMethod(Engine& engine) const;
   void Answer(const ExchangePtr& exchange, const nlohmann::ordered_json& body);
-  void Fail(const ExchangePtr& exchange, const HttpFault& fault);
+  void Fail(const ExchangePtr& exchange, const HttpFault& fault, const ErrorForm& form = {});
 
   void Health(const HttpRequest&, const ExchangePtr& exchange);
   void Models(const HttpRequest& request, const ExchangePtr& exchange);
@@ -137,6 +139,7 @@ class Server final : public HttpService {
   // These two throw HttpError for a prompt that cannot be served, and Cancelled.
   std::shared_ptr<const EncodedPrompt> Encode(const PromptInput& input, const std::string& field,
                                               const Parameters& p, const std::atomic<bool>* cancelled) const;
+  // Does not check the prompt's length.
   std::shared_ptr<const EncodedPrompt> EncodeMessages(const Parameters& p,
                                                       const std::atomic<bool>* cancelled) const;
   void CheckPrompt(const EncodedPrompt& prompt, const Parameters& p, const std::string& field) const;
@@ -145,6 +148,12 @@ class Server final : public HttpService {
   std::shared_ptr<Job> MakeJob(const EncodedPrompt& prompt, const Parameters& p, const CompiledForm& form,
                                Route route, int64_t choice);
   void CompleteDocument(const Job& job, const ::coppice::Answer& answer);
+  // next_turn.cpp
+  std::shared_ptr<const NextTurn> NextTurnOf(const Parameters& p, const std::string& calls_id,
+                                             bool empty_is_null) const;
+  void ReadNextTurn(const Job& job, const ::coppice::Answer& answer);
+  bool CanKeep(const Request& request) const;
+  bool ReadBeginning(Job& job, const JobTurns& turns);
   std::string NewId(Route route);
   uint64_t Random();
 
@@ -157,6 +166,7 @@ class Server final : public HttpService {
   AnswerForms forms_;
   std::unique_ptr<const AccessLog> log_;  // may be null
   Metrics metrics_;
+  PromptHistory history_;
   std::unique_ptr<Engine> engine_;
   LayerPoint longest_point_;  // PointOf(the context's length)
   int64_t cache_blocks_ = 0;  // CacheBlocks()

@@ -1,6 +1,7 @@
 // Turns the bytes of tokens into text that can be sent: whole UTF-8 characters, and no part of a stop string.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,7 +13,7 @@ namespace coppice {
 class TextStream {
  public:
   // The answer ends in front of the first of these stop strings. None may be empty.
-  explicit TextStream(std::vector<std::string> stop) : stop_(std::move(stop)) {}
+  explicit TextStream(const std::vector<std::string>& stop);
 
   // Returns the text that can be sent now. A possible beginning of a stop string is held back.
   std::string Push(std::string_view bytes);
@@ -23,12 +24,29 @@ class TextStream {
   const std::string& stopped_by() const { return stopped_by_; }
 
  private:
-  std::string Release(bool at_end);
+  // A stop string and how far the text's end matches it, in bytes, as Knuth, Morris and Pratt search it.
+  struct Stop {
+    explicit Stop(std::string text);
+    // Takes the text's next byte.
+    void Take(char c);
 
-  std::vector<std::string> stop_;
+    std::string text;
+    std::vector<uint32_t> shorter;  // by length of a match: that of the next shorter one
+    size_t matched = 0;
+  };
+
+  std::string Release(std::string_view text, bool at_end);
+  void TakeByte(char c);
+  void Found(uint32_t index);
+
+  std::vector<Stop> stops_;
+  std::vector<std::vector<uint32_t>> by_first_;  // by a byte: the stop strings that begin with it
+  std::vector<uint32_t> begun_;                  // those that the text's end matches in part
   Utf8Stream characters_;
   std::string held_;
   bool stopped_ = false;
+  size_t stopped_at_ = 0;  // in held_
+  uint32_t stopped_index_ = 0;
   std::string stopped_by_;
 };
 

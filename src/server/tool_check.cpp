@@ -12,7 +12,7 @@ namespace coppice {
 
 using nlohmann::ordered_json;
 
-ordered_json CallErrors(const ordered_json& tools, const ToolCall& call, size_t number) {
+ordered_json CallChecks::Errors(const ordered_json& tools, const ToolCall& call, size_t number) {
   ordered_json errors = ordered_json::array();
   const auto add = [&](const std::string& path, const std::string& message) {
     errors.push_back({{"tool_call", number}, {"name", call.name}, {"path", path}, {"message", message}});
@@ -22,12 +22,18 @@ ordered_json CallErrors(const ordered_json& tools, const ToolCall& call, size_t 
   if (tool == tools.end()) return errors;
   const auto schema = (*tool)["function"].find("parameters");
   if (schema == (*tool)["function"].end() || !schema->is_object() || schema->empty()) return errors;
+  if (spent_ > kMostTime) {
+    add("", "not checked: the reply's calls before it took all the time that there is");
+    return errors;
+  }
+  const auto start = std::chrono::steady_clock::now();
   try {
     const OwnedJson<ordered_json> arguments = ParseOrderedJson(call.arguments, "arguments");
     for (const SchemaFault& fault : CheckSchema(*schema, *arguments)) add(fault.path, fault.message);
   } catch (const Error& error) {
     add("", fmt::format("not checked: {}", error.what()));
   }
+  spent_ += std::chrono::steady_clock::now() - start;
   return errors;
 }
 

@@ -119,6 +119,21 @@ class BadFiles(Case):
         self.bad("run", "-m", MODEL, "-p", "x", "-hf", "a/b", code=2, says=["--hf-repo", "downloads nothing"])
         self.bad("run", "-m", MODEL, "-p", "x", "-ctk", "q4_0", code=2, says=["--cache-type-k", "q4_0"])
 
+    def test_a_missing_or_unknown_pre_tokenizer_is_said(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "m.gguf")
+            self.good("synth", "--shape", "tiny", "-o", str(path))
+            whole = path.read_bytes()
+            for old, new, says in [(b"llama-bpe", b"llama-bpx", 'is "llama-bpx"'), (b"tokenizer.ggml.pre", b"tokenizer.ggml.prx", "is missing")]:
+                self.assertEqual(whole.count(old), 1)
+                path.write_bytes(whole.replace(old, new))
+                for command in [["run", "-p", "x", "-n", "1", "-m"], ["inspect"], ["tokenize", "-p", "x", "-m"]]:
+                    done = run(*command, str(path))
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertIn(f"warning: {path}: tokenizer.ggml.pre {says}", done.stderr.decode())
+                    self.assertEqual(done.stderr.count(b"\n"), 1, done.stderr)
+                    self.assertEqual(command == ["inspect"], f"tokenizer.ggml.pre {says}" in done.stdout.decode())
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

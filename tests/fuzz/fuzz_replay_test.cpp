@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(Targets, FuzzReplay,
                                          HeadPatternsTarget, HfFolderTarget, HttpTarget, GrammarTarget,
                                          JsonSchemaTarget, JsonTarget, ParametersTarget, PredictorsTarget,
                                          PrefixTarget, ProxiesTarget, PruneSpecTarget, RegexTarget,
-                                         SafetensorsTarget, TemplateTarget, TraceTarget),
+                                         SafetensorsTarget, SchemaCheckTarget, TemplateTarget, TraceTarget),
                          [](const auto& test) { return std::string(test.param().name); });
 
 }  // namespace

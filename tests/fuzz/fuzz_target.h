@@ -37,6 +37,7 @@ FuzzTarget ProxiesTarget();
 FuzzTarget PruneSpecTarget();
 FuzzTarget RegexTarget();
 FuzzTarget SafetensorsTarget();
+FuzzTarget SchemaCheckTarget();
 FuzzTarget TemplateTarget();
 FuzzTarget TraceTarget();
 

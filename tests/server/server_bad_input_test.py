@@ -31,7 +31,7 @@ class BadInput(Case):
             self.assertTrue(reply.startswith(b"HTTP/1.1 200 "), reply)
 
     def test_fields(self):
-        for name, value in [("n_predict", -5), ("n_predict", 2**31), ("n", 10**6), ("top_k", -2), ("n_discard", -1),
+        for name, value in [("n_predict", -5), ("n_predict", 2**31), ("n", 10**6), ("top_k", -2), ("min_tokens", -1),
                             ("temperature", "hot"), ("best_of", 3), ("suffix", "x"), ("grammar", "root ::= x")]:
             self.refused("/v1/completions", {"prompt": "a", name: value}, param=name)
         for keep in ["0", "-1", "nan", "1e400", "2"]:
@@ -104,6 +104,19 @@ class BadInput(Case):
             self.assertEqual(reply[:12], b"HTTP/1.1 " + status, (request[:120], reply[:200]))
             self.assertIn(b'{"error":', reply)
         self.assertEqual(self.server.good("/health"), {"status": "ok"})
+
+    def test_folded_headers(self):
+        """A line that begins with a space goes on with the one before, as RFC 9112, 5.2 allows; it is no header of its own."""
+        body = b'{"content": "Hello"}'
+        head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        length = b"%d" % len(body)
+        for lines, status in [(b"X: a\r\n Transfer-Encoding: chunked\r\nContent-Length: " + length, b"200"),
+                              (b"Content-Length: 0\r\n " + length, b"400"), (b"Content-Length: " + length + b"\r\n\t, " + length, b"400"),
+                              (b"Transfer-Encoding: chun\r\n ked", b"415"), (b"Content-Length: 0\r\nTransfer-Encoding:\r\n chunked", b"400")]:
+            reply = self.server.raw(head + lines + b"\r\n\r\n" + body)
+            self.assertEqual(reply[:12], b"HTTP/1.1 " + status, (lines, reply[:200]))
+            self.assertEqual(reply.count(b"HTTP/1.1 "), 1, lines)
+        self.assertTrue(self.server.raw(b"GET /health HTTP/1.1\r\n Host: x\r\nHost: localhost\r\n\r\n").startswith(b"HTTP/1.1 400"))
 
     def test_chunked_body_and_expect(self):
         body = b'{"content": "Hello"}'

@@ -182,6 +182,30 @@ class AnswersInAForm(Case):
             self.assertGreater(client.messages.count_tokens(model="any", messages=more, tools=[tool]).input_tokens, 10)
             self.assertTrue(client.messages.create(model="any", max_tokens=4, messages=more, tools=[tool]).usage.output_tokens)
 
+    def test_anthropics_errors_models_and_outputs(self):
+        class Town(pydantic.BaseModel):  # without a text: the client leaves its bounds out of the schema
+            kind: Literal["town", "city"]
+            large: bool
+
+        with anthropic.Anthropic(base_url=self.base, api_key=KEY, max_retries=0) as client:
+            long = [{"role": "user", "content": "word " * 30000}]
+            count = client.messages.count_tokens(model="any", messages=long).input_tokens
+            with self.assertRaises(anthropic.BadRequestError) as caught:
+                client.messages.create(model="any", max_tokens=4, messages=long)
+            self.assertIn(f"prompt is too long: {count} tokens > ", str(caught.exception))
+            self.assertEqual((caught.exception.type, caught.exception.request_id[:4]), ("invalid_request_error", "req_"))
+            with self.assertRaises(anthropic.BadRequestError):
+                client.messages.create(model="any", max_tokens=-1, messages=self.USER)
+            with self.assertRaises(anthropic.NotFoundError):
+                client.models.retrieve("other")
+            (model,) = client.models.list()
+            self.assertEqual((model.type, model.id, model.lifecycle), ("model", model.display_name, "active"))
+            self.assertEqual(client.models.retrieve(model.id).created_at, model.created_at)
+            self.assertIsInstance(client.messages.parse(model="any", max_tokens=1500, messages=self.USER, output_format=Town).parsed_output, Town)
+        with anthropic.Anthropic(base_url=self.base, api_key="no", max_retries=0) as client:
+            with self.assertRaises(anthropic.AuthenticationError):
+                client.messages.create(model="any", max_tokens=4, messages=self.USER)
+
     def test_langchain(self):
         class Town(pydantic.BaseModel):
             """A town."""

@@ -195,7 +195,7 @@ class Chat(unittest.TestCase):
             self.assertIn("GET /v1/models status=401", lines[0])
             for line in lines[1:]:
                 self.assertRegex(line, r"POST /v1/completions status=200 ms=\d+ sent=\d+ whole=yes client=[0-9a-f]{8} "
-                                 r"id=cmpl-[0-9a-f]{16} prompt=\d+ cached=\d+ generated=3$")
+                                 r"id=cmpl-[0-9a-f]{16} prompt=\d+ cached=\d+ generated=3 cache=0/0 reason=first$")
             self.assertNotIn("secret", text)
 
     def test_log_probabilities(self):
@@ -282,7 +282,7 @@ class Chat(unittest.TestCase):
         user = {"role": "user", "content": "x"}
         self.refused([], "messages")
         self.refused([{"content": "x"}], "message 1")
-        self.refused([user, {"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], "message 2")
+        self.refused([user, {"role": "user", "content": [{"type": "text"}]}], "messages")
         self.refused([user, {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}], "message 2: a call")
         self.refused([user], "tools", tools=[{"type": "function"}])
         self.refused([user], "messages", chat_template_kwargs={"messages": []})
@@ -320,11 +320,12 @@ class Chat(unittest.TestCase):
         # What was said already is continued.
         half = {**body, "messages": [*self.MESSAGES[1:], {"role": "assistant", "content": text[:5].strip()}]}
         self.assertEqual(self.server.good("/v1/messages", half)["stop_reason"], "max_tokens")
-        for wrong, names in [({"messages": []}, "messages"), ({"messages": [{"role": "system", "content": "x"}]}, "messages"),
-                             ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages"), ({"tools": [{"type": "web_search"}]}, "tools"),
-                             ({"tool_choice": {"type": "any"}}, "tool_choice"), ({"n": 2}, "n"), ({"system": [3]}, "messages")]:
+        for wrong, names in [({"messages": []}, "messages"), ({"messages": [3]}, "messages"),
+                             ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages"), ({"tools": [3]}, "tools"),
+                             ({"n": 2}, "n"), ({"system": [3]}, "system")]:
             status, _, reply = self.server.ask("/v1/messages", {**body, **wrong})
-            self.assertEqual((status, reply["error"]["param"]), (400, names), reply)
+            self.assertEqual((status, reply["error"]["type"]), (400, "invalid_request_error"), reply)
+            self.assertTrue(reply["error"]["message"].startswith(names + ": "), reply)
 
     def test_openais_newer_form(self):
         chat = {"messages": self.MESSAGES, "temperature": 0, "max_tokens": 8, "ignore_eos": True}
@@ -340,10 +341,10 @@ class Chat(unittest.TestCase):
         self.assertEqual("".join(d["delta"] for n, d in events if n == "response.output_text.delta"), text)
         self.assertEqual(events[-1][1]["response"]["output"][0]["content"], reply["output"][0]["content"])
         self.assertEqual(events[-1][0], "response.incomplete")
-        for wrong, names in [({"input": []}, "input"), ({"input": [{"type": "image"}]}, "input"), ({"previous_response_id": "x"}, "previous_response_id"),
-                             ({"tools": [{"type": "web_search"}]}, "tools"), ({"background": True}, "background")]:
+        for wrong, names in [({"input": []}, "input"), ({"input": [3]}, "input"), ({"previous_response_id": "x"}, "previous_response_id"),
+                             ({"tools": [3]}, "tools"), ({"background": True}, "background")]:
             status, _, reply = self.server.ask("/v1/responses", {**body, **wrong})
-            self.assertEqual((status, reply["error"]["param"]), (400, names), reply)
+            self.assertEqual((status, (reply.get("error") or {}).get("param")), (400, names), (wrong, reply))
 
     def test_conversations_with_calls_read_alike_in_every_form(self):
         arguments = {"place": "Ulm", "day": 1}

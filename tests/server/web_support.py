@@ -33,7 +33,7 @@ def sse(*events):
     return "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
 
 
-def canned(pieces, layers, text, cached=0, depth=None, finish="stop"):
+def canned(pieces, layers, text, cached=0, depth=None, finish="stop", reuse=None):
     """A stream as the server sends it: pieces, what each layer kept, an answer, the account."""
     head = {"id": "x", "object": "text_completion"}
     progress = {"total": len(pieces), "cache": cached, "processed": len(pieces) // 2, "time_ms": 5}
@@ -43,7 +43,7 @@ def canned(pieces, layers, text, cached=0, depth=None, finish="stop"):
                 "prompt_layers": [{"layer": l, **kept} for l, kept in enumerate(layers)]},
                {**head, "choices": [{"index": 0, "text": text}]},
                {**head, "choices": [{"index": 0, "text": "", "finish_reason": finish}], "prune": prune,
-                "timings": {"predicted_per_second": 12.5}},
+                "timings": {"predicted_per_second": 12.5, **({"cache": reuse} if reuse else {})}},
                {**head, "choices": [], "usage": {"prompt_tokens": len(pieces), "completion_tokens": 3,
                                                  "prompt_tokens_details": {"cached_tokens": cached}}})
 

@@ -106,14 +106,17 @@ class Asking(Case):
         hostile = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>&amp;\u2028"
         tab = self.open()
         self.prepare(tab, hostile)
+        reuse = {"cached_tokens": 3, "shared_tokens": 3, "reason": "differs", "differs_at": 3, "earlier": hostile, "now": "\u00e9"}
         tab.answer_instead("/v1/completions", canned(["<b>", "<i>", hostile, "\u00e9"], [{"kept": [4]}, {"kept": [0, 2, 2]}],
-                                                     hostile, cached=3, depth=[[1, 2], [10, 2]]))
+                                                     hostile, cached=3, depth=[[1, 2], [10, 2]], reuse=reuse))
         self.ask(tab, hostile)
         self.assertEqual(tab.text(".answer"), hostile)
         self.assertEqual(tab.text("#text"), "<b><i>" + hostile + "\u00e9")
         self.assertEqual(tab.js("document.querySelectorAll('.turn img, .turn script, #text img, #text b').length"), 0)
         self.assertEqual(tab.js("document.title"), "coppice")
         self.assertIn("From the cache3 tokens", tab.text(".facts"))
+        self.assertIn("Read againit differs from an earlier prompt from token 4 on", tab.text(".facts"))
+        self.assertIn(json.dumps(hostile, ensure_ascii=False), tab.text(".facts"))
         self.assertIn("FLOPs saved, answer included75 %", tab.text(".facts"))
         self.assertEqual(tab.js("[...document.querySelectorAll('#text .d1, #text .d8')].map(e => e.textContent.length)"),
                          [6, len(hostile) + 1])

@@ -43,6 +43,23 @@ function readFacts(usage, firstMs, totalMs) {
   return list;
 }
 
+const kReasons = {
+  evicted: 'an earlier prompt with this beginning is no longer kept',
+  not_kept: 'an earlier prompt with this beginning was not kept',
+  pruned: 'what is kept of this beginning does not fit this method',
+};
+
+// Why the prompt was read although an earlier one is like it; null where there is nothing to say.
+function reuseFact(cache) {
+  const why = kReasons[cache.reason];
+  if (!why && cache.reason !== 'differs') return null;
+  if (cache.differs_at === undefined) return why;
+  const place = `it differs from an earlier prompt from token ${number(cache.differs_at + 1)} on`;
+  return el('details', {}, el('summary', {}, why || place), ...(why ? [el('div', {}, place)] : []),
+            el('div', {class: 'difference'}, 'Earlier: ' + JSON.stringify(cache.earlier)),
+            el('div', {class: 'difference'}, 'Now: ' + JSON.stringify(cache.now)));
+}
+
 function pruneFacts(usage, prune) {
   const kept = prune.kept_per_layer;
   const share = kept.reduce((sum, tokens) => sum + tokens, 0) / (kept.length * usage.prompt_tokens);
@@ -61,6 +78,8 @@ function methodFact(spec) {
 
 function facts({usage, timings, prune}, firstMs, totalMs) {
   const list = readFacts(usage, firstMs, totalMs);
+  const why = timings && timings.cache && reuseFact(timings.cache);
+  if (why) list.push(['Read again', why]);
   if (prune && usage) list.push(...pruneFacts(usage, prune));
   if (usage) list.push(['Answer', plural(usage.completion_tokens, 'token')]);
   if (timings && timings.predicted_per_second > 0)

@@ -311,6 +311,9 @@ void AddCacheOptions(CLI::App& app, ServeOptions& o) {
       "--complete,!--no-complete", o.server.defaults.complete,
       "while idle, compute what pruned answers left out of their prompts; later questions about them "
       "are then answered densely");
+  app.add_flag("--next-turn,!--no-next-turn", o.server.next_turn,
+               "while idle, read what the next turns of chats begin with (default): the answers, as the "
+               "template writes them back");
   app.add_option("--slot-save-path", o.server.slot_save_path,
                  "the folder for POST /slots/ID?action=save and restore");
   app.add_option("--slot-save-size", o.saved_mib, "the most MiB of files in that folder")

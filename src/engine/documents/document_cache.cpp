@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <new>
 #include <utility>
 
@@ -24,7 +25,7 @@ bool BeginsWith(std::span<const int32_t> tokens, std::span<const int32_t> beginn
 }  // namespace
 
 DocumentCache::DocumentCache(DocumentCacheOptions options, std::function<PrefixFormat()> format)
-    : options_(std::move(options)), make_format_(std::move(format)) {
+    : options_(std::move(options)), make_format_(std::move(format)), worths_(options_.now) {
   if (options_.folder.empty()) return;
   MakeDocumentFolder(options_.folder);
   ReadFolder();
@@ -62,7 +63,7 @@ DocumentCache::EntryPtr DocumentCache::Best(std::span<const int32_t> tokens, con
     const int64_t takes = std::min(InCommon(tokens, entry->tokens), most);
     if (takes < std::max<int64_t>(options_.least_taken, 1)) continue;
     const int64_t work = takes * DepthOf(entry->point);
-    if (work < best_work || (work == best_work && entry->used < best->used)) continue;
+    if (work < best_work || (work == best_work && entry->worth.used < best->worth.used)) continue;
     best = entry;
     best_work = work;
     *rows = takes;
@@ -85,7 +86,7 @@ DocumentCache::EntryPtr DocumentCache::MostShared(std::span<const int32_t> token
 }
 
 PrefixUse DocumentCache::Find(std::span<const int32_t> tokens, const PrefixRules& rules,
-                              const PrefixOwner& owner, const RunControl& control) {
+                              const PrefixOwner& owner, const RunControl& control, const PrefixHint& hint) {
   Lock lock(mutex_);
   for (;;) {
     int64_t rows = 0;
@@ -95,7 +96,8 @@ PrefixUse DocumentCache::Find(std::span<const int32_t> tokens, const PrefixRules
       return {};
     }
     if (std::shared_ptr<const PrefixState> state = StateOf(entry, lock, control)) {
-      Touch(*entry);
+      worths_.Use(entry->worth);
+      if (Follows(tokens, entry->tokens, rows)) worths_.Continue(entry->worth, hint);
       ++stats_.hits;
       stats_.tokens_taken += rows;
       return {std::move(state), rows};
@@ -114,14 +116,32 @@ int64_t DocumentCache::DenseTokens(std::span<const int32_t> tokens, int layers,
   return most;
 }
 
-bool DocumentCache::Wants(int64_t tokens, int64_t bytes, LayerPoint point, const PrefixUse& found) const {
+DocumentCache::Held DocumentCache::MostHeld(std::span<const int32_t> tokens, const PrefixOwner& owner) const {
+  const Lock lock(mutex_);
+  const EntryPtr entry = MostShared(tokens, owner);
+  if (!entry) return {};
+  return {.shared = InCommon(tokens, entry->tokens),
+          .tokens = std::ssize(entry->tokens),
+          .point = entry->point,
+          .complete = entry->complete,
+          .in_memory = entry->state != nullptr};
+}
+
+std::optional<GoneEntries::Match> DocumentCache::WasHeld(std::span<const int32_t> tokens, int64_t above,
+                                                         const PrefixOwner& owner) const {
+  const Lock lock(mutex_);
+  return gone_.Longest(tokens, above, owner);
+}
+
+bool DocumentCache::Wants(int64_t tokens, int64_t bytes, LayerPoint point, const PrefixUse& found,
+                          const PrefixHint& hint) const {
   if (point == LayerPoint() || !Fits(bytes)) return false;
   const int64_t added = tokens - found.rows;
   return added >= options_.least_new || (added >= options_.least_taken && 4 * added >= tokens) ||
-         (found.state && found.state->point < point);
+         (found.state && (found.state->point < point || (hint.is_own_read && added >= options_.least_taken)));
 }
 
-void DocumentCache::Put(std::shared_ptr<const PrefixState> state) {
+void DocumentCache::Put(std::shared_ptr<const PrefixState> state, const PrefixHint& hint) {
   auto entry = std::make_shared<Entry>();
   entry->owner = state->owner;
   entry->tokens = state->tokens;
@@ -130,21 +150,35 @@ void DocumentCache::Put(std::shared_ptr<const PrefixState> state) {
   entry->state = std::move(state);
   // True if `a` serves every prompt that `b` serves. If `b` comes from a cancelled prefill, `a` may also have
   // a later point.
-  const auto replaces = [](const Entry& a, const Entry& b) {
-    return (a.point == b.point || (!b.complete && a.point > b.point)) && BeginsWith(a.tokens, b.tokens);
+  const auto replaces = [](const Entry& a, const Entry& b, int64_t common) {
+    return (a.point == b.point || (!b.complete && a.point > b.point)) && common == std::ssize(b.tokens);
   };
   const Lock lock(mutex_);
   std::vector<EntryPtr> replaced;
   for (const EntryPtr& old : entries_) {
     if (old->tokens.empty() || old->owner != entry->owner) continue;
-    if (replaces(*old, *entry)) {
-      Touch(*old);
+    const int64_t common = InCommon(old->tokens, entry->tokens);
+    if (replaces(*old, *entry, common)) {
+      worths_.Use(old->worth);
+      worths_.Keep(old->worth, hint);
       return;
     }
-    if (replaces(*entry, *old)) replaced.push_back(old);
+    if (replaces(*entry, *old, common)) replaced.push_back(old);
+    if (Follows(entry->tokens, old->tokens, common)) {
+      worths_.Follow(entry->worth, old->worth, hint);
+    } else if (IsMost(common, std::ssize(old->tokens)) && entry->tokens.size() > old->tokens.size()) {
+      entry->worth.is_conversation |= old->worth.is_conversation;  // with a change near the end
+    }
   }
-  for (const EntryPtr& old : replaced) Forget(old);
+  if (!hint.is_own_read) entry->worth.is_conversation |= worths_.Remembers(entry->owner, entry->tokens);
+  worths_.Keep(entry->worth, hint);
+  for (const EntryPtr& old : replaced) Forget(old, std::nullopt);
   Insert(entry);
+  for (const EntryPtr& other : entries_) {
+    if (other != entry && other->owner == entry->owner &&
+        other->worth.conversation == entry->worth.conversation)
+      other->worth.is_latest = false;
+  }
   MakeRoomInMemory();
 }
 
@@ -157,7 +191,7 @@ int64_t DocumentCache::Erase(std::span<const int32_t> tokens, const PrefixOwner&
     erased.push_back(entry);
     most = std::max(most, static_cast<int64_t>(entry->tokens.size()));
   }
-  for (const EntryPtr& entry : erased) Forget(entry);
+  for (const EntryPtr& entry : erased) Forget(entry, Gone::kErased);
   changed_.wait(lock, [this] { return unwanted_.empty() && !removing_; });
   return most;
 }
@@ -175,11 +209,12 @@ DocumentCacheStats DocumentCache::stats() const {
 
 // ---- With the lock held
 
-void DocumentCache::Touch(Entry& entry) { entry.used = ++clock_; }
-
 void DocumentCache::Insert(const EntryPtr& entry) {
-  Touch(*entry);
   entries_.push_back(entry);
+  worths_.Use(entry->worth);
+  worths_.CountNew(static_cast<double>(entry->held_bytes()) /
+                       static_cast<double>(std::max<int64_t>(options_.memory_bytes, 1)) +
+                   1.0 / static_cast<double>(std::max<int64_t>(options_.most_entries, 1)));
   entry->id = ++last_id_;
   TellHeld(*entry);
 }
@@ -203,11 +238,27 @@ void DocumentCache::TellMoved(const Entry& entry) {
   if (entry.told && !entry.forgotten) options_.listener->Move(entry.id, entry.state != nullptr);
 }
 
-void DocumentCache::Forget(const EntryPtr& entry) {
+void DocumentCache::Forget(const EntryPtr& entry, std::optional<Gone> why) {
   if (std::exchange(entry->forgotten, true)) return;
+  if (why) gone_.Note(entry->owner, entry->tokens, *why);
   if (entry->told) options_.listener->Release(entry->id);
   entries_.remove(entry);
   if (!entry->file.empty()) Remove(entry->file);
+}
+
+// Of the entries that hold something, the one that leaves first; null if there is none. `held`: what an entry
+// holds of that which is scarce.
+DocumentCache::EntryPtr DocumentCache::LeastOf(const std::function<int64_t(const Entry&)>& held) const {
+  std::map<uint64_t, int64_t> shares;  // by API key: a client chooses its salts
+  for (const EntryPtr& entry : entries_) shares[entry->owner.key] += held(*entry);
+  const auto most = std::ranges::max_element(shares, {}, [](const auto& share) { return share.second; });
+  EntryPtr least;
+  if (most == shares.end()) return least;
+  for (const EntryPtr& entry : entries_) {
+    if (entry->owner.key != most->first || held(*entry) == 0) continue;
+    if (!least || worths_.IsLess(entry->worth, least->worth)) least = entry;
+  }
+  return least;
 }
 
 // Entries that wait to be written do not count, but may together take at most memory_bytes more. With a slow
@@ -221,10 +272,12 @@ void DocumentCache::MakeRoomInMemory() {
     entries += entry->state && !entry->queued ? 1 : 0;
   }
   for (; held > options_.memory_bytes || entries > options_.most_entries; --entries) {
-    EntryPtr victim;
-    for (const EntryPtr& entry : entries_) {
-      if (entry->state && !entry->queued && (!victim || entry->used < victim->used)) victim = entry;
-    }
+    const bool too_many = held <= options_.memory_bytes;
+    const EntryPtr victim = LeastOf([too_many](const Entry& entry) -> int64_t {
+      if (!entry.state || entry.queued) return 0;
+      return too_many ? 1 : entry.held_bytes();
+    });
+    if (!victim) return;
     const int64_t bytes = victim->held_bytes();
     held -= bytes;
     if (!victim->file.empty()) {
@@ -234,6 +287,7 @@ void DocumentCache::MakeRoomInMemory() {
       leaving += bytes;
       Queue(victim);
     } else {
+      worths_.Remember(victim->owner, victim->tokens);
       Forget(victim);
     }
   }

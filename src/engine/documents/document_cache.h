@@ -19,19 +19,22 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "engine/documents/document_listener.h"
+#include "engine/documents/document_worth.h"
+#include "engine/documents/gone_entries.h"
 #include "model/prefix.h"
 #include "model/prefix_file.h"
 
 namespace coppice {
 
 struct DocumentCacheOptions {
-  int64_t memory_bytes = int64_t{4} << 30;  // beyond it, the least recently used entries are evicted
+  int64_t memory_bytes = int64_t{4} << 30;  // beyond it, the entries of least worth are evicted
   std::string folder = {};                  // evicted entries are written here; empty: they are lost
   int64_t disk_bytes = int64_t{16} << 30;   // limit on all files in `folder`, also those of other models
   // If no prompt uses the cache for this long, it writes the entries that have no file yet, so that little is
@@ -46,7 +49,8 @@ struct DocumentCacheOptions {
   // Gets each file error. The cache holds its lock during the call, so the function must be quick and must
   // not call the cache.
   std::function<void(const std::string&)> on_error = {};
-  std::shared_ptr<DocumentListener> listener = {};  // hears of every entry; may be null
+  std::shared_ptr<DocumentListener> listener = {};                // hears of every entry; may be null
+  std::function<WorthClock::time_point()> now = WorthClock::now;  // for PrefixHint::lifetime
 };
 
 struct DocumentCacheStats {
@@ -75,17 +79,30 @@ class DocumentCache {
   // forgets an entry whose file cannot be used. While Find reads, or waits for another thread that reads the
   // same file, it calls `control.Pause`, which may throw Cancelled.
   PrefixUse Find(std::span<const int32_t> tokens, const PrefixRules& rules, const PrefixOwner& owner = {},
-                 const RunControl& control = {});
+                 const RunControl& control = {}, const PrefixHint& hint = {});
   // Of a prompt, how many tokens at its beginning a complete dense run has left, in memory or on disk.
   // `layers`: the model's.
   int64_t DenseTokens(std::span<const int32_t> tokens, int layers, const PrefixOwner& owner = {}) const;
+  // The entry that shares the most tokens with a prompt, whatever its point; of equal ones the deepest.
+  struct Held {
+    int64_t shared = 0;  // tokens in common; 0: there is no such entry
+    int64_t tokens = 0;  // of the entry
+    LayerPoint point = {};
+    bool complete = true;
+    bool in_memory = false;
+  };
+  Held MostHeld(std::span<const int32_t> tokens, const PrefixOwner& owner = {}) const;
+  // As GoneEntries::Longest, of the entries that the cache let go.
+  std::optional<GoneEntries::Match> WasHeld(std::span<const int32_t> tokens, int64_t above,
+                                            const PrefixOwner& owner = {}) const;
   // Returns false if states of this size cannot be kept.
   bool Fits(int64_t bytes) const { return bytes <= options_.memory_bytes; }
   int64_t memory_limit() const { return options_.memory_bytes; }
   // Returns true if the cache should keep the prefix that a prompt of `tokens` tokens leaves at `point`.
   // `bytes`: the size of that prefix. `found`: what the prompt itself reused.
-  bool Wants(int64_t tokens, int64_t bytes, LayerPoint point, const PrefixUse& found) const;
-  void Put(std::shared_ptr<const PrefixState> state);
+  bool Wants(int64_t tokens, int64_t bytes, LayerPoint point, const PrefixUse& found,
+             const PrefixHint& hint = {}) const;
+  void Put(std::shared_ptr<const PrefixState> state, const PrefixHint& hint = {});
 
   // Save writes one entry to a file of the caller's choosing: the entry with the longest common prefix with
   // the prompt. Restore adds the entry of such a file. Both throw Error, and leave the cache unchanged, if
@@ -123,7 +140,7 @@ class DocumentCache {
     std::shared_ptr<const PrefixState> state;  // null: only on disk
     std::string file;                          // empty: only in memory
     int64_t file_bytes = 0;
-    uint64_t used = 0;        // value of clock_ at the last use
+    DocumentWorth worth;
     bool queued = false;      // waits for the writer, or is being written
     bool loading = false;     // its file is being read
     bool unwritable = false;  // an attempt to write it failed
@@ -145,15 +162,16 @@ class DocumentCache {
                                              const RunControl& control = {});
   void WaitWhileLoading(const Entry& entry, Lock& lock, const RunControl& control);
   PrefixState Read(const Entry& entry, const std::string& path, const RunControl& control) const;
-  void Touch(Entry& entry);
   void Insert(const EntryPtr& entry);
-  void Forget(const EntryPtr& entry);
+  // `why` is remembered; without it, a newer entry replaces this one.
+  void Forget(const EntryPtr& entry, std::optional<Gone> why = Gone::kMemory);
   void TellHeld(Entry& entry) noexcept;
   void TellMoved(const Entry& entry);
   bool CanWrite(const Entry& entry) const;
   void Queue(const EntryPtr& entry);
   void QueueUnwritten();
   void NoteError(const std::exception_ptr& error, const std::string& path) noexcept;
+  EntryPtr LeastOf(const std::function<int64_t(const Entry&)>& held) const;
   void MakeRoomInMemory();
   void MakeRoomOnDisk(int64_t incoming);
   void Remove(std::string path) noexcept;
@@ -179,9 +197,10 @@ class DocumentCache {
   bool writing_ = false;
   bool removing_ = false;
   bool stopping_ = false;
-  uint64_t clock_ = 0;
+  DocumentWorths worths_;
   uint64_t last_id_ = 0;
   mutable DocumentCacheStats stats_;
+  GoneEntries gone_;
   std::thread writer_;  // last: it uses all of the above
 };
 

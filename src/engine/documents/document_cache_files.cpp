@@ -92,12 +92,12 @@ std::shared_ptr<const PrefixState> DocumentCache::StateOf(const EntryPtr& entry,
   if (is_cancelled) throw Cancelled();
   if (error) {
     if (!entry->forgotten) NoteError(error, path);  // else the cache itself removed the file
-    Forget(entry);
+    Forget(entry, Gone::kDamaged);
     return nullptr;
   }
   entry->state = state;
   TellMoved(*entry);
-  Touch(*entry);
+  worths_.Use(entry->worth);
   MakeRoomInMemory();
   return state;
 }
@@ -175,7 +175,8 @@ void DocumentCache::QueueUnwritten() {
   for (const EntryPtr& entry : entries_) {
     if (entry->state && entry->file.empty() && !entry->queued && CanWrite(*entry)) unwritten.push_back(entry);
   }
-  std::ranges::sort(unwritten, std::ranges::greater(), [](const EntryPtr& entry) { return entry->used; });
+  std::ranges::sort(unwritten, std::ranges::greater(),
+                    [](const EntryPtr& entry) { return entry->worth.used; });
   for (const EntryPtr& entry : unwritten) Queue(entry);
 }
 
@@ -183,16 +184,14 @@ void DocumentCache::MakeRoomOnDisk(int64_t incoming) {
   int64_t held = incoming;
   for (const EntryPtr& entry : entries_) held += entry->file_bytes;
   while (held > options_.disk_bytes) {
-    EntryPtr victim;
-    for (const EntryPtr& entry : entries_) {
-      if (!entry->file.empty() && (!victim || entry->used < victim->used)) victim = entry;
-    }
+    const EntryPtr victim = LeastOf(
+        [](const Entry& entry) { return entry.file.empty() ? 0 : std::max<int64_t>(entry.file_bytes, 1); });
     if (!victim) return;
     held -= std::exchange(victim->file_bytes, 0);
     if (victim->state) {
       Remove(std::exchange(victim->file, {}));
     } else {
-      Forget(victim);
+      Forget(victim, Gone::kDisk);
     }
   }
 }
@@ -241,9 +240,9 @@ void DocumentCache::AwaitWork(Lock& lock) {
   const auto has_work = [this] { return stopping_ || !queue_.empty() || !unwanted_.empty(); };
   const bool when_idle = options_.write_when_idle.count() > 0 && !options_.folder.empty();
   if (!when_idle) return changed_.wait(lock, has_work);
-  uint64_t used = clock_;
+  uint64_t used = worths_.uses();
   while (!changed_.wait_for(lock, options_.write_when_idle, has_work)) {
-    if (std::exchange(used, clock_) != clock_) continue;
+    if (std::exchange(used, worths_.uses()) != worths_.uses()) continue;
     try {
       QueueUnwritten();
     } catch (const std::bad_alloc&) {  // the next try may find memory

@@ -12,7 +12,8 @@ PrefixRun::PrefixRun(DocumentCache* cache, const Request& request, const ModelSh
   const PrefixRules rules = RulesOf(pass.policy, shape.layers, count);
   // A method that chooses before layer 0 reuses nothing but what is protected.
   if (rules.point == LayerPoint() && rules.dense == 0) return;
-  sequence_.prefix = cache->Find(request.tokens, rules, request.documents_owner, pass.control);
+  sequence_.prefix =
+      cache->Find(request.tokens, rules, request.documents_owner, pass.control, request.documents_hint);
   const PrefixUse& found = sequence_.prefix;
   // Rows from a later point have no hidden states at the method's own.
   const bool is_later = found.state && found.state->point > rules.point;
@@ -22,7 +23,7 @@ PrefixRun::PrefixRun(DocumentCache* cache, const Request& request, const ModelSh
   const LayerPoint point = leaves_dense ? end : rules.point;
   const int64_t rows = leaves_dense ? rules.dense : count;
   const int64_t bytes = PrefixBytes(shape, sequence_.layers.front().cache.dtype(), point, rows);
-  if (rows > 0 && cache->Wants(rows, bytes, point, found)) {
+  if (rows > 0 && cache->Wants(rows, bytes, point, found, request.documents_hint)) {
     sequence_.capture = &capture_.emplace(point, shape.layers, leaves_dense ? rows : PrefixCapture::kAllRows);
   }
 }
@@ -31,7 +32,7 @@ void PrefixRun::Keep() {
   if (!capture_) return;
   sequence_.capture = nullptr;
   if (std::shared_ptr<const PrefixState> state = capture_->Take(request_.tokens, request_.documents_owner)) {
-    cache_->Put(std::move(state));
+    cache_->Put(std::move(state), request_.documents_hint);
   }
   capture_.reset();
 }

@@ -23,7 +23,8 @@ struct HttpRequest {
   std::chrono::steady_clock::time_point arrived = {};
   std::shared_ptr<void> admission = {};  // set by the service: the request counts until this is released
   std::shared_ptr<const std::atomic<bool>> cancelled =
-      {};  // set when the client disconnects or the server stops
+      {};               // set when the client disconnects or the server stops
+  std::string id = {};  // of its own, to find it in the log: "req_" and 16 digits
 
   // "" where the request has no such header.
   const std::string& Header(const std::string& name) const;
@@ -36,6 +37,7 @@ struct HttpReply {
   std::string body;
   std::string type = "application/json; charset=utf-8";
   HttpHeaders headers = {};
+  std::string last_events = {};  // in place of the body, if a stream has begun; empty: the body as an event
 };
 
 // The reply channel of one request. Thread-safe; calls return at once, and do nothing after the end of the

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <random>
 #include <string_view>
 
 namespace coppice {
@@ -30,6 +31,11 @@ std::string Lower(std::string_view text) {
   return lower;
 }
 
+std::string NewRequestId() {
+  thread_local std::mt19937_64 random{std::random_device()()};
+  return fmt::format("req_{:016x}", random());
+}
+
 bool AreDigits(std::string_view text) { return text.find_first_not_of("0123456789") == text.npos; }
 
 // RFC 9110, section 7.2: uri-host [ ":" port ], here without percent-encoding, which no name needs.
@@ -52,6 +58,7 @@ bool IsAuthority(std::string_view text) {
 
 HttpRequest HeadOf(const http::request_header<>& header) {
   HttpRequest request;
+  request.id = NewRequestId();
   request.arrived = std::chrono::steady_clock::now();
   request.method = std::string(header.method_string());
   const std::string target(header.target());

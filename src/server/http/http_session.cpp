@@ -157,10 +157,12 @@ void HttpSession::OnHead(error_code ec) {
   HttpRequest request = HeadOf(parser_->get());
   head_only_ = request.method == "HEAD";
   BeginEntry(request.method, request.path);
+  errors_ = ErrorFormFor(request);
+  if (!errors_.request_id.empty()) entry_.note = " request=" + errors_.request_id;
   more_headers_ = shared_.service.HeadersFor(request);
   std::optional<HttpReply> refusal;
   if (const auto fault = FaultOfHead(parser_->get())) {
-    refusal = ErrorReply(*fault);
+    refusal = ErrorReply(*fault, errors_);
     keep_alive_ = false;
   } else {
     refusal = shared_.service.Refuse(request);
@@ -202,7 +204,8 @@ void HttpSession::ReleaseBody() { shared_.body_bytes -= std::exchange(reserved_,
 void HttpSession::RefuseForMemory() {
   parser_->get().body() = {};
   keep_alive_ = false;
-  ReplyAtOnce(ErrorReply({503, "unavailable_error", "too many bytes of requests are held; try again later"}));
+  ReplyAtOnce(ErrorReply({503, "unavailable_error", "too many bytes of requests are held; try again later"},
+                         errors_));
 }
 
 void HttpSession::RefuseBadHttp(error_code ec) {
@@ -211,25 +214,26 @@ void HttpSession::RefuseBadHttp(error_code ec) {
       ec == http::error::partial_message) {
     return Close();
   }
-  HttpReply reply =
-      ErrorReply({400, "invalid_request_error", fmt::format("this is not HTTP: {}", ec.message())});
+  HttpFault fault{400, "invalid_request_error", fmt::format("this is not HTTP: {}", ec.message())};
   if (ec == http::error::body_limit) {
-    reply = ErrorReply({413, "invalid_request_error",
-                        fmt::format("the body is larger than {} bytes", shared_.options.max_body_bytes)});
+    fault.status = 413;
+    fault.message = fmt::format("the body is larger than {} bytes", shared_.options.max_body_bytes);
   } else if (ec == http::error::header_limit || ec == http::error::buffer_overflow) {
-    reply = ErrorReply(
-        {431, "invalid_request_error", fmt::format("the header is larger than {} bytes", kMaxHeadBytes)});
+    fault.status = 431;
+    fault.message = fmt::format("the header is larger than {} bytes", kMaxHeadBytes);
   }
   keep_alive_ = false;
   if (!busy_) {
-    more_headers_.clear();
+    const HttpRequest head = HeadOf(parser_->get());  // the part that was read
+    errors_ = ErrorFormFor(head);
+    more_headers_ = shared_.service.HeadersFor(head);
     BeginEntry("", "");
     ++turn_;
     busy_ = true;
     started_ = stream_ = finished_ = false;
     ++shared_.answering;
   }
-  ReplyAtOnce(std::move(reply));
+  ReplyAtOnce(ErrorReply(fault, errors_));
 }
 
 void HttpSession::ReadBody(HttpRequest request) {

@@ -16,6 +16,7 @@
 #include <string>
 #include <utility>
 
+#include "server/errors.h"
 #include "server/http/client_addresses.h"
 #include "server/http/http.h"
 
@@ -166,6 +167,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   bool http_1_0_ = false;
   bool head_only_ = false;
   HttpHeaders more_headers_;  // of the current request's reply
+  ErrorForm errors_;          // the current request's
   std::function<void()> on_gone_;
   std::shared_ptr<std::atomic<bool>> cancelled_;  // the current request's
 

@@ -60,7 +60,7 @@ void HttpSession::Reply(uint64_t turn, HttpReply reply, HeldBytes held) {
   if (!IsOpen(turn)) return;
   if (started_) {
     held.Set(0);  // only an error, which is small, comes after a ping
-    Send(turn, "data: " + reply.body + "\n\n");
+    Send(turn, reply.last_events.empty() ? "data: " + reply.body + "\n\n" : reply.last_events);
     return End(turn);
   }
   // Replies that nobody reads must not fill the memory. One always fits.
@@ -68,8 +68,8 @@ void HttpSession::Reply(uint64_t turn, HttpReply reply, HeldBytes held) {
   const int64_t others = shared_.reply_bytes - held.bytes();
   if (size > std::max(kSmallReply, held.bytes()) && others > 0 &&
       others + size > shared_.options.max_replies_bytes) {
-    reply =
-        ErrorReply({503, "unavailable_error", "too many bytes of replies wait to be read; try again later"});
+    reply = ErrorReply(
+        {503, "unavailable_error", "too many bytes of replies wait to be read; try again later"}, errors_);
   }
   finished_ = true;
   WriteHead(reply, false);

@@ -73,16 +73,38 @@ TEST(EndTokens, OfAFolderWhateverItCallsThem) {
   EXPECT_FALSE(tokenizer->IsControl(2));
 }
 
-TEST(PreTokenizerNote, SaysThatTheKeyIsMissing) {
-  auto builder = SmallBpe();
-  EXPECT_EQ(builder.Load()->note(), "");
-  EXPECT_THAT(MetadataBuilder(builder).Remove("tokenizer.ggml.pre").Load()->note(),
-              HasSubstr("test.gguf: tokenizer.ggml.pre is missing"));
+TEST(PreTokenizerNote, SaysThatTheNameIsMissingOrUnknown) {
+  const auto note = [](const char* pre) {
+    MetadataBuilder builder = SmallBpe();
+    return builder.Set("tokenizer.ggml.pre", std::string(pre)).Load()->note();
+  };
+  EXPECT_EQ(note("gpt-2"), "");
+  EXPECT_EQ(note("default"), "");
+  EXPECT_THAT(note("no-\nsuch"),
+              HasSubstr("test.gguf: tokenizer.ggml.pre is \"no-?such\", which is not known"));
+  EXPECT_THAT(note(""), HasSubstr("tokenizer.ggml.pre is missing"));
+  MetadataBuilder without = SmallBpe();
+  EXPECT_THAT(without.Remove("tokenizer.ggml.pre").Load()->note(),
+              HasSubstr("tokenizer.ggml.pre is missing"));
+}
+
+// "default" splits numbers by three digits, GPT-2's expression does not.
+TEST(PreTokenizerNote, AnUnknownNameSplitsAsDefault) {
+  const auto ids = [](const char* pre) {
+    MetadataBuilder builder = SmallBpe();
+    builder.Array("tokenizer.ggml.tokens", Strings{"1", "2", "3", "4", "34"});
+    builder.Array("tokenizer.ggml.token_type", std::vector<int64_t>(5, 1));
+    builder.Array("tokenizer.ggml.merges", Strings{"3 4"});
+    return builder.Set("tokenizer.ggml.pre", std::string(pre)).Load()->Encode("1234");
+  };
+  EXPECT_THAT(ids("no-such"), testing::ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(ids("default"), testing::ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(ids("gpt-2"), testing::ElementsAre(0, 1, 4));
 }
 
 // llama.cpp's expressions, one after another: runs of symbols, GPT-2's, numbers, three digits.
 TEST(PreTokenizerNote, DefaultIsFourExpressions) {
-  const GgufPreTokenizer pre = PreTokenizerFromGgufName("default", "test");
+  const GgufPreTokenizer pre = DefaultGgufPreTokenizer();
   const auto split = [&](std::string text) {
     Pieces pieces;
     pieces.ranges.push_back({0, text.size()});

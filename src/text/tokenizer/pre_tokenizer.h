@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -66,8 +67,10 @@ struct GgufPreTokenizer {
   bool add_bos = false;
 };
 
-// Throws Error for an unknown name.
-GgufPreTokenizer PreTokenizerFromGgufName(std::string_view name, const std::string& source);
+// Nothing for an unknown name.
+std::optional<GgufPreTokenizer> PreTokenizerFromGgufName(std::string_view name);
+// That of the name "default".
+GgufPreTokenizer DefaultGgufPreTokenizer();
 
 // Reads "prepend_scheme", or "add_prefix_space" in old files. kAlways if both are absent.
 PrependScheme PrependSchemeFromJson(const nlohmann::json& json, const std::string& source);

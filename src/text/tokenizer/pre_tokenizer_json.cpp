@@ -32,7 +32,8 @@ std::unique_ptr<PreTokenizer> SplitFromJson(const json& object, const std::strin
                    source);
 }
 
-// The meaning of each name in tokenizer.ggml.pre, as in llama.cpp. `digits`: each digit is split off first.
+// The meaning of each name in tokenizer.ggml.pre but "default", as in llama.cpp. `digits`: each digit is
+// split off first.
 // `whole`: a piece that is a token is not merged, and BOS is added unless the file says otherwise.
 struct GgufName {
   std::string_view name;
@@ -40,9 +41,6 @@ struct GgufName {
   bool digits = false;
   bool whole = false;
 };
-
-// Four expressions, one after another.
-constexpr std::string_view kDefaultName = "default";
 
 constexpr std::array kGgufNames = std::to_array<GgufName>({
     {"gpt-2", kGpt2Regex},
@@ -135,23 +133,24 @@ std::unique_ptr<PreTokenizer> PreTokenizerFromJson(const json& object, const std
   throw Error("[tokenizer] {}: pre-tokenizer '{}' is not supported", source, type);
 }
 
-GgufPreTokenizer PreTokenizerFromGgufName(std::string_view name, const std::string& source) {
+GgufPreTokenizer DefaultGgufPreTokenizer() {
   std::vector<std::unique_ptr<PreTokenizer>> parts;
-  if (name == kDefaultName) {
-    for (const std::string_view regex : {kSymbolsRegex, kGpt2Regex, kNumberRegex, kThreeDigitsRegex})
-      parts.push_back(MakeKnownSplit(regex));
-    parts.push_back(MakeByteLevel(false, false));
-    return {MakePreTokenizerSequence(std::move(parts))};
-  }
+  for (const std::string_view regex : {kSymbolsRegex, kGpt2Regex, kNumberRegex, kThreeDigitsRegex})
+    parts.push_back(MakeKnownSplit(regex));
+  parts.push_back(MakeByteLevel(false, false));
+  return {MakePreTokenizerSequence(std::move(parts))};
+}
+
+std::optional<GgufPreTokenizer> PreTokenizerFromGgufName(std::string_view name) {
+  if (name == "default") return DefaultGgufPreTokenizer();
   const auto* known =
       std::find_if(kGgufNames.begin(), kGgufNames.end(), [&](const GgufName& n) { return n.name == name; });
-  if (known == kGgufNames.end()) {
-    throw Error("[tokenizer] {}: tokenizer.ggml.pre '{}' is not a known pre-tokenizer", source, name);
-  }
+  if (known == kGgufNames.end()) return std::nullopt;
+  std::vector<std::unique_ptr<PreTokenizer>> parts;
   if (known->digits) parts.push_back(MakeDigits(true));
   parts.push_back(MakeKnownSplit(known->regex));
   parts.push_back(MakeByteLevel(false, false));
-  return {MakePreTokenizerSequence(std::move(parts)), known->whole, known->whole};
+  return GgufPreTokenizer{MakePreTokenizerSequence(std::move(parts)), known->whole, known->whole};
 }
 
 }  // namespace coppice

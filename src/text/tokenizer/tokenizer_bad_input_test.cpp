@@ -85,8 +85,6 @@ TEST(BadTokenizerTest, LengthsAndTypes) {
   builder.Array("tokenizer.ggml.token_type", std::vector<int64_t>{1, 1, 1, 1, 9});
   EXPECT_THAT(LoadError(builder), HasSubstr("is 9"));
   builder = SmallBpe();
-  builder.Set("tokenizer.ggml.pre", std::string("no-such"));
-  EXPECT_THAT(LoadError(builder), HasSubstr("'no-such'"));
   builder.Set("tokenizer.ggml.model", std::string("t5"));
   EXPECT_THAT(LoadError(builder), HasSubstr("'t5'"));
   EXPECT_EQ(MetadataBuilder().Load(), nullptr);

@@ -1,9 +1,13 @@
 // Tokenizers from tokenizer.ggml.* keys: "llama" (SentencePiece BPE) and "gpt2" (byte-level BPE). Key names:
 // https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; "pre" and the add_* keys as in llama.cpp.
+#include <fmt/format.h>
+
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
 #include "base/limits.h"
+#include "formats/printable.h"
 #include "text/tokenizer/end_tokens.h"
 #include "text/tokenizer/pipeline.h"
 
@@ -106,27 +110,31 @@ void SetSpm(const GgufMetadata& metadata, TokenizerParts& parts) {
 // Returns whether to add BOS if the file does not say.
 bool SetBpe(const GgufMetadata& metadata, TokenizerParts& parts) {
   const Vocabulary& vocabulary = *parts.vocabulary;
-  const std::optional<std::string> stored = metadata.String("tokenizer.ggml.pre");
-  const std::string name = stored.value_or("default");
-  if (!stored) {
-    parts.note = metadata.path() +
-                 ": tokenizer.ggml.pre is missing, so texts are split as for \"default\": GPT-2's way, with "
-                 "punctuation and digits apart; answers may be worse than the model's";
+  // Most converters call a model that they do not know "default", and old ones write no name.
+  const std::string name = metadata.String("tokenizer.ggml.pre").value_or("");
+  std::optional<GgufPreTokenizer> pre = PreTokenizerFromGgufName(name);
+  if (!pre) {
+    parts.note = fmt::format(
+        "{}: tokenizer.ggml.pre is {}, so texts are split as for \"default\": GPT-2's way, with punctuation "
+        "and "
+        "digits apart; answers may be worse than the model's",
+        metadata.path(),
+        name.empty() ? "missing" : fmt::format("\"{}\", which is not known", Printable(name)));
+    pre = DefaultGgufPreTokenizer();
   }
-  GgufPreTokenizer pre = PreTokenizerFromGgufName(name, metadata.path());
   parts.kind = "bpe";
   parts.byte_level = true;
   parts.bos = TokenId(metadata, "tokenizer.ggml.bos_token_id", vocabulary);
   parts.eos = TokenId(metadata, "tokenizer.ggml.eos_token_id", vocabulary);
-  parts.pre_tokenizer = std::move(pre.pre_tokenizer);
+  parts.pre_tokenizer = std::move(pre->pre_tokenizer);
   parts.decoder = MakeByteLevelDecoder();
   const BpeOptions options{
       .byte_level = true,
-      .ignore_merges = pre.ignore_merges,
+      .ignore_merges = pre->ignore_merges,
       .unknown = TokenId(metadata, "tokenizer.ggml.unknown_token_id", vocabulary).value_or(-1),
   };
   parts.merger = MakeBpeMerger(vocabulary, ReadMerges(metadata), options, metadata.path());
-  return pre.add_bos;
+  return pre->add_bos;
 }
 
 // Further ends, from a list that Ollama's converter writes. Ids outside the vocabulary stand for nothing.

@@ -1,0 +1,78 @@
+// What an entry of the document cache is worth when one must leave.
+//
+// From the lowest: entries that were used once (titles, summaries, sub-agents), the least recently used
+// first; conversations, the same; entries whose lifetime a request has set and has not ended. An entry is a
+// conversation's if a later prompt began with it: requests that come once do not evict it. A conversation
+// that nobody continues ages: it is worth as much as others once the cache could have been filled eight times
+// since its last use.
+//
+// Where all others are conversations, a new one would leave at once, at every turn. So the cache remembers
+// the beginnings of entries that left, and a prompt that continues one of these is a conversation's from the
+// first.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <span>
+#include <utility>
+
+#include "model/prefix.h"
+
+namespace coppice {
+
+using WorthClock = std::chrono::steady_clock;
+
+struct DocumentWorth {
+  uint64_t used = 0;             // the number of the last use
+  double filled = 0;             // how often the cache could have been filled until then
+  bool is_conversation = false;  // a later prompt began with it
+  uint64_t conversation = 0;     // PrefixHint::conversation
+  bool is_latest = false;        // the latest entry of that conversation
+  WorthClock::time_point kept_until = {};
+};
+
+// Tokens at a prompt's end that the next turn may write otherwise: what begins the answer.
+inline constexpr int64_t kAnswerHead = 16;
+
+// Whether a prompt that has `common` tokens in common with an entry begins with it, and goes on.
+bool Follows(std::span<const int32_t> prompt, std::span<const int32_t> entry, int64_t common);
+
+class DocumentWorths {
+ public:
+  explicit DocumentWorths(std::function<WorthClock::time_point()> now) : now_(std::move(now)) {}
+
+  uint64_t uses() const { return uses_; }
+  void Use(DocumentWorth& worth);
+  // A prompt with `hint` begins with the entry.
+  void Continue(DocumentWorth& worth, const PrefixHint& hint) const;
+  // The entry of `worth` begins with that of `old`.
+  void Follow(DocumentWorth& worth, const DocumentWorth& old, const PrefixHint& hint) const;
+  // What `hint` asks for.
+  void Keep(DocumentWorth& worth, const PrefixHint& hint) const;
+  // A new entry takes `share` of the cache.
+  void CountNew(double share) { filled_ += share; }
+  // Whether the one leaves before the other.
+  bool IsLess(const DocumentWorth& a, const DocumentWorth& b) const;
+
+  // The beginnings of the last entries that left, as checksums.
+  void Remember(const PrefixOwner& owner, std::span<const int32_t> tokens);
+  bool Remembers(const PrefixOwner& owner, std::span<const int32_t> prompt) const;
+
+ private:
+  struct Left {
+    PrefixOwner owner;
+    size_t tokens;
+    uint64_t checksum;
+  };
+
+  int RankOf(const DocumentWorth& worth) const;
+
+  std::function<WorthClock::time_point()> now_;
+  uint64_t uses_ = 0;
+  double filled_ = 0;
+  std::deque<Left> left_;
+};
+
+}  // namespace coppice
