@@ -11,9 +11,9 @@ namespace coppice {
 
 // Results and user messages of fewer tokens stay: they cost little, and the question is among them.
 inline constexpr int64_t kLeastPrunable = 256;
-// Of calls behind the user's text, so many last tokens are the question: methods score with the question's last
-// 16 or so, and some of them must be the user's. Where results of earlier calls stand between, the calls alone
-// are the question: with the user's text, every turn would read these results again.
+// Of calls behind the user's text, so many last tokens are the question: methods score with the question's
+// last 16 or so, and some of them must be the user's. Where results of earlier calls stand between, the calls
+// alone are the question: with the user's text, every turn would read these results again.
 inline constexpr int64_t kCallEnd = 8;
 // The last tokens of a long user message stay, because a question stands at the end of a document.
 inline constexpr int64_t kQuestionEnd = 64;

@@ -139,7 +139,9 @@ TEST_P(ProtectedPrefixLaws, TakingOverDenseRowsChangesNothing) {
       }
     }
   }
-  if (entry_.shared < kEnd) EXPECT_EQ(most > 0, !ReadsMore(entry_));
+  if (entry_.shared < kEnd) {
+    EXPECT_EQ(most > 0, !ReadsMore(entry_));
+  }
 }
 
 // D9: a pruned run leaves of the rows that it protects what a dense run leaves, also where it took some of
