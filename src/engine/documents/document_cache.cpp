@@ -172,8 +172,12 @@ void DocumentCache::Put(std::shared_ptr<const PrefixState> state, const PrefixHi
   }
   if (!hint.is_own_read) entry->worth.is_conversation |= worths_.Remembers(entry->owner, entry->tokens);
   worths_.Keep(entry->worth, hint);
-  for (const EntryPtr& old : replaced) Forget(old, std::nullopt);
-  Insert(entry);
+  int64_t replaced_bytes = 0;
+  for (const EntryPtr& old : replaced) {
+    replaced_bytes += old->held_bytes();
+    Forget(old, std::nullopt);
+  }
+  Insert(entry, replaced_bytes);
   for (const EntryPtr& other : entries_) {
     if (other != entry && other->owner == entry->owner &&
         other->worth.conversation == entry->worth.conversation)
@@ -209,12 +213,14 @@ DocumentCacheStats DocumentCache::stats() const {
 
 // ---- With the lock held
 
-void DocumentCache::Insert(const EntryPtr& entry) {
+void DocumentCache::Insert(const EntryPtr& entry, int64_t replaced_bytes) {
   entries_.push_back(entry);
   worths_.Use(entry->worth);
-  worths_.CountNew(static_cast<double>(entry->held_bytes()) /
-                       static_cast<double>(std::max<int64_t>(options_.memory_bytes, 1)) +
-                   1.0 / static_cast<double>(std::max<int64_t>(options_.most_entries, 1)));
+  const auto share = [](int64_t part, int64_t whole) {
+    return static_cast<double>(part) / static_cast<double>(std::max<int64_t>(whole, 1));
+  };
+  worths_.CountNew(share(std::max<int64_t>(entry->held_bytes() - replaced_bytes, 0), options_.memory_bytes) +
+                   share(replaced_bytes > 0 ? 0 : 1, options_.most_entries));
   entry->id = ++last_id_;
   TellHeld(*entry);
 }

@@ -162,7 +162,8 @@ class DocumentCache {
                                              const RunControl& control = {});
   void WaitWhileLoading(const Entry& entry, Lock& lock, const RunControl& control);
   PrefixState Read(const Entry& entry, const std::string& path, const RunControl& control) const;
-  void Insert(const EntryPtr& entry);
+  // `replaced_bytes`: of the entries in whose place it comes.
+  void Insert(const EntryPtr& entry, int64_t replaced_bytes = 0);
   // `why` is remembered; without it, a newer entry replaces this one.
   void Forget(const EntryPtr& entry, std::optional<Gone> why = Gone::kMemory);
   void TellHeld(Entry& entry) noexcept;
