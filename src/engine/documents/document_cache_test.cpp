@@ -104,7 +104,8 @@ TEST(DocumentCache, ManyShortPromptsLeaveAsFewLongOnesDo) {
 TEST(DocumentCache, StatesOutliveTheirEntry) {
   const auto cache = Make({.memory_bytes = 500 * kToken});
   cache->Put(StateOf(Text(1, 400)));
-  const PrefixUse use = cache->Find(Text(1, 500), {.point = kAfterOne});
+  const PrefixUse use =
+      cache->Find(Text(1, 300), {.point = kAfterOne});  // none that goes on: no conversation
   cache->Put(StateOf(Text(2, 400)));
   EXPECT_EQ(RowsFound(*cache, Text(1, 500)), 0);
   EXPECT_EQ(use.state->tokens, Text(1, 400));

@@ -82,10 +82,10 @@ TEST(DocumentListener, HearsOfWhatIsHeldAndLetGo) {
   EXPECT_TRUE(document.in_memory);
   cache.Put(one);
   EXPECT_EQ(listener->held.size(), 1u) << "it is there already";
-  cache.Put(StateOf(Text(2, 300)));
+  cache.Put(StateOf(Text(2, 300), {3, 4}));
   cache.Put(StateOf(Text(3, 300)));
   EXPECT_EQ(listener->Documents(), (std::map<Ids, bool>{{Text(2, 300), true}, {Text(3, 300), true}}))
-      << "the oldest left";
+      << "the oldest of the key that has the most left";
   cache.Put(StateOf(Text(3, 310)));
   EXPECT_EQ(listener->Documents().count(Text(3, 300)), 0u) << "its longer form took its place";
   cache.Erase(Text(3, 310));
