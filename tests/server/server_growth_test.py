@@ -2,7 +2,7 @@
 
     server_growth_test.py PROGRAM SOURCE_DIR [--long] [--without REGEX] [unittest arguments]
 
-The fields are those of the server's own table (src/server/parameter_table.cpp). --long tries larger inputs, all fields on
+The fields are those of the server's own table (src/server/parameter_*.cpp). --long tries larger inputs, all fields on
 all routes, and all places with all texts. --without leaves out what its expression finds in "PLACE: TEXT".
 """
 
@@ -54,8 +54,11 @@ def table():
         bits |= {"kGenerates": bits["kCompletes"] | bits["kChat"], "kRendersChat": bits["kChat"] | bits["kApplyTemplate"]}
         return set().union(*(bits[name.strip()] for name in expression.split("|")))
 
-    source = (SOURCE / "src/server/parameter_table.cpp").read_text()
-    rows = re.findall(r'^    \{"([a-z_ ]+)",\s*([~\w |]+),', source[source.index("const Field kFields[]"):], re.M)
+    rows = []
+    for name in ("input", "sampling", "table"):
+        source = (SOURCE / f"src/server/parameter_{name}.cpp").read_text()
+        rows += re.findall(r'^ +(?:Where\(&\w+,\s*)?\{"([a-z_ ]+)",\s*([~\w |]+),', source[source.index("constexpr Field kFields[]"):], re.M)
+    assert len(rows) > 90, rows
     fields = {path: {} for path in ROUTES.values()}
     for names, routes in rows:
         for path in set_of(routes):
