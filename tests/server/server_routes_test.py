@@ -259,7 +259,7 @@ class Chat(unittest.TestCase):
             status, _, reply = self.server.ask("/v1/chat/completions", {"messages": messages, "prune": "ftp"})
             self.assertEqual(status, 400, reply)
             self.assertIn(says, reply["error"]["message"])
-            self.assertLess(time.monotonic() - start, 15)
+            self.assertLess(time.monotonic() - start, 15 * self.server.patience)
 
     def test_templates_have_budgets(self):
         """Row 18: a template that never ends is an error of the request, soon."""
@@ -274,7 +274,7 @@ class Chat(unittest.TestCase):
                 status, _, reply = server.ask("/v1/chat/completions", {"messages": self.MESSAGES})
                 self.assertEqual(status, 400, (template, reply))
                 self.assertIn(says, reply["error"]["message"])
-                self.assertLess(time.monotonic() - start, 10)
+                self.assertLess(time.monotonic() - start, 10 * server.patience)
                 self.assertEqual(server.good("/health"), {"status": "ok"})
                 self.assertEqual(server.stop(), 0)
 
