@@ -11,7 +11,6 @@ it writes tools as text for a template without them, no user's text may be lost.
 """
 
 import copy
-import datetime
 import functools
 import json
 import pathlib
@@ -34,8 +33,8 @@ while sys.argv[1:2] and sys.argv[1] in ("--conversations", "--seed", "--template
 
 try:
     import jinja2
-    import jinja2.ext
-    import jinja2.sandbox
+
+    from transformers_jinja import environment
 except ImportError as error:
     print(f"skipped: {error}; `apt-get install python3-jinja2`, for {sys.executable}")
     sys.exit(77)
@@ -51,37 +50,6 @@ TEXTS = ["Hi", "  two spaces ", "line\n\nline\n", "Grüße, 日本 😀", "<s>no
          "<think>\nwhy\n</think>\n\nso", "a \"quoted\" 'text' & <b>", "\t", "", "```json\n", "tail \u00a0", "0", "<tool_call>", "None"]
 WORDS = ["get_weather", "search", "f", "run-it", "a.b"]
 VALUES = ["Köln", "", "<s>", 1, -2.5, True, None, [1, "two", {"z": 1, "a": 2}], {"b": 1, "a": {"d": [], "c": {}}}, 10**12, "line\nline"]
-
-
-class Generation(jinja2.ext.Extension):
-    """The block that marks an answer's text for training; it changes nothing."""
-
-    tags = {"generation"}
-
-    def parse(self, parser):
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
-        return jinja2.nodes.CallBlock(self.call_method("_same"), [], [], body).set_lineno(line)
-
-    def _same(self, caller):
-        return caller()
-
-
-@functools.cache
-def environment():
-    made = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"])
-
-    def to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
-        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-    def refuse(message):
-        raise jinja2.exceptions.TemplateError(message)
-
-    made.filters["tojson"] = to_json
-    made.globals["raise_exception"] = refuse
-    made.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
-    return made
 
 
 @functools.cache

@@ -22,7 +22,8 @@ while sys.argv[1:2] == ["--template"]:
 
 try:
     import jinja2
-    import jinja2.sandbox
+
+    from transformers_jinja import environment
 except ImportError as error:
     print(f"skipped: {error}; `apt-get install python3-jinja2`, for {sys.executable}")
     sys.exit(77)
@@ -83,22 +84,6 @@ x / 2; x // 2; x % 3; x ** 2; -x ** 2; f|int; '7'|int; 'z'|int; 2.5|round; 2.567
 [1, 'a', none, 1.5]; 1 if n else 2; namespace(a=1).a; raise_exception('no'); zzz.a; s.nope(); 1 / 0; 'a' + 1; none|length
 x is nope; x|nope; x is defined and zzz is not defined; s[1:-1]; 'a' < 'b'; 1 < 2 < 3; not x; l is iterable; x is iterable
 """
-
-
-@functools.cache
-def environment():
-    made = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
-
-    def to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
-        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-    def refuse(message):
-        raise jinja2.exceptions.TemplateError(message)
-
-    made.filters["tojson"] = to_json
-    made.globals["raise_exception"] = refuse
-    return made
 
 
 @functools.cache

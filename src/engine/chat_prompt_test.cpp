@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <ctime>
 
 #include "byte_tokenizer.h"
 #include "formats/gguf.h"
@@ -68,20 +67,14 @@ TEST(ChatPrompt, MarksThatChangeTheTextElsewhere) {
   EXPECT_EQ(SpanText(tokenizer, prompt, 1), "be kind");
 }
 
-double ThreadSeconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
 // One rendering finds all of them: this template's own work is much longer than the chat.
 TEST(ChatPrompt, ProtectedMessagesShareARendering) {
   const ByteTokenizer tokenizer("{% for i in range(100000) %}{% endfor %}" + kPlain);
   const auto seconds = [&](bool is_protected) {
     const std::vector<ChatMessage> messages(kMaxMarkedMessages, {"system", "be brief", is_protected});
-    const double start = ThreadSeconds();
+    const double start = ThreadCpuSeconds();
     EncodeChat(messages, tokenizer);
-    return ThreadSeconds() - start;
+    return ThreadCpuSeconds() - start;
   };
   const double plain = seconds(false);
   EXPECT_LT(seconds(true), 10 * plain);  // 65 times when each was found by a rendering of its own

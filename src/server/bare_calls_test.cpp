@@ -5,6 +5,8 @@
 
 #include <random>
 
+#include "server/tool_calls_test_support.h"
+
 namespace coppice {
 namespace {
 
@@ -17,23 +19,8 @@ const ordered_json& Tools() {
   return kTools;
 }
 
-// Texts as they are, calls as name(arguments), separated by |.
 std::string Written(ToolFormat format, std::string_view answer, size_t step, bool bare = true) {
-  AnswerParser parser(format, Tools(), bare);
-  std::string text, all;
-  const auto add = [&](const std::vector<AnswerPart>& parts) {
-    for (const AnswerPart& part : parts) {
-      if (!part.call) {
-        text += part.text;
-        continue;
-      }
-      if (!text.empty()) all += std::exchange(text, {}) + "|";
-      all += fmt::format("{}({})|", part.call->name, part.call->arguments);
-    }
-  };
-  for (size_t at = 0; at < answer.size(); at += step) add(parser.Push(answer.substr(at, step)));
-  add(parser.Flush());
-  return all + text;
+  return Written(AnswerParser(format, Tools(), bare), answer, step);
 }
 
 constexpr ToolFormat kFormats[] = {ToolFormat::kHermes, ToolFormat::kLlama, ToolFormat::kMistral};

@@ -5,26 +5,13 @@
 
 #include <random>
 
+#include "server/tool_calls_test_support.h"
+
 namespace coppice {
 namespace {
 
-// Texts as they are, calls as name(arguments), separated by |.
 std::string Written(ToolFormat format, std::string_view answer, size_t step) {
-  ToolCallParser parser(format, {"f", "g", "get_it"});
-  std::string text, all;
-  const auto add = [&](const std::vector<AnswerPart>& parts) {
-    for (const AnswerPart& part : parts) {
-      if (!part.call) {
-        text += part.text;
-        continue;
-      }
-      if (!text.empty()) all += std::exchange(text, {}) + "|";
-      all += fmt::format("{}({})|", part.call->name, part.call->arguments);
-    }
-  };
-  for (size_t at = 0; at < answer.size(); at += step) add(parser.Push(answer.substr(at, step)));
-  add(parser.Flush());
-  return all + text;
+  return Written(ToolCallParser(format, {"f", "g", "get_it"}), answer, step);
 }
 
 struct Case {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/cpu_seconds.h"
 #include "base/error.h"
 #include "formats/json.h"
 #include "grammar/schema_check.h"
@@ -22,18 +23,18 @@ ordered_json CallChecks::Errors(const ordered_json& tools, const ToolCall& call,
   if (tool == tools.end()) return errors;
   const auto schema = (*tool)["function"].find("parameters");
   if (schema == (*tool)["function"].end() || !schema->is_object() || schema->empty()) return errors;
-  if (spent_ > kMostTime) {
+  if (spent_ > kMostSeconds) {
     add("", "not checked: the reply's calls before it took all the time that there is");
     return errors;
   }
-  const auto start = std::chrono::steady_clock::now();
+  const double start = ThreadCpuSeconds();
   try {
     const OwnedJson<ordered_json> arguments = ParseOrderedJson(call.arguments, "arguments");
     for (const SchemaFault& fault : CheckSchema(*schema, *arguments)) add(fault.path, fault.message);
   } catch (const Error& error) {
     add("", fmt::format("not checked: {}", error.what()));
   }
-  spent_ += std::chrono::steady_clock::now() - start;
+  spent_ += ThreadCpuSeconds() - start;
   return errors;
 }
 

@@ -1,7 +1,6 @@
 // Whether the arguments of a call fit the parameters of its function.
 #pragma once
 
-#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "server/tool_calls.h"
@@ -11,10 +10,10 @@ namespace coppice {
 inline constexpr size_t kMaxCallErrors = 32;  // that a reply lists
 
 // Checks the calls of one reply. A reply is written on the thread that samples, so all its checks together
-// have kMostTime; calls that come later are listed as not checked.
+// have kMostSeconds of its CPU time; calls that come later are listed as not checked.
 class CallChecks {
  public:
-  static constexpr std::chrono::milliseconds kMostTime{250};
+  static constexpr double kMostSeconds = 0.25;
 
   // Where the call's arguments do not fit, as [{"tool_call": number, "name", "path", "message"}, ...]; empty
   // if they fit. `path` is a JSON pointer into the arguments. `tools`: the request's definitions. What cannot
@@ -22,7 +21,7 @@ class CallChecks {
   nlohmann::ordered_json Errors(const nlohmann::ordered_json& tools, const ToolCall& call, size_t number);
 
  private:
-  std::chrono::steady_clock::duration spent_{};
+  double spent_ = 0;
 };
 
 }  // namespace coppice

@@ -26,7 +26,7 @@ CALL = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
 
 
 def given(number, name="input.json"):
-    """An input of the reports; its own skip where it is not at hand."""
+    """A file of the case's folder in the shared data; skips the test where that is not there."""
     path = FIELD / number / name
     if not path.is_file():
         raise unittest.SkipTest(f"{path} is absent")

@@ -170,7 +170,7 @@ void DocumentCache::Put(std::shared_ptr<const PrefixState> state, const PrefixHi
       entry->worth.is_conversation |= old->worth.is_conversation;  // with a change near the end
     }
   }
-  if (!hint.is_own_read) entry->worth.is_conversation |= worths_.Remembers(entry->owner, entry->tokens);
+  if (!hint.is_own_read && gone_.Longest(entry->tokens, 0, entry->owner)) entry->worth.is_conversation = true;
   worths_.Keep(entry->worth, hint);
   int64_t replaced_bytes = 0;
   for (const EntryPtr& old : replaced) {
@@ -293,7 +293,6 @@ void DocumentCache::MakeRoomInMemory() {
       leaving += bytes;
       Queue(victim);
     } else {
-      worths_.Remember(victim->owner, victim->tokens);
       Forget(victim);
     }
   }

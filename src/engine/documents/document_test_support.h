@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <memory>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,15 @@ inline PrefixFormat Format(uint64_t model = 5) {
 inline Ids Text(int32_t text, int64_t tokens, int32_t begin = 0) {
   Ids ids;
   for (int32_t i = 0; i < tokens; ++i) ids.push_back((text * 131 + (begin + i) * 7) % 1000);
+  return ids;
+}
+
+// Of the same seed, a longer text begins with a shorter one. Texts of two seeds, and those of
+// Text(), have nothing in common.
+inline Ids Random(uint32_t seed, int64_t tokens) {
+  std::mt19937 engine(seed);
+  Ids ids(static_cast<size_t>(tokens));
+  for (int32_t& id : ids) id = static_cast<int32_t>(1000 + engine() % 30000);
   return ids;
 }
 

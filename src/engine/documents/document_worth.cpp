@@ -1,20 +1,15 @@
 #include "engine/documents/document_worth.h"
 
 #include <algorithm>
-#include <new>
+#include <utility>
 
-#include "base/checksum.h"
+#include "engine/documents/common_prefix.h"
 
 namespace coppice {
 
 namespace {
 
 constexpr double kMostFillings = 8;
-constexpr size_t kMostRemembered = 256;
-
-std::span<const int32_t> WithoutAnswerHead(std::span<const int32_t> tokens) {
-  return std::ssize(tokens) > 2 * kAnswerHead ? tokens.first(tokens.size() - kAnswerHead) : tokens;
-}
 
 }  // namespace
 
@@ -56,22 +51,6 @@ int DocumentWorths::RankOf(const DocumentWorth& worth) const {
 
 bool DocumentWorths::IsLess(const DocumentWorth& a, const DocumentWorth& b) const {
   return std::pair(RankOf(a), a.used) < std::pair(RankOf(b), b.used);
-}
-
-void DocumentWorths::Remember(const PrefixOwner& owner, std::span<const int32_t> tokens) {
-  const auto beginning = WithoutAnswerHead(tokens);
-  try {
-    left_.push_back({owner, beginning.size(), ChecksumOf(std::as_bytes(beginning))});
-    if (left_.size() > kMostRemembered) left_.pop_front();
-  } catch (const std::bad_alloc&) {  // the next turn counts as a first one
-  }
-}
-
-bool DocumentWorths::Remembers(const PrefixOwner& owner, std::span<const int32_t> prompt) const {
-  return std::ranges::any_of(left_, [&](const Left& left) {
-    return left.owner == owner && prompt.size() > left.tokens &&
-           ChecksumOf(std::as_bytes(prompt.first(left.tokens))) == left.checksum;
-  });
 }
 
 }  // namespace coppice

@@ -7,16 +7,14 @@
 // since its last use.
 //
 // Where all others are conversations, a new one would leave at once, at every turn. So the cache remembers
-// the beginnings of entries that left, and a prompt that continues one of these is a conversation's from the
+// the beginnings of entries that left (GoneEntries), and a prompt that continues one of these is a conversation's from the
 // first.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <span>
-#include <utility>
 
 #include "model/prefix.h"
 
@@ -32,9 +30,6 @@ struct DocumentWorth {
   bool is_latest = false;        // the latest entry of that conversation
   WorthClock::time_point kept_until = {};
 };
-
-// Tokens at a prompt's end that the next turn may write otherwise: what begins the answer.
-inline constexpr int64_t kAnswerHead = 16;
 
 // Whether a prompt that has `common` tokens in common with an entry begins with it, and goes on.
 bool Follows(std::span<const int32_t> prompt, std::span<const int32_t> entry, int64_t common);
@@ -56,23 +51,12 @@ class DocumentWorths {
   // Whether the one leaves before the other.
   bool IsLess(const DocumentWorth& a, const DocumentWorth& b) const;
 
-  // The beginnings of the last entries that left, as checksums.
-  void Remember(const PrefixOwner& owner, std::span<const int32_t> tokens);
-  bool Remembers(const PrefixOwner& owner, std::span<const int32_t> prompt) const;
-
  private:
-  struct Left {
-    PrefixOwner owner;
-    size_t tokens;
-    uint64_t checksum;
-  };
-
   int RankOf(const DocumentWorth& worth) const;
 
   std::function<WorthClock::time_point()> now_;
   uint64_t uses_ = 0;
   double filled_ = 0;
-  std::deque<Left> left_;
 };
 
 }  // namespace coppice

@@ -1,11 +1,13 @@
 #include "engine/documents/gone_entries.h"
 
 #include "base/checksum.h"
+#include "engine/documents/common_prefix.h"
 
 namespace coppice {
 
 void GoneEntries::Note(const PrefixOwner& owner, std::span<const int32_t> tokens, Gone why) noexcept {
-  entries_[next_] = {owner, static_cast<int64_t>(tokens.size()), ChecksumOf(std::as_bytes(tokens)), why};
+  const auto beginning = WithoutAnswerHead(tokens);
+  entries_[next_] = {owner, std::ssize(tokens), beginning.size(), ChecksumOf(std::as_bytes(beginning)), why};
   next_ = (next_ + 1) % entries_.size();
 }
 
@@ -15,10 +17,10 @@ std::optional<GoneEntries::Match> GoneEntries::Longest(std::span<const int32_t> 
   for (size_t i = 1; i <= entries_.size(); ++i) {  // the last one first: of equal ones it says why
     const Entry& entry = entries_[(next_ + entries_.size() - i) % entries_.size()];
     if (entry.tokens <= above || entry.owner != owner) continue;
-    if (entry.tokens > static_cast<int64_t>(tokens.size())) continue;
+    if (entry.beginning > tokens.size()) continue;
     if (longest && entry.tokens <= longest->tokens) continue;
-    const auto beginning = tokens.first(static_cast<size_t>(entry.tokens));
-    if (ChecksumOf(std::as_bytes(beginning)) == entry.checksum) longest = {entry.why, entry.tokens};
+    if (ChecksumOf(std::as_bytes(tokens.first(entry.beginning))) == entry.checksum)
+      longest = {entry.why, entry.tokens};
   }
   return longest;
 }

@@ -1,5 +1,5 @@
 // What the document cache remembers of the entries that it let go: enough to tell a client why a prompt of
-// its own is no longer there.
+// its own is no longer there, and to know a prompt that goes on one of them for a conversation's.
 #pragma once
 
 #include <array>
@@ -27,7 +27,8 @@ class GoneEntries {
     Gone why;
     int64_t tokens;  // that the entry had
   };
-  // The longest one that was a beginning of `tokens`, and had more than `above` tokens.
+  // The longest one that was a beginning of `tokens`, perhaps with another end (WithoutAnswerHead), and had
+  // more than `above` tokens.
   std::optional<Match> Longest(std::span<const int32_t> tokens, int64_t above,
                                const PrefixOwner& owner) const;
 
@@ -35,7 +36,8 @@ class GoneEntries {
   struct Entry {
     PrefixOwner owner = {};
     int64_t tokens = 0;
-    uint64_t checksum = 0;  // of the tokens
+    size_t beginning = 0;   // of these, what WithoutAnswerHead leaves
+    uint64_t checksum = 0;  // of the beginning
     Gone why = Gone::kMemory;
   };
   // Each costs a later search one checksum of its tokens, at most.

@@ -2,8 +2,6 @@
 // their length.
 #include <gmock/gmock.h>
 
-#include <time.h>
-
 #include <algorithm>
 
 #include "text/tokenizer/tokenizer_test_support.h"
@@ -233,22 +231,15 @@ TEST(AddedTokensTest, PlainTextIsNoNormalizedToken) {
   }
 }
 
-// CPU time of this thread, so that other load on the machine does not affect the test.
-double CpuSeconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
 // Times are compared only with each other: n units against 4 n.
 double SecondsToEncode(const Tokenizer& tokenizer, const std::string& unit, size_t count) {
   std::string text;
   for (size_t i = 0; i < count; ++i) text += unit;
   double best = 1e9;
   for (int i = 0; i < 2; ++i) {
-    const double start = CpuSeconds();
+    const double start = ThreadCpuSeconds();
     tokenizer.Encode(text);
-    best = std::min(best, CpuSeconds() - start);
+    best = std::min(best, ThreadCpuSeconds() - start);
   }
   return best;
 }
