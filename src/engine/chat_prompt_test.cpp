@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/cpu_seconds.h"
 #include "byte_tokenizer.h"
 #include "formats/gguf.h"
 #include "test_files.h"

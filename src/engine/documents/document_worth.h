@@ -7,8 +7,8 @@
 // since its last use.
 //
 // Where all others are conversations, a new one would leave at once, at every turn. So the cache remembers
-// the beginnings of entries that left (GoneEntries), and a prompt that continues one of these is a conversation's from the
-// first.
+// the beginnings of entries that left (GoneEntries), and a prompt that continues one of these is a
+// conversation's from the first.
 #pragma once
 
 #include <chrono>

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/cpu_seconds.h"
 #include "text/tokenizer/tokenizer_test_support.h"
 
 namespace coppice {
