@@ -160,5 +160,12 @@ class Server:
         return plain
 
 
+def reply_is_whole(received):
+    """Whether these bytes hold a reply to its end, by its Content-Length or its last chunk."""
+    head, blank, content = received.partition(b"\r\n\r\n")
+    length = re.search(rb"\r\ncontent-length: *(\d+)", head, re.IGNORECASE)
+    return len(content) >= int(length[1]) if blank and length else content.endswith(b"\r\n0\r\n\r\n")
+
+
 def readable(plain, seconds):
     return bool(select.select([plain], [], [], seconds)[0])

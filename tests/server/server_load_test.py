@@ -17,7 +17,7 @@ import sys
 import time
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
-from server_support import Server  # noqa: E402
+from server_support import Server, reply_is_whole  # noqa: E402
 
 CACHE_MIB = 64
 PROGRAM, SOURCE, SECONDS = sys.argv[1], pathlib.Path(sys.argv[2]), float(sys.argv[3])
@@ -94,13 +94,8 @@ class Load:
     async def read_answer(self, reader, stream):
         """The texts of its choices, read in small pieces with rests between them."""
         received = b""
-        while True:
-            part = await reader.read(256)
-            if not part:
-                break
+        while not reply_is_whole(received) and (part := await reader.read(256)):
             received += part
-            if received.endswith(b"0\r\n\r\n" if stream else b"}}"):
-                break
             await asyncio.sleep(self.choose.random() * 0.05)
         if not received.startswith(b"HTTP/1.1 200"):
             raise ValueError(received[:300])

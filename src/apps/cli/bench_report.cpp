@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "apps/cli/terminal.h"
 #include "policies/methods/sdtp.h"
@@ -13,10 +14,16 @@ namespace {
 
 using nlohmann::ordered_json;
 
-double MedianMs(const BenchSample& sample, OpKind kind) {
-  std::vector<double> ms;
-  for (const OpTimes& times : sample.times) ms.push_back(1000 * times.of(kind));
-  return SpreadOf(std::move(ms)).median;
+// The time of a part in the rounds whose time to first token is the median, so that parts and rest add up to it:
+// medians of each part for itself need not. On a device one round alone is timed.
+double PartMs(const BenchSample& sample, OpKind kind) {
+  const size_t n = sample.times.size();
+  std::vector<size_t> rounds(n);
+  std::iota(rounds.begin(), rounds.end(), 0);
+  if (n == sample.ttft_ms.size())
+    std::ranges::stable_sort(rounds, {}, [&](size_t i) { return sample.ttft_ms[i]; });
+  const auto seconds = [&](size_t rank) { return sample.times[rounds[rank]].of(kind); };
+  return 1000 * (seconds((n - 1) / 2) + seconds(n / 2)) / 2;
 }
 
 // The time that a run would take if its products and its attention ran at the dense run's rates.
@@ -29,8 +36,8 @@ struct Bounds {
 // products; only the packing of weights costs the same as for a whole prompt.
 Bounds BoundsOf(const PrefillFlops& parts, bool is_second, const BenchSample& dense) {
   const PrefillFlops all = dense.last.ledger.prefill_parts();
-  const double products_ms = MedianMs(dense, OpKind::kProduct);
-  const double attention_ms = MedianMs(dense, OpKind::kAttention);
+  const double products_ms = PartMs(dense, OpKind::kProduct);
+  const double attention_ms = PartMs(dense, OpKind::kAttention);
   // A prompt of one token has no products of many rows.
   const double products = all.products > 0 ? products_ms * parts.products / all.products : 0;
   const double attention = all.attention > 0 ? attention_ms * parts.attention / all.attention : 0;
@@ -38,7 +45,7 @@ Bounds BoundsOf(const PrefillFlops& parts, bool is_second, const BenchSample& de
   // On a device, the parts are of a round of their own, and may exceed the others' time.
   double rest = std::max(0.0, SpreadOf(dense.ttft_ms).median - both_ms);
   if (is_second && products_ms > 0) {
-    const double packing = MedianMs(dense, OpKind::kPack);
+    const double packing = PartMs(dense, OpKind::kPack);
     rest = packing + (rest - packing) * products / products_ms;
   }
   return {.time_ms = rest + products + attention,
@@ -199,7 +206,7 @@ BenchRow MakeRow(const Engine& engine, int64_t tokens, const BenchSample& sample
 
   row.other_ms = ttft;
   for (size_t kind = 0; kind < kOpKindNames.size(); ++kind) {
-    row.parts_ms[kind] = MedianMs(sample, static_cast<OpKind>(kind));
+    row.parts_ms[kind] = PartMs(sample, static_cast<OpKind>(kind));
     row.other_ms -= row.parts_ms[kind];
   }
   row.other_ms = std::max(0.0, row.other_ms);

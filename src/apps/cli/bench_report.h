@@ -27,7 +27,8 @@ struct BenchSample {
   Answer last;
 };
 
-// A method at a length: what was measured, beside what its FLOPs would allow. Times are medians.
+// A method at a length: what was measured, beside what its FLOPs would allow. Times are medians,
+// and their parts those of the rounds in the middle.
 struct BenchRow {
   std::string model, type, backend, isa;
   int64_t threads = 0, rounds = 0, prompt = 0;
