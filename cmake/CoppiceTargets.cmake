@@ -5,6 +5,14 @@ add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-con
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   add_compile_options(-Wno-restrict)  # false alarms on std::string's operator+ (GCC PR 105651)
 endif()
+# Several files of a target as one (CMAKE_UNITY_BUILD, which `make build` and `make test` set) compile in a third of the
+# time, because headers are most of a file. What tests compare bit by bit is compiled file by file all the same: files
+# with flags of their own, the kernels of each ISA, take no part. An unnamed namespace is then that of several files.
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 8 CACHE STRING "Files that are compiled as one, with CMAKE_UNITY_BUILD")
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # A class of a .cpp file with members of its unnamed namespace; a file's local name that is another file's name.
+  add_compile_options(-Wno-subobject-linkage -Wno-shadow)
+endif()
 if(COPPICE_SANITIZE)
   add_compile_options(-fsanitize=${COPPICE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${COPPICE_SANITIZE})
@@ -35,6 +43,13 @@ function(coppice_library name)
   if(COPPICE_BUILD_TESTS AND tests)
     coppice_test(${name}_test SOURCES ${tests} DEPENDS coppice_${name})
   endif()
+endfunction()
+
+# coppice_alone(PATTERN...): files that no other joins in a unity build, because several give the same name to things of
+# their own (a paper's tables, a task's answers), as they should.
+function(coppice_alone)
+  file(GLOB found CONFIGURE_DEPENDS ${ARGN})
+  set_source_files_properties(${found} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
 
 # coppice_embed(NAME FOLDER HEADER FUNCTION file...): compiles files of FOLDER into coppice_NAME, as the list that FUNCTION()

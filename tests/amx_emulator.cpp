@@ -279,7 +279,7 @@ bool Execute(const Instruction& i) {
   return Fail("an unknown instruction");
 }
 
-void HandleIllegalInstruction(int, siginfo_t*, void* raw) {
+void EmulateAmx(int, siginfo_t*, void* raw) {
   ucontext_t& context = *static_cast<ucontext_t*>(raw);
   Instruction i;
   if (Decode(context, i) && Execute(i)) {
@@ -294,7 +294,7 @@ void HandleIllegalInstruction(int, siginfo_t*, void* raw) {
 bool InstallAmxEmulator() {
   if (CpuHas(Isa::kAmx)) return false;
   struct sigaction action = {};
-  action.sa_sigaction = HandleIllegalInstruction;
+  action.sa_sigaction = EmulateAmx;
   action.sa_flags = SA_SIGINFO | SA_NODEFER;
   sigaction(SIGILL, &action, nullptr);
   return true;

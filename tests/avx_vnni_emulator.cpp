@@ -67,7 +67,7 @@ void Execute(const unsigned char* at, unsigned char* state) {
   WriteVector(state, to, sums);
 }
 
-void HandleIllegalInstruction(int number, siginfo_t* info, void* raw) {
+void EmulateAvxVnni(int number, siginfo_t* info, void* raw) {
   ucontext_t& context = *static_cast<ucontext_t*>(raw);
   greg_t& next = context.uc_mcontext.gregs[REG_RIP];
   const unsigned char* at = reinterpret_cast<const unsigned char*>(next);
@@ -89,12 +89,11 @@ bool InstallAvxVnniEmulator() {
   __get_cpuid_count(0xd, 2, &size, &offset, &c, &d);
   high_halves = offset;
   struct sigaction action = {};
-  action.sa_sigaction = HandleIllegalInstruction;
+  action.sa_sigaction = EmulateAvxVnni;
   action.sa_flags = SA_SIGINFO | SA_NODEFER;
   struct sigaction before = {};
   sigaction(SIGILL, &action, &before);
-  if ((before.sa_flags & SA_SIGINFO) == 0 || before.sa_sigaction != HandleIllegalInstruction)
-    previous = before;
+  if ((before.sa_flags & SA_SIGINFO) == 0 || before.sa_sigaction != EmulateAvxVnni) previous = before;
   return true;
 }
 

@@ -279,7 +279,7 @@ TEST(AutoChoice, TheFileBesideTheModelComesFirst) {
       << "what the first does not cover";
 }
 
-Request Ask(int64_t tokens, const std::string& prune) {
+Request AskPruned(int64_t tokens, const std::string& prune) {
   Request request;
   for (int64_t i = 0; i < tokens; ++i) request.tokens.push_back(static_cast<int32_t>(3 + i % 1000));
   request.max_tokens = 2;
@@ -303,14 +303,14 @@ std::string FingerprintOfBundled() {
 
 TEST(AutoEngine, RunsTheSettingAndSaysSo) {
   const json file = File({Entry(0.01, 400, "static:keep=0.5,layer=5,min=0")}, FingerprintOfBundled());
-  const Answer covered = AskBeside(file, Ask(400, "auto"));
+  const Answer covered = AskBeside(file, AskPruned(400, "auto"));
   EXPECT_TRUE(covered.prune_active);
   EXPECT_THAT(covered.prune_spec, HasSubstr("static:"));
   EXPECT_THAT(covered.auto_reason, HasSubstr("calibration m.gguf.coppice.json: 1 % loss, 300 to 500 tokens"));
-  const Answer other = AskBeside(file, Ask(200, "auto"));
+  const Answer other = AskBeside(file, AskPruned(200, "auto"));
   EXPECT_EQ(other.prune_spec, "none");
   EXPECT_THAT(other.auto_reason, HasSubstr("the prompt has 200: dense"));
-  EXPECT_THAT(AskBeside(file, Ask(400, "static:min=0")).auto_reason, "");
+  EXPECT_THAT(AskBeside(file, AskPruned(400, "static:min=0")).auto_reason, "");
 }
 
 // The document cache of an engine keeps a prompt's states, if the request lets it.
@@ -323,7 +323,7 @@ TEST(AutoEngine, OneQuestionWithoutTheDocumentCache) {
   const auto spec = [&](bool cache, bool use, double least_confidence = 0) {
     EngineOptions options{.threads = 1};
     if (cache) options.documents = DocumentCacheOptions();
-    Request request = Ask(400, "auto");
+    Request request = AskPruned(400, "auto");
     request.use_documents = use;
     request.least_confidence = least_confidence;
     return Engine::Load(dir.Path("m.gguf"), options)->Generate(request).prune_spec;
@@ -335,16 +335,17 @@ TEST(AutoEngine, OneQuestionWithoutTheDocumentCache) {
 }
 
 TEST(AutoEngine, OtherWeightsAndDamagedFiles) {
-  const Answer other = AskBeside(File({Entry(0.01, 400, "static:min=0")}, "beef"), Ask(400, "auto"));
+  const Answer other = AskBeside(File({Entry(0.01, 400, "static:min=0")}, "beef"), AskPruned(400, "auto"));
   EXPECT_EQ(other.prune_spec, "none");
   EXPECT_THAT(other.auto_reason, HasSubstr("m.gguf.coppice.json is of other weights: dense"));
-  EXPECT_THAT(ErrorOf([] { AskBeside(json(5), Ask(400, "auto")); }), HasSubstr("m.gguf.coppice.json"));
+  EXPECT_THAT(ErrorOf([] { AskBeside(json(5), AskPruned(400, "auto")); }), HasSubstr("m.gguf.coppice.json"));
   EXPECT_THAT(ErrorOf([] {
                 AskBeside(File({Entry(0.01, 400, "static:layer=99")}, FingerprintOfBundled()),
-                          Ask(400, "auto"));
+                          AskPruned(400, "auto"));
               }),
               HasSubstr("entries[0].prune: static: layer=99"));
-  EXPECT_EQ(AskBeside(json(5), Ask(20, "none")).prune_spec, "none") << "who does not ask does not read it";
+  EXPECT_EQ(AskBeside(json(5), AskPruned(20, "none")).prune_spec, "none")
+      << "who does not ask does not read it";
 }
 
 TEST(Calibrations, ThoseThatAreShippedAreGood) {

@@ -194,8 +194,8 @@ TEST(ChatRenderer, EveryConversationObeysTheTemplate) {
   }
 }
 
-std::vector<std::string> Texts(const ByteTokenizer& tokenizer, const ChatPrompt& prompt,
-                               const std::vector<PositionSpan>& spans) {
+std::vector<std::string> TextsOf(const ByteTokenizer& tokenizer, const ChatPrompt& prompt,
+                                 const std::vector<PositionSpan>& spans) {
   std::vector<std::string> texts;
   for (const PositionSpan& span : spans) {
     texts.push_back(tokenizer.Decode(
@@ -215,12 +215,12 @@ TEST(ChatRenderer, SpansOfJoinedMessages) {
                                       "m");
   const ChatPrompt prompt = EncodeChat(messages, tokenizer, {.add_special = false});
   EXPECT_EQ(tokenizer.Decode(prompt.tokens, true), "<user>S \n\nS2\n\ndoc\n\nWho?");
-  EXPECT_THAT(Texts(tokenizer, prompt, prompt.protected_spans), ElementsAre(">S ", "\nS2\n"));
-  EXPECT_THAT(Texts(tokenizer, prompt, prompt.question), ElementsAre("Who?"));
+  EXPECT_THAT(TextsOf(tokenizer, prompt, prompt.protected_spans), ElementsAre(">S ", "\nS2\n"));
+  EXPECT_THAT(TextsOf(tokenizer, prompt, prompt.question), ElementsAre("Who?"));
   const ChatPrompt with = EncodeChat(messages, tokenizer, {.add_special = false, .tools = tools});
   ASSERT_EQ(with.protected_spans.size(), 2u);
-  EXPECT_THAT(Texts(tokenizer, with, with.protected_spans)[0], HasSubstr("</tool_call>\n"));
-  EXPECT_THAT(Texts(tokenizer, with, with.question), ElementsAre("Who?"));
+  EXPECT_THAT(TextsOf(tokenizer, with, with.protected_spans)[0], HasSubstr("</tool_call>\n"));
+  EXPECT_THAT(TextsOf(tokenizer, with, with.question), ElementsAre("Who?"));
 }
 
 TEST(ChatRenderer, MarksInTemplatesThatEscapeText) {

@@ -8,7 +8,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-bool IsBlank(const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos; }
+bool SaysNothing(const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos; }
 bool IsResult(const ChatMessage& m) { return m.role == "tool" || m.role == "function"; }
 bool IsAnswer(const ChatMessage& m) { return m.role == "assistant" || m.role == "model"; }
 bool IsSystem(const ChatMessage& m) { return m.role == "system" || m.role == "developer"; }
@@ -49,7 +49,7 @@ std::vector<int> NewMessages(const std::vector<ChatMessage>& messages, bool cont
   const auto count = static_cast<int>(messages.size());
   for (int i = LastAnswer(messages, continues_last) + 1; i < count; ++i) {
     const ChatMessage& m = messages[static_cast<size_t>(i)];
-    if (IsAnswer(m) || IsSystem(m) || m.is_protected || m.is_question || IsBlank(m.content)) continue;
+    if (IsAnswer(m) || IsSystem(m) || m.is_protected || m.is_question || SaysNothing(m.content)) continue;
     fresh.push_back(i);
   }
   if (std::ssize(fresh) > kMaxMarkedMessages) fresh.erase(fresh.begin(), fresh.end() - kMaxMarkedMessages);
@@ -63,7 +63,7 @@ ImpliedQuestion QuestionOf(const std::vector<ChatMessage>& messages, bool contin
   for (; i >= 0; --i) {
     const ChatMessage& m = messages[static_cast<size_t>(i)];
     results = results || IsResult(m);
-    if (m.role == "user" && !IsBlank(m.content)) break;
+    if (m.role == "user" && !SaysNothing(m.content)) break;
   }
   question.user = i;
   const int answer = LastAnswer(messages, continues_last);

@@ -35,7 +35,7 @@ class Variates {
 };
 
 // What all layers of a plan use.
-struct Random {
+struct ScoreRandom {
   const ModelConfig& config;
   Variates variates = {};
   // By number of rows and window: computing a pattern takes seconds, and equal layers share one result.
@@ -49,7 +49,7 @@ const LayerWeights kNoWeights;
 // Scores are random. Hidden states, keys and values have one channel, which is never computed.
 class PlannedLayer final : public Layer {
  public:
-  PlannedLayer(int index, const ModelConfig& narrow, Random& random)
+  PlannedLayer(int index, const ModelConfig& narrow, ScoreRandom& random)
       : Layer(index, narrow, kNoWeights, {}), random_(random) {}
 
  private:
@@ -58,12 +58,12 @@ class PlannedLayer final : public Layer {
   void AddScores(const Needs& needs, Observation& seen) const;
   double Density(Stream& x, const Pass& pass) const;
 
-  Random& random_;
+  ScoreRandom& random_;
 };
 
 // Shows BeforeLayer and AfterAttention hidden states of the model's width. All rows are views of one row of
 // zeros.
-void ShowHidden(const Random& random, Stream& x) {
+void ShowHidden(const ScoreRandom& random, Stream& x) {
   if (x.prefill())
     x.seen().hidden = {random.hidden.data(), DType::kF32, x.rows(), random.config.shape.hidden, 0};
 }
@@ -172,7 +172,7 @@ Ledger Plan(const ModelConfig& config, int64_t tokens, TokenPolicy& policy, Back
 
   Workspace workspace(narrow.shape, 1);
   const Pass pass{policy, sequence, workspace, be};
-  Random random{config};
+  ScoreRandom random{config};
   std::vector<PlannedLayer> layers;
   for (int l = 0; l < shape.layers; ++l) layers.emplace_back(l, narrow, random);
   const auto forward = [&](Phase phase, const std::vector<int32_t>& positions) {

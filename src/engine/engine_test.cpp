@@ -49,7 +49,7 @@ std::string WriteModel(const TempFolder& dir, const Fill& change,
   return path;
 }
 
-EngineOptions Options() { return {.backend = "reference"}; }
+EngineOptions ReferenceOptions() { return {.backend = "reference"}; }
 
 Request Greedy(std::vector<int32_t> tokens, int64_t count) {
   Request request;
@@ -64,13 +64,13 @@ TEST(Engine, Row12NanInWeightsIsAnErrorOfTheRequest) {
   const std::string path = WriteModel(dir, [](const std::string& name, std::span<float> values) {
     if (name == "blk.2.ffn_down.weight") values[100] = std::numeric_limits<float>::quiet_NaN();
   });
-  const std::unique_ptr<Engine> engine = Engine::Load(path, Options());  // it loads
+  const std::unique_ptr<Engine> engine = Engine::Load(path, ReferenceOptions());  // it loads
   EXPECT_THAT(ErrorOf([&] {
                 engine->Generate(Greedy({1, 2, 3}, 4));
               }),
               testing::HasSubstr("no logit is finite"));
   EXPECT_THAT(ErrorOf([&] {
-                EngineOptions checking = Options();
+                EngineOptions checking = ReferenceOptions();
                 checking.check_tensors = true;
                 Engine::Load(path, checking);
               }),
@@ -83,7 +83,7 @@ TEST(Engine, Row12AllZeroNormStillAnswers) {
   const std::string path = WriteModel(dir, [](const std::string& name, std::span<float> values) {
     if (name == "output_norm.weight") std::fill(values.begin(), values.end(), 0.0f);
   });
-  const std::unique_ptr<Engine> engine = Engine::Load(path, Options());
+  const std::unique_ptr<Engine> engine = Engine::Load(path, ReferenceOptions());
   EXPECT_EQ(engine->Generate(Greedy({1, 2, 3}, 4)).tokens,
             (std::vector<int32_t>{0, 0, 0, 0}));  // all logits equal
   EXPECT_EQ(CheckTensors(engine->store()).front().text, "output_norm.weight: all values are zero");
@@ -119,7 +119,7 @@ TEST(Engine, XgenIsLlamaWithAByteLevelTokenizer) {
     writer.Add("tokenizer.ggml.merges", std::vector<std::string>{"h e", "l l", "he ll", "hell o"});
     writer.Add("tokenizer.ggml.eos_token_id", uint32_t{260});
   });
-  const std::unique_ptr<Engine> engine = Engine::Load(path, Options());
+  const std::unique_ptr<Engine> engine = Engine::Load(path, ReferenceOptions());
   ASSERT_NE(engine->tokenizer(), nullptr);
   const std::vector<int32_t> tokens = engine->tokenizer()->Encode("hello hello");
   EXPECT_EQ(tokens, (std::vector<int32_t>{259, 32, 259}));
@@ -129,7 +129,7 @@ TEST(Engine, XgenIsLlamaWithAByteLevelTokenizer) {
 
 TEST(Engine, RefusesRequestsAndStaysUsable) {
   const TempFolder dir;
-  const std::unique_ptr<Engine> engine = Engine::Load(WriteModel(dir, nullptr), Options());
+  const std::unique_ptr<Engine> engine = Engine::Load(WriteModel(dir, nullptr), ReferenceOptions());
   const std::vector<int32_t> before = engine->Generate(Greedy({1, 2, 3}, 8)).tokens;
   EXPECT_EQ(before.size(), 8u);
   const auto refused = [&](const Request& request, const char* part) {
@@ -151,7 +151,7 @@ TEST(Engine, RefusesRequestsAndStaysUsable) {
 
 TEST(Engine, Row21ContextEdges) {
   const TempFolder dir;
-  EngineOptions options = Options();
+  EngineOptions options = ReferenceOptions();
   options.context = 8;
   const std::unique_ptr<Engine> engine = Engine::Load(WriteModel(dir, nullptr), options);
   EXPECT_EQ(engine->Generate(Greedy({1, 2, 3, 4, 5, 6, 7}, 5)).tokens.size(), 1u);
@@ -163,7 +163,7 @@ TEST(Engine, Row21ContextEdges) {
 
 TEST(Engine, ProgressRisesToTheEndAndCancellingStops) {
   const TempFolder dir;
-  EngineOptions options = Options();
+  EngineOptions options = ReferenceOptions();
   options.tile_rows = 16;
   const std::unique_ptr<Engine> engine = Engine::Load(WriteModel(dir, nullptr), options);
   Request request = Greedy(std::vector<int32_t>(100, 3), 3);
@@ -192,7 +192,7 @@ TEST(Engine, ProgressRisesToTheEndAndCancellingStops) {
 
 TEST(Engine, ForcedTokensTakeThePlaceOfLikelyOnes) {
   const TempFolder dir;
-  const std::unique_ptr<Engine> engine = Engine::Load(WriteModel(dir, nullptr), Options());
+  const std::unique_ptr<Engine> engine = Engine::Load(WriteModel(dir, nullptr), ReferenceOptions());
   std::vector<std::vector<float>> seen;
   Request request = Greedy({1, 2, 3}, 4);
   request.on_logits = [&](std::span<const float> logits) { seen.emplace_back(logits.begin(), logits.end()); };
@@ -278,7 +278,7 @@ TEST(Engine, KeptPackedWeightsChangeNoBit) {
 TEST(Engine, LogProbs) {
   const TempFolder dir;
   for (const char* backend : {"reference", "cpu"}) {
-    EngineOptions options = Options();
+    EngineOptions options = ReferenceOptions();
     options.backend = backend;
     options.threads = 2;
     options.context = 302;
@@ -340,12 +340,12 @@ TEST(Engine, Row13WrongShapesNameTheTensor) {
                    [](std::span<std::byte> b) { std::memset(b.data(), 0, b.size()); });
   const std::string path = dir.path() + "/x.gguf";
   writer.Write(path);
-  EXPECT_EQ(ErrorOf([&] { Engine::Load(path, Options()); }),
+  EXPECT_EQ(ErrorOf([&] { Engine::Load(path, ReferenceOptions()); }),
             "[model] " + path + ": tensor 'blk.0.attn_norm.weight' is [9], config says [8]");
 }
 
 TEST(Engine, RefusesUnknownBackendAndFile) {
-  EXPECT_THROW(Engine::Load("/nonexistent", Options()), Error);
+  EXPECT_THROW(Engine::Load("/nonexistent", ReferenceOptions()), Error);
   EXPECT_THROW(Engine::FromShape("tiny", {.backend = "tpu"}), Error);
 }
 

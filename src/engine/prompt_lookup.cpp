@@ -20,7 +20,7 @@ uint64_t KeyOf(std::span<const int32_t> tokens) {
 // A miss costs a step with several rows, and misses come in runs.
 constexpr int64_t kMostPauses = 32;
 
-constexpr int kMostTried = 64;    // places that are compared: common words stand in many
+constexpr int kMostPlaces = 64;   // places that are compared: common words stand in many
 constexpr int64_t kLongest = 16;  // tokens that are compared at each
 
 }  // namespace
@@ -58,7 +58,7 @@ std::vector<int32_t> PromptLookup::Propose(std::span<const int32_t> history, int
 
 PromptLookup::Place PromptLookup::Longest(std::span<const int32_t> history, int64_t end) const {
   Place best;
-  for (int tried = 0; end > 0 && tried < kMostTried; ++tried, end = earlier_[static_cast<size_t>(end)]) {
+  for (int tried = 0; end > 0 && tried < kMostPlaces; ++tried, end = earlier_[static_cast<size_t>(end)]) {
     const auto place = std::make_reverse_iterator(history.begin() + end);
     const int64_t length = std::min(end, kLongest);
     const int64_t equal = std::mismatch(place, place + length, history.rbegin()).first - place;

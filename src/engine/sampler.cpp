@@ -58,7 +58,7 @@ void Validate(const SamplingOptions& o) {
 
 namespace {
 
-using Candidates = std::vector<Candidate>;
+using CandidateList = std::vector<Candidate>;
 
 // The number of neighbouring logits that KeepBest represents by their maximum.
 constexpr size_t kBlock = 64;
@@ -79,7 +79,7 @@ float LargestOf(std::span<const float> block) {
 // Keeps the `count` best of the finite logits, and perhaps more, in the order of their ids. If as many blocks
 // have a logit of `least` or above, so do as many tokens: what is below cannot be among the best. Candidates
 // for all of a vocabulary of 128,256 would be 2 MiB: 0.35 ms a token instead of 0.07.
-void KeepBest(std::span<const float> logits, size_t count, Candidates& candidates) {
+void KeepBest(std::span<const float> logits, size_t count, CandidateList& candidates) {
   const auto block = [&](size_t begin) {
     return logits.subspan(begin, std::min(kBlock, logits.size() - begin));
   };
@@ -113,7 +113,7 @@ size_t BestNeeded(const SamplingOptions& o, const TokenFilter* filter, size_t ba
   return o.top_k == 0 || o.top_n_sigma > 0 ? 0 : static_cast<size_t>(o.top_k) + banned;
 }
 
-void KeepFinite(std::span<const float> logits, Candidates& candidates) {
+void KeepFinite(std::span<const float> logits, CandidateList& candidates) {
   candidates.clear();
   candidates.reserve(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) {
@@ -121,7 +121,7 @@ void KeepFinite(std::span<const float> logits, Candidates& candidates) {
   }
 }
 
-void ApplyBias(std::span<const TokenBias> biases, Candidates& candidates) {
+void ApplyBias(std::span<const TokenBias> biases, CandidateList& candidates) {
   for (const TokenBias& bias : biases) {  // candidates are still in order of their ids
     const auto at = std::lower_bound(candidates.begin(), candidates.end(), bias.id,
                                      [](const Candidate& c, int32_t id) { return c.id < id; });
@@ -135,13 +135,13 @@ void ApplyBias(std::span<const TokenBias> biases, Candidates& candidates) {
   if (candidates.empty()) throw Error("logit_bias bans every token");
 }
 
-void Ban(std::span<const int32_t> banned, Candidates& candidates) {
+void Ban(std::span<const int32_t> banned, CandidateList& candidates) {
   if (banned.empty()) return;
   std::erase_if(candidates, [&](const Candidate& c) { return std::ranges::binary_search(banned, c.id); });
   if (candidates.empty()) throw Error("every token is banned");
 }
 
-void PenalizeRepeats(const SamplingOptions& o, std::span<const int32_t> history, Candidates& candidates) {
+void PenalizeRepeats(const SamplingOptions& o, std::span<const int32_t> history, CandidateList& candidates) {
   if (o.repeat_penalty == 1 || o.repeat_last_n == 0) return;
   const size_t span =
       o.repeat_last_n < 0 ? history.size() : std::min(history.size(), static_cast<size_t>(o.repeat_last_n));
@@ -153,7 +153,8 @@ void PenalizeRepeats(const SamplingOptions& o, std::span<const int32_t> history,
   }
 }
 
-void PenalizeGenerated(const SamplingOptions& o, std::span<const int32_t> generated, Candidates& candidates) {
+void PenalizeGenerated(const SamplingOptions& o, std::span<const int32_t> generated,
+                       CandidateList& candidates) {
   if (o.presence_penalty == 0 && o.frequency_penalty == 0) return;
   std::unordered_map<int32_t, int> counts;
   for (const int32_t id : generated) ++counts[id];
@@ -164,7 +165,7 @@ void PenalizeGenerated(const SamplingOptions& o, std::span<const int32_t> genera
   }
 }
 
-void PenalizeRepetitions(const DryOptions& dry, std::span<const int32_t> history, Candidates& candidates) {
+void PenalizeRepetitions(const DryOptions& dry, std::span<const int32_t> history, CandidateList& candidates) {
   const std::unordered_map<int32_t, double> penalties = DryPenalties(dry, history);
   if (penalties.empty()) return;
   for (Candidate& c : candidates) {
@@ -178,7 +179,7 @@ void PenalizeRepetitions(const DryOptions& dry, std::span<const int32_t> history
 // can keep.
 constexpr size_t kMostTried = 1024;
 
-void KeepAllowed(const SamplingOptions& o, TokenFilter& filter, Candidates& candidates) {
+void KeepAllowed(const SamplingOptions& o, TokenFilter& filter, CandidateList& candidates) {
   const bool greedy = o.temperature == 0;
   if (greedy) {
     const Candidate best = *std::min_element(candidates.begin(), candidates.end(), Better);
@@ -193,7 +194,7 @@ void KeepAllowed(const SamplingOptions& o, TokenFilter& filter, Candidates& cand
   if (wanted > 0 && tried <= kMostTried) {
     std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(tried),
                       candidates.end(), Better);
-    Candidates allowed;
+    CandidateList allowed;
     for (size_t i = 0; i < tried && allowed.size() < wanted; ++i) {
       if (filter.Allows(candidates[i].id)) allowed.push_back(candidates[i]);
     }
@@ -213,7 +214,7 @@ void KeepAllowed(const SamplingOptions& o, TokenFilter& filter, Candidates& cand
 // These keep at least one candidate. CutTopK sorts, the best first; those after it keep that order.
 
 // Keeps logits within `sigmas` standard deviations of the best (arXiv 2411.07641).
-void CutTopSigma(double sigmas, Candidates& candidates) {
+void CutTopSigma(double sigmas, CandidateList& candidates) {
   if (sigmas <= 0) return;
   double mean = 0;
   double best = candidates.front().logit;
@@ -228,7 +229,7 @@ void CutTopSigma(double sigmas, Candidates& candidates) {
   std::erase_if(candidates, [&](const Candidate& c) { return c.logit < least; });
 }
 
-void CutTopK(int64_t top_k, Candidates& candidates) {
+void CutTopK(int64_t top_k, CandidateList& candidates) {
   size_t keep = candidates.size();
   if (top_k > 0) keep = std::min(keep, static_cast<size_t>(top_k));
   std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(keep),
@@ -237,7 +238,7 @@ void CutTopK(int64_t top_k, Candidates& candidates) {
 }
 
 // Sets the weights at temperature 1 and returns their sum.
-double Weigh(Candidates& candidates) {
+double Weigh(CandidateList& candidates) {
   double sum = 0;
   for (Candidate& c : candidates)
     sum += c.weight = std::exp(static_cast<double>(c.logit - candidates.front().logit));
@@ -245,7 +246,7 @@ double Weigh(Candidates& candidates) {
 }
 
 // Keeps the tokens whose information is closest to the entropy, as many as hold typical_p of the probability.
-void CutTypical(double typical_p, Candidates& candidates) {
+void CutTypical(double typical_p, CandidateList& candidates) {
   if (typical_p >= 1) return;
   const double sum = Weigh(candidates);
   double entropy = 0;
@@ -262,7 +263,7 @@ void CutTypical(double typical_p, Candidates& candidates) {
   std::sort(candidates.begin(), candidates.end(), Better);
 }
 
-void CutTopPMinP(const SamplingOptions& o, Candidates& candidates) {
+void CutTopPMinP(const SamplingOptions& o, CandidateList& candidates) {
   const double sum = Weigh(candidates);
   double mass = 0;
   size_t keep = 0;
@@ -272,7 +273,7 @@ void CutTopPMinP(const SamplingOptions& o, Candidates& candidates) {
 }
 
 // Exclude top choices: of the tokens whose probability is at least the threshold only the least likely stays.
-void CutTopChoices(const SamplingOptions& o, Random& random, Candidates& candidates) {
+void CutTopChoices(const SamplingOptions& o, Random& random, CandidateList& candidates) {
   if (o.xtc_probability <= 0 || random.Uniform() >= o.xtc_probability) return;
   const double sum = Weigh(candidates);
   size_t above = 0;
@@ -281,7 +282,7 @@ void CutTopChoices(const SamplingOptions& o, Random& random, Candidates& candida
     candidates.erase(candidates.begin(), candidates.begin() + static_cast<ptrdiff_t>(above) - 1);
 }
 
-int32_t Draw(double temperature, Random& random, Candidates& candidates) {
+int32_t Draw(double temperature, Random& random, CandidateList& candidates) {
   double sum = 0;
   for (Candidate& c : candidates) {
     c.weight = std::exp(static_cast<double>(c.logit - candidates.front().logit) / temperature);
@@ -305,7 +306,7 @@ Sampler::Sampler(const SamplingOptions& options, int64_t prompt_tokens)
 int32_t Sampler::Sample(std::span<const float> logits, std::span<const int32_t> history, TokenFilter* filter,
                         std::span<const int32_t> banned) {
   const SamplingOptions& o = options_;
-  Candidates& candidates = candidates_;
+  CandidateList& candidates = candidates_;
   if (const size_t needed = BestNeeded(o, filter, banned.size())) {
     KeepBest(logits, needed, candidates);
   } else {

@@ -15,13 +15,12 @@
 #include "base/utf8.h"
 #include "formats/extent.h"
 #include "formats/gguf_cursor.h"
+#include "formats/gguf_value_type.h"
 #include "formats/printable.h"
 
 namespace coppice {
 namespace {
 
-// The value types, in the format's numbering.
-enum GgufType : uint32_t { kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64 };
 constexpr std::array<uint64_t, 13> kLeastBytes = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
 
 // The smallest entries: a key of one byte with a value of one; a tensor with a name of one byte and one

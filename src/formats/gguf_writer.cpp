@@ -9,14 +9,12 @@
 #include "base/limits.h"
 #include "base/new_file.h"
 #include "formats/extent.h"
+#include "formats/gguf_value_type.h"
 
 namespace coppice {
 namespace {
 
 constexpr uint64_t kAlignment = 32;  // the format's default, so general.alignment need not be written
-
-// In the format's numbering.
-constexpr uint32_t kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7, kString = 8, kArray = 9;
 
 template <typename T>
 void Put(std::string& out, T value) {

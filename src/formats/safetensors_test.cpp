@@ -15,14 +15,14 @@ using testing::HasSubstr;
 
 Bytes File(const std::string& header, size_t data) { return Bytes().String(header).Zeros(data); }
 
-std::string Refusal(const Bytes& bytes) {
+std::string RefusalOf(const Bytes& bytes) {
   const std::string message = ErrorOf([&] { ParseSafetensors(bytes.span(), "x.safetensors"); });
   if (message != "no error") {
     EXPECT_THAT(message, HasSubstr("x.safetensors: "));
   }
   return message;
 }
-std::string Refusal(const std::string& header, size_t data) { return Refusal(File(header, data)); }
+std::string RefusalOf(const std::string& header, size_t data) { return RefusalOf(File(header, data)); }
 
 std::string Entry(const std::string& name, const std::string& dtype, const std::string& shape,
                   const std::string& offsets) {
@@ -74,54 +74,54 @@ TEST(Safetensors, OtherTypesAreCheckedAndLeftOut) {
       "x");
   EXPECT_EQ(parsed.tensors.size(), 1u);
   EXPECT_EQ(parsed.skipped, (std::vector<std::string>{"mask", "ids", "f4"}));
-  EXPECT_THAT(Refusal("{" + Entry("ids", "I64", "[2]", "[0,8]") + "}", 8), HasSubstr("'ids'"));
-  EXPECT_THAT(Refusal("{" + Entry("f4", "F4", "[3]", "[0,2]") + "}", 2),
+  EXPECT_THAT(RefusalOf("{" + Entry("ids", "I64", "[2]", "[0,8]") + "}", 8), HasSubstr("'ids'"));
+  EXPECT_THAT(RefusalOf("{" + Entry("f4", "F4", "[3]", "[0,2]") + "}", 2),
               HasSubstr("no whole number of bytes"));
 }
 
 TEST(Safetensors, EmptyTensorsAndEmptyFiles) {
-  EXPECT_EQ(Refusal("{}", 0), "no error");
-  EXPECT_EQ(Refusal("{" + Entry("z", "F32", "[0,4]", "[4,4]") + "," + Entry("a", "F32", "[1]", "[0,4]") +
-                        "," + Entry("b", "F32", "[1]", "[4,8]") + "}",
-                    8),
+  EXPECT_EQ(RefusalOf("{}", 0), "no error");
+  EXPECT_EQ(RefusalOf("{" + Entry("z", "F32", "[0,4]", "[4,4]") + "," + Entry("a", "F32", "[1]", "[0,4]") +
+                          "," + Entry("b", "F32", "[1]", "[4,8]") + "}",
+                      8),
             "no error");
 }
 
 TEST(BadSafetensors, Row14_HeaderLength) {
   const std::string header = "{" + Entry("a", "F32", "[2]", "[0,8]") + "}";
-  EXPECT_EQ(Refusal(header, 8), "no error");
+  EXPECT_EQ(RefusalOf(header, 8), "no error");
   for (const uint64_t length : {uint64_t{0}, uint64_t{1} << 63, UINT64_MAX,
                                 limits::kMaxSafetensorsHeaderBytes + 1, uint64_t{header.size() + 9}}) {
-    EXPECT_THAT(Refusal(Bytes().U64(length).Raw(header).Zeros(8)),
+    EXPECT_THAT(RefusalOf(Bytes().U64(length).Raw(header).Zeros(8)),
                 HasSubstr("header length " + std::to_string(length)));
   }
-  EXPECT_THAT(Refusal(Bytes().Raw("abc")), HasSubstr("too short"));
-  EXPECT_THAT(Refusal(Bytes()), HasSubstr("too short"));
+  EXPECT_THAT(RefusalOf(Bytes().Raw("abc")), HasSubstr("too short"));
+  EXPECT_THAT(RefusalOf(Bytes()), HasSubstr("too short"));
   // Above the limit, although the file is long enough.
-  EXPECT_THAT(Refusal(Bytes().U64(limits::kMaxSafetensorsHeaderBytes + 1).Raw(header).Zeros(101'000'000)),
+  EXPECT_THAT(RefusalOf(Bytes().U64(limits::kMaxSafetensorsHeaderBytes + 1).Raw(header).Zeros(101'000'000)),
               HasSubstr("header length"));
 }
 
 TEST(BadSafetensors, Row14_HeaderIsNoObject) {
-  EXPECT_THAT(Refusal("[]", 0), HasSubstr("does not begin with '{'"));
-  EXPECT_THAT(Refusal(" {}", 0), HasSubstr("does not begin with '{'"));
-  EXPECT_THAT(Refusal("{\"a\"", 0), HasSubstr("parse error"));
-  EXPECT_THAT(Refusal("{}x", 0), HasSubstr("parse error"));
-  EXPECT_THAT(Refusal(std::string("{}\0\0", 4), 0), HasSubstr("zero byte"));
-  EXPECT_THAT(Refusal(R"({"__metadata__":{"a":1}})", 0), HasSubstr("__metadata__"));
-  EXPECT_THAT(Refusal(R"({"__metadata__":[]})", 0), HasSubstr("__metadata__"));
-  EXPECT_THAT(Refusal(R"({"a":[]})", 0), HasSubstr("'a': not an object"));
+  EXPECT_THAT(RefusalOf("[]", 0), HasSubstr("does not begin with '{'"));
+  EXPECT_THAT(RefusalOf(" {}", 0), HasSubstr("does not begin with '{'"));
+  EXPECT_THAT(RefusalOf("{\"a\"", 0), HasSubstr("parse error"));
+  EXPECT_THAT(RefusalOf("{}x", 0), HasSubstr("parse error"));
+  EXPECT_THAT(RefusalOf(std::string("{}\0\0", 4), 0), HasSubstr("zero byte"));
+  EXPECT_THAT(RefusalOf(R"({"__metadata__":{"a":1}})", 0), HasSubstr("__metadata__"));
+  EXPECT_THAT(RefusalOf(R"({"__metadata__":[]})", 0), HasSubstr("__metadata__"));
+  EXPECT_THAT(RefusalOf(R"({"a":[]})", 0), HasSubstr("'a': not an object"));
 }
 
 TEST(BadSafetensors, Row14_TrailingBytes) {
-  EXPECT_THAT(Refusal("{" + Entry("a", "F32", "[2]", "[0,8]") + "}", 9),
+  EXPECT_THAT(RefusalOf("{" + Entry("a", "F32", "[2]", "[0,8]") + "}", 9),
               HasSubstr("9 bytes of data, tensors cover 8"));
-  EXPECT_THAT(Refusal("{}", 1), HasSubstr("cover 0"));
+  EXPECT_THAT(RefusalOf("{}", 1), HasSubstr("cover 0"));
 }
 
 TEST(BadSafetensors, Row15_OverlapAndHole) {
   const auto two = [](const std::string& a, const std::string& b, size_t data) {
-    return Refusal("{" + Entry("a", "F32", "[2]", a) + "," + Entry("b", "F32", "[2]", b) + "}", data);
+    return RefusalOf("{" + Entry("a", "F32", "[2]", a) + "," + Entry("b", "F32", "[2]", b) + "}", data);
   };
   EXPECT_EQ(two("[0,8]", "[8,16]", 16), "no error");
   EXPECT_EQ(two("[8,16]", "[0,8]", 16), "no error");
@@ -133,7 +133,7 @@ TEST(BadSafetensors, Row15_OverlapAndHole) {
 
 TEST(BadSafetensors, Row15_SizesAndTypes) {
   const auto one = [](const std::string& dtype, const std::string& shape, const std::string& offsets) {
-    return Refusal("{" + Entry("blk", dtype, shape, offsets) + "}", 16);
+    return RefusalOf("{" + Entry("blk", dtype, shape, offsets) + "}", 16);
   };
   EXPECT_EQ(one("F32", "[4]", "[0,16]"), "no error");
   EXPECT_THAT(one("F16", "[4]", "[0,16]"), AllOf(HasSubstr("'blk'"), HasSubstr("needs 8 bytes of F16")));
@@ -154,11 +154,11 @@ TEST(BadSafetensors, Row15_SizesAndTypes) {
   // Products of 2^64 and more, which would wrap to 0 or 16.
   EXPECT_THAT(one("F32", "[4294967296,4294967296]", "[0,16]"), HasSubstr("overflows"));
   EXPECT_THAT(one("F32", "[4611686018427387908]", "[0,16]"), HasSubstr("overflows"));
-  EXPECT_THAT(Refusal("{" + Entry("z", "F32", "[4611686018427387904,16,0]", "[0,0]") + "}", 0),
+  EXPECT_THAT(RefusalOf("{" + Entry("z", "F32", "[4611686018427387904,16,0]", "[0,0]") + "}", 0),
               HasSubstr("overflows"));
-  EXPECT_THAT(Refusal(R"({"a":{"shape":[4],"data_offsets":[0,16]}})", 16), HasSubstr("no dtype"));
-  EXPECT_THAT(Refusal(R"({"a":{"dtype":"F32","data_offsets":[0,16]}})", 16), HasSubstr("no shape"));
-  EXPECT_THAT(Refusal(R"({"a":{"dtype":"F32","shape":[4]}})", 16), HasSubstr("data_offsets"));
+  EXPECT_THAT(RefusalOf(R"({"a":{"shape":[4],"data_offsets":[0,16]}})", 16), HasSubstr("no dtype"));
+  EXPECT_THAT(RefusalOf(R"({"a":{"dtype":"F32","data_offsets":[0,16]}})", 16), HasSubstr("no shape"));
+  EXPECT_THAT(RefusalOf(R"({"a":{"dtype":"F32","shape":[4]}})", 16), HasSubstr("data_offsets"));
 }
 
 TEST(BadSafetensors, Row15_TooManyTensors) {
@@ -166,13 +166,13 @@ TEST(BadSafetensors, Row15_TooManyTensors) {
   for (int i = 0; i < 100'000; ++i) {
     header += Entry(std::to_string(i), "F32", "[0]", "[0,0]") + (i + 1 < 100'000 ? "," : "}");
   }
-  EXPECT_THAT(Refusal(header, 0), HasSubstr("100000 tensors, the limit is"));
+  EXPECT_THAT(RefusalOf(header, 0), HasSubstr("100000 tensors, the limit is"));
 }
 
 TEST(BadSafetensors, Row15_DuplicateName) {
   const std::string entry = Entry("a", "F32", "[0]", "[0,0]");
-  EXPECT_THAT(Refusal("{" + entry + "," + entry + "}", 0), HasSubstr("duplicate key \"a\""));
-  EXPECT_THAT(Refusal(R"({"":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})", 0),
+  EXPECT_THAT(RefusalOf("{" + entry + "," + entry + "}", 0), HasSubstr("duplicate key \"a\""));
+  EXPECT_THAT(RefusalOf(R"({"":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})", 0),
               HasSubstr("without a name"));
 }
 

@@ -20,9 +20,9 @@ bool IsNameChar(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
 
-class Parser {
+class GbnfParser {
  public:
-  Parser(std::string_view text, WorkBudget& budget) : text_(text), budget_(budget) {}
+  GbnfParser(std::string_view text, WorkBudget& budget) : text_(text), budget_(budget) {}
 
   Rules Parse() {
     if (text_.size() > limits::kMaxGrammarBytes)
@@ -288,7 +288,7 @@ class Parser {
 
 }  // namespace
 
-Rules ParseGbnf(std::string_view text, WorkBudget& budget) { return Parser(text, budget).Parse(); }
+Rules ParseGbnf(std::string_view text, WorkBudget& budget) { return GbnfParser(text, budget).Parse(); }
 
 Rules ParseGbnf(std::string_view text) {
   WorkBudget budget;

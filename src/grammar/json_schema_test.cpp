@@ -32,14 +32,14 @@ std::string Refusal(std::string_view text) {
   return "";
 }
 
-struct Case {
+struct SchemaCase {
   const char* schema;
   std::vector<const char*> fit;
   std::vector<const char*> do_not;
 };
 
-void Check(const std::vector<Case>& cases) {
-  for (const Case& c : cases) {
+void Check(const std::vector<SchemaCase>& cases) {
+  for (const SchemaCase& c : cases) {
     SCOPED_TRACE(c.schema);
     const auto automaton = Schema(c.schema);
     for (const char* text : c.fit) EXPECT_TRUE(Fits(automaton, text)) << text;

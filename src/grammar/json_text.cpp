@@ -9,7 +9,7 @@ using namespace grammar;  // of expressions
 namespace {
 
 constexpr int64_t kMostIndent = 24;
-constexpr int64_t kMostDigits = 16;
+constexpr int64_t kMostSignificantDigits = 16;
 
 CharSet Hex() { return Normalized({{'0', '9'}, {'a', 'f'}, {'A', 'F'}}); }
 // What may stand in a string without an escape. DEL may, but nobody wants it.
@@ -76,12 +76,13 @@ Expr JsonCharOf(const CharSet& set) {
 Expr JsonQuoted(Expr chars) { return Sequence({Text("\""), std::move(chars), Text("\"")}); }
 
 Expr JsonInteger() {
-  return Sequence({Optional(Text("-")),
-                   Choice({Text("0"), Sequence({Chars({{'1', '9'}}), Digits(0, kMostDigits - 1)})})});
+  return Sequence(
+      {Optional(Text("-")),
+       Choice({Text("0"), Sequence({Chars({{'1', '9'}}), Digits(0, kMostSignificantDigits - 1)})})});
 }
 
 Expr JsonNumber() {
-  return Sequence({JsonInteger(), Optional(Sequence({Text("."), Digits(1, kMostDigits)})),
+  return Sequence({JsonInteger(), Optional(Sequence({Text("."), Digits(1, kMostSignificantDigits)})),
                    Optional(Sequence({Chars({{'E', 'E'}, {'e', 'e'}}),
                                       Optional(Chars({{'+', '+'}, {'-', '-'}})), Digits(1, 2)}))});
 }

@@ -30,9 +30,9 @@ CharSet SpaceChars() {  // of ECMA-262: WhiteSpace and LineTerminator
                      {0xFEFF, 0xFEFF}});
 }
 
-class Parser {
+class RegexParser {
  public:
-  Parser(std::string_view text, const std::function<Expr(const CharSet&)>& spell)
+  RegexParser(std::string_view text, const std::function<Expr(const CharSet&)>& spell)
       : text_(text), spell_(spell) {}
 
   Expr Parse() {
@@ -278,7 +278,7 @@ class Parser {
 }  // namespace
 
 Expr ParseRegex(std::string_view pattern, const std::function<Expr(const CharSet&)>& spell) {
-  return Parser(pattern, spell).Parse();
+  return RegexParser(pattern, spell).Parse();
 }
 
 }  // namespace coppice

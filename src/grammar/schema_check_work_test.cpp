@@ -55,13 +55,13 @@ Json Nested(size_t depth, const std::function<Json(Json)>& around) {
   return value;
 }
 
-struct Case {
+struct WorkCase {
   const char* name;
   Json schema;
   Json value;
 };
 
-std::vector<Case> HostileCases() {
+std::vector<WorkCase> HostileCases() {
   const Json ones = List(50'000, [](size_t) { return Json(1); });
   const Json numbers = List(50'000, [](size_t i) { return Json(i); });
   const Json members = Object(1000, "member", [](size_t i) { return Json(i); });
@@ -171,13 +171,13 @@ std::vector<Case> HostileCases() {
 }
 
 TEST(SchemaCheckWork, ValuesOfHostileSizesAreCheckedSoon) {
-  for (const Case& one : HostileCases())
+  for (const WorkCase& one : HostileCases())
     EXPECT_LT(SecondsOf([&] { CheckSchema(one.schema, one.value); }), kMostSeconds) << one.name;
 }
 
 TEST(SchemaCheckWork, HostileSchemasAreCompiledSoon) {
   std::vector<std::pair<const char*, Json>> schemas;
-  for (Case& one : HostileCases()) schemas.emplace_back(one.name, std::move(one.schema));
+  for (WorkCase& one : HostileCases()) schemas.emplace_back(one.name, std::move(one.schema));
   const Json empties = List(20'000, [](size_t) { return Json::object(); });
   const Json names = List(1000, [](size_t i) { return fmt::format("name{}", i); });
   const auto alternatives = [](size_t count, const std::function<Json(size_t)>& one) {

@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 using Shown = ShownValue;
 
 constexpr size_t kMaxSteps = 2'000'000;  // about 0.1 s
-constexpr int kMaxDepth = 200;
+constexpr int kDeepestCheck = 200;
 constexpr size_t kMaxMessage = 200;
 
 const Json* Find(const Json& schema, const char* keyword) {
@@ -84,7 +84,7 @@ bool SchemaChecker::Visit(const Json& schema, const Json& value, const std::stri
                           Evaluated& evaluated, int depth) {
   // Each keyword is looked for among all members of the schema, and members and items are marked.
   Spend(1 + (schema.is_object() ? schema.size() : 0) + evaluated.size() / 16);
-  if (depth > kMaxDepth) throw Error("the schema refers to itself without end, or is too deep");
+  if (depth > kDeepestCheck) throw Error("the schema refers to itself without end, or is too deep");
   const At at{schema, value, path, evaluated, depth};
   if (schema.is_boolean()) return schema.get<bool>() || Fail(at, "nothing is allowed here");
   if (!schema.is_object()) throw Error("a schema is neither an object nor true or false");

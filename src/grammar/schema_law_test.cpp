@@ -15,20 +15,20 @@ namespace coppice {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Random = std::mt19937;
+using RandomBits = std::mt19937;
 
-size_t Below(Random& random, size_t count) { return random() % count; }
+size_t Below(RandomBits& random, size_t count) { return random() % count; }
 
-Json RandomSchema(Random& random, int depth);
+Json RandomSchema(RandomBits& random, int depth);
 
-void AddNumberKeywords(Random& random, Json& schema) {
+void AddNumberKeywords(RandomBits& random, Json& schema) {
   if (Below(random, 3) == 0) schema["minimum"] = static_cast<int>(Below(random, 40)) - 20;
   if (Below(random, 3) == 0) schema["maximum"] = static_cast<int>(Below(random, 40)) - 10;
   if (Below(random, 5) == 0) schema["exclusiveMinimum"] = 2.5;
   if (Below(random, 5) == 0) schema["multipleOf"] = Json::parse(Below(random, 2) == 0 ? "0.01" : "3");
 }
 
-void AddStringKeywords(Random& random, Json& schema) {
+void AddStringKeywords(RandomBits& random, Json& schema) {
   const char* patterns[] = {"^[a-c]+$", "^a", "b$", "^\\d{2,4}$", "a|b", "^(ab|c)*$", "^(?=a)b", "^\\S+$"};
   if (Below(random, 2) == 0) schema["minLength"] = Below(random, 4);
   if (Below(random, 3) == 0) schema["maxLength"] = Below(random, 6);
@@ -36,7 +36,7 @@ void AddStringKeywords(Random& random, Json& schema) {
   if (Below(random, 5) == 0) schema["format"] = Below(random, 2) == 0 ? "date" : "email";
 }
 
-void AddArrayKeywords(Random& random, Json& schema, int depth) {
+void AddArrayKeywords(RandomBits& random, Json& schema, int depth) {
   if (Below(random, 2) == 0) schema["items"] = RandomSchema(random, depth - 1);
   if (Below(random, 4) == 0) schema["prefixItems"] = Json::array({RandomSchema(random, depth - 1)});
   if (Below(random, 4) == 0) schema["minItems"] = Below(random, 3);
@@ -46,7 +46,7 @@ void AddArrayKeywords(Random& random, Json& schema, int depth) {
   if (Below(random, 6) == 0) schema["unevaluatedItems"] = false;
 }
 
-void AddObjectKeywords(Random& random, Json& schema, int depth) {
+void AddObjectKeywords(RandomBits& random, Json& schema, int depth) {
   for (const char* name : {"a", "b", "kc"}) {
     if (Below(random, 2) == 0) schema["properties"][name] = RandomSchema(random, depth - 1);
     if (Below(random, 4) == 0) schema["required"].push_back(name);
@@ -63,7 +63,7 @@ void AddObjectKeywords(Random& random, Json& schema, int depth) {
 }
 
 // A schema with keywords that matter to its type, and sometimes schemas beside them.
-Json RandomSchema(Random& random, int depth) {
+Json RandomSchema(RandomBits& random, int depth) {
   if (depth <= 0 || Below(random, 12) == 0) return Json::parse(Below(random, 4) == 0 ? "false" : "true");
   if (Below(random, 12) == 0) return {{"$ref", Below(random, 2) == 0 ? "#/$defs/d" : "#e"}};
   Json schema = Json::object();
@@ -101,7 +101,7 @@ Json RandomSchema(Random& random, int depth) {
 }
 
 // A text of the grammar, by a random walk; empty if it does not end soon.
-std::string Walk(const std::shared_ptr<const Automaton>& automaton, Random& random) {
+std::string Walk(const std::shared_ptr<const Automaton>& automaton, RandomBits& random) {
   GrammarMatcher matcher(automaton);
   std::string text;
   std::string bytes = R"("""{}[]:,,aabbckd01234-. tfn\)";
@@ -147,7 +147,7 @@ Json Without(const Json& schema, const std::vector<std::string>& keywords) {
 }
 
 TEST(SchemaLaw, WhatTheGrammarLetsThroughTheCheckerLetsThrough) {
-  Random random(5);
+  RandomBits random(5);
   int walked = 0, wholly = 0, strict = 0;
   for (int i = 0; i < 2000; ++i) {
     Json schema = {{"type", "object"}, {"properties", {{"x", RandomSchema(random, 3)}}}, {"required", {"x"}}};

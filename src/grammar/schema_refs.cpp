@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kMaxDepth = 128;
+constexpr int kDeepestReference = 128;
 constexpr size_t kMaxUri = 2048;  // bytes
 constexpr size_t kMaxResources = 4096;
 
@@ -65,7 +65,7 @@ SchemaRefs::SchemaRefs(const Json& root, bool ref_is_alone) : root_(root), ref_i
 
 // `is_schema`: the value may be a schema; else it is an object or a list of them.
 void SchemaRefs::Collect(const Json& value, size_t resource, int depth, bool is_schema) {
-  if (depth > kMaxDepth) return;
+  if (depth > kDeepestReference) return;
   if (value.is_array()) {
     for (const Json& item : value) Collect(item, resource, depth + 1, true);
   }

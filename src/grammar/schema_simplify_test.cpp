@@ -13,7 +13,7 @@
 namespace coppice {
 namespace {
 
-std::shared_ptr<const Automaton> Schema(std::string_view text) {
+std::shared_ptr<const Automaton> AutomatonOf(std::string_view text) {
   grammar::Rules rules;
   const OwnedJson<nlohmann::ordered_json> schema = ParseOrderedJson(text, "schema");
   grammar::Expr root = AddJsonSchema(*schema, rules);
@@ -24,7 +24,7 @@ std::shared_ptr<const Automaton> Schema(std::string_view text) {
 void Check(std::string_view schema, const std::vector<std::string>& fit,
            const std::vector<std::string>& do_not) {
   SCOPED_TRACE(schema);
-  const auto automaton = Schema(schema);
+  const auto automaton = AutomatonOf(schema);
   for (const std::string& text : fit) EXPECT_TRUE(Fits(automaton, text)) << text;
   for (const std::string& text : do_not) EXPECT_FALSE(Fits(automaton, text)) << text;
 }
@@ -43,18 +43,19 @@ TEST(SchemaSimplifyTest, NamesOfAnEnum) {
   Check(R"({"$defs": {"Color": {"enum": ["r", "g"], "title": "Color", "type": "string"}}, "type": "object",
             "propertyNames": {"$ref": "#/$defs/Color"}, "additionalProperties": {"type": "integer"}})",
         {"{}", R"({"r":1,"g":2})"}, {R"({"x":1})", R"({"r":"a"})"});
-  EXPECT_THROW(Schema(R"({"type": "object", "propertyNames": {"$ref": "#/none"}})"), Error);
-  EXPECT_THROW(Schema(R"({"propertyNames": {"minLength": 2}, "type": "object"})"), Error);
-  EXPECT_THROW(Schema(R"({"propertyNames": {"enum": ["a"]}, "patternProperties": {"^a": {"type": "null"}}})"),
-               Error);
+  EXPECT_THROW(AutomatonOf(R"({"type": "object", "propertyNames": {"$ref": "#/none"}})"), Error);
+  EXPECT_THROW(AutomatonOf(R"({"propertyNames": {"minLength": 2}, "type": "object"})"), Error);
+  EXPECT_THROW(
+      AutomatonOf(R"({"propertyNames": {"enum": ["a"]}, "patternProperties": {"^a": {"type": "null"}}})"),
+      Error);
 }
 
 // What "if" and "contains" look at is evaluated, even where they decide nothing.
 TEST(SchemaSimplifyTest, EvaluatedByWhatDecidesNothing) {
-  EXPECT_THROW(Schema(R"({"type": "object", "properties": {"b": true}, "if": {"properties": {"a": true}},
+  EXPECT_THROW(AutomatonOf(R"({"type": "object", "properties": {"b": true}, "if": {"properties": {"a": true}},
                           "unevaluatedProperties": false})"),
                Error);
-  EXPECT_THROW(Schema(R"({"type": "array", "contains": true, "unevaluatedItems": false})"), Error);
+  EXPECT_THROW(AutomatonOf(R"({"type": "array", "contains": true, "unevaluatedItems": false})"), Error);
   Check(R"({"type": "array", "contains": true, "unevaluatedItems": true})", {"[1]"}, {"[]"});
 }
 
@@ -69,7 +70,7 @@ TEST(SchemaSimplifyTest, AtLeastOneMember) {
   Check(R"({"properties": {"a": true}, "minProperties": 1, "additionalProperties": true})",
         {R"({"a":1})", R"({"x":1})", R"({"a":1,"x":2})"}, {"{}"});
   Check(R"({"properties": {"a": true}, "required": ["a"], "minProperties": 1})", {R"({"a":1})"}, {"{}"});
-  EXPECT_THROW(Schema(R"({"properties": {"a": true, "b": true}, "minProperties": 2})"), Error);
+  EXPECT_THROW(AutomatonOf(R"({"properties": {"a": true, "b": true}, "minProperties": 2})"), Error);
 }
 
 TEST(SchemaSimplifyTest, DurationsOfZod) {

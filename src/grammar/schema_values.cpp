@@ -16,13 +16,13 @@ constexpr size_t kMaxShown = 80;  // bytes
 __extension__ typedef unsigned __int128 Wide;
 
 // digits * 10^exponent, without zeros at the end of the digits.
-struct Decimal {
+struct DecimalText {
   uint64_t digits = 0;
   int exponent = 0;
 };
 
-Decimal DecimalOf(const Json& value) {
-  Decimal decimal;
+DecimalText DecimalOf(const Json& value) {
+  DecimalText decimal;
   if (value.is_number_integer()) {
     const int64_t number = value.get<int64_t>();
     decimal.digits = value.is_number_unsigned() || number >= 0 ? value.get<uint64_t>()
@@ -129,8 +129,8 @@ int CompareNumbers(const Json& a, const Json& b) {
 }
 
 bool IsMultiple(const Json& value, const Json& divisor) {
-  const Decimal number = DecimalOf(value);
-  const Decimal by = DecimalOf(divisor);
+  const DecimalText number = DecimalOf(value);
+  const DecimalText by = DecimalOf(divisor);
   if (number.digits == 0) return true;
   if (by.digits == 0) return false;
   int shift = number.exponent - by.exponent;

@@ -23,7 +23,7 @@ void PrintTo(const SparseCase& c, std::ostream* out) {
 
 // Groups of 1, 2, 4 and 7; gaps, windows and ALiBi; block sizes that do and do not divide the rows; one
 // query.
-const std::vector<SparseCase> kCases = {
+const std::vector<SparseCase> kSparseCases = {
     {{.heads = 1, .kv_heads = 1, .head_dim = 4, .n = 1, .m = 1}, 1, 1, 1, 0},
     {{.heads = 2, .kv_heads = 2, .head_dim = 64, .n = 200, .m = 200}, 64, 64, 0.3, 0.05},
     {{.heads = 4, .kv_heads = 2, .head_dim = 80, .n = 333, .m = 333}, 128, 32, 0.3, 0},
@@ -132,7 +132,7 @@ class SparseConformance : public ConformanceTest {
 };
 
 TEST_P(SparseConformance, MatchesFp64) {
-  for (const SparseCase& c : kCases) {
+  for (const SparseCase& c : kSparseCases) {
     for (DType type : CacheTypes()) {
       SCOPED_TRACE(::testing::PrintToString(c) + " " + std::string(Info(type).name));
       const AttentionData data(c.attention, type);
@@ -149,7 +149,7 @@ TEST_P(SparseConformance, MatchesFp64) {
 TEST_P(SparseConformance, ARowIsTheSameInAnyCallOnAnyThreads) {
   const std::unique_ptr<Backend> one = Make(1);
   const std::unique_ptr<Backend> three = Make(3);
-  for (const SparseCase& c : kCases) {
+  for (const SparseCase& c : kSparseCases) {
     SCOPED_TRACE(::testing::PrintToString(c));
     const AttentionData data(c.attention, be().cache_dtype());
     const AttentionInput in = data.Input();
@@ -187,7 +187,7 @@ TEST_P(SparseConformance, ARowIsTheSameInAnyCallOnAnyThreads) {
 }
 
 TEST_P(SparseConformance, OtherRowsHaveNoPart) {  // keys of other blocks may change
-  const SparseCase& c = kCases[3];
+  const SparseCase& c = kSparseCases[3];
   const AttentionData data(c.attention, be().cache_dtype());
   const AttentionInput in = data.Input();
   SparsePattern pattern = RandomPattern(c, in.keys.rows);

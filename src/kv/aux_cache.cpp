@@ -12,7 +12,7 @@ namespace {
 
 // Bytes of states that go to a store together. A device copies more at once no faster, and the staged states
 // take its memory.
-constexpr int64_t kTogether = int64_t{8} << 20;
+constexpr int64_t kStatesTogether = int64_t{8} << 20;
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void AuxCache::Park(std::span<const int32_t> positions, bool ffn_owed, const Ten
   const int64_t row_bytes = BytesOf(dtype_, width_);
   if (store_ == nullptr) store_ = memory_->OpenRecordStore(row_bytes);
   COPPICE_CHECK(store_ != nullptr);
-  const int64_t most = std::max<int64_t>(1, kTogether / row_bytes);
+  const int64_t most = std::max<int64_t>(1, kStatesTogether / row_bytes);
   for (int64_t begin = 0; begin < hidden.rows; begin += most) {
     const int64_t count = std::min(most, hidden.rows - begin);
     be.Convert(hidden.Rows(begin, count), {store_->Stage(count), dtype_, count, width_, row_bytes, memory_});

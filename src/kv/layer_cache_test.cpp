@@ -16,8 +16,8 @@ namespace {
 
 using testing::ElementsAre;
 
-constexpr int kHeads = 2;
-constexpr int kDim = 3;
+constexpr int kCacheHeads = 2;
+constexpr int kCacheDim = 3;
 
 // The key of `position` in channel c; values hold the negative.
 float Content(int32_t position, int64_t c) { return static_cast<float>(100 * position + c); }
@@ -45,7 +45,7 @@ void Insert(LayerCache& cache, const std::vector<int32_t>& positions) {
 }
 
 LayerCache Ramp(int32_t rows) {
-  LayerCache cache(DType::kF32, kHeads, kDim);
+  LayerCache cache(DType::kF32, kCacheHeads, kCacheDim);
   std::vector<int32_t> positions(rows);
   std::iota(positions.begin(), positions.end(), 0);
   Append(cache, positions);
@@ -59,7 +59,7 @@ void ExpectConsistent(const LayerCache& cache) {
     const auto positions = cache.positions(h);
     ASSERT_EQ(static_cast<int64_t>(positions.size()), cache.rows());
     for (int64_t i = 0; i < cache.rows(); ++i) {
-      for (int64_t c = h * kDim; c < (h + 1) * kDim; ++c) {
+      for (int64_t c = h * kCacheDim; c < (h + 1) * kCacheDim; ++c) {
         ASSERT_EQ(cache.keys().Row<float>(i)[c], Content(positions[i], c)) << "row " << i << " head " << h;
         ASSERT_EQ(cache.values().Row<float>(i)[c], -Content(positions[i], c)) << "row " << i;
       }
@@ -70,7 +70,7 @@ void ExpectConsistent(const LayerCache& cache) {
 std::vector<int32_t> List(std::span<const int32_t> positions) { return {positions.begin(), positions.end()}; }
 
 TEST(LayerCache, KeepsRowsWhileItGrows) {
-  LayerCache cache(DType::kF32, kHeads, kDim);
+  LayerCache cache(DType::kF32, kCacheHeads, kCacheDim);
   cache.Reserve(2);
   std::vector<int32_t> positions;
   for (int32_t p = 0; p < 50; p += 1 + p % 3) {
@@ -78,8 +78,8 @@ TEST(LayerCache, KeepsRowsWhileItGrows) {
     Append(cache, {p});
   }
   ASSERT_EQ(cache.rows(), static_cast<int64_t>(positions.size()));
-  EXPECT_EQ(cache.width(), kHeads * kDim);
-  EXPECT_EQ(cache.bytes(), cache.rows() * kHeads * kDim * 4 * 2);
+  EXPECT_EQ(cache.width(), kCacheHeads * kCacheDim);
+  EXPECT_EQ(cache.bytes(), cache.rows() * kCacheHeads * kCacheDim * 4 * 2);
   EXPECT_EQ(List(cache.positions()), positions);
   ExpectConsistent(cache);
 }
@@ -124,7 +124,7 @@ TEST(LayerCache, RefusesPositionsThatDoNotAscend) {
 }
 
 TEST(LayerCache, InsertsAmongRows) {
-  LayerCache cache(DType::kF32, kHeads, kDim);
+  LayerCache cache(DType::kF32, kCacheHeads, kCacheDim);
   Append(cache, {2, 5, 6, 9});
   EXPECT_TRUE(cache.Insert({}).empty());
   Insert(cache, {0, 3, 4, 7, 12, 13});
@@ -134,7 +134,7 @@ TEST(LayerCache, InsertsAmongRows) {
 }
 
 TEST(LayerCache, InsertsIntoAnEmptyCache) {
-  LayerCache cache(DType::kF32, kHeads, kDim);
+  LayerCache cache(DType::kF32, kCacheHeads, kCacheDim);
   Insert(cache, {3, 8});
   EXPECT_THAT(List(cache.positions()), ElementsAre(3, 8));
   ExpectConsistent(cache);
@@ -205,7 +205,7 @@ TEST(LayerCache, RefusesSetsOfOtherSizes) {
 }
 
 TEST(LayerCache, FindsRowsOfPositions) {
-  LayerCache cache(DType::kF32, kHeads, kDim);
+  LayerCache cache(DType::kF32, kCacheHeads, kCacheDim);
   EXPECT_TRUE(cache.RowsOf(std::vector<int32_t>{1}).empty());
   Append(cache, {2, 3, 5, 8, 9});
   EXPECT_THAT(cache.RowsOf(std::vector<int32_t>{0, 2, 4, 5, 6, 9, 10, 11}), ElementsAre(0, 2, 4));
@@ -227,7 +227,7 @@ TEST(LayerCache, SetsPositionsInOrder) {
 TEST(LayerCache, RandomOperationsAgreeWithAModel) {
   std::mt19937 random(7);
   for (int round = 0; round < 20; ++round) {
-    LayerCache cache(DType::kF32, kHeads, kDim);
+    LayerCache cache(DType::kF32, kCacheHeads, kCacheDim);
     std::vector<int32_t> model;
     for (int step = 0; step < 40; ++step) {
       std::vector<int32_t> picked;

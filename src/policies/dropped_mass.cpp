@@ -9,13 +9,13 @@ namespace {
 
 // Without the first 4 positions (sinks): they take most of many heads' mass and are never dropped in
 // practice.
-const Needs::Mass kLastQuery{.queries = 1, .sink = 4};
+const Needs::Mass kMeasured{.queries = 1, .sink = 4};
 
 }  // namespace
 
 Needs DroppedMassMeter::NeedsAt(Phase phase, int layer) const {
   if (phase == Phase::kDecode || layer + 1 < first_.layer) return {};
-  return {.masses = {kLastQuery}, .unit_scores = {}};
+  return {.masses = {kMeasured}, .unit_scores = {}};
 }
 
 void DroppedMassMeter::BeforeLayer(const Observation& seen, const TokenSet& kept) {
@@ -28,7 +28,7 @@ void DroppedMassMeter::AfterAttention(const Observation& seen, const TokenSet& k
 
 void DroppedMassMeter::Measure(const Observation& seen, const TokenSet& kept) {
   if (kept.IsAll()) return;
-  const std::span<const float> mass = seen.AttentionMass(kLastQuery).Row<float>(0);
+  const std::span<const float> mass = seen.AttentionMass(kMeasured).Row<float>(0);
   const double all = std::accumulate(mass.begin(), mass.end(), 0.0);
   double stays = 0;
   for (const int32_t row : kept.rows()) stays += mass[static_cast<size_t>(row)];

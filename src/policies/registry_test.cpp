@@ -33,7 +33,7 @@ ModelShape Llama8B() {
           .window = 0};
 }
 
-std::string ErrorOf(const std::string& spec, int64_t tokens = 32768, const ModelShape& shape = Llama8B()) {
+std::string SpecError(const std::string& spec, int64_t tokens = 32768, const ModelShape& shape = Llama8B()) {
   try {
     Make(spec, shape, tokens);
   } catch (const Error& error) {
@@ -107,7 +107,7 @@ TEST(Methods, DocumentTheirKeys) {
       EXPECT_FALSE(key.fallback.empty() || key.range.empty() || key.meaning.empty()) << key.name;
     }
     EXPECT_EQ(rest.find(','), std::string::npos) << method.name << " leaves out " << rest;
-    EXPECT_THAT(ErrorOf(fmt::format("{}{}{}nonsense=1", method.name, with, with.empty() ? ":" : ",")),
+    EXPECT_THAT(SpecError(fmt::format("{}{}{}nonsense=1", method.name, with, with.empty() ? ":" : ",")),
                 HasSubstr("unknown key 'nonsense'; it has "));
   }
 }
@@ -129,15 +129,14 @@ TEST(MakePolicy, WholeSentencesNeedTheTextOfTheTokens) {
   const std::vector<int32_t> prompt(3000, 1);
   const std::string spec = "lazyllm:whole=sentence,revive=none";
   MethodContext context{.shape = shape, .tokens = 3000, .prompt = prompt};
-  EXPECT_THAT(coppice::ErrorOf([&] { MakePolicy(spec, context, {}); }),
+  EXPECT_THAT(ErrorOf([&] { MakePolicy(spec, context, {}); }),
               HasSubstr("lazyllm: whole=sentence needs the text of the prompt's tokens"));
-  EXPECT_THAT(coppice::ErrorOf([&] { MakePolicy("coppice:whole=none/sentence/none", context, {}); }),
+  EXPECT_THAT(ErrorOf([&] { MakePolicy("coppice:whole=none/sentence/none", context, {}); }),
               HasSubstr("coppice: whole=sentence needs"));
   context.pieces = [] { return std::vector<std::string>(3000, " x."); };
   EXPECT_TRUE(MakePolicy(spec, context, {}).active);
   // Another method may give the tokens other positions.
-  EXPECT_THAT(coppice::ErrorOf([&] { MakePolicy("random:min=0+" + spec, context, {}); }),
-              HasSubstr("needs the text"));
+  EXPECT_THAT(ErrorOf([&] { MakePolicy("random:min=0+" + spec, context, {}); }), HasSubstr("needs the text"));
   // Without a prompt only the settings are wanted.
   EXPECT_THAT(MakePolicy(spec, {.shape = shape, .tokens = 3000}, {}).spec, HasSubstr("whole=sentence"));
 }
@@ -184,11 +183,11 @@ TEST(MakePolicy, RefusesWhatItCannotDo) {
       {"sliminfer:eta=0.5", "unknown key 'eta'"},
   };
   for (const auto& [spec, part] : bad) {
-    EXPECT_THAT(ErrorOf(spec), HasSubstr(part)) << spec;
+    EXPECT_THAT(SpecError(spec), HasSubstr(part)) << spec;
     // The length of the prompt decides whether a method acts, never whether its spec is right. (Whether
     // tokens and shares mixed grow does depend on it.)
     const bool mixed = std::string(spec).find("100/0.5") != std::string::npos;
-    EXPECT_TRUE(mixed || ErrorOf(spec, 1) != "no error") << spec;
+    EXPECT_TRUE(mixed || SpecError(spec, 1) != "no error") << spec;
   }
 }
 
@@ -276,7 +275,7 @@ TEST(MakePolicy, RefusesPairsThatDestroyEachOther) {
       {"sliminfer:revive=none,decode_keep=0.1/0.1/0.1+h2o", "h2o deletes keys that sliminfer attends again"},
       {"lazyllm:revive=none+streamingllm", "what lazyllm drops leaves no slots"},
   };
-  for (const auto& [spec, part] : bad) EXPECT_THAT(ErrorOf(spec), HasSubstr(part)) << spec;
+  for (const auto& [spec, part] : bad) EXPECT_THAT(SpecError(spec), HasSubstr(part)) << spec;
   for (const char* good :
        {"sliminfer+ftp", "lazyllm+quest", "sliminfer+quest", "ftp+snapkv", "ftp+h2o+random",
         // What the settings switch off does not count.
@@ -284,7 +283,7 @@ TEST(MakePolicy, RefusesPairsThatDestroyEachOther) {
         "lazyllm:revive=none+sliminfer:revive=none", "random+lazyllm", "random+sliminfer",
         "random+streamingllm", "uniprefill+ftp", "uniprefill+snapkv", "uniprefill+quest", "spts+quest",
         "spts+ftp", "random+spts", "uniprefill+spts", "fastkv+ftp"}) {
-    EXPECT_EQ(ErrorOf(good), "no error") << good;
+    EXPECT_EQ(SpecError(good), "no error") << good;
   }
 }
 

@@ -2,10 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <limits>
-
 #include "base/check.h"
 #include "policies/retain_test_support.h"
+#include "special_floats.h"
 #include "test_files.h"
 
 namespace coppice {
@@ -13,8 +12,6 @@ namespace {
 
 using Rows = std::vector<int32_t>;
 using Lists = std::vector<std::vector<float>>;
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 std::vector<Rows> Best(const Lists& scores, const std::vector<TokenSet>& pinned, const RetainLimits& limits) {
   const std::unique_ptr<Backend> be = MakeBackend("reference", {});

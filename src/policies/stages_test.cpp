@@ -3,18 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <limits>
-
 #include "policies/method_test_support.h"
 #include "policies/random_subset.h"
+#include "special_floats.h"
 
 namespace coppice {
 namespace {
 
 using testing::HasSubstr;
 using Rows = std::vector<int32_t>;
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 TEST(Shares, RoundAsExactArithmeticDoes) {
   EXPECT_EQ(CeilShare(0.5, 8), 4);

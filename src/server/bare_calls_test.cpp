@@ -19,7 +19,7 @@ const ordered_json& Tools() {
   return kTools;
 }
 
-std::string Written(ToolFormat format, std::string_view answer, size_t step, bool bare = true) {
+std::string WrittenBare(ToolFormat format, std::string_view answer, size_t step, bool bare = true) {
   return Written(AnswerParser(format, Tools(), bare), answer, step);
 }
 
@@ -61,7 +61,7 @@ TEST(BareCalls, AreCallsInEveryTemplatesForm) {
   };
   for (const auto& [answer, expected] : cases) {
     for (const ToolFormat format : kFormats) {
-      for (const size_t step : {1, 3, 1000}) EXPECT_EQ(Written(format, answer, step), expected) << answer;
+      for (const size_t step : {1, 3, 1000}) EXPECT_EQ(WrittenBare(format, answer, step), expected) << answer;
     }
   }
 }
@@ -102,14 +102,14 @@ TEST(BareCalls, EverythingElseIsTextAsItWas) {
           "{\"name\": \"f\",}",
       }) {
     for (const ToolFormat format : {ToolFormat::kHermes, ToolFormat::kMistral}) {
-      for (const size_t step : {1, 3, 1000}) EXPECT_EQ(Written(format, answer, step), answer);
+      for (const size_t step : {1, 3, 1000}) EXPECT_EQ(WrittenBare(format, answer, step), answer);
     }
   }
 }
 
 TEST(BareCalls, JsonThatTheRequestAskedForIsText) {
   const char* answer = R"({"name": "f", "arguments": {"a": 1}})";
-  EXPECT_EQ(Written(ToolFormat::kHermes, answer, 5, false), answer);
+  EXPECT_EQ(WrittenBare(ToolFormat::kHermes, answer, 5, false), answer);
 }
 
 TEST(BareCalls, TextIsHeldBackOnlyWhileItCanBecomeACall) {
@@ -161,8 +161,8 @@ TEST(BareCalls, AnyTextEndsTheSameWay) {
     std::string text;
     for (unsigned n = random() % 9; n > 0; --n) text += pieces[random() % std::size(pieces)];
     for (const ToolFormat format : kFormats) {
-      const std::string whole = Written(format, text, 1000);
-      EXPECT_EQ(Written(format, text, 1), whole) << text;
+      const std::string whole = WrittenBare(format, text, 1000);
+      EXPECT_EQ(WrittenBare(format, text, 1), whole) << text;
       if (whole.find(")|") == whole.npos) {
         EXPECT_EQ(whole, text);
       }
@@ -173,7 +173,7 @@ TEST(BareCalls, AnyTextEndsTheSameWay) {
 TEST(BareCalls, ADeepCallIsText) {
   const std::string deep =
       R"({"name":"f","arguments":{"a":)" + std::string(100000, '[') + std::string(100000, ']') + "}}";
-  EXPECT_EQ(Written(ToolFormat::kHermes, deep, 4096), deep);
+  EXPECT_EQ(WrittenBare(ToolFormat::kHermes, deep, 4096), deep);
 }
 
 }  // namespace

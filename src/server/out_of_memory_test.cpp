@@ -69,7 +69,7 @@ TEST(OutOfMemory, TheServerStaysOpenToNewClients) {
 }
 
 // What a job says cannot be said; what it is told cannot be made.
-class Listener final : public JobEvents {
+class MemoryListener final : public JobEvents {
  public:
   void OnPrefix(int64_t) override {}
   void OnProgress(int64_t, int64_t, double) override {}
@@ -88,7 +88,7 @@ TEST(OutOfMemory, AJobThrowsNothing) {
   Job job;
   job.request.tokens = {1, 2, 3};
   job.request.max_tokens = 0;
-  job.events = std::make_shared<Listener>();
+  job.events = std::make_shared<MemoryListener>();
   JobResult result;
   bool done = true;
   EXPECT_NO_THROW(done = RunJob(*engine, job, {}, result));

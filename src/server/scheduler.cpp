@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/field_error.h"
+#include "base/seconds.h"
 #include "engine/documents/common_prefix.h"
 
 namespace coppice {
@@ -22,8 +23,6 @@ constexpr std::chrono::milliseconds kLongToken{100};
 // The most own time (SchedulerOptions::own_share) that a job can save up: looking at all tokens of a large
 // vocabulary takes some milliseconds now and then.
 constexpr double kMostSaved = 0.05;  // seconds
-
-double Seconds(std::chrono::steady_clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 bool IsSameDocument(const Request& a, const Request& b) {
   const auto longer = static_cast<int64_t>(std::max(a.tokens.size(), b.tokens.size()));

@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-void WaitUntil(const std::function<bool()>& done) {
+void WaitAhead(const std::function<bool()>& done) {
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (!done() && std::chrono::steady_clock::now() < limit) std::this_thread::sleep_for(milliseconds(1));
   EXPECT_TRUE(done());
@@ -73,24 +73,24 @@ class SchedulerAhead : public testing::Test {
 
 TEST_F(SchedulerAhead, TheTurnItselfEndsIt) {
   scheduler_.Complete(Ahead(1, 100));
-  WaitUntil([&] { return running_ == 1; });
+  WaitAhead([&] { return running_ == 1; });
   scheduler_.Submit({Turn(1, 140)});
-  WaitUntil([&] { return answers_ == 1 && cancelled_ == 1; });
-  WaitUntil([&] { return scheduler_.incomplete() == 0; });
+  WaitAhead([&] { return answers_ == 1 && cancelled_ == 1; });
+  WaitAhead([&] { return scheduler_.incomplete() == 0; });
   EXPECT_EQ(read_, 0);
 }
 
 TEST_F(SchedulerAhead, OtherRequestsPassIt) {
   scheduler_.Complete(Ahead(1, 100));
-  WaitUntil([&] { return running_ == 1; });
+  WaitAhead([&] { return running_ == 1; });
   auto stranger = Turn(1, 140);
   stranger->request.documents_owner.key = 5;
   scheduler_.Submit({Turn(2, 140)});
   scheduler_.Submit({stranger});
-  WaitUntil([&] { return answers_ == 2; });
+  WaitAhead([&] { return answers_ == 2; });
   EXPECT_EQ(cancelled_, 0);
   may_end_ = true;
-  WaitUntil([&] { return read_ == 1 && scheduler_.incomplete() == 0; });
+  WaitAhead([&] { return read_ == 1 && scheduler_.incomplete() == 0; });
   EXPECT_NE(metrics_.Text({}).find("documents_completed_total 1\n"), std::string::npos);
 }
 
@@ -100,10 +100,10 @@ TEST_F(SchedulerAhead, WhatWaitsIsDropped) {
   scheduler_.Complete(Ahead(3, 100));
   EXPECT_EQ(scheduler_.incomplete(), 3);
   scheduler_.Submit({Turn(2, 100)});
-  WaitUntil([&] { return answers_ == 1; });
+  WaitAhead([&] { return answers_ == 1; });
   EXPECT_EQ(scheduler_.incomplete(), 2);
   may_end_ = true;
-  WaitUntil([&] { return read_ == 2; });
+  WaitAhead([&] { return read_ == 2; });
   EXPECT_EQ(cancelled_, 0);
 }
 
@@ -114,7 +114,7 @@ TEST_F(SchedulerAhead, CompletingReadsGoOn) {
   scheduler_.Complete(Ahead(2, 100));
   scheduler_.Complete(document);
   scheduler_.Submit({Turn(1, 140)});
-  WaitUntil([&] { return answers_ == 2 && scheduler_.incomplete() == 0; });
+  WaitAhead([&] { return answers_ == 2 && scheduler_.incomplete() == 0; });
 }
 
 }  // namespace

@@ -2,14 +2,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/seconds.h"
 #include "engine/documents/common_prefix.h"
 #include "server/scheduler.h"
 
 namespace coppice {
 
 namespace {
-
-double Seconds(std::chrono::steady_clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 // The tokens at the beginning of both prompts that the one can reuse of the other's prefill. A pruned prefill
 // keeps states that a dense one or another of the same method can use.

@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr const char* kSpace = " \t\r\n";
+constexpr const char* kBlanks = " \t\r\n";
 constexpr std::string_view kHermesEnd = "</tool_call>";
 constexpr std::string_view kMistralArguments = "[ARGS]";
 
@@ -34,7 +34,7 @@ std::string_view MarkOf(ToolFormat format) {
 
 // What may stand between calls.
 const char* SeparatorsOf(ToolFormat format) {
-  return format == ToolFormat::kHermes ? kSpace : format == ToolFormat::kLlama ? " \t\r\n;," : " \t\r\n[],";
+  return format == ToolFormat::kHermes ? kBlanks : format == ToolFormat::kLlama ? " \t\r\n;," : " \t\r\n[],";
 }
 
 bool IsPartOf(std::string_view begin, std::string_view whole) {
@@ -141,7 +141,7 @@ std::vector<AnswerPart> ToolCallParser::Parse(bool at_end) {
 }
 
 void ToolCallParser::Emit(std::string text, std::vector<AnswerPart>& parts) {
-  if (after_call_) text.erase(0, std::min(text.find_first_not_of(kSpace), text.size()));
+  if (after_call_) text.erase(0, std::min(text.find_first_not_of(kBlanks), text.size()));
   if (text.empty()) return;
   at_start_ = after_call_ = false;
   if (parts.empty() || parts.back().call) parts.emplace_back();
@@ -158,7 +158,7 @@ void ToolCallParser::GiveUp(size_t bytes, std::vector<AnswerPart>& parts) {
 
 bool ToolCallParser::TakeText(bool at_end, std::vector<AnswerPart>& parts) {
   if (format_ == ToolFormat::kLlama && at_start_) {
-    const size_t first = held_.find_first_not_of(kSpace);
+    const size_t first = held_.find_first_not_of(kBlanks);
     if (first == held_.npos && !at_end) return false;
     if (first != held_.npos && held_[first] == '{') {
       mark_ = held_.substr(0, first);
@@ -174,7 +174,7 @@ bool ToolCallParser::TakeText(bool at_end, std::vector<AnswerPart>& parts) {
   // White space in front of a call belongs to it.
   size_t said = at == held_.npos && at_end && calls_ == 0
                     ? text
-                    : held_.find_last_not_of(kSpace, text - 1) + 1;  // npos + 1 is 0
+                    : held_.find_last_not_of(kBlanks, text - 1) + 1;  // npos + 1 is 0
   if (text == 0) said = 0;
   Emit(held_.substr(0, said), parts);
   if (at == held_.npos) {

@@ -38,7 +38,7 @@ at::Tensor Values(std::span<const float> values, std::vector<int64_t> shape) {
   return at::tensor(at::ArrayRef<float>(values.data(), values.size())).reshape(shape);
 }
 
-std::vector<float> ToVector(const at::Tensor& tensor) {
+std::vector<float> FloatsOf(const at::Tensor& tensor) {
   const at::Tensor dense = tensor.detach().contiguous();
   const float* data = dense.data_ptr<float>();
   return {data, data + dense.numel()};
@@ -139,7 +139,7 @@ at::Tensor SdtpNet::Torch::Score(int stage, const at::Tensor& x) const {
 
 std::vector<float> SdtpNet::Scores(int stage, std::span<const float> x) const {
   const at::NoGradGuard fixed;
-  return ToVector(torch_->Score(stage, Values(x, {-1, torch_->d})));
+  return FloatsOf(torch_->Score(stage, Values(x, {-1, torch_->d})));
 }
 
 SdtpLosses SdtpNet::Learn(std::span<const StageTargets> stages_seen, const SdtpLossWeights& weights,
@@ -190,7 +190,7 @@ void SdtpNet::Step(double learning_rate) {
 std::vector<NamedArray> SdtpNet::Weights() const {
   std::vector<NamedArray> arrays;
   for (const Torch::Parameter& p : torch_->parameters) {
-    arrays.push_back({p.name, p.value.sizes().vec(), ToVector(p.value)});
+    arrays.push_back({p.name, p.value.sizes().vec(), FloatsOf(p.value)});
   }
   return arrays;
 }
@@ -198,8 +198,8 @@ std::vector<NamedArray> SdtpNet::Weights() const {
 std::vector<NamedArray> SdtpNet::State() const {
   std::vector<NamedArray> arrays = Weights();
   for (const Torch::Parameter& p : torch_->parameters) {
-    arrays.push_back({"mean." + p.name, p.mean.sizes().vec(), ToVector(p.mean)});
-    arrays.push_back({"square." + p.name, p.square.sizes().vec(), ToVector(p.square)});
+    arrays.push_back({"mean." + p.name, p.mean.sizes().vec(), FloatsOf(p.mean)});
+    arrays.push_back({"square." + p.name, p.square.sizes().vec(), FloatsOf(p.square)});
   }
   return arrays;
 }

@@ -14,8 +14,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The time of a part in the rounds whose time to first token is the median, so that parts and rest add up to it:
-// medians of each part for itself need not. On a device one round alone is timed.
+// The time of a part in the rounds whose time to first token is the median, so that parts and rest add up to
+// it: medians of each part for itself need not. On a device one round alone is timed.
 double PartMs(const BenchSample& sample, OpKind kind) {
   const size_t n = sample.times.size();
   std::vector<size_t> rounds(n);

@@ -28,7 +28,7 @@ struct CompareOptions {
   bool markdown = false;
 };
 
-struct Arm {
+struct ComparedArm {
   std::string prune;
   bool is_baseline = false;
   Answer answer;                // of the last round; greedy, so every round's is the same
@@ -57,20 +57,20 @@ std::string Cell(std::string text, const std::string& expect) {
 }
 
 // The method as the table names it.
-std::string Name(const Arm& arm) {
+std::string Name(const ComparedArm& arm) {
   if (arm.prune == "none") return "dense";
   return arm.prune + (arm.is_baseline ? " (baseline)" : "") +
          (arm.answer.prune_active ? "" : " (stood aside)");
 }
 
-std::vector<Arm> RunArms(const CompareOptions& o, Engine& engine, const ChatPrompt& prompt) {
-  std::vector<Arm> arms = {{"none", false, {}, {}}};
+std::vector<ComparedArm> RunArms(const CompareOptions& o, Engine& engine, const ChatPrompt& prompt) {
+  std::vector<ComparedArm> arms = {{"none", false, {}, {}}};
   for (const std::string& spec : o.prune) arms.push_back({spec, false, {}, {}});
   for (const std::string& spec : o.baseline) arms.push_back({spec, true, {}, {}});
   // Round 0 warms caches and page tables and is not counted. Arms alternate, so that a drift of the machine's
   // speed affects all alike.
   for (int round = 0; round <= o.rounds; ++round) {
-    for (Arm& arm : arms) {
+    for (ComparedArm& arm : arms) {
       Request request = MakeRequest(o.generate, prompt, engine.tokenizer());
       request.prune = arm.prune;
       request.sampling.temperature = 0;
@@ -92,14 +92,14 @@ std::string Verdict(const CompareOptions& o, const std::string& text) {
 void Compare(const CompareOptions& o) {
   const std::unique_ptr<Engine> engine = LoadEngine(o.model.model, o.model.engine);
   const ChatPrompt prompt = TokenizePrompt(o.prompt, engine->tokenizer(), o.model.model);
-  const std::vector<Arm> arms = RunArms(o, *engine, prompt);
+  const std::vector<ComparedArm> arms = RunArms(o, *engine, prompt);
   const double dense = SpreadOf(arms.front().ttft_ms).median;
 
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   Table table(
       {"method", "kept KV / FFN", "TTFT ms", "min", "max", "speed-up", "FLOPs share", "KV", "answer", ""},
       {false, true, true, true, true, true, true, true, false, false});
-  for (const Arm& arm : arms) {
+  for (const ComparedArm& arm : arms) {
     const Ledger& ledger = arm.answer.ledger;
     const std::string text = AnswerText(arm.answer, *engine);
     const Spread ttft = SpreadOf(arm.ttft_ms);
@@ -124,7 +124,7 @@ void Compare(const CompareOptions& o) {
              engine->backend().threads(),
              o.rounds == 1 ? "one round" : fmt::format("median of {} interleaved rounds", o.rounds),
              o.markdown ? table.Markdown() : table.Text());
-  for (const Arm& arm : arms) {
+  for (const ComparedArm& arm : arms) {
     if (!arm.answer.prune_reason.empty())
       fmt::print("{} stood aside: {}\n", arm.prune, arm.answer.prune_reason);
     if (!arm.answer.auto_reason.empty())

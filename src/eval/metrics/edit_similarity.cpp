@@ -19,7 +19,7 @@ struct Block {
   size_t a = 0, b = 0, size = 0;
 };
 
-struct Range {
+struct TextRange {
   size_t a_begin, a_end, b_begin, b_end;
 };
 
@@ -33,9 +33,9 @@ class Matcher {
 
   size_t MatchedCharacters() const {
     size_t matched = 0;
-    std::vector<Range> queue = {{0, a_.size(), 0, b_.size()}};
+    std::vector<TextRange> queue = {{0, a_.size(), 0, b_.size()}};
     while (!queue.empty()) {
-      const Range range = queue.back();
+      const TextRange range = queue.back();
       queue.pop_back();
       const Block block = Longest(range);
       if (block.size == 0) continue;
@@ -49,7 +49,7 @@ class Matcher {
  private:
   // Finds the longest block without popular characters (of equally long ones the earliest), then extends it
   // on both sides while the characters match, popular or not.
-  Block Longest(const Range& range) const {
+  Block Longest(const TextRange& range) const {
     Block best{range.a_begin, range.b_begin, 0};
     std::unordered_map<size_t, size_t> lengths;  // of the match that ends at a[i - 1] and b[j]
     for (size_t i = range.a_begin; i < range.a_end; ++i) {

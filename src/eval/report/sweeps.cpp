@@ -12,12 +12,12 @@ namespace coppice {
 
 namespace {
 
-using Keys = std::map<std::string, std::string>;
+using KeyValues = std::map<std::string, std::string>;
 
 // A spec as names joined by + and keys; where several methods are joined, a key is "ftp.eta".
 struct Parts {
   std::string methods;
-  Keys keys;
+  KeyValues keys;
 };
 
 Parts PartsOf(const std::string& spec) {
@@ -36,7 +36,7 @@ Parts PartsOf(const std::string& spec) {
   return parts;
 }
 
-std::string KeysText(const Keys& keys, const std::set<std::string>& wanted) {
+std::string KeysText(const KeyValues& keys, const std::set<std::string>& wanted) {
   std::string text;
   for (const auto& [key, value] : keys) {
     if (wanted.count(key) > 0) text += (text.empty() ? "" : ",") + key + "=" + value;
@@ -74,7 +74,7 @@ SweepGroups GroupsOf(const std::vector<Parts>& given, const std::vector<Parts>& 
   SweepGroups groups;
   for (size_t a = 0; a < given.size(); ++a) {
     if (given[a].methods != methods) continue;
-    Keys rest = given[a].keys;
+    KeyValues rest = given[a].keys;
     std::string value;
     if (const auto found = rest.find(key); found != rest.end()) {
       value = found->second;

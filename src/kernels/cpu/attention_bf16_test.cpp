@@ -12,7 +12,7 @@ using testing_kernels::SameBits;
 
 // More than one chunk of keys, an odd number of keys, head dims that are and are not whole vectors, and all
 // small numbers of rows.
-const std::vector<AttentionCase> kCases = {
+const std::vector<AttentionCase> kBf16Cases = {
     {.heads = 4, .kv_heads = 1, .head_dim = 64, .n = 2201, .m = 60},
     {.heads = 2, .kv_heads = 2, .head_dim = 32, .n = 131, .m = 131},
     {.heads = 6, .kv_heads = 2, .head_dim = 96, .n = 65, .m = 65, .window = 20},
@@ -49,7 +49,7 @@ class Bf16Attention : public ::testing::Test {
 };
 
 TEST_F(Bf16Attention, IsCloseToFp32AndNotTheSame) {
-  for (const AttentionCase& c : kCases) {
+  for (const AttentionCase& c : kBf16Cases) {
     SCOPED_TRACE(::testing::PrintToString(c));
     const AttentionData data(c, DType::kBF16);
     const Tensor fp32 = Attend(*exact_, data.Input());
@@ -69,7 +69,7 @@ TEST_F(Bf16Attention, IsCloseToFp32AndNotTheSame) {
 }
 
 TEST_F(Bf16Attention, FewRowsHaveTheBitsOfMany) {
-  for (const AttentionCase& c : kCases) {
+  for (const AttentionCase& c : kBf16Cases) {
     SCOPED_TRACE(::testing::PrintToString(c));
     const AttentionData data(c, DType::kBF16);
     const AttentionInput in = data.Input();

@@ -21,14 +21,14 @@ class IntProducts : public IntProductsTest {};
 
 using ProductOf = std::function<Tensor(const TensorView& x, const TensorView& w, const TensorView& bias)>;
 
-struct Shape {
+struct PanelShape {
   int64_t rows, inputs, outputs;
 };
 
 void ExpectStatedArithmetic(const ProductOf& product, size_t group, const std::vector<DType>& types,
-                            const std::vector<Shape>& shapes) {
+                            const std::vector<PanelShape>& shapes) {
   for (DType type : types) {
-    for (const Shape& s : shapes) {
+    for (const PanelShape& s : shapes) {
       if (s.inputs % Info(type).block_elements != 0) continue;
       SCOPED_TRACE(std::string(Info(type).name) + " " + std::to_string(s.rows) + " x " +
                    std::to_string(s.inputs) + " x " + std::to_string(s.outputs));

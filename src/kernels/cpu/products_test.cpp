@@ -49,14 +49,14 @@ class LargeProducts : public ::testing::TestWithParam<Config> {
 
 // Sizes are and are not multiples of blocks of rows and panels of columns, and K ranges from one word to many
 // ranges.
-struct Shape {
+struct LargeShape {
   int64_t inputs, outputs;
 };
-const std::vector<Shape> kShapes = {{1, 1},      {11, 12},   {48, 513}, {333, 1025},
-                                    {2048, 600}, {5632, 96}, {4097, 40}};
+const std::vector<LargeShape> kLargeShapes = {{1, 1},      {11, 12},   {48, 513}, {333, 1025},
+                                              {2048, 600}, {5632, 96}, {4097, 40}};
 
 TEST_P(LargeProducts, ARowIsTheSameAtAnyPlaceInAnyCall) {
-  for (const Shape& s : kShapes) {
+  for (const LargeShape& s : kLargeShapes) {
     SCOPED_TRACE(std::to_string(s.inputs) + " -> " + std::to_string(s.outputs));
     const Tensor x = Random(DType::kF32, 391, s.inputs, 1);
     const Tensor w = Random(DType::kBF16, s.outputs, s.inputs, 2);

@@ -14,7 +14,7 @@ namespace {
 // and locks its pages, and a prompt that moves little should not wait for more.
 constexpr int64_t kChunkBytes = int64_t{8} << 20;
 
-size_t Size(int64_t bytes) { return static_cast<size_t>(bytes); }
+size_t Unsigned(int64_t bytes) { return static_cast<size_t>(bytes); }
 
 }  // namespace
 
@@ -51,14 +51,14 @@ void PinnedStore::Write(std::span<const int64_t> slots) {
   for (const int64_t slot : slots) {
     COPPICE_CHECK(slot >= 0);
     RecordAt(slot);  // allocates
-    if (slot >= std::ssize(written_)) written_.resize(Size(slot) + 1);
-    written_[Size(slot)] = true;
+    if (slot >= std::ssize(written_)) written_.resize(Unsigned(slot) + 1);
+    written_[Unsigned(slot)] = true;
   }
   device_.WithoutRecording([&](const Driver& d, CUstream operations, CUstream copies) {
     device_.Order(operations, copies);
     ForRuns(slots, [&](std::byte* record, int64_t first, int64_t count) {
       const CUdeviceptr from = staged_ + static_cast<CUdeviceptr>(first * record_bytes_);
-      d.Check(d.cuMemcpyDtoHAsync(record, from, Size(count * record_bytes_), copies),
+      d.Check(d.cuMemcpyDtoHAsync(record, from, Unsigned(count * record_bytes_), copies),
               "copying to the cold tier");
     });
     d.Check(d.cuMemFreeAsync(std::exchange(staged_, 0), copies), "freeing device memory");
@@ -96,7 +96,7 @@ void PinnedStore::Flush() {
 void PinnedStore::Begin(std::span<const int64_t> slots) {
   COPPICE_CHECK(!slots.empty());
   for (const int64_t slot : slots)
-    COPPICE_CHECK(slot >= 0 && slot < std::ssize(written_) && written_[Size(slot)]);
+    COPPICE_CHECK(slot >= 0 && slot < std::ssize(written_) && written_[Unsigned(slot)]);
   Batch batch{{slots.begin(), slots.end()}};
   batch.arrived = TakeEvent();
   try {
@@ -104,7 +104,7 @@ void PinnedStore::Begin(std::span<const int64_t> slots) {
     device_.WithoutRecording([&](const Driver& d, CUstream /*operations*/, CUstream copies) {
       ForRuns(slots, [&](std::byte* record, int64_t first, int64_t count) {
         const CUdeviceptr to = batch.address + static_cast<CUdeviceptr>(first * record_bytes_);
-        d.Check(d.cuMemcpyHtoDAsync(to, record, Size(count * record_bytes_), copies),
+        d.Check(d.cuMemcpyHtoDAsync(to, record, Unsigned(count * record_bytes_), copies),
                 "copying from the cold tier");
       });
       d.Check(d.cuEventRecord(batch.arrived, copies), "recording an event");
@@ -155,7 +155,7 @@ std::byte* PinnedStore::RecordAt(int64_t slot) {
                   std::ssize(chunks_) * records_of_chunk_ * record_bytes_, error.what());
     }
   }
-  return chunks_[Size(slot / records_of_chunk_)]->data() + slot % records_of_chunk_ * record_bytes_;
+  return chunks_[Unsigned(slot / records_of_chunk_)]->data() + slot % records_of_chunk_ * record_bytes_;
 }
 
 CUevent PinnedStore::TakeEvent() {

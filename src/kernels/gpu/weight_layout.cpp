@@ -11,7 +11,7 @@ namespace coppice::gpu {
 
 namespace {
 
-constexpr int64_t kTile = 128;  // of rows and inputs
+constexpr int64_t kWeightTile = 128;  // of rows and inputs
 constexpr int kMostValues = 256;
 
 int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
@@ -211,8 +211,8 @@ void SetForm(DType type, WeightLayout& l) {
 WeightLayout LayoutOf(DType type, int64_t rows, int64_t cols) {
   WeightLayout l;
   SetForm(type, l);
-  l.rows = RoundUp(rows, kTile);
-  l.k = RoundUp(cols, kTile);
+  l.rows = RoundUp(rows, kWeightTile);
+  l.k = RoundUp(cols, kWeightTile);
   const auto add = [&](WeightLayout::Array& array, int64_t row_bytes) {
     array = {l.bytes, row_bytes};
     l.bytes = RoundUp(l.bytes + l.rows * row_bytes, 256);

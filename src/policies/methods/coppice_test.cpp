@@ -105,7 +105,7 @@ TEST(CoppicePolicy, ASentenceStaysWhole) {
 }
 
 // Candidates 0, 3 and 5 have keys; 1, 2 and 4 are parked; 6 is the current token.
-Rows Decode(CoppicePolicy& policy, const std::vector<float>& mass) {
+Rows DecodeRows(CoppicePolicy& policy, const std::vector<float>& mass) {
   Scene scene({0, 1, 2, 3, 4, 5, 6}, 6, 2);
   scene.seen.phase = Phase::kDecode;
   scene.Mass({.queries = 1, .pool = MassPool::kMaximum}, {mass});
@@ -116,11 +116,11 @@ Rows Decode(CoppicePolicy& policy, const std::vector<float>& mass) {
 
 TEST(CoppicePolicy, ParkedTokensReturnWhereTheyHoldTheAttention) {
   CoppicePolicy policy(OneStage(0.5, 0));
-  EXPECT_THAT(Decode(policy, {1, 1, 1, 1, 1, 1, 1}), ElementsAre(0, 3, 5, 6)) << "three of seven";
-  EXPECT_THAT(Decode(policy, {1, 2, 0, 1, 3, 1, 0}), ElementsAre(0, 1, 3, 4, 5, 6)) << "five of eight";
-  EXPECT_THAT(Decode(policy, {1, 2, 4, 1, 3, 1, 0}), ElementsAre(0, 2, 3, 4, 5, 6)) << "no more than two";
+  EXPECT_THAT(DecodeRows(policy, {1, 1, 1, 1, 1, 1, 1}), ElementsAre(0, 3, 5, 6)) << "three of seven";
+  EXPECT_THAT(DecodeRows(policy, {1, 2, 0, 1, 3, 1, 0}), ElementsAre(0, 1, 3, 4, 5, 6)) << "five of eight";
+  EXPECT_THAT(DecodeRows(policy, {1, 2, 4, 1, 3, 1, 0}), ElementsAre(0, 2, 3, 4, 5, 6)) << "no more than two";
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_THAT(Decode(policy, {1, nan, 4, 1, 3, 1, 0}), ElementsAre(0, 3, 5, 6));
+  EXPECT_THAT(DecodeRows(policy, {1, nan, 4, 1, 3, 1, 0}), ElementsAre(0, 3, 5, 6));
 }
 
 TEST(CoppiceMethod, Settings) {

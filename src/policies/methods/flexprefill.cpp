@@ -32,7 +32,7 @@ namespace coppice {
 
 namespace {
 
-constexpr float kAlways = std::numeric_limits<float>::infinity();
+constexpr float kCertain = std::numeric_limits<float>::infinity();
 
 // Shares of the mass by block: of columns [key blocks], and of block diagonals from `nearest` downwards.
 struct BlockMass {
@@ -173,8 +173,8 @@ SparsePattern::Head FlexPrefillPolicy::ChooseHead(const AttentionInput& head, co
     const int64_t best = be.SmallestSetWithMass(RowView(of_lines), config_.gamma).size();
     return std::max(config_.MinBlocks(), best / config_.block + 1);
   };
-  mass.columns.front() = kAlways;
-  mass.diagonals.front() = kAlways;
+  mass.columns.front() = kCertain;
+  mass.diagonals.front() = kCertain;
   Marks marks(grid);
   for (const int32_t j : be.TopK(RowView(mass.columns), budget(lines.columns)).ToRows()) marks.Column(j);
   for (const int32_t d : be.TopK(RowView(mass.diagonals), budget(lines.diagonals)).ToRows())

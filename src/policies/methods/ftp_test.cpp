@@ -2,17 +2,14 @@
 
 #include <gtest/gtest.h>
 
-#include <limits>
-
 #include "policies/method_test_support.h"
 #include "policy_scene.h"
+#include "special_floats.h"
 
 namespace coppice {
 namespace {
 
 using Rows = std::vector<int32_t>;
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 // What FTP keeps of `middle`, between two protected rows before and three after it, as indices of the middle.
 Rows Selected(const std::vector<float>& middle, double eta) {

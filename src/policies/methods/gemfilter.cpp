@@ -37,12 +37,12 @@ namespace coppice {
 namespace {
 
 // One query, and units of one key: the mean over heads of q . k.
-constexpr Needs::Units kLastQuery = {.queries = 1, .unit = 1, .pool = KeyPool::kMean};
+constexpr Needs::Units kLastQueryScores = {.queries = 1, .unit = 1, .pool = KeyPool::kMean};
 
 }  // namespace
 
 Needs FilterWatch::NeedsAt(Phase phase, int layer) const {
-  return RetainsAt(phase, layer) ? Needs{.masses = {}, .unit_scores = {kLastQuery}} : Needs{};
+  return RetainsAt(phase, layer) ? Needs{.masses = {}, .unit_scores = {kLastQueryScores}} : Needs{};
 }
 
 bool FilterWatch::RetainsAt(Phase phase, int layer) const {
@@ -52,7 +52,7 @@ bool FilterWatch::RetainsAt(Phase phase, int layer) const {
 // Retain is the only question whose scores the last layer computes.
 std::optional<Retained> FilterWatch::Retain(const Observation& seen, const CacheScene& /*cache*/,
                                             Backend& /*be*/) {
-  const TensorView scores = seen.UnitScores(kLastQuery);  // (1)
+  const TensorView scores = seen.UnitScores(kLastQueryScores);  // (1)
   const std::span<const float> row = scores.Row<float>(0);
   scores_.assign(row.begin(), row.end());
   return std::nullopt;

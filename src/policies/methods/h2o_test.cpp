@@ -3,11 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <limits>
 #include <map>
 
 #include "policies/compose.h"
 #include "policies/retain_test_support.h"
+#include "special_floats.h"
 
 namespace coppice {
 namespace {
@@ -15,7 +15,6 @@ namespace {
 using Rows = std::vector<int32_t>;
 using Lists = std::vector<std::vector<float>>;
 using testing::HasSubstr;
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 TEST(H2oPolicy, KeepsHeavyHittersAndTheRecent) {
   H2oPolicy h2o({.heavy = {0.2}, .recent = {0.2}});

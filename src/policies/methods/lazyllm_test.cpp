@@ -3,20 +3,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <limits>
 #include <numeric>
 
 #include "policies/method_test_support.h"
 #include "policy_scene.h"
+#include "special_floats.h"
 
 namespace coppice {
 namespace {
 
 using testing::HasSubstr;
 using Rows = std::vector<int32_t>;
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInf = std::numeric_limits<float>::infinity();
-const Needs::Mass kLastQuery{.queries = 1};
+const Needs::Mass kAsked{.queries = 1};
 
 Rows PositionsOf(const TokenSet& set, std::span<const int32_t> positions) {
   EXPECT_EQ(set.universe(), static_cast<int64_t>(positions.size()));
@@ -34,8 +32,8 @@ Rows Prefill(LazyLlmPolicy& lazy, int layer, const Rows& positions, const std::v
 
 // Which are attended from `layer` on, where `attended` were before it; candidates are these and `more`, and
 // `waiting` of them are parked.
-Rows Decode(LazyLlmPolicy& lazy, int layer, int64_t prompt, const Rows& attended,
-            const std::vector<float>& mass, const Rows& more = {}, const Rows& waiting = {}) {
+Rows DecodeStep(LazyLlmPolicy& lazy, int layer, int64_t prompt, const Rows& attended,
+                const std::vector<float>& mass, const Rows& more = {}, const Rows& waiting = {}) {
   Scene scene(attended, prompt, layer);
   scene.seen.phase = Phase::kDecode;
   scene.Mass(1, mass);
@@ -69,9 +67,9 @@ TEST(LazyLlmPolicy, WorkedExample) {
 
   // Token 8 is generated. Every token has the two lowest layers.
   all.push_back(8);
-  const Rows b2 = Decode(lazy, 2, 8, all, {.02f, .01f, .30f, .20f, .03f, .04f, .15f, .10f, .15f});
+  const Rows b2 = DecodeStep(lazy, 2, 8, all, {.02f, .01f, .30f, .20f, .03f, .04f, .15f, .10f, .15f});
   EXPECT_EQ(b2, (Rows{2, 3, 6, 7, 8}));
-  const Rows b4 = Decode(lazy, 4, 8, b2, {.1f, .4f, .3f, .05f, .15f}, {0, 5});  // 0 and 5 wait at layer 4
+  const Rows b4 = DecodeStep(lazy, 4, 8, b2, {.1f, .4f, .3f, .05f, .15f}, {0, 5});  // 0 and 5 wait at layer 4
   EXPECT_EQ(b4, (Rows{3, 6, 8}));
   for (const int32_t p : b2) depth[static_cast<size_t>(p)] = std::max(depth[static_cast<size_t>(p)], 4);
   for (const int32_t p : b4) depth[static_cast<size_t>(p)] = 6;
@@ -96,17 +94,17 @@ TEST(LazyLlmPolicy, InDecodeThePromptIsCountedAndTheGeneratedStay) {
   LazyLlmPolicy lazy({.layers = {3}, .keep = {0.5}});
   // Three of the five prompt tokens stay; the last of them may be dropped. The generated tokens 10, 11 and 12
   // are not counted and all stay.
-  EXPECT_EQ(Decode(lazy, 3, 10, {1, 2, 5, 8, 9, 10, 11, 12}, {.5f, .1f, .2f, .3f, 0, 0, 0, .9f}),
+  EXPECT_EQ(DecodeStep(lazy, 3, 10, {1, 2, 5, 8, 9, 10, 11, 12}, {.5f, .1f, .2f, .3f, 0, 0, 0, .9f}),
             (Rows{1, 5, 8, 10, 11, 12}));
   // Ties go to the earlier.
-  EXPECT_EQ(Decode(lazy, 3, 10, {1, 2, 5, 8, 9, 10}, std::vector<float>(6, 1)), (Rows{1, 2, 5, 10}));
+  EXPECT_EQ(DecodeStep(lazy, 3, 10, {1, 2, 5, 8, 9, 10}, std::vector<float>(6, 1)), (Rows{1, 2, 5, 10}));
   // Candidates that were not attended in the layer before are not chosen, wherever they stand.
-  EXPECT_EQ(Decode(lazy, 3, 10, {2, 5, 8, 10}, {1, 3, 2, 0}, {0, 1, 6, 9}), (Rows{5, 8, 10}));
+  EXPECT_EQ(DecodeStep(lazy, 3, 10, {2, 5, 8, 10}, {1, 3, 2, 0}, {0, 1, 6, 9}), (Rows{5, 8, 10}));
   LazyLlmPolicy sink({.layers = {3}, .keep = {0.5}, .sink = 3});
-  EXPECT_EQ(Decode(sink, 3, 10, {1, 2, 5, 8, 10}, {0, 0, 3, 2, 0}), (Rows{1, 2, 10}));
+  EXPECT_EQ(DecodeStep(sink, 3, 10, {1, 2, 5, 8, 10}, {0, 0, 3, 2, 0}), (Rows{1, 2, 10}));
   LazyLlmPolicy least({.layers = {3}, .keep = {1e-6}});
-  EXPECT_EQ(Decode(least, 3, 10, {2, 5, 10}, {1, 2, 3}), (Rows{5, 10}));
-  EXPECT_EQ(Decode(least, 3, 10, {10, 11}, {1, 2}), (Rows{10, 11}));  // no prompt token is there
+  EXPECT_EQ(DecodeStep(least, 3, 10, {2, 5, 10}, {1, 2, 3}), (Rows{5, 10}));
+  EXPECT_EQ(DecodeStep(least, 3, 10, {10, 11}, {1, 2}), (Rows{10, 11}));  // no prompt token is there
 }
 
 TEST(LazyLlmPolicy, TheCapBoundsWhatComesBackToTheBest) {
@@ -115,7 +113,7 @@ TEST(LazyLlmPolicy, TheCapBoundsWhatComesBackToTheBest) {
   const Rows waiting = {0, 2, 3, 4, 7};
   const auto with_cap = [&](int cap, const std::vector<float>& scores) {
     LazyLlmPolicy lazy({.layers = {3}, .keep = {0.625}, .revive_cap = cap});
-    return Decode(lazy, 3, 8, attended, scores, {}, waiting);
+    return DecodeStep(lazy, 3, 8, attended, scores, {}, waiting);
   };
   EXPECT_EQ(with_cap(0, mass), (Rows{0, 2, 4, 6, 7, 8, 9}));  // four of them come back
   EXPECT_EQ(with_cap(4, mass), (Rows{0, 2, 4, 6, 7, 8, 9}));
@@ -139,7 +137,8 @@ TEST(LazyLlmPolicy, TokensComeBackEveryFewSteps) {
       Rows expected = {6};  // of the best five it alone has keys
       if (step % every == 0) expected = {0, 2, 4, 6, 7};
       for (int32_t p = 8; p <= 8 + step; ++p) expected.push_back(p);
-      EXPECT_EQ(Decode(lazy, 3, 8, attended, scores, {}, waiting), expected) << every << ", step " << step;
+      EXPECT_EQ(DecodeStep(lazy, 3, 8, attended, scores, {}, waiting), expected)
+          << every << ", step " << step;
     }
   }
 }
@@ -156,7 +155,7 @@ TEST(LazyLlmPolicy, StrangeScores) {
   EXPECT_EQ(Prefill(lazy, 3, {0, 1, 2, 3}, {kNan, kNan, kNan, kNan}), (Rows{0, 3}));
   EXPECT_EQ(Prefill(lazy, 3, {0, 1, 2, 3}, {kInf, kNan, kInf, kNan}), (Rows{0, 3}));
   EXPECT_EQ(Prefill(lazy, 3, {0, 1, 2, 3}, {kNan, -kInf, kNan, 0}), (Rows{1, 3}));
-  EXPECT_EQ(Decode(lazy, 3, 4, {0, 1, 2, 3, 4}, {kNan, kNan, 1, kNan, kNan}), (Rows{0, 2, 4}));
+  EXPECT_EQ(DecodeStep(lazy, 3, 4, {0, 1, 2, 3, 4}, {kNan, kNan, 1, kNan, kNan}), (Rows{0, 2, 4}));
 }
 
 // T-LZ6 over random scores: what stays was there.
@@ -185,7 +184,7 @@ TEST(LazyLlmPolicy, ActsAtItsStagesInBothPhases) {
     const bool observes = layer == 0 || layer == 30;
     for (const Phase phase : {Phase::kPrefill, Phase::kDecode}) {
       EXPECT_EQ(lazy.NeedsAt(phase, layer).masses,
-                observes ? std::vector{kLastQuery} : std::vector<Needs::Mass>{});
+                observes ? std::vector{kAsked} : std::vector<Needs::Mass>{});
     }
     const bool acts = layer == 1 || layer == 31;
     EXPECT_EQ(lazy.AttendsAt(layer), acts ? DecodePoint::kBeforeLayer : DecodePoint::kNone) << layer;
@@ -213,7 +212,7 @@ TEST(LazyLlmPolicy, ScoresAreSummedOverLayers) {
   EXPECT_EQ(Prefill(lazy, 4, {0, 4, 6, 7}, {0, 1, 3, 0}), (Rows{0, 4, 6, 7}));
   EXPECT_EQ(Prefill(lazy, 5, {0, 4, 6, 7}, {1, 2, 0, 0}), (Rows{4, 7}));
   // In decode the step's own scores rank.
-  EXPECT_EQ(Decode(lazy, 5, 6, {0, 4, 6}, {3, 1, 0}), (Rows{0, 6}));
+  EXPECT_EQ(DecodeStep(lazy, 5, 6, {0, 4, 6}, {3, 1, 0}), (Rows{0, 6}));
 }
 
 // T-LZ5: a stage that keeps everything observes nothing and is not asked.

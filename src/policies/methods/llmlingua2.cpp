@@ -120,7 +120,7 @@ class Chunk {
   std::vector<float> probability_;
 };
 
-bool IsSpace(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+bool IsAsciiSpace(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 }  // namespace
 
@@ -164,7 +164,7 @@ TokenSet LlmLingua2Policy::Input(int64_t tokens, Backend& /*be*/) {
   for (size_t w = 0; w < words.size(); ++w) {
     if (!chosen[w]) continue;
     for (size_t i = words[w].parts.front().begin; i < words[w].parts.back().end; ++i) {
-      if (!IsSpace(text[i])) stays[token_of[i]] = true;
+      if (!IsAsciiSpace(text[i])) stays[token_of[i]] = true;
     }
   }
   return Staying([&](size_t t) { return stays[t]; });

@@ -4,20 +4,21 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "policies/method_test_support.h"
 #include "policy_scene.h"
+#include "special_floats.h"
 
 namespace coppice {
 namespace {
 
 using testing::HasSubstr;
 using Rows = std::vector<int32_t>;
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-PyramidInferConfig Small() { return {.layers = 8, .recent = 3, .r = 0.5, .sink = 1, .min_context = 0}; }
+PyramidInferConfig SmallPyramid() {
+  return {.layers = 8, .recent = 3, .r = 0.5, .sink = 1, .min_context = 0};
+}
 
 Rows Ask(const PyramidInferConfig& config, int layer, const Rows& positions, const std::vector<float>& mass) {
   Scene scene(positions, positions.back() + 1, layer);
@@ -30,12 +31,12 @@ Rows Ask(const PyramidInferConfig& config, int layer, const Rows& positions, con
 }
 
 TEST(PyramidInferPolicy, Schedules) {
-  PyramidInferPolicy cosine(Small());
+  PyramidInferPolicy cosine(SmallPyramid());
   EXPECT_DOUBLE_EQ(cosine.Ratio(0), 1);
   EXPECT_DOUBLE_EQ(cosine.Ratio(2), 0.5 + 0.25 * (1 + std::sqrt(0.5)));
   EXPECT_DOUBLE_EQ(cosine.Ratio(4), 0.75);
   EXPECT_DOUBLE_EQ(cosine.Ratio(8), 0.5);
-  PyramidInferConfig straight = Small();
+  PyramidInferConfig straight = SmallPyramid();
   straight.linear = true;
   PyramidInferPolicy linear(straight);
   EXPECT_DOUBLE_EQ(linear.Ratio(0), 1);
@@ -46,19 +47,20 @@ TEST(PyramidInferPolicy, Schedules) {
 TEST(PyramidInferPolicy, TheContextShrinksAndTheRecentStay) {
   // After layer 4 of 8: floor(.75 * 6) = 4 of the context of 6, the sink among them, and the recent three.
   const Rows all = {0, 1, 2, 3, 4, 5, 6, 7, 8};
-  EXPECT_EQ(Ask(Small(), 5, all, {0, 1, 5, 2, 4, 3, 0, 0, 0}), (Rows{0, 2, 4, 5, 6, 7, 8}));
-  EXPECT_EQ(Ask(Small(), 5, all, std::vector<float>(9, 1)), (Rows{0, 1, 2, 3, 6, 7, 8}));  // ties
-  EXPECT_EQ(Ask(Small(), 5, all, {kNan, kNan, kNan, kNan, 1, 1, 9, 9, 9}), (Rows{0, 1, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(Ask(SmallPyramid(), 5, all, {0, 1, 5, 2, 4, 3, 0, 0, 0}), (Rows{0, 2, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(Ask(SmallPyramid(), 5, all, std::vector<float>(9, 1)), (Rows{0, 1, 2, 3, 6, 7, 8}));  // ties
+  EXPECT_EQ(Ask(SmallPyramid(), 5, all, {kNan, kNan, kNan, kNan, 1, 1, 9, 9, 9}),
+            (Rows{0, 1, 4, 5, 6, 7, 8}));
   // The sink is a position.
-  EXPECT_EQ(Ask(Small(), 5, {1, 2, 3, 4, 5, 6, 7}, {0, 1, 2, 3, 0, 0, 0}), (Rows{2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(Ask(SmallPyramid(), 5, {1, 2, 3, 4, 5, 6, 7}, {0, 1, 2, 3, 0, 0, 0}), (Rows{2, 3, 4, 5, 6, 7}));
   // No context, or a single row of it (floor(.75) = 0 is not more than min_context).
-  EXPECT_EQ(Ask(Small(), 5, {0, 1, 2}, {1, 1, 1}), (Rows{0, 1, 2}));
-  EXPECT_EQ(Ask(Small(), 5, {0}, {1}), Rows{0});
-  EXPECT_EQ(Ask(Small(), 5, {0, 1, 2, 3}, {1, 1, 1, 1}), (Rows{0, 1, 2, 3}));
+  EXPECT_EQ(Ask(SmallPyramid(), 5, {0, 1, 2}, {1, 1, 1}), (Rows{0, 1, 2}));
+  EXPECT_EQ(Ask(SmallPyramid(), 5, {0}, {1}), Rows{0});
+  EXPECT_EQ(Ask(SmallPyramid(), 5, {0, 1, 2, 3}, {1, 1, 1, 1}), (Rows{0, 1, 2, 3}));
 }
 
 TEST(PyramidInferPolicy, SmallContextsStayWhole) {
-  PyramidInferConfig config = Small();
+  PyramidInferConfig config = SmallPyramid();
   const Rows all = {0, 1, 2, 3, 4, 5, 6, 7, 8};
   const std::vector<float> mass(9, 1);
   config.min_context = 3;
@@ -95,7 +97,7 @@ TEST(PyramidInferPolicy, PublishedSizes) {
 }
 
 TEST(PyramidInferPolicy, WhereItActs) {
-  PyramidInferConfig config = Small();
+  PyramidInferConfig config = SmallPyramid();
   config.interval = 3;
   PyramidInferPolicy policy(config);
   const Needs::Mass mass{.queries = 3, .last_weight = 1.2f};
@@ -110,7 +112,7 @@ TEST(PyramidInferPolicy, WhereItActs) {
       EXPECT_TRUE(policy.BeforeLayer(scene.seen, *scene.be).IsAll()) << layer;
     }
   }
-  config = Small();
+  config = SmallPyramid();
   EXPECT_TRUE(PyramidInferPolicy(config).NeedsAt(Phase::kPrefill, 7).empty());  // nothing comes after
   config.r = 1;
   for (int layer = 0; layer < 8; ++layer)

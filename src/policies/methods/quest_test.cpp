@@ -3,18 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <limits>
 #include <set>
 
 #include "policies/retain_test_support.h"
+#include "special_floats.h"
 
 namespace coppice {
 namespace {
 
 using Rows = std::vector<int32_t>;
 using testing::HasSubstr;
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 // Keys at some positions, the bounds of their pages, and queries.
 class Decode {

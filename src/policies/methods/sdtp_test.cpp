@@ -22,7 +22,7 @@ using testing::HasSubstr;
 using Rows = std::vector<int32_t>;
 constexpr int64_t kHidden = 16;
 
-ModelShape Small() {
+ModelShape SmallShape() {
   ModelShape s = Llama8B();
   s.hidden = kHidden;
   return s;
@@ -33,11 +33,11 @@ class Sdtp : public testing::Test {
  protected:
   std::string Write(const SdtpTestFile& file) { return folder_.Write("p.safetensors", file.Bytes()); }
   std::shared_ptr<const SdtpFile> Open(const SdtpTestFile& file) {
-    return std::make_shared<const SdtpFile>(Write(file), Small());
+    return std::make_shared<const SdtpFile>(Write(file), SmallShape());
   }
   std::string Refusal(const SdtpTestFile& file) {
     const std::string path = Write(file);
-    const std::string message = ErrorOf([&] { SdtpFile(path, Small()); });
+    const std::string message = ErrorOf([&] { SdtpFile(path, SmallShape()); });
     EXPECT_THAT(message, AllOf(HasSubstr("[sdtp] "), HasSubstr(path)));
     return message;
   }
@@ -52,7 +52,7 @@ Tensor Hidden(int64_t rows, int64_t cols = kHidden) {
 }
 
 // Equation (1) in double, from the numbers of the file alone.
-double Oracle(SdtpTestFile& file, int stage, std::span<const float> x) {
+double PredictorOracle(SdtpTestFile& file, int stage, std::span<const float> x) {
   const auto at = [&](const char* part, size_t i) {
     return static_cast<double>(file.Find(fmt::format("sdtp.{}.{}", stage, part)).values[i]);
   };
@@ -84,7 +84,8 @@ TEST_F(Sdtp, PredictorAgainstTheEquations) {
     for (int stage = 0; stage < 2; ++stage) {
       opened->predictors()[static_cast<size_t>(stage)].Score(x.view(), *be, score);
       for (int64_t i = 0; i < 1100; i += 7) {
-        ASSERT_NEAR(score[static_cast<size_t>(i)], Oracle(file, stage, x.view().Row<float>(i)), 2e-5) << name;
+        ASSERT_NEAR(score[static_cast<size_t>(i)], PredictorOracle(file, stage, x.view().Row<float>(i)), 2e-5)
+            << name;
       }
     }
   }
@@ -307,7 +308,7 @@ TEST_F(Sdtp, TensorsAreHostileUntilRead) {
   EXPECT_THAT(Refusal(file), HasSubstr("tensor 'sdtp.2.ln.w' belongs to none of the 2 stages"));
   file.tensors.back() = {"ids", {1}, {1}, "I32"};
   EXPECT_THAT(Refusal(file), HasSubstr("tensor 'ids' belongs to none of the 2 stages"));
-  ModelShape other = Small();
+  ModelShape other = SmallShape();
   other.hidden = 32;
   const std::string path = Write(SdtpTestFile({4, 7}, kHidden, 5));
   EXPECT_THAT(ErrorOf([&] { SdtpFile(path, other); }), HasSubstr("'sdtp.0.ln.w' is [16], expected [32]"));
@@ -317,10 +318,11 @@ TEST_F(Sdtp, BrokenFiles) {
   const std::string good = SdtpTestFile({4, 7}, kHidden, 5).Bytes();
   for (size_t length = 0; length < good.size(); length += 41) {
     const std::string path = folder_.Write("cut.safetensors", good.substr(0, length));
-    EXPECT_THAT(ErrorOf([&] { SdtpFile(path, Small()); }), HasSubstr(path)) << length;
+    EXPECT_THAT(ErrorOf([&] { SdtpFile(path, SmallShape()); }), HasSubstr(path)) << length;
   }
-  EXPECT_THAT(ErrorOf([&] { SdtpFile(folder_.Path("absent"), Small()); }), HasSubstr("absent: cannot open"));
-  EXPECT_THAT(ErrorOf([&] { SdtpFile(folder_.path(), Small()); }), HasSubstr("not a regular file"));
+  EXPECT_THAT(ErrorOf([&] { SdtpFile(folder_.Path("absent"), SmallShape()); }),
+              HasSubstr("absent: cannot open"));
+  EXPECT_THAT(ErrorOf([&] { SdtpFile(folder_.path(), SmallShape()); }), HasSubstr("not a regular file"));
 }
 
 // ---- The method.
@@ -330,42 +332,42 @@ TEST_F(Sdtp, SettingsNameEverything) {
   const std::string path = Write(SdtpTestFile({4, 7, 10, 13, 16, 19, 22, 25, 28, 31}, kHidden, 4));
   const std::string all = "4/7/10/13/16/19/22/25/28/31";
   EXPECT_EQ(
-      SettingsOf(method, "sdtp:file=" + path, Small()),
+      SettingsOf(method, "sdtp:file=" + path, SmallShape()),
       "sdtp:file=" + path + ",preset=file,stages=10,layers=" + all + ",r=0.9,first=4,local=0.1,min=1024");
-  EXPECT_THAT(SettingsOf(method, "sdtp:r=.8,first=0,local=0.25,layers=7/31,min=0,file=" + path, Small()),
+  EXPECT_THAT(SettingsOf(method, "sdtp:r=.8,first=0,local=0.25,layers=7/31,min=0,file=" + path, SmallShape()),
               HasSubstr(",preset=file,stages=2,layers=7/31,r=0.8,first=0,local=0.25,min=0"));
-  EXPECT_THAT(SettingsOf(method, "sdtp:stages=4,file=" + path, Small()),
+  EXPECT_THAT(SettingsOf(method, "sdtp:stages=4,file=" + path, SmallShape()),
               HasSubstr(",stages=4,layers=4/13/22/31,"));
-  EXPECT_THAT(ErrorOf([&] { MakeMethod(method, "sdtp:preset=low,stages=4,file=" + path, Small()); }),
+  EXPECT_THAT(ErrorOf([&] { MakeMethod(method, "sdtp:preset=low,stages=4,file=" + path, SmallShape()); }),
               HasSubstr("stages=4 but 5 layers: 4/10/13/19/25"));
   const std::string low = folder_.Write("low", SdtpTestFile({4, 9, 14, 19, 24}, kHidden, 4).Bytes());
-  EXPECT_THAT(SettingsOf(method, "sdtp:preset=low,file=" + low, Small()),
+  EXPECT_THAT(SettingsOf(method, "sdtp:preset=low,file=" + low, SmallShape()),
               HasSubstr("preset=low,stages=5,layers=4/9/14/19/24,"));
   // With the file that the trainer makes by default, every preset and number of stages works, at the nearest
   // layers that the file has.
-  EXPECT_THAT(SettingsOf(method, "sdtp:preset=low,file=" + path, Small()),
+  EXPECT_THAT(SettingsOf(method, "sdtp:preset=low,file=" + path, SmallShape()),
               HasSubstr("preset=low,stages=5,layers=4/10/13/19/25,"));
-  EXPECT_THAT(SettingsOf(method, "sdtp:stages=5,file=" + path, Small()),
+  EXPECT_THAT(SettingsOf(method, "sdtp:stages=5,file=" + path, SmallShape()),
               HasSubstr("preset=file,stages=5,layers=4/10/19/25/31,"));
-  EXPECT_THAT(SettingsOf(method, "sdtp:stages=9,file=" + path, Small()),
+  EXPECT_THAT(SettingsOf(method, "sdtp:stages=9,file=" + path, SmallShape()),
               HasSubstr("stages=9,layers=4/7/10/13/19/22/25/28/31,"));
   for (int stages = 1; stages <= 10; ++stages) {
-    EXPECT_THAT(SettingsOf(method, fmt::format("sdtp:stages={},file={}", stages, path), Small()),
+    EXPECT_THAT(SettingsOf(method, fmt::format("sdtp:stages={},file={}", stages, path), SmallShape()),
                 HasSubstr(fmt::format("stages={},layers=4", stages)));
   }
-  ModelShape windowed = Small();
+  ModelShape windowed = SmallShape();
   windowed.window = 1500;
   EXPECT_EQ(MakeMethod(method, "sdtp:file=" + path, windowed, 1500).reason, "");
   EXPECT_THAT(MakeMethod(method, "sdtp:file=" + path, windowed, 1501).reason,
               HasSubstr("sliding window of 1500"));
-  EXPECT_EQ(MakeMethod(method, "sdtp:file=" + path, Small(), 1023).reason,
+  EXPECT_EQ(MakeMethod(method, "sdtp:file=" + path, SmallShape(), 1023).reason,
             "1023 prompt tokens are below its break-even of 1024");
   SdtpTestFile other({4, 7}, kHidden, 4);
   other.metadata["r"] = "0.75";
   other.metadata["first"] = "9";
   other.metadata["local"] = "0.5";
   const std::string mine = folder_.Write("mine", other.Bytes());
-  EXPECT_THAT(SettingsOf(method, "sdtp:file=" + mine, Small()), HasSubstr(",r=0.75,first=9,local=0.5,"));
+  EXPECT_THAT(SettingsOf(method, "sdtp:file=" + mine, SmallShape()), HasSubstr(",r=0.75,first=9,local=0.5,"));
 }
 
 // The file is read within the time to the first token. The second content here would be refused, if it were
@@ -377,37 +379,37 @@ TEST_F(Sdtp, AFileIsReadOnceUntilItChanges) {
   const std::string spec = "sdtp:file=" + path;
   const auto before = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
   std::filesystem::last_write_time(path, before);
-  EXPECT_EQ(ErrorOf([&] { MakeMethod(method, spec, Small()); }), "no error");
+  EXPECT_EQ(ErrorOf([&] { MakeMethod(method, spec, SmallShape()); }), "no error");
   file.metadata["r"] = "1.1";
   ASSERT_EQ(Write(file), path);
   std::filesystem::last_write_time(path, before);
-  EXPECT_EQ(ErrorOf([&] { MakeMethod(method, spec, Small()); }), "no error");
-  ModelShape deeper = Small();
+  EXPECT_EQ(ErrorOf([&] { MakeMethod(method, spec, SmallShape()); }), "no error");
+  ModelShape deeper = SmallShape();
   ++deeper.layers;
   EXPECT_THAT(ErrorOf([&] { MakeMethod(method, spec, deeper); }), HasSubstr("metadata r: '1.1'"));
   std::filesystem::last_write_time(path, before + std::chrono::seconds(1));
-  EXPECT_THAT(ErrorOf([&] { MakeMethod(method, spec, Small()); }), HasSubstr("metadata r: '1.1'"));
+  EXPECT_THAT(ErrorOf([&] { MakeMethod(method, spec, SmallShape()); }), HasSubstr("metadata r: '1.1'"));
   file.metadata["r"] = "0.90";  // another size
   Write(file);
   std::filesystem::last_write_time(path, before);
-  EXPECT_EQ(ErrorOf([&] { MakeMethod(method, spec, Small()); }), "no error");
+  EXPECT_EQ(ErrorOf([&] { MakeMethod(method, spec, SmallShape()); }), "no error");
 }
 
 TEST_F(Sdtp, AFileThatWasJustWrittenIsReadAgain) {
   const MethodInfo method = SdtpMethod();
   SdtpTestFile file({4, 7}, kHidden, 5);
   const std::string spec = "sdtp:file=" + Write(file);
-  EXPECT_EQ(ErrorOf([&] { MakeMethod(method, spec, Small()); }), "no error");
+  EXPECT_EQ(ErrorOf([&] { MakeMethod(method, spec, SmallShape()); }), "no error");
   file.metadata["r"] = "1.1";
   Write(file);
-  EXPECT_THAT(ErrorOf([&] { MakeMethod(method, spec, Small()); }), HasSubstr("metadata r: '1.1'"));
+  EXPECT_THAT(ErrorOf([&] { MakeMethod(method, spec, SmallShape()); }), HasSubstr("metadata r: '1.1'"));
 }
 
 TEST_F(Sdtp, Refuses) {
   const MethodInfo method = SdtpMethod();
-  EXPECT_THAT(RefusalOf(method, "sdtp", Small()),
+  EXPECT_THAT(RefusalOf(method, "sdtp", SmallShape()),
               AllOf(HasSubstr("file= is missing"), HasSubstr("docs/methods.md")));
-  EXPECT_THAT(RefusalOf(method, "sdtp:file=/nowhere/x", Small()), HasSubstr("/nowhere/x: cannot open"));
+  EXPECT_THAT(RefusalOf(method, "sdtp:file=/nowhere/x", SmallShape()), HasSubstr("/nowhere/x: cannot open"));
   const std::string file = "sdtp:file=" + Write(SdtpTestFile({4, 7, 10}, kHidden, 4)) + ",";
   const std::pair<const char*, const char*> bad[] = {
       {"layers=4/8", "no predictor for layer 8; it has 4/7/10"},
@@ -427,7 +429,7 @@ TEST_F(Sdtp, Refuses) {
       {"keep=1", "unknown key 'keep'"},
   };
   for (const auto& [keys, part] : bad)
-    EXPECT_THAT(RefusalOf(method, file + keys, Small()), HasSubstr(part)) << keys;
+    EXPECT_THAT(RefusalOf(method, file + keys, SmallShape()), HasSubstr(part)) << keys;
 }
 
 }  // namespace

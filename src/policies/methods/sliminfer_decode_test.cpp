@@ -14,7 +14,7 @@
 namespace coppice {
 namespace {
 
-constexpr Needs::Units kUnits{.queries = 1, .unit = 2};
+constexpr Needs::Units kDecodeUnits{.queries = 1, .unit = 2};
 
 // The overlap is compared in integers, and an overlap of gamma keeps the set.
 TEST(ShouldSwap, ComparesInIntegers) {
@@ -43,7 +43,7 @@ class SlimInferStep {
   void Score(std::vector<float> units) {
     scene.seen.ClearScores();
     units.resize(20, 0.0f);
-    scene.Units(kUnits, units);
+    scene.Units(kDecodeUnits, units);
   }
   std::vector<int32_t> Blocks() {
     std::vector<int32_t> blocks;

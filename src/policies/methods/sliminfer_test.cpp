@@ -4,20 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <numeric>
 
 #include "policies/method_test_support.h"
 #include "policy_scene.h"
+#include "special_floats.h"
 
 namespace coppice {
 namespace {
 
 using Rows = std::vector<int32_t>;
 using testing::HasSubstr;
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr Needs::Units kUnits{.queries = 1, .unit = 2};
 
 // Blocks of four rows, two units each. Decides after layer 9.
@@ -31,7 +29,7 @@ TokenSet Answer(int64_t rows, int64_t keep, const std::vector<float>& units) {
   return set;
 }
 
-Rows Blocks(const TokenSet& set) {  // and that each is whole
+Rows WholeBlocks(const TokenSet& set) {  // and that each is whole
   Rows blocks;
   for (const int32_t row : set.ToRows()) {
     if (row % 4 == 0) blocks.push_back(row / 4);
@@ -46,11 +44,11 @@ Rows Blocks(const TokenSet& set) {  // and that each is whole
 TEST(SlimInferPolicy, KeepsTheBestBlocksByTheirBestUnit) {
   //                                block 0   1      2      3      4      5 (tail)
   const std::vector<float> units = {0, 0, 5, -9, 1, 2, -3, 6, 4, 4, -7, -7};
-  EXPECT_EQ(Blocks(Answer(24, 8, units)), (Rows{0, 5}));
-  EXPECT_EQ(Blocks(Answer(24, 12, units)), (Rows{0, 3, 5}));
-  EXPECT_EQ(Blocks(Answer(24, 16, units)), (Rows{0, 1, 3, 5}));
-  EXPECT_EQ(Blocks(Answer(24, 19, units)), (Rows{0, 1, 3, 5}));  // T-SL4: whole blocks within the budget
-  EXPECT_EQ(Blocks(Answer(24, 20, units)), (Rows{0, 1, 3, 4, 5}));
+  EXPECT_EQ(WholeBlocks(Answer(24, 8, units)), (Rows{0, 5}));
+  EXPECT_EQ(WholeBlocks(Answer(24, 12, units)), (Rows{0, 3, 5}));
+  EXPECT_EQ(WholeBlocks(Answer(24, 16, units)), (Rows{0, 1, 3, 5}));
+  EXPECT_EQ(WholeBlocks(Answer(24, 19, units)), (Rows{0, 1, 3, 5}));  // T-SL4: whole blocks within the budget
+  EXPECT_EQ(WholeBlocks(Answer(24, 20, units)), (Rows{0, 1, 3, 4, 5}));
   EXPECT_TRUE(Answer(24, 24, units).IsAll());  // T-SL6
   EXPECT_TRUE(Answer(24, 1000, units).IsAll());
 }
@@ -58,12 +56,12 @@ TEST(SlimInferPolicy, KeepsTheBestBlocksByTheirBestUnit) {
 TEST(SlimInferPolicy, BlockZeroAndTheTailStandAboveTheBudget) {
   const std::vector<float> units(12, 1.0f);
   for (const int64_t keep : {1, 3, 4, 5, 7, 8})
-    EXPECT_EQ(Blocks(Answer(24, keep, units)), (Rows{0, 5})) << keep;
+    EXPECT_EQ(WholeBlocks(Answer(24, keep, units)), (Rows{0, 5})) << keep;
 }
 
 TEST(SlimInferPolicy, PartialTail) {
   // 22 rows: the tail has two rows and one unit; 21 rows: one row, a unit of one.
-  EXPECT_EQ(Blocks(Answer(22, 12, {0, 0, 1, 1, 2, 2, 9, 9, 3, 3, -5})), (Rows{0, 3, 5}));
+  EXPECT_EQ(WholeBlocks(Answer(22, 12, {0, 0, 1, 1, 2, 2, 9, 9, 3, 3, -5})), (Rows{0, 3, 5}));
   EXPECT_EQ(Answer(22, 12, {0, 0, 1, 1, 2, 2, 9, 9, 3, 3, -5}).size(), 10);
   EXPECT_EQ(Answer(21, 12, {0, 0, 1, 1, 2, 2, 9, 9, 3, 3, -5}).size(), 9);
 }
@@ -129,27 +127,28 @@ TEST(SlimInferPolicy, Lengths) {
 }
 
 TEST(SlimInferPolicy, TiesGoToTheEarlierBlock) {
-  EXPECT_EQ(Blocks(Answer(24, 16, std::vector<float>(12, 1.0f))), (Rows{0, 1, 2, 5}));
-  EXPECT_EQ(Blocks(Answer(24, 12, {0, 0, 1, 1, 7, 1, 1, 7, 7, 7, 0, 0})), (Rows{0, 2, 5}));
-  EXPECT_EQ(Blocks(Answer(24, 12, {0, 0, -0.0f, 0, 0, 0, 0, 0, 0, 0, 0, 0})), (Rows{0, 1, 5}));
+  EXPECT_EQ(WholeBlocks(Answer(24, 16, std::vector<float>(12, 1.0f))), (Rows{0, 1, 2, 5}));
+  EXPECT_EQ(WholeBlocks(Answer(24, 12, {0, 0, 1, 1, 7, 1, 1, 7, 7, 7, 0, 0})), (Rows{0, 2, 5}));
+  EXPECT_EQ(WholeBlocks(Answer(24, 12, {0, 0, -0.0f, 0, 0, 0, 0, 0, 0, 0, 0, 0})), (Rows{0, 1, 5}));
 }
 
 // T-SL2 whatever the scores are.
 TEST(SlimInferPolicy, StrangeScoresKeepTheEnds) {
   for (const float x : {-kInf, kInf, kNan}) {
-    EXPECT_EQ(Blocks(Answer(24, 8, std::vector<float>(12, x))), (Rows{0, 5})) << x;
-    const Rows three = Blocks(Answer(24, 12, std::vector<float>(12, x)));
+    EXPECT_EQ(WholeBlocks(Answer(24, 8, std::vector<float>(12, x))), (Rows{0, 5})) << x;
+    const Rows three = WholeBlocks(Answer(24, 12, std::vector<float>(12, x)));
     ASSERT_EQ(three.size(), 3u) << x;
     EXPECT_EQ(three.front(), 0) << x;
     EXPECT_EQ(three.back(), 5) << x;
   }
-  EXPECT_EQ(Blocks(Answer(24, 12, {0, 0, kNan, kNan, -kInf, 3, 1, 1, kNan, kNan, 0, 0})), (Rows{0, 2, 5}));
+  EXPECT_EQ(WholeBlocks(Answer(24, 12, {0, 0, kNan, kNan, -kInf, 3, 1, 1, kNan, kNan, 0, 0})),
+            (Rows{0, 2, 5}));
 }
 
 // A unit without a number does not hide the block's other unit, whichever of the two it is.
 TEST(SlimInferPolicy, ANanIsTheWorstUnitOfItsBlock) {
-  EXPECT_EQ(Blocks(Answer(24, 12, {0, 0, 1, 1, 5, kNan, 2, 2, 3, 3, 0, 0})), (Rows{0, 2, 5}));
-  EXPECT_EQ(Blocks(Answer(24, 12, {0, 0, 1, 1, kNan, 5, 2, 2, 3, 3, 0, 0})), (Rows{0, 2, 5}));
+  EXPECT_EQ(WholeBlocks(Answer(24, 12, {0, 0, 1, 1, 5, kNan, 2, 2, 3, 3, 0, 0})), (Rows{0, 2, 5}));
+  EXPECT_EQ(WholeBlocks(Answer(24, 12, {0, 0, 1, 1, kNan, 5, 2, 2, 3, 3, 0, 0})), (Rows{0, 2, 5}));
 }
 
 TEST(SlimInferPolicy, DecidesAfterTheLayerBeforeTheStage) {
@@ -237,7 +236,7 @@ TEST(SlimInferPolicy, MassIsSummedOverLayersAndSpreadOverSentences) {
     mass[5] = 1;
     mass[13] = 3.5f;
     second.Mass(1, mass);
-    return Blocks(slim.AfterAttention(second.seen, *second.be));
+    return WholeBlocks(slim.AfterAttention(second.seen, *second.be));
   };
   SlimInferPolicy sum(config);
   EXPECT_TRUE(sum.NeedsAt(Phase::kPrefill, 7).empty());
@@ -253,7 +252,7 @@ TEST(SlimInferPolicy, MassIsSummedOverLayersAndSpreadOverSentences) {
   mass[5] = 1;
   mass[13] = 3.5f;
   scene.Mass(1, mass);
-  EXPECT_EQ(Blocks(whole.AfterAttention(scene.seen, *scene.be)), (Rows{0, 2, 4}));
+  EXPECT_EQ(WholeBlocks(whole.AfterAttention(scene.seen, *scene.be)), (Rows{0, 2, 4}));
 }
 
 }  // namespace

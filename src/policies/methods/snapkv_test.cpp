@@ -3,10 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <limits>
-
 #include "policies/compose.h"
 #include "policies/retain_test_support.h"
+#include "special_floats.h"
 
 namespace coppice {
 namespace {
@@ -14,7 +13,6 @@ namespace {
 using Rows = std::vector<int32_t>;
 using Lists = std::vector<std::vector<float>>;
 using testing::HasSubstr;
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 // What stays of a prompt with these masses.
 Rows Kept(const SnapKvConfig& config, const std::vector<float>& mass) {

@@ -37,7 +37,7 @@ namespace coppice {
 
 namespace {
 
-const Needs::Mass kLastQuery{.queries = 1};
+const Needs::Mass kLastQueryMass{.queries = 1};
 
 }  // namespace
 
@@ -83,20 +83,20 @@ LayerPoint SptsPolicy::FirstChoice() const {
 
 Needs SptsPolicy::NeedsAt(Phase phase, int layer) const {
   if (phase != Phase::kPrefill || !(Skips(layer) || DropsBefore(layer + 1))) return {};
-  return {.masses = {kLastQuery}, .unit_scores = {}};  // (1)
+  return {.masses = {kLastQueryMass}, .unit_scores = {}};  // (1)
 }
 
 TokenSet SptsPolicy::RunAttention(const Observation& seen, Backend& be) {
   const int64_t budget = Budget(StageOfLayer(seen.layer));
   if (!Skips(seen.layer) || seen.rows() <= budget) return TokenSet::All(seen.rows());
-  return BestRows(seen.AttentionMass(kLastQuery).Row<float>(0), budget, 0, 1, be);  // (2)
+  return BestRows(seen.AttentionMass(kLastQueryMass).Row<float>(0), budget, 0, 1, be);  // (2)
 }
 
 TokenSet SptsPolicy::RunFfn(const Observation& seen, Backend& be) {
   const int64_t rows = seen.rows();
   const int64_t budget = Budget(StageOfLayer(seen.layer));
   if (!Skips(seen.layer) || rows <= budget) return TokenSet::All(rows);
-  const std::span<const float> s = seen.AttentionMass(kLastQuery).Row<float>(0);
+  const std::span<const float> s = seen.AttentionMass(kLastQueryMass).Row<float>(0);
   std::vector<float> score(s.begin(), s.end());
   if (proxies_ != nullptr) {
     std::vector<float> c(score.size());
@@ -111,7 +111,7 @@ TokenSet SptsPolicy::BeforeLayer(const Observation& seen, Backend& be) {
   if (!DropsBefore(seen.layer)) return TokenSet::All(rows);
   const int64_t stays = Stays(static_cast<size_t>(StageOf(config_.ends, seen.layer - 1)), rows);
   if (stays == rows) return TokenSet::All(rows);
-  return BestRows(seen.AttentionMass(kLastQuery).Row<float>(0), stays, 0, 1, be);  // (6)
+  return BestRows(seen.AttentionMass(kLastQueryMass).Row<float>(0), stays, 0, 1, be);  // (6)
 }
 
 namespace {

@@ -56,7 +56,7 @@ namespace coppice {
 
 namespace {
 
-constexpr int64_t kTileRows = 512;  // bounds the workspace; the result does not depend on it
+constexpr int64_t kProxyRows = 512;  // bounds the workspace; the result does not depend on it
 
 double SquaredLength(std::span<const float> row) {
   double sum = 0;
@@ -93,7 +93,7 @@ void SptsProxy::Score(const TensorView& x, Backend& be, std::span<float> norms,
   }
   be.Pack(up_out_, up_out);
   be.Pack(down_, down);
-  const int64_t tile = std::min(kTileRows, x.rows);
+  const int64_t tile = std::min(kProxyRows, x.rows);
   Tensor normed(DType::kF32, tile, x.cols, be.memory());
   Tensor narrow(DType::kF32, tile, in.outputs, be.memory());
   Tensor gate(DType::kF32, gated() ? tile : 0, up_out.outputs, be.memory());

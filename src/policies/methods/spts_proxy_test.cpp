@@ -18,14 +18,14 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-constexpr int64_t kHidden = 16;
+constexpr int64_t kProxyHidden = 16;
 constexpr int64_t kChannels = 10;
 constexpr int64_t kRank = 6;
 
-ModelShape Small(bool gated = true) {
+ModelShape SmallGated(bool gated = true) {
   ModelShape s = Llama8B();
   s.layers = 3;
-  s.hidden = kHidden;
+  s.hidden = kProxyHidden;
   s.ffn = 48;
   s.gated_ffn = gated;
   return s;
@@ -33,25 +33,25 @@ ModelShape Small(bool gated = true) {
 
 // A model whose FFN has a gate, or BLOOM's: a LayerNorm, no gate, and biases.
 SptsTestFile Good(bool gated = true, int first = 0) {
-  return SptsTestFile(Small(gated), kChannels, kRank, first, !gated);
+  return SptsTestFile(SmallGated(gated), kChannels, kRank, first, !gated);
 }
 
 class SptsProxies : public testing::Test {
  protected:
   std::string Write(const SptsTestFile& file) { return folder_.Write("p.safetensors", file.Bytes()); }
   std::shared_ptr<const SptsFile> Open(const SptsTestFile& file, bool gated = true) {
-    return std::make_shared<const SptsFile>(Write(file), Small(gated));
+    return std::make_shared<const SptsFile>(Write(file), SmallGated(gated));
   }
   std::string Refusal(const SptsTestFile& file, bool gated = true) {
     const std::string path = Write(file);
-    const std::string message = ErrorOf([&] { SptsFile(path, Small(gated)); });
+    const std::string message = ErrorOf([&] { SptsFile(path, SmallGated(gated)); });
     EXPECT_THAT(message, AllOf(HasSubstr("[spts] "), HasSubstr(path)));
     return message;
   }
   TempFolder folder_;
 };
 
-Tensor Hidden(int64_t rows, int64_t cols = kHidden) {
+Tensor ProxyHidden(int64_t rows, int64_t cols = kProxyHidden) {
   Tensor x(DType::kF32, rows, cols);
   const std::vector<float> values = SideTestFile::Values(rows * cols, 99);
   std::copy(values.begin(), values.end(), reinterpret_cast<float*>(x.mutable_view().data));
@@ -113,7 +113,7 @@ struct Oracle {
 };
 
 TEST_F(SptsProxies, AgainstTheEquations) {
-  const Tensor x = Hidden(1100);  // three tiles, the last partial
+  const Tensor x = ProxyHidden(1100);  // three tiles, the last partial
   for (const bool gated : {true, false}) {
     SptsTestFile file = Good(gated, 1);
     const auto opened = Open(file, gated);
@@ -134,7 +134,7 @@ TEST_F(SptsProxies, AgainstTheEquations) {
 }
 
 TEST_F(SptsProxies, ANormIsAFunctionOfTheRow) {
-  const Tensor x = Hidden(600);
+  const Tensor x = ProxyHidden(600);
   for (const bool gated : {true, false}) {
     const auto opened = Open(Good(gated), gated);
     for (const char* name : {"reference", "cpu"}) {
@@ -155,7 +155,7 @@ TEST_F(SptsProxies, ANormIsAFunctionOfTheRow) {
 // Jobs of a server share the file; each has a backend of its own.
 TEST_F(SptsProxies, ThreadsShareAFile) {
   const auto opened = Open(Good());
-  const Tensor x = Hidden(700);
+  const Tensor x = ProxyHidden(700);
   const auto be = MakeBackend("cpu", {.threads = 1});
   const std::vector<float> alone = Scores(opened->proxy(0), x.view(), *be);
   std::vector<float> got[2];
@@ -172,7 +172,7 @@ TEST_F(SptsProxies, ThreadsShareAFile) {
 
 TEST_F(SptsProxies, HalfFloatsAreReadToo) {
   SptsTestFile file = Good();
-  const Tensor x = Hidden(3);
+  const Tensor x = ProxyHidden(3);
   const auto be = MakeBackend("reference", {});
   const std::vector<float> full = Scores(Open(file)->proxy(0), x.view(), *be);
   for (SideTestFile::Tensor& tensor : file.tensors) {  // two bf16 values in the place of one float
@@ -193,7 +193,7 @@ TEST_F(SptsProxies, RandomProxiesNeedNoWeights) {
   const auto random = SptsFile::OfNoFile(Llama8B());
   EXPECT_EQ(random->first_layer(), 0);
   const auto be = MakeBackend("reference", {});
-  const Tensor x = Hidden(50);
+  const Tensor x = ProxyHidden(50);
   const std::vector<float> norms = Scores(random->proxy(31), x.view(), *be);
   EXPECT_EQ(norms, Scores(random->proxy(31), x.view(), *be));
   EXPECT_NE(norms, Scores(random->proxy(30), x.view(), *be));
@@ -283,7 +283,7 @@ TEST_F(SptsProxies, TensorsAreHostileUntilRead) {
   EXPECT_THAT(Refusal(file), HasSubstr("tensor 'spts.3.norm.w' belongs to none of the layers 0 to 2"));
   file.tensors.back() = {"ids", {1}, {1}, "I32"};
   EXPECT_THAT(Refusal(file), HasSubstr("tensor 'ids' belongs to none of the layers 0 to 2"));
-  ModelShape other = Small();
+  ModelShape other = SmallGated();
   other.hidden = 32;
   const std::string path = Write(Good());
   EXPECT_THAT(ErrorOf([&] { SptsFile(path, other); }), HasSubstr("'spts.0.norm.w' is [16], expected [32]"));
@@ -293,10 +293,11 @@ TEST_F(SptsProxies, BrokenFiles) {
   const std::string good = Good().Bytes();
   for (size_t length = 0; length < good.size(); length += 41) {
     const std::string path = folder_.Write("cut.safetensors", good.substr(0, length));
-    EXPECT_THAT(ErrorOf([&] { SptsFile(path, Small()); }), HasSubstr(path)) << length;
+    EXPECT_THAT(ErrorOf([&] { SptsFile(path, SmallGated()); }), HasSubstr(path)) << length;
   }
-  EXPECT_THAT(ErrorOf([&] { SptsFile(folder_.Path("absent"), Small()); }), HasSubstr("absent: cannot open"));
-  EXPECT_THAT(ErrorOf([&] { SptsFile(folder_.path(), Small()); }), HasSubstr("not a regular file"));
+  EXPECT_THAT(ErrorOf([&] { SptsFile(folder_.Path("absent"), SmallGated()); }),
+              HasSubstr("absent: cannot open"));
+  EXPECT_THAT(ErrorOf([&] { SptsFile(folder_.path(), SmallGated()); }), HasSubstr("not a regular file"));
 }
 
 // The second content here would be refused, if it were read.
@@ -305,21 +306,21 @@ TEST_F(SptsProxies, AFileIsReadOnceUntilItChanges) {
   const std::string path = Write(file);
   const auto before = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
   std::filesystem::last_write_time(path, before);
-  const auto first = OpenSptsFile(path, Small());
+  const auto first = OpenSptsFile(path, SmallGated());
   file.metadata["eps"] = "2e-05";
   ASSERT_EQ(Write(file), path);
   std::filesystem::last_write_time(path, before);
-  EXPECT_EQ(OpenSptsFile(path, Small()), first);
+  EXPECT_EQ(OpenSptsFile(path, SmallGated()), first);
   for (int64_t ModelShape::*size : {&ModelShape::ffn, &ModelShape::hidden}) {  // of another model
-    ModelShape other = Small();
+    ModelShape other = SmallGated();
     other.*size = 9;
     EXPECT_THAT(ErrorOf([&] { OpenSptsFile(path, other); }), HasSubstr(path));
   }
-  EXPECT_THAT(ErrorOf([&] { OpenSptsFile(path, Small(false)); }), HasSubstr("has no gate"));
+  EXPECT_THAT(ErrorOf([&] { OpenSptsFile(path, SmallGated(false)); }), HasSubstr("has no gate"));
   std::filesystem::last_write_time(path, before + std::chrono::seconds(1));
-  EXPECT_NE(OpenSptsFile(path, Small()), first);
+  EXPECT_NE(OpenSptsFile(path, SmallGated()), first);
   Write(Good());  // just now
-  EXPECT_NE(OpenSptsFile(path, Small()), OpenSptsFile(path, Small()));
+  EXPECT_NE(OpenSptsFile(path, SmallGated()), OpenSptsFile(path, SmallGated()));
 }
 
 }  // namespace

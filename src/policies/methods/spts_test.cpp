@@ -13,7 +13,7 @@ using testing::HasSubstr;
 using Rows = std::vector<int32_t>;
 
 // Two stages, layers 2 to 3 and 4 to 5, of eight layers.
-SptsConfig Small(int64_t tokens) {
+SptsConfig SmallSpts(int64_t tokens) {
   return {.begin = 2, .ends = {3, 5}, .keep = {4, 2}, .drop = {2, 3}, .tokens = tokens};
 }
 
@@ -30,27 +30,28 @@ Rows Ask(const SptsConfig& config, Question question, const std::vector<float>& 
 
 TEST(SptsPolicy, TheBestRowsAttendAndTheLastOne) {
   const std::vector<float> mass = {5, 1, 9, 2, 7, 3, 8, 0};
-  EXPECT_EQ(Ask(Small(8), Question::kAttention, mass, 2), (Rows{2, 4, 6, 7}));
-  EXPECT_EQ(Ask(Small(8), Question::kFfn, mass, 3), (Rows{2, 4, 6, 7}));
-  EXPECT_EQ(Ask(Small(8), Question::kAttention, {1, 1, 1, 1, 1, 1, 1, 1}, 2), (Rows{0, 1, 2, 7}));  // ties
+  EXPECT_EQ(Ask(SmallSpts(8), Question::kAttention, mass, 2), (Rows{2, 4, 6, 7}));
+  EXPECT_EQ(Ask(SmallSpts(8), Question::kFfn, mass, 3), (Rows{2, 4, 6, 7}));
+  EXPECT_EQ(Ask(SmallSpts(8), Question::kAttention, {1, 1, 1, 1, 1, 1, 1, 1}, 2),
+            (Rows{0, 1, 2, 7}));  // ties
   // Budgets are the stage's; behind the last stage the last one's.
-  EXPECT_EQ(Ask(Small(8), Question::kAttention, {5, 1, 9, 2, 7, 3}, 5), (Rows{2, 5}));
-  EXPECT_EQ(Ask(Small(8), Question::kFfn, {5, 1, 9}, 7), (Rows{0, 2}));
+  EXPECT_EQ(Ask(SmallSpts(8), Question::kAttention, {5, 1, 9, 2, 7, 3}, 5), (Rows{2, 5}));
+  EXPECT_EQ(Ask(SmallSpts(8), Question::kFfn, {5, 1, 9}, 7), (Rows{0, 2}));
   // As many candidates as the budget: nothing is skipped.
-  EXPECT_EQ(Ask(Small(8), Question::kAttention, {5, 1, 9, 2}, 2), (Rows{0, 1, 2, 3}));
+  EXPECT_EQ(Ask(SmallSpts(8), Question::kAttention, {5, 1, 9, 2}, 2), (Rows{0, 1, 2, 3}));
 }
 
 TEST(SptsPolicy, CandidatesLeaveBehindAStage) {
   const std::vector<float> mass = {5, 1, 9, 2, 7, 3, 8, 0};
-  EXPECT_EQ(Ask(Small(8), Question::kBeforeLayer, mass, 4), (Rows{0, 2, 4, 5, 6, 7}));  // 2 of 8
-  EXPECT_EQ(Ask(Small(8), Question::kBeforeLayer, {5, 1, 9, 2, 7, 3}, 6), (Rows{2, 4, 5}));
-  EXPECT_EQ(Ask(Small(8), Question::kBeforeLayer, mass, 3).size(), 8u);
+  EXPECT_EQ(Ask(SmallSpts(8), Question::kBeforeLayer, mass, 4), (Rows{0, 2, 4, 5, 6, 7}));  // 2 of 8
+  EXPECT_EQ(Ask(SmallSpts(8), Question::kBeforeLayer, {5, 1, 9, 2, 7, 3}, 6), (Rows{2, 4, 5}));
+  EXPECT_EQ(Ask(SmallSpts(8), Question::kBeforeLayer, mass, 3).size(), 8u);
   // The next stage's budget stays.
-  EXPECT_EQ(Ask(Small(8), Question::kBeforeLayer, {5, 1, 9, 2}, 6), (Rows{2, 3}));
+  EXPECT_EQ(Ask(SmallSpts(8), Question::kBeforeLayer, {5, 1, 9, 2}, 6), (Rows{2, 3}));
 }
 
 TEST(SptsPolicy, WhereItActs) {
-  SptsPolicy policy(Small(8), nullptr);
+  SptsPolicy policy(SmallSpts(8), nullptr);
   EXPECT_EQ(policy.FirstChoice(), (LayerPoint{2, false}));
   EXPECT_EQ(policy.Candidates(0), 8);
   EXPECT_EQ(policy.Candidates(1), 6);
@@ -61,14 +62,14 @@ TEST(SptsPolicy, WhereItActs) {
     EXPECT_TRUE(policy.NeedsAt(Phase::kDecode, layer).empty());
   }
   // A prompt that the first stage's budget covers: its layers are dense, but its last one scores what leaves.
-  SptsPolicy shorter(Small(4), nullptr);
+  SptsPolicy shorter(SmallSpts(4), nullptr);
   EXPECT_EQ(shorter.FirstChoice(), (LayerPoint{4, false}));
   for (int layer = 0; layer < 8; ++layer) {
     EXPECT_EQ(shorter.ProbesAttention(layer), false)
         << layer;  // 2 leave behind layer 3, and keep=2 covers the rest
     EXPECT_EQ(shorter.NeedsAt(Phase::kPrefill, layer).masses.size(), layer == 3 ? 1u : 0u) << layer;
   }
-  EXPECT_EQ(SptsPolicy(Small(2), nullptr).FirstChoice(), kNoPoint);
+  EXPECT_EQ(SptsPolicy(SmallSpts(2), nullptr).FirstChoice(), kNoPoint);
 }
 
 TEST(SptsMethod, SettingsAndReasons) {

@@ -3,17 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <limits>
-
 #include "policies/method_test_support.h"
 #include "policy_scene.h"
+#include "special_floats.h"
 
 namespace coppice {
 namespace {
 
 using testing::HasSubstr;
 using Rows = std::vector<int32_t>;
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 Rows Ask(StaticPruningPolicy& policy, int layer, const Rows& positions, const std::vector<float>& mass) {
   Scene scene(positions, positions.back() + 1, layer);

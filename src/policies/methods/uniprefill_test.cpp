@@ -3,19 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <limits>
-
 #include "policies/method_test_support.h"
 #include "policy_scene.h"
+#include "special_floats.h"
 
 namespace coppice {
 namespace {
 
 using testing::HasSubstr;
 using Rows = std::vector<int32_t>;
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-UniPrefillConfig Small() { return {.layers = {3, 5}, .p = 0.5, .block = 2, .sink = 0, .last = 1}; }
+UniPrefillConfig SmallUniPrefill() { return {.layers = {3, 5}, .p = 0.5, .block = 2, .sink = 0, .last = 1}; }
 
 Rows Ask(const UniPrefillConfig& config, const Rows& positions, const std::vector<float>& mass,
          int layer = 3) {
@@ -31,20 +29,20 @@ Rows Ask(const UniPrefillConfig& config, const Rows& positions, const std::vecto
 TEST(UniPrefillPolicy, TheFewestBlocksThatHoldTheMass) {
   const Rows all = {0, 1, 2, 3, 4, 5, 6, 7};
   // Blocks of 1, 4, 3 and 2 of 10: half is reached by the second and third. The last row's block stays.
-  EXPECT_EQ(Ask(Small(), all, {0.5, 0.5, 4, 0, 1, 2, 1, 1}), (Rows{2, 3, 4, 5, 6, 7}));
-  UniPrefillConfig config = Small();
+  EXPECT_EQ(Ask(SmallUniPrefill(), all, {0.5, 0.5, 4, 0, 1, 2, 1, 1}), (Rows{2, 3, 4, 5, 6, 7}));
+  UniPrefillConfig config = SmallUniPrefill();
   config.p = 0.4;  // the block that reaches p counts, and no other
   EXPECT_EQ(Ask(config, all, {0.5, 0.5, 4, 0, 1, 2, 1, 1}), (Rows{2, 3, 6, 7}));
   config.p = 0.41;
   EXPECT_EQ(Ask(config, all, {0.5, 0.5, 4, 0, 1, 2, 1, 1}), (Rows{2, 3, 4, 5, 6, 7}));
-  EXPECT_EQ(Ask(Small(), all, std::vector<float>(8, 1)),
+  EXPECT_EQ(Ask(SmallUniPrefill(), all, std::vector<float>(8, 1)),
             (Rows{0, 1, 2, 3, 6, 7}));  // ties: the earlier block
-  EXPECT_EQ(Ask(Small(), all, {kNan, 1, 9, 9, kNan, kNan, 0, 0}), (Rows{2, 3, 6, 7}));
-  EXPECT_EQ(Ask(Small(), all, std::vector<float>(8, 0)), all);  // no mass says nothing
+  EXPECT_EQ(Ask(SmallUniPrefill(), all, {kNan, 1, 9, 9, kNan, kNan, 0, 0}), (Rows{2, 3, 6, 7}));
+  EXPECT_EQ(Ask(SmallUniPrefill(), all, std::vector<float>(8, 0)), all);  // no mass says nothing
 }
 
 TEST(UniPrefillPolicy, FirstPositionsAndTheLastRowsBlocksStay) {
-  UniPrefillConfig config = Small();
+  UniPrefillConfig config = SmallUniPrefill();
   config.sink = 3;
   config.last = 2;
   // The last block is partial, so the last two rows are in two blocks.
@@ -58,7 +56,7 @@ TEST(UniPrefillPolicy, FirstPositionsAndTheLastRowsBlocksStay) {
 }
 
 TEST(UniPrefillPolicy, WhereItActs) {
-  UniPrefillPolicy policy(Small());
+  UniPrefillPolicy policy(SmallUniPrefill());
   const LayerPoint first{3, true};
   EXPECT_EQ(policy.FirstChoice(), first);
   for (int layer = 0; layer < 8; ++layer) {
@@ -71,7 +69,7 @@ TEST(UniPrefillPolicy, WhereItActs) {
       EXPECT_TRUE(policy.AfterAttention(scene.seen, *scene.be).IsAll());
     }
   }
-  UniPrefillConfig whole = Small();
+  UniPrefillConfig whole = SmallUniPrefill();
   whole.p = 1;
   UniPrefillPolicy dense(whole);
   EXPECT_EQ(dense.FirstChoice(), kNoPoint);

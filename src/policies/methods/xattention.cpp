@@ -12,7 +12,7 @@
 // find a diagonal that is one key wide.
 //
 // Time: N^2 H c / (2 S) multiply-adds per layer and (N / S)^2 H / 2 exponentials. Memory: one kv head's keys
-// and kTile rows of scores.
+// and kStridedTile rows of scores.
 //
 // ALiBi's bias is linear along an antidiagonal. Its mean is the bias between the first rows of the two groups
 // of S keys, which (1) adds.
@@ -34,7 +34,7 @@ namespace coppice {
 
 namespace {
 
-constexpr int64_t kTile = 512;  // strided rows per product, of queries and of keys
+constexpr int64_t kStridedTile = 512;  // strided rows per product, of queries and of keys
 
 // Adds softmax(scores) to `mass` by groups of `per_block`. A NaN among the scores makes all of it NaN.
 void AddSoftmax(std::span<float> scores, int64_t per_block, double* mass) {
@@ -65,12 +65,14 @@ void StrideQueries(const TensorView& queries, int64_t first, int64_t count, int 
 }  // namespace
 
 StridedKeys::StridedKeys(const TensorView& keys, int stride, Backend& be)
-    : stride_(stride), count_(keys.rows / stride), packs_(static_cast<size_t>((count_ + kTile - 1) / kTile)) {
+    : stride_(stride),
+      count_(keys.rows / stride),
+      packs_(static_cast<size_t>((count_ + kStridedTile - 1) / kStridedTile)) {
   std::vector<int32_t> rows;
   Tensor strided;
   for (size_t t = 0; t < packs_.size(); ++t) {
-    const int64_t first = static_cast<int64_t>(t) * kTile;
-    const int64_t count = std::min(kTile, count_ - first);
+    const int64_t first = static_cast<int64_t>(t) * kStridedTile;
+    const int64_t count = std::min(kStridedTile, count_ - first);
     rows.resize(static_cast<size_t>(count * stride));
     std::iota(rows.begin(), rows.end(), static_cast<int32_t>(first * stride));
     strided.Resize(keys.dtype, count, stride * keys.cols);
@@ -81,11 +83,11 @@ StridedKeys::StridedKeys(const TensorView& keys, int stride, Backend& be)
 
 void StridedKeys::Multiply(const TensorView& queries, int64_t count, Tensor& scores, Backend& be) const {
   COPPICE_CHECK(count <= count_);
-  const int64_t packs = (count + kTile - 1) / kTile;
-  scores.Resize(DType::kF32, queries.rows, std::min(packs * kTile, count_));
+  const int64_t packs = (count + kStridedTile - 1) / kStridedTile;
+  scores.Resize(DType::kF32, queries.rows, std::min(packs * kStridedTile, count_));
   for (int64_t t = 0; t < packs; ++t) {
     const PackedMatrix& pack = packs_[static_cast<size_t>(t)];
-    be.Product(queries, pack, {}, scores.mutable_view().Cols(t * kTile, pack.outputs));
+    be.Product(queries, pack, {}, scores.mutable_view().Cols(t * kStridedTile, pack.outputs));
   }
 }
 
@@ -94,7 +96,7 @@ std::vector<double> AntidiagonalMass(const AttentionInput& head, const BlockGrid
   const int64_t stride = keys.stride();
   COPPICE_CHECK(head.shape.heads == 1 && grid.block % stride == 0);
   const int64_t per_block = grid.block / stride;
-  const int64_t blocks_per_tile = std::max<int64_t>(1, kTile / per_block);
+  const int64_t blocks_per_tile = std::max<int64_t>(1, kStridedTile / per_block);
   const float scale = head.shape.scale / static_cast<float>(stride);
   const float slope = head.shape.alibi_slopes.empty() ? 0.0f : head.shape.alibi_slopes.front();
   std::vector<double> mass(static_cast<size_t>(grid.first_dense() * grid.key_blocks()), 0.0);

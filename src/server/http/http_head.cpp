@@ -24,7 +24,7 @@ constexpr std::string_view kSingleByName[] = {"X-Api-Key", "Sec-Fetch-Site"};
 
 std::string_view View(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
-std::string Lower(std::string_view text) {
+std::string LowerCase(std::string_view text) {
   std::string lower(text);
   std::transform(lower.begin(), lower.end(), lower.begin(),
                  [](unsigned char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c); });
@@ -67,7 +67,7 @@ HttpRequest HeadOf(const http::request_header<>& header) {
   if (question != std::string::npos) request.query = target.substr(question + 1);
   for (const auto& field : header) {
     // Of several with one name the first counts; FaultOfHead() refuses those for which it matters.
-    request.headers.emplace(Lower(View(field.name_string())), std::string(field.value()));
+    request.headers.emplace(LowerCase(View(field.name_string())), std::string(field.value()));
   }
   return request;
 }

@@ -34,7 +34,7 @@ Json Conversation() {
                          "bos_token": "<s>", "eos_token": "</s>"})");
 }
 
-std::string ErrorOf(const std::string& source, const Json& context = Conversation()) {
+std::string TemplateError(const std::string& source, const Json& context = Conversation()) {
   try {
     ChatTemplate(source).Render(context);
   } catch (const Error& error) {
@@ -91,7 +91,7 @@ TEST(ChatTemplate, MatchesEveryParityCase) {
       const Json context = ContextOf(name, test_case);
       ++cases;
       if (test_case.value("raises", false)) {
-        const std::string error = ErrorOf(family["template"], context);
+        const std::string error = TemplateError(family["template"], context);
         EXPECT_NE(error.find(test_case["error"].get<std::string>()), std::string::npos) << error;
         continue;
       }
@@ -118,11 +118,11 @@ TEST(ChatTemplate, RendersTheSameAgainAndFromACopyOfTheHandle) {
 }
 
 TEST(ChatTemplate, PassesUndefinedFunctionsAndMissingRolesOnAsErrors) {
-  EXPECT_EQ(ErrorOf("a\n{{ nothing() }}"), "[chat template] line 2: 'nothing' is undefined");
-  EXPECT_EQ(ErrorOf("{% for m in messages %}\n{{ m['role'] + m.name }}\n{% endfor %}"),
+  EXPECT_EQ(TemplateError("a\n{{ nothing() }}"), "[chat template] line 2: 'nothing' is undefined");
+  EXPECT_EQ(TemplateError("{% for m in messages %}\n{{ m['role'] + m.name }}\n{% endfor %}"),
             "[chat template] line 2: 'dict object' has no attribute 'name'");
-  EXPECT_EQ(ErrorOf("{{ raise_exception('two\nlines') }}"), "[chat template] line 1: two lines");
-  EXPECT_LT(ErrorOf("{{ raise_exception('x' * 100000) }}").size(), 1100u);
+  EXPECT_EQ(TemplateError("{{ raise_exception('two\nlines') }}"), "[chat template] line 1: two lines");
+  EXPECT_LT(TemplateError("{{ raise_exception('x' * 100000) }}").size(), 1100u);
 }
 
 TEST(ChatTemplate, KeepsTheSandboxShut) {
@@ -130,18 +130,18 @@ TEST(ChatTemplate, KeepsTheSandboxShut) {
     for (const char* object :
          {"messages", "messages[0]", "bos_token", "range", "namespace()", "messages[0].items", "none"}) {
       EXPECT_EQ(ChatTemplate(fmt::format("{{{{ {}.{} }}}}", object, name)).Render(Conversation()), "");
-      EXPECT_NE(ErrorOf(fmt::format("{{{{ {}['{}'].x }}}}", object, name)), "no error");
+      EXPECT_NE(TemplateError(fmt::format("{{{{ {}['{}'].x }}}}", object, name)), "no error");
     }
   }
-  EXPECT_NE(ErrorOf("{% import 'x' as y %}"), "no error");
-  EXPECT_NE(ErrorOf("{% include '/etc/passwd' %}"), "no error");
+  EXPECT_NE(TemplateError("{% import 'x' as y %}"), "no error");
+  EXPECT_NE(TemplateError("{% include '/etc/passwd' %}"), "no error");
 }
 
 TEST(ChatTemplate, NowIsFormattedAsAsked) {
   const std::string year = ChatTemplate("{{ strftime_now('%Y') }}").Render(Conversation());
   EXPECT_EQ(year.size(), 4u);
   EXPECT_GE(std::stoi(year), 2024);
-  EXPECT_NE(ErrorOf("{{ strftime_now('%Y' * 1000) }}"), "no error");
+  EXPECT_NE(TemplateError("{{ strftime_now('%Y' * 1000) }}"), "no error");
 }
 
 // A template that must end as an Error, quickly and without allocating the memory it asks for.
@@ -164,7 +164,7 @@ void ExpectRefused(std::span<const Hostile> cases) {
   for (const Hostile& hostile : cases) {
     SCOPED_TRACE(hostile.name);
     const auto start = std::chrono::steady_clock::now();
-    const std::string error = ErrorOf(hostile.source);
+    const std::string error = TemplateError(hostile.source);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     EXPECT_TRUE(error.starts_with("[chat template] line ")) << error;
     EXPECT_NE(error.find(hostile.says), std::string::npos) << error;
@@ -327,7 +327,7 @@ TEST(ChatTemplate, SurvivesRandomEdits) {
           break;
       }
     }
-    if (ErrorOf(source) == "no error") ++rendered;
+    if (TemplateError(source) == "no error") ++rendered;
   }
   EXPECT_GT(rendered, 100);   // some edits leave the template valid
   EXPECT_LT(rendered, 2900);  // most do not

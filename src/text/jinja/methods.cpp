@@ -10,6 +10,9 @@
 namespace coppice::jinja {
 namespace {
 
+using B = Budget;
+using V = Value;
+using A = CallArguments;
 using Method = Value (*)(Budget&, const Value& self, const CallArguments&);
 using MethodTable = std::unordered_map<std::string_view, Method>;
 
@@ -213,9 +216,6 @@ Value CaseMethod(Budget& budget, const Value& self, const CallArguments& argumen
 }
 
 const MethodTable& StringMethods() {
-  using B = Budget;
-  using V = Value;
-  using A = CallArguments;
   static const MethodTable kTable = {
       {"strip", [](B& b, const V& s, const A& a) { return StripMethod(b, s, a, Ends::kBoth); }},
       {"lstrip", [](B& b, const V& s, const A& a) { return StripMethod(b, s, a, Ends::kLeft); }},
@@ -276,9 +276,6 @@ Value Copy(Budget&, const Value& self, const CallArguments& arguments) {
 }
 
 const MethodTable& DictMethods() {
-  using B = Budget;
-  using V = Value;
-  using A = CallArguments;
   static const MethodTable kTable = {
       {"get", DictGet},
       {"items", [](B& b, const V& s, const A& a) { return DictView(b, s, a, ListKind::kItems); }},

@@ -176,7 +176,7 @@ Value LoopAttribute(const LoopObject& loop, std::string_view name) {
 }
 
 // The bound method of that name, if one exists. Sets `found`.
-Value Method(Budget& budget, const Value& value, std::string_view name, bool& found) {
+Value BoundMethod(Budget& budget, const Value& value, std::string_view name, bool& found) {
   found = HasMethod(value, name);
   if (!found) return {};
   return Value(std::make_shared<const CallableObject>(&budget, CallableObject::Kind::kMethod,
@@ -301,7 +301,7 @@ bool Compares(Budget& budget, Comparison operation, const Value& a, const Value&
 Value Attribute(Budget& budget, const Value& value, std::string_view name) {
   Defined(value);
   bool found = false;
-  Value method = Method(budget, value, name, found);
+  Value method = BoundMethod(budget, value, name, found);
   if (found) return method;
   if (ChangesItsObject(value, name)) {
     return Value::MakeUndefined(

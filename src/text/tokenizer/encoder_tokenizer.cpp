@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxHoles = 65536;  // ids without a text, beside as many as there are tokens
+constexpr size_t kMaxMissingIds = 65536;  // ids without a text, beside as many as there are tokens
 
 // The part of a (possibly nested) normalizer or pre-tokenizer that has the type; null if none has.
 const json* PartOfType(const json* part, std::string_view list, std::string_view type) {
@@ -45,7 +45,7 @@ std::vector<std::string> TokensById(const json& vocab, const std::string& source
   for (const auto& [text, value] : vocab.items()) {
     const auto id = static_cast<size_t>(TokenIdFrom(value, "a token's id", source));
     // A small file cannot make a large table.
-    if (id >= 2 * vocab.size() + kMaxHoles)
+    if (id >= 2 * vocab.size() + kMaxMissingIds)
       throw Error("[tokenizer] {}: {} tokens, and one has the id {}", source, vocab.size(), id);
     tokens.resize(std::max(tokens.size(), id + 1));
     if (!tokens[id].empty())

@@ -46,9 +46,9 @@ class TrimSpaces final : public Normalizer {
   }
 };
 
-class Sequence final : public Normalizer {
+class NormalizerSequence final : public Normalizer {
  public:
-  explicit Sequence(std::vector<std::unique_ptr<Normalizer>> parts) : parts_(std::move(parts)) {}
+  explicit NormalizerSequence(std::vector<std::unique_ptr<Normalizer>> parts) : parts_(std::move(parts)) {}
   std::string Apply(std::string text) const override {
     for (const auto& part : parts_) text = part->Apply(std::move(text));
     return text;
@@ -69,7 +69,7 @@ std::unique_ptr<Normalizer> MakeReplace(std::string pattern, std::string content
 std::unique_ptr<Normalizer> MakeNfc() { return std::make_unique<Nfc>(); }
 std::unique_ptr<Normalizer> MakeTrimSpaces() { return std::make_unique<TrimSpaces>(); }
 std::unique_ptr<Normalizer> MakeNormalizerSequence(std::vector<std::unique_ptr<Normalizer>> parts) {
-  return std::make_unique<Sequence>(std::move(parts));
+  return std::make_unique<NormalizerSequence>(std::move(parts));
 }
 
 std::unique_ptr<Normalizer> NormalizerFromJson(const nlohmann::json& json, const std::string& source) {

@@ -216,9 +216,10 @@ class Metaspace final : public PreTokenizer {
   std::unique_ptr<PreTokenizer> split_;
 };
 
-class Sequence final : public PreTokenizer {
+class PreTokenizerSequence final : public PreTokenizer {
  public:
-  explicit Sequence(std::vector<std::unique_ptr<PreTokenizer>> parts) : parts_(std::move(parts)) {}
+  explicit PreTokenizerSequence(std::vector<std::unique_ptr<PreTokenizer>> parts)
+      : parts_(std::move(parts)) {}
   void Apply(Pieces& pieces) const override {
     for (const auto& part : parts_) part->Apply(pieces);
   }
@@ -261,7 +262,7 @@ std::unique_ptr<PreTokenizer> MakePunctuation(SplitBehavior behavior) {
   return std::make_unique<ClassSplitter>(IsPunctuation, behavior);
 }
 std::unique_ptr<PreTokenizer> MakePreTokenizerSequence(std::vector<std::unique_ptr<PreTokenizer>> parts) {
-  return std::make_unique<Sequence>(std::move(parts));
+  return std::make_unique<PreTokenizerSequence>(std::move(parts));
 }
 
 }  // namespace coppice

@@ -108,40 +108,44 @@ std::string FolderError(const std::string& tokenizer_json) {
   return ErrorOf([&] { Tokenizer::FromHfFolder(folder.path()); });
 }
 
-std::string Json(const std::string& model, const std::string& rest = "") {
+std::string TokenizerJson(const std::string& model, const std::string& rest = "") {
   return R"({"model": {)" + model + "}" + (rest.empty() ? "" : ", " + rest) + "}";
 }
 
 TEST(BadTokenizerTest, TokenizerJson) {
   const std::string good = R"("type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"])";
-  EXPECT_EQ(FolderError(Json(good)), "no error");
+  EXPECT_EQ(FolderError(TokenizerJson(good)), "no error");
   const std::pair<std::string, std::string> cases[] = {
       {"{}", "'model'"},
       {"[]", "'model'"},
-      {Json(R"("type": "WordPiece", "vocab": {})"), "model 'WordPiece'"},
-      {Json(R"("type": "BPE", "vocab": [], "merges": [])"), "'vocab'"},
-      {Json(R"("type": "BPE", "vocab": {"a": -1}, "merges": [])"), "a token id is -1"},
-      {Json(R"("type": "BPE", "vocab": {"a": 1.5}, "merges": [])"), "integer"},
-      {Json(R"("type": "BPE", "vocab": {"a": 16000000}, "merges": [])"), "ids up to"},
-      {Json(R"("type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": [])"), "id 0 is given"},
-      {Json(R"("type": "BPE", "vocab": {"a": 0}, "merges": [["a"]])"), "merge 0"},
-      {Json(R"("type": "BPE", "vocab": {"a": 0}, "merges": [["a", ""]])"), "merge 0"},
-      {Json(R"("type": "BPE", "vocab": {"a": 0}, "merges": ["a b"])"), "merge 0"},
-      {Json(good + R"(, "unk_token": "<unk>")"), "unk_token"},
-      {Json(good + R"(, "end_of_word_suffix": "</w>")"), "end_of_word_suffix"},
-      {Json(good, R"("normalizer": {"type": "Lowercase"})"), "normalizer 'Lowercase'"},
-      {Json(good, R"("normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKC"}]})"), "'NFKC'"},
-      {Json(good, R"("pre_tokenizer": {"type": "Whitespace"})"), "pre-tokenizer 'Whitespace'"},
-      {Json(good, R"("pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(("}})"), "regex '(('"},
-      {Json(good, R"("pre_tokenizer": {"type": "Split", "pattern": {"String": ""}})"), "empty"},
-      {Json(good, R"("decoder": {"type": "CTC"})"), "decoder 'CTC'"},
-      {Json(good, R"("post_processor": {"type": "BertProcessing"})"), "post-processor 'BertProcessing'"},
-      {Json(good,
-            R"("post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}],
+      {TokenizerJson(R"("type": "WordPiece", "vocab": {})"), "model 'WordPiece'"},
+      {TokenizerJson(R"("type": "BPE", "vocab": [], "merges": [])"), "'vocab'"},
+      {TokenizerJson(R"("type": "BPE", "vocab": {"a": -1}, "merges": [])"), "a token id is -1"},
+      {TokenizerJson(R"("type": "BPE", "vocab": {"a": 1.5}, "merges": [])"), "integer"},
+      {TokenizerJson(R"("type": "BPE", "vocab": {"a": 16000000}, "merges": [])"), "ids up to"},
+      {TokenizerJson(R"("type": "BPE", "vocab": {"a": 0, "b": 0}, "merges": [])"), "id 0 is given"},
+      {TokenizerJson(R"("type": "BPE", "vocab": {"a": 0}, "merges": [["a"]])"), "merge 0"},
+      {TokenizerJson(R"("type": "BPE", "vocab": {"a": 0}, "merges": [["a", ""]])"), "merge 0"},
+      {TokenizerJson(R"("type": "BPE", "vocab": {"a": 0}, "merges": ["a b"])"), "merge 0"},
+      {TokenizerJson(good + R"(, "unk_token": "<unk>")"), "unk_token"},
+      {TokenizerJson(good + R"(, "end_of_word_suffix": "</w>")"), "end_of_word_suffix"},
+      {TokenizerJson(good, R"("normalizer": {"type": "Lowercase"})"), "normalizer 'Lowercase'"},
+      {TokenizerJson(good, R"("normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKC"}]})"),
+       "'NFKC'"},
+      {TokenizerJson(good, R"("pre_tokenizer": {"type": "Whitespace"})"), "pre-tokenizer 'Whitespace'"},
+      {TokenizerJson(good, R"("pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(("}})"),
+       "regex '(('"},
+      {TokenizerJson(good, R"("pre_tokenizer": {"type": "Split", "pattern": {"String": ""}})"), "empty"},
+      {TokenizerJson(good, R"("decoder": {"type": "CTC"})"), "decoder 'CTC'"},
+      {TokenizerJson(good, R"("post_processor": {"type": "BertProcessing"})"),
+       "post-processor 'BertProcessing'"},
+      {TokenizerJson(
+           good,
+           R"("post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}],
             "special_tokens": {"x": {"ids": [3]}}})"),
        "adds token 3"},
-      {Json(good, R"("added_tokens": [{"id": 1, "content": "x"}])"), "id 1 is given"},
-      {Json(good, R"("added_tokens": [{"content": "x"}])"), "added token"},
+      {TokenizerJson(good, R"("added_tokens": [{"id": 1, "content": "x"}])"), "id 1 is given"},
+      {TokenizerJson(good, R"("added_tokens": [{"content": "x"}])"), "added token"},
   };
   for (const auto& [text, cause] : cases) {
     EXPECT_THAT(FolderError(text), AllOf(HasSubstr("tokenizer.json"), HasSubstr(cause))) << text;
@@ -155,7 +159,8 @@ TEST(BadTokenizerTest, TooManyAddedTokensInJson) {
             std::to_string(i) + R"(>"})";
   }
   const std::string model = R"("type": "BPE", "vocab": {"a": 0}, "merges": [])";
-  EXPECT_THAT(FolderError(Json(model, "\"added_tokens\": [" + list + "]")), HasSubstr("200000 added tokens"));
+  EXPECT_THAT(FolderError(TokenizerJson(model, "\"added_tokens\": [" + list + "]")),
+              HasSubstr("200000 added tokens"));
 }
 
 TEST(BadTokenizerTest, SentencePieceBytes) {

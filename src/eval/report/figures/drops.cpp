@@ -41,7 +41,7 @@ Grid DropsOf(const ReportData& data, size_t arm) {
   return sum;
 }
 
-double MeanOf(const std::vector<double>& layer) {
+double MeanOfShares(const std::vector<double>& layer) {
   double sum = 0;
   for (const double share : layer) sum += share;
   return sum / static_cast<double>(layer.size());
@@ -72,8 +72,8 @@ Figure LayerDropFigure(const ReportData& data) {
     Series series{.name = data.arms()[a].name, .mark = data.arms()[a].mark};
     series.symbols = grid.size() <= 40;
     for (size_t l = 0; l < grid.size(); ++l) {
-      series.points.push_back({static_cast<double>(l), MeanOf(grid[l])});
-      figure.numbers.push_back({series.name, std::to_string(l), PercentText(MeanOf(grid[l]))});
+      series.points.push_back({static_cast<double>(l), MeanOfShares(grid[l])});
+      figure.numbers.push_back({series.name, std::to_string(l), PercentText(MeanOfShares(grid[l]))});
     }
     plot.series.push_back(std::move(series));
   }

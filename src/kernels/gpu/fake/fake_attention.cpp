@@ -9,8 +9,6 @@ namespace coppice::gpu::fake {
 
 namespace {
 
-constexpr int64_t kAny = KernelCall::kAny;
-
 void StoreHead(const KernelCall& k, int64_t row, int64_t head, const std::vector<float>& sums, float total) {
   const auto dim = static_cast<int64_t>(sums.size());
   float* out = k.P<float>("out", dim, row * k.I("so") + head * dim);
@@ -153,7 +151,7 @@ void MergeDecode(const KernelCall& k) {
   " query_positions:i32* key_positions:i32* slopes:f32* ranges:i32* list:i32* partial:f32* stats:f32* " \
   "pieces:i32 group:i32 unit:i32 head_dim:i32" a " sq:i32" a " sk:i32" a " sv:i32" a " scale:f32"
 
-constexpr FakeKernel kKernels[] = {
+constexpr FakeKernel kAttentionKernels[] = {
     {"attention_d64", COPPICE_ATTENTION("!"), 8, Attention<false>},
     {"attention_d128", COPPICE_ATTENTION("!"), 8, Attention<false>},
     {"attention_alibi_d64", COPPICE_ATTENTION("!"), 8, Attention<true>},
@@ -173,6 +171,6 @@ constexpr FakeKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const FakeKernel> AttentionKernels() { return kKernels; }
+std::span<const FakeKernel> AttentionKernels() { return kAttentionKernels; }
 
 }  // namespace coppice::gpu::fake

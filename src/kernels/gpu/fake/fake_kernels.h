@@ -13,6 +13,8 @@
 
 namespace coppice::gpu::fake {
 
+inline constexpr int64_t kAny = -1;  // of a grid's axis: as it is
+
 inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // One launch: the grid, and the arguments by the names of the kernel's list (kernels/README.md).
@@ -24,7 +26,6 @@ class KernelCall {
 
   int64_t grid(int axis) const { return grid_[axis]; }
   // Faults unless the grid is this one, as in kernels/README.md. kAny where a kernel takes the axis as it is.
-  static constexpr int64_t kAny = -1;
   void CheckGrid(int64_t x, int64_t y = 1, int64_t z = 1) const;
   int64_t I(std::string_view name) const;
   float F(std::string_view name) const;

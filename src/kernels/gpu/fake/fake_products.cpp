@@ -152,7 +152,7 @@ void Embed(const KernelCall& k) {
 #define COPPICE_EMBED(type) \
   COPPICE_WEIGHT(type) "ids:i32* y:f32* m:i32 d:i32 k:i32! sy:i32 zero:f32 group:i32 flags:i32"
 
-constexpr FakeKernel kKernels[] = {
+constexpr FakeKernel kProductKernels[] = {
     {"product_bf16", COPPICE_PRODUCT("bf16"), 8, Product<16, false>},
     {"product_q8", COPPICE_PRODUCT("i8"), 8, Product<8, false>},
     {"product_q4", COPPICE_PRODUCT("u8"), 8, Product<4, false>},
@@ -171,6 +171,6 @@ constexpr FakeKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const FakeKernel> ProductKernels() { return kKernels; }
+std::span<const FakeKernel> ProductKernels() { return kProductKernels; }
 
 }  // namespace coppice::gpu::fake

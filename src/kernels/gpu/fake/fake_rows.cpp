@@ -11,8 +11,6 @@ namespace coppice::gpu::fake {
 
 namespace {
 
-constexpr int64_t kAny = KernelCall::kAny;
-
 void RmsNorm(const KernelCall& k) {
   k.CheckGrid(kAny);
   const int64_t d = k.I("d");
@@ -174,7 +172,7 @@ void Embed(const KernelCall& k) {
   }
 }
 
-constexpr FakeKernel kKernels[] = {
+constexpr FakeKernel kRowKernels[] = {
     {"rms_norm", "x:f32* weight:f32* y:f32* d:i32 sx:i32 sy:i32 eps:f32", 4, RmsNorm},
     {"layer_norm", "x:f32* weight:f32* bias:f32* y:f32* d:i32 sx:i32 sy:i32 eps:f32", 4, LayerNorm},
     {"rope", "x:f32* positions:i32* cos:f32* sin:f32* head_dim:i32 pairs:i32 sx:i32 st:i32 interleaved:i32",
@@ -199,6 +197,6 @@ constexpr FakeKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const FakeKernel> RowKernels() { return kKernels; }
+std::span<const FakeKernel> RowKernels() { return kRowKernels; }
 
 }  // namespace coppice::gpu::fake

@@ -9,8 +9,6 @@ namespace coppice::gpu::fake {
 
 namespace {
 
-constexpr int64_t kAny = KernelCall::kAny;
-
 // partial [pieces, heads, m, 2]: the largest score times log2(e), and the sum of weights relative to it.
 template <bool kAlibi>
 void AttentionLse(const KernelCall& k) {
@@ -159,7 +157,7 @@ void UnitScores(const KernelCall& k) {
   "q:f32*" a " k:bf16*" a                                                                                \
   " query_positions:i32* key_positions:i32* slopes:f32* lse:f32* weights:f32* partial:f32* m:i32 n:i32 " \
   "group:i32 head_dim:i32" a " sq:i32" a " sk:i32" a " window:i32 scale:f32 flags:i32"
-constexpr FakeKernel kKernels[] = {
+constexpr FakeKernel kScoreKernels[] = {
     {"attention_lse_d64", COPPICE_LSE("!"), 4, AttentionLse<false>},
     {"attention_lse_d128", COPPICE_LSE("!"), 4, AttentionLse<false>},
     {"attention_lse_any", COPPICE_LSE(""), 4, AttentionLse<true>},
@@ -180,6 +178,6 @@ constexpr FakeKernel kKernels[] = {
 
 }  // namespace
 
-std::span<const FakeKernel> ScoreKernels() { return kKernels; }
+std::span<const FakeKernel> ScoreKernels() { return kScoreKernels; }
 
 }  // namespace coppice::gpu::fake
