@@ -72,10 +72,15 @@ HttpRequest HeadOf(const http::request_header<>& header) {
   return request;
 }
 
-std::optional<HttpFault> FaultOfHead(const http::request_header<>& header) {
+bool IsFolded(std::string_view head) {
+  return head.find("\n ") != head.npos || head.find("\n\t") != head.npos;
+}
+
+std::optional<HttpFault> FaultOfHead(const http::request_header<>& header, bool folded) {
   const auto bad = [](std::string message) {
     return HttpFault{400, "invalid_request_error", std::move(message)};
   };
+  if (folded) return bad("a header is folded: it goes on in the next line");
   for (const http::field field : kSingle) {
     if (header.count(field) > 1) return bad(fmt::format("the header {} repeats", View(to_string(field))));
   }

@@ -23,7 +23,7 @@ namespace {
 
 constexpr uint32_t kMaxHeadBytes = 16 << 10;
 constexpr size_t kBufferBytes = 64 << 10;  // the most that a client can send ahead
-constexpr size_t kWatchBytes = 4096;
+constexpr size_t kWatchBytes = 4096, kHeadBytes = 4096;  // of one read
 constexpr milliseconds kLookAgain{100};
 constexpr int64_t kSmallBody = 64 << 10;
 constexpr int64_t kLargeBody = 1 << 20;
@@ -143,12 +143,31 @@ void HttpSession::ReadHead() {
   parser_->header_limit(kMaxHeadBytes);
   parser_->body_limit(static_cast<uint64_t>(shared_.options.max_body_bytes));
   Arm(read_deadline_, shared_.options.idle);
-  http::async_read_header(socket_, buffer_, *parser_, [self = shared_from_this()](error_code ec, size_t) {
-    self->Step([&] { self->OnHead(ec); });
+  ParseHead();
+}
+
+// As http::async_read_header, but it sees the bytes: Beast joins a folded header's lines, and does not tell.
+void HttpSession::ParseHead() {
+  error_code ec;
+  const auto bytes = buffer_.data();
+  const size_t used = bytes.size() > 0 ? parser_->put(bytes, ec) : 0;
+  const bool folded = IsFolded({static_cast<const char*>(bytes.data()), used});
+  buffer_.consume(used);
+  if (ec == http::error::need_more) ec = {};
+  const size_t room = std::min(kHeadBytes, buffer_.max_size() - buffer_.size());
+  if (!ec && !parser_->is_header_done() && room == 0) ec = http::error::buffer_overflow;
+  if (ec || parser_->is_header_done()) return OnHead(ec, folded);
+  socket_.async_read_some(buffer_.prepare(room), [self = shared_from_this()](error_code ec, size_t read) {
+    self->Step([&] {
+      if (self->closed_) return;
+      if (ec) return self->OnHead(ec == asio::error::eof ? http::error::end_of_stream : ec, false);
+      self->buffer_.commit(read);
+      self->ParseHead();
+    });
   });
 }
 
-void HttpSession::OnHead(error_code ec) {
+void HttpSession::OnHead(error_code ec, bool folded) {
   if (closed_) return;
   read_deadline_.cancel();
   if (ec) return RefuseBadHttp(ec);
@@ -161,7 +180,7 @@ void HttpSession::OnHead(error_code ec) {
   if (!errors_.request_id.empty()) entry_.note = " request=" + errors_.request_id;
   more_headers_ = shared_.service.HeadersFor(request);
   std::optional<HttpReply> refusal;
-  if (const auto fault = FaultOfHead(parser_->get())) {
+  if (const auto fault = FaultOfHead(parser_->get(), folded)) {
     refusal = ErrorReply(*fault, errors_);
     keep_alive_ = false;
   } else {

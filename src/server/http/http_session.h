@@ -104,7 +104,8 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
 
   void ReplyAtOnce(HttpReply reply) { Reply(turn_, std::move(reply), HeldBytes(shared_)); }
   void ReadHead();
-  void OnHead(error_code ec);
+  void ParseHead();
+  void OnHead(error_code ec, bool folded);
   void ReadBody(HttpRequest request);
   void OnBody(error_code ec, HttpRequest request);
   void Dispatch(HttpRequest request);
