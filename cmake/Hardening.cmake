@@ -13,5 +13,7 @@ if(COPPICE_HARDEN AND NOT COPPICE_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL "De
   # Distributions may define a level of their own.
   add_compile_options(-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3)
   add_compile_definitions(_GLIBCXX_ASSERTIONS)
+  # Messages of checks name files of the source, and the program does not tell in whose home it was built.
+  add_compile_options(-ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
   add_link_options(-pie -Wl,-z,relro,-z,now,-z,noexecstack)
 endif()

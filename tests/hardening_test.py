@@ -33,6 +33,11 @@ class Hardening(unittest.TestCase):
         # At least one call was checked; which ones depends on what the compiler could prove at compile time.
         self.assertRegex(symbols, r"__\w+_chk\b(?<!__stack_chk)")
 
+    def test_no_path_of_the_source(self):
+        """-ffile-prefix-map: messages of checks name files of the source, not where it lay when it was built."""
+        source = pathlib.Path(__file__).resolve().parent.parent
+        self.assertNotIn(f"{source}/src/".encode(), pathlib.Path(PROGRAM).read_bytes())
+
     def test_containers_check_their_indices(self):
         self.assertIn("__glibcxx_assert_fail", readelf("--dyn-syms"))
 
