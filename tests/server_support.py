@@ -129,8 +129,8 @@ class Server:
         """The first that is in use, or one that is not."""
         return (self.slots() or [{"is_processing": False}])[0]
 
-    def metrics(self):
-        lines = self.good("/metrics").splitlines()
+    def metrics(self, **kwargs):
+        lines = self.good("/metrics", **kwargs).splitlines()
         return {l.rsplit(" ", 1)[0]: float(l.rsplit(" ", 1)[1]) for l in lines if not l.startswith("#")}
 
     def wait_for(self, what, seconds=10):

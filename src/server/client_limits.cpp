@@ -80,4 +80,9 @@ void ClientLimits::CountTokens(uint64_t client, int64_t tokens, Clock::time_poin
   c.tokens += tokens;
 }
 
+bool ClientLimits::SeesAllMetrics(uint64_t client) const {
+  const auto found = clients_.find(client);
+  return found != clients_.end() && found->second.limit.all_metrics;
+}
+
 }  // namespace coppice

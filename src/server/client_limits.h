@@ -1,4 +1,4 @@
-// Limits per API key: concurrent requests, requests per minute, tokens per day.
+// Rights and limits of API keys: concurrent requests, requests per minute, tokens per day.
 #pragma once
 
 #include <chrono>
@@ -10,10 +10,12 @@
 
 namespace coppice {
 
+// What a key may do.
 struct ClientLimit {  // 0: no limit
   int64_t concurrent = 0;
   int64_t per_minute = 0;
   int64_t tokens_per_day = 0;  // of prompts and answers, by UTC's days
+  bool all_metrics = false;    // of several keys: may see the metrics of all
 };
 
 // Thread-safe. Clients without a limit are not counted.
@@ -29,6 +31,7 @@ class ClientLimits {
   // Begins a request; destroying the returned object ends it. The returned object must not outlive this one.
   // Throws HttpError 429 with the time to try again.
   std::shared_ptr<void> Admit(uint64_t client, Clock::time_point now);
+  bool SeesAllMetrics(uint64_t client) const;
   // A request that was admitted may go beyond the day's tokens; the next one is refused.
   void CountTokens(uint64_t client, int64_t tokens, Clock::time_point now);
 

@@ -121,15 +121,19 @@ TEST(ReuseJson, SaysWhyAnEntryIsNotThere) {
 }
 
 TEST(ReuseMetrics, AreCountedByReason) {
-  Metrics metrics;
-  metrics.CountReuse(ReuseReason::kDiffers, 700);
-  metrics.CountReuse(ReuseReason::kDiffers, 30);
-  metrics.CountReuse(ReuseReason::kOff, 5);
+  Metrics metrics({7, 8});
+  metrics.CountReuse(7, ReuseReason::kDiffers, 700);
+  metrics.CountReuse(8, ReuseReason::kDiffers, 30);
+  metrics.CountReuse(7, ReuseReason::kOff, 5);
   const std::string text = metrics.Text({});
   EXPECT_NE(text.find("coppice_prompts_total{reason=\"differs\"} 2\n"), text.npos) << text;
   EXPECT_NE(text.find("coppice_prompts_total{reason=\"first\"} 0\n"), text.npos);
   EXPECT_NE(text.find("coppice_prompt_tokens_computed_total{reason=\"differs\"} 730\n"), text.npos);
   EXPECT_NE(text.find("coppice_prompt_tokens_computed_total{reason=\"off\"} 5\n"), text.npos);
+  const std::string of_one = metrics.TextOf(8, {});
+  EXPECT_NE(of_one.find("coppice_prompt_tokens_computed_total{reason=\"differs\"} 30\n"), text.npos);
+  EXPECT_NE(of_one.find("coppice_prompt_tokens_computed_total{reason=\"off\"} 0\n"), text.npos);
+  EXPECT_EQ(of_one.find("connections"), text.npos) << "what the server holds";
 }
 
 }  // namespace

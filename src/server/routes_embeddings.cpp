@@ -118,6 +118,7 @@ void Server::Embeddings(const HttpRequest& request, const ExchangePtr& exchange)
   auto job = std::make_shared<Job>();
   job->pooling = p.pooling;
   job->request.use_documents = false;
+  job->request.documents_owner = OwnerOf(request, p);
   std::vector<int32_t>& all = job->request.tokens;
   for (const PromptInput& input : p.prompts) {
     const std::shared_ptr<const EncodedPrompt> text = Encode(input, "input", p, request.cancelled.get());

@@ -29,6 +29,8 @@ bool IsSameDocument(const Request& a, const Request& b) {
   return a.documents_owner == b.documents_owner && IsMost(InCommon(a.tokens, b.tokens), longer);
 }
 
+uint64_t ClientOf(const Job& job) { return job.request.documents_owner.key; }
+
 }  // namespace
 
 TurnScheduler::TurnScheduler(Run run, DecodeTogether decode, Metrics& metrics,
@@ -124,8 +126,11 @@ void TurnScheduler::CancelOvertaken(const Request& turn) {
 void TurnScheduler::Cancel(const std::vector<std::shared_ptr<Job>>& jobs) {
   for (const auto& job : jobs) job->cancelled = true;
   const std::lock_guard lock(mutex_);
-  metrics_.CountCancelled(static_cast<int64_t>(
-      std::erase_if(queue_, [](const Queued& queued) { return queued.job->cancelled.load(); })));
+  std::erase_if(queue_, [this](const Queued& queued) {
+    if (!queued.job->cancelled) return false;
+    metrics_.CountCancelled(ClientOf(*queued.job));
+    return true;
+  });
   for (Slot& slot : slots_) {
     if (slot.job && slot.job->cancelled) slot.wake.notify_all();
   }
@@ -143,7 +148,7 @@ std::vector<SlotState> TurnScheduler::Slots() const {
     state.completes = slot.completes;
     if (slot.job) {
       state.task = slot.task;
-      state.client = slot.job->request.documents_owner.key;
+      state.client = ClientOf(*slot.job);
       state.prompt_tokens = static_cast<int64_t>(slot.job->request.tokens.size());
       state.cached_tokens = slot.job->cached;
       state.processed_tokens = slot.job->processed;
@@ -195,15 +200,16 @@ void TurnScheduler::Compute(Slot& slot) {
                        [this, &slot](DecodeStep& step) { Decode(slot, step); },
                        [this] { return others_.load(std::memory_order_relaxed); }};
   const bool ended = run_(job, turns, result);
+  const uint64_t client = ClientOf(job);
   if (slot.completes) {
-    if (ended) metrics_.CountCompleted();
+    if (ended) metrics_.CountCompleted(client);
   } else if (ended && !job.texts.empty()) {
-    metrics_.CountTexts(std::ssize(job.request.tokens));
+    metrics_.CountTexts(client, std::ssize(job.request.tokens));
   } else if (ended) {
-    metrics_.CountAnswer(result.answer, static_cast<int64_t>(job.request.tokens.size()), result.sampled,
+    metrics_.CountAnswer(client, result.answer, std::ssize(job.request.tokens), result.sampled,
                          Seconds(slot.begun - job.arrived));
   } else if (result.cancelled) {
-    metrics_.CountCancelled(1);
+    metrics_.CountCancelled(client);
   }
 }
 

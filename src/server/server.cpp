@@ -28,6 +28,12 @@ std::map<uint64_t, ClientLimit> ByHash(const std::map<std::string, ClientLimit>&
   return by_hash;
 }
 
+std::vector<uint64_t> Hashes(const std::vector<std::string>& keys) {
+  std::vector<uint64_t> hashes;
+  for (const std::string& key : keys) hashes.push_back(HashOf(key));
+  return hashes;
+}
+
 }  // namespace
 
 Server::Server(ServerOptions options)
@@ -35,6 +41,7 @@ Server::Server(ServerOptions options)
       access_(options_.api_keys, options_.http.host, options_.allowed_hosts, options_.cors_origins),
       started_(std::time(nullptr)),
       limits_(ByHash(options_.key_limits)),
+      metrics_(Hashes(options_.api_keys)),
       history_({.keys = std::ssize(options_.api_keys)}),
       random_(std::random_device()()) {
   if (options_.api_keys.empty() && !IsLocal(options_.http.host)) {
@@ -64,7 +71,8 @@ void Server::Serve(std::unique_ptr<Engine> engine) {
   const auto run = [this](Job& job, const JobTurns& turns, JobResult& result) {
     if (job.beginning) return ReadBeginning(job, turns);
     const bool ended = RunJob(*engine_, job, turns, result, &history_);
-    if (result.reuse) metrics_.CountReuse(result.reuse->cause.reason, result.reuse->computed_tokens());
+    if (const auto& reuse = result.reuse)
+      metrics_.CountReuse(job.request.documents_owner.key, reuse->cause.reason, reuse->computed_tokens());
     if (ended) CompleteDocument(job, result.answer);
     if (ended) ReadNextTurn(job, result.answer);
     return ended;
@@ -334,9 +342,13 @@ void Server::Slots(const HttpRequest& request, const ExchangePtr& exchange) {
   Answer(exchange, list);
 }
 
-void Server::MetricsText(const HttpRequest&, const ExchangePtr& exchange) {
+// Of several keys, each sees its own counts; those of all, and what the server holds, a key with the right to
+// them.
+void Server::MetricsText(const HttpRequest& request, const ExchangePtr& exchange) {
   if (!options_.metrics)
     throw HttpError({501, "not_supported_error", "metrics are switched off on this server"});
+  const uint64_t client = access_.ClientOf(request);
+  const bool all = client == 0 || limits_.SeesAllMetrics(client);
   const HttpServer* http = listening_;
   Gauges gauges{.connections = http != nullptr ? http->connections() : 0, .model = options_.alias};
   if (ready_) {
@@ -344,6 +356,7 @@ void Server::MetricsText(const HttpRequest&, const ExchangePtr& exchange) {
     gauges.incomplete = scheduler_->incomplete();
     gauges.sequence_room = options_.scheduler.slots * engine_->context();
     for (const SlotState& slot : scheduler_->Slots()) {
+      if (!all && slot.client != client) continue;
       gauges.processing += slot.task >= 0 && !slot.completes ? 1 : 0;
       gauges.sequence_tokens += slot.processed_tokens + slot.decoded_tokens;
     }
@@ -358,8 +371,9 @@ void Server::MetricsText(const HttpRequest&, const ExchangePtr& exchange) {
     }
   }
   metrics_.CountRequest(200);
-  exchange->Reply(
-      {.status = 200, .body = metrics_.Text(gauges), .type = "text/plain; version=0.0.4; charset=utf-8"});
+  exchange->Reply({.status = 200,
+                   .body = all ? metrics_.Text(gauges) : metrics_.TextOf(client, gauges),
+                   .type = "text/plain; version=0.0.4; charset=utf-8"});
 }
 
 void Server::TokenizerInfo(const HttpRequest&, const ExchangePtr& exchange) {

@@ -137,6 +137,32 @@ class Limits(unittest.TestCase):
         finally:
             self.assertEqual(server.stop(), 0)
 
+    def test_metrics_of_keys(self):
+        """Of several keys, each sees its own counts, and one that has the right to those of all."""
+        with tempfile.NamedTemporaryFile("w") as keys:
+            keys.write("a\nb concurrent=9\nwatch all_metrics\n")
+            keys.flush()
+            server = Server(PROGRAM, MODEL, "-c", CTX, "--api-key-file", keys.name).wait_ready()
+        try:
+            headers = {key: {"X-Api-Key": key} for key in ("a", "b", "watch")}
+            tokens = {key: server.good("/v1/completions", {"prompt": "word " * count, "max_tokens": 2}, headers=headers[key])
+                      ["usage"]["prompt_tokens"] for key, count in (("a", 50), ("b", 20))}
+            server.good("/v1/embeddings", {"input": "one two"}, headers=headers["b"])
+            seen = lambda key, name: server.metrics(headers=headers[key]).get("coppice_" + name)
+            for key in ("a", "b"):
+                server.wait_for(lambda: seen(key, "prompt_tokens_total") == tokens[key])
+                self.assertEqual(seen(key, "queue_seconds_count"), 1)
+                self.assertEqual(sum(value for name, value in server.metrics(headers=headers[key]).items()
+                                     if name.startswith("coppice_prompts_total")), 1)
+                for name in ("connections", "documents_memory_bytes", 'http_requests_total{status="200"}'):
+                    self.assertIsNone(seen(key, name), "what the server holds")
+            self.assertEqual(seen("a", "embedding_tokens_total"), 0)
+            self.assertGreater(seen("b", "embedding_tokens_total"), 0)
+            self.assertEqual(seen("watch", "prompt_tokens_total"), sum(tokens.values()))
+            self.assertGreater(seen("watch", "documents_memory_bytes"), 0)
+        finally:
+            self.assertEqual(server.stop(), 0)
+
     def test_limits_of_keys(self):
         with tempfile.NamedTemporaryFile("w") as keys:
             keys.write("free\none concurrent=1\nfew per_minute=2\nday tokens_per_day=10 per_minute=100\n")

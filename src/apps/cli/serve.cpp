@@ -59,12 +59,16 @@ int64_t LimitOf(const std::string& text, const std::string& source) {
   return value;
 }
 
-// "KEY concurrent=2 per_minute=60 tokens_per_day=100000": the key stays in `line`.
+// "KEY concurrent=2 per_minute=60 tokens_per_day=100000 all_metrics": the key stays in `line`.
 ClientLimit TakeLimits(std::string& line, const std::string& source) {
   ClientLimit limit;
   std::istringstream words(std::exchange(line, {}));
   words >> line;
   for (std::string word; words >> word;) {
+    if (word == "all_metrics") {
+      limit.all_metrics = true;
+      continue;
+    }
     const size_t equals = word.find('=');
     const std::string name = word.substr(0, equals);
     int64_t* target = name == "concurrent"       ? &limit.concurrent
@@ -72,7 +76,9 @@ ClientLimit TakeLimits(std::string& line, const std::string& source) {
                       : name == "tokens_per_day" ? &limit.tokens_per_day
                                                  : nullptr;
     if (target == nullptr || equals == std::string::npos)
-      throw Error("{}: behind a key only concurrent=N, per_minute=N and tokens_per_day=N may follow", source);
+      throw Error(
+          "{}: behind a key only concurrent=N, per_minute=N, tokens_per_day=N and all_metrics may follow",
+          source);
     *target = LimitOf(word.substr(equals + 1), source);
   }
   return limit;
@@ -248,7 +254,7 @@ void AddHttpOptions(CLI::App& app, ServeOptions& o) {
   app.add_option("--api-key", o.keys, "requests need this key (or one of several, separated by commas)");
   app.add_option("--api-key-file", o.key_file,
                  "a file of such keys, one per line, each with limits behind it: concurrent=N per_minute=N "
-                 "tokens_per_day=N");
+                 "tokens_per_day=N; all_metrics: may see the metrics of all keys");
   app.add_option(
          "--allowed-hosts", o.server.allowed_hosts,
          "further names, separated by commas, that requests without a key may use for this machine; *: any")
