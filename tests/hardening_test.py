@@ -2,6 +2,7 @@
 
 import pathlib
 import platform
+import re
 import subprocess
 import sys
 import unittest
@@ -37,6 +38,13 @@ class Hardening(unittest.TestCase):
         """-ffile-prefix-map: messages of checks name files of the source, not where it lay when it was built."""
         source = pathlib.Path(__file__).resolve().parent.parent
         self.assertNotIn(f"{source}/src/".encode(), pathlib.Path(PROGRAM).read_bytes())
+
+    def test_libraries(self):
+        """What few use is loaded when it is asked for: libzmq for KV events, a GPU's driver."""
+        needed = re.findall(r"\(NEEDED\).*\[(.*)\]", readelf("--dynamic"))
+        self.assertIn("libc.so.6", needed)
+        for name in ("zmq", "sodium", "pgm", "gssapi", "krb5", "cuda"):
+            self.assertEqual([library for library in needed if name in library], [])
 
     def test_containers_check_their_indices(self):
         self.assertIn("__glibcxx_assert_fail", readelf("--dyn-syms"))

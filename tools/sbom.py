@@ -24,6 +24,10 @@ COMPILERS_OWN = {"libc": "LGPL-2.1-or-later", "libgcc-s": "GPL-3.0-or-later WITH
                  "libstdc++": "GPL-3.0-or-later WITH GCC-exception-3.1"}
 
 
+# What the program loads when an option asks for it, if it was built with that.
+LOADED = ("libzmq.so.5",)
+
+
 def output(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
@@ -41,9 +45,13 @@ def licenses() -> dict[str, str]:
 
 
 def shared_libraries(program: str) -> list[str]:
-    """The Debian packages of the libraries that the program asks for itself."""
+    """The Debian packages of the libraries that the program asks for itself, or loads where they are installed."""
     needed = re.findall(r"\(NEEDED\).*\[(.*)\]", output("readelf", "--wide", "--dynamic", program))
     paths = dict(re.findall(r"^\s*(\S+) => (\S+)", output("ldd", program), re.MULTILINE))
+    content = pathlib.Path(program).read_bytes()
+    installed = dict(re.findall(r"^\s*(\S+) \(.*\) => (\S+)", output("/sbin/ldconfig", "-p"), re.MULTILINE))
+    loaded = [name for name in LOADED if name.encode() in content and name in installed]
+    needed, paths = needed + loaded, {**installed, **paths}
     # dpkg knows a file by the name with or without /usr, where /lib is a link.
     names = {}
     for library in needed:

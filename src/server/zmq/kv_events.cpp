@@ -18,6 +18,7 @@
 #include "base/field_error.h"
 #include "server/kv_blocks.h"
 #include "server/zmq/kv_outbox.h"
+#include "server/zmq/zmq_library.h"
 
 namespace coppice {
 
@@ -28,6 +29,7 @@ constexpr std::chrono::milliseconds kBetweenSnapshots{1000};
 constexpr size_t kMostTopicBytes = 256;
 
 const KvEventsOptions& Checked(const KvEventsOptions& options) {
+  LoadZmq();
   CheckEndpoint("kv_events", options.endpoint, options.open);
   if (!options.replay.empty()) CheckEndpoint("kv_events_replay", options.replay, options.open);
   if (options.topic.size() > kMostTopicBytes)
