@@ -61,6 +61,14 @@ TEST(CacheControl, WhatSaysNothing) {
 TEST(CacheControl, OnTheOtherRoutes) {
   const std::string chat = R"({"messages": [{"role": "user", "content": "x"}], )";
   EXPECT_EQ(ParseParameters(chat + kLong + "}", kChat, {}).cache_lifetime, hours(1));
+  // As LiteLLM sends it: at parts of a message, at a message, at a tool.
+  const std::string part = R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "x", )";
+  EXPECT_EQ(ParseParameters(part + kShort + "}]}]}", kChat, {}).cache_lifetime, minutes(5));
+  const std::string message = R"({"messages": [{"role": "user", "content": "x", )";
+  EXPECT_EQ(ParseParameters(message + kLong + "}]}", kChat, {}).cache_lifetime, hours(1));
+  EXPECT_EQ(ParseParameters(message + kLong + "}], " + kShort + "}", kChat, {}).cache_lifetime, hours(1));
+  const std::string tool = R"("tools": [{"type": "function", "function": {"name": "f"}, )";
+  EXPECT_EQ(ParseParameters(chat + tool + kShort + "}]}", kChat, {}).cache_lifetime, minutes(5));
   const Parameters p =
       ParseParameters(chat + R"("prompt_cache_key": "one", "prompt_cache_retention": "24h"})", kChat, {});
   EXPECT_EQ(p.conversation, "one");

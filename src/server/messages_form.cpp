@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "server/cache_control.h"
 #include "server/content_parts.h"
 #include "server/errors.h"
 #include "server/request_json.h"
@@ -109,29 +110,13 @@ void SetOutput(ordered_json config, ordered_json& chat, Names& ignored) {
   }
 }
 
-// The cache_control of `item` and of what it holds, if it lasts longer than `longest` or that is null.
-void FindCacheControl(const ordered_json& item, ordered_json& longest) {
-  if (item.is_array()) {
-    for (const ordered_json& one : item) FindCacheControl(one, longest);
-  } else if (item.is_object()) {
-    const ordered_json control = Member(item, "cache_control");
-    if (TextMember(control, "type") == "ephemeral" &&
-        (longest.is_null() || TextMember(control, "ttl") == "1h"))
-      longest = control;
-    for (const char* holds : {"system", "tools", "messages", "content"}) {
-      if (const auto held = item.find(holds); held != item.end()) FindCacheControl(*held, longest);
-    }
-  }
-}
-
 }  // namespace
 
 ChatForm ChatOfMessages(std::string_view body) {
   Names ignored;
   ordered_json chat = ParseRequestObject(body);
-  ordered_json control;
-  FindCacheControl(chat, control);
-  if (!control.is_null()) chat["cache_control"] = std::move(control);
+  if (const std::chrono::seconds lifetime = CacheLifetimeOf(chat); lifetime.count() > 0)
+    chat["cache_control"] = {{"type", "ephemeral"}, {"ttl", lifetime >= std::chrono::hours(1) ? "1h" : "5m"}};
   const ordered_json messages = TakeMember(chat, "messages");
   if (!messages.is_array() || messages.empty()) throw BadField("messages", "is not a list of messages");
   ordered_json list = ordered_json::array();

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "server/cache_control.h"
 #include "server/errors.h"
 #include "server/prune_parameter.h"
 
@@ -30,9 +31,7 @@ void ReadConversation(const json& value, const std::string&, Parameters& out) {
 
 // Anthropic's {"type": "ephemeral", "ttl": "5m" or "1h"}; a hint, too.
 void ReadCacheControl(const json& value, const std::string&, Parameters& out) {
-  if (!value.is_object() || !value.contains("type") || value["type"] != "ephemeral") return;
-  const bool is_long = value.contains("ttl") && value["ttl"] == "1h";
-  out.cache_lifetime = is_long ? std::chrono::hours(1) : std::chrono::minutes(5);
+  out.cache_lifetime = CacheLifetimeOf({{"cache_control", value}});
 }
 
 void ReadStreamOptions(const json& value, const std::string& name, Parameters& out) {

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "engine/chat_tools.h"
 #include "formats/json.h"
+#include "server/cache_control.h"
 #include "server/content_parts.h"
 #include "server/errors.h"
 #include "server/moving_lines.h"
@@ -166,6 +167,7 @@ void CheckTogether(const json& object, Route route, Parameters& p) {
 void ReadMessages(std::string_view body, const json& object, Parameters& p) {
   try {
     p.messages = OrderedMember(body, object, "messages", "messages");
+    p.cache_lifetime = std::max(p.cache_lifetime, CacheLifetimeOf(*p.messages));
     SimplifyMessages(*p.messages, p.ignored);
     if (!p.verbatim_prompts) RemoveMovingLines(*p.messages, p.ignored);
   } catch (const Error& error) {
@@ -177,6 +179,7 @@ void ReadMessages(std::string_view body, const json& object, Parameters& p) {
 void ReadTools(std::string_view body, const json& object, Parameters& p) {
   try {
     p.tools = OrderedMember(body, object, "tools", "tools");
+    p.cache_lifetime = std::max(p.cache_lifetime, CacheLifetimeOf(*p.tools));
     CheckTools(*p.tools, "tools");
   } catch (const Error& error) {
     throw HttpError({400, "invalid_request_error", error.what(), "tools"});
