@@ -49,14 +49,17 @@ TEST(IntDotRows, ARowIsTheSameBesideOthers) {
   for (const IntDotKernels* kernels : Tables()) {
     for (DType type : kQuantised) {
       for (int64_t count : {32, 224, 256, 800, 1536}) {
-        if (count % Info(type).block_elements != 0) continue;
+        const bool few = IsEmulated(*kernels);
+        if (count % Info(type).block_elements != 0 || (few && count > 256)) continue;
         const Tensor w = RandomWeight(type, 50, count, 3);
         const Tensor x = Random(35, count, 4);
         for (int64_t outputs : {1, 5, 15, 16, 17, 33, 50}) {
+          if (few && outputs > 17) continue;
           const TensorView some = w.view().Rows(50 - outputs, outputs);
           const float* b = outputs % 2 == 0 ? nullptr : bias_row;
           const std::vector<float> alone = OneByOne(*kernels, some, x.view(), b);
           for (int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 33, 35}) {
+            if (few && rows % 4 > 1) continue;
             const std::vector<float> y = Together(*kernels, some, x.view().Rows(0, rows), b);
             ASSERT_TRUE(std::equal(y.begin(), y.end(), alone.begin()))
                 << Info(type).name << " [" << outputs << ", " << count << "] rows " << rows;

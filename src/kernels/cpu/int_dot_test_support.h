@@ -32,6 +32,11 @@ inline std::vector<const IntDotKernels*> Tables() {
   return tables;
 }
 
+// Then each instruction of AVX-VNNI is a trap: the shapes of one test took 140 s.
+inline bool IsEmulated(const IntDotKernels& kernels) {
+  return !Cpu().avx_vnni && &kernels == &cpu::AvxVnniIntDots();
+}
+
 inline std::vector<DotGroup> Quantised(const IntDotKernels& kernels, std::span<const float> x,
                                        DotLayout layout) {
   const auto count = static_cast<int64_t>(x.size());
