@@ -16,7 +16,7 @@ namespace {
 struct TensorNames {
   std::string embedding, embedding_norm, final_norm, head, layer_prefix;
   std::string attention_norm, query, key, value, qkv, output, ffn_norm, gate, up, down;
-  std::string query_norm, key_norm, attention_post_norm, ffn_post_norm;
+  std::string query_norm = {}, key_norm = {}, attention_post_norm = {}, ffn_post_norm = {};
 };
 
 TensorNames GgufNames(const ModelConfig& c) {
