@@ -1,5 +1,5 @@
-// The samples of every task, as hashes in tests/golden/tasks.txt: a change that should change no prompt changes
-// no line. COPPICE_WRITE_GOLDEN=1 writes the file anew.
+// The samples of every task, as hashes in tests/golden/tasks.txt: a change that should change no prompt
+// changes no line. COPPICE_WRITE_GOLDEN=1 writes the file anew.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
