@@ -23,8 +23,8 @@ MINI_DEMO = compare -m $(MINI_MODEL) -f $(MINI_PROMPT) --expect $(shell cat $(MI
   $(MINI_METHODS:%=--prune %) $(MINI_BASELINES:%=--baseline %)
 
 JOBS ?= $(shell nproc)
-# Headers are most of a file, so several files at once compile in a third of the time (cmake/CoppiceTargets.cmake). Who
-# edits one file again and again configures a folder without (CONTRIBUTING.md).
+# Headers are most of a file, so several files are compiled as one (cmake/CoppiceTargets.cmake). Who edits one file again
+# and again configures a folder without (CONTRIBUTING.md).
 CONFIGURE := cmake --log-level=WARNING -DCMAKE_UNITY_BUILD=ON $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 SOURCES := find $(wildcard src tests benchmarks) -name '*.cpp' -o -name '*.h' -o -name '*.inl'
 

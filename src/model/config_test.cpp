@@ -37,7 +37,7 @@ Values LlamaValues() {
 
 ModelConfig FromGguf(const Values& values) { return ConfigFromGguf(GgufMetadata("m.gguf", values)); }
 
-Values WithKey(Values values, const std::string& key, GgufValue value) {
+Values With(Values values, const std::string& key, GgufValue value) {
   values[key] = std::move(value);
   return values;
 }
@@ -82,8 +82,8 @@ TEST(ConfigFromGguf, DefaultsOfAbsentKeys) {
   EXPECT_EQ(c.rope.dims, 64);
   EXPECT_EQ(c.rope.base, 10000);
   EXPECT_EQ(c.norm_eps, 1e-5);
-  EXPECT_EQ(FromGguf(WithKey(v, "llama.attention.key_length", int64_t{128})).shape.head_dim, 128);
-  EXPECT_EQ(FromGguf(WithKey(v, "llama.attention.sliding_window", int64_t{4096})).shape.window, 4096);
+  EXPECT_EQ(FromGguf(With(v, "llama.attention.key_length", int64_t{128})).shape.head_dim, 128);
+  EXPECT_EQ(FromGguf(With(v, "llama.attention.sliding_window", int64_t{4096})).shape.window, 4096);
 }
 
 TEST(ConfigFromGguf, Qwen2AndBloom) {
@@ -108,17 +108,17 @@ TEST(ConfigFromGguf, Qwen2AndBloom) {
 }
 
 TEST(ConfigFromGguf, RopeScaling) {
-  Values v = WithKey(LlamaValues(), "llama.rope.scaling.factor", 4.0);
+  Values v = With(LlamaValues(), "llama.rope.scaling.factor", 4.0);
   EXPECT_EQ(FromGguf(v).rope.scaling, RopeConfig::Scaling::kLinear);  // a factor without a type
-  EXPECT_EQ(FromGguf(WithKey(LlamaValues(), "llama.rope.scale_linear", 2.0)).rope.factor, 2);
-  v = WithKey(v, "llama.rope.scaling.type", std::string("yarn"));
-  v = WithKey(v, "llama.rope.scaling.original_context_length", int64_t{4096});
+  EXPECT_EQ(FromGguf(With(LlamaValues(), "llama.rope.scale_linear", 2.0)).rope.factor, 2);
+  v = With(v, "llama.rope.scaling.type", std::string("yarn"));
+  v = With(v, "llama.rope.scaling.original_context_length", int64_t{4096});
   const RopeConfig yarn = FromGguf(v).rope;
   EXPECT_EQ(yarn.scaling, RopeConfig::Scaling::kYarn);
   EXPECT_EQ(yarn.factor, 4);
   EXPECT_EQ(yarn.original_context, 4096);
   EXPECT_EQ(yarn.beta_fast, 32);
-  EXPECT_DOUBLE_EQ(FromGguf(WithKey(v, "llama.rope.scaling.attn_factor", 2.0)).rope.attention_factor,
+  EXPECT_DOUBLE_EQ(FromGguf(With(v, "llama.rope.scaling.attn_factor", 2.0)).rope.attention_factor,
                    2 * (0.1 * std::log(4.0) + 1));
 }
 
@@ -127,33 +127,31 @@ TEST(ConfigFromGguf, RefusesNamingFileKeyAndValue) {
   const double inf = std::numeric_limits<double>::infinity();
   const std::pair<Values, const char*> bad[] = {
       {{}, "general.architecture is missing"},
-      {WithKey(good, "general.architecture", std::string("gpt2")),
+      {With(good, "general.architecture", std::string("gpt2")),
        "general.architecture = 'gpt2' is not supported (llama,"},
-      {WithKey(good, "general.architecture", int64_t{1}), "general.architecture"},
+      {With(good, "general.architecture", int64_t{1}), "general.architecture"},
       {Without(good, "llama.block_count"), "llama.block_count is missing"},
-      {WithKey(good, "llama.block_count", int64_t{0}), "llama.block_count = 0 is not from 1 to"},
-      {WithKey(good, "llama.block_count", int64_t{-1}), "llama.block_count = -1"},
-      {WithKey(good, "llama.block_count", int64_t{1} << 40), "llama.block_count = 1099511627776"},
-      {WithKey(good, "llama.block_count", std::string("many")), "llama.block_count"},
+      {With(good, "llama.block_count", int64_t{0}), "llama.block_count = 0 is not from 1 to"},
+      {With(good, "llama.block_count", int64_t{-1}), "llama.block_count = -1"},
+      {With(good, "llama.block_count", int64_t{1} << 40), "llama.block_count = 1099511627776"},
+      {With(good, "llama.block_count", std::string("many")), "llama.block_count"},
       {Without(good, "llama.embedding_length"), "llama.embedding_length is missing"},
       {Without(good, "llama.feed_forward_length"), "llama.feed_forward_length is missing"},
-      {WithKey(good, "llama.attention.head_count_kv", int64_t{5}), "head_count_kv = 5 does not divide"},
-      {WithKey(good, "llama.attention.head_count_kv", int64_t{0}), "head_count_kv = 0"},
-      {WithKey(good, "llama.embedding_length", int64_t{2049}),
+      {With(good, "llama.attention.head_count_kv", int64_t{5}), "head_count_kv = 5 does not divide"},
+      {With(good, "llama.attention.head_count_kv", int64_t{0}), "head_count_kv = 0"},
+      {With(good, "llama.embedding_length", int64_t{2049}),
        "head_count = 32 does not divide llama.embedding_length = 2049"},
-      {WithKey(good, "llama.attention.layer_norm_rms_epsilon", 0.0),
-       "rms_epsilon = 0 is not a positive number"},
-      {WithKey(good, "llama.rope.freq_base", -1.0), "llama.rope.freq_base = -1"},
-      {WithKey(good, "llama.rope.freq_base", inf), "llama.rope.freq_base = inf"},
-      {WithKey(good, "llama.rope.dimension_count", int64_t{63}),
-       "dimension_count = 63 is not an even number"},
-      {WithKey(good, "llama.rope.dimension_count", int64_t{128}),
+      {With(good, "llama.attention.layer_norm_rms_epsilon", 0.0), "rms_epsilon = 0 is not a positive number"},
+      {With(good, "llama.rope.freq_base", -1.0), "llama.rope.freq_base = -1"},
+      {With(good, "llama.rope.freq_base", inf), "llama.rope.freq_base = inf"},
+      {With(good, "llama.rope.dimension_count", int64_t{63}), "dimension_count = 63 is not an even number"},
+      {With(good, "llama.rope.dimension_count", int64_t{128}),
        "dimension_count = 128 is not an even number up to"},
-      {WithKey(good, "llama.rope.scaling.type", std::string("magic")), "= 'magic' is not supported"},
-      {WithKey(good, "llama.rope.scaling.factor", 0.0), "llama.rope.scaling.factor = 0"},
-      {WithKey(good, "llama.attention.sliding_window", int64_t{-4}), "sliding_window = -4 is out of range"},
-      {WithKey(good, "llama.expert_count", int64_t{8}), "llama.expert_count = 8: mixtures of experts"},
-      {WithKey(WithKey(good, "llama.expert_count", int64_t{8}), "llama.expert_used_count", int64_t{9}),
+      {With(good, "llama.rope.scaling.type", std::string("magic")), "= 'magic' is not supported"},
+      {With(good, "llama.rope.scaling.factor", 0.0), "llama.rope.scaling.factor = 0"},
+      {With(good, "llama.attention.sliding_window", int64_t{-4}), "sliding_window = -4 is out of range"},
+      {With(good, "llama.expert_count", int64_t{8}), "llama.expert_count = 8: mixtures of experts"},
+      {With(With(good, "llama.expert_count", int64_t{8}), "llama.expert_used_count", int64_t{9}),
        "is above expert_count = 8"},
   };
   for (const auto& [values, part] : bad) {
@@ -172,21 +170,21 @@ Json LlamaJson() {
           {"rope_theta", 500000.0},    {"tie_word_embeddings", true}};
 }
 
-Json WithKey(Json json, const char* key, Json value) {
+Json With(Json json, const char* key, Json value) {
   json[key] = std::move(value);
   return json;
 }
 
-ModelConfig FromHfJson(const Json& json) { return ConfigFromHf(json, "folder"); }
+ModelConfig FromHf(const Json& json) { return ConfigFromHf(json, "folder"); }
 
 TEST(ConfigFromHf, Llama31) {
-  Json j = WithKey(LlamaJson(), "rope_scaling",
-                   {{"rope_type", "llama3"},
-                    {"factor", 32.0},
-                    {"low_freq_factor", 1.0},
-                    {"high_freq_factor", 4.0},
-                    {"original_max_position_embeddings", 8192}});
-  const ModelConfig c = FromHfJson(j);
+  Json j = With(LlamaJson(), "rope_scaling",
+                {{"rope_type", "llama3"},
+                 {"factor", 32.0},
+                 {"low_freq_factor", 1.0},
+                 {"high_freq_factor", 4.0},
+                 {"original_max_position_embeddings", 8192}});
+  const ModelConfig c = FromHf(j);
   EXPECT_EQ(c.shape.architecture, "llama");
   EXPECT_EQ(c.shape.vocab, 128256);
   EXPECT_EQ(c.shape.head_dim, 64);
@@ -195,30 +193,30 @@ TEST(ConfigFromHf, Llama31) {
   EXPECT_EQ(c.rope.scaling, RopeConfig::Scaling::kLlama3);
   EXPECT_EQ(c.rope.factor, 32);
   EXPECT_EQ(c.rope.original_context, 8192);
-  EXPECT_EQ(FromHfJson(WithKey(LlamaJson(), "head_dim", 128)).shape.head_dim, 128);
-  EXPECT_EQ(FromHfJson(WithKey(LlamaJson(), "head_dim", nullptr)).shape.head_dim, 64);
-  EXPECT_TRUE(FromHfJson(WithKey(LlamaJson(), "attention_bias", true)).qkv_bias);
+  EXPECT_EQ(FromHf(With(LlamaJson(), "head_dim", 128)).shape.head_dim, 128);
+  EXPECT_EQ(FromHf(With(LlamaJson(), "head_dim", nullptr)).shape.head_dim, 64);
+  EXPECT_TRUE(FromHf(With(LlamaJson(), "attention_bias", true)).qkv_bias);
 }
 
 TEST(ConfigFromHf, SlidingWindows) {
-  Json mistral = WithKey(LlamaJson(), "model_type", "mistral");
-  EXPECT_EQ(FromHfJson(WithKey(mistral, "sliding_window", 4096)).shape.window, 4096);
-  EXPECT_EQ(FromHfJson(WithKey(mistral, "sliding_window", nullptr)).shape.window, 0);
-  Json qwen = WithKey(WithKey(LlamaJson(), "model_type", "qwen2"), "sliding_window", 4096);
-  EXPECT_EQ(FromHfJson(qwen).shape.window, 0);  // carried, but switched off
-  EXPECT_EQ(FromHfJson(WithKey(qwen, "use_sliding_window", false)).shape.window, 0);
+  Json mistral = With(LlamaJson(), "model_type", "mistral");
+  EXPECT_EQ(FromHf(With(mistral, "sliding_window", 4096)).shape.window, 4096);
+  EXPECT_EQ(FromHf(With(mistral, "sliding_window", nullptr)).shape.window, 0);
+  Json qwen = With(With(LlamaJson(), "model_type", "qwen2"), "sliding_window", 4096);
+  EXPECT_EQ(FromHf(qwen).shape.window, 0);  // carried, but switched off
+  EXPECT_EQ(FromHf(With(qwen, "use_sliding_window", false)).shape.window, 0);
   qwen["use_sliding_window"] = true;
-  EXPECT_EQ(FromHfJson(WithKey(qwen, "max_window_layers", 0)).shape.window, 4096);
-  EXPECT_EQ(FromHfJson(WithKey(qwen, "max_window_layers", 1000)).shape.window, 0);  // no layer has it
-  EXPECT_THAT(ErrorOf([&] { FromHfJson(WithKey(qwen, "max_window_layers", 1)); }),
+  EXPECT_EQ(FromHf(With(qwen, "max_window_layers", 0)).shape.window, 4096);
+  EXPECT_EQ(FromHf(With(qwen, "max_window_layers", 1000)).shape.window, 0);  // no layer has it
+  EXPECT_THAT(ErrorOf([&] { FromHf(With(qwen, "max_window_layers", 1)); }),
               HasSubstr("max_window_layers = 1"));
-  EXPECT_TRUE(FromHfJson(qwen).qkv_bias);
+  EXPECT_TRUE(FromHf(qwen).qkv_bias);
 }
 
 TEST(ConfigFromHf, Bloom) {
   const Json j = {{"model_type", "bloom"}, {"n_layer", 2},     {"hidden_size", 64},
                   {"n_head", 8},           {"vocab_size", 50}, {"layer_norm_epsilon", 1e-5}};
-  const ModelConfig c = FromHfJson(j);
+  const ModelConfig c = FromHf(j);
   EXPECT_EQ(c.shape.layers, 2);
   EXPECT_EQ(c.shape.ffn, 256);  // four times the hidden size
   EXPECT_EQ(c.shape.kv_heads, 8);
@@ -230,9 +228,9 @@ TEST(ConfigFromHf, Bloom) {
   old["num_hidden_layers"] = 3;
   old["num_attention_heads"] = 4;
   old["n_embed"] = 32;
-  EXPECT_EQ(FromHfJson(old).shape.layers, 3);
-  EXPECT_EQ(FromHfJson(old).shape.head_dim, 8);
-  EXPECT_THAT(ErrorOf([&] { FromHfJson(WithKey(j, "apply_residual_connection_post_layernorm", true)); }),
+  EXPECT_EQ(FromHf(old).shape.layers, 3);
+  EXPECT_EQ(FromHf(old).shape.head_dim, 8);
+  EXPECT_THAT(ErrorOf([&] { FromHf(With(j, "apply_residual_connection_post_layernorm", true)); }),
               HasSubstr("not supported"));
 }
 
@@ -241,48 +239,47 @@ TEST(ConfigFromHf, RefusesNamingFileKeyAndValue) {
   missing.erase("vocab_size");
   const std::pair<Json, const char*> bad[] = {
       {Json::object(), "model_type = '' is not supported"},
-      {WithKey(LlamaJson(), "model_type", 3), "model_type is not a string"},
-      {WithKey(LlamaJson(), "model_type", "mixtral"), "model_type = 'mixtral' is not supported"},
+      {With(LlamaJson(), "model_type", 3), "model_type is not a string"},
+      {With(LlamaJson(), "model_type", "mixtral"), "model_type = 'mixtral' is not supported"},
       {missing, "vocab_size is missing"},
-      {WithKey(LlamaJson(), "vocab_size", 0), "vocab_size = 0"},
-      {WithKey(LlamaJson(), "num_hidden_layers", 2.5), "num_hidden_layers is not a whole number"},
-      {WithKey(LlamaJson(), "num_hidden_layers", "16"), "num_hidden_layers is not a whole number"},
-      {WithKey(LlamaJson(), "num_hidden_layers", std::numeric_limits<uint64_t>::max()),
+      {With(LlamaJson(), "vocab_size", 0), "vocab_size = 0"},
+      {With(LlamaJson(), "num_hidden_layers", 2.5), "num_hidden_layers is not a whole number"},
+      {With(LlamaJson(), "num_hidden_layers", "16"), "num_hidden_layers is not a whole number"},
+      {With(LlamaJson(), "num_hidden_layers", std::numeric_limits<uint64_t>::max()),
        "num_hidden_layers is too large"},
-      {WithKey(LlamaJson(), "hidden_size", -64), "hidden_size = -64"},
-      {WithKey(LlamaJson(), "num_key_value_heads", 7), "num_key_value_heads = 7 does not divide"},
-      {WithKey(LlamaJson(), "hidden_size", 2050), "does not divide hidden_size = 2050"},
-      {WithKey(LlamaJson(), "head_dim", 65), "head_dim = 65 is not an even number"},
-      {WithKey(LlamaJson(), "rms_norm_eps", "small"), "rms_norm_eps is not a number"},
-      {WithKey(LlamaJson(), "rms_norm_eps", -1.0), "rms_norm_eps = -1"},
-      {WithKey(LlamaJson(), "rope_theta", 0), "rope_theta = 0"},
-      {WithKey(LlamaJson(), "tie_word_embeddings", 1), "tie_word_embeddings is not true or false"},
-      {WithKey(LlamaJson(), "rope_scaling", 2), "rope_scaling is not an object"},
-      {WithKey(LlamaJson(), "rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}),
+      {With(LlamaJson(), "hidden_size", -64), "hidden_size = -64"},
+      {With(LlamaJson(), "num_key_value_heads", 7), "num_key_value_heads = 7 does not divide"},
+      {With(LlamaJson(), "hidden_size", 2050), "does not divide hidden_size = 2050"},
+      {With(LlamaJson(), "head_dim", 65), "head_dim = 65 is not an even number"},
+      {With(LlamaJson(), "rms_norm_eps", "small"), "rms_norm_eps is not a number"},
+      {With(LlamaJson(), "rms_norm_eps", -1.0), "rms_norm_eps = -1"},
+      {With(LlamaJson(), "rope_theta", 0), "rope_theta = 0"},
+      {With(LlamaJson(), "tie_word_embeddings", 1), "tie_word_embeddings is not true or false"},
+      {With(LlamaJson(), "rope_scaling", 2), "rope_scaling is not an object"},
+      {With(LlamaJson(), "rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}),
        "= 'dynamic' is not supported"},
-      {WithKey(LlamaJson(), "rope_scaling", {{"type", "linear"}, {"factor", 0}}), "rope_scaling.factor"},
-      {WithKey(LlamaJson(), "rope_scaling", {{"type", "linear"}, {"factor", "two"}}), "rope_scaling.factor"},
-      {WithKey(LlamaJson(), "rope_scaling",
-               {{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 4}, {"high_freq_factor", 4}}),
+      {With(LlamaJson(), "rope_scaling", {{"type", "linear"}, {"factor", 0}}), "rope_scaling.factor"},
+      {With(LlamaJson(), "rope_scaling", {{"type", "linear"}, {"factor", "two"}}), "rope_scaling.factor"},
+      {With(LlamaJson(), "rope_scaling",
+            {{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 4}, {"high_freq_factor", 4}}),
        "rope_scaling.high_freq_factor is not above"},
   };
   for (const auto& [json, part] : std::vector<std::pair<Json, std::string>>{
-           {WithKey(LlamaJson(), "rope_scaling", {{"factor", 2}}), "rope_scaling.rope_type is not a string"},
-           {WithKey(LlamaJson(), "rope_scaling", {{"rope_type", 5}}),
-            "rope_scaling.rope_type is not a string"},
-           {WithKey(LlamaJson(), "rope_scaling",
-                    {{"rope_type", "yarn"}, {"original_max_position_embeddings", 1e300}}),
+           {With(LlamaJson(), "rope_scaling", {{"factor", 2}}), "rope_scaling.rope_type is not a string"},
+           {With(LlamaJson(), "rope_scaling", {{"rope_type", 5}}), "rope_scaling.rope_type is not a string"},
+           {With(LlamaJson(), "rope_scaling",
+                 {{"rope_type", "yarn"}, {"original_max_position_embeddings", 1e300}}),
             "original_max_position_embeddings"},
-           {WithKey(LlamaJson(), "hidden_act", "gelu"), "hidden_act = 'gelu'"}}) {
-    EXPECT_THAT(ErrorOf([&, j = &json] { FromHfJson(*j); }), HasSubstr(part));
+           {With(LlamaJson(), "hidden_act", "gelu"), "hidden_act = 'gelu'"}}) {
+    EXPECT_THAT(ErrorOf([&, j = &json] { FromHf(*j); }), HasSubstr(part));
   }
   // Newer files keep theta and scaling in one object.
-  const ModelConfig newer = FromHfJson(
-      WithKey(LlamaJson(), "rope_parameters", {{"rope_type", "linear"}, {"factor", 2}, {"rope_theta", 5e5}}));
+  const ModelConfig newer = FromHf(
+      With(LlamaJson(), "rope_parameters", {{"rope_type", "linear"}, {"factor", 2}, {"rope_theta", 5e5}}));
   EXPECT_EQ(newer.rope.base, 5e5);
   EXPECT_EQ(newer.rope.factor, 2);
   for (const auto& [json, part] : bad) {
-    const std::string message = ErrorOf([&, j = &json] { FromHfJson(*j); });
+    const std::string message = ErrorOf([&, j = &json] { FromHf(*j); });
     EXPECT_THAT(message, HasSubstr(part));
     EXPECT_THAT(message, HasSubstr("folder/config.json"));
   }

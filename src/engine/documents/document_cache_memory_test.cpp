@@ -21,7 +21,7 @@ using testing::HasSubstr;
 constexpr LayerPoint kPoint{1, false};
 constexpr int64_t kTokens = 400;
 
-PrefixFormat MemoryFormat() {
+PrefixFormat Format() {
   return {.fingerprint = {5, 22},
           .cache_type = DType::kBF16,
           .layers = 4,
@@ -30,11 +30,11 @@ PrefixFormat MemoryFormat() {
           .vocab = 1000};
 }
 
-std::vector<int32_t> OneToken(int32_t id) { return std::vector<int32_t>(kTokens, id); }
+std::vector<int32_t> Text(int32_t id) { return std::vector<int32_t>(kTokens, id); }
 
 std::shared_ptr<const PrefixState> StateOf(int32_t id) {
   auto state = std::make_shared<PrefixState>();
-  state->tokens = OneToken(id);
+  state->tokens = Text(id);
   state->point = kPoint;
   state->layers.push_back({Tensor(DType::kBF16, kTokens, 16), Tensor(DType::kBF16, kTokens, 16)});
   state->hidden = Tensor(DType::kF32, kTokens, 24);
@@ -42,7 +42,7 @@ std::shared_ptr<const PrefixState> StateOf(int32_t id) {
 }
 
 bool Finds(DocumentCache& cache, int32_t id) {
-  return cache.Find(OneToken(id), {.point = kPoint, .tail = 1}).state != nullptr;
+  return cache.Find(Text(id), {.point = kPoint, .tail = 1}).state != nullptr;
 }
 
 TEST(DocumentMemory, TheWriterGoesOn) {
@@ -55,7 +55,7 @@ TEST(DocumentMemory, TheWriterGoesOn) {
                           writes.set_value();
                           may_write.get_future().wait();
                         }
-                        return MemoryFormat();
+                        return Format();
                       });
   for (const int32_t id : {1, 2, 3}) cache.Put(StateOf(id));  // the first must leave
   writes.get_future().wait();
@@ -78,10 +78,10 @@ TEST(DocumentMemory, AFileThatFindsNoRoomHoldsUpNobody) {
   for (int spared = 0; spared < 8; ++spared) {
     const TempFolder dir;
     const DocumentCacheOptions options{.folder = dir.Path("cache")};
-    { DocumentCache(options, MemoryFormat).Put(StateOf(1)); }
-    DocumentCache cache(options, MemoryFormat);
+    { DocumentCache(options, Format).Put(StateOf(1)); }
+    DocumentCache cache(options, Format);
     EXPECT_EQ(cache.stats().entries, 1);
-    const std::vector<int32_t> tokens = OneToken(1);
+    const std::vector<int32_t> tokens = Text(1);
     spared_allocations = spared;
     failing_allocations = 1000;
     try {
@@ -112,7 +112,7 @@ TEST(DocumentMemory, AnEntryIsKeptOrPutThrows) {
   int kept_untold = 0;
   for (int spared = 0; spared < 12; ++spared) {
     auto listener = std::make_shared<OneHeld>();
-    DocumentCache cache({.listener = listener}, MemoryFormat);
+    DocumentCache cache({.listener = listener}, Format);
     std::shared_ptr<const PrefixState> state = StateOf(1);
     bool threw = false;
     spared_allocations = spared;
@@ -125,7 +125,7 @@ TEST(DocumentMemory, AnEntryIsKeptOrPutThrows) {
     failing_allocations = 0;
     EXPECT_EQ(cache.stats().entries, threw ? 0 : 1) << spared;
     kept_untold += !threw && !listener->held;
-    cache.Erase(OneToken(1));
+    cache.Erase(Text(1));
     EXPECT_FALSE(listener->held);
   }
   EXPECT_EQ(kept_untold, 1);

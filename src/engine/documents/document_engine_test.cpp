@@ -24,7 +24,7 @@ Ids Joined(Ids first, const Ids& second) {
   return first;
 }
 
-struct ToldLogits {
+struct Told {
   Answer answer;
   std::vector<std::vector<float>> logits;
 };
@@ -52,16 +52,16 @@ class DocumentEngine : public testing::Test {
     request.prune = prune;
     return request;
   }
-  static ToldLogits Tell(Engine& engine, Request request) {
-    ToldLogits told;
+  static Told Tell(Engine& engine, Request request) {
+    Told told;
     request.on_logits = [&](std::span<const float> logits) {
       told.logits.emplace_back(logits.begin(), logits.end());
     };
     told.answer = engine.Generate(request);
     return told;
   }
-  void ExpectFresh(const ToldLogits& told, const Request& request) {
-    const ToldLogits fresh = Tell(*plain_, request);
+  void ExpectFresh(const Told& told, const Request& request) {
+    const Told fresh = Tell(*plain_, request);
     EXPECT_EQ(fresh.answer.cached_tokens(), 0);
     EXPECT_EQ(told.answer.tokens, fresh.answer.tokens);
     EXPECT_EQ(told.logits, fresh.logits);
@@ -77,11 +77,11 @@ TEST_F(DocumentEngine, TheSecondQuestionCostsItsOwnTokens) {
   const std::unique_ptr<Engine> engine = Load(Options());
   const Ids document = Text(1, 500);
   const Request first = Ask(Joined(document, Text(2, 30)));
-  const ToldLogits one = Tell(*engine, first);
+  const Told one = Tell(*engine, first);
   EXPECT_EQ(one.answer.cached_tokens(), 0);
   ExpectFresh(one, first);
   const Request second = Ask(Joined(document, Text(3, 40)));
-  const ToldLogits two = Tell(*engine, second);
+  const Told two = Tell(*engine, second);
   EXPECT_EQ(two.answer.cached_tokens(), 500);
   ExpectFresh(two, second);
   EXPECT_LT(two.answer.ledger.prefill_flops(), 0.5 * one.answer.ledger.prefill_flops());
@@ -89,10 +89,10 @@ TEST_F(DocumentEngine, TheSecondQuestionCostsItsOwnTokens) {
 
   // Densely: what the pruned run left is of use to it, and what it leaves itself to the next dense one.
   const Request dense = Ask(second.tokens, "none");
-  const ToldLogits three = Tell(*engine, dense);
+  const Told three = Tell(*engine, dense);
   EXPECT_EQ(three.answer.cached_tokens(), 500);
   ExpectFresh(three, dense);
-  const ToldLogits four = Tell(*engine, dense);
+  const Told four = Tell(*engine, dense);
   EXPECT_EQ(four.answer.cached_tokens(), 539);
   ExpectFresh(four, dense);
 }
@@ -102,7 +102,7 @@ TEST_F(DocumentEngine, TurnsOfAConversation) {
   Ids prompt = Text(1, 400);
   for (int32_t turn = 0; turn < 4; ++turn) {
     const Request request = Ask(prompt);
-    const ToldLogits told = Tell(*engine, request);
+    const Told told = Tell(*engine, request);
     EXPECT_EQ(told.answer.cached_tokens() > 0, turn > 0);
     ExpectFresh(told, request);
     prompt = Joined(Joined(std::move(prompt), told.answer.tokens), Text(turn + 5, 150));
@@ -123,22 +123,22 @@ TEST_F(DocumentEngine, ProtectedTokensAreADenseRuns) {
       return request;
     };
     engine->Generate(Ask(Text(1, 400), "none"));
-    const ToldLogits first = Tell(*engine, ask(method));
+    const Told first = Tell(*engine, ask(method));
     EXPECT_EQ(first.answer.cached_tokens(), 400);
     ExpectFresh(first, ask(method));
     EXPECT_TRUE(first.answer.prune_active) << first.answer.prune_reason;
     // The next turn protects what this one pruned: it is read densely, and the turn after that finds it.
     prompt = Joined(std::move(prompt), Text(3, 300));
-    const ToldLogits second = Tell(*engine, ask(method));
+    const Told second = Tell(*engine, ask(method));
     EXPECT_GE(second.answer.cached_tokens(), 400);
     ExpectFresh(second, ask(method));
     const std::vector<PositionSpan> stay = {{0, 710}, {888, 900}};
     EXPECT_EQ(second.answer.protected_spans, stay);
     prompt = Joined(std::move(prompt), Text(4, 300));
-    const ToldLogits third = Tell(*engine, ask(method));
+    const Told third = Tell(*engine, ask(method));
     EXPECT_EQ(third.answer.cached_tokens(), 710);
     ExpectFresh(third, ask(method));
-    const ToldLogits dense =
+    const Told dense =
         Tell(*engine, Ask(Joined({prompt.begin(), prompt.begin() + 700}, Text(9, 20)), "none"));
     EXPECT_EQ(dense.answer.cached_tokens(), 700);
     ExpectFresh(dense, Ask(Joined({prompt.begin(), prompt.begin() + 700}, Text(9, 20)), "none"));
@@ -162,7 +162,7 @@ TEST_F(DocumentEngine, WhoDoesNotWantItOrCannotUseIt) {
   // Methods that look at the whole prompt from the start.
   for (const char* spec : {"random:keep=0.5,min=0", "h2o:min=0", "xattention:threshold=0.5,min=0"}) {
     const Request pruned = Ask(Text(1, 500), spec);
-    const ToldLogits run = Tell(*engine, pruned);
+    const Told run = Tell(*engine, pruned);
     EXPECT_EQ(run.answer.cached_tokens(), 0) << spec;
     ExpectFresh(run, pruned);
   }
@@ -179,7 +179,7 @@ TEST_F(DocumentEngine, ACancelledPrefillStays) {
   EXPECT_THROW(engine->Generate(request), Cancelled);
   EXPECT_EQ(engine->documents()->stats().entries, 1);
   request = Ask(Text(1, 600), "none");
-  const ToldLogits retry = Tell(*engine, request);
+  const Told retry = Tell(*engine, request);
   EXPECT_EQ(retry.answer.cached_tokens(), 599);
   ExpectFresh(retry, request);
   const double fresh = Tell(*plain_, request).answer.ledger.prefill_flops();
@@ -193,7 +193,7 @@ TEST_F(DocumentEngine, AnotherProcessFindsItOnDisk) {
   Load(Options())->Generate(Ask(document));
   const Request second = Ask(Joined(document, Text(3, 40)));
   const std::unique_ptr<Engine> engine = Load(Options());
-  const ToldLogits told = Tell(*engine, second);
+  const Told told = Tell(*engine, second);
   EXPECT_EQ(told.answer.cached_tokens(), 500);
   ExpectFresh(told, second);
   // Whatever changes a bit makes it another engine; threads and tiles do not.
@@ -228,7 +228,7 @@ TEST_F(DocumentEngine, ADamagedFileCostsTimeAlone) {
   }
   const std::unique_ptr<Engine> engine = Load(Options());
   const Request request = Ask(Joined(document, Text(3, 40)));
-  const ToldLogits told = Tell(*engine, request);
+  const Told told = Tell(*engine, request);
   EXPECT_EQ(told.answer.cached_tokens(), 0);
   ExpectFresh(told, request);
   EXPECT_THAT(engine->documents()->stats().last_error, testing::HasSubstr("damaged"));

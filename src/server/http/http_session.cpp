@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr uint32_t kMaxHeadBytes = 16 << 10;
-constexpr size_t kBufferBytes = 64 << 10;  // the most that a client can send ahead
+constexpr size_t kBufferBytes = 64 << 10;                // the most that a client can send ahead
 constexpr size_t kWatchBytes = 4096, kHeadBytes = 4096;  // of one read
 constexpr milliseconds kLookAgain{100};
 constexpr int64_t kSmallBody = 64 << 10;
@@ -157,10 +157,10 @@ void HttpSession::ParseHead() {
   const size_t room = std::min(kHeadBytes, buffer_.max_size() - buffer_.size());
   if (!ec && !parser_->is_header_done() && room == 0) ec = http::error::buffer_overflow;
   if (ec || parser_->is_header_done()) return OnHead(ec, folded);
-  socket_.async_read_some(buffer_.prepare(room), [self = shared_from_this()](error_code ec, size_t read) {
+  socket_.async_read_some(buffer_.prepare(room), [self = shared_from_this()](error_code fault, size_t read) {
     self->Step([&] {
       if (self->closed_) return;
-      if (ec) return self->OnHead(ec == asio::error::eof ? http::error::end_of_stream : ec, false);
+      if (fault) return self->OnHead(fault == asio::error::eof ? http::error::end_of_stream : fault, false);
       self->buffer_.commit(read);
       self->ParseHead();
     });
