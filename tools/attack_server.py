@@ -102,32 +102,111 @@ def cache_oracle(target):
     return "nothing reused"
 
 
-def form_oracle(target):
-    """The second key guesses a form of the first, by the time until it is compiled."""
+# What the server keeps for a second use, and who may see that it does: the body that asks for it, from a name.
+SECOND_USES = {
+    "document": lambda name: {"prompt": f"{name} " + "a long document that somebody reads " * 120},
+    "grammar": lambda name: {"grammar": "root ::= " + " | ".join(f'"{name}{i}"' for i in range(3000))},
+    "json_schema": lambda name: {"json_schema": {"enum": [f"{name}{i}" for i in range(3000)]}},
+    "regex": lambda name: {"guided_regex": "|".join(f"{name}{i}" for i in range(1000))},
+    "pruned document": lambda name: {"prompt": f"{name} " + "a long document that is pruned " * 150, "prune": "coppice:min=0"},
+}
+
+
+def second_uses(target):
+    """The second key guesses what the first one sent, by the time until its answer, in every cache that a request fills."""
     if len(target.keys) < 2:
         raise Skipped("needs two keys")
-    forms = {"grammar": lambda name: "root ::= " + " | ".join(f'"{name}{i}"' for i in range(3000)),
-             "json_schema": lambda name: {"enum": [f"{name}{i}" for i in range(3000)]}}
 
-    def seconds(key, field, name):
+    def milliseconds(key, use, name):
         start = time.monotonic()
-        status, answer = target.ask("/v1/completions", {"prompt": "x", "max_tokens": 1, field: forms[field](name)}, key=key)
-        check(status == 200, f"a {field} got {status}: {answer}")
-        return time.monotonic() - start
+        status, answer = target.ask("/v1/completions", {"prompt": "x", "max_tokens": 1, **SECOND_USES[use](name)}, key=key)
+        check(status == 200, f"a {use} got {status}: {answer}")
+        return 1000 * (time.monotonic() - start)
 
     told = []
-    for field in forms:
-        seconds(0, field, "warm")
+    for use in SECOND_USES:
+        milliseconds(0, use, "warm")
         known, again, guessed, unknown = [], [], [], []
         for i in range(5):
-            known.append(seconds(0, field, f"a{i}"))
-            again.append(seconds(0, field, f"a{i}"))
-            guessed.append(seconds(1, field, f"a{i}"))
-            unknown.append(seconds(1, field, f"b{i}"))
-        first, second, guess, other = (min(times) * 1000 for times in (known, again, guessed, unknown))
-        check(guess > 0.5 * other, f"{field}: what the other key sent takes {guess:.1f} ms, what nobody sent {other:.1f}")
-        told.append(f"{field}: own {first:.1f} ms, again {second:.1f}; another's {guess:.1f}, nobody's {other:.1f}")
+            known.append(milliseconds(0, use, f"a{i}"))
+            again.append(milliseconds(0, use, f"a{i}"))
+            guessed.append(milliseconds(1, use, f"a{i}"))
+            unknown.append(milliseconds(1, use, f"b{i}"))
+        first, second, guess, other = (min(times) for times in (known, again, guessed, unknown))
+        check(guess > 0.5 * other, f"{use}: what the other key sent takes {guess:.1f} ms, what nobody sent {other:.1f}")
+        told.append(f"{use}: own {first:.1f} ms, again {second:.1f}; another's {guess:.1f}, nobody's {other:.1f}")
     return ", ".join(told)
+
+
+# Short forms that took seconds or gigabytes, or slowed every other stream, where nothing bounded them.
+HOSTILE_FORMS = [
+    {"grammar": 'root ::= (""{100000}){100000} "a"'},
+    {"grammar": 'root ::= (""{100000} ""{100000} ""{100000}){100000} "a"'},
+    {"grammar": 'root ::= ((""{0,100000}){0,100000}){0,100000} "a"'},
+    {"grammar": "root ::= e0\n" + "\n".join(f"e{i} ::= e{i + 1} e{i + 1}" for i in range(60)) + '\ne60 ::= "x"'},
+    {"grammar": 'root ::= root{1000} root{1000} | ""'},
+    {"grammar": 'root ::= [ab]* "a" [ab]{40}'},
+    {"grammar": 'root ::= a{20000} "b"\na ::= "" | a a'},
+    {"grammar": 'root ::= a\na ::= a a | a a a | "x" | "xx" | [a-z] | .'},
+    {"json_schema": {"type": "string", "pattern": "|" * 50_000}},
+    {"json_schema": {"type": "string", "pattern": "(((){100000}){100000}){100000}a"}},
+    {"json_schema": {"type": "string", "pattern": "(a|b)*a(a|b){40}"}},
+    {"json_schema": {"type": "array", "minItems": 100_000, "items": {"type": "array", "minItems": 100_000, "items": {}}}},
+    {"guided_regex": "." * 100_000},
+]
+
+
+def hostile_forms(target):
+    """Forms of answers that are short and would cost much: each must be answered or refused soon, whoever else waits."""
+    slowest, health = 0, 0
+    for form in HOSTILE_FORMS:
+        got = []
+        request = threading.Thread(target=lambda: got.append(target.ask("/v1/completions", {"prompt": "x", "max_tokens": 4, **form})))
+        start = time.monotonic()
+        request.start()
+        health = max(health, target.health_seconds())
+        request.join()
+        seconds = time.monotonic() - start
+        check(got and got[0][0] in (200, 400), f"{str(form)[:60]}... got {got[0][0] if got else 'no reply'}")
+        check(seconds < 10, f"{str(form)[:60]}... took {seconds:.1f} s")
+        slowest = max(slowest, seconds)
+    return f"{len(HOSTILE_FORMS)} within {slowest:.1f} s each, /health within {health * 1000:.0f} ms"
+
+
+# Forms whose masks take ten times as long as a token of the small model, and which go on for a whole answer.
+SLOW_MASKS = [
+    {"grammar": 'root ::= s\ns ::= . s . | "." s "," | .'},
+    {"grammar": 'root ::= s\ns ::= . s "a" | . s "b" | "." s "," | [^q]'},
+]
+
+
+def streams_beside_forms(target, streams=20, tokens=48, rounds=3):
+    """How fast others' streams stay while one answer has a form whose masks take long, over that beside one without."""
+    plain = {"prompt": "x", "max_tokens": tokens, "ignore_eos": True}
+
+    def seconds(beside):
+        done = []
+        def other():
+            status, _ = target.ask("/v1/completions", plain)
+            done.append((status, time.monotonic()))
+        one = threading.Thread(target=target.ask, args=("/v1/completions", {**plain, "max_tokens": 4 * tokens, **beside}))
+        others = [threading.Thread(target=other) for _ in range(streams)]
+        one.start()
+        start = time.monotonic()
+        for thread in others:
+            thread.start()
+        for thread in others + [one]:
+            thread.join()
+        check(all(status == 200 for status, _ in done), f"streams got {sorted({status for status, _ in done})}")
+        return max(end for _, end in done) - start
+
+    seconds({})
+    rates = []
+    for form in SLOW_MASKS:
+        times = [(seconds({}), seconds(form)) for _ in range(rounds)]
+        rates.append(min(alone for alone, _ in times) / min(beside for _, beside in times))
+    check(min(rates) >= 0.8, f"rates of {streams} streams: {', '.join(f'{rate:.2f}' for rate in rates)} of that beside a plain one")
+    return f"{streams} streams keep {', '.join(f'{100 * rate:.0f}' for rate in rates)} % of their rate"
 
 
 def slots_of_others(target):
@@ -265,13 +344,13 @@ def many_connections(target):
     return f"/health within {slowest * 1000:.0f} ms beside 200"
 
 
-ATTACKS = (cache_oracle, form_oracle, slots_of_others, quadratic_fields, busy_handlers, announced_bodies, smuggling, slow_readers, names_that_leave,
+ATTACKS = (cache_oracle, second_uses, hostile_forms, slots_of_others, quadratic_fields, busy_handlers, announced_bodies, smuggling, slow_readers, names_that_leave,
            control_tokens, other_origins, many_connections)
 
 
-def run(target, say=print):
+def run(target, say=print, attacks=ATTACKS):
     failed = 0
-    for attack in ATTACKS:
+    for attack in attacks:
         try:
             outcome = "held     " + str(attack(target))
         except Skipped as reason:
@@ -287,6 +366,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("address", help="HOST:PORT")
     parser.add_argument("--key", action="append", default=[], help="an API key of the server; give two to try one against the other")
+    parser.add_argument("--rates", action="store_true", help="also measure streams beside slow forms; only on a quiet machine")
     arguments = parser.parse_args()
     name, _, number = arguments.address.rpartition(":")
-    sys.exit(1 if run(Target(name.strip("[]"), int(number), arguments.key)) else 0)
+    attacks = ATTACKS + ((streams_beside_forms,) if arguments.rates else ())
+    sys.exit(1 if run(Target(name.strip("[]"), int(number), arguments.key), attacks=attacks) else 0)

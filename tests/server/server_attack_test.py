@@ -32,8 +32,10 @@ class Attacks(unittest.TestCase):
         """An attack that finds nothing must be able to."""
         class Careless(attack_server.Target):
             def ask(self, path, body=None, **more):
-                if "grammar" in (body or ()) and '"b' in body["grammar"]:
+                if isinstance(body, dict) and body.get("prompt", "").startswith("b"):
                     time.sleep(0.02)  # it takes its time for what nobody has sent
+                if isinstance(body, dict) and "{100000}" in body.get("grammar", ""):
+                    return 500, {}
                 return 200, {"usage": {"prompt_tokens": 1, "prompt_tokens_details": {"cached_tokens": 9}}, "eos_token": "</s>",
                              "chat_template": "x"}
 
