@@ -45,14 +45,16 @@ const std::vector<std::pair<const char*, std::string>>& Templates() {
 
 class Conversation {
  public:
-  explicit Conversation(uint64_t seed) : random_(seed) {
+  // What is said becomes `shorter` times as short; the definitions stay as they are.
+  explicit Conversation(uint64_t seed, int shorter = 1) : random_(seed), shorter_(shorter) {
     for (int i = 0, count = 1 + Below(3); i < count; ++i) {
       const std::string name = "tool_" + std::to_string(i);
       definitions_.push_back("Definition of " + name + ": " + Words(1 + Below(20)));
       tools_.push_back(
           {{"type", "function"}, {"function", {{"name", name}, {"description", definitions_.back()}}}});
     }
-    if (Below(2) == 0) messages_.push_back({{"role", "system"}, {"content", Words(1 + Below(60))}});
+    if (Below(2) == 0)
+      messages_.push_back({{"role", "system"}, {"content", Words(1 + Below(60) / shorter_)}});
     for (int turn = 0, turns = 1 + Below(3); turn < turns; ++turn) AddTurn(turn + 1 == turns);
   }
 
@@ -71,7 +73,7 @@ class Conversation {
   void AddTurn(bool is_last) {
     // A user may paste a definition.
     const std::string pasted = Below(4) == 0 ? definitions_.front() + " " : "";
-    messages_.push_back({{"role", "user"}, {"content", pasted + Words(1 + Below(90))}});
+    messages_.push_back({{"role", "user"}, {"content", pasted + Words(1 + Below(90) / shorter_)}});
     for (int i = 0, calls = Below(3); i < calls; ++i) {
       messages_.push_back({{"role", "assistant"},
                            {"content", Below(2) == 0 ? ordered_json() : ordered_json(Words(4))},
@@ -79,12 +81,14 @@ class Conversation {
                             {{{"id", "c"},
                               {"type", "function"},
                               {"function", {{"name", "tool_0"}, {"arguments", {{"path", Words(2)}}}}}}}}});
-      messages_.push_back({{"role", "tool"}, {"tool_call_id", "c"}, {"content", Words(1 + Below(120))}});
+      messages_.push_back(
+          {{"role", "tool"}, {"tool_call_id", "c"}, {"content", Words(1 + Below(120) / shorter_)}});
     }
     if (!is_last) messages_.push_back({{"role", "assistant"}, {"content", Words(10)}});
   }
 
   std::mt19937_64 random_;
+  int shorter_;
   ordered_json messages_ = ordered_json::array();
   ordered_json tools_ = ordered_json::array();
   std::vector<std::string> definitions_;
@@ -150,7 +154,8 @@ TEST_P(AgentLawsOfMethods, DefinitionsStayInEveryLayer) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
     const auto& [name, chat_template] = Templates()[seed % Templates().size()];
     SCOPED_TRACE(testing::Message() << name << ", conversation " << seed);
-    const Encoded encoded = Encode(Conversation(seed), chat_template, PruneScope::kNew);
+    // A token is a byte here, and attention is quadratic: as long as above, 12 conversations took 3 s a method.
+    const Encoded encoded = Encode(Conversation(seed, 4), chat_template, PruneScope::kNew);
     std::vector<int32_t> prompt = encoded.prompt.tokens;
     for (int32_t& id : prompt) id %= 50;
     TraceRecorder recorder;
