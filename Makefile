@@ -75,6 +75,12 @@ demo: build models  ## answers one question about a long document, densely and w
 demo-arguments:  # one a line, for the test that holds the demo to what it shows
 	@printf '%s\n' $(DEMO)
 
+check: setup  ## builds the release and runs its tests, with nothing optional: what a change needs before it is sent
+	@$(CONFIGURE) --preset release >/dev/null
+	@cmake --build build --parallel $(JOBS)
+	@ctest --test-dir build --label-exclude '^(long|sanitize)$$' --output-on-failure --no-tests=error --timeout 1200 \
+	  --parallel $(JOBS)
+
 # The sanitized programs are tests of the release build (tests/CMakeLists.txt), so one summary speaks for all.
 test: setup-train setup-web setup-gpu clients models  ## builds everything, runs every test but the long ones, the risky ones under sanitizers too
 	@$(CONFIGURE) --preset dev >/dev/null

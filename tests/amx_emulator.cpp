@@ -209,8 +209,8 @@ float FromBf16(const unsigned char* p) {
 
 float FlushDenormal(float f) { return std::fabs(f) < 0x1p-126f ? std::copysign(0.0f, f) : f; }
 
-// The products' loops go over a tile's width inside, so that the compiler makes vectors of them: who runs AMX kernels
-// has AVX-512. Element by element they took most of the time of the tests.
+// The products' loops go over a tile's width inside, so that the compiler makes vectors of them: who runs AMX
+// kernels has AVX-512. Element by element they took most of the time of the tests.
 #define COPPICE_VECTORS [[gnu::target("avx512f,avx512bw,avx512vl,fma"), gnu::optimize("O3")]]
 constexpr int kMaxWords = kMaxRowBytes / 4;
 

@@ -154,7 +154,7 @@ TEST_P(AgentLawsOfMethods, DefinitionsStayInEveryLayer) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
     const auto& [name, chat_template] = Templates()[seed % Templates().size()];
     SCOPED_TRACE(testing::Message() << name << ", conversation " << seed);
-    // A token is a byte here, and attention is quadratic: as long as above, 12 conversations took 3 s a method.
+    // Shorter than above: attention is quadratic in tokens, which are bytes here.
     const Encoded encoded = Encode(Conversation(seed, 4), chat_template, PruneScope::kNew);
     std::vector<int32_t> prompt = encoded.prompt.tokens;
     for (int32_t& id : prompt) id %= 50;
