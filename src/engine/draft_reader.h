@@ -30,6 +30,7 @@ class DraftReader {
               Backend* backend = nullptr);
 
   const std::string& path() const { return path_; }
+  const ModelShape& shape() const { return transformer_.config().shape; }
   // Why the second model cannot read a prompt, or "".
   std::string Refusal(std::span<const int32_t> tokens) const;
   // `tokens`: two at least. `control.progress` gets the share done. Throws Cancelled. Each call allocates its

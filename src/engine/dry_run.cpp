@@ -1,5 +1,6 @@
 #include "engine/dry_run.h"
 
+#include <cmath>
 #include <map>
 #include <memory>
 #include <utility>
@@ -41,6 +42,7 @@ struct ScoreRandom {
   // By number of rows and window: computing a pattern takes seconds, and equal layers share one result.
   std::map<std::pair<int64_t, int32_t>, double> densities = {};
   std::vector<float> hidden = std::vector<float>(static_cast<size_t>(config.shape.hidden));  // zeros
+  bool patterns = true;  // false: patterns are not computed, and cost nothing
 };
 
 const LayerWeights kNoWeights;
@@ -62,9 +64,9 @@ class PlannedLayer final : public Layer {
 };
 
 // Shows BeforeLayer and AfterAttention hidden states of the model's width. All rows are views of one row of
-// zeros.
+// zeros. A prefix that has not joined has none, as in a real run.
 void ShowHidden(const ScoreRandom& random, Stream& x) {
-  if (x.prefill())
+  if (x.prefill() && x.in_front() == 0)
     x.seen().hidden = {random.hidden.data(), DType::kF32, x.rows(), random.config.shape.hidden, 0};
 }
 
@@ -104,6 +106,7 @@ void PlannedLayer::AddScores(const Needs& needs, Observation& seen) const {
 
 // The density of the policy's pattern for random queries and keys.
 double PlannedLayer::Density(Stream& x, const Pass& pass) const {
+  if (!random_.patterns) return 0;
   const int64_t rows = x.rows();
   const int32_t window = random_.config.shape.WindowOf(x.seen().layer);
   const std::pair key(rows, window);
@@ -159,7 +162,32 @@ class Nowhere final : public RecordStore {
   std::vector<std::byte> staged_;
 };
 
-Ledger Plan(const ModelConfig& config, int64_t tokens, TokenPolicy& policy, Backend& be) {
+// States of the sizes that a planned prefill takes over.
+std::shared_ptr<const PrefixState> PlannedState(const ModelShape& narrow, const PlannedPrefix& prefix) {
+  auto state = std::make_shared<PrefixState>();
+  state->tokens.resize(static_cast<size_t>(prefix.rows));
+  state->point = prefix.point;
+  const int64_t width = int64_t{narrow.kv_heads} * narrow.head_dim;
+  for (int l = 0; l < LayersWithKeys(prefix.point); ++l) {
+    state->layers.push_back(
+        {Tensor::Zeros(DType::kBF16, prefix.rows, width), Tensor::Zeros(DType::kBF16, prefix.rows, width)});
+  }
+  if (prefix.point.layer < narrow.layers)
+    state->hidden = Tensor::Zeros(DType::kF32, prefix.rows, narrow.hidden);
+  return state;
+}
+
+// The positions of the rows that a planned prefill computes.
+std::vector<int32_t> EnterPlanned(SequenceState& sequence, const TokenSet& input, bool compact) {
+  std::vector<int32_t> positions = sequence.Enter(input, compact);
+  const int64_t reused = sequence.prefix.rows;
+  if (reused > 0) sequence.RestorePrefix();
+  positions.erase(positions.begin(), positions.begin() + reused);
+  return positions;
+}
+
+Ledger Plan(const ModelConfig& config, int64_t tokens, TokenPolicy& policy, Backend& be,
+            const PlannedPrefix& prefix = {}, bool patterns = true) {
   const ModelShape& shape = config.shape;
   ModelConfig narrow = config;
   narrow.shape.hidden = 1;
@@ -172,7 +200,8 @@ Ledger Plan(const ModelConfig& config, int64_t tokens, TokenPolicy& policy, Back
 
   Workspace workspace(narrow.shape, 1);
   const Pass pass{policy, sequence, workspace, be};
-  ScoreRandom random{config};
+  ScoreRandom random{.config = config, .patterns = patterns};
+  if (prefix.rows > 0) sequence.prefix = {PlannedState(narrow.shape, prefix), prefix.rows};
   std::vector<PlannedLayer> layers;
   for (int l = 0; l < shape.layers; ++l) layers.emplace_back(l, narrow, random);
   const auto forward = [&](Phase phase, const std::vector<int32_t>& positions) {
@@ -184,7 +213,7 @@ Ledger Plan(const ModelConfig& config, int64_t tokens, TokenPolicy& policy, Back
   };
 
   const PolicyFacts facts = policy.Facts();
-  forward(Phase::kPrefill, sequence.Enter(policy.Input(tokens, be), facts.compact_positions));
+  forward(Phase::kPrefill, EnterPlanned(sequence, policy.Input(tokens, be), facts.compact_positions));
   ledger.kv_bytes_dense = tokens * shape.layers * row;
   ledger.NoteHeld(ledger.kv_bytes, ledger.aux_bytes);
   if (facts.offload_block > 0) {
@@ -199,14 +228,6 @@ Ledger Plan(const ModelConfig& config, int64_t tokens, TokenPolicy& policy, Back
   return std::move(ledger);
 }
 
-// Scores for a method that selects the input.
-std::vector<float> RandomScores(int64_t tokens) {
-  Variates variates;
-  std::vector<float> scores(static_cast<size_t>(tokens));
-  for (float& score : scores) score = variates.Exponential();
-  return scores;
-}
-
 ModelShape ShapeOfFile(const std::string& file) {
   const OpenedModel model = OpenModel(file);
   ModelShape shape = model.config.shape;
@@ -215,6 +236,34 @@ ModelShape ShapeOfFile(const std::string& file) {
 }
 
 }  // namespace
+
+std::vector<float> PlannedScores(int64_t tokens) {
+  Variates variates;
+  std::vector<float> scores(static_cast<size_t>(tokens));
+  for (float& score : scores) score = variates.Exponential();
+  return scores;
+}
+
+std::vector<ReadWord> PlannedWords(std::span<const std::string> pieces) {
+  constexpr int64_t kChunkWords = 400;  // about what a chunk of 512 tokens holds
+  const std::vector<float> scores = PlannedScores(std::ssize(pieces));
+  std::vector<ReadWord> words;
+  size_t begin = 0;
+  for (size_t i = 0; i < pieces.size(); begin += pieces[i++].size()) {
+    if (pieces[i].empty()) continue;
+    words.push_back({.parts = {{.begin = begin,
+                                .end = begin + pieces[i].size(),
+                                .keep = std::exp(-scores[i]),
+                                .text = pieces[i]}},
+                     .chunk = static_cast<int>(std::ssize(words) / kChunkWords)});
+  }
+  return words;
+}
+
+Ledger PlanPrefill(const ModelConfig& config, int64_t tokens, TokenPolicy& policy,
+                   const PlannedPrefix& prefix, Backend& be) {
+  return Plan(config, tokens, policy, be, prefix, false);
+}
 
 DryRun PlanRun(const ModelConfig& config, std::span<const int32_t> prompt, std::string_view prune,
                Backend& be) {
@@ -228,12 +277,12 @@ DryRun PlanRun(const ModelConfig& config, std::span<const int32_t> prompt, std::
   context.open_draft = [&](const std::string& file) -> Draft {
     return {.read = [&, shape = ShapeOfFile(file)](int look_ahead, int /*pool*/) {
       selection_flops += LookAheadFlops(shape, context.tokens, look_ahead);
-      return RandomScores(context.tokens);
+      return PlannedScores(context.tokens);
     }};
   };
   context.first_layers = [&](int layer) {
     selection_flops += FilterFlops(config.shape, context.tokens, layer);
-    return RandomScores(context.tokens);
+    return PlannedScores(context.tokens);
   };
   PruneChoice choice = MakePolicy(prune, context, {});
   Ledger ledger = Plan(config, context.tokens, *choice.policy, be);

@@ -6,10 +6,13 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/backend.h"
 #include "model/config.h"
 #include "model/ledger.h"
+#include "policies/method_info.h"
+#include "policies/policy.h"
 
 namespace coppice {
 
@@ -29,5 +32,24 @@ struct DryRun {
 // Throws Error for a spec that does not fit the model.
 DryRun PlanRun(const ModelConfig& config, std::span<const int32_t> prompt, std::string_view prune,
                Backend& be);
+
+// What a planned prefill takes over from an earlier prompt: the keys of its first `rows` tokens in the layers
+// below `point`, and their hidden states there.
+struct PlannedPrefix {
+  LayerPoint point;
+  int64_t rows = 0;
+};
+
+// The ledger of one prefill of a prompt of `tokens` tokens, counted as PlanRun counts it. `policy` must be
+// new, and RulesOf(policy) must allow `prefix`. Attention whose pattern the policy chooses counts as free,
+// because planning a pattern takes seconds: the FLOPs are then a lower bound. `be` must compute in this
+// machine's memory.
+Ledger PlanPrefill(const ModelConfig& config, int64_t tokens, TokenPolicy& policy,
+                   const PlannedPrefix& prefix, Backend& be);
+
+// What a second model would say of a prompt, for plans: a random score of each token; each piece with a text
+// as a word with a random probability.
+std::vector<float> PlannedScores(int64_t tokens);
+std::vector<ReadWord> PlannedWords(std::span<const std::string> pieces);
 
 }  // namespace coppice

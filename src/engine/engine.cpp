@@ -1,5 +1,5 @@
 // One request, from the prompt's tokens to the answer: Generate is the top, and the functions below it come
-// in the order in which they run.
+// in the order in which they run. engine_prepare.cpp has the first of them.
 #include "engine/engine.h"
 
 #include <fmt/core.h>
@@ -10,13 +10,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "engine/documents/common_prefix.h"
 #include "engine/documents/prefix_run.h"
-#include "engine/filter_pass.h"
+#include "engine/engine_run.h"
 #include "engine/follow.h"
-#include "engine/prompt_lookup.h"
-#include "grammar/token_filter.h"
-#include "policies/registry.h"
 
 namespace coppice {
 
@@ -34,70 +30,7 @@ void TellLogProbs(const Request& request, int32_t token, std::span<const float> 
   if (request.on_log_probs) request.on_log_probs(LogSoftmax(logits).Around(token, request.top_log_probs));
 }
 
-void NoteProbability(double log_probability, Confidence& confidence) {
-  if (confidence.tokens == 0) confidence.first_probability = std::exp(log_probability);
-  const auto n = static_cast<double>(confidence.tokens++);
-  confidence.mean_log_probability += (log_probability - confidence.mean_log_probability) / (n + 1);
-}
-
-std::vector<int32_t> EndsOf(const Request& request, const Tokenizer* tokenizer) {
-  std::vector<int32_t> ends = request.ends;
-  for (int32_t id = 0; tokenizer != nullptr && id < tokenizer->vocab_size(); ++id) {
-    if (tokenizer->EndsGeneration(id)) ends.push_back(id);
-  }
-  std::ranges::sort(ends);
-  return ends;
-}
-
 }  // namespace
-
-struct Engine::Run {
-  explicit Run(const Request& r)
-      : request(r), lookup(r.prompt_lookup), sampler(r.sampling, std::ssize(r.tokens)), history(r.tokens) {
-    if (r.grammar && r.forced.empty()) filter.emplace(r.grammar);
-  }
-
-  // For passes that score the prompt. Every process computes such a pass whole, unless it can be split.
-  RunControl ScoringControl() {
-    RunControl control{{}, request.cancelled, request.pause};
-    if (split) control = split->control();
-    control.progress = request.scoring;
-    return control;
-  }
-  std::span<const float> last_logits() const { return logits.view().Row<float>(accepted); }
-  // The token that follows `history`.
-  int32_t NextToken() {
-    const size_t index = history.size() - request.tokens.size();
-    const bool may_end = std::ssize(history) - std::ssize(request.tokens) >= request.min_tokens;
-    const int32_t id = index < request.forced.size()
-                           ? request.forced[index]
-                           : sampler.Sample(last_logits(), history, filter ? &*filter : nullptr,
-                                            may_end ? std::span<const int32_t>() : ends);
-    if (request.confidence) NoteProbability(LogSoftmax(last_logits()).Highest(), confidence);
-    return id;
-  }
-
-  const Request& request;
-  PruneChoice prune;
-  std::string auto_reason;
-  SequenceState sequence;
-  std::unique_ptr<Workspace> workspace;
-  Tensor logits;  // [1 + proposals, vocab], of the last step
-  PromptLookup lookup;
-  std::vector<int32_t> ahead;  // the tokens behind the first of the last step: proposals
-  int64_t accepted = 0;        // of these, those that the text goes on with
-  Sampler sampler;
-  std::optional<TokenFilter> filter;
-  std::vector<int32_t> history;       // the prompt and the generated tokens
-  std::vector<int32_t> ends;          // ascending: the tokens that Request::min_tokens puts off
-  int64_t wanted = 0;                 // tokens to generate, at most
-  int64_t decoded = 0;                // decode steps
-  double selection_flops = 0;         // of passes that chose tokens
-  std::string spec;                   // as it was resolved
-  std::optional<Split> split;         // if several processes prefill
-  std::vector<DroppedShare> dropped;  // if the request asks for confidence
-  Confidence confidence;
-};
 
 Answer Engine::Generate(const Request& request) {
   CheckRequest(request, transformer_.config().shape.vocab, context_);
@@ -105,13 +38,14 @@ Answer Engine::Generate(const Request& request) {
   return GenerateOnce(request, request.use_documents ? documents_.get() : nullptr);
 }
 
-Answer Engine::GenerateOnce(const Request& request, DocumentCache* documents, bool* active) {
+Answer Engine::GenerateOnce(const Request& request, DocumentCache* documents) {
   const OpTimes before = timed_ != nullptr ? timed_->times() : OpTimes();  // of all requests so far
   const Clock::time_point start = Clock::now();
   Answer answer;
   Run run(request);  // if the request fails, its workspace, which may be in any state, is freed
   Prepare(run, documents);
-  if (active != nullptr) *active = run.prune.active;
+  if (request.on_choice)
+    request.on_choice({run.spec, run.prune.spec, run.prune.active, run.prune.reason, run.auto_reason});
   Prefill(run, documents);
   const int32_t first = run.NextToken();
   const Clock::time_point first_token = Clock::now();
@@ -129,99 +63,6 @@ Answer Engine::GenerateOnce(const Request& request, DocumentCache* documents, bo
   Account(run, answer);
   if (request.trace != nullptr) NameTrace(request, answer, request.trace->trace());
   return answer;
-}
-
-void Engine::Prepare(Run& run, const DocumentCache* documents) {
-  const Request& request = run.request;
-  const int64_t prompt_tokens = std::ssize(request.tokens);
-  ResolvedPrune resolved = ResolvePrune(
-      request.prune, prompt_tokens, documents != nullptr ? PromptStates::kKept : PromptStates::kDiscarded);
-  run.prune = MakePolicy(resolved.spec, Context(run), request.protection);
-  run.spec = std::move(resolved.spec);
-  run.auto_reason = std::move(resolved.reason);
-  CheckProcesses(run.prune);
-  if (request.complete && documents != nullptr && run.prune.active) PreferDense(run, *documents);
-  if (request.prompt_log_probs && run.prune.active) {
-    throw Error("log-probabilities of the prompt need all of it: they do not go with the method {}",
-                run.prune.spec);
-  }
-  // Throws before the prefill if the cold tier cannot be opened, which belongs to the process that decodes.
-  if (run.prune.policy->Facts().offload_block > 0 && (comm_ == nullptr || comm_->leads()))
-    OpenColdTier(cold_options_, 4096, backend_->memory());
-  if (request.min_tokens > 0) run.ends = EndsOf(request, tokenizer_.get());
-  const int64_t room = context_ - prompt_tokens;
-  run.wanted = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
-  const ModelShape& shape = transformer_.config().shape;
-  CheckFits({.keys_values = prompt_tokens * shape.layers * LayerBytes(shape, backend_->cache_dtype()),
-             .workspace = Workspace::Bytes(shape, prompt_tokens, tile_rows_)});
-  run.sequence = transformer_.NewSequence(prompt_tokens, prompt_tokens + run.wanted, *backend_);
-  run.sequence.cold_options = cold_options_;
-  run.sequence.trace = request.trace;
-  run.workspace = TakeWorkspace();
-}
-
-void Engine::CheckProcesses(const PruneChoice& choice) const {
-  if (comm_ == nullptr) return;
-  if (const std::string why = SplitRefusal(*choice.policy, transformer_.config().shape.layers); !why.empty())
-    throw PruneError("{}: does not go with {} processes: {}", choice.spec, comm_->size(), why);
-}
-
-void Engine::PreferDense(Run& run, const DocumentCache& documents) {
-  const Request& request = run.request;
-  const int64_t dense =
-      documents.DenseTokens(request.tokens, transformer_.config().shape.layers, request.documents_owner);
-  if (!IsMost(dense, std::ssize(request.tokens))) return;
-  run.prune = MakePolicy("none", Context(run), {});
-  run.prune.reason = fmt::format("the document's read is complete: {} tokens have dense states", dense);
-}
-
-MethodContext Engine::Context(Run& run) {
-  const Request& request = run.request;
-  MethodContext context{.shape = transformer_.config().shape,
-                        .tokens = std::ssize(request.tokens),
-                        .prompt = request.tokens,
-                        .question = request.question,
-                        .evidence = request.evidence,
-                        .parked_bytes = ParkedBytes(transformer_.config().shape, backend_->cache_dtype()),
-                        .layer_bytes = LayerBytes(transformer_.config().shape, backend_->cache_dtype())};
-  if (request.confidence) context.dropped = &run.dropped;
-  context.first_layers = [this, &run](int layer) {
-    const Request& r = run.request;
-    FilterReading reading = RunFilter(transformer_, r.tokens, layer, *run.workspace, run.ScoringControl(),
-                                      *backend_, run.split ? &*run.split : nullptr);
-    run.selection_flops += reading.flops;
-    return std::move(reading.scores);
-  };
-  if (!tokenizer_) return context;
-  context.pieces = [this, &request] { return PiecesOf(*tokenizer_, request.tokens); };
-  context.open_scorer = [this, &run](const std::string& path) -> TokenScores {
-    return [this, &run, scorer = Scorer(path)] {
-      const Request& r = run.request;
-      ScoredText scored = scorer->Score(PiecesOf(*tokenizer_, r.tokens), run.ScoringControl(), *backend_);
-      run.selection_flops += scored.flops;
-      return std::move(scored.bits);
-    };
-  };
-  context.open_words = [this, &run](const std::string& path) -> WordReader {
-    return [this, &run, reader = WordsOf(path)] {
-      const Request& r = run.request;
-      ReadText read = reader->Read(PiecesOf(*tokenizer_, r.tokens), run.ScoringControl(), *backend_);
-      run.selection_flops += read.flops;
-      return std::move(read.words);
-    };
-  };
-  context.open_draft = [this, &run](const std::string& path) -> Draft {
-    std::shared_ptr<DraftReader> draft = DraftOf(path);
-    Draft opened{.reason = draft->Refusal(run.request.tokens)};
-    opened.read = [this, &run, draft = std::move(draft)](int look_ahead, int pool) {
-      const Request& r = run.request;
-      DraftReading reading = draft->Read(r.tokens, look_ahead, pool, run.ScoringControl(), *backend_);
-      run.selection_flops += reading.flops;
-      return std::move(reading.importance);
-    };
-    return opened;
-  };
-  return context;
 }
 
 // Computes the part of the prompt that is not in the document cache, and adds it to the cache. Does not use

@@ -111,7 +111,7 @@ class Engine {
   int64_t packed_bytes() const { return packed_weights_.bytes(); }
 
  private:
-  struct Run;  // what one request computes with (engine.cpp)
+  struct Run;  // what one request computes with (engine_run.h)
 
   // engine_load.cpp
   Engine(std::shared_ptr<const TensorStore> store, ModelConfig config, std::unique_ptr<Tokenizer> tokenizer,
@@ -129,12 +129,15 @@ class Engine {
 
   Answer GenerateTrusted(const Request& request);  // trusted_answer.cpp
 
-  // engine.cpp. Runs the request once. `documents` may be null. Sets `active`, which may be null, before the
-  // prefill: true if any method acts on this prompt.
-  Answer GenerateOnce(const Request& request, DocumentCache* documents, bool* active = nullptr);
+  // engine_prepare.cpp
   void Prepare(Run& run, const DocumentCache* documents);
   void PreferDense(Run& run, const DocumentCache& documents);
+  void PreferCheaper(Run& run, const DocumentCache& documents);
   MethodContext Context(Run& run);
+  MethodContext PlanContext(Run& run, double& flops);
+
+  // engine.cpp. Runs the request once. `documents` may be null.
+  Answer GenerateOnce(const Request& request, DocumentCache* documents);
   void Prefill(Run& run, DocumentCache* documents);
   void PrefillTogether(Run& run);
   void Decode(Run& run, int32_t first, Answer& answer);
@@ -154,8 +157,8 @@ class Engine {
   ColdOptions cold_options_;
   int64_t tile_rows_;
   KeptWeights packed_weights_;  // of `transformer_`; all its workspaces refer to it
-  Comm* comm_ = nullptr;  // null: this process alone
-  int64_t id_ = -1;       // in the commands to the other processes
+  Comm* comm_ = nullptr;        // null: this process alone
+  int64_t id_ = -1;             // in the commands to the other processes
   std::mutex mutex_;
   std::shared_ptr<const TokenTexts> token_texts_;
   std::vector<std::unique_ptr<Workspace>> idle_;  // of finished requests

@@ -33,10 +33,6 @@ struct Confidence {
   int64_t tokens = 0;  // in the answer, the stop token included
 };
 
-// Request::least_confidence when the caller leaves the choice to the engine; docs/quality.md gives the
-// reason.
-inline constexpr double kDefaultLeastConfidence = 0.8;
-
 // Request::prompt_lookup at most.
 inline constexpr int64_t kMostLookup = 64;
 // What the programs set. With 7, questions about documents decode 1.3 to 1.5 times as fast, and a story that
@@ -47,6 +43,15 @@ inline constexpr int64_t kDefaultLookup = 7;
 using TokenCallback = std::function<bool(int32_t id)>;
 
 struct TokenGrammar;
+
+// How a request will be computed, as its answer will report it.
+struct ChosenRun {
+  std::string setting;      // Request::prune, or what "auto" chose
+  std::string spec;         // Answer::prune_spec
+  bool active = false;      // Answer::prune_active
+  std::string reason;       // Answer::prune_reason
+  std::string auto_reason;  // Answer::auto_reason
+};
 
 struct Request {
   std::vector<int32_t> tokens;  // the prompt
@@ -63,9 +68,9 @@ struct Request {
   std::vector<PositionSpan> question;
   std::vector<PositionSpan> evidence;  // as MethodContext::evidence
   bool confidence = false;             // fill Answer::confidence
-  // Above 0: the engine holds back the first tokens of a pruned answer. If exp(mean log-probability of the
-  // likeliest token) over them is below this, it answers densely instead, and reuses the states that both
-  // runs share.
+  // Above 0: the engine holds back a pruned answer until the first sentence that answers has ended
+  // (answer_judge.h). If the model is less sure than this at some place of it, the engine answers densely
+  // instead, and reuses the states that both runs share.
   double least_confidence = 0;
   // Tokens that a decode step computes ahead at most, if the text repeats itself (prompt_lookup.h): up to
   // kMostLookup; 0: none. The answer is the same.
@@ -76,6 +81,9 @@ struct Request {
   // The prompt is a document's that may be complete: if the document cache has dense states of nearly all of
   // it, the answer is dense, whatever `prune` says.
   bool complete = false;
+  // Where the document cache holds more for a dense run than for the method, the engine compares the FLOPs of
+  // both prefills (PlanPrefill), and runs densely if that costs no more. Answer::prune_reason then says so.
+  bool only_if_it_pays = false;
   // What the answer must follow; may be null. An answer behind which nothing may follow ends there. Unused
   // with `forced`.
   std::shared_ptr<const TokenGrammar> grammar;
@@ -105,6 +113,9 @@ struct Request {
   // Whether other requests compute at this moment. The engine then computes no tokens ahead, because rows of
   // several requests already share each pass over the weights. Empty: there are none.
   std::function<bool()> others;
+  // Before the prefill; once, also if a second, dense run follows (least_confidence). May be empty.
+  std::function<void(const ChosenRun& chosen)> on_choice;
+  std::function<void()> on_held;  // least_confidence: a first token exists, and is held back; may be empty
   std::function<void(int64_t tokens)>
       on_prefix;                   // before the prefill: tokens reused from the cache; may be empty
   TraceRecorder* trace = nullptr;  // records what happened to every token; may be null

@@ -1,42 +1,41 @@
-// Request::least_confidence: replaces a pruned answer by a dense one if the model's confidence is low.
+// Request::least_confidence: replaces a pruned answer by a dense one if the model is not sure of it.
 //
-// The confidence is the mean log-probability of the likeliest token over the answer's first kHeldTokens
-// tokens. On real weights it separates right pruned answers from wrong ones (docs/quality.md); the share of
-// dropped attention does not. The caller gets no token before the decision. The dense run reuses the states
-// below the method's first choice, so it computes only the layers above.
+// answer_judge.h has the signal. On real weights it separates right pruned answers from wrong ones
+// (docs/quality.md); the share of dropped attention does not. The caller gets no token before the decision.
+// The dense run reuses the states below the method's first choice, so it computes only the layers above.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <functional>
 #include <utility>
 #include <vector>
 
+#include "engine/answer_judge.h"
 #include "engine/engine.h"
 
 namespace coppice {
 
 namespace {
 
-constexpr int64_t kHeldTokens = 8;  // the length of the answers on which the confidence was measured
-
 using Clock = std::chrono::steady_clock;
 
 // Holds back a run's callbacks until the decision.
 class HeldAnswer {
  public:
-  explicit HeldAnswer(const Request& request) : request_(request), start_(Clock::now()) {}
+  HeldAnswer(const Request& request, const Tokenizer* tokenizer)
+      : request_(request), tokenizer_(tokenizer), judge_(request.least_confidence), start_(Clock::now()) {}
 
   // The request with callbacks that are held back.
   Request Held() {
     Request held = request_;
     held.least_confidence = 0;
+    held.on_choice = [this](const ChosenRun& chosen) {
+      if (!chosen.active) Decide(true);  // the answer is dense
+      if (request_.on_choice) request_.on_choice(chosen);
+    };
     held.on_logits = [this](std::span<const float> logits) {
-      if (!decided_) {
-        sum_ += LogSoftmax(logits).Highest();
-        ++count_;
-      }
+      if (!decided_) log_probability_ = LogSoftmax(logits).Highest();
       if (!request_.on_logits) return;
       Tell([this, copy = std::vector<float>(logits.begin(), logits.end())] {
         request_.on_logits(copy);
@@ -52,18 +51,38 @@ class HeldAnswer {
       };
     }
     held.on_token = [this](int32_t id) {
-      if (!Tell([this, id] { return !request_.on_token || request_.on_token(id); })) return false;
-      return decided_ || count_ < kHeldTokens || Decide();
+      if (!Tell([this, id] { return Show(id); })) return false;
+      if (decided_) return true;
+      if (!std::exchange(told_, true) && request_.on_held) request_.on_held();
+      const std::string text = tokenizer_ != nullptr ? tokenizer_->Piece(id) : std::string();
+      const AnswerJudge::Verdict verdict = judge_.Add(text, log_probability_);
+      return verdict == AnswerJudge::Verdict::kOpen || Decide(verdict == AnswerJudge::Verdict::kBelieved);
     };
     return held;
   }
 
-  // Decides whether the answer is trusted, and if so makes the calls held back. Returns false if the
-  // generation must end.
-  bool Decide() {
+  // The answer has ended.
+  void End() { Decide(judge_.End() == AnswerJudge::Verdict::kBelieved); }
+
+  bool trusted() const { return trusted_; }
+  double least_mean() const { return judge_.least_mean(); }
+  double released_ms() const { return released_ms_; }
+  // The caller has ended the answer behind the first `shown` tokens, perhaps when more of them existed.
+  bool stopped() const { return stopped_; }
+  size_t shown() const { return shown_; }
+
+ private:
+  bool Show(int32_t id) {
+    ++shown_;
+    stopped_ = request_.on_token && !request_.on_token(id);
+    return !stopped_;
+  }
+
+  // If the answer is trusted, makes the calls held back. Returns false if the generation must end.
+  bool Decide(bool trusted) {
     if (decided_) return true;
     decided_ = true;
-    trusted_ = !active || count_ == 0 || confidence() >= request_.least_confidence;
+    trusted_ = trusted;
     released_ms_ = std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
     if (!trusted_) return false;
     for (const std::function<bool()>& event : events_) {
@@ -73,12 +92,6 @@ class HeldAnswer {
     return true;
   }
 
-  bool active = false;  // some method acts; otherwise the answer is dense, and trusted
-  bool trusted() const { return trusted_; }
-  double confidence() const { return std::exp(sum_ / static_cast<double>(count_)); }
-  double released_ms() const { return released_ms_; }
-
- private:
   bool Tell(std::function<bool()> event) {
     if (decided_) return event();
     events_.push_back(std::move(event));
@@ -86,12 +99,16 @@ class HeldAnswer {
   }
 
   const Request& request_;
+  const Tokenizer* const tokenizer_;
+  AnswerJudge judge_;
   Clock::time_point start_;
   std::vector<std::function<bool()>> events_;
-  double sum_ = 0;
-  int64_t count_ = 0;
+  double log_probability_ = 0;  // of the likeliest token at the place of the next one
+  bool told_ = false;           // the caller knows that the answer is held back
   bool decided_ = false;
   bool trusted_ = true;
+  bool stopped_ = false;
+  size_t shown_ = 0;
   double released_ms_ = 0;
 };
 
@@ -105,17 +122,22 @@ Answer Engine::GenerateTrusted(const Request& request) {
     documents =
         &own.emplace(DocumentCacheOptions{.least_taken = 1, .least_new = 1}, [] { return PrefixFormat(); });
   }
-  HeldAnswer held(request);
-  Answer pruned = GenerateOnce(held.Held(), documents, &held.active);
-  held.Decide();
+  HeldAnswer held(request, tokenizer_.get());
+  Answer pruned = GenerateOnce(held.Held(), documents);
+  held.End();
   if (held.trusted()) {
     pruned.total_ms += std::max(0.0, held.released_ms() - pruned.total_ms);
-    pruned.ttft_ms = held.released_ms();
+    pruned.ttft_ms = std::max(pruned.ttft_ms, held.released_ms());
+    if (held.stopped()) {
+      pruned.tokens.resize(held.shown());
+      pruned.finish_reason = "cancelled";
+    }
     return pruned;
   }
   Request rest = request;
   rest.least_confidence = 0;
   rest.prune = "none";
+  rest.on_choice = {};
   Answer answer = GenerateOnce(rest, documents);
   answer.fell_back = true;
   answer.auto_reason = std::move(pruned.auto_reason);
@@ -124,10 +146,9 @@ Answer Engine::GenerateTrusted(const Request& request) {
   answer.ledger.selection_flops += pruned.ledger.flops();
   answer.ledger.cached_tokens = pruned.ledger.cached_tokens;
   answer.prune_reason = fmt::format(
-      "answered densely: of the pruned answer's first tokens the likeliest have a mean probability of "
-      "{:.2f}, "
-      "below {:g} ({})",
-      held.confidence(), request.least_confidence, pruned.prune_spec);
+      "answered densely: at some place of the pruned answer the likeliest of {} tokens in a row have a mean "
+      "probability of {:.2f}, below {:g} ({})",
+      AnswerJudge::kInARow, held.least_mean(), request.least_confidence, pruned.prune_spec);
   return answer;
 }
 

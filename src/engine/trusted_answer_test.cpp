@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "engine/answer_judge.h"
 #include "engine/engine.h"
 #include "tests_support.h"
 
@@ -78,6 +79,68 @@ TEST_F(TrustedAnswer, ADenseAnswerIsTrusted) {
   EXPECT_EQ(shown_, answer.tokens);
 }
 
+// When the first token is shown, this many have been generated; and how often the caller heard of a wait.
+struct Waited {
+  int64_t generated = 0;
+  int held = 0;
+};
+
+TEST_F(TrustedAnswer, HoldsBackNoLongerThanItMust) {
+  const auto wait = [this](double least) {
+    Waited waited;
+    int64_t generated = 0;
+    request_.on_logits = nullptr;
+    request_.on_held = [&] {
+      ++waited.held;
+      EXPECT_TRUE(shown_.empty());
+    };
+    request_.decode = [&](DecodeStep& step) {  // told at once, unlike on_logits, which is held back, too
+      ++generated;
+      DecodeStep* const one = &step;
+      engine_->DecodeTogether({&one, 1});
+    };
+    request_.on_token = [&](int32_t id) {
+      if (shown_.empty()) waited.generated = generated + 1;
+      shown_.push_back(id);
+      return true;
+    };
+    Ask(least);
+    return waited;
+  };
+  request_.prune = "static:layer=1,keep=0.5,min=0";  // steps are plain
+  request_.max_tokens = AnswerJudge::kMostTokens + 10;
+  const Waited believed = wait(1e-9);  // without a tokenizer there is no sentence's end
+  EXPECT_EQ(believed.generated, AnswerJudge::kMostTokens + 1);
+  EXPECT_EQ(believed.held, 1);
+  const Waited plain = wait(0);
+  EXPECT_EQ(plain.generated, 1);
+  EXPECT_EQ(plain.held, 0);
+  request_.prune = "static";  // 200 tokens: it stands aside, so the answer is dense
+  const Waited dense = wait(1);
+  EXPECT_EQ(dense.generated, 1);
+  EXPECT_EQ(dense.held, 0);
+}
+
+TEST_F(TrustedAnswer, FallsBackAtTheFirstDoubt) {
+  request_.prune = "static:layer=1,keep=0.5,min=0";
+  request_.max_tokens = 40;
+  int64_t generated = 0;
+  int64_t begun = 0;
+  request_.decode = [&](DecodeStep& step) {
+    ++generated;
+    DecodeStep* const one = &step;
+    engine_->DecodeTogether({&one, 1});
+  };
+  request_.on_prefix = [&](int64_t) {
+    if (++begun == 2) {
+      EXPECT_EQ(generated + 1, AnswerJudge::kInARow) << "when the dense run begins";
+    }
+  };
+  const Answer answer = Ask(1);
+  EXPECT_TRUE(answer.fell_back);
+  EXPECT_EQ(begun, 2);
+}
+
 TEST_F(TrustedAnswer, ConfidenceIsThatOfTheLikeliestTokens) {
   request_.confidence = true;
   double sum = 0;
@@ -99,10 +162,16 @@ TEST_F(TrustedAnswer, RefusesWhatIsNoProbability) {
 }
 
 TEST_F(TrustedAnswer, WhoStopsIsStopped) {
-  int32_t seen = 0;
-  request_.on_token = [&](int32_t) { return ++seen < 2; };
-  EXPECT_EQ(Ask(1e-9).finish_reason, "cancelled");
-  EXPECT_EQ(seen, 2);
+  for (const int64_t most :
+       {int64_t{12}, AnswerJudge::kMostTokens + 10}) {  // held to the end, and not so long
+    int32_t seen = 0;
+    request_.max_tokens = most;
+    request_.on_token = [&](int32_t) { return ++seen < 2; };
+    const Answer answer = Ask(1e-9);
+    EXPECT_EQ(answer.finish_reason, "cancelled");
+    EXPECT_EQ(answer.tokens.size(), 2u);
+    EXPECT_EQ(seen, 2);
+  }
 }
 
 }  // namespace

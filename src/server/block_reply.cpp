@@ -6,6 +6,7 @@
 
 #include "engine/prune_json.h"
 #include "server/errors.h"
+#include "server/http/sse.h"
 #include "server/timings.h"
 
 namespace coppice {
@@ -33,6 +34,11 @@ void BlockReply::Begin() {
 void BlockReply::OnPrefix(int64_t tokens) {
   const std::lock_guard lock(mutex_);
   cached_ = tokens;
+}
+
+void BlockReply::OnHeld() {
+  const std::lock_guard lock(mutex_);
+  if (options_.parameters.stream) exchange_->Send(kSseHeld);
 }
 
 void BlockReply::OnText(int32_t, const std::string& text) {

@@ -45,6 +45,7 @@ class BlockReply : public JobEvents {
   BlockReply(BlockReplyOptions options, Metrics& metrics, std::shared_ptr<Exchange> exchange);
 
   void OnPrefix(int64_t tokens) final;
+  void OnHeld() final;
   void OnProgress(int64_t, int64_t, double) final {}
   void OnLogProbs(const TokenLogProbs&) final {}
   void OnText(int32_t id, const std::string& text) final;

@@ -22,6 +22,7 @@ class ChoiceEvents final : public JobEvents {
  public:
   ChoiceEvents(std::shared_ptr<GenerationReply> reply, int index) : reply_(std::move(reply)), index_(index) {}
   void OnPrefix(int64_t tokens) override { reply_->OnPrefix(index_, tokens); }
+  void OnHeld() override { reply_->OnHeld(); }
   void OnProgress(int64_t processed, int64_t total, double ms) override {
     reply_->OnProgress(index_, processed, total, ms);
   }
@@ -100,6 +101,11 @@ void GenerationReply::EndEcho(Choice& choice) {
 void GenerationReply::OnPrefix(int index, int64_t tokens) {
   const std::lock_guard lock(mutex_);
   choices_[static_cast<size_t>(index)].cached = tokens;
+}
+
+void GenerationReply::OnHeld() {
+  const std::lock_guard lock(mutex_);
+  if (options_.parameters.stream && !failed_) exchange_->Send(kSseHeld);
 }
 
 void GenerationReply::OnProgress(int index, int64_t processed, int64_t total, double ms) {

@@ -68,6 +68,7 @@ class GenerationReply : public std::enable_shared_from_this<GenerationReply> {
   TraceRecorder* Recorder(int index);
 
   void OnPrefix(int index, int64_t tokens);
+  void OnHeld();
   void OnProgress(int index, int64_t processed, int64_t total, double ms);
   void OnLogProbs(int index, const TokenLogProbs& token);
   void OnText(int index, int32_t id, const std::string& text);

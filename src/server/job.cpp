@@ -33,6 +33,7 @@ class JobRun {
       reuse_.Read(tokens);
       job_.events->OnPrefix(tokens);
     };
+    request_.on_held = [this] { job_.events->OnHeld(); };
     request_.progress = [this](double layers_done) { Progress(layers_done); };
     request_.on_token = [this](int32_t id) { return Token(id); };
     if (job.log_probs) {

@@ -33,6 +33,8 @@ class JobEvents {
   virtual ~JobEvents() = default;
   // The number of prompt tokens reused from the document cache; called before any progress.
   virtual void OnPrefix(int64_t tokens) = 0;
+  // The answer's first token exists, and the answer is held back until it can be judged (Request::on_held).
+  virtual void OnHeld() {}
   // Prefill progress in prompt tokens, by the share of layers done; never falls, and ends at `total`.
   virtual void OnProgress(int64_t processed, int64_t total, double ms) = 0;
   // If the job asks for log-probabilities: of the prompt's tokens from the second on, then of each generated

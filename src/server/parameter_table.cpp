@@ -85,6 +85,7 @@ constexpr Field kFields[] = {
     // Pruning.
     {"prune", kGenerates, &ReadPrune},
     {"prune_scope", kChat, &ReadPruneScope},
+    {"prune_when", kGenerates, &ReadPruneWhen},
 
     // Safe to ignore: names, labels, hints for caches and schedulers, figures that are sent anyway.
     {"model", ~0u, Field::Ignored{}},

@@ -133,6 +133,7 @@ struct Parameters {
   bool prompt_scored_densely = false;  // the default stands aside for echo with logprobs
   bool prune_confidence = false;       // report how far the answer can be trusted
   double least_confidence = 0;         // as in Request
+  bool only_if_it_pays = true;         // as in Request
   bool complete = false;               // read what a pruned answer left out, once the server is idle
   Protection protection;
   PruneScope prune_scope = PruneScope::kAuto;         // of a chat

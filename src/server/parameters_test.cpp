@@ -205,6 +205,14 @@ TEST(Parameters, WhatAsksForNothingIsAccepted) {
   EXPECT_THAT(Parse(With(R"("frobnicate": 1, "user": "me")")).ignored, ElementsAre("frobnicate"));
 }
 
+TEST(Parameters, WhenToPrune) {
+  EXPECT_TRUE(Parse(With(R"("prune": "ftp")")).only_if_it_pays);
+  EXPECT_FALSE(Parse(With(R"("prune_when": "always")")).only_if_it_pays);
+  EXPECT_TRUE(Parse(With(R"("prune_when": "pays")")).only_if_it_pays);
+  for (const char* wrong : {R"("prune_when": "never")", R"("prune_when": true)", R"("prune_when": ["pays"])"})
+    EXPECT_EQ(Refusal(With(wrong)).first, "prune_when") << wrong;
+}
+
 TEST(Parameters, WhatHasNoEffectIsNoError) {
   for (
       const char* fields :

@@ -1,6 +1,7 @@
 #include "server/prune_parameter.h"
 
 #include "base/error.h"
+#include "engine/answer_judge.h"
 #include "engine/calibration.h"
 #include "engine/engine.h"
 #include "policies/method_info.h"
@@ -102,6 +103,12 @@ void ReadPruneScope(const json& value, const std::string& name, Parameters& out)
   const auto scope = value.is_string() ? PruneScopeOf(value.get_ref<const std::string&>()) : std::nullopt;
   if (!scope) throw BadField(name, fmt::format("{} is not auto, all or new", value.dump().substr(0, 40)));
   out.prune_scope = *scope;
+}
+
+void ReadPruneWhen(const json& value, const std::string& name, Parameters& out) {
+  if (value != "pays" && value != "always")
+    throw BadField(name, fmt::format("{} is not pays or always", value.dump().substr(0, 40)));
+  out.only_if_it_pays = value == "pays";
 }
 
 void ReadPrune(const json& value, const std::string& name, Parameters& out) {

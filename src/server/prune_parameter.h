@@ -20,4 +20,7 @@ void ReadPrune(const nlohmann::json& value, const std::string& name, Parameters&
 std::optional<PruneScope> PruneScopeOf(std::string_view text);
 void ReadPruneScope(const nlohmann::json& value, const std::string& name, Parameters& out);
 
+// The field "prune_when": "pays" (Request::only_if_it_pays) or "always".
+void ReadPruneWhen(const nlohmann::json& value, const std::string& name, Parameters& out);
+
 }  // namespace coppice

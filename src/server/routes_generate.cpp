@@ -239,6 +239,7 @@ std::shared_ptr<Job> Server::MakeJob(const EncodedPrompt& prompt, const Paramete
   request.confidence = p.prune_confidence;
   request.least_confidence = p.least_confidence;
   request.complete = p.complete;
+  request.only_if_it_pays = p.only_if_it_pays;
   request.top_log_probs = static_cast<int>(p.top_log_probs);
   request.prompt_log_probs = p.echo && p.log_probs;
   job->log_probs = p.log_probs;

@@ -3,6 +3,7 @@
     cli_measure_test.py PROGRAM SOURCE_DIR [unittest arguments]
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -332,10 +333,22 @@ class Tune(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.decode(), done.stderr.decode()
 
+    @contextlib.contextmanager
+    def serving(self, *options):
+        """What a server says on stdout behind `ready`."""
+        server = Server(PROGRAM, self.model, *options).wait_ready()
+        os.set_blocking(server.process.stdout.fileno(), False)
+        yield (server.process.stdout.read() or b"").decode()
+        self.assertEqual(server.stop(), 0)
+
     def test_from_tuning_to_auto(self):
         text, said = self.auto(PROMPT_2K)
         self.assertEqual(said, "auto: no calibration for this model: dense; `coppice tune -m MODEL` makes one\n")
         self.assertIn(ANSWER_2K, text)
+        with self.serving("--prune", "auto:loss=5%") as start:
+            self.assertEqual(start, said)
+        with self.serving("--prune", "static:layer=5") as start:
+            self.assertEqual(start, "")
         lines = self.good(*self.tune("--lengths", "2048", "--samples", "6", "--out", f"{self.folder}/spec.txt")).splitlines()
         self.assertTrue(lines[-1].startswith("static:"), lines)
         self.assertIn("static: " + lines[-1], lines)
@@ -348,7 +361,11 @@ class Tune(Case):
         self.assertEqual((entry["held_out"]["n"], entry["made"]["tasks"][0]["used"]), (3, True))
         # Covered, then not.
         text, said = self.auto(PROMPT_2K)
-        self.assertRegex(said, r"^auto: calibration m\.gguf\.coppice\.json: 1 % loss, 1,844 to 3,072 tokens: held-out .*, n=3\n$")
+        self.assertRegex(said, r"^auto: calibration m\.gguf\.coppice\.json: 1 % loss, 1,844 to 3,072 tokens: held-out .*, n=3: "
+                               rf"{re.escape(lines[-1])}\nprune static:.*: kept .*\n$")
+        with self.serving("--prune", "auto") as start:
+            self.assertRegex(start, r"^auto: prompts of 1844 to 3072 tokens: static:.* \(calibration m\.gguf\.coppice\.json: .*, n=3\)\n"
+                                    r"auto: prompts of other lengths run densely\n$")
         answer = json.loads(self.auto(PROMPT_2K, "--json")[0])["prune"]
         self.assertTrue(answer["active"])
         self.assertTrue(answer["spec"].startswith("static:"), answer["spec"])

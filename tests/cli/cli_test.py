@@ -72,6 +72,36 @@ class Run(Case):
         self.assertFalse(out["prune"]["active"])
         self.assertRegex(out["prune"]["reason"], "sliminfer: .* fit its last budget.*; ftp: .* are below its break-even of 1024")
 
+    def test_says_what_came_of_pruning(self):
+        def said(*args):
+            done = run("run", "-m", MODEL, "-n", "2", "--temp", "0", *args)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stderr.decode()
+        short, long = ["-p", "Hello"], ["-f", PROMPT_2K]
+        lines = said(*short, "--prune", "ftp").splitlines()
+        self.assertEqual(len(lines), 2, lines)
+        self.assertRegex(lines[0], r"^stands aside: ftp: 4 prompt tokens are below its break-even of 1024$")
+        self.assertRegex(lines[1], r"^prune ftp:.*: stood aside: ftp: 4 prompt tokens are below its break-even of 1024$")
+        lines = said(*long, "--prune", "coppice").splitlines()
+        self.assertEqual(len(lines), 1, lines)
+        self.assertRegex(lines[0], r"^prune coppice:.*: kept \d+ % / \d+ % of the dense KV / FFN rows, \d+ % of the FLOPs, KV .* of .*$")
+        lines = said(*long, "--prune", "random:keep=0.3,min=0", "--fallback", "1").splitlines()
+        self.assertEqual(len(lines), 1, lines)
+        self.assertRegex(lines[0], r"^prune: answered densely: .* below 1 \(random:")
+        for quiet in (["-q"], ["--quiet"], ["--json"]):
+            for prune in ("ftp", "auto", "coppice"):
+                self.assertEqual(said(*short, "--prune", prune, *quiet), "")
+        self.assertEqual(said(*short), "")
+
+    def test_says_it_before_the_read(self):
+        """The line is there while the prompt is still read: nothing was generated, and the process is stopped."""
+        process = subprocess.Popen([PROGRAM, "run", "-m", MODEL, "-f", PROMPT_2K, "--backend", "reference", "--prune", "auto"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        self.assertRegex(process.stderr.readline(), rb"^auto: no calibration for this model: dense")
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=300 * patience(PROGRAM))
+        self.assertEqual((process.returncode, out), (130, b""))
+
     def test_same_seed_same_text(self):
         args = ["run", "-m", MODEL, "-p", "Once upon a time", "-n", "24", "--temp", "1.5"]
         first = self.good(*args, "-s", "7")

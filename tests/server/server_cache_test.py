@@ -15,7 +15,7 @@ from server_support import Server
 SLIMINFER = "sliminfer:layers=4/6/8,keep=512/256/128,min=0"
 
 
-class Documents(unittest.TestCase):
+class Kept(unittest.TestCase):
     def setUp(self):
         self.home = tempfile.TemporaryDirectory()
         self.folder = pathlib.Path(self.home.name) / "slots"
@@ -26,8 +26,11 @@ class Documents(unittest.TestCase):
         self.assertEqual(self.server.stop(), 0)
         self.home.cleanup()
 
+    when = "always"  # also where a dense run would cost less
+
     def start(self, *options, model=MODEL):
-        return Server(PROGRAM, model, "-c", CTX, "-np", "1", "--slot-save-path", str(self.folder), *options).wait_ready()
+        return Server(PROGRAM, model, "-c", CTX, "-np", "1", "--slot-save-path", str(self.folder), "--prune-when", self.when,
+                      *options).wait_ready()
 
     def ask(self, prompt, server=None, **fields):
         body = {"prompt": prompt, "max_tokens": 6, "temperature": 0, "logprobs": 2, "ignore_eos": True, **fields}
@@ -43,6 +46,8 @@ class Documents(unittest.TestCase):
         self.assertEqual(got, status, (action, name, reply))
         return reply
 
+
+class Documents(Kept):
     def test_short_prompts_are_reused_and_saved(self):
         first, second = "The capital of France is", "The capital of Germany is"
         self.ask(first)
@@ -297,6 +302,68 @@ class Documents(unittest.TestCase):
         self.ask(DOCUMENT, server, cache_prompt=True)
         self.assertGreater(self.cached(self.ask(DOCUMENT, server, cache_prompt=True)), 1500)
         self.assertEqual(server.stop(), 0)
+
+
+AGENT = ("{{ tools | tojson if tools else '' }}{% for m in messages %}[{{ m.role }}] {{ m.content or '' }}"
+         "{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}\n{% endfor %}[assistant] ")
+
+
+class OnlyWhereItPays(Kept):
+    """Beside the cache, the method acts where it costs less than a dense run."""
+    when = "pays"
+
+    def test_a_document_that_was_read_densely(self):
+        self.ask(DOCUMENT, prune="none")
+        question = DOCUMENT + "\nWhat is the code?"
+        for prune in [SLIMINFER, "coppice:min=0", "h2o:min=0", "fastkv:layer=5,min=0", SLIMINFER + "+ftp:dense=4,min=0"]:
+            reply = self.ask(question, prune=prune)
+            self.assertFalse(reply["prune"]["active"], prune)
+            self.assertIn("dense costs less here", reply["prune"]["reason"])
+            self.assertNotEqual(reply["prune"]["spec"], "none")
+            self.assertGreater(self.cached(reply), 1500, prune)
+            self.assertEqual(reply["choices"], self.ask(question, prune="none", cache_prompt=False)["choices"])
+        for fields in [{"prune_when": "always"}, {"cache_prompt": False}]:
+            self.assertTrue(self.ask(question, prune=SLIMINFER, **fields)["prune"]["active"], fields)
+        status, _, reply = self.server.ask("/v1/completions", {"prompt": "x", "prune_when": "maybe"})
+        self.assertEqual((status, reply["error"]["param"]), (400, "prune_when"))
+
+    def test_a_document_that_was_read_pruned(self):
+        for question in ["", "\nWhat is the code?", "\nWho wrote this, and why?"]:
+            self.assertTrue(self.ask(DOCUMENT + question, prune=SLIMINFER)["prune"]["active"])
+
+    def test_no_turn_of_an_agent_computes_more_than_dense(self):
+        """Two servers read the same loop of tools, one with pruned results; after each turn both are idle."""
+        model = pathlib.Path(self.home.name) / "agent.gguf"
+        write_chat_model(MODEL, model, AGENT)
+        tools = [{"type": "function", "function": {"name": "read", "description": DOCUMENT[:1500], "parameters": {"type": "object"}}}]
+        method = "coppice:layers=3/5/7,min=0,floor=32"
+        pruned, dense = (self.start("--prune", prune, "--prune-when", "pays", model=model) for prune in (method, "none"))
+
+        def turn(server, messages, **fields):
+            body = {"messages": messages, "tools": tools, "temperature": 0, "max_tokens": 2, "return_prune_depth": True, **fields}
+            reply = server.good("/v1/chat/completions", body)
+            server.wait_idle()
+            return reply
+
+        for asks in ("What is in these files?", DOCUMENT[4000:5500]):
+            chat = [{"role": "system", "content": f"Be brief about {asks[:9]}."}, {"role": "user", "content": asks}]
+            acted = []
+            for number in range(6):
+                accounts = [turn(server, chat)["prune"] for server in (pruned, dense)]
+                self.assertLessEqual(accounts[0]["flops"], accounts[1]["flops"] * 1.001, (number, accounts[0].get("reason")))
+                self.assertEqual(accounts[0]["active"], "reason" not in accounts[0], accounts[0])
+                acted.append(accounts[0]["active"])
+                # Once another client has read the turn densely, on the same server.
+                fields = {"prune": "none", "cache_salt": "another"}
+                turn(pruned, chat, **fields)
+                again, most = turn(pruned, chat, cache_salt="another")["prune"], turn(pruned, chat, **fields)["prune"]
+                self.assertLessEqual(again["flops"], most["flops"] * 1.001, (number, again.get("reason")))
+                call = {"id": f"c{number}", "type": "function", "function": {"name": "read", "arguments": f'{{"path": "{number}"}}'}}
+                begin = 900 * number
+                chat += [{"role": "assistant", "content": None, "tool_calls": [call]},
+                         {"role": "tool", "tool_call_id": f"c{number}", "content": DOCUMENT[begin:begin + 1800]}]
+            self.assertIn(True, acted, "a new result is worth pruning")
+        self.assertEqual([server.stop() for server in (pruned, dense)], [0, 0])
 
 
 if __name__ == "__main__":

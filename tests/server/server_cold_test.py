@@ -183,7 +183,8 @@ class Reasons(Case):
     def test_a_method_that_may_not_use_the_entry(self):
         body = {"prompt": LONG, "cache_salt": "point"}
         self.cache("/v1/completions", body)
-        pruned = self.cache("/v1/completions", {**body, "prune": "sliminfer:layers=4/6/8,keep=512/256/128,min=0"})
+        pruned = self.cache("/v1/completions", {**body, "prune": "sliminfer:layers=4/6/8,keep=512/256/128,min=0",
+                                                  "prune_when": "always"})
         self.assertEqual((pruned["reason"], pruned["cached_tokens"]), ("pruned", 0))
         body["cache_salt"] = "method"
         self.cache("/v1/completions", {**body, "prune": "h2o:min=0"})

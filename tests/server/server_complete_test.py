@@ -88,7 +88,7 @@ class Completes(Documents):
         self.ask("Another, short prompt")
         self.assertEqual(self.server.metrics()["coppice_documents_incomplete"], 0)
         self.assertEqual(self.completed(), 0)
-        with_field = self.start("--no-complete")
+        with_field = self.start("--no-complete", "--prune-when", "always")
         self.ask(DOCUMENT, server=with_field, prune={"spec": SLIMINFER, "complete": True})
         self.wait_completed(server=with_field)
         # Who does not ask for it is answered by the method.

@@ -100,7 +100,7 @@ class Events(unittest.TestCase):
 
     def test_methods_that_act_on_long_prompts_only(self):
         """A short prompt leaves a dense run's entry, which no long prompt takes over."""
-        with Announcing("--prune", "sliminfer:layers=3/5,keep=0.5/0.25,min=500") as a:
+        with Announcing("--prune-when", "always", "--prune", "sliminfer:layers=3/5,keep=0.5/0.25,min=500") as a:
             short, long = document(1, 300), document(2, 600)
             a.ask(short)
             a.ask(long)
@@ -110,7 +110,7 @@ class Events(unittest.TestCase):
 
     def test_methods_that_read_with_a_second_model(self):
         """They drop tokens before layer 0, so their prompts take nothing over."""
-        with Announcing("--prune", f"selective:model={MODEL},min=0") as a:
+        with Announcing("--prune-when", "always", "--prune", f"selective:model={MODEL},min=0") as a:
             dense = document(1, 300)
             a.ask(dense, prune="none")
             self.assertEqual(a.router.announced(dense), 0)
@@ -119,7 +119,7 @@ class Events(unittest.TestCase):
 
     def test_the_default_method_decides(self):
         """A dense run's entry cannot serve a pruned request, but a pruned run's entry serves both."""
-        with Announcing("--prune", "sliminfer:layers=3/5,keep=0.5/0.25,min=0") as a:
+        with Announcing("--prune-when", "always", "--prune", "sliminfer:layers=3/5,keep=0.5/0.25,min=0") as a:
             dense, pruned = document(1, 600), document(2, 600)
             a.ask(dense, prune="none")
             self.assertEqual(a.router.announced(dense), 0)

@@ -248,8 +248,27 @@ class Chat(unittest.TestCase):
         self.assertIn("answered densely", dense["prune"]["reason"])
         self.assertEqual(text(dense), text(self.server.good("/v1/chat/completions", {**body, "prune": "none"})))
         self.assertNotIn("fell_back", ask(fallback=1e-9)["prune"])
+        # A stream says that it waits, and begins with the first text that is believed; a dense answer waits for nothing.
+        for path in ("/v1/chat/completions", "/v1/messages", "/v1/responses"):
+            field = {"input": "word " * 300} if path.endswith("responses") else {"messages": body["messages"]}
+            for spec, fallback, held in [("lazyllm:layers=1,keep=0.1,min=0", 1, 1), ("lazyllm:layers=1,keep=0.1,min=0", 1e-9, 1),
+                                         ("lazyllm:min=100000", 1, 0), ("lazyllm:layers=1,keep=0.1,min=0", 0, 0)]:
+                prune = {"spec": spec, "fallback": fallback}
+                _, _, stream = self.server.ask(path, {**field, "max_tokens": 12, **GREEDY, "prune": prune, "stream": True,
+                                                           "prune_when": "always"})
+                self.assertEqual(stream.count(": fallback: the answer is held back"), held, (path, prune, stream[:200]))
+                self.assertTrue(not held or stream.startswith(":"), "before any text")
         self.refused(body["messages"], "prune.fallback", prune={"spec": "ftp", "fallback": 2})
         self.refused(body["messages"], "prune.confidence", prune={"spec": "ftp", "confidence": 1})
+
+    def test_fallback_of_the_server(self):
+        """--fallback is the default of requests that do not choose."""
+        server = Server(PROGRAM, MODEL, "--prune", "lazyllm:layers=1,keep=0.1,min=0", "--fallback", "1").wait_ready()
+        body = {"prompt": "word " * 300, "max_tokens": 12, **GREEDY}
+        self.assertTrue(server.good("/v1/completions", body)["prune"]["fell_back"])
+        kept = {"spec": "lazyllm:layers=1,keep=0.1,min=0", "fallback": False}
+        self.assertNotIn("fell_back", server.good("/v1/completions", {**body, "prune": kept, "prune_when": "always"})["prune"])
+        self.assertEqual(server.stop(), 0)
 
     def test_many_system_messages(self):
         for count, says, more in [(1500, "protected", {}), (60000, "context", {}),

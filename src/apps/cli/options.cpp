@@ -15,6 +15,7 @@
 #include "apps/checks.h"
 #include "base/error.h"
 #include "comm/comm.h"
+#include "engine/answer_judge.h"
 #include "formats/json.h"
 #include "grammar/gbnf.h"
 #include "grammar/json_schema.h"
@@ -178,9 +179,18 @@ void AddGenerateOptions(CLI::App& app, GenerateOptions& o) {
       ->check(ZeroOrMore());
   app.add_option_function<std::string>(
          "--fallback", [&o](const std::string& text) { o.least_confidence = LeastConfidence(text); },
-         "dense, or a probability: hold back a pruned answer's first 8 tokens, and answer densely if the "
-         "model gives its likeliest tokens less than this on average (dense: 0.8)")
+         "dense, or a probability: hold back a pruned answer until its first sentence has ended, and answer "
+         "densely if the model gives its likeliest tokens less than this on average, over any 4 tokens in a "
+         "row (dense: 0.65)")
       ->type_name("dense|P");
+}
+
+void AddPruneWhen(CLI::App& app, bool& only_if_it_pays) {
+  app.add_option_function<std::string>(
+         "--prune-when", [&only_if_it_pays](const std::string& when) { only_if_it_pays = when == "pays"; },
+         "pays (default): run densely where that costs no more, because of what the cache of prompts holds; "
+         "always: prune all the same")
+      ->check(CLI::IsMember({"pays", "always"}));
 }
 
 std::string ReadTextFile(const std::string& path) {

@@ -55,6 +55,8 @@ std::shared_ptr<const TokenGrammar> FormGrammar(const FormOptions& options, Engi
 void AddModelOptions(CLI::App& app, ModelOptions& options, bool required = true);
 void AddPromptOptions(CLI::App& app, PromptOptions& options);
 void AddGenerateOptions(CLI::App& app, GenerateOptions& options);
+// --prune-when, for commands that may have a document cache.
+void AddPruneWhen(CLI::App& app, bool& only_if_it_pays);
 
 // Engine::Load(), and TellNote() of its tokenizer.
 std::unique_ptr<Engine> LoadEngine(const std::string& path, const EngineOptions& options);

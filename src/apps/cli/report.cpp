@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "apps/cli/terminal.h"
 #include "engine/prune_json.h"
 
 namespace coppice::cli {
@@ -54,6 +55,30 @@ std::string KeptText(const Ledger& ledger) {
   }
   return fmt::format("{:.0f} % / {:.0f} %", 100 * kv / (prompt * static_cast<double>(layers)),
                      100 * ffn / ffn_dense);
+}
+
+std::string LinesBefore(const ChosenRun& chosen) {
+  std::string lines;
+  if (!chosen.auto_reason.empty()) {
+    lines += fmt::format("auto: {}{}\n", chosen.auto_reason,
+                         chosen.setting == "none" ? "" : fmt::format(": {}", chosen.setting));
+  }
+  if (!chosen.reason.empty()) lines += fmt::format("stands aside: {}\n", chosen.reason);
+  return lines;
+}
+
+std::string PruneLine(const Answer& answer) {
+  if (answer.fell_back) return fmt::format("prune: {}", answer.prune_reason);
+  const std::string aside =
+      answer.prune_reason.empty() ? "" : fmt::format("stood aside: {}", answer.prune_reason);
+  if (!answer.prune_active) {
+    return aside.empty() ? "" : fmt::format("prune {}: {}", answer.prune_spec, aside);
+  }
+  const Ledger& ledger = answer.ledger;
+  return fmt::format("prune {}: kept {} of the dense KV / FFN rows, {:.0f} % of the FLOPs, KV {} of {}{}{}",
+                     answer.prune_spec, KeptText(ledger), 100 * ledger.flops() / ledger.flops_dense(),
+                     BytesText(ledger.kv_bytes), BytesText(ledger.kv_bytes_dense), aside.empty() ? "" : "; ",
+                     aside);
 }
 
 Spread SpreadOf(std::vector<double> values) {

@@ -20,6 +20,12 @@ nlohmann::ordered_json ProcessesJson(const std::vector<ProcessWork>& processes);
 // Rows with keys and values, and FFN rows, as shares of the dense run's: "25 % / 12 %".
 std::string KeptText(const Ledger& ledger);
 
+// What a user should know before the prompt is read: what "auto" chose and why, and which methods do not act.
+// Lines, each with its end; empty if there is nothing to say.
+std::string LinesBefore(const ChosenRun& chosen);
+// What pruning did to a run, in one line without its end; empty if nobody asked for it.
+std::string PruneLine(const Answer& answer);
+
 // The times of all rounds of a measurement.
 struct Spread {
   double median, min, max;

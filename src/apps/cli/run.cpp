@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "apps/cli/commands.h"
@@ -29,20 +30,16 @@ struct RunOptions {
   std::string trace;
   std::string doc_cache;
   bool json = false;
+  bool quiet = false;
+  bool only_if_it_pays = true;
 };
 
 void PrintSummary(const Answer& answer, int64_t prompt_tokens) {
-  const Ledger& ledger = answer.ledger;
   fmt::print(stderr, "\n{} prompt tokens, first token after {:.0f} ms; {} generated ({}), {:.1f} tokens/s\n",
              prompt_tokens, answer.ttft_ms, answer.tokens.size(), answer.finish_reason,
              answer.decode_tokens_per_second);
   if (answer.cached_tokens() > 0)
     fmt::print(stderr, "{} tokens taken from the document cache\n", answer.cached_tokens());
-  if (answer.prune_spec == "none") return;
-  fmt::print(stderr, "prune {}: kept {} of the dense KV / FFN rows, {:.0f} % of the FLOPs, KV {} of {}\n",
-             answer.prune_spec, KeptText(ledger), 100 * ledger.flops() / ledger.flops_dense(),
-             BytesText(ledger.kv_bytes), BytesText(ledger.kv_bytes_dense));
-  if (!answer.prune_reason.empty()) fmt::print(stderr, "stood aside: {}\n", answer.prune_reason);
 }
 
 // An answer for a terminal has no characters that make it act: the model's author chooses its tokens.
@@ -77,11 +74,19 @@ void Run(const RunOptions& o) {
   request.grammar = FormGrammar(o.form, *engine);
   request.cancelled = &Interrupted();
   request.confidence = o.json;
-  Watch watch("prefill", engine->model().config().shape.layers, request);
+  request.only_if_it_pays = o.only_if_it_pays;
+  const bool says = !o.json && !o.quiet;  // JSON holds what these lines say
+  if (says)
+    request.on_choice = [](const ChosenRun& chosen) { fmt::print(stderr, "{}", LinesBefore(chosen)); };
+  std::optional<Watch> watch;
+  if (!o.quiet) watch.emplace("prefill", engine->model().config().shape.layers, request);
+  const auto clear = [&watch] {
+    if (watch) watch->Clear();
+  };
   Utf8Stream stream;
   if (!o.json) {
     request.on_token = [&](int32_t id) {
-      watch.Clear();
+      clear();
       Write(Shown(stream.Push(engine->tokenizer()->Piece(id))));
       return true;
     };
@@ -90,15 +95,17 @@ void Run(const RunOptions& o) {
   if (!o.trace.empty()) request.trace = &recorder;
   const Answer answer = engine->Generate(request);
   if (!o.trace.empty()) WriteTrace(recorder.Take(), o.trace);
-  watch.Clear();
+  clear();
   if (o.json) {
     Write(Dump(AnswerJson(answer, AnswerText(answer, *engine), prompt, *engine)) + "\n");
   } else {
     Write(Shown(stream.Flush()) + "\n");
-    if (StderrIsTerminal() && HeadIsAbsent(*engine)) fmt::print(stderr, "note: {}\n", kHeadIsAbsent);
-    if (StderrIsTerminal()) PrintSummary(answer, static_cast<int64_t>(prompt.tokens.size()));
-    // Printed even if stderr is no terminal: a user who leaves the choice to `auto` must see what it chose.
-    if (!answer.auto_reason.empty()) fmt::print(stderr, "auto: {}\n", answer.auto_reason);
+    const bool summary = says && StderrIsTerminal();
+    if (summary && HeadIsAbsent(*engine)) fmt::print(stderr, "note: {}\n", kHeadIsAbsent);
+    if (summary) PrintSummary(answer, static_cast<int64_t>(prompt.tokens.size()));
+    // Printed even if stderr is no terminal: who asks for pruning must see what came of it.
+    const std::string pruned = PruneLine(answer);
+    if (says && !pruned.empty()) fmt::print(stderr, "{}\n", pruned);
   }
   FlushDocuments(*engine);
 }
@@ -122,6 +129,8 @@ void AddRun(CLI::App& app) {
                   "write what happened to every token to this file (coppice trace draws it)");
   run->add_option("--doc-cache", o->doc_cache,
                   "a folder that keeps the computed beginnings of prompts for later prompts, up to 16 GiB");
+  AddPruneWhen(*run, o->only_if_it_pays);
+  run->add_flag("-q,--quiet", o->quiet, "nothing on stderr but warnings and errors");
   run->add_flag("--json", o->json, "print one JSON object with the text and the run's figures");
   run->footer(
       "Examples:\n  coppice run -m model.gguf -p \"Once upon a time\" -n 64 --temp 0\n"

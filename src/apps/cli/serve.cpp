@@ -15,6 +15,8 @@
 #include <thread>
 #include <utility>
 
+#include "apps/cli/api_keys.h"
+#include "apps/cli/auto_lines.h"
 #include "apps/cli/commands.h"
 #include "apps/cli/options.h"
 #include "apps/cli/report.h"
@@ -51,72 +53,9 @@ struct ServeOptions {
   KvEventsOptions events;
 };
 
-int64_t LimitOf(const std::string& text, const std::string& source) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value <= 0)
-    throw Error("{}: a key's limit is not a whole number from 1", source);
-  return value;
-}
-
-// "KEY concurrent=2 per_minute=60 tokens_per_day=100000 all_metrics": the key stays in `line`.
-ClientLimit TakeLimits(std::string& line, const std::string& source) {
-  ClientLimit limit;
-  std::istringstream words(std::exchange(line, {}));
-  words >> line;
-  for (std::string word; words >> word;) {
-    if (word == "all_metrics") {
-      limit.all_metrics = true;
-      continue;
-    }
-    const size_t equals = word.find('=');
-    const std::string name = word.substr(0, equals);
-    int64_t* target = name == "concurrent"       ? &limit.concurrent
-                      : name == "per_minute"     ? &limit.per_minute
-                      : name == "tokens_per_day" ? &limit.tokens_per_day
-                                                 : nullptr;
-    if (target == nullptr || equals == std::string::npos)
-      throw Error(
-          "{}: behind a key only concurrent=N, per_minute=N, tokens_per_day=N and all_metrics may follow",
-          source);
-    *target = LimitOf(word.substr(equals + 1), source);
-  }
-  return limit;
-}
-
-void AddKey(std::string key, const std::string& source, std::vector<std::string>& keys) {
-  while (!key.empty() && (key.back() == '\r' || key.back() == ' ')) key.pop_back();
-  if (key.empty()) return;
-  for (const char c : key) {
-    if (c <= ' ' || c == 0x7f) throw Error("{}: a key holds a space or a control character", source);
-  }
-  keys.push_back(std::move(key));
-}
-
-std::vector<std::string> ReadKeys(const ServeOptions& o, std::map<std::string, ClientLimit>& limits) {
-  std::vector<std::string> keys;
-  for (size_t at = 0; at <= o.keys.size();) {
-    const size_t comma = std::min(o.keys.find(',', at), o.keys.size());
-    AddKey(o.keys.substr(at, comma - at), "--api-key", keys);
-    at = comma + 1;
-  }
-  if (!o.key_file.empty()) {
-    std::ifstream in(o.key_file);
-    for (std::string line; std::getline(in, line);) {
-      const ClientLimit limit = TakeLimits(line, o.key_file);
-      AddKey(line, o.key_file, keys);
-      if (!line.empty()) limits[line] = limit;
-    }
-    if (in.bad() || !in.eof()) throw Error("{}: cannot read", o.key_file);
-  }
-  if (keys.empty() && (!o.keys.empty() || !o.key_file.empty()))
-    throw Error("--api-key, --api-key-file: hold no key");
-  return keys;
-}
-
 ServerOptions MakeServerOptions(const ServeOptions& o) {
   ServerOptions server = o.server;
-  server.api_keys = ReadKeys(o, server.key_limits);
+  server.api_keys = ReadKeys(o.keys, o.key_file, server.key_limits);
   server.alias = !o.alias.empty() ? o.alias : std::filesystem::path(o.model.model).stem().string();
   server.build = fmt::format("coppice {}", kVersion);
   server.http.timeout = std::chrono::milliseconds(static_cast<int64_t>(o.timeout * 1000));
@@ -133,6 +72,7 @@ ServerOptions MakeServerOptions(const ServeOptions& o) {
   if (o.generate.predict != -1) defaults.max_tokens = o.generate.predict;
   if (o.generate.seed >= 0) defaults.seed = static_cast<uint64_t>(o.generate.seed);
   defaults.prompt_lookup = o.generate.prompt_lookup;
+  defaults.least_confidence = o.generate.least_confidence;
   defaults.prune = o.prune;
   return server;
 }
@@ -205,6 +145,16 @@ void GiveBackLargeBlocks() {
   mallopt(M_MMAP_THRESHOLD, kOwnPages);
 }
 
+// A calibration that cannot be used fails requests, not the server, which can answer others.
+std::string WhatAutoDoes(Engine& engine, const std::string& prune) {
+  try {
+    const bool kept = engine.documents() != nullptr;
+    return AutoLines(engine, prune, kept ? PromptStates::kKept : PromptStates::kDiscarded);
+  } catch (const Error& error) {
+    return fmt::format("auto: {}\n", error.what());
+  }
+}
+
 void Serve(ServeOptions o) {
   GiveBackLargeBlocks();
   FitToProcesses(o);
@@ -224,9 +174,11 @@ void Serve(ServeOptions o) {
   std::unique_ptr<Engine> engine = LoadEngine(o.model.model, MakeEngineOptions(o, events));
   const bool has_template = engine->tokenizer() == nullptr || !engine->tokenizer()->chat_template().empty();
   const bool head_is_absent = HeadIsAbsent(*engine);
+  const std::string auto_lines = WhatAutoDoes(*engine, o.prune);
   server.Serve(std::move(engine));
   fmt::print("ready: {}\n", o.model.model);
   if (events) fmt::print("KV events on {}\n", events->endpoint());
+  fmt::print("{}", auto_lines);
   std::fflush(stdout);
   if (head_is_absent) fmt::print(stderr, "note: {}\n", kHeadIsAbsent);
   if (!has_template)
@@ -388,6 +340,7 @@ void AddServe(CLI::App& app) {
           "long "
           "user messages behind the last answer; auto (default): new in chats with tools")
       ->check(CLI::IsMember({"auto", "all", "new"}));
+  AddPruneWhen(*serve, o->server.defaults.only_if_it_pays);
   serve->footer(
       "Sampling options are defaults for requests that do not set them. docs/server.md describes the "
       "routes.\n"

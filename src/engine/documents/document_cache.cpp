@@ -105,6 +105,16 @@ PrefixUse DocumentCache::Find(std::span<const int32_t> tokens, const PrefixRules
   }
 }
 
+DocumentCache::Taken DocumentCache::WouldTake(std::span<const int32_t> tokens, const PrefixRules& rules,
+                                              const PrefixOwner& owner) const {
+  // A method that chooses before layer 0 takes nothing but what is protected, as in PrefixRun.
+  if (rules.point == LayerPoint() && rules.dense == 0) return {};
+  const Lock lock(mutex_);
+  Taken taken;
+  if (const EntryPtr entry = Best(tokens, rules, owner, &taken.rows)) taken.point = entry->point;
+  return taken;
+}
+
 int64_t DocumentCache::DenseTokens(std::span<const int32_t> tokens, int layers,
                                    const PrefixOwner& owner) const {
   const Lock lock(mutex_);

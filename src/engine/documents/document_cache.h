@@ -80,6 +80,13 @@ class DocumentCache {
   // same file, it calls `control.Pause`, which may throw Cancelled.
   PrefixUse Find(std::span<const int32_t> tokens, const PrefixRules& rules, const PrefixOwner& owner = {},
                  const RunControl& control = {}, const PrefixHint& hint = {});
+  // What Find would take over now, if the entry's file can be read. Changes nothing.
+  struct Taken {
+    LayerPoint point;
+    int64_t rows = 0;  // 0: nothing
+  };
+  Taken WouldTake(std::span<const int32_t> tokens, const PrefixRules& rules,
+                  const PrefixOwner& owner = {}) const;
   // Of a prompt, how many tokens at its beginning a complete dense run has left, in memory or on disk.
   // `layers`: the model's.
   int64_t DenseTokens(std::span<const int32_t> tokens, int layers, const PrefixOwner& owner = {}) const;
