@@ -83,9 +83,11 @@ class Engine {
   std::vector<float> Embed(std::span<const int32_t> tokens, Pooling pooling, const RunControl& control);
 
   // Replaces "auto" by the calibrated setting for a prompt of `prompt_tokens` tokens, or by "none"; returns
-  // other specs unchanged. Thread-safe. Throws Error if the calibration beside the model cannot be used.
-  ResolvedPrune ResolvePrune(std::string_view spec, int64_t prompt_tokens, PromptStates states) {
-    return calibrations_.Resolve(spec, prompt_tokens, states);
+  // other specs unchanged. `form`: what the prompt asks for, where it is known (Calibrations::Resolve).
+  // Thread-safe. Throws Error if the calibration beside the model cannot be used.
+  ResolvedPrune ResolvePrune(std::string_view spec, int64_t prompt_tokens, PromptStates states,
+                             const std::function<PromptForm()>& form = {}) {
+    return calibrations_.Resolve(spec, prompt_tokens, states, form);
   }
 
   // Throws PruneError if several processes load this model, and the policy cannot be split over them.
@@ -128,6 +130,8 @@ class Engine {
   void PutBack(std::unique_ptr<Workspace> workspace);
 
   Answer GenerateTrusted(const Request& request);  // trusted_answer.cpp
+  // ResolvePrune for the request's prompt, by its text, too. `kept`: a document cache keeps its states.
+  ResolvedPrune ResolveFor(const Request& request, bool kept);  // request_form.cpp
 
   // engine.cpp. Runs the request once. `documents` may be null. Sets `active`, which may be null, before the
   // prefill: true if any method acts on this prompt.
@@ -154,8 +158,8 @@ class Engine {
   ColdOptions cold_options_;
   int64_t tile_rows_;
   KeptWeights packed_weights_;  // of `transformer_`; all its workspaces refer to it
-  Comm* comm_ = nullptr;  // null: this process alone
-  int64_t id_ = -1;       // in the commands to the other processes
+  Comm* comm_ = nullptr;        // null: this process alone
+  int64_t id_ = -1;             // in the commands to the other processes
   std::mutex mutex_;
   std::shared_ptr<const TokenTexts> token_texts_;
   std::vector<std::unique_ptr<Workspace>> idle_;  // of finished requests
