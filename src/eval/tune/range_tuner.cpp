@@ -14,10 +14,8 @@ namespace coppice {
 
 namespace {
 
-constexpr size_t kTriedSamples = 8;   // of a task, to see whether dense can do it
-constexpr size_t kPaceRuns = 2;       // dense answers, after which the estimate is made
-constexpr size_t kTimedSettings = 3;  // for which time is reserved
-constexpr double kManyRuns = 300;     // dense answers in the time limit: so many leave time for exact timing
+constexpr size_t kTriedSamples = 8;  // of a task, to see whether dense can do it
+constexpr size_t kPaceRuns = 2;      // dense answers, after which the estimate is made
 
 class RangeTuner {
  public:
@@ -83,7 +81,11 @@ class RangeTuner {
   }
   double Behind() const {
     const size_t n = plan_ ? plan_->tasks * plan_->per_half : searched_.size();
-    return SecondsBehindSearch(n, kTimedSettings, DenseSeconds());
+    return SecondsBehindSearch(n, Reserve(), true, DenseSeconds());
+  }
+  TuneReserve Reserve() const {
+    const double dense = DenseSeconds();
+    return ReserveFor(IsLimited() && dense > 0 ? (end_ - begin_) / dense : 1e9);
   }
 
   TunePlan PlanFor(size_t tasks, bool quick) const {
@@ -95,7 +97,7 @@ class RangeTuner {
                   .limit_seconds = end_ - begin_};
     if (quick) {
       work.most_per_half = std::min(work.most_per_half, kQuickSamples);
-      work.methods = std::min<size_t>(work.methods, kTimedSettings);
+      work.methods = std::min<size_t>(work.methods, TuneReserve().timed);
       work.limit_seconds = std::min(work.limit_seconds, 60 * kQuickMinutes);
     } else {
       for (const MethodGrid& grid : grids_) work.settings += grid.specs.size();
@@ -234,9 +236,11 @@ class RangeTuner {
                           .most_steps = options_.quick ? 0 : options_.most_steps};
     options.first = first_;
     if (IsLimited()) {
-      const double behind = SecondsBehindSearch(searched_.size(), kTimedSettings, DenseSeconds());
-      options.seconds = std::max(end_ - behind - trials_.seconds(), 0.0);
-      options.timed_until = end_ - SecondsBehindSearch(searched_.size(), 0, DenseSeconds());
+      const auto behind = [&](bool timing) {
+        return SecondsBehindSearch(searched_.size(), Reserve(), timing, DenseSeconds());
+      };
+      options.seconds = std::max(end_ - behind(true) - trials_.seconds(), 0.0);
+      options.timed_until = end_ - behind(false);
     }
     if (options_.methods.empty() && !options_.quick) {
       options.compose = [this](const std::string& spec) {
@@ -247,9 +251,9 @@ class RangeTuner {
   }
 
   void SearchAndTest() {
-    const size_t timed = IsLimited() && end_ - begin_ < kManyRuns * DenseSeconds() ? 1 : 2;
-    SomeTrials searched(trials_, searched_, result_.length, timed);
-    SomeTrials held_out(trials_, held_out_, result_.length, timed);
+    const TuneReserve reserve = Reserve();
+    SomeTrials searched(trials_, searched_, result_.length, reserve);
+    SomeTrials held_out(trials_, held_out_, result_.length, reserve);
     const SearchOptions options = OptionsOfSearch();
     const double search_begin = trials_.seconds();
     const SearchNote search_note = [&](const SearchProgress& p) {

@@ -9,17 +9,17 @@ namespace coppice {
 
 namespace {
 
-constexpr double kTestedSettings = 2;   // on the held-out half, for each of which time is reserved
+constexpr double kFewRuns = 60;         // dense answers in the limit: fewer leave time for one setting alone
+constexpr double kManyRuns = 300;       // so many leave time for exact timing
 constexpr double kSearchRuns = 2.5;     // for each searched sample: what a limited search should have
 constexpr double kLeastSearchRuns = 1;  // with one sample of each task
 constexpr double kEarlyRuns = 1.5;      // of a setting that soon loses too much
-constexpr size_t kTimed = 3;
 
 // In dense answers: what the samples of both halves take without the search.
 double AroundSearch(double samples, double tested) { return 2 * samples + tested * kTrialRuns * samples; }
 
-double RunsOf(double samples, double search, double tested) {
-  return AroundSearch(samples, tested) + search * samples + TimingSeconds(kTimed, 1, 3, 1);
+double RunsOf(double samples, double search, const TuneReserve& reserve) {
+  return samples + search * samples + SecondsBehindSearch(static_cast<size_t>(samples), reserve, true, 1);
 }
 
 // Without a limit: every method has one setting that answers all, most settings end after a few answers.
@@ -37,10 +37,16 @@ double TimingSeconds(size_t specs, size_t samples, size_t rounds, double dense_s
   return dense_seconds * (1 + turns * (1 + kTrialRuns * static_cast<double>(specs)));
 }
 
-double SecondsBehindSearch(size_t samples, size_t timed, double dense_seconds) {
+TuneReserve ReserveFor(double dense_runs) {
+  if (dense_runs < kFewRuns) return {.timed = 1, .timed_samples = 1, .rounds = 1, .tested = 1};
+  return {.timed_samples = dense_runs < kManyRuns ? size_t{1} : size_t{2}};
+}
+
+double SecondsBehindSearch(size_t samples, const TuneReserve& reserve, bool timing, double dense_seconds) {
   const auto n = static_cast<double>(samples);
-  const double timing = timed == 0 ? 0 : TimingSeconds(timed, 1, 3, dense_seconds);
-  return dense_seconds * (n + kTestedSettings * kTrialRuns * n) + timing;
+  const double times =
+      timing ? TimingSeconds(reserve.timed, reserve.timed_samples, reserve.rounds, dense_seconds) : 0;
+  return dense_seconds * (n + static_cast<double>(reserve.tested) * kTrialRuns * n) + times;
 }
 
 TunePlan PlanTune(const TuneWork& work) {
@@ -54,8 +60,10 @@ TunePlan PlanTune(const TuneWork& work) {
   plan.is_limited = true;
   plan.seconds = work.limit_seconds;
   const double runs = work.limit_seconds / dense;
-  while (plan.per_half > 1 && RunsOf(samples(), kSearchRuns, kTestedSettings) > runs) --plan.per_half;
-  while (plan.tasks > 1 && plan.per_half == 1 && RunsOf(samples(), kLeastSearchRuns, 1) > runs) --plan.tasks;
+  const TuneReserve reserve = ReserveFor(runs);
+  while (plan.per_half > 1 && RunsOf(samples(), kSearchRuns, reserve) > runs) --plan.per_half;
+  while (plan.tasks > 1 && plan.per_half == 1 && RunsOf(samples(), kLeastSearchRuns, reserve) > runs)
+    --plan.tasks;
   return plan;
 }
 

@@ -36,9 +36,19 @@ struct TunePlan {
 // Never plans fewer than one task with one sample in each half, even where the limit has no room for them.
 TunePlan PlanTune(const TuneWork& work);
 
-// What must be left when the search of `samples` samples ends: for timing `timed` settings and for the
-// held-out half, whose dense answers are not known yet. In seconds.
-double SecondsBehindSearch(size_t samples, size_t timed, double dense_seconds);
+// What comes behind a search, for which time is reserved.
+struct TuneReserve {
+  size_t timed = 3;          // settings that are timed
+  size_t timed_samples = 1;  // on so many samples
+  size_t rounds = 3;         // in turn with dense
+  size_t tested = 2;         // settings that the held-out half tests
+};
+// Of a limit that has room for so many dense answers.
+TuneReserve ReserveFor(double dense_runs);
+
+// What must be left when the search of `samples` samples ends, for the held-out half, whose dense answers are
+// not known yet, and with `timing` for that, too. In seconds.
+double SecondsBehindSearch(size_t samples, const TuneReserve& reserve, bool timing, double dense_seconds);
 // For timing `specs` settings in turn with dense: `rounds` rounds on `samples` samples, and one run to warm.
 double TimingSeconds(size_t specs, size_t samples, size_t rounds, double dense_seconds);
 

@@ -48,10 +48,20 @@ TEST(TimePlan, TheReserveFitsIntoTheLimit) {
       const TunePlan plan = PlanTune(Work(dense, minutes));
       const size_t n = plan.tasks * plan.per_half;
       if (n == 1) continue;
-      const double used = dense * static_cast<double>(n) + SecondsBehindSearch(n, 1, dense);
+      const double used = dense * static_cast<double>(n) +
+                          SecondsBehindSearch(n, ReserveFor(60 * minutes / dense), true, dense);
       EXPECT_LT(used, 60 * minutes) << dense << " s in " << minutes << " minutes";
     }
   }
+}
+
+TEST(TimePlan, AShortLimitReservesLess) {
+  const TuneReserve few = ReserveFor(9), some = ReserveFor(120), many = ReserveFor(1e9);
+  EXPECT_EQ(few.timed, 1u);
+  EXPECT_LT(SecondsBehindSearch(1, few, true, 1), 5) << "nine answers have room for a search";
+  EXPECT_GT(some.timed, few.timed);
+  EXPECT_GT(many.timed_samples, some.timed_samples);
+  EXPECT_LT(SecondsBehindSearch(5, some, false, 1), SecondsBehindSearch(5, some, true, 1));
 }
 
 TEST(TimePlan, TasksAreLeftOutWhereOneSampleOfEachIsTooMuch) {

@@ -10,7 +10,6 @@
 #include "engine/dry_run.h"
 #include "eval/data.h"
 #include "eval/random.h"
-#include "eval/tune/time_plan.h"
 
 namespace coppice {
 
@@ -207,11 +206,11 @@ SampleResult Trials::FirstToken(size_t index, const std::string& spec) {
 }
 
 std::vector<Cost> Trials::Time(const std::vector<size_t>& samples, const std::vector<std::string>& specs,
-                               size_t most) {
+                               const TuneReserve& reserve) {
   std::vector<std::vector<double>> ttft(specs.size()), flops(specs.size());
   FirstToken(samples.front(), "none");  // warms pages and workspaces
-  for (size_t round = 0; round < kTimingRounds; ++round) {
-    for (size_t i = 0; i < std::min(samples.size(), most); ++i) {
+  for (size_t round = 0; round < reserve.rounds; ++round) {
+    for (size_t i = 0; i < std::min(samples.size(), reserve.timed_samples); ++i) {
       const double dense = *FirstToken(samples[i], "none").ttft_ms;
       for (size_t s = 0; s < specs.size(); ++s) {
         const SampleResult run = FirstToken(samples[i], specs[s]);
@@ -250,7 +249,8 @@ double SomeTrials::Expect(size_t sample, const std::string& spec) {
 }
 
 double SomeTrials::TimingTakes(size_t specs) {
-  return TimingSeconds(specs, std::min(timed_, samples_.size()), kTimingRounds, RunSeconds());
+  return TimingSeconds(specs, std::min(reserve_.timed_samples, samples_.size()), reserve_.rounds,
+                       RunSeconds());
 }
 
 }  // namespace coppice

@@ -15,11 +15,10 @@
 #include "eval/journal.h"
 #include "eval/setup.h"
 #include "eval/tune/search.h"
+#include "eval/tune/time_plan.h"
 #include "eval/tune/tune.h"
 
 namespace coppice {
-
-inline constexpr size_t kTimingRounds = 3;
 
 // A task's samples of one range, in random order: every second one is held out.
 struct TaskSamples {
@@ -47,9 +46,9 @@ class Trials {
   // The mean of a dense answer over those that are known, for a prompt of so many tokens; 0: none is known.
   double DenseSeconds(int64_t tokens) const;
   double FlopsShare(const std::string& spec, int64_t tokens);
-  // On the first `most` of the samples, kTimingRounds times.
+  // On the first of the samples, in the rounds of the reserve.
   std::vector<Cost> Time(const std::vector<size_t>& samples, const std::vector<std::string>& specs,
-                         size_t most);
+                         const TuneReserve& reserve);
   std::string Full(const std::string& spec, int64_t tokens) const;
   double seconds() const { return clock_() - begin_; }
 
@@ -86,16 +85,16 @@ class Trials {
   std::unique_ptr<Backend> planner_;  // the dry run's own: the engine's keeps its times
 };
 
-// Some of the samples, as the runner of a search. FLOPs are planned for `length`; `timed` samples are timed.
+// Some of the samples, as the runner of a search. FLOPs are planned for `length`.
 class SomeTrials final : public TuneRunner {
  public:
-  SomeTrials(Trials& all, std::vector<size_t> samples, int64_t length, size_t timed)
-      : all_(all), samples_(std::move(samples)), length_(length), timed_(timed) {}
+  SomeTrials(Trials& all, std::vector<size_t> samples, int64_t length, const TuneReserve& reserve)
+      : all_(all), samples_(std::move(samples)), length_(length), reserve_(reserve) {}
   size_t samples() const override { return samples_.size(); }
   Trial Run(size_t sample, const std::string& spec) override { return all_.Run(samples_[sample], spec); }
   double FlopsShare(const std::string& spec) override { return all_.FlopsShare(spec, length_); }
   std::vector<Cost> Time(const std::vector<std::string>& specs) override {
-    return all_.Time(samples_, specs, timed_);
+    return all_.Time(samples_, specs, reserve_);
   }
   double seconds() const override { return all_.seconds(); }
   double RunSeconds() override { return all_.DenseSeconds(length_); }
@@ -107,7 +106,7 @@ class SomeTrials final : public TuneRunner {
   Trials& all_;
   std::vector<size_t> samples_;
   int64_t length_;
-  size_t timed_;
+  TuneReserve reserve_;
 };
 
 }  // namespace coppice
