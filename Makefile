@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 # the papers; where the model could not be fetched, the bundled model about facts hidden in a text.
 DEMO_MODEL := models/fetched/SmolLM2-135M-Instruct.Q4_1.gguf
 DEMO_PROMPT := models/demo-document.txt
-DEMO_METHODS := coppice coppice:keep=0.12/0.06/0.03 lazyllm:layers=16/22 ftp:dense=20 \
+DEMO_METHODS := auto coppice coppice:keep=0.12/0.06/0.03 lazyllm:layers=16/22 ftp:dense=20 \
   sliminfer:layers=15/24,keep=0.5/0.25,min=0
 DEMO_BASELINES := random:layers=15,keep=0.5 snapkv streamingllm
 DEMO = compare -m $(DEMO_MODEL) --chat -f $(DEMO_PROMPT) --question '$(shell tail -n 1 $(DEMO_PROMPT))' \

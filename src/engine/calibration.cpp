@@ -12,111 +12,15 @@
 #include "engine/calibration_files.h"
 #include "engine/fingerprint.h"
 #include "engine/reused_point.h"
-#include "formats/json.h"
-#include "formats/printable.h"
 #include "policies/registry.h"
 
 namespace coppice {
 
 namespace {
 
-using nlohmann::json;
-
-constexpr size_t kMaxCalibrationBytes = size_t{1} << 20;
-constexpr size_t kMaxCalibrationValues = 100'000;
-constexpr size_t kMaxEntries = 1000;
-constexpr size_t kMaxSpecBytes = 4096;
 constexpr double kDefaultLoss = 0.01;
 constexpr std::string_view kNoCalibration =
     "no calibration for this model: dense; `coppice tune -m MODEL` makes one";
-
-// The members of one object. Every message names the file and the path of the field.
-class Fields {
- public:
-  Fields(const json& object, const std::string& source, std::string path)
-      : object_(object), source_(source), path_(std::move(path)) {
-    if (!object.is_object()) throw Error("[calibration] {}: {} is no object", source_, Where());
-  }
-
-  std::string Text(const char* name, size_t most = 256) const {
-    const json& value = At(name);
-    if (!value.is_string() || value.get_ref<const std::string&>().size() > most)
-      throw Error("[calibration] {}: {} is no text of up to {} bytes", source_, Where(name), most);
-    return value;
-  }
-  // Returns `otherwise` if the field is missing.
-  std::string Text(const char* name, size_t most, const char* otherwise) const {
-    return Has(name) ? Text(name, most) : otherwise;
-  }
-  int64_t Whole(const char* name, int64_t low, int64_t high) const {
-    const json& value = At(name);
-    if (!value.is_number_integer() || value < low || value > high)
-      throw Error("[calibration] {}: {} is no whole number from {} to {}", source_, Where(name), low, high);
-    return value;
-  }
-  double Number(const char* name, double low, double high) const {
-    const json& value = At(name);
-    if (!value.is_number() || value < low || value > high)
-      throw Error("[calibration] {}: {} is no number from {} to {}", source_, Where(name), low, high);
-    return value;
-  }
-  bool Has(const char* name) const { return object_.contains(name); }
-  Fields Object(const char* name) const { return {At(name), source_, Where(name)}; }
-  const json& List(const char* name, size_t most) const {
-    const json& value = At(name);
-    if (!value.is_array() || value.size() > most)
-      throw Error("[calibration] {}: {} is no list of up to {} elements", source_, Where(name), most);
-    return value;
-  }
-  std::string Where(std::string_view name = "") const {
-    if (name.empty()) return path_.empty() ? "the file" : path_;
-    return path_.empty() ? std::string(name) : fmt::format("{}.{}", path_, name);
-  }
-
- private:
-  const json& At(const char* name) const {
-    const auto found = object_.find(name);
-    if (found == object_.end()) throw Error("[calibration] {}: {} is missing", source_, Where(name));
-    return *found;
-  }
-
-  const json& object_;
-  const std::string& source_;
-  std::string path_;
-};
-
-CalibratedSetting ParseSetting(const Fields& fields, const std::string& source) {
-  CalibratedSetting setting;
-  setting.prune = fields.Text("prune", kMaxSpecBytes);
-  if (setting.prune == "none") {
-    setting.why = Printable(fields.Text("why", kMaxSpecBytes), kMaxSpecBytes);  // commands print it
-    return setting;
-  }
-  try {
-    if (AutoLoss(setting.prune)) throw Error("a setting cannot be auto");
-    const std::string key = FileKeyOf(setting.prune);
-    if (!key.empty()) throw Error("{} names a file, which a calibration may not", key);
-  } catch (const Error& error) {
-    throw Error("[calibration] {}: {}: {}", source, fields.Where("prune"), error.what());
-  }
-  setting.settings = fields.Text("settings", kMaxSpecBytes, "");
-  const Fields held = fields.Object("held_out");
-  setting.held_out = {.score = held.Number("score", 0, 100),
-                      .dense = held.Number("dense", 0, 100),
-                      .samples = held.Whole("n", 1, kManyTokens)};
-  return setting;
-}
-
-CalibrationEntry ParseEntry(const Fields& fields, const std::string& source) {
-  CalibrationEntry entry;
-  entry.loss = fields.Number("loss", 0, 1);
-  entry.length = fields.Whole("length", 1, kManyTokens);
-  entry.min_tokens = fields.Whole("min_tokens", 1, entry.length);
-  entry.max_tokens = fields.Whole("max_tokens", entry.length, 2 * kManyTokens);
-  entry.setting = ParseSetting(fields, source);
-  if (fields.Has("one_question")) entry.one_question = ParseSetting(fields.Object("one_question"), source);
-  return entry;
-}
 
 // "3,072"
 std::string Grouped(int64_t number) {
@@ -138,12 +42,20 @@ double Distance(const CalibrationEntry& entry, int64_t tokens) {
   return std::abs(std::log(static_cast<double>(entry.length) / static_cast<double>(tokens)));
 }
 
+// Whether the entry's setting may run: what was measured on few kinds of question says nothing about others.
+// Whoever chose these kinds has such questions.
+bool IsBelieved(const CalibrationEntry& entry) {
+  return !entry.narrow || entry.chosen_tasks || entry.setting.prune == "none";
+}
+
 // Null if no entry of at most this loss covers the prompt.
-const CalibrationEntry* BestEntry(const Calibration& calibration, double loss, int64_t tokens) {
+const CalibrationEntry* BestEntry(const Calibration& calibration, double loss, int64_t tokens,
+                                  bool believed) {
   constexpr double kRounding = 1e-9;
   const CalibrationEntry* best = nullptr;
   for (const CalibrationEntry& entry : calibration.entries) {
     if (entry.loss > loss + kRounding || tokens < entry.min_tokens || tokens > entry.max_tokens) continue;
+    if (IsBelieved(entry) != believed) continue;
     if (best == nullptr || Distance(entry, tokens) < Distance(*best, tokens) - kRounding ||
         (Distance(entry, tokens) < Distance(*best, tokens) + kRounding && entry.loss > best->loss))
       best = &entry;
@@ -156,16 +68,41 @@ std::string NameOf(const Calibration& calibration) {
   return std::filesystem::path(calibration.source).filename().string();
 }
 
-ResolvedPrune Chosen(const Calibration& calibration, const CalibrationEntry& entry, PromptStates states) {
-  const bool one_question = states == PromptStates::kDiscarded && entry.one_question;
+// "measured on one fact among noise only"; empty if the file does not say.
+std::string MeasuredOn(const CalibrationEntry& entry) {
+  if (entry.kinds.empty()) return "";
+  return fmt::format("measured on {}{}", WordsOf(entry.kinds), entry.narrow ? " only" : "");
+}
+
+std::string About(const Calibration& calibration, const CalibrationEntry& entry) {
+  return fmt::format("calibration {}: {} loss, {}", NameOf(calibration), PercentText(entry.loss),
+                     RangeText(entry.min_tokens, entry.max_tokens));
+}
+
+// Why a prompt of this form is not what the entry was measured on; empty if it is.
+std::string WhyAnother(const CalibrationEntry& entry, PromptForm form) {
+  const auto has = [&](QuestionKind kind) {
+    return std::find(entry.kinds.begin(), entry.kinds.end(), kind) != entry.kinds.end();
+  };
+  if (entry.kinds.empty() || form == PromptForm::kQuestion) return "";
+  if (form == PromptForm::kSummary)
+    return has(QuestionKind::kSummary) ? "" : "the prompt asks for work on the whole text";
+  return has(QuestionKind::kText) ? "" : "the prompt asks no question";
+}
+
+ResolvedPrune Chosen(const Calibration& calibration, const CalibrationEntry& entry, PromptStates states,
+                     PromptForm form) {
+  const std::string on = MeasuredOn(entry);
+  if (const std::string why = WhyAnother(entry, form); !why.empty() && entry.setting.prune != "none")
+    return {"none", fmt::format("{}: dense, {}, and the setting was {}", About(calibration, entry), why, on)};
+  // Of few kinds the milder of the two settings.
+  const bool one_question = states == PromptStates::kDiscarded && entry.one_question && !entry.narrow;
   const CalibratedSetting& setting = one_question ? *entry.one_question : entry.setting;
-  const std::string about =
-      fmt::format("calibration {}: {} loss, {}{}", NameOf(calibration), PercentText(entry.loss),
-                  RangeText(entry.min_tokens, entry.max_tokens), one_question ? ", one question" : "");
+  const std::string about = About(calibration, entry) + (one_question ? ", one question" : "");
   if (setting.prune == "none") return {"none", fmt::format("{}: dense, {}", about, setting.why)};
   const HeldOutScore& held = *setting.held_out;
-  return {setting.prune, fmt::format("{}: held-out {:.1f} of dense {:.1f}, n={}", about, held.score,
-                                     held.dense, held.samples)};
+  return {setting.prune, fmt::format("{}: held-out {:.1f} of dense {:.1f}, n={}{}{}", about, held.score,
+                                     held.dense, held.samples, on.empty() ? "" : ", ", on)};
 }
 
 // Whether the setting that was measured is the one that `prune` gives now. Throws Error if a model of this
@@ -199,27 +136,6 @@ std::string NotCovered(const Calibration& calibration, double loss, int64_t toke
 }
 
 }  // namespace
-
-Calibration ParseCalibration(std::string_view text, const std::string& source) {
-  if (text.size() > kMaxCalibrationBytes)
-    throw Error("[calibration] {}: {} bytes, the limit is {}", source, text.size(), kMaxCalibrationBytes);
-  const json root = ParseJson(text, source, kMaxCalibrationValues);
-  const Fields fields(root, source, "");
-  if (fields.Text("format") != kCalibrationFormat)
-    throw Error("[calibration] {}: format is not \"{}\"", source, kCalibrationFormat);
-  const int64_t version = fields.Whole("version", 0, INT32_MAX);
-  if (version != kCalibrationVersion) {
-    throw Error("[calibration] {}: version is {}, this program reads {}: tune the model again", source,
-                version, kCalibrationVersion);
-  }
-  Calibration calibration{source, fields.Object("model").Text("fingerprint"), {}};
-  const json& entries = fields.List("entries", kMaxEntries);
-  if (entries.empty()) throw Error("[calibration] {}: entries is empty", source);
-  for (size_t i = 0; i < entries.size(); ++i)
-    calibration.entries.push_back(
-        ParseEntry(Fields(entries[i], source, fmt::format("entries[{}]", i)), source));
-  return calibration;
-}
 
 std::string SettingsOf(const std::string& prune, const ModelShape& shape, int64_t tokens) {
   return MakePolicy(prune, {.shape = shape, .tokens = tokens}, {}).spec;
@@ -291,16 +207,24 @@ std::optional<double> AutoLoss(std::string_view spec) {
 }
 
 ResolvedPrune ChooseSetting(const std::vector<Calibration>& calibrations, double loss, int64_t prompt_tokens,
-                            PromptStates states) {
+                            PromptStates states, PromptForm form) {
   for (const Calibration& calibration : calibrations) {
-    if (const CalibrationEntry* entry = BestEntry(calibration, loss, prompt_tokens))
-      return Chosen(calibration, *entry, states);
+    if (const CalibrationEntry* entry = BestEntry(calibration, loss, prompt_tokens, true))
+      return Chosen(calibration, *entry, states, form);
+  }
+  for (const Calibration& calibration : calibrations) {
+    if (const CalibrationEntry* entry = BestEntry(calibration, loss, prompt_tokens, false)) {
+      return {"none",
+              fmt::format("{}: dense, it was {}; `coppice tune -m MODEL` measures other kinds of question",
+                          About(calibration, *entry), MeasuredOn(*entry))};
+    }
   }
   if (!calibrations.empty()) return {"none", NotCovered(calibrations.front(), loss, prompt_tokens)};
   return {"none", std::string(kNoCalibration)};
 }
 
-ResolvedPrune Calibrations::Resolve(std::string_view spec, int64_t prompt_tokens, PromptStates states) {
+ResolvedPrune Calibrations::Resolve(std::string_view spec, int64_t prompt_tokens, PromptStates states,
+                                    const std::function<PromptForm()>& form) {
   const std::optional<double> loss = AutoLoss(spec);
   if (!loss) return {std::string(spec), ""};
   const std::lock_guard lock(mutex_);
@@ -311,7 +235,7 @@ ResolvedPrune Calibrations::Resolve(std::string_view spec, int64_t prompt_tokens
             fmt::format("the calibration {} is of other weights: dense; `coppice tune -m MODEL` makes one",
                         other_weights_)};
   }
-  return ChooseSetting(usable_, *loss, prompt_tokens, states);
+  return ChooseSetting(usable_, *loss, prompt_tokens, states, form ? form() : PromptForm::kQuestion);
 }
 
 // A damaged file beside the model is an error: the user who put it there expects it to be used.

@@ -3,11 +3,14 @@
 //
 // A calibration is a JSON file that `coppice tune` writes (docs/tune.md has its format). It names one set of
 // weights by their fingerprint. Each of its entries gives a measured setting for one loss and one range of
-// prompt lengths. A prompt that no entry covers runs densely.
+// prompt lengths, and the kinds of question that it was measured on. A prompt that no entry covers runs
+// densely: by its length, or because it asks for a summary or no question. So does one whose entry was
+// measured on few kinds, unless the user chose these.
 #pragma once
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/prompt_form.h"
+#include "engine/question_kinds.h"
 #include "formats/tensor_store.h"
 #include "model/config.h"
 
@@ -35,8 +40,13 @@ struct CalibratedSetting {
 };
 
 struct CalibrationEntry {
-  double loss = 0;     // allowed loss, as a share of the dense score
-  int64_t length = 0;  // number of prompt tokens in the measurement
+  // Measured, and not measured because dense could not answer them; both empty if the file does not say.
+  std::vector<QuestionKind> kinds;
+  std::vector<QuestionKind> unable;
+  bool chosen_tasks = false;  // the user named the tasks that it was measured on
+  bool narrow = false;        // few kinds (question_kinds.h)
+  double loss = 0;            // allowed loss, as a share of the dense score
+  int64_t length = 0;         // number of prompt tokens in the measurement
   int64_t min_tokens = 0;
   int64_t max_tokens = 0;
   CalibratedSetting setting;
@@ -96,8 +106,10 @@ class Calibrations {
   Calibrations(const Calibrations&) = delete;
   Calibrations& operator=(const Calibrations&) = delete;
 
-  // Returns specs other than auto unchanged. Throws Error if the calibration beside the model cannot be used.
-  ResolvedPrune Resolve(std::string_view spec, int64_t prompt_tokens, PromptStates states);
+  // Returns specs other than auto unchanged. `form` is asked for auto only; empty: a question. Throws Error
+  // if the calibration beside the model cannot be used.
+  ResolvedPrune Resolve(std::string_view spec, int64_t prompt_tokens, PromptStates states,
+                        const std::function<PromptForm()>& form = {});
 
  private:
   void Load();
@@ -113,6 +125,6 @@ class Calibrations {
 // The setting for a prompt, from the first of `calibrations` (all of one model) that covers it; "none" if no
 // calibration does.
 ResolvedPrune ChooseSetting(const std::vector<Calibration>& calibrations, double loss, int64_t prompt_tokens,
-                            PromptStates states);
+                            PromptStates states, PromptForm form = PromptForm::kQuestion);
 
 }  // namespace coppice

@@ -83,9 +83,11 @@ class Engine {
   std::vector<float> Embed(std::span<const int32_t> tokens, Pooling pooling, const RunControl& control);
 
   // Replaces "auto" by the calibrated setting for a prompt of `prompt_tokens` tokens, or by "none"; returns
-  // other specs unchanged. Thread-safe. Throws Error if the calibration beside the model cannot be used.
-  ResolvedPrune ResolvePrune(std::string_view spec, int64_t prompt_tokens, PromptStates states) {
-    return calibrations_.Resolve(spec, prompt_tokens, states);
+  // other specs unchanged. `form`: what the prompt asks for, where it is known (Calibrations::Resolve).
+  // Thread-safe. Throws Error if the calibration beside the model cannot be used.
+  ResolvedPrune ResolvePrune(std::string_view spec, int64_t prompt_tokens, PromptStates states,
+                             const std::function<PromptForm()>& form = {}) {
+    return calibrations_.Resolve(spec, prompt_tokens, states, form);
   }
 
   // Throws PruneError if several processes load this model, and the policy cannot be split over them.
@@ -128,6 +130,8 @@ class Engine {
   void PutBack(std::unique_ptr<Workspace> workspace);
 
   Answer GenerateTrusted(const Request& request);  // trusted_answer.cpp
+  // ResolvePrune for the request's prompt, by its text, too. `kept`: a document cache keeps its states.
+  ResolvedPrune ResolveFor(const Request& request, bool kept);  // request_form.cpp
 
   // engine_prepare.cpp
   void Prepare(Run& run, const DocumentCache* documents);

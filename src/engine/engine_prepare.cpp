@@ -28,8 +28,7 @@ std::vector<int32_t> EndsOf(const Request& request, const Tokenizer* tokenizer) 
 void Engine::Prepare(Run& run, const DocumentCache* documents) {
   const Request& request = run.request;
   const int64_t prompt_tokens = std::ssize(request.tokens);
-  ResolvedPrune resolved = ResolvePrune(
-      request.prune, prompt_tokens, documents != nullptr ? PromptStates::kKept : PromptStates::kDiscarded);
+  ResolvedPrune resolved = ResolveFor(request, documents != nullptr);
   run.prune = MakePolicy(resolved.spec, Context(run), request.protection);
   run.spec = std::move(resolved.spec);
   run.auto_reason = std::move(resolved.reason);

@@ -9,7 +9,10 @@ import os
 import pathlib
 import re
 import shutil
+import signal
+import subprocess
 import tempfile
+import time
 import unittest
 
 from cli_support import ANSWER_2K, Case, MODEL, PROGRAM, PROMPT_2K, run
@@ -359,13 +362,24 @@ class Tune(Case):
         entry = json.loads(pathlib.Path(calibration).read_text())["entries"][0]
         self.assertEqual((entry["loss"], entry["min_tokens"], entry["max_tokens"], entry["prune"]), (0.01, 1844, 3072, lines[-1]))
         self.assertEqual((entry["held_out"]["n"], entry["made"]["tasks"][0]["used"]), (3, True))
+        self.assertEqual((entry["kinds"], entry["chosen_tasks"]), (["competing_facts"], True))
+        # What the user did not choose, and what asks no question, is not believed to be kept.
+        pathlib.Path(calibration).write_text(json.dumps({**json.loads(pathlib.Path(calibration).read_text()),
+                                                         "entries": [{**entry, "chosen_tasks": False}]}))
+        _, said = self.auto(PROMPT_2K)
+        self.assertIn("1,844 to 3,072 tokens: dense, it was measured on facts that compete only; `coppice tune", said)
+        pathlib.Path(calibration).write_text(json.dumps({**json.loads(pathlib.Path(calibration).read_text()), "entries": [entry]}))
+        text = pathlib.Path(self.folder, "text.txt")
+        text.write_text(pathlib.Path(PROMPT_2K).read_text().rsplit("\nQuestion:", 1)[0] + " The secret code is a")
+        _, said = self.auto(text)
+        self.assertRegex(said, "dense, the prompt asks no question, and the setting was measured on facts that compete only\n$")
         # Covered, then not.
         text, said = self.auto(PROMPT_2K)
-        self.assertRegex(said, r"^auto: calibration m\.gguf\.coppice\.json: 1 % loss, 1,844 to 3,072 tokens: held-out .*, n=3: "
-                               rf"{re.escape(lines[-1])}\nprune static:.*: kept .*\n$")
+        self.assertRegex(said, r"^auto: calibration m\.gguf\.coppice\.json: 1 % loss, 1,844 to 3,072 tokens: held-out .*, n=3, "
+                               rf"measured on facts that compete only: {re.escape(lines[-1])}\nprune static:.*: kept .*\n$")
         with self.serving("--prune", "auto") as start:
-            self.assertRegex(start, r"^auto: prompts of 1844 to 3072 tokens: static:.* \(calibration m\.gguf\.coppice\.json: .*, n=3\)\n"
-                                    r"auto: prompts of other lengths run densely\n$")
+            self.assertRegex(start, r"^auto: prompts of 1844 to 3072 tokens: static:.* \(calibration m\.gguf\.coppice\.json: .*, n=3, "
+                                    r"measured on facts that compete only\)\nauto: prompts of other lengths run densely\n$")
         answer = json.loads(self.auto(PROMPT_2K, "--json")[0])["prune"]
         self.assertTrue(answer["active"])
         self.assertTrue(answer["spec"].startswith("static:"), answer["spec"])
@@ -402,7 +416,14 @@ class Tune(Case):
         self.bad(*command, "--budget", "1", says=["--budget 1"])
         self.bad(*command, "--budget", "1%", "--budget", "1%", says=["--budget 1%: named twice"])
         self.bad(*command, "--methods", "h2o", says=["--methods h2o"])
-        self.bad(*command, "--time-limit", "0.0001", "--seed", "2", "--work", f"{self.folder}/other", says=["--time-limit"])
+        before = pathlib.Path(self.folder, "c.json").read_text()
+        done = run(*command, "--budget", "40%", "--time-limit", "0.0001", "--seed", "2", "--work", f"{self.folder}/other")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"--time-limit", done.stderr)
+        self.assertRegex(done.stderr.decode(), r"tune: 512 tokens: 1 task, \d samples? of each .* a dense answer: less than a minute")
+        self.assertIn(b"tested no setting; the time limit (--time-limit) ended it: the same command goes on from here", done.stdout)
+        self.assertEqual(json.loads(pathlib.Path(self.folder, "c.json").read_text())["entries"][0]["prune"],
+                         json.loads(before)["entries"][0]["prune"], "what was found before stays")
         self.bad(*self.tune("-o", f"{self.folder}/missing/c.json"), says=["missing/c.json"])
         self.bad("tune", "-m", self.model, "--least", "200", code=2, says=["--least"])
         self.bad("tune", "-m", self.model, "--head-patterns", "h.json", code=2, says=["--reference"])
@@ -412,6 +433,46 @@ class Tune(Case):
         said = self.good("tune", "-m", self.model, "--head-patterns", heads, "--reference", text, "-c", "400", "--head-budget", "99")
         self.good("run", "-m", self.model, "-f", text, "-n", "1", "--prune", f"{said.splitlines()[-1]},min=0")
         self.bad("tune", "-m", self.model, "--reference", text, code=2, says=["--head-patterns or --ffn-proxies"])
+
+    def until_killed(self, command, signal_number):
+        """Ends the command once it has answered more, with a setting; its code, output and records."""
+        journal = pathlib.Path(command[command.index("--work") + 1], "tune.jsonl")
+        before = journal.stat().st_size if journal.exists() else 0
+        process = subprocess.Popen([PROGRAM, *map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        deadline = time.monotonic() + 120
+        while not (journal.exists() and journal.stat().st_size > before and b"static:" in journal.read_bytes()):
+            self.assertLess(time.monotonic(), deadline)
+            self.assertIsNone(process.poll(), "it ended before")
+            time.sleep(0.02)
+        process.send_signal(signal_number)
+        out, err = process.communicate(timeout=120)
+        return process.returncode, out.decode(), journal.read_text().splitlines()
+
+    def test_interrupted_and_killed(self):
+        """Ctrl-C leaves a file that says how far it came; the same command goes on, also after a kill."""
+        command = ["tune", "-m", self.model, "-t", "1", "--tasks", "niah", "--needles", "2", "--methods", "static", "--least", "50",
+                   "--lengths", "1024", "--samples", "16", "--work", f"{self.folder}/work", "--time-limit", "0"]
+        code, _, killed = self.until_killed(command, signal.SIGKILL)
+        self.assertEqual(code, -signal.SIGKILL)
+        calibration = pathlib.Path(f"{self.model}.coppice.json")
+        self.assertFalse(calibration.exists())
+        shutil.copytree(f"{self.folder}/work", f"{self.folder}/copy")
+        # Begun again, it has the records of before and is interrupted at once.
+        code, out, interrupted = self.until_killed(command, signal.SIGINT)
+        self.assertEqual(code, 130)
+        self.assertIn("interrupted: the same command goes on from here", out)
+        whole = killed if killed[-1].endswith("}") else killed[:-1]
+        self.assertEqual(interrupted[: len(whole)], whole)
+        entry = json.loads(calibration.read_text())["entries"][0]
+        self.assertEqual((entry["prune"], entry["unfinished"]), ("none", True))
+        self.assertIn("goes on from here", entry["why"])
+        lines = self.good(*command).splitlines()
+        self.assertTrue(lines[-1].startswith("static:"), lines)
+        entry = json.loads(calibration.read_text())["entries"][0]
+        self.assertEqual((entry["prune"], entry.get("unfinished")), (lines[-1], None))
+        after = pathlib.Path(self.folder, "work/tune.jsonl").read_text().splitlines()
+        self.assertEqual(after[: len(interrupted)], interrupted)
+        self.assertIn("The frontier, on the samples of the search", "\n".join(lines))
 
     def test_ffn_proxies(self):
         text, proxies = pathlib.Path(f"{self.folder}/text.txt"), f"{self.folder}/proxies.safetensors"

@@ -5,6 +5,7 @@ fetch the model.
 """
 
 import json
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,19 @@ def demo_arguments():
     return options, methods, expect
 
 
+def calibrated(folder):
+    """The model under another name, with a calibration for 3,000 to 6,000 tokens that was measured on all kinds of question."""
+    model = pathlib.Path(folder, "model.gguf")
+    model.symlink_to(MODEL.resolve())
+    shipped = json.loads((SOURCE / "models/calibrations" / (MODEL.stem + ".json")).read_text())
+    kinds = ["one_fact", "competing_facts", "several_keys", "several_values", "several_queries"]
+    entry = {"loss": 0.01, "length": 4096, "min_tokens": 3000, "max_tokens": 6000, "prune": "coppice", "kinds": kinds,
+             "held_out": {"score": 100, "dense": 100, "n": 5}}
+    shipped["entries"] = [entry]
+    pathlib.Path(f"{model}.coppice.json").write_text(json.dumps(shipped))
+    return model
+
+
 class Demo(Case):
     def test_every_method_answers_right(self):
         options, methods, expect = demo_arguments()
@@ -40,9 +54,34 @@ class Demo(Case):
         for prune in ["none", *methods]:
             out = json.loads(self.good("run", *options, "--temp", "0", "--json", "--prune", prune, cwd=SOURCE))
             self.assertIn(expect, out["text"], prune)
-            if prune != "none":
+            if prune not in ["none", "auto"]:
                 self.assertTrue(out["prune"]["active"], prune)
                 self.assertLess(out["prune"]["flops"], 0.95 * out["prune"]["flops_dense"], prune)
+
+
+    def test_auto_answers_right_with_and_without_the_question_marked(self):
+        """A calibration of single facts chose a setting for one question that named another man."""
+        options, _, expect = demo_arguments()
+        at = options.index("--question")
+        unmarked = options[:at] + options[at + 2:]
+        for form in [options, unmarked]:
+            for prune in ["auto", "auto:loss=5%"]:
+                out = json.loads(self.good("run", *form, "--temp", "0", "--json", "--prune", prune, cwd=SOURCE))
+                self.assertIn(expect, out["text"], [prune, form])
+                self.assertIn("measured on", out["prune"]["auto"])
+
+    def test_auto_reads_densely_what_no_calibration_measured(self):
+        options, _, _ = demo_arguments()
+        document = (SOURCE / "models/demo-document.txt").read_text().rsplit("\n", 1)[0]
+        with tempfile.TemporaryDirectory() as folder:
+            model = calibrated(folder)
+            for end, says in [("\nSummarize the text.", "work on the whole text"), ("", "asks no question"), ("\nWho made it?", None)]:
+                prompt = pathlib.Path(folder, "prompt.txt")
+                prompt.write_text(document[-16000:] + end)
+                out = json.loads(self.good("run", "-m", model, "-f", prompt, "--chat", "-n", "1", "--json", "--prune", "auto"))
+                self.assertEqual(out["prune"]["active"], says is None, out["prune"])
+                if says:
+                    self.assertIn(says, out["prune"]["auto"])
 
 
 class Question(Case):
@@ -60,11 +99,12 @@ class Question(Case):
 
 
 class Auto(unittest.TestCase):
-    """`--prune auto` with the calibration that ships: an answer from cached states is a fresh run's answer."""
+    """`--prune auto` with a calibration beside the model: an answer from cached states is a fresh run's answer."""
 
     @classmethod
     def setUpClass(cls):
-        cls.server = Server(PROGRAM, MODEL, "-np", "1", "--prune", "auto").wait_ready()
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.server = Server(PROGRAM, calibrated(cls.folder.name), "-np", "1", "--prune", "auto").wait_ready()
         lines = (SOURCE / "models/demo-document.txt").read_text().splitlines()
         while len(cls.server.good("/tokenize", {"content": "\n".join(lines)})["tokens"]) > 4300:
             lines.pop()
@@ -73,6 +113,7 @@ class Auto(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         assert cls.server.stop() == 0
+        cls.folder.cleanup()
 
     def ask(self, *messages, **fields):
         body = {"messages": list(messages), "max_tokens": 24, "temperature": 0, "logprobs": True, **fields}
@@ -93,13 +134,13 @@ class Auto(unittest.TestCase):
         return {"role": "user", "content": text, **fields}
 
     def test_second_question(self):
-        self.ask(self.user(self.document + "\n\nWhat is the text about?"))
+        self.ask(self.user(self.document + "\n\nWhere was the experiment made?"))
         for question in ["Who made the experiment?", "What does the text say about a prism?"]:
             reply, _ = self.as_fresh(self.user(f"{self.document}\n\n{question}"))
             self.assertGreater(reply["timings"]["cache_n"], 3900)
 
     def test_chat(self):
-        chat = [self.user(self.document + "\n\nWhat is the text about?")]
+        chat = [self.user(self.document + "\n\nWhere was the experiment made?")]
         for question in ["Who made the experiment?", "Say it in one word."]:
             _, text = self.as_fresh(*chat)
             chat += [{"role": "assistant", "content": text}, self.user(question)]

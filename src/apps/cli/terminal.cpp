@@ -40,7 +40,7 @@ ProgressLine::ProgressLine(std::string label, double total, std::string unit)
 
 ProgressLine::~ProgressLine() { Clear(); }
 
-void ProgressLine::Update(double done, const std::string& note) {
+void ProgressLine::Update(double done, const std::string& note, std::optional<double> left) {
   const auto now = std::chrono::steady_clock::now();
   if (!start_) {
     start_ = last_drawn_ = now;
@@ -55,8 +55,8 @@ void ProgressLine::Update(double done, const std::string& note) {
   const std::string bar =
       std::string(static_cast<size_t>(filled), '#') + std::string(static_cast<size_t>(24 - filled), '-');
   const double advanced = total_ > 0 ? share - done_at_start_ / total_ : 0;
-  const std::string eta =
-      advanced > 0.01 ? fmt::format("ETA {:.0f} s", elapsed * (1 - share) / advanced) : "";
+  if (!left && advanced > 0.01) left = elapsed * (1 - share) / advanced;
+  const std::string eta = left ? fmt::format("ETA {:.0f} s", *left) : "";
   const std::string count =
       unit_.empty() ? "" : fmt::format("  {} {}/{}", unit_, static_cast<int>(done), static_cast<int>(total_));
   fmt::print(stderr, "\r\033[K{}{}  [{}] {:3.0f} %  {}{}{}", label_, count, bar, 100 * share, eta,

@@ -21,8 +21,9 @@ class ProgressLine {
   // Update.
   ProgressLine(std::string label, double total, std::string unit);
   ~ProgressLine();  // clears the line
-  // `note` is shown at the end of the line.
-  void Update(double done, const std::string& note = "");
+  // `note` is shown at the end of the line. `left`: seconds to the end, where the caller knows better than
+  // the line, which takes every part of the work for equally fast.
+  void Update(double done, const std::string& note = "", std::optional<double> left = std::nullopt);
   void SetLabel(std::string label) { label_ = std::move(label); }
   void Clear();
 

@@ -4,6 +4,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <memory>
@@ -24,6 +26,7 @@
 #include "eval/tune/calibration_writer.h"
 #include "eval/tune/ffn_proxies.h"
 #include "eval/tune/head_search.h"
+#include "eval/tune/time_plan.h"
 
 namespace coppice::cli {
 
@@ -32,8 +35,9 @@ namespace {
 struct TuneCommand {
   ModelOptions model;
   TuneOptions tune;
-  std::vector<std::string> budgets = {"1%"};
-  double least = 80;
+  std::vector<std::string> budgets = {"1%", "5%"};
+  double least = 50;
+  CLI::Option* time_limit = nullptr;
   std::string calibration;
   std::string out;
   int64_t cache_mib = 4096;
@@ -68,9 +72,48 @@ void Prepare(TuneCommand& o) {
       throw Error("--budget {}: named twice", budget);
   }
   o.tune.least = o.least / 100;
+  if (o.tune.quick && o.time_limit->count() == 0) o.tune.minutes = kQuickMinutes;
+  o.tune.chosen_tasks = !o.tune.eval.tasks.empty();
+  if (!o.tune.chosen_tasks) o.tune.eval.tasks = DefaultTasks(!o.tune.eval.data.empty());
   for (const std::string& task : o.tune.eval.tasks) FindTasks(task);
   if (o.calibration.empty()) o.calibration = CalibrationPathOf(o.model.model);
   const NewFile probe(o.calibration, "tune");
+}
+
+// The estimate goes to stderr also where that is no terminal: it says how long to wait.
+TuneResult Search(TuneCommand& o, Engine& engine) {
+  ProgressLine line("tune", 1, "");
+  o.tune.say = [&](const std::string& text) {
+    line.Clear();
+    fmt::print(stderr, "tune: {}\n", text);
+  };
+  SearchProgress shown;
+  auto since = std::chrono::steady_clock::now();
+  const auto show = [&] {
+    const double passed = std::chrono::duration<double>(std::chrono::steady_clock::now() - since).count();
+    const double left = std::max(shown.left - passed, 0.0);
+    line.Update(shown.share, "", shown.left > 0 ? std::optional(left) : std::nullopt);
+  };
+  o.tune.answering = [&](double) { show(); };
+  return coppice::Tune(o.tune, o.model.model, engine, &Interrupted(), [&](const SearchProgress& progress) {
+    shown = progress;
+    since = std::chrono::steady_clock::now();
+    line.SetLabel("tune  " + progress.label);
+    show();
+  });
+}
+
+// What `auto` will not take: the user should know before the next prompt runs densely.
+void SayNarrow(const nlohmann::ordered_json& made) {
+  for (const CalibrationEntry& entry : ParseCalibration(made.dump(), "calibration").entries) {
+    if (!entry.narrow || entry.chosen_tasks || entry.setting.prune == "none") continue;
+    fmt::print(
+        "note: --prune auto does not take the setting for {} tokens, because it was measured on {} only: "
+        "raise "
+        "--time-limit, or name the tasks that your questions are like (--tasks)\n",
+        entry.length, WordsOf(entry.kinds));
+    return;
+  }
 }
 
 void Tune(TuneCommand& o) {
@@ -79,20 +122,18 @@ void Tune(TuneCommand& o) {
   if (o.cache_mib > 0) options.documents = DocumentCacheOptions{.memory_bytes = o.cache_mib << 20};
   const std::unique_ptr<Engine> engine = LoadEngine(o.model.model, options);
   if (o.tune.eval.folder.empty()) o.tune.eval.folder = DefaultFolder(o, *engine);
-  ProgressLine line("tune", 1, "");
-  const TuneResult result =
-      coppice::Tune(o.tune, o.model.model, *engine, &Interrupted(), [&](const SearchProgress& progress) {
-        line.SetLabel("tune  " + progress.label);
-        line.Update(progress.share);
-      });
-  line.Clear();
+  const TuneResult result = Search(o, *engine);
   PrintTuned(result, o.tune.budgets, o.all);
   const nlohmann::ordered_json made =
       CalibrationJson(result, o.tune, {o.model.model, kVersion, Today()}, *engine);
   if (!made["entries"].empty()) {
     WriteCalibration(o.calibration, made);
     fmt::print("calibration: {}\n", o.calibration);
+    SayNarrow(made);
   }
+  fmt::print("every answer: {}/tune.jsonl\n", o.tune.eval.folder);
+  std::fflush(stdout);
+  if (result.interrupted) throw Cancelled();
   const std::string spec = BestSpec(result, o.tune.budgets);
   if (!o.out.empty()) {
     NewFile file(o.out, "tune");
@@ -196,8 +237,8 @@ void AddHeadOptions(CLI::App& tune, TuneCommand& o) {
 void AddSearchOptions(CLI::App& tune, TuneCommand& o) {
   tune.add_option(
           "--tasks", o.tune.eval.tasks,
-          "tasks or groups of tasks, separated by commas (eval --list); default: generated tasks, and with "
-          "--data those that need it")
+          "tasks or groups of tasks, separated by commas (eval --list); default: a generated task for each "
+          "kind of question, and with --data those that need it")
       ->take_all()
       ->delimiter(',');
   tune.add_option(
@@ -212,10 +253,14 @@ void AddSearchOptions(CLI::App& tune, TuneCommand& o) {
   tune.add_option("--least", o.least, "percent that dense must score in a task; other tasks are left out")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
-  tune.add_option("--time-limit", o.tune.minutes,
-                  "minutes, after which the best setting so far is taken; 0: no limit")
-      ->check(CLI::Range(0.0, 1e6))
-      ->capture_default_str();
+  o.time_limit = tune.add_option("--time-limit", o.tune.minutes,
+                                 "minutes, in which the test on the held-out samples is included; the best "
+                                 "setting so far is then taken, and the same command goes on; 0: no limit")
+                     ->check(CLI::Range(0.0, 1e6))
+                     ->capture_default_str();
+  tune.add_flag("--quick", o.tune.quick,
+                "few samples, and only the settings that are likely to help: 6 minutes, unless --time-limit "
+                "says otherwise");
   tune.add_option("--steps", o.tune.most_steps, "refinement steps for each method and budget")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();

@@ -83,6 +83,21 @@ void PrintTried(const SearchResult& result) {
   fmt::print("\nOn the samples of the search:\n{}", table.Text());
 }
 
+// What the tried settings say about those that were not found: none at this cost kept more.
+void PrintFrontier(const SearchResult& result) {
+  const std::vector<size_t> frontier = result.Frontier();
+  if (frontier.empty()) return;
+  Table table({"FLOPs", "keeps at most", "samples", "setting"}, {true, true, true, false});
+  for (const size_t i : frontier) {
+    const Candidate& c = result.tried[i];
+    table.Add({fmt::format("{:.0f} %", 100 * c.flops), fmt::format("{:.1f} %", 100 * result.KeepsAtMost(c)),
+               std::to_string(c.quality.samples), c.spec});
+  }
+  fmt::print(
+      "\nThe frontier, on the samples of the search: no tried setting of fewer FLOPs keeps more.\n{}\n",
+      table.Text());
+}
+
 std::string WhyNone(const RangeResult& range, const QualityBudget& budget) {
   if (!range.why.empty()) return range.why;
   for (const Pick& pick : range.picks) {
@@ -92,10 +107,7 @@ std::string WhyNone(const RangeResult& range, const QualityBudget& budget) {
                          100 * c.cost->ttft);
     }
   }
-  return fmt::format("at {} tokens no setting kept it{}; the table above has what came nearest", range.length,
-                     range.search.out_of_time
-                         ? " in the time that there was (--time-limit, or fewer --samples, give it more)"
-                         : "");
+  return fmt::format("at {} tokens no setting kept it; {}", range.length, HowFar(range));
 }
 
 }  // namespace
@@ -110,11 +122,10 @@ void PrintTuned(const TuneResult& result, const std::vector<QualityBudget>& budg
     }
     if (all) PrintTried(range.search);
     for (const QualityBudget& budget : budgets) PrintPicks(range, budget);
+    PrintFrontier(range.search);
     if (!range.search.untried.empty())
       fmt::print("There was no time to try {}.\n", fmt::join(range.search.untried, ", "));
-    if (range.search.out_of_time)
-      fmt::print("The time limit ended the search: more time may find faster ones.\n");
-    fmt::print("\n");
+    fmt::print("{} tokens: {}.\n\n", range.length, HowFar(range));
   }
 }
 

@@ -10,6 +10,7 @@
 #include "base/new_file.h"
 #include "engine/calibration.h"
 #include "engine/fingerprint.h"
+#include "engine/question_kinds.h"
 #include "formats/json.h"
 
 namespace coppice {
@@ -91,10 +92,13 @@ ordered_json MadeJson(const RangeResult& range, const TuneOptions& o, const Tune
           {"tasks", tasks}};
 }
 
-// Why `auto` shall run densely; empty where the next run may find a setting.
+// Whether the next run of the same command may find a setting.
+bool IsUnfinished(const RangeResult& range) { return range.interrupted || range.search.out_of_time; }
+
+// Why `auto` shall run densely.
 std::string WhyNone(const RangeResult& range, const QualityBudget& budget) {
+  if (IsUnfinished(range)) return "no setting was found so far: tune " + HowFar(range);
   if (!range.why.empty()) return range.why;
-  if (range.search.out_of_time) return "";
   for (const Pick& pick : range.picks) {
     if (pick.budget == budget && pick.chosen) return "no setting within the budget was faster than dense";
   }
@@ -103,10 +107,11 @@ std::string WhyNone(const RangeResult& range, const QualityBudget& budget) {
 
 // An entry's members in the order in which they are written: those of its key, then those of a setting, as
 // PickJson makes them.
-constexpr const char* kKeyMembers[] = {"loss", "kl_bound", "length", "min_tokens", "max_tokens"};
-constexpr const char* kSettingMembers[] = {"method",     "prune",       "settings",      "why",
-                                           "ttft_ratio", "flops_ratio", "reused_layers", "tuned",
-                                           "held_out",   "rejected"};
+constexpr const char* kKeyMembers[] = {"loss",       "kl_bound", "length", "min_tokens",
+                                       "max_tokens", "kinds",    "unable", "chosen_tasks"};
+constexpr const char* kSettingMembers[] = {"unfinished", "method",     "prune",       "settings",
+                                           "why",        "ttft_ratio", "flops_ratio", "reused_layers",
+                                           "tuned",      "held_out",   "rejected"};
 
 // The fastest of an entry's methods; null if none is faster than dense. `reuse`: only of those that leave
 // states for a second question. Files of earlier versions do not say which do.
@@ -144,6 +149,18 @@ ordered_json WithBestSettings(const ordered_json& entry) {
   return made;
 }
 
+// The kinds of question of the tasks that were used, or could not be: dense did not answer them.
+ordered_json KindsJson(const RangeResult& range, const EvalOptions& o, bool used) {
+  ordered_json kinds = ordered_json::array();
+  for (const TaskUse& task : range.tasks) {
+    // A task that there was no time for, or no sample, says nothing.
+    if (task.used != used || (!used && task.samples == 0)) continue;
+    const std::string name(NameOf(KindOfTask(task.task, o.distractors == 0)));
+    if (std::find(kinds.begin(), kinds.end(), name) == kinds.end()) kinds.push_back(name);
+  }
+  return kinds;
+}
+
 ordered_json EntryJson(const RangeResult& range, const QualityBudget& budget, const TuneOptions& o,
                        const TuneRun& run, const Engine& engine) {
   const ModelShape& shape = engine.model().config().shape;
@@ -152,10 +169,13 @@ ordered_json EntryJson(const RangeResult& range, const QualityBudget& budget, co
   entry.update({{"length", range.length},
                 {"min_tokens", range.min_tokens},
                 {"max_tokens", std::min(range.max_tokens, engine.context())}});
+  entry["kinds"] = KindsJson(range, o.eval, true);
+  if (ordered_json unable = KindsJson(range, o.eval, false); !unable.empty())
+    entry["unable"] = std::move(unable);
+  if (o.chosen_tasks) entry["chosen_tasks"] = true;
   if (BestPick(range.picks, budget, range.search) == nullptr) {
-    const std::string why = WhyNone(range, budget);
-    if (why.empty()) return nullptr;
-    entry.update({{"prune", "none"}, {"why", why}});
+    if (IsUnfinished(range)) entry["unfinished"] = true;
+    entry.update({{"prune", "none"}, {"why", WhyNone(range, budget)}});
   }
   ordered_json methods = ordered_json::array();
   for (const Pick& pick : range.picks) {
@@ -237,8 +257,7 @@ ordered_json CalibrationJson(const TuneResult& result, const TuneOptions& option
   for (const RangeResult& range : result.ranges) {
     for (const QualityBudget& budget : options.budgets) {
       if (!budget.score_loss) continue;
-      ordered_json entry = EntryJson(range, budget, options, run, engine);
-      if (!entry.is_null()) entries.push_back(std::move(entry));
+      entries.push_back(EntryJson(range, budget, options, run, engine));
     }
   }
   return {{"format", kCalibrationFormat},
@@ -262,6 +281,8 @@ ordered_json MergeCalibrations(const ordered_json& before, ordered_json made) {
       entries.push_back(old);
     } else if (SameSamples(old, *same)) {
       KeepOtherMethods(old, *same);
+    } else if (same->value("unfinished", false) && !old.value("unfinished", false)) {
+      *same = old;
     }
   }
   std::stable_sort(entries.begin(), entries.end(), [](const ordered_json& a, const ordered_json& b) {

@@ -18,14 +18,14 @@ struct TuneRun {
 };
 
 // The calibration of a run with `options`: an entry for each length and each budget on the score. A budget on
-// KL alone gets no entry, because `auto` is asked for a loss of score; nor does a search that its time limit
-// ended without a setting, because another run may find one.
+// KL alone gets no entry, because `auto` is asked for a loss of score. The entry of a search that ended
+// before it found a setting is "unfinished": it says how far the search came.
 nlohmann::ordered_json CalibrationJson(const TuneResult& result, const TuneOptions& options,
                                        const TuneRun& run, const Engine& engine);
 
 // `made`, with the entries of `before`, a calibration of the same weights, for other losses and lengths. If
 // both have an entry made from the same samples, methods that were not tuned again stay in it, and the faster
-// setting is kept.
+// setting is kept. An unfinished entry replaces none but unfinished ones.
 nlohmann::ordered_json MergeCalibrations(const nlohmann::ordered_json& before, nlohmann::ordered_json made);
 
 // Merges with the calibration at `path` if it is of the same weights, and replaces the file atomically.

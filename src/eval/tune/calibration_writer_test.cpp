@@ -69,6 +69,23 @@ TEST(MergeCalibrations, MethodsThatWereNotTunedAgainStay) {
   EXPECT_EQ(made["entries"][0]["methods"].size(), 3u);
 }
 
+// A search that was ended too soon must not undo another.
+TEST(MergeCalibrations, AnUnfinishedEntryReplacesNoneButItsLike) {
+  ordered_json unfinished = EntryOf(0.01, 4096, {Setting("ftp", 1)}, 2);
+  unfinished["unfinished"] = true;
+  unfinished["why"] = "no setting was found so far";
+  const ordered_json found = EntryOf(0.01, 4096, {Setting("static", 0.5)});
+  const auto merged = [](const ordered_json& old, const ordered_json& made) {
+    return MergeCalibrations(FileOf({old}), FileOf({made}))["entries"][0];
+  };
+  EXPECT_EQ(merged(found, unfinished), found);
+  EXPECT_EQ(merged(unfinished, found)["prune"], "static:min=0");
+  EXPECT_FALSE(merged(unfinished, found).contains("unfinished"));
+  ordered_json later = unfinished;
+  later["made"]["seed"] = 3;
+  EXPECT_EQ(merged(unfinished, later)["made"]["seed"], 3);
+}
+
 // Attention that is sparse from layer 0 on leaves a second question nothing.
 TEST(MergeCalibrations, TheFastestServesOneQuestionIfItLeavesNoStates) {
   ordered_json sparse = Setting("static+minference", 0.3);
@@ -137,6 +154,7 @@ TEST(Calibration, OfARunServesThePrompts) {
   options.least = 0.5;
   options.minutes = 0;
   options.most_steps = 0;
+  options.chosen_tasks = true;
   const std::unique_ptr<Engine> engine = Engine::Load(model, {.threads = 1});
   const TuneResult result = Tune(options, model, *engine, nullptr, nullptr);
   const ordered_json made = CalibrationJson(result, options, {model, "0.1.0", "2026-01-02"}, *engine);
@@ -145,6 +163,8 @@ TEST(Calibration, OfARunServesThePrompts) {
   EXPECT_EQ(entry["methods"].size(), 2u);
   EXPECT_EQ(entry["made"]["tasks"][0]["task"], "niah");
   EXPECT_EQ(entry["made"]["date"], "2026-01-02");
+  EXPECT_EQ(entry["kinds"], ordered_json({"competing_facts"}));
+  EXPECT_EQ(entry["chosen_tasks"], true);
   WriteCalibration(CalibrationPathOf(model), made);
   const ResolvedPrune resolved = engine->ResolvePrune("auto", 512, PromptStates::kKept);
   EXPECT_EQ(resolved.spec, entry["prune"]);

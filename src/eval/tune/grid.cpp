@@ -153,20 +153,36 @@ std::vector<MethodSpec> Combinations(const MethodSpec& method, std::span<const G
   return all;
 }
 
-// The element's two neighbours; none if the key is not tuned.
-std::vector<std::string> StepsOf(const std::string& key, const std::string& element, double step) {
+bool IsLayers(const std::string& key) {
   static const std::set<std::string> layers = {"layers", "layer", "dense", "start"};
+  return layers.count(key) > 0;
+}
+
+// Keys whose numbers say how much is computed: some by name, and every share of the registry, except those of
+// the tokens that come back while generating, which a prefill does not have.
+bool IsAmount(const std::string& method, const std::string& key) {
   static const std::set<std::string> amounts = {"keep",  "eta",      "r",          "gamma", "threshold",
                                                 "slash", "vertical", "min_budget", "blocks"};
+  if (amounts.count(key) > 0) return true;
+  const MethodInfo* info = FindInfo(method);
+  return info != nullptr && !key.starts_with("revive") &&
+         std::any_of(info->keys.begin(), info->keys.end(), [&](const MethodKey& known) {
+           return known.name == key && known.range.starts_with("0 to 1");
+         });
+}
+
+// The element's two neighbours; none if the key is not tuned.
+std::vector<std::string> StepsOf(const std::string& method, const std::string& key,
+                                 const std::string& element, double step) {
   double value = 0;
   const auto [end, error] = std::from_chars(element.data(), element.data() + element.size(), value);
   if (error != std::errc() || end != element.data() + element.size()) return {};
-  if (layers.count(key) > 0) {
+  if (IsLayers(key)) {
     const int64_t by = step > 0.2 ? 2 : 1;
     const auto layer = static_cast<int64_t>(value);
     return {std::to_string(layer - by), std::to_string(layer + by)};
   }
-  if (amounts.count(key) == 0) return {};
+  if (!IsAmount(method, key)) return {};
   const auto share = [](double x) { return fmt::format("{:g}", std::round(std::min(x, 1.0) * 1e4) / 1e4); };
   if (value > 1)
     return {std::to_string(std::llround(value * (1 - step))),
@@ -239,6 +255,37 @@ std::vector<MethodGrid> CompositionsOf(const std::string& spec, const ModelShape
   return grids;
 }
 
+std::vector<std::string> PromisingSpecs(const ModelShape& shape, int64_t prompt, int64_t least) {
+  std::vector<std::string> specs;
+  for (const char* form : PromisingForms()) {
+    MethodSpec method = ParseSpec(form).front();
+    const bool known = FindInfo(method.name) != nullptr &&
+                       std::all_of(method.values.begin(), method.values.end(),
+                                   [&](const auto& value) { return HasKey(method.name, value.first); });
+    if (!known) continue;
+    for (auto& [key, value] : method.values) value = ValueOf(value, shape, prompt);
+    LowerMinimum(method, least);
+    TrimToStages({}, method);
+    std::string spec = SpecText({method});
+    if (std::find(specs.begin(), specs.end(), spec) == specs.end()) specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+std::string WithTunedKeys(const std::string& spec, const std::string& full) {
+  std::vector<MethodSpec> methods = ParseSpec(spec);
+  for (const MethodSpec& whole : ParseSpec(full)) {
+    for (MethodSpec& method : methods) {
+      if (method.name != whole.name) continue;
+      for (const auto& [key, value] : whole.values) {
+        const std::string element = SplitList(value).front();
+        if (!StepsOf(method.name, key, element, 0.3).empty()) method.values.emplace(key, value);
+      }
+    }
+  }
+  return SpecText(methods);
+}
+
 std::vector<Direction> NeighboursOf(const std::string& spec, double step) {
   std::vector<Direction> directions;
   const std::vector<MethodSpec> methods = ParseSpec(spec);
@@ -247,7 +294,7 @@ std::vector<Direction> NeighboursOf(const std::string& spec, double step) {
       const std::vector<std::string> elements = SplitList(value);
       for (size_t e = 0; e < elements.size(); ++e) {
         Direction direction{fmt::format("{}.{}[{}]", methods[m].name, key, e), {}};
-        for (const std::string& changed : StepsOf(key, elements[e], step)) {
+        for (const std::string& changed : StepsOf(methods[m].name, key, elements[e], step)) {
           if (changed == elements[e]) continue;
           std::vector<std::string> list = elements;
           list[e] = changed;

@@ -30,6 +30,14 @@ MethodGrid GridOf(const std::string& wish, const ModelShape& shape, int64_t prom
 std::vector<MethodGrid> CompositionsOf(const std::string& spec, const ModelShape& shape, int64_t prompt,
                                        int64_t least);
 
+// Specs that are likely to help on any model, the likeliest first: methods with their defaults, and settings
+// that won elsewhere (grid_table.h). Those that the registry or the model cannot have are left out.
+std::vector<std::string> PromisingSpecs(const ModelShape& shape, int64_t prompt, int64_t least);
+
+// `spec` with the keys that NeighboursOf changes and that it leaves to their defaults, as `full` has them:
+// the same spec with every key written out.
+std::string WithTunedKeys(const std::string& spec, const std::string& full);
+
 // The methods of a spec, joined by +.
 std::string NamesOf(const std::string& spec);
 

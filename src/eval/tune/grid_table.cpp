@@ -2,6 +2,24 @@
 
 namespace coppice {
 
+// Late stages first: where several facts compete, a model decides only in its second half which is asked for
+// (docs/quality.md).
+std::span<const char* const> PromisingForms() {
+  static constexpr const char* forms[] = {
+      "coppice",
+      "coppice:layers=@0.42/0.67/0.83,keep=0.4/0.15/0.05",
+      "sliminfer",
+      "coppice:layers=@0.5/0.75/0.88,keep=0.5/0.2/0.1",
+      "coppice:layers=@0.3/0.62/0.83,keep=0.4/0.15/0.05",
+      "uniprefill",
+      "coppice:layers=@0.6/0.75/0.88,keep=0.4/0.15/0.05",
+      "coppice:layers=@0.42/0.67/0.83,keep=0.25/0.1/0.05",
+      "lazyllm:layers=@0.5/0.7/0.9,keep=0.5",
+      "flashprefill",
+  };
+  return forms;
+}
+
 std::span<const GridMethod> GridTable() {
   static const std::vector<GridMethod> table = {
       {"coppice",

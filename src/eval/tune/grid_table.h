@@ -33,4 +33,7 @@ struct GridMethod {
 
 std::span<const GridMethod> GridTable();
 
+// Specs that are tried before the grids, the likeliest first; values as above.
+std::span<const char* const> PromisingForms();
+
 }  // namespace coppice

@@ -106,6 +106,39 @@ TEST(Grid, CompositionsKeepTheSetting) {
     EXPECT_NE(grid.name, "ftp+ftp");
 }
 
+TEST(Grid, TheLikelySettingsFitEveryModel) {
+  for (const int layers : {10, 24, 30, 80}) {
+    const ModelShape shape = ShapeOf(layers);
+    const std::vector<std::string> specs = PromisingSpecs(shape, 4096, 3687);
+    ASSERT_GE(specs.size(), 6u);
+    EXPECT_EQ(specs[0], "coppice") << "the defaults first";
+    EXPECT_THAT(specs, Contains("sliminfer"));
+    for (const std::string& spec : specs) {
+      try {
+        MakePolicy(spec, {.shape = shape, .tokens = 4096}, {});
+      } catch (const Error& error) {
+        ADD_FAILURE() << layers << " layers: " << error.what();
+      }
+    }
+  }
+  EXPECT_THAT(PromisingSpecs(ShapeOf(24), 4096, 3687),
+              Contains("coppice:keep=0.4/0.15/0.05,layers=10/16/20"));
+  EXPECT_THAT(PromisingSpecs(ShapeOf(24), 900, 810)[0], HasSubstr("coppice:min=810"));
+}
+
+// A method with its defaults has neighbours, too: by the registry's keys, whatever they are called.
+TEST(Grid, DefaultsHaveNeighbours) {
+  const ModelShape shape = ShapeOf(24);
+  for (const std::string name : {"coppice", "sliminfer", "uniprefill", "coppice:min=5+ftp"}) {
+    const std::string full = MakePolicy(name, {.shape = shape, .tokens = 4096}, {}).spec;
+    const std::string whole = WithTunedKeys(name, full);
+    EXPECT_FALSE(NeighboursOf(whole, 0.3).empty()) << whole;
+    EXPECT_EQ(MakePolicy(whole, {.shape = shape, .tokens = 4096}, {}).spec, full);
+    for (const Direction& direction : NeighboursOf(whole, 0.3))
+      EXPECT_THAT(direction.name, Not(HasSubstr("revive"))) << "a prefill revives nothing";
+  }
+}
+
 std::vector<std::string> AllNeighbours(const std::string& spec, double step) {
   std::vector<std::string> all;
   for (const Direction& direction : NeighboursOf(spec, step))

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/error.h"
+
 namespace coppice {
 
 namespace {
@@ -37,8 +39,13 @@ class Picker {
     const std::string spec = search_.result().tried[candidate].spec;  // tried may grow
     out = {};
     for (size_t s = 0; s < runner_.samples(); ++s) {
-      if (runner_.seconds() >= deadline_) return false;
-      if (note_) note_({fmt::format("held out: {}, sample {}/{}", spec, s + 1, runner_.samples()), share});
+      const double needed = runner_.Expect(s, "none") + runner_.Expect(s, spec);
+      if (needed > 0 && runner_.seconds() + needed > deadline_)
+        return s >= kForgiving && 2 * s >= runner_.samples();
+      const double part = static_cast<double>(s) / static_cast<double>(runner_.samples());
+      if (note_)
+        note_({fmt::format("held out: {}, sample {}/{}", spec, s + 1, runner_.samples()),
+               share + width * part});
       const Trial dense = runner_.Run(s, "none");
       const Trial trial = runner_.Run(s, spec);
       ++out.quality.samples;
@@ -52,11 +59,24 @@ class Picker {
   }
 
   void Fill(Pick& pick) {
-    std::optional<size_t> next = pick.chosen;
+    const std::optional<size_t> first = pick.chosen;
     pick.chosen.reset();
+    try {
+      FillFrom(first, pick);
+    } catch (const Cancelled&) {
+      pick.interrupted = true;
+      pick.why = "the run was interrupted before its setting was tested on the held-out samples";
+    }
+  }
+
+  double share = 0, width = 0;  // of the tests: before the next, and its own
+
+ private:
+  void FillFrom(std::optional<size_t> next, Pick& pick) {
     while (next && pick.rejected.size() < kMostTries) {
       HeldOut held_out;
       if (!Test(*next, held_out)) {
+        pick.out_of_time = true;
         pick.why = "the time limit came before its setting was tested on the held-out samples";
         return;
       }
@@ -73,9 +93,6 @@ class Picker {
                     pick.rejected.size() == 1 ? "the only setting" : "its settings");
   }
 
-  double share = 0;
-
- private:
   TuneSearch& search_;
   TuneRunner& runner_;
   double deadline_;
@@ -85,7 +102,13 @@ class Picker {
 // Why the search has no setting of the method.
 std::string NothingFound(const SearchResult& result, const Pick& pick) {
   const std::optional<size_t> nearest = result.Nearest(pick.method, pick.budget);
-  if (!nearest) return result.out_of_time ? "the time limit came first" : "it stands aside at this length";
+  if (!nearest) {
+    const bool waits = std::any_of(result.tried.begin(), result.tried.end(), [&](const Candidate& c) {
+      return c.method == pick.method && c.verdict == Verdict::kWaits;
+    });
+    if (result.out_of_time) return "the time limit came first";
+    return waits ? "its settings compute clearly more than the best" : "it stands aside at this length";
+  }
   const Candidate& c = result.tried[*nearest];
   const Quality& q = c.quality;
   return fmt::format(
@@ -129,7 +152,9 @@ bool LosesTooMuch(const QualityBudget& budget, const HeldOut& held_out) {
   const Quality& q = held_out.quality;
   if (q.samples == 0) return false;
   const double lost = q.dense_score - q.score;
-  if (budget.score_loss && lost > std::max(*budget.score_loss * q.dense_score, 1.0) + kRounding) return true;
+  const double forgiven = q.samples >= kForgiving ? 1.0 : 0.0;
+  if (budget.score_loss && lost > std::max(*budget.score_loss * q.dense_score, forgiven) + kRounding)
+    return true;
   const double kl = q.kl / static_cast<double>(q.samples);
   return budget.kl && kl > *budget.kl + StandardError(held_out.kl) + kRounding;
 }
@@ -142,6 +167,13 @@ std::vector<Pick> PickSettings(TuneSearch& search, const std::vector<QualityBudg
       picks.push_back({.method = method, .budget = budget});
       const std::vector<size_t> within = search.result().WithinBudget(method, budget);
       if (!within.empty()) picks.back().chosen = within.front();
+      if (!within.empty() && !search.result().tried[within.front()].cost) {
+        picks.back().chosen.reset();
+        picks.back().out_of_time = true;
+        picks.back().why =
+            fmt::format("{} keeps the budget on the samples of the search, and there was no time to test it",
+                        search.result().tried[within.front()].spec);
+      }
       if (within.empty()) picks.back().why = NothingFound(search.result(), picks.back());
     }
   }
@@ -153,9 +185,19 @@ std::vector<Pick> PickSettings(TuneSearch& search, const std::vector<QualityBudg
   std::vector<double> times(picks.size());
   for (const size_t i : order) times[i] = time(i);
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return times[a] < times[b]; });
+  // The fastest of each budget before the others: a result for each is worth more than one for each method.
+  std::vector<size_t> firsts;
+  for (const QualityBudget& budget : budgets) {
+    const auto found =
+        std::find_if(order.begin(), order.end(), [&](size_t i) { return picks[i].budget == budget; });
+    if (found != order.end()) firsts.push_back(*found);
+  }
+  std::stable_partition(order.begin(), order.end(),
+                        [&](size_t i) { return std::find(firsts.begin(), firsts.end(), i) != firsts.end(); });
   Picker picker(search, held_out, deadline, note);
   for (size_t i = 0; i < order.size(); ++i) {
-    picker.share = static_cast<double>(i) / static_cast<double>(order.size());
+    picker.width = 1 / static_cast<double>(order.size());
+    picker.share = static_cast<double>(i) * picker.width;
     picker.Fill(picks[order[i]]);
   }
   ShareSettings(search.result(), picks);

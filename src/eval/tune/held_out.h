@@ -5,8 +5,9 @@
 // answers them. If it loses more than the budget, the method's next milder setting is tested, up to three
 // settings. Rejected settings are reported, because every further test makes it likelier to pass by luck.
 //
-// One lost answer is always allowed: of 50 samples none can show a loss of 1 %. A KL budget may be exceeded
-// by one standard error of the mean.
+// One lost answer is always allowed of kForgiving samples or more: of 50 samples none can show a loss of 1 %.
+// A KL budget may be exceeded by one standard error of the mean. A test that the time limit ends counts if it
+// has answered half of the samples, and kForgiving of them.
 #pragma once
 
 #include <optional>
@@ -42,12 +43,16 @@ struct Pick {
   };
   std::vector<Rejected> rejected = {};
   std::string why = {};  // why there is no setting
+  bool interrupted = false;
+  bool out_of_time = false;  // its setting was not timed or tested
 };
 
+inline constexpr size_t kForgiving = 12;
 inline constexpr size_t kMostTries = 3;  // settings of one method and budget
 
-// A pick for every method and budget of a finished search, testing the fastest first. `deadline` is a time of
-// held_out.seconds(); methods not tested by then get no setting. `note` may be empty.
+// A pick for every method and budget of a search, testing the fastest of each budget first. `deadline` is a
+// time of held_out.seconds(); methods not tested by then, or before a test was cancelled, get no setting.
+// `note` may be empty; its shares count the tests.
 std::vector<Pick> PickSettings(TuneSearch& search, const std::vector<QualityBudget>& budgets,
                                TuneRunner& held_out, double deadline, const SearchNote& note);
 

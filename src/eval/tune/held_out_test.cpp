@@ -123,6 +123,28 @@ TEST(HeldOut, TheTimeLimitLeavesWhatIsUntestedWithoutASetting) {
   EXPECT_THAT(tested.picks[1].why, HasSubstr("the time limit"));
 }
 
+// Half of the samples tell something, if they are not too few; the pick says how many they were.
+TEST(HeldOut, ATestThatTheLimitEndsCountsIfItHasHalf) {
+  const auto tested = [](size_t samples, double deadline) {
+    return TestWith(std::vector<double>(40, 0.32), std::vector<double>(samples, 0.32), "1%", deadline);
+  };
+  const Tested half = tested(40, 50);
+  ASSERT_TRUE(half.picks[0].chosen.has_value());
+  EXPECT_EQ(half.picks[0].held_out.quality.samples, 25u);
+  EXPECT_FALSE(tested(40, 30).picks[0].chosen.has_value()) << "15 of 40";
+  EXPECT_TRUE(tested(40, 30).picks[0].out_of_time);
+  EXPECT_FALSE(tested(12, 20).picks[0].chosen.has_value()) << "10 are too few";
+}
+
+TEST(HeldOut, FewSamplesForgiveNothing) {
+  HeldOut held_out;
+  held_out.quality = {.samples = kForgiving, .score = kForgiving - 1.0, .dense_score = kForgiving, .kl = 0};
+  EXPECT_FALSE(LosesTooMuch(ParseBudget("1%"), held_out));
+  held_out.quality = {.samples = 5, .score = 4, .dense_score = 5, .kl = 0};
+  EXPECT_TRUE(LosesTooMuch(ParseBudget("1%"), held_out)) << "a fifth is lost";
+  EXPECT_FALSE(LosesTooMuch(ParseBudget("20%"), held_out));
+}
+
 // The larger budget's first setting fails, and the next milder one must compute 3 % of dense's FLOPs more.
 // The setting that passed for the smaller budget lies between them.
 TEST(HeldOut, ALargerBudgetTakesWhatPassedForASmallerOne) {

@@ -25,6 +25,10 @@ constexpr double kJoinShare = 0.4;  // of what is left then, for compositions; t
 constexpr size_t kScreened = 8;     // samples that come in random order
 constexpr double kTooUnlikely = 0.005;
 constexpr double kLeastPart = 1.5;  // of a method's time, in dense runs of all samples
+// In limited time, settings that compute so many times the best's FLOPs are not tried: times follow FLOPs
+// only roughly, so that a setting that computes a little more may still be faster.
+constexpr double kClearlyMore = 1.15;
+constexpr double kFirstShare = 0.2;  // of the progress
 
 // The probability of `losses` or more among `n` answers, each of which is lost with probability `p`.
 double AtLeast(size_t losses, size_t n, double p) {
@@ -46,7 +50,8 @@ void TuneSearch::Run(const std::vector<MethodGrid>& grids) {
   const double begin = runner_.seconds();
   const double end = begin + options_.seconds;
   RunDense();
-  Races(grids, runner_.seconds() + kRaceShare * (end - runner_.seconds()), 0, 0.6);
+  First(end);
+  Races(grids, runner_.seconds() + kRaceShare * (end - runner_.seconds()), kFirstShare, 0.6);
   if (options_.compose) {
     std::vector<MethodGrid> joined;
     for (const std::string& spec : BestSpecs()) {
@@ -58,8 +63,10 @@ void TuneSearch::Run(const std::vector<MethodGrid>& grids) {
   TimeWinners();
 }
 
-bool TuneSearch::IsLate(double deadline) {
-  if (runner_.seconds() < deadline) return false;
+// Whether something that takes `needed` seconds would end behind the deadline.
+bool TuneSearch::IsLate(double deadline, double needed) {
+  const double now = runner_.seconds();
+  if (now < deadline && now + needed <= deadline) return false;
   result_.out_of_time = true;
   return true;
 }
@@ -77,6 +84,7 @@ void TuneSearch::RunDense() {
     dense_total_ += dense_.back().score;
   }
   failed_.resize(n);
+  result_.samples = n;
   result_.dense_score = n == 0 ? 0 : dense_total_ / static_cast<double>(n);
   const bool judges_scores = std::any_of(options_.budgets.begin(), options_.budgets.end(),
                                          [](const QualityBudget& b) { return b.score_loss.has_value(); });
@@ -129,8 +137,10 @@ bool TuneSearch::IsHopeless(const QualityBudget& budget, const Candidate& c) con
 // Answers samples until the candidate exceeds every budget in `open`, or has answered all.
 void TuneSearch::Follow(size_t index, const std::vector<QualityBudget>& open, double deadline) {
   Candidate& c = result_.tried[index];
-  while (c.verdict == Verdict::kWaits && !IsLate(deadline)) {
+  while (c.verdict == Verdict::kWaits) {
     const size_t s = NextSample(c);
+    const double needed = runner_.Expect(s, c.spec);
+    if (needed > 0 && IsLate(deadline, needed)) return;
     Note(fmt::format("{}, sample {}/{}", c.spec, c.quality.samples + 1, runner_.samples()), share_);
     const Trial trial = runner_.Run(s, c.spec);
     c.answered[s] = true;
@@ -147,6 +157,37 @@ void TuneSearch::Follow(size_t index, const std::vector<QualityBudget>& open, do
     } else if (c.quality.samples == runner_.samples()) {
       c.verdict = Verdict::kDone;
     }
+  }
+}
+
+// Whether limited time is better spent on other settings, for each of the budgets.
+bool TuneSearch::CannotWin(double flops, const std::vector<QualityBudget>& open) const {
+  if (!std::isfinite(options_.seconds)) return false;
+  return std::all_of(open.begin(), open.end(), [&](const QualityBudget& budget) {
+    const std::optional<double> best = result_.BestFlops(budget);
+    return best && flops > kClearlyMore * *best;
+  });
+}
+
+void TuneSearch::AddMethod(const std::string& name) {
+  if (std::find(result_.methods.begin(), result_.methods.end(), name) == result_.methods.end())
+    result_.methods.push_back(name);
+}
+
+// The settings that are likely to help, each for the budgets that no cheaper one keeps.
+void TuneSearch::First(double deadline) {
+  for (size_t i = 0; i < options_.first.size(); ++i) {
+    const std::string& spec = options_.first[i];
+    Note(spec, kFirstShare * static_cast<double>(i) / static_cast<double>(options_.first.size()));
+    const std::optional<size_t> added = Add(NamesOf(spec), spec, kLeastSaving);
+    if (!added) continue;
+    AddMethod(NamesOf(spec));
+    std::vector<QualityBudget> open;
+    for (const QualityBudget& budget : options_.budgets) {
+      const std::optional<double> best = result_.BestFlops(budget);
+      if (!best || result_.tried[*added].flops < *best) open.push_back(budget);
+    }
+    if (!open.empty()) Follow(*added, open, deadline);
   }
 }
 
@@ -177,8 +218,7 @@ void TuneSearch::Race(const MethodGrid& grid, double deadline) {
     if (const auto added = Add(grid.name, spec, kLeastSaving)) order.push_back(*added);
   }
   if (order.empty()) return;
-  if (std::find(result_.methods.begin(), result_.methods.end(), grid.name) == result_.methods.end())
-    result_.methods.push_back(grid.name);
+  AddMethod(grid.name);
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return result_.tried[a].flops < result_.tried[b].flops; });
   const std::vector<bool> probed = Gallop(order, deadline);
@@ -201,6 +241,7 @@ std::vector<bool> TuneSearch::Gallop(const std::vector<size_t>& order, double de
   std::vector<QualityBudget> open = options_.budgets;
   size_t step = 1;
   for (size_t i = 0; i < order.size() && !open.empty() && !IsLate(deadline);) {
+    if (CannotWin(result_.tried[order[i]].flops, open)) break;
     Follow(order[i], open, deadline);
     probed[i] = true;
     const Candidate& c = result_.tried[order[i]];
@@ -211,7 +252,10 @@ std::vector<bool> TuneSearch::Gallop(const std::vector<size_t>& order, double de
     const bool hurries = open.size() == options_.budgets.size() &&
                          deadline - runner_.seconds() < kLeastPart * AllAnswersSeconds();
     if (hurries) step = std::max(step, (order.size() - i) / 2);
-    i = std::min(i + step, order.size() - 1);
+    size_t next = std::min(i + step, order.size() - 1);
+    while (next > i && CannotWin(result_.tried[order[next]].flops, open)) --next;
+    if (next == i) break;
+    i = next;
     ++step;
   }
   return probed;
@@ -275,7 +319,8 @@ void TuneSearch::Refine(double deadline) {
 bool TuneSearch::RefineOnce(const std::string& method, const QualityBudget& budget, double step,
                             double deadline, size_t& steps) {
   const Candidate best = result_.tried[result_.WithinBudget(method, budget).front()];
-  for (const Direction& direction : NeighboursOf(best.spec, step)) {
+  const std::string whole = WithTunedKeys(best.spec, runner_.Full(best.spec));
+  for (const Direction& direction : NeighboursOf(whole, step)) {
     for (const std::string& spec : direction.specs) {
       if (steps >= options_.most_steps || IsLate(deadline)) return false;
       const auto added = Add(method, spec, kWorthwhile * best.flops);
@@ -307,6 +352,17 @@ void TuneSearch::TimeWinners() {
     }
   }
   if (winners.empty()) return;
+  // Where the time does not suffice for all, those of the fewest FLOPs: the best for each budget among them.
+  std::stable_sort(winners.begin(), winners.end(),
+                   [&](size_t a, size_t b) { return result_.tried[a].flops < result_.tried[b].flops; });
+  std::stable_partition(winners.begin(), winners.end(), [&](size_t w) {
+    return std::any_of(options_.budgets.begin(), options_.budgets.end(), [&](const QualityBudget& b) {
+      return Meets(b, result_.tried[w].quality) && result_.BestFlops(b) == result_.tried[w].flops;
+    });
+  });
+  while (winners.size() > 1 && IsLate(options_.timed_until, runner_.TimingTakes(winners.size()))) {
+    winners.pop_back();
+  }
   Note("timing the best of each method, in turn with dense", 0.95);
   Time(winners);
 }
@@ -324,35 +380,11 @@ std::optional<size_t> TuneSearch::Milder(size_t than, const QualityBudget& budge
     Follow(i, {budget}, deadline);
     const Candidate& c = result_.tried[i];
     if (c.verdict != Verdict::kDone || !Meets(budget, c.quality)) continue;
+    if (!c.cost && IsLate(deadline, runner_.TimingTakes(1))) return std::nullopt;
     if (!c.cost) Time({i});
     return i;
   }
   return std::nullopt;
-}
-
-double Candidate::mean_kl() const {
-  return quality.samples == 0 ? 0 : quality.kl / static_cast<double>(quality.samples);
-}
-
-std::vector<size_t> SearchResult::WithinBudget(const std::string& method, const QualityBudget& budget) const {
-  std::vector<size_t> within;
-  for (size_t i = 0; i < tried.size(); ++i) {
-    const Candidate& c = tried[i];
-    if (c.method == method && c.verdict == Verdict::kDone && Meets(budget, c.quality)) within.push_back(i);
-  }
-  std::stable_sort(within.begin(), within.end(),
-                   [&](size_t a, size_t b) { return tried[a].flops < tried[b].flops; });
-  return within;
-}
-
-std::optional<size_t> SearchResult::Nearest(const std::string& method, const QualityBudget& budget) const {
-  std::optional<size_t> nearest;
-  for (size_t i = 0; i < tried.size(); ++i) {
-    const Candidate& c = tried[i];
-    if (c.method != method || c.verdict == Verdict::kAside || c.quality.samples == 0) continue;
-    if (!nearest || BudgetUse(budget, c.quality) < BudgetUse(budget, tried[*nearest].quality)) nearest = i;
-  }
-  return nearest;
 }
 
 }  // namespace coppice

@@ -53,6 +53,7 @@ class FakeRunner final : public TuneRunner {
   }
   double seconds() const override { return clock; }
   double RunSeconds() override { return 1; }
+  double TimingTakes(size_t specs) override { return timing * static_cast<double>(specs); }
 
   static double KeepOf(const std::string& spec) {
     return std::stod(ParseSpec(spec).front().values.at("keep"));
@@ -64,6 +65,7 @@ class FakeRunner final : public TuneRunner {
   double slowness = 0.05;
   double dense_score = 1;
   double clock = 0;
+  double timing = 0;
 
  private:
   std::vector<double> needed_;
@@ -241,6 +243,54 @@ TEST(Search, TimeIsSharedAndTheLateGoOnMilder) {
   EXPECT_GT(Found(result, "1%"), 0.95) << "the cheapest first would never have come so far";
   EXPECT_DOUBLE_EQ(Found(result, "1%", "random"), 0.97);
   EXPECT_LE(runner.clock, 200 + 12);
+}
+
+TEST(Search, TheLikelySettingsComeFirst) {
+  FakeRunner runner(OneHardSample());
+  SearchOptions options = OptionsOf({"1%"});
+  options.first = {"random:keep=0.7", "static:keep=0.65", "h2o", "static:keep=0.9"};
+  options.seconds = 16 * 3 + 4;
+  const SearchResult result = SearchWith(options, {Keeps({0.9, 0.8, 0.1})}, runner);
+  ASSERT_GE(result.tried.size(), 3u);
+  EXPECT_EQ(result.tried[0].spec, "random:keep=0.7");
+  EXPECT_EQ(result.tried[1].spec, "static:keep=0.65");
+  EXPECT_DOUBLE_EQ(Found(result, "1%", "random"), 0.7);
+  EXPECT_DOUBLE_EQ(Found(result, "1%"), 0.65);
+  EXPECT_EQ(runner.runs.count("static:keep=0.9"), 0u) << "a cheaper one keeps the budget";
+  EXPECT_EQ(runner.runs.count("static:keep=0.8"), 0u) << "limited time is for what can win";
+}
+
+// A run that would end behind the limit is not begun.
+TEST(Search, TheLimitHoldsToTheRun) {
+  for (double seconds = 17; seconds < 120; seconds += 3.7) {
+    FakeRunner runner(OneHardSample());
+    SearchOptions options = OptionsOf({"1%", "5%"}, 12);
+    options.seconds = seconds;
+    SearchWith(options, {Keeps({0.9, 0.8, 0.7, 0.65, 0.6, 0.5, 0.4, 0.3, 0.2})}, runner);
+    EXPECT_LE(runner.clock, seconds);
+  }
+}
+
+TEST(Search, TheFrontierShowsThatNothingCheaperKeepsMore) {
+  FakeRunner runner(std::vector<double>(10, 0.45));
+  const SearchResult result = SearchWith(OptionsOf({"1%"}), {Keeps({0.9, 0.5, 0.4, 0.3})}, runner);
+  const std::vector<size_t> frontier = result.Frontier();
+  ASSERT_EQ(frontier.size(), 2u);
+  EXPECT_EQ(result.tried[frontier[0]].spec, "static:keep=0.3");
+  EXPECT_DOUBLE_EQ(result.KeepsAtMost(result.tried[frontier[0]]), 0.9) << "it lost one and was left";
+  EXPECT_EQ(result.tried[frontier[1]].spec, "static:keep=0.5");
+  EXPECT_DOUBLE_EQ(result.KeepsAtMost(result.tried[frontier[1]]), 1);
+}
+
+TEST(Search, FewAreTimedWhereTheTimeIsShort) {
+  FakeRunner runner(std::vector<double>(4, 0.1));
+  runner.timing = 10;
+  SearchOptions options = OptionsOf({"1%"});
+  options.timed_until = 16 + 25;  // four dense answers, four of each setting
+  const SearchResult result = SearchWith(
+      options, {Keeps({0.5}), {"random", {"random:keep=0.3"}}, {"snapkv", {"snapkv:keep=0.4"}}}, runner);
+  EXPECT_THAT(runner.timed, testing::ElementsAre("random:keep=0.3", "snapkv:keep=0.4"));
+  EXPECT_TRUE(result.out_of_time);
 }
 
 TEST(Search, NothingIsFoundWithoutTime) {

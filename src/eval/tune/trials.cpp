@@ -1,10 +1,12 @@
 #include "eval/tune/trials.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <utility>
 
 #include "base/error.h"
+#include "engine/calibration.h"
 #include "engine/dry_run.h"
 #include "eval/data.h"
 #include "eval/random.h"
@@ -17,9 +19,10 @@ using nlohmann::ordered_json;
 
 // Logits of dense runs that are kept for comparison; the others are computed again.
 constexpr size_t kMostLogits = size_t{1} << 28;  // floats: 1 GiB
-constexpr size_t kTimedRuns = 8;                 // of dense, for SomeTrials::RunSeconds
-constexpr size_t kTimedSamples = 2;              // at most
-constexpr int kTimingRounds = 3;
+
+double SteadySeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 double MedianOf(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -52,7 +55,8 @@ Trials::Trials(const TuneOptions& options, const std::string& model, Engine& eng
                const std::atomic<bool>* cancelled)
     : options_(options.eval),
       engine_(engine),
-      begin_(std::chrono::steady_clock::now()),
+      clock_(options.clock ? options.clock : std::function<double()>(SteadySeconds)),
+      begin_(clock_()),
       filler_(options_.haystack.empty() ? Filler() : Filler(options_.haystack)),
       metrics_(options_.jieba),
       context_{.engine = engine,
@@ -60,6 +64,7 @@ Trials::Trials(const TuneOptions& options, const std::string& model, Engine& eng
                .chat = options_.chat,
                .protection = options_.protection,
                .cancelled = cancelled,
+               .progress = options.answering,
                .stop_when_right = true},
       journal_(options_.folder + "/tune.jsonl", SettingsOf(options_, model, engine), TrialJson),
       groups_(GroupsOf(options_, engine)),
@@ -67,6 +72,7 @@ Trials::Trials(const TuneOptions& options, const std::string& model, Engine& eng
   MakeSamples(std::any_of(options.budgets.begin(), options.budgets.end(),
                           [](const QualityBudget& b) { return b.score_loss.has_value(); }));
   dense_.resize(samples_.size());
+  paced_.resize(samples_.size());
 }
 
 void Trials::MakeSamples(bool judges_scores) {
@@ -124,24 +130,54 @@ std::vector<TaskSamples> Trials::SamplesIn(int64_t length, const std::vector<int
   return tasks;
 }
 
+const SampleRecord* Trials::Recorded(size_t index, const std::string& spec) const {
+  const TunedSample& s = samples_[index];
+  return journal_.Find(s.group->task->name, s.group->length, s.sample.id + "\n" + spec);
+}
+
+void Trials::NotePace(size_t index, const SampleResult& dense) {
+  if (paced_[index] || !dense.total_ms) return;
+  paced_[index] = true;
+  dense_seconds_ += *dense.total_ms / 1000;
+  dense_tokens_ += static_cast<double>(samples_[index].tokens);
+}
+
+double Trials::DenseSeconds(int64_t tokens) const {
+  return dense_tokens_ > 0 ? dense_seconds_ / dense_tokens_ * static_cast<double>(tokens) : 0;
+}
+
+double Trials::Expect(size_t index, const std::string& spec, double share) {
+  if (Recorded(index, spec) != nullptr) return 0;
+  const double again = spec != "none" && dense_[index].positions.empty() ? 1 : 0;  // NeedDense
+  return DenseSeconds(samples_[index].tokens) * (std::min(share, 1.0) + again);
+}
+
+std::string Trials::Full(const std::string& spec, int64_t tokens) const {
+  return SettingsOf(spec, engine_.model().config().shape, tokens);
+}
+
 const SampleResult& Trials::ResultOf(size_t index, const std::string& spec) {
   const TunedSample& s = samples_[index];
   const std::string id = s.sample.id + "\n" + spec;
   const std::string hash = HashOf(s.sample);
-  if (const SampleRecord* record = journal_.Find(s.group->task->name, s.group->length, id)) {
+  if (const SampleRecord* record = Recorded(index, spec)) {
     if (record->prompt != hash)
       throw Error("[tune] {}/tune.jsonl: sample {} of {} was another text: choose another folder",
                   options_.folder, s.sample.id, s.group->task->name);
     if (record->arms.empty())
       throw Error("[tune] {}/tune.jsonl: sample {} of {} has no result", options_.folder, s.sample.id,
                   s.group->task->name);
+    if (spec == "none") NotePace(index, record->arms.front());
     return record->arms.front();
   }
   if (spec != "none") NeedDense(index);
   // A dense run's prefixes in the document cache would only serve other dense runs.
   context_.use_documents = spec != "none";
+  const double before = seconds();
   SampleResult result = RunSample(s.sample, spec, context_, dense_[index]);
+  result.total_ms = 1000 * (seconds() - before);
   NoteLogits(index);
+  if (spec == "none") NotePace(index, result);
   if (spec != "none") result.total_ms.reset();  // a time with a reused prefix says nothing
   SampleRecord record{.task = s.group->task->name, .length = s.group->length, .id = id, .prompt = hash};
   record.arms.push_back(std::move(result));
@@ -153,8 +189,6 @@ Trial Trials::Run(size_t index, const std::string& spec) {
   const SampleResult& result = ResultOf(index, spec);
   return {.score = result.score.value_or(0), .kl = result.kl.value_or(0), .active = result.active};
 }
-
-double Trials::DenseSeconds(size_t index) { return ResultOf(index, "none").total_ms.value_or(0) / 1000; }
 
 // The prompt is of one token id repeated: of what a dry run counts, only text compression depends on the ids.
 double Trials::FlopsShare(const std::string& spec, int64_t tokens) {
@@ -171,11 +205,12 @@ SampleResult Trials::FirstToken(size_t index, const std::string& spec) {
   return RunSample(FirstTokenOf(samples_[index].sample), spec, context_, ignored);
 }
 
-std::vector<Cost> Trials::Time(const std::vector<size_t>& samples, const std::vector<std::string>& specs) {
+std::vector<Cost> Trials::Time(const std::vector<size_t>& samples, const std::vector<std::string>& specs,
+                               const TuneReserve& reserve) {
   std::vector<std::vector<double>> ttft(specs.size()), flops(specs.size());
   FirstToken(samples.front(), "none");  // warms pages and workspaces
-  for (int round = 0; round < kTimingRounds; ++round) {
-    for (size_t i = 0; i < std::min(samples.size(), kTimedSamples); ++i) {
+  for (size_t round = 0; round < reserve.rounds; ++round) {
+    for (size_t i = 0; i < std::min(samples.size(), reserve.timed_samples); ++i) {
       const double dense = *FirstToken(samples[i], "none").ttft_ms;
       for (size_t s = 0; s < specs.size(); ++s) {
         const SampleResult run = FirstToken(samples[i], specs[s]);
@@ -187,10 +222,6 @@ std::vector<Cost> Trials::Time(const std::vector<size_t>& samples, const std::ve
   std::vector<Cost> costs;
   for (size_t s = 0; s < specs.size(); ++s) costs.push_back({MedianOf(ttft[s]), MedianOf(flops[s])});
   return costs;
-}
-
-double Trials::seconds() const {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
 }
 
 // Ensures that dense's logits of the sample are in memory; runs dense again if needed.
@@ -213,11 +244,13 @@ void Trials::NoteLogits(size_t index) {
   }
 }
 
-double SomeTrials::RunSeconds() {
-  const size_t n = std::min(samples_.size(), kTimedRuns);
-  double sum = 0;
-  for (size_t i = 0; i < n; ++i) sum += all_.DenseSeconds(samples_[i]);
-  return n == 0 ? 0 : sum / static_cast<double>(n);
+double SomeTrials::Expect(size_t sample, const std::string& spec) {
+  return all_.Expect(samples_[sample], spec, spec == "none" ? 1 : FlopsShare(spec));
+}
+
+double SomeTrials::TimingTakes(size_t specs) {
+  return TimingSeconds(specs, std::min(reserve_.timed_samples, samples_.size()), reserve_.rounds,
+                       RunSeconds());
 }
 
 }  // namespace coppice

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -15,6 +15,7 @@
 #include "eval/journal.h"
 #include "eval/setup.h"
 #include "eval/tune/search.h"
+#include "eval/tune/time_plan.h"
 #include "eval/tune/tune.h"
 
 namespace coppice {
@@ -39,11 +40,17 @@ class Trials {
 
   // `sample` is an index. A result that the journal has is not computed again.
   Trial Run(size_t sample, const std::string& spec);
-  // Seconds of the sample's dense run, which is run if the journal does not have it.
-  double DenseSeconds(size_t sample);
+  // The approximate seconds that Run would take; 0 if the journal has the result, or if no dense answer is
+  // known yet. `share`: of dense's FLOPs.
+  double Expect(size_t sample, const std::string& spec, double share);
+  // The mean of a dense answer over those that are known, for a prompt of so many tokens; 0: none is known.
+  double DenseSeconds(int64_t tokens) const;
   double FlopsShare(const std::string& spec, int64_t tokens);
-  std::vector<Cost> Time(const std::vector<size_t>& samples, const std::vector<std::string>& specs);
-  double seconds() const;  // since the beginning
+  // On the first of the samples, in the rounds of the reserve.
+  std::vector<Cost> Time(const std::vector<size_t>& samples, const std::vector<std::string>& specs,
+                         const TuneReserve& reserve);
+  std::string Full(const std::string& spec, int64_t tokens) const;
+  double seconds() const { return clock_() - begin_; }
 
  private:
   struct TunedSample {
@@ -53,6 +60,8 @@ class Trials {
   };
 
   void MakeSamples(bool judges_scores);
+  const SampleRecord* Recorded(size_t sample, const std::string& spec) const;
+  void NotePace(size_t sample, const SampleResult& dense);
   const SampleResult& ResultOf(size_t sample, const std::string& spec);
   SampleResult FirstToken(size_t sample, const std::string& spec);
   void NeedDense(size_t sample);
@@ -60,7 +69,8 @@ class Trials {
 
   const EvalOptions& options_;
   Engine& engine_;
-  std::chrono::steady_clock::time_point begin_;
+  std::function<double()> clock_;
+  double begin_;
   Filler filler_;
   TaskMetrics metrics_;
   ArmContext context_;
@@ -69,6 +79,8 @@ class Trials {
   std::vector<std::string> skipped_;
   std::vector<TunedSample> samples_;
   std::vector<DenseLogits> dense_;  // [samples]; empty where not known
+  std::vector<bool> paced_;         // [samples]: its dense answer's time is in the two sums
+  double dense_seconds_ = 0, dense_tokens_ = 0;
   std::map<std::pair<std::string, int64_t>, double> flops_;
   std::unique_ptr<Backend> planner_;  // the dry run's own: the engine's keeps its times
 };
@@ -76,21 +88,25 @@ class Trials {
 // Some of the samples, as the runner of a search. FLOPs are planned for `length`.
 class SomeTrials final : public TuneRunner {
  public:
-  SomeTrials(Trials& all, std::vector<size_t> samples, int64_t length)
-      : all_(all), samples_(std::move(samples)), length_(length) {}
+  SomeTrials(Trials& all, std::vector<size_t> samples, int64_t length, const TuneReserve& reserve)
+      : all_(all), samples_(std::move(samples)), length_(length), reserve_(reserve) {}
   size_t samples() const override { return samples_.size(); }
   Trial Run(size_t sample, const std::string& spec) override { return all_.Run(samples_[sample], spec); }
   double FlopsShare(const std::string& spec) override { return all_.FlopsShare(spec, length_); }
   std::vector<Cost> Time(const std::vector<std::string>& specs) override {
-    return all_.Time(samples_, specs);
+    return all_.Time(samples_, specs, reserve_);
   }
   double seconds() const override { return all_.seconds(); }
-  double RunSeconds() override;  // of a dense run, the mean of a few samples
+  double RunSeconds() override { return all_.DenseSeconds(length_); }
+  double Expect(size_t sample, const std::string& spec) override;
+  double TimingTakes(size_t specs) override;
+  std::string Full(const std::string& spec) override { return all_.Full(spec, length_); }
 
  private:
   Trials& all_;
   std::vector<size_t> samples_;
   int64_t length_;
+  TuneReserve reserve_;
 };
 
 }  // namespace coppice

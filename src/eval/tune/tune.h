@@ -1,8 +1,9 @@
 // coppice tune: for each method, and over all, the cheapest setting that keeps a model's answers within a
 // quality budget.
 //
-// Each length is tuned separately. Tasks that the dense model cannot do are left out. The search uses one
-// half of the samples (search.h), the other half tests its settings (held_out.h).
+// After two dense answers the run's time is estimated, and the samples are chosen that fit into the time
+// limit (time_plan.h). Each length is tuned separately. Tasks that the dense model cannot do are left out.
+// The search uses one half of the samples (search.h), the other half tests its settings (held_out.h).
 #pragma once
 
 #include <atomic>
@@ -23,12 +24,20 @@ struct TuneOptions {
   EvalOptions eval;
   std::vector<std::string> methods = {};  // as GridOf takes them; empty: TunedMethods() and compositions
   std::vector<QualityBudget> budgets = {};
-  double least = 0.8;   // of dense's mean score, for a task to be used
-  double minutes = 30;  // that the run may take; 0: no limit
+  double least = 0.5;   // of dense's mean score, for a task to be used
+  double minutes = 20;  // that the run may take; 0: no limit
   size_t most_steps = 12;
+  bool quick = false;                  // few samples, and only the settings that are likely to help
+  bool chosen_tasks = false;           // the user named the tasks: the calibration says so
+  std::function<double()> clock = {};  // seconds since some point; empty: the machine's
+  // Gets the share of the answer that is being computed, often. May be empty.
+  std::function<void(double share)> answering = {};
+  // Gets one line for people, as soon as it can be told: the estimate. May be empty.
+  std::function<void(const std::string& line)> say = {};
 };
 
-// Generated tasks that a model can do if it uses its prompt; with `has_data` also tasks that need data files.
+// Generated tasks that a model can do if it uses its prompt, one for each kind of question; with `has_data`
+// also tasks that need data files.
 std::vector<std::string> DefaultTasks(bool has_data);
 
 // A task at one length, and whether the search used it.
@@ -48,11 +57,13 @@ struct RangeResult {
   SearchResult search = {};
   std::vector<Pick> picks = {};
   std::string why = {};  // why nothing was searched
+  bool interrupted = false;
 };
 
 struct TuneResult {
   std::vector<RangeResult> ranges;
   std::vector<std::string> skipped;  // tasks whose data are absent
+  bool interrupted = false;          // the last range has what was found before
 };
 
 // A setting serves prompts from nine tenths of the length that it was measured at to three halves of it.
@@ -63,10 +74,14 @@ int64_t MostCovered(int64_t length);
 
 // Runs what tune.jsonl does not have yet: a run with another budget or other methods on the same samples
 // reuses its results. Runs for quality reuse prefixes from the engine's document cache, if it has one; timed
-// runs never do. Throws Error, also if no candidate computes less than dense, and Cancelled; finished results
-// are kept.
+// runs never do. The time limit and `cancelled` end the run with what was found before; no answer is begun
+// that would, by the times of others, end behind the limit. Throws Error, also if no candidate computes less
+// than dense.
 TuneResult Tune(const TuneOptions& options, const std::string& model, Engine& engine,
                 const std::atomic<bool>* cancelled, const SearchNote& note);
+
+// "tested 9 settings of 3 methods on up to 20 samples, ...": what was done, and what ended it.
+std::string HowFar(const RangeResult& range);
 
 // "answered all", "over the budget", ...
 const char* VerdictText(Verdict verdict);

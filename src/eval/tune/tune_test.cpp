@@ -1,6 +1,7 @@
 // Whole searches on the bundled model.
 #include "eval/tune/tune.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -154,20 +155,134 @@ TEST(Tune, GoesOnWhereItWasAndServesOtherBudgets) {
   EXPECT_THAT(FailureOf(options), HasSubstr("was begun with seed = 1, not 5"));
 }
 
-TEST(Tune, KeepsWhatWasDoneWhenInterrupted) {
-  const TuneOptions options = OptionsOf("interrupted");
-  std::atomic<bool> cancelled = false;
-  int notes = 0;
-  EXPECT_THROW(
-      Tune(options, kModel, Bundled(), &cancelled, [&](const SearchProgress&) { cancelled = ++notes > 12; }),
-      Cancelled);
-  EXPECT_GE(ReadRecordedRun(options.eval.folder + "/tune.jsonl").records.size(), 3u);
+// Ctrl-C at any point: a result that says how far it came, and a journal from which the same command goes on.
+TEST(Tune, SaysHowFarItCameWhenInterrupted) {
+  for (const int after : {1, 6, 14, 18}) {
+    const TuneOptions options = OptionsOf("interrupted");
+    std::atomic<bool> cancelled = false;
+    int notes = 0;
+    const TuneResult result = Tune(options, kModel, Bundled(), &cancelled,
+                                   [&](const SearchProgress&) { cancelled = ++notes > after; });
+    EXPECT_TRUE(result.interrupted) << after;
+    ASSERT_EQ(result.ranges.size(), 1u);
+    EXPECT_THAT(HowFar(result.ranges[0]), HasSubstr("interrupted: the same command goes on from here"));
+    EXPECT_TRUE(std::filesystem::exists(options.eval.folder + "/tune.json"));
+    const std::string journal = options.eval.folder + "/tune.jsonl";
+    const size_t done = std::filesystem::exists(journal) ? ReadRecordedRun(journal).records.size() : 0;
+    if (after > 6) EXPECT_GE(done, 4u) << "nothing that was answered is lost";
+    const TuneResult whole = TuneWith(options);
+    EXPECT_FALSE(whole.interrupted);
+    EXPECT_TRUE(whole.ranges[0].picks[0].chosen.has_value());
+  }
 }
 
-TEST(Tune, ATimeLimitThatDenseRunsAloneBreakIsSaid) {
+// A run with a limit of so many minutes, by a clock on which a dense answer takes `step` seconds, and every
+// answer behind them three fifths of it.
+struct Clocked {
+  double now = 0, last_share = 0, most_left = 0;
+  bool forward = true, early = false;
+  std::vector<std::string> said;
+  TuneResult result;
+};
+
+Clocked TuneBy(double step, double minutes, TuneOptions options) {
+  Clocked run;
+  options.minutes = minutes;
+  double before = 0;  // of the answer that is being computed
+  double pace = step;
+  options.answering = [&](double share) {
+    if (share < before) before = 0;
+    run.now += pace * (share - before);
+    before = share;
+  };
+  options.clock = [&run] { return run.now; };
+  options.say = [&run](const std::string& line) { run.said.push_back(line); };
+  std::vector<double> shares;
+  run.result = Tune(options, kModel, Bundled(), nullptr, [&](const SearchProgress& progress) {
+    shares.push_back(progress.share);
+    pace = progress.label.find("dense, ") == std::string::npos ? 0.6 * step : step;
+    run.most_left = std::max(run.most_left, progress.left);
+  });
+  run.forward = std::is_sorted(shares.begin(), shares.end());
+  run.last_share = shares.back();
+  shares.pop_back();
+  run.early = std::any_of(shares.begin(), shares.end(), [](double share) { return share >= 1; });
+  return run;
+}
+
+TuneOptions ManySettings(const std::string& name) {
+  TuneOptions options = OptionsOf(name);
+  options.eval.samples = 16;
+  options.methods = {"static", "random"};
+  options.budgets = {ParseBudget("1%"), ParseBudget("5%")};
+  return options;
+}
+
+TEST(Tune, TheLimitHoldsAndLeavesTimeForTheHeldOutHalf) {
+  for (const double step : {1.0, 3.0}) {
+    for (const double minutes : {0.7, 3.0, 40.0}) {
+      const Clocked run = TuneBy(step, minutes, ManySettings(fmt::format("limit_{}_{}", step, minutes)));
+      EXPECT_LE(run.now, 60 * minutes + 3 * step) << step << " in " << minutes;
+      EXPECT_LE(run.most_left, 60 * minutes) << "no more is left than there is";
+      EXPECT_TRUE(run.forward);
+      EXPECT_FALSE(run.early) << "100 % is the end";
+      EXPECT_EQ(run.last_share, 1);
+      ASSERT_EQ(run.said.size(), 1u);
+      EXPECT_THAT(run.said[0], HasSubstr("512 tokens: 1 task, "));
+      EXPECT_THAT(run.said[0], HasSubstr(" for a dense answer: about "));
+      const RangeResult& range = run.result.ranges[0];
+      if (!range.search.out_of_time) continue;
+      EXPECT_THAT(HowFar(range), HasSubstr("the time limit (--time-limit) ended it"));
+    }
+  }
+}
+
+// What the search found in its time has been tested on the other half when the limit comes.
+TEST(Tune, ALimitedRunHasATestedResult) {
+  TuneOptions options = ManySettings("tested");
+  options.methods = {"static", "random", "lazyllm", "ftp"};
+  const Clocked run = TuneBy(2, 1.5, options);
+  const RangeResult& range = run.result.ranges[0];
+  EXPECT_TRUE(range.search.out_of_time);
+  EXPECT_TRUE(std::any_of(range.picks.begin(), range.picks.end(), [](const Pick& pick) {
+    return pick.chosen.has_value() || !pick.rejected.empty();
+  })) << HowFar(range);
+  EXPECT_THAT(HowFar(range), HasSubstr("that the search had not seen"));
+}
+
+TEST(Tune, ALimitThatDenseRunsAloneBreakIsSaid) {
   TuneOptions options = OptionsOf("no_time");
-  options.minutes = 1e-4;
-  EXPECT_THAT(FailureOf(options), HasSubstr("time_limit: 8 dense runs of 1 tasks take about"));
+  const Clocked run = TuneBy(5, 0.1, options);
+  const RangeResult& range = run.result.ranges[0];
+  EXPECT_THAT(HowFar(range), HasSubstr("tested no setting; the time limit"));
+  EXPECT_EQ(ReadRecordedRun(options.eval.folder + "/tune.jsonl").records.size(), 2u);
+  EXPECT_EQ(run.said.size(), 1u) << "the estimate says what to expect";
+}
+
+// The same command goes on: every run of it adds to the journal until nothing is left to do.
+TEST(Tune, TheSameCommandGoesOnFromHere) {
+  const TuneOptions options = ManySettings("goes_on");
+  size_t before = 0;
+  bool ended = false;
+  for (int run = 0; run < 40 && !ended; ++run) {
+    ended = !TuneBy(2, 1, options).result.ranges[0].search.out_of_time;
+    const size_t records = ReadRecordedRun(options.eval.folder + "/tune.jsonl").records.size();
+    EXPECT_TRUE(ended || records > before) << "run " << run;
+    before = records;
+  }
+  EXPECT_TRUE(ended);
+}
+
+TEST(Tune, QuickTriesTheLikelySettingsAlone) {
+  TuneOptions options = OptionsOf("quick");
+  options.eval.lengths = {1024};
+  options.eval.samples = 16;
+  options.methods = {};
+  options.quick = true;
+  const RangeResult range = TuneWith(options).ranges[0];
+  EXPECT_THAT(range.search.tried, testing::SizeIs(testing::AllOf(testing::Ge(3u), testing::Le(12u))));
+  EXPECT_EQ(range.search.samples, 4u);
+  EXPECT_TRUE(range.search.tried[0].spec.starts_with("coppice")) << range.search.tried[0].spec;
 }
 
 TEST(Tune, BadOptionsAreErrorsThatNameThem) {
