@@ -1,5 +1,5 @@
-// coppice: the engine's own method. Token pruning for long prompts in a few stages. Early stages score with
-// many queries and the strongest head, late stages with the last query. No training.
+// coppice: the engine's own method. Token pruning for long prompts in a few stages, each of which scores with
+// the question's queries and the strongest head. No training.
 //
 // At stage s, before layer l_s, with the attention of layer l_s - 1 over the tokens A that are left:
 //   s_i  = pool over heads and the queries of stage s of softmax(q . k_i / sqrt(c))    (1) sinks take no part
@@ -15,11 +15,13 @@
 //   48 on either side keep a UUID, 16 lose it.
 // - A share of a short prompt has no room for the fixed tokens and two neighbourhoods, hence the floor (4).
 // - Where several places of one form compete, an early layer does not know yet which one is asked for: they
-//   hold equal shares of the attention, and (3) keeps them all until a layer tells them apart. Where one
-//   place holds the attention, (3) keeps little more than that.
-// - In the first third of the layers no single query finds the tokens that the answer needs. 16 queries
-//   together do, each through one head, so (1) takes the maximum there. From half depth on the last query
-//   finds them, and its mean over heads is enough.
+//   hold equal shares of the attention. A quarter of the prompt then has no room for all of them, half of it
+//   has. (3) keeps as many as hold the attention. It is off by default (mass 1): on SmolLM2 the scores are so
+//   flat that 0.9 saves little and 0.8 loses answers.
+// - In the first third of the layers no single query finds the tokens that the answer needs. 48 queries
+//   together do, each through one head, so (1) takes the maximum. 16 do not reach over a question with
+//   several keys. From half depth on the last query finds one place, and its mean over heads is then enough;
+//   answers in several places need the question.
 // - The first tokens (sinks) would take most of each head's mass if they took part in (1).
 // - Dropping a row hurts less than skipping its FFN: a row that missed an FFN gives wrong keys in every later
 //   layer.
@@ -161,15 +163,14 @@ namespace {
 
 struct CoppiceSettings {
   CoppiceConfig config = {};
-  // One value per stage, or one for all. The defaults are for three stages: many queries score in the first
-  // two, one query in the last.
+  // One value per stage, or one for all. The defaults are for three stages.
   std::vector<int> layers = {};
-  std::vector<double> keep = {0.25, 0.1, 0.05};
+  std::vector<double> keep = {0.5, 0.4, 0.3};
   std::vector<double> mass = {1};
-  std::vector<int> queries = {16, 16, 1};
-  std::vector<std::string> pool = {"max", "max", "mean"};
+  std::vector<int> queries = {48};
+  std::vector<std::string> pool = {"max"};
   std::vector<int> widen = {48};
-  std::vector<std::string> ask = {"question", "question", "end"};
+  std::vector<std::string> ask = {"question"};
   std::vector<int> sum = {1};
   std::vector<std::string> whole = {"none"};
   int skip_sink = 4;
@@ -180,7 +181,7 @@ Keys CoppiceKeys(CoppiceSettings& s, const ModelShape& shape) {
   CoppiceConfig& c = s.config;
   s.layers = CoppiceLayers(shape);
   return {
-      LayersKey(s.layers, shape, "tokens are dropped before these layers", "round(L {0.27,0.5,0.8})")
+      LayersKey(s.layers, shape, "tokens are dropped before these layers", "round(L {0.28,0.5,0.8})")
           .NoValues("none"),
       {"keep", &s.keep, kAboveZero, 1, "share of the prompt to keep, at most"},
       {"mass", &s.mass, kAboveZero, 1,
@@ -206,6 +207,17 @@ Keys CoppiceKeys(CoppiceSettings& s, const ModelShape& shape) {
   };
 }
 
+// With `keep` and without `mass`, `keep` is a fixed share. Such settings were found with other defaults of the
+// other keys, and keep them: many queries score in the first two stages, one query in the last.
+void DefaultsOfShares(const Keys& keys, const ModelShape& shape, CoppiceSettings& s) {
+  if (!keys.Given("keep") || keys.Given("mass")) return;
+  s.mass = {1};
+  if (!keys.Given("layers")) s.layers = CoppiceShareLayers(shape);
+  if (!keys.Given("queries")) s.queries = {16, 16, 1};
+  if (!keys.Given("pool")) s.pool = {"max", "max", "mean"};
+  if (!keys.Given("ask")) s.ask = {"question", "question", "end"};
+}
+
 // Makes `values` one per stage. Defaults are for three stages: fewer stages take the last values, more stages
 // repeat the last value.
 template <typename T>
@@ -218,6 +230,7 @@ void PerStage(const Keys& keys, std::string_view key, size_t stages, std::vector
 
 // Sets the config's stages.
 void Finish(const Keys& keys, const MethodContext& context, CoppiceSettings& s) {
+  DefaultsOfShares(keys, context.shape, s);
   const size_t stages = s.layers.size();
   PerStage(keys, "keep", stages, s.keep);
   PerStage(keys, "mass", stages, s.mass);
@@ -275,8 +288,8 @@ MethodInstance MakeCoppice(const MethodSpec& spec, const MethodContext& context)
 
 MethodInfo CoppiceMethod() {
   return {"coppice",
-          "drop tokens in stages, early by many queries and the strongest head, late by the last query, each "
-          "with its neighbours",
+          "drop tokens in stages by the question's queries and the strongest head, each token with its "
+          "neighbours",
           "this engine's own; docs/methods.md",
           kDropsRows | kRevives,
           HelpOf(&CoppiceKeys),

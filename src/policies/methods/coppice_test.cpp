@@ -182,14 +182,34 @@ TEST(CoppicePolicy, ParkedTokensReturnWhereTheyHoldTheAttention) {
 
 TEST(CoppiceMethod, Settings) {
   const MethodInfo method = CoppiceMethod();
-  EXPECT_EQ(
-      SettingsOf(method, "coppice"),
-      "coppice:layers=9/16/26,keep=0.25/0.1/0.05,mass=1/1/1,queries=16/16/1,pool=max/max/mean,widen=48/48/48,"
-      "ask=question/question/"
-      "end,skip_sink=4,sum=1/1/1,whole=none/none/"
-      "none,floor=256,sink=4,last=64,revive=aux,revive_mass=0.3,revive_cap=32,min=1024");
+  const std::string rest =
+      ",skip_sink=4,sum=1/1/1,whole=none/none/none,floor=256,sink=4,last=64,revive=aux,revive_mass=0.3,"
+      "revive_cap=32,min=1024";
+  EXPECT_EQ(SettingsOf(method, "coppice"),
+            "coppice:layers=9/16/26,keep=0.5/0.4/0.3,mass=1/1/1,queries=48/48/48,pool=max/max/max,"
+            "widen=48/48/48,ask=question/question/question" +
+                rest);
+  EXPECT_EQ(SettingsOf(method, "coppice:keep=0.25/0.1/0.05"),
+            "coppice:layers=9/16/26,keep=0.25/0.1/0.05,mass=1/1/1,queries=16/16/1,pool=max/max/mean,"
+            "widen=48/48/48,ask=question/question/end" +
+                rest)
+      << "fixed shares mean what they always meant";
   EXPECT_THAT(SettingsOf(method, "coppice:layers=12,keep=0.2"),
               HasSubstr("layers=12,keep=0.2,mass=1,queries=1,pool=mean,widen=48,ask=end,"));
+  EXPECT_THAT(SettingsOf(method, "coppice:keep=0.4/0.2/0.1,mass=0.9/0.8/0.7"),
+              HasSubstr("keep=0.4/0.2/0.1,mass=0.9/0.8/0.7,queries=48/48/48,pool=max/max/max,"));
+  EXPECT_THAT(RefusalOf(method, "coppice:mass=0"), HasSubstr("mass"));
+  EXPECT_THAT(RefusalOf(method, "coppice:mass=1.5"), HasSubstr("mass"));
+}
+
+// The second of the layers' defaults is for fixed shares.
+TEST(CoppiceMethod, FixedSharesKeepTheirLayers) {
+  ModelShape shape = Llama8B();
+  shape.layers = 24;
+  EXPECT_THAT(SettingsOf(CoppiceMethod(), "coppice", shape), HasSubstr("layers=7/12/19,"));
+  EXPECT_THAT(SettingsOf(CoppiceMethod(), "coppice:keep=0.25/0.1/0.05", shape), HasSubstr("layers=6/12/19,"));
+  EXPECT_THAT(SettingsOf(CoppiceMethod(), "coppice:keep=0.25/0.1/0.05,mass=0.9", shape),
+              HasSubstr("layers=7/12/19,"));
 }
 
 }  // namespace
