@@ -8,7 +8,8 @@
 //   A'   = sinks, the question's end, the prompt's end, and the n best by w;            (4) ties: earlier
 //          at least floor and at most max(keep_s N, floor) in all
 // (3) and the n best of (4) are of the tokens that have no fixed place. With mass_s = 1, (4) keeps as many as
-// it may. With sum and whole, (1) is a sum over the last layers, and (2) spreads over sentences (row_scores.h).
+// it may. With sum and whole, (1) is a sum over the last layers, and (2) spreads over sentences
+// (row_scores.h).
 //
 // Why each part (measured on SmolLM2, docs/quality.md):
 // - The prompt's end often does not look at a fact's next digit, so a chosen token needs its neighbours (2):
@@ -20,8 +21,7 @@
 //   flat that 0.9 saves little and 0.8 loses answers.
 // - In the first third of the layers no single query finds the tokens that the answer needs. 48 queries
 //   together do, each through one head, so (1) takes the maximum. 16 do not reach over a question with
-//   several keys. From half depth on the last query finds one place, and its mean over heads is then enough;
-//   answers in several places need the question.
+//   several keys.
 // - The first tokens (sinks) would take most of each head's mass if they took part in (1).
 // - Dropping a row hurts less than skipping its FFN: a row that missed an FFN gives wrong keys in every later
 //   layer.
@@ -207,8 +207,8 @@ Keys CoppiceKeys(CoppiceSettings& s, const ModelShape& shape) {
   };
 }
 
-// With `keep` and without `mass`, `keep` is a fixed share. Such settings were found with other defaults of the
-// other keys, and keep them: many queries score in the first two stages, one query in the last.
+// With `keep` and without `mass`, `keep` is a fixed share. Such settings were found with other defaults of
+// the other keys, and keep them: many queries score in the first two stages, one query in the last.
 void DefaultsOfShares(const Keys& keys, const ModelShape& shape, CoppiceSettings& s) {
   if (!keys.Given("keep") || keys.Given("mass")) return;
   s.mass = {1};
